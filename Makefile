@@ -1,0 +1,54 @@
+# nodevirt. `make help` lists what can be made; the README says what it is for.
+
+SHELL := /bin/sh
+.DEFAULT_GOAL := help
+.PHONY: help build tools packages run down shell status test lint clean
+
+BIN     := $(CURDIR)/bin
+VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo unknown)
+
+# Test binaries that run at once: each may have a node with emulated machines of its own.
+PARALLEL ?= 2
+# Of one package's tests, emulated machines included.
+TIMEOUT ?= 15m
+# What to test, and further flags: make test PKG=./test/node/... FLAGS='-v -run TestStart'
+PKG   ?= ./...
+FLAGS ?=
+
+help: ## Show this list
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+build: ## Build nodevirt, and the development node's own program, into bin/
+	@mkdir -p $(BIN)
+	go build -ldflags '-X main.version=$(VERSION)' -o $(BIN)/ ./cmd/... ./test/node/cmd/...
+
+tools: ## Build containerd, runc and crictl at their pinned versions into bin/
+	@test/tools/build
+
+packages: ## Install the Debian packages that are missing
+	@test/setup/packages
+
+run: packages tools build ## Bring up a development node and boot a guest in it
+	@$(BIN)/devnode run
+
+down: ## Stop the development node; its state folder stays for a quick start
+	@[ ! -x $(BIN)/devnode ] || $(BIN)/devnode down
+
+shell: ## Open a shell in the development node, where crictl works
+	@$(BIN)/devnode shell
+
+status: ## Show the development node's daemons, pods and containers
+	@$(BIN)/devnode status
+
+test: packages tools build ## Run all tests, those with real parts included
+	go vet ./...
+	go test -p $(PARALLEL) -timeout $(TIMEOUT) $(FLAGS) $(PKG)
+
+lint: packages ## Run the linters, and check that go.mod is tidy
+	@test/tools/build lint
+	$(BIN)/golangci-lint run
+	go mod tidy -diff
+
+clean: down ## Stop the development node and remove it and bin/
+	@[ ! -x $(BIN)/devnode ] || $(BIN)/devnode down -purge
+	rm -rf $(BIN)

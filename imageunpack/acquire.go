@@ -1,0 +1,86 @@
+package imageunpack
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	containerd "github.com/containerd/containerd/v2/client"
+	"github.com/containerd/containerd/v2/core/leases"
+	"github.com/opencontainers/image-spec/identity"
+)
+
+// Acquire finds and checks the disk of an image, and holds it for owner until [Unpacker.Release].
+//
+// Image is a name that containerd knows, a CRI image id, or what a user would write for either.
+// Path names a file below /disk ("/disk/a.qcow2" or "a.qcow2"); without one the disk is /disk
+// itself, or the only file in it.
+//
+// It may be called again for the same owner, as after a crash before the disk was written down.
+// If it fails, it leaves nothing that it made. Errors: [ErrNoDisk], one that matches
+// [ErrUnusable], or containerd's own.
+func (u *Unpacker) Acquire(ctx context.Context, owner, image, path string) (_ Disk, err error) {
+	ctx = u.inNamespace(ctx)
+	img, err := u.image(ctx, image)
+	if err != nil {
+		return Disk{}, err
+	}
+	config, err := img.Config(ctx)
+	if err != nil {
+		return Disk{}, fmt.Errorf("read the config of image %q: %w", img.Name(), err)
+	}
+
+	lease, undoLease, err := u.lease(ctx, owner)
+	if err != nil {
+		return Disk{}, err
+	}
+	ctx = leases.WithLease(ctx, lease) // what is made from here on belongs to it
+	parent, err := u.unpack(ctx, img)
+	if err != nil {
+		// An interrupted unpacking leaves part of a layer, which may be large: collect it now.
+		return Disk{}, errors.Join(err, undoLease(leases.SynchronousDelete))
+	}
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, undoLease())
+		}
+	}()
+	mounts, undoView, err := u.view(ctx, lease, parent)
+	if err != nil {
+		return Disk{}, fmt.Errorf("image %q: %w", img.Name(), err)
+	}
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, undoView())
+		}
+	}()
+
+	disk, err := u.examine(ctx, mounts, path)
+	if err != nil {
+		return Disk{}, fmt.Errorf("image %q: %w", img.Name(), err)
+	}
+	disk.Owner, disk.Image, disk.ImageID = owner, img.Name(), config.Digest.String()
+	disk.Snapshotter, disk.Snapshot, disk.Lease = u.opts.Snapshotter, lease, lease
+	return disk, nil
+}
+
+// unpack returns the chain id of an image's topmost layer, which it unpacks first if needed: an
+// image may have been pulled for another snapshotter, or loaded without unpacking.
+func (u *Unpacker) unpack(ctx context.Context, img containerd.Image) (string, error) {
+	layers, err := img.RootFS(ctx)
+	if err != nil {
+		return "", fmt.Errorf("read the layers of image %q: %w", img.Name(), err)
+	}
+	if len(layers) == 0 {
+		return "", fmt.Errorf("image %q has no layers: %w", img.Name(), ErrNoDisk)
+	}
+	unpacked, err := img.IsUnpacked(ctx, u.opts.Snapshotter)
+	if err == nil && !unpacked {
+		err = img.Unpack(ctx, u.opts.Snapshotter)
+	}
+	if err != nil {
+		return "", fmt.Errorf("unpack image %q with snapshotter %s: %w",
+			img.Name(), u.opts.Snapshotter, err)
+	}
+	return identity.ChainID(layers).String(), nil
+}

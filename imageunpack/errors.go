@@ -1,0 +1,36 @@
+package imageunpack
+
+import "errors"
+
+var (
+	// ErrNoDisk means that an image has nothing in /disk: it is an ordinary container's image.
+	ErrNoDisk = errors.New("the image has no disk in /disk")
+	// ErrUnusable matches every error below: the image is at fault, and trying again won't help.
+	ErrUnusable = errors.New("unusable disk")
+)
+
+// Why a disk, or a file of an image, is refused. The error that wraps one of these names the
+// image, the path and the way out.
+const (
+	ErrAmbiguous     = refusal("not exactly one disk")
+	ErrNotFound      = refusal("no such file in the image")
+	ErrOutside       = refusal("leads outside of where it may")
+	ErrNotRegular    = refusal("not a regular file")
+	ErrEmpty         = refusal("empty file")
+	ErrTruncated     = refusal("truncated")
+	ErrCorrupt       = refusal("corrupt")
+	ErrSize          = refusal("unsupported size")
+	ErrUnsupported   = refusal("unsupported feature")
+	ErrForeignFormat = refusal("neither qcow2 nor raw")
+	ErrBackingFile   = refusal("has a backing file")
+	ErrExternalData  = refusal("keeps its data in another file")
+	ErrEncrypted     = refusal("encrypted")
+)
+
+// refusal is a reason that lies in the image.
+type refusal string
+
+func (r refusal) Error() string { return string(r) }
+
+// Is makes each refusal an ErrUnusable.
+func (r refusal) Is(target error) bool { return target == ErrUnusable }

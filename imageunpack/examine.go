@@ -1,0 +1,49 @@
+package imageunpack
+
+import (
+	"context"
+	"fmt"
+	"io"
+
+	"github.com/containerd/containerd/v2/core/mount"
+)
+
+// examine finds the disk in a mounted image, checks it and describes it.
+func (u *Unpacker) examine(ctx context.Context, mounts []mount.Mount, want string) (Disk, error) {
+	root, err := mountRoot(mounts, u.opts.MountDir)
+	if err != nil {
+		return Disk{}, err
+	}
+	defer root.Close()
+	name, err := findDisk(root, want)
+	if err != nil {
+		return Disk{}, err
+	}
+	f, err := openRegular(root, name)
+	if err != nil {
+		return Disk{}, err
+	}
+	defer f.Close()
+	info, err := f.Stat()
+	if err != nil {
+		return Disk{}, fmt.Errorf("look at %q: %w", name, err)
+	}
+	format, size, err := inspect(cancelable{ctx, f}, info.Size())
+	if err != nil {
+		return Disk{}, fmt.Errorf("%q: %w", name, err)
+	}
+	return Disk{Path: name, Format: format, VirtualSize: size, Size: info.Size()}, nil
+}
+
+// cancelable ends a walk through a file when ctx ends.
+type cancelable struct {
+	ctx context.Context
+	r   io.ReaderAt
+}
+
+func (c cancelable) ReadAt(p []byte, off int64) (int, error) {
+	if err := c.ctx.Err(); err != nil {
+		return 0, err
+	}
+	return c.r.ReadAt(p, off)
+}

@@ -1,0 +1,123 @@
+package imageunpack
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path"
+	"slices"
+	"strings"
+)
+
+const (
+	// diskDir is where KubeVirt's images hold their disk; it can be the disk itself.
+	diskDir = "/disk"
+	// maxEntries bounds how much of a folder is looked at.
+	maxEntries = 1000
+	// maxNames bounds how many names go into an error.
+	maxNames = 5
+)
+
+const howToChoose = "name one with containerDisk.path in the nodevirt.io/vmi annotation, " +
+	"or keep one"
+
+// findDisk returns the absolute path of the disk in an image. Want is the path that was asked
+// for, or empty.
+func findDisk(root *os.Root, want string) (string, error) {
+	name, err := belowDisk(want)
+	if err != nil {
+		return "", err
+	}
+	if _, err := root.Lstat(inRoot(diskDir)); errors.Is(err, fs.ErrNotExist) {
+		return "", ErrNoDisk
+	}
+	info, err := stat(root, name)
+	switch {
+	case errors.Is(err, ErrNotFound) && name != diskDir:
+		return "", fmt.Errorf("%w; %s", err, whatThereIs(root))
+	case err != nil:
+		return "", err
+	case info.IsDir() && name == diskDir:
+		return onlyFile(root)
+	}
+	return name, nil
+}
+
+// whatThereIs helps a user who named a file that isn't in /disk.
+func whatThereIs(root *os.Root) string {
+	entries, err := readDir(root, diskDir)
+	if err != nil {
+		return diskDir + " is the disk itself: name no path"
+	}
+	return fmt.Sprintf("%s holds %s", diskDir, listed(entries))
+}
+
+// belowDisk makes want an absolute, clean path that is /disk or below it.
+func belowDisk(want string) (string, error) {
+	if !path.IsAbs(want) {
+		want = diskDir + "/" + want
+	}
+	clean := path.Clean(want)
+	if clean != diskDir && !strings.HasPrefix(clean, diskDir+"/") {
+		return "", fmt.Errorf("path %q: disks are in %s, name one there: %w", want, diskDir, ErrOutside)
+	}
+	return clean, nil
+}
+
+// onlyFile returns the path of the only regular file in /disk.
+func onlyFile(root *os.Root) (string, error) {
+	entries, err := readDir(root, diskDir)
+	if err != nil {
+		return "", err
+	}
+	if len(entries) == 0 {
+		return "", fmt.Errorf("%s is an empty folder: %w", diskDir, ErrNoDisk)
+	}
+	var names []string
+	for _, e := range entries {
+		if e.Type().IsRegular() {
+			names = append(names, e.Name())
+		}
+	}
+	switch len(names) {
+	case 0:
+		return "", fmt.Errorf("%s has no regular file in it, only %s; %s: %w",
+			diskDir, listed(entries), howToChoose, ErrAmbiguous)
+	case 1:
+		return path.Join(diskDir, names[0]), nil
+	}
+	return "", fmt.Errorf("%s has more than one file in it: %s; %s: %w",
+		diskDir, listed(entries), howToChoose, ErrAmbiguous)
+}
+
+// readDir reads the beginning of a folder, which may be of any length.
+func readDir(root *os.Root, name string) ([]fs.DirEntry, error) {
+	dir, err := root.Open(inRoot(name))
+	if err != nil {
+		return nil, lookupError(name, err)
+	}
+	defer dir.Close()
+	entries, err := dir.ReadDir(maxEntries)
+	if err != nil && !errors.Is(err, io.EOF) {
+		return nil, fmt.Errorf("read folder %q: %w", name, err)
+	}
+	slices.SortFunc(entries, func(a, b fs.DirEntry) int { return strings.Compare(a.Name(), b.Name()) })
+	return entries, nil
+}
+
+// listed shows a folder's first names, quoted: they are a stranger's.
+func listed(entries []fs.DirEntry) string {
+	if len(entries) == 0 {
+		return "nothing"
+	}
+	var names []string
+	for _, e := range entries[:min(len(entries), maxNames)] {
+		names = append(names, fmt.Sprintf("%q", e.Name()))
+	}
+	if len(entries) > maxNames {
+		names = append(names, "…")
+	}
+	return strings.Join(names, ", ")
+}

@@ -1,0 +1,77 @@
+// Package imageunpack leads from an image that containerd has pulled to a disk that a virtual
+// machine can be given.
+//
+// It owns: the lease and the read-only snapshot view that keep an image's files in place while a
+// machine uses them, the search for the disk below /disk, the checks that a file of a stranger
+// has to pass before QEMU sees it, and the qcow2 overlay that takes a machine's writes. Nothing is
+// copied: a disk is read where the snapshotter unpacked it.
+//
+// It leaves to others: pulling, storing and deleting images (containerd), the record that a disk
+// is in use (the caller keeps a [Disk] and comes back with it), and attaching it (libvirt).
+package imageunpack
+
+import (
+	"context"
+
+	containerd "github.com/containerd/containerd/v2/client"
+	"github.com/containerd/containerd/v2/core/snapshots"
+	"github.com/containerd/containerd/v2/pkg/namespaces"
+)
+
+// Options say where an Unpacker works.
+type Options struct {
+	// Namespace is containerd's namespace of the images; the kubelet's is "k8s.io".
+	Namespace string
+	// Snapshotter holds the unpacked images, such as "overlayfs". It has to answer with mounts
+	// that the kernel can make as they are (overlayfs, native, btrfs; not erofs).
+	Snapshotter string
+	// MountDir is an existing folder, 0700 and the caller's own, in which a snapshot is mounted
+	// for less than a millisecond at a time. See [Unpacker.Sweep].
+	MountDir string
+	// QemuImg is the path of qemu-img.
+	QemuImg string
+}
+
+// Unpacker gives out the disks of images. Its methods may be called at the same time for
+// different owners; the calls for one owner must not overlap.
+type Unpacker struct {
+	client *containerd.Client
+	opts   Options
+}
+
+// New returns an Unpacker. The client stays the caller's.
+func New(client *containerd.Client, o Options) *Unpacker {
+	return &Unpacker{client: client, opts: o}
+}
+
+// Format is how a disk's bytes are laid out, in QEMU's word for it.
+type Format string
+
+const (
+	QCOW2 Format = "qcow2"
+	Raw   Format = "raw"
+)
+
+// Disk is a disk in an image that is held for its owner. It is a plain value: write it down, and
+// it is good after a restart of this process or of containerd's.
+type Disk struct {
+	Owner       string `json:"owner"`       // who acquired it: the VM container's id
+	Image       string `json:"image"`       // containerd's name of the image it came from
+	ImageID     string `json:"imageID"`     // digest of the image's config: CRI's image id
+	Path        string `json:"path"`        // absolute, in the image: /disk or /disk/NAME
+	Format      Format `json:"format"`      //
+	VirtualSize int64  `json:"virtualSize"` // bytes, as the guest sees it; a multiple of 512
+	Size        int64  `json:"size"`        // bytes of the file in the image
+	Snapshotter string `json:"snapshotter"` // whose snapshot it is
+	Snapshot    string `json:"snapshot"`    // key of the read-only view
+	Lease       string `json:"lease"`       // id of the lease that keeps the view
+}
+
+// inNamespace returns a context for calls to containerd.
+func (u *Unpacker) inNamespace(ctx context.Context) context.Context {
+	return namespaces.WithNamespace(ctx, u.opts.Namespace)
+}
+
+func (u *Unpacker) snapshots() snapshots.Snapshotter {
+	return u.client.SnapshotService(u.opts.Snapshotter)
+}

@@ -1,0 +1,83 @@
+package imageunpack
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/containerd/containerd/v2/core/mount"
+	"golang.org/x/sys/unix"
+)
+
+// mountPrefix begins the names of mount points in Options.MountDir.
+const mountPrefix = "view-"
+
+// mountRoot opens the top folder of a snapshot's mounts. The mount is taken out of the file tree
+// before it returns: it lives on, seen by nobody else, for as long as the root or a file that was
+// opened through it is open.
+//
+// There is a mount at all, and not just an open folder of the snapshotter's, because layers have
+// to be laid over each other, and because an image may give its disk mode 0666: on a read-only
+// mount nobody who gets a descriptor can open it again for writing, through /proc/self/fd.
+func mountRoot(mounts []mount.Mount, dir string) (_ *os.Root, err error) {
+	target, err := os.MkdirTemp(dir, mountPrefix)
+	if err != nil {
+		return nil, fmt.Errorf("make a mount point: %w", err)
+	}
+	defer func() { err = errors.Join(err, unmount(target)) }()
+	if err := mount.All(hardened(mounts), target); err != nil {
+		return nil, fmt.Errorf("mount the image: %w", err)
+	}
+	root, err := os.OpenRoot(target)
+	if err != nil {
+		return nil, fmt.Errorf("open the mounted image: %w", err)
+	}
+	return root, nil
+}
+
+// Sweep removes mounts that a crash left. Call it at start, before any other method.
+func (u *Unpacker) Sweep() error {
+	entries, err := os.ReadDir(u.opts.MountDir)
+	if err != nil {
+		return fmt.Errorf("look for left mounts: %w", err)
+	}
+	var errs []error
+	for _, e := range entries {
+		if strings.HasPrefix(e.Name(), mountPrefix) {
+			errs = append(errs, unmount(filepath.Join(u.opts.MountDir, e.Name())))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// unmount detaches all that is mounted on target and removes target itself. Never RemoveAll: if
+// the unmount failed, that would delete the image.
+func unmount(target string) error {
+	if err := mount.UnmountAll(target, unix.MNT_DETACH|unix.UMOUNT_NOFOLLOW); err != nil {
+		return fmt.Errorf("unmount %s: %w", target, err)
+	}
+	if err := os.Remove(target); err != nil {
+		return fmt.Errorf("remove mount point: %w", err)
+	}
+	return nil
+}
+
+// hardened returns the mounts with the options that fit a stranger's files.
+func hardened(mounts []mount.Mount) []mount.Mount {
+	out := slices.Clone(mounts)
+	for i := range out {
+		options := slices.DeleteFunc(slices.Clone(out[i].Options), func(o string) bool {
+			return o == "rw"
+		})
+		for _, o := range []string{"ro", "nosuid", "nodev", "noexec"} {
+			if !slices.Contains(options, o) {
+				options = append(options, o)
+			}
+		}
+		out[i].Options = options
+	}
+	return out
+}

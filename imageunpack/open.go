@@ -1,0 +1,119 @@
+package imageunpack
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path"
+	"strings"
+	"syscall"
+)
+
+// Open opens a regular file of d's image for reading: the disk itself (d.Path), or another one,
+// such as a kernel. Name is an absolute path in the image. The file is the caller's to close; it
+// stays good after [Unpacker.Release].
+func (u *Unpacker) Open(ctx context.Context, d Disk, name string) (*os.File, error) {
+	f, err := u.open(u.inNamespace(ctx), d, name)
+	if err != nil {
+		return nil, fmt.Errorf("image %q: %w", d.Image, err)
+	}
+	return f, nil
+}
+
+func (u *Unpacker) open(ctx context.Context, d Disk, name string) (*os.File, error) {
+	mounts, err := u.client.SnapshotService(d.Snapshotter).Mounts(ctx, d.Snapshot)
+	if err != nil {
+		return nil, fmt.Errorf("get the mounts of view %s: %w", d.Snapshot, err)
+	}
+	root, err := mountRoot(mounts, u.opts.MountDir)
+	if err != nil {
+		return nil, err
+	}
+	defer root.Close()
+	if !path.IsAbs(name) {
+		return nil, fmt.Errorf("%q is no absolute path of a file in the image: %w", name, ErrOutside)
+	}
+	return openRegular(root, path.Clean(name))
+}
+
+// openRegular opens a regular file of an image. Name is absolute and clean.
+func openRegular(root *os.Root, name string) (*os.File, error) {
+	// Look before opening: to open a device or a pipe can have effects, or wait for ever. The
+	// content of an image doesn't change, and the flag covers the case that it does.
+	info, err := stat(root, name)
+	if err != nil {
+		return nil, err
+	}
+	if err := regular(info, name); err != nil {
+		return nil, err
+	}
+	f, err := root.OpenFile(inRoot(name), os.O_RDONLY|syscall.O_NONBLOCK, 0)
+	if err != nil {
+		return nil, lookupError(name, err)
+	}
+	if info, err = f.Stat(); err == nil {
+		err = regular(info, name)
+	}
+	if err != nil {
+		return nil, errors.Join(err, f.Close())
+	}
+	return f, nil
+}
+
+// stat follows links within the image.
+func stat(root *os.Root, name string) (fs.FileInfo, error) {
+	info, err := root.Stat(inRoot(name))
+	if err != nil {
+		return nil, lookupError(name, err)
+	}
+	return info, nil
+}
+
+func regular(info fs.FileInfo, name string) error {
+	if info.Mode().IsRegular() {
+		return nil
+	}
+	return fmt.Errorf("%q is a %s: name a file with content: %w", name, kind(info.Mode()), ErrNotRegular)
+}
+
+func kind(m fs.FileMode) string {
+	switch {
+	case m.IsDir():
+		return "folder"
+	case m&fs.ModeSymlink != 0:
+		return "symbolic link"
+	case m&fs.ModeNamedPipe != 0:
+		return "named pipe"
+	case m&fs.ModeSocket != 0:
+		return "socket"
+	case m&fs.ModeDevice != 0:
+		return "device"
+	}
+	return "special file"
+}
+
+// lookupError says what a failed look-up of name means.
+func lookupError(name string, err error) error {
+	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.ENOTDIR) {
+		return fmt.Errorf("%q: %w", name, ErrNotFound)
+	}
+	if errors.Is(err, syscall.ELOOP) {
+		return fmt.Errorf("%q is a symbolic link without an end: %w", name, ErrNotFound)
+	}
+	if _, ok := errors.AsType[syscall.Errno](err); !ok {
+		// os.Root has no name for this error, but only this one comes without a number.
+		return fmt.Errorf("%q is or goes through a symbolic link that is absolute or leaves the "+
+			"image; make it relative, or put the file itself there: %w", name, ErrOutside)
+	}
+	return fmt.Errorf("look up %q: %w", name, err)
+}
+
+// inRoot turns an absolute path in an image into one that os.Root takes.
+func inRoot(name string) string {
+	if rel := strings.TrimPrefix(name, "/"); rel != "" {
+		return rel
+	}
+	return "."
+}

@@ -1,0 +1,61 @@
+package imageunpack
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+)
+
+// Overlay makes a new qcow2 file at path that shows d and takes the writes of one machine. It is
+// 0600, and the caller's to delete. A file that is there already is an error, never replaced.
+//
+// The overlay names its backing file in a way that nobody can open. Whoever uses it has to hand
+// the file of [Unpacker.Open] to QEMU as the backing node, by descriptor, with the format of d.
+func (u *Unpacker) Overlay(ctx context.Context, d Disk, path string) (err error) {
+	if !filepath.IsAbs(path) {
+		return fmt.Errorf("make overlay %q: the path is not absolute", path)
+	}
+	// qemu-img would make it 0644; it keeps the mode of a file that is there.
+	f, err := os.OpenFile(path, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o600)
+	if err != nil {
+		return fmt.Errorf("make overlay: %w", err)
+	}
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, os.Remove(path))
+		}
+	}()
+	if err := errors.Join(f.Chmod(0o600), f.Close()); err != nil {
+		return fmt.Errorf("make overlay: %w", err)
+	}
+	cmd := exec.CommandContext(ctx, u.opts.QemuImg, overlayArgs(d, path)...)
+	cmd.Env = append(os.Environ(), "LC_ALL=C")
+	var stderr bytes.Buffer
+	cmd.Stderr = &stderr
+	if err := cmd.Run(); err != nil {
+		return fmt.Errorf("make overlay %s of image %q: %w: %s",
+			path, d.Image, err, bytes.TrimSpace(stderr.Bytes()))
+	}
+	return nil
+}
+
+// overlayArgs are qemu-img's arguments. With -u it opens no backing file, so the size is given.
+func overlayArgs(d Disk, path string) []string {
+	return []string{
+		"create", "-q", "-f", string(QCOW2), "-u",
+		"-b", backingName(d), "-F", string(d.Format),
+		path, strconv.FormatInt(d.VirtualSize, 10),
+	}
+}
+
+// backingName is what an overlay says about its backing file, for a person who looks at it. What
+// stands before the colon is a protocol to QEMU and to libvirt; neither has one of that name, so
+// that an attempt to follow it ends there. The path in the image stays out: it is a stranger's.
+func backingName(d Disk) string {
+	return "nodevirt-image:" + d.ImageID
+}

@@ -1,0 +1,75 @@
+package netsetup
+
+import (
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+	"testing"
+)
+
+func TestDHCPConfig(t *testing.T) {
+	plain := Plan{
+		Bridge: bridgeName, MTU: 1500, GuestMAC: MAC{0x0a, 0x58, 0x0a, 0x58, 0x01, 0x02},
+		Address: netip.MustParsePrefix("10.88.1.2/24"),
+		Gateway: netip.MustParseAddr("10.88.1.1"),
+	}
+	named := plain
+	named.Hostname = "db-0"
+	named.Nameservers = addrs("10.96.0.10", "10.96.0.11")
+	named.Searches = []string{"default.svc.cluster.local", "svc.cluster.local"}
+	routed := named
+	routed.Routes = []Route{{netip.MustParsePrefix("192.0.2.0/24"), netip.MustParseAddr("10.88.1.7")}}
+	calico := plain
+	calico.MTU = 1450
+	calico.Address = netip.MustParsePrefix("10.88.1.2/32")
+	calico.Gateway = netip.MustParseAddr("169.254.1.1")
+	calico.Routes = []Route{{Destination: netip.MustParsePrefix("169.254.1.1/32")}}
+	island := plain
+	island.Gateway = netip.Addr{}
+	for name, plan := range map[string]Plan{
+		"plain": plain, "named": named, "routed": routed, "calico": calico, "island": island,
+	} {
+		t.Run(name, func(t *testing.T) { golden(t, name+".conf", dhcpConfig(plan)) })
+	}
+}
+
+func TestFittingSearches(t *testing.T) {
+	var domains []string
+	for i := range 32 { // Kubernetes' limit
+		domains = append(domains, fmt.Sprintf("namespace-%02d.svc.cluster.local", i))
+	}
+	got := fittingSearches(domains)
+	if want := domains[:255/32]; !slices.Equal(got, want) {
+		t.Errorf("%d domains fit, want %d", len(got), len(want))
+	}
+	if got := fittingSearches(domains[:3]); !slices.Equal(got, domains[:3]) {
+		t.Errorf("of three domains %v fit", got)
+	}
+}
+
+// FuzzNames: no host name or search domain adds a line or a value to the config.
+func FuzzNames(f *testing.F) {
+	f.Add("web-0", "svc.cluster.local")
+	f.Add("web\nport=53", "a,b")
+	f.Add("web.a\n", "..")
+	f.Fuzz(func(t *testing.T, hostname, search string) {
+		p := Plan{Bridge: bridgeName, Address: netip.MustParsePrefix("10.0.0.2/24")}
+		clean := dhcpConfig(p)
+		if err := p.setNames(Pod{Hostname: hostname, Searches: []string{search}}); err != nil {
+			return
+		}
+		config := dhcpConfig(p)
+		want := strings.Count(clean, "\n") + 2*len(p.Searches)
+		if got := strings.Count(config, "\n"); got != want {
+			t.Errorf("%d lines, want %d:\n%s", got, want, config)
+		}
+		commas := strings.Count(clean, ",") + 2*len(p.Searches)
+		if p.Hostname != "" {
+			commas++
+		}
+		if got := strings.Count(config, ","); got != commas {
+			t.Errorf("%d commas, want %d:\n%s", got, commas, config)
+		}
+	})
+}

@@ -1,0 +1,102 @@
+package netsetup
+
+import (
+	"context"
+	"fmt"
+	"strconv"
+
+	"github.com/vishvananda/netlink"
+	"sigs.k8s.io/knftables"
+)
+
+// tableName is the nft table's, of family bridge, in each pod's namespace.
+const tableName = "nodevirt"
+
+// addFilter makes the table, or makes it anew.
+func (s *Setup) addFilter(ctx context.Context, p Plan) error {
+	return within(p.Netns, func() error {
+		nft, err := s.nftables()
+		if err != nil {
+			return err
+		}
+		tx := nft.NewTransaction()
+		addRules(tx, p)
+		if err := nft.Run(ctx, tx); err != nil {
+			return fmt.Errorf("load nft table %s: %w", tableName, err)
+		}
+		return nil
+	})
+}
+
+// removeFilter adds the table first, so that it may be absent: older versions of nft
+// have no "destroy".
+func (s *Setup) removeFilter(ctx context.Context, p Plan) error {
+	return withinOwn(p, func(*netlink.Handle, netlink.Link) error {
+		nft, err := s.nftables()
+		if err != nil {
+			return err
+		}
+		tx := nft.NewTransaction()
+		tx.Add(&knftables.Table{})
+		tx.Delete(&knftables.Table{})
+		if err := nft.Run(ctx, tx); err != nil {
+			return fmt.Errorf("remove nft table %s: %w", tableName, err)
+		}
+		return nil
+	})
+}
+
+// nftables returns what runs nft in the calling thread's network namespace. Making it
+// takes some runs of nft, so that it is kept.
+func (s *Setup) nftables() (knftables.Interface, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.nft != nil {
+		return s.nft, nil
+	}
+	nft, err := knftables.New(knftables.BridgeFamily, tableName)
+	if err != nil {
+		return nil, fmt.Errorf("prepare nft: %w", err)
+	}
+	s.nft = nft
+	return nft, nil
+}
+
+// addRules makes the table anew, in one transaction: no frame passes without its rules.
+func addRules(tx *knftables.Transaction, p Plan) {
+	tx.Add(&knftables.Table{})
+	tx.Delete(&knftables.Table{})
+	tx.Add(&knftables.Table{})
+	port := strconv.Quote(p.Interface)
+	chains := []struct {
+		hook  knftables.BaseChainHook
+		rules []string
+	}{
+		{knftables.PreroutingHook, []string{
+			// What a CNI bridge in hairpin mode sends back.
+			knftables.Concat("iifname", port, "ether saddr", p.GuestMAC, "drop"),
+			// DHCP stays in the pod: other pods' servers, and their guests, are next door.
+			knftables.Concat("iifname", port, "udp dport { 67, 68 } drop"),
+		}},
+		{knftables.PostroutingHook, []string{
+			knftables.Concat("oifname", port, "udp dport { 61, 62 } drop"),
+		}},
+		// The pod's own side of the bridge speaks with the guest alone: its link-local
+		// address is the same in all pods, which would answer for each other.
+		{knftables.InputHook, []string{knftables.Concat("iifname", port, "drop")}},
+		{knftables.OutputHook, []string{knftables.Concat("oifname", port, "drop")}},
+	}
+	for _, chain := range chains {
+		tx.Add(&knftables.Chain{
+			Name:     string(chain.hook),
+			Type:     knftables.PtrTo(knftables.FilterType),
+			Hook:     knftables.PtrTo(chain.hook),
+			Priority: knftables.PtrTo(knftables.FilterPriority),
+		})
+	}
+	for _, chain := range chains {
+		for _, rule := range chain.rules {
+			tx.Add(&knftables.Rule{Chain: string(chain.hook), Rule: rule})
+		}
+	}
+}

@@ -1,0 +1,151 @@
+package netsetup
+
+import (
+	"bytes"
+	"encoding/binary"
+	"net"
+	"testing"
+
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+	"sigs.k8s.io/knftables"
+)
+
+func TestRules(t *testing.T) {
+	fake := knftables.NewFake(knftables.BridgeFamily, tableName)
+	tx := fake.NewTransaction()
+	addRules(tx, Plan{Interface: "eth0", GuestMAC: MAC{0x0a, 0x58, 0x0a, 0x58, 0x01, 0x02}})
+	if err := fake.Run(t.Context(), tx); err != nil {
+		t.Fatal(err)
+	}
+	golden(t, "rules.nft", tx.String())
+}
+
+// Frames keep their order: what had come before the marker would have been seen.
+const (
+	markerPort = 9
+	clientPort = 68
+	serverPort = 67
+)
+
+func TestDHCPStaysInThePod(t *testing.T) {
+	n := newNode(t)
+	m := n.start(t, idA, Pod{Netns: n.addPod(t)})
+	outside := sniff(t, hostNamespace, n.bridge)
+	m.configure(t, m.dhcp(t, "system"))
+	broadcast(t, m.listen(t, "0.0.0.0:0"), markerPort)
+	for frame := outside.next(t); frame.port != markerPort; frame = outside.next(t) {
+		if frame.port == serverPort || frame.port == clientPort {
+			t.Errorf("DHCP of the guest has left the pod: %v", frame)
+		}
+	}
+
+	inside := sniff(t, m.ns, card)
+	stranger := listenOn(t, hostNamespace, n.bridge, "0.0.0.0:0")
+	for _, port := range []int{clientPort, serverPort, markerPort} {
+		broadcast(t, stranger, port)
+	}
+	for frame := inside.next(t); frame.port != markerPort; frame = inside.next(t) {
+		if frame.port == serverPort || frame.port == clientPort {
+			t.Errorf("DHCP of a stranger has come in: %v", frame)
+		}
+	}
+}
+
+// The CNI bridge sends broadcasts back to where they came from (hairpin mode).
+func TestGuestDoesNotHearItself(t *testing.T) {
+	n := newNode(t)
+	m := n.start(t, idA, Pod{Netns: n.addPod(t)})
+	m.configure(t, m.dhcp(t, "system"))
+	inside, outside := sniff(t, m.ns, card), sniff(t, hostNamespace, n.bridge)
+	broadcast(t, m.listen(t, "0.0.0.0:0"), markerPort)
+	for frame := outside.next(t); frame.port != markerPort; frame = outside.next(t) {
+	}
+	broadcast(t, listenOn(t, hostNamespace, n.bridge, "0.0.0.0:0"), markerPort)
+	for {
+		frame := inside.next(t)
+		if m.plan.GuestMAC.equal(frame.source) {
+			t.Errorf("the guest's own frame has come back: %v", frame)
+		} else if frame.port == markerPort {
+			return
+		}
+	}
+}
+
+// All pods have the same link-local address: it must not be seen from outside.
+func TestLinkLocalAddressStaysInThePod(t *testing.T) {
+	n := newNode(t)
+	pod := n.addPod(t)
+	m := n.start(t, idA, Pod{Netns: pod})
+	inside, guest := sniff(t, pod, bridgeName), sniff(t, m.ns, card)
+	broadcast(t, listenOn(t, hostNamespace, n.bridge, "0.0.0.0:0"), markerPort)
+	for frame := guest.next(t); frame.port != markerPort; frame = guest.next(t) {
+	}
+	broadcast(t, m.listen(t, "0.0.0.0:0"), markerPort+1)
+	for frame := inside.next(t); frame.port != markerPort+1; frame = inside.next(t) {
+		if frame.port == markerPort {
+			t.Errorf("the pod's own side of the bridge hears the network: %v", frame)
+		}
+	}
+}
+
+func broadcast(t *testing.T, conn net.PacketConn, port int) {
+	t.Helper()
+	to := &net.UDPAddr{IP: net.IPv4bcast, Port: port}
+	if _, err := conn.WriteTo([]byte("hello"), to); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// sniffer sees the frames of a link, of both directions.
+type sniffer int
+
+// frame is where a frame came from, and its destination port if it is UDP over IPv4.
+type frame struct {
+	source net.HardwareAddr
+	port   int
+}
+
+func sniff(t *testing.T, ns, name string) sniffer {
+	t.Helper()
+	fd := -1
+	inPod(t, ns, func(h *netlink.Handle) error {
+		link, err := h.LinkByName(name)
+		if err != nil {
+			return err
+		}
+		all := binary.NativeEndian.Uint16([]byte{0, unix.ETH_P_ALL})
+		fd, err = unix.Socket(unix.AF_PACKET, unix.SOCK_RAW|unix.SOCK_CLOEXEC, int(all))
+		if err != nil {
+			return err
+		}
+		return unix.Bind(fd, &unix.SockaddrLinklayer{Protocol: all, Ifindex: link.Attrs().Index})
+	})
+	t.Cleanup(func() { unix.Close(fd) })
+	limit := unix.Timeval{Sec: 20}
+	if err := unix.SetsockoptTimeval(fd, unix.SOL_SOCKET, unix.SO_RCVTIMEO, &limit); err != nil {
+		t.Fatal(err)
+	}
+	return sniffer(fd)
+}
+
+// next leaves out what the link itself sends.
+func (s sniffer) next(t *testing.T) frame {
+	t.Helper()
+	data := make([]byte, 2000)
+	for {
+		n, from, err := unix.Recvfrom(int(s), data, 0)
+		if err != nil {
+			t.Fatal("wait for a frame:", err)
+		}
+		if n < 14 || from.(*unix.SockaddrLinklayer).Pkttype == unix.PACKET_OUTGOING {
+			continue
+		}
+		f := frame{source: bytes.Clone(data[6:12])}
+		const udp = 17
+		if n >= 42 && data[12] == 8 && data[13] == 0 && data[14] == 0x45 && data[23] == udp {
+			f.port = int(binary.BigEndian.Uint16(data[36:]))
+		}
+		return f
+	}
+}

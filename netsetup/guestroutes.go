@@ -1,0 +1,84 @@
+package netsetup
+
+import (
+	"net/netip"
+	"slices"
+
+	"golang.org/x/sys/unix"
+)
+
+// firstIPv4 is the first global IPv4 address. Its length is 32 where the pod has no route
+// for its subnet on the link, as with CNI's ptp: the guest must not make one.
+func (s Snapshot) firstIPv4() (netip.Prefix, bool) {
+	for _, a := range s.Addresses {
+		if !a.Address.Addr().Is4() || a.Scope != unix.RT_SCOPE_UNIVERSE {
+			continue
+		}
+		onLink := slices.ContainsFunc(s.guestTable(), func(r SavedRoute) bool {
+			return !r.Gateway.IsValid() && r.Destination == a.Address.Masked()
+		})
+		if onLink {
+			return a.Address, true
+		}
+		return netip.PrefixFrom(a.Address.Addr(), 32), true
+	}
+	return netip.Prefix{}, false
+}
+
+// guestTable are the routes that a guest can have too.
+func (s Snapshot) guestTable() []SavedRoute {
+	var table []SavedRoute
+	for _, r := range s.Routes {
+		if r.Destination.Addr().Is4() && r.Table == unix.RT_TABLE_MAIN &&
+			r.Type == unix.RTN_UNICAST && r.TOS == 0 {
+			table = append(table, r)
+		}
+	}
+	slices.SortStableFunc(table, func(a, b SavedRoute) int { return a.Priority - b.Priority })
+	return table
+}
+
+// guestRoutes returns the default gateway and the other routes, those on the link first,
+// so that a client that adds them in order finds each gateway reachable.
+func (s Snapshot) guestRoutes(address netip.Prefix) (gateway netip.Addr, routes []Route) {
+	onLink := []netip.Prefix{address.Masked()}
+	reach := func(dst netip.Prefix) {
+		if !slices.Contains(onLink, dst) {
+			onLink = append(onLink, dst)
+		}
+	}
+	var via []Route
+	seen := map[netip.Prefix]bool{}
+	for _, r := range s.guestTable() {
+		if seen[r.Destination] {
+			continue
+		}
+		seen[r.Destination] = true
+		switch {
+		case !r.Gateway.IsValid():
+			reach(r.Destination)
+		case r.Destination.Bits() == 0:
+			gateway = r.Gateway
+		default:
+			via = append(via, Route{Destination: r.Destination, Gateway: r.Gateway})
+		}
+	}
+	for _, gw := range append([]netip.Addr{gateway}, gateways(via)...) {
+		covered := slices.ContainsFunc(onLink, func(p netip.Prefix) bool { return p.Contains(gw) })
+		if gw.Is4() && !covered { // an "onlink" route of the pod
+			reach(netip.PrefixFrom(gw, 32))
+		}
+	}
+	for _, dst := range onLink[1:] {
+		routes = append(routes, Route{Destination: dst})
+	}
+	return gateway, append(routes, via...)
+}
+
+func gateways(routes []Route) []netip.Addr {
+	var gws []netip.Addr
+	for _, r := range routes {
+		gws = append(gws, r.Gateway)
+	}
+	return gws
+}

@@ -1,0 +1,177 @@
+package netsetup
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"net"
+	"slices"
+
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+)
+
+// takeInterface takes the pod's addresses off its interface and makes it a port of the
+// bridge. The kernel drops the routes with the addresses.
+func (s *Setup) takeInterface(_ context.Context, p Plan) error {
+	return withinLink(p.Netns, func(h *netlink.Handle) error {
+		bridge, err := h.LinkByName(p.Bridge)
+		if err != nil {
+			return fmt.Errorf("look up bridge %s: %w", p.Bridge, err)
+		}
+		link, err := h.LinkByName(p.Interface)
+		if err != nil {
+			return fmt.Errorf("look up interface %s: %w", p.Interface, err)
+		}
+		if err := h.LinkSetDown(link); err != nil {
+			return fmt.Errorf("set %s down: %w", p.Interface, err)
+		}
+		if err := disableIPv6(p.Interface, true); err != nil {
+			return err
+		}
+		if err := removeAddresses(h, link); err != nil {
+			return err
+		}
+		if err := setMAC(h, link, p.PodMAC); err != nil {
+			return err
+		}
+		return makePort(h, link, bridge)
+	})
+}
+
+// makePort enslaves the pod's interface. The port learns nothing: a CNI bridge in hairpin
+// mode sends the guest's own broadcasts back, and they must not move the guest there.
+func makePort(h *netlink.Handle, link, bridge netlink.Link) error {
+	name := link.Attrs().Name
+	if err := h.LinkSetMaster(link, bridge); err != nil {
+		return fmt.Errorf("make %s a port of %s: %w", name, bridge.Attrs().Name, err)
+	}
+	if err := h.LinkSetLearning(link, false); err != nil {
+		return fmt.Errorf("switch learning of %s off: %w", name, err)
+	}
+	if err := h.LinkSetUp(link); err != nil {
+		return fmt.Errorf("set %s up: %w", name, err)
+	}
+	return nil
+}
+
+// restoreInterface gives the interface back what the Plan's snapshot holds.
+func (s *Setup) restoreInterface(_ context.Context, p Plan) error {
+	return withinOwn(p, func(h *netlink.Handle, bridge netlink.Link) error {
+		// Its route to the guest would compete with the pod's own address.
+		if err := h.LinkSetDown(bridge); err != nil {
+			return fmt.Errorf("set %s down: %w", p.Bridge, err)
+		}
+		link, err := findLink(h, p.Interface)
+		if err != nil || link == nil { // CNI took it away already
+			return err
+		}
+		if err := h.LinkSetNoMaster(link); err != nil {
+			return fmt.Errorf("take %s from its bridge: %w", p.Interface, err)
+		}
+		if err := h.LinkSetDown(link); err != nil {
+			return fmt.Errorf("set %s down: %w", p.Interface, err)
+		}
+		if err := setMAC(h, link, p.OriginalMAC); err != nil {
+			return err
+		}
+		return p.Original.restore(h, link)
+	})
+}
+
+// restore makes the interface's state the snapshot's. Its order is the kernel's: IPv6
+// addresses and all routes need the interface up.
+func (s Snapshot) restore(h *netlink.Handle, link netlink.Link) error {
+	name := link.Attrs().Name
+	if err := disableIPv6(name, s.DisableIPv6); err != nil {
+		return err
+	}
+	if s.Up {
+		if err := h.LinkSetUp(link); err != nil {
+			return fmt.Errorf("set %s up: %w", name, err)
+		}
+	}
+	for _, a := range s.restoreOrder() {
+		if err := h.AddrReplace(link, a.netlink()); err != nil {
+			return fmt.Errorf("give %s back to %s: %w", a.Address, name, err)
+		}
+	}
+	return s.restoreRoutes(h, link)
+}
+
+// restoreOrder is the one that ends in the snapshot's: the kernel puts a new IPv4 address
+// behind the others, and a new IPv6 address before them.
+func (s Snapshot) restoreOrder() []SavedAddress {
+	var order []SavedAddress
+	for _, a := range s.Addresses {
+		if a.Address.Addr().Is4() {
+			order = append(order, a)
+		}
+	}
+	for _, a := range slices.Backward(s.Addresses) {
+		if !a.Address.Addr().Is4() {
+			order = append(order, a)
+		}
+	}
+	return order
+}
+
+// restoreRoutes also removes routes that the kernel made of an address and CNI did not
+// want, but not those of an IPv6 link-local address, which may have come after the
+// snapshot. Routes without a gateway go first: they make the gateways reachable.
+func (s Snapshot) restoreRoutes(h *netlink.Handle, link netlink.Link) error {
+	if !s.Up {
+		return nil
+	}
+	current, err := readRoutes(h, link)
+	if err != nil {
+		return err
+	}
+	for _, r := range current {
+		if slices.Contains(s.Routes, r) || r.Destination.Addr().IsLinkLocalUnicast() &&
+			r.Destination.Addr().Is6() {
+			continue
+		}
+		if err := h.RouteDel(r.netlink(link)); err != nil && !errors.Is(err, unix.ESRCH) {
+			return fmt.Errorf("remove route %s: %w", r.Destination, err)
+		}
+	}
+	for _, withGateway := range []bool{false, true} {
+		for _, r := range s.Routes {
+			if r.Gateway.IsValid() != withGateway || slices.Contains(current, r) {
+				continue
+			}
+			err := h.RouteAdd(r.netlink(link))
+			if err != nil && !errors.Is(err, fs.ErrExist) {
+				return fmt.Errorf("give back route %s: %w", r.Destination, err)
+			}
+		}
+	}
+	return nil
+}
+
+func removeAddresses(h *netlink.Handle, link netlink.Link) error {
+	addrs, err := h.AddrList(link, netlink.FAMILY_ALL)
+	if err != nil {
+		return fmt.Errorf("list addresses of %s: %w", link.Attrs().Name, err)
+	}
+	for _, addr := range addrs {
+		err := h.AddrDel(link, &addr)
+		// A secondary address goes with its primary.
+		if err != nil && !errors.Is(err, unix.EADDRNOTAVAIL) {
+			return fmt.Errorf("remove address %s: %w", addr.IPNet, err)
+		}
+	}
+	return nil
+}
+
+func setMAC(h *netlink.Handle, link netlink.Link, mac MAC) error {
+	if mac.equal(link.Attrs().HardwareAddr) {
+		return nil
+	}
+	if err := h.LinkSetHardwareAddr(link, net.HardwareAddr(mac)); err != nil {
+		return fmt.Errorf("set address of %s to %s: %w", link.Attrs().Name, mac, err)
+	}
+	return nil
+}

@@ -1,0 +1,127 @@
+package netsetup
+
+import (
+	"errors"
+	"net"
+	"net/netip"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/vishvananda/netlink"
+)
+
+func TestPlan(t *testing.T) {
+	n := newNode(t)
+	pod := n.addPod(t)
+	own := linkMAC(t, pod, "eth0")
+	got, err := n.setup.Plan(t.Context(), idA, Pod{Netns: pod, Hostname: "web"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(got.Original.Addresses) < 2 || len(got.Original.Routes) < 4 {
+		t.Errorf("snapshot %+v lacks addresses or routes", got.Original)
+	}
+	want := Plan{
+		ID: idA, Netns: pod, Interface: "eth0", Bridge: "nvbr0", Tap: "nva1b2c3d4e5f",
+		GuestMAC: MAC(own), OriginalMAC: MAC(own),
+		PodMAC: localMAC(idA, "interface"), BridgeMAC: localMAC(idA, "bridge"),
+		MTU:      1400,
+		Address:  netip.MustParsePrefix("10.88.1.2/24"),
+		Gateway:  netip.MustParseAddr("10.88.1.1"),
+		Routes:   []Route{{netip.MustParsePrefix("192.0.2.0/24"), netip.MustParseAddr("10.88.1.7")}},
+		Hostname: "web",
+		Original: got.Original,
+	}
+	if diff := cmp.Diff(want, got, compareAddrs); diff != "" {
+		t.Errorf("plan (-want +got):\n%s", diff)
+	}
+
+	other := net.HardwareAddr{0x02, 0, 0, 0, 0, 1}
+	got, err = n.setup.Plan(t.Context(), idA, Pod{Netns: pod, MAC: other})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !got.GuestMAC.equal(other) || !got.PodMAC.equal(own) {
+		t.Errorf("guest with its own address: guest %s, pod %s", got.GuestMAC, got.PodMAC)
+	}
+}
+
+func linkMAC(t *testing.T, ns, name string) (mac net.HardwareAddr) {
+	t.Helper()
+	inPod(t, ns, func(h *netlink.Handle) error {
+		link, err := h.LinkByName(name)
+		if err == nil {
+			mac = link.Attrs().HardwareAddr
+		}
+		return err
+	})
+	return mac
+}
+
+func TestPlanRefuses(t *testing.T) {
+	n := newNode(t)
+	pod, bare := n.addPod(t), newNamespace(t)
+	flushed := n.addPod(t)
+	inPod(t, flushed, func(h *netlink.Handle) error {
+		link, err := h.LinkByName("eth0")
+		if err != nil {
+			return err
+		}
+		return removeAddresses(h, link)
+	})
+	long := strings.Repeat("a", 64)
+	for name, test := range map[string]struct {
+		id   string
+		pod  Pod
+		want string
+		is   error
+	}{
+		"host network":       {pod: Pod{}, want: "hostNetwork"},
+		"node's namespace":   {pod: Pod{Netns: "/proc/self/ns/net"}, want: "hostNetwork"},
+		"relative path":      {pod: Pod{Netns: "net"}, want: `"net"`},
+		"absent namespace":   {pod: Pod{Netns: "/nonexistent"}, want: "/nonexistent"},
+		"no namespace":       {pod: Pod{Netns: "/etc/passwd"}, want: "gone", is: errGone},
+		"no interface":       {pod: Pod{Netns: bare}, want: "eth0", is: ErrNoAddress},
+		"no address":         {pod: Pod{Netns: flushed}, want: "eth0", is: ErrNoAddress},
+		"loopback":           {pod: Pod{Netns: pod, Interface: "lo"}, want: `"lo"`},
+		"path as interface":  {pod: Pod{Netns: pod, Interface: "../x"}, want: `"../x"`},
+		"long interface":     {pod: Pod{Netns: pod, Interface: long}, want: long},
+		"line in host name":  {pod: Pod{Netns: pod, Hostname: "a\nport=53"}, want: `"a\nport=53"`},
+		"comma in host name": {pod: Pod{Netns: pod, Hostname: "a,b"}, want: `"a,b"`},
+		"long host name":     {pod: Pod{Netns: pod, Hostname: long}, want: long},
+		"line in search":     {pod: Pod{Netns: pod, Searches: []string{"a\nb"}}, want: `"a\nb"`},
+		"comma in search":    {pod: Pod{Netns: pod, Searches: []string{"a,b"}}, want: `"a,b"`},
+		"empty label":        {pod: Pod{Netns: pod, Searches: []string{"a..b"}}, want: `"a..b"`},
+		"multicast MAC": {pod: Pod{Netns: pod, MAC: net.HardwareAddr{1, 0, 0, 0, 0, 0}},
+			want: "01:00:00:00:00:00"},
+		"no MAC":    {pod: Pod{Netns: pod, MAC: make(net.HardwareAddr, 6)}, want: "unicast"},
+		"short id":  {id: "a1b2", pod: Pod{Netns: pod}, want: `"a1b2"`},
+		"id with /": {id: "../../../../etc", pod: Pod{Netns: pod}, want: "hex"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			if test.id == "" {
+				test.id = idA
+			}
+			_, err := n.setup.Plan(t.Context(), test.id, test.pod)
+			if err == nil || !strings.Contains(err.Error(), test.want) {
+				t.Errorf("error %v, want one with %q", err, test.want)
+			}
+			if test.is != nil && !errors.Is(err, test.is) {
+				t.Errorf("error %v, want %v", err, test.is)
+			}
+		})
+	}
+}
+
+// An empty Plan, as a record half written would be, must not lead Undo anywhere.
+func TestUndoRefusesEmptyPlan(t *testing.T) {
+	n := newNode(t)
+	if err := n.setup.Undo(t.Context(), Plan{}); err == nil {
+		t.Error("Undo of an empty Plan succeeds")
+	}
+	if _, err := n.setup.Serve(t.Context(), Plan{}); err == nil {
+		t.Error("Serve of an empty Plan succeeds")
+	}
+	n.noFiles(t)
+}

@@ -1,0 +1,118 @@
+package netsetup
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"sync"
+	"time"
+
+	"sigs.k8s.io/knftables"
+)
+
+// ErrNoAddress says that a pod's interface has no IPv4 address to give to a guest.
+var ErrNoAddress = errors.New("pod has no IPv4 address")
+
+// ErrInUse says that another virtual machine has the pod's interface already.
+var ErrInUse = errors.New("pod's interface belongs to another virtual machine")
+
+// undoTimeout bounds the undoing of an Apply that failed.
+const undoTimeout = 20 * time.Second
+
+// Options are what a Setup needs of its surroundings. The program nft is found in PATH.
+type Options struct {
+	// Dnsmasq is the program's path.
+	Dnsmasq string
+	// Dir is the folder that holds DIR/ID/ for each machine: dnsmasq's config and pid file.
+	Dir string
+	// Logger may be nil.
+	Logger *slog.Logger
+}
+
+// Setup makes and removes the networks of virtual machines. Its methods may run at the
+// same time for different pods. They must run as root, in libvirtd's network namespace.
+type Setup struct {
+	dnsmasq string
+	dir     string
+	log     *slog.Logger
+
+	mu  sync.Mutex
+	nft knftables.Interface // see nftables
+}
+
+// New returns a Setup. It touches nothing.
+func New(o Options) *Setup {
+	log := o.Logger
+	if log == nil {
+		log = slog.New(slog.DiscardHandler)
+	}
+	return &Setup{dnsmasq: o.Dnsmasq, dir: o.Dir, log: log}
+}
+
+// step is one thing that Apply makes. Both functions may be called again at any point,
+// after themselves or after a crash in their middle.
+type step struct {
+	name     string
+	do, undo func(context.Context, Plan) error
+}
+
+func (s *Setup) steps() []step {
+	return []step{
+		{"bridge", s.addBridge, s.removeBridge}, // the marker of ownership: first and last
+		{"filter", s.addFilter, s.removeFilter},
+		{"interface", s.takeInterface, s.restoreInterface},
+		{"tap", s.addTap, s.removeTap},
+	}
+}
+
+// Apply makes what p describes, up to a tap that QEMU can open in the caller's network
+// namespace. It may be repeated, and undoes itself when it fails.
+func (s *Setup) Apply(ctx context.Context, p Plan) (err error) {
+	if err := p.check(); err != nil {
+		return err
+	}
+	defer func() {
+		if err != nil {
+			ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), undoTimeout)
+			defer cancel()
+			err = errors.Join(err, s.Undo(ctx, p))
+		}
+	}()
+	for _, step := range s.steps() {
+		if err := ctx.Err(); err != nil {
+			return err
+		}
+		if err := step.do(ctx, p); err != nil {
+			return fmt.Errorf("set up %s of pod network %s: %w", step.name, p.Netns, err)
+		}
+	}
+	s.log.DebugContext(ctx, "pod network handed over", "netns", p.Netns, "tap", p.Tap,
+		"address", p.Address, "mac", p.GuestMAC)
+	return nil
+}
+
+// Undo ends dnsmasq, removes what p describes and gives the pod's interface back its
+// addresses and routes. It succeeds from every half-made state, when there is
+// nothing left to do, and when the namespace is gone. After an error it may be repeated.
+func (s *Setup) Undo(ctx context.Context, p Plan) error {
+	if err := p.check(); err != nil {
+		return err
+	}
+	return errors.Join(s.stop(ctx, p), s.undoSteps(ctx, p))
+}
+
+// undoSteps goes backwards and stops where a step fails: as long as something of
+// the pod is left to restore, the bridge that marks it must stay.
+func (s *Setup) undoSteps(ctx context.Context, p Plan) error {
+	steps := s.steps()
+	for i := len(steps) - 1; i >= 0; i-- {
+		if err := ctx.Err(); err != nil {
+			return err
+		}
+		if err := steps[i].undo(ctx, p); err != nil {
+			return fmt.Errorf("undo %s of pod network %s: %w", steps[i].name, p.Netns, err)
+		}
+	}
+	return nil
+}

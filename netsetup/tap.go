@@ -1,0 +1,178 @@
+package netsetup
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/vishvananda/netlink"
+	"github.com/vishvananda/netlink/nl"
+	"golang.org/x/sys/unix"
+)
+
+// addTap makes a tap that stays when nobody has it open, in the caller's own network
+// namespace: libvirt opens it there by name. It stays down until Connect.
+func (s *Setup) addTap(_ context.Context, p Plan) error {
+	moved := false
+	err := withinLink(p.Netns, func(h *netlink.Handle) error {
+		tap, err := findTap(h, p.Tap)
+		moved = tap != nil
+		return err
+	})
+	if err != nil || moved {
+		return err
+	}
+	return withHandle(func(h *netlink.Handle) error {
+		tap, err := findTap(h, p.Tap)
+		if err != nil {
+			return err
+		}
+		if tap == nil {
+			if tap, err = newTap(h, p.Tap); err != nil {
+				return err
+			}
+		}
+		if err := h.LinkSetIP6AddrGenMode(tap, nl.IN6_ADDR_GEN_MODE_NONE); err != nil {
+			return fmt.Errorf("switch IPv6 addresses of tap %s off: %w", p.Tap, err)
+		}
+		return setMTU(h, tap, p.MTU)
+	})
+}
+
+func newTap(h *netlink.Handle, name string) (netlink.Link, error) {
+	attrs := netlink.NewLinkAttrs()
+	attrs.Name = name
+	err := h.LinkAdd(&netlink.Tuntap{
+		LinkAttrs: attrs,
+		Mode:      netlink.TUNTAP_MODE_TAP,
+		Flags:     netlink.TUNTAP_NO_PI | netlink.TUNTAP_VNET_HDR,
+	})
+	if err != nil {
+		return nil, fmt.Errorf("add tap %s: %w", name, err)
+	}
+	tap, err := h.LinkByName(name)
+	if err != nil {
+		return nil, fmt.Errorf("look up tap %s: %w", name, err)
+	}
+	return tap, nil
+}
+
+// Connect moves the tap, which QEMU has open by now, into the pod's namespace and makes it a
+// port of the bridge. It may be repeated.
+func (s *Setup) Connect(ctx context.Context, p Plan) error {
+	if err := errors.Join(p.check(), ctx.Err()); err != nil {
+		return err
+	}
+	if err := moveTap(p); err != nil {
+		return fmt.Errorf("connect tap %s to pod network %s: %w", p.Tap, p.Netns, err)
+	}
+	err := withinLink(p.Netns, func(h *netlink.Handle) error { return enslaveTap(h, p) })
+	if err != nil {
+		return fmt.Errorf("connect tap %s to pod network %s: %w", p.Tap, p.Netns, err)
+	}
+	s.log.DebugContext(ctx, "guest connected to pod network", "netns", p.Netns, "tap", p.Tap)
+	return nil
+}
+
+func moveTap(p Plan) error {
+	ns, err := openNamespace(p.Netns)
+	if err != nil {
+		return err
+	}
+	defer ns.Close()
+	return withHandle(func(h *netlink.Handle) error {
+		tap, err := findTap(h, p.Tap)
+		if err != nil || tap == nil { // it is there already, or enslaveTap says that it is not
+			return err
+		}
+		if err := h.LinkSetNsFd(tap, int(ns)); err != nil {
+			return fmt.Errorf("move tap: %w", err)
+		}
+		return nil
+	})
+}
+
+func enslaveTap(h *netlink.Handle, p Plan) error {
+	tap, err := findTap(h, p.Tap)
+	if err != nil {
+		return err
+	}
+	if tap == nil {
+		return errors.New("there is no such tap: Apply makes it")
+	}
+	bridge, err := p.ownBridge(h)
+	if err != nil {
+		return err
+	}
+	if bridge == nil {
+		return fmt.Errorf("bridge %s is not this machine's", p.Bridge)
+	}
+	if err := disableIPv6(p.Tap, true); err != nil {
+		return err
+	}
+	if err := setMTU(h, tap, p.MTU); err != nil {
+		return err
+	}
+	if err := h.LinkSetMaster(tap, bridge); err != nil {
+		return fmt.Errorf("make tap a port of %s: %w", p.Bridge, err)
+	}
+	if err := h.LinkSetUp(tap); err != nil {
+		return fmt.Errorf("set tap up: %w", err)
+	}
+	return nil
+}
+
+// removeTap removes the tap from both namespaces, also while QEMU has it open. Its name
+// is the machine's own, so it needs no other proof of ownership.
+func (s *Setup) removeTap(_ context.Context, p Plan) error {
+	remove := func(h *netlink.Handle) error {
+		tap, err := findTap(h, p.Tap)
+		if errors.Is(err, errNoTap) || err == nil && tap == nil {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		if err := h.LinkDel(tap); err != nil && !errors.Is(err, unix.ENODEV) {
+			return fmt.Errorf("remove tap %s: %w", p.Tap, err)
+		}
+		return nil
+	}
+	err := withinLink(p.Netns, remove)
+	if errors.Is(err, errGone) {
+		err = nil
+	}
+	return errors.Join(err, withHandle(remove))
+}
+
+// errNoTap says that a link with the tap's name is something else, and not ours.
+var errNoTap = errors.New("a link of that name is there already and is no tap")
+
+// findTap returns nil without an error where there is no such link.
+func findTap(h *netlink.Handle, name string) (netlink.Link, error) {
+	link, err := findLink(h, name)
+	if err != nil || link == nil {
+		return nil, err
+	}
+	if _, ok := link.(*netlink.Tuntap); !ok {
+		return nil, fmt.Errorf("tap %s: %w", name, errNoTap)
+	}
+	return link, nil
+}
+
+func setMTU(h *netlink.Handle, link netlink.Link, mtu int) error {
+	if err := h.LinkSetMTU(link, mtu); err != nil {
+		return fmt.Errorf("set MTU of %s to %d: %w", link.Attrs().Name, mtu, err)
+	}
+	return nil
+}
+
+// withHandle runs fn with a netlink handle of the caller's own network namespace.
+func withHandle(fn func(*netlink.Handle) error) error {
+	h, err := netlink.NewHandle(unix.NETLINK_ROUTE)
+	if err != nil {
+		return fmt.Errorf("open netlink: %w", err)
+	}
+	defer h.Close()
+	return fn(h)
+}

@@ -1,0 +1,250 @@
+package console
+
+import (
+	"errors"
+	"fmt"
+	"log/slog"
+	"sync"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+const (
+	// turnSize bounds the work of one turn, in bytes of console output.
+	turnSize = 32 << 10
+	// promptAfter is the silence after which an unfinished line is logged as it is.
+	promptAfter = time.Second
+	// retryAfter is the pause after a failed read or write.
+	retryAfter = 5 * time.Second
+	// maxLag is how many unread bytes a guest may be ahead. Beyond it all but the last keepLag are
+	// dropped, and the log says so.
+	maxLag  = 64 << 20
+	keepLag = 1 << 20
+)
+
+// follower carries one console from its raw file into its log.
+type follower struct {
+	Console
+	log  *slog.Logger
+	slot slot
+
+	mu       sync.Mutex // guards all below
+	raw      *rawFile
+	position *positionFile
+	out      *logFile
+	lines    lines
+	at       position // what the log holds; lines.pending follows at.offset in the raw file
+	heard    time.Time
+	resting  time.Time // no read or write before this: the last one failed
+	trouble  string    // of the last turn, so that it is logged once
+	noHoles  bool
+	shrunk   bool // the raw file has, and the shim's log says so
+	closed   bool
+	// unsettled is why the position could not be saved, or the raw file's space not freed. The log
+	// goes on all the same; a shim that dies now repeats a part of it.
+	unsettled error
+}
+
+// scratch is what a turn works with; consoles share it.
+type scratch struct {
+	in      [turnSize]byte // of the raw file
+	records []byte         // of the log
+}
+
+func openFollower(c Console, log *slog.Logger) (*follower, error) {
+	f := &follower{Console: c, log: log, lines: lines{max: maxLine}}
+	f.slot.console = f
+	if err := f.open(); err != nil {
+		return nil, errors.Join(err, f.close())
+	}
+	return f, nil
+}
+
+func (f *follower) open() (err error) {
+	if f.raw, err = openRaw(f.Raw); err != nil {
+		return err
+	}
+	var damaged error
+	if f.position, damaged, err = openPosition(f.Position); err != nil {
+		return err
+	}
+	if damaged != nil {
+		f.log.Warn("console position lost, a part of the log may repeat", "file", f.Position, "err", damaged)
+	}
+	if f.out, err = openLog(f.Log); err != nil {
+		return err
+	}
+	return f.resume()
+}
+
+// resume finds where the last shim left off. Data never lies in a hole: a position that does was
+// saved before the hole was made, or lost.
+func (f *follower) resume() error {
+	size, err := f.raw.size()
+	if err != nil {
+		return err
+	}
+	f.at = f.position.saved
+	f.lines.open = f.at.open
+	if f.at.offset <= size {
+		f.at.offset = f.raw.data(f.at.offset, size)
+	}
+	return nil
+}
+
+// turn does one bounded piece of work: at most turnSize bytes are read, and what they complete is
+// written. It gives the time after which the console wants its next turn, even if the guest says
+// nothing; negative for never.
+func (f *follower) turn(s *scratch, now time.Time) time.Duration {
+	if f.closed {
+		return -1
+	}
+	if rest := f.resting.Sub(now); rest > 0 {
+		return rest
+	}
+	n, err := f.move(s, now)
+	if err == nil && n == 0 {
+		err = f.prompt(s, now)
+	}
+	f.note(errors.Join(err, f.unsettled))
+	switch {
+	case err != nil:
+		f.resting = now.Add(retryAfter)
+		return retryAfter
+	case n == len(s.in):
+		return 0
+	case f.lines.flushable():
+		return max(promptAfter-now.Sub(f.heard), time.Millisecond)
+	default:
+		f.lines.trim()
+		return -1
+	}
+}
+
+// move reads once and writes the records of what it read.
+func (f *follower) move(s *scratch, now time.Time) (int, error) {
+	if err := f.skip(s); err != nil {
+		return 0, err
+	}
+	if err := f.confess(s, now); err != nil {
+		return 0, err
+	}
+	held := len(f.lines.pending)
+	n, err := f.raw.read(s.in[:], f.at.offset+int64(held))
+	if n == 0 || err != nil {
+		return 0, err
+	}
+	f.heard = now
+	s.records = f.lines.feed(s.records[:0], s.in[:n], now)
+	return n, f.write(s, f.at.after(held+n-len(f.lines.pending)))
+}
+
+// prompt logs an unfinished line once the guest has been silent for long enough.
+func (f *follower) prompt(s *scratch, now time.Time) error {
+	if !f.lines.flushable() || now.Sub(f.heard) < promptAfter {
+		return nil
+	}
+	held := len(f.lines.pending)
+	s.records = f.lines.flush(s.records[:0], now)
+	return f.write(s, f.at.after(held-len(f.lines.pending)))
+}
+
+// write appends s.records to the log, with which the console stands at next. On an error it stands
+// where it stood, and will read those bytes again.
+func (f *follower) write(s *scratch, next position) error {
+	if len(s.records) > 0 {
+		if err := f.out.append(s.records); err != nil {
+			f.lines.reset()
+			f.lines.open = f.at.open
+			return err
+		}
+	}
+	next.open = f.lines.open
+	f.at = next
+	f.settle()
+	return nil
+}
+
+// settle saves the position, and only then frees what lies before it.
+func (f *follower) settle() {
+	if f.unsettled = f.position.save(f.at); f.unsettled != nil || f.noHoles {
+		return
+	}
+	err := f.raw.free(f.at.offset)
+	if errors.Is(err, unix.EOPNOTSUPP) || errors.Is(err, unix.ENOSYS) {
+		f.noHoles = true
+		f.log.Warn("the file system can't free what a console has printed: it stays until the container goes",
+			"file", f.Raw)
+		return
+	}
+	f.unsettled = err
+}
+
+// note logs the beginning, a change and the end of trouble.
+func (f *follower) note(err error) {
+	var trouble string
+	if err != nil {
+		trouble = err.Error()
+	}
+	if trouble == f.trouble {
+		return
+	}
+	f.trouble = trouble
+	if err == nil {
+		f.log.Info("console log is well again")
+		return
+	}
+	f.log.Warn("console log is in trouble, will try again", "every", retryAfter, "err", err)
+}
+
+// finish logs all that the raw file holds, to its last byte. more says that another call is due.
+func (f *follower) finish(s *scratch, now time.Time) (more bool, err error) {
+	if n, err := f.move(s, now); err != nil || n > 0 {
+		return true, err
+	}
+	held := len(f.lines.pending)
+	s.records = f.lines.flushAll(s.records[:0], now)
+	if err := f.write(s, f.at.after(held)); err != nil {
+		return true, err
+	}
+	if err := f.out.file.Sync(); err != nil {
+		return true, fmt.Errorf("sync container log: %w", err)
+	}
+	if err := f.position.save(f.at); err != nil {
+		return true, err
+	}
+	return false, nil
+}
+
+// reopen begins a new log at the same path. On an error the old one goes on.
+func (f *follower) reopen() error {
+	out, err := openLog(f.Log)
+	if err != nil {
+		return err
+	}
+	old := f.out
+	f.out = out
+	f.resting = time.Time{} // rotation may have made room
+	return old.close()
+}
+
+// leave closes the files so that a later follower goes on from here.
+func (f *follower) leave() error {
+	return errors.Join(f.position.save(f.at), f.close())
+}
+
+func (f *follower) close() error {
+	f.closed = true
+	var errs []error
+	if f.raw != nil {
+		errs = append(errs, f.raw.file.Close())
+	}
+	if f.position != nil {
+		errs = append(errs, f.position.file.Close())
+	}
+	if f.out != nil {
+		errs = append(errs, f.out.close())
+	}
+	return errors.Join(errs...)
+}

@@ -1,0 +1,248 @@
+package console
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+)
+
+func logs(t *testing.T) *Logs {
+	t.Helper()
+	l, err := New(quiet())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = l.Close() })
+	return l
+}
+
+func following(t *testing.T, c Console) *Logs {
+	t.Helper()
+	l := logs(t)
+	if err := l.Follow(c); err != nil {
+		t.Fatal(err)
+	}
+	return l
+}
+
+// numbered is what the guests of these tests print: each line tells its place.
+func numbered(from, to int) string {
+	var text strings.Builder
+	for i := from; i < to; i++ {
+		fmt.Fprintf(&text, "line %d\r\n", i)
+	}
+	return text.String()
+}
+
+func plain(text string) string { return strings.ReplaceAll(text, "\r\n", "\n") }
+
+func TestFollow(t *testing.T) {
+	c := testConsole(t)
+	l := following(t, c)
+	info, err := os.Stat(c.Log)
+	if err != nil || info.Mode() != 0o640 || info.Size() != 0 {
+		t.Fatalf("the log before anything is printed: %v, %v", info, err)
+	}
+	qemu := guest(t, c)
+	write(t, qemu, "boot\r\nlogin: ")
+	eventually(t, "the prompt", func() bool { return printed(t, read(t, c.Log)) == "boot\nlogin: " })
+	write(t, qemu, "root\r\n")
+	eventually(t, "the rest of its line", func() bool { return printed(t, read(t, c.Log)) == "boot\nlogin: root\n" })
+
+	if err := l.Follow(c); err != nil {
+		t.Errorf("following it again: %v", err)
+	}
+	other := c
+	other.Log += ".1"
+	if err := l.Follow(other); err == nil {
+		t.Error("one container has two logs")
+	}
+	other.ID = "vm2"
+	if err := l.Follow(other); err == nil {
+		t.Error("two containers have one console file")
+	}
+	other.Raw += ".missing"
+	if err := l.Follow(other); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("no console file: %v", err)
+	}
+}
+
+func TestFinish(t *testing.T) {
+	c := testConsole(t)
+	l := following(t, c)
+	text := numbered(0, 100_000) + "Power down\r"
+	write(t, guest(t, c), text)
+	ended, cancel := context.WithCancel(t.Context())
+	cancel()
+	if err := l.Finish(ended, c.ID); !errors.Is(err, context.Canceled) {
+		t.Errorf("Finish without time: %v", err)
+	}
+	for range 2 {
+		if err := l.Finish(t.Context(), c.ID); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if got := printed(t, read(t, c.Log)); got != plain(text) {
+		t.Errorf("%d bytes logged, want %d", len(got), len(plain(text)))
+	}
+	if err := l.Reopen(c.ID); !errors.Is(err, ErrNotFollowed) {
+		t.Errorf("Reopen of a finished console: %v", err)
+	}
+
+	// A shim that died before it had noted the end finishes once more.
+	if err := l.Follow(c); err != nil {
+		t.Fatal(err)
+	}
+	if err := l.Finish(t.Context(), c.ID); err != nil {
+		t.Fatal(err)
+	}
+	if got := printed(t, read(t, c.Log)); got != plain(text) {
+		t.Error("finishing twice has changed the log")
+	}
+}
+
+// The guest prints on while the shim is restarted and the kubelet rotates the log.
+func TestRestartAndRotation(t *testing.T) {
+	c := testConsole(t)
+	l := following(t, c)
+	qemu := guest(t, c)
+	const rounds, perRound = 30, 2000
+	var printing sync.WaitGroup
+	printing.Go(func() {
+		for i := range rounds {
+			text := numbered(i*perRound, (i+1)*perRound)
+			for len(text) > 0 { // in pieces that don't end with a line
+				n := min(len(text), 1000+i)
+				if _, err := qemu.WriteString(text[:n]); err != nil {
+					t.Error(err)
+					return
+				}
+				text = text[n:]
+			}
+		}
+	})
+	rotated := filepath.Join(filepath.Dir(c.Log), "rotated")
+	for i := range 10 {
+		if err := os.Rename(c.Log, fmt.Sprint(rotated, i)); err != nil {
+			t.Fatal(err)
+		}
+		if i%2 == 0 {
+			if err := l.Reopen(c.ID); err != nil {
+				t.Fatal(err)
+			}
+			continue
+		}
+		if err := l.Close(); err != nil {
+			t.Fatal(err)
+		}
+		l = following(t, c)
+	}
+	printing.Wait()
+	if err := l.Finish(t.Context(), c.ID); err != nil {
+		t.Fatal(err)
+	}
+	var all []byte
+	for i := range 10 {
+		all = append(all, read(t, fmt.Sprint(rotated, i))...)
+	}
+	all = append(all, read(t, c.Log)...)
+	if got, want := printed(t, all), plain(numbered(0, rounds*perRound)); got != want {
+		t.Errorf("%d bytes logged, want %d", len(got), len(want))
+	}
+}
+
+func TestReopenFails(t *testing.T) {
+	c := testConsole(t)
+	l := following(t, c)
+	aside := c.Log + ".aside"
+	if err := os.Rename(c.Log, aside); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Mkdir(c.Log, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := l.Reopen(c.ID); err == nil {
+		t.Error("a folder was opened as a log")
+	}
+	write(t, guest(t, c), "still here\n")
+	eventually(t, "a line in the old file", func() bool { return printed(t, read(t, aside)) == "still here\n" })
+}
+
+// One guest prints without end; all others get through, and so does the end of that one.
+func TestManyConsoles(t *testing.T) {
+	l := logs(t)
+	endless := testConsole(t)
+	endless.ID = "endless"
+	if err := l.Follow(endless); err != nil {
+		t.Fatal(err)
+	}
+	qemu := guest(t, endless)
+	yes := strings.Repeat("y", maxLine)
+	stop := make(chan struct{})
+	var printing sync.WaitGroup
+	printing.Go(func() {
+		for chunk := strings.Repeat(yes+"\n", 8); ; {
+			select {
+			case <-stop:
+				return
+			default:
+			}
+			if _, err := qemu.WriteString(chunk); err != nil {
+				t.Error(err)
+				return
+			}
+		}
+	})
+	stopped := sync.OnceFunc(func() { close(stop); printing.Wait() })
+	t.Cleanup(stopped)
+
+	var consoles []Console
+	for i := range 60 {
+		c := testConsole(t)
+		c.ID = fmt.Sprint("vm", i)
+		if i%2 == 0 { // printed before: no event tells of it
+			write(t, guest(t, c), "I am "+c.ID+"\n")
+		}
+		if err := l.Follow(c); err != nil {
+			t.Fatal(err)
+		}
+		if i%2 == 1 {
+			write(t, guest(t, c), "I am "+c.ID+"\n")
+		}
+		consoles = append(consoles, c)
+	}
+	for _, c := range consoles {
+		eventually(t, c.ID, func() bool { return printed(t, read(t, c.Log)) == "I am "+c.ID+"\n" })
+	}
+	stopped()
+	if err := l.Finish(t.Context(), endless.ID); err != nil {
+		t.Fatal(err)
+	}
+	for _, r := range parse(t, read(t, endless.Log)) {
+		if r.text != yes && !strings.HasPrefix(r.text, "[nodevirt: ") {
+			t.Fatalf("logged %+v", r)
+		}
+	}
+}
+
+func TestClosed(t *testing.T) {
+	c := testConsole(t)
+	l := following(t, c)
+	for range 2 {
+		if err := l.Close(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for name, err := range map[string]error{
+		"Follow": l.Follow(c), "Reopen": l.Reopen(c.ID), "Finish": l.Finish(t.Context(), c.ID),
+	} {
+		if !errors.Is(err, ErrClosed) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}

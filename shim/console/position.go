@@ -1,0 +1,112 @@
+package console
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"hash/crc32"
+	"io"
+	"os"
+
+	"golang.org/x/sys/unix"
+)
+
+// position says how far a console has come. It is true of the log at every moment but the one
+// between the writing of records and that of the position.
+type position struct {
+	offset  int64 // bytes of the raw file that need not be read again
+	dropped int64 // bytes before offset that are in no record, and of which the log does not know yet
+	open    bool  // the last record was partial
+}
+
+// after is the position n bytes of the raw file on.
+func (p position) after(n int) position {
+	p.offset += int64(n)
+	return p
+}
+
+const (
+	positionMagic = "nvcons1\n"
+	positionSize  = 8 + 8 + 8 + 1 + 4
+)
+
+func (p position) encode() []byte {
+	out := binary.LittleEndian.AppendUint64([]byte(positionMagic), uint64(p.offset))
+	out = binary.LittleEndian.AppendUint64(out, uint64(p.dropped))
+	var flags byte
+	if p.open {
+		flags = 1
+	}
+	out = append(out, flags)
+	return binary.LittleEndian.AppendUint32(out, crc32.ChecksumIEEE(out))
+}
+
+func decodePosition(data []byte) (position, error) {
+	if len(data) != positionSize || string(data[:8]) != positionMagic {
+		return position{}, errors.New("not a console position")
+	}
+	if body := data[:positionSize-4]; crc32.ChecksumIEEE(body) != binary.LittleEndian.Uint32(data[positionSize-4:]) {
+		return position{}, errors.New("checksum does not match")
+	}
+	p := position{
+		offset:  int64(binary.LittleEndian.Uint64(data[8:])),
+		dropped: int64(binary.LittleEndian.Uint64(data[16:])),
+		open:    data[24] != 0,
+	}
+	if p.offset < 0 || p.dropped < 0 {
+		return position{}, errors.New("out of range")
+	}
+	return p, nil
+}
+
+// positionFile keeps a position across restarts of the shim. A record is written in place by one
+// pwrite, which the death of the shim does not tear; the death of the machine ends the guest as
+// well, so nothing is synced.
+type positionFile struct {
+	file  *os.File
+	saved position
+}
+
+// openPosition opens or makes the file at path. damaged is the reason why a record that is there
+// can't be used: then, as for a new file, the position is zero.
+func openPosition(path string) (p *positionFile, damaged, err error) {
+	file, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE|unix.O_NOFOLLOW, 0o600)
+	if err != nil {
+		return nil, nil, fmt.Errorf("open console position: %w", err)
+	}
+	// One byte more than a record would show that the file is something else.
+	data, err := io.ReadAll(io.LimitReader(file, positionSize+1))
+	if err != nil {
+		_ = file.Close()
+		return nil, nil, fmt.Errorf("read console position: %w", err)
+	}
+	p = &positionFile{file: file}
+	if len(data) > 0 {
+		p.saved, damaged = decodePosition(data)
+	}
+	if len(data) > 0 && damaged == nil {
+		return p, nil, nil
+	}
+	// Written now, the record has its block, and saving does not depend on room on the disk.
+	if err := errors.Join(file.Truncate(0), p.write(position{})); err != nil {
+		_ = file.Close()
+		return nil, nil, err
+	}
+	return p, damaged, nil
+}
+
+// save keeps a position; one that is kept already costs nothing.
+func (p *positionFile) save(at position) error {
+	if at == p.saved {
+		return nil
+	}
+	return p.write(at)
+}
+
+func (p *positionFile) write(at position) error {
+	if _, err := p.file.WriteAt(at.encode(), 0); err != nil {
+		return fmt.Errorf("save console position: %w", err)
+	}
+	p.saved = at
+	return nil
+}

@@ -1,0 +1,51 @@
+package console
+
+import (
+	"os"
+	"path/filepath"
+	"testing"
+)
+
+func TestPosition(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "pos")
+	want := position{offset: 1<<40 + 7, dropped: 12, open: true}
+	for _, stored := range []position{{}, want} {
+		p, damaged, err := openPosition(path)
+		if err != nil || damaged != nil || p.saved != stored {
+			t.Fatalf("opened %+v, %v, %v; want %+v", p, damaged, err, stored)
+		}
+		if err := p.save(want); err != nil {
+			t.Fatal(err)
+		}
+		if err := p.file.Close(); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+func TestDamagedPosition(t *testing.T) {
+	good := position{offset: 77}.encode()
+	flipped := append([]byte(nil), good...)
+	flipped[9] ^= 1
+	for name, data := range map[string][]byte{
+		"short": good[:20], "long": append(good[:len(good):len(good)], 0), "flipped": flipped, "text": []byte("77\n"),
+		"negative": position{offset: -1}.encode(),
+	} {
+		t.Run(name, func(t *testing.T) {
+			path := filepath.Join(t.TempDir(), "pos")
+			if err := os.WriteFile(path, data, 0o600); err != nil {
+				t.Fatal(err)
+			}
+			p, damaged, err := openPosition(path)
+			if err != nil || damaged == nil || p.saved != (position{}) {
+				t.Fatalf("opened %+v, %v, %v", p, damaged, err)
+			}
+			if err := p.file.Close(); err != nil {
+				t.Fatal(err)
+			}
+			if again, err := decodePosition(read(t, path)); err != nil || again != (position{}) {
+				t.Errorf("the file was left with %+v, %v", again, err)
+			}
+		})
+	}
+}

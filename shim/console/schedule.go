@@ -1,0 +1,88 @@
+package console
+
+import (
+	"sync"
+	"time"
+)
+
+// schedule says which console has the next turn. A console that wants one at once goes to the end
+// of the queue, so that a guest which prints without end gets one turn in a round of all.
+type schedule struct {
+	mu    sync.Mutex
+	queue []*slot
+	ready chan struct{} // holds a token when the queue is not empty
+}
+
+// slot is one console's place in the schedule.
+type slot struct {
+	console *follower
+	queued  bool
+	timer   *time.Timer // for the turn at due, nil before the first
+	due     time.Time   // zero: no turn is due
+	left    bool        // takes no more turns
+}
+
+func newSchedule() *schedule { return &schedule{ready: make(chan struct{}, 1)} }
+
+// in asks for a turn after d, or earlier if an earlier one is due already.
+func (s *schedule) in(p *slot, d time.Duration) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if d <= 0 {
+		s.push(p)
+		return
+	}
+	due := time.Now().Add(d)
+	if p.left || p.queued || (!p.due.IsZero() && !due.Before(p.due)) {
+		return
+	}
+	p.due = due
+	if p.timer == nil {
+		p.timer = time.AfterFunc(d, func() { s.in(p, 0) })
+		return
+	}
+	p.timer.Reset(d)
+}
+
+// push appends p to the queue. s.mu is held.
+func (s *schedule) push(p *slot) {
+	if p.left || p.queued {
+		return
+	}
+	p.queued, p.due = true, time.Time{}
+	s.queue = append(s.queue, p)
+	s.signal()
+}
+
+func (s *schedule) signal() {
+	select {
+	case s.ready <- struct{}{}:
+	default:
+	}
+}
+
+// pop takes the next console, or nil: then wait for ready.
+func (s *schedule) pop() *follower {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if len(s.queue) == 0 {
+		return nil
+	}
+	p := s.queue[0]
+	s.queue = s.queue[1:]
+	p.queued = false
+	if len(s.queue) > 0 {
+		s.signal()
+	}
+	return p.console
+}
+
+// leave takes p out for good.
+func (s *schedule) leave(p *slot) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	p.left = true
+	if p.timer != nil {
+		p.timer.Stop()
+	}
+}

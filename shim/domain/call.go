@@ -1,0 +1,89 @@
+package domain
+
+import (
+	"context"
+
+	"libvirt.org/go/libvirt"
+)
+
+// await runs fn and waits for it, or for the end of ctx: then fn goes on in the
+// background until libvirtd answers or is given up, and its result is lost. fn
+// must own what it uses.
+func await[T any](ctx context.Context, op, object string, fn func() (T, error)) (T, error) {
+	type result struct {
+		value T
+		err   error
+	}
+	done := make(chan result, 1)
+	go func() {
+		value, err := fn()
+		done <- result{value, err}
+	}()
+	select {
+	case r := <-done:
+		return r.value, r.err
+	case <-ctx.Done():
+		var zero T
+		return zero, expired(ctx, op, object)
+	}
+}
+
+// call awaits fn on the connection, and tells its errors by kind.
+func call[T any](ctx context.Context, d *Driver, op, object string,
+	fn func(*libvirt.Connect) (T, error),
+) (T, error) {
+	var zero T
+	if ctx.Err() != nil {
+		return zero, expired(ctx, op, object)
+	}
+	conn := d.borrow()
+	if conn == nil {
+		return zero, &failure{op: op, object: object, kind: ErrUnavailable}
+	}
+	return await(ctx, op, object, func() (T, error) {
+		defer conn.Close() // the reference that borrow took
+		value, err := fn(conn)
+		if err != nil {
+			alive, _ := conn.IsAlive()
+			return zero, &failure{op: op, object: object, kind: kindOf(err, alive), detail: plain(err)}
+		}
+		return value, nil
+	})
+}
+
+// onDomain is call with a domain already looked up.
+func onDomain[T any](ctx context.Context, d *Driver, op, uuid string,
+	fn func(*libvirt.Domain) (T, error),
+) (T, error) {
+	return call(ctx, d, op, "domain "+uuid, func(c *libvirt.Connect) (T, error) {
+		var zero T
+		dom, err := c.LookupDomainByUUIDString(uuid)
+		if err != nil {
+			return zero, err
+		}
+		defer dom.Free()
+		value, err := fn(dom)
+		if err != nil {
+			return zero, explain(dom, err)
+		}
+		return value, nil
+	})
+}
+
+// do is onDomain for calls without a result.
+func do(ctx context.Context, d *Driver, op, uuid string, fn func(*libvirt.Domain) error) error {
+	_, err := onDomain(ctx, d, op, uuid, func(dom *libvirt.Domain) (struct{}, error) {
+		return struct{}{}, fn(dom)
+	})
+	return err
+}
+
+// borrow is the connection with a reference of the caller's own, or nil.
+func (d *Driver) borrow() *libvirt.Connect {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.conn == nil || d.conn.Ref() != nil {
+		return nil
+	}
+	return d.conn
+}

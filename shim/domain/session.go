@@ -1,0 +1,98 @@
+package domain
+
+import (
+	"context"
+	"fmt"
+
+	"libvirt.org/go/libvirt"
+)
+
+// session is one connection to libvirtd with its event registrations.
+type session struct {
+	conn      *libvirt.Connect
+	lifecycle int         // id of the event registration
+	lost      chan string // gets the reason when the connection breaks
+}
+
+// open makes a session; send gets its events, on libvirt's event loop. A
+// libvirtd that hangs accepts a connection and says nothing, and libvirt
+// offers no way to give up: open then waits, and ctx only ends the waiting.
+func open(ctx context.Context, uri string, send func(Event)) (*session, error) {
+	type result struct {
+		s   *session
+		err error
+	}
+	done := make(chan result)
+	go func() {
+		s, err := openNow(uri, send)
+		select {
+		case done <- result{s, err}:
+		case <-ctx.Done():
+			if s != nil {
+				s.close()
+			}
+		}
+	}()
+	select {
+	case r := <-done:
+		return r.s, r.err
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
+}
+
+func openNow(uri string, send func(Event)) (*session, error) {
+	conn, err := libvirt.NewConnect(uri)
+	if err != nil {
+		return nil, plain(err)
+	}
+	s := &session{conn: conn, lifecycle: -1, lost: make(chan string, 1)}
+	if err := s.listen(send); err != nil {
+		s.close()
+		return nil, err
+	}
+	return s, nil
+}
+
+func (s *session) listen(send func(Event)) error {
+	err := s.conn.RegisterCloseCallback(func(_ *libvirt.Connect, why libvirt.ConnectCloseReason) {
+		select {
+		case s.lost <- closeReason(why):
+		default:
+		}
+	})
+	if err != nil {
+		return fmt.Errorf("watch the connection: %w", plain(err))
+	}
+	if err := s.conn.SetKeepAlive(keepAlive, keepAliveCount); err != nil {
+		return fmt.Errorf("switch keepalive on: %w", plain(err))
+	}
+	s.lifecycle, err = s.conn.DomainEventLifecycleRegister(nil, lifecycleCallback(send))
+	if err != nil {
+		return fmt.Errorf("subscribe to events: %w", plain(err))
+	}
+	return nil
+}
+
+// close gives everything back. On a broken connection libvirt reports errors
+// for what it can't tell libvirtd any more; they mean nothing to anybody.
+func (s *session) close() {
+	if s.lifecycle >= 0 {
+		_ = s.conn.DomainEventDeregister(s.lifecycle)
+	}
+	_ = s.conn.UnregisterCloseCallback()
+	_, _ = s.conn.Close()
+}
+
+func closeReason(r libvirt.ConnectCloseReason) string {
+	switch r {
+	case libvirt.CONNECT_CLOSE_REASON_EOF:
+		return "connection closed"
+	case libvirt.CONNECT_CLOSE_REASON_KEEPALIVE:
+		return "no answer to keepalive"
+	case libvirt.CONNECT_CLOSE_REASON_ERROR:
+		return "connection broken"
+	default:
+		return fmt.Sprintf("reason %d", r)
+	}
+}

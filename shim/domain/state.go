@@ -1,0 +1,73 @@
+package domain
+
+import (
+	"context"
+	"errors"
+	"io/fs"
+
+	"libvirt.org/go/libvirt"
+)
+
+// Status is whether a domain runs.
+type Status string
+
+// The states of a domain.
+const (
+	StatusRunning Status = "running"
+	StatusPaused  Status = "paused"  // QEMU is there, guest code doesn't run
+	StatusShutoff Status = "shutoff" // there is no QEMU
+)
+
+// State is what libvirtd knows about a domain.
+type State struct {
+	Status Status
+	// Reason says how the domain came to that status.
+	Reason Reason
+	// PID is QEMU's process id, 0 where the status is shutoff, or where QEMU
+	// ended while the question was asked.
+	PID int
+}
+
+// State asks for a domain's state.
+func (d *Driver) State(ctx context.Context, uuid string) (State, error) {
+	type answer struct {
+		name  string
+		state State
+	}
+	a, err := onDomain(ctx, d, "get state of", uuid, func(dom *libvirt.Domain) (answer, error) {
+		code, detail, err := dom.GetState()
+		if err != nil {
+			return answer{}, err
+		}
+		name, err := dom.GetName()
+		return answer{name, stateOf(code, detail)}, err
+	})
+	if err != nil || a.state.Status == StatusShutoff {
+		return a.state, err
+	}
+	a.state.PID, err = d.pid(a.name)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return State{}, err
+	}
+	return a.state, nil
+}
+
+// stateOf maps virDomainState and its reason. A domain in a state between
+// (being shut down, crashed but kept) counts as paused: it holds its
+// resources, and its guest doesn't run.
+func stateOf(code libvirt.DomainState, detail int) State {
+	switch code {
+	case libvirt.DOMAIN_RUNNING, libvirt.DOMAIN_BLOCKED:
+		return State{Status: StatusRunning, Reason: ReasonNone}
+	case libvirt.DOMAIN_SHUTOFF:
+		return State{Status: StatusShutoff, Reason: shutoffReason(libvirt.DomainShutoffReason(detail))}
+	case libvirt.DOMAIN_PAUSED:
+		return State{Status: StatusPaused, Reason: pausedReason(libvirt.DomainPausedReason(detail))}
+	case libvirt.DOMAIN_SHUTDOWN:
+		return State{Status: StatusPaused, Reason: ReasonShutdown}
+	case libvirt.DOMAIN_CRASHED:
+		return State{Status: StatusPaused, Reason: ReasonCrashed}
+	default:
+		return State{Status: StatusPaused, Reason: ReasonOther}
+	}
+}

@@ -1,0 +1,87 @@
+package domain
+
+import (
+	"github.com/nodevirt/nodevirt/shim/vmspec"
+	"libvirt.org/go/libvirtxml"
+)
+
+func vcpus(c vmspec.CPU) uint {
+	return uint(c.Sockets * c.Cores * c.Threads)
+}
+
+func cpu(m Machine) *libvirtxml.DomainCPU {
+	c := cpuModel(m.Accelerator, m.Spec.CPU.Model)
+	c.Topology = &libvirtxml.DomainCPUTopology{
+		Sockets: int(m.Spec.CPU.Sockets),
+		Dies:    1,
+		Cores:   int(m.Spec.CPU.Cores),
+		Threads: int(m.Spec.CPU.Threads),
+	}
+	named := map[string]bool{}
+	for _, f := range m.Spec.CPU.Features {
+		named[f.Name] = true
+		c.Features = append(c.Features, libvirtxml.DomainCPUFeature{Policy: f.Policy, Name: f.Name})
+	}
+	// TCG walks the guest's page tables in software: a fifth level costs time
+	// and gives nothing to guests of less than 64 TiB.
+	if c.Mode == "maximum" && !named["la57"] {
+		la57 := libvirtxml.DomainCPUFeature{Policy: "disable", Name: "la57"}
+		c.Features = append(c.Features, la57)
+	}
+	return c
+}
+
+// cpuModel is the CPU model that a spec names. Under TCG there is no host CPU to
+// pass through: there "host-passthrough" means the same as no name, the best
+// that the accelerator offers.
+func cpuModel(a Accelerator, name string) *libvirtxml.DomainCPU {
+	passthrough := name == "" || name == "host-passthrough"
+	switch {
+	case passthrough && a == TCG, name == "maximum":
+		return &libvirtxml.DomainCPU{Mode: "maximum", Check: "none"}
+	case passthrough:
+		return &libvirtxml.DomainCPU{Mode: "host-passthrough", Check: "none", Migratable: "on"}
+	case name == "host-model":
+		return &libvirtxml.DomainCPU{Mode: "host-model", Check: "partial"}
+	default:
+		return &libvirtxml.DomainCPU{
+			Mode:  "custom",
+			Match: "exact",
+			Check: "partial",
+			Model: &libvirtxml.DomainCPUModel{Fallback: "forbid", Value: name},
+		}
+	}
+}
+
+// features are those of the board. The VMware port has no use here and is one
+// more thing for a guest to attack.
+func features(m Machine) *libvirtxml.DomainFeatureList {
+	f := &libvirtxml.DomainFeatureList{
+		ACPI:   &libvirtxml.DomainFeature{},
+		APIC:   &libvirtxml.DomainFeatureAPIC{},
+		VMPort: &libvirtxml.DomainFeatureState{State: "off"},
+	}
+	if m.Accelerator == TCG {
+		f.TCG = &libvirtxml.DomainFeatureTCG{TBCache: tbCache(m.Spec.Memory)}
+	}
+	return f
+}
+
+// tbCache bounds QEMU's memory for translated code to a quarter of the guest's
+// RAM, 32 to 512 MiB; QEMU's own default is up to 1 GiB a VM.
+func tbCache(memory int64) *libvirtxml.DomainFeatureTCGTBCache {
+	size := min(max(memory/4, 32*mib), 512*mib)
+	return &libvirtxml.DomainFeatureTCGTBCache{Unit: "MiB", Size: uint(size / mib)}
+}
+
+// clock keeps UTC. The timer policies are those that libvirt's documentation
+// names for guests that keep their own time; no HPET, since its periodic
+// interrupts cost the host time.
+func clock(m Machine) *libvirtxml.DomainClock {
+	c := &libvirtxml.DomainClock{Offset: "utc", Timer: []libvirtxml.DomainTimer{
+		{Name: "rtc", TickPolicy: "catchup"},
+		{Name: "pit", TickPolicy: "delay"},
+		{Name: "hpet", Present: "no"},
+	}}
+	return c
+}

@@ -1,0 +1,127 @@
+package domain
+
+import (
+	"fmt"
+	"slices"
+
+	"github.com/nodevirt/nodevirt/shim/vmspec"
+	"libvirt.org/go/libvirtxml"
+)
+
+// balloonPeriod is how often a guest is asked for its memory statistics, in
+// seconds. Each answer wakes the guest.
+const balloonPeriod = 10
+
+func devices(m Machine) (*libvirtxml.DomainDeviceList, error) {
+	disks, err := disks(m)
+	if err != nil {
+		return nil, err
+	}
+	nics, err := nics(m)
+	if err != nil {
+		return nil, err
+	}
+	return &libvirtxml.DomainDeviceList{
+		Emulator:    m.Emulator,
+		Disks:       disks,
+		Controllers: controllers(m.Spec.Disks),
+		Interfaces:  nics,
+		Serials:     []libvirtxml.DomainSerial{serial(m)},
+		Channels:    []libvirtxml.DomainChannel{agent()},
+		MemBalloon:  balloon(m.Spec.Balloon),
+		RNGs:        rng(m.Spec.RNG),
+		// A guest that panics tells so, and ends as crashed.
+		Panics: []libvirtxml.DomainPanic{{Model: "isa"}},
+	}, nil
+}
+
+// controllers are those that libvirt would not choose so by itself: no USB,
+// and virtio for SCSI disks.
+func controllers(disks []vmspec.Disk) []libvirtxml.DomainController {
+	all := []libvirtxml.DomainController{{Type: "usb", Model: "none"}}
+	scsi := func(d vmspec.Disk) bool { return d.Bus == vmspec.BusSCSI }
+	if slices.ContainsFunc(disks, scsi) {
+		all = append(all, libvirtxml.DomainController{Type: "scsi", Model: "virtio-scsi"})
+	}
+	return all
+}
+
+func nics(m Machine) ([]libvirtxml.DomainInterface, error) {
+	if len(m.NICs) != len(m.Spec.Interfaces) {
+		return nil, fmt.Errorf("%d network cards were made for %d in the spec",
+			len(m.NICs), len(m.Spec.Interfaces))
+	}
+	var all []libvirtxml.DomainInterface
+	for i, spec := range m.Spec.Interfaces {
+		all = append(all, nic(spec, m.NICs[i]))
+	}
+	return all, nil
+}
+
+// nic is a network card on a tap that is not libvirt's: it neither makes nor
+// configures nor removes it. Without an option ROM, the firmware doesn't try
+// to boot from the network. The alias can't be a disk's: their names have no
+// underscore.
+func nic(spec vmspec.Interface, n NIC) libvirtxml.DomainInterface {
+	i := libvirtxml.DomainInterface{
+		MAC:    &libvirtxml.DomainInterfaceMAC{Address: n.MAC.String()},
+		Source: &libvirtxml.DomainInterfaceSource{Ethernet: &libvirtxml.DomainInterfaceSourceEthernet{}},
+		Target: &libvirtxml.DomainInterfaceTarget{Dev: n.Tap, Managed: "no"},
+		Model:  &libvirtxml.DomainInterfaceModel{Type: spec.Model},
+		ROM:    &libvirtxml.DomainROM{Enabled: "no"},
+		Alias:  &libvirtxml.DomainAlias{Name: "ua-nic_" + spec.Name},
+	}
+	if n.MTU > 0 {
+		i.MTU = &libvirtxml.DomainInterfaceMTU{Size: uint(n.MTU)}
+	}
+	return i
+}
+
+// serial is the console. libvirt adds the matching <console> by itself.
+func serial(m Machine) libvirtxml.DomainSerial {
+	port := uint(0)
+	return libvirtxml.DomainSerial{
+		Source: &libvirtxml.DomainChardevSource{
+			UNIX: &libvirtxml.DomainChardevSourceUNIX{Mode: "bind", Path: m.ConsoleSocket},
+		},
+		Log:    &libvirtxml.DomainChardevLog{File: m.ConsoleLog, Append: "on"},
+		Target: &libvirtxml.DomainSerialTarget{Port: &port},
+	}
+}
+
+// agent is the channel of the QEMU guest agent; libvirt chooses the socket.
+func agent() libvirtxml.DomainChannel {
+	return libvirtxml.DomainChannel{
+		Source: &libvirtxml.DomainChardevSource{
+			UNIX: &libvirtxml.DomainChardevSourceUNIX{Mode: "bind"},
+		},
+		Target: &libvirtxml.DomainChannelTarget{
+			VirtIO: &libvirtxml.DomainChannelTargetVirtIO{Name: "org.qemu.guest_agent.0"},
+		},
+	}
+}
+
+// balloon reports the guest's memory use and gives back the pages that it has
+// freed. Where none is wanted, libvirt has to be told so.
+func balloon(wanted bool) *libvirtxml.DomainMemBalloon {
+	if !wanted {
+		return &libvirtxml.DomainMemBalloon{Model: "none"}
+	}
+	return &libvirtxml.DomainMemBalloon{
+		Model:             "virtio",
+		FreePageReporting: "on",
+		Stats:             &libvirtxml.DomainMemBalloonStats{Period: balloonPeriod},
+	}
+}
+
+func rng(wanted bool) []libvirtxml.DomainRNG {
+	if !wanted {
+		return nil
+	}
+	return []libvirtxml.DomainRNG{{
+		Model: "virtio",
+		Backend: &libvirtxml.DomainRNGBackend{
+			Random: &libvirtxml.DomainRNGBackendRandom{Device: "/dev/urandom"},
+		},
+	}}
+}

@@ -1,0 +1,90 @@
+package domain
+
+import (
+	"fmt"
+
+	"github.com/nodevirt/nodevirt/shim/vmspec"
+	"libvirt.org/go/libvirtxml"
+)
+
+func disks(m Machine) ([]libvirtxml.DomainDisk, error) {
+	if len(m.Disks) != len(m.Spec.Disks) {
+		return nil, fmt.Errorf("%d disks were made for %d in the spec", len(m.Disks), len(m.Spec.Disks))
+	}
+	names := targets{}
+	var all []libvirtxml.DomainDisk
+	for i, spec := range m.Spec.Disks {
+		if len(m.Disks[i].Layers) == 0 {
+			return nil, fmt.Errorf("disk %s has no content", spec.Name)
+		}
+		all = append(all, disk(spec, m.Disks[i].Layers, names.next(spec.Bus)))
+	}
+	return all, nil
+}
+
+func disk(spec vmspec.Disk, layers []Layer, target string) libvirtxml.DomainDisk {
+	top := layers[0]
+	d := libvirtxml.DomainDisk{
+		Device:       "disk",
+		Driver:       &libvirtxml.DomainDiskDriver{Name: "qemu", Type: top.Format, Cache: spec.Cache},
+		Source:       source(top),
+		BackingStore: backing(layers[1:]),
+		Target:       &libvirtxml.DomainDiskTarget{Dev: target, Bus: string(spec.Bus)},
+		Serial:       spec.Serial,
+		Alias:        &libvirtxml.DomainAlias{Name: "ua-" + spec.Name},
+	}
+	if spec.CDROM {
+		d.Device = "cdrom"
+	}
+	if spec.CDROM || spec.ReadOnly || top.ReadOnly {
+		d.ReadOnly = &libvirtxml.DomainDiskReadOnly{}
+	} else {
+		// What the guest frees is freed in the overlay too.
+		d.Driver.Discard = "unmap"
+	}
+	if spec.BootOrder > 0 {
+		d.Boot = &libvirtxml.DomainDeviceBoot{Order: spec.BootOrder}
+	}
+	return d
+}
+
+func source(l Layer) *libvirtxml.DomainDiskSource {
+	return &libvirtxml.DomainDiskSource{
+		File: &libvirtxml.DomainDiskSourceFile{File: l.Path, FDGroup: l.FDGroup},
+	}
+}
+
+// backing spells a chain out to its end, which is an empty element. Without
+// it, libvirt reads the files' headers and follows the names that it finds.
+func backing(layers []Layer) *libvirtxml.DomainDiskBackingStore {
+	if len(layers) == 0 {
+		return &libvirtxml.DomainDiskBackingStore{}
+	}
+	return &libvirtxml.DomainDiskBackingStore{
+		Format:       &libvirtxml.DomainDiskFormat{Type: layers[0].Format},
+		Source:       source(layers[0]),
+		BackingStore: backing(layers[1:]),
+	}
+}
+
+// targets counts the names that libvirt wants of disks: vda, vdb, … on virtio;
+// sda, sdb, … on SATA and SCSI together.
+type targets map[string]int
+
+func (t targets) next(bus vmspec.Bus) string {
+	prefix := "sd"
+	if bus == vmspec.BusVirtio {
+		prefix = "vd"
+	}
+	n := t[prefix]
+	t[prefix]++
+	return prefix + letters(n)
+}
+
+// letters counts a, b, … z, aa, ab, …
+func letters(n int) string {
+	if n < 26 {
+		return string(rune('a' + n))
+	}
+	return letters(n/26-1) + letters(n%26)
+}

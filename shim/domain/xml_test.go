@@ -1,0 +1,174 @@
+package domain
+
+import (
+	"flag"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/uuid"
+	"github.com/nodevirt/nodevirt/shim/vmspec"
+)
+
+var update = flag.Bool("update", false, "write the golden files anew")
+
+// plainMachine is what a pod without any annotation gets.
+func plainMachine() Machine {
+	return Machine{
+		Name: "nodevirt-0123456789ab", UUID: "8c2f2a35-1d0e-4f9c-9a54-2a3c4f0f7a10",
+		ContainerID:  "0123456789abcdef",
+		PodNamespace: "default", PodName: "web-0", ContainerName: "vm",
+		Spec: vmspec.Spec{
+			CPU:        vmspec.CPU{Sockets: 1, Cores: 2, Threads: 1},
+			Memory:     1 << 30,
+			Machine:    "q35",
+			Disks:      []vmspec.Disk{{Name: "disk0", Bus: vmspec.BusVirtio, BootOrder: 1}},
+			Interfaces: []vmspec.Interface{{Name: "default", Model: "virtio"}},
+			RNG:        true,
+			Balloon:    true,
+		},
+		Accelerator: KVM,
+		Emulator:    "/usr/bin/qemu-system-x86_64",
+		UID:         64001, GID: 64002,
+		Disks: []Disk{{Layers: []Layer{
+			{Format: "qcow2", Path: "/run/vm/disk0.qcow2", FDGroup: "disk0-0"},
+			{Format: "raw", Path: "/run/vm/image/disk.img", FDGroup: "disk0-1"},
+		}}},
+		NICs:          []NIC{{Tap: "tap0", MAC: net.HardwareAddr{2, 0, 0, 0, 0, 1}, MTU: 1400}},
+		ConsoleSocket: "/run/vm/console.sock", ConsoleLog: "/run/vm/console.log",
+	}
+}
+
+func tcgMachine() Machine {
+	m := plainMachine()
+	m.Accelerator = TCG
+	m.Spec.Memory = 64 << 20
+	return m
+}
+
+// richMachine uses what a spec can say.
+func richMachine() Machine {
+	m := plainMachine()
+	raw := func(path, group string, readOnly bool) Disk {
+		return Disk{Layers: []Layer{{Format: "raw", Path: path, FDGroup: group, ReadOnly: readOnly}}}
+	}
+	m.Spec.CPU = vmspec.CPU{Sockets: 2, Cores: 2, Threads: 2, Model: "Nehalem", Features: []vmspec.CPUFeature{
+		{Name: "aes", Policy: "require"}, {Name: "vmx", Policy: "disable"},
+	}}
+	m.Spec.Firmware = vmspec.Firmware{
+		UUID: "11111111-2222-4333-8444-555555555555", Serial: "SN-1",
+		Kernel: &vmspec.Kernel{Path: "/boot/vmlinuz", Initrd: "/boot/initrd", Args: "console=ttyS0"},
+	}
+	m.Kernel, m.Initrd = "/run/vm/kernel", "/run/vm/initrd"
+	m.Spec.Disks = append(m.Spec.Disks,
+		vmspec.Disk{Name: "seed", Bus: vmspec.BusSATA, CDROM: true, BootOrder: 2},
+		vmspec.Disk{Name: "data", Bus: vmspec.BusSCSI, Serial: "D-1", Cache: "none"},
+		vmspec.Disk{Name: "fixed", Bus: vmspec.BusVirtio, ReadOnly: true},
+	)
+	m.Disks = append(m.Disks,
+		raw("/run/vm/seed.iso", "seed-0", true),
+		raw("/run/vm/data.raw", "data-0", false),
+		raw("/run/vm/fixed.raw", "", false),
+	)
+	m.Spec.Interfaces[0].Model = "e1000e"
+	m.Spec.RNG, m.Spec.Balloon = false, false
+	return m
+}
+
+// strangeMachine has, wherever an author writes text freely, text that means
+// something to XML, to QEMU's options or to a shell.
+func strangeMachine() Machine {
+	m := plainMachine()
+	const strange = `"'/><x a="1">]]>&lt;,file=/etc/shadow $(id)` + "\x01\n"
+	m.PodName, m.ContainerName = strange, strange
+	m.Spec.Firmware = vmspec.Firmware{Serial: strange, Kernel: &vmspec.Kernel{Path: "/k", Args: strange}}
+	m.Kernel = "/run/vm/kernel"
+	m.Spec.CPU.Model = strange
+	m.Spec.Disks[0].Serial = strange
+	return m
+}
+
+func TestXML(t *testing.T) {
+	for name, m := range map[string]Machine{
+		"plain":   plainMachine(),
+		"tcg":     tcgMachine(),
+		"rich":    richMachine(),
+		"strange": strangeMachine(),
+	} {
+		t.Run(name, func(t *testing.T) {
+			got, err := XML(m)
+			if err != nil {
+				t.Fatal(err)
+			}
+			golden := filepath.Join("testdata", name+".xml")
+			if *update {
+				if err := os.WriteFile(golden, []byte(got+"\n"), 0o644); err != nil {
+					t.Fatal(err)
+				}
+			}
+			want, err := os.ReadFile(golden)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if diff := cmp.Diff(string(want), got+"\n"); diff != "" {
+				t.Error(diff)
+			}
+		})
+	}
+}
+
+// TestXMLIsValid has libvirtd check what XML makes against its schema. It
+// knows no KVM here, so that KVM's machines are shown to it as emulated ones.
+func TestXMLIsValid(t *testing.T) {
+	startLibvirtd(t)
+	startDriver(t)
+	for name, m := range map[string]Machine{
+		"plain": plainMachine(), "tcg": tcgMachine(), "rich": richMachine(),
+	} {
+		// Each has a name and UUID of its own here.
+		m.Name, m.UUID = name, uuid.NewString()
+		text, err := XML(m)
+		if err != nil {
+			t.Fatal(err)
+		}
+		text = strings.Replace(text, "type=\"kvm\"", "type=\"qemu\"", 1)
+		text = strings.Replace(text, "mode=\"host-passthrough\"", "mode=\"maximum\"", 1)
+		path := filepath.Join(t.TempDir(), name+".xml")
+		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		cmd := exec.CommandContext(t.Context(), "virsh", "-c", testURI, "define", "--validate", path)
+		if out, err := cmd.CombinedOutput(); err != nil {
+			t.Errorf("%s: %v: %s", name, err, out)
+		}
+	}
+}
+
+func TestXMLRefuses(t *testing.T) {
+	for want, spoil := range map[string]func(*Machine){
+		"accelerator":               func(m *Machine) { m.Accelerator = "auto" },
+		"0 disks were made for 1":   func(m *Machine) { m.Disks = nil },
+		"disk disk0 has no content": func(m *Machine) { m.Disks[0].Layers = nil },
+		"0 network cards were made": func(m *Machine) { m.NICs = nil },
+		"firmware UUID \"-smp 9\"":  func(m *Machine) { m.Spec.Firmware.UUID = "-smp 9" },
+		"memory of 0 bytes":         func(m *Machine) { m.Spec.Memory = 0 },
+	} {
+		m := plainMachine()
+		spoil(&m)
+		if _, err := XML(m); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("got %v, want an error with %q", err, want)
+		}
+	}
+}
+
+func TestTargetNames(t *testing.T) {
+	for n, want := range map[int]string{0: "a", 25: "z", 26: "aa", 27: "ab", 701: "zz", 702: "aaa"} {
+		if got := letters(n); got != want {
+			t.Errorf("letters(%d) = %q, want %q", n, got, want)
+		}
+	}
+}

@@ -1,0 +1,116 @@
+// Package seed writes a NoCloud data source as a disk image: an ISO 9660 file
+// system with Rock Ridge names and the label "cidata", as cloud-init looks for
+// it. What stands in the files is vmspec's business, where the image is kept
+// and who may read it the caller's.
+package seed
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+
+	"github.com/diskfs/go-diskfs/backend/file"
+	"github.com/diskfs/go-diskfs/filesystem/iso9660"
+	"github.com/google/renameio/v2"
+
+	"github.com/nodevirt/nodevirt/shim/vmspec"
+)
+
+// Label is the volume's label, by which cloud-init finds it
+// (cloud-init's documentation, "NoCloud").
+const Label = "cidata"
+
+// Write makes the image of s at path, readable by its owner alone, in place of
+// a file that may be there. The image appears whole or not at all; only a
+// killed process leaves something else, in the same folder and with a dot
+// before its name. Equal seeds make equal files in images that differ in their
+// dates.
+func Write(ctx context.Context, path string, s vmspec.Seed) error {
+	if err := ctx.Err(); err != nil {
+		return fmt.Errorf("write seed %s: %w", path, err)
+	}
+	if err := write(path, s); err != nil {
+		return fmt.Errorf("write seed %s: %w", path, err)
+	}
+	return nil
+}
+
+func write(path string, s vmspec.Seed) (err error) {
+	folder := filepath.Dir(path)
+	image, err := renameio.NewPendingFile(path,
+		renameio.WithTempDir(folder), renameio.WithStaticPermissions(0o600))
+	if err != nil {
+		return fmt.Errorf("create image: %w", err)
+	}
+	defer func() { // does nothing once the image is in its place
+		err = errors.Join(err, image.Cleanup())
+	}()
+
+	workspace, err := os.MkdirTemp(folder, ".seed-")
+	if err != nil {
+		return fmt.Errorf("create workspace: %w", err)
+	}
+	defer func() { err = errors.Join(err, os.RemoveAll(workspace)) }()
+
+	if err := writeFiles(workspace, s); err != nil {
+		return err
+	}
+	if err := writeImage(image.File, workspace); err != nil {
+		return fmt.Errorf("make ISO 9660: %w", err)
+	}
+	if err := image.CloseAtomicallyReplace(); err != nil {
+		return fmt.Errorf("put image in place: %w", err)
+	}
+	return nil
+}
+
+// writeFiles lays out what the image will hold. cloud-init passes over a volume
+// that lacks user-data or meta-data, be they empty.
+func writeFiles(folder string, s vmspec.Seed) error {
+	files := map[string]string{"user-data": s.UserData, "meta-data": s.MetaData}
+	if s.NetworkConfig != "" {
+		files["network-config"] = s.NetworkConfig
+	}
+	for name, content := range files {
+		if err := os.WriteFile(filepath.Join(folder, name), []byte(content), 0o600); err != nil {
+			return err // names operation and path
+		}
+	}
+	return nil
+}
+
+// writeImage makes the file system. It has no Joliet names: the library pads a
+// file that ends at a block's end by one block more, over the Joliet folder
+// that follows the last file. Linux prefers Rock Ridge anyway.
+func writeImage(image *os.File, workspace string) error {
+	checked := &checkedFile{File: image}
+	iso, err := iso9660.Create(file.New(checked, false), 0, 0, 0, workspace)
+	if err != nil {
+		return err
+	}
+	err = iso.Finalize(iso9660.FinalizeOptions{
+		RockRidge:        true,
+		VolumeIdentifier: fmt.Sprintf("%-32s", Label), // ECMA-119 wants spaces, not NUL
+	})
+	if checked.err != nil {
+		return checked.err
+	}
+	return err
+}
+
+// checkedFile remembers the first failed write: the library doesn't look at the
+// errors of all of its own, and a full disk would make half an image.
+type checkedFile struct {
+	*os.File
+	err error
+}
+
+func (f *checkedFile) WriteAt(b []byte, offset int64) (int, error) {
+	n, err := f.File.WriteAt(b, offset)
+	if err != nil && f.err == nil {
+		f.err = err
+	}
+	return n, err
+}

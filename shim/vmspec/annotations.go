@@ -1,0 +1,128 @@
+package vmspec
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"unicode/utf8"
+
+	"k8s.io/apimachinery/pkg/util/validation"
+	kubevirt "kubevirt.io/api/core/v1"
+)
+
+// The annotations of a pod that speak to nodevirt. Any other key under
+// [AnnotationPrefix] is an error.
+const (
+	// AnnotationPrefix begins each of them.
+	AnnotationPrefix = "nodevirt.io/"
+	// AnnotationVMI is the spec of a kubevirt.io/v1 VirtualMachineInstance as JSON.
+	AnnotationVMI = AnnotationPrefix + "vmi"
+	// AnnotationVMContainer names the one container of the pod that is the VM.
+	AnnotationVMContainer = AnnotationPrefix + "vm-container"
+	// AnnotationUserData is cloud-init's user data, word for word.
+	AnnotationUserData = AnnotationPrefix + "cloud-init-user-data"
+	// AnnotationMetaData is cloud-init's meta data, a YAML or JSON mapping.
+	AnnotationMetaData = AnnotationPrefix + "cloud-init-meta-data"
+	// AnnotationNetworkConfig is cloud-init's network configuration, word for word.
+	AnnotationNetworkConfig = AnnotationPrefix + "cloud-init-network-config"
+	// AnnotationSSHKeys are lines in the format of OpenSSH's authorized_keys.
+	AnnotationSSHKeys = AnnotationPrefix + "ssh-authorized-keys"
+)
+
+// maxAnnotations bounds the keys and values under AnnotationPrefix together,
+// in bytes. It is what Kubernetes allows for all annotations of an object;
+// crictl has no such bound.
+const maxAnnotations = 256 << 10
+
+// Annotations returns the keys that a pod may use, sorted.
+func Annotations() []string {
+	return []string{
+		AnnotationMetaData,
+		AnnotationNetworkConfig,
+		AnnotationUserData,
+		AnnotationSSHKeys,
+		AnnotationVMContainer,
+		AnnotationVMI,
+	}
+}
+
+// VMContainer returns the name of the one container that is the VM, or "" where
+// the pod leaves it to the images: every image that holds a disk is then a VM.
+func VMContainer(annotations map[string]string) string {
+	return annotations[AnnotationVMContainer]
+}
+
+// wishes is what a pod's annotations ask for, decoded and checked as far as
+// that goes without a container.
+type wishes struct {
+	vmi           *kubevirt.VirtualMachineInstanceSpec // nil for a plain pod
+	seeded        bool                                 // any of the fields below was asked for
+	userData      string
+	networkConfig string
+	metaData      metaData
+	sshKeys       []string
+}
+
+// readAnnotations decodes a pod's annotations. Its error names every problem.
+func readAnnotations(annotations map[string]string) (wishes, error) {
+	if err := checkAnnotations(annotations); err != nil {
+		return wishes{}, err
+	}
+	var w wishes
+	var errs []error
+	for key, value := range annotations {
+		switch key {
+		case AnnotationUserData:
+			w.seeded, w.userData = true, value
+		case AnnotationNetworkConfig:
+			w.seeded, w.networkConfig = true, value
+		case AnnotationMetaData:
+			m, err := parseMetaData(value)
+			w.seeded, w.metaData, errs = true, m, append(errs, err)
+		case AnnotationSSHKeys:
+			keys, err := parseSSHKeys(value)
+			w.seeded, w.sshKeys, errs = true, keys, append(errs, err)
+		case AnnotationVMI:
+			vmi, problems := DecodeVMI([]byte(value))
+			w.vmi, errs = vmi, append(errs, annotationError(problems))
+		}
+	}
+	return w, joinSorted(errs)
+}
+
+// checkAnnotations checks keys and sizes, so that no decoder sees more than
+// maxAnnotations.
+func checkAnnotations(annotations map[string]string) error {
+	var errs []error
+	total := 0
+	for _, key := range slices.Sorted(maps.Keys(annotations)) {
+		if !strings.HasPrefix(key, AnnotationPrefix) {
+			continue
+		}
+		value := annotations[key]
+		total += len(key) + len(value)
+		switch {
+		case !slices.Contains(Annotations(), key):
+			errs = append(errs, fmt.Errorf("annotation %s: unknown; known are %s",
+				excerpt(key), strings.Join(Annotations(), ", ")))
+		case !utf8.ValidString(value):
+			errs = append(errs, fmt.Errorf("%s: not UTF-8 text", key))
+		case key == AnnotationVMContainer && len(validation.IsDNS1123Label(value)) > 0:
+			errs = append(errs, fmt.Errorf("%s: %q is not a container's name", key, excerpt(value)))
+		}
+	}
+	if total > maxAnnotations {
+		errs = append(errs, fmt.Errorf("annotations under %s: %d bytes; at most %d are allowed",
+			AnnotationPrefix, total, maxAnnotations))
+	}
+	return capped(errs)
+}
+
+// joinSorted joins errors in the order of their texts: maps have none.
+func joinSorted(errs []error) error {
+	errs = slices.DeleteFunc(errs, func(err error) bool { return err == nil })
+	slices.SortFunc(errs, func(a, b error) int { return strings.Compare(a.Error(), b.Error()) })
+	return errors.Join(errs...)
+}

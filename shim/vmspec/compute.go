@@ -1,0 +1,161 @@
+package vmspec
+
+import (
+	"fmt"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+	kubevirt "kubevirt.io/api/core/v1"
+)
+
+// processor reads a VMI's CPU. As with KubeVirt: parts of a topology that are
+// not given are 1; without a topology the limit, or else the request, makes the
+// sockets. Without those the container's limit does.
+func processor(
+	domain *field.Path, d *kubevirt.DomainSpec, r request,
+) (CPU, field.ErrorList) {
+	problems := agreeCPU(domain.Child("resources"), d.Resources, r)
+	given := kubevirt.CPU{}
+	if d.CPU != nil {
+		given = *d.CPU
+	}
+	features, p := cpuFeatures(domain.Child("cpu", "features"), given.Features)
+	problems = append(problems, p...)
+	cpu := CPU{
+		Sockets:  max(given.Sockets, 1),
+		Cores:    max(given.Cores, 1),
+		Threads:  max(given.Threads, 1),
+		Model:    given.Model,
+		Features: features,
+	}
+	if given.Sockets+given.Cores+given.Threads > 0 {
+		// Each is at most maxVCPUs: the product fits.
+		if n := cpu.Sockets * cpu.Cores * cpu.Threads; n > maxVCPUs {
+			problems = append(problems, invalid(domain.Child("cpu"), field.OmitValueType{},
+				"sockets × cores × threads makes %d vCPUs; a VM has at most %d", n, maxVCPUs))
+		}
+		return cpu, problems
+	}
+	sockets, problem := cpuFromResources(domain, d.Resources, r)
+	cpu.Sockets = sockets
+	if problem != nil {
+		problems = append(problems, problem)
+	}
+	return cpu, problems
+}
+
+func cpuFromResources(
+	domain *field.Path, res kubevirt.ResourceRequirements, r request,
+) (uint32, *field.Error) {
+	for _, from := range []struct {
+		name string
+		list corev1.ResourceList
+	}{{"limits", res.Limits}, {"requests", res.Requests}} {
+		q, ok := from.list[corev1.ResourceCPU]
+		if !ok {
+			continue
+		}
+		if q.Value() > maxVCPUs {
+			return 1, invalid(domain.Child("resources", from.name, "cpu"), q.String(),
+				"a VM has at most %d vCPUs", maxVCPUs)
+		}
+		return uint32(q.Value()), nil
+	}
+	n, err := r.vcpus()
+	if err != nil {
+		return 1, refused(domain.Child("cpu"), "not given, and %s", err)
+	}
+	return n, nil
+}
+
+func cpuFeatures(at *field.Path, given []kubevirt.CPUFeature) ([]CPUFeature, field.ErrorList) {
+	var features []CPUFeature
+	var problems field.ErrorList
+	seen := map[string]bool{}
+	for i, f := range given {
+		switch {
+		case f.Name == "":
+			problems = append(problems, field.Required(at.Index(i).Child("name"), ""))
+		case seen[f.Name]:
+			problems = append(problems, field.Duplicate(at.Index(i).Child("name"), f.Name))
+		}
+		seen[f.Name] = true
+		if f.Policy == "" {
+			f.Policy = "require" // as with KubeVirt
+		}
+		features = append(features, CPUFeature{Name: f.Name, Policy: f.Policy})
+	}
+	return features, problems
+}
+
+// agreeCPU compares a VMI's CPU resources with the limit that the kubelet
+// enforces: two numbers that mean one thing must not differ.
+func agreeCPU(at *field.Path, res kubevirt.ResourceRequirements, r request) field.ErrorList {
+	limit, limited := res.Limits[corev1.ResourceCPU]
+	want, wanted := res.Requests[corev1.ResourceCPU]
+	if limited && wanted && want.Cmp(limit) > 0 {
+		return field.ErrorList{invalid(at.Child("requests", "cpu"), want.String(),
+			"larger than limits.cpu, %s", limit.String())}
+	}
+	// The kubelet rounds a quota down and makes it at least a millisecond.
+	quota := max(limit.MilliValue()*r.limits.cpuPeriod/1000, 1000)
+	if limited && r.limits.cpuQuota > 0 && r.limits.cpuQuota != quota {
+		return field.ErrorList{invalid(at.Child("limits", "cpu"), limit.String(),
+			"contradicts resources.limits.cpu of container %s, which is %s",
+			r.container, resource.NewMilliQuantity(
+				r.limits.cpuQuota*1000/r.limits.cpuPeriod, resource.DecimalSI))}
+	}
+	return nil
+}
+
+// guestMemory reads a VMI's memory; 0 means that it is the container's limit.
+// As with KubeVirt, the request stands for the guest's memory that isn't given.
+func guestMemory(
+	domain *field.Path, d *kubevirt.DomainSpec, r request,
+) (int64, field.ErrorList) {
+	at := domain.Child("resources")
+	problems := agreeMemory(at, d.Resources, r)
+	guest, path := resource.Quantity{}, at.Child("limits", "memory")
+	if q, ok := d.Resources.Limits[corev1.ResourceMemory]; ok {
+		guest = q
+	}
+	if q, ok := d.Resources.Requests[corev1.ResourceMemory]; ok {
+		guest, path = q, at.Child("requests", "memory")
+	}
+	if d.Memory != nil && d.Memory.Guest != nil {
+		guest, path = *d.Memory.Guest, domain.Child("memory", "guest")
+	}
+	if guest.IsZero() {
+		return 0, problems
+	}
+	memory, err := ram(guest.Value())
+	switch {
+	case err != nil:
+		return 0, append(problems, invalid(path, guest.String(), "%s", err))
+	case r.limits.memory > 0 && guest.Value() > r.limits.memory:
+		problems = append(problems, invalid(path, guest.String(),
+			"larger than resources.limits.memory of container %s, which is %s",
+			r.container, bytesText(r.limits.memory)))
+	}
+	return memory, problems
+}
+
+func agreeMemory(at *field.Path, res kubevirt.ResourceRequirements, r request) field.ErrorList {
+	limit, limited := res.Limits[corev1.ResourceMemory]
+	want, wanted := res.Requests[corev1.ResourceMemory]
+	if limited && wanted && want.Cmp(limit) > 0 {
+		return field.ErrorList{invalid(at.Child("requests", "memory"), want.String(),
+			"larger than limits.memory, %s", limit.String())}
+	}
+	if limited && r.limits.memory > 0 && limit.Value() != r.limits.memory {
+		return field.ErrorList{invalid(at.Child("limits", "memory"), limit.String(),
+			"contradicts resources.limits.memory of container %s, which is %s",
+			r.container, bytesText(r.limits.memory))}
+	}
+	return nil
+}
+
+func bytesText(n int64) string {
+	return fmt.Sprint(resource.NewQuantity(n, resource.BinarySI))
+}

@@ -1,0 +1,95 @@
+package vmspec
+
+import (
+	"errors"
+
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+)
+
+// FromCRI returns the machine that a container asks for, out of what the
+// kubelet or crictl handed over with CreateContainer. It believes the caller
+// that the container is a VM's ([VMContainer], or a disk in its image), and
+// that the sandbox passed [ValidateSandbox]. Its error names every problem it
+// could find, each with its annotation or its container.
+func FromCRI(
+	sandbox *runtimeapi.PodSandboxConfig, container *runtimeapi.ContainerConfig,
+) (Spec, error) {
+	w, err := readAnnotations(sandbox.GetAnnotations())
+	if err != nil {
+		return Spec{}, err
+	}
+	r := request{
+		container: container.GetMetadata().GetName(),
+		image:     container.GetImage().GetUserSpecifiedImage(),
+		hostname:  hostname(sandbox),
+		instance:  instanceID(sandbox.GetMetadata()),
+		limits:    readLimits(container.GetLinux().GetResources()),
+	}
+	if r.image == "" {
+		r.image = container.GetImage().GetImage() // crictl: as it was written
+	}
+	if w.vmi == nil {
+		return plain(w, r)
+	}
+	return fromVMI(w, r)
+}
+
+// ValidateSandbox checks at RunPodSandbox what doesn't need a container: that
+// the pod has a network of its own and that its annotations are well formed
+// and within the supported part.
+func ValidateSandbox(sandbox *runtimeapi.PodSandboxConfig) error {
+	var network error
+	options := sandbox.GetLinux().GetSecurityContext().GetNamespaceOptions()
+	if options.GetNetwork() == runtimeapi.NamespaceMode_NODE {
+		network = errors.New(
+			"a VM needs a pod network of its own; remove hostNetwork or runtimeClassName vm")
+	}
+	w, err := readAnnotations(sandbox.GetAnnotations())
+	if err == nil {
+		err = checkSeed(w)
+	}
+	return errors.Join(network, err)
+}
+
+// request is what a machine's translation needs beside the annotations.
+type request struct {
+	container string // its name, for errors
+	image     string // as the pod's author wrote it
+	hostname  string // a DNS label
+	instance  string // cloud-init's instance-id
+	limits    limits
+}
+
+// plain returns the machine of a pod that says nothing of machines: its limits,
+// its image's disk, its network.
+//
+// The seed is a read-only virtio disk, not a CD-ROM: cloud-init finds it by its
+// label either way, and small guests have no AHCI driver.
+func plain(w wishes, r request) (Spec, error) {
+	vcpus, cpuErr := r.vcpus()
+	memory, memoryErr := r.memory()
+	if err := errors.Join(cpuErr, memoryErr); err != nil {
+		return Spec{}, err
+	}
+	spec := Spec{
+		CPU:        CPU{Sockets: vcpus, Cores: 1, Threads: 1},
+		Memory:     memory,
+		Machine:    defaultMachine,
+		Disks:      []Disk{{Name: "disk", Source: SourceImage, Bus: BusVirtio, BootOrder: 1}},
+		Interfaces: []Interface{{Name: defaultInterface, Model: defaultModel}},
+		RNG:        true,
+		Balloon:    true,
+		Hostname:   r.hostname,
+	}
+	if !w.seeded {
+		return spec, nil
+	}
+	spec.Disks = append(spec.Disks, seedDisk())
+	seed, err := w.seed(r.instance, spec.Hostname)
+	spec.Seed = seed
+	return spec, err
+}
+
+func seedDisk() Disk {
+	return Disk{Name: "cloudinit", Source: SourceSeed, Bus: BusVirtio, ReadOnly: true}
+}

@@ -1,0 +1,291 @@
+package vmspec_test
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/nodevirt/nodevirt/shim/vmspec"
+)
+
+// badVMIs are refused as early as RunPodSandbox. Errors are without the
+// annotation's name.
+var badVMIs = []struct{ name, vmi, want string }{
+	{"empty", ``, `spec: not JSON at byte 0: unexpected end of JSON input`},
+	{"not JSON", `{"domain": {,}`, `spec: not JSON at byte 13: invalid character ',' looking for beginning of object key string`},
+	{"trailing text", `{} {}`, `spec: not JSON at byte 4: invalid character '{' after top-level value`},
+	{"no object", `[]`, `spec: must be an object, not []`},
+	{"null", `null`, `spec: must be an object, not null`},
+	{"nothing in it", `{}`, `spec.volumes: Required value: a VM needs a containerDisk to boot from`},
+	{"unknown field", least(`"cpus": 2`, `"disk": []`), `spec.domain.cpus: unknown field
+spec.domain.devices.disk: unknown field`},
+	{"wrong case", least(`"CPU": {"cores": 2}`, ``), `spec.domain.CPU: unknown field`},
+	{"duplicate field", least(`"cpu": {"cores": 1, "cores": 2}`, ``), `spec.domain.cpu.cores: duplicate field`},
+	{"key with a dot", `{"domain.cpu": {}, "volumes": []}`, `spec.domain.cpu: unknown field`},
+	{"wrong types", least(`"cpu": {"cores": "2", "threads": 1.5, "model": 5},
+		"memory": {"guest": true}, "resources": []`, `"rng": true, "interfaces": {}`), `spec.domain.cpu.cores: must be a whole number, not "2"
+spec.domain.cpu.model: must be a string, not 5
+spec.domain.cpu.threads: must be a whole number, not 1.5
+spec.domain.devices.interfaces: must be a list, not {}
+spec.domain.devices.rng: must be an object, not true
+spec.domain.memory.guest: must be a quantity, not true
+spec.domain.resources: must be an object, not []`},
+	{"control characters in a key", `{"a\u001b[2J": 1}`, `spec.a�[2J: unknown field`},
+	{"long key", `{"` + strings.Repeat("k", 10_000) + `": 1}`, "spec." + strings.Repeat("k", 251) + "…: unknown field"},
+	{"unsupported", `{"nodeSelector": {"a": "b"}, "livenessProbe": {},
+		"domain": {"clock": {"utc": {}}, "cpu": {"numa": {}}, "firmware": {"bootloader": {"efi": {}, "bios": {"useSerial": true}}},
+			"resources": {"limits": {"nvidia.com/gpu": 1}}, "memory": {"hugepages": {"pageSize": "2Mi"}},
+			"devices": {"disks": [{"name": "a", "disk": {}}, {"name": "b", "lun": {}, "io": "native"}],
+				"interfaces": [{"name": "default", "masquerade": {}, "ports": [{"port": 80}]}],
+				"tpm": {}, "autoattachSerialConsole": false}},
+		"networks": [{"name": "default", "multus": {"networkName": "x"}}],
+		"volumes": [{"name": "a", "cloudInitConfigDrive": {"userData": "x"}}, {"name": "b", "hostDisk": {"path": "/etc"}},
+			{"name": "c", "persistentVolumeClaim": {"claimName": "x"}}, {"name": "d", "cloudInitNoCloud": {"secretRef": {"name": "x"}}}]}`,
+		`spec.domain.clock: not supported
+spec.domain.cpu.numa: not supported
+spec.domain.devices.autoattachSerialConsole: false: not supported; use true or leave it out
+spec.domain.devices.disks[1].io: not supported
+spec.domain.devices.disks[1].lun: not supported; use disk
+spec.domain.devices.interfaces[0].masquerade: not supported; use bridge
+spec.domain.devices.interfaces[0].ports: not supported
+spec.domain.devices.tpm: not supported
+spec.domain.firmware.bootloader.bios.useSerial: not supported
+spec.domain.firmware.bootloader.efi: not supported; use bios
+spec.domain.memory.hugepages: not supported
+spec.domain.resources.limits.nvidia.com/gpu: not supported
+spec.livenessProbe: not supported
+spec.networks[0].multus: not supported; use pod
+spec.nodeSelector: not supported
+spec.volumes[0].cloudInitConfigDrive: not supported; use cloudInitNoCloud
+spec.volumes[1].hostDisk: not supported
+spec.volumes[2].persistentVolumeClaim: not supported
+spec.volumes[3].cloudInitNoCloud.secretRef: not supported; use userData`},
+	{"slow quantity", `{"domain": {"devices": {}, "memory": {"maxGuest": "1.11111111111111111111e999999999"}}}`,
+		`spec.domain.memory.maxGuest: not supported`},
+	{"values", `{"hostname": "Db.example.com", "terminationGracePeriodSeconds": -1,
+		"domain": {"cpu": {"cores": 241, "model": "a b", "features": [{"name": "AES", "policy": "maybe"}]},
+			"machine": {"type": "pc-q35-7.2,accel=kvm"}, "memory": {"guest": "1e999999999"},
+			"resources": {"requests": {"cpu": "-1"}, "limits": {"memory": "0"}},
+			"firmware": {"uuid": "1", "serial": "a,b", "kernelBoot": {"kernelArgs": "a\nb",
+				"container": {"kernelPath": "/boot/../../etc/shadow", "initrdPath": "boot/initrd"}}},
+			"devices": {"disks": [{"name": "A_b", "disk": {"bus": "ide"}, "bootOrder": 0, "serial": "ü", "cache": "unsafe"}],
+				"interfaces": [{"name": "a b", "model": "ne2k_pci", "macAddress": "01:00:00:00:00:01"}]}},
+		"volumes": [{"name": "-", "containerDisk": {"image": "a", "path": "/disk/../etc", "imagePullPolicy": "Maybe"}}]}`,
+		`spec.domain.cpu.cores: Invalid value: 241: must be from 0 to 240
+spec.domain.cpu.features[0].name: Invalid value: "AES": must match [a-z0-9][a-z0-9_.-]* and have at most 64 characters
+spec.domain.cpu.features[0].policy: Unsupported value: "maybe": supported values: "force", "require", "optional", "disable", "forbid"
+spec.domain.cpu.model: Invalid value: "a b": must match [A-Za-z0-9][A-Za-z0-9_.-]* and have at most 64 characters
+spec.domain.devices.disks[0].bootOrder: Invalid value: 0: must be from 1 to 65536
+spec.domain.devices.disks[0].cache: Unsupported value: "unsafe": supported values: "none", "writethrough", "writeback"
+spec.domain.devices.disks[0].disk.bus: Unsupported value: "ide": supported values: "virtio", "sata", "scsi"
+spec.domain.devices.disks[0].name: Invalid value: "A_b": must be a DNS label: a-z, 0-9 and - inside, at most 63 characters
+spec.domain.devices.disks[0].serial: Invalid value: "ü": must match [A-Za-z0-9_.+-]+ and have at most 36 characters
+spec.domain.devices.interfaces[0].macAddress: Invalid value: "01:00:00:00:00:01": must be a unicast MAC address such as 02:00:00:00:00:01
+spec.domain.devices.interfaces[0].model: Unsupported value: "ne2k_pci": supported values: "virtio", "e1000", "e1000e", "rtl8139"
+spec.domain.devices.interfaces[0].name: Invalid value: "a b": must match [A-Za-z0-9_-]+ and have at most 63 characters
+spec.domain.firmware.kernelBoot.container.initrdPath: Invalid value: "boot/initrd": must be an absolute path in the image, without . and ..
+spec.domain.firmware.kernelBoot.container.kernelPath: Invalid value: "/boot/../../etc/shadow": must be an absolute path in the image, without . and ..
+spec.domain.firmware.kernelBoot.kernelArgs: Invalid value: "a b": must be one line of at most 2047 bytes
+spec.domain.firmware.serial: Invalid value: "a,b": must match [A-Za-z0-9_.+-]+ and have at most 36 characters
+spec.domain.firmware.uuid: Invalid value: "1": must match [0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12} and have at most 36 characters
+spec.domain.machine.type: Invalid value: "pc-q35-7.2,accel=kvm": must match q35|pc|pc-(q35|i440fx)-[0-9]{1,2}\.[0-9]{1,2} and have at most 32 characters
+spec.domain.memory.guest: Invalid value: "1e999999999": must be a quantity such as 500m, 2, 512Mi or 1.5Gi
+spec.domain.resources.limits.memory: Invalid value: "0": must be a quantity greater than 0
+… and 6 more problems`},
+	{"missing", `{"domain": {"cpu": {"features": [{}, {"name": "aes"}, {"name": "aes"}]},
+			"firmware": {"kernelBoot": {"kernelArgs": "a"}}, "devices": {"disks": [null, {"name": "b"}], "interfaces": [{}]}},
+		"networks": [{}], "volumes": [{}]}`, `spec.domain.cpu.features[0].name: Required value
+spec.domain.cpu.features[2].name: Duplicate value: "aes"
+spec.domain.firmware.kernelBoot.container.kernelPath: Required value: kernelArgs and initrdPath go with a kernel
+spec.volumes[0].name: Required value
+spec.volumes[0]: Required value: containerDisk or cloudInitNoCloud
+spec.volumes: Required value: a VM needs a containerDisk to boot from
+spec.domain.devices.disks[0].name: Required value
+spec.domain.devices.disks[1].name: Invalid value: "b": no volume has this name
+spec.networks[0].name: Required value
+spec.domain.devices.interfaces[0].name: Required value`},
+	{"names that don't meet", `{"domain": {"devices": {
+			"disks": [{"name": "a", "bootOrder": 1}, {"name": "a", "bootOrder": 1}, {"name": "b"}],
+			"interfaces": [{"name": "x"}]}}, "networks": [{"name": "y", "pod": {}}],
+		"volumes": [{"name": "a", "containerDisk": {"image": "a"}}, {"name": "c", "cloudInitNoCloud": {}}]}`, `spec.domain.devices.disks[1].name: Duplicate value: "a"
+spec.domain.devices.disks[1].bootOrder: Duplicate value: 1
+spec.domain.devices.disks[2].name: Invalid value: "b": no volume has this name
+spec.volumes[1]: no disk has the name "c"; add one to spec.domain.devices.disks
+spec.domain.devices.interfaces[0].name: Invalid value: "x": no network has this name
+spec.networks[0]: no interface has the name "y"; add one to spec.domain.devices.interfaces`},
+	{"two of a kind", `{"domain": {"devices": {"disks": [{"name": "a", "disk": {}, "cdrom": {}}, {"name": "b"}, {"name": "c"}, {"name": "d"}]}},
+		"volumes": [{"name": "a", "containerDisk": {"image": "a"}}, {"name": "b", "containerDisk": {"image": "b"}},
+			{"name": "c", "cloudInitNoCloud": {"userData": "a", "userDataBase64": "YQ=="}},
+			{"name": "d", "cloudInitNoCloud": {}}, {"name": "a", "containerDisk": {"image": "a"}, "cloudInitNoCloud": {}}]}`, `spec.volumes[1].containerDisk: one registry disk per VM is supported
+spec.volumes[2].cloudInitNoCloud.userDataBase64: userData is given too; use one of them
+spec.volumes[3].cloudInitNoCloud: one cloud-init volume per VM is supported
+spec.volumes[4].name: Duplicate value: "a"
+spec.volumes[4]: containerDisk and cloudInitNoCloud: use one of them
+spec.domain.devices.disks[0]: disk and cdrom: use one of them`},
+	{"two interfaces", least(``, `"interfaces": [{"name": "a"}, {"name": "b"}]`), `spec.domain.devices.interfaces: Too many: 2: must have at most 1 item`},
+	{"seventeen disks", `{"domain": {"devices": {"disks": [{}` + strings.Repeat(`,{}`, 16) + `]}}}`, `spec.domain.devices.disks: Too many: 17: must have at most 16 items`},
+	{"no volume", `{"domain": {"devices": {}}, "volumes": []}`, `spec.volumes: Required value: a VM needs a containerDisk to boot from`},
+	{"path outside of /disk", `{"domain": {"devices": {"disks": [{"name": "a"}]}},
+		"volumes": [{"name": "a", "containerDisk": {"image": "a", "path": "/etc/shadow"}}]}`, `spec.volumes[0].containerDisk.path: Invalid value: "/etc/shadow": must be below /disk/`},
+	{"base64", `{"domain": {"devices": {"disks": [{"name": "a"}, {"name": "b"}]}}, "volumes": [
+		{"name": "a", "containerDisk": {"image": "a"}},
+		{"name": "b", "cloudInitNoCloud": {"userDataBase64": "_", "networkDataBase64": "/w=="}}]}`, `spec.volumes[1].cloudInitNoCloud.userDataBase64: Invalid value: "_": illegal base64 data at input byte 0
+spec.volumes[1].cloudInitNoCloud.networkDataBase64: Invalid value: "/w==": must hold UTF-8 text, not binary data`},
+	{"long serial", `{"domain": {"devices": {"disks": [{"name": "a", "disk": {"bus": "virtio"}, "serial": "123456789012345678901"}]}},
+		"volumes": [{"name": "a", "containerDisk": {"image": "a"}}]}`, `spec.domain.devices.disks[0].serial: Invalid value: "123456789012345678901": a disk on bus virtio has at most 20 characters of it`},
+	{"too many vCPUs", least(`"cpu": {"cores": 240, "sockets": 240, "threads": 240}`, ``), `spec.domain.cpu: sockets × cores × threads makes 13824000 vCPUs; a VM has at most 240`},
+	{"too many vCPUs by limit", least(`"resources": {"limits": {"cpu": "300"}}`, ``), `spec.domain.resources.limits.cpu: Invalid value: "300": a VM has at most 240 vCPUs`},
+	{"little memory", least(`"memory": {"guest": "15Mi"}`, ``), `spec.domain.memory.guest: Invalid value: "15Mi": 15728640 bytes are too little for a guest; give it at least 16 MiB`},
+	{"much memory", least(`"memory": {"guest": "999999999999T"}`, ``), `spec.domain.memory.guest: Invalid value: "999999999999T": must be a quantity of at most 1125899906842624`},
+	{"requests above limits", least(`"resources": {"requests": {"cpu": 3, "memory": "2Gi"},
+		"limits": {"cpu": 2, "memory": "1Gi"}}`, ``), `spec.domain.resources.requests.cpu: Invalid value: "3": larger than limits.cpu, 2
+spec.domain.resources.requests.memory: Invalid value: "2Gi": larger than limits.memory, 1Gi`},
+	{"kernel path without kernel", least(`"firmware": {"kernelBoot": {"container": {"initrdPath": "/initrd"}}}`, ``), `spec.domain.firmware.kernelBoot.container.kernelPath: Required value: kernelArgs and initrdPath go with a kernel`},
+	{"many problems", `{"volumes": [` + strings.TrimPrefix(strings.Repeat(`, {"name": "a_"}`, 16), ",") +
+		`], "domain": {"devices": {"disks": [` + strings.TrimPrefix(strings.Repeat(`, {"name": "a_"}`, 16), ",") + `]}}}`, `spec.domain.devices.disks[0].name: Invalid value: "a_": must be a DNS label: a-z, 0-9 and - inside, at most 63 characters
+spec.domain.devices.disks[1].name: Invalid value: "a_": must be a DNS label: a-z, 0-9 and - inside, at most 63 characters
+spec.domain.devices.disks[2].name: Invalid value: "a_": must be a DNS label: a-z, 0-9 and - inside, at most 63 characters
+spec.domain.devices.disks[3].name: Invalid value: "a_": must be a DNS label: a-z, 0-9 and - inside, at most 63 characters
+spec.domain.devices.disks[4].name: Invalid value: "a_": must be a DNS label: a-z, 0-9 and - inside, at most 63 characters
+spec.domain.devices.disks[5].name: Invalid value: "a_": must be a DNS label: a-z, 0-9 and - inside, at most 63 characters
+spec.domain.devices.disks[6].name: Invalid value: "a_": must be a DNS label: a-z, 0-9 and - inside, at most 63 characters
+spec.domain.devices.disks[7].name: Invalid value: "a_": must be a DNS label: a-z, 0-9 and - inside, at most 63 characters
+spec.domain.devices.disks[8].name: Invalid value: "a_": must be a DNS label: a-z, 0-9 and - inside, at most 63 characters
+spec.domain.devices.disks[9].name: Invalid value: "a_": must be a DNS label: a-z, 0-9 and - inside, at most 63 characters
+spec.domain.devices.disks[10].name: Invalid value: "a_": must be a DNS label: a-z, 0-9 and - inside, at most 63 characters
+spec.domain.devices.disks[11].name: Invalid value: "a_": must be a DNS label: a-z, 0-9 and - inside, at most 63 characters
+spec.domain.devices.disks[12].name: Invalid value: "a_": must be a DNS label: a-z, 0-9 and - inside, at most 63 characters
+spec.domain.devices.disks[13].name: Invalid value: "a_": must be a DNS label: a-z, 0-9 and - inside, at most 63 characters
+spec.domain.devices.disks[14].name: Invalid value: "a_": must be a DNS label: a-z, 0-9 and - inside, at most 63 characters
+spec.domain.devices.disks[15].name: Invalid value: "a_": must be a DNS label: a-z, 0-9 and - inside, at most 63 characters
+spec.volumes[0].name: Invalid value: "a_": must be a DNS label: a-z, 0-9 and - inside, at most 63 characters
+spec.volumes[1].name: Invalid value: "a_": must be a DNS label: a-z, 0-9 and - inside, at most 63 characters
+spec.volumes[2].name: Invalid value: "a_": must be a DNS label: a-z, 0-9 and - inside, at most 63 characters
+spec.volumes[3].name: Invalid value: "a_": must be a DNS label: a-z, 0-9 and - inside, at most 63 characters
+… and 12 more problems`},
+}
+
+func TestBadVMI(t *testing.T) {
+	for _, tt := range badVMIs {
+		t.Run(tt.name, func(t *testing.T) {
+			err := vmspec.ValidateSandbox(pod(vmi(tt.vmi)))
+			if err == nil {
+				t.Fatal("no error")
+			}
+			var lines []string
+			for line := range strings.Lines(err.Error()) {
+				lines = append(lines, strings.TrimPrefix(strings.TrimSpace(line), "nodevirt.io/vmi: "))
+			}
+			if diff := cmp.Diff(tt.want, strings.Join(lines, "\n")); diff != "" {
+				t.Errorf("error (-want +got):\n%s", diff)
+			}
+			_, again := vmspec.FromCRI(pod(vmi(tt.vmi)), container(nil))
+			if again == nil || again.Error() != err.Error() {
+				t.Errorf("FromCRI says otherwise: %v", again)
+			}
+		})
+	}
+}
+
+func TestBadAnnotations(t *testing.T) {
+	for _, tt := range []struct {
+		name        string
+		annotations map[string]string
+		want        string
+	}{
+		{"unknown", map[string]string{"nodevirt.io/vmis": "", "nodevirt.io/": ""}, `annotation nodevirt.io/: unknown; known are nodevirt.io/cloud-init-meta-data, nodevirt.io/cloud-init-network-config, nodevirt.io/cloud-init-user-data, nodevirt.io/ssh-authorized-keys, nodevirt.io/vm-container, nodevirt.io/vmi
+annotation nodevirt.io/vmis: unknown; known are nodevirt.io/cloud-init-meta-data, nodevirt.io/cloud-init-network-config, nodevirt.io/cloud-init-user-data, nodevirt.io/ssh-authorized-keys, nodevirt.io/vm-container, nodevirt.io/vmi`},
+		{"not text", map[string]string{vmspec.AnnotationUserData: "\xff"}, `nodevirt.io/cloud-init-user-data: not UTF-8 text`},
+		{"container", map[string]string{vmspec.AnnotationVMContainer: "A b"}, `nodevirt.io/vm-container: "A b" is not a container's name`},
+		{"size", map[string]string{vmspec.AnnotationUserData: strings.Repeat("a", 256<<10)}, `annotations under nodevirt.io/: 262176 bytes; at most 262144 are allowed`},
+		{"meta data syntax", map[string]string{vmspec.AnnotationMetaData: "a: [b"}, `nodevirt.io/cloud-init-meta-data: not a YAML or JSON mapping: yaml: line 1: did not find expected ',' or ']'`},
+		{"meta data type", map[string]string{vmspec.AnnotationMetaData: "- a"}, `nodevirt.io/cloud-init-meta-data: not a YAML or JSON mapping: yaml: unmarshal errors:   line 1: cannot unmarshal !!seq into map[string]interface {}`},
+		{"meta data list of items", map[string]string{vmspec.AnnotationMetaData: "- {key: a, value: b}"}, `nodevirt.io/cloud-init-meta-data: not a YAML or JSON mapping: yaml: unmarshal errors:   line 1: cannot unmarshal !!seq into map[string]interface {}`},
+		{"meta data nested twice", map[string]string{vmspec.AnnotationMetaData: `{"a": {"b": 1, "b": 2}}`}, `nodevirt.io/cloud-init-meta-data: not a YAML or JSON mapping: yaml: unmarshal errors:   line 1: key "b" already set in map`},
+		{"meta data key", map[string]string{vmspec.AnnotationMetaData: "1: a"}, `nodevirt.io/cloud-init-meta-data: the key 1 is not a string`},
+		{"meta data twice", map[string]string{vmspec.AnnotationMetaData: "a: 1\na: 2"}, `nodevirt.io/cloud-init-meta-data: not a YAML or JSON mapping: yaml: unmarshal errors:   line 2: key "a" already set in map`},
+		{"instance id", map[string]string{vmspec.AnnotationMetaData: "instance-id: [a]"}, `nodevirt.io/cloud-init-meta-data: instance-id: must be one line of text`},
+		{"host name", map[string]string{vmspec.AnnotationMetaData: `local-hostname: "a\nb"`}, `nodevirt.io/cloud-init-meta-data: local-hostname: must be one line of text`},
+		{"aliases", map[string]string{vmspec.AnnotationMetaData: "a: &a " + strings.Repeat("a", 100_000) +
+			"\nb: [*a, *a, *a]\n"}, `nodevirt.io/cloud-init-meta-data: larger than 262144 bytes when written out`},
+		{"deep", map[string]string{vmspec.AnnotationMetaData: strings.Repeat("{a: ", 9_000) + strings.Repeat("}", 9_000)},
+			`nodevirt.io/cloud-init-meta-data: larger than 262144 bytes when written out`},
+		{"keys", map[string]string{vmspec.AnnotationSSHKeys: "ssh-rsa AAAA\n/root/.ssh/id_rsa.pub\n-----BEGIN KEY-----"}, `nodevirt.io/ssh-authorized-keys: line 2 is not a public key as in authorized_keys
+nodevirt.io/ssh-authorized-keys: line 3 is not a public key as in authorized_keys`},
+		{"no key", map[string]string{vmspec.AnnotationSSHKeys: "# none\n"}, `nodevirt.io/ssh-authorized-keys: holds no key; remove it or add one`},
+		{"user data twice", with(vmi(`{"domain": {"devices": {"disks": [{"name": "a"}, {"name": "b"}]}}, "volumes": [
+			{"name": "a", "containerDisk": {"image": "a"}}, {"name": "b", "cloudInitNoCloud": {"userData": "a"}}]}`),
+			vmspec.AnnotationUserData, "b"), `nodevirt.io/cloud-init-user-data: the VMI's cloudInitNoCloud volume has this too; use one of them`},
+		{"name of the seed", with(vmi(`{"domain": {"devices": {"disks": [{"name": "cloudinit"}]}}, "volumes": [
+			{"name": "cloudinit", "containerDisk": {"image": "a"}}]}`), vmspec.AnnotationUserData, "b"), `nodevirt.io/vmi: the disk name "cloudinit" is taken by the seed of the cloud-init annotations; rename the disk, or add a cloudInitNoCloud volume`},
+		{"several", map[string]string{vmspec.AnnotationSSHKeys: "", vmspec.AnnotationMetaData: "[]", vmspec.AnnotationVMI: "{}"}, `nodevirt.io/cloud-init-meta-data: not a YAML or JSON mapping: yaml: unmarshal errors:   line 1: cannot unmarshal !!seq into map[string]interface {}
+nodevirt.io/ssh-authorized-keys: holds no key; remove it or add one
+nodevirt.io/vmi: spec.volumes: Required value: a VM needs a containerDisk to boot from`},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			checkError(t, vmspec.ValidateSandbox(pod(tt.annotations)), tt.want)
+		})
+	}
+}
+
+func TestValidateSandbox(t *testing.T) {
+	p := pod(map[string]string{"nodevirt.io/x": ""})
+	p.Linux = &runtimeapi.LinuxPodSandboxConfig{SecurityContext: &runtimeapi.LinuxSandboxSecurityContext{
+		NamespaceOptions: &runtimeapi.NamespaceOption{Network: runtimeapi.NamespaceMode_NODE},
+	}}
+	checkError(t, vmspec.ValidateSandbox(p), `a VM needs a pod network of its own; remove hostNetwork or runtimeClassName vm
+annotation nodevirt.io/x: unknown; known are nodevirt.io/cloud-init-meta-data, nodevirt.io/cloud-init-network-config, nodevirt.io/cloud-init-user-data, nodevirt.io/ssh-authorized-keys, nodevirt.io/vm-container, nodevirt.io/vmi`)
+	p = pod(nil)
+	p.Linux = &runtimeapi.LinuxPodSandboxConfig{}
+	if err := vmspec.ValidateSandbox(p); err != nil {
+		t.Error(err)
+	}
+}
+
+// TestContradictions has VMIs that are fine but for the container's limits.
+func TestContradictions(t *testing.T) {
+	for _, tt := range []struct {
+		name        string
+		annotations map[string]string
+		resources   *runtimeapi.LinuxContainerResources
+		want        string
+	}{
+		{"no memory", nil, &runtimeapi.LinuxContainerResources{}, `container vm: a VM needs resources.limits.memory`},
+		{"no memory in a VMI", vmi(least(``, ``)), &runtimeapi.LinuxContainerResources{}, `container vm: a VM needs resources.limits.memory`},
+		{"little memory", nil, &runtimeapi.LinuxContainerResources{MemoryLimitInBytes: 16<<20 - 1}, `container vm: resources.limits.memory: 16777215 bytes are too little for a guest; give it at least 16 MiB`},
+		{"too much", nil, &runtimeapi.LinuxContainerResources{
+			MemoryLimitInBytes: 1<<63 - 1, CpuQuota: 1<<63 - 1, CpuPeriod: 1}, `container vm: resources.limits.cpu makes 9223372036854775807 vCPUs; a VM has at most 240
+container vm: resources.limits.memory: 9223372036854775807 bytes are too much for a guest; give it at most 16384 GiB`},
+		{"guest above the limit", vmi(least(`"memory": {"guest": "2Gi"}`, ``)),
+			&runtimeapi.LinuxContainerResources{MemoryLimitInBytes: 1 << 30}, `nodevirt.io/vmi: spec.domain.memory.guest: Invalid value: "2Gi": larger than resources.limits.memory of container vm, which is 1Gi`},
+		{"limits differ", vmi(least(`"resources": {"limits": {"cpu": 2, "memory": "1Gi"}}`, ``)),
+			&runtimeapi.LinuxContainerResources{MemoryLimitInBytes: 2 << 30, CpuQuota: 150_000, CpuPeriod: 100_000}, `nodevirt.io/vmi: spec.domain.resources.limits.cpu: Invalid value: "2": contradicts resources.limits.cpu of container vm, which is 1500m
+nodevirt.io/vmi: spec.domain.resources.limits.memory: Invalid value: "1Gi": contradicts resources.limits.memory of container vm, which is 2Gi`},
+		{"CPU limit too large for a VMI", vmi(least(``, ``)),
+			&runtimeapi.LinuxContainerResources{MemoryLimitInBytes: 1 << 30, CpuQuota: 241_000, CpuPeriod: 1000}, `nodevirt.io/vmi: spec.domain.cpu: not given, and container vm: resources.limits.cpu makes 241 vCPUs; a VM has at most 240`},
+		{"another kernel image", vmi(least(
+			`"firmware": {"kernelBoot": {"container": {"image": "evil", "kernelPath": "/k"}}}`, ``)),
+			&runtimeapi.LinuxContainerResources{MemoryLimitInBytes: 1 << 30}, `nodevirt.io/vmi: spec.domain.firmware.kernelBoot.container.image: Invalid value: "evil": must be the VM's own image, example.com/guest:1, or left out`},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			p := pod(tt.annotations)
+			if err := vmspec.ValidateSandbox(p); err != nil {
+				t.Errorf("ValidateSandbox: %v", err)
+			}
+			_, err := vmspec.FromCRI(p, container(tt.resources))
+			checkError(t, err, tt.want)
+		})
+	}
+}
+
+func checkError(t *testing.T, err error, want string) {
+	t.Helper()
+	if err == nil {
+		t.Fatalf("no error; want %s", want)
+	}
+	if diff := cmp.Diff(want, err.Error()); diff != "" {
+		t.Errorf("error (-want +got):\n%s", diff)
+	}
+}

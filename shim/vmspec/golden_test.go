@@ -1,0 +1,228 @@
+package vmspec_test
+
+import (
+	"encoding/json"
+	"flag"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/nodevirt/nodevirt/shim/vmspec"
+)
+
+var update = flag.Bool("update", false, "write testdata/*.json anew")
+
+// noLimits is a container that may use the whole node.
+var noLimits = &runtimeapi.LinuxContainerResources{}
+
+func TestFromCRI(t *testing.T) {
+	for _, tt := range []struct {
+		name        string // of its golden file
+		annotations map[string]string
+		resources   *runtimeapi.LinuxContainerResources // nil: 1.5 CPUs and 256 MiB
+	}{
+		{name: "plain"},
+		{
+			name:      "plain-without-cpu-limit",
+			resources: &runtimeapi.LinuxContainerResources{CpuPeriod: 100_000, MemoryLimitInBytes: 200_000_000},
+		},
+		{
+			name:        "plain-other-annotations",
+			annotations: map[string]string{"example.com/team": "a", "kubernetes.io/config.source": "api"},
+		},
+		{
+			name:        "plain-user-data",
+			annotations: map[string]string{vmspec.AnnotationUserData: "#cloud-config\nssh_pwauth: true\n"},
+		},
+		{
+			name: "plain-ssh-keys",
+			annotations: map[string]string{
+				vmspec.AnnotationVMContainer: "vm",
+				vmspec.AnnotationSSHKeys:     "# mine\nssh-ed25519 AAAAC3Nz me@home\n\nfrom=\"10.0.0.0/8\" ssh-rsa AAAAB3Nz\n",
+			},
+		},
+		{
+			name: "plain-meta-data-merged",
+			annotations: map[string]string{
+				vmspec.AnnotationMetaData: `{"zone": "b", "public-keys": {"0": "ssh-rsa AAAAold one"},` +
+					` "nested": {"z": 1, "a": [true, null]}, "instance-id": "i-1"}`,
+				vmspec.AnnotationSSHKeys:       "ssh-rsa AAAAnew two",
+				vmspec.AnnotationNetworkConfig: "version: 2\nethernets: {}\n",
+			},
+		},
+		{
+			name: "vmi-least",
+			annotations: vmi(`{"domain": {"devices": {"disks": [{"name": "root"}]}},
+				"volumes": [{"name": "root", "containerDisk": {"image": "example.com/guest:1"}}]}`),
+		},
+		{name: "vmi-all", annotations: vmi(allVMI), resources: noLimits},
+		{
+			name: "vmi-nulls-and-empty",
+			annotations: vmi(`{"hostname": "", "networks": null, "tolerations": null, "domain": {
+				"cpu": {}, "memory": null, "resources": {}, "machine": {"type": ""}, "devices": {
+				"disks": [{"name": "root", "disk": {"bus": ""}}], "interfaces": []}},
+				"volumes": [{"name": "root", "containerDisk": {"image": ""}}]}`),
+		},
+		{
+			name:      "vmi-resources",
+			resources: &runtimeapi.LinuxContainerResources{CpuQuota: 250_000, CpuPeriod: 100_000, MemoryLimitInBytes: 1 << 30},
+			annotations: vmi(least(`"resources": {"requests": {"cpu": 1, "memory": "512Mi"},
+				"limits": {"cpu": "2500m", "memory": "1Gi"}}`, ``)),
+		},
+		{
+			name: "vmi-no-interface-scsi",
+			annotations: vmi(`{"domain": {"devices": {"autoattachPodInterface": false,
+				"disks": [{"name": "root", "serial": "0123456789-0123456789-0123456789", "disk": {"bus": "scsi"}}]}},
+				"volumes": [{"name": "root", "containerDisk": {"image": "a", "path": "/disk/b/c.img"}}]}`),
+		},
+		{
+			name: "vmi-seed-in-two-places",
+			annotations: with(vmi(`{"domain": {"devices": {"disks": [{"name": "seed", "cdrom": {}}, {"name": "root"}]}},
+				"volumes": [{"name": "root", "containerDisk": {"image": "a"}},
+				{"name": "seed", "cloudInitNoCloud": {"userDataBase64": "I2Nsb3VkLWNvbmZpZwo="}}]}`),
+				vmspec.AnnotationNetworkConfig, "version: 2\n"),
+		},
+		{
+			name:        "vmi-seed-of-annotations",
+			annotations: with(vmi(least(``, ``)), vmspec.AnnotationUserData, "#!/bin/sh\n"),
+		},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			pod, container := pod(tt.annotations), container(tt.resources)
+			if err := vmspec.ValidateSandbox(pod); err != nil {
+				t.Errorf("ValidateSandbox: %v", err)
+			}
+			spec, err := vmspec.FromCRI(pod, container)
+			if err != nil {
+				t.Fatal(err)
+			}
+			checkGolden(t, filepath.Join("testdata", tt.name+".json"), spec)
+		})
+	}
+}
+
+func checkGolden(t *testing.T, path string, value any) {
+	t.Helper()
+	got, err := json.MarshalIndent(value, "", "\t")
+	if err != nil {
+		t.Fatal(err)
+	}
+	got = append(got, '\n')
+	if *update {
+		if err := os.WriteFile(path, got, 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	want, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(string(want), string(got)); diff != "" {
+		t.Errorf("%s (-want +got):\n%s", path, diff)
+	}
+}
+
+func TestHostname(t *testing.T) {
+	for _, tt := range []struct{ hostname, pod, want string }{
+		{"web", "web-0", "web"},
+		{"", "web-0", "web-0"},
+		{"Web_1.example.com", "web-0", "web-1"},
+		{"", "-a.b-", "a"},
+		{"", "___", "vm"},
+		{"", "0123456789012345678901234567890123456789012345678901234567890-é-tail",
+			"0123456789012345678901234567890123456789012345678901234567890"},
+		{"", "012345678901234567890123456789012345678901234567890123456789a1-tail",
+			"012345678901234567890123456789012345678901234567890123456789a1"},
+	} {
+		p := pod(nil)
+		p.Hostname, p.Metadata.Name = tt.hostname, tt.pod
+		spec, err := vmspec.FromCRI(p, container(nil))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if spec.Hostname != tt.want {
+			t.Errorf("host name of %q, %q: %q, want %q", tt.hostname, tt.pod, spec.Hostname, tt.want)
+		}
+	}
+}
+
+func pod(annotations map[string]string) *runtimeapi.PodSandboxConfig {
+	return &runtimeapi.PodSandboxConfig{
+		Metadata:    &runtimeapi.PodSandboxMetadata{Name: "web-0", Namespace: "shop", Uid: "1-2-3"},
+		Hostname:    "web",
+		Annotations: annotations,
+	}
+}
+
+func container(r *runtimeapi.LinuxContainerResources) *runtimeapi.ContainerConfig {
+	if r == nil {
+		r = &runtimeapi.LinuxContainerResources{
+			CpuQuota: 150_000, CpuPeriod: 100_000, MemoryLimitInBytes: 256 << 20,
+		}
+	}
+	return &runtimeapi.ContainerConfig{
+		Metadata: &runtimeapi.ContainerMetadata{Name: "vm"},
+		Image:    &runtimeapi.ImageSpec{Image: "sha256:0", UserSpecifiedImage: "example.com/guest:1"},
+		Linux:    &runtimeapi.LinuxContainerConfig{Resources: r},
+	}
+}
+
+func vmi(text string) map[string]string { return map[string]string{vmspec.AnnotationVMI: text} }
+
+func with(annotations map[string]string, key, value string) map[string]string {
+	annotations[key] = value
+	return annotations
+}
+
+// least is a VMI with one disk, and further fields of domain and of devices.
+func least(domain, devices string) string {
+	if domain != "" {
+		domain += ", "
+	}
+	if devices != "" {
+		devices = ", " + devices
+	}
+	return `{"domain": {` + domain + `"devices": {"disks": [{"name": "root"}]` + devices + `}},
+		"volumes": [{"name": "root", "containerDisk": {"image": "example.com/guest:1"}}]}`
+}
+
+// allVMI uses each supported path.
+const allVMI = `{
+	"hostname": "db",
+	"terminationGracePeriodSeconds": 30,
+	"domain": {
+		"cpu": {"cores": 2, "sockets": 3, "threads": 1, "model": "Skylake-Client-IBRS",
+			"features": [{"name": "vmx", "policy": "disable"}, {"name": "aes"}]},
+		"memory": {"guest": "1.5Gi"},
+		"resources": {"requests": {"cpu": "500m", "memory": "1536Mi"}, "limits": {"cpu": 6, "memory": "2Gi"}},
+		"machine": {"type": "pc-q35-7.2"},
+		"firmware": {
+			"uuid": "5D307CA9-B3EF-428C-8861-06E72D69F223",
+			"serial": "e4686d2c-6e8d-4335-b8fd-81bee22f4815",
+			"bootloader": {"bios": {}},
+			"kernelBoot": {"kernelArgs": "console=ttyS0 root=/dev/vda", "container": {
+				"image": "example.com/guest:1", "kernelPath": "/boot/vmlinuz", "initrdPath": "/boot/initrd.img"}}
+		},
+		"devices": {
+			"disks": [
+				{"name": "seed", "cdrom": {"bus": "sata"}, "bootOrder": 2},
+				{"name": "root", "disk": {"bus": "virtio", "readonly": false}, "bootOrder": 1,
+					"serial": "root-1", "cache": "writeback"}
+			],
+			"interfaces": [{"name": "pods_1", "model": "e1000e", "macAddress": "02-00-00-AA-bb-01", "bridge": {}}],
+			"rng": {},
+			"autoattachMemBalloon": false,
+			"autoattachSerialConsole": true,
+			"autoattachPodInterface": true
+		}
+	},
+	"volumes": [
+		{"name": "root", "containerDisk": {"image": "example.com/guest:1", "path": "/disk/root.qcow2",
+			"imagePullPolicy": "IfNotPresent"}},
+		{"name": "seed", "cloudInitNoCloud": {"userData": "#cloud-config\n", "networkDataBase64": "dmVyc2lvbjogMgo="}}
+	],
+	"networks": [{"name": "pods_1", "pod": {}}]
+}`

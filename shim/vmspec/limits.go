@@ -1,0 +1,70 @@
+package vmspec
+
+import (
+	"fmt"
+
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+)
+
+const (
+	mebibyte = 1 << 20
+	// minMemory is too little for any guest, but the least that QEMU's firmware takes.
+	minMemory = 16 * mebibyte
+	// maxMemory is as much as a guest physical address of 44 bits reaches.
+	maxMemory = 1 << 44
+	// maxVCPUs is below the 255 that q35 takes without an IOMMU for interrupts.
+	maxVCPUs = 240
+)
+
+// limits are a container's limits; 0 where it has none.
+type limits struct {
+	cpuQuota, cpuPeriod int64 // microseconds
+	memory              int64 // bytes
+}
+
+func readLimits(r *runtimeapi.LinuxContainerResources) limits {
+	l := limits{memory: max(r.GetMemoryLimitInBytes(), 0)}
+	if r.GetCpuQuota() > 0 && r.GetCpuPeriod() > 0 {
+		l.cpuQuota, l.cpuPeriod = r.GetCpuQuota(), r.GetCpuPeriod()
+	}
+	return l
+}
+
+// vcpus is the CPU limit in whole processors, rounded up; 1 without a limit.
+func (r request) vcpus() (uint32, error) {
+	l := r.limits
+	if l.cpuQuota == 0 {
+		return 1, nil
+	}
+	n := (l.cpuQuota-1)/l.cpuPeriod + 1
+	if n > maxVCPUs {
+		return 0, fmt.Errorf("container %s: resources.limits.cpu makes %d vCPUs; a VM has at most %d",
+			r.container, n, maxVCPUs)
+	}
+	return uint32(n), nil
+}
+
+// memory is the memory limit as RAM, in bytes.
+func (r request) memory() (int64, error) {
+	if r.limits.memory == 0 {
+		return 0, fmt.Errorf("container %s: a VM needs resources.limits.memory", r.container)
+	}
+	memory, err := ram(r.limits.memory)
+	if err != nil {
+		return 0, fmt.Errorf("container %s: resources.limits.memory: %w", r.container, err)
+	}
+	return memory, nil
+}
+
+// ram rounds a size in bytes down to what a machine can have.
+func ram(size int64) (int64, error) {
+	switch {
+	case size < minMemory:
+		return 0, fmt.Errorf("%d bytes are too little for a guest; give it at least %d MiB",
+			size, minMemory/mebibyte)
+	case size > maxMemory:
+		return 0, fmt.Errorf("%d bytes are too much for a guest; give it at most %d GiB",
+			size, maxMemory>>30)
+	}
+	return size / mebibyte * mebibyte, nil
+}

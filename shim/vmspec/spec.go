@@ -1,0 +1,124 @@
+// Package vmspec says what virtual machine a pod asks for. It holds plain
+// values and the one pure translation that makes them, from what the kubelet
+// handed over in CRI requests: resources, annotations, DNS and host name. It
+// opens no file, reaches no network and knows no hypervisor.
+package vmspec
+
+// Spec is a virtual machine as its pod's author asked for it, checked and with
+// every default filled in. It is a value: later steps read it and never write it.
+type Spec struct {
+	// CPU is the processor that the guest sees.
+	CPU CPU `json:"cpu"`
+	// Memory is the guest's RAM in bytes, a multiple of 1 MiB.
+	Memory int64 `json:"memory"`
+	// Machine is the QEMU machine type, such as "q35".
+	Machine string `json:"machine"`
+	// Firmware identifies the machine to its guest and says what it boots.
+	Firmware Firmware `json:"firmware"`
+	// Disks are attached in this order. There is at least one.
+	Disks []Disk `json:"disks"`
+	// Interfaces are the guest's network cards. Today: at most one, on the pod's network.
+	Interfaces []Interface `json:"interfaces,omitempty"`
+	// RNG attaches a virtio entropy source, Balloon a virtio memory balloon.
+	RNG     bool `json:"rng"`
+	Balloon bool `json:"balloon"`
+	// Hostname is the guest's host name, one DNS label.
+	Hostname string `json:"hostname"`
+	// Seed is the content of the NoCloud disk; nil where no disk carries one.
+	Seed *Seed `json:"seed,omitempty"`
+}
+
+// CPU is a guest's processor. Sockets, Cores and Threads are at least 1;
+// their product is the number of vCPUs.
+type CPU struct {
+	Sockets uint32 `json:"sockets"`
+	Cores   uint32 `json:"cores"`
+	Threads uint32 `json:"threads"`
+	// Model is a libvirt CPU model name, "host-passthrough", "host-model",
+	// or empty for the best that the accelerator offers.
+	Model string `json:"model,omitempty"`
+	// Features add to the model or take from it.
+	Features []CPUFeature `json:"features,omitempty"`
+}
+
+// CPUFeature is a CPU flag with libvirt's policy word (force, require,
+// optional, disable, forbid).
+type CPUFeature struct {
+	Name   string `json:"name"`
+	Policy string `json:"policy"`
+}
+
+// Firmware is what the guest's SMBIOS tells and what boots.
+type Firmware struct {
+	// UUID is the guest's system UUID; empty means the VM's own.
+	UUID   string `json:"uuid,omitempty"`
+	Serial string `json:"serial,omitempty"`
+	// Kernel boots directly instead of the boot disk's loader.
+	Kernel *Kernel `json:"kernel,omitempty"`
+}
+
+// Kernel is a kernel in the container's image, booted directly. Paths are
+// absolute paths in the image.
+type Kernel struct {
+	Path   string `json:"path,omitempty"`
+	Initrd string `json:"initrd,omitempty"`
+	Args   string `json:"args,omitempty"`
+}
+
+// Source says where a disk's content comes from.
+type Source string
+
+const (
+	// SourceImage is the registry disk in the container's image, under an overlay of the VM's own.
+	SourceImage Source = "image"
+	// SourceSeed is the NoCloud disk made from Spec.Seed.
+	SourceSeed Source = "seed"
+)
+
+// Bus is a disk's bus: virtio, sata or scsi.
+type Bus string
+
+// The buses a disk can be on.
+const (
+	BusVirtio Bus = "virtio"
+	BusSATA   Bus = "sata"
+	BusSCSI   Bus = "scsi"
+)
+
+// Disk is one drive of the guest.
+type Disk struct {
+	// Name is unique in the machine; it becomes the libvirt alias "ua-NAME".
+	Name   string `json:"name"`
+	Source Source `json:"source"`
+	// Path is the disk's path under /disk in the image, for SourceImage;
+	// empty means the only disk there is.
+	Path string `json:"path,omitempty"`
+	Bus  Bus    `json:"bus"`
+	// CDROM makes it a CD-ROM drive, ReadOnly a disk that the guest can't write.
+	CDROM    bool   `json:"cdrom,omitempty"`
+	ReadOnly bool   `json:"readOnly,omitempty"`
+	Serial   string `json:"serial,omitempty"`
+	// BootOrder counts from 1; 0 means not bootable.
+	BootOrder uint `json:"bootOrder,omitempty"`
+	// Cache is libvirt's cache mode, or empty for the default.
+	Cache string `json:"cache,omitempty"`
+}
+
+// Interface is a network card on the pod's network.
+type Interface struct {
+	Name string `json:"name"`
+	// Model is virtio, e1000, e1000e or rtl8139.
+	Model string `json:"model"`
+	// MAC is the guest's hardware address; empty means the one that the pod's CNI gave.
+	MAC string `json:"mac,omitempty"`
+}
+
+// Seed is a NoCloud data source (cloud-init's documentation, "NoCloud"): the
+// content of its files. user-data and meta-data are always there, be they empty:
+// cloud-init passes over a seed that lacks one of them. An empty NetworkConfig
+// makes no file.
+type Seed struct {
+	UserData      string `json:"userData,omitempty"`
+	MetaData      string `json:"metaData,omitempty"`
+	NetworkConfig string `json:"networkConfig,omitempty"`
+}

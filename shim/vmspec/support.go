@@ -1,0 +1,136 @@
+package vmspec
+
+import "strings"
+
+// supported is the one list of what a VMI's spec may say: everything that reads
+// a VMI goes by it, and what it doesn't name is refused. Paths are below
+// "spec"; "[]" stands for an element of a list. An object or a list on the way
+// to a row has a row of its own only where its bound differs from maxDevices.
+var supported = []row{
+	{"hostname", label},
+	{"terminationGracePeriodSeconds", integer(0, 1<<31-1)},
+
+	{"domain.cpu.cores", integer(0, maxVCPUs)},
+	{"domain.cpu.sockets", integer(0, maxVCPUs)},
+	{"domain.cpu.threads", integer(0, maxVCPUs)},
+	{"domain.cpu.model", match(`[A-Za-z0-9][A-Za-z0-9_.-]*`, 64)},
+	{"domain.cpu.features", list(128)},
+	{"domain.cpu.features[].name", match(`[a-z0-9][a-z0-9_.-]*`, 64)},
+	{"domain.cpu.features[].policy", oneOf("force", "require", "optional", "disable", "forbid")},
+	{"domain.memory.guest", quantity},
+	{"domain.resources.requests.cpu", quantity},
+	{"domain.resources.requests.memory", quantity},
+	{"domain.resources.limits.cpu", quantity},
+	{"domain.resources.limits.memory", quantity},
+	{"domain.machine.type", match(`q35|pc|pc-(q35|i440fx)-[0-9]{1,2}\.[0-9]{1,2}`, 32)},
+
+	{"domain.firmware.uuid", match(hexUUID, 36)},
+	{"domain.firmware.serial", serial},
+	{"domain.firmware.bootloader.bios", object},
+	{"domain.firmware.kernelBoot.kernelArgs", kernelArgs},
+	{"domain.firmware.kernelBoot.container.image", text(1024)},
+	{"domain.firmware.kernelBoot.container.kernelPath", imagePath},
+	{"domain.firmware.kernelBoot.container.initrdPath", imagePath},
+
+	{"domain.devices.disks[].name", label},
+	{"domain.devices.disks[].disk.bus", oneOf(BusVirtio, BusSATA, BusSCSI)},
+	{"domain.devices.disks[].disk.readonly", boolean},
+	{"domain.devices.disks[].cdrom.bus", oneOf(BusSATA, BusSCSI)},
+	{"domain.devices.disks[].bootOrder", integer(1, 1<<16)},
+	{"domain.devices.disks[].serial", serial},
+	{"domain.devices.disks[].cache", oneOf("none", "writethrough", "writeback")},
+	{"domain.devices.interfaces", list(1)},
+	{"domain.devices.interfaces[].name", deviceName},
+	{"domain.devices.interfaces[].model", oneOf("virtio", "e1000", "e1000e", "rtl8139")},
+	{"domain.devices.interfaces[].macAddress", mac},
+	{"domain.devices.interfaces[].bridge", object},
+	{"domain.devices.rng", object},
+	{"domain.devices.autoattachMemBalloon", boolean},
+	{"domain.devices.autoattachSerialConsole", only(true)},
+	{"domain.devices.autoattachPodInterface", boolean},
+
+	{"volumes[].name", label},
+	{"volumes[].containerDisk.image", text(1024)},
+	{"volumes[].containerDisk.path", imagePath},
+	{"volumes[].containerDisk.imagePullPolicy", oneOf("Always", "IfNotPresent", "Never")},
+	{"volumes[].cloudInitNoCloud.userData", text(maxAnnotations)},
+	{"volumes[].cloudInitNoCloud.userDataBase64", text(maxAnnotations)},
+	{"volumes[].cloudInitNoCloud.networkData", text(maxAnnotations)},
+	{"volumes[].cloudInitNoCloud.networkDataBase64", text(maxAnnotations)},
+	{"networks", list(1)},
+	{"networks[].name", deviceName},
+	{"networks[].pod", object},
+}
+
+// row is a supported path with the values that it takes.
+type row struct {
+	path string
+	takes
+}
+
+// wayOut helps those who come with a manifest that uses more; "" where there is
+// nothing to use instead.
+func wayOut(path string) string {
+	switch path {
+	case "domain.devices.interfaces[].binding", "domain.devices.interfaces[].macvtap",
+		"domain.devices.interfaces[].masquerade", "domain.devices.interfaces[].passt",
+		"domain.devices.interfaces[].passtBinding", "domain.devices.interfaces[].slirp",
+		"domain.devices.interfaces[].sriov":
+		return "use bridge"
+	case "domain.devices.disks[].lun":
+		return "use disk"
+	case "domain.firmware.bootloader.efi":
+		return "use bios"
+	case "networks[].multus":
+		return "use pod"
+	case "volumes[].cloudInitConfigDrive":
+		return "use cloudInitNoCloud"
+	case "volumes[].cloudInitNoCloud.secretRef":
+		return "use userData"
+	case "volumes[].cloudInitNoCloud.networkDataSecretRef":
+		return "use networkData"
+	case "volumes[].containerDisk.imagePullSecret",
+		"domain.firmware.kernelBoot.container.imagePullSecret":
+		return "use the pod's imagePullSecrets"
+	}
+	return ""
+}
+
+// SupportedPaths returns the paths of a VMI's fields that are supported, such
+// as "spec.domain.devices.disks[].disk.bus", in the order of the API.
+func SupportedPaths() []string {
+	paths := make([]string, len(supported))
+	for i, r := range supported {
+		paths[i] = "spec." + r.path
+	}
+	return paths
+}
+
+// patterns is supported with the objects and lists that lead to its rows.
+func patterns() map[string]takes {
+	all := map[string]takes{"": object}
+	for _, r := range supported {
+		steps := strings.Split(r.path, ".")
+		for i, step := range steps {
+			upTo := strings.Join(steps[:i], ".")
+			if upTo != "" {
+				upTo += "."
+			}
+			name, isList := strings.CutSuffix(step, "[]")
+			if isList {
+				addDefault(all, upTo+name, list(maxDevices))
+			}
+			addDefault(all, upTo+step, object)
+		}
+	}
+	for _, r := range supported {
+		all[r.path] = r.takes
+	}
+	return all
+}
+
+func addDefault(all map[string]takes, path string, t takes) {
+	if _, ok := all[path]; !ok {
+		all[path] = t
+	}
+}

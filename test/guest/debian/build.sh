@@ -1,0 +1,59 @@
+#!/bin/sh
+# Fills the folder $1 with a Debian root file system. $2 is the mirror, $3 the release, $4 a folder
+# that keeps packages between runs, $5 a folder of files to copy into the root.
+#
+# It runs in a mount and a PID namespace of its own: its end takes all mounts and processes along.
+set -eu
+export DEBIAN_FRONTEND=noninteractive LC_ALL=C
+root=$1 mirror=$2 release=$3 packages=$4 files=$5
+
+archives=$root/var/cache/apt/archives
+mkdir -p "$archives"
+mount --bind "$packages" "$archives"
+
+echo "debootstrap" >&2
+debootstrap --variant=minbase --include=ca-certificates,dbus,kmod,netbase,systemd-sysv,udev \
+	"$release" "$root" "$mirror" >&2
+
+# Documents and translations take half of the space and nobody reads them here. No service starts
+# while the root is built.
+cp -R "$files"/. "$root"
+cat >"$root/etc/dpkg/dpkg.cfg.d/small" <<EOF
+force-unsafe-io
+path-exclude=/usr/share/doc/*
+path-exclude=/usr/share/man/*
+path-exclude=/usr/share/locale/*
+EOF
+printf '#!/bin/sh\nexit 101\n' >"$root/usr/sbin/policy-rc.d"
+chmod 0755 "$root/usr/sbin/policy-rc.d"
+cp /etc/resolv.conf "$root/etc/resolv.conf"
+mount -t proc proc "$root/proc"
+
+# The initial RAM disk holds what it takes to reach a virtio disk, and no more.
+mkdir -p "$root/etc/initramfs-tools/conf.d"
+printf 'MODULES=list\nCOMPRESS=lz4\n' >"$root/etc/initramfs-tools/conf.d/small"
+printf 'virtio_pci\nvirtio_blk\n' >"$root/etc/initramfs-tools/modules"
+
+echo "packages" >&2
+in_root() { chroot "$root" "$@" >&2; }
+in_root apt-get -q update
+in_root apt-get -q -y --no-install-recommends upgrade
+in_root apt-get -q -y --no-install-recommends install lz4
+in_root apt-get -q -y --no-install-recommends install linux-image-cloud-amd64 cloud-init curl e2fsprogs \
+	iproute2 iputils-ping less netplan.io openssh-server qemu-guest-agent sudo systemd-resolved
+
+echo "settings" >&2
+rm "$root/usr/sbin/policy-rc.d"
+in_root systemctl enable systemd-networkd systemd-resolved serial-getty@ttyS0 qemu-guest-agent ssh
+# What a guest that lives for minutes doesn't need, and what takes long under emulation.
+in_root systemctl mask apt-daily.timer apt-daily-upgrade.timer dpkg-db-backup.timer e2scrub_all.timer \
+	e2scrub_reap.service fstrim.timer getty@tty1.service man-db.timer systemd-networkd-wait-online.service \
+	systemd-pstore.service systemd-timesyncd.service
+# Each guest makes its own identity.
+: >"$root/etc/machine-id"
+rm -f "$root"/etc/ssh/ssh_host_* "$root/var/lib/dbus/machine-id"
+echo debian >"$root/etc/hostname"
+
+umount "$root/proc" "$archives"
+rm -rf "$root"/var/lib/apt/lists/* "$root"/usr/share/doc/* "$root"/usr/share/man/* "$root"/usr/share/locale/* \
+	"$root"/var/log/* "$root"/var/cache/apt/*.bin

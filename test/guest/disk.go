@@ -1,0 +1,114 @@
+package guest
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"github.com/nodevirt/nodevirt/test/guest/deb"
+)
+
+// A disk has an MBR, and from 1 MiB on a FAT file system that syslinux boots from. A root file
+// system may follow. All of it is made without a loop device.
+const (
+	mebibyte   = 1 << 20
+	sectorSize = 512
+	fatStart   = mebibyte
+	mbrCode    = 440 // bytes before the disk's id and the partition table
+)
+
+// layout is what a disk is made of. Paths are the host's.
+type layout struct {
+	fatSize        int64  // bytes, a multiple of mebibytes
+	config         string // text of syslinux.cfg
+	kernel, initrd string
+	root           string // folder with the content of an ext4 file system; none if empty
+	rootSize       int64  // bytes, a multiple of mebibytes
+}
+
+// rootPartition is how the kernel finds the root file system; see the kernel's name_to_dev_t.
+const rootPartition = "PARTUUID=766d0001-02"
+
+func (l layout) rootStart() int64 { return fatStart + l.fatSize }
+
+// partitions is the input of sfdisk(8).
+func (l layout) partitions() string {
+	text := fmt.Sprintf("label: dos\nlabel-id: 0x766d0001\nstart=%d, size=%d, type=e, bootable\n",
+		fatStart/sectorSize, l.fatSize/sectorSize)
+	if l.root != "" {
+		text += fmt.Sprintf("start=%d, size=%d, type=83\n", l.rootStart()/sectorSize, l.rootSize/sectorSize)
+	}
+	return text
+}
+
+// command is a command line and its input.
+type command struct {
+	args  []string
+	input string
+}
+
+// commands fill the raw disk, which is there with its full size.
+func (l layout) commands(raw string) []command {
+	fat := fmt.Sprintf("%s@@%d", raw, fatStart)
+	list := []command{
+		{[]string{"sfdisk", "--quiet", raw}, l.partitions()},
+		{[]string{"mkfs.vfat", "--invariant", "-F", "16", "-i", "766d0002", "-n", "NODEVIRT",
+			fmt.Sprintf("--offset=%d", fatStart/sectorSize), raw, fmt.Sprint(l.fatSize / 1024)}, ""},
+		{[]string{"mcopy", "-i", fat, "-", "::syslinux.cfg"}, l.config},
+		{[]string{"mcopy", "-i", fat, l.kernel, "::vmlinuz"}, ""},
+		{[]string{"mcopy", "-i", fat, l.initrd, "::initrd"}, ""},
+		{[]string{"syslinux", "--install", "--offset", fmt.Sprint(fatStart), raw}, ""},
+	}
+	if l.root != "" {
+		list = append(list, command{[]string{"mke2fs", "-q", "-t", "ext4", "-L", "root", "-d", l.root,
+			"-E", fmt.Sprintf("offset=%d", l.rootStart()), raw, fmt.Sprintf("%dk", l.rootSize/1024)}, ""})
+	}
+	return list
+}
+
+// makeDisk makes a qcow2 disk, by way of a raw one beside it.
+func makeDisk(ctx context.Context, l layout, qcow2 string, options ...string) error {
+	raw := strings.TrimSuffix(qcow2, filepath.Ext(qcow2)) + ".raw"
+	defer func() { _ = os.Remove(raw) }()
+	if err := os.WriteFile(raw, nil, 0o644); err != nil {
+		return fmt.Errorf("make the disk: %w", err)
+	}
+	if err := os.Truncate(raw, fatStart+l.fatSize+l.rootSize); err != nil {
+		return fmt.Errorf("make the disk: %w", err)
+	}
+	for _, c := range l.commands(raw) {
+		cmd := deb.Command(ctx, c.args[0], c.args[1:]...)
+		cmd.Stdin = strings.NewReader(c.input)
+		cmd.Env = append(cmd.Env, "MTOOLS_SKIP_CHECK=1", "SOURCE_DATE_EPOCH=0", "TZ=UTC")
+		if _, err := deb.Run(cmd); err != nil {
+			return fmt.Errorf("make the disk: %w", err)
+		}
+	}
+	if err := writeMBR(raw); err != nil {
+		return fmt.Errorf("make the disk: %w", err)
+	}
+	args := append(append([]string{"convert", "-O", "qcow2"}, options...), raw, qcow2)
+	if _, err := deb.Run(deb.Command(ctx, "qemu-img", args...)); err != nil {
+		return fmt.Errorf("make the disk: %w", err)
+	}
+	return nil
+}
+
+// writeMBR puts syslinux's boot code before the partition table.
+func writeMBR(raw string) error {
+	code, err := os.ReadFile("/usr/lib/syslinux/mbr/mbr.bin")
+	if err != nil {
+		return fmt.Errorf("read the boot code (of package syslinux-common): %w", err)
+	}
+	f, err := os.OpenFile(raw, os.O_WRONLY, 0)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = f.Close() }()
+	if _, err := f.WriteAt(code[:min(len(code), mbrCode)], 0); err != nil {
+		return err
+	}
+	return f.Close()
+}

@@ -1,0 +1,157 @@
+package guest
+
+import (
+	"context"
+	"embed"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"github.com/nodevirt/nodevirt/test/guest/cache"
+	"github.com/nodevirt/nodevirt/test/guest/deb"
+)
+
+// The guest's own files: a root file system, and syslinux.cfg.
+//
+//go:embed tiny
+var tinyFiles embed.FS
+
+// tinyRecipe changes when the way changes in which the same inputs are put together.
+const tinyRecipe = "1"
+
+// Cmdline is the kernel's command line of Tiny's disk, for those who boot its kernel directly. It
+// spends no time on what an emulated machine doesn't need, and restarts the guest after a panic.
+const Cmdline = "console=ttyS0 quiet loglevel=1 panic=1 tsc=reliable no_timer_check nokaslr mitigations=off " +
+	"i8042.noaux i8042.nokbd random.trust_cpu=on cryptomgr.notests rcupdate.rcu_expedited=1 " +
+	"initcall_blacklist=init_kprobe_trace,load_system_certificate_list"
+
+// Kernel is a kernel to boot without a disk: qemu's -kernel and -initrd. Both files lie in the
+// cache and are not the caller's to change.
+type Kernel struct {
+	Image, Initrd string
+}
+
+// Tiny returns the path of a qcow2 disk that boots busybox on Debian's cloud kernel, and builds it
+// where the cache has none of today's packages. The file is read-only to the caller: boot it
+// through an overlay or qemu's snapshot mode.
+//
+// The guest needs 80 MiB of memory, and virtio for its disk and network. It takes its address by
+// DHCP and its name from a NoCloud seed or from DHCP, answers HTTP on port 80 (see tiny/www) and
+// echoes TCP on port 7, powers off by ACPI, and has a root shell on its serial console, where it
+// says "nodevirt guest: up host=… ip=… after … s". The word nodevirt.tick on the kernel's command
+// line makes it write a line each second.
+func Tiny(ctx context.Context, o Options) (path string, err error) {
+	dir, err := tiny(ctx, o)
+	if err != nil {
+		return "", err
+	}
+	return filepath.Join(dir, "disk.qcow2"), nil
+}
+
+// TinyKernel returns the kernel and the initial RAM disk of Tiny, which hold all of that guest: with
+// them it needs no disk.
+func TinyKernel(ctx context.Context, o Options) (Kernel, error) {
+	dir, err := tiny(ctx, o)
+	if err != nil {
+		return Kernel{}, err
+	}
+	return Kernel{Image: filepath.Join(dir, "vmlinuz"), Initrd: filepath.Join(dir, "initrd")}, nil
+}
+
+// tiny returns the folder with disk.qcow2, vmlinuz and initrd.
+func tiny(ctx context.Context, o Options) (string, error) {
+	kernel, err := cloudKernel(ctx)
+	if err != nil {
+		return "", err
+	}
+	found, err := deb.Resolve(ctx, kernel, "busybox-static")
+	if err != nil {
+		return "", err
+	}
+	key := []string{tinyRecipe, Cmdline, strings.Join(earlyModules, " "), strings.Join(lateModules, " ")}
+	for _, p := range found {
+		key = append(key, p.Key())
+	}
+	err = walkFiles(tinyFiles, "tiny", func(name string, data []byte) error {
+		key = append(key, name, string(data))
+		return nil
+	})
+	if err != nil {
+		return "", err
+	}
+	return cache.Dir(ctx, o.CacheDir(), "tiny", cache.Key(key...), func(tmp string) error {
+		return buildTiny(ctx, o, found[0], found[1], tmp)
+	})
+}
+
+// cloudKernel finds the package with the kernel that Debian's cloud kernel package stands for now.
+func cloudKernel(ctx context.Context) (string, error) {
+	const meta = "linux-image-cloud-amd64"
+	found, err := deb.Resolve(ctx, meta)
+	if err != nil {
+		return "", err
+	}
+	for _, name := range found[0].Depends {
+		if strings.HasPrefix(name, "linux-image-") {
+			return name, nil
+		}
+	}
+	return "", fmt.Errorf("package %s %s depends on no kernel", meta, found[0].Version)
+}
+
+func buildTiny(ctx context.Context, o Options, kernel, busybox deb.Package, dir string) error {
+	o.step("guest: download %s and %s", kernel.Name, busybox.Name)
+	k, err := readKernel(ctx, o, kernel)
+	if err != nil {
+		return err
+	}
+	bb, err := readBusybox(ctx, o, busybox)
+	if err != nil {
+		return err
+	}
+	o.step("guest: make the tiny disk")
+	root, err := tinyRoot(k, bb)
+	if err != nil {
+		return err
+	}
+	initrd, err := os.Create(filepath.Join(dir, "initrd"))
+	if err != nil {
+		return fmt.Errorf("make the initial RAM disk: %w", err)
+	}
+	defer func() { _ = initrd.Close() }()
+	if err := writeCPIO(initrd, root); err != nil {
+		return fmt.Errorf("make the initial RAM disk: %w", err)
+	}
+	if err := initrd.Close(); err != nil {
+		return fmt.Errorf("make the initial RAM disk: %w", err)
+	}
+	if err := os.WriteFile(filepath.Join(dir, "vmlinuz"), k.image, 0o644); err != nil {
+		return fmt.Errorf("keep the kernel: %w", err)
+	}
+	config, err := tinyFiles.ReadFile("tiny/syslinux.cfg")
+	if err != nil {
+		return fmt.Errorf("make the disk: %w", err)
+	}
+	return makeDisk(ctx, layout{
+		fatSize: 63 * mebibyte,
+		config:  string(config) + " APPEND " + Cmdline + "\n",
+		kernel:  filepath.Join(dir, "vmlinuz"), initrd: filepath.Join(dir, "initrd"),
+	}, filepath.Join(dir, "disk.qcow2"))
+}
+
+// walkFiles calls visit for each file under a folder of files, in lexical order, with its name
+// relative to the folder.
+func walkFiles(files fs.FS, dir string, visit func(name string, data []byte) error) error {
+	return fs.WalkDir(files, dir, func(path string, d fs.DirEntry, err error) error {
+		if err != nil || d.IsDir() {
+			return err
+		}
+		data, err := fs.ReadFile(files, path)
+		if err != nil {
+			return err
+		}
+		return visit(strings.TrimPrefix(path, dir+"/"), data)
+	})
+}

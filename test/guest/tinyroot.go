@@ -1,0 +1,93 @@
+package guest
+
+import (
+	"bytes"
+	"encoding/binary"
+	"fmt"
+	"path"
+	"strings"
+)
+
+// Modules of Debian's cloud kernel, in the order of their dependencies. The early ones stand
+// between the guest and its address; the late ones load while it waits for DHCP.
+var (
+	earlyModules = []string{
+		"virtio_ring", "virtio", "virtio_pci_modern_dev", "virtio_pci_legacy_dev", "virtio_pci",
+		"failover", "net_failover", "virtio_net", "virtio_blk",
+	}
+	lateModules = []string{
+		"button", "evdev", "virtio_console", "virtio_balloon", "virtio-rng",
+		"cdrom", "isofs", "fat", "vfat", "nls_cp437", "nls_ascii",
+	}
+)
+
+// tinyRoot is the content of Tiny's initial RAM disk, which is its root file system.
+func tinyRoot(k kernelFiles, bb busyboxFiles) ([]entry, error) {
+	root := []entry{}
+	for _, dir := range []string{
+		"bin", "dev", "disk", "etc", "etc/acpi", "etc/acpi/PWRF", "lib", "lib/modules", "mem", "proc", "root", "run",
+		"seed", "sys", "tmp", "www", "www/cgi-bin",
+	} {
+		root = append(root, entry{name: dir, mode: typeDir | 0o755})
+	}
+	root = append(root,
+		entry{name: "bin/busybox", mode: typeFile | 0o755, data: bb.binary},
+		entry{name: "init", mode: typeLink | 0o777, data: []byte("bin/busybox")})
+	for _, a := range bb.applets {
+		if a != "busybox" {
+			root = append(root, entry{name: "bin/" + a, mode: typeLink | 0o777, data: []byte("busybox")})
+		}
+	}
+	modules, err := moduleEntries(k)
+	if err != nil {
+		return nil, err
+	}
+	root = append(root, modules...)
+	err = walkFiles(tinyFiles, "tiny", func(name string, data []byte) error {
+		if path.Dir(name) == "." { // not for the guest's root
+			return nil
+		}
+		mode := uint32(typeFile | 0o644)
+		if bytes.HasPrefix(data, []byte("#!")) { // embedding loses the file's own permissions
+			mode = typeFile | 0o755
+		}
+		root = append(root, entry{name: name, mode: mode, data: data})
+		return nil
+	})
+	return root, err
+}
+
+func moduleEntries(k kernelFiles) ([]entry, error) {
+	var found []entry
+	for _, list := range []struct {
+		name    string
+		modules []string
+	}{{"early", earlyModules}, {"late", lateModules}} {
+		for _, m := range list.modules {
+			data, ok := k.modules[m]
+			if !ok {
+				return nil, fmt.Errorf("the kernel has no module %s", m)
+			}
+			found = append(found, entry{name: "lib/modules/" + m + ".ko", mode: typeFile | 0o644, data: unsigned(data)})
+		}
+		lines := strings.Join(list.modules, "\n") + "\n"
+		found = append(found, entry{name: "lib/modules/" + list.name, mode: typeFile | 0o644, data: []byte(lines)})
+	}
+	return found, nil
+}
+
+// unsigned is a module without its signature, which the kernel would take time to verify, and
+// doesn't insist on. The file's end is: signature, struct module_signature with the signature's
+// length as its last field, big-endian, and the marker; see the kernel's scripts/sign-file.c.
+func unsigned(module []byte) []byte {
+	const marker, info = "~Module signature appended~\n", 12
+	body, signed := bytes.CutSuffix(module, []byte(marker))
+	if !signed || len(body) < info {
+		return module
+	}
+	length := uint64(binary.BigEndian.Uint32(body[len(body)-4:])) + info
+	if length > uint64(len(body)) {
+		return module
+	}
+	return body[:uint64(len(body))-length]
+}

@@ -1,0 +1,88 @@
+package node
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// hierarchies are the mount points of all cgroup hierarchies, of either version.
+func hierarchies() ([]string, error) {
+	f, err := os.Open("/proc/self/mountinfo")
+	if err != nil {
+		return nil, fmt.Errorf("find cgroups: %w", err)
+	}
+	defer f.Close()
+	var points []string
+	lines := bufio.NewScanner(f)
+	for lines.Scan() {
+		// See proc(5): the type follows a lone dash, the mount point is the fifth field.
+		before, after, _ := strings.Cut(lines.Text(), " - ")
+		kind, _, _ := strings.Cut(after, " ")
+		if fields := strings.Fields(before); len(fields) > 4 && (kind == "cgroup" || kind == "cgroup2") {
+			points = append(points, fields[4])
+		}
+	}
+	if err := lines.Err(); err != nil {
+		return nil, fmt.Errorf("find cgroups: %w", err)
+	}
+	return points, nil
+}
+
+// cgroups lists the folders of a cgroup and of all below it, in every hierarchy, parents first.
+func cgroups(name string) ([]string, error) {
+	points, err := hierarchies()
+	if err != nil {
+		return nil, err
+	}
+	var all []string
+	for _, point := range points {
+		err := filepath.WalkDir(filepath.Join(point, name), func(path string, e fs.DirEntry, err error) error {
+			if errors.Is(err, fs.ErrNotExist) {
+				return nil // it went while we looked
+			}
+			if err == nil && e.IsDir() {
+				all = append(all, path)
+			}
+			return err
+		})
+		if err != nil {
+			return nil, fmt.Errorf("list cgroups: %w", err)
+		}
+	}
+	return all, nil
+}
+
+// removeCgroups removes a cgroup and all below it. Processes that were just killed hold
+// theirs for a moment more.
+func removeCgroups(ctx context.Context, name string) error {
+	for try := 0; ; try++ {
+		all, err := cgroups(name)
+		if err != nil || len(all) == 0 {
+			return err
+		}
+		var errs []error
+		for _, dir := range slices.Backward(all) {
+			if err := unix.Rmdir(dir); err != nil && !errors.Is(err, unix.ENOENT) {
+				errs = append(errs, fmt.Errorf("remove cgroup %s: %w", dir, err))
+			}
+		}
+		if len(errs) > 0 && try == 100 {
+			return errors.Join(errs...)
+		}
+		select {
+		case <-ctx.Done():
+			return errors.Join(append(errs, context.Cause(ctx))...)
+		case <-time.After(20 * time.Millisecond):
+		}
+	}
+}

@@ -1,0 +1,155 @@
+// Package config writes the configuration files of a development node's daemons. Each function
+// makes a text from values and does nothing else; who puts it where is package node's matter.
+package config
+
+import (
+	"encoding/json"
+	"fmt"
+	"net/netip"
+	"strings"
+	"text/template"
+
+	"github.com/pelletier/go-toml/v2"
+)
+
+// Node is what the texts depend on.
+type Node struct {
+	Bin      string       // folder of runc and the containerd shim
+	State    string       // folder of what outlives the daemons
+	Etc      string       // folder of these files
+	Registry string       // host and port
+	Pause    string       // the sandbox image
+	Subnet   netip.Prefix // of the pods
+	HostUUID string       // tells this node's libvirt from others on the machine
+}
+
+const containerd = `version = 3
+root = '{{.State}}/containerd'
+state = '/run/containerd'
+# opt would install into /opt; the tracing plugins would look for a collector.
+disabled_plugins = [
+  'io.containerd.internal.v1.opt',
+  'io.containerd.tracing.processor.v1.otlp',
+  'io.containerd.internal.v1.tracing',
+]
+
+[grpc]
+  address = '/run/containerd/containerd.sock'
+
+[plugins.'io.containerd.nri.v1.nri']
+  disable = true
+
+[plugins.'io.containerd.cri.v1.images'.pinned_images]
+  sandbox = '{{.Pause}}'
+
+[plugins.'io.containerd.cri.v1.images'.registry]
+  config_path = '{{.Etc}}/certs.d'
+
+[plugins.'io.containerd.cri.v1.runtime']
+  # Root in a container may lack the capability to lower a process's score.
+  restrict_oom_score_adj = true
+
+[plugins.'io.containerd.cri.v1.runtime'.cni]
+  bin_dirs = ['/usr/lib/cni']
+  conf_dir = '{{.Etc}}/cni'
+
+[plugins.'io.containerd.cri.v1.runtime'.containerd.runtimes.runc]
+  runtime_type = 'io.containerd.runc.v2'
+
+[plugins.'io.containerd.cri.v1.runtime'.containerd.runtimes.runc.options]
+  BinaryName = '{{.Bin}}/runc'
+  SystemdCgroup = false
+`
+
+// Containerd is containerd's configuration file.
+func Containerd(n Node) (string, error) {
+	var b strings.Builder
+	t, err := template.New("containerd").Parse(containerd)
+	if err != nil {
+		return "", fmt.Errorf("parse containerd's configuration: %w", err)
+	}
+	if err := t.Execute(&b, n); err != nil {
+		return "", fmt.Errorf("write containerd's configuration: %w", err)
+	}
+	return b.String(), nil
+}
+
+// Mirror is a hosts.toml which finds every image, whatever its registry's name, in the node's own.
+func Mirror(n Node) string {
+	return fmt.Sprintf("server = %[1]q\n\n[host.%[1]q]\n  capabilities = [\"pull\", \"resolve\"]\n",
+		"http://"+n.Registry)
+}
+
+type object = map[string]any
+
+// CNI is the list of network plugins that containerd calls for a pod. The MTU is unlike Ethernet's,
+// so that a guest which does not take it from the pod shows.
+func CNI(n Node) (string, error) {
+	text, err := json.MarshalIndent(object{
+		"cniVersion": "1.0.0",
+		"name":       "pods",
+		"plugins": []object{
+			{
+				"type": "bridge", "bridge": "cni0", "mtu": 1400,
+				"isDefaultGateway": true, "ipMasq": true, "hairpinMode": true,
+				"ipam": object{
+					"type":    "host-local",
+					"ranges":  [][]object{{{"subnet": n.Subnet.String()}}},
+					"dataDir": "/var/lib/cni/networks",
+				},
+			},
+			{"type": "portmap", "capabilities": object{"portMappings": true}},
+		},
+	}, "", "  ")
+	if err != nil {
+		return "", fmt.Errorf("write the pods' network: %w", err)
+	}
+	return string(text) + "\n", nil
+}
+
+// Libvirtd is libvirtd's own configuration; its QEMU driver's is package deploy's.
+func Libvirtd(n Node) string {
+	return strings.Join([]string{
+		"# Several nodes on a machine must not look like one to libvirt.",
+		fmt.Sprintf("host_uuid = %q", n.HostUUID),
+		`unix_sock_dir = "/run/libvirt"`,
+		`unix_sock_rw_perms = "0700"`,
+		`auth_unix_rw = "none"`,
+		"max_clients = 500",
+		"max_workers = 50",
+		"log_level = 3",
+		`log_outputs = "3:stderr"`,
+		"",
+	}, "\n")
+}
+
+// Shim is the shim's configuration. If it is not nil, change may change it before it is written.
+func Shim(n Node, change func(map[string]any)) (string, error) {
+	c := map[string]any{
+		"listen": "/run/nodevirt/nodevirt.sock",
+		"root":   n.State + "/nodevirt",
+		"run":    "/run/nodevirt",
+		"containerd": object{
+			"address":     "/run/containerd/containerd.sock",
+			"namespace":   "k8s.io",
+			"snapshotter": "overlayfs",
+		},
+		"libvirt": object{
+			"uri": "qemu+unix:///system?socket=/run/libvirt/libvirt-sock",
+			"run": "/run/libvirt",
+		},
+		"vm": object{"accelerator": "auto"},
+	}
+	if change != nil {
+		change(c)
+	}
+	text, err := toml.Marshal(c)
+	if err != nil {
+		return "", fmt.Errorf("write the shim's configuration: %w", err)
+	}
+	return string(text), nil
+}
+
+// Crictl is crictl's configuration file. Its own limit of two seconds for a call is too short for
+// the stop of a machine. The endpoint comes by the environment.
+func Crictl() string { return "timeout: 120\n" }

@@ -1,0 +1,57 @@
+package config_test
+
+import (
+	"flag"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/nodevirt/nodevirt/test/node/config"
+)
+
+var update = flag.Bool("update", false, "write the golden files")
+
+func TestTexts(t *testing.T) {
+	n := config.Node{
+		Bin:      "/src/bin",
+		State:    "/state",
+		Etc:      "/state/etc",
+		Registry: "127.0.0.1:5000",
+		Pause:    "127.0.0.1:5000/pause:dev",
+		Subnet:   netip.MustParsePrefix("10.1.2.0/24"),
+		HostUUID: "a2a7ce2c-51b2-4b8e-9d34-3f3c3f0d8f5b",
+	}
+	change := func(c map[string]any) { c["vm"].(map[string]any)["accelerator"] = "tcg" }
+	for name, text := range map[string]func() (string, error){
+		"containerd.toml":   func() (string, error) { return config.Containerd(n) },
+		"hosts.toml":        func() (string, error) { return config.Mirror(n), nil },
+		"pods.conflist":     func() (string, error) { return config.CNI(n) },
+		"libvirtd.conf":     func() (string, error) { return config.Libvirtd(n), nil },
+		"shim.toml":         func() (string, error) { return config.Shim(n, nil) },
+		"shim-changed.toml": func() (string, error) { return config.Shim(n, change) },
+		"crictl.yaml":       func() (string, error) { return config.Crictl(), nil },
+	} {
+		t.Run(name, func(t *testing.T) {
+			got, err := text()
+			if err != nil {
+				t.Fatal(err)
+			}
+			golden := filepath.Join("testdata", name)
+			if *update {
+				if err := os.WriteFile(golden, []byte(got), 0o644); err != nil {
+					t.Fatal(err)
+				}
+			}
+			want, err := os.ReadFile(golden)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if diff := cmp.Diff(string(want), got); diff != "" {
+				t.Errorf("differs from %s (-want +got); run with -update if it is meant to:\n%s", golden, diff)
+			}
+		})
+	}
+}

@@ -1,0 +1,122 @@
+package node
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/nodevirt/nodevirt/test/node/supervisor"
+)
+
+// Components tells the node's daemons that were started, and what became of each.
+func (n *Node) Components() ([]supervisor.State, error) {
+	all, err := n.client.List()
+	if err != nil {
+		return nil, fmt.Errorf("ask the node for its daemons: %w", err)
+	}
+	return all, nil
+}
+
+// state is what became of a component; its PID is 0 if it was not started.
+func (n *Node) state(component string) (supervisor.State, error) {
+	all, err := n.Components()
+	if err != nil {
+		return supervisor.State{}, err
+	}
+	for _, s := range all {
+		if s.Name == component {
+			return s, nil
+		}
+	}
+	return supervisor.State{Name: component}, nil
+}
+
+// setEndpoint looks which component serves the CRI, or will do so.
+func (n *Node) setEndpoint(shim bool) error {
+	s, err := n.state(Shim)
+	if err != nil {
+		return err
+	}
+	n.endpoint = "unix:///run/containerd/containerd.sock"
+	if s.PID != 0 || shim {
+		n.endpoint = "unix:///run/nodevirt/nodevirt.sock"
+	}
+	return nil
+}
+
+// Kill sends a component a signal that ends it and returns when its process is gone. What it
+// started runs on.
+func (n *Node) Kill(ctx context.Context, component string, sig syscall.Signal) error {
+	ctx, cancel := context.WithTimeoutCause(ctx, 30*time.Second, errors.New("it does not end"))
+	defer cancel()
+	if err := n.client.Signal(component, sig); err != nil {
+		return err
+	}
+	for {
+		s, err := n.state(component)
+		if err != nil || s.Ended {
+			return err
+		}
+		select {
+		case <-ctx.Done():
+			return fmt.Errorf("wait for the end of %s after %s: %w", component, sig, context.Cause(ctx))
+		case <-time.After(5 * time.Millisecond):
+		}
+	}
+}
+
+// Restart ends a component with SIGTERM, if it runs, and starts it again by the configuration
+// that it had. It returns when the component serves.
+func (n *Node) Restart(ctx context.Context, component string) error {
+	s, err := n.state(component)
+	if err != nil {
+		return err
+	}
+	if s.PID != 0 && !s.Ended {
+		if err := n.Kill(ctx, component, syscall.SIGTERM); err != nil {
+			return fmt.Errorf("restart %s: %w", component, err)
+		}
+	}
+	return n.Resume(ctx, component)
+}
+
+// Resume starts a component that has ended, as Restart does.
+func (n *Node) Resume(ctx context.Context, component string) error {
+	values, err := n.o.values()
+	if err != nil {
+		return err
+	}
+	all, err := n.o.components(values)
+	if err != nil {
+		return err
+	}
+	for _, c := range all {
+		if c.name != component {
+			continue
+		}
+		if err := n.spawn(c); err != nil {
+			return err
+		}
+		return n.wait(ctx, c)
+	}
+	return fmt.Errorf("start %s: the node has no such component", component)
+}
+
+// LogTail is the end of a component's log: at most so many lines, under a line with its path.
+// The component "init" is the node's first process.
+func (n *Node) LogTail(component string, lines int) string {
+	path := n.o.log(component)
+	text, err := os.ReadFile(path)
+	if err != nil {
+		return fmt.Sprintf("no log of %s: %v", component, err)
+	}
+	all := strings.Split(strings.TrimRight(string(text), "\n"), "\n")
+	if len(all) > lines {
+		all = all[len(all)-lines:]
+	}
+	return fmt.Sprintf("--- %s\n%s", path, strings.Join(all, "\n"))
+}

@@ -1,0 +1,215 @@
+package node_test
+
+import (
+	"context"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/nodevirt/nodevirt/test/node"
+)
+
+// start is a node without a shim, which has tests of its own.
+func start(t *testing.T) *node.Node {
+	t.Helper()
+	return node.ForTest(t, node.Options{Components: []string{node.Libvirtd}, Subnet: netip.MustParsePrefix("10.99.0.0/24")})
+}
+
+// run starts a pod with a container that says hello and stays, and returns both ids and what
+// the pod was made of.
+func run(t *testing.T, n *node.Node, name string) (pod, container string, p node.Pod) {
+	t.Helper()
+	image, err := n.PushBusybox(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	p = n.NewPod(name)
+	pod, err = n.RunPod(t.Context(), p, "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := node.NewContainer("c", image, "sh", "-c", "echo hello from $(hostname); exec sleep 1000")
+	container, err = n.CreateContainer(t.Context(), pod, p, c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	crictl(t, n, "start", container)
+	return pod, container, p
+}
+
+func crictl(t *testing.T, n *node.Node, args ...string) string {
+	t.Helper()
+	out, err := n.Output(t.Context(), "crictl", args...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return strings.TrimSpace(out)
+}
+
+func census(t *testing.T, n *node.Node) node.Census {
+	t.Helper()
+	c, err := n.Leftovers(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return c
+}
+
+func TestAPodRunsAndLeavesNothing(t *testing.T) {
+	n := start(t)
+	// The first pod brings the bridge, which stays.
+	pod, _, p := run(t, n, "first")
+	if err := n.RemovePod(t.Context(), pod, p); err != nil {
+		t.Fatal(err)
+	}
+	before := census(t, n)
+
+	pod, container, p := run(t, n, "second")
+	if got := crictl(t, n, "exec", container, "hostname"); got != "second" {
+		t.Errorf("host name in the pod: %q", got)
+	}
+	diff := strings.Join(census(t, n).Diff(before), "\n")
+	for _, want := range []string{"+ netns ", "+ link veth ", "+ mount ", "+ snapshot ", "pause", "+ cgroup "} {
+		if !strings.Contains(diff, want) {
+			t.Errorf("a running pod does not show as %q in\n%s", want, diff)
+		}
+	}
+
+	if err := n.RemovePod(t.Context(), pod, p); err != nil {
+		t.Fatal(err)
+	}
+	if diff := census(t, n).Diff(before); len(diff) > 0 {
+		t.Errorf("after the pod's end:\n%s", strings.Join(diff, "\n"))
+	}
+}
+
+func TestPodsOutliveTheDaemons(t *testing.T) {
+	n := start(t)
+	_, container, _ := run(t, n, "pod")
+	for _, name := range []string{node.Containerd, node.Libvirtd, node.Registry} {
+		if err := n.Restart(t.Context(), name); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := n.Kill(t.Context(), node.Containerd, syscall.SIGKILL); err != nil {
+		t.Fatal(err)
+	}
+	if err := n.Resume(t.Context(), node.Containerd); err != nil {
+		t.Fatal(err)
+	}
+	if got := crictl(t, n, "exec", container, "echo", "here"); got != "here" {
+		t.Errorf("exec after restarts: %q", got)
+	}
+}
+
+func TestStartTwiceReusesWhatStands(t *testing.T) {
+	n := start(t)
+	_, container, _ := run(t, n, "pod")
+	again, err := node.Start(t.Context(), node.Options{
+		Dir: n.Dir(), Components: []string{node.Libvirtd}, Subnet: netip.MustParsePrefix("10.99.0.0/24"),
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if again.PID() != n.PID() {
+		t.Errorf("first process: %d, then %d", n.PID(), again.PID())
+	}
+	attached, err := node.Attach(n.Dir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := crictl(t, attached, "exec", container, "echo", "here"); got != "here" {
+		t.Errorf("exec after the second start: %q", got)
+	}
+}
+
+func TestStopLeavesNothingOnTheMachine(t *testing.T) {
+	n := start(t)
+	run(t, n, "pod")
+	if got := machine(t, n); len(got) == 0 {
+		t.Fatal("a node that is up does not show on the machine")
+	}
+	if err := n.Stop(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if got := machine(t, n); len(got) > 0 {
+		t.Errorf("after stop: %s", strings.Join(got, "\n"))
+	}
+	if _, err := node.Attach(n.Dir()); err == nil {
+		t.Error("a stopped node can be attached to")
+	}
+	if out, err := exec(t.Context(), n); err == nil {
+		t.Errorf("a command ran in a stopped node: %s", out)
+	}
+}
+
+func exec(ctx context.Context, n *node.Node) (string, error) { return n.Output(ctx, "true") }
+
+// machine tells what the machine shows of a node: processes whose command line or root has to do
+// with its folder, mounts of it, and cgroups of its name.
+func machine(t *testing.T, n *node.Node) []string {
+	t.Helper()
+	var found []string
+	lines, err := filepath.Glob("/proc/[0-9]*/cmdline")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, path := range lines {
+		text, err := os.ReadFile(path)
+		if err == nil && strings.Contains(string(text), n.Dir()) {
+			found = append(found, "process "+strings.ReplaceAll(string(text), "\x00", " "))
+		}
+	}
+	mounts, err := os.ReadFile("/proc/self/mountinfo")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if strings.Contains(string(mounts), n.Dir()) {
+		found = append(found, "mount")
+	}
+	for _, pattern := range []string{"/sys/fs/cgroup/" + n.Name(), "/sys/fs/cgroup/*/" + n.Name()} {
+		dirs, err := filepath.Glob(pattern)
+		if err != nil {
+			t.Fatal(err)
+		}
+		found = append(found, dirs...)
+	}
+	return found
+}
+
+func TestCommandsAreKilledWithTheirContext(t *testing.T) {
+	n := start(t)
+	ctx, cancel := context.WithCancel(t.Context())
+	cmd := n.Command(ctx, "sh", "-c", "sleep 12345 & echo up; wait")
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := out.Read(make([]byte, 3)); err != nil {
+		t.Fatal(err)
+	}
+	cancel()
+	if err := cmd.Wait(); err == nil {
+		t.Error("a killed command ended well")
+	}
+	processes, err := n.Output(t.Context(), "ps", "ax")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if strings.Contains(processes, "sleep 12345") {
+		t.Errorf("what the command started runs on:\n%s", processes)
+	}
+}
+
+func TestALongPathIsRefused(t *testing.T) {
+	_, err := node.Start(t.Context(), node.Options{Dir: "/tmp/" + strings.Repeat("x", 80)})
+	if err == nil || !strings.Contains(err.Error(), "too long") {
+		t.Errorf("error: %v", err)
+	}
+}
