@@ -1,7 +1,9 @@
 package netsetup
 
 import (
+	"fmt"
 	"net/netip"
+	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -74,7 +76,8 @@ func calico(t *testing.T, pod string) {
 	run(t, hostNamespace, "ip", "link", "add", "cali0", "mtu", "1440", "type", "veth",
 		"peer", "name", "eth0", "mtu", "1440", "netns", pod)
 	t.Cleanup(func() { removeLink(t, "cali0") })
-	run(t, hostNamespace, "sh", "-c", "echo 1 >/proc/sys/net/ipv4/conf/cali0/proxy_arp; "+
+	run(t, hostNamespace, "sh", "-c", "echo 1 >/proc/sys/net/ipv4/ip_forward; "+
+		"echo 1 >/proc/sys/net/ipv4/conf/cali0/proxy_arp; "+
 		"echo 0 >/proc/sys/net/ipv4/neigh/cali0/proxy_delay")
 	run(t, hostNamespace, "ip", "link", "set", "cali0", "up")
 	run(t, hostNamespace, "ip", "route", "add", "10.90.0.2/32", "dev", "cali0")
@@ -120,6 +123,28 @@ func TestUndoRestoresUnusualSettings(t *testing.T) {
 	m.configure(t, m.dhcp(t, "system"))
 	n.undo(t, m.plan)
 	same(t, "pod", before, state(t, pod))
+}
+
+func TestManyRoutes(t *testing.T) {
+	n := newNode(t)
+	pod := n.addPod(t)
+	add := func(i int) {
+		run(t, pod, "ip", "route", "add", fmt.Sprintf("198.51.100.%d/32", i), "via", "10.88.1.1")
+	}
+	const others = 2 // the default one, and that of newNode
+	for i := range maxClasslessRoutes - others {
+		add(i)
+	}
+	m := n.start(t, idA, Pod{Netns: pod})
+	if got := len(m.dhcp(t, "system").routes); got != maxClasslessRoutes {
+		t.Errorf("the guest has got %d routes, want %d", got, maxClasslessRoutes)
+	}
+	n.undo(t, m.plan)
+	add(maxClasslessRoutes)
+	_, err := n.setup.Plan(t.Context(), idA, Pod{Netns: pod})
+	if err == nil || !strings.Contains(err.Error(), "routes") {
+		t.Errorf("one route too many: %v", err)
+	}
 }
 
 func TestUndoKeepsIPv6Disabled(t *testing.T) {

@@ -34,7 +34,8 @@ const (
 
 	optMask, optRouter, optDNS, optHostname, optDomain = 1, 3, 6, 12, 15
 	optMTU, optRequested, optLease, optType, optServer = 26, 50, 51, 53, 54
-	optParameters, optClient, optSearch, optClassless  = 55, 61, 119, 121
+	optParameters, optMaxSize, optClient               = 55, 57, 61
+	optSearch, optClassless                            = 119, 121
 )
 
 // dhcp gets a lease with a client id of its own, as firmware and systems have.
@@ -122,6 +123,7 @@ func (m *machine) message(kind byte, more []byte) []byte {
 	packet = append(packet, option8(optType, string(kind))...)
 	packet = append(packet, option8(optParameters, string([]byte{optMask, optRouter, optDNS,
 		optHostname, optDomain, optSearch, optClassless}))...)
+	packet = append(packet, option8(optMaxSize, "\x05\x78")...)
 	return append(append(packet, more...), 255)
 }
 

@@ -81,7 +81,9 @@ func (s *Setup) startServer(ctx context.Context, p Plan) error {
 	cmd.Env = []string{"LC_ALL=C"}
 	cmd.Dir = "/"
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
-	cmd.WaitDelay = time.Second // should the one in the background keep stderr
+	// Stderr ends when the one in the background has started: also if ctx ends in between,
+	// its pid file is there when Run returns.
+	cmd.WaitDelay = time.Second
 	var stderr bytes.Buffer
 	cmd.Stderr = &stderr
 	err := cmd.Run()

@@ -29,7 +29,10 @@ func TestServerOutlivesItsStarter(t *testing.T) {
 		t.Errorf("working directory %q, %v", cwd, err)
 	}
 	status := readFile(t, proc+"/status")
-	for _, line := range []string{"\nUid:\t65534\t65534\t65534\t65534\n", "\nCapEff:\t0000000000001000\n"} {
+	for _, line := range []string{
+		"\nUid:\t65534\t65534\t65534\t65534\n",
+		"\nCapEff:\t0000000000001000\n", // CAP_NET_ADMIN
+	} {
 		if !strings.Contains(status, line) {
 			t.Errorf("no %q in status:\n%s", line, status)
 		}

@@ -79,7 +79,7 @@ func addRules(tx *knftables.Transaction, p Plan) {
 			knftables.Concat("iifname", port, "udp dport { 67, 68 } drop"),
 		}},
 		{knftables.PostroutingHook, []string{
-			knftables.Concat("oifname", port, "udp dport { 61, 62 } drop"),
+			knftables.Concat("oifname", port, "udp dport { 67, 68 } drop"),
 		}},
 		// The pod's own side of the bridge speaks with the guest alone: its link-local
 		// address is the same in all pods, which would answer for each other.

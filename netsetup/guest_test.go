@@ -5,6 +5,7 @@ import (
 	"net"
 	"net/netip"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/vishvananda/netlink"
@@ -87,6 +88,17 @@ func TestGuestIsReachedAtThePodsAddress(t *testing.T) {
 	if got := txChecksum(t, podA, bridgeName); got != 0 {
 		t.Errorf("the bridge offloads checksums: %d", got)
 	}
+	inPod(t, podA, func(h *netlink.Handle) error {
+		link, err := h.LinkByName("eth0")
+		if err != nil {
+			return err
+		}
+		port, err := h.LinkGetProtinfo(link)
+		if port.Learning {
+			t.Error("the bridge learns from the pod's interface")
+		}
+		return err
+	})
 }
 
 func TestSidecarReachesTheGuest(t *testing.T) {
@@ -134,7 +146,7 @@ func ask(t *testing.T, ns, target string) string {
 	t.Helper()
 	var conn net.Conn
 	inPod(t, ns, func(*netlink.Handle) (err error) {
-		conn, err = (&net.Dialer{}).DialContext(t.Context(), "tcp4", target)
+		conn, err = (&net.Dialer{Timeout: 20 * time.Second}).DialContext(t.Context(), "tcp4", target)
 		return err
 	})
 	defer conn.Close()

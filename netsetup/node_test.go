@@ -23,18 +23,22 @@ var update = flag.Bool("update", false, "write the golden files anew")
 // inside is set in the environment of a test process that has namespaces of its own.
 const inside = "NETSETUP_TEST_INSIDE"
 
-// TestMain runs the tests in a network and a mount namespace of their own, which stand in
-// for the node: whatever they make is gone with them.
+// TestMain runs the tests in network, mount and process namespaces of their own, which
+// stand in for the node: whatever they make is gone with them, however they end.
 func TestMain(m *testing.M) {
 	if os.Getenv(inside) != "" {
+		if err := mountProc(); err != nil {
+			fmt.Fprintln(os.Stderr, "mount /proc of the tests:", err)
+			os.Exit(1)
+		}
 		os.Exit(m.Run())
 	}
 	cmd := exec.Command("/proc/self/exe", os.Args[1:]...)
 	cmd.Env = append(os.Environ(), inside+"=1")
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = os.Stdin, os.Stdout, os.Stderr
 	cmd.SysProcAttr = &syscall.SysProcAttr{
-		Unshareflags: unix.CLONE_NEWNET | unix.CLONE_NEWNS, // Go makes the mounts private
-		Pdeathsig:    syscall.SIGKILL,
+		Cloneflags: unix.CLONE_NEWNET | unix.CLONE_NEWNS | unix.CLONE_NEWPID,
+		Pdeathsig:  syscall.SIGKILL,
 	}
 	runtime.LockOSThread() // Pdeathsig is about the thread
 	err := cmd.Run()
@@ -45,6 +49,11 @@ func TestMain(m *testing.M) {
 		fmt.Fprintln(os.Stderr, "run tests in new namespaces (this needs root):", err)
 		os.Exit(1)
 	}
+}
+
+func mountProc() error {
+	return errors.Join(unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, ""),
+		unix.Mount("proc", "/proc", "proc", 0, ""))
 }
 
 // hostNamespace is the test process' own.

@@ -155,8 +155,9 @@ func (p *Plan) setAddresses() error {
 	p.Address = address
 	p.Gateway, p.Routes = p.Original.guestRoutes(address)
 	if len(classlessRoutes(*p)) > maxClasslessRoutes {
-		return fmt.Errorf("interface %s has %d routes, DHCP carries %d to a guest",
-			p.Interface, len(p.Routes), maxClasslessRoutes)
+		return fmt.Errorf("interface %s has %d routes, of which DHCP carries %d to a guest: "+
+			"join some in the CNI config", p.Interface, len(classlessRoutes(*p)),
+			maxClasslessRoutes)
 	}
 	return nil
 }

@@ -32,7 +32,9 @@ func (s *Setup) addTap(_ context.Context, p Plan) error {
 				return err
 			}
 		}
-		if err := h.LinkSetIP6AddrGenMode(tap, nl.IN6_ADDR_GEN_MODE_NONE); err != nil {
+		// Kernels without IPv6 do not know of this.
+		err = h.LinkSetIP6AddrGenMode(tap, nl.IN6_ADDR_GEN_MODE_NONE)
+		if err != nil && !errors.Is(err, unix.EAFNOSUPPORT) {
 			return fmt.Errorf("switch IPv6 addresses of tap %s off: %w", p.Tap, err)
 		}
 		return setMTU(h, tap, p.MTU)

@@ -20,6 +20,11 @@
 //	security_driver = "none"    # no MAC labels on descriptors that we pass
 //	seccomp_sandbox = 1         # refuse a QEMU that can't be confined
 //
+// The user that qemu.conf names (libvirt-qemu by default, which must exist)
+// must be able to open /dev/kvm, or there must be no /dev/kvm in libvirtd's
+// sight. Otherwise libvirtd distrusts what it remembers of QEMU's abilities and
+// asks again with every call, for seconds.
+//
 // In libvirtd.conf, max_client_requests (5 by default) bounds how many calls
 // of one [Driver] libvirtd looks at: raise it, so that a few domains that
 // don't answer can't hold up the others.

@@ -9,8 +9,10 @@ import (
 // EventKind is what happened to a domain.
 type EventKind string
 
-// The kinds of events. A guest that powers off gives Shutdown, then Stopped;
-// one that panics Crashed, then Stopped; every end gives Stopped.
+// The kinds of events. Every end gives Stopped. Before it comes Shutdown where
+// the guest powered off (ReasonShutdown) or QEMU was asked to end by a signal
+// (ReasonDestroyed; mostly by libvirtd itself, within [Driver.Destroy]), and
+// Crashed where the guest panicked.
 const (
 	EventDefined   EventKind = "defined"
 	EventUndefined EventKind = "undefined"
@@ -116,6 +118,9 @@ func eventOf(code libvirt.DomainEventType, detail int) (EventKind, Reason) {
 	case libvirt.DOMAIN_EVENT_RESUMED:
 		return EventResumed, ReasonNone
 	case libvirt.DOMAIN_EVENT_SHUTDOWN:
+		if libvirt.DomainEventShutdownDetailType(detail) == libvirt.DOMAIN_EVENT_SHUTDOWN_HOST {
+			return EventShutdown, ReasonDestroyed
+		}
 		return EventShutdown, ReasonShutdown
 	case libvirt.DOMAIN_EVENT_CRASHED:
 		return EventCrashed, ReasonCrashed

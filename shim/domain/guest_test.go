@@ -99,7 +99,7 @@ type guest struct {
 // user can open neither by itself.
 func newGuest(t *testing.T) guest {
 	t.Helper()
-	dir, err := os.MkdirTemp("", "vm") // a short path, for the socket
+	dir, err := os.MkdirTemp("/run", "vm") // private here, and short enough for a socket
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -27,6 +27,7 @@ auth_unix_rw = "none"
 unix_sock_rw_perms = "0700"
 max_client_requests = 64
 log_level = 3
+log_filters = "4:util.netdev"
 log_outputs = "3:file:/var/log/libvirt/libvirtd.log"
 `
 
@@ -68,6 +69,9 @@ var configure = sync.OnceValue(func() error {
 func startLibvirtd(t *testing.T) *libvirtd {
 	t.Helper()
 	if err := configure(); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(libvirtLog, nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
 	l := &libvirtd{}

@@ -1,15 +1,20 @@
 package domain
 
 import (
+	"bytes"
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 )
 
 // pid is the process id of a running domain's QEMU, from the file that
-// libvirtd writes. libvirt's API does not tell it.
+// libvirtd writes; libvirt's API does not tell it. QEMU inherits that file open
+// for writing, so that a guest that has taken its QEMU over could put any
+// number there. The process must therefore be the domain's by its arguments,
+// too, which such a guest can forge for its own process alone.
 func (d *Driver) pid(name string) (int, error) {
 	path := filepath.Join(d.runDir, "qemu", name+".pid")
 	text, err := os.ReadFile(path)
@@ -20,5 +25,22 @@ func (d *Driver) pid(name string) (int, error) {
 	if err != nil || pid <= 0 {
 		return 0, fmt.Errorf("find QEMU of domain %s: %s holds %q, no process id", name, path, text)
 	}
+	args, err := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", pid))
+	if err != nil {
+		return 0, fmt.Errorf("find QEMU of domain %s: %w", name, err)
+	}
+	if !isGuest(args, name) {
+		return 0, fmt.Errorf("find QEMU of domain %s: %s names process %d, which is not it",
+			name, path, pid)
+	}
 	return pid, nil
+}
+
+// isGuest reports whether a command line, as in /proc, is that of the QEMU
+// that libvirtd has started for a domain.
+func isGuest(cmdline []byte, name string) bool {
+	return slices.ContainsFunc(bytes.Split(cmdline, []byte{0}), func(arg []byte) bool {
+		guest, _, _ := strings.Cut(string(arg), ",")
+		return guest == "guest="+name
+	})
 }

@@ -18,8 +18,9 @@ import (
 // then. libvirt forgets them when the domain ends: they are needed again for
 // each start, not for a guest's reboot.
 //
-// A domain that runs already is [ErrRunning]. After an error that is [ErrUnavailable] the domain may be running, or may
-// start later: the way back is [Driver.Destroy].
+// A domain that runs already is [ErrRunning]. After an error that is
+// [ErrUnavailable] the domain may be running, or may start later: the way back
+// is [Driver.Destroy].
 func (d *Driver) Start(ctx context.Context, uuid string, files map[string][]*os.File) (int, error) {
 	object := "domain " + uuid
 	if ctx.Err() != nil {

@@ -23,8 +23,8 @@ type State struct {
 	Status Status
 	// Reason says how the domain came to that status.
 	Reason Reason
-	// PID is QEMU's process id, 0 where the status is shutoff, or where QEMU
-	// ended while the question was asked.
+	// PID is QEMU's process id. It is 0 where the status is shutoff, or where
+	// QEMU ended while the question was asked, or can't be told from others.
 	PID int
 }
 
@@ -45,10 +45,12 @@ func (d *Driver) State(ctx context.Context, uuid string) (State, error) {
 	if err != nil || a.state.Status == StatusShutoff {
 		return a.state, err
 	}
-	a.state.PID, err = d.pid(a.name)
+	// A guest can make this fail, but not the answer whether it runs.
+	pid, err := d.pid(a.name)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return State{}, err
+		d.log.Warn("process id is unknown", "error", err)
 	}
+	a.state.PID = pid
 	return a.state, nil
 }
 

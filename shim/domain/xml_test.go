@@ -125,7 +125,7 @@ func TestXML(t *testing.T) {
 // knows no KVM here, so that KVM's machines are shown to it as emulated ones.
 func TestXMLIsValid(t *testing.T) {
 	startLibvirtd(t)
-	startDriver(t)
+	d := startDriver(t)
 	for name, m := range map[string]Machine{
 		"plain": plainMachine(), "tcg": tcgMachine(), "rich": richMachine(),
 	} {
@@ -144,6 +144,9 @@ func TestXMLIsValid(t *testing.T) {
 		cmd := exec.CommandContext(t.Context(), "virsh", "-c", testURI, "define", "--validate", path)
 		if out, err := cmd.CombinedOutput(); err != nil {
 			t.Errorf("%s: %v: %s", name, err, out)
+		}
+		if err := d.Undefine(t.Context(), m.UUID); err != nil {
+			t.Error(err)
 		}
 	}
 }

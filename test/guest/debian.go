@@ -23,8 +23,9 @@ const debianRecipe = "1"
 
 const debianRelease = "bookworm"
 
-const debianCmdline = "root=" + rootPartition + " ro console=ttyS0 net.ifnames=0 panic=1 tsc=reliable no_timer_check " +
-	"i8042.noaux i8042.nokbd random.trust_cpu=on cryptomgr.notests"
+const debianCmdline = "root=" + rootPartition + " ro console=ttyS0 net.ifnames=0 panic=1 quiet " +
+	"systemd.show_status=true tsc=reliable no_timer_check mitigations=off i8042.noaux i8042.nokbd " +
+	"random.trust_cpu=on cryptomgr.notests"
 
 // debianInputs are packages whose new versions are worth a new build.
 var debianInputs = []string{"linux-image-cloud-amd64", "cloud-init", "qemu-guest-agent", "systemd", "netplan.io", "openssh-server"}
@@ -37,7 +38,7 @@ var debianInputs = []string{"linux-image-cloud-amd64", "cloud-init", "qemu-guest
 // ConfigDrive seeds; without one it sets the network up by DHCP. A root shell without a password is
 // on the serial console.
 func Debian(ctx context.Context, o Options) (path string, err error) {
-	mirror, err := deb.Mirror(ctx, debianRelease)
+	sources, err := deb.Sources(ctx, debianRelease)
 	if err != nil {
 		return "", err
 	}
@@ -45,7 +46,7 @@ func Debian(ctx context.Context, o Options) (path string, err error) {
 	if err != nil {
 		return "", err
 	}
-	key := []string{debianRecipe, debianRelease, debianCmdline}
+	key := []string{debianRecipe, debianCmdline, fmt.Sprint(sources)}
 	for _, p := range found {
 		key = append(key, p.Key())
 	}
@@ -57,7 +58,7 @@ func Debian(ctx context.Context, o Options) (path string, err error) {
 		return "", err
 	}
 	dir, err := cache.Dir(ctx, o.CacheDir(), "debian", cache.Key(key...), func(tmp string) error {
-		return buildDebian(ctx, o, mirror, tmp)
+		return buildDebian(ctx, o, sources, tmp)
 	})
 	if err != nil {
 		return "", err
@@ -66,11 +67,11 @@ func Debian(ctx context.Context, o Options) (path string, err error) {
 }
 
 // buildDebian makes disk.qcow2 in the folder dir.
-func buildDebian(ctx context.Context, o Options, mirror, dir string) (err error) {
-	o.step("guest: build Debian %s from %s, which takes some minutes", debianRelease, mirror)
+func buildDebian(ctx context.Context, o Options, sources []deb.Source, dir string) (err error) {
+	o.step("guest: build Debian %s from %s, which takes some minutes", debianRelease, sources[0].URI)
 	work := filepath.Join(dir, "work")
 	defer func() { err = errors.Join(err, os.RemoveAll(work)) }()
-	root, err := debianRoot(ctx, o, mirror, work)
+	root, err := debianRoot(ctx, o, sources, work)
 	if err != nil {
 		return err
 	}
@@ -96,7 +97,7 @@ func buildDebian(ctx context.Context, o Options, mirror, dir string) (err error)
 }
 
 // debianRoot makes the root file system in a folder under work.
-func debianRoot(ctx context.Context, o Options, mirror, work string) (string, error) {
+func debianRoot(ctx context.Context, o Options, sources []deb.Source, work string) (string, error) {
 	root, files := filepath.Join(work, "root"), filepath.Join(work, "files")
 	packages := filepath.Join(o.Packages(), "debian")
 	for _, dir := range []string{root, files, packages} {
@@ -107,9 +108,13 @@ func debianRoot(ctx context.Context, o Options, mirror, work string) (string, er
 	if err := os.CopyFS(files, debianFiles); err != nil {
 		return "", fmt.Errorf("copy the guest's files: %w", err)
 	}
+	list := filepath.Join(work, "sources.list")
+	if err := os.WriteFile(list, []byte(deb.SourcesList(sources)), 0o644); err != nil {
+		return "", fmt.Errorf("write apt's sources: %w", err)
+	}
 	script := filepath.Join(files, "debian", "build.sh")
 	cmd := deb.Command(ctx, "unshare", "--mount", "--pid", "--fork", "--kill-child", "sh", script,
-		root, mirror, debianRelease, packages, filepath.Join(files, "debian", "root"))
+		root, sources[0].URI, debianRelease, list, packages, filepath.Join(files, "debian", "root"))
 	if _, err := deb.Run(cmd); err != nil {
 		return "", fmt.Errorf("make the root file system: %w", err)
 	}

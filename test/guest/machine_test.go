@@ -46,7 +46,7 @@ func start(t *testing.T, memory int, args ...string) *machine {
 	args = append([]string{
 		"-accel", "tcg", "-machine", "q35", "-m", fmt.Sprint(memory), "-nodefaults", "-display", "none",
 		"-serial", "stdio", "-qmp", "unix:" + qmp + ",server=on,wait=off",
-		"-netdev", "user,id=net,hostfwd=tcp:127.0.0.1:0-:80,hostfwd=tcp:127.0.0.1:0-:7",
+		"-netdev", "user,id=net,hostfwd=tcp:127.0.0.1:0-:80,hostfwd=tcp:127.0.0.1:0-:7,hostfwd=tcp:127.0.0.1:0-:22",
 		"-device", "virtio-net-pci,netdev=net", "-device", "virtio-rng-pci", "-device", "virtio-balloon-pci",
 		"-device", "virtio-serial-pci", "-chardev", "socket,id=agent,server=on,wait=off,path=" + m.agent,
 		"-device", "virtserialport,chardev=agent,name=org.qemu.guest_agent.0",
@@ -134,7 +134,7 @@ func (m *machine) findPorts() {
 	for _, f := range regexp.MustCompile(`TCP\[HOST_FORWARD\]\s+\d+\s+(\S+)\s+(\d+)\s+\S+\s+(\d+)`).FindAllStringSubmatch(info, -1) {
 		m.ports[f[3]] = net.JoinHostPort(f[1], f[2])
 	}
-	if m.ports["80"] == "" || m.ports["7"] == "" {
+	if len(m.ports) != 3 {
 		m.t.Fatalf("no forwarded ports in: %s", info)
 	}
 }

@@ -1,11 +1,12 @@
 #!/bin/sh
-# Fills the folder $1 with a Debian root file system. $2 is the mirror, $3 the release, $4 a folder
-# that keeps packages between runs, $5 a folder of files to copy into the root.
+# Fills the folder $1 with a Debian root file system. $2 is the mirror, $3 the release, $4 a file
+# with apt's sources, $5 a folder that keeps packages between runs, $6 a folder of files to copy
+# into the root.
 #
 # It runs in a mount and a PID namespace of its own: its end takes all mounts and processes along.
 set -eu
 export DEBIAN_FRONTEND=noninteractive LC_ALL=C
-root=$1 mirror=$2 release=$3 packages=$4 files=$5
+root=$1 mirror=$2 release=$3 sources=$4 packages=$5 files=$6
 
 archives=$root/var/cache/apt/archives
 mkdir -p "$archives"
@@ -27,6 +28,7 @@ EOF
 printf '#!/bin/sh\nexit 101\n' >"$root/usr/sbin/policy-rc.d"
 chmod 0755 "$root/usr/sbin/policy-rc.d"
 cp /etc/resolv.conf "$root/etc/resolv.conf"
+cp "$sources" "$root/etc/apt/sources.list"
 mount -t proc proc "$root/proc"
 
 # The initial RAM disk holds what it takes to reach a virtio disk, and no more.
@@ -46,9 +48,11 @@ echo "settings" >&2
 rm "$root/usr/sbin/policy-rc.d"
 in_root systemctl enable systemd-networkd systemd-resolved serial-getty@ttyS0 qemu-guest-agent ssh
 # What a guest that lives for minutes doesn't need, and what takes long under emulation.
-in_root systemctl mask apt-daily.timer apt-daily-upgrade.timer dpkg-db-backup.timer e2scrub_all.timer \
-	e2scrub_reap.service fstrim.timer getty@tty1.service man-db.timer systemd-networkd-wait-online.service \
-	systemd-pstore.service systemd-timesyncd.service
+in_root systemctl mask apt-daily.timer apt-daily-upgrade.timer dev-hugepages.mount dpkg-db-backup.timer \
+	e2scrub_all.timer e2scrub_reap.service fstrim.timer getty@tty1.service man-db.timer modprobe@.service \
+	proc-sys-fs-binfmt_misc.automount sys-fs-fuse-connections.mount sys-kernel-config.mount sys-kernel-debug.mount \
+	sys-kernel-tracing.mount systemd-binfmt.service systemd-networkd-wait-online.service systemd-pstore.service \
+	systemd-timesyncd.service systemd-update-utmp.service systemd-update-utmp-runlevel.service
 # Each guest makes its own identity.
 : >"$root/etc/machine-id"
 rm -f "$root"/etc/ssh/ssh_host_* "$root/var/lib/dbus/machine-id"

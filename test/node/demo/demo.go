@@ -42,12 +42,13 @@ func steps() []step {
 	}
 }
 
-// Run starts the node in dir, or uses it if it is up, boots a guest in it, and writes to out what
-// it does. The node is left up. A failure's error names the step and ends with the tail of the
-// log that tells most.
-func Run(ctx context.Context, dir string, out io.Writer) error {
+// Run starts the node that o says, or uses it if it is up, boots a guest in it, and writes to out
+// what it does. The node is left up. A failure's error names the step and ends with the tail of
+// the log that tells most.
+func Run(ctx context.Context, o node.Options, out io.Writer) error {
 	d := &demo{out: out, log: &clock{start: time.Now(), out: out}}
-	n, err := node.Start(ctx, node.Options{Dir: dir, Log: d.log})
+	o.Log = d.log
+	n, err := node.Start(ctx, o)
 	if err != nil {
 		return fmt.Errorf("bring up the node: %w", err)
 	}

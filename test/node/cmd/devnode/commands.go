@@ -26,7 +26,7 @@ func up(ctx context.Context, _ []string) error {
 }
 
 func run(ctx context.Context, _ []string) error {
-	return demo.Run(ctx, dir(), os.Stdout)
+	return demo.Run(ctx, node.Options{Dir: dir()}, os.Stdout)
 }
 
 func down(ctx context.Context, args []string) error {

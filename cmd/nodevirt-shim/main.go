@@ -1,0 +1,98 @@
+// Command nodevirt-shim is the node's CRI runtime: it stands between the
+// kubelet (or crictl) and containerd, and runs the containers of pods with the
+// runtime handler "vm" whose images hold a disk as virtual machines.
+package main
+
+import (
+	"context"
+	"flag"
+	"fmt"
+	"log/slog"
+	"os"
+	"os/signal"
+	"runtime/debug"
+	"syscall"
+
+	"github.com/nodevirt/nodevirt/shim"
+	"github.com/nodevirt/nodevirt/shim/config"
+)
+
+// version is set at link time; without that it is the module's, from build info.
+var version string
+
+const usage = `nodevirt-shim serves CRI to a kubelet or crictl, passes it on to containerd, and
+runs the VMs among the containers.
+
+Usage:
+  nodevirt-shim [flags]
+
+Flags override the config file, whose fields and defaults are in docs/config.md:
+`
+
+func main() {
+	if err := run(context.Background(), os.Args[1:]); err != nil {
+		fmt.Fprintln(os.Stderr, "nodevirt-shim:", err)
+		os.Exit(1)
+	}
+}
+
+func run(ctx context.Context, args []string) error {
+	flags := flag.NewFlagSet("nodevirt-shim", flag.ContinueOnError)
+	var (
+		file        = flags.String("config", "", "config `file` in TOML (default: none, every field has its default)")
+		listen      = flags.String("listen", "", "`path` of the unix socket to serve CRI on")
+		backend     = flags.String("containerd", "", "`path` of containerd's unix socket")
+		accelerator = flags.String("accelerator", "", "auto, kvm or tcg")
+		level       = flags.String("log-level", "", "debug, info, warn or error")
+		showVersion = flags.Bool("version", false, "print the version and exit")
+	)
+	flags.Usage = func() {
+		fmt.Fprint(flags.Output(), usage)
+		flags.PrintDefaults()
+	}
+	switch err := flags.Parse(args); {
+	case err == flag.ErrHelp:
+		return nil
+	case err != nil:
+		return fmt.Errorf("see -help")
+	case flags.NArg() > 0:
+		return fmt.Errorf("unexpected argument %q: see -help", flags.Arg(0))
+	}
+	if *showVersion {
+		fmt.Println("nodevirt-shim", buildVersion())
+		return nil
+	}
+	c, err := config.Load(*file, func(c *config.Config) error {
+		set(&c.Listen, *listen)
+		set(&c.Containerd.Address, *backend)
+		set(&c.VM.Accelerator, *accelerator)
+		if *level == "" {
+			return nil
+		}
+		return c.LogLevel.UnmarshalText([]byte(*level))
+	})
+	if err != nil {
+		return err
+	}
+	log := slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: c.LogLevel}))
+	log.Info("nodevirt-shim", "version", buildVersion())
+	ctx, stop := signal.NotifyContext(ctx, syscall.SIGINT, syscall.SIGTERM)
+	defer stop()
+	return shim.Run(ctx, c, log)
+}
+
+func set(field *string, value string) {
+	if value != "" {
+		*field = value
+	}
+}
+
+func buildVersion() string {
+	if version != "" {
+		return version
+	}
+	if info, ok := debug.ReadBuildInfo(); ok {
+		return info.Main.Version
+	}
+	return "unknown"
+}

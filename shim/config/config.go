@@ -1,0 +1,182 @@
+// Package config is the shim's config file: its fields, their defaults and
+// their checks. It reads one file and looks at nothing else of the machine.
+package config
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"path/filepath"
+
+	"github.com/pelletier/go-toml/v2"
+	"k8s.io/apimachinery/pkg/api/resource"
+)
+
+// Config is the shim's config. The zero value of a field means its default,
+// which [Default] tells.
+type Config struct {
+	// Listen is the path of the unix socket that serves CRI.
+	Listen string `toml:"listen"`
+	// Root holds records and overlays: it has to outlive a reboot. Run holds sockets.
+	Root string `toml:"root"`
+	Run  string `toml:"run"`
+	// Handler is the runtime handler whose sandboxes are VMs'.
+	Handler string `toml:"handler"`
+	// LogLevel is debug, info, warn or error.
+	LogLevel slog.Level `toml:"log_level"`
+
+	Containerd Containerd `toml:"containerd"`
+	Libvirt    Libvirt    `toml:"libvirt"`
+	VM         VM         `toml:"vm"`
+	Tools      Tools      `toml:"tools"`
+}
+
+// Containerd says where containerd is.
+type Containerd struct {
+	// Address is the path of its unix socket.
+	Address string `toml:"address"`
+	// Namespace is the one of its CRI plug-in.
+	Namespace   string `toml:"namespace"`
+	Snapshotter string `toml:"snapshotter"`
+	// SandboxHandler is the handler that VMs' sandboxes are made with; empty is
+	// containerd's default.
+	SandboxHandler string `toml:"sandbox_handler"`
+}
+
+// Libvirt says where libvirtd is.
+type Libvirt struct {
+	URI string `toml:"uri"`
+	// Run is libvirtd's run folder.
+	Run string `toml:"run"`
+}
+
+// VM says how machines are run.
+type VM struct {
+	// Accelerator is auto, kvm or tcg.
+	Accelerator string `toml:"accelerator"`
+	// Emulator is the path of QEMU.
+	Emulator string `toml:"emulator"`
+	// OverheadMemory is what QEMU may take beside the guest's RAM where the pod
+	// has no overhead of its RuntimeClass, as a Kubernetes quantity.
+	OverheadMemory Quantity `toml:"overhead_memory"`
+	// UIDBase is the first of UIDCount user ids, used by nothing else on the
+	// machine, of which each VM gets one of its own.
+	UIDBase  uint32 `toml:"uid_base"`
+	UIDCount uint32 `toml:"uid_count"`
+	// ResolvConf is where a pod without DNS settings takes them from.
+	ResolvConf string `toml:"resolv_conf"`
+}
+
+// Tools are paths of programs, or names that are looked up in PATH.
+type Tools struct {
+	Dnsmasq string `toml:"dnsmasq"`
+	QemuImg string `toml:"qemu_img"`
+}
+
+// Quantity is an amount of bytes, written as Kubernetes does ("256Mi").
+type Quantity int64
+
+// UnmarshalText implements encoding.TextUnmarshaler.
+func (q *Quantity) UnmarshalText(text []byte) error {
+	if len(text) > 32 {
+		return fmt.Errorf("not a quantity such as 256Mi")
+	}
+	v, err := resource.ParseQuantity(string(text))
+	if err != nil || v.Sign() < 0 {
+		return fmt.Errorf("%q is not a quantity such as 256Mi", text)
+	}
+	*q = Quantity(v.Value())
+	return nil
+}
+
+// Default is the config of a node where everything is at its usual place.
+func Default() Config {
+	return Config{
+		Listen:  "/run/nodevirt/nodevirt.sock",
+		Root:    "/var/lib/nodevirt",
+		Run:     "/run/nodevirt",
+		Handler: "vm",
+		Containerd: Containerd{
+			Address:     "/run/containerd/containerd.sock",
+			Namespace:   "k8s.io",
+			Snapshotter: "overlayfs",
+		},
+		Libvirt: Libvirt{URI: "qemu:///system", Run: "/run/libvirt"},
+		VM: VM{
+			Accelerator:    "auto",
+			Emulator:       "/usr/bin/qemu-system-x86_64",
+			OverheadMemory: 256 << 20,
+			// Above what systemd, subuid and Kubernetes' user namespaces hand out.
+			UIDBase:    1_900_000_000,
+			UIDCount:   65536,
+			ResolvConf: "/etc/resolv.conf",
+		},
+		Tools: Tools{Dnsmasq: "dnsmasq", QemuImg: "qemu-img"},
+	}
+}
+
+// Load reads a config file over the defaults, or takes the defaults alone if
+// path is empty, and then what override makes of them, such as a command's
+// flags. A field that there isn't, or that has a value it can't have, is an
+// error that names it.
+func Load(path string, override func(*Config) error) (Config, error) {
+	c := Default()
+	if path != "" {
+		if err := c.read(path); err != nil {
+			return c, err
+		}
+	}
+	if err := override(&c); err != nil {
+		return c, fmt.Errorf("config: %w", err)
+	}
+	if err := c.check(); err != nil {
+		return c, fmt.Errorf("config %s: %w", path, err)
+	}
+	return c, nil
+}
+
+func (c *Config) read(path string) error {
+	data, err := os.ReadFile(path)
+	if err != nil {
+		return fmt.Errorf("read the config file: %w", err)
+	}
+	d := toml.NewDecoder(bytes.NewReader(data)).DisallowUnknownFields()
+	if err := d.Decode(c); err != nil {
+		if unknown, ok := errors.AsType[*toml.StrictMissingError](err); ok {
+			return fmt.Errorf("config file %s has fields that there aren't:\n%s", path, unknown.String())
+		}
+		return fmt.Errorf("config file %s: %w", path, err)
+	}
+	return nil
+}
+
+func (c Config) check() error {
+	var errs []error
+	for name, path := range map[string]string{
+		"listen": c.Listen, "root": c.Root, "run": c.Run, "containerd.address": c.Containerd.Address,
+		"libvirt.run": c.Libvirt.Run, "vm.emulator": c.VM.Emulator, "vm.resolv_conf": c.VM.ResolvConf,
+	} {
+		if !filepath.IsAbs(path) {
+			errs = append(errs, fmt.Errorf("%s: %q is not an absolute path", name, path))
+		}
+	}
+	// sockaddr_un has room for 107 bytes; a console's socket is RUN/consoles/ID.sock.
+	if n := len(c.Run) + len("/consoles/") + 64 + len(".sock"); n > 107 {
+		errs = append(errs, fmt.Errorf("run: %q is too long for the sockets below it: %d bytes at the most",
+			c.Run, 107-(n-len(c.Run))))
+	}
+	if c.Handler == "" || c.Handler == c.Containerd.SandboxHandler {
+		errs = append(errs, errors.New("handler: has to be a name other than containerd.sandbox_handler"))
+	}
+	switch c.VM.Accelerator {
+	case "auto", "kvm", "tcg":
+	default:
+		errs = append(errs, fmt.Errorf("vm.accelerator: %q is none of auto, kvm, tcg", c.VM.Accelerator))
+	}
+	if c.VM.UIDBase < 1000 || c.VM.UIDCount == 0 || uint64(c.VM.UIDBase)+uint64(c.VM.UIDCount) > 1<<32-2 {
+		errs = append(errs, errors.New("vm.uid_base, vm.uid_count: not a range of unprivileged user ids"))
+	}
+	return errors.Join(errs...)
+}

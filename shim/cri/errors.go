@@ -1,0 +1,47 @@
+package cri
+
+import (
+	"context"
+	"errors"
+
+	"github.com/containerd/errdefs/pkg/errgrpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"github.com/nodevirt/nodevirt/netsetup"
+	"github.com/nodevirt/nodevirt/shim/domain"
+	"github.com/nodevirt/nodevirt/shim/vm"
+)
+
+// codesOf are the gRPC codes of the parts' errors, the first that matches.
+var codesOf = []struct {
+	err  error
+	code codes.Code
+}{
+	{vm.ErrInvalid, codes.InvalidArgument},
+	{vm.ErrNotFound, codes.NotFound},
+	{vm.ErrExists, codes.AlreadyExists},
+	{vm.ErrState, codes.FailedPrecondition},
+	{netsetup.ErrNoAddress, codes.FailedPrecondition},
+	{netsetup.ErrInUse, codes.FailedPrecondition},
+	{context.Canceled, codes.Canceled},
+	{context.DeadlineExceeded, codes.DeadlineExceeded},
+	{domain.ErrUnavailable, codes.Unavailable},
+}
+
+// toStatus gives an error its gRPC code. One that containerd answered with stays
+// as it is.
+func toStatus(err error) error {
+	if err == nil {
+		return nil
+	}
+	for _, c := range codesOf {
+		if errors.Is(err, c.err) {
+			return status.Error(c.code, err.Error())
+		}
+	}
+	if s, ok := status.FromError(err); ok {
+		return s.Err()
+	}
+	return errgrpc.ToGRPC(err)
+}

@@ -1,0 +1,171 @@
+package cri
+
+import (
+	"errors"
+	"fmt"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/proto"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/nodevirt/nodevirt/shim/vm"
+)
+
+// routes are the methods that concern VMs.
+func routes() map[string]route {
+	return map[string]route{
+		runtimeapi.RuntimeService_Status_FullMethodName: appended(func(c *call, _ *runtimeapi.StatusRequest) proto.Message {
+			return &runtimeapi.StatusResponse{RuntimeHandlers: []*runtimeapi.RuntimeHandler{{
+				Name: c.Handler, Features: &runtimeapi.RuntimeHandlerFeatures{},
+			}}}
+		}),
+
+		runtimeapi.RuntimeService_RunPodSandbox_FullMethodName:      decoded((*call).runPodSandbox),
+		runtimeapi.RuntimeService_StopPodSandbox_FullMethodName:     decoded((*call).stopPodSandbox),
+		runtimeapi.RuntimeService_RemovePodSandbox_FullMethodName:   decoded((*call).removePodSandbox),
+		runtimeapi.RuntimeService_PodSandboxStatus_FullMethodName:   decoded((*call).podSandboxStatus),
+		runtimeapi.RuntimeService_ListPodSandbox_FullMethodName:     (*call).listPodSandbox,
+		runtimeapi.RuntimeService_StreamPodSandboxes_FullMethodName: (*call).streamPodSandboxes,
+
+		runtimeapi.RuntimeService_CreateContainer_FullMethodName: decoded((*call).createContainer),
+		runtimeapi.RuntimeService_StartContainer_FullMethodName:  ofMachine((*call).startContainer),
+		runtimeapi.RuntimeService_StopContainer_FullMethodName:   ofMachine((*call).stopContainer),
+		runtimeapi.RuntimeService_RemoveContainer_FullMethodName: ofMachine((*call).removeContainer),
+		runtimeapi.RuntimeService_ContainerStatus_FullMethodName: ofMachine((*call).containerStatus),
+		runtimeapi.RuntimeService_ReopenContainerLog_FullMethodName: ofMachine(
+			func(c *call, r *runtimeapi.ReopenContainerLogRequest) (proto.Message, error) {
+				return &runtimeapi.ReopenContainerLogResponse{}, c.Machines.ReopenLog(r.GetContainerId())
+			}),
+		runtimeapi.RuntimeService_ContainerStats_FullMethodName: ofMachine(
+			func(c *call, r *runtimeapi.ContainerStatsRequest) (proto.Message, error) {
+				stats, err := c.Machines.Stats(r.GetContainerId())
+				return &runtimeapi.ContainerStatsResponse{Stats: stats}, err
+			}),
+
+		runtimeapi.RuntimeService_ListContainers_FullMethodName: appended(
+			func(c *call, r *runtimeapi.ListContainersRequest) proto.Message {
+				return &runtimeapi.ListContainersResponse{Containers: c.Machines.List(r.GetFilter())}
+			}),
+		runtimeapi.RuntimeService_StreamContainers_FullMethodName: appended(
+			func(c *call, r *runtimeapi.StreamContainersRequest) proto.Message {
+				return &runtimeapi.StreamContainersResponse{Containers: c.Machines.List(r.GetFilter())}
+			}),
+		runtimeapi.RuntimeService_ListContainerStats_FullMethodName: appended(
+			func(c *call, r *runtimeapi.ListContainerStatsRequest) proto.Message {
+				return &runtimeapi.ListContainerStatsResponse{Stats: c.Machines.ListStats(r.GetFilter())}
+			}),
+		runtimeapi.RuntimeService_StreamContainerStats_FullMethodName: appended(
+			func(c *call, r *runtimeapi.StreamContainerStatsRequest) proto.Message {
+				return &runtimeapi.StreamContainerStatsResponse{ContainerStats: c.Machines.ListStats(r.GetFilter())}
+			}),
+		runtimeapi.RuntimeService_GetContainerEvents_FullMethodName: (*call).containerEvents,
+
+		runtimeapi.RuntimeService_Exec_FullMethodName:     refused[runtimeapi.ExecRequest]("exec in it is not supported yet: log in over the network"),
+		runtimeapi.RuntimeService_ExecSync_FullMethodName: refused[runtimeapi.ExecSyncRequest]("exec in it is not supported yet: use an http or tcp probe"),
+		runtimeapi.RuntimeService_Attach_FullMethodName:   refused[runtimeapi.AttachRequest]("attaching to it is not supported yet: its console is in its log"),
+		runtimeapi.RuntimeService_UpdateContainerResources_FullMethodName: refused[runtimeapi.UpdateContainerResourcesRequest](
+			"its resources can't be changed yet: make a new one"),
+		runtimeapi.RuntimeService_CheckpointContainer_FullMethodName: refused[runtimeapi.CheckpointContainerRequest](
+			"a machine has no checkpoint of a container's kind"),
+	}
+}
+
+// message is a pointer to a protobuf message's type.
+type message[T any] interface {
+	*T
+	proto.Message
+}
+
+// decoded is a unary method whose request has to be looked at. The frame goes
+// along, to be passed on as it came.
+func decoded[T any, M message[T]](handle func(*call, M, frame) error) route {
+	return func(c *call) error {
+		f, err := c.receive()
+		if err != nil {
+			return err
+		}
+		request := M(new(T))
+		if err := decode(f, request); err != nil {
+			return status.Error(codes.InvalidArgument, err.Error())
+		}
+		return handle(c, request, f)
+	}
+}
+
+// ofContainer is a request that names a container.
+type ofContainer[T any] interface {
+	message[T]
+	GetContainerId() string
+}
+
+// ofMachine answers for VM containers and passes on what concerns others.
+func ofMachine[T any, M ofContainer[T]](answer func(*call, M) (proto.Message, error)) route {
+	return decoded(func(c *call, request M, f frame) error {
+		if !c.Machines.Has(request.GetContainerId()) {
+			return c.pass(f)
+		}
+		reply, err := answer(c, request)
+		if err != nil {
+			return err
+		}
+		return c.send(reply)
+	})
+}
+
+// refused says of a VM container why it can't be done.
+func refused[T any, M ofContainer[T]](why string) route {
+	return ofMachine(func(_ *call, request M) (proto.Message, error) {
+		return nil, status.Error(codes.Unimplemented, fmt.Sprintf("container %q is a virtual machine: %s", request.GetContainerId(), why))
+	})
+}
+
+// appended passes a call on, unary or with a stream of replies, and adds what
+// is the VMs'. If that is nothing, the replies stay as they are.
+func appended[T any, M message[T]](ours func(*call, M) proto.Message) route {
+	return decoded(func(c *call, request M, f frame) error {
+		backend, cancel, err := c.open()
+		if err != nil {
+			return err
+		}
+		defer cancel()
+		if err := errors.Join(backend.SendMsg(&f), backend.CloseSend()); err != nil {
+			return c.replies(backend, c.reply) // it knows why
+		}
+		more, err := encode(ours(c, request))
+		if err != nil {
+			return err
+		}
+		// The last reply is held back: of a unary call there is just one, and
+		// what is ours becomes part of it.
+		var held *frame
+		err = c.replies(backend, func(f frame) error {
+			last := held
+			held = &f
+			if last == nil {
+				return nil
+			}
+			return c.reply(*last)
+		})
+		if err != nil {
+			return err
+		}
+		if held != nil {
+			more = append(*held, more...)
+		} else if len(more) == 0 {
+			return nil // a stream without replies
+		}
+		return c.reply(more)
+	})
+}
+
+func (c *call) send(m proto.Message) error {
+	f, err := encode(m)
+	if err != nil {
+		return err
+	}
+	return c.reply(f)
+}
+
+// notVM tells whether an error says that containerd is the one to ask.
+func notVM(err error) bool { return errors.Is(err, vm.ErrNotVM) }

@@ -1,0 +1,187 @@
+package cri
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+)
+
+// runPodSandbox has containerd make a VM's sandbox as an ordinary one, and
+// records that it is a VM's.
+func (c *call) runPodSandbox(r *runtimeapi.RunPodSandboxRequest, f frame) error {
+	if r.GetRuntimeHandler() != c.Handler {
+		return c.pass(f)
+	}
+	if err := c.Machines.CheckSandbox(r.GetConfig()); err != nil {
+		return err
+	}
+	r.RuntimeHandler = c.SandboxHandler
+	request, err := encode(r)
+	if err != nil {
+		return err
+	}
+	reply, err := c.forward(request)
+	if err != nil {
+		return err
+	}
+	var made runtimeapi.RunPodSandboxResponse
+	if err := decode(reply, &made); err != nil {
+		return err
+	}
+	if err := c.Machines.AddSandbox(made.GetPodSandboxId(), c.Handler, r.GetConfig()); err != nil {
+		return errors.Join(err, c.removeAgain(made.GetPodSandboxId()))
+	}
+	return c.reply(reply)
+}
+
+// removeAgain removes a sandbox that could not be recorded.
+func (c *call) removeAgain(id string) error {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(c.ctx), 20*time.Second)
+	defer cancel()
+	pods := runtimeapi.NewRuntimeServiceClient(c.Backend)
+	if _, err := pods.RemovePodSandbox(ctx, &runtimeapi.RemovePodSandboxRequest{PodSandboxId: id}); err != nil {
+		return fmt.Errorf("remove the sandbox %s again: %w", id, err)
+	}
+	return nil
+}
+
+// sandboxOf asks containerd which sandbox an id, maybe a shortened one, means,
+// if it can mean a VM's. It returns "" for all others, and for none.
+func (c *call) sandboxOf(id string) (string, error) {
+	if id == "" || !c.Machines.HasSandboxes(id) {
+		return "", nil
+	}
+	if _, ok := c.Machines.Handler(id); ok {
+		return id, nil
+	}
+	pods := runtimeapi.NewRuntimeServiceClient(c.Backend)
+	reply, err := pods.PodSandboxStatus(c.ctx, &runtimeapi.PodSandboxStatusRequest{PodSandboxId: id})
+	if status.Code(err) == codes.NotFound {
+		return "", nil
+	}
+	if err != nil {
+		return "", err
+	}
+	whole := reply.GetStatus().GetId()
+	if _, ok := c.Machines.Handler(whole); !ok {
+		return "", nil
+	}
+	return whole, nil
+}
+
+func (c *call) stopPodSandbox(r *runtimeapi.StopPodSandboxRequest, f frame) error {
+	id, err := c.sandboxOf(r.GetPodSandboxId())
+	if err != nil {
+		return err
+	}
+	if id != "" {
+		if err := c.Machines.StopSandbox(c.ctx, id); err != nil {
+			return err
+		}
+	}
+	return c.pass(f)
+}
+
+func (c *call) removePodSandbox(r *runtimeapi.RemovePodSandboxRequest, f frame) error {
+	id, err := c.sandboxOf(r.GetPodSandboxId())
+	if err != nil {
+		return err
+	}
+	if id == "" {
+		return c.pass(f)
+	}
+	if err := c.Machines.RemoveMachines(c.ctx, id); err != nil {
+		return err
+	}
+	reply, err := c.forward(f)
+	if err != nil {
+		return err
+	}
+	if err := c.Machines.ForgetSandbox(id); err != nil {
+		return err
+	}
+	return c.reply(reply)
+}
+
+func (c *call) podSandboxStatus(r *runtimeapi.PodSandboxStatusRequest, f frame) error {
+	reply, err := c.forward(f)
+	if err != nil {
+		return err
+	}
+	if !c.Machines.HasSandboxes(r.GetPodSandboxId()) {
+		return c.reply(reply)
+	}
+	var s runtimeapi.PodSandboxStatusResponse
+	if err := decode(reply, &s); err != nil {
+		return err
+	}
+	handler, ok := c.Machines.Handler(s.GetStatus().GetId())
+	if !ok {
+		return c.reply(reply)
+	}
+	s.Status.RuntimeHandler = handler
+	if len(s.ContainersStatuses) > 0 || s.Timestamp != 0 {
+		s.ContainersStatuses = append(s.ContainersStatuses, c.Machines.Statuses(s.Status.Id)...)
+	}
+	return c.send(&s)
+}
+
+func (c *call) listPodSandbox() error {
+	f, err := c.receive()
+	if err != nil {
+		return err
+	}
+	reply, err := c.forward(f)
+	if err != nil {
+		return err
+	}
+	if !c.Machines.HasSandboxes("") {
+		return c.reply(reply)
+	}
+	var list runtimeapi.ListPodSandboxResponse
+	if err := decode(reply, &list); err != nil {
+		return err
+	}
+	c.showHandlers(list.Items)
+	return c.send(&list)
+}
+
+func (c *call) streamPodSandboxes() error {
+	if !c.Machines.HasSandboxes("") {
+		return c.passStream()
+	}
+	f, err := c.receive()
+	if err != nil {
+		return err
+	}
+	backend, cancel, err := c.open()
+	if err != nil {
+		return err
+	}
+	defer cancel()
+	if err := errors.Join(backend.SendMsg(&f), backend.CloseSend()); err != nil {
+		return c.replies(backend, c.reply) // it knows why
+	}
+	return c.replies(backend, func(f frame) error {
+		var some runtimeapi.StreamPodSandboxesResponse
+		if err := decode(f, &some); err != nil {
+			return err
+		}
+		c.showHandlers(some.PodSandboxes)
+		return c.send(&some)
+	})
+}
+
+// showHandlers gives VMs' sandboxes the handler back that they were asked for with.
+func (c *call) showHandlers(list []*runtimeapi.PodSandbox) {
+	for _, p := range list {
+		if handler, ok := c.Machines.Handler(p.GetId()); ok {
+			p.RuntimeHandler = handler
+		}
+	}
+}

@@ -1,0 +1,221 @@
+// Package cri is the shim's front: it serves CRI to the kubelet and to crictl,
+// answers for VM containers itself and passes everything else on to containerd
+// as the bytes that came.
+//
+// It owns the wire: what is passed on, rewritten or merged, and the codes of
+// errors. RPCs that it has no route for, those that don't exist yet included,
+// are passed on. What a VM container is, and does, is package vm's.
+package cri
+
+import (
+	"context"
+	"errors"
+	"io"
+	"log/slog"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/status"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+)
+
+// maxMessage is the largest message in bytes, either way. containerd's is 16 MiB.
+const maxMessage = 64 << 20
+
+// machines are the VM containers and their sandboxes; package vm's Manager.
+type machines interface {
+	CheckSandbox(config *runtimeapi.PodSandboxConfig) error
+	AddSandbox(id, handler string, config *runtimeapi.PodSandboxConfig) error
+	HasSandboxes(prefix string) bool
+	Handler(sandboxID string) (string, bool)
+	StopSandbox(ctx context.Context, id string) error
+	RemoveMachines(ctx context.Context, sandboxID string) error
+	ForgetSandbox(id string) error
+
+	Has(id string) bool
+	Create(ctx context.Context, sandboxID string, config *runtimeapi.ContainerConfig) (string, error)
+	Start(ctx context.Context, id string) error
+	Stop(ctx context.Context, id string, timeout time.Duration) error
+	Remove(ctx context.Context, id string) error
+	List(f *runtimeapi.ContainerFilter) []*runtimeapi.Container
+	Status(id string, verbose bool) (*runtimeapi.ContainerStatusResponse, error)
+	Statuses(sandboxID string) []*runtimeapi.ContainerStatus
+	Stats(id string) (*runtimeapi.ContainerStats, error)
+	ListStats(f *runtimeapi.ContainerStatsFilter) []*runtimeapi.ContainerStats
+	ReopenLog(id string) error
+	Subscribe(ctx context.Context) <-chan *runtimeapi.ContainerEventResponse
+}
+
+// Options are what a Server stands between.
+type Options struct {
+	// Backend is a connection to containerd's CRI. It stays the caller's.
+	Backend *grpc.ClientConn
+	// Machines are the VM containers.
+	Machines machines
+	// Handler is the runtime handler of VMs' sandboxes, SandboxHandler the one
+	// that containerd gets in its place.
+	Handler, SandboxHandler string
+	Logger                  *slog.Logger
+}
+
+// Server is the CRI front.
+type Server struct {
+	Options
+	routes map[string]route
+}
+
+// route answers one call of a method.
+type route func(*call) error
+
+// New makes the front. Serve it with [Server.GRPC].
+func New(o Options) *Server {
+	s := &Server{Options: o}
+	s.routes = routes()
+	return s
+}
+
+// GRPC is a gRPC server that serves nothing but this front. It knows no
+// services: each method goes through the front's own table, or on to containerd.
+func (s *Server) GRPC() *grpc.Server {
+	return grpc.NewServer(
+		grpc.ForceServerCodecV2(rawCodec{}),
+		grpc.UnknownServiceHandler(s.handle),
+		grpc.MaxRecvMsgSize(maxMessage), grpc.MaxSendMsgSize(maxMessage),
+	)
+}
+
+// Dial connects to a CRI socket, such as containerd's, in the way that New
+// needs. It returns at once, and connects again whenever the other side was away.
+func Dial(socket string) (*grpc.ClientConn, error) {
+	return grpc.NewClient("unix://"+socket, dialOptions()...)
+}
+
+func (s *Server) handle(_ any, stream grpc.ServerStream) error {
+	method, ok := grpc.MethodFromServerStream(stream)
+	if !ok {
+		return status.Error(codes.Internal, "call without a method")
+	}
+	c := &call{Server: s, ctx: outgoing(stream.Context()), stream: stream, method: method}
+	r, ok := s.routes[method]
+	if !ok {
+		r = (*call).passStream
+	}
+	begun := time.Now()
+	err := toStatus(r(c))
+	s.Logger.Debug("call", "method", method, "passed", !ok, "duration", time.Since(begun), "error", err)
+	return err
+}
+
+// outgoing is a context for calls to containerd on behalf of an incoming one:
+// the same deadline, cancellation and metadata.
+func outgoing(ctx context.Context) context.Context {
+	if md, ok := metadata.FromIncomingContext(ctx); ok {
+		return metadata.NewOutgoingContext(ctx, md.Copy())
+	}
+	return ctx
+}
+
+// call is one call from a client.
+type call struct {
+	*Server
+	ctx    context.Context
+	stream grpc.ServerStream
+	method string
+}
+
+// receive reads the request of a call that has one.
+func (c *call) receive() (frame, error) {
+	var f frame
+	err := c.stream.RecvMsg(&f)
+	return f, err
+}
+
+func (c *call) reply(f frame) error { return c.stream.SendMsg(&f) }
+
+// forward makes the same unary call to containerd and returns its reply. Header
+// and trailer go on to the client.
+func (c *call) forward(request frame) (frame, error) {
+	var reply frame
+	var header, trailer metadata.MD
+	err := c.Backend.Invoke(c.ctx, c.method, &request, &reply,
+		grpc.ForceCodecV2(rawCodec{}), grpc.Header(&header), grpc.Trailer(&trailer))
+	c.stream.SetTrailer(trailer)
+	return reply, errors.Join(err, ignoreSent(c.stream.SetHeader(header)))
+}
+
+// pass answers with containerd's reply.
+func (c *call) pass(request frame) error {
+	reply, err := c.forward(request)
+	if err != nil {
+		return err
+	}
+	return c.reply(reply)
+}
+
+// open makes the same call to containerd, as a stream.
+func (c *call) open() (grpc.ClientStream, context.CancelFunc, error) {
+	ctx, cancel := context.WithCancel(c.ctx)
+	both := &grpc.StreamDesc{ClientStreams: true, ServerStreams: true}
+	stream, err := c.Backend.NewStream(ctx, both, c.method, grpc.ForceCodecV2(rawCodec{}))
+	if err != nil {
+		cancel()
+		return nil, nil, err
+	}
+	return stream, cancel, nil
+}
+
+// passStream passes on a call of any form, frame by frame.
+func (c *call) passStream() error {
+	backend, cancel, err := c.open()
+	if err != nil {
+		return err
+	}
+	defer cancel()
+	go func() {
+		for {
+			f, err := c.receive()
+			if err != nil {
+				// The client has said all; if it went away, its context ended too.
+				_ = backend.CloseSend()
+				return
+			}
+			if backend.SendMsg(&f) != nil {
+				return // the reason comes with the replies
+			}
+		}
+	}()
+	return c.replies(backend, c.reply)
+}
+
+// replies hands each reply of a stream to send, and header and trailer on.
+func (c *call) replies(backend grpc.ClientStream, send func(frame) error) error {
+	defer func() { c.stream.SetTrailer(backend.Trailer()) }()
+	header, err := backend.Header()
+	if err == nil {
+		if err := ignoreSent(c.stream.SetHeader(header)); err != nil {
+			return err
+		}
+	}
+	for {
+		var f frame
+		switch err := backend.RecvMsg(&f); {
+		case errors.Is(err, io.EOF):
+			return nil
+		case err != nil:
+			return err
+		}
+		if err := send(f); err != nil {
+			return err
+		}
+	}
+}
+
+// ignoreSent: a header without entries need not reach the client.
+func ignoreSent(err error) error {
+	if status.Code(err) == codes.Internal {
+		return nil
+	}
+	return err
+}

@@ -1,0 +1,168 @@
+package record
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"regexp"
+
+	"github.com/google/renameio/v2"
+)
+
+// ErrNewer says that a record was written by a newer version of this program.
+var ErrNewer = errors.New("record is of a newer version of nodevirt")
+
+// Store reads and writes records below a folder:
+//
+//	sandboxes/ID.json
+//	containers/ID/record.json   and beside it what belongs to the VM
+//
+// Writing replaces a record as a whole, durably. Different records may be
+// written at the same time.
+type Store struct{ root string }
+
+// Open makes the folders below root, which is the shim's alone.
+func Open(root string) (*Store, error) {
+	s := &Store{root: root}
+	for dir, mode := range map[string]fs.FileMode{root: 0o711, s.sandboxes(): 0o700, s.containers(): 0o711} {
+		if err := os.MkdirAll(dir, mode); err != nil {
+			return nil, fmt.Errorf("make the folder of records: %w", err)
+		}
+		// QEMU, with a uid of its own, reaches its kernel through these.
+		if err := os.Chmod(dir, mode); err != nil {
+			return nil, fmt.Errorf("make the folder of records: %w", err)
+		}
+	}
+	return s, nil
+}
+
+func (s *Store) sandboxes() string  { return filepath.Join(s.root, "sandboxes") }
+func (s *Store) containers() string { return filepath.Join(s.root, "containers") }
+
+// ContainerDir is the folder of a VM container. It exists from MakeContainer
+// to RemoveContainer.
+func (s *Store) ContainerDir(id string) string { return filepath.Join(s.containers(), id) }
+
+// PutSandbox writes a sandbox's record.
+func (s *Store) PutSandbox(r Sandbox) error {
+	r.Version = Version
+	return write(filepath.Join(s.sandboxes(), r.ID+".json"), r)
+}
+
+// RemoveSandbox removes a sandbox's record; none is no error.
+func (s *Store) RemoveSandbox(id string) error {
+	return ignoreAbsent(os.Remove(filepath.Join(s.sandboxes(), id+".json")))
+}
+
+// Sandboxes reads all sandboxes' records.
+func (s *Store) Sandboxes() ([]Sandbox, error) {
+	return readAll[Sandbox](s.sandboxes(), ".json", "")
+}
+
+// PutContainer writes a container's record, and makes its folder where there is none.
+func (s *Store) PutContainer(r Container) error {
+	r.Version = Version
+	if err := os.Mkdir(s.ContainerDir(r.ID), 0o711); err != nil && !errors.Is(err, fs.ErrExist) {
+		return fmt.Errorf("make the folder of container %s: %w", r.ID, err)
+	}
+	return write(filepath.Join(s.ContainerDir(r.ID), "record.json"), r)
+}
+
+// RemoveContainer removes a container's folder with all that is in it.
+func (s *Store) RemoveContainer(id string) error {
+	if !isID(id) {
+		return fmt.Errorf("remove the folder of container %q: not an id", id)
+	}
+	return os.RemoveAll(s.ContainerDir(id))
+}
+
+// Containers reads all containers' records. A folder without a record, left by
+// a crash, is removed: nothing was done for it yet.
+func (s *Store) Containers() ([]Container, error) {
+	dirs, err := os.ReadDir(s.containers())
+	if err != nil {
+		return nil, fmt.Errorf("read records: %w", err)
+	}
+	for _, d := range dirs {
+		_, err := os.Stat(filepath.Join(s.containers(), d.Name(), "record.json"))
+		if errors.Is(err, fs.ErrNotExist) && isID(d.Name()) {
+			if err := s.RemoveContainer(d.Name()); err != nil {
+				return nil, fmt.Errorf("remove a folder without a record: %w", err)
+			}
+		}
+	}
+	return readAll[Container](s.containers(), "", "record.json")
+}
+
+var idPattern = regexp.MustCompile(`^[0-9a-f]{64}$`)
+
+func isID(s string) bool { return idPattern.MatchString(s) }
+
+// write is durable when it returns: the file is synced before it gets its name.
+func write(path string, v any) error {
+	data, err := json.MarshalIndent(v, "", "  ")
+	if err != nil {
+		return fmt.Errorf("write record %s: %w", path, err)
+	}
+	if err := renameio.WriteFile(path, append(data, '\n'), 0o600); err != nil {
+		return fmt.Errorf("write record %s: %w", path, err)
+	}
+	return nil
+}
+
+// readAll reads the record of each entry of dir that is named ID+suffix: the
+// file itself, or the file called inner in it. Temporary files of a write that
+// a crash cut off are passed over.
+func readAll[T any](dir, suffix, inner string) ([]T, error) {
+	entries, err := os.ReadDir(dir)
+	if err != nil {
+		return nil, fmt.Errorf("read records: %w", err)
+	}
+	var all []T
+	for _, e := range entries {
+		id, found := e.Name(), true
+		if suffix != "" {
+			found = filepath.Ext(id) == suffix
+			id = id[:len(id)-len(filepath.Ext(id))]
+		}
+		if !found || !isID(id) {
+			continue
+		}
+		r, err := read[T](filepath.Join(dir, e.Name(), inner))
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, r)
+	}
+	return all, nil
+}
+
+func read[T any](path string) (T, error) {
+	var r T
+	data, err := os.ReadFile(path)
+	if err != nil {
+		return r, fmt.Errorf("read record: %w", err)
+	}
+	var head struct{ Version int }
+	if err := json.Unmarshal(data, &head); err != nil {
+		return r, fmt.Errorf("read record %s: %w", path, err)
+	}
+	if head.Version > Version {
+		return r, fmt.Errorf("read record %s: %w (%d, this one reads up to %d): "+
+			"run that version, or remove the VM with it first", path, ErrNewer, head.Version, Version)
+	}
+	if err := json.Unmarshal(data, &r); err != nil {
+		return r, fmt.Errorf("read record %s: %w", path, err)
+	}
+	return r, nil
+}
+
+func ignoreAbsent(err error) error {
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	return err
+}

@@ -1,0 +1,202 @@
+// Package shim joins the parts of the node's CRI shim and runs them: the front
+// (package cri), the VM containers (package vm) and what those are made of.
+package shim
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"time"
+
+	containerd "github.com/containerd/containerd/v2/client"
+	"github.com/coreos/go-systemd/v22/daemon"
+	"golang.org/x/sync/errgroup"
+	"google.golang.org/grpc"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/nodevirt/nodevirt/imageunpack"
+	"github.com/nodevirt/nodevirt/netsetup"
+	"github.com/nodevirt/nodevirt/shim/config"
+	"github.com/nodevirt/nodevirt/shim/console"
+	"github.com/nodevirt/nodevirt/shim/cri"
+	"github.com/nodevirt/nodevirt/shim/domain"
+	"github.com/nodevirt/nodevirt/shim/domain/accel"
+	"github.com/nodevirt/nodevirt/shim/record"
+	"github.com/nodevirt/nodevirt/shim/vm"
+)
+
+// Run serves CRI until ctx ends. Machines run on when it returns, and are found
+// again by the next Run with the same config. It waits for containerd, and
+// tells systemd when it is ready.
+func Run(ctx context.Context, c config.Config, log *slog.Logger) error {
+	if err := makeFolders(c); err != nil {
+		return err
+	}
+	listener, unlock, err := listen(c)
+	if err != nil {
+		return err
+	}
+	defer unlock()
+	defer listener.Close()
+	backend, err := cri.Dial(c.Containerd.Address)
+	if err != nil {
+		return fmt.Errorf("connect to containerd: %w", err)
+	}
+	defer backend.Close()
+	client, err := containerd.New(c.Containerd.Address, containerd.WithDefaultNamespace(c.Containerd.Namespace))
+	if err != nil {
+		return fmt.Errorf("connect to containerd: %w", err)
+	}
+	defer client.Close()
+	machines, err := newMachines(ctx, c, log, backend, client)
+	if err != nil {
+		return err
+	}
+	front := cri.New(cri.Options{
+		Backend: backend, Machines: machines,
+		Handler: c.Handler, SandboxHandler: c.Containerd.SandboxHandler, Logger: log,
+	}).GRPC()
+
+	group, ctx := errgroup.WithContext(ctx)
+	group.Go(func() error { return machines.Run(ctx) })
+	group.Go(func() error { return front.Serve(listener) })
+	group.Go(func() error {
+		<-ctx.Done()
+		_, _ = daemon.SdNotify(false, daemon.SdNotifyStopping)
+		stop(front)
+		return nil
+	})
+	log.Info("serving CRI", "socket", c.Listen, "handler", c.Handler)
+	if _, err := daemon.SdNotify(false, daemon.SdNotifyReady); err != nil {
+		log.Warn("telling systemd failed", "error", err)
+	}
+	return errors.Join(group.Wait(), machines.Close())
+}
+
+// newMachines makes the parts and joins them.
+func newMachines(ctx context.Context, c config.Config, log *slog.Logger, backend *grpc.ClientConn, client *containerd.Client) (*vm.Manager, error) {
+	qemuImg, err := exec.LookPath(c.Tools.QemuImg)
+	if err != nil {
+		return nil, fmt.Errorf("tools.qemu_img: %w: install qemu-utils", err)
+	}
+	dnsmasq, err := exec.LookPath(c.Tools.Dnsmasq)
+	if err != nil {
+		return nil, fmt.Errorf("tools.dnsmasq: %w: install dnsmasq-base", err)
+	}
+	accelerator, why, err := accel.Resolve(ctx, c.VM.Accelerator, c.VM.Emulator)
+	if err != nil {
+		return nil, err
+	}
+	log.Info("accelerator", "setting", c.VM.Accelerator, "used", accelerator, "why", why)
+	records, err := record.Open(c.Root)
+	if err != nil {
+		return nil, err
+	}
+	consoles, err := console.New(log)
+	if err != nil {
+		return nil, err
+	}
+	images := runtimeapi.NewImageServiceClient(backend)
+	imageFS, err := waitForContainerd(ctx, c, images, log)
+	if err != nil {
+		return nil, err
+	}
+	return vm.New(ctx, vm.Options{
+		Records: records,
+		Pods:    runtimeapi.NewRuntimeServiceClient(backend),
+		Images:  images,
+		Unpacker: imageunpack.New(client, imageunpack.Options{
+			Namespace:   c.Containerd.Namespace,
+			Snapshotter: c.Containerd.Snapshotter,
+			MountDir:    filepath.Join(c.Run, "mounts"),
+			QemuImg:     qemuImg,
+		}),
+		Network:        netsetup.New(netsetup.Options{Dnsmasq: dnsmasq, Dir: filepath.Join(c.Run, "networks"), Logger: log}),
+		Consoles:       consoles,
+		Driver:         domain.NewDriver(c.Libvirt.URI, c.Libvirt.Run, log),
+		Logger:         log,
+		Accelerator:    accelerator,
+		Emulator:       c.VM.Emulator,
+		ConsoleDir:     filepath.Join(c.Run, "consoles"),
+		OverheadMemory: int64(c.VM.OverheadMemory),
+		UIDBase:        c.VM.UIDBase,
+		UIDCount:       c.VM.UIDCount,
+		ImageFS:        imageFS,
+		ResolvConf:     c.VM.ResolvConf,
+	})
+}
+
+// waitForContainerd waits until containerd's CRI answers, and returns the folder
+// that it calls the file system of images.
+func waitForContainerd(ctx context.Context, c config.Config, images runtimeapi.ImageServiceClient, log *slog.Logger) (string, error) {
+	for told := false; ; told = true {
+		reply, err := images.ImageFsInfo(ctx, &runtimeapi.ImageFsInfoRequest{})
+		if err == nil && len(reply.GetImageFilesystems()) > 0 {
+			return reply.GetImageFilesystems()[0].GetFsId().GetMountpoint(), nil
+		}
+		if !told {
+			log.Warn("waiting for containerd", "socket", c.Containerd.Address, "error", err)
+		}
+		select {
+		case <-ctx.Done():
+			return "", fmt.Errorf("wait for containerd at %s: %w", c.Containerd.Address, ctx.Err())
+		case <-time.After(200 * time.Millisecond):
+		}
+	}
+}
+
+// makeFolders makes those in the run folder, which a reboot empties.
+func makeFolders(c config.Config) error {
+	for dir, mode := range map[string]os.FileMode{
+		filepath.Dir(c.Listen):           0o755,
+		c.Run:                            0o755,
+		filepath.Join(c.Run, "mounts"):   0o700,
+		filepath.Join(c.Run, "networks"): 0o755,
+	} {
+		if err := os.MkdirAll(dir, mode); err != nil {
+			return fmt.Errorf("make the run folder: %w", err)
+		}
+	}
+	return nil
+}
+
+// stopTime bounds how long calls that are under way may take when the shim ends.
+const stopTime = 10 * time.Second
+
+func stop(front *grpc.Server) {
+	t := time.AfterFunc(stopTime, front.Stop)
+	defer t.Stop()
+	front.GracefulStop()
+}
+
+// listen takes the socket. A lock on a file beside it tells a socket that a
+// crash left, which goes, from one that another shim serves.
+func listen(c config.Config) (_ net.Listener, unlock func(), err error) {
+	lock, err := os.OpenFile(c.Listen+".lock", os.O_CREATE|os.O_RDWR, 0o600)
+	if err != nil {
+		return nil, nil, fmt.Errorf("serve CRI: %w", err)
+	}
+	if err := lockFile(lock); err != nil {
+		lock.Close()
+		return nil, nil, fmt.Errorf("serve CRI at %s: another shim does already: %w", c.Listen, err)
+	}
+	unlock = func() { lock.Close() }
+	if err := os.Remove(c.Listen); err != nil && !errors.Is(err, os.ErrNotExist) {
+		unlock()
+		return nil, nil, fmt.Errorf("serve CRI: %w", err)
+	}
+	l, err := net.Listen("unix", c.Listen)
+	if err == nil {
+		err = os.Chmod(c.Listen, 0o660)
+	}
+	if err != nil {
+		unlock()
+		return nil, nil, fmt.Errorf("serve CRI at %s: %w", c.Listen, err)
+	}
+	return l, unlock, nil
+}

@@ -1,0 +1,251 @@
+package vm
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"time"
+
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/nodevirt/nodevirt/shim/domain"
+	"github.com/nodevirt/nodevirt/shim/record"
+)
+
+// watch settles machines as libvirtd tells of their ends, and all of them
+// after each new connection to it.
+func (m *Manager) watch(ctx context.Context, events <-chan domain.Event) {
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case e, ok := <-events:
+			if !ok {
+				return
+			}
+			m.heed(ctx, e)
+		}
+	}
+}
+
+func (m *Manager) heed(ctx context.Context, e domain.Event) {
+	if e.Kind == domain.EventResync {
+		go m.removeStrayDomains(ctx)
+	}
+	for _, c := range m.all("") {
+		r := c.record()
+		switch {
+		case e.Kind == domain.EventResync && r.State == record.Running:
+			go m.settleLogged(ctx, c)
+		case e.UUID != r.Domain.UUID:
+		case e.Kind == domain.EventCrashed:
+			c.panicked.Store(true)
+		case e.Kind == domain.EventStopped:
+			go m.settleLogged(ctx, c)
+		}
+	}
+}
+
+func (m *Manager) settleLogged(ctx context.Context, c *machine) {
+	if err := m.settle(ctx, c); err != nil && ctx.Err() == nil {
+		m.log(c.record()).Error("finding out about a VM failed", "error", err)
+	}
+}
+
+// settle records the end of a machine that has ended, and takes back what was
+// made for it. A machine that runs stays as it is.
+func (m *Manager) settle(ctx context.Context, c *machine) error {
+	unlock, err := c.lock(ctx)
+	if err != nil {
+		return err
+	}
+	defer unlock()
+	r := c.record()
+	if r.State != record.Running {
+		return nil
+	}
+	state, err := m.Driver.State(ctx, r.Domain.UUID)
+	switch {
+	case errors.Is(err, domain.ErrNotFound):
+		state = domain.State{Status: domain.StatusShutoff, Reason: domain.ReasonFailed}
+	case err != nil:
+		return fmt.Errorf("ask for the state of VM container %q: %w", r.ID, err)
+	}
+	if state.Status != domain.StatusShutoff {
+		return nil
+	}
+	l := &launch{Manager: m, c: c, rec: r}
+	l.rec.State, l.rec.FinishedAt, l.rec.Domain.PID = record.Exited, time.Now(), 0
+	end := l.end(state.Reason)
+	l.rec.ExitCode, l.rec.Reason, l.rec.Message = end.code, end.reason, end.message
+	if err := l.takeBack(ctx); err != nil {
+		// What is left is tried again when the container is removed.
+		m.log(r).Error("cleaning up after a VM failed", "error", err)
+	}
+	err = m.put(c, l.rec)
+	if err != nil {
+		// The kubelet has to learn of it even if the disk is full: a shim that
+		// starts anew finds it out again.
+		c.publish(l.rec)
+	}
+	m.log(l.rec).Info("VM ended", "code", end.code, "reason", end.reason, "message", end.message)
+	m.publish(l.rec, runtimeapi.ContainerEventType_CONTAINER_STOPPED_EVENT)
+	return err
+}
+
+// ending is an end in CRI's words: those that containerd has for a process.
+type ending struct {
+	code            int32
+	reason, message string
+}
+
+// What the ends of machines are called.
+const (
+	reasonCompleted = "Completed"
+	reasonError     = "Error"
+	reasonOOMKilled = "OOMKilled"
+
+	codeKilled  = 128 + 9 // as of a process that SIGKILL ended
+	codeAborted = 128 + 6 // as of one that gave up by itself
+)
+
+// end says what libvirt's reason for a machine's end means for its container.
+func (l *launch) end(reason domain.Reason) ending {
+	switch reason {
+	case domain.ReasonShutdown:
+		return ending{0, reasonCompleted, ""}
+	case domain.ReasonDestroyed:
+		return ending{codeKilled, reasonError, "the machine was powered off"}
+	}
+	if l.oomKills() > 0 {
+		return ending{codeKilled, reasonOOMKilled,
+			"QEMU needed more memory than the container's limit and the pod's overhead allow"}
+	}
+	if l.c.panicked.Load() {
+		return ending{codeAborted, reasonError, "the guest's kernel panicked"}
+	}
+	return ending{codeKilled, reasonError, "QEMU ended unexpectedly: see libvirt's log of domain " + l.rec.Domain.Name}
+}
+
+// oomKills counts the processes of this machine that the OOM killer ended. A
+// group that is gone tells nothing.
+func (l *launch) oomKills() uint64 {
+	g, err := l.openGroup()
+	if err != nil {
+		return 0
+	}
+	n, err := g.OOMKills()
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		l.log(l.rec).Warn("reading the OOM killer's count failed", "error", err)
+	}
+	return n
+}
+
+// Stop ends a machine: the ACPI power button, and after timeout, or if that is
+// 0, the power off. One that does not run is no error.
+func (m *Manager) Stop(ctx context.Context, id string, timeout time.Duration) error {
+	c, err := m.find(id)
+	if errors.Is(err, ErrNotFound) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	// A start that is under way is waited for.
+	unlock, err := c.lock(ctx)
+	if err != nil {
+		return err
+	}
+	r := c.record()
+	unlock()
+	if r.State != record.Running {
+		return nil
+	}
+	if timeout > 0 && m.shutDown(ctx, c, r, timeout) {
+		return nil
+	}
+	if err := ctx.Err(); err != nil {
+		return fmt.Errorf("stop VM container %q: %w", r.ID, err)
+	}
+	if err := m.Driver.Destroy(ctx, r.Domain.UUID); err != nil {
+		return fmt.Errorf("stop VM container %q: %w", r.ID, err)
+	}
+	return m.settle(ctx, c)
+}
+
+// shutDown asks the guest to power off and tells whether it has within timeout.
+func (m *Manager) shutDown(ctx context.Context, c *machine, r record.Container, timeout time.Duration) bool {
+	if err := m.Driver.Shutdown(ctx, r.Domain.UUID); err != nil {
+		if !errors.Is(err, domain.ErrNotRunning) && !errors.Is(err, domain.ErrNotFound) {
+			m.log(r).Warn("pressing the power button failed", "error", err)
+		}
+		return false
+	}
+	t := time.NewTimer(timeout)
+	defer t.Stop()
+	select {
+	case <-c.exited:
+		return true
+	case <-t.C:
+		m.log(r).Info("the guest did not power off in time", "timeout", timeout)
+	case <-ctx.Done():
+	}
+	return false
+}
+
+// Remove removes a container with all that is its own; one that runs is powered
+// off first. None is no error.
+func (m *Manager) Remove(ctx context.Context, id string) error {
+	c, err := m.find(id)
+	if errors.Is(err, ErrNotFound) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	if err := m.Stop(ctx, c.record().ID, 0); err != nil {
+		return fmt.Errorf("failed to forcibly stop container %q: %w", c.record().ID, err)
+	}
+	unlock, err := c.lock(ctx)
+	if err != nil {
+		return err
+	}
+	defer unlock()
+	r := c.record()
+	if !m.Has(r.ID) {
+		return nil // another call was faster
+	}
+	if err := m.discard(ctx, c); err != nil {
+		return fmt.Errorf("remove VM container %q: %w", r.ID, err)
+	}
+	m.log(r).Info("VM container removed")
+	m.publish(r, runtimeapi.ContainerEventType_CONTAINER_DELETED_EVENT)
+	return nil
+}
+
+// discard takes back all that a container that doesn't run is made of. The
+// caller has the machine's turn.
+func (m *Manager) discard(ctx context.Context, c *machine) error {
+	r := c.record()
+	if r.State != record.Created && r.State != record.Creating {
+		if err := (&launch{Manager: m, c: c, rec: r}).takeBack(ctx); err != nil {
+			return err
+		}
+	}
+	if err := m.Unpacker.Release(ctx, r.ID); err != nil {
+		return err
+	}
+	if err := m.Records.RemoveContainer(r.ID); err != nil {
+		return err
+	}
+	m.forget(c)
+	return nil
+}
+
+func ignoreAbsent(err error) error {
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	return err
+}

@@ -1,0 +1,134 @@
+// Package vm is the life of VM containers: it creates, starts, stops and
+// removes them, notices when a guest ends, and finds everything again after a
+// restart of the shim.
+//
+// It owns the order in which the parts are used and taken back (image, disk,
+// cgroup, network, console, domain), the records on disk, and the tables of VM
+// containers and their sandboxes. What each part does is the part's own; CRI's
+// wire, and everything that isn't a VM, is package cri's.
+package vm
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"sync"
+
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/nodevirt/nodevirt/imageunpack"
+	"github.com/nodevirt/nodevirt/netsetup"
+	"github.com/nodevirt/nodevirt/shim/console"
+	"github.com/nodevirt/nodevirt/shim/domain"
+	"github.com/nodevirt/nodevirt/shim/record"
+)
+
+// What a call can fail with, beside the errors of the parts.
+var (
+	// ErrNotFound says that there is no such VM container.
+	ErrNotFound = errors.New("not found")
+	// ErrNotVM says that a container is an ordinary one: containerd's.
+	ErrNotVM = errors.New("not a VM container")
+	// ErrInvalid says that what the pod asks for can't be.
+	ErrInvalid = errors.New("invalid VM")
+	// ErrState says that the container's state doesn't allow the call.
+	ErrState = errors.New("container is in the wrong state")
+	// ErrExists says that the pod has such a container already.
+	ErrExists = errors.New("already exists")
+)
+
+// Options are the parts that a Manager works with, and its settings. All are needed.
+type Options struct {
+	Records  *record.Store
+	Pods     runtimeapi.RuntimeServiceClient // containerd's
+	Images   runtimeapi.ImageServiceClient   // containerd's
+	Unpacker *imageunpack.Unpacker
+	Network  *netsetup.Setup
+	Consoles *console.Logs
+	Driver   *domain.Driver
+	Logger   *slog.Logger
+
+	// Accelerator is what guests run on; Emulator is QEMU's path.
+	Accelerator domain.Accelerator
+	Emulator    string
+	// ConsoleDir is the folder of the consoles' sockets.
+	ConsoleDir string
+	// OverheadMemory, in bytes, is used for pods that name no overhead.
+	OverheadMemory int64
+	// UIDBase and UIDCount are the user ids to give out.
+	UIDBase, UIDCount uint32
+	// ImageFS is the folder that containerd's ImageFsInfo names.
+	ImageFS string
+	// ResolvConf is read for pods without DNS settings.
+	ResolvConf string
+}
+
+// Manager keeps the VM containers of one node. Its methods may be called from
+// any goroutine; those on one container take turns where they have to.
+type Manager struct {
+	Options
+	events broker
+
+	mu        sync.RWMutex
+	sandboxes map[string]record.Sandbox
+	machines  map[string]*machine
+	names     map[string]string // reserved container name → id
+}
+
+// New reads the records and takes back what calls that were cut off had made.
+// It needs containerd, and does not wait for libvirtd: what became of running
+// machines is found out by [Manager.Run].
+func New(ctx context.Context, o Options) (*Manager, error) {
+	if err := os.MkdirAll(o.ConsoleDir, 0o711); err != nil {
+		return nil, fmt.Errorf("make the folder of console sockets: %w", err)
+	}
+	m := &Manager{
+		Options:   o,
+		sandboxes: map[string]record.Sandbox{},
+		machines:  map[string]*machine{},
+		names:     map[string]string{},
+	}
+	if err := m.recover(ctx); err != nil {
+		return nil, err
+	}
+	return m, nil
+}
+
+// Run watches the machines until ctx ends. Without libvirtd it waits for it.
+func (m *Manager) Run(ctx context.Context) error {
+	events, unsubscribe := m.Driver.Subscribe()
+	defer unsubscribe()
+	var running sync.WaitGroup
+	defer running.Wait()
+	running.Go(func() { m.watch(ctx, events) })
+	return m.Driver.Run(ctx)
+}
+
+// Close lets go of the consoles. The machines run on.
+func (m *Manager) Close() error { return m.Consoles.Close() }
+
+// The files of a VM container, in its folder.
+func (m *Manager) path(id, name string) string {
+	return filepath.Join(m.Records.ContainerDir(id), name)
+}
+
+const (
+	overlayFile  = "disk.qcow2"
+	seedFile     = "seed.iso"
+	kernelFile   = "kernel"
+	initrdFile   = "initrd"
+	consoleFile  = "console"
+	positionFile = "console.position"
+	logFile      = "console.log"
+)
+
+func (m *Manager) console(id, log string) console.Console {
+	return console.Console{ID: id, Raw: m.path(id, consoleFile), Position: m.path(id, positionFile), Log: log}
+}
+
+func (m *Manager) consoleSocket(id string) string {
+	return filepath.Join(m.ConsoleDir, id+".sock")
+}

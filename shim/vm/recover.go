@@ -1,0 +1,117 @@
+package vm
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/nodevirt/nodevirt/shim/record"
+)
+
+// recover fills the tables from the records. It assumes that no other shim
+// works on the same root, that containerd answers, and nothing of libvirtd.
+//
+// A container found creating never was: it goes. One found starting failed to
+// start; what its phases made is taken back when libvirtd answers. One found
+// running may have ended since, which Run finds out. Disks that are held for
+// nobody are given back.
+func (m *Manager) recover(ctx context.Context) error {
+	if err := m.Unpacker.Sweep(); err != nil {
+		return err
+	}
+	sandboxes, err := m.Records.Sandboxes()
+	if err != nil {
+		return err
+	}
+	for _, s := range sandboxes {
+		m.sandboxes[s.ID] = s
+	}
+	containers, err := m.Records.Containers()
+	if err != nil {
+		return err
+	}
+	for _, r := range containers {
+		c := newMachine(r)
+		m.machines[r.ID] = c
+		m.names[containerName(r)] = r.ID
+		if err := m.recoverOne(ctx, c); err != nil {
+			return fmt.Errorf("find container %s again: %w", r.ID, err)
+		}
+	}
+	return m.releaseStrayDisks(ctx)
+}
+
+func (m *Manager) recoverOne(ctx context.Context, c *machine) error {
+	r := c.record()
+	switch r.State {
+	case record.Creating:
+		return m.discard(ctx, c)
+	case record.Starting:
+		// Its domain, if there is one, is paused or about to run. As "running"
+		// it is settled once libvirtd answers; until then nothing is known.
+		return m.failStart(c, r, errors.New("the shim ended while the VM was being started"))
+	case record.Running:
+		return m.Consoles.Follow(m.console(r.ID, r.LogPath))
+	}
+	return nil
+}
+
+// releaseStrayDisks gives back the disks of containers that have no record.
+func (m *Manager) releaseStrayDisks(ctx context.Context) error {
+	owners, err := m.Unpacker.Owners(ctx)
+	if err != nil {
+		return err
+	}
+	for _, id := range owners {
+		if _, ok := m.machines[id]; ok {
+			continue
+		}
+		m.Logger.Info("giving back a disk that is held for nobody", "container", id)
+		if err := m.Unpacker.Release(ctx, id); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// removeStrayDomains ends the domains that no record says should be: of starts
+// that a shim's end cut off, and of containers that have no record.
+func (m *Manager) removeStrayDomains(ctx context.Context) {
+	domains, err := m.Driver.Domains(ctx)
+	if err != nil {
+		m.Logger.Error("listing the domains failed", "error", err)
+		return
+	}
+	for _, d := range domains {
+		c, err := m.find(d.ContainerID)
+		if err != nil {
+			m.Logger.Warn("ending a domain that no record knows", "domain", d.Name, "container", d.ContainerID)
+			if err := errors.Join(m.Driver.Destroy(ctx, d.UUID), m.Driver.Undefine(ctx, d.UUID)); err != nil {
+				m.Logger.Error("ending a domain failed", "domain", d.Name, "error", err)
+			}
+			continue
+		}
+		m.cleanExited(ctx, c)
+	}
+}
+
+// cleanExited takes back what stands of a machine whose record says that it ended.
+func (m *Manager) cleanExited(ctx context.Context, c *machine) {
+	unlock, err := c.lock(ctx)
+	if err != nil {
+		return
+	}
+	defer unlock()
+	r := c.record()
+	if r.State != record.Exited {
+		return
+	}
+	l := &launch{Manager: m, c: c, rec: r}
+	if err := l.takeBack(ctx); err != nil {
+		m.log(r).Error("cleaning up after a VM failed", "error", err)
+		return
+	}
+	if err := m.put(c, l.rec); err != nil {
+		m.log(r).Error("recording the clean-up of a VM failed", "error", err)
+	}
+}

@@ -1,0 +1,108 @@
+package vm
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/nodevirt/nodevirt/shim/record"
+	"github.com/nodevirt/nodevirt/shim/vmspec"
+)
+
+// CheckSandbox refuses a pod that can't hold a VM.
+func (m *Manager) CheckSandbox(config *runtimeapi.PodSandboxConfig) error {
+	if err := vmspec.ValidateSandbox(config); err != nil {
+		return fmt.Errorf("pod %s/%s: %w: %w",
+			config.GetMetadata().GetNamespace(), config.GetMetadata().GetName(), ErrInvalid, err)
+	}
+	return nil
+}
+
+// AddSandbox records that a sandbox, which containerd made, is a VM's.
+func (m *Manager) AddSandbox(id, handler string, config *runtimeapi.PodSandboxConfig) error {
+	r := record.Sandbox{ID: id, Handler: handler, CreatedAt: time.Now()}
+	r.Config.Value = config
+	if err := m.Records.PutSandbox(r); err != nil {
+		return err
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.sandboxes[id] = r
+	return nil
+}
+
+// Handler returns the runtime handler that a sandbox was asked for with, if it
+// is a VM's. The id is whole.
+func (m *Manager) Handler(id string) (string, bool) {
+	m.mu.RLock()
+	defer m.mu.RUnlock()
+	r, ok := m.sandboxes[id]
+	return r.Handler, ok
+}
+
+// HasSandboxes tells whether any sandbox is a VM's; with an id, which may be
+// shortened, whether one that begins so is.
+func (m *Manager) HasSandboxes(id string) bool {
+	m.mu.RLock()
+	defer m.mu.RUnlock()
+	for full := range m.sandboxes {
+		if strings.HasPrefix(full, id) {
+			return true
+		}
+	}
+	return false
+}
+
+// StopSandbox powers off the machines of a sandbox, before containerd stops the rest.
+func (m *Manager) StopSandbox(ctx context.Context, id string) error {
+	var errs []error
+	for _, c := range m.all(id) {
+		errs = append(errs, m.Stop(ctx, c.record().ID, 0))
+	}
+	return errors.Join(errs...)
+}
+
+// RemoveMachines removes the machines of a sandbox, before containerd removes it.
+func (m *Manager) RemoveMachines(ctx context.Context, id string) error {
+	var errs []error
+	for _, c := range m.all(id) {
+		errs = append(errs, m.Remove(ctx, c.record().ID))
+	}
+	return errors.Join(errs...)
+}
+
+// ForgetSandbox removes the record of a sandbox that containerd has removed.
+func (m *Manager) ForgetSandbox(id string) error {
+	if err := m.Records.RemoveSandbox(id); err != nil {
+		return fmt.Errorf("remove the record of sandbox %s: %w", id, err)
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	delete(m.sandboxes, id)
+	return nil
+}
+
+// pod is what a start needs to know about a sandbox as containerd made it.
+type pod struct {
+	netns string
+}
+
+// pod asks containerd for a sandbox that is ready.
+func (m *Manager) pod(ctx context.Context, id string) (pod, error) {
+	reply, err := m.Pods.PodSandboxStatus(ctx, &runtimeapi.PodSandboxStatusRequest{PodSandboxId: id, Verbose: true})
+	if err != nil {
+		return pod{}, fmt.Errorf("ask containerd for sandbox %s: %w", id, err)
+	}
+	if reply.GetStatus().GetState() != runtimeapi.PodSandboxState_SANDBOX_READY {
+		return pod{}, fmt.Errorf("sandbox container %q is not running: %w", id, ErrState)
+	}
+	netns, err := networkNamespace(reply.GetInfo()["info"])
+	if err != nil {
+		return pod{}, fmt.Errorf("sandbox %s: %w", id, err)
+	}
+	return pod{netns: netns}, nil
+}

@@ -1,0 +1,328 @@
+package vm
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"time"
+
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/nodevirt/nodevirt/imageunpack"
+	"github.com/nodevirt/nodevirt/netsetup"
+	"github.com/nodevirt/nodevirt/shim/cgroup"
+	"github.com/nodevirt/nodevirt/shim/domain"
+	"github.com/nodevirt/nodevirt/shim/record"
+	"github.com/nodevirt/nodevirt/shim/vmspec"
+)
+
+// launch is one start under way: what the phases make for those that follow.
+// The end of a machine is the same phases backwards, with the record alone.
+type launch struct {
+	*Manager
+	c     *machine
+	rec   record.Container
+	pod   pod
+	group *cgroup.Group
+	qemu  int
+}
+
+// phase is a step of a start. Its undo works from the record alone, from every
+// half-made state and when there is nothing to undo.
+type phase struct {
+	name string
+	do   func(*launch, context.Context) error
+	undo func(*launch, context.Context) error
+}
+
+// phases is a start from its begin to its end. The cgroup comes before the
+// network since it can go only when dnsmasq has gone; the tap is moved into the
+// pod only when QEMU, in libvirtd's network namespace, has it open.
+func phases() []phase {
+	return []phase{
+		{"cgroup", (*launch).makeGroup, (*launch).removeGroup},
+		{"network", (*launch).makeNetwork, (*launch).removeNetwork},
+		{"console", (*launch).followConsole, (*launch).finishConsole},
+		{"domain", (*launch).startDomain, (*launch).removeDomain},
+		{"connect", (*launch).connect, nil},
+		{"resume", (*launch).resume, nil},
+	}
+}
+
+// Start boots a created container.
+func (m *Manager) Start(ctx context.Context, id string) (err error) {
+	c, err := m.find(id)
+	if err != nil {
+		return err
+	}
+	unlock, err := c.lock(ctx)
+	if err != nil {
+		return err
+	}
+	defer unlock()
+	r := c.record()
+	if r.State != record.Created {
+		return fmt.Errorf("container %q is in %s state: %w: only a created one can be started", r.ID, criState(r.State), ErrState)
+	}
+	p, err := m.pod(ctx, r.SandboxID)
+	if err != nil {
+		return err
+	}
+	r.State = record.Starting
+	if err := m.put(c, r); err != nil {
+		return err
+	}
+	begun := time.Now()
+	l := &launch{Manager: m, c: c, rec: r, pod: p}
+	if err := l.run(ctx); err != nil {
+		err = errors.Join(err, l.takeBack(ctx))
+		return errors.Join(err, m.failStart(c, l.rec, err))
+	}
+	m.log(l.rec).Info("VM started", "pid", l.qemu, "duration", time.Since(begun))
+	m.publish(l.rec, runtimeapi.ContainerEventType_CONTAINER_STARTED_EVENT)
+	return nil
+}
+
+// run goes through the phases, and records the machine as running.
+func (l *launch) run(ctx context.Context) error {
+	for _, p := range phases() {
+		begun := time.Now()
+		if err := p.do(l, ctx); err != nil {
+			return fmt.Errorf("start VM container %q: %s: %w", l.rec.ID, p.name, err)
+		}
+		l.log(l.rec).Debug("phase of a start", "phase", p.name, "duration", time.Since(begun))
+	}
+	l.rec.State, l.rec.StartedAt, l.rec.Domain.PID = record.Running, time.Now(), l.qemu
+	return l.put(l.c, l.rec)
+}
+
+// takeBack undoes the phases, the last first, whatever of them was done.
+func (l *launch) takeBack(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), undoTime)
+	defer cancel()
+	var errs []error
+	all := phases()
+	for i := len(all) - 1; i >= 0; i-- {
+		if all[i].undo == nil {
+			continue
+		}
+		if err := all[i].undo(l, ctx); err != nil {
+			errs = append(errs, fmt.Errorf("take back %s of VM container %q: %w", all[i].name, l.rec.ID, err))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// failStart records that a start failed, as containerd does it.
+func (m *Manager) failStart(c *machine, r record.Container, cause error) error {
+	r.State, r.FinishedAt, r.Domain.PID = record.Exited, time.Now(), 0
+	r.ExitCode, r.Reason, r.Message = 128, "StartError", cause.Error()
+	return m.put(c, r)
+}
+
+func (l *launch) makeGroup(context.Context) (err error) {
+	if l.group, err = l.openGroup(); err != nil {
+		return err
+	}
+	return l.group.Create(l.limits(l.rec.Config.Value, l.rec.Sandbox.Value))
+}
+
+func (l *launch) openGroup() (*cgroup.Group, error) {
+	return cgroup.Open(l.rec.Sandbox.Value.GetLinux().GetCgroupParent(), l.rec.ID)
+}
+
+func (l *launch) removeGroup(context.Context) error {
+	g, err := l.openGroup()
+	if err != nil {
+		return err
+	}
+	return g.Remove()
+}
+
+func (l *launch) makeNetwork(ctx context.Context) error {
+	if len(l.rec.Spec.Interfaces) == 0 {
+		return nil
+	}
+	dns, err := l.podDNS(l.rec.Sandbox.Value)
+	if err != nil {
+		return err
+	}
+	var mac net.HardwareAddr
+	if text := l.rec.Spec.Interfaces[0].MAC; text != "" {
+		if mac, err = net.ParseMAC(text); err != nil {
+			return fmt.Errorf("%w: %w", ErrInvalid, err)
+		}
+	}
+	plan, err := l.Network.Plan(ctx, l.rec.ID, netsetup.Pod{
+		Netns:       l.pod.netns,
+		Hostname:    l.rec.Spec.Hostname,
+		Nameservers: dns.servers,
+		Searches:    dns.searches,
+		MAC:         mac,
+	})
+	if err != nil {
+		return err
+	}
+	l.rec.Network = &plan
+	if err := l.put(l.c, l.rec); err != nil {
+		return err
+	}
+	if err := l.Network.Apply(ctx, plan); err != nil {
+		return err
+	}
+	pid, err := l.Network.Serve(ctx, plan)
+	if err != nil {
+		return err
+	}
+	return l.group.Add(pid)
+}
+
+func (l *launch) removeNetwork(ctx context.Context) error {
+	if l.rec.Network == nil {
+		return nil
+	}
+	if err := l.Network.Undo(ctx, *l.rec.Network); err != nil {
+		return err
+	}
+	l.rec.Network = nil
+	return nil
+}
+
+// followConsole makes the file that QEMU will append the console to, and has
+// it followed before the guest says its first word.
+func (l *launch) followConsole(context.Context) error {
+	f, err := os.OpenFile(l.path(l.rec.ID, consoleFile), os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600)
+	if err != nil {
+		return err
+	}
+	if err := f.Close(); err != nil {
+		return err
+	}
+	return l.Consoles.Follow(l.console(l.rec.ID, l.rec.LogPath))
+}
+
+func (l *launch) finishConsole(ctx context.Context) error {
+	err := l.Consoles.Finish(ctx, l.rec.ID)
+	return errors.Join(err, ignoreAbsent(os.Remove(l.consoleSocket(l.rec.ID))))
+}
+
+func (l *launch) startDomain(ctx context.Context) error {
+	text, err := domain.XML(l.machine())
+	if err != nil {
+		return err
+	}
+	if err := l.Driver.Define(ctx, text); err != nil {
+		return err
+	}
+	files, err := l.open(ctx)
+	defer func() {
+		for _, group := range files {
+			for _, f := range group {
+				f.Close()
+			}
+		}
+	}()
+	if err != nil {
+		return err
+	}
+	if l.qemu, err = l.Driver.Start(ctx, l.rec.Domain.UUID, files); err != nil {
+		return err
+	}
+	return l.group.Add(l.qemu)
+}
+
+func (l *launch) removeDomain(ctx context.Context) error {
+	if err := l.Driver.Destroy(ctx, l.rec.Domain.UUID); err != nil {
+		return err
+	}
+	return l.Driver.Undefine(ctx, l.rec.Domain.UUID)
+}
+
+func (l *launch) connect(ctx context.Context) error {
+	if l.rec.Network == nil {
+		return nil
+	}
+	return l.Network.Connect(ctx, *l.rec.Network)
+}
+
+func (l *launch) resume(ctx context.Context) error {
+	return l.Driver.Resume(ctx, l.rec.Domain.UUID)
+}
+
+// The FD groups of a disk: what the guest writes, and what lies below.
+func topGroup(disk string) string  { return disk + "-top" }
+func baseGroup(disk string) string { return disk + "-base" }
+
+// machine is the domain that the record describes.
+func (l *launch) machine() domain.Machine {
+	r := l.rec
+	pod := r.Sandbox.Value.GetMetadata()
+	m := domain.Machine{
+		Name: r.Domain.Name, UUID: r.Domain.UUID,
+		ContainerID:   r.ID,
+		PodNamespace:  pod.GetNamespace(),
+		PodName:       pod.GetName(),
+		ContainerName: r.Config.Value.GetMetadata().GetName(),
+		Spec:          r.Spec,
+		Accelerator:   l.Accelerator,
+		Emulator:      l.Emulator,
+		UID:           r.Domain.UID, GID: r.Domain.GID,
+		ConsoleSocket: l.consoleSocket(r.ID),
+		ConsoleLog:    l.path(r.ID, consoleFile),
+	}
+	for _, d := range r.Spec.Disks {
+		m.Disks = append(m.Disks, domain.Disk{Layers: l.layers(d)})
+	}
+	if r.Network != nil {
+		m.NICs = []domain.NIC{{Tap: r.Network.Tap, MAC: net.HardwareAddr(r.Network.GuestMAC), MTU: r.Network.MTU}}
+	}
+	if k := r.Spec.Firmware.Kernel; k != nil {
+		if k.Path != "" {
+			m.Kernel = l.path(r.ID, kernelFile)
+		}
+		if k.Initrd != "" {
+			m.Initrd = l.path(r.ID, initrdFile)
+		}
+	}
+	return m
+}
+
+func (l *launch) layers(d vmspec.Disk) []domain.Layer {
+	if d.Source == vmspec.SourceSeed {
+		return []domain.Layer{{
+			Format: string(imageunpack.Raw), Path: l.path(l.rec.ID, seedFile), FDGroup: topGroup(d.Name), ReadOnly: true,
+		}}
+	}
+	return []domain.Layer{
+		{Format: string(imageunpack.QCOW2), Path: l.path(l.rec.ID, overlayFile), FDGroup: topGroup(d.Name), ReadOnly: d.ReadOnly},
+		{Format: string(l.rec.Disk.Format), Path: l.rec.Disk.Path, FDGroup: baseGroup(d.Name), ReadOnly: true},
+	}
+}
+
+// open opens the files of each FD group. They are the caller's to close, also
+// those that come with an error.
+func (l *launch) open(ctx context.Context) (map[string][]*os.File, error) {
+	files := map[string][]*os.File{}
+	for _, d := range l.rec.Spec.Disks {
+		name, flags := overlayFile, os.O_RDWR
+		if d.Source == vmspec.SourceSeed {
+			name, flags = seedFile, os.O_RDONLY
+		}
+		top, err := os.OpenFile(l.path(l.rec.ID, name), flags, 0)
+		if err != nil {
+			return files, fmt.Errorf("open disk %q: %w", d.Name, err)
+		}
+		files[topGroup(d.Name)] = []*os.File{top}
+		if d.Source != vmspec.SourceImage {
+			continue
+		}
+		base, err := l.Unpacker.Open(ctx, l.rec.Disk, l.rec.Disk.Path)
+		if err != nil {
+			return files, fmt.Errorf("open disk %q: %w", d.Name, err)
+		}
+		files[baseGroup(d.Name)] = []*os.File{base}
+	}
+	return files, nil
+}

@@ -1,0 +1,118 @@
+package guest_test
+
+import (
+	"bufio"
+	"encoding/json"
+	"net"
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/nodevirt/nodevirt/test/guest"
+)
+
+// patience is for a whole Debian under emulation on a machine that is busy with other tests.
+const patience = 10 * time.Minute
+
+func TestDebian(t *testing.T) {
+	disk, err := guest.Debian(t.Context(), guest.Options{Log: os.Stderr})
+	if err != nil {
+		t.Fatal(err)
+	}
+	seedDisk := seed(t, map[string]string{
+		"meta-data": "instance-id: i-1\nlocal-hostname: seeded\n",
+		"user-data": "#cloud-config\nruncmd:\n  - echo runcmd on $(hostname) >/dev/console\n",
+	})
+	m := start(t, 256, append(drive(disk, "qcow2", "snapshot=on"), seedDisk...)...)
+	m.askAgent("guest-ping", nil)
+	m.waitFor(`Cloud-init v\. \S+ finished at .* DataSourceNoCloud`, patience)
+	if line := m.waitFor("runcmd on", patience); !strings.HasSuffix(line, "runcmd on seeded") {
+		t.Errorf("runcmd says %q", line)
+	}
+	var name struct {
+		HostName string `json:"host-name"`
+	}
+	if m.askAgent("guest-get-host-name", &name); name.HostName != "seeded" {
+		t.Errorf("the agent says that the host name is %q", name.HostName)
+	}
+	if banner := m.readLine("22"); !strings.HasPrefix(banner, "SSH-2.0-") {
+		t.Errorf("the SSH server says %q", banner)
+	}
+	m.execute("system_powerdown", nil, nil)
+	m.waitEnd()
+}
+
+// Without a seed cloud-init stays off, and the network comes up by itself.
+func TestDebianWithoutSeed(t *testing.T) {
+	disk, err := guest.Debian(t.Context(), guest.Options{Log: os.Stderr})
+	if err != nil {
+		t.Fatal(err)
+	}
+	m := start(t, 256, drive(disk, "qcow2", "snapshot=on")...)
+	var nics []struct {
+		Name      string
+		Addresses []struct {
+			Address string `json:"ip-address"`
+		} `json:"ip-addresses"`
+	}
+	m.waitFor("debian login: root", patience)
+	for deadline := time.Now().Add(patience); !strings.Contains(m.askAgent("guest-network-get-interfaces", &nics), "10.0.2.15"); {
+		if time.Now().After(deadline) {
+			t.Fatalf("no address from DHCP: %+v", nics)
+		}
+		time.Sleep(time.Second)
+	}
+}
+
+// askAgent runs a command of the guest agent, again until the agent answers, and returns the whole
+// answer.
+func (m *machine) askAgent(command string, result any) string {
+	m.t.Helper()
+	for deadline := time.Now().Add(patience); time.Now().Before(deadline); time.Sleep(time.Second) {
+		line, err := m.tryAgent(command)
+		if err != nil {
+			continue
+		}
+		answer := struct{ Return any }{result}
+		if err := json.Unmarshal([]byte(line), &answer); err != nil || strings.Contains(line, `"error"`) {
+			m.t.Fatalf("%s: %v: %s", command, err, line)
+		}
+		return line
+	}
+	m.t.Fatalf("%s: the agent does not answer", command)
+	return ""
+}
+
+func (m *machine) tryAgent(command string) (string, error) {
+	conn, err := net.Dial("unix", m.agent)
+	if err != nil {
+		return "", err
+	}
+	defer func() { _ = conn.Close() }()
+	if err := conn.SetDeadline(time.Now().Add(10 * time.Second)); err != nil {
+		return "", err
+	}
+	if _, err := conn.Write([]byte(`{"execute":"` + command + `"}` + "\n")); err != nil {
+		return "", err
+	}
+	return bufio.NewReader(conn).ReadString('\n')
+}
+
+// readLine is the first line that a port of the guest sends.
+func (m *machine) readLine(port string) string {
+	m.t.Helper()
+	conn, err := net.Dial("tcp", m.ports[port])
+	if err != nil {
+		m.t.Fatal(err)
+	}
+	defer func() { _ = conn.Close() }()
+	if err := conn.SetDeadline(time.Now().Add(patience)); err != nil {
+		m.t.Fatal(err)
+	}
+	line, err := bufio.NewReader(conn).ReadString('\n')
+	if err != nil {
+		m.t.Errorf("port %s: %v", port, err)
+	}
+	return line
+}
