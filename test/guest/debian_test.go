@@ -3,6 +3,7 @@ package guest_test
 import (
 	"bufio"
 	"encoding/json"
+	"fmt"
 	"net"
 	"os"
 	"strings"
@@ -84,6 +85,8 @@ func (m *machine) askAgent(command string, result any) string {
 	return ""
 }
 
+// tryAgent asks once. What the agent still answers to earlier attempts is skipped, by a number that
+// only this one knows.
 func (m *machine) tryAgent(command string) (string, error) {
 	conn, err := net.Dial("unix", m.agent)
 	if err != nil {
@@ -93,10 +96,20 @@ func (m *machine) tryAgent(command string) (string, error) {
 	if err := conn.SetDeadline(time.Now().Add(10 * time.Second)); err != nil {
 		return "", err
 	}
-	if _, err := conn.Write([]byte(`{"execute":"` + command + `"}` + "\n")); err != nil {
+	mark := time.Now().UnixMilli()
+	if _, err := fmt.Fprintf(conn, `{"execute":"guest-sync","arguments":{"id":%d}}`+"\n", mark); err != nil {
 		return "", err
 	}
-	return bufio.NewReader(conn).ReadString('\n')
+	answers := bufio.NewReader(conn)
+	for line := ""; line != fmt.Sprintf(`{"return": %d}`+"\n", mark); {
+		if line, err = answers.ReadString('\n'); err != nil {
+			return "", err
+		}
+	}
+	if _, err := fmt.Fprintf(conn, `{"execute":%q}`+"\n", command); err != nil {
+		return "", err
+	}
+	return answers.ReadString('\n')
 }
 
 // readLine is the first line that a port of the guest sends.

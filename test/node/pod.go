@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"maps"
 	"os"
 	"path/filepath"
 	"strings"
@@ -22,9 +23,19 @@ func (n *Node) NewPod(name string) Pod { return n.NewPodOf(name, uuid.NewString(
 func (n *Node) NewPodOf(name, uid string) Pod {
 	return Pod{
 		"metadata":      map[string]any{"name": name, "namespace": "default", "uid": uid, "attempt": 0},
+		"labels":        podLabels(name, uid),
 		"hostname":      name,
 		"log_directory": n.o.path("podlogs", "default_"+name+"_"+uid),
 		"linux":         map[string]any{"cgroup_parent": n.CgroupParent() + "/pod" + uid},
+	}
+}
+
+// podLabels are those that the kubelet gives to pods and to their containers; crictl shows them.
+func podLabels(name, uid string) map[string]any {
+	return map[string]any{
+		"io.kubernetes.pod.name":      name,
+		"io.kubernetes.pod.namespace": "default",
+		"io.kubernetes.pod.uid":       uid,
 	}
 }
 
@@ -60,6 +71,10 @@ func (n *Node) CreateContainer(ctx context.Context, pod string, p Pod, c Contain
 	podFile, err := n.config(p)
 	if err != nil {
 		return "", err
+	}
+	if _, ok := c["labels"]; !ok {
+		c = maps.Clone(c)
+		c["labels"] = p["labels"]
 	}
 	file, err := n.config(c)
 	if err != nil {

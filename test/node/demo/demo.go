@@ -91,7 +91,8 @@ func (d *demo) ask(ctx context.Context) error {
 	defer cancel()
 	url := "http://" + d.address + "/"
 	for {
-		page, err := d.node.Output(ctx, "crictl", "exec", d.client.container, "wget", "-q", "-T", "2", "-O", "-", url)
+		// Not wget -T: in Debian's busybox it crashes.
+		page, err := d.node.Output(ctx, "crictl", "exec", d.client.container, "timeout", "2", "wget", "-q", "-O", "-", url)
 		if err == nil {
 			d.log.line("the guest answers at %s: %s", url, firstLine(page))
 			return nil

@@ -1,0 +1,69 @@
+package guest_test
+
+import (
+	"encoding/json"
+	"os/exec"
+	"testing"
+
+	"github.com/nodevirt/nodevirt/test/guest"
+)
+
+// Each disk must be what its name says; qemu-img is the judge.
+func TestHostileDisks(t *testing.T) {
+	disks, err := guest.HostileDisks(t.Context(), t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	foreign := map[string]string{"luks": "luks", "qcow1": "qcow", "qed": "qed", "vdi": "vdi", "vhdx": "vhdx", "vmdk": "vmdk", "vpc": "vpc"}
+	raw := map[string]bool{"empty": true, "one-byte": true, "odd-size": true}
+	refused := map[string]bool{
+		"truncated": true, "header-only": true, "unknown-version": true, "unknown-feature": true, "large-cluster": true,
+		"large-table": true, "table-outside": true,
+	}
+	for _, d := range disks {
+		t.Run(d.Name, func(t *testing.T) {
+			var info struct {
+				Format      string
+				VirtualSize int64  `json:"virtual-size"`
+				Backing     string `json:"backing-filename"`
+				Encrypted   bool
+				Specific    struct {
+					Data struct {
+						DataFile string `json:"data-file"`
+					}
+				} `json:"format-specific"`
+			}
+			out, err := exec.CommandContext(t.Context(), "qemu-img", "info", "--output=json", d.Path).Output()
+			if refused[d.Name] {
+				if err == nil {
+					t.Errorf("qemu-img opens it: %s", out)
+				}
+				return
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := json.Unmarshal(out, &info); err != nil {
+				t.Fatal(err)
+			}
+			var right bool
+			switch {
+			case foreign[d.Name] != "":
+				right = info.Format == foreign[d.Name]
+			case raw[d.Name]:
+				right = info.Format == "raw"
+			case d.Name == "backing-file", d.Name == "backing-json":
+				right = info.Backing != ""
+			case d.Name == "data-file":
+				right = info.Specific.Data.DataFile != ""
+			case d.Name == "encrypted":
+				right = info.Encrypted
+			case d.Name == "too-large":
+				right = info.VirtualSize == 1<<50
+			}
+			if !right {
+				t.Errorf("qemu-img says %s", out)
+			}
+		})
+	}
+}
