@@ -82,6 +82,8 @@ type Container struct {
 	// Domain is libvirt's name and UUID of the machine; PID is QEMU's process
 	// id, 0 where it doesn't run. QEMU runs as UID and GID.
 	Domain Domain `json:"domain"`
+	// Unclean says that a start has begun whose work is not all taken back.
+	Unclean bool `json:"unclean,omitempty"`
 	// Network is what stands in the pod's network namespace; nil where nothing does.
 	Network *netsetup.Plan `json:"network,omitempty"`
 }

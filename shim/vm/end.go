@@ -38,6 +38,8 @@ func (m *Manager) heed(ctx context.Context, e domain.Event) {
 		switch {
 		case e.Kind == domain.EventResync && r.State == record.Running:
 			go m.settleLogged(ctx, c)
+		case e.Kind == domain.EventResync && r.State == record.Exited && r.Unclean:
+			go m.cleanExited(ctx, c)
 		case e.UUID != r.Domain.UUID:
 		case e.Kind == domain.EventCrashed:
 			c.panicked.Store(true)
@@ -228,10 +230,8 @@ func (m *Manager) Remove(ctx context.Context, id string) error {
 // caller has the machine's turn.
 func (m *Manager) discard(ctx context.Context, c *machine) error {
 	r := c.record()
-	if r.State != record.Created && r.State != record.Creating {
-		if err := (&launch{Manager: m, c: c, rec: r}).takeBack(ctx); err != nil {
-			return err
-		}
+	if err := (&launch{Manager: m, c: c, rec: r}).takeBack(ctx); err != nil {
+		return err
 	}
 	if err := m.Unpacker.Release(ctx, r.ID); err != nil {
 		return err

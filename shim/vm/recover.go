@@ -47,8 +47,8 @@ func (m *Manager) recoverOne(ctx context.Context, c *machine) error {
 	case record.Creating:
 		return m.discard(ctx, c)
 	case record.Starting:
-		// Its domain, if there is one, is paused or about to run. As "running"
-		// it is settled once libvirtd answers; until then nothing is known.
+		// Its domain, if there is one, is paused or about to run. That and the
+		// rest is taken back once libvirtd answers.
 		return m.failStart(c, r, errors.New("the shim ended while the VM was being started"))
 	case record.Running:
 		return m.Consoles.Follow(m.console(r.ID, r.LogPath))
@@ -74,8 +74,7 @@ func (m *Manager) releaseStrayDisks(ctx context.Context) error {
 	return nil
 }
 
-// removeStrayDomains ends the domains that no record says should be: of starts
-// that a shim's end cut off, and of containers that have no record.
+// removeStrayDomains ends the domains of containers that have no record.
 func (m *Manager) removeStrayDomains(ctx context.Context) {
 	domains, err := m.Driver.Domains(ctx)
 	if err != nil {
@@ -83,15 +82,13 @@ func (m *Manager) removeStrayDomains(ctx context.Context) {
 		return
 	}
 	for _, d := range domains {
-		c, err := m.find(d.ContainerID)
-		if err != nil {
-			m.Logger.Warn("ending a domain that no record knows", "domain", d.Name, "container", d.ContainerID)
-			if err := errors.Join(m.Driver.Destroy(ctx, d.UUID), m.Driver.Undefine(ctx, d.UUID)); err != nil {
-				m.Logger.Error("ending a domain failed", "domain", d.Name, "error", err)
-			}
+		if m.Has(d.ContainerID) {
 			continue
 		}
-		m.cleanExited(ctx, c)
+		m.Logger.Warn("ending a domain that no record knows", "domain", d.Name, "container", d.ContainerID)
+		if err := errors.Join(m.Driver.Destroy(ctx, d.UUID), m.Driver.Undefine(ctx, d.UUID)); err != nil {
+			m.Logger.Error("ending a domain failed", "domain", d.Name, "error", err)
+		}
 	}
 }
 
@@ -103,7 +100,7 @@ func (m *Manager) cleanExited(ctx context.Context, c *machine) {
 	}
 	defer unlock()
 	r := c.record()
-	if r.State != record.Exited {
+	if r.State != record.Exited || !r.Unclean {
 		return
 	}
 	l := &launch{Manager: m, c: c, rec: r}

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net"
 	"os"
+	"strconv"
 	"time"
 
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
@@ -70,7 +71,7 @@ func (m *Manager) Start(ctx context.Context, id string) (err error) {
 	if err != nil {
 		return err
 	}
-	r.State = record.Starting
+	r.State, r.Unclean = record.Starting, true
 	if err := m.put(c, r); err != nil {
 		return err
 	}
@@ -98,8 +99,12 @@ func (l *launch) run(ctx context.Context) error {
 	return l.put(l.c, l.rec)
 }
 
-// takeBack undoes the phases, the last first, whatever of them was done.
+// takeBack undoes the phases, the last first, whatever of them was done, and
+// notes in the record, which the caller writes, whether all is clean now.
 func (l *launch) takeBack(ctx context.Context) error {
+	if !l.rec.Unclean {
+		return nil
+	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), undoTime)
 	defer cancel()
 	var errs []error
@@ -112,6 +117,7 @@ func (l *launch) takeBack(ctx context.Context) error {
 			errs = append(errs, fmt.Errorf("take back %s of VM container %q: %w", all[i].name, l.rec.ID, err))
 		}
 	}
+	l.rec.Unclean = len(errs) > 0
 	return errors.Join(errs...)
 }
 
@@ -230,7 +236,29 @@ func (l *launch) startDomain(ctx context.Context) error {
 	if l.qemu, err = l.Driver.Start(ctx, l.rec.Domain.UUID, files); err != nil {
 		return err
 	}
-	return l.group.Add(l.qemu)
+	if err := l.group.Add(l.qemu); err != nil {
+		return err
+	}
+	return l.adjustOOMScore()
+}
+
+// adjustOOMScore makes QEMU as likely a victim of the OOM killer as the kubelet
+// wants the container to be. To be less likely than the shim takes a capability
+// that not every node's root has: without it the score stays.
+func (l *launch) adjustOOMScore() error {
+	score := l.rec.Config.Value.GetLinux().GetResources().GetOomScoreAdj()
+	if score == 0 {
+		return nil
+	}
+	err := os.WriteFile(fmt.Sprintf("/proc/%d/oom_score_adj", l.qemu), []byte(strconv.FormatInt(score, 10)), 0)
+	if errors.Is(err, os.ErrPermission) {
+		l.log(l.rec).Warn("lowering QEMU's OOM score is not permitted", "score", score)
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("set QEMU's OOM score: %w", err)
+	}
+	return nil
 }
 
 func (l *launch) removeDomain(ctx context.Context) error {

@@ -15,7 +15,7 @@ func FromCRI(
 	sandbox *runtimeapi.PodSandboxConfig, container *runtimeapi.ContainerConfig,
 ) (Spec, error) {
 	w, err := readAnnotations(sandbox.GetAnnotations())
-	if err != nil {
+	if err := errors.Join(err, checkContainer(container)); err != nil {
 		return Spec{}, err
 	}
 	r := request{

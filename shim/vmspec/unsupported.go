@@ -1,0 +1,40 @@
+package vmspec
+
+import (
+	"fmt"
+
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+)
+
+// housekeeping are the mounts that a kubelet or a container runtime gives to
+// each container, whatever its pod says. A machine has no use for them.
+var housekeeping = map[string]bool{
+	"/etc/hosts":           true,
+	"/etc/hostname":        true,
+	"/etc/resolv.conf":     true,
+	"/dev/shm":             true,
+	"/dev/termination-log": true,
+	"/var/run/secrets/kubernetes.io/serviceaccount": true,
+}
+
+// checkContainer refuses what a container's author may ask for and a machine
+// would not do.
+func checkContainer(c *runtimeapi.ContainerConfig) error {
+	name := c.GetMetadata().GetName()
+	var errs []error
+	refuse := func(what, why string) {
+		errs = append(errs, fmt.Errorf("container %s: %s: %s", excerpt(name), what, why))
+	}
+	for _, m := range c.GetMounts() {
+		if !housekeeping[m.GetContainerPath()] {
+			refuse("volume mounted at "+excerpt(m.GetContainerPath()), "volumes are not supported in a VM yet; remove it")
+		}
+	}
+	if len(c.GetDevices())+len(c.GetCDIDevices()) > 0 {
+		refuse("devices", "devices and block volumes are not supported in a VM yet; remove them")
+	}
+	if len(c.GetCommand())+len(c.GetArgs()) > 0 {
+		refuse("command and args", "a VM runs what its disk boots; remove them")
+	}
+	return capped(errs)
+}
