@@ -142,7 +142,10 @@ func (c *call) forward(request frame) (frame, error) {
 	err := c.Backend.Invoke(c.ctx, c.method, &request, &reply,
 		grpc.ForceCodecV2(rawCodec{}), grpc.Header(&header), grpc.Trailer(&trailer))
 	c.stream.SetTrailer(trailer)
-	return reply, errors.Join(err, ignoreSent(c.stream.SetHeader(header)))
+	if err != nil {
+		return nil, err // as it is: joined with another, its text would change
+	}
+	return reply, ignoreSent(c.stream.SetHeader(header))
 }
 
 // pass answers with containerd's reply.
