@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"strings"
 
 	"github.com/nodevirt/nodevirt/test/guest/deb"
 )
@@ -51,7 +52,7 @@ func HostileDisks(ctx context.Context, dir string) ([]HostileDisk, error) {
 			}
 			args = append(args, a)
 		}
-		if _, err := deb.Run(deb.Command(ctx, "qemu-img", append(args, path, d.size)...)); err != nil {
+		if err := create(ctx, append(args, path, d.size)); err != nil {
 			return nil, fmt.Errorf("make hostile disk %s: %w", d.name, err)
 		}
 		disks = append(disks, HostileDisk{Name: d.name, Path: path})
@@ -64,6 +65,20 @@ func HostileDisks(ctx context.Context, dir string) ([]HostileDisk, error) {
 		disks = append(disks, HostileDisk{Name: d.name, Path: path})
 	}
 	return disks, nil
+}
+
+// create runs qemu-img. For LUKS it measures how fast the machine is, and gives up where the clock
+// of its CPU usage did not tick meanwhile, which the next try may see.
+func create(ctx context.Context, args []string) error {
+	const tries = 20
+	var err error
+	for range tries {
+		_, err = deb.Run(deb.Command(ctx, "qemu-img", args...))
+		if err == nil || !strings.Contains(err.Error(), "Unable to get accurate CPU usage") {
+			return err
+		}
+	}
+	return err
 }
 
 // craftedDisk is a disk that no tool makes.

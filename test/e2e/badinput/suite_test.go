@@ -1,0 +1,189 @@
+package badinput
+
+import (
+	"encoding/json"
+	"net/netip"
+	"testing"
+
+	"google.golang.org/grpc"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/nodevirt/nodevirt/test/guest"
+	"github.com/nodevirt/nodevirt/test/images"
+	"github.com/nodevirt/nodevirt/test/node"
+)
+
+const mebibyte = 1 << 20
+
+// suite is the node that all cases share, and the shim's socket.
+type suite struct {
+	n    *node.Node
+	pods runtimeapi.RuntimeServiceClient
+	imgs runtimeapi.ImageServiceClient
+	disk string // the reference of an image with a sound disk
+}
+
+func TestBadInput(t *testing.T) {
+	s := newSuite(t)
+	for _, group := range []struct {
+		name  string
+		cases []badCase
+	}{
+		{"pod", podCases()},
+		{"vmi", vmiCases()},
+		{"container", containerCases()},
+		{"image", imageCases()},
+		{"disk", diskCases(t)},
+		{"start", startCases()},
+	} {
+		t.Run(group.name, func(t *testing.T) {
+			for _, c := range group.cases {
+				t.Run(c.name, func(t *testing.T) { s.check(t, c) })
+			}
+		})
+	}
+	t.Run("node", s.testNode)
+}
+
+func newSuite(t *testing.T) *suite {
+	t.Helper()
+	n := node.ForTest(t, node.Options{Subnet: netip.MustParsePrefix("10.98.0.0/16")})
+	conn, err := node.DialCRI(n.ShimSocket())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = conn.Close() })
+	s := &suite{
+		n:    n,
+		pods: runtimeapi.NewRuntimeServiceClient(conn),
+		imgs: runtimeapi.NewImageServiceClient(conn),
+	}
+	s.disk = s.image(t, "sound:1", soundDisk())
+	s.pull(t, s.disk)
+	// The first pod brings the node's bridge, which stays.
+	p := s.run(t, "first", nil)
+	s.remove(t, p)
+	return s
+}
+
+// soundDisk is an image's files: a disk that boots and says so.
+func soundDisk() []images.File {
+	return []images.File{{Name: "disk", Data: guest.BootSector("booted", guest.Halt)}}
+}
+
+// image pushes an image of files to the node's registry.
+func (s *suite) image(t *testing.T, name string, files []images.File) string {
+	t.Helper()
+	var layers []images.Layer
+	if len(files) > 0 {
+		layers = []images.Layer{{Files: files}}
+	}
+	img, err := images.FromFiles(emptyConfig(), layers...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ref, err := s.n.Push(t.Context(), name, img)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return ref
+}
+
+func (s *suite) pull(t *testing.T, ref string) {
+	t.Helper()
+	_, err := s.imgs.PullImage(t.Context(), &runtimeapi.PullImageRequest{
+		Image: &runtimeapi.ImageSpec{Image: ref},
+	}, grpc.WaitForReady(true))
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// pod is a sandbox that runs.
+type pod struct {
+	id     string
+	made   node.Pod
+	config *runtimeapi.PodSandboxConfig
+}
+
+// newPod is a pod that could hold a VM, changed by a function.
+func (s *suite) newPod(t *testing.T, name string, change func(*runtimeapi.PodSandboxConfig)) *pod {
+	t.Helper()
+	p := &pod{made: s.n.NewPod(name), config: &runtimeapi.PodSandboxConfig{}}
+	text, err := json.Marshal(p.made)
+	if err == nil {
+		err = json.Unmarshal(text, p.config)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	p.config.DnsConfig = &runtimeapi.DNSConfig{Servers: []string{"10.98.0.1"}}
+	if change != nil {
+		change(p.config)
+	}
+	return p
+}
+
+func (s *suite) runPod(t *testing.T, p *pod) error {
+	t.Helper()
+	reply, err := s.pods.RunPodSandbox(t.Context(), &runtimeapi.RunPodSandboxRequest{
+		Config: p.config, RuntimeHandler: "vm",
+	})
+	p.id = reply.GetPodSandboxId()
+	return err
+}
+
+// run starts a pod that has nothing wrong with it.
+func (s *suite) run(t *testing.T, name string, change func(*runtimeapi.PodSandboxConfig)) *pod {
+	t.Helper()
+	p := s.newPod(t, name, change)
+	if err := s.runPod(t, p); err != nil {
+		t.Fatal(err)
+	}
+	return p
+}
+
+func (s *suite) remove(t *testing.T, p *pod) {
+	t.Helper()
+	if err := s.n.RemovePod(t.Context(), p.id, p.made); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// newContainer is a VM container with nothing wrong with it but maybe its image.
+func newContainer(ref string, change func(*runtimeapi.ContainerConfig)) *runtimeapi.ContainerConfig {
+	c := &runtimeapi.ContainerConfig{
+		Metadata: &runtimeapi.ContainerMetadata{Name: "vm"},
+		Image:    &runtimeapi.ImageSpec{Image: ref, UserSpecifiedImage: ref},
+		LogPath:  "vm_0.log",
+		Linux: &runtimeapi.LinuxContainerConfig{
+			Resources: &runtimeapi.LinuxContainerResources{MemoryLimitInBytes: 32 * mebibyte},
+		},
+	}
+	if change != nil {
+		change(c)
+	}
+	return c
+}
+
+func (s *suite) create(t *testing.T, p *pod, c *runtimeapi.ContainerConfig) (id string, err error) {
+	t.Helper()
+	reply, err := s.pods.CreateContainer(t.Context(), &runtimeapi.CreateContainerRequest{
+		PodSandboxId: p.id, Config: c, SandboxConfig: p.config,
+	})
+	return reply.GetContainerId(), err
+}
+
+func (s *suite) start(t *testing.T, id string) error {
+	t.Helper()
+	_, err := s.pods.StartContainer(t.Context(), &runtimeapi.StartContainerRequest{ContainerId: id})
+	return err
+}
+
+func (s *suite) removeContainer(t *testing.T, id string) {
+	t.Helper()
+	_, err := s.pods.RemoveContainer(t.Context(), &runtimeapi.RemoveContainerRequest{ContainerId: id})
+	if err != nil {
+		t.Fatal(err)
+	}
+}
