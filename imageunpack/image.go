@@ -47,7 +47,7 @@ func wrapImage(name string, err error) error {
 	case err == nil:
 		return nil
 	case errdefs.IsNotFound(err):
-		return fmt.Errorf("image %q is not on this node, pull it first: %w", name, err)
+		return fmt.Errorf("image %q is not on this node, pull it first: %w", name, errdefs.ErrNotFound)
 	}
 	return fmt.Errorf("look up image %q: %w", name, err)
 }

@@ -75,7 +75,7 @@ func regular(info fs.FileInfo, name string) error {
 	if info.Mode().IsRegular() {
 		return nil
 	}
-	return fmt.Errorf("%q is a %s: name a file with content: %w", name, kind(info.Mode()), ErrNotRegular)
+	return fmt.Errorf("%q is a %s, %w: put the file itself there", name, kind(info.Mode()), ErrNotRegular)
 }
 
 func kind(m fs.FileMode) string {

@@ -150,7 +150,8 @@ func (p *Plan) setMACs(own, guest net.HardwareAddr) error {
 func (p *Plan) setAddresses() error {
 	address, ok := p.Original.firstIPv4()
 	if !ok {
-		return fmt.Errorf("interface %s: %w", p.Interface, ErrNoAddress)
+		return fmt.Errorf("interface %s: %w, and its guest needs one: have the CNI config give it (ipam)",
+			p.Interface, ErrNoAddress)
 	}
 	p.Address = address
 	p.Gateway, p.Routes = p.Original.guestRoutes(address)

@@ -1,6 +1,7 @@
 package cri
 
 import (
+	"math"
 	"time"
 
 	"google.golang.org/protobuf/proto"
@@ -30,7 +31,8 @@ func (c *call) startContainer(r *runtimeapi.StartContainerRequest) (proto.Messag
 }
 
 func (c *call) stopContainer(r *runtimeapi.StopContainerRequest) (proto.Message, error) {
-	timeout := time.Duration(r.GetTimeout()) * time.Second
+	// More than a Duration holds means the same to a guest as the longest.
+	timeout := time.Duration(min(r.GetTimeout(), math.MaxInt64/int64(time.Second))) * time.Second
 	return &runtimeapi.StopContainerResponse{}, c.Machines.Stop(c.ctx, r.GetContainerId(), timeout)
 }
 

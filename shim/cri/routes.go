@@ -124,14 +124,11 @@ func refused[T any, M ofContainer[T]](why string) route {
 // is the VMs'. If that is nothing, the replies stay as they are.
 func appended[T any, M message[T]](ours func(*call, M) proto.Message) route {
 	return decoded(func(c *call, request M, f frame) error {
-		backend, cancel, err := c.open()
+		backend, err := c.ask(f)
 		if err != nil {
 			return err
 		}
-		defer cancel()
-		if err := errors.Join(backend.SendMsg(&f), backend.CloseSend()); err != nil {
-			return c.replies(backend, c.reply) // it knows why
-		}
+		defer backend.cancel(nil)
 		more, err := encode(ours(c, request))
 		if err != nil {
 			return err

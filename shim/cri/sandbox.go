@@ -25,15 +25,22 @@ func (c *call) runPodSandbox(r *runtimeapi.RunPodSandboxRequest, f frame) error 
 	if err != nil {
 		return err
 	}
+	key, err := c.Machines.IntendSandbox(c.Handler, r.GetConfig())
+	if err != nil {
+		return err
+	}
 	reply, err := c.forward(request)
 	if err != nil {
+		if drop := c.Machines.DropIntent(key); drop != nil {
+			c.Logger.Error("forgetting a sandbox that was not made failed", "error", drop)
+		}
 		return err
 	}
 	var made runtimeapi.RunPodSandboxResponse
 	if err := decode(reply, &made); err != nil {
 		return err
 	}
-	if err := c.Machines.AddSandbox(made.GetPodSandboxId(), c.Handler, r.GetConfig()); err != nil {
+	if err := c.Machines.AddSandbox(key, made.GetPodSandboxId(), c.Handler, r.GetConfig()); err != nil {
 		return errors.Join(err, c.removeAgain(made.GetPodSandboxId()))
 	}
 	return c.reply(reply)
@@ -105,6 +112,10 @@ func (c *call) removePodSandbox(r *runtimeapi.RemovePodSandboxRequest, f frame) 
 	if err := c.Machines.ForgetSandbox(id); err != nil {
 		return err
 	}
+	// One that was being created meanwhile. None comes after: the sandbox is forgotten.
+	if err := c.Machines.RemoveMachines(c.ctx, id); err != nil {
+		return err
+	}
 	return c.reply(reply)
 }
 
@@ -159,14 +170,11 @@ func (c *call) streamPodSandboxes() error {
 	if err != nil {
 		return err
 	}
-	backend, cancel, err := c.open()
+	backend, err := c.ask(f)
 	if err != nil {
 		return err
 	}
-	defer cancel()
-	if err := errors.Join(backend.SendMsg(&f), backend.CloseSend()); err != nil {
-		return c.replies(backend, c.reply) // it knows why
-	}
+	defer backend.cancel(nil)
 	return c.replies(backend, func(f frame) error {
 		var some runtimeapi.StreamPodSandboxesResponse
 		if err := decode(f, &some); err != nil {

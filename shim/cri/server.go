@@ -12,6 +12,7 @@ import (
 	"errors"
 	"io"
 	"log/slog"
+	"sync"
 	"time"
 
 	"google.golang.org/grpc"
@@ -27,7 +28,9 @@ const maxMessage = 64 << 20
 // machines are the VM containers and their sandboxes; package vm's Manager.
 type machines interface {
 	CheckSandbox(config *runtimeapi.PodSandboxConfig) error
-	AddSandbox(id, handler string, config *runtimeapi.PodSandboxConfig) error
+	IntendSandbox(handler string, config *runtimeapi.PodSandboxConfig) (key string, err error)
+	DropIntent(key string) error
+	AddSandbox(key, id, handler string, config *runtimeapi.PodSandboxConfig) error
 	HasSandboxes(prefix string) bool
 	Handler(sandboxID string) (string, bool)
 	StopSandbox(ctx context.Context, id string) error
@@ -64,6 +67,9 @@ type Options struct {
 type Server struct {
 	Options
 	routes map[string]route
+	// ending is closed when streams that have no end of their own are to end.
+	ending chan struct{}
+	end    func()
 }
 
 // route answers one call of a method.
@@ -71,10 +77,14 @@ type route func(*call) error
 
 // New makes the front. Serve it with [Server.GRPC].
 func New(o Options) *Server {
-	s := &Server{Options: o}
-	s.routes = routes()
+	s := &Server{Options: o, routes: routes(), ending: make(chan struct{})}
+	s.end = sync.OnceFunc(func() { close(s.ending) })
 	return s
 }
+
+// End ends the streams that would go on for ever, so that a graceful stop of the
+// gRPC server need not wait for them. Their clients are told to call again.
+func (s *Server) End() { s.end() }
 
 // GRPC is a gRPC server that serves nothing but this front. It knows no
 // services: each method goes through the front's own table, or on to containerd.
@@ -145,7 +155,7 @@ func (c *call) forward(request frame) (frame, error) {
 	if err != nil {
 		return nil, err // as it is: joined with another, its text would change
 	}
-	return reply, ignoreSent(c.stream.SetHeader(header))
+	return reply, c.stream.SetHeader(header)
 }
 
 // pass answers with containerd's reply.
@@ -157,31 +167,59 @@ func (c *call) pass(request frame) error {
 	return c.reply(reply)
 }
 
+// backendStream is a call to containerd under way. cancel ends it, with the
+// reason that its client is told, and has to be called.
+type backendStream struct {
+	grpc.ClientStream
+	cancel context.CancelCauseFunc
+}
+
 // open makes the same call to containerd, as a stream.
-func (c *call) open() (grpc.ClientStream, context.CancelFunc, error) {
-	ctx, cancel := context.WithCancel(c.ctx)
+func (c *call) open() (*backendStream, error) {
+	ctx, cancel := context.WithCancelCause(c.ctx)
 	both := &grpc.StreamDesc{ClientStreams: true, ServerStreams: true}
 	stream, err := c.Backend.NewStream(ctx, both, c.method, grpc.ForceCodecV2(rawCodec{}))
 	if err != nil {
-		cancel()
-		return nil, nil, err
+		cancel(err)
+		return nil, err
 	}
-	return stream, cancel, nil
+	return &backendStream{stream, cancel}, nil
+}
+
+// ask opens a stream for the one request f.
+func (c *call) ask(f frame) (*backendStream, error) {
+	backend, err := c.open()
+	if err != nil {
+		return nil, err
+	}
+	// If that failed because containerd answered early, the replies tell why.
+	if err := backend.SendMsg(&f); err != nil && !errors.Is(err, io.EOF) {
+		backend.cancel(err)
+		return nil, err
+	}
+	if err := backend.CloseSend(); err != nil {
+		backend.cancel(err)
+		return nil, err
+	}
+	return backend, nil
 }
 
 // passStream passes on a call of any form, frame by frame.
 func (c *call) passStream() error {
-	backend, cancel, err := c.open()
+	backend, err := c.open()
 	if err != nil {
 		return err
 	}
-	defer cancel()
+	defer backend.cancel(nil)
 	go func() {
 		for {
 			f, err := c.receive()
+			if errors.Is(err, io.EOF) {
+				_ = backend.CloseSend() // never fails
+				return
+			}
 			if err != nil {
-				// The client has said all; if it went away, its context ended too.
-				_ = backend.CloseSend()
+				backend.cancel(err)
 				return
 			}
 			if backend.SendMsg(&f) != nil {
@@ -193,21 +231,17 @@ func (c *call) passStream() error {
 }
 
 // replies hands each reply of a stream to send, and header and trailer on.
-func (c *call) replies(backend grpc.ClientStream, send func(frame) error) error {
-	defer func() { c.stream.SetTrailer(backend.Trailer()) }()
-	header, err := backend.Header()
-	if err == nil {
-		if err := ignoreSent(c.stream.SetHeader(header)); err != nil {
-			return err
-		}
+func (c *call) replies(backend *backendStream, send func(frame) error) error {
+	// Without a header the call failed at once, and RecvMsg knows why.
+	if header, err := backend.Header(); err == nil && header != nil {
+		// Where something of ours went first, its header has gone, too.
+		_ = c.stream.SendHeader(header)
 	}
 	for {
 		var f frame
-		switch err := backend.RecvMsg(&f); {
-		case errors.Is(err, io.EOF):
-			return nil
-		case err != nil:
-			return err
+		if err := backend.RecvMsg(&f); err != nil {
+			c.stream.SetTrailer(backend.Trailer())
+			return c.endOf(backend, err)
 		}
 		if err := send(f); err != nil {
 			return err
@@ -215,10 +249,13 @@ func (c *call) replies(backend grpc.ClientStream, send func(frame) error) error 
 	}
 }
 
-// ignoreSent: a header without entries need not reach the client.
-func ignoreSent(err error) error {
-	if status.Code(err) == codes.Internal {
+// endOf tells why there are no more replies: err, or why this side gave up.
+func (c *call) endOf(backend *backendStream, err error) error {
+	if errors.Is(err, io.EOF) {
 		return nil
+	}
+	if ctx := backend.Context(); ctx.Err() != nil && c.ctx.Err() == nil {
+		return context.Cause(ctx)
 	}
 	return err
 }

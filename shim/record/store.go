@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"strings"
 
 	"github.com/google/renameio/v2"
 )
@@ -17,7 +18,7 @@ var ErrNewer = errors.New("record is of a newer version of nodevirt")
 
 // Store reads and writes records below a folder:
 //
-//	sandboxes/ID.json
+//	sandboxes/ID.json      and KEY.intent of one that is about to be made
 //	containers/ID/record.json   and beside it what belongs to the VM
 //
 // Writing replaces a record as a whole, durably. Different records may be
@@ -55,6 +56,39 @@ func (s *Store) PutSandbox(r Sandbox) error {
 // RemoveSandbox removes a sandbox's record; none is no error.
 func (s *Store) RemoveSandbox(id string) error {
 	return ignoreAbsent(os.Remove(filepath.Join(s.sandboxes(), id+".json")))
+}
+
+// PutIntent writes that a sandbox is about to be made, under a key of the
+// caller's that has the form of an id.
+func (s *Store) PutIntent(key string, r Sandbox) error {
+	r.Version = Version
+	return write(filepath.Join(s.sandboxes(), key+".intent"), r)
+}
+
+// RemoveIntent removes what PutIntent wrote; none is no error.
+func (s *Store) RemoveIntent(key string) error {
+	return ignoreAbsent(os.Remove(filepath.Join(s.sandboxes(), key+".intent")))
+}
+
+// Intents reads all intents, by their keys.
+func (s *Store) Intents() (map[string]Sandbox, error) {
+	entries, err := os.ReadDir(s.sandboxes())
+	if err != nil {
+		return nil, fmt.Errorf("read records: %w", err)
+	}
+	all := map[string]Sandbox{}
+	for _, e := range entries {
+		key, ok := strings.CutSuffix(e.Name(), ".intent")
+		if !ok || !isID(key) {
+			continue
+		}
+		r, err := read[Sandbox](filepath.Join(s.sandboxes(), e.Name()))
+		if err != nil {
+			return nil, err
+		}
+		all[key] = r
+	}
+	return all, nil
 }
 
 // Sandboxes reads all sandboxes' records.

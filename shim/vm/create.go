@@ -69,7 +69,7 @@ func (m *Manager) Create(ctx context.Context, sandboxID string, config *runtimea
 		return "", err
 	}
 	if err := m.makeFiles(ctx, r); err != nil {
-		return "", err
+		return "", fmt.Errorf("container %q: %w", config.GetMetadata().GetName(), err)
 	}
 	r.State = record.Created
 	if err := m.put(c, r); err != nil {
@@ -80,12 +80,17 @@ func (m *Manager) Create(ctx context.Context, sandboxID string, config *runtimea
 	return r.ID, nil
 }
 
-// newRecord is a container that nothing has been done for yet.
-func newRecord(sandbox record.Sandbox, config *runtimeapi.ContainerConfig) record.Container {
+// newID is an id of containerd's form.
+func newID() string {
 	id := make([]byte, 32)
 	rand.Read(id) // never fails
+	return hex.EncodeToString(id)
+}
+
+// newRecord is a container that nothing has been done for yet.
+func newRecord(sandbox record.Sandbox, config *runtimeapi.ContainerConfig) record.Container {
 	r := record.Container{
-		ID:        hex.EncodeToString(id),
+		ID:        newID(),
 		SandboxID: sandbox.ID,
 		State:     record.Creating,
 		CreatedAt: time.Now(),
@@ -143,7 +148,8 @@ func (m *Manager) acquire(ctx context.Context, id string, pod *runtimeapi.PodSan
 	case err != nil:
 		return spec, disk, fmt.Errorf("container %q: %w", name, err)
 	case specErr != nil:
-		specErr = fmt.Errorf("container %q: %w: %w", name, ErrInvalid, specErr)
+		specErr = fmt.Errorf("pod %s/%s: %w: %w",
+			pod.GetMetadata().GetNamespace(), pod.GetMetadata().GetName(), ErrInvalid, specErr)
 		return spec, disk, errors.Join(specErr, m.Unpacker.Release(context.WithoutCancel(ctx), id))
 	}
 	return spec, disk, nil
@@ -189,12 +195,19 @@ func (m *Manager) makeFiles(ctx context.Context, r record.Container) error {
 	if k == nil {
 		return nil
 	}
-	for _, f := range []struct{ from, to string }{{k.Path, kernelFile}, {k.Initrd, initrdFile}} {
+	for _, f := range []struct{ field, from, to string }{
+		{"kernelPath", k.Path, kernelFile}, {"initrdPath", k.Initrd, initrdFile},
+	} {
 		if f.from == "" {
 			continue
 		}
-		if err := m.copyOut(ctx, r, f.from, m.path(r.ID, f.to)); err != nil {
-			return fmt.Errorf("kernel boot: %w", err)
+		err := m.copyOut(ctx, r, f.from, m.path(r.ID, f.to))
+		if errors.Is(err, imageunpack.ErrUnusable) {
+			return fmt.Errorf("%w: %s: spec.domain.firmware.kernelBoot.container.%s: %w",
+				ErrInvalid, vmspec.AnnotationVMI, f.field, err)
+		}
+		if err != nil {
+			return err
 		}
 	}
 	return nil
@@ -206,9 +219,6 @@ const maxKernel = 1 << 30
 // copyOut copies a file of the image for QEMU, which opens kernels by path.
 func (m *Manager) copyOut(ctx context.Context, r record.Container, from, to string) error {
 	src, err := m.Unpacker.Open(ctx, r.Disk, from)
-	if errors.Is(err, imageunpack.ErrUnusable) {
-		return fmt.Errorf("%w: %w", ErrInvalid, err)
-	}
 	if err != nil {
 		return err
 	}

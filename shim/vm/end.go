@@ -24,27 +24,28 @@ func (m *Manager) watch(ctx context.Context, events <-chan domain.Event) {
 			if !ok {
 				return
 			}
-			m.heed(ctx, e)
+			m.heed(e)
 		}
 	}
 }
 
-func (m *Manager) heed(ctx context.Context, e domain.Event) {
+// heed leaves the work to tasks: the events go on.
+func (m *Manager) heed(e domain.Event) {
 	if e.Kind == domain.EventResync {
-		go m.removeStrayDomains(ctx)
+		m.tasks.run(m.removeStrayDomains)
 	}
 	for _, c := range m.all("") {
 		r := c.record()
 		switch {
 		case e.Kind == domain.EventResync && r.State == record.Running:
-			go m.settleLogged(ctx, c)
+			m.tasks.run(func(ctx context.Context) { m.settleLogged(ctx, c) })
 		case e.Kind == domain.EventResync && r.State == record.Exited && r.Unclean:
-			go m.cleanExited(ctx, c)
+			m.tasks.run(func(ctx context.Context) { m.cleanExited(ctx, c) })
 		case e.UUID != r.Domain.UUID:
 		case e.Kind == domain.EventCrashed:
 			c.panicked.Store(true)
 		case e.Kind == domain.EventStopped:
-			go m.settleLogged(ctx, c)
+			m.tasks.run(func(ctx context.Context) { m.settleLogged(ctx, c) })
 		}
 	}
 }
@@ -67,7 +68,7 @@ func (m *Manager) settle(ctx context.Context, c *machine) error {
 	if r.State != record.Running {
 		return nil
 	}
-	state, err := m.Driver.State(ctx, r.Domain.UUID)
+	state, err := m.stateOf(ctx, r)
 	switch {
 	case errors.Is(err, domain.ErrNotFound):
 		state = domain.State{Status: domain.StatusShutoff, Reason: domain.ReasonFailed}
@@ -81,19 +82,33 @@ func (m *Manager) settle(ctx context.Context, c *machine) error {
 	l.rec.State, l.rec.FinishedAt, l.rec.Domain.PID = record.Exited, time.Now(), 0
 	end := l.end(state.Reason)
 	l.rec.ExitCode, l.rec.Reason, l.rec.Message = end.code, end.reason, end.message
+	// On disk at once, since libvirt forgets how it ended with the domain. It is
+	// told when all is taken back, so that a new container finds the pod free.
+	// The kubelet has to learn of it even if the disk is full: then a shim that
+	// starts anew finds it out again.
+	err = m.Records.PutContainer(l.rec)
 	if err := l.takeBack(ctx); err != nil {
-		// What is left is tried again when the container is removed.
+		// What is left is tried again with libvirtd's next connection, and when
+		// the container is removed.
 		m.log(r).Error("cleaning up after a VM failed", "error", err)
 	}
-	err = m.put(c, l.rec)
-	if err != nil {
-		// The kubelet has to learn of it even if the disk is full: a shim that
-		// starts anew finds it out again.
-		c.publish(l.rec)
+	if err = errors.Join(err, m.Records.PutContainer(l.rec)); err != nil {
+		err = fmt.Errorf("record the end of VM container %q: %w", r.ID, err)
 	}
+	c.publish(l.rec)
 	m.log(l.rec).Info("VM ended", "code", end.code, "reason", end.reason, "message", end.message)
 	m.publish(l.rec, runtimeapi.ContainerEventType_CONTAINER_STOPPED_EVENT)
 	return err
+}
+
+// patience is how long libvirtd may take to tell a domain's state. A call that
+// takes longer is tried again with libvirtd's next connection.
+const patience = 30 * time.Second
+
+func (m *Manager) stateOf(ctx context.Context, r record.Container) (domain.State, error) {
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	return m.Driver.State(ctx, r.Domain.UUID)
 }
 
 // ending is an end in CRI's words: those that containerd has for a process.

@@ -117,7 +117,8 @@ func (m *Manager) reserve(c *machine) error {
 	}
 	for _, other := range m.machines {
 		if o := other.record(); o.SandboxID == r.SandboxID && o.State != record.Exited {
-			return fmt.Errorf("pod %s/%s has the VM container %q (%s) already: %w: a pod holds one VM at a time",
+			return fmt.Errorf("pod %s/%s: VM container %q (%s) %w: a pod holds one VM at a time, "+
+				"so remove that one first, or use another pod",
 				r.Sandbox.Value.GetMetadata().GetNamespace(), r.Sandbox.Value.GetMetadata().GetName(),
 				o.Config.Value.GetMetadata().GetName(), o.ID, ErrExists)
 		}

@@ -71,6 +71,7 @@ type Options struct {
 type Manager struct {
 	Options
 	events broker
+	tasks  tasks
 
 	mu        sync.RWMutex
 	sandboxes map[string]record.Sandbox
@@ -90,9 +91,10 @@ func New(ctx context.Context, o Options) (*Manager, error) {
 		sandboxes: map[string]record.Sandbox{},
 		machines:  map[string]*machine{},
 		names:     map[string]string{},
+		tasks:     newTasks(),
 	}
 	if err := m.recover(ctx); err != nil {
-		return nil, err
+		return nil, errors.Join(err, m.Close())
 	}
 	return m, nil
 }
@@ -101,14 +103,16 @@ func New(ctx context.Context, o Options) (*Manager, error) {
 func (m *Manager) Run(ctx context.Context) error {
 	events, unsubscribe := m.Driver.Subscribe()
 	defer unsubscribe()
-	var running sync.WaitGroup
-	defer running.Wait()
-	running.Go(func() { m.watch(ctx, events) })
+	m.tasks.run(func(context.Context) { m.watch(ctx, events) })
 	return m.Driver.Run(ctx)
 }
 
-// Close lets go of the consoles. The machines run on.
-func (m *Manager) Close() error { return m.Consoles.Close() }
+// Close ends what goes on in the background and lets go of the consoles. The
+// machines run on.
+func (m *Manager) Close() error {
+	m.tasks.stop()
+	return m.Consoles.Close()
+}
 
 // The files of a VM container, in its folder.
 func (m *Manager) path(id, name string) string {

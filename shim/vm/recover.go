@@ -3,7 +3,6 @@ package vm
 import (
 	"context"
 	"errors"
-	"fmt"
 
 	"github.com/nodevirt/nodevirt/shim/record"
 )
@@ -35,8 +34,12 @@ func (m *Manager) recover(ctx context.Context) error {
 		m.machines[r.ID] = c
 		m.names[containerName(r)] = r.ID
 		if err := m.recoverOne(ctx, c); err != nil {
-			return fmt.Errorf("find container %s again: %w", r.ID, err)
+			// One sick VM must not keep the node from its others.
+			m.log(r).Error("finding a VM again failed", "error", err)
 		}
+	}
+	if err := m.reconcileSandboxes(ctx); err != nil {
+		return err
 	}
 	return m.releaseStrayDisks(ctx)
 }
@@ -51,6 +54,7 @@ func (m *Manager) recoverOne(ctx context.Context, c *machine) error {
 		// rest is taken back once libvirtd answers.
 		return m.failStart(c, r, errors.New("the shim ended while the VM was being started"))
 	case record.Running:
+		m.serveOn(c)
 		return m.Consoles.Follow(m.console(r.ID, r.LogPath))
 	}
 	return nil

@@ -81,6 +81,7 @@ func (m *Manager) Start(ctx context.Context, id string) (err error) {
 		err = errors.Join(err, l.takeBack(ctx))
 		return errors.Join(err, m.failStart(c, l.rec, err))
 	}
+	m.serveOn(c)
 	m.log(l.rec).Info("VM started", "pid", l.qemu, "duration", time.Since(begun))
 	m.publish(l.rec, runtimeapi.ContainerEventType_CONTAINER_STARTED_EVENT)
 	return nil
@@ -209,7 +210,15 @@ func (l *launch) followConsole(context.Context) error {
 	return l.Consoles.Follow(l.console(l.rec.ID, l.rec.LogPath))
 }
 
+// finishConsole has the console followed, should a new shim not do so yet, to
+// its end.
 func (l *launch) finishConsole(ctx context.Context) error {
+	if _, err := os.Lstat(l.path(l.rec.ID, consoleFile)); err != nil {
+		return ignoreAbsent(err) // the start did not come so far
+	}
+	if err := l.Consoles.Follow(l.console(l.rec.ID, l.rec.LogPath)); err != nil {
+		return err
+	}
 	err := l.Consoles.Finish(ctx, l.rec.ID)
 	return errors.Join(err, ignoreAbsent(os.Remove(l.consoleSocket(l.rec.ID))))
 }

@@ -16,6 +16,7 @@ import (
 	"regexp"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
 	"time"
 )
@@ -52,6 +53,7 @@ func start(t *testing.T, memory int, args ...string) *machine {
 		"-device", "virtserialport,chardev=agent,name=org.qemu.guest_agent.0",
 	}, args...)
 	m.cmd = exec.Command("qemu-system-x86_64", args...)
+	m.cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL} // a test that times out runs no cleanup
 	m.cmd.Stdout, m.cmd.Stderr = m.console, m.console
 	if err := m.cmd.Start(); err != nil {
 		t.Fatal(err)

@@ -12,9 +12,9 @@ const (
 	Restart
 )
 
-// BootSector is the least guest: a raw disk of one sector that writes a line on the first serial
-// port and then does what it is told. It starts in the time that the firmware takes, in 1 MiB of
-// memory. Lines longer than 400 bytes are cut. PowerOff wants a q35 board.
+// BootSector is the least guest: a raw disk of 1 MiB with a boot sector that writes a line on the first serial
+// port and then does what it is told. It is up as soon as the firmware is, in 16 MiB of memory. Lines
+// longer than 400 bytes are cut. PowerOff wants a q35 board.
 func BootSector(line string, then Then) []byte {
 	code := []byte{
 		0x31, 0xc0, // xor ax, ax
@@ -44,9 +44,9 @@ func BootSector(line string, then Then) []byte {
 	const origin, addressAt, most = 0x7c00, 6, 400
 	address := origin + len(code)
 	code[addressAt], code[addressAt+1] = byte(address), byte(address>>8)
-	sector := make([]byte, sectorSize)
+	disk := make([]byte, mebibyte) // the firmware boots none of less than a cylinder
 	text := line[:min(len(line), most)] + "\r\n\x00"
-	copy(sector[copy(sector, code):], text)
-	sector[510], sector[511] = 0x55, 0xaa
-	return sector
+	copy(disk[copy(disk, code):], text)
+	disk[510], disk[511] = 0x55, 0xaa
+	return disk
 }

@@ -16,7 +16,7 @@ var (
 		"failover", "net_failover", "virtio_net", "virtio_blk",
 	}
 	lateModules = []string{
-		"button", "evdev", "virtio_console", "virtio_balloon", "virtio-rng",
+		"button", "evdev", "virtio_console", "virtio_balloon", "virtio-rng", "pvpanic", "pvpanic-mmio",
 		"cdrom", "isofs", "fat", "vfat", "nls_cp437", "nls_ascii",
 	}
 )

@@ -34,7 +34,7 @@ func Key(inputs ...string) string {
 
 // Dir returns the folder root/name-key. If there is none, build fills a temporary folder on the
 // same file system, which is then renamed; so a folder that is there is complete. Two processes
-// that want the same name take turns. Names must not contain a dash followed by another name.
+// that want the same name take turns. A key has no dash.
 func Dir(ctx context.Context, root, name, key string, build func(tmp string) error) (string, error) {
 	dir := filepath.Join(root, name+"-"+key)
 	if touch(dir) == nil {
@@ -113,7 +113,8 @@ func prune(root, name string) {
 }
 
 func outdated(e fs.DirEntry, name string) bool {
-	if !e.IsDir() || !strings.HasPrefix(e.Name(), name+"-") {
+	key, ok := strings.CutPrefix(e.Name(), name+"-")
+	if !ok || !e.IsDir() || strings.Contains(key, "-") { // with a dash it is of a longer name
 		return false
 	}
 	info, err := e.Info()

@@ -1,0 +1,65 @@
+package vm
+
+import (
+	"context"
+	"time"
+
+	"github.com/nodevirt/nodevirt/shim/record"
+)
+
+// serveAgain is how long a dnsmasq that doesn't stay is left alone.
+const serveAgain = time.Second
+
+// serveOn keeps a running machine's dnsmasq running. A guest that has its
+// address doesn't need it until it reboots.
+func (m *Manager) serveOn(c *machine) {
+	if c.record().Network == nil {
+		return
+	}
+	m.tasks.run(func(ctx context.Context) {
+		for m.serveOnce(ctx, c) {
+			select {
+			case <-ctx.Done():
+			case <-c.exited:
+			case <-time.After(serveAgain):
+			}
+		}
+	})
+}
+
+// serveOnce waits until dnsmasq has ended and starts it again, and tells
+// whether to go on so.
+func (m *Manager) serveOnce(ctx context.Context, c *machine) bool {
+	r := c.record()
+	if err := m.Network.Watch(ctx, *r.Network); err != nil && ctx.Err() == nil {
+		m.log(r).Error("watching dnsmasq failed", "error", err)
+		return true
+	}
+	unlock, err := c.lock(ctx)
+	if err != nil {
+		return false
+	}
+	defer unlock()
+	if c.record().State != record.Running {
+		return false
+	}
+	if err := m.serve(ctx, r); err != nil {
+		m.log(r).Error("starting dnsmasq again failed", "error", err)
+		return ctx.Err() == nil
+	}
+	m.log(r).Warn("dnsmasq had ended and was started again")
+	return true
+}
+
+func (m *Manager) serve(ctx context.Context, r record.Container) error {
+	l := &launch{Manager: m, rec: r}
+	group, err := l.openGroup()
+	if err != nil {
+		return err
+	}
+	pid, err := m.Network.Serve(ctx, *r.Network)
+	if err != nil {
+		return err
+	}
+	return group.Add(pid)
+}

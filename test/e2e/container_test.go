@@ -1,0 +1,216 @@
+package e2e
+
+import (
+	"bufio"
+	"encoding/json"
+	"fmt"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strconv"
+	"strings"
+	"testing"
+
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+)
+
+// container is a container of a pod, a VM or an ordinary one.
+type container struct {
+	*pod
+	id     string
+	config *runtimeapi.ContainerConfig
+}
+
+// newContainer is a container as a kubelet asks for it.
+func (p *pod) newContainer(name, image string) *runtimeapi.ContainerConfig {
+	return &runtimeapi.ContainerConfig{
+		Metadata: &runtimeapi.ContainerMetadata{Name: name},
+		Image:    &runtimeapi.ImageSpec{Image: image},
+		LogPath:  name + "_0.log",
+		Labels:   map[string]string{"e2e": name, "io.kubernetes.container.name": name},
+		Linux:    &runtimeapi.LinuxContainerConfig{Resources: &runtimeapi.LinuxContainerResources{}},
+	}
+}
+
+// vm creates a VM container.
+func (p *pod) vm(image string, change ...func(*runtimeapi.ContainerConfig)) *container {
+	p.t.Helper()
+	config := p.vmConfig(image)
+	for _, c := range change {
+		c(config)
+	}
+	return p.create(config)
+}
+
+func (p *pod) vmConfig(image string) *runtimeapi.ContainerConfig {
+	config := p.newContainer("guest", image)
+	config.Linux.Resources.MemoryLimitInBytes = guestMemory
+	return config
+}
+
+// sidecar creates an ordinary container.
+func (p *pod) sidecar(command ...string) *container {
+	p.t.Helper()
+	config := p.newContainer("sidecar", suite.busybox)
+	config.Command = command
+	return p.create(config)
+}
+
+func (p *pod) create(config *runtimeapi.ContainerConfig) *container {
+	p.t.Helper()
+	reply, err := suite.cri.CreateContainer(p.t.Context(), p.createRequest(config))
+	check(p.t, err)
+	return &container{pod: p, id: reply.ContainerId, config: config}
+}
+
+func (p *pod) createRequest(config *runtimeapi.ContainerConfig) *runtimeapi.CreateContainerRequest {
+	return &runtimeapi.CreateContainerRequest{PodSandboxId: p.id, Config: config, SandboxConfig: p.config}
+}
+
+func (c *container) start() *container {
+	c.t.Helper()
+	_, err := suite.cri.StartContainer(c.t.Context(), &runtimeapi.StartContainerRequest{ContainerId: c.id})
+	check(c.t, err)
+	return c
+}
+
+func (c *container) stop(seconds int64) {
+	c.t.Helper()
+	_, err := suite.cri.StopContainer(c.t.Context(), &runtimeapi.StopContainerRequest{ContainerId: c.id, Timeout: seconds})
+	check(c.t, err)
+}
+
+func (c *container) removeIt() {
+	c.t.Helper()
+	_, err := suite.cri.RemoveContainer(c.t.Context(), &runtimeapi.RemoveContainerRequest{ContainerId: c.id})
+	check(c.t, err)
+}
+
+func (c *container) status() *runtimeapi.ContainerStatus {
+	c.t.Helper()
+	reply, err := suite.cri.ContainerStatus(c.t.Context(), &runtimeapi.ContainerStatusRequest{ContainerId: c.id})
+	check(c.t, err)
+	return reply.Status
+}
+
+// ended waits until the container has ended.
+func (c *container) ended() *runtimeapi.ContainerStatus {
+	c.t.Helper()
+	var s *runtimeapi.ContainerStatus
+	eventually(c.t, "the container ends", func() bool {
+		s = c.status()
+		return s.State == runtimeapi.ContainerState_CONTAINER_EXITED
+	})
+	return s
+}
+
+// wantEnd checks how the container ended.
+func (c *container) wantEnd(s *runtimeapi.ContainerStatus, code int32, reason string) {
+	c.t.Helper()
+	if s.State != runtimeapi.ContainerState_CONTAINER_EXITED || s.ExitCode != code || s.Reason != reason {
+		c.t.Errorf("ended as %s, code %d, reason %q, message %q; want code %d, reason %q",
+			s.State, s.ExitCode, s.Reason, s.Message, code, reason)
+	}
+	if s.StartedAt < s.CreatedAt || s.FinishedAt <= s.StartedAt {
+		c.t.Errorf("created at %d, started at %d, finished at %d", s.CreatedAt, s.StartedAt, s.FinishedAt)
+	}
+}
+
+// processInfo is what the verbose status tells of a VM's process.
+type processInfo struct {
+	PID int
+	VM  struct {
+		Domain struct {
+			Name, UUID string
+			UID, GID   int
+		}
+	}
+}
+
+func (c *container) info() processInfo {
+	c.t.Helper()
+	reply, err := suite.cri.ContainerStatus(c.t.Context(), &runtimeapi.ContainerStatusRequest{ContainerId: c.id, Verbose: true})
+	check(c.t, err)
+	var info processInfo
+	check(c.t, json.Unmarshal([]byte(reply.Info["info"]), &info))
+	return info
+}
+
+// pid is QEMU's, as the node sees it.
+func (c *container) pid() int {
+	c.t.Helper()
+	pid := c.info().PID
+	if pid == 0 {
+		c.t.Fatal("the container has no process")
+	}
+	return pid
+}
+
+// kill kills QEMU.
+func (c *container) kill() {
+	c.t.Helper()
+	inNode(c.t, "kill", "-9", strconv.Itoa(c.pid()))
+}
+
+// logFile is the container's log, as the machine sees it.
+func (c *container) logFile() string {
+	return filepath.Join(c.pod.config.LogDirectory, c.config.LogPath)
+}
+
+var criLine = regexp.MustCompile(`^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d+(?:Z|[+-]\d\d:\d\d) (stdout|stderr) ([FP]) (.*)$`)
+
+// readLog is the lines of a file in CRI's log format.
+func readLog(t *testing.T, path string) []string {
+	t.Helper()
+	f, err := os.Open(path)
+	check(t, err)
+	defer f.Close()
+	var lines []string
+	open := false // the last line goes on
+	in := bufio.NewScanner(f)
+	for in.Scan() {
+		m := criLine.FindStringSubmatch(in.Text())
+		if m == nil {
+			t.Fatalf("not CRI's log format: %q", in.Text())
+		}
+		if open {
+			lines[len(lines)-1] += m[3]
+		} else {
+			lines = append(lines, m[3])
+		}
+		open = m[2] == "P"
+	}
+	check(t, in.Err())
+	for i := range lines {
+		lines[i] = strings.TrimRight(lines[i], "\r")
+	}
+	return lines
+}
+
+// saying waits for a line of the console that matches, and returns it.
+func (c *container) saying(pattern string) string {
+	c.t.Helper()
+	re := regexp.MustCompile(pattern)
+	var found string
+	eventually(c.t, fmt.Sprintf("the console says %q", pattern), func() bool {
+		for _, line := range readLog(c.t, c.logFile()) {
+			if re.MatchString(line) {
+				found = line
+				return true
+			}
+		}
+		if s := c.status(); s.State == runtimeapi.ContainerState_CONTAINER_EXITED {
+			c.t.Fatalf("the guest ended before it said %q: code %d, %s\n%s",
+				pattern, s.ExitCode, s.Message, strings.Join(readLog(c.t, c.logFile()), "\n"))
+		}
+		return false
+	})
+	return found
+}
+
+// up waits until the guest says that it is.
+func (c *container) up() *container {
+	c.t.Helper()
+	c.saying(`^nodevirt guest: up host=`)
+	return c
+}

@@ -1,0 +1,171 @@
+package e2e
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"io/fs"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"google.golang.org/protobuf/encoding/protojson"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+)
+
+// patience bounds every wait. Emulated guests on a busy machine are slow.
+const patience = 4 * time.Minute
+
+const mebibyte = 1 << 20
+
+// What a VM of these tests has unless it says otherwise.
+const (
+	guestMemory = 128 * mebibyte
+	overhead    = 256 * mebibyte
+)
+
+// pod is a pod of one test, and is removed when that ends.
+type pod struct {
+	t      *testing.T
+	id     string
+	config *runtimeapi.PodSandboxConfig
+}
+
+// vmPod runs a pod of the handler vm.
+func vmPod(t *testing.T, change ...func(*runtimeapi.PodSandboxConfig)) *pod {
+	t.Helper()
+	sized := func(c *runtimeapi.PodSandboxConfig) {
+		c.Linux.Overhead = &runtimeapi.LinuxContainerResources{MemoryLimitInBytes: overhead}
+	}
+	return runPod(t, "vm", append([]func(*runtimeapi.PodSandboxConfig){sized}, change...)...)
+}
+
+// runPod runs a pod that is named after the test.
+func runPod(t *testing.T, handler string, change ...func(*runtimeapi.PodSandboxConfig)) *pod {
+	t.Helper()
+	name := strings.ToLower(strings.ReplaceAll(strings.TrimPrefix(t.Name(), "Test"), "/", "-"))
+	if handler == "" {
+		name += "-ordinary"
+	}
+	text, err := json.Marshal(suite.NewPod(name))
+	check(t, err)
+	p := &pod{t: t, config: &runtimeapi.PodSandboxConfig{}}
+	check(t, protojson.Unmarshal(text, p.config))
+	for _, c := range change {
+		c(p.config)
+	}
+	reply, err := suite.cri.RunPodSandbox(t.Context(), &runtimeapi.RunPodSandboxRequest{Config: p.config, RuntimeHandler: handler})
+	check(t, err)
+	p.id = reply.PodSandboxId
+	t.Cleanup(p.remove)
+	return p
+}
+
+// annotated gives a pod annotations.
+func annotated(pairs map[string]string) func(*runtimeapi.PodSandboxConfig) {
+	return func(c *runtimeapi.PodSandboxConfig) { c.Annotations = maps.Clone(pairs) }
+}
+
+// remove stops and removes the pod, and then its cgroup, as a kubelet does: one
+// that still holds something can't be removed.
+func (p *pod) remove() {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(p.t.Context()), patience)
+	defer cancel()
+	if _, err := suite.cri.StopPodSandbox(ctx, &runtimeapi.StopPodSandboxRequest{PodSandboxId: p.id}); err != nil {
+		p.t.Errorf("stop pod: %v", err)
+	}
+	if _, err := suite.cri.RemovePodSandbox(ctx, &runtimeapi.RemovePodSandboxRequest{PodSandboxId: p.id}); err != nil {
+		p.t.Errorf("remove pod: %v", err)
+	}
+	for _, dir := range cgroupDirs(p.config.Linux.CgroupParent) {
+		var err error
+		for range 100 { // a process that was killed holds its cgroup for a moment
+			if err = os.Remove(dir); err == nil || errors.Is(err, fs.ErrNotExist) {
+				err = nil
+				break
+			}
+			time.Sleep(20 * time.Millisecond)
+		}
+		if err != nil {
+			p.t.Errorf("the pod left something in its cgroup: %v", err)
+		}
+	}
+}
+
+// cgroupDirs are the folders of a cgroup, in each hierarchy that has it.
+func cgroupDirs(path string) []string {
+	all, _ := filepath.Glob("/sys/fs/cgroup/*/" + path)
+	if unified, _ := filepath.Glob("/sys/fs/cgroup/" + path); len(unified) > 0 {
+		all = append(all, unified...)
+	}
+	return slices.DeleteFunc(all, func(dir string) bool { // cpu and cpuacct are links to one
+		i, err := os.Lstat(filepath.Dir(strings.TrimSuffix(dir, path)))
+		return err == nil && i.Mode()&fs.ModeSymlink != 0
+	})
+}
+
+func (p *pod) status() *runtimeapi.PodSandboxStatus {
+	p.t.Helper()
+	reply, err := suite.cri.PodSandboxStatus(p.t.Context(), &runtimeapi.PodSandboxStatusRequest{PodSandboxId: p.id})
+	check(p.t, err)
+	return reply.Status
+}
+
+func (p *pod) ip() string {
+	p.t.Helper()
+	return p.status().GetNetwork().GetIp()
+}
+
+// netns is the path of the pod's network namespace in the node.
+func (p *pod) netns() string {
+	p.t.Helper()
+	reply, err := suite.cri.PodSandboxStatus(p.t.Context(), &runtimeapi.PodSandboxStatusRequest{PodSandboxId: p.id, Verbose: true})
+	check(p.t, err)
+	var info struct {
+		RuntimeSpec struct {
+			Linux struct{ Namespaces []struct{ Type, Path string } }
+		}
+	}
+	check(p.t, json.Unmarshal([]byte(reply.Info["info"]), &info))
+	for _, ns := range info.RuntimeSpec.Linux.Namespaces {
+		if ns.Type == "network" {
+			return ns.Path
+		}
+	}
+	p.t.Fatal("the pod has no network namespace")
+	return ""
+}
+
+func check(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// inNode runs a program in the node.
+func inNode(t *testing.T, name string, args ...string) string {
+	t.Helper()
+	out, err := suite.Output(t.Context(), name, args...)
+	check(t, err)
+	return out
+}
+
+func crictl(t *testing.T, args ...string) string {
+	t.Helper()
+	return inNode(t, "crictl", args...)
+}
+
+// eventually asks until the answer is yes.
+func eventually(t *testing.T, what string, ask func() bool) {
+	t.Helper()
+	for end := time.Now().Add(patience); !ask(); time.Sleep(50 * time.Millisecond) {
+		if time.Now().After(end) || t.Context().Err() != nil {
+			t.Fatalf("never happened: %s", what)
+		}
+	}
+}
