@@ -4,17 +4,24 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"os"
 
 	"github.com/containerd/containerd/v2/core/mount"
 )
 
-// examine finds the disk in a mounted image, checks it and describes it.
+// examine mounts an image and examines it.
 func (u *Unpacker) examine(ctx context.Context, mounts []mount.Mount, want string) (Disk, error) {
 	root, err := mountRoot(mounts, u.opts.MountDir)
 	if err != nil {
 		return Disk{}, err
 	}
 	defer root.Close()
+	return Examine(ctx, root, want)
+}
+
+// Examine finds the disk among an image's files, checks it and describes it: its path, format and
+// sizes. Want is as [Unpacker.Acquire]'s path, and so are the errors.
+func Examine(ctx context.Context, root *os.Root, want string) (Disk, error) {
 	name, err := findDisk(root, want)
 	if err != nil {
 		return Disk{}, err

@@ -61,7 +61,7 @@ func belowDisk(want string) (string, error) {
 	}
 	clean := path.Clean(want)
 	if clean != diskDir && !strings.HasPrefix(clean, diskDir+"/") {
-		return "", fmt.Errorf("path %q: disks are in %s, name one there: %w", want, diskDir, ErrOutside)
+		return "", fmt.Errorf("path %q %w: disks are in %s, name one there", want, ErrOutside, diskDir)
 	}
 	return clean, nil
 }
@@ -83,13 +83,13 @@ func onlyFile(root *os.Root) (string, error) {
 	}
 	switch len(names) {
 	case 0:
-		return "", fmt.Errorf("%s has no regular file in it, only %s; %s: %w",
-			diskDir, listed(entries), howToChoose, ErrAmbiguous)
+		return "", fmt.Errorf("%w: %s has no regular file in it, only %s; %s",
+			ErrAmbiguous, diskDir, listed(entries), howToChoose)
 	case 1:
 		return path.Join(diskDir, names[0]), nil
 	}
-	return "", fmt.Errorf("%s has more than one file in it: %s; %s: %w",
-		diskDir, listed(entries), howToChoose, ErrAmbiguous)
+	return "", fmt.Errorf("%w: %s has more than one file in it: %s; %s",
+		ErrAmbiguous, diskDir, listed(entries), howToChoose)
 }
 
 // readDir reads the beginning of a folder, which may be of any length.

@@ -104,8 +104,8 @@ func lookupError(name string, err error) error {
 	}
 	if _, ok := errors.AsType[syscall.Errno](err); !ok {
 		// os.Root has no name for this error, but only this one comes without a number.
-		return fmt.Errorf("%q is or goes through a symbolic link that is absolute or leaves the "+
-			"image; make it relative, or put the file itself there: %w", name, ErrOutside)
+		return fmt.Errorf("%q %w: it is or goes through a symbolic link that is absolute or leaves "+
+			"the image; make it relative, or put the file itself there", name, ErrOutside)
 	}
 	return fmt.Errorf("look up %q: %w", name, err)
 }

@@ -5,10 +5,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"strconv"
+	"syscall"
 )
 
 // Overlay makes a new qcow2 file at path that shows d and takes the writes of one machine. It is
@@ -27,7 +29,7 @@ func (u *Unpacker) Overlay(ctx context.Context, d Disk, path string) (err error)
 	}
 	defer func() {
 		if err != nil {
-			err = errors.Join(err, os.Remove(path))
+			err = errors.Join(err, ignoreAbsent(os.Remove(path))) // qemu-img removes what it can't finish
 		}
 	}()
 	if err := errors.Join(f.Chmod(0o600), f.Close()); err != nil {
@@ -37,11 +39,25 @@ func (u *Unpacker) Overlay(ctx context.Context, d Disk, path string) (err error)
 	cmd.Env = append(os.Environ(), "LC_ALL=C")
 	var stderr bytes.Buffer
 	cmd.Stderr = &stderr
-	if err := cmd.Run(); err != nil {
+	err = cmd.Run()
+	if err != nil && ctx.Err() != nil {
+		err = ctx.Err() // "signal: killed" tells less
+	}
+	if err != nil && bytes.Contains(stderr.Bytes(), []byte("No space left on device")) {
+		err = syscall.ENOSPC
+	}
+	if err != nil {
 		return fmt.Errorf("make overlay %s of image %q: %w: %s",
 			path, d.Image, err, bytes.TrimSpace(stderr.Bytes()))
 	}
 	return nil
+}
+
+func ignoreAbsent(err error) error {
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	return err
 }
 
 // overlayArgs are qemu-img's arguments. With -u it opens no backing file, so the size is given.

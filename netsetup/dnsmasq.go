@@ -90,6 +90,12 @@ func (s *Setup) startServer(ctx context.Context, p Plan) error {
 	if errors.Is(err, exec.ErrWaitDelay) {
 		err = nil
 	}
+	if err != nil && ctx.Err() != nil {
+		err = ctx.Err() // "signal: killed" tells less
+	}
+	if err != nil && strings.Contains(stderr.String(), "DHCP server socket: Address already in use") {
+		err = ErrPortTaken
+	}
 	if err != nil {
 		return fmt.Errorf("%s: %w: %s", s.dnsmasq, err, strings.TrimSpace(stderr.String()))
 	}

@@ -17,6 +17,10 @@ var ErrNoAddress = errors.New("pod has no IPv4 address")
 // ErrInUse says that another virtual machine has the pod's interface already.
 var ErrInUse = errors.New("pod's interface belongs to another virtual machine")
 
+// ErrPortTaken says that a process in the pod has the port that guests ask for their address.
+var ErrPortTaken = errors.New("another process in the pod listens on UDP port 67, where " +
+	"guests ask for their address: keep it from that")
+
 // undoTimeout bounds the undoing of an Apply that failed.
 const undoTimeout = 20 * time.Second
 

@@ -37,7 +37,7 @@ func Run(ctx context.Context, c config.Config, log *slog.Logger) error {
 	if err := makeFolders(c); err != nil {
 		return err
 	}
-	listener, unlock, err := listen(c)
+	listener, unlock, err := listen(ctx, c)
 	if err != nil {
 		return err
 	}
@@ -47,28 +47,34 @@ func Run(ctx context.Context, c config.Config, log *slog.Logger) error {
 	if err != nil {
 		return fmt.Errorf("connect to containerd: %w", err)
 	}
-	defer backend.Close()
+	defer func() { _ = backend.Close() }()
 	client, err := containerd.New(c.Containerd.Address, containerd.WithDefaultNamespace(c.Containerd.Namespace))
 	if err != nil {
 		return fmt.Errorf("connect to containerd: %w", err)
 	}
-	defer client.Close()
+	defer func() { _ = client.Close() }()
 	machines, err := newMachines(ctx, c, log, backend, client)
 	if err != nil {
 		return err
 	}
-	front := cri.New(cri.Options{
+	front := cri.New(cri.Options{ //nolint:contextcheck // a call's context is its client's
 		Backend: backend, Machines: machines,
 		Handler: c.Handler, SandboxHandler: c.Containerd.SandboxHandler, Logger: log,
-	}).GRPC()
+	})
+	server := front.GRPC()
 
 	group, ctx := errgroup.WithContext(ctx)
-	group.Go(func() error { return machines.Run(ctx) })
-	group.Go(func() error { return front.Serve(listener) })
+	// Calls that are under way at the end need the machines to be watched.
+	watching, endWatching := context.WithCancel(context.WithoutCancel(ctx))
+	defer endWatching()
+	group.Go(func() error { return machines.Run(watching) })
+	group.Go(func() error { return serve(server, listener) })
 	group.Go(func() error {
 		<-ctx.Done()
 		_, _ = daemon.SdNotify(false, daemon.SdNotifyStopping)
-		stop(front)
+		front.End()
+		stop(server)
+		endWatching()
 		return nil
 	})
 	log.Info("serving CRI", "socket", c.Listen, "handler", c.Handler)
@@ -152,13 +158,16 @@ func waitForContainerd(ctx context.Context, c config.Config, images runtimeapi.I
 
 // makeFolders makes those in the run folder, which a reboot empties.
 func makeFolders(c config.Config) error {
-	for dir, mode := range map[string]os.FileMode{
-		filepath.Dir(c.Listen):           0o755,
-		c.Run:                            0o755,
-		filepath.Join(c.Run, "mounts"):   0o700,
-		filepath.Join(c.Run, "networks"): 0o755,
+	for _, dir := range []struct { // parents first: each is made with its own mode
+		path string
+		mode os.FileMode
+	}{
+		{filepath.Dir(c.Listen), 0o755},
+		{c.Run, 0o755},
+		{filepath.Join(c.Run, "mounts"), 0o700},
+		{filepath.Join(c.Run, "networks"), 0o755},
 	} {
-		if err := os.MkdirAll(dir, mode); err != nil {
+		if err := os.MkdirAll(dir.path, dir.mode); err != nil {
 			return fmt.Errorf("make the run folder: %w", err)
 		}
 	}
@@ -168,15 +177,23 @@ func makeFolders(c config.Config) error {
 // stopTime bounds how long calls that are under way may take when the shim ends.
 const stopTime = 10 * time.Second
 
-func stop(front *grpc.Server) {
-	t := time.AfterFunc(stopTime, front.Stop)
+func stop(server *grpc.Server) {
+	t := time.AfterFunc(stopTime, server.Stop)
 	defer t.Stop()
-	front.GracefulStop()
+	server.GracefulStop()
+}
+
+func serve(server *grpc.Server, l net.Listener) error {
+	err := server.Serve(l)
+	if errors.Is(err, grpc.ErrServerStopped) {
+		return nil // before it began
+	}
+	return err
 }
 
 // listen takes the socket. A lock on a file beside it tells a socket that a
 // crash left, which goes, from one that another shim serves.
-func listen(c config.Config) (_ net.Listener, unlock func(), err error) {
+func listen(ctx context.Context, c config.Config) (_ net.Listener, unlock func(), err error) {
 	lock, err := os.OpenFile(c.Listen+".lock", os.O_CREATE|os.O_RDWR, 0o600)
 	if err != nil {
 		return nil, nil, fmt.Errorf("serve CRI: %w", err)
@@ -190,7 +207,7 @@ func listen(c config.Config) (_ net.Listener, unlock func(), err error) {
 		unlock()
 		return nil, nil, fmt.Errorf("serve CRI: %w", err)
 	}
-	l, err := net.Listen("unix", c.Listen)
+	l, err := new(net.ListenConfig).Listen(ctx, "unix", c.Listen)
 	if err == nil {
 		err = os.Chmod(c.Listen, 0o660)
 	}

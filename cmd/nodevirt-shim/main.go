@@ -5,8 +5,10 @@ package main
 
 import (
 	"context"
+	"errors"
 	"flag"
 	"fmt"
+	"io"
 	"log/slog"
 	"os"
 	"os/signal"
@@ -26,7 +28,9 @@ runs the VMs among the containers.
 Usage:
   nodevirt-shim [flags]
 
-Flags override the config file, whose fields and defaults are in docs/config.md:
+Flags override the config file, whose fields and defaults are in docs/config.md.
+
+Flags:
 `
 
 func main() {
@@ -46,15 +50,15 @@ func run(ctx context.Context, args []string) error {
 		level       = flags.String("log-level", "", "debug, info, warn or error")
 		showVersion = flags.Bool("version", false, "print the version and exit")
 	)
-	flags.Usage = func() {
-		fmt.Fprint(flags.Output(), usage)
-		flags.PrintDefaults()
-	}
+	flags.SetOutput(io.Discard) // what is wrong is told once, by main
 	switch err := flags.Parse(args); {
-	case err == flag.ErrHelp:
+	case errors.Is(err, flag.ErrHelp):
+		flags.SetOutput(os.Stdout)
+		fmt.Print(usage)
+		flags.PrintDefaults()
 		return nil
 	case err != nil:
-		return fmt.Errorf("see -help")
+		return fmt.Errorf("%w: see -help", err)
 	case flags.NArg() > 0:
 		return fmt.Errorf("unexpected argument %q: see -help", flags.Arg(0))
 	}
@@ -69,7 +73,10 @@ func run(ctx context.Context, args []string) error {
 		if *level == "" {
 			return nil
 		}
-		return c.LogLevel.UnmarshalText([]byte(*level))
+		if err := c.LogLevel.UnmarshalText([]byte(*level)); err != nil {
+			return fmt.Errorf("-log-level: %q is none of debug, info, warn, error", *level)
+		}
+		return nil
 	})
 	if err != nil {
 		return err
@@ -78,7 +85,10 @@ func run(ctx context.Context, args []string) error {
 	log.Info("nodevirt-shim", "version", buildVersion())
 	ctx, stop := signal.NotifyContext(ctx, syscall.SIGINT, syscall.SIGTERM)
 	defer stop()
-	return shim.Run(ctx, c, log)
+	if err := shim.Run(ctx, c, log); ctx.Err() == nil || !errors.Is(err, context.Canceled) {
+		return err
+	}
+	return nil // asked to end while it was still waiting for containerd
 }
 
 func set(field *string, value string) {

@@ -78,14 +78,16 @@ type Tools struct {
 // Quantity is an amount of bytes, written as Kubernetes does ("256Mi").
 type Quantity int64
 
+const maxQuantity = 1 << 40
+
 // UnmarshalText implements encoding.TextUnmarshaler.
 func (q *Quantity) UnmarshalText(text []byte) error {
 	if len(text) > 32 {
 		return fmt.Errorf("not a quantity such as 256Mi")
 	}
 	v, err := resource.ParseQuantity(string(text))
-	if err != nil || v.Sign() < 0 {
-		return fmt.Errorf("%q is not a quantity such as 256Mi", text)
+	if err != nil || v.Sign() < 0 || v.CmpInt64(maxQuantity) > 0 {
+		return fmt.Errorf("%q is not a quantity such as 256Mi, of at most 1Ti", text)
 	}
 	*q = Quantity(v.Value())
 	return nil
@@ -132,7 +134,7 @@ func Load(path string, override func(*Config) error) (Config, error) {
 		return c, fmt.Errorf("config: %w", err)
 	}
 	if err := c.check(); err != nil {
-		return c, fmt.Errorf("config %s: %w", path, err)
+		return c, fmt.Errorf("config: %w", err)
 	}
 	return c, nil
 }
@@ -147,25 +149,43 @@ func (c *Config) read(path string) error {
 		if unknown, ok := errors.AsType[*toml.StrictMissingError](err); ok {
 			return fmt.Errorf("config file %s has fields that there aren't:\n%s", path, unknown.String())
 		}
+		if wrong, ok := errors.AsType[*toml.DecodeError](err); ok {
+			return fmt.Errorf("config file %s:\n%s", path, wrong.String()) // with the line
+		}
 		return fmt.Errorf("config file %s: %w", path, err)
 	}
 	return nil
 }
 
+// maxSocket is how long a unix socket's path can be, by unix(7).
+const maxSocket = 107
+
+type field struct{ name, value string }
+
 func (c Config) check() error {
 	var errs []error
-	for name, path := range map[string]string{
-		"listen": c.Listen, "root": c.Root, "run": c.Run, "containerd.address": c.Containerd.Address,
-		"libvirt.run": c.Libvirt.Run, "vm.emulator": c.VM.Emulator, "vm.resolv_conf": c.VM.ResolvConf,
+	for _, f := range []field{
+		{"listen", c.Listen}, {"root", c.Root}, {"run", c.Run}, {"containerd.address", c.Containerd.Address},
+		{"libvirt.run", c.Libvirt.Run}, {"vm.emulator", c.VM.Emulator}, {"vm.resolv_conf", c.VM.ResolvConf},
 	} {
-		if !filepath.IsAbs(path) {
-			errs = append(errs, fmt.Errorf("%s: %q is not an absolute path", name, path))
+		if !filepath.IsAbs(f.value) {
+			errs = append(errs, fmt.Errorf("%s: %q is not an absolute path", f.name, f.value))
 		}
 	}
-	// sockaddr_un has room for 107 bytes; a console's socket is RUN/consoles/ID.sock.
-	if n := len(c.Run) + len("/consoles/") + 64 + len(".sock"); n > 107 {
-		errs = append(errs, fmt.Errorf("run: %q is too long for the sockets below it: %d bytes at the most",
-			c.Run, 107-(n-len(c.Run))))
+	for _, f := range []field{
+		{"containerd.namespace", c.Containerd.Namespace}, {"containerd.snapshotter", c.Containerd.Snapshotter},
+		{"libvirt.uri", c.Libvirt.URI}, {"tools.dnsmasq", c.Tools.Dnsmasq}, {"tools.qemu_img", c.Tools.QemuImg},
+	} {
+		if f.value == "" {
+			errs = append(errs, fmt.Errorf("%s: must not be empty", f.name))
+		}
+	}
+	if len(c.Listen) > maxSocket {
+		errs = append(errs, fmt.Errorf("listen: %q is too long for a socket: %d bytes at the most", c.Listen, maxSocket))
+	}
+	// A console's socket is RUN/consoles/ID.sock.
+	if room := maxSocket - len("/consoles/") - 64 - len(".sock"); len(c.Run) > room {
+		errs = append(errs, fmt.Errorf("run: %q is too long for the sockets below it: %d bytes at the most", c.Run, room))
 	}
 	if c.Handler == "" || c.Handler == c.Containerd.SandboxHandler {
 		errs = append(errs, errors.New("handler: has to be a name other than containerd.sandbox_handler"))
@@ -174,6 +194,10 @@ func (c Config) check() error {
 	case "auto", "kvm", "tcg":
 	default:
 		errs = append(errs, fmt.Errorf("vm.accelerator: %q is none of auto, kvm, tcg", c.VM.Accelerator))
+	}
+	// A quantity that is written as a number comes unchecked.
+	if c.VM.OverheadMemory < 0 || c.VM.OverheadMemory > maxQuantity {
+		errs = append(errs, fmt.Errorf("vm.overhead_memory: %d is not between 0 and 1Ti", c.VM.OverheadMemory))
 	}
 	if c.VM.UIDBase < 1000 || c.VM.UIDCount == 0 || uint64(c.VM.UIDBase)+uint64(c.VM.UIDCount) > 1<<32-2 {
 		errs = append(errs, errors.New("vm.uid_base, vm.uid_count: not a range of unprivileged user ids"))

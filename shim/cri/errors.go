@@ -3,6 +3,7 @@ package cri
 import (
 	"context"
 	"errors"
+	"syscall"
 
 	"github.com/containerd/errdefs/pkg/errgrpc"
 	"google.golang.org/grpc/codes"
@@ -19,11 +20,14 @@ var codesOf = []struct {
 	code codes.Code
 }{
 	{vm.ErrInvalid, codes.InvalidArgument},
+	{domain.ErrUnsupported, codes.InvalidArgument},
 	{vm.ErrNotFound, codes.NotFound},
 	{vm.ErrExists, codes.AlreadyExists},
 	{vm.ErrState, codes.FailedPrecondition},
 	{netsetup.ErrNoAddress, codes.FailedPrecondition},
 	{netsetup.ErrInUse, codes.FailedPrecondition},
+	{netsetup.ErrPortTaken, codes.FailedPrecondition},
+	{syscall.ENOSPC, codes.ResourceExhausted},
 	{context.Canceled, codes.Canceled},
 	{context.DeadlineExceeded, codes.DeadlineExceeded},
 	{domain.ErrUnavailable, codes.Unavailable},

@@ -92,6 +92,7 @@ func (s *Server) GRPC() *grpc.Server {
 	return grpc.NewServer(
 		grpc.ForceServerCodecV2(rawCodec{}),
 		grpc.UnknownServiceHandler(s.handle),
+		grpc.WaitForHandlers(true), // what they work with is closed after them
 		grpc.MaxRecvMsgSize(maxMessage), grpc.MaxSendMsgSize(maxMessage),
 	)
 }

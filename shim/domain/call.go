@@ -2,6 +2,7 @@ package domain
 
 import (
 	"context"
+	"errors"
 
 	"libvirt.org/go/libvirt"
 )
@@ -45,6 +46,9 @@ func call[T any](ctx context.Context, d *Driver, op, object string,
 		value, err := fn(conn)
 		if err != nil {
 			alive, _ := conn.IsAlive()
+			if n, ok := errors.AsType[named](err); ok {
+				object, err = "domain "+n.name, n.error
+			}
 			return zero, &failure{op: op, object: object, kind: kindOf(err, alive), detail: plain(err)}
 		}
 		return value, nil

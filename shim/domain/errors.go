@@ -20,6 +20,9 @@ var (
 	// ErrUnavailable means that libvirtd is away or did not answer in time. The
 	// domain itself may be well. Whether the call had an effect is not known.
 	ErrUnavailable = errors.New("libvirtd is not available")
+	// ErrUnsupported means that the node's libvirt or QEMU has no such CPU,
+	// machine type or device.
+	ErrUnsupported = errors.New("this node can't run such a machine")
 )
 
 // failure is a failed call: its text names operation and object, errors.Is
@@ -65,7 +68,12 @@ func kindOf(err error, alive bool) error {
 	case !errors.As(err, &e):
 		return nil
 	}
+	if e.Domain == libvirt.FROM_CPU {
+		return ErrUnsupported // of what code ever: an unknown model is an "internal error"
+	}
 	switch e.Code {
+	case libvirt.ERR_CONFIG_UNSUPPORTED, libvirt.ERR_CPU_INCOMPATIBLE:
+		return ErrUnsupported
 	case libvirt.ERR_NO_DOMAIN:
 		return ErrNotFound
 	case libvirt.ERR_NO_CONNECT, libvirt.ERR_INVALID_CONN, libvirt.ERR_RPC:
@@ -75,9 +83,17 @@ func kindOf(err error, alive bool) error {
 	}
 }
 
+// named is an error of a call on a domain with its name, which people know.
+type named struct {
+	name string
+	error
+}
+
+func (n named) Unwrap() error { return n.error }
+
 // explain adds to an error of an operation on dom what libvirt leaves out: the
-// domain's name, which people know, and where the operation doesn't fit the
-// domain's state, which it was.
+// domain's name, and where the operation doesn't fit the domain's state, which
+// it was.
 func explain(dom *libvirt.Domain, err error) error {
 	if errors.Is(err, libvirt.ERR_OPERATION_INVALID) {
 		switch active, askErr := dom.IsActive(); {
@@ -89,19 +105,23 @@ func explain(dom *libvirt.Domain, err error) error {
 		}
 	}
 	if name, nameErr := dom.GetName(); nameErr == nil {
-		err = fmt.Errorf("%s: %w", name, err)
+		err = named{name, err}
 	}
 	return err
 }
 
 // plain is an error with libvirt's own words in place of the binding's dump of
-// codes.
+// codes, without the class that libvirt puts before them.
 func plain(err error) error {
 	var e libvirt.Error
-	if errors.As(err, &e) {
-		return errors.New(strings.Replace(err.Error(), e.Error(), e.Message, 1))
+	if !errors.As(err, &e) {
+		return err
 	}
-	return err
+	words := e.Message
+	for _, class := range []string{"internal error: ", "unsupported configuration: "} {
+		words = strings.TrimPrefix(words, class)
+	}
+	return errors.New(strings.Replace(err.Error(), e.Error(), words, 1))
 }
 
 // expired is the error of a call whose context ended first. A deadline means

@@ -21,8 +21,8 @@ var ErrNewer = errors.New("record is of a newer version of nodevirt")
 //	sandboxes/ID.json      and KEY.intent of one that is about to be made
 //	containers/ID/record.json   and beside it what belongs to the VM
 //
-// Writing replaces a record as a whole, durably. Different records may be
-// written at the same time.
+// Writing replaces a record as a whole. Different records may be written at the
+// same time. Ids are containerd's: 64 hexadecimal digits.
 type Store struct{ root string }
 
 // Open makes the folders below root, which is the shim's alone.
@@ -49,24 +49,36 @@ func (s *Store) ContainerDir(id string) string { return filepath.Join(s.containe
 
 // PutSandbox writes a sandbox's record.
 func (s *Store) PutSandbox(r Sandbox) error {
+	if err := checkID(r.ID); err != nil {
+		return fmt.Errorf("write the record of sandbox: %w", err)
+	}
 	r.Version = Version
 	return write(filepath.Join(s.sandboxes(), r.ID+".json"), r)
 }
 
 // RemoveSandbox removes a sandbox's record; none is no error.
 func (s *Store) RemoveSandbox(id string) error {
+	if err := checkID(id); err != nil {
+		return fmt.Errorf("remove the record of sandbox: %w", err)
+	}
 	return ignoreAbsent(os.Remove(filepath.Join(s.sandboxes(), id+".json")))
 }
 
 // PutIntent writes that a sandbox is about to be made, under a key of the
 // caller's that has the form of an id.
 func (s *Store) PutIntent(key string, r Sandbox) error {
+	if err := checkID(key); err != nil {
+		return fmt.Errorf("write an intent: %w", err)
+	}
 	r.Version = Version
 	return write(filepath.Join(s.sandboxes(), key+".intent"), r)
 }
 
 // RemoveIntent removes what PutIntent wrote; none is no error.
 func (s *Store) RemoveIntent(key string) error {
+	if err := checkID(key); err != nil {
+		return fmt.Errorf("remove an intent: %w", err)
+	}
 	return ignoreAbsent(os.Remove(filepath.Join(s.sandboxes(), key+".intent")))
 }
 
@@ -98,6 +110,9 @@ func (s *Store) Sandboxes() ([]Sandbox, error) {
 
 // PutContainer writes a container's record, and makes its folder where there is none.
 func (s *Store) PutContainer(r Container) error {
+	if err := checkID(r.ID); err != nil {
+		return fmt.Errorf("write the record of container: %w", err)
+	}
 	r.Version = Version
 	if err := os.Mkdir(s.ContainerDir(r.ID), 0o711); err != nil && !errors.Is(err, fs.ErrExist) {
 		return fmt.Errorf("make the folder of container %s: %w", r.ID, err)
@@ -107,8 +122,8 @@ func (s *Store) PutContainer(r Container) error {
 
 // RemoveContainer removes a container's folder with all that is in it.
 func (s *Store) RemoveContainer(id string) error {
-	if !isID(id) {
-		return fmt.Errorf("remove the folder of container %q: not an id", id)
+	if err := checkID(id); err != nil {
+		return fmt.Errorf("remove the folder of container: %w", err)
 	}
 	return os.RemoveAll(s.ContainerDir(id))
 }
@@ -135,13 +150,23 @@ var idPattern = regexp.MustCompile(`^[0-9a-f]{64}$`)
 
 func isID(s string) bool { return idPattern.MatchString(s) }
 
-// write is durable when it returns: the file is synced before it gets its name.
+func checkID(s string) error {
+	if !isID(s) {
+		return fmt.Errorf("%q is not an id of 64 hexadecimal digits", s)
+	}
+	return nil
+}
+
+// write leaves either the old record or the new one, wherever it is cut off:
+// the file is synced before it gets its name. The temporary file lies beside it,
+// and not in a folder for everybody's.
 func write(path string, v any) error {
 	data, err := json.MarshalIndent(v, "", "  ")
 	if err != nil {
 		return fmt.Errorf("write record %s: %w", path, err)
 	}
-	if err := renameio.WriteFile(path, append(data, '\n'), 0o600); err != nil {
+	err = renameio.WriteFile(path, append(data, '\n'), 0o600, renameio.WithTempDir(filepath.Dir(path)))
+	if err != nil {
 		return fmt.Errorf("write record %s: %w", path, err)
 	}
 	return nil

@@ -9,6 +9,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"slices"
 	"time"
 
 	"github.com/google/uuid"
@@ -38,6 +39,14 @@ func (m *Manager) Create(ctx context.Context, sandboxID string, config *runtimea
 	}
 	r := newRecord(sandbox, config)
 	r.LogPath = m.logPath(r)
+	c := newMachine(r)
+	// Taken before anybody can find the machine, and kept until what failed is
+	// taken back: a removal that comes meanwhile has to wait.
+	unlock, err := c.lock(ctx)
+	if err != nil {
+		return "", err
+	}
+	defer unlock()
 	if r.Spec, r.Disk, err = m.acquire(ctx, r.ID, pod, config); err != nil {
 		return "", err
 	}
@@ -50,7 +59,7 @@ func (m *Manager) Create(ctx context.Context, sandboxID string, config *runtimea
 	if r.Image, err = m.imageOf(ctx, r.Disk.ImageID); err != nil {
 		return "", err
 	}
-	c := newMachine(r)
+	c.rec.Store(&r)
 	if err := m.reserve(c); err != nil {
 		return "", err
 	}
@@ -59,14 +68,9 @@ func (m *Manager) Create(ctx context.Context, sandboxID string, config *runtimea
 	if gid, needed := accel.DeviceGroup(); needed && m.Accelerator == domain.KVM {
 		r.Domain.GID = gid
 	}
-	unlock, err := c.lock(ctx)
-	if err != nil {
-		return "", err
-	}
-	defer unlock()
 	undo = append(undo, func(context.Context) error { return m.Records.RemoveContainer(r.ID) })
 	if err := m.put(c, r); err != nil {
-		return "", err
+		return "", fmt.Errorf("container %q: %w", config.GetMetadata().GetName(), err)
 	}
 	if err := m.makeFiles(ctx, r); err != nil {
 		return "", fmt.Errorf("container %q: %w", config.GetMetadata().GetName(), err)
@@ -141,8 +145,9 @@ func (m *Manager) acquire(ctx context.Context, id string, pod *runtimeapi.PodSan
 	case errors.Is(err, imageunpack.ErrNoDisk) && !required:
 		return spec, disk, fmt.Errorf("container %q: %w: %w", name, ErrNotVM, err)
 	case errors.Is(err, imageunpack.ErrNoDisk):
-		return spec, disk, fmt.Errorf("container %q: %w: image %q: %w: annotation %s says that it is a VM's",
-			name, ErrInvalid, config.GetImage().GetImage(), err, vmspec.AnnotationVMContainer)
+		return spec, disk, fmt.Errorf("container %q: %w: %w: annotation %s says that it is a VM's: "+
+			"build the image with a disk there, or change the annotation",
+			name, ErrInvalid, err, vmspec.AnnotationVMContainer)
 	case errors.Is(err, imageunpack.ErrUnusable):
 		return spec, disk, fmt.Errorf("container %q: %w: %w", name, ErrInvalid, err)
 	case err != nil:
@@ -150,7 +155,8 @@ func (m *Manager) acquire(ctx context.Context, id string, pod *runtimeapi.PodSan
 	case specErr != nil:
 		specErr = fmt.Errorf("pod %s/%s: %w: %w",
 			pod.GetMetadata().GetNamespace(), pod.GetMetadata().GetName(), ErrInvalid, specErr)
-		return spec, disk, errors.Join(specErr, m.Unpacker.Release(context.WithoutCancel(ctx), id))
+		release := func(ctx context.Context) error { return m.Unpacker.Release(ctx, id) }
+		return spec, disk, errors.Join(specErr, unwind(ctx, []func(context.Context) error{release}))
 	}
 	return spec, disk, nil
 }
@@ -247,8 +253,8 @@ func unwind(ctx context.Context, undo []func(context.Context) error) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), undoTime)
 	defer cancel()
 	var errs []error
-	for i := len(undo) - 1; i >= 0; i-- {
-		errs = append(errs, undo[i](ctx))
+	for _, do := range slices.Backward(undo) {
+		errs = append(errs, do(ctx))
 	}
 	return errors.Join(errs...)
 }

@@ -112,6 +112,9 @@ func (m *Manager) reserve(c *machine) error {
 	name := containerName(r)
 	m.mu.Lock()
 	defer m.mu.Unlock()
+	if _, ok := m.sandboxes[r.SandboxID]; !ok {
+		return fmt.Errorf("sandbox %q was removed meanwhile: %w", r.SandboxID, ErrNotFound)
+	}
 	if id, taken := m.names[name]; taken {
 		return fmt.Errorf("container name %q is reserved for %q: %w", name, id, ErrExists)
 	}

@@ -31,7 +31,12 @@ func (m *Manager) serveOn(c *machine) {
 // whether to go on so.
 func (m *Manager) serveOnce(ctx context.Context, c *machine) bool {
 	r := c.record()
-	if err := m.Network.Watch(ctx, *r.Network); err != nil && ctx.Err() == nil {
+	if r.State != record.Running || r.Network == nil {
+		return false // it ended meanwhile
+	}
+	if err := m.Network.Watch(ctx, *r.Network); ctx.Err() != nil {
+		return false
+	} else if err != nil {
 		m.log(r).Error("watching dnsmasq failed", "error", err)
 		return true
 	}

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net"
 	"os"
+	"slices"
 	"strconv"
 	"time"
 
@@ -78,7 +79,13 @@ func (m *Manager) Start(ctx context.Context, id string) (err error) {
 	begun := time.Now()
 	l := &launch{Manager: m, c: c, rec: r, pod: p}
 	if err := l.run(ctx); err != nil {
-		err = errors.Join(err, l.takeBack(ctx))
+		undoErr := l.takeBack(ctx)
+		if errors.Is(err, domain.ErrUnavailable) && errors.Is(undoErr, domain.ErrUnavailable) {
+			// The same again. What is left is taken back when libvirtd answers.
+			m.log(l.rec).Warn("cleaning up after a failed start has to wait", "error", undoErr)
+			undoErr = nil
+		}
+		err = errors.Join(err, undoErr)
 		return errors.Join(err, m.failStart(c, l.rec, err))
 	}
 	m.serveOn(c)
@@ -92,12 +99,29 @@ func (l *launch) run(ctx context.Context) error {
 	for _, p := range phases() {
 		begun := time.Now()
 		if err := p.do(l, ctx); err != nil {
-			return fmt.Errorf("start VM container %q: %s: %w", l.rec.ID, p.name, err)
+			return fmt.Errorf("start VM container %q of pod %s: %w%s",
+				l.rec.Config.Value.GetMetadata().GetName(), podName(l.rec), err, wayOut(err))
 		}
 		l.log(l.rec).Debug("phase of a start", "phase", p.name, "duration", time.Since(begun))
 	}
 	l.rec.State, l.rec.StartedAt, l.rec.Domain.PID = record.Running, time.Now(), l.qemu
 	return l.put(l.c, l.rec)
+}
+
+// wayOut is what can be done about a failed start, where the error doesn't say.
+func wayOut(err error) string {
+	switch {
+	case errors.Is(err, domain.ErrUnsupported):
+		return ": change annotation " + vmspec.AnnotationVMI + ", or have the pod run on another node"
+	case errors.Is(err, domain.ErrUnavailable):
+		return ": see whether it runs on this node, and start a new container"
+	}
+	return ""
+}
+
+func podName(r record.Container) string {
+	pod := r.Sandbox.Value.GetMetadata()
+	return pod.GetNamespace() + "/" + pod.GetName()
 }
 
 // takeBack undoes the phases, the last first, whatever of them was done, and
@@ -109,13 +133,12 @@ func (l *launch) takeBack(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), undoTime)
 	defer cancel()
 	var errs []error
-	all := phases()
-	for i := len(all) - 1; i >= 0; i-- {
-		if all[i].undo == nil {
+	for _, p := range slices.Backward(phases()) {
+		if p.undo == nil {
 			continue
 		}
-		if err := all[i].undo(l, ctx); err != nil {
-			errs = append(errs, fmt.Errorf("take back %s of VM container %q: %w", all[i].name, l.rec.ID, err))
+		if err := p.undo(l, ctx); err != nil {
+			errs = append(errs, fmt.Errorf("take back %s of VM container %q: %w", p.name, l.rec.ID, err))
 		}
 	}
 	l.rec.Unclean = len(errs) > 0

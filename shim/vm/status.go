@@ -1,7 +1,6 @@
 package vm
 
 import (
-	"encoding/json"
 	"fmt"
 	"log/slog"
 
@@ -87,37 +86,8 @@ func (m *Manager) Status(id string, verbose bool) (*runtimeapi.ContainerStatusRe
 	if !verbose {
 		return reply, nil
 	}
-	info, err := json.Marshal(verboseInfo{
-		SandboxID: r.SandboxID,
-		PID:       r.Domain.PID,
-		VM: vmInfo{
-			Domain: r.Domain, Spec: r.Spec, Disk: r.Disk,
-			Accelerator: string(m.Accelerator), ConsoleSocket: m.consoleSocket(r.ID), Folder: m.Records.ContainerDir(r.ID),
-		},
-		Config: r.Config,
-	})
-	if err != nil {
-		return nil, fmt.Errorf("tell of container %q: %w", r.ID, err)
-	}
-	reply.Info = map[string]string{"info": string(info)}
-	return reply, nil
-}
-
-// verboseInfo begins with what containerd tells of a container.
-type verboseInfo struct {
-	SandboxID string `json:"sandboxID"`
-	PID       int    `json:"pid"`
-	VM        vmInfo `json:"vm"`
-	Config    any    `json:"config"`
-}
-
-type vmInfo struct {
-	Domain        record.Domain `json:"domain"`
-	Accelerator   string        `json:"accelerator"`
-	Spec          any           `json:"spec"`
-	Disk          any           `json:"disk"`
-	ConsoleSocket string        `json:"consoleSocket"`
-	Folder        string        `json:"folder"`
+	reply.Info, err = m.info(r)
+	return reply, err
 }
 
 // status is a container as CRI reports it.

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math"
 	"net/netip"
 	"os"
 	"strings"
@@ -41,10 +42,10 @@ type dns struct {
 	searches []string
 }
 
-// podDNS is what CRI said of a pod's DNS; without that the node's own, as a
-// container would get it.
+// podDNS is what CRI said of a pod's DNS; if it said nothing the node's own, as
+// a container would get it.
 func (m *Manager) podDNS(config *runtimeapi.PodSandboxConfig) (dns, error) {
-	if d := config.GetDnsConfig(); d != nil {
+	if d := config.GetDnsConfig(); len(d.GetServers())+len(d.GetSearches())+len(d.GetOptions()) > 0 {
 		return dns{servers: addresses(d.GetServers()), searches: d.GetSearches()}, nil
 	}
 	f, err := os.Open(m.ResolvConf)
@@ -117,6 +118,9 @@ func (m *Manager) limits(container *runtimeapi.ContainerConfig, sandbox *runtime
 func plus(limit, more int64) int64 {
 	if limit <= 0 {
 		return limit
+	}
+	if limit > math.MaxInt64-more {
+		return math.MaxInt64
 	}
 	return limit + more
 }

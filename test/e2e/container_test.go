@@ -3,13 +3,15 @@ package e2e
 import (
 	"bufio"
 	"encoding/json"
-	"fmt"
+	"maps"
 	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
+	"time"
 
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
@@ -23,11 +25,13 @@ type container struct {
 
 // newContainer is a container as a kubelet asks for it.
 func (p *pod) newContainer(name, image string) *runtimeapi.ContainerConfig {
+	labels := maps.Clone(p.config.Labels)
+	labels["e2e"], labels["io.kubernetes.container.name"] = name, name
 	return &runtimeapi.ContainerConfig{
 		Metadata: &runtimeapi.ContainerMetadata{Name: name},
 		Image:    &runtimeapi.ImageSpec{Image: image},
 		LogPath:  name + "_0.log",
-		Labels:   map[string]string{"e2e": name, "io.kubernetes.container.name": name},
+		Labels:   labels,
 		Linux:    &runtimeapi.LinuxContainerConfig{Resources: &runtimeapi.LinuxContainerResources{}},
 	}
 }
@@ -191,21 +195,17 @@ func readLog(t *testing.T, path string) []string {
 func (c *container) saying(pattern string) string {
 	c.t.Helper()
 	re := regexp.MustCompile(pattern)
-	var found string
-	eventually(c.t, fmt.Sprintf("the console says %q", pattern), func() bool {
-		for _, line := range readLog(c.t, c.logFile()) {
-			if re.MatchString(line) {
-				found = line
-				return true
-			}
+	for end := time.Now().Add(patience); ; time.Sleep(50 * time.Millisecond) {
+		s := c.status() // before the log is read: one that ended says no more
+		lines := readLog(c.t, c.logFile())
+		if i := slices.IndexFunc(lines, re.MatchString); i >= 0 {
+			return lines[i]
 		}
-		if s := c.status(); s.State == runtimeapi.ContainerState_CONTAINER_EXITED {
-			c.t.Fatalf("the guest ended before it said %q: code %d, %s\n%s",
-				pattern, s.ExitCode, s.Message, strings.Join(readLog(c.t, c.logFile()), "\n"))
+		if s.State == runtimeapi.ContainerState_CONTAINER_EXITED || time.Now().After(end) {
+			c.t.Fatalf("the guest, %s, code %d, %q, did not say %q but\n%s",
+				s.State, s.ExitCode, s.Message, pattern, strings.Join(lines, "\n"))
 		}
-		return false
-	})
-	return found
+	}
 }
 
 // up waits until the guest says that it is.

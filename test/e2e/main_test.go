@@ -66,7 +66,7 @@ func run(m *testing.M) (code int, err error) {
 	code = m.Run()
 	if code != 0 {
 		for _, name := range []string{node.Containerd, node.Libvirtd, node.Shim} {
-			fmt.Println(n.LogTail(name, 60))
+			fmt.Println(n.LogTail(name, 40))
 		}
 		return code, nil
 	}
@@ -135,11 +135,21 @@ func prepare(ctx context.Context) (err error) {
 	return firstPod(ctx)
 }
 
-// firstPod runs and removes a pod: the first one of a node brings its bridge.
+// firstPod runs and removes a VM's pod: the first one of a node brings the pods'
+// bridge and libvirt's folders.
 func firstPod(ctx context.Context) error {
 	p := suite.NewPod("first")
-	id, err := suite.RunPod(ctx, p, "")
+	id, err := suite.RunPod(ctx, p, "vm")
 	if err != nil {
+		return err
+	}
+	c := node.NewContainer("guest", suite.halt)
+	c["linux"] = map[string]any{"resources": map[string]any{"memory_limit_in_bytes": guestMemory}}
+	vm, err := suite.CreateContainer(ctx, id, p, c)
+	if err != nil {
+		return err
+	}
+	if _, err := suite.Crictl(ctx, "start", vm); err != nil {
 		return err
 	}
 	return suite.RemovePod(ctx, id, p)

@@ -46,9 +46,9 @@ var web = http.Client{
 	Transport: &http.Transport{DialContext: dial, DisableKeepAlives: true},
 }
 
-// request asks the guest for a page once.
-func (c *container) request(method, path, body string) (string, error) {
-	r, err := http.NewRequestWithContext(c.t.Context(), method, "http://"+c.ip()+path, strings.NewReader(body))
+// fetch asks for a page once.
+func fetch(ctx context.Context, method, url, body string) (string, error) {
+	r, err := http.NewRequestWithContext(ctx, method, url, strings.NewReader(body))
 	if err != nil {
 		return "", err
 	}
@@ -59,28 +59,34 @@ func (c *container) request(method, path, body string) (string, error) {
 	defer reply.Body.Close()
 	text, err := io.ReadAll(reply.Body)
 	if err == nil && reply.StatusCode != http.StatusOK {
-		err = fmt.Errorf("%s: %s: %s", path, reply.Status, text)
+		err = fmt.Errorf("%s: %s: %s", url, reply.Status, text)
 	}
 	return string(text), err
+}
+
+// url is that of a page of the guest.
+func (c *container) url(path string) string {
+	c.t.Helper()
+	return "http://" + c.ip() + path
 }
 
 // page is a page of the guest, which must be up.
 func (c *container) page(path string) string {
 	c.t.Helper()
-	text, err := c.request(http.MethodGet, path, "")
+	text, err := fetch(c.t.Context(), http.MethodGet, c.url(path), "")
 	check(c.t, err)
 	return text
 }
 
 func (c *container) post(path, body string) {
 	c.t.Helper()
-	_, err := c.request(http.MethodPost, path, body)
+	_, err := fetch(c.t.Context(), http.MethodPost, c.url(path), body)
 	check(c.t, err)
 }
 
 // guestInfo is what a guest says of itself.
 type guestInfo struct {
-	Hostname, BootID, Cmdline, CPUModel, Product, InstanceID string
+	Hostname, BootID, Cmdline, CPUModel, Product, ProductUUID, InstanceID string
 	CPUs                                                     int
 	Memory                                                   int64
 	Interfaces                                               []struct {

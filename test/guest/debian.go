@@ -28,15 +28,17 @@ const debianCmdline = "root=" + rootPartition + " ro console=ttyS0 net.ifnames=0
 	"random.trust_cpu=on cryptomgr.notests"
 
 // debianInputs are packages whose new versions are worth a new build.
-var debianInputs = []string{"linux-image-cloud-amd64", "cloud-init", "qemu-guest-agent", "systemd", "netplan.io", "openssh-server"}
+var debianInputs = []string{
+	"linux-image-cloud-amd64", "cloud-init", "qemu-guest-agent", "systemd", "netplan.io", "openssh-server",
+}
 
 // Debian returns the path of a qcow2 disk with Debian 12, systemd, cloud-init, netplan, the guest
 // agent and an SSH server, and builds it where the cache has none of today's packages, which takes
 // some minutes, root, and a mirror. The file is read-only to the caller, as Tiny's.
 //
 // The guest needs 256 MiB of memory, and virtio for its disk. cloud-init reads NoCloud and
-// ConfigDrive seeds; without one it sets the network up by DHCP. A root shell without a password is
-// on the serial console.
+// ConfigDrive seeds; without one it stays off, and the network comes up by DHCP. A root shell
+// without a password is on the serial console.
 func Debian(ctx context.Context, o Options) (path string, err error) {
 	sources, err := deb.Sources(ctx, debianRelease)
 	if err != nil {

@@ -40,10 +40,10 @@ type Kernel struct {
 // through an overlay or qemu's snapshot mode.
 //
 // The guest needs 80 MiB of memory, and virtio for its disk and network. It takes its address by
-// DHCP and its name from a NoCloud seed or from DHCP, answers HTTP on port 80 (see tiny/www) and
-// echoes TCP on port 7, powers off by ACPI, and has a root shell on its serial console, where it
-// says "nodevirt guest: up host=… ip=… after … s". The word nodevirt.tick on the kernel's command
-// line makes it write a line each second.
+// DHCP and its name from a NoCloud seed or from DHCP, answers HTTP on port 80 (the pages are under
+// tiny/www), echoes TCP on port 7, and powers off by ACPI. On its serial console is a root shell,
+// and a line "nodevirt guest: up host=… ip=… after … s" once it has its address. With the word
+// nodevirt.tick on the kernel's command line it writes a line each second.
 func Tiny(ctx context.Context, o Options) (path string, err error) {
 	dir, err := tiny(ctx, o)
 	if err != nil {
@@ -135,8 +135,8 @@ func buildTiny(ctx context.Context, o Options, kernel, busybox deb.Package, dir 
 	}, filepath.Join(dir, "disk.qcow2"))
 }
 
-// writeInitrd writes a compressed archive: it starts no slower than a plain one, and the guest, which
-// has both the archive and its content in memory for a while, boots in 4 MiB less.
+// writeInitrd writes a compressed archive: it starts no slower than a plain one, and a pull of the
+// disk has 2 MB less to move.
 func writeInitrd(path string, root []entry) error {
 	f, err := os.Create(path)
 	if err != nil {

@@ -7,6 +7,8 @@ import (
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 	"github.com/google/go-containerregistry/pkg/v1/tarball"
 	"github.com/google/go-containerregistry/pkg/v1/types"
+
+	"github.com/nodevirt/nodevirt/imageunpack/registrydisk"
 )
 
 // Layer is a layer of an image, from the lowest up.
@@ -25,11 +27,7 @@ func (l Layer) build() (v1.Layer, error) {
 		}
 		return layer, nil
 	}
-	hash, size, err := v1.SHA256(archive(l.Files))
-	if err != nil {
-		return nil, fmt.Errorf("make a layer: %w", err)
-	}
-	return &plainLayer{files: l.Files, hash: hash, size: size}, nil
+	return registrydisk.Plain(func() io.ReadCloser { return archive(l.Files) })
 }
 
 // archive reads the archive of files while it is written.
@@ -38,17 +36,3 @@ func archive(files []File) io.ReadCloser {
 	go func() { _ = w.CloseWithError(writeTar(w, files)) }() // the error reaches the reader
 	return r
 }
-
-// plainLayer is a layer that is stored as it is.
-type plainLayer struct {
-	files []File
-	hash  v1.Hash
-	size  int64
-}
-
-func (l *plainLayer) Digest() (v1.Hash, error)             { return l.hash, nil }
-func (l *plainLayer) DiffID() (v1.Hash, error)             { return l.hash, nil }
-func (l *plainLayer) Compressed() (io.ReadCloser, error)   { return archive(l.files), nil }
-func (l *plainLayer) Uncompressed() (io.ReadCloser, error) { return archive(l.files), nil }
-func (l *plainLayer) Size() (int64, error)                 { return l.size, nil }
-func (l *plainLayer) MediaType() (types.MediaType, error)  { return types.OCIUncompressedLayer, nil }

@@ -11,17 +11,14 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
-
-	containerd "github.com/containerd/containerd/v2/client"
-	"github.com/containerd/containerd/v2/core/snapshots"
-	"github.com/containerd/containerd/v2/pkg/namespaces"
-	"github.com/vishvananda/netlink"
-	"github.com/vishvananda/netns"
+	"time"
 )
 
 // Census is what there is in a node, by kind: "process", "mount", "link" (of the node's own
-// network namespace), "netns", "nftables", "cgroup", "lease", "snapshot", and "file" (of the
-// shim's folders). A test takes one before and one after, and compares.
+// network namespace), "netns", "pod" (links, addresses and nftables within a pod's namespace),
+// "nftables", "cgroup", "lease", "snapshot", "domain" (files that libvirtd keeps of each), and
+// "file" (of the shim's folders: records, overlays, sockets). A test takes one before and one
+// after, and compares.
 type Census map[string][]string
 
 // Diff tells what came and what went since before, as sorted lines like "+ link tap0". Processes
@@ -59,10 +56,12 @@ func (n *Node) Leftovers(ctx context.Context) (Census, error) {
 		"mount":    n.mounts,
 		"link":     n.links,
 		"netns":    n.namespaces,
+		"pod":      n.podNetworks,
 		"nftables": n.tables,
 		"cgroup":   func(context.Context) ([]string, error) { return cgroups(n.o.Name) },
 		"lease":    n.leases,
 		"snapshot": n.snapshots,
+		"domain":   n.domains,
 		"file":     n.files,
 	} {
 		items, err := list(ctx)
@@ -79,28 +78,38 @@ func (n *Node) root(path string) string { return fmt.Sprintf("/proc/%d/root%s", 
 
 // processes are all of the node's but the commands that were entered from outside, which have no
 // parent in it.
-func (n *Node) processes(context.Context) ([]string, error) {
+func (n *Node) processes(ctx context.Context) ([]string, error) {
 	entries, err := os.ReadDir(n.root("/proc"))
 	if err != nil {
 		return nil, fmt.Errorf("list processes: %w", err)
 	}
 	var all []string
 	for _, e := range entries {
-		status, err := os.ReadFile(n.root("/proc/" + e.Name() + "/status"))
-		if err != nil {
-			continue // no process, or it ended meanwhile
-		}
-		fields := map[string]string{}
-		for line := range strings.Lines(string(status)) {
-			key, value, _ := strings.Cut(line, ":")
-			fields[key] = strings.TrimSpace(value)
+		fields := n.process(e.Name())
+		for strings.HasPrefix(fields["Name"], "runc:") && ctx.Err() == nil {
+			time.Sleep(time.Millisecond) // it is about to become the container's own program
+			fields = n.process(e.Name())
 		}
 		if fields["Pid"] == "" || fields["PPid"] == "0" && fields["Pid"] != "1" {
 			continue
 		}
 		all = append(all, fields["Pid"]+" "+fields["Name"])
 	}
-	return all, nil
+	return all, ctx.Err()
+}
+
+// process is what /proc tells of a process; nothing of one that has ended.
+func (n *Node) process(pid string) map[string]string {
+	fields := map[string]string{}
+	status, err := os.ReadFile(n.root("/proc/" + pid + "/status"))
+	if err != nil {
+		return fields
+	}
+	for line := range strings.Lines(string(status)) {
+		key, value, _ := strings.Cut(line, ":")
+		fields[key] = strings.TrimSpace(value)
+	}
+	return fields
 }
 
 func (n *Node) mounts(context.Context) ([]string, error) {
@@ -119,75 +128,21 @@ func (n *Node) mounts(context.Context) ([]string, error) {
 	return all, lines.Err()
 }
 
-func (n *Node) links(context.Context) (all []string, err error) {
-	ns, err := netns.GetFromPid(n.PID())
-	if err != nil {
-		return nil, fmt.Errorf("find network namespace: %w", err)
-	}
-	defer func() { err = errors.Join(err, ns.Close()) }()
-	h, err := netlink.NewHandleAt(ns)
-	if err != nil {
-		return nil, fmt.Errorf("enter network namespace: %w", err)
-	}
-	defer h.Close()
-	links, err := h.LinkList()
-	if err != nil {
-		return nil, fmt.Errorf("list links: %w", err)
-	}
-	for _, l := range links {
-		all = append(all, l.Type()+" "+l.Attrs().Name)
-	}
-	return all, nil
-}
-
-func (n *Node) namespaces(context.Context) ([]string, error) { return list(n.o.run("netns")) }
-
-func (n *Node) tables(ctx context.Context) ([]string, error) {
-	out, err := n.Output(ctx, "nft", "list", "tables")
-	return strings.Split(strings.TrimSpace(out), "\n"), err
-}
-
-func (n *Node) leases(ctx context.Context) (all []string, err error) {
-	err = n.withContainerd(ctx, func(ctx context.Context, c *containerd.Client) error {
-		leases, err := c.LeasesService().List(ctx)
-		for _, l := range leases {
-			all = append(all, l.ID)
-		}
-		return err
-	})
-	return all, err
-}
-
-// snapshots are those that run or are viewed; what images were unpacked to stays with them.
-func (n *Node) snapshots(ctx context.Context) (all []string, err error) {
-	err = n.withContainerd(ctx, func(ctx context.Context, c *containerd.Client) error {
-		return c.SnapshotService("overlayfs").Walk(ctx, func(_ context.Context, s snapshots.Info) error {
-			if s.Kind != snapshots.KindCommitted {
-				all = append(all, s.Name)
-			}
-			return nil
-		})
-	})
-	return all, err
-}
-
-// withContainerd calls do with a client and the namespace of the CRI's images and containers.
-func (n *Node) withContainerd(ctx context.Context, do func(context.Context, *containerd.Client) error) (err error) {
-	c, err := containerd.New(n.ContainerdSocket())
-	if err != nil {
-		return fmt.Errorf("reach containerd: %w", err)
-	}
-	defer func() { err = errors.Join(err, c.Close()) }()
-	if err := do(namespaces.WithNamespace(ctx, "k8s.io"), c); err != nil {
-		return fmt.Errorf("ask containerd: %w", err)
-	}
-	return nil
-}
-
 // files are those of the shim's folders.
 func (n *Node) files(context.Context) ([]string, error) {
+	return n.walk(n.o.path("nodevirt"), n.o.run("nodevirt"))
+}
+
+// domains are the files that libvirtd has of domains, so that it need not be up: their
+// definitions, and what it holds of those that run. Its logs stay, as on any node.
+func (n *Node) domains(context.Context) ([]string, error) {
+	return n.walk(n.o.etc("libvirt", "qemu"), n.o.path("libvirt", "qemu"), n.o.run("libvirt", "qemu"))
+}
+
+// walk lists all below folders of the node, which may be missing.
+func (n *Node) walk(tops ...string) ([]string, error) {
 	var all []string
-	for _, top := range []string{n.o.path("nodevirt"), n.o.run("nodevirt")} {
+	for _, top := range tops {
 		err := filepath.WalkDir(top, func(path string, _ fs.DirEntry, err error) error {
 			if errors.Is(err, fs.ErrNotExist) {
 				return nil // it went while we looked

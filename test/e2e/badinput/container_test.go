@@ -1,6 +1,7 @@
 package badinput
 
 import (
+	"archive/tar"
 	"testing"
 
 	"google.golang.org/grpc/codes"
@@ -39,6 +40,17 @@ func containerCases() []badCase {
 		{
 			name: "kernel that is not in the image", at: atCreate, code: codes.InvalidArgument,
 			pod: vmi(`"firmware":{"kernelBoot":{"container":{"kernelPath":"/boot/vmlinuz"}}}`, ""),
+		},
+		{
+			name: "kernel that leaves the image", at: atCreate, code: codes.InvalidArgument,
+			pod:   vmi(`"firmware":{"kernelBoot":{"container":{"kernelPath":"/boot/vmlinuz"}}}`, ""),
+			files: append(soundDisk(), images.File{Name: "boot/vmlinuz", Link: "../../etc/shadow"}),
+		},
+		{
+			name: "initrd that is a device", at: atCreate, code: codes.InvalidArgument,
+			pod: vmi(`"firmware":{"kernelBoot":{"container":{"kernelPath":"/vmlinuz","initrdPath":"/dev/mem"}}}`, ""),
+			files: append(soundDisk(), images.File{Name: "vmlinuz", Data: []byte("kernel")},
+				images.File{Name: "dev/mem", Type: tar.TypeChar}),
 		},
 		{
 			name: "kernel of another image", at: atCreate, code: codes.InvalidArgument,

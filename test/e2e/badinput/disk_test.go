@@ -3,6 +3,9 @@ package badinput
 import (
 	"bytes"
 	"compress/gzip"
+	"os"
+	"os/exec"
+	"path/filepath"
 	"testing"
 
 	"google.golang.org/grpc/codes"
@@ -14,25 +17,59 @@ import (
 // diskCases are files in the right place that are no disks, or not only disks.
 func diskCases(t *testing.T) []badCase {
 	t.Helper()
-	want := map[string]string{}
 	hostile, err := guest.HostileDisks(t.Context(), t.TempDir())
 	if err != nil {
 		t.Fatal(err)
 	}
-	var zipped bytes.Buffer
-	w := gzip.NewWriter(&zipped)
+	cases := []badCase{
+		{name: "gzip", files: []images.File{{Name: "disk", Data: zipped(t)}}},
+		{name: "half of a qcow2", files: []images.File{{Name: "disk", Data: halfQCOW2(t)}}},
+	}
+	for _, d := range hostile {
+		// What is encrypted without a header of its own is the guest's matter, and size alone costs
+		// the node nothing.
+		if d.Name == "luks" || d.Name == "too-large" {
+			continue
+		}
+		cases = append(cases, badCase{
+			name: d.Name, files: folder(images.File{Name: "disk.img", From: d.Path}),
+		})
+	}
+	for i := range cases {
+		cases[i].at, cases[i].code = atCreate, codes.InvalidArgument
+	}
+	return cases
+}
+
+func zipped(t *testing.T) []byte {
+	t.Helper()
+	var b bytes.Buffer
+	w := gzip.NewWriter(&b)
 	if _, err := w.Write(make([]byte, mebibyte)); err != nil {
 		t.Fatal(err)
 	}
 	if err := w.Close(); err != nil {
 		t.Fatal(err)
 	}
-	cases := []badCase{{name: "gzip", files: []images.File{{Name: "disk", Data: zipped.Bytes()}}}}
-	for _, d := range hostile {
-		cases = append(cases, badCase{name: d.Name, files: folder(images.File{Name: "disk.img", From: d.Path})})
+	return b.Bytes()
+}
+
+// halfQCOW2 is what a copy that was cut off leaves.
+func halfQCOW2(t *testing.T) []byte {
+	t.Helper()
+	dir := t.TempDir()
+	from, to := filepath.Join(dir, "raw"), filepath.Join(dir, "qcow2")
+	content := bytes.Repeat([]byte{1}, mebibyte)
+	if err := os.WriteFile(from, content, 0o600); err != nil {
+		t.Fatal(err)
 	}
-	for i := range cases {
-		cases[i].at, cases[i].code, cases[i].want = atCreate, codes.InvalidArgument, want[cases[i].name]
+	cmd := exec.CommandContext(t.Context(), "qemu-img", "convert", "-f", "raw", "-O", "qcow2", from, to)
+	if out, err := cmd.CombinedOutput(); err != nil {
+		t.Fatalf("%v: %s", err, out)
 	}
-	return cases
+	disk, err := os.ReadFile(to)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return disk[:len(disk)/2]
 }

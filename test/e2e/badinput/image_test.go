@@ -26,7 +26,7 @@ func imageCases() []badCase {
 	refusedImage := func(name string, files ...images.File) badCase {
 		return badCase{name: name, at: atCreate, files: files, code: codes.InvalidArgument}
 	}
-	outside := refusedImage("a path through a link", folder(images.File{Name: "a", Link: "../etc"}, raw("b"))...)
+	outside := refusedImage("a path through a link", folder(images.File{Name: "a", Link: "../../../etc"}, raw("b"))...)
 	outside.pod = vmiAt("/disk/a/shadow")
 	absent := refusedImage("a path that is not there", folder(raw("a.img"), raw("b.img"))...)
 	absent.pod = vmiAt("/disk/c.img")

@@ -5,6 +5,7 @@ import (
 	"net/netip"
 	"testing"
 
+	v1 "github.com/google/go-containerregistry/pkg/v1"
 	"google.golang.org/grpc"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
@@ -17,10 +18,11 @@ const mebibyte = 1 << 20
 
 // suite is the node that all cases share, and the shim's socket.
 type suite struct {
-	n    *node.Node
-	pods runtimeapi.RuntimeServiceClient
-	imgs runtimeapi.ImageServiceClient
-	disk string // the reference of an image with a sound disk
+	n     *node.Node
+	tools string // the folder of the programs that holdable wrote
+	pods  runtimeapi.RuntimeServiceClient
+	imgs  runtimeapi.ImageServiceClient
+	disk  string // the reference of an image with a sound disk
 }
 
 func TestBadInput(t *testing.T) {
@@ -36,32 +38,49 @@ func TestBadInput(t *testing.T) {
 		{"disk", diskCases(t)},
 		{"start", startCases()},
 	} {
-		t.Run(group.name, func(t *testing.T) {
-			for _, c := range group.cases {
-				t.Run(c.name, func(t *testing.T) { s.check(t, c) })
-			}
-		})
+		t.Run(group.name, func(t *testing.T) { s.checkGroup(t, group.name, group.cases) })
 	}
-	t.Run("node", s.testNode)
+	t.Run("full disk", s.testFullDisk)
+	t.Run("libvirtd away", s.testLibvirtdAway)
+	t.Run("caller gone", s.testCallerGone)
+}
+
+func (s *suite) checkGroup(t *testing.T, name string, cases []badCase) {
+	a := readAnswers(t, name)
+	for _, c := range cases {
+		t.Run(c.name, func(t *testing.T) { s.check(t, c, a) })
+	}
+	if *update {
+		a.write(t)
+	}
 }
 
 func newSuite(t *testing.T) *suite {
 	t.Helper()
-	n := node.ForTest(t, node.Options{Subnet: netip.MustParsePrefix("10.98.0.0/16")})
+	tools := t.TempDir()
+	dnsmasq, qemuImg := holdable(t, tools, "dnsmasq"), holdable(t, tools, "qemu-img")
+	n := node.ForTest(t, node.Options{
+		Subnet: netip.MustParsePrefix("10.98.0.0/16"),
+		ShimConfig: func(c map[string]any) {
+			c["tools"] = map[string]any{"dnsmasq": dnsmasq, "qemu_img": qemuImg}
+		},
+	})
 	conn, err := node.DialCRI(n.ShimSocket())
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = conn.Close() })
 	s := &suite{
-		n:    n,
-		pods: runtimeapi.NewRuntimeServiceClient(conn),
-		imgs: runtimeapi.NewImageServiceClient(conn),
+		n:     n,
+		tools: tools,
+		pods:  runtimeapi.NewRuntimeServiceClient(conn),
+		imgs:  runtimeapi.NewImageServiceClient(conn),
 	}
-	s.disk = s.image(t, "sound:1", soundDisk())
+	s.disk = s.image(t, "sound", soundDisk())
 	s.pull(t, s.disk)
-	// The first pod brings the node's bridge, which stays.
+	// The first pod brings the node's bridge, and the first VM libvirtd's folders, which stay.
 	p := s.run(t, "first", nil)
+	s.boot(t, p)
 	s.remove(t, p)
 	return s
 }
@@ -78,11 +97,11 @@ func (s *suite) image(t *testing.T, name string, files []images.File) string {
 	if len(files) > 0 {
 		layers = []images.Layer{{Files: files}}
 	}
-	img, err := images.FromFiles(emptyConfig(), layers...)
+	img, err := images.FromFiles(v1.Config{}, layers...)
 	if err != nil {
 		t.Fatal(err)
 	}
-	ref, err := s.n.Push(t.Context(), name, img)
+	ref, err := s.n.Push(t.Context(), name+":1", img)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -178,6 +197,19 @@ func (s *suite) start(t *testing.T, id string) error {
 	t.Helper()
 	_, err := s.pods.StartContainer(t.Context(), &runtimeapi.StartContainerRequest{ContainerId: id})
 	return err
+}
+
+// boot runs a VM that has nothing wrong with it.
+func (s *suite) boot(t *testing.T, p *pod) (id string) {
+	t.Helper()
+	id, err := s.create(t, p, newContainer(s.disk, nil))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := s.start(t, id); err != nil {
+		t.Fatal(err)
+	}
+	return id
 }
 
 func (s *suite) removeContainer(t *testing.T, id string) {

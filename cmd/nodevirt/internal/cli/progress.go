@@ -1,0 +1,77 @@
+package cli
+
+import (
+	"io"
+	"os"
+	"time"
+
+	"github.com/schollz/progressbar/v3"
+	"golang.org/x/term"
+)
+
+// IsTerminal tells whether w is one.
+func IsTerminal(w any) bool {
+	f, ok := w.(*os.File)
+	return ok && term.IsTerminal(int(f.Fd()))
+}
+
+// Bar shows how much of total bytes is done, on a terminal; elsewhere it is
+// silent. It takes the bytes as an io.Writer. The caller calls Done.
+type Bar struct{ bar *progressbar.ProgressBar }
+
+// NewBar makes a bar on w. A total of -1 is an unknown one.
+func NewBar(w io.Writer, total int64, what string) *Bar {
+	return &Bar{progressbar.NewOptions64(total,
+		progressbar.OptionSetWriter(w),
+		progressbar.OptionSetVisibility(IsTerminal(w)),
+		progressbar.OptionSetDescription(what),
+		progressbar.OptionShowBytes(true),
+		progressbar.OptionShowTotalBytes(true),
+		progressbar.OptionUseIECUnits(true),
+		progressbar.OptionSetWidth(30),
+		progressbar.OptionThrottle(100*time.Millisecond),
+		progressbar.OptionSetPredictTime(total > 0),
+		progressbar.OptionClearOnFinish(),
+	)}
+}
+
+func (b *Bar) Write(p []byte) (int, error) { return b.bar.Write(p) }
+
+// Set says how many bytes are done.
+func (b *Bar) Set(n int64) { _ = b.bar.Set64(n) }
+
+// Done takes the bar off the terminal.
+func (b *Bar) Done() { _ = b.bar.Exit(); _ = b.bar.Clear() }
+
+// Spin shows a spinner on w, where that is a terminal, until the returned
+// function is called.
+func Spin(w io.Writer, what string) (done func()) {
+	if !IsTerminal(w) {
+		return func() {}
+	}
+	bar := progressbar.NewOptions64(-1,
+		progressbar.OptionSetWriter(w),
+		progressbar.OptionSetDescription(what),
+		progressbar.OptionSpinnerType(14),
+		progressbar.OptionSetElapsedTime(true),
+		progressbar.OptionClearOnFinish(),
+		progressbar.OptionThrottle(100*time.Millisecond),
+	)
+	stop, stopped := make(chan struct{}), make(chan struct{})
+	go func() {
+		defer close(stopped)
+		tick := time.NewTicker(100 * time.Millisecond)
+		defer tick.Stop()
+		for {
+			select {
+			case <-tick.C:
+				_ = bar.Add(1)
+			case <-stop:
+				_ = bar.Exit()
+				_ = bar.Clear()
+				return
+			}
+		}
+	}()
+	return func() { close(stop); <-stopped }
+}

@@ -1,0 +1,140 @@
+package image
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"runtime"
+
+	v1 "github.com/google/go-containerregistry/pkg/v1"
+	"github.com/spf13/cobra"
+
+	"github.com/nodevirt/nodevirt/cmd/nodevirt/internal/cli"
+	"github.com/nodevirt/nodevirt/imageunpack/registrydisk"
+)
+
+// build is nodevirt image build.
+type build struct {
+	tag, file, containerd, arch string
+	push, insecure              bool
+	out, errOut                 io.Writer
+}
+
+func buildCommand() *cobra.Command {
+	var b build
+	cmd := &cobra.Command{
+		Use:   "build DISK -t REF",
+		Short: "Wrap a qcow2 or raw disk as a registry disk",
+		Long: `Wraps a qcow2 or raw disk as an image that a VM boots from. The disk is checked
+first, as the node checks it when a VM starts.
+
+The image goes to this node's containerd, so that a pod can use it at once; with
+--push to its registry; with -o into a file, an OCI archive that "ctr images
+import", skopeo and docker read. docker itself is not needed; credentials come
+from its config file and credential helpers.
+
+The disk is in the image as /disk/disk.qcow2 or /disk/disk.img, in one layer that
+is not compressed: let qemu-img convert -c make the disk smaller instead. Equal
+disks make equal digests.`,
+		Example: `  # into this node's containerd
+  nodevirt image build debian-12.qcow2 -t example.com/disks/debian:12
+
+  # to a registry
+  nodevirt image build debian-12.qcow2 -t example.com/disks/debian:12 --push
+
+  # into a file
+  nodevirt image build debian-12.qcow2 -t example.com/disks/debian:12 -o debian.tar`,
+		Args: cobra.ExactArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			b.out, b.errOut = cmd.OutOrStdout(), cmd.ErrOrStderr()
+			return b.run(cmd.Context(), args[0])
+		},
+	}
+	cmd.Flags().StringVarP(&b.tag, "tag", "t", "", "the image's `reference`, such as example.com/disks/debian:12 (required)")
+	_ = cmd.MarkFlagRequired("tag")
+	cmd.Flags().BoolVar(&b.push, "push", false, "push the image to its registry")
+	cmd.Flags().StringVarP(&b.file, "output", "o", "", "write the image into an OCI archive `file`")
+	cmd.MarkFlagsMutuallyExclusive("push", "output")
+	cmd.Flags().BoolVar(&b.insecure, "insecure", false,
+		"let the registry speak plain HTTP or have a certificate that is not trusted; needless for loopback")
+	cmd.Flags().StringVar(&b.arch, "arch", runtime.GOARCH, "the guest's `architecture`")
+	cli.ContainerdFlag(cmd, &b.containerd)
+	return cmd
+}
+
+func (b build) run(ctx context.Context, path string) error {
+	_, full, err := parse(b.tag, b.insecure)
+	if err != nil {
+		return err
+	}
+	disk, err := registrydisk.Check(path)
+	if err != nil {
+		return err
+	}
+	b.hint(disk)
+	to, err := b.destination(ctx, full)
+	if err != nil {
+		return err
+	}
+	defer to.Close()
+	bar := cli.NewBar(b.errOut, disk.Size, "checksum")
+	img, err := disk.Image(ctx, registrydisk.Options{Architecture: b.arch, Progress: bar})
+	bar.Done()
+	if err != nil {
+		return err
+	}
+	digest, err := img.Digest()
+	if err != nil {
+		return fmt.Errorf("image %s: %w", full, err)
+	}
+	bar = cli.NewBar(b.errOut, disk.Size, to.doing())
+	err = to.write(ctx, target{name: full, img: img}, bar)
+	bar.Done()
+	if err != nil {
+		return err
+	}
+	fmt.Fprintf(b.out, "%s\n%s\n", full, digest)
+	fmt.Fprintf(b.errOut, "%s: %s disk of %s, %s on the wire, %s\n",
+		full, disk.Format, cli.Bytes(disk.VirtualSize), cli.Bytes(disk.Size), to.done())
+	return nil
+}
+
+// hint tells of a disk that is mostly holes: in a layer they are zeros.
+func (b build) hint(d registrydisk.Disk) {
+	const worthSaying = 256 << 20
+	if d.Size > 4*d.Allocated && d.Size-d.Allocated > worthSaying {
+		fmt.Fprintf(b.errOut, "hint: %s has %s, of which %s are data; the image carries all of it. Smaller: "+
+			"qemu-img convert -O qcow2 %s disk.qcow2\n", d.Path, cli.Bytes(d.Size), cli.Bytes(d.Allocated), d.Path)
+	}
+}
+
+// target is an image and how it is to be called, in full.
+type target struct {
+	name string
+	img  v1.Image
+}
+
+// destination is where an image goes to.
+type destination interface {
+	// write stores an image and tells bar the bytes as they go.
+	write(ctx context.Context, t target, bar *cli.Bar) error
+	// doing and done are what is said of it during the work and after it.
+	doing() string
+	done() string
+	Close() error
+}
+
+func (b build) destination(ctx context.Context, full string) (destination, error) {
+	switch {
+	case b.push:
+		return newRegistry(full, b.insecure)
+	case b.file != "":
+		return archive{path: b.file}, nil
+	}
+	c, err := dialContainerd(ctx, b.containerd)
+	if err != nil {
+		return nil, errors.Join(err, errors.New("name a destination: -o FILE writes the image into a file, --push sends it to its registry"))
+	}
+	return &store{client: c, address: b.containerd}, nil
+}

@@ -1,0 +1,81 @@
+package image
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"runtime"
+
+	v1 "github.com/google/go-containerregistry/pkg/v1"
+
+	"github.com/nodevirt/nodevirt/cmd/nodevirt/internal/cli"
+	"github.com/nodevirt/nodevirt/imageunpack"
+)
+
+// fetch looks at an image in its registry. What is in /disk goes through a
+// temporary folder.
+func (i inspect) fetch(ctx context.Context, ref string) (_ report, err error) {
+	_, full, err := parse(ref, i.insecure)
+	if err != nil {
+		return report{}, err
+	}
+	from, err := newRegistry(full, i.insecure)
+	if err != nil {
+		return report{}, err
+	}
+	img, err := from.image(ctx)
+	if err != nil {
+		return report{}, err
+	}
+	r := report{Image: full, Source: "registry " + from.ref.Context().RegistryStr(), Problems: []string{}}
+	total, err := r.describe(img)
+	if err != nil {
+		return r, fmt.Errorf("image %s: %w", full, err)
+	}
+	dir, err := os.MkdirTemp("", "nodevirt-inspect-")
+	if err != nil {
+		return r, fmt.Errorf("make a temporary folder: %w", err)
+	}
+	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
+	root, err := os.OpenRoot(dir)
+	if err != nil {
+		return r, fmt.Errorf("make a temporary folder: %w", err)
+	}
+	defer root.Close()
+	bar := cli.NewBar(i.errOut, total, "fetch")
+	err = extract(ctx, img, root, bar)
+	bar.Done()
+	if err != nil && !isProblem(err) {
+		return r, fmt.Errorf("fetch image %s: %w", full, err)
+	}
+	disk := imageunpack.Disk{}
+	if err == nil {
+		disk, err = imageunpack.Examine(ctx, root, i.path)
+	}
+	return r, r.findings(disk, err)
+}
+
+// describe tells of the image what its manifest and config say; total is what
+// its layers have in bytes.
+func (r *report) describe(img v1.Image) (total int64, err error) {
+	digest, err := img.Digest()
+	if err != nil {
+		return 0, err
+	}
+	manifest, err := img.Manifest()
+	if err != nil {
+		return 0, err
+	}
+	config, err := img.ConfigFile()
+	if err != nil {
+		return 0, err
+	}
+	r.Digest, r.ImageID = digest.String(), manifest.Config.Digest.String()
+	r.checkPlatform(config.OS, config.Architecture, runtime.GOARCH)
+	for _, l := range manifest.Layers {
+		total += l.Size
+		r.Layers = append(r.Layers, layer{l.Digest.String(), l.Size, isCompressed(string(l.MediaType))})
+	}
+	return total, nil
+}

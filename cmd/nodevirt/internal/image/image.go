@@ -1,0 +1,48 @@
+// Package image is the commands on registry disks: nodevirt image build and
+// nodevirt image inspect.
+//
+// It owns where an image goes to and comes from: the node's containerd, a
+// registry, a file. What a registry disk is made of is package registrydisk's;
+// whether a machine can boot from it, package imageunpack's.
+package image
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/distribution/reference"
+	"github.com/google/go-containerregistry/pkg/name"
+	"github.com/spf13/cobra"
+)
+
+// Command is nodevirt image.
+func Command() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "image",
+		Short: "Build and inspect registry disks",
+		Long: "A registry disk is a container image with a disk in its folder /disk, which a VM boots from.\n" +
+			"KubeVirt calls it a containerDisk.",
+	}
+	cmd.AddCommand(buildCommand(), inspectCommand())
+	return cmd
+}
+
+// parse is a reference as docker reads it: "debian" is
+// docker.io/library/debian:latest. The returned text is what containerd calls
+// the image.
+func parse(ref string, insecure bool) (name.Reference, string, error) {
+	full, err := reference.ParseDockerRef(ref)
+	if err != nil {
+		return nil, "", fmt.Errorf("image reference %q: %w: want [REGISTRY/]NAME[:TAG]", ref, err)
+	}
+	// To go-containerregistry Docker Hub is index.docker.io, which it takes this for.
+	var options []name.Option
+	if insecure {
+		options = append(options, name.Insecure)
+	}
+	remote, err := name.ParseReference(full.String(), options...)
+	if err != nil {
+		return nil, "", fmt.Errorf("image reference %q: %s", ref, strings.TrimSpace(err.Error()))
+	}
+	return remote, full.String(), nil
+}

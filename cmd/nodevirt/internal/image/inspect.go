@@ -1,0 +1,154 @@
+package image
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/nodevirt/nodevirt/cmd/nodevirt/internal/cli"
+	"github.com/nodevirt/nodevirt/imageunpack"
+)
+
+// inspect is nodevirt image inspect.
+type inspect struct {
+	path, containerd string
+	insecure, remote bool
+	format           cli.Format
+	out, errOut      io.Writer
+}
+
+func inspectCommand() *cobra.Command {
+	var i inspect
+	cmd := &cobra.Command{
+		Use:   "inspect REF",
+		Short: "Tell what disk an image holds, and whether a VM can boot from it",
+		Long: `Tells what disk an image holds: its format and sizes, the image's digest and
+layers, and what keeps a VM from booting from it, by the checks that the node
+makes when a VM starts.
+
+An image that this node's containerd has is looked at there. Another one is
+fetched from its registry into a temporary file, which goes afterwards.
+
+The exit code is 1 if a VM could not boot from the image.`,
+		Example: `  nodevirt image inspect example.com/disks/debian:12
+  nodevirt image inspect example.com/disks/many:1 --path /disk/b.qcow2
+  nodevirt image inspect example.com/disks/debian:12 -o json | jq .virtualSize`,
+		Args: cobra.ExactArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			i.out, i.errOut = cmd.OutOrStdout(), cmd.ErrOrStderr()
+			return i.run(cmd.Context(), args[0])
+		},
+	}
+	cmd.Flags().StringVar(&i.path, "path", "", "the disk's `path` in the image, where it holds several")
+	cmd.Flags().BoolVar(&i.remote, "remote", false, "look at the registry's image even if the node has one of that name")
+	cmd.Flags().BoolVar(&i.insecure, "insecure", false,
+		"let the registry speak plain HTTP or have a certificate that is not trusted; needless for loopback")
+	cli.ContainerdFlag(cmd, &i.containerd)
+	cli.OutputFlag(cmd, &i.format, "table", "json")
+	return cmd
+}
+
+// report is what there is to tell of an image.
+type report struct {
+	Image        string             `json:"image"`
+	Source       string             `json:"source"` // registry or containerd
+	Digest       string             `json:"digest"` // of the manifest
+	ImageID      string             `json:"imageID"`
+	Architecture string             `json:"architecture"`
+	Layers       []layer            `json:"layers"`
+	Path         string             `json:"path,omitempty"`
+	Format       imageunpack.Format `json:"format,omitempty"`
+	VirtualSize  int64              `json:"virtualSize,omitempty"` // bytes
+	Size         int64              `json:"size,omitempty"`        // bytes of the file
+	Problems     []string           `json:"problems"`
+}
+
+type layer struct {
+	Digest     string `json:"digest"`
+	Size       int64  `json:"size"` // bytes, as stored
+	Compressed bool   `json:"compressed"`
+}
+
+func (i inspect) run(ctx context.Context, ref string) error {
+	r, err := i.look(ctx, ref)
+	if err != nil {
+		return err
+	}
+	if i.format.String() == "json" {
+		err = cli.JSON(i.out, r)
+	} else {
+		err = r.table(i.out)
+	}
+	if err == nil && len(r.Problems) > 0 {
+		return &cli.ExitError{Code: 1}
+	}
+	return err
+}
+
+// look finds the image on the node, or else in its registry.
+func (i inspect) look(ctx context.Context, ref string) (report, error) {
+	if !i.remote {
+		r, err := i.local(ctx, ref)
+		if err == nil || ctx.Err() != nil {
+			return r, err
+		}
+		if !isElsewhere(err) {
+			return r, err
+		}
+	}
+	return i.fetch(ctx, ref)
+}
+
+// findings puts what the checks said into the report; errors that aren't the
+// image's fault come back.
+func (r *report) findings(d imageunpack.Disk, err error) error {
+	if err != nil {
+		if !isProblem(err) {
+			return err
+		}
+		r.Problems = append(r.Problems, err.Error())
+		return nil
+	}
+	r.Path, r.Format, r.VirtualSize, r.Size = d.Path, d.Format, d.VirtualSize, d.Size
+	return nil
+}
+
+// checkPlatform finds an image for other machines.
+func (r *report) checkPlatform(os, arch, want string) {
+	r.Architecture = arch
+	if os != "linux" || arch != want {
+		r.Problems = append(r.Problems, fmt.Sprintf("the image is for %s/%s, this machine takes linux/%s: "+
+			"build it with --arch %s, if the disk's system is for that", os, arch, want, want))
+	}
+}
+
+func (r report) table(w io.Writer) error {
+	rows := [][]string{
+		{"Image:", r.Image}, {"Source:", r.Source}, {"Digest:", r.Digest}, {"Image ID:", r.ImageID},
+		{"Architecture:", r.Architecture},
+	}
+	for n, l := range r.Layers {
+		how := "not compressed"
+		if l.Compressed {
+			how = "compressed"
+		}
+		rows = append(rows, []string{fmt.Sprintf("Layer %d:", n+1),
+			fmt.Sprintf("%s, %s, %s", cli.Bytes(l.Size), how, l.Digest)})
+	}
+	if r.Path != "" {
+		rows = append(rows, []string{"Disk:", r.Path}, []string{"Format:", string(r.Format)},
+			[]string{"Virtual size:", cli.Bytes(r.VirtualSize)}, []string{"Size:", cli.Bytes(r.Size)})
+	}
+	verdict := "yes"
+	if len(r.Problems) > 0 {
+		verdict = "no"
+	}
+	rows = append(rows, []string{"Boots a VM:", verdict})
+	for _, p := range r.Problems {
+		rows = append(rows, []string{"Problem:", strings.ReplaceAll(p, "\n", "; ")})
+	}
+	return cli.Table(w, rows)
+}

@@ -1,0 +1,120 @@
+package image
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"runtime"
+	"strings"
+	"time"
+
+	containerd "github.com/containerd/containerd/v2/client"
+	"github.com/containerd/containerd/v2/core/images"
+	"github.com/containerd/containerd/v2/pkg/namespaces"
+	"github.com/containerd/errdefs"
+	"github.com/google/uuid"
+
+	"github.com/nodevirt/nodevirt/cmd/nodevirt/internal/cli"
+	"github.com/nodevirt/nodevirt/imageunpack"
+)
+
+// errNotHere says that the node does not have the image.
+var errNotHere = errors.New("not on this node")
+
+// isElsewhere tells whether an image should be looked for in its registry.
+func isElsewhere(err error) bool {
+	return errors.Is(err, errNotHere) || errdefs.IsNotFound(err)
+}
+
+// isProblem tells whether the image is at fault.
+func isProblem(err error) bool {
+	return errors.Is(err, imageunpack.ErrUnusable) || errors.Is(err, imageunpack.ErrNoDisk)
+}
+
+// local looks at an image where containerd has unpacked it, without a copy.
+func (i inspect) local(ctx context.Context, ref string) (report, error) {
+	if os.Geteuid() != 0 { // only root can mount a snapshot
+		return report{}, errNotHere
+	}
+	client, err := dialContainerd(ctx, i.containerd)
+	if err != nil {
+		return report{}, fmt.Errorf("%w: %w", errNotHere, err)
+	}
+	defer client.Close()
+	ctx = namespaces.WithNamespace(ctx, cli.Namespace)
+	dir, err := os.MkdirTemp("", "nodevirt-inspect-")
+	if err != nil {
+		return report{}, fmt.Errorf("make a mount point: %w", err)
+	}
+	unpacker := imageunpack.New(client, imageunpack.Options{
+		Namespace: cli.Namespace, Snapshotter: snapshotter, MountDir: dir,
+	})
+	owner := "inspect-" + uuid.NewString()
+	disk, diskErr := unpacker.Acquire(ctx, owner, ref, i.path)
+	// The folder goes only if it is empty: a mount that could not be undone must stay.
+	cleanup := errors.Join(release(ctx, unpacker, owner), os.Remove(dir))
+	if diskErr != nil && !isProblem(diskErr) {
+		return report{}, errors.Join(diskErr, cleanup)
+	}
+	r, err := describe(ctx, client, ref, disk)
+	if err != nil {
+		return r, errors.Join(err, cleanup)
+	}
+	return r, errors.Join(r.findings(disk, diskErr), cleanup)
+}
+
+const (
+	snapshotter = "overlayfs"
+	undoTime    = 10 * time.Second
+)
+
+// release gives the disk back, whatever became of ctx.
+func release(ctx context.Context, u *imageunpack.Unpacker, owner string) error {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), undoTime)
+	defer cancel()
+	return u.Release(ctx, owner)
+}
+
+// describe tells of the image what containerd knows.
+func describe(ctx context.Context, client *containerd.Client, ref string, disk imageunpack.Disk) (report, error) {
+	name := disk.Image
+	if name == "" { // the image was refused before it had a name
+		var err error
+		if _, name, err = parse(ref, false); err != nil {
+			return report{}, err
+		}
+	}
+	img, err := client.GetImage(ctx, name)
+	if errdefs.IsNotFound(err) {
+		img, err = client.GetImage(ctx, ref)
+	}
+	if err != nil {
+		return report{}, fmt.Errorf("image %s: %w", ref, cli.Plain(err))
+	}
+	r := report{Image: img.Name(), Source: "this node's containerd", Digest: img.Target().Digest.String(), Problems: []string{}}
+	spec, err := img.Spec(ctx)
+	if err != nil {
+		return r, fmt.Errorf("image %s: read its config: %w", ref, cli.Plain(err))
+	}
+	config, err := img.Config(ctx)
+	if err != nil {
+		return r, fmt.Errorf("image %s: read its config: %w", ref, cli.Plain(err))
+	}
+	r.ImageID = config.Digest.String()
+	r.checkPlatform(spec.OS, spec.Architecture, runtime.GOARCH)
+	manifest, err := images.Manifest(ctx, img.ContentStore(), img.Target(), img.Platform())
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return r, fmt.Errorf("image %s: read its manifest: %w", ref, cli.Plain(err))
+	}
+	for _, l := range manifest.Layers {
+		r.Layers = append(r.Layers, layer{l.Digest.String(), l.Size, isCompressed(l.MediaType)})
+	}
+	return r, nil
+}
+
+// isCompressed tells it from a layer's media type, OCI's or docker's.
+func isCompressed(mediaType string) bool {
+	return strings.HasSuffix(mediaType, "gzip") || strings.HasSuffix(mediaType, "zstd")
+}

@@ -1,0 +1,134 @@
+package image
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"time"
+
+	containerd "github.com/containerd/containerd/v2/client"
+	"github.com/containerd/containerd/v2/core/content"
+	"github.com/containerd/containerd/v2/core/images"
+	"github.com/containerd/errdefs"
+	"github.com/containerd/platforms"
+	v1 "github.com/google/go-containerregistry/pkg/v1"
+	"github.com/google/go-containerregistry/pkg/v1/partial"
+	"github.com/opencontainers/go-digest"
+	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
+
+	"github.com/nodevirt/nodevirt/cmd/nodevirt/internal/cli"
+)
+
+// store is the image store of the node's containerd.
+type store struct {
+	client  *containerd.Client
+	address string
+}
+
+func (*store) doing() string  { return "store" }
+func (s *store) done() string { return "stored in this node's containerd" }
+func (s *store) Close() error { return s.client.Close() }
+
+// dialContainerd makes sure that containerd answers.
+func dialContainerd(ctx context.Context, address string) (*containerd.Client, error) {
+	if _, err := os.Stat(address); err != nil {
+		return nil, fmt.Errorf("this node's containerd: %w", err)
+	}
+	c, err := containerd.New(address,
+		containerd.WithDefaultNamespace(cli.Namespace), containerd.WithTimeout(5*time.Second))
+	if err != nil {
+		return nil, fmt.Errorf("this node's containerd at %s: %w", address, err)
+	}
+	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
+	defer cancel()
+	if _, err := c.Version(ctx); err != nil {
+		_ = c.Close()
+		return nil, fmt.Errorf("this node's containerd at %s: %w", address, cli.Plain(err))
+	}
+	return c, nil
+}
+
+// write stores the blobs under a lease, then gives them their name. What a
+// failure leaves goes with the lease.
+func (s *store) write(ctx context.Context, t target, bar *cli.Bar) (err error) {
+	ctx, release, err := s.client.WithLease(ctx)
+	if err != nil {
+		return fmt.Errorf("store %s in containerd: %w", t.name, cli.Plain(err))
+	}
+	defer func() { err = errors.Join(err, release(context.WithoutCancel(ctx))) }()
+	desc, err := s.writeBlobs(ctx, t, bar)
+	if err == nil {
+		err = s.name(ctx, images.Image{Name: t.name, Target: desc})
+	}
+	if err != nil {
+		return fmt.Errorf("store %s in containerd: %w", t.name, cli.Plain(err))
+	}
+	img := containerd.NewImageWithPlatform(s.client, images.Image{Name: t.name, Target: desc}, platforms.All)
+	done := cli.Spin(os.Stderr, "unpack")
+	defer done()
+	if err := img.Unpack(ctx, ""); err != nil {
+		return fmt.Errorf("unpack %s: %w", t.name, cli.Plain(err))
+	}
+	return nil
+}
+
+// writeBlobs stores the layers, the config, and last the manifest that holds them.
+func (s *store) writeBlobs(ctx context.Context, t target, bar *cli.Bar) (desc ocispec.Descriptor, err error) {
+	config, err := partial.ConfigLayer(t.img)
+	if err != nil {
+		return desc, err
+	}
+	layers, err := t.img.Layers()
+	if err != nil {
+		return desc, err
+	}
+	labels := map[string]string{} // by which containerd's garbage collection finds the rest
+	for i, l := range layers {
+		if labels[fmt.Sprintf("containerd.io/gc.ref.content.l.%d", i)], err = s.writeLayer(ctx, l, bar); err != nil {
+			return desc, err
+		}
+	}
+	if labels["containerd.io/gc.ref.content.config"], err = s.writeLayer(ctx, config, io.Discard); err != nil {
+		return desc, err
+	}
+	d, err := partial.Descriptor(t.img)
+	if err != nil {
+		return desc, err
+	}
+	manifest, err := t.img.RawManifest()
+	if err != nil {
+		return desc, err
+	}
+	desc = ocispec.Descriptor{
+		MediaType: string(d.MediaType), Digest: digest.Digest(d.Digest.String()), Size: d.Size,
+	}
+	return desc, content.WriteBlob(ctx, s.client.ContentStore(), "nodevirt-"+desc.Digest.String(),
+		bytes.NewReader(manifest), desc, content.WithLabels(labels))
+}
+
+func (s *store) writeLayer(ctx context.Context, l v1.Layer, bar io.Writer) (name string, err error) {
+	d, err := partial.Descriptor(l)
+	if err != nil {
+		return "", err
+	}
+	r, err := l.Compressed()
+	if err != nil {
+		return "", err
+	}
+	name = d.Digest.String()
+	err = content.WriteBlob(ctx, s.client.ContentStore(), "nodevirt-"+name, io.TeeReader(r, bar),
+		ocispec.Descriptor{MediaType: string(d.MediaType), Digest: digest.Digest(name), Size: d.Size})
+	return name, errors.Join(err, r.Close())
+}
+
+// name makes the image, or moves its name to it.
+func (s *store) name(ctx context.Context, img images.Image) error {
+	_, err := s.client.ImageService().Create(ctx, img)
+	if errdefs.IsAlreadyExists(err) {
+		_, err = s.client.ImageService().Update(ctx, img)
+	}
+	return err
+}

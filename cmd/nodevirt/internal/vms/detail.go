@@ -1,0 +1,132 @@
+package vms
+
+import (
+	"time"
+
+	"github.com/nodevirt/nodevirt/cmd/nodevirt/internal/cli"
+	"github.com/nodevirt/nodevirt/shim/vmspec"
+)
+
+// Detail is a VM as the JSON of ps and inspect shows it. Its seed, which may
+// hold passwords, is left out.
+type Detail struct {
+	Name          string       `json:"name"` // the pod's
+	Namespace     string       `json:"namespace"`
+	ContainerID   string       `json:"containerID"`
+	SandboxID     string       `json:"sandboxID"`
+	State         string       `json:"state"`
+	ExitCode      *int32       `json:"exitCode,omitempty"`
+	Reason        string       `json:"reason,omitempty"`
+	Message       string       `json:"message,omitempty"`
+	CreatedAt     string       `json:"createdAt"` // RFC 3339, as all times
+	StartedAt     string       `json:"startedAt,omitempty"`
+	FinishedAt    string       `json:"finishedAt,omitempty"`
+	Uptime        string       `json:"uptime,omitempty"`
+	UptimeSeconds int64        `json:"uptimeSeconds"`
+	Image         string       `json:"image"`
+	ImageID       string       `json:"imageID"`
+	CPUs          uint32       `json:"cpus"`
+	Memory        int64        `json:"memory"` // bytes
+	Machine       string       `json:"machine"`
+	Accelerator   string       `json:"accelerator"`
+	Domain        string       `json:"domain"`
+	UUID          string       `json:"uuid"`
+	QEMUPID       int          `json:"qemuPID,omitempty"`
+	IP            string       `json:"ip,omitempty"`
+	Disks         []DiskDetail `json:"disks"`
+	NICs          []NICDetail  `json:"nics"`
+	ConsoleSocket string       `json:"consoleSocket"`
+	LogPath       string       `json:"logPath"`
+	DomainXML     string       `json:"domainXML"`
+
+	vm VM
+}
+
+// DiskDetail is one drive. Sizes are in bytes.
+type DiskDetail struct {
+	Name             string `json:"name"`
+	Source           string `json:"source"`
+	Bus              string `json:"bus"`
+	Path             string `json:"path,omitempty"` // in the image
+	Format           string `json:"format,omitempty"`
+	VirtualSize      int64  `json:"virtualSize,omitempty"`
+	Size             int64  `json:"size,omitempty"` // of the file in the image
+	Overlay          string `json:"overlay,omitempty"`
+	OverlayAllocated int64  `json:"overlayAllocated,omitempty"`
+}
+
+// NICDetail is one network card.
+type NICDetail struct {
+	Name    string `json:"name"`
+	Address string `json:"address"` // with the subnet's length
+	Gateway string `json:"gateway,omitempty"`
+	MAC     string `json:"mac"`
+	MTU     int    `json:"mtu"`
+	Tap     string `json:"tap"`
+}
+
+func details(list []VM, now time.Time) []Detail {
+	all := make([]Detail, 0, len(list))
+	for _, v := range list {
+		all = append(all, detail(v, now))
+	}
+	return all
+}
+
+func detail(v VM, now time.Time) Detail {
+	s := v.Status
+	d := Detail{
+		Name: v.Name(), Namespace: v.Namespace(), ContainerID: s.GetId(), SandboxID: v.Pod.GetId(), State: v.State(),
+		Reason: s.GetReason(), Message: s.GetMessage(),
+		CreatedAt: stamp(s.GetCreatedAt()), StartedAt: stamp(s.GetStartedAt()), FinishedAt: stamp(s.GetFinishedAt()),
+		Image: s.GetImage().GetImage(), ImageID: s.GetImageId(),
+		CPUs: v.CPUs(), Memory: v.Info.Spec.Memory, Machine: v.Info.Spec.Machine, Accelerator: v.Info.Accelerator,
+		Domain: v.Info.Domain.Name, UUID: v.Info.Domain.UUID, QEMUPID: v.PID, IP: v.IP(),
+		Disks: v.disks(), NICs: v.nics(),
+		ConsoleSocket: v.Info.ConsoleSocket, LogPath: s.GetLogPath(), DomainXML: v.Info.DomainXML,
+		vm: v,
+	}
+	if up := v.Uptime(now); up > 0 {
+		d.Uptime, d.UptimeSeconds = cli.Age(up), int64(up.Seconds())
+	}
+	if d.State == "Exited" {
+		code := s.GetExitCode()
+		d.ExitCode = &code
+	}
+	return d
+}
+
+func (v VM) disks() []DiskDetail {
+	all := []DiskDetail{}
+	for _, d := range v.Info.Spec.Disks {
+		k := DiskDetail{Name: d.Name, Source: string(d.Source), Bus: string(d.Bus)}
+		if d.Source == vmspec.SourceImage {
+			from := v.Info.Disk
+			k.Path, k.Format, k.VirtualSize, k.Size = from.Path, string(from.Format), from.VirtualSize, from.Size
+			k.Overlay, k.OverlayAllocated = v.Info.Overlay.Path, v.Info.Overlay.Allocated
+		}
+		all = append(all, k)
+	}
+	return all
+}
+
+func (v VM) nics() []NICDetail {
+	all := []NICDetail{}
+	if n := v.Info.Network; n != nil && len(v.Info.Spec.Interfaces) > 0 {
+		nic := NICDetail{
+			Name: v.Info.Spec.Interfaces[0].Name, Address: n.Address.String(), MAC: n.GuestMAC.String(), MTU: n.MTU, Tap: n.Tap,
+		}
+		if n.Gateway.IsValid() {
+			nic.Gateway = n.Gateway.String()
+		}
+		all = append(all, nic)
+	}
+	return all
+}
+
+func stamp(nanoseconds int64) string {
+	if nanoseconds == 0 {
+		return ""
+	}
+	return time.Unix(0, nanoseconds).UTC().Format(time.RFC3339)
+}

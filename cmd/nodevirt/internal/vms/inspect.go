@@ -1,0 +1,133 @@
+package vms
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"strconv"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/nodevirt/nodevirt/cmd/nodevirt/internal/cli"
+)
+
+// InspectCommand is nodevirt inspect.
+func InspectCommand() *cobra.Command {
+	var (
+		endpoint string
+		format   cli.Format
+	)
+	cmd := &cobra.Command{
+		Use:   "inspect VM",
+		Short: "Tell all about a VM",
+		Long: `Tells of a VM: its machine, disks with what they really take, network, QEMU's
+process and how long it runs; with -o xml the domain that libvirt was given,
+which holds no secrets.
+
+VM is the pod's name, NAMESPACE/NAME, the beginning of the container's or the
+pod's id, or libvirt's name of the domain.`,
+		Example: `  nodevirt inspect hello
+  nodevirt inspect hello -o json | jq .qemuPID
+  nodevirt inspect hello -o xml`,
+		Args:              cobra.ExactArgs(1),
+		ValidArgsFunction: completeVM(&endpoint),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			v, err := found(cmd.Context(), endpoint, args[0])
+			if err != nil {
+				return err
+			}
+			switch w := cmd.OutOrStdout(); format.String() {
+			case "json":
+				return cli.JSON(w, detail(v, time.Now()))
+			case "xml":
+				_, err := fmt.Fprintln(w, v.Info.DomainXML)
+				return err
+			default:
+				return describe(w, detail(v, time.Now()))
+			}
+		},
+	}
+	cli.EndpointFlag(cmd, &endpoint)
+	cli.OutputFlag(cmd, &format, "table", "json", "xml")
+	return cmd
+}
+
+func found(ctx context.Context, endpoint, want string) (VM, error) {
+	n, err := cli.Dial(ctx, endpoint)
+	if err != nil {
+		return VM{}, err
+	}
+	defer n.Close()
+	return Find(ctx, n, want)
+}
+
+// completeVM completes names of VMs.
+func completeVM(endpoint *string) cobra.CompletionFunc {
+	return func(cmd *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
+		if len(args) > 0 {
+			return nil, cobra.ShellCompDirectiveNoFileComp
+		}
+		list, err := listed(cmd.Context(), *endpoint, true)
+		if err != nil {
+			return nil, cobra.ShellCompDirectiveError
+		}
+		var names []string
+		for _, v := range list {
+			names = append(names, v.Name())
+		}
+		return names, cobra.ShellCompDirectiveNoFileComp
+	}
+}
+
+func describe(w io.Writer, d Detail) error {
+	rows := [][]string{
+		{"Name:", d.Name}, {"Namespace:", d.Namespace}, {"Container:", d.ContainerID}, {"Pod sandbox:", d.SandboxID},
+		{"State:", d.stateText()},
+	}
+	if d.Message != "" {
+		rows = append(rows, []string{"Message:", d.Message})
+	}
+	if d.Uptime != "" {
+		rows = append(rows, []string{"Started:", d.StartedAt}, []string{"Uptime:", d.Uptime})
+	}
+	rows = append(rows,
+		[]string{"Image:", d.Image}, []string{"Image ID:", d.ImageID},
+		[]string{"CPUs:", fmt.Sprintf("%d (%d sockets, %d cores, %d threads)", d.CPUs,
+			d.vm.Info.Spec.CPU.Sockets, d.vm.Info.Spec.CPU.Cores, d.vm.Info.Spec.CPU.Threads)},
+		[]string{"Memory:", cli.Bytes(d.Memory)},
+		[]string{"Machine:", d.Machine + ", accelerator " + d.Accelerator},
+		[]string{"Domain:", d.Domain + ", UUID " + d.UUID})
+	if d.QEMUPID != 0 {
+		rows = append(rows, []string{"QEMU:", fmt.Sprintf("process %d, user %d", d.QEMUPID, d.vm.Info.Domain.UID)})
+	}
+	for _, k := range d.Disks {
+		rows = append(rows, []string{"Disk " + k.Name + ":", k.text()})
+	}
+	for _, n := range d.NICs {
+		rows = append(rows, []string{"NIC " + n.Name + ":",
+			fmt.Sprintf("%s, MAC %s, MTU %d, tap %s", n.Address, n.MAC, n.MTU, n.Tap)})
+		if n.Gateway != "" {
+			rows = append(rows, []string{"Gateway:", n.Gateway})
+		}
+	}
+	rows = append(rows, []string{"Console:", d.ConsoleSocket}, []string{"Log:", d.LogPath})
+	return cli.Table(w, rows)
+}
+
+func (d Detail) stateText() string {
+	if d.ExitCode == nil {
+		return d.State
+	}
+	return fmt.Sprintf("%s, code %s, %s", d.State, strconv.Itoa(int(*d.ExitCode)), d.Reason)
+}
+
+func (k DiskDetail) text() string {
+	switch {
+	case k.Source != "image":
+		return fmt.Sprintf("%s, on %s", k.Source, k.Bus)
+	default:
+		return fmt.Sprintf("%s from the image (%s, %s), on %s, overlay takes %s",
+			cli.Bytes(k.VirtualSize), k.Path, k.Format, k.Bus, cli.Bytes(k.OverlayAllocated))
+	}
+}

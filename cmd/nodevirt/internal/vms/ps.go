@@ -1,0 +1,107 @@
+package vms
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"strconv"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/nodevirt/nodevirt/cmd/nodevirt/internal/cli"
+)
+
+// PSCommand is nodevirt ps.
+func PSCommand() *cobra.Command {
+	var (
+		endpoint   string
+		all, quiet bool
+		format     cli.Format
+	)
+	cmd := &cobra.Command{
+		Use:   "ps",
+		Short: "List this node's VMs",
+		Long: `Lists the VMs that run on this node; with -a also those that ended or have not
+been started. Ordinary containers are not shown: crictl ps lists both.`,
+		Example: `  nodevirt ps
+  nodevirt ps -a -o json | jq -r '.[].ip'
+  crictl logs $(nodevirt ps -q | head -1)`,
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			list, err := listed(cmd.Context(), endpoint, all)
+			if err != nil {
+				return err
+			}
+			switch w := cmd.OutOrStdout(); {
+			case quiet:
+				return ids(w, list)
+			case format.String() == "json":
+				return cli.JSON(w, details(list, time.Now()))
+			default:
+				return cli.Table(w, rows(list, time.Now()))
+			}
+		},
+	}
+	cmd.Flags().BoolVarP(&all, "all", "a", false, "show VMs that don't run, too")
+	cmd.Flags().BoolVarP(&quiet, "quiet", "q", false, "show container ids only")
+	cli.EndpointFlag(cmd, &endpoint)
+	cli.OutputFlag(cmd, &format, "table", "json")
+	cmd.MarkFlagsMutuallyExclusive("quiet", "output")
+	return cmd
+}
+
+func listed(ctx context.Context, endpoint string, all bool) ([]VM, error) {
+	n, err := cli.Dial(ctx, endpoint)
+	if err != nil {
+		return nil, err
+	}
+	defer n.Close()
+	list, err := List(ctx, n)
+	if err != nil || all {
+		return list, err
+	}
+	var running []VM
+	for _, v := range list {
+		if v.runs() {
+			running = append(running, v)
+		}
+	}
+	return running, nil
+}
+
+func ids(w io.Writer, list []VM) error {
+	for _, v := range list {
+		if _, err := fmt.Fprintln(w, v.Status.GetId()); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func rows(list []VM, now time.Time) [][]string {
+	table := [][]string{{"VM", "NAMESPACE", "CONTAINER ID", "IMAGE", "STATE", "CPUS", "MEMORY", "IP", "AGE"}}
+	for _, v := range list {
+		table = append(table, []string{
+			v.Name(), v.Namespace(), cli.ShortID(v.Status.GetId()), v.Status.GetImage().GetImage(), v.stateText(),
+			strconv.Itoa(int(v.CPUs())), cli.Bytes(v.Info.Spec.Memory), or(v.IP(), "-"),
+			cli.Age(now.Sub(time.Unix(0, v.Status.GetCreatedAt()))),
+		})
+	}
+	return table
+}
+
+// stateText tells how a VM ended, too.
+func (v VM) stateText() string {
+	if v.State() == "Exited" {
+		return fmt.Sprintf("Exited (%d)", v.Status.GetExitCode())
+	}
+	return v.State()
+}
+
+func or(text, otherwise string) string {
+	if text == "" {
+		return otherwise
+	}
+	return text
+}

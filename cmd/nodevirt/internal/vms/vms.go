@@ -1,0 +1,179 @@
+// Package vms is the commands on VMs that there are: nodevirt ps, inspect,
+// console and rm.
+//
+// It owns how a VM is found and shown. All that it knows comes from the shim's
+// CRI socket: a VM is a container whose verbose status tells of one.
+package vms
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/nodevirt/nodevirt/cmd/nodevirt/internal/cli"
+	"github.com/nodevirt/nodevirt/shim/vminfo"
+)
+
+// VM is a VM container with its pod.
+type VM struct {
+	Pod    *runtimeapi.PodSandbox
+	Status *runtimeapi.ContainerStatus
+	Info   vminfo.VM
+	// PID is QEMU's, 0 where it doesn't run.
+	PID int
+}
+
+// Name is how people call the VM: its pod's name.
+func (v VM) Name() string { return v.Pod.GetMetadata().GetName() }
+
+// Namespace is its pod's.
+func (v VM) Namespace() string { return v.Pod.GetMetadata().GetNamespace() }
+
+// State is the container's, in CRI's words without their prefix.
+func (v VM) State() string {
+	state := strings.TrimPrefix(v.Status.GetState().String(), "CONTAINER_")
+	return state[:1] + strings.ToLower(state[1:])
+}
+
+// IP is the guest's, empty where it has none (any more).
+func (v VM) IP() string {
+	if v.Info.Network == nil {
+		return ""
+	}
+	return v.Info.Network.Address.Addr().String()
+}
+
+// CPUs counts the guest's.
+func (v VM) CPUs() uint32 {
+	c := v.Info.Spec.CPU
+	return c.Sockets * c.Cores * c.Threads
+}
+
+// Uptime is how long the VM has run, or did.
+func (v VM) Uptime(now time.Time) time.Duration {
+	begin, end := v.Status.GetStartedAt(), v.Status.GetFinishedAt()
+	if begin == 0 {
+		return 0
+	}
+	if end == 0 {
+		end = now.UnixNano()
+	}
+	return time.Duration(end - begin)
+}
+
+// atOnce bounds how many containers are asked for at a time.
+const atOnce = 8
+
+// List returns the node's VMs, by namespace, name and age. Those that go while
+// it looks are left out.
+func List(ctx context.Context, n *cli.Node) ([]VM, error) {
+	pods, err := n.Pods.ListPodSandbox(ctx, &runtimeapi.ListPodSandboxRequest{})
+	if err != nil {
+		return nil, fmt.Errorf("list pods: %w", cli.Plain(err))
+	}
+	byID := map[string]*runtimeapi.PodSandbox{}
+	for _, p := range pods.GetItems() {
+		if p.GetRuntimeHandler() != "" { // a VM's pod has one
+			byID[p.GetId()] = p
+		}
+	}
+	containers, err := n.Pods.ListContainers(ctx, &runtimeapi.ListContainersRequest{})
+	if err != nil {
+		return nil, fmt.Errorf("list containers: %w", cli.Plain(err))
+	}
+	found := make([]*VM, len(containers.GetContainers()))
+	group, ctx := errgroup.WithContext(ctx)
+	group.SetLimit(atOnce)
+	for i, c := range containers.GetContainers() {
+		pod, ok := byID[c.GetPodSandboxId()]
+		if !ok {
+			continue
+		}
+		group.Go(func() (err error) {
+			found[i], err = get(ctx, n, pod, c.GetId())
+			return err
+		})
+	}
+	if err := group.Wait(); err != nil {
+		return nil, err
+	}
+	var all []VM
+	for _, v := range found {
+		if v != nil {
+			all = append(all, *v)
+		}
+	}
+	slices.SortFunc(all, func(a, b VM) int {
+		return cmp.Or(cmp.Compare(a.Namespace(), b.Namespace()), cmp.Compare(a.Name(), b.Name()),
+			cmp.Compare(a.Status.GetCreatedAt(), b.Status.GetCreatedAt()))
+	})
+	return all, nil
+}
+
+// get returns a container as a VM; nil if it is none, or has gone.
+func get(ctx context.Context, n *cli.Node, pod *runtimeapi.PodSandbox, id string) (*VM, error) {
+	reply, err := n.Pods.ContainerStatus(ctx, &runtimeapi.ContainerStatusRequest{ContainerId: id, Verbose: true})
+	if cli.NotFound(err) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("ask for container %s: %w", cli.ShortID(id), cli.Plain(err))
+	}
+	info, err := vminfo.Read(reply.GetInfo())
+	if err != nil {
+		return nil, fmt.Errorf("container %s: %w", cli.ShortID(id), err)
+	}
+	if info.VM == nil {
+		return nil, nil
+	}
+	return &VM{Pod: pod, Status: reply.GetStatus(), Info: *info.VM, PID: info.PID}, nil
+}
+
+// Find returns the VM that a user means: by NAME or NAMESPACE/NAME of its pod,
+// by the beginning of its container's or its pod's id, or by libvirt's name. Of
+// several that a name fits, the one that runs is meant.
+func Find(ctx context.Context, n *cli.Node, want string) (VM, error) {
+	all, err := List(ctx, n)
+	if err != nil {
+		return VM{}, err
+	}
+	return choose(all, want)
+}
+
+func choose(all []VM, want string) (VM, error) {
+	fit := slices.DeleteFunc(slices.Clone(all), func(v VM) bool { return !v.is(want) })
+	if running := slices.DeleteFunc(slices.Clone(fit), func(v VM) bool { return !v.runs() }); len(running) > 0 {
+		fit = running
+	}
+	switch len(fit) {
+	case 0:
+		return VM{}, fmt.Errorf("no VM %q on this node: \"nodevirt ps -a\" lists them", want)
+	case 1:
+		return fit[0], nil
+	}
+	var ids []string
+	for _, v := range fit {
+		ids = append(ids, fmt.Sprintf("%s/%s (%s)", v.Namespace(), v.Name(), cli.ShortID(v.Status.GetId())))
+	}
+	return VM{}, fmt.Errorf("%q means several VMs: %s: name one by its container's id", want, strings.Join(ids, ", "))
+}
+
+const minID = 3
+
+func (v VM) is(want string) bool {
+	if want == v.Name() || want == v.Namespace()+"/"+v.Name() || want == v.Info.Domain.Name {
+		return true
+	}
+	return len(want) >= minID &&
+		(strings.HasPrefix(v.Status.GetId(), want) || strings.HasPrefix(v.Pod.GetId(), want))
+}
+
+func (v VM) runs() bool {
+	return v.Status.GetState() == runtimeapi.ContainerState_CONTAINER_RUNNING
+}

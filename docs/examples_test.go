@@ -1,0 +1,41 @@
+package docs_test
+
+import (
+	"os"
+	"testing"
+
+	"google.golang.org/protobuf/encoding/protojson"
+	"google.golang.org/protobuf/proto"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/nodevirt/nodevirt/shim/vmspec"
+)
+
+// TestExamples makes a machine of crictl's examples, as far as that goes without a node. Unknown
+// fields, which crictl passes over, are errors here.
+func TestExamples(t *testing.T) {
+	var pod runtimeapi.PodSandboxConfig
+	var container runtimeapi.ContainerConfig
+	for path, into := range map[string]proto.Message{
+		"../examples/pod.json":       &pod,
+		"../examples/container.json": &container,
+	} {
+		text, err := os.ReadFile(path)
+		if err == nil {
+			err = protojson.Unmarshal(text, into)
+		}
+		if err != nil {
+			t.Fatalf("%s: %v", path, err)
+		}
+	}
+	if err := vmspec.ValidateSandbox(&pod); err != nil {
+		t.Error(err)
+	}
+	spec, err := vmspec.FromCRI(&pod, &container)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if spec.Seed == nil || spec.Seed.UserData == "" {
+		t.Error("the example's user data does not reach the guest")
+	}
+}

@@ -1,0 +1,113 @@
+// Package registrydisk wraps a disk as a registry disk: an OCI image whose one
+// layer holds the disk in the folder /disk, where nodevirt and KubeVirt look
+// for it.
+//
+// It owns the image's layout, and that equal disks make equal digests: times
+// are the epoch, the owner is root, the file's name is the format's, the
+// config is fixed. The layer is not compressed: a disk gains little by it that
+// its own format doesn't give, and a node can use it without inflating it. A
+// disk is checked by package imageunpack first, and streamed each time that
+// the image is read. Where the image goes is the caller's matter.
+package registrydisk
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"os"
+	"time"
+
+	v1 "github.com/google/go-containerregistry/pkg/v1"
+	"github.com/google/go-containerregistry/pkg/v1/empty"
+	"github.com/google/go-containerregistry/pkg/v1/mutate"
+	"github.com/google/go-containerregistry/pkg/v1/types"
+
+	"github.com/nodevirt/nodevirt/imageunpack"
+)
+
+// Disk is a file that passed the checks.
+type Disk struct {
+	// Path is the file's; it must not change while its image is in use.
+	Path   string
+	Format imageunpack.Format
+	// Size is the file's in bytes; VirtualSize is what a guest sees; Allocated
+	// is what the file really takes.
+	Size, VirtualSize, Allocated int64
+}
+
+// Check looks at a file as the shim would look at it in an image.
+func Check(path string) (Disk, error) {
+	f, info, err := open(path)
+	if err != nil {
+		return Disk{}, err
+	}
+	defer f.Close()
+	d := Disk{Path: path, Size: info.Size(), Allocated: allocated(info)}
+	d.Format, d.VirtualSize, err = imageunpack.Check(f, d.Size)
+	if err != nil {
+		return Disk{}, fmt.Errorf("disk %s: %w", path, err)
+	}
+	return d, nil
+}
+
+// Name is the disk's path in its image.
+func (d Disk) Name() string {
+	if d.Format == imageunpack.QCOW2 {
+		return folder + "disk.qcow2"
+	}
+	return folder + "disk.img"
+}
+
+// Options are what an image has beside its disk.
+type Options struct {
+	// Architecture is that of the guest's code, in Go's words: amd64.
+	Architecture string
+	// Progress gets the disk's bytes as they are read for the digest; none if nil.
+	Progress io.Writer
+}
+
+// Image reads the disk once, for its digest, and returns its image.
+func (d Disk) Image(ctx context.Context, o Options) (v1.Image, error) {
+	layer, err := d.layer(ctx, o.Progress)
+	if err != nil {
+		return nil, err
+	}
+	img := mutate.ConfigMediaType(mutate.MediaType(empty.Image, types.OCIManifestSchema1), types.OCIConfigJSON)
+	img, err = mutate.Append(img, mutate.Addendum{
+		Layer:   layer,
+		History: v1.History{CreatedBy: "nodevirt image build", Created: epoch()},
+	})
+	if err != nil {
+		return nil, fmt.Errorf("make the image of disk %s: %w", d.Path, err)
+	}
+	config, err := img.ConfigFile()
+	if err != nil {
+		return nil, fmt.Errorf("make the image of disk %s: %w", d.Path, err)
+	}
+	config = config.DeepCopy()
+	config.Architecture, config.OS, config.Created = o.Architecture, "linux", epoch()
+	if img, err = mutate.ConfigFile(img, config); err != nil {
+		return nil, fmt.Errorf("make the image of disk %s: %w", d.Path, err)
+	}
+	return img, nil
+}
+
+func epoch() v1.Time { return v1.Time{Time: time.Unix(0, 0).UTC()} }
+
+// open opens a regular file. Others are refused before they are opened, which
+// can wait for ever.
+func open(path string) (*os.File, os.FileInfo, error) {
+	info, err := os.Stat(path)
+	if err != nil {
+		return nil, nil, fmt.Errorf("open the disk: %w", err)
+	}
+	if !info.Mode().IsRegular() {
+		return nil, nil, fmt.Errorf("disk %s is not a regular file: copy it into one with "+
+			"qemu-img convert -O qcow2 %s disk.qcow2", path, path)
+	}
+	f, err := os.Open(path)
+	if err != nil {
+		return nil, nil, fmt.Errorf("open the disk: %w", err)
+	}
+	return f, info, nil
+}

@@ -1,0 +1,212 @@
+package config_test
+
+import (
+	"flag"
+	"fmt"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/pelletier/go-toml/v2"
+
+	"github.com/nodevirt/nodevirt/shim/config"
+)
+
+var update = flag.Bool("update", false, "write the golden files")
+
+// example is the file that a node's owner begins with.
+const example = "../../deploy/nodevirt-shim.toml"
+
+func keep(*config.Config) error { return nil }
+
+func TestDefault(t *testing.T) {
+	c, err := config.Load("", keep)
+	if err != nil {
+		t.Fatalf("the defaults don't pass the checks: %v", err)
+	}
+	if diff := cmp.Diff(config.Default(), c); diff != "" {
+		t.Errorf("without a file:\n%s", diff)
+	}
+	golden(t, "default.toml", marshal(t, c))
+}
+
+// TestExample: the example has every field, says its default, and explains it.
+func TestExample(t *testing.T) {
+	c, err := config.Load(example, keep)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(config.Default(), c); diff != "" {
+		t.Errorf("the example's values are not the defaults:\n%s", diff)
+	}
+	text, err := os.ReadFile(example)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(fields(t, []byte(marshal(t, c))), fields(t, text)); diff != "" {
+		t.Errorf("the example's fields are not those that there are:\n%s", diff)
+	}
+	comment := ""
+	for line := range strings.Lines(string(text)) {
+		switch {
+		case strings.HasPrefix(line, "#"):
+			comment = line
+		case strings.Contains(line, "=") && comment == "" && !strings.HasPrefix(line, "uid_count") && !strings.HasPrefix(line, "qemu_img"):
+			t.Errorf("no comment above %q", line)
+		default:
+			comment = ""
+		}
+	}
+}
+
+func marshal(t *testing.T, c config.Config) string {
+	t.Helper()
+	text, err := toml.Marshal(c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(text)
+}
+
+// fields are the paths of a TOML file's fields.
+func fields(t *testing.T, text []byte) map[string]bool {
+	t.Helper()
+	var tree map[string]any
+	if err := toml.Unmarshal(text, &tree); err != nil {
+		t.Fatal(err)
+	}
+	all := map[string]bool{}
+	for name, v := range tree {
+		table, ok := v.(map[string]any)
+		if !ok {
+			all[name] = true
+		}
+		for inner := range table {
+			all[name+"."+inner] = true
+		}
+	}
+	return all
+}
+
+func TestLoad(t *testing.T) {
+	path := file(t, `
+log_level = "debug"
+handler = "kubevirt"
+[vm]
+overhead_memory = "1Gi"
+accelerator = "kvm"
+`)
+	c, err := config.Load(path, func(c *config.Config) error {
+		if c.Handler != "kubevirt" {
+			t.Errorf("flags come before the file: handler %q", c.Handler)
+		}
+		c.VM.Accelerator = "tcg"
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := config.Default()
+	want.LogLevel, want.Handler = slog.LevelDebug, "kubevirt"
+	want.VM.OverheadMemory, want.VM.Accelerator = 1<<30, "tcg"
+	if diff := cmp.Diff(want, c); diff != "" {
+		t.Error(diff)
+	}
+}
+
+func TestErrors(t *testing.T) {
+	dir := strings.Repeat("d", 120)
+	for name, text := range map[string]string{
+		"unknown field":          `lisen = "/run/x.sock"`,
+		"unknown field in table": "[vm]\nuid_bas = 5000",
+		"unknown table":          "[vms]\nuid_base = 5000",
+		"wrong type":             `listen = 5`,
+		"syntax":                 `listen = `,
+		"log level":              `log_level = "loud"`,
+		"relative paths":         "listen = 'a'\nroot = 'b'\nrun = 'c'\n[containerd]\naddress = 'd'\n[libvirt]\nrun = 'e'\n[vm]\nemulator = 'f'\nresolv_conf = 'g'",
+		"empty":                  "[containerd]\nnamespace = ''\nsnapshotter = ''\n[libvirt]\nuri = ''\n[tools]\ndnsmasq = ''\nqemu_img = ''",
+		"long listen":            `listen = "/` + dir + `"`,
+		"long run":               `run = "/` + dir[:28] + `"`,
+		"empty handler":          `handler = ""`,
+		"handler of containerd":  "handler = 'runc'\n[containerd]\nsandbox_handler = 'runc'",
+		"accelerator":            "[vm]\naccelerator = 'hvf'",
+		"quantity":               "[vm]\noverhead_memory = '256 megs'",
+		"negative quantity":      "[vm]\noverhead_memory = '-1Mi'",
+		"huge quantity":          "[vm]\noverhead_memory = '8Ei'",
+		"long quantity":          "[vm]\noverhead_memory = '" + strings.Repeat("9", 100) + "'",
+		"negative bytes":         "[vm]\noverhead_memory = -1",
+		"ids of accounts":        "[vm]\nuid_base = 0",
+		"no ids":                 "[vm]\nuid_count = 0",
+		"ids past the end":       "[vm]\nuid_base = 4294967000\nuid_count = 65536",
+		"negative ids":           "[vm]\nuid_base = -1",
+	} {
+		t.Run(name, func(t *testing.T) {
+			path := file(t, text)
+			_, err := config.Load(path, keep)
+			if err == nil {
+				t.Fatal("no error")
+			}
+			got := strings.ReplaceAll(err.Error(), path, "FILE")
+			golden(t, strings.ReplaceAll(name, " ", "-")+".txt", fmt.Sprintf("%s\n\n%s\n", text, got))
+		})
+	}
+}
+
+func TestLongestRun(t *testing.T) {
+	longest := "/" + strings.Repeat("d", 27)
+	if _, err := config.Load(file(t, fmt.Sprintf("run = %q", longest)), keep); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestNoFile(t *testing.T) {
+	_, err := config.Load("/nowhere/shim.toml", keep)
+	const want = "read the config file: open /nowhere/shim.toml: no such file or directory"
+	if err == nil || err.Error() != want {
+		t.Errorf("got  %v\nwant %s", err, want)
+	}
+}
+
+// TestUnit holds the unit's limits against what the shim needs.
+func TestUnit(t *testing.T) {
+	text, err := os.ReadFile("../../deploy/systemd/nodevirt-shim.service")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, line := range []string{"Type=notify", "Restart=always", "KillMode=process", "PrivateMounts=yes"} {
+		if !regexp.MustCompile(`(?m)^` + regexp.QuoteMeta(line) + `$`).Match(text) {
+			t.Errorf("the unit lacks %s", line)
+		}
+	}
+}
+
+func file(t *testing.T, text string) string {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "shim.toml")
+	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+// golden compares a text with the file of that name in testdata.
+func golden(t *testing.T, name, got string) {
+	t.Helper()
+	path := filepath.Join("testdata", name)
+	if *update {
+		if err := os.WriteFile(path, []byte(got), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	want, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(string(want), got); diff != "" {
+		t.Errorf("%s differs; -update writes it anew:\n%s", path, diff)
+	}
+}

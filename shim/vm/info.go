@@ -1,0 +1,50 @@
+package vm
+
+import (
+	"encoding/json"
+	"fmt"
+	"syscall"
+
+	"github.com/nodevirt/nodevirt/shim/domain"
+	"github.com/nodevirt/nodevirt/shim/record"
+	"github.com/nodevirt/nodevirt/shim/vminfo"
+)
+
+// info is what there is to tell of a container beyond its status, as JSON. It
+// comes from the record, so that it doesn't need libvirtd.
+func (m *Manager) info(r record.Container) (map[string]string, error) {
+	text, err := domain.XML((&launch{Manager: m, rec: r}).machine())
+	if err != nil {
+		return nil, fmt.Errorf("tell of container %q: %w", r.ID, err)
+	}
+	overlay := m.path(r.ID, overlayFile)
+	info, err := json.Marshal(vminfo.Info{
+		SandboxID: r.SandboxID,
+		PID:       r.Domain.PID,
+		VM: &vminfo.VM{
+			Domain:        r.Domain,
+			DomainXML:     text,
+			Accelerator:   string(m.Accelerator),
+			Spec:          r.Spec,
+			Disk:          r.Disk,
+			Overlay:       vminfo.Overlay{Path: overlay, Allocated: allocated(overlay)},
+			Network:       r.Network,
+			ConsoleSocket: m.consoleSocket(r.ID),
+			Folder:        m.Records.ContainerDir(r.ID),
+		},
+		Config: r.Config,
+	})
+	if err != nil {
+		return nil, fmt.Errorf("tell of container %q: %w", r.ID, err)
+	}
+	return map[string]string{vminfo.Key: string(info)}, nil
+}
+
+// allocated is what a file really takes, in bytes; 0 if it isn't there.
+func allocated(path string) int64 {
+	var st syscall.Stat_t
+	if err := syscall.Stat(path, &st); err != nil {
+		return 0
+	}
+	return st.Blocks * 512
+}

@@ -1,0 +1,126 @@
+package bench
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"slices"
+	"time"
+
+	"github.com/nodevirt/nodevirt/test/bench/report"
+	"github.com/nodevirt/nodevirt/test/node"
+)
+
+// Options say what to measure, and how much of it.
+type Options struct {
+	Only   []string  // names of benches, see Names; all if empty
+	Rounds int       // of each comparison of starts
+	Calls  int       // of each kind that is passed on
+	VMs    int       // of the memory bench
+	Burst  int       // guests that boot at once
+	Log    io.Writer // a line for each step
+}
+
+// Default is what `make bench` measures.
+func Default() Options {
+	return Options{Rounds: 15, Calls: 500, VMs: 20, Burst: 20, Log: io.Discard}
+}
+
+// bench measures one section of the report.
+type bench struct {
+	name, about string
+	run         func(*rig, context.Context) (report.Section, error)
+	shim        func(map[string]any) // changes the shim's configuration; none if nil
+}
+
+// benches are in the order of the report.
+func benches() []bench {
+	return []bench{
+		{"start", "a VM's start, against the same domain through libvirt alone", (*rig).start, debug},
+		{"size", "a VM's start, by the size of its disk", (*rig).size, nil},
+		{"calls", "calls that are passed on, against containerd", (*rig).calls, nil},
+		{"pod", "an ordinary pod's start, against containerd", (*rig).pod, nil},
+		{"memory", "memory beside QEMU", (*rig).memory, nil},
+		{"burst", "guests that boot at once, and what the shim costs when they idle", (*rig).burst, nil},
+	}
+}
+
+// debug makes the shim tell a start's phases.
+func debug(c map[string]any) { c["log_level"] = "debug" }
+
+// Names are the benches' names, each with what it measures.
+func Names() [][2]string {
+	var all [][2]string
+	for _, b := range benches() {
+		all = append(all, [2]string{b.name, b.about})
+	}
+	return all
+}
+
+func (o Options) chosen() ([]bench, error) {
+	all := benches()
+	if len(o.Only) == 0 {
+		return all, nil
+	}
+	for _, name := range o.Only {
+		if !slices.ContainsFunc(all, func(b bench) bool { return b.name == name }) {
+			return nil, fmt.Errorf("there is no bench %q: see -help", name)
+		}
+	}
+	return slices.DeleteFunc(all, func(b bench) bool { return !slices.Contains(o.Only, b.name) }), nil
+}
+
+// Run starts a node, measures, and removes the node. The programs must be built.
+func Run(ctx context.Context, o Options) (r report.Report, err error) {
+	chosen, err := o.chosen()
+	if err != nil {
+		return r, err
+	}
+	r.Began, r.Machine = time.Now(), report.ThisMachine(ctx)
+	for _, b := range chosen {
+		s, err := o.runOne(ctx, b)
+		if err != nil {
+			return r, fmt.Errorf("bench %s: %w", b.name, err)
+		}
+		r.Sections = append(r.Sections, s)
+	}
+	r.Seconds = time.Since(r.Began).Seconds()
+	return r, nil
+}
+
+// runOne gives each bench a new node: what one leaves in the daemons' memory is no other's.
+func (o Options) runOne(ctx context.Context, b bench) (s report.Section, err error) {
+	begun := time.Now()
+	dir, err := os.MkdirTemp("", "nodevirt-")
+	if err != nil {
+		return s, err
+	}
+	// A run that is given up still takes its node down.
+	end := context.WithoutCancel(ctx)
+	defer func() { err = errors.Join(err, node.Purge(end, dir)) }()
+	if err := os.Chmod(dir, 0o711); err != nil { // QEMU's uid looks into it
+		return s, err
+	}
+	n, err := node.Start(ctx, node.Options{
+		Dir: dir, Bound: true,
+		ShimConfig: b.shim,
+	})
+	if n != nil {
+		defer func() { err = errors.Join(err, n.Stop(end)) }()
+	}
+	if err != nil {
+		return s, err
+	}
+	rig, err := newRig(ctx, n, o)
+	if err != nil {
+		return s, err
+	}
+	defer func() { err = errors.Join(err, rig.close()) }()
+	if s, err = b.run(rig, ctx); err != nil {
+		return s, fmt.Errorf("%w\n%s", err, n.LogTail(node.Shim, 20))
+	}
+	fmt.Fprintf(o.Log, "%-7s %5.1f s  %s\n", b.name, time.Since(begun).Seconds(), b.about)
+	return s, nil
+}

@@ -1,0 +1,153 @@
+package bench
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/nodevirt/nodevirt/test/bench/report"
+	"github.com/nodevirt/nodevirt/test/node"
+)
+
+// idle is how long the shim's CPU time is watched.
+const idle = 20 * time.Second
+
+// patience bounds the boot of all guests.
+const patience = 10 * time.Minute
+
+// burst boots guests at once, and then watches the shim while they idle.
+func (r *rig) burst(ctx context.Context) (s report.Section, err error) {
+	image, _, err := r.tiny(ctx)
+	if err != nil {
+		return s, err
+	}
+	started, answered, err := r.bootAll(ctx, image)
+	if err != nil {
+		return s, err
+	}
+	last := report.Series{Of: answered.Of, Samples: []float64{answered.Quantile(1)}}
+	s = report.Section{
+		Title: fmt.Sprintf("%d guests of %d MiB at once, from RunPodSandbox on", r.Burst, guestMemory>>20),
+		Rows: []report.Row{
+			{Name: "a guest is started", Unit: "s", Kind: report.Value, Measured: started},
+			{Name: "a guest answers HTTP", Unit: "s", Kind: report.Value, Measured: answered},
+			{Name: "all answer", Unit: "s", Kind: report.Value, Measured: last},
+		},
+	}
+	for _, d := range []struct {
+		name string
+		goal float64
+	}{{node.Shim, 0.5}, {node.Libvirtd, 0}, {node.Containerd, 0}} {
+		s.Rows = append(s.Rows, report.Row{
+			Name: d.name + " when all idle, of a core", Unit: "%", Kind: report.Value, Goal: d.goal,
+			Measured: report.Series{Of: d.name},
+		})
+	}
+	if err := r.watchIdle(ctx, s.Rows[3:], []string{node.Shim, node.Libvirtd, node.Containerd}); err != nil {
+		return s, err
+	}
+	rss, err := r.shimRSS()
+	s.Rows = append(s.Rows, mebibyteRow(fmt.Sprintf("the shim's RSS, %d VMs", r.Burst), rss, 40))
+	return s, err
+}
+
+// bootAll returns for each guest when it was started, and when it answered, in seconds.
+func (r *rig) bootAll(ctx context.Context, image string) (started, answered report.Series, err error) {
+	ctx, cancel := context.WithTimeoutCause(ctx, patience, errors.New("not all guests are up in time"))
+	defer cancel()
+	begun := time.Now()
+	started = report.Series{Of: "guests", Samples: make([]float64, r.Burst)}
+	answered = report.Series{Of: "guests", Samples: make([]float64, r.Burst)}
+	g, ctx := errgroup.WithContext(ctx)
+	for i := range r.Burst {
+		g.Go(func() error {
+			p, err := r.runPod(ctx, r.shim, fmt.Sprintf("burst-%d", i), "vm")
+			if err != nil {
+				return err
+			}
+			if _, err := p.run(ctx, "guest", image); err != nil {
+				return err
+			}
+			started.Samples[i] = time.Since(begun).Seconds()
+			if err := r.awaitAnswer(ctx, p); err != nil {
+				return err
+			}
+			answered.Samples[i] = time.Since(begun).Seconds()
+			return nil
+		})
+	}
+	return started, answered, g.Wait()
+}
+
+// awaitAnswer asks a guest for its page until it comes.
+func (r *rig) awaitAnswer(ctx context.Context, p *pod) error {
+	ip, err := p.ip(ctx)
+	if err != nil {
+		return err
+	}
+	web := http.Client{
+		Timeout:   2 * time.Second,
+		Transport: &http.Transport{DialContext: r.dial, DisableKeepAlives: true},
+	}
+	for {
+		request, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+ip+"/", nil)
+		if err != nil {
+			return err
+		}
+		reply, err := web.Do(request)
+		if err == nil {
+			_, err = io.Copy(io.Discard, reply.Body)
+			err = errors.Join(err, reply.Body.Close())
+		}
+		if err == nil && reply.StatusCode == http.StatusOK {
+			return nil
+		}
+		select {
+		case <-ctx.Done():
+			return fmt.Errorf("wait for pod %s at %s: %w; last: %w", p.config.Metadata.Name, ip, context.Cause(ctx), err)
+		case <-time.After(100 * time.Millisecond):
+		}
+	}
+}
+
+// watchIdle adds to each row which share of a core a daemon used.
+func (r *rig) watchIdle(ctx context.Context, rows []report.Row, daemons []string) error {
+	used := func() (all []uint64, err error) {
+		for _, name := range daemons {
+			pid, err := r.daemon(name)
+			if err != nil {
+				return nil, err
+			}
+			p, err := readProcess(pid)
+			if err != nil {
+				return nil, err
+			}
+			all = append(all, p.ticks)
+		}
+		return all, nil
+	}
+	before, err := used()
+	if err != nil {
+		return err
+	}
+	begun := time.Now()
+	select {
+	case <-time.After(idle):
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+	after, err := used()
+	if err != nil {
+		return err
+	}
+	wall := time.Since(begun).Seconds()
+	for i := range rows {
+		rows[i].Measured.Add(100 * float64(after[i]-before[i]) / clockTick / wall)
+	}
+	return nil
+}

@@ -1,0 +1,70 @@
+// Command bench measures what the shim costs, on a node of its own; see `bench -help`.
+package main
+
+import (
+	"context"
+	"flag"
+	"fmt"
+	"os"
+	"os/signal"
+	"strings"
+	"syscall"
+
+	"github.com/nodevirt/nodevirt/test/bench"
+)
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	err := run(ctx, os.Args[1:])
+	stop()
+	if err != nil {
+		fmt.Fprintf(os.Stderr, "bench: %v\n", err)
+		os.Exit(1)
+	}
+}
+
+func run(ctx context.Context, args []string) error {
+	o := bench.Default()
+	o.Log = os.Stdout
+	flags := flag.NewFlagSet("bench", flag.ContinueOnError)
+	only := flags.String("only", "", "comma-separated `names` of benches (default: all)")
+	out := flags.String("out", "", "`folder` for bench.json with all samples (default: none)")
+	flags.IntVar(&o.Rounds, "rounds", o.Rounds, "`number` of rounds that compare starts")
+	flags.IntVar(&o.Calls, "calls", o.Calls, "`number` of calls of each kind that is passed on")
+	flags.IntVar(&o.VMs, "vms", o.VMs, "`number` of VMs whose memory is weighed")
+	flags.IntVar(&o.Burst, "burst", o.Burst, "`number` of guests that boot at once")
+	flags.Usage = func() {
+		fmt.Fprint(flags.Output(), "bench measures what the shim costs, on a node of its own.\n\n")
+		flags.PrintDefaults()
+		fmt.Fprint(flags.Output(), "\nBenches:\n")
+		for _, b := range bench.Names() {
+			fmt.Fprintf(flags.Output(), "  %-8s%s\n", b[0], b[1])
+		}
+	}
+	if err := flags.Parse(args); err != nil {
+		if err == flag.ErrHelp {
+			return nil
+		}
+		return fmt.Errorf("see -help")
+	}
+	if *only != "" {
+		o.Only = strings.Split(*only, ",")
+	}
+	r, err := bench.Run(ctx, o)
+	if err != nil {
+		return err
+	}
+	fmt.Println()
+	if err := r.Table(os.Stdout); err != nil {
+		return err
+	}
+	fmt.Printf("\nMeasured in %.0f s; %d of the goals missed.\n", r.Seconds, r.Missed())
+	if *out == "" {
+		return nil
+	}
+	path, err := r.Write(*out)
+	if err == nil {
+		fmt.Printf("All samples are in %s.\n", path)
+	}
+	return err
+}

@@ -1,0 +1,95 @@
+package bench
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+)
+
+// process is one that runs in the node.
+type process struct {
+	pid, parent int
+	name        string
+	ticks       uint64 // of CPU time so far, see clockTick
+}
+
+// clockTick is how many of them are a second: Linux says 100 to programs on all machines.
+const clockTick = 100
+
+// processes are the descendants of a process, itself included.
+func processes(root int) ([]process, error) {
+	dirs, err := filepath.Glob("/proc/[0-9]*")
+	if err != nil {
+		return nil, fmt.Errorf("list processes: %w", err)
+	}
+	all := map[int]process{}
+	for _, dir := range dirs {
+		pid, _ := strconv.Atoi(filepath.Base(dir))
+		p, err := readProcess(pid)
+		if errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.ESRCH) {
+			continue // it ended while we looked
+		}
+		if err != nil {
+			return nil, err
+		}
+		all[pid] = p
+	}
+	var found []process
+	for pid, p := range all {
+		for at := pid; at != 0; at = all[at].parent {
+			if at == root {
+				found = append(found, p)
+				break
+			}
+		}
+	}
+	return found, nil
+}
+
+// readProcess reads /proc/PID/stat, see proc(5). The name, in parentheses, may hold anything.
+func readProcess(pid int) (process, error) {
+	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+	if err != nil {
+		return process{}, fmt.Errorf("read process %d: %w", pid, err)
+	}
+	open, end := bytes.IndexByte(text, '('), bytes.LastIndexByte(text, ')')
+	if open < 0 || end < open {
+		return process{}, fmt.Errorf("read process %d: no name in %q", pid, text)
+	}
+	// After the name: state, parent, …, and as 12th and 13th the time in user and kernel mode.
+	fields := strings.Fields(string(text[end+1:]))
+	if len(fields) < 13 {
+		return process{}, fmt.Errorf("read process %d: too short: %q", pid, text)
+	}
+	p := process{pid: pid, name: string(text[open+1 : end])}
+	p.parent, err = strconv.Atoi(fields[1])
+	for _, f := range fields[11:13] {
+		n, parse := strconv.ParseUint(f, 10, 64)
+		p.ticks, err = p.ticks+n, errors.Join(err, parse)
+	}
+	if err != nil {
+		return p, fmt.Errorf("read process %d: %w", pid, err)
+	}
+	return p, nil
+}
+
+// mebibytes reads a field of a file of /proc that counts in kB, such as Pss in smaps_rollup.
+func mebibytes(pid int, file, field string) (float64, error) {
+	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/%s", pid, file))
+	if err != nil {
+		return 0, fmt.Errorf("read memory of process %d: %w", pid, err)
+	}
+	for line := range strings.Lines(string(text)) {
+		if f := strings.Fields(line); len(f) >= 2 && f[0] == field+":" {
+			n, err := strconv.ParseFloat(f[1], 64)
+			return n / 1024, err
+		}
+	}
+	return 0, fmt.Errorf("read memory of process %d: no %s in %s", pid, field, file)
+}

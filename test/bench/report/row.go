@@ -1,0 +1,84 @@
+package report
+
+import (
+	"encoding/json"
+	"fmt"
+	"math"
+)
+
+// Kind says what a row's result is.
+type Kind string
+
+// The kinds of results, each made of medians.
+const (
+	Value Kind = "value"      // the measured one
+	Ratio Kind = "ratio"      // the measured one, divided by the baseline
+	More  Kind = "difference" // the measured one, less the baseline
+)
+
+// Row is one figure: what was measured, and what it is compared with.
+type Row struct {
+	Name     string
+	Unit     string // "ms", "MiB", "%", "s"
+	Kind     Kind
+	Baseline Series // without samples for a Value
+	Measured Series
+	Goal     float64 // the result's upper limit; 0 where there is none
+}
+
+// Result is what the row's kind says, in the row's unit; a Ratio has none.
+func (r Row) Result() float64 {
+	switch r.Kind {
+	case Ratio:
+		return r.Measured.Median() / r.Baseline.Median()
+	case More:
+		return r.Measured.Median() - r.Baseline.Median()
+	default:
+		return r.Measured.Median()
+	}
+}
+
+// Met tells whether the result is within the goal, to the digits that the table shows. A row
+// without a goal meets it.
+func (r Row) Met() bool {
+	return r.Goal == 0 || math.Round(r.Result()*100) <= math.Round(r.Goal*100)
+}
+
+// amount writes a number with its unit, or as a factor.
+func (r Row) amount(v float64) string {
+	if r.Kind == Ratio {
+		return fmt.Sprintf("%.2f ×", v)
+	}
+	return number(v) + " " + r.Unit
+}
+
+// number writes a number with three digits that count, and two after the point at the most.
+func number(v float64) string {
+	switch abs := math.Abs(v); {
+	case abs >= 99.95:
+		return fmt.Sprintf("%.0f", v)
+	case abs >= 9.995:
+		return fmt.Sprintf("%.1f", v)
+	default:
+		return fmt.Sprintf("%.2f", v)
+	}
+}
+
+// MarshalJSON adds the result.
+func (r Row) MarshalJSON() ([]byte, error) {
+	row := struct {
+		Name     string  `json:"name"`
+		Unit     string  `json:"unit"`
+		Kind     Kind    `json:"kind"`
+		Result   float64 `json:"result"`
+		Goal     float64 `json:"goal,omitempty"`
+		Met      *bool   `json:"met,omitempty"`
+		Baseline Series  `json:"baseline"`
+		Measured Series  `json:"measured"`
+	}{Name: r.Name, Unit: r.Unit, Kind: r.Kind, Result: r.Result(), Goal: r.Goal, Baseline: r.Baseline, Measured: r.Measured}
+	if r.Goal != 0 {
+		met := r.Met()
+		row.Met = &met
+	}
+	return json.Marshal(row)
+}

@@ -1,0 +1,98 @@
+package badinput
+
+import (
+	"errors"
+	"flag"
+	"fmt"
+	"io/fs"
+	"maps"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+)
+
+var update = flag.Bool("update", false, "write the answers to testdata")
+
+// answers are what the cases of a group are answered, by name, as in testdata/GROUP.golden:
+//
+//	name of the case
+//		text, which may have
+//		several lines
+type answers struct {
+	path  string
+	texts map[string]string
+}
+
+func readAnswers(t *testing.T, group string) *answers {
+	t.Helper()
+	a := &answers{path: filepath.Join("testdata", group+".golden"), texts: map[string]string{}}
+	text, err := os.ReadFile(a.path)
+	if err != nil && (!*update || !errors.Is(err, fs.ErrNotExist)) {
+		t.Fatal(err)
+	}
+	name := ""
+	for line := range strings.Lines(string(text)) {
+		if said, ok := strings.CutPrefix(line, "\t"); ok {
+			a.texts[name] += said
+		} else {
+			name = strings.TrimSpace(line)
+		}
+	}
+	return a
+}
+
+// check compares what a call said with what the case should be answered.
+func (a *answers) check(t *testing.T, c badCase, err error) {
+	t.Helper()
+	got := status.Convert(err)
+	if got.Code() != c.code {
+		t.Errorf("code %v, want %v", got.Code(), c.code)
+	}
+	if c.code == codes.OK {
+		return
+	}
+	text := mask(got.Message()) + "\n"
+	if *update {
+		a.texts[c.name] = text
+	} else if want := a.texts[c.name]; text != want {
+		t.Errorf("%s\nwant (%s)\n%s", text, a.path, want)
+	}
+}
+
+// write brings testdata up to date, for -update.
+func (a *answers) write(t *testing.T) {
+	t.Helper()
+	var b strings.Builder
+	for _, name := range slices.Sorted(maps.Keys(a.texts)) {
+		said := strings.TrimSuffix(a.texts[name], "\n")
+		fmt.Fprintf(&b, "%s\n\t%s\n", name, strings.ReplaceAll(said, "\n", "\n\t"))
+	}
+	if err := os.MkdirAll("testdata", 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(a.path, []byte(b.String()), 0o644); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// mask replaces what is new in each run.
+func mask(text string) string {
+	for _, m := range []struct{ what, by string }{
+		{`cni-[0-9a-f-]{36}`, "NETNS"},
+		{`[0-9a-f]{64}`, "ID"},
+		{`[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}`, "UUID"},
+		{`default_pod_[0-9a-f]{12}`, "DOMAIN"},
+		{`/tmp/nodevirt-[0-9]+`, "DIR"},
+		{`[^ ]*/dnsmasq:`, "DNSMASQ:"},
+		{`json[0-9]+`, "jsonN"},
+	} {
+		text = regexp.MustCompile(m.what).ReplaceAllString(text, m.by)
+	}
+	return text
+}

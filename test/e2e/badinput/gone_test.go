@@ -1,0 +1,168 @@
+package badinput
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/nodevirt/nodevirt/test/node"
+)
+
+// holdable writes a program that runs a tool, but waits first where there is a FIFO hold(tool).
+func holdable(t *testing.T, dir, tool string) (path string) {
+	t.Helper()
+	real, err := exec.LookPath(tool)
+	if err != nil {
+		t.Fatal(err)
+	}
+	path = filepath.Join(dir, tool)
+	script := fmt.Sprintf("#!/bin/sh\n[ -p %[1]s.hold ] && read -r _ <%[1]s.hold\nexec %[2]s \"$@\"\n", path, real)
+	if err := os.WriteFile(path, []byte(script), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+// testCallerGone gives calls up while the shim is at work for them.
+func (s *suite) testCallerGone(t *testing.T) {
+	before := s.census(t)
+	p := s.run(t, "pod", nil)
+	withPod := s.census(t)
+	t.Run("create", func(t *testing.T) {
+		s.giveUp(t, "qemu-img", func(ctx context.Context) error { return s.createWithin(ctx, p) })
+		s.awaitNothingSince(t, withPod)
+	})
+	t.Run("start", func(t *testing.T) {
+		id := s.created(t, p)
+		s.giveUp(t, "dnsmasq", func(ctx context.Context) error { return s.startWithin(ctx, id) })
+		s.stop(t, id)
+		reply, err := s.pods.ContainerStatus(t.Context(), &runtimeapi.ContainerStatusRequest{ContainerId: id})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := reply.GetStatus(); got.Reason != "StartError" || !strings.Contains(got.Message, "context canceled") {
+			t.Errorf("status of a start that was given up: %v", got)
+		}
+		s.removeContainer(t, id)
+		s.wantNothingSince(t, withPod)
+	})
+	// Wherever the call is by then.
+	for _, after := range []time.Duration{1, 5, 10, 20, 40, 60} {
+		t.Run(fmt.Sprintf("create, %d ms", after), func(t *testing.T) {
+			ctx, cancel := context.WithTimeout(t.Context(), after*time.Millisecond)
+			defer cancel()
+			if err := s.createWithin(ctx, p); err != nil && status.Code(err) != codes.DeadlineExceeded {
+				t.Error(err)
+			}
+			s.awaitNothingSince(t, withPod)
+		})
+	}
+	for _, after := range []time.Duration{1, 30, 60, 90, 120, 150, 200, 250} {
+		t.Run(fmt.Sprintf("start, %d ms", after), func(t *testing.T) {
+			id := s.created(t, p)
+			ctx, cancel := context.WithTimeout(t.Context(), after*time.Millisecond)
+			defer cancel()
+			if err := s.startWithin(ctx, id); err != nil && status.Code(err) != codes.DeadlineExceeded {
+				t.Error(err)
+			}
+			s.stop(t, id)
+			s.removeContainer(t, id)
+			s.wantNothingSince(t, withPod)
+		})
+	}
+	s.remove(t, p)
+	s.wantNothingSince(t, before)
+}
+
+// giveUp makes a call, and cancels it when the shim waits for a tool.
+func (s *suite) giveUp(t *testing.T, tool string, call func(context.Context) error) {
+	t.Helper()
+	hold := filepath.Join(s.tools, tool+".hold")
+	if err := unix.Mkfifo(hold, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	defer os.Remove(hold)
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	done := make(chan error, 1)
+	go func() { done <- call(ctx) }()
+	for {
+		f, err := os.OpenFile(hold, os.O_WRONLY|unix.O_NONBLOCK, 0)
+		if err == nil {
+			defer f.Close()
+			break
+		}
+		if !errors.Is(err, unix.ENXIO) { // nobody reads yet
+			t.Fatal(err)
+		}
+		select {
+		case err := <-done:
+			t.Fatalf("the call ended before it came to %s: %v", tool, err)
+		case <-time.After(time.Millisecond):
+		}
+	}
+	cancel()
+	if err := <-done; status.Code(err) != codes.Canceled {
+		t.Errorf("the call that was given up: %v", err)
+	}
+}
+
+func (s *suite) created(t *testing.T, p *pod) (id string) {
+	t.Helper()
+	id, err := s.create(t, p, newContainer(s.disk, nil))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return id
+}
+
+func (s *suite) createWithin(ctx context.Context, p *pod) error {
+	_, err := s.pods.CreateContainer(ctx, &runtimeapi.CreateContainerRequest{
+		PodSandboxId: p.id, Config: newContainer(s.disk, nil), SandboxConfig: p.config,
+	})
+	return err
+}
+
+func (s *suite) startWithin(ctx context.Context, id string) error {
+	_, err := s.pods.StartContainer(ctx, &runtimeapi.StartContainerRequest{ContainerId: id})
+	return err
+}
+
+// stop returns when no call is at work on the container.
+func (s *suite) stop(t *testing.T, id string) {
+	t.Helper()
+	_, err := s.pods.StopContainer(t.Context(), &runtimeapi.StopContainerRequest{ContainerId: id})
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// awaitNothingSince waits for the shim, which cleans up when nobody waits for its answer any more.
+// A container whose creation was done when its caller went away is there to be removed.
+func (s *suite) awaitNothingSince(t *testing.T, before node.Census) {
+	t.Helper()
+	for deadline := time.Now().Add(30 * time.Second); time.Now().Before(deadline); {
+		reply, err := s.pods.ListContainers(t.Context(), &runtimeapi.ListContainersRequest{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, c := range reply.GetContainers() {
+			s.removeContainer(t, c.Id)
+		}
+		if len(s.census(t).Diff(before)) == 0 {
+			return
+		}
+	}
+	s.wantNothingSince(t, before)
+}

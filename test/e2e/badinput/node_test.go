@@ -1,0 +1,110 @@
+package badinput
+
+import (
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/nodevirt/nodevirt/test/node"
+)
+
+// testFullDisk has no room where containers keep their files.
+func (s *suite) testFullDisk(t *testing.T) {
+	full := func(name, room string) badCase {
+		return badCase{name: name, at: atCreate, code: codes.ResourceExhausted, before: fill(room)}
+	}
+	s.checkGroup(t, "full-disk", []badCase{
+		full("no room for the overlay", "size=64k"),
+		full("no room for the record", "nr_inodes=2"),
+	})
+}
+
+// fill mounts a file system with little room, which a mount option says, on the folder of
+// containers, for the node alone.
+func fill(room string) func(*testing.T, *suite, *pod) func() {
+	return func(t *testing.T, s *suite, _ *pod) func() {
+		t.Helper()
+		dir := filepath.Join(s.n.Dir(), "nodevirt", "containers")
+		within := func(name string, args ...string) string {
+			t.Helper()
+			out, err := s.n.Output(t.Context(), name, args...)
+			if err != nil {
+				t.Fatal(err)
+			}
+			return strings.TrimSpace(out)
+		}
+		within("mount", "-t", "tmpfs", "-o", room, "tmpfs", dir)
+		return func() {
+			t.Helper()
+			if left := within("ls", "-A", dir); left != "" {
+				t.Errorf("left in %s: %s", dir, left)
+			}
+			within("umount", dir)
+		}
+	}
+}
+
+// testLibvirtdAway starts a VM without libvirtd, and another after it came back.
+func (s *suite) testLibvirtdAway(t *testing.T) {
+	before := s.census(t)
+	p := s.run(t, "pod", nil)
+	id, err := s.create(t, p, newContainer(s.disk, nil))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := s.n.Kill(t.Context(), node.Libvirtd, syscall.SIGKILL); err != nil {
+		t.Fatal(err)
+	}
+	troubled := s.census(t)
+	a := readAnswers(t, "libvirtd-away")
+	err = s.start(t, id)
+	a.check(t, badCase{name: "start", code: codes.Unavailable}, err)
+	s.wantStartError(t, id, err)
+	s.wantNothingSince(t, troubled, "file")
+	a.check(t, badCase{name: "remove", code: codes.Unavailable}, s.tryRemove(t, id))
+	if *update {
+		a.write(t)
+	}
+
+	if err := s.n.Resume(t.Context(), node.Libvirtd); err != nil {
+		t.Fatal(err)
+	}
+	for err = s.tryRemove(t, id); status.Code(err) == codes.Unavailable; err = s.tryRemove(t, id) {
+		time.Sleep(10 * time.Millisecond) // the shim finds libvirtd again within two seconds
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.removeContainer(t, s.boot(t, p))
+	s.remove(t, p)
+	s.wantNothingSince(t, before, "process")
+	s.wantSamePrograms(t, before)
+}
+
+func (s *suite) tryRemove(t *testing.T, id string) error {
+	t.Helper()
+	_, err := s.pods.RemoveContainer(t.Context(), &runtimeapi.RemoveContainerRequest{ContainerId: id})
+	return err
+}
+
+// wantSamePrograms compares processes by their programs: one that was replaced is the same.
+func (s *suite) wantSamePrograms(t *testing.T, before node.Census) {
+	t.Helper()
+	programs := func(c node.Census) node.Census {
+		var names []string
+		for _, process := range c["process"] {
+			_, name, _ := strings.Cut(process, " ")
+			names = append(names, name)
+		}
+		return node.Census{"program": names}
+	}
+	if diff := programs(s.census(t)).Diff(programs(before)); len(diff) > 0 {
+		t.Errorf("left:\n%s", strings.Join(diff, "\n"))
+	}
+}

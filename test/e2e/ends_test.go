@@ -1,0 +1,93 @@
+package e2e
+
+import (
+	"context"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+)
+
+func TestEndsOfAGuest(t *testing.T) {
+	for _, end := range []struct {
+		name   string
+		do     func(*container)
+		code   int32
+		reason string
+		says   string // in the message
+	}{
+		{"poweroff", func(c *container) { c.page("/cgi-bin/poweroff") }, 0, "Completed", ""},
+		{"panic", func(c *container) { c.page("/cgi-bin/panic") }, 134, "Error", "panic"},
+		{"killed", (*container).kill, 137, "Error", "QEMU"},
+	} {
+		t.Run(end.name, func(t *testing.T) {
+			t.Parallel()
+			c := vmPod(t).vm(suite.tiny).start().up()
+			end.do(c)
+			s := c.ended()
+			c.wantEnd(s, end.code, end.reason)
+			if !strings.Contains(s.Message, end.says) || (s.Message == "") != (end.says == "") {
+				t.Errorf("message %q; want %q in it", s.Message, end.says)
+			}
+			c.removeIt()
+			c.wantGone()
+		})
+	}
+}
+
+func TestStopOfAGuestThatDoesNotHeed(t *testing.T) {
+	t.Parallel()
+	c := vmPod(t).vm(suite.halt).start()
+	c.saying("halted$")
+	begun := time.Now()
+	c.stop(2)
+	s := c.status()
+	c.wantEnd(s, 137, "Error")
+	if s.Message == "" || s.FinishedAt < begun.Add(2*time.Second).UnixNano() {
+		t.Errorf("powered off %s after the stop began, with the message %q",
+			time.Unix(0, s.FinishedAt).Sub(begun), s.Message)
+	}
+}
+
+func TestStopWithoutPatienceAsksNobody(t *testing.T) {
+	t.Parallel()
+	c := vmPod(t).vm(suite.tiny).start().up()
+	c.stop(0)
+	c.wantEnd(c.status(), 137, "Error")
+	for _, line := range readLog(t, c.logFile()) {
+		if strings.Contains(line, "guest: poweroff") {
+			t.Error("the guest was asked to power off")
+		}
+	}
+}
+
+func TestRemoveOfARunningVM(t *testing.T) {
+	t.Parallel()
+	c := vmPod(t).vm(suite.halt).start()
+	c.removeIt()
+	c.wantGone()
+}
+
+func TestOutOfMemory(t *testing.T) {
+	t.Parallel()
+	p := vmPod(t, func(c *runtimeapi.PodSandboxConfig) {
+		c.Linux.Overhead.MemoryLimitInBytes = 64 * mebibyte
+	})
+	c := p.vm(suite.tiny, func(c *runtimeapi.ContainerConfig) {
+		c.Linux.Resources.MemoryLimitInBytes = 512 * mebibyte
+	}).start().up()
+	// Under emulation QEMU takes far more than this pod's overhead beside the guest's memory.
+	url := c.url("/cgi-bin/memory?440")
+	asked, cancel := context.WithCancel(t.Context())
+	var asking sync.WaitGroup
+	asking.Go(func() { _, _ = fetch(asked, "GET", url, "") }) // no answer will come
+	s := c.ended()
+	cancel()
+	asking.Wait()
+	c.wantEnd(s, 137, "OOMKilled")
+	if !strings.Contains(s.Message, "overhead") {
+		t.Errorf("message %q", s.Message)
+	}
+}

@@ -1,0 +1,140 @@
+package e2e
+
+import (
+	"encoding/json"
+	"slices"
+	"strings"
+	"testing"
+
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/nodevirt/nodevirt/test/guest"
+)
+
+const sshKey = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIJ0example e2e"
+
+func TestThePodIsTheContract(t *testing.T) {
+	t.Parallel()
+	p := vmPod(t, annotated(map[string]string{
+		"nodevirt.io/cloud-init-user-data":   "#!/bin/sh\necho user data ran\necho made by user data >/www/made\n",
+		"nodevirt.io/cloud-init-meta-data":   "instance-id: i-e2e\nlocal-hostname: from-meta-data\n",
+		"nodevirt.io/ssh-authorized-keys":    sshKey + "\n",
+		"example.com/of-no-interest-to-a-vm": "{",
+	}), func(c *runtimeapi.PodSandboxConfig) {
+		c.DnsConfig = &runtimeapi.DNSConfig{
+			Servers: []string{"10.96.0.10", "10.96.0.11"}, Searches: []string{"default.svc.cluster.local", "cluster.local"},
+		}
+	})
+	gateway := strings.Fields(inNode(t, "nsenter", "--net="+p.netns(), "ip", "route", "show", "default"))[2]
+	inNode(t, "nsenter", "--net="+p.netns(), "ip", "route", "add", "10.123.0.0/16", "via", gateway)
+	mac := strings.TrimSpace(inNode(t, "nsenter", "--net="+p.netns(), "cat", "/sys/class/net/eth0/address"))
+	c := p.vm(suite.tiny, func(c *runtimeapi.ContainerConfig) {
+		c.Linux.Resources = &runtimeapi.LinuxContainerResources{
+			MemoryLimitInBytes: 200 * mebibyte, CpuPeriod: 100_000, CpuQuota: 150_000,
+		}
+	}).start().up()
+	c.saying("user data ran$")
+	if got := c.page("/made"); got != "made by user data\n" {
+		t.Errorf("user data made %q", got)
+	}
+	g := c.guest()
+	if g.CPUs != 2 || g.Memory > 200*mebibyte || g.Memory < 150*mebibyte {
+		t.Errorf("a limit of 1.5 CPUs and 200 MiB made %d CPUs and %d bytes", g.CPUs, g.Memory)
+	}
+	if g.Hostname != "from-meta-data" || g.InstanceID != "i-e2e" || !slices.Equal(g.AuthorizedKeys, []string{sshKey}) {
+		t.Errorf("the seed made host %q, instance %q, keys %q", g.Hostname, g.InstanceID, g.AuthorizedKeys)
+	}
+	g.wantNetwork(t, p, mac)
+	wantResolv := []string{"search default.svc.cluster.local cluster.local", "nameserver 10.96.0.10", "nameserver 10.96.0.11"}
+	if !slices.Equal(g.Resolv, wantResolv) {
+		t.Errorf("resolv.conf %q; want %q", g.Resolv, wantResolv)
+	}
+	for _, want := range []string{"default via " + gateway, "10.123.0.0/16 via " + gateway} {
+		if !slices.ContainsFunc(g.Routes, func(r string) bool { return strings.HasPrefix(r, want) }) {
+			t.Errorf("no route %q in %q", want, g.Routes)
+		}
+	}
+	if !slices.Contains(g.Interfaces[0].DHCP, "hostname="+p.config.Hostname) {
+		t.Errorf("DHCP says %q; want the host name %s", g.Interfaces[0].DHCP, p.config.Hostname)
+	}
+	if !slices.Contains(g.Ports, "org.qemu.guest_agent.0") {
+		t.Errorf("virtio ports %q", g.Ports)
+	}
+	if len(g.Disks) != 2 || g.Disks[0].ReadOnly || !g.Disks[1].ReadOnly {
+		t.Errorf("disks %+v", g.Disks)
+	}
+}
+
+// wantNetwork checks that the guest has the pod's IP, MAC and MTU.
+func (g guestInfo) wantNetwork(t *testing.T, p *pod, mac string) {
+	t.Helper()
+	if len(g.Interfaces) != 1 {
+		t.Fatalf("interfaces %+v", g.Interfaces)
+	}
+	nic := g.Interfaces[0]
+	if !strings.EqualFold(nic.MAC, mac) || nic.MTU != 1400 {
+		t.Errorf("MAC %s, MTU %d; want the pod's %s and 1400", nic.MAC, nic.MTU, mac)
+	}
+	if !slices.Contains(nic.Addresses, p.ip()+"/24") {
+		t.Errorf("addresses %q; want %s", nic.Addresses, p.ip())
+	}
+}
+
+func TestAVMIDescribesTheMachine(t *testing.T) {
+	t.Parallel()
+	args := guest.Cmdline + " e2e.mark=1"
+	vmi, err := json.Marshal(map[string]any{
+		"hostname": "from-vmi",
+		"domain": map[string]any{
+			"cpu":     map[string]any{"sockets": 1, "cores": 2, "model": "Nehalem"},
+			"memory":  map[string]any{"guest": "160Mi"},
+			"machine": map[string]any{"type": "pc"},
+			"firmware": map[string]any{
+				"uuid": "6ba7b810-9dad-41d1-80b4-00c04fd430c8",
+				"kernelBoot": map[string]any{
+					"kernelArgs": args,
+					"container":  map[string]any{"kernelPath": "/boot/vmlinuz", "initrdPath": "/boot/initrd"},
+				},
+			},
+			"devices": map[string]any{
+				"disks": []any{
+					map[string]any{"name": "seed", "disk": map[string]any{"bus": "virtio"}},
+					map[string]any{"name": "root", "disk": map[string]any{"bus": "virtio"}},
+				},
+				"interfaces": []any{map[string]any{"name": "default", "bridge": map[string]any{}, "macAddress": "02:00:00:e2:e0:01"}},
+				"rng":        map[string]any{},
+			},
+		},
+		"networks": []any{map[string]any{"name": "default", "pod": map[string]any{}}},
+		"volumes": []any{
+			map[string]any{"name": "root", "containerDisk": map[string]any{"image": suite.kernel, "path": "/disk/disk.qcow2"}},
+			map[string]any{"name": "seed", "cloudInitNoCloud": map[string]any{"userData": "#!/bin/sh\necho seeded by the VMI\n"}},
+		},
+	})
+	check(t, err)
+	p := vmPod(t, annotated(map[string]string{"nodevirt.io/vmi": string(vmi)}))
+	c := p.vm(suite.kernel, func(c *runtimeapi.ContainerConfig) {
+		c.Linux.Resources.MemoryLimitInBytes = 256 * mebibyte
+	}).start().up()
+	c.saying("^seeded by the VMI$")
+	g := c.guest()
+	if g.Cmdline != args {
+		t.Errorf("command line %q; want %q", g.Cmdline, args)
+	}
+	if !strings.Contains(g.CPUModel, "Nehalem") || g.CPUs != 2 {
+		t.Errorf("%d CPUs of model %q", g.CPUs, g.CPUModel)
+	}
+	if !strings.Contains(g.Product, "i440FX") || g.ProductUUID != "6ba7b810-9dad-41d1-80b4-00c04fd430c8" {
+		t.Errorf("product %q, UUID %q", g.Product, g.ProductUUID)
+	}
+	if g.Memory > 160*mebibyte || g.Memory < 110*mebibyte {
+		t.Errorf("160Mi made %d bytes", g.Memory)
+	}
+	if g.Hostname != "from-vmi" {
+		t.Errorf("host name %q", g.Hostname)
+	}
+	g.wantNetwork(t, p, "02:00:00:e2:e0:01")
+	if len(g.Disks) != 2 || !g.Disks[0].ReadOnly || g.Disks[1].ReadOnly {
+		t.Errorf("disks %+v; want the seed first", g.Disks)
+	}
+}

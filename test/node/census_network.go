@@ -1,0 +1,95 @@
+package node
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/vishvananda/netlink"
+	"github.com/vishvananda/netns"
+)
+
+func (n *Node) links(context.Context) ([]string, error) {
+	return within(fmt.Sprintf("/proc/%d/ns/net", n.PID()), linkNames)
+}
+
+func (n *Node) namespaces(context.Context) ([]string, error) { return list(n.o.run("netns")) }
+
+// podNetworks are what is in the namespaces of pods, with their names before it.
+func (n *Node) podNetworks(ctx context.Context) ([]string, error) {
+	names, err := list(n.o.run("netns"))
+	if err != nil {
+		return nil, err
+	}
+	var all []string
+	for _, name := range names {
+		links, err := within(n.root("/run/netns/"+name), linksWithAddresses)
+		if err != nil {
+			return nil, err
+		}
+		tables, err := n.Output(ctx, "nsenter", "--net=/run/netns/"+name, "nft", "list", "tables")
+		if err != nil {
+			return nil, err
+		}
+		for item := range strings.Lines(tables) {
+			links = append(links, strings.TrimSpace(item))
+		}
+		for _, item := range links {
+			all = append(all, name+" "+item)
+		}
+	}
+	return all, nil
+}
+
+// within calls do on the network namespace at path.
+func within(path string, do func(*netlink.Handle) ([]string, error)) (all []string, err error) {
+	ns, err := netns.GetFromPath(path)
+	if err != nil {
+		return nil, fmt.Errorf("find network namespace: %w", err)
+	}
+	defer func() { err = errors.Join(err, ns.Close()) }()
+	h, err := netlink.NewHandleAt(ns)
+	if err != nil {
+		return nil, fmt.Errorf("enter network namespace: %w", err)
+	}
+	defer h.Close()
+	return do(h)
+}
+
+func linkNames(h *netlink.Handle) (all []string, err error) {
+	links, err := h.LinkList()
+	if err != nil {
+		return nil, fmt.Errorf("list links: %w", err)
+	}
+	for _, l := range links {
+		all = append(all, l.Type()+" "+l.Attrs().Name)
+	}
+	return all, nil
+}
+
+// linksWithAddresses are as CNI made them, or as a guest's network changed them. IPv6 addresses
+// that the kernel makes by itself take their time to come, and are left out.
+func linksWithAddresses(h *netlink.Handle) (all []string, err error) {
+	links, err := h.LinkList()
+	if err != nil {
+		return nil, fmt.Errorf("list links: %w", err)
+	}
+	for _, l := range links {
+		a := l.Attrs()
+		all = append(all, fmt.Sprintf("%s %s %s", l.Type(), a.Name, a.HardwareAddr))
+		addresses, err := h.AddrList(l, netlink.FAMILY_V4)
+		if err != nil {
+			return nil, fmt.Errorf("list addresses of %s: %w", a.Name, err)
+		}
+		for _, address := range addresses {
+			all = append(all, a.Name+" "+address.IPNet.String())
+		}
+	}
+	return all, nil
+}
+
+func (n *Node) tables(ctx context.Context) ([]string, error) {
+	out, err := n.Output(ctx, "nft", "list", "tables")
+	return strings.Split(strings.TrimSpace(out), "\n"), err
+}
