@@ -8,3 +8,8 @@ import _ "embed"
 //
 //go:embed libvirt/qemu.conf
 var QEMUConf string
+
+// LibvirtdConf is what libvirtd itself must be told; see the comments in it.
+//
+//go:embed libvirt/libvirtd.conf
+var LibvirtdConf string

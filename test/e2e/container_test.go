@@ -194,8 +194,13 @@ func readLog(t *testing.T, path string) []string {
 // saying waits for a line of the console that matches, and returns it.
 func (c *container) saying(pattern string) string {
 	c.t.Helper()
+	return c.sayingWithin(patience, pattern)
+}
+
+func (c *container) sayingWithin(limit time.Duration, pattern string) string {
+	c.t.Helper()
 	re := regexp.MustCompile(pattern)
-	for end := time.Now().Add(patience); ; time.Sleep(50 * time.Millisecond) {
+	for end := time.Now().Add(limit); ; time.Sleep(50 * time.Millisecond) {
 		s := c.status() // before the log is read: one that ended says no more
 		lines := readLog(c.t, c.logFile())
 		if i := slices.IndexFunc(lines, re.MatchString); i >= 0 {

@@ -2,6 +2,7 @@ package e2e
 
 import (
 	"encoding/json"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -27,7 +28,8 @@ func TestThePodIsTheContract(t *testing.T) {
 	})
 	gateway := strings.Fields(inNode(t, "nsenter", "--net="+p.netns(), "ip", "route", "show", "default"))[2]
 	inNode(t, "nsenter", "--net="+p.netns(), "ip", "route", "add", "10.123.0.0/16", "via", gateway)
-	mac := strings.TrimSpace(inNode(t, "nsenter", "--net="+p.netns(), "cat", "/sys/class/net/eth0/address"))
+	link := inNode(t, "nsenter", "--net="+p.netns(), "ip", "-oneline", "link", "show", "eth0")
+	mac := regexp.MustCompile(`link/ether (\S+)`).FindStringSubmatch(link)[1]
 	c := p.vm(suite.tiny, func(c *runtimeapi.ContainerConfig) {
 		c.Linux.Resources = &runtimeapi.LinuxContainerResources{
 			MemoryLimitInBytes: 200 * mebibyte, CpuPeriod: 100_000, CpuQuota: 150_000,

@@ -87,9 +87,9 @@ func (c *container) post(path, body string) {
 // guestInfo is what a guest says of itself.
 type guestInfo struct {
 	Hostname, BootID, Cmdline, CPUModel, Product, ProductUUID, InstanceID string
-	CPUs                                                     int
-	Memory                                                   int64
-	Interfaces                                               []struct {
+	CPUs                                                                  int
+	Memory                                                                int64
+	Interfaces                                                            []struct {
 		Name, MAC string
 		MTU       int
 		Addresses []string

@@ -10,6 +10,8 @@ import (
 	"text/template"
 
 	"github.com/pelletier/go-toml/v2"
+
+	"github.com/nodevirt/nodevirt/deploy"
 )
 
 // Node is what the texts depend on.
@@ -107,7 +109,8 @@ func CNI(n Node) (string, error) {
 	return string(text) + "\n", nil
 }
 
-// Libvirtd is libvirtd's own configuration; its QEMU driver's is package deploy's.
+// Libvirtd is libvirtd's own configuration: what is this node's own, and what
+// nodevirt asks of each. Its QEMU driver's is package deploy's.
 func Libvirtd(n Node) string {
 	return strings.Join([]string{
 		"# Several nodes on a machine must not look like one to libvirt.",
@@ -116,10 +119,10 @@ func Libvirtd(n Node) string {
 		`unix_sock_rw_perms = "0700"`,
 		`auth_unix_rw = "none"`,
 		"max_clients = 500",
-		"max_workers = 50",
 		"log_level = 3",
 		`log_outputs = "3:stderr"`,
 		"",
+		deploy.LibvirtdConf,
 	}, "\n")
 }
 

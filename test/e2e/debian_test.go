@@ -1,0 +1,53 @@
+package e2e
+
+import (
+	"encoding/json"
+	"strings"
+	"testing"
+	"time"
+
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/nodevirt/nodevirt/test/guest"
+	"github.com/nodevirt/nodevirt/test/images"
+)
+
+// A cloud image of a distribution, as users bring it. cloud-init says what came
+// of it on the console, as its last word.
+const debianUserData = `#cloud-config
+write_files:
+- path: /etc/from-user-data
+  content: written
+runcmd:
+- "echo e2e host=$(hostname) file=$(cat /etc/from-user-data) key=$(grep -c e2e /root/.ssh/authorized_keys) > /dev/ttyS0"
+disable_root: false
+`
+
+func TestDebianWithCloudInitAndAgent(t *testing.T) {
+	t.Parallel()
+	disk, err := guest.Debian(t.Context(), suite.GuestOptions())
+	check(t, err)
+	ref, err := pushDisk(t.Context(), "debian:1", disk, images.DiskOptions{Compressed: false})
+	check(t, err)
+	check(t, pull(t.Context(), ref))
+	p := vmPod(t, annotated(map[string]string{
+		"nodevirt.io/cloud-init-user-data": debianUserData,
+		"nodevirt.io/ssh-authorized-keys":  sshKey,
+	}))
+	c := p.vm(ref, func(c *runtimeapi.ContainerConfig) {
+		c.Linux.Resources.MemoryLimitInBytes = 512 * mebibyte
+	}).start()
+	line := c.sayingWithin(10*time.Minute, `e2e host=`)
+	if want := "e2e host=" + p.config.Hostname + " file=written key=1"; !strings.Contains(line, want) {
+		t.Errorf("cloud-init made %q; want %q", line, want)
+	}
+	domain := c.info().VM.Domain.Name
+	var answer struct{ Return map[string]any }
+	check(t, json.Unmarshal([]byte(inNode(t, "virsh", "qemu-agent-command", "--domain", domain, "--timeout", "60",
+		`{"execute":"guest-get-host-name"}`)), &answer))
+	if answer.Return["host-name"] != p.config.Hostname {
+		t.Errorf("the guest agent says %v; want the host name %s", answer, p.config.Hostname)
+	}
+	c.stop(180)
+	c.wantEnd(c.status(), 0, "Completed")
+}
