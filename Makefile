@@ -2,7 +2,7 @@
 
 SHELL := /bin/sh
 .DEFAULT_GOAL := help
-.PHONY: help build tools packages run down shell status test lint clean
+.PHONY: help build tools packages run down shell status test bench lint clean
 
 BIN     := $(CURDIR)/bin
 VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo unknown)
@@ -43,6 +43,9 @@ status: ## Show the development node's daemons, pods and containers
 test: packages tools build ## Run all tests, those with real parts included
 	go vet ./...
 	go test -p $(PARALLEL) -timeout $(TIMEOUT) $(FLAGS) $(PKG)
+
+bench: packages tools build ## Measure what the shim costs; FLAGS='-help' tells the choices
+	go run ./test/bench/cmd/bench -out $(BIN)/bench $(FLAGS)
 
 lint: packages ## Run the linters, and check that go.mod is tidy
 	@test/tools/build lint

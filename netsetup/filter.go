@@ -12,7 +12,8 @@ import (
 // tableName is the nft table's, of family bridge, in each pod's namespace.
 const tableName = "nodevirt"
 
-// addFilter makes the table, or makes it anew.
+// addFilter makes the table, or makes it anew. What goes from nftables makes nft wait for the
+// kernel to be done with it, 5 to 25 ms even if it was nothing: only a repetition removes.
 func (s *Setup) addFilter(ctx context.Context, p Plan) error {
 	return within(p.Netns, func() error {
 		nft, err := s.nftables()
@@ -20,8 +21,14 @@ func (s *Setup) addFilter(ctx context.Context, p Plan) error {
 			return err
 		}
 		tx := nft.NewTransaction()
-		addRules(tx, p)
-		if err := nft.Run(ctx, tx); err != nil {
+		makeTable(tx, p)
+		err = nft.Run(ctx, tx)
+		if knftables.IsAlreadyExists(err) {
+			tx = nft.NewTransaction()
+			remakeTable(tx, p)
+			err = nft.Run(ctx, tx)
+		}
+		if err != nil {
 			return fmt.Errorf("load nft table %s: %w", tableName, err)
 		}
 		return nil
@@ -62,11 +69,20 @@ func (s *Setup) nftables() (knftables.Interface, error) {
 	return nft, nil
 }
 
-// addRules makes the table anew, in one transaction: no frame passes without its rules.
-func addRules(tx *knftables.Transaction, p Plan) {
+// makeTable fails where the table is there already.
+func makeTable(tx *knftables.Transaction, p Plan) {
+	tx.Create(&knftables.Table{})
+	addRules(tx, p)
+}
+
+// remakeTable makes the table anew, in one transaction: no frame passes without its rules.
+func remakeTable(tx *knftables.Transaction, p Plan) {
 	tx.Add(&knftables.Table{})
 	tx.Delete(&knftables.Table{})
-	tx.Add(&knftables.Table{})
+	makeTable(tx, p)
+}
+
+func addRules(tx *knftables.Transaction, p Plan) {
 	port := strconv.Quote(p.Interface)
 	chains := []struct {
 		hook  knftables.BaseChainHook
@@ -90,7 +106,7 @@ func addRules(tx *knftables.Transaction, p Plan) {
 		tx.Add(&knftables.Chain{
 			Name:     string(chain.hook),
 			Type:     knftables.PtrTo(knftables.FilterType),
-			Hook:     knftables.PtrTo(chain.hook),
+			Hook:     new(chain.hook),
 			Priority: knftables.PtrTo(knftables.FilterPriority),
 		})
 	}

@@ -13,12 +13,28 @@ import (
 
 func TestRules(t *testing.T) {
 	fake := knftables.NewFake(knftables.BridgeFamily, tableName)
+	p := Plan{Interface: "eth0", GuestMAC: MAC{0x0a, 0x58, 0x0a, 0x58, 0x01, 0x02}}
 	tx := fake.NewTransaction()
-	addRules(tx, Plan{Interface: "eth0", GuestMAC: MAC{0x0a, 0x58, 0x0a, 0x58, 0x01, 0x02}})
+	makeTable(tx, p)
 	if err := fake.Run(t.Context(), tx); err != nil {
 		t.Fatal(err)
 	}
 	golden(t, "rules.nft", tx.String())
+
+	before := fake.Dump()
+	tx = fake.NewTransaction()
+	makeTable(tx, p)
+	if err := fake.Run(t.Context(), tx); !knftables.IsAlreadyExists(err) {
+		t.Errorf("a second table is made: %v", err)
+	}
+	tx = fake.NewTransaction()
+	remakeTable(tx, p)
+	if err := fake.Run(t.Context(), tx); err != nil {
+		t.Fatal(err)
+	}
+	if got := fake.Dump(); got != before {
+		t.Errorf("the table made anew is\n%s\nand was\n%s", got, before)
+	}
 }
 
 // Frames keep their order: what had come before the marker would have been seen.

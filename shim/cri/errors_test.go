@@ -16,7 +16,9 @@ import (
 )
 
 func TestToStatus(t *testing.T) {
-	wrapped := func(err error) error { return errors.Join(fmt.Errorf("container %q: %w: why", "c", err), errors.New("and undo")) }
+	wrapped := func(err error) error {
+		return errors.Join(fmt.Errorf("container %q: %w: why", "c", err), errors.New("and undo"))
+	}
 	for err, want := range map[error]codes.Code{
 		vm.ErrInvalid:            codes.InvalidArgument,
 		vm.ErrNotFound:           codes.NotFound,
@@ -28,8 +30,8 @@ func TestToStatus(t *testing.T) {
 		context.Canceled:         codes.Canceled,
 		context.DeadlineExceeded: codes.DeadlineExceeded,
 		// containerd's client, and its CRI.
-		errdefs.ErrNotFound:                          codes.NotFound,
-		errdefs.ErrAlreadyExists:                     codes.AlreadyExists,
+		errdefs.ErrNotFound:                           codes.NotFound,
+		errdefs.ErrAlreadyExists:                      codes.AlreadyExists,
 		status.Error(codes.ResourceExhausted, "full"): codes.ResourceExhausted,
 		status.Error(codes.NotFound, "gone"):          codes.NotFound,
 		errors.New("anything else"):                   codes.Unknown,

@@ -172,6 +172,7 @@ func (c *call) pass(request frame) error {
 // reason that its client is told, and has to be called.
 type backendStream struct {
 	grpc.ClientStream
+	ctx    context.Context // ended by cancel alone; the stream's own ends with the stream
 	cancel context.CancelCauseFunc
 }
 
@@ -184,7 +185,7 @@ func (c *call) open() (*backendStream, error) {
 		cancel(err)
 		return nil, err
 	}
-	return &backendStream{stream, cancel}, nil
+	return &backendStream{stream, ctx, cancel}, nil
 }
 
 // ask opens a stream for the one request f.
@@ -255,8 +256,8 @@ func (c *call) endOf(backend *backendStream, err error) error {
 	if errors.Is(err, io.EOF) {
 		return nil
 	}
-	if ctx := backend.Context(); ctx.Err() != nil && c.ctx.Err() == nil {
-		return context.Cause(ctx)
+	if backend.ctx.Err() != nil && c.ctx.Err() == nil {
+		return context.Cause(backend.ctx)
 	}
 	return err
 }

@@ -138,7 +138,7 @@ func (l *launch) takeBack(ctx context.Context) error {
 			continue
 		}
 		if err := p.undo(l, ctx); err != nil {
-			errs = append(errs, fmt.Errorf("take back %s of VM container %q: %w", p.name, l.rec.ID, err))
+			errs = append(errs, fmt.Errorf("take back %s: %w", p.name, err))
 		}
 	}
 	l.rec.Unclean = len(errs) > 0

@@ -51,8 +51,8 @@ func (r *rig) burst(ctx context.Context) (s report.Section, err error) {
 	if err := r.watchIdle(ctx, s.Rows[3:], []string{node.Shim, node.Libvirtd, node.Containerd}); err != nil {
 		return s, err
 	}
-	rss, err := r.shimRSS()
-	s.Rows = append(s.Rows, mebibyteRow(fmt.Sprintf("the shim's RSS, %d VMs", r.Burst), rss, 40))
+	rss, err := r.shimRSS(r.Burst)
+	s.Rows = append(s.Rows, rss...)
 	return s, err
 }
 

@@ -44,11 +44,11 @@ func (r *rig) calls(ctx context.Context) (s report.Section, err error) {
 	} {
 		direct := side{of: "containerd", do: func(ctx context.Context) error { return c.do(ctx, r.containerd) }}
 		through := side{of: "shim", do: func(ctx context.Context) error { return c.do(ctx, r.shim) }}
-		a, b, err := turns(ctx, r.Calls, direct, through)
+		times, err := turns(ctx, r.Calls, direct, through)
 		if err != nil {
 			return s, err
 		}
-		s.Rows = append(s.Rows, report.Row{Name: c.name, Unit: "ms", Kind: report.More, Goal: 0.3, Baseline: a, Measured: b})
+		s.Rows = append(s.Rows, report.Row{Name: c.name, Unit: "ms", Kind: report.More, Goal: 0.3, Baseline: times[0], Measured: times[1]})
 	}
 	return s, nil
 }
@@ -80,13 +80,16 @@ func (r *rig) pod(ctx context.Context) (s report.Section, err error) {
 		return s, err
 	}
 	// More rounds than VMs get: a pod's start varies by more than the goal.
-	a, b, err := turns(ctx, 2*r.Rounds, r.podSide("containerd", r.containerd, image), r.podSide("shim", r.shim, image))
+	times, err := turns(ctx, 2*r.Rounds, r.podSide("containerd", r.containerd, image), r.podSide("shim", r.shim, image))
+	if err != nil {
+		return s, err
+	}
 	return report.Section{
 		Title: "An ordinary pod's start, against containerd",
 		Rows: []report.Row{{
-			Name: "run pod, create, start", Unit: "ms", Kind: report.More, Goal: 3, Baseline: a, Measured: b,
+			Name: "run pod, create, start", Unit: "ms", Kind: report.More, Goal: 3, Baseline: times[0], Measured: times[1],
 		}},
-	}, err
+	}, nil
 }
 
 func (r *rig) podSide(of string, by cri.RuntimeServiceClient, image string) side {

@@ -45,8 +45,8 @@ func (r *rig) memory(ctx context.Context) (s report.Section, err error) {
 		}
 		s.Rows = append(s.Rows, perVM(none, some, vms, vms == r.VMs)...)
 	}
-	rss, err := r.shimRSS()
-	s.Rows = append(s.Rows, mebibyteRow(fmt.Sprintf("the shim's RSS, %d VMs", r.VMs), rss, 40))
+	rss, err := r.shimRSS(r.VMs)
+	s.Rows = append(s.Rows, rss...)
 	return s, err
 }
 
@@ -134,10 +134,19 @@ func mebibyteRow(name string, v, goal float64) report.Row {
 	}
 }
 
-func (r *rig) shimRSS() (float64, error) {
+// shimRSS are the rows of the shim's resident memory, and of how much of it is not of files.
+func (r *rig) shimRSS(vms int) ([]report.Row, error) {
 	pid, err := r.daemon(node.Shim)
 	if err != nil {
-		return 0, err
+		return nil, err
 	}
-	return mebibytes(pid, "status", "VmRSS")
+	rss, err := mebibytes(pid, "status", "VmRSS")
+	if err != nil {
+		return nil, err
+	}
+	anonymous, err := mebibytes(pid, "status", "RssAnon")
+	return []report.Row{
+		mebibyteRow(fmt.Sprintf("the shim's RSS, %d VMs", vms), rss, 40),
+		mebibyteRow("of it: not of its program's file", anonymous, 0),
+	}, err
 }

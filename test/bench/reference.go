@@ -16,13 +16,20 @@ import (
 	"github.com/nodevirt/nodevirt/test/bench/report"
 )
 
-// reference is a domain as the shim makes them, but on plain files, started through libvirt alone.
+// reference starts domains as the shim makes them, but on plain files, through libvirt alone.
 type reference struct {
-	conn *libvirt.Connect
-	dir  string // of its files
-	text string // XML
-	uid  int    // QEMU's
-	dom  *libvirt.Domain
+	conn    *libvirt.Connect
+	dir     string // of its files
+	uid     int    // QEMU's
+	domains []*domain
+}
+
+// domain is one that is started again and again.
+type domain struct {
+	against string // the row's name
+	goal    float64
+	text    string // XML
+	dom     *libvirt.Domain
 
 	define, create, resume report.Series // ms of each of libvirt's calls
 }
@@ -49,10 +56,10 @@ func (r *rig) newReference(ctx context.Context, p *pod, image, disk string) (_ *
 	if ref.conn, err = libvirt.NewConnect(r.LibvirtURI()); err != nil {
 		return nil, fmt.Errorf("connect to libvirt: %w", err)
 	}
-	if err := ref.model(); err != nil {
+	if err := errors.Join(ref.model(), ref.overlay(ctx), p.end(ctx, id)); err != nil {
 		return nil, errors.Join(err, ref.close())
 	}
-	return ref, p.end(ctx, id)
+	return ref, nil
 }
 
 // model makes the reference's XML of that of the only domain.
@@ -74,13 +81,26 @@ func (ref *reference) model() error {
 		return fmt.Errorf("read the owner %q of the shim's domain: %w", d.SecLabel[0].Label, err)
 	}
 	ref.rewrite(&d)
-	ref.text, err = d.Marshal()
+	if err := ref.add(&domain{against: "of the same XML", goal: 1.3}, d); err != nil {
+		return err
+	}
+	if d.QEMUCapabilities == nil {
+		return nil
+	}
+	d.QEMUCapabilities = nil
+	return ref.add(&domain{against: "without qemu:capabilities"}, d)
+}
+
+func (ref *reference) add(to *domain, d libvirtxml.Domain) (err error) {
+	to.text, err = d.Marshal()
+	ref.domains = append(ref.domains, to)
 	return err
 }
 
 // rewrite puts plain files in the place of descriptors, and gives the domain names of its own.
 func (ref *reference) rewrite(d *libvirtxml.Domain) {
-	d.Name, d.UUID, d.Metadata, d.QEMUCommandline = "reference", "", nil, nil
+	d.Name, d.UUID, d.Metadata = "reference", "", nil
+	d.QEMUCommandline = nil // names the UUID
 	top := &d.Devices.Disks[0]
 	top.Source.File = &libvirtxml.DomainDiskSourceFile{File: ref.path("overlay.qcow2")}
 	top.BackingStore.Source.File = &libvirtxml.DomainDiskSourceFile{File: ref.path("base.qcow2")}
@@ -102,41 +122,45 @@ func (ref *reference) overlay(ctx context.Context) error {
 	return os.Chown(path, ref.uid, ref.uid)
 }
 
-// side starts the reference, and removes it.
-func (ref *reference) side(ctx context.Context) side {
-	first := ref.overlay(ctx)
+// side starts a domain, and removes it.
+func (ref *reference) side(d *domain) side {
 	return side{
-		of: "libvirt alone",
-		do: func(context.Context) error { return errors.Join(first, ref.start()) },
-		tidy: func(ctx context.Context) error {
-			return errors.Join(ref.remove(), ref.overlay(ctx))
-		},
+		of:   "libvirt alone",
+		do:   func(context.Context) error { return d.start(ref.conn) },
+		tidy: func(ctx context.Context) error { return errors.Join(d.remove(), ref.overlay(ctx)) },
 	}
 }
 
-func (ref *reference) start() (err error) {
-	begun := time.Now()
-	if ref.dom, err = ref.conn.DomainDefineXML(ref.text); err != nil {
-		return fmt.Errorf("define the reference: %w", err)
+func (d *domain) start(conn *libvirt.Connect) (err error) {
+	for _, step := range []struct {
+		name  string
+		times *report.Series
+		do    func() error
+	}{
+		{"define", &d.define, func() (err error) { d.dom, err = conn.DomainDefineXML(d.text); return err }},
+		{"start", &d.create, func() error { return d.dom.CreateWithFlags(libvirt.DOMAIN_START_PAUSED) }},
+		{"resume", &d.resume, func() error { return d.dom.Resume() }},
+	} {
+		begun := time.Now()
+		if err := step.do(); err != nil {
+			return fmt.Errorf("%s the reference: %w", step.name, err)
+		}
+		step.times.Add(milliseconds(time.Since(begun)))
 	}
-	ref.define.Add(milliseconds(time.Since(begun)))
-	begun = time.Now()
-	if err := ref.dom.CreateWithFlags(libvirt.DOMAIN_START_PAUSED); err != nil {
-		return fmt.Errorf("start the reference: %w", err)
-	}
-	ref.create.Add(milliseconds(time.Since(begun)))
-	begun = time.Now()
-	if err := ref.dom.Resume(); err != nil {
-		return fmt.Errorf("resume the reference: %w", err)
-	}
-	ref.resume.Add(milliseconds(time.Since(begun)))
 	return nil
 }
 
-func (ref *reference) remove() error {
-	err := errors.Join(ref.dom.Destroy(), ref.dom.Undefine(), ref.dom.Free())
-	ref.dom = nil
-	return err
+// calls are the times of libvirt's calls, without those of the round that is not counted.
+func (d *domain) calls() []report.Series {
+	return []report.Series{
+		{Of: "define", Samples: d.define.Samples[1:]},
+		{Of: "start paused", Samples: d.create.Samples[1:]},
+		{Of: "resume", Samples: d.resume.Samples[1:]},
+	}
+}
+
+func (d *domain) remove() error {
+	return errors.Join(d.dom.Destroy(), d.dom.Undefine(), d.dom.Free())
 }
 
 func (ref *reference) close() error {

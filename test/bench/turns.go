@@ -7,36 +7,32 @@ import (
 	"github.com/nodevirt/nodevirt/test/bench/report"
 )
 
-// side is one of two things that are compared: do is timed, tidy is not.
+// side is one of the things that are compared: do is timed, tidy is not.
 type side struct {
 	of       string
 	do, tidy func(context.Context) error
 }
 
-// turns runs both sides in turn, the one that begins alternating, and returns the times in
-// milliseconds. A round before the first is not counted: it fills caches.
-func turns(ctx context.Context, rounds int, a, b side) (timesA, timesB report.Series, err error) {
-	timesA.Of, timesB.Of = a.of, b.of
+// turns runs the sides in turn, each round beginning with another, and returns the times of each
+// in milliseconds. A round before the first is not counted: it fills caches.
+func turns(ctx context.Context, rounds int, sides ...side) ([]report.Series, error) {
+	times := make([]report.Series, len(sides))
+	for i, s := range sides {
+		times[i].Of = s.of
+	}
 	for round := range rounds + 1 {
-		order := []side{a, b}
-		if round%2 == 1 {
-			order = []side{b, a}
-		}
-		for _, s := range order {
-			took, err := s.turn(ctx)
+		for i := range sides {
+			i = (i + round) % len(sides)
+			took, err := sides[i].turn(ctx)
 			if err != nil {
-				return timesA, timesB, err
+				return nil, err
 			}
-			switch {
-			case round == 0:
-			case s.of == a.of:
-				timesA.Add(took)
-			default:
-				timesB.Add(took)
+			if round > 0 {
+				times[i].Add(took)
 			}
 		}
 	}
-	return timesA, timesB, nil
+	return times, nil
 }
 
 func (s side) turn(ctx context.Context) (ms float64, err error) {

@@ -67,6 +67,8 @@ func TestEvents(t *testing.T) {
 
 	vm := p.vm(suite.halt).start()
 	sidecar := p.sidecar("sleep", "1000000").start()
+	// An event comes with the statuses of when it is sent.
+	eventually(t, "both starts are told", func() bool { return len(e.of(vm.id)) >= 2 && len(e.of(sidecar.id)) >= 2 })
 	for _, c := range []*container{sidecar, vm} {
 		c.stop(0)
 		c.removeIt()

@@ -194,4 +194,9 @@ func TestCrictlShowsVMs(t *testing.T) {
 	if len(info.Status.Conditions) == 0 || !slices.ContainsFunc(info.RuntimeHandlers, func(h struct{ Name string }) bool { return h.Name == "vm" }) {
 		t.Errorf("crictl info: %+v", info)
 	}
+
+	for _, args := range [][]string{{"stop", "--timeout", "0", c.id[:13]}, {"rm", c.id[:13]}, {"stopp", p.id[:13]}, {"rmp", p.id[:13]}} {
+		crictl(t, args...)
+	}
+	c.wantGone()
 }

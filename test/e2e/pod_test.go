@@ -17,7 +17,7 @@ import (
 )
 
 // patience bounds every wait. Emulated guests on a busy machine are slow.
-const patience = 20 * time.Second
+const patience = 3 * time.Minute
 
 const mebibyte = 1 << 20
 

@@ -139,16 +139,16 @@ func (n *Node) domains(context.Context) ([]string, error) {
 	return n.walk(n.o.etc("libvirt", "qemu"), n.o.path("libvirt", "qemu"), n.o.run("libvirt", "qemu"))
 }
 
-// walk lists all below folders of the node, which may be missing.
+// walk lists all below folders of the node, which may be missing. It sees what a test mounted there.
 func (n *Node) walk(tops ...string) ([]string, error) {
 	var all []string
 	for _, top := range tops {
-		err := filepath.WalkDir(top, func(path string, _ fs.DirEntry, err error) error {
+		err := filepath.WalkDir(n.root(top), func(path string, _ fs.DirEntry, err error) error {
 			if errors.Is(err, fs.ErrNotExist) {
 				return nil // it went while we looked
 			}
 			if err == nil {
-				rel, _ := filepath.Rel(n.o.Dir, path)
+				rel, _ := filepath.Rel(n.root(n.o.Dir), path)
 				all = append(all, rel)
 			}
 			return err

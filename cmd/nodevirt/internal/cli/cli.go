@@ -34,13 +34,14 @@ func Ending(err error) (code int, message string) {
 	if err == nil {
 		return 0, ""
 	}
-	if exit, ok := errors.AsType[*ExitError](err); ok {
-		if exit.Err == nil {
-			return exit.Code, ""
-		}
-		return exit.Code, exit.Err.Error()
+	exit, ok := errors.AsType[*ExitError](err)
+	switch {
+	case !ok:
+		return 1, err.Error()
+	case exit.Err == nil:
+		return exit.Code, ""
 	}
-	return 1, err.Error()
+	return exit.Code, err.Error()
 }
 
 // Plain is an error of a CRI call without gRPC's own words.

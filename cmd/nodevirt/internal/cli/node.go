@@ -61,24 +61,32 @@ func Dial(ctx context.Context, endpoint string) (*Node, error) {
 	if strings.Contains(path, "://") || path == "" {
 		return nil, fmt.Errorf("runtime endpoint %q: want unix:///PATH", endpoint)
 	}
-	conn, err := grpc.NewClient("unix:"+path,
-		grpc.WithTransportCredentials(insecure.NewCredentials()),
-		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(maxMessage)))
+	n, err := Connect(path)
 	if err != nil {
-		return nil, fmt.Errorf("runtime endpoint %q: %w", endpoint, err)
-	}
-	n := &Node{
-		Pods:   runtimeapi.NewRuntimeServiceClient(conn),
-		Images: runtimeapi.NewImageServiceClient(conn),
-		conn:   conn,
+		return nil, err
 	}
 	ctx, cancel := context.WithTimeout(ctx, dialTime)
 	defer cancel()
 	if _, err := n.Pods.Version(ctx, &runtimeapi.VersionRequest{}); err != nil {
-		_ = conn.Close()
+		_ = n.Close()
 		return nil, unanswered(path, err)
 	}
 	return n, nil
+}
+
+// Connect is Dial for the path of a socket, without a first call.
+func Connect(path string) (*Node, error) {
+	conn, err := grpc.NewClient("unix:"+path,
+		grpc.WithTransportCredentials(insecure.NewCredentials()),
+		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(maxMessage)))
+	if err != nil {
+		return nil, fmt.Errorf("connect to %s: %w", path, err)
+	}
+	return &Node{
+		Pods:   runtimeapi.NewRuntimeServiceClient(conn),
+		Images: runtimeapi.NewImageServiceClient(conn),
+		conn:   conn,
+	}, nil
 }
 
 // unanswered says what a failed first call means.

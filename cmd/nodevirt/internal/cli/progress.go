@@ -31,6 +31,7 @@ func NewBar(w io.Writer, total int64, what string) *Bar {
 		progressbar.OptionSetWidth(30),
 		progressbar.OptionThrottle(100*time.Millisecond),
 		progressbar.OptionSetPredictTime(total > 0),
+		progressbar.OptionSetSpinnerChangeInterval(0), // as in Spin
 		progressbar.OptionClearOnFinish(),
 	)}
 }
@@ -53,6 +54,8 @@ func Spin(w io.Writer, what string) (done func()) {
 		progressbar.OptionSetWriter(w),
 		progressbar.OptionSetDescription(what),
 		progressbar.OptionSpinnerType(14),
+		// Its own goroutine would go on to write after the end.
+		progressbar.OptionSetSpinnerChangeInterval(0),
 		progressbar.OptionSetElapsedTime(true),
 		progressbar.OptionClearOnFinish(),
 		progressbar.OptionThrottle(100*time.Millisecond),

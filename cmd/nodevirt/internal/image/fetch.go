@@ -57,7 +57,7 @@ func (i inspect) fetch(ctx context.Context, ref string) (_ report, err error) {
 }
 
 // describe tells of the image what its manifest and config say; total is what
-// its layers have in bytes.
+// its layers hold in bytes, -1 if that isn't known.
 func (r *report) describe(img v1.Image) (total int64, err error) {
 	digest, err := img.Digest()
 	if err != nil {
@@ -74,8 +74,10 @@ func (r *report) describe(img v1.Image) (total int64, err error) {
 	r.Digest, r.ImageID = digest.String(), manifest.Config.Digest.String()
 	r.checkPlatform(config.OS, config.Architecture, runtime.GOARCH)
 	for _, l := range manifest.Layers {
-		total += l.Size
+		if total += l.Size; isCompressed(string(l.MediaType)) {
+			total = -1 << 62 // what comes out of it is not known
+		}
 		r.Layers = append(r.Layers, layer{l.Digest.String(), l.Size, isCompressed(string(l.MediaType))})
 	}
-	return total, nil
+	return max(total, -1), nil
 }

@@ -18,6 +18,7 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/partial"
 	"github.com/opencontainers/go-digest"
 	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/nodevirt/nodevirt/cmd/nodevirt/internal/cli"
 )
@@ -72,8 +73,36 @@ func (s *store) write(ctx context.Context, t target, bar *cli.Bar) (err error) {
 	if err := img.Unpack(ctx, ""); err != nil {
 		return fmt.Errorf("unpack %s: %w", t.name, cli.Plain(err))
 	}
-	return nil
+	return s.settled(ctx, t.name)
 }
+
+// settled waits until containerd's CRI knows the image, which it learns of by
+// an event. A containerd without CRI needs no waiting for.
+func (s *store) settled(ctx context.Context, name string) error {
+	n, err := cli.Connect(s.address)
+	if err != nil {
+		return err
+	}
+	defer n.Close()
+	ctx, cancel := context.WithTimeout(ctx, settleTime)
+	defer cancel()
+	for {
+		reply, err := n.Images.ImageStatus(ctx, &runtimeapi.ImageStatusRequest{Image: &runtimeapi.ImageSpec{Image: name}})
+		if err != nil || reply.GetImage() != nil {
+			return nil
+		}
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-time.After(settlePoll):
+		}
+	}
+}
+
+const (
+	settleTime = 5 * time.Second
+	settlePoll = 20 * time.Millisecond
+)
 
 // writeBlobs stores the layers, the config, and last the manifest that holds them.
 func (s *store) writeBlobs(ctx context.Context, t target, bar *cli.Bar) (desc ocispec.Descriptor, err error) {

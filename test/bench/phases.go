@@ -2,10 +2,8 @@ package bench
 
 import (
 	"bufio"
-	"context"
 	"fmt"
 	"os"
-	"path/filepath"
 	"regexp"
 	"slices"
 	"time"
@@ -15,39 +13,6 @@ import (
 
 // phaseLine is what the shim logs, at debug level, after each phase of a start.
 var phaseLine = regexp.MustCompile(`msg="phase of a start".* phase=(\S+) duration=(\S+)`)
-
-// shares tells where the time of starts went: the shim's phases of StartContainer, what remains
-// for CreateContainer, libvirt's calls, and QEMU alone.
-func (r *rig) shares(ctx context.Context, ref *reference, whole report.Series) ([]report.Row, error) {
-	phases, err := readPhases(filepath.Join(r.Dir(), "log", "shim.log"), len(whole.Samples))
-	if err != nil {
-		return nil, err
-	}
-	rest := slices.Clone(whole.Samples)
-	for _, p := range phases {
-		for i := range rest {
-			rest[i] -= p.Samples[i]
-		}
-	}
-	rows := []report.Row{value("of it: CreateContainer, calls", report.Series{Of: "shim", Samples: rest})}
-	for _, p := range phases {
-		rows = append(rows, value("of it: "+p.Of, p))
-	}
-	for _, c := range []struct {
-		name  string
-		times report.Series
-	}{{"libvirt alone: define", ref.define}, {"libvirt alone: start paused", ref.create}, {"libvirt alone: resume", ref.resume}} {
-		c.times.Of = "libvirt alone"
-		c.times.Samples = c.times.Samples[1:] // the round that is not counted
-		rows = append(rows, value(c.name, c.times))
-	}
-	greeting, err := greetings(ctx, len(whole.Samples))
-	return append(rows, value("QEMU alone, to its greeting", greeting)), err
-}
-
-func value(name string, s report.Series) report.Row {
-	return report.Row{Name: name, Unit: "ms", Kind: report.Value, Measured: s}
-}
 
 // readPhases reads the last starts' phases from the shim's log, in their order.
 func readPhases(path string, starts int) ([]report.Series, error) {

@@ -1,0 +1,64 @@
+// Package root joins the commands to the program nodevirt, and documents it.
+package root
+
+import (
+	"fmt"
+	"os"
+	"time"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/cobra/doc"
+
+	"github.com/nodevirt/nodevirt/cmd/nodevirt/internal/doctor"
+	"github.com/nodevirt/nodevirt/cmd/nodevirt/internal/image"
+	"github.com/nodevirt/nodevirt/cmd/nodevirt/internal/run"
+	"github.com/nodevirt/nodevirt/cmd/nodevirt/internal/vms"
+)
+
+// Command is nodevirt with all its commands.
+func Command(version string) *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "nodevirt",
+		Short: "Virtual machines as pods on this node",
+		Long: `nodevirt looks after the virtual machines that run as pods on this node, builds
+the images that they boot from, and finds out what the node lacks to run them.`,
+		Example: `  nodevirt doctor
+  nodevirt image build debian-12.qcow2 -t example.com/disks/debian:12
+  nodevirt run example.com/disks/debian:12 --name web --memory 1Gi
+  nodevirt ps`,
+		Version:       version,
+		SilenceUsage:  true,
+		SilenceErrors: true,
+	}
+	cmd.SetVersionTemplate("nodevirt {{.Version}}\n")
+	cmd.AddGroup(&cobra.Group{ID: "vms", Title: "Virtual machines:"}, &cobra.Group{ID: "node", Title: "Images and the node:"})
+	add := func(group string, commands ...*cobra.Command) {
+		for _, c := range commands {
+			c.GroupID = group
+			cmd.AddCommand(c)
+		}
+	}
+	add("vms", run.Command(), vms.PSCommand(), vms.InspectCommand(), vms.ConsoleCommand(), vms.RmCommand())
+	add("node", image.Command(), doctor.Command())
+	cmd.AddCommand(manCommand())
+	return cmd
+}
+
+// manCommand writes the man pages; packages call it.
+func manCommand() *cobra.Command {
+	return &cobra.Command{
+		Use:    "man DIR",
+		Short:  "Write the man pages into a folder",
+		Hidden: true,
+		Args:   cobra.ExactArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if err := os.MkdirAll(args[0], 0o755); err != nil {
+				return fmt.Errorf("write man pages: %w", err)
+			}
+			top := cmd.Root()
+			top.DisableAutoGenTag = true
+			date := time.Unix(0, 0).UTC() // not of the day: equal sources make equal pages
+			return doc.GenManTree(top, &doc.GenManHeader{Section: "8", Source: "nodevirt", Manual: "nodevirt", Date: &date}, args[0])
+		},
+	}
+}

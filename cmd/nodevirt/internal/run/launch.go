@@ -1,0 +1,172 @@
+package run
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"path"
+	"slices"
+	"strings"
+
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/nodevirt/nodevirt/cmd/nodevirt/internal/cli"
+	"github.com/nodevirt/nodevirt/cmd/nodevirt/internal/vms"
+)
+
+// launch is one VM on its way.
+type launch struct {
+	node    *cli.Node
+	options options
+	errOut  io.Writer
+
+	image              string // by which the CRI knows it
+	sandbox, container string // ids
+}
+
+// start goes from the image to a VM that runs, or leaves nothing.
+func (l *launch) start(ctx context.Context, r request) (err error) {
+	if err := l.check(ctx, &r); err != nil {
+		return err
+	}
+	if err := l.pull(ctx, r.image); err != nil {
+		return err
+	}
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, l.takeBack(ctx, r))
+		}
+	}()
+	done := cli.Spin(l.errOut, "start VM "+r.name)
+	defer done()
+	pod, err := l.node.Pods.RunPodSandbox(ctx, &runtimeapi.RunPodSandboxRequest{
+		Config: r.sandbox, RuntimeHandler: l.options.handler,
+	})
+	if err != nil {
+		return fmt.Errorf("run the pod of VM %s: %w", r.name, said(ctx, err))
+	}
+	l.sandbox = pod.GetPodSandboxId()
+	r.container.Image = &runtimeapi.ImageSpec{Image: l.image, UserSpecifiedImage: r.image}
+	made, err := l.node.Pods.CreateContainer(ctx, &runtimeapi.CreateContainerRequest{
+		PodSandboxId: l.sandbox, Config: r.container, SandboxConfig: r.sandbox,
+	})
+	if err != nil {
+		return fmt.Errorf("create VM %s: %w", r.name, said(ctx, err))
+	}
+	l.container = made.GetContainerId()
+	_, err = l.node.Pods.StartContainer(ctx, &runtimeapi.StartContainerRequest{ContainerId: l.container})
+	if err != nil {
+		return fmt.Errorf("start VM %s: %w", r.name, said(ctx, err))
+	}
+	return nil
+}
+
+// check makes sure that the socket is a shim's and the name is free, and fits
+// the cgroup's name to the node's driver.
+func (l *launch) check(ctx context.Context, r *request) error {
+	state, err := l.node.Pods.Status(ctx, &runtimeapi.StatusRequest{})
+	if err != nil {
+		return fmt.Errorf("ask the shim for its state: %w", cli.Plain(err))
+	}
+	has := slices.ContainsFunc(state.GetRuntimeHandlers(), func(h *runtimeapi.RuntimeHandler) bool {
+		return h.GetName() == l.options.handler
+	})
+	if !has {
+		return fmt.Errorf("the runtime at %s has no handler %q: name the shim's socket with --runtime-endpoint, "+
+			"or its handler with --runtime-handler", l.options.endpoint, l.options.handler)
+	}
+	for _, c := range state.GetStatus().GetConditions() {
+		required := c.GetType() == runtimeapi.RuntimeReady || c.GetType() == runtimeapi.NetworkReady
+		if required && !c.GetStatus() {
+			return fmt.Errorf("the runtime at %s is not ready: %s: %s: see \"nodevirt doctor\"",
+				l.options.endpoint, c.GetReason(), c.GetMessage())
+		}
+	}
+	all, err := vms.List(ctx, l.node)
+	if err != nil {
+		return err
+	}
+	for _, v := range all {
+		if v.Name() == r.name && v.Namespace() == l.options.namespace {
+			return fmt.Errorf("VM %s/%s is there already: remove it with \"nodevirt rm %s\", or choose another --name",
+				v.Namespace(), v.Name(), v.Name())
+		}
+	}
+	config, err := l.node.Pods.RuntimeConfig(ctx, &runtimeapi.RuntimeConfigRequest{})
+	if err == nil && config.GetLinux().GetCgroupDriver() == runtimeapi.CgroupDriver_SYSTEMD {
+		r.sandbox.Linux.CgroupParent = slice(r.sandbox.GetLinux().GetCgroupParent())
+	}
+	return nil
+}
+
+// slice is a cgroup's path as systemd names it, as the kubelet does:
+// /nodevirt/podA-B is nodevirt-podA_B.slice.
+func slice(group string) string {
+	parts := strings.Split(strings.Trim(path.Clean(group), "/"), "/")
+	for i, p := range parts {
+		parts[i] = strings.ReplaceAll(p, "-", "_")
+	}
+	return strings.Join(parts, "-") + ".slice"
+}
+
+// pull makes sure that the image is on the node.
+func (l *launch) pull(ctx context.Context, image string) error {
+	spec := &runtimeapi.ImageSpec{Image: image}
+	if l.options.pull != pullAlways {
+		reply, err := l.node.Images.ImageStatus(ctx, &runtimeapi.ImageStatusRequest{Image: spec})
+		if err != nil {
+			return fmt.Errorf("look for image %s: %w", image, said(ctx, err))
+		}
+		if l.image = reply.GetImage().GetId(); l.image != "" {
+			return nil
+		}
+		if l.options.pull == pullNever {
+			return fmt.Errorf("image %s is not on this node, and --pull never keeps it from being pulled", image)
+		}
+	}
+	done := cli.Spin(l.errOut, "pull "+image)
+	reply, err := l.node.Images.PullImage(ctx, &runtimeapi.PullImageRequest{Image: spec})
+	done()
+	if err != nil {
+		return fmt.Errorf("pull image %s: %w", image, said(ctx, err))
+	}
+	l.image = reply.GetImageRef()
+	return nil
+}
+
+// takeBack removes what a failed start made, whatever became of ctx.
+func (l *launch) takeBack(ctx context.Context, r request) error {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), undoTime)
+	defer cancel()
+	if err := l.findSandbox(ctx, r); err != nil || l.sandbox == "" {
+		return errors.Join(err, vms.Sweep(ctx, r.sandbox))
+	}
+	return vms.Remove(ctx, l.node, l.sandbox, "", 0)
+}
+
+// findSandbox looks for a pod whose making was interrupted: it may be there
+// although the call failed.
+func (l *launch) findSandbox(ctx context.Context, r request) error {
+	if l.sandbox != "" {
+		return nil
+	}
+	reply, err := l.node.Pods.ListPodSandbox(ctx, &runtimeapi.ListPodSandboxRequest{Filter: &runtimeapi.PodSandboxFilter{
+		LabelSelector: map[string]string{"io.kubernetes.pod.uid": r.sandbox.GetMetadata().GetUid()},
+	}})
+	if err != nil {
+		return fmt.Errorf("look for what was made: %w", cli.Plain(err))
+	}
+	for _, p := range reply.GetItems() {
+		l.sandbox = p.GetId()
+	}
+	return nil
+}
+
+// said is a call's error, or that the user interrupted it.
+func said(ctx context.Context, err error) error {
+	if ctx.Err() != nil {
+		return errors.New("interrupted")
+	}
+	return cli.Plain(err)
+}

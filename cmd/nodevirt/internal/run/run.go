@@ -1,0 +1,151 @@
+// Package run is the command nodevirt run: one VM from a registry disk on this
+// node, without a cluster.
+//
+// It owns what a kubelet does otherwise: the pod around the VM, its pull, and
+// the way back when a step fails. The shim does the rest; VMs that run are
+// package vms' matter.
+package run
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/nodevirt/nodevirt/cmd/nodevirt/internal/cli"
+	"github.com/nodevirt/nodevirt/cmd/nodevirt/internal/console"
+	"github.com/nodevirt/nodevirt/cmd/nodevirt/internal/vms"
+)
+
+// options are the command's flags.
+type options struct {
+	endpoint, handler          string
+	name, namespace            string
+	memory, cpus               string
+	userData, sshKeys          string // paths
+	pull                       string
+	remove, detach             bool
+	logDirectory, cgroupParent string
+}
+
+// Command is nodevirt run.
+func Command() *cobra.Command {
+	var o options
+	cmd := &cobra.Command{
+		Use:   "run IMAGE",
+		Short: "Run a VM from a registry disk on this node",
+		Long: `Pulls a registry disk if needed, runs a VM from it in a pod of its own, and shows
+its serial console; ctrl-] leaves the console. Without a terminal the VM's log is
+shown, until the VM ends; ctrl-C leaves it. The exit code is that of the VM: 0 when
+the guest has powered off.
+
+The VM is a pod like others on this node: crictl shows it, and so do nodevirt ps
+and nodevirt inspect; nodevirt rm removes it. A kubelet removes pods that it does
+not know, so that on a node of a cluster the VM does not live for long: use
+kubectl there.`,
+		Example: `  nodevirt run example.com/disks/debian:12
+  nodevirt run example.com/disks/debian:12 --name web --memory 2Gi --cpus 2 -d
+  nodevirt run example.com/disks/debian:12 --rm --cloud-init user-data.yaml --ssh-key ~/.ssh/id_ed25519.pub`,
+		Args: cobra.ExactArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return o.run(cmd.Context(), cmd, args[0])
+		},
+	}
+	f := cmd.Flags()
+	f.StringVar(&o.name, "name", "", "the VM's `name`, a DNS label (default: from the image's)")
+	f.StringVar(&o.namespace, "namespace", "default", "the pod's `namespace`")
+	f.StringVarP(&o.memory, "memory", "m", "512Mi", "the guest's RAM, a Kubernetes `quantity`")
+	f.StringVar(&o.cpus, "cpus", "1", "how many CPUs it has, a Kubernetes `quantity`; parts limit their use, as 1.5 does 2 vCPUs")
+	f.StringVar(&o.userData, "cloud-init", "", "a `file` with cloud-init user data")
+	f.StringVar(&o.sshKeys, "ssh-key", "", "a `file` with public keys that may log in, for cloud-init")
+	f.StringVar(&o.pull, "pull", pullMissing, "`when` to pull the image: missing, always or never")
+	f.BoolVarP(&o.detach, "detach", "d", false, "leave the VM running and print its container's id")
+	f.BoolVar(&o.remove, "rm", false, "remove the VM at the end, also when you leave the console")
+	f.StringVar(&o.handler, "runtime-handler", "vm", "the shim's runtime `handler` for VMs")
+	f.StringVar(&o.logDirectory, "log-directory", "/var/log/pods", "the `folder` of pods' logs")
+	f.StringVar(&o.cgroupParent, "cgroup-parent", vms.CgroupParent, "the `cgroup` that holds the pod's")
+	cmd.MarkFlagsMutuallyExclusive("detach", "rm")
+	_ = cmd.RegisterFlagCompletionFunc("pull", cobra.FixedCompletions(
+		[]string{pullMissing, pullAlways, pullNever}, cobra.ShellCompDirectiveNoFileComp))
+	cli.EndpointFlag(cmd, &o.endpoint)
+	return cmd
+}
+
+func (o options) run(ctx context.Context, cmd *cobra.Command, image string) error {
+	r, err := o.request(image)
+	if err != nil {
+		return err
+	}
+	n, err := cli.Dial(ctx, o.endpoint)
+	if err != nil {
+		return err
+	}
+	defer n.Close()
+	l := launch{node: n, options: o, errOut: cmd.ErrOrStderr()}
+	if err := l.start(ctx, r); err != nil {
+		return err
+	}
+	if o.detach {
+		fmt.Fprintln(cmd.OutOrStdout(), l.container)
+		fmt.Fprintf(cmd.ErrOrStderr(), "VM %s runs. Next: nodevirt console %s, nodevirt inspect %s, nodevirt rm %s\n",
+			r.name, r.name, r.name, r.name)
+		return nil
+	}
+	err = l.watch(ctx, cmd)
+	if !o.remove {
+		return err
+	}
+	return errors.Join(err, l.removeAtEnd(ctx))
+}
+
+// watch shows the console and returns with the VM's exit code.
+func (l *launch) watch(ctx context.Context, cmd *cobra.Command) error {
+	v, err := vms.Find(ctx, l.node, l.container)
+	if err != nil {
+		return err
+	}
+	err = vms.Connect(ctx, l.node, v, cmd)
+	switch {
+	case errors.Is(err, console.ErrLeft), ctx.Err() != nil:
+		if !l.options.remove {
+			fmt.Fprintf(l.errOut, "VM %s runs on: nodevirt console %s, nodevirt rm %s\n", v.Name(), v.Name(), v.Name())
+		}
+		return nil
+	case err != nil:
+		return err
+	}
+	status, err := vms.Wait(ctx, l.node, l.container)
+	if err != nil || status == nil {
+		return err
+	}
+	if status.GetExitCode() == 0 {
+		fmt.Fprintf(l.errOut, "VM %s has powered off.\n", v.Name())
+		return nil
+	}
+	return &cli.ExitError{
+		Code: int(status.GetExitCode()),
+		Err:  fmt.Errorf("VM %s ended (%s): %s", v.Name(), status.GetReason(), status.GetMessage()),
+	}
+}
+
+const (
+	// shutDownTime is what a guest has to shut down in before it is powered off.
+	shutDownTime = 10 * time.Second
+	undoTime     = time.Minute
+)
+
+// removeAtEnd removes the VM, also when the user has pressed ctrl-C.
+func (l *launch) removeAtEnd(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), undoTime)
+	defer cancel()
+	done := cli.Spin(l.errOut, "remove the VM")
+	err := vms.Remove(ctx, l.node, l.sandbox, l.container, shutDownTime)
+	done()
+	if err != nil {
+		return fmt.Errorf("remove the VM: %w", err)
+	}
+	fmt.Fprintln(l.errOut, "The VM is removed.")
+	return nil
+}

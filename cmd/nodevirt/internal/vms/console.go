@@ -1,0 +1,97 @@
+package vms
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"time"
+
+	"github.com/spf13/cobra"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/nodevirt/nodevirt/cmd/nodevirt/internal/cli"
+	"github.com/nodevirt/nodevirt/cmd/nodevirt/internal/console"
+)
+
+// ConsoleCommand is nodevirt console.
+func ConsoleCommand() *cobra.Command {
+	var endpoint string
+	cmd := &cobra.Command{
+		Use:   "console VM",
+		Short: "Connect to a VM's serial console",
+		Long: `Connects the terminal to a VM's serial console; ctrl-] leaves it. Without a
+terminal it writes the VM's log and goes on with it until the VM ends.
+
+One terminal at a time has the console: a second one waits for the first to
+leave. The log has everything in any case.`,
+		Example:           "  nodevirt console hello",
+		Args:              cobra.ExactArgs(1),
+		ValidArgsFunction: completeVM(&endpoint),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			n, err := cli.Dial(cmd.Context(), endpoint)
+			if err != nil {
+				return err
+			}
+			defer n.Close()
+			v, err := Find(cmd.Context(), n, args[0])
+			if err != nil {
+				return err
+			}
+			if !v.runs() {
+				return fmt.Errorf("VM %s does not run (%s): its log is %s", v.Name(), v.stateText(), v.Status.GetLogPath())
+			}
+			err = Connect(cmd.Context(), n, v, cmd)
+			if errors.Is(err, console.ErrLeft) || cmd.Context().Err() != nil {
+				return nil
+			}
+			return err
+		},
+	}
+	cli.EndpointFlag(cmd, &endpoint)
+	return cmd
+}
+
+// Connect shows a VM's console to a command's user until the VM ends. Errors
+// are the console's.
+func Connect(ctx context.Context, n *cli.Node, v VM, cmd *cobra.Command) error {
+	in, ok := cmd.InOrStdin().(*os.File)
+	if ok && cli.IsTerminal(in) && cli.IsTerminal(cmd.OutOrStdout()) {
+		fmt.Fprintf(cmd.ErrOrStderr(), "The console of VM %s; ctrl-] leaves it.\n", v.Name())
+		return console.Attach(ctx, v.Info.ConsoleSocket, in, cmd.OutOrStdout())
+	}
+	ended := make(chan struct{})
+	watching, cancel := context.WithCancel(ctx)
+	defer cancel()
+	go func() {
+		if _, err := Wait(watching, n, v.Status.GetId()); err == nil {
+			close(ended)
+		}
+	}()
+	return console.Follow(ctx, v.Status.GetLogPath(), ended, cmd.OutOrStdout())
+}
+
+// waitPoll is the pause between two looks at a container.
+const waitPoll = 200 * time.Millisecond
+
+// Wait returns a container's status when it has ended; without one, it has been
+// removed.
+func Wait(ctx context.Context, n *cli.Node, id string) (*runtimeapi.ContainerStatus, error) {
+	for {
+		reply, err := n.Pods.ContainerStatus(ctx, &runtimeapi.ContainerStatusRequest{ContainerId: id})
+		switch {
+		case cli.NotFound(err):
+			return nil, nil
+		case ctx.Err() != nil:
+			return nil, context.Cause(ctx)
+		case err == nil && reply.GetStatus().GetState() == runtimeapi.ContainerState_CONTAINER_EXITED:
+			return reply.GetStatus(), nil
+		}
+		// A shim that is away comes back: the VM runs on meanwhile.
+		select {
+		case <-ctx.Done():
+			return nil, context.Cause(ctx)
+		case <-time.After(waitPoll):
+		}
+	}
+}

@@ -1,0 +1,165 @@
+package vms
+
+import (
+	"bytes"
+	"flag"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/nodevirt/nodevirt/cmd/nodevirt/internal/cli"
+	"github.com/nodevirt/nodevirt/imageunpack"
+	"github.com/nodevirt/nodevirt/netsetup"
+	"github.com/nodevirt/nodevirt/shim/record"
+	"github.com/nodevirt/nodevirt/shim/vminfo"
+	"github.com/nodevirt/nodevirt/shim/vmspec"
+)
+
+var update = flag.Bool("update", false, "write the golden files")
+
+func now() time.Time { return time.Date(2026, 1, 2, 12, 0, 0, 0, time.UTC) }
+
+func running() VM {
+	spec := vmspec.Spec{
+		CPU: vmspec.CPU{Sockets: 2, Cores: 1, Threads: 1}, Memory: 512 << 20, Machine: "q35",
+		Disks: []vmspec.Disk{
+			{Name: "disk", Source: vmspec.SourceImage, Bus: vmspec.BusVirtio},
+			{Name: "cloudinit", Source: vmspec.SourceSeed, Bus: vmspec.BusVirtio},
+		},
+		Interfaces: []vmspec.Interface{{Name: "default", Model: "virtio"}},
+		Seed:       &vmspec.Seed{UserData: "password: hunter2"},
+	}
+	return VM{
+		Pod: &runtimeapi.PodSandbox{
+			Id: strings.Repeat("b", 64), Metadata: &runtimeapi.PodSandboxMetadata{Name: "web", Namespace: "default"},
+		},
+		Status: &runtimeapi.ContainerStatus{
+			Id: strings.Repeat("a", 64), State: runtimeapi.ContainerState_CONTAINER_RUNNING,
+			Image: &runtimeapi.ImageSpec{Image: "example.com/disks/debian:12"}, ImageId: "sha256:1234",
+			CreatedAt: now().Add(-2 * time.Hour).UnixNano(), StartedAt: now().Add(-90 * time.Minute).UnixNano(),
+			LogPath: "/var/log/pods/web/vm_0.log",
+		},
+		PID: 4711,
+		Info: vminfo.VM{
+			Domain:    record.Domain{Name: "default_web_aaaaaaaaaaaa", UUID: "some-uuid", UID: 1900000000},
+			DomainXML: "<domain></domain>", Accelerator: "kvm", Spec: spec,
+			Disk:    imageunpack.Disk{Path: "/disk/disk.qcow2", Format: imageunpack.QCOW2, VirtualSize: 10 << 30, Size: 400 << 20},
+			Overlay: vminfo.Overlay{Path: "/var/lib/nodevirt/disk.qcow2", Allocated: 196 << 10},
+			Network: &netsetup.Plan{
+				Tap: "nvaaaa", MTU: 1400, GuestMAC: []byte{2, 0, 0, 0, 0, 1},
+				Address: netip.MustParsePrefix("10.244.1.2/24"), Gateway: netip.MustParseAddr("10.244.1.1"),
+			},
+			ConsoleSocket: "/run/nodevirt/consoles/a.sock",
+		},
+	}
+}
+
+// ended is another VM, of a pod of the same name; its image's name is a stranger's.
+func ended() VM {
+	v := running()
+	v.Pod = &runtimeapi.PodSandbox{
+		Id: strings.Repeat("d", 64), Metadata: &runtimeapi.PodSandboxMetadata{Name: "web", Namespace: "shop"},
+	}
+	v.Status = &runtimeapi.ContainerStatus{
+		Id: strings.Repeat("c", 64), State: runtimeapi.ContainerState_CONTAINER_EXITED,
+		Image:     &runtimeapi.ImageSpec{Image: "evil\x1b[2J:1"},
+		CreatedAt: now().Add(-50 * time.Hour).UnixNano(), StartedAt: now().Add(-50 * time.Hour).UnixNano(),
+		FinishedAt: now().Add(-49 * time.Hour).UnixNano(), ExitCode: 137, Reason: "Error", Message: "the machine was powered off",
+	}
+	v.PID, v.Info.Network = 0, nil
+	return v
+}
+
+func TestOutput(t *testing.T) {
+	var ps, table, after, text bytes.Buffer
+	for _, err := range []error{
+		cli.Table(&ps, rows([]VM{running(), ended()}, now())),
+		describe(&table, detail(running(), now())),
+		describe(&after, detail(ended(), now())),
+		cli.JSON(&text, details([]VM{running(), ended()}, now())),
+	} {
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	golden(t, "ps.txt", ps.String())
+	golden(t, "inspect.txt", table.String())
+	golden(t, "inspect-ended.txt", after.String())
+	golden(t, "ps.json", text.String())
+	if strings.Contains(text.String()+table.String(), "hunter2") {
+		t.Error("a secret of the seed is shown")
+	}
+}
+
+func TestChoose(t *testing.T) {
+	all := []VM{running(), ended()}
+	twin := running()
+	twin.Pod = ended().Pod
+	for _, c := range []struct {
+		all        []VM
+		want, err  string
+		wantNspace string
+	}{
+		{all, "web", "", "default"}, // the one that runs
+		{all, "shop/web", "", "shop"},
+		{all, "ccc", "", "shop"},
+		{all, "dddd", "", "shop"},
+		{all, "default_web_aaaaaaaaaaaa", "", "default"},
+		{all, "cc", `no VM "cc" on this node`, ""},
+		{all, "", `no VM "" on this node`, ""},
+		{[]VM{running(), twin}, "web", `"web" means several VMs: default/web (aaaaaaaaaaaaa), shop/web`, ""},
+	} {
+		v, err := choose(c.all, c.want)
+		switch {
+		case c.err == "" && (err != nil || v.Namespace() != c.wantNspace):
+			t.Errorf("%q: %v, %v", c.want, v.Pod, err)
+		case c.err != "" && (err == nil || !strings.Contains(err.Error(), c.err)):
+			t.Errorf("%q: %v, not %q", c.want, err, c.err)
+		}
+	}
+}
+
+func TestOnlyAPodsOwnLogsAreRemoved(t *testing.T) {
+	m := &runtimeapi.PodSandboxMetadata{Name: "web", Namespace: "default", Uid: "u"}
+	own, other := filepath.Join(t.TempDir(), "default_web_u"), t.TempDir()
+	for _, dir := range []string{own, other} {
+		if err := os.MkdirAll(dir, 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(filepath.Join(dir, "vm_0.log"), nil, 0o644); err != nil {
+			t.Fatal(err)
+		}
+		if err := removeLogs(&runtimeapi.PodSandboxConfig{Metadata: m, LogDirectory: dir}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if _, err := os.Stat(own); !os.IsNotExist(err) {
+		t.Errorf("the pod's logs are still there: %v", err)
+	}
+	if _, err := os.Stat(filepath.Join(other, "vm_0.log")); err != nil {
+		t.Errorf("another folder's log is gone: %v", err)
+	}
+}
+
+func golden(t *testing.T, name, got string) {
+	t.Helper()
+	path := filepath.Join("testdata", name)
+	if *update {
+		if err := os.WriteFile(path, []byte(got), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	want, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(string(want), got); diff != "" {
+		t.Errorf("%s differs (-update writes it):\n%s", path, diff)
+	}
+}

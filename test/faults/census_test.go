@@ -1,0 +1,123 @@
+//go:build faults
+
+package faults
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/nodevirt/nodevirt/test/node"
+)
+
+// convergence is how long a node may take until all is as it should be.
+const convergence = 10 * time.Second
+
+// converge asks until there is no error any more.
+func converge(ctx context.Context, ask func(context.Context) error) error {
+	ctx, cancel := context.WithTimeout(ctx, convergence)
+	defer cancel()
+	for {
+		err := ask(ctx)
+		if err == nil {
+			return nil
+		}
+		select {
+		case <-ctx.Done():
+			return fmt.Errorf("not within %s: %w", convergence, err)
+		case <-time.After(50 * time.Millisecond):
+		}
+	}
+}
+
+// count is what there is in the node. Processes are counted by name, for those that were killed
+// have come back with other numbers.
+func count(ctx context.Context) (node.Census, error) {
+	c, err := suite.Leftovers(ctx)
+	if err != nil {
+		return nil, err
+	}
+	for i, p := range c["process"] {
+		_, c["process"][i], _ = strings.Cut(p, " ")
+	}
+	return c, nil
+}
+
+// asBefore tells what there is that was not there before.
+func asBefore(before node.Census) func(context.Context) error {
+	return func(ctx context.Context) error {
+		now, err := count(ctx)
+		if err != nil {
+			return err
+		}
+		if diff := now.Diff(before); len(diff) > 0 {
+			return fmt.Errorf("the node holds other things than before:\n%s", strings.Join(diff, "\n"))
+		}
+		return nil
+	}
+}
+
+// The shim may have a few descriptors more or less than it had, such as connections of clients
+// that were just closed. The runtime keeps threads that it needed once.
+const (
+	spareFiles  = 6
+	mostThreads = 80
+)
+
+// shimFiles counts the shim's descriptors.
+func shimFiles() (int, error) {
+	dir, err := shimProc()
+	if err != nil {
+		return 0, err
+	}
+	entries, err := os.ReadDir(filepath.Join(dir, "fd"))
+	return len(entries), err
+}
+
+// noGrowth tells if the shim has more open than it had.
+func noGrowth(files int) func(context.Context) error {
+	return func(context.Context) error {
+		now, err := shimFiles()
+		if err != nil {
+			return err
+		}
+		if now > files+spareFiles {
+			return fmt.Errorf("the shim has %d open files; it had %d", now, files)
+		}
+		dir, err := shimProc()
+		if err != nil {
+			return err
+		}
+		tasks, err := os.ReadDir(filepath.Join(dir, "task"))
+		if err != nil {
+			return err
+		}
+		if len(tasks) > mostThreads {
+			return fmt.Errorf("the shim has %d threads", len(tasks))
+		}
+		return nil
+	}
+}
+
+// shimProc is the shim's folder in /proc, as the machine sees it.
+func shimProc() (string, error) {
+	pid, err := pidOf(node.Shim)
+	return fmt.Sprintf("/proc/%d/root/proc/%d", suite.PID(), pid), err
+}
+
+// pidOf is a component's process, as the node sees it.
+func pidOf(component string) (int, error) {
+	all, err := suite.Components()
+	if err != nil {
+		return 0, err
+	}
+	for _, s := range all {
+		if s.Name == component && !s.Ended {
+			return s.PID, nil
+		}
+	}
+	return 0, fmt.Errorf("%s does not run", component)
+}

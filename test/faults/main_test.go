@@ -1,0 +1,162 @@
+//go:build faults
+
+package faults
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"testing"
+
+	"google.golang.org/grpc"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/nodevirt/nodevirt/test/guest"
+	"github.com/nodevirt/nodevirt/test/images"
+	"github.com/nodevirt/nodevirt/test/node"
+)
+
+var (
+	seed   = flag.Uint64("seed", 1, "seed of the first round; the next ones count up")
+	rounds = flag.Int("rounds", 20, "number of rounds")
+	bin    = flag.String("bin", "", "folder of the node's programs, if not the checkout's bin/")
+)
+
+// What the shim's folder holds at the most: a file system of its own, that can be filled.
+const (
+	diskBytes  = 64 << 20
+	diskInodes = 400
+)
+
+// suite is what the tests share. It is set before the first test runs.
+var suite struct {
+	*node.Node
+	conn   *grpc.ClientConn
+	cri    runtimeapi.RuntimeServiceClient
+	tiny   string // image with guest.Tiny
+	halt   string // image with a guest that is up at once, and heeds no power button
+	steady []*steady
+}
+
+func TestMain(m *testing.M) {
+	flag.Parse()
+	code, err := run(m)
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		code = max(code, 1)
+	}
+	os.Exit(code)
+}
+
+func run(m *testing.M) (code int, err error) {
+	ctx := context.Background()
+	dir, err := os.MkdirTemp("", "nodevirt-")
+	if err != nil {
+		return 1, err
+	}
+	defer func() { err = errors.Join(err, node.Purge(ctx, dir)) }()
+	if err := os.Chmod(dir, 0o711); err != nil { // QEMU's uid looks into it
+		return 1, err
+	}
+	n, err := node.Start(ctx, node.Options{Dir: dir, Bin: *bin, Bound: true, Components: []string{
+		node.Registry, node.Containerd, node.Libvirtd,
+	}})
+	if err != nil {
+		return 1, err
+	}
+	defer func() { err = errors.Join(err, suite.Stop(ctx)) }()
+	suite.Node = n
+	if err := prepare(ctx, dir); err != nil {
+		return 1, err
+	}
+	code = m.Run()
+	if code != 0 {
+		for _, name := range []string{node.Containerd, node.Libvirtd, node.Shim} {
+			fmt.Println(suite.LogTail(name, 40))
+		}
+	}
+	return code, nil
+}
+
+// prepare gives the shim its small disk, and the node its images and steady guests.
+func prepare(ctx context.Context, dir string) (err error) {
+	s := &suite
+	options := fmt.Sprintf("mode=0711,size=%d,nr_inodes=%d", diskBytes, diskInodes)
+	if _, err := s.Output(ctx, "mount", "-t", "tmpfs", "-o", options, "nodevirt", filepath.Join(dir, "nodevirt")); err != nil {
+		return err
+	}
+	if s.Node, err = node.Start(ctx, node.Options{Dir: dir, Bin: *bin, Bound: true}); err != nil {
+		return err
+	}
+	if err := redial(); err != nil {
+		return err
+	}
+	if err := push(ctx); err != nil {
+		return err
+	}
+	for i := range 2 {
+		g, err := newSteady(ctx, fmt.Sprintf("steady-%d", i))
+		if err != nil {
+			return err
+		}
+		s.steady = append(s.steady, g)
+	}
+	return nil
+}
+
+func push(ctx context.Context) (err error) {
+	disk, err := guest.Tiny(ctx, suite.GuestOptions())
+	if err != nil {
+		return err
+	}
+	sector := filepath.Join(suite.Dir(), "halt.img")
+	if err := os.WriteFile(sector, guest.BootSector("halted", guest.Halt), 0o644); err != nil {
+		return err
+	}
+	for _, i := range []struct {
+		ref        *string
+		name, path string
+	}{{&suite.tiny, "tiny:1", disk}, {&suite.halt, "halt:1", sector}} {
+		img, err := images.RegistryDisk(i.path, images.DiskOptions{})
+		if err != nil {
+			return err
+		}
+		if *i.ref, err = suite.Push(ctx, i.name, img); err != nil {
+			return err
+		}
+		pull := &runtimeapi.PullImageRequest{Image: &runtimeapi.ImageSpec{Image: *i.ref}}
+		if _, err := runtimeapi.NewImageServiceClient(suite.conn).PullImage(ctx, pull); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// redial connects to the shim anew: gRPC would take its time to notice that it is back.
+func redial() (err error) {
+	if suite.conn != nil {
+		_ = suite.conn.Close()
+	}
+	if suite.conn, err = node.DialCRI(suite.ShimSocket()); err != nil {
+		return err
+	}
+	suite.cri = runtimeapi.NewRuntimeServiceClient(suite.conn)
+	return nil
+}
+
+// resume brings components up again, in the order in which a node starts them.
+func resume(ctx context.Context, down ...string) error {
+	for _, name := range []string{node.Containerd, node.Libvirtd, node.Shim} {
+		if !slices.Contains(down, name) {
+			continue
+		}
+		if err := suite.Resume(ctx, name); err != nil {
+			return fmt.Errorf("bring %s up again: %w", name, err)
+		}
+	}
+	return redial()
+}
