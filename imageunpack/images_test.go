@@ -76,9 +76,8 @@ func (n *node) load(layers ...layer) (ref, id string) {
 
 func (n *node) loadAs(ref string, layers ...layer) (id string) {
 	n.t.Helper()
-	img := v1.Image(empty.Image)
 	config := &v1.ConfigFile{Architecture: "amd64", OS: "linux"}
-	img, err := mutate.ConfigFile(img, config)
+	img, err := mutate.ConfigFile(empty.Image, config)
 	n.check(err)
 	for _, l := range layers {
 		archived, err := l.archive()

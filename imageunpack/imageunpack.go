@@ -47,6 +47,7 @@ func New(client *containerd.Client, o Options) *Unpacker {
 // Format is how a disk's bytes are laid out, in QEMU's word for it.
 type Format string
 
+// The formats of disks that can be attached.
 const (
 	QCOW2 Format = "qcow2"
 	Raw   Format = "raw"

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"net"
 	"net/netip"
+	"slices"
 	"strings"
 )
 
@@ -98,7 +99,7 @@ func fittingSearches(domains []string) []string {
 // classlessRoutes are the routes with the default one: a client that gets this option
 // ignores the router option (RFC 3442).
 func classlessRoutes(p Plan) []Route {
-	routes := p.Routes[:len(p.Routes):len(p.Routes)]
+	routes := slices.Clip(p.Routes)
 	if p.Gateway.IsValid() {
 		anywhere := netip.PrefixFrom(netip.IPv4Unspecified(), 0)
 		routes = append(routes, Route{Destination: anywhere, Gateway: p.Gateway})

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/binary"
+	"errors"
 	"fmt"
 	"net"
 	"net/netip"
@@ -97,7 +98,7 @@ func (m *machine) exchange(t *testing.T, conn net.PacketConn, send, want byte, m
 			t.Fatal("no answer by DHCP:", err)
 		}
 		n, _, err := conn.ReadFrom(buffer)
-		if err, ok := err.(net.Error); ok && err.Timeout() {
+		if err, ok := errors.AsType[net.Error](err); ok && err.Timeout() {
 			continue // frames may be lost while a card comes up
 		}
 		if err != nil {

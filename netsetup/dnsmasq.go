@@ -113,7 +113,7 @@ func (s *Setup) findServer(p Plan) (int, error) {
 	}
 	pid, err := strconv.Atoi(strings.TrimSpace(string(text)))
 	if err != nil || pid <= 1 || !s.isServer(pid, p) {
-		return 0, nil // a file half written, or the number of a process that came later
+		return 0, nil //nolint:nilerr // a file half written, or the number of a process that came later
 	}
 	return pid, nil
 }

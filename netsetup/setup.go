@@ -8,6 +8,8 @@ import (
 	"sync"
 	"time"
 
+	"slices"
+
 	"sigs.k8s.io/knftables"
 )
 
@@ -109,13 +111,12 @@ func (s *Setup) Undo(ctx context.Context, p Plan) error {
 // undoSteps goes backwards and stops where a step fails: as long as something of
 // the pod is left to restore, the bridge that marks it must stay.
 func (s *Setup) undoSteps(ctx context.Context, p Plan) error {
-	steps := s.steps()
-	for i := len(steps) - 1; i >= 0; i-- {
+	for _, step := range slices.Backward(s.steps()) {
 		if err := ctx.Err(); err != nil {
 			return err
 		}
-		if err := steps[i].undo(ctx, p); err != nil {
-			return fmt.Errorf("undo %s of pod network %s: %w", steps[i].name, p.Netns, err)
+		if err := step.undo(ctx, p); err != nil {
+			return fmt.Errorf("undo %s of pod network %s: %w", step.name, p.Netns, err)
 		}
 	}
 	return nil

@@ -128,6 +128,7 @@ func newMachines(ctx context.Context, c config.Config, log *slog.Logger, backend
 		Logger:         log,
 		Accelerator:    accelerator,
 		Emulator:       c.VM.Emulator,
+		DomainLogs:     c.Libvirt.Log,
 		ConsoleDir:     filepath.Join(c.Run, "consoles"),
 		OverheadMemory: int64(c.VM.OverheadMemory),
 		UIDBase:        c.VM.UIDBase,

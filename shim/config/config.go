@@ -48,8 +48,9 @@ type Containerd struct {
 // Libvirt says where libvirtd is.
 type Libvirt struct {
 	URI string `toml:"uri"`
-	// Run is libvirtd's run folder.
+	// Run is libvirtd's run folder, Log the one of its domains' logs.
 	Run string `toml:"run"`
+	Log string `toml:"log"`
 }
 
 // VM says how machines are run.
@@ -105,7 +106,7 @@ func Default() Config {
 			Namespace:   "k8s.io",
 			Snapshotter: "overlayfs",
 		},
-		Libvirt: Libvirt{URI: "qemu:///system", Run: "/run/libvirt"},
+		Libvirt: Libvirt{URI: "qemu:///system", Run: "/run/libvirt", Log: "/var/log/libvirt/qemu"},
 		VM: VM{
 			Accelerator:    "auto",
 			Emulator:       "/usr/bin/qemu-system-x86_64",
@@ -166,7 +167,7 @@ func (c Config) check() error {
 	var errs []error
 	for _, f := range []field{
 		{"listen", c.Listen}, {"root", c.Root}, {"run", c.Run}, {"containerd.address", c.Containerd.Address},
-		{"libvirt.run", c.Libvirt.Run}, {"vm.emulator", c.VM.Emulator}, {"vm.resolv_conf", c.VM.ResolvConf},
+		{"libvirt.run", c.Libvirt.Run}, {"libvirt.log", c.Libvirt.Log}, {"vm.emulator", c.VM.Emulator}, {"vm.resolv_conf", c.VM.ResolvConf},
 	} {
 		if !filepath.IsAbs(f.value) {
 			errs = append(errs, fmt.Errorf("%s: %q is not an absolute path", f.name, f.value))

@@ -3,6 +3,7 @@ package console
 import (
 	"os"
 	"path/filepath"
+	"slices"
 	"testing"
 )
 
@@ -28,7 +29,7 @@ func TestDamagedPosition(t *testing.T) {
 	flipped := append([]byte(nil), good...)
 	flipped[9] ^= 1
 	for name, data := range map[string][]byte{
-		"short": good[:20], "long": append(good[:len(good):len(good)], 0), "flipped": flipped, "text": []byte("77\n"),
+		"short": good[:20], "long": append(slices.Clip(good), 0), "flipped": flipped, "text": []byte("77\n"),
 		"negative": position{offset: -1}.encode(),
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -55,7 +55,7 @@ func (d *Driver) Run(ctx context.Context) error {
 	for {
 		s, err := d.connect(ctx)
 		if err != nil {
-			return nil // only ctx ends the attempts
+			return nil //nolint:nilerr // only ctx ends the attempts
 		}
 		d.publish(s)
 		d.log.Info("connected to libvirtd", "uri", d.uri)

@@ -7,8 +7,9 @@ import (
 	"testing"
 
 	"github.com/google/uuid"
-	"github.com/nodevirt/nodevirt/shim/vmspec"
 	"golang.org/x/sys/unix"
+
+	"github.com/nodevirt/nodevirt/shim/vmspec"
 )
 
 // greeting is what the guest prints when it starts.
@@ -103,7 +104,7 @@ func newGuest(t *testing.T) guest {
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { os.RemoveAll(dir) })
+	t.Cleanup(func() { _ = os.RemoveAll(dir) })
 	base, overlay := filepath.Join(dir, "base.raw"), filepath.Join(dir, "overlay.qcow2")
 	if err := os.WriteFile(base, bootDisk(), 0o600); err != nil {
 		t.Fatal(err)

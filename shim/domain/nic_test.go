@@ -7,8 +7,9 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/nodevirt/nodevirt/shim/vmspec"
 	"github.com/vishvananda/netlink"
+
+	"github.com/nodevirt/nodevirt/shim/vmspec"
 )
 
 // newTap makes a persistent tap as netsetup does.
@@ -22,7 +23,7 @@ func newTap(t *testing.T, name string) netlink.Link {
 	if err := netlink.LinkAdd(tap); err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { netlink.LinkDel(tap) })
+	t.Cleanup(func() { _ = netlink.LinkDel(tap) })
 	link, err := netlink.LinkByName(name)
 	if err != nil {
 		t.Fatal(err)

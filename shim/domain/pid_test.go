@@ -19,7 +19,7 @@ func TestPID(t *testing.T) {
 	if err := qemu.Start(); err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { stdin.Close(); qemu.Wait() })
+	t.Cleanup(func() { _ = stdin.Close(); _ = qemu.Wait() })
 
 	d := NewDriver("", t.TempDir(), nil)
 	if err := os.Mkdir(filepath.Join(d.runDir, "qemu"), 0o700); err != nil {

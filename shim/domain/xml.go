@@ -53,7 +53,7 @@ func domainOf(m Machine) (*libvirtxml.Domain, error) {
 		OS:       boot(m),
 		Features: features(m),
 		CPU:      cpu(m),
-		Clock:    clock(m),
+		Clock:    clock(),
 		PM: &libvirtxml.DomainPM{
 			SuspendToMem:  &libvirtxml.DomainPMPolicy{Enabled: "no"},
 			SuspendToDisk: &libvirtxml.DomainPMPolicy{Enabled: "no"},

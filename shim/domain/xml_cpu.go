@@ -1,8 +1,9 @@
 package domain
 
 import (
-	"github.com/nodevirt/nodevirt/shim/vmspec"
 	"libvirt.org/go/libvirtxml"
+
+	"github.com/nodevirt/nodevirt/shim/vmspec"
 )
 
 func vcpus(c vmspec.CPU) uint {
@@ -77,7 +78,7 @@ func tbCache(memory int64) *libvirtxml.DomainFeatureTCGTBCache {
 // clock keeps UTC. The timer policies are those that libvirt's documentation
 // names for guests that keep their own time; no HPET, since its periodic
 // interrupts cost the host time.
-func clock(m Machine) *libvirtxml.DomainClock {
+func clock() *libvirtxml.DomainClock {
 	c := &libvirtxml.DomainClock{Offset: "utc", Timer: []libvirtxml.DomainTimer{
 		{Name: "rtc", TickPolicy: "catchup"},
 		{Name: "pit", TickPolicy: "delay"},

@@ -4,8 +4,9 @@ import (
 	"fmt"
 	"slices"
 
-	"github.com/nodevirt/nodevirt/shim/vmspec"
 	"libvirt.org/go/libvirtxml"
+
+	"github.com/nodevirt/nodevirt/shim/vmspec"
 )
 
 // balloonPeriod is how often a guest is asked for its memory statistics, in

@@ -3,8 +3,9 @@ package domain
 import (
 	"fmt"
 
-	"github.com/nodevirt/nodevirt/shim/vmspec"
 	"libvirt.org/go/libvirtxml"
+
+	"github.com/nodevirt/nodevirt/shim/vmspec"
 )
 
 func disks(m Machine) ([]libvirtxml.DomainDisk, error) {

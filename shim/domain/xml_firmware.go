@@ -4,8 +4,9 @@ import (
 	"fmt"
 
 	"github.com/google/uuid"
-	"github.com/nodevirt/nodevirt/shim/vmspec"
 	"libvirt.org/go/libvirtxml"
+
+	"github.com/nodevirt/nodevirt/shim/vmspec"
 )
 
 func boot(m Machine) *libvirtxml.DomainOS {

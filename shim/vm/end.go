@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"os"
+	"path/filepath"
 	"time"
 
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
@@ -250,6 +252,10 @@ func (m *Manager) discard(ctx context.Context, c *machine) error {
 	}
 	if err := m.Unpacker.Release(ctx, r.ID); err != nil {
 		return err
+	}
+	// libvirt never removes a domain's log, and each container has its own domain.
+	if err := ignoreAbsent(os.Remove(filepath.Join(m.DomainLogs, r.Domain.Name+".log"))); err != nil {
+		return fmt.Errorf("remove libvirt's log: %w", err)
 	}
 	if err := m.Records.RemoveContainer(r.ID); err != nil {
 		return err

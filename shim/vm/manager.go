@@ -35,7 +35,7 @@ var (
 	// ErrInvalid says that what the pod asks for can't be.
 	ErrInvalid = errors.New("invalid VM")
 	// ErrState says that the container's state doesn't allow the call.
-	ErrState = errors.New("container is in the wrong state")
+	ErrState = errors.New("not in this state")
 	// ErrExists says that the pod has such a container already.
 	ErrExists = errors.New("already exists")
 )
@@ -54,6 +54,8 @@ type Options struct {
 	// Accelerator is what guests run on; Emulator is QEMU's path.
 	Accelerator domain.Accelerator
 	Emulator    string
+	// DomainLogs is libvirt's folder of logs, one a domain.
+	DomainLogs string
 	// ConsoleDir is the folder of the consoles' sockets.
 	ConsoleDir string
 	// OverheadMemory, in bytes, is used for pods that name no overhead.

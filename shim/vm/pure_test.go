@@ -379,7 +379,8 @@ func TestEvents(t *testing.T) {
 	}
 	cancel()
 	all.Wait()
-	for range gone { //nolint:revive // until it is closed
+	for range gone {
+		continue // until it is closed
 	}
 	if len(stays) != backlog {
 		t.Errorf("%d events wait, want %d", len(stays), backlog)

@@ -151,7 +151,7 @@ func (m *Manager) ReopenLog(id string) error {
 	}
 	r := c.record()
 	if r.State != record.Running {
-		return fmt.Errorf("container is not running: %w", ErrState)
+		return fmt.Errorf("reopen the log of container %q, which is not running: %w", r.ID, ErrState)
 	}
 	return m.Consoles.Reopen(r.ID)
 }
