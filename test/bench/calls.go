@@ -80,7 +80,7 @@ func (r *rig) pod(ctx context.Context) (s report.Section, err error) {
 		return s, err
 	}
 	// More rounds than VMs get: a pod's start varies by more than the goal.
-	times, err := turns(ctx, 2*r.Rounds, r.podSide("containerd", r.containerd, image), r.podSide("shim", r.shim, image))
+	times, err := turns(ctx, 3*r.Rounds, r.podSide("containerd", r.containerd, image), r.podSide("shim", r.shim, image))
 	if err != nil {
 		return s, err
 	}

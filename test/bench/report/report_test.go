@@ -64,7 +64,7 @@ func example() report.Report {
 				{Name: "Version", Unit: "ms", Kind: report.More, Goal: 0.3,
 					Baseline: one("containerd", 0.2), Measured: one("shim", 0.31)},
 				{Name: "quicker", Unit: "ms", Kind: report.More, Goal: 3,
-					Baseline: one("containerd", 120), Measured: one("shim", 118)},
+					Baseline: one("containerd", 120, 220, 320), Measured: one("shim", 117, 218, 399)},
 				{Name: "memory", Unit: "MiB", Kind: report.Value, Goal: 10, Measured: one("all", 11.234)},
 				{Name: "no goal", Unit: "MiB", Kind: report.Value, Measured: one("all", 1, 2)},
 			},

@@ -9,11 +9,11 @@ import (
 // Kind says what a row's result is.
 type Kind string
 
-// The kinds of results, each made of medians.
+// The kinds of results.
 const (
-	Value Kind = "value"      // the measured one
-	Ratio Kind = "ratio"      // the measured one, divided by the baseline
-	More  Kind = "difference" // the measured one, less the baseline
+	Value Kind = "value"      // the median
+	Ratio Kind = "ratio"      // the median, divided by that of the baseline
+	More  Kind = "difference" // the median of what each round took more than the baseline's
 )
 
 // Row is one figure: what was measured, and what it is compared with.
@@ -21,7 +21,7 @@ type Row struct {
 	Name     string
 	Unit     string // "ms", "MiB", "%", "s"
 	Kind     Kind
-	Baseline Series // without samples for a Value
+	Baseline Series // of a More with as many samples as Measured; of a Value without any
 	Measured Series
 	Goal     float64 // the result's upper limit; 0 where there is none
 }
@@ -32,10 +32,20 @@ func (r Row) Result() float64 {
 	case Ratio:
 		return r.Measured.Median() / r.Baseline.Median()
 	case More:
-		return r.Measured.Median() - r.Baseline.Median()
+		return r.differences().Median()
 	default:
 		return r.Measured.Median()
 	}
+}
+
+// differences are those of the rounds. What else a machine does weighs on both sides of a round, but
+// not on all rounds alike.
+func (r Row) differences() Series {
+	var d Series
+	for i, b := range r.Baseline.Samples {
+		d.Add(r.Measured.Samples[i] - b)
+	}
+	return d
 }
 
 // Met tells whether the result is within the goal, to the digits that the table shows. A row

@@ -20,7 +20,7 @@ func (r Report) Table(w io.Writer) error {
 		}
 	}
 	var b strings.Builder
-	fmt.Fprintf(&b, "%s\nMedians, with their quartiles in brackets.\n\n%s", r.Machine, line(widths, head))
+	fmt.Fprintf(&b, "%s\nMedians, with their quartiles in brackets. A difference is the median of the rounds' differences.\n\n%s", r.Machine, line(widths, head))
 	for _, s := range r.Sections {
 		fmt.Fprintf(&b, "\n%s\n", s.Title)
 		for _, row := range s.Rows {

@@ -58,9 +58,9 @@ func (s *suite) testCallerGone(t *testing.T) {
 		s.wantNothingSince(t, withPod)
 	})
 	// Wherever the call is by then.
-	for _, after := range []time.Duration{1, 5, 10, 20, 40, 60} {
-		t.Run(fmt.Sprintf("create, %d ms", after), func(t *testing.T) {
-			ctx, cancel := context.WithTimeout(t.Context(), after*time.Millisecond)
+	for _, ms := range []int{1, 5, 10, 20, 40, 60} {
+		t.Run(fmt.Sprintf("create, %d ms", ms), func(t *testing.T) {
+			ctx, cancel := context.WithTimeout(t.Context(), time.Duration(ms)*time.Millisecond)
 			defer cancel()
 			if err := s.createWithin(ctx, p); err != nil && status.Code(err) != codes.DeadlineExceeded {
 				t.Error(err)
@@ -68,10 +68,10 @@ func (s *suite) testCallerGone(t *testing.T) {
 			s.awaitNothingSince(t, withPod)
 		})
 	}
-	for _, after := range []time.Duration{1, 30, 60, 90, 120, 150, 200, 250} {
-		t.Run(fmt.Sprintf("start, %d ms", after), func(t *testing.T) {
+	for _, ms := range []int{1, 30, 60, 90, 120, 150, 200, 250} {
+		t.Run(fmt.Sprintf("start, %d ms", ms), func(t *testing.T) {
 			id := s.created(t, p)
-			ctx, cancel := context.WithTimeout(t.Context(), after*time.Millisecond)
+			ctx, cancel := context.WithTimeout(t.Context(), time.Duration(ms)*time.Millisecond)
 			defer cancel()
 			if err := s.startWithin(ctx, id); err != nil && status.Code(err) != codes.DeadlineExceeded {
 				t.Error(err)
@@ -92,7 +92,7 @@ func (s *suite) giveUp(t *testing.T, tool string, call func(context.Context) err
 	if err := unix.Mkfifo(hold, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	defer os.Remove(hold)
+	defer func() { _ = os.Remove(hold) }()
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
 	done := make(chan error, 1)

@@ -94,8 +94,7 @@ func decode[T any](t *testing.T, text string) (v T) {
 func disk(t *testing.T, line string, then guest.Then) string {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "disk.raw")
-	sector := guest.BootSector(line, then)
-	if err := os.WriteFile(path, append(sector, make([]byte, 1<<20-len(sector))...), 0o644); err != nil {
+	if err := os.WriteFile(path, guest.BootSector(line, then), 0o644); err != nil {
 		t.Fatal(err)
 	}
 	return path

@@ -118,7 +118,7 @@ func TestKeySeparatesInputs(t *testing.T) {
 	if cache.Key("ab", "c") == cache.Key("a", "bc") || cache.Key("a") == cache.Key("a", "") {
 		t.Error("different inputs have one key")
 	}
-	if cache.Key("a", "b") != cache.Key("a", "b") {
+	if again := cache.Key("a", "b"); again != cache.Key("a", "b") {
 		t.Error("equal inputs have different keys")
 	}
 }

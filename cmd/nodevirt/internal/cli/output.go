@@ -52,9 +52,11 @@ func Table(w io.Writer, rows [][]string) error {
 	for _, row := range rows {
 		cells := make([]string, len(row))
 		for i, c := range row {
-			cells[i] = Clean(c)
+			if cells[i] = Clean(c); c == "" {
+				cells[i] = "-" // an empty cell at a line's end would end the column
+			}
 		}
-		fmt.Fprintln(t, strings.TrimRight(strings.Join(cells, "\t"), "\t"))
+		fmt.Fprintln(t, strings.Join(cells, "\t"))
 	}
 	return t.Flush()
 }

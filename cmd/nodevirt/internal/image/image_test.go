@@ -91,7 +91,7 @@ func TestExtractedImagesAreCheckedAsUnpackedOnes(t *testing.T) {
 		"whited out":  {[][]images.File{{{Name: "disk/a", Data: sound}}, {{Name: "disk/.wh.a"}}}, "no disk in /disk"},
 		"two":         {[][]images.File{{{Name: "disk/a", Data: sound}, {Name: "disk/b", Data: sound}}}, "not exactly one disk"},
 		"link out":    {[][]images.File{{{Name: "disk", Link: "/etc/passwd"}}}, "symbolic link"},
-		"link up":     {[][]images.File{{{Name: "disk", Link: "../../../../etc/passwd"}}}, "symbolic link"},
+		"link up":     {[][]images.File{{{Name: "disk", Link: "../../../../etc/passwd"}}}, "no disk in /disk"}, // dropped on the way
 		"device":      {[][]images.File{{{Name: "disk", Type: tar.TypeBlock}}}, "not a regular file"},
 		"empty":       {[][]images.File{{{Name: "disk"}}}, "empty file"},
 	} {
