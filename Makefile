@@ -2,7 +2,7 @@
 
 SHELL := /bin/sh
 .DEFAULT_GOAL := help
-.PHONY: help build tools packages run down shell status test bench lint clean
+.PHONY: help build man tools packages run down shell status test bench lint clean
 
 BIN     := $(CURDIR)/bin
 VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo unknown)
@@ -21,6 +21,10 @@ help: ## Show this list
 build: ## Build nodevirt, and the development node's own program, into bin/
 	@mkdir -p $(BIN)
 	go build -ldflags '-X main.version=$(VERSION)' -o $(BIN)/ ./cmd/... ./test/node/cmd/...
+
+man: build ## Write the nodevirt command's man pages into bin/man/
+	@rm -rf $(BIN)/man
+	$(BIN)/nodevirt man $(BIN)/man
 
 tools: ## Build containerd, runc and crictl at their pinned versions into bin/
 	@test/tools/build

@@ -31,9 +31,7 @@ func (c *call) runPodSandbox(r *runtimeapi.RunPodSandboxRequest, f frame) error 
 	}
 	reply, err := c.forward(request)
 	if err != nil {
-		if drop := c.Machines.DropIntent(key); drop != nil {
-			c.Logger.Error("forgetting a sandbox that was not made failed", "error", drop)
-		}
+		c.notMade(key, err)
 		return err
 	}
 	var made runtimeapi.RunPodSandboxResponse
@@ -44,6 +42,19 @@ func (c *call) runPodSandbox(r *runtimeapi.RunPodSandboxRequest, f frame) error 
 		return errors.Join(err, c.removeAgain(made.GetPodSandboxId()))
 	}
 	return c.reply(reply)
+}
+
+// notMade says that containerd answered with an error, or did not answer: then
+// it may have made the sandbox.
+func (c *call) notMade(key string, err error) {
+	switch status.Code(err) {
+	case codes.Unavailable, codes.Canceled, codes.DeadlineExceeded:
+		c.Machines.ResolveIntent(key)
+		return
+	}
+	if err := c.Machines.DropIntent(key); err != nil {
+		c.Logger.Error("forgetting a sandbox that was not made failed", "error", err)
+	}
 }
 
 // removeAgain removes a sandbox that could not be recorded.

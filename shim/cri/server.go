@@ -30,6 +30,7 @@ type machines interface {
 	CheckSandbox(config *runtimeapi.PodSandboxConfig) error
 	IntendSandbox(handler string, config *runtimeapi.PodSandboxConfig) (key string, err error)
 	DropIntent(key string) error
+	ResolveIntent(key string)
 	AddSandbox(key, id, handler string, config *runtimeapi.PodSandboxConfig) error
 	HasSandboxes(prefix string) bool
 	Handler(sandboxID string) (string, bool)

@@ -34,7 +34,7 @@ func (m *Manager) watch(ctx context.Context, events <-chan domain.Event) {
 // heed leaves the work to tasks: the events go on.
 func (m *Manager) heed(e domain.Event) {
 	if e.Kind == domain.EventResync {
-		m.tasks.run(m.removeStrayDomains)
+		m.tasks.run(m.tellStrayDomains)
 	}
 	for _, c := range m.all("") {
 		r := c.record()

@@ -13,17 +13,13 @@ import (
 // info is what there is to tell of a container beyond its status, as JSON. It
 // comes from the record, so that it doesn't need libvirtd.
 func (m *Manager) info(r record.Container) (map[string]string, error) {
-	text, err := domain.XML((&launch{Manager: m, rec: r}).machine())
-	if err != nil {
-		return nil, fmt.Errorf("tell of container %q: %w", r.ID, err)
-	}
 	overlay := m.path(r.ID, overlayFile)
 	info, err := json.Marshal(vminfo.Info{
 		SandboxID: r.SandboxID,
 		PID:       r.Domain.PID,
 		VM: &vminfo.VM{
 			Domain:        r.Domain,
-			DomainXML:     text,
+			DomainXML:     m.domainXML(r),
 			Accelerator:   string(m.Accelerator),
 			Spec:          r.Spec,
 			Disk:          r.Disk,
@@ -38,6 +34,20 @@ func (m *Manager) info(r record.Container) (map[string]string, error) {
 		return nil, fmt.Errorf("tell of container %q: %w", r.ID, err)
 	}
 	return map[string]string{vminfo.Key: string(info)}, nil
+}
+
+// domainXML is what libvirtd was given for a machine that runs. One that can't
+// be described any more must not make the status fail.
+func (m *Manager) domainXML(r record.Container) string {
+	if r.State != record.Running {
+		return ""
+	}
+	text, err := domain.XML((&launch{Manager: m, rec: r}).machine())
+	if err != nil {
+		m.log(r).Warn("describing a VM failed", "error", err)
+		return ""
+	}
+	return text
 }
 
 // allocated is what a file really takes, in bytes; 0 if it isn't there.

@@ -78,20 +78,21 @@ func (m *Manager) releaseStrayDisks(ctx context.Context) error {
 	return nil
 }
 
-// removeStrayDomains ends the domains of containers that have no record.
-func (m *Manager) removeStrayDomains(ctx context.Context) {
+// tellStrayDomains names the domains of containers that have no record. A start
+// writes its record before its domain, and a removal undefines before it removes
+// the record: so these are another shim's, or the records are lost. They are
+// guests at work, and not this shim's to end.
+func (m *Manager) tellStrayDomains(ctx context.Context) {
 	domains, err := m.Driver.Domains(ctx)
 	if err != nil {
 		m.Logger.Error("listing the domains failed", "error", err)
 		return
 	}
 	for _, d := range domains {
-		if m.Has(d.ContainerID) {
-			continue
-		}
-		m.Logger.Warn("ending a domain that no record knows", "domain", d.Name, "container", d.ContainerID)
-		if err := errors.Join(m.Driver.Destroy(ctx, d.UUID), m.Driver.Undefine(ctx, d.UUID)); err != nil {
-			m.Logger.Error("ending a domain failed", "domain", d.Name, "error", err)
+		if !m.Has(d.ContainerID) {
+			m.Logger.Warn("libvirt runs a domain of nodevirt's that no record here knows: "+
+				"if it isn't another shim's, end it with virsh destroy and virsh undefine",
+				"domain", d.Name, "container", d.ContainerID)
 		}
 	}
 }

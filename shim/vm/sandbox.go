@@ -7,7 +7,6 @@ import (
 	"strings"
 	"time"
 
-	"google.golang.org/protobuf/proto"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/nodevirt/nodevirt/shim/record"
@@ -22,19 +21,6 @@ func (m *Manager) CheckSandbox(config *runtimeapi.PodSandboxConfig) error {
 	}
 	return nil
 }
-
-// IntendSandbox records that a sandbox of the VM handler is about to be made, so
-// that a shim which ends before containerd's answer finds it again. The key is
-// for AddSandbox or DropIntent.
-func (m *Manager) IntendSandbox(handler string, config *runtimeapi.PodSandboxConfig) (key string, err error) {
-	r := record.Sandbox{Handler: handler, CreatedAt: time.Now()}
-	r.Config.Value = config
-	key = newID()
-	return key, m.Records.PutIntent(key, r)
-}
-
-// DropIntent forgets an intent: containerd made no sandbox.
-func (m *Manager) DropIntent(key string) error { return m.Records.RemoveIntent(key) }
 
 // AddSandbox records that a sandbox, which containerd made as it was intended,
 // is a VM's.
@@ -57,27 +43,12 @@ func (m *Manager) reconcileSandboxes(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("list containerd's sandboxes: %w", err)
 	}
-	intents, err := m.Records.Intents()
-	if err != nil {
+	if err := m.adopt(reply.GetItems()); err != nil {
 		return err
 	}
 	there := map[string]bool{}
 	for _, s := range reply.GetItems() {
 		there[s.GetId()] = true
-		for key, r := range intents {
-			if _, known := m.sandboxes[s.GetId()]; known || !proto.Equal(s.GetMetadata(), r.Config.Value.GetMetadata()) {
-				continue
-			}
-			m.Logger.Info("a sandbox that was being made is found", "sandbox", s.GetId())
-			if err := m.AddSandbox(key, s.GetId(), r.Handler, r.Config.Value); err != nil {
-				return err
-			}
-		}
-	}
-	for key := range intents {
-		if err := m.DropIntent(key); err != nil {
-			return err
-		}
 	}
 	for id := range m.sandboxes {
 		if there[id] {

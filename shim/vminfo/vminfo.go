@@ -32,9 +32,9 @@ type Info struct {
 // VM is what stands for a container on the node.
 type VM struct {
 	Domain record.Domain `json:"domain"`
-	// DomainXML is what libvirt was, or will be, given. It holds no secrets:
-	// those of a guest are in its seed.
-	DomainXML   string           `json:"domainXML"`
+	// DomainXML is what libvirt was given, empty where the VM doesn't run. It
+	// holds no secrets: those of a guest are in its seed.
+	DomainXML   string           `json:"domainXML,omitempty"`
 	Accelerator string           `json:"accelerator"`
 	Spec        vmspec.Spec      `json:"spec"`
 	Disk        imageunpack.Disk `json:"disk"`

@@ -20,14 +20,18 @@ const convergence = 10 * time.Second
 func converge(ctx context.Context, ask func(context.Context) error) error {
 	ctx, cancel := context.WithTimeout(ctx, convergence)
 	defer cancel()
+	var last error // but for that of the end of ctx itself
 	for {
 		err := ask(ctx)
 		if err == nil {
 			return nil
 		}
+		if ctx.Err() == nil || last == nil {
+			last = err
+		}
 		select {
 		case <-ctx.Done():
-			return fmt.Errorf("not within %s: %w", convergence, err)
+			return fmt.Errorf("not within %s: %w", convergence, last)
 		case <-time.After(50 * time.Millisecond):
 		}
 	}

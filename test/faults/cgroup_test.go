@@ -27,8 +27,8 @@ func removeCgroups(ctx context.Context, path string) error {
 
 // cgroupDirs are the folders of a cgroup, in each hierarchy that has it.
 func cgroupDirs(path string) []string {
-	all, _ := filepath.Glob("/sys/fs/cgroup/*/" + path)
-	if unified, _ := filepath.Glob("/sys/fs/cgroup/" + path); len(unified) > 0 {
+	all, _ := filepath.Glob(filepath.Join("/sys/fs/cgroup/*", path))
+	if unified, _ := filepath.Glob(filepath.Join("/sys/fs/cgroup", path)); len(unified) > 0 {
 		all = append(all, unified...)
 	}
 	return slices.DeleteFunc(all, func(dir string) bool { // cpu and cpuacct are links to one

@@ -78,4 +78,3 @@ var life = []call{
 		return err
 	}, false},
 }
-

@@ -62,9 +62,7 @@ func run(m *testing.M) (code int, err error) {
 	if err := os.Chmod(dir, 0o711); err != nil { // QEMU's uid looks into it
 		return 1, err
 	}
-	n, err := node.Start(ctx, node.Options{Dir: dir, Bin: *bin, Bound: true, Components: []string{
-		node.Registry, node.Containerd, node.Libvirtd,
-	}})
+	n, err := node.Start(ctx, node.Options{Dir: dir, Bin: *bin, Bound: true})
 	if err != nil {
 		return 1, err
 	}
@@ -89,7 +87,7 @@ func prepare(ctx context.Context, dir string) (err error) {
 	if _, err := s.Output(ctx, "mount", "-t", "tmpfs", "-o", options, "nodevirt", filepath.Join(dir, "nodevirt")); err != nil {
 		return err
 	}
-	if s.Node, err = node.Start(ctx, node.Options{Dir: dir, Bin: *bin, Bound: true}); err != nil {
+	if err := s.Restart(ctx, node.Shim); err != nil {
 		return err
 	}
 	if err := redial(); err != nil {

@@ -35,6 +35,7 @@ func TestRounds(t *testing.T) {
 			r := &round{plan: p, before: before, files: files}
 			err := r.run(t.Context())
 			if err == nil {
+				t.Logf("%s; it ended after %s: %v", p, r.took.Round(time.Millisecond), r.callErr)
 				return
 			}
 			t.Errorf("%s\nagain: make test-faults ROUNDS=1 SEED=%d\nthe call ended after %s: %v\n%v\n%s",

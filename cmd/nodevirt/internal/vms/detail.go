@@ -37,7 +37,7 @@ type Detail struct {
 	NICs          []NICDetail  `json:"nics"`
 	ConsoleSocket string       `json:"consoleSocket"`
 	LogPath       string       `json:"logPath"`
-	DomainXML     string       `json:"domainXML"`
+	DomainXML     string       `json:"domainXML,omitempty"`
 
 	vm VM
 }

@@ -41,6 +41,9 @@ pod's id, or libvirt's name of the domain.`,
 			case "json":
 				return cli.JSON(w, detail(v, time.Now()))
 			case "xml":
+				if v.Info.DomainXML == "" {
+					return fmt.Errorf("VM %s does not run (%s): libvirt has no domain of it", v.Name(), v.stateText())
+				}
 				_, err := fmt.Fprintln(w, v.Info.DomainXML)
 				return err
 			default:

@@ -72,7 +72,7 @@ func ended() VM {
 		CreatedAt: now().Add(-50 * time.Hour).UnixNano(), StartedAt: now().Add(-50 * time.Hour).UnixNano(),
 		FinishedAt: now().Add(-49 * time.Hour).UnixNano(), ExitCode: 137, Reason: "Error", Message: "the machine was powered off",
 	}
-	v.PID, v.Info.Network = 0, nil
+	v.PID, v.Info.Network, v.Info.DomainXML = 0, nil, ""
 	return v
 }
 

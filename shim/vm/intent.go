@@ -1,0 +1,91 @@
+package vm
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"google.golang.org/protobuf/proto"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/nodevirt/nodevirt/shim/record"
+)
+
+// IntendSandbox records that a sandbox of the VM handler is about to be made, so
+// that it is known for a VM's whatever becomes of containerd's answer, and of
+// this shim. The key is for AddSandbox, DropIntent or ResolveIntent.
+func (m *Manager) IntendSandbox(handler string, config *runtimeapi.PodSandboxConfig) (key string, err error) {
+	r := record.Sandbox{Handler: handler, CreatedAt: time.Now()}
+	r.Config.Value = config
+	key = newID()
+	return key, m.Records.PutIntent(key, r)
+}
+
+// DropIntent forgets an intent: containerd said that it made no sandbox.
+func (m *Manager) DropIntent(key string) error { return m.Records.RemoveIntent(key) }
+
+// resolveAgain is how long containerd is left alone before it is asked again.
+const resolveAgain = time.Second
+
+// ResolveIntent finds out, in the background, whether containerd made a sandbox
+// whose answer did not come.
+func (m *Manager) ResolveIntent(key string) {
+	m.tasks.run(func(ctx context.Context) {
+		for {
+			err := m.resolve(ctx, key)
+			if err == nil || ctx.Err() != nil {
+				return // a new shim does it otherwise
+			}
+			m.Logger.Debug("asking containerd for a sandbox failed", "error", err)
+			select {
+			case <-ctx.Done():
+			case <-time.After(resolveAgain):
+			}
+		}
+	})
+}
+
+func (m *Manager) resolve(ctx context.Context, key string) error {
+	reply, err := m.Pods.ListPodSandbox(ctx, &runtimeapi.ListPodSandboxRequest{})
+	if err != nil {
+		return fmt.Errorf("list containerd's sandboxes: %w", err)
+	}
+	intents, err := m.Records.Intents()
+	if err != nil {
+		return err
+	}
+	if r, ok := intents[key]; ok {
+		return m.fulfil(key, r, reply.GetItems())
+	}
+	return nil
+}
+
+// adopt finds the sandboxes that a shim which ended in the middle of a call had
+// intended.
+func (m *Manager) adopt(sandboxes []*runtimeapi.PodSandbox) error {
+	intents, err := m.Records.Intents()
+	if err != nil {
+		return err
+	}
+	for key, r := range intents {
+		if err := m.fulfil(key, r, sandboxes); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// fulfil makes the sandbox with an intent's metadata, which is one pod's attempt,
+// a VM's, and forgets the intent.
+func (m *Manager) fulfil(key string, r record.Sandbox, sandboxes []*runtimeapi.PodSandbox) error {
+	for _, s := range sandboxes {
+		if _, known := m.Handler(s.GetId()); known || !proto.Equal(s.GetMetadata(), r.Config.Value.GetMetadata()) {
+			continue
+		}
+		m.Logger.Info("a sandbox that was being made is found", "sandbox", s.GetId())
+		if err := m.AddSandbox(key, s.GetId(), r.Handler, r.Config.Value); err != nil {
+			return err
+		}
+	}
+	return m.DropIntent(key)
+}
