@@ -31,6 +31,7 @@ func TestVM(t *testing.T) {
 	t.Run("from a disk to a guest that answers", u.testLife)
 	t.Run("a guest's end is the command's", u.testEnd)
 	t.Run("a failure leaves nothing", u.testFailure)
+	t.Run("an interrupt leaves nothing", u.testInterrupt)
 	t.Run("registry", u.testRegistry)
 	t.Run("images that no VM boots from", u.testUnbootable)
 }

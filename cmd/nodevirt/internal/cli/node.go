@@ -68,7 +68,7 @@ func Dial(ctx context.Context, endpoint string) (*Node, error) {
 	ctx, cancel := context.WithTimeout(ctx, dialTime)
 	defer cancel()
 	if _, err := n.Pods.Version(ctx, &runtimeapi.VersionRequest{}); err != nil {
-		_ = n.Close()
+		n.Close()
 		return nil, unanswered(path, err)
 	}
 	return n, nil
@@ -103,4 +103,4 @@ func unanswered(path string, err error) error {
 }
 
 // Close ends the connection.
-func (n *Node) Close() error { return n.conn.Close() }
+func (n *Node) Close() { _ = n.conn.Close() }

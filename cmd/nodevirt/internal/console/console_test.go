@@ -33,7 +33,7 @@ func TestALogIsFollowedToItsEnd(t *testing.T) {
 	ended := make(chan struct{})
 	r, w := io.Pipe()
 	done := make(chan error, 1)
-	go func() { done <- Follow(t.Context(), path, ended, w); w.Close() }()
+	go func() { done <- Follow(t.Context(), path, ended, w); _ = w.Close() }()
 	write := func(text string) {
 		if _, err := f.WriteString(text); err != nil {
 			t.Error(err)

@@ -24,7 +24,7 @@ type archive struct{ path string }
 
 func (archive) doing() string  { return "write" }
 func (a archive) done() string { return "written to " + a.path }
-func (archive) Close() error   { return nil }
+func (archive) close()         {}
 
 // write leaves the file as it was if it fails.
 func (a archive) write(_ context.Context, t target, bar *cli.Bar) error {

@@ -77,7 +77,7 @@ func (b build) run(ctx context.Context, path string) error {
 	if err != nil {
 		return err
 	}
-	defer to.Close()
+	defer to.close()
 	bar := cli.NewBar(b.errOut, disk.Size, "checksum")
 	img, err := disk.Image(ctx, registrydisk.Options{Architecture: b.arch, Progress: bar})
 	bar.Done()
@@ -122,7 +122,8 @@ type destination interface {
 	// doing and done are what is said of it during the work and after it.
 	doing() string
 	done() string
-	Close() error
+	// close lets go of it.
+	close()
 }
 
 func (b build) destination(ctx context.Context, full string) (destination, error) {

@@ -42,7 +42,7 @@ func (i inspect) local(ctx context.Context, ref string) (report, error) {
 	if err != nil {
 		return report{}, fmt.Errorf("%w: %w", errNotHere, err)
 	}
-	defer client.Close()
+	defer func() { _ = client.Close() }()
 	ctx = namespaces.WithNamespace(ctx, cli.Namespace)
 	dir, err := os.MkdirTemp("", "nodevirt-inspect-")
 	if err != nil {

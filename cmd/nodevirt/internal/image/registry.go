@@ -28,7 +28,7 @@ func newRegistry(full string, insecure bool) (registry, error) {
 
 func (registry) doing() string  { return "push" }
 func (r registry) done() string { return "pushed to " + r.ref.Context().RegistryStr() }
-func (registry) Close() error   { return nil }
+func (registry) close()         {}
 
 func (r registry) write(ctx context.Context, t target, bar *cli.Bar) error {
 	updates := make(chan v1.Update, 16)

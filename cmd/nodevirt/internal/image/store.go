@@ -31,7 +31,7 @@ type store struct {
 
 func (*store) doing() string  { return "store" }
 func (s *store) done() string { return "stored in this node's containerd" }
-func (s *store) Close() error { return s.client.Close() }
+func (s *store) close()       { _ = s.client.Close() }
 
 // dialContainerd makes sure that containerd answers.
 func dialContainerd(ctx context.Context, address string) (*containerd.Client, error) {

@@ -1,0 +1,33 @@
+package cli
+
+import (
+	"path/filepath"
+	"syscall"
+	"testing"
+
+	"github.com/nodevirt/nodevirt/test/guest"
+)
+
+// testInterrupt presses ctrl-C as soon as there is a pod, which is somewhere
+// between the pod's making and the console: with --rm nothing may be left.
+func (u user) testInterrupt(t *testing.T) {
+	u = u.in(t)
+	u.do("image", "build", disk(t, "halted", guest.Halt), "-t", "interrupted:1")
+	before := u.census(t)
+	cmd := u.n.Command(t.Context(), u.program, u.run("interrupted:1", "--rm", "--name", "interrupted")...)
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	u.waitFor("the pod", func() bool {
+		out, err := u.n.Crictl(t.Context(), "pods", "--name", "^interrupted$", "--quiet")
+		return err == nil && out != ""
+	})
+	if err := syscall.Kill(-cmd.Process.Pid, syscall.SIGINT); err != nil {
+		t.Fatal(err)
+	}
+	_ = cmd.Wait() // of nsenter, which the signal ends before nodevirt
+	u.waitFor("the end of all that was made", func() bool {
+		logs, err := filepath.Glob(filepath.Join(u.n.Dir(), "podlogs", "*"))
+		return len(u.census(t).Diff(before)) == 0 && err == nil && len(logs) == 0
+	})
+}

@@ -1,0 +1,94 @@
+//go:build faults
+
+package faults
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"testing"
+	"time"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+)
+
+// TestManyClients has the same made, and unmade, by several clients at once.
+func TestManyClients(t *testing.T) {
+	const clients, times = 8, 3
+	for i := range times {
+		t.Run(fmt.Sprint(i), func(t *testing.T) {
+			r := begin(t)
+			r.does(t, life[0])
+			for _, step := range []struct {
+				call    call
+				refusal codes.Code // of all but one; OK where each is content
+			}{
+				{life[1], codes.AlreadyExists},
+				{life[2], codes.FailedPrecondition},
+				{life[ending], codes.OK},
+				{life[ending+1], codes.OK},
+				{life[podEnd], codes.OK},
+				{life[podEnd+1], codes.OK},
+			} {
+				got := map[codes.Code]int{}
+				var mu sync.Mutex
+				var all sync.WaitGroup
+				var container string
+				for range clients {
+					all.Go(func() {
+						p := *r.pod
+						err := step.call.do(t.Context(), &p)
+						mu.Lock()
+						defer mu.Unlock()
+						got[status.Code(err)]++
+						if err == nil {
+							container = p.container
+						}
+						if code := status.Code(err); code != codes.OK && code != step.refusal {
+							t.Errorf("%s: %v", step.call.name, err)
+						}
+					})
+				}
+				all.Wait()
+				if step.refusal != codes.OK && got[codes.OK] != 1 {
+					t.Errorf("%s by %d clients: %v", step.call.name, clients, got)
+				}
+				r.container = container
+			}
+		})
+	}
+}
+
+// TestGivenUp has clients lose interest in the middle of each call that changes something: by
+// deadline, and by hanging up.
+func TestGivenUp(t *testing.T) {
+	for at, c := range life {
+		if at >= started && at < ending {
+			continue
+		}
+		for i, part := range []float64{0, 0.1, 0.3, 0.6, 0.9} {
+			t.Run(fmt.Sprintf("%s/%g", c.name, part), func(t *testing.T) {
+				r := begin(t)
+				r.does(t, life[:min(at, started)]...)
+				if at > ending {
+					r.does(t, life[ending:at]...)
+				}
+				ctx, cancel := context.WithCancel(t.Context())
+				after := time.Duration(part * float64(c.usual))
+				if i%2 == 0 {
+					ctx, cancel = context.WithTimeout(t.Context(), after)
+				} else {
+					time.AfterFunc(after, cancel)
+				}
+				defer cancel()
+				p := *r.pod
+				switch err := c.do(ctx, &p); status.Code(err) {
+				case codes.OK, codes.Canceled, codes.DeadlineExceeded:
+				default:
+					t.Errorf("%s given up after %s: %v", c.name, after, err)
+				}
+			})
+		}
+	}
+}

@@ -1,0 +1,216 @@
+//go:build faults
+
+package faults
+
+import (
+	"context"
+	"fmt"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/nodevirt/nodevirt/test/node"
+)
+
+// begin notes what there is, and has it compared when the test ends.
+func begin(t *testing.T) *round {
+	t.Helper()
+	before, err := count(t.Context())
+	check(t, err)
+	files, err := shimFiles()
+	check(t, err)
+	p, err := newPod(strings.ToLower(strings.ReplaceAll(t.Name(), "/", "-")), suite.halt, 64<<20)
+	check(t, err)
+	r := &round{plan: plan{calls: life}, pod: p, before: before, files: files, begun: time.Now()}
+	t.Cleanup(func() {
+		ctx := context.WithoutCancel(t.Context())
+		for what, err := range map[string]error{
+			"steady guests": r.look(ctx), "removal": r.remove(ctx),
+			"leftovers": converge(ctx, asBefore(before)), "growth": converge(ctx, noGrowth(files)),
+		} {
+			if err != nil {
+				t.Errorf("%s: %v", what, err)
+			}
+		}
+	})
+	return r
+}
+
+func check(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// does makes some of life's calls.
+func (r *round) does(t *testing.T, calls ...call) {
+	t.Helper()
+	for _, c := range calls {
+		if err := c.do(t.Context(), r.pod); err != nil {
+			t.Fatalf("%s: %v", c.name, err)
+		}
+	}
+}
+
+// signal sends a component a signal that does not end it.
+func signal(t *testing.T, component string, sig syscall.Signal) {
+	t.Helper()
+	pid, err := pidOf(component)
+	check(t, err)
+	_, err = suite.Output(context.WithoutCancel(t.Context()), "kill", "-"+strconv.Itoa(int(sig)), strconv.Itoa(pid))
+	check(t, err)
+}
+
+func TestKilledWhileGuestsRun(t *testing.T) {
+	for _, killed := range [][]string{
+		{node.Libvirtd}, {node.Containerd}, {node.Shim},
+		{node.Containerd, node.Libvirtd, node.Shim}, // all at once
+	} {
+		t.Run(strings.Join(killed, "-"), func(t *testing.T) {
+			r := begin(t)
+			r.does(t, life[:started]...)
+			for _, name := range killed {
+				check(t, suite.Kill(t.Context(), name, syscall.SIGKILL))
+			}
+			for _, g := range suite.steady {
+				check(t, g.echoes())
+			}
+			check(t, resume(t.Context(), killed...))
+			check(t, r.look(t.Context()))
+			r.does(t, life[started:]...)
+		})
+	}
+}
+
+func TestQEMUKilledWhileTheShimIsAway(t *testing.T) {
+	r := begin(t)
+	r.does(t, life[:started]...)
+	check(t, suite.Kill(t.Context(), node.Shim, syscall.SIGKILL))
+	if !killAll(r.domain()) {
+		t.Fatal("QEMU did not run")
+	}
+	check(t, resume(t.Context(), node.Shim))
+	check(t, r.look(t.Context()))
+	reply, err := suite.cri.ContainerStatus(t.Context(), &runtimeapi.ContainerStatusRequest{ContainerId: r.container})
+	check(t, err)
+	if s := reply.Status; s.State != runtimeapi.ContainerState_CONTAINER_EXITED || s.ExitCode != 137 || s.Reason != "Error" {
+		t.Errorf("the container is %s, code %d, reason %q", s.State, s.ExitCode, s.Reason)
+	}
+}
+
+// answers asks all that has to be known of the guests that run. No answer may take long.
+func answers(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
+	defer cancel()
+	for _, g := range suite.steady {
+		id := g.container
+		s, err := suite.cri.ContainerStatus(ctx, &runtimeapi.ContainerStatusRequest{ContainerId: id, Verbose: true})
+		if err != nil {
+			return err
+		}
+		if s.Status.State != runtimeapi.ContainerState_CONTAINER_RUNNING {
+			return fmt.Errorf("guest %s is %s", g.name, s.Status.State)
+		}
+		stats, err := suite.cri.ContainerStats(ctx, &runtimeapi.ContainerStatsRequest{ContainerId: id})
+		if err != nil {
+			return err
+		}
+		if stats.Stats.GetMemory().GetUsageBytes().GetValue() == 0 {
+			return fmt.Errorf("guest %s uses no memory: %v", g.name, stats)
+		}
+	}
+	return nil
+}
+
+// lists tells whether the guests that run are in the lists.
+func lists(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
+	defer cancel()
+	running := &runtimeapi.ContainerStateValue{State: runtimeapi.ContainerState_CONTAINER_RUNNING}
+	list, err := suite.cri.ListContainers(ctx, &runtimeapi.ListContainersRequest{Filter: &runtimeapi.ContainerFilter{State: running}})
+	if err != nil {
+		return err
+	}
+	if n := len(list.Containers); n < len(suite.steady) {
+		return fmt.Errorf("%d containers are listed as running", n)
+	}
+	stats, err := suite.cri.ListContainerStats(ctx, &runtimeapi.ListContainerStatsRequest{})
+	if err != nil {
+		return err
+	}
+	if n := len(stats.Stats); n < len(suite.steady) {
+		return fmt.Errorf("the statistics are of %d containers", n)
+	}
+	return nil
+}
+
+func TestWithoutLibvirtd(t *testing.T) {
+	r := begin(t)
+	r.does(t, life[:started-1]...)
+	check(t, suite.Kill(t.Context(), node.Libvirtd, syscall.SIGKILL))
+	t.Cleanup(func() { check(t, resume(context.WithoutCancel(t.Context()), node.Libvirtd)) })
+	check(t, answers(t.Context()))
+	check(t, lists(t.Context()))
+	err := life[started-1].do(t.Context(), r.pod)
+	if status.Code(err) != codes.Unavailable || !strings.Contains(err.Error(), "libvirtd is not available") {
+		t.Errorf("start without libvirtd: %v", err)
+	}
+	reply, err := suite.cri.ContainerStatus(t.Context(), &runtimeapi.ContainerStatusRequest{ContainerId: r.container})
+	check(t, err)
+	if s := reply.Status; s.State != runtimeapi.ContainerState_CONTAINER_EXITED || s.Reason != "StartError" {
+		t.Errorf("the container is %s, reason %q", s.State, s.Reason)
+	}
+	check(t, answers(t.Context()))
+}
+
+// TestHangingLibvirtd stops libvirtd for longer than the shim waits for it.
+func TestHangingLibvirtd(t *testing.T) {
+	r := begin(t)
+	r.does(t, life[:started-1]...)
+	signal(t, node.Libvirtd, syscall.SIGSTOP)
+	t.Cleanup(func() { signal(t, node.Libvirtd, syscall.SIGCONT) })
+	check(t, answers(t.Context()))
+	check(t, lists(t.Context()))
+
+	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute) // a kubelet's
+	defer cancel()
+	err := life[started-1].do(ctx, r.pod)
+	if status.Code(err) != codes.Unavailable || !strings.Contains(err.Error(), "libvirtd is not available") {
+		t.Errorf("start with a libvirtd that hangs: %v", err)
+	}
+	check(t, answers(t.Context()))
+	for _, g := range suite.steady {
+		check(t, g.lives(t.Context()))
+	}
+}
+
+func TestHangingContainerd(t *testing.T) {
+	r := begin(t)
+	r.does(t, life[:started]...)
+	signal(t, node.Containerd, syscall.SIGSTOP)
+	t.Cleanup(func() { signal(t, node.Containerd, syscall.SIGCONT) })
+	check(t, answers(t.Context()))
+	for _, c := range life {
+		switch c.name {
+		case "ContainerStatus", "StopContainer":
+			continue // these need no containerd
+		}
+		ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
+		p := *r.pod
+		err := c.do(ctx, &p)
+		cancel()
+		if status.Code(err) != codes.DeadlineExceeded {
+			t.Errorf("%s with a containerd that hangs: %v", c.name, err)
+		}
+	}
+	for _, g := range suite.steady {
+		check(t, g.lives(t.Context()))
+	}
+}

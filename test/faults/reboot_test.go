@@ -1,0 +1,86 @@
+//go:build faults
+
+package faults
+
+import (
+	"context"
+	"os"
+	"syscall"
+	"testing"
+	"time"
+
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/nodevirt/nodevirt/test/node"
+)
+
+// TestReboot ends all processes of a node at once and starts it again on the folders that a
+// machine keeps.
+func TestReboot(t *testing.T) {
+	o := borrowSuite(t)
+	p, err := newPod("reboot", suite.halt, 64<<20)
+	check(t, err)
+	r := &round{plan: plan{calls: life}, pod: p, begun: time.Now()}
+	r.does(t, life[:started]...)
+	created, err := newPod("reboot-created", suite.halt, 64<<20)
+	check(t, err)
+	rc := &round{plan: plan{calls: life}, pod: created, begun: time.Now()}
+	rc.does(t, life[:started-1]...)
+
+	check(t, syscall.Kill(suite.PID(), syscall.SIGKILL))
+	for runs(r.domain()) && t.Context().Err() == nil {
+		time.Sleep(10 * time.Millisecond)
+	}
+	suite.Node, err = node.Start(t.Context(), o)
+	check(t, err)
+	check(t, redial())
+
+	check(t, converge(t.Context(), r.isTrue))
+	reply, err := suite.cri.ContainerStatus(t.Context(), &runtimeapi.ContainerStatusRequest{ContainerId: r.container})
+	check(t, err)
+	if s := reply.Status; s.State != runtimeapi.ContainerState_CONTAINER_EXITED || s.ExitCode != 137 {
+		t.Errorf("after the reboot the container is %s, code %d, %q", s.State, s.ExitCode, s.Reason)
+	}
+	next, err := newPod("reboot-next", suite.halt, 64<<20)
+	check(t, err)
+	rn := &round{plan: plan{calls: life}, pod: next, begun: time.Now()}
+	rn.does(t, life[:started]...)
+	for _, each := range []*round{rn, r, rc} {
+		check(t, each.remove(t.Context()))
+	}
+	left, err := count(t.Context())
+	check(t, err)
+	for _, kind := range []string{"snapshot", "lease", "netns", "domain"} {
+		if len(left[kind]) > 0 {
+			t.Errorf("a %s is left: %q", kind, left[kind])
+		}
+	}
+}
+
+// borrowSuite has the suite stand for a node of the test's own.
+func borrowSuite(t *testing.T) node.Options {
+	t.Helper()
+	before := suite
+	dir, err := os.MkdirTemp("", "nodevirt-")
+	check(t, err)
+	check(t, os.Chmod(dir, 0o711))
+	o := node.Options{Dir: dir, Bin: *bin, Bound: true}
+	t.Cleanup(func() {
+		ctx := context.WithoutCancel(t.Context())
+		if t.Failed() {
+			t.Log(suite.LogTail(node.Shim, 30))
+		}
+		if suite.Node != before.Node {
+			check(t, suite.Stop(ctx))
+			_ = suite.conn.Close()
+		}
+		suite = before
+		check(t, node.Purge(ctx, dir))
+	})
+	suite.conn = nil
+	suite.Node, err = node.Start(t.Context(), o)
+	check(t, err)
+	check(t, redial())
+	check(t, push(t.Context()))
+	return o
+}
