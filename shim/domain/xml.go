@@ -65,6 +65,7 @@ func domainOf(m Machine) (*libvirtxml.Domain, error) {
 		SecLabel:        []libvirtxml.DomainSecLabel{owner(m)},
 		QEMUCommandline: smbios,
 	}
+	d.QEMUCapabilities = capabilities(d.CPU)
 	return d, nil
 }
 

@@ -54,6 +54,19 @@ func cpuModel(a Accelerator, name string) *libvirtxml.DomainCPU {
 	}
 }
 
+// capabilities are those of QEMU's that libvirt is to do without. To learn which features a guest's
+// CPU got, libvirt asks QEMU for some 400 properties of it, one by one, which is most of the time
+// of a start; without this capability it asks for two. What it learns serves to check the CPU, and to
+// describe it to another node: a CPU that is not to be checked needs neither.
+func capabilities(c *libvirtxml.DomainCPU) *libvirtxml.DomainQEMUCapabilities {
+	if c.Check != "none" {
+		return nil
+	}
+	return &libvirtxml.DomainQEMUCapabilities{
+		Del: []libvirtxml.DomainQEMUCapabilitiesEntry{{Name: "cpu-unavailable-features"}},
+	}
+}
+
 // features are those of the board. The VMware port has no use here and is one
 // more thing for a guest to attack.
 func features(m Machine) *libvirtxml.DomainFeatureList {

@@ -36,6 +36,9 @@ func (m *Manager) heed(e domain.Event) {
 	if e.Kind == domain.EventResync {
 		m.tasks.run(m.tellStrayDomains)
 	}
+	for _, uuid := range m.late.of(e) {
+		m.tasks.run(func(ctx context.Context) { m.removeLate(ctx, uuid) })
+	}
 	for _, c := range m.all("") {
 		r := c.record()
 		switch {

@@ -74,6 +74,7 @@ type Manager struct {
 	Options
 	events broker
 	tasks  tasks
+	late   late
 
 	mu        sync.RWMutex
 	sandboxes map[string]record.Sandbox

@@ -251,7 +251,7 @@ func (l *launch) startDomain(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if err := l.Driver.Define(ctx, text); err != nil {
+	if err := l.late.note(l.rec.Domain.UUID, l.Driver.Define(ctx, text)); err != nil {
 		return err
 	}
 	files, err := l.open(ctx)
@@ -265,7 +265,8 @@ func (l *launch) startDomain(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if l.qemu, err = l.Driver.Start(ctx, l.rec.Domain.UUID, files); err != nil {
+	l.qemu, err = l.Driver.Start(ctx, l.rec.Domain.UUID, files)
+	if err := l.late.note(l.rec.Domain.UUID, err); err != nil {
 		return err
 	}
 	if err := l.group.Add(l.qemu); err != nil {

@@ -44,7 +44,7 @@ func (r *rig) burst(ctx context.Context) (s report.Section, err error) {
 		goal float64
 	}{{node.Shim, 0.5}, {node.Libvirtd, 0}, {node.Containerd, 0}} {
 		s.Rows = append(s.Rows, report.Row{
-			Name: d.name + " when all idle, of a core", Unit: "%", Kind: report.Value, Goal: d.goal,
+			Name: d.name + " idle, of a core", Unit: "%", Kind: report.Value, Goal: d.goal,
 			Measured: report.Series{Of: d.name},
 		})
 	}

@@ -147,6 +147,6 @@ func (r *rig) shimRSS(vms int) ([]report.Row, error) {
 	anonymous, err := mebibytes(pid, "status", "RssAnon")
 	return []report.Row{
 		mebibyteRow(fmt.Sprintf("the shim's RSS, %d VMs", vms), rss, 40),
-		mebibyteRow("of it: not of its program's file", anonymous, 0),
+		mebibyteRow("of it: anonymous", anonymous, 0),
 	}, err
 }

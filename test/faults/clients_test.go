@@ -28,8 +28,6 @@ func TestManyClients(t *testing.T) {
 				{life[2], codes.FailedPrecondition},
 				{life[ending], codes.OK},
 				{life[ending+1], codes.OK},
-				{life[podEnd], codes.OK},
-				{life[podEnd+1], codes.OK},
 			} {
 				got := map[codes.Code]int{}
 				var mu sync.Mutex

@@ -25,7 +25,7 @@ func begin(t *testing.T) *round {
 	check(t, err)
 	files, err := shimFiles()
 	check(t, err)
-	p, err := newPod(strings.ToLower(strings.ReplaceAll(t.Name(), "/", "-")), suite.halt, 64<<20)
+	p, err := newPod("case", suite.halt, 64<<20)
 	check(t, err)
 	r := &round{plan: plan{calls: life}, pod: p, before: before, files: files, begun: time.Now()}
 	t.Cleanup(func() {
@@ -193,7 +193,7 @@ func TestHangingLibvirtd(t *testing.T) {
 
 func TestHangingContainerd(t *testing.T) {
 	r := begin(t)
-	r.does(t, life[:started]...)
+	r.does(t, life[:started-1]...)
 	signal(t, node.Containerd, syscall.SIGSTOP)
 	t.Cleanup(func() { signal(t, node.Containerd, syscall.SIGCONT) })
 	check(t, answers(t.Context()))

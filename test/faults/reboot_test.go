@@ -5,6 +5,7 @@ package faults
 import (
 	"context"
 	"os"
+	"strings"
 	"syscall"
 	"testing"
 	"time"
@@ -50,10 +51,15 @@ func TestReboot(t *testing.T) {
 	}
 	left, err := count(t.Context())
 	check(t, err)
-	for _, kind := range []string{"snapshot", "lease", "netns", "domain"} {
+	for _, kind := range []string{"snapshot", "lease", "netns"} {
 		if len(left[kind]) > 0 {
 			t.Errorf("a %s is left: %q", kind, left[kind])
 		}
+	}
+	domains, err := suite.Output(t.Context(), "virsh", "--connect", "qemu:///system", "list", "--all", "--name")
+	check(t, err)
+	if domains = strings.TrimSpace(domains); domains != "" {
+		t.Errorf("a domain is left: %s", domains)
 	}
 }
 
