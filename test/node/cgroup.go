@@ -86,3 +86,26 @@ func removeCgroups(ctx context.Context, name string) error {
 		}
 	}
 }
+
+// parentless are the cgroups into which containerd and the shim put a pod of crictl's that names no
+// cgroup_parent. They are not this node's alone.
+var parentless = []string{"k8s.io", "nodevirt"}
+
+// removeEmptyCgroups removes cgroups that hold neither processes nor cgroups: who needs one makes
+// it again.
+func removeEmptyCgroups(names ...string) error {
+	points, err := hierarchies()
+	if err != nil {
+		return err
+	}
+	var errs []error
+	for _, point := range points {
+		for _, name := range names {
+			err := unix.Rmdir(filepath.Join(point, name))
+			if err != nil && !errors.Is(err, unix.ENOENT) && !errors.Is(err, unix.EBUSY) && !errors.Is(err, unix.ENOTEMPTY) {
+				errs = append(errs, fmt.Errorf("remove cgroup %s: %w", filepath.Join(point, name), err))
+			}
+		}
+	}
+	return errors.Join(errs...)
+}

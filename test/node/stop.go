@@ -42,7 +42,10 @@ func (n *Node) Stop(ctx context.Context) error {
 	if err := os.RemoveAll(n.o.run()); err != nil {
 		return fmt.Errorf("empty folder: %w", err)
 	}
-	return removeCgroups(ctx, n.o.Name)
+	if err := removeCgroups(ctx, n.o.Name); err != nil {
+		return err
+	}
+	return removeEmptyCgroups(parentless...)
 }
 
 // end kills the node's first process and waits until it is gone. The kernel lets it go only when

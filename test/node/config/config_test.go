@@ -1,18 +1,13 @@
 package config_test
 
 import (
-	"flag"
 	"net/netip"
-	"os"
-	"path/filepath"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
+	"gotest.tools/v3/golden"
 
 	"github.com/nodevirt/nodevirt/test/node/config"
 )
-
-var update = flag.Bool("update", false, "write the golden files")
 
 func TestTexts(t *testing.T) {
 	n := config.Node{
@@ -39,19 +34,7 @@ func TestTexts(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			golden := filepath.Join("testdata", name)
-			if *update {
-				if err := os.WriteFile(golden, []byte(got), 0o644); err != nil {
-					t.Fatal(err)
-				}
-			}
-			want, err := os.ReadFile(golden)
-			if err != nil {
-				t.Fatal(err)
-			}
-			if diff := cmp.Diff(string(want), got); diff != "" {
-				t.Errorf("differs from %s (-want +got); run with -update if it is meant to:\n%s", golden, diff)
-			}
+			golden.Assert(t, got, name)
 		})
 	}
 }

@@ -1,0 +1,71 @@
+package node
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"runtime"
+	"strings"
+	"time"
+
+	"github.com/vishvananda/netns"
+)
+
+// Bounds of Dial and Fetch, beside those of their contexts.
+const (
+	dialTimeout  = 3 * time.Second
+	fetchTimeout = 30 * time.Second
+)
+
+// Dial connects from the node's network namespace, as the kubelet's probes do, within 3 seconds. The
+// host in address is an IP address: names would be looked up outside of the node.
+func (n *Node) Dial(ctx context.Context, network, address string) (_ net.Conn, err error) {
+	// A socket belongs to the network namespace of the thread that makes it. The thread ends with
+	// this goroutine if it can't go back.
+	runtime.LockOSThread()
+	own, err := netns.Get()
+	if err != nil {
+		return nil, err
+	}
+	defer own.Close()
+	there, err := netns.GetFromPid(n.PID())
+	if err != nil {
+		return nil, err
+	}
+	defer there.Close()
+	if err := netns.Set(there); err != nil {
+		return nil, err
+	}
+	defer func() {
+		if netns.Set(own) == nil {
+			runtime.UnlockOSThread()
+		}
+	}()
+	d := net.Dialer{Timeout: dialTimeout}
+	return d.DialContext(ctx, network, address)
+}
+
+// Fetch asks once for a page, from the node as Dial does, over a connection of its own and within 30
+// seconds. Any status but 200 is an error, which carries the reply's text.
+func (n *Node) Fetch(ctx context.Context, method, url, body string) (string, error) {
+	r, err := http.NewRequestWithContext(ctx, method, url, strings.NewReader(body))
+	if err != nil {
+		return "", err
+	}
+	web := http.Client{
+		Timeout:   fetchTimeout,
+		Transport: &http.Transport{DialContext: n.Dial, DisableKeepAlives: true},
+	}
+	reply, err := web.Do(r)
+	if err != nil {
+		return "", err
+	}
+	defer reply.Body.Close()
+	text, err := io.ReadAll(reply.Body)
+	if err == nil && reply.StatusCode != http.StatusOK {
+		err = fmt.Errorf("%s: %s: %s", url, reply.Status, text)
+	}
+	return string(text), err
+}
