@@ -2,7 +2,7 @@
 
 SHELL := /bin/sh
 .DEFAULT_GOAL := help
-.PHONY: help build man tools packages run down shell status test bench lint clean
+.PHONY: help build man tools packages run down shell status test test-faults bench lint clean
 
 BIN     := $(CURDIR)/bin
 VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo unknown)
@@ -14,9 +14,12 @@ TIMEOUT ?= 15m
 # What to test, and further flags: make test PKG=./test/node/... FLAGS='-v -run TestStart'
 PKG   ?= ./...
 FLAGS ?=
+# Of make test-faults: the number of rounds, and the first one's seed, which the next count up from.
+ROUNDS ?= 20
+SEED   ?= $(shell od -An -N4 -tu4 /dev/urandom | tr -d ' ')
 
 help: ## Show this list
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-11s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 build: ## Build nodevirt, and the development node's own program, into bin/
 	@mkdir -p $(BIN)
@@ -48,12 +51,16 @@ test: packages tools build ## Run all tests, those with real parts included
 	go vet ./...
 	go test -p $(PARALLEL) -timeout $(TIMEOUT) $(FLAGS) $(PKG)
 
+test-faults: packages tools build ## Break a node with running guests; ROUNDS=200 SEED=1
+	go vet -tags faults ./test/faults
+	go test -tags faults -count 1 -timeout 1h $(FLAGS) ./test/faults -rounds $(ROUNDS) -seed $(SEED)
+
 bench: packages tools build ## Measure what the shim costs; FLAGS='-help' tells the choices
 	go run ./test/bench/cmd/bench -out $(BIN)/bench $(FLAGS)
 
 lint: packages ## Run the linters, and check that go.mod is tidy
 	@test/tools/build lint
-	$(BIN)/golangci-lint run
+	$(BIN)/golangci-lint run --allow-parallel-runners
 	go mod tidy -diff
 
 clean: down ## Stop the development node and remove it and bin/

@@ -6,6 +6,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"gotest.tools/v3/golden"
 )
 
 func TestDHCPConfig(t *testing.T) {
@@ -30,7 +32,7 @@ func TestDHCPConfig(t *testing.T) {
 	for name, plan := range map[string]Plan{
 		"plain": plain, "named": named, "routed": routed, "calico": calico, "island": island,
 	} {
-		t.Run(name, func(t *testing.T) { golden(t, name+".conf", dhcpConfig(plan)) })
+		t.Run(name, func(t *testing.T) { golden.Assert(t, dhcpConfig(plan), name+".conf") })
 	}
 }
 

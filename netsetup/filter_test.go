@@ -8,6 +8,7 @@ import (
 
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
+	"gotest.tools/v3/golden"
 	"sigs.k8s.io/knftables"
 )
 
@@ -19,7 +20,7 @@ func TestRules(t *testing.T) {
 	if err := fake.Run(t.Context(), tx); err != nil {
 		t.Fatal(err)
 	}
-	golden(t, "rules.nft", tx.String())
+	golden.Assert(t, tx.String(), "rules.nft")
 
 	before := fake.Dump()
 	tx = fake.NewTransaction()

@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"encoding/json"
 	"errors"
-	"flag"
 	"fmt"
 	"os"
 	"os/exec"
@@ -17,8 +16,6 @@ import (
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 )
-
-var update = flag.Bool("update", false, "write the golden files anew")
 
 // inside is set in the environment of a test process that has namespaces of its own.
 const inside = "NETSETUP_TEST_INSIDE"
@@ -197,22 +194,4 @@ func run(t *testing.T, ns string, args ...string) string {
 		t.Fatalf("%s: %v: %s", strings.Join(args, " "), err, out)
 	}
 	return string(out)
-}
-
-// golden compares got with a file under testdata.
-func golden(t *testing.T, name, got string) {
-	t.Helper()
-	file := filepath.Join("testdata", name)
-	if *update {
-		if err := os.WriteFile(file, []byte(got), 0o644); err != nil {
-			t.Fatal(err)
-		}
-	}
-	want, err := os.ReadFile(file)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if got != string(want) {
-		t.Errorf("%s differs (go test -update writes it anew); got:\n%s", file, got)
-	}
 }

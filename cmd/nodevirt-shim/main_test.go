@@ -3,7 +3,6 @@ package main
 import (
 	"bytes"
 	"errors"
-	"flag"
 	"fmt"
 	"os"
 	"os/exec"
@@ -11,10 +10,8 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
+	"gotest.tools/v3/golden"
 )
-
-var update = flag.Bool("update", false, "write the golden files")
 
 // TestCommand runs the program as a user does; nothing of it gets so far as to serve.
 func TestCommand(t *testing.T) {
@@ -52,7 +49,8 @@ func TestCommand(t *testing.T) {
 			}
 			text := fmt.Sprintf("$ nodevirt-shim %s\n-- stdout\n%s-- stderr\n%s-- exit code\n%d\n",
 				strings.Join(args, " "), &stdout, &stderr, cmd.ProcessState.ExitCode())
-			golden(t, strings.NewReplacer(" ", "-", "'", "").Replace(name), strings.ReplaceAll(text, dir, "DIR"))
+			file := strings.NewReplacer(" ", "-", "'", "").Replace(name) + ".txt"
+			golden.Assert(t, strings.ReplaceAll(text, dir, "DIR"), file)
 		})
 	}
 }
@@ -61,22 +59,5 @@ func TestCommand(t *testing.T) {
 func TestBuildVersion(t *testing.T) {
 	if v := buildVersion(); v == "" {
 		t.Error("no version")
-	}
-}
-
-func golden(t *testing.T, name, got string) {
-	t.Helper()
-	path := filepath.Join("testdata", name+".txt")
-	if *update {
-		if err := os.WriteFile(path, []byte(got), 0o644); err != nil {
-			t.Fatal(err)
-		}
-	}
-	want, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if diff := cmp.Diff(string(want), got); diff != "" {
-		t.Errorf("%s differs; -update writes it anew:\n%s", path, diff)
 	}
 }

@@ -1,7 +1,6 @@
 package config_test
 
 import (
-	"flag"
 	"fmt"
 	"log/slog"
 	"os"
@@ -12,11 +11,10 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/pelletier/go-toml/v2"
+	"gotest.tools/v3/golden"
 
 	"github.com/nodevirt/nodevirt/shim/config"
 )
-
-var update = flag.Bool("update", false, "write the golden files")
 
 // example is the file that a node's owner begins with.
 const example = "../../deploy/nodevirt-shim.toml"
@@ -31,7 +29,7 @@ func TestDefault(t *testing.T) {
 	if diff := cmp.Diff(config.Default(), c); diff != "" {
 		t.Errorf("without a file:\n%s", diff)
 	}
-	golden(t, "default.toml", marshal(t, c))
+	golden.Assert(t, marshal(t, c), "default.toml")
 }
 
 // TestExample: the example has every field, says its default, and explains it.
@@ -151,7 +149,7 @@ func TestErrors(t *testing.T) {
 				t.Fatal("no error")
 			}
 			got := strings.ReplaceAll(err.Error(), path, "FILE")
-			golden(t, strings.ReplaceAll(name, " ", "-")+".txt", fmt.Sprintf("%s\n\n%s\n", text, got))
+			golden.Assert(t, fmt.Sprintf("%s\n\n%s\n", text, got), strings.ReplaceAll(name, " ", "-")+".txt")
 		})
 	}
 }
@@ -191,22 +189,4 @@ func file(t *testing.T, text string) string {
 		t.Fatal(err)
 	}
 	return path
-}
-
-// golden compares a text with the file of that name in testdata.
-func golden(t *testing.T, name, got string) {
-	t.Helper()
-	path := filepath.Join("testdata", name)
-	if *update {
-		if err := os.WriteFile(path, []byte(got), 0o644); err != nil {
-			t.Fatal(err)
-		}
-	}
-	want, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if diff := cmp.Diff(string(want), got); diff != "" {
-		t.Errorf("%s differs; -update writes it anew:\n%s", path, diff)
-	}
 }

@@ -1,7 +1,6 @@
 package domain
 
 import (
-	"flag"
 	"net"
 	"os"
 	"os/exec"
@@ -9,13 +8,11 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
 	"github.com/google/uuid"
+	"gotest.tools/v3/golden"
 
 	"github.com/nodevirt/nodevirt/shim/vmspec"
 )
-
-var update = flag.Bool("update", false, "write the golden files anew")
 
 // plainMachine is what a pod without any annotation gets.
 func plainMachine() Machine {
@@ -105,19 +102,7 @@ func TestXML(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			golden := filepath.Join("testdata", name+".xml")
-			if *update {
-				if err := os.WriteFile(golden, []byte(got+"\n"), 0o644); err != nil {
-					t.Fatal(err)
-				}
-			}
-			want, err := os.ReadFile(golden)
-			if err != nil {
-				t.Fatal(err)
-			}
-			if diff := cmp.Diff(string(want), got+"\n"); diff != "" {
-				t.Error(diff)
-			}
+			golden.Assert(t, got+"\n", name+".xml")
 		})
 	}
 }

@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"encoding/json"
 	"errors"
-	"flag"
 	"net/netip"
 	"os"
 	"path/filepath"
@@ -14,6 +13,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"google.golang.org/protobuf/testing/protocmp"
+	"gotest.tools/v3/golden"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/nodevirt/nodevirt/imageunpack"
@@ -21,8 +21,6 @@ import (
 	"github.com/nodevirt/nodevirt/shim/record"
 	"github.com/nodevirt/nodevirt/shim/vmspec"
 )
-
-var update = flag.Bool("update", false, "write the golden files")
 
 var (
 	idA = strings.Repeat("a1", 32)
@@ -90,8 +88,8 @@ func TestRoundTrip(t *testing.T) {
 	if err := errors.Join(s.PutSandbox(sandbox()), s.PutContainer(container())); err != nil {
 		t.Fatal(err)
 	}
-	golden(t, filepath.Join(root, "sandboxes", idA+".json"), "sandbox.json")
-	golden(t, filepath.Join(root, "containers", idB, "record.json"), "container.json")
+	assertFile(t, filepath.Join(root, "sandboxes", idA+".json"), "sandbox.json")
+	assertFile(t, filepath.Join(root, "containers", idB, "record.json"), "container.json")
 
 	sandboxes, err := s.Sandboxes()
 	if diff := cmp.Diff([]record.Sandbox{sandbox()}, sandboxes, options()...); err != nil || diff != "" {
@@ -335,24 +333,12 @@ func files(t *testing.T, root string) []string {
 	return all
 }
 
-// golden compares a file with the one of that name in testdata.
-func golden(t *testing.T, path, name string) {
+// assertFile compares a file with the golden file of that name.
+func assertFile(t *testing.T, path, name string) {
 	t.Helper()
 	got, err := os.ReadFile(path)
 	if err != nil {
 		t.Fatal(err)
 	}
-	file := filepath.Join("testdata", name)
-	if *update {
-		if err := os.WriteFile(file, got, 0o644); err != nil {
-			t.Fatal(err)
-		}
-	}
-	want, err := os.ReadFile(file)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if diff := cmp.Diff(string(want), string(got)); diff != "" {
-		t.Errorf("%s differs; -update writes it anew:\n%s", file, diff)
-	}
+	golden.Assert(t, string(got), name)
 }

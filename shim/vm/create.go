@@ -50,7 +50,7 @@ func (m *Manager) Create(ctx context.Context, sandboxID string, config *runtimea
 	if r.Spec, r.Disk, err = m.acquire(ctx, r.ID, pod, config); err != nil {
 		return "", err
 	}
-	undo := []func(context.Context) error{func(ctx context.Context) error { return m.Unpacker.Release(ctx, r.ID) }}
+	undo := []func(context.Context) error{func(ctx context.Context) error { m.giveBack(ctx, r.ID); return nil }}
 	defer func() {
 		if err != nil {
 			err = errors.Join(err, unwind(ctx, undo))
@@ -151,12 +151,13 @@ func (m *Manager) acquire(ctx context.Context, id string, pod *runtimeapi.PodSan
 	case errors.Is(err, imageunpack.ErrUnusable):
 		return spec, disk, fmt.Errorf("container %q: %w: %w", name, ErrInvalid, err)
 	case err != nil:
+		m.giveBack(ctx, id) // what it could not undo, as containerd went away
 		return spec, disk, fmt.Errorf("container %q: %w", name, err)
 	case specErr != nil:
 		specErr = fmt.Errorf("pod %s/%s: %w: %w",
 			pod.GetMetadata().GetNamespace(), pod.GetMetadata().GetName(), ErrInvalid, specErr)
-		release := func(ctx context.Context) error { return m.Unpacker.Release(ctx, id) }
-		return spec, disk, errors.Join(specErr, unwind(ctx, []func(context.Context) error{release}))
+		m.giveBack(ctx, id)
+		return spec, disk, specErr
 	}
 	return spec, disk, nil
 }

@@ -1,9 +1,10 @@
 package vm
 
 import (
+	"bytes"
 	"context"
+	"encoding/json"
 	"errors"
-	"flag"
 	"fmt"
 	"log/slog"
 	"math"
@@ -19,14 +20,13 @@ import (
 	"github.com/google/go-cmp/cmp/cmpopts"
 	"google.golang.org/protobuf/encoding/protojson"
 	"google.golang.org/protobuf/proto"
+	"gotest.tools/v3/golden"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/nodevirt/nodevirt/shim/cgroup"
 	"github.com/nodevirt/nodevirt/shim/domain"
 	"github.com/nodevirt/nodevirt/shim/record"
 )
-
-var update = flag.Bool("update", false, "write the golden files")
 
 func TestLimits(t *testing.T) {
 	const mi = 1 << 20
@@ -405,31 +405,23 @@ func TestStatus(t *testing.T) {
 	}
 	for _, state := range []record.State{record.Creating, record.Created, record.Starting, record.Running, record.Exited} {
 		r.State = state
-		golden(t, "status-"+string(state), status(r))
-		golden(t, "listed-"+string(state), listed(r))
+		assertJSON(t, status(r), "status-"+string(state)+".json")
+		assertJSON(t, listed(r), "listed-"+string(state)+".json")
 	}
 	r.StartedAt, r.Image.Tag, r.Image.Ref = time.Time{}, "", ""
-	golden(t, "status-never-started", status(r))
+	assertJSON(t, status(r), "status-never-started.json")
 }
 
-// golden compares a message with the file of that name in testdata.
-func golden(t *testing.T, name string, m proto.Message) {
+// assertJSON compares a message, as JSON, with a golden file.
+func assertJSON(t *testing.T, m proto.Message, name string) {
 	t.Helper()
-	path := filepath.Join("testdata", name+".json")
-	if *update {
-		if err := os.WriteFile(path, []byte(protojson.Format(m)+"\n"), 0o644); err != nil {
-			t.Fatal(err)
-		}
-	}
-	text, err := os.ReadFile(path)
+	text, err := protojson.Marshal(m)
 	if err != nil {
 		t.Fatal(err)
 	}
-	want := m.ProtoReflect().New().Interface()
-	if err := protojson.Unmarshal(text, want); err != nil {
+	var b bytes.Buffer // protojson's own spaces differ from build to build
+	if err := json.Indent(&b, text, "", "  "); err != nil {
 		t.Fatal(err)
 	}
-	if !proto.Equal(want, m) {
-		t.Errorf("%s differs; -update writes it anew:\n%s", path, protojson.Format(m))
-	}
+	golden.Assert(t, b.String()+"\n", name)
 }

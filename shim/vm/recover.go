@@ -18,6 +18,9 @@ func (m *Manager) recover(ctx context.Context) error {
 	if err := m.Unpacker.Sweep(); err != nil {
 		return err
 	}
+	if err := m.Records.Sweep(); err != nil {
+		return err
+	}
 	sandboxes, err := m.Records.Sandboxes()
 	if err != nil {
 		return err

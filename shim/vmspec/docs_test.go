@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	"gotest.tools/v3/golden"
 
 	"github.com/nodevirt/nodevirt/shim/vmspec"
 )
@@ -32,7 +33,7 @@ func TestDocs(t *testing.T) {
 		t.Fatalf("%s has no marks around the supported fields:\n%s%s", page, begin, end)
 	}
 	want := "\n```text\n" + fieldTree(t) + "```\n\n"
-	if *update {
+	if golden.FlagUpdate() {
 		if err := os.WriteFile(page, []byte(head+begin+want+end+tail), 0o644); err != nil {
 			t.Fatal(err)
 		}

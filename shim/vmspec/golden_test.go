@@ -2,18 +2,13 @@ package vmspec_test
 
 import (
 	"encoding/json"
-	"flag"
-	"os"
-	"path/filepath"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
+	"gotest.tools/v3/golden"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/nodevirt/nodevirt/shim/vmspec"
 )
-
-var update = flag.Bool("update", false, "write testdata/*.json anew")
 
 // noLimits is a container that may use the whole node.
 var noLimits = &runtimeapi.LinuxContainerResources{}
@@ -99,30 +94,19 @@ func TestFromCRI(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			checkGolden(t, filepath.Join("testdata", tt.name+".json"), spec)
+			assertJSON(t, spec, tt.name+".json")
 		})
 	}
 }
 
-func checkGolden(t *testing.T, path string, value any) {
+// assertJSON compares a value, as JSON, with a golden file.
+func assertJSON(t *testing.T, value any, name string) {
 	t.Helper()
 	got, err := json.MarshalIndent(value, "", "\t")
 	if err != nil {
 		t.Fatal(err)
 	}
-	got = append(got, '\n')
-	if *update {
-		if err := os.WriteFile(path, got, 0o644); err != nil {
-			t.Fatal(err)
-		}
-	}
-	want, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if diff := cmp.Diff(string(want), string(got)); diff != "" {
-		t.Errorf("%s (-want +got):\n%s", path, diff)
-	}
+	golden.Assert(t, string(got)+"\n", name)
 }
 
 func TestHostname(t *testing.T) {

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"net/http"
 	"time"
 
@@ -90,21 +89,11 @@ func (r *rig) awaitAnswer(ctx context.Context, p *pod) error {
 	if err != nil {
 		return err
 	}
-	web := http.Client{
-		Timeout:   2 * time.Second,
-		Transport: &http.Transport{DialContext: r.dial, DisableKeepAlives: true},
-	}
 	for {
-		request, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+ip+"/", nil)
-		if err != nil {
-			return err
-		}
-		reply, err := web.Do(request)
+		asked, cancel := context.WithTimeout(ctx, 2*time.Second)
+		_, err := r.Fetch(asked, http.MethodGet, "http://"+ip+"/", "")
+		cancel()
 		if err == nil {
-			_, err = io.Copy(io.Discard, reply.Body)
-			err = errors.Join(err, reply.Body.Close())
-		}
-		if err == nil && reply.StatusCode == http.StatusOK {
 			return nil
 		}
 		select {

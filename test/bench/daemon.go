@@ -2,15 +2,9 @@ package bench
 
 import (
 	"bufio"
-	"context"
 	"fmt"
-	"net"
 	"os"
-	"runtime"
 	"strings"
-	"time"
-
-	"github.com/vishvananda/netns"
 )
 
 // daemon is the process number of a node's component, as the machine sees it.
@@ -50,31 +44,4 @@ func innermost(pid int) (inside int) {
 		}
 	}
 	return inside
-}
-
-// dial connects from the node, as the kubelet's probes do.
-func (r *rig) dial(ctx context.Context, network, address string) (_ net.Conn, err error) {
-	// A socket belongs to the network namespace of the thread that makes it. The thread ends with
-	// this goroutine if it can't go back.
-	runtime.LockOSThread()
-	own, err := netns.Get()
-	if err != nil {
-		return nil, err
-	}
-	defer own.Close()
-	there, err := netns.GetFromPid(r.PID())
-	if err != nil {
-		return nil, err
-	}
-	defer there.Close()
-	if err := netns.Set(there); err != nil {
-		return nil, err
-	}
-	defer func() {
-		if netns.Set(own) == nil {
-			runtime.UnlockOSThread()
-		}
-	}()
-	d := net.Dialer{Timeout: time.Second}
-	return d.DialContext(ctx, network, address)
 }

@@ -30,7 +30,7 @@ func TestANewContainerGetsAFreshDisk(t *testing.T) {
 	eventually(t, "the guest is up again", func() bool {
 		ctx, cancel := context.WithTimeout(t.Context(), 3*time.Second) // what goes down doesn't answer
 		defer cancel()
-		count, err := fetch(ctx, "GET", c.url("/cgi-bin/counter"), "")
+		count, err := suite.Fetch(ctx, "GET", c.url("/cgi-bin/counter"), "")
 		return err == nil && count == first && count != second
 	})
 	if got := c.page("/cgi-bin/disk"); got != "kept" {

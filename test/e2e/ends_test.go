@@ -82,7 +82,7 @@ func TestOutOfMemory(t *testing.T) {
 	url := c.url("/cgi-bin/memory?440")
 	asked, cancel := context.WithCancel(t.Context())
 	var asking sync.WaitGroup
-	asking.Go(func() { _, _ = fetch(asked, "GET", url, "") }) // no answer will come
+	asking.Go(func() { _, _ = suite.Fetch(asked, "GET", url, "") }) // no answer will come
 	s := c.ended()
 	cancel()
 	asking.Wait()

@@ -35,7 +35,7 @@ func TestTheShimRestarts(t *testing.T) {
 	check(t, suite.Kill(t.Context(), node.Shim, syscall.SIGKILL))
 	c.echoes(conn, "without the shim\n")
 	inNode(t, "kill", "-9", strconv.Itoa(killedPID))
-	_, err := fetch(t.Context(), "GET", offPage, "")
+	_, err := suite.Fetch(t.Context(), "GET", offPage, "")
 	check(t, err)
 	eventually(t, "two machines end", func() bool { return !running(killedPID) && !running(offPID) })
 	logged := len(ticks(t, c))

@@ -13,16 +13,35 @@ import (
 	"strings"
 )
 
-// removeCgroups removes a pod's cgroup, as a kubelet does: one that still holds something can't be.
-func removeCgroups(ctx context.Context, path string) error {
+// removeCgroups removes a pod's cgroup, as a kubelet does: one that still holds a process can't be.
+// What containerd and runc left of a sandbox whose making was cut off goes along, also as by a
+// kubelet; the cgroup of the VM container, whose id it bears, has to be gone.
+func removeCgroups(ctx context.Context, path, container string) error {
 	return converge(ctx, func(context.Context) error {
 		for _, dir := range cgroupDirs(path) {
-			if err := os.Remove(dir); err != nil && !errors.Is(err, fs.ErrNotExist) {
-				return fmt.Errorf("the pod left something in its cgroup: %w", err)
+			below, _ := filepath.Glob(filepath.Join(dir, "*", "cgroup.procs"))
+			for _, procs := range below {
+				child := filepath.Dir(procs)
+				if container != "" && strings.Contains(child, container) {
+					return fmt.Errorf("the VM container left its cgroup %s", child)
+				}
+				if err := removeCgroup(child); err != nil {
+					return err
+				}
+			}
+			if err := removeCgroup(dir); err != nil {
+				return err
 			}
 		}
 		return nil
 	})
+}
+
+func removeCgroup(dir string) error {
+	if err := os.Remove(dir); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("the pod left something in its cgroup: %w", err)
+	}
+	return nil
 }
 
 // cgroupDirs are the folders of a cgroup, in each hierarchy that has it.

@@ -7,9 +7,11 @@ import (
 	"errors"
 	"flag"
 	"fmt"
+	"math"
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"testing"
 
 	"google.golang.org/grpc"
@@ -72,6 +74,12 @@ func run(m *testing.M) (code int, err error) {
 		return 1, err
 	}
 	code = m.Run()
+	for line := range strings.Lines(suite.LogTail(node.Shim, math.MaxInt)) {
+		if strings.Contains(line, "DATA RACE") || strings.HasPrefix(line, "panic:") || strings.HasPrefix(line, "fatal error:") {
+			code = max(code, 1)
+			fmt.Printf("in the shim's log: %s", line)
+		}
+	}
 	if code != 0 {
 		for _, name := range []string{node.Containerd, node.Libvirtd, node.Shim} {
 			fmt.Println(suite.LogTail(name, 40))

@@ -48,7 +48,7 @@ func newPlan(seed uint64) plan {
 		p.calls = slices.Delete(slices.Clone(life), ending, podEnd)
 	}
 	p.at = r.IntN(len(p.calls))
-	if p.calls[p.at].usual < 50*time.Millisecond && r.IntN(2) == 0 {
+	if p.calls[p.at].usual < 10*time.Millisecond && r.IntN(2) == 0 {
 		p.at = r.IntN(started) // calls that change something are of more interest
 	}
 	n := 1 + r.IntN(2)
@@ -66,7 +66,7 @@ func newPlan(seed uint64) plan {
 		if slices.ContainsFunc(p.kills, func(k kill) bool { return k.victim == v }) {
 			continue
 		}
-		most := p.calls[p.at].usual * 5 / 4
+		most := p.calls[p.at].usual * 11 / 10
 		p.kills = append(p.kills, kill{v, time.Duration(r.Int64N(int64(most))).Round(100 * time.Microsecond)})
 	}
 	slices.SortFunc(p.kills, func(a, b kill) int { return int(a.after - b.after) })

@@ -199,7 +199,10 @@ func (r *round) remove(ctx context.Context) error {
 	if err := converge(ctx, r.removeOnce); err != nil {
 		return fmt.Errorf("remove the pod: %w", err)
 	}
-	return removeCgroups(ctx, r.config.Linux.CgroupParent)
+	if err := r.killOrphans(ctx); err != nil {
+		return err
+	}
+	return removeCgroups(ctx, r.config.Linux.CgroupParent, r.container)
 }
 
 func (r *round) removeOnce(ctx context.Context) error {

@@ -2,7 +2,6 @@ package report_test
 
 import (
 	"encoding/json"
-	"flag"
 	"math"
 	"os"
 	"path/filepath"
@@ -11,11 +10,10 @@ import (
 	"unicode/utf8"
 
 	"github.com/google/go-cmp/cmp"
+	"gotest.tools/v3/golden"
 
 	"github.com/nodevirt/nodevirt/test/bench/report"
 )
-
-var update = flag.Bool("update", false, "write the golden files")
 
 func TestQuantiles(t *testing.T) {
 	for _, c := range []struct {
@@ -77,19 +75,7 @@ func TestTable(t *testing.T) {
 	if err := example().Table(&b); err != nil {
 		t.Fatal(err)
 	}
-	golden := filepath.Join("testdata", "table.txt")
-	if *update {
-		if err := os.WriteFile(golden, []byte(b.String()), 0o644); err != nil {
-			t.Fatal(err)
-		}
-	}
-	want, err := os.ReadFile(golden)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if diff := cmp.Diff(string(want), b.String()); diff != "" {
-		t.Errorf("the table (-want +got):\n%s", diff)
-	}
+	golden.Assert(t, b.String(), "table.txt")
 	for line := range strings.Lines(b.String()) {
 		if n := utf8.RuneCountInString(line); n > 101 {
 			t.Errorf("%d columns: %s", n, line)

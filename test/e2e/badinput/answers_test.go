@@ -2,12 +2,10 @@ package badinput
 
 import (
 	"errors"
-	"flag"
 	"fmt"
 	"io/fs"
 	"maps"
 	"os"
-	"path/filepath"
 	"regexp"
 	"slices"
 	"strings"
@@ -15,9 +13,8 @@ import (
 
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
+	"gotest.tools/v3/golden"
 )
-
-var update = flag.Bool("update", false, "write the answers to testdata")
 
 // answers are what the cases of a group are answered, by name, as in testdata/GROUP.golden:
 //
@@ -25,15 +22,15 @@ var update = flag.Bool("update", false, "write the answers to testdata")
 //		text, which may have
 //		several lines
 type answers struct {
-	path  string
+	file  string // below testdata
 	texts map[string]string
 }
 
 func readAnswers(t *testing.T, group string) *answers {
 	t.Helper()
-	a := &answers{path: filepath.Join("testdata", group+".golden"), texts: map[string]string{}}
-	text, err := os.ReadFile(a.path)
-	if err != nil && (!*update || !errors.Is(err, fs.ErrNotExist)) {
+	a := &answers{file: group + ".golden", texts: map[string]string{}}
+	text, err := os.ReadFile(golden.Path(a.file))
+	if err != nil && (!golden.FlagUpdate() || !errors.Is(err, fs.ErrNotExist)) {
 		t.Fatal(err)
 	}
 	name := ""
@@ -58,10 +55,10 @@ func (a *answers) check(t *testing.T, c badCase, err error) {
 		return
 	}
 	text := mask(got.Message()) + "\n"
-	if *update {
+	if golden.FlagUpdate() {
 		a.texts[c.name] = text
 	} else if want := a.texts[c.name]; text != want {
-		t.Errorf("%s\nwant (%s)\n%s", text, a.path, want)
+		t.Errorf("%s\nwant (%s, which -update renews)\n%s", text, golden.Path(a.file), want)
 	}
 }
 
@@ -73,12 +70,7 @@ func (a *answers) write(t *testing.T) {
 		said := strings.TrimSuffix(a.texts[name], "\n")
 		fmt.Fprintf(&b, "%s\n\t%s\n", name, strings.ReplaceAll(said, "\n", "\n\t"))
 	}
-	if err := os.MkdirAll("testdata", 0o755); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.WriteFile(a.path, []byte(b.String()), 0o644); err != nil {
-		t.Fatal(err)
-	}
+	golden.Assert(t, b.String(), a.file)
 }
 
 // mask replaces what is new in each run.

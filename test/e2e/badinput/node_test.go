@@ -9,6 +9,7 @@ import (
 
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
+	"gotest.tools/v3/golden"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/nodevirt/nodevirt/test/node"
@@ -68,7 +69,7 @@ func (s *suite) testLibvirtdAway(t *testing.T) {
 	s.wantStartError(t, id, err)
 	s.wantNothingSince(t, troubled, "file")
 	a.check(t, badCase{name: "remove", code: codes.Unavailable}, s.tryRemove(t, id))
-	if *update {
+	if golden.FlagUpdate() {
 		a.write(t)
 	}
 

@@ -7,6 +7,7 @@ import (
 
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 	"google.golang.org/grpc"
+	"gotest.tools/v3/golden"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/nodevirt/nodevirt/test/guest"
@@ -50,7 +51,7 @@ func (s *suite) checkGroup(t *testing.T, name string, cases []badCase) {
 	for _, c := range cases {
 		t.Run(c.name, func(t *testing.T) { s.check(t, c, a) })
 	}
-	if *update {
+	if golden.FlagUpdate() {
 		a.write(t)
 	}
 }

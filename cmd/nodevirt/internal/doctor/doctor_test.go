@@ -2,18 +2,16 @@ package doctor
 
 import (
 	"bytes"
-	"flag"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	"gotest.tools/v3/golden"
 
 	"github.com/nodevirt/nodevirt/deploy"
 )
-
-var update = flag.Bool("update", false, "write the golden files")
 
 func TestTable(t *testing.T) {
 	good := Finding{Check: "QEMU", Level: OK, Detail: "QEMU 7.2"}
@@ -31,19 +29,7 @@ func TestTable(t *testing.T) {
 		if err := table(&b, c.found); err != nil {
 			t.Fatal(err)
 		}
-		path := filepath.Join("testdata", name)
-		if *update {
-			if err := os.WriteFile(path, b.Bytes(), 0o644); err != nil {
-				t.Fatal(err)
-			}
-		}
-		want, err := os.ReadFile(path)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if diff := cmp.Diff(string(want), b.String()); diff != "" {
-			t.Errorf("%s differs (-update writes it):\n%s", path, diff)
-		}
+		golden.Assert(t, b.String(), name)
 		if failed(c.found) != c.failed {
 			t.Errorf("%s: failed is %t", name, !c.failed)
 		}

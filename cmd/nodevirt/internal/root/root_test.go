@@ -2,20 +2,17 @@ package root_test
 
 import (
 	"bytes"
-	"flag"
 	"os"
 	"path/filepath"
 	"runtime"
 	"strings"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
 	"github.com/spf13/cobra"
+	"gotest.tools/v3/golden"
 
 	"github.com/nodevirt/nodevirt/cmd/nodevirt/internal/root"
 )
-
-var update = flag.Bool("update", false, "write the golden files")
 
 // command is nodevirt as a user without settings has it.
 func command(t *testing.T) *cobra.Command {
@@ -52,25 +49,8 @@ func TestHelp(t *testing.T) {
 				}
 			}
 			out = strings.ReplaceAll(out, `"`+runtime.GOARCH+`"`, `"ARCH"`)
-			golden(t, name+".txt", out)
+			golden.Assert(t, out, name+".txt")
 		})
-	}
-}
-
-func golden(t *testing.T, name, got string) {
-	t.Helper()
-	path := filepath.Join("testdata", name)
-	if *update {
-		if err := os.WriteFile(path, []byte(got), 0o644); err != nil {
-			t.Fatal(err)
-		}
-	}
-	want, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if diff := cmp.Diff(string(want), got); diff != "" {
-		t.Errorf("%s differs (-update writes it):\n%s", path, diff)
 	}
 }
 

@@ -2,7 +2,6 @@ package vms
 
 import (
 	"bytes"
-	"flag"
 	"net/netip"
 	"os"
 	"path/filepath"
@@ -10,7 +9,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
+	"gotest.tools/v3/golden"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/nodevirt/nodevirt/cmd/nodevirt/internal/cli"
@@ -20,8 +19,6 @@ import (
 	"github.com/nodevirt/nodevirt/shim/vminfo"
 	"github.com/nodevirt/nodevirt/shim/vmspec"
 )
-
-var update = flag.Bool("update", false, "write the golden files")
 
 func now() time.Time { return time.Date(2026, 1, 2, 12, 0, 0, 0, time.UTC) }
 
@@ -88,13 +85,13 @@ func TestOutput(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	golden(t, "ps.txt", ps.String())
-	golden(t, "inspect.txt", table.String())
-	golden(t, "inspect-ended.txt", after.String())
-	golden(t, "ps.json", text.String())
 	if strings.Contains(text.String()+table.String(), "hunter2") {
 		t.Error("a secret of the seed is shown")
 	}
+	golden.Assert(t, ps.String(), "ps.txt")
+	golden.Assert(t, table.String(), "inspect.txt")
+	golden.Assert(t, after.String(), "inspect-ended.txt")
+	golden.Assert(t, text.String(), "ps.json")
 }
 
 func TestChoose(t *testing.T) {
@@ -144,22 +141,5 @@ func TestOnlyAPodsOwnLogsAreRemoved(t *testing.T) {
 	}
 	if _, err := os.Stat(filepath.Join(other, "vm_0.log")); err != nil {
 		t.Errorf("another folder's log is gone: %v", err)
-	}
-}
-
-func golden(t *testing.T, name, got string) {
-	t.Helper()
-	path := filepath.Join("testdata", name)
-	if *update {
-		if err := os.WriteFile(path, []byte(got), 0o644); err != nil {
-			t.Fatal(err)
-		}
-	}
-	want, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if diff := cmp.Diff(string(want), got); diff != "" {
-		t.Errorf("%s differs (-update writes it):\n%s", path, diff)
 	}
 }

@@ -1,0 +1,36 @@
+package vm
+
+import (
+	"context"
+	"time"
+)
+
+// giveBackAgain is how long a containerd that does not answer is left alone.
+const giveBackAgain = time.Second
+
+// giveBack gives back the disk of a container that did not come to be, whatever
+// became of ctx. No record knows that disk: if containerd is away, the attempts
+// go on until it is back.
+func (m *Manager) giveBack(ctx context.Context, id string) {
+	release := func(ctx context.Context) error {
+		ctx, cancel := context.WithTimeout(ctx, undoTime)
+		defer cancel()
+		return m.Unpacker.Release(ctx, id)
+	}
+	err := release(context.WithoutCancel(ctx))
+	if err == nil {
+		return
+	}
+	m.Logger.Warn("giving back a disk failed, trying on", "container", id, "error", err)
+	m.tasks.run(func(ctx context.Context) {
+		for err != nil {
+			select {
+			case <-ctx.Done():
+				return // the next shim finds it
+			case <-time.After(giveBackAgain):
+				err = release(ctx)
+			}
+		}
+		m.Logger.Info("a disk was given back", "container", id)
+	})
+}
