@@ -6,6 +6,7 @@ import (
 	"context"
 	"fmt"
 	"os"
+	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
@@ -16,13 +17,31 @@ import (
 	"github.com/nodevirt/nodevirt/test/node"
 )
 
-// killOrphans ends what a containerd leaves that was killed in RunPodSandbox, and never looks for
-// again: the shim, of its own, of a sandbox that it has no record of. Nothing of ours is among it.
-func (r *round) killOrphans(ctx context.Context) error {
-	killed := func(k kill) bool { return k.victim == node.Containerd }
-	if r.at > 0 || !slices.ContainsFunc(r.kills, killed) {
+// tidy removes what daemons that were killed leave, by themselves, for good.
+func (r *round) tidy(ctx context.Context) error {
+	// libvirtd writes a definition beside its place, and forgets it there.
+	written, _ := filepath.Glob(filepath.Join(suite.Dir(), "etc/libvirt/qemu", "default_"+r.name+"_*.xml.new"))
+	for _, file := range written {
+		if !r.hasVictim(node.Libvirtd) {
+			return fmt.Errorf("libvirtd was not killed and left %s", file)
+		}
+		if err := os.Remove(file); err != nil {
+			return err
+		}
+	}
+	if r.at > 0 || !r.hasVictim(node.Containerd) {
 		return nil
 	}
+	return killOrphans(ctx)
+}
+
+func (p plan) hasVictim(victim string) bool {
+	return slices.ContainsFunc(p.kills, func(k kill) bool { return k.victim == victim })
+}
+
+// killOrphans ends what a containerd leaves that was killed in RunPodSandbox, and never looks for
+// again: the shim, of its own, of a sandbox that it has no record of. Nothing of ours is among it.
+func killOrphans(ctx context.Context) error {
 	reply, err := suite.cri.ListPodSandbox(ctx, &runtimeapi.ListPodSandboxRequest{})
 	if err != nil {
 		return err

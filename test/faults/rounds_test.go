@@ -199,7 +199,7 @@ func (r *round) remove(ctx context.Context) error {
 	if err := converge(ctx, r.removeOnce); err != nil {
 		return fmt.Errorf("remove the pod: %w", err)
 	}
-	if err := r.killOrphans(ctx); err != nil {
+	if err := r.tidy(ctx); err != nil {
 		return err
 	}
 	return removeCgroups(ctx, r.config.Linux.CgroupParent, r.container)
