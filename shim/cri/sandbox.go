@@ -39,7 +39,9 @@ func (c *call) runPodSandbox(r *runtimeapi.RunPodSandboxRequest, f frame) error 
 		return err
 	}
 	if err := c.Machines.AddSandbox(key, made.GetPodSandboxId(), c.Handler, r.GetConfig()); err != nil {
-		return errors.Join(err, c.removeAgain(made.GetPodSandboxId()))
+		err = errors.Join(err, c.removeAgain(made.GetPodSandboxId()))
+		c.Machines.ResolveIntent(key)
+		return err
 	}
 	return c.reply(reply)
 }

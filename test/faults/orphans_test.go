@@ -39,6 +39,26 @@ func (p plan) hasVictim(victim string) bool {
 	return slices.ContainsFunc(p.kills, func(k kill) bool { return k.victim == victim })
 }
 
+// removeUnborn does what has to be done by hand after libvirtd 9.0 was killed while it started a
+// domain and before that had a process: such a domain would be stuck in its start for ever, and each
+// call on it wait for half a minute and fail, across all further restarts of libvirtd.
+func removeUnborn() error {
+	files, _ := filepath.Glob(filepath.Join(suite.Dir(), "run/libvirt/qemu/*.xml"))
+	for _, file := range files {
+		text, err := os.ReadFile(file)
+		if err != nil {
+			return err
+		}
+		if !strings.Contains(string(text), "reason='starting up' pid='0'") {
+			continue
+		}
+		if err := os.Remove(file); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
 // killOrphans ends what a containerd leaves that was killed in RunPodSandbox, and never looks for
 // again: the shim, of its own, of a sandbox that it has no record of. Nothing of ours is among it.
 func killOrphans(ctx context.Context) error {
