@@ -47,9 +47,10 @@ shell: ## Open a shell in the development node, where crictl works
 status: ## Show the development node's daemons, pods and containers
 	@$(BIN)/devnode status
 
+# -count 1: Go would take a result from its cache though a program that the test runs has changed.
 test: packages tools build ## Run all tests, those with real parts included
 	go vet ./...
-	go test -p $(PARALLEL) -timeout $(TIMEOUT) $(FLAGS) $(PKG)
+	go test -count 1 -p $(PARALLEL) -timeout $(TIMEOUT) $(FLAGS) $(PKG)
 
 test-faults: packages tools build ## Break a node with running guests; ROUNDS=200 SEED=1
 	go vet -tags faults ./test/faults

@@ -19,14 +19,21 @@ import (
 
 // tidy removes what daemons that were killed leave, by themselves, for good.
 func (r *round) tidy(ctx context.Context) error {
-	// libvirtd writes a definition beside its place, and forgets it there.
-	written, _ := filepath.Glob(filepath.Join(suite.Dir(), "etc/libvirt/qemu", "default_"+r.name+"_*.xml.new"))
-	for _, file := range written {
-		if !r.hasVictim(node.Libvirtd) {
-			return fmt.Errorf("libvirtd was not killed and left %s", file)
-		}
-		if err := os.Remove(file); err != nil {
-			return err
+	// libvirtd writes a definition beside its place and forgets it there; and the folders of a domain
+	// that it forgot, see removeUnborn. In those the name is cut.
+	short := ("default_" + r.name)[:20]
+	for _, pattern := range []string{
+		"etc/libvirt/qemu/default_" + r.name + "_*.xml.new",
+		"libvirt/qemu/domain-*-" + short, "libvirt/qemu/channel/target/domain-*-" + short,
+	} {
+		left, _ := filepath.Glob(filepath.Join(suite.Dir(), pattern))
+		for _, path := range left {
+			if !r.hasVictim(node.Libvirtd) {
+				return fmt.Errorf("libvirtd was not killed and left %s", path)
+			}
+			if err := os.RemoveAll(path); err != nil {
+				return err
+			}
 		}
 	}
 	if r.at > 0 || !r.hasVictim(node.Containerd) {
