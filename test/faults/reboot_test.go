@@ -19,13 +19,14 @@ import (
 // machine keeps.
 func TestReboot(t *testing.T) {
 	o := borrowSuite(t)
+	all := plan{calls: life, kills: []kill{{victim: node.Libvirtd}, {victim: node.Containerd}, {victim: node.Shim}}}
 	p, err := newPod("reboot", suite.halt, 64<<20)
 	check(t, err)
-	r := &round{plan: plan{calls: life}, pod: p, begun: time.Now()}
+	r := &round{plan: all, pod: p, begun: time.Now()}
 	r.does(t, life[:started]...)
 	created, err := newPod("reboot-created", suite.halt, 64<<20)
 	check(t, err)
-	rc := &round{plan: plan{calls: life}, pod: created, begun: time.Now()}
+	rc := &round{plan: all, pod: created, begun: time.Now()}
 	rc.does(t, life[:started-1]...)
 
 	check(t, syscall.Kill(suite.PID(), syscall.SIGKILL))
@@ -44,7 +45,7 @@ func TestReboot(t *testing.T) {
 	}
 	next, err := newPod("reboot-next", suite.halt, 64<<20)
 	check(t, err)
-	rn := &round{plan: plan{calls: life}, pod: next, begun: time.Now()}
+	rn := &round{plan: all, pod: next, begun: time.Now()}
 	rn.does(t, life[:started]...)
 	for _, each := range []*round{rn, r, rc} {
 		check(t, each.remove(t.Context()))

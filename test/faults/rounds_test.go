@@ -94,6 +94,10 @@ func (r *round) breakCall(ctx context.Context) (down []string, err error) {
 			return nil, fmt.Errorf("fill the disk: %w", err)
 		}
 	}
+	dhcp := ""
+	if r.container != "" { // else no dnsmasq comes of the call
+		dhcp = r.dhcp()
+	}
 	begun := time.Now()
 	var call sync.WaitGroup
 	call.Go(func() {
@@ -103,7 +107,7 @@ func (r *round) breakCall(ctx context.Context) (down []string, err error) {
 	var errs []error
 	for _, k := range r.kills {
 		time.Sleep(time.Until(begun.Add(k.after)))
-		isDown, err := r.kill(ctx, k.victim)
+		isDown, err := r.kill(ctx, k.victim, dhcp)
 		if isDown {
 			down = append(down, k.victim)
 		}
@@ -120,15 +124,16 @@ func (r *round) breakCall(ctx context.Context) (down []string, err error) {
 }
 
 // kill kills a victim, and tells whether that is a component that has to be brought up again.
-func (r *round) kill(ctx context.Context, victim string) (down bool, err error) {
+// dhcp is on the command line of the pod's dnsmasq; what the call is writing must not be read here.
+func (r *round) kill(ctx context.Context, victim, dhcp string) (down bool, err error) {
 	switch victim {
 	case ownQEMU:
 		if killAll(r.domain()) {
 			r.qemuEnd = time.Now()
 		}
 	case ownDnsmasq:
-		if id := r.container; id != "" { // the call may still write it: then there is no dnsmasq yet
-			killAll(r.dhcp())
+		if dhcp != "" {
+			killAll(dhcp)
 		}
 	case steadyDnsmasq:
 		killAll(suite.steady[r.seed%uint64(len(suite.steady))].dhcp())
