@@ -8,12 +8,9 @@ import (
 	"io"
 	"net"
 	"net/http"
-	"runtime"
 	"strconv"
 	"strings"
 	"time"
-
-	"github.com/vishvananda/netns"
 )
 
 // steady is a guest that has to live through all rounds, with an open connection to it.
@@ -46,7 +43,7 @@ func newSteady(ctx context.Context, name string) (*steady, error) {
 		return nil, err
 	}
 	for {
-		if g.stream, err = dial(ctx, "tcp", net.JoinHostPort(g.ip, "7")); err == nil {
+		if g.stream, err = suite.Dial(ctx, "tcp", net.JoinHostPort(g.ip, "7")); err == nil {
 			break
 		}
 		if ctx.Err() != nil {
@@ -103,46 +100,9 @@ func (g *steady) echoes() error {
 }
 
 func (g *steady) counter(ctx context.Context) (int, error) {
-	web := http.Client{Timeout: 30 * time.Second, Transport: &http.Transport{DialContext: dial, DisableKeepAlives: true}}
-	r, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+g.ip+"/cgi-bin/counter", nil)
+	text, err := suite.Fetch(ctx, http.MethodGet, "http://"+g.ip+"/cgi-bin/counter", "")
 	if err != nil {
 		return 0, err
 	}
-	reply, err := web.Do(r)
-	if err != nil {
-		return 0, err
-	}
-	defer reply.Body.Close()
-	text, err := io.ReadAll(reply.Body)
-	if err != nil {
-		return 0, err
-	}
-	return strconv.Atoi(strings.TrimSpace(string(text)))
-}
-
-// dial connects from the node, as the kubelet's probes do.
-func dial(ctx context.Context, network, address string) (_ net.Conn, err error) {
-	// A socket belongs to the network namespace of the thread that makes it. The thread ends with
-	// this goroutine if it can't go back.
-	runtime.LockOSThread()
-	own, err := netns.Get()
-	if err != nil {
-		return nil, err
-	}
-	defer own.Close()
-	there, err := netns.GetFromPid(suite.PID())
-	if err != nil {
-		return nil, err
-	}
-	defer there.Close()
-	if err := netns.Set(there); err != nil {
-		return nil, err
-	}
-	defer func() {
-		if netns.Set(own) == nil {
-			runtime.UnlockOSThread()
-		}
-	}()
-	d := net.Dialer{Timeout: 3 * time.Second}
-	return d.DialContext(ctx, network, address)
+	return strconv.Atoi(strings.TrimSpace(text))
 }
