@@ -26,6 +26,7 @@ import (
 	"github.com/nodevirt/nodevirt/shim/cri"
 	"github.com/nodevirt/nodevirt/shim/domain"
 	"github.com/nodevirt/nodevirt/shim/domain/accel"
+	"github.com/nodevirt/nodevirt/shim/metrics"
 	"github.com/nodevirt/nodevirt/shim/record"
 	"github.com/nodevirt/nodevirt/shim/vm"
 )
@@ -37,12 +38,18 @@ func Run(ctx context.Context, c config.Config, log *slog.Logger) error {
 	if err := makeFolders(c); err != nil {
 		return err
 	}
-	listener, unlock, err := listen(ctx, c)
+	listener, unlock, err := listen(ctx, c.Listen)
 	if err != nil {
-		return err
+		return fmt.Errorf("serve CRI: %w", err)
 	}
 	defer unlock()
 	defer listener.Close()
+	scrapes, unlockScrapes, err := listenForScrapes(ctx, c.Metrics.Address)
+	if err != nil {
+		return err
+	}
+	defer unlockScrapes()
+	measures := metrics.New()
 	backend, err := cri.Dial(c.Containerd.Address)
 	if err != nil {
 		return fmt.Errorf("connect to containerd: %w", err)
@@ -59,7 +66,7 @@ func Run(ctx context.Context, c config.Config, log *slog.Logger) error {
 	}
 	front := cri.New(cri.Options{ //nolint:contextcheck // a call's context is its client's
 		Backend: backend, Machines: machines,
-		Handler: c.Handler, SandboxHandler: c.Containerd.SandboxHandler, Logger: log,
+		Handler: c.Handler, SandboxHandler: c.Containerd.SandboxHandler, Logger: log, Metrics: measures,
 	})
 	server := front.GRPC()
 
@@ -69,6 +76,9 @@ func Run(ctx context.Context, c config.Config, log *slog.Logger) error {
 	defer endWatching()
 	group.Go(func() error { return machines.Run(watching) })
 	group.Go(func() error { return serve(server, listener) })
+	if scrapes != nil {
+		group.Go(func() error { return metrics.Serve(ctx, scrapes, measures.Handler(log)) })
+	}
 	group.Go(func() error {
 		<-ctx.Done()
 		_, _ = daemon.SdNotify(false, daemon.SdNotifyStopping)
@@ -190,31 +200,4 @@ func serve(server *grpc.Server, l net.Listener) error {
 		return nil // before it began
 	}
 	return err
-}
-
-// listen takes the socket. A lock on a file beside it tells a socket that a
-// crash left, which goes, from one that another shim serves.
-func listen(ctx context.Context, c config.Config) (_ net.Listener, unlock func(), err error) {
-	lock, err := os.OpenFile(c.Listen+".lock", os.O_CREATE|os.O_RDWR, 0o600)
-	if err != nil {
-		return nil, nil, fmt.Errorf("serve CRI: %w", err)
-	}
-	if err := lockFile(lock); err != nil {
-		lock.Close()
-		return nil, nil, fmt.Errorf("serve CRI at %s: another shim does already: %w", c.Listen, err)
-	}
-	unlock = func() { lock.Close() }
-	if err := os.Remove(c.Listen); err != nil && !errors.Is(err, os.ErrNotExist) {
-		unlock()
-		return nil, nil, fmt.Errorf("serve CRI: %w", err)
-	}
-	l, err := new(net.ListenConfig).Listen(ctx, "unix", c.Listen)
-	if err == nil {
-		err = os.Chmod(c.Listen, 0o660)
-	}
-	if err != nil {
-		unlock()
-		return nil, nil, fmt.Errorf("serve CRI at %s: %w", c.Listen, err)
-	}
-	return l, unlock, nil
 }

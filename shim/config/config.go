@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"net/netip"
 	"os"
 	"path/filepath"
 
@@ -31,6 +32,7 @@ type Config struct {
 	Libvirt    Libvirt    `toml:"libvirt"`
 	VM         VM         `toml:"vm"`
 	Tools      Tools      `toml:"tools"`
+	Metrics    Metrics    `toml:"metrics"`
 }
 
 // Containerd says where containerd is.
@@ -76,6 +78,13 @@ type Tools struct {
 	QemuImg string `toml:"qemu_img"`
 }
 
+// Metrics says where Prometheus' metrics are served.
+type Metrics struct {
+	// Address is the path of a unix socket, or an address of loopback with its
+	// port; empty is nowhere.
+	Address string `toml:"address"`
+}
+
 // Quantity is an amount of bytes, written as Kubernetes does ("256Mi").
 type Quantity int64
 
@@ -116,7 +125,8 @@ func Default() Config {
 			UIDCount:   65536,
 			ResolvConf: "/etc/resolv.conf",
 		},
-		Tools: Tools{Dnsmasq: "dnsmasq", QemuImg: "qemu-img"},
+		Tools:   Tools{Dnsmasq: "dnsmasq", QemuImg: "qemu-img"},
+		Metrics: Metrics{Address: "/run/nodevirt/metrics.sock"},
 	}
 }
 
@@ -191,6 +201,9 @@ func (c Config) check() error {
 	if c.Handler == "" || c.Handler == c.Containerd.SandboxHandler {
 		errs = append(errs, errors.New("handler: has to be a name other than containerd.sandbox_handler"))
 	}
+	if err := c.Metrics.check(); err != nil {
+		errs = append(errs, fmt.Errorf("metrics.address: %w", err))
+	}
 	switch c.VM.Accelerator {
 	case "auto", "kvm", "tcg":
 	default:
@@ -204,4 +217,23 @@ func (c Config) check() error {
 		errs = append(errs, errors.New("vm.uid_base, vm.uid_count: not a range of unprivileged user ids"))
 	}
 	return errors.Join(errs...)
+}
+
+// check refuses addresses that are not on this machine: what the metrics tell
+// of VMs is not for everybody.
+func (m Metrics) check() error {
+	if m.Address == "" {
+		return nil
+	}
+	if filepath.IsAbs(m.Address) {
+		if len(m.Address) > maxSocket {
+			return fmt.Errorf("%q is too long for a socket: %d bytes at the most", m.Address, maxSocket)
+		}
+		return nil
+	}
+	a, err := netip.ParseAddrPort(m.Address)
+	if err != nil || !a.Addr().IsLoopback() || a.Port() == 0 {
+		return fmt.Errorf("%q is neither a socket's absolute path nor an address of loopback such as 127.0.0.1:9747", m.Address)
+	}
+	return nil
 }

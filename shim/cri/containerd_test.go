@@ -19,6 +19,7 @@ import (
 	"github.com/nodevirt/nodevirt/netsetup"
 	"github.com/nodevirt/nodevirt/shim/console"
 	"github.com/nodevirt/nodevirt/shim/domain"
+	"github.com/nodevirt/nodevirt/shim/metrics"
 	"github.com/nodevirt/nodevirt/shim/record"
 	"github.com/nodevirt/nodevirt/shim/vm"
 	"github.com/nodevirt/nodevirt/test/node"
@@ -70,7 +71,7 @@ func TestContainerd(t *testing.T) {
 		t.Fatal(err)
 	}
 	front := New(Options{
-		Backend: backend, Machines: realManager(t, n, backend, records), Handler: "vm", Logger: slog.New(slog.DiscardHandler),
+		Backend: backend, Machines: realManager(t, n, backend, records), Handler: "vm", Logger: slog.New(slog.DiscardHandler), Metrics: metrics.New(),
 	})
 	socket := listen(t, front.GRPC())
 	w := wire{client: dialRaw(t, socket), direct: dialRaw(t, n.ContainerdSocket())}

@@ -133,6 +133,9 @@ func appended[T any, M message[T]](ours func(*call, M) proto.Message) route {
 		if err != nil {
 			return err
 		}
+		if len(more) == 0 {
+			return c.replies(backend, c.handOn)
+		}
 		// The last reply is held back: of a unary call there is just one, and
 		// what is ours becomes part of it.
 		var held *frame
@@ -147,10 +150,8 @@ func appended[T any, M message[T]](ours func(*call, M) proto.Message) route {
 		if err != nil {
 			return err
 		}
-		if held != nil {
+		if held != nil { // else a stream without replies
 			more = append(*held, more...)
-		} else if len(more) == 0 {
-			return nil // a stream without replies
 		}
 		return c.reply(more)
 	})

@@ -138,7 +138,7 @@ func (c *call) podSandboxStatus(r *runtimeapi.PodSandboxStatusRequest, f frame) 
 		return err
 	}
 	if !c.Machines.HasSandboxes(r.GetPodSandboxId()) {
-		return c.reply(reply)
+		return c.handOn(reply)
 	}
 	var s runtimeapi.PodSandboxStatusResponse
 	if err := decode(reply, &s); err != nil {
@@ -146,7 +146,7 @@ func (c *call) podSandboxStatus(r *runtimeapi.PodSandboxStatusRequest, f frame) 
 	}
 	handler, ok := c.Machines.Handler(s.GetStatus().GetId())
 	if !ok {
-		return c.reply(reply)
+		return c.handOn(reply)
 	}
 	s.Status.RuntimeHandler = handler
 	if len(s.ContainersStatuses) > 0 || s.Timestamp != 0 {
@@ -165,7 +165,7 @@ func (c *call) listPodSandbox() error {
 		return err
 	}
 	if !c.Machines.HasSandboxes("") {
-		return c.reply(reply)
+		return c.handOn(reply)
 	}
 	var list runtimeapi.ListPodSandboxResponse
 	if err := decode(reply, &list); err != nil {

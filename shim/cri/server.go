@@ -20,6 +20,8 @@ import (
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/nodevirt/nodevirt/shim/metrics"
 )
 
 // maxMessage is the largest message in bytes, either way. containerd's is 16 MiB.
@@ -62,6 +64,8 @@ type Options struct {
 	// that containerd gets in its place.
 	Handler, SandboxHandler string
 	Logger                  *slog.Logger
+	// Metrics are told of each call.
+	Metrics *metrics.Metrics
 }
 
 // Server is the CRI front.
@@ -109,14 +113,16 @@ func (s *Server) handle(_ any, stream grpc.ServerStream) error {
 	if !ok {
 		return status.Error(codes.Internal, "call without a method")
 	}
-	c := &call{Server: s, ctx: outgoing(stream.Context()), stream: stream, method: method}
+	c := &call{Server: s, ctx: outgoing(stream.Context()), stream: stream, method: method, side: metrics.SideShim}
 	r, ok := s.routes[method]
 	if !ok {
 		r = (*call).passStream
 	}
 	begun := time.Now()
+	done := s.Metrics.Call(method)
 	err := toStatus(r(c))
-	s.Logger.Debug("call", "method", method, "passed", !ok, "duration", time.Since(begun), "error", err)
+	done(c.side, status.Code(err))
+	s.Logger.Debug("call", "method", method, "side", c.side, "duration", time.Since(begun), "error", err)
 	return err
 }
 
@@ -135,6 +141,7 @@ type call struct {
 	ctx    context.Context
 	stream grpc.ServerStream
 	method string
+	side   metrics.Side // who has answered, as far as it is known
 }
 
 // receive reads the request of a call that has one.
@@ -144,11 +151,19 @@ func (c *call) receive() (frame, error) {
 	return f, err
 }
 
+// asked notes that containerd has a part in the answer.
+func (c *call) asked() {
+	if c.side == metrics.SideShim {
+		c.side = metrics.SideBoth
+	}
+}
+
 func (c *call) reply(f frame) error { return c.stream.SendMsg(&f) }
 
 // forward makes the same unary call to containerd and returns its reply. Header
 // and trailer go on to the client.
 func (c *call) forward(request frame) (frame, error) {
+	c.asked()
 	var reply frame
 	var header, trailer metadata.MD
 	err := c.Backend.Invoke(c.ctx, c.method, &request, &reply,
@@ -162,10 +177,17 @@ func (c *call) forward(request frame) (frame, error) {
 
 // pass answers with containerd's reply.
 func (c *call) pass(request frame) error {
+	c.side = metrics.SideContainerd // also where it fails
 	reply, err := c.forward(request)
 	if err != nil {
 		return err
 	}
+	return c.handOn(reply)
+}
+
+// handOn answers with containerd's reply as it came.
+func (c *call) handOn(reply frame) error {
+	c.side = metrics.SideContainerd
 	return c.reply(reply)
 }
 
@@ -191,6 +213,7 @@ func (c *call) open() (*backendStream, error) {
 
 // ask opens a stream for the one request f.
 func (c *call) ask(f frame) (*backendStream, error) {
+	c.asked()
 	backend, err := c.open()
 	if err != nil {
 		return nil, err
@@ -209,6 +232,7 @@ func (c *call) ask(f frame) (*backendStream, error) {
 
 // passStream passes on a call of any form, frame by frame.
 func (c *call) passStream() error {
+	c.side = metrics.SideContainerd
 	backend, err := c.open()
 	if err != nil {
 		return err

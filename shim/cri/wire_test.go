@@ -22,6 +22,8 @@ import (
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/durationpb"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/nodevirt/nodevirt/shim/metrics"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -70,7 +72,7 @@ func newWire(t *testing.T, m machines, backend grpc.StreamHandler) wire {
 		t.Fatal(err)
 	}
 	closed(t, conn)
-	front := New(Options{Backend: conn, Machines: m, Handler: "vm", Logger: slog.New(slog.DiscardHandler)})
+	front := New(Options{Backend: conn, Machines: m, Handler: "vm", Logger: slog.New(slog.DiscardHandler), Metrics: metrics.New()})
 	server := front.GRPC()
 	return wire{client: dialRaw(t, listen(t, server)), direct: dialRaw(t, socket), front: front, server: server}
 }
@@ -371,7 +373,7 @@ func TestAway(t *testing.T) {
 		t.Fatal(err)
 	}
 	closed(t, conn)
-	front := New(Options{Backend: conn, Machines: noMachines{}, Handler: "vm", Logger: slog.New(slog.DiscardHandler)})
+	front := New(Options{Backend: conn, Machines: noMachines{}, Handler: "vm", Logger: slog.New(slog.DiscardHandler), Metrics: metrics.New()})
 	client := dialRaw(t, listen(t, front.GRPC()))
 	for _, method := range []string{unrouted, routed, merged, streamed, joined, events, unknown} {
 		o := do(t.Context(), t, client, method, request())

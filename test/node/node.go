@@ -75,6 +75,9 @@ func (n *Node) ContainerdSocket() string { return n.o.run("containerd", "contain
 // ShimSocket is the shim's socket, as the machine sees it.
 func (n *Node) ShimSocket() string { return n.o.run("nodevirt", "nodevirt.sock") }
 
+// MetricsSocket is where the shim serves its metrics, as the machine sees it.
+func (n *Node) MetricsSocket() string { return n.o.run("nodevirt", "metrics.sock") }
+
 // LibvirtURI reaches the node's libvirtd from the machine.
 func (n *Node) LibvirtURI() string {
 	return "qemu+unix:///system?socket=" + n.o.run("libvirt", "libvirt-sock")

@@ -1,0 +1,91 @@
+package metrics
+
+import (
+	"path"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+)
+
+// Side is who answered a call.
+type Side string
+
+// The sides of the CRI front.
+const (
+	// SideShim is the shim itself.
+	SideShim Side = "shim"
+	// SideContainerd is containerd alone: the call was passed on.
+	SideContainerd Side = "containerd"
+	// SideBoth is a call whose answer is containerd's with something of the shim's.
+	SideBoth Side = "both"
+)
+
+// otherMethod stands for all methods that CRI doesn't have: a client can make
+// up as many as it likes.
+const otherMethod = "other"
+
+// calls are the metrics of the CRI front.
+type calls struct {
+	methods  map[string]string // full name → label
+	requests *prometheus.CounterVec
+	duration *prometheus.HistogramVec
+	inFlight *prometheus.GaugeVec
+}
+
+func newCalls() calls {
+	c := calls{
+		methods: map[string]string{},
+		requests: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Namespace: namespace, Subsystem: "cri", Name: "requests_total",
+			Help: "CRI calls that ended, by method, by who answered (shim, containerd or both), and by gRPC code.",
+		}, []string{"method", "side", "code"}),
+		duration: prometheus.NewHistogramVec(prometheus.HistogramOpts{
+			Namespace: namespace, Subsystem: "cri", Name: "request_duration_seconds",
+			Help: "Time from a CRI call to the end of its answer, but for calls that go on until their client leaves.",
+			// A call that is passed on takes under a millisecond, a pull minutes.
+			Buckets: []float64{.0005, .001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 10, 30, 120},
+		}, []string{"method", "side"}),
+		inFlight: prometheus.NewGaugeVec(prometheus.GaugeOpts{
+			Namespace: namespace, Subsystem: "cri", Name: "requests_in_flight",
+			Help: "CRI calls under way.",
+		}, []string{"method"}),
+	}
+	for _, s := range []grpc.ServiceDesc{runtimeapi.RuntimeService_ServiceDesc, runtimeapi.ImageService_ServiceDesc} {
+		for _, m := range s.Methods {
+			c.methods["/"+s.ServiceName+"/"+m.MethodName] = m.MethodName
+		}
+		for _, m := range s.Streams {
+			c.methods["/"+s.ServiceName+"/"+m.StreamName] = m.StreamName
+		}
+	}
+	return c
+}
+
+func (c calls) register(r prometheus.Registerer) {
+	r.MustRegister(c.requests, c.duration, c.inFlight)
+}
+
+// endless is the call that lasts as long as its client: its time tells nothing.
+var endless = path.Base(runtimeapi.RuntimeService_GetContainerEvents_FullMethodName)
+
+// Call notes that a call of a method, by its full name, has begun. What it
+// returns notes the end.
+func (m *Metrics) Call(method string) (done func(side Side, code codes.Code)) {
+	label, ok := m.calls.methods[method]
+	if !ok {
+		label = otherMethod
+	}
+	begun := time.Now()
+	inFlight := m.calls.inFlight.WithLabelValues(label)
+	inFlight.Inc()
+	return func(side Side, code codes.Code) {
+		inFlight.Dec()
+		m.calls.requests.WithLabelValues(label, string(side), code.String()).Inc()
+		if label != endless {
+			m.calls.duration.WithLabelValues(label, string(side)).Observe(time.Since(begun).Seconds())
+		}
+	}
+}
