@@ -1,7 +1,6 @@
 package netsetup
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -17,78 +16,78 @@ var bridgeAddress = netip.MustParsePrefix("169.254.75.10/32")
 
 // addBridge makes the bridge with its marker in one request, then configures it. A new
 // bridge has no spanning tree, so that its ports forward at once, whatever its delay.
-func (s *Setup) addBridge(_ context.Context, p Plan) error {
+func addBridge(p Plan, n NIC) error {
 	return withinLink(p.Netns, func(h *netlink.Handle) error {
 		attrs := netlink.NewLinkAttrs()
-		attrs.Name, attrs.MTU = p.Bridge, p.MTU
-		attrs.HardwareAddr = net.HardwareAddr(p.BridgeMAC)
+		attrs.Name, attrs.MTU = n.Bridge, n.MTU
+		attrs.HardwareAddr = net.HardwareAddr(n.BridgeMAC)
 		snooping := false // the guest's multicast must not wait for a querier
 		err := h.LinkAdd(&netlink.Bridge{LinkAttrs: attrs, MulticastSnooping: &snooping})
 		if err != nil && !errors.Is(err, fs.ErrExist) {
-			return fmt.Errorf("add bridge %s: %w", p.Bridge, err)
+			return fmt.Errorf("add bridge %s: %w", n.Bridge, err)
 		}
-		bridge, err := p.ownBridge(h)
+		bridge, err := n.ownBridge(h)
 		if err != nil {
 			return err
 		}
 		if bridge == nil {
-			return fmt.Errorf("bridge %s: %w", p.Bridge, ErrInUse)
+			return fmt.Errorf("bridge %s: %w", n.Bridge, ErrInUse)
 		}
-		return configureBridge(h, bridge, p)
+		return configureBridge(h, bridge, n)
 	})
 }
 
-func configureBridge(h *netlink.Handle, bridge netlink.Link, p Plan) error {
-	if err := disableIPv6(p.Bridge, true); err != nil {
+func configureBridge(h *netlink.Handle, bridge netlink.Link, n NIC) error {
+	if err := disableIPv6(n.Bridge, true); err != nil {
 		return err
 	}
 	// dnsmasq's replies go to the guest as they leave the socket: without the checksum
 	// in them, clients that read raw frames would drop them.
-	if err := disableTxChecksum(p.Bridge); err != nil {
+	if err := disableTxChecksum(n.Bridge); err != nil {
 		return err
 	}
 	if err := h.AddrReplace(bridge, &netlink.Addr{IPNet: toIPNet(bridgeAddress)}); err != nil {
-		return fmt.Errorf("add address %s to %s: %w", bridgeAddress, p.Bridge, err)
+		return fmt.Errorf("add address %s to %s: %w", bridgeAddress, n.Bridge, err)
 	}
 	if err := h.LinkSetUp(bridge); err != nil {
-		return fmt.Errorf("set %s up: %w", p.Bridge, err)
+		return fmt.Errorf("set %s up: %w", n.Bridge, err)
 	}
 	toGuest := &netlink.Route{
 		LinkIndex: bridge.Attrs().Index,
-		Dst:       toIPNet(netip.PrefixFrom(p.Address.Addr(), 32)),
+		Dst:       toIPNet(netip.PrefixFrom(n.IPv4.Address.Addr(), 32)),
 		Src:       bridgeAddress.Addr().AsSlice(),
 		Scope:     unix.RT_SCOPE_LINK,
 	}
 	if err := h.RouteReplace(toGuest); err != nil {
-		return fmt.Errorf("add route to guest %s: %w", p.Address.Addr(), err)
+		return fmt.Errorf("add route to guest %s: %w", n.IPv4.Address.Addr(), err)
 	}
 	return nil
 }
 
 // removeBridge ends a machine's hold on the pod's interface: it comes last.
-func (s *Setup) removeBridge(_ context.Context, p Plan) error {
-	return withinOwn(p, func(h *netlink.Handle, bridge netlink.Link) error {
+func removeBridge(p Plan, n NIC) error {
+	return withinOwn(p, n, func(h *netlink.Handle, bridge netlink.Link) error {
 		if err := h.LinkDel(bridge); err != nil {
-			return fmt.Errorf("remove bridge %s: %w", p.Bridge, err)
+			return fmt.Errorf("remove bridge %s: %w", n.Bridge, err)
 		}
 		return nil
 	})
 }
 
 // ownBridge returns nil where there is no bridge, or one of another machine.
-func (p Plan) ownBridge(h *netlink.Handle) (netlink.Link, error) {
-	link, err := findLink(h, p.Bridge)
-	if err != nil || link == nil || !p.BridgeMAC.equal(link.Attrs().HardwareAddr) {
+func (n NIC) ownBridge(h *netlink.Handle) (netlink.Link, error) {
+	link, err := findLink(h, n.Bridge)
+	if err != nil || link == nil || !n.BridgeMAC.equal(link.Attrs().HardwareAddr) {
 		return nil, err
 	}
 	return link, nil
 }
 
 // withinOwn runs fn in the pod's namespace if this Plan's bridge stands there; if not,
-// there is nothing of this Plan to undo.
-func withinOwn(p Plan, fn func(h *netlink.Handle, bridge netlink.Link) error) error {
+// there is nothing of this card to undo.
+func withinOwn(p Plan, n NIC, fn func(h *netlink.Handle, bridge netlink.Link) error) error {
 	err := withinLink(p.Netns, func(h *netlink.Handle) error {
-		bridge, err := p.ownBridge(h)
+		bridge, err := n.ownBridge(h)
 		if err != nil || bridge == nil {
 			return err
 		}

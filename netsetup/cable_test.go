@@ -47,7 +47,7 @@ func (n *node) start(t *testing.T, id string, pod Pod) *machine {
 func powerOn(t *testing.T, plan Plan) *machine {
 	t.Helper()
 	m := &machine{ns: newNamespace(t), plan: plan}
-	host := openTap(t, plan.Tap)
+	host := openTap(t, plan.NICs[0].Tap)
 	var guest *os.File
 	inPod(t, m.ns, func(h *netlink.Handle) error {
 		guest = openTap(t, card)
@@ -55,7 +55,7 @@ func powerOn(t *testing.T, plan Plan) *machine {
 		if err != nil {
 			return err
 		}
-		if err := h.LinkSetHardwareAddr(link, net.HardwareAddr(plan.GuestMAC)); err != nil {
+		if err := h.LinkSetHardwareAddr(link, net.HardwareAddr(plan.NICs[0].GuestMAC)); err != nil {
 			return err
 		}
 		return h.LinkSetUp(link)

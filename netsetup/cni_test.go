@@ -117,8 +117,8 @@ func TestUndoRestoresUnusualSettings(t *testing.T) {
 	}
 	before := state(t, pod)
 	m := n.start(t, idA, Pod{Netns: pod})
-	if want := netip.MustParsePrefix("10.88.1.2/24"); m.plan.Address != want {
-		t.Errorf("the guest has %s, want %s", m.plan.Address, want)
+	if want := netip.MustParsePrefix("10.88.1.2/24"); m.plan.NICs[0].IPv4.Address != want {
+		t.Errorf("the guest has %s, want %s", m.plan.NICs[0].IPv4.Address, want)
 	}
 	m.configure(t, m.dhcp(t, "system"))
 	n.undo(t, m.plan)

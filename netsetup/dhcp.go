@@ -21,10 +21,11 @@ const dhcpUser = "nobody"
 // dhcpConfig is dnsmasq's config: one address for one card, for ever. Each string in it
 // has been checked, see names.go.
 func dhcpConfig(p Plan) string {
-	address, mask := p.Address.Addr(), net.CIDRMask(p.Address.Bits(), 32)
+	n := p.NICs[0]
+	address, mask := n.IPv4.Address.Addr(), net.CIDRMask(n.IPv4.Address.Bits(), 32)
 	lines := []string{
 		"port=0", // no DNS
-		"interface=" + p.Bridge,
+		"interface=" + n.Bridge,
 		"bind-interfaces",
 		"no-resolv",
 		"no-hosts",
@@ -38,22 +39,22 @@ func dhcpConfig(p Plan) string {
 		"dhcp-authoritative",
 		"dhcp-ignore=tag:!known",
 		// The bridge has no address in the guest's subnet.
-		fmt.Sprintf("shared-network=%s,%s", p.Bridge, p.Address.Masked().Addr()),
+		fmt.Sprintf("shared-network=%s,%s", n.Bridge, n.IPv4.Address.Masked().Addr()),
 		fmt.Sprintf("dhcp-range=%s,static,%s,infinite", address, net.IP(mask)),
 		// The card alone decides, not the client id: firmware and system have each their own.
-		fmt.Sprintf("dhcp-host=%s,id:*,%s,%sinfinite", p.GuestMAC, address, prefixed(p.Hostname)),
+		fmt.Sprintf("dhcp-host=%s,id:*,%s,%sinfinite", n.GuestMAC, address, prefixed(p.Hostname)),
 		// An option without a value is not sent: dnsmasq would name itself otherwise.
-		option("router", valid(p.Gateway)...),
+		option("router", valid(n.IPv4.Gateway)...),
 		option("dns-server", texts(p.Nameservers, maxNameservers)...),
 		// Not all clients ask for the MTU, and all need it.
-		fmt.Sprintf("dhcp-option-force=option:mtu,%d", p.MTU),
+		fmt.Sprintf("dhcp-option-force=option:mtu,%d", n.MTU),
 	}
 	if searches := fittingSearches(p.Searches); len(searches) > 0 {
 		lines = append(lines, option("domain-name", searches[0]),
 			option("domain-search", searches...))
 	}
-	if len(p.Routes) > 0 {
-		lines = append(lines, option("classless-static-route", routeTexts(p)...))
+	if len(n.IPv4.Routes) > 0 {
+		lines = append(lines, option("classless-static-route", routeTexts(n.IPv4)...))
 	}
 	return strings.Join(lines, "\n") + "\n"
 }
@@ -98,18 +99,18 @@ func fittingSearches(domains []string) []string {
 
 // classlessRoutes are the routes with the default one: a client that gets this option
 // ignores the router option (RFC 3442).
-func classlessRoutes(p Plan) []Route {
-	routes := slices.Clip(p.Routes)
-	if p.Gateway.IsValid() {
+func classlessRoutes(a Addressing) []Route {
+	routes := slices.Clip(a.Routes)
+	if a.Gateway.IsValid() {
 		anywhere := netip.PrefixFrom(netip.IPv4Unspecified(), 0)
-		routes = append(routes, Route{Destination: anywhere, Gateway: p.Gateway})
+		routes = append(routes, Route{Destination: anywhere, Gateway: a.Gateway})
 	}
 	return routes
 }
 
-func routeTexts(p Plan) []string {
+func routeTexts(a Addressing) []string {
 	var list []string
-	for _, r := range classlessRoutes(p) {
+	for _, r := range classlessRoutes(a) {
 		gateway := r.Gateway
 		if !gateway.IsValid() {
 			gateway = netip.IPv4Unspecified() // on the link, as RFC 3442 says it

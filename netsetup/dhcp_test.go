@@ -11,26 +11,40 @@ import (
 )
 
 func TestDHCPConfig(t *testing.T) {
-	plain := Plan{
-		Bridge: bridgeName, MTU: 1500, GuestMAC: MAC{0x0a, 0x58, 0x0a, 0x58, 0x01, 0x02},
-		Address: netip.MustParsePrefix("10.88.1.2/24"),
-		Gateway: netip.MustParseAddr("10.88.1.1"),
+	plain := func(change func(*Plan, *NIC)) Plan {
+		n := NIC{
+			Bridge: bridgeName(0), MTU: 1500, GuestMAC: MAC{0x0a, 0x58, 0x0a, 0x58, 0x01, 0x02},
+			IPv4: Addressing{
+				Address: netip.MustParsePrefix("10.88.1.2/24"),
+				Gateway: netip.MustParseAddr("10.88.1.1"),
+			},
+		}
+		var p Plan
+		change(&p, &n)
+		p.NICs = append(p.NICs, n)
+		return p
 	}
-	named := plain
-	named.Hostname = "db-0"
-	named.Nameservers = addrs("10.96.0.10", "10.96.0.11")
-	named.Searches = []string{"default.svc.cluster.local", "svc.cluster.local"}
-	routed := named
-	routed.Routes = []Route{{netip.MustParsePrefix("192.0.2.0/24"), netip.MustParseAddr("10.88.1.7")}}
-	calico := plain
-	calico.MTU = 1450
-	calico.Address = netip.MustParsePrefix("10.88.1.2/32")
-	calico.Gateway = netip.MustParseAddr("169.254.1.1")
-	calico.Routes = []Route{{Destination: netip.MustParsePrefix("169.254.1.1/32")}}
-	island := plain
-	island.Gateway = netip.Addr{}
+	names := func(p *Plan, _ *NIC) {
+		p.Hostname = "db-0"
+		p.Nameservers = addrs("10.96.0.10", "10.96.0.11")
+		p.Searches = []string{"default.svc.cluster.local", "svc.cluster.local"}
+	}
 	for name, plan := range map[string]Plan{
-		"plain": plain, "named": named, "routed": routed, "calico": calico, "island": island,
+		"plain": plain(func(*Plan, *NIC) {}),
+		"named": plain(names),
+		"routed": plain(func(p *Plan, n *NIC) {
+			names(p, n)
+			n.IPv4.Routes = []Route{{netip.MustParsePrefix("192.0.2.0/24"), netip.MustParseAddr("10.88.1.7")}}
+		}),
+		"calico": plain(func(_ *Plan, n *NIC) {
+			n.MTU = 1450
+			n.IPv4 = Addressing{
+				Address: netip.MustParsePrefix("10.88.1.2/32"),
+				Gateway: netip.MustParseAddr("169.254.1.1"),
+				Routes:  []Route{{Destination: netip.MustParsePrefix("169.254.1.1/32")}},
+			}
+		}),
+		"island": plain(func(_ *Plan, n *NIC) { n.IPv4.Gateway = netip.Addr{} }),
 	} {
 		t.Run(name, func(t *testing.T) { golden.Assert(t, dhcpConfig(plan), name+".conf") })
 	}
@@ -56,7 +70,7 @@ func FuzzNames(f *testing.F) {
 	f.Add("web\nport=53", "a,b")
 	f.Add("web.a\n", "..")
 	f.Fuzz(func(t *testing.T, hostname, search string) {
-		p := Plan{Bridge: bridgeName, Address: netip.MustParsePrefix("10.0.0.2/24")}
+		p := Plan{NICs: []NIC{{Bridge: bridgeName(0), IPv4: Addressing{Address: netip.MustParsePrefix("10.0.0.2/24")}}}}
 		clean := dhcpConfig(p)
 		if err := p.setNames(Pod{Hostname: hostname, Searches: []string{search}}); err != nil {
 			return

@@ -119,7 +119,7 @@ func (m *machine) message(kind byte, more []byte) []byte {
 	packet := make([]byte, 240)
 	packet[0], packet[1], packet[2] = 1, 1, 6
 	binary.BigEndian.PutUint16(packet[10:], 0x8000) // answer by broadcast
-	copy(packet[28:], m.plan.GuestMAC)
+	copy(packet[28:], m.plan.NICs[0].GuestMAC)
 	copy(packet[236:], "\x63\x82\x53\x63")
 	packet = append(packet, option8(optType, string(kind))...)
 	packet = append(packet, option8(optParameters, string([]byte{optMask, optRouter, optDNS,

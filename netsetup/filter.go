@@ -38,7 +38,7 @@ func (s *Setup) addFilter(ctx context.Context, p Plan) error {
 // removeFilter adds the table first, so that it may be absent: older versions of nft
 // have no "destroy".
 func (s *Setup) removeFilter(ctx context.Context, p Plan) error {
-	return withinOwn(p, func(*netlink.Handle, netlink.Link) error {
+	return withinOwn(p, p.NICs[0], func(*netlink.Handle, netlink.Link) error {
 		nft, err := s.nftables()
 		if err != nil {
 			return err
@@ -72,7 +72,7 @@ func (s *Setup) nftables() (knftables.Interface, error) {
 // makeTable fails where the table is there already.
 func makeTable(tx *knftables.Transaction, p Plan) {
 	tx.Create(&knftables.Table{})
-	addRules(tx, p)
+	addRules(tx, p.NICs[0])
 }
 
 // remakeTable makes the table anew, in one transaction: no frame passes without its rules.
@@ -82,15 +82,15 @@ func remakeTable(tx *knftables.Transaction, p Plan) {
 	makeTable(tx, p)
 }
 
-func addRules(tx *knftables.Transaction, p Plan) {
-	port := strconv.Quote(p.Interface)
+func addRules(tx *knftables.Transaction, n NIC) {
+	port := strconv.Quote(n.Interface)
 	chains := []struct {
 		hook  knftables.BaseChainHook
 		rules []string
 	}{
 		{knftables.PreroutingHook, []string{
 			// What a CNI bridge in hairpin mode sends back.
-			knftables.Concat("iifname", port, "ether saddr", p.GuestMAC, "drop"),
+			knftables.Concat("iifname", port, "ether saddr", n.GuestMAC, "drop"),
 			// DHCP stays in the pod: other pods' servers, and their guests, are next door.
 			knftables.Concat("iifname", port, "udp dport { 67, 68 } drop"),
 		}},

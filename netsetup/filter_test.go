@@ -14,7 +14,7 @@ import (
 
 func TestRules(t *testing.T) {
 	fake := knftables.NewFake(knftables.BridgeFamily, tableName)
-	p := Plan{Interface: "eth0", GuestMAC: MAC{0x0a, 0x58, 0x0a, 0x58, 0x01, 0x02}}
+	p := Plan{NICs: []NIC{{Interface: "eth0", GuestMAC: MAC{0x0a, 0x58, 0x0a, 0x58, 0x01, 0x02}}}}
 	tx := fake.NewTransaction()
 	makeTable(tx, p)
 	if err := fake.Run(t.Context(), tx); err != nil {
@@ -81,7 +81,7 @@ func TestGuestDoesNotHearItself(t *testing.T) {
 	broadcast(t, listenOn(t, hostNamespace, n.bridge, "0.0.0.0:0"), markerPort)
 	for {
 		frame := inside.next(t)
-		if m.plan.GuestMAC.equal(frame.source) {
+		if m.plan.NICs[0].GuestMAC.equal(frame.source) {
 			t.Errorf("the guest's own frame has come back: %v", frame)
 		} else if frame.port == markerPort {
 			return
@@ -94,7 +94,7 @@ func TestLinkLocalAddressStaysInThePod(t *testing.T) {
 	n := newNode(t)
 	pod := n.addPod(t)
 	m := n.start(t, idA, Pod{Netns: pod})
-	inside, guest := sniff(t, pod, bridgeName), sniff(t, m.ns, card)
+	inside, guest := sniff(t, pod, bridgeName(0)), sniff(t, m.ns, card)
 	broadcast(t, listenOn(t, hostNamespace, n.bridge, "0.0.0.0:0"), markerPort)
 	for frame := guest.next(t); frame.port != markerPort; frame = guest.next(t) {
 	}

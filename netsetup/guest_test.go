@@ -85,7 +85,7 @@ func TestGuestIsReachedAtThePodsAddress(t *testing.T) {
 	if got := ask(t, a.ns, b.serve(t, "guest B")); got != "guest B" {
 		t.Errorf("from guest A, guest B answers %q", got)
 	}
-	if got := txChecksum(t, podA, bridgeName); got != 0 {
+	if got := txChecksum(t, podA, bridgeName(0)); got != 0 {
 		t.Errorf("the bridge offloads checksums: %d", got)
 	}
 	inPod(t, podA, func(h *netlink.Handle) error {
@@ -124,7 +124,7 @@ func (m *machine) serve(t *testing.T, text string) string {
 	t.Helper()
 	var l net.Listener
 	inPod(t, m.ns, func(*netlink.Handle) (err error) {
-		l, err = net.Listen("tcp4", netip.AddrPortFrom(m.plan.Address.Addr(), 80).String())
+		l, err = net.Listen("tcp4", netip.AddrPortFrom(m.plan.NICs[0].IPv4.Address.Addr(), 80).String())
 		return err
 	})
 	t.Cleanup(func() { l.Close() })

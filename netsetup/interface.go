@@ -1,7 +1,6 @@
 package netsetup
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -14,26 +13,26 @@ import (
 
 // takeInterface takes the pod's addresses off its interface and makes it a port of the
 // bridge. The kernel drops the routes with the addresses.
-func (s *Setup) takeInterface(_ context.Context, p Plan) error {
+func takeInterface(p Plan, n NIC) error {
 	return withinLink(p.Netns, func(h *netlink.Handle) error {
-		bridge, err := h.LinkByName(p.Bridge)
+		bridge, err := h.LinkByName(n.Bridge)
 		if err != nil {
-			return fmt.Errorf("look up bridge %s: %w", p.Bridge, err)
+			return fmt.Errorf("look up bridge %s: %w", n.Bridge, err)
 		}
-		link, err := h.LinkByName(p.Interface)
+		link, err := h.LinkByName(n.Interface)
 		if err != nil {
-			return fmt.Errorf("look up interface %s: %w", p.Interface, err)
+			return fmt.Errorf("look up interface %s: %w", n.Interface, err)
 		}
 		if err := h.LinkSetDown(link); err != nil {
-			return fmt.Errorf("set %s down: %w", p.Interface, err)
+			return fmt.Errorf("set %s down: %w", n.Interface, err)
 		}
-		if err := disableIPv6(p.Interface, true); err != nil {
+		if err := disableIPv6(n.Interface, true); err != nil {
 			return err
 		}
 		if err := removeAddresses(h, link); err != nil {
 			return err
 		}
-		if err := setMAC(h, link, p.PodMAC); err != nil {
+		if err := setMAC(h, link, n.PodMAC); err != nil {
 			return err
 		}
 		return makePort(h, link, bridge)
@@ -57,26 +56,26 @@ func makePort(h *netlink.Handle, link, bridge netlink.Link) error {
 }
 
 // restoreInterface gives the interface back what the Plan's snapshot holds.
-func (s *Setup) restoreInterface(_ context.Context, p Plan) error {
-	return withinOwn(p, func(h *netlink.Handle, bridge netlink.Link) error {
+func restoreInterface(p Plan, n NIC) error {
+	return withinOwn(p, n, func(h *netlink.Handle, bridge netlink.Link) error {
 		// Its route to the guest would compete with the pod's own address.
 		if err := h.LinkSetDown(bridge); err != nil {
-			return fmt.Errorf("set %s down: %w", p.Bridge, err)
+			return fmt.Errorf("set %s down: %w", n.Bridge, err)
 		}
-		link, err := findLink(h, p.Interface)
+		link, err := findLink(h, n.Interface)
 		if err != nil || link == nil { // CNI took it away already
 			return err
 		}
 		if err := h.LinkSetNoMaster(link); err != nil {
-			return fmt.Errorf("take %s from its bridge: %w", p.Interface, err)
+			return fmt.Errorf("take %s from its bridge: %w", n.Interface, err)
 		}
 		if err := h.LinkSetDown(link); err != nil {
-			return fmt.Errorf("set %s down: %w", p.Interface, err)
+			return fmt.Errorf("set %s down: %w", n.Interface, err)
 		}
-		if err := setMAC(h, link, p.OriginalMAC); err != nil {
+		if err := setMAC(h, link, n.OriginalMAC); err != nil {
 			return err
 		}
-		return p.Original.restore(h, link)
+		return n.Original.restore(h, link)
 	})
 }
 

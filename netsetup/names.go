@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 )
 
@@ -20,13 +21,41 @@ const tapDigits = 11
 var (
 	idPattern        = regexp.MustCompile(`^[0-9a-f]{11,64}$`)
 	interfacePattern = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9_.-]{0,14}$`)
+	bridgePattern    = regexp.MustCompile(`^nvbr[0-9]$`)
+	tapPattern       = regexp.MustCompile(`^nv[0-9a-f]{11}(\.[1-9])?$`)
 	labelPattern     = regexp.MustCompile(`^[A-Za-z0-9]([A-Za-z0-9-]{0,61}[A-Za-z0-9])?$`)
 	domainPattern    = regexp.MustCompile(`^[A-Za-z0-9_]([A-Za-z0-9_-]{0,61}[A-Za-z0-9_])?` +
 		`(\.[A-Za-z0-9_]([A-Za-z0-9_-]{0,61}[A-Za-z0-9_])?)*$`)
 )
 
+// bridgePrefix begins the bridges' names in each pod: namespaces keep them apart.
+const bridgePrefix = "nvbr"
+
+func bridgeName(card int) string { return bridgePrefix + strconv.Itoa(card) }
+
 // tapName is the tap's name: it says whose it is to a person who reads "ip link".
-func tapName(id string) string { return "nv" + id[:tapDigits] }
+func tapName(id string, card int) string {
+	name := "nv" + id[:tapDigits]
+	if card > 0 {
+		name += "." + strconv.Itoa(card)
+	}
+	return name
+}
+
+func checkBridge(name string) error {
+	if !bridgePattern.MatchString(name) {
+		return fmt.Errorf("%q is no name of a machine's bridge", name)
+	}
+	return nil
+}
+
+// checkTap wants a name that is this machine's.
+func checkTap(name, id string) error {
+	if !tapPattern.MatchString(name) || len(id) < tapDigits || !strings.HasPrefix(name, tapName(id, 0)) {
+		return fmt.Errorf("%q is no name of a tap of machine %s", name, id)
+	}
+	return nil
+}
 
 func checkID(id string) error {
 	if !idPattern.MatchString(id) {
@@ -36,7 +65,7 @@ func checkID(id string) error {
 }
 
 func checkInterface(name string) error {
-	if !interfacePattern.MatchString(name) || name == "lo" || name == bridgeName {
+	if !interfacePattern.MatchString(name) || name == "lo" || bridgePattern.MatchString(name) {
 		return fmt.Errorf("%q is no name of a pod's interface", name)
 	}
 	return nil

@@ -19,31 +19,35 @@ func TestPlan(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if len(got.Original.Addresses) < 2 || len(got.Original.Routes) < 4 {
-		t.Errorf("snapshot %+v lacks addresses or routes", got.Original)
+	if len(got.NICs[0].Original.Addresses) < 2 || len(got.NICs[0].Original.Routes) < 4 {
+		t.Errorf("snapshot %+v lacks addresses or routes", got.NICs[0].Original)
 	}
 	want := Plan{
-		ID: idA, Netns: pod, Interface: "eth0", Bridge: "nvbr0", Tap: "nva1b2c3d4e5f",
-		GuestMAC: MAC(own), OriginalMAC: MAC(own),
-		PodMAC: localMAC(idA, "interface"), BridgeMAC: localMAC(idA, "bridge"),
-		MTU:      1400,
-		Address:  netip.MustParsePrefix("10.88.1.2/24"),
-		Gateway:  netip.MustParseAddr("10.88.1.1"),
-		Routes:   []Route{{netip.MustParsePrefix("192.0.2.0/24"), netip.MustParseAddr("10.88.1.7")}},
-		Hostname: "web",
-		Original: got.Original,
+		ID: idA, Netns: pod, Hostname: "web",
+		NICs: []NIC{{
+			Interface: "eth0", Bridge: "nvbr0", Tap: "nva1b2c3d4e5f",
+			GuestMAC: MAC(own), OriginalMAC: MAC(own),
+			PodMAC: localMAC(idA, "interface eth0"), BridgeMAC: localMAC(idA, "bridge nvbr0"),
+			MTU: 1400,
+			IPv4: Addressing{
+				Address: netip.MustParsePrefix("10.88.1.2/24"),
+				Gateway: netip.MustParseAddr("10.88.1.1"),
+				Routes:  []Route{{netip.MustParsePrefix("192.0.2.0/24"), netip.MustParseAddr("10.88.1.7")}},
+			},
+			Original: got.NICs[0].Original,
+		}},
 	}
 	if diff := cmp.Diff(want, got, compareAddrs); diff != "" {
 		t.Errorf("plan (-want +got):\n%s", diff)
 	}
 
 	other := net.HardwareAddr{0x02, 0, 0, 0, 0, 1}
-	got, err = n.setup.Plan(t.Context(), idA, Pod{Netns: pod, MAC: other})
+	got, err = n.setup.Plan(t.Context(), idA, Pod{Netns: pod, Interfaces: []Interface{{MAC: other}}})
 	if err != nil {
 		t.Fatal(err)
 	}
-	if !got.GuestMAC.equal(other) || !got.PodMAC.equal(own) {
-		t.Errorf("guest with its own address: guest %s, pod %s", got.GuestMAC, got.PodMAC)
+	if !got.NICs[0].GuestMAC.equal(other) || !got.NICs[0].PodMAC.equal(own) {
+		t.Errorf("guest with its own address: guest %s, pod %s", got.NICs[0].GuestMAC, got.NICs[0].PodMAC)
 	}
 }
 
@@ -84,18 +88,20 @@ func TestPlanRefuses(t *testing.T) {
 		"no namespace":       {pod: Pod{Netns: "/etc/passwd"}, want: "gone", is: errGone},
 		"no interface":       {pod: Pod{Netns: bare}, want: "eth0", is: ErrNoAddress},
 		"no address":         {pod: Pod{Netns: flushed}, want: "eth0", is: ErrNoAddress},
-		"loopback":           {pod: Pod{Netns: pod, Interface: "lo"}, want: `"lo"`},
-		"path as interface":  {pod: Pod{Netns: pod, Interface: "../x"}, want: `"../x"`},
-		"long interface":     {pod: Pod{Netns: pod, Interface: long}, want: long},
+		"loopback":           {pod: on(pod, "lo"), want: `"lo"`},
+		"path as interface":  {pod: on(pod, "../x"), want: `"../x"`},
+		"interface twice":    {pod: on(pod, "eth0", "eth0"), want: "twice"},
+		"nine interfaces":    {pod: Pod{Netns: pod, Interfaces: make([]Interface, 9)}, want: "9"},
+		"long interface":     {pod: on(pod, long), want: long},
 		"line in host name":  {pod: Pod{Netns: pod, Hostname: "a\nport=53"}, want: `"a\nport=53"`},
 		"comma in host name": {pod: Pod{Netns: pod, Hostname: "a,b"}, want: `"a,b"`},
 		"long host name":     {pod: Pod{Netns: pod, Hostname: long}, want: long},
 		"line in search":     {pod: Pod{Netns: pod, Searches: []string{"a\nb"}}, want: `"a\nb"`},
 		"comma in search":    {pod: Pod{Netns: pod, Searches: []string{"a,b"}}, want: `"a,b"`},
 		"empty label":        {pod: Pod{Netns: pod, Searches: []string{"a..b"}}, want: `"a..b"`},
-		"multicast MAC": {pod: Pod{Netns: pod, MAC: net.HardwareAddr{1, 0, 0, 0, 0, 0}},
+		"multicast MAC": {pod: withMAC(pod, net.HardwareAddr{1, 0, 0, 0, 0, 0}),
 			want: "01:00:00:00:00:00"},
-		"no MAC":    {pod: Pod{Netns: pod, MAC: make(net.HardwareAddr, 6)}, want: "unicast"},
+		"no MAC":    {pod: withMAC(pod, make(net.HardwareAddr, 6)), want: "unicast"},
 		"short id":  {id: "a1b2", pod: Pod{Netns: pod}, want: `"a1b2"`},
 		"id with /": {id: "../../../../etc", pod: Pod{Netns: pod}, want: "hex"},
 	} {
@@ -112,6 +118,18 @@ func TestPlanRefuses(t *testing.T) {
 			}
 		})
 	}
+}
+
+func on(netns string, interfaces ...string) Pod {
+	pod := Pod{Netns: netns}
+	for _, name := range interfaces {
+		pod.Interfaces = append(pod.Interfaces, Interface{Name: name})
+	}
+	return pod
+}
+
+func withMAC(netns string, mac net.HardwareAddr) Pod {
+	return Pod{Netns: netns, Interfaces: []Interface{{MAC: mac}}}
 }
 
 // An empty Plan, as a record half written would be, must not lead Undo anywhere.

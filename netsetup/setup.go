@@ -4,11 +4,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"iter"
 	"log/slog"
+	"slices"
 	"sync"
 	"time"
-
-	"slices"
 
 	"sigs.k8s.io/knftables"
 )
@@ -65,11 +65,38 @@ type step struct {
 
 func (s *Setup) steps() []step {
 	return []step{
-		{"bridge", s.addBridge, s.removeBridge}, // the marker of ownership: first and last
+		{"bridge", each(addBridge), eachBack(removeBridge)}, // the marker of ownership: first and last
 		{"filter", s.addFilter, s.removeFilter},
-		{"interface", s.takeInterface, s.restoreInterface},
-		{"tap", s.addTap, s.removeTap},
+		{"interface", each(takeInterface), eachBack(restoreInterface)},
+		{"tap", each(addTap), eachBack(removeTap)},
 	}
+}
+
+// each does something for one card after the other, and stops where it fails.
+func each(do func(Plan, NIC) error) func(context.Context, Plan) error {
+	return func(ctx context.Context, p Plan) error { return inTurn(ctx, p, slices.Values(p.NICs), do) }
+}
+
+// eachBack is each, the last card first.
+func eachBack(undo func(Plan, NIC) error) func(context.Context, Plan) error {
+	return func(ctx context.Context, p Plan) error {
+		return inTurn(ctx, p, func(yield func(NIC) bool) {
+			for _, n := range slices.Backward(p.NICs) {
+				if !yield(n) {
+					return
+				}
+			}
+		}, undo)
+	}
+}
+
+func inTurn(ctx context.Context, p Plan, nics iter.Seq[NIC], do func(Plan, NIC) error) error {
+	for n := range nics {
+		if err := errors.Join(ctx.Err(), do(p, n)); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // Apply makes what p describes, up to a tap that QEMU can open in the caller's network
@@ -93,8 +120,10 @@ func (s *Setup) Apply(ctx context.Context, p Plan) (err error) {
 			return fmt.Errorf("set up %s of pod network %s: %w", step.name, p.Netns, err)
 		}
 	}
-	s.log.DebugContext(ctx, "pod network handed over", "netns", p.Netns, "tap", p.Tap,
-		"address", p.Address, "mac", p.GuestMAC)
+	for _, n := range p.NICs {
+		s.log.DebugContext(ctx, "pod network handed over", "netns", p.Netns, "interface", n.Interface,
+			"tap", n.Tap, "address", n.IPv4.Address, "mac", n.GuestMAC)
+	}
 	return nil
 }
 

@@ -12,10 +12,10 @@ import (
 
 // addTap makes a tap that stays when nobody has it open, in the caller's own network
 // namespace: libvirt opens it there by name. It stays down until Connect.
-func (s *Setup) addTap(_ context.Context, p Plan) error {
+func addTap(p Plan, n NIC) error {
 	moved := false
 	err := withinLink(p.Netns, func(h *netlink.Handle) error {
-		tap, err := findTap(h, p.Tap)
+		tap, err := findTap(h, n.Tap)
 		moved = tap != nil
 		return err
 	})
@@ -23,21 +23,21 @@ func (s *Setup) addTap(_ context.Context, p Plan) error {
 		return err
 	}
 	return withHandle(func(h *netlink.Handle) error {
-		tap, err := findTap(h, p.Tap)
+		tap, err := findTap(h, n.Tap)
 		if err != nil {
 			return err
 		}
 		if tap == nil {
-			if tap, err = newTap(h, p.Tap); err != nil {
+			if tap, err = newTap(h, n.Tap); err != nil {
 				return err
 			}
 		}
 		// Kernels without IPv6 do not know of this.
 		err = h.LinkSetIP6AddrGenMode(tap, nl.IN6_ADDR_GEN_MODE_NONE)
 		if err != nil && !errors.Is(err, unix.EAFNOSUPPORT) {
-			return fmt.Errorf("switch IPv6 addresses of tap %s off: %w", p.Tap, err)
+			return fmt.Errorf("switch IPv6 addresses of tap %s off: %w", n.Tap, err)
 		}
-		return setMTU(h, tap, p.MTU)
+		return setMTU(h, tap, n.MTU)
 	})
 }
 
@@ -59,31 +59,36 @@ func newTap(h *netlink.Handle, name string) (netlink.Link, error) {
 	return tap, nil
 }
 
-// Connect moves the tap, which QEMU has open by now, into the pod's namespace and makes it a
-// port of the bridge. It may be repeated.
+// Connect moves the taps, which QEMU has open by now, into the pod's namespace and makes them
+// ports of their bridges. It may be repeated.
 func (s *Setup) Connect(ctx context.Context, p Plan) error {
 	if err := errors.Join(p.check(), ctx.Err()); err != nil {
 		return err
 	}
-	if err := moveTap(p); err != nil {
-		return fmt.Errorf("connect tap %s to pod network %s: %w", p.Tap, p.Netns, err)
+	for _, n := range p.NICs {
+		if err := connect(p, n); err != nil {
+			return fmt.Errorf("connect tap %s to pod network %s: %w", n.Tap, p.Netns, err)
+		}
+		s.log.DebugContext(ctx, "guest connected to pod network", "netns", p.Netns, "tap", n.Tap)
 	}
-	err := withinLink(p.Netns, func(h *netlink.Handle) error { return enslaveTap(h, p) })
-	if err != nil {
-		return fmt.Errorf("connect tap %s to pod network %s: %w", p.Tap, p.Netns, err)
-	}
-	s.log.DebugContext(ctx, "guest connected to pod network", "netns", p.Netns, "tap", p.Tap)
 	return nil
 }
 
-func moveTap(p Plan) error {
+func connect(p Plan, n NIC) error {
+	if err := moveTap(p, n); err != nil {
+		return err
+	}
+	return withinLink(p.Netns, func(h *netlink.Handle) error { return enslaveTap(h, n) })
+}
+
+func moveTap(p Plan, n NIC) error {
 	ns, err := openNamespace(p.Netns)
 	if err != nil {
 		return err
 	}
 	defer ns.Close()
 	return withHandle(func(h *netlink.Handle) error {
-		tap, err := findTap(h, p.Tap)
+		tap, err := findTap(h, n.Tap)
 		if err != nil || tap == nil { // it is there already, or enslaveTap says that it is not
 			return err
 		}
@@ -94,29 +99,29 @@ func moveTap(p Plan) error {
 	})
 }
 
-func enslaveTap(h *netlink.Handle, p Plan) error {
-	tap, err := findTap(h, p.Tap)
+func enslaveTap(h *netlink.Handle, n NIC) error {
+	tap, err := findTap(h, n.Tap)
 	if err != nil {
 		return err
 	}
 	if tap == nil {
 		return errors.New("there is no such tap: Apply makes it")
 	}
-	bridge, err := p.ownBridge(h)
+	bridge, err := n.ownBridge(h)
 	if err != nil {
 		return err
 	}
 	if bridge == nil {
-		return fmt.Errorf("bridge %s is not this machine's", p.Bridge)
+		return fmt.Errorf("bridge %s is not this machine's", n.Bridge)
 	}
-	if err := disableIPv6(p.Tap, true); err != nil {
+	if err := disableIPv6(n.Tap, true); err != nil {
 		return err
 	}
-	if err := setMTU(h, tap, p.MTU); err != nil {
+	if err := setMTU(h, tap, n.MTU); err != nil {
 		return err
 	}
 	if err := h.LinkSetMaster(tap, bridge); err != nil {
-		return fmt.Errorf("make tap a port of %s: %w", p.Bridge, err)
+		return fmt.Errorf("make tap a port of %s: %w", n.Bridge, err)
 	}
 	if err := h.LinkSetUp(tap); err != nil {
 		return fmt.Errorf("set tap up: %w", err)
@@ -126,9 +131,9 @@ func enslaveTap(h *netlink.Handle, p Plan) error {
 
 // removeTap removes the tap from both namespaces, also while QEMU has it open. Its name
 // is the machine's own, so it needs no other proof of ownership.
-func (s *Setup) removeTap(_ context.Context, p Plan) error {
+func removeTap(p Plan, n NIC) error {
 	remove := func(h *netlink.Handle) error {
-		tap, err := findTap(h, p.Tap)
+		tap, err := findTap(h, n.Tap)
 		if errors.Is(err, errNoTap) || err == nil && tap == nil {
 			return nil
 		}
@@ -136,7 +141,7 @@ func (s *Setup) removeTap(_ context.Context, p Plan) error {
 			return err
 		}
 		if err := h.LinkDel(tap); err != nil && !errors.Is(err, unix.ENODEV) {
-			return fmt.Errorf("remove tap %s: %w", p.Tap, err)
+			return fmt.Errorf("remove tap %s: %w", n.Tap, err)
 		}
 		return nil
 	}

@@ -187,18 +187,18 @@ func TestApplyUndoesItself(t *testing.T) {
 	plan := n.plan(t, idA, pod)
 	err := withHandle(func(h *netlink.Handle) error {
 		attrs := netlink.NewLinkAttrs()
-		attrs.Name = plan.Tap
+		attrs.Name = plan.NICs[0].Tap
 		return h.LinkAdd(&netlink.Bridge{LinkAttrs: attrs})
 	})
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer removeLink(t, plan.Tap)
+	defer removeLink(t, plan.NICs[0].Tap)
 	if err := n.setup.Apply(t.Context(), plan); !errors.Is(err, errNoTap) {
 		t.Errorf("Apply with the tap's name taken: %v", err)
 	}
 	same(t, "pod", before, state(t, pod))
-	if links := nodeLinks(t); !strings.Contains(links, plan.Tap) {
+	if links := nodeLinks(t); !strings.Contains(links, plan.NICs[0].Tap) {
 		t.Error("a link that is not ours was removed")
 	}
 	ctx, cancel := context.WithCancel(t.Context())

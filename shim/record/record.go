@@ -20,8 +20,10 @@ import (
 )
 
 // Version is the version of the records that this program writes. It reads
-// records of this version and refuses newer ones.
-const Version = 1
+// records up to this version and refuses newer ones.
+//
+// Since version 2 a network has several cards; see [netsetup.Plan].
+const Version = 2
 
 // Sandbox is a pod sandbox of the VM handler.
 type Sandbox struct {

@@ -70,7 +70,9 @@ func container() record.Container {
 		Disk:    imageunpack.Disk{Image: "disk:1", ImageID: "sha256:2", Path: "disk/a.qcow2", Format: imageunpack.QCOW2},
 		Domain:  record.Domain{Name: "default_pod_b2b2", UUID: "6d2a", UID: 1900000000, GID: 1900000001, PID: 42},
 		Unclean: true,
-		Network: &netsetup.Plan{Tap: "tap0", MTU: 1400, Address: netip.MustParsePrefix("10.244.1.2/24")},
+		Network: &netsetup.Plan{NICs: []netsetup.NIC{{
+			Tap: "tap0", MTU: 1400, IPv4: netsetup.Addressing{Address: netip.MustParsePrefix("10.244.1.2/24")},
+		}}},
 	}
 	r.Config.Value = &runtimeapi.ContainerConfig{
 		Metadata: &runtimeapi.ContainerMetadata{Name: "vm", Attempt: 2},
@@ -225,12 +227,12 @@ func TestCutOff(t *testing.T) {
 func TestNewer(t *testing.T) {
 	s, root := open(t)
 	path := filepath.Join(root, "sandboxes", idA+".json")
-	write(t, path, `{"version": 2, "id": {"of": "another form"}}`)
+	write(t, path, `{"version": 3, "id": {"of": "another form"}}`)
 	_, err := s.Sandboxes()
 	if !errors.Is(err, record.ErrNewer) {
 		t.Fatalf("got %v, want %v", err, record.ErrNewer)
 	}
-	want := "read record " + path + ": record is of a newer version of nodevirt (2, this one reads up to 1): " +
+	want := "read record " + path + ": record is of a newer version of nodevirt (3, this one reads up to 2): " +
 		"run that version, or remove the VM with it first"
 	if err.Error() != want {
 		t.Errorf("got  %v\nwant %s", err, want)

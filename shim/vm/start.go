@@ -13,7 +13,6 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/nodevirt/nodevirt/imageunpack"
-	"github.com/nodevirt/nodevirt/netsetup"
 	"github.com/nodevirt/nodevirt/shim/cgroup"
 	"github.com/nodevirt/nodevirt/shim/domain"
 	"github.com/nodevirt/nodevirt/shim/record"
@@ -171,55 +170,6 @@ func (l *launch) removeGroup(context.Context) error {
 	return g.Remove()
 }
 
-func (l *launch) makeNetwork(ctx context.Context) error {
-	if len(l.rec.Spec.Interfaces) == 0 {
-		return nil
-	}
-	dns, err := l.podDNS(l.rec.Sandbox.Value)
-	if err != nil {
-		return err
-	}
-	var mac net.HardwareAddr
-	if text := l.rec.Spec.Interfaces[0].MAC; text != "" {
-		if mac, err = net.ParseMAC(text); err != nil {
-			return fmt.Errorf("%w: %w", ErrInvalid, err)
-		}
-	}
-	plan, err := l.Network.Plan(ctx, l.rec.ID, netsetup.Pod{
-		Netns:       l.pod.netns,
-		Hostname:    l.rec.Spec.Hostname,
-		Nameservers: dns.servers,
-		Searches:    dns.searches,
-		MAC:         mac,
-	})
-	if err != nil {
-		return err
-	}
-	l.rec.Network = &plan
-	if err := l.put(l.c, l.rec); err != nil {
-		return err
-	}
-	if err := l.Network.Apply(ctx, plan); err != nil {
-		return err
-	}
-	pid, err := l.Network.Serve(ctx, plan)
-	if err != nil {
-		return err
-	}
-	return l.group.Add(pid)
-}
-
-func (l *launch) removeNetwork(ctx context.Context) error {
-	if l.rec.Network == nil {
-		return nil
-	}
-	if err := l.Network.Undo(ctx, *l.rec.Network); err != nil {
-		return err
-	}
-	l.rec.Network = nil
-	return nil
-}
-
 // followConsole makes the file that QEMU will append the console to, and has
 // it followed before the guest says its first word.
 func (l *launch) followConsole(context.Context) error {
@@ -301,13 +251,6 @@ func (l *launch) removeDomain(ctx context.Context) error {
 	return l.Driver.Undefine(ctx, l.rec.Domain.UUID)
 }
 
-func (l *launch) connect(ctx context.Context) error {
-	if l.rec.Network == nil {
-		return nil
-	}
-	return l.Network.Connect(ctx, *l.rec.Network)
-}
-
 func (l *launch) resume(ctx context.Context) error {
 	return l.Driver.Resume(ctx, l.rec.Domain.UUID)
 }
@@ -337,7 +280,9 @@ func (l *launch) machine() domain.Machine {
 		m.Disks = append(m.Disks, domain.Disk{Layers: l.layers(d)})
 	}
 	if r.Network != nil {
-		m.NICs = []domain.NIC{{Tap: r.Network.Tap, MAC: net.HardwareAddr(r.Network.GuestMAC), MTU: r.Network.MTU}}
+		for _, n := range r.Network.NICs {
+			m.NICs = append(m.NICs, domain.NIC{Tap: n.Tap, MAC: net.HardwareAddr(n.GuestMAC), MTU: n.MTU})
+		}
 	}
 	if k := r.Spec.Firmware.Kernel; k != nil {
 		if k.Path != "" {

@@ -112,12 +112,15 @@ func (v VM) disks() []DiskDetail {
 
 func (v VM) nics() []NICDetail {
 	all := []NICDetail{}
-	if n := v.Info.Network; n != nil && len(v.Info.Spec.Interfaces) > 0 {
+	if v.Info.Network == nil {
+		return all
+	}
+	for i, n := range v.Info.Network.NICs[:min(len(v.Info.Network.NICs), len(v.Info.Spec.Interfaces))] {
 		nic := NICDetail{
-			Name: v.Info.Spec.Interfaces[0].Name, Address: n.Address.String(), MAC: n.GuestMAC.String(), MTU: n.MTU, Tap: n.Tap,
+			Name: v.Info.Spec.Interfaces[i].Name, Address: n.IPv4.Address.String(), MAC: n.GuestMAC.String(), MTU: n.MTU, Tap: n.Tap,
 		}
-		if n.Gateway.IsValid() {
-			nic.Gateway = n.Gateway.String()
+		if n.IPv4.Gateway.IsValid() {
+			nic.Gateway = n.IPv4.Gateway.String()
 		}
 		all = append(all, nic)
 	}

@@ -43,10 +43,10 @@ func (v VM) State() string {
 
 // IP is the guest's, empty where it has none (any more).
 func (v VM) IP() string {
-	if v.Info.Network == nil {
-		return ""
+	if n := v.Info.Network; n != nil && len(n.NICs) > 0 && n.NICs[0].IPv4.Address.IsValid() {
+		return n.NICs[0].IPv4.Address.Addr().String()
 	}
-	return v.Info.Network.Address.Addr().String()
+	return ""
 }
 
 // CPUs counts the guest's.

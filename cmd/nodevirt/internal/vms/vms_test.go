@@ -48,10 +48,12 @@ func running() VM {
 			DomainXML: "<domain></domain>", Accelerator: "kvm", Spec: spec,
 			Disk:    imageunpack.Disk{Path: "/disk/disk.qcow2", Format: imageunpack.QCOW2, VirtualSize: 10 << 30, Size: 400 << 20},
 			Overlay: vminfo.Overlay{Path: "/var/lib/nodevirt/disk.qcow2", Allocated: 196 << 10},
-			Network: &netsetup.Plan{
+			Network: &netsetup.Plan{NICs: []netsetup.NIC{{
 				Tap: "nvaaaa", MTU: 1400, GuestMAC: []byte{2, 0, 0, 0, 0, 1},
-				Address: netip.MustParsePrefix("10.244.1.2/24"), Gateway: netip.MustParseAddr("10.244.1.1"),
-			},
+				IPv4: netsetup.Addressing{
+					Address: netip.MustParsePrefix("10.244.1.2/24"), Gateway: netip.MustParseAddr("10.244.1.1"),
+				},
+			}}},
 			ConsoleSocket: "/run/nodevirt/consoles/a.sock",
 		},
 	}

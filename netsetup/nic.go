@@ -1,0 +1,125 @@
+package netsetup
+
+import (
+	"fmt"
+	"net"
+	"net/netip"
+
+	"github.com/vishvananda/netlink"
+)
+
+// maxNICs bounds the cards of a guest.
+const maxNICs = 8
+
+// NIC is one card of the guest and what carries its frames.
+type NIC struct {
+	// Interface is the pod's, Bridge and Tap are made for the machine.
+	Interface string `json:"interface"`
+	Bridge    string `json:"bridge"`
+	Tap       string `json:"tap"`
+
+	// GuestMAC is the guest's. PodMAC is the interface's from now on, OriginalMAC what
+	// CNI gave it. BridgeMAC marks the bridge as this Plan's.
+	GuestMAC    MAC `json:"guestMAC"`
+	PodMAC      MAC `json:"podMAC"`
+	OriginalMAC MAC `json:"originalMAC"`
+	BridgeMAC   MAC `json:"bridgeMAC"`
+
+	// MTU is the interface's, in bytes.
+	MTU int `json:"mtu"`
+	// IPv4 is what the guest gets of the pod's network.
+	IPv4 Addressing `json:"ipv4"`
+
+	// Original is the interface as CNI made it.
+	Original Snapshot `json:"original"`
+}
+
+// Addressing is what a guest has of one address family on one card.
+type Addressing struct {
+	// Address is the guest's, with its subnet's length; invalid where there is none.
+	Address netip.Prefix `json:"address"`
+	// Gateway is the default route's; invalid where there is none. It may be outside
+	// of the subnet.
+	Gateway netip.Addr `json:"gateway"`
+	// Routes are the guest's other routes, without the one to its own subnet.
+	Routes []Route `json:"routes,omitempty"`
+}
+
+// Route is a route of the guest. A gateway that is not valid means that the destination is
+// on the link.
+type Route struct {
+	Destination netip.Prefix `json:"destination"`
+	Gateway     netip.Addr   `json:"gateway"`
+}
+
+// newNIC names what the machine's card number i needs.
+func newNIC(id string, i int, wanted Interface) NIC {
+	n := NIC{Interface: wanted.Name, Bridge: bridgeName(i), Tap: tapName(id, i)}
+	if n.Interface == "" {
+		n.Interface = "eth0"
+	}
+	return n
+}
+
+// read fills in what the pod's namespace says.
+func (n *NIC) read(h *netlink.Handle, id string, wanted Interface) error {
+	if bridge, err := findLink(h, n.Bridge); err != nil {
+		return err
+	} else if bridge != nil {
+		return fmt.Errorf("bridge %s is there already: %w", n.Bridge, ErrInUse)
+	}
+	link, err := findLink(h, n.Interface)
+	if err != nil {
+		return err
+	}
+	if link == nil {
+		return fmt.Errorf("no interface %s: %w", n.Interface, ErrNoAddress)
+	}
+	attrs := link.Attrs()
+	if attrs.MasterIndex != 0 {
+		return fmt.Errorf("interface %s is a port of another device", n.Interface)
+	}
+	if len(attrs.HardwareAddr) != 6 {
+		return fmt.Errorf("interface %s is no Ethernet device", n.Interface)
+	}
+	if err := n.setMACs(id, attrs.HardwareAddr, wanted.MAC); err != nil {
+		return err
+	}
+	n.MTU = attrs.MTU
+	if n.Original, err = readSnapshot(h, link); err != nil {
+		return err
+	}
+	return n.setAddresses()
+}
+
+// setMACs gives the interface a new address only where the guest takes its own.
+func (n *NIC) setMACs(id string, own, guest net.HardwareAddr) error {
+	if guest == nil {
+		guest = own
+	}
+	if len(guest) != 6 || guest[0]&1 != 0 || MAC(guest).isZero() {
+		return fmt.Errorf("%s is no address for a network card: it must be unicast", guest)
+	}
+	n.OriginalMAC, n.PodMAC, n.GuestMAC = MAC(own), MAC(own), MAC(guest)
+	if guest.String() == own.String() {
+		n.PodMAC = localMAC(id, "interface "+n.Interface)
+	}
+	n.BridgeMAC = localMAC(id, "bridge "+n.Bridge)
+	return nil
+}
+
+// setAddresses decides what of the interface's addresses and routes the guest gets.
+func (n *NIC) setAddresses() error {
+	address, ok := n.Original.firstIPv4()
+	if !ok {
+		return fmt.Errorf("interface %s: %w, and its guest needs one: have the CNI config give it (ipam)",
+			n.Interface, ErrNoAddress)
+	}
+	n.IPv4.Address = address
+	n.IPv4.Gateway, n.IPv4.Routes = n.Original.guestRoutes(address)
+	if routes := classlessRoutes(n.IPv4); len(routes) > maxClasslessRoutes {
+		return fmt.Errorf("interface %s has %d routes, of which DHCP carries %d to a guest: "+
+			"join some in the CNI config", n.Interface, len(routes), maxClasslessRoutes)
+	}
+	return nil
+}

@@ -1,0 +1,80 @@
+package vm
+
+import (
+	"context"
+	"fmt"
+	"net"
+
+	"github.com/nodevirt/nodevirt/netsetup"
+)
+
+func (l *launch) makeNetwork(ctx context.Context) error {
+	if len(l.rec.Spec.Interfaces) == 0 {
+		return nil
+	}
+	dns, err := l.podDNS(l.rec.Sandbox.Value)
+	if err != nil {
+		return err
+	}
+	interfaces, err := l.interfaces()
+	if err != nil {
+		return err
+	}
+	plan, err := l.Network.Plan(ctx, l.rec.ID, netsetup.Pod{
+		Netns:       l.pod.netns,
+		Hostname:    l.rec.Spec.Hostname,
+		Nameservers: dns.servers,
+		Searches:    dns.searches,
+		Interfaces:  interfaces,
+	})
+	if err != nil {
+		return err
+	}
+	l.rec.Network = &plan
+	if err := l.put(l.c, l.rec); err != nil {
+		return err
+	}
+	if err := l.Network.Apply(ctx, plan); err != nil {
+		return err
+	}
+	pid, err := l.Network.Serve(ctx, plan)
+	if err != nil {
+		return err
+	}
+	return l.group.Add(pid)
+}
+
+// interfaces are the pod's, one for each card of the machine.
+func (l *launch) interfaces() ([]netsetup.Interface, error) {
+	var all []netsetup.Interface
+	for _, spec := range l.rec.Spec.Interfaces {
+		var wanted netsetup.Interface
+		if spec.MAC != "" {
+			mac, err := net.ParseMAC(spec.MAC)
+			if err != nil {
+				return nil, fmt.Errorf("%w: %w", ErrInvalid, err)
+			}
+			wanted.MAC = mac
+		}
+		all = append(all, wanted)
+	}
+	return all, nil
+}
+
+func (l *launch) removeNetwork(ctx context.Context) error {
+	if l.rec.Network == nil {
+		return nil
+	}
+	if err := l.Network.Undo(ctx, *l.rec.Network); err != nil {
+		return err
+	}
+	l.rec.Network = nil
+	return nil
+}
+
+func (l *launch) connect(ctx context.Context) error {
+	if l.rec.Network == nil {
+		return nil
+	}
+	return l.Network.Connect(ctx, *l.rec.Network)
+}
