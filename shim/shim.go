@@ -113,7 +113,7 @@ func newMachines(ctx context.Context, c config.Config, log *slog.Logger, backend
 	if err != nil {
 		return nil, err
 	}
-	consoles, err := console.New(log)
+	consoles, err := console.New(int64(c.VM.LogLimit), log)
 	if err != nil {
 		return nil, err
 	}

@@ -64,6 +64,9 @@ type VM struct {
 	// OverheadMemory is what QEMU may take beside the guest's RAM where the pod
 	// has no overhead of its RuntimeClass, as a Kubernetes quantity.
 	OverheadMemory Quantity `toml:"overhead_memory"`
+	// LogLimit is how large the log of a console may become until it is rotated,
+	// as a Kubernetes quantity. 0 means no limit.
+	LogLimit Quantity `toml:"log_limit"`
 	// UIDBase is the first of UIDCount user ids, used by nothing else on the
 	// machine, of which each VM gets one of its own.
 	UIDBase  uint32 `toml:"uid_base"`
@@ -88,7 +91,11 @@ type Metrics struct {
 // Quantity is an amount of bytes, written as Kubernetes does ("256Mi").
 type Quantity int64
 
-const maxQuantity = 1 << 40
+const (
+	maxQuantity = 1 << 40
+	// minLogLimit is more than what a console adds to its log at a time.
+	minLogLimit = 4 << 20
+)
 
 // UnmarshalText implements encoding.TextUnmarshaler.
 func (q *Quantity) UnmarshalText(text []byte) error {
@@ -120,6 +127,7 @@ func Default() Config {
 			Accelerator:    "auto",
 			Emulator:       "/usr/bin/qemu-system-x86_64",
 			OverheadMemory: 256 << 20,
+			LogLimit:       128 << 20,
 			// Above what systemd, subuid and Kubernetes' user namespaces hand out.
 			UIDBase:    1_900_000_000,
 			UIDCount:   65536,
@@ -212,6 +220,9 @@ func (c Config) check() error {
 	// A quantity that is written as a number comes unchecked.
 	if c.VM.OverheadMemory < 0 || c.VM.OverheadMemory > maxQuantity {
 		errs = append(errs, fmt.Errorf("vm.overhead_memory: %d is not between 0 and 1Ti", c.VM.OverheadMemory))
+	}
+	if c.VM.LogLimit != 0 && (c.VM.LogLimit < minLogLimit || c.VM.LogLimit > maxQuantity) {
+		errs = append(errs, fmt.Errorf("vm.log_limit: %d is neither 0 nor between 4Mi and 1Ti", c.VM.LogLimit))
 	}
 	if c.VM.UIDBase < 1000 || c.VM.UIDCount == 0 || uint64(c.VM.UIDBase)+uint64(c.VM.UIDCount) > 1<<32-2 {
 		errs = append(errs, errors.New("vm.uid_base, vm.uid_count: not a range of unprivileged user ids"))

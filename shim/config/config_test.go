@@ -137,6 +137,7 @@ func TestErrors(t *testing.T) {
 		"huge quantity":          "[vm]\noverhead_memory = '8Ei'",
 		"long quantity":          "[vm]\noverhead_memory = '" + strings.Repeat("9", 100) + "'",
 		"negative bytes":         "[vm]\noverhead_memory = -1",
+		"small log":              "[vm]\nlog_limit = '1Mi'",
 		"ids of accounts":        "[vm]\nuid_base = 0",
 		"no ids":                 "[vm]\nuid_count = 0",
 		"ids past the end":       "[vm]\nuid_base = 4294967000\nuid_count = 65536",

@@ -21,13 +21,17 @@ const (
 	// dropped, and the log says so.
 	maxLag  = 64 << 20
 	keepLag = 1 << 20
+	// asideSuffix is of the log that was set aside at its limit. The kubelet takes it for one that it
+	// has rotated itself, and compresses and removes it.
+	asideSuffix = ".1"
 )
 
 // follower carries one console from its raw file into its log.
 type follower struct {
 	Console
-	log  *slog.Logger
-	slot slot
+	limit int64 // of the log, in bytes; 0 is none
+	log   *slog.Logger
+	slot  slot
 
 	mu       sync.Mutex // guards all below
 	raw      *rawFile
@@ -52,8 +56,8 @@ type scratch struct {
 	records []byte         // of the log
 }
 
-func openFollower(c Console, log *slog.Logger) (*follower, error) {
-	f := &follower{Console: c, log: log, lines: lines{max: maxLine}}
+func openFollower(c Console, limit int64, log *slog.Logger) (*follower, error) {
+	f := &follower{Console: c, limit: limit, log: log, lines: lines{max: maxLine}}
 	f.slot.console = f
 	if err := f.open(); err != nil {
 		return nil, errors.Join(err, f.close())
@@ -78,8 +82,9 @@ func (f *follower) open() (err error) {
 	return f.resume()
 }
 
-// resume finds where the last shim left off. Data never lies in a hole: a position that does was
-// saved before the hole was made, or lost.
+// resume finds where the last shim left off. What that wrote to the log and did not save the
+// position of is taken back. Data never lies in a hole: a position that does was saved before the
+// hole was made, or lost.
 func (f *follower) resume() error {
 	size, err := f.raw.size()
 	if err != nil {
@@ -90,7 +95,13 @@ func (f *follower) resume() error {
 	if f.at.offset <= size {
 		f.at.offset = f.raw.data(f.at.offset, size)
 	}
-	return nil
+	if err := f.out.cut(f.at.log); err != nil {
+		return err
+	}
+	if f.at.log, err = f.out.end(); err != nil {
+		return err
+	}
+	return f.position.save(f.at)
 }
 
 // turn does one bounded piece of work: at most turnSize bytes are read, and what they complete is
@@ -153,8 +164,10 @@ func (f *follower) prompt(s *scratch, now time.Time) error {
 // write appends s.records to the log, with which the console stands at next. On an error it stands
 // where it stood, and will read those bytes again.
 func (f *follower) write(s *scratch, next position) error {
+	next.log = f.at.log
 	if len(s.records) > 0 {
-		if err := f.out.append(s.records); err != nil {
+		var err error
+		if next.log, err = f.append(s.records); err != nil {
 			f.lines.reset()
 			f.lines.open = f.at.open
 			return err
@@ -164,6 +177,20 @@ func (f *follower) write(s *scratch, next position) error {
 	f.at = next
 	f.settle()
 	return nil
+}
+
+// append writes to the log. One that would grow over its limit is set aside first: nobody has
+// rotated it, and a guest that prints without end would fill the disk.
+func (f *follower) append(records []byte) (logEnd, error) {
+	if size := f.at.log.size; f.limit > 0 && size > 0 && size+int64(len(records)) > f.limit {
+		if err := f.out.setAside(f.Log); err != nil {
+			return f.at.log, err
+		}
+		if err := f.reopen(); err != nil {
+			return f.at.log, err
+		}
+	}
+	return f.out.append(records)
 }
 
 // settle saves the position, and only then frees what lies before it.
@@ -223,9 +250,14 @@ func (f *follower) reopen() error {
 	if err != nil {
 		return err
 	}
+	end, err := out.end()
+	if err != nil {
+		return errors.Join(err, out.close())
+	}
 	old := f.out
-	f.out = out
+	f.out, f.at.log = out, end
 	f.resting = time.Time{} // rotation may have made room
+	f.settle()
 	return old.close()
 }
 

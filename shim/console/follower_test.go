@@ -28,7 +28,7 @@ func step(f *follower, now time.Time) time.Duration {
 
 func opened(t *testing.T, c Console, log *slog.Logger) *follower {
 	t.Helper()
-	f, err := openFollower(c, log)
+	f, err := openFollower(c, 0, log)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -98,7 +98,8 @@ func TestConsumedIsFreed(t *testing.T) {
 	}
 }
 
-// A shim that is killed leaves its files as they are; at worst the last position is not in its.
+// A shim that is killed leaves its files as they are; at worst records are in the log, the last one
+// torn, and the position is not in its file: then they are written anew.
 func TestKilledShim(t *testing.T) {
 	c := testConsole(t)
 	qemu := guest(t, c)
@@ -114,10 +115,24 @@ func TestKilledShim(t *testing.T) {
 	if err := os.WriteFile(c.Position, before, 0o600); err != nil {
 		t.Fatal(err)
 	}
+	appendTo(t, c.Log, "2026-01-02T12:00:00.0000")
 	write(t, qemu, "\n")
 	step(opened(t, c, quiet()), noon)
-	if got, want := printed(t, read(t, c.Log)), "one\ntwo, goes on\ntwo, goes on\nthree\n"; got != want {
+	if got, want := printed(t, read(t, c.Log)), "one\ntwo, goes on\nthree\n"; got != want {
 		t.Errorf("killed between log and position: %q, want %q", got, want)
+	}
+
+	// A log that was begun since has nothing to take back.
+	if err := os.Rename(c.Log, c.Log+".rotated"); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(c.Log, bytes.Repeat([]byte(noon.Format(stampFormat)+full+"new\n"), 9), 0o640); err != nil {
+		t.Fatal(err)
+	}
+	write(t, qemu, "four\n")
+	step(opened(t, c, quiet()), noon)
+	if got, want := printed(t, read(t, c.Log)), strings.Repeat("new\n", 9)+"four\n"; got != want {
+		t.Errorf("another log: %q, want %q", got, want)
 	}
 }
 
@@ -296,7 +311,7 @@ func TestOpenRefusesLinksAndPipes(t *testing.T) {
 			if err := test.make(path); err != nil {
 				t.Fatal(err)
 			}
-			if _, err := openFollower(c, quiet()); err == nil {
+			if _, err := openFollower(c, 0, quiet()); err == nil {
 				t.Error("it was opened")
 			}
 		})

@@ -1,7 +1,9 @@
 package console
 
 import (
+	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 
@@ -10,6 +12,12 @@ import (
 
 // logFile is a log in the CRI format, as the kubelet knows it by the container's log_path.
 type logFile struct{ file *os.File }
+
+// logEnd is where a log ends, in bytes. The inode tells the log from one that was begun since.
+type logEnd struct {
+	inode uint64
+	size  int64
+}
 
 // openLog opens the log for appending, and makes it and its parents where they are missing. The
 // last component is not followed as a link: a pod that has the log folder mounted could point it at
@@ -26,25 +34,58 @@ func openLog(path string) (*logFile, error) {
 	return &logFile{file}, nil
 }
 
-// append writes records, all or none: a part of them that went in before an error, as when the disk
-// runs full, is taken back, since the next try writes all of them again.
-func (l *logFile) append(records []byte) error {
-	n, err := l.file.Write(records)
-	if err == nil {
-		return nil
+// end says where the log ends.
+func (l *logFile) end() (logEnd, error) {
+	var st unix.Stat_t
+	if err := unix.Fstat(int(l.file.Fd()), &st); err != nil {
+		return logEnd{}, fmt.Errorf("size of container log: %w", err)
 	}
-	err = fmt.Errorf("write container log: %w", err)
-	if n == 0 {
+	return logEnd{inode: st.Ino, size: st.Size}, nil
+}
+
+// cut takes back what was written behind an end of this log; of another log's it knows nothing.
+func (l *logFile) cut(known logEnd) error {
+	end, err := l.end()
+	if err != nil || end.inode != known.inode || end.size <= known.size {
 		return err
 	}
-	info, statErr := l.file.Stat()
-	if statErr != nil {
-		return fmt.Errorf("%w; and can't take a partial record back: %w", err, statErr)
+	if err := l.file.Truncate(known.size); err != nil {
+		return fmt.Errorf("take back the end of the container log: %w", err)
 	}
-	if cutErr := l.file.Truncate(info.Size() - int64(n)); cutErr != nil {
-		return fmt.Errorf("%w; and can't take a partial record back: %w", err, cutErr)
+	return nil
+}
+
+// append writes records, all or none: a part of them that went in before an error, as when the disk
+// runs full, is taken back, since the next try writes all of them again.
+func (l *logFile) append(records []byte) (logEnd, error) {
+	before, err := l.end()
+	if err != nil {
+		return before, err
 	}
-	return err
+	if _, err := l.file.Write(records); err != nil {
+		return before, errors.Join(fmt.Errorf("write container log: %w", err), l.cut(before))
+	}
+	return l.end()
+}
+
+// setAside renames the log, in place of one that was set aside before, unless the path has another
+// file already: then the kubelet is about to have the log reopened.
+func (l *logFile) setAside(path string) error {
+	here, err := l.file.Stat()
+	if err != nil {
+		return fmt.Errorf("set the container log aside: %w", err)
+	}
+	there, err := os.Lstat(path)
+	if errors.Is(err, fs.ErrNotExist) || err == nil && !os.SameFile(here, there) {
+		return nil
+	}
+	if err == nil {
+		err = os.Rename(path, path+asideSuffix)
+	}
+	if err != nil {
+		return fmt.Errorf("set the container log aside: %w", err)
+	}
+	return nil
 }
 
 func (l *logFile) close() error { return l.file.Close() }

@@ -43,6 +43,7 @@ type Console struct {
 // which nothing is printed costs no CPU. Its methods may be called concurrently.
 type Logs struct {
 	log      *slog.Logger
+	limit    int64
 	watcher  *fsnotify.Watcher
 	schedule *schedule
 	stop     chan struct{}
@@ -54,14 +55,15 @@ type Logs struct {
 	closed bool
 }
 
-// New starts the following of consoles. Close ends it.
-func New(log *slog.Logger) (*Logs, error) {
+// New starts the following of consoles. A log that grows over limit bytes without being rotated is
+// set aside, in place of the one that was before; a limit of 0 is none. Close ends it.
+func New(limit int64, log *slog.Logger) (*Logs, error) {
 	watcher, err := fsnotify.NewWatcher()
 	if err != nil {
 		return nil, fmt.Errorf("watch consoles: %w: if inotify instances ran out, raise fs.inotify.max_user_instances", err)
 	}
 	l := &Logs{
-		log: log, watcher: watcher, schedule: newSchedule(), stop: make(chan struct{}),
+		log: log, limit: limit, watcher: watcher, schedule: newSchedule(), stop: make(chan struct{}),
 		byID: map[string]*follower{}, byRaw: map[string]*follower{},
 	}
 	l.done.Go(l.watch)
@@ -88,7 +90,7 @@ func (l *Logs) Follow(c Console) error {
 	if old, ok := l.byRaw[c.Raw]; ok {
 		return fmt.Errorf("follow console of %s: %s is the console file of %s", c.ID, c.Raw, old.ID)
 	}
-	f, err := openFollower(c, l.log.With("container", c.ID))
+	f, err := openFollower(c, l.limit, l.log.With("container", c.ID))
 	if err != nil {
 		return fmt.Errorf("follow console of %s: %w", c.ID, err)
 	}

@@ -13,7 +13,7 @@ import (
 
 func logs(t *testing.T) *Logs {
 	t.Helper()
-	l, err := New(quiet())
+	l, err := New(0, quiet())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -153,6 +153,58 @@ func TestRestartAndRotation(t *testing.T) {
 	all = append(all, read(t, c.Log)...)
 	if got, want := printed(t, all), plain(numbered(0, rounds*perRound)); got != want {
 		t.Errorf("%d bytes logged, want %d", len(got), len(want))
+	}
+}
+
+// A log that nobody rotates is set aside at its limit; the one that was set aside before goes.
+func TestLimit(t *testing.T) {
+	c := testConsole(t)
+	const limit = 400 << 10
+	l, err := New(limit, quiet())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = l.Close() })
+	if err := l.Follow(c); err != nil {
+		t.Fatal(err)
+	}
+	text := plain(numbered(0, 50_000))
+	write(t, guest(t, c), text)
+	if err := l.Finish(t.Context(), c.ID); err != nil {
+		t.Fatal(err)
+	}
+	aside, last := read(t, c.Log+asideSuffix), read(t, c.Log)
+	if got := printed(t, aside) + printed(t, last); !strings.HasSuffix(text, got) || len(aside) < limit/2 {
+		t.Errorf("%d bytes set aside, %d in the log; they do not end as what was printed", len(aside), len(last))
+	}
+	for _, log := range [][]byte{aside, last} {
+		if len(log) > limit {
+			t.Errorf("a log of %d bytes", len(log))
+		}
+	}
+}
+
+// What the kubelet has renamed already is not set aside, and is no hindrance.
+func TestLimitWhileRotating(t *testing.T) {
+	c := testConsole(t)
+	f, err := openFollower(c, 1000, quiet())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = f.close() })
+	qemu := guest(t, c)
+	write(t, qemu, numbered(0, 10))
+	step(f, noon)
+	if err := os.Rename(c.Log, c.Log+".rotated"); err != nil {
+		t.Fatal(err)
+	}
+	write(t, qemu, numbered(10, 30))
+	step(f, noon)
+	if got := printed(t, read(t, c.Log+".rotated")) + printed(t, read(t, c.Log)); got != plain(numbered(0, 30)) {
+		t.Errorf("logged %q", got)
+	}
+	if _, err := os.Stat(c.Log + asideSuffix); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("set aside: %v", err)
 	}
 }
 

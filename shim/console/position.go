@@ -11,12 +11,14 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// position says how far a console has come. It is true of the log at every moment but the one
-// between the writing of records and that of the position.
+// position says how far a console has come, and where the log ended then. A log that has grown since
+// has records that the position does not know of, the last one torn perhaps: they are taken back,
+// and written again.
 type position struct {
 	offset  int64 // bytes of the raw file that need not be read again
 	dropped int64 // bytes before offset that are in no record, and of which the log does not know yet
 	open    bool  // the last record was partial
+	log     logEnd
 }
 
 // after is the position n bytes of the raw file on.
@@ -26,13 +28,15 @@ func (p position) after(n int) position {
 }
 
 const (
-	positionMagic = "nvcons1\n"
-	positionSize  = 8 + 8 + 8 + 1 + 4
+	positionMagic = "nvcons2\n"
+	positionSize  = 8 + 4*8 + 1 + 4
 )
 
 func (p position) encode() []byte {
 	out := binary.LittleEndian.AppendUint64([]byte(positionMagic), uint64(p.offset))
 	out = binary.LittleEndian.AppendUint64(out, uint64(p.dropped))
+	out = binary.LittleEndian.AppendUint64(out, p.log.inode)
+	out = binary.LittleEndian.AppendUint64(out, uint64(p.log.size))
 	var flags byte
 	if p.open {
 		flags = 1
@@ -51,9 +55,13 @@ func decodePosition(data []byte) (position, error) {
 	p := position{
 		offset:  int64(binary.LittleEndian.Uint64(data[8:])),
 		dropped: int64(binary.LittleEndian.Uint64(data[16:])),
-		open:    data[24] != 0,
+		log: logEnd{
+			inode: binary.LittleEndian.Uint64(data[24:]),
+			size:  int64(binary.LittleEndian.Uint64(data[32:])),
+		},
+		open: data[40] != 0,
 	}
-	if p.offset < 0 || p.dropped < 0 {
+	if p.offset < 0 || p.dropped < 0 || p.log.size < 0 {
 		return position{}, errors.New("out of range")
 	}
 	return p, nil

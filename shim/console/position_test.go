@@ -9,7 +9,7 @@ import (
 
 func TestPosition(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "pos")
-	want := position{offset: 1<<40 + 7, dropped: 12, open: true}
+	want := position{offset: 1<<40 + 7, dropped: 12, open: true, log: logEnd{inode: 1<<63 + 5, size: 99}}
 	for _, stored := range []position{{}, want} {
 		p, damaged, err := openPosition(path)
 		if err != nil || damaged != nil || p.saved != stored {
@@ -30,7 +30,7 @@ func TestDamagedPosition(t *testing.T) {
 	flipped[9] ^= 1
 	for name, data := range map[string][]byte{
 		"short": good[:20], "long": append(slices.Clip(good), 0), "flipped": flipped, "text": []byte("77\n"),
-		"negative": position{offset: -1}.encode(),
+		"negative": position{offset: -1}.encode(), "no size": position{log: logEnd{size: -1}}.encode(),
 	} {
 		t.Run(name, func(t *testing.T) {
 			path := filepath.Join(t.TempDir(), "pos")

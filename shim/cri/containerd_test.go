@@ -39,7 +39,7 @@ func realManager(t *testing.T, n *node.Node, backend *grpc.ClientConn, records *
 	}
 	closed(t, client)
 	log := slog.New(slog.DiscardHandler)
-	consoles, err := console.New(log)
+	consoles, err := console.New(0, log)
 	if err != nil {
 		t.Fatal(err)
 	}
