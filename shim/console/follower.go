@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"log/slog"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -29,9 +30,10 @@ const (
 // follower carries one console from its raw file into its log.
 type follower struct {
 	Console
-	limit int64 // of the log, in bytes; 0 is none
-	log   *slog.Logger
-	slot  slot
+	limit   int64 // of the log, in bytes; 0 is none
+	log     *slog.Logger
+	slot    slot
+	watched atomic.Bool // an event will tell when the guest prints
 
 	mu       sync.Mutex // guards all below
 	raw      *rawFile
@@ -42,9 +44,12 @@ type follower struct {
 	heard    time.Time
 	resting  time.Time // no read or write before this: the last one failed
 	trouble  string    // of the last turn, so that it is logged once
+	silent   bool      // the last turn has found nothing new
 	noHoles  bool
 	shrunk   bool // the raw file has, and the shim's log says so
 	closed   bool
+	// unwatched is why no event will tell.
+	unwatched error
 	// unsettled is why the position could not be saved, or the raw file's space not freed. The log
 	// goes on all the same; a shim that dies now repeats a part of it.
 	unsettled error
@@ -115,16 +120,19 @@ func (f *follower) turn(s *scratch, now time.Time) time.Duration {
 		return rest
 	}
 	n, err := f.move(s, now)
-	if err == nil && n == 0 {
+	f.silent = err == nil && n == 0
+	if f.silent {
 		err = f.prompt(s, now)
 	}
-	f.note(errors.Join(err, f.unsettled))
+	f.note(errors.Join(err, f.unsettled, f.unwatched))
 	switch {
 	case err != nil:
 		f.resting = now.Add(retryAfter)
 		return retryAfter
 	case n == len(s.in):
 		return 0
+	case n > 0:
+		return gather
 	case f.lines.flushable():
 		return max(promptAfter-now.Sub(f.heard), time.Millisecond)
 	default:

@@ -16,11 +16,12 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// step gives a follower turns at one moment until it wants to wait, and says for how long.
+// step gives a follower turns at one moment until there is nothing new, and says for how long it
+// wants to wait then.
 func step(f *follower, now time.Time) time.Duration {
 	s := new(scratch)
 	for {
-		if wait := f.turn(s, now); wait != 0 {
+		if wait := f.turn(s, now); wait != 0 && wait != gather {
 			return wait
 		}
 	}

@@ -19,8 +19,7 @@ import (
 	"github.com/fsnotify/fsnotify"
 )
 
-// gather is how long the first byte waits for others: a serial port writes them one by one, and
-// each is an event.
+// gather is how long the first byte waits for others: a serial port writes them one by one.
 const gather = 20 * time.Millisecond
 
 var (
@@ -94,10 +93,8 @@ func (l *Logs) Follow(c Console) error {
 	if err != nil {
 		return fmt.Errorf("follow console of %s: %w", c.ID, err)
 	}
-	// The watch comes before the first turn, so that nothing is printed unnoticed between the two.
-	if err := l.watcher.Add(c.Raw); err != nil {
-		return errors.Join(fmt.Errorf("follow console of %s: watch %s: %w: if inotify watches ran out, "+
-			"raise fs.inotify.max_user_watches", c.ID, c.Raw, err), f.close())
+	if err := l.expect(f); err != nil {
+		return errors.Join(fmt.Errorf("follow console of %s: %w", c.ID, err), f.close())
 	}
 	l.byID[c.ID], l.byRaw[c.Raw] = f, f
 	l.schedule.in(&f.slot, 0)

@@ -2,6 +2,7 @@ package console
 
 import (
 	"errors"
+	"fmt"
 	"maps"
 	"slices"
 	"time"
@@ -22,7 +23,7 @@ func (l *Logs) watch() {
 			f := l.byRaw[event.Name]
 			l.mu.Unlock()
 			if f != nil {
-				l.schedule.in(&f.slot, gather)
+				l.wake(f)
 			}
 		case err, ok := <-l.watcher.Errors:
 			if !ok {
@@ -52,13 +53,49 @@ func (l *Logs) work() {
 		if f == nil {
 			continue
 		}
-		f.mu.Lock()
-		next := f.turn(s, time.Now())
-		f.mu.Unlock()
-		if next >= 0 {
+		if next := l.turn(f, s); next >= 0 {
 			l.schedule.in(&f.slot, next)
 		}
 	}
+}
+
+// wake gives a console a turn, after which turns follow by themselves until the guest is silent. No
+// event is wanted meanwhile: each byte that a guest prints would be one, and a guest that prints
+// without end would keep a CPU busy with them.
+func (l *Logs) wake(f *follower) {
+	if f.watched.Swap(false) {
+		_ = l.watcher.Remove(f.Raw) // fails where the file has gone
+	}
+	l.schedule.in(&f.slot, gather)
+}
+
+// turn gives a console a turn, and says when it wants the next one; negative for when it wakes.
+func (l *Logs) turn(f *follower, s *scratch) time.Duration {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	next := f.turn(s, time.Now())
+	if f.closed || !f.silent || f.watched.Load() {
+		return next
+	}
+	err := l.expect(f)
+	if errors.Is(err, fsnotify.ErrClosed) { // so are the consoles, in a moment
+		return -1
+	}
+	if f.unwatched = err; err != nil {
+		f.note(err)
+		return retryAfter
+	}
+	return 0 // something may have been printed before the watch
+}
+
+// expect has an event tell when the guest of f prints.
+func (l *Logs) expect(f *follower) error {
+	f.watched.Store(true)
+	if err := l.watcher.Add(f.Raw); err != nil {
+		f.watched.Store(false)
+		return fmt.Errorf("watch %s: %w: if inotify watches ran out, raise fs.inotify.max_user_watches", f.Raw, err)
+	}
+	return nil
 }
 
 // find looks a console up.

@@ -10,6 +10,8 @@ const (
 	PowerOff
 	// Restart resets the machine, again and again.
 	Restart
+	// Repeat writes the line again, without end and as fast as it can.
+	Repeat
 )
 
 // BootSector is the least guest: a raw disk of 1 MiB with a boot sector that writes a line on the
@@ -34,18 +36,30 @@ func BootSector(line string, then Then) []byte {
 		0xee,       // out dx, al
 		0xeb, 0xea, // jmp next
 	}
-	switch then {
-	case PowerOff:
-		code = append(code, 0xba, 0x04, 0x06, 0xb8, 0x00, 0x20, 0xef) // out 0x604, 0x2000: ACPI's S5
-	case Restart:
-		code = append(code, 0xba, 0xf9, 0x0c, 0xb0, 0x06, 0xee) // out 0xcf9, 6: reset
+	if then == Repeat {
+		code = append(code, 0xeb, byte(5-len(code)-2)) // jmp to "mov si, line"
 	}
-	code = append(code, 0xf4, 0xeb, 0xfd) // halt: hlt; jmp halt
+	code = append(code, then.code()...)
 	const origin, addressAt, most = 0x7c00, 6, 400
 	address := origin + len(code)
 	code[addressAt], code[addressAt+1] = byte(address), byte(address>>8)
+	return bootable(code, line[:min(len(line), most)]+"\r\n\x00")
+}
+
+// code does what then says, and halts.
+func (then Then) code() (code []byte) {
+	switch then {
+	case PowerOff:
+		code = []byte{0xba, 0x04, 0x06, 0xb8, 0x00, 0x20, 0xef} // out 0x604, 0x2000: ACPI's S5
+	case Restart:
+		code = []byte{0xba, 0xf9, 0x0c, 0xb0, 0x06, 0xee} // out 0xcf9, 6: reset
+	}
+	return append(code, 0xf4, 0xeb, 0xfd) // halt: hlt; jmp halt
+}
+
+// bootable is a disk whose boot sector has code and, right behind it, text.
+func bootable(code []byte, text string) []byte {
 	disk := make([]byte, mebibyte) // the firmware boots none of less than a cylinder
-	text := line[:min(len(line), most)] + "\r\n\x00"
 	copy(disk[copy(disk, code):], text)
 	disk[510], disk[511] = 0x55, 0xaa
 	return disk
