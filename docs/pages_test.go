@@ -140,7 +140,7 @@ func fields(prefix string, v reflect.Value) [][2]string {
 		switch x := value.Interface().(type) {
 		case config.Quantity:
 			all = append(all, [2]string{name, fmt.Sprintf("`\"%dMi\"`", x>>20)})
-		case fmt.Stringer: // the log level
+		case fmt.Stringer: // the log level, durations
 			all = append(all, [2]string{name, fmt.Sprintf("`%q`", strings.ToLower(x.String()))})
 		case string:
 			all = append(all, [2]string{name, fmt.Sprintf("`%q`", x)})

@@ -28,6 +28,7 @@ import (
 	"github.com/nodevirt/nodevirt/shim/domain/accel"
 	"github.com/nodevirt/nodevirt/shim/metrics"
 	"github.com/nodevirt/nodevirt/shim/record"
+	"github.com/nodevirt/nodevirt/shim/stream"
 	"github.com/nodevirt/nodevirt/shim/vm"
 )
 
@@ -64,8 +65,14 @@ func Run(ctx context.Context, c config.Config, log *slog.Logger) error {
 	if err != nil {
 		return err
 	}
+	streams, err := stream.Listen(ctx, stream.Options{
+		Address: c.Stream.Address, IdleTimeout: time.Duration(c.Stream.IdleTimeout), Machines: machines, Logger: log,
+	})
+	if err != nil {
+		return errors.Join(err, machines.Close())
+	}
 	front := cri.New(cri.Options{ //nolint:contextcheck // a call's context is its client's
-		Backend: backend, Machines: machines,
+		Backend: backend, Machines: machines, Streams: streams,
 		Handler: c.Handler, SandboxHandler: c.Containerd.SandboxHandler, Logger: log, Metrics: measures,
 	})
 	server := front.GRPC()
@@ -76,6 +83,7 @@ func Run(ctx context.Context, c config.Config, log *slog.Logger) error {
 	defer endWatching()
 	group.Go(func() error { return machines.Run(watching) })
 	group.Go(func() error { return serve(server, listener) })
+	group.Go(streams.Serve)
 	if scrapes != nil {
 		group.Go(func() error { return metrics.Serve(ctx, scrapes, measures.Handler(log)) })
 	}
@@ -83,11 +91,12 @@ func Run(ctx context.Context, c config.Config, log *slog.Logger) error {
 		<-ctx.Done()
 		_, _ = daemon.SdNotify(false, daemon.SdNotifyStopping)
 		front.End()
+		err := streams.Close()
 		stop(server)
 		endWatching()
-		return nil
+		return err
 	})
-	log.Info("serving CRI", "socket", c.Listen, "handler", c.Handler)
+	log.Info("serving CRI", "socket", c.Listen, "handler", c.Handler, "streams", streams.Address())
 	if _, err := daemon.SdNotify(false, daemon.SdNotifyReady); err != nil {
 		log.Warn("telling systemd failed", "error", err)
 	}

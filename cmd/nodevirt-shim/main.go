@@ -15,6 +15,8 @@ import (
 	"runtime/debug"
 	"syscall"
 
+	"k8s.io/klog/v2"
+
 	"github.com/nodevirt/nodevirt/shim"
 	"github.com/nodevirt/nodevirt/shim/config"
 )
@@ -82,6 +84,7 @@ func run(ctx context.Context, args []string) error {
 		return err
 	}
 	log := slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: c.LogLevel}))
+	klog.SetSlogLogger(log) // of libraries
 	log.Info("nodevirt-shim", "version", buildVersion())
 	ctx, stop := signal.NotifyContext(ctx, syscall.SIGINT, syscall.SIGTERM)
 	defer stop()

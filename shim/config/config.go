@@ -10,9 +10,9 @@ import (
 	"net/netip"
 	"os"
 	"path/filepath"
+	"time"
 
 	"github.com/pelletier/go-toml/v2"
-	"k8s.io/apimachinery/pkg/api/resource"
 )
 
 // Config is the shim's config. The zero value of a field means its default,
@@ -31,6 +31,7 @@ type Config struct {
 	Containerd Containerd `toml:"containerd"`
 	Libvirt    Libvirt    `toml:"libvirt"`
 	VM         VM         `toml:"vm"`
+	Stream     Stream     `toml:"stream"`
 	Tools      Tools      `toml:"tools"`
 	Metrics    Metrics    `toml:"metrics"`
 }
@@ -75,6 +76,14 @@ type VM struct {
 	ResolvConf string `toml:"resolv_conf"`
 }
 
+// Stream says how streams into machines are served: attach, exec, port-forward.
+type Stream struct {
+	// Address is HOST:PORT on loopback; port 0 is any free one.
+	Address string `toml:"address"`
+	// IdleTimeout cuts a stream on which nothing was sent for so long; 0 never.
+	IdleTimeout Duration `toml:"idle_timeout"`
+}
+
 // Tools are paths of programs, or names that are looked up in PATH.
 type Tools struct {
 	Dnsmasq string `toml:"dnsmasq"`
@@ -88,27 +97,8 @@ type Metrics struct {
 	Address string `toml:"address"`
 }
 
-// Quantity is an amount of bytes, written as Kubernetes does ("256Mi").
-type Quantity int64
-
-const (
-	maxQuantity = 1 << 40
-	// minLogLimit is more than what a console adds to its log at a time.
-	minLogLimit = 4 << 20
-)
-
-// UnmarshalText implements encoding.TextUnmarshaler.
-func (q *Quantity) UnmarshalText(text []byte) error {
-	if len(text) > 32 {
-		return fmt.Errorf("not a quantity such as 256Mi")
-	}
-	v, err := resource.ParseQuantity(string(text))
-	if err != nil || v.Sign() < 0 || v.CmpInt64(maxQuantity) > 0 {
-		return fmt.Errorf("%q is not a quantity such as 256Mi, of at most 1Ti", text)
-	}
-	*q = Quantity(v.Value())
-	return nil
-}
+// minLogLimit is more than what a console adds to its log at a time.
+const minLogLimit = 4 << 20
 
 // Default is the config of a node where everything is at its usual place.
 func Default() Config {
@@ -133,6 +123,7 @@ func Default() Config {
 			UIDCount:   65536,
 			ResolvConf: "/etc/resolv.conf",
 		},
+		Stream:  Stream{Address: "127.0.0.1:0", IdleTimeout: Duration(4 * time.Hour)}, // as containerd's
 		Tools:   Tools{Dnsmasq: "dnsmasq", QemuImg: "qemu-img"},
 		Metrics: Metrics{Address: "/run/nodevirt/metrics.sock"},
 	}
@@ -223,6 +214,13 @@ func (c Config) check() error {
 	}
 	if c.VM.LogLimit != 0 && (c.VM.LogLimit < minLogLimit || c.VM.LogLimit > maxQuantity) {
 		errs = append(errs, fmt.Errorf("vm.log_limit: %d is neither 0 nor between 4Mi and 1Ti", c.VM.LogLimit))
+	}
+	if a, err := netip.ParseAddrPort(c.Stream.Address); err != nil || !a.Addr().IsLoopback() {
+		errs = append(errs, fmt.Errorf("stream.address: %q is no address and port on loopback, such as 127.0.0.1:0: "+
+			"the kubelet and crictl reach it there, and nobody else should", c.Stream.Address))
+	}
+	if c.Stream.IdleTimeout < 0 {
+		errs = append(errs, errors.New("stream.idle_timeout: must not be negative"))
 	}
 	if c.VM.UIDBase < 1000 || c.VM.UIDCount == 0 || uint64(c.VM.UIDBase)+uint64(c.VM.UIDCount) > 1<<32-2 {
 		errs = append(errs, errors.New("vm.uid_base, vm.uid_count: not a range of unprivileged user ids"))

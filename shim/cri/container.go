@@ -31,9 +31,13 @@ func (c *call) startContainer(r *runtimeapi.StartContainerRequest) (proto.Messag
 }
 
 func (c *call) stopContainer(r *runtimeapi.StopContainerRequest) (proto.Message, error) {
-	// More than a Duration holds means the same to a guest as the longest.
-	timeout := time.Duration(min(r.GetTimeout(), math.MaxInt64/int64(time.Second))) * time.Second
-	return &runtimeapi.StopContainerResponse{}, c.Machines.Stop(c.ctx, r.GetContainerId(), timeout)
+	return &runtimeapi.StopContainerResponse{}, c.Machines.Stop(c.ctx, r.GetContainerId(), seconds(r.GetTimeout()))
+}
+
+// seconds is a timeout of CRI. More than a Duration holds means the same to a
+// guest as the longest.
+func seconds(n int64) time.Duration {
+	return time.Duration(min(n, math.MaxInt64/int64(time.Second))) * time.Second
 }
 
 func (c *call) removeContainer(r *runtimeapi.RemoveContainerRequest) (proto.Message, error) {

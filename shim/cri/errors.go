@@ -23,6 +23,7 @@ var codesOf = []struct {
 	{domain.ErrUnsupported, codes.InvalidArgument},
 	{vm.ErrNotFound, codes.NotFound},
 	{vm.ErrExists, codes.AlreadyExists},
+	{vm.ErrUnsupported, codes.Unimplemented},
 	{vm.ErrState, codes.FailedPrecondition},
 	{netsetup.ErrNoAddress, codes.FailedPrecondition},
 	{netsetup.ErrInUse, codes.FailedPrecondition},

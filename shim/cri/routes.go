@@ -61,9 +61,11 @@ func routes() map[string]route {
 			}),
 		runtimeapi.RuntimeService_GetContainerEvents_FullMethodName: (*call).containerEvents,
 
-		runtimeapi.RuntimeService_Exec_FullMethodName:     refused[runtimeapi.ExecRequest]("exec in it is not supported yet: log in over the network"),
-		runtimeapi.RuntimeService_ExecSync_FullMethodName: refused[runtimeapi.ExecSyncRequest]("exec in it is not supported yet: use an http or tcp probe"),
-		runtimeapi.RuntimeService_Attach_FullMethodName:   refused[runtimeapi.AttachRequest]("attaching to it is not supported yet: its console is in its log"),
+		runtimeapi.RuntimeService_Exec_FullMethodName:        ofMachine((*call).exec),
+		runtimeapi.RuntimeService_ExecSync_FullMethodName:    ofMachine((*call).execSync),
+		runtimeapi.RuntimeService_Attach_FullMethodName:      ofMachine((*call).attach),
+		runtimeapi.RuntimeService_PortForward_FullMethodName: decoded((*call).portForward),
+
 		runtimeapi.RuntimeService_UpdateContainerResources_FullMethodName: refused[runtimeapi.UpdateContainerResourcesRequest](
 			"its resources can't be changed yet: make a new one"),
 		runtimeapi.RuntimeService_CheckpointContainer_FullMethodName: refused[runtimeapi.CheckpointContainerRequest](

@@ -12,7 +12,6 @@ import (
 // passed are the methods that name, or list, containers or sandboxes and are passed on all the same.
 var passed = map[string]string{
 	"PullImage":                 "the pod is named for credentials only; images are containerd's",
-	"PortForward":               "the pod's network namespace is containerd's, and the guest is reached through it",
 	"PodSandboxStats":           "the pod's cgroup, which VMs are in, is what containerd reads",
 	"ListPodSandboxStats":       "as PodSandboxStats",
 	"StreamPodSandboxStats":     "as PodSandboxStats",

@@ -51,7 +51,18 @@ type machines interface {
 	Stats(id string) (*runtimeapi.ContainerStats, error)
 	ListStats(f *runtimeapi.ContainerStatsFilter) []*runtimeapi.ContainerStats
 	ReopenLog(id string) error
+	CheckExec(id string, r *runtimeapi.ExecRequest) error
+	ExecSync(ctx context.Context, id string, command []string, timeout time.Duration) (*runtimeapi.ExecSyncResponse, error)
+	Running(id string) (wholeID string, err error)
+	RunsIn(sandboxID string) bool
 	Subscribe(ctx context.Context) <-chan *runtimeapi.ContainerEventResponse
+}
+
+// streams gives out URLs for streams into machines; package stream's Server.
+type streams interface {
+	Exec(r *runtimeapi.ExecRequest) (*runtimeapi.ExecResponse, error)
+	Attach(r *runtimeapi.AttachRequest) (*runtimeapi.AttachResponse, error)
+	PortForward(r *runtimeapi.PortForwardRequest) (*runtimeapi.PortForwardResponse, error)
 }
 
 // Options are what a Server stands between.
@@ -60,6 +71,8 @@ type Options struct {
 	Backend *grpc.ClientConn
 	// Machines are the VM containers.
 	Machines machines
+	// Streams lead into them.
+	Streams streams
 	// Handler is the runtime handler of VMs' sandboxes, SandboxHandler the one
 	// that containerd gets in its place.
 	Handler, SandboxHandler string

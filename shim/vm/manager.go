@@ -38,6 +38,8 @@ var (
 	ErrState = errors.New("not in this state")
 	// ErrExists says that the pod has such a container already.
 	ErrExists = errors.New("already exists")
+	// ErrUnsupported says that machines don't have what containers have.
+	ErrUnsupported = errors.New("not supported")
 )
 
 // Options are the parts that a Manager works with, and its settings. All are needed.

@@ -1,0 +1,53 @@
+package cri
+
+import (
+	"google.golang.org/protobuf/proto"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+)
+
+func (c *call) exec(r *runtimeapi.ExecRequest) (proto.Message, error) {
+	id, err := c.Machines.Running(r.GetContainerId())
+	if err != nil {
+		return nil, err
+	}
+	if err := c.Machines.CheckExec(id, r); err != nil {
+		return nil, err
+	}
+	r.ContainerId = id
+	return c.Streams.Exec(r)
+}
+
+func (c *call) execSync(r *runtimeapi.ExecSyncRequest) (proto.Message, error) {
+	id, err := c.Machines.Running(r.GetContainerId())
+	if err != nil {
+		return nil, err
+	}
+	return c.Machines.ExecSync(c.ctx, id, r.GetCmd(), seconds(r.GetTimeout()))
+}
+
+func (c *call) attach(r *runtimeapi.AttachRequest) (proto.Message, error) {
+	id, err := c.Machines.Running(r.GetContainerId())
+	if err != nil {
+		return nil, err
+	}
+	r.ContainerId = id
+	return c.Streams.Attach(r)
+}
+
+// portForward leads into a pod whose machine runs. Into others containerd's own
+// leads, until one does.
+func (c *call) portForward(r *runtimeapi.PortForwardRequest, f frame) error {
+	id, err := c.sandboxOf(r.GetPodSandboxId())
+	if err != nil {
+		return err
+	}
+	if id == "" || !c.Machines.RunsIn(id) {
+		return c.pass(f)
+	}
+	r.PodSandboxId = id
+	reply, err := c.Streams.PortForward(r)
+	if err != nil {
+		return err
+	}
+	return c.send(reply)
+}

@@ -1,0 +1,65 @@
+package stream
+
+import (
+	"context"
+	"errors"
+	"io"
+	"sync"
+
+	"k8s.io/cri-streaming/pkg/streaming/remotecommand"
+)
+
+// runtime hands the library's streams to the machines.
+type runtime struct {
+	machines machines
+	// ending is done when the server ends. The library gives a port-forward no
+	// context of its connection.
+	ending context.Context
+	end    context.CancelFunc
+
+	mu    sync.Mutex // a call begins before the wait for all, or not at all
+	calls sync.WaitGroup
+}
+
+var errEnding = errors.New("the shim is ending: try again")
+
+// call runs f, unless the server ends.
+func (r *runtime) call(f func() error) error {
+	r.mu.Lock()
+	if r.ending.Err() != nil {
+		r.mu.Unlock()
+		return errEnding
+	}
+	r.calls.Add(1)
+	r.mu.Unlock()
+	defer r.calls.Done()
+	return f()
+}
+
+// stop tells the calls to end.
+func (r *runtime) stop() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.end()
+}
+
+// Exec implements the library's Runtime.
+func (r *runtime) Exec(ctx context.Context, id string, command []string, in io.Reader, out, errOut io.WriteCloser, tty bool, resize <-chan remotecommand.TerminalSize) error {
+	return r.call(func() error {
+		return r.machines.Exec(ctx, id, command, Streams{In: in, Out: out, Err: errOut, TTY: tty, Resize: resize})
+	})
+}
+
+// Attach implements the library's Runtime.
+func (r *runtime) Attach(ctx context.Context, id string, in io.Reader, out, errOut io.WriteCloser, tty bool, resize <-chan remotecommand.TerminalSize) error {
+	return r.call(func() error {
+		return r.machines.Attach(ctx, id, Streams{In: in, Out: out, Err: errOut, TTY: tty, Resize: resize})
+	})
+}
+
+// PortForward implements the library's Runtime.
+func (r *runtime) PortForward(_ context.Context, id string, port int32, client io.ReadWriteCloser) error {
+	return r.call(func() error {
+		return r.machines.Forward(r.ending, id, uint16(port), client)
+	})
+}

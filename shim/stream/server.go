@@ -1,0 +1,115 @@
+package stream
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/http"
+	"net/url"
+	"time"
+
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+	"k8s.io/cri-streaming/pkg/streaming"
+)
+
+const (
+	// headerTime bounds how long a client may take to say what it wants.
+	headerTime = 10 * time.Second
+	maxHeader  = 64 << 10
+)
+
+// Options are what a Server needs. All are.
+type Options struct {
+	// Address is where it listens, HOST:PORT on loopback; port 0 is any free one.
+	Address string
+	// IdleTimeout cuts a connection on which nothing was sent, either way, for so
+	// long; 0 never.
+	IdleTimeout time.Duration
+	Machines    machines
+	Logger      *slog.Logger
+}
+
+// Server gives out URLs and serves them.
+type Server struct {
+	listener *listener
+	streams  streaming.Server
+	http     *http.Server
+	runtime  *runtime
+}
+
+// Listen takes the address. The server answers once [Server.Serve] runs; Close
+// it in any case.
+func Listen(ctx context.Context, o Options) (*Server, error) {
+	tcp, err := new(net.ListenConfig).Listen(ctx, "tcp", o.Address)
+	if err != nil {
+		return nil, fmt.Errorf("serve streams: %w: choose another stream.address", err)
+	}
+	ending, end := context.WithCancel(context.WithoutCancel(ctx))
+	s := &Server{
+		listener: &listener{Listener: tcp, conns: map[*conn]struct{}{}},
+		runtime:  &runtime{machines: o.Machines, ending: ending, end: end},
+	}
+	config := streaming.DefaultConfig
+	config.StreamIdleTimeout = o.IdleTimeout
+	config.BaseURL = &url.URL{Scheme: "http", Host: tcp.Addr().String()}
+	if s.streams, err = streaming.NewServer(config, s.runtime); err != nil {
+		end()
+		return nil, errors.Join(fmt.Errorf("serve streams: %w", err), tcp.Close())
+	}
+	s.http = &http.Server{
+		Handler:           s.streams,
+		ReadHeaderTimeout: headerTime,
+		MaxHeaderBytes:    maxHeader,
+		IdleTimeout:       headerTime,
+		ConnContext:       within,
+		ErrorLog:          slog.NewLogLogger(o.Logger.Handler(), slog.LevelWarn),
+	}
+	return s, nil
+}
+
+// Address is where the server listens, HOST:PORT.
+func (s *Server) Address() string { return s.listener.Addr().String() }
+
+// Serve answers until Close.
+func (s *Server) Serve() error {
+	if err := s.http.Serve(s.listener); !errors.Is(err, http.ErrServerClosed) {
+		return fmt.Errorf("serve streams: %w", err)
+	}
+	return nil
+}
+
+// Close cuts the clients off and returns when what they had asked for has ended.
+func (s *Server) Close() error {
+	s.runtime.stop()
+	err := s.http.Close()
+	s.listener.closeAll()
+	s.runtime.calls.Wait()
+	if err = errors.Join(err, ignoreClosed(s.listener.Close())); err != nil {
+		return fmt.Errorf("end the streams: %w", err)
+	}
+	return nil
+}
+
+func ignoreClosed(err error) error {
+	if errors.Is(err, net.ErrClosed) {
+		return nil
+	}
+	return err
+}
+
+// Exec gives a URL for a command in a container. The ids of requests are whole.
+func (s *Server) Exec(r *runtimeapi.ExecRequest) (*runtimeapi.ExecResponse, error) {
+	return s.streams.GetExec(r)
+}
+
+// Attach gives a URL for a container's console.
+func (s *Server) Attach(r *runtimeapi.AttachRequest) (*runtimeapi.AttachResponse, error) {
+	return s.streams.GetAttach(r)
+}
+
+// PortForward gives a URL for a sandbox's ports.
+func (s *Server) PortForward(r *runtimeapi.PortForwardRequest) (*runtimeapi.PortForwardResponse, error) {
+	return s.streams.GetPortForward(r)
+}

@@ -1,0 +1,36 @@
+package vm
+
+import (
+	"fmt"
+
+	"github.com/nodevirt/nodevirt/shim/record"
+)
+
+// Running returns the whole id of a container that runs; others are refused in
+// containerd's words.
+func (m *Manager) Running(id string) (string, error) {
+	c, err := m.find(id)
+	if err != nil {
+		return "", err
+	}
+	r := c.record()
+	if r.State != record.Running {
+		return "", fmt.Errorf("container is in %s state", criState(r.State))
+	}
+	return r.ID, nil
+}
+
+// RunsIn tells whether a machine runs in a sandbox, whose id is whole.
+func (m *Manager) RunsIn(sandboxID string) bool {
+	_, ok := m.runningIn(sandboxID)
+	return ok
+}
+
+func (m *Manager) runningIn(sandboxID string) (*machine, bool) {
+	for _, c := range m.all(sandboxID) {
+		if c.record().State == record.Running {
+			return c, true
+		}
+	}
+	return nil, false
+}
