@@ -19,6 +19,7 @@ import (
 
 	"github.com/nodevirt/nodevirt/shim"
 	"github.com/nodevirt/nodevirt/shim/config"
+	"github.com/nodevirt/nodevirt/shim/domain"
 )
 
 // version is set at link time; without that it is the module's, from build info.
@@ -50,6 +51,7 @@ func run(ctx context.Context, args []string) error {
 		backend     = flags.String("containerd", "", "`path` of containerd's unix socket")
 		accelerator = flags.String("accelerator", "", "auto, kvm or tcg")
 		level       = flags.String("log-level", "", "debug, info, warn or error")
+		mend        = flags.Bool("before-libvirtd", false, "remove what a libvirtd that was killed left of domains that it was starting, and exit;\nfor libvirtd's unit: it must not run meanwhile")
 		showVersion = flags.Bool("version", false, "print the version and exit")
 	)
 	flags.SetOutput(io.Discard) // what is wrong is told once, by main
@@ -85,6 +87,9 @@ func run(ctx context.Context, args []string) error {
 	}
 	log := slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: c.LogLevel}))
 	klog.SetSlogLogger(log) // of libraries
+	if *mend {
+		return removeUnborn(c.Libvirt.Run, log)
+	}
 	log.Info("nodevirt-shim", "version", buildVersion())
 	ctx, stop := signal.NotifyContext(ctx, syscall.SIGINT, syscall.SIGTERM)
 	defer stop()
@@ -92,6 +97,21 @@ func run(ctx context.Context, args []string) error {
 		return err
 	}
 	return nil // asked to end while it was still waiting for containerd
+}
+
+// removeUnborn frees the domains that the next libvirtd would take for ones that
+// are being started. One that can't be freed must not keep the others from it.
+func removeUnborn(libvirtRun string, log *slog.Logger) error {
+	unborn, err := domain.FindUnborn(libvirtRun)
+	errs := []error{err}
+	for _, u := range unborn {
+		if err := u.Remove(); err != nil {
+			errs = append(errs, err)
+			continue
+		}
+		log.Info("libvirtd had been killed while it started a domain: forgot that start", "domain", u.Name)
+	}
+	return errors.Join(errs...)
 }
 
 func set(field *string, value string) {

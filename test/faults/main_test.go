@@ -160,11 +160,6 @@ func resume(ctx context.Context, down ...string) error {
 		if !slices.Contains(down, name) {
 			continue
 		}
-		if name == node.Libvirtd {
-			if err := removeUnborn(); err != nil {
-				return err
-			}
-		}
 		if err := suite.Resume(ctx, name); err != nil {
 			return fmt.Errorf("bring %s up again: %w", name, err)
 		}

@@ -19,21 +19,14 @@ import (
 
 // tidy removes what daemons that were killed leave, by themselves, for good.
 func (r *round) tidy(ctx context.Context) error {
-	// libvirtd writes a definition beside its place and forgets it there; and the folders of a domain
-	// that it forgot, see removeUnborn. In those the name is cut.
-	short := ("default_" + r.name)[:20]
-	for _, pattern := range []string{
-		"etc/libvirt/qemu/default_" + r.name + "_*.xml.new",
-		"libvirt/qemu/domain-*-" + short, "libvirt/qemu/channel/target/domain-*-" + short,
-	} {
-		left, _ := filepath.Glob(filepath.Join(suite.Dir(), pattern))
-		for _, path := range left {
-			if !r.hasVictim(node.Libvirtd) {
-				return fmt.Errorf("libvirtd was not killed and left %s", path)
-			}
-			if err := os.RemoveAll(path); err != nil {
-				return err
-			}
+	// libvirtd writes a definition beside its place and forgets it there.
+	left, _ := filepath.Glob(filepath.Join(suite.Dir(), "etc/libvirt/qemu/default_"+r.name+"_*.xml.new"))
+	for _, path := range left {
+		if !r.hasVictim(node.Libvirtd) {
+			return fmt.Errorf("libvirtd was not killed and left %s", path)
+		}
+		if err := os.Remove(path); err != nil {
+			return err
 		}
 	}
 	if r.at > 0 || !r.hasVictim(node.Containerd) {
@@ -44,26 +37,6 @@ func (r *round) tidy(ctx context.Context) error {
 
 func (p plan) hasVictim(victim string) bool {
 	return slices.ContainsFunc(p.kills, func(k kill) bool { return k.victim == victim })
-}
-
-// removeUnborn does what has to be done by hand after libvirtd 9.0 was killed while it started a
-// domain and before that had a process: such a domain would be stuck in its start for ever, and each
-// call on it wait for half a minute and fail, across all further restarts of libvirtd.
-func removeUnborn() error {
-	files, _ := filepath.Glob(filepath.Join(suite.Dir(), "run/libvirt/qemu/*.xml"))
-	for _, file := range files {
-		text, err := os.ReadFile(file)
-		if err != nil {
-			return err
-		}
-		if !strings.Contains(string(text), "reason='starting up' pid='0'") {
-			continue
-		}
-		if err := os.Remove(file); err != nil {
-			return err
-		}
-	}
-	return nil
 }
 
 // killOrphans ends what a containerd leaves that was killed in RunPodSandbox, and never looks for

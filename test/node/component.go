@@ -17,10 +17,11 @@ const (
 
 // component is a daemon of the node. Its files, by their paths, are written before it starts.
 type component struct {
-	name  string
-	args  []string
-	files map[string]string
-	ready func(context.Context, *Node) error // whether it serves now
+	name   string
+	before []string // a program that is run before, as by a unit's ExecStartPre
+	args   []string
+	files  map[string]string
+	ready  func(context.Context, *Node) error // whether it serves now
 }
 
 // components lists what the node is to run, in the order in which it starts.
@@ -68,8 +69,12 @@ func (o Options) containerd(v config.Node) (component, error) {
 }
 
 func (o Options) libvirtd(v config.Node) (component, error) {
+	var before []string
+	if o.has(Shim) {
+		before = []string{filepath.Join(o.Bin, "nodevirt-shim"), "-before-libvirtd"} // as in deploy/systemd
+	}
 	return component{
-		name: Libvirtd,
+		name: Libvirtd, before: before,
 		args: []string{"/usr/sbin/libvirtd", "--config", "/etc/libvirt/libvirtd.conf",
 			"--pid-file", "/run/libvirt/libvirtd.pid"},
 		files: map[string]string{

@@ -98,7 +98,7 @@ func (n *Node) Resume(ctx context.Context, component string) error {
 		if c.name != component {
 			continue
 		}
-		if err := n.spawn(c); err != nil {
+		if err := n.spawn(ctx, c); err != nil {
 			return err
 		}
 		return n.wait(ctx, c)

@@ -139,7 +139,7 @@ func (n *Node) ensure(ctx context.Context, c component) error {
 	}
 	word := "runs already"
 	if s.PID == 0 || s.Ended {
-		if err := n.spawn(c); err != nil {
+		if err := n.spawn(ctx, c); err != nil {
 			return err
 		}
 		word = "is ready"
@@ -157,7 +157,12 @@ func (n *Node) replaced(pid int) bool {
 	return err == nil && strings.HasSuffix(exe, " (deleted)")
 }
 
-func (n *Node) spawn(c component) error {
+func (n *Node) spawn(ctx context.Context, c component) error {
+	if len(c.before) > 0 {
+		if _, err := n.Output(ctx, c.before[0], c.before[1:]...); err != nil {
+			return err
+		}
+	}
 	_, err := n.client.Start(supervisor.Daemon{
 		Name: c.name, Args: c.args, Env: n.o.environ(), Dir: n.o.path("cwd"), Log: n.o.log(c.name),
 	})

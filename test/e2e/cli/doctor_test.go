@@ -1,10 +1,12 @@
 package cli
 
 import (
+	"os"
 	"path/filepath"
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/nodevirt/nodevirt/test/node"
 )
@@ -30,7 +32,7 @@ func TestDoctor(t *testing.T) {
 			t.Errorf("on a sound node: %+v", f)
 		}
 	}
-	if r.code != 0 || len(found) < 16 {
+	if r.code != 0 || len(found) < 17 {
 		t.Errorf("exit code %d after %d checks", r.code, len(found))
 	}
 	if table := u.try("doctor", "--config", file); table.code != 0 || !strings.Contains(table.out, "VMs can start on this node") {
@@ -60,6 +62,30 @@ func TestDoctor(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
+
+	// A domain that has been in its start for an hour.
+	state := filepath.Join(u.n.Dir(), "run/libvirt/qemu/unborn.xml")
+	text := `<domstatus reason='starting up' pid='0'><domain><name>unborn</name>` +
+		`<metadata><vm xmlns='https://nodevirt.io/domain/1'/></metadata></domain></domstatus>`
+	if err := os.WriteFile(state, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	then := time.Now().Add(-time.Hour)
+	if err := os.Chtimes(state, then, then); err != nil {
+		t.Fatal(err)
+	}
+	found, _ = doctor()
+	if f := found["libvirtd's restart"]; f.Level != "warning" || !strings.Contains(f.Detail, "unborn") ||
+		!strings.Contains(f.Remedy, "nodevirt-shim -before-libvirtd") {
+		t.Errorf("with a domain stuck in its start: %+v", f)
+	}
+	if err := u.n.Restart(t.Context(), node.Libvirtd); err != nil {
+		t.Fatal(err)
+	}
+	if found, _ = doctor(); found["libvirtd's restart"].Level != "ok" {
+		t.Errorf("after libvirtd's restart: %+v", found["libvirtd's restart"])
+	}
+
 	if table := u.try("doctor", "--config", "/no/file"); table.code != 1 || !strings.Contains(table.err, "/no/file") {
 		t.Errorf("without its config: %+v", table)
 	}

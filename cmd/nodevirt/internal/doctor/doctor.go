@@ -54,6 +54,7 @@ func checks() []check {
 		{"accelerator", checkAccelerator},
 		{"libvirtd", checkLibvirtd},
 		{"qemu.conf", checkQEMUConf},
+		{"libvirtd's restart", checkRestart},
 		{"users", checkUsers},
 		{"user ids", checkUIDs},
 		{"dnsmasq", checkDnsmasq},

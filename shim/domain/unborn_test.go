@@ -1,0 +1,82 @@
+package domain
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"testing"
+)
+
+// statusFile is libvirtd's file of an active domain, as far as it matters.
+func statusFile(t *testing.T, run, name, reason, pid, mark string) (file, lib string) {
+	t.Helper()
+	lib = filepath.Join(t.TempDir(), "domain-1-"+name)
+	for _, dir := range []string{filepath.Join(run, "qemu"), lib} {
+		if err := os.MkdirAll(dir, 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	text := fmt.Sprintf(`<!--
+WARNING: THIS IS AN AUTO-GENERATED FILE.
+-->
+
+<domstatus state='running' reason='%s' pid='%s'>
+  <libDir path='%s'/>
+  <channelTargetDir path='/'/>
+  <domain type='qemu' id='1'>
+    <name>%s</name>
+    <metadata>%s</metadata>
+  </domain>
+</domstatus>
+`, reason, pid, lib, name, mark)
+	file = filepath.Join(run, "qemu", name+".xml")
+	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return file, lib
+}
+
+func TestUnborn(t *testing.T) {
+	const ours = `<nv:vm xmlns:nv="https://nodevirt.io/domain/1"><nv:container id="1"/></nv:vm>`
+	const starting = "starting up"
+	run := t.TempDir()
+	unborn, unbornLib := statusFile(t, run, "unborn", starting, "0", ours)
+	var others []string
+	for _, d := range []struct{ name, reason, pid, mark string }{
+		{"runs", "booted", "17", ours},
+		{"starts", starting, "17", ours},
+		{"foreign", starting, "0", `<vm xmlns="https://example.com/">1</vm>`},
+	} {
+		file, lib := statusFile(t, run, d.name, d.reason, d.pid, d.mark)
+		others = append(others, file, lib)
+	}
+	garbage := filepath.Join(run, "qemu", "garbage.xml")
+	if err := os.WriteFile(garbage, []byte("<domstatus reason='starting up' pid='0'"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	others = append(others, garbage, "/")
+
+	found, err := FindUnborn(run)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(found) != 1 || found[0].Name != "unborn" || found[0].Since.IsZero() {
+		t.Fatalf("found %+v", found)
+	}
+	if err := found[0].Remove(); err != nil {
+		t.Fatal(err)
+	}
+	for _, path := range []string{unborn, unbornLib} {
+		if _, err := os.Lstat(path); err == nil {
+			t.Errorf("%s is still there", path)
+		}
+	}
+	for _, path := range others {
+		if _, err := os.Lstat(path); err != nil {
+			t.Errorf("it is gone: %v", err)
+		}
+	}
+	if found, err := FindUnborn(filepath.Join(run, "none")); err != nil || len(found) > 0 {
+		t.Errorf("without libvirtd's folder: %v, %v", found, err)
+	}
+}
