@@ -75,8 +75,8 @@ func readUnborn(file string) (u Unborn, found bool, err error) {
 		return u, false, err
 	}
 	var s domainStatus
-	if xml.Unmarshal(text, &s) != nil {
-		return u, false, nil // nor would libvirtd take it for a domain's
+	if err := xml.Unmarshal(text, &s); err != nil {
+		return u, false, nil //nolint:nilerr // nor would libvirtd take it for a domain's
 	}
 	if s.Domain.Metadata.VM == nil || s.Reason != "starting up" || s.PID != "0" {
 		return u, false, nil
