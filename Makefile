@@ -2,7 +2,7 @@
 
 SHELL := /bin/sh
 .DEFAULT_GOAL := help
-.PHONY: help build man tools packages run down shell status test test-faults bench lint clean
+.PHONY: help build man tools packages run down shell status test test-critest test-faults bench lint clean
 
 BIN     := $(CURDIR)/bin
 VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo unknown)
@@ -55,6 +55,12 @@ test: packages tools build ## Run all tests, those with real parts included
 test-faults: packages tools build ## Break a node with running guests; ROUNDS=200 SEED=1
 	go vet -tags faults ./test/faults
 	go test -tags faults -count 1 -timeout 1h $(FLAGS) ./test/faults -rounds $(ROUNDS) -seed $(SEED)
+
+# -v: for the table.
+test-critest: packages tools build ## Run cri-tools' critest without and with the shim, and compare
+	@test/tools/build critest
+	go vet -tags critest ./test/critest
+	go test -tags critest -count 1 -timeout $(TIMEOUT) -v $(FLAGS) ./test/critest
 
 bench: packages tools build ## Measure what the shim costs; FLAGS='-help' tells the choices
 	go run ./test/bench/cmd/bench -out $(BIN)/bench $(FLAGS)

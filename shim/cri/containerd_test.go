@@ -106,8 +106,9 @@ func TestContainerd(t *testing.T) {
 		t.Errorf("handlers: %v, %v", reply.GetRuntimeHandlers(), err)
 	}
 
-	// A pod of the host's network can't hold one, and is not made.
+	// A pod of the host's network can't hold a VM: one that says that it wants to is not made.
 	host := config("host")
+	host.Annotations = map[string]string{"nodevirt.io/vm-container": "guest"}
 	host.Linux = &runtimeapi.LinuxPodSandboxConfig{SecurityContext: &runtimeapi.LinuxSandboxSecurityContext{
 		NamespaceOptions: &runtimeapi.NamespaceOption{Network: runtimeapi.NamespaceMode_NODE},
 	}}

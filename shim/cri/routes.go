@@ -15,11 +15,7 @@ import (
 // routes are the methods that concern VMs.
 func routes() map[string]route {
 	return map[string]route{
-		runtimeapi.RuntimeService_Status_FullMethodName: appended(func(c *call, _ *runtimeapi.StatusRequest) proto.Message {
-			return &runtimeapi.StatusResponse{RuntimeHandlers: []*runtimeapi.RuntimeHandler{{
-				Name: c.Handler, Features: &runtimeapi.RuntimeHandlerFeatures{},
-			}}}
-		}),
+		runtimeapi.RuntimeService_Status_FullMethodName: (*call).runtimeStatus,
 
 		runtimeapi.RuntimeService_RunPodSandbox_FullMethodName:      decoded((*call).runPodSandbox),
 		runtimeapi.RuntimeService_StopPodSandbox_FullMethodName:     decoded((*call).stopPodSandbox),

@@ -54,6 +54,16 @@ func VMContainer(annotations map[string]string) string {
 	return annotations[AnnotationVMContainer]
 }
 
+// speaks tells whether a pod says anything to nodevirt.
+func speaks(annotations map[string]string) bool {
+	for key := range annotations {
+		if strings.HasPrefix(key, AnnotationPrefix) {
+			return true
+		}
+	}
+	return false
+}
+
 // wishes is what a pod's annotations ask for, decoded and checked as far as
 // that goes without a container.
 type wishes struct {

@@ -8,14 +8,14 @@ import (
 
 // FromCRI returns the machine that a container asks for, out of what the
 // kubelet or crictl handed over with CreateContainer. It believes the caller
-// that the container is a VM's ([VMContainer], or a disk in its image), and
-// that the sandbox passed [ValidateSandbox]. Its error names every problem it
-// could find, each with its annotation or its container.
+// that the container is a VM's ([VMContainer], or a disk in its image). Its
+// error names every problem it could find, each with its annotation or its
+// container.
 func FromCRI(
 	sandbox *runtimeapi.PodSandboxConfig, container *runtimeapi.ContainerConfig,
 ) (Spec, error) {
 	w, err := readAnnotations(sandbox.GetAnnotations())
-	if err := errors.Join(err, checkContainer(container)); err != nil {
+	if err := errors.Join(checkNetwork(sandbox), err, checkContainer(container)); err != nil {
 		return Spec{}, err
 	}
 	r := request{
@@ -35,20 +35,26 @@ func FromCRI(
 }
 
 // ValidateSandbox checks at RunPodSandbox what doesn't need a container: that
-// the pod has a network of its own and that its annotations are well formed
-// and within the supported part.
+// the annotations are well formed and within the supported part, and that a pod
+// which has any has a network of its own. One without may do without a VM.
 func ValidateSandbox(sandbox *runtimeapi.PodSandboxConfig) error {
-	var network error
-	options := sandbox.GetLinux().GetSecurityContext().GetNamespaceOptions()
-	if options.GetNetwork() == runtimeapi.NamespaceMode_NODE {
-		network = errors.New(
-			"a VM needs a pod network of its own; remove hostNetwork or runtimeClassName vm")
-	}
 	w, err := readAnnotations(sandbox.GetAnnotations())
 	if err == nil {
 		err = checkSeed(w)
 	}
-	return errors.Join(network, err)
+	if !speaks(sandbox.GetAnnotations()) {
+		return err
+	}
+	return errors.Join(checkNetwork(sandbox), err)
+}
+
+// checkNetwork refuses a pod that uses the node's network.
+func checkNetwork(sandbox *runtimeapi.PodSandboxConfig) error {
+	options := sandbox.GetLinux().GetSecurityContext().GetNamespaceOptions()
+	if options.GetNetwork() == runtimeapi.NamespaceMode_NODE {
+		return errors.New("a VM needs a pod network of its own; remove hostNetwork or runtimeClassName vm")
+	}
+	return nil
 }
 
 // request is what a machine's translation needs beside the annotations.

@@ -237,8 +237,14 @@ func TestValidateSandbox(t *testing.T) {
 	}}
 	checkError(t, vmspec.ValidateSandbox(p), `a VM needs a pod network of its own; remove hostNetwork or runtimeClassName vm
 annotation nodevirt.io/x: unknown; known are nodevirt.io/cloud-init-meta-data, nodevirt.io/cloud-init-network-config, nodevirt.io/cloud-init-user-data, nodevirt.io/ssh-authorized-keys, nodevirt.io/vm-container, nodevirt.io/vmi`)
-	p = pod(nil)
-	p.Linux = &runtimeapi.LinuxPodSandboxConfig{}
+	// One that says nothing of machines may hold ordinary containers alone.
+	p.Annotations = nil
+	if err := vmspec.ValidateSandbox(p); err != nil {
+		t.Error(err)
+	}
+	_, err := vmspec.FromCRI(p, container(&runtimeapi.LinuxContainerResources{MemoryLimitInBytes: 1 << 30}))
+	checkError(t, err, `a VM needs a pod network of its own; remove hostNetwork or runtimeClassName vm`)
+	p.Linux.SecurityContext = nil
 	if err := vmspec.ValidateSandbox(p); err != nil {
 		t.Error(err)
 	}

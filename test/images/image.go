@@ -12,6 +12,12 @@ import (
 
 // FromFiles is an OCI image of layers; one without layers is as good as any.
 func FromFiles(config v1.Config, layers ...Layer) (v1.Image, error) {
+	img := mutate.ConfigMediaType(mutate.MediaType(empty.Image, types.OCIManifestSchema1), types.OCIConfigJSON)
+	return Extend(img, config, layers...)
+}
+
+// Extend is an image with another configuration and with further layers above its own.
+func Extend(img v1.Image, config v1.Config, layers ...Layer) (v1.Image, error) {
 	built := make([]v1.Layer, 0, len(layers))
 	for _, l := range layers {
 		b, err := l.build()
@@ -20,7 +26,6 @@ func FromFiles(config v1.Config, layers ...Layer) (v1.Image, error) {
 		}
 		built = append(built, b)
 	}
-	img := mutate.ConfigMediaType(mutate.MediaType(empty.Image, types.OCIManifestSchema1), types.OCIConfigJSON)
 	img, err := mutate.AppendLayers(img, built...)
 	if err != nil {
 		return nil, fmt.Errorf("make an image: %w", err)

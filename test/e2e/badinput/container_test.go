@@ -18,6 +18,9 @@ func memory(bytes int64) func(*runtimeapi.ContainerConfig) {
 func containerCases() []badCase {
 	return []badCase{
 		{
+			name: "VM in a pod of the host's network", at: atCreate, pod: hostNetwork, code: codes.InvalidArgument,
+		},
+		{
 			name: "no memory limit", at: atCreate, container: memory(0), code: codes.InvalidArgument,
 		},
 		{

@@ -10,15 +10,22 @@ func annotated(key, value string) func(*runtimeapi.PodSandboxConfig) {
 	return func(p *runtimeapi.PodSandboxConfig) { p.Annotations = map[string]string{key: value} }
 }
 
+// hostNetwork is a pod of the node's network, and with that of the node's host name.
+func hostNetwork(p *runtimeapi.PodSandboxConfig) {
+	p.Hostname = ""
+	p.Linux.SecurityContext = &runtimeapi.LinuxSandboxSecurityContext{
+		NamespaceOptions: &runtimeapi.NamespaceOption{Network: runtimeapi.NamespaceMode_NODE},
+	}
+}
+
 // podCases are wrong whatever container comes.
 func podCases() []badCase {
 	return []badCase{
 		{
 			name: "host network",
 			pod: func(p *runtimeapi.PodSandboxConfig) {
-				p.Linux.SecurityContext = &runtimeapi.LinuxSandboxSecurityContext{
-					NamespaceOptions: &runtimeapi.NamespaceOption{Network: runtimeapi.NamespaceMode_NODE},
-				}
+				hostNetwork(p)
+				annotated("nodevirt.io/vm-container", "vm")(p)
 			},
 			code: codes.InvalidArgument,
 		},

@@ -1,0 +1,68 @@
+//go:build critest
+
+package critest
+
+import (
+	"debug/buildinfo"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"gotest.tools/v3/golden"
+)
+
+// goldenFile tells how critest ends without the shim: the versions of which that is true, an empty
+// line, and each spec.
+const goldenFile = "direct.golden"
+
+// versions are those of the programs in a folder that the result depends on, as the golden file has
+// them.
+func versions(t *testing.T, bin string) string {
+	t.Helper()
+	var b strings.Builder
+	for _, name := range []string{"critest", "containerd", "runc"} {
+		info, err := buildinfo.ReadFile(filepath.Join(bin, name))
+		if err != nil {
+			t.Fatalf("which version is %s? %v", name, err)
+		}
+		fmt.Fprintf(&b, "%s %s\n", info.Main.Path, info.Main.Version)
+	}
+	return b.String()
+}
+
+// kept is the result without the shim from the golden file, or nil if that is of other versions, or
+// is to be made anew.
+func kept(t *testing.T, versions string) result {
+	t.Helper()
+	text, err := os.ReadFile(golden.Path(goldenFile))
+	if golden.FlagUpdate() || errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	specs, current := strings.CutPrefix(string(text), versions+"\n")
+	if !current {
+		return nil
+	}
+	r, err := readResult(specs)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return r
+}
+
+// keep writes the golden file.
+func keep(t *testing.T, versions string, r result) {
+	t.Helper()
+	if err := os.WriteFile(golden.Path(goldenFile), []byte(versions+"\n"+r.text()), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	if !golden.FlagUpdate() {
+		t.Errorf("testdata/%s was of other versions than\n%sand has been written anew: commit it", goldenFile, versions)
+	}
+}
