@@ -10,6 +10,18 @@ import (
 	"golang.org/x/sys/unix"
 )
 
+// Taps makes the taps alone, which are what QEMU needs for its start. Apply has to follow, or
+// Undo.
+func (s *Setup) Taps(ctx context.Context, p Plan) error {
+	if err := p.check(); err != nil {
+		return err
+	}
+	if err := each(addTap)(ctx, p); err != nil {
+		return fmt.Errorf("set up tap of pod network %s: %w", p.Netns, err)
+	}
+	return nil
+}
+
 // addTap makes a tap that stays when nobody has it open, in the caller's own network
 // namespace: libvirt opens it there by name. It stays down until Connect.
 func addTap(p Plan, n NIC) error {

@@ -2,13 +2,32 @@ package domain
 
 import (
 	"bytes"
+	"context"
 	"fmt"
 	"os"
 	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 )
+
+// AwaitProcess waits for QEMU of a domain that a [Driver.Start] is about to
+// bring up, and returns its process id. Then QEMU has the descriptors and taps
+// of its machine open; libvirtd still has to talk with it, and Start to return.
+func (d *Driver) AwaitProcess(ctx context.Context, name string) (int, error) {
+	// It takes tens of milliseconds; under load, seconds.
+	for wait := time.Millisecond; ; wait = min(wait*5/4, 50*time.Millisecond) {
+		if pid, err := d.pid(name); err == nil {
+			return pid, nil
+		}
+		select {
+		case <-ctx.Done():
+			return 0, expired(ctx, "await the process of", "domain "+name)
+		case <-time.After(wait):
+		}
+	}
+}
 
 // pid is the process id of a running domain's QEMU, from the file that
 // libvirtd writes; libvirt's API does not tell it. QEMU inherits that file open

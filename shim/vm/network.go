@@ -34,10 +34,20 @@ func (l *launch) makeNetwork(ctx context.Context) error {
 	if err := l.put(l.c, l.rec); err != nil {
 		return err
 	}
-	if err := l.Network.Apply(ctx, plan); err != nil {
+	// The taps are all that libvirtd needs to go on.
+	if err := l.Network.Taps(ctx, plan); err != nil {
 		return err
 	}
-	pid, err := l.Network.Serve(ctx, plan)
+	l.beside.network(func(ctx context.Context) error { return l.Network.Apply(ctx, plan) })
+	l.beside.run(l.serveNetwork)
+	return nil
+}
+
+func (l *launch) serveNetwork(ctx context.Context) error {
+	if err := l.beside.networkMade(ctx); err != nil {
+		return err
+	}
+	pid, err := l.Network.Serve(ctx, *l.rec.Network)
 	if err != nil {
 		return err
 	}
@@ -72,9 +82,17 @@ func (l *launch) removeNetwork(ctx context.Context) error {
 	return nil
 }
 
+// connect moves the taps into the pod as soon as QEMU has them open, which it
+// has from libvirtd when it is born.
 func (l *launch) connect(ctx context.Context) error {
 	if l.rec.Network == nil {
 		return nil
+	}
+	if err := l.beside.networkMade(ctx); err != nil {
+		return err
+	}
+	if _, err := l.Driver.AwaitProcess(ctx, l.rec.Domain.Name); err != nil {
+		return err
 	}
 	return l.Network.Connect(ctx, *l.rec.Network)
 }

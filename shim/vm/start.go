@@ -23,11 +23,12 @@ import (
 // The end of a machine is the same phases backwards, with the record alone.
 type launch struct {
 	*Manager
-	c     *machine
-	rec   record.Container
-	pod   pod
-	group *cgroup.Group
-	qemu  int
+	c      *machine
+	rec    record.Container
+	pod    pod
+	group  *cgroup.Group
+	beside *beside
+	qemu   int
 }
 
 // phase is a step of a start. Its undo works from the record alone, from every
@@ -40,14 +41,15 @@ type phase struct {
 
 // phases is a start from its begin to its end. The cgroup comes before the
 // network since it can go only when dnsmasq has gone; the tap is moved into the
-// pod only when QEMU, in libvirtd's network namespace, has it open.
+// pod only when QEMU, in libvirtd's network namespace, has it open. What the
+// next phases can do without goes on [beside] them until "connect" waits for it.
 func phases() []phase {
 	return []phase{
 		{"cgroup", (*launch).makeGroup, (*launch).removeGroup},
 		{"network", (*launch).makeNetwork, (*launch).removeNetwork},
 		{"console", (*launch).followConsole, (*launch).finishConsole},
 		{"domain", (*launch).startDomain, (*launch).removeDomain},
-		{"connect", (*launch).connect, nil},
+		{"connect", (*launch).awaitBeside, nil},
 		{"resume", (*launch).resume, nil},
 	}
 }
@@ -93,11 +95,16 @@ func (m *Manager) Start(ctx context.Context, id string) (err error) {
 	return nil
 }
 
-// run goes through the phases, and records the machine as running.
+// run goes through the phases, and records the machine as running. When it
+// returns, nothing goes on beside it.
 func (l *launch) run(ctx context.Context) error {
+	l.beside = newBeside(ctx)
 	for _, p := range phases() {
 		begun := time.Now()
 		if err := p.do(l, ctx); err != nil {
+			if cause := l.beside.end(); cause != nil {
+				err = cause // a tap that is gone again, for one
+			}
 			return fmt.Errorf("start VM container %q of pod %s: %w%s",
 				l.rec.Config.Value.GetMetadata().GetName(), podName(l.rec), err, wayOut(err))
 		}
@@ -215,25 +222,34 @@ func (l *launch) startDomain(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	l.beside.run(l.placeQEMU)
+	l.beside.run(l.connect)
 	l.qemu, err = l.Driver.Start(ctx, l.rec.Domain.UUID, files)
-	if err := l.late.note(l.rec.Domain.UUID, err); err != nil {
+	return l.late.note(l.rec.Domain.UUID, err)
+}
+
+// placeQEMU moves QEMU into the VM's cgroup as soon as it is there, while
+// libvirtd still talks with it.
+func (l *launch) placeQEMU(ctx context.Context) error {
+	pid, err := l.Driver.AwaitProcess(ctx, l.rec.Domain.Name)
+	if err != nil {
 		return err
 	}
-	if err := l.group.Add(l.qemu); err != nil {
+	if err := l.group.Add(pid); err != nil {
 		return err
 	}
-	return l.adjustOOMScore()
+	return l.adjustOOMScore(pid)
 }
 
 // adjustOOMScore makes QEMU as likely a victim of the OOM killer as the kubelet
 // wants the container to be. To be less likely than the shim takes a capability
 // that not every node's root has: without it the score stays.
-func (l *launch) adjustOOMScore() error {
+func (l *launch) adjustOOMScore(qemu int) error {
 	score := l.rec.Config.Value.GetLinux().GetResources().GetOomScoreAdj()
 	if score == 0 {
 		return nil
 	}
-	err := os.WriteFile(fmt.Sprintf("/proc/%d/oom_score_adj", l.qemu), []byte(strconv.FormatInt(score, 10)), 0)
+	err := os.WriteFile(fmt.Sprintf("/proc/%d/oom_score_adj", qemu), []byte(strconv.FormatInt(score, 10)), 0)
 	if errors.Is(err, os.ErrPermission) {
 		l.log(l.rec).Warn("lowering QEMU's OOM score is not permitted", "score", score)
 		return nil
@@ -250,6 +266,8 @@ func (l *launch) removeDomain(ctx context.Context) error {
 	}
 	return l.Driver.Undefine(ctx, l.rec.Domain.UUID)
 }
+
+func (l *launch) awaitBeside(context.Context) error { return l.beside.wait() }
 
 func (l *launch) resume(ctx context.Context) error {
 	return l.Driver.Resume(ctx, l.rec.Domain.UUID)
