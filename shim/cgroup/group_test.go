@@ -13,6 +13,7 @@ import (
 	"syscall"
 	"testing"
 
+	"github.com/google/go-cmp/cmp"
 	"github.com/opencontainers/cgroups"
 )
 
@@ -170,18 +171,45 @@ func TestStats(t *testing.T) {
 
 func TestConvert(t *testing.T) {
 	v1 := cgroups.NewStats()
-	v1.MemoryStats.Usage = cgroups.MemoryData{Usage: 100, Limit: 1<<63 - 4096}
+	v1.CpuStats.CpuUsage = cgroups.CpuUsage{TotalUsage: 9, UsageInUsermode: 5, UsageInKernelmode: 4}
+	v1.CpuStats.ThrottlingData = cgroups.ThrottlingData{Periods: 3, ThrottledPeriods: 2, ThrottledTime: 1}
+	v1.MemoryStats.Usage = cgroups.MemoryData{Usage: 100, MaxUsage: 150, Failcnt: 1, Limit: 1<<63 - 4096}
 	v1.MemoryStats.SwapOnlyUsage.Usage -= 100 // no swap accounting: the library wraps around
-	v1.MemoryStats.Stats = map[string]uint64{"total_inactive_file": 30, "inactive_file": 1, "total_rss": 60}
-	if got, want := convert(v1), (Stats{Memory: 100, WorkingSet: 70, RSS: 60}); got != want {
-		t.Errorf("v1: %+v, want %+v", got, want)
+	v1.MemoryStats.KernelUsage.Usage = 8
+	v1.MemoryStats.Stats = map[string]uint64{
+		"total_inactive_file": 30, "inactive_file": 1, "total_rss": 60, "total_cache": 35,
+		"total_active_file": 5, "total_mapped_file": 2, "total_pgfault": 11, "total_pgmajfault": 7,
 	}
+	v1.BlkioStats.IoServicedRecursive = []cgroups.BlkioStatEntry{{Major: 8, Op: "Read", Value: 4}}
+	if diff := cmp.Diff(Stats{
+		CPU: 9, CPUUser: 5, CPUSystem: 4, Periods: 3, ThrottledPeriods: 2, Throttled: 1,
+		Memory: 100, MemoryMax: 150, MemoryFailures: 1, WorkingSet: 70, RSS: 60, Cache: 35,
+		ActiveFile: 5, InactiveFile: 30, MappedFile: 2, Kernel: 8, PageFaults: 11, MajorPageFaults: 7,
+		IOs: []DeviceIO{{Major: 8, Op: "Read", Value: 4}},
+	}, convert(v1)); diff != "" {
+		t.Errorf("v1:\n%s", diff)
+	}
+
+	limited := cgroups.NewStats()
+	limited.MemoryStats.Usage.Limit = 100
+	limited.MemoryStats.SwapUsage.Limit = 160
+	limited.MemoryStats.Stats = map[string]uint64{"total_swap": 20}
+	if diff := cmp.Diff(Stats{MemoryLimit: 100, Swap: 20, SwapAvailable: 40}, convert(limited)); diff != "" {
+		t.Errorf("v1 with a limit of swap:\n%s", diff)
+	}
+
 	v2 := cgroups.NewStats()
 	v2.MemoryStats.Usage = cgroups.MemoryData{Usage: 100, Limit: 200}
-	v2.MemoryStats.SwapOnlyUsage.Usage = 7
-	v2.MemoryStats.Stats = map[string]uint64{"inactive_file": 120, "anon": 60}
-	if got, want := convert(v2), (Stats{Memory: 100, MemoryLimit: 200, RSS: 60, Swap: 7}); got != want {
-		t.Errorf("v2: %+v, want %+v", got, want)
+	v2.MemoryStats.SwapOnlyUsage = cgroups.MemoryData{Usage: 7, Limit: 10}
+	v2.MemoryStats.Stats = map[string]uint64{"inactive_file": 120, "anon": 60, "kernel_stack": 3}
+	v2.PidsStats = cgroups.PidsStats{Current: 4, Limit: 50}
+	v2.CpuStats.PSI = &cgroups.PSIStats{Some: cgroups.PSIData{Total: 2, Avg10: 0.5}}
+	if diff := cmp.Diff(Stats{
+		CPUPressure: &Pressure{Some: Stall{Total: 2000, Avg10: 0.5}},
+		Memory:      100, MemoryLimit: 200, InactiveFile: 120, RSS: 60, Kernel: 3, Swap: 7, SwapAvailable: 3,
+		PIDs: 4, PIDsLimit: 50,
+	}, convert(v2)); diff != "" {
+		t.Errorf("v2:\n%s", diff)
 	}
 }
 

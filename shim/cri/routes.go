@@ -17,12 +17,33 @@ func routes() map[string]route {
 	return map[string]route{
 		runtimeapi.RuntimeService_Status_FullMethodName: (*call).runtimeStatus,
 
-		runtimeapi.RuntimeService_RunPodSandbox_FullMethodName:      decoded((*call).runPodSandbox),
-		runtimeapi.RuntimeService_StopPodSandbox_FullMethodName:     decoded((*call).stopPodSandbox),
-		runtimeapi.RuntimeService_RemovePodSandbox_FullMethodName:   decoded((*call).removePodSandbox),
-		runtimeapi.RuntimeService_PodSandboxStatus_FullMethodName:   decoded((*call).podSandboxStatus),
-		runtimeapi.RuntimeService_ListPodSandbox_FullMethodName:     (*call).listPodSandbox,
-		runtimeapi.RuntimeService_StreamPodSandboxes_FullMethodName: (*call).streamPodSandboxes,
+		runtimeapi.RuntimeService_RunPodSandbox_FullMethodName:    decoded((*call).runPodSandbox),
+		runtimeapi.RuntimeService_StopPodSandbox_FullMethodName:   decoded((*call).stopPodSandbox),
+		runtimeapi.RuntimeService_RemovePodSandbox_FullMethodName: decoded((*call).removePodSandbox),
+		runtimeapi.RuntimeService_PodSandboxStatus_FullMethodName: decoded((*call).podSandboxStatus),
+		runtimeapi.RuntimeService_ListPodSandbox_FullMethodName: amended(
+			func(c *call, r *runtimeapi.ListPodSandboxResponse) { c.showHandlers(r.GetItems()) }),
+		runtimeapi.RuntimeService_StreamPodSandboxes_FullMethodName: amended(
+			func(c *call, r *runtimeapi.StreamPodSandboxesResponse) { c.showHandlers(r.GetPodSandboxes()) }),
+
+		runtimeapi.RuntimeService_PodSandboxStats_FullMethodName: amended(
+			func(c *call, r *runtimeapi.PodSandboxStatsResponse) { c.Machines.AddToPodStats(r.GetStats()) }),
+		runtimeapi.RuntimeService_ListPodSandboxStats_FullMethodName: amended(
+			func(c *call, r *runtimeapi.ListPodSandboxStatsResponse) {
+				each(r.GetStats(), c.Machines.AddToPodStats)
+			}),
+		runtimeapi.RuntimeService_StreamPodSandboxStats_FullMethodName: amended(
+			func(c *call, r *runtimeapi.StreamPodSandboxStatsResponse) {
+				each(r.GetPodSandboxStats(), c.Machines.AddToPodStats)
+			}),
+		runtimeapi.RuntimeService_ListPodSandboxMetrics_FullMethodName: amended(
+			func(c *call, r *runtimeapi.ListPodSandboxMetricsResponse) {
+				each(r.GetPodMetrics(), c.Machines.AddToPodMetrics)
+			}),
+		runtimeapi.RuntimeService_StreamPodSandboxMetrics_FullMethodName: amended(
+			func(c *call, r *runtimeapi.StreamPodSandboxMetricsResponse) {
+				each(r.GetPodSandboxMetrics(), c.Machines.AddToPodMetrics)
+			}),
 
 		runtimeapi.RuntimeService_CreateContainer_FullMethodName: decoded((*call).createContainer),
 		runtimeapi.RuntimeService_StartContainer_FullMethodName:  ofMachine((*call).startContainer),
@@ -153,6 +174,39 @@ func appended[T any, M message[T]](ours func(*call, M) proto.Message) route {
 		}
 		return c.reply(more)
 	})
+}
+
+// amended passes a call on, unary or with a stream of replies, and changes what
+// the replies tell of VMs' sandboxes. Where there are none, they stay as they are.
+func amended[T any, M message[T]](change func(*call, M)) route {
+	return func(c *call) error {
+		if !c.Machines.HasSandboxes("") {
+			return c.passStream()
+		}
+		f, err := c.receive()
+		if err != nil {
+			return err
+		}
+		backend, err := c.ask(f)
+		if err != nil {
+			return err
+		}
+		defer backend.cancel(nil)
+		return c.replies(backend, func(f frame) error {
+			reply := M(new(T))
+			if err := decode(f, reply); err != nil {
+				return err
+			}
+			change(c, reply)
+			return c.send(reply)
+		})
+	}
+}
+
+func each[T any](all []T, do func(T)) {
+	for _, v := range all {
+		do(v)
+	}
 }
 
 func (c *call) send(m proto.Message) error {

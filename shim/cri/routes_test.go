@@ -12,11 +12,6 @@ import (
 // passed are the methods that name, or list, containers or sandboxes and are passed on all the same.
 var passed = map[string]string{
 	"PullImage":                 "the pod is named for credentials only; images are containerd's",
-	"PodSandboxStats":           "the pod's cgroup, which VMs are in, is what containerd reads",
-	"ListPodSandboxStats":       "as PodSandboxStats",
-	"StreamPodSandboxStats":     "as PodSandboxStats",
-	"ListPodSandboxMetrics":     "as PodSandboxStats",
-	"StreamPodSandboxMetrics":   "as PodSandboxStats",
 	"UpdatePodSandboxResources": "it concerns the sandbox, which is containerd's, and not what runs in it",
 	"CheckpointPod":             "containerd refuses what it can't checkpoint; VMs are not in its sight",
 	"RestorePod":                "a pod that was checkpointed had no VM",

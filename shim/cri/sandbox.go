@@ -155,49 +155,6 @@ func (c *call) podSandboxStatus(r *runtimeapi.PodSandboxStatusRequest, f frame) 
 	return c.send(&s)
 }
 
-func (c *call) listPodSandbox() error {
-	f, err := c.receive()
-	if err != nil {
-		return err
-	}
-	reply, err := c.forward(f)
-	if err != nil {
-		return err
-	}
-	if !c.Machines.HasSandboxes("") {
-		return c.handOn(reply)
-	}
-	var list runtimeapi.ListPodSandboxResponse
-	if err := decode(reply, &list); err != nil {
-		return err
-	}
-	c.showHandlers(list.Items)
-	return c.send(&list)
-}
-
-func (c *call) streamPodSandboxes() error {
-	if !c.Machines.HasSandboxes("") {
-		return c.passStream()
-	}
-	f, err := c.receive()
-	if err != nil {
-		return err
-	}
-	backend, err := c.ask(f)
-	if err != nil {
-		return err
-	}
-	defer backend.cancel(nil)
-	return c.replies(backend, func(f frame) error {
-		var some runtimeapi.StreamPodSandboxesResponse
-		if err := decode(f, &some); err != nil {
-			return err
-		}
-		c.showHandlers(some.PodSandboxes)
-		return c.send(&some)
-	})
-}
-
 // showHandlers gives VMs' sandboxes the handler back that they were asked for with.
 func (c *call) showHandlers(list []*runtimeapi.PodSandbox) {
 	for _, p := range list {

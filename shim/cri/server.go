@@ -50,6 +50,8 @@ type machines interface {
 	Statuses(sandboxID string) []*runtimeapi.ContainerStatus
 	Stats(id string) (*runtimeapi.ContainerStats, error)
 	ListStats(f *runtimeapi.ContainerStatsFilter) []*runtimeapi.ContainerStats
+	AddToPodStats(pod *runtimeapi.PodSandboxStats)
+	AddToPodMetrics(pod *runtimeapi.PodSandboxMetrics)
 	ReopenLog(id string) error
 	CheckExec(id string, r *runtimeapi.ExecRequest) error
 	ExecSync(ctx context.Context, id string, command []string, timeout time.Duration) (*runtimeapi.ExecSyncResponse, error)

@@ -153,15 +153,19 @@ func (l *launch) end(reason domain.Reason) ending {
 // oomKills counts the processes of this machine that the OOM killer ended. A
 // group that is gone tells nothing.
 func (l *launch) oomKills() uint64 {
-	g, err := l.openGroup()
-	if err != nil {
-		return 0
-	}
-	n, err := g.OOMKills()
+	n, err := l.countOOMKills()
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		l.log(l.rec).Warn("reading the OOM killer's count failed", "error", err)
 	}
 	return n
+}
+
+func (l *launch) countOOMKills() (uint64, error) {
+	g, err := l.openGroup()
+	if err != nil {
+		return 0, err
+	}
+	return g.OOMKills()
 }
 
 // Stop ends a machine: the ACPI power button, and after timeout, or if that is

@@ -20,6 +20,8 @@ type machine struct {
 	exited chan struct{}
 	// panicked is set when the guest's kernel says so, before the machine ends.
 	panicked atomic.Bool
+	// cpu is what the last stats told of it.
+	cpu cpuRate
 }
 
 func newMachine(r record.Container) *machine {

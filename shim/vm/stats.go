@@ -1,7 +1,9 @@
 package vm
 
 import (
+	"errors"
 	"fmt"
+	"io/fs"
 	"syscall"
 	"time"
 
@@ -12,12 +14,20 @@ import (
 )
 
 // Stats returns what a VM container uses: CPU and memory of the processes
-// around the machine, and what its overlay takes on disk.
+// around the machine, and what its overlay takes on disk. One that does not run
+// has the overlay alone.
 func (m *Manager) Stats(id string) (*runtimeapi.ContainerStats, error) {
 	c, err := m.find(id)
 	if err != nil {
 		return nil, err
 	}
+	s, _, err := m.stats(c)
+	return s, err
+}
+
+// stats are a container's stats and the counters of its group that they are
+// made of; without a group, as where the machine does not run, there are none.
+func (m *Manager) stats(c *machine) (*runtimeapi.ContainerStats, cgroup.Stats, error) {
 	r := c.record()
 	s := &runtimeapi.ContainerStats{
 		Attributes: &runtimeapi.ContainerAttributes{
@@ -29,40 +39,80 @@ func (m *Manager) Stats(id string) (*runtimeapi.ContainerStats, error) {
 		WritableLayer: m.writableLayer(r),
 	}
 	if r.State != record.Running {
-		return s, nil
+		return s, cgroup.Stats{}, nil
 	}
+	used, err := m.used(r)
+	if errors.Is(err, fs.ErrNotExist) {
+		return s, cgroup.Stats{}, nil // it has just ended
+	}
+	if err != nil {
+		return nil, cgroup.Stats{}, fmt.Errorf("stats of VM container %q: %w", r.ID, err)
+	}
+	now := time.Now()
+	fillUsage(s, used, now)
+	s.Cpu.UsageNanoCores = c.cpu.rate(cpuSample{now, used.CPU}, r.StartedAt)
+	return s, used, nil
+}
+
+// used reads the counters of a machine's group.
+func (m *Manager) used(r record.Container) (cgroup.Stats, error) {
 	g, err := cgroup.Open(r.Sandbox.Value.GetLinux().GetCgroupParent(), r.ID)
 	if err != nil {
-		return nil, fmt.Errorf("stats of VM container %q: %w", r.ID, err)
+		return cgroup.Stats{}, err
 	}
-	used, err := g.Stats()
-	if err != nil {
-		return nil, fmt.Errorf("stats of VM container %q: %w", r.ID, err)
+	return g.Stats()
+}
+
+// fillUsage says a group's counters in CRI's fields, as containerd fills them,
+// and adds swap.
+func fillUsage(s *runtimeapi.ContainerStats, used cgroup.Stats, at time.Time) {
+	now := at.UnixNano()
+	s.Cpu = &runtimeapi.CpuUsage{
+		Timestamp: now, UsageCoreNanoSeconds: value(used.CPU), Psi: psi(used.CPUPressure),
 	}
-	now := time.Now().UnixNano()
-	s.Cpu = &runtimeapi.CpuUsage{Timestamp: now, UsageCoreNanoSeconds: value(used.CPU)}
 	s.Memory = &runtimeapi.MemoryUsage{
 		Timestamp:       now,
 		WorkingSetBytes: value(used.WorkingSet),
+		AvailableBytes:  value(available(used)),
 		UsageBytes:      value(used.Memory),
 		RssBytes:        value(used.RSS),
 		PageFaults:      value(used.PageFaults),
 		MajorPageFaults: value(used.MajorPageFaults),
+		Psi:             psi(used.MemoryPressure),
 	}
-	if used.MemoryLimit > used.WorkingSet {
-		s.Memory.AvailableBytes = value(used.MemoryLimit - used.WorkingSet)
+	s.Swap = &runtimeapi.SwapUsage{
+		Timestamp: now, SwapUsageBytes: value(used.Swap), SwapAvailableBytes: value(used.SwapAvailable),
 	}
-	s.Swap = &runtimeapi.SwapUsage{Timestamp: now, SwapUsageBytes: value(used.Swap)}
-	return s, nil
+	if used.IOPressure != nil {
+		s.Io = &runtimeapi.IoUsage{Timestamp: now, Psi: psi(used.IOPressure)}
+	}
 }
 
-// ListStats returns the stats of the running VM containers that pass a filter.
-// One whose figures can't be read is left out: it must not blind the others.
+// available is what a group may take beyond its working set; 0 without a limit.
+func available(used cgroup.Stats) uint64 {
+	if used.MemoryLimit < used.WorkingSet {
+		return 0
+	}
+	return used.MemoryLimit - used.WorkingSet
+}
+
+func psi(p *cgroup.Pressure) *runtimeapi.PsiStats {
+	if p == nil {
+		return nil
+	}
+	stall := func(s cgroup.Stall) *runtimeapi.PsiData {
+		return &runtimeapi.PsiData{Total: s.Total, Avg10: s.Avg10, Avg60: s.Avg60, Avg300: s.Avg300}
+	}
+	return &runtimeapi.PsiStats{Some: stall(p.Some), Full: stall(p.Full)}
+}
+
+// ListStats returns the stats of the VM containers that pass a filter, those
+// that don't run included. One whose figures can't be read is left out: it must
+// not blind the others.
 func (m *Manager) ListStats(f *runtimeapi.ContainerStatsFilter) []*runtimeapi.ContainerStats {
 	var list []*runtimeapi.ContainerStats
 	for _, c := range m.List(&runtimeapi.ContainerFilter{
 		Id: f.GetId(), PodSandboxId: f.GetPodSandboxId(), LabelSelector: f.GetLabelSelector(),
-		State: &runtimeapi.ContainerStateValue{State: runtimeapi.ContainerState_CONTAINER_RUNNING},
 	}) {
 		s, err := m.Stats(c.GetId())
 		if err != nil {
@@ -78,16 +128,16 @@ func (m *Manager) ListStats(f *runtimeapi.ContainerStatsFilter) []*runtimeapi.Co
 // that of the file system which containerd's image store is on, as far as the
 // kubelet is concerned.
 func (m *Manager) writableLayer(r record.Container) *runtimeapi.FilesystemUsage {
+	used := &runtimeapi.FilesystemUsage{
+		Timestamp: time.Now().UnixNano(),
+		FsId:      &runtimeapi.FilesystemIdentifier{Mountpoint: m.ImageFS},
+		UsedBytes: value(0), InodesUsed: value(0),
+	}
 	var st syscall.Stat_t
-	if err := syscall.Stat(m.path(r.ID, overlayFile), &st); err != nil {
-		return nil
+	if syscall.Stat(m.path(r.ID, overlayFile), &st) == nil {
+		used.UsedBytes, used.InodesUsed = value(uint64(st.Blocks)*512), value(1)
 	}
-	return &runtimeapi.FilesystemUsage{
-		Timestamp:  time.Now().UnixNano(),
-		FsId:       &runtimeapi.FilesystemIdentifier{Mountpoint: m.ImageFS},
-		UsedBytes:  value(uint64(st.Blocks) * 512),
-		InodesUsed: value(1),
-	}
+	return used
 }
 
 func value(n uint64) *runtimeapi.UInt64Value { return &runtimeapi.UInt64Value{Value: n} }

@@ -1,8 +1,6 @@
 package e2e
 
 import (
-	"errors"
-	"io"
 	"slices"
 	"testing"
 
@@ -80,18 +78,11 @@ func listed(t *testing.T, f *runtimeapi.ContainerFilter) []*runtimeapi.Container
 	return reply.Containers
 }
 
-func streamed(t *testing.T, f *runtimeapi.ContainerFilter) (all []*runtimeapi.Container) {
+func streamed(t *testing.T, f *runtimeapi.ContainerFilter) []*runtimeapi.Container {
 	t.Helper()
 	stream, err := suite.cri.StreamContainers(t.Context(), &runtimeapi.StreamContainersRequest{Filter: f})
 	check(t, err)
-	for {
-		reply, err := stream.Recv()
-		if errors.Is(err, io.EOF) {
-			return all
-		}
-		check(t, err)
-		all = append(all, reply.Containers...)
-	}
+	return drained(t, stream, (*runtimeapi.StreamContainersResponse).GetContainers)
 }
 
 // idsOf are the sorted ids of a list, without those of other tests; one that is
