@@ -13,6 +13,8 @@ import (
 	"testing"
 	"unicode/utf8"
 
+	"k8s.io/apimachinery/pkg/api/resource"
+
 	"github.com/nodevirt/nodevirt/shim/config"
 )
 
@@ -139,7 +141,7 @@ func fields(prefix string, v reflect.Value) [][2]string {
 		name := prefix + field.Tag.Get("toml")
 		switch x := value.Interface().(type) {
 		case config.Quantity:
-			all = append(all, [2]string{name, fmt.Sprintf("`\"%dMi\"`", x>>20)})
+			all = append(all, [2]string{name, fmt.Sprintf("`%q`", resource.NewQuantity(int64(x), resource.BinarySI))})
 		case fmt.Stringer: // the log level, durations
 			all = append(all, [2]string{name, fmt.Sprintf("`%q`", strings.ToLower(x.String()))})
 		case string:

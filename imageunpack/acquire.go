@@ -4,9 +4,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
+	"syscall"
 
 	containerd "github.com/containerd/containerd/v2/client"
 	"github.com/containerd/containerd/v2/core/leases"
+	"github.com/opencontainers/go-digest"
 	"github.com/opencontainers/image-spec/identity"
 )
 
@@ -25,9 +28,9 @@ func (u *Unpacker) Acquire(ctx context.Context, owner, image, path string) (_ Di
 	if err != nil {
 		return Disk{}, err
 	}
-	config, err := img.Config(ctx)
+	config, err := readConfig(ctx, img)
 	if err != nil {
-		return Disk{}, fmt.Errorf("read the config of image %q: %w", img.Name(), err)
+		return Disk{}, err
 	}
 
 	lease, undoLease, err := u.lease(ctx, owner)
@@ -35,7 +38,7 @@ func (u *Unpacker) Acquire(ctx context.Context, owner, image, path string) (_ Di
 		return Disk{}, err
 	}
 	ctx = leases.WithLease(ctx, lease) // what is made from here on belongs to it
-	parent, err := u.unpack(ctx, img)
+	parent, err := u.unpack(ctx, img, config.layers)
 	if err != nil {
 		// An interrupted unpacking leaves part of a layer, which may be large: collect it now.
 		return Disk{}, errors.Join(err, undoLease(leases.SynchronousDelete))
@@ -56,27 +59,29 @@ func (u *Unpacker) Acquire(ctx context.Context, owner, image, path string) (_ Di
 	}()
 
 	disk, err := u.examine(ctx, mounts, path)
+	if err == nil { // only now: it may be a sidecar's image, which isn't ours to judge
+		err = CheckPlatform(config.os, config.arch)
+	}
 	if err != nil {
 		return Disk{}, fmt.Errorf("image %q: %w", img.Name(), err)
 	}
-	disk.Owner, disk.Image, disk.ImageID = owner, img.Name(), config.Digest.String()
+	disk.Owner, disk.Image, disk.ImageID = owner, img.Name(), config.id.String()
 	disk.Snapshotter, disk.Snapshot, disk.Lease = u.opts.Snapshotter, lease, lease
 	return disk, nil
 }
 
 // unpack returns the chain id of an image's topmost layer, which it unpacks first if needed: an
 // image may have been pulled for another snapshotter, or loaded without unpacking.
-func (u *Unpacker) unpack(ctx context.Context, img containerd.Image) (string, error) {
-	layers, err := img.RootFS(ctx)
-	if err != nil {
-		return "", fmt.Errorf("read the layers of image %q: %w", img.Name(), err)
-	}
+func (u *Unpacker) unpack(ctx context.Context, img containerd.Image, layers []digest.Digest) (string, error) {
 	if len(layers) == 0 {
 		return "", fmt.Errorf("image %q has no layers: %w", img.Name(), ErrNoDisk)
 	}
 	unpacked, err := img.IsUnpacked(ctx, u.opts.Snapshotter)
 	if err == nil && !unpacked {
 		err = img.Unpack(ctx, u.opts.Snapshotter)
+	}
+	if err != nil && strings.Contains(err.Error(), syscall.ENOSPC.Error()) {
+		err = fmt.Errorf("%w: %w", syscall.ENOSPC, err) // it came over a wire, as text
 	}
 	if err != nil {
 		return "", fmt.Errorf("unpack image %q with snapshotter %s: %w",

@@ -24,6 +24,7 @@ import (
 const (
 	namespace   = "k8s.io"
 	snapshotter = "overlayfs"
+	maxDisk     = 1 << 40
 )
 
 // node is a containerd of the test's own, and an Unpacker on it.
@@ -155,7 +156,7 @@ func newNode(t *testing.T) *node {
 		mountDir: t.TempDir(),
 	}
 	n.Unpacker = imageunpack.New(n.client, imageunpack.Options{
-		Namespace: namespace, Snapshotter: snapshotter, MountDir: n.mountDir, QemuImg: qemuImg,
+		Namespace: namespace, Snapshotter: snapshotter, MountDir: n.mountDir, MaxDiskSize: maxDisk, QemuImg: qemuImg,
 	})
 	return n
 }

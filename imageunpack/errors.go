@@ -12,6 +12,8 @@ var (
 // Why a disk, or a file of an image, is refused. The error that wraps one of these names the
 // image, the path and the way out.
 const (
+	ErrConfig        = refusal("unreadable metadata")
+	ErrPlatform      = refusal("made for other machines")
 	ErrAmbiguous     = refusal("not exactly one disk")
 	ErrNotFound      = refusal("no such file in the image")
 	ErrOutside       = refusal("leads outside of where it may")

@@ -11,17 +11,23 @@ import (
 
 // examine mounts an image and examines it.
 func (u *Unpacker) examine(ctx context.Context, mounts []mount.Mount, want string) (Disk, error) {
+	// A hostile disk is as much work for a processor as for memory: as many as there are processors.
+	if err := u.checks.Acquire(ctx, 1); err != nil {
+		return Disk{}, fmt.Errorf("wait for the checks of other disks: %w", err)
+	}
+	defer u.checks.Release(1)
 	root, err := mountRoot(mounts, u.opts.MountDir)
 	if err != nil {
 		return Disk{}, err
 	}
 	defer root.Close()
-	return Examine(ctx, root, want)
+	return Examine(ctx, root, want, u.opts.MaxDiskSize)
 }
 
 // Examine finds the disk among an image's files, checks it and describes it: its path, format and
-// sizes. Want is as [Unpacker.Acquire]'s path, and so are the errors.
-func Examine(ctx context.Context, root *os.Root, want string) (Disk, error) {
+// sizes. Want is as [Unpacker.Acquire]'s path, and so are the errors; maxSize is the largest that a
+// disk may have, in bytes.
+func Examine(ctx context.Context, root *os.Root, want string, maxSize int64) (Disk, error) {
 	name, err := findDisk(root, want)
 	if err != nil {
 		return Disk{}, err
@@ -35,7 +41,7 @@ func Examine(ctx context.Context, root *os.Root, want string) (Disk, error) {
 	if err != nil {
 		return Disk{}, fmt.Errorf("look at %q: %w", name, err)
 	}
-	format, size, err := inspect(cancelable{ctx, f}, info.Size())
+	format, size, err := inspect(cancelable{ctx, f}, info.Size(), maxSize)
 	if err != nil {
 		return Disk{}, fmt.Errorf("%q: %w", name, err)
 	}

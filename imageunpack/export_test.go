@@ -1,7 +1,15 @@
 package imageunpack
 
+import "github.com/opencontainers/go-digest"
+
 // Inspect is inspect, for tests that need no containerd.
 var Inspect = inspect
+
+// DecodeConfig is decodeConfig, for what it says of any bytes.
+func DecodeConfig(blob []byte) (os, arch string, layers []digest.Digest, err error) {
+	c, err := decodeConfig(blob)
+	return c.os, c.arch, c.layers, err
+}
 
 // Settled is settled.
 var Settled = settled

@@ -8,6 +8,7 @@ import (
 
 	"github.com/lima-vm/go-qcow2reader"
 	"github.com/lima-vm/go-qcow2reader/image"
+	"github.com/lima-vm/go-qcow2reader/image/asif"
 	"github.com/lima-vm/go-qcow2reader/image/qcow2"
 	"github.com/lima-vm/go-qcow2reader/image/raw"
 )
@@ -16,32 +17,42 @@ import (
 type signature struct {
 	name   string
 	magic  string
-	offset int64 // in bytes; below zero it counts from the file's end
-	remedy string
+	offset int64  // in bytes; below zero it counts from the file's end
+	remedy string // the command that makes a disk of it
 }
 
-const (
-	convert = "convert it with qemu-img convert -O qcow2, and build the image from the result"
-	inflate = "decompress it, and build the image from the result"
-	extract = "take the disk out of it, and build the image from that"
-)
+// convert is the command for a format that QEMU knows, in its word for it. The format is named, as
+// qemu-img takes some of them for raw disks when it is left to look for itself.
+func convert(format string) string {
+	return "convert it with qemu-img convert -f " + format + " -O qcow2 FILE disk.qcow2"
+}
+
+func inflate(command string) string { return "decompress it with " + command }
+
+const extract = "take the disk out of it with "
 
 // signatures are those that go-qcow2reader doesn't know. An ISO 9660 image isn't among them: it
-// is a disk that can be booted as it is.
+// is a disk that can be booted as it is. Nor is a partition that is encrypted within a disk.
 func signatures() []signature {
 	return []signature{
-		{"qcow (version 1)", "QFI\xfb\x00\x00\x00\x01", 0, convert},
-		{"QED", "QED\x00", 0, convert},
-		{"fixed VHD (vpc)", "conectix", -512, convert},
-		{"DMG", "koly\x00\x00\x00\x04", -512, convert},
-		{"gzip", "\x1f\x8b\x08", 0, inflate},
-		{"xz", "\xfd7zXZ\x00", 0, inflate},
-		{"zstd", "\x28\xb5\x2f\xfd", 0, inflate},
-		{"bzip2", "BZh", 0, inflate},
-		{"lz4", "\x04\x22\x4d\x18", 0, inflate},
-		{"zip", "PK\x03\x04", 0, extract},
-		{"7z", "7z\xbc\xaf\x27\x1c", 0, extract},
-		{"tar (an OVA file is one)", "ustar", 257, extract},
+		{"qcow (version 1)", "QFI\xfb\x00\x00\x00\x01", 0, convert("qcow")},
+		{"QED", "QED\x00", 0, convert("qed")},
+		{"fixed VHD (vpc)", "conectix", -512, convert("vpc")},
+		{"DMG", "koly\x00\x00\x00\x04", -512, convert("dmg")},
+		{"Bochs", "Bochs Virtual HD Image", 0, convert("bochs")},
+		{"LUKS, which is encrypted as a whole", "LUKS\xba\xbe", 0, "decrypt it with cryptsetup open FILE plain, " +
+			"and then qemu-img convert -f raw -O qcow2 /dev/mapper/plain disk.qcow2"},
+		{"Android sparse image", "\x3a\xff\x26\xed", 0, "convert it with simg2img FILE disk.img"},
+		{"WIM", "MSWIM\x00\x00\x00", 0, "it holds files and is no disk: install its system on one"},
+		{"gzip", "\x1f\x8b\x08", 0, inflate("gunzip <FILE >disk")},
+		{"xz", "\xfd7zXZ\x00", 0, inflate("xz -d <FILE >disk")},
+		{"zstd", "\x28\xb5\x2f\xfd", 0, inflate("zstd -d <FILE >disk")},
+		{"bzip2", "BZh", 0, inflate("bunzip2 <FILE >disk")},
+		{"lz4", "\x04\x22\x4d\x18", 0, inflate("lz4 -d <FILE >disk")},
+		{"lzip", "LZIP\x01", 0, inflate("lzip -d <FILE >disk")},
+		{"zip", "PK\x03\x04", 0, extract + "unzip FILE"},
+		{"7z", "7z\xbc\xaf\x27\x1c", 0, extract + "7z x FILE"},
+		{"tar (an OVA file is one)", "ustar", 257, extract + "tar -xf FILE"},
 	}
 }
 
@@ -53,7 +64,7 @@ func refuseForeign(r io.ReaderAt, size int64) error {
 			return err
 		}
 		if found {
-			return fmt.Errorf("%w: it is in the format %s; %s", ErrForeignFormat, s.name, s.remedy)
+			return foreign(s.name, s.remedy)
 		}
 	}
 	for _, t := range qcow2reader.Types {
@@ -63,12 +74,25 @@ func refuseForeign(r io.ReaderAt, size int64) error {
 		_, err := qcow2reader.OpenWithType(r, t)
 		switch {
 		case err == nil:
-			return fmt.Errorf("%w: it is in the format %s; %s", ErrForeignFormat, t, convert)
+			return foreign(string(t), libraryRemedy(t))
 		case !errors.Is(err, image.ErrWrongType) && !errors.Is(err, io.EOF):
 			return fmt.Errorf("look for the format %s: %w", t, err)
 		}
 	}
 	return nil
+}
+
+func foreign(name, remedy string) error {
+	return fmt.Errorf("%w: it is in the format %s; %s, and build the image from the result",
+		ErrForeignFormat, name, remedy)
+}
+
+// libraryRemedy is what to do about a format that go-qcow2reader has found.
+func libraryRemedy(t image.Type) string {
+	if t == asif.Type {
+		return "QEMU does not know it: make a raw disk of it on macOS"
+	}
+	return convert(string(t))
 }
 
 // in says whether the signature is in a file of size bytes.

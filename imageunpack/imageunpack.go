@@ -12,10 +12,12 @@ package imageunpack
 
 import (
 	"context"
+	"runtime"
 
 	containerd "github.com/containerd/containerd/v2/client"
 	"github.com/containerd/containerd/v2/core/snapshots"
 	"github.com/containerd/containerd/v2/pkg/namespaces"
+	"golang.org/x/sync/semaphore"
 )
 
 // Options say where an Unpacker works.
@@ -28,6 +30,8 @@ type Options struct {
 	// MountDir is an existing folder, 0700 and the caller's own, in which a snapshot is mounted
 	// for less than a millisecond at a time. See [Unpacker.Sweep].
 	MountDir string
+	// MaxDiskSize is the largest that a disk may have, in bytes: as the guest sees it, and as a file.
+	MaxDiskSize int64
 	// QemuImg is the path of qemu-img.
 	QemuImg string
 }
@@ -37,11 +41,12 @@ type Options struct {
 type Unpacker struct {
 	client *containerd.Client
 	opts   Options
+	checks *semaphore.Weighted // bounds what checks take at the same time
 }
 
 // New returns an Unpacker. The client stays the caller's.
 func New(client *containerd.Client, o Options) *Unpacker {
-	return &Unpacker{client: client, opts: o}
+	return &Unpacker{client: client, opts: o, checks: semaphore.NewWeighted(int64(runtime.GOMAXPROCS(0)))}
 }
 
 // Format is how a disk's bytes are laid out, in QEMU's word for it.

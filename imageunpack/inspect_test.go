@@ -15,7 +15,7 @@ import (
 )
 
 func inspect(b []byte) (imageunpack.Format, int64, error) {
-	return imageunpack.Inspect(bytes.NewReader(b), int64(len(b)))
+	return imageunpack.Inspect(bytes.NewReader(b), int64(len(b)), 1<<50)
 }
 
 // TestInspectQEMUsFiles checks files that qemu-img makes, whole and cut off at the end.
@@ -130,6 +130,12 @@ func TestInspectOther(t *testing.T) {
 	}{
 		{"zeros", at(0, ""), nil, ""},
 		{"ISO 9660", at(32<<10, "\x01CD001\x01"), nil, ""},
+		{"LUKS", at(0, "LUKS\xba\xbe\x00\x01"), imageunpack.ErrForeignFormat, "LUKS, which is encrypted as a whole; decrypt it with cryptsetup"},
+		{"LUKS 2", at(0, "LUKS\xba\xbe\x00\x02"), imageunpack.ErrForeignFormat, "cryptsetup open"},
+		{"a partition of LUKS", at(32<<10, "LUKS\xba\xbe\x00\x02"), nil, ""},
+		{"VMware's older format", at(0, "COWD"), imageunpack.ErrForeignFormat, "qemu-img convert -f vmdk -O qcow2"},
+		{"Android sparse", at(0, "\x3a\xff\x26\xed"), imageunpack.ErrForeignFormat, "simg2img"},
+		{"WIM", at(0, "MSWIM\x00\x00\x00"), imageunpack.ErrForeignFormat, "install its system"},
 		{"master boot record", at(510, "\x55\xaa"), nil, ""},
 		{"one sector", at(0, "")[:512], nil, ""},
 		{"gzip", at(0, "\x1f\x8b\x08"), imageunpack.ErrForeignFormat, "gzip; decompress"},
@@ -197,12 +203,31 @@ func TestInspectDamaged(t *testing.T) {
 		{"L1 not aligned", u64(40, l1+8), imageunpack.ErrCorrupt},
 		{"refcounts far away", u64(48, 1<<62), imageunpack.ErrTruncated},
 		{"no refcounts", u32(56, 0), imageunpack.ErrCorrupt},
+		{"more than is looked at", func(b []byte) { u32(20, 9)(b); u64(24, 300<<30)(b) }, imageunpack.ErrCorrupt},
 		{"absurd refcounts", u32(56, 1<<31), imageunpack.ErrCorrupt},
 		{"absurd snapshots", u32(60, 1<<31), imageunpack.ErrCorrupt},
 		{"snapshots far away", func(b []byte) { u32(60, 1)(b); u64(64, 1<<62)(b) }, imageunpack.ErrTruncated},
 		{"refcount order", u32(96, 7), imageunpack.ErrCorrupt},
 		{"short header", u32(100, 100), imageunpack.ErrCorrupt},
 		{"long header", u32(100, 1<<31), imageunpack.ErrCorrupt},
+		{"L1 is the header", u64(40, 0), imageunpack.ErrCorrupt},
+		{"L1 is the refcount table", u64(40, refTable), imageunpack.ErrCorrupt},
+		{"refcount table is L1", u64(48, l1), imageunpack.ErrCorrupt},
+		{"refcount table is the header", u64(48, 0), imageunpack.ErrCorrupt},
+		{"snapshot table is L1", func(b []byte) { u32(60, 1)(b); u64(64, l1)(b) }, imageunpack.ErrCorrupt},
+		{"refcount block is its table", u64(refTable, refTable), imageunpack.ErrCorrupt},
+		{"refcount block is L1", u64(refTable, l1), imageunpack.ErrCorrupt},
+		{"refcount block named twice", u64(refTable+8, be.Uint64(sound[refTable:])), imageunpack.ErrCorrupt},
+		{"L2 is L1", u64(l1, l1), imageunpack.ErrCorrupt},
+		{"L2 is the refcount table", u64(l1, refTable), imageunpack.ErrCorrupt},
+		{"L2 is a refcount block", u64(l1, be.Uint64(sound[refTable:])), imageunpack.ErrCorrupt},
+		{"L2 named twice", func(b []byte) { u32(36, 2)(b); u64(l1+8, l2)(b) }, imageunpack.ErrCorrupt},
+		{"data is L1", u64(l2, l1), imageunpack.ErrCorrupt},
+		{"data is its own L2", u64(l2, l2), imageunpack.ErrCorrupt},
+		{"data is the refcount table", u64(l2, refTable), imageunpack.ErrCorrupt},
+		{"compressed data in the header", u64(l2, 1<<62), imageunpack.ErrCorrupt},
+		{"compressed data in its own L2", u64(l2, 1<<62|l2+512), imageunpack.ErrCorrupt},
+		{"compressed data that reaches a table", u64(l2, 1<<62|1<<54|(refTable-512)), imageunpack.ErrCorrupt},
 		{"L2 beyond the end", u64(l1, 1<<40), imageunpack.ErrTruncated},
 		{"L2 not aligned", u64(l1, l2+512), imageunpack.ErrCorrupt},
 		{"refcount block beyond the end", u64(refTable, 1<<40), imageunpack.ErrTruncated},
@@ -238,16 +263,17 @@ func TestInspectTime(t *testing.T) {
 	b := make([]byte, 65536+entries*8+4*65536)
 	copy(b, qcow2File(t, pattern(mib))[:65536])
 	be := binary.BigEndian
+	be.PutUint32(b[20:], 9) // cluster bits
 	be.PutUint32(b[36:], entries)
 	be.PutUint64(b[40:], 65536)
-	be.PutUint64(b[24:], entries<<29)
+	be.PutUint64(b[24:], entries<<15)
 	be.PutUint64(b[48:], uint64(len(b)-65536)) // an empty refcount table
 	table := uint64(len(b) - 2*65536)
 	for i := range uint64(entries) {
 		be.PutUint64(b[65536+i*8:], table)
 	}
 	r := &counting{r: bytes.NewReader(b)}
-	_, _, err := imageunpack.Inspect(r, int64(len(b)))
+	_, _, err := imageunpack.Inspect(r, int64(len(b)), 1<<55)
 	if !errors.Is(err, imageunpack.ErrCorrupt) || r.bytes > 2*int64(len(b)) {
 		t.Errorf("read %d bytes of a file of %d, error %v", r.bytes, len(b), err)
 	}
@@ -281,7 +307,7 @@ func (f failing) ReadAt(p []byte, off int64) (int, error) {
 func TestInspectReadError(t *testing.T) {
 	b := qcow2File(t, pattern(mib))
 	for _, from := range []int64{0, 104, 1 << 16, 3 << 16} {
-		_, _, err := imageunpack.Inspect(failing{bytes.NewReader(b), from}, int64(len(b)))
+		_, _, err := imageunpack.Inspect(failing{bytes.NewReader(b), from}, int64(len(b)), 1<<50)
 		if !errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, imageunpack.ErrUnusable) {
 			t.Errorf("no read from %d on: got error %v", from, err)
 		}

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 )
 
 // The layout of a qcow2 file is in QEMU's docs/interop/qcow2.txt; the limits are QEMU's own, in
@@ -20,6 +21,7 @@ const (
 	minClusterBits, maxClusterBits = 9, 21
 
 	maxL1Bytes       = 32 << 20
+	maxL2Bytes       = 4 << 30 // ours, of all L2 tables together; 32 TiB in clusters of 64 KiB
 	maxRefTableBytes = 8 << 20
 	maxSnapshots     = 1 << 16
 	minSnapshotBytes = 40
@@ -50,9 +52,12 @@ const (
 )
 
 const (
-	copyAgain = "copy it again, and build the image from a complete file"
-	repair    = "look at it with qemu-img check, and build the image from a sound file"
-	flatten   = "make it one file with qemu-img convert -O qcow2, and build the image from that"
+	copyAgain      = "copy it again, and build the image from a complete file"
+	repair         = "look at it with qemu-img check, and build the image from a sound file"
+	flatten        = "make it one file with qemu-img convert -O qcow2, and build the image from that"
+	largerClusters = "give it larger clusters with qemu-img convert -O qcow2 -o cluster_size=2M, and build the image from that"
+	decrypt        = "decrypt it with qemu-img convert --object secret,id=key,file=KEYFILE --image-opts " +
+		"driver=qcow2,encrypt.key-secret=key,file.filename=FILE -O qcow2 disk.qcow2, and build the image from that"
 )
 
 // qcow2Header holds the fields that matter to a reader; offsets and sizes are in bytes.
@@ -83,17 +88,20 @@ func isQCOW2(r io.ReaderAt, size int64) (bool, error) {
 }
 
 // checkQCOW2 checks a qcow2 file and returns its virtual size in bytes. The numbers in the file
-// are a stranger's: they bound neither memory (some 100 KiB) nor time (the tables are read once,
-// and can't be more than the file).
+// are a stranger's. What they can make us take is bounded: memory by maxClusters, time by
+// maxL1Bytes and maxL2Bytes, as each table has clusters of its own and is read twice at the most.
 //
 // A set dirty bit is fine: it says that reference counts are out of date, which only writers use.
 // Internal snapshots are fine, and are ignored: the guest sees the active state.
-func checkQCOW2(r io.ReaderAt, size int64) (int64, error) {
+func checkQCOW2(r io.ReaderAt, size, maxSize int64) (int64, error) {
 	h, err := readHeader(r, size)
 	if err != nil {
 		return 0, err
 	}
 	if err := h.checkSupported(); err != nil {
+		return 0, err
+	}
+	if err := errors.Join(CheckSize("virtual disk", int64(h.size), maxSize), CheckSize("qcow2 file", size, maxSize)); err != nil {
 		return 0, err
 	}
 	if err := h.checkExtensions(r, size); err != nil {
@@ -103,10 +111,7 @@ func checkQCOW2(r io.ReaderAt, size int64) (int64, error) {
 		return 0, err
 	}
 	t := tables{qcow2Header: h, r: r, fileSize: size}
-	if err := errors.Join(t.checkRefcounts(), t.checkMapping()); err != nil {
-		return 0, err
-	}
-	return int64(h.size), nil
+	return int64(h.size), t.check()
 }
 
 // readHeader decodes the header; it checks what decoding needs.
@@ -162,8 +167,7 @@ func (h qcow2Header) checkSupported() error {
 	case h.backingOffset != 0 || h.backingSize != 0:
 		return fmt.Errorf("%w, which is not in the image: %s", ErrBackingFile, flatten)
 	case h.crypt != 0:
-		return fmt.Errorf("%w (method %d): decrypt it with qemu-img convert, "+
-			"and build the image from the result", ErrEncrypted, h.crypt)
+		return fmt.Errorf("%w (method %d): %s", ErrEncrypted, h.crypt, decrypt)
 	case h.features&featureDataFile != 0:
 		return fmt.Errorf("%w, which is not in the image: %s", ErrExternalData, flatten)
 	case h.features&featureCorrupt != 0:
@@ -192,7 +196,6 @@ func (h qcow2Header) checkSupported() error {
 // checkPlaces refuses tables that are too long, or not wholly in the file.
 func (h qcow2Header) checkPlaces(size int64) error {
 	l1, ref := 8*uint64(h.l1Entries), h.cluster()*uint64(h.refTableClusters)
-	snapshots := minSnapshotBytes * uint64(h.snapshots)
 	switch {
 	case l1 > maxL1Bytes || ref > maxRefTableBytes || h.snapshots > maxSnapshots:
 		return fmt.Errorf("%w: an L1 table of %d bytes, a refcount table of %d, %d snapshots: %s",
@@ -203,22 +206,28 @@ func (h qcow2Header) checkPlaces(size int64) error {
 	case ref == 0:
 		return fmt.Errorf("%w: no refcount table: %s", ErrCorrupt, repair)
 	}
-	for _, t := range []struct {
-		name           string
-		offset, length uint64
-	}{
-		{"L1 table", h.l1Offset, l1},
-		{"refcount table", h.refTableOffset, ref},
-		{"snapshot table", h.snapshotsOffset, snapshots},
-	} {
-		if t.length == 0 {
-			continue
-		}
+	for _, t := range h.places() {
 		if err := h.checkPlace(t.name, t.offset, t.length, size); err != nil {
 			return err
 		}
 	}
 	return nil
+}
+
+// place is where a table is, in bytes.
+type place struct {
+	name           string
+	offset, length uint64
+}
+
+// places are the tables that the header names, those without entries left out.
+func (h qcow2Header) places() []place {
+	all := []place{
+		{"L1 table", h.l1Offset, 8 * uint64(h.l1Entries)},
+		{"refcount table", h.refTableOffset, h.cluster() * uint64(h.refTableClusters)},
+		{"snapshot table", h.snapshotsOffset, minSnapshotBytes * uint64(h.snapshots)},
+	}
+	return slices.DeleteFunc(all, func(p place) bool { return p.length == 0 })
 }
 
 // checkPlace checks that what begins a cluster at offset lies within the file.
@@ -260,8 +269,7 @@ func (h qcow2Header) checkExtensions(r io.ReaderAt, size int64) error {
 		case extensionDataFile:
 			return fmt.Errorf("%w, which is not in the image: %s", ErrExternalData, flatten)
 		case extensionLUKS:
-			return fmt.Errorf("%w (LUKS): decrypt it with qemu-img convert, "+
-				"and build the image from the result", ErrEncrypted)
+			return fmt.Errorf("%w (LUKS): %s", ErrEncrypted, decrypt)
 		}
 		at += 8
 		if length > end-at {

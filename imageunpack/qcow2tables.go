@@ -28,11 +28,31 @@ type tables struct {
 	r        io.ReaderAt
 	fileSize int64
 
-	l2Tables uint64
-	l1, l2   [chunk]byte // buffers
+	claims claims
+	l1, l2 [chunk]byte // buffers
 }
 
-// checkRefcounts checks that the refcount blocks lie within the file.
+// check checks that all tables, and all data that the guest can read, lie within the file, and that
+// each table is where nothing else is.
+func (t *tables) check() (err error) {
+	if t.claims, err = newClaims(uint64(t.fileSize), t.cluster()); err != nil {
+		return err
+	}
+	for _, p := range append([]place{{"header", 0, uint64(t.length)}}, t.places()...) {
+		if err := t.claims.take(p.name, p.offset, p.length); err != nil {
+			return err
+		}
+	}
+	if err := t.checkRefcounts(); err != nil {
+		return err
+	}
+	if err := t.checkL2Places(); err != nil {
+		return err
+	}
+	return t.checkMapping()
+}
+
+// checkRefcounts checks where the refcount blocks are.
 func (t *tables) checkRefcounts() error {
 	entries := t.cluster() * uint64(t.refTableClusters) / 8
 	return t.each(t.l1[:], t.refTableOffset, entries, 8, func(_ uint64, b []byte) error {
@@ -40,30 +60,46 @@ func (t *tables) checkRefcounts() error {
 		if offset == 0 {
 			return nil
 		}
-		return t.checkPlace("refcount block", offset, t.cluster(), t.fileSize)
+		return t.takeCluster("refcount block", offset)
 	})
 }
 
-// checkMapping checks that the L2 tables, and all data that the guest can read, lie within the
-// file.
+// checkL2Places checks where the L2 tables are, those of a saved machine's state included. None may
+// be named twice: a small file would be as long to read as a large one.
+func (t *tables) checkL2Places() error {
+	if t.l1Needed() > maxL2Bytes/t.cluster() {
+		return fmt.Errorf("%w: L2 tables of more than %d bytes: %s", ErrUnsupported, maxL2Bytes, largerClusters)
+	}
+	return t.eachL2(func(_, offset uint64) error { return t.takeCluster("L2 table", offset) })
+}
+
+// checkMapping checks the entries of the L2 tables.
 func (t *tables) checkMapping() error {
-	return t.each(t.l1[:], t.l1Offset, uint64(t.l1Entries), 8, func(i uint64, b []byte) error {
-		offset := binary.BigEndian.Uint64(b) & offsetMask
-		if offset == 0 {
-			return nil
-		}
-		if err := t.checkPlace("L2 table", offset, t.cluster(), t.fileSize); err != nil {
-			return err
-		}
-		// Each table has a cluster of its own, unless somebody wants us to read for ever.
-		if t.l2Tables++; t.l2Tables > uint64(t.fileSize)/t.cluster() {
-			return fmt.Errorf("%w: more L2 tables than the file has room for: %s", ErrCorrupt, repair)
-		}
+	return t.eachL2(func(i, offset uint64) error {
 		if i >= t.l1Needed() {
 			return nil
 		}
 		return t.checkL2(i, offset)
 	})
+}
+
+// eachL2 calls f for each L1 entry that names a table.
+func (t *tables) eachL2(f func(i, offset uint64) error) error {
+	return t.each(t.l1[:], t.l1Offset, uint64(t.l1Entries), 8, func(i uint64, b []byte) error {
+		offset := binary.BigEndian.Uint64(b) & offsetMask
+		if offset == 0 {
+			return nil
+		}
+		return f(i, offset)
+	})
+}
+
+// takeCluster checks a table of one cluster.
+func (t *tables) takeCluster(table string, offset uint64) error {
+	if err := t.checkPlace(table, offset, t.cluster(), t.fileSize); err != nil {
+		return err
+	}
+	return t.claims.take(table, offset, t.cluster())
 }
 
 // checkL2 checks the table of the L1 entry with the given index.
@@ -98,7 +134,10 @@ func (t *tables) checkCluster(b []byte, length uint64) error {
 	if length == 0 {
 		return nil
 	}
-	return t.checkPlace("data cluster", offset, length, t.fileSize)
+	if err := t.checkPlace("data cluster", offset, length, t.fileSize); err != nil {
+		return err
+	}
+	return t.claims.refuse("data cluster", offset, length)
 }
 
 // checkCompressed checks the entry of a compressed cluster, whose length is known in sectors.
@@ -109,7 +148,10 @@ func (t *tables) checkCompressed(entry uint64) error {
 	length := (entry>>offsetBits+1)*sector - offset%sector
 	// The end of the last sector isn't data, and need not be there.
 	size := (uint64(t.fileSize) + sector - 1) &^ (sector - 1)
-	return checkWithin("compressed cluster", offset, length, size)
+	if err := checkWithin("compressed cluster", offset, length, size); err != nil {
+		return err
+	}
+	return t.claims.refuse("compressed cluster", offset, length)
 }
 
 // each calls f for each entry of the table at offset, which lies within the file.

@@ -139,6 +139,7 @@ func newMachines(ctx context.Context, c config.Config, log *slog.Logger, backend
 			Namespace:   c.Containerd.Namespace,
 			Snapshotter: c.Containerd.Snapshotter,
 			MountDir:    filepath.Join(c.Run, "mounts"),
+			MaxDiskSize: int64(c.VM.MaxDiskSize),
 			QemuImg:     qemuImg,
 		}),
 		Network:        netsetup.New(netsetup.Options{Dnsmasq: dnsmasq, Dir: filepath.Join(c.Run, "networks"), Logger: log}),

@@ -35,15 +35,16 @@ type Disk struct {
 	Size, VirtualSize, Allocated int64
 }
 
-// Check looks at a file as the shim would look at it in an image.
-func Check(path string) (Disk, error) {
+// Check looks at a file as the shim would look at it in an image. MaxSize is the largest that a
+// disk may have, in bytes.
+func Check(path string, maxSize int64) (Disk, error) {
 	f, info, err := open(path)
 	if err != nil {
 		return Disk{}, err
 	}
 	defer f.Close()
 	d := Disk{Path: path, Size: info.Size(), Allocated: allocated(info)}
-	d.Format, d.VirtualSize, err = imageunpack.Check(f, d.Size)
+	d.Format, d.VirtualSize, err = imageunpack.Check(f, d.Size, maxSize)
 	if err != nil {
 		return Disk{}, fmt.Errorf("disk %s: %w", path, err)
 	}

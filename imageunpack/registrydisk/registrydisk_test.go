@@ -111,7 +111,7 @@ func TestWhatNoMachineBootsFromIsRefused(t *testing.T) {
 		"truncated": {write(t, "q", append([]byte("QFI\xfb\x00\x00\x00\x03"), make([]byte, 8)...)), "truncated"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			_, err := registrydisk.Check(c.path)
+			_, err := registrydisk.Check(c.path, 1<<40)
 			if err == nil || !strings.Contains(err.Error(), c.want) || !strings.Contains(err.Error(), c.path) {
 				t.Errorf("got %v, want the path and %q", err, c.want)
 			}
@@ -121,7 +121,7 @@ func TestWhatNoMachineBootsFromIsRefused(t *testing.T) {
 
 func TestADiskThatChangesIsAnError(t *testing.T) {
 	path := write(t, "d", make([]byte, 4096))
-	disk, err := registrydisk.Check(path)
+	disk, err := registrydisk.Check(path, 1<<40)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -135,7 +135,7 @@ func TestADiskThatChangesIsAnError(t *testing.T) {
 }
 
 func TestAnInterruptEndsTheReading(t *testing.T) {
-	disk, err := registrydisk.Check(write(t, "d", make([]byte, 4096)))
+	disk, err := registrydisk.Check(write(t, "d", make([]byte, 4096)), 1<<40)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -157,7 +157,7 @@ func write(t *testing.T, name string, content []byte) string {
 
 func build(t *testing.T, path string) (registrydisk.Disk, v1.Image) {
 	t.Helper()
-	disk, err := registrydisk.Check(path)
+	disk, err := registrydisk.Check(path, 1<<40)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -68,6 +68,8 @@ type VM struct {
 	// LogLimit is how large the log of a console may become until it is rotated,
 	// as a Kubernetes quantity. 0 means no limit.
 	LogLimit Quantity `toml:"log_limit"`
+	// MaxDiskSize is how large a disk of an image may be, as its guest sees it.
+	MaxDiskSize Quantity `toml:"max_disk_size"`
 	// UIDBase is the first of UIDCount user ids, used by nothing else on the
 	// machine, of which each VM gets one of its own.
 	UIDBase  uint32 `toml:"uid_base"`
@@ -118,6 +120,8 @@ func Default() Config {
 			Emulator:       "/usr/bin/qemu-system-x86_64",
 			OverheadMemory: 256 << 20,
 			LogLimit:       128 << 20,
+			// The largest file of ext4 with its usual blocks, where overlays are.
+			MaxDiskSize: 16 << 40,
 			// Above what systemd, subuid and Kubernetes' user namespaces hand out.
 			UIDBase:    1_900_000_000,
 			UIDCount:   65536,
@@ -209,10 +213,10 @@ func (c Config) check() error {
 		errs = append(errs, fmt.Errorf("vm.accelerator: %q is none of auto, kvm, tcg", c.VM.Accelerator))
 	}
 	// A quantity that is written as a number comes unchecked.
-	if c.VM.OverheadMemory < 0 || c.VM.OverheadMemory > maxQuantity {
+	if c.VM.OverheadMemory < 0 || c.VM.OverheadMemory > maxPlain {
 		errs = append(errs, fmt.Errorf("vm.overhead_memory: %d is not between 0 and 1Ti", c.VM.OverheadMemory))
 	}
-	if c.VM.LogLimit != 0 && (c.VM.LogLimit < minLogLimit || c.VM.LogLimit > maxQuantity) {
+	if c.VM.LogLimit != 0 && (c.VM.LogLimit < minLogLimit || c.VM.LogLimit > maxPlain) {
 		errs = append(errs, fmt.Errorf("vm.log_limit: %d is neither 0 nor between 4Mi and 1Ti", c.VM.LogLimit))
 	}
 	if a, err := netip.ParseAddrPort(c.Stream.Address); err != nil || !a.Addr().IsLoopback() {
@@ -221,6 +225,9 @@ func (c Config) check() error {
 	}
 	if c.Stream.IdleTimeout < 0 {
 		errs = append(errs, errors.New("stream.idle_timeout: must not be negative"))
+	}
+	if c.VM.MaxDiskSize < minDiskSize || c.VM.MaxDiskSize > maxDiskSize {
+		errs = append(errs, fmt.Errorf("vm.max_disk_size: %d is not between 1Mi and 2Pi", c.VM.MaxDiskSize))
 	}
 	if c.VM.UIDBase < 1000 || c.VM.UIDCount == 0 || uint64(c.VM.UIDBase)+uint64(c.VM.UIDCount) > 1<<32-2 {
 		errs = append(errs, errors.New("vm.uid_base, vm.uid_count: not a range of unprivileged user ids"))

@@ -11,7 +11,16 @@ import (
 // Quantity is an amount of bytes, written as Kubernetes does ("256Mi").
 type Quantity int64
 
-const maxQuantity = 1 << 40
+// maxQuantity is the most that can be written. The most that a field takes is less; of the memory
+// and the logs of a machine it is maxPlain.
+const (
+	maxQuantity = 1 << 60
+	maxPlain    = 1 << 40
+	// minDiskSize lets boot sectors through; maxDiskSize is what a qcow2 overlay of QEMU's usual
+	// clusters can hold, by its longest L1 table.
+	minDiskSize = 1 << 20
+	maxDiskSize = 1 << 51
+)
 
 // UnmarshalText implements encoding.TextUnmarshaler.
 func (q *Quantity) UnmarshalText(text []byte) error {
@@ -20,7 +29,7 @@ func (q *Quantity) UnmarshalText(text []byte) error {
 	}
 	v, err := resource.ParseQuantity(string(text))
 	if err != nil || v.Sign() < 0 || v.CmpInt64(maxQuantity) > 0 {
-		return fmt.Errorf("%q is not a quantity such as 256Mi, of at most 1Ti", text)
+		return fmt.Errorf("%q is not a quantity such as 256Mi, of at most 1Ei", text)
 	}
 	*q = Quantity(v.Value())
 	return nil

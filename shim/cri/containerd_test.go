@@ -46,7 +46,7 @@ func realManager(t *testing.T, n *node.Node, backend *grpc.ClientConn, records *
 	m, err := vm.New(t.Context(), vm.Options{
 		Records: records, Logger: log, Consoles: consoles,
 		Pods: runtimeapi.NewRuntimeServiceClient(backend), Images: runtimeapi.NewImageServiceClient(backend),
-		Unpacker: imageunpack.New(client, imageunpack.Options{Namespace: "k8s.io", Snapshotter: "overlayfs", MountDir: mounts, QemuImg: "qemu-img"}),
+		Unpacker: imageunpack.New(client, imageunpack.Options{Namespace: "k8s.io", Snapshotter: "overlayfs", MountDir: mounts, MaxDiskSize: 1 << 40, QemuImg: "qemu-img"}),
 		Network:  netsetup.New(netsetup.Options{Dnsmasq: "dnsmasq", Dir: dir, Logger: log}),
 		Driver:   domain.NewDriver("qemu:///none", dir, log), Accelerator: domain.TCG,
 		ConsoleDir: filepath.Join(dir, "consoles"), UIDBase: 5000, UIDCount: 10,

@@ -2,7 +2,6 @@ package guest
 
 import (
 	"context"
-	"encoding/binary"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -78,46 +77,4 @@ func create(ctx context.Context, args []string) error {
 		}
 	}
 	return err
-}
-
-// craftedDisk is a disk that no tool makes.
-type craftedDisk struct {
-	name    string
-	content []byte
-}
-
-func craftedDisks() []craftedDisk {
-	return []craftedDisk{
-		{"empty", nil},
-		{"one-byte", []byte{0}},
-		{"odd-size", make([]byte, 1<<20+1)},
-		{"luks", append([]byte("LUKS\xba\xbe\x00\x01"), make([]byte, 1<<20-8)...)},
-		{"truncated", qcow2Header(nil)[:40]},
-		{"header-only", qcow2Header(nil)},
-		{"unknown-version", qcow2Header(func(h []byte) { h[7] = 9 })},
-		{"unknown-feature", qcow2Header(func(h []byte) { h[72] = 0x80 })},
-		{"large-cluster", qcow2Header(func(h []byte) { h[23] = 63 })},
-		{"large-table", qcow2Header(func(h []byte) { binary.BigEndian.PutUint32(h[36:], 1<<31) })},
-		{"table-outside", qcow2Header(func(h []byte) { binary.BigEndian.PutUint64(h[40:], 1<<60) })},
-	}
-}
-
-// qcow2Header is the header of a version 3 image of 1 MiB, changed by a function, and none of the
-// tables that it names. See qemu's docs/interop/qcow2.txt.
-func qcow2Header(change func(header []byte)) []byte {
-	h := make([]byte, 104)
-	copy(h, "QFI\xfb")
-	binary.BigEndian.PutUint32(h[4:], 3)         // version
-	binary.BigEndian.PutUint32(h[20:], 16)       // bits of a cluster
-	binary.BigEndian.PutUint64(h[24:], 1<<20)    // virtual size
-	binary.BigEndian.PutUint32(h[36:], 1)        // entries of the L1 table
-	binary.BigEndian.PutUint64(h[40:], 0x30_000) // where it is
-	binary.BigEndian.PutUint64(h[48:], 0x10_000) // where the refcount table is
-	binary.BigEndian.PutUint32(h[56:], 1)        // its clusters
-	binary.BigEndian.PutUint32(h[96:], 4)        // refcount order
-	binary.BigEndian.PutUint32(h[100:], 104)     // header length
-	if change != nil {
-		change(h)
-	}
-	return h
 }

@@ -2,7 +2,10 @@ package guest_test
 
 import (
 	"encoding/json"
+	"os"
 	"os/exec"
+	"path/filepath"
+	"strings"
 	"testing"
 
 	"github.com/nodevirt/nodevirt/test/guest"
@@ -18,7 +21,9 @@ func TestHostileDisks(t *testing.T) {
 	raw := map[string]bool{"empty": true, "one-byte": true, "odd-size": true}
 	broken := map[string]bool{
 		"luks": true, "truncated": true, "header-only": true, "unknown-version": true, "unknown-feature": true, "large-cluster": true,
-		"large-table": true, "table-outside": true,
+		"large-table": true, "table-outside": true, "l1-names-itself": true, "l2-names-itself": true, "l2-names-l1": true,
+		"l2-named-twice": true, "refcounts-overlap": true, "refcount-block-loop": true, "data-in-header": true,
+		"many-small-clusters": true,
 	}
 	for _, d := range disks {
 		t.Run(d.Name, func(t *testing.T) {
@@ -66,5 +71,22 @@ func TestHostileDisks(t *testing.T) {
 				t.Errorf("qemu-img says %s", out)
 			}
 		})
+	}
+}
+
+// The bomb must be sound, and be one: qemu-io reads the guest's last bytes.
+func TestCompressedBomb(t *testing.T) {
+	bomb, err := guest.CompressedBomb()
+	if err != nil {
+		t.Fatal(err)
+	}
+	path := filepath.Join(t.TempDir(), "bomb")
+	if err := os.WriteFile(path, bomb, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	out, err := exec.CommandContext(t.Context(), "qemu-io", "-r", "-f", "qcow2",
+		"-c", "length", "-c", "read -P 0 511G 1M", path).CombinedOutput()
+	if err != nil || !strings.Contains(string(out), "512 GiB") || strings.Contains(string(out), "failed") {
+		t.Errorf("%v: %s", err, out)
 	}
 }

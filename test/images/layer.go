@@ -20,18 +20,18 @@ type Layer struct {
 
 func (l Layer) build() (v1.Layer, error) {
 	if l.Compressed {
-		layer, err := tarball.LayerFromOpener(func() (io.ReadCloser, error) { return archive(l.Files), nil },
+		layer, err := tarball.LayerFromOpener(func() (io.ReadCloser, error) { return Archive(l.Files), nil },
 			tarball.WithMediaType(types.OCILayer))
 		if err != nil {
 			return nil, fmt.Errorf("make a layer: %w", err)
 		}
 		return layer, nil
 	}
-	return registrydisk.Plain(func() io.ReadCloser { return archive(l.Files) })
+	return registrydisk.Plain(func() io.ReadCloser { return Archive(l.Files) })
 }
 
-// archive reads the archive of files while it is written.
-func archive(files []File) io.ReadCloser {
+// Archive reads the archive of files while it is written.
+func Archive(files []File) io.ReadCloser {
 	r, w := io.Pipe()
 	go func() { _ = w.CloseWithError(writeTar(w, files)) }() // the error reaches the reader
 	return r

@@ -77,6 +77,8 @@ func (a *answers) write(t *testing.T) {
 func mask(text string) string {
 	for _, m := range []struct{ what, by string }{
 		{`cni-[0-9a-f-]{36}`, "NETNS"},
+		{`extract-[0-9]+-\S{4} `, "extract-KEY "},
+		{`containerd-mount[0-9]+`, "MOUNT"},
 		{`[0-9a-f]{64}`, "ID"},
 		{`[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}`, "UUID"},
 		{`default_pod_[0-9a-f]{12}`, "DOMAIN"},

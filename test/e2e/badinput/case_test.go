@@ -5,6 +5,7 @@ import (
 	"strings"
 	"testing"
 
+	v1 "github.com/google/go-containerregistry/pkg/v1"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
@@ -17,7 +18,8 @@ import (
 type step int
 
 const (
-	atRun step = iota
+	atRun  step = iota
+	atPull      // before there is a pod
 	atCreate
 	atStart
 )
@@ -31,8 +33,12 @@ type badCase struct {
 
 	pod       func(*runtimeapi.PodSandboxConfig)
 	container func(*runtimeapi.ContainerConfig)
-	// files are those of the container's image; nil for a sound disk's.
+	// files are those of the container's image; nil for a sound disk's. Above are further layers.
 	files []images.File
+	above [][]images.File
+	// image changes the container's image before it is pushed; push pushes another in its place.
+	image func(t *testing.T, img v1.Image) v1.Image
+	push  func(t *testing.T, s *suite) (ref string)
 	// absent leaves the image in the registry.
 	absent bool
 	// before makes trouble right before the call that fails, and returns the way back.
@@ -43,8 +49,15 @@ type badCase struct {
 func (s *suite) check(t *testing.T, c badCase, answers *answers) {
 	t.Helper()
 	ref := s.disk
-	if c.files != nil {
-		ref = s.image(t, strings.ReplaceAll(c.name, " ", "-"), c.files)
+	switch {
+	case c.push != nil:
+		ref = c.push(t, s)
+	case c.files != nil:
+		ref = s.push(t, strings.ReplaceAll(c.name, " ", "-"), c.build(t))
+	}
+	if c.at == atPull {
+		s.checkPull(t, c, ref, answers)
+		return
 	}
 	if c.files != nil && !c.absent {
 		s.pull(t, ref)
@@ -63,6 +76,16 @@ func (s *suite) check(t *testing.T, c badCase, answers *answers) {
 	s.checkContainer(t, c, p, newContainer(ref, c.container), answers)
 	s.remove(t, p)
 	s.wantNothingSince(t, before)
+}
+
+// build makes the container's image.
+func (c badCase) build(t *testing.T) v1.Image {
+	t.Helper()
+	img := imageOf(t, append([][]images.File{c.files}, c.above...)...)
+	if c.image != nil {
+		img = c.image(t, img)
+	}
+	return img
 }
 
 func (s *suite) checkContainer(

@@ -88,33 +88,41 @@ func (s *suite) testCallerGone(t *testing.T) {
 // giveUp makes a call, and cancels it when the shim waits for a tool.
 func (s *suite) giveUp(t *testing.T, tool string, call func(context.Context) error) {
 	t.Helper()
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	release, done := s.held(t, tool, func() error { return call(ctx) })
+	defer release()
+	cancel()
+	if err := <-done; status.Code(err) != codes.Canceled {
+		t.Errorf("the call that was given up: %v", err)
+	}
+}
+
+// held makes a call, and returns when the shim waits for a tool in it. Release lets the tool go on;
+// done gets what the call answers.
+func (s *suite) held(t *testing.T, tool string, call func() error) (release func(), done <-chan error) {
+	t.Helper()
 	hold := filepath.Join(s.tools, tool+".hold")
 	if err := unix.Mkfifo(hold, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	defer func() { _ = os.Remove(hold) }()
-	ctx, cancel := context.WithCancel(t.Context())
-	defer cancel()
-	done := make(chan error, 1)
-	go func() { done <- call(ctx) }()
+	answer := make(chan error, 1)
+	go func() { answer <- call() }()
 	for {
 		f, err := os.OpenFile(hold, os.O_WRONLY|unix.O_NONBLOCK, 0)
 		if err == nil {
-			defer f.Close()
-			break
+			return func() { _, _ = os.Remove(hold), f.Close() }, answer
 		}
 		if !errors.Is(err, unix.ENXIO) { // nobody reads yet
+			_ = os.Remove(hold)
 			t.Fatal(err)
 		}
 		select {
-		case err := <-done:
+		case err := <-answer:
+			_ = os.Remove(hold)
 			t.Fatalf("the call ended before it came to %s: %v", tool, err)
 		case <-time.After(time.Millisecond):
 		}
-	}
-	cancel()
-	if err := <-done; status.Code(err) != codes.Canceled {
-		t.Errorf("the call that was given up: %v", err)
 	}
 }
 

@@ -5,8 +5,6 @@ import (
 	"net/netip"
 	"testing"
 
-	v1 "github.com/google/go-containerregistry/pkg/v1"
-	"google.golang.org/grpc"
 	"gotest.tools/v3/golden"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
@@ -36,11 +34,16 @@ func TestBadInput(t *testing.T) {
 		{"vmi", vmiCases()},
 		{"container", containerCases()},
 		{"image", imageCases()},
+		{"layers", layerCases()},
+		{"platform", platformCases()},
+		{"bomb", bombCases()},
 		{"disk", diskCases(t)},
 		{"start", startCases()},
 	} {
 		t.Run(group.name, func(t *testing.T) { s.checkGroup(t, group.name, group.cases) })
 	}
+	t.Run("compressed clusters", s.testCompressedClusters)
+	t.Run("image removed", s.testImageRemoved)
 	t.Run("full disk", s.testFullDisk)
 	t.Run("libvirtd away", s.testLibvirtdAway)
 	t.Run("caller gone", s.testCallerGone)
@@ -77,7 +80,7 @@ func newSuite(t *testing.T) *suite {
 		pods:  runtimeapi.NewRuntimeServiceClient(conn),
 		imgs:  runtimeapi.NewImageServiceClient(conn),
 	}
-	s.disk = s.image(t, "sound", soundDisk())
+	s.disk = s.push(t, "sound", imageOf(t, soundDisk()))
 	s.pull(t, s.disk)
 	// The first pod brings the node's bridge, and the first VM libvirtd's folders, which stay.
 	p := s.run(t, "first", nil)
@@ -89,34 +92,6 @@ func newSuite(t *testing.T) *suite {
 // soundDisk is an image's files: a disk that boots and says so.
 func soundDisk() []images.File {
 	return []images.File{{Name: "disk", Data: guest.BootSector("booted", guest.Halt)}}
-}
-
-// image pushes an image of files to the node's registry.
-func (s *suite) image(t *testing.T, name string, files []images.File) string {
-	t.Helper()
-	var layers []images.Layer
-	if len(files) > 0 {
-		layers = []images.Layer{{Files: files}}
-	}
-	img, err := images.FromFiles(v1.Config{}, layers...)
-	if err != nil {
-		t.Fatal(err)
-	}
-	ref, err := s.n.Push(t.Context(), name+":1", img)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return ref
-}
-
-func (s *suite) pull(t *testing.T, ref string) {
-	t.Helper()
-	_, err := s.imgs.PullImage(t.Context(), &runtimeapi.PullImageRequest{
-		Image: &runtimeapi.ImageSpec{Image: ref},
-	}, grpc.WaitForReady(true))
-	if err != nil {
-		t.Fatal(err)
-	}
 }
 
 // pod is a sandbox that runs.

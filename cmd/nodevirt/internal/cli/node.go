@@ -34,6 +34,12 @@ func EndpointFlag(cmd *cobra.Command, endpoint *string) {
 		"the shim's CRI `socket` [$CONTAINER_RUNTIME_ENDPOINT]")
 }
 
+// ConfigFlag gives cmd the flag --config, with the path of the shim's config file.
+func ConfigFlag(cmd *cobra.Command, file *string) {
+	cmd.Flags().StringVar(file, "config", "", "the shim's config `file` (default: the defaults)")
+	_ = cmd.MarkFlagFilename("config", "toml") // fails only for a flag that isn't there
+}
+
 // ContainerdFlag adds the flag for containerd's socket.
 func ContainerdFlag(cmd *cobra.Command, address *string) {
 	cmd.Flags().StringVar(address, "containerd", env("CONTAINERD_ADDRESS", DefaultContainerd),

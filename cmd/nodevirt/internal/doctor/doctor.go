@@ -122,8 +122,7 @@ The exit code is 1 if a VM could not start; warnings alone leave it 0.`,
 			return err
 		},
 	}
-	cmd.Flags().StringVar(&file, "config", "", "the shim's config `file` (default: the defaults)")
-	_ = cmd.MarkFlagFilename("config", "toml")
+	cli.ConfigFlag(cmd, &file)
 	cli.OutputFlag(cmd, &format, "table", "json")
 	return cmd
 }

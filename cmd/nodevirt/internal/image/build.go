@@ -16,9 +16,10 @@ import (
 
 // build is nodevirt image build.
 type build struct {
-	tag, file, containerd, arch string
-	push, insecure              bool
-	out, errOut                 io.Writer
+	tag, file, containerd, arch, config string
+
+	push, insecure bool
+	out, errOut    io.Writer
 }
 
 func buildCommand() *cobra.Command {
@@ -60,6 +61,7 @@ disks make equal digests.`,
 		"let the registry speak plain HTTP or have a certificate that is not trusted; needless for loopback")
 	cmd.Flags().StringVar(&b.arch, "arch", runtime.GOARCH, "the guest's `architecture`")
 	cli.ContainerdFlag(cmd, &b.containerd)
+	cli.ConfigFlag(cmd, &b.config)
 	return cmd
 }
 
@@ -68,7 +70,11 @@ func (b build) run(ctx context.Context, path string) error {
 	if err != nil {
 		return err
 	}
-	disk, err := registrydisk.Check(path)
+	maxSize, err := maxDiskSize(b.config)
+	if err != nil {
+		return err
+	}
+	disk, err := registrydisk.Check(path, maxSize)
 	if err != nil {
 		return err
 	}

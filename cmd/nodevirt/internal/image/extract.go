@@ -2,108 +2,154 @@ package image
 
 import (
 	"archive/tar"
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
 	"io"
 	"os"
 	"path"
+	"slices"
 	"strings"
 
 	v1 "github.com/google/go-containerregistry/pkg/v1"
-	"github.com/google/go-containerregistry/pkg/v1/mutate"
 	"golang.org/x/sys/unix"
+
+	"github.com/nodevirt/nodevirt/imageunpack"
 )
 
 // maxEntries bounds how many files of /disk are written.
 const maxEntries = 1000
 
-// extract writes what an image has in /disk into root, layers merged. What is
-// no file, folder or link becomes a pipe: the checks see that it is special.
-// Other parts of the image are read over.
-func extract(ctx context.Context, img v1.Image, root *os.Root, bar io.Writer) (err error) {
-	all := mutate.Extract(img)
-	defer func() { err = errors.Join(err, all.Close()) }()
-	archive := tar.NewReader(io.TeeReader(cancelable{ctx, all}, bar))
-	for n := 0; n < maxEntries; {
-		h, err := archive.Next()
-		if errors.Is(err, io.EOF) {
-			return nil
-		}
+// How a layer removes what layers below it hold; see the OCI image specification, layer.md.
+const (
+	whiteout = ".wh."
+	opaque   = ".wh..wh..opq"
+)
+
+// extraction writes what an image has in /disk into a folder, layers merged, from the topmost layer
+// down: what a higher one hides is not written.
+type extraction struct {
+	root    *os.Root
+	maxSize int64           // of a file, in bytes
+	entries int             // so far
+	gone    map[string]bool // paths that are hidden with all below them
+	emptied map[string]bool // paths below which all is hidden
+}
+
+// extract writes what an image has in /disk into root. What is no file, folder or link becomes a
+// pipe: the checks see that it is special. Other parts of the image are read over. MaxSize is the
+// largest that a disk may be, in bytes.
+func extract(ctx context.Context, img v1.Image, root *os.Root, maxSize int64, bar io.Writer) error {
+	layers, err := img.Layers()
+	if err != nil {
+		return fmt.Errorf("read the layers: %w", err)
+	}
+	e := &extraction{root: root, maxSize: maxSize, gone: map[string]bool{}, emptied: map[string]bool{}}
+	for _, l := range slices.Backward(layers) {
+		content, err := l.Uncompressed()
 		if err != nil {
 			return fmt.Errorf("read the layers: %w", err)
 		}
-		name := strings.TrimPrefix(path.Clean("/"+h.Name), "/")
-		if name != "disk" && !strings.HasPrefix(name, "disk/") {
-			continue
-		}
-		n++
-		if err := place(root, name, h, archive); err != nil {
-			return fmt.Errorf("keep %q: %w", name, err)
+		err = e.layer(tar.NewReader(io.TeeReader(cancelable{ctx, content}, bar)))
+		if err := errors.Join(err, content.Close()); err != nil {
+			return err
 		}
 	}
 	return nil
 }
 
-func place(root *os.Root, name string, h *tar.Header, content io.Reader) error {
+// layer writes what no higher layer hides. What this one hides counts for those below.
+func (e *extraction) layer(archive *tar.Reader) error {
+	var gone, emptied []string
+	for e.entries < maxEntries {
+		h, err := archive.Next()
+		if errors.Is(err, io.EOF) {
+			break
+		}
+		if err != nil {
+			return fmt.Errorf("read the layers: %w", err)
+		}
+		name := inImage(h.Name)
+		dir, base := path.Dir(name), path.Base(name)
+		switch {
+		case base == opaque:
+			emptied = append(emptied, dir)
+			continue
+		case strings.HasPrefix(base, whiteout):
+			gone = append(gone, path.Join(dir, strings.TrimPrefix(base, whiteout)))
+			continue
+		case name != "disk" && !strings.HasPrefix(name, "disk/"), e.hidden(name):
+			continue
+		}
+		e.entries++
+		if err := e.place(name, h, archive); err != nil {
+			return fmt.Errorf("keep %q: %w", name, err)
+		}
+		if h.Typeflag != tar.TypeDir {
+			gone = append(gone, name)
+		}
+	}
+	for _, name := range gone {
+		e.gone[name] = true
+	}
+	for _, name := range emptied {
+		e.emptied[name] = true
+	}
+	return nil
+}
+
+// hidden says whether a higher layer hides a path.
+func (e *extraction) hidden(name string) bool {
+	for at := name; ; at = path.Dir(at) {
+		if e.gone[at] || e.emptied[at] && at != name {
+			return true
+		}
+		if at == "." {
+			return false
+		}
+	}
+}
+
+// inImage is a path relative to the image's top, as os.Root takes it.
+func inImage(name string) string {
+	clean := strings.TrimPrefix(path.Clean("/"+name), "/")
+	if clean == "" {
+		return "."
+	}
+	return clean
+}
+
+func (e *extraction) place(name string, h *tar.Header, content io.Reader) error {
 	if dir := path.Dir(name); dir != "." {
-		if err := root.MkdirAll(dir, 0o700); err != nil {
+		if err := e.root.MkdirAll(dir, 0o700); err != nil {
 			return err
 		}
 	}
+	if h.Typeflag == tar.TypeDir {
+		return e.root.MkdirAll(name, 0o700)
+	}
+	if err := e.root.RemoveAll(name); err != nil { // an earlier entry of the same layer
+		return err
+	}
 	switch h.Typeflag {
-	case tar.TypeDir:
-		return root.MkdirAll(name, 0o700)
 	case tar.TypeSymlink:
-		return root.Symlink(h.Linkname, name)
+		return e.root.Symlink(h.Linkname, name)
 	case tar.TypeLink:
-		return root.Link(strings.TrimPrefix(path.Clean("/"+h.Linkname), "/"), name)
+		return e.root.Link(inImage(h.Linkname), name)
 	case tar.TypeReg:
-		f, err := root.OpenFile(name, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o600)
+		if err := imageunpack.CheckSize("file", h.Size, e.maxSize); err != nil {
+			return err
+		}
+		f, err := e.root.OpenFile(name, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o600)
 		if err != nil {
 			return err
 		}
 		return errors.Join(sparse(f, content), f.Close())
 	}
-	dir, err := root.Open(path.Dir(name))
+	dir, err := e.root.Open(path.Dir(name))
 	if err != nil {
 		return err
 	}
 	defer dir.Close()
 	return unix.Mkfifoat(int(dir.Fd()), path.Base(name), 0o600)
-}
-
-// sparse copies with holes for zeros: a small layer can blow up to a huge file of them.
-func sparse(f *os.File, r io.Reader) error {
-	const block = 64 << 10
-	buf, zeros, size := make([]byte, block), make([]byte, block), int64(0)
-	for {
-		n, err := io.ReadFull(r, buf)
-		if n > 0 && !bytes.Equal(buf[:n], zeros[:n]) {
-			if _, err := f.WriteAt(buf[:n], size); err != nil {
-				return err
-			}
-		}
-		size += int64(n)
-		if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
-			return f.Truncate(size)
-		}
-		if err != nil {
-			return err
-		}
-	}
-}
-
-// cancelable ends a copy when ctx ends.
-type cancelable struct {
-	ctx context.Context
-	r   io.Reader
-}
-
-func (c cancelable) Read(p []byte) (int, error) {
-	if err := c.ctx.Err(); err != nil {
-		return 0, context.Cause(c.ctx)
-	}
-	return c.r.Read(p)
 }

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"runtime"
 
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 
@@ -44,14 +43,14 @@ func (i inspect) fetch(ctx context.Context, ref string) (_ report, err error) {
 	}
 	defer root.Close()
 	bar := cli.NewBar(i.errOut, total, "fetch")
-	err = extract(ctx, img, root, bar)
+	err = extract(ctx, img, root, i.maxSize, bar)
 	bar.Done()
 	if err != nil && !isProblem(err) {
 		return r, fmt.Errorf("fetch image %s: %w", full, err)
 	}
 	disk := imageunpack.Disk{}
 	if err == nil {
-		disk, err = imageunpack.Examine(ctx, root, i.path)
+		disk, err = imageunpack.Examine(ctx, root, i.path, i.maxSize)
 	}
 	return r, r.findings(disk, err)
 }
@@ -72,7 +71,7 @@ func (r *report) describe(img v1.Image) (total int64, err error) {
 		return 0, err
 	}
 	r.Digest, r.ImageID = digest.String(), manifest.Config.Digest.String()
-	r.checkPlatform(config.OS, config.Architecture, runtime.GOARCH)
+	r.checkPlatform(config.OS, config.Architecture)
 	for _, l := range manifest.Layers {
 		if total += l.Size; isCompressed(string(l.MediaType)) {
 			total = -1 << 62 // what comes out of it is not known

@@ -13,6 +13,8 @@ import (
 	"github.com/distribution/reference"
 	"github.com/google/go-containerregistry/pkg/name"
 	"github.com/spf13/cobra"
+
+	"github.com/nodevirt/nodevirt/shim/config"
 )
 
 // Command is nodevirt image.
@@ -25,6 +27,12 @@ func Command() *cobra.Command {
 	}
 	cmd.AddCommand(buildCommand(), inspectCommand())
 	return cmd
+}
+
+// maxDiskSize is the largest that a disk may be, in bytes, by the shim's config.
+func maxDiskSize(file string) (int64, error) {
+	c, err := config.Load(file, func(*config.Config) error { return nil })
+	return int64(c.VM.MaxDiskSize), err
 }
 
 // parse is a reference as docker reads it: "debian" is

@@ -91,7 +91,15 @@ func TestExtractedImagesAreCheckedAsUnpackedOnes(t *testing.T) {
 		"whited out":  {[][]images.File{{{Name: "disk/a", Data: sound}}, {{Name: "disk/.wh.a"}}}, "no disk in /disk"},
 		"two":         {[][]images.File{{{Name: "disk/a", Data: sound}, {Name: "disk/b", Data: sound}}}, "not exactly one disk"},
 		"link out":    {[][]images.File{{{Name: "disk", Link: "/etc/passwd"}}}, "symbolic link"},
-		"link up":     {[][]images.File{{{Name: "disk", Link: "../../../../etc/passwd"}}}, "no disk in /disk"}, // dropped on the way
+		"link up":     {[][]images.File{{{Name: "disk", Link: "../../../../etc/passwd"}}}, "symbolic link"},
+		"made opaque": {[][]images.File{{{Name: "disk/a", Data: sound}}, {{Name: "disk/.wh..wh..opq"}, {Name: "disk/b", Data: sound}}}, ""},
+		"opaque top":  {[][]images.File{{{Name: "disk/a", Data: sound}}, {{Name: ".wh..wh..opq"}}}, "no disk in /disk"},
+		"whole gone":  {[][]images.File{{{Name: "disk/a", Data: sound}}, {{Name: ".wh.disk"}}}, "no disk in /disk"},
+		"file on top": {[][]images.File{{{Name: "disk/a/b", Data: sound}}, {{Name: "disk", Data: sound}}}, ""},
+		"other type":  {[][]images.File{{{Name: "disk/a", Data: sound}}, {{Name: "disk/a", Type: tar.TypeFifo}}}, "not exactly one disk"},
+		"twice":       {[][]images.File{{{Name: "disk", Type: tar.TypeFifo}, {Name: "disk", Data: sound}}}, ""},
+		"hard link":   {[][]images.File{{{Name: "disk/a", Data: sound}, {Name: "disk/b", Type: tar.TypeLink, Link: "disk/a"}}}, "not exactly one disk"},
+		"too large":   {[][]images.File{{{Name: "disk", Data: make([]byte, 2<<20)}}}, "a file of 2Mi, and this node takes 1Mi"},
 		"device":      {[][]images.File{{{Name: "disk", Type: tar.TypeBlock}}}, "not a regular file"},
 		"empty":       {[][]images.File{{{Name: "disk"}}}, "empty file"},
 	} {
@@ -101,10 +109,10 @@ func TestExtractedImagesAreCheckedAsUnpackedOnes(t *testing.T) {
 				t.Fatal(err)
 			}
 			defer root.Close()
-			if err := extract(t.Context(), imageOf(t, c.layers), root, io.Discard); err != nil {
-				t.Fatal(err)
+			disk := imageunpack.Disk{}
+			if err = extract(t.Context(), imageOf(t, c.layers), root, 1<<20, io.Discard); err == nil {
+				disk, err = imageunpack.Examine(t.Context(), root, "", 1<<20)
 			}
-			disk, err := imageunpack.Examine(t.Context(), root, "")
 			if c.want == "" && (err != nil || disk.Size != int64(len(sound))) {
 				t.Errorf("%+v, %v", disk, err)
 			}

@@ -2,6 +2,7 @@ package image
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"strings"
@@ -14,7 +15,9 @@ import (
 
 // inspect is nodevirt image inspect.
 type inspect struct {
-	path, containerd string
+	path, containerd, config string
+
+	maxSize          int64 // of a disk, in bytes
 	insecure, remote bool
 	format           cli.Format
 	out, errOut      io.Writer
@@ -47,6 +50,7 @@ The exit code is 1 if a VM could not boot from the image.`,
 	cmd.Flags().BoolVar(&i.insecure, "insecure", false,
 		"let the registry speak plain HTTP or have a certificate that is not trusted; needless for loopback")
 	cli.ContainerdFlag(cmd, &i.containerd)
+	cli.ConfigFlag(cmd, &i.config)
 	cli.OutputFlag(cmd, &i.format, "table", "json")
 	return cmd
 }
@@ -72,7 +76,10 @@ type layer struct {
 	Compressed bool   `json:"compressed"`
 }
 
-func (i inspect) run(ctx context.Context, ref string) error {
+func (i inspect) run(ctx context.Context, ref string) (err error) {
+	if i.maxSize, err = maxDiskSize(i.config); err != nil {
+		return err
+	}
 	r, err := i.look(ctx, ref)
 	if err != nil {
 		return err
@@ -109,7 +116,9 @@ func (r *report) findings(d imageunpack.Disk, err error) error {
 		if !isProblem(err) {
 			return err
 		}
-		r.Problems = append(r.Problems, err.Error())
+		if !errors.Is(err, imageunpack.ErrPlatform) || len(r.Problems) == 0 { // found before
+			r.Problems = append(r.Problems, err.Error())
+		}
 		return nil
 	}
 	r.Path, r.Format, r.VirtualSize, r.Size = d.Path, d.Format, d.VirtualSize, d.Size
@@ -117,11 +126,10 @@ func (r *report) findings(d imageunpack.Disk, err error) error {
 }
 
 // checkPlatform finds an image for other machines.
-func (r *report) checkPlatform(os, arch, want string) {
+func (r *report) checkPlatform(os, arch string) {
 	r.Architecture = arch
-	if os != "linux" || arch != want {
-		r.Problems = append(r.Problems, fmt.Sprintf("the image is for %s/%s, this machine takes linux/%s: "+
-			"build it with --arch %s, if the disk's system is for that", os, arch, want, want))
+	if err := imageunpack.CheckPlatform(os, arch); err != nil {
+		r.Problems = append(r.Problems, err.Error())
 	}
 }
 

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
-	"runtime"
 	"strings"
 	"time"
 
@@ -49,7 +48,7 @@ func (i inspect) local(ctx context.Context, ref string) (report, error) {
 		return report{}, fmt.Errorf("make a mount point: %w", err)
 	}
 	unpacker := imageunpack.New(client, imageunpack.Options{
-		Namespace: cli.Namespace, Snapshotter: snapshotter, MountDir: dir,
+		Namespace: cli.Namespace, Snapshotter: snapshotter, MountDir: dir, MaxDiskSize: i.maxSize,
 	})
 	owner := "inspect-" + uuid.NewString()
 	disk, diskErr := unpacker.Acquire(ctx, owner, ref, i.path)
@@ -103,7 +102,7 @@ func describe(ctx context.Context, client *containerd.Client, ref string, disk i
 		return r, fmt.Errorf("image %s: read its config: %w", ref, cli.Plain(err))
 	}
 	r.ImageID = config.Digest.String()
-	r.checkPlatform(spec.OS, spec.Architecture, runtime.GOARCH)
+	r.checkPlatform(spec.OS, spec.Architecture)
 	manifest, err := images.Manifest(ctx, img.ContentStore(), img.Target(), img.Platform())
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return r, fmt.Errorf("image %s: read its manifest: %w", ref, cli.Plain(err))

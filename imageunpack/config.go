@@ -1,0 +1,94 @@
+package imageunpack
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"runtime"
+
+	containerd "github.com/containerd/containerd/v2/client"
+	"github.com/containerd/containerd/v2/core/content"
+	"github.com/containerd/containerd/v2/core/images"
+	"github.com/containerd/errdefs"
+	"github.com/containerd/platforms"
+	"github.com/opencontainers/go-digest"
+	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
+)
+
+// maxMetadata bounds an image's index, manifest and config, which are read as wholes, in bytes
+// each. Registries take manifests of up to 4 MiB.
+const maxMetadata = 8 << 20
+
+// config is what an image's config says.
+type config struct {
+	id     digest.Digest // CRI's image id
+	os     string
+	arch   string
+	layers []digest.Digest // of the layers' archives, from the lowest up
+}
+
+// readConfig reads the config of img. Its errors are about the image, and name it.
+func readConfig(ctx context.Context, img containerd.Image) (config, error) {
+	provider := bounded{img.ContentStore()}
+	desc, err := images.Config(ctx, provider, img.Target(), img.Platform())
+	var blob []byte
+	if err == nil {
+		blob, err = content.ReadBlob(ctx, provider, desc)
+	}
+	if errdefs.IsNotFound(err) {
+		return config{}, fmt.Errorf("image %q has nothing for %s on this node: it was built for other "+
+			"machines, or removed meanwhile: pull one that is for these: %w",
+			img.Name(), platforms.Format(platforms.DefaultSpec()), err)
+	}
+	var c config
+	if err == nil {
+		c, err = decodeConfig(blob)
+	}
+	if err != nil {
+		return config{}, fmt.Errorf("read the config of image %q: %w", img.Name(), err)
+	}
+	c.id = desc.Digest
+	return c, nil
+}
+
+// decodeConfig decodes an image's config. Errors match ErrUnusable.
+func decodeConfig(blob []byte) (config, error) {
+	var decoded ocispec.Image
+	if err := json.Unmarshal(blob, &decoded); err != nil {
+		return config{}, fmt.Errorf("%w: build the image again: %w", ErrConfig, err)
+	}
+	for i, d := range decoded.RootFS.DiffIDs {
+		if err := d.Validate(); err != nil {
+			return config{}, fmt.Errorf("%w: build the image again: rootfs.diff_ids[%d]: %w", ErrConfig, i, err)
+		}
+	}
+	return config{os: decoded.OS, arch: decoded.Architecture, layers: decoded.RootFS.DiffIDs}, nil
+}
+
+// CheckPlatform refuses an image for machines other than this node's. System and architecture are
+// those of its config; one that it doesn't tell is taken for right.
+func CheckPlatform(system, architecture string) error {
+	got := platforms.Normalize(ocispec.Platform{OS: system, Architecture: architecture})
+	if (system == "" || got.OS == "linux") && (architecture == "" || got.Architecture == runtime.GOARCH) {
+		return nil
+	}
+	return fmt.Errorf("%w: it is for %.40q, and this node's are linux/%s: pull one that is for these; "+
+		"if only its label is wrong, build it again (nodevirt image build --arch %[3]s, "+
+		"docker build --platform linux/%[3]s)", ErrPlatform, system+"/"+architecture, runtime.GOARCH)
+}
+
+// bounded hands out an image's metadata, which is small or not what it says to be.
+type bounded struct{ content.Provider }
+
+func (b bounded) ReaderAt(ctx context.Context, desc ocispec.Descriptor) (content.ReaderAt, error) {
+	r, err := b.Provider.ReaderAt(ctx, desc)
+	if err != nil {
+		return nil, err
+	}
+	if r.Size() > maxMetadata {
+		_ = r.Close() // only read
+		return nil, fmt.Errorf("%w: %.100q of %d bytes, and no more than %d are read: build the image again",
+			ErrConfig, desc.MediaType, r.Size(), maxMetadata)
+	}
+	return r, nil
+}
