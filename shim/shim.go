@@ -23,6 +23,7 @@ import (
 	"github.com/nodevirt/nodevirt/netsetup"
 	"github.com/nodevirt/nodevirt/shim/config"
 	"github.com/nodevirt/nodevirt/shim/console"
+	"github.com/nodevirt/nodevirt/shim/console/terminal"
 	"github.com/nodevirt/nodevirt/shim/cri"
 	"github.com/nodevirt/nodevirt/shim/domain"
 	"github.com/nodevirt/nodevirt/shim/domain/accel"
@@ -144,6 +145,7 @@ func newMachines(ctx context.Context, c config.Config, log *slog.Logger, backend
 		}),
 		Network:        netsetup.New(netsetup.Options{Dnsmasq: dnsmasq, Dir: filepath.Join(c.Run, "networks"), Logger: log}),
 		Consoles:       consoles,
+		Terminals:      terminal.New(log),
 		Driver:         domain.NewDriver(c.Libvirt.URI, c.Libvirt.Run, log),
 		Logger:         log,
 		Accelerator:    accelerator,

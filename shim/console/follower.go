@@ -22,6 +22,9 @@ const (
 	// dropped, and the log says so.
 	maxLag  = 64 << 20
 	keepLag = 1 << 20
+	// Kept is how many bytes before its end a raw file is sure to have, also when they have been
+	// logged: for those who attach to the console.
+	Kept = 256 << 10
 	// asideSuffix is of the log that was set aside at its limit. The kubelet takes it for one that it
 	// has rotated itself, and compresses and removes it.
 	asideSuffix = ".1"
@@ -206,7 +209,7 @@ func (f *follower) settle() {
 	if f.unsettled = f.position.save(f.at); f.unsettled != nil || f.noHoles {
 		return
 	}
-	err := f.raw.free(f.at.offset)
+	err := f.raw.free(f.at.offset - Kept)
 	if errors.Is(err, unix.EOPNOTSUPP) || errors.Is(err, unix.ENOSYS) {
 		f.noHoles = true
 		f.log.Warn("the file system can't free what a console has printed: it stays until the container goes",

@@ -9,15 +9,22 @@ import (
 // Running returns the whole id of a container that runs; others are refused in
 // containerd's words.
 func (m *Manager) Running(id string) (string, error) {
-	c, err := m.find(id)
+	c, err := m.running(id)
 	if err != nil {
 		return "", err
 	}
-	r := c.record()
-	if r.State != record.Running {
-		return "", fmt.Errorf("container is in %s state", criState(r.State))
+	return c.record().ID, nil
+}
+
+func (m *Manager) running(id string) (*machine, error) {
+	c, err := m.find(id)
+	if err != nil {
+		return nil, err
 	}
-	return r.ID, nil
+	if state := c.record().State; state != record.Running {
+		return nil, fmt.Errorf("container is in %s state", criState(state))
+	}
+	return c, nil
 }
 
 // RunsIn tells whether a machine runs in a sandbox, whose id is whole.

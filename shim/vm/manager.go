@@ -22,6 +22,7 @@ import (
 	"github.com/nodevirt/nodevirt/imageunpack"
 	"github.com/nodevirt/nodevirt/netsetup"
 	"github.com/nodevirt/nodevirt/shim/console"
+	"github.com/nodevirt/nodevirt/shim/console/terminal"
 	"github.com/nodevirt/nodevirt/shim/domain"
 	"github.com/nodevirt/nodevirt/shim/record"
 )
@@ -50,8 +51,10 @@ type Options struct {
 	Unpacker *imageunpack.Unpacker
 	Network  *netsetup.Setup
 	Consoles *console.Logs
-	Driver   *domain.Driver
-	Logger   *slog.Logger
+	// Terminals are the consoles' clients.
+	Terminals *terminal.Terminals
+	Driver    *domain.Driver
+	Logger    *slog.Logger
 
 	// Accelerator is what guests run on; Emulator is QEMU's path.
 	Accelerator domain.Accelerator
