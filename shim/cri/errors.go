@@ -22,6 +22,7 @@ var codesOf = []struct {
 	{vm.ErrInvalid, codes.InvalidArgument},
 	{domain.ErrUnsupported, codes.InvalidArgument},
 	{vm.ErrNotFound, codes.NotFound},
+	{vm.ErrRange, codes.OutOfRange},
 	{vm.ErrExists, codes.AlreadyExists},
 	{vm.ErrUnsupported, codes.Unimplemented},
 	{vm.ErrState, codes.FailedPrecondition},

@@ -83,8 +83,10 @@ func routes() map[string]route {
 		runtimeapi.RuntimeService_Attach_FullMethodName:      ofMachine((*call).attach),
 		runtimeapi.RuntimeService_PortForward_FullMethodName: decoded((*call).portForward),
 
-		runtimeapi.RuntimeService_UpdateContainerResources_FullMethodName: refused[runtimeapi.UpdateContainerResourcesRequest](
-			"its resources can't be changed yet: make a new one"),
+		runtimeapi.RuntimeService_UpdateContainerResources_FullMethodName: ofMachine(
+			func(c *call, r *runtimeapi.UpdateContainerResourcesRequest) (proto.Message, error) {
+				return &runtimeapi.UpdateContainerResourcesResponse{}, c.Machines.Update(c.ctx, r.GetContainerId(), r.GetLinux())
+			}),
 		runtimeapi.RuntimeService_CheckpointContainer_FullMethodName: refused[runtimeapi.CheckpointContainerRequest](
 			"a machine has no checkpoint of a container's kind"),
 	}

@@ -52,6 +52,7 @@ type machines interface {
 	ListStats(f *runtimeapi.ContainerStatsFilter) []*runtimeapi.ContainerStats
 	AddToPodStats(pod *runtimeapi.PodSandboxStats)
 	AddToPodMetrics(pod *runtimeapi.PodSandboxMetrics)
+	Update(ctx context.Context, id string, change *runtimeapi.LinuxContainerResources) error
 	ReopenLog(id string) error
 	CheckExec(id string, r *runtimeapi.ExecRequest) error
 	ExecSync(ctx context.Context, id string, command []string, timeout time.Duration) (*runtimeapi.ExecSyncResponse, error)

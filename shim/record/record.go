@@ -70,7 +70,8 @@ type Container struct {
 	Reason  string `json:"reason,omitempty"`
 	Message string `json:"message,omitempty"`
 
-	// Config is the container's, Sandbox the pod's, both as CRI handed them over.
+	// Config is the container's, with resources that were changed before its
+	// start, Sandbox the pod's, both as CRI handed them over.
 	Config  Message[runtimeapi.ContainerConfig, *runtimeapi.ContainerConfig]   `json:"config"`
 	Sandbox Message[runtimeapi.PodSandboxConfig, *runtimeapi.PodSandboxConfig] `json:"sandbox"`
 	// LogPath is the absolute path of the CRI log, never empty.
@@ -84,6 +85,9 @@ type Container struct {
 	// Domain is libvirt's name and UUID of the machine; PID is QEMU's process
 	// id, 0 where it doesn't run. QEMU runs as UID and GID.
 	Domain Domain `json:"domain"`
+	// Resources are those that the container was given while it ran, in place of
+	// Config's; nil where they were not changed.
+	Resources Message[runtimeapi.LinuxContainerResources, *runtimeapi.LinuxContainerResources] `json:"resources,omitzero"`
 	// Unclean says that a start has begun whose work is not all taken back.
 	Unclean bool `json:"unclean,omitempty"`
 	// Network is what stands in the pod's network namespace; nil where nothing does.

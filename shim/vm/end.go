@@ -43,7 +43,10 @@ func (m *Manager) heed(e domain.Event) {
 		r := c.record()
 		switch {
 		case e.Kind == domain.EventResync && r.State == record.Running:
-			m.tasks.run(func(ctx context.Context) { m.settleLogged(ctx, c) })
+			m.tasks.run(func(ctx context.Context) {
+				m.settleLogged(ctx, c)
+				m.applyAgain(ctx, c)
+			})
 		case e.Kind == domain.EventResync && r.State == record.Exited && r.Unclean:
 			m.tasks.run(func(ctx context.Context) { m.cleanExited(ctx, c) })
 		case e.UUID != r.Domain.UUID:

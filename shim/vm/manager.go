@@ -37,6 +37,8 @@ var (
 	ErrInvalid = errors.New("invalid VM")
 	// ErrState says that the container's state doesn't allow the call.
 	ErrState = errors.New("not in this state")
+	// ErrRange says that a value is outside of what a machine can be given.
+	ErrRange = errors.New("out of range")
 	// ErrExists says that the pod has such a container already.
 	ErrExists = errors.New("already exists")
 	// ErrUnsupported says that machines don't have what containers have.

@@ -58,7 +58,7 @@ func (m *Manager) containerMetrics(r record.Container, used cgroup.Stats) []*run
 	c.gauge("container_processes", used.PIDs)
 	c.gauge("container_threads", used.PIDs)
 	c.gauge("container_threads_max", used.PIDsLimit)
-	c.limits(m.limits(r.Config.Value, r.Sandbox.Value))
+	c.limits(m.limits(resources(r), r.Sandbox.Value))
 	return c.list
 }
 

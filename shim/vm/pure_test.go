@@ -67,7 +67,7 @@ func TestLimits(t *testing.T) {
 		},
 	} {
 		got := m.limits(
-			&runtimeapi.ContainerConfig{Linux: &runtimeapi.LinuxContainerConfig{Resources: c.container}},
+			c.container,
 			&runtimeapi.PodSandboxConfig{Linux: &runtimeapi.LinuxPodSandboxConfig{Overhead: c.overhead}})
 		if diff := cmp.Diff(c.want, got, cmpopts.EquateEmpty()); diff != "" {
 			t.Errorf("%s:\n%s", name, diff)

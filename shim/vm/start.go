@@ -162,7 +162,7 @@ func (l *launch) makeGroup(context.Context) (err error) {
 	if l.group, err = l.openGroup(); err != nil {
 		return err
 	}
-	return l.group.Create(l.limits(l.rec.Config.Value, l.rec.Sandbox.Value))
+	return l.group.Create(l.limits(resources(l.rec), l.rec.Sandbox.Value))
 }
 
 func (l *launch) openGroup() (*cgroup.Group, error) {

@@ -104,7 +104,7 @@ func status(r record.Container) *runtimeapi.ContainerStatus {
 		Annotations: r.Config.Value.GetAnnotations(),
 		Mounts:      r.Config.Value.GetMounts(),
 		LogPath:     r.LogPath,
-		Resources:   &runtimeapi.ContainerResources{Linux: r.Config.Value.GetLinux().GetResources()},
+		Resources:   &runtimeapi.ContainerResources{Linux: resources(r)},
 		User: &runtimeapi.ContainerUser{Linux: &runtimeapi.LinuxContainerUser{
 			Uid: int64(r.Domain.UID), Gid: int64(r.Domain.GID),
 		}},

@@ -89,8 +89,8 @@ func addresses(texts []string) []netip.Addr {
 
 // limits are what the processes around one VM may use: the container's own
 // limits, and on top what the pod's overhead (or the node's default) allows QEMU.
-func (m *Manager) limits(container *runtimeapi.ContainerConfig, sandbox *runtimeapi.PodSandboxConfig) cgroup.Limits {
-	c, over := container.GetLinux().GetResources(), sandbox.GetLinux().GetOverhead()
+func (m *Manager) limits(c *runtimeapi.LinuxContainerResources, sandbox *runtimeapi.PodSandboxConfig) cgroup.Limits {
+	over := sandbox.GetLinux().GetOverhead()
 	memory := over.GetMemoryLimitInBytes()
 	if memory <= 0 {
 		memory = m.OverheadMemory
