@@ -8,11 +8,17 @@ import (
 	"net/netip"
 
 	"github.com/vishvananda/netlink"
+	"github.com/vishvananda/netlink/nl"
 	"golang.org/x/sys/unix"
 )
 
-// bridgeAddress is dnsmasq's, the same in each pod: the filter keeps it in there.
-var bridgeAddress = netip.MustParsePrefix("169.254.75.10/32")
+// linkAddress is the pod's own on a bridge that has the pod's interface as a port: the same in
+// each pod, and the filter keeps it in there.
+func linkAddress(bridge string) netip.Prefix {
+	address := netip.MustParseAddr("169.254.75.10").As4()
+	address[3] += bridge[len(bridge)-1] - '0'
+	return netip.PrefixFrom(netip.AddrFrom4(address), 32)
+}
 
 // addBridge makes the bridge with its marker in one request, then configures it. A new
 // bridge has no spanning tree, so that its ports forward at once, whatever its delay.
@@ -38,28 +44,82 @@ func addBridge(p Plan, n NIC) error {
 }
 
 func configureBridge(h *netlink.Handle, bridge netlink.Link, n NIC) error {
-	if err := disableIPv6(n.Bridge, true); err != nil {
+	if err := configureIPv6(h, bridge, n); err != nil {
 		return err
+	}
+	if n.masqueraded() && n.IPv4.valid() {
+		if err := writeSysctl("ipv4/conf/"+n.Bridge+"/forwarding", "1"); err != nil {
+			return err
+		}
 	}
 	// dnsmasq's replies go to the guest as they leave the socket: without the checksum
 	// in them, clients that read raw frames would drop them.
 	if err := disableTxChecksum(n.Bridge); err != nil {
 		return err
 	}
-	if err := h.AddrReplace(bridge, &netlink.Addr{IPNet: toIPNet(bridgeAddress)}); err != nil {
-		return fmt.Errorf("add address %s to %s: %w", bridgeAddress, n.Bridge, err)
+	if err := addPodAddresses(h, bridge, n); err != nil {
+		return err
 	}
 	if err := h.LinkSetUp(bridge); err != nil {
 		return fmt.Errorf("set %s up: %w", n.Bridge, err)
 	}
-	toGuest := &netlink.Route{
-		LinkIndex: bridge.Attrs().Index,
-		Dst:       toIPNet(netip.PrefixFrom(n.IPv4.Address.Addr(), 32)),
-		Src:       bridgeAddress.Addr().AsSlice(),
-		Scope:     unix.RT_SCOPE_LINK,
+	return addGuestRoutes(h, bridge, n)
+}
+
+// configureIPv6 makes the pod a router for a guest that has IPv6. Its own link-local address is
+// there before the bridge has a port that is up.
+func configureIPv6(h *netlink.Handle, bridge netlink.Link, n NIC) error {
+	if !n.IPv6.valid() {
+		return disableIPv6(n.Bridge, true)
 	}
-	if err := h.RouteReplace(toGuest); err != nil {
-		return fmt.Errorf("add route to guest %s: %w", n.IPv4.Address.Addr(), err)
+	if err := h.LinkSetIP6AddrGenMode(bridge, nl.IN6_ADDR_GEN_MODE_NONE); err != nil {
+		return fmt.Errorf("switch IPv6 addresses of %s off: %w", n.Bridge, err)
+	}
+	if err := writeSysctl("ipv6/conf/"+n.Bridge+"/accept_ra", "0"); err != nil {
+		return err
+	}
+	return disableIPv6(n.Bridge, false)
+}
+
+// addPodAddresses gives the pod its end of the bridge.
+func addPodAddresses(h *netlink.Handle, bridge netlink.Link, n NIC) error {
+	own := []netip.Prefix{n.IPv4.Pod, n.IPv6.Pod}
+	if n.IPv6.valid() {
+		own = append(own, netip.PrefixFrom(linkLocal(n.BridgeMAC), 64))
+	}
+	for _, own := range own {
+		if !own.IsValid() {
+			continue
+		}
+		addr := &netlink.Addr{IPNet: toIPNet(own)}
+		if own.Addr().Is6() {
+			addr.Flags = unix.IFA_F_NODAD // nobody else can have it
+		}
+		if err := h.AddrReplace(bridge, addr); err != nil {
+			return fmt.Errorf("add address %s to %s: %w", own, n.Bridge, err)
+		}
+	}
+	return nil
+}
+
+// addGuestRoutes leads to a guest whose address is not in the subnet of the pod's end.
+func addGuestRoutes(h *netlink.Handle, bridge netlink.Link, n NIC) error {
+	for _, a := range []Addressing{n.IPv4, n.IPv6} {
+		guest := a.Address.Addr()
+		if !a.valid() || a.Pod.Contains(guest) {
+			continue
+		}
+		route := &netlink.Route{
+			LinkIndex: bridge.Attrs().Index,
+			Dst:       toIPNet(netip.PrefixFrom(guest, guest.BitLen())),
+			Scope:     unix.RT_SCOPE_LINK,
+		}
+		if guest.Is4() {
+			route.Src = a.Pod.Addr().AsSlice()
+		}
+		if err := h.RouteReplace(route); err != nil {
+			return fmt.Errorf("add route to guest %s: %w", guest, err)
+		}
 	}
 	return nil
 }

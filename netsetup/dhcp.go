@@ -18,14 +18,11 @@ const (
 // dhcpUser is who dnsmasq is after its start. It keeps CAP_NET_ADMIN alone.
 const dhcpUser = "nobody"
 
-// dhcpConfig is dnsmasq's config: one address for one card, for ever. Each string in it
-// has been checked, see names.go.
+// dhcpConfig is dnsmasq's config: for each card one address of each family, for ever. Each string
+// in it has been checked, see names.go.
 func dhcpConfig(p Plan) string {
-	n := p.NICs[0]
-	address, mask := n.IPv4.Address.Addr(), net.CIDRMask(n.IPv4.Address.Bits(), 32)
 	lines := []string{
 		"port=0", // no DNS
-		"interface=" + n.Bridge,
 		"bind-interfaces",
 		"no-resolv",
 		"no-hosts",
@@ -38,16 +35,51 @@ func dhcpConfig(p Plan) string {
 		"leasefile-ro",
 		"dhcp-authoritative",
 		"dhcp-ignore=tag:!known",
-		// The bridge has no address in the guest's subnet.
-		fmt.Sprintf("shared-network=%s,%s", n.Bridge, n.IPv4.Address.Masked().Addr()),
+	}
+	for _, n := range p.NICs {
+		if n.managed() {
+			lines = append(lines, p.cardConfig(n)...)
+		}
+	}
+	return strings.Join(lines, "\n") + "\n"
+}
+
+// cardConfig is about one card. dnsmasq knows its requests by the bridge's name.
+func (p Plan) cardConfig(n NIC) []string {
+	lines := []string{"interface=" + n.Bridge, p.hostConfig(n)}
+	if n.IPv4.valid() {
+		lines = append(lines, p.ipv4Config(n)...)
+	}
+	return lines
+}
+
+// hostConfig: the card alone decides, not the client id: firmware and system have each their own.
+func (p Plan) hostConfig(n NIC) string {
+	values := []string{n.GuestMAC.String(), "id:*"}
+	if n.IPv4.valid() {
+		values = append(values, n.IPv4.Address.Addr().String())
+	}
+	if p.Hostname != "" {
+		values = append(values, p.Hostname)
+	}
+	return "dhcp-host=" + strings.Join(append(values, "infinite"), ",")
+}
+
+func (p Plan) ipv4Config(n NIC) []string {
+	address, mask := n.IPv4.Address.Addr(), net.CIDRMask(n.IPv4.Address.Bits(), 32)
+	option := func(name string, values ...string) string {
+		return "dhcp-option=tag:" + n.Bridge + ",option:" + strings.Join(append([]string{name}, values...), ",")
+	}
+	lines := []string{
 		fmt.Sprintf("dhcp-range=%s,static,%s,infinite", address, net.IP(mask)),
-		// The card alone decides, not the client id: firmware and system have each their own.
-		fmt.Sprintf("dhcp-host=%s,id:*,%s,%sinfinite", n.GuestMAC, address, prefixed(p.Hostname)),
 		// An option without a value is not sent: dnsmasq would name itself otherwise.
 		option("router", valid(n.IPv4.Gateway)...),
-		option("dns-server", texts(p.Nameservers, maxNameservers)...),
+		option("dns-server", texts(p.nameservers(netip.Addr.Is4), maxNameservers)...),
 		// Not all clients ask for the MTU, and all need it.
-		fmt.Sprintf("dhcp-option-force=option:mtu,%d", n.MTU),
+		fmt.Sprintf("dhcp-option-force=tag:%s,option:mtu,%d", n.Bridge, n.MTU),
+	}
+	if n.bridged() { // the bridge has no address in the guest's subnet
+		lines = append(lines, fmt.Sprintf("shared-network=%s,%s", n.Bridge, n.IPv4.Address.Masked().Addr()))
 	}
 	if searches := fittingSearches(p.Searches); len(searches) > 0 {
 		lines = append(lines, option("domain-name", searches[0]),
@@ -56,18 +88,11 @@ func dhcpConfig(p Plan) string {
 	if len(n.IPv4.Routes) > 0 {
 		lines = append(lines, option("classless-static-route", routeTexts(n.IPv4)...))
 	}
-	return strings.Join(lines, "\n") + "\n"
+	return lines
 }
 
-func option(name string, values ...string) string {
-	return "dhcp-option=option:" + strings.Join(append([]string{name}, values...), ",")
-}
-
-func prefixed(hostname string) string {
-	if hostname == "" {
-		return ""
-	}
-	return hostname + ","
+func (p Plan) nameservers(family func(netip.Addr) bool) []netip.Addr {
+	return slices.DeleteFunc(slices.Clone(p.Nameservers), func(a netip.Addr) bool { return !family(a) })
 }
 
 func valid(addr netip.Addr) []string {

@@ -80,7 +80,7 @@ func FuzzNames(f *testing.F) {
 		if got := strings.Count(config, "\n"); got != want {
 			t.Errorf("%d lines, want %d:\n%s", got, want, config)
 		}
-		commas := strings.Count(clean, ",") + 2*len(p.Searches)
+		commas := strings.Count(clean, ",") + 4*len(p.Searches) // in two lines, both tagged
 		if p.Hostname != "" {
 			commas++
 		}

@@ -1,6 +1,6 @@
-// Package netsetup turns the network namespace that CNI made for a pod into a
-// network card for a QEMU guest: the guest takes the pod's MAC and IP address,
-// so that everything that speaks to the pod speaks to the guest.
+// Package netsetup turns the network namespace that CNI made for a pod into
+// network cards for a QEMU guest. With the binding Bridge the guest takes the pod's MAC and
+// IP address, so that everything that speaks to the pod speaks to the guest:
 //
 //	      node │ pod's network namespace
 //	           │
@@ -27,12 +27,18 @@
 // to undo on eth0, and an old Plan never disturbs a later machine in the same pod.
 //
 // The pod's other containers keep loopback and, on nvbr0, the link-local address
-// 169.254.75.10, with a route to the guest. The guest answers them once it
-// has a route to that address on its card; nothing outside of the pod reaches it.
+// 169.254.75.10, with a route to the guest; nothing outside of the pod reaches it.
 //
-// IPv6 addresses of the pod are not handed to the guest yet. They go from eth0 for as
-// long as the guest has it, and Undo gives them back. The guest's own IPv6 traffic is
-// bridged untouched. Of the interface's neighbours and multipath routes nothing is kept.
+// With the binding Masquerade eth0 and its addresses stay as they are. The bridge has the
+// tap alone as a port, and the gateway's address of a private network, 10.0.2.1; NAT
+// passes ports of the pod on to the guest, and the guest's own traffic out.
+//
+// A guest can send as itself alone: see rules_bridge.go. What it may ask of the pod, and
+// whom the pod passes its packets on to, stands in rules_inet.go.
+//
+// IPv6 addresses of the pod are not handed to a bridged guest yet. They go from eth0 for as
+// long as the guest has it, and Undo gives them back. Of the interface's neighbours and
+// multipath routes nothing is kept.
 //
 // Addresses belong to CNI, through containerd; the guest's card, and the cgroup that
 // dnsmasq runs in, belong to the caller.

@@ -3,16 +3,18 @@ package netsetup
 import (
 	"context"
 	"fmt"
-	"strconv"
 
 	"github.com/vishvananda/netlink"
 	"sigs.k8s.io/knftables"
 )
 
-// tableName is the nft table's, of family bridge, in each pod's namespace.
+// tableName is the nft tables', in each pod's namespace: one of family bridge for the guests'
+// frames, one of family inet for what reaches the pod's IP.
 const tableName = "nodevirt"
 
-// addFilter makes the table, or makes it anew. What goes from nftables makes nft wait for the
+var families = []knftables.Family{knftables.BridgeFamily, knftables.InetFamily}
+
+// addFilter makes the tables, or makes them anew. What goes from nftables makes nft wait for the
 // kernel to be done with it, 5 to 25 ms even if it was nothing: only a repetition removes.
 func (s *Setup) addFilter(ctx context.Context, p Plan) error {
 	return within(p.Netns, func() error {
@@ -21,22 +23,21 @@ func (s *Setup) addFilter(ctx context.Context, p Plan) error {
 			return err
 		}
 		tx := nft.NewTransaction()
-		makeTable(tx, p)
+		makeTables(tx, p)
 		err = nft.Run(ctx, tx)
 		if knftables.IsAlreadyExists(err) {
 			tx = nft.NewTransaction()
-			remakeTable(tx, p)
+			removeTables(tx)
+			makeTables(tx, p) // in one transaction: no frame passes without its rules
 			err = nft.Run(ctx, tx)
 		}
 		if err != nil {
-			return fmt.Errorf("load nft table %s: %w", tableName, err)
+			return fmt.Errorf("load nft tables %s: %w", tableName, err)
 		}
 		return nil
 	})
 }
 
-// removeFilter adds the table first, so that it may be absent: older versions of nft
-// have no "destroy".
 func (s *Setup) removeFilter(ctx context.Context, p Plan) error {
 	return withinOwn(p, p.NICs[0], func(*netlink.Handle, netlink.Link) error {
 		nft, err := s.nftables()
@@ -44,10 +45,9 @@ func (s *Setup) removeFilter(ctx context.Context, p Plan) error {
 			return err
 		}
 		tx := nft.NewTransaction()
-		tx.Add(&knftables.Table{})
-		tx.Delete(&knftables.Table{})
+		removeTables(tx)
 		if err := nft.Run(ctx, tx); err != nil {
-			return fmt.Errorf("remove nft table %s: %w", tableName, err)
+			return fmt.Errorf("remove nft tables %s: %w", tableName, err)
 		}
 		return nil
 	})
@@ -61,7 +61,7 @@ func (s *Setup) nftables() (knftables.Interface, error) {
 	if s.nft != nil {
 		return s.nft, nil
 	}
-	nft, err := knftables.New(knftables.BridgeFamily, tableName)
+	nft, err := knftables.New("", "") // of several tables
 	if err != nil {
 		return nil, fmt.Errorf("prepare nft: %w", err)
 	}
@@ -69,50 +69,58 @@ func (s *Setup) nftables() (knftables.Interface, error) {
 	return nft, nil
 }
 
-// makeTable fails where the table is there already.
-func makeTable(tx *knftables.Transaction, p Plan) {
-	tx.Create(&knftables.Table{})
-	addRules(tx, p.NICs[0])
-}
-
-// remakeTable makes the table anew, in one transaction: no frame passes without its rules.
-func remakeTable(tx *knftables.Transaction, p Plan) {
-	tx.Add(&knftables.Table{})
-	tx.Delete(&knftables.Table{})
-	makeTable(tx, p)
-}
-
-func addRules(tx *knftables.Transaction, n NIC) {
-	port := strconv.Quote(n.Interface)
-	chains := []struct {
-		hook  knftables.BaseChainHook
-		rules []string
-	}{
-		{knftables.PreroutingHook, []string{
-			// What a CNI bridge in hairpin mode sends back.
-			knftables.Concat("iifname", port, "ether saddr", n.GuestMAC, "drop"),
-			// DHCP stays in the pod: other pods' servers, and their guests, are next door.
-			knftables.Concat("iifname", port, "udp dport { 67, 68 } drop"),
-		}},
-		{knftables.PostroutingHook, []string{
-			knftables.Concat("oifname", port, "udp dport { 67, 68 } drop"),
-		}},
-		// The pod's own side of the bridge speaks with the guest alone: its link-local
-		// address is the same in all pods, which would answer for each other.
-		{knftables.InputHook, []string{knftables.Concat("iifname", port, "drop")}},
-		{knftables.OutputHook, []string{knftables.Concat("oifname", port, "drop")}},
+// makeTables fails where a table is there already.
+func makeTables(tx *knftables.Transaction, p Plan) {
+	chains := chains(p)
+	for _, family := range families {
+		tx.Create(&knftables.Table{Family: family, Name: tableName})
 	}
-	for _, chain := range chains {
-		tx.Add(&knftables.Chain{
-			Name:     string(chain.hook),
-			Type:     knftables.PtrTo(knftables.FilterType),
-			Hook:     new(chain.hook),
-			Priority: knftables.PtrTo(knftables.FilterPriority),
-		})
+	for _, c := range chains {
+		tx.Add(c.object())
 	}
-	for _, chain := range chains {
-		for _, rule := range chain.rules {
-			tx.Add(&knftables.Rule{Chain: string(chain.hook), Rule: rule})
+	for _, c := range chains {
+		for _, rule := range c.rules {
+			tx.Add(&knftables.Rule{Family: c.family, Table: tableName, Chain: c.name, Rule: rule})
 		}
 	}
+}
+
+// removeTables adds the tables first, so that they may be absent: older versions of nft
+// have no "destroy".
+func removeTables(tx *knftables.Transaction) {
+	for _, family := range families {
+		tx.Add(&knftables.Table{Family: family, Name: tableName})
+		tx.Delete(&knftables.Table{Family: family, Name: tableName})
+	}
+}
+
+// chain is one with its rules. Without a hook, others jump to it.
+type chain struct {
+	family   knftables.Family
+	name     string
+	kind     knftables.BaseChainType
+	hook     knftables.BaseChainHook
+	priority knftables.BaseChainPriority
+	rules    []string
+}
+
+func (c chain) object() *knftables.Chain {
+	o := &knftables.Chain{Family: c.family, Table: tableName, Name: c.name}
+	if c.hook != "" {
+		o.Type, o.Hook, o.Priority = new(c.kind), new(c.hook), new(c.priority)
+	}
+	return o
+}
+
+func (c *chain) add(parts ...any) { c.rules = append(c.rules, knftables.Concat(parts...)) }
+
+// chains are all of the pod's, without those that are empty.
+func chains(p Plan) []chain {
+	var all []chain
+	for _, c := range append(bridgeChains(p), inetChains(p)...) {
+		if len(c.rules) > 0 {
+			all = append(all, c)
+		}
+	}
+	return all
 }

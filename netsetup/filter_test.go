@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/binary"
 	"net"
+	"net/netip"
 	"testing"
 
 	"github.com/vishvananda/netlink"
@@ -13,28 +14,54 @@ import (
 )
 
 func TestRules(t *testing.T) {
-	fake := knftables.NewFake(knftables.BridgeFamily, tableName)
-	p := Plan{NICs: []NIC{{Interface: "eth0", GuestMAC: MAC{0x0a, 0x58, 0x0a, 0x58, 0x01, 0x02}}}}
-	tx := fake.NewTransaction()
-	makeTable(tx, p)
-	if err := fake.Run(t.Context(), tx); err != nil {
-		t.Fatal(err)
+	plain := NIC{
+		Binding: Bridge, Interface: "eth0", Bridge: "nvbr0", Tap: "nv0", GuestMAC: MAC{0x0a, 0x58, 0x0a, 0x58, 0x01, 0x02},
+		BridgeMAC: MAC{2, 0, 0, 0, 0, 3},
+		IPv4:      Addressing{Address: netip.MustParsePrefix("10.88.1.2/24"), Pod: netip.MustParsePrefix("169.254.75.10/32")},
 	}
-	golden.Assert(t, tx.String(), "rules.nft")
+	private := plain
+	private.Binding = Masquerade
+	private.IPv4 = Addressing{Address: netip.MustParsePrefix("10.0.2.2/24"), Pod: netip.MustParsePrefix("10.0.2.1/24")}
+	private.IPv6 = Addressing{Address: netip.MustParsePrefix("fd10:0:2::2/120"), Pod: netip.MustParsePrefix("fd10:0:2::1/120")}
+	private.Original.Addresses = []SavedAddress{
+		{Address: netip.MustParsePrefix("10.88.1.2/24")}, {Address: netip.MustParsePrefix("fd00:88::2/64")},
+	}
+	listed := private
+	listed.Ports = []Port{{"tcp", 80}, {"udp", 53}, {"tcp", 443}, {"tcp", 80}}
+	bare := plain
+	bare.Interface, bare.Bridge, bare.Tap, bare.IPv4 = "net1", "nvbr1", "nv0.1", Addressing{}
+	was := []Sysctl{{Key: "ipv4/conf/eth0/forwarding"}, {Key: allForwarding}}
+	for name, plan := range map[string]Plan{
+		"bridge":     {NICs: []NIC{plain}},
+		"masquerade": {NICs: []NIC{private}, Sysctls: was},
+		"ports":      {NICs: []NIC{listed}, Sysctls: was},
+		"two":        {NICs: []NIC{plain, bare}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			fake := knftables.NewFake("", "")
+			tx := fake.NewTransaction()
+			makeTables(tx, plan)
+			if err := fake.Run(t.Context(), tx); err != nil {
+				t.Fatal(err)
+			}
+			golden.Assert(t, tx.String(), "rules-"+name+".nft")
 
-	before := fake.Dump()
-	tx = fake.NewTransaction()
-	makeTable(tx, p)
-	if err := fake.Run(t.Context(), tx); !knftables.IsAlreadyExists(err) {
-		t.Errorf("a second table is made: %v", err)
-	}
-	tx = fake.NewTransaction()
-	remakeTable(tx, p)
-	if err := fake.Run(t.Context(), tx); err != nil {
-		t.Fatal(err)
-	}
-	if got := fake.Dump(); got != before {
-		t.Errorf("the table made anew is\n%s\nand was\n%s", got, before)
+			before := fake.Dump()
+			tx = fake.NewTransaction()
+			makeTables(tx, plan)
+			if err := fake.Run(t.Context(), tx); !knftables.IsAlreadyExists(err) {
+				t.Errorf("tables are made twice: %v", err)
+			}
+			tx = fake.NewTransaction()
+			removeTables(tx)
+			makeTables(tx, plan)
+			if err := fake.Run(t.Context(), tx); err != nil {
+				t.Fatal(err)
+			}
+			if got := fake.Dump(); got != before {
+				t.Errorf("the tables made anew are\n%s\nand were\n%s", got, before)
+			}
+		})
 	}
 }
 
@@ -94,6 +121,7 @@ func TestLinkLocalAddressStaysInThePod(t *testing.T) {
 	n := newNode(t)
 	pod := n.addPod(t)
 	m := n.start(t, idA, Pod{Netns: pod})
+	m.configure(t, m.dhcp(t, "system"))
 	inside, guest := sniff(t, pod, bridgeName(0)), sniff(t, m.ns, card)
 	broadcast(t, listenOn(t, hostNamespace, n.bridge, "0.0.0.0:0"), markerPort)
 	for frame := guest.next(t); frame.port != markerPort; frame = guest.next(t) {

@@ -106,14 +106,6 @@ func TestSidecarReachesTheGuest(t *testing.T) {
 	pod := n.addPod(t)
 	m := n.start(t, idA, Pod{Netns: pod})
 	m.configure(t, m.dhcp(t, "system"))
-	inPod(t, m.ns, func(h *netlink.Handle) error {
-		link, err := h.LinkByName(card)
-		if err != nil {
-			return err
-		}
-		return h.RouteAdd(&netlink.Route{LinkIndex: link.Attrs().Index,
-			Dst: toIPNet(bridgeAddress), Scope: netlink.SCOPE_LINK})
-	})
 	if got := ask(t, pod, m.serve(t, "guest")); got != "guest" {
 		t.Errorf("from a sidecar the guest answers %q", got)
 	}
@@ -122,9 +114,15 @@ func TestSidecarReachesTheGuest(t *testing.T) {
 // serve listens on the guest's address and answers each connection with text.
 func (m *machine) serve(t *testing.T, text string) string {
 	t.Helper()
+	return serveIn(t, m.ns, netip.AddrPortFrom(m.plan.NICs[0].IPv4.Address.Addr(), 80).String(), text)
+}
+
+// serveIn is serve in any namespace.
+func serveIn(t *testing.T, ns, address, text string) string {
+	t.Helper()
 	var l net.Listener
-	inPod(t, m.ns, func(*netlink.Handle) (err error) {
-		l, err = net.Listen("tcp4", netip.AddrPortFrom(m.plan.NICs[0].IPv4.Address.Addr(), 80).String())
+	inPod(t, ns, func(*netlink.Handle) (err error) {
+		l, err = net.Listen("tcp", address)
 		return err
 	})
 	t.Cleanup(func() { l.Close() })
@@ -144,15 +142,23 @@ func (m *machine) serve(t *testing.T, text string) string {
 // ask connects from a namespace and returns what the other side says.
 func ask(t *testing.T, ns, target string) string {
 	t.Helper()
-	var conn net.Conn
-	inPod(t, ns, func(*netlink.Handle) (err error) {
-		conn, err = (&net.Dialer{Timeout: 20 * time.Second}).DialContext(t.Context(), "tcp4", target)
-		return err
-	})
+	conn, err := dial(t, ns, target)
+	if err != nil {
+		t.Fatal(err)
+	}
 	defer conn.Close()
 	answer, err := io.ReadAll(conn)
 	if err != nil {
 		t.Fatal(err)
 	}
 	return string(answer)
+}
+
+func dial(t *testing.T, ns, target string) (conn net.Conn, err error) {
+	t.Helper()
+	inPod(t, ns, func(*netlink.Handle) error {
+		conn, err = (&net.Dialer{Timeout: 20 * time.Second}).DialContext(t.Context(), "tcp", target)
+		return nil
+	})
+	return conn, err
 }

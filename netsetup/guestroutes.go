@@ -25,6 +25,17 @@ func (s Snapshot) firstIPv4() (netip.Prefix, bool) {
 	return netip.Prefix{}, false
 }
 
+// globalAddresses are those of one family that others can reach.
+func (s Snapshot) globalAddresses(family func(netip.Addr) bool) []netip.Addr {
+	var all []netip.Addr
+	for _, a := range s.Addresses {
+		if family(a.Address.Addr()) && a.Scope == unix.RT_SCOPE_UNIVERSE {
+			all = append(all, a.Address.Addr())
+		}
+	}
+	return all
+}
+
 // guestTable are the routes that a guest can have too.
 func (s Snapshot) guestTable() []SavedRoute {
 	var table []SavedRoute

@@ -14,6 +14,9 @@ import (
 // takeInterface takes the pod's addresses off its interface and makes it a port of the
 // bridge. The kernel drops the routes with the addresses.
 func takeInterface(p Plan, n NIC) error {
+	if n.masqueraded() {
+		return nil
+	}
 	return withinLink(p.Netns, func(h *netlink.Handle) error {
 		bridge, err := h.LinkByName(n.Bridge)
 		if err != nil {
@@ -57,6 +60,9 @@ func makePort(h *netlink.Handle, link, bridge netlink.Link) error {
 
 // restoreInterface gives the interface back what the Plan's snapshot holds.
 func restoreInterface(p Plan, n NIC) error {
+	if n.masqueraded() {
+		return nil
+	}
 	return withinOwn(p, n, func(h *netlink.Handle, bridge netlink.Link) error {
 		// Its route to the guest would compete with the pod's own address.
 		if err := h.LinkSetDown(bridge); err != nil {

@@ -19,6 +19,7 @@ func (p *Plan) UnmarshalJSON(text []byte) error {
 		return err
 	}
 	only.IPv4 = only.Addressing
+	only.IPv4.Pod = linkAddress(only.Bridge)
 	p.NICs = []NIC{only.NIC}
 	return nil
 }

@@ -28,6 +28,7 @@ func TestPlanOfRecordsOfVersion1(t *testing.T) {
 			OriginalMAC: MAC{2, 0, 0, 0, 0, 1}, BridgeMAC: MAC{2, 0, 0, 0, 0, 3}, MTU: 1400,
 			IPv4: Addressing{
 				Address: netip.MustParsePrefix("10.88.1.2/24"), Gateway: netip.MustParseAddr("10.88.1.1"),
+				Pod:    netip.MustParsePrefix("169.254.75.10/32"),
 				Routes: []Route{{netip.MustParsePrefix("192.0.2.0/24"), netip.MustParseAddr("10.88.1.7")}},
 			},
 			Original: Snapshot{Up: true, Addresses: []SavedAddress{{

@@ -89,7 +89,7 @@ func (p *Plan) setNames(pod Pod) error {
 		return fmt.Errorf("host name %q is no DNS name", pod.Hostname)
 	}
 	for _, server := range pod.Nameservers {
-		if server = server.Unmap(); server.Is4() {
+		if server = server.Unmap(); server.IsValid() && server.Zone() == "" {
 			p.Nameservers = append(p.Nameservers, server)
 		}
 	}

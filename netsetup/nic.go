@@ -8,11 +8,16 @@ import (
 	"github.com/vishvananda/netlink"
 )
 
+// podInterface is the one that CNI gives each pod; others are secondary networks.
+const podInterface = "eth0"
+
 // maxNICs bounds the cards of a guest.
 const maxNICs = 8
 
 // NIC is one card of the guest and what carries its frames.
 type NIC struct {
+	// Binding is Bridge if empty, as in records of version 1.
+	Binding Binding `json:"binding,omitempty"`
 	// Interface is the pod's, Bridge and Tap are made for the machine.
 	Interface string `json:"interface"`
 	Bridge    string `json:"bridge"`
@@ -27,8 +32,13 @@ type NIC struct {
 
 	// MTU is the interface's, in bytes.
 	MTU int `json:"mtu"`
-	// IPv4 is what the guest gets of the pod's network.
+	// Queues are the tap's; 0 means one.
+	Queues int `json:"queues,omitempty"`
+	// IPv4 and IPv6 are what the guest gets.
 	IPv4 Addressing `json:"ipv4"`
+	IPv6 Addressing `json:"ipv6,omitzero"`
+	// Ports are passed on to a masqueraded guest; none means all.
+	Ports []Port `json:"ports,omitempty"`
 
 	// Original is the interface as CNI made it.
 	Original Snapshot `json:"original"`
@@ -43,6 +53,8 @@ type Addressing struct {
 	Gateway netip.Addr `json:"gateway"`
 	// Routes are the guest's other routes, without the one to its own subnet.
 	Routes []Route `json:"routes,omitempty"`
+	// Pod is the pod's own end of the card's bridge.
+	Pod netip.Prefix `json:"pod,omitzero"`
 }
 
 // Route is a route of the guest. A gateway that is not valid means that the destination is
@@ -54,9 +66,12 @@ type Route struct {
 
 // newNIC names what the machine's card number i needs.
 func newNIC(id string, i int, wanted Interface) NIC {
-	n := NIC{Interface: wanted.Name, Bridge: bridgeName(i), Tap: tapName(id, i)}
+	n := NIC{Binding: wanted.Binding, Queues: wanted.Queues, Interface: wanted.Name, Bridge: bridgeName(i), Tap: tapName(id, i)}
 	if n.Interface == "" {
-		n.Interface = "eth0"
+		n.Interface = podInterface
+	}
+	if n.Binding == "" {
+		n.Binding = Bridge
 	}
 	return n
 }
@@ -89,19 +104,30 @@ func (n *NIC) read(h *netlink.Handle, id string, wanted Interface) error {
 	if n.Original, err = readSnapshot(h, link); err != nil {
 		return err
 	}
-	return n.setAddresses()
+	if err := n.setAddresses(wanted); err != nil {
+		return err
+	}
+	if !n.managed() && (n.masqueraded() || n.Interface == podInterface) {
+		return fmt.Errorf("interface %s: %w, and its guest needs one: have the CNI config give it (ipam)",
+			n.Interface, ErrNoAddress)
+	}
+	return nil
 }
 
 // setMACs gives the interface a new address only where the guest takes its own.
 func (n *NIC) setMACs(id string, own, guest net.HardwareAddr) error {
-	if guest == nil {
+	switch {
+	case guest != nil:
+	case n.masqueraded():
+		guest = masqueradeMAC
+	default:
 		guest = own
 	}
 	if len(guest) != 6 || guest[0]&1 != 0 || MAC(guest).isZero() {
 		return fmt.Errorf("%s is no address for a network card: it must be unicast", guest)
 	}
 	n.OriginalMAC, n.PodMAC, n.GuestMAC = MAC(own), MAC(own), MAC(guest)
-	if guest.String() == own.String() {
+	if n.bridged() && guest.String() == own.String() {
 		n.PodMAC = localMAC(id, "interface "+n.Interface)
 	}
 	n.BridgeMAC = localMAC(id, "bridge "+n.Bridge)
@@ -109,17 +135,31 @@ func (n *NIC) setMACs(id string, own, guest net.HardwareAddr) error {
 }
 
 // setAddresses decides what of the interface's addresses and routes the guest gets.
-func (n *NIC) setAddresses() error {
-	address, ok := n.Original.firstIPv4()
-	if !ok {
-		return fmt.Errorf("interface %s: %w, and its guest needs one: have the CNI config give it (ipam)",
-			n.Interface, ErrNoAddress)
+func (n *NIC) setAddresses(wanted Interface) error {
+	if n.masqueraded() {
+		return n.setPrivate(wanted)
 	}
-	n.IPv4.Address = address
-	n.IPv4.Gateway, n.IPv4.Routes = n.Original.guestRoutes(address)
+	if address, ok := n.Original.firstIPv4(); ok {
+		n.IPv4 = Addressing{Address: address, Pod: linkAddress(n.Bridge)}
+		n.IPv4.Gateway, n.IPv4.Routes = n.Original.guestRoutes(address)
+	}
 	if routes := classlessRoutes(n.IPv4); len(routes) > maxClasslessRoutes {
 		return fmt.Errorf("interface %s has %d routes, of which DHCP carries %d to a guest: "+
 			"join some in the CNI config", n.Interface, len(routes), maxClasslessRoutes)
 	}
 	return nil
+}
+
+// routers are the link-local addresses that the guest may not take for its own.
+func (n NIC) routers() []netip.Addr {
+	all := []netip.Addr{linkLocal(n.BridgeMAC)}
+	if n.IPv6.Gateway.IsLinkLocalUnicast() {
+		all = append(all, n.IPv6.Gateway)
+	}
+	return all
+}
+
+// linkLocal is the address that RFC 4291, appendix A, makes of a MAC address.
+func linkLocal(mac MAC) netip.Addr {
+	return netip.AddrFrom16([16]byte{0xfe, 0x80, 8: mac[0] ^ 2, mac[1], mac[2], 0xff, 0xfe, mac[3], mac[4], mac[5]})
 }

@@ -27,8 +27,17 @@ type Pod struct {
 type Interface struct {
 	// Name is the interface's in the pod, "eth0" if empty.
 	Name string
-	// MAC is the guest's address; nil gives it the interface's own.
+	// MAC is the guest's address; nil gives it the interface's own, or with Masquerade one of
+	// netsetup's.
 	MAC net.HardwareAddr
+	// Binding is Bridge if empty.
+	Binding Binding
+	// Queues of the card that work side by side; 0 means one.
+	Queues int
+	// Ports are passed on to a masqueraded guest, the others stay the pod's. None means all.
+	Ports []Port
+	// IPv4 and IPv6 are the private networks of a masqueraded guest, KubeVirt's if not valid.
+	IPv4, IPv6 netip.Prefix
 }
 
 // Plan is what shall stand for one machine, and all that Undo needs. It is a plain value
@@ -43,11 +52,14 @@ type Plan struct {
 
 	// NICs are the guest's cards, in the order of Pod.Interfaces.
 	NICs []NIC `json:"nics,omitempty"`
+
+	// Sysctls are settings of the pod that the machine needs otherwise.
+	Sysctls []Sysctl `json:"sysctls,omitempty"`
 }
 
 // Plan reads a pod's namespace and decides names and addresses for the machine id (a
 // container's id: hex digits). It changes nothing. The error is ErrNoAddress for a pod
-// without an IPv4 address, ErrInUse where another machine has the interface.
+// without an address, ErrInUse where another machine has the interface.
 func (s *Setup) Plan(ctx context.Context, id string, pod Pod) (Plan, error) {
 	p := Plan{ID: id, Netns: pod.Netns}
 	interfaces := pod.Interfaces
@@ -58,6 +70,9 @@ func (s *Setup) Plan(ctx context.Context, id string, pod Pod) (Plan, error) {
 		return Plan{}, err
 	}
 	for i, wanted := range interfaces {
+		if err := wanted.checkBinding(); err != nil {
+			return Plan{}, err
+		}
 		p.NICs = append(p.NICs, newNIC(id, i, wanted))
 	}
 	if err := errors.Join(p.check(), p.setNames(pod), ctx.Err()); err != nil {
@@ -75,7 +90,7 @@ func (s *Setup) Plan(ctx context.Context, id string, pod Pod) (Plan, error) {
 				return err
 			}
 		}
-		return nil
+		return p.readSysctls(h)
 	})
 	if err != nil {
 		return Plan{}, fmt.Errorf("plan network of pod %s: %w", p.Netns, err)

@@ -25,17 +25,19 @@ func TestPlan(t *testing.T) {
 	want := Plan{
 		ID: idA, Netns: pod, Hostname: "web",
 		NICs: []NIC{{
-			Interface: "eth0", Bridge: "nvbr0", Tap: "nva1b2c3d4e5f",
+			Binding: Bridge, Interface: "eth0", Bridge: "nvbr0", Tap: "nva1b2c3d4e5f",
 			GuestMAC: MAC(own), OriginalMAC: MAC(own),
 			PodMAC: localMAC(idA, "interface eth0"), BridgeMAC: localMAC(idA, "bridge nvbr0"),
 			MTU: 1400,
 			IPv4: Addressing{
+				Pod:     netip.MustParsePrefix("169.254.75.10/32"),
 				Address: netip.MustParsePrefix("10.88.1.2/24"),
 				Gateway: netip.MustParseAddr("10.88.1.1"),
 				Routes:  []Route{{netip.MustParsePrefix("192.0.2.0/24"), netip.MustParseAddr("10.88.1.7")}},
 			},
 			Original: got.NICs[0].Original,
 		}},
+		Sysctls: got.Sysctls,
 	}
 	if diff := cmp.Diff(want, got, compareAddrs); diff != "" {
 		t.Errorf("plan (-want +got):\n%s", diff)

@@ -13,8 +13,8 @@ import (
 	"sigs.k8s.io/knftables"
 )
 
-// ErrNoAddress says that a pod's interface has no IPv4 address to give to a guest.
-var ErrNoAddress = errors.New("pod has no IPv4 address")
+// ErrNoAddress says that a pod's interface has no address to give to a guest.
+var ErrNoAddress = errors.New("pod has no address")
 
 // ErrInUse says that another virtual machine has the pod's interface already.
 var ErrInUse = errors.New("pod's interface belongs to another virtual machine")
@@ -67,6 +67,7 @@ func (s *Setup) steps() []step {
 	return []step{
 		{"bridge", each(addBridge), eachBack(removeBridge)}, // the marker of ownership: first and last
 		{"filter", s.addFilter, s.removeFilter},
+		{"sysctls", setSysctls, restoreSysctls},
 		{"interface", each(takeInterface), eachBack(restoreInterface)},
 		{"tap", each(addTap), eachBack(removeTap)},
 	}

@@ -40,7 +40,7 @@ func addTap(p Plan, n NIC) error {
 			return err
 		}
 		if tap == nil {
-			if tap, err = newTap(h, n.Tap); err != nil {
+			if tap, err = newTap(h, n.Tap, n.Queues > 1); err != nil {
 				return err
 			}
 		}
@@ -53,14 +53,14 @@ func addTap(p Plan, n NIC) error {
 	})
 }
 
-func newTap(h *netlink.Handle, name string) (netlink.Link, error) {
+func newTap(h *netlink.Handle, name string, queues bool) (netlink.Link, error) {
 	attrs := netlink.NewLinkAttrs()
 	attrs.Name = name
-	err := h.LinkAdd(&netlink.Tuntap{
-		LinkAttrs: attrs,
-		Mode:      netlink.TUNTAP_MODE_TAP,
-		Flags:     netlink.TUNTAP_NO_PI | netlink.TUNTAP_VNET_HDR,
-	})
+	flags := netlink.TUNTAP_NO_PI | netlink.TUNTAP_VNET_HDR
+	if queues { // as many as whoever opens it wants
+		flags |= netlink.TUNTAP_MULTI_QUEUE
+	}
+	err := h.LinkAdd(&netlink.Tuntap{LinkAttrs: attrs, Mode: netlink.TUNTAP_MODE_TAP, Flags: flags})
 	if err != nil {
 		return nil, fmt.Errorf("add tap %s: %w", name, err)
 	}

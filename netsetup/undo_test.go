@@ -328,6 +328,8 @@ func state(t *testing.T, ns string) string {
 		return writeRoutes(&b, h)
 	})
 	b.WriteString(run(t, ns, "nft", "list", "ruleset"))
+	b.WriteString(run(t, ns, "sh", "-c", "cd /proc/sys/net; grep -s . ipv4/ip_forward ipv4/conf/eth0/forwarding "+
+		"ipv6/conf/all/forwarding ipv6/conf/eth0/accept_ra bridge/bridge-nf-call-*; true"))
 	return b.String()
 }
 

@@ -72,6 +72,9 @@ func nic(spec vmspec.Interface, n NIC) libvirtxml.DomainInterface {
 		ROM:    &libvirtxml.DomainROM{Enabled: "no"},
 		Alias:  &libvirtxml.DomainAlias{Name: "ua-nic_" + spec.Name},
 	}
+	if spec.Queues > 1 { // the tap was made for several
+		i.Driver = &libvirtxml.DomainInterfaceDriver{Queues: uint(spec.Queues)}
+	}
 	if n.MTU > 0 {
 		i.MTU = &libvirtxml.DomainInterfaceMTU{Size: uint(n.MTU)}
 	}

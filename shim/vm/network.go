@@ -4,8 +4,10 @@ import (
 	"context"
 	"fmt"
 	"net"
+	"net/netip"
 
 	"github.com/nodevirt/nodevirt/netsetup"
+	"github.com/nodevirt/nodevirt/shim/vmspec"
 )
 
 func (l *launch) makeNetwork(ctx context.Context) error {
@@ -58,17 +60,37 @@ func (l *launch) serveNetwork(ctx context.Context) error {
 func (l *launch) interfaces() ([]netsetup.Interface, error) {
 	var all []netsetup.Interface
 	for _, spec := range l.rec.Spec.Interfaces {
-		var wanted netsetup.Interface
-		if spec.MAC != "" {
-			mac, err := net.ParseMAC(spec.MAC)
-			if err != nil {
-				return nil, fmt.Errorf("%w: %w", ErrInvalid, err)
-			}
-			wanted.MAC = mac
+		wanted, err := podInterface(spec)
+		if err != nil {
+			return nil, fmt.Errorf("network card %q: %w: %w", spec.Name, ErrInvalid, err)
 		}
 		all = append(all, wanted)
 	}
 	return all, nil
+}
+
+func podInterface(spec vmspec.Interface) (netsetup.Interface, error) {
+	wanted := netsetup.Interface{
+		Name: spec.Device, Binding: netsetup.Binding(spec.Binding), Queues: int(spec.Queues),
+	}
+	var err error
+	if spec.MAC != "" {
+		if wanted.MAC, err = net.ParseMAC(spec.MAC); err != nil {
+			return wanted, err
+		}
+	}
+	for _, p := range spec.Ports {
+		wanted.Ports = append(wanted.Ports, netsetup.Port(p))
+	}
+	if spec.NetworkCIDR != "" {
+		if wanted.IPv4, err = netip.ParsePrefix(spec.NetworkCIDR); err != nil {
+			return wanted, err
+		}
+	}
+	if spec.NetworkCIDR6 != "" {
+		wanted.IPv6, err = netip.ParsePrefix(spec.NetworkCIDR6)
+	}
+	return wanted, err
 }
 
 func (l *launch) removeNetwork(ctx context.Context) error {

@@ -82,7 +82,7 @@ func plain(w wishes, r request) (Spec, error) {
 		Memory:     memory,
 		Machine:    defaultMachine,
 		Disks:      []Disk{{Name: "disk", Source: SourceImage, Bus: BusVirtio, BootOrder: 1}},
-		Interfaces: []Interface{{Name: defaultInterface, Model: defaultModel}},
+		Interfaces: []Interface{plainInterface(0)},
 		RNG:        true,
 		Balloon:    true,
 		Hostname:   r.hostname,

@@ -38,9 +38,9 @@ spec.domain.resources: must be an object, not []`},
 		"domain": {"clock": {"utc": {}}, "cpu": {"numa": {}}, "firmware": {"bootloader": {"efi": {}, "bios": {"useSerial": true}}},
 			"resources": {"limits": {"nvidia.com/gpu": 1}}, "memory": {"hugepages": {"pageSize": "2Mi"}},
 			"devices": {"disks": [{"name": "a", "disk": {}}, {"name": "b", "lun": {}, "io": "native"}],
-				"interfaces": [{"name": "default", "masquerade": {}, "ports": [{"port": 80}]}],
+				"interfaces": [{"name": "default", "slirp": {}, "state": "down"}],
 				"tpm": {}, "autoattachSerialConsole": false}},
-		"networks": [{"name": "default", "multus": {"networkName": "x"}}],
+		"networks": [{"name": "default", "multus": {"networkName": "x", "default": true}}],
 		"volumes": [{"name": "a", "cloudInitConfigDrive": {"userData": "x"}}, {"name": "b", "hostDisk": {"path": "/etc"}},
 			{"name": "c", "persistentVolumeClaim": {"claimName": "x"}}, {"name": "d", "cloudInitNoCloud": {"secretRef": {"name": "x"}}}]}`,
 		`spec.domain.clock: not supported
@@ -48,15 +48,15 @@ spec.domain.cpu.numa: not supported
 spec.domain.devices.autoattachSerialConsole: false: not supported; use true or leave it out
 spec.domain.devices.disks[1].io: not supported
 spec.domain.devices.disks[1].lun: not supported; use disk
-spec.domain.devices.interfaces[0].masquerade: not supported; use bridge
-spec.domain.devices.interfaces[0].ports: not supported
+spec.domain.devices.interfaces[0].slirp: not supported; use bridge or masquerade
+spec.domain.devices.interfaces[0].state: not supported
 spec.domain.devices.tpm: not supported
 spec.domain.firmware.bootloader.bios.useSerial: not supported
 spec.domain.firmware.bootloader.efi: not supported; use bios
 spec.domain.memory.hugepages: not supported
 spec.domain.resources.limits.nvidia.com/gpu: not supported
 spec.livenessProbe: not supported
-spec.networks[0].multus: not supported; use pod
+spec.networks[0].multus.default: not supported; use pod, and let Multus make that network the pod's
 spec.nodeSelector: not supported
 spec.volumes[0].cloudInitConfigDrive: not supported; use cloudInitNoCloud
 spec.volumes[1].hostDisk: not supported
@@ -124,7 +124,28 @@ spec.volumes[3].cloudInitNoCloud: one cloud-init volume per VM is supported
 spec.volumes[4].name: Duplicate value: "a"
 spec.volumes[4]: containerDisk and cloudInitNoCloud: use one of them
 spec.domain.devices.disks[0]: disk and cdrom: use one of them`},
-	{"two interfaces", least(``, `"interfaces": [{"name": "a"}, {"name": "b"}]`), `spec.domain.devices.interfaces: Too many: 2: must have at most 1 item`},
+	{"nine interfaces", least(``, `"interfaces": [{}`+strings.Repeat(`,{}`, 8)+`]`), `spec.domain.devices.interfaces: Too many: 9: must have at most 8 items`},
+	{"networks", networks(`{"name": "a", "bridge": {}, "ports": [{"port": 80}]}, {"name": "b", "masquerade": {}, "ports": [{"name": "x"}]},
+			{"name": "c", "bridge": {}, "masquerade": {}}, {"name": "d", "bridge": {}}`,
+		`{"name": "a", "pod": {"vmNetworkCIDR": "10.1.0.0/24"}}, {"name": "b", "multus": {"networkName": "x"}},
+			{"name": "c", "pod": {}}, {"name": "d", "multus": {}, "pod": {}}, {"name": "d", "multus": {}}`),
+		`spec.networks[2].pod: networks[0] is the pod's network already
+spec.networks[3]: a network is either the pod's or one of Multus
+spec.networks[4].multus.networkName: Required value
+spec.networks[4].name: Duplicate value: "d"
+spec.domain.devices.interfaces[0].ports: goes with masquerade: a bridged guest has all ports
+spec.domain.devices.interfaces[0]: the network's vmNetworkCIDR goes with masquerade: a bridged guest has the pod's address
+spec.domain.devices.interfaces[1].masquerade: goes with the pod's network; use bridge
+spec.domain.devices.interfaces[1].ports[0].port: Required value
+spec.domain.devices.interfaces[2]: an interface has one binding, not bridge and masquerade`},
+	{"network values", networks(`{"name": "a", "masquerade": {}, "ports": [{"port": 0, "protocol": "ICMP"}, {"port": 65536}]}`,
+		`{"name": "a", "pod": {"vmNetworkCIDR": "fd00::/64", "vmIPv6NetworkCIDR": "fd00::/127"}}, {"name": "b", "multus": {"networkName": "../x"}}`),
+		`spec.domain.devices.interfaces[0].ports[0].port: Invalid value: 0: must be from 1 to 65535
+spec.domain.devices.interfaces[0].ports[0].protocol: Unsupported value: "ICMP": supported values: "TCP", "UDP"
+spec.domain.devices.interfaces[0].ports[1].port: Invalid value: 65536: must be from 1 to 65535
+spec.networks[0].pod.vmIPv6NetworkCIDR: Invalid value: "fd00::/127": must be an IPv6 network with a length from 8 to 126
+spec.networks[0].pod.vmNetworkCIDR: Invalid value: "fd00::/64": must be an IPv4 network with a length from 8 to 30
+spec.networks[1].multus.networkName: Invalid value: "../x": must match ([a-z0-9][a-z0-9-]*/)?[a-z0-9][a-z0-9.-]* and have at most 317 characters`},
 	{"seventeen disks", `{"domain": {"devices": {"disks": [{}` + strings.Repeat(`,{}`, 16) + `]}}}`, `spec.domain.devices.disks: Too many: 17: must have at most 16 items`},
 	{"no volume", `{"domain": {"devices": {}}, "volumes": []}`, `spec.volumes: Required value: a VM needs a containerDisk to boot from`},
 	{"path outside of /disk", `{"domain": {"devices": {"disks": [{"name": "a"}]}},
@@ -294,4 +315,10 @@ func checkError(t *testing.T, err error, want string) {
 	if diff := cmp.Diff(want, err.Error()); diff != "" {
 		t.Errorf("error (-want +got):\n%s", diff)
 	}
+}
+
+// networks is a VMI with such interfaces and networks.
+func networks(interfaces, networks string) string {
+	return `{"domain": {"devices": {"disks": [{"name": "root"}], "interfaces": [` + interfaces + `]}},
+		"volumes": [{"name": "root", "containerDisk": {"image": "example.com/guest:1"}}], "networks": [` + networks + `]}`
 }

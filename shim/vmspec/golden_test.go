@@ -196,7 +196,10 @@ const allVMI = `{
 				{"name": "root", "disk": {"bus": "virtio", "readonly": false}, "bootOrder": 1,
 					"serial": "root-1", "cache": "writeback"}
 			],
-			"interfaces": [{"name": "pods_1", "model": "e1000e", "macAddress": "02-00-00-AA-bb-01", "bridge": {}}],
+			"interfaces": [{"name": "pods_1", "model": "e1000e", "macAddress": "02-00-00-AA-bb-01",
+				"masquerade": {}, "ports": [{"name": "http", "port": 80}, {"port": 53, "protocol": "UDP"}]},
+				{"name": "backup", "model": "virtio", "bridge": {}}],
+			"networkInterfaceMultiqueue": true,
 			"rng": {},
 			"autoattachMemBalloon": false,
 			"autoattachSerialConsole": true,
@@ -208,5 +211,7 @@ const allVMI = `{
 			"imagePullPolicy": "IfNotPresent"}},
 		{"name": "seed", "cloudInitNoCloud": {"userData": "#cloud-config\n", "networkDataBase64": "dmVyc2lvbjogMgo="}}
 	],
-	"networks": [{"name": "pods_1", "pod": {}}]
+	"networks": [
+		{"name": "pods_1", "pod": {"vmNetworkCIDR": "10.9.0.0/24", "vmIPv6NetworkCIDR": "fd09::/120"}},
+		{"name": "backup", "multus": {"networkName": "default/backup-net"}}]
 }`

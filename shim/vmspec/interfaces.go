@@ -2,6 +2,8 @@ package vmspec
 
 import (
 	"net"
+	"strconv"
+	"strings"
 
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	kubevirt "kubevirt.io/api/core/v1"
@@ -12,58 +14,106 @@ import (
 // has the network of its name and every network an interface; without a binding
 // it is a bridge.
 func interfaces(
-	root *field.Path, vmi *kubevirt.VirtualMachineInstanceSpec,
+	root *field.Path, vmi *kubevirt.VirtualMachineInstanceSpec, vcpus uint32,
 ) ([]Interface, field.ErrorList) {
 	devices := vmi.Domain.Devices
 	if len(devices.Interfaces)+len(vmi.Networks) == 0 {
 		if auto := devices.AutoattachPodInterface; auto != nil && !*auto {
 			return nil, nil
 		}
-		return []Interface{{Name: defaultInterface, Model: defaultModel}}, nil
+		return []Interface{plainInterface(queues(vmi, defaultModel, vcpus))}, nil
 	}
-	names := map[string]bool{}
-	problems := readNetworks(root.Child("networks"), vmi.Networks, names)
+	networks, problems := readNetworks(root.Child("networks"), vmi.Networks)
 	var result []Interface
 	for i, given := range devices.Interfaces {
 		at := root.Child("domain", "devices", "interfaces").Index(i)
-		result = append(result, readInterface(given))
+		network, known := networks[given.Name]
 		switch {
 		case given.Name == "":
 			problems = append(problems, field.Required(at.Child("name"), ""))
-		case !names[given.Name]:
+		case !known:
 			problems = append(problems,
 				invalid(at.Child("name"), given.Name, "no network has this name"))
 		}
-		delete(names, given.Name)
+		one, p := readInterface(at, given, network)
+		problems = append(problems, p...)
+		one.Queues = queues(vmi, one.Model, vcpus)
+		result = append(result, one)
+		delete(networks, given.Name)
 	}
 	for i, network := range vmi.Networks {
-		if names[network.Name] {
+		if _, unused := networks[network.Name]; unused {
 			problems = append(problems, refused(root.Child("networks").Index(i),
 				"no interface has the name %q; add one to spec.domain.devices.interfaces", network.Name))
+			delete(networks, network.Name)
 		}
 	}
 	return result, problems
 }
 
-func readNetworks(
-	at *field.Path, networks []kubevirt.Network, names map[string]bool,
-) field.ErrorList {
+// plainInterface is the card of a pod that says nothing of networks.
+func plainInterface(queues uint32) Interface {
+	return Interface{
+		Name: defaultInterface, Model: defaultModel, Binding: BindingBridge, Device: podDevice, Queues: queues,
+	}
+}
+
+// maxQueues is what the kernel gives to one tap (MAX_TAP_QUEUES).
+const maxQueues = 256
+
+// queues is one for each vCPU where the VMI wants that, and the model can.
+func queues(vmi *kubevirt.VirtualMachineInstanceSpec, model string, vcpus uint32) uint32 {
+	if wanted := vmi.Domain.Devices.NetworkInterfaceMultiQueue; wanted == nil || !*wanted || model != defaultModel {
+		return 0
+	}
+	return min(vcpus, maxQueues)
+}
+
+// network is one of a VMI's, with its interface in the pod.
+type network struct {
+	device string
+	pod    *kubevirt.PodNetwork // nil for a secondary one
+}
+
+// readNetworks finds each network's interface in the pod: eth0 for the pod's own, and for
+// those of Multus net1, net2 …, in their order, as Multus names them.
+func readNetworks(at *field.Path, given []kubevirt.Network) (map[string]network, field.ErrorList) {
 	var problems field.ErrorList
-	for i, n := range networks {
+	all := map[string]network{}
+	secondary, podAt := 0, -1
+	for i, n := range given {
+		one := network{pod: n.Pod, device: podDevice}
 		switch {
 		case n.Name == "":
 			problems = append(problems, field.Required(at.Index(i).Child("name"), ""))
 			continue
-		case n.Pod == nil:
-			problems = append(problems, field.Required(at.Index(i).Child("pod"), ""))
+		case n.Pod == nil && n.Multus == nil:
+			problems = append(problems, field.Required(at.Index(i).Child("pod"), "or multus"))
+		case n.Pod != nil && n.Multus != nil:
+			problems = append(problems, refused(at.Index(i), "a network is either the pod's or one of Multus"))
+		case n.Multus != nil:
+			secondary++
+			one.device = "net" + strconv.Itoa(secondary)
+			if n.Multus.NetworkName == "" {
+				problems = append(problems, field.Required(at.Index(i).Child("multus", "networkName"), ""))
+			}
+		case podAt >= 0:
+			problems = append(problems, refused(at.Index(i).Child("pod"),
+				"networks[%d] is the pod's network already", podAt))
+		default:
+			podAt = i
 		}
-		names[n.Name] = true
+		if _, twice := all[n.Name]; twice {
+			problems = append(problems, field.Duplicate(at.Index(i).Child("name"), excerpt(n.Name)))
+		}
+		all[n.Name] = one
 	}
-	return problems
+	return all, problems
 }
 
-func readInterface(given kubevirt.Interface) Interface {
-	result := Interface{Name: given.Name, Model: given.Model}
+func readInterface(at *field.Path, given kubevirt.Interface, n network) (Interface, field.ErrorList) {
+	var problems field.ErrorList
+	result := Interface{Name: given.Name, Model: given.Model, Binding: BindingBridge, Device: n.device}
 	if result.Model == "" {
 		result.Model = defaultModel
 	}
@@ -71,5 +121,41 @@ func readInterface(given kubevirt.Interface) Interface {
 	if address, err := net.ParseMAC(given.MacAddress); err == nil {
 		result.MAC = address.String()
 	}
-	return result
+	if given.Masquerade == nil {
+		return result, append(problems, bridgeOnly(at, given, n)...)
+	}
+	result.Binding = BindingMasquerade
+	switch {
+	case given.Bridge != nil:
+		problems = append(problems, refused(at, "an interface has one binding, not bridge and masquerade"))
+	case n.device != "" && n.pod == nil:
+		problems = append(problems, refused(at.Child("masquerade"), "goes with the pod's network; use bridge"))
+	}
+	for i, p := range given.Ports {
+		if p.Port == 0 {
+			problems = append(problems, field.Required(at.Child("ports").Index(i).Child("port"), ""))
+		}
+		protocol := strings.ToLower(p.Protocol)
+		if protocol == "" {
+			protocol = "tcp"
+		}
+		result.Ports = append(result.Ports, Port{Protocol: protocol, Number: uint16(p.Port)})
+	}
+	if n.pod != nil {
+		result.NetworkCIDR, result.NetworkCIDR6 = n.pod.VMNetworkCIDR, n.pod.VMIPv6NetworkCIDR
+	}
+	return result, problems
+}
+
+// bridgeOnly refuses what means nothing to a guest that has the pod's own address.
+func bridgeOnly(at *field.Path, given kubevirt.Interface, n network) field.ErrorList {
+	var problems field.ErrorList
+	if len(given.Ports) > 0 {
+		problems = append(problems, refused(at.Child("ports"), "goes with masquerade: a bridged guest has all ports"))
+	}
+	if n.pod != nil && n.pod.VMNetworkCIDR+n.pod.VMIPv6NetworkCIDR != "" {
+		problems = append(problems, refused(at, "the network's vmNetworkCIDR goes with masquerade: "+
+			"a bridged guest has the pod's address"))
+	}
+	return problems
 }

@@ -17,7 +17,7 @@ type Spec struct {
 	Firmware Firmware `json:"firmware"`
 	// Disks are attached in this order. There is at least one.
 	Disks []Disk `json:"disks"`
-	// Interfaces are the guest's network cards. Today: at most one, on the pod's network.
+	// Interfaces are the guest's network cards.
 	Interfaces []Interface `json:"interfaces,omitempty"`
 	// RNG attaches a virtio entropy source, Balloon a virtio memory balloon.
 	RNG     bool `json:"rng"`
@@ -104,13 +104,43 @@ type Disk struct {
 	Cache string `json:"cache,omitempty"`
 }
 
-// Interface is a network card on the pod's network.
+// Binding says how a card stands to the pod's interface.
+type Binding string
+
+// The bindings of a card.
+const (
+	// BindingBridge gives the pod's address on that network to the guest.
+	BindingBridge Binding = "bridge"
+	// BindingMasquerade leaves it to the pod, which passes ports on to the guest.
+	BindingMasquerade Binding = "masquerade"
+)
+
+// Port is one that is passed on to a masqueraded guest.
+type Port struct {
+	// Protocol is tcp or udp.
+	Protocol string `json:"protocol"`
+	Number   uint16 `json:"number"`
+}
+
+// Interface is a network card on one of the pod's networks.
 type Interface struct {
 	Name string `json:"name"`
 	// Model is virtio, e1000, e1000e or rtl8139.
 	Model string `json:"model"`
 	// MAC is the guest's hardware address; empty means the one that the pod's CNI gave.
 	MAC string `json:"mac,omitempty"`
+	// Binding is bridge or masquerade; empty, in older records, is bridge.
+	Binding Binding `json:"binding,omitempty"`
+	// Device is the interface in the pod's network namespace; empty, in older records, is eth0.
+	Device string `json:"device,omitempty"`
+	// Ports are passed on to a masqueraded guest; none means all.
+	Ports []Port `json:"ports,omitempty"`
+	// NetworkCIDR and NetworkCIDR6 are the private networks of a masqueraded guest; empty
+	// means the usual ones.
+	NetworkCIDR  string `json:"networkCIDR,omitempty"`
+	NetworkCIDR6 string `json:"networkCIDR6,omitempty"`
+	// Queues of the card that work side by side; 0 means one.
+	Queues uint32 `json:"queues,omitempty"`
 }
 
 // Seed is a NoCloud data source (cloud-init's documentation, "NoCloud"): the

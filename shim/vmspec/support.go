@@ -39,11 +39,17 @@ var supported = []row{
 	{"domain.devices.disks[].bootOrder", integer(1, 1<<16)},
 	{"domain.devices.disks[].serial", serial},
 	{"domain.devices.disks[].cache", oneOf("none", "writethrough", "writeback")},
-	{"domain.devices.interfaces", list(1)},
+	{"domain.devices.interfaces", list(maxInterfaces)},
 	{"domain.devices.interfaces[].name", deviceName},
 	{"domain.devices.interfaces[].model", oneOf("virtio", "e1000", "e1000e", "rtl8139")},
 	{"domain.devices.interfaces[].macAddress", mac},
 	{"domain.devices.interfaces[].bridge", object},
+	{"domain.devices.interfaces[].masquerade", object},
+	{"domain.devices.interfaces[].ports", list(256)},
+	{"domain.devices.interfaces[].ports[].name", text(63)},
+	{"domain.devices.interfaces[].ports[].protocol", oneOf("TCP", "UDP")},
+	{"domain.devices.interfaces[].ports[].port", integer(1, 1<<16-1)},
+	{"domain.devices.networkInterfaceMultiqueue", boolean},
 	{"domain.devices.rng", object},
 	{"domain.devices.autoattachMemBalloon", boolean},
 	{"domain.devices.autoattachSerialConsole", only(true)},
@@ -57,9 +63,12 @@ var supported = []row{
 	{"volumes[].cloudInitNoCloud.userDataBase64", text(maxAnnotations)},
 	{"volumes[].cloudInitNoCloud.networkData", text(maxAnnotations)},
 	{"volumes[].cloudInitNoCloud.networkDataBase64", text(maxAnnotations)},
-	{"networks", list(1)},
+	{"networks", list(maxInterfaces)},
 	{"networks[].name", deviceName},
 	{"networks[].pod", object},
+	{"networks[].pod.vmNetworkCIDR", network4},
+	{"networks[].pod.vmIPv6NetworkCIDR", network6},
+	{"networks[].multus.networkName", match(`([a-z0-9][a-z0-9-]*/)?[a-z0-9][a-z0-9.-]*`, 317)},
 }
 
 // row is a supported path with the values that it takes.
@@ -73,16 +82,16 @@ type row struct {
 func wayOut(path string) string {
 	switch path {
 	case "domain.devices.interfaces[].binding", "domain.devices.interfaces[].macvtap",
-		"domain.devices.interfaces[].masquerade", "domain.devices.interfaces[].passt",
+		"domain.devices.interfaces[].passt",
 		"domain.devices.interfaces[].passtBinding", "domain.devices.interfaces[].slirp",
 		"domain.devices.interfaces[].sriov":
-		return "use bridge"
+		return "use bridge or masquerade"
 	case "domain.devices.disks[].lun":
 		return "use disk"
 	case "domain.firmware.bootloader.efi":
 		return "use bios"
-	case "networks[].multus":
-		return "use pod"
+	case "networks[].multus.default":
+		return "use pod, and let Multus make that network the pod's"
 	case "volumes[].cloudInitConfigDrive":
 		return "use cloudInitNoCloud"
 	case "volumes[].cloudInitNoCloud.secretRef":

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"net"
+	"net/netip"
 	"path"
 	"regexp"
 	"strings"
@@ -21,6 +22,8 @@ type takes func(at *field.Path, value any) *field.Error
 const (
 	// maxDevices bounds disks, volumes and every list without a bound of its own.
 	maxDevices = 16
+	// maxInterfaces bounds network cards.
+	maxInterfaces = 8
 	// maxSerial is SCSI's and SMBIOS's, long enough for a UUID.
 	maxSerial = 36
 	// maxKernelArgs is x86's COMMAND_LINE_SIZE, with its final NUL.
@@ -59,6 +62,23 @@ var (
 		return nil
 	})
 )
+
+var (
+	network4 = cidr("IPv4", 8, 30)
+	network6 = cidr("IPv6", 8, 126)
+)
+
+// cidr takes a network with room for its own address, the pod's and the guest's.
+func cidr(family string, shortest, longest int) takes {
+	return str(func(at *field.Path, s string) *field.Error {
+		p, err := netip.ParsePrefix(s)
+		if err != nil || p.Addr().Is4() != (family == "IPv4") || p.Addr().Is4In6() ||
+			p.Bits() < shortest || p.Bits() > longest {
+			return invalid(at, s, "must be an %s network with a length from %d to %d", family, shortest, longest)
+		}
+		return nil
+	})
+}
 
 const noMAC = "00:00:00:00:00:00"
 

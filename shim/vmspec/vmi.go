@@ -12,6 +12,7 @@ import (
 const (
 	defaultMachine   = "q35"
 	defaultInterface = "default"
+	podDevice        = "eth0"
 	defaultModel     = "virtio"
 )
 
@@ -88,7 +89,7 @@ func translate(
 	problems = append(problems, p...)
 	disks, p := disks(domain.Child("devices", "disks"), vmi.Domain.Devices.Disks, volumes)
 	problems = append(problems, p...)
-	interfaces, p := interfaces(root, vmi)
+	interfaces, p := interfaces(root, vmi, cpu.Sockets*cpu.Cores*cpu.Threads)
 	problems = append(problems, p...)
 	machine := defaultMachine
 	if m := vmi.Domain.Machine; m != nil && m.Type != "" {

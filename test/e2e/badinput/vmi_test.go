@@ -49,7 +49,7 @@ func vmiCases() []badCase {
 		refusedDomain("bad MAC", "", `,"interfaces":[{"name":"n","bridge":{},"macAddress":"02:00:00:00:00"}]`),
 		refusedDomain("multicast MAC", "", `,"interfaces":[{"name":"n","bridge":{},"macAddress":"01:00:00:00:00:01"}]`),
 		refusedDomain("XML in the CPU's model", `"cpu":{"model":"qemu64</model><feature name='x'/>"}`, ""),
-		refusedDomain("masquerade", "", `,"interfaces":[{"name":"n","masquerade":{}}]`),
+		refusedDomain("slirp", "", `,"interfaces":[{"name":"n","slirp":{}}]`),
 		refusedDomain("too little memory", `"memory":{"guest":"8Mi"}`, ""),
 		refusedDomain("limits below requests", `"resources":{"requests":{"memory":"64Mi"},"limits":{"memory":"32Mi"}}`, ""),
 		{name: "a path outside", pod: vmiAt("/disk/../etc/shadow"), code: codes.InvalidArgument},

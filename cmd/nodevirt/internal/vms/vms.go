@@ -41,10 +41,13 @@ func (v VM) State() string {
 	return state[:1] + strings.ToLower(state[1:])
 }
 
-// IP is the guest's, empty where it has none (any more).
+// IP is where others reach the guest, empty where it has none (any more).
 func (v VM) IP() string {
-	if n := v.Info.Network; n != nil && len(n.NICs) > 0 && n.NICs[0].IPv4.Address.IsValid() {
-		return n.NICs[0].IPv4.Address.Addr().String()
+	if v.Info.Network == nil {
+		return ""
+	}
+	for _, ip := range v.Info.Network.PodIPs() {
+		return ip.String()
 	}
 	return ""
 }

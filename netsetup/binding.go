@@ -1,0 +1,104 @@
+package netsetup
+
+import (
+	"fmt"
+	"net"
+	"net/netip"
+)
+
+// Binding is how a guest's card stands to the pod's interface.
+type Binding string
+
+const (
+	// Bridge gives the interface's addresses to the guest. It is the default.
+	Bridge Binding = "bridge"
+	// Masquerade leaves them to the pod, which passes what is asked for on to the guest; the
+	// guest has a private address, the same in all pods.
+	Masquerade Binding = "masquerade"
+)
+
+// Port is one that is passed on to a masqueraded guest.
+type Port struct {
+	// Protocol is tcp or udp.
+	Protocol string `json:"protocol"`
+	Number   uint16 `json:"number"`
+}
+
+// The private networks of masqueraded guests are those of KubeVirt.
+var (
+	privateIPv4 = netip.MustParsePrefix("10.0.2.0/24")
+	privateIPv6 = netip.MustParsePrefix("fd10:0:2::/120")
+)
+
+// masqueradeMAC is a masqueraded guest's without one of its own. Nothing beyond the pod sees it,
+// and a guest that is started anew finds the card that it knows.
+var masqueradeMAC = net.HardwareAddr{0x0a, 0x58, 10, 0, 2, 2}
+
+func (n NIC) masqueraded() bool { return n.Binding == Masquerade }
+
+// bridged says that the pod's interface is a port of the bridge.
+func (n NIC) bridged() bool { return !n.masqueraded() }
+
+// managed says that the guest's addresses are known: a network without address management
+// leaves them to its guests.
+func (n NIC) managed() bool { return n.IPv4.valid() || n.IPv6.valid() }
+
+func (a Addressing) valid() bool { return a.Address.IsValid() }
+
+// checkBinding refuses what a caller could not mean.
+func (i Interface) checkBinding() error {
+	switch i.Binding {
+	case "", Bridge:
+		if len(i.Ports) > 0 || i.IPv4.IsValid() || i.IPv6.IsValid() {
+			return fmt.Errorf("interface %s: ports and private networks go with masquerade", i.Name)
+		}
+	case Masquerade:
+	default:
+		return fmt.Errorf("interface %s: there is no binding %q", i.Name, i.Binding)
+	}
+	for _, p := range i.Ports {
+		if p.Protocol != "tcp" && p.Protocol != "udp" || p.Number == 0 {
+			return fmt.Errorf("interface %s: %s port %d can't be passed on", i.Name, p.Protocol, p.Number)
+		}
+	}
+	return nil
+}
+
+// setPrivate gives a masqueraded guest an address of each family that the pod has.
+func (n *NIC) setPrivate(wanted Interface) (err error) {
+	n.Ports = wanted.Ports
+	if len(n.Original.globalAddresses(netip.Addr.Is4)) > 0 {
+		if n.IPv4, err = n.private(wanted.IPv4, privateIPv4); err != nil {
+			return err
+		}
+	}
+	if len(n.Original.globalAddresses(netip.Addr.Is6)) > 0 {
+		n.IPv6, err = n.private(wanted.IPv6, privateIPv6)
+	}
+	return err
+}
+
+// private is a network of three: its own address, the pod's, and the guest's.
+func (n *NIC) private(network, usual netip.Prefix) (Addressing, error) {
+	if !network.IsValid() {
+		network = usual
+	}
+	network = network.Masked()
+	length := usual.Addr().BitLen()
+	if network.Addr().BitLen() != length || network.Bits() < 8 || network.Bits() > length-2 {
+		return Addressing{}, fmt.Errorf("the guest's private network %s must be one like %s, of 8 to %d bits",
+			network, usual, length-2)
+	}
+	for _, r := range n.Original.Routes {
+		if r.Destination.Bits() > 0 && r.Destination.Overlaps(network) {
+			return Addressing{}, fmt.Errorf("the guest's private network %s overlaps %s, which the pod reaches "+
+				"by %s: choose another one", network, r.Destination, n.Interface)
+		}
+	}
+	pod := network.Addr().Next()
+	return Addressing{
+		Address: netip.PrefixFrom(pod.Next(), network.Bits()),
+		Gateway: pod,
+		Pod:     netip.PrefixFrom(pod, network.Bits()),
+	}, nil
+}

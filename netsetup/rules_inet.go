@@ -1,0 +1,143 @@
+package netsetup
+
+import (
+	"fmt"
+	"net/netip"
+	"slices"
+	"strconv"
+	"strings"
+
+	"sigs.k8s.io/knftables"
+)
+
+// inetChains see what comes to the pod's own IP, and what it passes on.
+func inetChains(p Plan) []chain {
+	base := func(name string, kind knftables.BaseChainType, hook knftables.BaseChainHook,
+		priority knftables.BaseChainPriority) *chain {
+		return &chain{family: knftables.InetFamily, name: name, kind: kind, hook: hook, priority: priority}
+	}
+	input := base("input", knftables.FilterType, knftables.InputHook, knftables.FilterPriority)
+	forward := base("forward", knftables.FilterType, knftables.ForwardHook, knftables.FilterPriority)
+	toGuest := base("to-guest", knftables.NATType, knftables.PreroutingHook, knftables.DNATPriority)
+	fromPod := base("from-pod", knftables.NATType, knftables.OutputHook, "-100") // dstnat's
+	masquerade := base("from-guest", knftables.NATType, knftables.PostroutingHook, knftables.SNATPriority)
+	for _, n := range p.NICs {
+		podServices(input, n)
+		passOn(forward, n)
+		if n.masqueraded() {
+			passTo(toGuest, fromPod, n)
+			masqueradeGuest(masquerade, n)
+		}
+	}
+	stopOthers(forward, p)
+	return []chain{*input, *forward, *toGuest, *fromPod, *masquerade}
+}
+
+// podServices are what a guest may ask of the pod itself: its address, its router, and answers
+// to what a sidecar began. The services of sidecars, and what listens on loopback, are not for it.
+func podServices(c *chain, n NIC) {
+	in := "iifname " + strconv.Quote(n.Bridge)
+	c.add(in, "ct state established,related accept")
+	if n.IPv4.valid() {
+		c.add(in, "udp dport 67 accept")
+		c.add(in, "ip daddr", n.IPv4.Pod.Addr(), "icmp type echo-request accept")
+	}
+	if n.IPv6.valid() {
+		c.add(in, "udp dport 547 accept")
+		c.add(in, "icmpv6 type { nd-router-solicit, echo-request } accept")
+		c.add(in, neighborTypes, "accept")
+		c.add(in, multicastTypes, "accept")
+	}
+	if n.masqueraded() {
+		c.add(in, "reject") // a guest would wait long for its gateway
+		return
+	}
+	c.add(in, "drop")
+}
+
+// passOn lets a guest reach its own network and no other of the pod's.
+func passOn(c *chain, n NIC) {
+	inner, outer := strconv.Quote(n.Bridge), strconv.Quote(n.Interface)
+	if n.masqueraded() {
+		c.add("iifname", inner, "oifname", outer, "accept")
+		c.add("iifname", outer, "oifname", inner, "ct state established,related accept")
+		c.add("iifname", outer, "oifname", inner, "ct status dnat accept")
+	} else {
+		c.add("iifname", inner, "oifname", inner, "accept")
+	}
+	c.add("iifname", inner, "drop")
+	c.add("oifname", inner, "drop")
+}
+
+// stopOthers keeps a pod that was no router from becoming one for others than its guest.
+func stopOthers(c *chain, p Plan) {
+	for _, n := range p.NICs {
+		key := "ipv4/conf/" + n.Interface + "/forwarding"
+		if slices.ContainsFunc(p.Sysctls, func(s Sysctl) bool { return s.Key == key }) {
+			c.add("iifname", strconv.Quote(n.Interface), "meta nfproto ipv4 drop")
+		}
+	}
+	if slices.ContainsFunc(p.Sysctls, func(s Sysctl) bool { return s.Key == allForwarding }) {
+		c.add("meta nfproto ipv6 drop")
+	}
+}
+
+// passTo hands the guest what comes for its ports to the pod's addresses, also from sidecars.
+// Loopback stays theirs.
+func passTo(toGuest, fromPod *chain, n NIC) {
+	for _, f := range n.privateFamilies() {
+		for _, ports := range n.portMatches(f.icmp) {
+			action := fmt.Sprintf("%s daddr { %s } %s dnat %s to %s", f.word, strings.Join(texts(f.pod, len(f.pod)), ", "), ports, f.word, f.guest)
+			toGuest.add("iifname", strconv.Quote(n.Interface), action)
+			fromPod.add("oifname lo", action)
+		}
+	}
+}
+
+func masqueradeGuest(c *chain, n NIC) {
+	for _, f := range n.privateFamilies() {
+		c.add("oifname", strconv.Quote(n.Interface), f.word, "saddr", f.guest, "masquerade")
+	}
+}
+
+// family is an address family in nft's words.
+type family struct {
+	word, icmp string
+	pod        []netip.Addr
+	guest      netip.Addr
+}
+
+func (n NIC) privateFamilies() []family {
+	var all []family
+	if n.IPv4.valid() {
+		all = append(all, family{"ip", "icmp", n.Original.globalAddresses(netip.Addr.Is4), n.IPv4.Address.Addr()})
+	}
+	if n.IPv6.valid() {
+		all = append(all, family{"ip6", "icmpv6", n.Original.globalAddresses(netip.Addr.Is6), n.IPv6.Address.Addr()})
+	}
+	return all
+}
+
+// portMatches are the ports that go to the guest: one match for each protocol.
+func (n NIC) portMatches(icmp string) []string {
+	if len(n.Ports) == 0 {
+		return []string{"meta l4proto { tcp, udp, sctp }", icmp + " type echo-request"}
+	}
+	var matches []string
+	for _, protocol := range []string{"tcp", "udp"} {
+		var numbers []string
+		for _, p := range n.Ports {
+			number := strconv.Itoa(int(p.Number))
+			if p.Protocol == protocol && !slices.Contains(numbers, number) {
+				numbers = append(numbers, number)
+			}
+		}
+		if len(numbers) > 0 {
+			matches = append(matches, protocol+" dport { "+strings.Join(numbers, ", ")+" }")
+		}
+	}
+	return matches
+}
+
+// hex is an address as a number in nft's words.
+func hex(a netip.Addr) string { return fmt.Sprintf("0x%x", a.AsSlice()) }
