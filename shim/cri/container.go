@@ -1,14 +1,21 @@
 package cri
 
 import (
+	"fmt"
 	"math"
 	"time"
 
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
 func (c *call) createContainer(r *runtimeapi.CreateContainerRequest, f frame) error {
+	if id, ok := c.machineTarget(r.GetConfig()); ok {
+		return status.Error(codes.Unimplemented, fmt.Sprintf("container %q is a virtual machine: "+
+			"it has no processes that another container could share; leave the target out (kubectl debug without --target)", id))
+	}
 	sandbox, err := c.sandboxOf(r.GetPodSandboxId())
 	if err != nil {
 		return err
@@ -24,6 +31,13 @@ func (c *call) createContainer(r *runtimeapi.CreateContainerRequest, f frame) er
 		return err
 	}
 	return c.send(&runtimeapi.CreateContainerResponse{ContainerId: id})
+}
+
+// machineTarget is the VM container whose processes a container wants to share.
+func (c *call) machineTarget(config *runtimeapi.ContainerConfig) (id string, ok bool) {
+	options := config.GetLinux().GetSecurityContext().GetNamespaceOptions()
+	id = options.GetTargetId()
+	return id, options.GetPid() == runtimeapi.NamespaceMode_TARGET && c.Machines.Has(id)
 }
 
 func (c *call) startContainer(r *runtimeapi.StartContainerRequest) (proto.Message, error) {

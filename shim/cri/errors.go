@@ -23,7 +23,7 @@ var codesOf = []struct {
 	{domain.ErrUnsupported, codes.InvalidArgument},
 	{vm.ErrNotFound, codes.NotFound},
 	{vm.ErrRange, codes.OutOfRange},
-	{vm.ErrExists, codes.AlreadyExists},
+	{vm.ErrExists, codes.FailedPrecondition}, // as containerd has it
 	{vm.ErrUnsupported, codes.Unimplemented},
 	{vm.ErrState, codes.FailedPrecondition},
 	{netsetup.ErrNoAddress, codes.FailedPrecondition},

@@ -22,7 +22,7 @@ func TestToStatus(t *testing.T) {
 	for err, want := range map[error]codes.Code{
 		vm.ErrInvalid:            codes.InvalidArgument,
 		vm.ErrNotFound:           codes.NotFound,
-		vm.ErrExists:             codes.AlreadyExists,
+		vm.ErrExists:             codes.FailedPrecondition,
 		vm.ErrState:              codes.FailedPrecondition,
 		netsetup.ErrNoAddress:    codes.FailedPrecondition,
 		netsetup.ErrInUse:        codes.FailedPrecondition,

@@ -35,7 +35,8 @@ var (
 	ErrNotVM = errors.New("not a VM container")
 	// ErrInvalid says that what the pod asks for can't be.
 	ErrInvalid = errors.New("invalid VM")
-	// ErrState says that the container's state doesn't allow the call.
+	// ErrState says that the container's state doesn't allow the call, where
+	// containerd, which has no code for that, has no such call either.
 	ErrState = errors.New("not in this state")
 	// ErrRange says that a value is outside of what a machine can be given.
 	ErrRange = errors.New("out of range")

@@ -129,7 +129,7 @@ func (m *Manager) pod(ctx context.Context, id string) (pod, error) {
 		return pod{}, fmt.Errorf("ask containerd for sandbox %s: %w", id, err)
 	}
 	if reply.GetStatus().GetState() != runtimeapi.PodSandboxState_SANDBOX_READY {
-		return pod{}, fmt.Errorf("sandbox %q is not running: %w: a VM needs its pod's network", id, ErrState)
+		return pod{}, fmt.Errorf("sandbox container %q is not running: a VM needs its pod's network", id)
 	}
 	netns, err := networkNamespace(reply.GetInfo()["info"])
 	if err != nil {

@@ -67,7 +67,7 @@ func (m *Manager) Start(ctx context.Context, id string) (err error) {
 	defer unlock()
 	r := c.record()
 	if r.State != record.Created {
-		return fmt.Errorf("start container %q in %s state: %w: only a created one can be started", r.ID, criState(r.State), ErrState)
+		return fmt.Errorf("failed to set starting state for container %q: container is in %s state", r.ID, criState(r.State))
 	}
 	p, err := m.pod(ctx, r.SandboxID)
 	if err != nil {

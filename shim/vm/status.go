@@ -151,7 +151,7 @@ func (m *Manager) ReopenLog(id string) error {
 	}
 	r := c.record()
 	if r.State != record.Running {
-		return fmt.Errorf("reopen the log of container %q, which is not running: %w", r.ID, ErrState)
+		return fmt.Errorf("reopen the log of container %q: container is not running", r.ID)
 	}
 	return m.Consoles.Reopen(r.ID)
 }

@@ -33,6 +33,9 @@ func checkContainer(c *runtimeapi.ContainerConfig) error {
 	if len(c.GetDevices())+len(c.GetCDIDevices()) > 0 {
 		refuse("devices", "devices and block volumes are not supported in a VM yet; remove them")
 	}
+	if c.GetLinux().GetSecurityContext().GetNamespaceOptions().GetPid() == runtimeapi.NamespaceMode_TARGET {
+		refuse("target container", "a VM shares no processes with another container; remove the target")
+	}
 	if len(c.GetCommand())+len(c.GetArgs()) > 0 {
 		refuse("command and args", "a VM runs what its disk boots; remove them")
 	}

@@ -39,14 +39,14 @@ func TestLifecycle(t *testing.T) {
 	if got := crictl(t, "logs", c.id); !strings.Contains(got, "nodevirt guest: up host="+p.config.Hostname) {
 		t.Errorf("crictl logs shows\n%s", got)
 	}
-	c.wantRefused("start", codes.FailedPrecondition)
+	c.wantRefused("start", codes.Unknown)
 
 	c.stop(60)
 	c.wantEnd(c.status(), 0, "Completed")
 	if lines := readLog(t, c.logFile()); !slices.Contains(lines, "nodevirt guest: poweroff") {
 		t.Errorf("the guest did not say goodbye:\n%s", strings.Join(lines, "\n"))
 	}
-	c.wantRefused("start", codes.FailedPrecondition)
+	c.wantRefused("start", codes.Unknown)
 	c.stop(60) // again
 	c.removeIt()
 	c.wantGone()

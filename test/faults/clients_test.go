@@ -24,8 +24,8 @@ func TestManyClients(t *testing.T) {
 				call    call
 				refusal codes.Code // of all but one; OK where each is content
 			}{
-				{life[1], codes.AlreadyExists},
-				{life[2], codes.FailedPrecondition},
+				{life[1], codes.FailedPrecondition},
+				{life[2], codes.Unknown},
 				{life[ending], codes.OK},
 				{life[ending+1], codes.OK},
 			} {

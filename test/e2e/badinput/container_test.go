@@ -68,7 +68,7 @@ func containerCases() []badCase {
 			container: func(c *runtimeapi.ContainerConfig) { c.Image.Image = "UPPER CASE" },
 		},
 		{
-			name: "second VM", at: atCreate, code: codes.AlreadyExists,
+			name: "second VM", at: atCreate, code: codes.FailedPrecondition,
 			before: func(t *testing.T, s *suite, p *pod) func() {
 				id, err := s.create(t, p, newContainer(s.disk, func(c *runtimeapi.ContainerConfig) {
 					c.Metadata.Name = "first"
