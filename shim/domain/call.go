@@ -29,7 +29,7 @@ func await[T any](ctx context.Context, op, object string, fn func() (T, error)) 
 	}
 }
 
-// call awaits fn on the connection, and tells its errors by kind.
+// call awaits fn on a connection of its own, and tells its errors by kind.
 func call[T any](ctx context.Context, d *Driver, op, object string,
 	fn func(*libvirt.Connect) (T, error),
 ) (T, error) {
@@ -37,15 +37,19 @@ func call[T any](ctx context.Context, d *Driver, op, object string,
 	if ctx.Err() != nil {
 		return zero, expired(ctx, op, object)
 	}
-	conn := d.borrow()
-	if conn == nil {
+	calls := d.pool()
+	if calls == nil {
 		return zero, &failure{op: op, object: object, kind: ErrUnavailable}
 	}
 	return await(ctx, op, object, func() (T, error) {
-		defer conn.Close() // the reference that borrow took
+		conn, err := calls.get()
+		if err != nil {
+			return zero, &failure{op: op, object: object, kind: ErrUnavailable, detail: err}
+		}
+		defer calls.put(conn)
 		value, err := fn(conn)
 		if err != nil {
-			alive, _ := conn.IsAlive()
+			alive := isAlive(conn)
 			if n, ok := errors.AsType[named](err); ok {
 				object, err = "domain "+n.name, n.error
 			}
@@ -82,12 +86,9 @@ func do(ctx context.Context, d *Driver, op, uuid string, fn func(*libvirt.Domain
 	return err
 }
 
-// borrow is the connection with a reference of the caller's own, or nil.
-func (d *Driver) borrow() *libvirt.Connect {
+// pool has the connections for calls; it is nil while libvirtd is away.
+func (d *Driver) pool() *pool {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if d.conn == nil || d.conn.Ref() != nil {
-		return nil
-	}
-	return d.conn
+	return d.calls
 }

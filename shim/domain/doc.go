@@ -25,7 +25,7 @@
 // sight. Otherwise libvirtd distrusts what it remembers of QEMU's abilities and
 // asks again with every call, for seconds.
 //
-// In libvirtd.conf, max_client_requests (5 by default) bounds how many calls
-// of one [Driver] libvirtd looks at: raise it, so that a few domains that
-// don't answer can't hold up the others.
+// In libvirtd.conf, max_workers (20 by default) bounds how many calls libvirtd
+// works on: raise it, so that a few domains that don't answer can't hold up the
+// others.
 package domain

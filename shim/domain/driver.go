@@ -6,8 +6,6 @@ import (
 	"log/slog"
 	"sync"
 	"time"
-
-	"libvirt.org/go/libvirt"
 )
 
 const (
@@ -32,8 +30,8 @@ type Driver struct {
 	log    *slog.Logger
 
 	mu        sync.Mutex
-	conn      *libvirt.Connect // nil while libvirtd is away
-	connected chan struct{}    // closed while conn is set
+	calls     *pool         // nil while libvirtd is away
+	connected chan struct{} // closed while calls is set
 
 	starts      starts
 	subscribers subscribers
@@ -57,7 +55,7 @@ func (d *Driver) Run(ctx context.Context) error {
 		if err != nil {
 			return nil //nolint:nilerr // only ctx ends the attempts
 		}
-		d.publish(s)
+		d.publish()
 		d.log.Info("connected to libvirtd", "uri", d.uri)
 		select {
 		case reason := <-s.lost:
@@ -105,11 +103,11 @@ func (d *Driver) connect(ctx context.Context) (*session, error) {
 	}
 }
 
-// publish lets calls use the session, and has subscribers read all states
+// publish lets calls reach libvirtd, and has subscribers read all states
 // again: what happened while there was no connection, no event tells.
-func (d *Driver) publish(s *session) {
+func (d *Driver) publish() {
 	d.mu.Lock()
-	d.conn = s.conn
+	d.calls = &pool{uri: d.uri}
 	close(d.connected)
 	d.mu.Unlock()
 	d.subscribers.send(Event{Kind: EventResync})
@@ -118,6 +116,7 @@ func (d *Driver) publish(s *session) {
 func (d *Driver) retract() {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	d.conn = nil
+	d.calls.close()
+	d.calls = nil
 	d.connected = make(chan struct{})
 }

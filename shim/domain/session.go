@@ -7,7 +7,8 @@ import (
 	"libvirt.org/go/libvirt"
 )
 
-// session is one connection to libvirtd with its event registrations.
+// session is a connection to libvirtd for events, by which it shows whether
+// libvirtd is there. Calls have others.
 type session struct {
 	conn      *libvirt.Connect
 	lifecycle int         // id of the event registration
