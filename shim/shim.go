@@ -148,6 +148,7 @@ func newMachines(ctx context.Context, c config.Config, log *slog.Logger, backend
 		Terminals:      terminal.New(log),
 		Driver:         domain.NewDriver(c.Libvirt.URI, c.Libvirt.Run, log),
 		Logger:         log,
+		RuntimeHandler: c.Handler,
 		Accelerator:    accelerator,
 		Emulator:       c.VM.Emulator,
 		DomainLogs:     c.Libvirt.Log,

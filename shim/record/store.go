@@ -20,6 +20,7 @@ var ErrNewer = errors.New("record is of a newer version of nodevirt")
 //
 //	sandboxes/ID.json      and KEY.intent of one that is about to be made
 //	containers/ID/record.json   and beside it what belongs to the VM
+//	broken/         what SetAside took from the others
 //
 // Writing replaces a record as a whole. Different records may be written at the
 // same time. Ids are containerd's: 64 hexadecimal digits.
@@ -28,7 +29,7 @@ type Store struct{ root string }
 // Open makes the folders below root, which is the shim's alone.
 func Open(root string) (*Store, error) {
 	s := &Store{root: root}
-	for dir, mode := range map[string]fs.FileMode{root: 0o711, s.sandboxes(): 0o700, s.containers(): 0o711} {
+	for dir, mode := range map[string]fs.FileMode{root: 0o711, s.sandboxes(): 0o700, s.containers(): 0o711, s.broken(): 0o700} {
 		if err := os.MkdirAll(dir, mode); err != nil {
 			return nil, fmt.Errorf("make the folder of records: %w", err)
 		}
@@ -41,6 +42,7 @@ func Open(root string) (*Store, error) {
 }
 
 func (s *Store) sandboxes() string  { return filepath.Join(s.root, "sandboxes") }
+func (s *Store) broken() string     { return filepath.Join(s.root, "broken") }
 func (s *Store) containers() string { return filepath.Join(s.root, "containers") }
 
 // ContainerDir is the folder of a VM container. It exists from MakeContainer
@@ -207,14 +209,17 @@ func read[T any](path string) (T, error) {
 	}
 	var head struct{ Version int }
 	if err := json.Unmarshal(data, &head); err != nil {
-		return r, fmt.Errorf("read record %s: %w", path, err)
+		return r, broken(path, err)
 	}
 	if head.Version > Version {
 		return r, fmt.Errorf("read record %s: %w (%d, this one reads up to %d): "+
 			"run that version, or remove the VM with it first", path, ErrNewer, head.Version, Version)
 	}
 	if err := json.Unmarshal(data, &r); err != nil {
-		return r, fmt.Errorf("read record %s: %w", path, err)
+		return r, broken(path, err)
+	}
+	if head.Version < 1 {
+		return r, broken(path, errors.New("it has no version"))
 	}
 	return r, nil
 }

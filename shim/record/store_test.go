@@ -25,6 +25,7 @@ import (
 var (
 	idA = strings.Repeat("a1", 32)
 	idB = strings.Repeat("b2", 32)
+	idC = strings.Repeat("c3", 32)
 )
 
 func open(t *testing.T) (*record.Store, string) {

@@ -52,7 +52,7 @@ func (m *Manager) heed(e domain.Event) {
 		case e.UUID != r.Domain.UUID:
 		case e.Kind == domain.EventCrashed:
 			c.panicked.Store(true)
-		case e.Kind == domain.EventStopped:
+		case e.Kind == domain.EventStopped, e.Kind == domain.EventSuspended && e.Reason == domain.ReasonIOError:
 			m.tasks.run(func(ctx context.Context) { m.settleLogged(ctx, c) })
 		}
 	}
@@ -83,6 +83,9 @@ func (m *Manager) settle(ctx context.Context, c *machine) error {
 	case err != nil:
 		return fmt.Errorf("ask for the state of VM container %q: %w", r.ID, err)
 	}
+	if starved(state) {
+		m.starve(c)
+	}
 	if state.Status != domain.StatusShutoff {
 		return nil
 	}
@@ -109,8 +112,9 @@ func (m *Manager) settle(ctx context.Context, c *machine) error {
 	return err
 }
 
-// patience is how long libvirtd may take to tell a domain's state. A call that
-// takes longer is tried again with libvirtd's next connection.
+// patience is how long libvirtd may take for a call on a running domain, also of
+// a caller without a deadline. A state that was not told is asked for again with
+// libvirtd's next connection.
 const patience = 30 * time.Second
 
 func (m *Manager) stateOf(ctx context.Context, r record.Container) (domain.State, error) {
@@ -197,15 +201,30 @@ func (m *Manager) Stop(ctx context.Context, id string, timeout time.Duration) er
 	if err := ctx.Err(); err != nil {
 		return fmt.Errorf("stop VM container %q: %w", r.ID, err)
 	}
-	if err := m.Driver.Destroy(ctx, r.Domain.UUID); err != nil {
-		return fmt.Errorf("stop VM container %q: %w", r.ID, err)
+	if err := m.powerOff(ctx, r); err != nil {
+		return fmt.Errorf("stop VM container %q: %w%s", r.ID, err, stopWayOut(err))
 	}
 	return m.settle(ctx, c)
 }
 
+func (m *Manager) powerOff(ctx context.Context, r record.Container) error {
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	return m.Driver.Destroy(ctx, r.Domain.UUID)
+}
+
+// stopWayOut is what can be done about a machine that can't be ended.
+func stopWayOut(err error) string {
+	if errors.Is(err, domain.ErrUnavailable) {
+		return ": see whether libvirtd runs on this node; if it does not come back, " +
+			"see \"A VM that can't be removed\" in nodevirt's docs/node.md"
+	}
+	return ""
+}
+
 // shutDown asks the guest to power off and tells whether it has within timeout.
 func (m *Manager) shutDown(ctx context.Context, c *machine, r record.Container, timeout time.Duration) bool {
-	if err := m.Driver.Shutdown(ctx, r.Domain.UUID); err != nil {
+	if err := m.pressPower(ctx, r); err != nil {
 		if !errors.Is(err, domain.ErrNotRunning) && !errors.Is(err, domain.ErrNotFound) {
 			m.log(r).Warn("pressing the power button failed", "error", err)
 		}
@@ -221,6 +240,12 @@ func (m *Manager) shutDown(ctx context.Context, c *machine, r record.Container, 
 	case <-ctx.Done():
 	}
 	return false
+}
+
+func (m *Manager) pressPower(ctx context.Context, r record.Container) error {
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	return m.Driver.Shutdown(ctx, r.Domain.UUID)
 }
 
 // Remove removes a container with all that is its own; one that runs is powered
@@ -246,7 +271,7 @@ func (m *Manager) Remove(ctx context.Context, id string) error {
 		return nil // another call was faster
 	}
 	if err := m.discard(ctx, c); err != nil {
-		return fmt.Errorf("remove VM container %q: %w", r.ID, err)
+		return fmt.Errorf("remove VM container %q: %w%s", r.ID, err, stopWayOut(err))
 	}
 	m.log(r).Info("VM container removed")
 	m.publish(r, runtimeapi.ContainerEventType_CONTAINER_DELETED_EVENT)

@@ -22,6 +22,8 @@ type machine struct {
 	panicked atomic.Bool
 	// cpu is what the last stats told of it.
 	cpu cpuRate
+	// starved is set while a guest that QEMU stopped at a disk error is to go on.
+	starved atomic.Bool
 }
 
 func newMachine(r record.Container) *machine {
@@ -157,7 +159,7 @@ func (m *Manager) freeUID() (uint32, error) {
 		taken[c.record().Domain.UID] = true
 	}
 	for n := range m.UIDCount {
-		if uid := m.UIDBase + n; !taken[uid] {
+		if uid := m.UIDBase + n; !taken[uid] && !m.lostUIDs[uid] {
 			return uid, nil
 		}
 	}

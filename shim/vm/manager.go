@@ -59,6 +59,8 @@ type Options struct {
 	Driver    *domain.Driver
 	Logger    *slog.Logger
 
+	// RuntimeHandler is CRI's name of the VMs' handler.
+	RuntimeHandler string
 	// Accelerator is what guests run on; Emulator is QEMU's path.
 	Accelerator domain.Accelerator
 	Emulator    string
@@ -88,6 +90,11 @@ type Manager struct {
 	sandboxes map[string]record.Sandbox
 	machines  map[string]*machine
 	names     map[string]string // reserved container name → id
+
+	// Set at the start and not changed any more: containers whose records are
+	// broken, and where there are any the user ids that were in use then.
+	aside    map[string]bool
+	lostUIDs map[uint32]bool
 }
 
 // New reads the records and takes back what calls that were cut off had made.
@@ -102,6 +109,7 @@ func New(ctx context.Context, o Options) (*Manager, error) {
 		sandboxes: map[string]record.Sandbox{},
 		machines:  map[string]*machine{},
 		names:     map[string]string{},
+		aside:     map[string]bool{},
 		tasks:     newTasks(),
 	}
 	if err := m.recover(ctx); err != nil {

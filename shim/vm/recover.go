@@ -3,6 +3,7 @@ package vm
 import (
 	"context"
 	"errors"
+	"time"
 
 	"github.com/nodevirt/nodevirt/shim/record"
 )
@@ -10,7 +11,8 @@ import (
 // recover fills the tables from the records. It assumes that no other shim
 // works on the same root, that containerd answers, and nothing of libvirtd.
 //
-// A container found creating never was: it goes. One found starting failed to
+// A broken record is set aside. A container found creating never was: it goes, if
+// not at once then as soon as that can be. One found starting failed to
 // start; what its phases made is taken back when libvirtd answers. One found
 // running may have ended since, which Run finds out. Disks that are held for
 // nobody are given back.
@@ -19,6 +21,9 @@ func (m *Manager) recover(ctx context.Context) error {
 		return err
 	}
 	if err := m.Records.Sweep(); err != nil {
+		return err
+	}
+	if err := m.setAside(); err != nil {
 		return err
 	}
 	sandboxes, err := m.Records.Sandboxes()
@@ -33,6 +38,9 @@ func (m *Manager) recover(ctx context.Context) error {
 		return err
 	}
 	for _, r := range containers {
+		if err := m.mendSandbox(r); err != nil {
+			m.log(r).Error("recording the sandbox of a VM anew failed", "error", err)
+		}
 		c := newMachine(r)
 		m.machines[r.ID] = c
 		m.names[containerName(r)] = r.ID
@@ -44,6 +52,9 @@ func (m *Manager) recover(ctx context.Context) error {
 	if err := m.reconcileSandboxes(ctx); err != nil {
 		return err
 	}
+	if err := m.sweepRun(ctx); err != nil {
+		m.Logger.Error("removing what VMs that are gone had left failed", "error", err)
+	}
 	return m.releaseStrayDisks(ctx)
 }
 
@@ -51,7 +62,11 @@ func (m *Manager) recoverOne(ctx context.Context, c *machine) error {
 	r := c.record()
 	switch r.State {
 	case record.Creating:
-		return m.discard(ctx, c)
+		if err := m.discard(ctx, c); err != nil {
+			m.discardLater(c)
+			return err
+		}
+		return nil
 	case record.Starting:
 		// Its domain, if there is one, is paused or about to run. That and the
 		// rest is taken back once libvirtd answers.
@@ -63,6 +78,50 @@ func (m *Manager) recoverOne(ctx context.Context, c *machine) error {
 	return nil
 }
 
+// discardLater tries on to discard a container that never was, which else would
+// keep its name and its user id: rarely, as nobody waits for it.
+func (m *Manager) discardLater(c *machine) {
+	m.tasks.run(func(ctx context.Context) {
+		for pause := discardAgain; ; pause = min(2*pause, discardAtMost) {
+			select {
+			case <-ctx.Done():
+				return // the next shim does it
+			case <-time.After(pause):
+			}
+			gone, err := m.discardUnmade(ctx, c)
+			if gone {
+				return
+			}
+			m.log(c.record()).Warn("removing a container that was not made failed, trying on", "error", err)
+		}
+	})
+}
+
+// Pauses between the tries of discardLater.
+const (
+	discardAgain  = time.Second
+	discardAtMost = time.Minute
+)
+
+func (m *Manager) discardUnmade(ctx context.Context, c *machine) (gone bool, err error) {
+	ctx, cancel := context.WithTimeout(ctx, undoTime)
+	defer cancel()
+	unlock, err := c.lock(ctx)
+	if err != nil {
+		return false, err
+	}
+	defer unlock()
+	r := c.record()
+	if !m.Has(r.ID) {
+		return true, nil // with its pod
+	}
+	if err := m.discard(ctx, c); err != nil {
+		return false, err
+	}
+	m.log(r).Info("a container that was not made is removed")
+	return true, nil
+}
+
 // releaseStrayDisks gives back the disks of containers that have no record.
 func (m *Manager) releaseStrayDisks(ctx context.Context) error {
 	owners, err := m.Unpacker.Owners(ctx)
@@ -70,7 +129,7 @@ func (m *Manager) releaseStrayDisks(ctx context.Context) error {
 		return err
 	}
 	for _, id := range owners {
-		if _, ok := m.machines[id]; ok {
+		if _, ok := m.machines[id]; ok || m.aside[id] {
 			continue
 		}
 		m.Logger.Info("giving back a disk that is held for nobody", "container", id)

@@ -32,11 +32,13 @@ type launch struct {
 }
 
 // phase is a step of a start. Its undo works from the record alone, from every
-// half-made state and when there is nothing to undo.
+// half-made state and when there is nothing to undo; it has time of its own, so
+// that a part which hangs takes none of the others'.
 type phase struct {
-	name string
-	do   func(*launch, context.Context) error
-	undo func(*launch, context.Context) error
+	name     string
+	do       func(*launch, context.Context) error
+	undo     func(*launch, context.Context) error
+	undoTime time.Duration
 }
 
 // phases is a start from its begin to its end. The cgroup comes before the
@@ -45,14 +47,18 @@ type phase struct {
 // next phases can do without goes on [beside] them until "connect" waits for it.
 func phases() []phase {
 	return []phase{
-		{"cgroup", (*launch).makeGroup, (*launch).removeGroup},
-		{"network", (*launch).makeNetwork, (*launch).removeNetwork},
-		{"console", (*launch).followConsole, (*launch).finishConsole},
-		{"domain", (*launch).startDomain, (*launch).removeDomain},
-		{"connect", (*launch).awaitBeside, nil},
-		{"resume", (*launch).resume, nil},
+		{"cgroup", (*launch).makeGroup, (*launch).removeGroup, 5 * time.Second},
+		{"network", (*launch).makeNetwork, (*launch).removeNetwork, 10 * time.Second},
+		{"console", (*launch).followConsole, (*launch).finishConsole, 10 * time.Second},
+		{"domain", (*launch).startDomain, (*launch).removeDomain, 20 * time.Second},
+		{"connect", (*launch).awaitBeside, nil, 0},
+		{"resume", (*launch).resume, nil, 0},
 	}
 }
+
+// startTime bounds a start, whose caller may set no deadline. A kubelet waits for
+// two minutes: it should learn what hangs.
+const startTime = 100 * time.Second
 
 // Start boots a created container.
 func (m *Manager) Start(ctx context.Context, id string) (err error) {
@@ -65,6 +71,8 @@ func (m *Manager) Start(ctx context.Context, id string) (err error) {
 		return err
 	}
 	defer unlock()
+	ctx, cancel := context.WithTimeout(ctx, startTime)
+	defer cancel()
 	r := c.record()
 	if r.State != record.Created {
 		return fmt.Errorf("failed to set starting state for container %q: container is in %s state", r.ID, criState(r.State))
@@ -136,19 +144,24 @@ func (l *launch) takeBack(ctx context.Context) error {
 	if !l.rec.Unclean {
 		return nil
 	}
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), undoTime)
-	defer cancel()
+	ctx = context.WithoutCancel(ctx)
 	var errs []error
 	for _, p := range slices.Backward(phases()) {
 		if p.undo == nil {
 			continue
 		}
-		if err := p.undo(l, ctx); err != nil {
+		if err := l.undo(ctx, p); err != nil {
 			errs = append(errs, fmt.Errorf("take back %s: %w", p.name, err))
 		}
 	}
 	l.rec.Unclean = len(errs) > 0
 	return errors.Join(errs...)
+}
+
+func (l *launch) undo(ctx context.Context, p phase) error {
+	ctx, cancel := context.WithTimeout(ctx, p.undoTime)
+	defer cancel()
+	return p.undo(l, ctx)
 }
 
 // failStart records that a start failed, as containerd does it.
