@@ -2,11 +2,9 @@ package e2e
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
-	"strings"
 	"testing"
 	"time"
 
@@ -32,77 +30,33 @@ var suite struct {
 }
 
 func TestMain(m *testing.M) {
-	code, err := run(m)
+	os.Exit(node.Main(clean{m}, node.Options{}, prepare))
+}
+
+// clean are tests of which nothing may be left, if they pass.
+type clean struct{ *testing.M }
+
+func (c clean) Run() int {
+	ctx := context.Background()
+	before, err := suite.Leftovers(ctx)
+	code := 1
+	if err == nil {
+		code = c.M.Run()
+	}
+	if err == nil && code == 0 {
+		err = suite.SameAgain(ctx, before, 5*time.Second)
+	}
 	if err != nil {
-		fmt.Fprintln(os.Stderr, err)
+		fmt.Fprintf(os.Stderr, "after all tests: %v\n", err)
 		code = max(code, 1)
 	}
-	os.Exit(code)
-}
-
-func run(m *testing.M) (code int, err error) {
-	ctx := context.Background()
-	dir, err := os.MkdirTemp("", "nodevirt-")
-	if err != nil {
-		return 1, err
-	}
-	defer func() { err = errors.Join(err, node.Purge(ctx, dir)) }()
-	if err := os.Chmod(dir, 0o711); err != nil { // QEMU's uid looks into it
-		return 1, err
-	}
-	n, err := node.Start(ctx, node.Options{Dir: dir, Bound: true})
-	if err != nil {
-		return 1, err
-	}
-	defer func() { err = errors.Join(err, n.Stop(ctx)) }()
-	suite.Node = n
-	if err := prepare(ctx); err != nil {
-		return 1, err
-	}
-	before, err := census(ctx)
-	if err != nil {
-		return 1, err
-	}
-	code = m.Run()
-	if code != 0 {
-		for _, name := range []string{node.Containerd, node.Libvirtd, node.Shim} {
-			fmt.Println(n.LogTail(name, 40))
-		}
-		return code, nil
-	}
-	return code, nothingLeft(ctx, before)
-}
-
-// census is what there is in the node. Processes go by their names alone: tests
-// restart the node's daemons.
-func census(ctx context.Context) (node.Census, error) {
-	c, err := suite.Leftovers(ctx)
-	for i, p := range c["process"] {
-		_, c["process"][i], _ = strings.Cut(p, " ")
-	}
-	return c, err
-}
-
-// nothingLeft compares the node with what it was. Some of what ends does so a
-// moment after the call that ended it.
-func nothingLeft(ctx context.Context, before node.Census) error {
-	var diff []string
-	for range 50 {
-		after, err := census(ctx)
-		if err != nil {
-			return err
-		}
-		if diff = after.Diff(before); len(diff) == 0 {
-			return nil
-		}
-		time.Sleep(100 * time.Millisecond)
-	}
-	return fmt.Errorf("after all tests the node holds other things than before:\n%s", strings.Join(diff, "\n"))
+	return code
 }
 
 // prepare connects to the node and pushes the images.
-func prepare(ctx context.Context) (err error) {
+func prepare(ctx context.Context, n *node.Node) (err error) {
 	s := &suite
+	s.Node = n
 	if s.shim, err = node.DialCRI(s.ShimSocket()); err != nil {
 		return err
 	}

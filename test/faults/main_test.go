@@ -4,14 +4,11 @@ package faults
 
 import (
 	"context"
-	"errors"
 	"flag"
 	"fmt"
-	"math"
 	"os"
 	"path/filepath"
 	"slices"
-	"strings"
 	"testing"
 
 	"google.golang.org/grpc"
@@ -46,53 +43,15 @@ var suite struct {
 
 func TestMain(m *testing.M) {
 	flag.Parse()
-	code, err := run(m)
-	if err != nil {
-		fmt.Fprintln(os.Stderr, err)
-		code = max(code, 1)
-	}
-	os.Exit(code)
-}
-
-func run(m *testing.M) (code int, err error) {
-	ctx := context.Background()
-	dir, err := os.MkdirTemp("", "nodevirt-")
-	if err != nil {
-		return 1, err
-	}
-	defer func() { err = errors.Join(err, node.Purge(ctx, dir)) }()
-	if err := os.Chmod(dir, 0o711); err != nil { // QEMU's uid looks into it
-		return 1, err
-	}
-	n, err := node.Start(ctx, node.Options{Dir: dir, Bin: *bin, Bound: true})
-	if err != nil {
-		return 1, err
-	}
-	defer func() { err = errors.Join(err, suite.Stop(ctx)) }()
-	suite.Node = n
-	if err := prepare(ctx, dir); err != nil {
-		return 1, err
-	}
-	code = m.Run()
-	for line := range strings.Lines(suite.LogTail(node.Shim, math.MaxInt)) {
-		if strings.Contains(line, "DATA RACE") || strings.HasPrefix(line, "panic:") || strings.HasPrefix(line, "fatal error:") {
-			code = max(code, 1)
-			fmt.Printf("in the shim's log: %s", line)
-		}
-	}
-	if code != 0 {
-		for _, name := range []string{node.Containerd, node.Libvirtd, node.Shim} {
-			fmt.Println(suite.LogTail(name, 40))
-		}
-	}
-	return code, nil
+	os.Exit(node.Main(m, node.Options{Bin: *bin}, prepare))
 }
 
 // prepare gives the shim its small disk, and the node its images and steady guests.
-func prepare(ctx context.Context, dir string) (err error) {
+func prepare(ctx context.Context, n *node.Node) (err error) {
 	s := &suite
+	s.Node = n
 	options := fmt.Sprintf("mode=0711,size=%d,nr_inodes=%d", diskBytes, diskInodes)
-	if _, err := s.Output(ctx, "mount", "-t", "tmpfs", "-o", options, "nodevirt", filepath.Join(dir, "nodevirt")); err != nil {
+	if _, err := s.Output(ctx, "mount", "-t", "tmpfs", "-o", options, "nodevirt", filepath.Join(n.Dir(), "nodevirt")); err != nil {
 		return err
 	}
 	if err := s.Restart(ctx, node.Shim); err != nil {

@@ -5,7 +5,6 @@ package faults
 import (
 	"context"
 	"fmt"
-	"strconv"
 	"strings"
 	"syscall"
 	"testing"
@@ -21,7 +20,7 @@ import (
 // begin notes what there is, and has it compared when the test ends.
 func begin(t *testing.T) *round {
 	t.Helper()
-	before, err := count(t.Context())
+	before, err := suite.Leftovers(t.Context())
 	check(t, err)
 	files, err := shimFiles()
 	check(t, err)
@@ -42,6 +41,16 @@ func begin(t *testing.T) *round {
 	return r
 }
 
+// beside is one more pod in a test, removed when that ends.
+func (r *round) beside(t *testing.T, name string) *round {
+	t.Helper()
+	p, err := newPod(name, suite.halt, 64<<20)
+	check(t, err)
+	b := &round{plan: r.plan, pod: p, begun: time.Now()}
+	t.Cleanup(func() { check(t, b.remove(context.WithoutCancel(t.Context()))) })
+	return b
+}
+
 func check(t *testing.T, err error) {
 	t.Helper()
 	if err != nil {
@@ -57,15 +66,6 @@ func (r *round) does(t *testing.T, calls ...call) {
 			t.Fatalf("%s: %v", c.name, err)
 		}
 	}
-}
-
-// signal sends a component a signal that does not end it.
-func signal(t *testing.T, component string, sig syscall.Signal) {
-	t.Helper()
-	pid, err := pidOf(component)
-	check(t, err)
-	_, err = suite.Output(context.WithoutCancel(t.Context()), "kill", "-"+strconv.Itoa(int(sig)), strconv.Itoa(pid))
-	check(t, err)
 }
 
 func TestKilledWhileGuestsRun(t *testing.T) {
@@ -168,49 +168,4 @@ func TestWithoutLibvirtd(t *testing.T) {
 		t.Errorf("the container is %s, reason %q", s.State, s.Reason)
 	}
 	check(t, answers(t.Context()))
-}
-
-// TestHangingLibvirtd stops libvirtd for longer than the shim waits for it.
-func TestHangingLibvirtd(t *testing.T) {
-	r := begin(t)
-	r.does(t, life[:started-1]...)
-	signal(t, node.Libvirtd, syscall.SIGSTOP)
-	t.Cleanup(func() { signal(t, node.Libvirtd, syscall.SIGCONT) })
-	check(t, answers(t.Context()))
-	check(t, lists(t.Context()))
-
-	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute) // a kubelet's
-	defer cancel()
-	err := life[started-1].do(ctx, r.pod)
-	if status.Code(err) != codes.Unavailable || !strings.Contains(err.Error(), "libvirtd is not available") {
-		t.Errorf("start with a libvirtd that hangs: %v", err)
-	}
-	check(t, answers(t.Context()))
-	for _, g := range suite.steady {
-		check(t, g.lives(t.Context()))
-	}
-}
-
-func TestHangingContainerd(t *testing.T) {
-	r := begin(t)
-	r.does(t, life[:started-1]...)
-	signal(t, node.Containerd, syscall.SIGSTOP)
-	t.Cleanup(func() { signal(t, node.Containerd, syscall.SIGCONT) })
-	check(t, answers(t.Context()))
-	for _, c := range life {
-		switch c.name {
-		case "ContainerStatus", "StopContainer":
-			continue // these need no containerd
-		}
-		ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
-		p := *r.pod
-		err := c.do(ctx, &p)
-		cancel()
-		if status.Code(err) != codes.DeadlineExceeded {
-			t.Errorf("%s with a containerd that hangs: %v", c.name, err)
-		}
-	}
-	for _, g := range suite.steady {
-		check(t, g.lives(t.Context()))
-	}
 }

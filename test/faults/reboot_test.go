@@ -50,7 +50,7 @@ func TestReboot(t *testing.T) {
 	for _, each := range []*round{rn, r, rc} {
 		check(t, each.remove(t.Context()))
 	}
-	left, err := count(t.Context())
+	left, err := suite.Leftovers(t.Context())
 	check(t, err)
 	for _, kind := range []string{"snapshot", "lease", "netns"} {
 		if len(left[kind]) > 0 {

@@ -21,7 +21,7 @@ import (
 
 // TestRounds breaks the node again and again, each time by a plan of its own.
 func TestRounds(t *testing.T) {
-	before, err := count(t.Context())
+	before, err := suite.Leftovers(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -40,7 +40,7 @@ func TestRounds(t *testing.T) {
 			}
 			t.Errorf("%s\nagain: make test-faults ROUNDS=1 SEED=%d\nthe call ended after %s: %v\n%v\n%s",
 				p, p.seed, r.took.Round(time.Millisecond), r.callErr, err, suite.LogTail(node.Shim, 25))
-			if now, err := count(t.Context()); err == nil {
+			if now, err := suite.Leftovers(t.Context()); err == nil {
 				before = now // each of the following rounds shows what is its own
 			}
 		})

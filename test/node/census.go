@@ -16,7 +16,7 @@ import (
 
 // Census is what there is in a node, by kind: "process", "mount", "link" (of the node's own
 // network namespace), "netns", "pod" (links, addresses and nftables within a pod's namespace),
-// "nftables", "cgroup", "lease", "snapshot", "domain" (files that libvirtd keeps of each), and
+// "nftables", "cgroup", "lease", "snapshot", "domain" (files that libvirtd keeps of each), "secret" (that it keeps for disks), and
 // "file" (of the shim's folders: records, overlays, sockets). A test takes one before and one
 // after, and compares.
 type Census map[string][]string
@@ -38,6 +38,21 @@ func (c Census) Diff(before Census) []string {
 	}
 	slices.Sort(lines)
 	return lines
+}
+
+// byName is the census with processes told apart by their names alone.
+func (c Census) byName() Census {
+	c = maps.Clone(c)
+	var names []string
+	for _, p := range c["process"] {
+		_, name, numbered := strings.Cut(p, " ")
+		if !numbered {
+			name = p
+		}
+		names = append(names, name)
+	}
+	c["process"] = names
+	return c
 }
 
 func tally(items []string) map[string]int {
@@ -62,6 +77,7 @@ func (n *Node) Leftovers(ctx context.Context) (Census, error) {
 		"lease":    n.leases,
 		"snapshot": n.snapshots,
 		"domain":   n.domains,
+		"secret":   n.secrets,
 		"file":     n.files,
 	} {
 		items, err := list(ctx)
@@ -137,6 +153,11 @@ func (n *Node) files(context.Context) ([]string, error) {
 // definitions, and what it holds of those that run. Its logs stay, as on any node.
 func (n *Node) domains(context.Context) ([]string, error) {
 	return n.walk(n.o.etc("libvirt", "qemu"), n.o.path("libvirt", "qemu"), n.o.run("libvirt", "qemu"))
+}
+
+// secrets are those that libvirtd was given, on disk or for as long as it runs.
+func (n *Node) secrets(context.Context) ([]string, error) {
+	return n.walk(n.o.etc("libvirt", "secrets"), n.o.run("libvirt", "secrets"))
 }
 
 // walk lists all below folders of the node, which may be missing. It sees what a test mounted there.

@@ -21,30 +21,47 @@ const (
 
 // Dial connects from the node's network namespace, as the kubelet's probes do, within 3 seconds. The
 // host in address is an IP address: names would be looked up outside of the node.
-func (n *Node) Dial(ctx context.Context, network, address string) (_ net.Conn, err error) {
-	// A socket belongs to the network namespace of the thread that makes it. The thread ends with
-	// this goroutine if it can't go back.
+func (n *Node) Dial(ctx context.Context, network, address string) (c net.Conn, err error) {
+	err = n.within(func() (err error) {
+		d := net.Dialer{Timeout: dialTimeout}
+		c, err = d.DialContext(ctx, network, address)
+		return err
+	})
+	return c, err
+}
+
+// Listen listens in the node's network namespace.
+func (n *Node) Listen(ctx context.Context, network, address string) (l net.Listener, err error) {
+	err = n.within(func() (err error) {
+		l, err = new(net.ListenConfig).Listen(ctx, network, address)
+		return err
+	})
+	return l, err
+}
+
+// within has a socket made in the node's network namespace: it belongs to that of the thread which
+// makes it. The thread ends with this goroutine if it can't go back.
+func (n *Node) within(do func() error) error {
 	runtime.LockOSThread()
 	own, err := netns.Get()
 	if err != nil {
-		return nil, err
+		return err
 	}
 	defer own.Close()
 	there, err := netns.GetFromPid(n.PID())
 	if err != nil {
-		return nil, err
+		return err
 	}
 	defer there.Close()
 	if err := netns.Set(there); err != nil {
-		return nil, err
+		return err
 	}
 	defer func() {
 		if netns.Set(own) == nil {
 			runtime.UnlockOSThread()
 		}
 	}()
-	d := net.Dialer{Timeout: dialTimeout}
-	return d.DialContext(ctx, network, address)
+	return do()
 }
 
 // Fetch asks once for a page, from the node as Dial does, over a connection of its own and within 30

@@ -1,0 +1,84 @@
+//go:build faults
+
+package faults
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/nodevirt/nodevirt/test/node"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+)
+
+// TestShimStartsOnAFullDisk: it finds its guests, tells of them, ends and removes them, and starts
+// new ones when there is room.
+func TestShimStartsOnAFullDisk(t *testing.T) {
+	for _, what := range []string{"space", "inodes"} {
+		t.Run(what, func(t *testing.T) {
+			ended := begin(t)
+			ended.does(t, life[:started]...)
+			created, unmade := ended.beside(t, "created"), ended.beside(t, "unmade")
+			created.does(t, life[:started-1]...)
+			check(t, suite.Kill(t.Context(), node.Shim, syscall.SIGKILL))
+			check(t, fill(what, 0))
+			t.Cleanup(func() { check(t, empty()) })
+			if !killAll(ended.domain()) {
+				t.Fatal("QEMU did not run")
+			}
+			check(t, resume(t.Context(), node.Shim))
+
+			check(t, answers(t.Context()))
+			check(t, lists(t.Context()))
+			check(t, converge(t.Context(), ended.isTrue)) // the end can't be recorded, and is told
+			for what, err := range map[string]error{
+				"RunPodSandbox":  life[0].do(t.Context(), unmade.pod),
+				"StartContainer": life[started-1].do(t.Context(), created.pod),
+			} {
+				if status.Code(err) != codes.ResourceExhausted || !strings.Contains(err.Error(), "no space left on device") {
+					t.Errorf("%s on a full disk: %v", what, err)
+				}
+			}
+			if what == "space" { // a record's temporary file of no bytes needs an inode alone
+				check(t, ended.removeOnce(t.Context()))
+			}
+			check(t, empty())
+			created.does(t, life[started-1:]...)
+			unmade.does(t, life[:started]...)
+		})
+	}
+}
+
+// TestGuestWritesToAFullDisk: QEMU stops the guest at the write that fails, and it goes on by itself.
+func TestGuestWritesToAFullDisk(t *testing.T) {
+	r := begin(t)
+	g := suite.steady[0]
+	check(t, fill("space", 0))
+	t.Cleanup(func() { check(t, empty()) })
+	written := make(chan error, 1)
+	go func() {
+		text := strings.Repeat("something to keep\n", 1<<14)
+		_, err := suite.Fetch(context.WithoutCancel(t.Context()), http.MethodPost, "http://"+g.ip+"/cgi-bin/disk", text)
+		written <- err
+	}()
+	name := "default_" + g.name + "_" + g.container[:12]
+	stopped := func(ctx context.Context) error {
+		out, err := suite.Output(ctx, "virsh", "--connect", "qemu:///system", "domstate", "--reason", name)
+		if err == nil && !strings.Contains(out, "paused (I/O error)") {
+			err = errors.New("the guest is " + out)
+		}
+		return err
+	}
+	check(t, converge(t.Context(), stopped))
+	check(t, answers(t.Context())) // it is told as before: a stopped guest is no ended one
+	check(t, empty())
+	if err := <-written; err != nil {
+		t.Errorf("the guest's write: %v", err)
+	}
+	check(t, converge(t.Context(), g.lives))
+	check(t, r.look(t.Context()))
+}

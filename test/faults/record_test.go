@@ -1,0 +1,99 @@
+//go:build faults
+
+package faults
+
+import (
+	"math"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"github.com/nodevirt/nodevirt/test/node"
+)
+
+// shimRoot is a path below the shim's root, as the machine sees it.
+func shimRoot(elem ...string) string {
+	return filepath.Join(append([]string{filepath.Dir(filling())}, elem...)...)
+}
+
+// TestBrokenRecords breaks records of two pods. That costs nobody else anything, and what is left of
+// them can be removed by the way out that the log tells.
+func TestBrokenRecords(t *testing.T) {
+	r := begin(t)
+	r.does(t, life[:started]...)
+	other := r.beside(t, "other")
+	other.does(t, life[:started]...)
+	record := shimRoot("containers", r.container, "record.json")
+	check(t, suite.Kill(t.Context(), node.Shim, syscall.SIGKILL))
+	whole, err := os.Stat(record)
+	check(t, err)
+	check(t, os.Truncate(record, whole.Size()/2))
+	check(t, os.WriteFile(shimRoot("sandboxes", other.id+".json"), []byte("garbage"), 0o600))
+	check(t, resume(t.Context(), node.Shim))
+
+	check(t, answers(t.Context()))
+	for _, g := range suite.steady {
+		check(t, g.lives(t.Context()))
+	}
+	check(t, other.look(t.Context())) // by a record that is made anew
+	if list, err := r.containers(t.Context()); err != nil || len(list) > 0 {
+		t.Errorf("of the pod there are the containers %q, %v", list, err)
+	}
+	log := suite.LogTail(node.Shim, math.MaxInt)
+	for _, want := range []string{"broken/" + r.container, "record is broken: it is cut off", "broken/" + other.id + ".json"} {
+		if !strings.Contains(log, want) {
+			t.Errorf("the log does not tell of %q", want)
+		}
+	}
+	// A new container of the pod must not get in the way of the guest that still runs.
+	again := *r.pod
+	check(t, life[1].do(t.Context(), &again))
+	if err := life[started-1].do(t.Context(), &again); status.Code(err) != codes.FailedPrecondition {
+		t.Errorf("a second guest in the pod: %v", err)
+	}
+	check(t, life[ending+1].do(t.Context(), &again))
+
+	for _, verb := range []string{"destroy", "undefine"} {
+		_, err := suite.Output(t.Context(), "virsh", "--connect", "qemu:///system", verb, "default_"+r.name+"_"+r.container[:12])
+		check(t, err)
+	}
+	check(t, os.Remove(suite.Dir()+"/log/libvirt/qemu/default_"+r.name+"_"+r.container[:12]+".log"))
+	lost := r.container
+	r.container = "" // its cgroup goes with the pod's, as the kubelet removes it
+	for _, aside := range []string{lost, other.id + ".json"} {
+		check(t, os.RemoveAll(shimRoot("broken", aside)))
+	}
+	check(t, suite.Restart(t.Context(), node.Shim))
+	check(t, redial())
+}
+
+// TestLibvirtdDoesNotComeBack ends a VM without it, as docs/node.md says.
+func TestLibvirtdDoesNotComeBack(t *testing.T) {
+	r := begin(t)
+	r.does(t, life[:started]...)
+	check(t, suite.Kill(t.Context(), node.Libvirtd, syscall.SIGKILL))
+	for _, c := range life[ending:podEnd] {
+		if err := c.do(t.Context(), r.pod); status.Code(err) != codes.Unavailable || !strings.Contains(err.Error(), "docs/node.md") {
+			t.Errorf("%s without libvirtd: %v", c.name, err)
+		}
+	}
+	check(t, suite.Kill(t.Context(), node.Shim, syscall.SIGTERM))
+	if !killAll(r.domain()) {
+		t.Fatal("QEMU did not run")
+	}
+	check(t, os.RemoveAll(shimRoot("containers", r.container)))
+	check(t, resume(t.Context(), node.Shim))
+	r.does(t, life[podEnd:]...)
+
+	check(t, resume(t.Context(), node.Libvirtd))
+	domain := "default_" + r.name + "_" + r.container[:12]
+	_, err := suite.Output(t.Context(), "virsh", "--connect", "qemu:///system", "undefine", domain)
+	check(t, err)
+	check(t, os.Remove(suite.Dir()+"/log/libvirt/qemu/"+domain+".log"))
+	r.container = "" // its cgroup goes with the pod's, as the kubelet removes it
+}

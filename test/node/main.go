@@ -1,0 +1,86 @@
+package node
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"os"
+	"strings"
+	"time"
+)
+
+// Main is for a TestMain whose tests share one node: it starts the node in a new folder, has it
+// prepared, runs the tests, and stops and removes it. It returns the exit code, which is not 0 either
+// if the shim crashed or raced. When something failed, the ends of the node's logs are in the output.
+// Dir and Bound of o are set here.
+func Main(tests interface{ Run() int }, o Options, prepare func(context.Context, *Node) error) int {
+	code, err := runMain(context.Background(), tests, o, prepare)
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		code = max(code, 1)
+	}
+	return code
+}
+
+func runMain(ctx context.Context, tests interface{ Run() int }, o Options, prepare func(context.Context, *Node) error) (code int, err error) {
+	if o.Dir, err = os.MkdirTemp("", "nodevirt-"); err != nil {
+		return 1, err
+	}
+	defer func() { err = errors.Join(err, Purge(ctx, o.Dir)) }()
+	if err := os.Chmod(o.Dir, 0o711); err != nil { // QEMU's uid looks into it
+		return 1, err
+	}
+	o.Bound = true
+	n, err := Start(ctx, o)
+	if err != nil {
+		return 1, err
+	}
+	defer func() { err = errors.Join(err, n.Stop(ctx)) }()
+	if err := prepare(ctx, n); err != nil {
+		return 1, err
+	}
+	code = tests.Run()
+	if err := n.shimCrash(); err != nil {
+		fmt.Println(err)
+		code = max(code, 1)
+	}
+	if code != 0 {
+		for _, name := range []string{Containerd, Libvirtd, Shim} {
+			fmt.Println(n.LogTail(name, 40))
+		}
+	}
+	return code, nil
+}
+
+// shimCrash looks into the shim's log for what a program that goes wrong says there.
+func (n *Node) shimCrash() error {
+	for line := range strings.Lines(n.LogTail(Shim, math.MaxInt)) {
+		for _, word := range []string{"panic:", "fatal error:", "SIGSEGV", "SIGABRT", "WARNING: DATA RACE"} {
+			if strings.HasPrefix(line, word) {
+				return fmt.Errorf("in the shim's log: %s", line)
+			}
+		}
+	}
+	return nil
+}
+
+// SameAgain compares the node with what it was, and waits a little: some of what ends does so a moment
+// after the call that ended it. Processes go by their names alone: tests restart the node's daemons.
+func (n *Node) SameAgain(ctx context.Context, before Census, within time.Duration) error {
+	before = before.byName()
+	for begun := time.Now(); ; {
+		now, err := n.Leftovers(ctx)
+		if err != nil {
+			return err
+		}
+		diff := now.byName().Diff(before)
+		if len(diff) == 0 {
+			return nil
+		}
+		if time.Since(begun) > within {
+			return fmt.Errorf("the node holds other things than before:\n%s", strings.Join(diff, "\n"))
+		}
+		time.Sleep(100 * time.Millisecond)
+	}
+}
