@@ -10,9 +10,10 @@ import (
 	"syscall"
 	"testing"
 
-	"github.com/nodevirt/nodevirt/test/node"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
+
+	"github.com/nodevirt/nodevirt/test/node"
 )
 
 // TestShimStartsOnAFullDisk: it finds its guests, tells of them, ends and removes them, and starts

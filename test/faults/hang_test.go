@@ -119,10 +119,10 @@ func TestHangingRegistry(t *testing.T) {
 		<-q.Context().Done()
 	})}
 	go func() { _ = silent.Serve(l) }()
-	defer silent.Close()
+	defer func() { _ = silent.Close() }()
 	hosts := filepath.Join(suite.Dir(), "etc/certs.d", host, "hosts.toml")
 	check(t, os.MkdirAll(filepath.Dir(hosts), 0o755))
-	defer os.RemoveAll(filepath.Dir(hosts))
+	t.Cleanup(func() { check(t, os.RemoveAll(filepath.Dir(hosts))) })
 	check(t, os.WriteFile(hosts, []byte("server = \"http://"+host+"\"\n"), 0o600))
 
 	ctx, cancel := context.WithCancel(t.Context())
