@@ -5,8 +5,10 @@ package faults
 import (
 	"context"
 	"fmt"
+	"math"
 	"os"
 	"path/filepath"
+	"strings"
 	"time"
 
 	"github.com/nodevirt/nodevirt/test/node"
@@ -44,31 +46,40 @@ func asBefore(before node.Census) func(context.Context) error {
 }
 
 // The shim may have a few descriptors more or less than it had: connections of clients that were
-// just closed, and three to libvirtd, of two descriptors each, that wait for calls. The runtime keeps threads that it needed once.
+// just closed, and three to libvirtd, of two descriptors each, that wait for calls. The runtime
+// keeps threads that it needed once, and each connection has its goroutines.
 const (
-	spareFiles  = 12
-	mostThreads = 80
+	spareFiles      = 12
+	spareGoroutines = 20
+	mostThreads     = 80
 )
 
-// shimFiles counts the shim's descriptors.
-func shimFiles() (int, error) {
+// size is what the shim holds.
+type size struct{ files, goroutines int }
+
+func shimSize(ctx context.Context) (size, error) {
 	dir, err := shimProc()
 	if err != nil {
-		return 0, err
+		return size{}, err
 	}
 	entries, err := os.ReadDir(filepath.Join(dir, "fd"))
-	return len(entries), err
+	if err != nil {
+		return size{}, err
+	}
+	goroutines, err := suite.Sample(ctx, "go_goroutines")
+	return size{len(entries), int(goroutines)}, err
 }
 
-// noGrowth tells if the shim has more open than it had.
-func noGrowth(files int) func(context.Context) error {
-	return func(context.Context) error {
-		now, err := shimFiles()
+// noGrowth tells if the shim holds more than it did.
+func noGrowth(before size) func(context.Context) error {
+	return func(ctx context.Context) error {
+		now, err := shimSize(ctx)
 		if err != nil {
 			return err
 		}
-		if now > files+spareFiles {
-			return fmt.Errorf("the shim has %d open files; it had %d", now, files)
+		if now.files > before.files+spareFiles || now.goroutines > before.goroutines+spareGoroutines {
+			return fmt.Errorf("the shim has %d open files and %d goroutines; it had %d and %d",
+				now.files, now.goroutines, before.files, before.goroutines)
 		}
 		dir, err := shimProc()
 		if err != nil {
@@ -83,6 +94,16 @@ func noGrowth(files int) func(context.Context) error {
 		}
 		return nil
 	}
+}
+
+// discreet tells if the shim has said what is in a pod's cloud-init data.
+func discreet(context.Context) error {
+	for line := range strings.Lines(suite.LogTail(node.Shim, math.MaxInt)) {
+		if strings.Contains(line, password) {
+			return fmt.Errorf("the shim's log tells a secret: %s", line)
+		}
+	}
+	return nil
 }
 
 // shimProc is the shim's folder in /proc, as the machine sees it.

@@ -58,6 +58,43 @@ func TestManyClients(t *testing.T) {
 	}
 }
 
+// TestManyClientsAtOdds has clients lead the whole of a container's life against each other: one
+// stops what the next one starts, and removes what another makes.
+func TestManyClientsAtOdds(t *testing.T) {
+	const clients, times = 8, 6
+	r := begin(t)
+	r.does(t, life[0])
+	var mu sync.Mutex
+	var all sync.WaitGroup
+	latest := "" // the container that was made last
+	for i := range clients {
+		all.Go(func() {
+			for n := range times {
+				mu.Lock()
+				p := *r.pod
+				p.container = latest
+				mu.Unlock()
+				c := [...]call{life[1], life[2], life[ending], life[ending+1]}[(i+n)%4]
+				if c.name != life[1].name && p.container == "" {
+					continue
+				}
+				err := c.do(t.Context(), &p)
+				switch status.Code(err) {
+				case codes.OK:
+					mu.Lock()
+					latest = p.container
+					mu.Unlock()
+				case codes.AlreadyExists, codes.FailedPrecondition, codes.NotFound:
+				default:
+					t.Errorf("%s: %v", c.name, err)
+				}
+			}
+		})
+	}
+	all.Wait()
+	check(t, converge(t.Context(), r.isTrue))
+}
+
 // TestGivenUp has clients lose interest in the middle of each call that changes something: by
 // deadline, and by hanging up.
 func TestGivenUp(t *testing.T) {

@@ -22,16 +22,16 @@ func begin(t *testing.T) *round {
 	t.Helper()
 	before, err := suite.Leftovers(t.Context())
 	check(t, err)
-	files, err := shimFiles()
+	size, err := shimSize(t.Context())
 	check(t, err)
 	p, err := newPod("case", suite.halt, 64<<20)
 	check(t, err)
-	r := &round{plan: plan{calls: life}, pod: p, before: before, files: files, begun: time.Now()}
+	r := &round{plan: plan{calls: life}, pod: p, before: before, size: size, begun: time.Now()}
 	t.Cleanup(func() {
 		ctx := context.WithoutCancel(t.Context())
 		for what, err := range map[string]error{
 			"steady guests": r.look(ctx), "removal": r.remove(ctx),
-			"leftovers": converge(ctx, asBefore(before)), "growth": converge(ctx, noGrowth(files)),
+			"leftovers": converge(ctx, asBefore(before)), "growth": converge(ctx, noGrowth(size)), "secrets": discreet(ctx),
 		} {
 			if err != nil {
 				t.Errorf("%s: %v", what, err)

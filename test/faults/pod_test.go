@@ -14,6 +14,8 @@ import (
 
 	"google.golang.org/protobuf/encoding/protojson"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/nodevirt/nodevirt/shim/vmspec"
 )
 
 // pod is a pod with one VM container, as far as they were made.
@@ -24,6 +26,9 @@ type pod struct {
 	id        string // of the sandbox
 	container string
 }
+
+// password is in each pod's cloud-init data.
+const password = "known-to-the-guest-alone"
 
 func newPod(name, image string, memory int64) (*pod, error) {
 	// QEMU is found by the pod's name: it must be the only one of this on the machine.
@@ -36,6 +41,7 @@ func newPod(name, image string, memory int64) (*pod, error) {
 	if err := protojson.Unmarshal(text, p.config); err != nil {
 		return nil, err
 	}
+	p.config.Annotations = map[string]string{vmspec.AnnotationUserData: "#cloud-config\npassword: " + password + "\n"}
 	p.guest = &runtimeapi.ContainerConfig{
 		Metadata: &runtimeapi.ContainerMetadata{Name: "guest"},
 		Image:    &runtimeapi.ImageSpec{Image: image},

@@ -25,14 +25,14 @@ func TestRounds(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	files, err := shimFiles()
+	size, err := shimSize(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
 	for i := range uint64(*rounds) {
 		p := newPlan(*seed + i)
 		t.Run(fmt.Sprint(p.seed), func(t *testing.T) {
-			r := &round{plan: p, before: before, files: files}
+			r := &round{plan: p, before: before, size: size}
 			err := r.run(t.Context())
 			if err == nil {
 				t.Logf("%s; it ended after %s: %v", p, r.took.Round(time.Millisecond), r.callErr)
@@ -52,7 +52,7 @@ type round struct {
 	plan
 	*pod
 	before node.Census
-	files  int
+	size   size
 
 	begun   time.Time
 	took    time.Duration
@@ -79,7 +79,7 @@ func (r *round) run(ctx context.Context) (err error) {
 	}
 	// What one step finds wrong must not keep the pod from being removed.
 	errs := []error{r.look(ctx), r.remove(ctx)}
-	for _, ask := range []func(context.Context) error{asBefore(r.before), noGrowth(r.files)} {
+	for _, ask := range []func(context.Context) error{asBefore(r.before), noGrowth(r.size), discreet} {
 		errs = append(errs, converge(ctx, ask))
 	}
 	return errors.Join(errs...)
