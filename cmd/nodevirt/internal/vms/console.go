@@ -38,6 +38,9 @@ leave. The log has everything in any case.`,
 			if err != nil {
 				return err
 			}
+			if v.Err != nil {
+				return fmt.Errorf("VM %s: the shim can't tell of it: %w", v.Name(), v.Err)
+			}
 			if !v.runs() {
 				return fmt.Errorf("VM %s does not run (%s): its log is %s", v.Name(), v.stateText(), v.Status.GetLogPath())
 			}
