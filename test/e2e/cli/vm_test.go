@@ -78,11 +78,10 @@ func (u user) testLife(t *testing.T) {
 		page, err := u.n.Output(t.Context(), "curl", "-s", "-m", "2", "http://"+v.IP+"/")
 		return err == nil && strings.Contains(page, "host=web")
 	})
-	u.knownWithoutLibvirtd(v)
 	if r := u.try(u.run("tiny:1", "--name", "web")...); r.code != 1 || !strings.Contains(r.err, "is there already: remove it with \"nodevirt rm web\"") {
 		t.Errorf("a second VM of the name: %+v", r)
 	}
-	u.waitFor("the shim's way back to libvirtd, and the removal", func() bool { return u.try("rm", "web").code == 0 })
+	u.do("rm", "web")
 	if diff := u.census(t).Diff(before); len(diff) > 0 {
 		t.Errorf("left behind:\n%s", strings.Join(diff, "\n"))
 	}
@@ -114,8 +113,9 @@ func (u user) checkVM(v vm, id string) {
 }
 
 // knownWithoutLibvirtd asks for a VM while libvirtd is away and QEMU stands still.
-func (u user) knownWithoutLibvirtd(v vm) {
+func (u user) knownWithoutLibvirtd(name string) {
 	u.Helper()
+	v := decode[vm](u.T, u.do("inspect", name, "-o", "json"))
 	qemu := strconv.Itoa(v.QEMUPID)
 	if err := u.n.Kill(u.Context(), node.Libvirtd, syscall.SIGKILL); err != nil {
 		u.Fatal(err)
@@ -127,7 +127,7 @@ func (u user) knownWithoutLibvirtd(v vm) {
 		if table := u.do("ps"); !strings.Contains(table, "Running") || !strings.Contains(table, v.IP) {
 			u.Errorf("without libvirtd ps shows\n%s", table)
 		}
-		if got := decode[vm](u.T, u.do("inspect", "web", "-o", "json")); got.QEMUPID != v.QEMUPID || got.DomainXML != v.DomainXML {
+		if got := decode[vm](u.T, u.do("inspect", name, "-o", "json")); got.QEMUPID != v.QEMUPID || got.DomainXML != v.DomainXML {
 			u.Errorf("without libvirtd inspect tells of %+v", got)
 		}
 	}
