@@ -62,7 +62,7 @@ func watchPull(ctx context.Context, w io.Writer, address, image string) {
 		<-ctx.Done()
 		return
 	}
-	defer client.Close()
+	defer func() { _ = client.Close() }()
 	f, err := newFetch(client.ContentStore(), image)
 	if err != nil {
 		<-ctx.Done()
