@@ -41,7 +41,30 @@ the images that they boot from, and finds out what the node lacks to run them.`,
 	add("vms", run.Command(), vms.PSCommand(), vms.InspectCommand(), vms.ConsoleCommand(), vms.RmCommand())
 	add("node", image.Command(), doctor.Command())
 	cmd.AddCommand(manCommand())
+	for _, c := range cmd.Commands() {
+		refuse(c)
+	}
 	return cmd
+}
+
+// refuse has a command and those below it answer wrong arguments with an error that tells the right
+// ones. By itself cobra takes a subcommand that there isn't for a call for help, and no error.
+func refuse(cmd *cobra.Command) {
+	if !cmd.Runnable() {
+		cmd.Use, cmd.DisableFlagsInUseLine, cmd.Args = cmd.Use+" COMMAND", true, cobra.NoArgs
+		cmd.RunE = func(cmd *cobra.Command, _ []string) error { return cmd.Help() }
+	}
+	if check := cmd.Args; check != nil {
+		cmd.Args = func(cmd *cobra.Command, args []string) error {
+			if err := check(cmd, args); err != nil {
+				return fmt.Errorf("%w: want %q; see %q", err, cmd.UseLine(), cmd.CommandPath()+" --help")
+			}
+			return nil
+		}
+	}
+	for _, c := range cmd.Commands() {
+		refuse(c)
+	}
 }
 
 // manCommand writes the man pages; packages call it.

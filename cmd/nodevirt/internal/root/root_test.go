@@ -54,6 +54,23 @@ func TestHelp(t *testing.T) {
 	}
 }
 
+func TestWrongArgumentsAreAnsweredWithTheRightOnes(t *testing.T) {
+	for line, want := range map[string]string{
+		"run":            `want "nodevirt run IMAGE [flags]"; see "nodevirt run --help"`,
+		"run a b":        `want "nodevirt run IMAGE [flags]"`,
+		"ps extra":       `want "nodevirt ps [flags]"`,
+		"rm":             `want "nodevirt rm VM... [flags]"`,
+		"image foo":      `unknown command "foo" for "nodevirt image": want "nodevirt image COMMAND"`,
+		"image build":    `want "nodevirt image build DISK`,
+		"image inspect":  `want "nodevirt image inspect REF`,
+		"no-such-verb x": `unknown command "no-such-verb" for "nodevirt"`,
+	} {
+		if _, err := execute(t, strings.Fields(line)...); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("nodevirt %s: %v, not %s", line, err, want)
+		}
+	}
+}
+
 func TestEveryCommandHasAManPage(t *testing.T) {
 	dir := t.TempDir()
 	if _, err := execute(t, "man", dir); err != nil {
