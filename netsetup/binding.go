@@ -85,9 +85,9 @@ func (n *NIC) private(network, usual netip.Prefix) (Addressing, error) {
 	}
 	network = network.Masked()
 	length := usual.Addr().BitLen()
-	if network.Addr().BitLen() != length || network.Bits() < 8 || network.Bits() > length-2 {
-		return Addressing{}, fmt.Errorf("the guest's private network %s must be one like %s, of 8 to %d bits",
-			network, usual, length-2)
+	if network.Addr().BitLen() != length || network.Bits() < shortestPrivate(length) || network.Bits() > length-2 {
+		return Addressing{}, fmt.Errorf("the guest's private network %s must be one like %s, of %d to %d bits",
+			network, usual, shortestPrivate(length), length-2)
 	}
 	for _, r := range n.Original.Routes {
 		if r.Destination.Bits() > 0 && r.Destination.Overlaps(network) {
@@ -101,4 +101,12 @@ func (n *NIC) private(network, usual netip.Prefix) (Addressing, error) {
 		Gateway: pod,
 		Pod:     netip.PrefixFrom(pod, network.Bits()),
 	}, nil
+}
+
+// shortestPrivate is, for IPv6, dnsmasq's.
+func shortestPrivate(length int) int {
+	if length == 128 {
+		return 64
+	}
+	return 8
 }

@@ -20,6 +20,14 @@ func linkAddress(bridge string) netip.Prefix {
 	return netip.PrefixFrom(netip.AddrFrom4(address), 32)
 }
 
+// linkNetwork is linkAddress for IPv6. Nobody uses it, and dnsmasq advertises no router on an
+// interface without such an address.
+func linkNetwork(bridge string) netip.Prefix {
+	address := netip.MustParseAddr("fd6e:6f64::1").As16()
+	address[7] = bridge[len(bridge)-1] - '0'
+	return netip.PrefixFrom(netip.AddrFrom16(address), 64)
+}
+
 // addBridge makes the bridge with its marker in one request, then configures it. A new
 // bridge has no spanning tree, so that its ports forward at once, whatever its delay.
 func addBridge(p Plan, n NIC) error {
@@ -63,7 +71,10 @@ func configureBridge(h *netlink.Handle, bridge netlink.Link, n NIC) error {
 	if err := h.LinkSetUp(bridge); err != nil {
 		return fmt.Errorf("set %s up: %w", n.Bridge, err)
 	}
-	return addGuestRoutes(h, bridge, n)
+	if err := addGuestRoutes(h, bridge, n); err != nil {
+		return err
+	}
+	return addForwarding(h, bridge, n)
 }
 
 // configureIPv6 makes the pod a router for a guest that has IPv6. Its own link-local address is
@@ -127,6 +138,9 @@ func addGuestRoutes(h *netlink.Handle, bridge netlink.Link, n NIC) error {
 // removeBridge ends a machine's hold on the pod's interface: it comes last.
 func removeBridge(p Plan, n NIC) error {
 	return withinOwn(p, n, func(h *netlink.Handle, bridge netlink.Link) error {
+		if err := removeForwarding(h, n); err != nil {
+			return err
+		}
 		if err := h.LinkDel(bridge); err != nil {
 			return fmt.Errorf("remove bridge %s: %w", n.Bridge, err)
 		}

@@ -50,6 +50,9 @@ func (p Plan) cardConfig(n NIC) []string {
 	if n.IPv4.valid() {
 		lines = append(lines, p.ipv4Config(n)...)
 	}
+	if n.IPv6.valid() {
+		lines = append(lines, p.ipv6Config(n)...)
+	}
 	return lines
 }
 
@@ -58,6 +61,9 @@ func (p Plan) hostConfig(n NIC) string {
 	values := []string{n.GuestMAC.String(), "id:*"}
 	if n.IPv4.valid() {
 		values = append(values, n.IPv4.Address.Addr().String())
+	}
+	if n.IPv6.valid() {
+		values = append(values, "["+n.IPv6.Address.Addr().String()+"]")
 	}
 	if p.Hostname != "" {
 		values = append(values, p.Hostname)

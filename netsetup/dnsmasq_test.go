@@ -31,7 +31,7 @@ func TestServerOutlivesItsStarter(t *testing.T) {
 	status := readFile(t, proc+"/status")
 	for _, line := range []string{
 		"\nUid:\t65534\t65534\t65534\t65534\n",
-		"\nCapEff:\t0000000000001000\n", // CAP_NET_ADMIN
+		"\nCapEff:\t0000000000003000\n", // CAP_NET_ADMIN, and for IPv6 CAP_NET_RAW
 	} {
 		if !strings.Contains(status, line) {
 			t.Errorf("no %q in status:\n%s", line, status)

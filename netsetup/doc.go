@@ -36,9 +36,9 @@
 // A guest can send as itself alone: see rules_bridge.go. What it may ask of the pod, and
 // whom the pod passes its packets on to, stands in rules_inet.go.
 //
-// IPv6 addresses of the pod are not handed to a bridged guest yet. They go from eth0 for as
-// long as the guest has it, and Undo gives them back. Of the interface's neighbours and
-// multipath routes nothing is kept.
+// A guest has IPv6 where its pod has. A bridged one gets the pod's address by DHCPv6, and has
+// the pod as its router: see route6.go. Of the interface's neighbours and multipath routes
+// nothing is kept.
 //
 // Addresses belong to CNI, through containerd; the guest's card, and the cgroup that
 // dnsmasq runs in, belong to the caller.

@@ -149,6 +149,7 @@ type sniffer int
 type frame struct {
 	source net.HardwareAddr
 	port   int
+	data   []byte
 }
 
 func sniff(t *testing.T, ns, name string) sniffer {
@@ -186,7 +187,7 @@ func (s sniffer) next(t *testing.T) frame {
 		if n < 14 || from.(*unix.SockaddrLinklayer).Pkttype == unix.PACKET_OUTGOING {
 			continue
 		}
-		f := frame{source: bytes.Clone(data[6:12])}
+		f := frame{source: bytes.Clone(data[6:12]), data: bytes.Clone(data[:n])}
 		const udp = 17
 		if n >= 42 && data[12] == 8 && data[13] == 0 && data[14] == 0x45 && data[23] == udp {
 			f.port = int(binary.BigEndian.Uint16(data[36:]))

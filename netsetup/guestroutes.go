@@ -7,20 +7,20 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// firstIPv4 is the first global IPv4 address. Its length is 32 where the pod has no route
-// for its subnet on the link, as with CNI's ptp: the guest must not make one.
-func (s Snapshot) firstIPv4() (netip.Prefix, bool) {
+// first is the first global address of a family. It stands without its subnet where the pod has
+// no route for that on the link, as with CNI's ptp: the guest must not make one.
+func (s Snapshot) first(family func(netip.Addr) bool) (netip.Prefix, bool) {
 	for _, a := range s.Addresses {
-		if !a.Address.Addr().Is4() || a.Scope != unix.RT_SCOPE_UNIVERSE {
+		if !family(a.Address.Addr()) || a.Scope != unix.RT_SCOPE_UNIVERSE {
 			continue
 		}
-		onLink := slices.ContainsFunc(s.guestTable(), func(r SavedRoute) bool {
+		onLink := slices.ContainsFunc(s.guestTable(family), func(r SavedRoute) bool {
 			return !r.Gateway.IsValid() && r.Destination == a.Address.Masked()
 		})
 		if onLink {
 			return a.Address, true
 		}
-		return netip.PrefixFrom(a.Address.Addr(), 32), true
+		return netip.PrefixFrom(a.Address.Addr(), a.Address.Addr().BitLen()), true
 	}
 	return netip.Prefix{}, false
 }
@@ -36,12 +36,18 @@ func (s Snapshot) globalAddresses(family func(netip.Addr) bool) []netip.Addr {
 	return all
 }
 
+func (s Snapshot) hasGateway6() bool {
+	return slices.ContainsFunc(s.guestTable(netip.Addr.Is6), func(r SavedRoute) bool {
+		return r.Destination.Bits() == 0
+	})
+}
+
 // guestTable are the routes that a guest can have too.
-func (s Snapshot) guestTable() []SavedRoute {
+func (s Snapshot) guestTable(family func(netip.Addr) bool) []SavedRoute {
 	var table []SavedRoute
 	for _, r := range s.Routes {
-		if r.Destination.Addr().Is4() && r.Table == unix.RT_TABLE_MAIN &&
-			r.Type == unix.RTN_UNICAST && r.TOS == 0 {
+		if family(r.Destination.Addr()) && r.Table == unix.RT_TABLE_MAIN &&
+			r.Type == unix.RTN_UNICAST && r.TOS == 0 && !isLinks(r.Destination) {
 			table = append(table, r)
 		}
 	}
@@ -52,6 +58,10 @@ func (s Snapshot) guestTable() []SavedRoute {
 // guestRoutes returns the default gateway and the other routes, those on the link first,
 // so that a client that adds them in order finds each gateway reachable.
 func (s Snapshot) guestRoutes(address netip.Prefix) (gateway netip.Addr, routes []Route) {
+	family := netip.Addr.Is4
+	if address.Addr().Is6() {
+		family = netip.Addr.Is6
+	}
 	onLink := []netip.Prefix{address.Masked()}
 	reach := func(dst netip.Prefix) {
 		if !slices.Contains(onLink, dst) {
@@ -60,7 +70,7 @@ func (s Snapshot) guestRoutes(address netip.Prefix) (gateway netip.Addr, routes 
 	}
 	var via []Route
 	seen := map[netip.Prefix]bool{}
-	for _, r := range s.guestTable() {
+	for _, r := range s.guestTable(family) {
 		if seen[r.Destination] {
 			continue
 		}
@@ -76,8 +86,8 @@ func (s Snapshot) guestRoutes(address netip.Prefix) (gateway netip.Addr, routes 
 	}
 	for _, gw := range append([]netip.Addr{gateway}, gateways(via)...) {
 		covered := slices.ContainsFunc(onLink, func(p netip.Prefix) bool { return p.Contains(gw) })
-		if gw.Is4() && !covered { // an "onlink" route of the pod
-			reach(netip.PrefixFrom(gw, 32))
+		if gw.IsValid() && !covered && (gw.Is4() || !gw.IsLinkLocalUnicast()) { // an "onlink" route of the pod
+			reach(netip.PrefixFrom(gw, gw.BitLen()))
 		}
 	}
 	for _, dst := range onLink[1:] {
@@ -92,4 +102,9 @@ func gateways(routes []Route) []netip.Addr {
 		gws = append(gws, r.Gateway)
 	}
 	return gws
+}
+
+// isLinks says that each link has such a route of its own.
+func isLinks(p netip.Prefix) bool {
+	return p.Addr().Is6() && (p.Addr().IsLinkLocalUnicast() || p.Addr().IsMulticast())
 }

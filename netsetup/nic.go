@@ -49,7 +49,8 @@ type Addressing struct {
 	// Address is the guest's, with its subnet's length; invalid where there is none.
 	Address netip.Prefix `json:"address"`
 	// Gateway is the default route's; invalid where there is none. It may be outside
-	// of the subnet.
+	// of the subnet. For a bridged guest's IPv6, Gateway and Routes are the pod's, which is
+	// its router.
 	Gateway netip.Addr `json:"gateway"`
 	// Routes are the guest's other routes, without the one to its own subnet.
 	Routes []Route `json:"routes,omitempty"`
@@ -139,9 +140,13 @@ func (n *NIC) setAddresses(wanted Interface) error {
 	if n.masqueraded() {
 		return n.setPrivate(wanted)
 	}
-	if address, ok := n.Original.firstIPv4(); ok {
+	if address, ok := n.Original.first(netip.Addr.Is4); ok {
 		n.IPv4 = Addressing{Address: address, Pod: linkAddress(n.Bridge)}
 		n.IPv4.Gateway, n.IPv4.Routes = n.Original.guestRoutes(address)
+	}
+	if address, ok := n.Original.first(netip.Addr.Is6); ok {
+		n.IPv6 = Addressing{Address: address, Pod: linkNetwork(n.Bridge)}
+		n.IPv6.Gateway, n.IPv6.Routes = n.Original.guestRoutes(address)
 	}
 	if routes := classlessRoutes(n.IPv4); len(routes) > maxClasslessRoutes {
 		return fmt.Errorf("interface %s has %d routes, of which DHCP carries %d to a guest: "+

@@ -82,6 +82,7 @@ func newNode(t *testing.T) *node {
 			},
 		},
 	}
+	trustAddresses(t, hostNamespace)
 	n.setup = New(Options{Dnsmasq: lookPath(t, "dnsmasq"), Dir: n.dir})
 	t.Cleanup(func() { removeLink(t, n.bridge) })
 	return n
@@ -141,6 +142,7 @@ func newNamespace(t *testing.T) string {
 		t.Fatal("make network namespace:", err)
 	}
 	t.Cleanup(func() { closeNamespace(t, path) })
+	trustAddresses(t, path)
 	inPod(t, path, func(h *netlink.Handle) error {
 		lo, err := h.LinkByName("lo")
 		if err != nil {
@@ -149,6 +151,12 @@ func newNamespace(t *testing.T) string {
 		return h.LinkSetUp(lo)
 	})
 	return path
+}
+
+// trustAddresses spares the seconds for which a new IPv6 address is looked for elsewhere.
+func trustAddresses(t *testing.T, ns string) {
+	t.Helper()
+	inPod(t, ns, func(*netlink.Handle) error { return writeSysctl("ipv6/conf/default/accept_dad", "0") })
 }
 
 // closeNamespace lets the namespace end, as a pod's removal does.

@@ -35,6 +35,11 @@ func TestPlan(t *testing.T) {
 				Gateway: netip.MustParseAddr("10.88.1.1"),
 				Routes:  []Route{{netip.MustParsePrefix("192.0.2.0/24"), netip.MustParseAddr("10.88.1.7")}},
 			},
+			IPv6: Addressing{
+				Pod:     netip.MustParsePrefix("fd6e:6f64::1/64"),
+				Address: netip.MustParsePrefix("fd00:88::2/64"),
+				Gateway: netip.MustParseAddr("fd00:88::1"),
+			},
 			Original: got.NICs[0].Original,
 		}},
 		Sysctls: got.Sysctls,

@@ -63,15 +63,25 @@ func (p *Plan) wantedSysctls(h *netlink.Handle) ([]Sysctl, error) {
 		return nil, fmt.Errorf("list links: %w", err)
 	}
 	for _, link := range links {
-		// A host that forwards listens to router advertisements no more, unless told so.
 		key := path.Join("ipv6/conf", link.Attrs().Name, "accept_ra")
-		value, err := readSysctl(key)
-		if err == nil && value == "1" {
-			wanted = append(wanted, Sysctl{Key: key, Value: "2"})
+		if value, err := readSysctl(key); err == nil && value == "1" {
+			wanted = append(wanted, Sysctl{Key: key, Value: p.acceptRA(link.Attrs().Name)})
 		}
 	}
 	// IPv6 has no switch for one interface.
 	return append(wanted, Sysctl{Key: allForwarding, Value: "1"}), nil
+}
+
+// acceptRA is what an interface that listens to routers is to do in a pod that forwards: a host
+// that does so listens no more, unless told so. A masqueraded guest's way out is the one that CNI
+// gave, where it gave one.
+func (p *Plan) acceptRA(link string) string {
+	for _, n := range p.NICs {
+		if n.Interface == link && n.masqueraded() && n.Original.hasGateway6() {
+			return "0"
+		}
+	}
+	return "2"
 }
 
 func setSysctls(_ context.Context, p Plan) error {

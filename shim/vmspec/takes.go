@@ -65,7 +65,7 @@ var (
 
 var (
 	network4 = cidr("IPv4", 8, 30)
-	network6 = cidr("IPv6", 8, 126)
+	network6 = cidr("IPv6", 64, 126)
 )
 
 // cidr takes a network with room for its own address, the pod's and the guest's.

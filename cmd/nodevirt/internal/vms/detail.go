@@ -61,7 +61,8 @@ type DiskDetail struct {
 // NICDetail is one network card.
 type NICDetail struct {
 	Name    string `json:"name"`
-	Address string `json:"address"` // with the subnet's length
+	Address string `json:"address,omitempty"` // IPv4, with the subnet's length
+	IPv6    string `json:"ipv6,omitempty"`    // with the subnet's length
 	Gateway string `json:"gateway,omitempty"`
 	MAC     string `json:"mac"`
 	MTU     int    `json:"mtu"`
@@ -124,7 +125,13 @@ func (v VM) nics() []NICDetail {
 	}
 	for i, n := range v.Info.Network.NICs[:min(len(v.Info.Network.NICs), len(v.Info.Spec.Interfaces))] {
 		nic := NICDetail{
-			Name: v.Info.Spec.Interfaces[i].Name, Address: n.IPv4.Address.String(), MAC: n.GuestMAC.String(), MTU: n.MTU, Tap: n.Tap,
+			Name: v.Info.Spec.Interfaces[i].Name, MAC: n.GuestMAC.String(), MTU: n.MTU, Tap: n.Tap,
+		}
+		if n.IPv4.Address.IsValid() {
+			nic.Address = n.IPv4.Address.String()
+		}
+		if n.IPv6.Address.IsValid() {
+			nic.IPv6 = n.IPv6.Address.String()
 		}
 		if n.IPv4.Gateway.IsValid() {
 			nic.Gateway = n.IPv4.Gateway.String()

@@ -4,7 +4,9 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"slices"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -120,7 +122,7 @@ func describe(w io.Writer, d Detail) error {
 	}
 	for _, n := range d.NICs {
 		rows = append(rows, []string{"NIC " + n.Name + ":",
-			fmt.Sprintf("%s, MAC %s, MTU %d, tap %s", n.Address, n.MAC, n.MTU, n.Tap)})
+			fmt.Sprintf("%s, MAC %s, MTU %d, tap %s", n.addresses(), n.MAC, n.MTU, n.Tap)})
 		if n.Gateway != "" {
 			rows = append(rows, []string{"Gateway:", n.Gateway})
 		}
@@ -134,6 +136,14 @@ func (d Detail) stateText() string {
 		return d.State
 	}
 	return fmt.Sprintf("%s, code %s, %s", d.State, strconv.Itoa(int(*d.ExitCode)), d.Reason)
+}
+
+func (n NICDetail) addresses() string {
+	all := slices.DeleteFunc([]string{n.Address, n.IPv6}, func(a string) bool { return a == "" })
+	if len(all) == 0 {
+		return "no address"
+	}
+	return strings.Join(all, " and ")
 }
 
 func (k DiskDetail) text() string {
