@@ -57,7 +57,8 @@ func Run(ctx context.Context, c config.Config, log *slog.Logger) error {
 		return fmt.Errorf("connect to containerd: %w", err)
 	}
 	defer func() { _ = backend.Close() }()
-	client, err := containerd.New(c.Containerd.Address, containerd.WithDefaultNamespace(c.Containerd.Namespace))
+	client, err := containerd.New(c.Containerd.Address, containerd.WithDefaultNamespace(c.Containerd.Namespace),
+		containerd.WithExtraDialOpts([]grpc.DialOption{cri.Retry()}))
 	if err != nil {
 		return fmt.Errorf("connect to containerd: %w", err)
 	}
@@ -127,14 +128,14 @@ func newMachines(ctx context.Context, c config.Config, log *slog.Logger, backend
 	if err != nil {
 		return nil, err
 	}
-	images := runtimeapi.NewImageServiceClient(backend)
+	images := runtimeapi.NewImageServiceClient(cri.Native(backend))
 	imageFS, err := waitForContainerd(ctx, c, images, log)
 	if err != nil {
 		return nil, err
 	}
 	return vm.New(ctx, vm.Options{
 		Records: records,
-		Pods:    runtimeapi.NewRuntimeServiceClient(backend),
+		Pods:    runtimeapi.NewRuntimeServiceClient(cri.Native(backend)),
 		Images:  images,
 		Unpacker: imageunpack.New(client, imageunpack.Options{
 			Namespace:   c.Containerd.Namespace,

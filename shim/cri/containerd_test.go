@@ -45,7 +45,7 @@ func realManager(t *testing.T, n *node.Node, backend *grpc.ClientConn, records *
 	}
 	m, err := vm.New(t.Context(), vm.Options{
 		Records: records, Logger: log, Consoles: consoles,
-		Pods: runtimeapi.NewRuntimeServiceClient(backend), Images: runtimeapi.NewImageServiceClient(backend),
+		Pods: runtimeapi.NewRuntimeServiceClient(Native(backend)), Images: runtimeapi.NewImageServiceClient(Native(backend)),
 		Unpacker: imageunpack.New(client, imageunpack.Options{Namespace: "k8s.io", Snapshotter: "overlayfs", MountDir: mounts, MaxDiskSize: 1 << 40, QemuImg: "qemu-img"}),
 		Network:  netsetup.New(netsetup.Options{Dnsmasq: "dnsmasq", Dir: dir, Logger: log}),
 		Driver:   domain.NewDriver("qemu:///none", dir, log), Accelerator: domain.TCG,

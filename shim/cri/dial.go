@@ -8,14 +8,18 @@ import (
 	"google.golang.org/grpc/credentials/insecure"
 )
 
-// dialOptions suit a neighbour on the same machine: one that was away is tried
-// again within a second.
-func dialOptions() []grpc.DialOption {
+// Retry suits a neighbour on the same machine: one that was away is tried again
+// within a second. gRPC and containerd's client would wait longer and longer.
+func Retry() grpc.DialOption {
 	retry := backoff.DefaultConfig
 	retry.BaseDelay, retry.MaxDelay = 50*time.Millisecond, time.Second
+	return grpc.WithConnectParams(grpc.ConnectParams{Backoff: retry, MinConnectTimeout: time.Second})
+}
+
+func dialOptions() []grpc.DialOption {
 	return []grpc.DialOption{
 		grpc.WithTransportCredentials(insecure.NewCredentials()),
-		grpc.WithConnectParams(grpc.ConnectParams{Backoff: retry, MinConnectTimeout: time.Second}),
+		Retry(),
 		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(maxMessage), grpc.MaxCallSendMsgSize(maxMessage)),
 		grpc.WithIdleTimeout(0),
 	}

@@ -63,7 +63,7 @@ func (c *call) notMade(key string, err error) {
 func (c *call) removeAgain(id string) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(c.ctx), 20*time.Second)
 	defer cancel()
-	pods := runtimeapi.NewRuntimeServiceClient(c.Backend)
+	pods := runtimeapi.NewRuntimeServiceClient(Native(c.Backend))
 	if _, err := pods.RemovePodSandbox(ctx, &runtimeapi.RemovePodSandboxRequest{PodSandboxId: id}); err != nil {
 		return fmt.Errorf("remove the sandbox %s again: %w", id, err)
 	}
