@@ -2,8 +2,6 @@ package criwalk
 
 import (
 	"context"
-	"errors"
-	"fmt"
 	"os"
 	"testing"
 
@@ -26,51 +24,23 @@ var suite struct {
 	process string // image of a container that sleeps, and heeds no signal
 }
 
-func TestMain(m *testing.M) {
-	code, err := run(m)
-	if err != nil {
-		fmt.Fprintln(os.Stderr, err)
-		code = max(code, 1)
-	}
-	os.Exit(code)
-}
+func TestMain(m *testing.M) { os.Exit(node.Main(m, node.Options{}, prepare)) }
 
-func run(m *testing.M) (code int, err error) {
-	ctx := context.Background()
-	dir, err := os.MkdirTemp("", "nodevirt-")
-	if err != nil {
-		return 1, err
-	}
-	defer func() { err = errors.Join(err, node.Purge(ctx, dir)) }()
-	if err := os.Chmod(dir, 0o711); err != nil { // QEMU's uid looks into it
-		return 1, err
-	}
-	n, err := node.Start(ctx, node.Options{Dir: dir, Bound: true})
-	if err != nil {
-		return 1, err
-	}
-	defer func() { err = errors.Join(err, n.Stop(ctx)) }()
+// prepare connects to the node, and pushes and pulls the images.
+func prepare(ctx context.Context, n *node.Node) (err error) {
 	suite.Node = n
 	if suite.conn, err = node.DialCRI(n.ShimSocket()); err != nil {
-		return 1, err
+		return err
 	}
 	if suite.containerd, err = node.DialCRI(n.ContainerdSocket()); err != nil {
-		return 1, err
+		return err
 	}
 	suite.cri, suite.images = runtimeapi.NewRuntimeServiceClient(suite.conn), runtimeapi.NewImageServiceClient(suite.conn)
 	if suite.machine, err = diskImage(ctx, "machine:1", "halted"); err != nil {
-		return 1, err
+		return err
 	}
-	if suite.process, err = processImage(ctx, "process:1", "sleeps"); err != nil {
-		return 1, err
-	}
-	code = m.Run()
-	if code != 0 {
-		for _, name := range []string{node.Containerd, node.Libvirtd, node.Shim} {
-			fmt.Println(n.LogTail(name, 40))
-		}
-	}
-	return code, nil
+	suite.process, err = processImage(ctx, "process:1", "sleeps")
+	return err
 }
 
 func check(t *testing.T, err error) {

@@ -181,6 +181,9 @@ func (s *subject) mask(text string) string {
 		{`/tmp/[^ "]*/`, "TMP/"},
 		{`127\.0\.0\.1:\d+/(exec|attach|portforward)/[^ "]+`, "STREAM/$1/TOKEN"},
 		{`criu .*`, "CRIU …"},
+		{`_[0-9a-f]{12}\b`, "_HEX"},
+		// What it says depends on the moment.
+		{`(connection error: desc = |error reading|transport is closing|closing transport).*`, "… (no connection)"},
 		{`\b10\.244\.\d+\.\d+`, "IP"},
 	} {
 		text = regexp.MustCompile(m.what).ReplaceAllString(text, m.by)

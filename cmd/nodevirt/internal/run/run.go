@@ -22,7 +22,6 @@ import (
 // options are the command's flags.
 type options struct {
 	endpoint, handler          string
-	containerd                 string
 	name, namespace            string
 	memory, cpus               string
 	userData, sshKeys          string // paths
@@ -71,7 +70,6 @@ kubectl there.`,
 	_ = cmd.RegisterFlagCompletionFunc("pull", cobra.FixedCompletions(
 		[]string{pullMissing, pullAlways, pullNever}, cobra.ShellCompDirectiveNoFileComp))
 	cli.EndpointFlag(cmd, &o.endpoint)
-	cli.ContainerdFlag(cmd, &o.containerd)
 	return cmd
 }
 
@@ -118,7 +116,18 @@ func (l *launch) watch(ctx context.Context, cmd *cobra.Command) error {
 	case err != nil:
 		return err
 	}
-	return vms.Ending(ctx, l.node, v, l.errOut)
+	status, err := vms.Wait(ctx, l.node, l.container)
+	if err != nil || status == nil {
+		return err
+	}
+	if status.GetExitCode() == 0 {
+		fmt.Fprintf(l.errOut, "VM %s has powered off.\n", v.Name())
+		return nil
+	}
+	return &cli.ExitError{
+		Code: int(status.GetExitCode()),
+		Err:  fmt.Errorf("VM %s ended (%s): %s", v.Name(), status.GetReason(), status.GetMessage()),
+	}
 }
 
 const (

@@ -1,0 +1,69 @@
+package criwalk
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/nodevirt/nodevirt/test/node"
+	"gotest.tools/v3/golden"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+)
+
+// TestAway asks every RPC about a VM that runs, and starts one that was created, while a daemon is
+// away. It is not parallel: the daemons are everybody's.
+func TestAway(t *testing.T) {
+	var said strings.Builder
+	for _, daemon := range []string{node.Libvirtd, node.Containerd} {
+		running := newSubject(newPod(t, "running-without-"+daemon, "vm").run(), "guest", suite.machine)
+		check(t, running.create())
+		check(t, running.start())
+		made := newSubject(newPod(t, "created-without-"+daemon, "vm").run(), "guest", suite.machine)
+		check(t, made.create())
+		check(t, suite.Kill(t.Context(), daemon, syscall.SIGKILL))
+		w := newWalk(t, containerCases(), running, made)
+		w.without(daemon, &said)
+		check(t, suite.Resume(t.Context(), daemon))
+		w.back(daemon)
+	}
+	golden.Assert(t, said.String(), "away.golden")
+}
+
+// without writes down what is answered, errors as they are worded.
+func (w *walk) without(daemon string, said *strings.Builder) {
+	w.t.Helper()
+	for _, method := range slices.Sorted(maps.Keys(w.cases)) {
+		s := w.machine
+		if method == "StartContainer" {
+			s = w.process // the one that was only created
+		}
+		all := w.cases[method].ask(s, s.id)
+		variant := slices.Sorted(maps.Keys(all))[0]
+		if a := w.ask(s, method, all[variant]); a.code == "OK" {
+			fmt.Fprintf(said, "%s away: %s\n\tOK\n", daemon, method)
+		} else {
+			fmt.Fprintf(said, "%s away: %s\n\t%s: %s\n", daemon, method, a.code, strings.Join(a.lines, "\n\t"))
+		}
+	}
+}
+
+// back waits until the daemon serves again, by removing what stood while it was away. The shim has
+// two connections to containerd.
+func (w *walk) back(daemon string) {
+	w.t.Helper()
+	for end := time.Now().Add(time.Minute); ; time.Sleep(50 * time.Millisecond) {
+		_, away := suite.cri.Version(w.t.Context(), &runtimeapi.VersionRequest{})
+		err := errors.Join(away, w.machine.stop(), w.machine.removeIt(), w.process.removeIt())
+		if err == nil {
+			return
+		}
+		if time.Now().After(end) {
+			w.t.Fatalf("a minute after %s is back: %v", daemon, err)
+		}
+	}
+}
