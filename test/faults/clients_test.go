@@ -5,6 +5,7 @@ package faults
 import (
 	"context"
 	"fmt"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -84,9 +85,12 @@ func TestManyClientsAtOdds(t *testing.T) {
 					mu.Lock()
 					latest = p.container
 					mu.Unlock()
-				case codes.AlreadyExists, codes.FailedPrecondition, codes.NotFound:
+				case codes.FailedPrecondition, codes.NotFound:
 				default:
-					t.Errorf("%s: %v", c.name, err)
+					// containerd has no code for a start in the wrong state, and so the shim has none.
+					if c.name != life[2].name || !strings.Contains(err.Error(), "failed to set starting state") {
+						t.Errorf("%s: %v", c.name, err)
+					}
 				}
 			}
 		})

@@ -10,9 +10,10 @@ import (
 	"testing"
 	"time"
 
-	"github.com/nodevirt/nodevirt/test/node"
 	"gotest.tools/v3/golden"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/nodevirt/nodevirt/test/node"
 )
 
 // TestAway asks every RPC about a VM that runs, and starts one that was created, while a daemon is
