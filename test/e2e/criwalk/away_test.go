@@ -29,10 +29,35 @@ func TestAway(t *testing.T) {
 		check(t, suite.Kill(t.Context(), daemon, syscall.SIGKILL))
 		w := newWalk(t, containerCases(), running, made)
 		w.without(daemon, &said)
+		if daemon == node.Libvirtd {
+			wantFailedStarts(t, made)
+		}
 		check(t, suite.Resume(t.Context(), daemon))
 		w.back(daemon)
 	}
 	golden.Assert(t, said.String(), "away.golden")
+}
+
+// wantFailedStarts compares a VM whose start failed with a sidecar that could not be started either.
+func wantFailedStarts(t *testing.T, machine *subject) {
+	t.Helper()
+	process := newSubject(machine.pod, "sidecar", suite.process)
+	process.config.Command = []string{"/no/such/program"}
+	check(t, process.create())
+	if process.start() == nil {
+		t.Error("a program that isn't there was started")
+	}
+	w := newWalk(t, map[string]rpc{}, machine, process)
+	for _, method := range []string{"ContainerStatus", "ListContainers", "StartContainer"} {
+		c := containerCases()[method]
+		v := map[string]string{"ListContainers": "by id"}[method]
+		m, p := w.ask(machine, method, c.ask(machine, machine.id)[v]), w.ask(process, method, c.ask(process, process.id)[v])
+		if m.code != p.code {
+			t.Errorf("%s after a failed start: a VM is answered %v, an ordinary container %v", method, m, p)
+		}
+		w.said.note(method, m, p)
+	}
+	golden.Assert(t, w.said.String(), "failedstart.golden")
 }
 
 // without writes down what is answered, errors as they are worded.
