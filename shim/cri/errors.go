@@ -31,8 +31,8 @@ var codesOf = []struct {
 	{netsetup.ErrPortTaken, codes.FailedPrecondition},
 	{syscall.ENOSPC, codes.ResourceExhausted},
 	{context.Canceled, codes.Canceled},
-	{domain.ErrUnavailable, codes.Unavailable}, // also where it had too long for an answer
-	{context.DeadlineExceeded, codes.DeadlineExceeded},
+	{context.DeadlineExceeded, codes.DeadlineExceeded}, // the client's
+	{domain.ErrUnavailable, codes.Unavailable},
 }
 
 // toStatus gives an error its gRPC code. One that containerd answered with stays

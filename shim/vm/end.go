@@ -118,7 +118,7 @@ func (m *Manager) settle(ctx context.Context, c *machine) error {
 const patience = 30 * time.Second
 
 func (m *Manager) stateOf(ctx context.Context, r record.Container) (domain.State, error) {
-	ctx, cancel := context.WithTimeout(ctx, patience)
+	ctx, cancel := atMost(ctx, patience)
 	defer cancel()
 	return m.Driver.State(ctx, r.Domain.UUID)
 }
@@ -208,7 +208,7 @@ func (m *Manager) Stop(ctx context.Context, id string, timeout time.Duration) er
 }
 
 func (m *Manager) powerOff(ctx context.Context, r record.Container) error {
-	ctx, cancel := context.WithTimeout(ctx, patience)
+	ctx, cancel := atMost(ctx, patience)
 	defer cancel()
 	return m.Driver.Destroy(ctx, r.Domain.UUID)
 }
@@ -243,7 +243,7 @@ func (m *Manager) shutDown(ctx context.Context, c *machine, r record.Container, 
 }
 
 func (m *Manager) pressPower(ctx context.Context, r record.Container) error {
-	ctx, cancel := context.WithTimeout(ctx, patience)
+	ctx, cancel := atMost(ctx, patience)
 	defer cancel()
 	return m.Driver.Shutdown(ctx, r.Domain.UUID)
 }

@@ -69,7 +69,9 @@ func (m *Manager) adopt(sandboxes []*runtimeapi.PodSandbox) error {
 	}
 	for key, r := range intents {
 		if err := m.fulfil(key, r, sandboxes); err != nil {
-			return err
+			// A full disk must not keep the shim from its running machines.
+			m.Logger.Error("recording a sandbox that was being made failed, trying on", "error", err)
+			m.ResolveIntent(key)
 		}
 	}
 	return nil

@@ -60,7 +60,7 @@ func (m *Manager) reconcileSandboxes(ctx context.Context) error {
 			continue
 		}
 		if err := m.ForgetSandbox(id); err != nil {
-			return err
+			m.Logger.Error("forgetting a sandbox that is gone failed", "sandbox", id, "error", err)
 		}
 	}
 	return nil

@@ -71,7 +71,7 @@ func (m *Manager) Start(ctx context.Context, id string) (err error) {
 		return err
 	}
 	defer unlock()
-	ctx, cancel := context.WithTimeout(ctx, startTime)
+	ctx, cancel := atMost(ctx, startTime)
 	defer cancel()
 	r := c.record()
 	if r.State != record.Created {
@@ -159,7 +159,7 @@ func (l *launch) takeBack(ctx context.Context) error {
 }
 
 func (l *launch) undo(ctx context.Context, p phase) error {
-	ctx, cancel := context.WithTimeout(ctx, p.undoTime)
+	ctx, cancel := atMost(ctx, p.undoTime)
 	defer cancel()
 	return p.undo(l, ctx)
 }

@@ -54,7 +54,7 @@ func (m *Manager) feed(ctx context.Context, c *machine) (runs bool) {
 		m.log(r).Info("the guest that was stopped at a disk error goes on")
 		return true
 	}
-	ctx, cancel := context.WithTimeout(ctx, patience)
+	ctx, cancel := atMost(ctx, patience)
 	defer cancel()
 	if err := m.Driver.Resume(ctx, r.Domain.UUID); err != nil {
 		m.log(r).Debug("letting a guest go on failed", "error", err)

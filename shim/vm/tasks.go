@@ -2,8 +2,16 @@ package vm
 
 import (
 	"context"
+	"fmt"
 	"sync"
+	"time"
 )
+
+// atMost bounds what is waited for by a limit of the shim's own, whose end is told
+// apart from that of a client's deadline.
+func atMost(ctx context.Context, limit time.Duration) (context.Context, context.CancelFunc) {
+	return context.WithTimeoutCause(ctx, limit, fmt.Errorf("it took more than %s", limit))
+}
 
 // tasks are what goes on in the background, beside the calls, until the
 // manager is closed.

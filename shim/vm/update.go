@@ -165,7 +165,7 @@ func (m *Manager) applyAgain(ctx context.Context, c *machine) {
 	if r.State != record.Running || r.Resources.Value == nil {
 		return
 	}
-	ctx, cancel := context.WithTimeout(ctx, patience)
+	ctx, cancel := atMost(ctx, patience)
 	defer cancel()
 	has, err := m.Driver.Memory(ctx, r.Domain.UUID)
 	if err == nil {

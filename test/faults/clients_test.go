@@ -109,6 +109,7 @@ func TestGivenUp(t *testing.T) {
 		for i, part := range []float64{0, 0.1, 0.3, 0.6, 0.9} {
 			t.Run(fmt.Sprintf("%s/%g", c.name, part), func(t *testing.T) {
 				r := begin(t)
+				r.at, r.givenUp = at, true
 				r.does(t, life[:min(at, started)]...)
 				if at > ending {
 					r.does(t, life[ending:at]...)

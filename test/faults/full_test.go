@@ -3,15 +3,19 @@
 package faults
 
 import (
+	"bytes"
 	"context"
 	"errors"
+	"fmt"
 	"net/http"
+	"os"
 	"strings"
 	"syscall"
 	"testing"
 
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/nodevirt/nodevirt/test/node"
 )
@@ -25,7 +29,10 @@ func TestShimStartsOnAFullDisk(t *testing.T) {
 			ended.does(t, life[:started]...)
 			created, unmade := ended.beside(t, "created"), ended.beside(t, "unmade")
 			created.does(t, life[:started-1]...)
+			intended := ended.beside(t, "intended")
+			intended.does(t, life[0])
 			check(t, suite.Kill(t.Context(), node.Shim, syscall.SIGKILL))
+			intend(t, intended.id)
 			check(t, fill(what, 0))
 			t.Cleanup(func() { check(t, empty()) })
 			if !killAll(ended.domain()) {
@@ -50,8 +57,27 @@ func TestShimStartsOnAFullDisk(t *testing.T) {
 			check(t, empty())
 			created.does(t, life[started-1:]...)
 			unmade.does(t, life[:started]...)
+			check(t, converge(t.Context(), func(ctx context.Context) error {
+				s, err := suite.cri.PodSandboxStatus(ctx, &runtimeapi.PodSandboxStatusRequest{PodSandboxId: intended.id})
+				if handler := s.GetStatus().GetRuntimeHandler(); err == nil && handler != "vm" {
+					err = fmt.Errorf("the pod's handler is %q", handler)
+				}
+				return err
+			}))
+			intended.does(t, life[1:started]...)
 		})
 	}
+}
+
+// intend makes the record of a sandbox into that of one which was being made.
+func intend(t *testing.T, id string) {
+	t.Helper()
+	path := shimRoot("sandboxes", id+".json")
+	text, err := os.ReadFile(path)
+	check(t, err)
+	text = bytes.Replace(text, []byte(`"id": "`+id+`"`), []byte(`"id": ""`), 1)
+	check(t, os.WriteFile(strings.TrimSuffix(path, ".json")+".intent", text, 0o600))
+	check(t, os.Remove(path))
 }
 
 // TestGuestWritesToAFullDisk: QEMU stops the guest at the write that fails, and it goes on by itself.

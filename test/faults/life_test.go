@@ -37,7 +37,7 @@ var life = []call{
 		p.container = reply.GetContainerId()
 		return err
 	}, false},
-	{"StartContainer", 220 * time.Millisecond, func(ctx context.Context, p *pod) error {
+	{"StartContainer", 160 * time.Millisecond, func(ctx context.Context, p *pod) error {
 		_, err := suite.cri.StartContainer(ctx, &runtimeapi.StartContainerRequest{ContainerId: p.container})
 		return err
 	}, false},

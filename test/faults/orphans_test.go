@@ -19,17 +19,24 @@ import (
 
 // tidy removes what daemons that were killed leave, by themselves, for good.
 func (r *round) tidy(ctx context.Context) error {
-	// libvirtd writes a definition beside its place and forgets it there.
-	left, _ := filepath.Glob(filepath.Join(suite.Dir(), "etc/libvirt/qemu/default_"+r.name+"_*.xml.new"))
-	for _, path := range left {
-		if !r.hasVictim(node.Libvirtd) {
-			return fmt.Errorf("libvirtd was not killed and left %s", path)
-		}
-		if err := os.Remove(path); err != nil {
-			return err
+	// libvirtd writes a definition beside its place and forgets it there; rarely also the folders of a
+	// domain that it was starting, in which the name is cut.
+	short := ("default_" + r.name)[:20]
+	for _, pattern := range []string{
+		"etc/libvirt/qemu/default_" + r.name + "_*.xml.new",
+		"libvirt/qemu/domain-*-" + short, "libvirt/qemu/channel/target/domain-*-" + short,
+	} {
+		left, _ := filepath.Glob(filepath.Join(suite.Dir(), pattern))
+		for _, path := range left {
+			if !r.hasVictim(node.Libvirtd) {
+				return fmt.Errorf("libvirtd was not killed and left %s", path)
+			}
+			if err := os.RemoveAll(path); err != nil {
+				return err
+			}
 		}
 	}
-	if r.at > 0 || !r.hasVictim(node.Containerd) {
+	if r.at > 0 || !r.hasVictim(node.Containerd) && !r.givenUp {
 		return nil
 	}
 	return killOrphans(ctx)
@@ -39,8 +46,8 @@ func (p plan) hasVictim(victim string) bool {
 	return slices.ContainsFunc(p.kills, func(k kill) bool { return k.victim == victim })
 }
 
-// killOrphans ends what a containerd leaves that was killed in RunPodSandbox, and never looks for
-// again: the shim, of its own, of a sandbox that it has no record of. Nothing of ours is among it.
+// killOrphans ends what containerd leaves that was killed in RunPodSandbox, or whose client gave that
+// call up, and never looks for again: the shim, of its own, of a sandbox that it has no record of. Nothing of ours is among it.
 func killOrphans(ctx context.Context) error {
 	reply, err := suite.cri.ListPodSandbox(ctx, &runtimeapi.ListPodSandboxRequest{})
 	if err != nil {

@@ -3,6 +3,8 @@
 package faults
 
 import (
+	"bytes"
+	"context"
 	"math"
 	"os"
 	"path/filepath"
@@ -70,6 +72,30 @@ func TestBrokenRecords(t *testing.T) {
 	}
 	check(t, suite.Restart(t.Context(), node.Shim))
 	check(t, redial())
+}
+
+// TestUnmadeContainerThatStays has the shim find a container that was not made, and whose folder can't
+// be removed at once. When it can, its name is free again, without another start of the shim.
+func TestUnmadeContainerThatStays(t *testing.T) {
+	r := begin(t)
+	r.does(t, life[:started-1]...)
+	check(t, suite.Kill(t.Context(), node.Shim, syscall.SIGKILL))
+	dir := filepath.Join(suite.Dir(), "nodevirt/containers", r.container)
+	record := shimRoot("containers", r.container, "record.json")
+	text, err := os.ReadFile(record)
+	check(t, err)
+	check(t, os.WriteFile(record, bytes.Replace(text, []byte(`"created"`), []byte(`"creating"`), 1), 0o600))
+	_, err = suite.Output(t.Context(), "mount", "--bind", "/dev/null", filepath.Join(dir, "disk.qcow2"))
+	check(t, err)
+	check(t, resume(t.Context(), node.Shim))
+
+	if err := life[1].do(t.Context(), r.pod); status.Code(err) != codes.FailedPrecondition {
+		t.Errorf("beside a container that can't be removed: %v", err)
+	}
+	_, err = suite.Output(t.Context(), "umount", filepath.Join(dir, "disk.qcow2"))
+	check(t, err)
+	check(t, converge(t.Context(), func(ctx context.Context) error { return life[1].do(ctx, r.pod) }))
+	r.does(t, life[2])
 }
 
 // TestLibvirtdDoesNotComeBack ends a VM without it, as docs/node.md says.

@@ -58,6 +58,7 @@ type round struct {
 	took    time.Duration
 	callErr error     // of the call with the faults
 	qemuEnd time.Time // when the pod's QEMU was killed
+	givenUp bool      // the client did not wait for the call's end
 }
 
 // bound is how long any call may take, whatever happens to the node.
