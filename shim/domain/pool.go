@@ -1,6 +1,7 @@
 package domain
 
 import (
+	"errors"
 	"fmt"
 	"sync"
 
@@ -36,7 +37,21 @@ func (p *pool) get() (*libvirt.Connect, error) {
 		conn.Close()
 		return nil, fmt.Errorf("switch keepalive on: %w", plain(err))
 	}
+	if p.isClosed() {
+		conn.Close()
+		return nil, errTooLate
+	}
 	return conn, nil
+}
+
+// errTooLate means that libvirtd was given up before it took the connection: the
+// call must not be made any more.
+var errTooLate = errors.New("it answered too late")
+
+func (p *pool) isClosed() bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.closed
 }
 
 // take is an idle connection, or nil.
