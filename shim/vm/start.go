@@ -81,6 +81,7 @@ func (m *Manager) Start(ctx context.Context, id string) (err error) {
 	if err != nil {
 		return err
 	}
+	m.awaitLibvirtd(ctx)
 	r.State, r.Unclean = record.Starting, true
 	if err := m.put(c, r); err != nil {
 		return err
@@ -101,6 +102,17 @@ func (m *Manager) Start(ctx context.Context, id string) (err error) {
 	m.log(l.rec).Info("VM started", "pid", l.qemu, "duration", time.Since(begun))
 	m.publish(l.rec, runtimeapi.ContainerEventType_CONTAINER_STARTED_EVENT)
 	return nil
+}
+
+// returnTime is how long libvirtd, or this shim, may take to be back from a restart.
+const returnTime = 3 * time.Second
+
+// awaitLibvirtd waits a moment for a libvirtd that is away: a start can fail only
+// once. One that stays away is for the start to tell.
+func (m *Manager) awaitLibvirtd(ctx context.Context) {
+	ctx, cancel := atMost(ctx, returnTime)
+	defer cancel()
+	_ = m.Driver.Connected(ctx)
 }
 
 // run goes through the phases, and records the machine as running. When it
