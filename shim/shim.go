@@ -154,6 +154,7 @@ func newMachines(ctx context.Context, c config.Config, log *slog.Logger, backend
 		Emulator:       c.VM.Emulator,
 		DomainLogs:     c.Libvirt.Log,
 		ConsoleDir:     filepath.Join(c.Run, "consoles"),
+		AgentDir:       filepath.Join(c.Run, "agents"),
 		OverheadMemory: int64(c.VM.OverheadMemory),
 		UIDBase:        c.VM.UIDBase,
 		UIDCount:       c.VM.UIDCount,

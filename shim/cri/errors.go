@@ -10,6 +10,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/nodevirt/nodevirt/netsetup"
+	"github.com/nodevirt/nodevirt/shim/agent"
 	"github.com/nodevirt/nodevirt/shim/domain"
 	"github.com/nodevirt/nodevirt/shim/vm"
 )
@@ -29,6 +30,14 @@ var codesOf = []struct {
 	{netsetup.ErrNoAddress, codes.FailedPrecondition},
 	{netsetup.ErrInUse, codes.FailedPrecondition},
 	{netsetup.ErrPortTaken, codes.FailedPrecondition},
+	{agent.ErrInvalid, codes.InvalidArgument},
+	{agent.ErrAbsent, codes.FailedPrecondition},
+	{agent.ErrDisabled, codes.FailedPrecondition},
+	{agent.ErrBusy, codes.ResourceExhausted},
+	{agent.ErrSilent, codes.Unavailable},
+	{agent.ErrGone, codes.Unavailable},
+	{agent.ErrGarbled, codes.Internal},
+	{agent.ErrNoProgram, codes.Unknown}, // as containerd
 	{syscall.ENOSPC, codes.ResourceExhausted},
 	{context.Canceled, codes.Canceled},
 	{context.DeadlineExceeded, codes.DeadlineExceeded}, // the client's

@@ -23,6 +23,9 @@ const (
 	EventCrashed   EventKind = "crashed"
 	EventStopped   EventKind = "stopped"
 	EventOther     EventKind = "other"
+	// The guest's agent has opened its port, or left it.
+	EventAgentConnected    EventKind = "agent connected"
+	EventAgentDisconnected EventKind = "agent disconnected"
 	// EventResync belongs to no domain: events may have been missed, and the
 	// states of all domains have to be read again. One comes with each new
 	// connection to libvirtd, the first included.

@@ -41,6 +41,9 @@ type Machine struct {
 	// appended to, whether somebody listens or not. Both lie in folders that
 	// only root can write, since libvirtd opens them as root.
 	ConsoleSocket, ConsoleLog string
+	// AgentSocket is where the guest agent's port will listen, in a folder as
+	// ConsoleSocket's.
+	AgentSocket string
 	// Kernel and Initrd are the VM's private copies of Spec.Firmware.Kernel's
 	// files. QEMU opens them by path, as UID.
 	Kernel, Initrd string

@@ -11,7 +11,8 @@ import (
 // libvirtd is there. Calls have others.
 type session struct {
 	conn      *libvirt.Connect
-	lifecycle int         // id of the event registration
+	lifecycle int // ids of the event registrations
+	ports     int
 	lost      chan string // gets the reason when the connection breaks
 }
 
@@ -47,7 +48,7 @@ func openNow(uri string, send func(Event)) (*session, error) {
 	if err != nil {
 		return nil, plain(err)
 	}
-	s := &session{conn: conn, lifecycle: -1, lost: make(chan string, 1)}
+	s := &session{conn: conn, lifecycle: -1, ports: -1, lost: make(chan string, 1)}
 	if err := s.listen(send); err != nil {
 		s.close()
 		return nil, err
@@ -72,6 +73,10 @@ func (s *session) listen(send func(Event)) error {
 	if err != nil {
 		return fmt.Errorf("subscribe to events: %w", plain(err))
 	}
+	s.ports, err = s.conn.DomainQemuMonitorEventRegister(nil, portEvent, portCallback(send), 0)
+	if err != nil {
+		return fmt.Errorf("subscribe to QEMU's events: %w", plain(err))
+	}
 	return nil
 }
 
@@ -80,6 +85,9 @@ func (s *session) listen(send func(Event)) error {
 func (s *session) close() {
 	if s.lifecycle >= 0 {
 		_ = s.conn.DomainEventDeregister(s.lifecycle)
+	}
+	if s.ports >= 0 {
+		_ = s.conn.DomainQemuEventDeregister(s.ports)
 	}
 	_ = s.conn.UnregisterCloseCallback()
 	_, _ = s.conn.Close()

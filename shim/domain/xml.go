@@ -64,6 +64,7 @@ func domainOf(m Machine) (*libvirtxml.Domain, error) {
 		Devices:         devices,
 		SecLabel:        []libvirtxml.DomainSecLabel{owner(m)},
 		QEMUCommandline: smbios,
+		QEMUOverride:    agentOverride(),
 	}
 	d.QEMUCapabilities = capabilities(d.CPU)
 	return d, nil

@@ -28,7 +28,7 @@ func devices(m Machine) (*libvirtxml.DomainDeviceList, error) {
 		Controllers: controllers(m.Spec.Disks),
 		Interfaces:  nics,
 		Serials:     []libvirtxml.DomainSerial{serial(m)},
-		Channels:    []libvirtxml.DomainChannel{agent()},
+		Channels:    []libvirtxml.DomainChannel{agent(m)},
 		MemBalloon:  balloon(m.Spec.Balloon),
 		RNGs:        rng(m.Spec.RNG),
 		// A guest that panics tells so, and ends as crashed.
@@ -90,18 +90,6 @@ func serial(m Machine) libvirtxml.DomainSerial {
 		},
 		Log:    &libvirtxml.DomainChardevLog{File: m.ConsoleLog, Append: "on"},
 		Target: &libvirtxml.DomainSerialTarget{Port: &port},
-	}
-}
-
-// agent is the channel of the QEMU guest agent; libvirt chooses the socket.
-func agent() libvirtxml.DomainChannel {
-	return libvirtxml.DomainChannel{
-		Source: &libvirtxml.DomainChardevSource{
-			UNIX: &libvirtxml.DomainChardevSourceUNIX{Mode: "bind"},
-		},
-		Target: &libvirtxml.DomainChannelTarget{
-			VirtIO: &libvirtxml.DomainChannelTargetVirtIO{Name: "org.qemu.guest_agent.0"},
-		},
 	}
 }
 

@@ -41,6 +41,7 @@ func (m *Manager) heed(e domain.Event) {
 	}
 	for _, c := range m.all("") {
 		r := c.record()
+		m.heedAgent(c, e)
 		switch {
 		case e.Kind == domain.EventResync && r.State == record.Running:
 			m.tasks.run(func(ctx context.Context) {

@@ -11,8 +11,10 @@ import (
 )
 
 // info is what there is to tell of a container beyond its status, as JSON. It
-// comes from the record, so that it doesn't need libvirtd.
-func (m *Manager) info(r record.Container) (map[string]string, error) {
+// comes from the record, so that it doesn't need libvirtd, and
+// from what is remembered of the guest agent.
+func (m *Manager) info(c *machine) (map[string]string, error) {
+	r := c.record()
 	overlay := m.path(r.ID, overlayFile)
 	info, err := json.Marshal(vminfo.Info{
 		SandboxID: r.SandboxID,
@@ -25,6 +27,7 @@ func (m *Manager) info(r record.Container) (map[string]string, error) {
 			Disk:          r.Disk,
 			Overlay:       vminfo.Overlay{Path: overlay, Allocated: allocated(overlay)},
 			Network:       r.Network,
+			Agent:         m.agentState(c),
 			ConsoleSocket: m.consoleSocket(r.ID),
 			Folder:        m.Records.ContainerDir(r.ID),
 		},

@@ -4,10 +4,12 @@ import (
 	"context"
 	"fmt"
 	"strings"
+	"sync"
 	"sync/atomic"
 
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
+	"github.com/nodevirt/nodevirt/shim/agent"
 	"github.com/nodevirt/nodevirt/shim/record"
 )
 
@@ -24,6 +26,9 @@ type machine struct {
 	cpu cpuRate
 	// starved is set while a guest that QEMU stopped at a disk error is to go on.
 	starved atomic.Bool
+
+	agentOnce  sync.Once
+	guestAgent *agent.Agent // see Manager.agent
 }
 
 func newMachine(r record.Container) *machine {

@@ -68,6 +68,8 @@ type Options struct {
 	DomainLogs string
 	// ConsoleDir is the folder of the consoles' sockets.
 	ConsoleDir string
+	// AgentDir is the folder of the guest agents' sockets.
+	AgentDir string
 	// OverheadMemory, in bytes, is used for pods that name no overhead.
 	OverheadMemory int64
 	// UIDBase and UIDCount are the user ids to give out.
@@ -85,6 +87,8 @@ type Manager struct {
 	events broker
 	tasks  tasks
 	late   late
+	// largeAnswers bounds how many large answers of agents are in memory.
+	largeAnswers chan struct{}
 
 	mu        sync.RWMutex
 	sandboxes map[string]record.Sandbox
@@ -101,8 +105,10 @@ type Manager struct {
 // It needs containerd, and does not wait for libvirtd: what became of running
 // machines is found out by [Manager.Run].
 func New(ctx context.Context, o Options) (*Manager, error) {
-	if err := os.MkdirAll(o.ConsoleDir, 0o711); err != nil {
-		return nil, fmt.Errorf("make the folder of console sockets: %w", err)
+	for _, dir := range []string{o.ConsoleDir, o.AgentDir} {
+		if err := os.MkdirAll(dir, 0o711); err != nil {
+			return nil, fmt.Errorf("make a folder of sockets: %w", err)
+		}
 	}
 	m := &Manager{
 		Options:   o,
@@ -111,6 +117,8 @@ func New(ctx context.Context, o Options) (*Manager, error) {
 		names:     map[string]string{},
 		aside:     map[string]bool{},
 		tasks:     newTasks(),
+
+		largeAnswers: make(chan struct{}, largeAnswers),
 	}
 	if err := m.recover(ctx); err != nil {
 		return nil, errors.Join(err, m.Close())

@@ -13,6 +13,7 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/nodevirt/nodevirt/imageunpack"
+	"github.com/nodevirt/nodevirt/shim/agent"
 	"github.com/nodevirt/nodevirt/shim/cgroup"
 	"github.com/nodevirt/nodevirt/shim/domain"
 	"github.com/nodevirt/nodevirt/shim/record"
@@ -249,6 +250,7 @@ func (l *launch) startDomain(ctx context.Context) error {
 	}
 	l.beside.run(l.placeQEMU)
 	l.beside.run(l.connect)
+	l.agent(l.c).Tell(agent.Absent) // until an event says that it came
 	l.qemu, err = l.Driver.Start(ctx, l.rec.Domain.UUID, files)
 	return l.late.note(l.rec.Domain.UUID, err)
 }
@@ -289,7 +291,10 @@ func (l *launch) removeDomain(ctx context.Context) error {
 	if err := l.Driver.Destroy(ctx, l.rec.Domain.UUID); err != nil {
 		return err
 	}
-	return l.Driver.Undefine(ctx, l.rec.Domain.UUID)
+	if err := l.Driver.Undefine(ctx, l.rec.Domain.UUID); err != nil {
+		return err
+	}
+	return l.removeAgent()
 }
 
 func (l *launch) awaitBeside(context.Context) error { return l.beside.wait() }
@@ -318,6 +323,7 @@ func (l *launch) machine() domain.Machine {
 		UID:           r.Domain.UID, GID: r.Domain.GID,
 		ConsoleSocket: l.consoleSocket(r.ID),
 		ConsoleLog:    l.path(r.ID, consoleFile),
+		AgentSocket:   l.agentSocket(r.ID),
 	}
 	for _, d := range r.Spec.Disks {
 		m.Disks = append(m.Disks, domain.Disk{Layers: l.layers(d)})

@@ -86,7 +86,7 @@ func (m *Manager) Status(id string, verbose bool) (*runtimeapi.ContainerStatusRe
 	if !verbose {
 		return reply, nil
 	}
-	reply.Info, err = m.info(r)
+	reply.Info, err = m.info(c)
 	return reply, err
 }
 

@@ -11,6 +11,7 @@ import (
 
 	"github.com/nodevirt/nodevirt/imageunpack"
 	"github.com/nodevirt/nodevirt/netsetup"
+	"github.com/nodevirt/nodevirt/shim/agent"
 	"github.com/nodevirt/nodevirt/shim/record"
 	"github.com/nodevirt/nodevirt/shim/vmspec"
 )
@@ -42,6 +43,8 @@ type VM struct {
 	Overlay Overlay `json:"overlay"`
 	// Network is nil where none stands.
 	Network *netsetup.Plan `json:"network,omitempty"`
+	// Agent is what the guest agent told, nil where the VM doesn't run.
+	Agent *agent.State `json:"agent,omitempty"`
 	// ConsoleSocket is where the serial console listens while the VM runs. One
 	// client at a time is served.
 	ConsoleSocket string `json:"consoleSocket"`

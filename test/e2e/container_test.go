@@ -14,6 +14,8 @@ import (
 	"time"
 
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/nodevirt/nodevirt/shim/agent"
 )
 
 // container is a container of a pod, a VM or an ordinary one.
@@ -128,7 +130,15 @@ type processInfo struct {
 			Name, UUID string
 			UID, GID   int
 		}
+		Agent agent.State
 	}
+}
+
+func (c *container) infoText() string {
+	c.t.Helper()
+	reply, err := suite.cri.ContainerStatus(c.t.Context(), &runtimeapi.ContainerStatusRequest{ContainerId: c.id, Verbose: true})
+	check(c.t, err)
+	return reply.Info["info"]
 }
 
 func (c *container) info() processInfo {

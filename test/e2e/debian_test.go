@@ -1,13 +1,13 @@
 package e2e
 
 import (
-	"encoding/json"
 	"strings"
 	"testing"
 	"time"
 
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
+	"github.com/nodevirt/nodevirt/shim/agent"
 	"github.com/nodevirt/nodevirt/test/guest"
 	"github.com/nodevirt/nodevirt/test/images"
 )
@@ -41,12 +41,11 @@ func TestDebianWithCloudInitAndAgent(t *testing.T) {
 	if want := "e2e host=" + p.config.Hostname + " file=written key=1"; !strings.Contains(line, want) {
 		t.Errorf("cloud-init made %q; want %q", line, want)
 	}
-	domain := c.info().VM.Domain.Name
-	var answer struct{ Return map[string]any }
-	check(t, json.Unmarshal([]byte(inNode(t, "virsh", "qemu-agent-command", "--domain", domain, "--timeout", "60",
-		`{"execute":"guest-get-host-name"}`)), &answer))
-	if answer.Return["host-name"] != p.config.Hostname {
-		t.Errorf("the guest agent says %v; want the host name %s", answer, p.config.Hostname)
+	c.agentIs(agent.Present)
+	c.wantExec(p.config.Hostname+"\n", "", 0, "hostname")
+	eventually(t, "the guest agent tells of the guest", func() bool { return c.info().VM.Agent.OS != nil })
+	if a := c.info().VM.Agent; a.OS.ID != "debian" || a.OS.Version != "12" || a.Hostname != p.config.Hostname {
+		t.Errorf("the guest agent tells %+v", a)
 	}
 	c.stop(180)
 	c.wantEnd(c.status(), 0, "Completed")

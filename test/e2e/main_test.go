@@ -24,6 +24,7 @@ var suite struct {
 	images           runtimeapi.ImageServiceClient
 
 	tiny    string // image with guest.Tiny as /disk
+	agent   string // image with guest.TinyWithAgent as /disk
 	kernel  string // image with guest.Tiny as /disk/disk.qcow2, and its kernel in /boot
 	halt    string // image with a guest that says "halted" and heeds no power button
 	busybox string
@@ -74,6 +75,13 @@ func prepare(ctx context.Context, n *node.Node) (err error) {
 	if s.tiny, err = pushDisk(ctx, "tiny:1", disk, images.DiskOptions{}); err != nil {
 		return err
 	}
+	withAgent, err := guest.TinyWithAgent(ctx, s.GuestOptions())
+	if err != nil {
+		return err
+	}
+	if s.agent, err = pushDisk(ctx, "tiny-agent:1", withAgent, images.DiskOptions{}); err != nil {
+		return err
+	}
 	k, err := guest.TinyKernel(ctx, s.GuestOptions())
 	if err != nil {
 		return err
@@ -91,7 +99,7 @@ func prepare(ctx context.Context, n *node.Node) (err error) {
 	if s.halt, err = pushDisk(ctx, "halt:1", sector, images.DiskOptions{}); err != nil {
 		return err
 	}
-	for _, ref := range []string{s.busybox, s.tiny, s.kernel, s.halt} {
+	for _, ref := range []string{s.busybox, s.tiny, s.agent, s.kernel, s.halt} {
 		if err := pull(ctx, ref); err != nil {
 			return err
 		}

@@ -10,6 +10,7 @@ import (
 
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
+	"github.com/nodevirt/nodevirt/shim/agent"
 	"github.com/nodevirt/nodevirt/test/guest"
 	"github.com/nodevirt/nodevirt/test/node"
 )
@@ -27,6 +28,7 @@ func TestTheShimRestarts(t *testing.T) {
 	c := p.vm(suite.kernel).start()
 	killed, off := vmPod(t).vm(suite.halt).start(), vmPod(t).vm(suite.tiny).start().up()
 	created := vmPod(t).vm(suite.halt)
+	asked := vmWithAgent(t)
 	c.saying("tick 2$")
 	before, pid, conn := c.status(), c.pid(), c.echo()
 	killedPID, offPID, offPage := killed.pid(), off.pid(), off.url("/cgi-bin/poweroff")
@@ -58,6 +60,8 @@ func TestTheShimRestarts(t *testing.T) {
 	killed.wantEnd(killed.ended(), 137, "Error")
 	off.wantEnd(off.ended(), 0, "Completed")
 	created.start().saying("halted$")
+	asked.wantExec("found again\n", "", 0, "echo", "found again")
+	asked.agentIs(agent.Present)
 	if s := p.status(); s.RuntimeHandler != "vm" {
 		t.Errorf("after the restart the pod's handler is %q", s.RuntimeHandler)
 	}

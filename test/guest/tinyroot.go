@@ -4,7 +4,9 @@ import (
 	"bytes"
 	"encoding/binary"
 	"fmt"
+	"maps"
 	"path"
+	"slices"
 	"strings"
 )
 
@@ -55,6 +57,22 @@ func tinyRoot(k kernelFiles, bb busyboxFiles) ([]entry, error) {
 		return nil
 	})
 	return root, err
+}
+
+// agentEntries are the agent's files where the guest's scripts and its loader look for them.
+func agentEntries(a AgentFiles) []entry {
+	entries := []entry{
+		{name: "bin/qemu-ga", mode: typeFile | 0o755, data: a.Program},
+		{name: loaderDir, mode: typeDir | 0o755},
+	}
+	for _, name := range slices.Sorted(maps.Keys(a.Libraries)) {
+		dir := "lib"
+		if name == loader {
+			dir = loaderDir
+		}
+		entries = append(entries, entry{name: path.Join(dir, name), mode: typeFile | 0o755, data: a.Libraries[name]})
+	}
+	return entries
 }
 
 func moduleEntries(k kernelFiles) ([]entry, error) {

@@ -1,0 +1,240 @@
+package agent
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"go.uber.org/goleak"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// socket is a path for a socket, which are short.
+func socket(t *testing.T) string {
+	t.Helper()
+	dir, err := os.MkdirTemp("", "agent-")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := os.RemoveAll(dir); err != nil {
+			t.Error(err)
+		}
+	})
+	return filepath.Join(dir, "s")
+}
+
+// impostor serves what claims to be an agent, one connection at a time as QEMU does.
+func impostor(t *testing.T, serve func(net.Conn)) *Agent {
+	t.Helper()
+	path := socket(t)
+	l, err := net.Listen("unix", path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var serving sync.WaitGroup
+	serving.Go(func() {
+		for {
+			c, err := l.Accept()
+			if err != nil {
+				return
+			}
+			serve(c)
+			c.Close()
+		}
+	})
+	a := New(path, make(chan struct{}, 1))
+	a.patience = patience{500 * time.Millisecond, 500 * time.Millisecond}
+	t.Cleanup(func() {
+		l.Close()
+		a.Tell(Absent) // hangs up
+		serving.Wait()
+	})
+	return a
+}
+
+var syncID = regexp.MustCompile(`"id":(\d+)`)
+
+// synced answers the synchronization, and then each line by the next answer.
+func synced(answers ...string) func(net.Conn) {
+	return func(c net.Conn) {
+		in := bufio.NewReader(c)
+		line, err := in.ReadString('\n')
+		if err != nil {
+			return
+		}
+		fmt.Fprintf(c, "old words\n\xff{\"return\": 1}\n\xff{\"return\": %s}\n", syncID.FindStringSubmatch(line)[1])
+		for _, answer := range answers {
+			if _, err := in.ReadString('\n'); err != nil {
+				return
+			}
+			_, _ = io.WriteString(c, answer)
+		}
+		_, _ = io.Copy(io.Discard, in)
+	}
+}
+
+const accepted = `{"return": {"pid": 7}}` + "\n"
+
+func TestHostileAgents(t *testing.T) {
+	endless := func(text string) func(net.Conn) {
+		return func(c net.Conn) {
+			for {
+				if _, err := io.WriteString(c, text); err != nil {
+					return
+				}
+			}
+		}
+	}
+	for _, g := range []struct {
+		name  string
+		serve func(net.Conn)
+		want  error
+	}{
+		{"noise without end", endless(strings.Repeat("\x00\x01", 4096)), ErrSilent},
+		{"delimiters without end", endless(strings.Repeat("\xff", 1<<16)), ErrGarbled},
+		{"syncs without end", endless("\xff{\"return\": 1}\n"), ErrSilent},
+		{"no words at all", func(c net.Conn) { _, _ = io.Copy(io.Discard, c) }, ErrSilent},
+		{"gone at once", func(net.Conn) {}, ErrGone},
+		{"gone before the answer", func(c net.Conn) {
+			in := bufio.NewReader(c)
+			line, _ := in.ReadString('\n')
+			fmt.Fprintf(c, "\xff{\"return\": %s}\n", syncID.FindStringSubmatch(line)[1])
+			_, _ = in.ReadString('\n')
+		}, ErrGone},
+		{"no answer", synced(), ErrSilent},
+		{"no status", synced(accepted), ErrSilent},
+		{"no JSON", synced("yes\n"), ErrGarbled},
+		{"a long line", synced(strings.Repeat("x", smallAnswer+1)), ErrGarbled},
+		{"process 0", synced(`{"return": {"pid": 0}}` + "\n"), ErrGarbled},
+		{"an end of nothing", synced(accepted, `{"return": {"exited": true}}`+"\n"), ErrGarbled},
+		{"too much output", synced(accepted, `{"return": {"out-data": "`+strings.Repeat("A", maxOutput)), ErrGarbled},
+		{"another agent", synced(accepted, `{"error": {"class": "GenericError", "desc": "PID 7 does not exist"}}`+"\n"), ErrGone},
+		{"exec is disabled", synced(`{"error": {"class": "CommandNotFound", "desc": "disabled"}}` + "\n"), ErrDisabled},
+	} {
+		t.Run(g.name, func(t *testing.T) {
+			t.Parallel()
+			a := impostor(t, g.serve)
+			if _, err := a.Exec(t.Context(), Command{Args: []string{"true"}}); !errors.Is(err, g.want) {
+				t.Errorf("error %v; want %v", err, g.want)
+			}
+			a.Refresh(t.Context())
+			if s := a.State(); s.Problem == "" && !s.Updated.IsZero() {
+				t.Errorf("state %+v", s)
+			}
+		})
+	}
+}
+
+func TestAnswersInPieces(t *testing.T) {
+	large := bytes.Repeat([]byte("x"), 3<<20)
+	a := impostor(t, synced(accepted, `{"return": {"exited": false}}`+"\n",
+		fmt.Sprintf(`{"return": {"exited": true, "exitcode": 5, "out-data": "%s"}}`+"\n", strings.Repeat("eHh4", 1<<20))))
+	r, err := a.Exec(t.Context(), Command{Args: []string{"true"}})
+	if err != nil || r.Code != 5 || !bytes.Equal(r.Stdout, large) {
+		t.Errorf("code %d, %d bytes, %v", r.Code, len(r.Stdout), err)
+	}
+	if len(a.large) != 0 {
+		t.Error("the token for large answers was kept")
+	}
+}
+
+// Who waits while another finds an agent silent need not wait as long again.
+func TestWaitsDoNotAddUp(t *testing.T) {
+	a := New("", nil)
+	before := time.Now()
+	a.hangUp(true)
+	if err := a.ready(before); !errors.Is(err, ErrSilent) {
+		t.Errorf("who waited meanwhile: %v", err)
+	}
+	if err := a.ready(time.Now()); err != nil {
+		t.Errorf("who comes later: %v", err)
+	}
+}
+
+func TestAbsence(t *testing.T) {
+	a := impostor(t, synced(accepted))
+	a.Tell(Absent)
+	if _, err := a.Exec(t.Context(), Command{Args: []string{"true"}}); !errors.Is(err, ErrAbsent) {
+		t.Errorf("without an agent: %v", err)
+	}
+	a.Tell(Present)
+	failed := make(chan error)
+	go func() {
+		_, err := a.Exec(t.Context(), Command{Args: []string{"true"}})
+		failed <- err
+	}()
+	for { // until the agent is being asked
+		a.mu.Lock()
+		asked := a.open != nil
+		a.mu.Unlock()
+		if asked {
+			break
+		}
+		time.Sleep(time.Millisecond)
+	}
+	a.Tell(Absent)
+	if err := <-failed; !errors.Is(err, ErrGone) && !errors.Is(err, ErrAbsent) {
+		t.Errorf("an agent that went away: %v", err)
+	}
+	nobody := New(socket(t), nil)
+	if _, err := nobody.Exec(t.Context(), Command{Args: []string{"true"}}); !errors.Is(err, ErrGone) {
+		t.Errorf("without a machine: %v", err)
+	}
+}
+
+func TestDoubt(t *testing.T) {
+	a := New("", nil)
+	first := a.Doubt()
+	a.Tell(Present) // an event, newer than what was asked for
+	if first(Absent); a.State().Presence != Present {
+		t.Errorf("old news made the agent %s", a.State().Presence)
+	}
+	if a.Doubt()(Absent); a.State().Presence != Absent || a.State().Since.IsZero() {
+		t.Errorf("state %+v", a.State())
+	}
+}
+
+func TestTooManyCommands(t *testing.T) {
+	a := New("", nil)
+	for range maxExecs {
+		if err := a.admit(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if _, err := a.Exec(t.Context(), Command{Args: []string{"true"}}); !errors.Is(err, ErrBusy) {
+		t.Errorf("one command more: %v", err)
+	}
+}
+
+func TestDue(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		a := New(filepath.Join(t.TempDir(), "none"), nil)
+		if a.Due() {
+			t.Error("an agent that nobody knows of is due")
+		}
+		if a.Tell(Present); !a.Due() {
+			t.Error("an agent that has come is not due")
+		}
+		a.Refresh(context.Background())
+		if a.Due() || a.State().Problem == "" {
+			t.Errorf("after the first question: due %t, %+v", a.Due(), a.State())
+		}
+		if time.Sleep(aboutAge + 1); !a.Due() {
+			t.Error("never again due")
+		}
+	})
+}

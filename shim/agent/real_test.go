@@ -1,0 +1,134 @@
+package agent
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/nodevirt/nodevirt/test/guest"
+)
+
+// realAgent runs Debian's agent on this machine.
+func realAgent(t *testing.T, args ...string) *Agent {
+	t.Helper()
+	files, err := guest.Agent(t.Context(), guest.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	path := socket(t)
+	dir := filepath.Dir(path)
+	for name, data := range files.Libraries {
+		if err := os.WriteFile(filepath.Join(dir, name), data, 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	program := filepath.Join(dir, "qemu-ga")
+	if err := os.WriteFile(program, files.Program, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	cmd := exec.Command(filepath.Join(dir, "ld-linux-x86-64.so.2"), append([]string{"--library-path", dir, program,
+		"--method=unix-listen", "--path=" + path, "--statedir=" + dir}, args...)...)
+	cmd.Dir = dir
+	cmd.Stderr = t.Output()
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	a := New(path, make(chan struct{}, 1))
+	t.Cleanup(func() {
+		a.Tell(Absent)
+		_ = cmd.Process.Kill()
+		_ = cmd.Wait()
+	})
+	for begun := time.Now(); ; time.Sleep(5 * time.Millisecond) {
+		if _, err := os.Stat(path); err == nil {
+			return a
+		} else if time.Since(begun) > time.Minute {
+			t.Fatal(err)
+		}
+	}
+}
+
+func TestARealAgent(t *testing.T) {
+	a := realAgent(t)
+	noise := bytes.Repeat([]byte{0, 1, 0xff, '\n'}, 100_000)
+	r, err := a.Exec(t.Context(), Command{Args: []string{"sh", "-c", "cat; echo err >&2; exit 3"}, Input: noise})
+	if err != nil || r.Code != 3 || !bytes.Equal(r.Stdout, noise) || string(r.Stderr) != "err\n" {
+		t.Errorf("%d bytes, %q, code %d, %v", len(r.Stdout), r.Stderr, r.Code, err)
+	}
+	r, err = a.Exec(t.Context(), Command{Args: []string{"head", "-c", fmt.Sprint(maxStream + 1), "/dev/zero"}})
+	if err != nil || !r.StdoutTruncated || len(r.Stdout) != maxStream {
+		t.Errorf("of a flood came %d bytes, truncated %t, %v", len(r.Stdout), r.StdoutTruncated, err)
+	}
+	if _, err := a.Exec(t.Context(), Command{Args: []string{"/no/such/program"}}); !errors.Is(err, ErrNoProgram) {
+		t.Errorf("no such program: %v", err)
+	}
+	for _, c := range []Command{
+		{}, {Args: []string{""}}, {Args: []string{"a\x00b"}}, {Args: []string{"\xff"}},
+		{Args: []string{strings.Repeat("x", maxArguments)}}, {Args: []string{"cat"}, Input: make([]byte, MaxInput+1)},
+	} {
+		if _, err := a.Exec(t.Context(), c); !errors.Is(err, ErrInvalid) {
+			t.Errorf("%.20q: %v", c.Args, err)
+		}
+	}
+	var all sync.WaitGroup
+	for i := range 20 {
+		all.Go(func() {
+			r, err := a.Exec(t.Context(), Command{Args: []string{"sh", "-c", fmt.Sprintf("sleep 0.2; echo %d", i)}})
+			if err != nil || string(r.Stdout) != fmt.Sprintln(i) {
+				t.Errorf("command %d: %q, %v", i, r.Stdout, err)
+			}
+		})
+	}
+	all.Wait()
+	a.Refresh(t.Context())
+	if s := a.State(); s.Problem != "" || s.Version == "" || s.OS == nil || s.OS.Kernel == "" || s.Hostname == "" {
+		t.Errorf("state %+v", s)
+	}
+}
+
+// A command that nobody waits for any more ends with its children.
+func TestTheEndOfTheWait(t *testing.T) {
+	a := realAgent(t)
+	mark := filepath.Join(t.TempDir(), "alive")
+	ctx, cancel := context.WithCancelCause(t.Context())
+	why := errors.New("enough")
+	go func() {
+		for { // once the grandchild writes
+			if _, err := os.Stat(mark); err == nil {
+				cancel(why)
+				return
+			}
+			time.Sleep(5 * time.Millisecond)
+		}
+	}()
+	_, err := a.Exec(ctx, Command{Args: []string{"sh", "-c", `sh -c 'while :; do echo >"$0"; sleep 0.01; done' "$0"; true`, mark}})
+	if !errors.Is(err, why) {
+		t.Errorf("error %v", err)
+	}
+	if err := os.Remove(mark); err != nil {
+		t.Fatal(err)
+	}
+	time.Sleep(100 * time.Millisecond)
+	if _, err := os.Stat(mark); err == nil {
+		t.Error("the command's child runs on")
+	}
+}
+
+func TestADisabledCommand(t *testing.T) {
+	a := realAgent(t, "--blacklist=guest-exec,guest-get-osinfo")
+	if _, err := a.Exec(t.Context(), Command{Args: []string{"true"}}); !errors.Is(err, ErrDisabled) {
+		t.Errorf("error %v", err)
+	}
+	a.Refresh(t.Context())
+	if s := a.State(); !strings.Contains(s.Problem, "guest-get-osinfo") || s.Version == "" || s.Updated.IsZero() {
+		t.Errorf("state %+v", s)
+	}
+}
