@@ -22,8 +22,11 @@ type Agent struct {
 	patience
 	socket string
 	large  chan struct{}
-	turn   chan struct{} // of whoever speaks with the agent
-	conn   *conn         // of whoever has the turn; nil where there is none
+	// terminals are those that nobody uses.
+	terminals chan Terminal
+
+	turn chan struct{} // of whoever speaks with the agent
+	conn *conn         // of whoever has the turn; nil where there is none
 
 	mu       sync.Mutex
 	presence Presence
@@ -35,10 +38,16 @@ type Agent struct {
 	about    about
 }
 
-// New makes the agent of a machine behind a unix socket. large bounds, by its
+// New makes the agent of a machine behind a unix socket. terminals are the
+// machine's consoles for commands, which nobody else must use. large bounds, by its
 // capacity, how many large answers of all agents are in memory at once.
-func New(socket string, large chan struct{}) *Agent {
-	return &Agent{socket: socket, patience: patience{syncTime, silence}, large: large, turn: make(chan struct{}, 1), presence: Unknown}
+func New(socket string, terminals []Terminal, large chan struct{}) *Agent {
+	a := &Agent{socket: socket, patience: patience{syncTime, silence}, large: large, turn: make(chan struct{}, 1), presence: Unknown}
+	a.terminals = make(chan Terminal, len(terminals))
+	for _, t := range terminals {
+		a.terminals <- t
+	}
+	return a
 }
 
 // Tell makes known what QEMU tells of the guest's port. Who waits for an agent

@@ -25,6 +25,8 @@ var (
 	ErrDisabled = errors.New("the guest agent's settings don't allow it")
 	// ErrInvalid means that the agent could not be asked for such a thing.
 	ErrInvalid = errors.New("invalid command")
+	// ErrNoTerminal means that the guest has no terminal for a command.
+	ErrNoTerminal = errors.New("no terminal")
 	// ErrNoProgram means that the guest has no program of that name that can be run.
 	ErrNoProgram = errors.New("can't be run in the guest")
 )

@@ -56,7 +56,7 @@ func impostor(t *testing.T, serve func(net.Conn)) *Agent {
 			c.Close()
 		}
 	})
-	a := New(path, make(chan struct{}, 1))
+	a := New(path, nil, make(chan struct{}, 1))
 	a.patience = patience{500 * time.Millisecond, 500 * time.Millisecond}
 	t.Cleanup(func() {
 		l.Close()
@@ -154,7 +154,7 @@ func TestAnswersInPieces(t *testing.T) {
 
 // Who waits while another finds an agent silent need not wait as long again.
 func TestWaitsDoNotAddUp(t *testing.T) {
-	a := New("", nil)
+	a := New("", nil, nil)
 	before := time.Now()
 	a.hangUp(true)
 	if err := a.ready(before); !errors.Is(err, ErrSilent) {
@@ -190,14 +190,14 @@ func TestAbsence(t *testing.T) {
 	if err := <-failed; !errors.Is(err, ErrGone) && !errors.Is(err, ErrAbsent) {
 		t.Errorf("an agent that went away: %v", err)
 	}
-	nobody := New(socket(t), nil)
+	nobody := New(socket(t), nil, nil)
 	if _, err := nobody.Exec(t.Context(), Command{Args: []string{"true"}}); !errors.Is(err, ErrGone) {
 		t.Errorf("without a machine: %v", err)
 	}
 }
 
 func TestDoubt(t *testing.T) {
-	a := New("", nil)
+	a := New("", nil, nil)
 	first := a.Doubt()
 	a.Tell(Present) // an event, newer than what was asked for
 	if first(Absent); a.State().Presence != Present {
@@ -209,7 +209,7 @@ func TestDoubt(t *testing.T) {
 }
 
 func TestTooManyCommands(t *testing.T) {
-	a := New("", nil)
+	a := New("", nil, nil)
 	for range maxExecs {
 		if err := a.admit(); err != nil {
 			t.Fatal(err)
@@ -222,7 +222,7 @@ func TestTooManyCommands(t *testing.T) {
 
 func TestDue(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		a := New(filepath.Join(t.TempDir(), "none"), nil)
+		a := New(filepath.Join(t.TempDir(), "none"), nil, nil)
 		if a.Due() {
 			t.Error("an agent that nobody knows of is due")
 		}

@@ -41,7 +41,7 @@ func realAgent(t *testing.T, args ...string) *Agent {
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
-	a := New(path, make(chan struct{}, 1))
+	a := New(path, nil, make(chan struct{}, 1))
 	t.Cleanup(func() {
 		a.Tell(Absent)
 		_ = cmd.Process.Kill()

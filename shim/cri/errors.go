@@ -32,6 +32,7 @@ var codesOf = []struct {
 	{netsetup.ErrPortTaken, codes.FailedPrecondition},
 	{agent.ErrInvalid, codes.InvalidArgument},
 	{agent.ErrAbsent, codes.FailedPrecondition},
+	{agent.ErrNoTerminal, codes.FailedPrecondition},
 	{agent.ErrDisabled, codes.FailedPrecondition},
 	{agent.ErrBusy, codes.ResourceExhausted},
 	{agent.ErrSilent, codes.Unavailable},

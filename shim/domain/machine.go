@@ -44,6 +44,9 @@ type Machine struct {
 	// AgentSocket is where the guest agent's port will listen, in a folder as
 	// ConsoleSocket's.
 	AgentSocket string
+	// TerminalSockets are where further consoles will listen, /dev/hvc0 and so on
+	// in a Linux guest.
+	TerminalSockets []string
 	// Kernel and Initrd are the VM's private copies of Spec.Firmware.Kernel's
 	// files. QEMU opens them by path, as UID.
 	Kernel, Initrd string

@@ -28,6 +28,7 @@ func devices(m Machine) (*libvirtxml.DomainDeviceList, error) {
 		Controllers: controllers(m.Spec.Disks),
 		Interfaces:  nics,
 		Serials:     []libvirtxml.DomainSerial{serial(m)},
+		Consoles:    consoles(m),
 		Channels:    []libvirtxml.DomainChannel{agent(m)},
 		MemBalloon:  balloon(m.Spec.Balloon),
 		RNGs:        rng(m.Spec.RNG),
@@ -81,7 +82,26 @@ func nic(spec vmspec.Interface, n NIC) libvirtxml.DomainInterface {
 	return i
 }
 
-// serial is the console. libvirt adds the matching <console> by itself.
+// consoles are the serial one, which libvirt wants to see first, and virtio ones.
+func consoles(m Machine) []libvirtxml.DomainConsole {
+	port := uint(0)
+	all := []libvirtxml.DomainConsole{{
+		Source: serial(m).Source, Log: serial(m).Log,
+		Target: &libvirtxml.DomainConsoleTarget{Type: "serial", Port: &port},
+	}}
+	for i, path := range m.TerminalSockets {
+		port := uint(i + 1)
+		all = append(all, libvirtxml.DomainConsole{
+			Source: &libvirtxml.DomainChardevSource{
+				UNIX: &libvirtxml.DomainChardevSourceUNIX{Mode: "bind", Path: path},
+			},
+			Target: &libvirtxml.DomainConsoleTarget{Type: "virtio", Port: &port},
+		})
+	}
+	return all
+}
+
+// serial is the console.
 func serial(m Machine) libvirtxml.DomainSerial {
 	port := uint(0)
 	return libvirtxml.DomainSerial{

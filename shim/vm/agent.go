@@ -2,6 +2,8 @@ package vm
 
 import (
 	"context"
+	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 
@@ -18,9 +20,31 @@ func (m *Manager) agentSocket(id string) string {
 	return filepath.Join(m.AgentDir, id+".sock")
 }
 
+// consoles is how many consoles a machine has beside the serial one. The first
+// is not for commands: systemd puts a login on it.
+const consoles = 5
+
+func (m *Manager) terminalSockets(id string) []string {
+	var all []string
+	for n := range consoles {
+		all = append(all, filepath.Join(m.AgentDir, fmt.Sprintf("%s.%d", id, n)))
+	}
+	return all
+}
+
+func (m *Manager) terminals(id string) []agent.Terminal {
+	var all []agent.Terminal
+	for n, path := range m.terminalSockets(id) {
+		all = append(all, agent.Terminal{Device: fmt.Sprintf("/dev/hvc%d", n), Socket: path})
+	}
+	return all[1:]
+}
+
 // agent is a machine's guest agent.
 func (m *Manager) agent(c *machine) *agent.Agent {
-	c.agentOnce.Do(func() { c.guestAgent = agent.New(m.agentSocket(c.record().ID), m.largeAnswers) })
+	c.agentOnce.Do(func() {
+		c.guestAgent = agent.New(m.agentSocket(c.record().ID), m.terminals(c.record().ID), m.largeAnswers)
+	})
 	return c.guestAgent
 }
 
@@ -81,5 +105,9 @@ func (l *launch) removeAgent() error {
 	if l.c != nil {
 		l.agent(l.c).Tell(agent.Absent)
 	}
-	return ignoreAbsent(os.Remove(l.agentSocket(l.rec.ID)))
+	var errs []error
+	for _, path := range append(l.terminalSockets(l.rec.ID), l.agentSocket(l.rec.ID)) {
+		errs = append(errs, ignoreAbsent(os.Remove(path)))
+	}
+	return errors.Join(errs...)
 }

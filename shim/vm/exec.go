@@ -15,14 +15,10 @@ import (
 
 // CheckExec refuses a command that can't be run in a machine, before its client
 // is given a URL. The id is a running container's.
-func (m *Manager) CheckExec(id string, r *runtimeapi.ExecRequest) error {
+func (m *Manager) CheckExec(id string, _ *runtimeapi.ExecRequest) error {
 	c, err := m.find(id)
 	if err != nil {
 		return err
-	}
-	if r.GetTty() {
-		return fmt.Errorf("container %q is a virtual machine: a command with a terminal in it is %w yet: "+
-			"leave -t out, or attach to its console", id, ErrUnsupported)
 	}
 	if m.agent(c).State().Presence == agent.Absent {
 		return execFailed(c, agent.ErrAbsent)
@@ -36,6 +32,9 @@ func (m *Manager) Exec(ctx context.Context, id string, command []string, s strea
 	c, err := m.find(id)
 	if err != nil {
 		return err
+	}
+	if s.TTY {
+		return m.interact(ctx, c, command, s)
 	}
 	input, err := readInput(ctx, s.In)
 	if err != nil {
@@ -52,6 +51,43 @@ func (m *Manager) Exec(ctx context.Context, id string, command []string, s strea
 		return &stream.ExitError{Code: int(r.Code)}
 	}
 	return nil
+}
+
+// interact runs a command in a guest with a terminal.
+func (m *Manager) interact(ctx context.Context, c *machine, command []string, s stream.Streams) error {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	out := s.Out
+	if out == nil {
+		out = io.Discard
+	}
+	code, err := m.agent(c).Interact(ctx, agent.Session{Args: command, In: s.In, Out: out, Resize: sizes(ctx, s.Resize)})
+	if err != nil {
+		return execFailed(c, err)
+	}
+	if code != 0 {
+		return &stream.ExitError{Code: int(code)}
+	}
+	return nil
+}
+
+// sizes passes on a client's terminal sizes until ctx ends.
+func sizes(ctx context.Context, from <-chan stream.Size) <-chan agent.Size {
+	if from == nil {
+		return nil
+	}
+	to := make(chan agent.Size)
+	go func() { // ends at the latest with the client's connection
+		defer close(to)
+		for size := range from {
+			select {
+			case to <- agent.Size{Rows: size.Height, Columns: size.Width}:
+			case <-ctx.Done():
+				return
+			}
+		}
+	}()
+	return to
 }
 
 // readInput reads what a client sends to its end, or until ctx ends.

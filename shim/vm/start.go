@@ -324,6 +324,8 @@ func (l *launch) machine() domain.Machine {
 		ConsoleSocket: l.consoleSocket(r.ID),
 		ConsoleLog:    l.path(r.ID, consoleFile),
 		AgentSocket:   l.agentSocket(r.ID),
+
+		TerminalSockets: l.terminalSockets(r.ID),
 	}
 	for _, d := range r.Spec.Disks {
 		m.Disks = append(m.Disks, domain.Disk{Layers: l.layers(d)})

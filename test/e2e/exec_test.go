@@ -204,3 +204,52 @@ yes '{"return": {"pid": 1, "exited": true}}' >/dev/${port##*/}
 	c.stop(60)
 	c.wantEnd(c.status(), 0, "Completed")
 }
+
+// TestExecWithATerminal runs a shell as a person does.
+func TestExecWithATerminal(t *testing.T) {
+	t.Parallel()
+	c := vmWithAgent(t)
+	s := newSession(t, "script", "-qefc", "stty rows 33 cols 101; crictl exec -it "+c.id+" sh", "/dev/null")
+	s.sees("# ")
+	for _, line := range []struct{ types, sees string }{
+		{"tty\n", "/dev/hvc1"},
+		{"test -t 0 -a -t 1 -a -t 2 && echo a terminal $((40+2))\n", "a terminal 42"},
+		{"stty size\n", "33 101"},
+		{"echo $TERM\n", "vt102"},
+		{"sh -c 'echo asleep $((40+4)); sleep 600'\n", "asleep 44"},
+		{"\x03", "^C"}, // ends the program, not the shell
+		{"echo still $((40+3))\n", "still 43"},
+	} {
+		s.types(line.types)
+		s.sees(line.sees)
+	}
+
+	// Four at once, and what they run apart.
+	others := []*session{}
+	for n := 2; n <= 4; n++ {
+		other := newSession(t, "script", "-qefc", "crictl exec -it "+c.id+" sh", "/dev/null")
+		other.sees("# ")
+		others = append(others, other)
+	}
+	excess := newSession(t, "script", "-qefc", "crictl exec -it "+c.id+" sh", "/dev/null")
+	excess.sees("terminals are in use")
+	if err := excess.ends(); err == nil {
+		t.Error("no error of one terminal too many")
+	}
+	s.types("exit 7\n")
+	if err := s.ends(); err == nil || !strings.Contains(s.seen(), "exit code 7") && !strings.Contains(err.Error(), "7") {
+		t.Errorf("exit 7 ended with %v:\n%s", err, s.seen())
+	}
+	// Who leaves takes the command along.
+	for _, other := range others {
+		other.types("sh -c 'echo asleep $((40+5)); sleep 7531'\n")
+		other.sees("asleep 45")
+		other.leave()
+	}
+	eventually(t, "the commands end", func() bool { return !strings.Contains(string(c.exec("ps").Stdout), "7531") })
+	again := newSession(t, "script", "-qefc", "crictl exec -it "+c.id+" nothing-of-this-name", "/dev/null")
+	again.sees("nothing-of-this-name")
+	if err := again.ends(); err == nil {
+		t.Error("no error of a program that isn't there")
+	}
+}
