@@ -21,10 +21,10 @@ import (
 func TestAway(t *testing.T) {
 	var said strings.Builder
 	for _, daemon := range []string{node.Libvirtd, node.Containerd} {
-		running := newSubject(newPod(t, "running-without-"+daemon, "vm").run(), "guest", suite.machine)
+		running := newSubject(newPod(t, "running-without-"+daemon, "vm").run(), "compute", suite.machine)
 		check(t, running.create())
 		check(t, running.start())
-		made := newSubject(newPod(t, "created-without-"+daemon, "vm").run(), "guest", suite.machine)
+		made := newSubject(newPod(t, "created-without-"+daemon, "vm").run(), "compute", suite.machine)
 		check(t, made.create())
 		check(t, suite.Kill(t.Context(), daemon, syscall.SIGKILL))
 		w := newWalk(t, containerCases(), running, made)

@@ -14,7 +14,7 @@ import (
 func TestManyClients(t *testing.T) {
 	t.Parallel()
 	p := newPod(t, "clients", "vm").run()
-	machine, process := newSubject(p, "guest", suite.machine), newSubject(p, "sidecar", suite.process)
+	machine, process := newSubject(p, "compute", suite.machine), newSubject(p, "sidecar", suite.process)
 	for _, step := range []struct {
 		name string
 		call func(*subject) error

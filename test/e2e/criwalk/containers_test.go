@@ -10,7 +10,7 @@ import (
 func TestContainers(t *testing.T) {
 	t.Parallel()
 	p := newPod(t, "containers", "vm").run()
-	w := newWalk(t, containerCases(), newSubject(p, "guest", suite.machine), newSubject(p, "sidecar", suite.process))
+	w := newWalk(t, containerCases(), newSubject(p, "compute", suite.machine), newSubject(p, "sidecar", suite.process))
 	w.machine.id, w.process.id = "no-such-container", "no-such-container"
 	w.look(unknown)
 	w.both((*subject).create)
@@ -28,7 +28,7 @@ func TestContainers(t *testing.T) {
 func TestSandboxes(t *testing.T) {
 	t.Parallel()
 	w := newWalk(t, sandboxCases(),
-		newSubject(newPod(t, "vms", "vm"), "guest", suite.machine), newSubject(newPod(t, "ordinary", ""), "guest", suite.process))
+		newSubject(newPod(t, "vms", "vm"), "compute", suite.machine), newSubject(newPod(t, "ordinary", ""), "compute", suite.process))
 	w.machine.of, w.process.of = ofSandbox, ofSandbox
 	w.machine.pod.id, w.process.pod.id = "no-such-pod", "no-such-pod"
 	w.look(unknown)
@@ -49,7 +49,7 @@ func TestImages(t *testing.T) {
 	t.Parallel()
 	p := newPod(t, "images", "vm").run()
 	w := newWalk(t, imageCases(),
-		newSubject(p, "guest", pushDisk(t, "removed-machine:1", "removed")),
+		newSubject(p, "compute", pushDisk(t, "removed-machine:1", "removed")),
 		newSubject(p, "sidecar", pushProcess(t, "removed-process:1", "removed")))
 	w.both((*subject).create)
 	w.both((*subject).start)

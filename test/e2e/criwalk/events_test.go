@@ -62,8 +62,8 @@ func TestEvents(t *testing.T) {
 	t.Parallel()
 	e := watch(t)
 	w := newWalk(t, nil,
-		newSubject(newPod(t, "vm-events", "vm").run(), "guest", suite.machine),
-		newSubject(newPod(t, "ordinary-events", "").run(), "guest", suite.process))
+		newSubject(newPod(t, "vm-events", "vm").run(), "compute", suite.machine),
+		newSubject(newPod(t, "ordinary-events", "").run(), "compute", suite.process))
 	e.begun(t, w.process)
 	for i, step := range []func(*subject) error{(*subject).create, (*subject).start, (*subject).stop, (*subject).removeIt} {
 		w.both(step)

@@ -23,7 +23,7 @@ func lacking() map[string]string {
 func TestMetrics(t *testing.T) {
 	t.Parallel()
 	p := newPod(t, "metrics", "vm").run()
-	w := newWalk(t, nil, newSubject(p, "guest", suite.machine), newSubject(p, "sidecar", suite.process))
+	w := newWalk(t, nil, newSubject(p, "compute", suite.machine), newSubject(p, "sidecar", suite.process))
 	w.both((*subject).create)
 	w.both((*subject).start)
 	for _, method := range []string{"ListPodSandboxMetrics", "StreamPodSandboxMetrics"} {

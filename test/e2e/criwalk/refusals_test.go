@@ -35,7 +35,7 @@ func targeting(p *pod, image string, target *subject) *subject {
 func TestTargetOfANamespace(t *testing.T) {
 	t.Parallel()
 	p := newPod(t, "target", "vm").run()
-	machine, process := newSubject(p, "guest", suite.machine), newSubject(p, "sidecar", suite.process)
+	machine, process := newSubject(p, "compute", suite.machine), newSubject(p, "sidecar", suite.process)
 	check(t, machine.create())
 	check(t, process.create())
 	for i := range 2 { // created, then running
@@ -79,7 +79,7 @@ func TestSecondVM(t *testing.T) {
 // TestImageVolume has a VM with an OCI image as a volume, which it can't have yet.
 func TestImageVolume(t *testing.T) {
 	t.Parallel()
-	machine := newSubject(newPod(t, "image-volume", "vm").run(), "guest", suite.machine)
+	machine := newSubject(newPod(t, "image-volume", "vm").run(), "compute", suite.machine)
 	machine.config.Mounts = append(machine.config.Mounts, &runtimeapi.Mount{
 		ContainerPath: "/data", Image: &runtimeapi.ImageSpec{Image: suite.process}, Readonly: true,
 	})

@@ -18,7 +18,7 @@ func TestUserNamespace(t *testing.T) {
 	}}
 	p.config.Linux.SecurityContext = &runtimeapi.LinuxSandboxSecurityContext{NamespaceOptions: options}
 	p.run()
-	machine, process := newSubject(p, "guest", suite.machine), newSubject(p, "sidecar", suite.process)
+	machine, process := newSubject(p, "compute", suite.machine), newSubject(p, "sidecar", suite.process)
 	for _, s := range []*subject{machine, process} {
 		s.config.Linux.SecurityContext.NamespaceOptions = options
 		s.config.Mounts = nil // of folders that the pod's root can't see
