@@ -21,8 +21,15 @@ type machine struct {
 // card is the guest's network card in its namespace.
 const card = "eth0"
 
-// start takes the steps of a machine's start in their order: see doc.go.
+// start starts a machine of one card.
 func (n *node) start(t *testing.T, id string, pod Pod) *machine {
+	t.Helper()
+	return n.startCards(t, id, pod)[0]
+}
+
+// startCards takes the steps of a machine's start in their order: see doc.go. Each card of the
+// guest is one of a network stack of its own.
+func (n *node) startCards(t *testing.T, id string, pod Pod) []*machine {
 	t.Helper()
 	plan, err := n.setup.Plan(t.Context(), id, pod)
 	if err != nil {
@@ -35,16 +42,27 @@ func (n *node) start(t *testing.T, id string, pod Pod) *machine {
 	if _, err := n.setup.Serve(t.Context(), plan); err != nil {
 		t.Fatal(err)
 	}
-	m := powerOn(t, plan)
+	cards := powerOn(t, plan)
 	if err := n.setup.Connect(t.Context(), plan); err != nil {
 		t.Fatal(err)
 	}
-	return m
+	return cards
 }
 
-// powerOn opens the tap by name in the node's namespace, as libvirt does, and joins it
+// powerOn opens the taps by name in the node's namespace, as libvirt does, and joins each
 // with a card in a new namespace.
-func powerOn(t *testing.T, plan Plan) *machine {
+func powerOn(t *testing.T, plan Plan) []*machine {
+	t.Helper()
+	var cards []*machine
+	for _, n := range plan.NICs {
+		one := plan
+		one.NICs = []NIC{n}
+		cards = append(cards, powerOnCard(t, one))
+	}
+	return cards
+}
+
+func powerOnCard(t *testing.T, plan Plan) *machine {
 	t.Helper()
 	m := &machine{ns: newNamespace(t), plan: plan}
 	host := openTap(t, plan.NICs[0].Tap)

@@ -38,7 +38,10 @@ func takeInterface(p Plan, n NIC) error {
 		if err := setMAC(h, link, n.PodMAC); err != nil {
 			return err
 		}
-		return makePort(h, link, bridge)
+		if err := makePort(h, link, bridge); err != nil || !n.SharedMAC {
+			return err
+		}
+		return forgetOwnAddress(h, link, n)
 	})
 }
 
@@ -54,6 +57,19 @@ func makePort(h *netlink.Handle, link, bridge netlink.Link) error {
 	}
 	if err := h.LinkSetUp(link); err != nil {
 		return fmt.Errorf("set %s up: %w", name, err)
+	}
+	return nil
+}
+
+// forgetOwnAddress has the bridge pass on frames for a port's own address to whom it has learned
+// it from, the guest, and not take them for the pod's.
+func forgetOwnAddress(h *netlink.Handle, link netlink.Link, n NIC) error {
+	err := h.NeighDel(&netlink.Neigh{
+		LinkIndex: link.Attrs().Index, Family: unix.AF_BRIDGE, Flags: netlink.NTF_MASTER,
+		State: netlink.NUD_PERMANENT, HardwareAddr: net.HardwareAddr(n.PodMAC),
+	})
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("make the bridge forget the address of %s: %w", n.Interface, err)
 	}
 	return nil
 }

@@ -30,6 +30,10 @@ type NIC struct {
 	OriginalMAC MAC `json:"originalMAC"`
 	BridgeMAC   MAC `json:"bridgeMAC"`
 
+	// SharedMAC says that the interface keeps the guest's address: a macvlan gets frames for its
+	// own alone.
+	SharedMAC bool `json:"sharedMAC,omitempty"`
+
 	// MTU is the interface's, in bytes.
 	MTU int `json:"mtu"`
 	// Queues are the tap's; 0 means one.
@@ -98,6 +102,7 @@ func (n *NIC) read(h *netlink.Handle, id string, wanted Interface) error {
 	if len(attrs.HardwareAddr) != 6 {
 		return fmt.Errorf("interface %s is no Ethernet device", n.Interface)
 	}
+	n.SharedMAC = n.bridged() && link.Type() == "macvlan"
 	if err := n.setMACs(id, attrs.HardwareAddr, wanted.MAC); err != nil {
 		return err
 	}
@@ -115,7 +120,7 @@ func (n *NIC) read(h *netlink.Handle, id string, wanted Interface) error {
 	return nil
 }
 
-// setMACs gives the interface a new address only where the guest takes its own.
+// setMACs gives the interface a new address where the guest takes its own.
 func (n *NIC) setMACs(id string, own, guest net.HardwareAddr) error {
 	switch {
 	case guest != nil:
@@ -128,7 +133,10 @@ func (n *NIC) setMACs(id string, own, guest net.HardwareAddr) error {
 		return fmt.Errorf("%s is no address for a network card: it must be unicast", guest)
 	}
 	n.OriginalMAC, n.PodMAC, n.GuestMAC = MAC(own), MAC(own), MAC(guest)
-	if n.bridged() && guest.String() == own.String() {
+	switch {
+	case n.SharedMAC:
+		n.PodMAC = MAC(guest)
+	case n.bridged() && guest.String() == own.String():
 		n.PodMAC = localMAC(id, "interface "+n.Interface)
 	}
 	n.BridgeMAC = localMAC(id, "bridge "+n.Bridge)

@@ -110,13 +110,19 @@ func (n *node) addPod(t *testing.T) string {
 
 func (n *node) cni(t *testing.T, command, id, ns string) {
 	t.Helper()
-	conf, err := json.Marshal(n.conf)
+	runCNI(t, n.conf, command, id, ns, "eth0")
+}
+
+// runCNI runs a plug-in as containerd does.
+func runCNI(t *testing.T, config map[string]any, command, id, ns, name string) {
+	t.Helper()
+	conf, err := json.Marshal(config)
 	if err != nil {
 		t.Fatal(err)
 	}
-	cmd := exec.Command(filepath.Join("/usr/lib/cni", n.conf["type"].(string)))
+	cmd := exec.Command(filepath.Join("/usr/lib/cni", config["type"].(string)))
 	cmd.Env = append(os.Environ(), "CNI_COMMAND="+command, "CNI_CONTAINERID="+id,
-		"CNI_NETNS="+ns, "CNI_IFNAME=eth0", "CNI_PATH=/usr/lib/cni")
+		"CNI_NETNS="+ns, "CNI_IFNAME="+name, "CNI_PATH=/usr/lib/cni")
 	cmd.Stdin = bytes.NewReader(conf)
 	if out, err := cmd.CombinedOutput(); err != nil {
 		t.Fatalf("CNI %s: %v: %s", command, err, out)

@@ -333,19 +333,23 @@ func state(t *testing.T, ns string) string {
 	return b.String()
 }
 
-// writeRoutes leaves out what the kernel makes of IPv6 addresses, when it is done with them.
+// writeRoutes leaves out what the kernel makes of IPv6 addresses, when it is done with them. Of
+// routes that are equal but for their interface, the kernel has the newest last.
 func writeRoutes(b *strings.Builder, h *netlink.Handle) error {
 	for _, family := range []int{netlink.FAMILY_V4, netlink.FAMILY_V6} {
 		routes, err := h.RouteListFiltered(family, &netlink.Route{}, netlink.RT_FILTER_TABLE)
 		if err != nil {
 			return err
 		}
+		var lines []string
 		for _, r := range routes {
 			if family == netlink.FAMILY_V4 || r.Table != unix.RT_TABLE_LOCAL {
-				fmt.Fprintf(b, "%+v priority %d scope %s protocol %s type %d\n",
-					r, r.Priority, r.Scope, r.Protocol, r.Type)
+				lines = append(lines, fmt.Sprintf("%+v priority %d scope %s protocol %s type %d\n",
+					r, r.Priority, r.Scope, r.Protocol, r.Type))
 			}
 		}
+		slices.Sort(lines)
+		b.WriteString(strings.Join(lines, ""))
 	}
 	return nil
 }
