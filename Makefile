@@ -32,7 +32,7 @@ man: build ## Write the nodevirt command's man pages into bin/man/
 	@rm -rf $(BIN)/man
 	$(BIN)/nodevirt man $(BIN)/man
 
-tools: ## Build containerd, runc and crictl at their pinned versions into bin/
+tools: ## Build containerd, runc, crictl and Multus at their pinned versions into bin/
 	@test/tools/build
 
 packages: ## Install the Debian packages that are missing

@@ -42,6 +42,7 @@ func benches() []bench {
 		{"size", "a VM's start, by the size of its disk", (*rig).size, nil},
 		{"calls", "calls that are passed on, against containerd", (*rig).calls, nil},
 		{"pod", "an ordinary pod's start, against containerd", (*rig).pod, nil},
+		{"network", "bytes to a guest and back, against one on a bare tap", (*rig).network, nil},
 		{"memory", "memory beside QEMU", (*rig).memory, nil},
 		{"burst", "guests that boot at once, and what the shim costs when they idle", (*rig).burst, nil},
 	}

@@ -19,7 +19,7 @@ write_files:
 - path: /etc/from-user-data
   content: written
 runcmd:
-- "echo e2e host=$(hostname) file=$(cat /etc/from-user-data) key=$(grep -c e2e /root/.ssh/authorized_keys) > /dev/ttyS0"
+- "echo e2e host=$(hostname) ips=$(hostname -I | tr ' ' ,) router=$(ip -6 route | grep -c ^default) file=$(cat /etc/from-user-data) key=$(grep -c e2e /root/.ssh/authorized_keys) > /dev/ttyS0"
 disable_root: false
 `
 
@@ -33,12 +33,16 @@ func TestDebianWithCloudInitAndAgent(t *testing.T) {
 	p := vmPod(t, annotated(map[string]string{
 		"nodevirt.io/cloud-init-user-data": debianUserData,
 		"nodevirt.io/ssh-authorized-keys":  sshKey,
+		// The pod has IPv4 and IPv6: see the suite's node.
+		"nodevirt.io/cloud-init-network-config": "version: 2\nethernets:\n  all:\n    match: {driver: virtio_net}\n" +
+			"    dhcp4: true\n    dhcp6: true\n    accept-ra: true\n",
 	}))
 	c := p.vm(ref, func(c *runtimeapi.ContainerConfig) {
 		c.Linux.Resources.MemoryLimitInBytes = 512 * mebibyte
 	}).start()
 	line := c.sayingWithin(10*time.Minute, `e2e host=`)
-	if want := "e2e host=" + p.config.Hostname + " file=written key=1"; !strings.Contains(line, want) {
+	ips := p.ip() + "," + p.status().GetNetwork().GetAdditionalIps()[0].GetIp() + ","
+	if want := "e2e host=" + p.config.Hostname + " ips=" + ips + " router=1 file=written key=1"; !strings.Contains(line, want) {
 		t.Errorf("cloud-init made %q; want %q", line, want)
 	}
 	c.agentIs(agent.Present)

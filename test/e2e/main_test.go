@@ -3,6 +3,7 @@ package e2e
 import (
 	"context"
 	"fmt"
+	"net/netip"
 	"os"
 	"path/filepath"
 	"testing"
@@ -31,7 +32,7 @@ var suite struct {
 }
 
 func TestMain(m *testing.M) {
-	os.Exit(node.Main(clean{m}, node.Options{}, prepare))
+	os.Exit(node.Main(clean{m}, node.Options{Subnet6: netip.MustParsePrefix("fd00:10:244:1::/64")}, prepare))
 }
 
 // clean are tests of which nothing may be left, if they pass.

@@ -52,7 +52,7 @@ func (o Options) containerd(v config.Node) (component, error) {
 	if err != nil {
 		return component{}, err
 	}
-	cni, err := config.CNI(v)
+	cni, err := config.CNI(v, o.CNI)
 	if err != nil {
 		return component{}, err
 	}
@@ -108,6 +108,6 @@ func (o Options) values() (config.Node, error) {
 	}
 	return config.Node{
 		Bin: o.Bin, State: o.Dir, Etc: o.etc(), Registry: registryAddress, Pause: pauseImage,
-		Subnet: o.Subnet, HostUUID: id,
+		Subnet: o.Subnet, Subnet6: o.Subnet6, HostUUID: id,
 	}, nil
 }

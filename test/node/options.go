@@ -25,6 +25,8 @@ type Options struct {
 	Cache      string               // of what takes long to make; default: guest.DefaultCache
 	Name       string               // host name and cgroup; default: from Dir
 	Subnet     netip.Prefix         // of the pods; default 10.244.1.0/24
+	Subnet6    netip.Prefix         // of the pods, too; default: they have no IPv6
+	CNI        func(map[string]any) // changes the pods' network before it is written
 	Components []string             // default: all; registry and containerd go with each
 	ShimConfig func(map[string]any) // changes the shim's configuration before it is written
 	Bound      bool                 // the node ends with this process, however that ends

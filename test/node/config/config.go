@@ -22,6 +22,7 @@ type Node struct {
 	Registry string       // host and port
 	Pause    string       // the sandbox image
 	Subnet   netip.Prefix // of the pods
+	Subnet6  netip.Prefix // of the pods, where they have IPv6
 	HostUUID string       // tells this node's libvirt from others on the machine
 }
 
@@ -52,7 +53,7 @@ disabled_plugins = [
   restrict_oom_score_adj = true
 
 [plugins.'io.containerd.cri.v1.runtime'.cni]
-  bin_dirs = ['/usr/lib/cni']
+  bin_dirs = ['/usr/lib/cni', '{{.Bin}}']
   conf_dir = '{{.Etc}}/cni'
 
 [plugins.'io.containerd.cri.v1.runtime'.containerd.runtimes.runc]
@@ -85,9 +86,14 @@ func Mirror(n Node) string {
 type object = map[string]any
 
 // CNI is the list of network plugins that containerd calls for a pod. The MTU is unlike Ethernet's,
-// so that a guest which does not take it from the pod shows.
-func CNI(n Node) (string, error) {
-	text, err := json.MarshalIndent(object{
+// so that a guest which does not take it from the pod shows. If it is not nil, change may change
+// the list before it is written.
+func CNI(n Node, change func(map[string]any)) (string, error) {
+	ranges := [][]object{{{"subnet": n.Subnet.String()}}}
+	if n.Subnet6.IsValid() {
+		ranges = append(ranges, []object{{"subnet": n.Subnet6.String()}})
+	}
+	list := object{
 		"cniVersion": "1.0.0",
 		"name":       "pods",
 		"plugins": []object{
@@ -96,13 +102,17 @@ func CNI(n Node) (string, error) {
 				"isDefaultGateway": true, "ipMasq": true, "hairpinMode": true,
 				"ipam": object{
 					"type":    "host-local",
-					"ranges":  [][]object{{{"subnet": n.Subnet.String()}}},
+					"ranges":  ranges,
 					"dataDir": "/var/lib/cni/networks",
 				},
 			},
 			{"type": "portmap", "capabilities": object{"portMappings": true}},
 		},
-	}, "", "  ")
+	}
+	if change != nil {
+		change(list)
+	}
+	text, err := json.MarshalIndent(list, "", "  ")
 	if err != nil {
 		return "", fmt.Errorf("write the pods' network: %w", err)
 	}

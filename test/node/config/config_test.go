@@ -23,7 +23,7 @@ func TestTexts(t *testing.T) {
 	for name, text := range map[string]func() (string, error){
 		"containerd.toml":   func() (string, error) { return config.Containerd(n) },
 		"hosts.toml":        func() (string, error) { return config.Mirror(n), nil },
-		"pods.conflist":     func() (string, error) { return config.CNI(n) },
+		"pods.conflist":     func() (string, error) { return config.CNI(n, nil) },
 		"libvirtd.conf":     func() (string, error) { return config.Libvirtd(n), nil },
 		"shim.toml":         func() (string, error) { return config.Shim(n, nil) },
 		"shim-changed.toml": func() (string, error) { return config.Shim(n, change) },

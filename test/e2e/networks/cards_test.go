@@ -1,0 +1,190 @@
+package networks
+
+import (
+	"encoding/json"
+	"maps"
+	"net/http"
+	"net/netip"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/nodevirt/nodevirt/test/guest"
+	"github.com/nodevirt/nodevirt/test/images"
+	"github.com/nodevirt/nodevirt/test/node"
+)
+
+const mebibyte = 1 << 20
+
+// patience bounds every wait.
+const patience = 3 * time.Minute
+
+// withMultus has the real Multus make the pod's networks: eth0 as before, but with jumbo frames,
+// net1 by CNI's bridge and net2 by its macvlan. It reads them from its own configuration, where a
+// cluster has it ask the API server.
+func withMultus(list map[string]any) {
+	first := list["plugins"].([]map[string]any)[0]
+	first["mtu"] = 9000
+	delegates := []map[string]any{
+		first,
+		{"name": "net1", "type": "bridge", "bridge": "cni1", "mtu": 1280, "isGateway": true, "ipam": hostLocal("10.98.1.0/24")},
+		{"name": "net2", "type": "macvlan", "master": "cni1", "mtu": 1280, "ipam": hostLocal("10.98.2.0/24")},
+	}
+	for _, d := range delegates {
+		d["cniVersion"] = "0.4.0"
+		if d["name"] == nil {
+			d["name"] = "eth0"
+		}
+	}
+	clear(list)
+	maps.Copy(list, map[string]any{
+		"cniVersion": "0.4.0", "name": "pods",
+		"plugins": []map[string]any{{
+			"type": "multus", "binDir": "/usr/lib/cni", "cniDir": "/run/multus", "delegates": delegates,
+		}},
+	})
+}
+
+func hostLocal(subnet string) map[string]any {
+	return map[string]any{"type": "host-local", "subnet": subnet, "dataDir": "/var/lib/cni/networks"}
+}
+
+const vmi = `{
+	"domain": {
+		"cpu": {"cores": 2},
+		"devices": {
+			"networkInterfaceMultiqueue": true,
+			"disks": [{"name": "root", "disk": {"bus": "virtio"}}],
+			"interfaces": [
+				{"name": "default", "masquerade": {}},
+				{"name": "bridged", "bridge": {}, "macAddress": "02:00:00:00:00:51"},
+				{"name": "lan", "bridge": {}}
+			]
+		}
+	},
+	"networks": [
+		{"name": "default", "pod": {}},
+		{"name": "bridged", "multus": {"networkName": "bridged"}},
+		{"name": "lan", "multus": {"networkName": "lan"}}
+	],
+	"volumes": [{"name": "root", "containerDisk": {"image": ""}}]
+}`
+
+// card is what the guest says of one.
+type card struct {
+	Name, MAC   string
+	MTU, Queues int
+	Addresses   []string
+}
+
+func TestSeveralCards(t *testing.T) {
+	ctx := t.Context()
+	n := node.ForTest(t, node.Options{Subnet: netip.MustParsePrefix("10.98.0.0/24"), CNI: withMultus})
+	disk, err := guest.Tiny(ctx, n.GuestOptions())
+	if err != nil {
+		t.Fatal(err)
+	}
+	image, err := images.RegistryDisk(disk, images.DiskOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ref, err := n.Push(ctx, "tiny:1", image)
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := n.NewPod("cards")
+	p["annotations"] = map[string]string{"nodevirt.io/vmi": vmi}
+	p["linux"].(map[string]any)["overhead"] = map[string]any{"memory_limit_in_bytes": 256 * mebibyte}
+	id, err := n.RunPod(ctx, p, "vm")
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := node.NewContainer("guest", ref)
+	c["linux"] = map[string]any{"resources": map[string]any{"memory_limit_in_bytes": 128 * mebibyte}}
+	vm, err := n.CreateContainer(ctx, id, p, c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := n.Crictl(ctx, "start", vm); err != nil {
+		t.Fatal(err)
+	}
+	for boot := range 2 {
+		fetch(t, n, "http://10.98.0.2/")
+		got := cards(t, n)
+		if len(got) != 3 {
+			t.Fatalf("cards %+v", got)
+		}
+		for i, want := range []struct {
+			address     string
+			mtu, queues int
+		}{{"10.0.2.2/24", 9000, 2}, {"10.98.1.2/24", 1280, 2}, {"10.98.2.2/24", 1280, 2}} {
+			if c := got[i]; !slices.Contains(c.Addresses, want.address) || c.MTU != want.mtu || c.Queues != want.queues {
+				t.Errorf("boot %d: card %d is %+v, want %+v", boot, i, c, want)
+			}
+		}
+		if got[1].MAC != "02:00:00:00:00:51" {
+			t.Errorf("MAC address of the second card is %s", got[1].MAC)
+		}
+		// Each card is on its own network.
+		if page := fetch(t, n, "http://10.98.1.2/"); !strings.HasPrefix(page, "ip=10.0.2.2") {
+			t.Errorf("on its second network the guest says %q", page)
+		}
+		if boot == 0 {
+			fetch(t, n, "http://10.98.0.2/cgi-bin/counter")
+			if _, err := n.Fetch(ctx, http.MethodPost, "http://10.98.0.2/cgi-bin/reboot", ""); err != nil {
+				t.Fatal(err)
+			}
+			again(t, n)
+		}
+	}
+	if err := n.RemovePod(ctx, id, p); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func cards(t *testing.T, n *node.Node) []card {
+	t.Helper()
+	var info struct{ Interfaces []card }
+	deadline := time.Now().Add(patience)
+	for { // the other cards' leases come in their own time
+		text := fetch(t, n, "http://10.98.0.2/cgi-bin/info")
+		if err := json.Unmarshal([]byte(text), &info); err != nil {
+			t.Fatalf("%v in %s", err, text)
+		}
+		incomplete := slices.ContainsFunc(info.Interfaces, func(c card) bool {
+			return !slices.ContainsFunc(c.Addresses, func(a string) bool { return strings.HasPrefix(a, "10.") })
+		})
+		if !incomplete || time.Now().After(deadline) {
+			return info.Interfaces
+		}
+	}
+}
+
+// again waits for the guest to be a new one.
+func again(t *testing.T, n *node.Node) {
+	t.Helper()
+	for deadline := time.Now().Add(patience); ; time.Sleep(100 * time.Millisecond) {
+		count, err := n.Fetch(t.Context(), http.MethodGet, "http://10.98.0.2/cgi-bin/counter", "")
+		if err == nil && count == "1\n" {
+			return
+		}
+		if time.Now().After(deadline) {
+			t.Fatalf("the guest has not rebooted: count %q, %v", count, err)
+		}
+	}
+}
+
+// fetch waits for the guest's answer.
+func fetch(t *testing.T, n *node.Node, url string) string {
+	t.Helper()
+	for deadline := time.Now().Add(patience); ; time.Sleep(100 * time.Millisecond) {
+		page, err := n.Fetch(t.Context(), http.MethodGet, url, "")
+		if err == nil {
+			return page
+		}
+		if time.Now().After(deadline) {
+			t.Fatal(err)
+		}
+	}
+}
