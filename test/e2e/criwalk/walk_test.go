@@ -64,7 +64,7 @@ func (w *walk) look(at state) {
 			case m.code != p.code && !differs:
 				w.t.Errorf("%s: a VM is answered\n%v\nan ordinary container\n%v", name, m, p)
 			case m.code == p.code && differs:
-				w.t.Errorf("%s: a VM is answered %s as an ordinary container: the case says otherwise", name, m.code)
+				w.t.Errorf("%s: a VM is answered %s as an ordinary container; the case wants another code: %s", name, m.code, c.because)
 			}
 			w.said.note(name, m, p)
 		}
