@@ -5,6 +5,7 @@ import (
 	"testing"
 	"time"
 
+	"google.golang.org/grpc/codes"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/nodevirt/nodevirt/shim/agent"
@@ -47,6 +48,14 @@ func TestDebianWithCloudInitAndAgent(t *testing.T) {
 	}
 	c.agentIs(agent.Present)
 	c.wantExec(p.config.Hostname+"\n", "", 0, "hostname")
+	s := newSession(t, "script", "-qefc", "stty rows 33 cols 101; crictl exec -it "+c.id+" bash -c 'tty; stty size; exit 7'", "/dev/null")
+	s.sees("/dev/hvc1")
+	s.sees("33 101")
+	if err := s.ends(); err == nil || !strings.Contains(s.seen(), "exit code 7") {
+		t.Errorf("a command with a terminal ended with %v:\n%s", err, s.seen())
+	}
+	c.wantExecError(codes.DeadlineExceeded, "timeout 2s exceeded", 2, "sh", "-c", "sleep 7654; true")
+	c.wantExec("", "", 1, "pgrep", "-f", "sleep 765[4]")
 	eventually(t, "the guest agent tells of the guest", func() bool { return c.info().VM.Agent.OS != nil })
 	if a := c.info().VM.Agent; a.OS.ID != "debian" || a.OS.Version != "12" || a.Hostname != p.config.Hostname {
 		t.Errorf("the guest agent tells %+v", a)
