@@ -90,6 +90,23 @@ func TestSeveralCards(t *testing.T) {
 	same(t, "pod", before, state(t, pod))
 }
 
+// Where no card has an address to hand out, nobody answers: not on other interfaces either.
+func TestNobodyServesWithoutAddresses(t *testing.T) {
+	n := newNode(t)
+	pod := newNamespace(t)
+	conf := map[string]any{"cniVersion": "0.4.0", "name": "net3", "type": "bridge", "bridge": "cni3"}
+	runCNI(t, conf, "ADD", "none", pod, "net3")
+	t.Cleanup(func() {
+		runCNI(t, conf, "DEL", "none", pod, "net3")
+		removeLink(t, "cni3")
+	})
+	m := n.start(t, idA, on(pod, "net3"))
+	if pid, err := n.setup.Serve(t.Context(), m.plan); err != nil || pid != 0 || m.plan.Served() {
+		t.Errorf("dnsmasq: pid %d, %v", pid, err)
+	}
+	n.noFiles(t)
+}
+
 // The guest's own MAC address on a macvlan becomes the interface's.
 func TestOwnMACOnMacvlan(t *testing.T) {
 	n := newNode(t)

@@ -30,9 +30,9 @@ func (s *Setup) configFlag(p Plan) string {
 
 // Serve starts dnsmasq in the pod's namespace and returns its pid when it is ready to
 // answer. It outlives the caller. If it runs already, its pid is returned. The
-// caller may move it into the pod's cgroup.
+// caller may move it into the pod's cgroup. The pid is 0 for a Plan that is not [Plan.Served].
 func (s *Setup) Serve(ctx context.Context, p Plan) (pid int, err error) {
-	if err := p.check(); err != nil {
+	if err := p.check(); err != nil || !p.Served() {
 		return 0, err
 	}
 	if pid, err := s.findServer(p); err != nil || pid != 0 {

@@ -159,10 +159,15 @@ func newNamespace(t *testing.T) string {
 	return path
 }
 
-// trustAddresses spares the seconds for which a new IPv6 address is looked for elsewhere.
+// trustAddresses spares the seconds for which a new IPv6 address is looked for elsewhere, and
+// those before a host asks for its routers.
 func trustAddresses(t *testing.T, ns string) {
 	t.Helper()
-	inPod(t, ns, func(*netlink.Handle) error { return writeSysctl("ipv6/conf/default/accept_dad", "0") })
+	inPod(t, ns, func(*netlink.Handle) error {
+		return errors.Join(writeSysctl("ipv6/conf/default/accept_dad", "0"),
+			writeSysctl("ipv6/conf/default/router_solicitation_delay", "0"),
+			writeSysctl("ipv6/conf/default/router_solicitation_interval", "1"))
+	})
 }
 
 // closeNamespace lets the namespace end, as a pod's removal does.

@@ -1,6 +1,9 @@
 package netsetup
 
-import "net/netip"
+import (
+	"net/netip"
+	"slices"
+)
 
 // GuestAddrs are where a process in the pod's namespace reaches the guest, the address of its
 // first card first. They are private ones for a masqueraded guest.
@@ -15,6 +18,9 @@ func (p Plan) GuestAddrs() []netip.Addr {
 	}
 	return all
 }
+
+// Served says whether a card needs dnsmasq: on networks that give no addresses none does.
+func (p Plan) Served() bool { return slices.ContainsFunc(p.NICs, NIC.managed) }
 
 // PodIPs are where others reach the guest's ports: the addresses that CNI gave the pod, on the
 // first card's network.

@@ -50,7 +50,7 @@ func (l *launch) serveNetwork(ctx context.Context) error {
 		return err
 	}
 	pid, err := l.Network.Serve(ctx, *l.rec.Network)
-	if err != nil {
+	if err != nil || !l.rec.Network.Served() {
 		return err
 	}
 	return l.group.Add(pid)

@@ -13,7 +13,7 @@ const serveAgain = time.Second
 // serveOn keeps a running machine's dnsmasq running. A guest that has its
 // address doesn't need it until it reboots.
 func (m *Manager) serveOn(c *machine) {
-	if c.record().Network == nil {
+	if plan := c.record().Network; plan == nil || !plan.Served() {
 		return
 	}
 	m.tasks.run(func(ctx context.Context) {
