@@ -86,13 +86,13 @@ func (n *NIC) private(network, usual netip.Prefix) (Addressing, error) {
 	network = network.Masked()
 	length := usual.Addr().BitLen()
 	if network.Addr().BitLen() != length || network.Bits() < shortestPrivate(length) || network.Bits() > length-2 {
-		return Addressing{}, fmt.Errorf("the guest's private network %s must be one like %s, of %d to %d bits",
-			network, usual, shortestPrivate(length), length-2)
+		return Addressing{}, fmt.Errorf("%w: the guest's private network %s must be one like %s, of %d to %d bits",
+			ErrUnsuited, network, usual, shortestPrivate(length), length-2)
 	}
 	for _, r := range n.Original.Routes {
 		if r.Destination.Bits() > 0 && r.Destination.Overlaps(network) {
-			return Addressing{}, fmt.Errorf("the guest's private network %s overlaps %s, which the pod reaches "+
-				"by %s: choose another one", network, r.Destination, n.Interface)
+			return Addressing{}, fmt.Errorf("%w: the guest's private network %s overlaps %s, which the pod reaches "+
+				"by %s: choose another one", ErrUnsuited, network, r.Destination, n.Interface)
 		}
 	}
 	pod := network.Addr().Next()

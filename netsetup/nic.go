@@ -93,14 +93,14 @@ func (n *NIC) read(h *netlink.Handle, id string, wanted Interface) error {
 		return err
 	}
 	if link == nil {
-		return fmt.Errorf("no interface %s: %w", n.Interface, ErrNoAddress)
+		return n.absent()
 	}
 	attrs := link.Attrs()
 	if attrs.MasterIndex != 0 {
-		return fmt.Errorf("interface %s is a port of another device", n.Interface)
+		return fmt.Errorf("%w: interface %s is a port of another device", ErrUnsuited, n.Interface)
 	}
 	if len(attrs.HardwareAddr) != 6 {
-		return fmt.Errorf("interface %s is no Ethernet device", n.Interface)
+		return fmt.Errorf("%w: interface %s is no Ethernet device", ErrUnsuited, n.Interface)
 	}
 	n.SharedMAC = n.bridged() && link.Type() == "macvlan"
 	if err := n.setMACs(id, attrs.HardwareAddr, wanted.MAC); err != nil {
@@ -118,6 +118,15 @@ func (n *NIC) read(h *netlink.Handle, id string, wanted Interface) error {
 			n.Interface, ErrNoAddress)
 	}
 	return nil
+}
+
+// absent says that the pod lacks the card's interface.
+func (n *NIC) absent() error {
+	if n.Interface == podInterface {
+		return fmt.Errorf("no interface %s: %w", n.Interface, ErrNoAddress)
+	}
+	return fmt.Errorf("%w: no interface %s: have the pod's annotation for Multus name as many networks "+
+		"as the VMI, in the same order", ErrUnsuited, n.Interface)
 }
 
 // setMACs gives the interface a new address where the guest takes its own.

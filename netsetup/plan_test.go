@@ -94,6 +94,7 @@ func TestPlanRefuses(t *testing.T) {
 		"absent namespace":   {pod: Pod{Netns: "/nonexistent"}, want: "/nonexistent"},
 		"no namespace":       {pod: Pod{Netns: "/etc/passwd"}, want: "gone", is: errGone},
 		"no interface":       {pod: Pod{Netns: bare}, want: "eth0", is: ErrNoAddress},
+		"no second network":  {pod: on(pod, "eth0", "net1"), want: "Multus", is: ErrUnsuited},
 		"no address":         {pod: Pod{Netns: flushed}, want: "eth0", is: ErrNoAddress},
 		"loopback":           {pod: on(pod, "lo"), want: `"lo"`},
 		"path as interface":  {pod: on(pod, "../x"), want: `"../x"`},

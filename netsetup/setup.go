@@ -16,6 +16,9 @@ import (
 // ErrNoAddress says that a pod's interface has no address to give to a guest.
 var ErrNoAddress = errors.New("pod has no address")
 
+// ErrUnsuited says that a pod's network and what a machine wants of it don't go together.
+var ErrUnsuited = errors.New("the pod's network does not suit the machine")
+
 // ErrInUse says that another virtual machine has the pod's interface already.
 var ErrInUse = errors.New("pod's interface belongs to another virtual machine")
 

@@ -29,6 +29,7 @@ var codesOf = []struct {
 	{vm.ErrState, codes.FailedPrecondition},
 	{netsetup.ErrNoAddress, codes.FailedPrecondition},
 	{netsetup.ErrInUse, codes.FailedPrecondition},
+	{netsetup.ErrUnsuited, codes.FailedPrecondition},
 	{netsetup.ErrPortTaken, codes.FailedPrecondition},
 	{agent.ErrInvalid, codes.InvalidArgument},
 	{agent.ErrAbsent, codes.FailedPrecondition},

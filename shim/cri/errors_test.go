@@ -26,6 +26,7 @@ func TestToStatus(t *testing.T) {
 		vm.ErrState:              codes.FailedPrecondition,
 		netsetup.ErrNoAddress:    codes.FailedPrecondition,
 		netsetup.ErrInUse:        codes.FailedPrecondition,
+		netsetup.ErrUnsuited:     codes.FailedPrecondition,
 		domain.ErrUnavailable:    codes.Unavailable,
 		context.Canceled:         codes.Canceled,
 		context.DeadlineExceeded: codes.DeadlineExceeded,
