@@ -45,10 +45,17 @@ func TestUndoRestoresThePod(t *testing.T) {
 }
 
 func TestUndoFromEachPoint(t *testing.T) {
+	for _, binding := range []Binding{Bridge, Masquerade} {
+		t.Run(string(binding), func(t *testing.T) { undoFromEachPoint(t, binding) })
+	}
+}
+
+func undoFromEachPoint(t *testing.T, binding Binding) {
+	t.Helper()
 	n := newNode(t)
 	pod := n.addPod(t)
 	podBefore, nodeBefore := state(t, pod), state(t, hostNamespace)
-	plan := n.plan(t, idA, pod)
+	plan := n.planOf(t, idA, Pod{Netns: pod, Interfaces: []Interface{{Binding: binding}}})
 	same(t, "planned pod", podBefore, state(t, pod))
 	steps := n.setup.steps()
 	steps = append(steps,
@@ -74,10 +81,17 @@ func TestUndoFromEachPoint(t *testing.T) {
 
 // An Undo that was cut off between two of its steps is repeated from the start.
 func TestUndoAfterHalfAnUndo(t *testing.T) {
+	for _, binding := range []Binding{Bridge, Masquerade} {
+		t.Run(string(binding), func(t *testing.T) { undoAfterHalfAnUndo(t, binding) })
+	}
+}
+
+func undoAfterHalfAnUndo(t *testing.T, binding Binding) {
+	t.Helper()
 	n := newNode(t)
 	pod := n.addPod(t)
 	before := state(t, pod)
-	plan := n.plan(t, idA, pod)
+	plan := n.planOf(t, idA, Pod{Netns: pod, Interfaces: []Interface{{Binding: binding}}})
 	steps := n.setup.steps()
 	for first := range steps {
 		if err := n.setup.Apply(t.Context(), plan); err != nil {
@@ -211,7 +225,12 @@ func TestApplyUndoesItself(t *testing.T) {
 
 func (n *node) plan(t *testing.T, id, ns string) Plan {
 	t.Helper()
-	plan, err := n.setup.Plan(t.Context(), id, Pod{Netns: ns})
+	return n.planOf(t, id, Pod{Netns: ns})
+}
+
+func (n *node) planOf(t *testing.T, id string, pod Pod) Plan {
+	t.Helper()
+	plan, err := n.setup.Plan(t.Context(), id, pod)
 	if err != nil {
 		t.Fatal(err)
 	}
