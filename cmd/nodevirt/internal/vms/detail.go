@@ -4,6 +4,7 @@ import (
 	"time"
 
 	"github.com/nodevirt/nodevirt/cmd/nodevirt/internal/cli"
+	"github.com/nodevirt/nodevirt/shim/agent"
 	"github.com/nodevirt/nodevirt/shim/vmspec"
 )
 
@@ -35,6 +36,8 @@ type Detail struct {
 	IP            string       `json:"ip,omitempty"`
 	Disks         []DiskDetail `json:"disks"`
 	NICs          []NICDetail  `json:"nics"`
+	// Agent is what the guest agent told, absent where the VM doesn't run.
+	Agent         *agent.State `json:"agent,omitempty"`
 	ConsoleSocket string       `json:"consoleSocket"`
 	LogPath       string       `json:"logPath"`
 	DomainXML     string       `json:"domainXML,omitempty"`
@@ -83,7 +86,7 @@ func detail(v VM, now time.Time) Detail {
 		Image: s.GetImage().GetImage(), ImageID: s.GetImageId(),
 		CPUs: v.CPUs(), Memory: v.Info.Spec.Memory, Machine: v.Info.Spec.Machine, Accelerator: v.Info.Accelerator,
 		Domain: v.Info.Domain.Name, UUID: v.Info.Domain.UUID, QEMUPID: v.PID, IP: v.IP(),
-		Disks: v.disks(), NICs: v.nics(),
+		Disks: v.disks(), NICs: v.nics(), Agent: v.Info.Agent,
 		ConsoleSocket: v.Info.ConsoleSocket, LogPath: s.GetLogPath(), DomainXML: v.Info.DomainXML,
 		vm: v,
 	}

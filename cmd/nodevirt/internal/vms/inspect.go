@@ -116,6 +116,9 @@ func describe(w io.Writer, d Detail) error {
 			rows = append(rows, []string{"Gateway:", n.Gateway})
 		}
 	}
+	if a := d.Agent; a != nil {
+		rows = append(rows, agentRows(*a)...)
+	}
 	rows = append(rows, []string{"Console:", d.ConsoleSocket}, []string{"Log:", d.LogPath})
 	return cli.Table(w, rows)
 }

@@ -15,6 +15,7 @@ import (
 	"github.com/nodevirt/nodevirt/cmd/nodevirt/internal/cli"
 	"github.com/nodevirt/nodevirt/imageunpack"
 	"github.com/nodevirt/nodevirt/netsetup"
+	"github.com/nodevirt/nodevirt/shim/agent"
 	"github.com/nodevirt/nodevirt/shim/record"
 	"github.com/nodevirt/nodevirt/shim/vminfo"
 	"github.com/nodevirt/nodevirt/shim/vmspec"
@@ -54,6 +55,10 @@ func running() VM {
 					Address: netip.MustParsePrefix("10.244.1.2/24"), Gateway: netip.MustParseAddr("10.244.1.1"),
 				},
 			}}},
+			Agent: &agent.State{
+				Presence: agent.Present, Version: "7.2.0", Hostname: "web\x1b[2J",
+				OS: &agent.OS{Name: "Debian GNU/Linux", Version: "12 (bookworm)", Kernel: "6.1.0-30-cloud-amd64"},
+			},
 			ConsoleSocket: "/run/nodevirt/consoles/a.sock",
 		},
 	}
@@ -71,7 +76,7 @@ func ended() VM {
 		CreatedAt: now().Add(-50 * time.Hour).UnixNano(), StartedAt: now().Add(-50 * time.Hour).UnixNano(),
 		FinishedAt: now().Add(-49 * time.Hour).UnixNano(), ExitCode: 137, Reason: "Error", Message: "the machine was powered off",
 	}
-	v.PID, v.Info.Network, v.Info.DomainXML = 0, nil, ""
+	v.PID, v.Info.Network, v.Info.Agent, v.Info.DomainXML = 0, nil, nil, ""
 	return v
 }
 

@@ -1,0 +1,32 @@
+package vms
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/nodevirt/nodevirt/shim/agent"
+)
+
+// agentRows are what inspect's table tells of a guest agent, and in its words of
+// the guest.
+func agentRows(a agent.State) [][]string {
+	state := string(a.Presence)
+	if a.Version != "" {
+		state += ", version " + a.Version
+	}
+	if a.Problem != "" {
+		state += ": " + a.Problem
+	}
+	rows := [][]string{{"Agent:", state}}
+	if a.Hostname != "" {
+		rows = append(rows, []string{"Guest's name:", a.Hostname})
+	}
+	if os := a.OS; os != nil {
+		text := strings.TrimSpace(os.Name + " " + os.Version)
+		if os.Kernel != "" {
+			text += fmt.Sprintf(", kernel %s", os.Kernel)
+		}
+		rows = append(rows, []string{"Guest's system:", text})
+	}
+	return rows
+}
