@@ -63,10 +63,15 @@ func Run(ctx context.Context, c config.Config, log *slog.Logger) error {
 		return fmt.Errorf("connect to containerd: %w", err)
 	}
 	defer func() { _ = client.Close() }()
-	machines, err := newMachines(ctx, c, log, backend, client)
+	machines, err := newMachines(ctx, c, log, backend, client, measures)
 	if err != nil {
 		return err
 	}
+	name, err := os.Hostname()
+	if err != nil {
+		return errors.Join(err, machines.Close())
+	}
+	measures.Collect(machines, name)
 	streams, err := stream.Listen(ctx, stream.Options{
 		Address: c.Stream.Address, IdleTimeout: time.Duration(c.Stream.IdleTimeout), Machines: machines, Logger: log,
 	})
@@ -106,7 +111,7 @@ func Run(ctx context.Context, c config.Config, log *slog.Logger) error {
 }
 
 // newMachines makes the parts and joins them.
-func newMachines(ctx context.Context, c config.Config, log *slog.Logger, backend *grpc.ClientConn, client *containerd.Client) (*vm.Manager, error) {
+func newMachines(ctx context.Context, c config.Config, log *slog.Logger, backend *grpc.ClientConn, client *containerd.Client, measures *metrics.Metrics) (*vm.Manager, error) {
 	qemuImg, err := exec.LookPath(c.Tools.QemuImg)
 	if err != nil {
 		return nil, fmt.Errorf("tools.qemu_img: %w: install qemu-utils", err)
@@ -148,6 +153,7 @@ func newMachines(ctx context.Context, c config.Config, log *slog.Logger, backend
 		Consoles:       consoles,
 		Terminals:      terminal.New(log),
 		Driver:         domain.NewDriver(c.Libvirt.URI, c.Libvirt.Run, log),
+		Metrics:        measures,
 		Logger:         log,
 		RuntimeHandler: c.Handler,
 		Accelerator:    accelerator,

@@ -44,6 +44,7 @@ func realManager(t *testing.T, n *node.Node, backend *grpc.ClientConn, records *
 		t.Fatal(err)
 	}
 	m, err := vm.New(t.Context(), vm.Options{
+		Metrics: metrics.New(),
 		Records: records, Logger: log, Consoles: consoles,
 		Pods: runtimeapi.NewRuntimeServiceClient(Native(backend)), Images: runtimeapi.NewImageServiceClient(Native(backend)),
 		Unpacker: imageunpack.New(client, imageunpack.Options{Namespace: "k8s.io", Snapshotter: "overlayfs", MountDir: mounts, MaxDiskSize: 1 << 40, QemuImg: "qemu-img"}),

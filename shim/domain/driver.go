@@ -35,13 +35,14 @@ type Driver struct {
 
 	starts      starts
 	subscribers subscribers
+	stats       chan struct{} // holds the calls of Stats under way
 }
 
 // NewDriver makes a driver of the libvirtd at uri, such as "qemu:///system".
 // runDir is that libvirtd's run folder (/run/libvirt), where it keeps the
 // files with QEMU's process ids.
 func NewDriver(uri, runDir string, log *slog.Logger) *Driver {
-	return &Driver{uri: uri, runDir: runDir, log: log, connected: make(chan struct{})}
+	return &Driver{uri: uri, runDir: runDir, log: log, connected: make(chan struct{}), stats: make(chan struct{}, statsAtOnce)}
 }
 
 // Run keeps a connection to libvirtd until ctx ends, which is no error. It

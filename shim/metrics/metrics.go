@@ -25,17 +25,26 @@ const namespace = "nodevirt"
 type Metrics struct {
 	registry *prometheus.Registry
 	calls    calls
+	life     life
 }
 
 // New makes the metrics, all at zero.
 func New() *Metrics {
-	m := &Metrics{registry: prometheus.NewRegistry(), calls: newCalls()}
+	m := &Metrics{registry: prometheus.NewRegistry(), calls: newCalls(), life: newLife()}
 	m.registry.MustRegister(
+		collectors.NewBuildInfoCollector(),
 		collectors.NewGoCollector(),
 		collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}),
 	)
 	m.calls.register(m.registry)
+	m.life.register(m.registry)
 	return m
+}
+
+// Collect adds the node and its VMs, as the source knows them, to each scrape
+// from now on. node is the node's name.
+func (m *Metrics) Collect(source Source, node string) {
+	m.registry.MustRegister(newNode(source, node))
 }
 
 const (

@@ -139,7 +139,9 @@ func domainName(namespace, name, id string) string {
 func (m *Manager) acquire(ctx context.Context, id string, pod *runtimeapi.PodSandboxConfig, config *runtimeapi.ContainerConfig) (vmspec.Spec, imageunpack.Disk, error) {
 	name := config.GetMetadata().GetName()
 	spec, specErr := vmspec.FromCRI(pod, config)
+	begun := time.Now()
 	disk, err := m.Unpacker.Acquire(ctx, id, config.GetImage().GetImage(), diskPath(spec))
+	m.Metrics.Acquired(time.Since(begun), err)
 	required := vmspec.VMContainer(pod.GetAnnotations()) != ""
 	switch {
 	case errors.Is(err, imageunpack.ErrNoDisk) && !required:

@@ -109,6 +109,7 @@ func (m *Manager) settle(ctx context.Context, c *machine) error {
 	}
 	c.publish(l.rec)
 	m.log(l.rec).Info("VM ended", "code", end.code, "reason", end.reason, "message", end.message)
+	m.Metrics.Ended(end.reason)
 	m.publish(l.rec, runtimeapi.ContainerEventType_CONTAINER_STOPPED_EVENT)
 	return err
 }

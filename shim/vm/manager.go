@@ -24,6 +24,7 @@ import (
 	"github.com/nodevirt/nodevirt/shim/console"
 	"github.com/nodevirt/nodevirt/shim/console/terminal"
 	"github.com/nodevirt/nodevirt/shim/domain"
+	"github.com/nodevirt/nodevirt/shim/metrics"
 	"github.com/nodevirt/nodevirt/shim/record"
 )
 
@@ -57,7 +58,9 @@ type Options struct {
 	// Terminals are the consoles' clients.
 	Terminals *terminal.Terminals
 	Driver    *domain.Driver
-	Logger    *slog.Logger
+	// Metrics are told of starts and ends.
+	Metrics *metrics.Metrics
+	Logger  *slog.Logger
 
 	// RuntimeHandler is CRI's name of the VMs' handler.
 	RuntimeHandler string

@@ -89,7 +89,9 @@ func (m *Manager) Start(ctx context.Context, id string) (err error) {
 	}
 	begun := time.Now()
 	l := &launch{Manager: m, c: c, rec: r, pod: p}
-	if err := l.run(ctx); err != nil {
+	err = l.run(ctx)
+	m.Metrics.Started(time.Since(begun), err)
+	if err != nil {
 		undoErr := l.takeBack(ctx)
 		if errors.Is(err, domain.ErrUnavailable) && errors.Is(undoErr, domain.ErrUnavailable) {
 			// The same again. What is left is taken back when libvirtd answers.
@@ -122,7 +124,9 @@ func (l *launch) run(ctx context.Context) error {
 	l.beside = newBeside(ctx)
 	for _, p := range phases() {
 		begun := time.Now()
-		if err := p.do(l, ctx); err != nil {
+		err := p.do(l, ctx)
+		l.Metrics.StartPhase(p.name, time.Since(begun))
+		if err != nil {
 			if cause := l.beside.end(); cause != nil {
 				err = cause // a tap that is gone again, for one
 			}

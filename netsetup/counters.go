@@ -1,0 +1,43 @@
+package netsetup
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/vishvananda/netlink"
+)
+
+// Counters are what went over one card of a guest, as the guest sees it: what it
+// received is what the tap sent.
+type Counters struct {
+	RxBytes, RxPackets, RxErrors, RxDropped uint64
+	TxBytes, TxPackets, TxErrors, TxDropped uint64
+}
+
+// Counters reads the counters of a guest's cards, in the Plan's order, at its
+// taps in the pod's namespace. A card whose tap is not there has none.
+func (s *Setup) Counters(p Plan) ([]Counters, error) {
+	all := make([]Counters, len(p.NICs))
+	err := withinLink(p.Netns, func(h *netlink.Handle) error {
+		for i, n := range p.NICs {
+			link, err := h.LinkByName(n.Tap)
+			if errors.As(err, new(netlink.LinkNotFoundError)) {
+				continue
+			}
+			if err != nil {
+				return fmt.Errorf("find tap %s: %w", n.Tap, err)
+			}
+			if c := link.Attrs().Statistics; c != nil {
+				all[i] = Counters{
+					RxBytes: c.TxBytes, RxPackets: c.TxPackets, RxErrors: c.TxErrors, RxDropped: c.TxDropped,
+					TxBytes: c.RxBytes, TxPackets: c.RxPackets, TxErrors: c.RxErrors, TxDropped: c.RxDropped,
+				}
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		return nil, fmt.Errorf("read network counters of machine %s: %w", p.ID, err)
+	}
+	return all, nil
+}

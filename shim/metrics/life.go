@@ -1,0 +1,79 @@
+package metrics
+
+import (
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+)
+
+// life counts what happens to VM containers.
+type life struct {
+	phases, starts, acquires *prometheus.HistogramVec
+	ends                     *prometheus.CounterVec
+}
+
+// What a start, or the search for an image's disk, can come to.
+const (
+	resultOK     = "ok"
+	resultFailed = "failed"
+)
+
+func newLife() life {
+	histogram := func(subsystem, name, help string, labels ...string) *prometheus.HistogramVec {
+		return prometheus.NewHistogramVec(prometheus.HistogramOpts{
+			Namespace: namespace, Subsystem: subsystem, Name: name, Help: help,
+			Buckets: []float64{.005, .01, .025, .05, .1, .2, .3, .5, 1, 2.5, 5, 10, 30},
+		}, labels)
+	}
+	l := life{
+		phases: histogram("vm", "start_phase_duration_seconds",
+			"Time that a phase of the start of a VM took, failed ones included.", "phase"),
+		starts: histogram("vm", "start_duration_seconds",
+			"Time that the start of a VM took, without what its guest does then.", "result"),
+		acquires: histogram("image", "acquire_duration_seconds",
+			"Time to find, check and hold an image's disk. An image without a disk, which makes an ordinary container, is failed, too.",
+			"result"),
+		ends: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Namespace: namespace, Subsystem: "vm", Name: "ends_total",
+			Help: "VMs that ended, by the reason in the container's status.",
+		}, []string{"reason"}),
+	}
+	// What never happened is 0 from the first scrape, so that the first time is an increase.
+	for _, result := range []string{resultOK, resultFailed} {
+		l.starts.WithLabelValues(result)
+		l.acquires.WithLabelValues(result)
+	}
+	for _, reason := range []string{"Completed", "Error", "OOMKilled"} {
+		l.ends.WithLabelValues(reason)
+	}
+	return l
+}
+
+func (l life) register(r prometheus.Registerer) {
+	r.MustRegister(l.phases, l.starts, l.acquires, l.ends)
+}
+
+// StartPhase notes how long a phase of a start took.
+func (m *Metrics) StartPhase(name string, took time.Duration) {
+	m.life.phases.WithLabelValues(name).Observe(took.Seconds())
+}
+
+// Started notes a start, or with an error one that failed.
+func (m *Metrics) Started(took time.Duration, err error) {
+	m.life.starts.WithLabelValues(result(err)).Observe(took.Seconds())
+}
+
+// Acquired notes that an image's disk was looked for.
+func (m *Metrics) Acquired(took time.Duration, err error) {
+	m.life.acquires.WithLabelValues(result(err)).Observe(took.Seconds())
+}
+
+// Ended notes the end of a VM, with a reason of a small set.
+func (m *Metrics) Ended(reason string) { m.life.ends.WithLabelValues(reason).Inc() }
+
+func result(err error) string {
+	if err != nil {
+		return resultFailed
+	}
+	return resultOK
+}

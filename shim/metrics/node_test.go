@@ -1,0 +1,74 @@
+package metrics_test
+
+import (
+	"context"
+	"net/http"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/nodevirt/nodevirt/shim/cgroup"
+	"github.com/nodevirt/nodevirt/shim/metrics"
+)
+
+type sourceFunc func(context.Context) metrics.Snapshot
+
+func (f sourceFunc) Snapshot(ctx context.Context) metrics.Snapshot { return f(ctx) }
+
+// TestTwoOfOneName: pods of one name don't fail the scrape; the later VM is told of.
+func TestTwoOfOneName(t *testing.T) {
+	m := metrics.New()
+	vm := func(started int64, cpu uint64) metrics.VM {
+		return metrics.VM{Namespace: "n", Name: "v", Started: time.Unix(started, 0), Group: &cgroup.Stats{CPU: cpu}}
+	}
+	m.Collect(sourceFunc(func(context.Context) metrics.Snapshot {
+		return metrics.Snapshot{VMs: []metrics.VM{vm(1, 1e9), vm(3, 3e9), vm(2, 2e9)}}
+	}), "here")
+	status, body := serve(t, m)("/metrics")
+	want := `kubevirt_vmi_cpu_usage_seconds_total{name="v",namespace="n",node="here"} 3` + "\n"
+	if status != http.StatusOK || strings.Count(body, "kubevirt_vmi_cpu_usage_seconds_total{") != 1 || !strings.Contains(body, want) {
+		t.Errorf("status %d:\n%s", status, body)
+	}
+}
+
+// TestSlowSource: a scrape does not wait for ever, those that come meanwhile share
+// one snapshot, and so do those that come soon after.
+func TestSlowSource(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var taken atomic.Int32
+		hang := make(chan struct{})
+		m := metrics.New()
+		m.Collect(sourceFunc(func(context.Context) metrics.Snapshot {
+			taken.Add(1)
+			<-hang
+			return metrics.Snapshot{Libvirt: true}
+		}), "here")
+		snapshotOK := func(want string) {
+			t.Helper()
+			if lines := m.Lines(t); !slices.Contains(lines, "nodevirt_snapshot_ok "+want) {
+				t.Errorf("not %s: %q", want, lines)
+			}
+		}
+		begun := time.Now()
+		snapshotOK("0")
+		snapshotOK("0")
+		if n, took := taken.Load(), time.Since(begun); n != 1 || took > 10*time.Second {
+			t.Errorf("%d snapshots were taken within %s", n, took)
+		}
+		close(hang)
+		synctest.Wait()
+		snapshotOK("1")
+		snapshotOK("1")
+		if n := taken.Load(); n != 1 {
+			t.Errorf("%d snapshots were taken, of which the last could be shared", n)
+		}
+		time.Sleep(4 * time.Second)
+		snapshotOK("1")
+		if n := taken.Load(); n != 2 {
+			t.Errorf("%d snapshots were taken", n)
+		}
+	})
+}

@@ -1,0 +1,103 @@
+package metrics
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	"github.com/nodevirt/nodevirt/netsetup"
+	"github.com/nodevirt/nodevirt/shim/cgroup"
+	"github.com/nodevirt/nodevirt/shim/domain"
+)
+
+// Snapshot is what there is on the node at one moment.
+type Snapshot struct {
+	// States counts the VM containers by their state.
+	States map[string]int
+	// Libvirt and Containerd tell whether they answered.
+	Libvirt, Containerd bool
+	// Images is how many images have a disk that a VM container holds.
+	Images int
+	// ImageFS is the file system of images, in bytes: what images take, and what there is of it.
+	ImageFSUsed, ImageFSSize, ImageFSFree uint64
+	// VMs are those that run.
+	VMs []VM
+}
+
+// VM is a machine that runs. What could not be read of it is nil.
+type VM struct {
+	Namespace, Name string // the pod's
+	Started         time.Time
+	RAM             int64  // bytes
+	Overlay         uint64 // bytes on disk
+	// Agent tells whether a guest agent is there; nil where nobody knows.
+	Agent *bool
+	Group *cgroup.Stats
+	// Domain is libvirt's part, DiskNames are names of disks by those in it.
+	Domain    *domain.Stats
+	DiskNames map[string]string
+	Cards     []Card
+}
+
+// Card is a network card of a guest, and its counters as the guest sees them.
+type Card struct {
+	Name string
+	netsetup.Counters
+}
+
+// Source is who knows the VMs; package vm's Manager.
+type Source interface {
+	// Snapshot takes as long as it must, and ctx at the most where others are asked.
+	Snapshot(ctx context.Context) Snapshot
+}
+
+const (
+	// snapshotTime bounds how long a scrape waits for a snapshot.
+	snapshotTime = 5 * time.Second
+	// snapshotAge is how old one may be: several who scrape share it.
+	snapshotAge = 3 * time.Second
+)
+
+// recent takes snapshots, one at a time.
+type recent struct {
+	source Source
+
+	mu    sync.Mutex
+	last  Snapshot
+	taken time.Time
+	next  chan struct{} // closed when the one that is being taken is there; nil where none is
+}
+
+// get returns a snapshot that is recent, or waits for one. Where that takes too
+// long there is none: a scrape then has the shim's own counters alone.
+func (r *recent) get() (Snapshot, bool) {
+	r.mu.Lock()
+	if time.Since(r.taken) < snapshotAge {
+		defer r.mu.Unlock()
+		return r.last, true
+	}
+	if r.next == nil {
+		r.next = make(chan struct{})
+		go r.take(r.next)
+	}
+	next := r.next
+	r.mu.Unlock()
+	select {
+	case <-next:
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		return r.last, true
+	case <-time.After(snapshotTime):
+		return Snapshot{}, false
+	}
+}
+
+func (r *recent) take(done chan struct{}) {
+	ctx, cancel := context.WithTimeout(context.Background(), snapshotTime)
+	defer cancel()
+	s := r.source.Snapshot(ctx)
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.last, r.taken, r.next = s, time.Now(), nil
+	close(done)
+}
