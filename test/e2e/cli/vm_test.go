@@ -3,7 +3,9 @@ package cli
 import (
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -32,6 +34,8 @@ func TestVM(t *testing.T) {
 	t.Run("a guest's end is the command's", u.testEnd)
 	t.Run("a failure leaves nothing", u.testFailure)
 	t.Run("an interrupt leaves nothing", u.testInterrupt)
+	t.Run("console on a terminal", u.testConsole)
+	t.Run("pull on a terminal", u.testProgress)
 	t.Run("registry", u.testRegistry)
 	t.Run("images that no VM boots from", u.testUnbootable)
 }
@@ -105,6 +109,30 @@ func (u user) checkVM(v vm, id string) {
 		u.Error(diff)
 	} else if v.Disks[0].OverlayAllocated == 0 || v.Disks[0].VirtualSize == 0 {
 		u.Errorf("its disk is %+v", v.Disks[0])
+	}
+}
+
+// knownWithoutLibvirtd asks for a VM while libvirtd is away and QEMU stands still.
+func (u user) knownWithoutLibvirtd(name string) {
+	u.Helper()
+	v := decode[vm](u.T, u.do("inspect", name, "-o", "json"))
+	qemu := strconv.Itoa(v.QEMUPID)
+	if err := u.n.Kill(u.Context(), node.Libvirtd, syscall.SIGKILL); err != nil {
+		u.Fatal(err)
+	}
+	for _, args := range [][]string{{"kill", "-STOP", qemu}, {"kill", "-CONT", qemu}} {
+		if _, err := u.n.Output(u.Context(), args[0], args[1:]...); err != nil {
+			u.Error(err)
+		}
+		if table := u.do("ps"); !strings.Contains(table, "Running") || !strings.Contains(table, v.IP) {
+			u.Errorf("without libvirtd ps shows\n%s", table)
+		}
+		if got := decode[vm](u.T, u.do("inspect", name, "-o", "json")); got.QEMUPID != v.QEMUPID || got.DomainXML != v.DomainXML {
+			u.Errorf("without libvirtd inspect tells of %+v", got)
+		}
+	}
+	if err := u.n.Resume(u.Context(), node.Libvirtd); err != nil {
+		u.Fatal(err)
 	}
 }
 

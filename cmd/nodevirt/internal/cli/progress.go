@@ -26,6 +26,7 @@ func NewBar(w io.Writer, total int64, what string) *Bar {
 		progressbar.OptionSetVisibility(IsTerminal(w)),
 		progressbar.OptionSetDescription(what),
 		progressbar.OptionShowBytes(true),
+		progressbar.OptionShowCount(),
 		progressbar.OptionShowTotalBytes(true),
 		progressbar.OptionUseIECUnits(true),
 		progressbar.OptionSetWidth(30),

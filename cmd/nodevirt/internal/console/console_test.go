@@ -44,10 +44,18 @@ func TestALogIsFollowedToItsEnd(t *testing.T) {
 	if _, err := io.ReadFull(r, read); err != nil || string(read) != "one\n" {
 		t.Fatalf("%q, %v", read, err)
 	}
-	write("o\n" + at + "F  and a half\n" + at + "F last\n")
+	write("o\n" + at + "F  and a half\n")
+	// The kubelet rotates.
+	if err := os.Rename(path, path+".rotated"); err != nil {
+		t.Fatal(err)
+	}
+	write(at + "F still there\n")
+	if err := os.WriteFile(path, []byte(at+"F last\n"), 0o644); err != nil {
+		t.Fatal(err)
+	}
 	close(ended)
 	rest, err := io.ReadAll(r)
-	if err != nil || string(rest) != "two and a half\nlast\n" {
+	if err != nil || string(rest) != "two and a half\nstill there\nlast\n" {
 		t.Errorf("%q, %v", rest, err)
 	}
 	if err := <-done; err != nil {

@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"io/fs"
 	"os"
 	"time"
 )
@@ -15,30 +14,30 @@ import (
 const pollTime = 100 * time.Millisecond
 
 // Follow writes a VM's log to out, without CRI's time and stream on each line,
-// until ended is closed and all is written, or ctx ends.
+// until ended is closed and all is written, or ctx ends. It goes on in the new
+// log when the log is rotated.
 func Follow(ctx context.Context, path string, ended <-chan struct{}, out io.Writer) error {
-	f, err := os.Open(path)
-	if errors.Is(err, fs.ErrNotExist) {
-		return fmt.Errorf("the VM's log: %w", err)
-	}
+	l, err := openLog(path)
 	if err != nil {
-		return fmt.Errorf("open the VM's log: %w", err)
+		return err
 	}
-	defer f.Close()
-	r, last := bufio.NewReader(f), false
-	var part []byte // of a line that is not written to its end yet
-	for {
-		text, err := r.ReadBytes('\n')
-		part = append(part, text...)
-		if err == nil {
-			if _, err := out.Write(message(part)); err != nil {
+	defer func() { _ = l.file.Close() }()
+	for last := false; ; {
+		if err := l.copy(out); err != nil {
+			return err
+		}
+		next, err := l.next(path)
+		if err != nil {
+			return err
+		}
+		if next != nil {
+			// The old log is whole: a new one is there only when the shim has let go of the old.
+			err := l.copy(out)
+			_ = l.file.Close()
+			if l = next; err != nil {
 				return err
 			}
-			part = part[:0]
 			continue
-		}
-		if !errors.Is(err, io.EOF) {
-			return fmt.Errorf("read the VM's log: %w", err)
 		}
 		if last {
 			return nil
@@ -51,6 +50,59 @@ func Follow(ctx context.Context, path string, ended <-chan struct{}, out io.Writ
 		case <-time.After(pollTime):
 		}
 	}
+}
+
+// log is a log as far as it has been read.
+type log struct {
+	file *os.File
+	in   *bufio.Reader
+	part []byte // of a line that is not written to its end yet
+}
+
+func openLog(path string) (*log, error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return nil, fmt.Errorf("open the VM's log: %w", err)
+	}
+	return &log{file: f, in: bufio.NewReader(f)}, nil
+}
+
+// copy writes what has come.
+func (l *log) copy(out io.Writer) error {
+	for {
+		text, err := l.in.ReadBytes('\n')
+		l.part = append(l.part, text...)
+		if errors.Is(err, io.EOF) {
+			return nil
+		}
+		if err != nil {
+			return fmt.Errorf("read the VM's log: %w", err)
+		}
+		if _, err := out.Write(message(l.part)); err != nil {
+			return err
+		}
+		l.part = l.part[:0]
+	}
+}
+
+// next is the log that has taken this one's place at path; nil where none has.
+func (l *log) next(path string) (*log, error) {
+	here, err := l.file.Stat()
+	if err != nil {
+		return nil, fmt.Errorf("look for the VM's log: %w", err)
+	}
+	there, err := os.Stat(path)
+	if errors.Is(err, os.ErrNotExist) || err == nil && os.SameFile(here, there) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("look for the VM's log: %w", err)
+	}
+	next, err := openLog(path)
+	if errors.Is(err, os.ErrNotExist) { // rotated again
+		return nil, nil
+	}
+	return next, err
 }
 
 // message is what a line of a CRI log says: it is "TIME STREAM TAG MESSAGE",

@@ -139,7 +139,7 @@ func (b build) destination(ctx context.Context, full string) (destination, error
 	case b.file != "":
 		return archive{path: b.file}, nil
 	}
-	c, err := dialContainerd(ctx, b.containerd)
+	c, err := cli.DialContainerd(ctx, b.containerd)
 	if err != nil {
 		return nil, errors.Join(err, errors.New("name a destination: -o FILE writes the image into a file, --push sends it to its registry"))
 	}

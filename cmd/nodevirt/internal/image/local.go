@@ -37,7 +37,7 @@ func (i inspect) local(ctx context.Context, ref string) (report, error) {
 	if os.Geteuid() != 0 { // only root can mount a snapshot
 		return report{}, errNotHere
 	}
-	client, err := dialContainerd(ctx, i.containerd)
+	client, err := cli.DialContainerd(ctx, i.containerd)
 	if err != nil {
 		return report{}, fmt.Errorf("%w: %w", errNotHere, err)
 	}

@@ -33,25 +33,6 @@ func (*store) doing() string  { return "store" }
 func (s *store) done() string { return "stored in this node's containerd" }
 func (s *store) close()       { _ = s.client.Close() }
 
-// dialContainerd makes sure that containerd answers.
-func dialContainerd(ctx context.Context, address string) (*containerd.Client, error) {
-	if _, err := os.Stat(address); err != nil {
-		return nil, fmt.Errorf("this node's containerd: %w", err)
-	}
-	c, err := containerd.New(address,
-		containerd.WithDefaultNamespace(cli.Namespace), containerd.WithTimeout(5*time.Second))
-	if err != nil {
-		return nil, fmt.Errorf("this node's containerd at %s: %w", address, err)
-	}
-	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
-	defer cancel()
-	if _, err := c.Version(ctx); err != nil {
-		_ = c.Close()
-		return nil, fmt.Errorf("this node's containerd at %s: %w", address, cli.Plain(err))
-	}
-	return c, nil
-}
-
 // write stores the blobs under a lease, then gives them their name. What a
 // failure leaves goes with the lease.
 func (s *store) write(ctx context.Context, t target, bar *cli.Bar) (err error) {

@@ -110,31 +110,6 @@ func slice(group string) string {
 	return strings.Join(parts, "-") + ".slice"
 }
 
-// pull makes sure that the image is on the node.
-func (l *launch) pull(ctx context.Context, image string) error {
-	spec := &runtimeapi.ImageSpec{Image: image}
-	if l.options.pull != pullAlways {
-		reply, err := l.node.Images.ImageStatus(ctx, &runtimeapi.ImageStatusRequest{Image: spec})
-		if err != nil {
-			return fmt.Errorf("look for image %s: %w", image, said(ctx, err))
-		}
-		if l.image = reply.GetImage().GetId(); l.image != "" {
-			return nil
-		}
-		if l.options.pull == pullNever {
-			return fmt.Errorf("image %s is not on this node, and --pull never keeps it from being pulled", image)
-		}
-	}
-	done := cli.Spin(l.errOut, "pull "+image)
-	reply, err := l.node.Images.PullImage(ctx, &runtimeapi.PullImageRequest{Image: spec})
-	done()
-	if err != nil {
-		return fmt.Errorf("pull image %s: %w", image, said(ctx, err))
-	}
-	l.image = reply.GetImageRef()
-	return nil
-}
-
 // takeBack removes what a failed start made, whatever became of ctx.
 func (l *launch) takeBack(ctx context.Context, r request) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), undoTime)

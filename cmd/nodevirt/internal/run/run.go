@@ -22,6 +22,7 @@ import (
 // options are the command's flags.
 type options struct {
 	endpoint, handler          string
+	containerd                 string
 	name, namespace            string
 	memory, cpus               string
 	userData, sshKeys          string // paths
@@ -70,6 +71,7 @@ kubectl there.`,
 	_ = cmd.RegisterFlagCompletionFunc("pull", cobra.FixedCompletions(
 		[]string{pullMissing, pullAlways, pullNever}, cobra.ShellCompDirectiveNoFileComp))
 	cli.EndpointFlag(cmd, &o.endpoint)
+	cli.ContainerdFlag(cmd, &o.containerd)
 	return cmd
 }
 
@@ -116,18 +118,7 @@ func (l *launch) watch(ctx context.Context, cmd *cobra.Command) error {
 	case err != nil:
 		return err
 	}
-	status, err := vms.Wait(ctx, l.node, l.container)
-	if err != nil || status == nil {
-		return err
-	}
-	if status.GetExitCode() == 0 {
-		fmt.Fprintf(l.errOut, "VM %s has powered off.\n", v.Name())
-		return nil
-	}
-	return &cli.ExitError{
-		Code: int(status.GetExitCode()),
-		Err:  fmt.Errorf("VM %s ended (%s): %s", v.Name(), status.GetReason(), status.GetMessage()),
-	}
+	return vms.Ending(ctx, l.node, v, l.errOut)
 }
 
 const (

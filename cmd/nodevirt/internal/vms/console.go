@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"time"
 
@@ -24,7 +25,11 @@ func ConsoleCommand() *cobra.Command {
 terminal it writes the VM's log and goes on with it until the VM ends.
 
 One terminal at a time has the console: a second one waits for the first to
-leave. The log has everything in any case.`,
+leave. The log has everything in any case. If the VM ends meanwhile, the exit code
+is its own.
+
+A serial line carries no window size: where a full-screen program needs it, type
+"stty rows 50 columns 132" in the guest, or run its "resize".`,
 		Example:           "  nodevirt console hello",
 		Args:              cobra.ExactArgs(1),
 		ValidArgsFunction: completeVM(&endpoint),
@@ -45,7 +50,10 @@ leave. The log has everything in any case.`,
 			if errors.Is(err, console.ErrLeft) || cmd.Context().Err() != nil {
 				return nil
 			}
-			return err
+			if err != nil {
+				return err
+			}
+			return Ending(cmd.Context(), n, v, cmd.ErrOrStderr())
 		},
 	}
 	cli.EndpointFlag(cmd, &endpoint)
@@ -55,6 +63,9 @@ leave. The log has everything in any case.`,
 // Connect shows a VM's console to a command's user until the VM ends. Errors
 // are the console's.
 func Connect(ctx context.Context, n *cli.Node, v VM, cmd *cobra.Command) error {
+	if v.Err != nil {
+		return fmt.Errorf("VM %s: the shim can't tell of it: %w", v.Name(), v.Err)
+	}
 	in, ok := cmd.InOrStdin().(*os.File)
 	if ok && cli.IsTerminal(in) && cli.IsTerminal(cmd.OutOrStdout()) {
 		fmt.Fprintf(cmd.ErrOrStderr(), "The console of VM %s; ctrl-] leaves it.\n", v.Name())
@@ -69,6 +80,23 @@ func Connect(ctx context.Context, n *cli.Node, v VM, cmd *cobra.Command) error {
 		}
 	}()
 	return console.Follow(ctx, v.Status.GetLogPath(), ended, cmd.OutOrStdout())
+}
+
+// Ending tells on w that a VM has powered off; any other end is an error with the
+// VM's exit code. It waits for the end, which may be about to come.
+func Ending(ctx context.Context, n *cli.Node, v VM, w io.Writer) error {
+	status, err := Wait(ctx, n, v.Status.GetId())
+	if err != nil || status == nil {
+		return err
+	}
+	if status.GetExitCode() == 0 {
+		fmt.Fprintf(w, "VM %s has powered off.\n", v.Name())
+		return nil
+	}
+	return &cli.ExitError{
+		Code: int(status.GetExitCode()),
+		Err:  fmt.Errorf("VM %s ended (%s): %s", v.Name(), status.GetReason(), status.GetMessage()),
+	}
 }
 
 // waitPoll is the pause between two looks at a container.

@@ -41,6 +41,9 @@ type Detail struct {
 	ConsoleSocket string       `json:"consoleSocket"`
 	LogPath       string       `json:"logPath"`
 	DomainXML     string       `json:"domainXML,omitempty"`
+	// Error is why the shim could not tell of the VM; then only what its list says
+	// is known.
+	Error string `json:"error,omitempty"`
 
 	vm VM
 }
@@ -92,6 +95,10 @@ func detail(v VM, now time.Time) Detail {
 	}
 	if up := v.Uptime(now); up > 0 {
 		d.Uptime, d.UptimeSeconds = cli.Age(up), int64(up.Seconds())
+	}
+	if v.Err != nil {
+		d.Error = v.Err.Error()
+		return d
 	}
 	if d.State == "Exited" {
 		code := s.GetExitCode()

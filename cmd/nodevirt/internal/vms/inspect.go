@@ -43,6 +43,9 @@ pod's id, or libvirt's name of the domain.`,
 			case "json":
 				return cli.JSON(w, detail(v, time.Now()))
 			case "xml":
+				if v.Err != nil {
+					return fmt.Errorf("VM %s: the shim can't tell of it: %w", v.Name(), v.Err)
+				}
 				if v.Info.DomainXML == "" {
 					return fmt.Errorf("VM %s does not run (%s): libvirt has no domain of it", v.Name(), v.stateText())
 				}
@@ -90,11 +93,19 @@ func describe(w io.Writer, d Detail) error {
 		{"Name:", d.Name}, {"Namespace:", d.Namespace}, {"Container:", d.ContainerID}, {"Pod sandbox:", d.SandboxID},
 		{"State:", d.stateText()},
 	}
+	if d.Error != "" {
+		return cli.Table(w, append(rows, []string{"Image:", d.Image}, []string{"Created:", d.CreatedAt},
+			[]string{"Error:", "the shim can't tell more: " + d.Error}))
+	}
 	if d.Message != "" {
 		rows = append(rows, []string{"Message:", d.Message})
 	}
 	if d.Uptime != "" {
-		rows = append(rows, []string{"Started:", d.StartedAt}, []string{"Uptime:", d.Uptime})
+		rows = append(rows, []string{"Started:", d.StartedAt})
+		if d.FinishedAt != "" {
+			rows = append(rows, []string{"Ended:", d.FinishedAt})
+		}
+		rows = append(rows, []string{"Uptime:", d.Uptime})
 	}
 	rows = append(rows,
 		[]string{"Image:", d.Image}, []string{"Image ID:", d.ImageID},
@@ -143,7 +154,7 @@ func (k DiskDetail) text() string {
 	case k.Source != "image":
 		return fmt.Sprintf("%s, on %s", k.Source, k.Bus)
 	default:
-		return fmt.Sprintf("%s from the image (%s, %s), on %s, overlay takes %s",
-			cli.Bytes(k.VirtualSize), k.Path, k.Format, k.Bus, cli.Bytes(k.OverlayAllocated))
+		return fmt.Sprintf("%s from the image (%s, %s, %s), on %s, overlay takes %s",
+			cli.Bytes(k.VirtualSize), k.Path, k.Format, cli.Bytes(k.Size), k.Bus, cli.Bytes(k.OverlayAllocated))
 	}
 }

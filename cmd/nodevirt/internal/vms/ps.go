@@ -39,6 +39,7 @@ been started. Ordinary containers are not shown: crictl ps lists both.`,
 			case format.String() == "json":
 				return cli.JSON(w, details(list, time.Now()))
 			default:
+				defer remark(cmd.ErrOrStderr(), list)
 				return cli.Table(w, rows(list, time.Now()))
 			}
 		},
@@ -82,26 +83,32 @@ func ids(w io.Writer, list []VM) error {
 func rows(list []VM, now time.Time) [][]string {
 	table := [][]string{{"VM", "NAMESPACE", "CONTAINER ID", "IMAGE", "STATE", "CPUS", "MEMORY", "IP", "AGE"}}
 	for _, v := range list {
+		cpus, memory, ip := strconv.Itoa(int(v.CPUs())), cli.Bytes(v.Info.Spec.Memory), v.IP()
+		if v.Err != nil {
+			cpus, memory, ip = "?", "?", "?"
+		}
 		table = append(table, []string{
 			v.Name(), v.Namespace(), cli.ShortID(v.Status.GetId()), v.Status.GetImage().GetImage(), v.stateText(),
-			strconv.Itoa(int(v.CPUs())), cli.Bytes(v.Info.Spec.Memory), or(v.IP(), "-"),
-			cli.Age(now.Sub(time.Unix(0, v.Status.GetCreatedAt()))),
+			cpus, memory, ip, cli.Age(now.Sub(time.Unix(0, v.Status.GetCreatedAt()))),
 		})
 	}
 	return table
 }
 
+// remark tells why some VMs' rows have gaps.
+func remark(w io.Writer, list []VM) {
+	for _, v := range list {
+		if v.Err != nil {
+			fmt.Fprintf(w, "VM %s/%s (%s): the shim can't tell of it: %s\n",
+				v.Namespace(), v.Name(), cli.ShortID(v.Status.GetId()), cli.Clean(v.Err.Error()))
+		}
+	}
+}
+
 // stateText tells how a VM ended, too.
 func (v VM) stateText() string {
-	if v.State() == "Exited" {
+	if v.State() == "Exited" && v.Err == nil {
 		return fmt.Sprintf("Exited (%d)", v.Status.GetExitCode())
 	}
 	return v.State()
-}
-
-func or(text, otherwise string) string {
-	if text == "" {
-		return otherwise
-	}
-	return text
 }

@@ -6,14 +6,12 @@
 package vms
 
 import (
-	"cmp"
 	"context"
 	"fmt"
 	"slices"
 	"strings"
 	"time"
 
-	"golang.org/x/sync/errgroup"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/nodevirt/nodevirt/cmd/nodevirt/internal/cli"
@@ -27,6 +25,10 @@ type VM struct {
 	Info   vminfo.VM
 	// PID is QEMU's, 0 where it doesn't run.
 	PID int
+	// Err is why the shim could not tell of it: then Info and PID are unknown, and
+	// Status has what the shim's list tells. It may be another container of a VM's
+	// pod, then.
+	Err error
 }
 
 // Name is how people call the VM: its pod's name.
@@ -68,74 +70,6 @@ func (v VM) Uptime(now time.Time) time.Duration {
 		end = now.UnixNano()
 	}
 	return time.Duration(end - begin)
-}
-
-// atOnce bounds how many containers are asked for at a time.
-const atOnce = 8
-
-// List returns the node's VMs, by namespace, name and age. Those that go while
-// it looks are left out.
-func List(ctx context.Context, n *cli.Node) ([]VM, error) {
-	pods, err := n.Pods.ListPodSandbox(ctx, &runtimeapi.ListPodSandboxRequest{})
-	if err != nil {
-		return nil, fmt.Errorf("list pods: %w", cli.Plain(err))
-	}
-	byID := map[string]*runtimeapi.PodSandbox{}
-	for _, p := range pods.GetItems() {
-		if p.GetRuntimeHandler() != "" { // a VM's pod has one
-			byID[p.GetId()] = p
-		}
-	}
-	containers, err := n.Pods.ListContainers(ctx, &runtimeapi.ListContainersRequest{})
-	if err != nil {
-		return nil, fmt.Errorf("list containers: %w", cli.Plain(err))
-	}
-	found := make([]*VM, len(containers.GetContainers()))
-	group, ctx := errgroup.WithContext(ctx)
-	group.SetLimit(atOnce)
-	for i, c := range containers.GetContainers() {
-		pod, ok := byID[c.GetPodSandboxId()]
-		if !ok {
-			continue
-		}
-		group.Go(func() (err error) {
-			found[i], err = get(ctx, n, pod, c.GetId())
-			return err
-		})
-	}
-	if err := group.Wait(); err != nil {
-		return nil, err
-	}
-	var all []VM
-	for _, v := range found {
-		if v != nil {
-			all = append(all, *v)
-		}
-	}
-	slices.SortFunc(all, func(a, b VM) int {
-		return cmp.Or(cmp.Compare(a.Namespace(), b.Namespace()), cmp.Compare(a.Name(), b.Name()),
-			cmp.Compare(a.Status.GetCreatedAt(), b.Status.GetCreatedAt()))
-	})
-	return all, nil
-}
-
-// get returns a container as a VM; nil if it is none, or has gone.
-func get(ctx context.Context, n *cli.Node, pod *runtimeapi.PodSandbox, id string) (*VM, error) {
-	reply, err := n.Pods.ContainerStatus(ctx, &runtimeapi.ContainerStatusRequest{ContainerId: id, Verbose: true})
-	if cli.NotFound(err) {
-		return nil, nil
-	}
-	if err != nil {
-		return nil, fmt.Errorf("ask for container %s: %w", cli.ShortID(id), cli.Plain(err))
-	}
-	info, err := vminfo.Read(reply.GetInfo())
-	if err != nil {
-		return nil, fmt.Errorf("container %s: %w", cli.ShortID(id), err)
-	}
-	if info.VM == nil {
-		return nil, nil
-	}
-	return &VM{Pod: pod, Status: reply.GetStatus(), Info: *info.VM, PID: info.PID}, nil
 }
 
 // Find returns the VM that a user means: by NAME or NAMESPACE/NAME of its pod,

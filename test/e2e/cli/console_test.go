@@ -1,0 +1,102 @@
+package cli
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/nodevirt/nodevirt/test/guest"
+	"github.com/nodevirt/nodevirt/test/images"
+)
+
+const escape = "\x1d" // ctrl-]
+
+// testConsole types at a guest, leaves it, comes back, and sees it end.
+func (u user) testConsole(t *testing.T) {
+	u = u.in(t)
+	tiny, err := guest.Tiny(t.Context(), u.n.GuestOptions())
+	if err != nil {
+		t.Fatal(err)
+	}
+	u.do("image", "build", tiny, "-t", "tiny:1")
+	s := u.open(u.run("tiny:1", "--name", "typed")...)
+	s.shows(`The console of VM typed; ctrl-\] leaves it\.`)
+	s.shows("nodevirt guest: up")
+	if s.mode().Lflag&(unix.ICANON|unix.ECHO|unix.ISIG) != 0 {
+		t.Error("the terminal cooks what is typed")
+	}
+	s.types("\recho $((6 * 7))\r")
+	s.shows(`echo \$\(\(6 \* 7\)\)\r\n42\r\n`)
+	s.types("stty -isig; echo rea''dy; cat -v\r")
+	s.shows(`\nready\r\n`)
+	s.types("\x03 is the guest's\r\x04")
+	s.shows(`(\^C is the guest's\r\n){2}`) // once as an echo
+	s.types(escape)
+	s.shows("VM typed runs on: nodevirt console typed, nodevirt rm typed")
+	s.ends(0)
+
+	u.knownWithoutLibvirtd("typed")
+	s = u.open("console", "typed")
+	s.shows("leaves it")
+	s.resize(50, 132) // a serial line carries no size; it must not break the line either
+	s.types("\recho ba''ck\r")
+	s.shows(`\nback\r\n`)
+	s.signal(syscall.SIGTERM)
+	s.ends(0)
+
+	s = u.open("console", "typed")
+	s.types("\rpoweroff\r")
+	s.shows("VM typed has powered off")
+	s.ends(0)
+	if r := u.try("console", "typed"); r.code != 1 || !strings.Contains(r.err, "does not run (Exited (0)): its log is ") {
+		t.Errorf("console of a VM that has ended: %+v", r)
+	}
+	// The shim comes back to libvirtd after a while.
+	u.waitFor("the removal", func() bool { return u.try("rm", "typed").code == 0 })
+}
+
+// testProgress watches a pull on a terminal.
+func (u user) testProgress(t *testing.T) {
+	u = u.in(t)
+	path := disk(t, "pulled", guest.Halt)
+	if err := os.Truncate(path, 192<<20); err != nil {
+		t.Fatal(err)
+	}
+	img, err := images.RegistryDisk(path, images.DiskOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ref, err := u.n.Push(t.Context(), "large:1", img)
+	if err != nil {
+		t.Fatal(err)
+	}
+	before := u.census(t)
+	s := u.open(u.run(ref, "--rm", "--name", "pulled")...)
+	s.shows("Pulling " + ref)
+	s.shows(`fetch +[0-9]+% .*\([0-9]+/192 MiB`)
+	s.shows("unpack")
+	s.shows("The console of VM pulled")
+	s.types(escape)
+	s.shows(`The VM is removed\.`)
+	s.ends(0)
+	if diff := u.census(t).Diff(before); len(diff) > 0 && !onlyImage(diff) {
+		t.Errorf("left behind:\n%s", strings.Join(diff, "\n"))
+	}
+	if logs, err := filepath.Glob(filepath.Join(u.n.Dir(), "podlogs", "*")); err != nil || len(logs) > 0 {
+		t.Errorf("logs left behind: %v, %v", logs, err)
+	}
+}
+
+// onlyImage tells whether what is new is the image that was pulled.
+func onlyImage(diff []string) bool {
+	for _, d := range diff {
+		if !strings.Contains(d, "snapshot") {
+			return false
+		}
+	}
+	return true
+}
