@@ -40,6 +40,8 @@
 // the pod as its router: see route6.go. Of the interface's neighbours and multipath routes
 // nothing is kept.
 //
+// [Dial] reaches a guest's ports from its pod's namespace, those of other containers too.
+//
 // Addresses belong to CNI, through containerd; the guest's card, and the cgroup that
 // dnsmasq runs in, belong to the caller.
 package netsetup

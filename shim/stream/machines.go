@@ -11,7 +11,7 @@ import (
 // machines are what streams lead into; package vm's Manager. Ids are whole. The
 // methods return when the streams have come to their end, or soon after ctx has,
 // which is when the client's connection or the server ends. An error is told to
-// the client. They leave the streams open.
+// the client. What they don't close, the server does.
 type machines interface {
 	// Exec runs a command in a guest; the error is an [ExitError] where it did
 	// not end with 0.
@@ -19,7 +19,7 @@ type machines interface {
 	// Attach joins a client and a machine's serial console.
 	Attach(ctx context.Context, containerID string, s Streams) error
 	// Forward joins a client and a TCP port of a pod.
-	Forward(ctx context.Context, sandboxID string, port uint16, client io.ReadWriter) error
+	Forward(ctx context.Context, sandboxID string, port uint16, client io.ReadWriteCloser) error
 }
 
 // Streams are one client's.

@@ -72,7 +72,7 @@ func (p *Ports) Join(port uint16, local io.ReadWriter) error {
 	if half, ok := local.(halfCloser); ok {
 		_ = half.CloseWrite() // it may have gone already
 	}
-	defer func() { _ = data.Reset() }()
+	_ = data.Reset() // the port has said all: the server need not wait for more
 	if err := <-refused; err != nil {
 		return fmt.Errorf("forward port %d: %w", port, err)
 	}

@@ -1,0 +1,158 @@
+package netsetup
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"os"
+	"slices"
+	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+const (
+	// dialTime bounds all of a Dial.
+	dialTime = 10 * time.Second
+	// headStart is what an address has to answer in before the next is tried too.
+	headStart = time.Second
+)
+
+// GuestAddresses are those that the guest has, from the cards in their order.
+func (p Plan) GuestAddresses() []netip.Addr {
+	var all []netip.Addr
+	for _, n := range p.NICs {
+		for _, a := range []Addressing{n.IPv4, n.IPv6} {
+			if a.Address.IsValid() {
+				all = append(all, a.Address.Addr())
+			}
+		}
+	}
+	return all
+}
+
+// Dial connects to a TCP port of a pod with a machine, from within the pod's network
+// namespace: the guest's, at the first of its addresses that answers, and if none does
+// the one that another container of the pod has on loopback. Those come next also while
+// the guest is silent, as one with a firewall is. The error names all that was tried.
+func Dial(ctx context.Context, netns string, guest []netip.Addr, port uint16) (*net.TCPConn, error) {
+	if err := checkNetns(netns); err != nil {
+		return nil, err
+	}
+	ctx, cancel := context.WithTimeoutCause(ctx, dialTime, errors.New("no answer"))
+	defer cancel()
+	targets := append(slices.Clip(guest), netip.AddrFrom4([4]byte{127, 0, 0, 1}), netip.IPv6Loopback())
+	answers := make(chan answer)
+	var failed []string
+	for started, waiting := 0, 0; ; {
+		if started < len(targets) {
+			to := netip.AddrPortFrom(targets[started], port)
+			go func() { answers <- dialOne(ctx, netns, to) }()
+			started, waiting = started+1, waiting+1
+		}
+		var next <-chan time.Time
+		if started < len(targets) {
+			next = time.After(headStart)
+		}
+		select {
+		case a := <-answers:
+			waiting--
+			if a.err == nil {
+				go drop(answers, waiting)
+				return a.conn, nil
+			}
+			failed = append(failed, a.err.Error())
+			if started == len(targets) && waiting == 0 {
+				return nil, fmt.Errorf("connect to port %d of the pod: %s", port, strings.Join(failed, "; "))
+			}
+		case <-next:
+		}
+	}
+}
+
+type answer struct {
+	conn *net.TCPConn
+	err  error
+}
+
+// drop takes the answers that come too late. Their context is done.
+func drop(answers <-chan answer, n int) {
+	for range n {
+		if a := <-answers; a.conn != nil {
+			_ = a.conn.Close()
+		}
+	}
+}
+
+func dialOne(ctx context.Context, netns string, to netip.AddrPort) answer {
+	conn, err := dialWithin(ctx, netns, to)
+	if err != nil {
+		err = fmt.Errorf("dial tcp %s: %w", to, err)
+	}
+	return answer{conn, err}
+}
+
+// dialWithin has a thread in the namespace only for as long as it takes to make the
+// socket, which stays there.
+func dialWithin(ctx context.Context, netns string, to netip.AddrPort) (*net.TCPConn, error) {
+	family, address := sockaddr(to)
+	var fd int
+	err := within(netns, func() (err error) {
+		fd, err = unix.Socket(family, unix.SOCK_STREAM|unix.SOCK_NONBLOCK|unix.SOCK_CLOEXEC, unix.IPPROTO_TCP)
+		return err
+	})
+	if err != nil {
+		return nil, err
+	}
+	f := os.NewFile(uintptr(fd), "tcp "+to.String())
+	defer f.Close() // net.FileConn has a copy
+	if err := connectSocket(ctx, f, address); err != nil {
+		return nil, err
+	}
+	conn, err := net.FileConn(f)
+	if err != nil {
+		return nil, err
+	}
+	return conn.(*net.TCPConn), nil
+}
+
+func sockaddr(to netip.AddrPort) (family int, address unix.Sockaddr) {
+	if to.Addr().Is4() {
+		return unix.AF_INET, &unix.SockaddrInet4{Addr: to.Addr().As4(), Port: int(to.Port())}
+	}
+	return unix.AF_INET6, &unix.SockaddrInet6{Addr: to.Addr().As16(), Port: int(to.Port())}
+}
+
+// connectSocket waits in Go's poller, without a thread.
+func connectSocket(ctx context.Context, f *os.File, to unix.Sockaddr) error {
+	raw, err := f.SyscallConn()
+	if err != nil {
+		return err
+	}
+	defer context.AfterFunc(ctx, func() { _ = f.SetDeadline(time.Unix(1, 0)) })() // long ago
+	began, result := false, error(nil)
+	err = raw.Write(func(fd uintptr) bool {
+		if !began {
+			began = true
+			result = unix.Connect(int(fd), to)
+			return !errors.Is(result, unix.EINPROGRESS)
+		}
+		code, err := unix.GetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_ERROR)
+		if result = err; err == nil && code != 0 {
+			result = unix.Errno(code)
+		}
+		if result != nil {
+			return true
+		}
+		// The poller wakes early too: a socket is writable before it begins to connect.
+		_, err = unix.Getpeername(int(fd))
+		return err == nil
+	})
+	if ctx.Err() != nil {
+		return context.Cause(ctx)
+	}
+	return errors.Join(err, result)
+}

@@ -1,0 +1,191 @@
+package stream_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"strings"
+	"sync"
+	"testing"
+
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/nodevirt/nodevirt/shim/stream"
+	"github.com/nodevirt/nodevirt/shim/stream/client"
+)
+
+// ports is a machine whose ports are those of the test's own machine.
+type ports struct{ echoes }
+
+func (p ports) Forward(ctx context.Context, _ string, port uint16, c io.ReadWriteCloser) error {
+	conn, err := new(net.Dialer).DialContext(ctx, "tcp", fmt.Sprintf("127.0.0.1:%d", port))
+	if err != nil {
+		return err
+	}
+	stream.Join(ctx, c, conn.(*net.TCPConn))
+	return nil
+}
+
+// port answers each connection by serve, in a goroutine of its own.
+func port(t *testing.T, serve func(*net.TCPConn)) uint16 {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	check(t, err)
+	var all sync.WaitGroup
+	all.Go(func() {
+		for {
+			c, err := l.Accept()
+			if err != nil {
+				return
+			}
+			all.Go(func() {
+				defer c.Close()
+				serve(c.(*net.TCPConn))
+			})
+		}
+	})
+	t.Cleanup(func() { l.Close(); all.Wait() })
+	return uint16(l.Addr().(*net.TCPAddr).Port)
+}
+
+func forward(t *testing.T) *client.Ports {
+	t.Helper()
+	s := newServer(t, ports{newEchoes()}, 0)
+	reply, err := s.PortForward(&runtimeapi.PortForwardRequest{PodSandboxId: "s1"})
+	check(t, err)
+	p, err := client.DialPorts(t.Context(), reply.Url)
+	check(t, err)
+	t.Cleanup(func() { _ = p.Close() })
+	return p
+}
+
+// local is the end of a connection that a client of a forwarded port has.
+func local(t *testing.T, p *client.Ports, port uint16) (conn *net.TCPConn, joined <-chan error) {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	check(t, err)
+	defer l.Close()
+	near, err := net.Dial("tcp", l.Addr().String())
+	check(t, err)
+	far, err := l.Accept()
+	check(t, err)
+	done := make(chan error, 1)
+	go func() {
+		done <- p.Join(port, far)
+		far.Close()
+	}()
+	t.Cleanup(func() { near.Close() })
+	return near.(*net.TCPConn), done
+}
+
+func TestTheEndOfOneDirectionIsPassedOn(t *testing.T) {
+	// It answers when all is said: what wc or an SMTP server's client is like.
+	counting := port(t, func(c *net.TCPConn) {
+		n, err := io.Copy(io.Discard, c)
+		fmt.Fprintf(c, "%d bytes, %v", n, err)
+	})
+	// It says all at once, and is gone.
+	telling := port(t, func(c *net.TCPConn) { _, _ = io.WriteString(c, "the time") })
+	p := forward(t)
+	conn, joined := local(t, p, counting)
+	_, err := io.WriteString(conn, strings.Repeat("x", 1<<20))
+	check(t, err)
+	check(t, conn.CloseWrite())
+	answer, err := io.ReadAll(conn)
+	if string(answer) != "1048576 bytes, <nil>" || err != nil {
+		t.Errorf("%q, %v", answer, err)
+	}
+	check(t, <-joined)
+	conn, joined = local(t, p, telling)
+	if answer, err := io.ReadAll(conn); string(answer) != "the time" || err != nil {
+		t.Errorf("%q, %v", answer, err)
+	}
+	check(t, <-joined)
+}
+
+func TestManyStreamsAtOnce(t *testing.T) {
+	echo := port(t, func(c *net.TCPConn) { _, _ = io.Copy(c, c); _ = c.CloseWrite() })
+	p := forward(t)
+	var all sync.WaitGroup
+	for i := range 100 {
+		text := strings.Repeat(fmt.Sprintf("stream %d ", i), 10_000)
+		conn, joined := local(t, p, echo)
+		all.Go(func() {
+			_, err := io.WriteString(conn, text)
+			if err = errors.Join(err, conn.CloseWrite()); err != nil {
+				t.Error(err)
+			}
+		})
+		all.Go(func() {
+			back, err := io.ReadAll(conn)
+			if string(back) != text || err != nil {
+				t.Errorf("stream %d: %d bytes of %d came back, %v", i, len(back), len(text), err)
+			}
+			if err := <-joined; err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	all.Wait()
+}
+
+func TestAPortThatRefusesIsToldOf(t *testing.T) {
+	p := forward(t)
+	echo := port(t, func(c *net.TCPConn) { _, _ = io.Copy(c, c) })
+	free, err := net.Listen("tcp", "127.0.0.1:0")
+	check(t, err)
+	number := uint16(free.Addr().(*net.TCPAddr).Port)
+	free.Close()
+	_, joined := local(t, p, number)
+	if err := <-joined; err == nil || !strings.Contains(err.Error(), "connection refused") ||
+		!strings.Contains(err.Error(), fmt.Sprintf("error forwarding port %d to pod s1", number)) {
+		t.Error(err)
+	}
+	// The others, and those that come, go on.
+	conn, joined := local(t, p, echo)
+	_, err = io.WriteString(conn, "still here")
+	check(t, err)
+	check(t, conn.CloseWrite())
+	if back, err := io.ReadAll(conn); string(back) != "still here" || err != nil {
+		t.Errorf("%q, %v", back, err)
+	}
+	check(t, <-joined)
+}
+
+func TestAPortThatResetsIsNothingToOthers(t *testing.T) {
+	rude := port(t, func(c *net.TCPConn) {
+		_, _ = io.ReadFull(c, make([]byte, 1))
+		_ = c.SetLinger(0)
+	})
+	echo := port(t, func(c *net.TCPConn) { _, _ = io.Copy(c, c) })
+	p := forward(t)
+	other, _ := local(t, p, echo)
+	conn, joined := local(t, p, rude)
+	_, err := io.WriteString(conn, "x")
+	check(t, err)
+	if rest, err := io.ReadAll(conn); len(rest) > 0 || err != nil {
+		t.Errorf("%q, %v", rest, err)
+	}
+	check(t, <-joined)
+	_, err = io.WriteString(other, "still here")
+	check(t, err)
+	_, err = io.ReadFull(other, make([]byte, 10))
+	check(t, err)
+}
+
+func TestAClientThatIsLostLetsThePortGo(t *testing.T) {
+	gone := make(chan struct{})
+	silent := port(t, func(c *net.TCPConn) {
+		_, _ = io.WriteString(c, "hello")
+		_, _ = io.Copy(io.Discard, c) // ends when the other side does
+		close(gone)
+	})
+	p := forward(t)
+	conn, _ := local(t, p, silent)
+	_, err := io.ReadFull(conn, make([]byte, 5))
+	check(t, err)
+	check(t, p.Close())
+	<-gone
+}
