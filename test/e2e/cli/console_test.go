@@ -48,7 +48,18 @@ func (u user) testConsole(t *testing.T) {
 	s.signal(syscall.SIGTERM)
 	s.ends(0)
 
-	s = u.open("console", "typed")
+	// Who comes later sees what was printed before, and all see what one types.
+	s, other := u.open("console", "typed"), u.open("console", "typed")
+	for _, session := range []*screen{s, other} {
+		session.shows(`nodevirt guest: up`)
+		session.shows(`\nback\r\n`)
+	}
+	other.types("echo bo''th\r")
+	for _, session := range []*screen{s, other} {
+		session.shows(`\nboth\r\n`)
+	}
+	other.types(escape)
+	other.ends(0)
 	s.types("\rpoweroff\r")
 	s.shows("VM typed has powered off")
 	s.ends(0)

@@ -1,8 +1,8 @@
-// Package console connects a user to a VM's serial console: a terminal to its
-// socket, or anything else to its log.
+// Package console connects a user to a VM's serial console: a terminal to it by
+// an attach, or anything else to its log.
 //
-// It owns the terminal's mode and the escape key. Where socket and log are, and
-// when the VM has ended, the caller says.
+// It owns the terminal's mode and the escape key. The attach's URL and the log's
+// path, and when the VM has ended, the caller says.
 package console
 
 import (
@@ -11,51 +11,44 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"net"
 	"os"
-	"time"
 
 	"golang.org/x/term"
+
+	"github.com/nodevirt/nodevirt/shim/stream"
+	"github.com/nodevirt/nodevirt/shim/stream/client"
 )
 
 // Escape leaves a console: ctrl-], as in virsh and telnet.
 const Escape = 0x1d
 
-// ErrLeft says that the user left the console; the VM runs on.
-var ErrLeft = errors.New("left the console")
+// What ends a session while the VM runs on.
+var (
+	// ErrLeft says that the user left the console.
+	ErrLeft = errors.New("left the console")
+	// ErrCut says that the shim, or what is between, has gone.
+	ErrCut = client.ErrCut
+)
 
-// socketWait bounds how long the socket of a VM that was just started may take.
-const socketWait = 5 * time.Second
-
-// Attach joins a terminal and a console's socket until the VM ends, which is no
-// error, the user leaves ([ErrLeft]), or ctx ends. The terminal is raw
-// meanwhile: every key but the escape is the guest's.
-func Attach(ctx context.Context, socket string, in *os.File, out io.Writer) error {
-	conn, err := dial(ctx, socket)
-	if err != nil {
-		return fmt.Errorf("console %s: %w", socket, err)
-	}
-	defer conn.Close()
+// Attach joins a terminal and the console behind an attach's URL until the VM
+// ends, which is no error, the user leaves ([ErrLeft]), the shim goes ([ErrCut]),
+// or ctx ends. The terminal is raw meanwhile: every key but the escape is the
+// guest's.
+func Attach(ctx context.Context, url string, in *os.File, out io.Writer) error {
 	state, err := term.MakeRaw(int(in.Fd()))
 	if err != nil {
 		return fmt.Errorf("set the terminal up: %w", err)
 	}
 	defer term.Restore(int(in.Fd()), state) //nolint:errcheck // there is nothing left to do about it
 
-	ended := make(chan error, 2)
+	ctx, leave := context.WithCancelCause(ctx)
+	defer leave(nil)
+	typed, keyboard := io.Pipe()
+	defer func() { _ = typed.Close() }()
 	go func() { // ends with the program: a read from a terminal can't be interrupted
-		err := forward(conn, in)
-		ended <- err
+		leave(forward(keyboard, in))
 	}()
-	go func() {
-		_, err := io.Copy(out, conn)
-		ended <- ignoreReset(err)
-	}()
-	select {
-	case err = <-ended:
-	case <-ctx.Done():
-		err = context.Cause(ctx)
-	}
+	err = client.Run(ctx, url, stream.Streams{In: typed, Out: out, TTY: true})
 	fmt.Fprint(out, "\r\n")
 	return err
 }
@@ -67,37 +60,13 @@ func forward(w io.Writer, keys io.Reader) error {
 		n, err := keys.Read(buf)
 		typed, _, escaped := bytes.Cut(buf[:n], []byte{Escape})
 		if _, err := w.Write(typed); err != nil {
-			return ignoreReset(err)
+			return nil //nolint:nilerr // the session has ended already
 		}
 		if escaped || errors.Is(err, io.EOF) {
 			return ErrLeft
 		}
 		if err != nil {
 			return fmt.Errorf("read the terminal: %w", err)
-		}
-	}
-}
-
-// ignoreReset takes the end of the connection, in whichever way, for the VM's end.
-func ignoreReset(err error) error {
-	if _, ok := errors.AsType[*net.OpError](err); ok {
-		return nil
-	}
-	return err
-}
-
-func dial(ctx context.Context, socket string) (net.Conn, error) {
-	ctx, cancel := context.WithTimeout(ctx, socketWait)
-	defer cancel()
-	for {
-		conn, err := new(net.Dialer).DialContext(ctx, "unix", socket)
-		if err == nil {
-			return conn, nil
-		}
-		select {
-		case <-ctx.Done():
-			return nil, err
-		case <-time.After(10 * time.Millisecond):
 		}
 	}
 }

@@ -24,9 +24,9 @@ func ConsoleCommand() *cobra.Command {
 		Long: `Connects the terminal to a VM's serial console; ctrl-] leaves it. Without a
 terminal it writes the VM's log and goes on with it until the VM ends.
 
-One terminal at a time has the console: a second one waits for the first to
-leave. The log has everything in any case. If the VM ends meanwhile, the exit code
-is its own.
+It begins with the last 64 KiB that the guest has printed; the log has everything.
+Several terminals may be connected at once: all see the same, and all may type. If
+the VM ends meanwhile, the exit code is its own.
 
 A serial line carries no window size: where a full-screen program needs it, type
 "stty rows 50 columns 132" in the guest, or run its "resize".`,
@@ -69,7 +69,7 @@ func Connect(ctx context.Context, n *cli.Node, v VM, cmd *cobra.Command) error {
 	in, ok := cmd.InOrStdin().(*os.File)
 	if ok && cli.IsTerminal(in) && cli.IsTerminal(cmd.OutOrStdout()) {
 		fmt.Fprintf(cmd.ErrOrStderr(), "The console of VM %s; ctrl-] leaves it.\n", v.Name())
-		return console.Attach(ctx, v.Info.ConsoleSocket, in, cmd.OutOrStdout())
+		return attach(ctx, n, v, in, cmd.OutOrStdout())
 	}
 	ended := make(chan struct{})
 	watching, cancel := context.WithCancel(ctx)
@@ -80,6 +80,20 @@ func Connect(ctx context.Context, n *cli.Node, v VM, cmd *cobra.Command) error {
 		}
 	}()
 	return console.Follow(ctx, v.Status.GetLogPath(), ended, cmd.OutOrStdout())
+}
+
+func attach(ctx context.Context, n *cli.Node, v VM, in *os.File, out io.Writer) error {
+	reply, err := n.Pods.Attach(ctx, &runtimeapi.AttachRequest{
+		ContainerId: v.Status.GetId(), Stdin: true, Stdout: true, Tty: true,
+	})
+	if err != nil {
+		return fmt.Errorf("attach to VM %s: %w", v.Name(), err)
+	}
+	err = console.Attach(ctx, reply.GetUrl(), in, out)
+	if errors.Is(err, console.ErrCut) {
+		return fmt.Errorf("the console of VM %s: %w: the VM runs on; once the shim is back: nodevirt console %s", v.Name(), err, v.Name())
+	}
+	return err
 }
 
 // Ending tells on w that a VM has powered off; any other end is an error with the
