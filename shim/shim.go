@@ -161,6 +161,7 @@ func newMachines(ctx context.Context, c config.Config, log *slog.Logger, backend
 		DomainLogs:     c.Libvirt.Log,
 		ConsoleDir:     filepath.Join(c.Run, "consoles"),
 		AgentDir:       filepath.Join(c.Run, "agents"),
+		DisplayDir:     filepath.Join(c.Run, "displays"),
 		OverheadMemory: int64(c.VM.OverheadMemory),
 		UIDBase:        c.VM.UIDBase,
 		UIDCount:       c.VM.UIDCount,

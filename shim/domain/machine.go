@@ -47,6 +47,9 @@ type Machine struct {
 	// TerminalSockets are where further consoles will listen, /dev/hvc0 and so on
 	// in a Linux guest.
 	TerminalSockets []string
+	// DisplaySocket is where QEMU will serve VNC, with Spec.Display; QEMU makes the
+	// socket, in a folder of UID's own.
+	DisplaySocket string
 	// Kernel and Initrd are the VM's private copies of Spec.Firmware.Kernel's
 	// files. QEMU opens them by path, as UID.
 	Kernel, Initrd string

@@ -30,6 +30,8 @@ func devices(m Machine) (*libvirtxml.DomainDeviceList, error) {
 		Serials:     []libvirtxml.DomainSerial{serial(m)},
 		Consoles:    consoles(m),
 		Channels:    []libvirtxml.DomainChannel{agent(m)},
+		Graphics:    graphics(m),
+		Videos:      videos(m),
 		MemBalloon:  balloon(m.Spec.Balloon),
 		RNGs:        rng(m.Spec.RNG),
 		// A guest that panics tells so, and ends as crashed.

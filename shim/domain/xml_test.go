@@ -57,6 +57,7 @@ func richMachine() Machine {
 	m.Spec.CPU = vmspec.CPU{Sockets: 2, Cores: 2, Threads: 2, Model: "Nehalem", Features: []vmspec.CPUFeature{
 		{Name: "aes", Policy: "require"}, {Name: "vmx", Policy: "disable"},
 	}}
+	m.Spec.Display, m.DisplaySocket = true, "/run/vm/display/vnc"
 	m.Spec.Firmware = vmspec.Firmware{
 		UUID: "11111111-2222-4333-8444-555555555555", Serial: "SN-1",
 		Kernel: &vmspec.Kernel{Path: "/boot/vmlinuz", Initrd: "/boot/initrd", Args: "console=ttyS0"},

@@ -16,6 +16,10 @@ import (
 func (m *Manager) info(c *machine) (map[string]string, error) {
 	r := c.record()
 	overlay := m.path(r.ID, overlayFile)
+	display := ""
+	if r.Spec.Display {
+		display = m.displaySocket(r.ID)
+	}
 	info, err := json.Marshal(vminfo.Info{
 		SandboxID: r.SandboxID,
 		PID:       r.Domain.PID,
@@ -29,6 +33,7 @@ func (m *Manager) info(c *machine) (map[string]string, error) {
 			Network:       r.Network,
 			Agent:         m.agentState(c),
 			ConsoleSocket: m.consoleSocket(r.ID),
+			DisplaySocket: display,
 			Folder:        m.Records.ContainerDir(r.ID),
 		},
 		Config: r.Config,

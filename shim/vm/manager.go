@@ -73,6 +73,8 @@ type Options struct {
 	ConsoleDir string
 	// AgentDir is the folder of the guest agents' sockets.
 	AgentDir string
+	// DisplayDir is the folder of the displays' sockets.
+	DisplayDir string
 	// OverheadMemory, in bytes, is used for pods that name no overhead.
 	OverheadMemory int64
 	// UIDBase and UIDCount are the user ids to give out.
@@ -108,7 +110,7 @@ type Manager struct {
 // It needs containerd, and does not wait for libvirtd: what became of running
 // machines is found out by [Manager.Run].
 func New(ctx context.Context, o Options) (*Manager, error) {
-	for _, dir := range []string{o.ConsoleDir, o.AgentDir} {
+	for _, dir := range []string{o.ConsoleDir, o.AgentDir, o.DisplayDir} {
 		if err := os.MkdirAll(dir, 0o711); err != nil {
 			return nil, fmt.Errorf("make a folder of sockets: %w", err)
 		}

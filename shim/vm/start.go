@@ -51,6 +51,7 @@ func phases() []phase {
 		{"cgroup", (*launch).makeGroup, (*launch).removeGroup, 5 * time.Second},
 		{"network", (*launch).makeNetwork, (*launch).removeNetwork, 10 * time.Second},
 		{"console", (*launch).followConsole, (*launch).finishConsole, 10 * time.Second},
+		{"display", (*launch).makeDisplay, (*launch).removeDisplay, 5 * time.Second},
 		{"domain", (*launch).startDomain, (*launch).removeDomain, 20 * time.Second},
 		{"connect", (*launch).awaitBeside, nil, 0},
 		{"resume", (*launch).resume, nil, 0},
@@ -328,6 +329,7 @@ func (l *launch) machine() domain.Machine {
 		ConsoleSocket: l.consoleSocket(r.ID),
 		ConsoleLog:    l.path(r.ID, consoleFile),
 		AgentSocket:   l.agentSocket(r.ID),
+		DisplaySocket: l.displaySocket(r.ID),
 
 		TerminalSockets: l.terminalSockets(r.ID),
 	}

@@ -48,6 +48,8 @@ type VM struct {
 	// ConsoleSocket is where the serial console listens while the VM runs. One
 	// client at a time is served.
 	ConsoleSocket string `json:"consoleSocket"`
+	// DisplaySocket is where VNC is served while the VM runs, empty without a display.
+	DisplaySocket string `json:"displaySocket,omitempty"`
 	// Folder holds the VM's own files.
 	Folder string `json:"folder"`
 }

@@ -202,6 +202,7 @@ const allVMI = `{
 			"networkInterfaceMultiqueue": true,
 			"rng": {},
 			"autoattachMemBalloon": false,
+			"autoattachGraphicsDevice": true,
 			"autoattachSerialConsole": true,
 			"autoattachPodInterface": true
 		}

@@ -22,6 +22,8 @@ type Spec struct {
 	// RNG attaches a virtio entropy source, Balloon a virtio memory balloon.
 	RNG     bool `json:"rng"`
 	Balloon bool `json:"balloon"`
+	// Display attaches a graphics card, whose picture VNC shows.
+	Display bool `json:"display,omitempty"`
 	// Hostname is the guest's host name, one DNS label.
 	Hostname string `json:"hostname"`
 	// Seed is the content of the NoCloud disk; nil where no disk carries one.

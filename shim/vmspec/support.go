@@ -52,6 +52,7 @@ var supported = []row{
 	{"domain.devices.networkInterfaceMultiqueue", boolean},
 	{"domain.devices.rng", object},
 	{"domain.devices.autoattachMemBalloon", boolean},
+	{"domain.devices.autoattachGraphicsDevice", boolean},
 	{"domain.devices.autoattachSerialConsole", only(true)},
 	{"domain.devices.autoattachPodInterface", boolean},
 

@@ -96,6 +96,7 @@ func translate(
 		machine = m.Type
 	}
 	balloon := vmi.Domain.Devices.AutoattachMemBalloon
+	display := vmi.Domain.Devices.AutoattachGraphicsDevice // KubeVirt's default is true
 	name := vmi.Hostname
 	if name == "" {
 		name = r.hostname
@@ -110,6 +111,7 @@ func translate(
 			Interfaces: interfaces,
 			RNG:        vmi.Domain.Devices.Rng != nil,
 			Balloon:    balloon == nil || *balloon,
+			Display:    display != nil && *display,
 			Hostname:   name,
 		},
 		cloudInit: volumes.cloudInit,

@@ -130,7 +130,8 @@ type processInfo struct {
 			Name, UUID string
 			UID, GID   int
 		}
-		Agent agent.State
+		Agent         agent.State
+		DisplaySocket string
 	}
 }
 
