@@ -2,7 +2,7 @@
 
 SHELL := /bin/sh
 .DEFAULT_GOAL := help
-.PHONY: help build man tools packages run down shell status test test-critest test-faults bench lint clean
+.PHONY: help build man tools packages run down shell status test test-critest test-faults fuzz bench lint clean
 
 BIN     := $(CURDIR)/bin
 # Without gRPC's debug pages: for their template engine's sake the linker keeps every method of every
@@ -17,6 +17,8 @@ TIMEOUT ?= 15m
 # What to test, and further flags: make test PKG=./test/node/... FLAGS='-v -run TestStart'
 PKG   ?= ./...
 FLAGS ?=
+# Of make fuzz: how long each target runs.
+TIME  ?= 30s
 # Of make test-faults: the number of rounds, and the first one's seed, which the next count up from.
 ROUNDS ?= 20
 SEED   ?= $(shell od -An -N4 -tu4 /dev/urandom | tr -d ' ')
@@ -64,6 +66,9 @@ test-critest: packages tools build ## Run cri-tools' critest without and with th
 	@test/tools/build critest
 	go vet -tags critest ./test/critest
 	go test -tags critest -count 1 -timeout $(TIMEOUT) -v $(FLAGS) ./test/critest
+
+fuzz: packages ## Run each fuzz target for a while; TIME=30s
+	@test/tools/fuzz $(TIME) $(PARALLEL)
 
 bench: packages tools build ## Measure what the shim costs; FLAGS='-help' tells the choices
 	go run ./test/bench/cmd/bench -out $(BIN)/bench $(FLAGS)

@@ -55,14 +55,19 @@ func readConfig(ctx context.Context, img containerd.Image) (config, error) {
 func decodeConfig(blob []byte) (config, error) {
 	var decoded ocispec.Image
 	if err := json.Unmarshal(blob, &decoded); err != nil {
-		return config{}, fmt.Errorf("%w: build the image again: %w", ErrConfig, err)
+		return config{}, unreadable("", err)
 	}
 	for i, d := range decoded.RootFS.DiffIDs {
 		if err := d.Validate(); err != nil {
-			return config{}, fmt.Errorf("%w: build the image again: rootfs.diff_ids[%d]: %w", ErrConfig, i, err)
+			return config{}, unreadable(fmt.Sprintf("rootfs.diff_ids[%d]: ", i), err)
 		}
 	}
 	return config{os: decoded.OS, arch: decoded.Architecture, layers: decoded.RootFS.DiffIDs}, nil
+}
+
+// unreadable is an ErrConfig. What a decoder says quotes the config, at any length.
+func unreadable(where string, err error) error {
+	return fmt.Errorf("%w: build the image again: %s%.200s", ErrConfig, where, err.Error())
 }
 
 // CheckPlatform refuses an image for machines other than this node's. System and architecture are

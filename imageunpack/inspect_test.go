@@ -328,27 +328,6 @@ func TestSettledOutlivesItsContext(t *testing.T) {
 	}
 }
 
-func FuzzInspect(f *testing.F) {
-	f.Add([]byte(nil))
-	f.Add([]byte("QFI\xfb"))
-	f.Add(make([]byte, 512))
-	f.Add([]byte("KDMV" + strings.Repeat("\x00", 508)))
-	for _, seed := range []string{"v2", "v3", "extended"} {
-		f.Add(tinyQCOW2(seed))
-	}
-	f.Fuzz(func(t *testing.T, b []byte) {
-		format, size, err := inspect(b)
-		switch {
-		case err != nil && !errors.Is(err, imageunpack.ErrUnusable):
-			t.Errorf("an error that isn't the file's: %v", err)
-		case err == nil && (size <= 0 || size%512 != 0):
-			t.Errorf("accepted a virtual size of %d", size)
-		case err == nil && format == imageunpack.Raw && size != int64(len(b)):
-			t.Errorf("a raw disk of %d bytes in %d", size, len(b))
-		}
-	})
-}
-
 // tinyQCOW2 is a whole qcow2 file with two data clusters, one of them compressed.
 func tinyQCOW2(variant string) []byte {
 	be := binary.BigEndian

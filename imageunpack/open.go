@@ -11,6 +11,9 @@ import (
 	"syscall"
 )
 
+// maxQuoted bounds how much of a path is quoted in an error, in characters.
+const maxQuoted = 255
+
 // Open opens a regular file of d's image for reading: the disk itself (d.Path), or another one,
 // such as a kernel. Name is an absolute path in the image. The file is the caller's to close; it
 // stays good after [Unpacker.Release].
@@ -97,7 +100,11 @@ func kind(m fs.FileMode) string {
 // lookupError says what a failed look-up of name means.
 func lookupError(name string, err error) error {
 	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.ENOTDIR) {
-		return fmt.Errorf("%q: %w", name, ErrNotFound)
+		return fmt.Errorf("%.*q: %w", maxQuoted, name, ErrNotFound)
+	}
+	// No file has such a name: it is too long, or holds a zero. A link can lead to one, too.
+	if errors.Is(err, syscall.ENAMETOOLONG) || errors.Is(err, syscall.EINVAL) {
+		return fmt.Errorf("%.*q is or leads to what is no file's name: %w", maxQuoted, name, ErrNotFound)
 	}
 	if errors.Is(err, syscall.ELOOP) {
 		return fmt.Errorf("%q is a symbolic link without an end: %w", name, ErrNotFound)
