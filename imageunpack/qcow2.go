@@ -157,7 +157,7 @@ func readHeader(r io.ReaderAt, size int64) (qcow2Header, error) {
 }
 
 // checkSupported refuses what the header says of the file on its own.
-func (h qcow2Header) checkSupported() error {
+func (h *qcow2Header) checkSupported() error {
 	switch {
 	case h.clusterBits < minClusterBits || h.clusterBits > maxClusterBits:
 		return fmt.Errorf("%w: cluster_bits is %d, not %d to %d: %s",
@@ -194,7 +194,7 @@ func (h qcow2Header) checkSupported() error {
 }
 
 // checkPlaces refuses tables that are too long, or not wholly in the file.
-func (h qcow2Header) checkPlaces(size int64) error {
+func (h *qcow2Header) checkPlaces(size int64) error {
 	l1, ref := 8*uint64(h.l1Entries), h.cluster()*uint64(h.refTableClusters)
 	switch {
 	case l1 > maxL1Bytes || ref > maxRefTableBytes || h.snapshots > maxSnapshots:
@@ -221,7 +221,7 @@ type place struct {
 }
 
 // places are the tables that the header names, those without entries left out.
-func (h qcow2Header) places() []place {
+func (h *qcow2Header) places() []place {
 	all := []place{
 		{"L1 table", h.l1Offset, 8 * uint64(h.l1Entries)},
 		{"refcount table", h.refTableOffset, h.cluster() * uint64(h.refTableClusters)},
@@ -231,7 +231,7 @@ func (h qcow2Header) places() []place {
 }
 
 // checkPlace checks that what begins a cluster at offset lies within the file.
-func (h qcow2Header) checkPlace(name string, offset, length uint64, size int64) error {
+func (h *qcow2Header) checkPlace(name string, offset, length uint64, size int64) error {
 	if offset%h.cluster() != 0 || offset == 0 {
 		return fmt.Errorf("%w: %s at %#x, where no cluster begins: %s", ErrCorrupt, name, offset, repair)
 	}
@@ -247,7 +247,7 @@ func checkWithin(name string, offset, length, size uint64) error {
 }
 
 // checkExtensions walks the header's extensions, which lie in the first cluster.
-func (h qcow2Header) checkExtensions(r io.ReaderAt, size int64) error {
+func (h *qcow2Header) checkExtensions(r io.ReaderAt, size int64) error {
 	at, end := uint64(h.length), h.cluster()
 	for range maxExtensions {
 		if at+8 > end {
@@ -281,13 +281,13 @@ func (h qcow2Header) checkExtensions(r io.ReaderAt, size int64) error {
 }
 
 // cluster is the size of a cluster in bytes.
-func (h qcow2Header) cluster() uint64 { return 1 << h.clusterBits }
+func (h *qcow2Header) cluster() uint64 { return 1 << h.clusterBits }
 
 // extended says whether L2 entries have 16 bytes, with a bitmap of subclusters, instead of 8.
-func (h qcow2Header) extended() bool { return h.features&featureExtendedL2 != 0 }
+func (h *qcow2Header) extended() bool { return h.features&featureExtendedL2 != 0 }
 
 // l2Entries is the number of entries in an L2 table, which fills a cluster.
-func (h qcow2Header) l2Entries() uint64 {
+func (h *qcow2Header) l2Entries() uint64 {
 	if h.extended() {
 		return h.cluster() / 16
 	}
@@ -295,7 +295,7 @@ func (h qcow2Header) l2Entries() uint64 {
 }
 
 // l1Needed is how many L1 entries the virtual size takes; more hold a saved machine's state.
-func (h qcow2Header) l1Needed() uint64 {
+func (h *qcow2Header) l1Needed() uint64 {
 	covered := h.l2Entries() << h.clusterBits
 	return (h.size-1)/covered + 1
 }

@@ -35,6 +35,7 @@ var qemuImgDisks = []struct {
 	{"vmdk", "1M", []string{"-f", "vmdk"}},
 	{"vpc", "1M", []string{"-f", "vpc"}},
 	{"too-large", "1P", []string{"-f", "qcow2", "-o", "cluster_size=2M"}},
+	{"over-a-terabyte", "1025G", []string{"-f", "qcow2"}},
 }
 
 // HostileDisks makes, in a folder, one disk for each way in which an image's author may try to

@@ -29,6 +29,13 @@ func craftedDisks() []craftedDisk {
 		{"l1-names-itself", smallQCOW2(func(q qcow2Parts) { putTable(q.l1, 1) })},
 		{"l2-names-itself", smallQCOW2(func(q qcow2Parts) { putTable(q.l2, 4) })},
 		{"l2-names-l1", smallQCOW2(func(q qcow2Parts) { putTable(q.l2, 1) })},
+		{"l2-ring", smallQCOW2(func(q qcow2Parts) { // data that is a table, whose data is the first one
+			putTable(q.l2, 5)
+			binary.BigEndian.PutUint32(q.header[36:], 2)
+			binary.BigEndian.PutUint64(q.header[24:], smallCluster/8*smallCluster+smallCluster)
+			putTable(q.l1[8:], 5)
+			putTable(q.data, 4)
+		})},
 		{"l2-named-twice", smallQCOW2(func(q qcow2Parts) {
 			binary.BigEndian.PutUint32(q.header[36:], 2)
 			putTable(q.l1[8:], 4)

@@ -2,6 +2,7 @@ package badinput
 
 import (
 	"archive/tar"
+	"strings"
 
 	"google.golang.org/grpc/codes"
 
@@ -32,6 +33,8 @@ func imageCases() []badCase {
 	absent.pod = vmiAt("/disk/c.img")
 	below := refusedImage("a path below a disk", raw("disk"))
 	below.pod = vmiAt("/disk/c.img")
+	long := refusedImage("a path of a long name", folder(raw("a.img"))...)
+	long.pod = vmiAt("/disk/" + strings.Repeat("a", 256))
 	none := refusedImage("no disk", raw("etc/motd"))
 	none.pod = vmOnly
 	noLayers := refusedImage("no layers", []images.File{}...)
@@ -39,11 +42,12 @@ func imageCases() []badCase {
 	emptyFolder := refusedImage("empty folder", folder()...)
 	emptyFolder.pod = vmOnly
 	return []badCase{
-		none, noLayers, emptyFolder, outside, absent, below,
+		none, noLayers, emptyFolder, outside, absent, below, long,
 		refusedImage("two disks", folder(raw("a.img"), raw("b.img"))...),
 		refusedImage("link to the node", images.File{Name: "disk", Link: "/etc/shadow"}),
 		refusedImage("link upwards", folder(images.File{Name: "a", Link: "../../../etc/shadow"})...),
 		refusedImage("disk is a link upwards", images.File{Name: "disk", Link: "../../etc/shadow"}),
+		refusedImage("link to a long name", images.File{Name: "disk", Link: strings.Repeat("a", 256)}),
 		refusedImage("device", images.File{Name: "disk", Type: tar.TypeBlock}),
 		refusedImage("pipe", images.File{Name: "disk", Type: tar.TypeFifo}),
 		refusedImage("device in the folder", folder(images.File{Name: "sda", Type: tar.TypeChar})...),

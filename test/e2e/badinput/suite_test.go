@@ -67,6 +67,7 @@ func newSuite(t *testing.T) *suite {
 		Subnet: netip.MustParsePrefix("10.98.0.0/16"),
 		ShimConfig: func(c map[string]any) {
 			c["tools"] = map[string]any{"dnsmasq": dnsmasq, "qemu_img": qemuImg}
+			c["vm"].(map[string]any)["max_disk_size"] = "1Ti"
 		},
 	})
 	conn, err := node.DialCRI(n.ShimSocket())
