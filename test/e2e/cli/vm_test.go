@@ -36,6 +36,7 @@ func TestVM(t *testing.T) {
 	t.Run("an interrupt leaves nothing", u.testInterrupt)
 	t.Run("console on a terminal", u.testConsole)
 	t.Run("pull on a terminal", u.testProgress)
+	t.Run("display", u.testDisplay)
 	t.Run("registry", u.testRegistry)
 	t.Run("images that no VM boots from", u.testUnbootable)
 }

@@ -38,7 +38,7 @@ the images that they boot from, and finds out what the node lacks to run them.`,
 			cmd.AddCommand(c)
 		}
 	}
-	add("vms", run.Command(), vms.PSCommand(), vms.InspectCommand(), vms.ConsoleCommand(), vms.RmCommand())
+	add("vms", run.Command(), vms.PSCommand(), vms.InspectCommand(), vms.ConsoleCommand(), vms.VNCCommand(), vms.RmCommand())
 	add("node", image.Command(), doctor.Command())
 	cmd.AddCommand(manCommand())
 	for _, c := range cmd.Commands() {

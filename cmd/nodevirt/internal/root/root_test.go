@@ -35,7 +35,7 @@ func execute(t *testing.T, args ...string) (string, error) {
 
 func TestHelp(t *testing.T) {
 	for _, path := range [][]string{
-		{}, {"run"}, {"ps"}, {"inspect"}, {"console"}, {"rm"}, {"doctor"}, {"image"}, {"image", "build"}, {"image", "inspect"},
+		{}, {"run"}, {"ps"}, {"inspect"}, {"console"}, {"vnc"}, {"rm"}, {"doctor"}, {"image"}, {"image", "build"}, {"image", "inspect"},
 	} {
 		name := strings.Join(append([]string{"nodevirt"}, path...), "-")
 		t.Run(name, func(t *testing.T) {

@@ -93,9 +93,24 @@ func (o options) request(image string) (request, error) {
 
 const containerName = "vm"
 
-// annotations are the guest's cloud-init data.
+// displayed is the machine that a pod gets without a VMI, with a display.
+const displayed = `{
+	"domain": {"devices": {
+		"autoattachGraphicsDevice": true,
+		"rng": {},
+		"disks": [{"name": "disk0", "disk": {"bus": "virtio"}}],
+		"interfaces": [{"name": "default", "bridge": {}}]
+	}},
+	"networks": [{"name": "default", "pod": {}}],
+	"volumes": [{"name": "disk0", "containerDisk": {"image": ""}}]
+}`
+
+// annotations are the guest's cloud-init data, and its display.
 func (o options) annotations() (map[string]string, error) {
 	all := map[string]string{vmspec.AnnotationVMContainer: containerName}
+	if o.display {
+		all[vmspec.AnnotationVMI] = displayed
+	}
 	for _, f := range []struct{ flag, path, key string }{
 		{"--cloud-init", o.userData, vmspec.AnnotationUserData},
 		{"--ssh-key", o.sshKeys, vmspec.AnnotationSSHKeys},

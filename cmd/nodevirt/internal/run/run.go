@@ -27,7 +27,7 @@ type options struct {
 	memory, cpus               string
 	userData, sshKeys          string // paths
 	pull                       string
-	remove, detach             bool
+	remove, detach, display    bool
 	logDirectory, cgroupParent string
 }
 
@@ -63,6 +63,7 @@ kubectl there.`,
 	f.StringVar(&o.sshKeys, "ssh-key", "", "a `file` with public keys that may log in, for cloud-init")
 	f.StringVar(&o.pull, "pull", pullMissing, "`when` to pull the image: missing, always or never")
 	f.BoolVarP(&o.detach, "detach", "d", false, "leave the VM running and print its container's id")
+	f.BoolVar(&o.display, "display", false, "give the VM a display; nodevirt vnc shows it")
 	f.BoolVar(&o.remove, "rm", false, "remove the VM at the end, also when you leave the console")
 	f.StringVar(&o.handler, "runtime-handler", "vm", "the shim's runtime `handler` for VMs")
 	f.StringVar(&o.logDirectory, "log-directory", "/var/log/pods", "the `folder` of pods' logs")
