@@ -17,9 +17,10 @@ import (
 
 // TestMetricsOfTheProcess: the shim tells of itself, and counts what it is asked.
 func TestMetricsOfTheProcess(t *testing.T) {
+	vmPod(t).vm(suite.halt).start()
+	check(t, pull(t.Context(), suite.halt))
 	for _, series := range []string{
 		"go_goroutines", "process_open_fds",
-		// The suite's first pod was a VM.
 		`nodevirt_cri_requests_total{code="OK",method="StartContainer",side="shim"}`,
 		`nodevirt_cri_requests_total{code="OK",method="PullImage",side="containerd"}`,
 		`nodevirt_cri_request_duration_seconds_count{method="RunPodSandbox",side="both"}`,
