@@ -88,6 +88,7 @@ func TestAcquireRefuses(t *testing.T) {
 		{"no file", []layer{{dir("disk/sub")}}, "", imageunpack.ErrAmbiguous, `only "sub"`},
 		{"wrong path", []layer{{file("disk/a", raw)}}, "b", imageunpack.ErrNotFound, `/disk holds "a"`},
 		{"path in a file", []layer{{file("disk", raw)}}, "b", imageunpack.ErrNotFound, "name no path"},
+		{"path below a pipe", []layer{{fifo("disk")}}, "b", imageunpack.ErrNotFound, "name no path"},
 		{"path to a folder", []layer{{dir("disk/sub")}}, "sub", imageunpack.ErrNotRegular, "folder"},
 		{"path above", []layer{{file("disk/a", raw)}}, "../etc/passwd", imageunpack.ErrOutside, "name one there"},
 		{"path beside", []layer{{file("disk2", raw)}}, "/disk2", imageunpack.ErrOutside, "name one there"},

@@ -9,6 +9,7 @@ import (
 	"path"
 	"slices"
 	"strings"
+	"syscall"
 )
 
 const (
@@ -94,7 +95,8 @@ func onlyFile(root *os.Root) (string, error) {
 
 // readDir reads the beginning of a folder, which may be of any length.
 func readDir(root *os.Root, name string) ([]fs.DirEntry, error) {
-	dir, err := root.Open(inRoot(name))
+	// It may be a pipe, which would wait for a writer for ever, or a device.
+	dir, err := root.OpenFile(inRoot(name), os.O_RDONLY|syscall.O_DIRECTORY|syscall.O_NONBLOCK, 0)
 	if err != nil {
 		return nil, lookupError(name, err)
 	}

@@ -21,7 +21,7 @@ const (
 	minClusterBits, maxClusterBits = 9, 21
 
 	maxL1Bytes       = 32 << 20
-	maxL2Bytes       = 4 << 30 // ours, of all L2 tables together; 32 TiB in clusters of 64 KiB
+	maxL2Bytes       = 2 << 30 // ours, of all L2 tables together; 16 TiB in clusters of 64 KiB
 	maxRefTableBytes = 8 << 20
 	maxSnapshots     = 1 << 16
 	minSnapshotBytes = 40
@@ -232,7 +232,7 @@ func (h *qcow2Header) places() []place {
 
 // checkPlace checks that what begins a cluster at offset lies within the file.
 func (h *qcow2Header) checkPlace(name string, offset, length uint64, size int64) error {
-	if offset%h.cluster() != 0 || offset == 0 {
+	if offset&(h.cluster()-1) != 0 || offset == 0 {
 		return fmt.Errorf("%w: %s at %#x, where no cluster begins: %s", ErrCorrupt, name, offset, repair)
 	}
 	return checkWithin(name, offset, length, uint64(size))

@@ -35,7 +35,7 @@ type tables struct {
 // check checks that all tables, and all data that the guest can read, lie within the file, and that
 // each table is where nothing else is.
 func (t *tables) check() (err error) {
-	if t.claims, err = newClaims(uint64(t.fileSize), t.cluster()); err != nil {
+	if t.claims, err = newClaims(uint64(t.fileSize), t.clusterBits); err != nil {
 		return err
 	}
 	for _, p := range append([]place{{"header", 0, uint64(t.length)}}, t.places()...) {

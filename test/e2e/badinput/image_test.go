@@ -35,6 +35,8 @@ func imageCases() []badCase {
 	below.pod = vmiAt("/disk/c.img")
 	long := refusedImage("a path of a long name", folder(raw("a.img"))...)
 	long.pod = vmiAt("/disk/" + strings.Repeat("a", 256))
+	belowPipe := refusedImage("a path below a pipe", images.File{Name: "disk", Type: tar.TypeFifo})
+	belowPipe.pod = vmiAt("/disk/c.img")
 	none := refusedImage("no disk", raw("etc/motd"))
 	none.pod = vmOnly
 	noLayers := refusedImage("no layers", []images.File{}...)
@@ -42,7 +44,7 @@ func imageCases() []badCase {
 	emptyFolder := refusedImage("empty folder", folder()...)
 	emptyFolder.pod = vmOnly
 	return []badCase{
-		none, noLayers, emptyFolder, outside, absent, below, long,
+		none, noLayers, emptyFolder, outside, absent, below, belowPipe, long,
 		refusedImage("two disks", folder(raw("a.img"), raw("b.img"))...),
 		refusedImage("link to the node", images.File{Name: "disk", Link: "/etc/shadow"}),
 		refusedImage("link upwards", folder(images.File{Name: "a", Link: "../../../etc/shadow"})...),

@@ -146,7 +146,7 @@ func (e *extraction) place(name string, h *tar.Header, content io.Reader) error 
 		}
 		return errors.Join(sparse(f, content), f.Close())
 	}
-	dir, err := e.root.Open(path.Dir(name))
+	dir, err := e.root.OpenFile(path.Dir(name), os.O_RDONLY|unix.O_DIRECTORY|unix.O_NONBLOCK, 0)
 	if err != nil {
 		return err
 	}
