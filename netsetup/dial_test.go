@@ -11,6 +11,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
@@ -46,10 +47,29 @@ func dialPod(t *testing.T) string {
 				return fmt.Errorf("add %s: %w", a, err)
 			}
 		}
+		if err := awaitLocal(t.Context(), h, dialledIPv6); err != nil {
+			return err
+		}
 		return h.NeighSet(&netlink.Neigh{LinkIndex: wire.Attrs().Index, State: netlink.NUD_PERMANENT,
 			IP: silentIPv4.AsSlice(), HardwareAddr: net.HardwareAddr{2, 0, 0, 0, 0, 1}})
 	})
 	return ns
+}
+
+// awaitLocal waits until the kernel takes an IPv6 address for its own: it does so some time after
+// it was added.
+func awaitLocal(ctx context.Context, h *netlink.Handle, a netip.Addr) error {
+	for {
+		routes, err := h.RouteGet(a.AsSlice())
+		if err == nil && len(routes) > 0 && routes[0].Type == unix.RTN_LOCAL {
+			return nil
+		}
+		select {
+		case <-ctx.Done():
+			return fmt.Errorf("%s has not become local: %w", a, ctx.Err())
+		case <-time.After(time.Millisecond):
+		}
+	}
 }
 
 // answering listens in a namespace and answers each connection with its address.
