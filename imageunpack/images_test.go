@@ -11,6 +11,7 @@ import (
 	"path/filepath"
 	"testing"
 
+	containerd "github.com/containerd/containerd/v2/client"
 	"github.com/containerd/containerd/v2/core/images"
 	"github.com/containerd/errdefs"
 	"github.com/google/go-containerregistry/pkg/name"
@@ -76,8 +77,13 @@ func (n *node) load(layers ...layer) (ref, id string) {
 
 func (n *node) loadAs(ref string, layers ...layer) (id string) {
 	n.t.Helper()
-	config := &v1.ConfigFile{Architecture: "amd64", OS: "linux"}
-	img, err := mutate.ConfigFile(empty.Image, config)
+	return n.loadWith(ref, v1.ConfigFile{Architecture: "amd64", OS: "linux"}, layers...)
+}
+
+// loadWith loads an image with a config of the test's own.
+func (n *node) loadWith(ref string, config v1.ConfigFile, layers ...layer) (id string) {
+	n.t.Helper()
+	img, err := mutate.ConfigFile(empty.Image, &config)
 	n.check(err)
 	for _, l := range layers {
 		archived, err := l.archive()
@@ -93,7 +99,7 @@ func (n *node) loadAs(ref string, layers ...layer) (id string) {
 	n.check(err)
 	var b bytes.Buffer
 	n.check(tarball.Write(tag, img, &b))
-	_, err = n.client.Import(n.ctx, &b)
+	_, err = n.client.Import(n.ctx, &b, containerd.WithAllPlatforms(true))
 	n.check(err)
 	n.t.Cleanup(func() { n.forget(ref) })
 	hash, err := img.ConfigName()
