@@ -50,7 +50,8 @@ func realManager(t *testing.T, n *node.Node, backend *grpc.ClientConn, records *
 		Unpacker: imageunpack.New(client, imageunpack.Options{Namespace: "k8s.io", Snapshotter: "overlayfs", MountDir: mounts, MaxDiskSize: 1 << 40, QemuImg: "qemu-img"}),
 		Network:  netsetup.New(netsetup.Options{Dnsmasq: "dnsmasq", Dir: dir, Logger: log}),
 		Driver:   domain.NewDriver("qemu:///none", dir, log), Accelerator: domain.TCG,
-		ConsoleDir: filepath.Join(dir, "consoles"), AgentDir: filepath.Join(dir, "agents"), UIDBase: 5000, UIDCount: 10,
+		ConsoleDir: filepath.Join(dir, "consoles"), AgentDir: filepath.Join(dir, "agents"), DisplayDir: filepath.Join(dir, "displays"),
+		UIDBase: 5000, UIDCount: 10,
 	})
 	if err != nil {
 		t.Fatal(err)

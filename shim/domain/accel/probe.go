@@ -18,19 +18,24 @@ const (
 	// exitStatus is how QEMU ends when the guest writes 0x2a to the port. No
 	// failure of its own gives that.
 	exitStatus = 0x2a<<1 | 1
-	// probeTime bounds a probe. Under TCG it takes a tenth of that.
-	probeTime = time.Second
 	// nobody is the user that a probe runs as: a VM isn't root either.
 	nobody = 65534
 )
 
-var (
-	errNoEmulator = errors.New("QEMU does not start")
-	errTimeout    = fmt.Errorf("the probe guest did not end within %s", probeTime)
-)
+var errNoEmulator = errors.New("QEMU does not start")
+
+// probeTime bounds a probe. One under KVM takes a few hundredths of a second,
+// and a guest that hangs there is what is looked for. Under TCG it takes a tenth,
+// on a busy machine some seconds, and there is nothing to fall back to.
+func probeTime(a Accelerator) time.Duration {
+	if a == TCG {
+		return 20 * time.Second
+	}
+	return time.Second
+}
 
 // Probe boots a tiny guest under a, the way a real one boots, and returns an
-// error unless it ran to its end within a second. QEMU runs as an unprivileged
+// error unless it ran to its end within a second, under TCG within 20. QEMU runs as an unprivileged
 // user in /dev/kvm's group (see [DeviceGroup]) where the caller is root, as
 // itself elsewhere.
 func Probe(ctx context.Context, a Accelerator, emulator string) error {
@@ -40,7 +45,8 @@ func Probe(ctx context.Context, a Accelerator, emulator string) error {
 	}
 	defer disk.Close()
 
-	ctx, cancel := context.WithTimeoutCause(ctx, probeTime, errTimeout)
+	limit := probeTime(a)
+	ctx, cancel := context.WithTimeoutCause(ctx, limit, fmt.Errorf("the probe guest did not end within %s", limit))
 	defer cancel()
 	var stderr bytes.Buffer
 	cmd := exec.CommandContext(ctx, emulator, probeArgs(a)...)
