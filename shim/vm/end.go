@@ -187,6 +187,13 @@ func (m *Manager) Stop(ctx context.Context, id string, timeout time.Duration) er
 	if err != nil {
 		return err
 	}
+	if c.record().Unclean {
+		m.awaitLibvirtd(ctx)
+	}
+	return m.stop(ctx, c, timeout)
+}
+
+func (m *Manager) stop(ctx context.Context, c *machine, timeout time.Duration) error {
 	// A start that is under way is waited for.
 	unlock, err := c.lock(ctx)
 	if err != nil {
@@ -260,7 +267,16 @@ func (m *Manager) Remove(ctx context.Context, id string) error {
 	if err != nil {
 		return err
 	}
-	if err := m.Stop(ctx, c.record().ID, 0); err != nil {
+	if c.record().Unclean {
+		m.awaitLibvirtd(ctx)
+	}
+	return m.remove(ctx, c)
+}
+
+// remove is Remove without waiting for libvirtd: a shim that starts has no
+// connection to it yet.
+func (m *Manager) remove(ctx context.Context, c *machine) error {
+	if err := m.stop(ctx, c, 0); err != nil {
 		return fmt.Errorf("failed to forcibly stop container %q: %w", c.record().ID, err)
 	}
 	unlock, err := c.lock(ctx)

@@ -55,7 +55,11 @@ func (m *Manager) reconcileSandboxes(ctx context.Context) error {
 			continue
 		}
 		m.Logger.Info("a sandbox is gone", "sandbox", id)
-		if err := m.RemoveMachines(ctx, id); err != nil {
+		var errs []error
+		for _, c := range m.all(id) {
+			errs = append(errs, m.remove(ctx, c))
+		}
+		if err := errors.Join(errs...); err != nil {
 			m.Logger.Error("removing the VMs of a sandbox that is gone failed", "sandbox", id, "error", err)
 			continue
 		}

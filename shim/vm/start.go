@@ -111,8 +111,9 @@ func (m *Manager) Start(ctx context.Context, id string) (err error) {
 // returnTime is how long libvirtd, or this shim, may take to be back from a restart.
 const returnTime = 3 * time.Second
 
-// awaitLibvirtd waits a moment for a libvirtd that is away: a start can fail only
-// once. One that stays away is for the start to tell.
+// awaitLibvirtd waits a moment for a libvirtd that is away, before a call that
+// needs it: a start can fail only once, and nobody should have to know that the
+// shim has just started. One that stays away is for the call to tell.
 func (m *Manager) awaitLibvirtd(ctx context.Context) {
 	ctx, cancel := atMost(ctx, returnTime)
 	defer cancel()

@@ -73,6 +73,7 @@ func (m *Manager) updateRunning(ctx context.Context, c *machine, r record.Contai
 			return err
 		}
 	}
+	m.awaitLibvirtd(ctx)
 	r.Resources.Value = wanted
 	if err := m.put(c, r); err != nil {
 		return err
