@@ -1,14 +1,10 @@
 package netsetup
 
 import (
-	"bytes"
-	"encoding/binary"
 	"net"
 	"net/netip"
 	"testing"
 
-	"github.com/vishvananda/netlink"
-	"golang.org/x/sys/unix"
 	"gotest.tools/v3/golden"
 	"sigs.k8s.io/knftables"
 )
@@ -78,8 +74,8 @@ func TestDHCPStaysInThePod(t *testing.T) {
 	outside := sniff(t, hostNamespace, n.bridge)
 	m.configure(t, m.dhcp(t, "system"))
 	broadcast(t, m.listen(t, "0.0.0.0:0"), markerPort)
-	for frame := outside.next(t); frame.port != markerPort; frame = outside.next(t) {
-		if frame.port == serverPort || frame.port == clientPort {
+	for frame := next(t, outside); frame.Port != markerPort; frame = next(t, outside) {
+		if frame.Port == serverPort || frame.Port == clientPort {
 			t.Errorf("DHCP of the guest has left the pod: %v", frame)
 		}
 	}
@@ -89,8 +85,8 @@ func TestDHCPStaysInThePod(t *testing.T) {
 	for _, port := range []int{clientPort, serverPort, markerPort} {
 		broadcast(t, stranger, port)
 	}
-	for frame := inside.next(t); frame.port != markerPort; frame = inside.next(t) {
-		if frame.port == serverPort || frame.port == clientPort {
+	for frame := next(t, inside); frame.Port != markerPort; frame = next(t, inside) {
+		if frame.Port == serverPort || frame.Port == clientPort {
 			t.Errorf("DHCP of a stranger has come in: %v", frame)
 		}
 	}
@@ -103,14 +99,14 @@ func TestGuestDoesNotHearItself(t *testing.T) {
 	m.configure(t, m.dhcp(t, "system"))
 	inside, outside := sniff(t, m.ns, card), sniff(t, hostNamespace, n.bridge)
 	broadcast(t, m.listen(t, "0.0.0.0:0"), markerPort)
-	for frame := outside.next(t); frame.port != markerPort; frame = outside.next(t) {
+	for frame := next(t, outside); frame.Port != markerPort; frame = next(t, outside) {
 	}
 	broadcast(t, listenOn(t, hostNamespace, n.bridge, "0.0.0.0:0"), markerPort)
 	for {
-		frame := inside.next(t)
-		if m.plan.NICs[0].GuestMAC.equal(frame.source) {
+		frame := next(t, inside)
+		if m.plan.NICs[0].GuestMAC.equal(frame.Source) {
 			t.Errorf("the guest's own frame has come back: %v", frame)
-		} else if frame.port == markerPort {
+		} else if frame.Port == markerPort {
 			return
 		}
 	}
@@ -124,11 +120,11 @@ func TestLinkLocalAddressStaysInThePod(t *testing.T) {
 	m.configure(t, m.dhcp(t, "system"))
 	inside, guest := sniff(t, pod, bridgeName(0)), sniff(t, m.ns, card)
 	broadcast(t, listenOn(t, hostNamespace, n.bridge, "0.0.0.0:0"), markerPort)
-	for frame := guest.next(t); frame.port != markerPort; frame = guest.next(t) {
+	for frame := next(t, guest); frame.Port != markerPort; frame = next(t, guest) {
 	}
 	broadcast(t, m.listen(t, "0.0.0.0:0"), markerPort+1)
-	for frame := inside.next(t); frame.port != markerPort+1; frame = inside.next(t) {
-		if frame.port == markerPort {
+	for frame := next(t, inside); frame.Port != markerPort+1; frame = next(t, inside) {
+		if frame.Port == markerPort {
 			t.Errorf("the pod's own side of the bridge hears the network: %v", frame)
 		}
 	}
@@ -139,59 +135,5 @@ func broadcast(t *testing.T, conn net.PacketConn, port int) {
 	to := &net.UDPAddr{IP: net.IPv4bcast, Port: port}
 	if _, err := conn.WriteTo([]byte("hello"), to); err != nil {
 		t.Fatal(err)
-	}
-}
-
-// sniffer sees the frames of a link, of both directions.
-type sniffer int
-
-// frame is where a frame came from, and its destination port if it is UDP over IPv4.
-type frame struct {
-	source net.HardwareAddr
-	port   int
-	data   []byte
-}
-
-func sniff(t *testing.T, ns, name string) sniffer {
-	t.Helper()
-	fd := -1
-	inPod(t, ns, func(h *netlink.Handle) error {
-		link, err := h.LinkByName(name)
-		if err != nil {
-			return err
-		}
-		all := binary.NativeEndian.Uint16([]byte{0, unix.ETH_P_ALL})
-		fd, err = unix.Socket(unix.AF_PACKET, unix.SOCK_RAW|unix.SOCK_CLOEXEC, int(all))
-		if err != nil {
-			return err
-		}
-		return unix.Bind(fd, &unix.SockaddrLinklayer{Protocol: all, Ifindex: link.Attrs().Index})
-	})
-	t.Cleanup(func() { unix.Close(fd) })
-	limit := unix.Timeval{Sec: 20}
-	if err := unix.SetsockoptTimeval(fd, unix.SOL_SOCKET, unix.SO_RCVTIMEO, &limit); err != nil {
-		t.Fatal(err)
-	}
-	return sniffer(fd)
-}
-
-// next leaves out what the link itself sends.
-func (s sniffer) next(t *testing.T) frame {
-	t.Helper()
-	data := make([]byte, 2000)
-	for {
-		n, from, err := unix.Recvfrom(int(s), data, 0)
-		if err != nil {
-			t.Fatal("wait for a frame:", err)
-		}
-		if n < 14 || from.(*unix.SockaddrLinklayer).Pkttype == unix.PACKET_OUTGOING {
-			continue
-		}
-		f := frame{source: bytes.Clone(data[6:12]), data: bytes.Clone(data[:n])}
-		const udp = 17
-		if n >= 42 && data[12] == 8 && data[13] == 0 && data[14] == 0x45 && data[23] == udp {
-			f.port = int(binary.BigEndian.Uint16(data[36:]))
-		}
-		return f
 	}
 }

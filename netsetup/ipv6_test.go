@@ -1,11 +1,13 @@
 package netsetup
 
 import (
+	"net"
 	"net/netip"
 	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/nodevirt/nodevirt/test/frames"
 	"github.com/vishvananda/netlink"
 )
 
@@ -132,14 +134,14 @@ func TestRoutersElsewhere(t *testing.T) {
 		inside := sniff(t, m.ns, card)
 		rogue := raw(t, hostNamespace, n.bridge)
 		src := MAC{2, 0, 0, 0, 0, 0x66}
-		rogue.send(t, advertisement(src, linkLocal(src)))
+		send(t, rogue, frames.Advertisement(net.HardwareAddr(src), linkLocal(src)))
 		broadcast(t, listenOn(t, hostNamespace, n.bridge, "0.0.0.0:0"), markerPort)
 		m.serve(t, "guest")
 		ask(t, hostNamespace, "10.88.1.2:80") // comes behind the others
 		for binding == Bridge {
-			if frame := inside.next(t); frame.port == markerPort {
+			if frame := next(t, inside); frame.Port == markerPort {
 				break
-			} else if src.equal(frame.source) {
+			} else if src.equal(frame.Source) {
 				t.Error("a strange router's advertisement has come in")
 			}
 		}

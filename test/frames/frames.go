@@ -1,41 +1,10 @@
-package netsetup
+package frames
 
 import (
 	"encoding/binary"
+	"net"
 	"net/netip"
-	"testing"
-
-	"github.com/vishvananda/netlink"
-	"golang.org/x/sys/unix"
 )
-
-// sender puts frames on a link as they are.
-type sender int
-
-func raw(t *testing.T, ns, name string) sender {
-	t.Helper()
-	fd := -1
-	inPod(t, ns, func(h *netlink.Handle) error {
-		link, err := h.LinkByName(name)
-		if err != nil {
-			return err
-		}
-		fd, err = unix.Socket(unix.AF_PACKET, unix.SOCK_RAW|unix.SOCK_CLOEXEC, 0)
-		if err != nil {
-			return err
-		}
-		return unix.Bind(fd, &unix.SockaddrLinklayer{Ifindex: link.Attrs().Index})
-	})
-	t.Cleanup(func() { unix.Close(fd) })
-	return sender(fd)
-}
-
-func (s sender) send(t *testing.T, frame []byte) {
-	t.Helper()
-	if _, err := unix.Write(int(s), frame); err != nil {
-		t.Fatal("send a frame:", err)
-	}
-}
 
 // Ethernet types, and protocols of IP.
 const (
@@ -43,21 +12,23 @@ const (
 	protoUDP, protoICMPv6                 = 17, 58
 )
 
-var broadcastMAC = MAC{0xff, 0xff, 0xff, 0xff, 0xff, 0xff}
+var broadcastMAC = net.HardwareAddr{0xff, 0xff, 0xff, 0xff, 0xff, 0xff}
 
-func ether(dst, src MAC, kind uint16, payload []byte) []byte {
+// Ethernet is a frame of Ethernet II.
+func Ethernet(dst, src net.HardwareAddr, kind uint16, payload []byte) []byte {
 	return append(binary.BigEndian.AppendUint16(append(append([]byte{}, dst...), src...), kind), payload...)
 }
 
-// arp is a message of RFC 826.
-func arp(operation uint16, src MAC, from netip.Addr, dst MAC, to netip.Addr) []byte {
+// ARP is a message of RFC 826.
+func ARP(operation uint16, src net.HardwareAddr, from netip.Addr, dst net.HardwareAddr, to netip.Addr) []byte {
 	m := []byte{0, 1, 8, 0, 6, 4}
 	m = binary.BigEndian.AppendUint16(m, operation)
 	m = append(append(m, src...), from.AsSlice()...)
 	return append(append(m, dst...), to.AsSlice()...)
 }
 
-func ipv4(proto byte, from, to netip.Addr, payload []byte) []byte {
+// IPv4 is a packet without options.
+func IPv4(proto byte, from, to netip.Addr, payload []byte) []byte {
 	h := []byte{0x45, 0, 0, 0, 0, 0, 0, 0, 64, proto, 0, 0}
 	binary.BigEndian.PutUint16(h[2:], uint16(20+len(payload)))
 	h = append(append(h, from.AsSlice()...), to.AsSlice()...)
@@ -65,14 +36,15 @@ func ipv4(proto byte, from, to netip.Addr, payload []byte) []byte {
 	return append(h, payload...)
 }
 
-func ipv6(proto byte, from, to netip.Addr, payload []byte) []byte {
+// IPv6 is a packet whose first header after its own is proto, with the hop limit of neighbours.
+func IPv6(proto byte, from, to netip.Addr, payload []byte) []byte {
 	h := []byte{0x60, 0, 0, 0, 0, 0, proto, 255}
 	binary.BigEndian.PutUint16(h[4:], uint16(len(payload)))
 	return append(append(append(h, from.AsSlice()...), to.AsSlice()...), payload...)
 }
 
-// udp has its checksum, which IPv6 wants.
-func udp(from, to netip.Addr, sport, dport uint16, data string) []byte {
+// UDP has its checksum, which IPv6 wants.
+func UDP(from, to netip.Addr, sport, dport uint16, data string) []byte {
 	m := binary.BigEndian.AppendUint16(nil, sport)
 	m = binary.BigEndian.AppendUint16(m, dport)
 	m = binary.BigEndian.AppendUint16(m, uint16(8+len(data)))
@@ -81,28 +53,28 @@ func udp(from, to netip.Addr, sport, dport uint16, data string) []byte {
 	return m
 }
 
-// icmp6 is a message of ICMPv6: its type, and what follows the checksum.
-func icmp6(from, to netip.Addr, kind byte, body ...byte) []byte {
+// ICMPv6 is a message of ICMPv6: its type, and what follows the checksum.
+func ICMPv6(from, to netip.Addr, kind byte, body ...byte) []byte {
 	m := append([]byte{kind, 0, 0, 0}, body...)
 	binary.BigEndian.PutUint16(m[2:], transportSum(protoICMPv6, from, to, m))
-	return ipv6(protoICMPv6, from, to, m)
+	return IPv6(protoICMPv6, from, to, m)
 }
 
 // Types of RFC 4861.
 const routerAdvertisement, neighborSolicitation, neighborAdvertisement, redirect = 134, 135, 136, 137
 
-// neighbor is a solicitation or an advertisement of who has target.
-func neighbor(kind byte, from, to, target netip.Addr, mac MAC) []byte {
+// Neighbor is a solicitation or an advertisement of who has target.
+func Neighbor(kind byte, from, to, target netip.Addr, mac net.HardwareAddr) []byte {
 	body := append([]byte{0x20, 0, 0, 0}, target.AsSlice()...)
-	return icmp6(from, to, kind, append(append(body, kind-134, 1), mac...)...)
+	return ICMPv6(from, to, kind, append(append(body, kind-134, 1), mac...)...)
 }
 
-var allNodes, allNodesMAC = netip.MustParseAddr("ff02::1"), MAC{0x33, 0x33, 0, 0, 0, 1}
+var allNodes, allNodesMAC = netip.MustParseAddr("ff02::1"), net.HardwareAddr{0x33, 0x33, 0, 0, 0, 1}
 
-// advertisement is what a router says of itself.
-func advertisement(src MAC, from netip.Addr) []byte {
+// Advertisement is what a router says of itself.
+func Advertisement(src net.HardwareAddr, from netip.Addr) []byte {
 	body := []byte{64, 0, 0x07, 0x08, 0, 0, 0, 0, 0, 0, 0, 0, 1, 1}
-	return ether(allNodesMAC, src, typeIPv6, icmp6(from, allNodes, routerAdvertisement, append(body, src...)...))
+	return Ethernet(allNodesMAC, src, typeIPv6, ICMPv6(from, allNodes, routerAdvertisement, append(body, src...)...))
 }
 
 func transportSum(proto byte, from, to netip.Addr, m []byte) uint16 {

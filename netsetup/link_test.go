@@ -1,0 +1,46 @@
+package netsetup
+
+import (
+	"testing"
+	"time"
+
+	"github.com/nodevirt/nodevirt/test/frames"
+	"github.com/vishvananda/netlink"
+)
+
+// raw opens a link of a namespace for frames as they are.
+func raw(t *testing.T, ns, name string) (s frames.Sender) {
+	t.Helper()
+	inPod(t, ns, func(*netlink.Handle) (err error) {
+		s, err = frames.Send(name)
+		return err
+	})
+	t.Cleanup(func() { s.Close() })
+	return s
+}
+
+func send(t *testing.T, s frames.Sender, frame []byte) {
+	t.Helper()
+	if err := s.Frame(frame); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func sniff(t *testing.T, ns, name string) (s frames.Sniffer) {
+	t.Helper()
+	inPod(t, ns, func(*netlink.Handle) (err error) {
+		s, err = frames.Sniff(name, 20*time.Second)
+		return err
+	})
+	t.Cleanup(func() { s.Close() })
+	return s
+}
+
+func next(t *testing.T, s frames.Sniffer) frames.Frame {
+	t.Helper()
+	frame, err := s.Next()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return frame
+}
