@@ -9,8 +9,9 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/nodevirt/nodevirt/test/frames"
 	"github.com/vishvananda/netlink"
+
+	"github.com/nodevirt/nodevirt/test/frames"
 )
 
 func newVillain(n NIC) frames.Villain {

@@ -7,8 +7,9 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
-	"github.com/nodevirt/nodevirt/test/frames"
 	"github.com/vishvananda/netlink"
+
+	"github.com/nodevirt/nodevirt/test/frames"
 )
 
 var compareLeases6 = cmp.Options{compareAddrs, cmp.AllowUnexported(lease6{})}

@@ -4,8 +4,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/nodevirt/nodevirt/test/frames"
 	"github.com/vishvananda/netlink"
+
+	"github.com/nodevirt/nodevirt/test/frames"
 )
 
 // raw opens a link of a namespace for frames as they are.
@@ -15,7 +16,7 @@ func raw(t *testing.T, ns, name string) (s frames.Sender) {
 		s, err = frames.Send(name)
 		return err
 	})
-	t.Cleanup(func() { s.Close() })
+	t.Cleanup(func() { _ = s.Close() })
 	return s
 }
 
@@ -32,7 +33,7 @@ func sniff(t *testing.T, ns, name string) (s frames.Sniffer) {
 		s, err = frames.Sniff(name, 20*time.Second)
 		return err
 	})
-	t.Cleanup(func() { s.Close() })
+	t.Cleanup(func() { _ = s.Close() })
 	return s
 }
 

@@ -139,6 +139,12 @@ func (p *pod) netns() string {
 	return ""
 }
 
+// inside calls do in the pod's network namespace. From here the link /var/run leads out of the node.
+func (p *pod) inside(do func() error) error {
+	p.t.Helper()
+	return suite.Inside("/run/netns/"+filepath.Base(p.netns()), do)
+}
+
 func check(t *testing.T, err error) {
 	t.Helper()
 	if err != nil {

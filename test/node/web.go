@@ -40,19 +40,35 @@ func (n *Node) Listen(ctx context.Context, network, address string) (l net.Liste
 }
 
 // within has a socket made in the node's network namespace: it belongs to that of the thread which
-// makes it. The thread ends with this goroutine if it can't go back.
+// makes it.
 func (n *Node) within(do func() error) error {
+	there, err := netns.GetFromPid(n.PID())
+	if err != nil {
+		return err
+	}
+	defer there.Close()
+	return inside(there, do)
+}
+
+// Inside calls do in a network namespace whose path is of the node's mount namespace. Sockets that do
+// makes stay there.
+func (n *Node) Inside(path string, do func() error) error {
+	there, err := netns.GetFromPath(n.root(path))
+	if err != nil {
+		return fmt.Errorf("find network namespace %s: %w", path, err)
+	}
+	defer there.Close()
+	return inside(there, do)
+}
+
+// inside moves the thread, which ends with this goroutine if it can't go back.
+func inside(there netns.NsHandle, do func() error) error {
 	runtime.LockOSThread()
 	own, err := netns.Get()
 	if err != nil {
 		return err
 	}
 	defer own.Close()
-	there, err := netns.GetFromPid(n.PID())
-	if err != nil {
-		return err
-	}
-	defer there.Close()
 	if err := netns.Set(there); err != nil {
 		return err
 	}
