@@ -25,6 +25,7 @@ import (
 	"github.com/nodevirt/nodevirt/shim/console"
 	"github.com/nodevirt/nodevirt/shim/console/terminal"
 	"github.com/nodevirt/nodevirt/shim/cri"
+	"github.com/nodevirt/nodevirt/shim/disk"
 	"github.com/nodevirt/nodevirt/shim/domain"
 	"github.com/nodevirt/nodevirt/shim/domain/accel"
 	"github.com/nodevirt/nodevirt/shim/metrics"
@@ -138,17 +139,19 @@ func newMachines(ctx context.Context, c config.Config, log *slog.Logger, backend
 	if err != nil {
 		return nil, err
 	}
+	unpacker := imageunpack.New(client, imageunpack.Options{
+		Namespace:   c.Containerd.Namespace,
+		Snapshotter: c.Containerd.Snapshotter,
+		MountDir:    filepath.Join(c.Run, "mounts"),
+		MaxDiskSize: int64(c.VM.MaxDiskSize),
+		QemuImg:     qemuImg,
+	})
 	return vm.New(ctx, vm.Options{
-		Records: records,
-		Pods:    runtimeapi.NewRuntimeServiceClient(cri.Native(backend)),
-		Images:  images,
-		Unpacker: imageunpack.New(client, imageunpack.Options{
-			Namespace:   c.Containerd.Namespace,
-			Snapshotter: c.Containerd.Snapshotter,
-			MountDir:    filepath.Join(c.Run, "mounts"),
-			MaxDiskSize: int64(c.VM.MaxDiskSize),
-			QemuImg:     qemuImg,
-		}),
+		Records:        records,
+		Pods:           runtimeapi.NewRuntimeServiceClient(cri.Native(backend)),
+		Images:         images,
+		Unpacker:       unpacker,
+		Disks:          disk.New(disk.Options{Unpacker: unpacker, Folder: records.ContainerDir}),
 		Network:        netsetup.New(netsetup.Options{Dnsmasq: dnsmasq, Dir: filepath.Join(c.Run, "networks"), Logger: log}),
 		Consoles:       consoles,
 		Terminals:      terminal.New(log),

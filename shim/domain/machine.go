@@ -69,6 +69,8 @@ type Layer struct {
 	// Path tells where the file lies. With an FDGroup it is for the reader of
 	// the XML only.
 	Path string
+	// Block says that Path is a block device's node. libvirt takes no descriptor of one.
+	Block bool
 	// FDGroup names the descriptors that QEMU uses instead of opening Path, see
 	// [Driver.Start]. Without one, QEMU opens Path as the VM's UID.
 	FDGroup string

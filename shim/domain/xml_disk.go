@@ -50,6 +50,9 @@ func disk(spec vmspec.Disk, layers []Layer, target string) libvirtxml.DomainDisk
 }
 
 func source(l Layer) *libvirtxml.DomainDiskSource {
+	if l.Block {
+		return &libvirtxml.DomainDiskSource{Block: &libvirtxml.DomainDiskSourceBlock{Dev: l.Path}}
+	}
 	return &libvirtxml.DomainDiskSource{
 		File: &libvirtxml.DomainDiskSourceFile{File: l.Path, FDGroup: l.FDGroup},
 	}

@@ -67,11 +67,13 @@ func richMachine() Machine {
 		vmspec.Disk{Name: "seed", Bus: vmspec.BusSATA, CDROM: true, BootOrder: 2},
 		vmspec.Disk{Name: "data", Bus: vmspec.BusSCSI, Serial: "D-1", Cache: "none"},
 		vmspec.Disk{Name: "fixed", Bus: vmspec.BusVirtio, ReadOnly: true},
+		vmspec.Disk{Name: "claim", Bus: vmspec.BusVirtio},
 	)
 	m.Disks = append(m.Disks,
 		raw("/run/vm/seed.iso", "seed-0", true),
 		raw("/run/vm/data.raw", "data-0", false),
 		raw("/run/vm/fixed.raw", "", false),
+		Disk{Layers: []Layer{{Format: "raw", Path: "/run/vm/claim", Block: true}}},
 	)
 	m.Spec.Interfaces[0].Model = "e1000e"
 	m.Spec.RNG, m.Spec.Balloon = false, false

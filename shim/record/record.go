@@ -14,7 +14,6 @@ import (
 	"google.golang.org/protobuf/proto"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
-	"github.com/nodevirt/nodevirt/imageunpack"
 	"github.com/nodevirt/nodevirt/netsetup"
 	"github.com/nodevirt/nodevirt/shim/vmspec"
 )
@@ -22,8 +21,9 @@ import (
 // Version is the version of the records that this program writes. It reads
 // records up to this version and refuses newer ones.
 //
-// Since version 2 a network has several cards; see [netsetup.Plan].
-const Version = 2
+// Since version 2 a network has several cards; see [netsetup.Plan]. Since version
+// 3 a VM has several disks; see [Container.UnmarshalJSON].
+const Version = 3
 
 // Sandbox is a pod sandbox of the VM handler.
 type Sandbox struct {
@@ -78,9 +78,9 @@ type Container struct {
 	LogPath string `json:"logPath"`
 	Image   Image  `json:"image"`
 
-	// Spec is the machine, Disk its registry disk.
-	Spec vmspec.Spec      `json:"spec"`
-	Disk imageunpack.Disk `json:"disk"`
+	// Spec is the machine, Disks what its disks are made of, by their names.
+	Spec  vmspec.Spec     `json:"spec"`
+	Disks map[string]Disk `json:"disks"`
 
 	// Domain is libvirt's name and UUID of the machine; PID is QEMU's process
 	// id, 0 where it doesn't run. QEMU runs as UID and GID.

@@ -66,9 +66,11 @@ func container() record.Container {
 		Image:   record.Image{Tag: "disk:1", Ref: "disk@sha256:1", ID: "sha256:2"},
 		Spec: vmspec.Spec{
 			CPU: vmspec.CPU{Sockets: 2, Cores: 1, Threads: 1}, Memory: 256 << 20, Machine: "q35",
-			Disks: []vmspec.Disk{{Name: "boot", Bus: vmspec.BusVirtio, BootOrder: 1}},
+			Disks: []vmspec.Disk{{Name: "boot", Source: vmspec.SourceImage, Bus: vmspec.BusVirtio, BootOrder: 1}},
 		},
-		Disk:    imageunpack.Disk{Image: "disk:1", ImageID: "sha256:2", Path: "disk/a.qcow2", Format: imageunpack.QCOW2},
+		Disks: map[string]record.Disk{"boot": {
+			Image: &imageunpack.Disk{Image: "disk:1", ImageID: "sha256:2", Path: "disk/a.qcow2", Format: imageunpack.QCOW2},
+		}},
 		Domain:  record.Domain{Name: "default_pod_b2b2", UUID: "6d2a", UID: 1900000000, GID: 1900000001, PID: 42},
 		Unclean: true,
 		Network: &netsetup.Plan{NICs: []netsetup.NIC{{
@@ -228,12 +230,12 @@ func TestCutOff(t *testing.T) {
 func TestNewer(t *testing.T) {
 	s, root := open(t)
 	path := filepath.Join(root, "sandboxes", idA+".json")
-	write(t, path, `{"version": 3, "id": {"of": "another form"}}`)
+	write(t, path, `{"version": 4, "id": {"of": "another form"}}`)
 	_, err := s.Sandboxes()
 	if !errors.Is(err, record.ErrNewer) {
 		t.Fatalf("got %v, want %v", err, record.ErrNewer)
 	}
-	want := "read record " + path + ": record is of a newer version of nodevirt (3, this one reads up to 2): " +
+	want := "read record " + path + ": record is of a newer version of nodevirt (4, this one reads up to 3): " +
 		"run that version, or remove the VM with it first"
 	if err.Error() != want {
 		t.Errorf("got  %v\nwant %s", err, want)

@@ -19,7 +19,6 @@ import (
 	"github.com/nodevirt/nodevirt/shim/domain"
 	"github.com/nodevirt/nodevirt/shim/domain/accel"
 	"github.com/nodevirt/nodevirt/shim/record"
-	"github.com/nodevirt/nodevirt/shim/seed"
 	"github.com/nodevirt/nodevirt/shim/vmspec"
 )
 
@@ -47,17 +46,21 @@ func (m *Manager) Create(ctx context.Context, sandboxID string, config *runtimea
 		return "", err
 	}
 	defer unlock()
-	if r.Spec, r.Disk, err = m.acquire(ctx, r.ID, pod, config); err != nil {
+	var own imageunpack.Disk
+	if r.Spec, own, err = m.acquire(ctx, r.ID, pod, config); err != nil {
 		return "", err
 	}
-	undo := []func(context.Context) error{func(ctx context.Context) error { m.giveBack(ctx, r.ID); return nil }}
+	undo := []func(context.Context) error{func(ctx context.Context) error { m.giveBack(ctx, r.ID, r.Spec); return nil }}
 	defer func() {
 		if err != nil {
 			err = errors.Join(err, unwind(ctx, undo))
 		}
 	}()
-	if r.Image, err = m.imageOf(ctx, r.Disk.ImageID); err != nil {
+	if r.Image, err = m.imageOf(ctx, own.ImageID); err != nil {
 		return "", err
+	}
+	if r.Disks, err = m.Disks.Hold(ctx, r.ID, r.Spec, own); err != nil {
+		return "", fmt.Errorf("container %q: %w", config.GetMetadata().GetName(), err)
 	}
 	c.rec.Store(&r)
 	if err := m.reserve(c); err != nil {
@@ -68,18 +71,24 @@ func (m *Manager) Create(ctx context.Context, sandboxID string, config *runtimea
 	if gid, needed := accel.DeviceGroup(); needed && m.Accelerator == domain.KVM {
 		r.Domain.GID = gid
 	}
-	undo = append(undo, func(context.Context) error { return m.Records.RemoveContainer(r.ID) })
+	undo = append(undo, func(ctx context.Context) error {
+		return errors.Join(m.Disks.Remove(ctx, r), m.Records.RemoveContainer(r.ID))
+	})
 	if err := m.put(c, r); err != nil {
 		return "", fmt.Errorf("container %q: %w", config.GetMetadata().GetName(), err)
 	}
-	if err := m.makeFiles(ctx, r); err != nil {
+	err = m.Disks.Create(ctx, r)
+	if err == nil {
+		err = m.copyKernel(ctx, r, own)
+	}
+	if err != nil {
 		return "", fmt.Errorf("container %q: %w", config.GetMetadata().GetName(), err)
 	}
 	r.State = record.Created
 	if err := m.put(c, r); err != nil {
 		return "", err
 	}
-	m.log(r).Info("VM container created", "image", r.Image.ID, "disk", r.Disk.Path, "memory", r.Spec.Memory)
+	m.log(r).Info("VM container created", "image", r.Image.ID, "disk", own.Path, "memory", r.Spec.Memory)
 	m.publish(r, runtimeapi.ContainerEventType_CONTAINER_CREATED_EVENT)
 	return r.ID, nil
 }
@@ -153,12 +162,12 @@ func (m *Manager) acquire(ctx context.Context, id string, pod *runtimeapi.PodSan
 	case errors.Is(err, imageunpack.ErrUnusable):
 		return spec, disk, fmt.Errorf("container %q: %w: %w", name, ErrInvalid, err)
 	case err != nil:
-		m.giveBack(ctx, id) // what it could not undo, as containerd went away
+		m.giveBack(ctx, id, spec) // what it could not undo, as containerd went away
 		return spec, disk, fmt.Errorf("container %q: %w", name, err)
 	case specErr != nil:
 		specErr = fmt.Errorf("pod %s/%s: %w: %w",
 			pod.GetMetadata().GetNamespace(), pod.GetMetadata().GetName(), ErrInvalid, specErr)
-		m.giveBack(ctx, id)
+		m.giveBack(ctx, id, spec)
 		return spec, disk, specErr
 	}
 	return spec, disk, nil
@@ -190,16 +199,9 @@ func (m *Manager) imageOf(ctx context.Context, id string) (record.Image, error) 
 	return image, nil
 }
 
-// makeFiles puts into the container's folder what is the VM's own.
-func (m *Manager) makeFiles(ctx context.Context, r record.Container) error {
-	if err := m.Unpacker.Overlay(ctx, r.Disk, m.path(r.ID, overlayFile)); err != nil {
-		return err
-	}
-	if r.Spec.Seed != nil {
-		if err := seed.Write(ctx, m.path(r.ID, seedFile), *r.Spec.Seed); err != nil {
-			return err
-		}
-	}
+// copyKernel puts the kernel of the container's image, where it boots one
+// directly, into the container's folder.
+func (m *Manager) copyKernel(ctx context.Context, r record.Container, own imageunpack.Disk) error {
 	k := r.Spec.Firmware.Kernel
 	if k == nil {
 		return nil
@@ -210,7 +212,7 @@ func (m *Manager) makeFiles(ctx context.Context, r record.Container) error {
 		if f.from == "" {
 			continue
 		}
-		err := m.copyOut(ctx, r, f.from, m.path(r.ID, f.to))
+		err := m.copyOut(ctx, r, own, f.from, m.path(r.ID, f.to))
 		if errors.Is(err, imageunpack.ErrUnusable) {
 			return fmt.Errorf("%w: %s: spec.domain.firmware.kernelBoot.container.%s: %w",
 				ErrInvalid, vmspec.AnnotationVMI, f.field, err)
@@ -226,8 +228,8 @@ func (m *Manager) makeFiles(ctx context.Context, r record.Container) error {
 const maxKernel = 1 << 30
 
 // copyOut copies a file of the image for QEMU, which opens kernels by path.
-func (m *Manager) copyOut(ctx context.Context, r record.Container, from, to string) error {
-	src, err := m.Unpacker.Open(ctx, r.Disk, from)
+func (m *Manager) copyOut(ctx context.Context, r record.Container, own imageunpack.Disk, from, to string) error {
+	src, err := m.Unpacker.Open(ctx, own, from)
 	if err != nil {
 		return err
 	}
@@ -238,9 +240,9 @@ func (m *Manager) copyOut(ctx context.Context, r record.Container, from, to stri
 	}
 	defer dst.Close()
 	if n, err := io.Copy(dst, io.LimitReader(src, maxKernel+1)); err != nil {
-		return fmt.Errorf("copy %s of image %s: %w", from, r.Disk.Image, err)
+		return fmt.Errorf("copy %s of image %s: %w", from, own.Image, err)
 	} else if n > maxKernel {
-		return fmt.Errorf("%w: %s of image %s is larger than 1 GiB: not a kernel or an initrd", ErrInvalid, from, r.Disk.Image)
+		return fmt.Errorf("%w: %s of image %s is larger than 1 GiB: not a kernel or an initrd", ErrInvalid, from, own.Image)
 	}
 	if err := dst.Chown(int(r.Domain.UID), int(r.Domain.GID)); err != nil {
 		return fmt.Errorf("give %s to the VM's user: %w", to, err)

@@ -303,7 +303,10 @@ func (m *Manager) discard(ctx context.Context, c *machine) error {
 	if err := (&launch{Manager: m, c: c, rec: r}).takeBack(ctx); err != nil {
 		return err
 	}
-	if err := m.Unpacker.Release(ctx, r.ID); err != nil {
+	if err := m.Disks.Remove(ctx, r); err != nil {
+		return err
+	}
+	if err := m.Disks.Release(ctx, r.ID, r.Spec); err != nil {
 		return err
 	}
 	// libvirt never removes a domain's log, and each container has its own domain.

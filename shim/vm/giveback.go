@@ -3,19 +3,21 @@ package vm
 import (
 	"context"
 	"time"
+
+	"github.com/nodevirt/nodevirt/shim/vmspec"
 )
 
 // giveBackAgain is how long a containerd that does not answer is left alone.
 const giveBackAgain = time.Second
 
-// giveBack gives back the disk of a container that did not come to be, whatever
-// became of ctx. No record knows that disk: if containerd is away, the attempts
-// go on until it is back.
-func (m *Manager) giveBack(ctx context.Context, id string) {
+// giveBack gives back the registry disks of a container that did not come to be,
+// whatever became of ctx. No record knows them: if containerd is away, the
+// attempts go on until it is back.
+func (m *Manager) giveBack(ctx context.Context, id string, spec vmspec.Spec) {
 	release := func(ctx context.Context) error {
 		ctx, cancel := context.WithTimeout(ctx, undoTime)
 		defer cancel()
-		return m.Unpacker.Release(ctx, id)
+		return m.Disks.Release(ctx, id, spec)
 	}
 	err := release(context.WithoutCancel(ctx))
 	if err == nil {

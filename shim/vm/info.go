@@ -15,7 +15,6 @@ import (
 // from what is remembered of the guest agent.
 func (m *Manager) info(c *machine) (map[string]string, error) {
 	r := c.record()
-	overlay := m.path(r.ID, overlayFile)
 	display := ""
 	if r.Spec.Display {
 		display = m.displaySocket(r.ID)
@@ -28,8 +27,7 @@ func (m *Manager) info(c *machine) (map[string]string, error) {
 			DomainXML:     m.domainXML(r),
 			Accelerator:   string(m.Accelerator),
 			Spec:          r.Spec,
-			Disk:          r.Disk,
-			Overlay:       vminfo.Overlay{Path: overlay, Allocated: allocated(overlay)},
+			Disks:         m.disksInfo(r),
 			Network:       r.Network,
 			Agent:         m.agentState(c),
 			ConsoleSocket: m.consoleSocket(r.ID),
@@ -42,6 +40,20 @@ func (m *Manager) info(c *machine) (map[string]string, error) {
 		return nil, fmt.Errorf("tell of container %q: %w", r.ID, err)
 	}
 	return map[string]string{vminfo.Key: string(info)}, nil
+}
+
+func (m *Manager) disksInfo(r record.Container) []vminfo.Disk {
+	var all []vminfo.Disk
+	for i, d := range m.Disks.Describe(r) {
+		name := r.Spec.Disks[i].Name
+		k := vminfo.Disk{Name: name, Image: r.Disks[name].Image}
+		if len(d.Layers) > 0 {
+			top := d.Layers[0]
+			k.Path, k.Format, k.Allocated = top.Path, top.Format, allocated(top.Path)
+		}
+		all = append(all, k)
+	}
+	return all
 }
 
 // domainXML is what libvirtd was given for a machine that runs. One that can't

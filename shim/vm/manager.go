@@ -23,6 +23,7 @@ import (
 	"github.com/nodevirt/nodevirt/netsetup"
 	"github.com/nodevirt/nodevirt/shim/console"
 	"github.com/nodevirt/nodevirt/shim/console/terminal"
+	"github.com/nodevirt/nodevirt/shim/disk"
 	"github.com/nodevirt/nodevirt/shim/domain"
 	"github.com/nodevirt/nodevirt/shim/metrics"
 	"github.com/nodevirt/nodevirt/shim/record"
@@ -53,6 +54,7 @@ type Options struct {
 	Pods     runtimeapi.RuntimeServiceClient // containerd's
 	Images   runtimeapi.ImageServiceClient   // containerd's
 	Unpacker *imageunpack.Unpacker
+	Disks    *disk.Disks
 	Network  *netsetup.Setup
 	Consoles *console.Logs
 	// Terminals are the consoles' clients.
@@ -152,8 +154,6 @@ func (m *Manager) path(id, name string) string {
 }
 
 const (
-	overlayFile  = "disk.qcow2"
-	seedFile     = "seed.iso"
 	kernelFile   = "kernel"
 	initrdFile   = "initrd"
 	consoleFile  = "console"

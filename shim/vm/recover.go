@@ -5,6 +5,7 @@ import (
 	"errors"
 	"time"
 
+	"github.com/nodevirt/nodevirt/shim/disk"
 	"github.com/nodevirt/nodevirt/shim/record"
 )
 
@@ -128,12 +129,13 @@ func (m *Manager) releaseStrayDisks(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	for _, id := range owners {
+	for _, owner := range owners {
+		id := disk.Container(owner)
 		if _, ok := m.machines[id]; ok || m.aside[id] {
 			continue
 		}
 		m.Logger.Info("giving back a disk that is held for nobody", "container", id)
-		if err := m.Unpacker.Release(ctx, id); err != nil {
+		if err := m.Unpacker.Release(ctx, owner); err != nil {
 			return err
 		}
 	}

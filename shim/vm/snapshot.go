@@ -34,7 +34,11 @@ func (m *Manager) Snapshot(ctx context.Context) metrics.Snapshot {
 	for _, c := range m.all("") {
 		r := c.record()
 		s.States[string(r.State)]++
-		images[r.Disk.ImageID] = true
+		for _, d := range r.Disks {
+			if d.Image != nil {
+				images[d.Image.ImageID] = true
+			}
+		}
 		if r.State == record.Running {
 			s.VMs = append(s.VMs, m.describe(c, r, domains))
 		}

@@ -12,7 +12,6 @@ import (
 
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
-	"github.com/nodevirt/nodevirt/imageunpack"
 	"github.com/nodevirt/nodevirt/shim/agent"
 	"github.com/nodevirt/nodevirt/shim/cgroup"
 	"github.com/nodevirt/nodevirt/shim/domain"
@@ -29,6 +28,7 @@ type launch struct {
 	pod    pod
 	group  *cgroup.Group
 	beside *beside
+	files  map[string][]*os.File // of the disks, by FD group
 	qemu   int
 }
 
@@ -52,6 +52,7 @@ func phases() []phase {
 		{"network", (*launch).makeNetwork, (*launch).removeNetwork, 10 * time.Second},
 		{"console", (*launch).followConsole, (*launch).finishConsole, 10 * time.Second},
 		{"display", (*launch).makeDisplay, (*launch).removeDisplay, 5 * time.Second},
+		{"disks", (*launch).attachDisks, (*launch).detachDisks, 10 * time.Second},
 		{"domain", (*launch).startDomain, (*launch).removeDomain, 20 * time.Second},
 		{"connect", (*launch).awaitBeside, nil, 0},
 		{"resume", (*launch).resume, nil, 0},
@@ -90,6 +91,7 @@ func (m *Manager) Start(ctx context.Context, id string) (err error) {
 	}
 	begun := time.Now()
 	l := &launch{Manager: m, c: c, rec: r, pod: p}
+	defer l.closeFiles()
 	err = l.run(ctx)
 	m.Metrics.Started(time.Since(begun), err)
 	if err != nil {
@@ -243,21 +245,10 @@ func (l *launch) startDomain(ctx context.Context) error {
 	if err := l.late.note(l.rec.Domain.UUID, l.Driver.Define(ctx, text)); err != nil {
 		return err
 	}
-	files, err := l.open(ctx)
-	defer func() {
-		for _, group := range files {
-			for _, f := range group {
-				f.Close()
-			}
-		}
-	}()
-	if err != nil {
-		return err
-	}
 	l.beside.run(l.placeQEMU)
 	l.beside.run(l.connect)
 	l.agent(l.c).Tell(agent.Absent) // until an event says that it came
-	l.qemu, err = l.Driver.Start(ctx, l.rec.Domain.UUID, files)
+	l.qemu, err = l.Driver.Start(ctx, l.rec.Domain.UUID, l.files)
 	return l.late.note(l.rec.Domain.UUID, err)
 }
 
@@ -309,10 +300,6 @@ func (l *launch) resume(ctx context.Context) error {
 	return l.Driver.Resume(ctx, l.rec.Domain.UUID)
 }
 
-// The FD groups of a disk: what the guest writes, and what lies below.
-func topGroup(disk string) string  { return disk + "-top" }
-func baseGroup(disk string) string { return disk + "-base" }
-
 // machine is the domain that the record describes.
 func (l *launch) machine() domain.Machine {
 	r := l.rec
@@ -333,9 +320,7 @@ func (l *launch) machine() domain.Machine {
 		DisplaySocket: l.displaySocket(r.ID),
 
 		TerminalSockets: l.terminalSockets(r.ID),
-	}
-	for _, d := range r.Spec.Disks {
-		m.Disks = append(m.Disks, domain.Disk{Layers: l.layers(d)})
+		Disks:           l.Disks.Describe(r),
 	}
 	if r.Network != nil {
 		for _, n := range r.Network.NICs {
@@ -351,42 +336,4 @@ func (l *launch) machine() domain.Machine {
 		}
 	}
 	return m
-}
-
-func (l *launch) layers(d vmspec.Disk) []domain.Layer {
-	if d.Source == vmspec.SourceSeed {
-		return []domain.Layer{{
-			Format: string(imageunpack.Raw), Path: l.path(l.rec.ID, seedFile), FDGroup: topGroup(d.Name), ReadOnly: true,
-		}}
-	}
-	return []domain.Layer{
-		{Format: string(imageunpack.QCOW2), Path: l.path(l.rec.ID, overlayFile), FDGroup: topGroup(d.Name), ReadOnly: d.ReadOnly},
-		{Format: string(l.rec.Disk.Format), Path: l.rec.Disk.Path, FDGroup: baseGroup(d.Name), ReadOnly: true},
-	}
-}
-
-// open opens the files of each FD group. They are the caller's to close, also
-// those that come with an error.
-func (l *launch) open(ctx context.Context) (map[string][]*os.File, error) {
-	files := map[string][]*os.File{}
-	for _, d := range l.rec.Spec.Disks {
-		name, flags := overlayFile, os.O_RDWR
-		if d.Source == vmspec.SourceSeed {
-			name, flags = seedFile, os.O_RDONLY
-		}
-		top, err := os.OpenFile(l.path(l.rec.ID, name), flags, 0)
-		if err != nil {
-			return files, fmt.Errorf("open disk %q: %w", d.Name, err)
-		}
-		files[topGroup(d.Name)] = []*os.File{top}
-		if d.Source != vmspec.SourceImage {
-			continue
-		}
-		base, err := l.Unpacker.Open(ctx, l.rec.Disk, l.rec.Disk.Path)
-		if err != nil {
-			return files, fmt.Errorf("open disk %q: %w", d.Name, err)
-		}
-		files[baseGroup(d.Name)] = []*os.File{base}
-	}
-	return files, nil
 }

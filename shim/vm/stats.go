@@ -124,7 +124,7 @@ func (m *Manager) ListStats(f *runtimeapi.ContainerStatsFilter) []*runtimeapi.Co
 	return list
 }
 
-// writableLayer is what the machine's overlay really takes. Its mount point is
+// writableLayer is what the machine's own disks really take. Its mount point is
 // that of the file system which containerd's image store is on, as far as the
 // kubelet is concerned.
 func (m *Manager) writableLayer(r record.Container) *runtimeapi.FilesystemUsage {
@@ -133,9 +133,12 @@ func (m *Manager) writableLayer(r record.Container) *runtimeapi.FilesystemUsage 
 		FsId:      &runtimeapi.FilesystemIdentifier{Mountpoint: m.ImageFS},
 		UsedBytes: value(0), InodesUsed: value(0),
 	}
-	var st syscall.Stat_t
-	if syscall.Stat(m.path(r.ID, overlayFile), &st) == nil {
-		used.UsedBytes, used.InodesUsed = value(uint64(st.Blocks)*512), value(1)
+	for _, path := range m.Disks.Writable(r) {
+		var st syscall.Stat_t
+		if syscall.Stat(path, &st) == nil {
+			used.UsedBytes.Value += uint64(st.Blocks) * 512
+			used.InodesUsed.Value++
+		}
 	}
 	return used
 }

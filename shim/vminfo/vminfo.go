@@ -35,12 +35,11 @@ type VM struct {
 	Domain record.Domain `json:"domain"`
 	// DomainXML is what libvirt was given, empty where the VM doesn't run. It
 	// holds no secrets: those of a guest are in its seed.
-	DomainXML   string           `json:"domainXML,omitempty"`
-	Accelerator string           `json:"accelerator"`
-	Spec        vmspec.Spec      `json:"spec"`
-	Disk        imageunpack.Disk `json:"disk"`
-	// Overlay takes the guest's writes.
-	Overlay Overlay `json:"overlay"`
+	DomainXML   string      `json:"domainXML,omitempty"`
+	Accelerator string      `json:"accelerator"`
+	Spec        vmspec.Spec `json:"spec"`
+	// Disks are what stands behind Spec.Disks, in their order.
+	Disks []Disk `json:"disks"`
 	// Network is nil where none stands.
 	Network *netsetup.Plan `json:"network,omitempty"`
 	// Agent is what the guest agent told, nil where the VM doesn't run.
@@ -54,11 +53,27 @@ type VM struct {
 	Folder string `json:"folder"`
 }
 
-// Overlay is a qcow2 file on top of a disk.
-type Overlay struct {
-	Path string `json:"path"`
-	// Allocated is what the file really takes, in bytes.
+// Disk is what a disk of the spec is made of.
+type Disk struct {
+	Name string `json:"name"`
+	// Image is the registry disk below, nil where there is none.
+	Image *imageunpack.Disk `json:"image,omitempty"`
+	// Path is the file or device that takes the guest's writes, or where it can't
+	// write the one that it reads; Format is qcow2 or raw.
+	Path   string `json:"path,omitempty"`
+	Format string `json:"format,omitempty"`
+	// Allocated is what a file really takes, in bytes.
 	Allocated int64 `json:"allocated"`
+}
+
+// Disk returns what the disk of a name is made of.
+func (v VM) Disk(name string) Disk {
+	for _, d := range v.Disks {
+		if d.Name == name {
+			return d
+		}
+	}
+	return Disk{Name: name}
 }
 
 // Read finds Info in the map of a verbose reply. Without one, it is an ordinary

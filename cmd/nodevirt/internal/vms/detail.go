@@ -5,7 +5,6 @@ import (
 
 	"github.com/nodevirt/nodevirt/cmd/nodevirt/internal/cli"
 	"github.com/nodevirt/nodevirt/shim/agent"
-	"github.com/nodevirt/nodevirt/shim/vmspec"
 )
 
 // Detail is a VM as the JSON of ps and inspect shows it. Its seed, which may
@@ -111,10 +110,9 @@ func (v VM) disks() []DiskDetail {
 	all := []DiskDetail{}
 	for _, d := range v.Info.Spec.Disks {
 		k := DiskDetail{Name: d.Name, Source: string(d.Source), Bus: string(d.Bus)}
-		if d.Source == vmspec.SourceImage {
-			from := v.Info.Disk
-			k.Path, k.Format, k.VirtualSize, k.Size = from.Path, string(from.Format), from.VirtualSize, from.Size
-			k.Overlay, k.OverlayAllocated = v.Info.Overlay.Path, v.Info.Overlay.Allocated
+		if from := v.Info.Disk(d.Name); from.Image != nil {
+			k.Path, k.Format, k.VirtualSize, k.Size = from.Image.Path, string(from.Image.Format), from.Image.VirtualSize, from.Image.Size
+			k.Overlay, k.OverlayAllocated = from.Path, from.Allocated
 		}
 		all = append(all, k)
 	}

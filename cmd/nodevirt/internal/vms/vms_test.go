@@ -47,8 +47,11 @@ func running() VM {
 		Info: vminfo.VM{
 			Domain:    record.Domain{Name: "default_web_aaaaaaaaaaaa", UUID: "some-uuid", UID: 1900000000},
 			DomainXML: "<domain></domain>", Accelerator: "kvm", Spec: spec,
-			Disk:    imageunpack.Disk{Path: "/disk/disk.qcow2", Format: imageunpack.QCOW2, VirtualSize: 10 << 30, Size: 400 << 20},
-			Overlay: vminfo.Overlay{Path: "/var/lib/nodevirt/disk.qcow2", Allocated: 196 << 10},
+			Disks: []vminfo.Disk{{
+				Name:  "disk",
+				Image: &imageunpack.Disk{Path: "/disk/disk.qcow2", Format: imageunpack.QCOW2, VirtualSize: 10 << 30, Size: 400 << 20},
+				Path:  "/var/lib/nodevirt/disk.qcow2", Format: "qcow2", Allocated: 196 << 10,
+			}, {Name: "cloudinit", Path: "/var/lib/nodevirt/seed.iso", Format: "raw", Allocated: 366 << 10}},
 			Network: &netsetup.Plan{NICs: []netsetup.NIC{{
 				Tap: "nvaaaa", MTU: 1400, GuestMAC: []byte{2, 0, 0, 0, 0, 1},
 				IPv4: netsetup.Addressing{

@@ -1,0 +1,36 @@
+package disk
+
+import (
+	"context"
+	"os"
+
+	"github.com/nodevirt/nodevirt/imageunpack"
+	"github.com/nodevirt/nodevirt/shim/domain"
+	"github.com/nodevirt/nodevirt/shim/seed"
+)
+
+// seedDisk is the NoCloud disk, a file in the container's folder.
+type seedDisk struct {
+	*Disks
+	passive
+}
+
+const seedFile = "seed.iso"
+
+func (s seedDisk) create(ctx context.Context, k Disk) error {
+	return seed.Write(ctx, s.path(k, seedFile), *k.VM.Spec.Seed)
+}
+
+func (s seedDisk) attach(_ context.Context, k Disk) (map[string][]*os.File, error) {
+	f, err := os.Open(s.path(k, seedFile))
+	if err != nil {
+		return nil, err
+	}
+	return map[string][]*os.File{k.group("top"): {f}}, nil
+}
+
+func (s seedDisk) describe(k Disk) domain.Disk {
+	return domain.Disk{Layers: []domain.Layer{{
+		Format: string(imageunpack.Raw), Path: s.path(k, seedFile), FDGroup: k.group("top"), ReadOnly: true,
+	}}}
+}

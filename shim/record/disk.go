@@ -1,0 +1,39 @@
+package record
+
+import (
+	"encoding/json"
+
+	"github.com/nodevirt/nodevirt/imageunpack"
+	"github.com/nodevirt/nodevirt/shim/vmspec"
+)
+
+// Disk is what a disk of a machine's spec is made of, as far as it was found out
+// or made for it.
+type Disk struct {
+	// Image is the registry disk, held for this container; nil where the disk's
+	// content comes from elsewhere.
+	Image *imageunpack.Disk `json:"image,omitempty"`
+}
+
+// UnmarshalJSON implements json.Unmarshaler. Before version 3 a VM had one
+// registry disk, in a field of its own.
+func (r *Container) UnmarshalJSON(data []byte) error {
+	type plain Container // without this method
+	before3 := struct {
+		*plain
+		Disk *imageunpack.Disk `json:"disk"`
+	}{plain: (*plain)(r)}
+	if err := json.Unmarshal(data, &before3); err != nil {
+		return err
+	}
+	if before3.Disk == nil || r.Disks != nil {
+		return nil
+	}
+	r.Disks = map[string]Disk{}
+	for _, d := range r.Spec.Disks {
+		if d.Source == vmspec.SourceImage {
+			r.Disks[d.Name] = Disk{Image: before3.Disk}
+		}
+	}
+	return nil
+}
