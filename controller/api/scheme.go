@@ -1,0 +1,42 @@
+// Package api owns which API objects the controller knows, and under which
+// versions. It leaves what they mean to the packages that use them.
+package api
+
+import (
+	"fmt"
+
+	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
+	authorizationv1 "k8s.io/api/authorization/v1"
+	coordinationv1 "k8s.io/api/coordination/v1"
+	corev1 "k8s.io/api/core/v1"
+	eventsv1 "k8s.io/api/events/v1"
+	nodev1 "k8s.io/api/node/v1"
+	policyv1 "k8s.io/api/policy/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	kubevirt "kubevirt.io/api/core/v1"
+)
+
+// NewScheme returns a scheme of all objects that the controller reads or
+// writes. It lists them group by group: client-go's scheme of all groups is
+// some megabytes that each replica would hold for nothing.
+//
+// KubeVirt's objects are there as kubevirt.io/v1 alone: an object of v1alpha3
+// has the same fields, and the API server converts it by renaming its version.
+func NewScheme() (*runtime.Scheme, error) {
+	scheme := runtime.NewScheme()
+	for _, add := range []func(*runtime.Scheme) error{
+		admissionregistrationv1.AddToScheme,
+		authorizationv1.AddToScheme,
+		coordinationv1.AddToScheme,
+		corev1.AddToScheme,
+		eventsv1.AddToScheme,
+		nodev1.AddToScheme,
+		policyv1.AddToScheme,
+		kubevirt.AddToScheme,
+	} {
+		if err := add(scheme); err != nil {
+			return nil, fmt.Errorf("make the scheme: %w", err)
+		}
+	}
+	return scheme, nil
+}
