@@ -9,6 +9,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -59,6 +60,24 @@ func (s *Setup) Serve(ctx context.Context, p Plan) (pid int, err error) {
 	}
 	s.log.DebugContext(ctx, "dnsmasq started", "netns", p.Netns, "pid", pid)
 	return pid, nil
+}
+
+// Forget ends the machine's dnsmasq, so that the one which [Setup.Serve] starts in its place knows no
+// client: a guest that has made itself a new DHCPv6 identifier would not get the address that its old
+// one holds. It tells whether it has; where there is no IPv6 it has nothing to do, since DHCPv4 goes by
+// the card alone.
+func (s *Setup) Forget(ctx context.Context, p Plan) (bool, error) {
+	if !slices.ContainsFunc(p.NICs, func(n NIC) bool { return n.managed() && n.IPv6.valid() }) {
+		return false, nil
+	}
+	pid, err := s.findServer(p)
+	if err != nil || pid == 0 {
+		return false, err
+	}
+	if err := s.stopServer(ctx, pid, p); err != nil {
+		return false, fmt.Errorf("end dnsmasq %d: %w", pid, err)
+	}
+	return true, nil
 }
 
 func (s *Setup) writeConfig(p Plan) error {

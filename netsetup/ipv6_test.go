@@ -162,3 +162,23 @@ func TestRoutersElsewhere(t *testing.T) {
 		removeLink(t, n.bridge)
 	}
 }
+
+// A guest that comes back under another identifier is the same guest.
+func TestReturnUnderAnotherIdentifier(t *testing.T) {
+	for _, binding := range []Binding{Bridge, Masquerade} {
+		n := newNode(t)
+		m := n.start(t, idA, Pod{Netns: n.addPod(t), Interfaces: []Interface{{Binding: binding}}})
+		before := m.dhcp6(t, "before")
+		if forgot, err := n.setup.Forget(t.Context(), m.plan); err != nil || !forgot {
+			t.Fatalf("%s: forgot %v, %v", binding, forgot, err)
+		}
+		if _, err := n.setup.Serve(t.Context(), m.plan); err != nil {
+			t.Fatal(err)
+		}
+		if after := m.dhcp6(t, "after"); after.address != before.address {
+			t.Errorf("%s: address %s, then %s", binding, before.address, after.address)
+		}
+		n.undo(t, m.plan)
+		removeLink(t, n.bridge)
+	}
+}

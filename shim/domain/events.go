@@ -23,6 +23,8 @@ const (
 	EventCrashed   EventKind = "crashed"
 	EventStopped   EventKind = "stopped"
 	EventOther     EventKind = "other"
+	// EventRebooted: the machine was reset, by the guest or from outside. One reset may give two.
+	EventRebooted EventKind = "rebooted"
 	// The guest's agent has opened its port, or left it.
 	EventAgentConnected    EventKind = "agent connected"
 	EventAgentDisconnected EventKind = "agent disconnected"
@@ -105,6 +107,17 @@ func lifecycleCallback(send func(Event)) libvirt.DomainEventLifecycleCallback {
 		}
 		kind, reason := eventOf(e.Event, e.Detail)
 		send(Event{UUID: uuid, Kind: kind, Reason: reason})
+	}
+}
+
+func rebootCallback(send func(Event)) libvirt.DomainEventGenericCallback {
+	return func(_ *libvirt.Connect, dom *libvirt.Domain) {
+		uuid, err := dom.GetUUIDString() // reads the handle, asks nobody
+		if err != nil {
+			send(Event{Kind: EventResync})
+			return
+		}
+		send(Event{UUID: uuid, Kind: EventRebooted})
 	}
 }
 

@@ -10,10 +10,10 @@ import (
 // session is a connection to libvirtd for events, by which it shows whether
 // libvirtd is there. Calls have others.
 type session struct {
-	conn      *libvirt.Connect
-	lifecycle int // ids of the event registrations
-	ports     int
-	lost      chan string // gets the reason when the connection breaks
+	conn   *libvirt.Connect
+	events []int // ids of the event registrations
+	ports  int
+	lost   chan string // gets the reason when the connection breaks
 }
 
 // open makes a session; send gets its events, on libvirt's event loop. A
@@ -48,7 +48,7 @@ func openNow(uri string, send func(Event)) (*session, error) {
 	if err != nil {
 		return nil, plain(err)
 	}
-	s := &session{conn: conn, lifecycle: -1, ports: -1, lost: make(chan string, 1)}
+	s := &session{conn: conn, ports: -1, lost: make(chan string, 1)}
 	if err := s.listen(send); err != nil {
 		s.close()
 		return nil, err
@@ -69,9 +69,15 @@ func (s *session) listen(send func(Event)) error {
 	if err := s.conn.SetKeepAlive(keepAlive, keepAliveCount); err != nil {
 		return fmt.Errorf("switch keepalive on: %w", plain(err))
 	}
-	s.lifecycle, err = s.conn.DomainEventLifecycleRegister(nil, lifecycleCallback(send))
-	if err != nil {
-		return fmt.Errorf("subscribe to events: %w", plain(err))
+	for _, register := range []func() (int, error){
+		func() (int, error) { return s.conn.DomainEventLifecycleRegister(nil, lifecycleCallback(send)) },
+		func() (int, error) { return s.conn.DomainEventRebootRegister(nil, rebootCallback(send)) },
+	} {
+		id, err := register()
+		if err != nil {
+			return fmt.Errorf("subscribe to events: %w", plain(err))
+		}
+		s.events = append(s.events, id)
 	}
 	s.ports, err = s.conn.DomainQemuMonitorEventRegister(nil, portEvent, portCallback(send), 0)
 	if err != nil {
@@ -83,8 +89,8 @@ func (s *session) listen(send func(Event)) error {
 // close gives everything back. On a broken connection libvirt reports errors
 // for what it can't tell libvirtd any more; they mean nothing to anybody.
 func (s *session) close() {
-	if s.lifecycle >= 0 {
-		_ = s.conn.DomainEventDeregister(s.lifecycle)
+	for _, id := range s.events {
+		_ = s.conn.DomainEventDeregister(id)
 	}
 	if s.ports >= 0 {
 		_ = s.conn.DomainQemuEventDeregister(s.ports)

@@ -51,6 +51,8 @@ func (m *Manager) heed(e domain.Event) {
 		case e.Kind == domain.EventResync && r.State == record.Exited && r.Unclean:
 			m.tasks.run(func(ctx context.Context) { m.cleanExited(ctx, c) })
 		case e.UUID != r.Domain.UUID:
+		case e.Kind == domain.EventRebooted:
+			m.tasks.run(func(ctx context.Context) { m.forgetClient(ctx, c) })
 		case e.Kind == domain.EventCrashed:
 			c.panicked.Store(true)
 		case e.Kind == domain.EventStopped, e.Kind == domain.EventSuspended && e.Reason == domain.ReasonIOError:

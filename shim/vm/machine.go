@@ -22,6 +22,8 @@ type machine struct {
 	exited chan struct{}
 	// panicked is set when the guest's kernel says so, before the machine ends.
 	panicked atomic.Bool
+	// rebooted is set while dnsmasq is away because the machine reboots.
+	rebooted atomic.Bool
 	// cpu is what the last stats told of it.
 	cpu cpuRate
 	// starved is set while a guest that QEMU stopped at a disk error is to go on.

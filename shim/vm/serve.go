@@ -52,8 +52,32 @@ func (m *Manager) serveOnce(ctx context.Context, c *machine) bool {
 		m.log(r).Error("starting dnsmasq again failed", "error", err)
 		return ctx.Err() == nil
 	}
-	m.log(r).Warn("dnsmasq had ended and was started again")
+	if !c.rebooted.Swap(false) {
+		m.log(r).Warn("dnsmasq had ended and was started again")
+	}
 	return true
+}
+
+// forgetClient ends the dnsmasq of a machine that reboots, which may come back as another DHCP client;
+// the one that serveOn starts in its place knows none.
+func (m *Manager) forgetClient(ctx context.Context, c *machine) {
+	unlock, err := c.lock(ctx)
+	if err != nil {
+		return
+	}
+	defer unlock()
+	r := c.record()
+	if r.State != record.Running || r.Network == nil {
+		return
+	}
+	ended, err := m.Network.Forget(ctx, *r.Network)
+	if err != nil {
+		m.log(r).Error("having dnsmasq forget a guest that reboots failed", "error", err)
+		return
+	}
+	if ended {
+		c.rebooted.Store(true)
+	}
 }
 
 func (m *Manager) serve(ctx context.Context, r record.Container) error {

@@ -2,12 +2,10 @@ package e2e
 
 import (
 	"bytes"
-	_ "embed"
 	"encoding/hex"
 	"maps"
 	"net"
 	"net/netip"
-	"os"
 	"slices"
 	"strings"
 	"testing"
@@ -15,18 +13,10 @@ import (
 	"github.com/vishvananda/netlink"
 
 	"github.com/nodevirt/nodevirt/test/frames"
-	"github.com/nodevirt/nodevirt/test/images"
 )
-
-//go:embed villain/main.go
-var villainSource []byte
 
 // A guest may send whatever it likes: what comes out of its card is what it may be.
 func TestHostileGuest(t *testing.T) {
-	program, err := images.Program(t.Context(), suite.GuestOptions(), "villain", villainSource)
-	check(t, err)
-	binary, err := os.ReadFile(program.From)
-	check(t, err)
 	for _, c := range []struct {
 		binding                      string
 		own, own6, gateway, gateway6 func(*pod) netip.Addr
@@ -56,7 +46,7 @@ func TestHostileGuest(t *testing.T) {
 				v.Router6 = linkLocal(v.PodMAC)
 				return nil
 			}))
-			vm.post("/cgi-bin/program", string(binary))
+			vm.installs("villain")
 			vm.keepsToItself(v)
 		})
 	}
@@ -79,7 +69,7 @@ func (c *container) keepsToItself(v frames.Villain) {
 			lines.WriteString(hex.EncodeToString(kind[name]) + "\n")
 		}
 	}
-	c.post("/cgi-bin/run", lines.String())
+	c.runs(lines.String())
 	for _, name := range slices.Sorted(maps.Keys(honest)) { // frames keep their order
 		for {
 			got, err := inside.Next()

@@ -1,6 +1,7 @@
 package e2e
 
 import (
+	"context"
 	"encoding/json"
 	"io"
 	"net"
@@ -55,6 +56,20 @@ func (c *container) guest() guestInfo {
 		c.t.Fatalf("%v: %s", err, text)
 	}
 	return i
+}
+
+// reboots has the guest restart, and waits until it answers again.
+func (c *container) reboots() {
+	c.t.Helper()
+	before := c.guest().BootID
+	c.page("/cgi-bin/reboot")
+	eventually(c.t, "the guest is up again", func() bool {
+		ctx, cancel := context.WithTimeout(c.t.Context(), 3*time.Second) // what goes down doesn't answer
+		defer cancel()
+		text, err := suite.Fetch(ctx, http.MethodGet, c.url("/cgi-bin/info"), "")
+		var now guestInfo
+		return err == nil && json.Unmarshal([]byte(text), &now) == nil && now.BootID != before
+	})
 }
 
 // echo is a connection to the guest's echo server.

@@ -1,0 +1,35 @@
+package e2e
+
+import (
+	"embed"
+	"net/http"
+	"os"
+	"path"
+
+	"github.com/nodevirt/nodevirt/test/images"
+)
+
+// Programs that guests run, each of one source file.
+//
+//go:embed programs
+var programs embed.FS
+
+// installs gives the guest a program, in place of one that it had.
+func (c *container) installs(name string) {
+	c.t.Helper()
+	source, err := programs.ReadFile(path.Join("programs", name, "main.go"))
+	check(c.t, err)
+	program, err := images.Program(c.t.Context(), suite.GuestOptions(), name, source)
+	check(c.t, err)
+	binary, err := os.ReadFile(program.From)
+	check(c.t, err)
+	c.post("/cgi-bin/program", string(binary))
+}
+
+// runs has the guest run the program, and returns what it says.
+func (c *container) runs(input string) string {
+	c.t.Helper()
+	answer, err := suite.Fetch(c.t.Context(), http.MethodPost, c.url("/cgi-bin/run"), input)
+	check(c.t, err)
+	return answer
+}
