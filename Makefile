@@ -26,9 +26,9 @@ SEED   ?= $(shell od -An -N4 -tu4 /dev/urandom | tr -d ' ')
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-11s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
-build: ## Build nodevirt, and the development node's own program, into bin/
+build: ## Build nodevirt, and the programs of the development node and the tests, into bin/
 	@mkdir -p $(BIN)
-	go build -tags $(TAGS) -ldflags '-X main.version=$(VERSION)' -o $(BIN)/ ./cmd/... ./test/node/cmd/...
+	go build -tags $(TAGS) -ldflags '-X main.version=$(VERSION)' -o $(BIN)/ ./cmd/... ./test/cmd/... ./test/node/cmd/...
 
 man: build ## Write the nodevirt command's man pages into bin/man/
 	@rm -rf $(BIN)/man
@@ -55,17 +55,17 @@ status: ## Show the development node's daemons, pods and containers
 # -count 1: Go would take a result from its cache though a program that the test runs has changed.
 test: packages tools build ## Run all tests, those with real parts included
 	go vet ./...
-	go test -count 1 -p $(PARALLEL) -timeout $(TIMEOUT) $(FLAGS) $(PKG)
+	$(BIN)/gotest -count 1 -p $(PARALLEL) -timeout $(TIMEOUT) $(FLAGS) $(PKG)
 
 test-faults: packages tools build ## Break a node with running guests; ROUNDS=200 SEED=1
 	go vet -tags faults ./test/faults
-	go test -tags faults -count 1 -timeout 1h $(FLAGS) ./test/faults -rounds $(ROUNDS) -seed $(SEED)
+	$(BIN)/gotest -tags faults -count 1 -timeout 1h $(FLAGS) ./test/faults -rounds $(ROUNDS) -seed $(SEED)
 
 # -v: for the table.
 test-critest: packages tools build ## Run cri-tools' critest without and with the shim, and compare
 	@test/tools/build critest
 	go vet -tags critest ./test/critest
-	go test -tags critest -count 1 -timeout $(TIMEOUT) -v $(FLAGS) ./test/critest
+	$(BIN)/gotest -tags critest -count 1 -timeout $(TIMEOUT) -v $(FLAGS) ./test/critest
 
 fuzz: packages ## Run each fuzz target for a while; TIME=30s
 	@test/tools/fuzz $(TIME) $(PARALLEL)

@@ -14,6 +14,8 @@ import (
 
 	"google.golang.org/protobuf/encoding/protojson"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/nodevirt/nodevirt/test/node"
 )
 
 // patience bounds every wait. Emulated guests on a busy machine are slow.
@@ -77,6 +79,9 @@ func annotated(pairs map[string]string) func(*runtimeapi.PodSandboxConfig) {
 // remove stops and removes the pod, and then its cgroup, as a kubelet does: one
 // that still holds something can't be removed.
 func (p *pod) remove() {
+	if p.t.Failed() {
+		p.t.Log(suite.LogOf(node.Shim, "pod.name="+p.config.Metadata.Name+" ", 10))
+	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(p.t.Context()), patience)
 	defer cancel()
 	if _, err := suite.cri.StopPodSandbox(ctx, &runtimeapi.StopPodSandboxRequest{PodSandboxId: p.id}); err != nil {

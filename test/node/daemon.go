@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"slices"
 	"strings"
 	"syscall"
 	"time"
@@ -109,12 +110,18 @@ func (n *Node) Resume(ctx context.Context, component string) error {
 // LogTail is the end of a component's log: at most so many lines, under a line with its path.
 // The component "init" is the node's first process.
 func (n *Node) LogTail(component string, lines int) string {
+	return n.LogOf(component, "", lines)
+}
+
+// LogOf is like LogTail, of the lines that hold a text.
+func (n *Node) LogOf(component, text string, lines int) string {
 	path := n.o.log(component)
-	text, err := os.ReadFile(path)
+	log, err := os.ReadFile(path)
 	if err != nil {
 		return fmt.Sprintf("no log of %s: %v", component, err)
 	}
-	all := strings.Split(strings.TrimRight(string(text), "\n"), "\n")
+	all := strings.Split(strings.TrimRight(string(log), "\n"), "\n")
+	all = slices.DeleteFunc(all, func(line string) bool { return !strings.Contains(line, text) })
 	if len(all) > lines {
 		all = all[len(all)-lines:]
 	}

@@ -1,0 +1,74 @@
+// Command gotest runs go test with its own arguments, and prints what go test would; but whatever
+// the tests of a real node write, the last lines name each test that failed, with its assertions.
+// They are few enough for those who are shown but the end of a long output. It ends with go test's
+// exit code.
+package main
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"os/signal"
+	"slices"
+	"syscall"
+)
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	code, err := run(ctx, os.Args[1:], os.Stdout)
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "gotest:", err)
+		code = max(code, 1)
+	}
+	os.Exit(code)
+}
+
+// run returns the exit code of go test with these arguments.
+func run(ctx context.Context, args []string, out io.Writer) (code int, err error) {
+	cmd := exec.CommandContext(ctx, "go", append([]string{"test", "-json"}, args...)...)
+	// An end that is asked for leaves go test the time to tell how far it came.
+	cmd.Cancel = func() error { return cmd.Process.Signal(syscall.SIGTERM) }
+	cmd.Stderr = os.Stderr
+	in, err := cmd.StdoutPipe()
+	if err != nil {
+		return 1, err
+	}
+	if err := cmd.Start(); err != nil {
+		return 1, err
+	}
+	r := newReport(out, slices.Contains(args, "-v"))
+	err = read(in, r)
+	r.summary()
+	err = errors.Join(err, cmd.Wait())
+	if _, ok := errors.AsType[*exec.ExitError](err); ok {
+		return max(cmd.ProcessState.ExitCode(), 1), nil // it has told why
+	}
+	return 0, err
+}
+
+// read passes on the events of go test. What is none, it was not told to say; it is passed on too.
+func read(in io.Reader, r *report) error {
+	for lines := bufio.NewReader(in); ; {
+		line, err := lines.ReadBytes('\n')
+		var e event
+		switch {
+		case len(line) == 0:
+		case json.Unmarshal(line, &e) == nil:
+			r.add(e)
+		default:
+			r.print(string(line))
+		}
+		if errors.Is(err, io.EOF) {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+	}
+}

@@ -1,0 +1,101 @@
+package main
+
+import (
+	"bytes"
+	"flag"
+	"os"
+	"regexp"
+	"strings"
+	"testing"
+)
+
+var update = flag.Bool("update", false, "write the golden file anew")
+
+// samples runs go test on packages of testdata.
+func samples(t *testing.T, args ...string) (code int, out string) {
+	t.Helper()
+	var b bytes.Buffer
+	code, err := run(t.Context(), args, &b)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return code, b.String()
+}
+
+// summaryOf is the end of an output, without what differs between two runs.
+func summaryOf(t *testing.T, out string) string {
+	t.Helper()
+	_, s, found := strings.Cut(out, "What failed:\n")
+	if !found {
+		t.Fatalf("no summary in\n%s", out)
+	}
+	if len(s) > summaryBytes+gistBytes {
+		t.Errorf("a summary of %d bytes", len(s))
+	}
+	return regexp.MustCompile(`\d+\.\d+s`).ReplaceAllString(s, "TIME")
+}
+
+func TestSummary(t *testing.T) {
+	const golden = "testdata/summary.golden"
+	code, out := samples(t, "-p", "1", "./testdata/sample", "./testdata/main")
+	if code != 1 {
+		t.Errorf("code %d", code)
+	}
+	got := summaryOf(t, out)
+	if *update {
+		if err := os.WriteFile(golden, []byte(got), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	want, err := os.ReadFile(golden)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got != string(want) {
+		t.Errorf("the summary is\n%s\nwant\n%s", got, want)
+	}
+	if all := strings.Count(out, "--- a line of a console\n"); all < 2000 {
+		t.Errorf("of the 2000 lines of a failed test %d are printed", all)
+	}
+	if strings.Contains(out, "all is well") {
+		t.Error("what a test that passed wrote is printed")
+	}
+}
+
+// TestCrash: the test that crashed is named, and those that waited for it are not.
+func TestCrash(t *testing.T) {
+	code, out := samples(t, "./testdata/crash")
+	got := summaryOf(t, out)
+	if code != 1 || strings.Count(got, "--- FAIL: ") != 1 || !strings.Contains(got, "--- FAIL: TestCrashes") ||
+		!strings.Contains(got, "panic: assignment to entry in nil map") {
+		t.Errorf("code %d, summary\n%s", code, got)
+	}
+}
+
+func TestBuildFailure(t *testing.T) {
+	code, out := samples(t, "./testdata/broken")
+	if got := summaryOf(t, out); code != 1 || !strings.Contains(got, "broken_test.go:5:33: undefined: undefined") {
+		t.Errorf("code %d, summary\n%s", code, got)
+	}
+}
+
+func TestTimeout(t *testing.T) {
+	code, out := samples(t, "-timeout", "1s", "./testdata/hangs")
+	got := summaryOf(t, out)
+	if code != 1 || strings.Count(got, "--- FAIL: ") != 1 || !strings.Contains(got, "--- FAIL: TestHangs (unfinished)") ||
+		!strings.Contains(got, "panic: test timed out after 1s") {
+		t.Errorf("code %d, summary\n%s", code, got)
+	}
+}
+
+// TestPassed: a package that passed has a line, and all that its tests say where that is asked for.
+func TestPassed(t *testing.T) {
+	code, out := samples(t, "-run", "TestGood", "./testdata/sample", "./testdata/crash")
+	if lines := regexp.MustCompile(`(?m)^ok  \t.*$`).FindAllString(out, -1); code != 0 || len(lines) != 2 || strings.Count(out, "\n") != 2 {
+		t.Errorf("code %d, output\n%s", code, out)
+	}
+	code, out = samples(t, "-v", "-run", "TestGood", "./testdata/sample")
+	if code != 0 || !strings.Contains(out, "all is well") || !strings.Contains(out, "--- PASS: TestGood") {
+		t.Errorf("with -v: code %d, output\n%s", code, out)
+	}
+}
