@@ -1,0 +1,102 @@
+package deploy_test
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"os/exec"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"go.yaml.in/yaml/v2"
+)
+
+// object is a Kubernetes object as YAML has it.
+type object = map[any]any
+
+// render is what test/tools/render makes: objects by kind, namespace and name.
+func render(t *testing.T, args ...string) map[string]object {
+	t.Helper()
+	cmd := exec.CommandContext(t.Context(), "../bin/render", args...)
+	var stderr bytes.Buffer
+	cmd.Stderr = &stderr
+	out, err := cmd.Output()
+	if err != nil {
+		t.Fatalf("%s: %v: %s", cmd, err, &stderr)
+	}
+	all := map[string]object{}
+	for d := yaml.NewDecoder(bytes.NewReader(out)); ; {
+		var o object
+		err := d.Decode(&o)
+		if errors.Is(err, io.EOF) {
+			return all
+		}
+		if err != nil {
+			t.Fatalf("%s: %v", cmd, err)
+		}
+		if len(o) == 0 {
+			continue
+		}
+		meta, _ := o["metadata"].(object)
+		key := fmt.Sprint(o["kind"], " ", meta["namespace"], " ", meta["name"])
+		if _, twice := all[key]; twice {
+			t.Errorf("%s: %s is there twice", cmd, key)
+		}
+		all[key] = o
+	}
+}
+
+// TestChart holds the Helm chart against the kustomization: the same objects, but for the namespace,
+// which Helm's users make by themselves.
+func TestChart(t *testing.T) {
+	want := render(t, "kustomize", ".")
+	const namespace = "Namespace <nil> nodevirt"
+	if want[namespace] == nil || len(want) < 10 {
+		t.Fatalf("the kustomization makes %d objects, without the namespace", len(want))
+	}
+	delete(want, namespace)
+	if diff := cmp.Diff(want, render(t, "helm", "helm/nodevirt")); diff != "" {
+		t.Errorf("the chart differs (-kustomization +chart):\n%s", diff)
+	}
+}
+
+// TestChartValues: each value reaches its object, and nothing stays in the namespace of the default.
+func TestChartValues(t *testing.T) {
+	all := render(t, "helm", "helm/nodevirt", "-namespace", "elsewhere",
+		"-set", "image.repository=example.com/c", "-set", "image.digest=sha256:1234", "-set", "image.pullPolicy=Always",
+		"-set", "imagePullSecrets[0].name=pull", "-set", "replicas=3", "-set", "resources.requests.memory=77Mi",
+		"-set", "priorityClassName=mine", "-set", "nodeSelector.a=b", "-set", "tolerations[0].key=t",
+		"-set", "affinity.nodeAffinity.x=y", "-set", "args[0]=--verbose", "-set", "env[0].name=E",
+		"-set", "runtimeClass.handler=qemu", "-set", "runtimeClass.overhead.memory=123Mi",
+		"-set", "runtimeClass.nodeSelector.c=d", "-set", "runtimeClass.tolerations[0].key=u")
+	for _, v := range []struct{ object, want string }{
+		{"Deployment elsewhere nodevirt-controller", "image: example.com/c@sha256:1234"},
+		{"Deployment elsewhere nodevirt-controller", "imagePullPolicy: Always"},
+		{"Deployment elsewhere nodevirt-controller", "- name: pull"},
+		{"Deployment elsewhere nodevirt-controller", "replicas: 3"},
+		{"Deployment elsewhere nodevirt-controller", "memory: 77Mi"},
+		{"Deployment elsewhere nodevirt-controller", "priorityClassName: mine"},
+		{"Deployment elsewhere nodevirt-controller", "a: b"},
+		{"Deployment elsewhere nodevirt-controller", "key: t"},
+		{"Deployment elsewhere nodevirt-controller", "x: \"y\""},
+		{"Deployment elsewhere nodevirt-controller", "- --verbose"},
+		{"Deployment elsewhere nodevirt-controller", "- name: E"},
+		{"RuntimeClass <nil> vm", "handler: qemu"},
+		{"RuntimeClass <nil> vm", "memory: 123Mi"},
+		{"RuntimeClass <nil> vm", "c: d"},
+		{"RuntimeClass <nil> vm", "key: u"},
+	} {
+		text, err := yaml.Marshal(all[v.object])
+		if err != nil || !strings.Contains(string(text), v.want) {
+			t.Errorf("%s has no %q: %v\n%s", v.object, v.want, err, text)
+		}
+	}
+	for name, o := range all {
+		text, err := yaml.Marshal(o)
+		if err != nil || strings.Contains(string(text), "namespace: nodevirt\n") {
+			t.Errorf("%s is, or points, to the default's namespace: %v\n%s", name, err, text)
+		}
+	}
+}
