@@ -6,5 +6,6 @@ import "io"
 // given, as [Unpacker.Acquire] does. Size is the file's, maxSize the largest that a disk may have,
 // both in bytes. Errors match [ErrUnusable], or come from r.
 func Check(r io.ReaderAt, size, maxSize int64) (Format, int64, error) {
-	return inspect(r, size, maxSize)
+	f, err := inspect(r, size, maxSize)
+	return f.format, f.size, err
 }

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"syscall"
 
 	"github.com/containerd/containerd/v2/core/mount"
 )
@@ -41,11 +42,16 @@ func Examine(ctx context.Context, root *os.Root, want string, maxSize int64) (Di
 	if err != nil {
 		return Disk{}, fmt.Errorf("look at %q: %w", name, err)
 	}
-	format, size, err := inspect(cancelable{ctx, f}, info.Size(), maxSize)
+	found, err := inspect(cancelable{ctx, f}, info.Size(), maxSize)
 	if err != nil {
 		return Disk{}, fmt.Errorf("%q: %w", name, err)
 	}
-	return Disk{Path: name, Format: format, VirtualSize: size, Size: info.Size()}, nil
+	if st, ok := info.Sys().(*syscall.Stat_t); ok && found.format == Raw {
+		found.content = min(found.content, st.Blocks*512) // it may have holes
+	}
+	return Disk{
+		Path: name, Format: found.format, VirtualSize: found.size, Content: found.content, Size: info.Size(),
+	}, nil
 }
 
 // cancelable ends a walk through a file when ctx ends.

@@ -2,8 +2,8 @@ package imageunpack
 
 import "github.com/opencontainers/go-digest"
 
-// Inspect is inspect, for tests that need no containerd.
-var Inspect = inspect
+// Inspect is Check.
+var Inspect = Check
 
 // DecodeConfig is decodeConfig, for what it says of any bytes.
 func DecodeConfig(blob []byte) (os, arch string, layers []digest.Digest, err error) {

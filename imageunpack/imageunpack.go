@@ -68,6 +68,7 @@ type Disk struct {
 	Format      Format `json:"format"`      //
 	VirtualSize int64  `json:"virtualSize"` // bytes, as the guest sees it; a multiple of 512
 	Size        int64  `json:"size"`        // bytes of the file in the image
+	Content     int64  `json:"content"`     // the most bytes that it takes as a raw file, without the holes
 	Snapshotter string `json:"snapshotter"` // whose snapshot it is
 	Snapshot    string `json:"snapshot"`    // key of the read-only view
 	Lease       string `json:"lease"`       // id of the lease that keeps the view

@@ -10,29 +10,35 @@ import (
 // sector is what block devices count in, in bytes.
 const sector = 512
 
-// inspect tells a disk's format and its virtual size in bytes, and refuses what can't be
-// attached. Size is the file's, maxSize the largest that it and the virtual size may be, in bytes.
-// Errors that don't match ErrUnusable come from r.
-func inspect(r io.ReaderAt, size, maxSize int64) (Format, int64, error) {
+// layout is what a disk's file says of it.
+type layout struct {
+	format Format
+	// size is what the guest sees, content the most of it that isn't zeros, both in bytes.
+	size, content int64
+}
+
+// inspect tells a disk's layout, and refuses what can't be attached. Size is the file's, maxSize
+// the largest that it and the virtual size may be, in bytes. Errors that don't match ErrUnusable
+// come from r.
+func inspect(r io.ReaderAt, size, maxSize int64) (layout, error) {
 	if size == 0 {
-		return "", 0, fmt.Errorf("%w: build the image again from a file with content", ErrEmpty)
+		return layout{}, fmt.Errorf("%w: build the image again from a file with content", ErrEmpty)
 	}
 	ours, err := isQCOW2(r, size)
 	if err != nil {
-		return "", 0, err
+		return layout{}, err
 	}
 	if ours {
-		virtual, err := checkQCOW2(r, size, maxSize)
-		return QCOW2, virtual, err
+		return checkQCOW2(r, size, maxSize)
 	}
 	if err := refuseForeign(r, size); err != nil {
-		return "", 0, err
+		return layout{}, err
 	}
 	if size%sector != 0 {
-		return "", 0, fmt.Errorf("%w: a raw disk of %d bytes, which is no multiple of %d: "+
+		return layout{}, fmt.Errorf("%w: a raw disk of %d bytes, which is no multiple of %d: "+
 			"pad it (truncate -s %%%d FILE) if it is complete", ErrSize, size, sector, sector)
 	}
-	return Raw, size, CheckSize("raw disk", size, maxSize)
+	return layout{Raw, size, size}, CheckSize("raw disk", size, maxSize)
 }
 
 // CheckSize refuses a size that is over what a node takes, both in bytes.

@@ -87,31 +87,32 @@ func isQCOW2(r io.ReaderAt, size int64) (bool, error) {
 		!bytes.HasSuffix(head, []byte("\x00\x00\x00\x01")), nil
 }
 
-// checkQCOW2 checks a qcow2 file and returns its virtual size in bytes. The numbers in the file
+// checkQCOW2 checks a qcow2 file and returns its layout. The numbers in the file
 // are a stranger's. What they can make us take is bounded: memory by maxClusters, time by
 // maxL1Bytes and maxL2Bytes, as each table has clusters of its own and is read twice at the most.
 //
 // A set dirty bit is fine: it says that reference counts are out of date, which only writers use.
 // Internal snapshots are fine, and are ignored: the guest sees the active state.
-func checkQCOW2(r io.ReaderAt, size, maxSize int64) (int64, error) {
+func checkQCOW2(r io.ReaderAt, size, maxSize int64) (layout, error) {
 	h, err := readHeader(r, size)
 	if err != nil {
-		return 0, err
+		return layout{}, err
 	}
 	if err := h.checkSupported(); err != nil {
-		return 0, err
+		return layout{}, err
 	}
 	if err := errors.Join(CheckSize("virtual disk", int64(h.size), maxSize), CheckSize("qcow2 file", size, maxSize)); err != nil {
-		return 0, err
+		return layout{}, err
 	}
 	if err := h.checkExtensions(r, size); err != nil {
-		return 0, err
+		return layout{}, err
 	}
 	if err := h.checkPlaces(size); err != nil {
-		return 0, err
+		return layout{}, err
 	}
 	t := tables{qcow2Header: h, r: r, fileSize: size}
-	return int64(h.size), t.check()
+	err = t.check()
+	return layout{QCOW2, int64(h.size), int64(t.content)}, err
 }
 
 // readHeader decodes the header; it checks what decoding needs.

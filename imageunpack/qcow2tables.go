@@ -28,8 +28,9 @@ type tables struct {
 	r        io.ReaderAt
 	fileSize int64
 
-	claims claims
-	l1, l2 [chunk]byte // buffers
+	content uint64 // bytes that the guest sees in clusters which don't read as zeros
+	claims  claims
+	l1, l2  [chunk]byte // buffers
 }
 
 // check checks that all tables, and all data that the guest can read, lie within the file, and that
@@ -118,6 +119,7 @@ func (t *tables) checkL2(index, offset uint64) error {
 func (t *tables) checkCluster(b []byte, length uint64) error {
 	entry := binary.BigEndian.Uint64(b)
 	if entry&entryCompressed != 0 {
+		t.content += length
 		return t.checkCompressed(entry)
 	}
 	offset := entry & offsetMask
@@ -134,6 +136,7 @@ func (t *tables) checkCluster(b []byte, length uint64) error {
 	if length == 0 {
 		return nil
 	}
+	t.content += length
 	if err := t.checkPlace("data cluster", offset, length, t.fileSize); err != nil {
 		return err
 	}

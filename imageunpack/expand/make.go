@@ -1,0 +1,121 @@
+package expand
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// begin begins to make a base. The caller holds e.mu.
+func (e *Expander) begin(s Source, name string) (*base, error) {
+	// Who asked may go while others wait.
+	fd, err := unix.FcntlInt(s.File.Fd(), unix.F_DUPFD_CLOEXEC, 0)
+	if err != nil {
+		return nil, fmt.Errorf("keep the image's file open: %w", err)
+	}
+	s.File = os.NewFile(uintptr(fd), s.File.Name())
+	b := &base{
+		name: name, size: s.Needs, used: time.Now(),
+		held: map[string]struct{}{}, done: make(chan struct{}),
+	}
+	f, err := os.CreateTemp(e.opts.Dir, name+".*"+madeSuffix) // one that was given up may still be there
+	if err != nil {
+		return nil, errors.Join(err, s.File.Close())
+	}
+	b.path = f.Name()
+	ctx, cancel := context.WithCancel(e.ctx)
+	b.cancel = cancel
+	e.bases[name] = b
+	e.wg.Go(func() {
+		defer cancel()
+		defer s.File.Close()
+		defer f.Close()
+		e.make(ctx, s, b, f)
+	})
+	return b, nil
+}
+
+// make makes a base, lets those go on who wait for it, and then has it outlive a power cut.
+func (e *Expander) make(ctx context.Context, s Source, b *base, f *os.File) {
+	err := e.fillBase(ctx, s, b, f)
+	e.mu.Lock()
+	if b.err = err; err != nil {
+		e.drop(b)
+	} else {
+		b.size = allocated(f)
+	}
+	close(b.done)
+	e.mu.Unlock()
+	if err == nil {
+		err = e.keep(b, f)
+	}
+	if err != nil {
+		e.remove(b)
+	}
+}
+
+func (e *Expander) fillBase(ctx context.Context, s Source, b *base, f *os.File) error {
+	release, err := e.room.promise(f, s.Needs)
+	if err != nil {
+		return err
+	}
+	defer release()
+	b.progress.Store(&Progress{Waiting: true})
+	if err := e.turns.Acquire(ctx, 1); err != nil {
+		return fmt.Errorf("wait for other disks: %w", err)
+	}
+	defer e.turns.Release(1)
+	begun := time.Now()
+	if err := e.fill(ctx, s, f, func(p Progress) { b.progress.Store(&p) }); err != nil {
+		return err
+	}
+	if err := f.Chmod(0o400); err != nil {
+		return err
+	}
+	e.opts.Logger.Info("a disk was expanded, for clones", "image", s.Key.Image, "disk", s.Key.Path,
+		"bytes", allocated(f), "duration", time.Since(begun))
+	return nil
+}
+
+// keep gives a base that is on disk its name. Where that fails the next shim makes it anew.
+func (e *Expander) keep(b *base, f *os.File) error {
+	if err := f.Sync(); err != nil {
+		return err
+	}
+	path := filepath.Join(e.opts.Dir, b.name)
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.bases[b.name] != b {
+		return nil // collected meanwhile
+	}
+	if err := os.Rename(b.path, path); err != nil {
+		return err
+	}
+	b.path = path
+	dir, err := os.Open(e.opts.Dir)
+	if err != nil {
+		return err
+	}
+	defer dir.Close()
+	return dir.Sync()
+}
+
+// remove removes a base and its file.
+func (e *Expander) remove(b *base) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.delete(b)
+}
+
+// delete is remove for who holds e.mu.
+func (e *Expander) delete(b *base) {
+	e.drop(b)
+	if err := os.Remove(b.path); err != nil && !errors.Is(err, os.ErrNotExist) {
+		e.opts.Logger.Warn("removing an expanded disk failed, which the next start does", "error", err)
+	}
+}
