@@ -20,6 +20,7 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/nodevirt/nodevirt/imageunpack"
+	"github.com/nodevirt/nodevirt/imageunpack/expand"
 	"github.com/nodevirt/nodevirt/netsetup"
 	"github.com/nodevirt/nodevirt/shim/config"
 	"github.com/nodevirt/nodevirt/shim/console"
@@ -32,6 +33,7 @@ import (
 	"github.com/nodevirt/nodevirt/shim/record"
 	"github.com/nodevirt/nodevirt/shim/stream"
 	"github.com/nodevirt/nodevirt/shim/vm"
+	"github.com/nodevirt/nodevirt/shim/vmspec"
 )
 
 // Run serves CRI until ctx ends. Machines run on when it returns, and are found
@@ -146,12 +148,24 @@ func newMachines(ctx context.Context, c config.Config, log *slog.Logger, backend
 		MaxDiskSize: int64(c.VM.MaxDiskSize),
 		QemuImg:     qemuImg,
 	})
+	expander, err := expand.New(expand.Options{
+		QemuImg: qemuImg,
+		Dir:     filepath.Join(c.Root, "expanded"),
+		Limit:   int64(c.Disks.CacheLimit),
+		Reserve: int64(c.Disks.Reserve),
+		Logger:  log,
+	})
+	if err != nil {
+		return nil, err
+	}
 	return vm.New(ctx, vm.Options{
 		Records:        records,
 		Pods:           runtimeapi.NewRuntimeServiceClient(cri.Native(backend)),
 		Images:         images,
 		Unpacker:       unpacker,
-		Disks:          disk.New(disk.Options{Unpacker: unpacker, Folder: records.ContainerDir}),
+		Disks:          disk.New(disk.Options{Unpacker: unpacker, Expander: expander, Folder: records.ContainerDir}),
+		Expander:       expander,
+		DiskMode:       vmspec.Mode(c.Disks.Mode),
 		Network:        netsetup.New(netsetup.Options{Dnsmasq: dnsmasq, Dir: filepath.Join(c.Run, "networks"), Logger: log}),
 		Consoles:       consoles,
 		Terminals:      terminal.New(log),

@@ -59,7 +59,7 @@ var errNoBase = errors.New("no base can be kept")
 
 // expandByBase makes a clone of the source's base, which it makes or waits for first.
 func (e *Expander) expandByBase(ctx context.Context, s Source, path string, tell func(Progress)) error {
-	b, err := e.base(s)
+	b, err := e.base(s) //nolint:contextcheck // who asks first may go while others wait
 	if err != nil {
 		return err
 	}

@@ -13,6 +13,8 @@ import (
 	"time"
 
 	"github.com/pelletier/go-toml/v2"
+
+	"github.com/nodevirt/nodevirt/shim/vmspec"
 )
 
 // Config is the shim's config. The zero value of a field means its default,
@@ -31,6 +33,7 @@ type Config struct {
 	Containerd Containerd `toml:"containerd"`
 	Libvirt    Libvirt    `toml:"libvirt"`
 	VM         VM         `toml:"vm"`
+	Disks      Disks      `toml:"disks"`
 	Stream     Stream     `toml:"stream"`
 	Tools      Tools      `toml:"tools"`
 	Metrics    Metrics    `toml:"metrics"`
@@ -76,6 +79,17 @@ type VM struct {
 	UIDCount uint32 `toml:"uid_count"`
 	// ResolvConf is where a pod without DNS settings takes them from.
 	ResolvConf string `toml:"resolv_conf"`
+}
+
+// Disks says how registry disks reach their machines.
+type Disks struct {
+	// Mode is that of disks whose pod names none: file or raw.
+	Mode string `toml:"mode"`
+	// CacheLimit is what expanded disks that are kept for clones may take, as a
+	// Kubernetes quantity. 0 keeps none.
+	CacheLimit Quantity `toml:"cache_limit"`
+	// Reserve is what expanding a disk leaves free, as a Kubernetes quantity.
+	Reserve Quantity `toml:"reserve"`
 }
 
 // Stream says how streams into machines are served: attach, exec, port-forward.
@@ -127,6 +141,7 @@ func Default() Config {
 			UIDCount:   65536,
 			ResolvConf: "/etc/resolv.conf",
 		},
+		Disks:   Disks{Mode: string(vmspec.ModeFile), CacheLimit: 64 << 30, Reserve: 1 << 30},
 		Stream:  Stream{Address: "127.0.0.1:0", IdleTimeout: Duration(4 * time.Hour)}, // as containerd's
 		Tools:   Tools{Dnsmasq: "dnsmasq", QemuImg: "qemu-img"},
 		Metrics: Metrics{Address: "/run/nodevirt/metrics.sock"},
@@ -218,6 +233,12 @@ func (c Config) check() error {
 	}
 	if c.VM.LogLimit != 0 && (c.VM.LogLimit < minLogLimit || c.VM.LogLimit > maxPlain) {
 		errs = append(errs, fmt.Errorf("vm.log_limit: %d is neither 0 nor between 4Mi and 1Ti", c.VM.LogLimit))
+	}
+	if _, err := vmspec.ParseMode(c.Disks.Mode); err != nil {
+		errs = append(errs, fmt.Errorf("disks.mode: %w", err))
+	}
+	if c.Disks.CacheLimit < 0 || c.Disks.Reserve < 0 {
+		errs = append(errs, errors.New("disks.cache_limit, disks.reserve: must not be negative"))
 	}
 	if a, err := netip.ParseAddrPort(c.Stream.Address); err != nil || !a.Addr().IsLoopback() {
 		errs = append(errs, fmt.Errorf("stream.address: %q is no address and port on loopback, such as 127.0.0.1:0: "+

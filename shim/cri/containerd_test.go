@@ -16,6 +16,7 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/nodevirt/nodevirt/imageunpack"
+	"github.com/nodevirt/nodevirt/imageunpack/expand"
 	"github.com/nodevirt/nodevirt/netsetup"
 	"github.com/nodevirt/nodevirt/shim/console"
 	"github.com/nodevirt/nodevirt/shim/domain"
@@ -43,11 +44,16 @@ func realManager(t *testing.T, n *node.Node, backend *grpc.ClientConn, records *
 	if err != nil {
 		t.Fatal(err)
 	}
+	expander, err := expand.New(expand.Options{QemuImg: "qemu-img", Dir: filepath.Join(dir, "expanded"), Logger: log})
+	if err != nil {
+		t.Fatal(err)
+	}
 	m, err := vm.New(t.Context(), vm.Options{
 		Metrics: metrics.New(),
 		Records: records, Logger: log, Consoles: consoles,
 		Pods: runtimeapi.NewRuntimeServiceClient(Native(backend)), Images: runtimeapi.NewImageServiceClient(Native(backend)),
 		Unpacker: imageunpack.New(client, imageunpack.Options{Namespace: "k8s.io", Snapshotter: "overlayfs", MountDir: mounts, MaxDiskSize: 1 << 40, QemuImg: "qemu-img"}),
+		Expander: expander,
 		Network:  netsetup.New(netsetup.Options{Dnsmasq: "dnsmasq", Dir: dir, Logger: log}),
 		Driver:   domain.NewDriver("qemu:///none", dir, log), Accelerator: domain.TCG,
 		ConsoleDir: filepath.Join(dir, "consoles"), AgentDir: filepath.Join(dir, "agents"), DisplayDir: filepath.Join(dir, "displays"),

@@ -17,6 +17,7 @@ import (
 	"slices"
 
 	"github.com/nodevirt/nodevirt/imageunpack"
+	"github.com/nodevirt/nodevirt/imageunpack/expand"
 	"github.com/nodevirt/nodevirt/shim/domain"
 	"github.com/nodevirt/nodevirt/shim/record"
 	"github.com/nodevirt/nodevirt/shim/vmspec"
@@ -25,6 +26,7 @@ import (
 // Options are what disks are made with. All are needed.
 type Options struct {
 	Unpacker *imageunpack.Unpacker
+	Expander *expand.Expander
 	// Folder is a container's own; what is in it goes with the container.
 	Folder func(id string) string
 }
@@ -44,6 +46,8 @@ type Disk struct {
 	Content record.Disk
 	// VM is the record of its container.
 	VM record.Container
+	// tell is told how far create is, where that takes time.
+	tell func(expand.Progress)
 }
 
 // kind is how disks of one source and mode come to a machine. All but create
@@ -80,6 +84,10 @@ func (d *Disks) kind(k Disk) kind {
 	switch k.Source {
 	case vmspec.SourceSeed:
 		return seedDisk{Disks: d}
+	}
+	switch k.Mode {
+	case vmspec.ModeRaw:
+		return raw{Disks: d}
 	default:
 		return overlay{Disks: d}
 	}
@@ -95,9 +103,11 @@ func of(r record.Container) []Disk {
 }
 
 // Create makes the disks of a container whose folder and record are there. What
-// it leaves after an error is Remove's to take back.
-func (d *Disks) Create(ctx context.Context, r record.Container) error {
+// it leaves after an error is Remove's to take back. Tell is told, until Create
+// returns, how far a disk is of which that takes time.
+func (d *Disks) Create(ctx context.Context, r record.Container, tell func(disk string, p expand.Progress)) error {
 	for _, k := range of(r) {
+		k.tell = func(p expand.Progress) { tell(k.Name, p) }
 		if err := d.kind(k).create(ctx, k); err != nil {
 			return k.wrap("make", err)
 		}

@@ -16,6 +16,7 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/nodevirt/nodevirt/imageunpack"
+	"github.com/nodevirt/nodevirt/imageunpack/expand"
 	"github.com/nodevirt/nodevirt/shim/domain"
 	"github.com/nodevirt/nodevirt/shim/domain/accel"
 	"github.com/nodevirt/nodevirt/shim/record"
@@ -77,7 +78,7 @@ func (m *Manager) Create(ctx context.Context, sandboxID string, config *runtimea
 	if err := m.put(c, r); err != nil {
 		return "", fmt.Errorf("container %q: %w", config.GetMetadata().GetName(), err)
 	}
-	err = m.Disks.Create(ctx, r)
+	err = m.Disks.Create(ctx, r, func(string, expand.Progress) {})
 	if err == nil {
 		err = m.copyKernel(ctx, r, own)
 	}
@@ -148,6 +149,7 @@ func domainName(namespace, name, id string) string {
 func (m *Manager) acquire(ctx context.Context, id string, pod *runtimeapi.PodSandboxConfig, config *runtimeapi.ContainerConfig) (vmspec.Spec, imageunpack.Disk, error) {
 	name := config.GetMetadata().GetName()
 	spec, specErr := vmspec.FromCRI(pod, config)
+	spec = spec.WithMode(m.DiskMode)
 	begun := time.Now()
 	disk, err := m.Unpacker.Acquire(ctx, id, config.GetImage().GetImage(), diskPath(spec))
 	m.Metrics.Acquired(time.Since(begun), err)

@@ -8,6 +8,7 @@ import (
 	"github.com/nodevirt/nodevirt/shim/domain"
 	"github.com/nodevirt/nodevirt/shim/record"
 	"github.com/nodevirt/nodevirt/shim/vminfo"
+	"github.com/nodevirt/nodevirt/shim/vmspec"
 )
 
 // info is what there is to tell of a container beyond its status, as JSON. It
@@ -45,8 +46,11 @@ func (m *Manager) info(c *machine) (map[string]string, error) {
 func (m *Manager) disksInfo(r record.Container) []vminfo.Disk {
 	var all []vminfo.Disk
 	for i, d := range m.Disks.Describe(r) {
-		name := r.Spec.Disks[i].Name
-		k := vminfo.Disk{Name: name, Image: r.Disks[name].Image}
+		spec := r.Spec.Disks[i]
+		k := vminfo.Disk{Name: spec.Name, Mode: spec.Mode, Image: r.Disks[spec.Name].Image}
+		if spec.Registry() && k.Mode == "" { // of an older record
+			k.Mode = vmspec.ModeFile
+		}
 		if len(d.Layers) > 0 {
 			top := d.Layers[0]
 			k.Path, k.Format, k.Allocated = top.Path, top.Format, allocated(top.Path)

@@ -20,6 +20,7 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/nodevirt/nodevirt/imageunpack"
+	"github.com/nodevirt/nodevirt/imageunpack/expand"
 	"github.com/nodevirt/nodevirt/netsetup"
 	"github.com/nodevirt/nodevirt/shim/console"
 	"github.com/nodevirt/nodevirt/shim/console/terminal"
@@ -27,6 +28,7 @@ import (
 	"github.com/nodevirt/nodevirt/shim/domain"
 	"github.com/nodevirt/nodevirt/shim/metrics"
 	"github.com/nodevirt/nodevirt/shim/record"
+	"github.com/nodevirt/nodevirt/shim/vmspec"
 )
 
 // What a call can fail with, beside the errors of the parts.
@@ -55,6 +57,7 @@ type Options struct {
 	Images   runtimeapi.ImageServiceClient   // containerd's
 	Unpacker *imageunpack.Unpacker
 	Disks    *disk.Disks
+	Expander *expand.Expander
 	Network  *netsetup.Setup
 	Consoles *console.Logs
 	// Terminals are the consoles' clients.
@@ -66,6 +69,8 @@ type Options struct {
 
 	// RuntimeHandler is CRI's name of the VMs' handler.
 	RuntimeHandler string
+	// DiskMode is that of registry disks whose pods name none.
+	DiskMode vmspec.Mode
 	// Accelerator is what guests run on; Emulator is QEMU's path.
 	Accelerator domain.Accelerator
 	Emulator    string
@@ -145,6 +150,7 @@ func (m *Manager) Run(ctx context.Context) error {
 // machines run on.
 func (m *Manager) Close() error {
 	m.tasks.stop()
+	m.Expander.Close()
 	return m.Consoles.Close()
 }
 

@@ -56,6 +56,8 @@ type VM struct {
 // Disk is what a disk of the spec is made of.
 type Disk struct {
 	Name string `json:"name"`
+	// Mode is how a registry disk reaches the VM, empty of others.
+	Mode vmspec.Mode `json:"mode,omitempty"`
 	// Image is the registry disk below, nil where there is none.
 	Image *imageunpack.Disk `json:"image,omitempty"`
 	// Path is the file or device that takes the guest's writes, or where it can't

@@ -21,6 +21,9 @@ const (
 	AnnotationVMI = AnnotationPrefix + "vmi"
 	// AnnotationVMContainer names the one container of the pod that is the VM.
 	AnnotationVMContainer = AnnotationPrefix + "vm-container"
+	// AnnotationDiskMode says how registry disks reach the VM: a mode for all of
+	// them, or DISK=MODE, or several with commas between.
+	AnnotationDiskMode = AnnotationPrefix + "disk-mode"
 	// AnnotationUserData is cloud-init's user data, word for word.
 	AnnotationUserData = AnnotationPrefix + "cloud-init-user-data"
 	// AnnotationMetaData is cloud-init's meta data, a YAML or JSON mapping.
@@ -42,6 +45,7 @@ func Annotations() []string {
 		AnnotationMetaData,
 		AnnotationNetworkConfig,
 		AnnotationUserData,
+		AnnotationDiskMode,
 		AnnotationSSHKeys,
 		AnnotationVMContainer,
 		AnnotationVMI,
@@ -73,6 +77,7 @@ type wishes struct {
 	networkConfig string
 	metaData      metaData
 	sshKeys       []string
+	modes         modes
 }
 
 // readAnnotations decodes a pod's annotations. Its error names every problem.
@@ -94,6 +99,9 @@ func readAnnotations(annotations map[string]string) (wishes, error) {
 		case AnnotationSSHKeys:
 			keys, err := parseSSHKeys(value)
 			w.seeded, w.sshKeys, errs = true, keys, append(errs, err)
+		case AnnotationDiskMode:
+			m, err := parseModes(value)
+			w.modes, errs = m, append(errs, err)
 		case AnnotationVMI:
 			vmi, problems := DecodeVMI([]byte(value))
 			w.vmi, errs = vmi, append(errs, annotationError(problems))

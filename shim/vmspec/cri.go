@@ -28,10 +28,16 @@ func FromCRI(
 	if r.image == "" {
 		r.image = container.GetImage().GetImage() // crictl: as it was written
 	}
+	var spec Spec
 	if w.vmi == nil {
-		return plain(w, r)
+		spec, err = plain(w, r)
+	} else {
+		spec, err = fromVMI(w, r)
 	}
-	return fromVMI(w, r)
+	if err == nil {
+		err = w.modes.apply(spec.Disks)
+	}
+	return spec, err
 }
 
 // ValidateSandbox checks at RunPodSandbox what doesn't need a container: that

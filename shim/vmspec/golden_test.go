@@ -53,6 +53,11 @@ func TestFromCRI(t *testing.T) {
 			annotations: vmi(`{"domain": {"devices": {"disks": [{"name": "root"}]}},
 				"volumes": [{"name": "root", "containerDisk": {"image": "example.com/guest:1"}}]}`),
 		},
+		{name: "plain-disk-mode", annotations: map[string]string{vmspec.AnnotationDiskMode: "raw"}},
+		{
+			name:        "vmi-disk-mode",
+			annotations: with(vmi(least(``, ``)), vmspec.AnnotationDiskMode, " file , root = raw"),
+		},
 		{name: "vmi-all", annotations: vmi(allVMI), resources: noLimits},
 		{
 			name: "vmi-nulls-and-empty",

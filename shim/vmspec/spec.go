@@ -95,7 +95,9 @@ type Disk struct {
 	// Path is the disk's path under /disk in the image, for SourceImage;
 	// empty means the only disk there is.
 	Path string `json:"path,omitempty"`
-	Bus  Bus    `json:"bus"`
+	// Mode is how a registry disk reaches the machine; empty, in older records, is file.
+	Mode Mode `json:"mode,omitempty"`
+	Bus  Bus  `json:"bus"`
 	// CDROM makes it a CD-ROM drive, ReadOnly a disk that the guest can't write.
 	CDROM    bool   `json:"cdrom,omitempty"`
 	ReadOnly bool   `json:"readOnly,omitempty"`

@@ -1,6 +1,7 @@
 package vmspec
 
 import (
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -46,7 +47,7 @@ func checkSeed(w wishes) error {
 	}
 	t, _ := translate(field.NewPath("spec"), w.vmi, request{}) // passed checkVMI
 	_, err := t.withSeed(w, request{})
-	return err
+	return errors.Join(err, w.modes.apply(t.Disks))
 }
 
 // translation is what a VMI says of a machine: the machine but for its seed,

@@ -22,8 +22,8 @@ type vm struct {
 	CPUs                                        int
 	Memory                                      int64
 	Disks                                       []struct {
-		Name, Source, Format          string
-		VirtualSize, OverlayAllocated int64
+		Name, Source, Format   string
+		VirtualSize, Allocated int64
 	}
 	NICs []struct{ Address, MAC string }
 }
@@ -108,7 +108,7 @@ func (u user) checkVM(v vm, id string) {
 	}
 	if diff := cmp.Diff([]string{"image", "seed"}, sources); diff != "" {
 		u.Error(diff)
-	} else if v.Disks[0].OverlayAllocated == 0 || v.Disks[0].VirtualSize == 0 {
+	} else if v.Disks[0].Allocated == 0 || v.Disks[0].VirtualSize == 0 {
 		u.Errorf("its disk is %+v", v.Disks[0])
 	}
 }

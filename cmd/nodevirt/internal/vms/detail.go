@@ -49,15 +49,18 @@ type Detail struct {
 
 // DiskDetail is one drive. Sizes are in bytes.
 type DiskDetail struct {
-	Name             string `json:"name"`
-	Source           string `json:"source"`
-	Bus              string `json:"bus"`
-	Path             string `json:"path,omitempty"` // in the image
-	Format           string `json:"format,omitempty"`
-	VirtualSize      int64  `json:"virtualSize,omitempty"`
-	Size             int64  `json:"size,omitempty"` // of the file in the image
-	Overlay          string `json:"overlay,omitempty"`
-	OverlayAllocated int64  `json:"overlayAllocated,omitempty"`
+	Name        string `json:"name"`
+	Source      string `json:"source"`
+	Bus         string `json:"bus"`
+	Path        string `json:"path,omitempty"` // in the image
+	Format      string `json:"format,omitempty"`
+	VirtualSize int64  `json:"virtualSize,omitempty"`
+	Size        int64  `json:"size,omitempty"` // of the file in the image
+	// Mode is how a registry disk reaches the VM, File what takes the guest's writes
+	// and Allocated what that takes.
+	Mode      string `json:"mode,omitempty"`
+	File      string `json:"file,omitempty"`
+	Allocated int64  `json:"allocated,omitempty"`
 }
 
 // NICDetail is one network card.
@@ -112,7 +115,7 @@ func (v VM) disks() []DiskDetail {
 		k := DiskDetail{Name: d.Name, Source: string(d.Source), Bus: string(d.Bus)}
 		if from := v.Info.Disk(d.Name); from.Image != nil {
 			k.Path, k.Format, k.VirtualSize, k.Size = from.Image.Path, string(from.Image.Format), from.Image.VirtualSize, from.Image.Size
-			k.Overlay, k.OverlayAllocated = from.Path, from.Allocated
+			k.Mode, k.File, k.Allocated = string(from.Mode), from.Path, from.Allocated
 		}
 		all = append(all, k)
 	}

@@ -154,7 +154,7 @@ func (k DiskDetail) text() string {
 	case k.Source != "image":
 		return fmt.Sprintf("%s, on %s", k.Source, k.Bus)
 	default:
-		return fmt.Sprintf("%s from the image (%s, %s, %s), on %s, overlay takes %s",
-			cli.Bytes(k.VirtualSize), k.Path, k.Format, cli.Bytes(k.Size), k.Bus, cli.Bytes(k.OverlayAllocated))
+		return fmt.Sprintf("%s from the image (%s, %s, %s), on %s, mode %s, takes %s",
+			cli.Bytes(k.VirtualSize), k.Path, k.Format, cli.Bytes(k.Size), k.Bus, k.Mode, cli.Bytes(k.Allocated))
 	}
 }

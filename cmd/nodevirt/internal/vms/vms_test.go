@@ -48,7 +48,7 @@ func running() VM {
 			Domain:    record.Domain{Name: "default_web_aaaaaaaaaaaa", UUID: "some-uuid", UID: 1900000000},
 			DomainXML: "<domain></domain>", Accelerator: "kvm", Spec: spec,
 			Disks: []vminfo.Disk{{
-				Name:  "disk",
+				Name: "disk", Mode: vmspec.ModeFile,
 				Image: &imageunpack.Disk{Path: "/disk/disk.qcow2", Format: imageunpack.QCOW2, VirtualSize: 10 << 30, Size: 400 << 20},
 				Path:  "/var/lib/nodevirt/disk.qcow2", Format: "qcow2", Allocated: 196 << 10,
 			}, {Name: "cloudinit", Path: "/var/lib/nodevirt/seed.iso", Format: "raw", Allocated: 366 << 10}},

@@ -1,0 +1,57 @@
+package disk
+
+import (
+	"context"
+	"os"
+
+	"github.com/nodevirt/nodevirt/imageunpack"
+	"github.com/nodevirt/nodevirt/imageunpack/expand"
+	"github.com/nodevirt/nodevirt/shim/domain"
+	"github.com/nodevirt/nodevirt/shim/vmspec"
+)
+
+// raw is a registry disk that is expanded to a raw file in the container's folder.
+type raw struct {
+	*Disks
+	passive
+}
+
+func (raw) file(k Disk) string {
+	if k.Source == vmspec.SourceImage {
+		return "disk.raw"
+	}
+	return "disk-" + k.Name + ".raw"
+}
+
+func (r raw) create(ctx context.Context, k Disk) error {
+	image := k.image()
+	f, err := r.Unpacker.Open(ctx, image, image.Path)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	return r.Expander.Expand(ctx, expand.Source{
+		File: f, Format: string(image.Format), Size: image.VirtualSize, Needs: image.Content,
+		Key: keyOf(image), UID: k.VM.Domain.UID,
+	}, r.writable(k), k.tell)
+}
+
+func keyOf(image imageunpack.Disk) expand.Key {
+	return expand.Key{Image: image.ImageID, Path: image.Path}
+}
+
+func (r raw) attach(_ context.Context, k Disk) (map[string][]*os.File, error) {
+	f, err := os.OpenFile(r.writable(k), os.O_RDWR, 0)
+	if err != nil {
+		return nil, err
+	}
+	return map[string][]*os.File{k.group("top"): {f}}, nil
+}
+
+func (r raw) describe(k Disk) domain.Disk {
+	return domain.Disk{Layers: []domain.Layer{
+		{Format: string(imageunpack.Raw), Path: r.writable(k), FDGroup: k.group("top"), ReadOnly: k.ReadOnly},
+	}}
+}
+
+func (r raw) writable(k Disk) string { return r.path(k, r.file(k)) }
