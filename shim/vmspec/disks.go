@@ -45,7 +45,7 @@ func disks(at *field.Path, given []kubevirt.Disk, v volumes) ([]Disk, field.Erro
 	for _, name := range v.order {
 		if !used[name] {
 			problems = append(problems, refused(v.paths[name],
-				"no disk has the name %q; add one to spec.domain.devices.disks", name))
+				"no disk has the name %q; add one to %s", name, at))
 		}
 	}
 	bootFirst(result)

@@ -44,7 +44,7 @@ func interfaces(
 	for i, network := range vmi.Networks {
 		if _, unused := networks[network.Name]; unused {
 			problems = append(problems, refused(root.Child("networks").Index(i),
-				"no interface has the name %q; add one to spec.domain.devices.interfaces", network.Name))
+				"no interface has the name %q; add one to %s", network.Name, root.Child("domain", "devices", "interfaces")))
 			delete(networks, network.Name)
 		}
 	}

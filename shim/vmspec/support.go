@@ -1,9 +1,8 @@
 package vmspec
 
-import "strings"
-
-// supported is the one list of what a VMI's spec may say: everything that reads
-// a VMI goes by it, and what it doesn't name is refused. Paths are below
+// supported is the one list of what a VMI's spec may say to a node: everything
+// that reads a VMI goes by it, and what it doesn't name is refused. Manifests may
+// say what [supportedOfPods] lists too. Paths are below
 // "spec"; "[]" stands for an element of a list. An object or a list on the way
 // to a row has a row of its own only where its bound differs from maxDevices.
 var supported = []row{
@@ -72,12 +71,6 @@ var supported = []row{
 	{"networks[].multus.networkName", match(`([a-z0-9][a-z0-9-]*/)?[a-z0-9][a-z0-9.-]*`, 317)},
 }
 
-// row is a supported path with the values that it takes.
-type row struct {
-	path string
-	takes
-}
-
 // wayOut helps those who come with a manifest that uses more; "" where there is
 // nothing to use instead.
 func wayOut(path string) string {
@@ -99,6 +92,17 @@ func wayOut(path string) string {
 		return "use userData"
 	case "volumes[].cloudInitNoCloud.networkDataSecretRef":
 		return "use networkData"
+	case "domain.devices.disks[].floppy":
+		return "use disk or cdrom"
+	case "volumes[].registryDisk":
+		return "use containerDisk"
+	case "instancetype", "preference":
+		return "say what the machine is like in template.spec.domain"
+	case "dataVolumeTemplates":
+		return "use a volume with containerDisk"
+	case "livenessProbe.httpGet.host", "readinessProbe.httpGet.host",
+		"livenessProbe.tcpSocket.host", "readinessProbe.tcpSocket.host":
+		return "a probe goes to the VM's own address"
 	case "volumes[].containerDisk.imagePullSecret",
 		"domain.firmware.kernelBoot.container.imagePullSecret":
 		return "use the pod's imagePullSecrets"
@@ -106,7 +110,12 @@ func wayOut(path string) string {
 	return ""
 }
 
-// SupportedPaths returns the paths of a VMI's fields that are supported, such
+// nodeTable is what a node takes of a VMI's spec.
+func nodeTable() table {
+	return newTable(func() any { return new(fields) }, supported, nil)
+}
+
+// SupportedPaths returns the paths of a VMI's fields that a node supports, such
 // as "spec.domain.devices.disks[].disk.bus", in the order of the API.
 func SupportedPaths() []string {
 	paths := make([]string, len(supported))
@@ -114,33 +123,4 @@ func SupportedPaths() []string {
 		paths[i] = "spec." + r.path
 	}
 	return paths
-}
-
-// patterns is supported with the objects and lists that lead to its rows.
-func patterns() map[string]takes {
-	all := map[string]takes{"": object}
-	for _, r := range supported {
-		steps := strings.Split(r.path, ".")
-		for i, step := range steps {
-			upTo := strings.Join(steps[:i], ".")
-			if upTo != "" {
-				upTo += "."
-			}
-			name, isList := strings.CutSuffix(step, "[]")
-			if isList {
-				addDefault(all, upTo+name, list(maxDevices))
-			}
-			addDefault(all, upTo+step, object)
-		}
-	}
-	for _, r := range supported {
-		all[r.path] = r.takes
-	}
-	return all
-}
-
-func addDefault(all map[string]takes, path string, t takes) {
-	if _, ok := all[path]; !ok {
-		all[path] = t
-	}
 }

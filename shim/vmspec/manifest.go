@@ -1,0 +1,99 @@
+package vmspec
+
+import (
+	"encoding/json"
+	"maps"
+	"slices"
+	"strings"
+
+	"k8s.io/apimachinery/pkg/util/validation/field"
+	kubevirt "kubevirt.io/api/core/v1"
+	kjson "sigs.k8s.io/json"
+)
+
+// CheckVMI decodes a VMI's spec out of a manifest, which may say more than a
+// node reads: the pod's affinity, its probes and so on. It returns every problem
+// with its path, contradictions between sound fields included; at is the spec's
+// own path. The spec is nil if there is a problem.
+func CheckVMI(at *field.Path, tree any) (*kubevirt.VirtualMachineInstanceSpec, field.ErrorList) {
+	tree, problems := oldDisks(at, tree)
+	sound, p := vmiTable().check(at, tree)
+	problems = append(problems, p...)
+	spec := new(fields)
+	if err := decode(sound, spec); err != nil {
+		return nil, append(problems, invalid(at, field.OmitValueType{}, "%s", excerpt(err.Error())))
+	}
+	vmi := (*kubevirt.VirtualMachineInstanceSpec)(spec)
+	t, further := translate(at, vmi, request{})
+	if t.Memory == 0 {
+		further = append(further, field.Required(at.Child("domain", "memory", "guest"),
+			"a VM needs memory; say how much of it"))
+	}
+	further = append(further, checkPod(at, vmi)...)
+	if problems = append(problems, unrelated(further, problems)...); len(problems) > 0 {
+		return nil, problems
+	}
+	return vmi, nil
+}
+
+// CheckVM decodes a VM's spec out of a manifest, as [CheckVMI] does a VMI's,
+// which is its template's.
+func CheckVM(at *field.Path, tree any) (*kubevirt.VirtualMachineSpec, field.ErrorList) {
+	tree, instance, given := cutTemplate(tree)
+	sound, problems := vmTable().check(at, tree)
+	vm := new(kubevirt.VirtualMachineSpec)
+	if err := decode(sound, vm); err != nil {
+		problems = append(problems, invalid(at, field.OmitValueType{}, "%s", excerpt(err.Error())))
+	}
+	if !given {
+		return nil, append(problems, field.Required(at.Child("template", "spec"), "it says what machine this is"))
+	}
+	vmi, p := CheckVMI(at.Child("template", "spec"), instance)
+	if problems = append(problems, p...); len(problems) > 0 {
+		return nil, problems
+	}
+	vm.Template.Spec = *vmi
+	return vm, nil
+}
+
+// cutTemplate takes the template's spec out of a VM's.
+func cutTemplate(tree any) (rest, spec any, given bool) {
+	vm, ok := tree.(map[string]any)
+	if !ok {
+		return tree, nil, false
+	}
+	template, ok := vm["template"].(map[string]any)
+	if !ok {
+		return tree, nil, false
+	}
+	spec = template["spec"]
+	vm, template = maps.Clone(vm), maps.Clone(template)
+	delete(template, "spec")
+	vm["template"] = template
+	return vm, spec, spec != nil
+}
+
+func decode(tree, into any) error {
+	text, err := json.Marshal(tree)
+	if err != nil {
+		return err
+	}
+	return kjson.UnmarshalCaseSensitivePreserveInts(text, into)
+}
+
+// unrelated returns the problems that don't come of others: neither at the same
+// place, nor above or below one.
+func unrelated(problems, of field.ErrorList) field.ErrorList {
+	below := func(path, of string) bool {
+		rest, ok := strings.CutPrefix(path, of)
+		return ok && (rest == "" || rest[0] == '.' || rest[0] == '[')
+	}
+	return slices.DeleteFunc(problems, func(p *field.Error) bool {
+		return slices.ContainsFunc(of, func(o *field.Error) bool {
+			return below(p.Field, o.Field) || below(o.Field, p.Field)
+		})
+	})
+}
+
+// Sentence is a problem with its path, in words.
+func Sentence(p *field.Error) string { return clip(p.Field, maxPath) + ": " + body(p) }

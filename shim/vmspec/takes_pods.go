@@ -1,0 +1,123 @@
+package vmspec
+
+import (
+	"encoding/json"
+	"net/netip"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/validate/content"
+	apivalidation "k8s.io/apimachinery/pkg/api/validation"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	metavalidation "k8s.io/apimachinery/pkg/apis/meta/v1/validation"
+	"k8s.io/apimachinery/pkg/util/validation"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+	kjson "sigs.k8s.io/json"
+)
+
+// What the API server says of a pod's fields: k8s.io/kubernetes, which can't be
+// imported, has it in pkg/apis/core/validation.
+
+var (
+	subdomain = str(func(at *field.Path, s string) *field.Error {
+		if len(validation.IsDNS1123Subdomain(s)) > 0 {
+			return invalid(at, s, "must be DNS labels with dots between them, at most 253 characters")
+		}
+		return nil
+	})
+	labelKey = str(func(at *field.Path, s string) *field.Error {
+		if len(content.IsLabelKey(s)) > 0 {
+			return invalid(at, s, "must be a label's key, such as app or example.com/zone")
+		}
+		return nil
+	})
+	labelValue = str(func(at *field.Path, s string) *field.Error {
+		if len(content.IsLabelValue(s)) > 0 {
+			return invalid(at, s, "must be a label's value: letters, digits, -, _ and ., at most 63 characters")
+		}
+		return nil
+	})
+	ipAddress = str(func(at *field.Path, s string) *field.Error {
+		if address, err := netip.ParseAddr(s); err != nil || address.Zone() != "" {
+			return invalid(at, s, "must be an IP address")
+		}
+		return nil
+	})
+)
+
+// port takes a number or, as a pod's probe does, the name of an interface's port.
+func port(at *field.Path, value any) *field.Error {
+	switch value := value.(type) {
+	case int64:
+		return integer(1, 1<<16-1)(at, value)
+	case string:
+		if len(validation.IsValidPortName(value)) == 0 {
+			return nil
+		}
+	}
+	return invalid(at, value, "must be from 1 to 65535, or the name of one of the interfaces' ports")
+}
+
+// labelMap checks labels.
+func labelMap(at *field.Path, value any) field.ErrorList {
+	labels, problems := stringMap(at, value)
+	if len(problems) > 0 {
+		return problems
+	}
+	return metavalidation.ValidateLabels(labels, at)
+}
+
+func annotationMap(at *field.Path, value any) field.ErrorList {
+	annotations, problems := stringMap(at, value)
+	if len(problems) > 0 {
+		return problems
+	}
+	return apivalidation.ValidateAnnotations(annotations, at)
+}
+
+func stringMap(at *field.Path, value any) (map[string]string, field.ErrorList) {
+	given, ok := value.(map[string]any)
+	if !ok {
+		return nil, field.ErrorList{wrongType(at, value, "an object")}
+	}
+	result := make(map[string]string, len(given))
+	var problems field.ErrorList
+	for key, v := range given {
+		s, ok := v.(string)
+		if !ok {
+			problems = append(problems, wrongType(at.Key(excerpt(key)), v, "a string; put it into quotes"))
+		}
+		result[key] = s
+	}
+	return result, problems
+}
+
+// as decodes a value into a type of the API, whose unknown fields are told elsewhere.
+func as[T any](at *field.Path, value any) (*T, field.ErrorList) {
+	result := new(T)
+	text, err := json.Marshal(value)
+	if err == nil {
+		err = kjson.UnmarshalCaseSensitivePreserveInts(text, result)
+	}
+	if err != nil {
+		reason := strings.TrimPrefix(excerpt(err.Error()), "json: ")
+		return nil, field.ErrorList{invalid(at, field.OmitValueType{}, "%s", reason)}
+	}
+	return result, nil
+}
+
+func selector(at *field.Path, value any) field.ErrorList {
+	s, problems := as[metav1.LabelSelector](at, value)
+	if len(problems) > 0 {
+		return problems
+	}
+	return metavalidation.ValidateLabelSelector(s, metavalidation.LabelSelectorValidationOptions{}, at)
+}
+
+func affinity(at *field.Path, value any) field.ErrorList {
+	a, problems := as[corev1.Affinity](at, value)
+	if len(problems) > 0 {
+		return problems
+	}
+	return checkAffinity(at, a)
+}
