@@ -2,7 +2,7 @@
 
 SHELL := /bin/sh
 .DEFAULT_GOAL := help
-.PHONY: help build man tools packages run down shell status test test-critest test-faults fuzz bench lint clean
+.PHONY: help build man tools packages run down shell status test test-critest test-faults fuzz bench generate lint clean
 
 BIN     := $(CURDIR)/bin
 # Without gRPC's debug pages: for their template engine's sake the linker keeps every method of every
@@ -72,6 +72,11 @@ fuzz: packages ## Run each fuzz target for a while; TIME=30s
 
 bench: packages tools build ## Measure what the shim costs; FLAGS='-help' tells the choices
 	go run ./test/bench/cmd/bench -out $(BIN)/bench $(FLAGS)
+
+generate: ## Write anew what is made from the code: CRDs, and the lists of supported fields
+	@test/tools/build crds
+	$(BIN)/crds deploy/crds
+	go test ./shim/vmspec -run TestDocs -update
 
 lint: packages ## Run the linters, and check that go.mod is tidy
 	@test/tools/build lint

@@ -1,0 +1,73 @@
+package deploy_test
+
+import (
+	"encoding/json"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"k8s.io/apimachinery/pkg/util/yaml"
+)
+
+// generated returns the files of a folder, which holds nothing else.
+func generated(t *testing.T, dir string) map[string]string {
+	t.Helper()
+	entries, err := os.ReadDir(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	files := map[string]string{}
+	for _, e := range entries {
+		text, err := os.ReadFile(filepath.Join(dir, e.Name()))
+		if err != nil {
+			t.Fatal(err)
+		}
+		files[e.Name()] = string(text)
+	}
+	return files
+}
+
+// TestCRDs holds the files against the types that they are made of.
+func TestCRDs(t *testing.T) {
+	fresh := t.TempDir()
+	cmd := exec.CommandContext(t.Context(), "../bin/crds", fresh)
+	if out, err := cmd.CombinedOutput(); err != nil {
+		t.Fatalf("%s: %v: %s", cmd, err, out)
+	}
+	if diff := cmp.Diff(generated(t, fresh), generated(t, "crds")); diff != "" {
+		t.Errorf("the CRDs are out of date; run make generate (-types +files):\n%s", diff)
+	}
+}
+
+// TestCRDVersions: v1 is stored, v1alpha3 served. And a plain kubectl apply, which keeps an object in
+// an annotation, has room for it there.
+func TestCRDVersions(t *testing.T) {
+	for name, text := range generated(t, "crds") {
+		object, err := yaml.ToJSON([]byte(text))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if len(object) > 256<<10 {
+			t.Errorf("%s has %d bytes; an object's annotations have at most 256 KiB", name, len(object))
+		}
+		var crd struct {
+			Spec struct {
+				Versions []version
+			}
+		}
+		if err := json.Unmarshal(object, &crd); err != nil {
+			t.Fatal(err)
+		}
+		want := []version{{Name: "v1", Served: true, Storage: true}, {Name: "v1alpha3", Served: true}}
+		if diff := cmp.Diff(want, crd.Spec.Versions); diff != "" {
+			t.Errorf("%s: %s", name, diff)
+		}
+	}
+}
+
+type version struct {
+	Name            string
+	Served, Storage bool
+}

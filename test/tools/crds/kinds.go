@@ -1,0 +1,52 @@
+package main
+
+import apiext "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
+
+// kind is what a CRD has beside the types: all of it is KubeVirt's, since people
+// and programs go by it.
+type kind struct {
+	name       string
+	shortNames []string
+	columns    []apiext.CustomResourceColumnDefinition
+}
+
+func kinds() []kind {
+	return []kind{
+		{
+			name:       "VirtualMachine",
+			shortNames: []string{"vm", "vms"},
+			columns: []apiext.CustomResourceColumnDefinition{
+				age,
+				{Name: "Status", Type: "string", JSONPath: ".status.printableStatus", Description: "Human Readable Status"},
+				ready,
+			},
+		},
+		{
+			name:       "VirtualMachineInstance",
+			shortNames: []string{"vmi", "vmis"},
+			columns: []apiext.CustomResourceColumnDefinition{
+				age,
+				{Name: "Phase", Type: "string", JSONPath: ".status.phase"},
+				{Name: "IP", Type: "string", JSONPath: ".status.interfaces[0].ipAddress"},
+				{Name: "NodeName", Type: "string", JSONPath: ".status.nodeName"},
+				ready,
+				condition("Live-Migratable", "LiveMigratable", 1),
+				condition("Paused", "Paused", 1),
+			},
+		},
+	}
+}
+
+var (
+	age   = apiext.CustomResourceColumnDefinition{Name: "Age", Type: "date", JSONPath: ".metadata.creationTimestamp"}
+	ready = condition("Ready", "Ready", 0)
+)
+
+// condition is a column with the status of a condition; those of priority 1 are
+// for kubectl get -o wide.
+func condition(name, of string, priority int32) apiext.CustomResourceColumnDefinition {
+	return apiext.CustomResourceColumnDefinition{
+		Name: name, Type: "string", Priority: priority,
+		JSONPath: ".status.conditions[?(@.type=='" + of + "')].status",
+	}
+}
