@@ -1,0 +1,104 @@
+// Command nodevirt-controller makes pods of kubevirt.io's VirtualMachines and
+// VirtualMachineInstances, whose nodes run nodevirt-shim.
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"log/slog"
+	"os"
+	"os/signal"
+	"runtime/debug"
+	"syscall"
+
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/clientcmd"
+	"k8s.io/klog/v2"
+
+	"github.com/nodevirt/nodevirt/controller"
+)
+
+// version is set at link time; without that it is the module's, from build info.
+var version string
+
+const usage = `nodevirt-controller makes pods of kubevirt.io's virtual machines.
+
+Usage:
+  nodevirt-controller [flags]
+
+Flags:
+`
+
+func main() {
+	if err := run(context.Background(), os.Args[1:]); err != nil {
+		fmt.Fprintln(os.Stderr, "nodevirt-controller:", err)
+		os.Exit(1)
+	}
+}
+
+func run(ctx context.Context, args []string) error {
+	flags := flag.NewFlagSet("nodevirt-controller", flag.ContinueOnError)
+	var (
+		o           controller.Options
+		level       slog.Level
+		kubeconfig  = flags.String("kubeconfig", "", "kubeconfig `file` (default: $KUBECONFIG, or else the pod's service account)")
+		showVersion = flags.Bool("version", false, "print the version and exit")
+	)
+	flags.StringVar(&o.RuntimeClass, "runtime-class", "vm", "`name` of the RuntimeClass of VMs' pods")
+	flags.StringVar(&o.MetricsAddress, "metrics-address", ":8080", "`address` to serve Prometheus' metrics on; 0 for none")
+	flags.StringVar(&o.HealthAddress, "health-address", ":8081", "`address` to serve /healthz and /readyz on; 0 for none")
+	flags.BoolVar(&o.LeaderElection, "leader-elect", true, "of several controllers let one work at a time")
+	flags.StringVar(&o.LeaderElectionNamespace, "leader-election-namespace", "",
+		"`namespace` of the Lease for that (default: the pod's own)")
+	flags.TextVar(&level, "log-level", slog.LevelInfo, "debug, info, warn or error")
+	flags.SetOutput(io.Discard) // what is wrong is told once, by main
+	switch err := flags.Parse(args); {
+	case errors.Is(err, flag.ErrHelp):
+		flags.SetOutput(os.Stdout)
+		fmt.Print(usage)
+		flags.PrintDefaults()
+		return nil
+	case err != nil:
+		return fmt.Errorf("%w: see -help", err)
+	case flags.NArg() > 0:
+		return fmt.Errorf("unexpected argument %q: see -help", flags.Arg(0))
+	}
+	if *showVersion {
+		fmt.Println("nodevirt-controller", buildVersion())
+		return nil
+	}
+	log := slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: level}))
+	klog.SetSlogLogger(log) // of libraries
+	config, err := clientConfig(*kubeconfig)
+	if err != nil {
+		return err
+	}
+	log.Info("nodevirt-controller", "version", buildVersion())
+	ctx, stop := signal.NotifyContext(ctx, syscall.SIGINT, syscall.SIGTERM)
+	defer stop()
+	return controller.Run(ctx, config, o, log)
+}
+
+func clientConfig(file string) (*rest.Config, error) {
+	rules := clientcmd.NewDefaultClientConfigLoadingRules()
+	rules.ExplicitPath = file
+	config, err := clientcmd.NewNonInteractiveDeferredLoadingClientConfig(rules, nil).ClientConfig()
+	if err != nil {
+		return nil, fmt.Errorf("find the API server: %w", err)
+	}
+	config.UserAgent = "nodevirt-controller/" + buildVersion()
+	return config, nil
+}
+
+func buildVersion() string {
+	if version != "" {
+		return version
+	}
+	if info, ok := debug.ReadBuildInfo(); ok {
+		return info.Main.Version
+	}
+	return "unknown"
+}

@@ -1,0 +1,79 @@
+package controller
+
+import (
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	kubevirt "kubevirt.io/api/core/v1"
+	"sigs.k8s.io/controller-runtime/pkg/cache"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/nodevirt/nodevirt/controller/pod"
+	"github.com/nodevirt/nodevirt/controller/vmi"
+)
+
+// caches says what of the cluster is held in memory: the pods of instances, and
+// of each object what is read of it. Nothing that was trimmed may be written back
+// whole: writes are patches.
+func caches() cache.Options {
+	return cache.Options{
+		ReaderFailOnMissingInformer: true,
+		DefaultTransform:            cache.TransformStripManagedFields(),
+		ByObject: map[client.Object]cache.ByObject{
+			new(corev1.Pod): {
+				Label:     labels.SelectorFromSet(labels.Set{kubevirt.AppLabel: pod.LabelValue}),
+				Transform: trimmed(trimPod),
+			},
+			new(corev1.Node):                     {Transform: trimmed(trimNode)},
+			new(kubevirt.VirtualMachineInstance): {Transform: trimmed(trimMeta)},
+			new(kubevirt.VirtualMachine):         {Transform: trimmed(trimMeta)},
+		},
+	}
+}
+
+// trimmed makes a cache's transformation of a function that changes its object.
+// Other objects (a tombstone of one that was deleted) stay as they are.
+func trimmed[T client.Object](trim func(T)) func(any) (any, error) {
+	return func(object any) (any, error) {
+		if o, ok := object.(T); ok {
+			trim(o)
+		}
+		return object, nil
+	}
+}
+
+const lastApplied = "kubectl.kubernetes.io/last-applied-configuration"
+
+func trimMeta(o client.Object) {
+	o.SetManagedFields(nil)
+	delete(o.GetAnnotations(), lastApplied)
+}
+
+// trimPod leaves what tells whose a pod is, where, and how it fares.
+func trimPod(p *corev1.Pod) {
+	p.ManagedFields = nil
+	var kept map[string]string
+	if networks, ok := p.Annotations[vmi.AnnotationNetworkStatus]; ok {
+		kept = map[string]string{vmi.AnnotationNetworkStatus: networks}
+	}
+	p.Annotations = kept
+	p.Labels = nil
+	p.Spec = corev1.PodSpec{NodeName: p.Spec.NodeName}
+	p.Status.InitContainerStatuses = nil
+	p.Status.EphemeralContainerStatuses = nil
+	for i := range p.Status.ContainerStatuses {
+		c := &p.Status.ContainerStatuses[i]
+		*c = corev1.ContainerStatus{Name: c.Name, State: c.State}
+	}
+}
+
+func trimNode(n *corev1.Node) {
+	n.ManagedFields, n.Annotations, n.Labels = nil, nil, nil
+	n.Spec = corev1.NodeSpec{Taints: n.Spec.Taints}
+	var ready []corev1.NodeCondition
+	for _, c := range n.Status.Conditions {
+		if c.Type == corev1.NodeReady {
+			ready = append(ready, corev1.NodeCondition{Type: c.Type, Status: c.Status})
+		}
+	}
+	n.Status = corev1.NodeStatus{Conditions: ready}
+}

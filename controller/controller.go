@@ -1,0 +1,111 @@
+package controller
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"time"
+
+	"github.com/go-logr/logr"
+	"k8s.io/client-go/rest"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/config"
+	"sigs.k8s.io/controller-runtime/pkg/healthz"
+	"sigs.k8s.io/controller-runtime/pkg/manager"
+	"sigs.k8s.io/controller-runtime/pkg/metrics/server"
+
+	"github.com/nodevirt/nodevirt/controller/api"
+	"github.com/nodevirt/nodevirt/controller/pod"
+	"github.com/nodevirt/nodevirt/controller/vm"
+	"github.com/nodevirt/nodevirt/controller/vmi"
+)
+
+// Options are what an administrator says of the controller.
+type Options struct {
+	// RuntimeClass is the name of the RuntimeClass of instances' pods.
+	RuntimeClass string
+	// MetricsAddress and HealthAddress are where to listen, HOST:PORT; "0" for not at all.
+	MetricsAddress, HealthAddress string
+	// LeaderElection lets one of several controllers work at a time, by a Lease in
+	// LeaderElectionNamespace, which is the pod's own where it is empty.
+	LeaderElection          bool
+	LeaderElectionNamespace string
+}
+
+// lease is the name of the object that leaders are elected by.
+const lease = "nodevirt-controller"
+
+// Run serves until the context ends, or until leadership is lost.
+func Run(ctx context.Context, cluster *rest.Config, o Options, log *slog.Logger) error {
+	logger := logr.FromSlogHandler(log.Handler())
+	ctrl.SetLogger(logger)
+	m, err := New(cluster, o, logger)
+	if err != nil {
+		return err
+	}
+	if err := setUp(ctx, m, o); err != nil {
+		return err
+	}
+	if err := m.Start(ctx); err != nil {
+		return fmt.Errorf("run the controller: %w", err)
+	}
+	return nil
+}
+
+// New returns the manager, without anything to run.
+func New(cluster *rest.Config, o Options, log logr.Logger) (manager.Manager, error) {
+	scheme, err := api.NewScheme()
+	if err != nil {
+		return nil, err
+	}
+	cluster = rest.CopyConfig(cluster)
+	cluster.QPS = -1 // the API server's priority and fairness decide
+	yes := true
+	m, err := ctrl.NewManager(cluster, ctrl.Options{
+		Scheme: scheme,
+		Logger: log,
+		Cache:  caches(),
+		Client: client.Options{Cache: &client.CacheOptions{
+			// What was just written is what is read next: no conflicts with ourselves,
+			// and nothing is made twice.
+			EnableReadYourWritesConsistency: &yes,
+		}},
+		// Names are unique here, and a program, of tests, may hold a second manager.
+		Controller:                    config.Controller{SkipNameValidation: &yes},
+		Metrics:                       server.Options{BindAddress: o.MetricsAddress},
+		HealthProbeBindAddress:        o.HealthAddress,
+		LeaderElection:                o.LeaderElection,
+		LeaderElectionID:              lease,
+		LeaderElectionNamespace:       o.LeaderElectionNamespace,
+		LeaderElectionReleaseOnCancel: true,
+	})
+	if err != nil {
+		return nil, fmt.Errorf("set up the controller: %w", err)
+	}
+	return m, nil
+}
+
+func setUp(ctx context.Context, m manager.Manager, o Options) error {
+	instances := &vmi.Reconciler{
+		Client: m.GetClient(), Live: m.GetAPIReader(), Events: m.GetEventRecorder("virtualmachine-controller"),
+		Pods: pod.Options{RuntimeClass: o.RuntimeClass}, Now: time.Now,
+	}
+	if err := instances.SetUp(ctx, m); err != nil {
+		return err
+	}
+	machines := &vm.Reconciler{
+		Client: m.GetClient(), Live: m.GetAPIReader(), Events: m.GetEventRecorder("virtualmachine-controller"),
+		Now: time.Now,
+	}
+	if err := machines.SetUp(m, vmi.Backoff()); err != nil {
+		return err
+	}
+	if err := m.AddHealthzCheck("ping", healthz.Ping); err != nil {
+		return fmt.Errorf("add health check: %w", err)
+	}
+	if err := m.AddReadyzCheck("ping", healthz.Ping); err != nil {
+		return fmt.Errorf("add readiness check: %w", err)
+	}
+	return nil
+}

@@ -1,0 +1,106 @@
+package pod
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+
+	"k8s.io/apimachinery/pkg/util/validation/field"
+	kubevirt "kubevirt.io/api/core/v1"
+
+	"github.com/nodevirt/nodevirt/shim/vmspec"
+)
+
+// kept are those of other parts that are about the instance's object, not the pod.
+var kept = []string{
+	"kubectl.kubernetes.io/last-applied-configuration",
+	kubevirt.ControllerAPILatestVersionObservedAnnotation,
+	kubevirt.ControllerAPIStorageVersionObservedAnnotation,
+	AnnotationTemplate,
+}
+
+// annotations are the instance's own, KubeVirt's, and those that tell the node
+// what machine the container is.
+func annotations(vmi *kubevirt.VirtualMachineInstance) (map[string]string, error) {
+	text, err := machine(&vmi.Spec)
+	if err != nil {
+		return nil, err
+	}
+	// What the node would refuse would be seen late and far away.
+	problems := vmspec.CheckAnnotations(field.NewPath("metadata", "annotations"), vmi.Annotations, nil)
+	_, p := vmspec.DecodeVMI(text)
+	if problems = append(problems, p...); len(problems) > 0 {
+		return nil, sentences(problems)
+	}
+	all := maps.Clone(vmi.Annotations)
+	if all == nil {
+		all = map[string]string{}
+	}
+	for _, key := range kept {
+		delete(all, key)
+	}
+	all[kubevirt.DomainAnnotation] = vmi.Name
+	all["kubectl.kubernetes.io/default-container"] = Container
+	all[vmspec.AnnotationVMContainer] = Container
+	all[vmspec.AnnotationVMI] = string(text)
+	if err := addNetworks(all, &vmi.Spec); err != nil {
+		return nil, err
+	}
+	return all, addMetaData(all, vmi)
+}
+
+// machine is the part of the instance's spec that the node makes a machine of,
+// as JSON. What concerns the pod alone stays out.
+func machine(s *kubevirt.VirtualMachineInstanceSpec) ([]byte, error) {
+	part := kubevirt.VirtualMachineInstanceSpec{
+		Domain:                        s.Domain,
+		Hostname:                      s.Hostname,
+		TerminationGracePeriodSeconds: s.TerminationGracePeriodSeconds,
+		Networks:                      s.Networks,
+	}
+	for _, v := range s.Volumes {
+		if v.ContainerDisk != nil {
+			disk := *v.ContainerDisk
+			disk.ImagePullSecret = ""
+			v.ContainerDisk = &disk
+		}
+		part.Volumes = append(part.Volumes, v)
+	}
+	text, err := json.Marshal(part)
+	if err != nil {
+		return nil, fmt.Errorf("spec: %w", err)
+	}
+	return text, nil
+}
+
+func sentences(problems field.ErrorList) error {
+	errs := make([]error, 0, len(problems))
+	for _, p := range problems {
+		errs = append(errs, errors.New(vmspec.Sentence(p)))
+	}
+	return errors.Join(errs...)
+}
+
+// addMetaData keeps cloud-init's instance id the same for all instances of a VM,
+// whose pods have a new name each: a guest with a disk that lasts must not take
+// each start for its first.
+func addMetaData(all map[string]string, vmi *kubevirt.VirtualMachineInstance) error {
+	seeded := slices.ContainsFunc(vmi.Spec.Volumes, func(v kubevirt.Volume) bool { return v.CloudInitNoCloud != nil })
+	for _, key := range []string{
+		vmspec.AnnotationUserData, vmspec.AnnotationNetworkConfig, vmspec.AnnotationSSHKeys,
+	} {
+		_, given := all[key]
+		seeded = seeded || given
+	}
+	if _, given := all[vmspec.AnnotationMetaData]; given || !seeded {
+		return nil
+	}
+	text, err := json.Marshal(map[string]string{"instance-id": vmi.Name + "." + vmi.Namespace})
+	if err != nil {
+		return fmt.Errorf("cloud-init's meta data: %w", err)
+	}
+	all[vmspec.AnnotationMetaData] = string(text)
+	return nil
+}

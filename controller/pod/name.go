@@ -1,0 +1,40 @@
+package pod
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"strings"
+
+	"k8s.io/apimachinery/pkg/util/rand"
+	kubevirt "kubevirt.io/api/core/v1"
+)
+
+const (
+	// namePrefix is KubeVirt's: dashboards and people look for it.
+	namePrefix = "virt-launcher-"
+	maxName    = 253
+	maxLabel   = 63
+	hashLength = 5
+)
+
+// Name returns the name of an instance's one pod. It has the instance's UID in
+// it, so that the pod of a new instance of that name is another.
+func Name(vmi *kubevirt.VirtualMachineInstance) string {
+	sum := sha256.Sum256([]byte(vmi.UID))
+	name := clip(vmi.Name, maxName-len(namePrefix)-1-hashLength)
+	return namePrefix + name + "-" + rand.SafeEncodeString(hex.EncodeToString(sum[:]))[:hashLength]
+}
+
+// hostname is what the instance says, or else its name up to the first dot.
+func hostname(vmi *kubevirt.VirtualMachineInstance) string {
+	if vmi.Spec.Hostname != "" {
+		return vmi.Spec.Hostname
+	}
+	first, _, _ := strings.Cut(vmi.Name, ".")
+	return clip(first, maxLabel)
+}
+
+// clip shortens a name without leaving a character at its end that no name ends in.
+func clip(name string, limit int) string {
+	return strings.TrimRight(name[:min(len(name), limit)], "-.")
+}

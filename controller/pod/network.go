@@ -1,0 +1,66 @@
+package pod
+
+import (
+	"encoding/json"
+	"fmt"
+	"strconv"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	kubevirt "kubevirt.io/api/core/v1"
+)
+
+// annotationNetworks asks Multus for further interfaces of the pod.
+const annotationNetworks = "k8s.v1.cni.cncf.io/networks"
+
+// network is one selection of that annotation (the Network Plumbing Working
+// Group's "Kubernetes Network Custom Resource Definition De-facto Standard").
+type network struct {
+	Name      string `json:"name"`
+	Namespace string `json:"namespace,omitempty"`
+	Interface string `json:"interface"`
+}
+
+// addNetworks asks for the networks that aren't the pod's own, under the
+// interface names by which the node finds them again: net1, net2 and so on.
+func addNetworks(annotations map[string]string, s *kubevirt.VirtualMachineInstanceSpec) error {
+	var all []network
+	for _, n := range s.Networks {
+		if n.Multus == nil {
+			continue
+		}
+		one := network{Name: n.Multus.NetworkName, Interface: "net" + strconv.Itoa(len(all)+1)}
+		if namespace, name, found := strings.Cut(one.Name, "/"); found {
+			one.Namespace, one.Name = namespace, name
+		}
+		all = append(all, one)
+	}
+	if len(all) == 0 {
+		return nil
+	}
+	if _, given := annotations[annotationNetworks]; given {
+		return fmt.Errorf("metadata.annotations[%s]: spec.networks says it; remove one of them", annotationNetworks)
+	}
+	text, err := json.Marshal(all)
+	if err != nil {
+		return fmt.Errorf("spec.networks: %w", err)
+	}
+	annotations[annotationNetworks] = string(text)
+	return nil
+}
+
+// ports are those that are passed on to a masqueraded guest, so that Services
+// can go by their names.
+func ports(s *kubevirt.VirtualMachineInstanceSpec) []corev1.ContainerPort {
+	var all []corev1.ContainerPort
+	for _, i := range s.Domain.Devices.Interfaces {
+		for _, p := range i.Ports {
+			protocol := corev1.Protocol(strings.ToUpper(p.Protocol))
+			if protocol == "" {
+				protocol = corev1.ProtocolTCP
+			}
+			all = append(all, corev1.ContainerPort{Name: p.Name, Protocol: protocol, ContainerPort: p.Port})
+		}
+	}
+	return all
+}

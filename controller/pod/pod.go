@@ -1,0 +1,134 @@
+package pod
+
+import (
+	"fmt"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	kubevirt "kubevirt.io/api/core/v1"
+)
+
+const (
+	// Container is the name of the container that is the VM, as with KubeVirt.
+	Container = "compute"
+	// Finalizer keeps a pod's object until its guest is known to have ended, so
+	// that whoever deletes it by force starts no second guest beside the first.
+	Finalizer = "nodevirt.io/guest"
+	// AnnotationTemplate is on an instance of a VirtualMachine, and is a digest of
+	// the template that it was made from. Pods don't have it.
+	AnnotationTemplate = "vm.nodevirt.io/template"
+	// DefaultGracePeriod is the time in seconds that a guest has to shut down
+	// where the instance does not say. It is Kubernetes' and KubeVirt's.
+	DefaultGracePeriod = 30
+)
+
+// Options are what the cluster's administrator chose.
+type Options struct {
+	// RuntimeClass is the name of the RuntimeClass whose handler is the shim's.
+	RuntimeClass string
+}
+
+// New returns the pod of an instance. An error names the fields of the instance
+// that no pod can be made of.
+func New(vmi *kubevirt.VirtualMachineInstance, o Options) (*corev1.Pod, error) {
+	annotations, err := annotations(vmi)
+	if err != nil {
+		return nil, err
+	}
+	disk, err := bootImage(&vmi.Spec)
+	if err != nil {
+		return nil, err
+	}
+	spec := podSpec(vmi, disk)
+	spec.RuntimeClassName = &o.RuntimeClass
+	return &corev1.Pod{
+		ObjectMeta: metav1.ObjectMeta{
+			Name:            Name(vmi),
+			Namespace:       vmi.Namespace,
+			Labels:          labels(vmi),
+			Annotations:     annotations,
+			Finalizers:      []string{Finalizer},
+			OwnerReferences: []metav1.OwnerReference{*metav1.NewControllerRef(vmi, kubevirt.VirtualMachineInstanceGroupVersionKind)},
+		},
+		Spec: spec,
+	}, nil
+}
+
+func podSpec(vmi *kubevirt.VirtualMachineInstance, disk *kubevirt.ContainerDiskSource) corev1.PodSpec {
+	no, grace := false, int64(DefaultGracePeriod)
+	if g := vmi.Spec.TerminationGracePeriodSeconds; g != nil {
+		grace = *g
+	}
+	s := vmi.Spec.DeepCopy()
+	return corev1.PodSpec{
+		Containers:                    []corev1.Container{container(s, disk)},
+		Hostname:                      hostname(vmi),
+		Subdomain:                     s.Subdomain,
+		RestartPolicy:                 corev1.RestartPolicyNever,
+		TerminationGracePeriodSeconds: &grace,
+		DNSPolicy:                     s.DNSPolicy,
+		DNSConfig:                     s.DNSConfig,
+		NodeSelector:                  s.NodeSelector,
+		Affinity:                      s.Affinity,
+		Tolerations:                   s.Tolerations,
+		TopologySpreadConstraints:     s.TopologySpreadConstraints,
+		SchedulerName:                 s.SchedulerName,
+		PriorityClassName:             s.PriorityClassName,
+		ImagePullSecrets:              pullSecrets(s),
+		ServiceAccountName:            serviceAccount(s),
+		// A guest sees neither a token nor environment variables of Services.
+		AutomountServiceAccountToken: &no,
+		EnableServiceLinks:           &no,
+		SecurityContext:              podSecurity(),
+	}
+}
+
+func container(s *kubevirt.VirtualMachineInstanceSpec, disk *kubevirt.ContainerDiskSource) corev1.Container {
+	return corev1.Container{
+		Name:            Container,
+		Image:           disk.Image,
+		ImagePullPolicy: disk.ImagePullPolicy,
+		Resources:       resources(&s.Domain),
+		Ports:           ports(s),
+		LivenessProbe:   probe(s.LivenessProbe),
+		ReadinessProbe:  probe(s.ReadinessProbe),
+		SecurityContext: containerSecurity(),
+		// The serial console, which kubectl attach -it reaches.
+		Stdin: true,
+		TTY:   true,
+	}
+}
+
+// bootImage is the registry disk that is the container's image.
+func bootImage(s *kubevirt.VirtualMachineInstanceSpec) (*kubevirt.ContainerDiskSource, error) {
+	for _, v := range s.Volumes {
+		if v.ContainerDisk != nil {
+			return v.ContainerDisk, nil
+		}
+	}
+	return nil, fmt.Errorf("spec.volumes: a VM needs a containerDisk to boot from")
+}
+
+// pullSecrets are those of all registry disks, each once.
+func pullSecrets(s *kubevirt.VirtualMachineInstanceSpec) []corev1.LocalObjectReference {
+	var secrets []corev1.LocalObjectReference
+	seen := map[string]bool{"": true}
+	for _, v := range s.Volumes {
+		if v.ContainerDisk == nil || seen[v.ContainerDisk.ImagePullSecret] {
+			continue
+		}
+		seen[v.ContainerDisk.ImagePullSecret] = true
+		secrets = append(secrets, corev1.LocalObjectReference{Name: v.ContainerDisk.ImagePullSecret})
+	}
+	return secrets
+}
+
+// serviceAccount is the one whose volume the instance has; "" for the namespace's default.
+func serviceAccount(s *kubevirt.VirtualMachineInstanceSpec) string {
+	for _, v := range s.Volumes {
+		if v.ServiceAccount != nil {
+			return v.ServiceAccount.ServiceAccountName
+		}
+	}
+	return ""
+}

@@ -1,0 +1,111 @@
+package pod_test
+
+import (
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"gotest.tools/v3/golden"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+	kubevirt "kubevirt.io/api/core/v1"
+	"sigs.k8s.io/yaml"
+
+	"github.com/nodevirt/nodevirt/controller/pod"
+	"github.com/nodevirt/nodevirt/shim/vmspec"
+)
+
+// TestNew makes the pod of each instance in testdata, and shows it to the node's
+// own translation, which must take it.
+func TestNew(t *testing.T) {
+	files, err := filepath.Glob("testdata/*.vmi.yaml")
+	if err != nil || len(files) == 0 {
+		t.Fatal(files, err)
+	}
+	for _, file := range files {
+		name := strings.TrimSuffix(filepath.Base(file), ".vmi.yaml")
+		t.Run(name, func(t *testing.T) {
+			p, err := pod.New(read(t, name), pod.Options{RuntimeClass: "vm"})
+			if err != nil {
+				t.Fatal(err)
+			}
+			text, err := yaml.Marshal(p)
+			if err != nil {
+				t.Fatal(err)
+			}
+			golden.Assert(t, string(text), name+".pod.yaml")
+			sandbox := &runtimeapi.PodSandboxConfig{
+				Metadata:    &runtimeapi.PodSandboxMetadata{Name: p.Name, Namespace: p.Namespace, Uid: "u"},
+				Annotations: p.Annotations, Hostname: p.Spec.Hostname,
+			}
+			if err := vmspec.ValidateSandbox(sandbox); err != nil {
+				t.Errorf("a node refuses it: %v", err)
+			}
+		})
+	}
+}
+
+func read(t *testing.T, name string) *kubevirt.VirtualMachineInstance {
+	t.Helper()
+	vmi := new(kubevirt.VirtualMachineInstance)
+	if err := yaml.UnmarshalStrict(golden.Get(t, name+".vmi.yaml"), vmi); err != nil {
+		t.Fatal(err)
+	}
+	return vmi
+}
+
+func TestRefused(t *testing.T) {
+	for name, tt := range map[string]struct {
+		change func(*kubevirt.VirtualMachineInstance)
+		want   string
+	}{
+		"unsupported field": {
+			func(vmi *kubevirt.VirtualMachineInstance) {
+				vmi.Spec.Domain.Devices.GPUs = []kubevirt.GPU{{Name: "a"}}
+			},
+			"spec.domain.devices.gpus: not supported",
+		},
+		"the controller's annotation": {
+			func(vmi *kubevirt.VirtualMachineInstance) {
+				vmi.Annotations = map[string]string{vmspec.AnnotationVMI: "{}"}
+			},
+			"metadata.annotations[nodevirt.io/vmi]: not among those",
+		},
+		"networks twice": {
+			func(vmi *kubevirt.VirtualMachineInstance) {
+				vmi.Annotations = map[string]string{"k8s.v1.cni.cncf.io/networks": "other"}
+				vmi.Spec.Networks = []kubevirt.Network{{Name: "a", NetworkSource: kubevirt.NetworkSource{
+					Multus: &kubevirt.MultusNetwork{NetworkName: "a"}}}}
+				vmi.Spec.Domain.Devices.Interfaces = []kubevirt.Interface{{Name: "a"}}
+			},
+			"metadata.annotations[k8s.v1.cni.cncf.io/networks]: spec.networks says it",
+		},
+		"no disk": {
+			func(vmi *kubevirt.VirtualMachineInstance) {
+				vmi.Spec.Volumes, vmi.Spec.Domain.Devices.Disks = nil, nil
+			},
+			"spec.volumes: Required value: a VM needs a containerDisk",
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			vmi := read(t, "least")
+			tt.change(vmi)
+			_, err := pod.New(vmi, pod.Options{RuntimeClass: "vm"})
+			if err == nil || !strings.Contains(err.Error(), tt.want) {
+				t.Errorf("%v, want %s", err, tt.want)
+			}
+		})
+	}
+}
+
+func TestName(t *testing.T) {
+	vmi := read(t, "least")
+	first := pod.Name(vmi)
+	vmi.UID = "another"
+	if second := pod.Name(vmi); second == first {
+		t.Errorf("the pods of two instances are both named %s", first)
+	}
+	vmi.Name = strings.Repeat("a.", 126) + "b"
+	if name := pod.Name(vmi); len(name) > 253 || strings.Contains(name, ".-") {
+		t.Errorf("%d characters: %s", len(name), name)
+	}
+}

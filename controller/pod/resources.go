@@ -1,0 +1,48 @@
+package pod
+
+import (
+	"maps"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	kubevirt "kubevirt.io/api/core/v1"
+)
+
+// milliPerVCPU is what a vCPU requests where the instance doesn't say: a tenth of
+// a processor, as KubeVirt's default cpuAllocationRatio has it.
+const milliPerVCPU = 100
+
+// resources are what the instance says, and where it doesn't, requests for the
+// guest's memory and a share for each vCPU. QEMU's own part is the RuntimeClass's
+// overhead. As with KubeVirt there are limits only where the instance has some;
+// Kubernetes fills in a request from a limit.
+func resources(d *kubevirt.DomainSpec) corev1.ResourceRequirements {
+	r := corev1.ResourceRequirements{
+		Requests: maps.Clone(d.Resources.Requests),
+		Limits:   maps.Clone(d.Resources.Limits),
+	}
+	if r.Requests == nil {
+		r.Requests = corev1.ResourceList{}
+	}
+	if d.Memory != nil && d.Memory.Guest != nil && !given(r, corev1.ResourceMemory) {
+		r.Requests[corev1.ResourceMemory] = *d.Memory.Guest
+	}
+	if !given(r, corev1.ResourceCPU) {
+		r.Requests[corev1.ResourceCPU] = *resource.NewMilliQuantity(milliPerVCPU*vcpus(d), resource.DecimalSI)
+	}
+	return r
+}
+
+func given(r corev1.ResourceRequirements, name corev1.ResourceName) bool {
+	_, requested := r.Requests[name]
+	_, limited := r.Limits[name]
+	return requested || limited
+}
+
+func vcpus(d *kubevirt.DomainSpec) int64 {
+	if d.CPU == nil {
+		return 1
+	}
+	n := func(part uint32) int64 { return max(int64(part), 1) }
+	return n(d.CPU.Sockets) * n(d.CPU.Cores) * n(d.CPU.Threads)
+}

@@ -1,0 +1,113 @@
+package vm
+
+import (
+	"time"
+
+	kubevirt "kubevirt.io/api/core/v1"
+)
+
+// decision is what a VirtualMachine needs next.
+type decision struct {
+	// start makes an instance, stop removes the one there is.
+	start, stop bool
+	// again notes that a start has to follow this stop, where the strategy alone
+	// would not make one.
+	again bool
+	// wait is how long a start is held back; 0 for none that is.
+	wait time.Duration
+}
+
+// decide says what a VirtualMachine needs, whose instance (nil if it has none) is
+// as given. It is pure.
+//
+//	Always          there is always an instance: an ended one is replaced
+//	RerunOnFailure  an instance that failed is replaced
+//	Once            one instance, ever
+//	Manual          as requests to start and stop say
+//	Halted          there is none
+func decide(
+	vm *kubevirt.VirtualMachine, strategy kubevirt.VirtualMachineRunStrategy,
+	vmi *kubevirt.VirtualMachineInstance, now time.Time,
+) decision {
+	switch {
+	case vmi != nil && vmi.DeletionTimestamp != nil:
+		return decision{}
+	case strategy == kubevirt.RunStrategyHalted:
+		return decision{stop: vmi != nil}
+	case vmi != nil:
+		return decideExisting(vm, strategy, vmi)
+	case !wantsStart(vm, strategy):
+		return decision{}
+	}
+	if wait := holdBack(vm, now); wait > 0 {
+		return decision{wait: wait}
+	}
+	return decision{start: true}
+}
+
+func decideExisting(
+	vm *kubevirt.VirtualMachine, strategy kubevirt.VirtualMachineRunStrategy, vmi *kubevirt.VirtualMachineInstance,
+) decision {
+	failed := vmi.Status.Phase == kubevirt.Failed
+	switch {
+	case stopRequested(vm, vmi):
+		return decision{stop: true}
+	case !vmi.IsFinal():
+		return decision{}
+	case strategy == kubevirt.RunStrategyAlways:
+		return decision{stop: true}
+	case strategy == kubevirt.RunStrategyRerunOnFailure && failed:
+		return decision{stop: true, again: true}
+	case startRequested(vm):
+		return decision{stop: true}
+	}
+	return decision{}
+}
+
+// wantsStart tells whether a VirtualMachine without an instance should get one.
+// One that follows this strategy for the first time should.
+func wantsStart(vm *kubevirt.VirtualMachine, strategy kubevirt.VirtualMachineRunStrategy) bool {
+	switch strategy {
+	case kubevirt.RunStrategyAlways:
+		return true
+	case kubevirt.RunStrategyRerunOnFailure, kubevirt.RunStrategyOnce:
+		return startRequested(vm) || vm.Status.RunStrategy != strategy
+	case kubevirt.RunStrategyManual:
+		return startRequested(vm)
+	}
+	return false
+}
+
+func startRequested(vm *kubevirt.VirtualMachine) bool {
+	for _, r := range vm.Status.StateChangeRequests {
+		if r.Action == kubevirt.StartRequest {
+			return true
+		}
+	}
+	return false
+}
+
+func stopRequested(vm *kubevirt.VirtualMachine, vmi *kubevirt.VirtualMachineInstance) bool {
+	for _, r := range vm.Status.StateChangeRequests {
+		if r.Action == kubevirt.StopRequest && r.UID != nil && *r.UID == vmi.UID {
+			return true
+		}
+	}
+	return false
+}
+
+// pending are the requests that still have something to do: a stop is done when
+// its instance is gone, a start when an instance runs that no stop is meant for.
+func pending(vm *kubevirt.VirtualMachine, vmi *kubevirt.VirtualMachineInstance) []kubevirt.VirtualMachineStateChangeRequest {
+	var left []kubevirt.VirtualMachineStateChangeRequest
+	for _, r := range vm.Status.StateChangeRequests {
+		switch {
+		case r.Action == kubevirt.StopRequest && (vmi == nil || r.UID == nil || *r.UID != vmi.UID):
+		case r.Action == kubevirt.StartRequest && vmi != nil && vmi.DeletionTimestamp == nil &&
+			!vmi.IsFinal() && !stopRequested(vm, vmi):
+		default:
+			left = append(left, r)
+		}
+	}
+	return left
+}

@@ -1,0 +1,59 @@
+package vm
+
+import (
+	corev1 "k8s.io/api/core/v1"
+	kubevirt "kubevirt.io/api/core/v1"
+)
+
+// printable is the one word that kubectl get shows.
+func printable(vm *kubevirt.VirtualMachine, o outcome) kubevirt.VirtualMachinePrintableStatus {
+	switch {
+	case vm.DeletionTimestamp != nil:
+		return kubevirt.VirtualMachineStatusTerminating
+	case o.vmi == nil:
+		return withoutInstance(o)
+	case o.vmi.DeletionTimestamp != nil:
+		return kubevirt.VirtualMachineStatusStopping
+	case o.vmi.IsFinal():
+		if o.decision.stop {
+			return withoutInstance(o)
+		}
+		return kubevirt.VirtualMachineStatusStopped
+	case o.decision.stop:
+		return kubevirt.VirtualMachineStatusStopping
+	case o.vmi.Status.Phase == kubevirt.Unknown:
+		return kubevirt.VirtualMachineStatusUnknown
+	case isTrue(o.vmi, kubevirt.VirtualMachineInstancePaused):
+		return kubevirt.VirtualMachineStatusPaused
+	case o.vmi.Status.Phase == kubevirt.Running:
+		return kubevirt.VirtualMachineStatusRunning
+	}
+	return starting(o.vmi)
+}
+
+func withoutInstance(o outcome) kubevirt.VirtualMachinePrintableStatus {
+	switch {
+	case o.decision.wait > 0, o.decision.stop && o.startFailure != nil && o.strategy != kubevirt.RunStrategyHalted:
+		return kubevirt.VirtualMachineStatusCrashLoopBackOff
+	case o.wanted, o.decision.stop && o.strategy == kubevirt.RunStrategyAlways:
+		return kubevirt.VirtualMachineStatusStarting
+	}
+	return kubevirt.VirtualMachineStatusStopped
+}
+
+// starting tells what keeps an instance from running, where KubeVirt has a word for it.
+func starting(vmi *kubevirt.VirtualMachineInstance) kubevirt.VirtualMachinePrintableStatus {
+	scheduled := condition(vmi, kubevirt.VirtualMachineInstanceConditionType(corev1.PodScheduled))
+	if scheduled != nil && scheduled.Status == corev1.ConditionFalse {
+		return kubevirt.VirtualMachineStatusUnschedulable
+	}
+	if c := condition(vmi, kubevirt.VirtualMachineInstanceSynchronized); c != nil {
+		switch c.Reason {
+		case string(kubevirt.VirtualMachineStatusErrImagePull):
+			return kubevirt.VirtualMachineStatusErrImagePull
+		case string(kubevirt.VirtualMachineStatusImagePullBackOff):
+			return kubevirt.VirtualMachineStatusImagePullBackOff
+		}
+	}
+	return kubevirt.VirtualMachineStatusStarting
+}

@@ -1,0 +1,188 @@
+package vm
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/tools/events"
+	kubevirt "kubevirt.io/api/core/v1"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
+)
+
+// Reconciler brings one VirtualMachine at a time nearer to what it says.
+type Reconciler struct {
+	// Client reads from the cache and must wait there for its own writes.
+	Client client.Client
+	// Live reads from the API server.
+	Live client.Reader
+	// Events reach the users of VirtualMachines.
+	Events events.EventRecorder
+	// Now is the time; a test may have its own.
+	Now func() time.Time
+}
+
+// Reconcile does what there is to do for the VirtualMachine of a name.
+func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result, error) {
+	vm := new(kubevirt.VirtualMachine)
+	if err := r.Client.Get(ctx, req.NamespacedName, vm); err != nil {
+		return ctrl.Result{}, client.IgnoreNotFound(err)
+	}
+	vmi := new(kubevirt.VirtualMachineInstance)
+	if err := r.Client.Get(ctx, req.NamespacedName, vmi); apierrors.IsNotFound(err) {
+		vmi = nil
+	} else if err != nil {
+		return ctrl.Result{}, fmt.Errorf("read VMI %s: %w", req, err)
+	}
+	if vmi != nil {
+		foreign, err := r.adopt(ctx, vm, vmi)
+		if err != nil {
+			return ctrl.Result{}, err
+		}
+		if foreign != nil {
+			return ctrl.Result{}, r.report(ctx, vm, outcome{failure: foreign})
+		}
+	}
+	if vm.DeletionTimestamp != nil {
+		return ctrl.Result{}, r.remove(ctx, vm, vmi)
+	}
+	if err := r.keep(ctx, vm); err != nil {
+		return ctrl.Result{}, err
+	}
+	return r.run(ctx, vm, vmi)
+}
+
+// run starts or stops, and tells how it went.
+func (r *Reconciler) run(
+	ctx context.Context, vm *kubevirt.VirtualMachine, vmi *kubevirt.VirtualMachineInstance,
+) (ctrl.Result, error) {
+	strategy, err := vm.RunStrategy()
+	if err != nil {
+		return ctrl.Result{}, r.report(ctx, vm, outcome{vmi: vmi, failure: err})
+	}
+	now := r.Now()
+	o := outcome{vmi: vmi, strategy: strategy, startFailure: startFailure(vm.Status.StartFailure, vmi, now)}
+	if strategy == kubevirt.RunStrategyHalted && vmi == nil {
+		o.startFailure = nil
+	}
+	considered := vm.DeepCopy()
+	considered.Status.StartFailure = o.startFailure
+	o.decision = decide(considered, strategy, vmi, now)
+	o.wanted = wantsStart(considered, strategy)
+	switch {
+	case o.decision.stop:
+		// What must outlast the instance is on record before the instance goes.
+		if err := r.report(ctx, vm, o); err != nil {
+			return ctrl.Result{}, err
+		}
+		return ctrl.Result{}, r.stop(ctx, vm, vmi)
+	case o.decision.start:
+		o.vmi, o.failure = r.start(ctx, vm)
+	}
+	err = errors.Join(r.report(ctx, vm, o), o.failure)
+	return ctrl.Result{RequeueAfter: o.again(now)}, err
+}
+
+func (r *Reconciler) start(ctx context.Context, vm *kubevirt.VirtualMachine) (*kubevirt.VirtualMachineInstance, error) {
+	vmi, err := instance(vm)
+	if err != nil {
+		return nil, err
+	}
+	if err := r.Client.Create(ctx, vmi); err != nil {
+		return nil, fmt.Errorf("create VMI %s: %w", vmi.Name, err)
+	}
+	r.Events.Eventf(vm, vmi, corev1.EventTypeNormal, "SuccessfulCreate", "Start",
+		"Started the virtual machine by creating the new virtual machine instance %s", vmi.Name)
+	return vmi, nil
+}
+
+// stop deletes that very instance.
+func (r *Reconciler) stop(ctx context.Context, vm *kubevirt.VirtualMachine, vmi *kubevirt.VirtualMachineInstance) error {
+	if vmi.DeletionTimestamp != nil {
+		return nil
+	}
+	err := r.Client.Delete(ctx, vmi, client.Preconditions{UID: &vmi.UID})
+	if apierrors.IsNotFound(err) {
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("delete VMI %s: %w", vmi.Name, err)
+	}
+	r.Events.Eventf(vm, vmi, corev1.EventTypeNormal, "SuccessfulDelete", "Stop",
+		"Stopped the virtual machine by deleting the virtual machine instance %s with UID %s", vmi.Name, vmi.UID)
+	return nil
+}
+
+// adopt makes an instance of the VirtualMachine's name that nobody owns its own.
+// It returns why it can't be where another owns it.
+func (r *Reconciler) adopt(
+	ctx context.Context, vm *kubevirt.VirtualMachine, vmi *kubevirt.VirtualMachineInstance,
+) (foreign, err error) {
+	owner := metav1.GetControllerOf(vmi)
+	switch {
+	case owner != nil && owner.UID == vm.UID:
+		return nil, nil
+	case owner != nil:
+		return fmt.Errorf("VMI %s belongs to %s %s", vmi.Name, owner.Kind, owner.Name), nil
+	case vm.DeletionTimestamp != nil || vmi.DeletionTimestamp != nil:
+		return fmt.Errorf("VMI %s is being deleted, or the VM is", vmi.Name), nil
+	}
+	before := vmi.DeepCopy()
+	vmi.OwnerReferences = append(vmi.OwnerReferences, *metav1.NewControllerRef(vm, kubevirt.VirtualMachineGroupVersionKind))
+	patch := client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{})
+	if err := r.Client.Patch(ctx, vmi, patch); err != nil {
+		return nil, fmt.Errorf("adopt VMI %s: %w", vmi.Name, err)
+	}
+	return nil, nil
+}
+
+// keep gives the VirtualMachine its finalizer, so that it stays until its
+// instance is gone.
+func (r *Reconciler) keep(ctx context.Context, vm *kubevirt.VirtualMachine) error {
+	before := vm.DeepCopy()
+	if !controllerutil.AddFinalizer(vm, kubevirt.VirtualMachineControllerFinalizer) {
+		return nil
+	}
+	patch := client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{})
+	if err := r.Client.Patch(ctx, vm, patch); err != nil {
+		return fmt.Errorf("add finalizer to VM %s: %w", vm.Name, err)
+	}
+	return nil
+}
+
+// remove ends a deleted VirtualMachine's instance, unless it is to be orphaned,
+// and then the VirtualMachine.
+func (r *Reconciler) remove(ctx context.Context, vm *kubevirt.VirtualMachine, vmi *kubevirt.VirtualMachineInstance) error {
+	orphan := controllerutil.ContainsFinalizer(vm, metav1.FinalizerOrphanDependents)
+	if vmi != nil && !orphan {
+		if err := r.stop(ctx, vm, vmi); err != nil {
+			return err
+		}
+		return r.report(ctx, vm, outcome{vmi: vmi})
+	}
+	if vmi == nil { // what follows can't be taken back: the cache may be behind
+		live := new(kubevirt.VirtualMachineInstance)
+		err := r.Live.Get(ctx, client.ObjectKeyFromObject(vm), live)
+		if err == nil && metav1.IsControlledBy(live, vm) {
+			return fmt.Errorf("VMI %s is not in the cache yet", vm.Name)
+		}
+		if err != nil && !apierrors.IsNotFound(err) {
+			return fmt.Errorf("read VMI %s: %w", vm.Name, err)
+		}
+	}
+	before := vm.DeepCopy()
+	if !controllerutil.RemoveFinalizer(vm, kubevirt.VirtualMachineControllerFinalizer) {
+		return nil
+	}
+	patch := client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{})
+	if err := r.Client.Patch(ctx, vm, patch); err != nil {
+		return client.IgnoreNotFound(fmt.Errorf("take finalizer off VM %s: %w", vm.Name, err))
+	}
+	return nil
+}

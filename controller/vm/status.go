@@ -1,0 +1,161 @@
+package vm
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strconv"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	kubevirt "kubevirt.io/api/core/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+)
+
+// outcome is all that a VirtualMachine's status is made of.
+type outcome struct {
+	vmi          *kubevirt.VirtualMachineInstance // nil if there is none
+	strategy     kubevirt.VirtualMachineRunStrategy
+	decision     decision
+	wanted       bool // an instance, where there is none
+	startFailure *kubevirt.VirtualMachineStartFailure
+	failure      error // what could not be done
+}
+
+// again is when to look again without an event; 0 for never.
+func (o outcome) again(now time.Time) time.Duration {
+	switch {
+	case o.decision.wait > 0:
+		return o.decision.wait
+	case o.startFailure != nil && o.vmi != nil && o.vmi.Status.Phase == kubevirt.Running:
+		return max(steady-runTime(o.vmi, now), time.Second)
+	}
+	return 0
+}
+
+// report writes the VirtualMachine's status, if it has changed.
+func (r *Reconciler) report(ctx context.Context, vm *kubevirt.VirtualMachine, o outcome) error {
+	next := status(vm, o, r.Now())
+	if equality.Semantic.DeepEqual(next, vm.Status) {
+		return nil
+	}
+	before := vm.DeepCopy()
+	vm.Status = next
+	patch := client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{})
+	if err := r.Client.Status().Patch(ctx, vm, patch); err != nil {
+		return client.IgnoreNotFound(fmt.Errorf("write status of VM %s/%s: %w", vm.Namespace, vm.Name, err))
+	}
+	if o.failure != nil {
+		r.Events.Eventf(vm, nil, corev1.EventTypeWarning, "FailedCreate", "Start", "%s", o.failure)
+	}
+	return nil
+}
+
+// status returns the VirtualMachine's status after an outcome. It is pure.
+func status(vm *kubevirt.VirtualMachine, o outcome, now time.Time) kubevirt.VirtualMachineStatus {
+	s := *vm.Status.DeepCopy()
+	s.Created = o.vmi != nil
+	s.Ready = o.vmi != nil && isTrue(o.vmi, kubevirt.VirtualMachineInstanceReady)
+	s.StartFailure = o.startFailure
+	s.DesiredGeneration = vm.Generation
+	if o.vmi != nil {
+		if g, err := strconv.ParseInt(o.vmi.Annotations[kubevirt.VirtualMachineGenerationAnnotation], 10, 64); err == nil {
+			s.ObservedGeneration = g
+		}
+	}
+	// A strategy is followed once it has had its effect: until then it is new.
+	if o.strategy != "" && (o.vmi != nil || !o.wanted) {
+		s.RunStrategy = o.strategy
+	}
+	s.StateChangeRequests = pending(vm, o.vmi)
+	if o.decision.again && !startRequested(vm) {
+		s.StateChangeRequests = append(s.StateChangeRequests,
+			kubevirt.VirtualMachineStateChangeRequest{Action: kubevirt.StartRequest})
+	}
+	s.PrintableStatus = printable(vm, o)
+	s.Conditions = conditions(vm, o, now)
+	return s
+}
+
+type cond = kubevirt.VirtualMachineCondition
+
+// copied are the conditions of an instance that its VirtualMachine has too.
+var copied = []kubevirt.VirtualMachineInstanceConditionType{
+	kubevirt.VirtualMachineInstanceReady,
+	kubevirt.VirtualMachineInstancePaused,
+	kubevirt.VirtualMachineInstanceAgentConnected,
+	kubevirt.VirtualMachineInstanceIsMigratable,
+	kubevirt.VirtualMachineInstanceSynchronized,
+	kubevirt.VirtualMachineInstanceConditionType(corev1.PodScheduled),
+}
+
+func conditions(vm *kubevirt.VirtualMachine, o outcome, now time.Time) []cond {
+	wanted := fromInstance(o.vmi)
+	if o.failure != nil {
+		wanted = append(wanted, cond{
+			Type: kubevirt.VirtualMachineFailure, Status: corev1.ConditionTrue,
+			Reason: "FailedCreate", Message: o.failure.Error(),
+		})
+	}
+	if o.vmi != nil && !o.vmi.IsFinal() && outdated(vm, o.vmi) {
+		wanted = append(wanted, cond{
+			Type: kubevirt.VirtualMachineRestartRequired, Status: corev1.ConditionTrue,
+			Reason: "RestartRequired", Message: "the template has changed since the start; restart the VM to apply it",
+		})
+	}
+	for i := range wanted {
+		have := slices.IndexFunc(vm.Status.Conditions, func(c cond) bool { return c.Type == wanted[i].Type })
+		wanted[i].LastTransitionTime = metav1.NewTime(now)
+		if have >= 0 && vm.Status.Conditions[have].Status == wanted[i].Status {
+			wanted[i].LastTransitionTime = vm.Status.Conditions[have].LastTransitionTime
+		}
+	}
+	return wanted
+}
+
+// fromInstance are the conditions that an instance lends. What changes on the way
+// to Running and troubles nobody is left out: each would be a write.
+func fromInstance(vmi *kubevirt.VirtualMachineInstance) []cond {
+	unready := cond{Type: kubevirt.VirtualMachineReady, Status: corev1.ConditionFalse}
+	if vmi == nil {
+		unready.Reason, unready.Message = "VMINotExists", "VMI does not exist"
+		return []cond{unready}
+	}
+	underway := vmi.Status.Phase != kubevirt.Running
+	var all []cond
+	if underway {
+		unready.Reason, unready.Message = kubevirt.GuestNotRunningReason, "Guest VM is not reported as running"
+		all = append(all, unready)
+	}
+	for _, c := range vmi.Status.Conditions {
+		bad := c.Type == kubevirt.VirtualMachineInstanceSynchronized || string(c.Type) == string(corev1.PodScheduled)
+		switch {
+		case !slices.Contains(copied, c.Type):
+		case bad && c.Status != corev1.ConditionFalse:
+		case underway && !bad:
+		default:
+			all = append(all, cond{
+				Type: kubevirt.VirtualMachineConditionType(c.Type), Status: c.Status, Reason: c.Reason, Message: c.Message,
+			})
+		}
+	}
+	return all
+}
+
+func isTrue(vmi *kubevirt.VirtualMachineInstance, kind kubevirt.VirtualMachineInstanceConditionType) bool {
+	c := condition(vmi, kind)
+	return c != nil && c.Status == corev1.ConditionTrue
+}
+
+func condition(
+	vmi *kubevirt.VirtualMachineInstance, kind kubevirt.VirtualMachineInstanceConditionType,
+) *kubevirt.VirtualMachineInstanceCondition {
+	for i := range vmi.Status.Conditions {
+		if vmi.Status.Conditions[i].Type == kind {
+			return &vmi.Status.Conditions[i]
+		}
+	}
+	return nil
+}

@@ -1,0 +1,80 @@
+package vm
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"strconv"
+
+	"github.com/google/uuid"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	kubevirt "kubevirt.io/api/core/v1"
+
+	"github.com/nodevirt/nodevirt/controller/pod"
+)
+
+// instance returns the instance that a VirtualMachine's template makes.
+func instance(vm *kubevirt.VirtualMachine) (*kubevirt.VirtualMachineInstance, error) {
+	t := vm.Spec.Template
+	if t == nil {
+		return nil, fmt.Errorf("spec.template: required")
+	}
+	digest, err := digest(t)
+	if err != nil {
+		return nil, err
+	}
+	vmi := &kubevirt.VirtualMachineInstance{
+		ObjectMeta: metav1.ObjectMeta{
+			Name:            vm.Name,
+			Namespace:       vm.Namespace,
+			Labels:          map[string]string{kubevirt.VirtualMachineLabel: vm.Name},
+			Annotations:     maps.Clone(t.ObjectMeta.Annotations),
+			Finalizers:      []string{kubevirt.VirtualMachineInstanceFinalizer},
+			OwnerReferences: []metav1.OwnerReference{*metav1.NewControllerRef(vm, kubevirt.VirtualMachineGroupVersionKind)},
+		},
+		Spec: *t.Spec.DeepCopy(),
+	}
+	maps.Copy(vmi.Labels, t.ObjectMeta.Labels)
+	if vmi.Annotations == nil {
+		vmi.Annotations = map[string]string{}
+	}
+	vmi.Annotations[kubevirt.VirtualMachineGenerationAnnotation] = strconv.FormatInt(vm.Generation, 10)
+	vmi.Annotations[pod.AnnotationTemplate] = digest
+	if vmi.Spec.Domain.Firmware == nil {
+		vmi.Spec.Domain.Firmware = new(kubevirt.Firmware)
+	}
+	if vmi.Spec.Domain.Firmware.UUID == "" {
+		vmi.Spec.Domain.Firmware.UUID = systemUUID(vm)
+	}
+	return vmi, nil
+}
+
+// systemUUID is what the guest finds in its SMBIOS, at each start the same.
+func systemUUID(vm *kubevirt.VirtualMachine) types.UID {
+	return types.UID(uuid.NewSHA1(uuid.NameSpaceOID, []byte(vm.UID)).String())
+}
+
+// digest tells a changed template from the one that an instance was made from.
+// Labels and annotations do not change a machine.
+func digest(t *kubevirt.VirtualMachineInstanceTemplateSpec) (string, error) {
+	text, err := json.Marshal(t.Spec)
+	if err != nil {
+		return "", fmt.Errorf("spec.template: %w", err)
+	}
+	sum := sha256.Sum256(text)
+	return hex.EncodeToString(sum[:8]), nil
+}
+
+// outdated tells whether an instance was made from another template than the
+// VirtualMachine has now.
+func outdated(vm *kubevirt.VirtualMachine, vmi *kubevirt.VirtualMachineInstance) bool {
+	made := vmi.Annotations[pod.AnnotationTemplate]
+	if vm.Spec.Template == nil || made == "" {
+		return false // an adopted one
+	}
+	now, err := digest(vm.Spec.Template)
+	return err == nil && now != made
+}

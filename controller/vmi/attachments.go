@@ -1,0 +1,41 @@
+package vmi
+
+import (
+	"encoding/json"
+	"strconv"
+
+	corev1 "k8s.io/api/core/v1"
+	kubevirt "kubevirt.io/api/core/v1"
+)
+
+// AnnotationNetworkStatus is where Multus tells of the interfaces that it made.
+const AnnotationNetworkStatus = "k8s.v1.cni.cncf.io/network-status"
+
+// attachments are the pod's secondary interfaces by the number in their name,
+// net1 and so on. What can't be read of Multus' annotation is not told.
+func attachments(p *corev1.Pod) map[int]kubevirt.VirtualMachineInstanceNetworkInterface {
+	var reported []struct {
+		Interface string   `json:"interface"`
+		IPs       []string `json:"ips"`
+		MAC       string   `json:"mac"`
+	}
+	// A pod's author may write there what he likes: it is for the eyes alone.
+	_ = json.Unmarshal([]byte(p.Annotations[AnnotationNetworkStatus]), &reported)
+	all := map[int]kubevirt.VirtualMachineInstanceNetworkInterface{}
+	for i := 1; i <= len(reported); i++ {
+		name := "net" + strconv.Itoa(i)
+		for _, r := range reported {
+			if r.Interface != name {
+				continue
+			}
+			one := kubevirt.VirtualMachineInstanceNetworkInterface{
+				PodInterfaceName: name, MAC: r.MAC, IPs: r.IPs, InfoSource: "multus-status",
+			}
+			if len(r.IPs) > 0 {
+				one.IP = r.IPs[0]
+			}
+			all[i] = one
+		}
+	}
+	return all
+}

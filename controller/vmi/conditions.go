@@ -1,0 +1,102 @@
+package vmi
+
+import (
+	"slices"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	kubevirt "kubevirt.io/api/core/v1"
+)
+
+type cond = kubevirt.VirtualMachineInstanceCondition
+
+// conditions returns the instance's conditions, those of others as they were. The
+// time of a transition changes with a condition's status alone.
+func conditions(vmi *kubevirt.VirtualMachineInstance, v view, now time.Time) []cond {
+	all := slices.Clone(vmi.Status.Conditions)
+	set := func(c cond) {
+		c.LastTransitionTime = metav1.NewTime(now)
+		at := slices.IndexFunc(all, func(have cond) bool { return have.Type == c.Type })
+		switch {
+		case at < 0:
+			all = append(all, c)
+		case all[at].Status == c.Status:
+			c.LastTransitionTime = all[at].LastTransitionTime
+			all[at] = c
+		default:
+			all[at] = c
+		}
+	}
+	drop := func(kind kubevirt.VirtualMachineInstanceConditionType) {
+		all = slices.DeleteFunc(all, func(have cond) bool { return have.Type == kind })
+	}
+	set(ready(v))
+	if v.pod != nil {
+		set(migratable(vmi))
+	}
+	if c := scheduled(v); c != nil {
+		set(*c)
+	}
+	if t := v.find(); t != nil && v.phase() != kubevirt.Running {
+		set(cond{
+			Type: kubevirt.VirtualMachineInstanceSynchronized, Status: corev1.ConditionFalse,
+			Reason: t.reason, Message: t.message,
+		})
+	} else {
+		drop(kubevirt.VirtualMachineInstanceSynchronized)
+	}
+	return all
+}
+
+func ready(v view) cond {
+	c := cond{Type: kubevirt.VirtualMachineInstanceReady, Status: corev1.ConditionFalse}
+	switch {
+	case v.pod == nil:
+		c.Reason, c.Message = kubevirt.PodNotExistsReason, "The pod of the virtual machine does not exist"
+	case v.phase() != kubevirt.Running && v.phase() != kubevirt.Unknown:
+		c.Reason, c.Message = kubevirt.GuestNotRunningReason, "Guest VM is not reported as running"
+	case v.pod.DeletionTimestamp != nil:
+		c.Reason, c.Message = kubevirt.PodTerminatingReason, "The pod of the virtual machine is being terminated"
+	default:
+		p := condition(v.pod, corev1.PodReady)
+		if p == nil {
+			c.Reason, c.Message = kubevirt.PodConditionMissingReason, "The pod reports no readiness"
+			return c
+		}
+		c.Status, c.Reason, c.Message = p.Status, p.Reason, p.Message
+	}
+	return c
+}
+
+func scheduled(v view) *cond {
+	if v.pod == nil {
+		return nil
+	}
+	p := condition(v.pod, corev1.PodScheduled)
+	if p == nil {
+		return nil
+	}
+	return &cond{
+		Type:   kubevirt.VirtualMachineInstanceConditionType(corev1.PodScheduled),
+		Status: p.Status, Reason: p.Reason, Message: p.Message,
+	}
+}
+
+// migratable says that no instance can be migrated, and the first reason.
+func migratable(vmi *kubevirt.VirtualMachineInstance) cond {
+	c := cond{
+		Type: kubevirt.VirtualMachineInstanceIsMigratable, Status: corev1.ConditionFalse,
+		Reason:  kubevirt.VirtualMachineInstanceReasonNotMigratable,
+		Message: "live migration is not supported",
+	}
+	bridged := len(vmi.Spec.Domain.Devices.Interfaces) == 0
+	for _, i := range vmi.Spec.Domain.Devices.Interfaces {
+		bridged = bridged || i.Masquerade == nil
+	}
+	if bridged {
+		c.Reason = kubevirt.VirtualMachineInstanceReasonInterfaceNotMigratable
+		c.Message = "cannot migrate VMI which does not use masquerade to connect to the pod network"
+	}
+	return c
+}

@@ -1,0 +1,75 @@
+package vmi
+
+import (
+	"context"
+	"fmt"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	kubevirt "kubevirt.io/api/core/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+)
+
+// instanceOf is the reference of a pod to the instance that it was made for; nil
+// if it is none of ours.
+func instanceOf(p *corev1.Pod) *metav1.OwnerReference {
+	owner := metav1.GetControllerOf(p)
+	if owner == nil || owner.Kind != kubevirt.VirtualMachineInstanceGroupVersionKind.Kind {
+		return nil
+	}
+	return owner
+}
+
+// settlePrevious ends and releases pods of earlier instances of a name, whose
+// instance somebody has removed in spite of its finalizer. It returns the name
+// of one that has not ended; "" if there is none. A nil vmi means none is there.
+func (r *Reconciler) settlePrevious(
+	ctx context.Context, key types.NamespacedName, vmi *kubevirt.VirtualMachineInstance,
+) (string, error) {
+	var pods corev1.PodList
+	err := r.Client.List(ctx, &pods, client.InNamespace(key.Namespace),
+		client.MatchingFields{indexInstance: key.Name}, client.DisableReadYourWritesConsistency)
+	if err != nil {
+		return "", fmt.Errorf("list pods of VMI %s: %w", key, err)
+	}
+	running := ""
+	for i := range pods.Items {
+		p := &pods.Items[i]
+		if vmi != nil && instanceOf(p).UID == vmi.UID {
+			continue
+		}
+		ended, err := r.settle(ctx, key, p)
+		if err != nil {
+			return "", err
+		}
+		if !ended {
+			running = p.Name
+		}
+	}
+	return running, nil
+}
+
+// settle tells whether an orphaned pod has ended, and helps it to.
+func (r *Reconciler) settle(ctx context.Context, key types.NamespacedName, p *corev1.Pod) (bool, error) {
+	current := new(kubevirt.VirtualMachineInstance)
+	switch err := r.Live.Get(ctx, key, current); {
+	case apierrors.IsNotFound(err):
+	case err != nil:
+		return false, fmt.Errorf("read VMI %s: %w", key, err)
+	case current.UID == instanceOf(p).UID:
+		return false, nil // the cache of VMIs is behind that of pods
+	}
+	v, err := r.look(ctx, p)
+	if err != nil {
+		return false, err
+	}
+	if p.DeletionTimestamp == nil {
+		if err := r.deletePod(ctx, p); err != nil {
+			return false, err
+		}
+		return v.ended(), nil
+	}
+	return v.ended(), r.release(ctx, v)
+}

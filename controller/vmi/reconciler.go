@@ -1,0 +1,159 @@
+package vmi
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/client-go/tools/events"
+	kubevirt "kubevirt.io/api/core/v1"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
+
+	"github.com/nodevirt/nodevirt/controller/pod"
+)
+
+// Reconciler brings one instance at a time nearer to what it says.
+type Reconciler struct {
+	// Client reads from the cache and must wait there for its own writes.
+	Client client.Client
+	// Live reads from the API server.
+	Live client.Reader
+	// Events reach the users of instances.
+	Events events.EventRecorder
+	// Pods are the options of the pods that are made.
+	Pods pod.Options
+	// Now is the time; a test may have its own.
+	Now func() time.Time
+}
+
+// Reconcile does what there is to do for the instance of a name, or for the pods
+// that one of that name has left.
+func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result, error) {
+	vmi := new(kubevirt.VirtualMachineInstance)
+	if err := r.Client.Get(ctx, req.NamespacedName, vmi); apierrors.IsNotFound(err) {
+		vmi = nil
+	} else if err != nil {
+		return ctrl.Result{}, fmt.Errorf("read VMI %s: %w", req, err)
+	}
+	previous, err := r.settlePrevious(ctx, req.NamespacedName, vmi)
+	if err != nil || vmi == nil {
+		return ctrl.Result{}, err
+	}
+	own, err := r.ownPod(ctx, vmi)
+	if err != nil {
+		return ctrl.Result{}, err
+	}
+	switch {
+	case vmi.DeletionTimestamp != nil:
+		return r.remove(ctx, vmi, own)
+	case own != nil:
+		return r.follow(ctx, vmi, own)
+	case vmi.IsFinal():
+		return ctrl.Result{}, nil
+	case len(vmi.Status.ActivePods) > 0:
+		return r.lost(ctx, vmi)
+	case previous != "":
+		return ctrl.Result{}, r.report(ctx, vmi, view{trouble: &trouble{
+			reason:  "PreviousInstanceRunning",
+			message: fmt.Sprintf("Pod %s of an earlier instance of this name has not ended yet.", previous),
+		}})
+	}
+	return r.create(ctx, vmi)
+}
+
+// ownPod is the instance's pod in the cache; nil if there is none.
+func (r *Reconciler) ownPod(ctx context.Context, vmi *kubevirt.VirtualMachineInstance) (*corev1.Pod, error) {
+	return ownPod(ctx, r.Client, vmi)
+}
+
+func ownPod(ctx context.Context, from client.Reader, vmi *kubevirt.VirtualMachineInstance) (*corev1.Pod, error) {
+	p := new(corev1.Pod)
+	key := client.ObjectKey{Namespace: vmi.Namespace, Name: pod.Name(vmi)}
+	switch err := from.Get(ctx, key, p); {
+	case apierrors.IsNotFound(err):
+		return nil, nil
+	case err != nil:
+		return nil, fmt.Errorf("read pod %s: %w", key, err)
+	}
+	if owner := instanceOf(p); owner == nil || owner.UID != vmi.UID {
+		return nil, nil
+	}
+	return p, nil
+}
+
+// create makes the instance's pod, once the instance can't vanish before it.
+func (r *Reconciler) create(ctx context.Context, vmi *kubevirt.VirtualMachineInstance) (ctrl.Result, error) {
+	before := vmi.DeepCopy()
+	if controllerutil.AddFinalizer(vmi, kubevirt.VirtualMachineInstanceFinalizer) {
+		patch := client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{})
+		if err := r.Client.Patch(ctx, vmi, patch); err != nil {
+			return ctrl.Result{}, ignoreGone(fmt.Errorf("add finalizer to VMI %s: %w", vmi.Name, err))
+		}
+	}
+	wanted, err := pod.New(vmi, r.Pods)
+	if err != nil { // the same would come out the next time: an edit of the VMI starts it
+		return ctrl.Result{}, r.report(ctx, vmi, view{trouble: &trouble{"FailedCreate", err.Error()}})
+	}
+	switch err := r.Client.Create(ctx, wanted); {
+	case apierrors.IsAlreadyExists(err):
+		return r.reclaim(ctx, vmi, wanted.Name)
+	case err != nil:
+		failed := fmt.Errorf("create pod %s: %w", wanted.Name, err)
+		if err := r.report(ctx, vmi, view{trouble: &trouble{"FailedCreate", failed.Error()}}); err != nil {
+			return ctrl.Result{}, err
+		}
+		return ctrl.Result{}, failed
+	}
+	r.Events.Eventf(vmi, wanted, corev1.EventTypeNormal, "SuccessfulCreate", "Create",
+		"Created virtual machine pod %s", wanted.Name)
+	return ctrl.Result{}, nil // the pod's own event goes on
+}
+
+// lost decides on an instance whose pod the cache does not have: it may lack
+// nothing but the label that the cache goes by.
+func (r *Reconciler) lost(ctx context.Context, vmi *kubevirt.VirtualMachineInstance) (ctrl.Result, error) {
+	p, err := ownPod(ctx, r.Live, vmi)
+	if err != nil {
+		return ctrl.Result{}, err
+	}
+	if p != nil {
+		return r.reclaim(ctx, vmi, p.Name)
+	}
+	return ctrl.Result{}, r.report(ctx, vmi, view{gone: true})
+}
+
+// reclaim gives a pod its label back, so that the cache finds it.
+func (r *Reconciler) reclaim(
+	ctx context.Context, vmi *kubevirt.VirtualMachineInstance, name string,
+) (ctrl.Result, error) {
+	p, err := ownPod(ctx, r.Live, vmi)
+	if err != nil {
+		return ctrl.Result{}, err
+	}
+	if p == nil {
+		return ctrl.Result{}, fmt.Errorf("pod %s/%s is not of VMI %s: remove it", vmi.Namespace, name, vmi.Name)
+	}
+	if p.Labels[kubevirt.AppLabel] == pod.LabelValue {
+		return ctrl.Result{RequeueAfter: time.Second}, nil // the cache will have it
+	}
+	before := p.DeepCopy()
+	if p.Labels == nil {
+		p.Labels = map[string]string{}
+	}
+	p.Labels[kubevirt.AppLabel] = pod.LabelValue
+	if err := r.Client.Patch(ctx, p, client.MergeFrom(before)); err != nil {
+		return ctrl.Result{}, fmt.Errorf("label pod %s: %w", name, err)
+	}
+	return ctrl.Result{}, nil
+}
+
+func ignoreGone(err error) error {
+	if apierrors.IsNotFound(err) {
+		return nil
+	}
+	return err
+}

@@ -1,0 +1,108 @@
+package vmi
+
+import (
+	"context"
+	"fmt"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	kubevirt "kubevirt.io/api/core/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+)
+
+// report writes the instance's status, if it has changed, and tells its users of
+// what they may want to act on.
+func (r *Reconciler) report(ctx context.Context, vmi *kubevirt.VirtualMachineInstance, v view) error {
+	next := status(vmi, v, r.Now())
+	if equality.Semantic.DeepEqual(next, vmi.Status) {
+		return nil
+	}
+	before := vmi.DeepCopy()
+	vmi.Status = next
+	patch := client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{})
+	if err := r.Client.Status().Patch(ctx, vmi, patch); err != nil {
+		return ignoreGone(fmt.Errorf("write status of VMI %s/%s: %w", vmi.Namespace, vmi.Name, err))
+	}
+	for _, n := range news(&before.Status, &next, v) {
+		r.Events.Eventf(vmi, nil, n.kind, n.reason, n.action, "%s", n.text)
+	}
+	return nil
+}
+
+// item is one event for the instance's users.
+type item struct {
+	kind, reason, action, text string
+}
+
+// news are the events between two statuses.
+func news(before, after *kubevirt.VirtualMachineInstanceStatus, v view) []item {
+	var all []item
+	warn := func(reason, text string) {
+		all = append(all, item{corev1.EventTypeWarning, reason, "Run", text})
+	}
+	if after.Phase != before.Phase {
+		switch after.Phase {
+		case kubevirt.Running:
+			all = append(all, item{corev1.EventTypeNormal, "Started", "Run", "VirtualMachineInstance started."})
+		case kubevirt.Succeeded:
+			all = append(all, item{corev1.EventTypeNormal, "Stopped", "Stop", "The VirtualMachineInstance was shut down."})
+		case kubevirt.Failed:
+			warn("Failed", v.why())
+		case kubevirt.Unknown:
+			warn("NodeUnresponsive", fmt.Sprintf("Nothing is heard of node %s. If the machine is off for good, "+
+				"delete its Node object or taint it %s: the guest then starts elsewhere.",
+				after.NodeName, corev1.TaintNodeOutOfService+"=nodeshutdown:NoExecute"))
+		}
+	}
+	for _, now := range after.Conditions {
+		was := find(before.Conditions, now.Type)
+		bad := now.Type == kubevirt.VirtualMachineInstanceSynchronized ||
+			now.Type == kubevirt.VirtualMachineInstanceConditionType(corev1.PodScheduled)
+		if !bad || now.Status != corev1.ConditionFalse || (was != nil && sameTrouble(*was, now)) {
+			continue
+		}
+		reason := now.Reason
+		if now.Type != kubevirt.VirtualMachineInstanceSynchronized {
+			reason = "FailedScheduling"
+		}
+		warn(reason, now.Message)
+	}
+	return all
+}
+
+func find(all []cond, kind kubevirt.VirtualMachineInstanceConditionType) *cond {
+	for i := range all {
+		if all[i].Type == kind {
+			return &all[i]
+		}
+	}
+	return nil
+}
+
+// sameTrouble tells whether two conditions need but one event: a pull that failed
+// and the wait for the next try take turns.
+func sameTrouble(a, b cond) bool {
+	pull := func(c cond) bool { return c.Reason == "ErrImagePull" || c.Reason == "ImagePullBackOff" }
+	if pull(a) && pull(b) {
+		return true
+	}
+	return a.Status == b.Status && a.Reason == b.Reason && a.Message == b.Message
+}
+
+// why tells why an instance has failed.
+func (v view) why() string {
+	switch c := v.compute(); {
+	case v.gone:
+		return "The pod is gone, and with it what became of the guest."
+	case v.node.gone:
+		return fmt.Sprintf("Node %s is gone, and the guest with it.", v.pod.Spec.NodeName)
+	case c != nil && c.Terminated != nil:
+		return fmt.Sprintf("The VirtualMachineInstance crashed: exit code %d, %s: %s",
+			c.Terminated.ExitCode, c.Terminated.Reason, c.Terminated.Message)
+	case v.node.outOfService:
+		return fmt.Sprintf("Node %s was declared out of service.", v.pod.Spec.NodeName)
+	case v.pod.Status.Reason != "" || v.pod.Status.Message != "":
+		return fmt.Sprintf("The pod failed: %s: %s", v.pod.Status.Reason, v.pod.Status.Message)
+	}
+	return "The pod was removed before its guest started."
+}

@@ -1,0 +1,104 @@
+package vmi
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/util/workqueue"
+	kubevirt "kubevirt.io/api/core/v1"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/builder"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/controller"
+	"sigs.k8s.io/controller-runtime/pkg/event"
+	"sigs.k8s.io/controller-runtime/pkg/handler"
+	"sigs.k8s.io/controller-runtime/pkg/manager"
+	"sigs.k8s.io/controller-runtime/pkg/predicate"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+)
+
+const (
+	// indexInstance finds pods by the name of the instance that they are of.
+	indexInstance = "nodevirt.io/instance"
+	// indexNode finds pods by the name of their node.
+	indexNode = "nodevirt.io/node"
+	// workers reconcile at once; each mostly waits for the API server.
+	workers = 16
+	// timeout of one reconciliation: an API server that hangs must not hold a worker.
+	timeout = 30 * time.Second
+)
+
+// SetUp lets the manager run the reconciler.
+func (r *Reconciler) SetUp(ctx context.Context, m manager.Manager) error {
+	for name, key := range map[string]client.IndexerFunc{
+		indexInstance: func(o client.Object) []string {
+			if owner := instanceOf(o.(*corev1.Pod)); owner != nil {
+				return []string{owner.Name}
+			}
+			return nil
+		},
+		indexNode: func(o client.Object) []string { return []string{o.(*corev1.Pod).Spec.NodeName} },
+	} {
+		if err := m.GetFieldIndexer().IndexField(ctx, new(corev1.Pod), name, key); err != nil {
+			return fmt.Errorf("index pods by %s: %w", name, err)
+		}
+	}
+	err := ctrl.NewControllerManagedBy(m).
+		Named("vmi").
+		For(new(kubevirt.VirtualMachineInstance)).
+		Watches(new(corev1.Pod), handler.EnqueueRequestsFromMapFunc(ofPod)).
+		Watches(new(corev1.Node), handler.EnqueueRequestsFromMapFunc(r.ofNode), builder.WithPredicates(nodeChanges())).
+		WithOptions(controller.Options{
+			MaxConcurrentReconciles: workers,
+			ReconciliationTimeout:   timeout,
+			RateLimiter:             Backoff(),
+		}).
+		Complete(r)
+	if err != nil {
+		return fmt.Errorf("set up the VMI controller: %w", err)
+	}
+	return nil
+}
+
+// Backoff is the wait between tries of one object, without a limit for all
+// together: that many instances fail must not keep others waiting.
+func Backoff() workqueue.TypedRateLimiter[reconcile.Request] {
+	return workqueue.NewTypedItemExponentialFailureRateLimiter[reconcile.Request](10*time.Millisecond, 30*time.Second)
+}
+
+func ofPod(_ context.Context, o client.Object) []reconcile.Request {
+	owner := instanceOf(o.(*corev1.Pod))
+	if owner == nil {
+		return nil
+	}
+	return []reconcile.Request{{NamespacedName: types.NamespacedName{Namespace: o.GetNamespace(), Name: owner.Name}}}
+}
+
+// ofNode are the instances with a pod on a node. What can't be listed now comes
+// with the pods' own events.
+func (r *Reconciler) ofNode(ctx context.Context, o client.Object) []reconcile.Request {
+	var pods corev1.PodList
+	err := r.Client.List(ctx, &pods, client.MatchingFields{indexNode: o.GetName()}, client.DisableReadYourWritesConsistency)
+	if err != nil {
+		return nil
+	}
+	var all []reconcile.Request
+	for i := range pods.Items {
+		all = append(all, ofPod(ctx, &pods.Items[i])...)
+	}
+	return all
+}
+
+// nodeChanges passes what changes what is believed of a node's guests.
+func nodeChanges() predicate.Predicate {
+	return predicate.Funcs{
+		CreateFunc: func(event.CreateEvent) bool { return true },
+		UpdateFunc: func(e event.UpdateEvent) bool {
+			return readNode(e.ObjectOld.(*corev1.Node)) != readNode(e.ObjectNew.(*corev1.Node))
+		},
+		DeleteFunc: func(event.DeleteEvent) bool { return true },
+	}
+}

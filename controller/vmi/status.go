@@ -1,0 +1,123 @@
+package vmi
+
+import (
+	"maps"
+	"slices"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	kubevirt "kubevirt.io/api/core/v1"
+)
+
+// status returns the instance's status after what is seen now. It is pure, and
+// of the same view makes the same status again, so that nothing is written twice.
+func status(vmi *kubevirt.VirtualMachineInstance, v view, now time.Time) kubevirt.VirtualMachineInstanceStatus {
+	s := *vmi.Status.DeepCopy()
+	if vmi.IsFinal() {
+		return s // an end is an end
+	}
+	phase := v.phase()
+	if s.Phase == "" { // as with KubeVirt it was pending from the first moment
+		s.PhaseTransitionTimestamps = append(s.PhaseTransitionTimestamps, transition(kubevirt.Pending, vmi.CreationTimestamp))
+	}
+	if phase != s.Phase && (s.Phase != "" || phase != kubevirt.Pending) {
+		s.PhaseTransitionTimestamps = append(s.PhaseTransitionTimestamps, transition(phase, metav1.NewTime(now)))
+	}
+	s.Phase = phase
+	s.Reason = reason(v)
+	if v.pod != nil {
+		setPod(&s, v.pod)
+	}
+	if v.running() {
+		s.Interfaces = interfaces(vmi, v.pod)
+		s.Machine = machine(vmi)
+	}
+	s.Conditions = conditions(vmi, v, now)
+	return s
+}
+
+func transition(
+	phase kubevirt.VirtualMachineInstancePhase, at metav1.Time,
+) kubevirt.VirtualMachineInstancePhaseTransitionTimestamp {
+	return kubevirt.VirtualMachineInstancePhaseTransitionTimestamp{Phase: phase, PhaseTransitionTimestamp: at}
+}
+
+func setPod(s *kubevirt.VirtualMachineInstanceStatus, p *corev1.Pod) {
+	active := map[types.UID]string{p.UID: p.Spec.NodeName}
+	if !maps.Equal(s.ActivePods, active) {
+		s.ActivePods = active
+	}
+	s.NodeName = p.Spec.NodeName
+	if p.Status.QOSClass != "" {
+		class := p.Status.QOSClass
+		s.QOSClass = &class
+	}
+}
+
+// reason says in one word why the instance is in a phase that needs a reason.
+func reason(v view) string {
+	switch c := v.compute(); {
+	case v.gone:
+		return "PodLost"
+	case v.pod == nil:
+		return ""
+	case v.ended() && v.node.gone:
+		return "NodeGone"
+	case v.ended() && c != nil && c.Terminated != nil:
+		if c.Terminated.ExitCode == 0 {
+			return ""
+		}
+		return c.Terminated.Reason
+	case v.ended() && v.node.outOfService:
+		return "NodeOutOfService"
+	case v.ended():
+		return v.pod.Status.Reason
+	case v.node.lost && v.pod.Spec.NodeName != "":
+		return "NodeUnresponsive"
+	}
+	return ""
+}
+
+// machine is the type that the guest has.
+func machine(vmi *kubevirt.VirtualMachineInstance) *kubevirt.Machine {
+	if m := vmi.Spec.Domain.Machine; m != nil && m.Type != "" {
+		return &kubevirt.Machine{Type: m.Type}
+	}
+	return &kubevirt.Machine{Type: "q35"}
+}
+
+// interfaces are the instance's cards with what the pod tells of their networks.
+func interfaces(vmi *kubevirt.VirtualMachineInstance, p *corev1.Pod) []kubevirt.VirtualMachineInstanceNetworkInterface {
+	const podInterface = "eth0"
+	own := kubevirt.VirtualMachineInstanceNetworkInterface{
+		Name: "default", PodInterfaceName: podInterface, IP: p.Status.PodIP, InfoSource: "domain",
+	}
+	for _, ip := range p.Status.PodIPs {
+		own.IPs = append(own.IPs, ip.IP)
+	}
+	if len(vmi.Spec.Networks) == 0 {
+		if auto := vmi.Spec.Domain.Devices.AutoattachPodInterface; auto != nil && !*auto {
+			return nil
+		}
+		return []kubevirt.VirtualMachineInstanceNetworkInterface{own}
+	}
+	attached := attachments(p)
+	secondary := 0
+	var all []kubevirt.VirtualMachineInstanceNetworkInterface
+	for _, n := range vmi.Spec.Networks {
+		one := own
+		if n.Pod == nil {
+			secondary++
+			one = attached[secondary]
+		}
+		one.Name = n.Name
+		at := slices.IndexFunc(vmi.Spec.Domain.Devices.Interfaces, func(i kubevirt.Interface) bool { return i.Name == n.Name })
+		if at >= 0 && vmi.Spec.Domain.Devices.Interfaces[at].MacAddress != "" {
+			one.MAC = vmi.Spec.Domain.Devices.Interfaces[at].MacAddress
+		}
+		all = append(all, one)
+	}
+	return all
+}

@@ -1,0 +1,81 @@
+package vmi
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/fields"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+)
+
+// trouble is what keeps a guest from running, in the words of who found it.
+type trouble struct {
+	reason, message string
+}
+
+// find returns what keeps the guest from running; nil for nothing.
+func (v view) find() *trouble {
+	if v.trouble != nil {
+		return v.trouble
+	}
+	return v.waitingTrouble()
+}
+
+// waitingTrouble is what the kubelet says of a container that it can't start.
+func (v view) waitingTrouble() *trouble {
+	c := v.compute()
+	if c == nil || c.Waiting == nil {
+		return nil
+	}
+	switch c.Waiting.Reason {
+	case "", "ContainerCreating", "PodInitializing":
+		return nil
+	}
+	return &trouble{c.Waiting.Reason, c.Waiting.Message}
+}
+
+// troubles are the reasons of events of a pod without a sandbox that say why.
+var troubles = map[string]bool{
+	"FailedCreatePodSandBox": true,
+	"FailedMount":            true,
+	"FailedAttachVolume":     true,
+	"FailedMapVolume":        true,
+}
+
+// maxEvents bounds what is read of a pod's events.
+const maxEvents = 100
+
+// troubleInEvents returns the last thing that went wrong with a pod's sandbox or
+// volumes; nil for nothing. Nothing but events tells it.
+func (r *Reconciler) troubleInEvents(ctx context.Context, p *corev1.Pod) (*trouble, error) {
+	var list corev1.EventList
+	err := r.Live.List(ctx, &list, client.InNamespace(p.Namespace), client.Limit(maxEvents),
+		client.MatchingFieldsSelector{Selector: fields.OneTermEqualSelector("involvedObject.uid", string(p.UID))})
+	if err != nil {
+		return nil, fmt.Errorf("list events of pod %s: %w", p.Name, err)
+	}
+	var last *corev1.Event
+	for i := range list.Items {
+		e := &list.Items[i]
+		if e.Type == corev1.EventTypeWarning && troubles[e.Reason] && (last == nil || when(e).After(when(last))) {
+			last = e
+		}
+	}
+	if last == nil {
+		return nil, nil
+	}
+	return &trouble{last.Reason, last.Message}, nil
+}
+
+// when an event was last seen, in whichever of its fields that stands.
+func when(e *corev1.Event) time.Time {
+	if e.Series != nil {
+		return e.Series.LastObservedTime.Time
+	}
+	if !e.LastTimestamp.IsZero() {
+		return e.LastTimestamp.Time
+	}
+	return e.EventTime.Time
+}

@@ -1,0 +1,151 @@
+package vmi
+
+import (
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	kubevirt "kubevirt.io/api/core/v1"
+
+	"github.com/nodevirt/nodevirt/controller/pod"
+)
+
+// view is all that an instance's status is made of.
+type view struct {
+	// pod is the instance's; nil as long as there is none, and when it is gone.
+	pod  *corev1.Pod
+	gone bool
+	// node is where the pod is bound to; zero while it is not.
+	node node
+	// trouble is what keeps the guest from running, where the pod does not tell.
+	trouble *trouble
+}
+
+// node is what an instance needs to know of its node.
+type node struct {
+	// gone: there is no such object any more.
+	gone bool
+	// lost: its kubelet has not been heard of for a while.
+	lost bool
+	// outOfService: somebody vouches that nothing runs there any more.
+	outOfService bool
+}
+
+func readNode(n *corev1.Node) node {
+	var result node
+	notReady := false
+	for _, c := range n.Status.Conditions {
+		if c.Type == corev1.NodeReady {
+			result.lost = c.Status == corev1.ConditionUnknown
+			notReady = c.Status != corev1.ConditionTrue
+		}
+	}
+	for _, t := range n.Spec.Taints {
+		// As Kubernetes' own pod GC has it: of a node that reports, the reports count.
+		result.outOfService = result.outOfService || (t.Key == corev1.TaintNodeOutOfService && notReady)
+	}
+	return result
+}
+
+// compute is the state of the VM's container; nil as long as none was reported.
+func (v view) compute() *corev1.ContainerState {
+	if v.pod == nil {
+		return nil
+	}
+	for i := range v.pod.Status.ContainerStatuses {
+		if s := &v.pod.Status.ContainerStatuses[i]; s.Name == pod.Container {
+			return &s.State
+		}
+	}
+	return nil
+}
+
+func (v view) running() bool {
+	c := v.compute()
+	return c != nil && c.Running != nil
+}
+
+// ended tells whether the pod's guest is known not to run, now and ever.
+func (v view) ended() bool {
+	switch c := v.compute(); {
+	case v.pod == nil:
+		return v.gone
+	case v.pod.Spec.NodeName == "":
+		// The API server binds no pod that is being deleted.
+		return v.pod.DeletionTimestamp != nil || v.terminal()
+	case v.node.gone, v.node.outOfService:
+		return true
+	case c != nil && c.Terminated != nil:
+		return true
+	case c != nil && c.Running != nil:
+		return false
+	}
+	// Nothing was started: refused by the kubelet, evicted, or deleted before.
+	return v.terminal()
+}
+
+// terminal: the kubelet gives a pod its last phase when no container runs.
+func (v view) terminal() bool {
+	return v.pod.Status.Phase == corev1.PodFailed || v.pod.Status.Phase == corev1.PodSucceeded
+}
+
+// phase is where the instance stands.
+//
+//	Pending ──▶ Scheduling ──▶ Scheduled ──▶ Running ──▶ Succeeded, Failed
+//	(no pod)     (no node)      (a node)   ◀─▶ Unknown (no word of the node)
+func (v view) phase() kubevirt.VirtualMachineInstancePhase {
+	switch c := v.compute(); {
+	case v.pod == nil && !v.gone:
+		return kubevirt.Pending
+	case v.ended():
+		if c != nil && c.Terminated != nil && c.Terminated.ExitCode == 0 {
+			return kubevirt.Succeeded
+		}
+		return kubevirt.Failed
+	case v.pod.Spec.NodeName == "":
+		return kubevirt.Scheduling
+	case v.node.lost:
+		return kubevirt.Unknown
+	case v.running():
+		return kubevirt.Running
+	}
+	return kubevirt.Scheduled
+}
+
+const (
+	// silence is how long a node has to make a pod's sandbox before it is asked why
+	// there is none.
+	silence = 3 * time.Second
+	// maxSilence bounds the time between two such questions.
+	maxSilence = time.Minute
+)
+
+// lookAgain tells whether to ask for the pod's events now, which alone tell why
+// its sandbox or its volumes can't be made, and when to look the next time; 0 for
+// never, as the pod itself tells how it fares.
+func (v view) lookAgain(now time.Time) (due bool, next time.Duration) {
+	if v.phase() != kubevirt.Scheduled || v.waitingTrouble() != nil {
+		return false, 0
+	}
+	if c := condition(v.pod, corev1.PodReadyToStartContainers); c != nil && c.Status == corev1.ConditionTrue {
+		return false, 0
+	}
+	bound := v.pod.CreationTimestamp.Time
+	if c := condition(v.pod, corev1.PodScheduled); c != nil {
+		bound = c.LastTransitionTime.Time
+	}
+	silent := now.Sub(bound)
+	if silent < silence {
+		return false, silence - silent
+	}
+	return true, min(max(silent/2, silence), maxSilence)
+}
+
+// condition is a pod's of that type; nil if it has none.
+func condition(p *corev1.Pod, kind corev1.PodConditionType) *corev1.PodCondition {
+	for i := range p.Status.Conditions {
+		if p.Status.Conditions[i].Type == kind {
+			return &p.Status.Conditions[i]
+		}
+	}
+	return nil
+}
