@@ -15,10 +15,15 @@ import (
 
 // CheckExec refuses a command that can't be run in a machine, before its client
 // is given a URL. The id is a running container's.
-func (m *Manager) CheckExec(id string, _ *runtimeapi.ExecRequest) error {
+func (m *Manager) CheckExec(id string, r *runtimeapi.ExecRequest) error {
 	c, err := m.find(id)
 	if err != nil {
 		return err
+	}
+	if control, err := m.controlOf(r.GetCmd()); err != nil {
+		return execFailed(c, err)
+	} else if control != nil {
+		return nil
 	}
 	if m.agent(c).State().Presence == agent.Absent {
 		return execFailed(c, agent.ErrAbsent)
@@ -26,12 +31,17 @@ func (m *Manager) CheckExec(id string, _ *runtimeapi.ExecRequest) error {
 	return nil
 }
 
-// Exec runs a command in a guest with a client's streams. An agent takes input
+// Exec runs a command in a guest, or a machine's control, with a client's streams. An agent takes input
 // before the command starts, and gives its output when it has ended.
 func (m *Manager) Exec(ctx context.Context, id string, command []string, s stream.Streams) error {
 	c, err := m.find(id)
 	if err != nil {
 		return err
+	}
+	if control, err := m.controlOf(command); err != nil {
+		return execFailed(c, err)
+	} else if control != nil {
+		return m.execControl(ctx, c, control, s)
 	}
 	if s.TTY {
 		return m.interact(ctx, c, command, s)
@@ -51,6 +61,14 @@ func (m *Manager) Exec(ctx context.Context, id string, command []string, s strea
 		return &stream.ExitError{Code: int(r.Code)}
 	}
 	return nil
+}
+
+func (m *Manager) execControl(ctx context.Context, c *machine, do control, s stream.Streams) error {
+	out, err := do(ctx, c)
+	if err != nil {
+		return execFailed(c, err)
+	}
+	return deliver(s, agent.Result{Stdout: out})
 }
 
 // interact runs a command in a guest with a terminal.
@@ -155,7 +173,7 @@ func (m *Manager) ExecSync(ctx context.Context, id string, command []string, tim
 			fmt.Errorf("timeout %s exceeded: %w", timeout, context.DeadlineExceeded))
 		defer cancel()
 	}
-	r, err := m.agent(c).Exec(ctx, agent.Command{Args: command})
+	r, err := m.execNow(ctx, c, command)
 	if err != nil {
 		return nil, execFailed(c, err)
 	}
@@ -163,6 +181,18 @@ func (m *Manager) ExecSync(ctx context.Context, id string, command []string, tim
 	stderr := r.Stderr[:min(len(r.Stderr), max(maxReply-len(r.Stdout), maxReply/2))]
 	stdout := r.Stdout[:min(len(r.Stdout), maxReply-len(stderr))]
 	return &runtimeapi.ExecSyncResponse{Stdout: stdout, Stderr: stderr, ExitCode: r.Code}, nil
+}
+
+func (m *Manager) execNow(ctx context.Context, c *machine, command []string) (agent.Result, error) {
+	control, err := m.controlOf(command)
+	if err != nil {
+		return agent.Result{}, err
+	}
+	if control == nil {
+		return m.agent(c).Exec(ctx, agent.Command{Args: command})
+	}
+	out, err := control(ctx, c)
+	return agent.Result{Stdout: out}, err
 }
 
 func execFailed(c *machine, err error) error {

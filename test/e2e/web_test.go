@@ -31,10 +31,10 @@ func (c *container) post(path, body string) {
 
 // guestInfo is what a guest says of itself.
 type guestInfo struct {
-	Hostname, BootID, Cmdline, CPUModel, Product, ProductUUID, InstanceID string
-	CPUs                                                                  int
-	Memory                                                                int64
-	Interfaces                                                            []struct {
+	Hostname, BootID, Cmdline, CPUModel, Product, ProductUUID, InstanceID, Kernel string
+	CPUs                                                                          int
+	Memory                                                                        int64
+	Interfaces                                                                    []struct {
 		Name, MAC string
 		MTU       int
 		Addresses []string
@@ -63,6 +63,12 @@ func (c *container) reboots() {
 	c.t.Helper()
 	before := c.guest().BootID
 	c.page("/cgi-bin/reboot")
+	c.comesBack(before)
+}
+
+// comesBack waits until the guest answers in another boot than the one before.
+func (c *container) comesBack(before string) {
+	c.t.Helper()
 	eventually(c.t, "the guest is up again", func() bool {
 		ctx, cancel := context.WithTimeout(c.t.Context(), 3*time.Second) // what goes down doesn't answer
 		defer cancel()

@@ -1,0 +1,123 @@
+package agent
+
+import (
+	"context"
+	"time"
+)
+
+// User is somebody who is logged in to a guest.
+type User struct {
+	Name   string
+	Domain string // of a Windows guest
+	// LoggedIn is when the session began.
+	LoggedIn time.Time
+}
+
+// Filesystem is one that a guest has mounted.
+type Filesystem struct {
+	Name, MountPoint, Type string
+	// Used and Total are in bytes, 0 where the agent is too old to tell.
+	Used, Total int64
+	Disks       []Disk
+}
+
+// Disk is one below a file system, as the guest sees it.
+type Disk struct {
+	Bus, Serial string
+}
+
+// Bounds of what is kept.
+const (
+	maxUsers       = 256
+	maxFilesystems = 256
+	maxDisks       = 32
+	maxCommands    = 256
+)
+
+// Ping returns nil if the agent answers.
+func (a *Agent) Ping(ctx context.Context) error {
+	return a.call(ctx, "guest-ping", nil, smallAnswer, nil)
+}
+
+// Users lists who is logged in.
+func (a *Agent) Users(ctx context.Context) ([]User, error) {
+	var found []struct {
+		User   string  `json:"user"`
+		Domain string  `json:"domain"`
+		Login  float64 `json:"login-time"` // seconds since 1970
+	}
+	if err := a.call(ctx, "guest-get-users", nil, smallAnswer, &found); err != nil {
+		return nil, err
+	}
+	all := []User{}
+	for _, f := range found[:min(len(found), maxUsers)] {
+		all = append(all, User{Name: clean(f.User), Domain: clean(f.Domain), LoggedIn: sinceEpoch(f.Login)})
+	}
+	return all, nil
+}
+
+// sinceEpoch is a guest's time of day; what is no time of this or the last century is none.
+func sinceEpoch(seconds float64) time.Time {
+	const latest = 1 << 33
+	if !(seconds > 0 && seconds < latest) {
+		return time.Time{}
+	}
+	return time.UnixMicro(int64(seconds * 1e6))
+}
+
+// Filesystems lists what the guest has mounted.
+func (a *Agent) Filesystems(ctx context.Context) ([]Filesystem, error) {
+	var found []struct {
+		Name  string `json:"name"`
+		Mount string `json:"mountpoint"`
+		Type  string `json:"type"`
+		Used  int64  `json:"used-bytes"`
+		Total int64  `json:"total-bytes"`
+		Disks []struct {
+			Bus    string `json:"bus-type"`
+			Serial string `json:"serial"`
+		} `json:"disk"`
+	}
+	if err := a.call(ctx, "guest-get-fsinfo", nil, smallAnswer, &found); err != nil {
+		return nil, err
+	}
+	all := []Filesystem{}
+	for _, f := range found[:min(len(found), maxFilesystems)] {
+		fs := Filesystem{
+			Name: clean(f.Name), MountPoint: clean(f.Mount), Type: clean(f.Type), Used: max(f.Used, 0), Total: max(f.Total, 0),
+		}
+		for _, d := range f.Disks[:min(len(f.Disks), maxDisks)] {
+			fs.Disks = append(fs.Disks, Disk{Bus: clean(d.Bus), Serial: clean(d.Serial)})
+		}
+		all = append(all, fs)
+	}
+	return all, nil
+}
+
+// Timezone is the guest's, by name and with its offset from UTC in seconds.
+func (a *Agent) Timezone(ctx context.Context) (name string, offset int, err error) {
+	var answer struct {
+		Zone   string `json:"zone"`
+		Offset int    `json:"offset"`
+	}
+	err = a.call(ctx, "guest-get-timezone", nil, smallAnswer, &answer)
+	return clean(answer.Zone), answer.Offset, err
+}
+
+// Commands are those that the agent knows, and whether its settings allow them.
+func (a *Agent) Commands(ctx context.Context) (map[string]bool, error) {
+	var answer struct {
+		Supported []struct {
+			Name    string `json:"name"`
+			Enabled bool   `json:"enabled"`
+		} `json:"supported_commands"`
+	}
+	if err := a.call(ctx, "guest-info", nil, smallAnswer, &answer); err != nil {
+		return nil, err
+	}
+	all := map[string]bool{}
+	for _, c := range answer.Supported[:min(len(answer.Supported), maxCommands)] {
+		all[clean(c.Name)] = c.Enabled
+	}
+	return all, nil
+}

@@ -1,0 +1,92 @@
+package e2e
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"image/png"
+	"net/http"
+	"slices"
+	"testing"
+	"time"
+
+	"google.golang.org/grpc/codes"
+	kubevirtv1 "kubevirt.io/api/core/v1"
+)
+
+// control presses a button of the machine, or asks what it tells.
+func (c *container) control(name string) []byte {
+	c.t.Helper()
+	r := c.exec("nodevirt.io/" + name)
+	if r.ExitCode != 0 || len(r.Stderr) > 0 {
+		c.t.Fatalf("control %s: code %d, %q", name, r.ExitCode, r.Stderr)
+	}
+	return r.Stdout
+}
+
+func (c *container) controlInto(name string, into any) {
+	c.t.Helper()
+	check(c.t, json.Unmarshal(c.control(name), into))
+}
+
+func TestMachineControls(t *testing.T) {
+	t.Parallel()
+	c := vmWithAgent(t)
+	c.control("ping")
+	want := c.guest()
+
+	var info kubevirtv1.VirtualMachineInstanceGuestAgentInfo
+	c.controlInto("guest-info", &info)
+	if info.Hostname != want.Hostname || info.GAVersion == "" || info.OS.KernelRelease != want.Kernel {
+		t.Errorf("the guest is told to be %+v, and says %+v", info, want)
+	}
+	if !slices.Contains(info.SupportedCommands, kubevirtv1.GuestAgentCommandInfo{Name: "guest-ping", Enabled: true}) {
+		t.Errorf("the agent's commands are told to be %v", info.SupportedCommands)
+	}
+	var users kubevirtv1.VirtualMachineInstanceGuestOSUserList
+	c.controlInto("users", &users)
+	if users.Items == nil {
+		t.Error("no list of users")
+	}
+	c.page("/cgi-bin/disk") // mounts it
+	var mounted kubevirtv1.VirtualMachineInstanceFileSystemList
+	c.controlInto("filesystems", &mounted)
+	if !slices.ContainsFunc(mounted.Items, func(f kubevirtv1.VirtualMachineInstanceFileSystem) bool {
+		return f.MountPoint == "/disk" && f.FileSystemType == "vfat" && f.TotalBytes > f.UsedBytes && f.UsedBytes > 0
+	}) {
+		t.Errorf("the guest's file systems are told to be %+v", mounted.Items)
+	}
+
+	c.control("pause")
+	c.control("pause")
+	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Second)
+	defer cancel()
+	if page, err := suite.Fetch(ctx, http.MethodGet, c.url("/"), ""); err == nil {
+		t.Errorf("a paused guest says %q", page)
+	}
+	c.control("unpause")
+	c.control("unpause")
+	c.page("/")
+
+	for _, button := range []string{"reset", "reboot"} {
+		before := c.guest().BootID
+		c.control(button)
+		c.comesBack(before)
+	}
+
+	c.wantExecError(codes.InvalidArgument, `no machine control "nodevirt.io/explode": after nodevirt.io/ comes one of filesystems, guest-info, pause,`,
+		10, "nodevirt.io/explode")
+	c.wantExecError(codes.InvalidArgument, "takes no arguments", 10, "nodevirt.io/pause", "now")
+	c.wantExecError(codes.Unknown, "the machine has no display", 10, "nodevirt.io/screenshot")
+}
+
+func TestScreenshot(t *testing.T) {
+	t.Parallel()
+	c := vmPod(t, annotated(map[string]string{"nodevirt.io/vmi": displayed})).vm(suite.halt).start()
+	c.saying("halted")
+	picture, err := png.Decode(bytes.NewReader(c.control("screenshot")))
+	check(t, err)
+	if size := picture.Bounds().Size(); size.X < 320 || size.Y < 200 {
+		t.Errorf("the picture has %v pixels", size)
+	}
+}
