@@ -26,8 +26,8 @@ func CheckVMI(at *field.Path, tree any) (*kubevirt.VirtualMachineInstanceSpec, f
 	vmi := (*kubevirt.VirtualMachineInstanceSpec)(spec)
 	t, further := translate(at, vmi, request{})
 	if t.Memory == 0 {
-		further = append(further, field.Required(at.Child("domain", "memory", "guest"),
-			"a VM needs memory; say how much of it"))
+		missing := field.Required(at.Child("domain", "memory", "guest"), "a VM needs memory; say how much of it")
+		further = append(further, unrelated(field.ErrorList{missing}, further)...)
 	}
 	further = append(further, checkPod(at, vmi)...)
 	if problems = append(problems, unrelated(further, problems)...); len(problems) > 0 {
@@ -97,3 +97,10 @@ func unrelated(problems, of field.ErrorList) field.ErrorList {
 
 // Sentence is a problem with its path, in words.
 func Sentence(p *field.Error) string { return clip(p.Field, maxPath) + ": " + body(p) }
+
+// Preview returns the machine that a VMI which [CheckVMI] found sound describes,
+// as far as that goes without its pod.
+func Preview(vmi *kubevirt.VirtualMachineInstanceSpec) Spec {
+	t, _ := translate(field.NewPath("spec"), vmi, request{})
+	return t.Spec
+}

@@ -2,7 +2,9 @@ package vmspec
 
 import (
 	"encoding/json"
+	"maps"
 	"net/netip"
+	"slices"
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
@@ -58,21 +60,15 @@ func port(at *field.Path, value any) *field.Error {
 	return invalid(at, value, "must be from 1 to 65535, or the name of one of the interfaces' ports")
 }
 
-// labelMap checks labels.
+// labelMap and annotationMap check all that is sound in itself.
 func labelMap(at *field.Path, value any) field.ErrorList {
 	labels, problems := stringMap(at, value)
-	if len(problems) > 0 {
-		return problems
-	}
-	return metavalidation.ValidateLabels(labels, at)
+	return append(problems, metavalidation.ValidateLabels(labels, at)...)
 }
 
 func annotationMap(at *field.Path, value any) field.ErrorList {
 	annotations, problems := stringMap(at, value)
-	if len(problems) > 0 {
-		return problems
-	}
-	return apivalidation.ValidateAnnotations(annotations, at)
+	return append(problems, apivalidation.ValidateAnnotations(annotations, at)...)
 }
 
 func stringMap(at *field.Path, value any) (map[string]string, field.ErrorList) {
@@ -82,10 +78,12 @@ func stringMap(at *field.Path, value any) (map[string]string, field.ErrorList) {
 	}
 	result := make(map[string]string, len(given))
 	var problems field.ErrorList
-	for key, v := range given {
+	for _, key := range slices.Sorted(maps.Keys(given)) {
+		v := given[key]
 		s, ok := v.(string)
 		if !ok {
-			problems = append(problems, wrongType(at.Key(excerpt(key)), v, "a string; put it into quotes"))
+			problems = append(problems, wrongType(at.Key(excerpt(key)), v, "a string in quotes"))
+			continue
 		}
 		result[key] = s
 	}

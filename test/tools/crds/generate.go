@@ -81,6 +81,8 @@ func (k kind) complete(made *apiext.CustomResourceDefinition) error {
 	v.Subresources = &apiext.CustomResourceSubresources{Status: &apiext.CustomResourceSubresourceStatus{}}
 	root := v.Schema.OpenAPIV3Schema
 	undescribed(root)
+	yes := true
+	root.XPreserveUnknownFields = &yes
 	spec := root.Properties["spec"]
 	keepUnknown(&spec)
 	root.Properties["spec"] = spec

@@ -1,0 +1,39 @@
+package admission_test
+
+import (
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"gotest.tools/v3/golden"
+	"sigs.k8s.io/yaml"
+
+	"github.com/nodevirt/nodevirt/controller/admission"
+)
+
+// TestTaken: the manifests in testdata/taken are taken, with the defaults that
+// stand in the files beside them.
+func TestTaken(t *testing.T) {
+	r := newRig(t)
+	for path, text := range files(t, "testdata/taken") {
+		t.Run(path, func(t *testing.T) {
+			given := manifest(t, text, "")
+			object := r.defaulted(t, given, nil)
+			shown, err := yaml.JSONToYAML(object)
+			if err != nil {
+				t.Fatal(err)
+			}
+			golden.Assert(t, string(shown), "taken/"+strings.TrimSuffix(filepath.Base(path), ".yaml")+".golden")
+			if answer := r.ask(t, admission.PathValidate, object, nil); !answer.Allowed {
+				t.Errorf("refused with its defaults: %s", answer.Result.Message)
+			}
+			if again := r.defaulted(t, object, nil); string(again) != string(object) {
+				t.Errorf("a second time made %s of %s", again, object)
+			}
+			// The same manifest again is no change, though it lacks the defaults.
+			if again := r.defaulted(t, given, object); string(again) != string(object) {
+				t.Errorf("applied again: %s", again)
+			}
+		})
+	}
+}

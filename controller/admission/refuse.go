@@ -1,0 +1,61 @@
+package admission
+
+import (
+	"fmt"
+	"net/http"
+	"slices"
+	"strings"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+	"sigs.k8s.io/controller-runtime/pkg/webhook/admission"
+
+	"github.com/nodevirt/nodevirt/shim/vmspec"
+)
+
+// maxProblems bounds what one answer tells.
+const maxProblems = 50
+
+// refuse answers with every problem: in words for people, and as causes with
+// paths for programs.
+func (r *review) refuse(problems field.ErrorList) admission.Response {
+	slices.SortStableFunc(problems, func(a, b *field.Error) int { return strings.Compare(top(a), top(b)) })
+	more := len(problems) - maxProblems
+	problems = problems[:min(len(problems), maxProblems)]
+	var lines []string
+	var causes []metav1.StatusCause
+	for _, p := range problems {
+		line := vmspec.Sentence(p)
+		lines = append(lines, line)
+		causes = append(causes, metav1.StatusCause{
+			Type: metav1.CauseType(p.Type), Field: p.Field, Message: strings.TrimPrefix(line, p.Field+": "),
+		})
+	}
+	if more > 0 {
+		lines = append(lines, fmt.Sprintf("… and %d more problems", more))
+	}
+	message := lines[0]
+	if len(lines) > 1 {
+		message = fmt.Sprintf("%d problems:\n  %s", len(problems)+max(more, 0), strings.Join(lines, "\n  "))
+	}
+	response := admission.Denied("")
+	response.Result = &metav1.Status{
+		Status:  metav1.StatusFailure,
+		Code:    http.StatusUnprocessableEntity,
+		Reason:  metav1.StatusReasonInvalid,
+		Message: message,
+		Details: &metav1.StatusDetails{
+			Name: r.request.Name, Group: r.request.Kind.Group, Kind: r.request.Kind.Kind, Causes: causes,
+		},
+	}
+	return response
+}
+
+// top is a path's first part: metadata comes before spec, and the rest as it was found.
+func top(p *field.Error) string {
+	end := strings.IndexAny(p.Field, ".[")
+	if end < 0 {
+		return p.Field
+	}
+	return p.Field[:end]
+}

@@ -1,0 +1,83 @@
+package admission_test
+
+import (
+	"os"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"gotest.tools/v3/golden"
+	admissionv1 "k8s.io/api/admission/v1"
+
+	"github.com/nodevirt/nodevirt/controller/admission"
+)
+
+// mark begins each line of a manifest in testdata/refused that tells its refusal.
+// test/cluster reads these too.
+const mark = "#: "
+
+// TestRefused holds each manifest in testdata/refused against the refusal that
+// stands above it, from both webhooks and in both versions of the API.
+func TestRefused(t *testing.T) {
+	r := newRig(t)
+	all := files(t, "testdata/refused")
+	if len(all) < 60 {
+		t.Fatalf("only %d manifests", len(all))
+	}
+	for path, text := range all {
+		t.Run(path, func(t *testing.T) {
+			want, body := told(text)
+			answer := r.ask(t, admission.PathValidate, manifest(t, body, ""), nil)
+			got := refusal(t, answer)
+			if golden.FlagUpdate() {
+				if err := os.WriteFile(path, []byte(mark+strings.ReplaceAll(got, "\n", "\n"+mark)+"\n"+body), 0o644); err != nil {
+					t.Fatal(err)
+				}
+				want = got
+			}
+			if diff := cmp.Diff(want, got); diff != "" {
+				t.Errorf("run with -update: (-file +webhook)\n%s", diff)
+			}
+			for _, version := range []string{"v1", "v1alpha3"} {
+				for _, hook := range []string{admission.PathDefault, admission.PathValidate} {
+					if again := refusal(t, r.ask(t, hook, manifest(t, body, version), nil)); again != got {
+						t.Errorf("%s of %s says %s", hook, version, again)
+					}
+				}
+			}
+		})
+	}
+}
+
+// told divides a file into the refusal and the manifest.
+func told(text string) (refusal, body string) {
+	var lines []string
+	for line := range strings.Lines(text) {
+		if said, ok := strings.CutPrefix(line, mark); ok {
+			lines = append(lines, strings.TrimSuffix(said, "\n"))
+		} else {
+			body += line
+		}
+	}
+	return strings.Join(lines, "\n"), body
+}
+
+// refusal is what a webhook says, for people and, which must be as much, for programs.
+func refusal(t *testing.T, answer *admissionv1.AdmissionResponse) string {
+	t.Helper()
+	if answer.Allowed {
+		t.Fatal("taken")
+	}
+	if answer.Result.Code != 422 || answer.Result.Reason != "Invalid" {
+		t.Errorf("code %d, reason %s", answer.Result.Code, answer.Result.Reason)
+	}
+	for _, cause := range answer.Result.Details.Causes {
+		if cause.Field == "" || !strings.Contains(answer.Result.Message, cause.Field+": "+cause.Message) {
+			t.Errorf("cause %+v is not in the message:\n%s", cause, answer.Result.Message)
+		}
+	}
+	if n := len(answer.Result.Details.Causes); n == 0 {
+		t.Error("no causes")
+	}
+	return answer.Result.Message
+}

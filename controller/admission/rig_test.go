@@ -1,0 +1,144 @@
+package admission_test
+
+import (
+	"bytes"
+	"encoding/json"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	jsonpatch "github.com/evanphx/json-patch/v5"
+	admissionv1 "k8s.io/api/admission/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/util/yaml"
+	"sigs.k8s.io/controller-runtime/pkg/webhook"
+
+	"github.com/nodevirt/nodevirt/controller/admission"
+)
+
+// rig are the webhooks as an API server reaches them, but for TLS.
+type rig struct{ url string }
+
+func newRig(t *testing.T) rig {
+	t.Helper()
+	server := webhook.NewServer(webhook.Options{WebhookMux: http.NewServeMux()})
+	admission.Register(server)
+	web := httptest.NewServer(server.WebhookMux())
+	t.Cleanup(web.Close)
+	return rig{web.URL}
+}
+
+// manifest reads one and returns it as JSON, in an API version of KubeVirt's.
+func manifest(t *testing.T, text, version string) []byte {
+	t.Helper()
+	object, err := yaml.ToJSON([]byte(text))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var tree map[string]any
+	if err := json.Unmarshal(object, &tree); err != nil {
+		t.Fatal(err)
+	}
+	if version != "" {
+		tree["apiVersion"] = "kubevirt.io/" + version
+	}
+	object, err = json.Marshal(tree)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return object
+}
+
+// ask sends an object to a webhook; old is nil for one that is created.
+func (r rig) ask(t *testing.T, path string, object, old []byte) *admissionv1.AdmissionResponse {
+	t.Helper()
+	var meta metav1.PartialObjectMetadata
+	if err := json.Unmarshal(object, &meta); err != nil {
+		t.Fatal(err)
+	}
+	gvk := meta.GroupVersionKind()
+	request := &admissionv1.AdmissionRequest{
+		UID:       "1",
+		Kind:      metav1.GroupVersionKind{Group: gvk.Group, Version: gvk.Version, Kind: gvk.Kind},
+		Resource:  metav1.GroupVersionResource{Group: gvk.Group, Version: gvk.Version, Resource: strings.ToLower(gvk.Kind) + "s"},
+		Name:      meta.Name,
+		Operation: admissionv1.Create,
+		Object:    runtime.RawExtension{Raw: object},
+	}
+	if old != nil {
+		request.Operation, request.OldObject = admissionv1.Update, runtime.RawExtension{Raw: old}
+	}
+	body, err := json.Marshal(admissionv1.AdmissionReview{
+		TypeMeta: metav1.TypeMeta{APIVersion: "admission.k8s.io/v1", Kind: "AdmissionReview"}, Request: request,
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	answer, err := http.Post(r.url+path, "application/json", bytes.NewReader(body))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer answer.Body.Close()
+	var review admissionv1.AdmissionReview
+	if err := json.NewDecoder(answer.Body).Decode(&review); err != nil || review.Response == nil {
+		t.Fatalf("%s: %v: %+v", path, err, review)
+	}
+	return review.Response
+}
+
+// defaulted returns the object as the first webhook leaves it.
+func (r rig) defaulted(t *testing.T, object, old []byte) []byte {
+	t.Helper()
+	answer := r.ask(t, admission.PathDefault, object, old)
+	if !answer.Allowed {
+		t.Fatalf("refused: %s", answer.Result.Message)
+	}
+	if len(answer.Patch) == 0 {
+		return sorted(t, object)
+	}
+	patch, err := jsonpatch.DecodePatch(answer.Patch)
+	if err != nil {
+		t.Fatal(err)
+	}
+	patched, err := patch.Apply(object)
+	if err != nil {
+		t.Fatalf("%s: %v", answer.Patch, err)
+	}
+	return sorted(t, patched)
+}
+
+// sorted is the same JSON with its keys in order.
+func sorted(t *testing.T, object []byte) []byte {
+	t.Helper()
+	var tree any
+	if err := json.Unmarshal(object, &tree); err != nil {
+		t.Fatal(err)
+	}
+	object, err := json.Marshal(tree)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return object
+}
+
+// files returns the manifests of a folder, by their names.
+func files(t *testing.T, dir string) map[string]string {
+	t.Helper()
+	paths, err := filepath.Glob(filepath.Join(dir, "*.yaml"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	all := map[string]string{}
+	for _, path := range paths {
+		text, err := os.ReadFile(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		all[path] = string(text)
+	}
+	return all
+}
