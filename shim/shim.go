@@ -165,6 +165,7 @@ func newMachines(ctx context.Context, c config.Config, log *slog.Logger, backend
 		Unpacker:       unpacker,
 		Disks:          disk.New(disk.Options{Unpacker: unpacker, Expander: expander, Folder: records.ContainerDir}),
 		Expander:       expander,
+		GiveUp:         time.Duration(c.Disks.GiveUp),
 		DiskMode:       vmspec.Mode(c.Disks.Mode),
 		Network:        netsetup.New(netsetup.Options{Dnsmasq: dnsmasq, Dir: filepath.Join(c.Run, "networks"), Logger: log}),
 		Consoles:       consoles,

@@ -88,6 +88,8 @@ type Disks struct {
 	// CacheLimit is what expanded disks that are kept for clones may take, as a
 	// Kubernetes quantity. 0 keeps none.
 	CacheLimit Quantity `toml:"cache_limit"`
+	// GiveUp is for how long a disk is expanded that no call asks for.
+	GiveUp Duration `toml:"give_up"`
 	// Reserve is what expanding a disk leaves free, as a Kubernetes quantity.
 	Reserve Quantity `toml:"reserve"`
 }
@@ -141,7 +143,7 @@ func Default() Config {
 			UIDCount:   65536,
 			ResolvConf: "/etc/resolv.conf",
 		},
-		Disks:   Disks{Mode: string(vmspec.ModeFile), CacheLimit: 64 << 30, Reserve: 1 << 30},
+		Disks:   Disks{Mode: string(vmspec.ModeFile), CacheLimit: 64 << 30, GiveUp: Duration(10 * time.Minute), Reserve: 1 << 30},
 		Stream:  Stream{Address: "127.0.0.1:0", IdleTimeout: Duration(4 * time.Hour)}, // as containerd's
 		Tools:   Tools{Dnsmasq: "dnsmasq", QemuImg: "qemu-img"},
 		Metrics: Metrics{Address: "/run/nodevirt/metrics.sock"},
@@ -236,6 +238,9 @@ func (c Config) check() error {
 	}
 	if _, err := vmspec.ParseMode(c.Disks.Mode); err != nil {
 		errs = append(errs, fmt.Errorf("disks.mode: %w", err))
+	}
+	if c.Disks.GiveUp < Duration(time.Second) {
+		errs = append(errs, errors.New("disks.give_up: must be a second or more"))
 	}
 	if c.Disks.CacheLimit < 0 || c.Disks.Reserve < 0 {
 		errs = append(errs, errors.New("disks.cache_limit, disks.reserve: must not be negative"))

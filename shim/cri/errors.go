@@ -22,6 +22,7 @@ var codesOf = []struct {
 }{
 	{vm.ErrInvalid, codes.InvalidArgument},
 	{domain.ErrUnsupported, codes.InvalidArgument},
+	{vm.ErrUnfinished, codes.DeadlineExceeded},
 	{vm.ErrNotFound, codes.NotFound},
 	{vm.ErrRange, codes.OutOfRange},
 	{vm.ErrExists, codes.FailedPrecondition}, // as containerd has it

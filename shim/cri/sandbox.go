@@ -2,6 +2,7 @@ package cri
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"time"
@@ -9,6 +10,8 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/nodevirt/nodevirt/shim/vminfo"
 )
 
 // runPodSandbox has containerd make a VM's sandbox as an ordinary one, and
@@ -151,6 +154,16 @@ func (c *call) podSandboxStatus(r *runtimeapi.PodSandboxStatusRequest, f frame) 
 	s.Status.RuntimeHandler = handler
 	if len(s.ContainersStatuses) > 0 || s.Timestamp != 0 {
 		s.ContainersStatuses = append(s.ContainersStatuses, c.Machines.Statuses(s.Status.Id)...)
+	}
+	if making := c.Machines.Making(s.Status.Id); r.GetVerbose() && making != nil {
+		text, err := json.Marshal(making)
+		if err != nil {
+			return fmt.Errorf("tell of sandbox %s: %w", s.Status.Id, err)
+		}
+		if s.Info == nil {
+			s.Info = map[string]string{}
+		}
+		s.Info[vminfo.MakingKey] = string(text)
 	}
 	return c.send(&s)
 }

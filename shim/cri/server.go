@@ -22,6 +22,7 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/nodevirt/nodevirt/shim/metrics"
+	"github.com/nodevirt/nodevirt/shim/vminfo"
 )
 
 // maxMessage is the largest message in bytes, either way. containerd's is 16 MiB.
@@ -47,6 +48,7 @@ type machines interface {
 	Remove(ctx context.Context, id string) error
 	List(f *runtimeapi.ContainerFilter) []*runtimeapi.Container
 	Status(id string, verbose bool) (*runtimeapi.ContainerStatusResponse, error)
+	Making(sandboxID string) *vminfo.Making
 	Statuses(sandboxID string) []*runtimeapi.ContainerStatus
 	Stats(id string) (*runtimeapi.ContainerStats, error)
 	ListStats(f *runtimeapi.ContainerStatsFilter) []*runtimeapi.ContainerStats

@@ -102,6 +102,11 @@ func of(r record.Container) []Disk {
 	return all
 }
 
+// TakeTime tells whether Create may take longer than a call does.
+func (d *Disks) TakeTime(r record.Container) bool {
+	return slices.ContainsFunc(r.Spec.Disks, func(k vmspec.Disk) bool { return k.Mode == vmspec.ModeRaw })
+}
+
 // Create makes the disks of a container whose folder and record are there. What
 // it leaves after an error is Remove's to take back. Tell is told, until Create
 // returns, how far a disk is of which that takes time.
@@ -113,6 +118,15 @@ func (d *Disks) Create(ctx context.Context, r record.Container, tell func(disk s
 		}
 	}
 	return nil
+}
+
+// Recover takes note of the disks of a container that was made before this process began.
+func (d *Disks) Recover(r record.Container) {
+	for _, k := range of(r) {
+		if k.Mode == vmspec.ModeRaw {
+			d.Expander.Hold(keyOf(k.image()), raw{Disks: d}.writable(k))
+		}
+	}
 }
 
 // Remove takes back what Create made outside of the container's folder.

@@ -9,6 +9,7 @@ import (
 // life counts what happens to VM containers.
 type life struct {
 	phases, starts, acquires *prometheus.HistogramVec
+	expansions               *prometheus.HistogramVec
 	ends                     *prometheus.CounterVec
 }
 
@@ -38,10 +39,16 @@ func newLife() life {
 			Help: "VMs that ended, by the reason in the container's status.",
 		}, []string{"reason"}),
 	}
+	l.expansions = prometheus.NewHistogramVec(prometheus.HistogramOpts{
+		Namespace: namespace, Subsystem: "disk", Name: "expand_duration_seconds",
+		Help:    "Time to make the disks of a VM container of which some are expanded, those given up included.",
+		Buckets: []float64{.05, .1, .5, 1, 2.5, 5, 10, 30, 60, 120, 300, 600, 1800, 3600},
+	}, []string{"result"})
 	// What never happened is 0 from the first scrape, so that the first time is an increase.
 	for _, result := range []string{resultOK, resultFailed} {
 		l.starts.WithLabelValues(result)
 		l.acquires.WithLabelValues(result)
+		l.expansions.WithLabelValues(result)
 	}
 	for _, reason := range []string{"Completed", "Error", "OOMKilled"} {
 		l.ends.WithLabelValues(reason)
@@ -50,7 +57,7 @@ func newLife() life {
 }
 
 func (l life) register(r prometheus.Registerer) {
-	r.MustRegister(l.phases, l.starts, l.acquires, l.ends)
+	r.MustRegister(l.phases, l.starts, l.acquires, l.expansions, l.ends)
 }
 
 // StartPhase notes how long a phase of a start took.
@@ -66,6 +73,11 @@ func (m *Metrics) Started(took time.Duration, err error) {
 // Acquired notes that an image's disk was looked for.
 func (m *Metrics) Acquired(took time.Duration, err error) {
 	m.life.acquires.WithLabelValues(result(err)).Observe(took.Seconds())
+}
+
+// Expanded notes that the disks of a container were expanded.
+func (m *Metrics) Expanded(took time.Duration, err error) {
+	m.life.expansions.WithLabelValues(result(err)).Observe(took.Seconds())
 }
 
 // Ended notes the end of a VM, with a reason of a small set.

@@ -36,21 +36,27 @@ type node struct {
 	states, libvirt, containerd    series
 	images, fsUsed, fsSize, fsFree series
 	snapshot                       series
+	expanded, expandedBytes        series
+	expanding                      series
 }
 
 func newNode(source Source, name string) *node {
 	const of = namespace + "_"
 	return &node{
-		recent:     &recent{source: source},
-		vms:        newVMs(name),
-		states:     gauge(of+"vms", "VM containers, by the state of their record.", "state"),
-		libvirt:    gauge(of+"libvirt_up", "1 if libvirtd told of the domains in time, else 0."),
-		containerd: gauge(of+"containerd_up", "1 if containerd's CRI answered in time, else 0."),
-		images:     gauge(of+"images_in_use", "Images whose disk VM containers hold."),
-		fsUsed:     gauge(of+"image_filesystem_used_bytes", "What containerd's images take, unpacked."),
-		fsSize:     gauge(of+"image_filesystem_size_bytes", "Size of the file system that images are on, and that overlays should be on."),
-		fsFree:     gauge(of+"image_filesystem_free_bytes", "What is left of that file system to an unprivileged user."),
-		snapshot:   gauge(of+"snapshot_ok", "1 if this scrape has the VMs, 0 if reading them takes too long."),
+		recent:        &recent{source: source},
+		vms:           newVMs(name),
+		states:        gauge(of+"vms", "VM containers, by the state of their record.", "state"),
+		libvirt:       gauge(of+"libvirt_up", "1 if libvirtd told of the domains in time, else 0."),
+		containerd:    gauge(of+"containerd_up", "1 if containerd's CRI answered in time, else 0."),
+		images:        gauge(of+"images_in_use", "Images whose disk VM containers hold."),
+		fsUsed:        gauge(of+"image_filesystem_used_bytes", "What containerd's images take, unpacked."),
+		fsSize:        gauge(of+"image_filesystem_size_bytes", "Size of the file system that images are on, and that overlays should be on."),
+		fsFree:        gauge(of+"image_filesystem_free_bytes", "What is left of that file system to an unprivileged user."),
+		expanded:      gauge(of+"expanded_disks", "Disks of images that are kept expanded, for clones."),
+		expandedBytes: gauge(of+"expanded_disk_bytes", "What the disks take that are kept expanded; VMs' clones share it."),
+		expanding: gauge(of+"disk_expansion_progress_ratio", "Part of a disk that is expanded, of those that are being expanded.",
+			vmLabels("disk")...),
+		snapshot: gauge(of+"snapshot_ok", "1 if this scrape has the VMs, 0 if reading them takes too long."),
 	}
 }
 
@@ -76,6 +82,11 @@ func (n *node) Collect(to chan<- prometheus.Metric) {
 	if s.ImageFSSize > 0 {
 		n.fsSize.send(to, float64(s.ImageFSSize))
 		n.fsFree.send(to, float64(s.ImageFSFree))
+	}
+	n.expanded.send(to, float64(s.Expanded))
+	n.expandedBytes.send(to, float64(s.ExpandedBytes))
+	for _, e := range s.Expanding {
+		n.expanding.send(to, e.Done, n.vms.node, e.Namespace, e.Name, e.Disk)
 	}
 	n.vms.collect(to, s.VMs)
 }

@@ -20,8 +20,19 @@ type Snapshot struct {
 	Images int
 	// ImageFS is the file system of images, in bytes: what images take, and what there is of it.
 	ImageFSUsed, ImageFSSize, ImageFSFree uint64
+	// Expanded are the disks that are kept for clones, and what they take in bytes.
+	Expanded      int
+	ExpandedBytes int64
+	// Expanding are the disks that are being expanded.
+	Expanding []Expansion
 	// VMs are those that run.
 	VMs []VM
+}
+
+// Expansion is a disk that is being expanded. Done is the part that is done, 0 to 1.
+type Expansion struct {
+	Namespace, Name, Disk string // the pod's, and the disk's in it
+	Done                  float64
 }
 
 // VM is a machine that runs. What could not be read of it is nil.

@@ -25,7 +25,8 @@ import (
 
 // Create makes a VM container in a VM's sandbox, whose id is whole, and returns
 // the container's id. ErrNotVM says that the image, or the pod's annotation,
-// makes it an ordinary container, which is containerd's.
+// makes it an ordinary container, which is containerd's. ErrUnfinished says that
+// the work goes on: the same call again finds it.
 func (m *Manager) Create(ctx context.Context, sandboxID string, config *runtimeapi.ContainerConfig) (_ string, err error) {
 	m.mu.RLock()
 	sandbox, ok := m.sandboxes[sandboxID]
@@ -37,61 +38,112 @@ func (m *Manager) Create(ctx context.Context, sandboxID string, config *runtimea
 	if named := vmspec.VMContainer(pod.GetAnnotations()); named != "" && named != config.GetMetadata().GetName() {
 		return "", fmt.Errorf("container %q: %w", config.GetMetadata().GetName(), ErrNotVM)
 	}
-	r := newRecord(sandbox, config)
-	r.LogPath = m.logPath(r)
-	c := newMachine(r)
+	k, err := m.begun(ctx, sandbox, config)
+	if err != nil {
+		return "", err
+	}
+	if k != nil {
+		return k.await(ctx, config)
+	}
+	n, err := m.prepare(ctx, sandbox, config)
+	if err != nil {
+		return "", err
+	}
+	if m.Disks.TakeTime(n.rec) {
+		return m.begin(n).await(ctx, config) //nolint:contextcheck // it may outlive the call
+	}
+	defer n.unlock()
+	err = n.makeFiles(ctx, func(string, expand.Progress) {})
+	if err == nil {
+		err = n.finish(config)
+	}
+	if err != nil {
+		return "", errors.Join(err, unwind(ctx, n.undo))
+	}
+	return n.rec.ID, nil
+}
+
+// creation is a container that is being made. Whoever has it has its machine's turn.
+type creation struct {
+	*Manager
+	c      *machine
+	rec    record.Container
+	own    imageunpack.Disk
+	undo   []func(context.Context) error
+	unlock func()
+}
+
+// prepare finds the container's disk, and enters the container into the tables and
+// the records, as creating.
+func (m *Manager) prepare(ctx context.Context, sandbox record.Sandbox, config *runtimeapi.ContainerConfig) (_ *creation, err error) {
+	n := &creation{Manager: m, rec: newRecord(sandbox, config)}
+	n.rec.LogPath = m.logPath(n.rec)
+	n.c = newMachine(n.rec)
 	// Taken before anybody can find the machine, and kept until what failed is
 	// taken back: a removal that comes meanwhile has to wait.
-	unlock, err := c.lock(ctx)
-	if err != nil {
-		return "", err
+	if n.unlock, err = n.c.lock(ctx); err != nil {
+		return nil, err
 	}
-	defer unlock()
-	var own imageunpack.Disk
-	if r.Spec, own, err = m.acquire(ctx, r.ID, pod, config); err != nil {
-		return "", err
-	}
-	undo := []func(context.Context) error{func(ctx context.Context) error { m.giveBack(ctx, r.ID, r.Spec); return nil }}
 	defer func() {
 		if err != nil {
-			err = errors.Join(err, unwind(ctx, undo))
+			err = errors.Join(err, unwind(ctx, n.undo))
+			n.unlock()
 		}
 	}()
-	if r.Image, err = m.imageOf(ctx, own.ImageID); err != nil {
-		return "", err
+	name := config.GetMetadata().GetName()
+	if n.rec.Spec, n.own, err = m.acquire(ctx, n.rec.ID, sandbox.Config.Value, config); err != nil {
+		return nil, err
 	}
-	if r.Disks, err = m.Disks.Hold(ctx, r.ID, r.Spec, own); err != nil {
-		return "", fmt.Errorf("container %q: %w", config.GetMetadata().GetName(), err)
+	n.undo = append(n.undo, func(ctx context.Context) error { m.giveBack(ctx, n.rec.ID, n.rec.Spec); return nil })
+	if n.rec.Image, err = m.imageOf(ctx, n.own.ImageID); err != nil {
+		return nil, err
 	}
-	c.rec.Store(&r)
-	if err := m.reserve(c); err != nil {
-		return "", err
+	if n.rec.Disks, err = m.Disks.Hold(ctx, n.rec.ID, n.rec.Spec, n.own); err != nil {
+		return nil, fmt.Errorf("container %q: %w", name, err)
 	}
-	r = c.record()
-	undo = append(undo, func(context.Context) error { m.forget(c); return nil })
+	n.c.rec.Store(&n.rec)
+	if err := m.reserve(n.c); err != nil {
+		return nil, err
+	}
+	n.rec = n.c.record()
+	n.undo = append(n.undo, func(context.Context) error { m.forget(n.c); return nil })
 	if gid, needed := accel.DeviceGroup(); needed && m.Accelerator == domain.KVM {
-		r.Domain.GID = gid
+		n.rec.Domain.GID = gid
 	}
-	undo = append(undo, func(ctx context.Context) error {
-		return errors.Join(m.Disks.Remove(ctx, r), m.Records.RemoveContainer(r.ID))
+	n.undo = append(n.undo, func(ctx context.Context) error {
+		return errors.Join(m.Disks.Remove(ctx, n.rec), m.Records.RemoveContainer(n.rec.ID))
 	})
-	if err := m.put(c, r); err != nil {
-		return "", fmt.Errorf("container %q: %w", config.GetMetadata().GetName(), err)
+	if err := m.put(n.c, n.rec); err != nil {
+		return nil, fmt.Errorf("container %q: %w", name, err)
 	}
-	err = m.Disks.Create(ctx, r, func(string, expand.Progress) {})
+	return n, nil
+}
+
+// makeFiles makes the disks and what else the machine's start opens. Tell is told
+// how far a disk is of which that takes time.
+func (n *creation) makeFiles(ctx context.Context, tell func(disk string, p expand.Progress)) error {
+	err := n.Disks.Create(ctx, n.rec, tell)
 	if err == nil {
-		err = m.copyKernel(ctx, r, own)
+		err = n.copyKernel(ctx, n.rec, n.own)
 	}
 	if err != nil {
-		return "", fmt.Errorf("container %q: %w", config.GetMetadata().GetName(), err)
+		return fmt.Errorf("container %q: %w", n.rec.Config.Value.GetMetadata().GetName(), err)
 	}
+	return nil
+}
+
+// finish has the container created, as the call asks for it that is answered.
+func (n *creation) finish(config *runtimeapi.ContainerConfig) error {
+	r := n.rec
+	r.Config.Value = config
+	r.LogPath = n.logPath(r)
 	r.State = record.Created
-	if err := m.put(c, r); err != nil {
-		return "", err
+	if err := n.put(n.c, r); err != nil {
+		return err
 	}
-	m.log(r).Info("VM container created", "image", r.Image.ID, "disk", own.Path, "memory", r.Spec.Memory)
-	m.publish(r, runtimeapi.ContainerEventType_CONTAINER_CREATED_EVENT)
-	return r.ID, nil
+	n.log(r).Info("VM container created", "image", r.Image.ID, "disk", n.own.Path, "memory", r.Spec.Memory)
+	n.publish(r, runtimeapi.ContainerEventType_CONTAINER_CREATED_EVENT)
+	return nil
 }
 
 // newID is an id of containerd's form.

@@ -196,6 +196,7 @@ func (m *Manager) Stop(ctx context.Context, id string, timeout time.Duration) er
 }
 
 func (m *Manager) stop(ctx context.Context, c *machine, timeout time.Duration) error {
+	m.giveUpMaking(c)
 	// A start that is under way is waited for.
 	unlock, err := c.lock(ctx)
 	if err != nil {

@@ -16,6 +16,7 @@ import (
 	"os"
 	"path/filepath"
 	"sync"
+	"time"
 
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
@@ -44,6 +45,8 @@ var (
 	ErrState = errors.New("not in this state")
 	// ErrRange says that a value is outside of what a machine can be given.
 	ErrRange = errors.New("out of range")
+	// ErrUnfinished says that a call ends before the work that it began, which goes on.
+	ErrUnfinished = errors.New("not finished yet")
 	// ErrExists says that the pod has such a container already.
 	ErrExists = errors.New("already exists")
 	// ErrUnsupported says that machines don't have what containers have.
@@ -71,6 +74,8 @@ type Options struct {
 	RuntimeHandler string
 	// DiskMode is that of registry disks whose pods name none.
 	DiskMode vmspec.Mode
+	// GiveUp is for how long a disk is expanded that no call asks for.
+	GiveUp time.Duration
 	// Accelerator is what guests run on; Emulator is QEMU's path.
 	Accelerator domain.Accelerator
 	Emulator    string
@@ -105,7 +110,8 @@ type Manager struct {
 	mu        sync.RWMutex
 	sandboxes map[string]record.Sandbox
 	machines  map[string]*machine
-	names     map[string]string // reserved container name → id
+	makings   map[string]*making // by the names of their containers
+	names     map[string]string  // reserved container name → id
 
 	// Set at the start and not changed any more: containers whose records are
 	// broken, and where there are any the user ids that were in use then.
@@ -126,6 +132,7 @@ func New(ctx context.Context, o Options) (*Manager, error) {
 		Options:   o,
 		sandboxes: map[string]record.Sandbox{},
 		machines:  map[string]*machine{},
+		makings:   map[string]*making{},
 		names:     map[string]string{},
 		aside:     map[string]bool{},
 		tasks:     newTasks(),
@@ -143,6 +150,7 @@ func (m *Manager) Run(ctx context.Context) error {
 	events, unsubscribe := m.Driver.Subscribe()
 	defer unsubscribe()
 	m.tasks.run(func(context.Context) { m.watch(ctx, events) })
+	m.tasks.run(func(context.Context) { m.collectDisks(ctx) })
 	return m.Driver.Run(ctx)
 }
 

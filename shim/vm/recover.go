@@ -45,6 +45,7 @@ func (m *Manager) recover(ctx context.Context) error {
 		c := newMachine(r)
 		m.machines[r.ID] = c
 		m.names[containerName(r)] = r.ID
+		m.Disks.Recover(r)
 		if err := m.recoverOne(ctx, c); err != nil {
 			// One sick VM must not keep the node from its others.
 			m.log(r).Error("finding a VM again failed", "error", err)

@@ -44,6 +44,8 @@ func (m *Manager) Snapshot(ctx context.Context) metrics.Snapshot {
 		}
 	}
 	s.Images = len(images)
+	usage := m.Expander.Usage()
+	s.Expanded, s.ExpandedBytes, s.Expanding = usage.Bases, usage.Bytes, m.expanding()
 	return s
 }
 

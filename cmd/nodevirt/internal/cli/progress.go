@@ -45,6 +45,34 @@ func (b *Bar) Set(n int64) { _ = b.bar.Set64(n) }
 // Done takes the bar off the terminal.
 func (b *Bar) Done() { _ = b.bar.Exit(); _ = b.bar.Clear() }
 
+// Percent shows how far something is, on a terminal; elsewhere it is silent. The
+// caller calls Done.
+type Percent struct {
+	bar  *progressbar.ProgressBar
+	what string
+}
+
+// NewPercent makes a bar on w.
+func NewPercent(w io.Writer, what string) *Percent {
+	return &Percent{progressbar.NewOptions64(1000,
+		progressbar.OptionSetWriter(w),
+		progressbar.OptionSetVisibility(IsTerminal(w)),
+		progressbar.OptionSetDescription(what),
+		progressbar.OptionSetWidth(30),
+		progressbar.OptionSetSpinnerChangeInterval(0), // as in Spin
+		progressbar.OptionClearOnFinish(),
+	), what}
+}
+
+// Set says what is done now, and the part of that which is done, from 0 to 1.
+func (p *Percent) Set(part string, done float64) {
+	p.bar.Describe(p.what + ": " + part)
+	_ = p.bar.Set64(min(int64(done*1000), 999)) // at its end it would take itself off
+}
+
+// Done takes the bar off the terminal.
+func (p *Percent) Done() { _ = p.bar.Exit(); _ = p.bar.Clear() }
+
 // Spin shows a spinner on w, where that is a terminal, until the returned
 // function is called.
 func Spin(w io.Writer, what string) (done func()) {

@@ -38,8 +38,8 @@ func (l *launch) start(ctx context.Context, r request) (err error) {
 			err = errors.Join(err, l.takeBack(ctx, r))
 		}
 	}()
-	done := cli.Spin(l.errOut, "start VM "+r.name)
-	defer done()
+	done := cli.Spin(l.errOut, "run the pod of VM "+r.name)
+	defer func() { done() }()
 	pod, err := l.node.Pods.RunPodSandbox(ctx, &runtimeapi.RunPodSandboxRequest{
 		Config: r.sandbox, RuntimeHandler: l.options.handler,
 	})
@@ -48,13 +48,12 @@ func (l *launch) start(ctx context.Context, r request) (err error) {
 	}
 	l.sandbox = pod.GetPodSandboxId()
 	r.container.Image = &runtimeapi.ImageSpec{Image: l.image, UserSpecifiedImage: r.image}
-	made, err := l.node.Pods.CreateContainer(ctx, &runtimeapi.CreateContainerRequest{
-		PodSandboxId: l.sandbox, Config: r.container, SandboxConfig: r.sandbox,
-	})
-	if err != nil {
-		return fmt.Errorf("create VM %s: %w", r.name, said(ctx, err))
+	done()
+	done = func() {}
+	if l.container, err = l.create(ctx, r); err != nil {
+		return err
 	}
-	l.container = made.GetContainerId()
+	done = cli.Spin(l.errOut, "start VM "+r.name)
 	_, err = l.node.Pods.StartContainer(ctx, &runtimeapi.StartContainerRequest{ContainerId: l.container})
 	if err != nil {
 		return fmt.Errorf("start VM %s: %w", r.name, said(ctx, err))

@@ -105,9 +105,12 @@ const displayed = `{
 	"volumes": [{"name": "disk0", "containerDisk": {"image": ""}}]
 }`
 
-// annotations are the guest's cloud-init data, and its display.
+// annotations are the guest's cloud-init data, its display, and how its disk reaches it.
 func (o options) annotations() (map[string]string, error) {
 	all := map[string]string{vmspec.AnnotationVMContainer: containerName}
+	if o.diskMode != "" {
+		all[vmspec.AnnotationDiskMode] = o.diskMode
+	}
 	if o.display {
 		all[vmspec.AnnotationVMI] = displayed
 	}

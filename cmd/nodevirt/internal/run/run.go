@@ -26,6 +26,7 @@ type options struct {
 	name, namespace            string
 	memory, cpus               string
 	userData, sshKeys          string // paths
+	diskMode                   string
 	pull                       string
 	remove, detach, display    bool
 	logDirectory, cgroupParent string
@@ -60,6 +61,7 @@ kubectl there.`,
 	f.StringVarP(&o.memory, "memory", "m", "512Mi", "the guest's RAM, a Kubernetes `quantity`")
 	f.StringVar(&o.cpus, "cpus", "1", "how many CPUs it has, a Kubernetes `quantity`; parts limit their use, as 1.5 does 2 vCPUs")
 	f.StringVar(&o.userData, "cloud-init", "", "a `file` with cloud-init user data")
+	f.StringVar(&o.diskMode, "disk-mode", "", "how the disk reaches the VM, `mode` file or raw; default: the node's")
 	f.StringVar(&o.sshKeys, "ssh-key", "", "a `file` with public keys that may log in, for cloud-init")
 	f.StringVar(&o.pull, "pull", pullMissing, "`when` to pull the image: missing, always or never")
 	f.BoolVarP(&o.detach, "detach", "d", false, "leave the VM running and print its container's id")
