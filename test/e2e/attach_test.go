@@ -41,6 +41,13 @@ func newSession(t *testing.T, name string, args ...string) *session {
 	return s
 }
 
+// onTerminal runs a command line on a terminal, which script brings.
+func onTerminal(t *testing.T, line string) *session {
+	t.Helper()
+	// The terminal's end is the command's by a hangup, which a run of the tests may ignore.
+	return newSession(t, "env", "--default-signal=HUP", "script", "-qefc", line, "/dev/null")
+}
+
 func (s *session) run(cmd *exec.Cmd) {
 	s.t.Helper()
 	var err error
@@ -106,8 +113,7 @@ func TestAttach(t *testing.T) {
 	c := vmPod(t).vm(suite.tiny).start().up()
 	spdy, web := c.attach("-i"), c.attach("-i")
 	watching := c.attach()
-	// crictl wants a terminal for -t; script brings one.
-	terminal := newSession(t, "script", "-qec", "crictl attach -it "+c.id, "/dev/null")
+	terminal := onTerminal(t, "crictl attach -it "+c.id)
 	all := map[string]*session{"spdy": spdy, "web": web, "terminal": terminal}
 	for _, s := range all {
 		s.sees("nodevirt guest: up host=") // what was before it came

@@ -48,7 +48,7 @@ func TestDebianWithCloudInitAndAgent(t *testing.T) {
 	}
 	c.agentIs(agent.Present)
 	c.wantExec(p.config.Hostname+"\n", "", 0, "hostname")
-	s := newSession(t, "script", "-qefc", "stty rows 33 cols 101; crictl exec -it "+c.id+" bash -c 'tty; stty size; exit 7'", "/dev/null")
+	s := onTerminal(t, "stty rows 33 cols 101; crictl exec -it "+c.id+" bash -c 'tty; stty size; exit 7'")
 	s.sees("/dev/hvc1")
 	s.sees("33 101")
 	if err := s.ends(); err == nil || !strings.Contains(s.seen(), "exit code 7") {
