@@ -15,58 +15,6 @@ import (
 	"github.com/nodevirt/nodevirt/shim/record"
 )
 
-// watch settles machines as libvirtd tells of their ends, and all of them
-// after each new connection to it.
-func (m *Manager) watch(ctx context.Context, events <-chan domain.Event) {
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case e, ok := <-events:
-			if !ok {
-				return
-			}
-			m.heed(e)
-		}
-	}
-}
-
-// heed leaves the work to tasks: the events go on.
-func (m *Manager) heed(e domain.Event) {
-	if e.Kind == domain.EventResync {
-		m.tasks.run(m.tellStrayDomains)
-	}
-	for _, uuid := range m.late.of(e) {
-		m.tasks.run(func(ctx context.Context) { m.removeLate(ctx, uuid) })
-	}
-	for _, c := range m.all("") {
-		r := c.record()
-		m.heedAgent(c, e)
-		switch {
-		case e.Kind == domain.EventResync && r.State == record.Running:
-			m.tasks.run(func(ctx context.Context) {
-				m.settleLogged(ctx, c)
-				m.applyAgain(ctx, c)
-			})
-		case e.Kind == domain.EventResync && r.State == record.Exited && r.Unclean:
-			m.tasks.run(func(ctx context.Context) { m.cleanExited(ctx, c) })
-		case e.UUID != r.Domain.UUID:
-		case e.Kind == domain.EventRebooted:
-			m.tasks.run(func(ctx context.Context) { m.forgetClient(ctx, c) })
-		case e.Kind == domain.EventCrashed:
-			c.panicked.Store(true)
-		case e.Kind == domain.EventStopped, e.Kind == domain.EventSuspended && e.Reason == domain.ReasonIOError:
-			m.tasks.run(func(ctx context.Context) { m.settleLogged(ctx, c) })
-		}
-	}
-}
-
-func (m *Manager) settleLogged(ctx context.Context, c *machine) {
-	if err := m.settle(ctx, c); err != nil && ctx.Err() == nil {
-		m.log(c.record()).Error("finding out about a VM failed", "error", err)
-	}
-}
-
 // settle records the end of a machine that has ended, and takes back what was
 // made for it. A machine that runs stays as it is.
 func (m *Manager) settle(ctx context.Context, c *machine) error {

@@ -75,6 +75,7 @@ func (m *Manager) recoverOne(ctx context.Context, c *machine) error {
 		return m.failStart(c, r, errors.New("the shim ended while the VM was being started"))
 	case record.Running:
 		m.serveOn(c)
+		m.watchEnd(c)
 		return m.Consoles.Follow(m.console(r.ID, r.LogPath))
 	}
 	return nil

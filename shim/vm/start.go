@@ -105,6 +105,7 @@ func (m *Manager) Start(ctx context.Context, id string) (err error) {
 		return errors.Join(err, m.failStart(c, l.rec, err))
 	}
 	m.serveOn(c)
+	m.watchEnd(c)
 	m.log(l.rec).Info("VM started", "pid", l.qemu, "duration", time.Since(begun))
 	m.publish(l.rec, runtimeapi.ContainerEventType_CONTAINER_STARTED_EVENT)
 	return nil

@@ -1,0 +1,49 @@
+package domain
+
+import (
+	"context"
+	"errors"
+	"os/exec"
+	"testing"
+)
+
+func TestAwaitEnd(t *testing.T) {
+	qemu := exec.CommandContext(t.Context(), "sh", "-c", "read x", "-name", "guest=vm,debug-threads=on")
+	stdin, err := qemu.StdinPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := qemu.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = stdin.Close(); _ = qemu.Wait() })
+	d, pid := NewDriver("", t.TempDir(), nil), qemu.Process.Pid
+
+	given, giveUp := context.WithCancel(t.Context())
+	waits := make(chan error, 2)
+	go func() { waits <- d.AwaitEnd(given, "vm", pid) }()
+	giveUp()
+	if err := <-waits; !errors.Is(err, context.Canceled) {
+		t.Errorf("given up: %v", err)
+	}
+	if err := d.AwaitEnd(t.Context(), "other", pid); err != nil {
+		t.Errorf("another one's process: %v", err)
+	}
+
+	go func() { waits <- d.AwaitEnd(t.Context(), "vm", pid) }()
+	select {
+	case err := <-waits:
+		t.Fatalf("it runs, and ended: %v", err)
+	default:
+	}
+	if err := stdin.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if err := <-waits; err != nil { // though nobody waited for the process yet
+		t.Error(err)
+	}
+	_ = qemu.Wait()
+	if err := d.AwaitEnd(t.Context(), "vm", pid); err != nil {
+		t.Errorf("of a process that is gone: %v", err)
+	}
+}
