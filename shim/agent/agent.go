@@ -42,7 +42,7 @@ type Agent struct {
 // machine's consoles for commands, which nobody else must use. large bounds, by its
 // capacity, how many large answers of all agents are in memory at once.
 func New(socket string, terminals []Terminal, large chan struct{}) *Agent {
-	a := &Agent{socket: socket, patience: patience{syncTime, silence}, large: large, turn: make(chan struct{}, 1), presence: Unknown}
+	a := &Agent{socket: socket, patience: patience{syncTime, silence, outputSilence}, large: large, turn: make(chan struct{}, 1), presence: Unknown}
 	a.terminals = make(chan Terminal, len(terminals))
 	for _, t := range terminals {
 		a.terminals <- t

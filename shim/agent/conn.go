@@ -15,10 +15,14 @@ import (
 
 const (
 	// syncTime bounds a synchronization: an agent that is idle takes milliseconds.
-	syncTime = 5 * time.Second
+	syncTime = 10 * time.Second
 	// silence is how long an agent may say nothing while an answer is due. The
 	// agent does one thing at a time, and none of what it is asked here takes long.
-	silence = 5 * time.Second
+	silence = 10 * time.Second
+	// outputSilence is the same of an answer that may hold a command's output. The
+	// agent makes all of it, 45 MiB at most, before its first byte: that takes an
+	// emulated guest seconds, and more on a busy node.
+	outputSilence = 30 * time.Second
 	// answerTime bounds an answer that dribbles in.
 	answerTime = time.Minute
 	// smallAnswer, in bytes, bounds all answers but those that hold output.
@@ -31,15 +35,23 @@ const delimiter = 0xff
 
 // patience is how long agents are waited for.
 type patience struct {
-	sync, silence time.Duration
+	sync, silence, output time.Duration
+}
+
+// before is how long an answer of at most limit bytes may be waited for in silence.
+func (p patience) before(limit int) time.Duration {
+	if limit > smallAnswer {
+		return p.output
+	}
+	return p.silence
 }
 
 // conn is a connection to an agent that has been synchronized: what is read next
 // answers what is written next.
 type conn struct {
 	net.Conn
-	in      *bufio.Reader
-	silence time.Duration
+	patience
+	in *bufio.Reader
 	// large holds a token while an answer larger than smallAnswer is read.
 	large chan struct{}
 }
@@ -56,7 +68,7 @@ func dial(ctx context.Context, socket string, p patience, large chan struct{}) (
 		}
 		return nil, fmt.Errorf("%w: %w", ErrGone, err)
 	}
-	c := &conn{Conn: raw, in: bufio.NewReaderSize(raw, 64<<10), silence: p.silence, large: large}
+	c := &conn{Conn: raw, patience: p, in: bufio.NewReaderSize(raw, 64<<10), large: large}
 	if err := c.sync(ctx); err != nil {
 		return nil, errors.Join(err, c.Close())
 	}
@@ -129,7 +141,7 @@ func (c *conn) obey(ctx context.Context) (release func()) {
 func (c *conn) line(ctx context.Context, limit int) ([]byte, error) {
 	var line []byte
 	for {
-		if err := c.SetReadDeadline(time.Now().Add(c.silence)); err != nil {
+		if err := c.SetReadDeadline(time.Now().Add(c.before(limit))); err != nil {
 			return nil, ended(ctx, err)
 		}
 		if ctx.Err() != nil { // its deadline was overwritten by ours

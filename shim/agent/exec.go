@@ -30,7 +30,7 @@ const (
 	minPoll = 10 * time.Millisecond
 	maxPoll = time.Second
 	// killTime bounds the ending of a command that is not wanted any more.
-	killTime = 15 * time.Second
+	killTime = 30 * time.Second
 )
 
 // Command is what to run in a guest.
