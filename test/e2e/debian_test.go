@@ -14,12 +14,14 @@ import (
 )
 
 // A cloud image of a distribution, as users bring it. cloud-init says what came
-// of it on the console, as its last word.
+// of it on the console, as its last word, when the guest has addresses of both
+// families: systemd calls a network of one online.
 const debianUserData = `#cloud-config
 write_files:
 - path: /etc/from-user-data
   content: written
 runcmd:
+- "for i in $(seq 120); do hostname -I | grep -q '[.].* .*:' && ip -6 route | grep -q ^default && break; sleep 1; done"
 - "echo e2e host=$(hostname) ips=$(hostname -I | tr ' ' ,) router=$(ip -6 route | grep -c ^default) file=$(cat /etc/from-user-data) key=$(grep -c e2e /root/.ssh/authorized_keys) > /dev/ttyS0"
 disable_root: false
 `
