@@ -30,6 +30,7 @@ import (
 	"github.com/nodevirt/nodevirt/shim/domain"
 	"github.com/nodevirt/nodevirt/shim/domain/accel"
 	"github.com/nodevirt/nodevirt/shim/metrics"
+	"github.com/nodevirt/nodevirt/shim/podstatus"
 	"github.com/nodevirt/nodevirt/shim/record"
 	"github.com/nodevirt/nodevirt/shim/stream"
 	"github.com/nodevirt/nodevirt/shim/vm"
@@ -171,6 +172,7 @@ func newMachines(ctx context.Context, c config.Config, log *slog.Logger, backend
 		Consoles:       consoles,
 		Terminals:      terminal.New(log),
 		Driver:         domain.NewDriver(c.Libvirt.URI, c.Libvirt.Run, log),
+		PodStatus:      podstatus.New(c.Kubernetes.Kubeconfig, log),
 		Metrics:        measures,
 		Logger:         log,
 		RuntimeHandler: c.Handler,

@@ -124,6 +124,7 @@ func (a *Agent) Refresh(ctx context.Context) {
 	if err != nil {
 		s.Problem = clean(err.Error())
 	}
+	defer a.notify()
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.about.busy = false

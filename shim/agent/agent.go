@@ -36,6 +36,7 @@ type Agent struct {
 	silent   time.Time // when the agent was last found silent
 	execs    int       // commands that run
 	about    about
+	changed  func() // see Notify
 }
 
 // New makes the agent of a machine behind a unix socket. terminals are the
@@ -50,9 +51,20 @@ func New(socket string, terminals []Terminal, large chan struct{}) *Agent {
 	return a
 }
 
+// Notify has a function called whenever State may tell something new. It must not
+// wait for long. Only one is called; it has to be set before the agent is used.
+func (a *Agent) Notify(changed func()) { a.changed = changed }
+
+func (a *Agent) notify() {
+	if a.changed != nil {
+		a.changed()
+	}
+}
+
 // Tell makes known what QEMU tells of the guest's port. Who waits for an agent
 // that has gone waits no longer.
 func (a *Agent) Tell(p Presence) {
+	defer a.notify()
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.told++

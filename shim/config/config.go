@@ -37,6 +37,7 @@ type Config struct {
 	Stream     Stream     `toml:"stream"`
 	Tools      Tools      `toml:"tools"`
 	Metrics    Metrics    `toml:"metrics"`
+	Kubernetes Kubernetes `toml:"kubernetes"`
 }
 
 // Containerd says where containerd is.
@@ -113,6 +114,13 @@ type Metrics struct {
 	// Address is the path of a unix socket, or an address of loopback with its
 	// port; empty is nowhere.
 	Address string `toml:"address"`
+}
+
+// Kubernetes says how the API server is reached.
+type Kubernetes struct {
+	// Kubeconfig is the path of the kubelet's, by which pods' statuses are told
+	// of VMs; empty: they are not.
+	Kubeconfig string `toml:"kubeconfig"`
 }
 
 // minLogLimit is more than what a console adds to its log at a time.
@@ -210,6 +218,9 @@ func (c Config) check() error {
 		if f.value == "" {
 			errs = append(errs, fmt.Errorf("%s: must not be empty", f.name))
 		}
+	}
+	if k := c.Kubernetes.Kubeconfig; k != "" && !filepath.IsAbs(k) {
+		errs = append(errs, fmt.Errorf("kubernetes.kubeconfig: %q is not an absolute path", k))
 	}
 	if len(c.Listen) > maxSocket {
 		errs = append(errs, fmt.Errorf("listen: %q is too long for a socket: %d bytes at the most", c.Listen, maxSocket))

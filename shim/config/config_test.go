@@ -125,7 +125,7 @@ func TestErrors(t *testing.T) {
 		"wrong type":             `listen = 5`,
 		"syntax":                 `listen = `,
 		"log level":              `log_level = "loud"`,
-		"relative paths":         "listen = 'a'\nroot = 'b'\nrun = 'c'\n[containerd]\naddress = 'd'\n[libvirt]\nrun = 'e'\n[vm]\nemulator = 'f'\nresolv_conf = 'g'",
+		"relative paths":         "listen = 'a'\nroot = 'b'\nrun = 'c'\n[containerd]\naddress = 'd'\n[libvirt]\nrun = 'e'\n[vm]\nemulator = 'f'\nresolv_conf = 'g'\n[kubernetes]\nkubeconfig = 'h'",
 		"empty":                  "[containerd]\nnamespace = ''\nsnapshotter = ''\n[libvirt]\nuri = ''\n[tools]\ndnsmasq = ''\nqemu_img = ''",
 		"long listen":            `listen = "/` + dir + `"`,
 		"long run":               `run = "/` + dir[:28] + `"`,

@@ -44,6 +44,11 @@ func (m *Manager) terminals(id string) []agent.Terminal {
 func (m *Manager) agent(c *machine) *agent.Agent {
 	c.agentOnce.Do(func() {
 		c.guestAgent = agent.New(m.agentSocket(c.record().ID), m.terminals(c.record().ID), m.largeAnswers)
+		c.guestAgent.Notify(func() {
+			if c.record().State == record.Running {
+				m.tell(c)
+			}
+		})
 	})
 	return c.guestAgent
 }

@@ -35,6 +35,11 @@ func (m *Manager) Create(ctx context.Context, sandboxID string, config *runtimea
 		return "", fmt.Errorf("sandbox %q: %w", sandboxID, ErrNotVM)
 	}
 	pod := sandbox.Config.Value
+	defer func() {
+		if err != nil {
+			m.tellRefused(sandboxID, pod, err)
+		}
+	}()
 	if named := vmspec.VMContainer(pod.GetAnnotations()); named != "" && named != config.GetMetadata().GetName() {
 		return "", fmt.Errorf("container %q: %w", config.GetMetadata().GetName(), ErrNotVM)
 	}

@@ -38,6 +38,7 @@ func (m *Manager) settle(ctx context.Context, c *machine) error {
 		m.starve(c)
 	}
 	if state.Status != domain.StatusShutoff {
+		m.notePaused(c, state)
 		return nil
 	}
 	l := &launch{Manager: m, c: c, rec: r}
@@ -58,6 +59,7 @@ func (m *Manager) settle(ctx context.Context, c *machine) error {
 		err = fmt.Errorf("record the end of VM container %q: %w", r.ID, err)
 	}
 	c.publish(l.rec)
+	m.tell(c)
 	m.log(l.rec).Info("VM ended", "code", end.code, "reason", end.reason, "message", end.message)
 	m.Metrics.Ended(end.reason)
 	m.publish(l.rec, runtimeapi.ContainerEventType_CONTAINER_STOPPED_EVENT)
@@ -86,6 +88,8 @@ const (
 	reasonCompleted = "Completed"
 	reasonError     = "Error"
 	reasonOOMKilled = "OOMKilled"
+	// reasonStartError is containerd's word for a start that failed.
+	reasonStartError = "StartError"
 
 	codeKilled  = 128 + 9 // as of a process that SIGKILL ended
 	codeAborted = 128 + 6 // as of one that gave up by itself

@@ -10,6 +10,7 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/nodevirt/nodevirt/shim/agent"
+	"github.com/nodevirt/nodevirt/shim/domain"
 	"github.com/nodevirt/nodevirt/shim/record"
 )
 
@@ -28,6 +29,12 @@ type machine struct {
 	cpu cpuRate
 	// starved is set while a guest that QEMU stopped at a disk error is to go on.
 	starved atomic.Bool
+
+	// paused is why the guest stands still, ReasonNone where it runs, nil where
+	// libvirtd was not asked yet.
+	paused atomic.Pointer[domain.Reason]
+	// recovered says that an earlier shim made it.
+	recovered bool
 
 	agentOnce  sync.Once
 	guestAgent *agent.Agent // see Manager.agent

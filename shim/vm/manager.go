@@ -28,6 +28,7 @@ import (
 	"github.com/nodevirt/nodevirt/shim/disk"
 	"github.com/nodevirt/nodevirt/shim/domain"
 	"github.com/nodevirt/nodevirt/shim/metrics"
+	"github.com/nodevirt/nodevirt/shim/podstatus"
 	"github.com/nodevirt/nodevirt/shim/record"
 	"github.com/nodevirt/nodevirt/shim/vmspec"
 )
@@ -66,6 +67,8 @@ type Options struct {
 	// Terminals are the consoles' clients.
 	Terminals *terminal.Terminals
 	Driver    *domain.Driver
+	// PodStatus is told what becomes of the pods' VMs.
+	PodStatus *podstatus.Writer
 	// Metrics are told of starts and ends.
 	Metrics *metrics.Metrics
 	Logger  *slog.Logger
@@ -151,6 +154,7 @@ func (m *Manager) Run(ctx context.Context) error {
 	defer unsubscribe()
 	m.tasks.run(func(context.Context) { m.watch(ctx, events) })
 	m.tasks.run(func(context.Context) { m.collectDisks(ctx) })
+	m.tasks.run(func(context.Context) { m.PodStatus.Run(ctx) })
 	return m.Driver.Run(ctx)
 }
 

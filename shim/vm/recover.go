@@ -43,6 +43,7 @@ func (m *Manager) recover(ctx context.Context) error {
 			m.log(r).Error("recording the sandbox of a VM anew failed", "error", err)
 		}
 		c := newMachine(r)
+		c.recovered = true
 		m.machines[r.ID] = c
 		m.names[containerName(r)] = r.ID
 		m.Disks.Recover(r)
@@ -50,6 +51,9 @@ func (m *Manager) recover(ctx context.Context) error {
 			// One sick VM must not keep the node from its others.
 			m.log(r).Error("finding a VM again failed", "error", err)
 		}
+	}
+	for _, c := range m.machines {
+		m.tell(c) // of those that have ended; of the others libvirtd is asked first
 	}
 	if err := m.reconcileSandboxes(ctx); err != nil {
 		return err

@@ -117,6 +117,9 @@ func (m *Manager) ForgetSandbox(id string) error {
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
+	if pod, ok := statusOf(m.sandboxes[id].Config.Value); ok {
+		m.PodStatus.Forget(pod)
+	}
 	delete(m.sandboxes, id)
 	return nil
 }

@@ -106,6 +106,8 @@ func (m *Manager) Start(ctx context.Context, id string) (err error) {
 	}
 	m.serveOn(c)
 	m.watchEnd(c)
+	c.paused.Store(new(domain.ReasonNone))
+	m.tell(c)
 	m.log(l.rec).Info("VM started", "pid", l.qemu, "duration", time.Since(begun))
 	m.publish(l.rec, runtimeapi.ContainerEventType_CONTAINER_STARTED_EVENT)
 	return nil
@@ -189,7 +191,8 @@ func (l *launch) undo(ctx context.Context, p phase) error {
 // failStart records that a start failed, as containerd does it.
 func (m *Manager) failStart(c *machine, r record.Container, cause error) error {
 	r.State, r.FinishedAt, r.Domain.PID = record.Exited, time.Now(), 0
-	r.ExitCode, r.Reason, r.Message = 128, "StartError", cause.Error()
+	r.ExitCode, r.Reason, r.Message = 128, reasonStartError, cause.Error()
+	defer m.tell(c)
 	return m.put(c, r)
 }
 

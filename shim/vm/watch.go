@@ -48,7 +48,7 @@ func (m *Manager) heed(e domain.Event) {
 			m.tasks.run(func(ctx context.Context) { m.forgetClient(ctx, c) })
 		case e.Kind == domain.EventCrashed:
 			c.panicked.Store(true)
-		case e.Kind == domain.EventStopped, e.Kind == domain.EventSuspended && e.Reason == domain.ReasonIOError:
+		case e.Kind == domain.EventStopped, e.Kind == domain.EventSuspended, e.Kind == domain.EventResumed && c.isPaused():
 			m.tasks.run(func(ctx context.Context) { m.settleLogged(ctx, c) })
 		}
 	}

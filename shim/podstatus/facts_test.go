@@ -1,0 +1,48 @@
+package podstatus
+
+import (
+	"encoding/json"
+	"strings"
+	"testing"
+	"time"
+	"unicode/utf8"
+
+	"github.com/nodevirt/nodevirt/shim/podstatus/condition"
+)
+
+// TestGuestMessage: what a guest says stays JSON and within its bound, and comes back.
+func TestGuestMessage(t *testing.T) {
+	long := strings.Repeat("\"<", 129)
+	g := condition.Guest{AgentVersion: long, Hostname: long,
+		OS: &condition.OS{ID: long, PrettyName: long, VersionID: long, Kernel: long, Machine: long}}
+	for range 32 {
+		g.Interfaces = append(g.Interfaces, condition.Interface{Name: "eth0", MAC: "52:54:00:00:00:01", IPs: []string{"10.0.0.1"}})
+	}
+	text := guestMessage(g)
+	if len(text) > maxGuest {
+		t.Errorf("%d bytes", len(text))
+	}
+	back, err := condition.Parse(text)
+	if err != nil || back.Hostname != long || back.OS.Machine != long {
+		t.Errorf("%v: %+v", err, back)
+	}
+	if _, err := condition.Parse("no JSON"); err == nil {
+		t.Error("no JSON is no error")
+	}
+}
+
+// TestEmptyFields: a condition writes them, so that a patch takes an old message away.
+func TestEmptyFields(t *testing.T) {
+	text, err := json.Marshal(running(false, "").conditions(time.Unix(0, 0))[0])
+	if want := `{"type":"nodevirt.io/VMReady","status":"True","reason":"GuestRunning","message":"","lastTransitionTime":"1970-01-01T00:00:00Z"}`; err != nil || string(text) != want {
+		t.Errorf("%v: %s, want %s", err, text, want)
+	}
+}
+
+func TestClip(t *testing.T) {
+	for text, want := range map[string]string{"short": "short", "0123456789": "0123456789", "ääääääää": "äää…", "01234567890": "0123456…"} {
+		if got := clip(text, 10); got != want || !utf8.ValidString(got) || len(got) > 10 {
+			t.Errorf("clip(%q) = %q, want %q", text, got, want)
+		}
+	}
+}

@@ -1,0 +1,205 @@
+package podstatus
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"sync"
+	"time"
+
+	"github.com/nodevirt/nodevirt/shim/podstatus/condition"
+)
+
+const readyType = condition.VMReady
+
+// api is the API server.
+type api interface {
+	// conditions reads what stands in a pod's status. Of another pod of that
+	// name it fails with errGone.
+	conditions(context.Context, Pod) ([]Condition, error)
+	// patch writes conditions and leaves all others alone.
+	patch(context.Context, Pod, []Condition) error
+}
+
+// Writer writes facts to the pods' statuses. Its methods may be called from any
+// goroutine, and none waits for the API server.
+type Writer struct {
+	api api // nil: nothing is written
+	log *slog.Logger
+
+	mu      sync.Mutex
+	entries map[string]*entry // by the pod's uid
+	wake    chan struct{}
+	// away counts the failures of an API server that is away; until awayTil it is
+	// called for no pod.
+	away    int
+	awayTil time.Time
+}
+
+// New makes a writer that works by a kubeconfig, which need not be there yet. An
+// empty path makes one that writes nothing.
+func New(kubeconfig string, log *slog.Logger) *Writer {
+	if kubeconfig == "" {
+		return newWriter(nil, log)
+	}
+	return newWriter(&client{kubeconfig: kubeconfig}, log)
+}
+
+func newWriter(a api, log *slog.Logger) *Writer {
+	return &Writer{api: a, log: log, entries: map[string]*entry{}, wake: make(chan struct{}, 1)}
+}
+
+// Tell hands over what is true of a pod's VM from now on, in place of all that
+// was told before. The pod is kept in memory until it is forgotten.
+func (w *Writer) Tell(pod Pod, f Facts) {
+	w.tell(pod, f, map[string]Condition{})
+}
+
+// TellAgain is Tell of a pod that an earlier shim may have told of: what stands
+// in its status is read first, and left where it is right.
+func (w *Writer) TellAgain(pod Pod, f Facts) {
+	w.tell(pod, f, nil)
+}
+
+func (w *Writer) tell(pod Pod, f Facts, written map[string]Condition) {
+	if w.api == nil {
+		return
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	e := w.entries[pod.UID]
+	switch {
+	case e == nil:
+		e = &entry{pod: pod, written: written, space: leastSpace}
+		w.entries[pod.UID] = e
+	case pod.Attempt < e.pod.Attempt:
+		return
+	}
+	e.pod = pod
+	now := time.Now()
+	e.tell(f.conditions(now), now)
+	select {
+	case w.wake <- struct{}{}:
+	default:
+	}
+}
+
+// Forget drops a pod whose sandbox is removed, and what was not yet written of
+// it. A newer sandbox of the same pod keeps what it told.
+func (w *Writer) Forget(pod Pod) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if e := w.entries[pod.UID]; e != nil && e.pod.Attempt <= pod.Attempt {
+		delete(w.entries, pod.UID)
+	}
+}
+
+// Run writes until ctx ends.
+func (w *Writer) Run(ctx context.Context) {
+	if w.api == nil {
+		return
+	}
+	for ctx.Err() == nil {
+		e, wait := w.next()
+		if e != nil && wait <= 0 {
+			w.write(ctx, e)
+			continue
+		}
+		t := time.NewTimer(wait)
+		select {
+		case <-ctx.Done():
+		case <-w.wake:
+		case <-t.C:
+		}
+		t.Stop()
+	}
+}
+
+// idle is how long Run waits where nothing is due; Tell wakes it.
+const idle = time.Hour
+
+// next is the entry that is due first, and how long that will be.
+func (w *Writer) next() (*entry, time.Duration) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	var first *entry
+	for _, e := range w.entries {
+		if !e.due.IsZero() && (first == nil || e.due.Before(first.due)) {
+			first = e
+		}
+	}
+	if first == nil {
+		return nil, idle
+	}
+	return first, time.Until(later(first.due, w.awayTil))
+}
+
+// write tells the API server what is new of one pod.
+func (w *Writer) write(ctx context.Context, e *entry) {
+	err := w.learn(ctx, e)
+	var changed []Condition
+	if err == nil {
+		w.mu.Lock()
+		changed = e.changes()
+		pod := e.pod
+		w.mu.Unlock()
+		if len(changed) > 0 {
+			err = w.api.patch(ctx, pod, changed)
+		}
+	}
+	if ctx.Err() != nil {
+		return
+	}
+	now := time.Now()
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.judge(e, err, now)
+	if err != nil {
+		e.failed(err, now)
+		return
+	}
+	e.wrote(changed, now)
+}
+
+// learn asks what stands in a pod's status, where that is not known.
+func (w *Writer) learn(ctx context.Context, e *entry) error {
+	w.mu.Lock()
+	known, pod := e.written != nil, e.pod
+	w.mu.Unlock()
+	if known {
+		return nil
+	}
+	there, err := w.api.conditions(ctx, pod)
+	if err != nil {
+		return err
+	}
+	written := map[string]Condition{}
+	for _, c := range there {
+		written[c.Type] = c
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	e.written = written
+	return nil
+}
+
+// judge logs what a person should know, once, and leaves an API server that is
+// away in peace. The caller holds w.mu.
+func (w *Writer) judge(e *entry, err error, now time.Time) {
+	log := w.log.With("namespace", e.pod.Namespace, "pod", e.pod.Name)
+	switch {
+	case errors.Is(err, errAway):
+		if w.away == 0 {
+			log.Warn("writing pods' statuses failed, trying on", "error", err)
+		}
+		w.awayTil = now.Add(min(retry(w.away), mostAway))
+		w.away++
+		return
+	case err == nil && w.away > 0:
+		w.log.Info("writing pods' statuses works again")
+	case err == nil || errors.Is(err, errGone) || errors.Is(err, errConflict):
+	case e.failures == 0:
+		log.Warn("writing a pod's status failed", "error", err)
+	}
+	w.away, w.awayTil = 0, time.Time{}
+}
