@@ -2,7 +2,7 @@
 
 SHELL := /bin/sh
 .DEFAULT_GOAL := help
-.PHONY: help build man tools packages run down shell status test test-critest test-faults fuzz bench generate lint clean
+.PHONY: help build image man tools packages run down shell status test test-critest test-faults fuzz bench generate lint clean
 
 BIN     := $(CURDIR)/bin
 # Without gRPC's debug pages: for their template engine's sake the linker keeps every method of every
@@ -29,6 +29,14 @@ help: ## Show this list
 build: ## Build nodevirt, and the programs of the development node and the tests, into bin/
 	@mkdir -p $(BIN)
 	go build -tags $(TAGS) -ldflags '-X main.version=$(VERSION)' -o $(BIN)/ ./cmd/... ./test/cmd/... ./test/node/cmd/...
+
+# Statically linked, and the same wherever it is built.
+image: ## Build the controller's image, without docker; FLAGS='-name HOST/NAME:TAG -push'
+	@mkdir -p $(BIN)/image
+	CGO_ENABLED=0 GOOS=linux GOARCH=amd64 go build -trimpath -buildvcs=false \
+		-ldflags '-s -w -buildid= -X main.version=$(VERSION)' -o $(BIN)/image/ ./cmd/nodevirt-controller
+	go run ./deploy/cmd/controller-image -program $(BIN)/image/nodevirt-controller -version '$(VERSION)' \
+		-o $(BIN)/image/nodevirt-controller.tar $(FLAGS)
 
 man: build ## Write the nodevirt command's man pages into bin/man/
 	@rm -rf $(BIN)/man

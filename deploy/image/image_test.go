@@ -5,7 +5,10 @@ import (
 	"errors"
 	"io"
 	"os"
+	"os/exec"
 	"path/filepath"
+	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -69,5 +72,25 @@ func TestContents(t *testing.T) {
 	}
 	if _, err := image.Controller(file+"x", "v1"); err == nil {
 		t.Error("no program is no error")
+	}
+}
+
+// TestControllerNeedsNothing: the controller can be the only file of its image, as it links neither
+// libvirt nor anything else that is C.
+func TestControllerNeedsNothing(t *testing.T) {
+	cmd := exec.CommandContext(t.Context(), "go", "list", "-deps", "github.com/nodevirt/nodevirt/cmd/nodevirt-controller")
+	cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
+	out, err := cmd.Output()
+	if err != nil {
+		t.Fatalf("%s: %v", cmd, err)
+	}
+	packages := strings.Fields(string(out))
+	if !slices.Contains(packages, "github.com/nodevirt/nodevirt/controller") {
+		t.Errorf("the controller's own package is not among its %d", len(packages))
+	}
+	for _, p := range []string{"libvirt.org/go/libvirt", "runtime/cgo", "github.com/nodevirt/nodevirt/shim"} {
+		if slices.Contains(packages, p) {
+			t.Errorf("the controller links %s", p)
+		}
 	}
 }
