@@ -4,9 +4,11 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"net/http"
 	"time"
 
 	"github.com/go-logr/logr"
+	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/client-go/rest"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -64,6 +66,9 @@ func New(cluster *rest.Config, o Options, log logr.Logger) (manager.Manager, err
 	yes := true
 	m, err := ctrl.NewManager(cluster, ctrl.Options{
 		Scheme: scheme,
+		MapperProvider: func(*rest.Config, *http.Client) (meta.RESTMapper, error) {
+			return api.NewMapper(scheme), nil
+		},
 		Logger: log,
 		Cache:  caches(),
 		Client: client.Options{Cache: &client.CacheOptions{

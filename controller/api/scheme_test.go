@@ -3,7 +3,9 @@ package api_test
 import (
 	"testing"
 
+	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
+	nodev1 "k8s.io/api/node/v1"
 	kubevirt "kubevirt.io/api/core/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/apiutil"
@@ -26,6 +28,30 @@ func TestOneVersion(t *testing.T) {
 		kind, err := apiutil.GVKForObject(object, scheme)
 		if err != nil || kind.String() != want {
 			t.Errorf("%v, %v; want %s", kind, err, want)
+		}
+	}
+}
+
+func TestMapper(t *testing.T) {
+	scheme, err := api.NewScheme()
+	if err != nil {
+		t.Fatal(err)
+	}
+	mapper := api.NewMapper(scheme)
+	for want, object := range map[string]client.Object{
+		"/v1, Resource=pods namespace":                       &corev1.Pod{},
+		"/v1, Resource=nodes root":                           &corev1.Node{},
+		"kubevirt.io/v1, Resource=virtualmachines namespace": &kubevirt.VirtualMachine{},
+		"node.k8s.io/v1, Resource=runtimeclasses root":       &nodev1.RuntimeClass{},
+		"coordination.k8s.io/v1, Resource=leases namespace":  &coordinationv1.Lease{},
+	} {
+		kind, err := apiutil.GVKForObject(object, scheme)
+		if err != nil {
+			t.Fatal(err)
+		}
+		m, err := mapper.RESTMapping(kind.GroupKind(), kind.Version)
+		if err != nil || m.Resource.String()+" "+string(m.Scope.Name()) != want {
+			t.Errorf("%v, %v; want %s", m, err, want)
 		}
 	}
 }

@@ -1,8 +1,6 @@
 package pod
 
 import (
-	"fmt"
-
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	kubevirt "kubevirt.io/api/core/v1"
@@ -35,12 +33,13 @@ func New(vmi *kubevirt.VirtualMachineInstance, o Options) (*corev1.Pod, error) {
 	if err != nil {
 		return nil, err
 	}
-	disk, err := bootImage(&vmi.Spec)
+	disk, err := bootVolume(&vmi.Spec)
 	if err != nil {
 		return nil, err
 	}
-	spec := podSpec(vmi, disk)
+	spec := podSpec(vmi, disk.ContainerDisk)
 	spec.RuntimeClassName = &o.RuntimeClass
+	mountImages(&spec, vmi.Spec.Volumes, disk.Name)
 	return &corev1.Pod{
 		ObjectMeta: metav1.ObjectMeta{
 			Name:            Name(vmi),
@@ -97,30 +96,6 @@ func container(s *kubevirt.VirtualMachineInstanceSpec, disk *kubevirt.ContainerD
 		Stdin: true,
 		TTY:   true,
 	}
-}
-
-// bootImage is the registry disk that is the container's image.
-func bootImage(s *kubevirt.VirtualMachineInstanceSpec) (*kubevirt.ContainerDiskSource, error) {
-	for _, v := range s.Volumes {
-		if v.ContainerDisk != nil {
-			return v.ContainerDisk, nil
-		}
-	}
-	return nil, fmt.Errorf("spec.volumes: a VM needs a containerDisk to boot from")
-}
-
-// pullSecrets are those of all registry disks, each once.
-func pullSecrets(s *kubevirt.VirtualMachineInstanceSpec) []corev1.LocalObjectReference {
-	var secrets []corev1.LocalObjectReference
-	seen := map[string]bool{"": true}
-	for _, v := range s.Volumes {
-		if v.ContainerDisk == nil || seen[v.ContainerDisk.ImagePullSecret] {
-			continue
-		}
-		seen[v.ContainerDisk.ImagePullSecret] = true
-		secrets = append(secrets, corev1.LocalObjectReference{Name: v.ContainerDisk.ImagePullSecret})
-	}
-	return secrets
 }
 
 // serviceAccount is the one whose volume the instance has; "" for the namespace's default.

@@ -7,6 +7,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	kubevirt "kubevirt.io/api/core/v1"
+
+	"github.com/nodevirt/nodevirt/shim/podstatus/condition"
 )
 
 type cond = kubevirt.VirtualMachineInstanceCondition
@@ -32,6 +34,20 @@ func conditions(vmi *kubevirt.VirtualMachineInstance, v view, now time.Time) []c
 		all = slices.DeleteFunc(all, func(have cond) bool { return have.Type == kind })
 	}
 	set(ready(v))
+	for _, kind := range []struct {
+		pod corev1.PodConditionType
+		own kubevirt.VirtualMachineInstanceConditionType
+	}{
+		{condition.Paused, kubevirt.VirtualMachineInstancePaused},
+		{condition.AgentConnected, kubevirt.VirtualMachineInstanceAgentConnected},
+	} {
+		// As with KubeVirt these are there while they are true.
+		if c := v.told(kind.pod); c != nil {
+			set(cond{Type: kind.own, Status: c.Status, Reason: c.Reason, Message: c.Message})
+		} else {
+			drop(kind.own)
+		}
+	}
 	if v.pod != nil {
 		set(migratable(vmi))
 	}
@@ -59,7 +75,11 @@ func ready(v view) cond {
 	case v.pod.DeletionTimestamp != nil:
 		c.Reason, c.Message = kubevirt.PodTerminatingReason, "The pod of the virtual machine is being terminated"
 	default:
-		p := condition(v.pod, corev1.PodReady)
+		if paused := v.told(condition.Paused); paused != nil {
+			c.Reason, c.Message = paused.Reason, "the guest is paused"
+			return c
+		}
+		p := conditionOf(v.pod, corev1.PodReady)
 		if p == nil {
 			c.Reason, c.Message = kubevirt.PodConditionMissingReason, "The pod reports no readiness"
 			return c
@@ -73,7 +93,7 @@ func scheduled(v view) *cond {
 	if v.pod == nil {
 		return nil
 	}
-	p := condition(v.pod, corev1.PodScheduled)
+	p := conditionOf(v.pod, corev1.PodScheduled)
 	if p == nil {
 		return nil
 	}

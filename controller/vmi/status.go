@@ -32,6 +32,8 @@ func status(vmi *kubevirt.VirtualMachineInstance, v view, now time.Time) kubevir
 	}
 	if v.running() {
 		s.Interfaces = interfaces(vmi, v.pod)
+		addGuests(s.Interfaces, v)
+		s.GuestOSInfo = osInfo(v)
 		s.Machine = machine(vmi)
 	}
 	s.Conditions = conditions(vmi, v, now)

@@ -8,6 +8,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/fields"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/nodevirt/nodevirt/shim/podstatus/condition"
 )
 
 // trouble is what keeps a guest from running, in the words of who found it.
@@ -20,7 +22,24 @@ func (v view) find() *trouble {
 	if v.trouble != nil {
 		return v.trouble
 	}
-	return v.waitingTrouble()
+	if t := v.waitingTrouble(); t != nil {
+		return t
+	}
+	return v.refused()
+}
+
+// refused is why the node did not make the container, in the node's own words,
+// which the kubelet passes on cut, or not at all.
+func (v view) refused() *trouble {
+	if v.pod == nil {
+		return nil
+	}
+	c := conditionOf(v.pod, condition.VMReady)
+	if c == nil || c.Status != corev1.ConditionFalse ||
+		(c.Reason != condition.ReasonCreateFailed && c.Reason != condition.ReasonStartFailed) {
+		return nil
+	}
+	return &trouble{c.Reason, c.Message}
 }
 
 // waitingTrouble is what the kubelet says of a container that it can't start.

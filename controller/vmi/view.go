@@ -126,11 +126,11 @@ func (v view) lookAgain(now time.Time) (due bool, next time.Duration) {
 	if v.phase() != kubevirt.Scheduled || v.waitingTrouble() != nil {
 		return false, 0
 	}
-	if c := condition(v.pod, corev1.PodReadyToStartContainers); c != nil && c.Status == corev1.ConditionTrue {
+	if c := conditionOf(v.pod, corev1.PodReadyToStartContainers); c != nil && c.Status == corev1.ConditionTrue {
 		return false, 0
 	}
 	bound := v.pod.CreationTimestamp.Time
-	if c := condition(v.pod, corev1.PodScheduled); c != nil {
+	if c := conditionOf(v.pod, corev1.PodScheduled); c != nil {
 		bound = c.LastTransitionTime.Time
 	}
 	silent := now.Sub(bound)
@@ -140,8 +140,8 @@ func (v view) lookAgain(now time.Time) (due bool, next time.Duration) {
 	return true, min(max(silent/2, silence), maxSilence)
 }
 
-// condition is a pod's of that type; nil if it has none.
-func condition(p *corev1.Pod, kind corev1.PodConditionType) *corev1.PodCondition {
+// conditionOf is a pod's of that type; nil if it has none.
+func conditionOf(p *corev1.Pod, kind corev1.PodConditionType) *corev1.PodCondition {
 	for i := range p.Status.Conditions {
 		if p.Status.Conditions[i].Type == kind {
 			return &p.Status.Conditions[i]

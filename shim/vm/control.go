@@ -13,6 +13,9 @@ import (
 // unless relative to a folder that agents don't run in.
 const controlPrefix = "nodevirt.io/"
 
+// controlPing asks whether the guest's agent answers.
+const controlPing = "ping"
+
 // control does something with a running machine, and returns what to print.
 type control func(ctx context.Context, c *machine) ([]byte, error)
 
@@ -24,7 +27,7 @@ func (m *Manager) controls() map[string]control {
 		"reset":       m.button(m.Driver.Reset),
 		"reboot":      m.button(m.Driver.Reboot),
 		"screenshot":  m.screenshot,
-		"ping":        m.pingAgent,
+		controlPing:   m.pingAgent,
 		"guest-info":  m.guestInfo,
 		"users":       m.guestUsers,
 		"filesystems": m.guestFilesystems,

@@ -192,6 +192,10 @@ func (m *Manager) execNow(ctx context.Context, c *machine, command []string) (ag
 		return m.agent(c).Exec(ctx, agent.Command{Args: command})
 	}
 	out, err := control(ctx, c)
+	if err != nil && command[0] == controlPrefix+controlPing {
+		// A probe wants to know just that. Of an error the kubelet takes no count.
+		return agent.Result{Stderr: []byte(err.Error() + "\n"), Code: 1}, nil
+	}
 	return agent.Result{Stdout: out}, err
 }
 

@@ -1,0 +1,190 @@
+package controller_test
+
+import (
+	"context"
+	"encoding/json"
+	"flag"
+	"fmt"
+	"log/slog"
+	"os"
+	"testing"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	kubevirt "kubevirt.io/api/core/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/nodevirt/nodevirt/controller"
+	"github.com/nodevirt/nodevirt/controller/api"
+	"github.com/nodevirt/nodevirt/test/apiserver"
+)
+
+// world is an API server with a controller, and the test as scheduler and kubelet.
+type world struct {
+	testing.TB
+	client.Client
+	server   *apiserver.Server
+	requests *requests // of the controller
+	stop     func()    // the controller
+}
+
+const namespace = "default"
+
+// shared is the API server of all tests of the package, whose objects have names
+// of their own.
+var shared *apiserver.Server
+
+func TestMain(m *testing.M) {
+	flag.Parse()
+	code, err := runAll(m)
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		code = 1
+	}
+	os.Exit(code)
+}
+
+func runAll(m *testing.M) (int, error) {
+	dir, err := os.MkdirTemp("", "nodevirt-apiserver-")
+	if err != nil {
+		return 1, err
+	}
+	defer func() { _ = os.RemoveAll(dir) }()
+	shared, err = apiserver.Start(context.Background(), dir)
+	defer func() { shared.Close() }()
+	if err == nil {
+		err = shared.Apply(context.Background(), "../deploy/crds/virtualmachines.yaml", "../deploy/crds/virtualmachineinstances.yaml",
+			"../deploy/kubernetes/runtimeclass.yaml")
+	}
+	if err != nil {
+		return 1, err
+	}
+	return m.Run(), nil
+}
+
+// newWorld starts a controller for a test.
+func newWorld(t testing.TB) *world {
+	t.Helper()
+	scheme, err := api.NewScheme()
+	if err != nil {
+		t.Fatal(err)
+	}
+	c, err := client.New(shared.Config(), client.Options{Scheme: scheme})
+	if err != nil {
+		t.Fatal(err)
+	}
+	w := &world{TB: t, Client: c, server: shared, requests: new(requests)}
+	t.Cleanup(func() { w.stop() })
+	w.start()
+	return w
+}
+
+// start runs a controller until stop.
+func (w *world) start() {
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		log := slog.New(slog.NewTextHandler(testWriter{w}, &slog.HandlerOptions{Level: slog.LevelWarn}))
+		o := controller.Options{RuntimeClass: "vm", MetricsAddress: "0", HealthAddress: "0"}
+		config := w.server.Config()
+		config.WrapTransport = w.requests.count
+		if err := controller.Run(ctx, config, o, log); err != nil && ctx.Err() == nil {
+			w.Errorf("controller: %v", err)
+		}
+	}()
+	w.stop = func() {
+		cancel()
+		<-done
+	}
+}
+
+// testWriter logs to a test.
+type testWriter struct{ t testing.TB }
+
+func (w testWriter) Write(text []byte) (int, error) {
+	w.t.Log(string(text))
+	return len(text), nil
+}
+
+// patience bounds each wait for a state.
+const patience = time.Minute
+
+// until waits for an object of that name to be as wanted; what is wanted says
+// what is missing.
+func until[T client.Object](w *world, o T, name, what string, wanted func(T) bool) T {
+	w.Helper()
+	deadline := time.Now().Add(patience)
+	for {
+		err := w.Get(w.Context(), client.ObjectKey{Namespace: namespace, Name: name}, o)
+		if err == nil && wanted(o) {
+			return o
+		}
+		if err != nil && !apierrors.IsNotFound(err) && time.Now().After(deadline) {
+			w.Fatalf("wait for %s: %v", what, err)
+		}
+		if time.Now().After(deadline) {
+			w.Fatalf("wait for %s of %s in vain: %v, %s", what, name, err, statusOf(o))
+		}
+		time.Sleep(10 * time.Millisecond)
+	}
+}
+
+// statusOf is what an object says of itself, in JSON.
+func statusOf(o client.Object) string {
+	text, err := json.Marshal(o)
+	if err != nil {
+		return err.Error()
+	}
+	var whole struct{ Metadata, Status json.RawMessage }
+	if err := json.Unmarshal(text, &whole); err != nil {
+		return err.Error()
+	}
+	return string(whole.Metadata) + "\n" + string(whole.Status)
+}
+
+func untilGone(w *world, o client.Object, name string) {
+	w.Helper()
+	deadline := time.Now().Add(patience)
+	for {
+		err := w.Get(w.Context(), client.ObjectKey{Namespace: namespace, Name: name}, o)
+		if apierrors.IsNotFound(err) {
+			return
+		}
+		if time.Now().After(deadline) {
+			w.Fatalf("wait for %s to be gone: %v, %s", name, err, statusOf(o))
+		}
+		time.Sleep(10 * time.Millisecond)
+	}
+}
+
+// eventually waits until something is so.
+func eventually(w *world, so func() bool, what func() string) {
+	w.Helper()
+	for deadline := time.Now().Add(patience); !so(); time.Sleep(20 * time.Millisecond) {
+		if time.Now().After(deadline) {
+			w.Fatalf("wait in vain for %s", what())
+		}
+	}
+}
+
+const inNamespace = client.InNamespace(namespace)
+
+// named selects the pods of instances of a name.
+func named(name string) client.ListOption {
+	return client.MatchingLabels{kubevirt.DeprecatedVirtualMachineNameLabel: name}
+}
+
+// touch writes an annotation on an object, as others may do at any time.
+func (w *world) touch(o, now client.Object) error {
+	if err := w.Get(w.Context(), client.ObjectKeyFromObject(o), now); err != nil {
+		return err
+	}
+	all := now.GetAnnotations()
+	if all == nil {
+		all = map[string]string{}
+	}
+	all["example.com/touched"] = time.Now().String()
+	now.SetAnnotations(all)
+	return w.Update(w.Context(), now)
+}

@@ -1,0 +1,69 @@
+package pod
+
+import (
+	"cmp"
+	"errors"
+	"math"
+	"path"
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
+	kubevirt "kubevirt.io/api/core/v1"
+)
+
+// mountRoot is the folder of the container under which volumes are mounted, each
+// at a path that ends in its name: by that the node finds them.
+const mountRoot = "/volumes"
+
+// bootVolume is the registry disk that is the container's image: the first in
+// boot order, and without one the first of all.
+func bootVolume(s *kubevirt.VirtualMachineInstanceSpec) (kubevirt.Volume, error) {
+	order := map[string]uint{}
+	for _, d := range s.Domain.Devices.Disks {
+		if d.BootOrder != nil {
+			order[d.Name] = *d.BootOrder
+		}
+	}
+	var images []kubevirt.Volume
+	for _, v := range s.Volumes {
+		if v.ContainerDisk != nil {
+			images = append(images, v)
+		}
+	}
+	if len(images) == 0 {
+		return kubevirt.Volume{}, errors.New("spec.volumes: a VM needs a containerDisk to boot from")
+	}
+	rank := func(v kubevirt.Volume) uint { return cmp.Or(order[v.Name], math.MaxUint) }
+	return slices.MinFunc(images, func(a, b kubevirt.Volume) int { return cmp.Compare(rank(a), rank(b)) }), nil
+}
+
+// mountImages gives the pod an OCI image volume for each registry disk but the
+// one that is the container's image.
+func mountImages(s *corev1.PodSpec, volumes []kubevirt.Volume, boot string) {
+	for _, v := range volumes {
+		if v.ContainerDisk == nil || v.Name == boot {
+			continue
+		}
+		s.Volumes = append(s.Volumes, corev1.Volume{Name: v.Name, VolumeSource: corev1.VolumeSource{
+			Image: &corev1.ImageVolumeSource{Reference: v.ContainerDisk.Image, PullPolicy: v.ContainerDisk.ImagePullPolicy},
+		}})
+		c := &s.Containers[0]
+		c.VolumeMounts = append(c.VolumeMounts, corev1.VolumeMount{
+			Name: v.Name, MountPath: path.Join(mountRoot, v.Name), ReadOnly: true,
+		})
+	}
+}
+
+// pullSecrets are those of all registry disks, each once.
+func pullSecrets(s *kubevirt.VirtualMachineInstanceSpec) []corev1.LocalObjectReference {
+	var secrets []corev1.LocalObjectReference
+	seen := map[string]bool{"": true}
+	for _, v := range s.Volumes {
+		if v.ContainerDisk == nil || seen[v.ContainerDisk.ImagePullSecret] {
+			continue
+		}
+		seen[v.ContainerDisk.ImagePullSecret] = true
+		secrets = append(secrets, corev1.LocalObjectReference{Name: v.ContainerDisk.ImagePullSecret})
+	}
+	return secrets
+}

@@ -1,0 +1,101 @@
+package vmi
+
+import (
+	"net"
+	"net/netip"
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	kubevirt "kubevirt.io/api/core/v1"
+
+	"github.com/nodevirt/nodevirt/shim/podstatus/condition"
+)
+
+// What the node tells of a guest, by conditions of its pod. A pod without them has
+// a node without a credential: its guest runs all the same.
+
+// told is a pod's condition of that type, where it is true; nil otherwise.
+func (v view) told(kind corev1.PodConditionType) *corev1.PodCondition {
+	if v.pod == nil || !v.running() {
+		return nil
+	}
+	c := conditionOf(v.pod, kind)
+	if c == nil || c.Status != corev1.ConditionTrue {
+		return nil
+	}
+	return c
+}
+
+// guest is what the guest's agent tells; false where it doesn't.
+func (v view) guest() (condition.Guest, bool) {
+	c := v.told(condition.GuestInfo)
+	if c == nil {
+		return condition.Guest{}, false
+	}
+	g, err := condition.Parse(c.Message)
+	return g, err == nil
+}
+
+// osInfo is the guest's operating system, in its own words.
+func osInfo(v view) kubevirt.VirtualMachineInstanceGuestOSInfo {
+	g, ok := v.guest()
+	if !ok || g.OS == nil {
+		return kubevirt.VirtualMachineInstanceGuestOSInfo{}
+	}
+	return kubevirt.VirtualMachineInstanceGuestOSInfo{
+		ID: g.OS.ID, Name: g.OS.PrettyName, PrettyName: g.OS.PrettyName, VersionID: g.OS.VersionID,
+		Version: g.OS.VersionID, KernelRelease: g.OS.Kernel, Machine: g.OS.Machine,
+	}
+}
+
+// addGuests adds to the cards what the guest calls them, and its addresses where
+// the pod's network has none. A card is found by its MAC or IP address, or as the
+// only one that is left.
+func addGuests(cards []kubevirt.VirtualMachineInstanceNetworkInterface, v view) {
+	g, ok := v.guest()
+	if !ok {
+		return
+	}
+	left := slices.Clone(g.Interfaces)
+	for i := range cards {
+		at := slices.IndexFunc(left, func(seen condition.Interface) bool { return sameCard(cards[i], seen) })
+		if at < 0 && len(cards) == 1 && len(left) == 1 {
+			at = 0
+		}
+		if at < 0 {
+			continue
+		}
+		addGuest(&cards[i], left[at])
+		left = slices.Delete(left, at, at+1)
+	}
+}
+
+func sameCard(card kubevirt.VirtualMachineInstanceNetworkInterface, seen condition.Interface) bool {
+	if card.MAC != "" {
+		return strings.EqualFold(card.MAC, seen.MAC)
+	}
+	return slices.ContainsFunc(seen.IPs, func(ip string) bool { return slices.Contains(card.IPs, ip) })
+}
+
+// maxDevice is the longest name of an interface in Linux; Windows' are longer.
+const maxDevice = 64
+
+func addGuest(card *kubevirt.VirtualMachineInstanceNetworkInterface, seen condition.Interface) {
+	card.InterfaceName = seen.Name[:min(len(seen.Name), maxDevice)]
+	card.InfoSource += ", guest-agent"
+	if mac, err := net.ParseMAC(seen.MAC); err == nil && card.MAC == "" {
+		card.MAC = mac.String()
+	}
+	if len(card.IPs) > 0 {
+		return
+	}
+	for _, ip := range seen.IPs {
+		if a, err := netip.ParseAddr(ip); err == nil {
+			card.IPs = append(card.IPs, a.String())
+		}
+	}
+	if len(card.IPs) > 0 {
+		card.IP = card.IPs[0]
+	}
+}

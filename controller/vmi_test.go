@@ -1,0 +1,126 @@
+package controller_test
+
+import (
+	"strings"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	kubevirt "kubevirt.io/api/core/v1"
+
+	"github.com/nodevirt/nodevirt/controller/pod"
+)
+
+func newVMI(name string) *kubevirt.VirtualMachineInstance {
+	memory := resource.MustParse("128Mi")
+	return &kubevirt.VirtualMachineInstance{
+		ObjectMeta: metav1.ObjectMeta{
+			Name: name, Namespace: namespace,
+			// Admission adds it where it runs.
+			Finalizers: []string{kubevirt.VirtualMachineInstanceFinalizer},
+		},
+		Spec: kubevirt.VirtualMachineInstanceSpec{
+			Domain: kubevirt.DomainSpec{
+				Memory:  &kubevirt.Memory{Guest: &memory},
+				Devices: kubevirt.Devices{Disks: []kubevirt.Disk{{Name: "root"}}},
+			},
+			Volumes: []kubevirt.Volume{{Name: "root", VolumeSource: kubevirt.VolumeSource{
+				ContainerDisk: &kubevirt.ContainerDiskSource{Image: "registry.example.com/guest:1"},
+			}}},
+		},
+	}
+}
+
+func (w *world) vmi(name string) *kubevirt.VirtualMachineInstance {
+	w.Helper()
+	vmi := newVMI(name)
+	if err := w.Create(w.Context(), vmi); err != nil {
+		w.Fatal(err)
+	}
+	return vmi
+}
+
+func (w *world) phase(name string, phase kubevirt.VirtualMachineInstancePhase) *kubevirt.VirtualMachineInstance {
+	w.Helper()
+	return until(w, new(kubevirt.VirtualMachineInstance), name, "phase "+string(phase),
+		func(vmi *kubevirt.VirtualMachineInstance) bool { return vmi.Status.Phase == phase })
+}
+
+// run brings an instance's guest to run on a node.
+func (w *world) run(vmi *kubevirt.VirtualMachineInstance, node string) *corev1.Pod {
+	w.Helper()
+	p := w.podOf(vmi)
+	w.bind(p, node)
+	w.running(p)
+	w.phase(vmi.Name, kubevirt.Running)
+	return p
+}
+
+func conditionOf(vmi *kubevirt.VirtualMachineInstance, kind string) kubevirt.VirtualMachineInstanceCondition {
+	for _, c := range vmi.Status.Conditions {
+		if string(c.Type) == kind {
+			return c
+		}
+	}
+	return kubevirt.VirtualMachineInstanceCondition{}
+}
+
+func TestInstance(t *testing.T) {
+	w := newWorld(t)
+	w.node("n1")
+	w.requests.take()
+
+	vmi := w.vmi("a")
+	p := w.podOf(vmi)
+	w.phase("a", kubevirt.Scheduling)
+	w.bind(p, "n1")
+	w.phase("a", kubevirt.Scheduled)
+	w.running(p)
+	got := w.phase("a", kubevirt.Running)
+	if s := got.Status; s.NodeName != "n1" || len(s.Interfaces) != 1 || s.Interfaces[0].IP != "10.1.2.3" ||
+		s.ActivePods[p.UID] != "n1" || conditionOf(got, "Ready").Status != corev1.ConditionTrue {
+		t.Errorf("status: %+v", s)
+	}
+	all := with(w.requests.take(), "/namespaces/")
+	if writes := with(all, "/virtualmachineinstances/a"); len(all) > 7 || len(writes) > 3 {
+		t.Errorf("%d requests, %d writes of the VMI:\n%s", len(all), len(writes), strings.Join(all, "\n"))
+	}
+
+	if err := w.Delete(t.Context(), got); err != nil {
+		t.Fatal(err)
+	}
+	until(w, p, p.Name, "the pod's deletion", deleted)
+	// A kubelet that is away, and somebody who can't wait.
+	w.forceDelete(p)
+	w.stays(p)
+	w.exited(p, 0)
+	untilGone(w, p, p.Name)
+	untilGone(w, vmi, "a")
+}
+
+// stays makes sure that the controller has looked at a pod and left it where it is.
+func (w *world) stays(p *corev1.Pod) {
+	w.Helper()
+	w.looks()
+	w.change(p, false, func() {})
+	if len(p.Finalizers) != 1 || p.Finalizers[0] != pod.Finalizer {
+		w.Fatalf("pod %s has lost its finalizer", p.Name)
+	}
+}
+
+// looks returns when the controller has dealt with all that was there before:
+// twice it makes a pod of an instance that is new.
+func (w *world) looks() {
+	w.Helper()
+	for range 2 {
+		probe := newVMI("")
+		probe.GenerateName = "probe-"
+		if err := w.Create(w.Context(), probe); err != nil {
+			w.Fatal(err)
+		}
+		w.podOf(probe)
+	}
+}
+
+func deleted(p *corev1.Pod) bool { return p.DeletionTimestamp != nil }

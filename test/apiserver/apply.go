@@ -1,0 +1,81 @@
+package apiserver
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/util/yaml"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+)
+
+// Apply creates the objects of YAML files, and waits for CustomResourceDefinitions
+// to be served.
+func (s *Server) Apply(ctx context.Context, files ...string) error {
+	c, err := client.New(s.Config(), client.Options{})
+	if err != nil {
+		return err
+	}
+	for _, file := range files {
+		if err := applyFile(ctx, c, file); err != nil {
+			return fmt.Errorf("%s: %w", file, err)
+		}
+	}
+	return nil
+}
+
+func applyFile(ctx context.Context, c client.Client, file string) error {
+	f, err := os.Open(file)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	documents := yaml.NewYAMLOrJSONDecoder(f, 4096)
+	for {
+		object := new(unstructured.Unstructured)
+		switch err := documents.Decode(object); {
+		case errors.Is(err, io.EOF):
+			return nil
+		case err != nil:
+			return err
+		case len(object.Object) == 0:
+			continue
+		}
+		if err := c.Create(ctx, object); err != nil && !apierrors.IsAlreadyExists(err) {
+			return err
+		}
+		if object.GetKind() == "CustomResourceDefinition" {
+			if err := established(ctx, c, object); err != nil {
+				return err
+			}
+		}
+	}
+}
+
+// established waits until the API server serves a CustomResourceDefinition.
+func established(ctx context.Context, c client.Client, crd *unstructured.Unstructured) error {
+	ctx, cancel := context.WithTimeout(ctx, time.Minute)
+	defer cancel()
+	for {
+		if err := c.Get(ctx, client.ObjectKeyFromObject(crd), crd); err != nil {
+			return err
+		}
+		status, _ := crd.Object["status"].(map[string]any)
+		conditions, _ := status["conditions"].([]any) // null at first
+		for _, one := range conditions {
+			if is, ok := one.(map[string]any); ok && is["type"] == "Established" && is["status"] == "True" {
+				return nil
+			}
+		}
+		select {
+		case <-ctx.Done():
+			return fmt.Errorf("%s is not served: %w", crd.GetName(), ctx.Err())
+		case <-time.After(20 * time.Millisecond):
+		}
+	}
+}
