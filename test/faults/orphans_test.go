@@ -19,11 +19,11 @@ import (
 
 // tidy removes what daemons that were killed leave, by themselves, for good.
 func (r *round) tidy(ctx context.Context) error {
-	// libvirtd writes a definition beside its place and forgets it there; rarely also the folders of a
-	// domain that it was starting, in which the name is cut.
+	// libvirtd writes a definition, and a domain's status, beside its place and forgets it there; rarely
+	// also the folders of a domain that it was starting, in which the name is cut.
 	short := ("default_" + r.name)[:20]
 	for _, pattern := range []string{
-		"etc/libvirt/qemu/default_" + r.name + "_*.xml.new",
+		"etc/libvirt/qemu/default_" + r.name + "_*.xml.new", "run/libvirt/qemu/default_" + r.name + "_*.xml.new",
 		"libvirt/qemu/domain-*-" + short, "libvirt/qemu/channel/target/domain-*-" + short,
 	} {
 		left, _ := filepath.Glob(filepath.Join(suite.Dir(), pattern))
