@@ -33,6 +33,10 @@ type Options struct {
 	// LeaderElectionNamespace, which is the pod's own where it is empty.
 	LeaderElection          bool
 	LeaderElectionNamespace string
+	// WebhookAddress is where to serve admission, HOST:PORT; "0" or empty for not at all.
+	// Namespace, the pod's own where it is empty, has the Service by which the API
+	// server comes and the Secret with the certificate for that.
+	WebhookAddress, Namespace string
 }
 
 // lease is the name of the object that leaders are elected by.
@@ -47,6 +51,9 @@ func Run(ctx context.Context, cluster *rest.Config, o Options, log *slog.Logger)
 		return err
 	}
 	if err := setUp(ctx, m, o); err != nil {
+		return err
+	}
+	if err := addWebhooks(m, cluster, o, log); err != nil {
 		return err
 	}
 	if err := m.Start(ctx); err != nil {

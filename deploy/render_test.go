@@ -95,7 +95,8 @@ func TestChartValues(t *testing.T) {
 	}
 	for name, o := range all {
 		text, err := yaml.Marshal(o)
-		if err != nil || strings.Contains(string(text), "namespace: nodevirt\n") {
+		if err != nil || strings.Contains(string(text), "namespace: nodevirt\n") ||
+			strings.Contains(string(text), "serviceaccount:nodevirt:") {
 			t.Errorf("%s is, or points, to the default's namespace: %v\n%s", name, err, text)
 		}
 	}

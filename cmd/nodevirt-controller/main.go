@@ -53,6 +53,8 @@ func run(ctx context.Context, args []string) error {
 	flags.BoolVar(&o.LeaderElection, "leader-elect", true, "of several controllers let one work at a time")
 	flags.StringVar(&o.LeaderElectionNamespace, "leader-election-namespace", "",
 		"`namespace` of the Lease for that (default: the pod's own)")
+	flags.StringVar(&o.WebhookAddress, "webhook-address", ":9443", "`address` to serve admission on; 0 for none")
+	flags.StringVar(&o.Namespace, "namespace", "", "`namespace` of the webhooks' Service and certificate (default: the pod's own)")
 	flags.TextVar(&level, "log-level", slog.LevelInfo, "debug, info, warn or error")
 	flags.SetOutput(io.Discard) // what is wrong is told once, by main
 	switch err := flags.Parse(args); {

@@ -3,48 +3,82 @@ package vmspec_test
 import (
 	"fmt"
 	"os"
+	"slices"
 	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
 	"gotest.tools/v3/golden"
+	"k8s.io/apimachinery/pkg/util/validation/field"
 
 	"github.com/nodevirt/nodevirt/shim/vmspec"
 )
 
-// page tells users what a VMI's spec may say. What stands between the marks is written by
-// TestDocs with -update.
-const (
-	page  = "../../docs/pod.md"
-	begin = "<!-- supported: begin; written by go test ./shim/vmspec -run TestDocs -update -->\n"
-	end   = "<!-- supported: end -->\n"
-)
+// list is one of the lists of supported fields in the docs. What stands between the marks is
+// written by TestDocs with -update.
+type list struct {
+	page, name string
+	paths      []string
+	sorted     bool // and not in the order of the code
+	// check finds the problems of a spec, in JSON.
+	check func(text string) field.ErrorList
+}
 
-// TestDocs holds the page against the code: its list of supported fields, and that it tells of
-// each annotation.
+func lists(t *testing.T) []list {
+	t.Helper()
+	root := field.NewPath("spec")
+	return []list{
+		{"../../docs/pod.md", "supported", vmspec.SupportedPaths(), false, func(text string) field.ErrorList {
+			_, problems := vmspec.DecodeVMI([]byte(text))
+			return problems
+		}},
+		{"../../docs/vm.md", "pods", vmspec.ManifestPaths(), true, func(text string) field.ErrorList {
+			_, problems := vmspec.CheckVMI(root, tree(t, text))
+			return problems
+		}},
+		{"../../docs/vm.md", "vms", vmspec.VMPaths(), true, func(text string) field.ErrorList {
+			_, problems := vmspec.CheckVM(root, tree(t, text))
+			return problems
+		}},
+	}
+}
+
+// TestDocs holds the pages' lists of supported fields against the code.
 func TestDocs(t *testing.T) {
-	text, err := os.ReadFile(page)
+	for _, l := range lists(t) {
+		begin := "<!-- " + l.name + ": begin; written by go test ./shim/vmspec -run TestDocs -update -->\n"
+		end := "<!-- " + l.name + ": end -->\n"
+		text, err := os.ReadFile(l.page)
+		if err != nil {
+			t.Fatal(err)
+		}
+		head, rest, ok := strings.Cut(string(text), begin)
+		have, tail, closed := strings.Cut(rest, end)
+		if !ok || !closed {
+			t.Fatalf("%s has no marks around the supported fields:\n%s%s", l.page, begin, end)
+		}
+		want := "\n```text\n" + l.tree(t) + "```\n\n"
+		if golden.FlagUpdate() {
+			if err := os.WriteFile(l.page, []byte(head+begin+want+end+tail), 0o644); err != nil {
+				t.Fatal(err)
+			}
+			have = want
+		}
+		if diff := cmp.Diff(want, have); diff != "" {
+			t.Errorf("%s is out of date; run with -update: (-code +page)\n%s", l.page, diff)
+		}
+	}
+}
+
+// TestDocsOfAnnotations: each annotation is told of.
+func TestDocsOfAnnotations(t *testing.T) {
+	text, err := os.ReadFile("../../docs/pod.md")
 	if err != nil {
 		t.Fatal(err)
 	}
-	head, rest, ok := strings.Cut(string(text), begin)
-	list, tail, closed := strings.Cut(rest, end)
-	if !ok || !closed {
-		t.Fatalf("%s has no marks around the supported fields:\n%s%s", page, begin, end)
-	}
-	want := "\n```text\n" + fieldTree(t) + "```\n\n"
-	if golden.FlagUpdate() {
-		if err := os.WriteFile(page, []byte(head+begin+want+end+tail), 0o644); err != nil {
-			t.Fatal(err)
-		}
-		list = want
-	}
-	if diff := cmp.Diff(want, list); diff != "" {
-		t.Errorf("%s is out of date; run with -update: (-code +page)\n%s", page, diff)
-	}
 	for _, key := range vmspec.Annotations() {
-		if !strings.Contains(head, "`"+key+"`") {
-			t.Errorf("%s does not tell of annotation %s", page, key)
+		if !strings.Contains(string(text), "`"+key+"`") {
+			t.Errorf("docs/pod.md does not tell of annotation %s", key)
 		}
 	}
 }
@@ -55,11 +89,14 @@ const (
 	lastColumn  = 100
 )
 
-// fieldTree lists the supported fields, each below the object that it is in, with what it takes.
-func fieldTree(t *testing.T) string {
+// tree lists the supported fields, each below the object that it is in, with what it takes.
+func (l list) tree(t *testing.T) string {
 	var b strings.Builder
 	var parents []string
-	for _, path := range vmspec.SupportedPaths() {
+	if l.sorted {
+		slices.Sort(l.paths)
+	}
+	for _, path := range l.paths {
 		steps := strings.Split(path, ".")[1:] // after "spec"
 		for depth, name := range steps[:len(steps)-1] {
 			if depth >= len(parents) || parents[depth] != name {
@@ -69,7 +106,7 @@ func fieldTree(t *testing.T) string {
 		}
 		parents = parents[:min(len(parents), len(steps)-1)]
 		name := strings.Repeat("  ", len(steps)-1) + steps[len(steps)-1]
-		b.WriteString(twoColumns(name, taken(t, path)))
+		b.WriteString(twoColumns(name, l.taken(t, path)))
 	}
 	return b.String()
 }
@@ -89,15 +126,17 @@ func twoColumns(left, right string) string {
 
 // taken tells what a field takes, in the words in which the decoder refuses the rest. That a value
 // is of the wrong kind is said of all fields; what else is said of one tells more.
-func taken(t *testing.T, path string) string {
+func (l list) taken(t *testing.T, path string) string {
 	t.Helper()
-	said := ""
+	said := vmspec.Wholes()[path]
+	if said != "" {
+		return said
+	}
 	for _, probe := range []string{
 		`[[]]`, `{}`, `false`, `-1`, `"!"`, `"\n"`,
 		`"` + strings.Repeat("x", 1<<19) + `"`, `[` + strings.Repeat("{},", 999) + `{}]`,
 	} {
-		_, problems := vmspec.DecodeVMI([]byte(jsonAt(strings.TrimPrefix(path, "spec."), probe)))
-		for _, p := range problems {
+		for _, p := range l.check(jsonAt(strings.TrimPrefix(path, "spec."), probe)) {
 			if p.Field != strings.ReplaceAll(path, "[]", "[0]") {
 				continue
 			}

@@ -93,7 +93,7 @@ func TestCheckVMIOfPods(t *testing.T) {
 // machineAndDisk and allOfPods against the tables.
 func TestManifestPaths(t *testing.T) {
 	seen := map[string]bool{}
-	for _, path := range vmspec.ManifestPaths() {
+	for _, path := range append(vmspec.SupportedPaths(), vmspec.ManifestPaths()...) {
 		if seen[path] {
 			t.Errorf("%s stands twice in the tables", path)
 		}
@@ -102,7 +102,7 @@ func TestManifestPaths(t *testing.T) {
 			t.Errorf("%s is not in the API", path)
 		}
 	}
-	for _, path := range []string{"spec.domain.devices.disks[].disk.bus", "spec.affinity", "spec.livenessProbe.httpGet.port"} {
+	for _, path := range []string{"spec.affinity", "spec.livenessProbe.httpGet.port"} {
 		if !seen[path] {
 			t.Errorf("%s is not among the paths", path)
 		}

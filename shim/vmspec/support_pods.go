@@ -34,7 +34,7 @@ var supportedOfPods = []row{
 	{"dnsConfig.nameservers", list(3)},
 	{"dnsConfig.nameservers[]", ipAddress},
 	{"dnsConfig.searches", list(32)},
-	{"dnsConfig.searches[]", text(253)},
+	{"dnsConfig.searches[]", subdomain},
 	{"dnsConfig.options[].name", match(`[!-~]+`, maxLabel)},
 	{"dnsConfig.options[].value", text(maxLabel)},
 	{"volumes[].containerDisk.imagePullSecret", subdomain},
@@ -71,7 +71,6 @@ var supportedOfVMs = []row{
 	{"running", boolean},
 	{"runStrategy", oneOf(kubevirt.RunStrategyAlways, kubevirt.RunStrategyRerunOnFailure,
 		kubevirt.RunStrategyManual, kubevirt.RunStrategyHalted, kubevirt.RunStrategyOnce)},
-	{"template", object},
 }
 
 var wholesOfVMs = []whole{
@@ -99,15 +98,30 @@ func manifestRows() []row {
 	return rows
 }
 
-// ManifestPaths returns the paths of a VMI's fields that a manifest may use, as
-// [SupportedPaths] does those that a node reads.
-func ManifestPaths() []string {
-	var paths []string
-	for _, r := range manifestRows() {
-		paths = append(paths, "spec."+r.path)
+// ManifestPaths returns the paths of a VMI's fields that a manifest may use
+// beside those that a node reads ([SupportedPaths]), in the order of the lists.
+func ManifestPaths() []string { return paths("spec.", manifestRows()[len(supported):], wholesOfPods) }
+
+// VMPaths returns the paths of a VM's fields that a manifest may use beside its
+// template's spec.
+func VMPaths() []string { return paths("spec.", supportedOfVMs, wholesOfVMs) }
+
+// Wholes says what the fields take that are checked as one.
+func Wholes() map[string]string {
+	all := map[string]string{}
+	for _, w := range append(append([]whole(nil), wholesOfPods...), wholesOfVMs...) {
+		all["spec."+w.path] = w.is
 	}
-	for _, w := range wholesOfPods {
-		paths = append(paths, "spec."+w.path)
+	return all
+}
+
+func paths(root string, rows []row, wholes []whole) []string {
+	var all []string
+	for _, r := range rows {
+		all = append(all, root+r.path)
 	}
-	return paths
+	for _, w := range wholes {
+		all = append(all, root+w.path)
+	}
+	return all
 }

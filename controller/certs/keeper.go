@@ -1,0 +1,139 @@
+package certs
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"log/slog"
+	"sync/atomic"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+)
+
+// Keeper holds the certificate that a replica serves with. It runs on each of
+// them: see [Keeper.Start].
+type Keeper struct {
+	// Client reads from the API server, not from a cache.
+	Client client.Client
+	// Secret keeps certificate and authority; it is made if there is none.
+	Secret types.NamespacedName
+	// DNSName is what the API server calls the controller by.
+	DNSName string
+	// Trust are told which authorities to trust.
+	Trust []Trust
+	// Now is the time; a test may have its own.
+	Now func() time.Time
+	Log *slog.Logger
+
+	serving atomic.Pointer[tls.Certificate]
+}
+
+// Trust writes a bundle of authorities, in PEM, to where an API server reads it.
+// It writes nothing if it is there already.
+type Trust func(ctx context.Context, c client.Client, bundle []byte) error
+
+const (
+	// often is the time between two looks; seldom is often enough for renewing, but
+	// who applies the manifests anew may take the bundle out of them.
+	often = time.Minute
+	// soon is the time after a look that failed.
+	soon = 2 * time.Second
+	// lookTimeout bounds one look.
+	lookTimeout = 30 * time.Second
+)
+
+// Start keeps the certificate good until the context ends. Errors are logged, and
+// what failed is tried again.
+func (k *Keeper) Start(ctx context.Context) error {
+	for {
+		wait := often
+		if err := k.look(ctx); err != nil && ctx.Err() == nil {
+			k.Log.Warn("can't renew the webhooks' certificate; trying again", "err", err)
+			wait = soon
+		}
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-time.After(wait):
+		}
+	}
+}
+
+// NeedLeaderElection tells controller-runtime to run it on each replica.
+func (k *Keeper) NeedLeaderElection() bool { return false }
+
+// GetCertificate is a TLS server's. It fails before the first look succeeded.
+func (k *Keeper) GetCertificate(*tls.ClientHelloInfo) (*tls.Certificate, error) {
+	if cert := k.serving.Load(); cert != nil {
+		return cert, nil
+	}
+	return nil, errors.New("the certificate isn't there yet")
+}
+
+// look renews the Secret where that is due, and has the API server trust the
+// authority before anything is served that it signed.
+func (k *Keeper) look(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, lookTimeout)
+	defer cancel()
+	c, err := k.renew(ctx)
+	if err != nil {
+		return err
+	}
+	var errs []error
+	for _, trust := range k.Trust {
+		errs = append(errs, trust(ctx, k.Client, c[keyAuthorities]))
+	}
+	before := k.serving.Load()
+	if err := errors.Join(errs...); err != nil && before != nil {
+		return err // what is served is trusted still
+	}
+	cert, err := c.certificate()
+	if err != nil {
+		return errors.Join(append(errs, err)...)
+	}
+	if before == nil || !before.Leaf.Equal(cert.Leaf) {
+		k.Log.Info("serving webhooks with a new certificate", "name", k.DNSName, "until", cert.Leaf.NotAfter)
+	}
+	k.serving.Store(cert)
+	return errors.Join(errs...)
+}
+
+// renew returns what the Secret holds, after it was made or renewed if need be.
+// Of several replicas that do so at once one wins; the others fail, and find what
+// it wrote at their next look.
+func (k *Keeper) renew(ctx context.Context) (content, error) {
+	secret := new(corev1.Secret)
+	err := k.Client.Get(ctx, k.Secret, secret)
+	missing := apierrors.IsNotFound(err)
+	if err != nil && !missing {
+		return nil, fmt.Errorf("read secret %s: %w", k.Secret, err)
+	}
+	have := content(secret.Data)
+	c, err := have.renewed(k.DNSName, k.Now())
+	if err != nil {
+		return nil, err
+	}
+	secret.Data = c
+	switch {
+	case missing:
+		secret.ObjectMeta = metav1.ObjectMeta{
+			Name: k.Secret.Name, Namespace: k.Secret.Namespace,
+			Labels: map[string]string{"app.kubernetes.io/name": "nodevirt"},
+		}
+		secret.Type = corev1.SecretTypeTLS
+		if err := k.Client.Create(ctx, secret); err != nil {
+			return nil, fmt.Errorf("create secret %s: %w", k.Secret, err)
+		}
+	case !c.equal(have):
+		if err := k.Client.Update(ctx, secret); err != nil {
+			return nil, fmt.Errorf("update secret %s: %w", k.Secret, err)
+		}
+	}
+	return c, nil
+}

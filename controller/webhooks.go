@@ -1,0 +1,107 @@
+package controller
+
+import (
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"io/fs"
+	"log/slog"
+	"net"
+	"os"
+	"strconv"
+	"strings"
+	"time"
+
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/rest"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/manager"
+	"sigs.k8s.io/controller-runtime/pkg/webhook"
+
+	"github.com/nodevirt/nodevirt/controller/admission"
+	"github.com/nodevirt/nodevirt/controller/api"
+	"github.com/nodevirt/nodevirt/controller/certs"
+)
+
+const (
+	// service and webhooks are names of objects in deploy/kubernetes, certificate
+	// that of the Secret which its Role lets the controller write.
+	service     = "nodevirt-controller"
+	webhooks    = "nodevirt-controller"
+	certificate = "nodevirt-controller-tls"
+	// namespaceFile tells a container its pod's namespace.
+	namespaceFile = "/var/run/secrets/kubernetes.io/serviceaccount/namespace"
+)
+
+// addWebhooks has the manager serve admission, on all replicas.
+func addWebhooks(m manager.Manager, cluster *rest.Config, o Options, log *slog.Logger) error {
+	if o.WebhookAddress == "" || o.WebhookAddress == "0" {
+		return nil
+	}
+	keeper, err := newKeeper(cluster, o, log)
+	if err != nil {
+		return err
+	}
+	server, err := newServer(o.WebhookAddress, keeper)
+	if err != nil {
+		return err
+	}
+	admission.Register(server)
+	for _, r := range []manager.Runnable{keeper, server} {
+		if err := m.Add(r); err != nil {
+			return fmt.Errorf("add the webhooks: %w", err)
+		}
+	}
+	if err := m.AddReadyzCheck("webhooks", server.StartedChecker()); err != nil {
+		return fmt.Errorf("add readiness check: %w", err)
+	}
+	return nil
+}
+
+func newServer(address string, keeper *certs.Keeper) (webhook.Server, error) {
+	host, port, err := net.SplitHostPort(address)
+	if err != nil {
+		return nil, fmt.Errorf("webhook address %q: %w", address, err)
+	}
+	number, err := strconv.ParseUint(port, 10, 16)
+	if err != nil || number == 0 {
+		return nil, fmt.Errorf("webhook address %q: %q is no port", address, port)
+	}
+	return webhook.NewServer(webhook.Options{
+		Host: host, Port: int(number),
+		TLSOpts: []func(*tls.Config){func(c *tls.Config) {
+			c.GetCertificate = keeper.GetCertificate
+			c.MinVersion = tls.VersionTLS13 // API servers are written in Go
+		}},
+	}), nil
+}
+
+func newKeeper(cluster *rest.Config, o Options, log *slog.Logger) (*certs.Keeper, error) {
+	namespace := o.Namespace
+	if namespace == "" {
+		text, err := os.ReadFile(namespaceFile)
+		if errors.Is(err, fs.ErrNotExist) {
+			return nil, errors.New("no namespace: this is no pod; say which one, or serve no webhooks")
+		} else if err != nil {
+			return nil, fmt.Errorf("read the pod's namespace: %w", err)
+		}
+		namespace = strings.TrimSpace(string(text))
+	}
+	scheme, err := api.NewScheme()
+	if err != nil {
+		return nil, err
+	}
+	// Not the manager's: what it reads it caches.
+	c, err := client.New(cluster, client.Options{Scheme: scheme})
+	if err != nil {
+		return nil, fmt.Errorf("set up the webhooks' client: %w", err)
+	}
+	return &certs.Keeper{
+		Client:  c,
+		Secret:  types.NamespacedName{Namespace: namespace, Name: certificate},
+		DNSName: service + "." + namespace + ".svc",
+		Trust:   []certs.Trust{certs.MutatingWebhooks(webhooks), certs.ValidatingWebhooks(webhooks)},
+		Now:     time.Now,
+		Log:     log,
+	}, nil
+}
