@@ -2,7 +2,8 @@
 
 SHELL := /bin/sh
 .DEFAULT_GOAL := help
-.PHONY: help build image man tools packages run down shell status test test-critest test-faults fuzz bench generate lint clean
+.PHONY: help build image man tools kubernetes packages run down shell status cluster cluster-down cluster-shell \
+	test test-critest test-cluster test-faults fuzz bench generate lint clean
 
 BIN     := $(CURDIR)/bin
 # Without gRPC's debug pages: for their template engine's sake the linker keeps every method of every
@@ -24,11 +25,11 @@ ROUNDS ?= 20
 SEED   ?= $(shell od -An -N4 -tu4 /dev/urandom | tr -d ' ')
 
 help: ## Show this list
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-11s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
-build: ## Build nodevirt, and the programs of the development node and the tests, into bin/
+build: ## Build nodevirt, and the programs of the tests, the development node and cluster, into bin/
 	@mkdir -p $(BIN)
-	go build -tags $(TAGS) -ldflags '-X main.version=$(VERSION)' -o $(BIN)/ ./cmd/... ./test/cmd/... ./test/node/cmd/...
+	go build -tags $(TAGS) -ldflags '-X main.version=$(VERSION)' -o $(BIN)/ ./cmd/... ./test/cmd/... ./test/node/cmd/... ./test/cluster/cmd/...
 
 # Statically linked, and the same wherever it is built.
 image: ## Build the controller's image, without docker; FLAGS='-name HOST/NAME:TAG -push'
@@ -60,6 +61,18 @@ shell: ## Open a shell in the development node, where crictl works
 status: ## Show the development node's daemons, pods and containers
 	@$(BIN)/devnode status
 
+kubernetes: tools
+	@test/tools/build kubernetes etcd coredns
+
+cluster: packages kubernetes build ## Bring up a Kubernetes cluster on this machine, and a VM in it
+	@$(BIN)/cluster run
+
+cluster-down: ## Stop the cluster, and remove all that it kept
+	@[ ! -x $(BIN)/cluster ] || $(BIN)/cluster down
+
+cluster-shell: ## Open a shell in the cluster's network, where kubectl works
+	@$(BIN)/cluster shell
+
 # -count 1: Go would take a result from its cache though a program that the test runs has changed.
 test: packages tools build ## Run all tests, those with real parts included
 	go vet ./...
@@ -74,6 +87,10 @@ test-critest: packages tools build ## Run cri-tools' critest without and with th
 	@test/tools/build critest
 	go vet -tags critest ./test/critest
 	$(BIN)/gotest -tags critest -count 1 -timeout $(TIMEOUT) -v $(FLAGS) ./test/critest
+
+test-cluster: packages kubernetes build ## Run the tests that need a cluster
+	go vet -tags cluster ./test/e2e/cluster
+	$(BIN)/gotest -tags cluster -count 1 -timeout $(TIMEOUT) $(FLAGS) ./test/e2e/cluster
 
 fuzz: packages ## Run each fuzz target for a while; TIME=30s
 	@test/tools/fuzz $(TIME) $(PARALLEL)
@@ -91,6 +108,6 @@ lint: packages ## Run the linters, and check that go.mod is tidy
 	$(BIN)/golangci-lint run --allow-parallel-runners
 	go mod tidy -diff
 
-clean: down ## Stop the development node and remove it and bin/
+clean: down cluster-down ## Stop the development node and remove it and bin/
 	@[ ! -x $(BIN)/devnode ] || $(BIN)/devnode down -purge
 	rm -rf $(BIN)

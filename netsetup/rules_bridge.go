@@ -40,8 +40,10 @@ func bridgeChains(p Plan) []chain {
 // fromNetwork is about what comes in for the guest.
 func fromNetwork(c *chain, n NIC) {
 	in := "iifname " + strconv.Quote(n.Interface)
-	// What a CNI bridge in hairpin mode sends back.
-	c.add(in, "ether saddr", n.GuestMAC, "drop")
+	// What a CNI bridge in hairpin mode sends back. Sent back to the guest itself, it is what the guest
+	// asked of a Service and the node found it to serve: with br_netfilter such packets have a new
+	// destination, but their source's MAC address still.
+	c.add(in, "ether saddr", n.GuestMAC, "ether daddr !=", n.GuestMAC, "drop")
 	if !n.managed() {
 		return
 	}

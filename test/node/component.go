@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"path/filepath"
+	"slices"
 
 	"github.com/nodevirt/nodevirt/deploy"
 	"github.com/nodevirt/nodevirt/test/node/config"
@@ -15,90 +16,109 @@ const (
 	pauseImage      = registryAddress + "/pause:dev"
 )
 
-// component is a daemon of the node. Its files, by their paths, are written before it starts.
-type component struct {
-	name   string
-	before []string // a program that is run before, as by a unit's ExecStartPre
-	args   []string
-	files  map[string]string
-	ready  func(context.Context, *Node) error // whether it serves now
+// Component is a daemon of the node. It is started in the node's folder cwd, with the node's programs
+// in its PATH.
+type Component struct {
+	Name   string
+	Before []string                           // a program that is run before, as by a unit's ExecStartPre
+	Args   []string                           // the program's absolute path first
+	Files  map[string]string                  // texts by their paths, written before it starts
+	Ready  func(context.Context, *Node) error // whether it serves now
 }
 
 // components lists what the node is to run, in the order in which it starts.
-func (o Options) components(values config.Node) ([]component, error) {
-	all := []component{o.registry()}
-	for _, make := range []func(config.Node) (component, error){o.containerd, o.libvirtd, o.shim} {
+func (o Options) components(values config.Node) ([]Component, error) {
+	var all []Component
+	if o.Registry == "" {
+		all = append(all, o.registry())
+	}
+	for _, make := range []func(config.Node) (Component, error){o.containerd, o.libvirtd, o.shim} {
 		c, err := make(values)
 		if err != nil {
 			return nil, err
 		}
-		if o.has(c.name) || c.name == Containerd {
+		if o.has(c.Name) || c.Name == Containerd && !o.bare() {
 			all = append(all, c)
 		}
 	}
 	return all, nil
 }
 
-func (o Options) registry() component {
-	return component{
-		name:  Registry,
-		args:  []string{o.devnode(), "registry", o.path("registry"), registryAddress, "/run/registry.sock"},
-		ready: func(ctx context.Context, n *Node) error { return n.pingRegistry(ctx) },
+func (o Options) registry() Component {
+	address := registryAddress
+	if o.bare() {
+		address = ":5000" // it is for other nodes
+	}
+	return Component{
+		Name:  Registry,
+		Args:  []string{o.devnode(), "registry", o.path("registry"), address, "/run/registry.sock"},
+		Ready: func(ctx context.Context, n *Node) error { return n.pingRegistry(ctx) },
 	}
 }
 
-func (o Options) containerd(v config.Node) (component, error) {
+func (o Options) containerd(v config.Node) (Component, error) {
 	main, err := config.Containerd(v)
 	if err != nil {
-		return component{}, err
+		return Component{}, err
 	}
 	cni, err := config.CNI(v, o.CNI)
 	if err != nil {
-		return component{}, err
+		return Component{}, err
 	}
-	return component{
-		name: Containerd,
-		args: []string{filepath.Join(o.Bin, "containerd"), "--config", o.etc("containerd.toml")},
-		files: map[string]string{
+	return Component{
+		Name: Containerd,
+		Args: []string{filepath.Join(o.Bin, "containerd"), "--config", o.etc("containerd.toml")},
+		Files: map[string]string{
 			o.etc("containerd.toml"):                   main,
 			o.etc("certs.d", "_default", "hosts.toml"): config.Mirror(v),
 			o.etc("cni", "10-pods.conflist"):           cni,
 		},
-		ready: func(ctx context.Context, n *Node) error { return n.pingCRI(ctx, n.ContainerdSocket()) },
+		Ready: func(ctx context.Context, n *Node) error { return n.pingCRI(ctx, n.ContainerdSocket()) },
 	}, nil
 }
 
-func (o Options) libvirtd(v config.Node) (component, error) {
+func (o Options) libvirtd(v config.Node) (Component, error) {
 	var before []string
 	if o.has(Shim) {
 		before = []string{filepath.Join(o.Bin, "nodevirt-shim"), "-before-libvirtd"} // as in deploy/systemd
 	}
-	return component{
-		name: Libvirtd, before: before,
-		args: []string{"/usr/sbin/libvirtd", "--config", "/etc/libvirt/libvirtd.conf",
+	return Component{
+		Name: Libvirtd, Before: before,
+		Args: []string{"/usr/sbin/libvirtd", "--config", "/etc/libvirt/libvirtd.conf",
 			"--pid-file", "/run/libvirt/libvirtd.pid"},
-		files: map[string]string{
+		Files: map[string]string{
 			o.etc("libvirt", "libvirtd.conf"): config.Libvirtd(v),
 			o.etc("libvirt", "qemu.conf"):     deploy.QEMUConf,
 		},
-		ready: func(ctx context.Context, n *Node) error { return n.pingLibvirt(ctx) },
+		Ready: func(ctx context.Context, n *Node) error { return n.pingLibvirt(ctx) },
 	}, nil
 }
 
-func (o Options) shim(v config.Node) (component, error) {
+func (o Options) shim(v config.Node) (Component, error) {
 	text, err := config.Shim(v, o.ShimConfig)
 	if err != nil {
-		return component{}, err
+		return Component{}, err
 	}
-	return component{
-		name:  Shim,
-		args:  []string{filepath.Join(o.Bin, "nodevirt-shim"), "-config", o.etc("nodevirt-shim.toml")},
-		files: map[string]string{o.etc("nodevirt-shim.toml"): text},
-		ready: func(ctx context.Context, n *Node) error { return n.pingCRI(ctx, n.ShimSocket()) },
+	return Component{
+		Name:  Shim,
+		Args:  []string{filepath.Join(o.Bin, "nodevirt-shim"), "-config", o.etc("nodevirt-shim.toml")},
+		Files: map[string]string{o.etc("nodevirt-shim.toml"): text},
+		Ready: func(ctx context.Context, n *Node) error { return n.pingCRI(ctx, n.ShimSocket()) },
 	}, nil
 }
 
 func (o Options) devnode() string { return filepath.Join(o.Bin, "devnode") }
+
+// bare tells of a node without anything of a runtime.
+func (o Options) bare() bool { return slices.Equal(o.Components, []string{Registry}) }
+
+// mirror is the registry that every image comes from, by host and port.
+func (o Options) mirror() string {
+	if o.Registry != "" {
+		return o.Registry
+	}
+	return registryAddress
+}
 
 // values are what the configuration files depend on.
 func (o Options) values() (config.Node, error) {
@@ -107,7 +127,7 @@ func (o Options) values() (config.Node, error) {
 		return config.Node{}, fmt.Errorf("name the node for libvirt: %w", err)
 	}
 	return config.Node{
-		Bin: o.Bin, State: o.Dir, Etc: o.etc(), Registry: registryAddress, Pause: pauseImage,
+		Bin: o.Bin, State: o.Dir, Etc: o.etc(), Registry: o.mirror(), Pause: pauseImage,
 		Subnet: o.Subnet, Subnet6: o.Subnet6, HostUUID: id,
 	}, nil
 }

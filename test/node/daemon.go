@@ -49,6 +49,18 @@ func (n *Node) setEndpoint(shim bool) error {
 	return nil
 }
 
+// Add starts a component which is not a node's own, or leaves it alone, as Start does. Those that were
+// added by this Node can be restarted and resumed; Stop kills them before it does anything else.
+func (n *Node) Add(ctx context.Context, c Component) error {
+	n.mu.Lock()
+	n.added = append(slices.DeleteFunc(n.added, func(old Component) bool { return old.Name == c.Name }), c)
+	n.mu.Unlock()
+	if err := n.ensure(ctx, c); err != nil {
+		return fmt.Errorf("start %s: %w\n%s", c.Name, err, n.LogTail(c.Name, 20))
+	}
+	return nil
+}
+
 // Kill sends a component a signal that ends it and returns when its process is gone. What it
 // started runs on.
 func (n *Node) Kill(ctx context.Context, component string, sig syscall.Signal) error {
@@ -95,8 +107,11 @@ func (n *Node) Resume(ctx context.Context, component string) error {
 	if err != nil {
 		return err
 	}
+	n.mu.Lock()
+	all = append(all, n.added...)
+	n.mu.Unlock()
 	for _, c := range all {
-		if c.name != component {
+		if c.Name != component {
 			continue
 		}
 		if err := n.spawn(ctx, c); err != nil {
@@ -127,3 +142,6 @@ func (n *Node) LogOf(component, text string, lines int) string {
 	}
 	return fmt.Sprintf("--- %s\n%s", path, strings.Join(all, "\n"))
 }
+
+// Has tells whether a component was ever started in the node.
+func (n *Node) Has(component string) bool { return exists(n.o.log(component)) }

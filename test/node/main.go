@@ -41,7 +41,7 @@ func runMain(ctx context.Context, tests interface{ Run() int }, o Options, prepa
 		return 1, err
 	}
 	code = tests.Run()
-	if err := n.shimCrash(); err != nil {
+	if err := n.ShimCrash(); err != nil {
 		fmt.Println(err)
 		code = max(code, 1)
 	}
@@ -53,8 +53,8 @@ func runMain(ctx context.Context, tests interface{ Run() int }, o Options, prepa
 	return code, nil
 }
 
-// shimCrash looks into the shim's log for what a program that goes wrong says there.
-func (n *Node) shimCrash() error {
+// ShimCrash tells what the shim's log holds of what a program that goes wrong says there.
+func (n *Node) ShimCrash() error {
 	for line := range strings.Lines(n.LogTail(Shim, math.MaxInt)) {
 		for _, word := range []string{"panic:", "fatal error:", "SIGSEGV", "SIGABRT", "WARNING: DATA RACE"} {
 			if strings.HasPrefix(line, word) {

@@ -16,6 +16,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"sync"
 
 	"github.com/nodevirt/nodevirt/test/node/supervisor"
 )
@@ -34,6 +35,9 @@ type Node struct {
 	client   *supervisor.Client
 	lifeline *os.File // nil if the node outlives this process
 	endpoint string   // of the CRI, as the node sees it
+
+	mu    sync.Mutex
+	added []Component
 }
 
 // ErrDown tells that no node is up in a folder.

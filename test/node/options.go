@@ -23,11 +23,15 @@ type Options struct {
 	Dir        string               // the state folder; short, for the sockets in it
 	Bin        string               // where the built programs are; default: bin/ of the checkout
 	Cache      string               // of what takes long to make; default: guest.DefaultCache
-	Name       string               // host name and cgroup; default: from Dir
+	Name       string               // cgroup; default: from Dir
+	Hostname   string               // default: Name
 	Subnet     netip.Prefix         // of the pods; default 10.244.1.0/24
 	Subnet6    netip.Prefix         // of the pods, too; default: they have no IPv6
 	CNI        func(map[string]any) // changes the pods' network before it is written
-	Components []string             // default: all; registry and containerd go with each
+	Components []string             // default: all; registry and containerd go with each but the registry
+	Registry   string               // host and port of another node's; default: one of its own
+	Binds      []supervisor.Bind    // further folders, and files, of its own
+	Expose     string               // a TCP address that a port of the machine's loopback leads to; see Exposed
 	ShimConfig func(map[string]any) // changes the shim's configuration before it is written
 	Bound      bool                 // the node ends with this process, however that ends
 	Log        io.Writer            // a line for each step of a start; default: none
@@ -53,7 +57,7 @@ func (o Options) complete() (Options, error) {
 		return o, fmt.Errorf("node's folder %s: the path is %d bytes too long for sockets in it", dir, excess)
 	}
 	if o.Bin == "" {
-		if o.Bin, err = checkoutBin(); err != nil {
+		if o.Bin, err = CheckoutBin(); err != nil {
 			return o, err
 		}
 	}
@@ -62,6 +66,9 @@ func (o Options) complete() (Options, error) {
 	}
 	if o.Name == "" {
 		o.Name = nameOf(dir)
+	}
+	if o.Hostname == "" {
+		o.Hostname = o.Name
 	}
 	if !o.Subnet.IsValid() {
 		o.Subnet = netip.MustParsePrefix("10.244.1.0/24")
@@ -75,8 +82,8 @@ func (o Options) complete() (Options, error) {
 	return o, nil
 }
 
-// checkoutBin is bin/ beside the go.mod above the working directory, where tests run.
-func checkoutBin() (string, error) {
+// CheckoutBin is bin/ beside the go.mod above the working directory, where tests run.
+func CheckoutBin() (string, error) {
 	dir, err := os.Getwd()
 	if err != nil {
 		return "", fmt.Errorf("find the built programs: %w", err)

@@ -26,21 +26,24 @@ func (o Options) prepare(ctx context.Context) error {
 		}
 	}
 	c := supervisor.Config{
-		Hostname: o.Name,
+		Hostname: o.Hostname,
 		Cgroup:   "/" + o.Name + "/node",
 		Run:      o.run(),
 		Bound:    o.Bound,
-		Binds: []supervisor.Bind{
+		Forward:  o.Expose,
+		Binds: append([]supervisor.Bind{
 			{From: o.etc("libvirt"), To: "/etc/libvirt"},
 			{From: o.path("libvirt"), To: "/var/lib/libvirt"},
 			{From: o.path("log", "libvirt"), To: "/var/log/libvirt"},
 			{From: filepath.Join(o.Cache, "libvirt"), To: "/var/cache/libvirt"},
 			{From: o.path("cni"), To: "/var/lib/cni"},
-		},
+		}, o.Binds...),
 	}
 	dirs := []string{o.run("containerd"), o.run("libvirt"), o.run("nodevirt"), o.path("cwd"), o.path("nodevirt")}
 	for _, b := range c.Binds {
-		dirs = append(dirs, b.From)
+		if !exists(b.From) { // it may be a file
+			dirs = append(dirs, b.From)
+		}
 	}
 	for _, dir := range dirs {
 		if err := os.MkdirAll(dir, 0o755); err != nil {

@@ -67,24 +67,24 @@ func (n *Node) pingLibvirt(ctx context.Context) error {
 }
 
 // wait asks a component until it serves or its process has ended, or ctx is done.
-func (n *Node) wait(ctx context.Context, c component) error {
+func (n *Node) wait(ctx context.Context, c Component) error {
 	for {
 		try, cancel := context.WithTimeout(ctx, 30*time.Second)
-		err := c.ready(try, n)
+		err := c.Ready(try, n)
 		cancel()
 		if err == nil {
 			return nil
 		}
-		s, listErr := n.state(c.name)
+		s, listErr := n.state(c.Name)
 		if listErr != nil {
 			return listErr
 		}
 		if s.Ended {
-			return fmt.Errorf("%s ended at its start: %s", c.name, s.Status)
+			return fmt.Errorf("%s ended at its start: %s", c.Name, s.Status)
 		}
 		select {
 		case <-ctx.Done():
-			return fmt.Errorf("wait for %s: %w; last: %w", c.name, context.Cause(ctx), err)
+			return fmt.Errorf("wait for %s: %w; last: %w", c.Name, context.Cause(ctx), err)
 		case <-time.After(20 * time.Millisecond):
 		}
 	}

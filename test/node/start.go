@@ -53,8 +53,11 @@ func Start(ctx context.Context, o Options) (*Node, error) {
 	}
 	for _, c := range components {
 		if err := n.ensure(ctx, c); err != nil {
-			return n, fmt.Errorf("start %s: %w\n%s", c.name, err, n.LogTail(c.name, 20))
+			return n, fmt.Errorf("start %s: %w\n%s", c.Name, err, n.LogTail(c.Name, 20))
 		}
+	}
+	if o.Registry != "" {
+		return n, nil
 	}
 	if err := n.pushPause(ctx); err != nil {
 		return n, fmt.Errorf("provide the sandbox image: %w", err)
@@ -85,15 +88,12 @@ func (o Options) supervise(ctx context.Context) (*Node, error) {
 		Cloneflags: syscall.CLONE_NEWPID | syscall.CLONE_NEWNS | syscall.CLONE_NEWNET |
 			syscall.CLONE_NEWUTS | syscall.CLONE_NEWIPC,
 	}
-	if o.Bound {
-		r, w, err := os.Pipe()
-		if err != nil {
-			return nil, fmt.Errorf("bind node to this process: %w", err)
-		}
-		defer r.Close()
-		cmd.ExtraFiles = []*os.File{r}
-		n.lifeline = w
+	files, lifeline, err := o.descriptors()
+	if err != nil {
+		return nil, err
 	}
+	defer files.close()
+	cmd.ExtraFiles, n.lifeline = files, lifeline
 	if err := cmd.Start(); err != nil {
 		return nil, fmt.Errorf("make namespaces; is this root, and are the programs built? %w", err)
 	}
@@ -120,19 +120,19 @@ func (n *Node) connect(ctx context.Context, ended <-chan error) (err error) {
 }
 
 // ensure makes a component run by its present program and configuration.
-func (n *Node) ensure(ctx context.Context, c component) error {
+func (n *Node) ensure(ctx context.Context, c Component) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, startLimit, errors.New("it took too long"))
 	defer cancel()
-	changed, err := writeFiles(c.files)
+	changed, err := writeFiles(c.Files)
 	if err != nil {
 		return err
 	}
-	s, err := n.state(c.name)
+	s, err := n.state(c.Name)
 	if err != nil {
 		return err
 	}
 	if s.PID != 0 && !s.Ended && (changed || n.replaced(s.PID)) {
-		if err := n.Kill(ctx, c.name, syscall.SIGTERM); err != nil {
+		if err := n.Kill(ctx, c.Name, syscall.SIGTERM); err != nil {
 			return err
 		}
 		s.Ended = true
@@ -147,7 +147,7 @@ func (n *Node) ensure(ctx context.Context, c component) error {
 	if err := n.wait(ctx, c); err != nil {
 		return err
 	}
-	fmt.Fprintf(n.o.Log, "%s %s\n", c.name, word)
+	fmt.Fprintf(n.o.Log, "%s %s\n", c.Name, word)
 	return nil
 }
 
@@ -157,14 +157,14 @@ func (n *Node) replaced(pid int) bool {
 	return err == nil && strings.HasSuffix(exe, " (deleted)")
 }
 
-func (n *Node) spawn(ctx context.Context, c component) error {
-	if len(c.before) > 0 {
-		if _, err := n.Output(ctx, c.before[0], c.before[1:]...); err != nil {
+func (n *Node) spawn(ctx context.Context, c Component) error {
+	if len(c.Before) > 0 {
+		if _, err := n.Output(ctx, c.Before[0], c.Before[1:]...); err != nil {
 			return err
 		}
 	}
 	_, err := n.client.Start(supervisor.Daemon{
-		Name: c.name, Args: c.args, Env: n.o.environ(), Dir: n.o.path("cwd"), Log: n.o.log(c.name),
+		Name: c.Name, Args: c.Args, Env: n.o.environ(), Dir: n.o.path("cwd"), Log: n.o.log(c.Name),
 	})
 	return err
 }

@@ -15,7 +15,7 @@ import (
 	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// Stop ends the node: its pods through the CRI, so that networks and cgroups go as on any node;
+// Stop ends the node: what was added to it; its pods through the CRI, so that networks and cgroups go as on any node;
 // then its daemons; then its first process, and with it the namespaces and whatever is left in
 // them. The state folder stays and makes the next start quicker; Purge removes it. A pod that
 // could not be stopped politely is killed, and is no error.
@@ -25,10 +25,13 @@ func (n *Node) Stop(ctx context.Context) error {
 		return err
 	}
 	defer unlock()
+	if err := n.killAdded(ctx); err != nil {
+		fmt.Fprintf(n.o.Log, "what was added to the node ends with it: %v\n", err)
+	}
 	if err := n.RemovePods(ctx); err != nil {
 		fmt.Fprintf(n.o.Log, "pods are killed, as they could not be stopped: %v\n", err)
 	}
-	for _, name := range []string{Shim, Libvirtd, Containerd, Registry} {
+	for _, name := range own {
 		if s, err := n.state(name); err != nil || s.PID == 0 || s.Ended {
 			continue
 		}
@@ -46,6 +49,26 @@ func (n *Node) Stop(ctx context.Context) error {
 		return err
 	}
 	return removeEmptyCgroups(parentless...)
+}
+
+// own are the components that a node has by itself, in the order in which they stop.
+var own = []string{Shim, Libvirtd, Containerd, Registry}
+
+// killAdded kills what was added: a kubelet would start again the pods that are to be removed.
+func (n *Node) killAdded(ctx context.Context) error {
+	all, err := n.Components()
+	if err != nil {
+		return err
+	}
+	for _, s := range all {
+		if s.Ended || slices.Contains(own, s.Name) {
+			continue
+		}
+		if err := n.Kill(ctx, s.Name, syscall.SIGKILL); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // end kills the node's first process and waits until it is gone. The kernel lets it go only when

@@ -12,13 +12,14 @@ import (
 	"github.com/nodevirt/nodevirt/test/guest"
 	"github.com/nodevirt/nodevirt/test/images"
 	"github.com/nodevirt/nodevirt/test/node"
+	"github.com/nodevirt/nodevirt/test/progress"
 )
 
 // demo is what the steps find out, in their order.
 type demo struct {
 	node *node.Node
-	out  io.Writer // lines without a time
-	log  *clock    // a line for what was done, with its time
+	out  io.Writer     // lines without a time
+	log  *progress.Log // a line for what was done, with its time
 
 	diskImage, busyboxImage string // references
 	vm, client              pod
@@ -46,7 +47,7 @@ func steps() []step {
 // what it does. The node is left up. A failure's error names the step and ends with the tail of
 // the log that tells most.
 func Run(ctx context.Context, o node.Options, out io.Writer) error {
-	d := &demo{out: out, log: &clock{start: time.Now(), out: out}}
+	d := &demo{out: out, log: progress.New(out)}
 	o.Log = d.log
 	n, err := node.Start(ctx, o)
 	if err != nil {
@@ -74,13 +75,13 @@ func (d *demo) pushDisk(ctx context.Context) error {
 	if d.diskImage, err = d.node.Push(ctx, "tiny-disk:dev", img); err != nil {
 		return err
 	}
-	d.log.line("the guest's disk is in the registry as %s", d.diskImage)
+	d.log.Line("the guest's disk is in the registry as %s", d.diskImage)
 	return nil
 }
 
 func (d *demo) pushBusybox(ctx context.Context) (err error) {
 	if d.busyboxImage, err = d.node.PushBusybox(ctx); err == nil {
-		d.log.line("busybox is in the registry as %s", d.busyboxImage)
+		d.log.Line("busybox is in the registry as %s", d.busyboxImage)
 	}
 	return err
 }
@@ -94,7 +95,7 @@ func (d *demo) ask(ctx context.Context) error {
 		// Not wget -T: in Debian's busybox it crashes.
 		page, err := d.node.Output(ctx, "crictl", "exec", d.client.container, "timeout", "2", "wget", "-q", "-O", "-", url)
 		if err == nil {
-			d.log.line("the guest answers at %s: %s", url, firstLine(page))
+			d.log.Line("the guest answers at %s: %s", url, firstLine(page))
 			return nil
 		}
 		select {

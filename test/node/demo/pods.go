@@ -69,13 +69,13 @@ func (d *demo) ensure(ctx context.Context, p node.Pod, handler, name, container 
 			return pod{}, err
 		}
 		if len(running) == 1 {
-			d.log.line("pod %s runs already", name)
+			d.log.Line("pod %s runs already", name)
 			return pod{id, running[0]}, nil
 		}
 		if err := d.node.RemovePod(ctx, id, p); err != nil {
 			return pod{}, err
 		}
-		d.log.line("pod %s of an earlier run is removed", name)
+		d.log.Line("pod %s of an earlier run is removed", name)
 	}
 	return d.run(ctx, p, handler, name, c)
 }
@@ -84,20 +84,20 @@ func (d *demo) run(ctx context.Context, p node.Pod, handler, name string, c node
 	if r.id, err = d.node.RunPod(ctx, p, handler); err != nil {
 		return r, err
 	}
-	d.log.line("crictl runp %s: pod %s is %s", flag(handler), name, short(r.id))
+	d.log.Line("crictl runp %s: pod %s is %s", flag(handler), name, short(r.id))
 	image := c["image"].(map[string]any)["image"].(string)
 	if _, err = d.node.Output(ctx, "crictl", "pull", image); err != nil {
 		return r, err
 	}
-	d.log.line("crictl pull %s", image)
+	d.log.Line("crictl pull %s", image)
 	if r.container, err = d.node.CreateContainer(ctx, r.id, p, c); err != nil {
 		return r, err
 	}
-	d.log.line("crictl create: container %s", short(r.container))
+	d.log.Line("crictl create: container %s", short(r.container))
 	if _, err = d.node.Output(ctx, "crictl", "start", r.container); err != nil {
 		return r, err
 	}
-	d.log.line("crictl start %s", short(r.container))
+	d.log.Line("crictl start %s", short(r.container))
 	return r, nil
 }
 

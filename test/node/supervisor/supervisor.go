@@ -22,7 +22,8 @@ type Config struct {
 	Cgroup   string // of the daemons, from the root of every hierarchy
 	Run      string // becomes /run in the node
 	Binds    []Bind
-	Bound    bool // end when descriptor 3 is closed at its other end
+	Bound    bool   // end when descriptor 3 is closed at its other end
+	Forward  string // a TCP address, which clients of the listener at descriptor 4 are connected to
 }
 
 // Bind shows From, a folder or a file, as To in the node. A folder is made where To is missing.
@@ -31,8 +32,12 @@ type Bind struct{ From, To string }
 // Socket is where the supervisor listens, in Config.Run.
 const Socket = "init.sock"
 
-// lifeline is the descriptor whose end of file ends a bound node.
-const lifeline = 3
+// Descriptors that the supervisor is started with: one whose end of file ends a bound node, and a
+// listener of the machine's network namespace.
+const (
+	lifeline = 3
+	listener = 4
+)
 
 // Run sets the node up and serves until it is told to end. It must be called by PID 1 of new
 // mount, network, UTS, IPC and PID namespaces. It returns for the process to exit: the kernel then
@@ -53,6 +58,13 @@ func Run(c Config) error {
 	gone := make(chan struct{})
 	if c.Bound {
 		go watch(os.NewFile(lifeline, "lifeline"), gone)
+	}
+	if c.Forward != "" {
+		from, err := net.FileListener(os.NewFile(listener, "listener"))
+		if err != nil {
+			return fmt.Errorf("take the listener over: %w", err)
+		}
+		go forward(from, c.Forward)
 	}
 
 	d := newDaemons()

@@ -23,6 +23,14 @@ func first(_ context.Context, args []string) error {
 	return supervisor.Run(c)
 }
 
+// shadow becomes a program that sees sysctls of its own.
+func shadow(_ context.Context, args []string) error {
+	if len(args) < 2 {
+		return errors.New("shadow: want a folder and a program")
+	}
+	return supervisor.Shadow(args[0], args[1:])
+}
+
 // images is the node's registry.
 func images(ctx context.Context, args []string) error {
 	if len(args) != 3 {

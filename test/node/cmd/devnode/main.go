@@ -22,7 +22,7 @@ const usage = `devnode runs a development node of nodevirt in namespaces of its 
 The state folder is $NODEVIRT_DEV_DIR, or /var/lib/nodevirt-dev.
 `
 
-// commands are what the first argument names. The node itself uses init and registry.
+// commands are what the first argument names. The node itself uses init, registry and shadow.
 var commands = map[string]func(ctx context.Context, args []string) error{
 	"up":       up,
 	"run":      run,
@@ -33,6 +33,7 @@ var commands = map[string]func(ctx context.Context, args []string) error{
 	"logs":     logs,
 	"init":     first,
 	"registry": images,
+	"shadow":   shadow,
 }
 
 func main() {

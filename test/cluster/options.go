@@ -1,0 +1,60 @@
+package cluster
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"path/filepath"
+	"time"
+
+	"github.com/nodevirt/nodevirt/test/guest"
+	"github.com/nodevirt/nodevirt/test/node"
+)
+
+// Options say what cluster to start. Only Dir is needed.
+type Options struct {
+	Dir        string               // the state folder; short, for the sockets in it
+	Bin        string               // where the built programs are; default: bin/ of the checkout
+	Cache      string               // of what takes long to make; default: guest.DefaultCache
+	Nodes      int                  // how many; default 1
+	Bound      bool                 // the cluster ends with this process, however that ends
+	Kubelet    func(map[string]any) // changes the kubelets' configuration before it is written
+	ShimConfig func(map[string]any) // changes the shims' configuration before it is written
+	Log        io.Writer            // a line for each step of a start; default: none
+}
+
+// startLimit bounds waiting for what comes by itself: a node's registration, a rollout. On an idle
+// machine it is a matter of seconds.
+const startLimit = 3 * time.Minute
+
+func (o Options) complete() (Options, error) {
+	if o.Dir == "" {
+		return o, errors.New("cluster: no state folder given")
+	}
+	dir, err := filepath.Abs(o.Dir)
+	if err != nil {
+		return o, fmt.Errorf("cluster's folder: %w", err)
+	}
+	o.Dir = dir
+	if o.Bin == "" {
+		if o.Bin, err = node.CheckoutBin(); err != nil {
+			return o, err
+		}
+	}
+	if o.Cache == "" {
+		o.Cache = guest.DefaultCache()
+	}
+	if o.Nodes == 0 {
+		o.Nodes = 1
+	}
+	if o.Log == nil {
+		o.Log = io.Discard
+	}
+	return o, nil
+}
+
+func (o Options) path(elem ...string) string {
+	return filepath.Join(append([]string{o.Dir}, elem...)...)
+}
+
+func (o Options) bin(name string) string { return filepath.Join(o.Bin, name) }

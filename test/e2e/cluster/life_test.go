@@ -1,0 +1,141 @@
+//go:build cluster
+
+package cluster
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+)
+
+// A readiness probe in the guest follows a file there; kubectl shows it.
+func TestExecProbesAskTheGuest(t *testing.T) {
+	t.Parallel()
+	pod := vmPod("probed", suite.agent)
+	container(pod)["readinessProbe"] = object{
+		"exec": object{"command": []string{"test", "!", "-e", "/tmp/sick"}}, "timeoutSeconds": 10, "periodSeconds": 1,
+	}
+	name := ready(t, pod)
+	kubectl(t, "exec", name, "--", "touch", "/tmp/sick")
+	check(t, suite.WaitFor(t.Context(), "pod/"+name, "condition=Ready=false"))
+	kubectl(t, "exec", name, "--", "rm", "/tmp/sick")
+	check(t, suite.WaitFor(t.Context(), "pod/"+name, "condition=Ready"))
+}
+
+// Deleted, a guest hears the power button and has its grace period.
+func TestDeletionShutsTheGuestDown(t *testing.T) {
+	t.Parallel()
+	pod := vmPod("deleted", suite.tiny)
+	pod["spec"].(object)["restartPolicy"] = "Never"
+	// So that its last status can be read.
+	pod["metadata"].(object)["finalizers"] = []string{"test.nodevirt.io/keep"}
+	name := run(t, pod)
+	t.Cleanup(func() {
+		_, err := suite.Kubectl(context.WithoutCancel(t.Context()), "patch", "pod", name, "--type=merge", "-p", `{"metadata":{"finalizers":null}}`)
+		if err != nil {
+			t.Error(err)
+		}
+	})
+	check(t, suite.WaitFor(t.Context(), "pod/"+name, "condition=Ready"))
+	answer(t, field(t, name, ".status.podIP"))
+	kubectl(t, "delete", "pod", name, "--wait=false")
+	check(t, suite.WaitFor(t.Context(), "pod/"+name, "jsonpath={.status.phase}=Succeeded"))
+	var end struct {
+		ExitCode  int
+		Reason    string
+		StartedAt time.Time
+	}
+	check(t, json.Unmarshal([]byte(field(t, name, ".status.containerStatuses[0].state.terminated")), &end))
+	if end.ExitCode != 0 || end.Reason != "Completed" || end.StartedAt.IsZero() {
+		t.Errorf("the guest's end: %+v", end)
+	}
+}
+
+// A guest that powers off by itself has completed; that of restartPolicy Always boots again.
+func TestAGuestThatPowersOffIsRestarted(t *testing.T) {
+	t.Parallel()
+	name := ready(t, vmPod("restarted", suite.tiny))
+	ip := field(t, name, ".status.podIP")
+	first := answer(t, ip)
+	_, err := ask(t.Context(), ip, "/cgi-bin/poweroff")
+	check(t, err)
+	eventually(t, "another boot", func(ctx context.Context) error {
+		page, err := ask(ctx, ip, "/cgi-bin/info")
+		if err != nil {
+			return err
+		}
+		var i info
+		if err := json.Unmarshal([]byte(page), &i); err != nil {
+			return err
+		}
+		if i.BootID == first.BootID {
+			return fmt.Errorf("still the first")
+		}
+		return nil
+	})
+	if got := field(t, name, ".status.containerStatuses[0].restartCount"); got != "1" {
+		t.Errorf("restarts: %s", got)
+	}
+}
+
+// The kubelet rotates a VM's log, and the console goes on in the new one.
+func TestTheKubeletRotatesTheLog(t *testing.T) {
+	t.Parallel()
+	name := answering(t, vmPod("rotated", suite.agent))
+	kubectl(t, "exec", name, "--", "sh", "-c", fmt.Sprintf("yes some words to fill a log with | head -c %d >/dev/ttyS0", 2*logSize))
+	folder := filepath.Join(suite.node.Dir(), "podlogs", "default_"+name+"_"+field(t, name, ".metadata.uid"), "c")
+	eventually(t, "a rotated log", func(context.Context) error {
+		entries, err := os.ReadDir(folder)
+		if err == nil && len(entries) < 2 {
+			err = fmt.Errorf("in %s: %v", folder, entries)
+		}
+		return err
+	})
+	eventually(t, "new lines in the new log", func(ctx context.Context) error {
+		_, err := suite.Kubectl(ctx, "exec", name, "--", "sh", "-c", "echo after the rotation >/dev/ttyS0")
+		if err != nil {
+			return err
+		}
+		text, err := os.ReadFile(filepath.Join(folder, "0.log"))
+		if err == nil && (!strings.Contains(string(text), "after the rotation") || len(text) > 2*logSize) {
+			err = fmt.Errorf("%d bytes, without the line", len(text))
+		}
+		return err
+	})
+}
+
+// What a guest writes to its disk counts as the container's ephemeral storage.
+func TestAGuestThatWritesTooMuchIsEvicted(t *testing.T) {
+	t.Parallel()
+	pod := vmPod("evicted", suite.agent)
+	pod["spec"].(object)["restartPolicy"] = "Never"
+	container(pod)["resources"].(object)["limits"].(object)["ephemeral-storage"] = "10Mi"
+	name := answering(t, pod)
+	kubectl(t, "exec", name, "--", "sh", "-c", "dd if=/dev/urandom of=/dev/vda bs=1M seek=30 count=20 conv=fsync,notrunc")
+	// Not its phase: an evicted pod whose container ends with code 0 is Failed or Succeeded, as it comes.
+	eventually(t, "the kubelet's word on the eviction", func(ctx context.Context) error {
+		out, err := suite.Kubectl(ctx, "get", "events", "--field-selector=reason=Evicted,involvedObject.name="+name)
+		if err == nil && !strings.Contains(out, "Pod ephemeral local storage usage exceeds") {
+			err = fmt.Errorf("events: %q", out)
+		}
+		return err
+	})
+	check(t, suite.WaitFor(t.Context(), "pod/"+name, "jsonpath={.status.containerStatuses[0].state.terminated.reason}"))
+}
+
+// answering runs a pod of TinyWithAgent and waits until its agent answers. Not by a probe: of one that fails
+// each second there are so many events that the kubelet leaves out others of the pod.
+func answering(t *testing.T, pod object) (name string) {
+	t.Helper()
+	name = ready(t, pod)
+	eventually(t, "the agent's answer", func(ctx context.Context) error {
+		_, err := suite.Kubectl(ctx, "exec", name, "--", "true")
+		return err
+	})
+	return name
+}

@@ -1,0 +1,97 @@
+//go:build cluster
+
+package cluster
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/nodevirt/nodevirt/test/cluster"
+	"github.com/nodevirt/nodevirt/test/guest"
+	"github.com/nodevirt/nodevirt/test/images"
+	"github.com/nodevirt/nodevirt/test/node"
+)
+
+// suite is what the tests share. It is set before the first test runs.
+var suite struct {
+	*cluster.Cluster
+	node *node.Node // the one on which all runs
+
+	tiny    string // image with guest.Tiny as /disk
+	agent   string // image with guest.TinyWithAgent as /disk
+	busybox string
+}
+
+// logSize is the size from which on the kubelet rotates a log.
+const logSize = 64 << 10
+
+func TestMain(m *testing.M) {
+	o := cluster.Options{Kubelet: func(c map[string]any) {
+		c["containerLogMaxSize"] = fmt.Sprint(logSize)
+		c["containerLogMonitorInterval"] = "3s" // the shortest that it takes
+	}}
+	os.Exit(cluster.Main(clean{m}, o, prepare))
+}
+
+// clean are tests of which nothing may be left on the node, if they pass.
+type clean struct{ *testing.M }
+
+func (c clean) Run() int {
+	ctx := context.Background()
+	before, err := suite.node.Leftovers(ctx)
+	code := 1
+	if err == nil {
+		code = c.M.Run()
+	}
+	if err == nil && code == 0 {
+		err = suite.node.SameAgain(ctx, before, time.Minute)
+	}
+	if err != nil {
+		fmt.Fprintf(os.Stderr, "after all tests: %v\n", err)
+		code = max(code, 1)
+	}
+	return code
+}
+
+// prepare pushes the images, and runs what most tests share.
+func prepare(ctx context.Context, c *cluster.Cluster) (err error) {
+	s := &suite
+	s.Cluster, s.node = c, c.Nodes()[0]
+	control := c.Control()
+	if s.busybox, err = control.PushBusybox(ctx); err != nil {
+		return err
+	}
+	for _, disk := range []struct {
+		name  string
+		build func(context.Context, guest.Options) (string, error)
+		ref   *string
+	}{
+		{"tiny:1", guest.Tiny, &s.tiny},
+		{"tiny-agent:1", guest.TinyWithAgent, &s.agent},
+	} {
+		path, err := disk.build(ctx, control.GuestOptions())
+		if err != nil {
+			return err
+		}
+		img, err := images.RegistryDisk(path, images.DiskOptions{})
+		if err != nil {
+			return err
+		}
+		if *disk.ref, err = c.Push(ctx, disk.name, img); err != nil {
+			return err
+		}
+	}
+	bin, err := node.CheckoutBin()
+	if err != nil {
+		return err
+	}
+	runtimeClass := filepath.Join(filepath.Dir(bin), "deploy", "kubernetes", "runtimeclass.yaml")
+	if _, err := c.Kubectl(ctx, "apply", "--server-side", "-f", runtimeClass); err != nil {
+		return err
+	}
+	return shared(ctx)
+}

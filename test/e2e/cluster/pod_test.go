@@ -1,0 +1,177 @@
+//go:build cluster
+
+package cluster
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+)
+
+type object = map[string]any
+
+// patience bounds every wait. Emulated guests on a busy machine are slow.
+const patience = 3 * time.Minute
+
+// Names of what prepare runs: a VM behind a Service, and a pod whose shell asks it.
+const (
+	vm    = "vm"
+	shell = "shell"
+)
+
+// shared runs the guest that most tests look at. Its agent answers when it is Ready.
+func shared(ctx context.Context) error {
+	guest := vmPod(vm, suite.agent)
+	guest["metadata"].(object)["labels"] = object{"app": vm}
+	container(guest)["readinessProbe"] = object{
+		"exec": object{"command": []string{"test", "-e", "/run/booted"}}, "timeoutSeconds": 10, "periodSeconds": 1,
+	}
+	service := object{
+		"apiVersion": "v1", "kind": "Service", "metadata": object{"name": vm},
+		"spec": object{"selector": object{"app": vm}, "ports": []object{{"port": 80}}},
+	}
+	asks := plainPod(shell, suite.busybox, "sleep", "1000000")
+	asks["spec"].(object)["shareProcessNamespace"] = true // pause reaps what timeout(1) leaves
+	for _, o := range []object{guest, service, asks} {
+		if err := create(ctx, o); err != nil {
+			return err
+		}
+	}
+	for _, name := range []string{vm, shell} {
+		if err := suite.WaitFor(ctx, "pod/"+name, "condition=Ready"); err != nil {
+			return errors.Join(err, describe(ctx, name))
+		}
+	}
+	return nil
+}
+
+// plainPod is a pod with one container.
+func plainPod(name, image string, command ...string) object {
+	c := object{"name": "c", "image": image}
+	if len(command) > 0 {
+		c["command"] = command
+	}
+	return object{
+		"apiVersion": "v1", "kind": "Pod", "metadata": object{"name": name},
+		"spec": object{"containers": []object{c}, "terminationGracePeriodSeconds": 1},
+	}
+}
+
+// vmPod is a pod that is a VM, with time to shut down.
+func vmPod(name, image string) object {
+	p := plainPod(name, image)
+	spec := p["spec"].(object)
+	spec["runtimeClassName"], spec["terminationGracePeriodSeconds"] = "vm", 60
+	container(p)["resources"] = object{"limits": object{"memory": "128Mi", "cpu": "1"}, "requests": object{"cpu": "50m"}}
+	return p
+}
+
+func container(pod object) object { return pod["spec"].(object)["containers"].([]object)[0] }
+
+func create(ctx context.Context, o object) error {
+	text, err := json.Marshal(o)
+	if err != nil {
+		return err
+	}
+	return suite.Apply(ctx, string(text))
+}
+
+// run creates a pod and deletes it when the test ends.
+func run(t *testing.T, pod object) (name string) {
+	t.Helper()
+	name = pod["metadata"].(object)["name"].(string)
+	t.Cleanup(func() {
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(t.Context()), patience)
+		defer cancel()
+		if t.Failed() {
+			t.Log(describe(ctx, name))
+		}
+		if _, err := suite.Kubectl(ctx, "delete", "pod", name, "--ignore-not-found"); err != nil {
+			t.Error(err)
+		}
+	})
+	check(t, create(t.Context(), pod))
+	return name
+}
+
+// ready creates a pod and waits until it is.
+func ready(t *testing.T, pod object) (name string) {
+	t.Helper()
+	name = run(t, pod)
+	check(t, suite.WaitFor(t.Context(), "pod/"+name, "condition=Ready"))
+	return name
+}
+
+// describe is what there is to know of a pod, as an error.
+func describe(ctx context.Context, name string) error {
+	about, _ := suite.Kubectl(ctx, "describe", "pod", name)
+	logs, _ := suite.Kubectl(ctx, "logs", "--tail=30", name)
+	return fmt.Errorf("--- kubectl describe pod %s\n%s--- kubectl logs %s\n%s", name, about, name, logs)
+}
+
+func kubectl(t *testing.T, args ...string) string {
+	t.Helper()
+	out, err := suite.Kubectl(t.Context(), args...)
+	check(t, err)
+	return strings.TrimSpace(out)
+}
+
+// field is one of a pod's, by a JSONPath without braces.
+func field(t *testing.T, name, path string) string {
+	t.Helper()
+	return kubectl(t, "get", "pod", name, "-o", "jsonpath={"+path+"}")
+}
+
+// ask has the shell's pod fetch a page of a guest or a Service.
+func ask(ctx context.Context, host, path string) (string, error) {
+	// Not wget -T: in Debian's busybox it crashes.
+	return suite.Kubectl(ctx, "exec", shell, "--", "timeout", "10", "wget", "-q", "-O", "-", "http://"+host+path)
+}
+
+// info is what a guest tells of itself.
+type info struct {
+	Hostname string
+	BootID   string
+}
+
+// answer asks a guest until it answers.
+func answer(t *testing.T, host string) (i info) {
+	t.Helper()
+	eventually(t, "answer of "+host, func(ctx context.Context) error {
+		page, err := ask(ctx, host, "/cgi-bin/info")
+		if err != nil {
+			return err
+		}
+		return json.Unmarshal([]byte(page), &i)
+	})
+	return i
+}
+
+// eventually tries until there is no error.
+func eventually(t *testing.T, what string, try func(context.Context) error) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	for {
+		err := try(ctx)
+		if err == nil {
+			return
+		}
+		select {
+		case <-ctx.Done():
+			t.Fatalf("%s: %v", what, err)
+		case <-time.After(200 * time.Millisecond):
+		}
+	}
+}
+
+func check(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}

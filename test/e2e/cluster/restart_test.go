@@ -1,0 +1,44 @@
+//go:build cluster
+
+package cluster
+
+import (
+	"syscall"
+	"testing"
+
+	"github.com/nodevirt/nodevirt/test/cluster"
+	"github.com/nodevirt/nodevirt/test/node"
+)
+
+// Whatever of the node's software is restarted, guests live on, and their pods are not restarted.
+// It runs alone, as the others would miss what it restarts.
+func TestGuestsOutliveTheSoftwareAroundThem(t *testing.T) {
+	first := answer(t, vm)
+	for _, c := range []struct {
+		component string
+		signal    syscall.Signal
+	}{
+		{cluster.Kubelet, syscall.SIGTERM},
+		{node.Shim, syscall.SIGTERM},
+		{node.Shim, syscall.SIGKILL},
+		{node.Containerd, syscall.SIGKILL},
+		{node.Libvirtd, syscall.SIGKILL},
+	} {
+		check(t, suite.node.Kill(t.Context(), c.component, c.signal))
+		check(t, suite.node.Resume(t.Context(), c.component))
+		check(t, suite.WaitFor(t.Context(), "node/node-1", "condition=Ready"))
+		// Asking goes by exec, and so through kubelet, shim and containerd.
+		if got := answer(t, vm); got != first {
+			t.Errorf("after %s of %s: %+v, before: %+v", c.signal, c.component, got, first)
+		}
+		if got := kubectl(t, "exec", vm, "--", "hostname"); got != vm {
+			t.Errorf("exec after %s of %s: %q", c.signal, c.component, got)
+		}
+	}
+	check(t, suite.WaitFor(t.Context(), "pod/"+vm, "condition=Ready"))
+	for _, name := range []string{vm, shell} {
+		if got := field(t, name, ".status.containerStatuses[0].restartCount"); got != "0" {
+			t.Errorf("restarts of %s: %s", name, got)
+		}
+	}
+}

@@ -1,0 +1,73 @@
+//go:build cluster
+
+package cluster
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"io"
+	"os"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/creack/pty"
+)
+
+// session is a kubectl that runs on, on a terminal. It is killed when the test ends.
+type session struct {
+	t        *testing.T
+	terminal *os.File
+
+	mu   sync.Mutex
+	text bytes.Buffer
+}
+
+func start(t *testing.T, args ...string) *session {
+	t.Helper()
+	ctx, cancel := context.WithCancel(t.Context())
+	s := &session{t: t}
+	cmd := suite.KubectlCommand(ctx, args...)
+	cmd.SysProcAttr.Setpgid = false // the terminal makes it a session's leader, and so a group's
+	terminal, err := pty.Start(cmd)
+	check(t, err)
+	s.terminal = terminal
+	copied := make(chan struct{})
+	go func() {
+		_, _ = io.Copy(s, terminal) // until the terminal is closed
+		close(copied)
+	}()
+	t.Cleanup(func() {
+		cancel()
+		_ = cmd.Wait() // it was killed
+		_ = terminal.Close()
+		<-copied
+	})
+	return s
+}
+
+func (s *session) Write(p []byte) (int, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.text.Write(p)
+}
+
+// until types a text, time and again, until the output holds a line with what is wanted, and returns that.
+func (s *session) until(typed, want string) (line string) {
+	s.t.Helper()
+	eventually(s.t, fmt.Sprintf("%q in the output", want), func(context.Context) error {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		if _, err := s.terminal.WriteString(typed); err != nil {
+			return fmt.Errorf("type: %w; output: %q", err, s.text.String())
+		}
+		for line = range strings.Lines(s.text.String()) {
+			if strings.Contains(line, want) {
+				return nil
+			}
+		}
+		return fmt.Errorf("output: %q", s.text.String())
+	})
+	return strings.TrimSpace(line)
+}
