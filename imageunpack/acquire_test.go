@@ -69,6 +69,22 @@ func TestAcquire(t *testing.T) {
 	}
 }
 
+func TestCDs(t *testing.T) {
+	iso := pattern(mib)
+	copy(iso[32768:], "\x01CD001\x01")
+	n := newNode(t)
+	for name, want := range map[string]bool{"cd": true, "disk": false} {
+		content := pattern(mib)
+		if want {
+			content = iso
+		}
+		ref, _ := n.load(layer{file("disk", content)})
+		if d := n.acquire(name, ref, ""); d.CD != want || d.Format != imageunpack.Raw {
+			t.Errorf("%s: %+v", name, d)
+		}
+	}
+}
+
 func TestAcquireRefuses(t *testing.T) {
 	raw := pattern(mib)
 	qcow2 := qcow2File(t, raw)

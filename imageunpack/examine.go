@@ -46,12 +46,19 @@ func Examine(ctx context.Context, root *os.Root, want string, maxSize int64) (Di
 	if err != nil {
 		return Disk{}, fmt.Errorf("%q: %w", name, err)
 	}
-	if st, ok := info.Sys().(*syscall.Stat_t); ok && found.format == Raw {
-		found.content = min(found.content, st.Blocks*512) // it may have holes
+	d := Disk{Path: name, Format: found.format, VirtualSize: found.size, Content: found.content, Size: info.Size()}
+	if found.format == Raw {
+		if st, ok := info.Sys().(*syscall.Stat_t); ok {
+			d.Content = min(found.content, st.Blocks*512) // it may have holes
+		}
+		d.CD, err = isoSignature().in(f, info.Size())
 	}
-	return Disk{
-		Path: name, Format: found.format, VirtualSize: found.size, Content: found.content, Size: info.Size(),
-	}, nil
+	return d, err
+}
+
+// isoSignature is that of a primary volume descriptor (ECMA-119, 8.4), in its usual place.
+func isoSignature() signature {
+	return signature{name: "ISO 9660", magic: "\x01CD001", offset: 16 * 2048}
 }
 
 // cancelable ends a walk through a file when ctx ends.

@@ -61,17 +61,18 @@ const (
 // Disk is a disk in an image that is held for its owner. It is a plain value: write it down, and
 // it is good after a restart of this process or of containerd's.
 type Disk struct {
-	Owner       string `json:"owner"`       // who acquired it: the VM container's id
-	Image       string `json:"image"`       // containerd's name of the image it came from
-	ImageID     string `json:"imageID"`     // digest of the image's config: CRI's image id
-	Path        string `json:"path"`        // absolute, in the image: /disk or /disk/NAME
-	Format      Format `json:"format"`      //
-	VirtualSize int64  `json:"virtualSize"` // bytes, as the guest sees it; a multiple of 512
-	Size        int64  `json:"size"`        // bytes of the file in the image
-	Content     int64  `json:"content"`     // the most bytes that it takes as a raw file, without the holes
-	Snapshotter string `json:"snapshotter"` // whose snapshot it is
-	Snapshot    string `json:"snapshot"`    // key of the read-only view
-	Lease       string `json:"lease"`       // id of the lease that keeps the view
+	Owner       string `json:"owner"`        // who acquired it: a name of the caller's
+	Image       string `json:"image"`        // containerd's name of the image it came from
+	ImageID     string `json:"imageID"`      // digest of the image's config: CRI's image id
+	Path        string `json:"path"`         // absolute, in the image: /disk or /disk/NAME
+	Format      Format `json:"format"`       //
+	VirtualSize int64  `json:"virtualSize"`  // bytes, as the guest sees it; a multiple of 512
+	Size        int64  `json:"size"`         // bytes of the file in the image
+	Content     int64  `json:"content"`      // the most bytes that it takes as a raw file, without the holes
+	CD          bool   `json:"cd,omitempty"` // it is a raw ISO 9660 image, which CDs have
+	Snapshotter string `json:"snapshotter"`  // whose snapshot it is
+	Snapshot    string `json:"snapshot"`     // key of the read-only view
+	Lease       string `json:"lease"`        // id of the lease that keeps the view
 }
 
 // inNamespace returns a context for calls to containerd.

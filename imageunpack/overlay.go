@@ -18,14 +18,35 @@ import (
 //
 // The overlay names its backing file in a way that nobody can open. Whoever uses it has to hand
 // the file of [Unpacker.Open] to QEMU as the backing node, by descriptor, with the format of d.
-func (u *Unpacker) Overlay(ctx context.Context, d Disk, path string) (err error) {
+func (u *Unpacker) Overlay(ctx context.Context, d Disk, path string) error {
+	if err := u.create(ctx, path, overlayArgs(d, path)); err != nil {
+		return fmt.Errorf("make overlay %s of image %q: %w", path, d.Image, err)
+	}
+	return nil
+}
+
+// Blank makes a new qcow2 file at path that holds an empty disk of size bytes, a multiple of 512.
+// The file is as that of [Unpacker.Overlay].
+func (u *Unpacker) Blank(ctx context.Context, size int64, path string) error {
+	err := CheckSize("disk", size, u.opts.MaxDiskSize)
+	if err == nil {
+		err = u.create(ctx, path, []string{"create", "-q", "-f", string(QCOW2), path, strconv.FormatInt(size, 10)})
+	}
+	if err != nil {
+		return fmt.Errorf("make empty disk %s: %w", path, err)
+	}
+	return nil
+}
+
+// create has qemu-img fill a new file at path.
+func (u *Unpacker) create(ctx context.Context, path string, args []string) (err error) {
 	if !filepath.IsAbs(path) {
-		return fmt.Errorf("make overlay %q: the path is not absolute", path)
+		return errors.New("the path is not absolute")
 	}
 	// qemu-img would make it 0644; it keeps the mode of a file that is there.
 	f, err := os.OpenFile(path, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o600)
 	if err != nil {
-		return fmt.Errorf("make overlay: %w", err)
+		return err
 	}
 	defer func() {
 		if err != nil {
@@ -33,9 +54,9 @@ func (u *Unpacker) Overlay(ctx context.Context, d Disk, path string) (err error)
 		}
 	}()
 	if err := errors.Join(f.Chmod(0o600), f.Close()); err != nil {
-		return fmt.Errorf("make overlay: %w", err)
+		return err
 	}
-	cmd := exec.CommandContext(ctx, u.opts.QemuImg, overlayArgs(d, path)...)
+	cmd := exec.CommandContext(ctx, u.opts.QemuImg, args...)
 	cmd.Env = append(os.Environ(), "LC_ALL=C")
 	var stderr bytes.Buffer
 	cmd.Stderr = &stderr
@@ -47,8 +68,7 @@ func (u *Unpacker) Overlay(ctx context.Context, d Disk, path string) (err error)
 		err = syscall.ENOSPC
 	}
 	if err != nil {
-		return fmt.Errorf("make overlay %s of image %q: %w: %s",
-			path, d.Image, err, bytes.TrimSpace(stderr.Bytes()))
+		return fmt.Errorf("%w: %s", err, bytes.TrimSpace(stderr.Bytes()))
 	}
 	return nil
 }

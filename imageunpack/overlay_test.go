@@ -2,6 +2,7 @@ package imageunpack_test
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"os"
 	"os/exec"
@@ -105,5 +106,20 @@ func TestOverlayFails(t *testing.T) {
 	}
 	if b, err := os.ReadFile(there); err != nil || string(b) != "another machine's" {
 		t.Errorf("a file that was there is now %q (%v)", b, err)
+	}
+}
+
+func TestBlank(t *testing.T) {
+	n := newNode(t)
+	path := filepath.Join(t.TempDir(), "blank.qcow2")
+	n.check(n.Blank(n.ctx, 3*mib, path))
+	if out := qemuTool(t, "qemu-img", "info", path); !strings.Contains(out, "virtual size: 3 MiB") {
+		t.Errorf("qemu-img says %s", out)
+	}
+	if err := n.Blank(n.ctx, 3*mib, path); !errors.Is(err, os.ErrExist) {
+		t.Errorf("a disk that is there: %v", err)
+	}
+	if err := n.Blank(n.ctx, maxDisk+mib, path+".large"); !errors.Is(err, imageunpack.ErrSize) {
+		t.Errorf("a disk too large: %v", err)
 	}
 }

@@ -81,16 +81,17 @@ func (passive) writable(Disk) string               { return "" }
 
 // kind is the table of kinds.
 func (d *Disks) kind(k Disk) kind {
-	switch k.Source {
-	case vmspec.SourceSeed:
+	switch {
+	case k.Source == vmspec.SourceSeed:
 		return seedDisk{Disks: d}
-	}
-	switch k.Mode {
-	case vmspec.ModeRaw:
+	case k.Source == vmspec.SourceEmpty:
+		return empty{Disks: d}
+	case k.ReadOnly && (k.Mode == vmspec.ModeFile || k.image().Format == imageunpack.Raw):
+		return readOnly{Disks: d}
+	case k.Mode == vmspec.ModeRaw:
 		return raw{Disks: d}
-	default:
-		return overlay{Disks: d}
 	}
+	return overlay{Disks: d}
 }
 
 // of are the disks of a container, in the order of its spec.

@@ -2,6 +2,8 @@ package disk
 
 import (
 	"context"
+	"errors"
+	"fmt"
 	"strings"
 
 	"github.com/nodevirt/nodevirt/imageunpack"
@@ -9,26 +11,47 @@ import (
 	"github.com/nodevirt/nodevirt/shim/vmspec"
 )
 
-// Hold returns what the disks of a container that has no record yet will be made
-// of. Own is the disk of the container's image, held for the container's id. What
-// it holds of other images, also if it fails, is given back by [Disks.Release].
-func (d *Disks) Hold(_ context.Context, _ string, spec vmspec.Spec, own imageunpack.Disk) (map[string]record.Disk, error) {
+// Hold returns what the disks of the container of an id, which has no record yet,
+// will be made of. Own is the disk of the container's own image, held for that id.
+// What Hold holds of other images, also if it fails, [Disks.Release] gives back.
+// Its errors are imageunpack's.
+func (d *Disks) Hold(ctx context.Context, id string, spec vmspec.Spec, own imageunpack.Disk) (map[string]record.Disk, error) {
 	held := map[string]record.Disk{}
 	for _, k := range spec.Disks {
 		var content record.Disk
-		if k.Source == vmspec.SourceImage {
+		switch k.Source {
+		case vmspec.SourceImage:
 			content.Image = &own
+		case vmspec.SourceVolume:
+			image, err := d.Unpacker.Acquire(ctx, owner(id, k), k.Image, k.Path)
+			if errors.Is(err, imageunpack.ErrNoDisk) {
+				err = fmt.Errorf("%w: mount an image with a disk there, or leave this volume out", err)
+			}
+			if err != nil {
+				return nil, fmt.Errorf("disk %q: %w", k.Name, err)
+			}
+			content.Image = &image
 		}
 		held[k.Name] = content
 	}
 	return held, nil
 }
 
-// Release gives back the registry disks of a container, the one of its own image
-// included.
-func (d *Disks) Release(ctx context.Context, id string, _ vmspec.Spec) error {
-	return d.Unpacker.Release(ctx, id)
+// Release gives back the registry disks of a container, that of its own image
+// included. Those that are not held are no error.
+func (d *Disks) Release(ctx context.Context, id string, spec vmspec.Spec) error {
+	var errs []error
+	for _, k := range spec.Disks {
+		if k.Source == vmspec.SourceVolume {
+			errs = append(errs, d.Unpacker.Release(ctx, owner(id, k)))
+		}
+	}
+	return errors.Join(append(errs, d.Unpacker.Release(ctx, id))...)
 }
+
+// owner is for whom package imageunpack holds the disk of an image volume. A
+// disk's name has no dot.
+func owner(id string, k vmspec.Disk) string { return id + "." + k.Name }
 
 // Container is the id of the container that a registry disk is held for, out of
 // the owner that package imageunpack tells.

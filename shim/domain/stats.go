@@ -73,7 +73,7 @@ func allStats(c *libvirt.Connect) (map[string]Stats, error) {
 func DiskNames(spec vmspec.Spec) map[string]string {
 	names, all := targets{}, map[string]string{}
 	for _, d := range spec.Disks {
-		all[names.next(d.Bus)] = d.Name
+		all[names.next(d.Bus).target()] = d.Name
 	}
 	return all
 }

@@ -18,7 +18,12 @@ func disks(m Machine) ([]libvirtxml.DomainDisk, error) {
 		if len(m.Disks[i].Layers) == 0 {
 			return nil, fmt.Errorf("disk %s has no content", spec.Name)
 		}
-		all = append(all, disk(spec, m.Disks[i].Layers, names.next(spec.Bus)))
+		n := names.next(spec.Bus)
+		d := disk(spec, m.Disks[i].Layers, n.target())
+		if spec.Bus == vmspec.BusSCSI {
+			d.Address = &libvirtxml.DomainAddress{Drive: n.unit()}
+		}
+		all = append(all, d)
 	}
 	return all, nil
 }
@@ -26,8 +31,10 @@ func disks(m Machine) ([]libvirtxml.DomainDisk, error) {
 func disk(spec vmspec.Disk, layers []Layer, target string) libvirtxml.DomainDisk {
 	top := layers[0]
 	d := libvirtxml.DomainDisk{
-		Device:       "disk",
-		Driver:       &libvirtxml.DomainDiskDriver{Name: "qemu", Type: top.Format, Cache: spec.Cache},
+		Device: "disk",
+		Driver: &libvirtxml.DomainDiskDriver{
+			Name: "qemu", Type: top.Format, Cache: spec.Cache, IO: spec.IO, ErrorPolicy: spec.ErrorPolicy,
+		},
 		Source:       source(top),
 		BackingStore: backing(layers[1:]),
 		Target:       &libvirtxml.DomainDiskTarget{Dev: target, Bus: string(spec.Bus)},
@@ -75,14 +82,29 @@ func backing(layers []Layer) *libvirtxml.DomainDiskBackingStore {
 // sda, sdb, … on SATA and SCSI together.
 type targets map[string]int
 
-func (t targets) next(bus vmspec.Bus) string {
+func (t targets) next(bus vmspec.Bus) place {
 	prefix := "sd"
 	if bus == vmspec.BusVirtio {
 		prefix = "vd"
 	}
 	n := t[prefix]
 	t[prefix]++
-	return prefix + letters(n)
+	return place{prefix, n}
+}
+
+// place is a disk's among those of its prefix.
+type place struct {
+	prefix string
+	number int
+}
+
+func (p place) target() string { return p.prefix + letters(p.number) }
+
+// unit keeps SCSI disks on the one controller that there is: for the seventeenth
+// name libvirt would make another, of a model that few guests know.
+func (p place) unit() *libvirtxml.DomainAddressDrive {
+	zero, unit := uint(0), uint(p.number)
+	return &libvirtxml.DomainAddressDrive{Controller: &zero, Bus: &zero, Target: &zero, Unit: &unit}
 }
 
 // letters counts a, b, … z, aa, ab, …

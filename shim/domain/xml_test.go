@@ -65,7 +65,7 @@ func richMachine() Machine {
 	m.Kernel, m.Initrd = "/run/vm/kernel", "/run/vm/initrd"
 	m.Spec.Disks = append(m.Spec.Disks,
 		vmspec.Disk{Name: "seed", Bus: vmspec.BusSATA, CDROM: true, BootOrder: 2},
-		vmspec.Disk{Name: "data", Bus: vmspec.BusSCSI, Serial: "D-1", Cache: "none"},
+		vmspec.Disk{Name: "data", Bus: vmspec.BusSCSI, Serial: "D-1", Cache: "none", IO: "native", ErrorPolicy: "enospace"},
 		vmspec.Disk{Name: "fixed", Bus: vmspec.BusVirtio, ReadOnly: true},
 		vmspec.Disk{Name: "claim", Bus: vmspec.BusVirtio},
 	)

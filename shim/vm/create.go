@@ -103,7 +103,7 @@ func (m *Manager) prepare(ctx context.Context, sandbox record.Sandbox, config *r
 	if n.rec.Image, err = m.imageOf(ctx, n.own.ImageID); err != nil {
 		return nil, err
 	}
-	if n.rec.Disks, err = m.Disks.Hold(ctx, n.rec.ID, n.rec.Spec, n.own); err != nil {
+	if err = m.holdDisks(ctx, &n.rec, n.own); err != nil {
 		return nil, fmt.Errorf("container %q: %w", name, err)
 	}
 	n.c.rec.Store(&n.rec)

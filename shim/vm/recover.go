@@ -175,8 +175,8 @@ func (m *Manager) cleanExited(ctx context.Context, c *machine) {
 	}
 	defer unlock()
 	r := c.record()
-	if r.State != record.Exited || !r.Unclean {
-		return
+	if r.State != record.Exited || !r.Unclean || !m.Has(r.ID) {
+		return // or removed while this waited: its record must not come back
 	}
 	l := &launch{Manager: m, c: c, rec: r}
 	if err := l.takeBack(ctx); err != nil {

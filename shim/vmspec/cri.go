@@ -2,6 +2,7 @@ package vmspec
 
 import (
 	"errors"
+	"fmt"
 
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
@@ -15,7 +16,8 @@ func FromCRI(
 	sandbox *runtimeapi.PodSandboxConfig, container *runtimeapi.ContainerConfig,
 ) (Spec, error) {
 	w, err := readAnnotations(sandbox.GetAnnotations())
-	if err := errors.Join(checkNetwork(sandbox), err, checkContainer(container)); err != nil {
+	mounts, mountsErr := readMounts(container)
+	if err := errors.Join(checkNetwork(sandbox), err, mountsErr, checkContainer(container)); err != nil {
 		return Spec{}, err
 	}
 	r := request{
@@ -24,6 +26,7 @@ func FromCRI(
 		hostname:  hostname(sandbox),
 		instance:  instanceID(sandbox.GetMetadata()),
 		limits:    readLimits(container.GetLinux().GetResources()),
+		mounts:    &mounts,
 	}
 	if r.image == "" {
 		r.image = container.GetImage().GetImage() // crictl: as it was written
@@ -70,10 +73,18 @@ type request struct {
 	hostname  string // a DNS label
 	instance  string // cloud-init's instance-id
 	limits    limits
+	mounts    *mountsOf // nil where the container is not known yet
 }
 
+// ownDisk is what the disk of the container's image is called where nobody names it.
+const ownDisk = "disk"
+
+// HasVMI tells whether a pod describes its machine. One that doesn't leaves it to
+// its disks what they are.
+func HasVMI(annotations map[string]string) bool { return annotations[AnnotationVMI] != "" }
+
 // plain returns the machine of a pod that says nothing of machines: its limits,
-// its image's disk, its network.
+// its image's disk and those of the images that it mounts, its network.
 //
 // The seed is a read-only virtio disk, not a CD-ROM: cloud-init finds it by its
 // label either way, and small guests have no AHCI driver.
@@ -87,11 +98,19 @@ func plain(w wishes, r request) (Spec, error) {
 		CPU:        CPU{Sockets: vcpus, Cores: 1, Threads: 1},
 		Memory:     memory,
 		Machine:    defaultMachine,
-		Disks:      []Disk{{Name: "disk", Source: SourceImage, Bus: BusVirtio, BootOrder: 1}},
+		Disks:      []Disk{{Name: ownDisk, Source: SourceImage, Bus: BusVirtio, BootOrder: 1}},
 		Interfaces: []Interface{plainInterface(0)},
 		RNG:        true,
 		Balloon:    true,
 		Hostname:   r.hostname,
+	}
+	taken := map[string]bool{ownDisk: true, seedDisk().Name: w.seeded}
+	for _, m := range *r.mounts {
+		if taken[m.name] {
+			return Spec{}, fmt.Errorf("container %s: volume mounted at %s: the VM has a disk of the name %q already; "+
+				"mount it elsewhere", excerpt(r.container), excerpt(m.at), m.name)
+		}
+		spec.Disks = append(spec.Disks, m.disk())
 	}
 	if !w.seeded {
 		return spec, nil

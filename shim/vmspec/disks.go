@@ -2,7 +2,6 @@ package vmspec
 
 import (
 	"slices"
-	"strings"
 
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	kubevirt "kubevirt.io/api/core/v1"
@@ -18,43 +17,47 @@ const maxShortSerial = 20
 func disks(at *field.Path, given []kubevirt.Disk, v volumes) ([]Disk, field.ErrorList) {
 	var result []Disk
 	var problems field.ErrorList
-	used := map[string]bool{}
-	orders := map[uint]bool{}
+	names, orders, serials := map[string]bool{}, map[uint]bool{}, map[string]bool{}
 	for i, d := range given {
 		at := at.Index(i)
-		disk, p := readDisk(at, d)
-		problems = append(problems, p...)
+		volume := v.find(d.Name)
 		switch {
 		case d.Name == "":
 			problems = append(problems, field.Required(at.Child("name"), ""))
-		case used[d.Name]:
+		case names[d.Name]:
 			problems = append(problems, field.Duplicate(at.Child("name"), d.Name))
-		case v.paths[d.Name] == nil:
+		case volume == nil:
 			problems = append(problems, invalid(at.Child("name"), d.Name, "no volume has this name"))
 		}
+		var content Disk
+		if volume != nil {
+			content = volume.Disk
+		}
+		disk, p := readDisk(at, d, content)
+		problems = append(problems, p...)
 		if disk.BootOrder > 0 && orders[disk.BootOrder] {
 			problems = append(problems, field.Duplicate(at.Child("bootOrder"), disk.BootOrder))
 		}
-		used[d.Name], orders[disk.BootOrder] = true, true
-		disk.Source = v.sources[d.Name]
-		if disk.Source == SourceImage {
-			disk.Path = v.imagePath
+		if disk.Serial != "" && serials[disk.Serial] {
+			problems = append(problems, field.Duplicate(at.Child("serial"), disk.Serial))
 		}
+		names[d.Name], orders[disk.BootOrder], serials[disk.Serial] = true, true, true
 		result = append(result, disk)
 	}
-	for _, name := range v.order {
-		if !used[name] {
-			problems = append(problems, refused(v.paths[name],
-				"no disk has the name %q; add one to %s", name, at))
+	for _, volume := range v.all {
+		if !names[volume.name] {
+			problems = append(problems, refused(volume.at,
+				"no disk has the name %q; add one to %s", volume.name, at))
 		}
 	}
 	bootFirst(result)
 	return result, problems
 }
 
-func readDisk(at *field.Path, d kubevirt.Disk) (Disk, field.ErrorList) {
+// readDisk adds to the content of a disk how it is attached.
+func readDisk(at *field.Path, d kubevirt.Disk, disk Disk) (Disk, field.ErrorList) {
 	var problems field.ErrorList
-	disk := Disk{Name: d.Name, Bus: BusSATA, Serial: d.Serial, Cache: string(d.Cache)}
+	disk.Name, disk.Bus, disk.Serial = d.Name, BusSATA, d.Serial
 	bus := kubevirt.DiskBus("")
 	switch {
 	case d.Disk != nil && d.CDRom != nil:
@@ -74,7 +77,32 @@ func readDisk(at *field.Path, d kubevirt.Disk) (Disk, field.ErrorList) {
 		problems = append(problems, invalid(at.Child("serial"), d.Serial,
 			"a disk on bus %s has at most %d characters of it", disk.Bus, maxShortSerial))
 	}
-	return disk, problems
+	if d.Shareable != nil && *d.Shareable {
+		problems = append(problems, refused(at.Child("shareable"),
+			"what a VM writes to such a volume is its own, and no other's to share; leave it out"))
+	}
+	return disk, append(problems, disk.readIO(at, d)...)
+}
+
+// readIO reads how the node reads and writes a disk. As with KubeVirt, an error
+// stops the guest where nothing else is said.
+func (disk *Disk) readIO(at *field.Path, d kubevirt.Disk) field.ErrorList {
+	disk.Cache, disk.ErrorPolicy = string(d.Cache), string(kubevirt.DiskErrorPolicyStop)
+	if d.ErrorPolicy != nil && *d.ErrorPolicy != "" {
+		disk.ErrorPolicy = string(*d.ErrorPolicy)
+	}
+	if d.IO != "default" {
+		disk.IO = string(d.IO)
+	}
+	if d.IO != kubevirt.IONative {
+		return nil
+	}
+	if d.Cache != "" && d.Cache != kubevirt.CacheNone {
+		return field.ErrorList{invalid(at.Child("io"), string(d.IO),
+			"goes past the node's cache, and cache is %s; use threads, or cache none", d.Cache)}
+	}
+	disk.Cache = string(kubevirt.CacheNone)
+	return nil
 }
 
 // bootFirst makes the image's disk bootable where no disk was said to be.
@@ -87,83 +115,4 @@ func bootFirst(disks []Disk) {
 			disks[i].BootOrder = 1
 		}
 	}
-}
-
-// volumes is what a VMI's volumes hold.
-type volumes struct {
-	order     []string
-	paths     map[string]*field.Path
-	sources   map[string]Source
-	imagePath string // of the registry disk, below /disk; "" for the only one
-	cloudInit *cloudInit
-}
-
-func readVolumes(at *field.Path, given []kubevirt.Volume) (volumes, field.ErrorList) {
-	v := volumes{paths: map[string]*field.Path{}, sources: map[string]Source{}}
-	var problems field.ErrorList
-	for i, volume := range given {
-		at := at.Index(i)
-		if volume.Name == "" {
-			problems = append(problems, field.Required(at.Child("name"), ""))
-		} else if v.paths[volume.Name] != nil {
-			problems = append(problems, field.Duplicate(at.Child("name"), volume.Name))
-		}
-		v.order = append(v.order, volume.Name)
-		v.paths[volume.Name] = at
-		problems = append(problems, v.read(at, volume)...)
-	}
-	for _, source := range v.sources {
-		if source == SourceImage {
-			return v, problems
-		}
-	}
-	return v, append(problems, field.Required(at, "a VM needs a containerDisk to boot from"))
-}
-
-func (v *volumes) read(at *field.Path, volume kubevirt.Volume) field.ErrorList {
-	registry, noCloud := volume.ContainerDisk, volume.CloudInitNoCloud
-	switch {
-	case registry == nil && noCloud == nil:
-		return field.ErrorList{field.Required(at, "containerDisk or cloudInitNoCloud")}
-	case registry != nil && noCloud != nil:
-		return field.ErrorList{refused(at, "containerDisk and cloudInitNoCloud: use one of them")}
-	case registry != nil:
-		if v.has(SourceImage) {
-			return field.ErrorList{refused(at.Child("containerDisk"),
-				"one registry disk per VM is supported")}
-		}
-		v.sources[volume.Name] = SourceImage
-		path, problem := belowDisk(at.Child("containerDisk", "path"), registry.Path)
-		v.imagePath = path
-		return problem
-	}
-	if v.has(SourceSeed) {
-		return field.ErrorList{refused(at.Child("cloudInitNoCloud"),
-			"one cloud-init volume per VM is supported")}
-	}
-	v.sources[volume.Name] = SourceSeed
-	c, problems := readCloudInit(at.Child("cloudInitNoCloud"), noCloud)
-	v.cloudInit = c
-	return problems
-}
-
-func (v *volumes) has(source Source) bool {
-	for _, s := range v.sources {
-		if s == source {
-			return true
-		}
-	}
-	return false
-}
-
-// belowDisk turns KubeVirt's path in the image into one below its folder /disk.
-func belowDisk(at *field.Path, path string) (string, field.ErrorList) {
-	if path == "" {
-		return "", nil
-	}
-	below, ok := strings.CutPrefix(path, "/disk/")
-	if !ok {
-		return "", field.ErrorList{invalid(at, path, "must be below /disk/")}
-	}
-	return below, nil
 }

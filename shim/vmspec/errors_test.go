@@ -37,7 +37,7 @@ spec.domain.resources: must be an object, not []`},
 	{"unsupported", `{"nodeSelector": {"a": "b"}, "livenessProbe": {},
 		"domain": {"clock": {"utc": {}}, "cpu": {"numa": {}}, "firmware": {"bootloader": {"efi": {}, "bios": {"useSerial": true}}},
 			"resources": {"limits": {"nvidia.com/gpu": 1}}, "memory": {"hugepages": {"pageSize": "2Mi"}},
-			"devices": {"disks": [{"name": "a", "disk": {}}, {"name": "b", "lun": {}, "io": "native"}],
+			"devices": {"disks": [{"name": "a", "disk": {}}, {"name": "b", "lun": {}, "tag": "x"}],
 				"interfaces": [{"name": "default", "slirp": {}, "state": "down"}],
 				"tpm": {}, "autoattachSerialConsole": false}},
 		"networks": [{"name": "default", "multus": {"networkName": "x", "default": true}}],
@@ -46,8 +46,8 @@ spec.domain.resources: must be an object, not []`},
 		`spec.domain.clock: not supported
 spec.domain.cpu.numa: not supported
 spec.domain.devices.autoattachSerialConsole: false: not supported; use true or leave it out
-spec.domain.devices.disks[1].io: not supported
 spec.domain.devices.disks[1].lun: not supported; use disk
+spec.domain.devices.disks[1].tag: not supported
 spec.domain.devices.interfaces[0].slirp: not supported; use bridge or masquerade
 spec.domain.devices.interfaces[0].state: not supported
 spec.domain.devices.tpm: not supported
@@ -100,7 +100,7 @@ spec.domain.resources.limits.memory: Invalid value: "0": must be a quantity grea
 spec.domain.cpu.features[2].name: Duplicate value: "aes"
 spec.domain.firmware.kernelBoot.container.kernelPath: Required value: kernelArgs and initrdPath go with a kernel
 spec.volumes[0].name: Required value
-spec.volumes[0]: Required value: containerDisk or cloudInitNoCloud
+spec.volumes[0]: Required value: cloudInitNoCloud, containerDisk or emptyDisk
 spec.volumes: Required value: a VM needs a containerDisk to boot from
 spec.domain.devices.disks[0].name: Required value
 spec.domain.devices.disks[1].name: Invalid value: "b": no volume has this name
@@ -118,11 +118,10 @@ spec.networks[0]: no interface has the name "y"; add one to spec.domain.devices.
 	{"two of a kind", `{"domain": {"devices": {"disks": [{"name": "a", "disk": {}, "cdrom": {}}, {"name": "b"}, {"name": "c"}, {"name": "d"}]}},
 		"volumes": [{"name": "a", "containerDisk": {"image": "a"}}, {"name": "b", "containerDisk": {"image": "b"}},
 			{"name": "c", "cloudInitNoCloud": {"userData": "a", "userDataBase64": "YQ=="}},
-			{"name": "d", "cloudInitNoCloud": {}}, {"name": "a", "containerDisk": {"image": "a"}, "cloudInitNoCloud": {}}]}`, `spec.volumes[1].containerDisk: one registry disk per VM is supported
-spec.volumes[2].cloudInitNoCloud.userDataBase64: userData is given too; use one of them
+			{"name": "d", "cloudInitNoCloud": {}}, {"name": "a", "containerDisk": {"image": "a"}, "cloudInitNoCloud": {}}]}`, `spec.volumes[2].cloudInitNoCloud.userDataBase64: userData is given too; use one of them
 spec.volumes[3].cloudInitNoCloud: one cloud-init volume per VM is supported
 spec.volumes[4].name: Duplicate value: "a"
-spec.volumes[4]: containerDisk and cloudInitNoCloud: use one of them
+spec.volumes[4]: cloudInitNoCloud and containerDisk: use one of them
 spec.domain.devices.disks[0]: disk and cdrom: use one of them`},
 	{"nine interfaces", least(``, `"interfaces": [{}`+strings.Repeat(`,{}`, 8)+`]`), `spec.domain.devices.interfaces: Too many: 9: must have at most 8 items`},
 	{"networks", networks(`{"name": "a", "bridge": {}, "ports": [{"port": 80}]}, {"name": "b", "masquerade": {}, "ports": [{"name": "x"}]},
@@ -156,6 +155,18 @@ spec.networks[1].multus.networkName: Invalid value: "../x": must match ([a-z0-9]
 spec.volumes[1].cloudInitNoCloud.networkDataBase64: Invalid value: "/w==": must hold UTF-8 text, not binary data`},
 	{"long serial", `{"domain": {"devices": {"disks": [{"name": "a", "disk": {"bus": "virtio"}, "serial": "123456789012345678901"}]}},
 		"volumes": [{"name": "a", "containerDisk": {"image": "a"}}]}`, `spec.domain.devices.disks[0].serial: Invalid value: "123456789012345678901": a disk on bus virtio has at most 20 characters of it`},
+	{"disks that contradict themselves", `{"domain": {"devices": {"disks": [
+			{"name": "a", "io": "native", "cache": "writeback", "serial": "S"},
+			{"name": "b", "shareable": true, "serial": "S", "cdrom": {"readonly": false}, "errorPolicy": "retry"}]}},
+		"volumes": [{"name": "a", "containerDisk": {"image": "a"}}, {"name": "b", "emptyDisk": {"capacity": 0}}]}`, `spec.domain.devices.disks[1].cdrom.readonly: false: not supported; use true or leave it out
+spec.domain.devices.disks[1].errorPolicy: Unsupported value: "retry": supported values: "stop", "report", "ignore", "enospace"
+spec.volumes[1].emptyDisk.capacity: Invalid value: "0": must be a quantity greater than 0`},
+	{"disks that contradict each other", `{"domain": {"devices": {"disks": [
+			{"name": "a", "io": "native", "cache": "writeback", "serial": "S"}, {"name": "b", "shareable": true, "serial": "S"}]}},
+		"volumes": [{"name": "a", "containerDisk": {"image": "a"}}, {"name": "b", "emptyDisk": {}}]}`, `spec.volumes[1].emptyDisk.capacity: Required value
+spec.domain.devices.disks[0].io: Invalid value: "native": goes past the node's cache, and cache is writeback; use threads, or cache none
+spec.domain.devices.disks[1].shareable: what a VM writes to such a volume is its own, and no other's to share; leave it out
+spec.domain.devices.disks[1].serial: Duplicate value: "S"`},
 	{"too many vCPUs", least(`"cpu": {"cores": 240, "sockets": 240, "threads": 240}`, ``), `spec.domain.cpu: sockets × cores × threads makes 13824000 vCPUs; a VM has at most 240`},
 	{"too many vCPUs by limit", least(`"resources": {"limits": {"cpu": "300"}}`, ``), `spec.domain.resources.limits.cpu: Invalid value: "300": a VM has at most 240 vCPUs`},
 	{"little memory", least(`"memory": {"guest": "15Mi"}`, ``), `spec.domain.memory.guest: Invalid value: "15Mi": 15728640 bytes are too little for a guest; give it at least 16 MiB`},

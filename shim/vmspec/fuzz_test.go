@@ -76,7 +76,7 @@ func checkBounds(t *testing.T, spec vmspec.Spec) {
 		wantSeeds = 1
 	}
 	if sources[vmspec.SourceImage] != 1 || sources[vmspec.SourceSeed] != wantSeeds ||
-		len(spec.Disks) != 1+wantSeeds {
+		len(spec.Disks) != 1+wantSeeds+sources[vmspec.SourceEmpty] {
 		t.Errorf("disks %+v, seed %v", spec.Disks, spec.Seed)
 	}
 	record, err := json.Marshal(spec)

@@ -2,6 +2,7 @@ package vmspec_test
 
 import (
 	"encoding/json"
+	"strings"
 	"testing"
 
 	"gotest.tools/v3/golden"
@@ -18,8 +19,22 @@ func TestFromCRI(t *testing.T) {
 		name        string // of its golden file
 		annotations map[string]string
 		resources   *runtimeapi.LinuxContainerResources // nil: 1.5 CPUs and 256 MiB
+		mounts      []*runtimeapi.Mount
 	}{
 		{name: "plain"},
+		{name: "plain-image-volumes", mounts: []*runtimeapi.Mount{
+			imageAt("/tools", "sha256:1"), {ContainerPath: "/etc/hosts", HostPath: "/x"}, imageAt("/mnt/data/", "sha256:2", "disk/b.img"),
+		}},
+		{
+			name: "vmi-image-volumes",
+			annotations: vmi(`{"domain": {"devices": {"disks": [
+					{"name": "tools", "cdrom": {}, "errorPolicy": "report"}, {"name": "root", "disk": {"bus": "virtio"}},
+					{"name": "data", "disk": {"bus": "scsi", "readonly": true}, "serial": "D-1", "io": "default"}, {"name": "rest"}]}},
+				"volumes": [{"name": "data", "containerDisk": {"image": "d", "path": "/disk/b.img"}},
+					{"name": "root", "containerDisk": {"image": "r"}}, {"name": "tools", "containerDisk": {"image": "t"}},
+					{"name": "rest", "emptyDisk": {"capacity": 1}}]}`),
+			mounts: []*runtimeapi.Mount{imageAt("/volumes/tools", "sha256:1", "disk/a.iso"), imageAt("/volumes/data", "sha256:2")},
+		},
 		{
 			name:      "plain-without-cpu-limit",
 			resources: &runtimeapi.LinuxContainerResources{CpuPeriod: 100_000, MemoryLimitInBytes: 200_000_000},
@@ -92,6 +107,7 @@ func TestFromCRI(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			pod, container := pod(tt.annotations), container(tt.resources)
+			container.Mounts = tt.mounts
 			if err := vmspec.ValidateSandbox(pod); err != nil {
 				t.Errorf("ValidateSandbox: %v", err)
 			}
@@ -159,6 +175,13 @@ func container(r *runtimeapi.LinuxContainerResources) *runtimeapi.ContainerConfi
 	}
 }
 
+// imageAt is an image volume.
+func imageAt(path, id string, subPath ...string) *runtimeapi.Mount {
+	return &runtimeapi.Mount{
+		ContainerPath: path, Readonly: true, Image: &runtimeapi.ImageSpec{Image: id}, ImageSubPath: strings.Join(subPath, "/"),
+	}
+}
+
 func vmi(text string) map[string]string { return map[string]string{vmspec.AnnotationVMI: text} }
 
 func with(annotations map[string]string, key, value string) map[string]string {
@@ -197,9 +220,10 @@ const allVMI = `{
 		},
 		"devices": {
 			"disks": [
-				{"name": "seed", "cdrom": {"bus": "sata"}, "bootOrder": 2},
+				{"name": "seed", "cdrom": {"bus": "sata", "readonly": true}, "bootOrder": 2},
 				{"name": "root", "disk": {"bus": "virtio", "readonly": false}, "bootOrder": 1,
-					"serial": "root-1", "cache": "writeback"}
+					"serial": "root-1", "cache": "writeback", "io": "threads", "errorPolicy": "enospace", "shareable": false},
+				{"name": "scratch", "disk": {"bus": "scsi"}, "io": "native"}
 			],
 			"interfaces": [{"name": "pods_1", "model": "e1000e", "macAddress": "02-00-00-AA-bb-01",
 				"masquerade": {}, "ports": [{"name": "http", "port": 80}, {"port": 53, "protocol": "UDP"}]},
@@ -215,6 +239,7 @@ const allVMI = `{
 	"volumes": [
 		{"name": "root", "containerDisk": {"image": "example.com/guest:1", "path": "/disk/root.qcow2",
 			"imagePullPolicy": "IfNotPresent"}},
+		{"name": "scratch", "emptyDisk": {"capacity": "1G"}},
 		{"name": "seed", "cloudInitNoCloud": {"userData": "#cloud-config\n", "networkDataBase64": "dmVyc2lvbjogMgo="}}
 	],
 	"networks": [

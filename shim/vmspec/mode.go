@@ -112,4 +112,4 @@ func (s Spec) WithMode(m Mode) Spec {
 }
 
 // Registry tells whether the disk's content comes from an image.
-func (d Disk) Registry() bool { return d.Source == SourceImage }
+func (d Disk) Registry() bool { return d.Source == SourceImage || d.Source == SourceVolume }

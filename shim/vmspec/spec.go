@@ -67,47 +67,6 @@ type Kernel struct {
 	Args   string `json:"args,omitempty"`
 }
 
-// Source says where a disk's content comes from.
-type Source string
-
-const (
-	// SourceImage is the registry disk in the container's image, under an overlay of the VM's own.
-	SourceImage Source = "image"
-	// SourceSeed is the NoCloud disk made from Spec.Seed.
-	SourceSeed Source = "seed"
-)
-
-// Bus is a disk's bus: virtio, sata or scsi.
-type Bus string
-
-// The buses a disk can be on.
-const (
-	BusVirtio Bus = "virtio"
-	BusSATA   Bus = "sata"
-	BusSCSI   Bus = "scsi"
-)
-
-// Disk is one drive of the guest.
-type Disk struct {
-	// Name is unique in the machine; it becomes the libvirt alias "ua-NAME".
-	Name   string `json:"name"`
-	Source Source `json:"source"`
-	// Path is the disk's path under /disk in the image, for SourceImage;
-	// empty means the only disk there is.
-	Path string `json:"path,omitempty"`
-	// Mode is how a registry disk reaches the machine; empty, in older records, is file.
-	Mode Mode `json:"mode,omitempty"`
-	Bus  Bus  `json:"bus"`
-	// CDROM makes it a CD-ROM drive, ReadOnly a disk that the guest can't write.
-	CDROM    bool   `json:"cdrom,omitempty"`
-	ReadOnly bool   `json:"readOnly,omitempty"`
-	Serial   string `json:"serial,omitempty"`
-	// BootOrder counts from 1; 0 means not bootable.
-	BootOrder uint `json:"bootOrder,omitempty"`
-	// Cache is libvirt's cache mode, or empty for the default.
-	Cache string `json:"cache,omitempty"`
-}
-
 // Binding says how a card stands to the pod's interface.
 type Binding string
 

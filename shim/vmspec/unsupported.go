@@ -6,17 +6,6 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// housekeeping are the mounts that a kubelet or a container runtime gives to
-// each container, whatever its pod says. A machine has no use for them.
-var housekeeping = map[string]bool{
-	"/etc/hosts":           true,
-	"/etc/hostname":        true,
-	"/etc/resolv.conf":     true,
-	"/dev/shm":             true,
-	"/dev/termination-log": true,
-	"/var/run/secrets/kubernetes.io/serviceaccount": true,
-}
-
 // checkContainer refuses what a container's author may ask for and a machine
 // would not do.
 func checkContainer(c *runtimeapi.ContainerConfig) error {
@@ -24,11 +13,6 @@ func checkContainer(c *runtimeapi.ContainerConfig) error {
 	var errs []error
 	refuse := func(what, why string) {
 		errs = append(errs, fmt.Errorf("container %s: %s: %s", excerpt(name), what, why))
-	}
-	for _, m := range c.GetMounts() {
-		if !housekeeping[m.GetContainerPath()] {
-			refuse("volume mounted at "+excerpt(m.GetContainerPath()), "volumes are not supported in a VM yet; remove it")
-		}
 	}
 	if len(c.GetDevices())+len(c.GetCDIDevices()) > 0 {
 		refuse("devices", "devices and block volumes are not supported in a VM yet; remove them")

@@ -86,7 +86,7 @@ func translate(
 	problems = append(problems, p...)
 	firmware, p := firmware(domain.Child("firmware"), vmi, r)
 	problems = append(problems, p...)
-	volumes, p := readVolumes(root.Child("volumes"), vmi.Volumes)
+	volumes, p := readVolumes(root, vmi.Volumes, r)
 	problems = append(problems, p...)
 	disks, p := disks(domain.Child("devices", "disks"), vmi.Domain.Devices.Disks, volumes)
 	problems = append(problems, p...)

@@ -41,11 +41,15 @@ type guestInfo struct {
 		DHCP      []string
 	}
 	Routes, Resolv, AuthorizedKeys, Ports []string
-	Disks                                 []struct {
-		Name     string
-		Size     int64
-		ReadOnly bool
-	}
+	Disks                                 []guestDisk
+}
+
+// guestDisk is a disk as the guest sees it.
+type guestDisk struct {
+	Name     string
+	Size     int64
+	ReadOnly bool
+	Serial   string
 }
 
 func (c *container) guest() guestInfo {

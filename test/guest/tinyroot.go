@@ -20,6 +20,7 @@ var (
 	lateModules = []string{
 		"button", "evdev", "virtio_console", "virtio_balloon", "virtio-rng", "pvpanic", "pvpanic-mmio",
 		"cdrom", "isofs", "fat", "vfat", "nls_cp437", "nls_ascii",
+		"scsi_common", "scsi_mod", "sd_mod", "sr_mod", "virtio_scsi",
 	}
 )
 

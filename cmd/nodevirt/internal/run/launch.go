@@ -21,7 +21,6 @@ type launch struct {
 	options options
 	errOut  io.Writer
 
-	image              string // by which the CRI knows it
 	sandbox, container string // ids
 }
 
@@ -30,8 +29,19 @@ func (l *launch) start(ctx context.Context, r request) (err error) {
 	if err := l.check(ctx, &r); err != nil {
 		return err
 	}
-	if err := l.pull(ctx, r.image); err != nil {
+	image, err := l.pull(ctx, r.image)
+	if err != nil {
 		return err
+	}
+	for _, d := range r.disks {
+		if d.image == "" {
+			continue
+		}
+		id, err := l.pull(ctx, d.image)
+		if err != nil {
+			return fmt.Errorf("disk %s: %w", d.Name, err)
+		}
+		r.container.Mounts = append(r.container.Mounts, d.mount(id))
 	}
 	defer func() {
 		if err != nil {
@@ -47,7 +57,7 @@ func (l *launch) start(ctx context.Context, r request) (err error) {
 		return fmt.Errorf("run the pod of VM %s: %w", r.name, said(ctx, err))
 	}
 	l.sandbox = pod.GetPodSandboxId()
-	r.container.Image = &runtimeapi.ImageSpec{Image: l.image, UserSpecifiedImage: r.image}
+	r.container.Image = &runtimeapi.ImageSpec{Image: image, UserSpecifiedImage: r.image}
 	done()
 	done = func() {}
 	if l.container, err = l.create(ctx, r); err != nil {

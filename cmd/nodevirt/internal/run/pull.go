@@ -12,29 +12,28 @@ import (
 	"github.com/nodevirt/nodevirt/cmd/nodevirt/internal/cli"
 )
 
-// pull makes sure that the image is on the node.
-func (l *launch) pull(ctx context.Context, image string) error {
+// pull makes sure that the image is on the node, and returns its id.
+func (l *launch) pull(ctx context.Context, image string) (id string, err error) {
 	spec := &runtimeapi.ImageSpec{Image: image}
 	if l.options.pull != pullAlways {
 		reply, err := l.node.Images.ImageStatus(ctx, &runtimeapi.ImageStatusRequest{Image: spec})
 		if err != nil {
-			return fmt.Errorf("look for image %s: %w", image, said(ctx, err))
+			return "", fmt.Errorf("look for image %s: %w", image, said(ctx, err))
 		}
-		if l.image = reply.GetImage().GetId(); l.image != "" {
-			return nil
+		if id := reply.GetImage().GetId(); id != "" {
+			return id, nil
 		}
 		if l.options.pull == pullNever {
-			return fmt.Errorf("image %s is not on this node, and --pull never keeps it from being pulled", image)
+			return "", fmt.Errorf("image %s is not on this node, and --pull never keeps it from being pulled", image)
 		}
 	}
 	done := showPull(ctx, l.errOut, l.options.containerd, image)
 	reply, err := l.node.Images.PullImage(ctx, &runtimeapi.PullImageRequest{Image: spec})
 	done()
 	if err != nil {
-		return fmt.Errorf("pull image %s: %w", image, said(ctx, err))
+		return "", fmt.Errorf("pull image %s: %w", image, said(ctx, err))
 	}
-	l.image = reply.GetImageRef()
-	return nil
+	return reply.GetImageRef(), nil
 }
 
 // pullPoll is the pause between two looks at a pull.

@@ -34,6 +34,7 @@ type request struct {
 	image     string
 	sandbox   *runtimeapi.PodSandboxConfig
 	container *runtimeapi.ContainerConfig
+	disks     []disk
 }
 
 // request makes the flags CRI's; it reads the files that they name.
@@ -55,8 +56,9 @@ func (o options) request(image string) (request, error) {
 	}
 	memory, memoryErr := quantity("--memory", o.memory, "512Mi")
 	cpus, cpuErr := quantity("--cpus", o.cpus, "2")
-	annotations, fileErr := o.annotations()
-	if err := errors.Join(memoryErr, cpuErr, fileErr); err != nil {
+	disks, diskErr := readDisks(o.disks)
+	annotations, fileErr := o.annotations(disks)
+	if err := errors.Join(memoryErr, cpuErr, diskErr, fileErr); err != nil {
 		return request{}, err
 	}
 	id := uuid.NewString()
@@ -70,6 +72,7 @@ func (o options) request(image string) (request, error) {
 	return request{
 		name:  name,
 		image: image,
+		disks: disks,
 		sandbox: &runtimeapi.PodSandboxConfig{
 			Metadata:     metadata,
 			Hostname:     name,
@@ -93,26 +96,18 @@ func (o options) request(image string) (request, error) {
 
 const containerName = "vm"
 
-// displayed is the machine that a pod gets without a VMI, with a display.
-const displayed = `{
-	"domain": {"devices": {
-		"autoattachGraphicsDevice": true,
-		"rng": {},
-		"disks": [{"name": "disk0", "disk": {"bus": "virtio"}}],
-		"interfaces": [{"name": "default", "bridge": {}}]
-	}},
-	"networks": [{"name": "default", "pod": {}}],
-	"volumes": [{"name": "disk0", "containerDisk": {"image": ""}}]
-}`
-
-// annotations are the guest's cloud-init data, its display, and how its disk reaches it.
-func (o options) annotations() (map[string]string, error) {
+// annotations are the guest's cloud-init data, how its disks reach it, and where it needs one its machine.
+func (o options) annotations(disks []disk) (map[string]string, error) {
 	all := map[string]string{vmspec.AnnotationVMContainer: containerName}
 	if o.diskMode != "" {
 		all[vmspec.AnnotationDiskMode] = o.diskMode
 	}
-	if o.display {
-		all[vmspec.AnnotationVMI] = displayed
+	vmi, err := o.vmi(disks)
+	if err != nil {
+		return nil, err
+	}
+	if vmi != "" {
+		all[vmspec.AnnotationVMI] = vmi
 	}
 	for _, f := range []struct{ flag, path, key string }{
 		{"--cloud-init", o.userData, vmspec.AnnotationUserData},
@@ -144,6 +139,17 @@ func quantity(flag, text, example string) (resource.Quantity, error) {
 // nameFor makes a name of an image's: example.com/disks/debian:12 becomes
 // debian-x7k2p.
 func nameFor(image string) string {
+	label := labelOf(image, containerName)
+	const letters = "bcdfghjklmnpqrstvwxz2456789" // Kubernetes' own, which make no words
+	tail := make([]byte, 5)
+	for i := range tail {
+		tail[i] = letters[rand.IntN(len(letters))] //nolint:gosec // a name, not a secret
+	}
+	return label + "-" + string(tail)
+}
+
+// labelOf makes a DNS label of an image's name, or returns the other one.
+func labelOf(image, other string) string {
 	base := path.Base(image)
 	base, _, _ = strings.Cut(base, "@")
 	base, _, _ = strings.Cut(base, ":")
@@ -155,15 +161,7 @@ func nameFor(image string) string {
 	}, strings.ToLower(base))
 	label = strings.Trim(label[:min(len(label), 40)], "-")
 	if label == "" {
-		label = containerName
-	}
-	const letters = "bcdfghjklmnpqrstvwxz2456789" // Kubernetes' own, which make no words
-	for i := range 6 {
-		if i == 0 {
-			label += "-"
-			continue
-		}
-		label += string(letters[rand.IntN(len(letters))]) //nolint:gosec // a name, not a secret
+		return other
 	}
 	return label
 }

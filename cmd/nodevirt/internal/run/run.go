@@ -28,6 +28,7 @@ type options struct {
 	userData, sshKeys          string // paths
 	diskMode                   string
 	pull                       string
+	disks                      []string
 	remove, detach, display    bool
 	logDirectory, cgroupParent string
 }
@@ -44,11 +45,19 @@ shown, until the VM ends; ctrl-C leaves it. The exit code is that of the VM: 0 w
 the guest has powered off.
 
 The VM is a pod like others on this node: crictl shows it, and so do nodevirt ps
-and nodevirt inspect; nodevirt rm removes it. A kubelet removes pods that it does
+and nodevirt inspect; nodevirt rm removes it.
+
+--disk gives it another disk: of a further image, or an empty one. Options are name=,
+path= (in the image), bus= (virtio, scsi, sata), serial=, boot= (an order), cache=,
+io=, errors= (stop, report, ignore, enospace), readonly and cdrom. Without options an
+ISO image is a CD.
+
+A kubelet removes pods that it does
 not know, so that on a node of a cluster the VM does not live for long: use
 kubectl there.`,
 		Example: `  nodevirt run example.com/disks/debian:12
   nodevirt run example.com/disks/debian:12 --name web --memory 2Gi --cpus 2 -d
+  nodevirt run example.com/disks/debian:12 --disk example.com/disks/tools:1,cdrom --disk size=10Gi,serial=scratch
   nodevirt run example.com/disks/debian:12 --rm --cloud-init user-data.yaml --ssh-key ~/.ssh/id_ed25519.pub`,
 		Args: cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -63,6 +72,7 @@ kubectl there.`,
 	f.StringVar(&o.userData, "cloud-init", "", "a `file` with cloud-init user data")
 	f.StringVar(&o.diskMode, "disk-mode", "", "how the disk reaches the VM, `mode` file or raw; default: the node's")
 	f.StringVar(&o.sshKeys, "ssh-key", "", "a `file` with public keys that may log in, for cloud-init")
+	f.StringArrayVar(&o.disks, "disk", nil, "a further `disk`: IMAGE[,OPTION]… or size=QUANTITY[,OPTION]…; may be repeated")
 	f.StringVar(&o.pull, "pull", pullMissing, "`when` to pull the image: missing, always or never")
 	f.BoolVarP(&o.detach, "detach", "d", false, "leave the VM running and print its container's id")
 	f.BoolVar(&o.display, "display", false, "give the VM a display; nodevirt vnc shows it")

@@ -5,6 +5,7 @@ import (
 
 	"github.com/nodevirt/nodevirt/cmd/nodevirt/internal/cli"
 	"github.com/nodevirt/nodevirt/shim/agent"
+	"github.com/nodevirt/nodevirt/shim/vmspec"
 )
 
 // Detail is a VM as the JSON of ps and inspect shows it. Its seed, which may
@@ -52,7 +53,9 @@ type DiskDetail struct {
 	Name        string `json:"name"`
 	Source      string `json:"source"`
 	Bus         string `json:"bus"`
-	Path        string `json:"path,omitempty"` // in the image
+	ReadOnly    bool   `json:"readOnly,omitempty"`
+	Image       string `json:"image,omitempty"` // of a disk that isn't the VM's own image's
+	Path        string `json:"path,omitempty"`  // in the image
 	Format      string `json:"format,omitempty"`
 	VirtualSize int64  `json:"virtualSize,omitempty"`
 	Size        int64  `json:"size,omitempty"` // of the file in the image
@@ -112,10 +115,20 @@ func detail(v VM, now time.Time) Detail {
 func (v VM) disks() []DiskDetail {
 	all := []DiskDetail{}
 	for _, d := range v.Info.Spec.Disks {
-		k := DiskDetail{Name: d.Name, Source: string(d.Source), Bus: string(d.Bus)}
-		if from := v.Info.Disk(d.Name); from.Image != nil {
+		k := DiskDetail{Name: d.Name, Source: string(d.Source), Bus: string(d.Bus), ReadOnly: d.ReadOnly}
+		from := v.Info.Disk(d.Name)
+		switch {
+		case from.Image != nil:
+			if d.Source == vmspec.SourceVolume {
+				k.Image = from.Image.Image
+			}
 			k.Path, k.Format, k.VirtualSize, k.Size = from.Image.Path, string(from.Image.Format), from.Image.VirtualSize, from.Image.Size
-			k.Mode, k.File, k.Allocated = string(from.Mode), from.Path, from.Allocated
+			k.Mode = string(from.Mode)
+		case d.Source == vmspec.SourceEmpty:
+			k.Format, k.VirtualSize = from.Format, d.Size
+		}
+		if !d.ReadOnly && d.Source != vmspec.SourceSeed {
+			k.File, k.Allocated = from.Path, from.Allocated
 		}
 		all = append(all, k)
 	}

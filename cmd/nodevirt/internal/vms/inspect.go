@@ -151,10 +151,19 @@ func (n NICDetail) addresses() string {
 
 func (k DiskDetail) text() string {
 	switch {
-	case k.Source != "image":
+	case k.Source == "empty":
+		return fmt.Sprintf("%s, empty at first, on %s, takes %s", cli.Bytes(k.VirtualSize), k.Bus, cli.Bytes(k.Allocated))
+	case k.Path == "":
 		return fmt.Sprintf("%s, on %s", k.Source, k.Bus)
-	default:
-		return fmt.Sprintf("%s from the image (%s, %s, %s), on %s, mode %s, takes %s",
-			cli.Bytes(k.VirtualSize), k.Path, k.Format, cli.Bytes(k.Size), k.Bus, k.Mode, cli.Bytes(k.Allocated))
 	}
+	from := "the image"
+	if k.Image != "" {
+		from = "image " + k.Image
+	}
+	text := fmt.Sprintf("%s from %s (%s, %s, %s), on %s, mode %s",
+		cli.Bytes(k.VirtualSize), from, k.Path, k.Format, cli.Bytes(k.Size), k.Bus, k.Mode)
+	if k.ReadOnly {
+		return text + ", read-only"
+	}
+	return fmt.Sprintf("%s, takes %s", text, cli.Bytes(k.Allocated))
 }

@@ -1,0 +1,36 @@
+package disk
+
+import (
+	"context"
+	"os"
+
+	"github.com/nodevirt/nodevirt/imageunpack"
+	"github.com/nodevirt/nodevirt/shim/domain"
+)
+
+// empty is a disk that begins without content, a file in the container's folder
+// that takes no more room than the guest has written.
+type empty struct {
+	*Disks
+	passive
+}
+
+func (e empty) create(ctx context.Context, k Disk) error {
+	return e.Unpacker.Blank(ctx, k.Size, e.writable(k))
+}
+
+func (e empty) attach(_ context.Context, k Disk) (map[string][]*os.File, error) {
+	f, err := os.OpenFile(e.writable(k), os.O_RDWR, 0)
+	if err != nil {
+		return nil, err
+	}
+	return map[string][]*os.File{k.group("top"): {f}}, nil
+}
+
+func (e empty) describe(k Disk) domain.Disk {
+	return domain.Disk{Layers: []domain.Layer{{
+		Format: string(imageunpack.QCOW2), Path: e.writable(k), FDGroup: k.group("top"), ReadOnly: k.ReadOnly,
+	}}}
+}
+
+func (e empty) writable(k Disk) string { return e.path(k, "disk-"+k.Name+".qcow2") }

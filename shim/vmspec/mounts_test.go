@@ -1,0 +1,53 @@
+package vmspec_test
+
+import (
+	"testing"
+
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/nodevirt/nodevirt/shim/vmspec"
+)
+
+// TestBadMounts has pods that are fine but for what their container mounts.
+func TestBadMounts(t *testing.T) {
+	two := vmi(`{"domain": {"devices": {"disks": [{"name": "root"}, {"name": "data"}]}},
+		"volumes": [{"name": "root", "containerDisk": {"image": "r"}}, {"name": "data", "containerDisk": {"image": "d", "path": "/disk/a"}}]}`)
+	for _, tt := range []struct {
+		name        string
+		annotations map[string]string
+		mounts      []*runtimeapi.Mount
+		want        string
+	}{
+		{"names", nil, []*runtimeapi.Mount{imageAt("/v/A b", "sha256:1"), imageAt("/", "sha256:1"), imageAt("/a\x1b/c\n", "sha256:1")},
+			`container vm: volume mounted at /v/A b: the last part of the path names the disk, and must be a DNS label (a-z, 0-9 and - inside, at most 63 characters); mount it elsewhere
+container vm: volume mounted at /: the last part of the path names the disk, and must be a DNS label (a-z, 0-9 and - inside, at most 63 characters); mount it elsewhere
+container vm: volume mounted at /a�/c : the last part of the path names the disk, and must be a DNS label (a-z, 0-9 and - inside, at most 63 characters); mount it elsewhere`},
+		{"one name", nil, []*runtimeapi.Mount{imageAt("/a/data", "sha256:1"), imageAt("/b/data", "sha256:2")},
+			`container vm: volume mounted at /b/data: the disk name "data" is that of /a/data, too; mount one of them elsewhere`},
+		{"the image's name", nil, []*runtimeapi.Mount{imageAt("/mnt/disk", "sha256:1")},
+			`container vm: volume mounted at /mnt/disk: the VM has a disk of the name "disk" already; mount it elsewhere`},
+		{"the seed's name", map[string]string{vmspec.AnnotationUserData: "a"}, []*runtimeapi.Mount{imageAt("/cloudinit", "sha256:1")},
+			`container vm: volume mounted at /cloudinit: the VM has a disk of the name "cloudinit" already; mount it elsewhere`},
+		{"subPath", nil, []*runtimeapi.Mount{imageAt("/data", "sha256:1", "disk/../etc")},
+			`container vm: volume mounted at /data: subPath "disk/../etc": disks are in /disk of an image; name one there`},
+		{"a folder", nil, []*runtimeapi.Mount{{ContainerPath: "/data", HostPath: "/srv"}},
+			`container vm: volume mounted at /data: such volumes are not supported in a VM yet; remove it`},
+		{"not mounted", two, nil, `nodevirt.io/vmi: spec.volumes[1].containerDisk: the container's own image is that of volume "root"; mount this one's, as an image volume, at a path that ends in /data`},
+		{"all mounted", two, []*runtimeapi.Mount{imageAt("/root", "sha256:1"), imageAt("/data", "sha256:2")},
+			`nodevirt.io/vmi: spec.volumes: Required value: a VM needs a containerDisk of the container's own image, and all of these are mounted`},
+		{"mounted without a volume", two, []*runtimeapi.Mount{imageAt("/data", "sha256:1"), imageAt("/more", "sha256:2")},
+			`nodevirt.io/vmi: spec.volumes: container vm mounts a volume at /more, and none of these has the name "more"`},
+		{"two paths", two, []*runtimeapi.Mount{imageAt("/data", "sha256:1", "disk/b")},
+			`nodevirt.io/vmi: spec.volumes[1].containerDisk.path: Invalid value: "/disk/a": the mount's subPath says "b"`},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			p, c := pod(tt.annotations), container(nil)
+			c.Mounts = tt.mounts
+			if err := vmspec.ValidateSandbox(p); err != nil {
+				t.Errorf("ValidateSandbox: %v", err)
+			}
+			_, err := vmspec.FromCRI(p, c)
+			checkError(t, err, tt.want)
+		})
+	}
+}

@@ -1,0 +1,160 @@
+package vmspec
+
+import (
+	"cmp"
+	"slices"
+	"strings"
+
+	"k8s.io/apimachinery/pkg/util/validation/field"
+	kubevirt "kubevirt.io/api/core/v1"
+)
+
+// volume is one of a VMI's, and what a disk of its name is made of.
+type volume struct {
+	at   *field.Path
+	name string
+	Disk // the fields that the volume says
+}
+
+// volumes is what a VMI's volumes hold.
+type volumes struct {
+	all       []volume
+	mounts    *mountsOf // the container's, nil where it is not known yet
+	cloudInit *cloudInit
+}
+
+func (v *volumes) find(name string) *volume {
+	i := slices.IndexFunc(v.all, func(o volume) bool { return o.name == name })
+	if i < 0 {
+		return nil
+	}
+	return &v.all[i]
+}
+
+func (v *volumes) of(source Source) *volume {
+	i := slices.IndexFunc(v.all, func(o volume) bool { return o.Source == source })
+	if i < 0 {
+		return nil
+	}
+	return &v.all[i]
+}
+
+func readVolumes(root *field.Path, given []kubevirt.Volume, r request) (volumes, field.ErrorList) {
+	at := root.Child("volumes")
+	v := volumes{mounts: r.mounts}
+	var problems field.ErrorList
+	for i, g := range given {
+		at := at.Index(i)
+		if g.Name == "" {
+			problems = append(problems, field.Required(at.Child("name"), ""))
+		} else if v.find(g.Name) != nil {
+			problems = append(problems, field.Duplicate(at.Child("name"), g.Name))
+		}
+		disk, p := v.read(at, g)
+		problems = append(problems, p...)
+		v.all = append(v.all, volume{at, g.Name, disk})
+	}
+	if len(problems) > 0 && v.mounts != nil {
+		return v, problems // what is missing may be what is wrong
+	}
+	return v, append(problems, v.checkWhole(at, r)...)
+}
+
+// checkWhole finds what no volume says by itself.
+func (v *volumes) checkWhole(at *field.Path, r request) field.ErrorList {
+	var problems field.ErrorList
+	switch {
+	case v.of(SourceImage) != nil:
+	case v.of(SourceVolume) != nil:
+		problems = append(problems, field.Required(at,
+			"a VM needs a containerDisk of the container's own image, and all of these are mounted"))
+	default:
+		problems = append(problems, field.Required(at, "a VM needs a containerDisk to boot from"))
+	}
+	if v.mounts == nil {
+		return problems
+	}
+	for _, m := range *v.mounts {
+		if v.find(m.name) == nil {
+			problems = append(problems, refused(at, "container %s mounts a volume at %s, and none of these has the name %q",
+				r.container, excerpt(m.at), m.name))
+		}
+	}
+	return problems
+}
+
+// read returns what a volume says of its disk.
+func (v *volumes) read(at *field.Path, g kubevirt.Volume) (Disk, field.ErrorList) {
+	var given []string
+	for name, is := range map[string]bool{
+		"containerDisk": g.ContainerDisk != nil, "cloudInitNoCloud": g.CloudInitNoCloud != nil, "emptyDisk": g.EmptyDisk != nil,
+	} {
+		if is {
+			given = append(given, name)
+		}
+	}
+	slices.Sort(given)
+	switch {
+	case len(given) == 0:
+		return Disk{}, field.ErrorList{field.Required(at, "cloudInitNoCloud, containerDisk or emptyDisk")}
+	case len(given) > 1:
+		return Disk{}, field.ErrorList{refused(at, "%s: use one of them", strings.Join(given, " and "))}
+	case g.ContainerDisk != nil:
+		return v.registryDisk(at.Child("containerDisk"), g.Name, g.ContainerDisk)
+	case g.EmptyDisk != nil:
+		return emptyDisk(at.Child("emptyDisk"), g.EmptyDisk)
+	}
+	at = at.Child("cloudInitNoCloud")
+	if v.of(SourceSeed) != nil {
+		return Disk{}, field.ErrorList{refused(at, "one cloud-init volume per VM is supported")}
+	}
+	c, problems := readCloudInit(at, g.CloudInitNoCloud)
+	v.cloudInit = c
+	return Disk{Source: SourceSeed}, problems
+}
+
+// registryDisk is the disk of an image that the container mounts at a path which
+// ends in the volume's name, or else that of the container's own image.
+func (v *volumes) registryDisk(at *field.Path, name string, g *kubevirt.ContainerDiskSource) (Disk, field.ErrorList) {
+	path, problems := belowDisk(at.Child("path"), g.Path)
+	var m mounted
+	isMounted := false
+	if v.mounts != nil {
+		m, isMounted = v.mounts.find(name)
+	}
+	own := v.of(SourceImage)
+	switch {
+	case isMounted && m.image == "":
+		problems = append(problems, refused(at, "what is mounted at %s is no image", excerpt(m.at)))
+	case isMounted && path != "" && m.path != "" && path != m.path:
+		problems = append(problems, invalid(at.Child("path"), g.Path, "the mount's subPath says %q", excerpt(m.path)))
+	case isMounted:
+		return Disk{Source: SourceVolume, Image: m.image, Path: cmp.Or(path, m.path)}, problems
+	case own == nil:
+		return Disk{Source: SourceImage, Path: path}, problems
+	case v.mounts != nil:
+		problems = append(problems, refused(at, "the container's own image is that of volume %q; mount this one's, "+
+			"as an image volume, at a path that ends in /%s", own.name, excerpt(name)))
+	}
+	return Disk{Source: SourceVolume, Path: path}, problems
+}
+
+// emptyDisk is a disk of a size, rounded up to a MiB.
+func emptyDisk(at *field.Path, g *kubevirt.EmptyDiskSource) (Disk, field.ErrorList) {
+	if g.Capacity.IsZero() {
+		return Disk{Source: SourceEmpty}, field.ErrorList{field.Required(at.Child("capacity"), "")}
+	}
+	return Disk{Source: SourceEmpty, Size: (g.Capacity.Value() + mebibyte - 1) / mebibyte * mebibyte}, nil
+}
+
+// belowDisk turns KubeVirt's path in the image into one below its folder /disk.
+func belowDisk(at *field.Path, path string) (string, field.ErrorList) {
+	if path == "" {
+		return "", nil
+	}
+	below, ok := strings.CutPrefix(path, "/disk/")
+	if !ok {
+		return "", field.ErrorList{invalid(at, path, "must be below /disk/")}
+	}
+	return below, nil
+}
