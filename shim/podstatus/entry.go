@@ -36,6 +36,8 @@ type entry struct {
 	space    time.Duration
 	failures int
 	gone     bool // the pod is not there any more: nothing is written
+	// expires is when to forget the pod by itself; zero: when that is asked for.
+	expires time.Time
 }
 
 // tell takes over new facts, and plans their write.

@@ -52,16 +52,25 @@ func newWriter(a api, log *slog.Logger) *Writer {
 // Tell hands over what is true of a pod's VM from now on, in place of all that
 // was told before. The pod is kept in memory until it is forgotten.
 func (w *Writer) Tell(pod Pod, f Facts) {
-	w.tell(pod, f, map[string]Condition{})
+	w.tell(pod, f, map[string]Condition{}, 0)
 }
+
+// TellRefused is Tell of a pod that has no sandbox, so that nobody will forget it:
+// it is forgotten when it was not told of for a while.
+func (w *Writer) TellRefused(pod Pod, f Facts) {
+	w.tell(pod, f, map[string]Condition{}, refusedTime)
+}
+
+// refusedTime is longer than the kubelet waits between two tries.
+const refusedTime = 10 * time.Minute
 
 // TellAgain is Tell of a pod that an earlier shim may have told of: what stands
 // in its status is read first, and left where it is right.
 func (w *Writer) TellAgain(pod Pod, f Facts) {
-	w.tell(pod, f, nil)
+	w.tell(pod, f, nil, 0)
 }
 
-func (w *Writer) tell(pod Pod, f Facts, written map[string]Condition) {
+func (w *Writer) tell(pod Pod, f Facts, written map[string]Condition, keep time.Duration) {
 	if w.api == nil {
 		return
 	}
@@ -77,6 +86,10 @@ func (w *Writer) tell(pod Pod, f Facts, written map[string]Condition) {
 	}
 	e.pod = pod
 	now := time.Now()
+	e.expires = time.Time{}
+	if keep > 0 {
+		e.expires = now.Add(keep)
+	}
 	e.tell(f.conditions(now), now)
 	select {
 	case w.wake <- struct{}{}:
@@ -123,7 +136,11 @@ func (w *Writer) next() (*entry, time.Duration) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	var first *entry
-	for _, e := range w.entries {
+	for uid, e := range w.entries {
+		if !e.expires.IsZero() && time.Now().After(e.expires) {
+			delete(w.entries, uid)
+			continue
+		}
 		if !e.due.IsZero() && (first == nil || e.due.Before(first.due)) {
 			first = e
 		}

@@ -264,6 +264,23 @@ func TestAttempts(t *testing.T) {
 	})
 }
 
+// TestWithoutASandbox: of a pod without a sandbox the reason is told once, and then the pod forgotten.
+func TestWithoutASandbox(t *testing.T) {
+	run(t, func(t *testing.T, w *Writer, s *server) {
+		for range 20 {
+			w.TellRefused(pod, Facts{Reason: condition.ReasonCreateFailed, Message: "no such field"})
+			time.Sleep(time.Minute)
+		}
+		want(t, s, "PATCH VMReady=False Paused=False AgentConnected=False GuestInfo=False")
+		time.Sleep(2 * idle)
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		if len(w.entries) != 0 {
+			t.Errorf("%d pods are kept", len(w.entries))
+		}
+	})
+}
+
 // TestDisabled: without a kubeconfig nothing is kept.
 func TestDisabled(t *testing.T) {
 	w := New("", slog.New(slog.DiscardHandler))

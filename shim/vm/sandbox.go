@@ -9,6 +9,8 @@ import (
 
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
+	"github.com/nodevirt/nodevirt/shim/podstatus"
+	"github.com/nodevirt/nodevirt/shim/podstatus/condition"
 	"github.com/nodevirt/nodevirt/shim/record"
 	"github.com/nodevirt/nodevirt/shim/vmspec"
 )
@@ -16,6 +18,9 @@ import (
 // CheckSandbox refuses a pod that can't hold a VM.
 func (m *Manager) CheckSandbox(config *runtimeapi.PodSandboxConfig) error {
 	if err := vmspec.ValidateSandbox(config); err != nil {
+		if pod, ok := statusOf(config); ok {
+			m.PodStatus.TellRefused(pod, podstatus.Facts{Reason: condition.ReasonCreateFailed, Message: err.Error()})
+		}
 		return fmt.Errorf("pod %s/%s: %w: %w",
 			config.GetMetadata().GetNamespace(), config.GetMetadata().GetName(), ErrInvalid, err)
 	}
