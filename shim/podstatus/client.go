@@ -17,9 +17,9 @@ import (
 
 // What the API server can answer beside success.
 var (
-	// errGone: there is no such pod any more.
+	// errGone: there is no such pod any more, but perhaps another one of its name.
 	errGone = errors.New("the pod is gone")
-	// errConflict: the pod is another one of that name, or was written too often meanwhile.
+	// errConflict: the pod was written too often meanwhile.
 	errConflict = errors.New("the pod was changed meanwhile")
 	// errRefused: what was sent can't be, and never will be.
 	errRefused = errors.New("the API server refuses the conditions")
@@ -120,6 +120,11 @@ func (c *client) do(ctx context.Context, method string, pod Pod, sub, query stri
 func (c *client) judge(code int, body []byte) error {
 	var status struct {
 		Message string `json:"message"`
+		Details struct {
+			Causes []struct {
+				Field string `json:"field"`
+			} `json:"causes"`
+		} `json:"details"`
 	}
 	_ = json.Unmarshal(body, &status) // who answers may be no API server
 	said := fmt.Errorf("%d %s: %s", code, http.StatusText(code), clip(status.Message, maxMessage))
@@ -128,6 +133,8 @@ func (c *client) judge(code int, body []byte) error {
 		return nil
 	case code == http.StatusNotFound:
 		return errGone
+	case len(status.Details.Causes) > 0 && status.Details.Causes[0].Field == "metadata.uid":
+		return errGone // the pod of that name is another one
 	case code == http.StatusConflict:
 		return errConflict
 	case code == http.StatusUnauthorized:
