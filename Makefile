@@ -74,7 +74,7 @@ cluster-shell: ## Open a shell in the cluster's network, where kubectl works
 	@$(BIN)/cluster shell
 
 # -count 1: Go would take a result from its cache though a program that the test runs has changed.
-test: packages tools build ## Run all tests, those with real parts included
+test: packages tools kubernetes build ## Run all tests, those with real parts included
 	go vet ./...
 	$(BIN)/gotest -count 1 -p $(PARALLEL) -timeout $(TIMEOUT) $(FLAGS) $(PKG)
 
@@ -83,7 +83,7 @@ test-faults: packages tools build ## Break a node with running guests; ROUNDS=20
 	$(BIN)/gotest -tags faults -count 1 -timeout 1h $(FLAGS) ./test/faults -rounds $(ROUNDS) -seed $(SEED)
 
 # -v: for the table.
-test-critest: packages tools build ## Run cri-tools' critest without and with the shim, and compare
+test-critest: packages tools kubernetes build ## Run cri-tools' critest without and with the shim, and compare
 	@test/tools/build critest
 	go vet -tags critest ./test/critest
 	$(BIN)/gotest -tags critest -count 1 -timeout $(TIMEOUT) -v $(FLAGS) ./test/critest

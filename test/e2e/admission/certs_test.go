@@ -1,0 +1,65 @@
+package admission
+
+import (
+	"bytes"
+	"crypto/x509"
+	"encoding/pem"
+	"testing"
+	"time"
+
+	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/nodevirt/nodevirt/controller/api"
+)
+
+// TestCertificate: the controller has made its certificate, and told the API
+// server whom to trust; the key is in its own Secret and nowhere else.
+func TestCertificate(t *testing.T) {
+	scheme, err := api.NewScheme()
+	if err != nil {
+		t.Fatal(err)
+	}
+	c, err := client.New(suite.server.Config(), client.Options{Scheme: scheme})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var secret corev1.Secret
+	if err := c.Get(t.Context(), types.NamespacedName{Namespace: system, Name: "nodevirt-controller-tls"}, &secret); err != nil {
+		t.Fatal(err)
+	}
+	block, _ := pem.Decode(secret.Data["tls.crt"])
+	if block == nil {
+		t.Fatalf("no certificate in %v", secret.Data)
+	}
+	cert, err := x509.ParseCertificate(block.Bytes)
+	if err != nil {
+		t.Fatal(err)
+	}
+	roots := x509.NewCertPool()
+	roots.AppendCertsFromPEM(secret.Data["ca.crt"])
+	_, err = cert.Verify(x509.VerifyOptions{
+		DNSName: "nodevirt-controller.nodevirt.svc", Roots: roots, CurrentTime: time.Now().Add(30 * 24 * time.Hour),
+	})
+	if err != nil {
+		t.Error(err)
+	}
+	var mutating admissionregistrationv1.MutatingWebhookConfiguration
+	var validating admissionregistrationv1.ValidatingWebhookConfiguration
+	name := types.NamespacedName{Name: "nodevirt-controller"}
+	if err := c.Get(t.Context(), name, &mutating); err != nil {
+		t.Fatal(err)
+	}
+	if err := c.Get(t.Context(), name, &validating); err != nil {
+		t.Fatal(err)
+	}
+	for _, bundle := range [][]byte{
+		mutating.Webhooks[0].ClientConfig.CABundle, validating.Webhooks[0].ClientConfig.CABundle,
+	} {
+		if !bytes.Equal(bundle, secret.Data["ca.crt"]) || bytes.Contains(bundle, []byte("KEY")) {
+			t.Errorf("the API server trusts %s", bundle)
+		}
+	}
+}

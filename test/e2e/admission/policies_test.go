@@ -1,0 +1,177 @@
+package admission
+
+import (
+	"context"
+	"os"
+	"slices"
+	"strings"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	policyv1 "k8s.io/api/policy/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/yaml"
+
+	"github.com/nodevirt/nodevirt/shim/vmspec"
+)
+
+// beyond is an annotation that nobody knows to stay in its pod.
+const beyond = "nodevirt.io/reaches-beyond"
+
+// userClient is that of a user who may do everything.
+func userClient(t *testing.T, user string) client.Client {
+	t.Helper()
+	c, err := newClient(as(user, "system:masters"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return c
+}
+
+// newPod creates a pod, and removes it when the test ends.
+func newPod(t *testing.T, c client.Client, name string, annotations map[string]string) (*corev1.Pod, error) {
+	t.Helper()
+	pod := &corev1.Pod{
+		ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: "default", Annotations: annotations},
+		Spec:       corev1.PodSpec{Containers: []corev1.Container{{Name: "guest", Image: "registry.example.com/guest"}}},
+	}
+	if err := c.Create(t.Context(), pod); err != nil {
+		return nil, err
+	}
+	t.Cleanup(func() {
+		if err := c.Delete(context.WithoutCancel(t.Context()), pod, client.GracePeriodSeconds(0)); err != nil {
+			t.Error(err)
+		}
+	})
+	return pod, nil
+}
+
+// TestAnnotations: annotations that reach beyond a pod are the controller's, in
+// every way in which a pod gets some.
+func TestAnnotations(t *testing.T) {
+	alice, us := userClient(t, "alice"), userClient(t, account)
+	harmless := map[string]string{"example.com/note": "x", vmspec.AnnotationUserData: "#cloud-config"}
+	if _, err := newPod(t, alice, "created", map[string]string{beyond: "x"}); !refusedAnnotation(err) {
+		t.Errorf("create: %v", err)
+	}
+	theirs, err := newPod(t, alice, "theirs", harmless)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ours, err := newPod(t, us, "ours", map[string]string{beyond: "x"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	annotate := func(value string) client.Patch {
+		return client.RawPatch("application/merge-patch+json", []byte(`{"metadata": {"annotations": {"`+beyond+`": `+value+`}}}`))
+	}
+	for name, err := range map[string]error{
+		"set":            alice.Patch(t.Context(), theirs.DeepCopy(), annotate(`"y"`)),
+		"change":         alice.Patch(t.Context(), ours.DeepCopy(), annotate(`"y"`)),
+		"take away":      alice.Patch(t.Context(), ours.DeepCopy(), annotate(`null`)),
+		"set by status":  alice.Status().Patch(t.Context(), theirs.DeepCopy(), annotate(`"y"`)),
+		"set by binding": bind(t, alice, theirs),
+	} {
+		if !refusedAnnotation(err) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	// These take no annotations.
+	for _, subresource := range []string{"resize", "ephemeralcontainers"} {
+		if err := alice.SubResource(subresource).Patch(t.Context(), theirs.DeepCopy(), annotate(`"y"`)); err != nil {
+			t.Errorf("%s: %v", subresource, err)
+		}
+	}
+	for pod, want := range map[*corev1.Pod]string{theirs: "", ours: "x"} {
+		if err := alice.Get(t.Context(), client.ObjectKeyFromObject(pod), pod); err != nil || pod.Annotations[beyond] != want {
+			t.Errorf("pod %s has %q: %v", pod.Name, pod.Annotations[beyond], err)
+		}
+	}
+	for name, err := range map[string]error{
+		"label ours":           alice.Patch(t.Context(), ours.DeepCopy(), client.RawPatch("application/merge-patch+json", []byte(`{"metadata": {"labels": {"a": "b"}}}`))),
+		"annotate ours":        alice.Patch(t.Context(), ours.DeepCopy(), client.RawPatch("application/merge-patch+json", []byte(`{"metadata": {"annotations": {"a": "b"}}}`))),
+		"status of ours":       alice.Status().Patch(t.Context(), ours.DeepCopy(), client.RawPatch("application/merge-patch+json", []byte(`{"status": {"message": "x"}}`))),
+		"change by controller": us.Patch(t.Context(), ours.DeepCopy(), annotate(`"z"`)),
+		"evict":                alice.SubResource("eviction").Create(t.Context(), theirs.DeepCopy(), &policyv1.Eviction{}, client.DryRunAll),
+	} {
+		if err != nil {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
+
+func refusedAnnotation(err error) bool {
+	return apierrors.IsForbidden(err) &&
+		strings.Contains(err.Error(), "metadata.annotations: only nodevirt's controller sets or changes "+beyond)
+}
+
+// bind puts a pod on a node, with an annotation that becomes the pod's.
+func bind(t *testing.T, c client.Client, pod *corev1.Pod) error {
+	t.Helper()
+	return c.SubResource("binding").Create(t.Context(), pod.DeepCopy(), &corev1.Binding{
+		ObjectMeta: metav1.ObjectMeta{Name: pod.Name, Namespace: pod.Namespace, Annotations: map[string]string{beyond: "x"}},
+		Target:     corev1.ObjectReference{Kind: "Node", Name: "node"},
+	})
+}
+
+// TestFreeAnnotations holds the policy's list against the annotations that a node
+// knows: one that is new must be put into the list, or be the controller's.
+func TestFreeAnnotations(t *testing.T) {
+	text, err := os.ReadFile(root + "deploy/kubernetes/policies.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	first, _, _ := strings.Cut(string(text), "\n---\n")
+	var policy struct {
+		Spec struct {
+			Variables []struct{ Name, Expression string }
+		}
+	}
+	if err := yaml.Unmarshal([]byte(first), &policy); err != nil {
+		t.Fatal(err)
+	}
+	var listed []string
+	for _, v := range policy.Spec.Variables {
+		if v.Name == "free" {
+			if err := yaml.Unmarshal([]byte(v.Expression), &listed); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	if want := vmspec.Annotations(); !slices.Equal(listed, want) {
+		t.Errorf("the policy lets everybody set %q; those that stay in a pod are %q", listed, want)
+	}
+}
+
+// TestStatus: nobody but the controller tells how a VM is.
+func TestStatus(t *testing.T) {
+	alice, us := userClient(t, "alice"), userClient(t, account)
+	vm, _ := read(t, root+"controller/admission/testdata/taken/vm-halted.yaml")
+	vm.SetName("status")
+	if err := alice.Create(t.Context(), vm); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := alice.Delete(context.WithoutCancel(t.Context()), vm); err != nil {
+			t.Error(err)
+		}
+	})
+	ready := client.RawPatch("application/merge-patch+json", []byte(`{"status": {"created": true}}`))
+	if err := alice.Status().Patch(t.Context(), vm.DeepCopy(), ready); !apierrors.IsForbidden(err) ||
+		!strings.Contains(err.Error(), "status: only nodevirt's controller writes it") {
+		t.Errorf("status: %v", err)
+	}
+	other := vm.DeepCopy()
+	if err := alice.Patch(t.Context(), other, ready); err != nil {
+		t.Fatal(err)
+	}
+	if created, _, _ := unstructured.NestedBool(other.Object, "status", "created"); created {
+		t.Error("the object itself takes a status")
+	}
+	if err := us.Status().Patch(t.Context(), vm.DeepCopy(), ready); err != nil {
+		t.Errorf("by the controller: %v", err)
+	}
+}

@@ -1,0 +1,151 @@
+package admission
+
+import (
+	"context"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/yaml"
+)
+
+// read returns a manifest with what stands above it in marked lines.
+func read(t *testing.T, path string) (*unstructured.Unstructured, string) {
+	t.Helper()
+	text, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var told []string
+	for line := range strings.Lines(string(text)) {
+		if said, ok := strings.CutPrefix(line, "#: "); ok {
+			told = append(told, strings.TrimSuffix(said, "\n"))
+		}
+	}
+	object := new(unstructured.Unstructured)
+	if err := yaml.Unmarshal(text, &object.Object); err != nil {
+		t.Fatal(err)
+	}
+	object.SetNamespace("default")
+	return object, strings.Join(told, "\n")
+}
+
+func glob(t *testing.T, pattern string) []string {
+	t.Helper()
+	paths, err := filepath.Glob(root + pattern)
+	if err != nil || len(paths) == 0 {
+		t.Fatalf("no files %s: %v", pattern, err)
+	}
+	return paths
+}
+
+// apply is kubectl apply --server-side; strict validation is kubectl's default,
+// and none is that of many programs.
+func apply(t *testing.T, c client.Client, object *unstructured.Unstructured, validation string) error {
+	t.Helper()
+	return c.Patch(t.Context(), object, client.Apply, client.FieldOwner("kubectl"), client.ForceOwnership, //nolint:staticcheck // client.Apply takes no strict validation for objects without a type
+		client.FieldValidation(validation))
+}
+
+// TestRefused creates and applies each wrong manifest, in both versions of the
+// API: the user reads the webhook's words, and nothing is left.
+func TestRefused(t *testing.T) {
+	c, err := newClient(suite.server.Config())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, path := range glob(t, "controller/admission/testdata/refused/*.yaml") {
+		t.Run(filepath.Base(path), func(t *testing.T) {
+			object, want := read(t, path)
+			for version, validation := range map[string]string{"v1": "Strict", "v1alpha3": "Ignore"} {
+				object.SetAPIVersion("kubevirt.io/" + version)
+				err := c.Create(t.Context(), object.DeepCopy(), client.FieldValidation(validation))
+				if !apierrors.IsInvalid(err) || !strings.HasSuffix(err.Error(), "denied the request: "+want) {
+					t.Errorf("create as %s: said %v\nnot %s", version, err, want)
+				}
+				err = apply(t, c, object.DeepCopy(), validation)
+				if err == nil || !strings.HasSuffix(err.Error(), "denied the request: "+want) && !untyped(err, want) {
+					t.Errorf("apply as %s: said %v\nnot %s", version, err, want)
+				}
+				err = c.Get(t.Context(), client.ObjectKeyFromObject(object), object.DeepCopy())
+				if !apierrors.IsNotFound(err) {
+					t.Errorf("%s: is there: %v", version, err)
+				}
+			}
+		})
+	}
+}
+
+// untyped tells whether an error is the API server's own of a field that wants
+// another type: server-side apply can't merge it, and asks no webhook.
+func untyped(err error, want string) bool {
+	_, at, ok := strings.Cut(err.Error(), "failed to create typed patch object ")
+	for line := range strings.Lines(want) {
+		path, _, _ := strings.Cut(strings.TrimSpace(line), ":")
+		path, _, _ = strings.Cut(path, "[")
+		if ok && strings.HasPrefix(path, "spec.") && strings.Contains(at, "."+path) {
+			return true
+		}
+	}
+	return false
+}
+
+// TestTaken applies each right manifest twice: the second time nothing changes, and
+// the API server takes the pod that the controller makes of it.
+func TestTaken(t *testing.T) {
+	c, err := newClient(suite.server.Config())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, path := range glob(t, "controller/admission/testdata/taken/*.yaml") {
+		t.Run(filepath.Base(path), func(t *testing.T) {
+			object, _ := read(t, path)
+			object.SetName("taken-" + strings.TrimSuffix(filepath.Base(path), ".yaml"))
+			given := object.DeepCopy()
+			if err := apply(t, c, object, "Strict"); err != nil {
+				t.Fatal(err)
+			}
+			t.Cleanup(func() {
+				if err := c.Delete(context.WithoutCancel(t.Context()), object); err != nil {
+					t.Error(err)
+				}
+			})
+			generation := object.GetGeneration()
+			if err := apply(t, c, given, "Strict"); err != nil {
+				t.Fatal(err)
+			}
+			if given.GetGeneration() != generation {
+				t.Errorf("applied again it has generation %d", given.GetGeneration())
+			}
+			if strategy, _, _ := unstructured.NestedString(object.Object, "spec", "runStrategy"); strategy != "Halted" {
+				hasPod(t, c, object.GetName())
+			}
+		})
+	}
+}
+
+// hasPod waits for the pod of an instance.
+func hasPod(t *testing.T, c client.Client, instance string) {
+	t.Helper()
+	pods := new(unstructured.UnstructuredList)
+	pods.SetAPIVersion("v1")
+	pods.SetKind("PodList")
+	for deadline := time.Now().Add(patience); len(pods.Items) == 0; time.Sleep(20 * time.Millisecond) {
+		err := c.List(t.Context(), pods, client.InNamespace("default"), client.MatchingLabels{"vm.kubevirt.io/name": instance})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if time.Now().After(deadline) {
+			vmi := new(unstructured.Unstructured)
+			vmi.SetAPIVersion("kubevirt.io/v1")
+			vmi.SetKind("VirtualMachineInstance")
+			err := c.Get(t.Context(), client.ObjectKey{Namespace: "default", Name: instance}, vmi)
+			t.Fatalf("%s has no pod: %v: %v", instance, err, vmi.Object["status"])
+		}
+	}
+}
