@@ -1,0 +1,115 @@
+package subresources
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apiserver/pkg/authentication/user"
+	kubevirt "kubevirt.io/api/core/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+)
+
+// call is a request for a subresource.
+type call struct {
+	*http.Request
+	w http.ResponseWriter
+
+	caller                                          user.Info
+	version, namespace, resource, name, subresource string
+}
+
+// maxBody bounds a request's body, in bytes: a manifest at most.
+const maxBody = 3 << 20
+
+// body decodes the request's; one that is empty leaves into as it is.
+func (c *call) body(into any) error {
+	text, err := io.ReadAll(http.MaxBytesReader(c.w, c.Body, maxBody))
+	if err == nil && len(text) > 0 {
+		err = json.Unmarshal(text, into)
+	}
+	if err != nil {
+		return apierrors.NewBadRequest(fmt.Sprintf("can not unmarshal Request body to struct, error: %v", err))
+	}
+	return nil
+}
+
+// reply writes an object as JSON.
+func (c *call) reply(object any) error {
+	text, err := json.Marshal(object)
+	if err != nil {
+		return err
+	}
+	return c.replyJSON(text)
+}
+
+func (c *call) replyJSON(text []byte) error {
+	c.w.Header().Set("Content-Type", "application/json")
+	_, _ = c.w.Write(text) // who has gone doesn't hear it
+	return nil
+}
+
+// accept says that something is under way.
+func (c *call) accept() error {
+	c.w.WriteHeader(http.StatusAccepted)
+	return nil
+}
+
+// refuse writes an error as Kubernetes does.
+func (c *call) refuse(err error) {
+	var status metav1.Status
+	if known := apierrors.APIStatus(nil); errors.As(err, &known) {
+		status = known.Status()
+	} else {
+		status = apierrors.NewInternalError(err).Status()
+	}
+	status.Kind, status.APIVersion = "Status", "v1"
+	text, _ := json.Marshal(status) // of plain fields
+	c.w.Header().Set("Content-Type", "application/json")
+	c.w.WriteHeader(int(status.Code))
+	_, _ = c.w.Write(text)
+}
+
+func (c *call) group() schema.GroupResource {
+	return schema.GroupResource{Group: kubevirt.GroupVersion.Group, Resource: c.resource}
+}
+
+// conflict: the object is not in the state for it.
+func (c *call) conflict(format string, args ...any) error {
+	return apierrors.NewConflict(c.group(), c.name, fmt.Errorf(format, args...))
+}
+
+// missing: there is no such thing here, and won't be.
+func missing(sentence string) error {
+	return &apierrors.StatusError{ErrStatus: metav1.Status{
+		Status: metav1.StatusFailure, Code: http.StatusNotImplemented, Reason: "NotImplemented", Message: sentence,
+	}}
+}
+
+func (s *Server) machine(ctx context.Context, c *call) (*kubevirt.VirtualMachine, error) {
+	vm := new(kubevirt.VirtualMachine)
+	return vm, s.get(ctx, c, "virtualmachines", vm)
+}
+
+// instance is the call's, of a virtual machine the one that it has.
+func (s *Server) instance(ctx context.Context, c *call) (*kubevirt.VirtualMachineInstance, error) {
+	vmi := new(kubevirt.VirtualMachineInstance)
+	return vmi, s.get(ctx, c, "virtualmachineinstances", vmi)
+}
+
+func (s *Server) get(ctx context.Context, c *call, resource string, into client.Object) error {
+	err := s.Live.Get(ctx, client.ObjectKey{Namespace: c.namespace, Name: c.name}, into)
+	if apierrors.IsNotFound(err) {
+		return apierrors.NewNotFound(schema.GroupResource{Group: kubevirt.GroupVersion.Group, Resource: resource}, c.name)
+	}
+	if err != nil {
+		return apierrors.NewInternalError(fmt.Errorf("read %s %s/%s: %w", resource, c.namespace, c.name, err))
+	}
+	return nil
+}

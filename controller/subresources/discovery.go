@@ -1,0 +1,66 @@
+package subresources
+
+import (
+	"cmp"
+	"context"
+	"maps"
+	"runtime"
+	"slices"
+	"strings"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	apimachineryversion "k8s.io/apimachinery/pkg/version"
+)
+
+func apiGroups(_ context.Context, c *call) error {
+	return c.reply(metav1.APIGroupList{
+		TypeMeta: metav1.TypeMeta{Kind: "APIGroupList", APIVersion: "v1"}, Groups: []metav1.APIGroup{group()},
+	})
+}
+
+func apiGroup(_ context.Context, c *call) error { return c.reply(group()) }
+
+func group() metav1.APIGroup {
+	g := metav1.APIGroup{TypeMeta: metav1.TypeMeta{Kind: "APIGroup", APIVersion: "v1"}, Name: Group}
+	for _, version := range Versions {
+		g.Versions = append(g.Versions, metav1.GroupVersionForDiscovery{GroupVersion: Group + "/" + version, Version: version})
+	}
+	g.PreferredVersion = g.Versions[0]
+	return g
+}
+
+// resources tells what a version has to offer; what is refused to all is not told.
+func (s *Server) resources(version string) handler {
+	seen, refused := map[string]metav1.APIResource{}, unsupported()
+	for _, r := range s.table() {
+		subresource, _, _ := strings.Cut(r.subresource, "/{")
+		if _, all := refused[subresource]; all {
+			continue
+		}
+		name := r.resource + "/" + subresource
+		seen[name] = metav1.APIResource{Name: name, Namespaced: true, Verbs: metav1.Verbs{verbs[r.method]}}
+	}
+	seen["expand-vm-spec"] = metav1.APIResource{Name: "expand-vm-spec", Namespaced: true, Verbs: metav1.Verbs{"update"}}
+	list := metav1.APIResourceList{
+		TypeMeta:     metav1.TypeMeta{Kind: "APIResourceList", APIVersion: "v1"},
+		GroupVersion: Group + "/" + version,
+		APIResources: slices.SortedFunc(maps.Values(seen), func(a, b metav1.APIResource) int { return cmp.Compare(a.Name, b.Name) }),
+	}
+	return func(_ context.Context, c *call) error { return c.reply(list) }
+}
+
+func (s *Server) version(_ context.Context, c *call) error {
+	return c.reply(apimachineryversion.Info{
+		GitVersion: s.Version, GoVersion: runtime.Version(), Compiler: runtime.Compiler,
+		Platform: runtime.GOOS + "/" + runtime.GOARCH,
+	})
+}
+
+// healthz tells that the API server can be reached, by whom all else goes.
+func (s *Server) healthz(_ context.Context, c *call) error {
+	found, err := s.cluster.Discovery().ServerVersion()
+	if err != nil {
+		return err
+	}
+	return c.reply(map[string]any{"apiserver": map[string]string{"connectivity": "ok", "version": found.GitVersion}})
+}

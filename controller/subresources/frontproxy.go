@@ -1,0 +1,69 @@
+package subresources
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+
+	"k8s.io/apiserver/pkg/authentication/authenticator"
+	"k8s.io/apiserver/pkg/authentication/request/headerrequest"
+	"k8s.io/apiserver/pkg/authentication/user"
+	"k8s.io/apiserver/pkg/server/dynamiccertificates"
+	"k8s.io/client-go/kubernetes"
+)
+
+// frontProxy knows the API server's front proxy, by what each API server tells in this ConfigMap:
+// the proxy's certificate authority, its names, and the headers in which it tells who called.
+type frontProxy struct {
+	authority *dynamiccertificates.ConfigMapCAController
+	headers   *headerrequest.RequestHeaderAuthRequestController
+	authenticator.Request
+}
+
+const (
+	authenticationNamespace = "kube-system"
+	authenticationConfig    = "extension-apiserver-authentication"
+)
+
+func newFrontProxy(cluster kubernetes.Interface) (*frontProxy, error) {
+	authority, err := dynamiccertificates.NewDynamicCAFromConfigMapController("front-proxy",
+		authenticationNamespace, authenticationConfig, "requestheader-client-ca-file", cluster)
+	if err != nil {
+		return nil, err
+	}
+	headers := headerrequest.NewRequestHeaderAuthRequestController(authenticationConfig, authenticationNamespace, cluster,
+		"requestheader-username-headers", "requestheader-uid-headers", "requestheader-group-headers",
+		"requestheader-extra-headers-prefix", "requestheader-allowed-names")
+	return &frontProxy{authority: authority, headers: headers, Request: headerrequest.NewDynamicVerifyOptionsSecure(
+		authority.VerifyOptions,
+		headerrequest.StringSliceProvider(headerrequest.StringSliceProviderFunc(headers.AllowedClientNames)),
+		headerrequest.StringSliceProviderFunc(headers.UsernameHeaders),
+		headerrequest.StringSliceProviderFunc(headers.UIDHeaders),
+		headerrequest.StringSliceProviderFunc(headers.GroupHeaders),
+		headerrequest.StringSliceProviderFunc(headers.ExtraHeaderPrefixes),
+	)}, nil
+}
+
+// start reads the ConfigMap, and follows it until ctx ends.
+func (f *frontProxy) start(ctx context.Context) error {
+	if err := errors.Join(f.authority.RunOnce(ctx), f.headers.RunOnce(ctx)); err != nil {
+		return fmt.Errorf("read ConfigMap %s of namespace %s, which tells who the API server's front proxy is: %w",
+			authenticationConfig, authenticationNamespace, err)
+	}
+	go f.authority.Run(ctx, 1)
+	go f.headers.Run(ctx, 1)
+	return nil
+}
+
+// caller is who asked the front proxy; an error if anybody else speaks, or for nobody.
+func (f *frontProxy) caller(r *http.Request) (user.Info, error) {
+	found, ok, err := f.AuthenticateRequest(r)
+	if err != nil {
+		return nil, err
+	}
+	if !ok {
+		return nil, errors.New("not the API server's front proxy")
+	}
+	return found.User, nil
+}

@@ -1,0 +1,194 @@
+package subresources
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	kubevirt "kubevirt.io/api/core/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+)
+
+// start has a virtual machine that may be started by hand get an instance: by its strategy where that
+// says that it is halted, else by a request in its status, which the controller heeds.
+func (s *Server) start(ctx context.Context, c *call) error {
+	options := kubevirt.StartOptions{}
+	if err := c.body(&options); err != nil {
+		return err
+	}
+	if options.Paused {
+		return missing("nodevirt can't start a VM paused: start it, then pause it")
+	}
+	vm, vmi, strategy, err := s.state(ctx, c)
+	if err != nil {
+		return err
+	}
+	if vmi != nil && !vmi.IsFinal() && vmi.DeletionTimestamp == nil {
+		return c.conflict("VM is already running")
+	}
+	switch strategy {
+	case kubevirt.RunStrategyHalted:
+		return s.setRunning(ctx, c, vm, true, options.DryRun)
+	case kubevirt.RunStrategyRerunOnFailure, kubevirt.RunStrategyManual:
+		requests := []kubevirt.VirtualMachineStateChangeRequest{{Action: kubevirt.StartRequest}}
+		if vmi != nil {
+			requests = append([]kubevirt.VirtualMachineStateChangeRequest{{Action: kubevirt.StopRequest, UID: &vmi.UID}}, requests...)
+		}
+		return s.request(ctx, c, vm, options.DryRun, requests...)
+	}
+	return c.conflict("%s does not support manual start requests", strategy)
+}
+
+// stop ends a virtual machine's instance for good, or until somebody starts it.
+func (s *Server) stop(ctx context.Context, c *call) error {
+	options := kubevirt.StopOptions{}
+	if err := c.body(&options); err != nil {
+		return err
+	}
+	vm, vmi, strategy, err := s.state(ctx, c)
+	if err != nil {
+		return err
+	}
+	running := vmi != nil && !vmi.IsFinal()
+	hurry := options.GracePeriod != nil && running
+	switch strategy {
+	case kubevirt.RunStrategyHalted:
+		if !running {
+			return c.conflict("VM is not running")
+		}
+		if !hurry {
+			return c.conflict("%s only supports manual stop requests with a shorter graceperiod", strategy)
+		}
+	case kubevirt.RunStrategyRerunOnFailure, kubevirt.RunStrategyManual:
+		if !running {
+			return c.conflict("VM is not running")
+		}
+		err = s.request(ctx, c, vm, options.DryRun, kubevirt.VirtualMachineStateChangeRequest{Action: kubevirt.StopRequest, UID: &vmi.UID})
+	default:
+		err = s.setRunning(ctx, c, vm, false, options.DryRun)
+	}
+	if err != nil || !hurry {
+		return err
+	}
+	return s.hurry(ctx, c, vmi, *options.GracePeriod, options.DryRun)
+}
+
+// restart replaces a virtual machine's instance by another.
+func (s *Server) restart(ctx context.Context, c *call) error {
+	options := kubevirt.RestartOptions{}
+	if err := c.body(&options); err != nil {
+		return err
+	}
+	if p := options.GracePeriodSeconds; p != nil && *p != 0 {
+		return apierrors.NewBadRequest("a restart takes no grace period but 0, which powers the VM off: the VM's own is in its template")
+	}
+	vm, vmi, strategy, err := s.state(ctx, c)
+	if err != nil {
+		return err
+	}
+	if strategy == kubevirt.RunStrategyHalted || strategy == kubevirt.RunStrategyOnce {
+		return c.conflict("%s does not support manual restart requests", strategy)
+	}
+	if vmi == nil || vmi.IsFinal() {
+		return c.conflict("VM is not running: %s", kubevirt.StartRequest)
+	}
+	err = s.request(ctx, c, vm, options.DryRun,
+		kubevirt.VirtualMachineStateChangeRequest{Action: kubevirt.StopRequest, UID: &vmi.UID},
+		kubevirt.VirtualMachineStateChangeRequest{Action: kubevirt.StartRequest})
+	if err != nil || options.GracePeriodSeconds == nil {
+		return err
+	}
+	return s.hurry(ctx, c, vmi, *options.GracePeriodSeconds, options.DryRun)
+}
+
+// state is a virtual machine, its instance or nil, and its strategy.
+func (s *Server) state(ctx context.Context, c *call) (
+	*kubevirt.VirtualMachine, *kubevirt.VirtualMachineInstance, kubevirt.VirtualMachineRunStrategy, error,
+) {
+	vm, err := s.machine(ctx, c)
+	if err != nil {
+		return nil, nil, "", err
+	}
+	strategy, err := vm.RunStrategy()
+	if err != nil {
+		return nil, nil, "", apierrors.NewInternalError(err)
+	}
+	vmi, err := s.instance(ctx, c)
+	if apierrors.IsNotFound(err) {
+		return vm, nil, strategy, nil
+	}
+	if err != nil {
+		return nil, nil, "", err
+	}
+	if !metav1.IsControlledBy(vmi, vm) {
+		return nil, nil, "", c.conflict("VirtualMachineInstance %s belongs to somebody else", vmi.Name)
+	}
+	return vm, vmi, strategy, nil
+}
+
+// setRunning says in the manifest, in the field that it has, whether there should be an instance.
+func (s *Server) setRunning(ctx context.Context, c *call, vm *kubevirt.VirtualMachine, running bool, dryRun []string) error {
+	before := vm.DeepCopy()
+	if vm.Spec.Running != nil {
+		vm.Spec.Running = &running
+	} else {
+		strategy := kubevirt.RunStrategyHalted
+		if running {
+			strategy = kubevirt.RunStrategyAlways
+		}
+		vm.Spec.RunStrategy = &strategy
+	}
+	patch := client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{})
+	if err := s.Client.Patch(ctx, vm, patch, &client.PatchOptions{DryRun: dryRun}); err != nil {
+		return s.failed(c, err)
+	}
+	return c.accept()
+}
+
+// request leaves word in the status, and only where nobody else's request is being heeded.
+func (s *Server) request(
+	ctx context.Context, c *call, vm *kubevirt.VirtualMachine, dryRun []string, requests ...kubevirt.VirtualMachineStateChangeRequest,
+) error {
+	if len(vm.Status.StateChangeRequests) > 0 {
+		return c.conflict("unable to complete request: stop/start already underway")
+	}
+	text, err := json.Marshal(map[string]any{
+		"metadata": map[string]string{"resourceVersion": vm.ResourceVersion},
+		"status":   map[string]any{"stateChangeRequests": requests},
+	})
+	if err != nil {
+		return err
+	}
+	err = s.Client.Status().Patch(ctx, vm, client.RawPatch(types.MergePatchType, text),
+		&client.SubResourcePatchOptions{PatchOptions: client.PatchOptions{DryRun: dryRun}})
+	if err != nil {
+		return s.failed(c, err)
+	}
+	return c.accept()
+}
+
+// hurry shortens what is left of a guest's time to shut down.
+func (s *Server) hurry(ctx context.Context, c *call, vmi *kubevirt.VirtualMachineInstance, seconds int64, dryRun []string) error {
+	found, err := s.podOf(ctx, vmi)
+	if err != nil {
+		return err
+	}
+	err = s.Client.Delete(ctx, found, &client.DeleteOptions{
+		GracePeriodSeconds: &seconds, Preconditions: &metav1.Preconditions{UID: &found.UID}, DryRun: dryRun,
+	})
+	if err != nil && !apierrors.IsNotFound(err) {
+		return s.failed(c, err)
+	}
+	return nil
+}
+
+// failed passes on what the API server says: it is about the caller's object.
+func (s *Server) failed(c *call, err error) error {
+	if apierrors.ReasonForError(err) != metav1.StatusReasonUnknown {
+		return err
+	}
+	return apierrors.NewInternalError(fmt.Errorf("%s %s/%s: %w", c.subresource, c.namespace, c.name, err))
+}

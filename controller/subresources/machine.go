@@ -1,0 +1,122 @@
+package subresources
+
+import (
+	"context"
+	"encoding/json"
+	"net/http"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	kubevirt "kubevirt.io/api/core/v1"
+)
+
+// pause stops the machine's processors.
+func (s *Server) pause(ctx context.Context, c *call) error {
+	return s.setPaused(ctx, c, true)
+}
+
+// unpause lets them go on.
+func (s *Server) unpause(ctx context.Context, c *call) error {
+	return s.setPaused(ctx, c, false)
+}
+
+func (s *Server) setPaused(ctx context.Context, c *call, paused bool) error {
+	options := struct {
+		DryRun []string `json:"dryRun"`
+	}{}
+	if err := c.body(&options); err != nil {
+		return err
+	}
+	vmi, found, err := s.running(ctx, c)
+	if err != nil {
+		return err
+	}
+	switch is := hasCondition(vmi, kubevirt.VirtualMachineInstancePaused); {
+	case paused && is:
+		return c.conflict("VMI is already paused")
+	case !paused && !is:
+		return c.conflict("VMI is not paused")
+	case paused && vmi.Spec.LivenessProbe != nil:
+		return apierrors.NewForbidden(c.group(), c.name, errPausedProbe)
+	}
+	button := "unpause"
+	if paused {
+		button = "pause"
+	}
+	if len(options.DryRun) == 0 {
+		if _, err := s.control(ctx, found, button); err != nil {
+			return err
+		}
+	}
+	return c.accept()
+}
+
+const errPausedProbe = constant("Pausing VMIs with LivenessProbe is currently not supported")
+
+// constant is an error that is only its text.
+type constant string
+
+func (e constant) Error() string { return string(e) }
+
+func hasCondition(vmi *kubevirt.VirtualMachineInstance, kind kubevirt.VirtualMachineInstanceConditionType) bool {
+	for _, c := range vmi.Status.Conditions {
+		if c.Type == kind && c.Status == corev1.ConditionTrue {
+			return true
+		}
+	}
+	return false
+}
+
+// press is a button of the machine that has nothing to say.
+func (s *Server) press(button string) handler {
+	return func(ctx context.Context, c *call) error {
+		vmi, found, err := s.running(ctx, c)
+		if err != nil {
+			return err
+		}
+		if hasCondition(vmi, kubevirt.VirtualMachineInstancePaused) {
+			return c.conflict("VMI is paused")
+		}
+		if _, err := s.control(ctx, found, button); err != nil {
+			return err
+		}
+		return c.accept()
+	}
+}
+
+// tell is what the guest's agent has to say, which the shim puts into KubeVirt's types.
+func (s *Server) tell(control string) handler {
+	return func(ctx context.Context, c *call) error {
+		vmi, found, err := s.running(ctx, c)
+		if err != nil {
+			return err
+		}
+		if !hasCondition(vmi, kubevirt.VirtualMachineInstanceAgentConnected) {
+			return c.conflict("VMI does not have guest agent connected")
+		}
+		text, err := s.control(ctx, found, control)
+		if err != nil {
+			return err
+		}
+		if !json.Valid(text) {
+			return apierrors.NewInternalError(constant("the node's answer is no JSON"))
+		}
+		return c.replyJSON(text)
+	}
+}
+
+// screenshot is a picture of the machine's display, as PNG.
+func (s *Server) screenshot(ctx context.Context, c *call) error {
+	_, found, err := s.running(ctx, c)
+	if err != nil {
+		return err
+	}
+	picture, err := s.control(ctx, found, "screenshot")
+	if err != nil {
+		return err
+	}
+	c.w.Header().Set("Content-Type", "image/png")
+	c.w.WriteHeader(http.StatusOK)
+	_, _ = c.w.Write(picture)
+	return nil
+}

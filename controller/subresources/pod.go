@@ -1,0 +1,109 @@
+package subresources
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/util/httpstream" //nolint:staticcheck // client-go's port-forward still has its types
+	"k8s.io/client-go/kubernetes/scheme"
+	"k8s.io/client-go/tools/portforward"
+	"k8s.io/client-go/tools/remotecommand"
+	kubevirt "kubevirt.io/api/core/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/nodevirt/nodevirt/controller/pod"
+)
+
+// podOf is an instance's own pod: one that merely has its name is not entered.
+func (s *Server) podOf(ctx context.Context, vmi *kubevirt.VirtualMachineInstance) (*corev1.Pod, error) {
+	found := new(corev1.Pod)
+	err := s.Live.Get(ctx, client.ObjectKey{Namespace: vmi.Namespace, Name: pod.Name(vmi)}, found)
+	if apierrors.IsNotFound(err) || err == nil && !metav1.IsControlledBy(found, vmi) {
+		return nil, apierrors.NewNotFound(corev1.Resource("pods"), pod.Name(vmi))
+	}
+	if err != nil {
+		return nil, apierrors.NewInternalError(fmt.Errorf("read the VM's pod: %w", err))
+	}
+	return found, nil
+}
+
+// running is the pod of the call's instance, which must run.
+func (s *Server) running(ctx context.Context, c *call) (*kubevirt.VirtualMachineInstance, *corev1.Pod, error) {
+	vmi, err := s.instance(ctx, c)
+	if err != nil {
+		return nil, nil, err
+	}
+	if vmi.Status.Phase != kubevirt.Running {
+		return nil, nil, c.conflict("VMI is not running")
+	}
+	found, err := s.podOf(ctx, vmi)
+	if apierrors.IsNotFound(err) {
+		return nil, nil, c.conflict("VMI is not running")
+	}
+	return vmi, found, err
+}
+
+// control presses a button of the machine in a pod, and returns what it says.
+func (s *Server) control(ctx context.Context, p *corev1.Pod, name string) ([]byte, error) {
+	var out, complaint bytes.Buffer
+	err := s.stream(ctx, p, "exec", &corev1.PodExecOptions{
+		Container: pod.Container, Command: []string{"nodevirt.io/" + name}, Stdout: true, Stderr: true,
+	}, remotecommand.StreamOptions{Stdout: &out, Stderr: &complaint})
+	if err != nil {
+		return nil, apierrors.NewInternalError(fmt.Errorf("%w%s", err, complaint.Bytes()))
+	}
+	return out.Bytes(), nil
+}
+
+// attach joins streams and the machine's serial console, until either ends.
+func (s *Server) attach(ctx context.Context, p *corev1.Pod, in io.Reader, out io.Writer) error {
+	return s.stream(ctx, p, "attach", &corev1.PodAttachOptions{
+		Container: pod.Container, Stdin: true, Stdout: true, TTY: true,
+	}, remotecommand.StreamOptions{Stdin: in, Stdout: out, Tty: true})
+}
+
+func (s *Server) stream(
+	ctx context.Context, p *corev1.Pod, subresource string, options runtime.Object, streams remotecommand.StreamOptions,
+) error {
+	request := s.cluster.CoreV1().RESTClient().Post().Resource("pods").Namespace(p.Namespace).Name(p.Name).
+		SubResource(subresource).VersionedParams(options, scheme.ParameterCodec)
+	byWebSocket, err := remotecommand.NewWebSocketExecutor(s.Config, "GET", request.URL().String())
+	if err != nil {
+		return err
+	}
+	bySPDY, err := remotecommand.NewSPDYExecutor(s.Config, "POST", request.URL())
+	if err != nil {
+		return err
+	}
+	executor, err := remotecommand.NewFallbackExecutor(byWebSocket, bySPDY, httpstream.IsUpgradeFailure)
+	if err != nil {
+		return err
+	}
+	return executor.StreamWithContext(ctx, streams)
+}
+
+// dial connects to a TCP port of a pod. Its errors are those that the pod's node told at once; later
+// ones end the connection.
+func (s *Server) dial(p *corev1.Pod, port string) (*connection, error) {
+	request := s.cluster.CoreV1().RESTClient().Post().Resource("pods").Namespace(p.Namespace).Name(p.Name).SubResource("portforward")
+	dialer, err := portforward.NewSPDYOverWebsocketDialer(request.URL(), s.Config)
+	if err != nil {
+		return nil, err
+	}
+	pipe, _, err := dialer.Dial(portforward.PortForwardProtocolV1Name)
+	if err != nil {
+		return nil, err
+	}
+	c, err := open(pipe, port)
+	if err != nil {
+		return nil, errors.Join(err, pipe.Close())
+	}
+	return c, nil
+}

@@ -1,0 +1,113 @@
+package subresources
+
+import (
+	"encoding/json"
+	"io"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	authorizationv1 "k8s.io/api/authorization/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/rest"
+)
+
+// newServer is one to whom nobody has told who the front proxy is.
+func newServer(t *testing.T) http.Handler {
+	t.Helper()
+	s, err := New(Options{Config: &rest.Config{Host: "127.0.0.1:1"}, Version: "v0.0.1", Log: slog.New(slog.DiscardHandler)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s.routes()
+}
+
+func ask(t *testing.T, h http.Handler, method, path string, into any) int {
+	t.Helper()
+	w := httptest.NewRecorder()
+	h.ServeHTTP(w, httptest.NewRequestWithContext(t.Context(), method, path, nil))
+	text, err := io.ReadAll(w.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := json.Unmarshal(text, into); err != nil {
+		t.Fatalf("%s %s: %v in %q", method, path, err, text)
+	}
+	return w.Code
+}
+
+func TestDiscovery(t *testing.T) {
+	h := newServer(t)
+	for _, version := range Versions {
+		var list metav1.APIResourceList
+		if code := ask(t, h, http.MethodGet, "/apis/subresources.kubevirt.io/"+version, &list); code != http.StatusOK {
+			t.Fatalf("%s: status %d", version, code)
+		}
+		var lines []string
+		for _, r := range list.APIResources {
+			lines = append(lines, strings.Join(append(r.Verbs, r.Name), " "))
+		}
+		want, err := os.ReadFile("testdata/resources.txt")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if diff := cmp.Diff(strings.Split(strings.TrimSpace(string(want)), "\n"), lines); diff != "" {
+			t.Errorf("%s offers (-want +got):\n%s", list.GroupVersion, diff)
+		}
+	}
+	var group metav1.APIGroup
+	if code := ask(t, h, http.MethodGet, "/apis/subresources.kubevirt.io", &group); code != http.StatusOK || group.PreferredVersion.Version != "v1" {
+		t.Errorf("the group is %+v, status %d", group, code)
+	}
+	var groups metav1.APIGroupList
+	if code := ask(t, h, http.MethodGet, "/apis", &groups); code != http.StatusOK || len(groups.Groups) != 1 {
+		t.Errorf("the groups are %+v, status %d", groups, code)
+	}
+	var version struct{ GitVersion string }
+	if code := ask(t, h, http.MethodGet, "/apis/subresources.kubevirt.io/v1/version", &version); code != http.StatusOK || version.GitVersion != "v0.0.1" {
+		t.Errorf("the version is %+v, status %d", version, code)
+	}
+}
+
+func TestStrangersAreNobody(t *testing.T) {
+	h := newServer(t)
+	const base = "/apis/subresources.kubevirt.io/v1/namespaces/default/"
+	for _, c := range []struct {
+		method, path string
+		code         int
+	}{
+		{http.MethodPut, base + "virtualmachines/a/start", http.StatusUnauthorized},
+		{http.MethodGet, base + "virtualmachineinstances/a/console", http.StatusUnauthorized},
+		{http.MethodGet, base + "virtualmachineinstances/a/portforward/22/tcp", http.StatusUnauthorized},
+		{http.MethodPut, base + "virtualmachines/a/migrate", http.StatusUnauthorized},
+		{http.MethodPut, base + "expand-vm-spec", http.StatusUnauthorized},
+		{http.MethodGet, base + "virtualmachines/a/nothing", http.StatusNotFound},
+		{http.MethodGet, base + "secrets/a/console", http.StatusNotFound},
+		{http.MethodGet, "/apis/subresources.kubevirt.io/v2", http.StatusNotFound},
+		{http.MethodGet, "/metrics", http.StatusNotFound},
+		{http.MethodGet, "/apis/subresources.kubevirt.io/v1/guestfs", http.StatusNotImplemented},
+	} {
+		var status metav1.Status
+		if code := ask(t, h, c.method, c.path, &status); code != c.code || status.Code != int32(c.code) || status.Kind != "Status" || status.Message == "" {
+			t.Errorf("%s %s: status %d, %+v; want %d", c.method, c.path, code, status, c.code)
+		}
+	}
+}
+
+func TestAttributes(t *testing.T) {
+	c := &call{
+		Request: httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/", nil),
+		version: "v1", namespace: "n", resource: "virtualmachineinstances", name: "a", subresource: "portforward/22/tcp",
+	}
+	want := authorizationv1.ResourceAttributes{
+		Namespace: "n", Verb: "get", Group: "subresources.kubevirt.io", Version: "v1",
+		Resource: "virtualmachineinstances", Subresource: "portforward", Name: "a",
+	}
+	if diff := cmp.Diff(want, *c.attributes()); diff != "" {
+		t.Errorf("attributes (-want +got):\n%s", diff)
+	}
+}

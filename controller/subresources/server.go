@@ -1,0 +1,99 @@
+package subresources
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/http"
+	"time"
+
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+)
+
+// Options are what the server is made of.
+type Options struct {
+	// Address is where to listen, HOST:PORT.
+	Address string
+	// Certificate is the server's, at the time of a handshake.
+	Certificate func(*tls.ClientHelloInfo) (*tls.Certificate, error)
+	// Config is of the controller's own account.
+	Config *rest.Config
+	// Client writes, and Live reads from the API server: what a person asks for now is not decided by
+	// what a cache has heard of.
+	Client client.Client
+	Live   client.Reader
+	// Version is the controller's.
+	Version string
+	Log     *slog.Logger
+}
+
+// Server is the API.
+type Server struct {
+	Options
+	front *frontProxy
+	// cluster asks what callers may do, and is the way into pods.
+	cluster kubernetes.Interface
+}
+
+// Bounds of a connection's beginning. Its end is the caller's affair: a console stays open for days.
+const (
+	headerTimeout = 30 * time.Second
+	stopTimeout   = 5 * time.Second
+)
+
+// New returns a Server that does nothing yet.
+func New(o Options) (*Server, error) {
+	cluster, err := kubernetes.NewForConfig(o.Config)
+	if err != nil {
+		return nil, fmt.Errorf("set up the subresources' API: %w", err)
+	}
+	front, err := newFrontProxy(cluster)
+	if err != nil {
+		return nil, fmt.Errorf("set up the subresources' API: %w", err)
+	}
+	return &Server{Options: o, front: front, cluster: cluster}, nil
+}
+
+// NeedLeaderElection says that each of several controllers serves.
+func (s *Server) NeedLeaderElection() bool { return false }
+
+// Start serves until ctx ends.
+func (s *Server) Start(ctx context.Context) error {
+	listener, err := new(net.ListenConfig).Listen(ctx, "tcp", s.Address)
+	if err != nil {
+		return fmt.Errorf("serve subresources: %w", err)
+	}
+	return s.Serve(ctx, listener)
+}
+
+// Serve is Start with a listener, which it closes.
+func (s *Server) Serve(ctx context.Context, listener net.Listener) error {
+	if err := s.front.start(ctx); err != nil {
+		return errors.Join(fmt.Errorf("serve subresources: %w", err), listener.Close())
+	}
+	server := &http.Server{
+		Handler: s.routes(), ReadHeaderTimeout: headerTimeout,
+		BaseContext: func(net.Listener) context.Context { return ctx },
+		ErrorLog:    slog.NewLogLogger(s.Log.Handler(), slog.LevelDebug), // scanners and probes fail handshakes
+		// The proxy's certificate is asked for, and looked at where somebody claims to be it.
+		TLSConfig: &tls.Config{
+			MinVersion: tls.VersionTLS12, GetCertificate: s.Certificate, ClientAuth: tls.RequestClientCert,
+			NextProtos: []string{"http/1.1"}, // a WebSocket takes the connection over
+		},
+	}
+	stop := context.AfterFunc(ctx, func() {
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), stopTimeout)
+		defer cancel()
+		_ = server.Shutdown(ctx) // consoles end with their requests' context
+	})
+	defer stop()
+	if err := server.ServeTLS(listener, "", ""); !errors.Is(err, http.ErrServerClosed) {
+		return fmt.Errorf("serve subresources: %w", err)
+	}
+	return nil
+}

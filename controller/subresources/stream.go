@@ -1,0 +1,124 @@
+package subresources
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"strconv"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+)
+
+// console is the machine's serial console.
+func (s *Server) console(ctx context.Context, c *call) error {
+	vmi, found, err := s.running(ctx, c)
+	if err != nil {
+		return err
+	}
+	if on := vmi.Spec.Domain.Devices.AutoattachSerialConsole; on != nil && !*on {
+		return apierrors.NewBadRequest("No serial consoles are present.")
+	}
+	client, err := c.upgrade()
+	if err != nil {
+		return nil // the upgrader has replied
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	go client.keep(ctx)
+	in, gone := leaving(client, cancel)
+	err = s.attach(ctx, found, in, client)
+	if gone() {
+		err = nil
+	}
+	client.end(err)
+	return nil
+}
+
+// leaving passes on what a client sends, and calls cancel when it has left. The second function tells
+// whether it has.
+func leaving(client io.Reader, cancel func()) (io.Reader, func() bool) {
+	left := make(chan struct{})
+	r, w := io.Pipe()
+	go func() {
+		_, err := io.Copy(w, client)
+		close(left)
+		_ = w.CloseWithError(err)
+		cancel()
+	}()
+	return r, func() bool {
+		select {
+		case <-left:
+			return true
+		default:
+			return false
+		}
+	}
+}
+
+// vncPort is where a pod's node serves its machine's display.
+const vncPort = 5900
+
+// vnc is the machine's display.
+func (s *Server) vnc(ctx context.Context, c *call) error {
+	vmi, found, err := s.running(ctx, c)
+	if err != nil {
+		return err
+	}
+	if on := vmi.Spec.Domain.Devices.AutoattachGraphicsDevice; on != nil && !*on {
+		return apierrors.NewBadRequest("No graphics devices are present.")
+	}
+	server, err := s.dial(found, strconv.Itoa(vncPort))
+	if err != nil {
+		return apierrors.NewInternalError(fmt.Errorf("connect to the display: %w", err))
+	}
+	return c.join(ctx, server)
+}
+
+// portForward is a TCP port of the guest, or of the pod where the guest has none.
+func (s *Server) portForward(ctx context.Context, c *call) error {
+	port, err := strconv.ParseUint(c.PathValue("port"), 10, 16)
+	if err != nil || port == 0 {
+		return apierrors.NewBadRequest(fmt.Sprintf("port %q is no number from 1 to 65535", c.PathValue("port")))
+	}
+	switch protocol := c.PathValue("protocol"); protocol {
+	case "", "tcp":
+	case "udp":
+		return missing("nodevirt forwards no UDP: Kubernetes' port-forward has TCP alone")
+	default:
+		return apierrors.NewBadRequest(fmt.Sprintf("protocol %q is neither tcp nor udp", protocol))
+	}
+	_, found, err := s.running(ctx, c)
+	if err != nil {
+		return err
+	}
+	server, err := s.dial(found, strconv.FormatUint(port, 10))
+	if err != nil {
+		return apierrors.NewInternalError(fmt.Errorf("connect to port %d: %w", port, err))
+	}
+	return c.join(ctx, server)
+}
+
+// join passes bytes between the caller and a connection, which it closes, until one of them has ended:
+// WebSocket knows no half-closed connections.
+func (c *call) join(ctx context.Context, server *connection) error {
+	defer func() { _ = server.Close() }()
+	client, err := c.upgrade()
+	if err != nil {
+		return nil // the upgrader has replied
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	go client.keep(ctx)
+	ended := make(chan error, 2)
+	for _, way := range []struct {
+		to   io.Writer
+		from io.Reader
+	}{{server, client}, {client, server}} {
+		go func() {
+			_, err := io.CopyBuffer(struct{ io.Writer }{way.to}, struct{ io.Reader }{way.from}, make([]byte, chunk))
+			ended <- err
+		}()
+	}
+	client.end(server.outcome(ctx, ended))
+	return nil
+}

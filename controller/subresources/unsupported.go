@@ -1,0 +1,22 @@
+package subresources
+
+// unsupported are KubeVirt's further subresources, with what their callers are told.
+func unsupported() map[string]string {
+	return map[string]string{
+		"addvolume":                  "nodevirt can't add a volume to a VM that runs: add it to the VM's template, and restart the VM",
+		"removevolume":               "nodevirt can't remove a volume from a VM that runs: take it out of the VM's template, and restart the VM",
+		"migrate":                    "nodevirt does not migrate VMs: stop the VM and start it elsewhere",
+		"memorydump":                 "nodevirt makes no memory dumps",
+		"removememorydump":           "nodevirt makes no memory dumps",
+		"freeze":                     "nodevirt does not freeze guests' file systems",
+		"unfreeze":                   "nodevirt does not freeze guests' file systems",
+		"backup":                     "nodevirt makes no backups",
+		"usbredir":                   "nodevirt's VMs have no USB to redirect devices to",
+		"vsock":                      "nodevirt's VMs have no VSOCK device",
+		"objectgraph":                "nodevirt keeps no graph of a VM's objects: kubectl tree, or the owner references, show it",
+		"sev/fetchcertchain":         "nodevirt's VMs have no SEV",
+		"sev/querylaunchmeasurement": "nodevirt's VMs have no SEV",
+		"sev/setupsession":           "nodevirt's VMs have no SEV",
+		"sev/injectlaunchsecret":     "nodevirt's VMs have no SEV",
+	}
+}

@@ -1,0 +1,105 @@
+package subresources
+
+import (
+	"context"
+	"errors"
+	"io"
+	"net/http"
+	"sync"
+	"time"
+
+	"github.com/gorilla/websocket"
+)
+
+// protocol is KubeVirt's: bytes in binary messages, in both directions.
+const protocol = "plain.kubevirt.io"
+
+const (
+	// pingEvery keeps proxies in between from taking a silent console for a dead one.
+	pingEvery = 30 * time.Second
+	// controlTime bounds the writing of a ping or of the end.
+	controlTime = 5 * time.Second
+	// chunk is how much of a stream goes into one message, in bytes.
+	chunk = 32 << 10
+)
+
+// socket is a caller's WebSocket as a stream. One goroutine may read and one may write.
+type socket struct {
+	*websocket.Conn
+	message io.Reader // what is left of the one that is read
+	writing sync.Mutex
+}
+
+// upgrade makes a stream of the call. What went wrong before that can be replied.
+func (c *call) upgrade() (*socket, error) {
+	upgrader := websocket.Upgrader{
+		Subprotocols: []string{protocol}, ReadBufferSize: chunk, WriteBufferSize: chunk,
+		// The API server's proxy is the caller, whatever page of whatever origin asked it: it was
+		// authenticated by more than a browser sends by itself.
+		CheckOrigin: func(*http.Request) bool { return true },
+	}
+	conn, err := upgrader.Upgrade(c.w, c.Request, nil)
+	if err != nil {
+		return nil, err
+	}
+	return &socket{Conn: conn}, nil
+}
+
+// Read implements io.Reader: the end is io.EOF if the caller ended it as one should, or left.
+func (s *socket) Read(p []byte) (int, error) {
+	for {
+		if s.message == nil {
+			_, message, err := s.NextReader()
+			if websocket.IsCloseError(err, websocket.CloseNormalClosure, websocket.CloseGoingAway, websocket.CloseNoStatusReceived) {
+				return 0, io.EOF
+			}
+			if err != nil {
+				return 0, err
+			}
+			s.message = message
+		}
+		n, err := s.message.Read(p)
+		if errors.Is(err, io.EOF) {
+			s.message, err = nil, nil
+		}
+		if n > 0 || err != nil {
+			return n, err
+		}
+	}
+}
+
+// Write implements io.Writer.
+func (s *socket) Write(p []byte) (int, error) {
+	s.writing.Lock()
+	defer s.writing.Unlock()
+	if err := s.WriteMessage(websocket.BinaryMessage, p); err != nil {
+		return 0, err
+	}
+	return len(p), nil
+}
+
+// keep pings until ctx ends.
+func (s *socket) keep(ctx context.Context) {
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-time.After(pingEvery):
+			if s.WriteControl(websocket.PingMessage, nil, time.Now().Add(controlTime)) != nil {
+				return
+			}
+		}
+	}
+}
+
+// end closes the socket: normally, or with the reason why not.
+func (s *socket) end(err error) {
+	code, text := websocket.CloseNormalClosure, ""
+	if err != nil {
+		const most = 123 // bytes that a control frame has for it
+		code, text = websocket.CloseInternalServerErr, err.Error()
+		text = text[:min(len(text), most)]
+	}
+	_ = s.WriteControl(websocket.CloseMessage, websocket.FormatCloseMessage(code, text), time.Now().Add(controlTime))
+	_ = s.Close()
+}
