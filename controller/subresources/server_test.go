@@ -1,0 +1,352 @@
+package subresources_test
+
+import (
+	"bytes"
+	"context"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/tls"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"encoding/json"
+	"encoding/pem"
+	"fmt"
+	"io"
+	"log/slog"
+	"math/big"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	kubevirt "kubevirt.io/api/core/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/nodevirt/nodevirt/controller/api"
+	"github.com/nodevirt/nodevirt/controller/pod"
+	"github.com/nodevirt/nodevirt/controller/subresources"
+	"github.com/nodevirt/nodevirt/test/apiserver"
+)
+
+// authority signs certificates for tests.
+type authority struct {
+	cert *x509.Certificate
+	key  *ecdsa.PrivateKey
+}
+
+func newAuthority(t *testing.T) authority {
+	t.Helper()
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	check(t, err)
+	template := &x509.Certificate{
+		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "authority"}, NotAfter: time.Now().Add(time.Hour),
+		NotBefore: time.Now().Add(-time.Minute), IsCA: true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageCertSign,
+	}
+	der, err := x509.CreateCertificate(rand.Reader, template, template, key.Public(), key)
+	check(t, err)
+	cert, err := x509.ParseCertificate(der)
+	check(t, err)
+	return authority{cert, key}
+}
+
+func (a authority) issue(t *testing.T, name string) tls.Certificate {
+	t.Helper()
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	check(t, err)
+	der, err := x509.CreateCertificate(rand.Reader, &x509.Certificate{
+		SerialNumber: big.NewInt(2), Subject: pkix.Name{CommonName: name}, NotAfter: time.Now().Add(time.Hour),
+		NotBefore: time.Now().Add(-time.Minute), IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)},
+		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth, x509.ExtKeyUsageServerAuth},
+	}, a.cert, key.Public(), a.key)
+	check(t, err)
+	return tls.Certificate{Certificate: [][]byte{der}, PrivateKey: key}
+}
+
+func check(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// world is a real API server, ours behind it, and the test as the former's proxy.
+type world struct {
+	*testing.T
+	client.Client
+	front authority
+	url   string
+	http  func(*tls.Certificate) *http.Client
+}
+
+func newWorld(t *testing.T) *world {
+	w := &world{T: t, front: newAuthority(t)}
+	file := filepath.Join(t.TempDir(), "front.crt")
+	check(t, os.WriteFile(file, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: w.front.cert.Raw}), 0o600))
+	k := apiserver.ForTest(t, "--requestheader-client-ca-file="+file, "--requestheader-allowed-names=front",
+		"--requestheader-username-headers=X-Remote-User", "--requestheader-group-headers=X-Remote-Group",
+		"--requestheader-extra-headers-prefix=X-Remote-Extra-")
+	check(t, k.Apply(t.Context(), "../../deploy/crds/virtualmachines.yaml", "../../deploy/crds/virtualmachineinstances.yaml"))
+	scheme, err := api.NewScheme()
+	check(t, err)
+	check(t, rbacv1.AddToScheme(scheme))
+	w.Client, err = client.New(k.Config(), client.Options{Scheme: scheme})
+	check(t, err)
+	own := newAuthority(t)
+	serving := own.issue(t, "subresources")
+	s, err := subresources.New(subresources.Options{
+		Certificate: func(*tls.ClientHelloInfo) (*tls.Certificate, error) { return &serving, nil },
+		Config:      k.Config(), Client: w.Client, Live: w.Client, Version: "test", Log: slog.New(slog.DiscardHandler),
+	})
+	check(t, err)
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	check(t, err)
+	w.url = "https://" + l.Addr().String() + "/apis/subresources.kubevirt.io/v1/namespaces/default/"
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := make(chan error)
+	go func() { ended <- s.Serve(ctx, l) }()
+	t.Cleanup(func() {
+		cancel()
+		if err := <-ended; err != nil {
+			t.Error(err)
+		}
+	})
+	roots := x509.NewCertPool()
+	roots.AddCert(own.cert)
+	w.http = func(c *tls.Certificate) *http.Client {
+		config := &tls.Config{RootCAs: roots, MinVersion: tls.VersionTLS12}
+		if c != nil {
+			config.Certificates = []tls.Certificate{*c}
+		}
+		return &http.Client{Transport: &http.Transport{TLSClientConfig: config, DisableKeepAlives: true}}
+	}
+	return w
+}
+
+// ask is a call for a user, with the certificate of whoever speaks for him.
+func (w *world) ask(proxy *tls.Certificate, user, method, path, body string) (code int, message string) {
+	w.Helper()
+	r, err := http.NewRequestWithContext(w.Context(), method, w.url+path, strings.NewReader(body))
+	check(w.T, err)
+	r.Header.Set("X-Remote-User", user)
+	r.Header.Set("X-Remote-Group", "people")
+	reply, err := w.http(proxy).Do(r)
+	check(w.T, err)
+	defer func() { _ = reply.Body.Close() }()
+	text, err := io.ReadAll(reply.Body)
+	check(w.T, err)
+	var status metav1.Status
+	if len(bytes.TrimSpace(text)) > 0 {
+		check(w.T, json.Unmarshal(text, &status))
+	}
+	return reply.StatusCode, status.Message
+}
+
+// may lets a user do one thing with subresources.
+func (w *world) may(user, verb string, resources ...string) {
+	w.Helper()
+	name := user + "-" + verb
+	check(w.T, w.Create(w.Context(), &rbacv1.Role{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: name},
+		Rules:      []rbacv1.PolicyRule{{APIGroups: []string{subresources.Group}, Resources: resources, Verbs: []string{verb}}},
+	}))
+	check(w.T, w.Create(w.Context(), &rbacv1.RoleBinding{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: name},
+		RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "Role", Name: name},
+		Subjects:   []rbacv1.Subject{{APIGroup: rbacv1.GroupName, Kind: "User", Name: user}},
+	}))
+}
+
+func TestServer(t *testing.T) {
+	w := newWorld(t)
+	front := w.front.issue(t, "front")
+	w.may("starter", "update", "virtualmachines/start")
+	w.may("viewer", "get", "virtualmachineinstances/console")
+	w.may("admin", "update", "virtualmachines/start", "virtualmachines/stop", "virtualmachines/restart",
+		"virtualmachineinstances/pause", "virtualmachines/migrate", "expand-vm-spec")
+	w.may("admin", "get", "virtualmachineinstances/console", "virtualmachineinstances/vnc", "virtualmachineinstances/portforward",
+		"virtualmachines/portforward", "virtualmachines/expand-spec")
+	t.Run("callers", func(t *testing.T) { testCallers(t, w, front) })
+	t.Run("lifecycle", func(t *testing.T) { testLifecycle(t, w, front) })
+	t.Run("pods", func(t *testing.T) { testOthersPods(t, w, front) })
+	t.Run("expand", func(t *testing.T) { testExpand(t, w, front) })
+}
+
+// Nobody but the front proxy is believed, and its callers may do what RBAC says and nothing else.
+func testCallers(t *testing.T, w *world, front tls.Certificate) {
+	w.vm(t, "callers", kubevirt.RunStrategyHalted)
+	stranger, other := newAuthority(t).issue(t, "front"), w.front.issue(t, "kubelet")
+	for _, c := range []struct {
+		name         string
+		proxy        *tls.Certificate
+		user, method string
+		path         string
+		code         int
+		words        string
+	}{
+		{"no certificate", nil, "admin", "PUT", "virtualmachines/callers/start", 401, "front proxy"},
+		{"a stranger's", &stranger, "admin", "PUT", "virtualmachines/callers/start", 401, "unknown authority"},
+		{"another name", &other, "admin", "PUT", "virtualmachines/callers/start", 401, "kubelet"},
+		{"nobody", &front, "", "PUT", "virtualmachines/callers/start", 401, ""},
+		{"no right", &front, "somebody", "PUT", "virtualmachines/callers/start", 403,
+			`virtualmachines.subresources.kubevirt.io "callers" is forbidden: user "somebody" cannot update resource "virtualmachines/start"`},
+		{"another right", &front, "viewer", "PUT", "virtualmachines/callers/start", 403, ""},
+		{"another subresource", &front, "starter", "PUT", "virtualmachines/callers/stop", 403, ""},
+		{"another resource", &front, "starter", "GET", "virtualmachineinstances/callers/console", 403, ""},
+		{"another namespace", &front, "starter", "PUT", "../kube-system/virtualmachines/callers/start", 403, ""},
+		{"the right", &front, "starter", "PUT", "virtualmachines/callers/start", 202, ""},
+		{"no such VM", &front, "starter", "PUT", "virtualmachines/nothing/start", 404, `virtualmachines.kubevirt.io "nothing" not found`},
+		{"what nobody has", &front, "admin", "PUT", "virtualmachines/callers/migrate", 501, "does not migrate"},
+		{"a port that is none", &front, "admin", "GET", "virtualmachineinstances/callers/portforward/70000/tcp", 400, "1 to 65535"},
+		{"a protocol that is none", &front, "admin", "GET", "virtualmachineinstances/callers/portforward/7/icmp", 400, "neither tcp nor udp"},
+		{"UDP", &front, "admin", "GET", "virtualmachineinstances/callers/portforward/7/udp", 501, "UDP"},
+	} {
+		if code, message := w.ask(c.proxy, c.user, c.method, c.path, ""); code != c.code || !strings.Contains(message, c.words) {
+			t.Errorf("%s: status %d, %q; want %d and %q", c.name, code, message, c.code, c.words)
+		}
+	}
+}
+
+// vm makes a virtual machine of a strategy.
+func (w *world) vm(t *testing.T, name string, strategy kubevirt.VirtualMachineRunStrategy) *kubevirt.VirtualMachine {
+	t.Helper()
+	vm := &kubevirt.VirtualMachine{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: name},
+		Spec: kubevirt.VirtualMachineSpec{
+			RunStrategy: &strategy, Template: &kubevirt.VirtualMachineInstanceTemplateSpec{},
+		},
+	}
+	check(t, w.Create(t.Context(), vm))
+	return vm
+}
+
+// vmi makes an instance in a phase, of a virtual machine if there is one.
+func (w *world) vmi(t *testing.T, name string, owner *kubevirt.VirtualMachine, phase kubevirt.VirtualMachineInstancePhase) *kubevirt.VirtualMachineInstance {
+	t.Helper()
+	vmi := &kubevirt.VirtualMachineInstance{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: name}}
+	if owner != nil {
+		vmi.OwnerReferences = []metav1.OwnerReference{*metav1.NewControllerRef(owner, kubevirt.VirtualMachineGroupVersionKind)}
+	}
+	check(t, w.Create(t.Context(), vmi))
+	vmi.Status.Phase = phase
+	check(t, w.Status().Update(t.Context(), vmi))
+	return vmi
+}
+
+// Which strategies take which requests, with an instance in which phase, and what comes of it.
+func testLifecycle(t *testing.T, w *world, front tls.Certificate) {
+	const (
+		always, halted = kubevirt.RunStrategyAlways, kubevirt.RunStrategyHalted
+		manual, rerun  = kubevirt.RunStrategyManual, kubevirt.RunStrategyRerunOnFailure
+		once           = kubevirt.RunStrategyOnce
+		running        = kubevirt.Running
+		failed, none   = kubevirt.Failed, kubevirt.VmPhaseUnset
+	)
+	for i, c := range []struct {
+		strategy kubevirt.VirtualMachineRunStrategy
+		phase    kubevirt.VirtualMachineInstancePhase
+		verb     string
+		body     string
+		code     int
+		want     string // the refusal, or the strategy and the requests then
+	}{
+		{halted, none, "start", "", 202, "Always []"},
+		{halted, none, "start", `{"dryRun":["All"]}`, 202, "Halted []"},
+		{halted, none, "start", `{"paused":true}`, 501, "can't start a VM paused"},
+		{halted, none, "start", `{`, 400, "can not unmarshal"},
+		{always, running, "start", "", 409, "VM is already running"},
+		{always, failed, "start", "", 409, "Always does not support manual start requests"},
+		{manual, none, "start", "", 202, "Manual [Start]"},
+		{manual, failed, "start", "", 202, "Manual [Stop Start]"},
+		{rerun, none, "start", "", 202, "RerunOnFailure [Start]"},
+		{once, failed, "start", "", 409, "Once does not support manual start requests"},
+		{always, running, "stop", "", 202, "Halted []"},
+		{once, running, "stop", "", 202, "Halted []"},
+		{manual, running, "stop", "{}", 202, "Manual [Stop]"},
+		{manual, none, "stop", "", 409, "VM is not running"},
+		{halted, none, "stop", "", 409, "VM is not running"},
+		{halted, running, "stop", "", 409, "shorter graceperiod"},
+		{always, running, "restart", "", 202, "Always [Stop Start]"},
+		{manual, running, "restart", "", 202, "Manual [Stop Start]"},
+		{always, none, "restart", "", 409, "VM is not running"},
+		{halted, running, "restart", "", 409, "Halted does not support manual restart requests"},
+		{always, running, "restart", `{"gracePeriodSeconds":5}`, 400, "grace period"},
+	} {
+		name := fmt.Sprintf("life-%d", i)
+		vm := w.vm(t, name, c.strategy)
+		if c.phase != none {
+			w.vmi(t, name, vm, c.phase)
+		}
+		code, message := w.ask(&front, "admin", "PUT", "virtualmachines/"+name+"/"+c.verb, c.body)
+		if code >= 400 {
+			if code != c.code || !strings.Contains(message, c.want) {
+				t.Errorf("%s of %s with phase %q: status %d, %q; want %d and %q", c.verb, c.strategy, c.phase, code, message, c.code, c.want)
+			}
+			continue
+		}
+		check(t, w.Get(t.Context(), client.ObjectKeyFromObject(vm), vm))
+		requests := []kubevirt.StateChangeRequestAction{}
+		for _, r := range vm.Status.StateChangeRequests {
+			requests = append(requests, r.Action)
+		}
+		if got := fmt.Sprint(*vm.Spec.RunStrategy, " ", requests); code != c.code || got != c.want {
+			t.Errorf("%s of %s with phase %q: status %d, then %s; want %d and %s", c.verb, c.strategy, c.phase, code, got, c.code, c.want)
+		}
+	}
+	// One request at a time.
+	code, message := w.ask(&front, "admin", "PUT", "virtualmachines/life-16/restart", "")
+	if code != 409 || !strings.Contains(message, "already underway") {
+		t.Errorf("a second restart: status %d, %q", code, message)
+	}
+	// Somebody else's instance is not the VM's.
+	w.vm(t, "stranger", manual)
+	w.vmi(t, "stranger", nil, running)
+	if code, message := w.ask(&front, "admin", "PUT", "virtualmachines/stranger/stop", ""); code != 409 || !strings.Contains(message, "somebody else") {
+		t.Errorf("stop with another's instance: status %d, %q", code, message)
+	}
+}
+
+// A pod that merely has the name of an instance's pod is not entered.
+func testOthersPods(t *testing.T, w *world, front tls.Certificate) {
+	vmi := w.vmi(t, "podless", nil, kubevirt.Running)
+	check(t, w.Create(t.Context(), &corev1.Pod{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: pod.Name(vmi)},
+		Spec:       corev1.PodSpec{Containers: []corev1.Container{{Name: pod.Container, Image: "example.com/trap"}}},
+	}))
+	w.vmi(t, "scheduled", nil, kubevirt.Scheduled)
+	for _, name := range []string{"podless", "scheduled"} {
+		for _, path := range []string{"console", "vnc", "vnc/screenshot", "portforward/22/tcp"} {
+			code, message := w.ask(&front, "admin", "GET", "virtualmachineinstances/"+name+"/"+path, "")
+			if code != 409 || !strings.Contains(message, "VMI is not running") {
+				t.Errorf("%s of %s: status %d, %q", path, name, code, message)
+			}
+		}
+		if code, message := w.ask(&front, "admin", "PUT", "virtualmachineinstances/"+name+"/pause", ""); code != 409 {
+			t.Errorf("pause of %s: status %d, %q", name, code, message)
+		}
+	}
+}
+
+func testExpand(t *testing.T, w *world, front tls.Certificate) {
+	w.vm(t, "expand", kubevirt.RunStrategyHalted)
+	if code, message := w.ask(&front, "admin", "GET", "virtualmachines/expand/expand-spec", ""); code != 200 {
+		t.Errorf("expand-spec: status %d, %q", code, message)
+	}
+	got := map[string]int{}
+	for _, body := range []string{`{"spec":{"template":{}}}`, `{"spec":{}}`, `{"spec":{"template":{},"instancetype":{"name":"a"}}}`} {
+		got[body], _ = w.ask(&front, "admin", "PUT", "expand-vm-spec", body)
+	}
+	want := map[string]int{
+		`{"spec":{"template":{}}}`: 200, `{"spec":{}}`: 400, `{"spec":{"template":{},"instancetype":{"name":"a"}}}`: 501,
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("expand-vm-spec (-want +got):\n%s", diff)
+	}
+}
