@@ -37,6 +37,10 @@ type Options struct {
 	// Namespace, the pod's own where it is empty, has the Service by which the API
 	// server comes and the Secret with the certificate for that.
 	WebhookAddress, Namespace string
+	// SubresourcesAddress is where to serve subresources.kubevirt.io, in the same way.
+	SubresourcesAddress string
+	// Version is what the controller says of itself.
+	Version string
 }
 
 // lease is the name of the object that leaders are elected by.
@@ -53,7 +57,7 @@ func Run(ctx context.Context, cluster *rest.Config, o Options, log *slog.Logger)
 	if err := setUp(ctx, m, o); err != nil {
 		return err
 	}
-	if err := addWebhooks(m, cluster, o, log); err != nil {
+	if err := addServers(m, cluster, o, log); err != nil {
 		return err
 	}
 	if err := m.Start(ctx); err != nil {

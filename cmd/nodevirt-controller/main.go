@@ -54,7 +54,9 @@ func run(ctx context.Context, args []string) error {
 	flags.StringVar(&o.LeaderElectionNamespace, "leader-election-namespace", "",
 		"`namespace` of the Lease for that (default: the pod's own)")
 	flags.StringVar(&o.WebhookAddress, "webhook-address", ":9443", "`address` to serve admission on; 0 for none")
-	flags.StringVar(&o.Namespace, "namespace", "", "`namespace` of the webhooks' Service and certificate (default: the pod's own)")
+	flags.StringVar(&o.SubresourcesAddress, "subresources-address", ":8443",
+		"`address` to serve subresources.kubevirt.io on; 0 for none")
+	flags.StringVar(&o.Namespace, "namespace", "", "`namespace` of the Service that the API server comes by, and of its certificate (default: the pod's own)")
 	flags.TextVar(&level, "log-level", slog.LevelInfo, "debug, info, warn or error")
 	flags.SetOutput(io.Discard) // what is wrong is told once, by main
 	switch err := flags.Parse(args); {
@@ -81,6 +83,7 @@ func run(ctx context.Context, args []string) error {
 	log.Info("nodevirt-controller", "version", buildVersion())
 	ctx, stop := signal.NotifyContext(ctx, syscall.SIGINT, syscall.SIGTERM)
 	defer stop()
+	o.Version = buildVersion()
 	return controller.Run(ctx, config, o, log)
 }
 

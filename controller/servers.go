@@ -21,6 +21,7 @@ import (
 	"github.com/nodevirt/nodevirt/controller/admission"
 	"github.com/nodevirt/nodevirt/controller/api"
 	"github.com/nodevirt/nodevirt/controller/certs"
+	"github.com/nodevirt/nodevirt/controller/subresources"
 )
 
 const (
@@ -33,27 +34,59 @@ const (
 	namespaceFile = "/var/run/secrets/kubernetes.io/serviceaccount/namespace"
 )
 
-// addWebhooks has the manager serve admission, on all replicas.
-func addWebhooks(m manager.Manager, cluster *rest.Config, o Options, log *slog.Logger) error {
-	if o.WebhookAddress == "" || o.WebhookAddress == "0" {
+// addServers has the manager serve what the API server comes for, on all replicas
+// and with one certificate.
+func addServers(m manager.Manager, cluster *rest.Config, o Options, log *slog.Logger) error {
+	if !served(o.WebhookAddress) && !served(o.SubresourcesAddress) {
 		return nil
 	}
 	keeper, err := newKeeper(cluster, o, log)
 	if err != nil {
 		return err
 	}
+	if err := m.Add(keeper); err != nil {
+		return fmt.Errorf("add the certificate: %w", err)
+	}
+	if served(o.WebhookAddress) {
+		if err := addWebhooks(m, o, keeper); err != nil {
+			return err
+		}
+	}
+	if served(o.SubresourcesAddress) {
+		return addSubresources(m, cluster, o, keeper, log)
+	}
+	return nil
+}
+
+func served(address string) bool { return address != "" && address != "0" }
+
+func addWebhooks(m manager.Manager, o Options, keeper *certs.Keeper) error {
+	keeper.Trust = append(keeper.Trust, certs.MutatingWebhooks(webhooks), certs.ValidatingWebhooks(webhooks))
 	server, err := newServer(o.WebhookAddress, keeper)
 	if err != nil {
 		return err
 	}
 	admission.Register(server)
-	for _, r := range []manager.Runnable{keeper, server} {
-		if err := m.Add(r); err != nil {
-			return fmt.Errorf("add the webhooks: %w", err)
-		}
+	if err := m.Add(server); err != nil {
+		return fmt.Errorf("add the webhooks: %w", err)
 	}
 	if err := m.AddReadyzCheck("webhooks", server.StartedChecker()); err != nil {
 		return fmt.Errorf("add readiness check: %w", err)
+	}
+	return nil
+}
+
+func addSubresources(m manager.Manager, cluster *rest.Config, o Options, keeper *certs.Keeper, log *slog.Logger) error {
+	keeper.Trust = append(keeper.Trust, certs.APIServices(subresources.Group, subresources.Versions...))
+	server, err := subresources.New(subresources.Options{
+		Address: o.SubresourcesAddress, Certificate: keeper.GetCertificate, Config: cluster,
+		Client: m.GetClient(), Live: m.GetAPIReader(), Version: o.Version, Log: log,
+	})
+	if err != nil {
+		return err
+	}
+	if err := m.Add(server); err != nil {
+		return fmt.Errorf("add the subresources: %w", err)
 	}
 	return nil
 }
@@ -100,7 +133,6 @@ func newKeeper(cluster *rest.Config, o Options, log *slog.Logger) (*certs.Keeper
 		Client:  c,
 		Secret:  types.NamespacedName{Namespace: namespace, Name: certificate},
 		DNSName: service + "." + namespace + ".svc",
-		Trust:   []certs.Trust{certs.MutatingWebhooks(webhooks), certs.ValidatingWebhooks(webhooks)},
 		Now:     time.Now,
 		Log:     log,
 	}, nil
