@@ -40,7 +40,7 @@ func TestRoles(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	have := regexp.MustCompile("(?m)^\\| `[^|]* \\| (?:get|create|update|patch|delete)[^|]* \\|").FindAllString(string(page), -1)
+	have := regexp.MustCompile("(?m)^\\| `[^|]* \\| (?:get|list|create|update|patch|delete)[^|]* \\|").FindAllString(string(page), -1)
 	slices.Sort(want)
 	slices.Sort(have)
 	if diff := cmp.Diff(want, have); diff != "" {

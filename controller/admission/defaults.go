@@ -24,6 +24,9 @@ func (r *review) setDefaults() error {
 		return fmt.Errorf("%s %s: no spec after it was checked", r.request.Kind.Kind, r.request.Name)
 	}
 	r.object["spec"] = spec
+	if r.old == nil {
+		r.setFinalizer()
+	}
 	machine := vmspec.Preview(r.vmi)
 	if r.request.Kind.Kind == kindVM {
 		setMachine(child(child(spec, "template"), "spec"), machine)

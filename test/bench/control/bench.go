@@ -58,10 +58,11 @@ const settle = 10 * time.Second
 // Run measures. It takes a minute and a half for 100 and 1,000 instances.
 func Run(ctx context.Context, o Options) (Figures, error) {
 	server, err := apiserver.Start(ctx, o.Dir, auditFlags(o.Dir)...)
-	defer server.Close()
 	if err != nil {
+		server.Close()
 		return Figures{}, err
 	}
+	defer server.Close()
 	var manifests []string
 	for _, name := range []string{
 		"crds/virtualmachines.yaml", "crds/virtualmachineinstances.yaml", "kubernetes/runtimeclass.yaml",
