@@ -136,7 +136,7 @@ func connected(t *testing.T, d *Driver) {
 // eventually is the next event that want accepts.
 func eventually(t *testing.T, events <-chan Event, what string, want func(Event) bool) Event {
 	t.Helper()
-	deadline := time.After(20 * time.Second)
+	deadline := time.After(time.Minute)
 	var seen string
 	for {
 		select {
