@@ -19,6 +19,9 @@ import (
 // made for it. A machine that runs stays as it is.
 func (m *Manager) settle(ctx context.Context, c *machine) error {
 	unlock, err := c.lock(ctx)
+	if errors.Is(err, ErrNotFound) {
+		return nil
+	}
 	if err != nil {
 		return err
 	}
@@ -151,6 +154,9 @@ func (m *Manager) stop(ctx context.Context, c *machine, timeout time.Duration) e
 	m.giveUpMaking(c)
 	// A start that is under way is waited for.
 	unlock, err := c.lock(ctx)
+	if errors.Is(err, ErrNotFound) {
+		return nil
+	}
 	if err != nil {
 		return err
 	}
@@ -235,14 +241,14 @@ func (m *Manager) remove(ctx context.Context, c *machine) error {
 		return fmt.Errorf("failed to forcibly stop container %q: %w", c.record().ID, err)
 	}
 	unlock, err := c.lock(ctx)
+	if errors.Is(err, ErrNotFound) {
+		return nil // another call was faster
+	}
 	if err != nil {
 		return err
 	}
 	defer unlock()
 	r := c.record()
-	if !m.Has(r.ID) {
-		return nil // another call was faster
-	}
 	if err := m.discard(ctx, c); err != nil {
 		return fmt.Errorf("remove VM container %q: %w%s", r.ID, err, stopWayOut(err))
 	}

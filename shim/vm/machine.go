@@ -21,6 +21,8 @@ type machine struct {
 	rec  atomic.Pointer[record.Container]
 	// exited is closed once the record says that the machine ended.
 	exited chan struct{}
+	// gone is set, by whoever holds turn, when the machine is in no table any more.
+	gone atomic.Bool
 	// panicked is set when the guest's kernel says so, before the machine ends.
 	panicked atomic.Bool
 	// rebooted is set while dnsmasq is away because the machine reboots.
@@ -52,14 +54,21 @@ func newMachine(r record.Container) *machine {
 // record is the machine's record as it was last written.
 func (c *machine) record() record.Container { return *c.rec.Load() }
 
-// lock waits for the machine's turn, or for ctx.
+// lock waits for the machine's turn, or for ctx. A machine that was removed
+// meanwhile is ErrNotFound: what is done for it, and recorded, nobody would take
+// back.
 func (c *machine) lock(ctx context.Context) (unlock func(), err error) {
 	select {
 	case c.turn <- struct{}{}:
-		return func() { <-c.turn }, nil
 	case <-ctx.Done():
 		return nil, fmt.Errorf("wait for another call on container %q: %w", c.record().ID, ctx.Err())
 	}
+	unlock = func() { <-c.turn }
+	if c.gone.Load() {
+		unlock()
+		return nil, fmt.Errorf("container %q: %w: it was removed meanwhile", c.record().ID, ErrNotFound)
+	}
+	return unlock, nil
 }
 
 // put writes a machine's record to disk, then to memory.
@@ -155,8 +164,9 @@ func (m *Manager) reserve(c *machine) error {
 	return nil
 }
 
-// forget takes a machine out of the tables.
+// forget takes a machine out of the tables. The caller has the machine's turn.
 func (m *Manager) forget(c *machine) {
+	c.gone.Store(true)
 	r := c.record()
 	m.mu.Lock()
 	defer m.mu.Unlock()

@@ -262,6 +262,9 @@ func TestReserveAtOnce(t *testing.T) {
 	// What is forgotten is free again.
 	gone := m.all("")[7]
 	m.forget(gone)
+	if _, err := gone.lock(t.Context()); !errors.Is(err, ErrNotFound) {
+		t.Errorf("the turn of one that is gone: %v", err)
+	}
 	c := newMachine(container(m, 1000))
 	if err := m.reserve(c); err != nil || c.record().Domain.UID != gone.record().Domain.UID {
 		t.Errorf("after one is gone: %v, user %d", err, c.record().Domain.UID)

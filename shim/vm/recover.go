@@ -114,14 +114,14 @@ func (m *Manager) discardUnmade(ctx context.Context, c *machine) (gone bool, err
 	ctx, cancel := context.WithTimeout(ctx, undoTime)
 	defer cancel()
 	unlock, err := c.lock(ctx)
+	if errors.Is(err, ErrNotFound) {
+		return true, nil // with its pod
+	}
 	if err != nil {
 		return false, err
 	}
 	defer unlock()
 	r := c.record()
-	if !m.Has(r.ID) {
-		return true, nil // with its pod
-	}
 	if err := m.discard(ctx, c); err != nil {
 		return false, err
 	}
