@@ -2,7 +2,7 @@
 
 SHELL := /bin/sh
 .DEFAULT_GOAL := help
-.PHONY: help build image man tools kubernetes packages run down shell status cluster cluster-down cluster-shell \
+.PHONY: help build controller image man tools kubernetes packages run down shell status cluster cluster-down cluster-shell \
 	test test-critest test-cluster test-faults fuzz bench generate lint clean
 
 BIN     := $(CURDIR)/bin
@@ -32,10 +32,12 @@ build: ## Build nodevirt, and the programs of the tests, the development node an
 	go build -tags $(TAGS) -ldflags '-X main.version=$(VERSION)' -o $(BIN)/ ./cmd/... ./test/cmd/... ./test/node/cmd/... ./test/cluster/cmd/...
 
 # Statically linked, and the same wherever it is built.
-image: ## Build the controller's image, without docker; FLAGS='-name HOST/NAME:TAG -push'
+controller:
 	@mkdir -p $(BIN)/image
 	CGO_ENABLED=0 GOOS=linux GOARCH=amd64 go build -trimpath -buildvcs=false \
 		-ldflags '-s -w -buildid= -X main.version=$(VERSION)' -o $(BIN)/image/ ./cmd/nodevirt-controller
+
+image: controller ## Build the controller's image, without docker; FLAGS='-name HOST/NAME:TAG -push'
 	go run ./deploy/cmd/controller-image -program $(BIN)/image/nodevirt-controller -version '$(VERSION)' \
 		-o $(BIN)/image/nodevirt-controller.tar $(FLAGS)
 
@@ -64,7 +66,7 @@ status: ## Show the development node's daemons, pods and containers
 kubernetes: tools
 	@test/tools/build kubernetes etcd coredns
 
-cluster: packages kubernetes build ## Bring up a Kubernetes cluster on this machine, and a VM in it
+cluster: packages kubernetes build controller ## Bring up a Kubernetes cluster on this machine, and a VM in it
 	@$(BIN)/cluster run
 
 cluster-down: ## Stop the cluster, and remove all that it kept
@@ -88,7 +90,7 @@ test-critest: packages tools kubernetes build ## Run cri-tools' critest without 
 	go vet -tags critest ./test/critest
 	$(BIN)/gotest -tags critest -count 1 -timeout $(TIMEOUT) -v $(FLAGS) ./test/critest
 
-test-cluster: packages kubernetes build ## Run the tests that need a cluster
+test-cluster: packages kubernetes build controller ## Run the tests that need a cluster
 	go vet -tags cluster ./test/e2e/cluster
 	$(BIN)/gotest -tags cluster -count 1 -timeout $(TIMEOUT) $(FLAGS) ./test/e2e/cluster
 

@@ -33,7 +33,7 @@ func (o Options) worker(ctx context.Context, control *node.Node, i int) (*node.N
 		Dir: o.path(name), Bin: o.Bin, Cache: o.Cache, Hostname: name, Subnet: nodePods(i), Bound: o.Bound, Log: o.Log,
 		Components: []string{node.Containerd, node.Libvirtd, node.Shim},
 		Registry:   controlAddress + ":5000",
-		ShimConfig: o.ShimConfig,
+		ShimConfig: o.shimConfig(i),
 		// Pods of other nodes are to see a pod's own address.
 		CNI: func(list map[string]any) { list["plugins"].([]object)[0]["ipMasq"] = false },
 		Binds: []supervisor.Bind{
@@ -60,6 +60,16 @@ func (o Options) worker(ctx context.Context, control *node.Node, i int) (*node.N
 		}
 	}
 	return n, nil
+}
+
+// shimConfig lets the shim tell of VMs by the node's credential, which is the kubelet's.
+func (o Options) shimConfig(i int) func(map[string]any) {
+	return func(c map[string]any) {
+		c["kubernetes"] = object{"kubeconfig": o.path("pki", nodeName(i)+".kubeconfig")}
+		if o.ShimConfig != nil {
+			o.ShimConfig(c)
+		}
+	}
 }
 
 // names writes the node's /etc/hosts and /etc/resolv.conf. It knows itself: libvirtd asks for that at each

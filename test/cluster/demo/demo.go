@@ -39,8 +39,9 @@ type step struct {
 func steps() []step {
 	return []step{
 		{"provide images", node.Registry, (*demo).push},
+		{"install nodevirt", "kube-apiserver", (*demo).install},
 		{"apply the manifests", "kube-apiserver", (*demo).apply},
-		{"wait for the VM's pod", node.Shim, (*demo).wait},
+		{"wait for the VM", node.Shim, (*demo).wait},
 		{"ask the guest through its Service", node.Shim, (*demo).ask},
 	}
 }
@@ -87,31 +88,26 @@ func (d *demo) push(ctx context.Context) error {
 	return err
 }
 
-func (d *demo) apply(ctx context.Context) error {
-	for _, args := range [][]string{
-		{"apply", "--server-side", "-f", d.top + "/deploy/kubernetes/runtimeclass.yaml"},
-		{"apply", "--server-side", "-f", d.top + "/examples/pod.yaml"},
-		{"label", "--overwrite", "pod/example", "app=example"},
-	} {
-		out, err := d.cluster.Kubectl(ctx, args...)
-		if err != nil {
-			return err
-		}
-		d.log.Line("kubectl %s", strings.Join(args, " "))
-		fmt.Fprint(d.log, out)
+func (d *demo) install(ctx context.Context) error {
+	if err := d.cluster.Deploy(ctx); err != nil {
+		return err
 	}
-	return d.cluster.Apply(ctx, around)
+	d.log.Line("kubectl apply --server-side -k deploy/: the controller is available")
+	return nil
 }
 
-// around is what the demonstration needs beside the example: a Service, and a pod that asks.
-const around = `apiVersion: v1
-kind: Service
-metadata: {name: example}
-spec:
-  selector: {app: example}
-  ports: [{port: 80}]
----
-apiVersion: v1
+func (d *demo) apply(ctx context.Context) error {
+	out, err := d.cluster.Kubectl(ctx, "apply", "--server-side", "-f", d.top+"/examples/vm.yaml")
+	if err != nil {
+		return err
+	}
+	d.log.Line("kubectl apply --server-side -f examples/vm.yaml")
+	fmt.Fprint(d.log, out)
+	return d.cluster.Apply(ctx, asker)
+}
+
+// asker is a pod from which the guest is asked.
+const asker = `apiVersion: v1
 kind: Pod
 metadata: {name: client}
 spec:
@@ -121,13 +117,11 @@ spec:
 `
 
 func (d *demo) wait(ctx context.Context) error {
-	for _, pod := range []string{"pod/example", "pod/" + client} {
-		if err := d.cluster.WaitFor(ctx, pod, "condition=Ready"); err != nil {
-			return err
-		}
-		d.log.Line("%s is Running", pod)
+	if err := d.cluster.WaitFor(ctx, "vmi/example", "jsonpath={.status.phase}=Running"); err != nil {
+		return err
 	}
-	return nil
+	d.log.Line("vmi/example is Running")
+	return d.cluster.WaitFor(ctx, "pod/"+client, "condition=Ready")
 }
 
 // ask fetches the guest's page from the other pod until it comes.
@@ -144,7 +138,7 @@ func (d *demo) ask(ctx context.Context) error {
 		}
 		select {
 		case <-ctx.Done():
-			console, _ := d.cluster.Kubectl(context.WithoutCancel(ctx), "logs", "--tail=20", "example")
+			console, _ := d.cluster.Kubectl(context.WithoutCancel(ctx), "logs", "--tail=20", "--selector=app=example")
 			return fmt.Errorf("no answer: %w\n--- the guest's console\n%s", err, console)
 		case <-time.After(200 * time.Millisecond):
 		}

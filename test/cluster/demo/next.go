@@ -7,13 +7,16 @@ func (d *demo) next() {
 	fmt.Fprintf(d.out, `
 The cluster is up. Try, in "make cluster-shell":
 
-  kubectl get pods -A -o wide         the VM's pod among others
-  kubectl logs example                its console
-  kubectl attach -it example          type there; detach with ^C
-  kubectl port-forward example 8080:80
+  kubectl get vm,vmi,pods -o wide     the VM, its instance and its pod
+  POD=$(kubectl get pod -l app=example -o name)
+  kubectl logs $POD                   its console
+  kubectl attach -it $POD             type there; ^C leaves
   kubectl exec client -- wget -qO- http://example/
-  kubectl describe node node-1
-  kubectl delete pod example          ACPI shutdown, then power off
+  kubectl port-forward $POD 8080:80
+  kubectl describe vmi example
+  kubectl patch vm example --type=merge -p '{"spec":{"runStrategy":"Halted"}}'   ACPI shutdown
+  kubectl apply -f examples/pod.yaml  a plain pod as a VM
+  kubectl delete vm example
 
 or from elsewhere, with
 

@@ -85,13 +85,26 @@ func prepare(ctx context.Context, c *cluster.Cluster) (err error) {
 			return err
 		}
 	}
-	bin, err := node.CheckoutBin()
+	// The examples' disk.
+	path, err := guest.Tiny(ctx, control.GuestOptions())
 	if err != nil {
 		return err
 	}
-	runtimeClass := filepath.Join(filepath.Dir(bin), "deploy", "kubernetes", "runtimeclass.yaml")
-	if _, err := c.Kubectl(ctx, "apply", "--server-side", "-f", runtimeClass); err != nil {
+	img, err := images.RegistryDisk(path, images.DiskOptions{})
+	if err != nil {
+		return err
+	}
+	if _, err := c.Push(ctx, "debian-disk:12", img); err != nil {
+		return err
+	}
+	if err := c.Deploy(ctx); err != nil {
 		return err
 	}
 	return shared(ctx)
+}
+
+// checkout is the folder of the go.mod.
+func checkout() (string, error) {
+	bin, err := node.CheckoutBin()
+	return filepath.Dir(bin), err
 }

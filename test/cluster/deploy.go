@@ -1,0 +1,29 @@
+package cluster
+
+import (
+	"context"
+	"fmt"
+	"path/filepath"
+
+	"github.com/nodevirt/nodevirt/deploy/image"
+)
+
+// Deploy installs nodevirt in the cluster as docs/install.md tells users to, and waits until its controller
+// is available. The controller's image is of the program that `make image` built.
+func (c *Cluster) Deploy(ctx context.Context) error {
+	img, err := image.Controller(c.o.bin("image/nodevirt-controller"), "test")
+	if err != nil {
+		return fmt.Errorf("make the controller's image; was it built? %w", err)
+	}
+	// As the manifests name it: all registries are the cluster's own.
+	if _, err := c.Push(ctx, "nodevirt/nodevirt-controller:latest", img); err != nil {
+		return err
+	}
+	folder := filepath.Join(filepath.Dir(c.o.Bin), "deploy")
+	if _, err := c.Kubectl(ctx, "apply", "--server-side", "-k", folder); err != nil {
+		return err
+	}
+	_, err = c.Kubectl(ctx, "--namespace=nodevirt", "rollout", "status", "deployment/nodevirt-controller",
+		fmt.Sprintf("--timeout=%s", startLimit))
+	return err
+}
