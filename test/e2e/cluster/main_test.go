@@ -72,6 +72,7 @@ func prepare(ctx context.Context, c *cluster.Cluster) (err error) {
 	}{
 		{"tiny:1", guest.Tiny, &s.tiny},
 		{"tiny-agent:1", guest.TinyWithAgent, &s.agent},
+		{"debian-disk:12", guest.Tiny, new(string)}, // the examples'
 	} {
 		path, err := disk.build(ctx, control.GuestOptions())
 		if err != nil {
@@ -84,18 +85,6 @@ func prepare(ctx context.Context, c *cluster.Cluster) (err error) {
 		if *disk.ref, err = c.Push(ctx, disk.name, img); err != nil {
 			return err
 		}
-	}
-	// The examples' disk.
-	path, err := guest.Tiny(ctx, control.GuestOptions())
-	if err != nil {
-		return err
-	}
-	img, err := images.RegistryDisk(path, images.DiskOptions{})
-	if err != nil {
-		return err
-	}
-	if _, err := c.Push(ctx, "debian-disk:12", img); err != nil {
-		return err
 	}
 	if err := c.Deploy(ctx); err != nil {
 		return err
