@@ -26,12 +26,12 @@ import (
 	"github.com/nodevirt/nodevirt/shim/console"
 	"github.com/nodevirt/nodevirt/shim/console/terminal"
 	"github.com/nodevirt/nodevirt/shim/cri"
-	"github.com/nodevirt/nodevirt/shim/disk"
 	"github.com/nodevirt/nodevirt/shim/domain"
 	"github.com/nodevirt/nodevirt/shim/domain/accel"
 	"github.com/nodevirt/nodevirt/shim/metrics"
 	"github.com/nodevirt/nodevirt/shim/podstatus"
 	"github.com/nodevirt/nodevirt/shim/record"
+	"github.com/nodevirt/nodevirt/shim/share"
 	"github.com/nodevirt/nodevirt/shim/stream"
 	"github.com/nodevirt/nodevirt/shim/vm"
 	"github.com/nodevirt/nodevirt/shim/vmspec"
@@ -95,6 +95,9 @@ func Run(ctx context.Context, c config.Config, log *slog.Logger) error {
 	group.Go(func() error { return machines.Run(watching) })
 	group.Go(func() error { return serve(server, listener) })
 	group.Go(streams.Serve)
+	group.Go(func() error {
+		return share.Serve(ctx, filepath.Join(c.Run, "disks.sock"), share.Handler(machines.Disks))
+	})
 	if scrapes != nil {
 		group.Go(func() error { return metrics.Serve(ctx, scrapes, measures.Handler(log)) })
 	}
@@ -142,6 +145,7 @@ func newMachines(ctx context.Context, c config.Config, log *slog.Logger, backend
 	if err != nil {
 		return nil, err
 	}
+	driver := domain.NewDriver(c.Libvirt.URI, c.Libvirt.Run, log)
 	unpacker := imageunpack.New(client, imageunpack.Options{
 		Namespace:   c.Containerd.Namespace,
 		Snapshotter: c.Containerd.Snapshotter,
@@ -159,19 +163,23 @@ func newMachines(ctx context.Context, c config.Config, log *slog.Logger, backend
 	if err != nil {
 		return nil, err
 	}
+	disks, err := newDisks(c, log, unpacker, expander, records, driver)
+	if err != nil {
+		return nil, err
+	}
 	return vm.New(ctx, vm.Options{
 		Records:        records,
 		Pods:           runtimeapi.NewRuntimeServiceClient(cri.Native(backend)),
 		Images:         images,
 		Unpacker:       unpacker,
-		Disks:          disk.New(disk.Options{Unpacker: unpacker, Expander: expander, Folder: records.ContainerDir}),
+		Disks:          disks,
 		Expander:       expander,
 		GiveUp:         time.Duration(c.Disks.GiveUp),
 		DiskMode:       vmspec.Mode(c.Disks.Mode),
 		Network:        netsetup.New(netsetup.Options{Dnsmasq: dnsmasq, Dir: filepath.Join(c.Run, "networks"), Logger: log}),
 		Consoles:       consoles,
 		Terminals:      terminal.New(log),
-		Driver:         domain.NewDriver(c.Libvirt.URI, c.Libvirt.Run, log),
+		Driver:         driver,
 		PodStatus:      podstatus.New(c.Kubernetes.Kubeconfig, log),
 		Metrics:        measures,
 		Logger:         log,

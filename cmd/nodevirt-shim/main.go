@@ -17,6 +17,7 @@ import (
 
 	"k8s.io/klog/v2"
 
+	"github.com/nodevirt/nodevirt/imageunpack/rawview"
 	"github.com/nodevirt/nodevirt/shim"
 	"github.com/nodevirt/nodevirt/shim/config"
 	"github.com/nodevirt/nodevirt/shim/domain"
@@ -52,6 +53,7 @@ func run(ctx context.Context, args []string) error {
 		accelerator = flags.String("accelerator", "", "auto, kvm or tcg")
 		level       = flags.String("log-level", "", "debug, info, warn or error")
 		mend        = flags.Bool("before-libvirtd", false, "remove what a libvirtd that was killed left of domains that it was starting, and exit;\nfor libvirtd's unit: it must not run meanwhile")
+		view        = flags.String("enter-view", "", "`folder` of a disk that this process is to show as a raw file; the shim itself starts it so")
 		showVersion = flags.Bool("version", false, "print the version and exit")
 	)
 	flags.SetOutput(io.Discard) // what is wrong is told once, by main
@@ -69,6 +71,9 @@ func run(ctx context.Context, args []string) error {
 	if *showVersion {
 		fmt.Println("nodevirt-shim", buildVersion())
 		return nil
+	}
+	if *view != "" {
+		return rawview.Enter(*view)
 	}
 	c, err := config.Load(*file, func(c *config.Config) error {
 		set(&c.Listen, *listen)

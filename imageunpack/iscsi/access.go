@@ -2,6 +2,7 @@ package iscsi
 
 import (
 	"crypto/hmac"
+	"crypto/rand"
 	"crypto/sha256"
 	"encoding/hex"
 	"errors"
@@ -11,8 +12,6 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
-
-	"crypto/rand"
 
 	"github.com/google/renameio/v2"
 )
@@ -56,7 +55,8 @@ var (
 	words = regexp.MustCompile(`^[A-Za-z0-9]{12,128}$`)
 )
 
-func (a Access) check() error {
+// Check refuses what tgtd or libvirtd could take for something else.
+func (a Access) Check() error {
 	switch {
 	case !names.MatchString(a.Name):
 		return fmt.Errorf("%q is no iSCSI name of a target", a.Name)
@@ -95,15 +95,15 @@ func OpenKey(path string) (Key, error) {
 	return Key{secret}, nil
 }
 
-// authority begins the names of targets and initiators.
-const authority = "iqn.2026-11.io.nodevirt:"
+// Authority begins the names of targets and initiators.
+const Authority = "iqn.2026-11.io.nodevirt:"
 
 // Access derives what belongs to a disk, of which id is the name on this node for ever: none of it
 // can be guessed without the key, or from an Access of another id.
 func (k Key) Access(id string) Access {
 	return Access{
-		Name:      authority + k.derive(id, "target")[:32],
-		Initiator: authority + "by." + k.derive(id, "initiator")[:32],
+		Name:      Authority + k.derive(id, "target")[:32],
+		Initiator: Authority + "by." + k.derive(id, "initiator")[:32],
 		User:      k.derive(id, "user")[:24],
 		Password:  Secret{k.derive(id, "password")[:48]},
 	}

@@ -21,6 +21,8 @@ import (
 var (
 	// ErrUnavailable says that tgtd is away or does not answer.
 	ErrUnavailable = errors.New("tgtd is not available")
+	// errAway says of ErrUnavailable that there is no process.
+	errAway = errors.New("it does not run")
 	// ErrPortTaken says that the portal's port is another program's.
 	ErrPortTaken = errors.New("the port is taken")
 	// ErrBusy says that a target is still in use.
@@ -65,7 +67,7 @@ const LUN = 1
 // another way, or was left half made by a caller that died, is made anew, which breaks the
 // connections it has: initiators connect again. The portal is opened first where it is not yet.
 func (d *Daemon) Serve(ctx context.Context, t Target) error {
-	if err := t.check(); err != nil {
+	if err := t.checkAll(); err != nil {
 		return err
 	}
 	d.mu.Lock()
@@ -89,16 +91,19 @@ func (d *Daemon) Serve(ctx context.Context, t Target) error {
 	return nil
 }
 
-// Remove ends a target, with the connections that it has, and forgets its account. One that isn't
-// there is no error.
+// Remove ends a target, with the connections that it has, and forgets its account. Of a it needs
+// Name and User. A target that isn't there is no error, nor is a tgtd that isn't: it has none.
 func (d *Daemon) Remove(ctx context.Context, a Access) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	found, err := d.find(ctx, a.Name)
+	if errors.Is(err, errAway) {
+		return nil
+	}
 	if err == nil && found.id != 0 {
 		err = d.remove(ctx, found)
 	}
-	if err == nil {
+	if err == nil && a.User != "" {
 		err = d.removeAccount(ctx, a.User)
 	}
 	if err != nil {
@@ -111,6 +116,8 @@ func (d *Daemon) Remove(ctx context.Context, a Access) error {
 type Status struct {
 	Name string
 	Path string
+	// User is the account's that can log in; empty while the target is half made.
+	User string
 	// Initiators are those that are logged in, by their names.
 	Initiators []string
 }
@@ -124,6 +131,9 @@ func (d *Daemon) List(ctx context.Context) ([]Status, error) {
 	list := make([]Status, 0, len(all))
 	for _, t := range all {
 		s := Status{Name: t.name, Path: t.path}
+		if len(t.accounts) > 0 {
+			s.User = t.accounts[0]
+		}
 		for _, n := range t.nexuses {
 			s.Initiators = append(s.Initiators, n.initiator)
 		}

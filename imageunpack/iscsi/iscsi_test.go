@@ -39,7 +39,7 @@ func TestServe(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if d := cmp.Diff([]iscsi.Status{{Name: target.Name, Path: target.Path}}, list); d != "" {
+	if d := cmp.Diff([]iscsi.Status{{Name: target.Name, Path: target.Path, User: target.User}}, list); d != "" {
 		t.Error(d)
 	}
 }
@@ -226,6 +226,9 @@ func TestAway(t *testing.T) {
 		t.Fatal(err)
 	}
 	contains(t, err.Error(), "nodevirt-tgtd")
+	if err := d.Remove(t.Context(), key(t).Access("a")); err != nil {
+		t.Errorf("remove from a tgtd that has ended: %v", err)
+	}
 }
 
 // TestBadTargets refuses what tgtd's requests can't say, and what can't be opened.

@@ -10,13 +10,13 @@ import (
 	"time"
 )
 
-// check refuses what can't be said to tgtd, whose requests are lists with commas.
-func (t Target) check() error {
+// checkAll refuses what can't be said to tgtd, whose requests are lists with commas.
+func (t Target) checkAll() error {
 	if !filepath.IsAbs(t.Path) || strings.ContainsAny(t.Path, ",\x00\n") {
 		return fmt.Errorf("serve %q over iSCSI: tgtd takes an absolute path without commas and line breaks alone: "+
 			"give the shim's folders another path", t.Path)
 	}
-	return t.Access.check()
+	return t.Check()
 }
 
 // make makes a target. Nobody may log in until its last step: tgtd refuses everybody while a
@@ -93,6 +93,31 @@ func (d *Daemon) remove(ctx context.Context, t target) error {
 		case <-time.After(20 * time.Millisecond):
 		}
 	}
+}
+
+// Break takes the disk out of a target, which stays: each request of who uses it fails from then
+// on. A target that isn't there is no error.
+func (d *Daemon) Break(ctx context.Context, name string) error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	t, err := d.find(ctx, name)
+	for err == nil && t.id != 0 {
+		_, err = d.call(ctx, request{Mode: modeDevice, Op: opDelete, Target: t.id, LUN: LUN}, "")
+		if !errors.Is(err, ErrBusy) {
+			err = unless(err, codeNoTarget, codeNoLUN)
+			break
+		}
+		err = nil
+		select {
+		case <-ctx.Done():
+			err = ctx.Err()
+		case <-time.After(20 * time.Millisecond):
+		}
+	}
+	if err != nil {
+		return fmt.Errorf("take the disk out of iSCSI target %s: %w", name, err)
+	}
+	return nil
 }
 
 // removeAccount forgets an account, which outlives its target in tgtd.

@@ -7,7 +7,9 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"net"
+	"syscall"
 	"time"
 )
 
@@ -77,6 +79,9 @@ func (d *Daemon) call(ctx context.Context, r request, text string) (string, erro
 func (d *Daemon) dial(ctx context.Context) (net.Conn, error) {
 	path := d.opts.Socket + ".0"
 	conn, err := (&net.Dialer{}).DialContext(ctx, "unix", path)
+	if errors.Is(err, syscall.ECONNREFUSED) || errors.Is(err, fs.ErrNotExist) {
+		err = fmt.Errorf("%w: %w", errAway, err)
+	}
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w: see whether tgtd runs on this node (systemd's unit nodevirt-tgtd; "+
 			"Debian's package tgt), and whether it has the socket %s", ErrUnavailable, err, path)
@@ -124,6 +129,7 @@ type code uint32
 
 const (
 	codeNoTarget      code = 4
+	codeNoLUN         code = 5
 	codeNoConnection  code = 7
 	codeNoUser        code = 15
 	codeTargetActive  code = 19
@@ -134,7 +140,7 @@ const (
 func (c code) Error() string {
 	text := map[code]string{
 		1: "unknown error", 2: "out of memory", 3: "no such driver", codeNoTarget: "no such target",
-		5: "no such logical unit, or its file can't be opened", 6: "no such session", codeNoConnection: "no such connection",
+		codeNoLUN: "no such logical unit, or its file can't be opened", 6: "no such session", codeNoConnection: "no such connection",
 		8: "no such binding", 9: "the target exists", 10: "the logical unit exists", 11: "the binding exists",
 		12: "the access rule exists", codeACLNotPresent: "no such access rule", 14: "the account exists",
 		codeNoUser: "no such account", 16: "too many accounts", 17: "invalid request",

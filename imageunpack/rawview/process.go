@@ -87,7 +87,7 @@ func (v *Views) watch(id string, pid int) {
 		return
 	}
 	v.watched[id] = pid
-	go func() { //nolint:contextcheck // it outlives the call that made or found the process
+	go func() {
 		_ = awaitEnd(context.Background(), pid)
 		v.mu.Lock()
 		mine := v.watched[id] == pid

@@ -34,6 +34,7 @@ type Config struct {
 	Libvirt    Libvirt    `toml:"libvirt"`
 	VM         VM         `toml:"vm"`
 	Disks      Disks      `toml:"disks"`
+	ISCSI      ISCSI      `toml:"iscsi"`
 	Stream     Stream     `toml:"stream"`
 	Tools      Tools      `toml:"tools"`
 	Metrics    Metrics    `toml:"metrics"`
@@ -95,6 +96,28 @@ type Disks struct {
 	Reserve Quantity `toml:"reserve"`
 }
 
+// ISCSI says where the node's tgtd is, and where it serves disks.
+type ISCSI struct {
+	// Socket is what tgtd has as TGT_IPC_SOCKET.
+	Socket string `toml:"socket"`
+	// Address and Port are where initiators reach it.
+	Address string `toml:"address"`
+	Port    uint32 `toml:"port"`
+}
+
+// Portal is where initiators reach the node's disks.
+func (i ISCSI) Portal() (netip.AddrPort, error) {
+	a, err := netip.ParseAddr(i.Address)
+	if err != nil || a.IsUnspecified() || a.IsMulticast() || a.Zone() != "" {
+		return netip.AddrPort{}, fmt.Errorf("iscsi.address: %q is no address of this node: have 127.0.0.1 for its own VMs, "+
+			"or the address by which other nodes reach it", i.Address)
+	}
+	if i.Port == 0 || i.Port > 65535 {
+		return netip.AddrPort{}, fmt.Errorf("iscsi.port: %d is not between 1 and 65535", i.Port)
+	}
+	return netip.AddrPortFrom(a, uint16(i.Port)), nil
+}
+
 // Stream says how streams into machines are served: attach, exec, port-forward.
 type Stream struct {
 	// Address is HOST:PORT on loopback; port 0 is any free one.
@@ -105,8 +128,9 @@ type Stream struct {
 
 // Tools are paths of programs, or names that are looked up in PATH.
 type Tools struct {
-	Dnsmasq string `toml:"dnsmasq"`
-	QemuImg string `toml:"qemu_img"`
+	Dnsmasq       string `toml:"dnsmasq"`
+	QemuImg       string `toml:"qemu_img"`
+	StorageDaemon string `toml:"storage_daemon"`
 }
 
 // Metrics says where Prometheus' metrics are served.
@@ -153,7 +177,8 @@ func Default() Config {
 		},
 		Disks:   Disks{Mode: string(vmspec.ModeFile), CacheLimit: 64 << 30, GiveUp: Duration(10 * time.Minute), Reserve: 1 << 30},
 		Stream:  Stream{Address: "127.0.0.1:0", IdleTimeout: Duration(4 * time.Hour)}, // as containerd's
-		Tools:   Tools{Dnsmasq: "dnsmasq", QemuImg: "qemu-img"},
+		ISCSI:   ISCSI{Socket: "/run/nodevirt-tgtd/tgtd", Address: "127.0.0.1", Port: 3260},
+		Tools:   Tools{Dnsmasq: "dnsmasq", QemuImg: "qemu-img", StorageDaemon: "qemu-storage-daemon"},
 		Metrics: Metrics{Address: "/run/nodevirt/metrics.sock"},
 	}
 }
@@ -206,6 +231,7 @@ func (c Config) check() error {
 	for _, f := range []field{
 		{"listen", c.Listen}, {"root", c.Root}, {"run", c.Run}, {"containerd.address", c.Containerd.Address},
 		{"libvirt.run", c.Libvirt.Run}, {"libvirt.log", c.Libvirt.Log}, {"vm.emulator", c.VM.Emulator}, {"vm.resolv_conf", c.VM.ResolvConf},
+		{"iscsi.socket", c.ISCSI.Socket},
 	} {
 		if !filepath.IsAbs(f.value) {
 			errs = append(errs, fmt.Errorf("%s: %q is not an absolute path", f.name, f.value))
@@ -214,6 +240,7 @@ func (c Config) check() error {
 	for _, f := range []field{
 		{"containerd.namespace", c.Containerd.Namespace}, {"containerd.snapshotter", c.Containerd.Snapshotter},
 		{"libvirt.uri", c.Libvirt.URI}, {"tools.dnsmasq", c.Tools.Dnsmasq}, {"tools.qemu_img", c.Tools.QemuImg},
+		{"tools.storage_daemon", c.Tools.StorageDaemon},
 	} {
 		if f.value == "" {
 			errs = append(errs, fmt.Errorf("%s: must not be empty", f.name))
@@ -228,6 +255,12 @@ func (c Config) check() error {
 	// A console's socket is RUN/consoles/ID.sock.
 	if room := maxSocket - len("/consoles/") - 64 - len(".sock"); len(c.Run) > room {
 		errs = append(errs, fmt.Errorf("run: %q is too long for the sockets below it: %d bytes at the most", c.Run, room))
+	}
+	if len(c.ISCSI.Socket) > maxSocket-len(".0") {
+		errs = append(errs, fmt.Errorf("iscsi.socket: %q is too long for a socket: %d bytes at the most", c.ISCSI.Socket, maxSocket-len(".0")))
+	}
+	if _, err := c.ISCSI.Portal(); err != nil {
+		errs = append(errs, err)
 	}
 	if c.Handler == "" || c.Handler == c.Containerd.SandboxHandler {
 		errs = append(errs, errors.New("handler: has to be a name other than containerd.sandbox_handler"))

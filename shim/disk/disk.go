@@ -15,9 +15,11 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"sync"
 
 	"github.com/nodevirt/nodevirt/imageunpack"
 	"github.com/nodevirt/nodevirt/imageunpack/expand"
+	"github.com/nodevirt/nodevirt/imageunpack/rawview"
 	"github.com/nodevirt/nodevirt/shim/domain"
 	"github.com/nodevirt/nodevirt/shim/record"
 	"github.com/nodevirt/nodevirt/shim/vmspec"
@@ -29,14 +31,41 @@ type Options struct {
 	Expander *expand.Expander
 	// Folder is a container's own; what is in it goes with the container.
 	Folder func(id string) string
+	ISCSI  ISCSI
+	// Shares is the folder of exports and imports.
+	Shares string
+	// LastUID is the last of the VMs' user ids.
+	LastUID uint32
+	// Views show overlays as raw files.
+	Views rawview.Options
 }
 
 // Disks makes and takes back the disks of one node's VM containers. Its methods
 // may be called at the same time for different containers.
-type Disks struct{ Options }
+type Disks struct {
+	Options
+	views *rawview.Views
+	ended chan string // views whose processes ended by themselves
+
+	shares sync.Mutex // held by who changes exports or imports
+}
+
+// maxEnded bounds how many ends of views nobody has heard of yet. What is lost is
+// put back when tgtd or the shim is restarted.
+const maxEnded = 1024
 
 // New returns Disks.
-func New(o Options) *Disks { return &Disks{o} }
+func New(o Options) *Disks {
+	d := &Disks{Options: o, ended: make(chan string, maxEnded)}
+	o.Views.Ended = func(id string) {
+		select {
+		case d.ended <- id:
+		default:
+		}
+	}
+	d.views = rawview.New(o.Views)
+	return d
+}
 
 // Disk is one drive of a VM container.
 type Disk struct {
@@ -48,6 +77,8 @@ type Disk struct {
 	VM record.Container
 	// tell is told how far create is, where that takes time.
 	tell func(expand.Progress)
+	// standalone is a disk that is no VM's, see [Export].
+	standalone bool
 }
 
 // kind is how disks of one source and mode come to a machine. All but create
@@ -84,6 +115,10 @@ func (d *Disks) kind(k Disk) kind {
 	switch {
 	case k.Source == vmspec.SourceSeed:
 		return seedDisk{Disks: d}
+	case k.Source == vmspec.SourceImport:
+		return imported{Disks: d}
+	case k.Mode == vmspec.ModeISCSI:
+		return overISCSI{Disks: d}
 	case k.Source == vmspec.SourceEmpty:
 		return empty{Disks: d}
 	case k.ReadOnly && (k.Mode == vmspec.ModeFile || k.image().Format == imageunpack.Raw):
@@ -105,7 +140,9 @@ func of(r record.Container) []Disk {
 
 // TakeTime tells whether Create may take longer than a call does.
 func (d *Disks) TakeTime(r record.Container) bool {
-	return slices.ContainsFunc(r.Spec.Disks, func(k vmspec.Disk) bool { return k.Mode == vmspec.ModeRaw })
+	return slices.ContainsFunc(r.Spec.Disks, func(k vmspec.Disk) bool {
+		return k.Mode == vmspec.ModeRaw || k.Mode == vmspec.ModeISCSI && d.Expander.Reflink()
+	})
 }
 
 // Create makes the disks of a container whose folder and record are there. What
@@ -124,7 +161,7 @@ func (d *Disks) Create(ctx context.Context, r record.Container, tell func(disk s
 // Recover takes note of the disks of a container that was made before this process began.
 func (d *Disks) Recover(r record.Container) {
 	for _, k := range of(r) {
-		if k.Mode == vmspec.ModeRaw {
+		if k.Mode == vmspec.ModeRaw || k.Mode == vmspec.ModeISCSI {
 			d.Expander.Hold(keyOf(k.image()), raw{Disks: d}.writable(k))
 		}
 	}
@@ -185,6 +222,9 @@ func (d *Disks) Writable(r record.Container) []string {
 
 // path is a file in the folder of the disk's container.
 func (d *Disks) path(k Disk, name string) string {
+	if k.standalone {
+		return filepath.Join(d.Shares, "exports", k.VM.ID, name)
+	}
 	return filepath.Join(d.Folder(k.VM.ID), name)
 }
 

@@ -12,10 +12,10 @@ import (
 )
 
 // Hold returns what the disks of the container of an id, which has no record yet,
-// will be made of. Own is the disk of the container's own image, held for that id.
+// will be made of the disk of the container's own image, held for that id.
 // What Hold holds of other images, also if it fails, [Disks.Release] gives back.
-// Its errors are imageunpack's.
-func (d *Disks) Hold(ctx context.Context, id string, spec vmspec.Spec, own imageunpack.Disk) (map[string]record.Disk, error) {
+// Its errors are imageunpack's, and ErrUnknown for an import that there isn't.
+func (d *Disks) Hold(ctx context.Context, id, namespace string, spec vmspec.Spec, own imageunpack.Disk) (map[string]record.Disk, error) {
 	held := map[string]record.Disk{}
 	for _, k := range spec.Disks {
 		var content record.Disk
@@ -31,6 +31,12 @@ func (d *Disks) Hold(ctx context.Context, id string, spec vmspec.Spec, own image
 				return nil, fmt.Errorf("disk %q: %w", k.Name, err)
 			}
 			content.Image = &image
+		case vmspec.SourceImport:
+			i, err := d.holdImport(k.Import, namespace)
+			if err != nil {
+				return nil, fmt.Errorf("disk %q: %w", k.Name, err)
+			}
+			content.Import = i
 		}
 		held[k.Name] = content
 	}

@@ -59,6 +59,8 @@ type Machine struct {
 // that the guest writes first.
 type Disk struct {
 	Layers []Layer
+	// ErrorPolicy is for a disk of which the spec says none.
+	ErrorPolicy string
 }
 
 // Layer is one file of a backing chain.
@@ -71,6 +73,8 @@ type Layer struct {
 	Path string
 	// Block says that Path is a block device's node. libvirt takes no descriptor of one.
 	Block bool
+	// ISCSI is where QEMU finds the layer, in place of Path.
+	ISCSI *ISCSI
 	// FDGroup names the descriptors that QEMU uses instead of opening Path, see
 	// [Driver.Start]. Without one, QEMU opens Path as the VM's UID.
 	FDGroup string

@@ -23,6 +23,9 @@ func disks(m Machine) ([]libvirtxml.DomainDisk, error) {
 		if spec.Bus == vmspec.BusSCSI {
 			d.Address = &libvirtxml.DomainAddress{Drive: n.unit()}
 		}
+		if d.Driver.ErrorPolicy == "" {
+			d.Driver.ErrorPolicy = m.Disks[i].ErrorPolicy
+		}
 		all = append(all, d)
 	}
 	return all, nil
@@ -57,6 +60,9 @@ func disk(spec vmspec.Disk, layers []Layer, target string) libvirtxml.DomainDisk
 }
 
 func source(l Layer) *libvirtxml.DomainDiskSource {
+	if l.ISCSI != nil {
+		return &libvirtxml.DomainDiskSource{Network: l.ISCSI.source()}
+	}
 	if l.Block {
 		return &libvirtxml.DomainDiskSource{Block: &libvirtxml.DomainDiskSourceBlock{Dev: l.Path}}
 	}

@@ -2,6 +2,7 @@ package domain
 
 import (
 	"net"
+	"net/netip"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -68,12 +69,17 @@ func richMachine() Machine {
 		vmspec.Disk{Name: "data", Bus: vmspec.BusSCSI, Serial: "D-1", Cache: "none", IO: "native", ErrorPolicy: "enospace"},
 		vmspec.Disk{Name: "fixed", Bus: vmspec.BusVirtio, ReadOnly: true},
 		vmspec.Disk{Name: "claim", Bus: vmspec.BusVirtio},
+		vmspec.Disk{Name: "remote", Bus: vmspec.BusVirtio},
 	)
 	m.Disks = append(m.Disks,
 		raw("/run/vm/seed.iso", "seed-0", true),
 		raw("/run/vm/data.raw", "data-0", false),
 		raw("/run/vm/fixed.raw", "", false),
 		Disk{Layers: []Layer{{Format: "raw", Path: "/run/vm/claim", Block: true}}},
+		Disk{Layers: []Layer{{Format: "raw", ISCSI: &ISCSI{
+			Portal: netip.MustParseAddrPort("127.0.0.1:3260"), Target: "iqn.2026-11.io.nodevirt:a", LUN: 1,
+			Initiator: "iqn.2026-11.io.nodevirt:by.b", User: "user", Secret: "66666666-2222-4333-8444-555555555555",
+		}}}},
 	)
 	m.Spec.Interfaces[0].Model = "e1000e"
 	m.Spec.RNG, m.Spec.Balloon = false, false

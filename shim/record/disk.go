@@ -13,6 +13,19 @@ type Disk struct {
 	// Image is the registry disk, held for this container; nil where the disk's
 	// content comes from elsewhere.
 	Image *imageunpack.Disk `json:"image,omitempty"`
+	// Import is the disk of another node that it is; nil for others.
+	Import *Import `json:"import,omitempty"`
+}
+
+// Import is a disk that another node exports over iSCSI. Its password is not in
+// records.
+type Import struct {
+	Name      string `json:"name"`
+	Portal    string `json:"portal"`
+	Target    string `json:"target"`
+	LUN       int    `json:"lun"`
+	Initiator string `json:"initiator"`
+	User      string `json:"user"`
 }
 
 // UnmarshalJSON implements json.Unmarshaler. Before version 3 a VM had one

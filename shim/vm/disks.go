@@ -4,8 +4,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"time"
 
 	"github.com/nodevirt/nodevirt/imageunpack"
+	"github.com/nodevirt/nodevirt/shim/disk"
+	"github.com/nodevirt/nodevirt/shim/domain"
 	"github.com/nodevirt/nodevirt/shim/record"
 	"github.com/nodevirt/nodevirt/shim/vmspec"
 )
@@ -13,8 +16,8 @@ import (
 // holdDisks finds out what the disks of a container are made of. Where nobody says
 // how they are attached, a CD's image is a CD.
 func (m *Manager) holdDisks(ctx context.Context, r *record.Container, own imageunpack.Disk) (err error) {
-	r.Disks, err = m.Disks.Hold(ctx, r.ID, r.Spec, own)
-	if errors.Is(err, imageunpack.ErrUnusable) || errors.Is(err, imageunpack.ErrNoDisk) {
+	r.Disks, err = m.Disks.Hold(ctx, r.ID, r.Sandbox.Value.GetMetadata().GetNamespace(), r.Spec, own)
+	if errors.Is(err, imageunpack.ErrUnusable) || errors.Is(err, imageunpack.ErrNoDisk) || errors.Is(err, disk.ErrUnknown) {
 		return fmt.Errorf("%w: %w", ErrInvalid, err)
 	}
 	if err != nil || vmspec.HasVMI(r.Sandbox.Value.GetAnnotations()) {
@@ -41,4 +44,79 @@ func (l *launch) closeFiles() {
 			f.Close()
 		}
 	}
+}
+
+// watchDisks puts back what disks of running machines have with daemons that were
+// restarted.
+func (m *Manager) watchDisks(ctx context.Context) {
+	m.Disks.Watch(ctx, func(ctx context.Context, id string) {
+		if id == "" {
+			m.sweepDisks(ctx)
+		}
+		for _, c := range m.all("") {
+			if r := c.record(); r.State == record.Running && (id == "" || id == r.ID) {
+				m.tasks.run(func(ctx context.Context) { m.restoreDisks(ctx, c) })
+			}
+		}
+	})
+}
+
+// sweepDisks removes what a shim that was killed left of disks without a record.
+func (m *Manager) sweepDisks(ctx context.Context) {
+	if len(m.aside) > 0 {
+		return // theirs are not known
+	}
+	var all []record.Container
+	for _, c := range m.all("") {
+		all = append(all, c.record())
+	}
+	if err := m.Disks.Sweep(ctx, all); err != nil && ctx.Err() == nil {
+		m.Logger.Error("removing what disks that are gone had left failed", "error", err)
+	}
+}
+
+// restoreTime bounds one attempt to put a machine's disks back, restoreAgain is
+// the pause before the next one.
+const (
+	restoreTime  = 30 * time.Second
+	restoreAgain = time.Second
+)
+
+// restoreDisks puts a machine's disks back, and tries on while that fails: its
+// guest waits for them. What libvirtd is missing it gets when it is back.
+func (m *Manager) restoreDisks(ctx context.Context, c *machine) {
+	for told := false; ; told = true {
+		err := m.restoreOnce(ctx, c)
+		if err == nil || ctx.Err() != nil {
+			return
+		}
+		if !told {
+			m.log(c.record()).Error("putting back the disks of a VM failed", "error", err)
+		}
+		if errors.Is(err, domain.ErrUnavailable) {
+			return
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case <-c.exited:
+			return
+		case <-time.After(restoreAgain):
+		}
+	}
+}
+
+func (m *Manager) restoreOnce(ctx context.Context, c *machine) error {
+	ctx, cancel := context.WithTimeout(ctx, restoreTime)
+	defer cancel()
+	unlock, err := c.lock(ctx)
+	if err != nil {
+		return err
+	}
+	defer unlock()
+	r := c.record()
+	if r.State != record.Running {
+		return nil
+	}
+	return m.Disks.Restore(ctx, r)
 }

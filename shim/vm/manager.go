@@ -155,6 +155,7 @@ func (m *Manager) Run(ctx context.Context) error {
 	m.tasks.run(func(context.Context) { m.watch(ctx, events) })
 	m.tasks.run(func(context.Context) { m.collectDisks(ctx) })
 	m.tasks.run(func(context.Context) { m.PodStatus.Run(ctx) })
+	m.tasks.run(func(context.Context) { m.watchDisks(ctx) })
 	return m.Driver.Run(ctx)
 }
 

@@ -137,7 +137,7 @@ func (m *Manager) releaseStrayDisks(ctx context.Context) error {
 	}
 	for _, owner := range owners {
 		id := disk.Container(owner)
-		if _, ok := m.machines[id]; ok || m.aside[id] {
+		if _, ok := m.machines[id]; ok || m.aside[id] || disk.IsExport(id) {
 			continue
 		}
 		m.Logger.Info("giving back a disk that is held for nobody", "container", id)

@@ -40,6 +40,7 @@ func (m *Manager) heed(e domain.Event) {
 			m.tasks.run(func(ctx context.Context) {
 				m.settleLogged(ctx, c)
 				m.applyAgain(ctx, c)
+				m.restoreDisks(ctx, c)
 			})
 		case e.Kind == domain.EventResync && r.State == record.Exited && r.Unclean:
 			m.tasks.run(func(ctx context.Context) { m.cleanExited(ctx, c) })

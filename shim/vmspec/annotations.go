@@ -24,6 +24,8 @@ const (
 	// AnnotationDiskMode says how registry disks reach the VM: a mode for all of
 	// them, or DISK=MODE, or several with commas between.
 	AnnotationDiskMode = AnnotationPrefix + "disk-mode"
+	// AnnotationImports names disks that the node imports, with commas between.
+	AnnotationImports = AnnotationPrefix + "imported-disks"
 	// AnnotationUserData is cloud-init's user data, word for word.
 	AnnotationUserData = AnnotationPrefix + "cloud-init-user-data"
 	// AnnotationMetaData is cloud-init's meta data, a YAML or JSON mapping.
@@ -46,6 +48,7 @@ func Annotations() []string {
 		AnnotationNetworkConfig,
 		AnnotationUserData,
 		AnnotationDiskMode,
+		AnnotationImports,
 		AnnotationSSHKeys,
 		AnnotationVMContainer,
 		AnnotationVMI,
@@ -78,6 +81,7 @@ type wishes struct {
 	metaData      metaData
 	sshKeys       []string
 	modes         modes
+	imports       []string
 }
 
 // readAnnotations decodes a pod's annotations. Its error names every problem.
@@ -102,6 +106,9 @@ func readAnnotations(annotations map[string]string) (wishes, error) {
 		case AnnotationDiskMode:
 			m, err := parseModes(value)
 			w.modes, errs = m, append(errs, err)
+		case AnnotationImports:
+			names, err := parseImports(value)
+			w.imports, errs = names, append(errs, err)
 		case AnnotationVMI:
 			vmi, problems := DecodeVMI([]byte(value))
 			w.vmi, errs = vmi, append(errs, annotationError(problems))

@@ -40,6 +40,9 @@ func FromCRI(
 	if err == nil {
 		err = w.modes.apply(spec.Disks)
 	}
+	if err == nil {
+		spec.Disks, err = addImports(spec.Disks, w.imports)
+	}
 	return spec, err
 }
 

@@ -13,6 +13,8 @@ const (
 	SourceSeed Source = "seed"
 	// SourceEmpty is a disk without content, which goes with the container.
 	SourceEmpty Source = "empty"
+	// SourceImport is a disk of another node, which this node knows as Disk.Import.
+	SourceImport Source = "import"
 )
 
 // Bus is a disk's bus: virtio, sata or scsi.
@@ -39,7 +41,9 @@ type Disk struct {
 	Mode Mode `json:"mode,omitempty"`
 	// Size of a SourceEmpty in bytes, a multiple of 1 MiB.
 	Size int64 `json:"size,omitempty"`
-	Bus  Bus   `json:"bus"`
+	// Import is the node's name of a SourceImport.
+	Import string `json:"import,omitempty"`
+	Bus    Bus    `json:"bus"`
 	// CDROM makes it a CD-ROM drive, ReadOnly a disk that the guest can't write.
 	CDROM    bool   `json:"cdrom,omitempty"`
 	ReadOnly bool   `json:"readOnly,omitempty"`

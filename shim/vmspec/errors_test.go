@@ -227,8 +227,8 @@ func TestBadAnnotations(t *testing.T) {
 		annotations map[string]string
 		want        string
 	}{
-		{"unknown", map[string]string{"nodevirt.io/vmis": "", "nodevirt.io/": ""}, `annotation nodevirt.io/: unknown; known are nodevirt.io/cloud-init-meta-data, nodevirt.io/cloud-init-network-config, nodevirt.io/cloud-init-user-data, nodevirt.io/disk-mode, nodevirt.io/ssh-authorized-keys, nodevirt.io/vm-container, nodevirt.io/vmi
-annotation nodevirt.io/vmis: unknown; known are nodevirt.io/cloud-init-meta-data, nodevirt.io/cloud-init-network-config, nodevirt.io/cloud-init-user-data, nodevirt.io/disk-mode, nodevirt.io/ssh-authorized-keys, nodevirt.io/vm-container, nodevirt.io/vmi`},
+		{"unknown", map[string]string{"nodevirt.io/vmis": "", "nodevirt.io/": ""}, `annotation nodevirt.io/: unknown; known are nodevirt.io/cloud-init-meta-data, nodevirt.io/cloud-init-network-config, nodevirt.io/cloud-init-user-data, nodevirt.io/disk-mode, nodevirt.io/imported-disks, nodevirt.io/ssh-authorized-keys, nodevirt.io/vm-container, nodevirt.io/vmi
+annotation nodevirt.io/vmis: unknown; known are nodevirt.io/cloud-init-meta-data, nodevirt.io/cloud-init-network-config, nodevirt.io/cloud-init-user-data, nodevirt.io/disk-mode, nodevirt.io/imported-disks, nodevirt.io/ssh-authorized-keys, nodevirt.io/vm-container, nodevirt.io/vmi`},
 		{"not text", map[string]string{vmspec.AnnotationUserData: "\xff"}, `nodevirt.io/cloud-init-user-data: not UTF-8 text`},
 		{"container", map[string]string{vmspec.AnnotationVMContainer: "A b"}, `nodevirt.io/vm-container: "A b" is not a container's name`},
 		{"size", map[string]string{vmspec.AnnotationUserData: strings.Repeat("a", 256<<10)}, `annotations under nodevirt.io/: 262176 bytes; at most 262144 are allowed`},
@@ -247,15 +247,19 @@ annotation nodevirt.io/vmis: unknown; known are nodevirt.io/cloud-init-meta-data
 		{"keys", map[string]string{vmspec.AnnotationSSHKeys: "ssh-rsa AAAA\n/root/.ssh/id_rsa.pub\n-----BEGIN KEY-----"}, `nodevirt.io/ssh-authorized-keys: line 2 is not a public key as in authorized_keys
 nodevirt.io/ssh-authorized-keys: line 3 is not a public key as in authorized_keys`},
 		{"no key", map[string]string{vmspec.AnnotationSSHKeys: "# none\n"}, `nodevirt.io/ssh-authorized-keys: holds no key; remove it or add one`},
-		{"disk mode", map[string]string{vmspec.AnnotationDiskMode: "copy"}, `nodevirt.io/disk-mode: "copy" is no disk mode; there are file, raw`},
-		{"no disk mode", map[string]string{vmspec.AnnotationDiskMode: ""}, `nodevirt.io/disk-mode: "" is no disk mode; there are file, raw`},
+		{"disk mode", map[string]string{vmspec.AnnotationDiskMode: "copy"}, `nodevirt.io/disk-mode: "copy" is no disk mode; there are file, raw, iscsi`},
+		{"no disk mode", map[string]string{vmspec.AnnotationDiskMode: ""}, `nodevirt.io/disk-mode: "" is no disk mode; there are file, raw, iscsi`},
 		{"disk modes", map[string]string{vmspec.AnnotationDiskMode: "raw,file,a=raw,a=file,=raw,b,c=\x00,"}, `nodevirt.io/disk-mode: a second mode for all disks, file, beside raw
 nodevirt.io/disk-mode: disk "a" has a mode already
 nodevirt.io/disk-mode: "=raw" names no disk: write DISK=MODE, or MODE alone for all disks
-nodevirt.io/disk-mode: "b" is no disk mode; there are file, raw
-nodevirt.io/disk-mode: "�" is no disk mode; there are file, raw
-nodevirt.io/disk-mode: "" is no disk mode; there are file, raw`},
+nodevirt.io/disk-mode: "b" is no disk mode; there are file, raw, iscsi
+nodevirt.io/disk-mode: "�" is no disk mode; there are file, raw, iscsi
+nodevirt.io/disk-mode: "" is no disk mode; there are file, raw, iscsi`},
 		{"many disk modes", map[string]string{vmspec.AnnotationDiskMode: strings.Repeat("raw,", 64)}, `nodevirt.io/disk-mode: 65 entries; at most 64 are allowed`},
+		{"imports", map[string]string{vmspec.AnnotationImports: "a,../b,a,"}, `nodevirt.io/imported-disks: "../b" is no import's name
+nodevirt.io/imported-disks: "a" stands there twice
+nodevirt.io/imported-disks: "" is no import's name`},
+		{"many imports", map[string]string{vmspec.AnnotationImports: strings.Repeat("a,", 16)}, `nodevirt.io/imported-disks: 17 disks; at most 16 are allowed`},
 		{"disk mode of another disk", with(vmi(least(``, ``)), vmspec.AnnotationDiskMode, "disk=raw"), `nodevirt.io/disk-mode: "disk" is no registry disk of this VM, which has ["root"]`},
 		{"user data twice", with(vmi(`{"domain": {"devices": {"disks": [{"name": "a"}, {"name": "b"}]}}, "volumes": [
 			{"name": "a", "containerDisk": {"image": "a"}}, {"name": "b", "cloudInitNoCloud": {"userData": "a"}}]}`),
@@ -278,7 +282,7 @@ func TestValidateSandbox(t *testing.T) {
 		NamespaceOptions: &runtimeapi.NamespaceOption{Network: runtimeapi.NamespaceMode_NODE},
 	}}
 	checkError(t, vmspec.ValidateSandbox(p), `a VM needs a pod network of its own; remove hostNetwork or runtimeClassName vm
-annotation nodevirt.io/x: unknown; known are nodevirt.io/cloud-init-meta-data, nodevirt.io/cloud-init-network-config, nodevirt.io/cloud-init-user-data, nodevirt.io/disk-mode, nodevirt.io/ssh-authorized-keys, nodevirt.io/vm-container, nodevirt.io/vmi`)
+annotation nodevirt.io/x: unknown; known are nodevirt.io/cloud-init-meta-data, nodevirt.io/cloud-init-network-config, nodevirt.io/cloud-init-user-data, nodevirt.io/disk-mode, nodevirt.io/imported-disks, nodevirt.io/ssh-authorized-keys, nodevirt.io/vm-container, nodevirt.io/vmi`)
 	// One that says nothing of machines may hold ordinary containers alone.
 	p.Annotations = nil
 	if err := vmspec.ValidateSandbox(p); err != nil {

@@ -68,6 +68,7 @@ func TestFromCRI(t *testing.T) {
 			annotations: vmi(`{"domain": {"devices": {"disks": [{"name": "root"}]}},
 				"volumes": [{"name": "root", "containerDisk": {"image": "example.com/guest:1"}}]}`),
 		},
+		{name: "plain-imports", annotations: map[string]string{vmspec.AnnotationImports: "data, more-data"}},
 		{name: "plain-disk-mode", annotations: map[string]string{vmspec.AnnotationDiskMode: "raw"}},
 		{
 			name:        "vmi-disk-mode",

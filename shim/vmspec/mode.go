@@ -15,10 +15,12 @@ const (
 	ModeFile Mode = "file"
 	// ModeRaw expands the disk to a raw file of the VM's own.
 	ModeRaw Mode = "raw"
+	// ModeISCSI has the node serve the disk to its machine over iSCSI.
+	ModeISCSI Mode = "iscsi"
 )
 
 // Modes returns the modes that there are.
-func Modes() []Mode { return []Mode{ModeFile, ModeRaw} }
+func Modes() []Mode { return []Mode{ModeFile, ModeRaw, ModeISCSI} }
 
 // ParseMode returns the mode that a text names.
 func ParseMode(text string) (Mode, error) {

@@ -16,12 +16,19 @@ const (
 	pauseImage      = registryAddress + "/pause:dev"
 )
 
+// tgtdSocket is the shim's default.
+const (
+	tgtdFolder = "nodevirt-tgtd" // below /run
+	tgtdSocket = "/run/" + tgtdFolder + "/tgtd"
+)
+
 // Component is a daemon of the node. It is started in the node's folder cwd, with the node's programs
 // in its PATH.
 type Component struct {
 	Name   string
 	Before []string                           // a program that is run before, as by a unit's ExecStartPre
 	Args   []string                           // the program's absolute path first
+	Env    []string                           // beside what all components have
 	Files  map[string]string                  // texts by their paths, written before it starts
 	Ready  func(context.Context, *Node) error // whether it serves now
 }
@@ -32,7 +39,7 @@ func (o Options) components(values config.Node) ([]Component, error) {
 	if o.Registry == "" {
 		all = append(all, o.registry())
 	}
-	for _, make := range []func(config.Node) (Component, error){o.containerd, o.libvirtd, o.shim} {
+	for _, make := range []func(config.Node) (Component, error){o.containerd, o.libvirtd, o.tgtd, o.shim} {
 		c, err := make(values)
 		if err != nil {
 			return nil, err
@@ -91,6 +98,16 @@ func (o Options) libvirtd(v config.Node) (Component, error) {
 			o.etc("libvirt", "qemu.conf"):     deploy.QEMUConf,
 		},
 		Ready: func(ctx context.Context, n *Node) error { return n.pingLibvirt(ctx) },
+	}, nil
+}
+
+// tgtd is as in deploy/systemd.
+func (o Options) tgtd(config.Node) (Component, error) {
+	return Component{
+		Name:  Tgtd,
+		Args:  []string{"/usr/sbin/tgtd", "-f", "-t", "2", "--iscsi", "portal=127.0.0.1:0"},
+		Env:   []string{"TGT_IPC_SOCKET=" + tgtdSocket},
+		Ready: func(ctx context.Context, n *Node) error { return n.pingTgtd(ctx) },
 	}, nil
 }
 

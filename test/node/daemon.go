@@ -82,7 +82,7 @@ func (n *Node) Kill(ctx context.Context, component string, sig syscall.Signal) e
 	}
 }
 
-// Restart ends a component with SIGTERM, if it runs, and starts it again by the configuration
+// Restart ends a component, politely where it can be, if it runs, and starts it again by the configuration
 // that it had. It returns when the component serves.
 func (n *Node) Restart(ctx context.Context, component string) error {
 	s, err := n.state(component)
@@ -90,7 +90,7 @@ func (n *Node) Restart(ctx context.Context, component string) error {
 		return err
 	}
 	if s.PID != 0 && !s.Ended {
-		if err := n.Kill(ctx, component, syscall.SIGTERM); err != nil {
+		if err := n.Kill(ctx, component, endSignal(component)); err != nil {
 			return fmt.Errorf("restart %s: %w", component, err)
 		}
 	}

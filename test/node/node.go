@@ -26,6 +26,7 @@ const (
 	Registry   = "registry"
 	Containerd = "containerd"
 	Libvirtd   = "libvirtd"
+	Tgtd       = "tgtd"
 	Shim       = "shim"
 )
 

@@ -74,7 +74,7 @@ func (o Options) complete() (Options, error) {
 		o.Subnet = netip.MustParsePrefix("10.244.1.0/24")
 	}
 	if o.Components == nil {
-		o.Components = []string{Registry, Containerd, Libvirtd, Shim}
+		o.Components = []string{Registry, Containerd, Libvirtd, Tgtd, Shim}
 	}
 	if o.Log == nil {
 		o.Log = io.Discard

@@ -39,7 +39,7 @@ func (o Options) prepare(ctx context.Context) error {
 			{From: o.path("cni"), To: "/var/lib/cni"},
 		}, o.Binds...),
 	}
-	dirs := []string{o.run("containerd"), o.run("libvirt"), o.run("nodevirt"), o.path("cwd"), o.path("nodevirt")}
+	dirs := []string{o.run("containerd"), o.run("libvirt"), o.run("nodevirt"), o.run(tgtdFolder), o.path("cwd"), o.path("nodevirt")}
 	for _, b := range c.Binds {
 		if !exists(b.From) { // it may be a file
 			dirs = append(dirs, b.From)

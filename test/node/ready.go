@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"net"
 	"net/http"
 	"time"
@@ -11,6 +12,8 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials/insecure"
 	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/nodevirt/nodevirt/imageunpack/iscsi"
 )
 
 // RegistryTransport reaches the node's registry from outside, whatever the address asked for.
@@ -65,6 +68,19 @@ func (n *Node) pingLibvirt(ctx context.Context) error {
 	_, err := output(n.Command(ctx, "virsh", "--connect", "qemu:///system", "version"))
 	return err
 }
+
+func (n *Node) pingTgtd(ctx context.Context) error {
+	_, err := n.tgtd().List(ctx)
+	return err
+}
+
+// tgtd is the node's, by its socket as it is seen from outside.
+func (n *Node) tgtd() *iscsi.Daemon {
+	return iscsi.New(iscsi.Options{Socket: n.o.run(tgtdFolder, "tgtd"), Logger: slog.New(slog.DiscardHandler)})
+}
+
+// Targets are the disks that the node's tgtd serves.
+func (n *Node) Targets(ctx context.Context) ([]iscsi.Status, error) { return n.tgtd().List(ctx) }
 
 // wait asks a component until it serves or its process has ended, or ctx is done.
 func (n *Node) wait(ctx context.Context, c Component) error {

@@ -132,7 +132,7 @@ func (n *Node) ensure(ctx context.Context, c Component) error {
 		return err
 	}
 	if s.PID != 0 && !s.Ended && (changed || n.replaced(s.PID)) {
-		if err := n.Kill(ctx, c.Name, syscall.SIGTERM); err != nil {
+		if err := n.Kill(ctx, c.Name, endSignal(c.Name)); err != nil {
 			return err
 		}
 		s.Ended = true
@@ -164,7 +164,7 @@ func (n *Node) spawn(ctx context.Context, c Component) error {
 		}
 	}
 	_, err := n.client.Start(supervisor.Daemon{
-		Name: c.Name, Args: c.Args, Env: n.o.environ(), Dir: n.o.path("cwd"), Log: n.o.log(c.Name),
+		Name: c.Name, Args: c.Args, Env: append(n.o.environ(), c.Env...), Dir: n.o.path("cwd"), Log: n.o.log(c.Name),
 	})
 	return err
 }

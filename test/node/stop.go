@@ -35,7 +35,7 @@ func (n *Node) Stop(ctx context.Context) error {
 		if s, err := n.state(name); err != nil || s.PID == 0 || s.Ended {
 			continue
 		}
-		if err := n.Kill(ctx, name, syscall.SIGTERM); err != nil {
+		if err := n.Kill(ctx, name, endSignal(name)); err != nil {
 			fmt.Fprintf(n.o.Log, "%s is killed: %v\n", name, err)
 		}
 	}
@@ -52,7 +52,7 @@ func (n *Node) Stop(ctx context.Context) error {
 }
 
 // own are the components that a node has by itself, in the order in which they stop.
-var own = []string{Shim, Libvirtd, Containerd, Registry}
+var own = []string{Shim, Tgtd, Libvirtd, Containerd, Registry}
 
 // killAdded kills what was added: a kubelet would start again the pods that are to be removed.
 func (n *Node) killAdded(ctx context.Context) error {
@@ -69,6 +69,14 @@ func (n *Node) killAdded(ctx context.Context) error {
 		}
 	}
 	return nil
+}
+
+// endSignal is what ends a component.
+func endSignal(component string) syscall.Signal {
+	if component == Tgtd {
+		return syscall.SIGKILL // it heeds no other, see deploy/systemd
+	}
+	return syscall.SIGTERM
 }
 
 // end kills the node's first process and waits until it is gone. The kernel lets it go only when

@@ -57,6 +57,8 @@ func checks() []check {
 		{"libvirtd's restart", checkRestart},
 		{"users", checkUsers},
 		{"user ids", checkUIDs},
+		{"tgtd", checkTgtd},
+		{"QEMU's iSCSI", checkInitiator},
 		{"dnsmasq", checkDnsmasq},
 		{"nft", checkNft},
 		{"kernel network", checkKernelNetwork},

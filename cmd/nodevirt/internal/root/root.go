@@ -9,6 +9,7 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/cobra/doc"
 
+	"github.com/nodevirt/nodevirt/cmd/nodevirt/internal/disks"
 	"github.com/nodevirt/nodevirt/cmd/nodevirt/internal/doctor"
 	"github.com/nodevirt/nodevirt/cmd/nodevirt/internal/image"
 	"github.com/nodevirt/nodevirt/cmd/nodevirt/internal/run"
@@ -39,7 +40,7 @@ the images that they boot from, and finds out what the node lacks to run them.`,
 		}
 	}
 	add("vms", run.Command(), vms.PSCommand(), vms.InspectCommand(), vms.ConsoleCommand(), vms.VNCCommand(), vms.RmCommand())
-	add("node", image.Command(), doctor.Command())
+	add("node", image.Command(), disks.Command(), doctor.Command())
 	cmd.AddCommand(manCommand())
 	for _, c := range cmd.Commands() {
 		refuse(c)

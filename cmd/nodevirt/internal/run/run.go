@@ -70,7 +70,7 @@ kubectl there.`,
 	f.StringVarP(&o.memory, "memory", "m", "512Mi", "the guest's RAM, a Kubernetes `quantity`")
 	f.StringVar(&o.cpus, "cpus", "1", "how many CPUs it has, a Kubernetes `quantity`; parts limit their use, as 1.5 does 2 vCPUs")
 	f.StringVar(&o.userData, "cloud-init", "", "a `file` with cloud-init user data")
-	f.StringVar(&o.diskMode, "disk-mode", "", "how the disk reaches the VM, `mode` file or raw; default: the node's")
+	f.StringVar(&o.diskMode, "disk-mode", "", "how the disk reaches the VM, `mode` file, raw or iscsi; default: the node's")
 	f.StringVar(&o.sshKeys, "ssh-key", "", "a `file` with public keys that may log in, for cloud-init")
 	f.StringArrayVar(&o.disks, "disk", nil, "a further `disk`: IMAGE[,OPTION]… or size=QUANTITY[,OPTION]…; may be repeated")
 	f.StringVar(&o.pull, "pull", pullMissing, "`when` to pull the image: missing, always or never")

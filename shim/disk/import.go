@@ -1,0 +1,208 @@
+package disk
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"github.com/google/renameio/v2"
+
+	"github.com/nodevirt/nodevirt/imageunpack"
+	"github.com/nodevirt/nodevirt/imageunpack/iscsi"
+	"github.com/nodevirt/nodevirt/shim/domain"
+	"github.com/nodevirt/nodevirt/shim/record"
+)
+
+// Import is a disk that another node exports, for the pods of one Kubernetes
+// namespace on this node. It is the node's administrator who says so: what a pod
+// names can be no address, and no disk that is not meant for it.
+type Import struct {
+	Name      string `json:"name"`
+	Namespace string `json:"namespace"`
+	Connection
+}
+
+// check refuses what can't be used. What stands in it goes to libvirtd.
+func (i Import) check() (netip.AddrPort, iscsi.Access, error) {
+	a := iscsi.Access{Name: i.Target, Initiator: i.Initiator, User: i.User, Password: iscsi.NewSecret(i.Password)}
+	portal, err := netip.ParseAddrPort(i.Portal)
+	switch {
+	case !shareName.MatchString(i.Name):
+		return portal, a, fmt.Errorf("import %q: %w", i.Name, ErrName)
+	case i.Namespace == "":
+		return portal, a, fmt.Errorf("import %s: %w: it names no namespace whose pods may use it", i.Name, ErrBad)
+	case err != nil:
+		return portal, a, fmt.Errorf("import %s: %w: portal %q is no address with a port", i.Name, ErrBad, i.Portal)
+	case i.LUN < 0 || i.LUN > 255:
+		return portal, a, fmt.Errorf("import %s: %w: LUN %d", i.Name, ErrBad, i.LUN)
+	}
+	if err := a.Check(); err != nil {
+		return portal, a, fmt.Errorf("import %s: %w: %w", i.Name, ErrBad, err)
+	}
+	return portal, a, nil
+}
+
+// ErrBad says that a connection can't be used as it is.
+var ErrBad = errors.New("not the connection of an export")
+
+func (d *Disks) importFile(name string) string {
+	return filepath.Join(d.Shares, "imports", name+".json")
+}
+
+// Import has pods of a namespace use a disk of another node, by a name. The
+// connection is kept in a file of root's alone.
+func (d *Disks) Import(i Import) error {
+	if _, _, err := i.check(); err != nil {
+		return err
+	}
+	d.shares.Lock()
+	defer d.shares.Unlock()
+	if _, err := os.Lstat(d.importFile(i.Name)); err == nil {
+		return fmt.Errorf("import %s: %w", i.Name, ErrExists)
+	}
+	text, err := json.MarshalIndent(i, "", "  ")
+	if err == nil {
+		err = os.MkdirAll(filepath.Join(d.Shares, "imports"), 0o700)
+	}
+	if err == nil {
+		err = renameio.WriteFile(d.importFile(i.Name), text, 0o600)
+	}
+	if err != nil {
+		return fmt.Errorf("import %s: %w", i.Name, err)
+	}
+	return nil
+}
+
+// Forget forgets an import. VMs that run keep it.
+func (d *Disks) Forget(name string) error {
+	if !shareName.MatchString(name) {
+		return fmt.Errorf("import %q: %w", name, ErrName)
+	}
+	d.shares.Lock()
+	defer d.shares.Unlock()
+	err := os.Remove(d.importFile(name))
+	if errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("%w import %q", ErrUnknown, name)
+	}
+	return err
+}
+
+// Imports are those that there are.
+func (d *Disks) Imports() ([]Import, error) {
+	files, err := filepath.Glob(d.importFile("*"))
+	if err != nil {
+		return nil, err
+	}
+	var all []Import
+	for _, path := range files {
+		i, err := d.readImport(strings.TrimSuffix(filepath.Base(path), ".json"))
+		if errors.Is(err, ErrUnknown) {
+			continue // forgotten meanwhile
+		}
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, i)
+	}
+	return all, nil
+}
+
+func (d *Disks) readImport(name string) (Import, error) {
+	if !shareName.MatchString(name) {
+		return Import{}, fmt.Errorf("import %q: %w", name, ErrName)
+	}
+	text, err := os.ReadFile(d.importFile(name))
+	if errors.Is(err, fs.ErrNotExist) {
+		return Import{}, fmt.Errorf("%w import %q", ErrUnknown, name)
+	}
+	var i Import
+	if err == nil {
+		err = json.Unmarshal(text, &i)
+	}
+	if err != nil {
+		return Import{}, fmt.Errorf("read import %s: %w", name, err)
+	}
+	return i, nil
+}
+
+// imported is a disk that this node imports.
+type imported struct {
+	*Disks
+	passive
+}
+
+// hold finds an import for a pod. A pod of another namespace is told the same as
+// where there is none.
+func (d *Disks) holdImport(name, namespace string) (*record.Import, error) {
+	i, err := d.readImport(name)
+	if errors.Is(err, ErrUnknown) || err == nil && i.Namespace != namespace {
+		return nil, fmt.Errorf("%w import %q for namespace %q on this node: an administrator makes one by \"nodevirt disk import\"",
+			ErrUnknown, name, namespace)
+	}
+	if err != nil {
+		return nil, err
+	}
+	if _, _, err := i.check(); err != nil {
+		return nil, err
+	}
+	return &record.Import{
+		Name: name, Portal: i.Portal, Target: i.Target, LUN: i.LUN, Initiator: i.Initiator, User: i.User,
+	}, nil
+}
+
+func (imported) create(context.Context, Disk) error { return nil }
+
+func (o imported) attach(ctx context.Context, k Disk) (map[string][]*os.File, error) {
+	return nil, o.restore(ctx, k)
+}
+
+// restore puts the password back, which is not in the record.
+func (o imported) restore(ctx context.Context, k Disk) error {
+	held, err := o.held(k)
+	if err != nil {
+		return err
+	}
+	i, err := o.readImport(held.Name)
+	if err != nil {
+		return err
+	}
+	_, access, err := i.check()
+	if err != nil {
+		return err
+	}
+	if i.Target != held.Target || i.Initiator != held.Initiator {
+		return fmt.Errorf("import %s is another disk than when the container was made: make a new container", held.Name)
+	}
+	return o.setSecret(ctx, k, access)
+}
+
+func (o imported) detach(ctx context.Context, k Disk) error {
+	return o.ISCSI.Secrets.RemoveSecret(ctx, secretOf(k))
+}
+
+func (o imported) held(k Disk) (*record.Import, error) {
+	if k.Content.Import == nil {
+		return nil, errors.New("the record does not say which import it is")
+	}
+	return k.Content.Import, nil
+}
+
+func (o imported) describe(k Disk) domain.Disk {
+	held, err := o.held(k)
+	if err != nil {
+		return domain.Disk{}
+	}
+	portal, _ := netip.ParseAddrPort(held.Portal) // as it was checked when it was held
+	return domain.Disk{Layers: []domain.Layer{{
+		Format: string(imageunpack.Raw), ReadOnly: k.ReadOnly,
+		ISCSI: &domain.ISCSI{
+			Portal: portal, Target: held.Target, LUN: held.LUN, Initiator: held.Initiator, User: held.User, Secret: secretOf(k),
+		},
+	}}}
+}

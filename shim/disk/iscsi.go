@@ -1,0 +1,169 @@
+package disk
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"strings"
+
+	"github.com/google/uuid"
+
+	"github.com/nodevirt/nodevirt/imageunpack"
+	"github.com/nodevirt/nodevirt/imageunpack/iscsi"
+	"github.com/nodevirt/nodevirt/imageunpack/rawview"
+	"github.com/nodevirt/nodevirt/shim/cgroup"
+	"github.com/nodevirt/nodevirt/shim/domain"
+)
+
+// ISCSI is what disks over iSCSI take.
+type ISCSI struct {
+	Daemon  *iscsi.Daemon
+	Key     iscsi.Key
+	Secrets secrets
+}
+
+// secrets are libvirtd's.
+type secrets interface {
+	SetSecret(ctx context.Context, s domain.Secret, value string) error
+	RemoveSecret(ctx context.Context, uuid string) error
+}
+
+// overISCSI is a registry disk that tgtd serves to its machine, which logs in
+// with credentials of its own. What is served is a raw file: where files can be
+// cloned, the one of mode raw; else the overlay of mode file, shown as raw by a
+// process of its own. Neither is a copy.
+type overISCSI struct {
+	*Disks
+	passive
+}
+
+func (o overISCSI) raw() raw         { return raw{Disks: o.Disks} }
+func (o overISCSI) overlay() overlay { return overlay{Disks: o.Disks} }
+
+func (o overISCSI) create(ctx context.Context, k Disk) error {
+	if o.Expander.Reflink() {
+		return o.raw().create(ctx, k)
+	}
+	return o.overlay().create(ctx, k)
+}
+
+func (o overISCSI) attach(ctx context.Context, k Disk) (map[string][]*os.File, error) {
+	return nil, o.restore(ctx, k)
+}
+
+// restore makes of attach's work what is missing, under a running machine too.
+func (o overISCSI) restore(ctx context.Context, k Disk) error {
+	if err := o.serve(ctx, k); err != nil {
+		return err
+	}
+	return o.setSecret(ctx, k, o.access(k))
+}
+
+// serve has tgtd serve the raw file.
+func (o overISCSI) serve(ctx context.Context, k Disk) error {
+	path, err := o.shown(ctx, k)
+	if err != nil {
+		return err
+	}
+	return o.ISCSI.Daemon.Serve(ctx, iscsi.Target{Access: o.access(k), Path: path, ReadOnly: k.ReadOnly})
+}
+
+// shown is the path of the raw file.
+func (o overISCSI) shown(ctx context.Context, k Disk) (string, error) {
+	if path := o.writable(k); path == o.raw().writable(k) {
+		return path, nil
+	}
+	pid, err := o.views.Process(viewOf(k)) //nolint:contextcheck // the end of a process is watched for longer
+	if err != nil {
+		return "", err
+	}
+	if pid == 0 {
+		if pid, err = o.show(ctx, k); err != nil {
+			return "", err
+		}
+	}
+	if k.standalone {
+		return rawview.Path(pid), nil
+	}
+	// What it uses is the VM's, as QEMU's own work on the disk would be.
+	group, err := cgroup.Open(k.VM.Sandbox.Value.GetLinux().GetCgroupParent(), k.VM.ID)
+	if err != nil {
+		return "", err
+	}
+	return rawview.Path(pid), group.Add(pid)
+}
+
+func (o overISCSI) show(ctx context.Context, k Disk) (pid int, err error) {
+	base, err := o.Unpacker.Open(ctx, k.image(), k.image().Path)
+	if err != nil {
+		return 0, err
+	}
+	defer base.Close()
+	return o.views.Show(ctx, rawview.View{
+		ID: viewOf(k), Overlay: o.overlay().writable(k), BaseFormat: string(k.image().Format),
+		UID: k.VM.Domain.UID, GID: k.VM.Domain.UID, Durable: k.standalone,
+	}, base)
+}
+
+func (o overISCSI) detach(ctx context.Context, k Disk) error {
+	return errors.Join(o.ISCSI.Secrets.RemoveSecret(ctx, secretOf(k)), o.unserve(ctx, k))
+}
+
+func (o overISCSI) unserve(ctx context.Context, k Disk) error {
+	return errors.Join(o.ISCSI.Daemon.Remove(ctx, o.access(k)), o.views.Hide(ctx, viewOf(k)))
+}
+
+// setSecret gives libvirtd the password of an access.
+func (d *Disks) setSecret(ctx context.Context, k Disk, a iscsi.Access) error {
+	pod := k.VM.Sandbox.Value.GetMetadata()
+	return d.ISCSI.Secrets.SetSecret(ctx, domain.Secret{
+		UUID: secretOf(k), Usage: k.VM.Domain.UUID + "/" + k.Name,
+		Description: fmt.Sprintf("nodevirt: disk %s of pod %s/%s", k.Name, pod.GetNamespace(), pod.GetName()),
+	}, a.Password.Reveal())
+}
+
+func (o overISCSI) describe(k Disk) domain.Disk {
+	access := o.access(k)
+	// An error stops the guest until the disk is put back, see package vm: it is no
+	// end of the disk, as it would be for the guest.
+	return domain.Disk{ErrorPolicy: "stop", Layers: []domain.Layer{{
+		Format: string(imageunpack.Raw), Path: o.writable(k), ReadOnly: k.ReadOnly,
+		ISCSI: &domain.ISCSI{
+			Portal: o.ISCSI.Daemon.Portal(), Target: access.Name, LUN: iscsi.LUN,
+			Initiator: access.Initiator, User: access.User, Secret: secretOf(k),
+		},
+	}}}
+}
+
+// writable is the file that create made.
+func (o overISCSI) writable(k Disk) string {
+	path := o.raw().writable(k)
+	if _, err := os.Lstat(path); errors.Is(err, fs.ErrNotExist) {
+		return o.overlay().writable(k)
+	}
+	return path
+}
+
+func (o overISCSI) access(k Disk) iscsi.Access { return o.ISCSI.Key.Access(k.VM.ID + "/" + k.Name) }
+
+// secretOf is the UUID of a disk's secret.
+func secretOf(k Disk) string {
+	vm, err := uuid.Parse(k.VM.Domain.UUID)
+	if err != nil {
+		vm = uuid.Nil
+	}
+	return uuid.NewSHA1(vm, []byte(k.Name)).String()
+}
+
+// viewOf names a disk's view. [Container] finds its container in it.
+func viewOf(k Disk) string {
+	sum := sha256.Sum256([]byte(k.Name))
+	return k.VM.ID + "." + hex.EncodeToString(sum[:6])
+}
+
+// ours tells whether a target is one of those that Key names, and not another program's.
+func ours(name string) bool { return strings.HasPrefix(name, iscsi.Authority) }

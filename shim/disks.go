@@ -1,0 +1,54 @@
+package shim
+
+import (
+	"fmt"
+	"log/slog"
+	"os"
+	"os/exec"
+	"path/filepath"
+
+	"github.com/nodevirt/nodevirt/imageunpack"
+	"github.com/nodevirt/nodevirt/imageunpack/expand"
+	"github.com/nodevirt/nodevirt/imageunpack/iscsi"
+	"github.com/nodevirt/nodevirt/imageunpack/rawview"
+	"github.com/nodevirt/nodevirt/shim/config"
+	"github.com/nodevirt/nodevirt/shim/disk"
+	"github.com/nodevirt/nodevirt/shim/domain"
+	"github.com/nodevirt/nodevirt/shim/record"
+)
+
+// newDisks makes what the disks of machines are made with. Neither tgtd nor
+// qemu-storage-daemon has to be there until a VM asks for them.
+func newDisks(c config.Config, log *slog.Logger, u *imageunpack.Unpacker, e *expand.Expander, r *record.Store, d *domain.Driver) (*disk.Disks, error) {
+	portal, err := c.ISCSI.Portal()
+	if err != nil {
+		return nil, err
+	}
+	key, err := iscsi.OpenKey(filepath.Join(c.Root, "iscsi.key"))
+	if err != nil {
+		return nil, err
+	}
+	for _, dir := range []string{filepath.Join(c.Root, "exports"), filepath.Join(c.Root, "imports"), filepath.Join(c.Run, "views")} {
+		if err := os.MkdirAll(dir, 0o700); err != nil {
+			return nil, fmt.Errorf("make a folder for disks: %w", err)
+		}
+	}
+	self, err := os.Executable()
+	if err != nil {
+		return nil, fmt.Errorf("find this program: %w", err)
+	}
+	storageDaemon, err := exec.LookPath(c.Tools.StorageDaemon)
+	if err != nil {
+		storageDaemon = c.Tools.StorageDaemon // a view says that it isn't there
+	}
+	return disk.New(disk.Options{
+		Unpacker: u, Expander: e, Folder: r.ContainerDir, Shares: c.Root, LastUID: c.VM.UIDBase + c.VM.UIDCount - 1,
+		ISCSI: disk.ISCSI{
+			Daemon: iscsi.New(iscsi.Options{Socket: c.ISCSI.Socket, Portal: portal, Logger: log}),
+			Key:    key, Secrets: d,
+		},
+		Views: rawview.Options{
+			Dir: filepath.Join(c.Run, "views"), StorageDaemon: storageDaemon, Stage: []string{self, "-enter-view"}, Logger: log,
+		},
+	}), nil
+}

@@ -1,0 +1,189 @@
+// Package share lets `nodevirt disk` ask the shim for exports and imports: by HTTP
+// and JSON, on a unix socket of root's alone.
+//
+// It owns the wire, and what errors are on it. What exports and imports are is
+// package disk's.
+package share
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/nodevirt/nodevirt/imageunpack"
+	"github.com/nodevirt/nodevirt/imageunpack/iscsi"
+	"github.com/nodevirt/nodevirt/shim/disk"
+)
+
+// Export is an export without what it takes to use it.
+type Export struct {
+	Name      string    `json:"name"`
+	Image     string    `json:"image"`
+	Path      string    `json:"path"`
+	Size      int64     `json:"size"`
+	Portal    string    `json:"portal"`
+	Target    string    `json:"target"`
+	CreatedAt time.Time `json:"createdAt"`
+	// Initiators are those that are logged in; Served is false while tgtd is away.
+	Initiators []string `json:"initiators"`
+	Served     bool     `json:"served"`
+}
+
+// Import is an import without its password.
+type Import struct {
+	Name      string `json:"name"`
+	Namespace string `json:"namespace"`
+	Portal    string `json:"portal"`
+	Target    string `json:"target"`
+	Size      int64  `json:"size,omitempty"`
+}
+
+// List are a node's exports and imports.
+type List struct {
+	Exports []Export `json:"exports"`
+	Imports []Import `json:"imports"`
+}
+
+// Request asks for an export. Path is a disk's in the image, for one of several.
+type Request struct {
+	Name  string `json:"name"`
+	Image string `json:"image"`
+	Path  string `json:"path,omitempty"`
+}
+
+// maxBody bounds what a client can send.
+const maxBody = 64 << 10
+
+// Handler serves a node's disks.
+func Handler(d *disk.Disks) http.Handler {
+	mux := http.NewServeMux()
+	mux.HandleFunc("GET /v1/disks", answer(func(r *http.Request) (any, error) { return list(r.Context(), d) }))
+	mux.HandleFunc("POST /v1/exports", answer(func(r *http.Request) (any, error) {
+		var q Request
+		if err := decode(r, &q); err != nil {
+			return nil, err
+		}
+		return d.Export(r.Context(), q.Name, q.Image, q.Path)
+	}))
+	mux.HandleFunc("DELETE /v1/exports/{name}", answer(func(r *http.Request) (any, error) {
+		return struct{}{}, d.Unexport(r.Context(), r.PathValue("name"), r.URL.Query().Get("force") == "true")
+	}))
+	mux.HandleFunc("PUT /v1/imports/{name}", answer(func(r *http.Request) (any, error) {
+		var i disk.Import
+		if err := decode(r, &i); err != nil {
+			return nil, err
+		}
+		i.Name = r.PathValue("name")
+		return struct{}{}, d.Import(i)
+	}))
+	mux.HandleFunc("DELETE /v1/imports/{name}", answer(func(r *http.Request) (any, error) {
+		return struct{}{}, d.Forget(r.PathValue("name"))
+	}))
+	return mux
+}
+
+func list(ctx context.Context, d *disk.Disks) (List, error) {
+	exports, err := d.Exports()
+	if err != nil {
+		return List{}, err
+	}
+	imports, err := d.Imports()
+	if err != nil {
+		return List{}, err
+	}
+	l := List{Exports: []Export{}, Imports: []Import{}}
+	for _, e := range exports {
+		users, served, err := d.Users(ctx, e)
+		if err != nil && !errors.Is(err, iscsi.ErrUnavailable) {
+			return List{}, err
+		}
+		l.Exports = append(l.Exports, Export{
+			Name: e.Name, Image: e.Disk.Image, Path: e.Disk.Path, Size: e.Disk.VirtualSize, CreatedAt: e.CreatedAt,
+			Portal: d.Portal(), Target: d.Target(e), Initiators: users, Served: served,
+		})
+	}
+	for _, i := range imports {
+		l.Imports = append(l.Imports, Import{
+			Name: i.Name, Namespace: i.Namespace, Portal: i.Portal, Target: i.Target, Size: i.Size,
+		})
+	}
+	return l, nil
+}
+
+// failure is an error on the wire.
+type failure struct {
+	Error string `json:"error"`
+}
+
+// errBody says that a request can't be read.
+var errBody = errors.New("not a request of nodevirt's")
+
+func decode(r *http.Request, into any) error {
+	d := json.NewDecoder(http.MaxBytesReader(nil, r.Body, maxBody))
+	d.DisallowUnknownFields()
+	if err := d.Decode(into); err != nil {
+		return fmt.Errorf("%w: %w", errBody, err)
+	}
+	return nil
+}
+
+func answer(do func(*http.Request) (any, error)) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) {
+		value, err := do(r)
+		code := http.StatusOK
+		if err != nil {
+			value, code = failure{err.Error()}, codeOf(err)
+		}
+		w.Header().Set("Content-Type", "application/json")
+		w.WriteHeader(code)
+		_ = json.NewEncoder(w).Encode(value) // a client that is gone
+	}
+}
+
+func codeOf(err error) int {
+	for _, k := range []struct {
+		kind error
+		code int
+	}{
+		{disk.ErrUnknown, http.StatusNotFound},
+		{disk.ErrExists, http.StatusConflict}, {iscsi.ErrBusy, http.StatusConflict},
+		{disk.ErrName, http.StatusBadRequest}, {disk.ErrBad, http.StatusBadRequest}, {errBody, http.StatusBadRequest},
+		{imageunpack.ErrNoDisk, http.StatusBadRequest}, {imageunpack.ErrUnusable, http.StatusBadRequest},
+		{iscsi.ErrUnavailable, http.StatusServiceUnavailable},
+	} {
+		if errors.Is(err, k.kind) {
+			return k.code
+		}
+	}
+	return http.StatusInternalServerError
+}
+
+// Serve serves on a unix socket, which only root can open, until ctx ends.
+func Serve(ctx context.Context, path string, h http.Handler) error {
+	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+		return err
+	}
+	if err := os.RemoveAll(path); err != nil { // of a shim that was killed; the lock beside CRI's is ours
+		return err
+	}
+	l, err := (&net.ListenConfig{}).Listen(ctx, "unix", path)
+	if err != nil {
+		return fmt.Errorf("serve disks: %w", err)
+	}
+	if err := os.Chmod(path, 0o600); err != nil {
+		return errors.Join(err, l.Close())
+	}
+	s := &http.Server{Handler: h, ReadHeaderTimeout: 10 * time.Second, BaseContext: func(net.Listener) context.Context { return ctx }}
+	stop := context.AfterFunc(ctx, func() { _ = s.Close() })
+	defer stop()
+	if err := s.Serve(l); !errors.Is(err, http.ErrServerClosed) {
+		return fmt.Errorf("serve disks: %w", err)
+	}
+	return nil
+}

@@ -1,0 +1,275 @@
+package apart
+
+import (
+	"context"
+	"net/netip"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/nodevirt/nodevirt/test/guest"
+	"github.com/nodevirt/nodevirt/test/images"
+	"github.com/nodevirt/nodevirt/test/node"
+)
+
+// patience bounds every wait. Emulated guests on a busy machine are slow.
+const patience = 3 * time.Minute
+
+// The nodes' addresses on the cable between them.
+const (
+	exporterAddress = "10.77.0.1"
+	importerAddress = "10.77.0.2"
+)
+
+// TestApart has a VM of one node use a disk that another node exports.
+func TestApart(t *testing.T) {
+	exporter := node.ForTest(t, node.Options{
+		Subnet:     netip.MustParsePrefix("10.98.0.0/16"),
+		Components: []string{node.Registry, node.Containerd, node.Tgtd, node.Shim},
+		ShimConfig: func(c map[string]any) { c["iscsi"] = map[string]any{"address": exporterAddress} },
+	})
+	importer := node.ForTest(t, node.Options{Subnet: netip.MustParsePrefix("10.99.0.0/16")})
+	cable(t, exporter, importer)
+	disk, err := guest.TinyWithAgent(t.Context(), importer.GuestOptions())
+	check(t, err)
+	image, err := images.RegistryDisk(disk, images.DiskOptions{})
+	check(t, err)
+	data, err := exporter.Push(t.Context(), "data:1", image)
+	check(t, err)
+	boot, err := importer.Push(t.Context(), "boot:1", image)
+	check(t, err)
+	before, err := exporter.Leftovers(t.Context())
+	check(t, err)
+
+	// Nothing of the password is on a command line: it goes by files of root's.
+	file := filepath.Join(t.TempDir(), "data.json")
+	nodevirt(t, exporter, "disk", "export", data, "--name", "data", "-o", file)
+	info, err := os.Stat(file)
+	check(t, err)
+	if info.Mode().Perm() != 0o600 {
+		t.Errorf("the password is in a file with mode %v", info.Mode())
+	}
+	refused(t, exporter, "exists already", "disk", "export", data, "--name", "data", "-o", file+"2")
+	refused(t, exporter, "a name has", "disk", "export", data, "--name", "../data", "-o", file+"2")
+	refused(t, importer, "names no namespace", "disk", "import", "data", "--namespace", "", file)
+	refused(t, importer, "not what", "disk", "import", "data", "--namespace", "default", "/etc/passwd")
+	nodevirt(t, importer, "disk", "import", "data", "--namespace", "default", file)
+	if list := nodevirt(t, importer, "disk", "ls"); !strings.Contains(list, "data") || !strings.Contains(list, exporterAddress) {
+		t.Errorf("the import is not listed:\n%s", list)
+	}
+
+	m := machine{n: importer, image: boot}
+	m.dial(t)
+	if err := m.try(t, "other", "elsewhere"); err == nil || !strings.Contains(err.Error(), "there is no such import") {
+		t.Errorf("a pod of another namespace: %v", err)
+	}
+
+	first := m.start(t, "first")
+	// All of the export can be read, and it is what the image holds.
+	if got, want := first.sh("sha256sum </dev/vdb"), first.sh("sha256sum </dev/vda"); got == "" || len(got) != len(want) {
+		t.Errorf("digests %q and %q", got, want)
+	}
+	first.sh("dd if=/dev/urandom of=/tmp/r bs=64k count=16 2>/dev/null; dd if=/tmp/r of=/dev/vdb bs=64k seek=900 conv=fsync 2>/dev/null")
+	sum := first.sh("sha256sum </tmp/r")
+	const read = "echo 3 >/proc/sys/vm/drop_caches; dd if=/dev/vdb bs=64k skip=900 count=16 2>/dev/null | sha256sum"
+	if got := first.sh(read); got != sum {
+		t.Errorf("read %q, written %q", got, sum)
+	}
+	refused(t, exporter, "in use", "disk", "unexport", "data")
+
+	// The cable is cut in the middle of writes, and mended; so is the exporter's tgtd, and its shim.
+	first.sh("(i=0; while [ ! -e /tmp/enough ]; do dd if=/tmp/r of=/dev/vdb bs=64k seek=900 conv=fsync 2>/dev/null && echo $((i += 1)) >/tmp/count; done; touch /tmp/ended) >/dev/null 2>&1 &")
+	goesOn := func(what string) {
+		t.Helper()
+		was := first.sh("cat /tmp/count")
+		eventually(t, "the guest writes on "+what, func() bool { return first.sh("cat /tmp/count") != was })
+	}
+	eventually(t, "the guest writes", func() bool { return first.sh("cat /tmp/count 2>/dev/null") != "" })
+	inNode(t, exporter, "ip", "link", "set", "cable", "down")
+	first.sh("sleep 1")
+	inNode(t, exporter, "ip", "link", "set", "cable", "up")
+	goesOn("when the cable is mended")
+	check(t, exporter.Restart(t.Context(), node.Tgtd))
+	goesOn("with another tgtd")
+	check(t, exporter.Restart(t.Context(), node.Shim))
+	goesOn("with another shim")
+	first.sh("touch /tmp/enough")
+	eventually(t, "the writer ends", func() bool { return first.sh("ls /tmp/ended 2>/dev/null") != "" })
+	if got := first.sh(read); got != sum {
+		t.Errorf("after all that read %q, written %q", got, sum)
+	}
+	first.remove()
+
+	// The export has a life of its own: the next VM finds what the first has written.
+	second := m.start(t, "second")
+	if got := second.sh(read); got != sum {
+		t.Errorf("another VM reads %q, the first has written %q", got, sum)
+	}
+	// Taken back by force, the disk fails, and does not hang.
+	nodevirt(t, exporter, "disk", "unexport", "data", "--force")
+	if got := second.sh(read + "; dd if=/dev/vdb of=/dev/null bs=64k count=1 skip=100 2>&1 | grep -c 'error'"); !strings.HasSuffix(got, "1") {
+		t.Errorf("a disk that was taken back is read: %q", got)
+	}
+	second.remove()
+	nodevirt(t, importer, "disk", "forget", "data")
+	refused(t, importer, "there is no such", "disk", "forget", "data")
+	check(t, exporter.Restart(t.Context(), node.Tgtd)) // what the forced end left waits for that
+	check(t, exporter.SameAgain(t.Context(), before, time.Minute))
+}
+
+// cable joins two nodes.
+func cable(t *testing.T, a, b *node.Node) {
+	t.Helper()
+	for _, args := range [][]string{
+		{"ip", "link", "add", "cable", "netns", strconv.Itoa(a.PID()), "type", "veth", "peer", "name", "cable", "netns", strconv.Itoa(b.PID())},
+	} {
+		out, err := exec.CommandContext(t.Context(), args[0], args[1:]...).CombinedOutput()
+		if err != nil {
+			t.Fatalf("%v: %v: %s", args, err, out)
+		}
+	}
+	inNode(t, a, "ip", "addr", "add", exporterAddress+"/24", "dev", "cable")
+	inNode(t, b, "ip", "addr", "add", importerAddress+"/24", "dev", "cable")
+	inNode(t, a, "ip", "link", "set", "cable", "up")
+	inNode(t, b, "ip", "link", "set", "cable", "up")
+}
+
+func inNode(t *testing.T, n *node.Node, name string, args ...string) string {
+	t.Helper()
+	out, err := n.Output(t.Context(), name, args...)
+	check(t, err)
+	return out
+}
+
+func program(t *testing.T) string {
+	t.Helper()
+	path, err := filepath.Abs("../../../bin/nodevirt")
+	check(t, err)
+	return path
+}
+
+func nodevirt(t *testing.T, n *node.Node, args ...string) string {
+	t.Helper()
+	return inNode(t, n, program(t), args...)
+}
+
+func refused(t *testing.T, n *node.Node, words string, args ...string) {
+	t.Helper()
+	out, err := n.Output(t.Context(), program(t), args...)
+	if err == nil || !strings.Contains(err.Error(), words) {
+		t.Errorf("nodevirt %q: %q, %v; want %q", args, out, err, words)
+	}
+}
+
+// machine is what VMs are made of.
+type machine struct {
+	n     *node.Node
+	image string
+	cri   runtimeapi.RuntimeServiceClient
+}
+
+func (m *machine) dial(t *testing.T) {
+	t.Helper()
+	conn, err := node.DialCRI(m.n.ShimSocket())
+	check(t, err)
+	t.Cleanup(func() { _ = conn.Close() })
+	m.cri = runtimeapi.NewRuntimeServiceClient(conn)
+}
+
+// vm is a VM with the import as its second disk.
+type vm struct {
+	*machine
+	t   *testing.T
+	pod string
+	cfg node.Pod
+	id  string
+}
+
+func (m *machine) pod(t *testing.T, name, namespace string) *vm {
+	t.Helper()
+	p := m.n.NewPod(name)
+	p["annotations"] = map[string]any{"nodevirt.io/imported-disks": "data"}
+	p["metadata"].(map[string]any)["namespace"] = namespace
+	pod, err := m.n.RunPod(t.Context(), p, "vm")
+	check(t, err)
+	v := &vm{machine: m, t: t, pod: pod, cfg: p}
+	t.Cleanup(v.remove)
+	return v
+}
+
+func (v *vm) create() error {
+	c := node.NewContainer("guest", v.image)
+	c["linux"] = map[string]any{"resources": map[string]any{"memory_limit_in_bytes": 256 << 20}}
+	id, err := v.n.CreateContainer(v.t.Context(), v.pod, v.cfg, c)
+	v.id = id
+	return err
+}
+
+// try makes a VM in a pod of a namespace, and returns why it can't.
+func (m *machine) try(t *testing.T, name, namespace string) error {
+	t.Helper()
+	v := m.pod(t, name, namespace)
+	defer v.remove()
+	return v.create()
+}
+
+// start starts a VM and waits for its agent.
+func (m *machine) start(t *testing.T, name string) *vm {
+	t.Helper()
+	v := m.pod(t, name, "default")
+	check(t, v.create())
+	_, err := m.cri.StartContainer(t.Context(), &runtimeapi.StartContainerRequest{ContainerId: v.id})
+	check(t, err)
+	eventually(t, "the guest's agent answers", func() bool {
+		r, err := v.exec("true")
+		return err == nil && r.ExitCode == 0
+	})
+	return v
+}
+
+func (v *vm) exec(command ...string) (*runtimeapi.ExecSyncResponse, error) {
+	return v.cri.ExecSync(v.t.Context(), &runtimeapi.ExecSyncRequest{ContainerId: v.id, Cmd: command, Timeout: 120})
+}
+
+// sh runs a line in the guest.
+func (v *vm) sh(line string) string {
+	v.t.Helper()
+	r, err := v.exec("sh", "-c", line)
+	check(v.t, err)
+	return strings.TrimSpace(string(r.Stdout))
+}
+
+func (v *vm) remove() {
+	if v.pod == "" {
+		return
+	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(v.t.Context()), patience)
+	defer cancel()
+	if err := v.n.RemovePod(ctx, v.pod, v.cfg); err != nil {
+		v.t.Error(err)
+	}
+	v.pod = ""
+}
+
+func check(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// eventually asks until the answer is yes.
+func eventually(t *testing.T, what string, ask func() bool) {
+	t.Helper()
+	for end := time.Now().Add(patience); !ask(); time.Sleep(50 * time.Millisecond) {
+		if time.Now().After(end) || t.Context().Err() != nil {
+			t.Fatalf("never happened: %s", what)
+		}
+	}
+}

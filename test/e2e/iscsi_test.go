@@ -1,0 +1,214 @@
+package e2e
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/nodevirt/nodevirt/imageunpack/iscsi"
+	"github.com/nodevirt/nodevirt/shim/agent"
+	"github.com/nodevirt/nodevirt/shim/vmspec"
+	"github.com/nodevirt/nodevirt/test/node"
+)
+
+// overISCSI has all of a pod's registry disks over iSCSI.
+func overISCSI(c *runtimeapi.PodSandboxConfig) {
+	c.Annotations = map[string]string{vmspec.AnnotationDiskMode: string(vmspec.ModeISCSI)}
+}
+
+// target waits until the machine's disk is served to it, and returns what tgtd tells of it.
+func (c *container) target() iscsi.Status {
+	c.t.Helper()
+	text := c.infoText()
+	var mine iscsi.Status
+	eventually(c.t, "the disk is served", func() bool {
+		all, err := suite.Targets(c.t.Context())
+		for _, s := range all {
+			if err == nil && strings.Contains(text, s.Name) && len(s.Initiators) == 1 {
+				mine = s
+				return true
+			}
+		}
+		return false
+	})
+	return mine
+}
+
+// TestISCSIDisk: a guest runs from a disk that is served to it alone, whose password nothing shows,
+// and of which nothing is left.
+func TestISCSIDisk(t *testing.T) {
+	t.Parallel()
+	c := vmPod(t, overISCSI).vm(suite.tiny).start().up()
+	c.post("/cgi-bin/disk", "mine")
+	if got := c.page("/cgi-bin/disk"); got != "mine" {
+		t.Errorf("the disk holds %q", got)
+	}
+	s, domain := c.target(), c.info().VM.Domain.UUID
+	if d := c.tells().Disks; len(d) != 1 || d[0].Mode != vmspec.ModeISCSI {
+		t.Errorf("the disks are %+v", d)
+	}
+	key, err := iscsi.OpenKey(filepath.Join(suite.Dir(), "nodevirt/iscsi.key"))
+	check(t, err)
+	access := key.Access(c.id + "/disk")
+	if access.Name != s.Name {
+		t.Fatalf("the target is %s, and should be %s", s.Name, access.Name)
+	}
+	c.tellsNobody(access.Password.Reveal())
+
+	// Another initiator that has the password, and the right one that has none.
+	for _, strange := range []iscsi.Access{
+		{Name: access.Name, Initiator: "iqn.2008-11.org.linux-kvm:other", User: access.User, Password: access.Password},
+		{Name: access.Name, Initiator: access.Initiator},
+	} {
+		if out, err := suite.Output(t.Context(), "iscsi-readcapacity16", "-i", strange.Initiator, url(strange)); err == nil {
+			t.Errorf("%v is let in: %s", strange, out)
+		}
+	}
+	c.stop(60)
+	c.removeIt()
+	all, err := suite.Targets(t.Context())
+	check(t, err)
+	for _, left := range all {
+		if left.Name == s.Name {
+			t.Errorf("left: %v", left)
+		}
+	}
+	if secrets := inNode(t, "virsh", "secret-list"); strings.Contains(secrets, domain) {
+		t.Errorf("left:\n%s", secrets)
+	}
+}
+
+// url names a disk of the node's own to libiscsi's tools.
+func url(a iscsi.Access) string {
+	account := ""
+	if a.User != "" {
+		account = a.User + "%" + a.Password.Reveal() + "@"
+	}
+	return "iscsi://" + account + "127.0.0.1:3260/" + a.Name + "/1"
+}
+
+// tellsNobody looks for a password where others could read it.
+func (c *container) tellsNobody(password string) {
+	c.t.Helper()
+	places := map[string]string{
+		"the status":  c.infoText(),
+		"the XML":     inNode(c.t, "virsh", "dumpxml", "--security-info", c.info().VM.Domain.Name),
+		"the secrets": inNode(c.t, "sh", "-c", "cat /etc/libvirt/secrets/* /run/libvirt/secrets/* 2>/dev/null; true"),
+		"processes":   inNode(c.t, "sh", "-c", "cat /proc/[0-9]*/cmdline /proc/[0-9]*/environ 2>/dev/null; true"),
+	}
+	check(c.t, filepath.WalkDir(suite.Dir(), func(path string, e os.DirEntry, err error) error {
+		if err != nil || e.IsDir() && (e.Name() == "containerd" || e.Name() == "registry") {
+			return filepath.SkipDir
+		}
+		if info, err := e.Info(); err == nil && info.Mode().IsRegular() && info.Size() < 4*mebibyte {
+			text, _ := os.ReadFile(path)
+			places[path] = string(text)
+		}
+		return nil
+	}))
+	for place, text := range places {
+		if strings.Contains(text, password) {
+			c.t.Errorf("%s has the password", place)
+		}
+	}
+}
+
+// writer writes chunks to the disk without end, at places that nothing else uses, and keeps their
+// digests in the guest's memory.
+const writer = `
+i=0
+while [ ! -e /tmp/enough ]; do
+	dd if=/dev/urandom of=/tmp/chunk bs=64k count=4 2>/dev/null
+	sum=$(sha256sum </tmp/chunk)
+	dd if=/tmp/chunk of=/dev/vda bs=64k seek=$((%d + i %% 40 * 4)) conv=notrunc,fsync 2>/tmp/err || echo "write $i: $(cat /tmp/err)" >>/tmp/failed
+	echo "$sum" >/tmp/sum.$((i %% 40))
+	i=$((i + 1))
+	echo $i >/tmp/count
+done
+touch /tmp/ended
+`
+
+// reader reads them back from the disk.
+const reader = `
+echo 3 >/proc/sys/vm/drop_caches
+for n in $(seq 0 39); do
+	[ -e /tmp/sum.$n ] || continue
+	sum=$(dd if=/dev/vda bs=64k skip=$((%d + n * 4)) count=4 2>/dev/null | sha256sum)
+	[ "$sum" = "$(cat /tmp/sum.$n)" ] || echo "chunk $n differs"
+done
+cat /tmp/failed 2>/dev/null
+true
+`
+
+// TestISCSIOutages is not parallel: the daemons are everybody's. It kills tgtd in the middle of
+// writes, and what else a disk over iSCSI hangs from.
+func TestISCSIOutages(t *testing.T) {
+	c := vmPod(t, overISCSI).vm(suite.agent, func(c *runtimeapi.ContainerConfig) {
+		c.Linux.Resources.MemoryLimitInBytes = 256 * mebibyte
+	}).start().up()
+	c.agentIs(agent.Present)
+	pid := c.pid()
+	size := c.tells().Disks[0].Image.VirtualSize
+	first := size/65536 - 40*4 - 1 // the end of the FAT, which holds nothing
+	c.exec("sh", "-c", "mount | grep -q vda && umount /disk; (sh -c '"+fmt.Sprintf(writer, first)+"' >/dev/null 2>&1 &)")
+	count := func() string { return string(c.exec("cat", "/tmp/count").Stdout) }
+	goesOn := func(what string) {
+		t.Helper()
+		was := count()
+		eventually(t, "the guest writes on "+what, func() bool { return count() != was })
+	}
+	eventually(t, "the guest writes", func() bool { return c.exec("test", "-s", "/tmp/sum.0").ExitCode == 0 })
+	for range 20 {
+		c.target()
+		time.Sleep(time.Duration(rand.IntN(100)) * time.Millisecond)
+		check(t, suite.Kill(t.Context(), node.Tgtd, syscall.SIGKILL))
+		check(t, suite.Resume(t.Context(), node.Tgtd))
+	}
+	c.target()
+	goesOn("with tgtd")
+	for range 3 { // the process that shows the overlay
+		old := c.target().Path
+		var qsd int
+		if _, err := fmt.Sscanf(old, "/proc/%d/root", &qsd); err != nil {
+			break // a file, where those can be cloned
+		}
+		inNode(t, "kill", "-9", strconv.Itoa(qsd))
+		eventually(t, "another process shows the disk", func() bool { return c.target().Path != old })
+	}
+	goesOn("with the overlay")
+	for _, daemon := range []string{node.Libvirtd, node.Shim} {
+		check(t, suite.Kill(t.Context(), daemon, syscall.SIGKILL))
+		check(t, suite.Resume(t.Context(), daemon))
+		goesOn("with " + daemon)
+	}
+	// All that it hangs from at once.
+	for _, daemon := range []string{node.Shim, node.Tgtd, node.Libvirtd} {
+		check(t, suite.Kill(t.Context(), daemon, syscall.SIGKILL))
+	}
+	for _, daemon := range []string{node.Tgtd, node.Libvirtd, node.Shim} {
+		check(t, suite.Resume(t.Context(), daemon))
+	}
+	c.target()
+	goesOn("with all of it")
+	domain := c.info().VM.Domain.UUID
+	eventually(t, "libvirtd has the secret again", func() bool {
+		return strings.Contains(inNode(t, "virsh", "secret-list"), domain)
+	})
+	c.exec("touch", "/tmp/enough")
+	eventually(t, "the writer ends", func() bool { return c.exec("test", "-e", "/tmp/ended").ExitCode == 0 })
+	c.wantExec("", "", 0, "sh", "-c", fmt.Sprintf(reader, first))
+	t.Logf("%s chunks were written", strings.TrimSpace(count()))
+	if got := c.pid(); got != pid {
+		t.Errorf("the machine's process was %d and is %d", pid, got)
+	}
+	c.stop(60)
+	c.wantEnd(c.status(), 0, "Completed")
+}
