@@ -70,6 +70,7 @@ func (e *Expander) fillBase(ctx context.Context, s Source, b *base, f *os.File) 
 		return fmt.Errorf("wait for other disks: %w", err)
 	}
 	defer e.turns.Release(1)
+	b.progress.Store(&Progress{})
 	begun := time.Now()
 	if err := e.fill(ctx, s, f, func(p Progress) { b.progress.Store(&p) }); err != nil {
 		return err

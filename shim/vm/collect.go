@@ -12,6 +12,10 @@ import (
 // containerd's word of that not have come.
 const collectAgain = time.Minute
 
+// collectAfter is how long containerd's CRI may take until an image's name that was
+// removed is none of its own.
+const collectAfter = 500 * time.Millisecond
+
 // collectDisks removes the expanded disks of images that are gone, until ctx ends.
 func (m *Manager) collectDisks(ctx context.Context) {
 	removals := m.Unpacker.Removals(ctx)
@@ -24,6 +28,7 @@ func (m *Manager) collectDisks(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		case <-removals:
+			sleep(ctx, collectAfter) // containerd's CRI learns of it a little later
 		case <-time.After(collectAgain):
 		}
 	}
@@ -37,4 +42,11 @@ func (m *Manager) hasImage(ctx context.Context, id string) (bool, error) {
 		return false, fmt.Errorf("ask containerd for image %s: %w", id, err)
 	}
 	return reply.GetImage() != nil, nil
+}
+
+func sleep(ctx context.Context, d time.Duration) {
+	select {
+	case <-ctx.Done():
+	case <-time.After(d):
+	}
 }

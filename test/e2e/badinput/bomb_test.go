@@ -14,6 +14,7 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/mutate"
 	"github.com/google/go-containerregistry/pkg/v1/tarball"
 	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 
 	"github.com/nodevirt/nodevirt/imageunpack/registrydisk"
 	"github.com/nodevirt/nodevirt/test/guest"
@@ -158,4 +159,22 @@ func (s *suite) testCompressedClusters(t *testing.T) {
 	s.removeContainer(t, id)
 	s.remove(t, p)
 	s.wantNothingSince(t, before)
+}
+
+// testCompressedClustersRaw: half a terabyte that a disk of some MiB may come to is not begun.
+func (s *suite) testCompressedClustersRaw(t *testing.T) {
+	bomb, err := guest.CompressedBomb()
+	if err != nil {
+		t.Fatal(err)
+	}
+	ref := s.push(t, "compressed-clusters-raw", imageOf(t, []images.File{{Name: "disk", Data: bomb}}))
+	s.pull(t, ref)
+	p := s.run(t, "pod", expanded)
+	before := s.census(t)
+	_, err = s.create(t, p, newContainer(ref, nil))
+	if status.Code(err) != codes.ResourceExhausted || !strings.Contains(err.Error(), "it may take 512Gi") {
+		t.Errorf("a disk that may come to half a terabyte: %v", err)
+	}
+	s.wantNothingSince(t, before)
+	s.remove(t, p)
 }

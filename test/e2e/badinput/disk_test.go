@@ -9,7 +9,9 @@ import (
 	"testing"
 
 	"google.golang.org/grpc/codes"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
+	"github.com/nodevirt/nodevirt/shim/vmspec"
 	"github.com/nodevirt/nodevirt/test/guest"
 	"github.com/nodevirt/nodevirt/test/images"
 )
@@ -34,6 +36,18 @@ func diskCases(t *testing.T) []badCase {
 		cases[i].at, cases[i].code = atCreate, codes.InvalidArgument
 	}
 	return cases
+}
+
+// inModeRaw has disks expanded.
+func inModeRaw(cases []badCase) []badCase {
+	for i := range cases {
+		cases[i].pod = expanded
+	}
+	return cases
+}
+
+func expanded(c *runtimeapi.PodSandboxConfig) {
+	c.Annotations = map[string]string{vmspec.AnnotationDiskMode: string(vmspec.ModeRaw)}
 }
 
 func zipped(t *testing.T) []byte {

@@ -2,33 +2,25 @@ package badinput
 
 import (
 	"context"
-	"errors"
 	"fmt"
-	"os"
-	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
 	"time"
 
-	"golang.org/x/sys/unix"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
+	"github.com/nodevirt/nodevirt/test/hold"
 	"github.com/nodevirt/nodevirt/test/node"
 )
 
-// holdable writes a program that runs a tool, but waits first where there is a FIFO hold(tool).
+// holdable is a program that runs a tool, and can be held.
 func holdable(t *testing.T, dir, tool string) (path string) {
 	t.Helper()
-	real, err := exec.LookPath(tool)
+	path, err := hold.Program(dir, tool)
 	if err != nil {
-		t.Fatal(err)
-	}
-	path = filepath.Join(dir, tool)
-	script := fmt.Sprintf("#!/bin/sh\n[ -p %[1]s.hold ] && read -r _ <%[1]s.hold\nexec %[2]s \"$@\"\n", path, real)
-	if err := os.WriteFile(path, []byte(script), 0o755); err != nil {
 		t.Fatal(err)
 	}
 	return path
@@ -102,28 +94,7 @@ func (s *suite) giveUp(t *testing.T, tool string, call func(context.Context) err
 // done gets what the call answers.
 func (s *suite) held(t *testing.T, tool string, call func() error) (release func(), done <-chan error) {
 	t.Helper()
-	hold := filepath.Join(s.tools, tool+".hold")
-	if err := unix.Mkfifo(hold, 0o600); err != nil {
-		t.Fatal(err)
-	}
-	answer := make(chan error, 1)
-	go func() { answer <- call() }()
-	for {
-		f, err := os.OpenFile(hold, os.O_WRONLY|unix.O_NONBLOCK, 0)
-		if err == nil {
-			return func() { _, _ = os.Remove(hold), f.Close() }, answer
-		}
-		if !errors.Is(err, unix.ENXIO) { // nobody reads yet
-			_ = os.Remove(hold)
-			t.Fatal(err)
-		}
-		select {
-		case err := <-answer:
-			_ = os.Remove(hold)
-			t.Fatalf("the call ended before it came to %s: %v", tool, err)
-		case <-time.After(time.Millisecond):
-		}
-	}
+	return hold.Held(t, filepath.Join(s.tools, tool), call)
 }
 
 func (s *suite) created(t *testing.T, p *pod) (id string) {

@@ -38,11 +38,13 @@ func TestBadInput(t *testing.T) {
 		{"platform", platformCases()},
 		{"bomb", bombCases()},
 		{"disk", diskCases(t)},
+		{"disk", inModeRaw(diskCases(t))}, // answered the same
 		{"start", startCases()},
 	} {
 		t.Run(group.name, func(t *testing.T) { s.checkGroup(t, group.name, group.cases) })
 	}
 	t.Run("compressed clusters", s.testCompressedClusters)
+	t.Run("compressed clusters, raw", s.testCompressedClustersRaw)
 	t.Run("image removed", s.testImageRemoved)
 	t.Run("full disk", s.testFullDisk)
 	t.Run("libvirtd away", s.testLibvirtdAway)

@@ -1,0 +1,97 @@
+package rawdisk
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"fmt"
+	"os"
+	"path/filepath"
+	"testing"
+
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/nodevirt/nodevirt/shim/vminfo"
+)
+
+// TestClones: VMs of an image are clones of one base, which no guest writes and which
+// goes with the image.
+func TestClones(t *testing.T) {
+	image, err := push(t.Context(), "clones", "cloned")
+	check(t, err)
+	had := bases(t)
+	var paths []string
+	for n := range 3 {
+		p := runPod(t, fmt.Sprintf("clone-%d", n))
+		id, err := p.create(t.Context(), image)
+		check(t, err)
+		_, err = suite.cri.StartContainer(t.Context(), &runtimeapi.StartContainerRequest{ContainerId: id})
+		check(t, err)
+		paths = append(paths, disk(t, id))
+	}
+	if now := bases(t); now != had+1 {
+		t.Errorf("%d bases were made for three VMs of an image", now-had)
+	}
+	before := digests(t)
+	f, err := os.OpenFile(paths[0], os.O_RDWR, 0)
+	check(t, err)
+	_, err = f.WriteAt([]byte("of the first guest"), 400)
+	check(t, err)
+	check(t, f.Close())
+	if after := digests(t); fmt.Sprint(after) != fmt.Sprint(before) {
+		t.Errorf("before %v, after %v", before, after)
+	}
+	if a, b := digest(t, paths[0]), digest(t, paths[1]); a == b || b != digest(t, paths[2]) {
+		t.Error("clones have writes in common")
+	}
+	if n, err := suite.Sample(t.Context(), "nodevirt_expanded_disks"); err != nil || int(n) != had+1 {
+		t.Errorf("nodevirt_expanded_disks is %v, %v", n, err)
+	}
+
+	_, err = suite.images.RemoveImage(t.Context(), &runtimeapi.RemoveImageRequest{Image: &runtimeapi.ImageSpec{Image: image}})
+	check(t, err)
+	eventually(t, func() error {
+		if n := bases(t); n != had {
+			return fmt.Errorf("%d bases are left; want %d", n, had)
+		}
+		return nil
+	})
+	if digest(t, paths[1]) != digest(t, paths[2]) {
+		t.Error("clones differ after their base went")
+	}
+}
+
+// disk is the file of a VM's disk.
+func disk(t *testing.T, id string) string {
+	t.Helper()
+	reply, err := suite.cri.ContainerStatus(t.Context(), &runtimeapi.ContainerStatusRequest{ContainerId: id, Verbose: true})
+	check(t, err)
+	info, err := vminfo.Read(reply.Info)
+	check(t, err)
+	return info.VM.Disks[0].Path
+}
+
+// digests are those of the bases and of the disks in containerd's snapshots.
+func digests(t *testing.T) map[string]string {
+	t.Helper()
+	all := map[string]string{}
+	for _, pattern := range []string{"nodevirt/expanded/*", "containerd/*overlayfs/snapshots/*/fs/disk"} {
+		paths, err := filepath.Glob(filepath.Join(suite.Dir(), pattern))
+		check(t, err)
+		if len(paths) == 0 {
+			t.Fatalf("nothing is like %s", pattern)
+		}
+		for _, path := range paths {
+			// A base that is on disk by now has another name.
+			all[filepath.Base(filepath.Dir(path))] += digest(t, path)
+		}
+	}
+	return all
+}
+
+func digest(t *testing.T, path string) string {
+	t.Helper()
+	b, err := os.ReadFile(path)
+	check(t, err)
+	sum := sha256.Sum256(b)
+	return hex.EncodeToString(sum[:])
+}
