@@ -4,6 +4,7 @@ package cluster
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -46,6 +47,7 @@ func (c clean) Run() int {
 	code := 1
 	if err == nil {
 		code = c.M.Run()
+		err = errors.Join(showStrangersOut(ctx), controllersRights())
 	}
 	if err == nil && code == 0 {
 		err = suite.node.SameAgain(ctx, before, time.Minute)
@@ -87,6 +89,9 @@ func prepare(ctx context.Context, c *cluster.Cluster) (err error) {
 		}
 	}
 	if err := c.Deploy(ctx); err != nil {
+		return err
+	}
+	if err := letStrangersIn(ctx); err != nil {
 		return err
 	}
 	return shared(ctx)

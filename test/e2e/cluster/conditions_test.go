@@ -1,0 +1,79 @@
+//go:build cluster
+
+package cluster
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/nodevirt/nodevirt/shim/podstatus/condition"
+)
+
+// conditionField is a part of one of nodevirt's conditions of a pod.
+func conditionField(t *testing.T, name, kind, field string) string {
+	t.Helper()
+	return kubectl(t, "get", "pod", name, "-o", fmt.Sprintf(`jsonpath={.status.conditions[?(@.type==%q)].%s}`, kind, field))
+}
+
+// virsh runs virsh on the node of a pod's machine.
+func virsh(t *testing.T, command, pod string) {
+	t.Helper()
+	domains, err := suite.node.Output(t.Context(), "virsh", "list", "--all", "--name")
+	check(t, err)
+	for domain := range strings.FieldsSeq(domains) {
+		if strings.HasPrefix(domain, "default_"+pod+"_") {
+			_, err := suite.node.Output(t.Context(), "virsh", command, domain)
+			check(t, err)
+			return
+		}
+	}
+	t.Fatalf("no machine of pod %s among %q", pod, domains)
+}
+
+// A pod's status tells what its node knows of the VM, by the node's own credential.
+func TestConditionsTellOfTheGuest(t *testing.T) {
+	t.Parallel()
+	for kind, status := range map[string]string{
+		condition.VMReady: "true", condition.AgentConnected: "true", condition.GuestInfo: "true",
+		condition.Paused: "false", condition.LiveMigratable: "false",
+	} {
+		check(t, suite.WaitFor(t.Context(), "pod/"+vm, "condition="+kind+"="+status))
+	}
+	eventually(t, "the guest's name", func(ctx context.Context) error {
+		message, err := suite.Kubectl(ctx, "get", "pod", vm, "-o",
+			fmt.Sprintf(`jsonpath={.status.conditions[?(@.type==%q)].message}`, condition.GuestInfo))
+		if err != nil {
+			return err
+		}
+		g, err := condition.Parse(message)
+		if err == nil && (g.Hostname != vm || g.AgentVersion == "" || g.OS == nil || g.OS.Kernel == "") {
+			err = fmt.Errorf("guest: %s", message)
+		}
+		return err
+	})
+}
+
+// A VM that is paused is not ready, and one that ended says how.
+func TestConditionsFollowTheVM(t *testing.T) {
+	t.Parallel()
+	pod := vmPod("followed", suite.tiny)
+	pod["spec"].(object)["restartPolicy"] = "Never"
+	name := ready(t, pod)
+	check(t, suite.WaitFor(t.Context(), "pod/"+name, "condition="+condition.VMReady))
+	virsh(t, "suspend", name)
+	check(t, suite.WaitFor(t.Context(), "pod/"+name, "condition="+condition.Paused))
+	check(t, suite.WaitFor(t.Context(), "pod/"+name, "condition="+condition.VMReady+"=false"))
+	if got := conditionField(t, name, condition.Paused, "reason"); got != condition.ReasonPausedByUser {
+		t.Errorf("reason of a pause: %q", got)
+	}
+	virsh(t, "resume", name)
+	check(t, suite.WaitFor(t.Context(), "pod/"+name, "condition="+condition.Paused+"=false"))
+	check(t, suite.WaitFor(t.Context(), "pod/"+name, "condition="+condition.VMReady))
+	virsh(t, "destroy", name)
+	check(t, suite.WaitFor(t.Context(), "pod/"+name, "condition="+condition.VMReady+"=false"))
+	if got := conditionField(t, name, condition.VMReady, "message"); got != "the machine was powered off" {
+		t.Errorf("message of an end: %q", got)
+	}
+}
