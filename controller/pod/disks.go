@@ -47,11 +47,43 @@ func mountImages(s *corev1.PodSpec, volumes []kubevirt.Volume, boot string) {
 		s.Volumes = append(s.Volumes, corev1.Volume{Name: v.Name, VolumeSource: corev1.VolumeSource{
 			Image: &corev1.ImageVolumeSource{Reference: v.ContainerDisk.Image, PullPolicy: v.ContainerDisk.ImagePullPolicy},
 		}})
-		c := &s.Containers[0]
-		c.VolumeMounts = append(c.VolumeMounts, corev1.VolumeMount{
-			Name: v.Name, MountPath: path.Join(mountRoot, v.Name), ReadOnly: true,
-		})
+		mount(s, v.Name)
 	}
+}
+
+// mountSecrets gives the pod the Secrets that cloud-init's volumes name, each
+// volume its own in one folder. The kubelet reads them: the controller may not.
+func mountSecrets(s *corev1.PodSpec, volumes []kubevirt.Volume) {
+	for _, v := range volumes {
+		if v.CloudInitNoCloud == nil {
+			continue
+		}
+		var sources []corev1.VolumeProjection
+		seen := map[string]bool{}
+		for _, ref := range []*corev1.LocalObjectReference{
+			v.CloudInitNoCloud.UserDataSecretRef, v.CloudInitNoCloud.NetworkDataSecretRef,
+		} {
+			if ref != nil && !seen[ref.Name] {
+				seen[ref.Name] = true
+				sources = append(sources, corev1.VolumeProjection{Secret: &corev1.SecretProjection{LocalObjectReference: *ref}})
+			}
+		}
+		if len(sources) == 0 {
+			continue
+		}
+		s.Volumes = append(s.Volumes, corev1.Volume{Name: v.Name, VolumeSource: corev1.VolumeSource{
+			Projected: &corev1.ProjectedVolumeSource{Sources: sources},
+		}})
+		mount(s, v.Name)
+	}
+}
+
+// mount has the node find a volume by the end of the path.
+func mount(s *corev1.PodSpec, name string) {
+	c := &s.Containers[0]
+	c.VolumeMounts = append(c.VolumeMounts, corev1.VolumeMount{
+		Name: name, MountPath: path.Join(mountRoot, name), ReadOnly: true,
+	})
 }
 
 // pullSecrets are those of all registry disks, each once.

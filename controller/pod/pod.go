@@ -40,6 +40,7 @@ func New(vmi *kubevirt.VirtualMachineInstance, o Options) (*corev1.Pod, error) {
 	spec := podSpec(vmi, disk.ContainerDisk)
 	spec.RuntimeClassName = &o.RuntimeClass
 	mountImages(&spec, vmi.Spec.Volumes, disk.Name)
+	mountSecrets(&spec, vmi.Spec.Volumes)
 	return &corev1.Pod{
 		ObjectMeta: metav1.ObjectMeta{
 			Name:            Name(vmi),

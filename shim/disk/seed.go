@@ -18,7 +18,11 @@ type seedDisk struct {
 const seedFile = "seed.iso"
 
 func (s seedDisk) create(ctx context.Context, k Disk) error {
-	return seed.Write(ctx, s.path(k, seedFile), *k.VM.Spec.Seed)
+	content, err := seed.WithSecrets(*k.VM.Spec.Seed)
+	if err != nil {
+		return err
+	}
+	return seed.Write(ctx, s.path(k, seedFile), content)
 }
 
 func (s seedDisk) attach(_ context.Context, k Disk) (map[string][]*os.File, error) {

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"unicode/utf8"
 
+	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	kubevirt "kubevirt.io/api/core/v1"
 )
@@ -13,6 +14,10 @@ import (
 type cloudInit struct {
 	userData      string
 	networkConfig string
+	// userDataSecret and networkSecret say which of them is in a Secret instead,
+	// whose files are in folder; that is "" where the container is not known yet.
+	userDataSecret, networkSecret bool
+	folder                        string
 }
 
 func readCloudInit(
@@ -20,7 +25,41 @@ func readCloudInit(
 ) (*cloudInit, field.ErrorList) {
 	userData, problems := plainOr64(at, "userData", source.UserData, source.UserDataBase64)
 	network, p := plainOr64(at, "networkData", source.NetworkData, source.NetworkDataBase64)
-	return &cloudInit{userData: userData, networkConfig: network}, append(problems, p...)
+	problems = append(problems, p...)
+	c := &cloudInit{userData: userData, networkConfig: network}
+	c.userDataSecret, p = secret(at.Child("secretRef"), source.UserDataSecretRef,
+		"userData", source.UserData+source.UserDataBase64)
+	problems = append(problems, p...)
+	c.networkSecret, p = secret(at.Child("networkDataSecretRef"), source.NetworkDataSecretRef,
+		"networkData", source.NetworkData+source.NetworkDataBase64)
+	return c, append(problems, p...)
+}
+
+// secret tells whether a part is in a Secret, and not said otherwise as well.
+func secret(at *field.Path, ref *corev1.LocalObjectReference, name, other string) (bool, field.ErrorList) {
+	switch {
+	case ref == nil:
+		return false, nil
+	case ref.Name == "":
+		return true, field.ErrorList{field.Required(at.Child("name"), "")}
+	case other != "":
+		return true, field.ErrorList{refused(at, "%s is given too; use one of them", name)}
+	}
+	return true, nil
+}
+
+// find looks for the Secret's files among the container's mounts, which are nil
+// where it is not known yet.
+func (c *cloudInit) find(at *field.Path, name string, mounts *mountsOf) field.ErrorList {
+	if mounts == nil {
+		return nil
+	}
+	m, ok := mounts.find(name)
+	if !ok || m.secret == "" {
+		return field.ErrorList{refused(at, "its Secret is not mounted; mount it at a path that ends in /%s", excerpt(name))}
+	}
+	c.folder = m.secret
+	return nil
 }
 
 func plainOr64(at *field.Path, name, plain, encoded string) (string, field.ErrorList) {
@@ -52,11 +91,12 @@ func (w wishes) withCloudInit(c *cloudInit) (wishes, error) {
 		key        string
 		have       *string
 		fromVolume string
+		isSecret   bool
 	}{
-		{AnnotationUserData, &w.userData, c.userData},
-		{AnnotationNetworkConfig, &w.networkConfig, c.networkConfig},
+		{AnnotationUserData, &w.userData, c.userData, c.userDataSecret},
+		{AnnotationNetworkConfig, &w.networkConfig, c.networkConfig, c.networkSecret},
 	} {
-		if *part.have != "" && part.fromVolume != "" {
+		if *part.have != "" && (part.fromVolume != "" || part.isSecret) {
 			return w, fmt.Errorf("%s: the VMI's cloudInitNoCloud volume has this too; use one of them",
 				part.key)
 		}

@@ -109,6 +109,9 @@ func plain(w wishes, r request) (Spec, error) {
 	}
 	taken := map[string]bool{ownDisk: true, seedDisk().Name: w.seeded}
 	for _, m := range *r.mounts {
+		if m.secret != "" {
+			return Spec{}, fmt.Errorf("container %s: volume mounted at %s: %w", r.container, excerpt(m.at), errVolume)
+		}
 		if taken[m.name] {
 			return Spec{}, fmt.Errorf("container %s: volume mounted at %s: the VM has a disk of the name %q already; "+
 				"mount it elsewhere", excerpt(r.container), excerpt(m.at), m.name)

@@ -36,6 +36,13 @@ func TestFromCRI(t *testing.T) {
 			mounts: []*runtimeapi.Mount{imageAt("/volumes/tools", "sha256:1", "disk/a.iso"), imageAt("/volumes/data", "sha256:2")},
 		},
 		{
+			name: "vmi-secrets",
+			annotations: vmi(`{"domain": {"devices": {"disks": [{"name": "root"}, {"name": "seed", "disk": {"bus": "virtio"}}]}},
+				"volumes": [{"name": "root", "containerDisk": {"image": "r"}}, {"name": "seed", "cloudInitNoCloud": {
+					"secretRef": {"name": "a"}, "networkDataSecretRef": {"name": "b"}}}]}`),
+			mounts: []*runtimeapi.Mount{{ContainerPath: "/volumes/seed", HostPath: secretsAt}},
+		},
+		{
 			name:      "plain-without-cpu-limit",
 			resources: &runtimeapi.LinuxContainerResources{CpuPeriod: 100_000, MemoryLimitInBytes: 200_000_000},
 		},
@@ -177,6 +184,9 @@ func container(r *runtimeapi.LinuxContainerResources) *runtimeapi.ContainerConfi
 }
 
 // imageAt is an image volume.
+// secretsAt is where a kubelet puts Secrets.
+const secretsAt = "/var/lib/kubelet/pods/1-2-3/volumes/kubernetes.io~projected/seed"
+
 func imageAt(path, id string, subPath ...string) *runtimeapi.Mount {
 	return &runtimeapi.Mount{
 		ContainerPath: path, Readonly: true, Image: &runtimeapi.ImageSpec{Image: id}, ImageSubPath: strings.Join(subPath, "/"),

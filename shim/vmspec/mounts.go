@@ -27,6 +27,7 @@ type mounted struct {
 	name, at string
 	image    string // id of an image volume
 	path     string // of the disk below /disk in that image, if the mount's subPath says it
+	secret   string // folder of the node with a Secret's files, of a volume that is no image
 }
 
 // mountsOf are a container's volumes, in its order.
@@ -69,7 +70,10 @@ func readMounts(c *runtimeapi.ContainerConfig) (mountsOf, error) {
 func readMount(m *runtimeapi.Mount) (mounted, error) {
 	volume := mounted{name: path.Base(m.GetContainerPath()), at: m.GetContainerPath(), image: m.GetImage().GetImage()}
 	if volume.image == "" {
-		return mounted{}, errors.New("such volumes are not supported in a VM yet; remove it")
+		volume.secret = secretFolder(m.GetHostPath())
+	}
+	if volume.image == "" && volume.secret == "" {
+		return mounted{}, errVolume
 	}
 	if len(validation.IsDNS1123Label(volume.name)) > 0 {
 		return mounted{}, fmt.Errorf("the last part of the path names the disk, and must be a DNS label "+
@@ -78,6 +82,22 @@ func readMount(m *runtimeapi.Mount) (mounted, error) {
 	var err error
 	volume.path, err = subPath(m.GetImageSubPath())
 	return volume, err
+}
+
+// errVolume is what there is to say of a volume that becomes no disk.
+var errVolume = errors.New("such volumes are not supported in a VM yet; remove it")
+
+// secretFolder returns the folder of a mount if the kubelet has put Secrets into
+// it, as its name tells; "" otherwise.
+func secretFolder(host string) string {
+	if !path.IsAbs(host) || path.Clean(host) != host {
+		return ""
+	}
+	switch path.Base(path.Dir(host)) {
+	case "kubernetes.io~secret", "kubernetes.io~projected":
+		return host
+	}
+	return ""
 }
 
 // subPath turns a subPath of an image volume into a path below /disk.

@@ -12,6 +12,11 @@ import (
 func TestBadMounts(t *testing.T) {
 	two := vmi(`{"domain": {"devices": {"disks": [{"name": "root"}, {"name": "data"}]}},
 		"volumes": [{"name": "root", "containerDisk": {"image": "r"}}, {"name": "data", "containerDisk": {"image": "d", "path": "/disk/a"}}]}`)
+	seeded := func(source string) map[string]string {
+		return vmi(`{"domain": {"devices": {"disks": [{"name": "root"}, {"name": "seed"}]}},
+			"volumes": [{"name": "root", "containerDisk": {"image": "r"}}, {"name": "seed", ` + source + `}]}`)
+	}
+	bySecret := seeded(`"cloudInitNoCloud": {"secretRef": {"name": "a"}}`)
 	for _, tt := range []struct {
 		name        string
 		annotations map[string]string
@@ -32,6 +37,19 @@ container vm: volume mounted at /a�/c : the last part of the path names the di
 			`container vm: volume mounted at /data: subPath "disk/../etc": disks are in /disk of an image; name one there`},
 		{"a folder", nil, []*runtimeapi.Mount{{ContainerPath: "/data", HostPath: "/srv"}},
 			`container vm: volume mounted at /data: such volumes are not supported in a VM yet; remove it`},
+		{"a Secret", nil, []*runtimeapi.Mount{{ContainerPath: "/seed", HostPath: secretsAt}},
+			`container vm: volume mounted at /seed: such volumes are not supported in a VM yet; remove it`},
+		{"a Secret for a disk", two, []*runtimeapi.Mount{{ContainerPath: "/data", HostPath: secretsAt}},
+			`nodevirt.io/vmi: spec.volumes[1].containerDisk: what is mounted at /data is no image`},
+		{"a Secret for nothing", seeded(`"emptyDisk": {"capacity": "1Mi"}`),
+			[]*runtimeapi.Mount{{ContainerPath: "/seed", HostPath: secretsAt}},
+			`nodevirt.io/vmi: spec.volumes[1]: container vm mounts a Secret at /seed, and this volume names none`},
+		{"no Secret", bySecret, nil,
+			`nodevirt.io/vmi: spec.volumes[1].cloudInitNoCloud: its Secret is not mounted; mount it at a path that ends in /seed`},
+		{"a folder for a Secret", bySecret, []*runtimeapi.Mount{{ContainerPath: "/seed", HostPath: "/srv/kubernetes.io~secret/../../etc"}},
+			`container vm: volume mounted at /seed: such volumes are not supported in a VM yet; remove it`},
+		{"an image for a Secret", bySecret, []*runtimeapi.Mount{imageAt("/seed", "sha256:1")},
+			`nodevirt.io/vmi: spec.volumes[1].cloudInitNoCloud: its Secret is not mounted; mount it at a path that ends in /seed`},
 		{"not mounted", two, nil, `nodevirt.io/vmi: spec.volumes[1].containerDisk: the container's own image is that of volume "root"; mount this one's, as an image volume, at a path that ends in /data`},
 		{"all mounted", two, []*runtimeapi.Mount{imageAt("/root", "sha256:1"), imageAt("/data", "sha256:2")},
 			`nodevirt.io/vmi: spec.volumes: Required value: a VM needs a containerDisk of the container's own image, and all of these are mounted`},

@@ -114,4 +114,9 @@ type Seed struct {
 	UserData      string `json:"userData,omitempty"`
 	MetaData      string `json:"metaData,omitempty"`
 	NetworkConfig string `json:"networkConfig,omitempty"`
+	// UserDataFrom and NetworkConfigFrom are folders of the node, into which the
+	// kubelet has put a Secret's files, that have what is not said above. What is in
+	// them is nowhere but on the NoCloud disk.
+	UserDataFrom      string `json:"userDataFrom,omitempty"`
+	NetworkConfigFrom string `json:"networkConfigFrom,omitempty"`
 }

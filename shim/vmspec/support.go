@@ -66,8 +66,10 @@ var supported = []row{
 	{"volumes[].emptyDisk.capacity", quantity},
 	{"volumes[].cloudInitNoCloud.userData", text(maxAnnotations)},
 	{"volumes[].cloudInitNoCloud.userDataBase64", text(maxAnnotations)},
+	{"volumes[].cloudInitNoCloud.secretRef.name", subdomain},
 	{"volumes[].cloudInitNoCloud.networkData", text(maxAnnotations)},
 	{"volumes[].cloudInitNoCloud.networkDataBase64", text(maxAnnotations)},
+	{"volumes[].cloudInitNoCloud.networkDataSecretRef.name", subdomain},
 	{"networks", list(maxInterfaces)},
 	{"networks[].name", deviceName},
 	{"networks[].pod", object},
@@ -93,10 +95,6 @@ func wayOut(path string) string {
 		return "use pod, and let Multus make that network the pod's"
 	case "volumes[].cloudInitConfigDrive":
 		return "use cloudInitNoCloud"
-	case "volumes[].cloudInitNoCloud.secretRef":
-		return "use userData"
-	case "volumes[].cloudInitNoCloud.networkDataSecretRef":
-		return "use networkData"
 	case "domain.devices.disks[].floppy":
 		return "use disk or cdrom"
 	case "volumes[].registryDisk":

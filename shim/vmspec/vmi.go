@@ -73,8 +73,16 @@ func (t translation) withSeed(w wishes, r request) (Spec, error) {
 		}
 		spec.Disks = append(spec.Disks, seed)
 	}
-	spec.Seed, err = w.seed(r.instance, spec.Hostname)
-	return spec, err
+	if spec.Seed, err = w.seed(r.instance, spec.Hostname); err != nil || t.cloudInit == nil {
+		return spec, err
+	}
+	if t.cloudInit.userDataSecret {
+		spec.Seed.UserDataFrom = t.cloudInit.folder
+	}
+	if t.cloudInit.networkSecret {
+		spec.Seed.NetworkConfigFrom = t.cloudInit.folder
+	}
+	return spec, nil
 }
 
 func translate(

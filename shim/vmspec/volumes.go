@@ -78,6 +78,9 @@ func (v *volumes) checkWhole(at *field.Path, r request) field.ErrorList {
 		if v.find(m.name) == nil {
 			problems = append(problems, refused(at, "container %s mounts a volume at %s, and none of these has the name %q",
 				r.container, excerpt(m.at), m.name))
+		} else if m.secret != "" && (v.find(m.name).Source != SourceSeed || v.cloudInit.folder == "") {
+			problems = append(problems, refused(v.find(m.name).at,
+				"container %s mounts a Secret at %s, and this volume names none", r.container, excerpt(m.at)))
 		}
 	}
 	return problems
@@ -109,6 +112,9 @@ func (v *volumes) read(at *field.Path, g kubevirt.Volume) (Disk, field.ErrorList
 		return Disk{}, field.ErrorList{refused(at, "one cloud-init volume per VM is supported")}
 	}
 	c, problems := readCloudInit(at, g.CloudInitNoCloud)
+	if c.userDataSecret || c.networkSecret {
+		problems = append(problems, c.find(at, g.Name, v.mounts)...)
+	}
 	v.cloudInit = c
 	return Disk{Source: SourceSeed}, problems
 }

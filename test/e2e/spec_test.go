@@ -2,6 +2,8 @@ package e2e
 
 import (
 	"encoding/json"
+	"os"
+	"path/filepath"
 	"regexp"
 	"slices"
 	"strings"
@@ -82,6 +84,16 @@ func (g guestInfo) wantNetwork(t *testing.T, p *pod, mac string) {
 	}
 }
 
+// secret makes a folder as a kubelet does for a volume named seed.
+func secret(t *testing.T, key, content string) string {
+	t.Helper()
+	folder := filepath.Join(t.TempDir(), "volumes", "kubernetes.io~secret", "seed")
+	check(t, os.MkdirAll(filepath.Join(folder, "..data"), 0o755))
+	check(t, os.WriteFile(filepath.Join(folder, "..data", key), []byte(content), 0o600))
+	check(t, os.Symlink(filepath.Join("..data", key), filepath.Join(folder, key)))
+	return folder
+}
+
 func TestAVMIDescribesTheMachine(t *testing.T) {
 	t.Parallel()
 	args := guest.Cmdline + " e2e.mark=1"
@@ -110,15 +122,17 @@ func TestAVMIDescribesTheMachine(t *testing.T) {
 		"networks": []any{map[string]any{"name": "default", "pod": map[string]any{}}},
 		"volumes": []any{
 			map[string]any{"name": "root", "containerDisk": map[string]any{"image": suite.kernel, "path": "/disk/disk.qcow2"}},
-			map[string]any{"name": "seed", "cloudInitNoCloud": map[string]any{"userData": "#!/bin/sh\necho seeded by the VMI\n"}},
+			map[string]any{"name": "seed", "cloudInitNoCloud": map[string]any{"secretRef": map[string]any{"name": "seed"}}},
 		},
 	})
 	check(t, err)
 	p := vmPod(t, annotated(map[string]string{"nodevirt.io/vmi": string(vmi)}))
 	c := p.vm(suite.kernel, func(c *runtimeapi.ContainerConfig) {
 		c.Linux.Resources.MemoryLimitInBytes = 256 * mebibyte
+		c.Mounts = append(c.Mounts, &runtimeapi.Mount{ContainerPath: "/volumes/seed", Readonly: true,
+			HostPath: secret(t, "userdata", "#!/bin/sh\necho seeded by a Secret\n")})
 	}).start().up()
-	c.saying("^seeded by the VMI$")
+	c.saying("^seeded by a Secret$")
 	g := c.guest()
 	if g.Cmdline != args {
 		t.Errorf("command line %q; want %q", g.Cmdline, args)
