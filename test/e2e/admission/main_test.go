@@ -83,6 +83,8 @@ func runAll(m *testing.M) (code int, err error) {
 func manifests(dir string, port int) ([]string, error) {
 	files := []string{
 		root + "deploy/kubernetes/namespace.yaml",
+		root + "deploy/kubernetes/serviceaccount.yaml",
+		root + "deploy/kubernetes/rbac.yaml",
 		root + "deploy/kubernetes/policies.yaml",
 		root + "deploy/kubernetes/runtimeclass.yaml",
 		root + "deploy/crds/virtualmachines.yaml",
@@ -121,12 +123,13 @@ func freePort() (int, error) {
 	return l.Addr().(*net.TCPAddr).Port, nil
 }
 
-// startController runs the controller as its own service account.
+// startController runs the controller as its own service account, with the rights
+// that deploy gives it.
 func startController(port int) {
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error, 1)
 	go func() {
-		done <- controller.Run(ctx, as(account, "system:masters"), controller.Options{
+		done <- controller.Run(ctx, as(account, "system:authenticated"), controller.Options{
 			RuntimeClass: "vm", MetricsAddress: "0", HealthAddress: "0",
 			WebhookAddress: net.JoinHostPort("127.0.0.1", strconv.Itoa(port)), Namespace: system,
 		}, slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelError})))
