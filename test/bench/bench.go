@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/nodevirt/nodevirt/test/bench/report"
+	"github.com/nodevirt/nodevirt/test/loopfs"
 	"github.com/nodevirt/nodevirt/test/node"
 )
 
@@ -33,18 +34,24 @@ type bench struct {
 	name, about string
 	run         func(*rig, context.Context) (report.Section, error)
 	shim        func(map[string]any) // changes the shim's configuration; none if nil
+	fs          string               // a file system of its own for the node; the machine's if empty
 }
 
 // benches are in the order of the report.
 func benches() []bench {
 	return []bench{
-		{"start", "a VM's start, against the same domain through libvirt alone", (*rig).start, debug},
-		{"size", "a VM's start, by the size of its disk", (*rig).size, nil},
-		{"calls", "calls that are passed on, against containerd", (*rig).calls, nil},
-		{"pod", "an ordinary pod's start, against containerd", (*rig).pod, nil},
-		{"network", "bytes to a guest and back, against one on a bare tap", (*rig).network, nil},
-		{"memory", "memory beside QEMU", (*rig).memory, nil},
-		{"burst", "guests that boot at once, and what the shim costs when they idle", (*rig).burst, nil},
+		{"start", "a VM's start, against the same domain through libvirt alone", (*rig).start, debug, ""},
+		{"size", "a VM's start, by the size of its disk", (*rig).size, nil, ""},
+		{"disk", "an image's disk made ready, against qemu-img alone", (*rig).disk, nil, ""},
+		{"clone", "the same with reflinks, for an image's first VM and its second", (*rig).clone, nil, loopfs.XFS},
+		{"blockio", "reads of a VM's disk by QEMU's block layer, against a plain file", (*rig).blockIO, nil, ""},
+		{"cold", "from the registry to a running guest, by phase", (*rig).cold, nil, ""},
+		{"stored", "bytes stored for VMs of one image, against copies", (*rig).stored, nil, loopfs.XFS},
+		{"calls", "calls that are passed on, against containerd", (*rig).calls, nil, ""},
+		{"pod", "an ordinary pod's start, against containerd", (*rig).pod, nil, ""},
+		{"network", "bytes to a guest and back, against one on a bare tap", (*rig).network, nil, ""},
+		{"memory", "memory beside QEMU", (*rig).memory, nil, ""},
+		{"burst", "guests that boot at once, and what the shim costs when they idle", (*rig).burst, nil, ""},
 	}
 }
 
@@ -94,7 +101,12 @@ func Run(ctx context.Context, o Options) (r report.Report, err error) {
 // runOne gives each bench a new node: what one leaves in the daemons' memory is no other's.
 func (o Options) runOne(ctx context.Context, b bench) (s report.Section, err error) {
 	begun := time.Now()
-	dir, err := os.MkdirTemp("", "nodevirt-")
+	top, unmount, err := mounted(b.fs)
+	if err != nil {
+		return s, err
+	}
+	defer func() { err = errors.Join(err, unmount()) }()
+	dir, err := os.MkdirTemp(top, "nodevirt-")
 	if err != nil {
 		return s, err
 	}
@@ -124,4 +136,26 @@ func (o Options) runOne(ctx context.Context, b bench) (s report.Section, err err
 	}
 	fmt.Fprintf(o.Log, "%-7s %5.1f s  %s\n", b.name, time.Since(begun).Seconds(), b.about)
 	return s, nil
+}
+
+// fsSize is that of a file system of a bench's own, in bytes; its file is sparse.
+const fsSize = 16 << 30
+
+// mounted returns a folder for a node's: on a file system of its own, if one is named.
+func mounted(kind string) (top string, unmount func() error, err error) {
+	if kind == "" {
+		return "", func() error { return nil }, nil
+	}
+	if top, err = os.MkdirTemp("", "nv"); err != nil {
+		return "", nil, err
+	}
+	fs, err := loopfs.New(os.TempDir(), kind, fsSize)
+	if err != nil {
+		return "", nil, errors.Join(err, os.Remove(top))
+	}
+	unmount = func() error { return errors.Join(loopfs.Detach(top), fs.Close(), os.Remove(top)) }
+	if err := errors.Join(fs.Attach(top), os.Chmod(top, 0o711)); err != nil {
+		return "", nil, errors.Join(err, fs.Close(), os.Remove(top))
+	}
+	return top, unmount, nil
 }

@@ -12,16 +12,20 @@ import (
 	"syscall"
 
 	"github.com/nodevirt/nodevirt/test/bench"
+	"github.com/nodevirt/nodevirt/test/loopfs"
 )
 
-func main() {
+func main() { os.Exit(loopfs.Private(interruptible)) }
+
+func interruptible() int {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	err := run(ctx, os.Args[1:])
 	stop()
 	if err != nil {
 		fmt.Fprintf(os.Stderr, "bench: %v\n", err)
-		os.Exit(1)
+		return 1
 	}
+	return 0
 }
 
 func run(ctx context.Context, args []string) error {
