@@ -64,3 +64,62 @@ func TestMachineAlways(t *testing.T) {
 	}
 	untilGone(w, vm, "always")
 }
+
+// TestMachineRerunOnFailure: a guest that powers off stays off, one that failed
+// is started anew, also by a controller that was away.
+func TestMachineRerunOnFailure(t *testing.T) {
+	w := newWorld(t)
+	w.node("rerun")
+	w.vm("rerun", kubevirt.RunStrategyRerunOnFailure)
+	first := w.instanceOf("rerun", nil)
+	p := w.run(first, "rerun")
+	w.stop()
+	w.exited(p, 137)
+	w.start()
+	second := w.instanceOf("rerun", first)
+	p = w.run(second, "rerun")
+	w.exited(p, 0)
+	w.printable("rerun", kubevirt.VirtualMachineStatusStopped)
+	w.looks()
+	if vmi := w.instanceOf("rerun", first); vmi.UID != second.UID || vmi.Status.Phase != kubevirt.Succeeded {
+		t.Errorf("instance %s in phase %s, want %s", vmi.UID, vmi.Status.Phase, second.UID)
+	}
+}
+
+// TestMachineAdopts: an instance of the VM's name that belongs to nobody is the
+// VM's, and one of another's is not.
+func TestMachineAdopts(t *testing.T) {
+	w := newWorld(t)
+	w.node("adopts")
+	orphan := w.vmi("adopts")
+	w.run(orphan, "adopts")
+	vm := w.vm("adopts", kubevirt.RunStrategyAlways)
+	w.printable("adopts", kubevirt.VirtualMachineStatusRunning)
+	w.change(orphan, false, func() {})
+	if !metav1.IsControlledBy(orphan, vm) {
+		t.Errorf("owners: %+v", orphan.OwnerReferences)
+	}
+
+	foreign := newVMI("foreign")
+	owner := *metav1.NewControllerRef(vm, kubevirt.VirtualMachineGroupVersionKind)
+	foreign.OwnerReferences = []metav1.OwnerReference{owner}
+	if err := w.Create(t.Context(), foreign); err != nil {
+		t.Fatal(err)
+	}
+	w.vm("foreign", kubevirt.RunStrategyAlways)
+	w.event("foreign", "FailedCreate", "VMI foreign belongs to VirtualMachine adopts")
+}
+
+// TestMachineRestartRequired: a changed template is for the next start.
+func TestMachineRestartRequired(t *testing.T) {
+	w := newWorld(t)
+	w.node("changed")
+	vm := w.vm("changed", kubevirt.RunStrategyAlways)
+	w.run(w.instanceOf("changed", nil), "changed")
+	w.printable("changed", kubevirt.VirtualMachineStatusRunning)
+	required := func(vm *kubevirt.VirtualMachine) bool { return vmCondition(vm, "RestartRequired").Type != "" }
+	w.change(vm, false, func() { vm.Spec.Template.Spec.Hostname = "other" })
+	until(w, vm, "changed", "RestartRequired", required)
+	w.change(vm, false, func() { vm.Spec.Template.Spec.Hostname = "" })
+	until(w, vm, "changed", "no RestartRequired", func(vm *kubevirt.VirtualMachine) bool { return !required(vm) })
+}

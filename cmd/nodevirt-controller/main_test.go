@@ -1,0 +1,26 @@
+package main
+
+import (
+	"strings"
+	"testing"
+)
+
+// TestRun: wrong words on the command line are told, and nothing is started.
+func TestRun(t *testing.T) {
+	for _, tt := range []struct {
+		args []string
+		want string // in the error; "" for none
+	}{
+		{[]string{"-help"}, ""},
+		{[]string{"-version"}, ""},
+		{[]string{"-verbose"}, "flag provided but not defined: -verbose"},
+		{[]string{"serve"}, `unexpected argument "serve"`},
+		{[]string{"-log-level", "loud"}, "log-level"},
+		{[]string{"-kubeconfig", "/nowhere/config"}, "find the API server"},
+	} {
+		err := run(t.Context(), tt.args)
+		if tt.want == "" && err != nil || tt.want != "" && (err == nil || !strings.Contains(err.Error(), tt.want)) {
+			t.Errorf("%q: %v, want %q", tt.args, err, tt.want)
+		}
+	}
+}
