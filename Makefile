@@ -3,7 +3,7 @@
 SHELL := /bin/sh
 .DEFAULT_GOAL := help
 .PHONY: help build controller image man tools kubernetes packages run down shell status cluster cluster-down cluster-shell \
-	test test-critest test-cluster test-faults fuzz bench generate lint clean
+	test test-critest test-cluster test-faults fuzz bench bench-cluster generate lint clean
 
 BIN     := $(CURDIR)/bin
 # Without gRPC's debug pages: for their template engine's sake the linker keeps every method of every
@@ -20,6 +20,8 @@ PKG   ?= ./...
 FLAGS ?=
 # Of make fuzz: how long each target runs.
 TIME  ?= 30s
+# Of make cluster.
+NODES ?= 1
 # Of make test-faults: the number of rounds, and the first one's seed, which the next count up from.
 ROUNDS ?= 20
 SEED   ?= $(shell od -An -N4 -tu4 /dev/urandom | tr -d ' ')
@@ -66,8 +68,8 @@ status: ## Show the development node's daemons, pods and containers
 kubernetes: tools
 	@test/tools/build kubernetes etcd coredns
 
-cluster: packages kubernetes build controller ## Bring up a Kubernetes cluster on this machine, and a VM in it
-	@$(BIN)/cluster run
+cluster: packages kubernetes build controller ## Bring up a Kubernetes cluster on this machine, and a VM in it; NODES=2
+	@$(BIN)/cluster run -nodes $(NODES)
 
 cluster-down: ## Stop the cluster, and remove all that it kept
 	@[ ! -x $(BIN)/cluster ] || $(BIN)/cluster down
@@ -104,6 +106,9 @@ generate: ## Write anew what is made from the code: CRDs, and the lists of suppo
 	@test/tools/build crds
 	$(BIN)/crds deploy/crds
 	go test ./shim/vmspec -run TestDocs -update
+
+bench-cluster: packages kubernetes build controller ## Measure VMs in a cluster, beside ordinary pods; FLAGS='-help'
+	go run ./test/bench/cluster/cmd/bench-cluster -out $(BIN)/bench/cluster $(FLAGS)
 
 lint: packages ## Run the linters, and check that go.mod is tidy
 	@test/tools/build lint

@@ -20,7 +20,12 @@ const (
 
 // keep writes the certificates and kubeconfig files of a cluster to its folder pki, once.
 func (o Options) keep() error {
-	if _, err := os.Stat(o.path("pki")); !errors.Is(err, fs.ErrNotExist) {
+	if _, err := os.Stat(o.path("pki")); err == nil {
+		if _, err := os.Stat(o.path("pki", nodeName(o.Nodes)+".crt")); err != nil {
+			return fmt.Errorf("the cluster in %s was made for fewer than %d nodes: stop it first: %w", o.Dir, o.Nodes, err)
+		}
+		return nil
+	} else if !errors.Is(err, fs.ErrNotExist) {
 		return err
 	}
 	files, err := o.credentials()

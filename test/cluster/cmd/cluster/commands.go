@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"errors"
+	"flag"
 	"fmt"
 	"os"
 
@@ -10,6 +11,9 @@ import (
 	"github.com/nodevirt/nodevirt/test/cluster/demo"
 	"github.com/nodevirt/nodevirt/test/progress"
 )
+
+// maxNodes is what one machine may well run.
+const maxNodes = 9
 
 // dir is the state folder.
 func dir() string {
@@ -19,13 +23,36 @@ func dir() string {
 	return "/var/lib/nodevirt-cluster"
 }
 
-func run(ctx context.Context, _ []string) error {
-	return demo.Run(ctx, cluster.Options{Dir: dir()}, os.Stdout)
+func run(ctx context.Context, args []string) error {
+	o, err := options("run", args)
+	if err != nil {
+		return err
+	}
+	return demo.Run(ctx, o, os.Stdout)
 }
 
-func up(ctx context.Context, _ []string) error {
-	_, err := cluster.Start(ctx, cluster.Options{Dir: dir(), Log: progress.New(os.Stdout)})
+func up(ctx context.Context, args []string) error {
+	o, err := options("up", args)
+	if err != nil {
+		return err
+	}
+	o.Log = progress.New(os.Stdout)
+	_, err = cluster.Start(ctx, o)
 	return err
+}
+
+// options are what a command that starts a cluster takes.
+func options(command string, args []string) (cluster.Options, error) {
+	o := cluster.Options{Dir: dir()}
+	flags := flag.NewFlagSet(command, flag.ContinueOnError)
+	flags.IntVar(&o.Nodes, "nodes", 1, "how many nodes the cluster has")
+	if err := flags.Parse(args); err != nil {
+		return o, err
+	}
+	if flags.NArg() > 0 || o.Nodes < 1 || o.Nodes > maxNodes {
+		return o, fmt.Errorf("%s: want no arguments but -nodes, from 1 to %d", command, maxNodes)
+	}
+	return o, nil
 }
 
 func down(ctx context.Context, _ []string) error {

@@ -1,0 +1,66 @@
+// Command bench-cluster measures VMs in a cluster of its own; see `bench-cluster -help`.
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"os"
+	"os/signal"
+	"strconv"
+	"strings"
+	"syscall"
+
+	"github.com/nodevirt/nodevirt/test/bench/cluster"
+)
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	err := run(ctx, os.Args[1:])
+	stop()
+	if err != nil {
+		fmt.Fprintf(os.Stderr, "bench-cluster: %v\n", err)
+		os.Exit(1)
+	}
+}
+
+func run(ctx context.Context, args []string) error {
+	o := cluster.Default()
+	o.Log = os.Stdout
+	flags := flag.NewFlagSet("bench-cluster", flag.ContinueOnError)
+	out := flags.String("out", "", "`folder` for bench.json with all samples (default: none)")
+	bursts := flags.String("bursts", "10,20", "`numbers` of VMs at once, in turn")
+	flags.IntVar(&o.Rounds, "rounds", o.Rounds, "`number` of rounds, of one VM at a time")
+	if err := flags.Parse(args); err != nil {
+		if errors.Is(err, flag.ErrHelp) {
+			return nil
+		}
+		return errors.New("see -help")
+	}
+	o.Bursts = nil
+	for n := range strings.SplitSeq(*bursts, ",") {
+		size, err := strconv.Atoi(n)
+		if err != nil {
+			return fmt.Errorf("-bursts: %w", err)
+		}
+		o.Bursts = append(o.Bursts, size)
+	}
+	r, err := cluster.Run(ctx, o)
+	if err != nil {
+		return err
+	}
+	fmt.Println()
+	if err := r.Table(os.Stdout); err != nil {
+		return err
+	}
+	fmt.Printf("\nMeasured in %.0f s; %d of the goals missed.\n", r.Seconds, r.Missed())
+	if *out == "" {
+		return nil
+	}
+	path, err := r.Write(*out)
+	if err == nil {
+		fmt.Printf("All samples are in %s.\n", path)
+	}
+	return err
+}
