@@ -15,7 +15,7 @@ import (
 // memory weighs the controller's replicas, and what a VMI's pod asks for beyond its guest's RAM.
 func (r *rig) memory(ctx context.Context) (report.Section, error) {
 	section := report.Section{Title: "Memory"}
-	weights, err := controllers()
+	weights, err := controllers(r.Nodes()[0].Name())
 	if err != nil {
 		return section, err
 	}
@@ -40,8 +40,8 @@ func (r *rig) memory(ctx context.Context) (report.Section, error) {
 	return section, nil
 }
 
-// controllers are what the controllers of this machine weigh, in MiB. There is one cluster.
-func controllers() ([]float64, error) {
+// controllers are what the controllers in a node's cgroup weigh, in MiB.
+func controllers(cgroup string) ([]float64, error) {
 	entries, err := os.ReadDir("/proc")
 	if err != nil {
 		return nil, fmt.Errorf("find the controllers: %w", err)
@@ -49,6 +49,9 @@ func controllers() ([]float64, error) {
 	var weights []float64
 	for _, e := range entries {
 		if name, _ := os.ReadFile("/proc/" + e.Name() + "/comm"); strings.TrimSpace(string(name)) != "nodevirt-contro" {
+			continue
+		}
+		if groups, _ := os.ReadFile("/proc/" + e.Name() + "/cgroup"); !strings.Contains(string(groups), "/"+cgroup+"/") {
 			continue
 		}
 		text, err := os.ReadFile("/proc/" + e.Name() + "/smaps_rollup")
