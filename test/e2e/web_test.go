@@ -32,6 +32,7 @@ func (c *container) post(path, body string) {
 // guestInfo is what a guest says of itself.
 type guestInfo struct {
 	Hostname, BootID, Cmdline, CPUModel, Product, ProductUUID, InstanceID, Kernel string
+	Booted                                                                        bool // and all that it serves is there
 	CPUs                                                                          int
 	Memory                                                                        int64
 	Interfaces                                                                    []struct {
@@ -78,7 +79,7 @@ func (c *container) comesBack(before string) {
 		defer cancel()
 		text, err := suite.Fetch(ctx, http.MethodGet, c.url("/cgi-bin/info"), "")
 		var now guestInfo
-		return err == nil && json.Unmarshal([]byte(text), &now) == nil && now.BootID != before
+		return err == nil && json.Unmarshal([]byte(text), &now) == nil && now.BootID != before && now.Booted
 	})
 }
 
