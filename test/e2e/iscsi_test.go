@@ -1,6 +1,7 @@
 package e2e
 
 import (
+	"context"
 	"fmt"
 	"math/rand/v2"
 	"os"
@@ -211,4 +212,24 @@ func TestISCSIOutages(t *testing.T) {
 	}
 	c.stop(60)
 	c.wantEnd(c.status(), 0, "Completed")
+}
+
+// TestISCSIWithoutTgtd is not parallel: tgtd is everybody's. A VM that needs it says what is missing, and
+// leaves nothing that the next one stumbles over.
+func TestISCSIWithoutTgtd(t *testing.T) {
+	check(t, suite.Kill(t.Context(), node.Tgtd, syscall.SIGKILL))
+	t.Cleanup(func() { _ = suite.Resume(context.WithoutCancel(t.Context()), node.Tgtd) }) // where the test ended early
+	p := vmPod(t, overISCSI)
+	c := p.vm(suite.tiny)
+	_, err := suite.cri.StartContainer(t.Context(), &runtimeapi.StartContainerRequest{ContainerId: c.id})
+	if err == nil || !strings.Contains(err.Error(), "tgtd is not available") || !strings.Contains(err.Error(), "nodevirt-tgtd") {
+		t.Errorf("without tgtd: %v", err)
+	}
+	if s := c.status(); s.ExitCode != 128 || s.Reason != "StartError" {
+		t.Errorf("without tgtd the container is %v", s)
+	}
+	check(t, suite.Resume(t.Context(), node.Tgtd))
+	config := p.vmConfig(suite.tiny)
+	config.Metadata.Attempt, config.LogPath = 1, "guest_1.log"
+	p.create(config).start().up()
 }
