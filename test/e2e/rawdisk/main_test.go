@@ -116,12 +116,15 @@ type pod struct {
 	config *runtimeapi.PodSandboxConfig
 }
 
-func runPod(t *testing.T, name string) *pod {
+func runPod(t *testing.T, name string, change ...func(*runtimeapi.PodSandboxConfig)) *pod {
 	t.Helper()
 	p := &pod{t: t, made: suite.NewPod(name), config: &runtimeapi.PodSandboxConfig{}}
 	text, err := json.Marshal(p.made)
 	check(t, err)
 	check(t, protojson.Unmarshal(text, p.config))
+	for _, f := range change {
+		f(p.config)
+	}
 	reply, err := suite.cri.RunPodSandbox(t.Context(), &runtimeapi.RunPodSandboxRequest{Config: p.config, RuntimeHandler: "vm"})
 	check(t, err)
 	p.id = reply.PodSandboxId
