@@ -9,10 +9,17 @@ import (
 	kubevirt "kubevirt.io/api/core/v1"
 )
 
+// PodAnnotations are the keys that reach nothing beyond the pod, sorted: whoever may
+// make the pod may set them. In a cluster the others are the controller's, by a
+// policy in deploy/ that lists these.
+func PodAnnotations() []string {
+	return slices.DeleteFunc(Annotations(), func(key string) bool { return key == AnnotationImports })
+}
+
 // ManifestAnnotations are the keys that a VM or a VMI may have for its pod,
 // sorted. The rest of a pod's is the controller's to write.
 func ManifestAnnotations() []string {
-	return slices.DeleteFunc(Annotations(), func(key string) bool {
+	return slices.DeleteFunc(PodAnnotations(), func(key string) bool {
 		return key == AnnotationVMI || key == AnnotationVMContainer
 	})
 }
