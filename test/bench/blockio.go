@@ -24,8 +24,8 @@ func accesses() []access {
 	return []access{
 		{"1 MiB sequential, depth 1", large, large, contentSize / large, 1},
 		{"1 MiB sequential, depth 16", large, large, contentSize / large, 16},
-		{"4 KiB random, depth 1", small, jump, 20_000, 1},
-		{"4 KiB random, depth 16", small, jump, 40_000, 16},
+		{"4 KiB random, depth 1", small, jump, 5_000, 1},
+		{"4 KiB random, depth 16", small, jump, 10_000, 16},
 	}
 }
 

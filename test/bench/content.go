@@ -64,6 +64,9 @@ func writeContent(path string, size int64) error {
 	for i := range int64(contentSize / chunk) {
 		for at := 0; at < chunk; at += 8192 {
 			_, _ = random.Read(b[at : at+4096]) // never fails
+			for j := at + 4096; j < at+8192; j++ {
+				b[j] = 'x' // zeros would become holes
+			}
 		}
 		if _, err := f.WriteAt(b, i*(size/contentSize)*chunk); err != nil {
 			return err
