@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"os/exec"
 	"strings"
 	"sync"
 	"testing"
@@ -15,7 +16,7 @@ import (
 	"github.com/creack/pty"
 )
 
-// session is a kubectl that runs on, on a terminal. It is killed when the test ends.
+// session is a client that runs on, on a terminal. It is killed when the test ends.
 type session struct {
 	t        *testing.T
 	terminal *os.File
@@ -26,9 +27,15 @@ type session struct {
 
 func start(t *testing.T, args ...string) *session {
 	t.Helper()
+	return startOn(t, suite.KubectlCommand, args...)
+}
+
+// startOn is start for another client.
+func startOn(t *testing.T, client func(context.Context, ...string) *exec.Cmd, args ...string) *session {
+	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
 	s := &session{t: t}
-	cmd := suite.KubectlCommand(ctx, args...)
+	cmd := client(ctx, args...)
 	cmd.SysProcAttr.Setpgid = false // the terminal makes it a session's leader, and so a group's
 	terminal, err := pty.Start(cmd)
 	check(t, err)

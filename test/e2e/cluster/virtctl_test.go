@@ -1,0 +1,325 @@
+//go:build cluster
+
+package cluster
+
+import (
+	"bytes"
+	"context"
+	"flag"
+	"fmt"
+	"image/png"
+	"io"
+	"net"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+var update = flag.Bool("update", false, "write docs/virtctl.md anew")
+
+// virtual is the VM that virtctl is tried with.
+const virtual = "virtual"
+
+// virtctl is a try of each command, and a table of what became of it.
+type virtctl struct {
+	t    *testing.T
+	rows []string // of docs/virtctl.md
+	seen map[string]bool
+}
+
+// run runs a command without a terminal.
+func (v *virtctl) run(stdin string, args ...string) (string, error) {
+	ctx, cancel := context.WithTimeout(v.t.Context(), patience)
+	defer cancel()
+	cmd := suite.VirtctlCommand(ctx, args...)
+	var out, complaint bytes.Buffer
+	cmd.Stdin, cmd.Stdout, cmd.Stderr = strings.NewReader(stdin), &out, &complaint
+	if err := cmd.Run(); err != nil {
+		return out.String(), fmt.Errorf("virtctl %s: %w: %s%s", strings.Join(args, " "), err, complaint.Bytes(), out.Bytes())
+	}
+	return out.String(), nil
+}
+
+func (v *virtctl) row(command, result string) {
+	v.rows = append(v.rows, fmt.Sprintf("| `%s` | %s |", command, result))
+	v.seen[strings.Fields(command)[0]] = true
+}
+
+// works runs a command, wants a text in what it says, and returns all of that.
+func (v *virtctl) works(command, want string) string {
+	v.t.Helper()
+	out, err := v.run("", strings.Fields(command)...)
+	if err != nil || !strings.Contains(out, want) {
+		v.t.Errorf("%s: %v: %q; want %q", command, err, out, want)
+	}
+	v.row(command, "works")
+	return out
+}
+
+// used notes a command that a test of its own has tried.
+func (v *virtctl) used(command string) { v.row(command, "works") }
+
+// refused runs a command that must fail, and notes what its user is told.
+func (v *virtctl) refused(command string, want string) {
+	v.t.Helper()
+	out, err := v.run("", strings.Fields(command)...)
+	if err == nil {
+		v.t.Errorf("%s: is not refused: %q", command, out)
+		return
+	}
+	text := refusal(err.Error())
+	if !strings.Contains(text, want) {
+		v.t.Errorf("%s: is refused with %q; want %q", command, err, want)
+	}
+	v.row(command, "refused: "+text)
+}
+
+// refusal is the sentence in virtctl's complaint: not its usage, and without what differs each time.
+func refusal(complaint string) string {
+	_, complaint, _ = strings.Cut(complaint, "exit status 1: ")
+	line, _, _ := strings.Cut(strings.TrimSpace(complaint), "\n")
+	line = regexp.MustCompile(`^(\{.*"msg":"|Error: |error: )`).ReplaceAllString(line, "")
+	return strings.ReplaceAll(strings.TrimSpace(line), "|", `\|`)
+}
+
+// TestVirtctl drives a VM with KubeVirt's own client, unmodified, with each command that it has.
+func TestVirtctl(t *testing.T) {
+	t.Parallel()
+	v := &virtctl{t: t, seen: map[string]bool{}}
+	t.Cleanup(func() {
+		ctx := context.WithoutCancel(t.Context())
+		if t.Failed() {
+			about, _ := suite.Kubectl(ctx, "describe", "vm,vmi", virtual)
+			log, _ := suite.Kubectl(ctx, "logs", "--namespace=nodevirt", "--selector=app.kubernetes.io/component=controller", "--tail=60")
+			t.Logf("%s\n%s", about, log)
+		}
+		for _, kind := range []string{"vm", "service"} {
+			if _, err := suite.Kubectl(ctx, "delete", kind, virtual, "--ignore-not-found"); err != nil {
+				t.Error(err)
+			}
+		}
+	})
+	check(t, suite.Apply(t.Context(), fmt.Sprintf(`apiVersion: kubevirt.io/v1
+kind: VirtualMachine
+metadata: {name: %s}
+spec:
+  runStrategy: Manual
+  template:
+    metadata:
+      labels: {app: %[1]s}
+    spec:
+      terminationGracePeriodSeconds: 60
+      domain:
+        memory: {guest: 128Mi}
+        devices:
+          autoattachGraphicsDevice: true
+          disks: [{name: boot, disk: {bus: virtio}}]
+          interfaces: [{name: default, masquerade: {}}]
+      networks: [{name: default, pod: {}}]
+      volumes: [{name: boot, containerDisk: {image: "%s"}}]
+`, virtual, suite.agent)))
+	v.lifecycle()
+	v.doors()
+	v.buttons()
+	v.objects()
+	v.unsupported()
+	v.complete()
+	v.page()
+}
+
+// state waits for what kubectl get vm prints of the VM.
+func (v *virtctl) state(want string) {
+	v.t.Helper()
+	check(v.t, suite.WaitFor(v.t.Context(), "vm/"+virtual, "jsonpath={.status.printableStatus}="+want))
+}
+
+func (v *virtctl) agent() {
+	v.t.Helper()
+	check(v.t, suite.WaitFor(v.t.Context(), "vmi/"+virtual, "condition=AgentConnected"))
+}
+
+// boot identifies the guest's boot.
+func (v *virtctl) boot() string {
+	v.t.Helper()
+	return answer(v.t, kubectl(v.t, "get", "vmi", virtual, "-o", "jsonpath={.status.interfaces[0].ipAddress}")).BootID
+}
+
+func (v *virtctl) lifecycle() {
+	v.t.Helper()
+	v.works("start "+virtual, "VM virtual was scheduled to start")
+	v.state("Running")
+	v.refused("start "+virtual, "VM is already running")
+	v.works("stop "+virtual, "VM virtual was scheduled to stop")
+	v.state("Stopped")
+	v.refused("stop "+virtual, "VM is not running")
+	v.refused("start --paused "+virtual, "can't start a VM paused")
+	v.works("start --dry-run "+virtual, "Dry Run execution")
+	if _, err := v.run("", "start", virtual); err != nil {
+		v.t.Fatal(err)
+	}
+	v.state("Running")
+	first := v.boot()
+	v.works("restart "+virtual, "VM virtual was scheduled to restart")
+	v.another(first, "after a restart")
+	v.agent()
+}
+
+// another waits for the guest to have booted again.
+func (v *virtctl) another(before, when string) {
+	v.t.Helper()
+	eventually(v.t, "another boot "+when, func(ctx context.Context) error {
+		ip, err := suite.Kubectl(ctx, "get", "vmi", virtual, "-o", "jsonpath={.status.interfaces[0].ipAddress}")
+		if err != nil || ip == "" {
+			return fmt.Errorf("address %q, %w", ip, err)
+		}
+		page, err := ask(ctx, ip, "/cgi-bin/info")
+		if err == nil && strings.Contains(page, before) {
+			err = fmt.Errorf("still boot %s", before)
+		}
+		return err
+	})
+}
+
+func (v *virtctl) doors() {
+	v.t.Helper()
+	console := startOn(v.t, suite.VirtctlCommand, "console", virtual)
+	console.until("echo $((40 + 2))-answer\n", "42-answer")
+	v.used("console " + virtual)
+
+	out, err := v.run("GET /cgi-bin/info HTTP/1.0\r\n\r\n", "port-forward", "--stdio", "vmi/"+virtual, "80")
+	if err != nil || !strings.Contains(out, `"hostname": "`+virtual+`"`) {
+		v.t.Errorf("port-forward: %v, %q", err, out)
+	}
+	v.used("port-forward --stdio vmi/" + virtual + " 80")
+	out, err = v.run("GET / HTTP/1.0\r\n\r\n", "port-forward", "--stdio", "vm/"+virtual, "80")
+	if err != nil || !strings.Contains(out, "ip=10.0.2.2") {
+		v.t.Errorf("port-forward of a vm: %v, %q", err, out)
+	}
+	v.used("port-forward --stdio vm/" + virtual + " 80")
+	forward := startOn(v.t, suite.VirtctlCommand, "port-forward", "vmi/"+virtual, "18080:80")
+	forward.until("", "18080")
+	eventually(v.t, "the forwarded port", func(ctx context.Context) error {
+		page, err := suite.Control().Fetch(ctx, "GET", "http://127.0.0.1:18080/", "")
+		if err == nil && !strings.Contains(page, "ip=10.0.2.2") {
+			err = fmt.Errorf("page %q", page)
+		}
+		return err
+	})
+	v.used("port-forward vmi/" + virtual + " 18080:80")
+
+	vnc := startOn(v.t, suite.VirtctlCommand, "vnc", "--proxy-only", "--port=15900", virtual)
+	vnc.until("", "15900")
+	var display net.Conn
+	eventually(v.t, "the display", func(ctx context.Context) (err error) {
+		display, err = suite.Control().Dial(ctx, "tcp", "127.0.0.1:15900")
+		return err
+	})
+	defer func() { _ = display.Close() }()
+	check(v.t, display.SetDeadline(time.Now().Add(patience)))
+	hello := make([]byte, 12)
+	if _, err := io.ReadFull(display, hello); err != nil || string(hello) != "RFB 003.008\n" {
+		v.t.Errorf("the display says %q, %v", hello, err)
+	}
+	v.used("vnc --proxy-only " + virtual)
+	picture, err := v.run("", "vnc", "screenshot", "--file=-", virtual)
+	if _, decodeErr := png.Decode(strings.NewReader(picture)); err != nil || decodeErr != nil {
+		v.t.Errorf("screenshot: %v, %v, %.80q", err, decodeErr, picture)
+	}
+	v.used("vnc screenshot --file=- " + virtual)
+
+	v.works("guestosinfo "+virtual, `"hostname": "`+virtual+`"`)
+	v.works("userlist "+virtual, `"items"`)
+	v.works("fslist "+virtual, `"items"`)
+}
+
+func (v *virtctl) buttons() {
+	v.t.Helper()
+	v.works("pause vmi "+virtual, "VMI virtual was scheduled to pause")
+	check(v.t, suite.WaitFor(v.t.Context(), "vmi/"+virtual, "condition=Paused"))
+	v.refused("pause vmi "+virtual, "VMI is already paused")
+	v.state("Paused")
+	v.works("unpause vm "+virtual, "VMI virtual was scheduled to unpause")
+	v.state("Running")
+	for _, command := range []string{"soft-reboot ", "reset "} {
+		before := v.boot()
+		v.works(command+virtual, "VMI virtual was scheduled to")
+		v.another(before, "after "+command)
+	}
+}
+
+func (v *virtctl) objects() {
+	v.t.Helper()
+	v.works("expose vmi "+virtual+" --name="+virtual+" --port=80", "successfully exposed")
+	if page, err := ask(v.t.Context(), virtual, "/"); err != nil || !strings.Contains(page, "ip=10.0.2.2") {
+		v.t.Errorf("the exposed service: %v, %q", err, page)
+	}
+	v.works("expand --vm="+virtual, "kind: VirtualMachine")
+	manifest := v.works("create vm --name=made --memory=128Mi --volume-containerdisk=src:some/disk:1", "kind: VirtualMachine")
+	file := filepath.Join(v.t.TempDir(), "vm.yaml")
+	check(v.t, os.WriteFile(file, []byte(manifest), 0o600))
+	if _, err := suite.Kubectl(v.t.Context(), "apply", "--dry-run=server", "-f", file); err != nil {
+		v.t.Errorf("what virtctl creates: %v", err)
+	}
+	v.works("version", "Server Version")
+	v.works("completion bash", "virtctl")
+	v.works("help", "virtctl controls virtual machine related operations")
+	v.works("permitted-devices", "")
+}
+
+func (v *virtctl) unsupported() {
+	v.t.Helper()
+	v.refused("addvolume "+virtual+" --volume-name=more", "can't add a volume to a VM that runs")
+	v.refused("removevolume "+virtual+" --volume-name=boot", "can't remove a volume from a VM that runs")
+	v.refused("migrate "+virtual, "does not migrate")
+	v.refused("migrate-cancel "+virtual, "")
+	v.refused("memory-dump get "+virtual+" --claim-name=claim", "no memory dumps")
+	v.refused("objectgraph "+virtual, "keeps no graph")
+	v.refused("usbredir 0 "+virtual, "")
+	v.refused("guestfs claim", "")
+	v.refused("vmexport create "+virtual+" --vm="+virtual, "")
+	v.refused("image-upload dv disk --size=1Gi --image-path=/etc/hostname", "")
+	v.refused("credentials set-password --vm="+virtual+" --user=root --password=p", "")
+	v.refused("adm log-verbosity --all", "")
+}
+
+// complete wants each of virtctl's own commands in the table.
+func (v *virtctl) complete() {
+	v.t.Helper()
+	out, err := v.run("", "--help")
+	check(v.t, err)
+	_, list, _ := strings.Cut(out, "Available Commands:\n")
+	list, _, _ = strings.Cut(list, "\n\n")
+	var missing []string
+	for line := range strings.Lines(list) {
+		if name := strings.Fields(line)[0]; !v.seen[name] {
+			missing = append(missing, name)
+		}
+	}
+	slices.Sort(missing)
+	if diff := cmp.Diff([]string{"scp", "ssh"}, missing); diff != "" { // of a test of their own
+		v.t.Errorf("commands that are not tried (-want +got):\n%s", diff)
+	}
+}
+
+// page holds the table against the one that people read.
+func (v *virtctl) page() {
+	v.t.Helper()
+	top, err := checkout()
+	check(v.t, err)
+	file := filepath.Join(top, "docs", "virtctl.md")
+	text, err := os.ReadFile(file)
+	check(v.t, err)
+	head, _, _ := strings.Cut(string(text), "| command |")
+	want := head + "| command | |\n|---|---|\n" + strings.Join(v.rows, "\n") + "\n"
+	if *update {
+		check(v.t, os.WriteFile(file, []byte(want), 0o644))
+	} else if diff := cmp.Diff(want, string(text)); diff != "" {
+		v.t.Errorf("docs/virtctl.md (-what happened +what it says); -update writes it:\n%s", diff)
+	}
+}
