@@ -66,7 +66,7 @@ status: ## Show the development node's daemons, pods and containers
 	@$(BIN)/devnode status
 
 kubernetes: tools
-	@test/tools/build kubernetes etcd coredns
+	@test/tools/build kubernetes etcd coredns virtctl
 
 cluster: packages kubernetes build controller ## Bring up a Kubernetes cluster on this machine, and a VM in it; NODES=2
 	@$(BIN)/cluster run -nodes $(NODES)

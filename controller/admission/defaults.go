@@ -84,6 +84,20 @@ func setBuses(spec tree, machine vmspec.Spec) {
 		}
 		setDefault(child(disk, kind), "bus", string(machine.Disks[i].Bus))
 	}
+	addDisks(spec, machine.Disks[min(len(disks), len(machine.Disks)):])
+}
+
+// addDisks shows the disks of volumes that none was given for.
+func addDisks(spec tree, more []vmspec.Disk) {
+	if len(more) == 0 {
+		return
+	}
+	devices := child(child(spec, "domain"), "devices")
+	disks, _ := devices["disks"].([]any)
+	for _, disk := range more {
+		disks = append(disks, tree{"name": disk.Name, "disk": tree{"bus": string(disk.Bus)}})
+	}
+	devices["disks"] = disks
 }
 
 // setNetwork: without a network there is the pod's, and without a binding a bridge.

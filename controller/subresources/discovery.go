@@ -7,6 +7,8 @@ import (
 	"runtime"
 	"slices"
 	"strings"
+	"unicode"
+	"unicode/utf8"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	apimachineryversion "k8s.io/apimachinery/pkg/version"
@@ -49,9 +51,19 @@ func (s *Server) resources(version string) handler {
 	return func(_ context.Context, c *call) error { return c.reply(list) }
 }
 
+// kubevirtVersion is the version of KubeVirt whose API this is: clients compare it with their own.
+const kubevirtVersion = "v1.6.0"
+
+// version has ours as build metadata of KubeVirt's (semver.org, 10).
 func (s *Server) version(_ context.Context, c *call) error {
+	ours := strings.Map(func(r rune) rune {
+		if r < utf8.RuneSelf && (unicode.IsLetter(r) || unicode.IsDigit(r) || r == '.' || r == '-') {
+			return r
+		}
+		return '-'
+	}, s.Version)
 	return c.reply(apimachineryversion.Info{
-		GitVersion: s.Version, GoVersion: runtime.Version(), Compiler: runtime.Compiler,
+		GitVersion: kubevirtVersion + "+nodevirt." + ours, GoVersion: runtime.Version(), Compiler: runtime.Compiler,
 		Platform: runtime.GOOS + "/" + runtime.GOARCH,
 	})
 }

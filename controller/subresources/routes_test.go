@@ -68,7 +68,7 @@ func TestDiscovery(t *testing.T) {
 		t.Errorf("the groups are %+v, status %d", groups, code)
 	}
 	var version struct{ GitVersion string }
-	if code := ask(t, h, http.MethodGet, "/apis/subresources.kubevirt.io/v1/version", &version); code != http.StatusOK || version.GitVersion != "v0.0.1" {
+	if code := ask(t, h, http.MethodGet, "/apis/subresources.kubevirt.io/v1/version", &version); code != http.StatusOK || version.GitVersion != "v1.6.0+nodevirt.v0.0.1" {
 		t.Errorf("the version is %+v, status %d", version, code)
 	}
 }

@@ -12,8 +12,8 @@ import (
 const maxShortSerial = 20
 
 // disks reads the drives of a VMI, in its order. As with KubeVirt every disk
-// has the volume of its name and every volume a disk, and the bus is SATA where
-// none is given.
+// has the volume of its name, a volume that no disk has gets one behind the
+// others, and the bus is SATA where none is given.
 func disks(at *field.Path, given []kubevirt.Disk, v volumes) ([]Disk, field.ErrorList) {
 	var result []Disk
 	var problems field.ErrorList
@@ -45,9 +45,10 @@ func disks(at *field.Path, given []kubevirt.Disk, v volumes) ([]Disk, field.Erro
 		result = append(result, disk)
 	}
 	for _, volume := range v.all {
-		if !names[volume.name] {
-			problems = append(problems, refused(volume.at,
-				"no disk has the name %q; add one to %s", volume.name, at))
+		if volume.name != "" && !names[volume.name] {
+			disk, p := readDisk(at, kubevirt.Disk{Name: volume.name}, volume.Disk)
+			problems = append(problems, p...)
+			result = append(result, disk)
 		}
 	}
 	bootFirst(result)

@@ -111,7 +111,6 @@ spec.domain.devices.interfaces[0].name: Required value`},
 		"volumes": [{"name": "a", "containerDisk": {"image": "a"}}, {"name": "c", "cloudInitNoCloud": {}}]}`, `spec.domain.devices.disks[1].name: Duplicate value: "a"
 spec.domain.devices.disks[1].bootOrder: Duplicate value: 1
 spec.domain.devices.disks[2].name: Invalid value: "b": no volume has this name
-spec.volumes[1]: no disk has the name "c"; add one to spec.domain.devices.disks
 spec.domain.devices.interfaces[0].name: Invalid value: "x": no network has this name
 spec.networks[0]: no interface has the name "y"; add one to spec.domain.devices.interfaces`},
 	{"two of a kind", `{"domain": {"devices": {"disks": [{"name": "a", "disk": {}, "cdrom": {}}, {"name": "b"}, {"name": "c"}, {"name": "d"}]}},

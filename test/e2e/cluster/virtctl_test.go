@@ -28,9 +28,10 @@ const virtual = "virtual"
 
 // virtctl is a try of each command, and a table of what became of it.
 type virtctl struct {
-	t    *testing.T
-	rows []string // of docs/virtctl.md
-	seen map[string]bool
+	t       *testing.T
+	rows    []string // of docs/virtctl.md: what works
+	refuses []string // and what does not
+	seen    map[string]bool
 }
 
 // run runs a command without a terminal.
@@ -46,8 +47,9 @@ func (v *virtctl) run(stdin string, args ...string) (string, error) {
 	return out.String(), nil
 }
 
-func (v *virtctl) row(command, result string) {
-	v.rows = append(v.rows, fmt.Sprintf("| `%s` | %s |", command, result))
+// used notes a command that works, as a test has seen.
+func (v *virtctl) used(command string) {
+	v.rows = append(v.rows, fmt.Sprintf("| `%s` | works |", command))
 	v.seen[strings.Fields(command)[0]] = true
 }
 
@@ -58,12 +60,9 @@ func (v *virtctl) works(command, want string) string {
 	if err != nil || !strings.Contains(out, want) {
 		v.t.Errorf("%s: %v: %q; want %q", command, err, out, want)
 	}
-	v.row(command, "works")
+	v.used(command)
 	return out
 }
-
-// used notes a command that a test of its own has tried.
-func (v *virtctl) used(command string) { v.row(command, "works") }
 
 // refused runs a command that must fail, and notes what its user is told.
 func (v *virtctl) refused(command string, want string) {
@@ -77,7 +76,29 @@ func (v *virtctl) refused(command string, want string) {
 	if !strings.Contains(text, want) {
 		v.t.Errorf("%s: is refused with %q; want %q", command, err, want)
 	}
-	v.row(command, "refused: "+text)
+	v.refuses = append(v.refuses, wrapped(fmt.Sprintf("- `%s` is refused: %s", command, text)))
+	v.seen[strings.Fields(command)[0]] = true
+}
+
+// wrapped is an item of a list in lines as pages have them.
+func wrapped(item string) string {
+	const width = 100
+	var text strings.Builder
+	column := 0
+	for i, word := range strings.Fields(item) {
+		switch {
+		case i == 0:
+		case column+1+len(word) > width:
+			text.WriteString("\n  ")
+			column = 2
+		default:
+			text.WriteString(" ")
+			column++
+		}
+		text.WriteString(word)
+		column += len(word)
+	}
+	return text.String()
 }
 
 // refusal is the sentence in virtctl's complaint: not its usage, and without what differs each time.
@@ -85,7 +106,7 @@ func refusal(complaint string) string {
 	_, complaint, _ = strings.Cut(complaint, "exit status 1: ")
 	line, _, _ := strings.Cut(strings.TrimSpace(complaint), "\n")
 	line = regexp.MustCompile(`^(\{.*"msg":"|Error: |error: )`).ReplaceAllString(line, "")
-	return strings.ReplaceAll(strings.TrimSpace(line), "|", `\|`)
+	return strings.TrimSpace(line)
 }
 
 // TestVirtctl drives a VM with KubeVirt's own client, unmodified, with each command that it has.
@@ -192,16 +213,11 @@ func (v *virtctl) doors() {
 	console.until("echo $((40 + 2))-answer\n", "42-answer")
 	v.used("console " + virtual)
 
-	out, err := v.run("GET /cgi-bin/info HTTP/1.0\r\n\r\n", "port-forward", "--stdio", "vmi/"+virtual, "80")
-	if err != nil || !strings.Contains(out, `"hostname": "`+virtual+`"`) {
-		v.t.Errorf("port-forward: %v, %q", err, out)
+	for _, kind := range []string{"vmi/", "vm/"} {
+		pipe := startOn(v.t, suite.VirtctlCommand, "port-forward", "--stdio", kind+virtual, "80")
+		pipe.until("GET / HTTP/1.0\r\n\r\n", "ip=10.0.2.2")
+		v.used("port-forward --stdio " + kind + virtual + " 80")
 	}
-	v.used("port-forward --stdio vmi/" + virtual + " 80")
-	out, err = v.run("GET / HTTP/1.0\r\n\r\n", "port-forward", "--stdio", "vm/"+virtual, "80")
-	if err != nil || !strings.Contains(out, "ip=10.0.2.2") {
-		v.t.Errorf("port-forward of a vm: %v, %q", err, out)
-	}
-	v.used("port-forward --stdio vm/" + virtual + " 80")
 	forward := startOn(v.t, suite.VirtctlCommand, "port-forward", "vmi/"+virtual, "18080:80")
 	forward.until("", "18080")
 	eventually(v.t, "the forwarded port", func(ctx context.Context) error {
@@ -255,7 +271,7 @@ func (v *virtctl) buttons() {
 
 func (v *virtctl) objects() {
 	v.t.Helper()
-	v.works("expose vmi "+virtual+" --name="+virtual+" --port=80", "successfully exposed")
+	v.works("expose vmi "+virtual+" --name="+virtual+" --port=80", "Service virtual successfully created")
 	if page, err := ask(v.t.Context(), virtual, "/"); err != nil || !strings.Contains(page, "ip=10.0.2.2") {
 		v.t.Errorf("the exposed service: %v, %q", err, page)
 	}
@@ -269,11 +285,13 @@ func (v *virtctl) objects() {
 	v.works("version", "Server Version")
 	v.works("completion bash", "virtctl")
 	v.works("help", "virtctl controls virtual machine related operations")
-	v.works("permitted-devices", "")
 }
 
 func (v *virtctl) unsupported() {
 	v.t.Helper()
+	check(v.t, suite.Apply(v.t.Context(), `{"apiVersion": "v1", "kind": "PersistentVolumeClaim", "metadata": {"name": "more"},
+		"spec": {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Mi"}}}}`))
+	defer func() { kubectl(v.t, "delete", "pvc", "more") }()
 	v.refused("addvolume "+virtual+" --volume-name=more", "can't add a volume to a VM that runs")
 	v.refused("removevolume "+virtual+" --volume-name=boot", "can't remove a volume from a VM that runs")
 	v.refused("migrate "+virtual, "does not migrate")
@@ -284,8 +302,9 @@ func (v *virtctl) unsupported() {
 	v.refused("guestfs claim", "")
 	v.refused("vmexport create "+virtual+" --vm="+virtual, "")
 	v.refused("image-upload dv disk --size=1Gi --image-path=/etc/hostname", "")
-	v.refused("credentials set-password --vm="+virtual+" --user=root --password=p", "")
+	v.refused("credentials set-password --user=root --password=p "+virtual, "")
 	v.refused("adm log-verbosity --all", "")
+	v.refused("permitted-devices", "")
 }
 
 // complete wants each of virtctl's own commands in the table.
@@ -316,7 +335,7 @@ func (v *virtctl) page() {
 	text, err := os.ReadFile(file)
 	check(v.t, err)
 	head, _, _ := strings.Cut(string(text), "| command |")
-	want := head + "| command | |\n|---|---|\n" + strings.Join(v.rows, "\n") + "\n"
+	want := head + "| command | |\n|---|---|\n" + strings.Join(v.rows, "\n") + "\n\n" + strings.Join(v.refuses, "\n") + "\n"
 	if *update {
 		check(v.t, os.WriteFile(file, []byte(want), 0o644))
 	} else if diff := cmp.Diff(want, string(text)); diff != "" {
