@@ -123,14 +123,23 @@ func fillSnapshots(t *testing.T, s *suite, _ *pod) (undo func()) {
 	if err != nil || len(dirs) != 1 {
 		t.Fatalf("containerd's snapshots: %q, %v", dirs, err)
 	}
-	within := func(name string, args ...string) {
-		t.Helper()
-		if _, err := s.n.Output(t.Context(), name, args...); err != nil {
+	if _, err := s.n.Output(t.Context(), "mount", "-t", "tmpfs", "-o", "size=16m", "tmpfs", dirs[0]); err != nil {
+		t.Fatal(err)
+	}
+	return func() { t.Helper(); s.unmount(t, dirs[0]) }
+}
+
+// unmount waits for those who are about to leave a folder: containerd cleans up beside the answer of a
+// pull that failed.
+func (s *suite) unmount(t *testing.T, dir string) {
+	t.Helper()
+	eventually(t, "nobody uses "+dir, func() bool {
+		_, err := s.n.Output(t.Context(), "umount", dir)
+		if err != nil && !strings.Contains(err.Error(), "busy") {
 			t.Fatal(err)
 		}
-	}
-	within("mount", "-t", "tmpfs", "-o", "size=16m", "tmpfs", dirs[0])
-	return func() { t.Helper(); within("umount", dirs[0]) }
+		return err == nil
+	})
 }
 
 // testCompressedClusters makes a VM of a qcow2 file that is small, but large for its guest: what

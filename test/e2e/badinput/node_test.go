@@ -46,7 +46,7 @@ func fill(room string) func(*testing.T, *suite, *pod) func() {
 			if left := within("ls", "-A", dir); left != "" {
 				t.Errorf("left in %s: %s", dir, left)
 			}
-			within("umount", dir)
+			s.unmount(t, dir)
 		}
 	}
 }

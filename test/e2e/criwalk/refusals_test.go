@@ -76,12 +76,13 @@ func TestSecondVM(t *testing.T) {
 	}
 }
 
-// TestImageVolume has a VM with an OCI image as a volume, which it can't have yet.
+// TestImageVolume has a VM with an OCI image as a volume that is no disk.
 func TestImageVolume(t *testing.T) {
 	t.Parallel()
 	machine := newSubject(newPod(t, "image-volume", "vm").run(), "compute", suite.machine)
 	machine.config.Mounts = append(machine.config.Mounts, &runtimeapi.Mount{
 		ContainerPath: "/data", Image: &runtimeapi.ImageSpec{Image: suite.process}, Readonly: true,
 	})
-	wantRefused(t, "a VM with an image volume", machine.create(), codes.InvalidArgument, "/data", "not supported")
+	wantRefused(t, "a VM with an image volume", machine.create(), codes.InvalidArgument,
+		`disk "data"`, suite.process, "no disk in /disk")
 }
