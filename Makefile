@@ -14,7 +14,7 @@ VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo unkn
 # Test binaries that run at once: each may have a node with emulated machines of its own.
 PARALLEL ?= 2
 # Of one package's tests, emulated machines included.
-TIMEOUT ?= 15m
+TIMEOUT ?= 25m
 # What to test, and further flags: make test PKG=./test/node/... FLAGS='-v -run TestStart'
 PKG   ?= ./...
 FLAGS ?=
