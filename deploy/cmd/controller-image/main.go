@@ -34,7 +34,7 @@ func run(ctx context.Context, args []string) error {
 	var (
 		program = flags.String("program", "bin/nodevirt-controller", "the controller's program, linked statically: `file`")
 		version = flags.String("version", "unknown", "`text` of the image's label")
-		ref     = flags.String("name", "ghcr.io/nodevirt/nodevirt-controller:latest", "the image's `name`")
+		ref     = flags.String("name", "registry.example.com/nodevirt/nodevirt-controller:latest", "the image's `name`")
 		out     = flags.String("o", "", "write the image to a `file`")
 		push    = flags.Bool("push", false, "push the image to its registry")
 	)
