@@ -19,6 +19,7 @@ import (
 	"path/filepath"
 	"runtime"
 	"sync"
+	"syscall"
 
 	"golang.org/x/sync/semaphore"
 )
@@ -62,16 +63,16 @@ type Progress struct {
 
 // Expander expands disks. Its methods may be called from any goroutine.
 type Expander struct {
-	opts    Options
-	reflink bool
-	turns   *semaphore.Weighted // bounds how many qemu-img run at the same time
-	room    room
-	ctx     context.Context // of what goes on beside the calls
-	cancel  context.CancelFunc
-	wg      sync.WaitGroup
+	opts   Options
+	turns  *semaphore.Weighted // bounds how many qemu-img run at the same time
+	room   room
+	ctx    context.Context // of what goes on beside the calls
+	cancel context.CancelFunc
+	wg     sync.WaitGroup
 
-	mu    sync.Mutex
-	bases map[string]*base // by the names of their files
+	mu      sync.Mutex
+	bases   map[string]*base // by the names of their files
+	reflink *bool            // see clones; nil until that is known
 }
 
 // New returns an Expander, and removes what one that was killed left half-made.
@@ -89,11 +90,25 @@ func New(o Options) (*Expander, error) {
 	if err := e.load(); err != nil {
 		return nil, err
 	}
-	var err error
-	if e.reflink, err = canClone(o.Dir); err != nil {
+	if _, err := e.clones(); err != nil && !errors.Is(err, syscall.ENOSPC) {
 		return nil, err
 	}
 	return e, nil
+}
+
+// clones tells whether the file system shares data between files. On a full disk that can't be found
+// out, and is with a later call.
+func (e *Expander) clones() (bool, error) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.reflink == nil {
+		yes, err := canClone(e.opts.Dir)
+		if err != nil {
+			return false, err
+		}
+		e.reflink = &yes
+	}
+	return *e.reflink, nil
 }
 
 // Close ends what goes on beside the calls.
@@ -103,7 +118,10 @@ func (e *Expander) Close() {
 }
 
 // Reflink tells whether machines' files are clones of bases.
-func (e *Expander) Reflink() bool { return e.reflink && e.opts.Limit > 0 }
+func (e *Expander) Reflink() bool {
+	yes, err := e.clones()
+	return err == nil && yes && e.opts.Limit > 0
+}
 
 // Expand makes a new raw file at path, 0600, with the content of s: sparse, and on
 // a file system with reflinks as a clone. Tell is called now and then until Expand
@@ -162,9 +180,13 @@ func (e *Expander) fill(ctx context.Context, s Source, f *os.File, tell func(Pro
 	if err := f.Chown(int(s.UID), -1); err != nil {
 		return err
 	}
+	clones, err := e.clones()
+	if err != nil {
+		return err
+	}
 	c := Conversion{
 		QemuImg: e.opts.QemuImg, UID: s.UID,
-		From: s.File, Format: s.Format, To: f, Zeroed: true, Offload: e.reflink && sameFileSystem(s.File, f),
+		From: s.File, Format: s.Format, To: f, Zeroed: true, Offload: clones && sameFileSystem(s.File, f),
 	}
 	if err := c.Run(ctx, func(done float64) { tell(Progress{Done: done}) }); err != nil {
 		return err
