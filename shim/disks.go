@@ -19,7 +19,7 @@ import (
 
 // newDisks makes what the disks of machines are made with. Neither tgtd nor
 // qemu-storage-daemon has to be there until a VM asks for them.
-func newDisks(c config.Config, log *slog.Logger, u *imageunpack.Unpacker, e *expand.Expander, r *record.Store, d *domain.Driver) (*disk.Disks, error) {
+func newDisks(c config.Config, qemuImg string, log *slog.Logger, u *imageunpack.Unpacker, e *expand.Expander, r *record.Store, d *domain.Driver) (*disk.Disks, error) {
 	portal, err := c.ISCSI.Portal()
 	if err != nil {
 		return nil, err
@@ -42,7 +42,7 @@ func newDisks(c config.Config, log *slog.Logger, u *imageunpack.Unpacker, e *exp
 		storageDaemon = c.Tools.StorageDaemon // a view says that it isn't there
 	}
 	return disk.New(disk.Options{
-		Unpacker: u, Expander: e, Folder: r.ContainerDir, Shares: c.Root, LastUID: c.VM.UIDBase + c.VM.UIDCount - 1,
+		Unpacker: u, Expander: e, QemuImg: qemuImg, Folder: r.ContainerDir, Shares: c.Root, LastUID: c.VM.UIDBase + c.VM.UIDCount - 1,
 		ISCSI: disk.ISCSI{
 			Daemon: iscsi.New(iscsi.Options{Socket: c.ISCSI.Socket, Portal: portal, Logger: log}),
 			Key:    key, Secrets: d,

@@ -163,7 +163,7 @@ func newMachines(ctx context.Context, c config.Config, log *slog.Logger, backend
 	if err != nil {
 		return nil, err
 	}
-	disks, err := newDisks(c, log, unpacker, expander, records, driver)
+	disks, err := newDisks(c, qemuImg, log, unpacker, expander, records, driver)
 	if err != nil {
 		return nil, err
 	}

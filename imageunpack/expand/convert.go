@@ -26,6 +26,9 @@ type Conversion struct {
 	From, To *os.File
 	// Format is that of From, in QEMU's word.
 	Format string
+	// Offset and Length, in bytes, are a part of From that alone is converted, to the
+	// beginning of To; a Length of 0 is all.
+	Offset, Length int64
 	// Zeroed says that To reads as zeros. What is zero is not written then.
 	Zeroed bool
 	// Offload has the file system share or copy data, where it can.
@@ -61,7 +64,7 @@ func (c Conversion) Run(ctx context.Context, tell func(done float64)) error {
 // args are qemu-img's. Sixteen requests at once, written in any order, were the
 // fastest of those tried; see docs/performance.md.
 func (c Conversion) args() []string {
-	args := []string{"convert", "-p", "-f", c.Format, "-O", "raw", "-n", "-W", "-m", "16"}
+	args := []string{"convert", "-p", "-O", "raw", "-n", "-W", "-m", "16"}
 	if c.Zeroed {
 		args = append(args, "--target-is-zero")
 	}
@@ -72,7 +75,12 @@ func (c Conversion) args() []string {
 		// clone and to remove.
 		args = append(args, "-S", "64k")
 	}
-	return append(args, "/proc/self/fd/3", "/proc/self/fd/4")
+	if c.Length == 0 {
+		return append(args, "-f", c.Format, "/proc/self/fd/3", "/proc/self/fd/4")
+	}
+	part := fmt.Sprintf("driver=raw,offset=%d,size=%d,file.driver=%s,file.file.driver=file,file.file.filename=/proc/self/fd/3",
+		c.Offset, c.Length, c.Format)
+	return append(args, "--image-opts", part, "/proc/self/fd/4")
 }
 
 // runLocked runs a command on a thread that lives as long as it: to the kernel the

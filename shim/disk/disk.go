@@ -29,6 +29,8 @@ import (
 type Options struct {
 	Unpacker *imageunpack.Unpacker
 	Expander *expand.Expander
+	// QemuImg is the path of qemu-img.
+	QemuImg string
 	// Folder is a container's own; what is in it goes with the container.
 	Folder func(id string) string
 	ISCSI  ISCSI
@@ -48,6 +50,7 @@ type Disks struct {
 	ended chan string // views whose processes ended by themselves
 
 	shares sync.Mutex // held by who changes exports or imports
+	held   held       // devices that are locked for machines
 }
 
 // maxEnded bounds how many ends of views nobody has heard of yet. What is lost is
@@ -56,7 +59,7 @@ const maxEnded = 1024
 
 // New returns Disks.
 func New(o Options) *Disks {
-	d := &Disks{Options: o, ended: make(chan string, maxEnded)}
+	d := &Disks{Options: o, ended: make(chan string, maxEnded), held: held{files: map[string]*os.File{}}}
 	o.Views.Ended = func(id string) {
 		select {
 		case d.ended <- id:
@@ -119,6 +122,8 @@ func (d *Disks) kind(k Disk) kind {
 		return imported{Disks: d}
 	case k.Mode == vmspec.ModeISCSI:
 		return overISCSI{Disks: d}
+	case k.Source == vmspec.SourceClaim:
+		return claim{d}
 	case k.Source == vmspec.SourceEmpty:
 		return empty{Disks: d}
 	case k.ReadOnly && (k.Mode == vmspec.ModeFile || k.image().Format == imageunpack.Raw):
@@ -141,7 +146,7 @@ func of(r record.Container) []Disk {
 // TakeTime tells whether Create may take longer than a call does.
 func (d *Disks) TakeTime(r record.Container) bool {
 	return slices.ContainsFunc(r.Spec.Disks, func(k vmspec.Disk) bool {
-		return k.Mode == vmspec.ModeRaw || k.Mode == vmspec.ModeISCSI && d.Expander.Reflink()
+		return k.Mode == vmspec.ModeRaw || k.Mode == vmspec.ModeISCSI && d.Expander.Reflink() || k.Origin != ""
 	})
 }
 
@@ -159,12 +164,18 @@ func (d *Disks) Create(ctx context.Context, r record.Container, tell func(disk s
 }
 
 // Recover takes note of the disks of a container that was made before this process began.
-func (d *Disks) Recover(r record.Container) {
+// What is wrong with one keeps none of the others.
+func (d *Disks) Recover(r record.Container) error {
+	var errs []error
 	for _, k := range of(r) {
-		if k.Mode == vmspec.ModeRaw || k.Mode == vmspec.ModeISCSI {
+		switch {
+		case k.Mode == vmspec.ModeRaw || k.Mode == vmspec.ModeISCSI:
 			d.Expander.Hold(keyOf(k.image()), raw{Disks: d}.writable(k))
+		case k.Source == vmspec.SourceClaim && r.State == record.Running:
+			errs = append(errs, k.wrap("lock", claim{d}.recover(k)))
 		}
 	}
+	return errors.Join(errs...)
 }
 
 // Remove takes back what Create made outside of the container's folder.

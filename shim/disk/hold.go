@@ -19,10 +19,10 @@ func (d *Disks) Hold(ctx context.Context, id, namespace string, spec vmspec.Spec
 	held := map[string]record.Disk{}
 	for _, k := range spec.Disks {
 		var content record.Disk
-		switch k.Source {
-		case vmspec.SourceImage:
+		switch {
+		case k.Source == vmspec.SourceImage, k.Origin == vmspec.OriginOwn:
 			content.Image = &own
-		case vmspec.SourceVolume:
+		case k.Source == vmspec.SourceVolume, k.Origin == vmspec.OriginVolume:
 			image, err := d.Unpacker.Acquire(ctx, owner(id, k), k.Image, k.Path)
 			if errors.Is(err, imageunpack.ErrNoDisk) {
 				err = fmt.Errorf("%w: mount an image with a disk there, or leave this volume out", err)
@@ -31,7 +31,7 @@ func (d *Disks) Hold(ctx context.Context, id, namespace string, spec vmspec.Spec
 				return nil, fmt.Errorf("disk %q: %w", k.Name, err)
 			}
 			content.Image = &image
-		case vmspec.SourceImport:
+		case k.Source == vmspec.SourceImport:
 			i, err := d.holdImport(k.Import, namespace)
 			if err != nil {
 				return nil, fmt.Errorf("disk %q: %w", k.Name, err)
@@ -48,7 +48,7 @@ func (d *Disks) Hold(ctx context.Context, id, namespace string, spec vmspec.Spec
 func (d *Disks) Release(ctx context.Context, id string, spec vmspec.Spec) error {
 	var errs []error
 	for _, k := range spec.Disks {
-		if k.Source == vmspec.SourceVolume {
+		if k.Source == vmspec.SourceVolume || k.Origin == vmspec.OriginVolume {
 			errs = append(errs, d.Unpacker.Release(ctx, owner(id, k)))
 		}
 	}

@@ -17,6 +17,7 @@ import (
 
 	"github.com/nodevirt/nodevirt/imageunpack"
 	"github.com/nodevirt/nodevirt/imageunpack/expand"
+	"github.com/nodevirt/nodevirt/shim/disk"
 	"github.com/nodevirt/nodevirt/shim/domain"
 	"github.com/nodevirt/nodevirt/shim/domain/accel"
 	"github.com/nodevirt/nodevirt/shim/record"
@@ -130,6 +131,9 @@ func (n *creation) makeFiles(ctx context.Context, tell func(disk string, p expan
 	err := n.Disks.Create(ctx, n.rec, tell)
 	if err == nil {
 		err = n.copyKernel(ctx, n.rec, n.own)
+	}
+	if errors.Is(err, disk.ErrVolume) {
+		err = fmt.Errorf("%w: %w", ErrInvalid, err)
 	}
 	if err != nil {
 		return fmt.Errorf("container %q: %w", n.rec.Config.Value.GetMetadata().GetName(), err)

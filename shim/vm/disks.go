@@ -25,7 +25,7 @@ func (m *Manager) holdDisks(ctx context.Context, r *record.Container, own imageu
 	}
 	r.Spec = r.Spec.WithCDROMs(func(d vmspec.Disk) bool {
 		image := r.Disks[d.Name].Image
-		return image != nil && image.CD
+		return image != nil && image.CD && d.Registry()
 	})
 	return nil
 }

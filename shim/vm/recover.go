@@ -46,7 +46,9 @@ func (m *Manager) recover(ctx context.Context) error {
 		c.recovered = true
 		m.machines[r.ID] = c
 		m.names[containerName(r)] = r.ID
-		m.Disks.Recover(r)
+		if err := m.Disks.Recover(r); err != nil {
+			m.log(r).Error("finding the disks of a VM again failed", "error", err)
+		}
 		if err := m.recoverOne(ctx, c); err != nil {
 			// One sick VM must not keep the node from its others.
 			m.log(r).Error("finding a VM again failed", "error", err)

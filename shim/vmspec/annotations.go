@@ -30,6 +30,8 @@ const (
 	AnnotationUserData = AnnotationPrefix + "cloud-init-user-data"
 	// AnnotationMetaData is cloud-init's meta data, a YAML or JSON mapping.
 	AnnotationMetaData = AnnotationPrefix + "cloud-init-meta-data"
+	// AnnotationDiskOrigin names, for volumes, the registry disks that they begin as.
+	AnnotationDiskOrigin = AnnotationPrefix + "disk-origin"
 	// AnnotationNetworkConfig is cloud-init's network configuration, word for word.
 	AnnotationNetworkConfig = AnnotationPrefix + "cloud-init-network-config"
 	// AnnotationSSHKeys are lines in the format of OpenSSH's authorized_keys.
@@ -48,6 +50,7 @@ func Annotations() []string {
 		AnnotationNetworkConfig,
 		AnnotationUserData,
 		AnnotationDiskMode,
+		AnnotationDiskOrigin,
 		AnnotationImports,
 		AnnotationSSHKeys,
 		AnnotationVMContainer,
@@ -82,6 +85,7 @@ type wishes struct {
 	sshKeys       []string
 	modes         modes
 	imports       []string
+	origins       map[string]string // of claims, the names of registry disks
 }
 
 // readAnnotations decodes a pod's annotations. Its error names every problem.
@@ -109,6 +113,9 @@ func readAnnotations(annotations map[string]string) (wishes, error) {
 		case AnnotationImports:
 			names, err := parseImports(value)
 			w.imports, errs = names, append(errs, err)
+		case AnnotationDiskOrigin:
+			o, err := parseOrigins(value)
+			w.origins, errs = o, append(errs, err)
 		case AnnotationVMI:
 			vmi, problems := DecodeVMI([]byte(value))
 			w.vmi, errs = vmi, append(errs, annotationError(problems))

@@ -118,6 +118,10 @@ func plain(w wishes, r request) (Spec, error) {
 		}
 		spec.Disks = append(spec.Disks, m.disk())
 	}
+	var err error
+	if spec.Disks, err = applyOrigins(spec.Disks, w.origins); err != nil {
+		return Spec{}, err
+	}
 	if !w.seeded {
 		return spec, nil
 	}

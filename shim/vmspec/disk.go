@@ -15,6 +15,19 @@ const (
 	SourceEmpty Source = "empty"
 	// SourceImport is a disk of another node, which this node knows as Disk.Import.
 	SourceImport Source = "import"
+	// SourceClaim is a volume of the pod's, which outlives it.
+	SourceClaim Source = "claim"
+)
+
+// Origin says of which registry disk a claim becomes a copy, before its first use.
+type Origin string
+
+// The origins of a claim; without one it has to be a disk already.
+const (
+	// OriginOwn is the disk in the container's image, as of a SourceImage.
+	OriginOwn Origin = "image"
+	// OriginVolume is one in an image that the container mounts, as of a SourceVolume.
+	OriginVolume Origin = "volume"
 )
 
 // Bus is a disk's bus: virtio, sata or scsi.
@@ -32,6 +45,12 @@ type Disk struct {
 	// Name is unique in the machine; it becomes the libvirt alias "ua-NAME".
 	Name   string `json:"name"`
 	Source Source `json:"source"`
+	// Host is where a SourceClaim is on the node: a block device, or a folder with
+	// the file disk.img.
+	Host  string `json:"host,omitempty"`
+	Block bool   `json:"block,omitempty"`
+	// Origin is what a claim begins as, with Image and Path as of such a disk.
+	Origin Origin `json:"origin,omitempty"`
 	// Image is the image of a SourceVolume, as the kubelet names it: by its id.
 	Image string `json:"image,omitempty"`
 	// Path is the disk's path under /disk in an image; empty means the only disk

@@ -25,6 +25,10 @@ func TestFromCRI(t *testing.T) {
 		{name: "plain-image-volumes", mounts: []*runtimeapi.Mount{
 			imageAt("/tools", "sha256:1"), {ContainerPath: "/etc/hosts", HostPath: "/x"}, imageAt("/mnt/data/", "sha256:2", "disk/b.img"),
 		}},
+		{name: "plain-claims", annotations: map[string]string{vmspec.AnnotationDiskOrigin: "root=disk, data=tools"}, mounts: []*runtimeapi.Mount{
+			imageAt("/tools", "sha256:1"), {ContainerPath: "/claims/root", HostPath: "/srv/root"},
+			{ContainerPath: "/claims/data", HostPath: "/srv/data"}, {ContainerPath: "/claims/own", HostPath: "/srv/own"},
+		}},
 		{
 			name: "vmi-image-volumes",
 			annotations: vmi(`{"domain": {"devices": {"disks": [

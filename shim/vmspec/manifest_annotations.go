@@ -17,10 +17,10 @@ func PodAnnotations() []string {
 }
 
 // ManifestAnnotations are the keys that a VM or a VMI may have for its pod,
-// sorted. The rest of a pod's is the controller's to write.
+// sorted. The rest of a pod's is the controller's to write, or for pods without a VMI.
 func ManifestAnnotations() []string {
 	return slices.DeleteFunc(PodAnnotations(), func(key string) bool {
-		return key == AnnotationVMI || key == AnnotationVMContainer
+		return key == AnnotationVMI || key == AnnotationVMContainer || key == AnnotationDiskOrigin
 	})
 }
 

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"path"
+	"regexp"
 	"strings"
 
 	"k8s.io/apimachinery/pkg/util/validation"
@@ -28,6 +29,8 @@ type mounted struct {
 	image    string // id of an image volume
 	path     string // of the disk below /disk in that image, if the mount's subPath says it
 	secret   string // folder of the node with a Secret's files, of a volume that is no image
+	host     string // of any other volume: where it is on the node
+	block    bool   // it is a block device
 }
 
 // mountsOf are a container's volumes, in its order.
@@ -64,6 +67,19 @@ func readMounts(c *runtimeapi.ContainerConfig) (mountsOf, error) {
 		}
 		all = append(all, volume)
 	}
+	for _, d := range c.GetDevices() {
+		volume := mounted{name: path.Base(d.GetContainerPath()), at: d.GetContainerPath(), host: d.GetHostPath(), block: true}
+		err := checkName(volume.name)
+		if other, taken := all.find(volume.name); taken && err == nil {
+			err = fmt.Errorf("the disk name %q is that of %s, too; give one of them another path", volume.name, excerpt(other.at))
+		}
+		if err != nil {
+			errs = append(errs, fmt.Errorf("container %s: device %s: %w",
+				excerpt(c.GetMetadata().GetName()), excerpt(d.GetContainerPath()), err))
+			continue
+		}
+		all = append(all, volume)
+	}
 	return all, capped(errs)
 }
 
@@ -73,11 +89,18 @@ func readMount(m *runtimeapi.Mount) (mounted, error) {
 		volume.secret = secretFolder(m.GetHostPath())
 	}
 	if volume.image == "" && volume.secret == "" {
-		return mounted{}, errVolume
+		if volume.host = m.GetHostPath(); !path.IsAbs(volume.host) || path.Clean(volume.host) != volume.host {
+			return mounted{}, errVolume
+		}
+		if kind := kubeletKind.FindStringSubmatch(volume.host); kind != nil {
+			return mounted{}, fmt.Errorf("volumes of kind %s are not supported in a VM yet; remove it", kind[1])
+		}
+		if m.GetReadonly() {
+			return mounted{}, errors.New("a VM writes to its disk, and this is read-only; mount it otherwise, or not at all")
+		}
 	}
-	if len(validation.IsDNS1123Label(volume.name)) > 0 {
-		return mounted{}, fmt.Errorf("the last part of the path names the disk, and must be a DNS label "+
-			"(a-z, 0-9 and - inside, at most %d characters); mount it elsewhere", maxLabel)
+	if err := checkName(volume.name); err != nil {
+		return mounted{}, err
 	}
 	var err error
 	volume.path, err = subPath(m.GetImageSubPath())
@@ -100,6 +123,18 @@ func secretFolder(host string) string {
 	return ""
 }
 
+// kubeletKind finds, in the path of a volume in the kubelet's folders, the kinds that
+// hold files for a container.
+var kubeletKind = regexp.MustCompile(`/volumes/kubernetes\.io~(configmap|downward-api|empty-dir)/`)
+
+func checkName(name string) error {
+	if len(validation.IsDNS1123Label(name)) == 0 {
+		return nil
+	}
+	return fmt.Errorf("the last part of the path names the disk, and must be a DNS label "+
+		"(a-z, 0-9 and - inside, at most %d characters); mount it elsewhere", maxLabel)
+}
+
 // subPath turns a subPath of an image volume into a path below /disk.
 func subPath(sub string) (string, error) {
 	clean := path.Clean("/" + sub)
@@ -113,7 +148,10 @@ func subPath(sub string) (string, error) {
 	return below, nil
 }
 
-// disk is the disk of an image volume that nothing more is said of.
+// disk is the disk of a volume that nothing more is said of.
 func (m mounted) disk() Disk {
+	if m.image == "" {
+		return Disk{Name: m.name, Source: SourceClaim, Host: m.host, Block: m.block, Bus: BusVirtio}
+	}
 	return Disk{Name: m.name, Source: SourceVolume, Image: m.image, Path: m.path, Bus: BusVirtio}
 }

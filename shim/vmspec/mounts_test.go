@@ -35,8 +35,8 @@ container vm: volume mounted at /a�/c : the last part of the path names the di
 			`container vm: volume mounted at /cloudinit: the VM has a disk of the name "cloudinit" already; mount it elsewhere`},
 		{"subPath", nil, []*runtimeapi.Mount{imageAt("/data", "sha256:1", "disk/../etc")},
 			`container vm: volume mounted at /data: subPath "disk/../etc": disks are in /disk of an image; name one there`},
-		{"a folder", nil, []*runtimeapi.Mount{{ContainerPath: "/data", HostPath: "/srv"}},
-			`container vm: volume mounted at /data: such volumes are not supported in a VM yet; remove it`},
+		{"an emptyDir", nil, []*runtimeapi.Mount{{ContainerPath: "/data", HostPath: "/var/lib/kubelet/pods/1/volumes/kubernetes.io~empty-dir/s"}},
+			`container vm: volume mounted at /data: volumes of kind empty-dir are not supported in a VM yet; remove it`},
 		{"a Secret", nil, []*runtimeapi.Mount{{ContainerPath: "/seed", HostPath: secretsAt}},
 			`container vm: volume mounted at /seed: such volumes are not supported in a VM yet; remove it`},
 		{"a Secret for a disk", two, []*runtimeapi.Mount{{ContainerPath: "/data", HostPath: secretsAt}},
@@ -50,6 +50,18 @@ container vm: volume mounted at /a�/c : the last part of the path names the di
 			`container vm: volume mounted at /seed: such volumes are not supported in a VM yet; remove it`},
 		{"an image for a Secret", bySecret, []*runtimeapi.Mount{imageAt("/seed", "sha256:1")},
 			`nodevirt.io/vmi: spec.volumes[1].cloudInitNoCloud: its Secret is not mounted; mount it at a path that ends in /seed`},
+		{"a read-only folder", nil, []*runtimeapi.Mount{{ContainerPath: "/data", HostPath: "/srv", Readonly: true}},
+			`container vm: volume mounted at /data: a VM writes to its disk, and this is read-only; mount it otherwise, or not at all`},
+		{"origins of nothing", map[string]string{vmspec.AnnotationDiskOrigin: "a=disk,data=b,image=disk"}, []*runtimeapi.Mount{
+			{ContainerPath: "/data", HostPath: "/srv"}, imageAt("/image", "sha256:1")},
+			`nodevirt.io/disk-origin: the container has no volume "a" but images; mount a claim at a path that ends in it
+nodevirt.io/disk-origin: "b" is no registry disk of this VM; the image's own is "disk"
+nodevirt.io/disk-origin: the container has no volume "image" but images; mount a claim at a path that ends in it`},
+		{"one origin of two", map[string]string{vmspec.AnnotationDiskOrigin: "a=disk,b=disk"}, []*runtimeapi.Mount{
+			{ContainerPath: "/a", HostPath: "/srv/a"}, {ContainerPath: "/b", HostPath: "/srv/b"}},
+			`nodevirt.io/disk-origin: "disk" is the origin of several volumes`},
+		{"a folder beside a VMI", two, []*runtimeapi.Mount{imageAt("/data", "sha256:1"), {ContainerPath: "/more", HostPath: "/srv"}},
+			`nodevirt.io/vmi: spec.volumes: container vm mounts a volume at /more, and none of these has the name "more"`},
 		{"not mounted", two, nil, `nodevirt.io/vmi: spec.volumes[1].containerDisk: the container's own image is that of volume "root"; mount this one's, as an image volume, at a path that ends in /data`},
 		{"all mounted", two, []*runtimeapi.Mount{imageAt("/root", "sha256:1"), imageAt("/data", "sha256:2")},
 			`nodevirt.io/vmi: spec.volumes: Required value: a VM needs a containerDisk of the container's own image, and all of these are mounted`},

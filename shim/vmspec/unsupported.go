@@ -14,8 +14,8 @@ func checkContainer(c *runtimeapi.ContainerConfig) error {
 	refuse := func(what, why string) {
 		errs = append(errs, fmt.Errorf("container %s: %s: %s", excerpt(name), what, why))
 	}
-	if len(c.GetDevices())+len(c.GetCDIDevices()) > 0 {
-		refuse("devices", "devices and block volumes are not supported in a VM yet; remove them")
+	if len(c.GetCDIDevices()) > 0 {
+		refuse("devices", "devices are not supported in a VM yet; remove them")
 	}
 	if c.GetLinux().GetSecurityContext().GetNamespaceOptions().GetPid() == runtimeapi.NamespaceMode_TARGET {
 		refuse("target container", "a VM shares no processes with another container; remove the target")

@@ -27,6 +27,9 @@ func checkVMI(root *field.Path, vmi *kubevirt.VirtualMachineInstanceSpec) field.
 
 // fromVMI returns the machine that a VMI describes, in a container's limits.
 func fromVMI(w wishes, r request) (Spec, error) {
+	if len(w.origins) > 0 {
+		return Spec{}, fmt.Errorf("%s: goes with pods without %s", AnnotationDiskOrigin, AnnotationVMI)
+	}
 	t, problems := translate(field.NewPath("spec"), w.vmi, r)
 	err := annotationError(problems)
 	if err != nil {

@@ -118,6 +118,8 @@ func (v VM) disks() []DiskDetail {
 		k := DiskDetail{Name: d.Name, Source: string(d.Source), Bus: string(d.Bus), ReadOnly: d.ReadOnly}
 		from := v.Info.Disk(d.Name)
 		switch {
+		case d.Source == vmspec.SourceClaim:
+			k.Format = from.Format
 		case from.Image != nil:
 			if d.Source == vmspec.SourceVolume {
 				k.Image = from.Image.Image

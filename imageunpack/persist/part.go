@@ -1,0 +1,80 @@
+package persist
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+
+	"golang.org/x/sys/unix"
+)
+
+// part writes length bytes of the disk from offset on. They are on the volume when it returns.
+func (w *writer) part(ctx context.Context, offset, length int64) error {
+	scratch, err := w.convert(ctx, offset, length)
+	if err != nil {
+		return err
+	}
+	defer scratch.Close()
+	for at := int64(0); at < length; {
+		if err := ctx.Err(); err != nil {
+			return context.Cause(ctx)
+		}
+		data, err := scratch.Seek(at, unix.SEEK_DATA)
+		if errors.Is(err, unix.ENXIO) {
+			data, err = length, nil // nothing but a hole
+		}
+		if err != nil {
+			return fmt.Errorf("look for data in a part of the disk: %w", err)
+		}
+		if err := w.zero(offset+at, data-at); err != nil {
+			return err
+		}
+		if data == length {
+			break
+		}
+		end, err := scratch.Seek(data, unix.SEEK_HOLE)
+		if err != nil {
+			return fmt.Errorf("look for data in a part of the disk: %w", err)
+		}
+		if err := w.copy(scratch, data, offset+data, end-data); err != nil {
+			return err
+		}
+		at = end
+	}
+	if err := unix.Fdatasync(int(w.volume.Fd())); err != nil {
+		return fmt.Errorf("write the volume: %w", err)
+	}
+	return nil
+}
+
+func (w *writer) copy(scratch *os.File, from, to, length int64) error {
+	if _, err := io.CopyBuffer(io.NewOffsetWriter(w.volume, to), io.NewSectionReader(scratch, from, length), make([]byte, 1<<20)); err != nil {
+		return fmt.Errorf("write the volume: %w", err)
+	}
+	return nil
+}
+
+// zero has a range read as zeros. A file that was begun has none but zeros where the disk has.
+func (w *writer) zero(offset, length int64) error {
+	if !w.device || length == 0 {
+		return nil
+	}
+	err := unix.Fallocate(int(w.volume.Fd()), unix.FALLOC_FL_ZERO_RANGE|unix.FALLOC_FL_KEEP_SIZE, offset, length)
+	if errors.Is(err, unix.EOPNOTSUPP) {
+		_, err = io.CopyN(io.NewOffsetWriter(w.volume, offset), zeros{}, length)
+	}
+	if err != nil {
+		return fmt.Errorf("write zeros to the volume: %w", err)
+	}
+	return nil
+}
+
+// zeros are read without end.
+type zeros struct{}
+
+func (zeros) Read(p []byte) (int, error) {
+	clear(p)
+	return len(p), nil
+}
