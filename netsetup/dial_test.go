@@ -76,22 +76,7 @@ func awaitLocal(ctx context.Context, h *netlink.Handle, a netip.Addr) error {
 func answering(t *testing.T, ns string, addresses ...string) {
 	t.Helper()
 	for _, address := range addresses {
-		var l net.Listener
-		inPod(t, ns, func(*netlink.Handle) (err error) {
-			l, err = net.Listen("tcp", address)
-			return err
-		})
-		t.Cleanup(func() { l.Close() })
-		go func() {
-			for {
-				c, err := l.Accept()
-				if err != nil {
-					return
-				}
-				_, _ = io.WriteString(c, address)
-				c.Close()
-			}
-		}()
+		serveIn(t, ns, address, address)
 	}
 }
 

@@ -4,20 +4,17 @@ package main
 
 import (
 	"context"
-	"errors"
 	"flag"
 	"fmt"
-	"io"
 	"log/slog"
 	"os"
 	"os/signal"
-	"runtime/debug"
 	"syscall"
 
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
-	"k8s.io/klog/v2"
 
+	"github.com/nodevirt/nodevirt/cmd/internal/program"
 	"github.com/nodevirt/nodevirt/controller"
 )
 
@@ -42,10 +39,9 @@ func main() {
 func run(ctx context.Context, args []string) error {
 	flags := flag.NewFlagSet("nodevirt-controller", flag.ContinueOnError)
 	var (
-		o           controller.Options
-		level       slog.Level
-		kubeconfig  = flags.String("kubeconfig", "", "kubeconfig `file` (default: $KUBECONFIG, or else the pod's service account)")
-		showVersion = flags.Bool("version", false, "print the version and exit")
+		o          controller.Options
+		level      slog.Level
+		kubeconfig = flags.String("kubeconfig", "", "kubeconfig `file` (default: $KUBECONFIG, or else the pod's service account)")
 	)
 	flags.StringVar(&o.RuntimeClass, "runtime-class", "vm", "`name` of the RuntimeClass of VMs' pods")
 	flags.StringVar(&o.MetricsAddress, "metrics-address", ":8080", "`address` to serve Prometheus' metrics on; 0 for none")
@@ -58,52 +54,28 @@ func run(ctx context.Context, args []string) error {
 		"`address` to serve subresources.kubevirt.io on; 0 for none")
 	flags.StringVar(&o.Namespace, "namespace", "", "`namespace` of the Service that the API server comes by, and of its certificate (default: the pod's own)")
 	flags.TextVar(&level, "log-level", slog.LevelInfo, "debug, info, warn or error")
-	flags.SetOutput(io.Discard) // what is wrong is told once, by main
-	switch err := flags.Parse(args); {
-	case errors.Is(err, flag.ErrHelp):
-		flags.SetOutput(os.Stdout)
-		fmt.Print(usage)
-		flags.PrintDefaults()
-		return nil
-	case err != nil:
-		return fmt.Errorf("%w: see -help", err)
-	case flags.NArg() > 0:
-		return fmt.Errorf("unexpected argument %q: see -help", flags.Arg(0))
+	o.Version = program.Version(version)
+	if done, err := program.Parse(flags, usage, o.Version, args); done || err != nil {
+		return err
 	}
-	if *showVersion {
-		fmt.Println("nodevirt-controller", buildVersion())
-		return nil
-	}
-	log := slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: level}))
-	klog.SetSlogLogger(log) // of libraries
-	config, err := clientConfig(*kubeconfig)
+	log := program.Log(level)
+	config, err := clientConfig(*kubeconfig, o.Version)
 	if err != nil {
 		return err
 	}
-	log.Info("nodevirt-controller", "version", buildVersion())
+	log.Info("nodevirt-controller", "version", o.Version)
 	ctx, stop := signal.NotifyContext(ctx, syscall.SIGINT, syscall.SIGTERM)
 	defer stop()
-	o.Version = buildVersion()
 	return controller.Run(ctx, config, o, log)
 }
 
-func clientConfig(file string) (*rest.Config, error) {
+func clientConfig(file, version string) (*rest.Config, error) {
 	rules := clientcmd.NewDefaultClientConfigLoadingRules()
 	rules.ExplicitPath = file
 	config, err := clientcmd.NewNonInteractiveDeferredLoadingClientConfig(rules, nil).ClientConfig()
 	if err != nil {
 		return nil, fmt.Errorf("find the API server: %w", err)
 	}
-	config.UserAgent = "nodevirt-controller/" + buildVersion()
+	config.UserAgent = "nodevirt-controller/" + version
 	return config, nil
-}
-
-func buildVersion() string {
-	if version != "" {
-		return version
-	}
-	if info, ok := debug.ReadBuildInfo(); ok {
-		return info.Main.Version
-	}
-	return "unknown"
 }

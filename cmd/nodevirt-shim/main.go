@@ -8,15 +8,12 @@ import (
 	"errors"
 	"flag"
 	"fmt"
-	"io"
 	"log/slog"
 	"os"
 	"os/signal"
-	"runtime/debug"
 	"syscall"
 
-	"k8s.io/klog/v2"
-
+	"github.com/nodevirt/nodevirt/cmd/internal/program"
 	"github.com/nodevirt/nodevirt/imageunpack/rawview"
 	"github.com/nodevirt/nodevirt/shim"
 	"github.com/nodevirt/nodevirt/shim/config"
@@ -54,23 +51,9 @@ func run(ctx context.Context, args []string) error {
 		level       = flags.String("log-level", "", "debug, info, warn or error")
 		mend        = flags.Bool("before-libvirtd", false, "remove what a libvirtd that was killed left of domains that it was starting, and exit;\nfor libvirtd's unit: it must not run meanwhile")
 		view        = flags.String("enter-view", "", "`folder` of a disk that this process is to show as a raw file; the shim itself starts it so")
-		showVersion = flags.Bool("version", false, "print the version and exit")
 	)
-	flags.SetOutput(io.Discard) // what is wrong is told once, by main
-	switch err := flags.Parse(args); {
-	case errors.Is(err, flag.ErrHelp):
-		flags.SetOutput(os.Stdout)
-		fmt.Print(usage)
-		flags.PrintDefaults()
-		return nil
-	case err != nil:
-		return fmt.Errorf("%w: see -help", err)
-	case flags.NArg() > 0:
-		return fmt.Errorf("unexpected argument %q: see -help", flags.Arg(0))
-	}
-	if *showVersion {
-		fmt.Println("nodevirt-shim", buildVersion())
-		return nil
+	if done, err := program.Parse(flags, usage, program.Version(version), args); done || err != nil {
+		return err
 	}
 	if *view != "" {
 		return rawview.Enter(*view)
@@ -90,12 +73,11 @@ func run(ctx context.Context, args []string) error {
 	if err != nil {
 		return err
 	}
-	log := slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: c.LogLevel}))
-	klog.SetSlogLogger(log) // of libraries
+	log := program.Log(c.LogLevel)
 	if *mend {
 		return removeUnborn(c.Libvirt.Run, log)
 	}
-	log.Info("nodevirt-shim", "version", buildVersion())
+	log.Info("nodevirt-shim", "version", program.Version(version))
 	ctx, stop := signal.NotifyContext(ctx, syscall.SIGINT, syscall.SIGTERM)
 	defer stop()
 	if err := shim.Run(ctx, c, log); ctx.Err() == nil || !errors.Is(err, context.Canceled) {
@@ -123,14 +105,4 @@ func set(field *string, value string) {
 	if value != "" {
 		*field = value
 	}
-}
-
-func buildVersion() string {
-	if version != "" {
-		return version
-	}
-	if info, ok := debug.ReadBuildInfo(); ok {
-		return info.Main.Version
-	}
-	return "unknown"
 }

@@ -54,10 +54,3 @@ func TestCommand(t *testing.T) {
 		})
 	}
 }
-
-// TestBuildVersion: without a version from the linker there is the module's.
-func TestBuildVersion(t *testing.T) {
-	if v := buildVersion(); v == "" {
-		t.Error("no version")
-	}
-}

@@ -6,9 +6,9 @@ import (
 	"fmt"
 	"os"
 	"os/signal"
-	"runtime/debug"
 	"syscall"
 
+	"github.com/nodevirt/nodevirt/cmd/internal/program"
 	"github.com/nodevirt/nodevirt/cmd/nodevirt/internal/cli"
 	"github.com/nodevirt/nodevirt/cmd/nodevirt/internal/root"
 )
@@ -28,15 +28,5 @@ func run(ctx context.Context) error {
 	// A second signal ends the program at once.
 	ctx, stop := signal.NotifyContext(ctx, os.Interrupt, syscall.SIGTERM, syscall.SIGHUP)
 	context.AfterFunc(ctx, stop)
-	return root.Command(buildVersion()).ExecuteContext(ctx)
-}
-
-func buildVersion() string {
-	if version != "" {
-		return version
-	}
-	if info, ok := debug.ReadBuildInfo(); ok {
-		return info.Main.Version
-	}
-	return "unknown"
+	return root.Command(program.Version(version)).ExecuteContext(ctx)
 }

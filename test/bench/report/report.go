@@ -3,6 +3,7 @@ package report
 import (
 	"encoding/json"
 	"fmt"
+	"io"
 	"os"
 	"path/filepath"
 	"time"
@@ -37,6 +38,23 @@ func (r Report) Missed() int {
 		}
 	}
 	return n
+}
+
+// Publish prints the table, and with a folder's name writes the file there, too.
+func (r Report) Publish(out io.Writer, folder string) error {
+	fmt.Fprintln(out)
+	if err := r.Table(out); err != nil {
+		return err
+	}
+	fmt.Fprintf(out, "\nMeasured in %.0f s; %d of the goals missed.\n", r.Seconds, r.Missed())
+	if folder == "" {
+		return nil
+	}
+	path, err := r.Write(folder)
+	if err == nil {
+		fmt.Fprintf(out, "All samples are in %s.\n", path)
+	}
+	return err
 }
 
 // Write puts the report into a folder, which is made if needed, and returns the file's path.

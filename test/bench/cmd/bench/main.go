@@ -7,25 +7,17 @@ import (
 	"flag"
 	"fmt"
 	"os"
-	"os/signal"
 	"strings"
-	"syscall"
 
 	"github.com/nodevirt/nodevirt/test/bench"
+	"github.com/nodevirt/nodevirt/test/commands"
 	"github.com/nodevirt/nodevirt/test/loopfs"
 )
 
 func main() { os.Exit(loopfs.Private(interruptible)) }
 
 func interruptible() int {
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	err := run(ctx, os.Args[1:])
-	stop()
-	if err != nil {
-		fmt.Fprintf(os.Stderr, "bench: %v\n", err)
-		return 1
-	}
-	return 0
+	return commands.Interruptible("bench", func(ctx context.Context) error { return run(ctx, os.Args[1:]) })
 }
 
 func run(ctx context.Context, args []string) error {
@@ -59,17 +51,5 @@ func run(ctx context.Context, args []string) error {
 	if err != nil {
 		return err
 	}
-	fmt.Println()
-	if err := r.Table(os.Stdout); err != nil {
-		return err
-	}
-	fmt.Printf("\nMeasured in %.0f s; %d of the goals missed.\n", r.Seconds, r.Missed())
-	if *out == "" {
-		return nil
-	}
-	path, err := r.Write(*out)
-	if err == nil {
-		fmt.Printf("All samples are in %s.\n", path)
-	}
-	return err
+	return r.Publish(os.Stdout, *out)
 }

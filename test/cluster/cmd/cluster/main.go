@@ -2,11 +2,9 @@
 package main
 
 import (
-	"context"
-	"fmt"
 	"os"
-	"os/signal"
-	"syscall"
+
+	"github.com/nodevirt/nodevirt/test/commands"
 )
 
 const usage = `cluster runs a Kubernetes cluster with nodevirt in namespaces of its own.
@@ -21,7 +19,7 @@ const usage = `cluster runs a Kubernetes cluster with nodevirt in namespaces of 
 The state folder is $NODEVIRT_CLUSTER_DIR, or /var/lib/nodevirt-cluster.
 `
 
-var commands = map[string]func(ctx context.Context, args []string) error{
+var table = map[string]commands.Command{
 	"up":    up,
 	"run":   run,
 	"down":  down,
@@ -30,16 +28,4 @@ var commands = map[string]func(ctx context.Context, args []string) error{
 	"logs":  logs,
 }
 
-func main() {
-	if len(os.Args) < 2 || commands[os.Args[1]] == nil {
-		fmt.Fprint(os.Stderr, usage)
-		os.Exit(2)
-	}
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	err := commands[os.Args[1]](ctx, os.Args[2:])
-	stop()
-	if err != nil {
-		fmt.Fprintf(os.Stderr, "cluster: %v\n", err)
-		os.Exit(1)
-	}
-}
+func main() { os.Exit(commands.Main("cluster", usage, table)) }

@@ -2,11 +2,9 @@
 package main
 
 import (
-	"context"
-	"fmt"
 	"os"
-	"os/signal"
-	"syscall"
+
+	"github.com/nodevirt/nodevirt/test/commands"
 )
 
 const usage = `devnode runs a development node of nodevirt in namespaces of its own.
@@ -22,8 +20,8 @@ const usage = `devnode runs a development node of nodevirt in namespaces of its 
 The state folder is $NODEVIRT_DEV_DIR, or /var/lib/nodevirt-dev.
 `
 
-// commands are what the first argument names. The node itself uses init, registry and shadow.
-var commands = map[string]func(ctx context.Context, args []string) error{
+// table is what the first argument names. The node itself uses init, registry and shadow.
+var table = map[string]commands.Command{
 	"up":       up,
 	"run":      run,
 	"down":     down,
@@ -36,16 +34,4 @@ var commands = map[string]func(ctx context.Context, args []string) error{
 	"shadow":   shadow,
 }
 
-func main() {
-	if len(os.Args) < 2 || commands[os.Args[1]] == nil {
-		fmt.Fprint(os.Stderr, usage)
-		os.Exit(2)
-	}
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	err := commands[os.Args[1]](ctx, os.Args[2:])
-	stop()
-	if err != nil {
-		fmt.Fprintf(os.Stderr, "devnode: %v\n", err)
-		os.Exit(1)
-	}
-}
+func main() { os.Exit(commands.Main("devnode", usage, table)) }

@@ -7,22 +7,15 @@ import (
 	"flag"
 	"fmt"
 	"os"
-	"os/signal"
 	"strconv"
 	"strings"
-	"syscall"
 
 	"github.com/nodevirt/nodevirt/test/bench/cluster"
+	"github.com/nodevirt/nodevirt/test/commands"
 )
 
 func main() {
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	err := run(ctx, os.Args[1:])
-	stop()
-	if err != nil {
-		fmt.Fprintf(os.Stderr, "bench-cluster: %v\n", err)
-		os.Exit(1)
-	}
+	os.Exit(commands.Interruptible("bench-cluster", func(ctx context.Context) error { return run(ctx, os.Args[1:]) }))
 }
 
 func run(ctx context.Context, args []string) error {
@@ -50,17 +43,5 @@ func run(ctx context.Context, args []string) error {
 	if err != nil {
 		return err
 	}
-	fmt.Println()
-	if err := r.Table(os.Stdout); err != nil {
-		return err
-	}
-	fmt.Printf("\nMeasured in %.0f s; %d of the goals missed.\n", r.Seconds, r.Missed())
-	if *out == "" {
-		return nil
-	}
-	path, err := r.Write(*out)
-	if err == nil {
-		fmt.Printf("All samples are in %s.\n", path)
-	}
-	return err
+	return r.Publish(os.Stdout, *out)
 }

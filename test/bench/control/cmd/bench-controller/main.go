@@ -6,22 +6,13 @@ import (
 	"flag"
 	"fmt"
 	"os"
-	"os/signal"
-	"syscall"
 	"time"
 
 	"github.com/nodevirt/nodevirt/test/bench/control"
+	"github.com/nodevirt/nodevirt/test/commands"
 )
 
-func main() {
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	err := run(ctx)
-	stop()
-	if err != nil {
-		fmt.Fprintln(os.Stderr, "bench-controller:", err)
-		os.Exit(1)
-	}
-}
+func main() { os.Exit(commands.Interruptible("bench-controller", run)) }
 
 func run(ctx context.Context) error {
 	clients := flag.Int("clients", 16, "`number` of clients that create instances at once")
