@@ -21,7 +21,7 @@ FLAGS ?=
 # Of make fuzz: how long each target runs.
 TIME  ?= 30s
 # Of make cluster.
-NODES ?= 1
+NODES ?= 2
 # Of make test-faults: the number of rounds, and the first one's seed, which the next count up from.
 ROUNDS ?= 20
 SEED   ?= $(shell od -An -N4 -tu4 /dev/urandom | tr -d ' ')
@@ -68,7 +68,7 @@ status: ## Show the development node's daemons, pods and containers
 kubernetes: tools
 	@test/tools/build kubernetes etcd coredns virtctl
 
-cluster: packages kubernetes build controller ## Bring up a Kubernetes cluster on this machine, and a VM in it; NODES=2
+cluster: packages kubernetes build controller ## Bring up a Kubernetes cluster of two nodes on this machine, and a VM in it; NODES=1
 	@$(BIN)/cluster run -nodes $(NODES)
 
 cluster-down: ## Stop the cluster, and remove all that it kept

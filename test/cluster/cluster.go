@@ -136,6 +136,16 @@ func (c *Cluster) Control() *node.Node { return c.control }
 // Nodes are those that run pods, as node-1 and so on. Kubelet and Proxy are components of theirs.
 func (c *Cluster) Nodes() []*node.Node { return c.nodes }
 
+// Node is the one of a name, like "node-2"; nil if there is none.
+func (c *Cluster) Node(name string) *node.Node {
+	for i, n := range c.nodes {
+		if nodeName(i+1) == name {
+			return n
+		}
+	}
+	return nil
+}
+
 // AuditLog is the file in which the API server notes each request, as a line of JSON.
 func (c *Cluster) AuditLog() string { return c.o.auditLog() }
 

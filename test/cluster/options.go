@@ -16,7 +16,7 @@ type Options struct {
 	Dir        string               // the state folder; short, for the sockets in it
 	Bin        string               // where the built programs are; default: bin/ of the checkout
 	Cache      string               // of what takes long to make; default: guest.DefaultCache
-	Nodes      int                  // how many; default 1
+	Nodes      int                  // how many; default 2
 	Bound      bool                 // the cluster ends with this process, however that ends
 	Kubelet    func(map[string]any) // changes the kubelets' configuration before it is written
 	ShimConfig func(map[string]any) // changes the shims' configuration before it is written
@@ -45,7 +45,7 @@ func (o Options) complete() (Options, error) {
 		o.Cache = guest.DefaultCache()
 	}
 	if o.Nodes == 0 {
-		o.Nodes = 1
+		o.Nodes = 2
 	}
 	if o.Log == nil {
 		o.Log = io.Discard

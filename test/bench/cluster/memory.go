@@ -2,6 +2,7 @@ package cluster
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"strconv"
@@ -15,9 +16,16 @@ import (
 // memory weighs the controller's replicas, and what a VMI's pod asks for beyond its guest's RAM.
 func (r *rig) memory(ctx context.Context) (report.Section, error) {
 	section := report.Section{Title: "Memory"}
-	weights, err := controllers(r.Nodes()[0].Name())
-	if err != nil {
-		return section, err
+	var weights []float64
+	for _, n := range r.Nodes() {
+		more, err := controllers(n.Name())
+		if err != nil {
+			return section, err
+		}
+		weights = append(weights, more...)
+	}
+	if len(weights) == 0 {
+		return section, errors.New("find the controllers: none runs")
 	}
 	var all float64
 	for _, w := range weights {
@@ -67,9 +75,6 @@ func controllers(cgroup string) ([]float64, error) {
 				weights = append(weights, kib/1024)
 			}
 		}
-	}
-	if len(weights) == 0 {
-		return nil, fmt.Errorf("find the controllers: none runs")
 	}
 	return weights, nil
 }

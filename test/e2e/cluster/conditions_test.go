@@ -20,11 +20,12 @@ func conditionField(t *testing.T, name, kind, field string) string {
 // virsh runs virsh on the node of a pod's machine.
 func virsh(t *testing.T, command, pod string) {
 	t.Helper()
-	domains, err := suite.node.Output(t.Context(), "virsh", "list", "--all", "--name")
+	on := nodeOf(t, pod)
+	domains, err := on.Output(t.Context(), "virsh", "list", "--all", "--name")
 	check(t, err)
 	for domain := range strings.FieldsSeq(domains) {
 		if strings.HasPrefix(domain, "default_"+pod+"_") {
-			_, err := suite.node.Output(t.Context(), "virsh", command, domain)
+			_, err := on.Output(t.Context(), "virsh", command, domain)
 			check(t, err)
 			return
 		}

@@ -95,7 +95,7 @@ func TestTheKubeletRotatesTheLog(t *testing.T) {
 	t.Parallel()
 	name := answering(t, vmPod("rotated", suite.agent))
 	kubectl(t, "exec", name, "--", "sh", "-c", fmt.Sprintf("yes some words to fill a log with | head -c %d >/dev/ttyS0", 2*logSize))
-	folder := filepath.Join(suite.node.Dir(), "podlogs", "default_"+name+"_"+field(t, name, ".metadata.uid"), "c")
+	folder := filepath.Join(nodeOf(t, name).Dir(), "podlogs", "default_"+name+"_"+field(t, name, ".metadata.uid"), "c")
 	eventually(t, "a rotated log", func(context.Context) error {
 		entries, err := os.ReadDir(folder)
 		if err == nil && len(entries) < 2 {

@@ -20,7 +20,6 @@ import (
 // suite is what the tests share. It is set before the first test runs.
 var suite struct {
 	*cluster.Cluster
-	node *node.Node // the one on which all runs
 
 	tiny    string // image with guest.Tiny as /disk
 	agent   string // image with guest.TinyWithAgent as /disk
@@ -38,19 +37,26 @@ func TestMain(m *testing.M) {
 	os.Exit(cluster.Main(clean{m}, o, prepare))
 }
 
-// clean are tests of which nothing may be left on the node, if they pass.
+// clean are tests of which nothing may be left on a node, if they pass.
 type clean struct{ *testing.M }
 
 func (c clean) Run() int {
 	ctx := context.Background()
-	before, err := suite.node.Leftovers(ctx)
+	var before []node.Census
+	var err error
+	for _, n := range suite.Nodes() {
+		census, broken := n.Leftovers(ctx)
+		before, err = append(before, census), errors.Join(err, broken)
+	}
 	code := 1
 	if err == nil {
 		code = c.M.Run()
 		err = errors.Join(showStrangersOut(ctx), controllersRights())
 	}
-	if err == nil && code == 0 {
-		err = suite.node.SameAgain(ctx, before, time.Minute)
+	for i, n := range suite.Nodes() {
+		if err == nil && code == 0 {
+			err = n.SameAgain(ctx, before[i], time.Minute)
+		}
 	}
 	if err != nil {
 		fmt.Fprintf(os.Stderr, "after all tests: %v\n", err)
@@ -62,7 +68,7 @@ func (c clean) Run() int {
 // prepare pushes the images, and runs what most tests share.
 func prepare(ctx context.Context, c *cluster.Cluster) (err error) {
 	s := &suite
-	s.Cluster, s.node = c, c.Nodes()[0]
+	s.Cluster = c
 	control := c.Control()
 	if s.busybox, err = control.PushBusybox(ctx); err != nil {
 		return err

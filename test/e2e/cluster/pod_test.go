@@ -138,7 +138,10 @@ type info struct {
 	BootID   string
 }
 
-// answer asks a guest until it answers.
+// unnamed is the host name of a guest that is about to learn its own.
+const unnamed = "(none)"
+
+// answer asks a guest until it answers, under a name.
 func answer(t *testing.T, host string) (i info) {
 	t.Helper()
 	eventually(t, "answer of "+host, func(ctx context.Context) error {
@@ -146,7 +149,13 @@ func answer(t *testing.T, host string) (i info) {
 		if err != nil {
 			return err
 		}
-		return json.Unmarshal([]byte(page), &i)
+		if err := json.Unmarshal([]byte(page), &i); err != nil {
+			return err
+		}
+		if i.Hostname == unnamed {
+			return errors.New("it has no name yet")
+		}
+		return nil
 	})
 	return i
 }

@@ -13,7 +13,7 @@ import (
 // Whatever of the node's software is restarted, guests live on, and their pods are not restarted.
 // It runs alone, as the others would miss what it restarts.
 func TestGuestsOutliveTheSoftwareAroundThem(t *testing.T) {
-	first := answer(t, vm)
+	first, on := answer(t, vm), nodeOf(t, vm)
 	for _, c := range []struct {
 		component string
 		signal    syscall.Signal
@@ -24,9 +24,9 @@ func TestGuestsOutliveTheSoftwareAroundThem(t *testing.T) {
 		{node.Containerd, syscall.SIGKILL},
 		{node.Libvirtd, syscall.SIGKILL},
 	} {
-		check(t, suite.node.Kill(t.Context(), c.component, c.signal))
-		check(t, suite.node.Resume(t.Context(), c.component))
-		check(t, suite.WaitFor(t.Context(), "node/node-1", "condition=Ready"))
+		check(t, on.Kill(t.Context(), c.component, c.signal))
+		check(t, on.Resume(t.Context(), c.component))
+		check(t, suite.WaitFor(t.Context(), "node/"+field(t, vm, ".spec.nodeName"), "condition=Ready"))
 		// Asking goes by exec, and so through kubelet, shim and containerd.
 		if got := answer(t, vm); got != first {
 			t.Errorf("after %s of %s: %+v, before: %+v", c.signal, c.component, got, first)

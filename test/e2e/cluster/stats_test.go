@@ -25,7 +25,7 @@ type podStats struct {
 }
 
 func summary(ctx context.Context, name string) (podStats, error) {
-	text, err := suite.Kubectl(ctx, "get", "--raw", "/api/v1/nodes/node-1/proxy/stats/summary")
+	text, err := askKubelet(ctx, name, "stats/summary")
 	if err != nil {
 		return podStats{}, err
 	}
@@ -82,7 +82,7 @@ func TestTheSummaryKnowsVMs(t *testing.T) {
 func TestTheResourceMetricsKnowVMs(t *testing.T) {
 	t.Parallel()
 	eventually(t, "metrics of the VM", func(ctx context.Context) error {
-		text, err := suite.Kubectl(ctx, "get", "--raw", "/api/v1/nodes/node-1/proxy/metrics/resource")
+		text, err := askKubelet(ctx, vm, "metrics/resource")
 		if err != nil {
 			return err
 		}

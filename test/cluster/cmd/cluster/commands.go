@@ -45,7 +45,7 @@ func up(ctx context.Context, args []string) error {
 func options(command string, args []string) (cluster.Options, error) {
 	o := cluster.Options{Dir: dir()}
 	flags := flag.NewFlagSet(command, flag.ContinueOnError)
-	flags.IntVar(&o.Nodes, "nodes", 1, "how many nodes the cluster has")
+	flags.IntVar(&o.Nodes, "nodes", 2, "how many nodes the cluster has")
 	if err := flags.Parse(args); err != nil {
 		return o, err
 	}

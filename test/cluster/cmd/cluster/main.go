@@ -9,8 +9,8 @@ import (
 
 const usage = `cluster runs a Kubernetes cluster with nodevirt in namespaces of its own.
 
-  cluster up            start the cluster, or what is missing of it; -nodes 2
-  cluster run           start the cluster and a virtual machine in it, step by step; -nodes 2
+  cluster up            start the cluster, or what is missing of it; -nodes 1
+  cluster run           start the cluster and a virtual machine in it, step by step; -nodes 1
   cluster down          stop it, and remove all that it kept
   cluster shell         open a shell that is set to it and in its network
   cluster exec CMD...   run a command as in that shell
