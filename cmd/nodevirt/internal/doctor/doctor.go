@@ -55,6 +55,7 @@ func checks() []check {
 		{"libvirtd", checkLibvirtd},
 		{"qemu.conf", checkQEMUConf},
 		{"libvirtd's restart", checkRestart},
+		{"host name", checkHostname},
 		{"users", checkUsers},
 		{"user ids", checkUIDs},
 		{"tgtd", checkTgtd},

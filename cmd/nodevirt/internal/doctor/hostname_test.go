@@ -1,0 +1,27 @@
+package doctor
+
+import (
+	"os"
+	"os/exec"
+	"path/filepath"
+	"testing"
+)
+
+// TestHostName: a look-up that takes long is told, by whichever program getent is.
+func TestHostName(t *testing.T) {
+	if f := resolves(t.Context(), "localhost"); f.Level != OK {
+		t.Errorf("localhost: %+v", f)
+	}
+	sleep, err := exec.LookPath("sleep")
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir := t.TempDir()
+	if err := os.WriteFile(filepath.Join(dir, "getent"), []byte("#!/bin/sh\nexec "+sleep+" 60\n"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	t.Setenv("PATH", dir)
+	if f := resolves(t.Context(), "node-1"); f.Level != Warn || f.Remedy == "" {
+		t.Errorf("a name server that is not there: %+v", f)
+	}
+}
