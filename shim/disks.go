@@ -6,6 +6,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"time"
 
 	"github.com/nodevirt/nodevirt/imageunpack"
 	"github.com/nodevirt/nodevirt/imageunpack/expand"
@@ -42,10 +43,11 @@ func newDisks(c config.Config, qemuImg string, log *slog.Logger, u *imageunpack.
 		storageDaemon = c.Tools.StorageDaemon // a view says that it isn't there
 	}
 	return disk.New(disk.Options{
-		Unpacker: u, Expander: e, QemuImg: qemuImg, Folder: r.ContainerDir, Shares: c.Root, LastUID: c.VM.UIDBase + c.VM.UIDCount - 1,
+		Unpacker: u, Expander: e, QemuImg: qemuImg, Folder: r.ContainerDir, Shares: c.Root,
+		FirstUID: c.VM.UIDBase, LastUID: c.VM.UIDBase + c.VM.UIDCount - 1,
 		ISCSI: disk.ISCSI{
 			Daemon: iscsi.New(iscsi.Options{Socket: c.ISCSI.Socket, Portal: portal, Logger: log}),
-			Key:    key, Secrets: d,
+			Key:    key, Secrets: d, Patience: time.Duration(c.ISCSI.Timeout), Logger: log,
 		},
 		Views: rawview.Options{
 			Dir: filepath.Join(c.Run, "views"), StorageDaemon: storageDaemon, Stage: []string{self, "-enter-view"}, Logger: log,

@@ -103,6 +103,9 @@ type ISCSI struct {
 	// Address and Port are where initiators reach it.
 	Address string `toml:"address"`
 	Port    uint32 `toml:"port"`
+	// Timeout is for how long a disk may be without an answer until its guest
+	// has errors of it; 0 without an end.
+	Timeout Duration `toml:"timeout"`
 }
 
 // Portal is where initiators reach the node's disks.
@@ -177,7 +180,7 @@ func Default() Config {
 		},
 		Disks:   Disks{Mode: string(vmspec.ModeFile), CacheLimit: 64 << 30, GiveUp: Duration(10 * time.Minute), Reserve: 1 << 30},
 		Stream:  Stream{Address: "127.0.0.1:0", IdleTimeout: Duration(4 * time.Hour)}, // as containerd's
-		ISCSI:   ISCSI{Socket: "/run/nodevirt-tgtd/tgtd", Address: "127.0.0.1", Port: 3260},
+		ISCSI:   ISCSI{Socket: "/run/nodevirt-tgtd/tgtd", Address: "127.0.0.1", Port: 3260, Timeout: Duration(30 * time.Second)},
 		Tools:   Tools{Dnsmasq: "dnsmasq", QemuImg: "qemu-img", StorageDaemon: "qemu-storage-daemon"},
 		Metrics: Metrics{Address: "/run/nodevirt/metrics.sock"},
 	}
@@ -292,6 +295,9 @@ func (c Config) check() error {
 	if a, err := netip.ParseAddrPort(c.Stream.Address); err != nil || !a.Addr().IsLoopback() {
 		errs = append(errs, fmt.Errorf("stream.address: %q is no address and port on loopback, such as 127.0.0.1:0: "+
 			"the kubelet and crictl reach it there, and nobody else should", c.Stream.Address))
+	}
+	if c.ISCSI.Timeout != 0 && c.ISCSI.Timeout < Duration(time.Second) {
+		errs = append(errs, errors.New("iscsi.timeout: must be a second or more, or 0 to wait without an end"))
 	}
 	if c.Stream.IdleTimeout < 0 {
 		errs = append(errs, errors.New("stream.idle_timeout: must not be negative"))

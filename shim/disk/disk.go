@@ -36,8 +36,8 @@ type Options struct {
 	ISCSI  ISCSI
 	// Shares is the folder of exports and imports.
 	Shares string
-	// LastUID is the last of the VMs' user ids.
-	LastUID uint32
+	// FirstUID and LastUID are the first and the last of the VMs' user ids.
+	FirstUID, LastUID uint32
 	// Views show overlays as raw files.
 	Views rawview.Options
 }

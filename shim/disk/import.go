@@ -199,7 +199,8 @@ func (o imported) describe(k Disk) domain.Disk {
 		return domain.Disk{}
 	}
 	portal, _ := netip.ParseAddrPort(held.Portal) // as it was checked when it was held
-	return domain.Disk{Layers: []domain.Layer{{
+	// As with overISCSI: a network that is cut is no end of the disk.
+	return domain.Disk{ErrorPolicy: "stop", Layers: []domain.Layer{{
 		Format: string(imageunpack.Raw), ReadOnly: k.ReadOnly,
 		ISCSI: &domain.ISCSI{
 			Portal: portal, Target: held.Target, LUN: held.LUN, Initiator: held.Initiator, User: held.User, Secret: secretOf(k),

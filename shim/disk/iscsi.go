@@ -7,8 +7,10 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"log/slog"
 	"os"
 	"strings"
+	"time"
 
 	"github.com/google/uuid"
 
@@ -24,6 +26,10 @@ type ISCSI struct {
 	Daemon  *iscsi.Daemon
 	Key     iscsi.Key
 	Secrets secrets
+	// Patience is for how long a portal may be without an answer until its users'
+	// disks fail; 0 without an end.
+	Patience time.Duration
+	Logger   *slog.Logger
 }
 
 // secrets are libvirtd's.

@@ -61,6 +61,19 @@ func (m *Manager) watchDisks(ctx context.Context) {
 	})
 }
 
+// watchPortals has disks fail whose target does not answer.
+func (m *Manager) watchPortals(ctx context.Context) {
+	m.Disks.WatchPortals(ctx, func() []record.Container {
+		var running []record.Container
+		for _, c := range m.all("") {
+			if r := c.record(); r.State == record.Starting || r.State == record.Running {
+				running = append(running, r)
+			}
+		}
+		return running
+	})
+}
+
 // sweepDisks removes what a shim that was killed left of disks without a record.
 func (m *Manager) sweepDisks(ctx context.Context) {
 	if len(m.aside) > 0 {

@@ -30,6 +30,7 @@ func (m *Manager) info(c *machine) (map[string]string, error) {
 			Spec:          r.Spec,
 			Disks:         m.disksInfo(r),
 			Network:       r.Network,
+			Paused:        c.pausedText(),
 			Agent:         m.agentState(c),
 			ConsoleSocket: m.consoleSocket(r.ID),
 			DisplaySocket: display,

@@ -156,6 +156,7 @@ func (m *Manager) Run(ctx context.Context) error {
 	m.tasks.run(func(context.Context) { m.collectDisks(ctx) })
 	m.tasks.run(func(context.Context) { m.PodStatus.Run(ctx) })
 	m.tasks.run(func(context.Context) { m.watchDisks(ctx) })
+	m.tasks.run(func(context.Context) { m.watchPortals(ctx) })
 	return m.Driver.Run(ctx)
 }
 

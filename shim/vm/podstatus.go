@@ -109,6 +109,15 @@ func (m *Manager) facts(c *machine, r record.Container) podstatus.Facts {
 	return f
 }
 
+// pausedText is why a machine that runs stands still, in the words of conditions.
+func (c *machine) pausedText() string {
+	p := c.paused.Load()
+	if p == nil || c.record().State != record.Running {
+		return ""
+	}
+	return pausedReason(*p)
+}
+
 // pausedReason is a domain's reason in the words of conditions.
 func pausedReason(r domain.Reason) string {
 	switch r {

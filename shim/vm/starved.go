@@ -8,8 +8,7 @@ import (
 	"github.com/nodevirt/nodevirt/shim/record"
 )
 
-// feedAgain is how long a guest whose disk could not be written waits for the
-// next try. QEMU has kept the request, and stops again if it fails again.
+// feedAgain is how long a guest whose disk failed waits for the next try. QEMU has kept the request, and stops again if it fails again.
 const feedAgain = 2 * time.Second
 
 // starve has a guest go on that QEMU stopped at a disk error, mostly since the
@@ -18,8 +17,8 @@ func (m *Manager) starve(c *machine) {
 	if !c.starved.CompareAndSwap(false, true) {
 		return // it is being tried
 	}
-	m.log(c.record()).Error("the guest is stopped, since its disk can't be written: is the node's disk full? " +
-		"It goes on as soon as that succeeds")
+	m.log(c.record()).Error("the guest is stopped, since its disk fails: is the node's disk full, or a target of " +
+		"iSCSI away? It goes on as soon as that succeeds")
 	m.tasks.run(func(ctx context.Context) {
 		for !m.feed(ctx, c) {
 			select {

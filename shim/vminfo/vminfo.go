@@ -42,6 +42,9 @@ type VM struct {
 	Disks []Disk `json:"disks"`
 	// Network is nil where none stands.
 	Network *netsetup.Plan `json:"network,omitempty"`
+	// Paused is why the guest stands still, as conditions of pods have it; empty
+	// where it runs.
+	Paused string `json:"paused,omitempty"`
 	// Agent is what the guest agent told, nil where the VM doesn't run.
 	Agent *agent.State `json:"agent,omitempty"`
 	// ConsoleSocket is where the serial console listens while the VM runs. One

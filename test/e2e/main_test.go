@@ -32,7 +32,11 @@ var suite struct {
 }
 
 func TestMain(m *testing.M) {
-	os.Exit(node.Main(clean{m}, node.Options{Subnet6: netip.MustParsePrefix("fd00:10:244:1::/64")}, prepare))
+	os.Exit(node.Main(clean{m}, node.Options{
+		Subnet6: netip.MustParsePrefix("fd00:10:244:1::/64"),
+		// Long enough for a tgtd that is only restarted.
+		ShimConfig: func(c map[string]any) { c["iscsi"] = map[string]any{"timeout": "5s"} },
+	}, prepare))
 }
 
 // clean are tests of which nothing may be left, if they pass.

@@ -18,6 +18,7 @@ type Detail struct {
 	State         string       `json:"state"`
 	ExitCode      *int32       `json:"exitCode,omitempty"`
 	Reason        string       `json:"reason,omitempty"`
+	Paused        string       `json:"paused,omitempty"` // why the guest stands still
 	Message       string       `json:"message,omitempty"`
 	CreatedAt     string       `json:"createdAt"` // RFC 3339, as all times
 	StartedAt     string       `json:"startedAt,omitempty"`
@@ -89,7 +90,7 @@ func detail(v VM, now time.Time) Detail {
 	s := v.Status
 	d := Detail{
 		Name: v.Name(), Namespace: v.Namespace(), ContainerID: s.GetId(), SandboxID: v.Pod.GetId(), State: v.State(),
-		Reason: s.GetReason(), Message: s.GetMessage(),
+		Reason: s.GetReason(), Message: s.GetMessage(), Paused: v.Info.Paused,
 		CreatedAt: stamp(s.GetCreatedAt()), StartedAt: stamp(s.GetStartedAt()), FinishedAt: stamp(s.GetFinishedAt()),
 		Image: s.GetImage().GetImage(), ImageID: s.GetImageId(),
 		CPUs: v.CPUs(), Memory: v.Info.Spec.Memory, Machine: v.Info.Spec.Machine, Accelerator: v.Info.Accelerator,

@@ -135,6 +135,9 @@ func describe(w io.Writer, d Detail) error {
 }
 
 func (d Detail) stateText() string {
+	if d.Paused != "" {
+		return d.State + ", but its guest stands still: " + d.Paused
+	}
 	if d.ExitCode == nil {
 		return d.State
 	}

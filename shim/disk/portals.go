@@ -1,0 +1,42 @@
+package disk
+
+import (
+	"context"
+	"net/netip"
+	"slices"
+
+	"github.com/nodevirt/nodevirt/imageunpack/iscsi/outage"
+	"github.com/nodevirt/nodevirt/shim/record"
+)
+
+// WatchPortals has the disks over iSCSI of machines fail whose target has not
+// answered for some time, until it does, or ctx ends. Running is asked now and
+// then for the containers of machines; it must not block.
+func (d *Disks) WatchPortals(ctx context.Context, running func() []record.Container) {
+	if d.ISCSI.Patience == 0 {
+		return
+	}
+	outage.Watch(ctx, outage.Options{
+		Portals: func() []netip.AddrPort {
+			var all []netip.AddrPort
+			for _, r := range running() {
+				all = append(all, d.portals(r)...)
+			}
+			return all
+		},
+		FirstUID: d.FirstUID, LastUID: d.LastUID, Patience: d.ISCSI.Patience, Logger: d.ISCSI.Logger,
+	})
+}
+
+// portals are where a container's disks over iSCSI are.
+func (d *Disks) portals(r record.Container) []netip.AddrPort {
+	var all []netip.AddrPort
+	for _, disk := range d.Describe(r) {
+		for _, layer := range disk.Layers {
+			if layer.ISCSI != nil && !slices.Contains(all, layer.ISCSI.Portal) {
+				all = append(all, layer.ISCSI.Portal)
+			}
+		}
+	}
+	return all
+}

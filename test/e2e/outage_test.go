@@ -1,0 +1,110 @@
+package e2e
+
+import (
+	"context"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/nodevirt/nodevirt/shim/agent"
+	"github.com/nodevirt/nodevirt/shim/podstatus/condition"
+	"github.com/nodevirt/nodevirt/test/images"
+	"github.com/nodevirt/nodevirt/test/node"
+)
+
+// TestISCSITargetAway is not parallel: tgtd is everybody's. While it is away, or hangs, no guest hangs with
+// it: each has errors of its disks or is stopped, as the disks' error policies say, and goes on when it is back.
+func TestISCSITargetAway(t *testing.T) {
+	path, _ := dataDisk(t, "away.img", "away ", mebibyte)
+	id := pushed(t, "data-away:1", path, images.DiskOptions{})
+	told := vmPod(t, annotated(map[string]string{
+		"nodevirt.io/disk-mode": "block=iscsi,scsi=iscsi,deaf=iscsi",
+		"nodevirt.io/vmi": `{
+			"domain": {"devices": {"disks": [
+				{"name": "root", "disk": {"bus": "virtio"}},
+				{"name": "block", "disk": {"bus": "virtio"}, "errorPolicy": "report"},
+				{"name": "deaf", "disk": {"bus": "virtio"}, "errorPolicy": "ignore"},
+				{"name": "scsi", "disk": {"bus": "scsi"}, "errorPolicy": "report"}
+			]}},
+			"volumes": [
+				{"name": "root", "containerDisk": {"image": "r"}}, {"name": "block", "containerDisk": {"image": "b"}},
+				{"name": "deaf", "containerDisk": {"image": "d"}}, {"name": "scsi", "containerDisk": {"image": "s"}}
+			]}`,
+	})).vm(suite.agent, mounts("/v/block", id, "/v/deaf", id, "/v/scsi", id)).start()
+	stopped := vmPod(t, overISCSI).vm(suite.agent).start()
+	for _, c := range []*container{told, stopped} {
+		c.up().agentIs(agent.Present)
+	}
+	for _, cut := range []struct {
+		name      string
+		cut, mend func(context.Context) error
+	}{
+		{"it has ended",
+			func(ctx context.Context) error { return suite.Kill(ctx, node.Tgtd, syscall.SIGKILL) },
+			func(ctx context.Context) error { return suite.Resume(ctx, node.Tgtd) }},
+		{"it hangs",
+			func(ctx context.Context) error { return signalTgtd(ctx, syscall.SIGSTOP) },
+			func(ctx context.Context) error { return signalTgtd(ctx, syscall.SIGCONT) }},
+	} {
+		t.Run(cut.name, func(t *testing.T) {
+			check(t, cut.cut(t.Context()))
+			mended := false
+			t.Cleanup(func() {
+				if !mended {
+					_ = cut.mend(context.WithoutCancel(t.Context()))
+				}
+			})
+			for disk, want := range map[string]string{"vdb": "failed", "sda": "failed", "vdc": "done"} {
+				if got := told.tries("dd if=/dev/" + disk + " of=/dev/null bs=64k count=1 iflag=direct"); got != want {
+					t.Errorf("a read of %s while the target is away: %s; want %s", disk, got, want)
+				}
+				if got := told.tries("dd if=/dev/zero of=/dev/" + disk + " bs=64k count=1 conv=fsync"); got != want {
+					t.Errorf("a write of %s while the target is away: %s; want %s", disk, got, want)
+				}
+			}
+			stopped.exec("sh", "-c", "(dd if=/dev/vda of=/dev/null bs=64k count=1 skip=800 iflag=direct && touch /tmp/read) >/dev/null 2>&1 &")
+			eventually(t, "the guest is stopped", func() bool { return stopped.tells().Paused == condition.ReasonPausedIOError })
+			name := stopped.info().VM.Domain.Name
+			if state := inNode(t, "virsh", "domstate", "--reason", name); !strings.Contains(state, "paused (I/O error)") {
+				t.Errorf("the guest that is to be stopped is %s", state)
+			}
+			check(t, cut.mend(t.Context()))
+			mended = true
+			eventually(t, "the guest that was stopped goes on", func() bool {
+				return stopped.tells().Paused == "" && stopped.tries("test -e /tmp/read && rm /tmp/read") == "done"
+			})
+			for _, disk := range []string{"vdb", "sda", "vdc"} {
+				eventually(t, disk+" is there again", func() bool {
+					return told.tries("echo mine | dd of=/dev/"+disk+" conv=notrunc,fsync && dd if=/dev/"+disk+" bs=4k count=1 iflag=direct | grep -q mine") == "done"
+				})
+			}
+		})
+	}
+	if rules := inNode(t, "nft", "list", "tables"); strings.Contains(rules, "nodevirt-iscsi") {
+		t.Errorf("left: %s", rules)
+	}
+}
+
+func signalTgtd(ctx context.Context, sig syscall.Signal) error {
+	all, err := suite.Components()
+	for _, s := range all {
+		if s.Name == node.Tgtd && !s.Ended {
+			_, err = suite.Output(ctx, "kill", "-"+strconv.Itoa(int(sig)), strconv.Itoa(s.PID))
+		}
+	}
+	return err
+}
+
+// tries runs a line in the guest, and tells whether it was done or failed; else what the agent's way to it says.
+func (c *container) tries(line string) string {
+	c.t.Helper()
+	r, err := c.tryExec(120, "sh", "-c", line)
+	switch {
+	case err != nil:
+		return err.Error()
+	case r.ExitCode != 0:
+		return "failed"
+	}
+	return "done"
+}
