@@ -31,7 +31,7 @@ func (o Options) worker(ctx context.Context, control *node.Node, i int) (*node.N
 	}
 	n, err := node.Start(ctx, node.Options{
 		Dir: o.path(name), Bin: o.Bin, Cache: o.Cache, Hostname: name, Subnet: nodePods(i), Bound: o.Bound, Log: o.Log,
-		Components: []string{node.Containerd, node.Libvirtd, node.Shim},
+		Components: []string{node.Containerd, node.Libvirtd, node.Tgtd, node.Shim},
 		Registry:   controlAddress + ":5000",
 		ShimConfig: o.shimConfig(i),
 		// Pods of other nodes are to see a pod's own address.

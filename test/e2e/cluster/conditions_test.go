@@ -17,20 +17,21 @@ func conditionField(t *testing.T, name, kind, field string) string {
 	return kubectl(t, "get", "pod", name, "-o", fmt.Sprintf(`jsonpath={.status.conditions[?(@.type==%q)].%s}`, kind, field))
 }
 
-// virsh runs virsh on the node of a pod's machine.
-func virsh(t *testing.T, command, pod string) {
+// virsh runs virsh on the node of a pod's machine, and returns what it says.
+func virsh(t *testing.T, command, pod string) string {
 	t.Helper()
 	on := nodeOf(t, pod)
 	domains, err := on.Output(t.Context(), "virsh", "list", "--all", "--name")
 	check(t, err)
 	for domain := range strings.FieldsSeq(domains) {
 		if strings.HasPrefix(domain, "default_"+pod+"_") {
-			_, err := on.Output(t.Context(), "virsh", command, domain)
+			out, err := on.Output(t.Context(), "virsh", command, domain)
 			check(t, err)
-			return
+			return out
 		}
 	}
 	t.Fatalf("no machine of pod %s among %q", pod, domains)
+	return ""
 }
 
 // A pod's status tells what its node knows of the VM, by the node's own credential.
