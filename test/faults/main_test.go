@@ -39,6 +39,7 @@ var suite struct {
 	tiny   string // image with guest.Tiny
 	halt   string // image with a guest that is up at once, and heeds no power button
 	steady []*steady
+	served *served // the last of them
 }
 
 func TestMain(m *testing.M) {
@@ -64,13 +65,19 @@ func prepare(ctx context.Context, n *node.Node) (err error) {
 		return err
 	}
 	for i := range 2 {
-		g, err := newSteady(ctx, fmt.Sprintf("steady-%d", i))
+		g, err := newSteady(ctx, fmt.Sprintf("steady-%d", i), func(*pod) {})
 		if err != nil {
 			return err
 		}
 		s.steady = append(s.steady, g)
 	}
-	return nil
+	g, err := newSteady(ctx, "served", (*pod).overISCSI)
+	if err != nil {
+		return err
+	}
+	s.steady = append(s.steady, g)
+	s.served = &served{steady: g}
+	return s.served.keeps(ctx)
 }
 
 func push(ctx context.Context) (err error) {
@@ -115,7 +122,7 @@ func redial() (err error) {
 
 // resume brings components up again, in the order in which a node starts them.
 func resume(ctx context.Context, down ...string) error {
-	for _, name := range []string{node.Containerd, node.Libvirtd, node.Shim} {
+	for _, name := range []string{node.Containerd, node.Tgtd, node.Libvirtd, node.Shim} {
 		if !slices.Contains(down, name) {
 			continue
 		}

@@ -70,8 +70,9 @@ func (r *round) does(t *testing.T, calls ...call) {
 
 func TestKilledWhileGuestsRun(t *testing.T) {
 	for _, killed := range [][]string{
-		{node.Libvirtd}, {node.Containerd}, {node.Shim},
-		{node.Containerd, node.Libvirtd, node.Shim}, // all at once
+		{node.Libvirtd}, {node.Containerd}, {node.Shim}, {node.Tgtd},
+		{node.Tgtd, node.Libvirtd}, {node.Shim, node.Tgtd},
+		{node.Containerd, node.Tgtd, node.Libvirtd, node.Shim}, // all at once
 	} {
 		t.Run(strings.Join(killed, "-"), func(t *testing.T) {
 			r := begin(t)

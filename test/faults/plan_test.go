@@ -17,12 +17,17 @@ const (
 	ownQEMU       = "QEMU"
 	ownDnsmasq    = "dnsmasq"
 	steadyDnsmasq = "dnsmasq of a steady guest"
+	ownView       = "what shows the disk"
+	steadyView    = "what shows the disk of a steady guest"
 )
 
 var victims = []string{
 	node.Shim, node.Shim, node.Shim, node.Libvirtd, node.Libvirtd, node.Containerd, node.Containerd,
 	ownQEMU, ownDnsmasq, steadyDnsmasq,
 }
+
+// iscsiVictims are those of a pod whose disk is served over iSCSI, and of all the rest that serves it.
+var iscsiVictims = append([]string{node.Tgtd, node.Tgtd, node.Tgtd, ownView, steadyView}, victims...)
 
 // kill is the SIGKILL of a victim some time after its call began.
 type kill struct {
@@ -33,6 +38,7 @@ type kill struct {
 // plan is a round. It depends on nothing but its seed.
 type plan struct {
 	seed  uint64
+	iscsi bool // the pod's disk is served to it
 	calls []call
 	at    int // index of the call with the faults
 	kills []kill
@@ -43,7 +49,11 @@ type plan struct {
 
 func newPlan(seed uint64) plan {
 	r := rand.New(rand.NewPCG(seed, 0))
-	p := plan{seed: seed, calls: life}
+	p := plan{seed: seed, calls: life, iscsi: r.IntN(2) == 0}
+	hit := victims
+	if p.iscsi {
+		hit = iscsiVictims
+	}
 	if r.IntN(2) == 0 {
 		p.calls = slices.Delete(slices.Clone(life), ending, podEnd)
 	}
@@ -52,6 +62,9 @@ func newPlan(seed uint64) plan {
 		p.at = r.IntN(started) // calls that change something are of more interest
 	}
 	n := 1 + r.IntN(2)
+	if p.iscsi && r.IntN(4) == 0 {
+		n++ // what a disk hangs from has more parts
+	}
 	switch r.IntN(10) {
 	case 0:
 		p.full, p.room = "space", r.IntN(48)<<12
@@ -62,7 +75,7 @@ func newPlan(seed uint64) plan {
 		n = r.IntN(2)
 	}
 	for len(p.kills) < n {
-		v := victims[r.IntN(len(victims))]
+		v := hit[r.IntN(len(hit))]
 		if slices.ContainsFunc(p.kills, func(k kill) bool { return k.victim == v }) {
 			continue
 		}
@@ -85,5 +98,9 @@ func (p plan) String() string {
 	if len(p.calls) < len(life) {
 		end = "the pod stopped with its container"
 	}
-	return fmt.Sprintf("seed %d: in %s: %s (%s)", p.seed, p.calls[p.at].name, strings.Join(parts, ", "), end)
+	disk := "a file"
+	if p.iscsi {
+		disk = "over iSCSI"
+	}
+	return fmt.Sprintf("seed %d: in %s, disk %s: %s (%s)", p.seed, p.calls[p.at].name, disk, strings.Join(parts, ", "), end)
 }

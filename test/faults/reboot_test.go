@@ -18,14 +18,22 @@ import (
 // TestReboot ends all processes of a node at once and starts it again on the folders that a
 // machine keeps.
 func TestReboot(t *testing.T) {
+	t.Run("a file", func(t *testing.T) { reboots(t, func(*pod) {}) })
+	t.Run("over iSCSI", func(t *testing.T) { reboots(t, (*pod).overISCSI) })
+}
+
+// reboots is TestReboot with pods that are changed in a way.
+func reboots(t *testing.T, change func(*pod)) {
 	o := borrowSuite(t)
 	all := plan{calls: life, kills: []kill{{victim: node.Libvirtd}, {victim: node.Containerd}, {victim: node.Shim}}}
 	p, err := newPod("reboot", suite.halt, 64<<20)
 	check(t, err)
+	change(p)
 	r := &round{plan: all, pod: p, begun: time.Now()}
 	r.does(t, life[:started]...)
 	created, err := newPod("reboot-created", suite.halt, 64<<20)
 	check(t, err)
+	change(created)
 	rc := &round{plan: all, pod: created, begun: time.Now()}
 	rc.does(t, life[:started-1]...)
 
@@ -45,11 +53,13 @@ func TestReboot(t *testing.T) {
 	}
 	next, err := newPod("reboot-next", suite.halt, 64<<20)
 	check(t, err)
+	change(next)
 	rn := &round{plan: all, pod: next, begun: time.Now()}
 	rn.does(t, life[:started]...)
 	for _, each := range []*round{rn, r, rc} {
 		check(t, each.remove(t.Context()))
 	}
+	check(t, converge(t.Context(), sameShares(nil)))
 	left, err := suite.Leftovers(t.Context())
 	check(t, err)
 	for _, kind := range []string{"snapshot", "lease", "netns"} {

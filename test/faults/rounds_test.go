@@ -29,10 +29,12 @@ func TestRounds(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	served, err := shares(t.Context())
+	check(t, err)
 	for i := range uint64(*rounds) {
 		p := newPlan(*seed + i)
 		t.Run(fmt.Sprint(p.seed), func(t *testing.T) {
-			r := &round{plan: p, before: before, size: size}
+			r := &round{plan: p, before: before, shares: served, size: size}
 			err := r.run(t.Context())
 			if err == nil {
 				t.Logf("%s; it ended after %s: %v", p, r.took.Round(time.Millisecond), r.callErr)
@@ -52,6 +54,7 @@ type round struct {
 	plan
 	*pod
 	before node.Census
+	shares []string
 	size   size
 
 	begun   time.Time
@@ -69,6 +72,9 @@ func (r *round) run(ctx context.Context) (err error) {
 	if r.pod, err = newPod(fmt.Sprintf("round-%d", r.seed), suite.halt, 64<<20); err != nil {
 		return err
 	}
+	if r.iscsi {
+		r.overISCSI()
+	}
 	for _, c := range r.calls[:r.at] {
 		if err := c.do(ctx, r.pod); err != nil {
 			return errors.Join(fmt.Errorf("%s, before the fault: %w", c.name, err), r.remove(ctx))
@@ -80,7 +86,7 @@ func (r *round) run(ctx context.Context) (err error) {
 	}
 	// What one step finds wrong must not keep the pod from being removed.
 	errs := []error{r.look(ctx), r.remove(ctx)}
-	for _, ask := range []func(context.Context) error{asBefore(r.before), noGrowth(r.size), discreet} {
+	for _, ask := range []func(context.Context) error{asBefore(r.before), sameShares(r.shares), noGrowth(r.size), discreet} {
 		errs = append(errs, converge(ctx, ask))
 	}
 	return errors.Join(errs...)
@@ -95,10 +101,7 @@ func (r *round) breakCall(ctx context.Context) (down []string, err error) {
 			return nil, fmt.Errorf("fill the disk: %w", err)
 		}
 	}
-	dhcp := ""
-	if r.container != "" { // else no dnsmasq comes of the call
-		dhcp = r.dhcp()
-	}
+	own := *r.pod // what the call is writing must not be read
 	begun := time.Now()
 	var call sync.WaitGroup
 	call.Go(func() {
@@ -108,7 +111,7 @@ func (r *round) breakCall(ctx context.Context) (down []string, err error) {
 	var errs []error
 	for _, k := range r.kills {
 		time.Sleep(time.Until(begun.Add(k.after)))
-		isDown, err := r.kill(ctx, k.victim, dhcp)
+		isDown, err := r.kill(ctx, k.victim, own)
 		if isDown {
 			down = append(down, k.victim)
 		}
@@ -125,17 +128,23 @@ func (r *round) breakCall(ctx context.Context) (down []string, err error) {
 }
 
 // kill kills a victim, and tells whether that is a component that has to be brought up again.
-// dhcp is on the command line of the pod's dnsmasq; what the call is writing must not be read here.
-func (r *round) kill(ctx context.Context, victim, dhcp string) (down bool, err error) {
+// own is the pod as it was before the call: without a container, neither dnsmasq nor view come of it.
+func (r *round) kill(ctx context.Context, victim string, own pod) (down bool, err error) {
 	switch victim {
 	case ownQEMU:
 		if killAll(r.domain()) {
 			r.qemuEnd = time.Now()
 		}
 	case ownDnsmasq:
-		if dhcp != "" {
-			killAll(dhcp)
+		if own.container != "" {
+			killAll(own.dhcp())
 		}
+	case ownView:
+		if own.container != "" {
+			return false, own.killView(ctx)
+		}
+	case steadyView:
+		return false, suite.served.killView(ctx)
 	case steadyDnsmasq:
 		killAll(suite.steady[r.seed%uint64(len(suite.steady))].dhcp())
 	default:
@@ -150,6 +159,9 @@ func (r *round) look(ctx context.Context) error {
 		if err := converge(ctx, g.lives); err != nil {
 			return err
 		}
+	}
+	if err := converge(ctx, suite.served.keeps); err != nil {
+		return err
 	}
 	return converge(ctx, r.isTrue)
 }

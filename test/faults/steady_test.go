@@ -23,13 +23,14 @@ type steady struct {
 }
 
 // newSteady boots a guest and connects to it.
-func newSteady(ctx context.Context, name string) (*steady, error) {
+func newSteady(ctx context.Context, name string, change func(*pod)) (*steady, error) {
 	ctx, cancel := context.WithTimeout(ctx, 2*time.Minute)
 	defer cancel()
 	p, err := newPod(name, suite.tiny, 128<<20)
 	if err != nil {
 		return nil, err
 	}
+	change(p)
 	for _, c := range life[:started] {
 		if err := c.do(ctx, p); err != nil {
 			return nil, fmt.Errorf("steady guest: %s: %w", c.name, err)
