@@ -36,7 +36,7 @@ build: ## Build nodevirt, and the programs of the tests, the development node an
 # Statically linked, and the same wherever it is built.
 controller:
 	@mkdir -p $(BIN)/image
-	CGO_ENABLED=0 GOOS=linux GOARCH=amd64 go build -trimpath -buildvcs=false \
+	CGO_ENABLED=0 GOOS=linux GOARCH=amd64 go build -tags $(TAGS) -trimpath -buildvcs=false \
 		-ldflags '-s -w -buildid= -X main.version=$(VERSION)' -o $(BIN)/image/ ./cmd/nodevirt-controller
 
 image: controller ## Build the controller's image, without docker; FLAGS='-name HOST/NAME:TAG -push'
