@@ -54,7 +54,10 @@ func Run(ctx context.Context, cluster *rest.Config, o Options, log *slog.Logger)
 	if err != nil {
 		return err
 	}
-	if err := setUp(ctx, m, o); err != nil {
+	if err := m.Add(leader(m, o)); err != nil {
+		return fmt.Errorf("add the reconcilers: %w", err)
+	}
+	if err := addChecks(m); err != nil {
 		return err
 	}
 	if err := addServers(m, cluster, o, log); err != nil {
@@ -102,6 +105,17 @@ func New(cluster *rest.Config, o Options, log logr.Logger) (manager.Manager, err
 	return m, nil
 }
 
+// leader sets the reconcilers up once this replica leads: until then it has no cache of what they read.
+func leader(m manager.Manager, o Options) manager.RunnableFunc {
+	return func(ctx context.Context) error {
+		if err := setUp(ctx, m, o); err != nil {
+			return err
+		}
+		<-ctx.Done()
+		return nil
+	}
+}
+
 func setUp(ctx context.Context, m manager.Manager, o Options) error {
 	instances := &vmi.Reconciler{
 		Client: m.GetClient(), Live: m.GetAPIReader(), Events: m.GetEventRecorder("virtualmachine-controller"),
@@ -117,6 +131,10 @@ func setUp(ctx context.Context, m manager.Manager, o Options) error {
 	if err := machines.SetUp(m, vmi.Backoff()); err != nil {
 		return err
 	}
+	return nil
+}
+
+func addChecks(m manager.Manager) error {
 	if err := m.AddHealthzCheck("ping", healthz.Ping); err != nil {
 		return fmt.Errorf("add health check: %w", err)
 	}

@@ -9,6 +9,7 @@ import (
 	"log/slog"
 	"os"
 	"os/signal"
+	"runtime/debug"
 	"syscall"
 
 	"k8s.io/client-go/rest"
@@ -20,6 +21,10 @@ import (
 
 // version is set at link time; without that it is the module's, from build info.
 var version string
+
+// garbage is how much of it there may be, in percent of what is in use, before it is collected. The
+// controller mostly waits: memory is dearer than the time that this takes.
+const garbage = 50
 
 const usage = `nodevirt-controller makes pods of kubevirt.io's virtual machines.
 
@@ -64,6 +69,9 @@ func run(ctx context.Context, args []string) error {
 		return err
 	}
 	log.Info("nodevirt-controller", "version", o.Version)
+	if os.Getenv("GOGC") == "" {
+		debug.SetGCPercent(garbage)
+	}
 	ctx, stop := signal.NotifyContext(ctx, syscall.SIGINT, syscall.SIGTERM)
 	defer stop()
 	return controller.Run(ctx, config, o, log)

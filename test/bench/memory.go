@@ -10,6 +10,7 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
+	"github.com/nodevirt/nodevirt/test/bench/memory"
 	"github.com/nodevirt/nodevirt/test/bench/report"
 	"github.com/nodevirt/nodevirt/test/node"
 )
@@ -95,7 +96,7 @@ func (r *rig) weigh(ctx context.Context) (map[string]float64, error) {
 		if strings.HasPrefix(p.name, "qemu-") || p.name == "devnode" {
 			continue
 		}
-		pss, err := mebibytes(p.pid, "smaps_rollup", "Pss")
+		pss, err := memory.PSS(p.pid)
 		if err != nil {
 			return nil, err
 		}
@@ -140,11 +141,11 @@ func (r *rig) shimRSS(vms int) ([]report.Row, error) {
 	if err != nil {
 		return nil, err
 	}
-	rss, err := mebibytes(pid, "status", "VmRSS")
+	rss, err := memory.Mebibytes(pid, "status", "VmRSS")
 	if err != nil {
 		return nil, err
 	}
-	anonymous, err := mebibytes(pid, "status", "RssAnon")
+	anonymous, err := memory.Mebibytes(pid, "status", "RssAnon")
 	return []report.Row{
 		mebibyteRow(fmt.Sprintf("the shim's RSS, %d VMs", vms), rss, 40),
 		mebibyteRow("of it: anonymous", anonymous, 0),

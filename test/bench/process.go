@@ -78,18 +78,3 @@ func readProcess(pid int) (process, error) {
 	}
 	return p, nil
 }
-
-// mebibytes reads a field of a file of /proc that counts in kB, such as Pss in smaps_rollup.
-func mebibytes(pid int, file, field string) (float64, error) {
-	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/%s", pid, file))
-	if err != nil {
-		return 0, fmt.Errorf("read memory of process %d: %w", pid, err)
-	}
-	for line := range strings.Lines(string(text)) {
-		if f := strings.Fields(line); len(f) >= 2 && f[0] == field+":" {
-			n, err := strconv.ParseFloat(f[1], 64)
-			return n / 1024, err
-		}
-	}
-	return 0, fmt.Errorf("read memory of process %d: no %s in %s", pid, field, file)
-}

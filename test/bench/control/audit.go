@@ -24,14 +24,15 @@ func auditFlags(dir string) []string {
 	return []string{"--audit-policy-file=" + policy, "--audit-log-path=" + auditLog(dir)}
 }
 
-// countRequests counts what the controller asked for in a namespace, and of that
-// the writes to instances.
-func countRequests(dir, ns string) (requests, writes int, err error) {
+// countRequests counts what the controller asked for in a namespace: all, and the
+// writes, by the resource.
+func countRequests(dir, ns string) (map[string]int, error) {
 	f, err := os.Open(auditLog(dir))
 	if err != nil {
-		return 0, 0, err
+		return nil, err
 	}
 	defer f.Close()
+	counts := map[string]int{}
 	lines := bufio.NewScanner(f)
 	lines.Buffer(nil, 1<<20)
 	for lines.Scan() {
@@ -46,10 +47,10 @@ func countRequests(dir, ns string) (requests, writes int, err error) {
 		if !strings.HasPrefix(e.UserAgent, userAgent) || e.ObjectRef.Namespace != ns {
 			continue
 		}
-		requests++
-		if e.ObjectRef.Resource == "virtualmachineinstances" && e.Verb != "get" {
-			writes++
+		counts["all"]++
+		if e.Verb != "get" && e.Verb != "list" {
+			counts[e.ObjectRef.Resource]++
 		}
 	}
-	return requests, writes, lines.Err()
+	return counts, lines.Err()
 }

@@ -3,127 +3,134 @@ package control
 import (
 	"context"
 	"fmt"
+	"io"
+	"os"
 	"path/filepath"
-	"time"
 
-	"sigs.k8s.io/controller-runtime/pkg/client"
-
-	"github.com/nodevirt/nodevirt/controller/api"
-	"github.com/nodevirt/nodevirt/test/apiserver"
+	"github.com/nodevirt/nodevirt/test/bench/report"
 )
 
 // Options say what to measure.
 type Options struct {
-	// Checkout is the top of the source tree, with programs in bin/.
+	// Checkout is the top of the source tree, with programs in bin/ and the image's in bin/image/.
 	Checkout string
-	// Dir is an empty folder for what the daemons write.
-	Dir string
-	// Sizes are numbers of instances, each made in a namespace of its own, in turn.
-	Sizes []int
-	// Clients create instances at once.
+	// Instances are numbers of VirtualMachineInstances, each made in a namespace of its own, in turn.
+	Instances []int
+	// Machines is a number of VirtualMachines.
+	Machines int
+	// Clients create objects at once.
 	Clients int
+	Log     io.Writer
 }
 
-// Figures are what came out.
-type Figures struct {
-	// Idle is the controller's memory with nothing to do.
-	Idle Memory
-	// Bursts are one for each size.
-	Bursts []Burst
+// Default is what is measured where nothing else is said.
+func Default() Options {
+	return Options{Checkout: ".", Instances: []int{100, 1000}, Machines: 1000, Clients: 16, Log: io.Discard}
 }
 
-// Memory of a process, in bytes.
-type Memory struct {
-	RSS, PSS int64
-}
+// Goals of the controller; memory in MiB. Sixty and a hundred are millions of bytes.
+const (
+	idleGoal    = 57.2
+	fullGoal    = 95.4
+	podGoal     = 10.0 // milliseconds: a hundred pods a second
+	requestGoal = 7
+	writeGoal   = 3
+	linearGoal  = 1.25
+)
 
-// Burst is what it took to make the pods of some instances.
-type Burst struct {
-	Instances int
-	// Applied is when the last instance was there, and Made the last pod, since
-	// the first was asked for.
-	Applied, Made time.Duration
-	// Requests are those of the controller; Writes those to instances.
-	Requests, Writes int
-	// Memory is the controller's afterwards, with all instances so far.
-	Memory Memory
-}
-
-// Rate is the pods that were made a second.
-func (b Burst) Rate() float64 { return float64(b.Instances) / b.Made.Seconds() }
-
-// settle is how long a process is left alone before its memory is looked at.
-const settle = 10 * time.Second
-
-// Run measures. It takes a minute and a half for 100 and 1,000 instances.
-func Run(ctx context.Context, o Options) (Figures, error) {
-	server, err := apiserver.Start(ctx, o.Dir, auditFlags(o.Dir)...)
-	if err != nil {
-		server.Close()
-		return Figures{}, err
-	}
-	defer server.Close()
-	var manifests []string
-	for _, name := range []string{
-		"crds/virtualmachines.yaml", "crds/virtualmachineinstances.yaml", "kubernetes/runtimeclass.yaml",
-	} {
-		manifests = append(manifests, filepath.Join(o.Checkout, "deploy", name))
-	}
-	if err := server.Apply(ctx, manifests...); err != nil {
-		return Figures{}, err
-	}
-	scheme, err := api.NewScheme()
-	if err != nil {
-		return Figures{}, err
-	}
-	c, err := client.New(server.Config(), client.Options{Scheme: scheme, Mapper: api.NewMapper(scheme)})
-	if err != nil {
-		return Figures{}, fmt.Errorf("reach the API server: %w", err)
-	}
-	p, err := startController(ctx, o, server)
-	if err != nil {
-		return Figures{}, err
-	}
-	defer p.stop()
-	return measure(ctx, o, c, p)
-}
-
-func measure(ctx context.Context, o Options, c client.Client, p *controller) (Figures, error) {
-	var f Figures
-	if err := p.working(ctx, c); err != nil {
-		return f, err
-	}
-	if err := sleep(ctx, settle); err != nil {
-		return f, err
-	}
-	var err error
-	if f.Idle, err = p.memory(); err != nil {
-		return f, err
-	}
-	for _, n := range o.Sizes {
-		b, err := burst(ctx, o, c, n)
+// Run measures. Instances and VirtualMachines have an API server and a controller of their own each.
+func Run(ctx context.Context, o Options) ([]report.Section, error) {
+	var sections []report.Section
+	for _, measure := range []func(context.Context, *rig) (report.Section, error){instances, machines} {
+		s, err := o.with(ctx, measure)
 		if err != nil {
-			return f, err
+			return sections, err
 		}
-		if err := sleep(ctx, settle); err != nil {
-			return f, err
-		}
-		if b.Memory, err = p.memory(); err != nil {
-			return f, err
-		}
-		if b.Requests, b.Writes, err = countRequests(o.Dir, namespace(n)); err != nil {
-			return f, err
-		}
-		f.Bursts = append(f.Bursts, b)
+		sections = append(sections, s)
 	}
-	return f, nil
+	return sections, nil
 }
 
-func sleep(ctx context.Context, d time.Duration) error {
-	select {
-	case <-time.After(d):
-		return nil
-	case <-ctx.Done():
-		return ctx.Err()
+// with measures in a rig that is new.
+func (o Options) with(
+	ctx context.Context, measure func(context.Context, *rig) (report.Section, error),
+) (report.Section, error) {
+	dir, err := os.MkdirTemp("", "nodevirt-")
+	if err != nil {
+		return report.Section{}, err
 	}
+	defer func() { _ = os.RemoveAll(dir) }()
+	r, err := newRig(ctx, o, dir)
+	if err != nil {
+		return report.Section{}, err
+	}
+	defer r.stop()
+	s, err := measure(ctx, r)
+	if err != nil {
+		return s, fmt.Errorf("%w\n%s", err, r.logs())
+	}
+	return s, nil
+}
+
+// instances measures VirtualMachineInstances, and how what they take grows.
+func instances(ctx context.Context, r *rig) (report.Section, error) {
+	s := report.Section{
+		Title: "The controller, two replicas, with VMIs that nobody schedules",
+		Notes: []string{
+			"Memory is PSS. Replicas on one node share the program's file; the second row counts it twice.",
+			"Made: from the first request to create one until the last has its pod, for each of them.",
+		},
+	}
+	fmt.Fprintln(r.Log, "the controller with nothing to do")
+	idle, err := r.weigh(ctx)
+	if err != nil {
+		return s, err
+	}
+	s.Rows = append(s.Rows,
+		value("idle: all replicas", "MiB", idle.pss, idleGoal),
+		value("idle: all replicas, RSS", "MiB", idle.rss, 0))
+	var made []float64
+	for _, n := range r.Instances {
+		b, err := r.burst(ctx, n, "vmi", func(ns, name string) object { return instance(ns, name) })
+		if err != nil {
+			return s, err
+		}
+		memory := 0.0
+		if n >= 1000 {
+			memory = fullGoal
+		}
+		s.Rows = append(s.Rows, b.rows("VMI", "virtualmachineinstances", memory, podGoal)...)
+		made = append(made, b.each())
+	}
+	if len(made) > 1 {
+		s.Rows = append(s.Rows, report.Row{
+			Name: fmt.Sprintf("%d VMIs against %d: made, each", r.Instances[len(made)-1], r.Instances[0]),
+			Unit: "ms", Kind: report.Ratio, Goal: linearGoal,
+			Baseline: report.Series{Samples: made[:1]}, Measured: report.Series{Samples: made[len(made)-1:]},
+		})
+	}
+	return s, nil
+}
+
+// machines measures VirtualMachines, whose instances the controller makes.
+func machines(ctx context.Context, r *rig) (report.Section, error) {
+	s := report.Section{Title: "The controller, two replicas, with VMs that nobody schedules"}
+	if r.Machines == 0 {
+		return s, nil
+	}
+	b, err := r.burst(ctx, r.Machines, "vm", func(ns, name string) object { return machine(ns, name) })
+	if err != nil {
+		return s, err
+	}
+	s.Rows = b.rows("VM", "virtualmachines", fullGoal, 0)
+	return s, nil
+}
+
+func value(name, unit string, v, goal float64) report.Row {
+	return report.Row{Name: name, Unit: unit, Kind: report.Value, Goal: goal, Measured: report.Series{Of: name, Samples: []float64{v}}}
+}
+
+// program is the one that the controller's image has.
+func (o Options) program() string {
+	return filepath.Join(o.Checkout, "bin", "image", "nodevirt-controller")
 }

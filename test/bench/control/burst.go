@@ -7,92 +7,62 @@ import (
 
 	"golang.org/x/sync/errgroup"
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	kubevirt "kubevirt.io/api/core/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/nodevirt/nodevirt/test/bench/report"
 )
 
-func namespace(n int) string { return fmt.Sprintf("burst-%d", n) }
+type object = client.Object
 
-// burst makes instances and waits for their pods and their phase.
-func burst(ctx context.Context, o Options, c client.Client, n int) (Burst, error) {
-	ns := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: namespace(n)}}
-	if err := c.Create(ctx, ns); err != nil {
-		return Burst{}, err
+// burst is what it took to make the pods of some objects.
+type burst struct {
+	n        int
+	made     time.Duration // from the first request until the last pod
+	requests map[string]int
+	memory   weight // afterwards, with all objects so far
+}
+
+// each is the time for a pod, in milliseconds.
+func (b burst) each() float64 { return float64(b.made.Microseconds()) / 1000 / float64(b.n) }
+
+// burst makes objects and waits for their pods.
+func (r *rig) burst(ctx context.Context, n int, prefix string, wanted func(ns, name string) object) (b burst, err error) {
+	b = burst{n: n}
+	ns := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprintf("%s-%d", prefix, n)}}
+	fmt.Fprintf(r.Log, "%d of a %s\n", n, prefix)
+	if err := r.client.Create(ctx, ns); err != nil {
+		return b, err
 	}
-	b := Burst{Instances: n}
 	begun := time.Now()
 	group, groupCtx := errgroup.WithContext(ctx)
-	group.SetLimit(o.Clients)
+	group.SetLimit(r.Clients)
 	for i := range n {
-		group.Go(func() error { return c.Create(groupCtx, instance(ns.Name, fmt.Sprintf("vmi-%d", i))) })
+		group.Go(func() error { return r.client.Create(groupCtx, wanted(ns.Name, fmt.Sprintf("%s-%d", prefix, i))) })
 	}
 	if err := group.Wait(); err != nil {
 		return b, err
 	}
-	b.Applied = time.Since(begun)
-	for {
-		done, err := madePods(ctx, c, ns.Name)
-		if err != nil {
-			return b, err
-		}
-		if done == n {
-			b.Made = time.Since(begun)
-			return b, nil
-		}
-		if err := sleep(ctx, 20*time.Millisecond); err != nil {
-			return b, fmt.Errorf("%d of %d pods: %w", done, n, err)
-		}
+	if err := r.await(ctx, ns.Name, n); err != nil {
+		return b, err
 	}
+	b.made = time.Since(begun)
+	if b.memory, err = r.weigh(ctx); err != nil {
+		return b, err
+	}
+	b.requests, err = countRequests(r.dir, ns.Name)
+	return b, err
 }
 
-// madePods counts a namespace's pods, by their metadata alone.
-func madePods(ctx context.Context, c client.Client, ns string) (int, error) {
-	var pods metav1.PartialObjectMetadataList
-	pods.SetGroupVersionKind(corev1.SchemeGroupVersion.WithKind("PodList"))
-	if err := c.List(ctx, &pods, client.InNamespace(ns), client.Limit(1)); err != nil {
-		return 0, err
+// rows tell of a burst of objects of that name and resource, with goals of memory and of time.
+func (b burst) rows(name, resource string, memory, made float64) []report.Row {
+	each := func(what string) float64 { return float64(b.requests[what]) / float64(b.n) }
+	all := []report.Row{value(fmt.Sprintf("%d %ss: made, each", b.n, name), "ms", b.each(), made)}
+	add := func(what, unit string, v, goal float64) {
+		all = append(all, value(fmt.Sprintf("%d %ss: %s", b.n, name, what), unit, v, goal))
 	}
-	n := len(pods.Items)
-	if pods.RemainingItemCount != nil {
-		n += int(*pods.RemainingItemCount)
-	}
-	return n, nil
-}
-
-// instance is one as people write them, with as much in it.
-func instance(ns, name string) *kubevirt.VirtualMachineInstance {
-	memory := resource.MustParse("1Gi")
-	return &kubevirt.VirtualMachineInstance{
-		ObjectMeta: metav1.ObjectMeta{
-			Name: name, Namespace: ns,
-			Labels:     map[string]string{"app": "bench", "kubevirt.io/domain": name},
-			Finalizers: []string{kubevirt.VirtualMachineInstanceFinalizer},
-		},
-		Spec: kubevirt.VirtualMachineInstanceSpec{
-			Domain: kubevirt.DomainSpec{
-				CPU:    &kubevirt.CPU{Cores: 2},
-				Memory: &kubevirt.Memory{Guest: &memory},
-				Devices: kubevirt.Devices{
-					Disks: []kubevirt.Disk{disk("root"), disk("seed")},
-					Interfaces: []kubevirt.Interface{{
-						Name:                   "default",
-						InterfaceBindingMethod: kubevirt.InterfaceBindingMethod{Masquerade: new(kubevirt.InterfaceMasquerade)},
-					}},
-				},
-			},
-			Networks: []kubevirt.Network{{Name: "default", NetworkSource: kubevirt.NetworkSource{Pod: new(kubevirt.PodNetwork)}}},
-			Volumes: []kubevirt.Volume{
-				{Name: "root", VolumeSource: kubevirt.VolumeSource{
-					ContainerDisk: &kubevirt.ContainerDiskSource{Image: "registry.example.com/guest:1"}}},
-				{Name: "seed", VolumeSource: kubevirt.VolumeSource{
-					CloudInitNoCloud: &kubevirt.CloudInitNoCloudSource{UserData: "#cloud-config\npackages: [nginx]\n"}}},
-			},
-		},
-	}
-}
-
-func disk(name string) kubevirt.Disk {
-	return kubevirt.Disk{Name: name, DiskDevice: kubevirt.DiskDevice{Disk: &kubevirt.DiskTarget{Bus: "virtio"}}}
+	add("all replicas", "MiB", b.memory.pss, memory)
+	add("requests, each", "", each("all"), requestGoal)
+	add("writes of it, each", "", each(resource), writeGoal)
+	return all
 }

@@ -1,6 +1,6 @@
-// Package control measures the controller against a real API server without
-// nodes: its memory with nothing to do and with many instances whose pods nobody
-// schedules, how many pods it makes a second, and how many requests that takes.
+// Package control measures the controller, in two replicas as it is deployed, against a real API server
+// without nodes: its memory with nothing to do and with many VMs whose pods nobody schedules, how long a
+// pod takes, and how many requests.
 //
 // It owns what is measured, and how. The API server is package apiserver's.
 package control

@@ -1,0 +1,172 @@
+package control
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/nodevirt/nodevirt/controller/api"
+	"github.com/nodevirt/nodevirt/test/apiserver"
+	"github.com/nodevirt/nodevirt/test/cluster/pki"
+)
+
+// rig is an API server with the controller's replicas.
+type rig struct {
+	Options
+	dir      string
+	server   *apiserver.Server
+	client   client.Client
+	replicas []*replica
+}
+
+// replicas are as many as deploy/kubernetes/controller.yaml has.
+const replicas = 2
+
+// unreached stand for deploy's webhooks and API: the controller finds what it writes its certificate
+// to, and the API server has nobody to ask, who could not be reached without a network of pods.
+const unreached = `apiVersion: v1
+kind: Namespace
+metadata: {name: nodevirt}
+---
+apiVersion: admissionregistration.k8s.io/v1
+kind: MutatingWebhookConfiguration
+metadata: {name: nodevirt-controller}
+---
+apiVersion: admissionregistration.k8s.io/v1
+kind: ValidatingWebhookConfiguration
+metadata: {name: nodevirt-controller}
+`
+
+func newRig(ctx context.Context, o Options, dir string) (r *rig, err error) {
+	r = &rig{Options: o, dir: dir}
+	defer func() {
+		if err != nil {
+			r.stop()
+		}
+	}()
+	fmt.Fprintln(r.Log, "start an API server")
+	proxy, err := frontProxyFlags(dir)
+	if err != nil {
+		return r, err
+	}
+	if r.server, err = apiserver.Start(ctx, dir, append(proxy, auditFlags(dir)...)...); err != nil {
+		return r, err
+	}
+	file := filepath.Join(dir, "unreached.yaml")
+	if err := os.WriteFile(file, []byte(unreached), 0o600); err != nil {
+		return r, err
+	}
+	deploy := func(name string) string { return filepath.Join(o.Checkout, "deploy", name) }
+	if err := r.server.Apply(ctx, file, deploy("crds/virtualmachines.yaml"), deploy("crds/virtualmachineinstances.yaml"),
+		deploy("kubernetes/runtimeclass.yaml"), deploy("kubernetes/apiservice.yaml")); err != nil {
+		return r, err
+	}
+	scheme, err := api.NewScheme()
+	if err != nil {
+		return r, err
+	}
+	if r.client, err = client.New(r.server.Config(), client.Options{Scheme: scheme, Mapper: api.NewMapper(scheme)}); err != nil {
+		return r, fmt.Errorf("reach the API server: %w", err)
+	}
+	for i := range replicas {
+		p, err := r.start(ctx, i)
+		if err != nil {
+			return r, err
+		}
+		r.replicas = append(r.replicas, p)
+	}
+	return r, r.working(ctx)
+}
+
+// frontProxyFlags have the API server tell who speaks for users, which the controller waits for.
+func frontProxyFlags(dir string) ([]string, error) {
+	authority, err := pki.NewAuthority("front-proxy")
+	if err != nil {
+		return nil, err
+	}
+	pair, err := authority.Pair()
+	if err != nil {
+		return nil, err
+	}
+	file := filepath.Join(dir, "front-proxy.crt")
+	return []string{
+		"--requestheader-client-ca-file=" + file, "--requestheader-allowed-names=front-proxy",
+		"--requestheader-username-headers=X-Remote-User", "--requestheader-group-headers=X-Remote-Group",
+		"--requestheader-extra-headers-prefix=X-Remote-Extra-",
+	}, os.WriteFile(file, pair.Cert, 0o600)
+}
+
+func (r *rig) stop() {
+	for _, p := range r.replicas {
+		p.stop()
+	}
+	r.server.Close()
+}
+
+// logs are the ends of the replicas' logs.
+func (r *rig) logs() string {
+	var b strings.Builder
+	for _, p := range r.replicas {
+		b.WriteString(p.tail())
+	}
+	return b.String()
+}
+
+// working returns when the controller has made a pod, so that its caches are full.
+func (r *rig) working(ctx context.Context) error {
+	if err := r.client.Create(ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "first"}}); err != nil {
+		return err
+	}
+	if err := r.client.Create(ctx, instance("first", "first")); err != nil {
+		return err
+	}
+	return r.await(ctx, "first", 1)
+}
+
+// await waits for the pods of a namespace.
+func (r *rig) await(ctx context.Context, ns string, n int) error {
+	for {
+		made, err := r.pods(ctx, ns)
+		if err == nil && made == n {
+			return nil
+		}
+		for _, p := range r.replicas {
+			if p.ended() {
+				return fmt.Errorf("a controller has ended:\n%s", p.tail())
+			}
+		}
+		if wait := sleep(ctx, 20*time.Millisecond); wait != nil {
+			return fmt.Errorf("%d of %d pods: %w, %w\n%s", made, n, wait, err, r.logs())
+		}
+	}
+}
+
+// pods counts a namespace's pods, by their metadata alone.
+func (r *rig) pods(ctx context.Context, ns string) (int, error) {
+	var pods metav1.PartialObjectMetadataList
+	pods.SetGroupVersionKind(corev1.SchemeGroupVersion.WithKind("PodList"))
+	if err := r.client.List(ctx, &pods, client.InNamespace(ns), client.Limit(1)); err != nil {
+		return 0, err
+	}
+	n := len(pods.Items)
+	if pods.RemainingItemCount != nil {
+		n += int(*pods.RemainingItemCount)
+	}
+	return n, nil
+}
+
+func sleep(ctx context.Context, d time.Duration) error {
+	select {
+	case <-time.After(d):
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}

@@ -1,0 +1,27 @@
+// Package memory reads what the kernel tells of a process's memory.
+package memory
+
+import (
+	"fmt"
+	"os"
+	"strconv"
+	"strings"
+)
+
+// Mebibytes reads a field of a file of /proc/PID that counts in kB, such as Pss in smaps_rollup.
+func Mebibytes(pid int, file, field string) (float64, error) {
+	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/%s", pid, file))
+	if err != nil {
+		return 0, fmt.Errorf("read memory of process %d: %w", pid, err)
+	}
+	for line := range strings.Lines(string(text)) {
+		if f := strings.Fields(line); len(f) >= 2 && f[0] == field+":" {
+			n, err := strconv.ParseFloat(f[1], 64)
+			return n / 1024, err
+		}
+	}
+	return 0, fmt.Errorf("read memory of process %d: no %s in %s", pid, field, file)
+}
+
+// PSS is a process's memory, in MiB, with its share of what it has in common with others.
+func PSS(pid int) (float64, error) { return Mebibytes(pid, "smaps_rollup", "Pss") }
