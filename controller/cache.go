@@ -23,9 +23,10 @@ func caches() cache.Options {
 				Label:     labels.SelectorFromSet(labels.Set{kubevirt.AppLabel: pod.LabelValue}),
 				Transform: trimmed(trimPod),
 			},
-			new(corev1.Node):                     {Transform: trimmed(trimNode)},
-			new(kubevirt.VirtualMachineInstance): {Transform: trimmed(trimMeta)},
-			new(kubevirt.VirtualMachine):         {Transform: trimmed(trimMeta)},
+			new(corev1.Node):                               {Transform: trimmed(trimNode)},
+			new(kubevirt.VirtualMachineInstance):           {Transform: trimmed(trimMeta)},
+			new(kubevirt.VirtualMachineInstanceReplicaSet): {Transform: trimmed(trimMeta)},
+			new(kubevirt.VirtualMachine):                   {Transform: trimmed(trimMeta)},
 		},
 	}
 }

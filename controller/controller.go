@@ -19,6 +19,7 @@ import (
 
 	"github.com/nodevirt/nodevirt/controller/api"
 	"github.com/nodevirt/nodevirt/controller/pod"
+	"github.com/nodevirt/nodevirt/controller/replicaset"
 	"github.com/nodevirt/nodevirt/controller/vm"
 	"github.com/nodevirt/nodevirt/controller/vmi"
 )
@@ -131,7 +132,11 @@ func setUp(ctx context.Context, m manager.Manager, o Options) error {
 	if err := machines.SetUp(m, vmi.Backoff()); err != nil {
 		return err
 	}
-	return nil
+	sets := &replicaset.Reconciler{
+		Client: m.GetClient(), Live: m.GetAPIReader(), Events: m.GetEventRecorder("virtualmachinereplicaset-controller"),
+		Now: time.Now,
+	}
+	return sets.SetUp(ctx, m, vmi.Backoff())
 }
 
 func addChecks(m manager.Manager) error {

@@ -54,6 +54,7 @@ func runAll(m *testing.M) (int, error) {
 	defer func() { shared.Close() }()
 	if err == nil {
 		err = shared.Apply(context.Background(), "../deploy/crds/virtualmachines.yaml", "../deploy/crds/virtualmachineinstances.yaml",
+			"../deploy/crds/virtualmachineinstancereplicasets.yaml",
 			"../deploy/kubernetes/runtimeclass.yaml")
 	}
 	if err != nil {

@@ -82,6 +82,8 @@ func (r *review) check() field.ErrorList {
 	switch r.request.Kind.Kind {
 	case kindVM:
 		return append(problems, r.checkVM()...)
+	case kindSet:
+		return append(problems, r.checkReplicaSet()...)
 	default:
 		return append(problems, r.checkVMI()...)
 	}

@@ -15,8 +15,8 @@ import (
 type tree = map[string]any
 
 // setDefaults writes what the object doesn't say into it, as KubeVirt does: an
-// instance then shows what machine it is. A VM keeps what its author wrote, but
-// for the machine type. It changes nothing that is given, and of the same object
+// instance then shows what machine it is. A template stays as its author wrote it,
+// but for the machine type. It changes nothing that is given, and of the same object
 // makes the same again.
 func (r *review) setDefaults() error {
 	spec, ok := withoutNulls(r.object["spec"]).(tree)
@@ -28,7 +28,13 @@ func (r *review) setDefaults() error {
 		r.setFinalizer()
 	}
 	machine := vmspec.Preview(r.vmi)
-	if r.request.Kind.Kind == kindVM {
+	switch r.request.Kind.Kind {
+	case kindSet:
+		if spec["replicas"] == nil {
+			spec["replicas"] = int64(1)
+		}
+		fallthrough
+	case kindVM:
 		setMachine(child(child(spec, "template"), "spec"), machine)
 		return nil
 	}

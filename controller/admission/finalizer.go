@@ -10,8 +10,11 @@ import (
 // controller would do it too, by a request of its own for each object.
 func (r *review) setFinalizer() {
 	own := kubevirt.VirtualMachineInstanceFinalizer
-	if r.request.Kind.Kind == kindVM {
+	switch r.request.Kind.Kind {
+	case kindVM:
 		own = kubevirt.VirtualMachineControllerFinalizer
+	case kindSet: // its instances go with it, by Kubernetes' garbage collector
+		return
 	}
 	if slices.Contains(r.meta.Finalizers, own) {
 		return

@@ -15,6 +15,7 @@ import (
 const (
 	kindVM  = "VirtualMachine"
 	kindVMI = "VirtualMachineInstance"
+	kindSet = "VirtualMachineInstanceReplicaSet"
 )
 
 // review is one object to decide on.
@@ -28,7 +29,7 @@ type review struct {
 }
 
 func newReview(request admission.Request) (*review, error) {
-	if kind := request.Kind.Kind; kind != kindVM && kind != kindVMI {
+	if kind := request.Kind.Kind; kind != kindVM && kind != kindVMI && kind != kindSet {
 		return nil, fmt.Errorf("%s is none of the kinds that are admitted here", kind)
 	}
 	r := &review{request: request}

@@ -6,22 +6,17 @@ import (
 	"strings"
 
 	"k8s.io/apimachinery/pkg/util/validation/field"
+	kubevirt "kubevirt.io/api/core/v1"
 
 	"github.com/nodevirt/nodevirt/shim/vmspec"
 )
 
 func (r *review) checkVM() field.ErrorList {
-	meta, spec := field.NewPath("metadata"), field.NewPath("spec")
-	problems := checkName(meta, r.meta.Name)
-	for _, key := range slices.Sorted(maps.Keys(r.meta.Annotations)) {
-		if strings.HasPrefix(key, vmspec.AnnotationPrefix) {
-			problems = append(problems, field.Forbidden(meta.Child("annotations").Key(key),
-				"speaks to the instance; put it into spec.template.metadata.annotations"))
-		}
-	}
-	tree, ok := r.object["spec"]
-	if !ok || tree == nil {
-		return append(problems, field.Required(spec, "it says what machine this is"))
+	spec := field.NewPath("spec")
+	tree, problems := r.checkTemplated()
+	problems = append(checkName(field.NewPath("metadata"), r.meta.Name), problems...)
+	if tree == nil {
+		return problems
 	}
 	problems = append(problems, checkRunning(spec, tree)...)
 	vm, p := vmspec.CheckVM(spec, tree)
@@ -29,9 +24,44 @@ func (r *review) checkVM() field.ErrorList {
 	if vm == nil {
 		return problems
 	}
-	r.vmi = &vm.Template.Spec
-	return append(problems, checkAnnotations(
-		spec.Child("template", "metadata", "annotations"), vm.Template.ObjectMeta.Annotations, r.vmi)...)
+	return append(problems, r.checkTemplate(vm.Template)...)
+}
+
+func (r *review) checkReplicaSet() field.ErrorList {
+	tree, problems := r.checkTemplated()
+	if tree == nil {
+		return problems
+	}
+	set, p := vmspec.CheckReplicaSet(field.NewPath("spec"), tree)
+	problems = append(problems, p...)
+	if set == nil {
+		return problems
+	}
+	return append(problems, r.checkTemplate(set.Template)...)
+}
+
+// checkTemplated checks what an object with a template says beside its spec, which
+// it returns.
+func (r *review) checkTemplated() (any, field.ErrorList) {
+	meta := field.NewPath("metadata")
+	var problems field.ErrorList
+	for _, key := range slices.Sorted(maps.Keys(r.meta.Annotations)) {
+		if strings.HasPrefix(key, vmspec.AnnotationPrefix) {
+			problems = append(problems, field.Forbidden(meta.Child("annotations").Key(key),
+				"speaks to the instance; put it into spec.template.metadata.annotations"))
+		}
+	}
+	tree := r.object["spec"]
+	if tree == nil {
+		problems = append(problems, field.Required(field.NewPath("spec"), "it says what machine this is"))
+	}
+	return tree, problems
+}
+
+// checkTemplate checks a template whose spec is sound.
+func (r *review) checkTemplate(t *kubevirt.VirtualMachineInstanceTemplateSpec) field.ErrorList {
+	r.vmi = &t.Spec
+	return checkAnnotations(field.NewPath("spec", "template", "metadata", "annotations"), t.ObjectMeta.Annotations, r.vmi)
 }
 
 // checkRunning wants one of the two fields that say whether there is an instance.

@@ -20,9 +20,15 @@ const (
 // Name returns the name of an instance's one pod. It has the instance's UID in
 // it, so that the pod of a new instance of that name is another.
 func Name(vmi *kubevirt.VirtualMachineInstance) string {
-	sum := sha256.Sum256([]byte(vmi.UID))
-	name := clip(vmi.Name, maxName-len(namePrefix)-1-hashLength)
-	return namePrefix + name + "-" + rand.SafeEncodeString(hex.EncodeToString(sum[:]))[:hashLength]
+	return UniqueName(namePrefix+vmi.Name, maxName, string(vmi.UID))
+}
+
+// UniqueName returns a name that begins as base does, with five characters at its
+// end that come of a text, and has at most limit characters.
+func UniqueName(base string, limit int, of string) string {
+	sum := sha256.Sum256([]byte(of))
+	hash := rand.SafeEncodeString(hex.EncodeToString(sum[:]))[:hashLength]
+	return clip(base, limit-1-hashLength) + "-" + hash
 }
 
 // hostname is what the instance says, or else its name up to the first dot.

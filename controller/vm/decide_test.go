@@ -7,6 +7,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	kubevirt "kubevirt.io/api/core/v1"
+
+	"github.com/nodevirt/nodevirt/controller/backoff"
 )
 
 const (
@@ -137,7 +139,7 @@ func TestStartFailure(t *testing.T) {
 		return vmi
 	}
 	first := startFailure(nil, ended("1", 0), now)
-	if first.ConsecutiveFailCount != 1 || first.RetryAfterTimestamp.Sub(now) != backoffUnit {
+	if first.ConsecutiveFailCount != 1 || first.RetryAfterTimestamp.Sub(now) != backoff.Unit {
 		t.Errorf("first: %+v", first)
 	}
 	if again := startFailure(first, ended("1", 0), now.Add(time.Hour)); again != first {
@@ -147,17 +149,17 @@ func TestStartFailure(t *testing.T) {
 		t.Errorf("without an instance: %+v", kept)
 	}
 	second := startFailure(first, ended("2", 5*time.Second), now)
-	if second.ConsecutiveFailCount != 2 || second.RetryAfterTimestamp.Sub(now) != 4*backoffUnit {
+	if second.ConsecutiveFailCount != 2 || second.RetryAfterTimestamp.Sub(now) != 4*backoff.Unit {
 		t.Errorf("second: %+v", second)
 	}
 	for range 1000 {
 		second.LastFailedVMIUID = ""
 		second = startFailure(second, ended("3", 0), now)
 	}
-	if second.RetryAfterTimestamp.Sub(now) != maxBackoff {
+	if second.RetryAfterTimestamp.Sub(now) != backoff.Longest {
 		t.Errorf("after many: %+v", second)
 	}
-	if got := startFailure(second, ended("4", steady), now); got != nil {
+	if got := startFailure(second, ended("4", backoff.Steady), now); got != nil {
 		t.Errorf("after a run: %+v", got)
 	}
 }

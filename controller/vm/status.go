@@ -12,6 +12,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	kubevirt "kubevirt.io/api/core/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/nodevirt/nodevirt/controller/backoff"
 )
 
 // outcome is all that a VirtualMachine's status is made of.
@@ -30,7 +32,7 @@ func (o outcome) again(now time.Time) time.Duration {
 	case o.decision.wait > 0:
 		return o.decision.wait
 	case o.startFailure != nil && o.vmi != nil && o.vmi.Status.Phase == kubevirt.Running:
-		return max(steady-runTime(o.vmi, now), time.Second)
+		return max(backoff.Steady-backoff.RunTime(o.vmi, now), time.Second)
 	}
 	return 0
 }

@@ -40,6 +40,10 @@ func lists(t *testing.T) []list {
 			_, problems := vmspec.CheckVM(root, tree(t, text))
 			return problems
 		}},
+		{"../../docs/vm.md", "sets", vmspec.ReplicaSetPaths(), true, func(text string) field.ErrorList {
+			_, problems := vmspec.CheckReplicaSet(root, tree(t, text))
+			return problems
+		}},
 	}
 }
 

@@ -39,10 +39,22 @@ func CheckVMI(at *field.Path, tree any) (*kubevirt.VirtualMachineInstanceSpec, f
 // CheckVM decodes a VM's spec out of a manifest, as [CheckVMI] does a VMI's,
 // which is its template's.
 func CheckVM(at *field.Path, tree any) (*kubevirt.VirtualMachineSpec, field.ErrorList) {
-	tree, instance, given := cutTemplate(tree)
-	sound, problems := vmTable().check(at, tree)
 	vm := new(kubevirt.VirtualMachineSpec)
-	if err := decode(sound, vm); err != nil {
+	vmi, problems := checkTemplate(at, tree, vmTable(), vm)
+	if len(problems) > 0 {
+		return nil, problems
+	}
+	vm.Template.Spec = *vmi
+	return vm, nil
+}
+
+// checkTemplate decodes a spec that has a template of instances, by a table of what
+// it may say beside the template's spec, which is returned. It is nil if there is
+// a problem.
+func checkTemplate(at *field.Path, tree any, by table, into any) (*kubevirt.VirtualMachineInstanceSpec, field.ErrorList) {
+	tree, instance, given := cutTemplate(tree)
+	sound, problems := by.check(at, tree)
+	if err := decode(sound, into); err != nil {
 		problems = append(problems, invalid(at, field.OmitValueType{}, "%s", excerpt(err.Error())))
 	}
 	if !given {
@@ -52,11 +64,10 @@ func CheckVM(at *field.Path, tree any) (*kubevirt.VirtualMachineSpec, field.Erro
 	if problems = append(problems, p...); len(problems) > 0 {
 		return nil, problems
 	}
-	vm.Template.Spec = *vmi
-	return vm, nil
+	return vmi, nil
 }
 
-// cutTemplate takes the template's spec out of a VM's.
+// cutTemplate takes the template's spec out of a VM's, or of a replica set's.
 func cutTemplate(tree any) (rest, spec any, given bool) {
 	vm, ok := tree.(map[string]any)
 	if !ok {

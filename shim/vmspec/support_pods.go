@@ -1,6 +1,8 @@
 package vmspec
 
 import (
+	"slices"
+
 	corev1 "k8s.io/api/core/v1"
 	kubevirt "kubevirt.io/api/core/v1"
 )
@@ -73,6 +75,7 @@ var supportedOfVMs = []row{
 		kubevirt.RunStrategyManual, kubevirt.RunStrategyHalted, kubevirt.RunStrategyOnce)},
 }
 
+// wholesOfVMs is that of replica sets too, whose template is the same.
 var wholesOfVMs = []whole{
 	{"template.metadata.labels", "a map of labels", labelMap},
 	{"template.metadata.annotations", "a map of annotations", annotationMap},
@@ -109,7 +112,7 @@ func VMPaths() []string { return paths("spec.", supportedOfVMs, wholesOfVMs) }
 // Wholes says what the fields take that are checked as one.
 func Wholes() map[string]string {
 	all := map[string]string{}
-	for _, w := range append(append([]whole(nil), wholesOfPods...), wholesOfVMs...) {
+	for _, w := range slices.Concat(wholesOfPods, wholesOfVMs, wholesOfReplicaSets) {
 		all["spec."+w.path] = w.is
 	}
 	return all

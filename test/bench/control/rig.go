@@ -65,6 +65,7 @@ func newRig(ctx context.Context, o Options, dir string) (r *rig, err error) {
 	}
 	deploy := func(name string) string { return filepath.Join(o.Checkout, "deploy", name) }
 	if err := r.server.Apply(ctx, file, deploy("crds/virtualmachines.yaml"), deploy("crds/virtualmachineinstances.yaml"),
+		deploy("crds/virtualmachineinstancereplicasets.yaml"),
 		deploy("kubernetes/runtimeclass.yaml"), deploy("kubernetes/apiservice.yaml")); err != nil {
 		return r, err
 	}

@@ -89,6 +89,7 @@ func manifests(dir string, port int) ([]string, error) {
 		root + "deploy/kubernetes/runtimeclass.yaml",
 		root + "deploy/crds/virtualmachines.yaml",
 		root + "deploy/crds/virtualmachineinstances.yaml",
+		root + "deploy/crds/virtualmachineinstancereplicasets.yaml",
 	}
 	text, err := os.ReadFile(root + "deploy/kubernetes/webhooks.yaml")
 	if err != nil {

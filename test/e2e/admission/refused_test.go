@@ -123,29 +123,36 @@ func TestTaken(t *testing.T) {
 				t.Errorf("applied again it has generation %d", given.GetGeneration())
 			}
 			if strategy, _, _ := unstructured.NestedString(object.Object, "spec", "runStrategy"); strategy != "Halted" {
-				hasPod(t, c, object.GetName())
+				hasPod(t, c, object)
 			}
 		})
 	}
 }
 
-// hasPod waits for the pod of an instance.
-func hasPod(t *testing.T, c client.Client, instance string) {
+// hasPod waits for the pod of an instance, or for one of a replica set.
+func hasPod(t *testing.T, c client.Client, object *unstructured.Unstructured) {
 	t.Helper()
+	labels := client.MatchingLabels{"vm.kubevirt.io/name": object.GetName()}
+	if object.GetKind() == "VirtualMachineInstanceReplicaSet" {
+		if replicas, _, _ := unstructured.NestedInt64(object.Object, "spec", "replicas"); replicas == 0 {
+			return
+		}
+		var err error
+		if labels, _, err = unstructured.NestedStringMap(object.Object, "spec", "selector", "matchLabels"); err != nil {
+			t.Fatal(err)
+		}
+	}
 	pods := new(unstructured.UnstructuredList)
 	pods.SetAPIVersion("v1")
 	pods.SetKind("PodList")
 	for deadline := time.Now().Add(patience); len(pods.Items) == 0; time.Sleep(20 * time.Millisecond) {
-		err := c.List(t.Context(), pods, client.InNamespace("default"), client.MatchingLabels{"vm.kubevirt.io/name": instance})
+		err := c.List(t.Context(), pods, client.InNamespace("default"), labels)
 		if err != nil {
 			t.Fatal(err)
 		}
 		if time.Now().After(deadline) {
-			vmi := new(unstructured.Unstructured)
-			vmi.SetAPIVersion("kubevirt.io/v1")
-			vmi.SetKind("VirtualMachineInstance")
-			err := c.Get(t.Context(), client.ObjectKey{Namespace: "default", Name: instance}, vmi)
-			t.Fatalf("%s has no pod: %v: %v", instance, err, vmi.Object["status"])
+			err := c.Get(t.Context(), client.ObjectKeyFromObject(object), object)
+			t.Fatalf("%s has no pod: %v: %v", object.GetName(), err, object.Object["status"])
 		}
 	}
 }

@@ -78,7 +78,7 @@ func (k kind) complete(made *apiext.CustomResourceDefinition) error {
 	v := &made.Spec.Versions[0]
 	v.Served, v.Storage = true, true
 	v.AdditionalPrinterColumns = k.columns
-	v.Subresources = &apiext.CustomResourceSubresources{Status: &apiext.CustomResourceSubresourceStatus{}}
+	v.Subresources = &apiext.CustomResourceSubresources{Status: &apiext.CustomResourceSubresourceStatus{}, Scale: k.scale}
 	root := v.Schema.OpenAPIV3Schema
 	undescribed(root)
 	yes := true

@@ -8,9 +8,11 @@ type kind struct {
 	name       string
 	shortNames []string
 	columns    []apiext.CustomResourceColumnDefinition
+	scale      *apiext.CustomResourceSubresourceScale
 }
 
 func kinds() []kind {
+	labelSelector := ".status.labelSelector"
 	return []kind{
 		{
 			name:       "VirtualMachine",
@@ -32,6 +34,29 @@ func kinds() []kind {
 				ready,
 				condition("Live-Migratable", "LiveMigratable", 1),
 				condition("Paused", "Paused", 1),
+			},
+		},
+		{
+			name:       "VirtualMachineInstanceReplicaSet",
+			shortNames: []string{"vmirs", "vmirss"},
+			columns: []apiext.CustomResourceColumnDefinition{
+				{
+					Name: "Desired", Type: "integer", JSONPath: ".spec.replicas",
+					Description: "Number of desired VirtualMachineInstances",
+				},
+				{
+					Name: "Current", Type: "integer", JSONPath: ".status.replicas",
+					Description: "Number of managed and not final or deleted VirtualMachineInstances",
+				},
+				{
+					Name: "Ready", Type: "integer", JSONPath: ".status.readyReplicas",
+					Description: "Number of managed VirtualMachineInstances which are ready to receive traffic",
+				},
+				age,
+			},
+			scale: &apiext.CustomResourceSubresourceScale{
+				SpecReplicasPath: ".spec.replicas", StatusReplicasPath: ".status.replicas",
+				LabelSelectorPath: &labelSelector,
 			},
 		},
 	}

@@ -1,0 +1,129 @@
+package replicaset
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"strconv"
+	"sync/atomic"
+
+	"golang.org/x/sync/errgroup"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	kubevirt "kubevirt.io/api/core/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/nodevirt/nodevirt/controller/pod"
+)
+
+const (
+	// atOnce bounds the requests for one set that are under way at a time.
+	atOnce = 16
+	// maxName is the length of a label's value: an instance's name is one of its pod's.
+	maxName = 63
+)
+
+// create makes instances, first one, then twice as many each time: what the API
+// server refuses, by a quota say, it is not asked for n times. It returns how many
+// it made.
+func (r *Reconciler) create(ctx context.Context, set *replicaSet, n int) (int, error) {
+	if n <= 0 {
+		return 0, nil
+	}
+	names, err := r.freeNames(ctx, set, n)
+	if err != nil {
+		return 0, err
+	}
+	var made atomic.Int64
+	for batch := 1; len(names) > 0; batch = min(2*batch, atOnce) {
+		now := names[:min(batch, len(names))]
+		names = names[len(now):]
+		var group errgroup.Group
+		for _, name := range now {
+			group.Go(func() error {
+				err := r.createOne(ctx, set, name)
+				if err == nil {
+					made.Add(1)
+				}
+				return err
+			})
+		}
+		if err := group.Wait(); err != nil {
+			return int(made.Load()), err
+		}
+	}
+	return int(made.Load()), nil
+}
+
+func (r *Reconciler) createOne(ctx context.Context, set *replicaSet, name string) error {
+	vmi := fromTemplate(set, name)
+	if err := r.Client.Create(ctx, vmi); err != nil {
+		r.Events.Eventf(set, nil, corev1.EventTypeWarning, "FailedCreate", "Start",
+			"Error creating virtual machine instance: %v", err)
+		return fmt.Errorf("create VMI %s: %w", name, err)
+	}
+	r.Events.Eventf(set, vmi, corev1.EventTypeNormal, "SuccessfulCreate", "Start",
+		"Started the virtual machine by creating the new virtual machine instance %s", name)
+	return nil
+}
+
+// freeNames returns the first names of the set's that no instance has.
+func (r *Reconciler) freeNames(ctx context.Context, set *replicaSet, n int) ([]string, error) {
+	var names []string
+	for number := 0; len(names) < n; number++ {
+		name := pod.UniqueName(set.Name, maxName, string(set.UID)+"/"+strconv.Itoa(number))
+		err := r.Client.Get(ctx, client.ObjectKey{Namespace: set.Namespace, Name: name}, new(instance),
+			client.DisableReadYourWritesConsistency) // the list has waited
+		if apierrors.IsNotFound(err) {
+			names = append(names, name)
+		} else if err != nil {
+			return nil, fmt.Errorf("look for a name: %w", err)
+		}
+	}
+	return names, nil
+}
+
+// fromTemplate returns an instance that the set's template makes.
+func fromTemplate(set *replicaSet, name string) *instance {
+	t := set.Spec.Template
+	return &instance{
+		ObjectMeta: metav1.ObjectMeta{
+			Name:            name,
+			Namespace:       set.Namespace,
+			Labels:          maps.Clone(t.ObjectMeta.Labels),
+			Annotations:     maps.Clone(t.ObjectMeta.Annotations),
+			Finalizers:      []string{kubevirt.VirtualMachineInstanceFinalizer},
+			OwnerReferences: []metav1.OwnerReference{ownerReference(set)},
+		},
+		Spec: *t.Spec.DeepCopy(),
+	}
+}
+
+// remove deletes those very instances.
+func (r *Reconciler) remove(ctx context.Context, set *replicaSet, all []*instance) error {
+	var group errgroup.Group
+	group.SetLimit(atOnce)
+	for _, vmi := range all {
+		group.Go(func() error { return r.removeOne(ctx, set, vmi) })
+	}
+	return group.Wait()
+}
+
+func (r *Reconciler) removeOne(ctx context.Context, set *replicaSet, vmi *instance) error {
+	err := r.Client.Delete(ctx, vmi, client.Preconditions{UID: &vmi.UID})
+	if apierrors.IsNotFound(err) {
+		return nil
+	}
+	if err != nil {
+		r.Events.Eventf(set, vmi, corev1.EventTypeWarning, "FailedDelete", "Stop",
+			"Error deleting virtual machine instance %s: %v", vmi.Name, err)
+		return fmt.Errorf("delete VMI %s: %w", vmi.Name, err)
+	}
+	format := "Stopped the virtual machine by deleting the virtual machine instance %s with UID %s"
+	if vmi.IsFinal() {
+		format = "Deleted finished virtual machine instance %s with UID %s"
+	}
+	r.Events.Eventf(set, vmi, corev1.EventTypeNormal, "SuccessfulDelete", "Stop", format, vmi.Name, vmi.UID)
+	return nil
+}
