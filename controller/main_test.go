@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"log/slog"
 	"os"
+	"sync"
 	"testing"
 	"time"
 
@@ -84,9 +85,10 @@ func newWorld(t testing.TB) *world {
 func (w *world) start() {
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan struct{})
+	output := &testWriter{t: w}
 	go func() {
 		defer close(done)
-		log := slog.New(slog.NewTextHandler(testWriter{w}, &slog.HandlerOptions{Level: slog.LevelWarn}))
+		log := slog.New(slog.NewTextHandler(output, &slog.HandlerOptions{Level: slog.LevelWarn}))
 		o := controller.Options{RuntimeClass: "vm", MetricsAddress: "0", HealthAddress: "0"}
 		config := w.server.Config()
 		config.WrapTransport = w.requests.count
@@ -97,15 +99,30 @@ func (w *world) start() {
 	w.stop = func() {
 		cancel()
 		<-done
+		output.close()
 	}
 }
 
-// testWriter logs to a test.
-type testWriter struct{ t testing.TB }
+// testWriter logs to a test until it is closed: a cache that was about to be filled when the
+// controller stopped says so when it likes.
+type testWriter struct {
+	mu sync.Mutex
+	t  testing.TB // nil: closed
+}
 
-func (w testWriter) Write(text []byte) (int, error) {
-	w.t.Log(string(text))
+func (w *testWriter) Write(text []byte) (int, error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.t != nil {
+		w.t.Log(string(text))
+	}
 	return len(text), nil
+}
+
+func (w *testWriter) close() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.t = nil
 }
 
 // patience bounds each wait for a state.

@@ -1,6 +1,7 @@
 package controller_test
 
 import (
+	"slices"
 	"strings"
 	"testing"
 
@@ -73,8 +74,9 @@ func TestInstance(t *testing.T) {
 
 	vmi := w.vmi("a")
 	p := w.podOf(vmi)
-	w.phase("a", kubevirt.Scheduling)
 	w.bind(p, "n1")
+	early := until(w, new(kubevirt.VirtualMachineInstance), "a", "the instance",
+		func(*kubevirt.VirtualMachineInstance) bool { return true }).Status.Phase
 	w.phase("a", kubevirt.Scheduled)
 	w.running(p)
 	got := w.phase("a", kubevirt.Running)
@@ -82,8 +84,13 @@ func TestInstance(t *testing.T) {
 		s.ActivePods[p.UID] != "n1" || conditionOf(got, "Ready").Status != corev1.ConditionTrue {
 		t.Errorf("status: %+v", s)
 	}
+	w.tellsOfMachine(got)
 	all := with(w.requests.take(), "/namespaces/")
-	if writes := with(all, "/virtualmachineinstances/a"); len(all) > 7 || len(writes) > 3 {
+	most := 3
+	if early == kubevirt.Scheduling { // the test, as scheduler, took its time
+		most++
+	}
+	if writes := with(all, "/virtualmachineinstances/a"); len(all) > 4+most || len(writes) > most {
 		t.Errorf("%d requests, %d writes of the VMI:\n%s", len(all), len(writes), strings.Join(all, "\n"))
 	}
 
@@ -97,6 +104,36 @@ func TestInstance(t *testing.T) {
 	w.exited(p, 0)
 	untilGone(w, p, p.Name)
 	untilGone(w, vmi, "a")
+}
+
+// tellsOfMachine: the status of an instance that runs says what KubeVirt's would.
+func (w *world) tellsOfMachine(vmi *kubevirt.VirtualMachineInstance) {
+	w.Helper()
+	s := vmi.Status
+	if vmi.Labels[kubevirt.NodeNameLabel] != s.NodeName {
+		w.Errorf("labels: %v", vmi.Labels)
+	}
+	if len(s.VolumeStatus) != 1 || s.VolumeStatus[0].Name != "root" || s.VolumeStatus[0].Target != "sda" {
+		w.Errorf("volumes: %+v", s.VolumeStatus)
+	}
+	if s.Memory == nil || s.Memory.GuestCurrent.String() != "128Mi" || *s.CurrentCPUTopology != (kubevirt.CPUTopology{Cores: 1, Sockets: 1, Threads: 1}) {
+		w.Errorf("memory %+v, CPU %+v", s.Memory, s.CurrentCPUTopology)
+	}
+	var phases []kubevirt.VirtualMachineInstancePhase
+	for _, t := range s.PhaseTransitionTimestamps {
+		phases = append(phases, t.Phase)
+	}
+	want := []kubevirt.VirtualMachineInstancePhase{kubevirt.Pending, kubevirt.Scheduling, kubevirt.Scheduled, kubevirt.Running}
+	if !slices.Equal(phases, want) {
+		w.Errorf("phases %v, want %v", phases, want)
+	}
+}
+
+// TestUnscheduled: an instance tells of its pod also where no scheduler says a word.
+func TestUnscheduled(t *testing.T) {
+	w := newWorld(t)
+	w.podOf(w.vmi("unscheduled"))
+	w.phase("unscheduled", kubevirt.Scheduling)
 }
 
 // stays makes sure that the controller has looked at a pod and left it where it is.

@@ -22,11 +22,17 @@ func (r *Reconciler) follow(
 	if err != nil {
 		return ctrl.Result{}, err
 	}
+	if wait := v.unheard(r.Now()); wait > 0 {
+		return ctrl.Result{RequeueAfter: wait}, nil
+	}
 	due, next := v.lookAgain(r.Now())
 	if due {
 		if v.trouble, err = r.troubleInEvents(ctx, p); err != nil {
 			return ctrl.Result{}, err
 		}
+	}
+	if err := r.label(ctx, vmi, p); err != nil {
+		return ctrl.Result{}, err
 	}
 	if err := r.report(ctx, vmi, v); err != nil {
 		return ctrl.Result{}, err

@@ -23,6 +23,7 @@ func status(vmi *kubevirt.VirtualMachineInstance, v view, now time.Time) kubevir
 		s.PhaseTransitionTimestamps = append(s.PhaseTransitionTimestamps, transition(kubevirt.Pending, vmi.CreationTimestamp))
 	}
 	if phase != s.Phase && (s.Phase != "" || phase != kubevirt.Pending) {
+		s.PhaseTransitionTimestamps = append(s.PhaseTransitionTimestamps, v.skipped(s.Phase, phase)...)
 		s.PhaseTransitionTimestamps = append(s.PhaseTransitionTimestamps, transition(phase, metav1.NewTime(now)))
 	}
 	s.Phase = phase
@@ -34,7 +35,7 @@ func status(vmi *kubevirt.VirtualMachineInstance, v view, now time.Time) kubevir
 		s.Interfaces = interfaces(vmi, v.pod)
 		addGuests(s.Interfaces, v)
 		s.GuestOSInfo = osInfo(v)
-		s.Machine = machine(vmi)
+		setMachine(&s, vmi)
 	}
 	s.Conditions = conditions(vmi, v, now)
 	return s
@@ -80,14 +81,6 @@ func reason(v view) string {
 		return "NodeUnresponsive"
 	}
 	return ""
-}
-
-// machine is the type that the guest has.
-func machine(vmi *kubevirt.VirtualMachineInstance) *kubevirt.Machine {
-	if m := vmi.Spec.Domain.Machine; m != nil && m.Type != "" {
-		return &kubevirt.Machine{Type: m.Type}
-	}
-	return &kubevirt.Machine{Type: "q35"}
 }
 
 // interfaces are the instance's cards with what the pod tells of their networks.

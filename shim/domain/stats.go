@@ -71,9 +71,9 @@ func allStats(c *libvirt.Connect) (map[string]Stats, error) {
 
 // DiskNames are the disks' names in the spec by those that libvirt knows them by.
 func DiskNames(spec vmspec.Spec) map[string]string {
-	names, all := targets{}, map[string]string{}
-	for _, d := range spec.Disks {
-		all[names.next(d.Bus).target()] = d.Name
+	all := map[string]string{}
+	for i, t := range vmspec.Targets(spec.Disks) {
+		all[t.Name()] = spec.Disks[i].Name
 	}
 	return all
 }

@@ -12,16 +12,15 @@ func disks(m Machine) ([]libvirtxml.DomainDisk, error) {
 	if len(m.Disks) != len(m.Spec.Disks) {
 		return nil, fmt.Errorf("%d disks were made for %d in the spec", len(m.Disks), len(m.Spec.Disks))
 	}
-	names := targets{}
+	targets := vmspec.Targets(m.Spec.Disks)
 	var all []libvirtxml.DomainDisk
 	for i, spec := range m.Spec.Disks {
 		if len(m.Disks[i].Layers) == 0 {
 			return nil, fmt.Errorf("disk %s has no content", spec.Name)
 		}
-		n := names.next(spec.Bus)
-		d := disk(spec, m.Disks[i].Layers, n.target())
+		d := disk(spec, m.Disks[i].Layers, targets[i].Name())
 		if spec.Bus == vmspec.BusSCSI {
-			d.Address = &libvirtxml.DomainAddress{Drive: n.unit()}
+			d.Address = &libvirtxml.DomainAddress{Drive: unit(targets[i])}
 		}
 		if d.Driver.ErrorPolicy == "" {
 			d.Driver.ErrorPolicy = m.Disks[i].ErrorPolicy
@@ -84,39 +83,9 @@ func backing(layers []Layer) *libvirtxml.DomainDiskBackingStore {
 	}
 }
 
-// targets counts the names that libvirt wants of disks: vda, vdb, … on virtio;
-// sda, sdb, … on SATA and SCSI together.
-type targets map[string]int
-
-func (t targets) next(bus vmspec.Bus) place {
-	prefix := "sd"
-	if bus == vmspec.BusVirtio {
-		prefix = "vd"
-	}
-	n := t[prefix]
-	t[prefix]++
-	return place{prefix, n}
-}
-
-// place is a disk's among those of its prefix.
-type place struct {
-	prefix string
-	number int
-}
-
-func (p place) target() string { return p.prefix + letters(p.number) }
-
 // unit keeps SCSI disks on the one controller that there is: for the seventeenth
 // name libvirt would make another, of a model that few guests know.
-func (p place) unit() *libvirtxml.DomainAddressDrive {
-	zero, unit := uint(0), uint(p.number)
+func unit(t vmspec.Target) *libvirtxml.DomainAddressDrive {
+	zero, unit := uint(0), uint(t.Number)
 	return &libvirtxml.DomainAddressDrive{Controller: &zero, Bus: &zero, Target: &zero, Unit: &unit}
-}
-
-// letters counts a, b, … z, aa, ab, …
-func letters(n int) string {
-	if n < 26 {
-		return string(rune('a' + n))
-	}
-	return letters(n/26-1) + letters(n%26)
 }

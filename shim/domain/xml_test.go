@@ -162,11 +162,3 @@ func TestXMLRefuses(t *testing.T) {
 		}
 	}
 }
-
-func TestTargetNames(t *testing.T) {
-	for n, want := range map[int]string{0: "a", 25: "z", 26: "aa", 27: "ab", 701: "zz", 702: "aaa"} {
-		if got := letters(n); got != want {
-			t.Errorf("letters(%d) = %q, want %q", n, got, want)
-		}
-	}
-}

@@ -1,0 +1,63 @@
+package vmi
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/validation"
+	kubevirt "kubevirt.io/api/core/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+)
+
+// schedulerTime is how long the scheduler has for its first word on a pod, which mostly comes within
+// milliseconds, before the instance tells of the pod without it: each instance is spared a write.
+const schedulerTime = 5 * time.Second
+
+// unheard is how long to wait for that word yet; 0 for not at all.
+func (v view) unheard(now time.Time) time.Duration {
+	p := v.pod
+	if p.Spec.NodeName != "" || p.DeletionTimestamp != nil || v.terminal() || conditionOf(p, corev1.PodScheduled) != nil {
+		return 0
+	}
+	return max(schedulerTime-now.Sub(p.CreationTimestamp.Time), 0)
+}
+
+// skipped are the phases between two that nobody has seen the instance in, with
+// their times as the pod tells them.
+func (v view) skipped(from, to kubevirt.VirtualMachineInstancePhase) []kubevirt.VirtualMachineInstancePhaseTransitionTimestamp {
+	if v.pod == nil || v.pod.Spec.NodeName == "" {
+		return nil
+	}
+	var all []kubevirt.VirtualMachineInstancePhaseTransitionTimestamp
+	if from == "" || from == kubevirt.Pending {
+		all = append(all, transition(kubevirt.Scheduling, v.pod.CreationTimestamp))
+	}
+	bound := v.pod.CreationTimestamp
+	if c := conditionOf(v.pod, corev1.PodScheduled); c != nil {
+		bound = c.LastTransitionTime
+	}
+	if to != kubevirt.Scheduled && (len(all) > 0 || from == kubevirt.Scheduling) {
+		all = append(all, transition(kubevirt.Scheduled, bound))
+	}
+	return all
+}
+
+// label notes the pod's node on an instance, for people to select by, where the
+// node's name can be a label's value.
+func (r *Reconciler) label(ctx context.Context, vmi *kubevirt.VirtualMachineInstance, p *corev1.Pod) error {
+	node := p.Spec.NodeName
+	if node == "" || vmi.Labels[kubevirt.NodeNameLabel] == node || vmi.DeletionTimestamp != nil || vmi.IsFinal() ||
+		len(validation.IsValidLabelValue(node)) > 0 {
+		return nil
+	}
+	before := vmi.DeepCopy()
+	metav1.SetMetaDataLabel(&vmi.ObjectMeta, kubevirt.NodeNameLabel, node)
+	patch := client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{})
+	if err := r.Client.Patch(ctx, vmi, patch); err != nil {
+		return ignoreGone(fmt.Errorf("label VMI %s/%s with its node: %w", vmi.Namespace, vmi.Name, err))
+	}
+	return nil
+}

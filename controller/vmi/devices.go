@@ -1,0 +1,50 @@
+package vmi
+
+import (
+	"k8s.io/apimachinery/pkg/api/resource"
+	kubevirt "kubevirt.io/api/core/v1"
+
+	"github.com/nodevirt/nodevirt/shim/vmspec"
+)
+
+// setMachine tells what machine the guest has, as KubeVirt does where neither migration nor hotplug has
+// changed it: its type, vCPUs, memory and disks.
+func setMachine(s *kubevirt.VirtualMachineInstanceStatus, vmi *kubevirt.VirtualMachineInstance) {
+	made := vmspec.Preview(&vmi.Spec)
+	s.Machine = &kubevirt.Machine{Type: made.Machine}
+	s.CurrentCPUTopology = &kubevirt.CPUTopology{
+		Cores: made.CPU.Cores, Sockets: made.CPU.Sockets, Threads: made.CPU.Threads,
+	}
+	s.Memory = memory(made.Memory)
+	s.VolumeStatus = volumes(vmi.Spec.Volumes, made.Disks)
+}
+
+func memory(bytes int64) *kubevirt.MemoryStatus {
+	if bytes == 0 {
+		return nil
+	}
+	q := resource.NewQuantity(bytes, resource.BinarySI)
+	_ = q.String() // as it comes back from the API server, or it would be written again
+	return &kubevirt.MemoryStatus{GuestAtBoot: q, GuestCurrent: q, GuestRequested: q}
+}
+
+// volumes are those with a disk, under the name that libvirt calls it by.
+func volumes(all []kubevirt.Volume, disks []vmspec.Disk) []kubevirt.VolumeStatus {
+	names := map[string]string{}
+	for i, t := range vmspec.Targets(disks) {
+		names[disks[i].Name] = t.Name()
+	}
+	var told []kubevirt.VolumeStatus
+	for _, v := range all {
+		target, ok := names[v.Name]
+		if !ok {
+			continue
+		}
+		one := kubevirt.VolumeStatus{Name: v.Name, Target: target}
+		if claim := v.PersistentVolumeClaim; claim != nil {
+			one.PersistentVolumeClaimInfo = &kubevirt.PersistentVolumeClaimInfo{ClaimName: claim.ClaimName}
+		}
+		told = append(told, one)
+	}
+	return told
+}
