@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"path/filepath"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -14,16 +15,25 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
-// Apply creates the objects of YAML files, and waits for CustomResourceDefinitions
-// to be served.
-func (s *Server) Apply(ctx context.Context, files ...string) error {
+// Apply creates the objects of YAML files, which patterns may name, and waits for
+// CustomResourceDefinitions to be served.
+func (s *Server) Apply(ctx context.Context, patterns ...string) error {
 	c, err := client.New(s.Config(), client.Options{})
 	if err != nil {
 		return err
 	}
-	for _, file := range files {
-		if err := applyFile(ctx, c, file); err != nil {
-			return fmt.Errorf("%s: %w", file, err)
+	for _, pattern := range patterns {
+		files, err := filepath.Glob(pattern)
+		if err == nil && len(files) == 0 {
+			err = os.ErrNotExist
+		}
+		if err != nil {
+			return fmt.Errorf("%s: %w", pattern, err)
+		}
+		for _, file := range files {
+			if err := applyFile(ctx, c, file); err != nil {
+				return fmt.Errorf("%s: %w", file, err)
+			}
 		}
 	}
 	return nil

@@ -13,19 +13,33 @@ import (
 	"sigs.k8s.io/controller-tools/pkg/markers"
 )
 
-const (
-	types = "kubevirt.io/api/core/v1"
-	group = "kubevirt.io"
-	// older is served too; its objects have the same fields.
-	older        = "v1alpha3"
-	olderWarning = "kubevirt.io/v1alpha3 is deprecated; use kubevirt.io/v1"
-)
+// api is one of KubeVirt's groups.
+type api struct {
+	types, group string
+	// older is a version that is served too, with the same fields; "" for none.
+	older string
+	// status tells whether the group's objects have one.
+	status bool
+	kinds  []kind
+}
 
 // generate returns the CRD of each kind as decoded JSON.
 func generate() ([]map[string]any, error) {
-	roots, err := loader.LoadRoots(types)
+	var all []map[string]any
+	for _, a := range apis() {
+		of, err := a.generate()
+		if err != nil {
+			return nil, fmt.Errorf("%s: %w", a.types, err)
+		}
+		all = append(all, of...)
+	}
+	return all, nil
+}
+
+func (a api) generate() ([]map[string]any, error) {
+	roots, err := loader.LoadRoots(a.types)
 	if err != nil {
-		return nil, fmt.Errorf("load %s: %w", types, err)
+		return nil, fmt.Errorf("load: %w", err)
 	}
 	parser := &crd.Parser{
 		Collector:                  &markers.Collector{Registry: &markers.Registry{}},
@@ -41,15 +55,15 @@ func generate() ([]map[string]any, error) {
 		parser.NeedPackage(root)
 	}
 	var all []map[string]any
-	for _, k := range kinds() {
+	for _, k := range a.kinds {
 		none := 0
-		of := schema.GroupKind{Group: group, Kind: k.name}
+		of := schema.GroupKind{Group: a.group, Kind: k.name}
 		parser.NeedCRDFor(of, &none)
 		made, ok := parser.CustomResourceDefinitions[of]
 		if !ok {
-			return nil, fmt.Errorf("%s has no type %s", types, k.name)
+			return nil, fmt.Errorf("there is no type %s", k.name)
 		}
-		if err := k.complete(&made); err != nil {
+		if err := a.complete(k, &made); err != nil {
 			return nil, fmt.Errorf("%s: %w", k.name, err)
 		}
 		tree, err := decoded(made)
@@ -66,11 +80,15 @@ func generate() ([]map[string]any, error) {
 }
 
 // complete adds to a CRD what the types don't tell.
-func (k kind) complete(made *apiext.CustomResourceDefinition) error {
+func (a api) complete(k kind, made *apiext.CustomResourceDefinition) error {
 	crd.FixTopLevelMetadata(*made)
 	made.Labels = map[string]string{"app.kubernetes.io/name": "nodevirt"}
 	made.Spec.Names.ShortNames = k.shortNames
-	made.Spec.Names.Categories = []string{"all"}
+	if k.cluster {
+		made.Spec.Scope = apiext.ClusterScoped
+	} else {
+		made.Spec.Names.Categories = []string{"all"}
+	}
 	made.Spec.Conversion = &apiext.CustomResourceConversion{Strategy: apiext.NoneConverter}
 	if n := len(made.Spec.Versions); n != 1 {
 		return fmt.Errorf("%d versions in the types; 1 is expected", n)
@@ -78,7 +96,9 @@ func (k kind) complete(made *apiext.CustomResourceDefinition) error {
 	v := &made.Spec.Versions[0]
 	v.Served, v.Storage = true, true
 	v.AdditionalPrinterColumns = k.columns
-	v.Subresources = &apiext.CustomResourceSubresources{Status: &apiext.CustomResourceSubresourceStatus{}, Scale: k.scale}
+	if a.status {
+		v.Subresources = &apiext.CustomResourceSubresources{Status: &apiext.CustomResourceSubresourceStatus{}, Scale: k.scale}
+	}
 	root := v.Schema.OpenAPIV3Schema
 	undescribed(root)
 	yes := true
@@ -86,10 +106,12 @@ func (k kind) complete(made *apiext.CustomResourceDefinition) error {
 	spec := root.Properties["spec"]
 	keepUnknown(&spec)
 	root.Properties["spec"] = spec
-
+	if a.older == "" {
+		return nil
+	}
 	second := *v.DeepCopy()
-	second.Name, second.Storage, second.Deprecated = older, false, true
-	warning := olderWarning
+	second.Name, second.Storage, second.Deprecated = a.older, false, true
+	warning := fmt.Sprintf("%s/%s is deprecated; use %[1]s/%[3]s", a.group, a.older, v.Name)
 	second.DeprecationWarning = &warning
 	made.Spec.Versions = append(made.Spec.Versions, second)
 	return nil

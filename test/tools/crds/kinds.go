@@ -9,9 +9,32 @@ type kind struct {
 	shortNames []string
 	columns    []apiext.CustomResourceColumnDefinition
 	scale      *apiext.CustomResourceSubresourceScale
+	// cluster tells that objects are in no namespace.
+	cluster bool
 }
 
-func kinds() []kind {
+func apis() []api {
+	return []api{
+		{
+			types: "kubevirt.io/api/core/v1", group: "kubevirt.io", older: "v1alpha3", status: true,
+			kinds: machines(),
+		},
+		{
+			types: "kubevirt.io/api/instancetype/v1beta1", group: "instancetype.kubevirt.io",
+			kinds: []kind{
+				{name: "VirtualMachineInstancetype", shortNames: []string{"vminstancetype", "vminstancetypes", "vmf", "vmfs"}},
+				{
+					name:       "VirtualMachineClusterInstancetype",
+					shortNames: []string{"vmclusterinstancetype", "vmclusterinstancetypes", "vmcf", "vmcfs"}, cluster: true,
+				},
+				{name: "VirtualMachinePreference", shortNames: []string{"vmpref", "vmprefs", "vmp", "vmps"}},
+				{name: "VirtualMachineClusterPreference", shortNames: []string{"vmcp", "vmcps"}, cluster: true},
+			},
+		},
+	}
+}
+
+func machines() []kind {
 	labelSelector := ".status.labelSelector"
 	return []kind{
 		{
