@@ -54,9 +54,7 @@ func runAll(m *testing.M) (int, error) {
 	shared, err = apiserver.Start(context.Background(), dir)
 	defer func() { shared.Close() }()
 	if err == nil {
-		err = shared.Apply(context.Background(), "../deploy/crds/virtualmachines.yaml", "../deploy/crds/virtualmachineinstances.yaml",
-			"../deploy/crds/virtualmachineinstancereplicasets.yaml",
-			"../deploy/kubernetes/runtimeclass.yaml")
+		err = shared.Apply(context.Background(), "../deploy/crds/*.yaml", "../deploy/kubernetes/runtimeclass.yaml")
 	}
 	if err != nil {
 		return 1, err

@@ -78,13 +78,5 @@ func read(request admission.Request) (*review, *admission.Response) {
 
 // check returns what is wrong with the object by itself.
 func (r *review) check() field.ErrorList {
-	problems := r.checkTop()
-	switch r.request.Kind.Kind {
-	case kindVM:
-		return append(problems, r.checkVM()...)
-	case kindSet:
-		return append(problems, r.checkReplicaSet()...)
-	default:
-		return append(problems, r.checkVMI()...)
-	}
+	return append(r.checkTop(), checks()[r.request.Kind.Kind](r)...)
 }

@@ -20,10 +20,13 @@ type tree = map[string]any
 // makes the same again.
 func (r *review) setDefaults() error {
 	spec, ok := withoutNulls(r.object["spec"]).(tree)
-	if !ok || r.vmi == nil {
+	if !ok {
 		return fmt.Errorf("%s %s: no spec after it was checked", r.request.Kind.Kind, r.request.Name)
 	}
 	r.object["spec"] = spec
+	if r.vmi == nil { // an instance type or a preference says what it says
+		return nil
+	}
 	if r.old == nil {
 		r.setFinalizer()
 	}
@@ -35,7 +38,9 @@ func (r *review) setDefaults() error {
 		}
 		fallthrough
 	case kindVM:
-		setMachine(child(child(spec, "template"), "spec"), machine)
+		if spec["preference"] == nil { // which may say of what type machines are
+			setMachine(child(child(spec, "template"), "spec"), machine)
+		}
 		return nil
 	}
 	setMachine(spec, machine)

@@ -16,7 +16,25 @@ const (
 	kindVM  = "VirtualMachine"
 	kindVMI = "VirtualMachineInstance"
 	kindSet = "VirtualMachineInstanceReplicaSet"
+
+	kindInstancetype        = "VirtualMachineInstancetype"
+	kindClusterInstancetype = "VirtualMachineClusterInstancetype"
+	kindPreference          = "VirtualMachinePreference"
+	kindClusterPreference   = "VirtualMachineClusterPreference"
 )
+
+// checks are what finds out what is wrong with an object of a kind by itself.
+func checks() map[string]func(*review) field.ErrorList {
+	return map[string]func(*review) field.ErrorList{
+		kindVM:                  (*review).checkVM,
+		kindVMI:                 (*review).checkVMI,
+		kindSet:                 (*review).checkReplicaSet,
+		kindInstancetype:        (*review).checkInstancetype,
+		kindClusterInstancetype: (*review).checkInstancetype,
+		kindPreference:          (*review).checkPreference,
+		kindClusterPreference:   (*review).checkPreference,
+	}
+}
 
 // review is one object to decide on.
 type review struct {
@@ -29,8 +47,8 @@ type review struct {
 }
 
 func newReview(request admission.Request) (*review, error) {
-	if kind := request.Kind.Kind; kind != kindVM && kind != kindVMI && kind != kindSet {
-		return nil, fmt.Errorf("%s is none of the kinds that are admitted here", kind)
+	if _, ok := checks()[request.Kind.Kind]; !ok {
+		return nil, fmt.Errorf("%s is none of the kinds that are admitted here", request.Kind.Kind)
 	}
 	r := &review{request: request}
 	if err := kjson.UnmarshalCaseSensitivePreserveInts(request.Object.Raw, &r.object); err != nil {

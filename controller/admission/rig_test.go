@@ -32,7 +32,7 @@ func newRig(t *testing.T) rig {
 	return rig{web.URL}
 }
 
-// manifest reads one and returns it as JSON, in an API version of KubeVirt's.
+// manifest reads one and returns it as JSON, a machine's in an API version of KubeVirt's.
 func manifest(t *testing.T, text, version string) []byte {
 	t.Helper()
 	object, err := yaml.ToJSON([]byte(text))
@@ -43,7 +43,7 @@ func manifest(t *testing.T, text, version string) []byte {
 	if err := json.Unmarshal(object, &tree); err != nil {
 		t.Fatal(err)
 	}
-	if version != "" {
+	if of, _ := tree["apiVersion"].(string); version != "" && strings.HasPrefix(of, "kubevirt.io/") {
 		tree["apiVersion"] = "kubevirt.io/" + version
 	}
 	object, err = json.Marshal(tree)

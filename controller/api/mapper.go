@@ -14,7 +14,8 @@ func clusterScoped(kind string) bool {
 		"MutatingWebhookConfiguration", "Namespace", "Node", "PersistentVolume", "RuntimeClass",
 		"SelfSubjectAccessReview", "SelfSubjectRulesReview", "SubjectAccessReview",
 		"ValidatingAdmissionPolicy", "ValidatingAdmissionPolicyBinding",
-		"ValidatingWebhookConfiguration":
+		"ValidatingWebhookConfiguration", "VirtualMachineClusterInstancetype",
+		"VirtualMachineClusterPreference":
 		return true
 	}
 	return false

@@ -6,14 +6,17 @@ import (
 	"fmt"
 
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
+	appsv1 "k8s.io/api/apps/v1"
 	authorizationv1 "k8s.io/api/authorization/v1"
 	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	eventsv1 "k8s.io/api/events/v1"
 	nodev1 "k8s.io/api/node/v1"
 	policyv1 "k8s.io/api/policy/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	kubevirt "kubevirt.io/api/core/v1"
+	instancetype "kubevirt.io/api/instancetype/v1beta1"
 )
 
 // NewScheme returns a scheme of all objects that the controller reads or
@@ -33,10 +36,19 @@ func NewScheme() (*runtime.Scheme, error) {
 		nodev1.AddToScheme,
 		policyv1.AddToScheme,
 		kubevirt.AddToScheme,
+		instancetype.AddToScheme,
+		addRevisions,
 	} {
 		if err := add(scheme); err != nil {
 			return nil, fmt.Errorf("make the scheme: %w", err)
 		}
 	}
 	return scheme, nil
+}
+
+// addRevisions adds of Kubernetes' apps the one that the controller keeps.
+func addRevisions(scheme *runtime.Scheme) error {
+	scheme.AddKnownTypes(appsv1.SchemeGroupVersion, new(appsv1.ControllerRevision), new(appsv1.ControllerRevisionList))
+	metav1.AddToGroupVersion(scheme, appsv1.SchemeGroupVersion)
+	return nil
 }

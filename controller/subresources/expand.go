@@ -2,10 +2,14 @@ package subresources
 
 import (
 	"context"
+	"fmt"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/validation/field"
 	kubevirt "kubevirt.io/api/core/v1"
+
+	"github.com/nodevirt/nodevirt/controller/instancetype"
 )
 
 // expand is a virtual machine with all that its instance type and preference stand for.
@@ -14,11 +18,11 @@ func (s *Server) expand(ctx context.Context, c *call) error {
 	if err != nil {
 		return err
 	}
-	return c.expanded(vm)
+	return s.expanded(ctx, c, vm)
 }
 
 // expandGiven is expand for a virtual machine in the request, which need not exist.
-func (s *Server) expandGiven(_ context.Context, c *call) error {
+func (s *Server) expandGiven(ctx context.Context, c *call) error {
 	vm := new(kubevirt.VirtualMachine)
 	if err := c.body(vm); err != nil {
 		return err
@@ -26,13 +30,24 @@ func (s *Server) expandGiven(_ context.Context, c *call) error {
 	if vm.Spec.Template == nil {
 		return apierrors.NewBadRequest("Object is not a valid VirtualMachine")
 	}
-	return c.expanded(vm)
+	if vm.Namespace != "" && vm.Namespace != c.namespace {
+		return apierrors.NewBadRequest(fmt.Sprintf(
+			"VM namespace must be empty or %s, not %s", c.namespace, vm.Namespace))
+	}
+	vm.Namespace = c.namespace
+	return s.expanded(ctx, c, vm)
 }
 
-func (c *call) expanded(vm *kubevirt.VirtualMachine) error {
-	if vm.Spec.Instancetype != nil || vm.Spec.Preference != nil {
-		return missing("nodevirt knows no instance types and preferences")
+func (s *Server) expanded(ctx context.Context, c *call, vm *kubevirt.VirtualMachine) error {
+	types, err := instancetype.Find(ctx, s.Live, vm)
+	if err == nil && vm.Spec.Template != nil {
+		err = types.Apply(field.NewPath("spec", "template"), vm.Spec.Template).ToAggregate()
 	}
+	if err != nil {
+		return apierrors.NewBadRequest(err.Error())
+	}
+	vm.Spec.Instancetype, vm.Status.InstancetypeRef = nil, nil
+	vm.Spec.Preference, vm.Status.PreferenceRef = nil, nil
 	vm.TypeMeta = metav1.TypeMeta{Kind: "VirtualMachine", APIVersion: kubevirt.GroupVersion.String()}
 	vm.ManagedFields = nil
 	return c.reply(vm)

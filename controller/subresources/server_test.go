@@ -93,7 +93,7 @@ func newWorld(t *testing.T) *world {
 	k := apiserver.ForTest(t, "--requestheader-client-ca-file="+file, "--requestheader-allowed-names=front",
 		"--requestheader-username-headers=X-Remote-User", "--requestheader-group-headers=X-Remote-Group",
 		"--requestheader-extra-headers-prefix=X-Remote-Extra-")
-	check(t, k.Apply(t.Context(), "../../deploy/crds/virtualmachines.yaml", "../../deploy/crds/virtualmachineinstances.yaml"))
+	check(t, k.Apply(t.Context(), "../../deploy/crds/*.yaml"))
 	scheme, err := api.NewScheme()
 	check(t, err)
 	check(t, rbacv1.AddToScheme(scheme))
@@ -344,7 +344,7 @@ func testExpand(t *testing.T, w *world, front tls.Certificate) {
 		got[body], _ = w.ask(&front, "admin", "PUT", "expand-vm-spec", body)
 	}
 	want := map[string]int{
-		`{"spec":{"template":{}}}`: 200, `{"spec":{}}`: 400, `{"spec":{"template":{},"instancetype":{"name":"a"}}}`: 501,
+		`{"spec":{"template":{}}}`: 200, `{"spec":{}}`: 400, `{"spec":{"template":{},"instancetype":{"name":"a"}}}`: 400,
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("expand-vm-spec (-want +got):\n%s", diff)

@@ -168,14 +168,14 @@ func TestTemplate(t *testing.T) {
 	vm := &kubevirt.VirtualMachine{ObjectMeta: metav1.ObjectMeta{Name: "a", Namespace: "b", UID: "c", Generation: 3}}
 	vm.Spec.Template = new(kubevirt.VirtualMachineInstanceTemplateSpec)
 	vm.Spec.Template.ObjectMeta.Labels = map[string]string{"app": "web"}
-	first, err := instance(vm)
+	first, err := instance(vm, vm.Spec.Template.DeepCopy())
 	if err != nil {
 		t.Fatal(err)
 	}
 	if first.Labels["app"] != "web" || first.Labels[kubevirt.VirtualMachineLabel] != "a" || !metav1.IsControlledBy(first, vm) {
 		t.Errorf("%+v", first.ObjectMeta)
 	}
-	second, err := instance(vm)
+	second, err := instance(vm, vm.Spec.Template.DeepCopy())
 	if err != nil || first.Spec.Domain.Firmware.UUID == "" || first.Spec.Domain.Firmware.UUID != second.Spec.Domain.Firmware.UUID {
 		t.Errorf("system UUIDs %q and %q, %v", first.Spec.Domain.Firmware.UUID, second.Spec.Domain.Firmware.UUID, err)
 	}
@@ -190,8 +190,9 @@ func TestTemplate(t *testing.T) {
 	if !outdated(vm, first) {
 		t.Error("not outdated by another host name")
 	}
-	vm.Spec.Template = nil
-	if _, err := instance(vm); err == nil {
-		t.Error("an instance without a template")
+	vm.Spec.Template.Spec.Hostname = ""
+	vm.Spec.Instancetype = &kubevirt.InstancetypeMatcher{Name: "large"}
+	if !outdated(vm, first) {
+		t.Error("not outdated by an instance type")
 	}
 }

@@ -71,6 +71,7 @@ func (r *Reconciler) run(
 	if strategy == kubevirt.RunStrategyHalted && vmi == nil {
 		o.startFailure = nil
 	}
+	o.failure = r.keepTypes(ctx, vm)
 	considered := vm.DeepCopy()
 	considered.Status.StartFailure = o.startFailure
 	o.decision = decide(considered, strategy, vmi, now)
@@ -82,15 +83,22 @@ func (r *Reconciler) run(
 			return ctrl.Result{}, err
 		}
 		return ctrl.Result{}, r.stop(ctx, vm, vmi)
-	case o.decision.start:
+	case o.decision.start && o.failure == nil:
 		o.vmi, o.failure = r.start(ctx, vm)
 	}
-	err = errors.Join(r.report(ctx, vm, o), o.failure)
+	err = r.report(ctx, vm, o)
+	if !changes(o.failure) {
+		err = errors.Join(err, o.failure)
+	}
 	return ctrl.Result{RequeueAfter: o.again(now)}, err
 }
 
 func (r *Reconciler) start(ctx context.Context, vm *kubevirt.VirtualMachine) (*kubevirt.VirtualMachineInstance, error) {
-	vmi, err := instance(vm)
+	template, err := r.template(ctx, vm)
+	if err != nil {
+		return nil, err
+	}
+	vmi, err := instance(vm, template)
 	if err != nil {
 		return nil, err
 	}

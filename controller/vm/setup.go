@@ -14,6 +14,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"k8s.io/client-go/util/workqueue"
+
+	"github.com/nodevirt/nodevirt/controller/instancetype"
 )
 
 const (
@@ -25,10 +27,14 @@ const (
 
 // SetUp lets the manager run the reconciler.
 func (r *Reconciler) SetUp(m manager.Manager, backoff workqueue.TypedRateLimiter[reconcile.Request]) error {
-	err := ctrl.NewControllerManagedBy(m).
+	all := ctrl.NewControllerManagedBy(m).
 		Named("vm").
 		For(new(kubevirt.VirtualMachine)).
-		Watches(new(kubevirt.VirtualMachineInstance), handler.EnqueueRequestsFromMapFunc(sameName)).
+		Watches(new(kubevirt.VirtualMachineInstance), handler.EnqueueRequestsFromMapFunc(sameName))
+	for _, kind := range instancetype.Kinds() {
+		all.WatchesMetadata(kind, handler.EnqueueRequestsFromMapFunc(r.whoWants))
+	}
+	err := all.
 		WithOptions(controller.Options{
 			MaxConcurrentReconciles: workers,
 			ReconciliationTimeout:   timeout,

@@ -50,7 +50,7 @@ func (r *Reconciler) report(ctx context.Context, vm *kubevirt.VirtualMachine, o 
 		return client.IgnoreNotFound(fmt.Errorf("write status of VM %s/%s: %w", vm.Namespace, vm.Name, err))
 	}
 	if o.failure != nil {
-		r.Events.Eventf(vm, nil, corev1.EventTypeWarning, "FailedCreate", "Start", "%s", o.failure)
+		r.Events.Eventf(vm, nil, corev1.EventTypeWarning, failureReason(o.failure), "Start", "%s", o.failure)
 	}
 	return nil
 }
@@ -98,7 +98,7 @@ func conditions(vm *kubevirt.VirtualMachine, o outcome, now time.Time) []cond {
 	if o.failure != nil {
 		wanted = append(wanted, cond{
 			Type: kubevirt.VirtualMachineFailure, Status: corev1.ConditionTrue,
-			Reason: "FailedCreate", Message: o.failure.Error(),
+			Reason: failureReason(o.failure), Message: o.failure.Error(),
 		})
 	}
 	if o.vmi != nil && !o.vmi.IsFinal() && outdated(vm, o.vmi) {
@@ -115,6 +115,14 @@ func conditions(vm *kubevirt.VirtualMachine, o outcome, now time.Time) []cond {
 		}
 	}
 	return wanted
+}
+
+// failureReason is KubeVirt's word for why there is no instance.
+func failureReason(failure error) string {
+	if m := missing(failure); m != nil {
+		return m.Reason
+	}
+	return "FailedCreate"
 }
 
 // fromInstance are the conditions that an instance lends. What changes on the way

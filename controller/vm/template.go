@@ -13,16 +13,16 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	kubevirt "kubevirt.io/api/core/v1"
 
+	"github.com/nodevirt/nodevirt/controller/instancetype"
 	"github.com/nodevirt/nodevirt/controller/pod"
 )
 
-// instance returns the instance that a VirtualMachine's template makes.
-func instance(vm *kubevirt.VirtualMachine) (*kubevirt.VirtualMachineInstance, error) {
-	t := vm.Spec.Template
-	if t == nil {
-		return nil, fmt.Errorf("spec.template: required")
-	}
-	digest, err := digest(t)
+// instance returns the instance that a VirtualMachine's template makes, which is t
+// with what its instance type and preference say.
+func instance(
+	vm *kubevirt.VirtualMachine, t *kubevirt.VirtualMachineInstanceTemplateSpec,
+) (*kubevirt.VirtualMachineInstance, error) {
+	digest, err := digest(vm)
 	if err != nil {
 		return nil, err
 	}
@@ -35,7 +35,7 @@ func instance(vm *kubevirt.VirtualMachine) (*kubevirt.VirtualMachineInstance, er
 			Finalizers:      []string{kubevirt.VirtualMachineInstanceFinalizer},
 			OwnerReferences: []metav1.OwnerReference{*metav1.NewControllerRef(vm, kubevirt.VirtualMachineGroupVersionKind)},
 		},
-		Spec: *t.Spec.DeepCopy(),
+		Spec: t.Spec,
 	}
 	maps.Copy(vmi.Labels, t.ObjectMeta.Labels)
 	if vmi.Annotations == nil {
@@ -43,6 +43,7 @@ func instance(vm *kubevirt.VirtualMachine) (*kubevirt.VirtualMachineInstance, er
 	}
 	vmi.Annotations[kubevirt.VirtualMachineGenerationAnnotation] = strconv.FormatInt(vm.Generation, 10)
 	vmi.Annotations[pod.AnnotationTemplate] = digest
+	maps.Copy(vmi.Annotations, instancetype.Annotations(vm))
 	if vmi.Spec.Domain.Firmware == nil {
 		vmi.Spec.Domain.Firmware = new(kubevirt.Firmware)
 	}
@@ -57,10 +58,15 @@ func systemUUID(vm *kubevirt.VirtualMachine) types.UID {
 	return types.UID(uuid.NewSHA1(uuid.NameSpaceOID, []byte(vm.UID)).String())
 }
 
-// digest tells a changed template from the one that an instance was made from.
-// Labels and annotations do not change a machine.
-func digest(t *kubevirt.VirtualMachineInstanceTemplateSpec) (string, error) {
-	text, err := json.Marshal(t.Spec)
+// digest tells a changed template from the one that an instance was made from, and
+// other types than its. Labels and annotations do not change a machine.
+func digest(vm *kubevirt.VirtualMachine) (string, error) {
+	text, err := json.Marshal(vm.Spec.Template.Spec)
+	if err == nil && (vm.Spec.Instancetype != nil || vm.Spec.Preference != nil) {
+		var types []byte
+		types, err = json.Marshal([]any{vm.Spec.Instancetype, vm.Spec.Preference})
+		text = append(text, types...)
+	}
 	if err != nil {
 		return "", fmt.Errorf("spec.template: %w", err)
 	}
@@ -75,6 +81,6 @@ func outdated(vm *kubevirt.VirtualMachine, vmi *kubevirt.VirtualMachineInstance)
 	if vm.Spec.Template == nil || made == "" {
 		return false // an adopted one
 	}
-	now, err := digest(vm.Spec.Template)
+	now, err := digest(vm)
 	return err == nil && now != made
 }

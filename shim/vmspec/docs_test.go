@@ -44,6 +44,14 @@ func lists(t *testing.T) []list {
 			_, problems := vmspec.CheckReplicaSet(root, tree(t, text))
 			return problems
 		}},
+		{"../../docs/instancetypes.md", "instancetypes", vmspec.InstancetypePaths(), true, func(text string) field.ErrorList {
+			_, problems := vmspec.CheckInstancetype(root, tree(t, text))
+			return problems
+		}},
+		{"../../docs/instancetypes.md", "preferences", vmspec.PreferencePaths(), true, func(text string) field.ErrorList {
+			_, problems := vmspec.CheckPreference(root, tree(t, text))
+			return problems
+		}},
 	}
 }
 
@@ -117,6 +125,10 @@ func (l list) tree(t *testing.T) string {
 
 func twoColumns(left, right string) string {
 	var b strings.Builder
+	if len(left) >= valueColumn {
+		b.WriteString(left + "\n")
+		left = ""
+	}
 	line := fmt.Sprintf("%-*s", valueColumn-1, left)
 	for word := range strings.FieldsSeq(right) {
 		if len(line)+1+len(word) > lastColumn {

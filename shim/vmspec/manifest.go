@@ -16,16 +16,24 @@ import (
 // with its path, contradictions between sound fields included; at is the spec's
 // own path. The spec is nil if there is a problem.
 func CheckVMI(at *field.Path, tree any) (*kubevirt.VirtualMachineInstanceSpec, field.ErrorList) {
+	return checkManifest(at, tree, false)
+}
+
+// checkManifest is CheckVMI of a spec that, if it is sized, leaves its size to an
+// instance type.
+func checkManifest(at *field.Path, tree any, sized bool) (*kubevirt.VirtualMachineInstanceSpec, field.ErrorList) {
 	tree, problems := oldDisks(at, tree)
-	sound, p := vmiTable().check(at, tree)
+	spec, p := checkAs[fields](vmiTable(), at, tree)
 	problems = append(problems, p...)
-	spec := new(fields)
-	if err := decode(sound, spec); err != nil {
-		return nil, append(problems, invalid(at, field.OmitValueType{}, "%s", excerpt(err.Error())))
+	if spec == nil {
+		return nil, problems
 	}
 	vmi := (*kubevirt.VirtualMachineInstanceSpec)(spec)
 	t, further := translate(at, vmi, request{})
-	if t.Memory == 0 {
+	switch {
+	case sized:
+		further = append(further, SizeConflicts(at, vmi)...)
+	case t.Memory == 0:
 		missing := field.Required(at.Child("domain", "memory", "guest"), "a VM needs memory; say how much of it")
 		further = append(further, unrelated(field.ErrorList{missing}, further)...)
 	}
@@ -41,6 +49,7 @@ func CheckVMI(at *field.Path, tree any) (*kubevirt.VirtualMachineInstanceSpec, f
 func CheckVM(at *field.Path, tree any) (*kubevirt.VirtualMachineSpec, field.ErrorList) {
 	vm := new(kubevirt.VirtualMachineSpec)
 	vmi, problems := checkTemplate(at, tree, vmTable(), vm)
+	problems = append(problems, unrelated(checkMatchers(at, vm), problems)...)
 	if len(problems) > 0 {
 		return nil, problems
 	}
@@ -52,15 +61,16 @@ func CheckVM(at *field.Path, tree any) (*kubevirt.VirtualMachineSpec, field.Erro
 // it may say beside the template's spec, which is returned. It is nil if there is
 // a problem.
 func checkTemplate(at *field.Path, tree any, by table, into any) (*kubevirt.VirtualMachineInstanceSpec, field.ErrorList) {
-	tree, instance, given := cutTemplate(tree)
-	sound, problems := by.check(at, tree)
+	rest, instance, given := cutTemplate(tree)
+	sound, problems := by.check(at, rest)
 	if err := decode(sound, into); err != nil {
 		problems = append(problems, invalid(at, field.OmitValueType{}, "%s", excerpt(err.Error())))
 	}
 	if !given {
 		return nil, append(problems, field.Required(at.Child("template", "spec"), "it says what machine this is"))
 	}
-	vmi, p := CheckVMI(at.Child("template", "spec"), instance)
+	object, _ := rest.(map[string]any) // what else may have a template has no such field
+	vmi, p := checkManifest(at.Child("template", "spec"), instance, object["instancetype"] != nil)
 	if problems = append(problems, p...); len(problems) > 0 {
 		return nil, problems
 	}

@@ -12,16 +12,16 @@ var supported = []row{
 	{"domain.cpu.cores", integer(0, maxVCPUs)},
 	{"domain.cpu.sockets", integer(0, maxVCPUs)},
 	{"domain.cpu.threads", integer(0, maxVCPUs)},
-	{"domain.cpu.model", match(`[A-Za-z0-9][A-Za-z0-9_.-]*`, 64)},
+	{"domain.cpu.model", cpuModel},
 	{"domain.cpu.features", list(128)},
-	{"domain.cpu.features[].name", match(`[a-z0-9][a-z0-9_.-]*`, 64)},
-	{"domain.cpu.features[].policy", oneOf("force", "require", "optional", "disable", "forbid")},
+	{"domain.cpu.features[].name", cpuFeature},
+	{"domain.cpu.features[].policy", cpuPolicy},
 	{"domain.memory.guest", quantity},
 	{"domain.resources.requests.cpu", quantity},
 	{"domain.resources.requests.memory", quantity},
 	{"domain.resources.limits.cpu", quantity},
 	{"domain.resources.limits.memory", quantity},
-	{"domain.machine.type", match(`q35|pc|pc-(q35|i440fx)-[0-9]{1,2}\.[0-9]{1,2}`, 32)},
+	{"domain.machine.type", machineType},
 
 	{"domain.firmware.uuid", match(hexUUID, 36)},
 	{"domain.firmware.serial", serial},
@@ -32,19 +32,19 @@ var supported = []row{
 	{"domain.firmware.kernelBoot.container.initrdPath", imagePath},
 
 	{"domain.devices.disks[].name", label},
-	{"domain.devices.disks[].disk.bus", oneOf(BusVirtio, BusSATA, BusSCSI)},
+	{"domain.devices.disks[].disk.bus", diskBus},
 	{"domain.devices.disks[].disk.readonly", boolean},
-	{"domain.devices.disks[].cdrom.bus", oneOf(BusSATA, BusSCSI)},
+	{"domain.devices.disks[].cdrom.bus", cdromBus},
 	{"domain.devices.disks[].cdrom.readonly", only(true)},
 	{"domain.devices.disks[].bootOrder", integer(1, 1<<16)},
 	{"domain.devices.disks[].serial", serial},
-	{"domain.devices.disks[].cache", oneOf("none", "writethrough", "writeback")},
-	{"domain.devices.disks[].io", oneOf("native", "threads", "default")},
+	{"domain.devices.disks[].cache", diskCache},
+	{"domain.devices.disks[].io", diskIO},
 	{"domain.devices.disks[].errorPolicy", oneOf("stop", "report", "ignore", "enospace")},
 	{"domain.devices.disks[].shareable", boolean},
 	{"domain.devices.interfaces", list(maxInterfaces)},
 	{"domain.devices.interfaces[].name", deviceName},
-	{"domain.devices.interfaces[].model", oneOf("virtio", "e1000", "e1000e", "rtl8139")},
+	{"domain.devices.interfaces[].model", cardModel},
 	{"domain.devices.interfaces[].macAddress", mac},
 	{"domain.devices.interfaces[].bridge", object},
 	{"domain.devices.interfaces[].masquerade", object},
@@ -99,8 +99,10 @@ func wayOut(path string) string {
 		return "use disk or cdrom"
 	case "volumes[].registryDisk":
 		return "use containerDisk"
-	case "instancetype", "preference":
-		return "say what the machine is like in template.spec.domain"
+	case "instancetype.inferFromVolume", "preference.inferFromVolume":
+		return "use name"
+	case "firmware.preferredEfi", "firmware.preferredUseEfi":
+		return "use preferredUseBios"
 	case "dataVolumeTemplates":
 		return "use a volume with containerDisk"
 	case "livenessProbe.httpGet.host", "readinessProbe.httpGet.host",

@@ -73,6 +73,12 @@ var supportedOfVMs = []row{
 	{"running", boolean},
 	{"runStrategy", oneOf(kubevirt.RunStrategyAlways, kubevirt.RunStrategyRerunOnFailure,
 		kubevirt.RunStrategyManual, kubevirt.RunStrategyHalted, kubevirt.RunStrategyOnce)},
+	{"instancetype.kind", kindOf("VirtualMachineInstancetype", "VirtualMachineClusterInstancetype")},
+	{"instancetype.name", subdomain},
+	{"instancetype.revisionName", subdomain},
+	{"preference.kind", kindOf("VirtualMachinePreference", "VirtualMachineClusterPreference")},
+	{"preference.name", subdomain},
+	{"preference.revisionName", subdomain},
 }
 
 // wholesOfVMs is that of replica sets too, whose template is the same.
@@ -112,7 +118,8 @@ func VMPaths() []string { return paths("spec.", supportedOfVMs, wholesOfVMs) }
 // Wholes says what the fields take that are checked as one.
 func Wholes() map[string]string {
 	all := map[string]string{}
-	for _, w := range slices.Concat(wholesOfPods, wholesOfVMs, wholesOfReplicaSets) {
+	for _, w := range slices.Concat(
+		wholesOfPods, wholesOfVMs, wholesOfReplicaSets, wholesOfInstancetypes, wholesOfPreferences) {
 		all["spec."+w.path] = w.is
 	}
 	return all

@@ -63,6 +63,19 @@ var (
 	})
 )
 
+// What more than one kind of object may say of a machine.
+var (
+	cpuModel    = match(`[A-Za-z0-9][A-Za-z0-9_.-]*`, 64)
+	cpuFeature  = match(`[a-z0-9][a-z0-9_.-]*`, 64)
+	cpuPolicy   = oneOf("force", "require", "optional", "disable", "forbid")
+	machineType = match(`q35|pc|pc-(q35|i440fx)-[0-9]{1,2}\.[0-9]{1,2}`, 32)
+	diskBus     = oneOf(BusVirtio, BusSATA, BusSCSI)
+	cdromBus    = oneOf(BusSATA, BusSCSI)
+	diskCache   = oneOf("none", "writethrough", "writeback")
+	diskIO      = oneOf("native", "threads", "default")
+	cardModel   = oneOf("virtio", "e1000", "e1000e", "rtl8139")
+)
+
 var (
 	network4 = cidr("IPv4", 8, 30)
 	network6 = cidr("IPv6", 64, 126)

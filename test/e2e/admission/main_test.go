@@ -87,9 +87,7 @@ func manifests(dir string, port int) ([]string, error) {
 		root + "deploy/kubernetes/rbac.yaml",
 		root + "deploy/kubernetes/policies.yaml",
 		root + "deploy/kubernetes/runtimeclass.yaml",
-		root + "deploy/crds/virtualmachines.yaml",
-		root + "deploy/crds/virtualmachineinstances.yaml",
-		root + "deploy/crds/virtualmachineinstancereplicasets.yaml",
+		root + "deploy/crds/*.yaml",
 	}
 	text, err := os.ReadFile(root + "deploy/kubernetes/webhooks.yaml")
 	if err != nil {

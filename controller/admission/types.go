@@ -1,0 +1,26 @@
+package admission
+
+import (
+	"k8s.io/apimachinery/pkg/util/validation/field"
+
+	"github.com/nodevirt/nodevirt/shim/vmspec"
+)
+
+// checkInstancetype checks what machines are to have whose VMs name this one.
+func (r *review) checkInstancetype() field.ErrorList {
+	spec := field.NewPath("spec")
+	of, problems := vmspec.CheckInstancetype(spec, r.object["spec"])
+	if of == nil {
+		return problems
+	}
+	return append(problems, checkAnnotations(spec.Child("annotations"), of.Annotations, nil)...)
+}
+
+func (r *review) checkPreference() field.ErrorList {
+	spec := field.NewPath("spec")
+	of, problems := vmspec.CheckPreference(spec, r.object["spec"])
+	if of == nil {
+		return problems
+	}
+	return append(problems, checkAnnotations(spec.Child("annotations"), of.Annotations, nil)...)
+}
