@@ -64,8 +64,7 @@ func newRig(ctx context.Context, o Options, dir string) (r *rig, err error) {
 		return r, err
 	}
 	deploy := func(name string) string { return filepath.Join(o.Checkout, "deploy", name) }
-	if err := r.server.Apply(ctx, file, deploy("crds/virtualmachines.yaml"), deploy("crds/virtualmachineinstances.yaml"),
-		deploy("crds/virtualmachineinstancereplicasets.yaml"),
+	if err := r.server.Apply(ctx, file, deploy("crds/*.yaml"),
 		deploy("kubernetes/runtimeclass.yaml"), deploy("kubernetes/apiservice.yaml")); err != nil {
 		return r, err
 	}
