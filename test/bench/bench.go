@@ -45,6 +45,8 @@ func benches() []bench {
 		{"disk", "an image's disk made ready, against qemu-img alone", (*rig).disk, nil, ""},
 		{"clone", "the same with reflinks, for an image's first VM and its second", (*rig).clone, nil, loopfs.XFS},
 		{"blockio", "reads of a VM's disk by QEMU's block layer, against a plain file", (*rig).blockIO, nil, ""},
+		{"iofile", "a guest's disk of mode file, against QEMU alone", (*rig).ioFile, nil, ""},
+		{"ioraw", "a guest's disk of mode raw, against QEMU alone", (*rig).ioRaw, nil, ""},
 		{"cold", "from the registry to a running guest, by phase", (*rig).cold, nil, ""},
 		{"stored", "bytes stored for VMs of one image, against copies", (*rig).stored, nil, loopfs.XFS},
 		{"calls", "calls that are passed on, against containerd", (*rig).calls, nil, ""},

@@ -83,12 +83,20 @@ func (r *rig) bootAll(ctx context.Context, image string) (started, answered repo
 	return started, answered, g.Wait()
 }
 
-// awaitAnswer asks a guest for its page until it comes.
+// awaitAnswer waits for the guest of a pod.
 func (r *rig) awaitAnswer(ctx context.Context, p *pod) error {
 	ip, err := p.ip(ctx)
 	if err != nil {
 		return err
 	}
+	if err := r.awaitPage(ctx, ip); err != nil {
+		return fmt.Errorf("pod %s: %w", p.config.Metadata.Name, err)
+	}
+	return nil
+}
+
+// awaitPage asks a guest for its page until it comes.
+func (r *rig) awaitPage(ctx context.Context, ip string) error {
 	for {
 		asked, cancel := context.WithTimeout(ctx, 2*time.Second)
 		_, err := r.Fetch(asked, http.MethodGet, "http://"+ip+"/", "")
@@ -98,7 +106,7 @@ func (r *rig) awaitAnswer(ctx context.Context, p *pod) error {
 		}
 		select {
 		case <-ctx.Done():
-			return fmt.Errorf("wait for pod %s at %s: %w; last: %w", p.config.Metadata.Name, ip, context.Cause(ctx), err)
+			return fmt.Errorf("wait for the guest at %s: %w; last: %w", ip, context.Cause(ctx), err)
 		case <-time.After(100 * time.Millisecond):
 		}
 	}

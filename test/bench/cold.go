@@ -34,7 +34,7 @@ func (r *rig) cold(ctx context.Context) (s report.Section, err error) {
 	phases := []report.Series{{Of: "pull"}, {Of: "pod"}, {Of: "create"}, {Of: "start"}, {Of: "boot"}}
 	floor := report.Series{Of: "floor"}
 	for round := range 3 {
-		path, err := r.largeGuest(ctx)
+		path, err := r.largeGuest(ctx, coldSize)
 		if err != nil {
 			return s, err
 		}
@@ -92,9 +92,9 @@ func (r *rig) coldRound(ctx context.Context, path, name string) (times []float64
 	return times, errors.Join(p.end(ctx, id), p.remove(ctx), os.Remove(path))
 }
 
-// largeGuest is the tiny guest's disk with data behind its partition that nothing compresses, new
-// ones each time.
-func (r *rig) largeGuest(ctx context.Context) (path string, err error) {
+// largeGuest is the tiny guest's disk with size bytes of data behind its partition that nothing
+// compresses, new ones each time.
+func (r *rig) largeGuest(ctx context.Context, size int64) (path string, err error) {
 	tiny, err := guest.Tiny(ctx, r.GuestOptions())
 	if err != nil {
 		return "", err
@@ -108,7 +108,7 @@ func (r *rig) largeGuest(ctx context.Context) (path string, err error) {
 		return "", err
 	}
 	defer f.Close()
-	if _, err := io.CopyN(f, rand.Reader, coldSize); err != nil {
+	if _, err := io.CopyN(f, rand.Reader, size); err != nil {
 		return "", fmt.Errorf("write a large disk: %w", err)
 	}
 	path = filepath.Join(r.Dir(), "large.qcow2")

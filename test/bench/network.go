@@ -6,8 +6,6 @@ import (
 	"fmt"
 	"io"
 	"net"
-	"os/exec"
-	"path/filepath"
 	"time"
 
 	"github.com/nodevirt/nodevirt/test/bench/report"
@@ -16,12 +14,6 @@ import (
 // transfer is what goes to a guest and comes back, in bytes.
 const transfer = 8 << 20
 
-// Of the guest on a bare tap.
-const (
-	bareTap = "bare0"
-	bareIP  = "10.200.0.2"
-)
-
 // network compares the time that bytes take from the node to a guest in a pod, and back, with that
 // to a guest of the same QEMU on a tap in the node, which nothing stands before.
 func (r *rig) network(ctx context.Context) (s report.Section, err error) {
@@ -29,12 +21,12 @@ func (r *rig) network(ctx context.Context) (s report.Section, err error) {
 	if err != nil {
 		return s, err
 	}
-	stop, err := r.bareGuest(ctx, disk)
+	alone, err := r.bareGuest(ctx, 0, guestMemory, "file="+disk+",if=virtio,format=qcow2,snapshot=on")
 	if err != nil {
 		return s, err
 	}
-	defer func() { err = errors.Join(err, stop()) }()
-	sides := []side{r.echoSide("bare tap", bareIP)}
+	defer alone.stop()
+	sides := []side{r.echoSide("bare tap", alone.ip)}
 	for _, binding := range []string{"bridge", "masquerade"} {
 		ip, err := r.boundGuest(ctx, binding, image)
 		if err != nil {
@@ -77,45 +69,6 @@ func (r *rig) boundGuest(ctx context.Context, binding, image string) (ip string,
 		return "", err
 	}
 	return p.ip(ctx)
-}
-
-// bareGuest boots a guest on a tap with an address of the node's, as a pod's guest has it otherwise:
-// the same card, MTU and processor. The function returned ends it.
-func (r *rig) bareGuest(ctx context.Context, disk string) (stop func() error, err error) {
-	for _, args := range [][]string{
-		{"tuntap", "add", "dev", bareTap, "mode", "tap", "vnet_hdr"},
-		{"link", "set", bareTap, "mtu", "1400", "up"},
-		{"addr", "add", "10.200.0.1/24", "dev", bareTap},
-	} {
-		if _, err := r.Output(ctx, "ip", args...); err != nil {
-			return nil, err
-		}
-	}
-	ctx, cancel := context.WithCancel(ctx)
-	var running []*exec.Cmd
-	stop = func() error {
-		cancel()
-		for _, cmd := range running {
-			_ = cmd.Wait() // killed, as it should be
-		}
-		return nil
-	}
-	for _, line := range [][]string{
-		{"dnsmasq", "--keep-in-foreground", "--port=0", "--conf-file=/dev/null", "--interface=" + bareTap, "--bind-interfaces",
-			"--leasefile-ro", "--dhcp-range=" + bareIP + "," + bareIP, "--dhcp-option-force=option:mtu,1400",
-			"--log-facility=" + filepath.Join(r.Dir(), "log", "bare-dnsmasq.log"), "--pid-file="},
-		{"qemu-system-x86_64", "-machine", "q35", "-accel", "tcg,tb-size=32", "-cpu", "max,la57=off", "-m", fmt.Sprint(guestMemory >> 20),
-			"-nodefaults", "-display", "none", "-drive", "file=" + disk + ",if=virtio,format=qcow2,snapshot=on",
-			"-netdev", "tap,id=n,ifname=" + bareTap + ",script=no,downscript=no",
-			"-device", "virtio-net-pci,netdev=n,host_mtu=1400,romfile="},
-	} {
-		cmd := r.Command(ctx, line[0], line[1:]...)
-		if err := cmd.Start(); err != nil {
-			return nil, errors.Join(fmt.Errorf("start %s: %w", line[0], err), stop())
-		}
-		running = append(running, cmd)
-	}
-	return stop, nil
 }
 
 // echoSide sends to a guest's echo server and reads all back. Its tidy waits for an answer.

@@ -22,6 +22,7 @@ type pod struct {
 	id     string
 	config *cri.PodSandboxConfig
 	by     cri.RuntimeServiceClient
+	memory int64 // of its guests, in bytes
 }
 
 // podConfig is a pod as a kubelet asks for it.
@@ -52,7 +53,7 @@ func runPod(ctx context.Context, by cri.RuntimeServiceClient, config *cri.PodSan
 	if err != nil {
 		return nil, fmt.Errorf("run pod %s: %w", config.Metadata.Name, err)
 	}
-	return &pod{id: reply.PodSandboxId, config: config, by: by}, nil
+	return &pod{id: reply.PodSandboxId, config: config, by: by, memory: guestMemory}, nil
 }
 
 // create makes a container, a VM's or an ordinary one.
@@ -65,7 +66,7 @@ func (p *pod) create(ctx context.Context, name, image string, command ...string)
 			Command:  command,
 			LogPath:  name + "_0.log",
 			Linux: &cri.LinuxContainerConfig{
-				Resources: &cri.LinuxContainerResources{MemoryLimitInBytes: guestMemory},
+				Resources: &cri.LinuxContainerResources{MemoryLimitInBytes: p.memory},
 			},
 		},
 		SandboxConfig: p.config,

@@ -16,23 +16,38 @@ type side struct {
 // turns runs the sides in turn, each round beginning with another, and returns the times of each
 // in milliseconds. A round before the first is not counted: it fills caches.
 func turns(ctx context.Context, rounds int, sides ...side) ([]report.Series, error) {
-	times := make([]report.Series, len(sides))
-	for i, s := range sides {
-		times[i].Of = s.of
+	var all []gauge
+	for _, s := range sides {
+		all = append(all, gauge{s.of, s.turn})
+	}
+	return gaugeTurns(ctx, rounds, all...)
+}
+
+// gauge is one of the things that are compared, and what a turn of it measures.
+type gauge struct {
+	of   string
+	read func(context.Context) (float64, error)
+}
+
+// gaugeTurns is as turns.
+func gaugeTurns(ctx context.Context, rounds int, all ...gauge) ([]report.Series, error) {
+	series := make([]report.Series, len(all))
+	for i, g := range all {
+		series[i].Of = g.of
 	}
 	for round := range rounds + 1 {
-		for i := range sides {
-			i = (i + round) % len(sides)
-			took, err := sides[i].turn(ctx)
+		for i := range all {
+			i = (i + round) % len(all)
+			v, err := all[i].read(ctx)
 			if err != nil {
 				return nil, err
 			}
 			if round > 0 {
-				times[i].Add(took)
+				series[i].Add(v)
 			}
 		}
 	}
-	return times, nil
+	return series, nil
 }
 
 func (s side) turn(ctx context.Context) (ms float64, err error) {

@@ -7,50 +7,57 @@ import (
 	"unicode/utf8"
 )
 
-// head is the table's first line. A median stands before its quartiles.
+// head is a section's first line. A median stands before its quartiles.
 var head = []string{"", "baseline", "measured", "result", "goal", ""}
 
 // Table writes the report for people, in at most a hundred columns.
 func (r Report) Table(w io.Writer) error {
-	widths := make([]int, len(head))
-	widen(widths, head)
-	for _, s := range r.Sections {
-		for _, row := range s.Rows {
-			widen(widths, row.cells())
-		}
-	}
 	var b strings.Builder
-	fmt.Fprintf(&b, "%s\nMedians, with their quartiles in brackets. A difference is the median of the rounds' differences.\n\n%s", r.Machine, line(widths, head))
+	fmt.Fprintf(&b, "%s\nMedians, with their quartiles in brackets. A difference is the median of the rounds' differences.\n", r.Machine)
 	for _, s := range r.Sections {
-		fmt.Fprintf(&b, "\n%s\n", s.Title)
-		for _, row := range s.Rows {
-			b.WriteString(line(widths, row.cells()))
-		}
-		for _, note := range s.Notes {
-			fmt.Fprintf(&b, "  %s\n", note)
-		}
+		s.table(&b)
 	}
 	_, err := io.WriteString(w, b.String())
 	return err
 }
 
+func (s Section) table(b *strings.Builder) {
+	widths := make([]int, len(head))
+	widen(widths, head)
+	for _, row := range s.Rows {
+		widen(widths, row.cells())
+	}
+	fmt.Fprintf(b, "\n%s\n%s", s.Title, line(widths, head))
+	for _, row := range s.Rows {
+		b.WriteString(line(widths, row.cells()))
+	}
+	for _, note := range s.Notes {
+		fmt.Fprintf(b, "  %s\n", note)
+	}
+}
+
 // cells are the row's columns, as head names them.
 func (r Row) cells() []string {
 	cells := []string{"  " + r.Name, r.spread(r.Baseline), r.spread(r.Measured), "", "", ""}
-	if r.Kind == Value {
-		cells[2] = r.spread(r.Measured)
-	} else {
+	if r.Kind != Value {
 		cells[3] = r.amount(r.Result())
-		if r.Kind == More && r.Result() >= 0 {
-			cells[3] = "+" + cells[3]
-		}
+	}
+	if r.Kind == More && r.Result() >= 0 {
+		cells[3] = "+" + cells[3]
+	}
+	if all := r.rounds(); r.Kind == Turns && len(all.Samples) > 1 {
+		cells[3] += fmt.Sprintf(" (%.2f–%.2f)", all.Quantile(0.25), all.Quantile(0.75))
 	}
 	if r.Goal != 0 {
 		goal := r.amount(r.Goal)
-		if r.Kind != Ratio {
+		if !r.factor() {
 			goal = fmt.Sprintf("%g %s", r.Goal, r.Unit)
 		}
-		cells[4], cells[5] = "≤ "+strings.Replace(goal, "0 ×", " ×", 1), "met"
+		limit := "≤ "
+		if r.AtLeast {
+			limit = "≥ "
+		}
+		cells[4], cells[5] = limit+strings.Replace(goal, "0 ×", " ×", 1), "met"
 		if !r.Met() {
 			cells[5] = "MISSED"
 		}
@@ -58,12 +65,13 @@ func (r Row) cells() []string {
 	return cells
 }
 
-// spread is a median, with the quartiles where there are more samples than one.
+// spread is a median, with the quartiles where there are more samples than one. Of turns the
+// result has them.
 func (r Row) spread(s Series) string {
-	switch len(s.Samples) {
-	case 0:
+	switch {
+	case len(s.Samples) == 0:
 		return ""
-	case 1:
+	case len(s.Samples) == 1, r.Kind == Turns:
 		return number(s.Median()) + " " + r.Unit
 	default:
 		return fmt.Sprintf("%s %s (%s–%s)", number(s.Median()), r.Unit,
