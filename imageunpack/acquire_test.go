@@ -288,7 +288,7 @@ func TestTogether(t *testing.T) {
 			if err != nil {
 				return err
 			}
-			if err := n.Overlay(n.ctx, d, filepath.Join(dir, owner)); err != nil {
+			if err := n.Overlay(d, filepath.Join(dir, owner)); err != nil {
 				return err
 			}
 			f, err := n.Open(n.ctx, d, d.Path)

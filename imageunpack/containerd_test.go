@@ -144,10 +144,6 @@ func newNode(t *testing.T) *node {
 	if shared.once.Do(startShared); shared.err != nil {
 		t.Fatal(shared.err)
 	}
-	qemuImg, err := exec.LookPath("qemu-img")
-	if err != nil {
-		t.Fatal(err)
-	}
 	n := &node{
 		t:        t,
 		ctx:      namespaces.WithNamespace(t.Context(), namespace),
@@ -156,7 +152,7 @@ func newNode(t *testing.T) *node {
 		mountDir: t.TempDir(),
 	}
 	n.Unpacker = imageunpack.New(n.client, imageunpack.Options{
-		Namespace: namespace, Snapshotter: snapshotter, MountDir: n.mountDir, MaxDiskSize: maxDisk, QemuImg: qemuImg,
+		Namespace: namespace, Snapshotter: snapshotter, MountDir: n.mountDir, MaxDiskSize: maxDisk,
 	})
 	return n
 }

@@ -32,8 +32,6 @@ type Options struct {
 	MountDir string
 	// MaxDiskSize is the largest that a disk may have, in bytes: as the guest sees it, and as a file.
 	MaxDiskSize int64
-	// QemuImg is the path of qemu-img.
-	QemuImg string
 }
 
 // Unpacker gives out the disks of images. Its methods may be called at the same time for

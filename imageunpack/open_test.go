@@ -117,7 +117,7 @@ func TestImagesAreNeverWritten(t *testing.T) {
 	}
 	d := n.acquire("second", ref, "a")
 	path := filepath.Join(t.TempDir(), "overlay")
-	n.check(n.Overlay(n.ctx, d, path))
+	n.check(n.Overlay(d, path))
 	n.writeOverlay(d, path)
 	n.check(n.Release(n.ctx, "second"))
 	n.collectGarbage()

@@ -151,7 +151,6 @@ func newMachines(ctx context.Context, c config.Config, log *slog.Logger, backend
 		Snapshotter: c.Containerd.Snapshotter,
 		MountDir:    filepath.Join(c.Run, "mounts"),
 		MaxDiskSize: int64(c.VM.MaxDiskSize),
-		QemuImg:     qemuImg,
 	})
 	expander, err := expand.New(expand.Options{
 		QemuImg: qemuImg,

@@ -52,7 +52,7 @@ func realManager(t *testing.T, n *node.Node, backend *grpc.ClientConn, records *
 		Metrics: metrics.New(),
 		Records: records, Logger: log, Consoles: consoles,
 		Pods: runtimeapi.NewRuntimeServiceClient(Native(backend)), Images: runtimeapi.NewImageServiceClient(Native(backend)),
-		Unpacker: imageunpack.New(client, imageunpack.Options{Namespace: "k8s.io", Snapshotter: "overlayfs", MountDir: mounts, MaxDiskSize: 1 << 40, QemuImg: "qemu-img"}),
+		Unpacker: imageunpack.New(client, imageunpack.Options{Namespace: "k8s.io", Snapshotter: "overlayfs", MountDir: mounts, MaxDiskSize: 1 << 40}),
 		Expander: expander,
 		Network:  netsetup.New(netsetup.Options{Dnsmasq: "dnsmasq", Dir: dir, Logger: log}),
 		Driver:   domain.NewDriver("qemu:///none", dir, log), Accelerator: domain.TCG,

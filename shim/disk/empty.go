@@ -15,8 +15,8 @@ type empty struct {
 	passive
 }
 
-func (e empty) create(ctx context.Context, k Disk) error {
-	return e.Unpacker.Blank(ctx, k.Size, e.writable(k))
+func (e empty) create(_ context.Context, k Disk) error {
+	return e.Unpacker.Blank(k.Size, e.writable(k))
 }
 
 func (e empty) attach(_ context.Context, k Disk) (map[string][]*os.File, error) {

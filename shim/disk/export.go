@@ -127,10 +127,22 @@ func (d *Disks) Export(ctx context.Context, name, image, path string) (_ Connect
 	if err := o.create(ctx, e.disk()); err != nil {
 		return Connection{}, err
 	}
+	if err := syncFile(o.writable(e.disk())); err != nil { // the record outlives a power cut too
+		return Connection{}, err
+	}
 	if err := o.serve(ctx, e.disk()); err != nil {
 		return Connection{}, err
 	}
 	return d.connection(e), nil
+}
+
+// syncFile has a file's content outlive a power cut.
+func syncFile(path string) error {
+	f, err := os.Open(path)
+	if err != nil {
+		return err
+	}
+	return errors.Join(f.Sync(), f.Close())
 }
 
 // undoTime bounds the taking back of an export that failed.

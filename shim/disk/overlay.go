@@ -25,8 +25,8 @@ func (overlay) file(k Disk) string {
 	return "disk-" + k.Name + ".qcow2"
 }
 
-func (o overlay) create(ctx context.Context, k Disk) error {
-	return o.Unpacker.Overlay(ctx, k.image(), o.writable(k))
+func (o overlay) create(_ context.Context, k Disk) error {
+	return o.Unpacker.Overlay(k.image(), o.writable(k))
 }
 
 func (o overlay) attach(ctx context.Context, k Disk) (map[string][]*os.File, error) {

@@ -44,9 +44,15 @@ func benches() []bench {
 		{"size", "a VM's start, by the size of its disk", (*rig).size, nil, ""},
 		{"disk", "an image's disk made ready, against qemu-img alone", (*rig).disk, nil, ""},
 		{"clone", "the same with reflinks, for an image's first VM and its second", (*rig).clone, nil, loopfs.XFS},
+		{"second", "the disk of an image's second VM", (*rig).second, debug, ""},
+		{"again", "the same with reflinks", (*rig).second, debug, loopfs.XFS},
 		{"blockio", "reads of a VM's disk by QEMU's block layer, against a plain file", (*rig).blockIO, nil, ""},
+		{"iscsi", "the same over iSCSI, against a plain tgtd", (*rig).blockISCSI, nil, ""},
+		{"iscsiclone", "the same with reflinks", (*rig).blockISCSI, nil, loopfs.XFS},
 		{"iofile", "a guest's disk of mode file, against QEMU alone", (*rig).ioFile, nil, ""},
 		{"ioraw", "a guest's disk of mode raw, against QEMU alone", (*rig).ioRaw, nil, ""},
+		{"ioiscsi", "a guest's disk over iSCSI, against QEMU alone with a plain tgtd", (*rig).ioISCSI, nil, ""},
+		{"ioclone", "the same with reflinks", (*rig).ioISCSI, nil, loopfs.XFS},
 		{"cold", "from the registry to a running guest, by phase", (*rig).cold, nil, ""},
 		{"stored", "bytes stored for VMs of one image, against copies", (*rig).stored, nil, loopfs.XFS},
 		{"calls", "calls that are passed on, against containerd", (*rig).calls, nil, ""},
@@ -128,7 +134,7 @@ func (o Options) runOne(ctx context.Context, b bench) (s report.Section, err err
 	if err != nil {
 		return s, err
 	}
-	rig, err := newRig(ctx, n, o)
+	rig, err := newRig(ctx, n, o, b.fs)
 	if err != nil {
 		return s, err
 	}
@@ -136,7 +142,7 @@ func (o Options) runOne(ctx context.Context, b bench) (s report.Section, err err
 	if s, err = b.run(rig, ctx); err != nil {
 		return s, fmt.Errorf("%w\n%s", err, n.LogTail(node.Shim, 20))
 	}
-	fmt.Fprintf(o.Log, "%-7s %5.1f s  %s\n", b.name, time.Since(begun).Seconds(), b.about)
+	fmt.Fprintf(o.Log, "%-10s %5.1f s  %s\n", b.name, time.Since(begun).Seconds(), b.about)
 	return s, nil
 }
 

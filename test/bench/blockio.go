@@ -98,9 +98,59 @@ func (r *rig) blockIOof(ctx context.Context, f format) (rows []report.Row, err e
 
 // side reads a disk.
 func (a access) side(of, disk string) side {
-	text := func(n int64) string { return strconv.FormatInt(n, 10) }
 	return side{of: of, do: func(ctx context.Context) error {
-		return qemuImg(ctx, "bench", "--image-opts", "-c", text(a.number), "-d", strconv.Itoa(a.depth),
-			"-s", text(a.size), "-S", text(a.step), disk)
+		return qemuImg(ctx, append([]string{"bench"}, a.args(disk)...)...)
+	}}
+}
+
+// args are qemu-img bench's.
+func (a access) args(disk string) []string {
+	text := func(n int64) string { return strconv.FormatInt(n, 10) }
+	return []string{"--image-opts", "-c", text(a.number), "-d", strconv.Itoa(a.depth), "-s", text(a.size), "-S", text(a.step), disk}
+}
+
+// blockISCSI compares reads of a disk that the shim exports with those of a raw file that a plain
+// tgtd serves, of the same content.
+func (r *rig) blockISCSI(ctx context.Context) (s report.Section, err error) {
+	s.Title = fmt.Sprintf("Reads over iSCSI, without a guest, of %d MiB: an export, against a plain tgtd, on %s", contentSize>>20, r.fileSystem())
+	s.Notes = []string{"The plain tgtd has its defaults, and serves a raw file that qemu-img made."}
+	f := formats()[0]
+	path, err := r.contentDisk(ctx, f, contentSize)
+	if err != nil {
+		return s, err
+	}
+	image, err := r.pushDisk(ctx, "iscsi-"+f.name+":1", path)
+	if err != nil {
+		return s, err
+	}
+	own, err := r.export(ctx, "bench", image)
+	if err != nil {
+		return s, err
+	}
+	plain := filepath.Join(r.Dir(), "plain.raw")
+	if err := qemuImg(ctx, "convert", "-f", "qcow2", "-O", "raw", path, plain); err != nil {
+		return s, err
+	}
+	stop, err := r.tgtdAlone(ctx, plain)
+	if err != nil {
+		return s, err
+	}
+	defer stop()
+	alone := "driver=raw,file.driver=iscsi,file.filename=iscsi://" + alonePortal + "/" + aloneTarget + "/1"
+	for _, a := range accesses() {
+		times, err := turns(ctx, r.diskRounds(), a.overISCSI(r, "plain tgtd", alone), a.overISCSI(r, "export", own))
+		if err != nil {
+			return s, err
+		}
+		s.Rows = append(s.Rows, report.Row{Name: a.name, Unit: "ms", Kind: report.Ratio, Baseline: times[0], Measured: times[1]})
+	}
+	return s, nil
+}
+
+// overISCSI reads a disk from within the node.
+func (a access) overISCSI(r *rig, of, disk string) side {
+	return side{of: of, do: func(ctx context.Context) error {
+		_, err := r.Output(ctx, "qemu-img", append([]string{"bench"}, a.args(disk)...)...)
+		return err
 	}}
 }

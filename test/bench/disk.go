@@ -19,7 +19,7 @@ func (r *rig) diskRounds() int { return max(3, r.Rounds/3) }
 
 // disk compares a create in mode raw with qemu-img alone, and tells what one in mode file takes.
 func (r *rig) disk(ctx context.Context) (s report.Section, err error) {
-	s.Title = fmt.Sprintf("From a pulled image to a disk: CreateContainer, %d MiB of data, on %s", contentSize>>20, "the machine's file system")
+	s.Title = fmt.Sprintf("From a pulled image to a disk: CreateContainer, %d MiB of data, on %s", contentSize>>20, r.fileSystem())
 	s.Notes = []string{"qemu-img alone: convert -W -m 16 of the same file, its fastest flags here."}
 	raw, err := r.diskPod(ctx, "raw", vmspec.ModeRaw)
 	if err != nil {

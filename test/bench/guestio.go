@@ -43,6 +43,23 @@ func (r *rig) ioRaw(ctx context.Context) (s report.Section, err error) {
 	})
 }
 
+// ioISCSI compares a guest's disk over iSCSI with that of QEMU alone over a plain tgtd, both on the
+// same file system.
+func (r *rig) ioISCSI(ctx context.Context) (s report.Section, err error) {
+	s.Title = "A guest's disk of mode iscsi, against QEMU alone with a plain tgtd, on " + r.fileSystem()
+	s.Notes = ioNotes("QEMU alone: -drive if=virtio of iscsi://…, a raw file that a tgtd with its defaults serves.")
+	stop := func() {}
+	defer func() { stop() }()
+	return s, r.guestIO(ctx, &s, vmspec.ModeISCSI, 0, func(disk string) (string, error) {
+		raw := filepath.Join(r.Dir(), "alone.raw")
+		err := qemuImg(ctx, "convert", "-f", "qcow2", "-O", "raw", disk, raw)
+		if err == nil {
+			stop, err = r.tgtdAlone(ctx, raw)
+		}
+		return "if=virtio,format=raw,file=iscsi://" + alonePortal + "/" + aloneTarget + "/1", err
+	})
+}
+
 // guestIO boots a guest on a disk of a mode, and one of QEMU alone, with the -drive that is made of
 // the same disk's file, and compares what they read and write.
 func (r *rig) guestIO(

@@ -49,3 +49,16 @@ func readPhases(path string, starts int) ([]report.Series, error) {
 	}
 	return all, nil
 }
+
+// readPhase reads one phase of the last starts.
+func readPhase(path, phase string, starts int) (report.Series, error) {
+	all, err := readPhases(path, starts)
+	if err != nil {
+		return report.Series{}, err
+	}
+	i := slices.IndexFunc(all, func(s report.Series) bool { return s.Of == phase })
+	if i < 0 {
+		return report.Series{}, fmt.Errorf("the shim's log %s tells no phase %s", path, phase)
+	}
+	return all[i], nil
+}

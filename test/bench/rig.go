@@ -22,10 +22,11 @@ type rig struct {
 	conns            []*grpc.ClientConn
 	shim, containerd cri.RuntimeServiceClient
 	images           cri.ImageServiceClient
+	fs               string // of the node's own; empty if it is the machine's
 }
 
-func newRig(ctx context.Context, n *node.Node, o Options) (*rig, error) {
-	r := &rig{Node: n, Options: o}
+func newRig(ctx context.Context, n *node.Node, o Options, fs string) (*rig, error) {
+	r := &rig{Node: n, Options: o, fs: fs}
 	for _, socket := range []string{n.ShimSocket(), n.ContainerdSocket()} {
 		conn, err := node.DialCRI(socket)
 		if err != nil {
@@ -41,6 +42,14 @@ func newRig(ctx context.Context, n *node.Node, o Options) (*rig, error) {
 		return nil, err
 	}
 	return r, p.remove(ctx)
+}
+
+// fileSystem is where the node's files are, for a reader.
+func (r *rig) fileSystem() string {
+	if r.fs == "" {
+		return "the machine's file system"
+	}
+	return r.fs
 }
 
 func (r *rig) close() error {

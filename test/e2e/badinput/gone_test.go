@@ -31,10 +31,6 @@ func (s *suite) testCallerGone(t *testing.T) {
 	before := s.census(t)
 	p := s.run(t, "pod", nil)
 	withPod := s.census(t)
-	t.Run("create", func(t *testing.T) {
-		s.giveUp(t, "qemu-img", func(ctx context.Context) error { return s.createWithin(ctx, p) })
-		s.awaitNothingSince(t, withPod)
-	})
 	t.Run("start", func(t *testing.T) {
 		id := s.created(t, p)
 		s.giveUp(t, "dnsmasq", func(ctx context.Context) error { return s.startWithin(ctx, id) })

@@ -9,6 +9,7 @@ import (
 
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
+	"github.com/nodevirt/nodevirt/shim/vmspec"
 	"github.com/nodevirt/nodevirt/test/guest"
 	"github.com/nodevirt/nodevirt/test/images"
 )
@@ -28,7 +29,11 @@ func (s *suite) testImageRemoved(t *testing.T) {
 			if got := s.unpacked(t); got != unpacked+1 {
 				t.Fatalf("%d disks are unpacked, want %d", got, unpacked+1)
 			}
-			p := s.run(t, "pod", nil)
+			p := s.run(t, "pod", func(c *runtimeapi.PodSandboxConfig) {
+				if when == "is created" { // by qemu-img, which can be held
+					c.Annotations[vmspec.AnnotationDiskMode] = string(vmspec.ModeRaw)
+				}
+			})
 			id := s.startRemoving(t, p, ref, when)
 			s.wantLines(t, id, line, 2) // one may have been printed before
 			s.wantRunning(t, id)

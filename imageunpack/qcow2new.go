@@ -1,0 +1,104 @@
+package imageunpack
+
+import (
+	"encoding/binary"
+	"io"
+)
+
+// A new qcow2 file is its first four tables, each in clusters of its own: header, reference table,
+// one block of reference counts and the L1 table, which is empty. It is what qemu-img create writes
+// with its defaults, but for the names of features that old readers don't know: running qemu-img
+// took longer than all else that an overlay takes.
+const (
+	newClusterBits = 16
+	newCluster     = 1 << newClusterBits
+
+	newRefTableOffset = 1 * newCluster
+	newRefcountOffset = 2 * newCluster
+	newL1Offset       = 3 * newCluster
+
+	newRefcountOrder = 4                                // counts of 16 bits
+	l2Covers         = newCluster / 8 << newClusterBits // bytes of a disk
+	headerNew        = headerV3 + 8                     // with the type of compression
+)
+
+// newQCOW2 is a qcow2 file in which nothing was written yet.
+type newQCOW2 struct {
+	size          int64  // the guest's, in bytes; a multiple of sector
+	backing       string // the backing file's name, at most 1023 bytes; empty if there is none
+	backingFormat Format
+}
+
+// l1Clusters is how many clusters the L1 table takes. One block of reference counts has room for
+// those of a disk of 16 PiB.
+func (n newQCOW2) l1Entries() int64  { return max(1, (n.size+l2Covers-1)/l2Covers) }
+func (n newQCOW2) l1Clusters() int64 { return (n.l1Entries()*8 + newCluster - 1) / newCluster }
+
+// length is the file's, in bytes; where nothing is written it reads as zeros.
+func (n newQCOW2) length() int64 { return newL1Offset + n.l1Clusters()*newCluster }
+
+// writeTo writes what isn't zero to an empty file of that length.
+func (n newQCOW2) writeTo(w io.WriterAt) error {
+	for _, part := range []struct {
+		offset int64
+		bytes  []byte
+	}{
+		{0, n.header()},
+		{newRefTableOffset, binary.BigEndian.AppendUint64(nil, newRefcountOffset)},
+		{newRefcountOffset, n.refcounts()},
+	} {
+		if _, err := w.WriteAt(part.bytes, part.offset); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// refcounts count every cluster of the file once.
+func (n newQCOW2) refcounts() (b []byte) {
+	for range n.length() / newCluster {
+		b = binary.BigEndian.AppendUint16(b, 1)
+	}
+	return b
+}
+
+// header is the header with its extensions, and the backing file's name behind them.
+func (n newQCOW2) header() []byte {
+	var extensions []byte
+	if n.backing != "" {
+		extensions = appendExtension(extensions, extensionBackingFormat, string(n.backingFormat))
+	}
+	extensions = appendExtension(extensions, extensionEnd, "")
+	backingOffset := uint64(headerNew + len(extensions))
+	if n.backing == "" {
+		backingOffset = 0
+	}
+	b := append(make([]byte, 0, newCluster), qcow2Magic...)
+	for _, field := range []any{
+		uint32(3), // version
+		backingOffset, uint32(len(n.backing)),
+		uint32(newClusterBits), uint64(n.size),
+		uint32(0), // encryption
+		uint32(n.l1Entries()), uint64(newL1Offset),
+		uint64(newRefTableOffset), uint32(1), // clusters of the reference table
+		uint32(0), uint64(0), // snapshots
+		uint64(0), uint64(0), uint64(0), // features: incompatible, compatible, autoclear
+		uint32(newRefcountOrder), uint32(headerNew), uint64(0), // compression, padded
+	} {
+		switch v := field.(type) {
+		case uint32:
+			b = binary.BigEndian.AppendUint32(b, v)
+		case uint64:
+			b = binary.BigEndian.AppendUint64(b, v)
+		}
+	}
+	return append(append(b, extensions...), n.backing...)
+}
+
+// appendExtension appends a header extension, padded to eight bytes.
+func appendExtension(b []byte, kind uint32, data string) []byte {
+	b = binary.BigEndian.AppendUint32(b, kind)
+	b = binary.BigEndian.AppendUint32(b, uint32(len(data)))
+	b = append(b, data...)
+	return append(b, make([]byte, (8-len(data)%8)%8)...)
+}

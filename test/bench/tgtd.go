@@ -1,0 +1,69 @@
+package bench
+
+import (
+	"context"
+	"fmt"
+	"path/filepath"
+	"time"
+
+	"github.com/nodevirt/nodevirt/shim/share"
+)
+
+// Of a tgtd that stands beside the node's.
+const (
+	aloneSocket = "/run/nodevirt-tgtd/alone"
+	alonePortal = "127.0.0.1:3270"
+	aloneTarget = "iqn.2026-11.example:alone"
+)
+
+// tgtdAlone has a tgtd of its own, with its defaults, serve a raw file to everybody at alonePortal.
+// The function returned ends it.
+func (r *rig) tgtdAlone(ctx context.Context, path string) (stop func(), err error) {
+	ctx, cancel := context.WithCancel(ctx)
+	env := "TGT_IPC_SOCKET=" + aloneSocket
+	daemon := r.Command(ctx, "env", env, "tgtd", "-f", "--iscsi", "portal="+alonePortal)
+	if err := daemon.Start(); err != nil {
+		cancel()
+		return nil, fmt.Errorf("start tgtd: %w", err)
+	}
+	stop = func() {
+		cancel()
+		_ = daemon.Wait() // killed, as it should be
+	}
+	tgtadm := func(args ...string) error {
+		_, err := r.Output(ctx, "env", append([]string{env, "tgtadm", "--lld", "iscsi"}, args...)...)
+		return err
+	}
+	for begun := time.Now(); ; time.Sleep(20 * time.Millisecond) {
+		if err = tgtadm("--mode", "sys", "--op", "show"); err == nil {
+			break
+		}
+		if time.Since(begun) > 10*time.Second {
+			stop()
+			return nil, fmt.Errorf("wait for tgtd: %w", err)
+		}
+	}
+	for _, args := range [][]string{
+		{"--mode", "target", "--op", "new", "--tid", "1", "--targetname", aloneTarget},
+		{"--mode", "logicalunit", "--op", "new", "--tid", "1", "--lun", "1", "--backing-store", path},
+		{"--mode", "target", "--op", "bind", "--tid", "1", "--initiator-address", "ALL"},
+	} {
+		if err := tgtadm(args...); err != nil {
+			stop()
+			return nil, err
+		}
+	}
+	return stop, nil
+}
+
+// export has the shim serve an image's disk over iSCSI, and returns how qemu-img names it. With the
+// password, which is on a command line then: it is nobody's.
+func (r *rig) export(ctx context.Context, name, image string) (disk string, err error) {
+	disks := share.NewClient(filepath.Join(r.Dir(), "run/nodevirt/disks.sock"))
+	c, err := disks.Export(ctx, share.Request{Name: name, Image: image})
+	if err != nil {
+		return "", err
+	}
+	return fmt.Sprintf("driver=raw,file.driver=iscsi,file.filename=iscsi://%s%%%s@%s/%s/%d,file.initiator-name=%s",
+		c.User, c.Password, c.Portal, c.Target, c.LUN, c.Initiator), nil
+}
