@@ -95,13 +95,23 @@ func startContainerd(dir string) (stop func() error, err error) {
 	}
 	shared.client, err = containerd.New(socket, containerd.WithTimeout(20*time.Second))
 	if err == nil {
-		_, err = shared.client.Version(context.Background())
+		err = awaitVersion(shared.client)
 	}
 	if err != nil {
 		err = fmt.Errorf("reach containerd: %w\n%s", err, log.String())
 		return nil, errors.Join(err, end())
 	}
 	return func() error { return errors.Join(shared.client.Close(), end()) }, nil
+}
+
+// awaitVersion waits for a containerd whose socket may be there before it listens.
+func awaitVersion(client *containerd.Client) error {
+	for deadline := time.Now().Add(time.Minute); ; time.Sleep(10 * time.Millisecond) {
+		_, err := client.Version(context.Background())
+		if err == nil || time.Now().After(deadline) {
+			return err
+		}
+	}
 }
 
 const containerdConfig = `version = 3
