@@ -3,15 +3,13 @@ package bench
 import (
 	"context"
 	"fmt"
-	"os/exec"
 	"path/filepath"
 )
 
-// bare is a guest of QEMU alone, without libvirt, a pod and its cgroup.
+// bare is a guest of QEMU alone, without libvirt and a pod.
 type bare struct {
 	ip      string
-	cancel  context.CancelFunc
-	running []*exec.Cmd
+	running []*grouped
 }
 
 // bareGuest boots a guest on a tap with an address of the node's, as a pod's guest has it otherwise:
@@ -29,7 +27,6 @@ func (r *rig) bareGuest(ctx context.Context, number int, memory int64, drive str
 		}
 	}
 	b := &bare{ip: net + "2"}
-	ctx, b.cancel = context.WithCancel(ctx)
 	for _, line := range [][]string{
 		{"dnsmasq", "--keep-in-foreground", "--port=0", "--conf-file=/dev/null", "--interface=" + tap, "--bind-interfaces",
 			"--leasefile-ro", "--dhcp-range=" + b.ip + "," + b.ip, "--dhcp-option-force=option:mtu,1400",
@@ -39,20 +36,23 @@ func (r *rig) bareGuest(ctx context.Context, number int, memory int64, drive str
 			"-netdev", "tap,id=n,ifname=" + tap + ",script=no,downscript=no",
 			"-device", "virtio-net-pci,netdev=n,host_mtu=1400,romfile="},
 	} {
-		cmd := r.Command(ctx, line[0], line[1:]...)
-		if err := cmd.Start(); err != nil {
+		g, err := r.prepare(ctx, line[0], line[1:]...)
+		if err != nil {
+			b.stop()
+			return nil, err
+		}
+		b.running = append(b.running, g)
+		if err := g.release(); err != nil {
 			b.stop()
 			return nil, fmt.Errorf("start %s: %w", line[0], err)
 		}
-		b.running = append(b.running, cmd)
 	}
 	return b, nil
 }
 
 // stop ends the guest.
 func (b *bare) stop() {
-	b.cancel()
-	for _, cmd := range b.running {
-		_ = cmd.Wait() // killed, as it should be
+	for _, g := range b.running {
+		g.end()
 	}
 }

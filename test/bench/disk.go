@@ -128,11 +128,14 @@ func (r *rig) awaitBases(ctx context.Context, want int) error {
 // convertSide is qemu-img alone.
 func (r *rig) convertSide(path string) side {
 	to := filepath.Join(r.Dir(), "alone.raw")
+	var next *grouped
 	return side{
 		of: "qemu-img alone",
-		do: func(ctx context.Context) error {
-			return qemuImg(ctx, "convert", "-f", "qcow2", "-O", "raw", "-W", "-m", "16", path, to)
+		prepare: func(ctx context.Context) (err error) {
+			next, err = r.prepare(ctx, "qemu-img", "convert", "-f", "qcow2", "-O", "raw", "-W", "-m", "16", path, to)
+			return err
 		},
+		do:   func(context.Context) error { return next.run() },
 		tidy: func(context.Context) error { return os.Remove(to) },
 	}
 }

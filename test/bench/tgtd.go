@@ -19,16 +19,14 @@ const (
 // tgtdAlone has a tgtd of its own, with its defaults, serve a raw file to everybody at alonePortal.
 // The function returned ends it.
 func (r *rig) tgtdAlone(ctx context.Context, path string) (stop func(), err error) {
-	ctx, cancel := context.WithCancel(ctx)
 	env := "TGT_IPC_SOCKET=" + aloneSocket
-	daemon := r.Command(ctx, "env", env, "tgtd", "-f", "--iscsi", "portal="+alonePortal)
-	if err := daemon.Start(); err != nil {
-		cancel()
-		return nil, fmt.Errorf("start tgtd: %w", err)
+	daemon, err := r.prepare(ctx, "env", env, "tgtd", "-f", "--iscsi", "portal="+alonePortal)
+	if err != nil {
+		return nil, err
 	}
-	stop = func() {
-		cancel()
-		_ = daemon.Wait() // killed, as it should be
+	if err := daemon.release(); err != nil {
+		daemon.end()
+		return nil, fmt.Errorf("start tgtd: %w", err)
 	}
 	tgtadm := func(args ...string) error {
 		_, err := r.Output(ctx, "env", append([]string{env, "tgtadm", "--lld", "iscsi"}, args...)...)
@@ -39,7 +37,7 @@ func (r *rig) tgtdAlone(ctx context.Context, path string) (stop func(), err erro
 			break
 		}
 		if time.Since(begun) > 10*time.Second {
-			stop()
+			daemon.end()
 			return nil, fmt.Errorf("wait for tgtd: %w", err)
 		}
 	}
@@ -49,11 +47,11 @@ func (r *rig) tgtdAlone(ctx context.Context, path string) (stop func(), err erro
 		{"--mode", "target", "--op", "bind", "--tid", "1", "--initiator-address", "ALL"},
 	} {
 		if err := tgtadm(args...); err != nil {
-			stop()
+			daemon.end()
 			return nil, err
 		}
 	}
-	return stop, nil
+	return daemon.end, nil
 }
 
 // export has the shim serve an image's disk over iSCSI, and returns how qemu-img names it. With the

@@ -7,10 +7,11 @@ import (
 	"github.com/nodevirt/nodevirt/test/bench/report"
 )
 
-// side is one of the things that are compared: do is timed, tidy is not.
+// side is one of the things that are compared: do is timed, what comes before and after is not, and
+// may be nil.
 type side struct {
-	of       string
-	do, tidy func(context.Context) error
+	of                string
+	prepare, do, tidy func(context.Context) error
 }
 
 // turns runs the sides in turn, each round beginning with another, and returns the times of each
@@ -51,6 +52,11 @@ func gaugeTurns(ctx context.Context, rounds int, all ...gauge) ([]report.Series,
 }
 
 func (s side) turn(ctx context.Context) (ms float64, err error) {
+	if s.prepare != nil {
+		if err := s.prepare(ctx); err != nil {
+			return 0, err
+		}
+	}
 	begun := time.Now()
 	if err := s.do(ctx); err != nil {
 		return 0, err
