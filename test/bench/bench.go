@@ -88,7 +88,8 @@ func (o Options) chosen() ([]bench, error) {
 	return slices.DeleteFunc(all, func(b bench) bool { return !slices.Contains(o.Only, b.name) }), nil
 }
 
-// Run starts a node, measures, and removes the node. The programs must be built.
+// Run starts a node, measures, and removes the node. The programs must be built. With an error comes
+// what was measured before.
 func Run(ctx context.Context, o Options) (r report.Report, err error) {
 	chosen, err := o.chosen()
 	if err != nil {

@@ -136,7 +136,7 @@ func (r *rig) blockISCSI(ctx context.Context) (s report.Section, err error) {
 		return s, err
 	}
 	defer stop()
-	alone := "driver=raw,file.driver=iscsi,file.filename=iscsi://" + alonePortal + "/" + aloneTarget + "/1"
+	alone := overTCP(alonePortal, aloneTarget, 1)
 	for _, a := range accesses() {
 		times, err := turns(ctx, r.diskRounds(), a.overISCSI(r, "plain tgtd", alone), a.overISCSI(r, "export", own))
 		if err != nil {

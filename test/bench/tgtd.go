@@ -62,6 +62,11 @@ func (r *rig) export(ctx context.Context, name, image string) (disk string, err 
 	if err != nil {
 		return "", err
 	}
-	return fmt.Sprintf("driver=raw,file.driver=iscsi,file.filename=iscsi://%s%%%s@%s/%s/%d,file.initiator-name=%s",
-		c.User, c.Password, c.Portal, c.Target, c.LUN, c.Initiator), nil
+	return fmt.Sprintf("%s,file.initiator-name=%s,file.user=%s,file.password=%s",
+		overTCP(c.Portal, c.Target, c.LUN), c.Initiator, c.User, c.Password), nil
+}
+
+// overTCP is how qemu-img names a raw disk over iSCSI.
+func overTCP(portal, target string, lun int) string {
+	return fmt.Sprintf("driver=raw,file.driver=iscsi,file.transport=tcp,file.portal=%s,file.target=%s,file.lun=%d", portal, target, lun)
 }
