@@ -48,8 +48,8 @@ func run(ctx context.Context, args []string) error {
 		o.Only = strings.Split(*only, ",")
 	}
 	r, err := bench.Run(ctx, o)
-	if err != nil {
-		return err
+	if len(r.Sections) > 0 {
+		err = errors.Join(r.Publish(os.Stdout, *out), err)
 	}
-	return r.Publish(os.Stdout, *out)
+	return err
 }
