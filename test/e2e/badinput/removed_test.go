@@ -31,7 +31,7 @@ func (s *suite) testImageRemoved(t *testing.T) {
 			}
 			p := s.run(t, "pod", func(c *runtimeapi.PodSandboxConfig) {
 				if when == "is created" { // by qemu-img, which can be held
-					c.Annotations[vmspec.AnnotationDiskMode] = string(vmspec.ModeRaw)
+					c.Annotations = map[string]string{vmspec.AnnotationDiskMode: string(vmspec.ModeRaw)}
 				}
 			})
 			id := s.startRemoving(t, p, ref, when)
