@@ -9,7 +9,6 @@ import (
 
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
-	"github.com/nodevirt/nodevirt/shim/vmspec"
 	"github.com/nodevirt/nodevirt/test/guest"
 	"github.com/nodevirt/nodevirt/test/images"
 )
@@ -22,18 +21,14 @@ func (s *suite) testImageRemoved(t *testing.T) {
 	img := imageOf(t, []images.File{{Name: "disk", Data: guest.BootSector(line, guest.Restart)}})
 	before := s.census(t)
 	unpacked := s.unpacked(t)
-	for _, when := range []string{"is created", "starts", "runs"} {
+	for _, when := range []string{"waits for its start", "starts", "runs"} {
 		t.Run("while a VM "+when, func(t *testing.T) {
 			ref := s.push(t, "removed", img)
 			s.pull(t, ref)
 			if got := s.unpacked(t); got != unpacked+1 {
 				t.Fatalf("%d disks are unpacked, want %d", got, unpacked+1)
 			}
-			p := s.run(t, "pod", func(c *runtimeapi.PodSandboxConfig) {
-				if when == "is created" { // by qemu-img, which can be held
-					c.Annotations = map[string]string{vmspec.AnnotationDiskMode: string(vmspec.ModeRaw)}
-				}
-			})
+			p := s.run(t, "pod", nil)
 			id := s.startRemoving(t, p, ref, when)
 			s.wantLines(t, id, line, 2) // one may have been printed before
 			s.wantRunning(t, id)
@@ -50,28 +45,25 @@ func (s *suite) testImageRemoved(t *testing.T) {
 // startRemoving starts a VM, and removes its image meanwhile.
 func (s *suite) startRemoving(t *testing.T, p *pod, ref, when string) (id string) {
 	t.Helper()
-	create := func() (err error) {
-		id, err = s.create(t, p, newContainer(ref, nil))
-		return err
+	id, err := s.create(t, p, newContainer(ref, nil))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if when == "waits for its start" {
+		s.removeImage(t, ref)
 	}
 	start := func() error { return s.start(t, id) }
-	at := func(held bool, tool string, call func() error) {
-		t.Helper()
-		var err error
-		if held {
-			release, done := s.held(t, tool, call)
-			s.removeImage(t, ref)
-			release()
-			err = <-done
-		} else {
-			err = call()
-		}
-		if err != nil {
-			t.Fatal(err)
-		}
+	if when == "starts" {
+		release, done := s.held(t, "dnsmasq", start)
+		s.removeImage(t, ref)
+		release()
+		err = <-done
+	} else {
+		err = start()
 	}
-	at(when == "is created", "qemu-img", create)
-	at(when == "starts", "dnsmasq", start)
+	if err != nil {
+		t.Fatal(err)
+	}
 	if when == "runs" {
 		s.wantLines(t, id, "", 1)
 		s.removeImage(t, ref)

@@ -64,11 +64,11 @@ func (s *suite) checkGroup(t *testing.T, name string, cases []badCase) {
 func newSuite(t *testing.T) *suite {
 	t.Helper()
 	tools := t.TempDir()
-	dnsmasq, qemuImg := holdable(t, tools, "dnsmasq"), holdable(t, tools, "qemu-img")
+	dnsmasq := holdable(t, tools, "dnsmasq")
 	n := node.ForTest(t, node.Options{
 		Subnet: netip.MustParsePrefix("10.98.0.0/16"),
 		ShimConfig: func(c map[string]any) {
-			c["tools"] = map[string]any{"dnsmasq": dnsmasq, "qemu_img": qemuImg}
+			c["tools"] = map[string]any{"dnsmasq": dnsmasq}
 			c["vm"].(map[string]any)["max_disk_size"] = "1Ti"
 		},
 	})
