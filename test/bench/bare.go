@@ -13,7 +13,7 @@ type bare struct {
 }
 
 // bareGuest boots a guest on a tap with an address of the node's, as a pod's guest has it otherwise:
-// the same card, MTU and processor. The memory is in bytes, and drive the value of QEMU's -drive. A
+// the same card, MTU and processor, and the limit of the pod's memory. The memory is in bytes, and drive the value of QEMU's -drive. A
 // number tells guests of one bench apart. Its stop ends it.
 func (r *rig) bareGuest(ctx context.Context, number int, memory int64, drive string) (*bare, error) {
 	tap, net := fmt.Sprintf("bare%d", number), fmt.Sprintf("10.200.%d.", number)
@@ -36,7 +36,7 @@ func (r *rig) bareGuest(ctx context.Context, number int, memory int64, drive str
 			"-netdev", "tap,id=n,ifname=" + tap + ",script=no,downscript=no",
 			"-device", "virtio-net-pci,netdev=n,host_mtu=1400,romfile="},
 	} {
-		g, err := r.prepare(ctx, line[0], line[1:]...)
+		g, err := r.prepare(ctx, place{tap, memory + overhead}, line[0], line[1:]...)
 		if err != nil {
 			b.stop()
 			return nil, err

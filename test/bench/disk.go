@@ -132,7 +132,7 @@ func (r *rig) convertSide(path string) side {
 	return side{
 		of: "qemu-img alone",
 		prepare: func(ctx context.Context) (err error) {
-			next, err = r.prepare(ctx, "qemu-img", "convert", "-f", "qcow2", "-O", "raw", "-W", "-m", "16", path, to)
+			next, err = r.prepare(ctx, place{name: "qemu-img"}, "qemu-img", "convert", "-f", "qcow2", "-O", "raw", "-W", "-m", "16", path, to)
 			return err
 		},
 		do:   func(context.Context) error { return next.run() },

@@ -20,8 +20,14 @@ type grouped struct {
 	cancel context.CancelFunc
 }
 
-// prepare has a program wait.
-func (r *rig) prepare(ctx context.Context, name string, args ...string) (_ *grouped, err error) {
+// place is a control group for programs that are compared. Memory is its limit in bytes; 0 is none.
+type place struct {
+	name   string
+	memory int64
+}
+
+// prepare has a program wait in a group.
+func (r *rig) prepare(ctx context.Context, in place, name string, args ...string) (_ *grouped, err error) {
 	ctx, cancel := context.WithCancel(ctx)
 	line := append([]string{"-c", `echo waiting; read -r _ && exec "$@" </dev/null >&2`, "sh", name}, args...)
 	g := &grouped{cmd: r.Command(ctx, "sh", line...), cancel: cancel}
@@ -40,7 +46,7 @@ func (r *rig) prepare(ctx context.Context, name string, args ...string) (_ *grou
 		return nil, fmt.Errorf("start %s: %w", name, err)
 	}
 	if _, err = io.ReadFull(out, make([]byte, len("waiting\n"))); err == nil {
-		err = r.group(g.cmd.Process.Pid)
+		err = r.group(in, g.cmd.Process.Pid)
 	}
 	if err != nil {
 		g.end()
@@ -50,10 +56,10 @@ func (r *rig) prepare(ctx context.Context, name string, args ...string) (_ *grou
 }
 
 // group moves a process with its descendants.
-func (r *rig) group(pid int) error {
-	group, err := cgroup.Open(r.CgroupParent()+"/alone", "alone")
+func (r *rig) group(in place, pid int) error {
+	group, err := cgroup.Open(r.CgroupParent()+"/alone", in.name)
 	if err == nil {
-		err = group.Create(cgroup.Limits{})
+		err = group.Create(cgroup.Limits{Memory: in.memory})
 	}
 	if err != nil {
 		return err

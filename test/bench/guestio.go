@@ -16,8 +16,8 @@ const ioGoal = 0.95
 // ioNotes are how guests' reads and writes are measured.
 func ioNotes(alone ...string) []string {
 	return append(alone,
-		"Both have the same memory, processor and card. Requests past the guest's page cache (O_DIRECT,",
-		"libaio), on 256 MiB of its disk, half a second each in turn; guests' clocks.")
+		"Both have the same memory, processor, card and cgroup's limit. Requests past the guest's page cache",
+		"(O_DIRECT, libaio), on 256 MiB of its disk, half a second each in turn; guests' clocks.")
 }
 
 // ioFile compares a guest's disk of mode file with that of QEMU alone, on an overlay as qemu-img

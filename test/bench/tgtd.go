@@ -20,7 +20,7 @@ const (
 // The function returned ends it.
 func (r *rig) tgtdAlone(ctx context.Context, path string) (stop func(), err error) {
 	env := "TGT_IPC_SOCKET=" + aloneSocket
-	daemon, err := r.prepare(ctx, "env", env, "tgtd", "-f", "--iscsi", "portal="+alonePortal)
+	daemon, err := r.prepare(ctx, place{name: "tgtd"}, "env", env, "tgtd", "-f", "--iscsi", "portal="+alonePortal)
 	if err != nil {
 		return nil, err
 	}
