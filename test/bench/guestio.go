@@ -3,7 +3,6 @@ package bench
 import (
 	"context"
 	"fmt"
-	"os"
 	"path/filepath"
 
 	"github.com/nodevirt/nodevirt/shim/vmspec"
@@ -69,7 +68,6 @@ func (r *rig) guestIO(
 	if err != nil {
 		return err
 	}
-	defer os.Remove(disk)
 	image, err := r.pushDisk(ctx, "io:1", disk)
 	if err != nil {
 		return err

@@ -50,15 +50,15 @@ func main() {
 
 // request is the kernel's struct iocb, on little-endian machines.
 type request struct {
-	data           uint64
-	key, rwFlags   uint32
-	opcode         uint16
-	priority       int16
-	file           uint32
-	buffer, size   uint64
-	offset         int64
-	reserved       uint64
-	flags, eventFD uint32
+	data         uint64
+	_, _         uint32 // key, flags of the file
+	opcode       uint16
+	_            int16 // priority
+	file         uint32
+	buffer, size uint64
+	offset       int64
+	_            uint64 // reserved
+	_, _         uint32 // flags, eventfd
 }
 
 // opWrite is the opcode of a request that writes; 0 reads.
