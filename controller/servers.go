@@ -1,6 +1,7 @@
 package controller
 
 import (
+	"context"
 	"crypto/tls"
 	"errors"
 	"fmt"
@@ -12,8 +13,10 @@ import (
 	"strings"
 	"time"
 
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/rest"
+	kubevirt "kubevirt.io/api/core/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/manager"
 	"sigs.k8s.io/controller-runtime/pkg/webhook"
@@ -66,7 +69,7 @@ func addWebhooks(m manager.Manager, o Options, keeper *certs.Keeper) error {
 	if err != nil {
 		return err
 	}
-	admission.Register(server)
+	admission.Register(server, presets(m.GetAPIReader()))
 	if err := m.Add(server); err != nil {
 		return fmt.Errorf("add the webhooks: %w", err)
 	}
@@ -89,6 +92,16 @@ func addSubresources(m manager.Manager, cluster *rest.Config, o Options, keeper 
 		return fmt.Errorf("add the subresources: %w", err)
 	}
 	return nil
+}
+
+// presets reads from the API server: one that was applied right before an instance counts.
+func presets(live client.Reader) admission.Presets {
+	return func(ctx context.Context, namespace string) ([]unstructured.Unstructured, error) {
+		list := new(unstructured.UnstructuredList)
+		list.SetGroupVersionKind(kubevirt.VirtualMachineInstancePresetGroupVersionKind)
+		err := live.List(ctx, list, client.InNamespace(namespace))
+		return list.Items, err
+	}
 }
 
 func newServer(address string, keeper *certs.Keeper) (webhook.Server, error) {

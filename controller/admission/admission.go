@@ -18,15 +18,15 @@ const (
 )
 
 // Register adds the webhooks to a server.
-func Register(server webhook.Server) {
-	server.Register(PathDefault, &webhook.Admission{Handler: admission.HandlerFunc(fillIn)})
-	server.Register(PathValidate, &webhook.Admission{Handler: admission.HandlerFunc(validate)})
+func Register(server webhook.Server, presets Presets) {
+	server.Register(PathDefault, &webhook.Admission{Handler: admission.HandlerFunc(presets.fillIn)})
+	server.Register(PathValidate, &webhook.Admission{Handler: admission.HandlerFunc(presets.validate)})
 }
 
 // fillIn answers with the defaults of what is not said. It refuses as validate
 // does: the API server holds an object against its schema in between, and would
 // tell of mistakes in words of its own, and of some of them only.
-func fillIn(_ context.Context, request admission.Request) admission.Response {
+func (p Presets) fillIn(ctx context.Context, request admission.Request) admission.Response {
 	r, refusal := read(request)
 	if refusal != nil {
 		return *refusal
@@ -34,7 +34,14 @@ func fillIn(_ context.Context, request admission.Request) admission.Response {
 	if r.untouched() {
 		return admission.Allowed("")
 	}
-	if problems := r.check(); len(problems) > 0 {
+	problems, err := r.applyPresets(ctx, p)
+	if err != nil {
+		return admission.Errored(http.StatusInternalServerError, err)
+	}
+	if len(problems) == 0 {
+		problems = r.check()
+	}
+	if len(problems) > 0 {
 		return r.refuse(problems)
 	}
 	if err := r.setDefaults(); err != nil {
@@ -44,7 +51,7 @@ func fillIn(_ context.Context, request admission.Request) admission.Response {
 }
 
 // validate refuses what is wrong with an object, and changes that can't be made.
-func validate(_ context.Context, request admission.Request) admission.Response {
+func (p Presets) validate(ctx context.Context, request admission.Request) admission.Response {
 	r, refusal := read(request)
 	if refusal != nil {
 		return *refusal
@@ -52,7 +59,16 @@ func validate(_ context.Context, request admission.Request) admission.Response {
 	if r.untouched() {
 		return admission.Allowed("")
 	}
-	problems := r.check()
+	var problems field.ErrorList
+	if r.request.Kind.Kind != kindVMI { // which has them by now
+		var err error
+		if problems, err = r.applyPresets(ctx, p); err != nil {
+			return admission.Errored(http.StatusInternalServerError, err)
+		}
+	}
+	if len(problems) == 0 {
+		problems = r.check()
+	}
 	if len(problems) == 0 {
 		problems = r.checkUpdate()
 	}

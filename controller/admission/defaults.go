@@ -19,6 +19,10 @@ type tree = map[string]any
 // but for the machine type. It changes nothing that is given, and of the same object
 // makes the same again.
 func (r *review) setDefaults() error {
+	if r.request.Kind.Kind == kindPreset {
+		setDevices(r.object["spec"])
+		return nil
+	}
 	spec, ok := withoutNulls(r.object["spec"]).(tree)
 	if !ok {
 		return fmt.Errorf("%s %s: no spec after it was checked", r.request.Kind.Kind, r.request.Name)
@@ -38,8 +42,10 @@ func (r *review) setDefaults() error {
 		}
 		fallthrough
 	case kindVM:
+		of := child(child(spec, "template"), "spec")
+		setDevices(of)
 		if spec["preference"] == nil { // which may say of what type machines are
-			setMachine(child(child(spec, "template"), "spec"), machine)
+			setMachine(of, machine)
 		}
 		return nil
 	}
@@ -62,6 +68,13 @@ func (r *review) patch() admission.Response {
 
 func setMachine(spec tree, machine vmspec.Spec) {
 	setDefault(child(child(spec, "domain"), "machine"), "type", machine.Machine)
+}
+
+// setDevices: the schema wants them, where they may well be a preset's, or left to others.
+func setDevices(spec any) {
+	if spec, ok := spec.(tree); ok {
+		child(child(spec, "domain"), "devices")
+	}
 }
 
 func setCPU(spec tree, machine vmspec.Spec) {

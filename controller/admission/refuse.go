@@ -38,6 +38,9 @@ func (r *review) refuse(problems field.ErrorList) admission.Response {
 	if len(lines) > 1 {
 		message = fmt.Sprintf("%d problems:\n  %s", len(problems)+max(more, 0), strings.Join(lines, "\n  "))
 	}
+	if len(r.presets) > 0 {
+		message += "\nthat is with the VirtualMachineInstancePresets " + strings.Join(r.presets, ", ")
+	}
 	response := admission.Denied("")
 	response.Result = &metav1.Status{
 		Status:  metav1.StatusFailure,

@@ -21,6 +21,8 @@ const (
 	kindClusterInstancetype = "VirtualMachineClusterInstancetype"
 	kindPreference          = "VirtualMachinePreference"
 	kindClusterPreference   = "VirtualMachineClusterPreference"
+
+	kindPreset = "VirtualMachineInstancePreset"
 )
 
 // checks are what finds out what is wrong with an object of a kind by itself.
@@ -31,6 +33,7 @@ func checks() map[string]func(*review) field.ErrorList {
 		kindSet:                 (*review).checkReplicaSet,
 		kindInstancetype:        (*review).checkInstancetype,
 		kindClusterInstancetype: (*review).checkInstancetype,
+		kindPreset:              (*review).checkPreset,
 		kindPreference:          (*review).checkPreference,
 		kindClusterPreference:   (*review).checkPreference,
 	}
@@ -44,6 +47,18 @@ type review struct {
 	meta        metav1.ObjectMeta
 	// vmi is the spec of the machine, once it was found to be sound.
 	vmi *kubevirt.VirtualMachineInstanceSpec
+	// presets are the names of those that were applied, merged is the spec of an
+	// object with a template after that; nil if it was not done.
+	presets []string
+	merged  map[string]any
+}
+
+// spec is what is to be checked.
+func (r *review) spec() any {
+	if r.merged != nil {
+		return r.merged
+	}
+	return r.object["spec"]
 }
 
 func newReview(request admission.Request) (*review, error) {

@@ -2,6 +2,7 @@ package admission_test
 
 import (
 	"bytes"
+	"context"
 	"encoding/json"
 	"net/http"
 	"net/http/httptest"
@@ -13,6 +14,7 @@ import (
 	jsonpatch "github.com/evanphx/json-patch/v5"
 	admissionv1 "k8s.io/api/admission/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/util/yaml"
 	"sigs.k8s.io/controller-runtime/pkg/webhook"
@@ -23,10 +25,10 @@ import (
 // rig are the webhooks as an API server reaches them, but for TLS.
 type rig struct{ url string }
 
-func newRig(t *testing.T) rig {
+func newRig(t *testing.T, presets ...unstructured.Unstructured) rig {
 	t.Helper()
 	server := webhook.NewServer(webhook.Options{WebhookMux: http.NewServeMux()})
-	admission.Register(server)
+	admission.Register(server, func(context.Context, string) ([]unstructured.Unstructured, error) { return presets, nil })
 	web := httptest.NewServer(server.WebhookMux())
 	t.Cleanup(web.Close)
 	return rig{web.URL}

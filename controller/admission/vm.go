@@ -51,7 +51,7 @@ func (r *review) checkTemplated() (any, field.ErrorList) {
 				"speaks to the instance; put it into spec.template.metadata.annotations"))
 		}
 	}
-	tree := r.object["spec"]
+	tree := r.spec()
 	if tree == nil {
 		problems = append(problems, field.Required(field.NewPath("spec"), "it says what machine this is"))
 	}

@@ -19,6 +19,7 @@ var kept = []string{
 	kubevirt.ControllerAPILatestVersionObservedAnnotation,
 	kubevirt.ControllerAPIStorageVersionObservedAnnotation,
 	AnnotationTemplate,
+	AnnotationOverridden,
 }
 
 // annotations are the instance's own, KubeVirt's, and those that tell the node

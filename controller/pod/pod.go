@@ -15,6 +15,9 @@ const (
 	// AnnotationTemplate is on an instance of a VirtualMachine, and is a digest of
 	// the template that it was made from. Pods don't have it.
 	AnnotationTemplate = "vm.nodevirt.io/template"
+	// AnnotationOverridden is on an instance which has said itself what presets say
+	// too, and is what: text for people.
+	AnnotationOverridden = "vm.nodevirt.io/overridden-presets"
 	// DefaultGracePeriod is the time in seconds that a guest has to shut down
 	// where the instance does not say. It is Kubernetes' and KubeVirt's.
 	DefaultGracePeriod = 30

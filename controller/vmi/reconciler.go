@@ -110,6 +110,10 @@ func (r *Reconciler) create(ctx context.Context, vmi *kubevirt.VirtualMachineIns
 	}
 	r.Events.Eventf(vmi, wanted, corev1.EventTypeNormal, "SuccessfulCreate", "Create",
 		"Created virtual machine pod %s", wanted.Name)
+	if text := vmi.Annotations[pod.AnnotationOverridden]; text != "" {
+		r.Events.Eventf(vmi, nil, corev1.EventTypeNormal, string(kubevirt.Override), "Create",
+			"Some settings of VirtualMachineInstancePresets were not applied, since the instance has its own: %.900s", text)
+	}
 	return ctrl.Result{}, nil // the pod's own event goes on
 }
 

@@ -136,7 +136,10 @@ func TestTaken(t *testing.T) {
 func hasPod(t *testing.T, c client.Client, object *unstructured.Unstructured) {
 	t.Helper()
 	labels := client.MatchingLabels{"vm.kubevirt.io/name": object.GetName()}
-	if object.GetKind() == "VirtualMachineInstanceReplicaSet" {
+	switch object.GetKind() {
+	case "VirtualMachineInstancePreset":
+		return
+	case "VirtualMachineInstanceReplicaSet":
 		if replicas, _, _ := unstructured.NestedInt64(object.Object, "spec", "replicas"); replicas == 0 {
 			return
 		}

@@ -41,6 +41,19 @@ func TestTheExampleOfAnInstance(t *testing.T) {
 	}
 }
 
+func TestTheExampleOfAPreset(t *testing.T) {
+	t.Parallel()
+	apply(t, "preset.yaml")
+	check(t, suite.WaitFor(t.Context(), "vmi/flavored", "condition=Ready"))
+	pod := kubectl(t, "get", "pods", "--selector=vm.kubevirt.io/name=flavored", "-o", "jsonpath={.items[0].metadata.name}")
+	xml := virsh(t, "dumpxml", pod)
+	for _, want := range []string{"cores='2'", "<rng "} {
+		if !strings.Contains(xml, want) {
+			t.Errorf("the machine has no %s:\n%s", want, xml)
+		}
+	}
+}
+
 func TestTheExampleOfCloudInit(t *testing.T) {
 	t.Parallel()
 	apply(t, "cloud-init.yaml")

@@ -96,7 +96,10 @@ func (a api) complete(k kind, made *apiext.CustomResourceDefinition) error {
 	v := &made.Spec.Versions[0]
 	v.Served, v.Storage = true, true
 	v.AdditionalPrinterColumns = k.columns
-	if a.status {
+	switch {
+	case k.deprecated != "":
+		v.Deprecated, v.DeprecationWarning = true, &k.deprecated
+	case a.status:
 		v.Subresources = &apiext.CustomResourceSubresources{Status: &apiext.CustomResourceSubresourceStatus{}, Scale: k.scale}
 	}
 	root := v.Schema.OpenAPIV3Schema

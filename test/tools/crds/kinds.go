@@ -11,6 +11,9 @@ type kind struct {
 	scale      *apiext.CustomResourceSubresourceScale
 	// cluster tells that objects are in no namespace.
 	cluster bool
+	// deprecated is the warning of a kind that people should use no more; such have
+	// no status.
+	deprecated string
 }
 
 func apis() []api {
@@ -81,6 +84,11 @@ func machines() []kind {
 				SpecReplicasPath: ".spec.replicas", StatusReplicasPath: ".status.replicas",
 				LabelSelectorPath: &labelSelector,
 			},
+		},
+		{
+			name:       "VirtualMachineInstancePreset",
+			shortNames: []string{"vmipreset", "vmipresets"},
+			deprecated: "kubevirt.io/v1 VirtualMachineInstancePresets are deprecated; use instance types and preferences",
 		},
 	}
 }
