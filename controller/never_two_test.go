@@ -100,6 +100,7 @@ func TestDeadNode(t *testing.T) {
 	w.node("alive")
 	for name, vouch := range map[string]func(*corev1.Node){
 		"dead-gone": func(n *corev1.Node) { w.delete(n) },
+		"dead-left": func(n *corev1.Node) { w.delete(n) },
 		"dead-tainted": func(n *corev1.Node) {
 			w.change(n, false, func() {
 				n.Spec.Taints = []corev1.Taint{{Key: corev1.TaintNodeOutOfService, Effect: corev1.TaintEffectNoExecute}}
@@ -116,10 +117,12 @@ func TestDeadNode(t *testing.T) {
 			w.watchTwo(name)
 			w.ready(n, corev1.ConditionUnknown)
 			w.printable(name, kubevirt.VirtualMachineStatusUnknown)
-			w.forceDelete(p)
+			if name != "dead-left" {
+				w.forceDelete(p)
+			}
 			w.stays(p)
 			vouch(n)
-			untilGone(w, p, p.Name)
+			untilGone(w, p, p.Name) // though no kubelet confirms it
 			w.run(w.instanceOf(name, first), "alive")
 		})
 	}

@@ -9,6 +9,7 @@ import (
 	kubevirt "kubevirt.io/api/core/v1"
 
 	"github.com/nodevirt/nodevirt/controller/backoff"
+	instances "github.com/nodevirt/nodevirt/controller/vmi"
 )
 
 const (
@@ -147,6 +148,17 @@ func TestStartFailure(t *testing.T) {
 	}
 	if kept := startFailure(first, nil, now); kept != first {
 		t.Errorf("without an instance: %+v", kept)
+	}
+	for name, disrupt := range map[string]func(*kubevirt.VirtualMachineInstance){
+		"deleted": func(vmi *kubevirt.VirtualMachineInstance) { vmi.DeletionTimestamp = new(metav1.Now()) },
+		"drained": func(vmi *kubevirt.VirtualMachineInstance) { vmi.Status.Reason = instances.ReasonPodDeleted },
+		"bereft":  func(vmi *kubevirt.VirtualMachineInstance) { vmi.Status.Reason = instances.ReasonNodeGone },
+	} {
+		vmi := ended("2", 5*time.Second)
+		disrupt(vmi)
+		if got := startFailure(first, vmi, now); got != first {
+			t.Errorf("%s: %+v", name, got)
+		}
 	}
 	second := startFailure(first, ended("2", 5*time.Second), now)
 	if second.ConsecutiveFailCount != 2 || second.RetryAfterTimestamp.Sub(now) != 4*backoff.Unit {

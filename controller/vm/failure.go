@@ -7,10 +7,11 @@ import (
 	kubevirt "kubevirt.io/api/core/v1"
 
 	"github.com/nodevirt/nodevirt/controller/backoff"
+	instances "github.com/nodevirt/nodevirt/controller/vmi"
 )
 
-// startFailure counts instances in a row that ended soon after their start, or
-// never ran. An instance counts once.
+// startFailure counts instances in a row that ended by themselves soon after their
+// start, or never ran. An instance counts once.
 func startFailure(
 	have *kubevirt.VirtualMachineStartFailure, vmi *kubevirt.VirtualMachineInstance, now time.Time,
 ) *kubevirt.VirtualMachineStartFailure {
@@ -23,6 +24,8 @@ func startFailure(
 	case !vmi.IsFinal():
 		return have
 	case have != nil && have.LastFailedVMIUID == vmi.UID:
+		return have
+	case instances.Disrupted(vmi):
 		return have
 	}
 	next := kubevirt.VirtualMachineStartFailure{ConsecutiveFailCount: 1, LastFailedVMIUID: vmi.UID}

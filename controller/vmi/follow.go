@@ -107,9 +107,9 @@ func (r *Reconciler) forget(ctx context.Context, vmi *kubevirt.VirtualMachineIns
 	return ctrl.Result{}, nil
 }
 
-// deletePod deletes that very pod, in its own grace period.
-func (r *Reconciler) deletePod(ctx context.Context, p *corev1.Pod) error {
-	err := r.Client.Delete(ctx, p, client.Preconditions{UID: &p.UID})
+// deletePod deletes that very pod, in its own grace period if nothing else is said.
+func (r *Reconciler) deletePod(ctx context.Context, p *corev1.Pod, how ...client.DeleteOption) error {
+	err := r.Client.Delete(ctx, p, append(how, client.Preconditions{UID: &p.UID})...)
 	if err != nil && !apierrors.IsNotFound(err) {
 		return fmt.Errorf("delete pod %s: %w", p.Name, err)
 	}
@@ -117,17 +117,24 @@ func (r *Reconciler) deletePod(ctx context.Context, p *corev1.Pod) error {
 }
 
 // release takes the finalizer off a pod whose guest has ended. A pod that has
-// changed since it was looked at is looked at again.
+// changed since it was looked at is looked at again. One that is deleted goes at
+// once where no kubelet is left to confirm it: Kubernetes' own collector of such
+// pods takes up to a minute.
 func (r *Reconciler) release(ctx context.Context, v view) error {
 	p := v.pod
-	if p == nil || !v.ended() || !controllerutil.ContainsFinalizer(p, pod.Finalizer) {
+	if p == nil || !v.ended() {
 		return nil
 	}
-	before := p.DeepCopy()
-	controllerutil.RemoveFinalizer(p, pod.Finalizer)
-	patch := client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{})
-	if err := r.Client.Patch(ctx, p, patch); err != nil {
-		return ignoreGone(fmt.Errorf("release pod %s: %w", p.Name, err))
+	if controllerutil.ContainsFinalizer(p, pod.Finalizer) {
+		before := p.DeepCopy()
+		controllerutil.RemoveFinalizer(p, pod.Finalizer)
+		patch := client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{})
+		if err := r.Client.Patch(ctx, p, patch); err != nil {
+			return ignoreGone(fmt.Errorf("release pod %s: %w", p.Name, err))
+		}
+	}
+	if p.DeletionTimestamp != nil && v.node.vacant() {
+		return r.deletePod(ctx, p, client.GracePeriodSeconds(0))
 	}
 	return nil
 }

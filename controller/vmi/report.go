@@ -45,7 +45,7 @@ func news(before, after *kubevirt.VirtualMachineInstanceStatus, v view) []item {
 		case kubevirt.Running:
 			all = append(all, item{corev1.EventTypeNormal, "Started", "Run", "VirtualMachineInstance started."})
 		case kubevirt.Succeeded:
-			all = append(all, item{corev1.EventTypeNormal, "Stopped", "Stop", "The VirtualMachineInstance was shut down."})
+			all = append(all, item{corev1.EventTypeNormal, "Stopped", "Stop", v.shutDown()})
 		case kubevirt.Failed:
 			warn("Failed", v.why())
 		case kubevirt.Unknown:
@@ -89,6 +89,14 @@ func sameTrouble(a, b cond) bool {
 	return a.Status == b.Status && a.Reason == b.Reason && a.Message == b.Message
 }
 
+// shutDown tells of a guest that has powered off.
+func (v view) shutDown() string {
+	if v.disrupted() {
+		return "The VirtualMachineInstance was shut down: " + v.disruption()
+	}
+	return "The VirtualMachineInstance was shut down."
+}
+
 // why tells why an instance has failed.
 func (v view) why() string {
 	switch c := v.compute(); {
@@ -96,6 +104,9 @@ func (v view) why() string {
 		return "The pod is gone, and with it what became of the guest."
 	case v.node.gone:
 		return fmt.Sprintf("Node %s is gone, and the guest with it.", v.pod.Spec.NodeName)
+	case v.disrupted() && !v.node.outOfService:
+		return fmt.Sprintf("The guest did not shut down in its grace period, and was powered off (exit code %d): %s",
+			c.Terminated.ExitCode, v.disruption())
 	case c != nil && c.Terminated != nil:
 		return fmt.Sprintf("The VirtualMachineInstance crashed: exit code %d, %s: %s",
 			c.Terminated.ExitCode, c.Terminated.Reason, c.Terminated.Message)

@@ -67,14 +67,16 @@ func reason(v view) string {
 	case v.pod == nil:
 		return ""
 	case v.ended() && v.node.gone:
-		return "NodeGone"
+		return ReasonNodeGone
+	case v.disrupted():
+		return ReasonPodDeleted
 	case v.ended() && c != nil && c.Terminated != nil:
 		if c.Terminated.ExitCode == 0 {
 			return ""
 		}
 		return c.Terminated.Reason
 	case v.ended() && v.node.outOfService:
-		return "NodeOutOfService"
+		return ReasonNodeOutOfService
 	case v.ended():
 		return v.pod.Status.Reason
 	case v.node.lost && v.pod.Spec.NodeName != "":

@@ -30,6 +30,9 @@ type node struct {
 	outOfService bool
 }
 
+// vacant: nothing runs there, on somebody's word, and nobody is there to say so.
+func (n node) vacant() bool { return n.gone || n.outOfService }
+
 func readNode(n *corev1.Node) node {
 	var result node
 	notReady := false
@@ -72,7 +75,7 @@ func (v view) ended() bool {
 	case v.pod.Spec.NodeName == "":
 		// The API server binds no pod that is being deleted.
 		return v.pod.DeletionTimestamp != nil || v.terminal()
-	case v.node.gone, v.node.outOfService:
+	case v.node.vacant():
 		return true
 	case c != nil && c.Terminated != nil:
 		return true

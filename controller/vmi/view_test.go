@@ -73,6 +73,8 @@ func TestPhase(t *testing.T) {
 		"node gone":           {seen(goneNode, corev1.PodRunning, running), kubevirt.Failed, true, "NodeGone"},
 		"out of service":      {seen(taintedOut, corev1.PodRunning, running), kubevirt.Failed, true, "NodeOutOfService"},
 		"shut down":           {seen(readyNode, corev1.PodSucceeded, completed), kubevirt.Succeeded, true, ""},
+		"drained":             {deleted(seen(readyNode, corev1.PodSucceeded, completed)), kubevirt.Succeeded, true, "PodDeleted"},
+		"drained, stubborn":   {deleted(seen(readyNode, corev1.PodFailed, crashed)), kubevirt.Failed, true, "PodDeleted"},
 		"sidecar runs on":     {seen(readyNode, corev1.PodRunning, completed), kubevirt.Succeeded, true, ""},
 		"crashed":             {seen(readyNode, corev1.PodFailed, crashed), kubevirt.Failed, true, "Error"},
 		"crashed, node lost":  {seen(lostNode, corev1.PodFailed, crashed), kubevirt.Failed, true, "Error"},
