@@ -2,6 +2,7 @@ package controller
 
 import (
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
 	kubevirt "kubevirt.io/api/core/v1"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
@@ -52,12 +53,15 @@ func trimMeta(o client.Object) {
 // trimPod leaves what tells whose a pod is, where, and how it fares.
 func trimPod(p *corev1.Pod) {
 	p.ManagedFields = nil
-	var kept map[string]string
-	if networks, ok := p.Annotations[vmi.AnnotationNetworkStatus]; ok {
-		kept = map[string]string{vmi.AnnotationNetworkStatus: networks}
+	annotations, labels := p.Annotations, p.Labels
+	p.Annotations, p.Labels = nil, nil
+	if networks, ok := annotations[vmi.AnnotationNetworkStatus]; ok {
+		p.Annotations = map[string]string{vmi.AnnotationNetworkStatus: networks}
 	}
-	p.Annotations = kept
-	p.Labels = nil
+	if metav1.GetControllerOf(p) == nil { // these tell, too
+		metav1.SetMetaDataAnnotation(&p.ObjectMeta, kubevirt.DomainAnnotation, annotations[kubevirt.DomainAnnotation])
+		metav1.SetMetaDataLabel(&p.ObjectMeta, kubevirt.CreatedByLabel, labels[kubevirt.CreatedByLabel])
+	}
 	p.Spec = corev1.PodSpec{NodeName: p.Spec.NodeName}
 	p.Status.InitContainerStatuses = nil
 	p.Status.EphemeralContainerStatuses = nil

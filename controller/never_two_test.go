@@ -7,8 +7,10 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	kubevirt "kubevirt.io/api/core/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
 )
 
 // watchTwo fails the test if there are ever two pods of instances of a name whose
@@ -49,6 +51,12 @@ func TestNeverTwo(t *testing.T) {
 		"two-vmi": func(_ *corev1.Pod, vmi *kubevirt.VirtualMachineInstance) { w.delete(vmi) },
 		"two-vmi-force": func(_ *corev1.Pod, vmi *kubevirt.VirtualMachineInstance) {
 			w.delete(vmi, client.GracePeriodSeconds(0))
+		},
+		"two-orphan": func(p *corev1.Pod, vmi *kubevirt.VirtualMachineInstance) {
+			w.delete(vmi, client.PropagationPolicy(metav1.DeletePropagationOrphan))
+			// As Kubernetes' garbage collector does then.
+			w.change(p, false, func() { p.OwnerReferences = nil })
+			w.change(vmi, false, func() { controllerutil.RemoveFinalizer(vmi, metav1.FinalizerOrphanDependents) })
 		},
 		"two-finalizer": func(_ *corev1.Pod, vmi *kubevirt.VirtualMachineInstance) {
 			w.delete(vmi)
@@ -116,7 +124,10 @@ func TestDeadNode(t *testing.T) {
 			p := w.run(first, name)
 			w.watchTwo(name)
 			w.ready(n, corev1.ConditionUnknown)
-			w.printable(name, kubevirt.VirtualMachineStatusUnknown)
+			vm := w.printable(name, kubevirt.VirtualMachineStatusUnknown)
+			if ready := vmCondition(vm, string(kubevirt.VirtualMachineReady)); ready.Status != corev1.ConditionUnknown {
+				w.Errorf("of a lost node: %+v", ready)
+			}
 			if name != "dead-left" {
 				w.forceDelete(p)
 			}

@@ -133,7 +133,7 @@ func fromInstance(vmi *kubevirt.VirtualMachineInstance) []cond {
 		unready.Reason, unready.Message = "VMINotExists", "VMI does not exist"
 		return []cond{unready}
 	}
-	underway := vmi.Status.Phase != kubevirt.Running
+	underway := vmi.Status.Phase != kubevirt.Running && vmi.Status.Phase != kubevirt.Unknown
 	var all []cond
 	if underway {
 		unready.Reason, unready.Message = kubevirt.GuestNotRunningReason, "Guest VM is not reported as running"

@@ -72,6 +72,9 @@ func ready(v view) cond {
 		c.Reason, c.Message = kubevirt.PodNotExistsReason, "The pod of the virtual machine does not exist"
 	case v.phase() != kubevirt.Running && v.phase() != kubevirt.Unknown:
 		c.Reason, c.Message = kubevirt.GuestNotRunningReason, "Guest VM is not reported as running"
+	case v.phase() == kubevirt.Unknown:
+		c.Status, c.Reason = corev1.ConditionUnknown, reason(v)
+		c.Message = "Nothing is heard of the guest's node"
 	case v.pod.DeletionTimestamp != nil:
 		c.Reason, c.Message = kubevirt.PodTerminatingReason, "The pod of the virtual machine is being terminated"
 	default:

@@ -8,6 +8,9 @@ import (
 	kubevirt "kubevirt.io/api/core/v1"
 )
 
+// ReasonNodeUnresponsive is in the status of an instance of a lost node.
+const ReasonNodeUnresponsive = "NodeUnresponsive"
+
 // Reasons in the status of an instance that others ended.
 const (
 	ReasonPodDeleted       = "PodDeleted"

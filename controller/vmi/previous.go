@@ -6,21 +6,10 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	kubevirt "kubevirt.io/api/core/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
-
-// instanceOf is the reference of a pod to the instance that it was made for; nil
-// if it is none of ours.
-func instanceOf(p *corev1.Pod) *metav1.OwnerReference {
-	owner := metav1.GetControllerOf(p)
-	if owner == nil || owner.Kind != kubevirt.VirtualMachineInstanceGroupVersionKind.Kind {
-		return nil
-	}
-	return owner
-}
 
 // settlePrevious ends and releases pods of earlier instances of a name, whose
 // instance somebody has removed in spite of its finalizer. It returns the name
@@ -37,7 +26,7 @@ func (r *Reconciler) settlePrevious(
 	running := ""
 	for i := range pods.Items {
 		p := &pods.Items[i]
-		if vmi != nil && instanceOf(p).UID == vmi.UID {
+		if from, _ := originOf(p); vmi != nil && from.uid == vmi.UID {
 			continue
 		}
 		ended, err := r.settle(ctx, key, p)
@@ -54,11 +43,12 @@ func (r *Reconciler) settlePrevious(
 // settle tells whether an orphaned pod has ended, and helps it to.
 func (r *Reconciler) settle(ctx context.Context, key types.NamespacedName, p *corev1.Pod) (bool, error) {
 	current := new(kubevirt.VirtualMachineInstance)
+	from, _ := originOf(p)
 	switch err := r.Live.Get(ctx, key, current); {
 	case apierrors.IsNotFound(err):
 	case err != nil:
 		return false, fmt.Errorf("read VMI %s: %w", key, err)
-	case current.UID == instanceOf(p).UID:
+	case current.UID == from.uid:
 		return false, nil // the cache of VMIs is behind that of pods
 	}
 	v, err := r.look(ctx, p)

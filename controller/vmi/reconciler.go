@@ -79,7 +79,7 @@ func ownPod(ctx context.Context, from client.Reader, vmi *kubevirt.VirtualMachin
 	case err != nil:
 		return nil, fmt.Errorf("read pod %s: %w", key, err)
 	}
-	if owner := instanceOf(p); owner == nil || owner.UID != vmi.UID {
+	if from, ours := originOf(p); !ours || from.uid != vmi.UID {
 		return nil, nil
 	}
 	return p, nil

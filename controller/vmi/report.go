@@ -49,7 +49,7 @@ func news(before, after *kubevirt.VirtualMachineInstanceStatus, v view) []item {
 		case kubevirt.Failed:
 			warn("Failed", v.why())
 		case kubevirt.Unknown:
-			warn("NodeUnresponsive", fmt.Sprintf("Nothing is heard of node %s. If the machine is off for good, "+
+			warn(ReasonNodeUnresponsive, fmt.Sprintf("Nothing is heard of node %s. If the machine is off for good, "+
 				"delete its Node object or taint it %s: the guest then starts elsewhere.",
 				after.NodeName, corev1.TaintNodeOutOfService+"=nodeshutdown:NoExecute"))
 		}

@@ -35,8 +35,8 @@ const (
 func (r *Reconciler) SetUp(ctx context.Context, m manager.Manager) error {
 	for name, key := range map[string]client.IndexerFunc{
 		indexInstance: func(o client.Object) []string {
-			if owner := instanceOf(o.(*corev1.Pod)); owner != nil {
-				return []string{owner.Name}
+			if from, ours := originOf(o.(*corev1.Pod)); ours {
+				return []string{from.name}
 			}
 			return nil
 		},
@@ -70,11 +70,11 @@ func Backoff() workqueue.TypedRateLimiter[reconcile.Request] {
 }
 
 func ofPod(_ context.Context, o client.Object) []reconcile.Request {
-	owner := instanceOf(o.(*corev1.Pod))
-	if owner == nil {
+	from, ours := originOf(o.(*corev1.Pod))
+	if !ours {
 		return nil
 	}
-	return []reconcile.Request{{NamespacedName: types.NamespacedName{Namespace: o.GetNamespace(), Name: owner.Name}}}
+	return []reconcile.Request{{NamespacedName: types.NamespacedName{Namespace: o.GetNamespace(), Name: from.name}}}
 }
 
 // ofNode are the instances with a pod on a node. What can't be listed now comes

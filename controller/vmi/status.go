@@ -80,7 +80,7 @@ func reason(v view) string {
 	case v.ended():
 		return v.pod.Status.Reason
 	case v.node.lost && v.pod.Spec.NodeName != "":
-		return "NodeUnresponsive"
+		return ReasonNodeUnresponsive
 	}
 	return ""
 }

@@ -1,0 +1,26 @@
+package vmi
+
+import (
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	kubevirt "kubevirt.io/api/core/v1"
+)
+
+// origin is the instance that a pod was made for.
+type origin struct {
+	name string
+	uid  types.UID
+}
+
+// originOf tells a pod's origin; false if it is none of ours. A pod whose instance
+// is deleted with --cascade=orphan loses the reference to it, and keeps its guest:
+// such a one is known by what the controller wrote beside that.
+func originOf(p *corev1.Pod) (origin, bool) {
+	if owner := metav1.GetControllerOf(p); owner != nil {
+		ours := owner.Kind == kubevirt.VirtualMachineInstanceGroupVersionKind.Kind
+		return origin{owner.Name, owner.UID}, ours
+	}
+	from := origin{p.Annotations[kubevirt.DomainAnnotation], types.UID(p.Labels[kubevirt.CreatedByLabel])}
+	return from, from.name != "" && from.uid != ""
+}
