@@ -34,6 +34,7 @@ func Run(ctx context.Context, o Options) (r report.Report, err error) {
 		func() (report.Section, error) { return rig.one(ctx, o.Rounds) },
 		func() (report.Section, error) { return rig.bursts(ctx, o.Bursts) },
 		func() (report.Section, error) { return rig.requests(ctx, 5) },
+		func() (report.Section, error) { return rig.drains(ctx, o.Rounds) },
 		func() (report.Section, error) { return rig.memory(ctx) },
 	} {
 		section, err := measure()
