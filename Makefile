@@ -22,6 +22,9 @@ FLAGS ?=
 TIME  ?= 30s
 # Of make cluster.
 NODES ?= 2
+# Of make test-cluster: with anything else than nothing, also what .ci/run has no time for.
+SLOW ?=
+CLUSTER_TAGS = cluster$(SLOW:%=,slow)
 # Of make test-faults: the number of rounds, and the first one's seed, which the next count up from.
 ROUNDS ?= 20
 SEED   ?= $(shell od -An -N4 -tu4 /dev/urandom | tr -d ' ')
@@ -92,9 +95,10 @@ test-critest: packages tools kubernetes build ## Run cri-tools' critest without 
 	go vet -tags critest ./test/critest
 	$(BIN)/gotest -tags critest -count 1 -timeout $(TIMEOUT) -v $(FLAGS) ./test/critest
 
-test-cluster: packages kubernetes build controller ## Run the tests that need a cluster
-	go vet -tags cluster ./test/e2e/cluster
-	$(BIN)/gotest -tags cluster -count 1 -timeout $(TIMEOUT) $(FLAGS) ./test/e2e/cluster
+# -p 1: each package has a cluster of its own.
+test-cluster: packages kubernetes build controller ## Run the tests that need a cluster; SLOW=1 for the slow ones, too
+	go vet -tags $(CLUSTER_TAGS) ./test/e2e/cluster ./test/e2e/nodes
+	$(BIN)/gotest -tags $(CLUSTER_TAGS) -count 1 -p 1 -timeout $(TIMEOUT) $(FLAGS) ./test/e2e/cluster ./test/e2e/nodes
 
 fuzz: packages ## Run each fuzz target for a while; TIME=30s
 	@test/tools/fuzz $(TIME) $(PARALLEL)

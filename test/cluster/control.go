@@ -70,14 +70,14 @@ func (o Options) controllerManager() node.Component {
 	kubeconfig := o.path("pki", "controller-manager.kubeconfig")
 	return node.Component{
 		Name: "kube-controller-manager",
-		Args: []string{
+		Args: append([]string{
 			o.bin("kube-controller-manager"), "--kubeconfig=" + kubeconfig,
 			"--authentication-kubeconfig=" + kubeconfig, "--authorization-kubeconfig=" + kubeconfig,
 			"--bind-address=127.0.0.1", "--leader-elect=false", "--use-service-account-credentials=true",
 			"--service-account-private-key-file=" + o.path("pki", "sa.key"), "--root-ca-file=" + o.path("pki", "ca.crt"),
 			"--cluster-signing-cert-file=" + o.path("pki", "ca.crt"), "--cluster-signing-key-file=" + o.path("pki", "ca.key"),
 			"--requestheader-client-ca-file=" + o.path("pki", "front-proxy-ca.crt"),
-		},
+		}, o.missSoon()...),
 		Ready: healthy("https://127.0.0.1:10257/healthz"),
 	}
 }

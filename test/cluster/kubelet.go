@@ -70,6 +70,7 @@ func (o Options) kubeletConfig(i int, cgroup string) object {
 		"imageGCHighThresholdPercent": 100,
 		"enforceNodeAllocatable":      []string{},
 	}
+	o.tellOften(c)
 	if o.Kubelet != nil {
 		o.Kubelet(c)
 	}

@@ -41,6 +41,9 @@ func runMain(ctx context.Context, tests interface{ Run() int }, o Options, prepa
 	}
 	code = tests.Run()
 	for _, n := range c.nodes {
+		if n == nil {
+			continue // its power is off
+		}
 		if err := n.ShimCrash(); err != nil {
 			fmt.Println(err)
 			code = max(code, 1)

@@ -72,12 +72,12 @@ func join(control, n *node.Node, i int) error {
 		return err
 	}
 	err = inNetwork(control, func(h *netlink.Handle) error {
-		port, err := h.LinkByName(bridge)
+		joint, err := h.LinkByName(bridge)
 		if err != nil {
 			return fmt.Errorf("find bridge: %w", err)
 		}
 		attrs := netlink.NewLinkAttrs()
-		attrs.Name, attrs.MasterIndex, attrs.Flags = fmt.Sprintf("node%d", i), port.Attrs().Index, net.FlagUp
+		attrs.Name, attrs.MasterIndex, attrs.Flags = port(i), joint.Attrs().Index, net.FlagUp
 		veth := &netlink.Veth{LinkAttrs: attrs, PeerName: "eth0", PeerNamespace: netlink.NsPid(n.PID())}
 		if err := h.LinkAdd(veth); err != nil {
 			return fmt.Errorf("make the link of %s: %w", n.Name(), err)
@@ -103,6 +103,9 @@ func join(control, n *node.Node, i int) error {
 		return route(h, "0.0.0.0/0", netip.MustParseAddr(controlAddress))
 	})
 }
+
+// port is the control plane's end of a node's link.
+func port(i int) string { return fmt.Sprintf("node%d", i) }
 
 // eth0 tells whether a node has its link.
 func eth0(n *node.Node) (there bool, err error) {

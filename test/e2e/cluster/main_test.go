@@ -12,8 +12,8 @@ import (
 	"time"
 
 	"github.com/nodevirt/nodevirt/test/cluster"
+	"github.com/nodevirt/nodevirt/test/cluster/clustertest"
 	"github.com/nodevirt/nodevirt/test/guest"
-	"github.com/nodevirt/nodevirt/test/images"
 	"github.com/nodevirt/nodevirt/test/node"
 )
 
@@ -69,8 +69,7 @@ func (c clean) Run() int {
 func prepare(ctx context.Context, c *cluster.Cluster) (err error) {
 	s := &suite
 	s.Cluster = c
-	control := c.Control()
-	if s.busybox, err = control.PushBusybox(ctx); err != nil {
+	if s.busybox, err = c.Control().PushBusybox(ctx); err != nil {
 		return err
 	}
 	for _, disk := range []struct {
@@ -82,15 +81,7 @@ func prepare(ctx context.Context, c *cluster.Cluster) (err error) {
 		{"tiny-agent:1", guest.TinyWithAgent, &s.agent},
 		{"debian-disk:12", guest.Tiny, new(string)}, // the examples'
 	} {
-		path, err := disk.build(ctx, control.GuestOptions())
-		if err != nil {
-			return err
-		}
-		img, err := images.RegistryDisk(path, images.DiskOptions{})
-		if err != nil {
-			return err
-		}
-		if *disk.ref, err = c.Push(ctx, disk.name, img); err != nil {
+		if *disk.ref, err = clustertest.PushDisk(ctx, c, disk.name, disk.build); err != nil {
 			return err
 		}
 	}

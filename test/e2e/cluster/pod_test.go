@@ -7,15 +7,14 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"strings"
 	"testing"
-	"time"
+
+	"github.com/nodevirt/nodevirt/test/cluster/clustertest"
 )
 
 type object = map[string]any
 
-// patience bounds every wait. Emulated guests on a busy machine are slow.
-const patience = 3 * time.Minute
+const patience = clustertest.Patience
 
 // Names of what prepare runs: a VM behind a Service, and a pod whose shell asks it.
 const (
@@ -115,9 +114,7 @@ func describe(ctx context.Context, name string) error {
 
 func kubectl(t *testing.T, args ...string) string {
 	t.Helper()
-	out, err := suite.Kubectl(t.Context(), args...)
-	check(t, err)
-	return strings.TrimSpace(out)
+	return clustertest.Kubectl(t, suite.Cluster, args...)
 }
 
 // field is one of a pod's, by a JSONPath without braces.
@@ -163,24 +160,10 @@ func answer(t *testing.T, host string) (i info) {
 // eventually tries until there is no error.
 func eventually(t *testing.T, what string, try func(context.Context) error) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), patience)
-	defer cancel()
-	for {
-		err := try(ctx)
-		if err == nil {
-			return
-		}
-		select {
-		case <-ctx.Done():
-			t.Fatalf("%s: %v", what, err)
-		case <-time.After(200 * time.Millisecond):
-		}
-	}
+	clustertest.Eventually(t, what, try)
 }
 
 func check(t *testing.T, err error) {
 	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
+	clustertest.Check(t, err)
 }

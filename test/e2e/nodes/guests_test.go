@@ -1,0 +1,89 @@
+//go:build cluster
+
+package nodes
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+)
+
+// guests counts the QEMU processes of VMs, by their names, on all nodes of the cluster: what really runs,
+// whatever the API says.
+func guests() (map[string]int, error) {
+	lines, err := filepath.Glob("/proc/[0-9]*/cmdline")
+	if err != nil {
+		return nil, err
+	}
+	count := map[string]int{}
+	for _, path := range lines {
+		text, err := os.ReadFile(path)
+		if err != nil || !strings.HasPrefix(filepath.Base(strings.SplitN(string(text), "\x00", 2)[0]), "qemu-system") {
+			continue // it has ended, or is another program
+		}
+		groups, err := os.ReadFile(filepath.Join(filepath.Dir(path), "cgroup"))
+		if err != nil || !ours(string(groups)) {
+			continue
+		}
+		// guest=default_virt-launcher-NAME-abcde_compute…
+		_, after, found := strings.Cut(string(text), "guest=default_virt-launcher-")
+		pod, _, _ := strings.Cut(after, "_")
+		if at := strings.LastIndexByte(pod, '-'); found && at > 0 {
+			count[pod[:at]]++
+		}
+	}
+	return count, nil
+}
+
+// ours tells whether cgroups are those of a node of the cluster.
+func ours(groups string) bool {
+	return slices.ContainsFunc(suite.cgroups, func(name string) bool { return strings.Contains(groups, "/"+name+"/") })
+}
+
+// watchTwo fails the test if there are ever two guests of a VM, until the test ends or stop is called.
+func watchTwo(t *testing.T) (stop func()) {
+	ctx, cancel := context.WithCancel(t.Context())
+	var watch sync.WaitGroup
+	looks := 0
+	watch.Go(func() {
+		for ctx.Err() == nil {
+			count, err := guests()
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			for name, n := range count {
+				if n > 1 {
+					t.Errorf("%d guests of %s run", n, name)
+					return
+				}
+			}
+			looks++
+			time.Sleep(100 * time.Millisecond)
+		}
+	})
+	stop = sync.OnceFunc(func() {
+		cancel()
+		watch.Wait()
+		if looks == 0 {
+			t.Error("nobody looked")
+		}
+	})
+	t.Cleanup(stop)
+	return stop
+}
+
+// guestRuns tells as an error unless one guest of a VM runs.
+func guestRuns(name string) error {
+	count, err := guests()
+	if err == nil && count[name] != 1 {
+		err = fmt.Errorf("%d guests of %s run", count[name], name)
+	}
+	return err
+}

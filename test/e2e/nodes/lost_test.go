@@ -1,0 +1,145 @@
+//go:build cluster
+
+package nodes
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/nodevirt/nodevirt/test/cluster"
+	"github.com/nodevirt/nodevirt/test/cluster/clustertest"
+)
+
+// A machine whose power is cut: its VMs are Unknown, and run nowhere else until somebody says that the
+// machine is off. Then each runs once; and when the machine is back, nothing is left on it.
+func TestLostNode(t *testing.T) {
+	name, first := answering(t, vm("lost", rather(harmed)))
+	pod := kubectl(t, "get", "pods", "--selector=app="+name, "-o", "name")
+	watchTwo(t)
+	cut(t)
+	waitFor(t, "node/"+harmed, "condition=Ready=Unknown")
+	waitFor(t, "vmi/"+name, "jsonpath={.status.phase}=Unknown")
+	waitFor(t, "vmi/"+name, "condition=Ready=Unknown")
+	waitFor(t, "vm/"+name, "jsonpath={.status.printableStatus}=Unknown")
+	event(t, name, "If the machine is off for good")
+	stays(t, name, pod)
+
+	kubectl(t, "taint", "node", harmed, "node.kubernetes.io/out-of-service=nodeshutdown:NoExecute")
+	answer(t, name, first)
+	check(t, guestRuns(name))
+	if at := vmiField(t, name, ".status.nodeName"); at != steady {
+		t.Errorf("it runs on %s, whose power is cut", at)
+	}
+
+	check(t, suite.Boot(t.Context(), harmed))
+	waitFor(t, "node/"+harmed, "condition=Ready")
+	kubectl(t, "taint", "node", harmed, "node.kubernetes.io/out-of-service-")
+	clean(t, name)
+	check(t, guestRuns(name))
+}
+
+// cut cuts the power of the node that is harmed, and lets it boot when the test ends, if it is still off.
+func cut(t *testing.T) {
+	t.Helper()
+	t.Cleanup(func() {
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(t.Context()), clustertest.Patience)
+		defer cancel()
+		if suite.Node(harmed) == nil {
+			if err := suite.Boot(ctx, harmed); err != nil {
+				t.Error(err)
+			}
+		}
+		_, _ = suite.Kubectl(ctx, "taint", "node", harmed, "node.kubernetes.io/out-of-service-") // it may have none
+		if err := suite.WaitFor(ctx, "node/"+harmed, "condition=Ready"); err != nil {
+			t.Error(err)
+		}
+	})
+	check(t, suite.PowerOff(t.Context(), harmed))
+}
+
+// vigil is how long nothing may start in place of a guest that may live.
+func vigil(t *testing.T) {
+	t.Helper()
+	select {
+	case <-t.Context().Done():
+		t.Fatal(t.Context().Err())
+	case <-time.After(vigilTime):
+	}
+}
+
+// stays looks for a while whether the instance of a VM stays Unknown, with its one pod.
+func stays(t *testing.T, name, pod string) {
+	t.Helper()
+	vigil(t)
+	if phase := vmiField(t, name, ".status.phase"); phase != "Unknown" {
+		t.Errorf("of a lost node the instance %s is %s", name, phase)
+	}
+	if now := kubectl(t, "get", "pods", "--selector=app="+name, "-o", "name"); now != pod {
+		t.Errorf("of a lost node %s has the pods %q, before: %q", name, now, pod)
+	}
+}
+
+// event waits for an event of an instance with a text in it.
+func event(t *testing.T, name, text string) {
+	t.Helper()
+	clustertest.Eventually(t, "an event of "+name, func(ctx context.Context) error {
+		out, err := suite.Kubectl(ctx, "get", "events",
+			"--field-selector=involvedObject.kind=VirtualMachineInstance,involvedObject.name="+name, "-o", "jsonpath={.items[*].message}")
+		if err == nil && !strings.Contains(out, text) {
+			err = fmt.Errorf("no %q among %s", text, out)
+		}
+		return err
+	})
+}
+
+// clean waits until nothing of a VM is left on the node that was harmed.
+func clean(t *testing.T, name string) {
+	t.Helper()
+	n := suite.Node(harmed)
+	clustertest.Eventually(t, "a node without "+name, func(ctx context.Context) error {
+		containers, err := n.Crictl(ctx, "ps", "--all", "--quiet", "--label=io.kubernetes.container.name=compute")
+		if err != nil {
+			return err
+		}
+		domains, err := n.Output(ctx, "virsh", "list", "--all", "--name")
+		if err != nil {
+			return err
+		}
+		folders, err := os.ReadDir(filepath.Join(n.Dir(), "nodevirt", "containers"))
+		if err != nil {
+			return err
+		}
+		if containers = strings.TrimSpace(containers); containers != "" || strings.Contains(domains, name) || len(folders) > 0 {
+			return fmt.Errorf("containers %q, domains %q, %d folders of containers", containers, domains, len(folders))
+		}
+		return nil
+	})
+}
+
+// away kills the kubelet of the node that is harmed, and has it back when the test ends or back is called.
+func away(t *testing.T) (back func(context.Context) error) {
+	t.Helper()
+	n, returned := suite.Node(harmed), false
+	back = func(ctx context.Context) error {
+		if returned {
+			return nil
+		}
+		returned = true
+		return errors.Join(n.Resume(ctx, cluster.Kubelet), suite.WaitFor(ctx, "node/"+harmed, "condition=Ready"))
+	}
+	t.Cleanup(func() {
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(t.Context()), clustertest.Patience)
+		defer cancel()
+		if err := back(ctx); err != nil {
+			t.Error(err)
+		}
+	})
+	check(t, n.Kill(t.Context(), cluster.Kubelet, 9))
+	return back
+}
