@@ -6,6 +6,8 @@ import (
 	"time"
 
 	kubevirt "kubevirt.io/api/core/v1"
+
+	instances "github.com/nodevirt/nodevirt/controller/vmi"
 )
 
 const (
@@ -24,9 +26,10 @@ func Wait(failures int) time.Duration {
 	return min(Unit*time.Duration(n*n), Longest)
 }
 
-// EndedEarly tells whether an instance ended soon after its start, or never ran.
+// EndedEarly tells whether an instance ended by itself soon after its start, or
+// never ran.
 func EndedEarly(vmi *kubevirt.VirtualMachineInstance, now time.Time) bool {
-	return vmi.IsFinal() && RunTime(vmi, now) < Steady
+	return vmi.IsFinal() && !instances.Disrupted(vmi) && RunTime(vmi, now) < Steady
 }
 
 // RunTime is how long an instance has been, or was, in its phase Running.

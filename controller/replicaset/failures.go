@@ -64,7 +64,7 @@ func (f *failures) note(set *replicaSet, all []*instance, now time.Time) (curren
 		case !fresh:
 		case vmi.Status.Phase == kubevirt.Running && backoff.RunTime(vmi, now) >= backoff.Steady:
 			have, next.count = nil, 1
-		case backoff.EndedEarly(vmi, now) && vmi.DeletionTimestamp == nil:
+		case backoff.EndedEarly(vmi, now):
 			next.of = vmi
 		}
 	}

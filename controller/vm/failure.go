@@ -7,7 +7,6 @@ import (
 	kubevirt "kubevirt.io/api/core/v1"
 
 	"github.com/nodevirt/nodevirt/controller/backoff"
-	instances "github.com/nodevirt/nodevirt/controller/vmi"
 )
 
 // startFailure counts instances in a row that ended by themselves soon after their
@@ -21,11 +20,9 @@ func startFailure(
 	switch {
 	case backoff.RunTime(vmi, now) >= backoff.Steady:
 		return nil
-	case !vmi.IsFinal():
+	case !backoff.EndedEarly(vmi, now):
 		return have
 	case have != nil && have.LastFailedVMIUID == vmi.UID:
-		return have
-	case instances.Disrupted(vmi):
 		return have
 	}
 	next := kubevirt.VirtualMachineStartFailure{ConsecutiveFailCount: 1, LastFailedVMIUID: vmi.UID}
