@@ -104,10 +104,14 @@ func strip(t *testing.T, _, pod string) {
 }
 
 func restart(t *testing.T, name, _ string) {
-	out, err := suite.VirtctlCommand(t.Context(), "restart", name).CombinedOutput()
-	if err != nil {
-		t.Errorf("restart: %v: %s", err, out)
-	}
+	// A replica of the controller's may just be away.
+	clustertest.Eventually(t, "virtctl restart", func(ctx context.Context) error {
+		out, err := suite.VirtctlCommand(ctx, "restart", name).CombinedOutput()
+		if err != nil {
+			return fmt.Errorf("%w: %s", err, out)
+		}
+		return nil
+	})
 }
 
 // again removes a VM with all that holds it, and makes one of the same name.

@@ -30,6 +30,7 @@ func TestDrain(t *testing.T) {
 		}
 		return err
 	})
+	noScale(t, name)
 	t.Cleanup(func() { undo(t, "uncordon", harmed) })
 	if _, err := drain(t.Context(), "--timeout=5s"); err == nil || !strings.Contains(err.Error(), "would violate the pod's disruption budget") {
 		t.Errorf("drained in spite of the budget: %v", err)
@@ -50,6 +51,17 @@ func TestDrain(t *testing.T) {
 		t.Errorf("it runs on %s, which is drained", at)
 	}
 	event(t, name, "was shut down: its pod was deleted: EvictionByEvictionAPI")
+}
+
+// noScale: a budget that is a part of how many there are is not to be had for VMs; it says so itself.
+func noScale(t *testing.T, name string) {
+	t.Helper()
+	part := create(t, object{
+		"apiVersion": "policy/v1", "kind": "PodDisruptionBudget", "metadata": object{"name": name + "-part"},
+		"spec": object{"maxUnavailable": 1, "selector": object{"matchLabels": object{"app": name}}},
+	})
+	waitFor(t, "poddisruptionbudget/"+part, "condition=DisruptionAllowed=False")
+	kubectl(t, "delete", "poddisruptionbudget", part)
 }
 
 // drain moves all away from the node that is harmed.

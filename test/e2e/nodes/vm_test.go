@@ -78,7 +78,7 @@ func create(t *testing.T, o object) (name string) {
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(t.Context()), clustertest.Patience)
 		defer cancel()
 		if t.Failed() {
-			about, _ := suite.Kubectl(ctx, "get", "nodes,vm,vmi,pods", "-o", "wide")
+			about, _ := suite.Kubectl(ctx, "get", "vm,vmi,pods", "-o", "wide", "--selector=app="+name)
 			more, _ := suite.Kubectl(ctx, "describe", "vmi,pods", "--selector=app="+name)
 			t.Logf("%s\n%s", about, more)
 		}
