@@ -44,6 +44,7 @@ func run(ctx context.Context, args []string, out io.Writer) (code int, err error
 	}
 	r := newReport(out, slices.Contains(args, "-v"))
 	err = read(in, r)
+	r.slow()
 	r.summary()
 	err = errors.Join(err, cmd.Wait())
 	if _, ok := errors.AsType[*exec.ExitError](err); ok {

@@ -99,3 +99,16 @@ func TestPassed(t *testing.T) {
 		t.Errorf("with -v: code %d, output\n%s", code, out)
 	}
 }
+
+// TestSlowest: where the time went is told, the worst first, of tests without their subtests.
+func TestSlowest(t *testing.T) {
+	var b bytes.Buffer
+	r := newReport(&b, false)
+	for name, seconds := range map[string]float64{"TestQuick": 1, "TestSlow": 11, "TestSlowest": 70, "TestSlowest/part": 69} {
+		r.add(event{Action: "pass", Package: "p", Test: name, Elapsed: seconds})
+	}
+	r.slow()
+	if want := "\nThe slowest tests:\n     70 s  TestSlowest of p\n     11 s  TestSlow of p\n"; b.String() != want {
+		t.Errorf("%q, want %q", b.String(), want)
+	}
+}

@@ -32,6 +32,7 @@ type report struct {
 	verbose  bool
 	running  map[unit]*strings.Builder // with what they wrote so far
 	failures []failure
+	timed    []timed
 	tests    int
 }
 
@@ -45,6 +46,9 @@ func (r *report) add(e event) {
 	u := unit{cmp.Or(e.Package, e.ImportPath), e.Test}
 	if r.running[u] == nil {
 		r.running[u] = &strings.Builder{}
+	}
+	if e.Action == "pass" || e.Action == "fail" {
+		r.time(u, e.Elapsed)
 	}
 	switch e.Action {
 	case "output", "build-output":
