@@ -2,6 +2,7 @@ package admission
 
 import (
 	"context"
+	"fmt"
 	"os"
 	"slices"
 	"strings"
@@ -147,32 +148,36 @@ func TestFreeAnnotations(t *testing.T) {
 	}
 }
 
-// TestStatus: nobody but the controller tells how a VM is.
+// TestStatus: nobody but the controller tells how a VM is, and how many replicas there are.
 func TestStatus(t *testing.T) {
 	alice, us := userClient(t, "alice"), userClient(t, account)
-	vm, _ := read(t, root+"controller/admission/testdata/taken/vm-halted.yaml")
-	vm.SetName("status")
-	if err := alice.Create(t.Context(), vm); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := alice.Delete(context.WithoutCancel(t.Context()), vm); err != nil {
-			t.Error(err)
+	for name, c := range map[string]struct{ field, value string }{
+		"vm-halted": {"created", "true"}, "set-zero": {"readyReplicas", "7"},
+	} {
+		o, _ := read(t, root+"controller/admission/testdata/taken/"+name+".yaml")
+		o.SetName("status")
+		if err := alice.Create(t.Context(), o); err != nil {
+			t.Fatal(err)
 		}
-	})
-	ready := client.RawPatch("application/merge-patch+json", []byte(`{"status": {"created": true}}`))
-	if err := alice.Status().Patch(t.Context(), vm.DeepCopy(), ready); !apierrors.IsForbidden(err) ||
-		!strings.Contains(err.Error(), "status: only nodevirt's controller writes it") {
-		t.Errorf("status: %v", err)
-	}
-	other := vm.DeepCopy()
-	if err := alice.Patch(t.Context(), other, ready); err != nil {
-		t.Fatal(err)
-	}
-	if created, _, _ := unstructured.NestedBool(other.Object, "status", "created"); created {
-		t.Error("the object itself takes a status")
-	}
-	if err := us.Status().Patch(t.Context(), vm.DeepCopy(), ready); err != nil {
-		t.Errorf("by the controller: %v", err)
+		t.Cleanup(func() {
+			if err := alice.Delete(context.WithoutCancel(t.Context()), o); err != nil {
+				t.Error(err)
+			}
+		})
+		told := client.RawPatch("application/merge-patch+json", []byte(`{"status": {"`+c.field+`": `+c.value+`}}`))
+		if err := alice.Status().Patch(t.Context(), o.DeepCopy(), told); !apierrors.IsForbidden(err) ||
+			!strings.Contains(err.Error(), "status: only nodevirt's controller writes it") {
+			t.Errorf("status of %s: %v", name, err)
+		}
+		other := o.DeepCopy()
+		if err := alice.Patch(t.Context(), other, told); err != nil {
+			t.Fatal(err)
+		}
+		if got, _, _ := unstructured.NestedFieldNoCopy(other.Object, "status", c.field); fmt.Sprint(got) == c.value {
+			t.Errorf("the object %s itself takes a status", name)
+		}
+		if err := us.Status().Patch(t.Context(), o.DeepCopy(), told); err != nil {
+			t.Errorf("by the controller, of %s: %v", name, err)
+		}
 	}
 }
