@@ -54,14 +54,13 @@ func (m *merger) merge(path string, own, theirs tree) {
 // mergeNamed adds to a list of disks or interfaces those of other names.
 func (m *merger) mergeNamed(at string, own, theirs []any) []any {
 	for _, given := range theirs {
-		name := given.(tree)["name"]
+		name := given.(tree)["name"].(string)
 		have := slices.IndexFunc(own, func(said any) bool { return said.(tree)["name"] == name })
 		if have < 0 {
 			own, m.applied = append(own, withoutNulls(given)), true
 			continue
 		}
-		said, _ := name.(string)
-		m.compare(at+"["+said+"]", own[have], given)
+		m.compare(at+"["+name+"]", own[have], given)
 	}
 	return own
 }
@@ -74,10 +73,15 @@ func (m *merger) compare(at string, said, given any) {
 	}
 }
 
-// isNamed tells whether a value is a list of objects.
+// isNamed tells whether a value is a list of objects with names. An instance's may
+// be anything: it has not been checked yet.
 func isNamed(value any) bool {
 	list, ok := value.([]any)
-	return ok && !slices.ContainsFunc(list, func(v any) bool { _, ok := v.(tree); return !ok })
+	return ok && !slices.ContainsFunc(list, func(v any) bool {
+		object, _ := v.(tree)
+		_, named := object["name"].(string)
+		return !named
+	})
 }
 
 // contradictions are the parts of which two presets say different things.

@@ -53,3 +53,38 @@ func TestPresets(t *testing.T) {
 		})
 	}
 }
+
+// TestPresetsAndStrangeMachines: a preset is merged before the instance is checked,
+// which may be anything. It is refused for what it is.
+func TestPresetsAndStrangeMachines(t *testing.T) {
+	r := newRig(t, unstructured.Unstructured{Object: map[string]any{
+		"metadata": map[string]any{"name": "preset"},
+		"spec": map[string]any{"selector": map[string]any{}, "domain": map[string]any{
+			"devices":   map[string]any{"disks": []any{map[string]any{"name": "root", "disk": map[string]any{"bus": "virtio"}}}},
+			"firmware":  map[string]any{"serial": "x"},
+			"resources": map[string]any{"requests": map[string]any{"cpu": int64(1)}},
+		}},
+	}})
+	for spec, want := range map[string]string{
+		`7`:                           "spec: must be an object",
+		`{"domain": []}`:              "spec.domain: must be an object, not []",
+		`{"domain": null}`:            "spec.domain.memory.guest: Required",
+		`{"domain": {"firmware": 7}}`: "spec.domain.firmware: must be an object, not 7",
+		`{"domain": {"devices": {"disks": [{"name": []}, null, 7]}}}`: "spec.domain.devices.disks[0].name: must be a string, not []",
+		`{"domain": {"resources": {"requests": ["cpu"]}}}`:            "spec.domain.resources.requests: must be an object",
+	} {
+		for kind, object := range map[string]string{
+			"VirtualMachineInstance": spec, "VirtualMachine": `{"running": true, "template": {"spec": ` + spec + `}}`,
+		} {
+			answer := r.ask(t, admission.PathDefault, []byte(`{"apiVersion": "kubevirt.io/v1", "kind": "`+kind+
+				`", "metadata": {"name": "x"}, "spec": `+object+`}`), nil)
+			at := want
+			if kind == "VirtualMachine" {
+				at = strings.Replace(want, "spec", "spec.template.spec", 1)
+			}
+			if answer.Allowed || !strings.Contains(answer.Result.Message, at) {
+				t.Errorf("%s %s: %+v, not %s", kind, spec, answer.Result, want)
+			}
+		}
+	}
+}

@@ -18,6 +18,8 @@ func FuzzManifest(f *testing.F) {
 	f.Add(allVMI)
 	f.Add(`{"runStrategy": "Always", "template": {"metadata": {"labels": {"a": "b"}}, "spec": ` + allOfPods + `}}`)
 	f.Add(`{"domain": {"devices": {"disks": [{"type": "RegistryDisk:v1alpha", "source": {"name": "x"}}, {"type": 7}, null]}}}`)
+	f.Add(`{"replicas": 2, "paused": true, "selector": {"matchLabels": {"a": "b"}, "matchExpressions": [{"key": "a", "operator": "In"}]}}`)
+	f.Add(`{"selector": {}, "domain": {"cpu": {"cores": 2}, "devices": {"disks": [{"name": "a"}]}}}`)
 	for _, bad := range badVMIs {
 		f.Add(bad.vmi)
 	}
@@ -29,6 +31,9 @@ func FuzzManifest(f *testing.F) {
 		root := field.NewPath("spec")
 		_, problems := vmspec.CheckVM(root, tree)
 		checkSentences(t, problems)
+		_, problems = vmspec.CheckReplicaSet(root, tree)
+		checkSentences(t, problems)
+		checkSentences(t, vmspec.CheckPreset(root, tree))
 		vmi, problems := vmspec.CheckVMI(root, tree)
 		checkSentences(t, problems)
 		if len(problems) > 0 {
