@@ -61,6 +61,8 @@ func Watch(ctx context.Context, o Options) {
 type watcher struct {
 	Options
 	portals map[netip.AddrPort]*portal
+	// unsure is set while the rules may be others than the portals' states ask for.
+	unsure bool
 }
 
 // portal is one that is watched.
@@ -94,6 +96,9 @@ func (w *watcher) turn(ctx context.Context) {
 	asked.Wait()
 	if ctx.Err() != nil {
 		return
+	}
+	if w.unsure {
+		w.logError("renewing the rules of iSCSI portals that are away failed, trying on", w.lead(ctx, netip.AddrPort{}, nil))
 	}
 	for at, p := range w.portals {
 		w.heed(ctx, at, p, errs[at])
@@ -141,8 +146,15 @@ func (w *watcher) heed(ctx context.Context, at netip.AddrPort, p *portal, err er
 	}
 }
 
+func (w *watcher) logError(message string, err error) {
+	if err != nil {
+		w.Logger.Error(message, "error", err)
+	}
+}
+
 // lead leads the machines' connections to a portal to a dead end from now on, or nowhere but there.
-func (w *watcher) lead(ctx context.Context, at netip.AddrPort, end *deadEnd) error {
+func (w *watcher) lead(ctx context.Context, at netip.AddrPort, end *deadEnd) (err error) {
+	defer func() { w.unsure = err != nil }()
 	var rules []rule
 	for other, p := range w.portals {
 		if other != at && p.end != nil {
@@ -162,16 +174,14 @@ func (w *watcher) lead(ctx context.Context, at netip.AddrPort, end *deadEnd) err
 func (w *watcher) close(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, askTime)
 	defer cancel()
-	away := false
+	away := w.unsure
 	for _, p := range w.portals {
 		away = away || p.end != nil
 	}
 	if !away {
 		return
 	}
-	if err := removeRules(ctx); err != nil {
-		w.Logger.Error("giving the users of iSCSI portals back to them failed", "error", err)
-	}
+	w.logError("giving the users of iSCSI portals back to them failed", removeRules(ctx))
 	for _, p := range w.portals {
 		p.end.close()
 	}

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net"
 	"net/netip"
+	"time"
 
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
@@ -14,6 +15,9 @@ import (
 
 // table is the nftables table that leads to dead ends. It is there only while there are any.
 const table = "nodevirt-iscsi"
+
+// changeTime bounds a run of nft.
+const changeTime = 10 * time.Second
 
 // rule leads connections to a portal to a port of loopback.
 type rule struct {
@@ -48,7 +52,10 @@ func removeRules(ctx context.Context) error {
 	return change(ctx, func(*knftables.Transaction) {})
 }
 
+// change is not cut off: nobody knew then which rules there are.
 func change(ctx context.Context, add func(*knftables.Transaction)) error {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), changeTime)
+	defer cancel()
 	nft, err := knftables.New(knftables.InetFamily, table)
 	if err != nil {
 		return fmt.Errorf("prepare nft: %w", err)
