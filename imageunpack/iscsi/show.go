@@ -2,6 +2,7 @@ package iscsi
 
 import (
 	"fmt"
+	"net/netip"
 	"strconv"
 	"strings"
 )
@@ -22,13 +23,20 @@ type nexus struct {
 	session    uint64
 	connection uint32
 	initiator  string
+	address    string
 }
 
 // serves tells whether t was made to its end, which its access rule is.
 func (t target) serves(w Target) bool {
 	return t.id != 0 && t.path == w.Path && t.readOnly == w.ReadOnly &&
 		len(t.accounts) == 1 && t.accounts[0] == w.User &&
-		len(t.allowed) == 1 && t.allowed[0] == w.Initiator
+		len(t.allowed) == 1 && (t.allowed[0] == w.Initiator || isAddress(t.allowed[0]))
+}
+
+// isAddress tells an access rule of [Daemon.Hold] from one with a name.
+func isAddress(rule string) bool {
+	_, err := netip.ParseAddr(rule)
+	return err == nil
 }
 
 // parseTargets reads tgtd's list, which is for people: sections are told by their titles, and the
@@ -83,6 +91,10 @@ func parseTargets(text string) []target {
 			case "Connection":
 				c, _ := strconv.ParseUint(value, 10, 32)
 				t.nexuses = append(t.nexuses, nexus{session: session, connection: uint32(c), initiator: peer})
+			case "IP Address":
+				if n := len(t.nexuses); n > 0 {
+					t.nexuses[n-1].address = value
+				}
 			}
 		case "Account information":
 			if key != "" {

@@ -70,16 +70,14 @@ func (t Target) parameters() string {
 // remove shuts out whom a target lets in, then ends its connections, then the target. tgtd lets a
 // disk go only when no request is under way, which can take until the file's disk has answered.
 func (d *Daemon) remove(ctx context.Context, t target) error {
-	for _, name := range t.allowed {
-		_, err := d.call(ctx, request{Mode: modeTarget, Op: opUnbind, Target: t.id}, "initiator-name="+name)
-		if err := unless(err, codeACLNotPresent, codeNoTarget); err != nil {
-			return fmt.Errorf("shut out initiator: %w", err)
+	for _, rule := range t.allowed {
+		if err := d.shutOut(ctx, t, rule); err != nil {
+			return err
 		}
 	}
 	for _, n := range t.nexuses {
-		_, err := d.call(ctx, request{Mode: modeConnection, Op: opDelete, Target: t.id, Session: n.session, Connection: n.connection}, "")
-		if err := unless(err, codeNoConnection, codeNoTarget, 6); err != nil {
-			return fmt.Errorf("end connection of %s: %w", n.initiator, err)
+		if err := d.sendAway(ctx, t, n); err != nil {
+			return err
 		}
 	}
 	for {
@@ -93,6 +91,32 @@ func (d *Daemon) remove(ctx context.Context, t target) error {
 		case <-time.After(20 * time.Millisecond):
 		}
 	}
+}
+
+// shutOut ends an access rule.
+func (d *Daemon) shutOut(ctx context.Context, t target, rule string) error {
+	_, err := d.call(ctx, request{Mode: modeTarget, Op: opUnbind, Target: t.id}, ruleText(rule))
+	if err := unless(err, codeACLNotPresent, codeNoTarget); err != nil {
+		return fmt.Errorf("shut out initiator: %w", err)
+	}
+	return nil
+}
+
+// ruleText is an access rule in tgtd's words.
+func ruleText(rule string) string {
+	if isAddress(rule) {
+		return "initiator-address=" + rule
+	}
+	return "initiator-name=" + rule
+}
+
+// sendAway ends a connection.
+func (d *Daemon) sendAway(ctx context.Context, t target, n nexus) error {
+	_, err := d.call(ctx, request{Mode: modeConnection, Op: opDelete, Target: t.id, Session: n.session, Connection: n.connection}, "")
+	if err := unless(err, codeNoConnection, codeNoTarget, 6); err != nil {
+		return fmt.Errorf("end connection of %s: %w", n.initiator, err)
+	}
+	return nil
 }
 
 // Break takes the disk out of a target, which stays: each request of who uses it fails from then

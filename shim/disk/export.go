@@ -45,6 +45,8 @@ type Export struct {
 	// UID is what the process that shows the disk runs as.
 	UID       uint32    `json:"uid"`
 	CreatedAt time.Time `json:"createdAt"`
+	// Shareable lets initiators of several addresses use it at the same time.
+	Shareable bool `json:"shareable,omitempty"`
 }
 
 // exportPrefix tells an export's id from a container's.
@@ -85,9 +87,20 @@ func (d *Disks) connection(e Export) Connection {
 	}
 }
 
-// Export serves a disk of an image that this node has. Path is that of one of
-// several disks, or empty.
-func (d *Disks) Export(ctx context.Context, name, image, path string) (_ Connection, err error) {
+// ExportRequest asks for an export.
+type ExportRequest struct {
+	Name string `json:"name"`
+	// Image is one that this node has; Path is that of one of several disks in it,
+	// or empty.
+	Image string `json:"image"`
+	Path  string `json:"path,omitempty"`
+	// Shareable is as in [Export].
+	Shareable bool `json:"shareable,omitempty"`
+}
+
+// Export serves a disk of an image.
+func (d *Disks) Export(ctx context.Context, r ExportRequest) (_ Connection, err error) {
+	name := r.Name
 	if !shareName.MatchString(name) {
 		return Connection{}, fmt.Errorf("export %q: %w", name, ErrName)
 	}
@@ -102,7 +115,7 @@ func (d *Disks) Export(ctx context.Context, name, image, path string) (_ Connect
 	}
 	random := make([]byte, 16)
 	rand.Read(random) // never fails
-	e := Export{Name: name, ID: exportPrefix + hex.EncodeToString(random), UID: d.freeUID(all), CreatedAt: time.Now()}
+	e := Export{Name: name, ID: exportPrefix + hex.EncodeToString(random), UID: d.freeUID(all), CreatedAt: time.Now(), Shareable: r.Shareable}
 	defer func() {
 		if err != nil {
 			ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), undoTime)
@@ -110,7 +123,7 @@ func (d *Disks) Export(ctx context.Context, name, image, path string) (_ Connect
 			err = fmt.Errorf("export %s: %w", name, errors.Join(err, d.removeExport(ctx, e)))
 		}
 	}()
-	if e.Disk, err = d.Unpacker.Acquire(ctx, e.ID, image, path); err != nil {
+	if e.Disk, err = d.Unpacker.Acquire(ctx, e.ID, r.Image, r.Path); err != nil {
 		return Connection{}, err
 	}
 	text, err := json.MarshalIndent(e, "", "  ")

@@ -45,10 +45,14 @@ func (d *Disks) Watch(ctx context.Context, put func(ctx context.Context, id stri
 		})
 	}()
 	defer func() { <-done }()
+	hold := time.NewTicker(holdEvery)
+	defer hold.Stop()
 	for {
 		select {
 		case <-ctx.Done():
 			return
+		case <-hold.C:
+			d.holdExports(ctx)
 		case view := <-d.ended:
 			select {
 			case <-ctx.Done():

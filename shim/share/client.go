@@ -33,7 +33,7 @@ func NewClient(socket string) *Client {
 }
 
 // Export asks for an export, and returns what it takes to use it.
-func (c *Client) Export(ctx context.Context, r Request) (disk.Connection, error) {
+func (c *Client) Export(ctx context.Context, r disk.ExportRequest) (disk.Connection, error) {
 	var conn disk.Connection
 	err := c.call(ctx, http.MethodPost, "/v1/exports", r, &conn)
 	return conn, err

@@ -50,13 +50,6 @@ type List struct {
 	Imports []Import `json:"imports"`
 }
 
-// Request asks for an export. Path is a disk's in the image, for one of several.
-type Request struct {
-	Name  string `json:"name"`
-	Image string `json:"image"`
-	Path  string `json:"path,omitempty"`
-}
-
 // maxBody bounds what a client can send.
 const maxBody = 64 << 10
 
@@ -65,11 +58,11 @@ func Handler(d *disk.Disks) http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /v1/disks", answer(func(r *http.Request) (any, error) { return list(r.Context(), d) }))
 	mux.HandleFunc("POST /v1/exports", answer(func(r *http.Request) (any, error) {
-		var q Request
+		var q disk.ExportRequest
 		if err := decode(r, &q); err != nil {
 			return nil, err
 		}
-		return d.Export(r.Context(), q.Name, q.Image, q.Path)
+		return d.Export(r.Context(), q)
 	}))
 	mux.HandleFunc("DELETE /v1/exports/{name}", answer(func(r *http.Request) (any, error) {
 		return struct{}{}, d.Unexport(r.Context(), r.PathValue("name"), r.URL.Query().Get("force") == "true")

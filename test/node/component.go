@@ -105,7 +105,7 @@ func (o Options) libvirtd(v config.Node) (Component, error) {
 func (o Options) tgtd(config.Node) (Component, error) {
 	return Component{
 		Name:  Tgtd,
-		Args:  []string{"/usr/sbin/tgtd", "-f", "-t", "2", "--iscsi", "portal=127.0.0.1:0"},
+		Args:  []string{"/usr/sbin/tgtd", "-f", "-t", "2", "--iscsi", "portal=127.0.0.1:0,nop_interval=5,nop_count=6"},
 		Env:   []string{"TGT_IPC_SOCKET=" + tgtdSocket},
 		Ready: func(ctx context.Context, n *Node) error { return n.pingTgtd(ctx) },
 	}, nil

@@ -2,6 +2,8 @@ package apart
 
 import (
 	"context"
+	"encoding/json"
+	"fmt"
 	"net/netip"
 	"os"
 	"os/exec"
@@ -13,6 +15,7 @@ import (
 
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
+	"github.com/nodevirt/nodevirt/shim/disk"
 	"github.com/nodevirt/nodevirt/shim/podstatus/condition"
 	"github.com/nodevirt/nodevirt/shim/vminfo"
 	"github.com/nodevirt/nodevirt/test/guest"
@@ -41,9 +44,9 @@ func TestApart(t *testing.T) {
 		ShimConfig: func(c map[string]any) { c["iscsi"] = map[string]any{"timeout": "5s"} },
 	})
 	cable(t, exporter, importer)
-	disk, err := guest.TinyWithAgent(t.Context(), importer.GuestOptions())
+	path, err := guest.TinyWithAgent(t.Context(), importer.GuestOptions())
 	check(t, err)
-	image, err := images.RegistryDisk(disk, images.DiskOptions{})
+	image, err := images.RegistryDisk(path, images.DiskOptions{})
 	check(t, err)
 	data, err := exporter.Push(t.Context(), "data:1", image)
 	check(t, err)
@@ -87,6 +90,7 @@ func TestApart(t *testing.T) {
 		t.Errorf("read %q, written %q", got, sum)
 	}
 	refused(t, exporter, "in use", "disk", "unexport", "data")
+	eventually(t, "another node is refused", func() bool { return asksFor(t, exporter, file) != nil })
 
 	// The cable is cut in the middle of writes, and mended; so is the exporter's tgtd, and its shim.
 	first.sh("(i=0; while [ ! -e /tmp/enough ]; do dd if=/tmp/r of=/dev/vdb bs=64k seek=900 conv=fsync 2>/dev/null && echo $((i += 1)) >/tmp/count; done; touch /tmp/ended) >/dev/null 2>&1 &")
@@ -110,6 +114,7 @@ func TestApart(t *testing.T) {
 		t.Errorf("after all that read %q, written %q", got, sum)
 	}
 	first.remove()
+	eventually(t, "another node can use it", func() bool { return asksFor(t, exporter, file) == nil })
 
 	// The export has a life of its own: the next VM finds what the first has written.
 	second := m.start(t, "second")
@@ -125,6 +130,18 @@ func TestApart(t *testing.T) {
 	refused(t, importer, "there is no such", "disk", "forget", "data")
 	check(t, exporter.Restart(t.Context(), node.Tgtd)) // what the forced end left waits for that
 	check(t, exporter.SameAgain(t.Context(), before, time.Minute))
+}
+
+// asksFor has a node log in to an export, with all that the file of a connection holds.
+func asksFor(t *testing.T, n *node.Node, file string) error {
+	t.Helper()
+	text, err := os.ReadFile(file)
+	check(t, err)
+	var c disk.Connection
+	check(t, json.Unmarshal(text, &c))
+	_, err = n.Output(t.Context(), "iscsi-inq", "-i", c.Initiator,
+		fmt.Sprintf("iscsi://%s%%%s@%s/%s/%d", c.User, c.Password, c.Portal, c.Target, c.LUN))
+	return err
 }
 
 // cable joins two nodes.

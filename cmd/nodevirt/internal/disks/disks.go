@@ -42,19 +42,20 @@ func socketFlag(cmd *cobra.Command, socket *string) {
 }
 
 func exportCommand() *cobra.Command {
-	var socket, endpoint, name, path, output string
+	var socket, endpoint, output string
+	var request disk.ExportRequest
 	cmd := &cobra.Command{
 		Use:   "export IMAGE",
 		Short: "Serve a disk of an image to another node",
 		Long: `Serves a registry disk over iSCSI, at the address of the shim's config (iscsi.address),
-until it is taken back. The image is pulled if it is not on this node. What it takes to
+until it is taken back. One node at a time can use it. The image is pulled if it is not on this node. What it takes to
 use the disk, a password too, is written to a new file that only root can read.`,
 		Example: `  sudo nodevirt disk export registry.example/data:1 --name data
   sudo nodevirt disk export registry.example/data:1 --name data -o - | ssh root@other nodevirt disk import data --namespace default -`,
 		Args: cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if output == "" {
-				output = name + ".json"
+				output = request.Name + ".json"
 			}
 			write, err := openOutput(cmd.OutOrStdout(), output)
 			if err != nil {
@@ -65,7 +66,8 @@ use the disk, a password too, is written to a new file that only root can read.`
 				return errors.Join(err, write.drop())
 			}
 			defer n.Close()
-			conn, err := export(cmd, n, socket, share.Request{Name: name, Image: args[0], Path: path})
+			request.Image = args[0]
+			conn, err := export(cmd, n, socket, request)
 			if err != nil {
 				return errors.Join(err, write.drop())
 			}
@@ -74,14 +76,15 @@ use the disk, a password too, is written to a new file that only root can read.`
 	}
 	socketFlag(cmd, &socket)
 	cli.EndpointFlag(cmd, &endpoint)
-	cmd.Flags().StringVar(&name, "name", "", "the export's `name`")
-	cmd.Flags().StringVar(&path, "path", "", "the disk's `path` in the image, where it holds several")
+	cmd.Flags().StringVar(&request.Name, "name", "", "the export's `name`")
+	cmd.Flags().StringVar(&request.Path, "path", "", "the disk's `path` in the image, where it holds several")
+	cmd.Flags().BoolVar(&request.Shareable, "shareable", false, "let VMs of several nodes use it at the same time, for file systems that are made for that")
 	cmd.Flags().StringVarP(&output, "output", "o", "", "`file` for what it takes to use the disk (default: NAME.json); - is the standard output")
 	_ = cmd.MarkFlagRequired("name") // fails only for a flag that isn't there
 	return cmd
 }
 
-func export(cmd *cobra.Command, n *cli.Node, socket string, r share.Request) (disk.Connection, error) {
+func export(cmd *cobra.Command, n *cli.Node, socket string, r disk.ExportRequest) (disk.Connection, error) {
 	spec := &runtimeapi.ImageSpec{Image: r.Image}
 	reply, err := n.Images.ImageStatus(cmd.Context(), &runtimeapi.ImageStatusRequest{Image: spec})
 	if err != nil {
