@@ -71,7 +71,7 @@ func (d *Daemon) call(ctx context.Context, r request, text string) (string, erro
 	defer stop()
 	answer, err := exchange(conn, r, text)
 	if err != nil && ctx.Err() != nil {
-		err = fmt.Errorf("%w: %w", ErrUnavailable, ctx.Err())
+		err = fmt.Errorf("%w: no answer: %w", ErrUnavailable, ctx.Err())
 	}
 	return answer, err
 }

@@ -29,6 +29,10 @@ import (
 	"time"
 )
 
+// ErrNoProgram says that the node has no qemu-storage-daemon.
+var ErrNoProgram = errors.New("qemu-storage-daemon is not on this node: install it (Debian's package qemu-system-common), " +
+	"or set tools.storage_daemon in the config of nodevirt-shim")
+
 // ErrEnded says that the process of a view ended as it was started.
 var ErrEnded = errors.New("qemu-storage-daemon ended")
 
@@ -94,6 +98,9 @@ func (v *Views) Show(ctx context.Context, view View, base *os.File) (pid int, er
 func Path(pid int) string { return fmt.Sprintf("/proc/%d/root%s", pid, shown) }
 
 func (v *Views) start(ctx context.Context, view View, base *os.File) (pid int, err error) {
+	if _, err := exec.LookPath(v.opts.StorageDaemon); err != nil {
+		return 0, fmt.Errorf("%w: %w", ErrNoProgram, err)
+	}
 	dir := v.folder(view.ID)
 	if err := os.MkdirAll(filepath.Join(dir, rootName), 0o700); err != nil {
 		return 0, err

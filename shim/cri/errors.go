@@ -9,6 +9,7 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
+	"github.com/nodevirt/nodevirt/imageunpack/iscsi"
 	"github.com/nodevirt/nodevirt/netsetup"
 	"github.com/nodevirt/nodevirt/shim/agent"
 	"github.com/nodevirt/nodevirt/shim/domain"
@@ -32,6 +33,8 @@ var codesOf = []struct {
 	{netsetup.ErrInUse, codes.FailedPrecondition},
 	{netsetup.ErrUnsuited, codes.FailedPrecondition},
 	{netsetup.ErrPortTaken, codes.FailedPrecondition},
+	{iscsi.ErrPortTaken, codes.FailedPrecondition},
+	{iscsi.ErrUnavailable, codes.Unavailable},
 	{agent.ErrInvalid, codes.InvalidArgument},
 	{agent.ErrAbsent, codes.FailedPrecondition},
 	{agent.ErrNoTerminal, codes.FailedPrecondition},

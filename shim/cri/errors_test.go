@@ -10,6 +10,7 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
+	"github.com/nodevirt/nodevirt/imageunpack/iscsi"
 	"github.com/nodevirt/nodevirt/netsetup"
 	"github.com/nodevirt/nodevirt/shim/domain"
 	"github.com/nodevirt/nodevirt/shim/vm"
@@ -27,6 +28,8 @@ func TestToStatus(t *testing.T) {
 		netsetup.ErrNoAddress:    codes.FailedPrecondition,
 		netsetup.ErrInUse:        codes.FailedPrecondition,
 		netsetup.ErrUnsuited:     codes.FailedPrecondition,
+		iscsi.ErrPortTaken:       codes.FailedPrecondition,
+		iscsi.ErrUnavailable:     codes.Unavailable,
 		domain.ErrUnavailable:    codes.Unavailable,
 		context.Canceled:         codes.Canceled,
 		context.DeadlineExceeded: codes.DeadlineExceeded,

@@ -12,6 +12,7 @@ import (
 
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
+	"github.com/nodevirt/nodevirt/imageunpack/iscsi"
 	"github.com/nodevirt/nodevirt/shim/agent"
 	"github.com/nodevirt/nodevirt/shim/cgroup"
 	"github.com/nodevirt/nodevirt/shim/domain"
@@ -151,6 +152,9 @@ func wayOut(err error) string {
 	switch {
 	case errors.Is(err, domain.ErrUnsupported):
 		return ": change annotation " + vmspec.AnnotationVMI + ", or have the pod run on another node"
+	case errors.Is(err, iscsi.ErrUnavailable):
+		return "; or choose another mode than iscsi: annotation " + vmspec.AnnotationDiskMode +
+			", or disks.mode in the config of nodevirt-shim"
 	case errors.Is(err, domain.ErrUnavailable):
 		return ": see whether it runs on this node, and start a new container"
 	}

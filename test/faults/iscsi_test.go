@@ -57,31 +57,24 @@ func (s *served) keeps(ctx context.Context) error {
 	return nil
 }
 
-// shares are what tgtd serves, and the secrets that libvirtd has for that.
-func shares(ctx context.Context) (all []string, err error) {
-	targets, err := suite.Targets(ctx)
-	if err != nil {
-		return nil, err
-	}
-	for _, t := range targets {
-		all = append(all, "target "+t.Name)
-	}
-	secrets, err := suite.Output(ctx, "virsh", "--connect", "qemu:///system", "secret-list")
-	for line := range strings.Lines(secrets) {
+// secrets are those that libvirtd has in memory alone, for disks that are served.
+func secrets(ctx context.Context) (all []string, err error) {
+	text, err := suite.Output(ctx, "virsh", "--connect", "qemu:///system", "secret-list")
+	for line := range strings.Lines(text) {
 		if f := strings.Fields(line); len(f) == 3 && f[1] == "iscsi" {
-			all = append(all, "secret "+f[0])
+			all = append(all, f[0])
 		}
 	}
 	slices.Sort(all)
 	return all, err
 }
 
-// sameShares tells what is served, or may be, that was not before.
-func sameShares(before []string) func(context.Context) error {
+// sameSecrets tells which there are that were not before, and the other way round.
+func sameSecrets(before []string) func(context.Context) error {
 	return func(ctx context.Context) error {
-		now, err := shares(ctx)
+		now, err := secrets(ctx)
 		if err == nil && !slices.Equal(before, now) {
-			err = fmt.Errorf("targets and secrets (-before +now):\n%s", cmp.Diff(before, now))
+			err = fmt.Errorf("secrets (-before +now):\n%s", cmp.Diff(before, now))
 		}
 		return err
 	}

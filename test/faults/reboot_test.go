@@ -59,10 +59,10 @@ func reboots(t *testing.T, change func(*pod)) {
 	for _, each := range []*round{rn, r, rc} {
 		check(t, each.remove(t.Context()))
 	}
-	check(t, converge(t.Context(), sameShares(nil)))
+	check(t, converge(t.Context(), sameSecrets(nil)))
 	left, err := suite.Leftovers(t.Context())
 	check(t, err)
-	for _, kind := range []string{"snapshot", "lease", "netns"} {
+	for _, kind := range []string{"snapshot", "lease", "netns", "target"} {
 		if len(left[kind]) > 0 {
 			t.Errorf("a %s is left: %q", kind, left[kind])
 		}

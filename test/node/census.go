@@ -12,11 +12,13 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"github.com/nodevirt/nodevirt/imageunpack/iscsi"
 )
 
 // Census is what there is in a node, by kind: "process", "mount", "link" (of the node's own
 // network namespace), "netns", "pod" (links, addresses and nftables within a pod's namespace),
-// "nftables", "cgroup", "lease", "snapshot", "domain" (files that libvirtd keeps of each), "secret" (that it keeps for disks), and
+// "nftables", "cgroup", "lease", "snapshot", "domain" (files that libvirtd keeps of each), "secret" (that it keeps for disks), "target" (of tgtd, where that runs), and
 // "file" (of the shim's folders: records, overlays, sockets). A test takes one before and one
 // after, and compares.
 type Census map[string][]string
@@ -78,6 +80,7 @@ func (n *Node) Leftovers(ctx context.Context) (Census, error) {
 		"snapshot": n.snapshots,
 		"domain":   n.domains,
 		"secret":   n.secrets,
+		"target":   n.targets,
 		"file":     n.files,
 	} {
 		items, err := list(ctx)
@@ -160,7 +163,21 @@ func (n *Node) secrets(context.Context) ([]string, error) {
 	return n.walk(n.o.etc("libvirt", "secrets"), n.o.run("libvirt", "secrets"))
 }
 
-// walk lists all below folders of the node, which may be missing. It sees what a test mounted there.
+// targets are the names of the disks that are served.
+func (n *Node) targets(ctx context.Context) ([]string, error) {
+	served, err := n.Targets(ctx)
+	if errors.Is(err, iscsi.ErrUnavailable) {
+		return nil, nil
+	}
+	var names []string
+	for _, t := range served {
+		names = append(names, t.Name)
+	}
+	return names, err
+}
+
+// walk lists all below folders of the node, which may be missing, and may be made by the first one who
+// needs them. It sees what a test mounted there.
 func (n *Node) walk(tops ...string) ([]string, error) {
 	var all []string
 	for _, top := range tops {
@@ -168,7 +185,7 @@ func (n *Node) walk(tops ...string) ([]string, error) {
 			if errors.Is(err, fs.ErrNotExist) {
 				return nil // it went while we looked
 			}
-			if err == nil {
+			if err == nil && path != n.root(top) {
 				rel, _ := filepath.Rel(n.root(n.o.Dir), path)
 				all = append(all, rel)
 			}

@@ -79,6 +79,7 @@ func mask(text string) string {
 		{`cni-[0-9a-f-]{36}`, "NETNS"},
 		{`extract-[0-9]+-\S{4} `, "extract-KEY "},
 		{`containerd-mount[0-9]+`, "MOUNT"},
+		{`nodevirt:[0-9a-f]{32}`, "nodevirt:TARGET"},
 		{`[0-9a-f]{64}`, "ID"},
 		{`[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}`, "UUID"},
 		{`default_pod_[0-9a-f]{12}`, "DOMAIN"},

@@ -17,6 +17,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/nodevirt/nodevirt/imageunpack/registrydisk"
+	"github.com/nodevirt/nodevirt/shim/vmspec"
 	"github.com/nodevirt/nodevirt/test/guest"
 	"github.com/nodevirt/nodevirt/test/images"
 )
@@ -178,7 +179,7 @@ func (s *suite) testCompressedClustersRaw(t *testing.T) {
 	}
 	ref := s.push(t, "compressed-clusters-raw", imageOf(t, []images.File{{Name: "disk", Data: bomb}}))
 	s.pull(t, ref)
-	p := s.run(t, "pod", expanded)
+	p := s.run(t, "pod", annotated(vmspec.AnnotationDiskMode, string(vmspec.ModeRaw)))
 	before := s.census(t)
 	_, err = s.create(t, p, newContainer(ref, nil))
 	if status.Code(err) != codes.ResourceExhausted || !strings.Contains(err.Error(), "it may take 512Gi") {

@@ -9,7 +9,6 @@ import (
 	"testing"
 
 	"google.golang.org/grpc/codes"
-	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/nodevirt/nodevirt/shim/vmspec"
 	"github.com/nodevirt/nodevirt/test/guest"
@@ -38,16 +37,12 @@ func diskCases(t *testing.T) []badCase {
 	return cases
 }
 
-// inModeRaw has disks expanded.
-func inModeRaw(cases []badCase) []badCase {
+// inMode has disks reach their VMs in a way.
+func inMode(mode vmspec.Mode, cases []badCase) []badCase {
 	for i := range cases {
-		cases[i].pod = expanded
+		cases[i].pod = annotated(vmspec.AnnotationDiskMode, string(mode))
 	}
 	return cases
-}
-
-func expanded(c *runtimeapi.PodSandboxConfig) {
-	c.Annotations = map[string]string{vmspec.AnnotationDiskMode: string(vmspec.ModeRaw)}
 }
 
 func zipped(t *testing.T) []byte {

@@ -12,18 +12,20 @@ import (
 	"gotest.tools/v3/golden"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
+	"github.com/nodevirt/nodevirt/shim/vmspec"
 	"github.com/nodevirt/nodevirt/test/node"
 )
 
 // testFullDisk has no room where containers keep their files.
-func (s *suite) testFullDisk(t *testing.T) {
+func (s *suite) testFullDisk(t *testing.T, mode vmspec.Mode) {
+	t.Helper()
 	full := func(name, room string) badCase {
 		return badCase{name: name, at: atCreate, code: codes.ResourceExhausted, before: fill(room)}
 	}
-	s.checkGroup(t, "full-disk", []badCase{
+	s.checkGroup(t, "full-disk", inMode(mode, []badCase{
 		full("no room for the overlay", "size=64k"),
 		full("no room for the record", "nr_inodes=2"),
-	})
+	}))
 }
 
 // fill mounts a file system with little room, which a mount option says, on the folder of

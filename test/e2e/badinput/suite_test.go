@@ -8,6 +8,7 @@ import (
 	"gotest.tools/v3/golden"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
+	"github.com/nodevirt/nodevirt/shim/vmspec"
 	"github.com/nodevirt/nodevirt/test/guest"
 	"github.com/nodevirt/nodevirt/test/images"
 	"github.com/nodevirt/nodevirt/test/node"
@@ -38,15 +39,19 @@ func TestBadInput(t *testing.T) {
 		{"platform", platformCases()},
 		{"bomb", bombCases()},
 		{"disk", diskCases(t)},
-		{"disk", inModeRaw(diskCases(t))}, // answered the same
+		{"disk", inMode(vmspec.ModeRaw, diskCases(t))}, // answered the same
+		{"disk", inMode(vmspec.ModeISCSI, diskCases(t))},
 		{"start", startCases()},
+		{"iscsi", inMode(vmspec.ModeISCSI, iscsiCases())},
 	} {
 		t.Run(group.name, func(t *testing.T) { s.checkGroup(t, group.name, group.cases) })
 	}
 	t.Run("compressed clusters", s.testCompressedClusters)
 	t.Run("compressed clusters, raw", s.testCompressedClustersRaw)
 	t.Run("image removed", s.testImageRemoved)
-	t.Run("full disk", s.testFullDisk)
+	t.Run("full disk", func(t *testing.T) { s.testFullDisk(t, vmspec.ModeFile) })
+	t.Run("full disk, iSCSI", func(t *testing.T) { s.testFullDisk(t, vmspec.ModeISCSI) }) // answered the same
+	t.Run("odd names, iSCSI", s.testOddNames)
 	t.Run("libvirtd away", s.testLibvirtdAway)
 	t.Run("caller gone", s.testCallerGone)
 }
