@@ -12,6 +12,7 @@ import (
 	"strings"
 	"syscall"
 
+	"golang.org/x/sys/unix"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/nodevirt/nodevirt/test/node"
@@ -42,7 +43,26 @@ func (r *round) tidy(ctx context.Context) error {
 	if err := r.removeLeases(ctx); err != nil {
 		return err
 	}
+	if err := removeUnmounted(ctx); err != nil {
+		return err
+	}
 	return killOrphans(ctx)
+}
+
+// removeUnmounted removes the files that containerd makes to mount network namespaces on, and forgets if
+// it is killed in between.
+func removeUnmounted(ctx context.Context) error {
+	files, _ := filepath.Glob(fmt.Sprintf("/proc/%d/root/run/netns/*", suite.PID()))
+	for _, path := range files {
+		var fs unix.Statfs_t
+		if err := unix.Statfs(path, &fs); err != nil || fs.Type == unix.NSFS_MAGIC {
+			continue // it went, or is a namespace
+		}
+		if _, err := suite.Output(ctx, "rm", "-f", filepath.Join("/run/netns", filepath.Base(path))); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // removeLeases removes those that containerd takes for itself in the middle of a call, and would let
