@@ -10,6 +10,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"sync"
 	"syscall"
@@ -26,27 +27,36 @@ const uid = 64001
 // inside is set in the test process that has a network namespace of its own.
 const inside = "NODEVIRT_TEST_OUTAGE"
 
-func TestMain(m *testing.M) {
+// alone runs a test in a process that has a network namespace of its own, and tells whether this is it.
+func alone(t *testing.T) bool {
+	t.Helper()
 	if os.Getenv(inside) != "" {
-		os.Exit(m.Run())
+		run(t, "ip", "link", "set", "lo", "up")
+		return true
 	}
 	self, err := os.Executable()
 	if err != nil {
-		panic(err)
+		t.Fatal(err)
 	}
-	cmd := exec.Command(self, os.Args[1:]...)
+	runtime.LockOSThread() // with the thread the process would end
+	defer runtime.UnlockOSThread()
+	cmd := exec.CommandContext(t.Context(), self, "-test.v", "-test.run=^"+t.Name()+"$")
 	cmd.Env = append(os.Environ(), inside+"=1")
-	cmd.Stdout, cmd.Stderr = os.Stdout, os.Stderr
 	cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWNET, Pdeathsig: syscall.SIGKILL}
-	if err := cmd.Run(); err != nil {
-		os.Exit(1)
+	out, err := cmd.CombinedOutput()
+	t.Logf("%s", out)
+	if err != nil {
+		t.Error(err)
 	}
+	return false
 }
 
 // TestCut cuts a portal off in each way from who uses it: he has errors then, and when it is back
 // his disk.
 func TestCut(t *testing.T) {
-	run(t, "ip", "link", "set", "lo", "up")
+	if !alone(t) {
+		return
+	}
 	portal := netip.MustParseAddrPort("127.0.0.1:3260")
 	ctx, cancel := context.WithCancel(t.Context())
 	var watching sync.WaitGroup
