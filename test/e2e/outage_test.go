@@ -14,28 +14,27 @@ import (
 )
 
 // TestISCSITargetAway is not parallel: tgtd is everybody's. While it is away, or hangs, no guest hangs with
-// it: each has errors of its disks or is stopped, as the disks' error policies say, and goes on when it is back.
+// it: it has errors of its disks or is stopped, as their error policies say, and goes on when tgtd is back.
 func TestISCSITargetAway(t *testing.T) {
 	path, _ := dataDisk(t, "away.img", "away ", mebibyte)
 	id := pushed(t, "data-away:1", path, images.DiskOptions{})
-	told := vmPod(t, annotated(map[string]string{
-		"nodevirt.io/disk-mode": "block=iscsi,scsi=iscsi,deaf=iscsi",
+	c := vmPod(t, annotated(map[string]string{
+		"nodevirt.io/disk-mode": "block=iscsi,scsi=iscsi,deaf=iscsi,stop=iscsi",
 		"nodevirt.io/vmi": `{
 			"domain": {"devices": {"disks": [
 				{"name": "root", "disk": {"bus": "virtio"}},
 				{"name": "block", "disk": {"bus": "virtio"}, "errorPolicy": "report"},
 				{"name": "deaf", "disk": {"bus": "virtio"}, "errorPolicy": "ignore"},
-				{"name": "scsi", "disk": {"bus": "scsi"}, "errorPolicy": "report"}
+				{"name": "scsi", "disk": {"bus": "scsi"}, "errorPolicy": "report"},
+				{"name": "stop", "disk": {"bus": "virtio"}}
 			]}},
 			"volumes": [
 				{"name": "root", "containerDisk": {"image": "r"}}, {"name": "block", "containerDisk": {"image": "b"}},
-				{"name": "deaf", "containerDisk": {"image": "d"}}, {"name": "scsi", "containerDisk": {"image": "s"}}
+				{"name": "deaf", "containerDisk": {"image": "d"}}, {"name": "scsi", "containerDisk": {"image": "s"}},
+				{"name": "stop", "containerDisk": {"image": "t"}}
 			]}`,
-	})).vm(suite.agent, mounts("/v/block", id, "/v/deaf", id, "/v/scsi", id)).start()
-	stopped := vmPod(t, overISCSI).vm(suite.agent).start()
-	for _, c := range []*container{told, stopped} {
-		c.up().agentIs(agent.Present)
-	}
+	})).vm(suite.agent, mounts("/v/block", id, "/v/deaf", id, "/v/scsi", id, "/v/stop", id)).start().up()
+	c.agentIs(agent.Present)
 	for _, cut := range []struct {
 		name      string
 		cut, mend func(context.Context) error
@@ -56,27 +55,27 @@ func TestISCSITargetAway(t *testing.T) {
 				}
 			})
 			for disk, want := range map[string]string{"vdb": "failed", "sda": "failed", "vdc": "done"} {
-				if got := told.tries("dd if=/dev/" + disk + " of=/dev/null bs=64k count=1 iflag=direct"); got != want {
+				if got := c.tries("dd if=/dev/" + disk + " of=/dev/null bs=64k count=1 iflag=direct"); got != want {
 					t.Errorf("a read of %s while the target is away: %s; want %s", disk, got, want)
 				}
-				if got := told.tries("dd if=/dev/zero of=/dev/" + disk + " bs=64k count=1 conv=fsync"); got != want {
+				if got := c.tries("dd if=/dev/zero of=/dev/" + disk + " bs=64k count=1 conv=fsync"); got != want {
 					t.Errorf("a write of %s while the target is away: %s; want %s", disk, got, want)
 				}
 			}
-			stopped.exec("sh", "-c", "(dd if=/dev/vda of=/dev/null bs=64k count=1 skip=800 iflag=direct && touch /tmp/read) >/dev/null 2>&1 &")
-			eventually(t, "the guest is stopped", func() bool { return stopped.tells().Paused == condition.ReasonPausedIOError })
-			name := stopped.info().VM.Domain.Name
-			if state := inNode(t, "virsh", "domstate", "--reason", name); !strings.Contains(state, "paused (I/O error)") {
-				t.Errorf("the guest that is to be stopped is %s", state)
-			}
+			c.exec("sh", "-c", "(dd if=/dev/vdd of=/dev/null bs=64k count=1 iflag=direct && touch /tmp/read) >/dev/null 2>&1 &")
+			eventually(t, "the guest is stopped", func() bool { return c.tells().Paused == condition.ReasonPausedIOError })
+			name := c.info().VM.Domain.Name
+			eventually(t, "virsh tells of it", func() bool { // it is tried now and then whether it can go on
+				return strings.Contains(inNode(t, "virsh", "domstate", "--reason", name), "paused (I/O error)")
+			})
 			check(t, cut.mend(t.Context()))
 			mended = true
 			eventually(t, "the guest that was stopped goes on", func() bool {
-				return stopped.tells().Paused == "" && stopped.tries("test -e /tmp/read && rm /tmp/read") == "done"
+				return c.tells().Paused == "" && c.tries("test -e /tmp/read && rm /tmp/read") == "done"
 			})
 			for _, disk := range []string{"vdb", "sda", "vdc"} {
 				eventually(t, disk+" is there again", func() bool {
-					return told.tries("echo mine | dd of=/dev/"+disk+" conv=notrunc,fsync && dd if=/dev/"+disk+" bs=4k count=1 iflag=direct | grep -q mine") == "done"
+					return c.tries("echo mine | dd of=/dev/"+disk+" conv=notrunc,fsync && dd if=/dev/"+disk+" bs=4k count=1 iflag=direct | grep -q mine") == "done"
 				})
 			}
 		})
