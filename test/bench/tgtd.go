@@ -6,6 +6,7 @@ import (
 	"path/filepath"
 	"time"
 
+	"github.com/nodevirt/nodevirt/shim/disk"
 	"github.com/nodevirt/nodevirt/shim/share"
 )
 
@@ -56,9 +57,9 @@ func (r *rig) tgtdAlone(ctx context.Context, path string) (stop func(), err erro
 
 // export has the shim serve an image's disk over iSCSI, and returns how qemu-img names it. With the
 // password, which is on a command line then: it is nobody's.
-func (r *rig) export(ctx context.Context, name, image string) (disk string, err error) {
+func (r *rig) export(ctx context.Context, name, image string) (options string, err error) {
 	disks := share.NewClient(filepath.Join(r.Dir(), "run/nodevirt/disks.sock"))
-	c, err := disks.Export(ctx, share.Request{Name: name, Image: image})
+	c, err := disks.Export(ctx, disk.ExportRequest{Name: name, Image: image})
 	if err != nil {
 		return "", err
 	}
