@@ -98,7 +98,9 @@ func (w *watcher) turn(ctx context.Context) {
 		return
 	}
 	if w.unsure {
-		w.logError("renewing the rules of iSCSI portals that are away failed, trying on", w.lead(ctx, netip.AddrPort{}, nil))
+		if err := w.lead(ctx, netip.AddrPort{}, nil); err != nil {
+			w.Logger.Error("renewing the rules of iSCSI portals that are away failed, trying on", "error", err)
+		}
 	}
 	for at, p := range w.portals {
 		w.heed(ctx, at, p, errs[at])
@@ -146,12 +148,6 @@ func (w *watcher) heed(ctx context.Context, at netip.AddrPort, p *portal, err er
 	}
 }
 
-func (w *watcher) logError(message string, err error) {
-	if err != nil {
-		w.Logger.Error(message, "error", err)
-	}
-}
-
 // lead leads the machines' connections to a portal to a dead end from now on, or nowhere but there.
 func (w *watcher) lead(ctx context.Context, at netip.AddrPort, end *deadEnd) (err error) {
 	defer func() { w.unsure = err != nil }()
@@ -181,7 +177,9 @@ func (w *watcher) close(ctx context.Context) {
 	if !away {
 		return
 	}
-	w.logError("giving the users of iSCSI portals back to them failed", removeRules(ctx))
+	if err := removeRules(ctx); err != nil {
+		w.Logger.Error("giving the users of iSCSI portals back to them failed", "error", err)
+	}
 	for _, p := range w.portals {
 		p.end.close()
 	}
