@@ -192,9 +192,13 @@ func stopWayOut(err error) string {
 	return ""
 }
 
+// pressAgain is how long a guest has for its answer to the power button before that is pressed once
+// more: one that boots hears nothing of it, and one that shuts down does so anyway.
+const pressAgain = 5 * time.Second
+
 // shutDown asks the guest to power off and tells whether it has within timeout.
 func (m *Manager) shutDown(ctx context.Context, c *machine, r record.Container, timeout time.Duration) bool {
-	if err := m.pressPower(ctx, r); err != nil {
+	if err := m.pressPower(ctx, r, patience); err != nil {
 		if !errors.Is(err, domain.ErrNotRunning) && !errors.Is(err, domain.ErrNotFound) {
 			m.log(r).Warn("pressing the power button failed", "error", err)
 		}
@@ -202,18 +206,25 @@ func (m *Manager) shutDown(ctx context.Context, c *machine, r record.Container, 
 	}
 	t := time.NewTimer(timeout)
 	defer t.Stop()
-	select {
-	case <-c.exited:
-		return true
-	case <-t.C:
-		m.log(r).Info("the guest did not power off in time", "timeout", timeout)
-	case <-ctx.Done():
+	again := time.NewTicker(pressAgain)
+	defer again.Stop()
+	for {
+		select {
+		case <-c.exited:
+			return true
+		case <-again.C:
+			_ = m.pressPower(ctx, r, pressAgain) // its end, or that of the time, tells what there is to tell
+		case <-t.C:
+			m.log(r).Info("the guest did not power off in time", "timeout", timeout)
+			return false
+		case <-ctx.Done():
+			return false
+		}
 	}
-	return false
 }
 
-func (m *Manager) pressPower(ctx context.Context, r record.Container) error {
-	ctx, cancel := atMost(ctx, patience)
+func (m *Manager) pressPower(ctx context.Context, r record.Container, limit time.Duration) error {
+	ctx, cancel := atMost(ctx, limit)
 	defer cancel()
 	return m.Driver.Shutdown(ctx, r.Domain.UUID)
 }

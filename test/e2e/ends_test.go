@@ -51,6 +51,14 @@ func TestStopOfAGuestThatDoesNotHeed(t *testing.T) {
 	}
 }
 
+// A power button that is pressed while a guest boots is not heard; it is pressed again.
+func TestStopOfAGuestThatBoots(t *testing.T) {
+	t.Parallel()
+	c := vmPod(t).vm(suite.tiny).start()
+	c.stop(300)
+	c.wantEnd(c.status(), 0, "Completed")
+}
+
 func TestStopWithoutPatienceAsksNobody(t *testing.T) {
 	t.Parallel()
 	c := vmPod(t).vm(suite.tiny).start().up()
