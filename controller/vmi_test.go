@@ -119,6 +119,9 @@ func (w *world) tellsOfMachine(vmi *kubevirt.VirtualMachineInstance) {
 	if s.Memory == nil || s.Memory.GuestCurrent.String() != "128Mi" || *s.CurrentCPUTopology != (kubevirt.CPUTopology{Cores: 1, Sockets: 1, Threads: 1}) {
 		w.Errorf("memory %+v, CPU %+v", s.Memory, s.CurrentCPUTopology)
 	}
+	if card := s.Interfaces[0]; card.LinkState != "up" || card.QueueCount != 1 {
+		w.Errorf("card: %+v", card)
+	}
 	var phases []kubevirt.VirtualMachineInstancePhase
 	for _, t := range s.PhaseTransitionTimestamps {
 		phases = append(phases, t.Phase)

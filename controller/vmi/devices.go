@@ -1,6 +1,8 @@
 package vmi
 
 import (
+	"slices"
+
 	"k8s.io/apimachinery/pkg/api/resource"
 	kubevirt "kubevirt.io/api/core/v1"
 
@@ -17,6 +19,20 @@ func setMachine(s *kubevirt.VirtualMachineInstanceStatus, vmi *kubevirt.VirtualM
 	}
 	s.Memory = memory(made.Memory)
 	s.VolumeStatus = volumes(vmi.Spec.Volumes, made.Disks)
+	plug(s.Interfaces, made.Interfaces)
+}
+
+// plug tells of the cards what none of those who tell of networks knows. No card of a machine that
+// runs is unplugged.
+func plug(cards []kubevirt.VirtualMachineInstanceNetworkInterface, made []vmspec.Interface) {
+	for i := range cards {
+		at := slices.IndexFunc(made, func(m vmspec.Interface) bool { return m.Name == cards[i].Name })
+		if at < 0 {
+			continue
+		}
+		cards[i].LinkState = string(kubevirt.InterfaceStateLinkUp)
+		cards[i].QueueCount = int32(max(made[at].Queues, 1))
+	}
 }
 
 func memory(bytes int64) *kubevirt.MemoryStatus {
