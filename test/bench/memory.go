@@ -114,25 +114,18 @@ func perVM(none, some map[string]float64, vms int, detail bool) []report.Row {
 		whole += share[name]
 	}
 	if !detail {
-		return []report.Row{mebibyteRow(fmt.Sprintf("per VM, %d VM", vms), whole, 0)}
+		return []report.Row{report.One(fmt.Sprintf("per VM, %d VM", vms), "MiB", whole, 0)}
 	}
-	rows := []report.Row{mebibyteRow(fmt.Sprintf("per VM, %d VMs", vms), whole, 10)}
+	rows := []report.Row{report.One(fmt.Sprintf("per VM, %d VMs", vms), "MiB", whole, 10)}
 	names := slices.SortedFunc(maps.Keys(share), func(a, b string) int {
 		return strings.Compare(fmt.Sprintf("%09.3f", share[b]), fmt.Sprintf("%09.3f", share[a]))
 	})
 	for _, name := range names {
 		if share[name] >= 0.005 {
-			rows = append(rows, mebibyteRow("of it: "+name, share[name], 0))
+			rows = append(rows, report.One("of it: "+name, "MiB", share[name], 0))
 		}
 	}
 	return rows
-}
-
-func mebibyteRow(name string, v, goal float64) report.Row {
-	return report.Row{
-		Name: name, Unit: "MiB", Kind: report.Value, Goal: goal,
-		Measured: report.Series{Of: "node", Samples: []float64{v}},
-	}
 }
 
 // shimRSS are the rows of the shim's resident memory, and of how much of it is not of files.
@@ -147,7 +140,7 @@ func (r *rig) shimRSS(vms int) ([]report.Row, error) {
 	}
 	anonymous, err := memory.Mebibytes(pid, "status", "RssAnon")
 	return []report.Row{
-		mebibyteRow(fmt.Sprintf("the shim's RSS, %d VMs", vms), rss, 40),
-		mebibyteRow("of it: anonymous", anonymous, 0),
+		report.One(fmt.Sprintf("the shim's RSS, %d VMs", vms), "MiB", rss, 40),
+		report.One("of it: anonymous", "MiB", anonymous, 0),
 	}, err
 }

@@ -17,6 +17,9 @@ type Options struct {
 	Log    io.Writer
 }
 
+// several VMIs are enough to tell what one asks for.
+const several = 5
+
 // Default is what `make bench-cluster` measures.
 func Default() Options { return Options{Rounds: 5, Bursts: []int{10, 20}, Log: io.Discard} }
 
@@ -30,18 +33,35 @@ func Run(ctx context.Context, o Options) (r report.Report, err error) {
 		return r, err
 	}
 	defer func() { err = errors.Join(err, stop()) }()
-	for _, measure := range []func() (report.Section, error){
-		func() (report.Section, error) { return rig.one(ctx, o.Rounds) },
-		func() (report.Section, error) { return rig.bursts(ctx, o.Bursts) },
-		func() (report.Section, error) { return rig.requests(ctx, 5) },
-		func() (report.Section, error) { return rig.drains(ctx, o.Rounds) },
-		func() (report.Section, error) { return rig.memory(ctx) },
-	} {
-		section, err := measure()
-		if err != nil {
-			return r, fmt.Errorf("%w\n%s", err, rig.look(ctx))
-		}
-		r.Sections = append(r.Sections, section)
+	sections, err := rig.measure(ctx, o)
+	if err != nil {
+		err = fmt.Errorf("%w\n%s", err, rig.look(ctx))
 	}
-	return r, nil
+	r.Sections = sections
+	return r, err
+}
+
+// measure returns what was measured until the first error.
+func (r *rig) measure(ctx context.Context, o Options) (all []report.Section, err error) {
+	idle, err := r.weigh(ctx)
+	if err != nil {
+		return nil, err
+	}
+	if all, err = r.one(ctx, o.Rounds); err != nil {
+		return all, err
+	}
+	for _, next := range []func() (report.Section, error){
+		func() (report.Section, error) { return r.bursts(ctx, o.Bursts) },
+		func() (report.Section, error) { return r.requests(ctx, several) },
+		func() (report.Section, error) { return r.quiet(ctx, several) },
+		func() (report.Section, error) { return r.drains(ctx, o.Rounds) },
+		func() (report.Section, error) { return r.memory(ctx, idle) },
+	} {
+		section, err := next()
+		if err != nil {
+			return all, err
+		}
+		all = append(all, section)
+	}
+	return all, nil
 }

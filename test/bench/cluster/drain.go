@@ -25,6 +25,9 @@ var vm = subject{
 // drains measures how long a VM is away whose node is drained.
 func (r *rig) drains(ctx context.Context, rounds int) (report.Section, error) {
 	section := report.Section{Title: "A drain, from the request on"}
+	if err := r.spare(ctx, false); err != nil {
+		return section, err
+	}
 	var drained, answers report.Series
 	for i := range rounds {
 		fmt.Fprintf(r.log, "a drain: round %d of %d\n", i+1, rounds)
@@ -39,7 +42,7 @@ func (r *rig) drains(ctx context.Context, rounds int) (report.Section, error) {
 		{Name: "guest shut down, drain done", Unit: "ms", Kind: report.Value, Measured: drained},
 		{Name: "VM answers on the other node", Unit: "ms", Kind: report.Value, Measured: answers},
 	}
-	return section, nil
+	return section, r.spare(ctx, true)
 }
 
 // drain drains the node of a VM of that one, and tells when that was done and when the VM answered again.

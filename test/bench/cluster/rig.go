@@ -60,6 +60,16 @@ func (r *rig) look(ctx context.Context) string {
 	return objects + events + r.LogTail("shim", 30)
 }
 
+// spare keeps everything off the second node, or lets it in: figures are those of one node.
+func (r *rig) spare(ctx context.Context, keep bool) error {
+	verb := "uncordon"
+	if keep {
+		verb = "cordon"
+	}
+	_, err := r.Kubectl(ctx, verb, "node-2")
+	return err
+}
+
 func (r *rig) prepare(ctx context.Context) error {
 	path, err := guest.Tiny(ctx, r.Control().GuestOptions())
 	if err != nil {
@@ -73,6 +83,9 @@ func (r *rig) prepare(ctx context.Context) error {
 		return err
 	}
 	if r.busybox, err = r.Control().PushBusybox(ctx); err != nil {
+		return err
+	}
+	if err := r.spare(ctx, true); err != nil {
 		return err
 	}
 	if err := r.Deploy(ctx); err != nil {

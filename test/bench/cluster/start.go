@@ -15,6 +15,7 @@ const limit = 5 * time.Minute
 type life struct {
 	phases        map[string]time.Duration
 	answers, gone time.Duration
+	spent         spent // in the shim
 }
 
 // live makes one, waits until it answers, and deletes it.
@@ -22,6 +23,10 @@ func (r *rig) live(ctx context.Context, s subject, name string) (life, error) {
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
 	l := life{phases: map[string]time.Duration{}}
+	before, err := r.spent(ctx)
+	if err != nil {
+		return l, err
+	}
 	begun, err := r.create(ctx, s, name)
 	if err != nil {
 		return l, err
@@ -33,6 +38,10 @@ func (r *rig) live(ctx context.Context, s subject, name string) (life, error) {
 		}
 		l.phases[what] = at.Sub(begun)
 	}
+	if l.spent, err = r.spent(ctx); err != nil {
+		return l, err
+	}
+	l.spent = l.spent.less(before)
 	at, err := r.answers(ctx, name)
 	if err != nil {
 		return l, err
@@ -55,7 +64,8 @@ func (r *rig) live(ctx context.Context, s subject, name string) (life, error) {
 }
 
 // one measures one at a time, after a round that is not counted.
-func (r *rig) one(ctx context.Context, rounds int) (report.Section, error) {
+func (r *rig) one(ctx context.Context, rounds int) ([]report.Section, error) {
+	var lives []life
 	section := report.Section{Title: "One at a time, from the request to create it, or to delete it"}
 	series := map[string]*report.Series{}
 	add := func(what string, d time.Duration) {
@@ -68,15 +78,16 @@ func (r *rig) one(ctx context.Context, rounds int) (report.Section, error) {
 		fmt.Fprintf(r.log, "one at a time: round %d of %d\n", i, rounds)
 		p, err := r.live(ctx, plain, fmt.Sprintf("plain-%d", i))
 		if err != nil {
-			return section, err
+			return nil, err
 		}
 		v, err := r.live(ctx, vmi, fmt.Sprintf("vm-%d", i))
 		if err != nil {
-			return section, err
+			return nil, err
 		}
 		if i == 0 {
 			continue
 		}
+		lives = append(lives, v)
 		for what, d := range p.phases {
 			add("pod: "+what, d)
 		}
@@ -105,7 +116,7 @@ func (r *rig) one(ctx context.Context, rounds int) (report.Section, error) {
 		"A VMI deleted is a guest that hears the power button and shuts down. A status may be seen before",
 		"one that was there earlier: the kubelet sends several at once.",
 	}
-	return section, nil
+	return []report.Section{section, shares(lives)}, nil
 }
 
 func milliseconds(d time.Duration) float64 { return float64(d.Microseconds()) / 1000 }

@@ -87,8 +87,8 @@ func instances(ctx context.Context, r *rig) (report.Section, error) {
 		return s, err
 	}
 	s.Rows = append(s.Rows,
-		value("idle: all replicas", "MiB", idle.pss, idleGoal),
-		value("idle: all replicas, RSS", "MiB", idle.rss, 0))
+		report.One("idle: all replicas", "MiB", idle.pss, idleGoal),
+		report.One("idle: all replicas, RSS", "MiB", idle.rss, 0))
 	var made []float64
 	for _, n := range r.Instances {
 		b, err := r.burst(ctx, n, "vmi", func(ns, name string) object { return instance(ns, name) })
@@ -124,10 +124,6 @@ func machines(ctx context.Context, r *rig) (report.Section, error) {
 	}
 	s.Rows = b.rows("VM", "virtualmachines", fullGoal, 0)
 	return s, nil
-}
-
-func value(name, unit string, v, goal float64) report.Row {
-	return report.Row{Name: name, Unit: unit, Kind: report.Value, Goal: goal, Measured: report.Series{Of: name, Samples: []float64{v}}}
 }
 
 // program is the one that the controller's image has.

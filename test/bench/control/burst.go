@@ -57,9 +57,9 @@ func (r *rig) burst(ctx context.Context, n int, prefix string, wanted func(ns, n
 // rows tell of a burst of objects of that name and resource, with goals of memory and of time.
 func (b burst) rows(name, resource string, memory, made float64) []report.Row {
 	each := func(what string) float64 { return float64(b.requests[what]) / float64(b.n) }
-	all := []report.Row{value(fmt.Sprintf("%d %ss: made, each", b.n, name), "ms", b.each(), made)}
+	all := []report.Row{report.One(fmt.Sprintf("%d %ss: made, each", b.n, name), "ms", b.each(), made)}
 	add := func(what, unit string, v, goal float64) {
-		all = append(all, value(fmt.Sprintf("%d %ss: %s", b.n, name, what), unit, v, goal))
+		all = append(all, report.One(fmt.Sprintf("%d %ss: %s", b.n, name, what), unit, v, goal))
 	}
 	add("all replicas", "MiB", b.memory.pss, memory)
 	add("requests, each", "", each("all"), requestGoal)

@@ -9,8 +9,13 @@ import (
 	"os"
 	"strconv"
 	"strings"
+	"time"
+
+	"github.com/go-logr/logr"
+	ctrl "sigs.k8s.io/controller-runtime"
 
 	"github.com/nodevirt/nodevirt/test/bench/cluster"
+	"github.com/nodevirt/nodevirt/test/bench/control"
 	"github.com/nodevirt/nodevirt/test/commands"
 )
 
@@ -19,11 +24,13 @@ func main() {
 }
 
 func run(ctx context.Context, args []string) error {
+	ctrl.SetLogger(logr.Discard()) // of the API's clients
 	o := cluster.Default()
 	o.Log = os.Stdout
 	flags := flag.NewFlagSet("bench-cluster", flag.ContinueOnError)
 	out := flags.String("out", "", "`folder` for bench.json with all samples (default: none)")
 	bursts := flags.String("bursts", "10,20", "`numbers` of VMs at once, in turn")
+	alone := flags.Bool("controller", true, "measure the controller alone, too, with many VMs that nobody schedules")
 	flags.IntVar(&o.Rounds, "rounds", o.Rounds, "`number` of rounds, of one VM at a time")
 	if err := flags.Parse(args); err != nil {
 		if errors.Is(err, flag.ErrHelp) {
@@ -42,6 +49,16 @@ func run(ctx context.Context, args []string) error {
 	r, err := cluster.Run(ctx, o)
 	if err != nil {
 		return err
+	}
+	if *alone {
+		c := control.Default()
+		c.Log = o.Log
+		sections, err := control.Run(ctx, c)
+		if err != nil {
+			return err
+		}
+		r.Sections = append(r.Sections, sections...)
+		r.Seconds = time.Since(r.Began).Seconds()
 	}
 	return r.Publish(os.Stdout, *out)
 }
