@@ -7,6 +7,8 @@ import (
 
 // VirtctlCommand is [Cluster.KubectlCommand] for KubeVirt's virtctl.
 func (c *Cluster) VirtctlCommand(ctx context.Context, args ...string) *exec.Cmd {
-	args = append([]string{"--kubeconfig", c.o.path("pki", "admin.kubeconfig")}, args...)
-	return c.control.Command(ctx, c.o.bin("virtctl"), args...)
+	// By the environment: the virtctl that ssh runs as its proxy gets no flag.
+	cmd := c.control.Command(ctx, c.o.bin("virtctl"), args...)
+	cmd.Env = append(cmd.Env, "KUBECONFIG="+c.o.path("pki", "admin.kubeconfig"))
+	return cmd
 }

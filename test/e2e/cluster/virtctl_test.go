@@ -13,7 +13,6 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
-	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -145,11 +144,13 @@ spec:
       networks: [{name: default, pod: {}}]
       volumes: [{name: boot, containerDisk: {image: "%s"}}]
 `, virtual, suite.agent)))
+	ssh := v.startServer() // it boots meanwhile
 	v.lifecycle()
 	v.doors()
 	v.buttons()
 	v.objects()
 	v.unsupported()
+	ssh.works()
 	v.complete()
 	v.page()
 }
@@ -320,9 +321,8 @@ func (v *virtctl) complete() {
 			missing = append(missing, name)
 		}
 	}
-	slices.Sort(missing)
-	if diff := cmp.Diff([]string{"scp", "ssh"}, missing); diff != "" { // of a test of their own
-		v.t.Errorf("commands that are not tried (-want +got):\n%s", diff)
+	if len(missing) > 0 {
+		v.t.Errorf("commands that are not tried: %v", missing)
 	}
 }
 

@@ -1,0 +1,141 @@
+//go:build cluster
+
+package cluster
+
+import (
+	"bytes"
+	"context"
+	"crypto/rand"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+
+	"github.com/nodevirt/nodevirt/test/guest"
+	"github.com/nodevirt/nodevirt/test/images"
+)
+
+// server is the VM that virtctl's ssh and scp go to, of a distribution as people run them.
+const server = "debian"
+
+// secureShell is the client's side of ssh.
+type secureShell struct {
+	*virtctl
+	folder string // with the key, and what is copied
+}
+
+// startServer starts a VM that cloud-init gives a user with the key, and returns at once.
+func (v *virtctl) startServer() *secureShell {
+	v.t.Helper()
+	s := &secureShell{v, v.t.TempDir()}
+	ctx := v.t.Context()
+	keygen := exec.CommandContext(ctx, "ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", s.path("key"))
+	if out, err := keygen.CombinedOutput(); err != nil {
+		v.t.Fatalf("make a key: %v: %s", err, out)
+	}
+	key, err := os.ReadFile(s.path("key.pub"))
+	check(v.t, err)
+	disk, err := guest.Debian(ctx, suite.Control().GuestOptions())
+	check(v.t, err)
+	img, err := images.RegistryDisk(disk, images.DiskOptions{})
+	check(v.t, err)
+	ref, err := suite.Push(ctx, "debian:12", img)
+	check(v.t, err)
+	v.t.Cleanup(func() {
+		ctx := context.WithoutCancel(v.t.Context())
+		if v.t.Failed() {
+			about, _ := suite.Kubectl(ctx, "describe", "vmi", server)
+			log, _ := suite.Kubectl(ctx, "logs", "--selector=vm.kubevirt.io/name="+server, "--tail=60")
+			v.t.Logf("%s\n%s", about, log)
+		}
+		if _, err := suite.Kubectl(ctx, "delete", "vm", server, "--ignore-not-found"); err != nil {
+			v.t.Error(err)
+		}
+	})
+	check(v.t, suite.Apply(ctx, fmt.Sprintf(`apiVersion: kubevirt.io/v1
+kind: VirtualMachine
+metadata: {name: %s}
+spec:
+  runStrategy: Always
+  template:
+    spec:
+      domain:
+        memory: {guest: 384Mi}
+        devices:
+          disks: [{name: boot, disk: {bus: virtio}}, {name: seed, disk: {bus: virtio}}]
+          interfaces: [{name: default, masquerade: {}}]
+      networks: [{name: default, pod: {}}]
+      volumes:
+      - {name: boot, containerDisk: {image: "%s"}}
+      - name: seed
+        cloudInitNoCloud:
+          userData: |
+            #cloud-config
+            users:
+            - name: jdoe
+              shell: /bin/bash
+              ssh_authorized_keys: ["%s"]
+`, server, ref, strings.TrimSpace(string(key)))))
+	return s
+}
+
+func (s *secureShell) path(name string) string { return filepath.Join(s.folder, name) }
+
+// run is virtctl's ssh or scp, which people would also let ask for the host's key.
+func (s *secureShell) run(command string, args ...string) (string, error) {
+	options := []string{command, "--identity-file=" + s.path("key")}
+	if strings.Contains(args[0], "local-ssh=false") {
+		options = append(options, "--known-hosts=")
+	} else {
+		options = append(options, "--local-ssh-opts=-o StrictHostKeyChecking=no", "--local-ssh-opts=-o UserKnownHostsFile=/dev/null")
+	}
+	return s.virtctl.run("", append(options, args...)...)
+}
+
+// works runs commands in the guest, and copies a file there and back, with the machine's own ssh and
+// with virtctl's.
+func (s *secureShell) works() {
+	s.t.Helper()
+	// An emulated one takes a minute, and several on a busy machine.
+	check(s.t, suite.WaitFor(s.t.Context(), "vmi/"+server, "condition=AgentConnected", "--timeout=10m"))
+	eventually(s.t, "the guest's ssh server", func(context.Context) error {
+		_, err := s.run("ssh", "--command=true", "jdoe@vmi/"+server)
+		return err
+	})
+	for _, args := range [][]string{
+		{"--command=hostname", "jdoe@vmi/" + server},
+		{"--command=hostname", "--username=jdoe", "vm/" + server},
+		{"--local-ssh=false", "--command=hostname", "jdoe@vmi/" + server},
+	} {
+		if out, err := s.run("ssh", args...); err != nil || !strings.HasSuffix(out, server+"\n") {
+			s.t.Errorf("ssh %v: %v: %q", args, err, out)
+		}
+		s.used("ssh " + strings.Join(args, " "))
+	}
+	if out, err := s.run("ssh", "--command=exit 7", "jdoe@vmi/"+server); err == nil || !strings.Contains(err.Error(), "exit status 7") {
+		s.t.Errorf("a command that fails: %v: %q", err, out)
+	}
+	sent := make([]byte, 1<<20+1)
+	_, _ = rand.Read(sent) // it never fails
+	check(s.t, os.WriteFile(s.path("file"), sent, 0o600))
+	for _, flags := range [][]string{{"--preserve"}, {"--local-ssh=false"}} {
+		for _, way := range [][]string{{"file", "jdoe@vmi/" + server + ":file"}, {"jdoe@vmi/" + server + ":file", "back"}} {
+			local := func(name string) string {
+				if strings.Contains(name, ":") {
+					return name
+				}
+				return s.path(name)
+			}
+			if out, err := s.run("scp", append(flags, local(way[0]), local(way[1]))...); err != nil {
+				s.t.Errorf("scp %v: %v: %q", way, err, out)
+			}
+			s.used("scp " + strings.Join(append(flags, way...), " "))
+		}
+		got, err := os.ReadFile(s.path("back"))
+		if err != nil || !bytes.Equal(got, sent) {
+			s.t.Errorf("%d bytes came back of %d, %v", len(got), len(sent), err)
+		}
+		_ = os.Remove(s.path("back")) // which the next round writes anew
+	}
+}
