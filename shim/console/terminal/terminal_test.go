@@ -13,6 +13,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
 	"time"
 
@@ -142,10 +143,15 @@ func TestSeveralSeeTheSameAndAllMayType(t *testing.T) {
 	for _, c := range []*client{a, b, viewer} {
 		c.sees("login: ")
 	}
+	got := make([]byte, len("from a\nfrom b\n"))
+	read := make(chan error)
+	go func() {
+		_, err := io.ReadFull(qemu, got)
+		read <- err
+	}()
 	a.types("from a\n")
 	b.types("from b\n")
-	got := make([]byte, len("from a\nfrom b\n"))
-	_, err := io.ReadFull(qemu, got)
+	err := <-read
 	check(t, err)
 	lines := strings.SplitAfter(string(got), "\n")
 	if slices.Sort(lines); !slices.Equal(lines, []string{"", "from a\n", "from b\n"}) {
@@ -183,10 +189,45 @@ func TestWhoLeavesHasTyped(t *testing.T) {
 	c.types("poweroff\n")
 	c.leave()
 	check(t, <-c.done)
-	got := make([]byte, 100)
-	n, err := m.accept().Read(got)
-	if string(got[:n]) != "poweroff\n" || err != nil {
-		t.Errorf("%q, %v", got[:n], err)
+	got, err := io.ReadAll(m.accept())
+	if string(got) != "poweroff\n" || err != nil {
+		t.Errorf("%q, %v", got, err)
+	}
+}
+
+// QEMU appends twice what its socket does not take at once. So each write to it fails, at once and for good.
+func TestQEMUIsNeverMadeToTryAgain(t *testing.T) {
+	m, ts := newMachine(t), newTerminals()
+	c := m.attach(ts, true)
+	qemu := m.accept()
+	c.types("x")
+	_, err := io.ReadFull(qemu, make([]byte, 1))
+	check(t, err)
+	for range 10_000 {
+		if _, err := qemu.Write([]byte{'o'}); !errors.Is(err, syscall.EPIPE) {
+			t.Fatalf("a write to the socket: %v", err)
+		}
+	}
+	c.types("y") // still the same connection
+	_, err = io.ReadFull(qemu, make([]byte, 1))
+	check(t, err)
+}
+
+// QEMU may end a connection, and drop a key that it has not read.
+func TestADroppedKeyIsTypedAgain(t *testing.T) {
+	m, ts := newMachine(t), newTerminals()
+	c := m.attach(ts, true)
+	first := m.accept()
+	const text = "a long line that is typed\n"
+	c.types(text)
+	got := make([]byte, len(text))
+	_, err := io.ReadFull(first, got[:5])
+	check(t, err)
+	check(t, first.Close())
+	_, err = io.ReadFull(m.accept(), got[5:])
+	check(t, err)
+	if string(got) != text {
+		t.Errorf("typed %q", got)
 	}
 }
 
