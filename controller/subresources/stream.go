@@ -64,8 +64,9 @@ func (s *Server) vnc(ctx context.Context, c *call) error {
 	if err != nil {
 		return err
 	}
-	if on := vmi.Spec.Domain.Devices.AutoattachGraphicsDevice; on != nil && !*on {
-		return apierrors.NewBadRequest("No graphics devices are present.")
+	// Else it would be the guest's own port. There is none unless it is asked for.
+	if on := vmi.Spec.Domain.Devices.AutoattachGraphicsDevice; on == nil || !*on {
+		return apierrors.NewBadRequest("No graphics devices are present. Set autoattachGraphicsDevice: true")
 	}
 	server, err := s.dial(found, strconv.Itoa(vncPort))
 	if err != nil {

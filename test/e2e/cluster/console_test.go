@@ -1,0 +1,154 @@
+//go:build cluster
+
+package cluster
+
+import (
+	"context"
+	"encoding/binary"
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/gorilla/websocket"
+)
+
+// instance runs an instance with a display and a shell on its console until the test ends, and waits
+// until it answers.
+func instance(t *testing.T, name string) {
+	t.Helper()
+	t.Cleanup(func() {
+		ctx := context.WithoutCancel(t.Context())
+		if t.Failed() {
+			about, _ := suite.Kubectl(ctx, "describe", "vmi", name)
+			t.Log(about)
+		}
+		if _, err := suite.Kubectl(ctx, "delete", "vmi", name, "--ignore-not-found"); err != nil {
+			t.Error(err)
+		}
+	})
+	check(t, suite.Apply(t.Context(), fmt.Sprintf(`apiVersion: kubevirt.io/v1
+kind: VirtualMachineInstance
+metadata: {name: %s}
+spec:
+  domain:
+    memory: {guest: 128Mi}
+    devices:
+      autoattachGraphicsDevice: true
+      disks: [{name: boot, disk: {bus: virtio}}]
+      interfaces: [{name: default, masquerade: {}}]
+  networks: [{name: default, pod: {}}]
+  volumes: [{name: boot, containerDisk: {image: "%s"}}]
+`, name, suite.tiny)))
+	check(t, suite.WaitFor(t.Context(), "vmi/"+name, "jsonpath={.status.phase}=Running"))
+	answer(t, kubectl(t, "get", "vmi", name, "-o", "jsonpath={.status.interfaces[0].ipAddress}"))
+}
+
+// The consoles of one machine: of clients that are silent, that hear megabytes, and that are not alone.
+func TestConsole(t *testing.T) {
+	t.Parallel()
+	const name = "talkative"
+	instance(t, name)
+	silent := connect(t, name+"/console")
+	silent.send("\n")
+	silent.sees("# ")
+
+	refusedDial(t, "nobody/console", "", 404, `virtualmachineinstances.kubevirt.io "nobody" not found`)
+	refusedDial(t, name+"/console", "somebody", 403, `User "somebody" cannot get resource "virtualmachineinstances/console"`)
+
+	// Two at once: what either types is answered to both, and the end of one is nothing to the other.
+	first, second := connect(t, name+"/console"), connect(t, name+"/console")
+	for i, typing := range []*socket{first, second} {
+		typing.send(fmt.Sprintf("echo client-$((%d + 40))\n", i))
+		for _, s := range []*socket{first, second} {
+			s.sees(fmt.Sprintf("\nclient-%d", i+40))
+		}
+	}
+	check(t, second.WriteMessage(websocket.CloseMessage, websocket.FormatCloseMessage(websocket.CloseNormalClosure, "")))
+	second.endsNormally()
+	heavy(first)
+
+	// Longer than the API server's timeout of requests, which is a minute.
+	eventually(t, "pings on a silent console", func(context.Context) error {
+		if _, pings := silent.got(); pings < 3 {
+			return fmt.Errorf("%d pings", pings)
+		}
+		return nil
+	})
+	silent.forgets()
+	silent.send("echo answer-$((40 + 2))\n")
+	silent.sees("answer-42")
+	silent.send("poweroff -f\n")
+	silent.endsNormally()
+	first.endsNormally()
+	refusedDial(t, name+"/console", "", 409, "VMI is not running")
+}
+
+// heavy wants all that a guest prints, byte by byte. Of one client's backlog the node keeps 256 KiB: so
+// much comes at a time.
+func heavy(s *socket) {
+	s.t.Helper()
+	const bursts, lines = 10, 26_000 // of 8 bytes each
+	for i := range bursts {
+		from := 100_000 + i*lines
+		s.forgets()
+		s.send(fmt.Sprintf("echo begin-$((%d + 0)); seq %d %d; echo end-$((%[1]d + 0))\n", i, from, from+lines-1))
+		got := s.sees(fmt.Sprintf("end-%d\r\n", i))
+		_, got, _ = strings.Cut(got, fmt.Sprintf("begin-%d\r\n", i))
+		var want strings.Builder
+		for n := range lines {
+			fmt.Fprintf(&want, "%d\r\n", from+n)
+		}
+		fmt.Fprintf(&want, "end-%d\r\n", i)
+		if diff := cmp.Diff(want.String(), got); diff != "" {
+			s.t.Fatalf("%d bytes of the console, %d came (-want +got):\n%s", want.Len(), len(got), diff)
+		}
+	}
+}
+
+// Two viewers of one display, neither of whom asks to be the only one.
+func TestTwoViewersOfADisplay(t *testing.T) {
+	t.Parallel()
+	const name = "watched"
+	instance(t, name)
+	viewers := []*socket{connect(t, name+"/vnc"), connect(t, name+"/vnc")}
+	for _, v := range viewers {
+		v.handshake()
+	}
+	for _, v := range viewers { // when both are there
+		v.picture()
+	}
+	check(t, viewers[0].Close())
+	viewers[1].picture()
+}
+
+// handshake is RFC 6143's, 7.1 to 7.3, without authentication, for a display that is shared.
+func (s *socket) handshake() {
+	s.t.Helper()
+	const version = "RFB 003.008\n"
+	if got := s.takes(len(version)); string(got) != version {
+		s.t.Fatalf("a display says %q", got)
+	}
+	s.send(version)
+	s.takes(2)     // the kinds of security that there are
+	s.send("\x01") // none
+	s.takes(4)
+	s.send("\x01") // shared
+	about := s.takes(24)
+	s.takes(int(binary.BigEndian.Uint32(about[20:]))) // the display's name
+}
+
+// picture asks for some pixels, which come as they are (7.5.3, 7.6.1 and 7.7.1).
+func (s *socket) picture() {
+	s.t.Helper()
+	s.send(string([]byte{3, 0, 0, 0, 0, 0, 0, 8, 0, 8}))
+	update := s.takes(4)
+	if update[0] != 0 || binary.BigEndian.Uint16(update[2:]) == 0 {
+		s.t.Fatalf("a display answers %x", update)
+	}
+	for range binary.BigEndian.Uint16(update[2:]) {
+		part := s.takes(12)
+		const bytesEach = 4
+		s.takes(int(binary.BigEndian.Uint16(part[4:])) * int(binary.BigEndian.Uint16(part[6:])) * bytesEach)
+	}
+}
