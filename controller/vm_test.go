@@ -1,6 +1,8 @@
 package controller_test
 
 import (
+	"slices"
+	"strings"
 	"testing"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -50,6 +52,11 @@ func TestMachineAlways(t *testing.T) {
 	got = w.printable("always", kubevirt.VirtualMachineStatusCrashLoopBackOff)
 	if f := got.Status.StartFailure; f == nil || f.ConsecutiveFailCount != 1 || f.LastFailedVMIUID != first.UID {
 		t.Errorf("start failure: %+v", f)
+	}
+	const why = "1 in a row ended within 1m0s of their start, or never ran. The last: The guest has powered off. The next start is at "
+	i := slices.IndexFunc(got.Status.Conditions, func(c kubevirt.VirtualMachineCondition) bool { return c.Reason == "BackOff" })
+	if i < 0 || !strings.HasPrefix(got.Status.Conditions[i].Message, why) {
+		t.Errorf("conditions: %+v; want one that says %q", got.Status.Conditions, why)
 	}
 	second := w.instanceOf("always", first)
 	p = w.run(second, "always")

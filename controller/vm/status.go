@@ -52,6 +52,11 @@ func (r *Reconciler) report(ctx context.Context, vm *kubevirt.VirtualMachine, o 
 	if o.failure != nil {
 		r.Events.Eventf(vm, nil, corev1.EventTypeWarning, failureReason(o.failure), "Start", "%s", o.failure)
 	}
+	if was := before.Status.StartFailure; o.startFailure != nil && (was == nil || was.LastFailedVMIUID != o.startFailure.LastFailedVMIUID) {
+		if c := crashLoop(vm, o); c != nil {
+			r.Events.Eventf(vm, o.vmi, corev1.EventTypeWarning, c.Reason, "Start", "%s", c.Message)
+		}
+	}
 	return nil
 }
 
@@ -100,6 +105,9 @@ func conditions(vm *kubevirt.VirtualMachine, o outcome, now time.Time) []cond {
 			Type: kubevirt.VirtualMachineFailure, Status: corev1.ConditionTrue,
 			Reason: failureReason(o.failure), Message: o.failure.Error(),
 		})
+	}
+	if c := crashLoop(vm, o); c != nil {
+		wanted = append(wanted, *c)
 	}
 	if o.vmi != nil && !o.vmi.IsFinal() && outdated(vm, o.vmi) {
 		wanted = append(wanted, cond{

@@ -68,8 +68,12 @@ func conditions(vmi *kubevirt.VirtualMachineInstance, v view, now time.Time) []c
 func ready(v view) cond {
 	c := cond{Type: kubevirt.VirtualMachineInstanceReady, Status: corev1.ConditionFalse}
 	switch {
-	case v.pod == nil:
+	case v.pod == nil && !v.gone:
 		c.Reason, c.Message = kubevirt.PodNotExistsReason, "The pod of the virtual machine does not exist"
+	case v.phase() == kubevirt.Failed:
+		c.Reason, c.Message = kubevirt.GuestNotRunningReason, v.why()
+	case v.phase() == kubevirt.Succeeded:
+		c.Reason, c.Message = kubevirt.GuestNotRunningReason, "The guest has powered off."
 	case v.phase() != kubevirt.Running && v.phase() != kubevirt.Unknown:
 		c.Reason, c.Message = kubevirt.GuestNotRunningReason, "Guest VM is not reported as running"
 	case v.phase() == kubevirt.Unknown:

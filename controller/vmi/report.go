@@ -80,13 +80,13 @@ func find(all []cond, kind kubevirt.VirtualMachineInstanceConditionType) *cond {
 }
 
 // sameTrouble tells whether two conditions need but one event: a pull that failed
-// and the wait for the next try take turns.
+// and the wait for the next try take turns, and the kubelet repeats what the node has said.
 func sameTrouble(a, b cond) bool {
 	pull := func(c cond) bool { return c.Reason == "ErrImagePull" || c.Reason == "ImagePullBackOff" }
 	if pull(a) && pull(b) {
 		return true
 	}
-	return a.Status == b.Status && a.Reason == b.Reason && a.Message == b.Message
+	return a.Status == b.Status && a.Message == b.Message && (a.Reason == b.Reason || a.Message != "")
 }
 
 // shutDown tells of a guest that has powered off.
