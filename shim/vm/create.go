@@ -208,7 +208,7 @@ func domainName(namespace, name, id string) string {
 // acquire translates the request and finds the disk. What is wrong with the
 // request of an image without a disk is not of interest here.
 func (m *Manager) acquire(ctx context.Context, id string, pod *runtimeapi.PodSandboxConfig, config *runtimeapi.ContainerConfig) (vmspec.Spec, imageunpack.Disk, error) {
-	name := config.GetMetadata().GetName()
+	what := subject(config)
 	spec, specErr := vmspec.FromCRI(pod, config)
 	spec = spec.WithMode(m.DiskMode)
 	begun := time.Now()
@@ -217,16 +217,16 @@ func (m *Manager) acquire(ctx context.Context, id string, pod *runtimeapi.PodSan
 	required := vmspec.VMContainer(pod.GetAnnotations()) != ""
 	switch {
 	case errors.Is(err, imageunpack.ErrNoDisk) && !required:
-		return spec, disk, fmt.Errorf("container %q: %w: %w", name, ErrNotVM, err)
+		return spec, disk, fmt.Errorf("%s: %w: %w", what, ErrNotVM, err)
 	case errors.Is(err, imageunpack.ErrNoDisk):
-		return spec, disk, fmt.Errorf("container %q: %w: %w: annotation %s says that it is a VM's: "+
+		return spec, disk, fmt.Errorf("%s: %w: %w: annotation %s says that it is a VM's: "+
 			"build the image with a disk there, or change the annotation",
-			name, ErrInvalid, err, vmspec.AnnotationVMContainer)
+			what, ErrInvalid, err, vmspec.AnnotationVMContainer)
 	case errors.Is(err, imageunpack.ErrUnusable):
-		return spec, disk, fmt.Errorf("container %q: %w: %w", name, ErrInvalid, err)
+		return spec, disk, fmt.Errorf("%s: %w: %w", what, ErrInvalid, err)
 	case err != nil:
 		m.giveBack(ctx, id, spec) // what it could not undo, as containerd went away
-		return spec, disk, fmt.Errorf("container %q: %w", name, err)
+		return spec, disk, fmt.Errorf("%s: %w", what, err)
 	case specErr != nil:
 		specErr = fmt.Errorf("pod %s/%s: %w: %w",
 			pod.GetMetadata().GetNamespace(), pod.GetMetadata().GetName(), ErrInvalid, specErr)
@@ -234,6 +234,16 @@ func (m *Manager) acquire(ctx context.Context, id string, pod *runtimeapi.PodSan
 		return spec, disk, specErr
 	}
 	return spec, disk, nil
+}
+
+// subject is the container of an error about its image: the kubelet says the image by its id, and
+// beside it as the pod's author did, who knows it by that.
+func subject(config *runtimeapi.ContainerConfig) string {
+	text := fmt.Sprintf("container %q", config.GetMetadata().GetName())
+	if said := config.GetImage().GetUserSpecifiedImage(); said != "" && said != config.GetImage().GetImage() {
+		text += fmt.Sprintf(" of image %q", said)
+	}
+	return text
 }
 
 // diskPath is which of the image's disks the spec asks for.
