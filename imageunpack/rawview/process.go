@@ -11,7 +11,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/google/renameio/v2"
 	"golang.org/x/sys/unix"
 )
 
@@ -104,10 +103,14 @@ func (v *Views) watch(id string, pid int) {
 	}()
 }
 
-// writePID notes which process this is: a number alone may be another's later.
+// writePID notes which process this is: a number alone may be another's later. The file is there
+// with all of its text, and isn't synced: after a reboot the process is gone.
 func writePID(dir string) error {
-	pid := os.Getpid()
-	return renameio.WriteFile(filepath.Join(dir, pidName), fmt.Appendf(nil, "%d %s\n", pid, birth(pid)), 0o600)
+	pid, path := os.Getpid(), filepath.Join(dir, pidName)
+	if err := os.WriteFile(path+".new", fmt.Appendf(nil, "%d %s\n", pid, birth(pid)), 0o600); err != nil {
+		return err
+	}
+	return os.Rename(path+".new", path)
 }
 
 // birth is when a process started, in the kernel's ticks (proc(5), stat); empty if it has ended.
