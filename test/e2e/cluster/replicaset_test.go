@@ -1,0 +1,148 @@
+//go:build cluster
+
+package cluster
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/nodevirt/nodevirt/shim/vminfo"
+)
+
+// replicas waits for the names of a set's instances, none of which is being deleted.
+func replicas(t *testing.T, n int) []string {
+	t.Helper()
+	var names []string
+	eventually(t, fmt.Sprintf("%d replicas", n), func(ctx context.Context) error {
+		out, err := suite.Kubectl(ctx, "get", "vmi", "--selector=app=web", "-o", "jsonpath={.items[*].metadata.name}")
+		if names = strings.Fields(out); err == nil && len(names) != n {
+			err = fmt.Errorf("there are %q", names)
+		}
+		return err
+	})
+	return names
+}
+
+// scaled scales the example's set, waits until all its guests answer, and returns its row of kubectl get.
+func scaled(t *testing.T, n int) (names []string, row string) {
+	t.Helper()
+	kubectl(t, "scale", "vmirs", "web", fmt.Sprintf("--replicas=%d", n))
+	names = replicas(t, n)
+	if n > 0 {
+		check(t, suite.WaitFor(t.Context(), "vmirs/web", fmt.Sprintf("jsonpath={.status.readyReplicas}=%d", n)))
+	}
+	for _, name := range names {
+		ip := kubectl(t, "get", "vmi", name, "-o", "jsonpath={.status.interfaces[0].ipAddress}")
+		if got := answer(t, ip); got.Hostname != name {
+			t.Errorf("%s calls itself %q", name, got.Hostname)
+		}
+	}
+	age := regexp.MustCompile(`\S+$`)
+	for line := range strings.Lines(kubectl(t, "get", "vmirs", "web")) {
+		row += age.ReplaceAllString(strings.TrimSpace(line), "AGE") + "\n"
+	}
+	return names, row
+}
+
+// The example's set is scaled, as people do it, from nothing to three guests, to one, and to none.
+func TestAReplicaSetScales(t *testing.T) {
+	t.Parallel()
+	text, err := os.ReadFile(filepath.Join(examples(t), "replicaset.yaml"))
+	check(t, err)
+	t.Cleanup(func() {
+		ctx := context.WithoutCancel(t.Context())
+		if t.Failed() {
+			about, _ := suite.Kubectl(ctx, "describe", "vmirs,vmi,pods")
+			t.Logf("%s", about)
+		}
+		if _, err := suite.Kubectl(ctx, "delete", "vmirs", "web", "--ignore-not-found", "--cascade=foreground"); err != nil {
+			t.Error(err)
+		}
+	})
+	manifest := string(text)
+	for _, change := range [][2]string{{"replicas: 3", "replicas: 0"}, {"ScheduleAnyway", "DoNotSchedule"}} {
+		if !strings.Contains(manifest, change[0]) {
+			t.Fatalf("the example does not say %s", change[0])
+		}
+		manifest = strings.Replace(manifest, change[0], change[1], 1)
+	}
+	check(t, suite.Apply(t.Context(), manifest))
+	header := "NAME   DESIRED   CURRENT   READY   AGE\n"
+	names, row := scaled(t, 3)
+	if want := header + "web    3         3         3       AGE\n"; row != want {
+		t.Errorf("kubectl get vmirs:\n%s, not\n%s", row, want)
+	}
+	read := imagesOf(t, names)
+	if len(read) != len(suite.Nodes()) {
+		t.Errorf("three replicas are on %d of %d nodes: %v", len(read), len(suite.Nodes()), read)
+	}
+	for on, files := range read {
+		if len(files) != 1 {
+			t.Errorf("on %s the replicas read %d files of one image: %v", on, len(files), files)
+		}
+	}
+	var scale struct{ Status struct{ Selector string } }
+	check(t, json.Unmarshal([]byte(kubectl(t, "get", "--raw",
+		"/apis/kubevirt.io/v1/namespaces/default/virtualmachineinstancereplicasets/web/scale")), &scale))
+	if scale.Status.Selector != "app=web" {
+		t.Errorf("an autoscaler's selector: %+v", scale)
+	}
+	left, row := scaled(t, 1)
+	if want := header + "web    1         1         1       AGE\n"; row != want || !strings.Contains(strings.Join(names, " "), left[0]) {
+		t.Errorf("%s is left of %s:\n%s", left, names, row)
+	}
+	if _, row = scaled(t, 0); row != header+"web    0                           AGE\n" {
+		t.Errorf("kubectl get vmirs:\n%s", row)
+	}
+	if out := kubectl(t, "get", "pods", "--selector=app=web", "-o", "name"); out != "" {
+		t.Errorf("pods of no replicas: %q", out)
+	}
+	// What is there goes with the set.
+	kubectl(t, "scale", "vmirs", "web", "--replicas=1")
+	replicas(t, 1)
+	kubectl(t, "delete", "vmirs", "web")
+	replicas(t, 0)
+}
+
+// imagesOf are the files that the machines of VMs read their disks from, beside those of their own: of each
+// node, by what tells one file from another.
+func imagesOf(t *testing.T, vms []string) map[string]map[string]string {
+	t.Helper()
+	files := map[string]map[string]string{}
+	for _, name := range vms {
+		pod := kubectl(t, "get", "pods", "--selector=vm.kubevirt.io/name="+name, "-o", "jsonpath={.items[0].metadata.name}")
+		_, id, _ := strings.Cut(field(t, pod, ".status.containerStatuses[0].containerID"), "://")
+		on := nodeOf(t, pod)
+		if files[on.Name()] == nil {
+			files[on.Name()] = map[string]string{}
+		}
+		text, err := on.Crictl(t.Context(), "inspect", id)
+		check(t, err)
+		var reply struct{ Info vminfo.Info }
+		check(t, json.Unmarshal([]byte(text), &reply))
+		// The PID is one of the node's.
+		opened, err := filepath.Glob(fmt.Sprintf("/proc/%d/root/proc/%d/fd/*", on.PID(), reply.Info.PID))
+		check(t, err)
+		for _, fd := range opened {
+			target, err := os.Readlink(fd)
+			if err != nil || !strings.Contains(target, "disk") || strings.Contains(target, id) {
+				continue
+			}
+			info, err := os.Stat(fd)
+			if err != nil {
+				continue
+			}
+			if s, ok := info.Sys().(*syscall.Stat_t); ok && info.Mode().IsRegular() {
+				files[on.Name()][fmt.Sprintf("%d:%d", s.Dev, s.Ino)] = name + " " + target
+			}
+		}
+	}
+	return files
+}
