@@ -83,7 +83,7 @@ func TestNoSecondGuestWhileTheKubeletIsAway(t *testing.T) {
 		check(t, guestRuns(name))
 	}
 	kubectl(t, "delete", "vm", "--all") // at once, where each test's end takes one after the other
-	clean(t, "")
+	clean(t)
 }
 
 func force(t *testing.T, object string) {

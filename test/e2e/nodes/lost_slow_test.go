@@ -15,7 +15,7 @@ func TestDeletedNode(t *testing.T) {
 	check(t, guestRuns(name))
 	check(t, suite.Boot(t.Context(), harmed))
 	waitFor(t, "node/"+harmed, "condition=Ready")
-	clean(t, name)
+	clean(t)
 	check(t, guestRuns(name))
 }
 
