@@ -15,13 +15,17 @@ type Options struct {
 	Rounds int   // of one at a time
 	Bursts []int // how many at once, in turn
 	Log    io.Writer
+	// Replicas is how many a replica set is scaled to.
+	Replicas int
 }
 
 // several VMIs are enough to tell what one asks for.
 const several = 5
 
 // Default is what `make bench-cluster` measures.
-func Default() Options { return Options{Rounds: 5, Bursts: []int{10, 20}, Log: io.Discard} }
+func Default() Options {
+	return Options{Rounds: 5, Bursts: []int{10, 20}, Replicas: 20, Log: io.Discard}
+}
 
 // Run brings up a cluster, measures, and takes the cluster down.
 func Run(ctx context.Context, o Options) (r report.Report, err error) {
@@ -52,6 +56,7 @@ func (r *rig) measure(ctx context.Context, o Options) (all []report.Section, err
 	}
 	for _, next := range []func() (report.Section, error){
 		func() (report.Section, error) { return r.bursts(ctx, o.Bursts) },
+		func() (report.Section, error) { return r.replicas(ctx, o.Replicas) },
 		func() (report.Section, error) { return r.requests(ctx, several) },
 		func() (report.Section, error) { return r.quiet(ctx, several) },
 		func() (report.Section, error) { return r.drains(ctx, o.Rounds) },

@@ -32,6 +32,7 @@ func run(ctx context.Context, args []string) error {
 	bursts := flags.String("bursts", "10,20", "`numbers` of VMs at once, in turn")
 	alone := flags.Bool("controller", true, "measure the controller alone, too, with many VMs that nobody schedules")
 	flags.IntVar(&o.Rounds, "rounds", o.Rounds, "`number` of rounds, of one VM at a time")
+	flags.IntVar(&o.Replicas, "replicas", o.Replicas, "`number` of VMs that a replica set is scaled to")
 	if err := flags.Parse(args); err != nil {
 		if errors.Is(err, flag.ErrHelp) {
 			return nil
