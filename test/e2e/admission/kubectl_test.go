@@ -1,0 +1,59 @@
+package admission
+
+import (
+	"flag"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/nodevirt/nodevirt/test/node"
+)
+
+var update = flag.Bool("update", false, "write testdata/kubectl.golden anew")
+
+// What people read of a wrong manifest is kept as kubectl prints it, for some of them.
+func TestWhatKubectlPrints(t *testing.T) {
+	bin, err := node.CheckoutBin()
+	if err != nil {
+		t.Fatal(err)
+	}
+	of := suite.server.Config()
+	server := []string{
+		"--server", of.Host, "--token", of.BearerToken, "--certificate-authority", of.CAFile,
+		"--tls-server-name", of.ServerName, "--cache-dir", t.TempDir(), "--kubeconfig", os.DevNull,
+	}
+	var all strings.Builder
+	for _, name := range []string{
+		"cpu-as-text", "cpu-negative", "disk-without-volume", "gpus-and-host-devices", "memory-missing",
+		"no-volume-to-boot", "old-registry-disk", "set-annotation",
+	} {
+		file := filepath.Join(root, "controller", "admission", "testdata", "refused", name+".yaml")
+		for _, flags := range [][]string{nil, {"--server-side"}} {
+			args := append(append([]string{"apply", "-f", file}, flags...), server...)
+			out, err := exec.CommandContext(t.Context(), filepath.Join(bin, "kubectl"), args...).CombinedOutput()
+			if err == nil {
+				t.Errorf("%s is taken: %s", name, out)
+			}
+			said := strings.ReplaceAll(string(out), root, "")
+			fmt.Fprintf(&all, "# kubectl apply %s\n%s\n", strings.Join(append(flags, "-f "+name+".yaml"), " "), said)
+		}
+	}
+	const golden = "testdata/kubectl.golden"
+	if *update {
+		if err := os.WriteFile(golden, []byte(all.String()), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	want, err := os.ReadFile(golden)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(string(want), all.String()); diff != "" {
+		t.Errorf("kubectl prints something else (-want +got); -update writes it:\n%s", diff)
+	}
+}
