@@ -163,6 +163,10 @@ func TestAStrangersPodsStayInTheirPods(t *testing.T) {
 		"arguments":       {"nodevirt.io/vmi", `{"domain":{"qemu:commandline":{"args":["-drive","file=/etc/shadow"]}}}`, "qemu:commandline"},
 		"host-device":     {"nodevirt.io/vmi", `{"domain":{"devices":{"hostDevices":[{"name":"h","deviceName":"d"}]}}}`, "hostDevices"},
 		"container":       {"nodevirt.io/vm-container", "../../etc/shadow", "vm-container"},
+		"claim":           {"nodevirt.io/vmi", `{` + disk + `,"volumes":[{"name":"d","persistentVolumeClaim":{"claimName":"others"}}]}`, "persistentVolumeClaim"},
+		"data-volume":     {"nodevirt.io/vmi", `{` + disk + `,"volumes":[{"name":"d","dataVolume":{"name":"others"}}]}`, "dataVolume"},
+		"target":          {"nodevirt.io/vmi", `{` + disk + `,"volumes":[{"name":"d","iscsi":{"targetPortal":"127.0.0.1:3260"}}]}`, "iscsi"},
+		"origin":          {"nodevirt.io/disk-origin", "/etc/shadow", "disk-origin"},
 		"mode":            {"nodevirt.io/disk-mode", "/etc/shadow", "disk-mode"},
 		"meta":            {"nodevirt.io/cloud-init-meta-data", "[/etc/shadow]", "cloud-init-meta-data"},
 		"key":             {"nodevirt.io/ssh-authorized-keys", "/etc/shadow", "ssh-authorized-keys"},
@@ -187,7 +191,12 @@ func TestAStrangersPodsStayInTheirPods(t *testing.T) {
 // so is what reaches the node without nodevirt.
 func TestAStrangerSetsNoAnnotationThatReachesFurther(t *testing.T) {
 	t.Parallel()
-	for _, key := range []string{"nodevirt.io/network-disks", "nodevirt.io/iscsi", "nodevirt.io/anything"} {
+	for _, key := range []string{"nodevirt.io/imported-disks", "nodevirt.io/network-disks", "nodevirt.io/iscsi", "nodevirt.io/anything"} {
+		vmi := strangersVMI("refused", func(_, _, _ object) {})
+		vmi["metadata"].(object)["annotations"] = object{key: "others"}
+		if err := asStranger(t, vmi); err == nil || !strings.Contains(err.Error(), key) {
+			t.Errorf("a VMI with %s: %v", key, err)
+		}
 		pod := strangersPod("refused")
 		pod["metadata"].(object)["annotations"] = object{key: "iscsi://127.0.0.1:3260/iqn.2026-01.example:disk/1"}
 		if err := asStranger(t, pod); err == nil || !strings.Contains(err.Error(), "only nodevirt's controller sets") {
@@ -202,12 +211,60 @@ func TestAStrangerSetsNoAnnotationThatReachesFurther(t *testing.T) {
 		"a port of the node": func(spec object) {
 			spec["containers"].([]object)[0]["ports"] = []object{{"containerPort": 80, "hostPort": 80}}
 		},
+		"a target of iSCSI": func(spec object) {
+			spec["volumes"] = []object{{"name": "d", "iscsi": object{"targetPortal": "127.0.0.1:3260", "iqn": "iqn.2026-01.example:d", "lun": 1}}}
+		},
+		"a share": func(spec object) {
+			spec["volumes"] = []object{{"name": "d", "nfs": object{"server": "127.0.0.1", "path": "/"}}}
+		},
 		"privileges": func(spec object) { spec["containers"].([]object)[0]["securityContext"] = object{"privileged": true} },
 	} {
 		pod := strangersPod("refused")
 		change(pod["spec"].(object))
 		if err := asStranger(t, pod); err == nil || !strings.Contains(err.Error(), "violates PodSecurity") && !strings.Contains(err.Error(), "Forbidden") {
 			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
+
+// A Secret is of its namespace: that of another's name is not there, and a file system's path is no name.
+func TestAStrangersSecretsAreOfItsNamespace(t *testing.T) {
+	t.Parallel()
+	const name = "others-secret"
+	source := volume(object{"cloudInitNoCloud": object{"secretRef": object{"name": "treasure"}}})
+	check(t, asStranger(t, strangersVMI(name, source)))
+	what := "--namespace=" + stranger
+	check(t, suite.WaitFor(t.Context(), "vmi/"+name, "condition=Synchronized=false", what))
+	why := kubectl(t, what, "get", "vmi", name, "-o", `jsonpath={.status.conditions[?(@.type=="Synchronized")].message}`)
+	if !strings.Contains(why, `secret "treasure" not found`) {
+		t.Errorf("an instance with another namespace's Secret says %q", why)
+	}
+}
+
+// What a node serves to itself is on its loopback or in files: tgtd's portal, its management, the shim,
+// libvirt, containerd. So there is no address at which a guest could ask for it.
+func TestNodesListenOnLoopbackAlone(t *testing.T) {
+	t.Parallel()
+	const kubelet = "280A" // port 10250, which asks for a certificate or a token
+	for i, n := range suite.Nodes() {
+		out, err := n.Command(t.Context(), "cat", "/proc/net/tcp", "/proc/net/tcp6").Output()
+		check(t, err)
+		seen := false
+		for line := range strings.Lines(string(out)) {
+			fields := strings.Fields(line)
+			const listening = "0A"
+			if len(fields) < 4 || fields[3] != listening {
+				continue
+			}
+			address, port, _ := strings.Cut(fields[1], ":")
+			loopback := strings.HasSuffix(address, "7F") && len(address) == 8 || address == "00000000000000000000000001000000"
+			seen = seen || port == kubelet
+			if !loopback && port != kubelet {
+				t.Errorf("node %d listens at %s, in hexadecimal", i, fields[1])
+			}
+		}
+		if !seen {
+			t.Errorf("node %d has no kubelet in\n%s", i, out)
 		}
 	}
 }

@@ -1,0 +1,83 @@
+//go:build cluster
+
+package cluster
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"testing"
+)
+
+// serve makes a Service, and deletes it when the test ends.
+func serve(t *testing.T, name string, spec object) {
+	t.Helper()
+	t.Cleanup(func() {
+		if _, err := suite.Kubectl(context.WithoutCancel(t.Context()), "delete", "service", name, "--ignore-not-found"); err != nil {
+			t.Error(err)
+		}
+	})
+	check(t, create(t.Context(), object{"apiVersion": "v1", "kind": "Service", "metadata": object{"name": name}, "spec": spec}))
+}
+
+// A guest behind masquerade, and a proxy beside it in its pod: a Service has a port of either, and so
+// the guest's page by two ways.
+func TestAGuestAndItsProxyBehindAService(t *testing.T) {
+	t.Parallel()
+	const name = "proxied"
+	pod := vmPod(name, suite.tiny)
+	about := pod["metadata"].(object)
+	about["labels"] = object{"app": name}
+	about["annotations"] = object{
+		"nodevirt.io/vm-container": "c",
+		"nodevirt.io/vmi": `{
+			"domain": {"devices": {
+				"disks": [{"name": "root", "disk": {"bus": "virtio"}}],
+				"interfaces": [{"name": "default", "masquerade": {}, "ports": [{"name": "http", "port": 80}]}]
+			}},
+			"networks": [{"name": "default", "pod": {}}],
+			"volumes": [{"name": "root", "containerDisk": {"image": ""}}]
+		}`,
+	}
+	spec := pod["spec"].(object)
+	spec["containers"] = append(spec["containers"].([]object), object{
+		"name": "proxy", "image": suite.busybox, "command": []string{"nc", "-ll", "-p", "8080", "-e", "nc", "10.0.2.2", "80"},
+	})
+	serve(t, name, object{"selector": object{"app": name}, "ports": []object{
+		{"name": "guest", "port": 80}, {"name": "proxy", "port": 8080},
+	}})
+	ready(t, pod)
+	direct := answer(t, name)
+	if proxied := answer(t, name+":8080"); proxied != direct || direct.Hostname != name {
+		t.Errorf("through the proxy: %+v, directly: %+v", proxied, direct)
+	}
+}
+
+// The name of an instance with hostname and subdomain, behind a headless Service, is its guest's address.
+func TestAGuestHasItsNameInAHeadlessService(t *testing.T) {
+	t.Parallel()
+	const name, host, domain = "headless", "db-0", "databases"
+	vmi := strangersVMI(name, func(spec, _, _ object) { spec["hostname"], spec["subdomain"] = host, domain })
+	vmi["metadata"].(object)["labels"] = object{"app": name}
+	t.Cleanup(func() {
+		ctx := context.WithoutCancel(t.Context())
+		if t.Failed() {
+			about, _ := suite.Kubectl(ctx, "describe", "vmi", name)
+			t.Log(about)
+		}
+		if _, err := suite.Kubectl(ctx, "delete", "vmi", name, "--ignore-not-found"); err != nil {
+			t.Error(err)
+		}
+	})
+	serve(t, domain, object{"clusterIP": "None", "selector": object{"app": name}, "ports": []object{{"port": 80}}})
+	check(t, create(t.Context(), vmi))
+	full := fmt.Sprintf("%s.%s.default.svc.cluster.local", host, domain)
+	if got := answer(t, full); got.Hostname != host {
+		t.Errorf("%s is %+v", full, got)
+	}
+	refusedDial(t, name+"/vnc", "", 400, "No graphics devices are present")
+	ip := kubectl(t, "get", "vmi", name, "-o", "jsonpath={.status.interfaces[0].ipAddress}")
+	if got := kubectl(t, "exec", shell, "--", "nslookup", full); !strings.Contains(got, ip) {
+		t.Errorf("%s, whose address is %s, is resolved to %s", full, ip, got)
+	}
+}
