@@ -19,8 +19,6 @@ import (
 	"io"
 	"os"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/nodevirt/nodevirt/imageunpack/expand"
 )
 
@@ -31,9 +29,6 @@ const (
 	// chunkSize is written between two notes.
 	chunkSize = 256 << 20
 )
-
-// ErrInUse says that another machine, or another writer, has the volume.
-var ErrInUse = errors.New("the volume is in use by another VM, or is being written for one")
 
 // ErrUnfit says that the volume can't hold the disk, and that trying again won't help.
 var ErrUnfit = errors.New("the volume does not fit the disk")
@@ -60,13 +55,13 @@ type Source struct {
 // meanwhile. What a call before had written, which was cut off in any way, is not
 // written again. Tell is told the part that is done, from 0 to 1.
 func Write(ctx context.Context, volume *os.File, s Source, tell func(done float64)) (err error) {
-	unlock, err := Lock(volume)
+	locked, unlock, err := lock(volume)
 	if err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, unlock()) }()
-	w := writer{Source: s, volume: volume, tell: tell}
-	if w.device, err = isDevice(volume); err != nil {
+	w := writer{Source: s, volume: locked, tell: tell}
+	if w.device, err = isDevice(locked); err != nil {
 		return err
 	}
 	state, err := w.look()
@@ -79,28 +74,11 @@ func Write(ctx context.Context, volume *os.File, s Source, tell func(done float6
 	return w.write(ctx, state)
 }
 
-// IsDisk tells whether a volume is a disk: neither empty nor one that is being made one.
-func IsDisk(volume *os.File) (bool, error) {
+// Look tells whether a volume is a disk, neither empty nor one that is being made one,
+// and of the latter how many bytes of the disk are on it, from its beginning.
+func Look(volume *os.File) (disk bool, written int64, err error) {
 	s, err := (&writer{volume: volume}).look()
-	return s.disk, err
-}
-
-// Lock takes a volume for its caller alone, until unlock is called, the file is
-// closed or the process ends. QEMU, which takes its own kind of lock on files, is
-// kept out and keeps out. Without waiting it is ErrInUse.
-func Lock(volume *os.File) (unlock func() error, err error) {
-	lock := unix.Flock_t{Type: unix.F_WRLCK, Whence: io.SeekStart}
-	err = unix.FcntlFlock(volume.Fd(), unix.F_OFD_SETLK, &lock)
-	switch {
-	case errors.Is(err, unix.EAGAIN) || errors.Is(err, unix.EACCES):
-		return nil, ErrInUse
-	case err != nil:
-		return nil, fmt.Errorf("lock the volume: %w", err)
-	}
-	return func() error {
-		lock.Type = unix.F_UNLCK
-		return unix.FcntlFlock(volume.Fd(), unix.F_OFD_SETLK, &lock)
-	}, nil
+	return s.disk, s.done, err
 }
 
 // writer is one writing of a volume.
@@ -113,16 +91,16 @@ type writer struct {
 
 // write writes all but the head, part by part, and then the head.
 func (w *writer) write(ctx context.Context, s state) error {
+	head, err := w.head(ctx)
+	if err != nil {
+		return err
+	}
 	done := s.done
-	if s.key != w.Key || s.size != w.Size {
+	if s.key != w.Key || s.size != w.Size || s.volume < w.Size {
 		done = 0
 		if err := w.begin(); err != nil {
 			return err
 		}
-	}
-	head, err := w.head(ctx)
-	if err != nil {
-		return err
 	}
 	for done = max(done, int64(len(head))); done < w.Size; {
 		w.tell(float64(done) / float64(w.Size))

@@ -2,6 +2,7 @@ package persist_test
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"crypto/rand"
 	"errors"
@@ -14,10 +15,16 @@ import (
 	"testing"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/nodevirt/nodevirt/imageunpack/persist"
+	"github.com/nodevirt/nodevirt/test/loopfs"
 )
 
 const mib = 1 << 20
+
+// toolVariable is another program in qemu-img's place.
+const toolVariable = "NODEVIRT_PERSIST_TOOL"
 
 // childVariable makes a test binary write the volume that it names, and end.
 const childVariable = "NODEVIRT_PERSIST_TEST"
@@ -25,7 +32,7 @@ const childVariable = "NODEVIRT_PERSIST_TEST"
 func TestMain(m *testing.M) {
 	if of := os.Getenv(childVariable); of != "" {
 		source, volume, _ := strings.Cut(of, ":")
-		if err := write(context.Background(), source, volume, filepath.Dir(volume)); err != nil {
+		if err := write(context.Background(), source, volume, "."); err != nil {
 			fmt.Fprintln(os.Stderr, err)
 			os.Exit(1)
 		}
@@ -46,7 +53,7 @@ func write(ctx context.Context, source, volume, scratch string) error {
 	}
 	defer to.Close()
 	return persist.Write(ctx, to, persist.Source{
-		QemuImg: "qemu-img", UID: 1900000007, File: from, Format: "qcow2", Size: size(source), Key: source, Scratch: scratch,
+		QemuImg: cmp.Or(os.Getenv(toolVariable), "qemu-img"), UID: 1900000007, File: from, Format: "qcow2", Size: size(source), Key: source, Scratch: scratch,
 	}, func(float64) {})
 }
 
@@ -115,55 +122,116 @@ func same(t *testing.T, raw, volume string) {
 
 func isDisk(t *testing.T, volume string) bool {
 	t.Helper()
-	f, err := os.Open(volume)
-	if errors.Is(err, os.ErrNotExist) {
-		return false
-	}
-	check(t, err)
-	defer f.Close()
-	is, err := persist.IsDisk(f)
-	check(t, err)
+	is, _ := look(t, volume)
 	return is
 }
 
-// TestKilled kills the writing of a volume again and again, each time a little later.
-func TestKilled(t *testing.T) {
-	source, raw := disk(t, 900, 0, 100*mib, 255*mib, 256*mib, 600*mib, 899*mib)
-	volume := filepath.Join(t.TempDir(), "volume")
-	kills := 0
-	for after := time.Duration(0); ; after += 7 * time.Millisecond {
-		cmd := exec.CommandContext(t.Context(), "/proc/self/exe")
-		cmd.Env = append(os.Environ(), childVariable+"="+source+":"+volume)
-		var said bytes.Buffer
-		cmd.Stderr = &said
-		check(t, cmd.Start())
-		kill := time.AfterFunc(after, func() { _ = cmd.Process.Kill() })
-		err := cmd.Wait()
-		if kill.Stop(); err == nil {
-			break
-		}
-		if said.Len() > 0 {
-			t.Fatal(said.String())
-		}
-		if kills++; isDisk(t, volume) {
-			same(t, raw, volume) // it came to the end, but not to say so
-			break
-		}
+// look tells what a volume is, and how much of it is written.
+func look(t *testing.T, volume string) (disk bool, written int64) {
+	t.Helper()
+	f, err := os.Open(volume)
+	if errors.Is(err, os.ErrNotExist) {
+		return false, 0
 	}
-	if kills < 3 {
-		t.Errorf("the writing was killed %d times only", kills)
-	}
-	same(t, raw, volume)
-	// From now on the volume is the guest's.
-	f, err := os.OpenFile(volume, os.O_RDWR, 0)
 	check(t, err)
 	defer f.Close()
-	_, err = f.WriteAt([]byte("the guest's"), 5*mib)
+	disk, written, err = persist.Look(f)
 	check(t, err)
-	check(t, write(t.Context(), source, volume, t.TempDir()))
-	b := make([]byte, 11)
-	if _, err := f.ReadAt(b, 5*mib); err != nil || string(b) != "the guest's" {
-		t.Errorf("the volume was written again: %q, %v", b, err)
+	return disk, written
+}
+
+// TestKilled kills the writing of a volume again and again, each time a little later:
+// what was written before is not written again.
+func TestKilled(t *testing.T) {
+	source, raw := disk(t, 900, 0, 100*mib, 255*mib, 256*mib, 600*mib, 899*mib)
+	for name, volume := range map[string]string{
+		"file": filepath.Join(t.TempDir(), "volume"), "device": loopfs.Device(t, 900*mib),
+	} {
+		t.Run(name, func(t *testing.T) {
+			kills, resumed, done := 0, 0, int64(0)
+			for after := time.Duration(0); ; after += 5*time.Millisecond + after/4 {
+				ended, said := child(t, source, volume, after)
+				if ended {
+					break
+				}
+				if strings.Contains(said, persist.ErrInUse.Error()) {
+					continue // what the killed process had just forked has the lock until it is qemu-img
+				}
+				if said != "" {
+					t.Fatal(said)
+				}
+				is, now := look(t, volume)
+				if kills++; is {
+					break // it came to the end, but not to say so
+				}
+				if now < done {
+					t.Fatalf("%d bytes were written, now it is %d", done, now)
+				}
+				if done = now; done > 0 {
+					resumed++
+				}
+			}
+			if kills < 3 || resumed == 0 {
+				t.Errorf("the writing was killed %d times only, and went on %d times", kills, resumed)
+			}
+			same(t, raw, volume)
+			// From now on the volume is the guest's.
+			f, err := os.OpenFile(volume, os.O_RDWR, 0)
+			check(t, err)
+			defer f.Close()
+			_, err = f.WriteAt([]byte("the guest's"), 5*mib)
+			check(t, err)
+			check(t, write(t.Context(), source, volume, t.TempDir()))
+			b := make([]byte, 11)
+			if _, err := f.ReadAt(b, 5*mib); err != nil || string(b) != "the guest's" {
+				t.Errorf("the volume was written again: %q, %v", b, err)
+			}
+		})
+	}
+}
+
+// child writes a volume in a process of its own, which is killed after a while.
+func child(t *testing.T, source, volume string, kill time.Duration) (ended bool, said string) {
+	t.Helper()
+	cmd := exec.CommandContext(t.Context(), "/proc/self/exe")
+	cmd.Env = append(os.Environ(), childVariable+"="+source+":"+volume)
+	cmd.Dir = t.TempDir()
+	var stderr bytes.Buffer
+	cmd.Stderr = &stderr
+	check(t, cmd.Start())
+	timer := time.AfterFunc(kill, func() { _ = cmd.Process.Kill() })
+	defer timer.Stop()
+	return cmd.Wait() == nil, stderr.String()
+}
+
+// TestToolKilled: a qemu-img that is killed is an error, after which the writing goes on where it was.
+func TestToolKilled(t *testing.T) {
+	source, raw := disk(t, 600, 0, 300*mib, 599*mib)
+	volume := filepath.Join(t.TempDir(), "volume")
+	dir, err := os.MkdirTemp("", "persist-") // not t.TempDir, where the tool's user can't look into
+	check(t, err)
+	t.Cleanup(func() { check(t, os.RemoveAll(dir)) })
+	check(t, os.Chmod(dir, 0o755))
+	runs := filepath.Join(dir, "runs")
+	tool := filepath.Join(dir, "tool")
+	check(t, os.WriteFile(runs, nil, 0o666))
+	check(t, os.Chmod(runs, 0o666))
+	// The third run ends as if it were killed from outside.
+	check(t, os.WriteFile(tool, fmt.Appendf(nil,
+		"#!/bin/sh\necho >>%[1]s\n[ $(wc -l <%[1]s) = 3 ] && kill -9 $$\nexec qemu-img \"$@\"\n", runs), 0o755))
+	t.Setenv(toolVariable, tool)
+	if err := write(t.Context(), source, volume, dir); err == nil || isDisk(t, volume) {
+		t.Fatalf("the tool was killed: %v; a disk: %t", err, isDisk(t, volume))
+	}
+	if _, done := look(t, volume); done != 257*mib { // the head, and the first part behind it
+		t.Errorf("%d bytes are noted as written", done)
+	}
+	check(t, write(t.Context(), source, volume, dir))
+	same(t, raw, volume)
+	b, err := os.ReadFile(runs)
+	check(t, err)
+	if n := strings.Count(string(b), "\n"); n != 6 { // head, part, killed; head, two parts
+		t.Errorf("the tool ran %d times", n)
 	}
 }
 
@@ -217,29 +285,53 @@ func TestRefuses(t *testing.T) {
 // TestDevice writes a loop device that is full of something else, but at both ends.
 func TestDevice(t *testing.T) {
 	source, raw := disk(t, 20, 0, 7*mib)
-	backing := filepath.Join(t.TempDir(), "backing")
 	old := bytes.Repeat([]byte("old "), 24*mib/4)
 	clear(old[:mib])
 	clear(old[23*mib:])
-	check(t, os.WriteFile(backing, old, 0o600))
-	out, err := exec.CommandContext(t.Context(), "losetup", "--find", "--show", backing).CombinedOutput()
-	if err != nil {
-		t.Fatalf("%v: %s", err, out)
-	}
-	device := strings.TrimSpace(string(out))
-	t.Cleanup(func() {
-		if out, err := exec.Command("losetup", "--detach", device).CombinedOutput(); err != nil {
-			t.Errorf("%v: %s", err, out)
-		}
-	})
-	check(t, write(t.Context(), source, device, t.TempDir()))
-	same(t, raw, device)
-	large, _ := disk(t, 30, 0)
+	device := loopfs.Device(t, 24*mib)
 	f, err := os.OpenFile(device, os.O_RDWR, 0)
 	check(t, err)
-	_, err = f.WriteAt(make([]byte, 24*mib), 0)
+	_, err = f.Write(old)
 	check(t, errors.Join(err, f.Close()))
-	if err := write(t.Context(), large, device, t.TempDir()); !errors.Is(err, persist.ErrUnfit) {
+	check(t, write(t.Context(), source, device, t.TempDir()))
+	same(t, raw, device)
+}
+
+// TestTooSmall: a device that is too small is as it was.
+func TestTooSmall(t *testing.T) {
+	large, _ := disk(t, 30, 0)
+	device := loopfs.Device(t, 24*mib)
+	err := write(t.Context(), large, device, t.TempDir())
+	if !errors.Is(err, persist.ErrUnfit) || !strings.Contains(err.Error(), "the disk has 31457280 bytes, and the volume 25165824") {
 		t.Errorf("a device too small: %v", err)
 	}
+	content, err := os.ReadFile(device)
+	check(t, err)
+	if len(bytes.Trim(content, "\x00")) > 0 {
+		t.Error("the device was written")
+	}
+}
+
+// TestLockOfADevice: it is the device's, whichever of its nodes is open.
+func TestLockOfADevice(t *testing.T) {
+	device := loopfs.Device(t, mib)
+	var st unix.Stat_t
+	check(t, unix.Stat(device, &st))
+	twin := filepath.Join(t.TempDir(), "twin")
+	check(t, unix.Mknod(twin, unix.S_IFBLK|0o600, int(st.Rdev)))
+	first, err := os.OpenFile(device, os.O_RDWR, 0)
+	check(t, err)
+	defer first.Close()
+	second, err := os.OpenFile(twin, os.O_RDWR, 0)
+	check(t, err)
+	defer second.Close()
+	unlock, err := persist.Lock(first)
+	check(t, err)
+	if _, err := persist.Lock(second); !errors.Is(err, persist.ErrInUse) {
+		t.Errorf("a second lock: %v", err)
+	}
+	check(t, unlock())
+	unlock, err = persist.Lock(second)
+	check(t, err)
+	check(t, unlock())
 }

@@ -17,7 +17,8 @@ const magic = "nodevirt: a registry disk is being written to this volume\n"
 
 // state is what a volume tells of itself.
 type state struct {
-	disk bool // it is one
+	disk   bool  // it is one
+	volume int64 // the size of the volume itself
 	// What the note says, of a volume that is being written.
 	key  string
 	size int64
@@ -43,16 +44,16 @@ func (w *writer) look() (state, error) {
 	}
 	if text, begun := strings.CutPrefix(string(head[:min(sector, len(head))]), magic); begun {
 		var n noted
-		if err := json.Unmarshal(bytes.TrimRight([]byte(text), "\x00"), &n); err != nil {
-			return state{}, nil //nolint:nilerr // it is begun anew
+		if err := json.Unmarshal(bytes.TrimRight([]byte(text), "\x00"), &n); err != nil || n.Done < 0 || n.Done%sector != 0 {
+			return state{volume: size}, nil //nolint:nilerr // it is begun anew
 		}
-		return state{key: n.Key, size: n.Size, done: n.Done}, nil
+		return state{key: n.Key, size: n.Size, done: n.Done, volume: size}, nil
 	}
 	tail := make([]byte, len(head))
 	if _, err := w.volume.ReadAt(tail, size-int64(len(tail))); err != nil && !errors.Is(err, io.EOF) {
 		return state{}, fmt.Errorf("read the volume: %w", err)
 	}
-	return state{disk: !isZero(head) || !isZero(tail)}, nil
+	return state{disk: !isZero(head) || !isZero(tail), volume: size}, nil
 }
 
 // note writes, in one sector, how far the disk is written.

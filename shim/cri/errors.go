@@ -10,8 +10,10 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/nodevirt/nodevirt/imageunpack/iscsi"
+	"github.com/nodevirt/nodevirt/imageunpack/persist"
 	"github.com/nodevirt/nodevirt/netsetup"
 	"github.com/nodevirt/nodevirt/shim/agent"
+	"github.com/nodevirt/nodevirt/shim/disk"
 	"github.com/nodevirt/nodevirt/shim/domain"
 	"github.com/nodevirt/nodevirt/shim/vm"
 )
@@ -35,6 +37,8 @@ var codesOf = []struct {
 	{netsetup.ErrPortTaken, codes.FailedPrecondition},
 	{iscsi.ErrPortTaken, codes.FailedPrecondition},
 	{iscsi.ErrUnavailable, codes.Unavailable},
+	{persist.ErrInUse, codes.FailedPrecondition},
+	{disk.ErrInUse, codes.FailedPrecondition},
 	{agent.ErrInvalid, codes.InvalidArgument},
 	{agent.ErrAbsent, codes.FailedPrecondition},
 	{agent.ErrNoTerminal, codes.FailedPrecondition},

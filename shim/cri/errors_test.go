@@ -11,7 +11,9 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/nodevirt/nodevirt/imageunpack/iscsi"
+	"github.com/nodevirt/nodevirt/imageunpack/persist"
 	"github.com/nodevirt/nodevirt/netsetup"
+	"github.com/nodevirt/nodevirt/shim/disk"
 	"github.com/nodevirt/nodevirt/shim/domain"
 	"github.com/nodevirt/nodevirt/shim/vm"
 )
@@ -27,6 +29,8 @@ func TestToStatus(t *testing.T) {
 		vm.ErrState:              codes.FailedPrecondition,
 		netsetup.ErrNoAddress:    codes.FailedPrecondition,
 		netsetup.ErrInUse:        codes.FailedPrecondition,
+		persist.ErrInUse:         codes.FailedPrecondition,
+		disk.ErrInUse:            codes.FailedPrecondition,
 		netsetup.ErrUnsuited:     codes.FailedPrecondition,
 		iscsi.ErrPortTaken:       codes.FailedPrecondition,
 		iscsi.ErrUnavailable:     codes.Unavailable,

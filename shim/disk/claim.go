@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"sync"
 	"syscall"
 
 	"golang.org/x/sys/unix"
@@ -31,36 +30,41 @@ type claim struct{ *Disks }
 // imageFile is the disk in a folder, under KubeVirt's name.
 const imageFile = "disk.img"
 
-// held are the locked devices of machines.
-type held struct {
-	mu    sync.Mutex
-	files map[string]*os.File
-}
-
 func (c claim) create(ctx context.Context, k Disk) error {
+	if err := c.room(k); err != nil {
+		return err
+	}
 	f, err := c.open(k, k.Content.Image != nil)
 	if err != nil {
 		return err
 	}
 	defer f.Close()
+	if k.Block { // before any lock, which a machine that has it would feel
+		if err := c.device(k, f, c.taken.free); err != nil {
+			return err
+		}
+	}
 	if k.Content.Image != nil {
 		if err := c.write(ctx, k, f); err != nil {
 			return err
 		}
 	}
-	if k.Block {
-		return nil
+	// Nothing is kept of the lock until the start; but who comes too early should try again, which
+	// a kubelet does with this call, and not with a start.
+	unlock, err := persist.Lock(f)
+	if err != nil {
+		return err
 	}
-	return c.grow(k, f)
+	if !k.Block {
+		err = c.grow(k, f)
+	}
+	return errors.Join(err, unlock())
 }
 
 // write makes the volume a copy of its origin, unless it is a disk already.
 func (c claim) write(ctx context.Context, k Disk, volume *os.File) error {
 	image := k.image()
-	if is, err := persist.IsDisk(volume); err != nil || is {
-		return err
-	}
-	if err := room(k, volume, image.Content); err != nil {
+	if is, _, err := persist.Look(volume); err != nil || is {
 		return err
 	}
 	from, err := c.Unpacker.Open(ctx, image, image.Path)
@@ -83,21 +87,45 @@ func (c claim) write(ctx context.Context, k Disk, volume *os.File) error {
 	return nil
 }
 
-// room refuses to begin what a folder's file system can't take.
-func room(k Disk, volume *os.File, needs int64) error {
-	if k.Block {
+// room refuses what a folder's file system can't take, before anything is written to it.
+// Of a device package persist knows its size.
+func (c claim) room(k Disk) error {
+	if k.Block || k.Content.Image == nil {
 		return nil
 	}
+	var taken int64
+	switch f, err := c.open(k, false); {
+	case err == nil:
+		defer f.Close()
+		if is, _, err := persist.Look(f); err != nil || is {
+			return err
+		}
+		var st unix.Stat_t
+		if err := unix.Fstat(int(f.Fd()), &st); err != nil {
+			return fmt.Errorf("ask for the volume's room: %w", err)
+		}
+		taken = st.Blocks * 512
+	case !errors.Is(err, errNoFile):
+		return err
+	}
 	var fs unix.Statfs_t
-	var st unix.Stat_t
-	if err := errors.Join(unix.Fstatfs(int(volume.Fd()), &fs), unix.Fstat(int(volume.Fd()), &st)); err != nil {
+	if err := unix.Statfs(k.Host, &fs); err != nil {
 		return fmt.Errorf("ask for the volume's room: %w", err)
 	}
-	if free := int64(fs.Bavail)*fs.Frsize + st.Blocks*512; needs > free {
-		return fmt.Errorf("%w: the disk may take %d bytes, and the volume has %d: use a larger one", syscall.ENOSPC, needs, free)
+	if all := int64(fs.Blocks) * fs.Frsize; k.image().VirtualSize > all {
+		return fmt.Errorf("%w: %w: the disk has %d bytes, and the volume's file system %d: use a larger one",
+			ErrVolume, persist.ErrUnfit, k.image().VirtualSize, all)
+	}
+	if free := int64(fs.Bavail)*fs.Frsize + taken; k.image().Content > free {
+		return fmt.Errorf("%w: the disk may take %d bytes, and the volume has %d free: use a larger one",
+			syscall.ENOSPC, k.image().Content, free)
 	}
 	return nil
 }
+
+// errNoFile says that a folder holds no disk.
+var errNoFile = errors.New("there is no " + imageFile + " in it: put one there, or have the disk of an image " +
+	"written to it (annotation nodevirt.io/disk-origin)")
 
 // grow makes a file as large as its volume, if the volume is one: a folder below
 // others on their file system may not take all of it.
@@ -118,11 +146,7 @@ func (c claim) grow(k Disk, f *os.File) error {
 	if size <= file.Size {
 		return nil
 	}
-	unlock, err := persist.Lock(f)
-	if err != nil {
-		return err
-	}
-	if err := errors.Join(f.Truncate(size), unlock()); err != nil {
+	if err := f.Truncate(size); err != nil {
 		return fmt.Errorf("grow the disk to the volume's size: %w", err)
 	}
 	return nil
@@ -148,8 +172,7 @@ func (c claim) open(k Disk, create bool) (*os.File, error) {
 	}
 	f, err := root.OpenFile(imageFile, flags, 0o600)
 	if errors.Is(err, os.ErrNotExist) {
-		return nil, fmt.Errorf("%w: there is no %s in it: put one there, or have the disk of an image "+
-			"written to it (annotation nodevirt.io/disk-origin)", ErrVolume, imageFile)
+		return nil, fmt.Errorf("%w: %w", ErrVolume, errNoFile)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", ErrVolume, err)
@@ -183,15 +206,38 @@ func (c claim) attach(_ context.Context, k Disk) (map[string][]*os.File, error) 
 	if err != nil {
 		return nil, err
 	}
+	if !k.Block { // QEMU locks it in its way, through the same descriptor
+		return map[string][]*os.File{k.group("top"): {f}}, lockedNow(f)
+	}
+	defer f.Close()
+	if err := c.device(k, f, c.taken.take); err != nil {
+		return nil, err
+	}
+	if err := lockedNow(f); err != nil {
+		return nil, err
+	}
+	return nil, c.makeNode(k, f)
+}
+
+// lockedNow is an error if somebody has the volume at this moment.
+func lockedNow(f *os.File) error {
 	unlock, err := persist.Lock(f)
 	if err != nil {
-		return nil, errors.Join(err, f.Close())
+		return err
 	}
-	if !k.Block { // QEMU locks it in its way, through the same descriptor
-		return map[string][]*os.File{k.group("top"): {f}}, unlock()
+	return unlock()
+}
+
+// device asks for a device by its number, whichever of its nodes a pod has.
+func (c claim) device(k Disk, f *os.File, ask func(Disk, string) error) error {
+	var st unix.Stat_t
+	if err := unix.Fstat(int(f.Fd()), &st); err != nil {
+		return fmt.Errorf("look at the volume: %w", err)
 	}
-	c.hold(k, f)
-	return nil, c.makeNode(k, f)
+	if err := ask(k, fmt.Sprintf("device %d", st.Rdev)); err != nil {
+		return fmt.Errorf("the volume is %w", err)
+	}
+	return nil
 }
 
 // makeNode makes the node by which QEMU, which has no right on the volume's own,
@@ -215,14 +261,14 @@ func (c claim) detach(_ context.Context, k Disk) error {
 	if !k.Block {
 		return nil
 	}
-	c.hold(k, nil)
+	c.taken.drop(k)
 	if err := os.Remove(c.node(k)); err != nil && !errors.Is(err, os.ErrNotExist) {
 		return err
 	}
 	return nil
 }
 
-// recover locks the device of a machine that runs again.
+// recover takes the device for a machine that may run.
 func (c claim) recover(k Disk) error {
 	if !k.Block {
 		return nil
@@ -231,25 +277,8 @@ func (c claim) recover(k Disk) error {
 	if err != nil {
 		return err
 	}
-	if _, err := persist.Lock(f); err != nil {
-		return errors.Join(err, f.Close())
-	}
-	c.hold(k, f)
-	return nil
-}
-
-// hold keeps a locked device, or with nil lets go of it.
-func (c claim) hold(k Disk, f *os.File) {
-	c.held.mu.Lock()
-	defer c.held.mu.Unlock()
-	key := k.VM.ID + "." + k.Name
-	if old := c.held.files[key]; old != nil {
-		old.Close()
-	}
-	delete(c.held.files, key)
-	if f != nil {
-		c.held.files[key] = f
-	}
+	defer f.Close()
+	return c.device(k, f, c.taken.take)
 }
 
 func (claim) remove(context.Context, Disk) error { return nil }
@@ -266,4 +295,5 @@ func (c claim) describe(k Disk) domain.Disk {
 
 func (claim) writable(Disk) string { return "" }
 
-func (c claim) node(k Disk) string { return c.path(k, "claim-"+k.Name) }
+// node is in /dev, since other file systems may be mounted without device nodes.
+func (claim) node(k Disk) string { return filepath.Join("/dev", "nodevirt-"+k.VM.ID+"-"+k.Name) }

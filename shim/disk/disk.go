@@ -50,7 +50,7 @@ type Disks struct {
 	ended chan string // views whose processes ended by themselves
 
 	shares sync.Mutex // held by who changes exports or imports
-	held   held       // devices that are locked for machines
+	taken  held       // what machines have for themselves
 }
 
 // maxEnded bounds how many ends of views nobody has heard of yet. What is lost is
@@ -59,7 +59,7 @@ const maxEnded = 1024
 
 // New returns Disks.
 func New(o Options) *Disks {
-	d := &Disks{Options: o, ended: make(chan string, maxEnded), held: held{files: map[string]*os.File{}}}
+	d := &Disks{Options: o, ended: make(chan string, maxEnded)}
 	o.Views.Ended = func(id string) {
 		select {
 		case d.ended <- id:
@@ -171,11 +171,19 @@ func (d *Disks) Recover(r record.Container) error {
 		switch {
 		case k.Mode == vmspec.ModeRaw || k.Mode == vmspec.ModeISCSI:
 			d.Expander.Hold(keyOf(k.image()), raw{Disks: d}.writable(k))
-		case k.Source == vmspec.SourceClaim && r.State == record.Running:
+		case !mayRun(r):
+		case k.Source == vmspec.SourceClaim:
 			errs = append(errs, k.wrap("lock", claim{d}.recover(k)))
+		case k.Source == vmspec.SourceImport:
+			errs = append(errs, k.wrap("lock", imported{Disks: d}.take(k)))
 		}
 	}
 	return errors.Join(errs...)
+}
+
+// mayRun tells whether a machine runs, as far as is known before libvirtd was asked.
+func mayRun(r record.Container) bool {
+	return r.State == record.Running || r.State == record.Starting || r.State == record.Exited && r.Unclean
 }
 
 // Remove takes back what Create made outside of the container's folder.

@@ -77,13 +77,15 @@ type Connection struct {
 	Password  string `json:"password"`
 	// Size is the disk's in bytes.
 	Size int64 `json:"size,omitempty"`
+	// Shareable is as in [Export], for the VMs of one node.
+	Shareable bool `json:"shareable,omitempty"`
 }
 
 func (d *Disks) connection(e Export) Connection {
 	a := overISCSI{Disks: d}.access(e.disk())
 	return Connection{
 		Name: e.Name, Portal: d.ISCSI.Daemon.Portal().String(), Target: a.Name, LUN: iscsi.LUN,
-		Initiator: a.Initiator, User: a.User, Password: a.Password.Reveal(), Size: e.Disk.VirtualSize,
+		Initiator: a.Initiator, User: a.User, Password: a.Password.Reveal(), Size: e.Disk.VirtualSize, Shareable: e.Shareable,
 	}
 }
 

@@ -152,15 +152,37 @@ func (d *Disks) holdImport(name, namespace string) (*record.Import, error) {
 		return nil, err
 	}
 	return &record.Import{
-		Name: name, Portal: i.Portal, Target: i.Target, LUN: i.LUN, Initiator: i.Initiator, User: i.User,
+		Name: name, Portal: i.Portal, Target: i.Target, LUN: i.LUN, Initiator: i.Initiator, User: i.User, Shareable: i.Shareable,
 	}, nil
 }
 
-func (imported) create(context.Context, Disk) error { return nil }
+// create only looks whether the disk is free: the start takes it.
+func (o imported) create(_ context.Context, k Disk) error { return o.alone(k, o.taken.free) }
 
 func (o imported) attach(ctx context.Context, k Disk) (map[string][]*os.File, error) {
+	if err := o.take(k); err != nil {
+		return nil, err
+	}
 	return nil, o.restore(ctx, k)
 }
+
+// take has the disk be this machine's alone, of those on this node.
+func (o imported) take(k Disk) error { return o.alone(k, o.taken.take) }
+
+// alone asks for a disk by where it is, unless several machines may have it.
+func (o imported) alone(k Disk, ask func(Disk, string) error) error {
+	held, err := o.held(k)
+	if err != nil || held.Shareable {
+		return err
+	}
+	if err := ask(k, place(held)); err != nil {
+		return fmt.Errorf("import %s: %w", held.Name, err)
+	}
+	return nil
+}
+
+// place is where an import's disk is, by whatever names it is known here.
+func place(i *record.Import) string { return fmt.Sprintf("%s %s %d", i.Portal, i.Target, i.LUN) }
 
 // restore puts the password back, which is not in the record.
 func (o imported) restore(ctx context.Context, k Disk) error {
@@ -183,6 +205,7 @@ func (o imported) restore(ctx context.Context, k Disk) error {
 }
 
 func (o imported) detach(ctx context.Context, k Disk) error {
+	o.taken.drop(k)
 	return o.ISCSI.Secrets.RemoveSecret(ctx, secretOf(k))
 }
 

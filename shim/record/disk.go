@@ -26,6 +26,8 @@ type Import struct {
 	LUN       int    `json:"lun"`
 	Initiator string `json:"initiator"`
 	User      string `json:"user"`
+	// Shareable lets several VMs use it at the same time.
+	Shareable bool `json:"shareable,omitempty"`
 }
 
 // UnmarshalJSON implements json.Unmarshaler. Before version 3 a VM had one

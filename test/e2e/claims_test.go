@@ -1,13 +1,19 @@
 package e2e
 
 import (
+	"context"
+	"errors"
+	"fmt"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
 
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/nodevirt/nodevirt/test/loopfs"
 )
 
 // persistent is a VM's pod whose disk is on the volume that with adds.
@@ -30,7 +36,7 @@ func TestAVolumeOutlivesItsVM(t *testing.T) {
 			return func(c *runtimeapi.ContainerConfig) {
 				c.Devices = append(c.Devices, &runtimeapi.Device{ContainerPath: "/dev/root", HostPath: device, Permissions: "mrw"})
 			}
-		}(loopDevice(t, 96*mebibyte)),
+		}(loopfs.Device(t, 96*mebibyte)),
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -53,19 +59,20 @@ func TestAVolumeOutlivesItsVM(t *testing.T) {
 			config := other.vmConfig(suite.tiny)
 			with(config)
 			const inUse = "the volume is in use by another VM"
-			created, err := suite.cri.CreateContainer(t.Context(), other.createRequest(config))
-			if err == nil {
-				_, err = suite.cri.StartContainer(t.Context(), &runtimeapi.StartContainerRequest{ContainerId: created.ContainerId})
-			}
-			if err == nil || !strings.Contains(err.Error(), inUse) {
+			if _, err := suite.cri.CreateContainer(t.Context(), other.createRequest(config)); status.Code(err) != codes.FailedPrecondition ||
+				!strings.Contains(err.Error(), inUse) {
 				t.Errorf("a second VM on the volume: %v; want %q", err, inUse)
-			}
-			if created != nil {
-				_, err = suite.cri.RemoveContainer(t.Context(), &runtimeapi.RemoveContainerRequest{ContainerId: created.ContainerId})
-				check(t, err)
 			}
 			vm.stop(60)
 			vm.removeIt()
+			early, late := other.create(config), persistent(t, "late").vm(suite.tiny, with).start()
+			if _, err := suite.cri.StartContainer(t.Context(), &runtimeapi.StartContainerRequest{ContainerId: early.id}); err == nil ||
+				!strings.Contains(err.Error(), inUse) {
+				t.Errorf("a second VM's start on the volume: %v; want %q", err, inUse)
+			}
+			early.removeIt()
+			late.up().stop(60)
+			late.removeIt()
 
 			next := other.vm(suite.tiny, with, func(c *runtimeapi.ContainerConfig) {
 				c.Metadata.Attempt, c.LogPath = 1, "guest_1.log"
@@ -80,23 +87,35 @@ func TestAVolumeOutlivesItsVM(t *testing.T) {
 	}
 }
 
-// loopDevice is a block device of zeros.
-func loopDevice(t *testing.T, size int64) string {
+// fileSystem is one of a size, in memory, whose top is the volume.
+func fileSystem(t *testing.T, name, size string) string {
 	t.Helper()
-	backing := filepath.Join(t.TempDir(), "backing")
-	check(t, os.WriteFile(backing, nil, 0o600))
-	check(t, os.Truncate(backing, size))
-	out, err := exec.CommandContext(t.Context(), "losetup", "--find", "--show", backing).CombinedOutput()
-	if err != nil {
-		t.Fatalf("%v: %s", err, out)
-	}
-	device := strings.TrimSpace(string(out))
+	dir := filepath.Join(suite.Dir(), name)
+	check(t, os.Mkdir(dir, 0o755))
+	inNode(t, "mount", "-t", "tmpfs", "-o", "size="+size, "none", dir)
 	t.Cleanup(func() {
-		if out, err := exec.Command("losetup", "--detach", device).CombinedOutput(); err != nil {
-			t.Errorf("%v: %s", err, out)
-		}
+		_, err := suite.Output(context.WithoutCancel(t.Context()), "umount", dir)
+		check(t, errors.Join(err, os.Remove(dir)))
 	})
-	return device
+	return dir
+}
+
+// TestAVolumeGrows: the disk has the size of a file system that is the volume, and of a larger one later.
+func TestAVolumeGrows(t *testing.T) {
+	t.Parallel()
+	folder := fileSystem(t, "grows", "100m")
+	for attempt, want := range []int64{95 * mebibyte, 190 * mebibyte} {
+		p := persistent(t, fmt.Sprint(attempt))
+		vm := p.vm(suite.tiny, func(c *runtimeapi.ContainerConfig) {
+			c.Mounts = append(c.Mounts, &runtimeapi.Mount{ContainerPath: "/claims/root", HostPath: folder})
+		}).start().up()
+		if disks := vm.guest().Disks; len(disks) != 1 || disks[0].Size != want {
+			t.Errorf("the guest's disks: %+v; want one of %d bytes", disks, want)
+		}
+		vm.stop(60)
+		vm.removeIt()
+		inNode(t, "mount", "-o", "remount,size=200m", folder)
+	}
 }
 
 // TestBadVolumes: each is refused by the disk's name, and leaves the volume as it was.
@@ -109,9 +128,12 @@ func TestBadVolumes(t *testing.T) {
 		device string
 		want   string
 	}{
-		"link":        {mount: &runtimeapi.Mount{ContainerPath: "/root", HostPath: folder}, want: "disk.img in it is no file"},
-		"no folder":   {mount: &runtimeapi.Mount{ContainerPath: "/root", HostPath: folder + "/none"}, want: "no such file or directory"},
-		"no device":   {device: "/dev/null", want: "it is no block device"},
+		"link":               {mount: &runtimeapi.Mount{ContainerPath: "/root", HostPath: folder}, want: "disk.img in it is no file"},
+		"no folder":          {mount: &runtimeapi.Mount{ContainerPath: "/root", HostPath: folder + "/none"}, want: "no such file or directory"},
+		"no device":          {device: "/dev/null", want: "it is no block device"},
+		"too small a device": {device: loopfs.Device(t, 2*mebibyte), want: "the disk has 67108864 bytes, and the volume 2097152: use a larger one"},
+		"too small a folder": {mount: &runtimeapi.Mount{ContainerPath: "/root", HostPath: fileSystem(t, "small", "8m")},
+			want: "the disk has 67108864 bytes, and the volume's file system 8388608: use a larger one"},
 		"gone device": {device: "/dev/nodevirt-none", want: "no such file or directory"},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -120,11 +142,14 @@ func TestBadVolumes(t *testing.T) {
 			if c.mount != nil {
 				config.Mounts = append(config.Mounts, c.mount)
 			} else {
-				config.Devices = append(config.Devices, &runtimeapi.Device{ContainerPath: "/dev/root", HostPath: c.device})
+				config.Devices = append(config.Devices, &runtimeapi.Device{ContainerPath: "/dev/root", HostPath: c.device, Permissions: "mrw"})
 			}
 			_, err := suite.cri.CreateContainer(t.Context(), p.createRequest(config))
 			if err == nil || !strings.Contains(err.Error(), `disk "root": unusable volume: `) || !strings.Contains(err.Error(), c.want) {
 				t.Errorf("got error %v\nwant one with %s", err, c.want)
+			}
+			if left, _ := os.ReadDir(c.mount.GetHostPath()); len(left) > 1 || len(left) == 1 && left[0].Type() != os.ModeSymlink {
+				t.Errorf("on the volume is left %v", left)
 			}
 		})
 	}

@@ -32,6 +32,12 @@ func Program(dir, tool string) (path string, err error) {
 // lets it go on; done gets what the call answers.
 func Held(t *testing.T, program string, call func() error) (release func(), done <-chan error) {
 	t.Helper()
+	return HeldAt(t, program, 1, call)
+}
+
+// HeldAt is Held for the program's run of a number, from 1, in the call.
+func HeldAt(t *testing.T, program string, run int, call func() error) (release func(), done <-chan error) {
+	t.Helper()
 	fifo := program + ".hold"
 	if err := unix.Mkfifo(fifo, 0o600); err != nil {
 		t.Fatal(err)
@@ -40,10 +46,15 @@ func Held(t *testing.T, program string, call func() error) (release func(), done
 	go func() { answer <- call() }()
 	for {
 		f, err := os.OpenFile(fifo, os.O_WRONLY|unix.O_NONBLOCK, 0)
-		if err == nil {
+		switch {
+		case err == nil && run == 1:
 			return func() { _, _ = os.Remove(fifo), f.Close() }, answer
+		case err == nil:
+			run--
+			// The next run finds a fifo of its own, before this one goes on.
+			err = errors.Join(os.Remove(fifo), unix.Mkfifo(fifo, 0o600), f.Close())
 		}
-		if !errors.Is(err, unix.ENXIO) { // nobody reads yet
+		if err != nil && !errors.Is(err, unix.ENXIO) { // nobody reads yet
 			_ = os.Remove(fifo)
 			t.Fatal(err)
 		}

@@ -1,4 +1,4 @@
-// Package loopfs makes file systems of a kind and a size for tests, on a file.
+// Package loopfs makes file systems of a kind and a size for tests, on a file, and block devices.
 //
 // It owns the file, its loop device and the mount. The mount is in no file tree: it
 // is reached through a descriptor of this process, and ends with that, as does the
@@ -12,6 +12,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"testing"
 
 	"golang.org/x/sys/unix"
 )
@@ -120,6 +121,25 @@ func attach(f *os.File) (*os.File, error) {
 			return nil, fmt.Errorf("attach %s to %s: %w", f.Name(), loop.Name(), err)
 		}
 	}
+}
+
+// Device is a block device of zeros, of a size in bytes, which goes when the test ends.
+func Device(t testing.TB, size int64) (path string) {
+	t.Helper()
+	f, err := os.CreateTemp(t.TempDir(), "device-*.img")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	if err := f.Truncate(size); err != nil {
+		t.Fatal(err)
+	}
+	loop, err := attach(f)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = loop.Close() }) // nothing was written by it
+	return loop.Name()
 }
 
 // open opens a loop device, whose node a machine without udev may lack.

@@ -91,6 +91,10 @@ func TestApart(t *testing.T) {
 	}
 	refused(t, exporter, "in use", "disk", "unexport", "data")
 	eventually(t, "another node is refused", func() bool { return asksFor(t, exporter, file) != nil })
+	const taken = "import data: in use by another VM of this node"
+	if err := m.try(t, "another", "default"); err == nil || !strings.Contains(err.Error(), taken) {
+		t.Errorf("a second VM of the import: %v", err)
+	}
 
 	// The cable is cut in the middle of writes, and mended; so is the exporter's tgtd, and its shim.
 	first.sh("(i=0; while [ ! -e /tmp/enough ]; do dd if=/tmp/r of=/dev/vdb bs=64k seek=900 conv=fsync 2>/dev/null && echo $((i += 1)) >/tmp/count; done; touch /tmp/ended) >/dev/null 2>&1 &")
@@ -108,6 +112,11 @@ func TestApart(t *testing.T) {
 	goesOn("with another tgtd")
 	check(t, exporter.Restart(t.Context(), node.Shim))
 	goesOn("with another shim")
+	check(t, importer.Restart(t.Context(), node.Shim))
+	goesOn("with another shim of its own")
+	if err := m.try(t, "third", "default"); err == nil || !strings.Contains(err.Error(), taken) {
+		t.Errorf("a second VM of the import, asked of another shim: %v", err)
+	}
 	first.sh("touch /tmp/enough")
 	eventually(t, "the writer ends", func() bool { return first.sh("ls /tmp/ended 2>/dev/null") != "" })
 	if got := first.sh(read); got != sum {

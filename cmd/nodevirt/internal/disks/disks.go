@@ -78,7 +78,7 @@ use the disk, a password too, is written to a new file that only root can read.`
 	cli.EndpointFlag(cmd, &endpoint)
 	cmd.Flags().StringVar(&request.Name, "name", "", "the export's `name`")
 	cmd.Flags().StringVar(&request.Path, "path", "", "the disk's `path` in the image, where it holds several")
-	cmd.Flags().BoolVar(&request.Shareable, "shareable", false, "let VMs of several nodes use it at the same time, for file systems that are made for that")
+	cmd.Flags().BoolVar(&request.Shareable, "shareable", false, "let several VMs use it at the same time, for file systems that are made for that")
 	cmd.Flags().StringVarP(&output, "output", "o", "", "`file` for what it takes to use the disk (default: NAME.json); - is the standard output")
 	_ = cmd.MarkFlagRequired("name") // fails only for a flag that isn't there
 	return cmd

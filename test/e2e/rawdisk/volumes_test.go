@@ -1,0 +1,156 @@
+package rawdisk
+
+import (
+	"bytes"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/nodevirt/nodevirt/imageunpack/persist"
+	"github.com/nodevirt/nodevirt/shim/vmspec"
+	"github.com/nodevirt/nodevirt/test/guest"
+	"github.com/nodevirt/nodevirt/test/hold"
+	"github.com/nodevirt/nodevirt/test/images"
+	"github.com/nodevirt/nodevirt/test/loopfs"
+	"github.com/nodevirt/nodevirt/test/node"
+)
+
+// volume is one that becomes a registry disk.
+type volume struct {
+	path  string // of the disk: a device, or a file in a folder
+	mount func(*runtimeapi.ContainerConfig)
+}
+
+func folderVolume(t *testing.T) volume {
+	t.Helper()
+	dir := filepath.Join(suite.Dir(), "volume")
+	check(t, os.Mkdir(dir, 0o755))
+	t.Cleanup(func() { check(t, os.RemoveAll(dir)) })
+	return volume{filepath.Join(dir, "disk.img"), func(c *runtimeapi.ContainerConfig) {
+		c.Mounts = []*runtimeapi.Mount{{ContainerPath: "/volumes/root", HostPath: dir}}
+	}}
+}
+
+func deviceVolume(t *testing.T, size int64) volume {
+	t.Helper()
+	device := loopfs.Device(t, size)
+	return volume{device, func(c *runtimeapi.ContainerConfig) {
+		c.Devices = []*runtimeapi.Device{{ContainerPath: "/dev/root", HostPath: device, Permissions: "mrw"}}
+	}}
+}
+
+// written is how many bytes of a volume that is being written are, as its note says.
+func (v volume) written(t *testing.T) (done int64) {
+	t.Helper()
+	f, err := os.Open(v.path)
+	check(t, err)
+	defer f.Close()
+	is, done, err := persist.Look(f)
+	check(t, err)
+	if is {
+		t.Error("a volume that is being written is a disk")
+	}
+	return done
+}
+
+// bigDisk pushes a disk that takes four runs of qemu-img, and returns its raw twin.
+func bigDisk(t *testing.T) (image, raw string, size int64) {
+	t.Helper()
+	size = 600 * mebibyte
+	raw = filepath.Join(t.TempDir(), "raw")
+	f, err := os.Create(raw)
+	check(t, err)
+	check(t, f.Truncate(size))
+	_, err = f.WriteAt(guest.BootSector("from the volume", guest.Halt), 0)
+	check(t, err)
+	for _, at := range []int64{1, 256, 257, 400, 599} {
+		_, err := f.WriteAt(bytes.Repeat(fmt.Appendf(nil, "%d MiB ", at), 10000), at*mebibyte)
+		check(t, err)
+	}
+	check(t, f.Close())
+	disk := raw + ".qcow2"
+	out, err := exec.CommandContext(t.Context(), "qemu-img", "convert", "-f", "raw", "-O", "qcow2", "-c", raw, disk).CombinedOutput()
+	if err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+	img, err := images.RegistryDisk(disk, images.DiskOptions{})
+	check(t, err)
+	image, err = suite.Push(t.Context(), "volume:1", img)
+	check(t, err)
+	_, err = suite.images.PullImage(t.Context(), &runtimeapi.PullImageRequest{Image: &runtimeapi.ImageSpec{Image: image}})
+	check(t, err)
+	return image, raw, size
+}
+
+// TestAVolumeAndKills: the shim is killed in each part of a volume's writing, and goes on where it
+// was; when it is killed under the running VM, the volume stays this one's.
+func TestAVolumeAndKills(t *testing.T) {
+	image, raw, size := bigDisk(t)
+	for name, newVolume := range map[string]func(*testing.T) volume{
+		"folder": folderVolume,
+		"device": func(t *testing.T) volume { t.Helper(); return deviceVolume(t, size) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			v := newVolume(t)
+			p := runPod(t, "volume", onVolume)
+			v.killedAt(t, p, image, 1, 0) // the beginning, which each try reads
+			v.killedAt(t, p, image, 2, 0)
+			v.killedAt(t, p, image, 3, 257*mebibyte)
+			v.killedAt(t, p, image, 3, 513*mebibyte)
+			id, err := p.create(t.Context(), image, v.mount)
+			check(t, err)
+			_, err = suite.cri.StartContainer(t.Context(), &runtimeapi.StartContainerRequest{ContainerId: id})
+			check(t, err)
+			eventually(t, func() error { return p.says("from the volume") })
+			out, err := exec.CommandContext(t.Context(), "cmp", "-n", fmt.Sprint(size), raw, v.path).CombinedOutput()
+			if err != nil {
+				t.Errorf("the volume is not the disk: %s", out)
+			}
+			check(t, suite.Kill(t.Context(), node.Shim, syscall.SIGKILL))
+			check(t, suite.Resume(t.Context(), node.Shim))
+			other := runPod(t, "other", onVolume)
+			if _, err := other.create(t.Context(), image, v.mount); err == nil || !strings.Contains(err.Error(), "the volume is in use by another VM") {
+				t.Errorf("a second VM on the volume: %v", err)
+			}
+		})
+	}
+}
+
+func onVolume(c *runtimeapi.PodSandboxConfig) {
+	c.Annotations = map[string]string{vmspec.AnnotationDiskOrigin: "root=disk"}
+}
+
+// killedAt has the shim killed when a create has come to a run of qemu-img. Done is what is
+// written by then.
+func (v volume) killedAt(t *testing.T, p *pod, image string, run int, done int64) {
+	t.Helper()
+	release, answer := hold.HeldAt(t, suite.qemuImg, run, func() error {
+		_, err := p.create(t.Context(), image, v.mount)
+		return err
+	})
+	defer release()
+	if got := v.written(t); got != done {
+		t.Errorf("at run %d of qemu-img %d bytes are written; want %d", run, got, done)
+	}
+	check(t, suite.Kill(t.Context(), node.Shim, syscall.SIGKILL))
+	release()
+	if err := <-answer; err == nil {
+		t.Error("a create whose shim was killed has answered")
+	}
+	check(t, suite.Resume(t.Context(), node.Shim))
+}
+
+// says looks for a word on the pod's console.
+func (p *pod) says(word string) error {
+	log, err := os.ReadFile(filepath.Join(p.config.LogDirectory, "vm_0.log"))
+	if err == nil && !strings.Contains(string(log), word) {
+		err = fmt.Errorf("the guest says %q", log)
+	}
+	return err
+}
