@@ -70,6 +70,9 @@ func readMounts(c *runtimeapi.ContainerConfig) (mountsOf, error) {
 	for _, d := range c.GetDevices() {
 		volume := mounted{name: path.Base(d.GetContainerPath()), at: d.GetContainerPath(), host: d.GetHostPath(), block: true}
 		err := checkName(volume.name)
+		if !strings.Contains(d.GetPermissions(), "w") && err == nil {
+			err = errReadOnly
+		}
 		if other, taken := all.find(volume.name); taken && err == nil {
 			err = fmt.Errorf("the disk name %q is that of %s, too; give one of them another path", volume.name, excerpt(other.at))
 		}
@@ -96,7 +99,7 @@ func readMount(m *runtimeapi.Mount) (mounted, error) {
 			return mounted{}, fmt.Errorf("volumes of kind %s are not supported in a VM yet; remove it", kind[1])
 		}
 		if m.GetReadonly() {
-			return mounted{}, errors.New("a VM writes to its disk, and this is read-only; mount it otherwise, or not at all")
+			return mounted{}, errReadOnly
 		}
 	}
 	if err := checkName(volume.name); err != nil {
@@ -109,6 +112,9 @@ func readMount(m *runtimeapi.Mount) (mounted, error) {
 
 // errVolume is what there is to say of a volume that becomes no disk.
 var errVolume = errors.New("such volumes are not supported in a VM yet; remove it")
+
+// errReadOnly is what there is to say of a claim that can't be written.
+var errReadOnly = errors.New("a VM writes to its disk, and this is read-only; mount it otherwise, or not at all")
 
 // secretFolder returns the folder of a mount if the kubelet has put Secrets into
 // it, as its name tells; "" otherwise.

@@ -62,6 +62,8 @@ nodevirt.io/disk-origin: the container has no volume "image" but images; mount a
 			`nodevirt.io/disk-origin: "disk" is the origin of several volumes`},
 		{"a folder beside a VMI", two, []*runtimeapi.Mount{imageAt("/data", "sha256:1"), {ContainerPath: "/more", HostPath: "/srv"}},
 			`nodevirt.io/vmi: spec.volumes: container vm mounts a volume at /more, and none of these has the name "more"`},
+		{"a folder for scratch", seeded(`"emptyDisk": {"capacity": "1Mi"}`), []*runtimeapi.Mount{{ContainerPath: "/seed", HostPath: "/srv"}},
+			`nodevirt.io/vmi: spec.volumes[1]: container vm has a volume at /seed, and this one takes none; mount it elsewhere`},
 		{"not mounted", two, nil, `nodevirt.io/vmi: spec.volumes[1].containerDisk: the container's own image is that of volume "root"; mount this one's, as an image volume, at a path that ends in /data`},
 		{"all mounted", two, []*runtimeapi.Mount{imageAt("/root", "sha256:1"), imageAt("/data", "sha256:2")},
 			`nodevirt.io/vmi: spec.volumes: Required value: a VM needs a containerDisk of the container's own image, and all of these are mounted`},
@@ -77,6 +79,30 @@ nodevirt.io/disk-origin: the container has no volume "image" but images; mount a
 				t.Errorf("ValidateSandbox: %v", err)
 			}
 			_, err := vmspec.FromCRI(p, c)
+			checkError(t, err, tt.want)
+		})
+	}
+}
+
+// TestBadDevices has pods that are fine but for the block devices of their container.
+func TestBadDevices(t *testing.T) {
+	for _, tt := range []struct {
+		name    string
+		devices []*runtimeapi.Device
+		want    string
+	}{
+		{"read-only", []*runtimeapi.Device{{ContainerPath: "/dev/data", HostPath: "/dev/sdb", Permissions: "mr"}},
+			`container vm: device /dev/data: a VM writes to its disk, and this is read-only; mount it otherwise, or not at all`},
+		{"a name", []*runtimeapi.Device{{ContainerPath: "/dev/Data", HostPath: "/dev/sdb", Permissions: "mrw"}},
+			`container vm: device /dev/Data: the last part of the path names the disk, and must be a DNS label (a-z, 0-9 and - inside, at most 63 characters); mount it elsewhere`},
+		{"one name", []*runtimeapi.Device{{ContainerPath: "/dev/data", HostPath: "/dev/sdb", Permissions: "mrw"},
+			{ContainerPath: "/dev/x/data", HostPath: "/dev/sdc", Permissions: "mrw"}},
+			`container vm: device /dev/x/data: the disk name "data" is that of /dev/data, too; give one of them another path`},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			c := container(nil)
+			c.Devices = tt.devices
+			_, err := vmspec.FromCRI(pod(nil), c)
 			checkError(t, err, tt.want)
 		})
 	}

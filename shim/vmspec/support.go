@@ -97,6 +97,8 @@ func wayOut(path string) string {
 		return "use cloudInitNoCloud"
 	case "domain.devices.disks[].floppy":
 		return "use disk or cdrom"
+	case "volumes[].persistentVolumeClaim":
+		return "use a pod without a VMI, which can mount a claim as a disk"
 	case "volumes[].registryDisk":
 		return "use containerDisk"
 	case "instancetype.inferFromVolume", "preference.inferFromVolume":

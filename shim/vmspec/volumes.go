@@ -75,12 +75,15 @@ func (v *volumes) checkWhole(at *field.Path, r request) field.ErrorList {
 		return problems
 	}
 	for _, m := range *v.mounts {
-		if v.find(m.name) == nil {
+		switch o := v.find(m.name); {
+		case o == nil:
 			problems = append(problems, refused(at, "container %s mounts a volume at %s, and none of these has the name %q",
 				r.container, excerpt(m.at), m.name))
-		} else if m.secret != "" && (v.find(m.name).Source != SourceSeed || v.cloudInit.folder == "") {
-			problems = append(problems, refused(v.find(m.name).at,
-				"container %s mounts a Secret at %s, and this volume names none", r.container, excerpt(m.at)))
+		case m.secret != "" && (o.Source != SourceSeed || v.cloudInit.folder == ""):
+			problems = append(problems, refused(o.at, "container %s mounts a Secret at %s, and this volume names none", r.container, excerpt(m.at)))
+		case m.host != "" && (o.Source == SourceEmpty || o.Source == SourceSeed):
+			problems = append(problems, refused(o.at, "container %s has a volume at %s, and this one takes none; mount it elsewhere",
+				r.container, excerpt(m.at)))
 		}
 	}
 	return problems
