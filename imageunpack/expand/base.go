@@ -25,9 +25,9 @@ const (
 	madeSuffix = ".new" // of one that is being made, or was not yet synced
 )
 
-// name is that of a base's file: the image's digest, from which it is known whether
+// BaseName is that of a base's file: the image's digest, from which it is known whether
 // the image is still there, and of the path no more than takes to tell paths apart.
-func (k Key) name() (string, error) {
+func (k Key) BaseName() (string, error) {
 	d, err := digest.Parse(k.Image)
 	if err != nil {
 		return "", fmt.Errorf("image id %q: %w", k.Image, err)
@@ -83,7 +83,7 @@ func (e *Expander) expandByBase(ctx context.Context, s Source, path string, tell
 
 // base returns the base of a source, for [Expander.leave]. It may be in the making.
 func (e *Expander) base(s Source) (*base, error) {
-	name, err := s.Key.name()
+	name, err := s.Key.BaseName()
 	if err != nil {
 		return nil, err
 	}

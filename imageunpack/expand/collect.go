@@ -37,7 +37,7 @@ func (e *Expander) total() (bytes int64) {
 // Hold says that a machine's file, which an Expander before this one made, may be a
 // clone of a base. A base is held as long as one of its files is there.
 func (e *Expander) Hold(k Key, path string) {
-	name, err := k.name()
+	name, err := k.BaseName()
 	if err != nil {
 		return
 	}

@@ -44,7 +44,7 @@ func runMain(ctx context.Context, tests interface{ Run() int }, o Options, prepa
 		if n == nil {
 			continue // its power is off
 		}
-		if err := n.ShimCrash(); err != nil {
+		if err := n.Sound(ctx); err != nil {
 			fmt.Println(err)
 			code = max(code, 1)
 		}

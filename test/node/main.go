@@ -12,7 +12,7 @@ import (
 
 // Main is for a TestMain whose tests share one node: it starts the node in a new folder, has it
 // prepared, runs the tests, and stops and removes it. It returns the exit code, which is not 0 either
-// if the shim crashed or raced. When something failed, the ends of the node's logs are in the output.
+// if the node is not [Node.Sound]. When something failed, the ends of the node's logs are in the output.
 // Dir and Bound of o are set here.
 func Main(tests interface{ Run() int }, o Options, prepare func(context.Context, *Node) error) int {
 	code, err := runMain(context.Background(), tests, o, prepare)
@@ -41,7 +41,7 @@ func runMain(ctx context.Context, tests interface{ Run() int }, o Options, prepa
 		return 1, err
 	}
 	code = tests.Run()
-	if err := n.ShimCrash(); err != nil {
+	if err := n.Sound(ctx); err != nil {
 		fmt.Println(err)
 		code = max(code, 1)
 	}
@@ -53,8 +53,19 @@ func runMain(ctx context.Context, tests interface{ Run() int }, o Options, prepa
 	return code, nil
 }
 
-// ShimCrash tells what the shim's log holds of what a program that goes wrong says there.
-func (n *Node) ShimCrash() error {
+// Sound is asked at the end of each suite: whether the shim crashed, and, where a test left containerd
+// running, whether an image was written.
+func (n *Node) Sound(ctx context.Context) error {
+	crash := n.shimCrash()
+	s, err := n.state(Containerd)
+	if err == nil && s.PID != 0 && !s.Ended {
+		_, err = n.Pristine(ctx)
+	}
+	return errors.Join(crash, err)
+}
+
+// shimCrash tells what the shim's log holds of what a program that goes wrong says there.
+func (n *Node) shimCrash() error {
 	for line := range strings.Lines(n.LogTail(Shim, math.MaxInt)) {
 		for _, word := range []string{"panic:", "fatal error:", "SIGSEGV", "SIGABRT", "WARNING: DATA RACE"} {
 			if strings.HasPrefix(line, word) {

@@ -38,6 +38,8 @@ func end(t testing.TB, n *Node, dir string) {
 			for _, name := range []string{Registry, Containerd, Libvirtd, Shim} {
 				t.Log(n.LogTail(name, 30))
 			}
+		} else if err := n.Sound(ctx); err != nil {
+			t.Error(err)
 		}
 		if err := n.Stop(ctx); err != nil {
 			t.Errorf("stop node: %v", err)

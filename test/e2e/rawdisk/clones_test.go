@@ -3,10 +3,13 @@ package rawdisk
 import (
 	"crypto/sha256"
 	"encoding/hex"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
+	"time"
 
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
@@ -32,11 +35,7 @@ func TestClones(t *testing.T) {
 		t.Errorf("%d bases were made for three VMs of an image", now-had)
 	}
 	before := digests(t)
-	f, err := os.OpenFile(paths[0], os.O_RDWR, 0)
-	check(t, err)
-	_, err = f.WriteAt([]byte("of the first guest"), 400)
-	check(t, err)
-	check(t, f.Close())
+	overwrite(t, paths[0], "of the first guest")
 	if after := digests(t); fmt.Sprint(after) != fmt.Sprint(before) {
 		t.Errorf("before %v, after %v", before, after)
 	}
@@ -45,6 +44,15 @@ func TestClones(t *testing.T) {
 	}
 	if n, err := suite.Sample(t.Context(), "nodevirt_expanded_disks"); err != nil || int(n) != had+1 {
 		t.Errorf("nodevirt_expanded_disks is %v, %v", n, err)
+	}
+
+	// What the suite is asked at its end would see a write to the base.
+	_, err = suite.Pristine(t.Context())
+	check(t, err)
+	written := newest(t)
+	overwrite(t, written, "w")
+	if _, err := suite.Pristine(t.Context()); err == nil || !strings.Contains(err.Error(), filepath.Base(written)) {
+		t.Errorf("the base %s was written: %v", written, err)
 	}
 
 	_, err = suite.images.RemoveImage(t.Context(), &runtimeapi.RemoveImageRequest{Image: &runtimeapi.ImageSpec{Image: image}})
@@ -58,6 +66,38 @@ func TestClones(t *testing.T) {
 	if digest(t, paths[1]) != digest(t, paths[2]) {
 		t.Error("clones differ after their base went")
 	}
+}
+
+// newest is the base that was made last, when it is on disk.
+func newest(t *testing.T) (path string) {
+	t.Helper()
+	eventually(t, func() error {
+		all, err := filepath.Glob(filepath.Join(suite.Dir(), "nodevirt/expanded/*"))
+		check(t, err)
+		var last time.Time
+		for _, p := range all {
+			info, err := os.Stat(p)
+			if err != nil {
+				return err
+			}
+			if info.ModTime().After(last) {
+				path, last = p, info.ModTime()
+			}
+		}
+		if filepath.Ext(path) != ".raw" {
+			return fmt.Errorf("the newest of %v is not on disk", all)
+		}
+		return nil
+	})
+	return path
+}
+
+func overwrite(t *testing.T, path, text string) {
+	t.Helper()
+	f, err := os.OpenFile(path, os.O_RDWR, 0)
+	check(t, err)
+	_, err = f.WriteAt([]byte(text), 400)
+	check(t, errors.Join(err, f.Close()))
 }
 
 // disk is the file of a VM's disk.
