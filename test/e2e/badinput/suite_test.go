@@ -46,6 +46,7 @@ func TestBadInput(t *testing.T) {
 	} {
 		t.Run(group.name, func(t *testing.T) { s.checkGroup(t, group.name, group.cases) })
 	}
+	t.Run("data disks", s.testDataDisks)
 	t.Run("compressed clusters", s.testCompressedClusters)
 	t.Run("compressed clusters, raw", s.testCompressedClustersRaw)
 	t.Run("image removed", s.testImageRemoved)

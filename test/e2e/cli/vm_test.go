@@ -31,6 +31,7 @@ type vm struct {
 func TestVM(t *testing.T) {
 	u := newUser(t)
 	t.Run("from a disk to a guest that answers", u.testLife)
+	t.Run("disks of every kind", u.testDisks)
 	t.Run("a guest's end is the command's", u.testEnd)
 	t.Run("a failure leaves nothing", u.testFailure)
 	t.Run("an interrupt leaves nothing", u.testInterrupt)
