@@ -81,6 +81,7 @@ func TestConsole(t *testing.T) {
 	silent.send("poweroff -f\n")
 	silent.endsNormally()
 	first.endsNormally()
+	check(t, suite.WaitFor(t.Context(), "vmi/"+name, "jsonpath={.status.phase}=Succeeded"))
 	refusedDial(t, name+"/console", "", 409, "VMI is not running")
 }
 

@@ -40,6 +40,7 @@ func TestAGuestAndItsProxyBehindAService(t *testing.T) {
 		}`,
 	}
 	spec := pod["spec"].(object)
+	spec["terminationGracePeriodSeconds"] = 10 // which the proxy takes whole
 	spec["containers"] = append(spec["containers"].([]object), object{
 		"name": "proxy", "image": suite.busybox, "command": []string{"nc", "-ll", "-p", "8080", "-e", "nc", "10.0.2.2", "80"},
 	})
