@@ -61,6 +61,7 @@ func (r *rig) measure(ctx context.Context, o Options) (all []report.Section, err
 		func() (report.Section, error) { return r.quiet(ctx, several) },
 		func() (report.Section, error) { return r.drains(ctx, o.Rounds) },
 		func() (report.Section, error) { return r.memory(ctx, idle) },
+		func() (report.Section, error) { return r.echo(ctx) },
 	} {
 		section, err := next()
 		if err != nil {
