@@ -149,7 +149,7 @@ func (l list) taken(t *testing.T, path string) string {
 		return said
 	}
 	for _, probe := range []string{
-		`[[]]`, `{}`, `false`, `-1`, `"!"`, `"\n"`,
+		`[[]]`, `{}`, `false`, `true`, `-1`, `"!"`, `"\n"`,
 		`"` + strings.Repeat("x", 1<<19) + `"`, `[` + strings.Repeat("{},", 999) + `{}]`,
 	} {
 		for _, p := range l.check(jsonAt(strings.TrimPrefix(path, "spec."), probe)) {
@@ -174,4 +174,5 @@ func (l list) taken(t *testing.T, path string) string {
 // phrase turns the words of a refusal into those of a description.
 var phrase = strings.NewReplacer("must be ", "", "must have ", "", "must match ", "",
 	" and have ", ", ", "may not be more than ", "at most ", "supported values: ", "one of ",
-	"false: not supported; use true or leave it out", "true")
+	"false: not supported; use true or leave it out", "true",
+	"true: not supported; use false or leave it out", "false")

@@ -35,7 +35,7 @@ spec.domain.resources: must be an object, not []`},
 	{"control characters in a key", `{"a\u001b[2J": 1}`, `spec.a�[2J: unknown field`},
 	{"long key", `{"` + strings.Repeat("k", 10_000) + `": 1}`, "spec." + strings.Repeat("k", 251) + "…: unknown field"},
 	{"unsupported", `{"nodeSelector": {"a": "b"}, "livenessProbe": {},
-		"domain": {"clock": {"utc": {}}, "cpu": {"numa": {}}, "firmware": {"bootloader": {"efi": {}, "bios": {"useSerial": true}}},
+		"domain": {"clock": {"timezone": "UTC"}, "cpu": {"numa": {}}, "firmware": {"bootloader": {"efi": {}, "bios": {"useSerial": true}}},
 			"resources": {"limits": {"nvidia.com/gpu": 1}}, "memory": {"hugepages": {"pageSize": "2Mi"}},
 			"devices": {"disks": [{"name": "a", "disk": {}}, {"name": "b", "lun": {}, "tag": "x"}],
 				"interfaces": [{"name": "default", "slirp": {}, "state": "down"}],
@@ -43,7 +43,7 @@ spec.domain.resources: must be an object, not []`},
 		"networks": [{"name": "default", "multus": {"networkName": "x", "default": true}}],
 		"volumes": [{"name": "a", "cloudInitConfigDrive": {"userData": "x"}}, {"name": "b", "hostDisk": {"path": "/etc"}},
 			{"name": "c", "persistentVolumeClaim": {"claimName": "x"}}, {"name": "d", "cloudInitNoCloud": {"secretRef": {"name": "x"}}}]}`,
-		`spec.domain.clock: not supported
+		`spec.domain.clock.timezone: not supported
 spec.domain.cpu.numa: not supported
 spec.domain.devices.autoattachSerialConsole: false: not supported; use true or leave it out
 spec.domain.devices.disks[1].lun: not supported; use disk

@@ -226,6 +226,9 @@ const allVMI = `{
 		"memory": {"guest": "1.5Gi"},
 		"resources": {"requests": {"cpu": "500m", "memory": "1536Mi"}, "limits": {"cpu": 6, "memory": "2Gi"}},
 		"machine": {"type": "pc-q35-7.2"},
+		"features": {"acpi": {"enabled": true}, "apic": {"enabled": true, "endOfInterrupt": false}},
+		"clock": {"utc": {}, "timer": {"hpet": {"present": false}, "pit": {"present": true, "tickPolicy": "delay"},
+			"rtc": {"present": true, "tickPolicy": "catchup"}}},
 		"firmware": {
 			"uuid": "5D307CA9-B3EF-428C-8861-06E72D69F223",
 			"serial": "e4686d2c-6e8d-4335-b8fd-81bee22f4815",

@@ -23,6 +23,17 @@ var supported = []row{
 	{"domain.resources.limits.memory", quantity},
 	{"domain.machine.type", machineType},
 
+	// As every machine has them: said, they change nothing.
+	{"domain.features.acpi.enabled", only(true)},
+	{"domain.features.apic.enabled", only(true)},
+	{"domain.features.apic.endOfInterrupt", only(false)},
+	{"domain.clock.utc", object},
+	{"domain.clock.timer.hpet.present", only(false)},
+	{"domain.clock.timer.pit.present", only(true)},
+	{"domain.clock.timer.pit.tickPolicy", oneOf("delay")},
+	{"domain.clock.timer.rtc.present", only(true)},
+	{"domain.clock.timer.rtc.tickPolicy", oneOf("catchup")},
+
 	{"domain.firmware.uuid", match(hexUUID, 36)},
 	{"domain.firmware.serial", serial},
 	{"domain.firmware.bootloader.bios", object},
