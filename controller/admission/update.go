@@ -5,19 +5,40 @@ import (
 	"reflect"
 	"slices"
 
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 )
 
 // checkUpdate refuses changes of an instance's spec, which its pod and its
 // machine were made of. A VM's may change: it is for the next instance.
 func (r *review) checkUpdate() field.ErrorList {
-	if r.old == nil || r.request.Kind.Kind != kindVMI {
+	switch {
+	case r.old == nil:
+		return nil
+	case r.request.Kind.Kind == kindVM:
+		return r.checkRevisions()
+	case r.request.Kind.Kind != kindVMI:
 		return nil
 	}
 	var problems field.ErrorList
 	for _, at := range differences(field.NewPath("spec"), r.old["spec"], r.object["spec"]) {
 		problems = append(problems, field.Forbidden(at,
 			"an instance can't be changed; delete it and make it anew, or change its VirtualMachine and restart that"))
+	}
+	return problems
+}
+
+// checkRevisions refuses another instance type or preference with the revision of
+// the one before, as KubeVirt does: it would change nothing.
+func (r *review) checkRevisions() field.ErrorList {
+	var problems field.ErrorList
+	for _, of := range []string{"instancetype", "preference"} {
+		old, _, _ := unstructured.NestedStringMap(r.old, "spec", of)
+		now, _, _ := unstructured.NestedStringMap(r.object, "spec", of)
+		if now["revisionName"] != "" && old["revisionName"] == now["revisionName"] && old["name"] != now["name"] {
+			problems = append(problems, field.Forbidden(field.NewPath("spec", of, "revisionName"),
+				"is of "+old["name"]+"; leave it out, or name one of "+now["name"]))
+		}
 	}
 	return problems
 }

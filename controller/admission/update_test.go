@@ -66,6 +66,14 @@ func TestUpdate(t *testing.T) {
 		},
 		{"a VM's cores", "vm-halted", set(int64(2), "spec", "template", "spec", "domain", "cpu", "cores"), ""},
 		{"a VM's strategy", "vm-halted", set("Always", "spec", "runStrategy"), ""},
+		{"a VM's instance type", "vm-typed", set("large", "spec", "instancetype", "name"), ""},
+		{
+			"a VM's preference, and not its revision", "vm-typed", set("other", "spec", "preference", "name"),
+			"spec.preference.revisionName: is of fedora; leave it out, or name one of other",
+		},
+		{
+			"a VM's preference and its revision", "vm-typed", set(map[string]any{"name": "other", "revisionName": "r-2"}, "spec", "preference"), "",
+		},
 		{"a VM's both", "vm-halted", set(true, "spec", "running"), "spec.running: runStrategy is given too"},
 		{
 			"a VM's cores beyond", "vm-halted", set(int64(999), "spec", "template", "spec", "domain", "cpu", "cores"),
