@@ -125,9 +125,17 @@ func setUp(ctx context.Context, m manager.Manager, o Options) error {
 	if err := instances.SetUp(ctx, m); err != nil {
 		return err
 	}
+	// The manager's client waits in the cache for what it writes: of revisions there is none.
+	uncached, err := client.New(m.GetConfig(), client.Options{
+		HTTPClient: m.GetHTTPClient(), Scheme: m.GetScheme(), Mapper: m.GetRESTMapper(),
+	})
+	if err != nil {
+		return fmt.Errorf("set up the VM controller: %w", err)
+	}
 	machines := &vm.Reconciler{
 		Client: m.GetClient(), Live: m.GetAPIReader(), Events: m.GetEventRecorder("virtualmachine-controller"),
-		Now: time.Now,
+		Now:       time.Now,
+		Revisions: uncached,
 	}
 	if err := machines.SetUp(m, vmi.Backoff()); err != nil {
 		return err

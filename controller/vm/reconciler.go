@@ -22,6 +22,8 @@ type Reconciler struct {
 	Client client.Client
 	// Live reads from the API server.
 	Live client.Reader
+	// Revisions creates ControllerRevisions, which no cache has.
+	Revisions client.Writer
 	// Events reach the users of VirtualMachines.
 	Events events.EventRecorder
 	// Now is the time; a test may have its own.

@@ -21,7 +21,7 @@ func (r *Reconciler) keepTypes(ctx context.Context, vm *kubevirt.VirtualMachine)
 	if vm.Spec.Template == nil { // told where one is needed
 		return nil
 	}
-	status, err := instancetype.Keep(ctx, r.Live, r.Client, vm)
+	status, err := instancetype.Keep(ctx, r.Live, r.Revisions, vm)
 	if err != nil || equality.Semantic.DeepEqual(*status, vm.Status) {
 		return err
 	}
