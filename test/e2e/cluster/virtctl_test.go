@@ -283,9 +283,30 @@ func (v *virtctl) objects() {
 	if _, err := suite.Kubectl(v.t.Context(), "apply", "--dry-run=server", "-f", file); err != nil {
 		v.t.Errorf("what virtctl creates: %v", err)
 	}
+	v.sized()
 	v.works("version", "Server Version")
 	v.works("completion bash", "virtctl")
 	v.works("help", "virtctl controls virtual machine related operations")
+}
+
+// sized creates a VM of an instance type, and lets virtctl tell what that stands for.
+func (v *virtctl) sized() {
+	v.t.Helper()
+	check(v.t, suite.Apply(v.t.Context(), `{"apiVersion": "instancetype.kubevirt.io/v1beta1",
+		"kind": "VirtualMachineClusterInstancetype", "metadata": {"name": "small"},
+		"spec": {"cpu": {"guest": 3}, "memory": {"guest": "96Mi"}}}`))
+	defer func() { kubectl(v.t, "delete", "vmclusterinstancetype", "small") }()
+	manifest := v.works("create vm --name=sized --instancetype=small --volume-containerdisk=src:some/disk:1", "name: small")
+	file := filepath.Join(v.t.TempDir(), "sized.yaml")
+	check(v.t, os.WriteFile(file, []byte(manifest), 0o600))
+	if _, err := suite.Kubectl(v.t.Context(), "apply", "--dry-run=server", "-f", file); err != nil {
+		v.t.Errorf("what virtctl creates: %v", err)
+	}
+	out, err := v.run("", "expand", "--file="+file)
+	if err != nil || !strings.Contains(out, "sockets: 3") || !strings.Contains(out, "guest: 96Mi") || strings.Contains(out, "instancetype") {
+		v.t.Errorf("expand: %v: %s", err, out)
+	}
+	v.used("expand --file=vm.yaml")
 }
 
 func (v *virtctl) unsupported() {

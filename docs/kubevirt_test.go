@@ -1,0 +1,55 @@
+package docs_test
+
+import (
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+)
+
+// sameField makes paths comparable: of a VM's template and of an instance, of each element of a list.
+var sameField = regexp.MustCompile(`^spec\.template\.(spec|metadata)|\[[0-9]+\]`)
+
+func comparable(said string) string {
+	return sameField.ReplaceAllStringFunc(said, func(s string) string {
+		if s[0] == '[' {
+			return "[]"
+		}
+		return strings.TrimPrefix(strings.TrimPrefix(s, "spec.template."), ".")
+	})
+}
+
+// TestKubeVirtsExamples: what kubevirt-examples.md says that admission refuses, it refuses in a manifest of
+// controller/admission's tests, in those words: the page is written by hand, with a folder that isn't here.
+func TestKubeVirtsExamples(t *testing.T) {
+	manifests, err := filepath.Glob("../controller/admission/testdata/refused/*.yaml")
+	if err != nil || len(manifests) == 0 {
+		t.Fatalf("no manifests: %v", err)
+	}
+	refused := map[string]bool{}
+	for _, file := range manifests {
+		text, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for line := range strings.Lines(string(text)) {
+			if said, ok := strings.CutPrefix(line, "#: "); ok {
+				refused[comparable(strings.TrimSpace(said))] = true
+			}
+		}
+	}
+	page, err := os.ReadFile("kubevirt-examples.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	said := regexp.MustCompile("(?m)^- `((?:spec|metadata)[.\\[][^`]*)`").FindAllStringSubmatch(strings.ReplaceAll(string(page), "\n  ", " "), -1)
+	if len(said) == 0 {
+		t.Error("the page says nothing of what is refused")
+	}
+	for _, s := range said {
+		if !refused[comparable(s[1])] {
+			t.Errorf("no manifest in controller/admission/testdata/refused is refused with %q", s[1])
+		}
+	}
+}
