@@ -21,7 +21,8 @@ func comparable(said string) string {
 }
 
 // TestKubeVirtsExamples: what kubevirt-examples.md says that admission refuses, it refuses in a manifest of
-// controller/admission's tests, in those words: the page is written by hand, with a folder that isn't here.
+// controller/admission's tests, in those words. The
+// page is written by a test that needs KubeVirt's folder.
 func TestKubeVirtsExamples(t *testing.T) {
 	manifests, err := filepath.Glob("../controller/admission/testdata/refused/*.yaml")
 	if err != nil || len(manifests) == 0 {
