@@ -19,7 +19,8 @@ func examples(t *testing.T) string {
 	return filepath.Join(top, "examples")
 }
 
-// The API server, and admission, take each example as it is.
+// The API server, and admission, take each example as it is. Other tests may have changed theirs meanwhile,
+// hence the force.
 func TestExamplesAreAccepted(t *testing.T) {
 	t.Parallel()
 	paths, err := filepath.Glob(filepath.Join(examples(t), "*.yaml"))
@@ -28,7 +29,7 @@ func TestExamplesAreAccepted(t *testing.T) {
 		t.Fatal("no examples")
 	}
 	for _, path := range paths {
-		if _, err := suite.Kubectl(t.Context(), "apply", "--server-side", "--dry-run=server", "-f", path); err != nil {
+		if _, err := suite.Kubectl(t.Context(), "apply", "--server-side", "--dry-run=server", "--force-conflicts", "-f", path); err != nil {
 			t.Error(err)
 		}
 	}
