@@ -140,8 +140,8 @@ func look(t *testing.T, volume string) (disk bool, written int64) {
 	return disk, written
 }
 
-// TestKilled kills the writing of a volume again and again, each time a little later:
-// what was written before is not written again.
+// TestKilled kills the writing of a volume again and again, by turns a little later than the last time
+// and as soon as another part is noted: what was written before is not written again.
 func TestKilled(t *testing.T) {
 	source, raw := disk(t, 900, 0, 100*mib, 255*mib, 256*mib, 600*mib, 899*mib)
 	for name, volume := range map[string]string{
@@ -150,7 +150,14 @@ func TestKilled(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			kills, resumed, done := 0, 0, int64(0)
 			for after := time.Duration(0); ; after += 5*time.Millisecond + after/4 {
-				ended, said := child(t, source, volume, after)
+				began := time.Now()
+				ended, said := child(t, source, volume, func() bool {
+					if kills%2 == 0 {
+						return time.Since(began) >= after
+					}
+					_, now := look(t, volume)
+					return now > done
+				})
 				if ended {
 					break
 				}
@@ -190,8 +197,8 @@ func TestKilled(t *testing.T) {
 	}
 }
 
-// child writes a volume in a process of its own, which is killed after a while.
-func child(t *testing.T, source, volume string, kill time.Duration) (ended bool, said string) {
+// child writes a volume in a process of its own, which is killed once it is asked to be.
+func child(t *testing.T, source, volume string, asked func() bool) (ended bool, said string) {
 	t.Helper()
 	cmd := exec.CommandContext(t.Context(), "/proc/self/exe")
 	cmd.Env = append(os.Environ(), childVariable+"="+source+":"+volume)
@@ -199,9 +206,18 @@ func child(t *testing.T, source, volume string, kill time.Duration) (ended bool,
 	var stderr bytes.Buffer
 	cmd.Stderr = &stderr
 	check(t, cmd.Start())
-	timer := time.AfterFunc(kill, func() { _ = cmd.Process.Kill() })
-	defer timer.Stop()
-	return cmd.Wait() == nil, stderr.String()
+	result := make(chan error, 1)
+	go func() { result <- cmd.Wait() }()
+	for killed := false; ; {
+		select {
+		case err := <-result:
+			return err == nil, stderr.String()
+		case <-time.After(time.Millisecond):
+			if !killed && asked() {
+				killed = cmd.Process.Kill() == nil
+			}
+		}
+	}
 }
 
 // TestToolKilled: a qemu-img that is killed is an error, after which the writing goes on where it was.

@@ -23,7 +23,7 @@ func (s *suite) testFullDisk(t *testing.T, mode vmspec.Mode) {
 		return badCase{name: name, at: atCreate, code: codes.ResourceExhausted, before: fill(room)}
 	}
 	s.checkGroup(t, "full-disk", inMode(mode, []badCase{
-		full("no room for the overlay", "size=64k"),
+		full("no room for the overlay", "size=8k"),
 		full("no room for the record", "nr_inodes=2"),
 	}))
 }
