@@ -71,6 +71,10 @@ func readDisk(at *field.Path, d kubevirt.Disk, disk Disk) (Disk, field.ErrorList
 	if bus != "" {
 		disk.Bus = Bus(bus)
 	}
+	// QEMU has no disk on SATA that can't be written. cloud-init finds its seed by the label, in a drive as well.
+	if disk.Bus == BusSATA && !disk.CDROM && disk.Source == SourceSeed {
+		disk.CDROM, disk.ReadOnly = true, true
+	}
 	if d.BootOrder != nil {
 		disk.BootOrder = *d.BootOrder
 	}

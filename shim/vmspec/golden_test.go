@@ -113,6 +113,11 @@ func TestFromCRI(t *testing.T) {
 				vmspec.AnnotationNetworkConfig, "version: 2\n"),
 		},
 		{
+			name: "vmi-seed-without-a-disk", // on SATA, where it has to be a CD
+			annotations: vmi(`{"domain": {"devices": {}}, "volumes": [{"name": "root", "containerDisk": {"image": "a"}},
+				{"name": "seed", "cloudInitNoCloud": {"userData": "#!/bin/sh\n"}}]}`),
+		},
+		{
 			name:        "vmi-seed-of-annotations",
 			annotations: with(vmi(least(``, ``)), vmspec.AnnotationUserData, "#!/bin/sh\n"),
 		},

@@ -154,3 +154,14 @@ func TestAVMIDescribesTheMachine(t *testing.T) {
 		t.Errorf("disks %+v; want the seed first", g.Disks)
 	}
 }
+
+// A volume without a disk is on SATA, as with KubeVirt, where QEMU has no disk that can't be written: a
+// seed is a CD there.
+func TestSeedOnSATA(t *testing.T) {
+	t.Parallel()
+	vmPod(t, annotated(map[string]string{"nodevirt.io/vmi": `{
+		"domain": {"devices": {"disks": [{"name": "root", "disk": {"bus": "virtio"}}]}},
+		"volumes": [{"name": "root", "containerDisk": {"image": "r"}},
+			{"name": "seed", "cloudInitNoCloud": {"userData": "#!/bin/sh\n"}}]
+	}`})).vm(suite.tiny).start().up()
+}

@@ -115,12 +115,15 @@ func readManifest(file string) (*manifest, error) {
 // denied is what kubectl says before the sentence that matters.
 var denied = regexp.MustCompile(`(?s)^.*exit status 1: (The \S+ "[^"]*" is invalid: *|.*denied the request: |.*(no matches for kind))`)
 
+// unlike is what is another in each run.
+var unlike = regexp.MustCompile(`/var/run/netns/[^: ]+|virt-launcher-[^: ]+`)
+
 func (m *manifest) apply(t *testing.T) {
 	_, err := suite.Kubectl(t.Context(), "apply", "--server-side", "-f", m.file)
 	if err == nil {
 		return
 	}
-	m.refusal = denied.ReplaceAllString(err.Error(), "$3")
+	m.refusal = denied.ReplaceAllString(err.Error(), "$2")
 	m.refusal = regexp.MustCompile(`(?m)^(\d+ problems:\n|\s*\* )`).ReplaceAllString(m.refusal, "")
 	m.refusal, _, _ = strings.Cut(m.refusal, "\nensure CRDs")
 }
@@ -140,9 +143,9 @@ func (m *manifest) run(t *testing.T) {
 		err = saysSomething(ctx, m.name)
 	}
 	if err != nil {
-		why, _ := suite.Kubectl(ctx, "get", "vmi,vm", m.name, "-o",
-			`jsonpath={range .items[*].status.conditions[?(@.status=="False")]}{.message}{" "}{end}`)
-		m.runs = strings.TrimSpace(why)
+		why, _ := suite.Kubectl(ctx, "get", "vmi,vm", "--field-selector=metadata.name="+m.name, "-o", "jsonpath={range .items[*]}"+
+			`{.status.conditions[?(@.type=="Ready")].message}{"\n"}{.status.conditions[?(@.type=="Failure")].message}{"\n"}{end}`)
+		m.runs = strings.TrimSpace(unlike.ReplaceAllString(why, "…"))
 		t.Logf("%s: %v; conditions say: %s", m.file, err, why)
 	}
 }
@@ -188,7 +191,9 @@ func writeExamples(t *testing.T, all []*manifest) {
 	for _, m := range all {
 		page += fmt.Sprintf("| `%s` | %s | %s |\n", filepath.Base(m.file), m.kind, m.outcome())
 		for line := range strings.Lines(m.refusal + m.runs) {
-			line = strings.TrimSpace(line)
+			if line = strings.TrimSpace(line); line == "" {
+				continue
+			}
 			why[line] = append(why[line], filepath.Base(m.file))
 		}
 	}
