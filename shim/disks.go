@@ -50,7 +50,7 @@ func newDisks(c config.Config, qemuImg string, log *slog.Logger, u *imageunpack.
 			Key:    key, Secrets: d, Patience: time.Duration(c.ISCSI.Timeout), Logger: log,
 		},
 		Views: rawview.Options{
-			Dir: filepath.Join(c.Run, "views"), StorageDaemon: storageDaemon, Stage: []string{self, "-enter-view"}, Logger: log,
+			Dir: filepath.Join(c.Run, "views"), StorageDaemon: storageDaemon, Stage: []string{filepath.Join(filepath.Dir(self), "nodevirt-view")}, Logger: log,
 		},
 	}), nil
 }

@@ -14,7 +14,6 @@ import (
 	"syscall"
 
 	"github.com/nodevirt/nodevirt/cmd/internal/program"
-	"github.com/nodevirt/nodevirt/imageunpack/rawview"
 	"github.com/nodevirt/nodevirt/shim"
 	"github.com/nodevirt/nodevirt/shim/config"
 	"github.com/nodevirt/nodevirt/shim/domain"
@@ -50,13 +49,9 @@ func run(ctx context.Context, args []string) error {
 		accelerator = flags.String("accelerator", "", "auto, kvm or tcg")
 		level       = flags.String("log-level", "", "debug, info, warn or error")
 		mend        = flags.Bool("before-libvirtd", false, "remove what a libvirtd that was killed left of domains that it was starting, and exit;\nfor libvirtd's unit: it must not run meanwhile")
-		view        = flags.String("enter-view", "", "`folder` of a disk that this process is to show as a raw file; the shim itself starts it so")
 	)
 	if done, err := program.Parse(flags, usage, program.Version(version), args); done || err != nil {
 		return err
-	}
-	if *view != "" {
-		return rawview.Enter(*view)
 	}
 	c, err := config.Load(*file, func(c *config.Config) error {
 		set(&c.Listen, *listen)

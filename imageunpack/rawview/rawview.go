@@ -33,6 +33,9 @@ import (
 var ErrNoProgram = errors.New("qemu-storage-daemon is not on this node: install it (Debian's package qemu-system-common), " +
 	"or set tools.storage_daemon in the config of nodevirt-shim")
 
+// ErrNoStage says that the program that calls [Enter] is not where it should be.
+var ErrNoStage = errors.New("a program of nodevirt's own is missing: install it beside nodevirt-shim")
+
 // ErrEnded says that the process of a view ended as it was started.
 var ErrEnded = errors.New("qemu-storage-daemon ended")
 
@@ -42,7 +45,8 @@ type Options struct {
 	Dir string
 	// StorageDaemon is the path of qemu-storage-daemon.
 	StorageDaemon string
-	// Stage is a command of this program, without its last argument, that calls [Enter] with that.
+	// Stage is a command, without its last argument, that calls [Enter] with that. What it takes to
+	// start is a part of what each view takes.
 	Stage []string
 	// Ended is told of a view whose process ended though nobody hid it. It must not block.
 	Ended  func(id string)
@@ -100,6 +104,9 @@ func Path(pid int) string { return fmt.Sprintf("/proc/%d/root%s", pid, shown) }
 func (v *Views) start(ctx context.Context, view View, base *os.File) (pid int, err error) {
 	if _, err := exec.LookPath(v.opts.StorageDaemon); err != nil {
 		return 0, fmt.Errorf("%w: %w", ErrNoProgram, err)
+	}
+	if _, err := exec.LookPath(v.opts.Stage[0]); err != nil {
+		return 0, fmt.Errorf("%w: %w", ErrNoStage, err)
 	}
 	dir := v.folder(view.ID)
 	if err := os.MkdirAll(filepath.Join(dir, rootName), 0o700); err != nil {

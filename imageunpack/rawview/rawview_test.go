@@ -241,13 +241,22 @@ func confined(t *testing.T, pid int) {
 
 // TestNoProgram tells what has to be installed, and leaves nothing.
 func TestNoProgram(t *testing.T) {
-	dir := filepath.Join(t.TempDir(), "views")
-	v := rawview.New(rawview.Options{Dir: dir, StorageDaemon: "/none/qemu-storage-daemon", Logger: slog.New(slog.DiscardHandler)})
-	view, base, _ := disk(t, "none", 0o644)
-	if _, err := v.Show(t.Context(), view, base); !errors.Is(err, rawview.ErrNoProgram) {
-		t.Errorf("without the program: %v", err)
-	}
-	if left, err := v.List(); err != nil || len(left) > 0 {
-		t.Errorf("left: %v, %v", left, err)
+	for _, tt := range []struct {
+		daemon, stage string
+		want          error
+	}{
+		{"/none/qemu-storage-daemon", "/bin/true", rawview.ErrNoProgram},
+		{"/usr/bin/qemu-storage-daemon", "/none/nodevirt-view", rawview.ErrNoStage},
+	} {
+		v := rawview.New(rawview.Options{
+			Dir: filepath.Join(t.TempDir(), "views"), StorageDaemon: tt.daemon, Stage: []string{tt.stage}, Logger: slog.New(slog.DiscardHandler),
+		})
+		view, base, _ := disk(t, "none", 0o644)
+		if _, err := v.Show(t.Context(), view, base); !errors.Is(err, tt.want) {
+			t.Errorf("without the program: %v, want %v", err, tt.want)
+		}
+		if left, err := v.List(); err != nil || len(left) > 0 {
+			t.Errorf("left: %v, %v", left, err)
+		}
 	}
 }

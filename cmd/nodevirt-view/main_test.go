@@ -1,0 +1,19 @@
+package main
+
+import (
+	"errors"
+	"io/fs"
+	"testing"
+)
+
+// TestRun: a user is told whose program this is; a folder of no view starts nothing.
+func TestRun(t *testing.T) {
+	for _, args := range [][]string{nil, {"-help"}, {""}, {"a", "b"}} {
+		if err := run(args); !errors.Is(err, errUsage) {
+			t.Errorf("%q: %v", args, err)
+		}
+	}
+	if err := run([]string{t.TempDir()}); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("no view: %v", err)
+	}
+}
