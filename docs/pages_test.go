@@ -132,7 +132,7 @@ func TestConfig(t *testing.T) {
 }
 
 // flags is how many flags nodevirt-shim has; they are in a table of their own.
-const flags = 7
+const flags = 6
 
 // fields are the names of a config's fields in its file, with their values as the page writes them.
 func fields(prefix string, v reflect.Value) [][2]string {

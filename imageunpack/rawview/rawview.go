@@ -78,6 +78,9 @@ type View struct {
 	// overlay's file alone, which is enough for what does not outlive a reboot. What was written
 	// outlives the process in both.
 	Durable bool
+	// Started, if not nil, is told of the process as soon as there is one, while it makes itself ready.
+	// An error of its has Show fail.
+	Started func(pid int) error
 }
 
 var ids = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9.-]{0,127}$`)
@@ -153,12 +156,22 @@ func (v *Views) start(ctx context.Context, view View, base *os.File) (pid int, e
 	go func() { _ = cmd.Wait() }()
 	device.Close() // with the process's own, the last: its end is seen by who waits for the file
 	pid = cmd.Process.Pid
-	if err := v.await(ctx, pid); err != nil {
+	told := make(chan error, 1)
+	go func() { told <- view.tell(pid) }()
+	ready := v.await(ctx, pid)
+	if err := errors.Join(ready, <-told); err != nil {
 		said, _ := os.ReadFile(filepath.Join(dir, logName))
 		return 0, fmt.Errorf("%w: %s", err, strings.TrimSpace(string(said[:min(len(said), 1000)])))
 	}
 	v.watch(view.ID, pid) //nolint:contextcheck // it outlives this call
 	return pid, nil
+}
+
+func (v View) tell(pid int) error {
+	if v.Started == nil {
+		return nil
+	}
+	return v.Started(pid)
 }
 
 // await waits until the raw file is there: a look at it waits for the process's first answer.

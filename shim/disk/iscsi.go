@@ -88,19 +88,11 @@ func (o overISCSI) shown(ctx context.Context, k Disk) (string, error) {
 		return "", err
 	}
 	if pid == 0 {
-		if pid, err = o.show(ctx, k); err != nil {
-			return "", err
-		}
+		pid, err = o.show(ctx, k)
+	} else {
+		err = k.place(pid) // of a shim that ended before it did so
 	}
-	if k.standalone {
-		return rawview.Path(pid), nil
-	}
-	// What it uses is the VM's, as QEMU's own work on the disk would be.
-	group, err := cgroup.Open(k.VM.Sandbox.Value.GetLinux().GetCgroupParent(), k.VM.ID)
-	if err != nil {
-		return "", err
-	}
-	return rawview.Path(pid), group.Add(pid)
+	return rawview.Path(pid), err
 }
 
 func (o overISCSI) show(ctx context.Context, k Disk) (pid int, err error) {
@@ -112,7 +104,20 @@ func (o overISCSI) show(ctx context.Context, k Disk) (pid int, err error) {
 	return o.views.Show(ctx, rawview.View{
 		ID: viewOf(k), Overlay: o.overlay().writable(k), BaseFormat: string(k.image().Format),
 		UID: k.VM.Domain.UID, GID: k.VM.Domain.UID, Durable: k.standalone,
+		Started: k.place, // the kernel takes as long for it as the process does to be ready
 	}, base)
+}
+
+// place has what a view's process uses be the VM's, as QEMU's own work on the disk would be.
+func (k Disk) place(pid int) error {
+	if k.standalone {
+		return nil
+	}
+	group, err := cgroup.Open(k.VM.Sandbox.Value.GetLinux().GetCgroupParent(), k.VM.ID)
+	if err != nil {
+		return err
+	}
+	return group.Add(pid)
 }
 
 func (o overISCSI) detach(ctx context.Context, k Disk) error {
