@@ -29,7 +29,7 @@ const (
 const loadMemory = 160 << 20
 
 // loadTime is how long requests are made in one turn.
-const loadTime = 500 * time.Millisecond
+const loadTime = 250 * time.Millisecond
 
 // load is how a guest uses its disk. Size is a request's, in bytes; depth is how many are under way.
 type load struct {
@@ -129,14 +129,23 @@ func (g *loaded) gauge(l load) gauge {
 	}}
 }
 
-// compareLoads has guests take turns at each load: the first is what the second is compared with.
-func (r *rig) compareLoads(ctx context.Context, goal float64, baseline, measured *loaded) (rows []report.Row, err error) {
+// loadRows are for the samples of compareLoads.
+func loadRows(baseline, measured string, goal float64) (rows []report.Row) {
 	for _, l := range loads() {
+		rows = append(rows, l.row(report.Series{Of: baseline}, report.Series{Of: measured}, goal))
+	}
+	return rows
+}
+
+// compareLoads has guests take turns at each load, and adds what they do to its row.
+func (r *rig) compareLoads(ctx context.Context, rows []report.Row, baseline, measured *loaded) error {
+	for i, l := range loads() {
 		series, err := gaugeTurns(ctx, max(5, r.Rounds/2), baseline.gauge(l), measured.gauge(l))
 		if err != nil {
-			return nil, err
+			return err
 		}
-		rows = append(rows, l.row(series[0], series[1], goal))
+		rows[i].Baseline.Samples = append(rows[i].Baseline.Samples, series[0].Samples...)
+		rows[i].Measured.Samples = append(rows[i].Measured.Samples, series[1].Samples...)
 	}
-	return rows, nil
+	return nil
 }
