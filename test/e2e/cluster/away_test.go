@@ -1,4 +1,4 @@
-//go:build cluster
+//go:build cluster && away
 
 package cluster
 
@@ -13,16 +13,14 @@ import (
 	"time"
 )
 
-var away = flag.Duration("away", 0, "how long the API server is away in TestTheAPIServerIsAway, which waits for nothing else; 0 leaves it out")
+var away = flag.Duration("away", time.Minute, "how long the API server is away in TestTheAPIServerIsAway, which waits for nothing else")
 
 const apiServer = "kube-apiserver"
 
 // The API server goes for a while, say a minute, under VMs that run, start, stop and power off. Guests
 // that run don't notice; what was asked for before, or happened meanwhile, has its effect afterwards, once.
 func TestTheAPIServerIsAway(t *testing.T) {
-	if *away == 0 {
-		t.Skip("a minute's absence takes a minute: ask for it by -away=1m")
-	}
+	suite.disturbed = true
 	const kept, stays, ends, stops, starts = "away-kept", "away-stays", "away-ends", "away-stops", "away-starts"
 	removeAfter(t, "vm/"+kept, "vmi/"+stays, "vmi/"+ends, "vmi/"+stops, "vmi/"+starts)
 	check(t, create(t.Context(), machineOf(kept)))

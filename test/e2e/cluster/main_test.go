@@ -24,6 +24,10 @@ var suite struct {
 	tiny    string // image with guest.Tiny as /disk
 	agent   string // image with guest.TinyWithAgent as /disk
 	busybox string
+
+	// The API server was away. One that comes back refuses all until it has read who may what; and without
+	// one the controller leads nobody, and ends: its container is another one then.
+	disturbed bool
 }
 
 // logSize is the size from which on the kubelet rotates a log.
@@ -53,14 +57,11 @@ func (c clean) Run() int {
 		code = c.M.Run()
 		err = showStrangersOut(ctx)
 	}
-	// An API server that comes back refuses all until it has read who may what; and without one the
-	// controller leads nobody, and ends: its container is another one then.
-	disturbed := *away > 0
-	if !disturbed {
+	if !suite.disturbed {
 		err = errors.Join(err, controllersRights())
 	}
 	for i, n := range suite.Nodes() {
-		if err == nil && code == 0 && !disturbed {
+		if err == nil && code == 0 && !suite.disturbed {
 			err = n.SameAgain(ctx, before[i], time.Minute)
 		}
 	}
