@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+	"time"
 )
 
 // TestTheLabOfKubeVirtsGuide: a VM as beginners are given one, with 64 MB, started and entered by virtctl.
@@ -79,8 +80,10 @@ func saysSomething(ctx context.Context, instance string) error {
 		if err == nil && strings.TrimSpace(log) != "" {
 			return nil
 		}
-		if ctx.Err() != nil {
+		select {
+		case <-ctx.Done():
 			return errors.Join(fmt.Errorf("%s has said nothing", instance), err)
+		case <-time.After(200 * time.Millisecond):
 		}
 	}
 }

@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"strings"
 	"testing"
 
 	"github.com/nodevirt/nodevirt/test/cluster/clustertest"
@@ -127,6 +128,29 @@ func field(t *testing.T, name, path string) string {
 func ask(ctx context.Context, host, path string) (string, error) {
 	// Not wget -T: in Debian's busybox it crashes.
 	return suite.Kubectl(ctx, "exec", shell, "--", "timeout", "10", "wget", "-q", "-O", "-", "http://"+host+path)
+}
+
+// asked is ask until there is a page with a text in it: a Service that is new, or whose guest's probe just
+// failed, has nobody behind it for a moment, and a busy guest takes its time.
+func asked(t *testing.T, host, path, want string) (page string) {
+	t.Helper()
+	eventually(t, fmt.Sprintf("%q from %s%s", want, host, path), func(ctx context.Context) (err error) {
+		if page, err = ask(ctx, host, path); err == nil && !strings.Contains(page, want) {
+			err = fmt.Errorf("page: %q", page)
+		}
+		return err
+	})
+	return page
+}
+
+// said is what kubectl exec prints, once it works: who runs the command may just have been restarted.
+func said(t *testing.T, pod string, command ...string) (out string) {
+	t.Helper()
+	eventually(t, fmt.Sprintf("%q in %s", command, pod), func(ctx context.Context) (err error) {
+		out, err = suite.Kubectl(ctx, append([]string{"exec", pod, "--"}, command...)...)
+		return err
+	})
+	return strings.TrimSpace(out)
 }
 
 // info is what a guest tells of itself.

@@ -31,7 +31,7 @@ func TestGuestsOutliveTheSoftwareAroundThem(t *testing.T) {
 		if got := answer(t, vm); got != first {
 			t.Errorf("after %s of %s: %+v, before: %+v", c.signal, c.component, got, first)
 		}
-		if got := kubectl(t, "exec", vm, "--", "hostname"); got != vm {
+		if got := said(t, vm, "hostname"); got != vm {
 			t.Errorf("exec after %s of %s: %q", c.signal, c.component, got)
 		}
 	}

@@ -28,6 +28,9 @@ func controllersRights() error {
 			ResponseStatus   struct{ Code int }
 		}
 		if err := json.Unmarshal(lines.Bytes(), &e); err != nil {
+			if !lines.Scan() && lines.Err() == nil {
+				break // the last line, which is being written
+			}
 			return fmt.Errorf("read the audit log: %w", err)
 		}
 		if !strings.HasSuffix(e.User.Username, ":nodevirt-controller") {

@@ -66,13 +66,14 @@ func (s *session) until(typed, want string) (line string) {
 	eventually(s.t, fmt.Sprintf("%q in the output", want), func(context.Context) error {
 		s.mu.Lock()
 		defer s.mu.Unlock()
-		if _, err := s.terminal.WriteString(typed); err != nil {
-			return fmt.Errorf("type: %w; output: %q", err, s.text.String())
-		}
+		// First, for a client that has done what it was to do may be gone.
 		for line = range strings.Lines(s.text.String()) {
 			if strings.Contains(line, want) {
 				return nil
 			}
+		}
+		if _, err := s.terminal.WriteString(typed); err != nil {
+			return fmt.Errorf("type: %w; output: %q", err, s.text.String())
 		}
 		return fmt.Errorf("output: %q", s.text.String())
 	})

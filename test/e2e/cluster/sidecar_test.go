@@ -78,7 +78,7 @@ func TestAGuestHasItsNameInAHeadlessService(t *testing.T) {
 	}
 	refusedDial(t, name+"/vnc", "", 400, "No graphics devices are present")
 	ip := kubectl(t, "get", "vmi", name, "-o", "jsonpath={.status.interfaces[0].ipAddress}")
-	if got := kubectl(t, "exec", shell, "--", "nslookup", full); !strings.Contains(got, ip) {
+	if got := said(t, shell, "nslookup", full); !strings.Contains(got, ip) {
 		t.Errorf("%s, whose address is %s, is resolved to %s", full, ip, got)
 	}
 }

@@ -192,7 +192,7 @@ func (v *virtctl) lifecycle() {
 	v.agent()
 }
 
-// another waits for the guest to have booted again.
+// another waits for the guest to have booted again, up to its name.
 func (v *virtctl) another(before, when string) {
 	v.t.Helper()
 	eventually(v.t, "another boot "+when, func(ctx context.Context) error {
@@ -206,6 +206,7 @@ func (v *virtctl) another(before, when string) {
 		}
 		return err
 	})
+	v.boot()
 }
 
 func (v *virtctl) doors() {
@@ -273,9 +274,7 @@ func (v *virtctl) buttons() {
 func (v *virtctl) objects() {
 	v.t.Helper()
 	v.works("expose vmi "+virtual+" --name="+virtual+" --port=80", "Service virtual successfully created")
-	if page, err := ask(v.t.Context(), virtual, "/"); err != nil || !strings.Contains(page, "ip=10.0.2.2") {
-		v.t.Errorf("the exposed service: %v, %q", err, page)
-	}
+	asked(v.t, virtual, "/", "ip=10.0.2.2")
 	v.works("expand --vm="+virtual, "kind: VirtualMachine")
 	manifest := v.works("create vm --name=made --memory=128Mi --volume-containerdisk=src:some/disk:1", "kind: VirtualMachine")
 	file := filepath.Join(v.t.TempDir(), "vm.yaml")
