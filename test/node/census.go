@@ -75,7 +75,7 @@ func (n *Node) Leftovers(ctx context.Context) (Census, error) {
 		"netns":    n.namespaces,
 		"pod":      n.podNetworks,
 		"nftables": n.tables,
-		"cgroup":   func(context.Context) ([]string, error) { return cgroups(n.o.Name) },
+		"cgroup":   func(context.Context) ([]string, error) { return ownCgroups(n.o.Name) },
 		"lease":    n.leases,
 		"snapshot": n.snapshots,
 		"domain":   n.domains,

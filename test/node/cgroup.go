@@ -62,6 +62,16 @@ func cgroups(name string) ([]string, error) {
 	return all, nil
 }
 
+// ownCgroups are cgroups without those that a kubelet keeps for its pods' classes: containerd makes them too, in
+// each hierarchy that the kubelet leaves out, for the first pod of a class that comes to the node.
+func ownCgroups(name string) ([]string, error) {
+	all, err := cgroups(name)
+	return slices.DeleteFunc(all, func(path string) bool {
+		parent, class := filepath.Split(path)
+		return filepath.Base(parent) == "kubepods" && (class == "besteffort" || class == "burstable")
+	}), err
+}
+
 // removeCgroups removes a cgroup and all below it. Processes that were just killed hold
 // theirs for a moment more.
 func removeCgroups(ctx context.Context, name string) error {
