@@ -43,16 +43,23 @@ func Kubectl(t *testing.T, c *cluster.Cluster, args ...string) string {
 // Eventually tries until there is no error.
 func Eventually(t *testing.T, what string, try func(context.Context) error) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), Patience)
+	if err := Until(t.Context(), try); err != nil {
+		t.Fatalf("%s: %v", what, err)
+	}
+}
+
+// Until tries until there is no error, and returns the last one if that takes too long.
+func Until(ctx context.Context, try func(context.Context) error) error {
+	ctx, cancel := context.WithTimeout(ctx, Patience)
 	defer cancel()
 	for {
 		err := try(ctx)
 		if err == nil {
-			return
+			return nil
 		}
 		select {
 		case <-ctx.Done():
-			t.Fatalf("%s: %v", what, err)
+			return err
 		case <-time.After(200 * time.Millisecond):
 		}
 	}

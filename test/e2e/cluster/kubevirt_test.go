@@ -4,11 +4,11 @@ package cluster
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"strings"
 	"testing"
-	"time"
+
+	"github.com/nodevirt/nodevirt/test/cluster/clustertest"
 )
 
 // TestTheLabOfKubeVirtsGuide: a VM as beginners are given one, with 64 MB, started and entered by virtctl.
@@ -73,17 +73,11 @@ func TestTheExampleOfAnInstanceType(t *testing.T) {
 
 // saysSomething waits for the first line of a guest's console.
 func saysSomething(ctx context.Context, instance string) error {
-	ctx, cancel := context.WithTimeout(ctx, patience)
-	defer cancel()
-	for {
-		log, err := suite.Kubectl(ctx, "logs", "--tail=20", "--selector=vm.kubevirt.io/name="+instance)
-		if err == nil && strings.TrimSpace(log) != "" {
-			return nil
+	return clustertest.Until(ctx, func(ctx context.Context) error {
+		log, err := suite.Kubectl(ctx, "logs", "--tail=20", "--selector="+byName+"="+instance)
+		if err == nil && strings.TrimSpace(log) == "" {
+			err = fmt.Errorf("%s has said nothing", instance)
 		}
-		select {
-		case <-ctx.Done():
-			return errors.Join(fmt.Errorf("%s has said nothing", instance), err)
-		case <-time.After(200 * time.Millisecond):
-		}
-	}
+		return err
+	})
 }

@@ -5,6 +5,7 @@ package cluster
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -81,7 +82,7 @@ func TestAGuestThatPowersOffIsRestarted(t *testing.T) {
 		if i.BootID == first.BootID {
 			// More than once if need be: it may be off before its answer is out.
 			_, err := ask(ctx, ip, "/cgi-bin/poweroff")
-			return fmt.Errorf("still the first; powered off: %v", err)
+			return errors.Join(errors.New("still the first"), err)
 		}
 		return nil
 	})
@@ -129,7 +130,7 @@ func TestAGuestThatWritesTooMuchIsEvicted(t *testing.T) {
 	eventually(t, "the kubelet's word on the eviction", func(ctx context.Context) error {
 		out, err := suite.Kubectl(ctx, "get", "events", "--field-selector=reason=Evicted,involvedObject.name="+name)
 		if err == nil && !strings.Contains(out, "Pod ephemeral local storage usage exceeds") {
-			err = fmt.Errorf("events: %q; written: %q, %v", out, wrote, written)
+			err = errors.Join(fmt.Errorf("events: %q; written: %q", out, wrote), written)
 		}
 		return err
 	})

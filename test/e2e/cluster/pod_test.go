@@ -126,8 +126,12 @@ func field(t *testing.T, name, path string) string {
 
 // ask has the shell's pod fetch a page of a guest or a Service.
 func ask(ctx context.Context, host, path string) (string, error) {
+	return askFrom(ctx, shell, host, path)
+}
+
+func askFrom(ctx context.Context, pod, host, path string) (string, error) {
 	// Not wget -T: in Debian's busybox it crashes.
-	return suite.Kubectl(ctx, "exec", shell, "--", "timeout", "10", "wget", "-q", "-O", "-", "http://"+host+path)
+	return suite.Kubectl(ctx, "exec", pod, "--", "timeout", "10", "wget", "-q", "-O", "-", "http://"+host+path)
 }
 
 // asked is ask until there is a page with a text in it: a Service that is new, or whose guest's probe just

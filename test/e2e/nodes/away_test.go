@@ -43,10 +43,12 @@ var harms = map[string]harm{
 // While a kubelet is away and its guests live, nothing that is deleted makes a second one start. When the
 // kubelet is back each VM has one guest again.
 func TestNoSecondGuestWhileTheKubeletIsAway(t *testing.T) {
+	whole(t)
 	pods, boots := map[string]string{}, map[string]string{}
 	for name, h := range harms {
 		create(t, vm(name, func(spec object) {
 			rather(harmed)(spec)
+			stayOn(spec)
 			if h.spec != nil {
 				h.spec(spec)
 			}

@@ -6,6 +6,7 @@ import "testing"
 
 // A Node that is deleted is gone, and its VMs run elsewhere; the machine registers anew when it boots.
 func TestDeletedNode(t *testing.T) {
+	whole(t)
 	name, first := answering(t, vm("bereft", rather(harmed)))
 	watchTwo(t)
 	cut(t)
@@ -21,6 +22,7 @@ func TestDeletedNode(t *testing.T) {
 
 // A machine that crashed and boots again tells itself what has ended.
 func TestCrashedNode(t *testing.T) {
+	whole(t)
 	name, first := answering(t, vm("crashed", on(harmed)))
 	watchTwo(t)
 	cut(t)

@@ -19,7 +19,11 @@ import (
 // A machine whose power is cut: its VMs are Unknown, and run nowhere else until somebody says that the
 // machine is off. Then each runs once; and when the machine is back, nothing is left on it.
 func TestLostNode(t *testing.T) {
-	name, first := answering(t, vm("lost", rather(harmed)))
+	whole(t)
+	name, first := answering(t, vm("lost", func(spec object) {
+		rather(harmed)(spec)
+		stayOn(spec)
+	}))
 	pod := kubectl(t, "get", "pods", "--selector=app="+name, "-o", "name")
 	watchTwo(t)
 	cut(t)

@@ -57,6 +57,38 @@ func on(node string) func(spec object) {
 	return func(spec object) { spec["nodeSelector"] = object{"kubernetes.io/hostname": node} }
 }
 
+// undo runs kubectl when a test has ended.
+func undo(t *testing.T, args ...string) {
+	t.Helper()
+	if _, err := suite.Kubectl(context.WithoutCancel(t.Context()), args...); err != nil {
+		t.Error(err)
+	}
+}
+
+// whole waits until the node that is harmed is as if nothing had been done to it. Kubernetes takes off its own
+// taints only a moment after their reason has gone.
+func whole(t *testing.T) {
+	t.Helper()
+	waitFor(t, "node/"+harmed, "condition=Ready")
+	clustertest.Eventually(t, "a node that takes pods", func(ctx context.Context) error {
+		spec, err := suite.Kubectl(ctx, "get", "node", harmed, "-o", "jsonpath={.spec.taints}{.spec.unschedulable}")
+		if err == nil && spec != "" {
+			err = fmt.Errorf("%s has %s", harmed, spec)
+		}
+		return err
+	})
+	kubectl(t, "--namespace=nodevirt", "rollout", "status", "deployment/nodevirt-controller", "--timeout="+clustertest.Patience.String())
+}
+
+// stayOn has a VM's pod stay on a node that is lost, for longer than Kubernetes' five minutes: a test on a busy
+// machine may take as long.
+func stayOn(spec object) {
+	spec["tolerations"] = []object{
+		{"key": "node.kubernetes.io/unreachable", "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": 3600},
+		{"key": "node.kubernetes.io/not-ready", "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": 3600},
+	}
+}
+
 // rather has a VM run on a node as long as it can be had.
 func rather(node string) func(spec object) {
 	return func(spec object) {

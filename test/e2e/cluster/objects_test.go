@@ -1,0 +1,93 @@
+//go:build cluster
+
+package cluster
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+)
+
+// made creates an object, and deletes it when the test ends, with what there is to know of it if that failed.
+func made(t *testing.T, o object) (name string) {
+	t.Helper()
+	name = o["metadata"].(object)["name"].(string)
+	kind := strings.ToLower(o["kind"].(string))
+	undo(t, func(ctx context.Context) error {
+		if t.Failed() {
+			about, _ := suite.Kubectl(ctx, "describe", kind, name)
+			more, _ := suite.Kubectl(ctx, "describe", "vmi,pods", "--selector="+byName+"="+name)
+			t.Logf("%s\n%s", about, more)
+		}
+		_, err := suite.Kubectl(ctx, "delete", kind, name, "--ignore-not-found")
+		return err
+	})
+	check(t, create(t.Context(), o))
+	return name
+}
+
+// undo calls do when the test has ended.
+func undo(t *testing.T, do func(context.Context) error) {
+	t.Helper()
+	t.Cleanup(func() {
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(t.Context()), patience)
+		defer cancel()
+		if err := do(ctx); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// vmiField is one of an instance's, by a JSONPath without braces.
+func vmiField(t *testing.T, name, path string) string {
+	t.Helper()
+	return kubectl(t, "get", "vmi", name, "-o", "jsonpath={"+path+"}")
+}
+
+// answerOf asks the guest of an instance until one answers that is not of a former boot.
+func answerOf(t *testing.T, name, former string) (boot string) {
+	t.Helper()
+	eventually(t, "an answer of "+name, func(ctx context.Context) error {
+		ip, err := suite.Kubectl(ctx, "get", "vmi", name, "-o", "jsonpath={.status.interfaces[0].ipAddress}")
+		if err != nil {
+			return err
+		}
+		i, err := infoFor(ctx, shell, ip)
+		if boot = i.BootID; err == nil && boot == former {
+			err = errors.New("it is the former boot")
+		}
+		return err
+	})
+	return boot
+}
+
+// infoFor has a pod ask what answers at a host.
+func infoFor(ctx context.Context, pod, host string) (i info, err error) {
+	if host == "" {
+		return i, errors.New("no address yet")
+	}
+	page, err := askFrom(ctx, pod, host, "/cgi-bin/info")
+	if err != nil {
+		return i, err
+	}
+	if err := json.Unmarshal([]byte(page), &i); err != nil {
+		return i, fmt.Errorf("answer %q: %w", page, err)
+	}
+	return i, nil
+}
+
+// toldOf waits for an event of an instance with a text in it.
+func toldOf(t *testing.T, name, text string) {
+	t.Helper()
+	eventually(t, "an event of "+name, func(ctx context.Context) error {
+		out, err := suite.Kubectl(ctx, "get", "events",
+			"--field-selector=involvedObject.kind=VirtualMachineInstance,involvedObject.name="+name, "-o", "jsonpath={.items[*].message}")
+		if err == nil && !strings.Contains(out, text) {
+			err = fmt.Errorf("no %q among %s", text, out)
+		}
+		return err
+	})
+}
