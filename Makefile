@@ -97,6 +97,7 @@ test-critest: packages tools kubernetes build ## Run cri-tools' critest without 
 
 # -p 1: each package has a cluster of its own.
 test-cluster: packages kubernetes build controller ## Run the tests that need a cluster; SLOW=1 for the slow ones, too
+	$(SLOW:%=test/tools/build metrics_server)
 	go vet -tags cluster,slow,examples,away ./test/e2e/cluster ./test/e2e/nodes
 	$(BIN)/gotest -tags $(CLUSTER_TAGS) -count 1 -p 1 -timeout $(TIMEOUT) ./test/e2e/cluster $(SLOW:%=./test/e2e/nodes) $(FLAGS)
 

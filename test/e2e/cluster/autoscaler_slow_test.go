@@ -1,0 +1,124 @@
+//go:build cluster && slow
+
+package cluster
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+)
+
+// autoscaled is a replica set and its autoscaler, which wants its guests to use a tenth of a CPU each.
+const (
+	autoscaled    = "autoscaled"
+	autoscaledMax = 3
+)
+
+// A HorizontalPodAutoscaler scales a replica set by what its guests use, as metrics-server tells: up when the
+// one guest is busy, and down again when that one has gone. It runs alone, for guests that boot are busy, too.
+func TestAnAutoscalerScalesAReplicaSet(t *testing.T) {
+	undo(t, suite.StopMetrics)
+	check(t, suite.StartMetrics(t.Context()))
+	undo(t, func(ctx context.Context) error {
+		if t.Failed() {
+			about, _ := suite.Kubectl(ctx, "describe", "hpa,vmirs,vmi", "--selector=app="+autoscaled)
+			t.Log(about)
+		}
+		_, err := suite.Kubectl(ctx, "delete", "hpa,vmirs", "--selector=app="+autoscaled, "--cascade=foreground")
+		return err
+	})
+	labels := object{"app": autoscaled}
+	spec := strangersVMI("", func(_, domain, _ object) {
+		domain["resources"] = object{"requests": object{"cpu": "100m"}}
+	})["spec"]
+	check(t, create(t.Context(), object{
+		"apiVersion": "kubevirt.io/v1", "kind": "VirtualMachineInstanceReplicaSet",
+		"metadata": object{"name": autoscaled, "labels": labels},
+		"spec": object{
+			"selector": object{"matchLabels": labels},
+			"template": object{"metadata": object{"labels": labels}, "spec": spec},
+		},
+	}))
+	busy := guestsOf(t, 1)[0]
+	eventually(t, "a guest that is idle, by kubectl top", func(ctx context.Context) error {
+		return uses(ctx, func(milliCPU int) bool { return milliCPU < 80 })
+	})
+	check(t, create(t.Context(), object{
+		"apiVersion": "autoscaling/v2", "kind": "HorizontalPodAutoscaler", "metadata": object{"name": autoscaled, "labels": labels},
+		"spec": object{
+			"scaleTargetRef": object{"apiVersion": "kubevirt.io/v1", "kind": "VirtualMachineInstanceReplicaSet", "name": autoscaled},
+			"minReplicas":    1, "maxReplicas": autoscaledMax,
+			"metrics": []object{{"type": "Resource", "resource": object{
+				"name": "cpu", "target": object{"type": "Utilization", "averageUtilization": 100},
+			}}},
+			"behavior": object{"scaleDown": object{"stabilizationWindowSeconds": 0}}, // of itself it waits for five minutes
+		},
+	}))
+	check(t, suite.WaitFor(t.Context(), "hpa/"+autoscaled, "condition=ScalingActive"))
+	if got := kubectl(t, "get", "hpa", autoscaled, "-o", "jsonpath={.status.desiredReplicas}"); got != "1" {
+		t.Errorf("of an idle guest the autoscaler wants %s", got)
+	}
+
+	const hour = "/cgi-bin/burn?3600"
+	asked(t, vmiField(t, busy, ".status.interfaces[0].ipAddress"), hour, "burning")
+	check(t, suite.WaitFor(t.Context(), "hpa/"+autoscaled, fmt.Sprintf("jsonpath={.status.desiredReplicas}=%d", autoscaledMax)))
+	if all := guestsOf(t, autoscaledMax); !slices.Contains(all, busy) {
+		t.Errorf("the busy %s is not among %s", busy, all)
+	}
+	event(t, "the autoscaler's reason", "New size: 3; reason: cpu resource utilization (percentage of request) above target")
+
+	kubectl(t, "delete", "vmi", busy)
+	check(t, suite.WaitFor(t.Context(), "hpa/"+autoscaled, "jsonpath={.status.desiredReplicas}=1"))
+	guestsOf(t, 1)
+}
+
+// guestsOf waits for so many instances of the replica set, and an answer of each.
+func guestsOf(t *testing.T, n int) (names []string) {
+	t.Helper()
+	eventually(t, fmt.Sprintf("%d instances", n), func(ctx context.Context) error {
+		out, err := suite.Kubectl(ctx, "get", "vmi", "--selector=app="+autoscaled, "-o", "jsonpath={.items[*].metadata.name}")
+		if names = strings.Fields(out); err == nil && len(names) != n {
+			err = fmt.Errorf("there are %q", names)
+		}
+		return err
+	})
+	for _, name := range names {
+		answerOf(t, name, "")
+	}
+	return names
+}
+
+// uses tells as an error unless kubectl top has figures of each guest, and they are like that.
+func uses(ctx context.Context, like func(milliCPU int) bool) error {
+	out, err := suite.Kubectl(ctx, "top", "pods", "--selector=app="+autoscaled, "--no-headers")
+	if err != nil {
+		return err
+	}
+	for line := range strings.Lines(out) {
+		fields := strings.Fields(line) // name, CPU, memory
+		if len(fields) != 3 {
+			return fmt.Errorf("kubectl top: %q", out)
+		}
+		milliCPU, err := strconv.Atoi(strings.TrimSuffix(fields[1], "m"))
+		if err != nil || !like(milliCPU) {
+			return fmt.Errorf("kubectl top: %q", out)
+		}
+	}
+	return nil
+}
+
+// event waits for an event of the autoscaler with a text in it.
+func event(t *testing.T, what, text string) {
+	t.Helper()
+	eventually(t, what, func(ctx context.Context) error {
+		out, err := suite.Kubectl(ctx, "get", "events",
+			"--field-selector=involvedObject.kind=HorizontalPodAutoscaler,involvedObject.name="+autoscaled, "-o", "jsonpath={.items[*].message}")
+		if err == nil && !strings.Contains(out, text) {
+			err = fmt.Errorf("no %q among %s", text, out)
+		}
+		return err
+	})
+}

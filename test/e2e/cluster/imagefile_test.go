@@ -1,0 +1,68 @@
+//go:build cluster
+
+package cluster
+
+import (
+	"encoding/json"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/nodevirt/nodevirt/shim/vminfo"
+	"github.com/nodevirt/nodevirt/test/node"
+)
+
+// imagesOf are the files that the machines of VMs' pods read their disks from, beside those of their own: of
+// each node, which VM reads a file last, by what tells one file from another.
+func imagesOf(t *testing.T, selector string) map[string]map[string]string {
+	t.Helper()
+	var pods corev1.PodList
+	check(t, json.Unmarshal([]byte(kubectl(t, "get", "pods", "--selector="+selector, "-o", "json")), &pods))
+	files := map[string]map[string]string{}
+	for _, pod := range pods.Items {
+		on := suite.Node(pod.Spec.NodeName)
+		if on == nil || len(pod.Status.ContainerStatuses) == 0 {
+			t.Fatalf("pod %s runs on %q: %+v", pod.Name, pod.Spec.NodeName, pod.Status)
+		}
+		if files[on.Name()] == nil {
+			files[on.Name()] = map[string]string{}
+		}
+		_, id, _ := strings.Cut(pod.Status.ContainerStatuses[0].ContainerID, "://")
+		for file, target := range strangeDisks(t, on, id) {
+			files[on.Name()][file] = pod.Name + " " + target
+		}
+	}
+	return files
+}
+
+// strangeDisks are the disks that a machine has open and that are not in its VM's own folder.
+func strangeDisks(t *testing.T, on *node.Node, id string) map[string]string {
+	t.Helper()
+	text, err := on.Crictl(t.Context(), "inspect", id)
+	check(t, err)
+	var reply struct{ Info vminfo.Info }
+	check(t, json.Unmarshal([]byte(text), &reply))
+	// The PID is one of the node's.
+	opened, err := filepath.Glob(fmt.Sprintf("/proc/%d/root/proc/%d/fd/*", on.PID(), reply.Info.PID))
+	check(t, err)
+	files := map[string]string{}
+	for _, fd := range opened {
+		target, err := os.Readlink(fd)
+		if err != nil || !strings.Contains(target, "disk") || strings.Contains(target, id) {
+			continue
+		}
+		info, err := os.Stat(fd)
+		if err != nil {
+			continue
+		}
+		if s, ok := info.Sys().(*syscall.Stat_t); ok && info.Mode().IsRegular() {
+			files[fmt.Sprintf("%d:%d", s.Dev, s.Ino)] = target
+		}
+	}
+	return files
+}
