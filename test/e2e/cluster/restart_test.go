@@ -36,6 +36,10 @@ func TestGuestsOutliveTheSoftwareAroundThem(t *testing.T) {
 		}
 	}
 	check(t, suite.WaitFor(t.Context(), "pod/"+vm, "condition=Ready"))
+	// What the tests after this one ask, whose probes may have missed something, too.
+	for namespace, deployment := range map[string]string{"nodevirt": "nodevirt-controller", "kube-system": "coredns"} {
+		check(t, suite.WaitFor(t.Context(), "deployment/"+deployment, "condition=Available", "--namespace="+namespace))
+	}
 	for _, name := range []string{vm, shell} {
 		if got := field(t, name, ".status.containerStatuses[0].restartCount"); got != "0" {
 			t.Errorf("restarts of %s: %s", name, got)
