@@ -18,13 +18,13 @@ type kernelFiles struct {
 	modules map[string][]byte // by name, without .ko
 }
 
-func readKernel(ctx context.Context, o Options, p deb.Package) (kernelFiles, error) {
+func readKernel(ctx context.Context, o Options, p deb.Package, modules []string) (kernelFiles, error) {
 	path, err := p.Download(ctx, o.Packages())
 	if err != nil {
 		return kernelFiles{}, err
 	}
 	wanted := map[string]bool{}
-	for _, m := range append(append([]string{}, earlyModules...), lateModules...) {
+	for _, m := range modules {
 		wanted[m] = true
 	}
 	k := kernelFiles{modules: map[string][]byte{}}

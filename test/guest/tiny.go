@@ -9,6 +9,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"github.com/nodevirt/nodevirt/test/guest/cache"
@@ -45,7 +46,7 @@ type Kernel struct {
 // and a line "nodevirt guest: up host=… ip=… after … s" once it has its address. With the word
 // nodevirt.tick on the kernel's command line it writes a line each second.
 func Tiny(ctx context.Context, o Options) (path string, err error) {
-	dir, err := tiny(ctx, o)
+	dir, err := tiny(ctx, o, plainTiny)
 	if err != nil {
 		return "", err
 	}
@@ -55,7 +56,7 @@ func Tiny(ctx context.Context, o Options) (path string, err error) {
 // TinyKernel returns the kernel and the initial RAM disk of Tiny, which hold all of that guest: with
 // them it needs no disk.
 func TinyKernel(ctx context.Context, o Options) (Kernel, error) {
-	dir, err := tiny(ctx, o)
+	dir, err := tiny(ctx, o, plainTiny)
 	if err != nil {
 		return Kernel{}, err
 	}
@@ -65,24 +66,48 @@ func TinyKernel(ctx context.Context, o Options) (Kernel, error) {
 // TinyWithAgent returns the path of a disk as Tiny's whose guest also runs Debian's QEMU guest agent,
 // and starts it again a second after it has ended. It needs 112 MiB of memory.
 func TinyWithAgent(ctx context.Context, o Options) (path string, err error) {
-	dir, err := tiny(ctx, o, agentPackages...)
+	dir, err := tiny(ctx, o, tinyVariant{name: "tiny-agent", kernel: cloud, packages: agentPackages})
 	if err != nil {
 		return "", err
 	}
 	return filepath.Join(dir, "disk.qcow2"), nil
 }
 
+// TinyWithSATA returns the path of a disk as Tiny's whose guest sees disks and CDs on SATA too: it has
+// Debian's full kernel, since the cloud one has no driver for their controller. It needs 112 MiB of memory.
+func TinyWithSATA(ctx context.Context, o Options) (path string, err error) {
+	dir, err := tiny(ctx, o, tinyVariant{name: "tiny-sata", kernel: "linux-image-amd64", modules: sataModules})
+	if err != nil {
+		return "", err
+	}
+	return filepath.Join(dir, "disk.qcow2"), nil
+}
+
+const cloud = "linux-image-cloud-amd64"
+
+// tinyVariant is what Tiny and its like differ in.
+type tinyVariant struct {
+	name     string   // in the cache
+	kernel   string   // the package that depends on today's kernel
+	modules  []string // late ones, after those that all have
+	packages []string // of the guest agent
+}
+
+var plainTiny = tinyVariant{name: "tiny", kernel: cloud}
+
+func (v tinyVariant) late() []string { return slices.Concat(lateModules, v.modules) }
+
 // tiny returns the folder with disk.qcow2, vmlinuz and initrd.
-func tiny(ctx context.Context, o Options, more ...string) (string, error) {
-	kernel, err := cloudKernel(ctx)
+func tiny(ctx context.Context, o Options, v tinyVariant) (string, error) {
+	kernel, err := todaysKernel(ctx, v.kernel)
 	if err != nil {
 		return "", err
 	}
-	found, err := deb.Resolve(ctx, append([]string{kernel, "busybox-static"}, more...)...)
+	found, err := deb.Resolve(ctx, append([]string{kernel, "busybox-static"}, v.packages...)...)
 	if err != nil {
 		return "", err
 	}
-	key := []string{tinyRecipe, Cmdline, strings.Join(earlyModules, " "), strings.Join(lateModules, " ")}
+	key := []string{tinyRecipe, Cmdline, strings.Join(earlyModules, " "), strings.Join(v.late(), " ")}
 	for _, p := range found {
 		key = append(key, p.Key())
 	}
@@ -93,18 +118,13 @@ func tiny(ctx context.Context, o Options, more ...string) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	name := "tiny"
-	if len(more) > 0 {
-		name = "tiny-agent"
-	}
-	return cache.Dir(ctx, o.CacheDir(), name, cache.Key(key...), func(tmp string) error {
-		return buildTiny(ctx, o, found, tmp)
+	return cache.Dir(ctx, o.CacheDir(), v.name, cache.Key(key...), func(tmp string) error {
+		return buildTiny(ctx, o, v, found, tmp)
 	})
 }
 
-// cloudKernel finds the package with the kernel that Debian's cloud kernel package stands for now.
-func cloudKernel(ctx context.Context) (string, error) {
-	const meta = "linux-image-cloud-amd64"
+// todaysKernel finds the package with the kernel that a package stands for now.
+func todaysKernel(ctx context.Context, meta string) (string, error) {
 	found, err := deb.Resolve(ctx, meta)
 	if err != nil {
 		return "", err
@@ -118,10 +138,10 @@ func cloudKernel(ctx context.Context) (string, error) {
 }
 
 // buildTiny takes the packages of the kernel, of busybox and, if there are more, of the guest agent.
-func buildTiny(ctx context.Context, o Options, packages []deb.Package, dir string) error {
+func buildTiny(ctx context.Context, o Options, v tinyVariant, packages []deb.Package, dir string) error {
 	kernel, busybox := packages[0], packages[1]
 	o.step("guest: download %s and %s", kernel.Name, busybox.Name)
-	k, err := readKernel(ctx, o, kernel)
+	k, err := readKernel(ctx, o, kernel, slices.Concat(earlyModules, v.late()))
 	if err != nil {
 		return err
 	}
@@ -130,7 +150,7 @@ func buildTiny(ctx context.Context, o Options, packages []deb.Package, dir strin
 		return err
 	}
 	o.step("guest: make the tiny disk")
-	root, err := tinyRoot(k, bb)
+	root, err := tinyRoot(v, k, bb)
 	if err != nil {
 		return err
 	}

@@ -22,10 +22,16 @@ var (
 		"cdrom", "isofs", "fat", "vfat", "nls_cp437", "nls_ascii",
 		"scsi_common", "scsi_mod", "sd_mod", "sr_mod", "virtio_scsi",
 	}
+	// sataModules are late ones of Debian's full kernel, which has what sd_mod needs in modules. The
+	// controller's comes last: once it is loaded its disks and CDs are there.
+	sataModules = []string{
+		"crct10dif_common", "crct10dif_generic", "crc-t10dif", "crc64", "crc64_rocksoft_generic", "crc64-rocksoft", "t10-pi",
+		"sd_mod", "libata", "libahci", "ahci",
+	}
 )
 
 // tinyRoot is the content of Tiny's initial RAM disk, which is its root file system.
-func tinyRoot(k kernelFiles, bb busyboxFiles) ([]entry, error) {
+func tinyRoot(v tinyVariant, k kernelFiles, bb busyboxFiles) ([]entry, error) {
 	root := []entry{}
 	for _, dir := range []string{
 		"bin", "dev", "disk", "etc", "etc/acpi", "etc/acpi/PWRF", "lib", "lib/modules", "mem", "proc", "root", "run",
@@ -41,7 +47,7 @@ func tinyRoot(k kernelFiles, bb busyboxFiles) ([]entry, error) {
 			root = append(root, entry{name: "bin/" + a, mode: typeLink | 0o777, data: []byte("busybox")})
 		}
 	}
-	modules, err := moduleEntries(k)
+	modules, err := moduleEntries(v, k)
 	if err != nil {
 		return nil, err
 	}
@@ -76,12 +82,12 @@ func agentEntries(a AgentFiles) []entry {
 	return entries
 }
 
-func moduleEntries(k kernelFiles) ([]entry, error) {
+func moduleEntries(v tinyVariant, k kernelFiles) ([]entry, error) {
 	var found []entry
 	for _, list := range []struct {
 		name    string
 		modules []string
-	}{{"early", earlyModules}, {"late", lateModules}} {
+	}{{"early", earlyModules}, {"late", v.late()}} {
 		for _, m := range list.modules {
 			data, ok := k.modules[m]
 			if !ok {
