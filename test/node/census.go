@@ -163,8 +163,11 @@ func (n *Node) secrets(context.Context) ([]string, error) {
 	return n.walk(n.o.etc("libvirt", "secrets"), n.o.run("libvirt", "secrets"))
 }
 
-// targets are the names of the disks that are served.
+// targets are the names of the disks that are served. A tgtd that a test has stopped is not waited for.
 func (n *Node) targets(ctx context.Context) ([]string, error) {
+	if s, err := n.state(Tgtd); err != nil || strings.HasPrefix(n.process(fmt.Sprint(s.PID))["State"], "T") {
+		return nil, err
+	}
 	served, err := n.Targets(ctx)
 	if errors.Is(err, iscsi.ErrUnavailable) {
 		return nil, nil

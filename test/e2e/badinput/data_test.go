@@ -2,12 +2,9 @@ package badinput
 
 import (
 	"os"
-	"path/filepath"
-	"slices"
 	"strings"
 	"testing"
 
-	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 	"gotest.tools/v3/golden"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
@@ -15,52 +12,55 @@ import (
 	"github.com/nodevirt/nodevirt/shim/vmspec"
 )
 
-// testDataDisks has what is no disk be a data disk: attached as it is, expanded, and as what a
-// volume is to become. Each is answered the same, and leaves nothing, on the volume neither.
-func (s *suite) testDataDisks(t *testing.T) {
-	volume := filepath.Join(s.n.Dir(), "volume")
-	if err := os.Mkdir(volume, 0o755); err != nil {
-		t.Fatal(err)
+// testDisks has what is no disk be a machine's first disk, in each mode; a data disk beside a sound one,
+// in each mode; and what a volume is to become. Whatever the mode, each is answered the same, and leaves
+// nothing, on the volume neither.
+func (s *suite) testDisks(t *testing.T, group string, cases []badCase) {
+	t.Helper()
+	volume := t.TempDir()
+	before := s.census(t)
+	modes := map[vmspec.Mode]*pod{}
+	for _, mode := range []vmspec.Mode{vmspec.ModeFile, vmspec.ModeRaw, vmspec.ModeISCSI} {
+		modes[mode] = s.run(t, string(mode), annotated(vmspec.AnnotationDiskMode, string(mode)))
 	}
-	pods := map[string]*pod{
-		"file":   s.run(t, "file", nil),
-		"raw":    s.run(t, "raw", annotated(vmspec.AnnotationDiskMode, string(vmspec.ModeRaw))),
-		"volume": s.run(t, "volume", annotated(vmspec.AnnotationDiskOrigin, "root=data")),
-	}
-	a := readAnswers(t, "data")
-	cases := slices.DeleteFunc(append(diskCases(t), imageCases()...), func(c badCase) bool { return c.pod != nil })
+	onVolume := s.run(t, "volume", annotated(vmspec.AnnotationDiskOrigin, "root=data"))
+	first, data := readAnswers(t, group), readAnswers(t, "data")
 	for _, c := range cases {
 		t.Run(c.name, func(t *testing.T) {
-			reply, err := s.imgs.PullImage(t.Context(), &runtimeapi.PullImageRequest{
-				Image: &runtimeapi.ImageSpec{Image: s.push(t, "data", c.build(t))},
-			})
+			ref := s.push(t, strings.ReplaceAll(c.name, " ", "-"), c.build(t))
+			reply, err := s.imgs.PullImage(t.Context(), &runtimeapi.PullImageRequest{Image: &runtimeapi.ImageSpec{Image: ref}})
 			if err != nil {
 				t.Fatal(err)
 			}
+			asData := &runtimeapi.Mount{ContainerPath: "/disks/data", Readonly: true, Image: &runtimeapi.ImageSpec{Image: reply.ImageRef}}
 			before := s.census(t)
-			for mode, p := range pods {
-				_, err := s.create(t, p, newContainer(s.disk, func(config *runtimeapi.ContainerConfig) {
-					config.Mounts = []*runtimeapi.Mount{{ContainerPath: "/disks/data", Readonly: true, Image: &runtimeapi.ImageSpec{Image: reply.ImageRef}}}
-					if mode == "volume" {
-						config.Mounts = append(config.Mounts, &runtimeapi.Mount{ContainerPath: "/volumes/root", HostPath: volume})
-					}
-				}))
-				c.code = codes.InvalidArgument
-				if said := status.Convert(err); mode == "volume" { // of which the answer tells the name
-					err = status.Error(said.Code(), strings.Replace(said.Message(), `disk "root"`, `disk "data"`, 1))
-				}
-				a.check(t, c, err)
+			for _, p := range modes {
+				_, err := s.create(t, p, newContainer(ref, c.container))
+				first.check(t, c, err)
+				_, err = s.create(t, p, newContainer(s.disk, mounting(asData)))
+				data.check(t, c, err)
 			}
+			_, err = s.create(t, onVolume, newContainer(s.disk, mounting(asData,
+				&runtimeapi.Mount{ContainerPath: "/volumes/root", HostPath: volume})))
+			said := status.Convert(err) // of which the answer tells the name
+			data.check(t, c, status.Error(said.Code(), strings.Replace(said.Message(), `disk "root"`, `disk "data"`, 1)))
 			s.wantNothingSince(t, before)
 			if left, err := os.ReadDir(volume); err != nil || len(left) > 0 {
 				t.Errorf("on the volume is left %v, %v", left, err)
 			}
 		})
 	}
-	for _, p := range pods {
+	s.remove(t, onVolume)
+	for _, p := range modes {
 		s.remove(t, p)
 	}
+	s.wantNothingSince(t, before)
 	if golden.FlagUpdate() {
-		a.write(t)
+		first.write(t)
+		data.write(t)
 	}
+}
+
+func mounting(mounts ...*runtimeapi.Mount) func(*runtimeapi.ContainerConfig) {
+	return func(c *runtimeapi.ContainerConfig) { c.Mounts = append(c.Mounts, mounts...) }
 }

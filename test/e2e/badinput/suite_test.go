@@ -34,19 +34,17 @@ func TestBadInput(t *testing.T) {
 		{"pod", podCases()},
 		{"vmi", vmiCases()},
 		{"container", containerCases()},
-		{"image", imageCases()},
+		{"image", imageOfPodCases()},
 		{"layers", layerCases()},
 		{"platform", platformCases()},
 		{"bomb", bombCases()},
-		{"disk", diskCases(t)},
-		{"disk", inMode(vmspec.ModeRaw, diskCases(t))}, // answered the same
-		{"disk", inMode(vmspec.ModeISCSI, diskCases(t))},
 		{"start", startCases()},
 		{"iscsi", inMode(vmspec.ModeISCSI, iscsiCases())},
 	} {
 		t.Run(group.name, func(t *testing.T) { s.checkGroup(t, group.name, group.cases) })
 	}
-	t.Run("data disks", s.testDataDisks)
+	t.Run("disk", func(t *testing.T) { s.testDisks(t, "disk", diskCases(t)) })
+	t.Run("disk in image", func(t *testing.T) { s.testDisks(t, "image", imageCases()) })
 	t.Run("compressed clusters", s.testCompressedClusters)
 	t.Run("compressed clusters, raw", s.testCompressedClustersRaw)
 	t.Run("image removed", s.testImageRemoved)
