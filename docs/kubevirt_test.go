@@ -54,3 +54,32 @@ func TestKubeVirtsExamples(t *testing.T) {
 		}
 	}
 }
+
+// TestKubeVirtsExamplesTable: of what does not run, and of nothing else, the list below the table says why.
+func TestKubeVirtsExamplesTable(t *testing.T) {
+	page, err := os.ReadFile("kubevirt-examples.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	table, list, _ := strings.Cut(string(page), "\n\n- ")
+	rows := regexp.MustCompile("(?m)^\\| `([^`]*)` \\| \\w+ \\| (.*) \\|$").FindAllStringSubmatch(table, -1)
+	if len(rows) == 0 {
+		t.Error("the page has no table")
+	}
+	for _, row := range rows {
+		file, outcome := row[1], row[2]
+		told := regexp.MustCompile(`\s` + regexp.QuoteMeta(file) + `(,|\n)`).MatchString(list)
+		switch outcome {
+		case "runs", "taken":
+			if told {
+				t.Errorf("%s: %s, and the list tells why not", file, outcome)
+			}
+		case "refused", "no such kind here":
+			if !told {
+				t.Errorf("%s: %s, and nothing tells why", file, outcome)
+			}
+		default:
+			t.Errorf("%s: %s; want it to run or to be refused", file, outcome)
+		}
+	}
+}

@@ -125,8 +125,8 @@ func (n *NIC) absent() error {
 	if n.Interface == podInterface {
 		return fmt.Errorf("no interface %s: %w", n.Interface, ErrNoAddress)
 	}
-	return fmt.Errorf("%w: no interface %s: have the pod's annotation for Multus name as many networks "+
-		"as the VMI, in the same order", ErrUnsuited, n.Interface)
+	return fmt.Errorf("%w: no interface %s: see whether the cluster has Multus, and have the pod's annotation "+
+		"for it name as many networks as the VMI, in the same order", ErrUnsuited, n.Interface)
 }
 
 // setMACs gives the interface a new address where the guest takes its own.

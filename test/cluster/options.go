@@ -22,6 +22,9 @@ type Options struct {
 	ShimConfig func(map[string]any) // changes the shims' configuration before it is written
 	LostAfter  time.Duration        // how long a node is silent until it counts as lost; default Kubernetes' own
 	Log        io.Writer            // a line for each step of a start; default: none
+
+	// CNI changes the pods' network before it is written; kubeconfig has the node's credential.
+	CNI func(list map[string]any, kubeconfig string)
 }
 
 // startLimit bounds waiting for what comes by itself: a node's registration, a rollout. On an idle

@@ -34,8 +34,7 @@ func (o Options) worker(ctx context.Context, control *node.Node, i int) (*node.N
 		Components: []string{node.Containerd, node.Libvirtd, node.Tgtd, node.Shim},
 		Registry:   controlAddress + ":5000",
 		ShimConfig: o.shimConfig(i),
-		// Pods of other nodes are to see a pod's own address.
-		CNI: func(list map[string]any) { list["plugins"].([]object)[0]["ipMasq"] = false },
+		CNI:        o.cni(i),
 		Binds: []supervisor.Bind{
 			{From: hosts, To: "/etc/hosts"},
 			{From: resolv, To: "/etc/resolv.conf"},
@@ -65,12 +64,24 @@ func (o Options) worker(ctx context.Context, control *node.Node, i int) (*node.N
 // shimConfig lets the shim tell of VMs by the node's credential, which is the kubelet's.
 func (o Options) shimConfig(i int) func(map[string]any) {
 	return func(c map[string]any) {
-		c["kubernetes"] = object{"kubeconfig": o.path("pki", nodeName(i)+".kubeconfig")}
+		c["kubernetes"] = object{"kubeconfig": o.kubeconfig(i)}
 		if o.ShimConfig != nil {
 			o.ShimConfig(c)
 		}
 	}
 }
+
+// cni lets pods of other nodes see a pod's own address.
+func (o Options) cni(i int) func(map[string]any) {
+	return func(list map[string]any) {
+		list["plugins"].([]object)[0]["ipMasq"] = false
+		if o.CNI != nil {
+			o.CNI(list, o.kubeconfig(i))
+		}
+	}
+}
+
+func (o Options) kubeconfig(i int) string { return o.path("pki", nodeName(i)+".kubeconfig") }
 
 // names writes the node's /etc/hosts and /etc/resolv.conf. It knows itself: libvirtd asks for that at each
 // start of a machine. Beyond that, no name server can be reached, and none must be waited for.

@@ -3,6 +3,7 @@
 package cluster
 
 import (
+	"cmp"
 	"context"
 	"flag"
 	"fmt"
@@ -27,6 +28,7 @@ var kubevirtExamples = flag.String("kubevirt-examples", "",
 // manifest is one of KubeVirt's examples, and what became of it.
 type manifest struct {
 	file, kind, name string
+	says             string // what its user data prints, "" if that is no script
 	runs             string // why it does not run, "" if it does or if nothing is to run
 	refusal          string // "" if it was taken
 }
@@ -45,6 +47,7 @@ func TestKubeVirtsExamples(t *testing.T) {
 		t.Fatal("say -kubevirt-examples FOLDER")
 	}
 	check(t, pushKubeVirtsDisks(t.Context()))
+	withNetworks(t)
 	files, err := filepath.Glob(filepath.Join(*kubevirtExamples, "*.yaml"))
 	check(t, err)
 	var first, machines []*manifest // what machines refer to comes first
@@ -80,7 +83,7 @@ func TestKubeVirtsExamples(t *testing.T) {
 
 // pushKubeVirtsDisks pushes a small guest under the names of the examples' images.
 func pushKubeVirtsDisks(ctx context.Context) error {
-	disk, err := guest.Tiny(ctx, suite.Control().GuestOptions())
+	disk, err := guest.TinyWithSATA(ctx, suite.Control().GuestOptions()) // where KubeVirt has disks of which nothing is said
 	if err != nil {
 		return err
 	}
@@ -109,7 +112,11 @@ func readManifest(file string) (*manifest, error) {
 		Metadata struct{ Name string }
 	}
 	err = yaml.Unmarshal(text, &object)
-	return &manifest{file: file, kind: object.Kind, name: object.Metadata.Name}, err
+	m := &manifest{file: file, kind: object.Kind, name: object.Metadata.Name}
+	if says := regexp.MustCompile(`#!/bin/sh\s+echo '([^']+)'`).FindSubmatch(text); says != nil {
+		m.says = string(says[1])
+	}
+	return m, err
 }
 
 // denied is what kubectl says before the sentence that matters.
@@ -128,7 +135,7 @@ func (m *manifest) apply(t *testing.T) {
 	m.refusal, _, _ = strings.Cut(m.refusal, "\nensure CRDs")
 }
 
-// run starts a machine and waits until its guest says something.
+// run starts a machine and waits until its guest says something: what its user data prints, if it has any.
 func (m *manifest) run(t *testing.T) {
 	ctx := t.Context()
 	if m.kind == "VirtualMachine" {
@@ -140,12 +147,12 @@ func (m *manifest) run(t *testing.T) {
 	}
 	err := suite.WaitFor(ctx, "vmi/"+m.name, "jsonpath={.status.phase}=Running")
 	if err == nil {
-		err = saysSomething(ctx, m.name)
+		err = says(ctx, m.name, m.says)
 	}
 	if err != nil {
 		why, _ := suite.Kubectl(ctx, "get", "vmi,vm", "--field-selector=metadata.name="+m.name, "-o", "jsonpath={range .items[*]}"+
 			`{.status.conditions[?(@.type=="Ready")].message}{"\n"}{.status.conditions[?(@.type=="Failure")].message}{"\n"}{end}`)
-		m.runs = strings.TrimSpace(unlike.ReplaceAllString(why, "…"))
+		m.runs = cmp.Or(strings.TrimSpace(unlike.ReplaceAllString(why, "…")), err.Error())
 		t.Logf("%s: %v; conditions say: %s", m.file, err, why)
 	}
 }

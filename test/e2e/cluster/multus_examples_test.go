@@ -1,0 +1,71 @@
+//go:build cluster && examples
+
+package cluster
+
+import (
+	"maps"
+	"testing"
+)
+
+// cni has the real Multus make the pods' networks, since KubeVirt's examples ask for them: eth0 as
+// before, and what a pod's annotation names, which it reads from the API server.
+func cni() func(map[string]any, string) {
+	return func(list map[string]any, kubeconfig string) {
+		eth0 := maps.Clone(list)
+		eth0["cniVersion"] = "0.4.0"
+		list["cniVersion"] = "0.4.0"
+		list["plugins"] = []object{{
+			"type": "multus", "kubeconfig": kubeconfig, "binDir": "/usr/lib/cni", "cniDir": "/run/multus",
+			"delegates": []object{eth0}, "capabilities": object{"portMappings": true},
+		}}
+	}
+}
+
+// networks is what an administrator installs for Multus, and the network that KubeVirt's examples are on.
+const networks = `apiVersion: apiextensions.k8s.io/v1
+kind: CustomResourceDefinition
+metadata: {name: network-attachment-definitions.k8s.cni.cncf.io}
+spec:
+  group: k8s.cni.cncf.io
+  scope: Namespaced
+  names:
+    {plural: network-attachment-definitions, singular: network-attachment-definition, kind: NetworkAttachmentDefinition}
+  versions:
+  - name: v1
+    served: true
+    storage: true
+    schema:
+      openAPIV3Schema:
+        type: object
+        properties:
+          spec: {type: object, properties: {config: {type: string}}}
+---
+apiVersion: rbac.authorization.k8s.io/v1
+kind: ClusterRole
+metadata: {name: multus}
+rules:
+- {apiGroups: [k8s.cni.cncf.io], resources: [network-attachment-definitions], verbs: [get]}
+---
+apiVersion: rbac.authorization.k8s.io/v1
+kind: ClusterRoleBinding
+metadata: {name: multus}
+roleRef: {apiGroup: rbac.authorization.k8s.io, kind: ClusterRole, name: multus}
+subjects: [{apiGroup: rbac.authorization.k8s.io, kind: Group, name: "system:nodes"}]
+`
+
+const ptp = `apiVersion: k8s.cni.cncf.io/v1
+kind: NetworkAttachmentDefinition
+metadata: {name: ptp-conf}
+spec:
+  config: |
+    {"cniVersion": "0.4.0", "name": "ptp", "type": "ptp", "mtu": 1400,
+     "ipam": {"type": "host-local", "subnet": "10.250.0.0/24", "dataDir": "/var/lib/cni/networks"}}
+`
+
+// withNetworks makes the network that the examples name.
+func withNetworks(t *testing.T) {
+	t.Helper()
+	check(t, suite.Apply(t.Context(), networks))
+	check(t, suite.WaitFor(t.Context(), "crd/network-attachment-definitions.k8s.cni.cncf.io", "condition=Established"))
+	check(t, suite.Apply(t.Context(), ptp))
+}
