@@ -24,10 +24,10 @@ func TestAnAutoscalerScalesAReplicaSet(t *testing.T) {
 	check(t, suite.StartMetrics(t.Context()))
 	undo(t, func(ctx context.Context) error {
 		if t.Failed() {
-			about, _ := suite.Kubectl(ctx, "describe", "hpa,vmirs,vmi", "--selector=app="+autoscaled)
+			about, _ := suite.Kubectl(ctx, "describe", "hpa,vmirs,vmi")
 			t.Log(about)
 		}
-		_, err := suite.Kubectl(ctx, "delete", "hpa,vmirs", "--selector=app="+autoscaled, "--cascade=foreground")
+		_, err := suite.Kubectl(ctx, "delete", "hpa,vmirs", autoscaled, "--ignore-not-found", "--cascade=foreground")
 		return err
 	})
 	labels := object{"app": autoscaled}
@@ -46,17 +46,9 @@ func TestAnAutoscalerScalesAReplicaSet(t *testing.T) {
 	eventually(t, "a guest that is idle, by kubectl top", func(ctx context.Context) error {
 		return uses(ctx, func(milliCPU int) bool { return milliCPU < 80 })
 	})
-	check(t, create(t.Context(), object{
-		"apiVersion": "autoscaling/v2", "kind": "HorizontalPodAutoscaler", "metadata": object{"name": autoscaled, "labels": labels},
-		"spec": object{
-			"scaleTargetRef": object{"apiVersion": "kubevirt.io/v1", "kind": "VirtualMachineInstanceReplicaSet", "name": autoscaled},
-			"minReplicas":    1, "maxReplicas": autoscaledMax,
-			"metrics": []object{{"type": "Resource", "resource": object{
-				"name": "cpu", "target": object{"type": "Utilization", "averageUtilization": 100},
-			}}},
-			"behavior": object{"scaleDown": object{"stabilizationWindowSeconds": 0}}, // of itself it waits for five minutes
-		},
-	}))
+	kubectl(t, "autoscale", "vmirs", autoscaled, "--min=1", fmt.Sprintf("--max=%d", autoscaledMax), "--cpu=100%")
+	// Of itself it waits for five minutes.
+	kubectl(t, "patch", "hpa", autoscaled, "--type=merge", "-p", `{"spec":{"behavior":{"scaleDown":{"stabilizationWindowSeconds":0}}}}`)
 	check(t, suite.WaitFor(t.Context(), "hpa/"+autoscaled, "condition=ScalingActive"))
 	if got := kubectl(t, "get", "hpa", autoscaled, "-o", "jsonpath={.status.desiredReplicas}"); got != "1" {
 		t.Errorf("of an idle guest the autoscaler wants %s", got)
