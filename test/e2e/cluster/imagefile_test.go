@@ -21,23 +21,33 @@ import (
 // each node, which VM reads a file last, by what tells one file from another.
 func imagesOf(t *testing.T, selector string) map[string]map[string]string {
 	t.Helper()
+	files := map[string]map[string]string{}
+	for on, ids := range containersOf(t, selector) {
+		files[on.Name()] = map[string]string{}
+		for _, id := range ids {
+			for file, target := range strangeDisks(t, on, id) {
+				files[on.Name()][file] = id + " " + target
+			}
+		}
+	}
+	return files
+}
+
+// containersOf are the ids of the first containers of pods that run, by their nodes.
+func containersOf(t *testing.T, selector string) map[*node.Node][]string {
+	t.Helper()
 	var pods corev1.PodList
 	check(t, json.Unmarshal([]byte(kubectl(t, "get", "pods", "--selector="+selector, "-o", "json")), &pods))
-	files := map[string]map[string]string{}
+	ids := map[*node.Node][]string{}
 	for _, pod := range pods.Items {
 		on := suite.Node(pod.Spec.NodeName)
 		if on == nil || len(pod.Status.ContainerStatuses) == 0 {
 			t.Fatalf("pod %s runs on %q: %+v", pod.Name, pod.Spec.NodeName, pod.Status)
 		}
-		if files[on.Name()] == nil {
-			files[on.Name()] = map[string]string{}
-		}
 		_, id, _ := strings.Cut(pod.Status.ContainerStatuses[0].ContainerID, "://")
-		for file, target := range strangeDisks(t, on, id) {
-			files[on.Name()][file] = pod.Name + " " + target
-		}
+		ids[on] = append(ids[on], id)
 	}
-	return files
+	return ids
 }
 
 // strangeDisks are the disks that a machine has open and that are not in its VM's own folder.

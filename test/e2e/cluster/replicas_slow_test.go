@@ -32,7 +32,7 @@ const (
 type stored struct {
 	all int64             // bytes that are allocated to files
 	big map[string]string // files that take at least an image's size, and how much
-	own map[string]int64  // bytes of each folder of a VM container
+	own map[string]int64  // bytes of the folder of each replica's container
 }
 
 // Fifty replicas of an image take its place once on each node, as the first one did: in containerd, as the
@@ -70,16 +70,19 @@ func TestFiftyReplicasShareAnImage(t *testing.T) {
 	}))
 	halted(t, 2)
 	first := map[string]stored{}
-	for _, n := range suite.Nodes() {
-		first[n.Name()] = measure(t, n)
+	for n, ids := range containersOf(t, "app=many") {
+		first[n.Name()] = measure(t, n, ids)
+	}
+	if len(first) != len(suite.Nodes()) {
+		t.Fatalf("two replicas are on %d nodes", len(first))
 	}
 	kubectl(t, "scale", "vmirs", "many", fmt.Sprintf("--replicas=%d", replicas))
 	halted(t, replicas)
 	read := imagesOf(t, "app=many")
-	for _, n := range suite.Nodes() {
-		before, now := first[n.Name()], measure(t, n)
+	for n, ids := range containersOf(t, "app=many") {
+		before, now := first[n.Name()], measure(t, n, ids)
 		vms := len(now.own) - len(before.own)
-		grown, most := now.all-before.all, slices.Max(slices.Collect(maps.Values(now.own)))
+		grown, most := now.all-before.all, slices.Max(slices.AppendSeq([]int64{0}, maps.Values(now.own)))
 		t.Logf("%s: %d more VMs take %d KiB more on disk, the largest folder of one %d KiB; of the image there are %v",
 			n.Name(), vms, grown>>10, most>>10, now.big)
 		// The layer and the file.
@@ -123,8 +126,8 @@ func halted(t *testing.T, n int) {
 	})
 }
 
-// measure walks through all that a node keeps.
-func measure(t *testing.T, n *node.Node) stored {
+// measure walks through all that a node keeps. Other tests' containers may just be going.
+func measure(t *testing.T, n *node.Node, replicas []string) stored {
 	t.Helper()
 	s := stored{big: map[string]string{}, own: map[string]int64{}}
 	vms := filepath.Join(n.Dir(), "nodevirt", "containers") + "/"
@@ -155,7 +158,9 @@ func measure(t *testing.T, n *node.Node) stored {
 		}
 		if rest, in := strings.CutPrefix(path, vms); in {
 			id, _, _ := strings.Cut(rest, "/")
-			s.own[id] += size
+			if slices.Contains(replicas, id) {
+				s.own[id] += size
+			}
 		}
 		return nil
 	})
