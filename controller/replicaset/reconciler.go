@@ -55,7 +55,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resu
 	}
 	p := decide(set, all, held.wait(now) > 0, now)
 	o := outcome{plan: p, selector: selector}
-	o.made, err = r.create(ctx, set, p.missing)
+	o.made, err = r.create(ctx, set, all, p.missing)
 	if err != nil {
 		o.failure = &failure{"FailedCreate", err}
 	} else if err = r.remove(ctx, set, p.remove); err != nil {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"maps"
+	"slices"
 	"strconv"
 	"sync/atomic"
 
@@ -24,14 +25,14 @@ const (
 	maxName = 63
 )
 
-// create makes instances, first one, then twice as many each time: what the API
-// server refuses, by a quota say, it is not asked for n times. It returns how many
-// it made.
-func (r *Reconciler) create(ctx context.Context, set *replicaSet, n int) (int, error) {
+// create makes n instances beside those that are known, first one, then twice as many
+// each time: what the API server refuses, by a quota say, it is not asked for n times.
+// It returns how many it made.
+func (r *Reconciler) create(ctx context.Context, set *replicaSet, known []*instance, n int) (int, error) {
 	if n <= 0 {
 		return 0, nil
 	}
-	names, err := r.freeNames(ctx, set, n)
+	names, err := r.freeNames(ctx, set, known, n)
 	if err != nil {
 		return 0, err
 	}
@@ -68,17 +69,22 @@ func (r *Reconciler) createOne(ctx context.Context, set *replicaSet, name string
 	return nil
 }
 
-// freeNames returns the first names of the set's that no instance has.
-func (r *Reconciler) freeNames(ctx context.Context, set *replicaSet, n int) ([]string, error) {
+// freeNames returns the first names of the set's that no instance has, n of them, or fewer: an instance
+// that is not among the known has been made since, by another controller, and is one that isn't missing.
+func (r *Reconciler) freeNames(ctx context.Context, set *replicaSet, known []*instance, n int) ([]string, error) {
 	var names []string
 	for number := 0; len(names) < n; number++ {
 		name := pod.UniqueName(set.Name, maxName, string(set.UID)+"/"+strconv.Itoa(number))
-		err := r.Client.Get(ctx, client.ObjectKey{Namespace: set.Namespace, Name: name}, new(instance),
+		have := new(instance)
+		err := r.Client.Get(ctx, client.ObjectKey{Namespace: set.Namespace, Name: name}, have,
 			client.DisableReadYourWritesConsistency) // the list has waited
-		if apierrors.IsNotFound(err) {
+		switch {
+		case apierrors.IsNotFound(err):
 			names = append(names, name)
-		} else if err != nil {
+		case err != nil:
 			return nil, fmt.Errorf("look for a name: %w", err)
+		case metav1.IsControlledBy(have, set) && !slices.ContainsFunc(known, func(k *instance) bool { return k.UID == have.UID }):
+			n--
 		}
 	}
 	return names, nil
