@@ -7,7 +7,6 @@ import (
 	"crypto/x509"
 	"encoding/pem"
 	"fmt"
-	"net"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -120,7 +119,7 @@ func (s *Server) ready(ctx context.Context) error {
 }
 
 func (s *Server) startEtcd(ctx context.Context) error {
-	peer, err := freePort()
+	peer, err := FreePort()
 	if err != nil {
 		return err
 	}
@@ -140,7 +139,7 @@ func (s *Server) startEtcd(ctx context.Context) error {
 func (s *Server) prepare() error {
 	for _, port := range []*int{&s.etcdPort, &s.port} {
 		var err error
-		if *port, err = freePort(); err != nil {
+		if *port, err = FreePort(); err != nil {
 			return err
 		}
 	}
@@ -154,16 +153,6 @@ func (s *Server) prepare() error {
 	}
 	user := token + ",admin,admin,system:masters\n"
 	return os.WriteFile(filepath.Join(s.dir, "tokens"), []byte(user), 0o600)
-}
-
-// freePort is one that nobody listens on just now.
-func freePort() (int, error) {
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		return 0, fmt.Errorf("find a free port: %w", err)
-	}
-	defer l.Close()
-	return l.Addr().(*net.TCPAddr).Port, nil
 }
 
 // checkoutBin is bin/ beside the go.mod above the working directory, where tests run.

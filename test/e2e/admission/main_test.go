@@ -60,7 +60,7 @@ func runAll(m *testing.M) (code int, err error) {
 	if err != nil {
 		return 1, err
 	}
-	port, err := freePort()
+	port, err := apiserver.FreePort()
 	if err != nil {
 		return 1, err
 	}
@@ -111,15 +111,6 @@ value: 1000
 `...)
 	file := filepath.Join(dir, "webhooks.yaml")
 	return append(files, file), os.WriteFile(file, text, 0o600)
-}
-
-func freePort() (int, error) {
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		return 0, err
-	}
-	defer l.Close()
-	return l.Addr().(*net.TCPAddr).Port, nil
 }
 
 // startController runs the controller as its own service account, with the rights
