@@ -1,9 +1,11 @@
 package controller_test
 
 import (
+	"fmt"
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
@@ -70,7 +72,7 @@ func conditionOf(vmi *kubevirt.VirtualMachineInstance, kind string) kubevirt.Vir
 func TestInstance(t *testing.T) {
 	w := newWorld(t)
 	w.node("n1")
-	w.requests.take()
+	w.settles()
 
 	vmi := w.vmi("a")
 	p := w.podOf(vmi)
@@ -161,6 +163,19 @@ func (w *world) looks() {
 		}
 		w.podOf(probe)
 	}
+}
+
+// settles returns when the controller has dealt with what earlier tests have left, whose requests would be
+// taken for those of what comes next.
+func (w *world) settles() {
+	w.Helper()
+	var last []string
+	eventually(w, func() bool {
+		w.requests.take()
+		time.Sleep(time.Second / 2)
+		last = with(w.requests.take(), "/namespaces/")
+		return len(last) == 0
+	}, func() string { return fmt.Sprintf("a controller without requests: %q", last) })
 }
 
 func deleted(p *corev1.Pod) bool { return p.DeletionTimestamp != nil }
