@@ -11,6 +11,7 @@ import (
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/yaml"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
@@ -78,7 +79,7 @@ func established(ctx context.Context, c client.Client, crd *unstructured.Unstruc
 		status, _ := crd.Object["status"].(map[string]any)
 		conditions, _ := status["conditions"].([]any) // null at first
 		for _, one := range conditions {
-			if is, ok := one.(map[string]any); ok && is["type"] == "Established" && is["status"] == "True" {
+			if is, ok := one.(map[string]any); ok && is["type"] == "Established" && is["status"] == "True" && discovered(c, crd) {
 				return nil
 			}
 		}
@@ -88,4 +89,12 @@ func established(ctx context.Context, c client.Client, crd *unstructured.Unstruc
 		case <-time.After(20 * time.Millisecond):
 		}
 	}
+}
+
+// discovered tells whether a client finds the kind, which is a moment after it is served.
+func discovered(c client.Client, crd *unstructured.Unstructured) bool {
+	group, _, _ := unstructured.NestedString(crd.Object, "spec", "group")
+	kind, _, _ := unstructured.NestedString(crd.Object, "spec", "names", "kind")
+	_, err := c.RESTMapper().RESTMapping(schema.GroupKind{Group: group, Kind: kind})
+	return err == nil
 }
