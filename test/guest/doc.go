@@ -6,6 +6,7 @@
 // caller's.
 //
 // Tiny is a guest of Debian's cloud kernel and busybox that is up within a few seconds under
-// emulation; that kernel has no driver for SATA, so TinyWithSATA has another. Debian is a debootstrapped Debian with systemd, cloud-init and the guest agent. Both
-// have no secrets and no password on the serial console: they are for tests.
+// emulation; that kernel has no driver for SATA, so TinyWithSATA has another. Debian is a
+// debootstrapped Debian with systemd, cloud-init and the guest agent. All have no secrets and no
+// password on the serial console: they are for tests.
 package guest

@@ -7,6 +7,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strconv"
 	"syscall"
 	"time"
 
@@ -38,11 +39,11 @@ func (r *rig) start(ctx context.Context, i int) (*replica, error) {
 	}
 	args := []string{"-kubeconfig", kubeconfig, "-leader-election-namespace", "nodevirt", "-namespace", "nodevirt"}
 	for _, flag := range []string{"-metrics-address", "-health-address", "-webhook-address", "-subresources-address"} {
-		address, err := freeAddress(ctx)
+		port, err := apiserver.FreePort()
 		if err != nil {
 			return nil, err
 		}
-		args = append(args, flag, address)
+		args = append(args, flag, net.JoinHostPort("127.0.0.1", strconv.Itoa(port)))
 	}
 	cmd := exec.CommandContext(ctx, r.program(), args...)
 	cmd.Stdout, cmd.Stderr = log, log
@@ -56,16 +57,6 @@ func (r *rig) start(ctx context.Context, i int) (*replica, error) {
 		close(p.done)
 	}()
 	return p, nil
-}
-
-// freeAddress is one that nobody listens on just now.
-func freeAddress(ctx context.Context) (string, error) {
-	l, err := new(net.ListenConfig).Listen(ctx, "tcp", "127.0.0.1:0")
-	if err != nil {
-		return "", fmt.Errorf("find a free port: %w", err)
-	}
-	defer l.Close()
-	return l.Addr().String(), nil
 }
 
 func (p *replica) stop() {

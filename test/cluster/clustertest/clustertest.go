@@ -5,6 +5,7 @@ package clustertest
 
 import (
 	"context"
+	"fmt"
 	"strings"
 	"testing"
 	"time"
@@ -46,6 +47,19 @@ func Eventually(t *testing.T, what string, try func(context.Context) error) {
 	if err := Until(t.Context(), try); err != nil {
 		t.Fatalf("%s: %v", what, err)
 	}
+}
+
+// Told waits for an event of an object, by its kind and name, with a text in it.
+func Told(t *testing.T, c *cluster.Cluster, kind, name, text string) {
+	t.Helper()
+	Eventually(t, "an event of "+name, func(ctx context.Context) error {
+		out, err := c.Kubectl(ctx, "get", "events",
+			"--field-selector=involvedObject.kind="+kind+",involvedObject.name="+name, "-o", "jsonpath={.items[*].message}")
+		if err == nil && !strings.Contains(out, text) {
+			err = fmt.Errorf("no %q among %s", text, out)
+		}
+		return err
+	})
 }
 
 // Until tries until there is no error, and returns the last one if that takes too long.

@@ -9,6 +9,8 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+
+	"github.com/nodevirt/nodevirt/test/cluster/clustertest"
 )
 
 // autoscaled is a replica set and its autoscaler, which wants its guests to use a tenth of a CPU each.
@@ -60,7 +62,7 @@ func TestAnAutoscalerScalesAReplicaSet(t *testing.T) {
 	if all := guestsOf(t, autoscaledMax); !slices.Contains(all, busy) {
 		t.Errorf("the busy %s is not among %s", busy, all)
 	}
-	event(t, "the autoscaler's reason", "New size: 3; reason: cpu resource utilization (percentage of request) above target")
+	clustertest.Told(t, suite.Cluster, "HorizontalPodAutoscaler", autoscaled, "New size: 3; reason: cpu resource utilization (percentage of request) above target")
 
 	kubectl(t, "delete", "vmi", busy)
 	check(t, suite.WaitFor(t.Context(), "hpa/"+autoscaled, "jsonpath={.status.desiredReplicas}=1"))
@@ -100,17 +102,4 @@ func uses(ctx context.Context, like func(milliCPU int) bool) error {
 		}
 	}
 	return nil
-}
-
-// event waits for an event of the autoscaler with a text in it.
-func event(t *testing.T, what, text string) {
-	t.Helper()
-	eventually(t, what, func(ctx context.Context) error {
-		out, err := suite.Kubectl(ctx, "get", "events",
-			"--field-selector=involvedObject.kind=HorizontalPodAutoscaler,involvedObject.name="+autoscaled, "-o", "jsonpath={.items[*].message}")
-		if err == nil && !strings.Contains(out, text) {
-			err = fmt.Errorf("no %q among %s", text, out)
-		}
-		return err
-	})
 }

@@ -3,12 +3,10 @@
 package cluster
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
 	"strings"
-	"sync"
 	"testing"
 
 	"github.com/nodevirt/nodevirt/test/cluster/clustertest"
@@ -58,18 +56,17 @@ func TestDrain(t *testing.T) {
 		t.Fatalf("the guest was booted anew: %s, before: %s", got, first)
 	}
 
-	console := follow(t, name)
+	console := start(t, "logs", "--follow", kubectl(t, "get", "pods", "--selector="+byName+"="+name, "-o", "name"))
+	console.until("", "") // a first line
 	kubectl(t, "delete", "poddisruptionbudget", name)
 	_, err := drain(t.Context(), name, "--timeout="+clustertest.Patience.String())
 	check(t, err)
-	if log := console(); !strings.Contains(log, "nodevirt guest: poweroff") {
-		t.Errorf("the guest did not say that it heard the power button:\n%s", log)
-	}
+	console.until("", "nodevirt guest: poweroff") // it heard the power button
 	answerOf(t, name, first)
 	if at := vmiField(t, name, ".status.nodeName"); at != steady {
 		t.Errorf("it runs on %s, which is drained", at)
 	}
-	toldOf(t, name, "was shut down: its pod was deleted: EvictionByEvictionAPI")
+	clustertest.Told(t, suite.Cluster, "VirtualMachineInstance", name, "was shut down: its pod was deleted: EvictionByEvictionAPI")
 }
 
 // budget makes a PodDisruptionBudget of a VM's pod, under the VM's name.
@@ -115,42 +112,4 @@ func untainted(ctx context.Context) error {
 		}
 		return err
 	})
-}
-
-// console is what a guest said so far.
-type console struct {
-	mu   sync.Mutex
-	text bytes.Buffer
-}
-
-func (c *console) Write(p []byte) (int, error) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return c.text.Write(p)
-}
-
-func (c *console) String() string {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return c.text.String()
-}
-
-// follow reads the console of a VM's guest, from its first line on; the result waits for its end.
-func follow(t *testing.T, name string) (all func() string) {
-	t.Helper()
-	var said console
-	pod := kubectl(t, "get", "pods", "--selector="+byName+"="+name, "-o", "name")
-	cmd := suite.KubectlCommand(t.Context(), "logs", "--follow", pod)
-	cmd.Stdout, cmd.Stderr = &said, &said
-	check(t, cmd.Start())
-	eventually(t, "the begin of the console", func(context.Context) error {
-		if said.String() == "" {
-			return errors.New("nothing yet")
-		}
-		return nil
-	})
-	return func() string {
-		check(t, cmd.Wait())
-		return said.String()
-	}
 }

@@ -78,16 +78,3 @@ func infoFor(ctx context.Context, pod, host string) (i info, err error) {
 	}
 	return i, nil
 }
-
-// toldOf waits for an event of an instance with a text in it.
-func toldOf(t *testing.T, name, text string) {
-	t.Helper()
-	eventually(t, "an event of "+name, func(ctx context.Context) error {
-		out, err := suite.Kubectl(ctx, "get", "events",
-			"--field-selector=involvedObject.kind=VirtualMachineInstance,involvedObject.name="+name, "-o", "jsonpath={.items[*].message}")
-		if err == nil && !strings.Contains(out, text) {
-			err = fmt.Errorf("no %q among %s", text, out)
-		}
-		return err
-	})
-}

@@ -10,6 +10,8 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
+
+	"github.com/nodevirt/nodevirt/test/cluster/clustertest"
 )
 
 // A VM that fits nowhere says so, in the scheduler's words. It changes a node, so it runs alone.
@@ -107,7 +109,7 @@ func unschedulable(t *testing.T, o object, why string) {
 	check(t, suite.WaitFor(t.Context(), "vm/"+name, "jsonpath={.status.printableStatus}=ErrorUnschedulable"))
 	check(t, suite.WaitFor(t.Context(), "vmi/"+name, "jsonpath={.status.phase}=Scheduling"))
 	check(t, suite.WaitFor(t.Context(), "vmi/"+name, "condition=PodScheduled=False"))
-	toldOf(t, name, why)
+	clustertest.Told(t, suite.Cluster, "VirtualMachineInstance", name, why)
 	kubectl(t, "delete", "vm", name)
 }
 

@@ -31,7 +31,7 @@ func TestLostNode(t *testing.T) {
 	waitFor(t, "vmi/"+name, "jsonpath={.status.phase}=Unknown")
 	waitFor(t, "vmi/"+name, "condition=Ready=Unknown")
 	waitFor(t, "vm/"+name, "jsonpath={.status.printableStatus}=Unknown")
-	event(t, name, "If the machine is off for good")
+	clustertest.Told(t, suite.Cluster, "VirtualMachineInstance", name, "If the machine is off for good")
 	stays(t, name, pod)
 
 	kubectl(t, "taint", "node", harmed, "node.kubernetes.io/out-of-service=nodeshutdown:NoExecute")
@@ -87,19 +87,6 @@ func stays(t *testing.T, name, pod string) {
 	if now := kubectl(t, "get", "pods", "--selector=app="+name, "-o", "name"); now != pod {
 		t.Errorf("of a lost node %s has the pods %q, before: %q", name, now, pod)
 	}
-}
-
-// event waits for an event of an instance with a text in it.
-func event(t *testing.T, name, text string) {
-	t.Helper()
-	clustertest.Eventually(t, "an event of "+name, func(ctx context.Context) error {
-		out, err := suite.Kubectl(ctx, "get", "events",
-			"--field-selector=involvedObject.kind=VirtualMachineInstance,involvedObject.name="+name, "-o", "jsonpath={.items[*].message}")
-		if err == nil && !strings.Contains(out, text) {
-			err = fmt.Errorf("no %q among %s", text, out)
-		}
-		return err
-	})
 }
 
 // clean waits until nothing of any VM is left on the node that was harmed.
