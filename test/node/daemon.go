@@ -130,10 +130,13 @@ func (n *Node) LogTail(component string, lines int) string {
 
 // LogOf is like LogTail, of the lines that hold a text.
 func (n *Node) LogOf(component, text string, lines int) string {
-	path := n.o.log(component)
+	return logTail(n.o.log(component), text, lines)
+}
+
+func logTail(path, text string, lines int) string {
 	log, err := os.ReadFile(path)
 	if err != nil {
-		return fmt.Sprintf("no log of %s: %v", component, err)
+		return fmt.Sprintf("--- no log: %v", err)
 	}
 	all := strings.Split(strings.TrimRight(string(log), "\n"), "\n")
 	all = slices.DeleteFunc(all, func(line string) bool { return !strings.Contains(line, text) })

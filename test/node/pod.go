@@ -25,9 +25,19 @@ func (n *Node) NewPodOf(name, uid string) Pod {
 		"metadata":      map[string]any{"name": name, "namespace": "default", "uid": uid, "attempt": 0},
 		"labels":        podLabels(name, uid),
 		"hostname":      name,
-		"log_directory": n.o.path("podlogs", "default_"+name+"_"+uid),
+		"log_directory": n.o.path(podLogs, "default_"+name+"_"+uid),
 		"linux":         map[string]any{"cgroup_parent": n.CgroupParent() + "/pod" + uid},
 	}
+}
+
+// podLogs is the folder of the pods' folders of logs.
+const podLogs = "podlogs"
+
+// containerLogs are the paths of the logs of all containers that the node has had: a guest's is what
+// it wrote to its serial console.
+func (n *Node) containerLogs() []string {
+	logs, _ := filepath.Glob(n.o.path(podLogs, "*", "*.log"))
+	return logs
 }
 
 // podLabels are those that the kubelet gives to pods and to their containers; crictl shows them.

@@ -9,7 +9,7 @@ import (
 
 // ForTest starts a node for a test in a new folder, and stops and removes it when the test ends; a
 // test that ends badly, or is killed, takes its node along. When the test failed, the ends of the
-// node's logs are in its output. Dir and Bound of o are set here.
+// node's logs are in its output, and of those of its containers. Dir and Bound of o are set here.
 func ForTest(t testing.TB, o Options) *Node {
 	t.Helper()
 	// Not t.TempDir: its paths are too long for sockets, and closed to QEMU's uid.
@@ -37,6 +37,9 @@ func end(t testing.TB, n *Node, dir string) {
 		if t.Failed() {
 			for _, name := range []string{Registry, Containerd, Libvirtd, Shim} {
 				t.Log(n.LogTail(name, 30))
+			}
+			for _, path := range n.containerLogs() {
+				t.Log(logTail(path, "", 30))
 			}
 		} else if err := n.Sound(ctx); err != nil {
 			t.Error(err)
