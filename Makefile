@@ -32,9 +32,10 @@ SEED   ?= $(shell od -An -N4 -tu4 /dev/urandom | tr -d ' ')
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
+# Asked for, cgo says what is missing; Go's default, without gcc, would be to leave out libvirt.
 build: ## Build nodevirt, and the programs of the tests, the development node and cluster, into bin/
 	@mkdir -p $(BIN)
-	go build -tags $(TAGS) -ldflags '-X main.version=$(VERSION)' -o $(BIN)/ ./cmd/... ./test/cmd/... ./test/node/cmd/... ./test/cluster/cmd/...
+	CGO_ENABLED=1 go build -tags $(TAGS) -ldflags '-X main.version=$(VERSION)' -o $(BIN)/ ./cmd/... ./test/cmd/... ./test/node/cmd/... ./test/cluster/cmd/...
 
 # Statically linked, and the same wherever it is built.
 controller:
@@ -82,6 +83,7 @@ cluster-shell: ## Open a shell in the cluster's network, where kubectl works
 
 # -count 1: Go would take a result from its cache though a program that the test runs has changed.
 test: packages tools kubernetes build ## Run all tests, those with real parts included
+	@test/tools/build promtool render crds
 	go vet ./...
 	$(BIN)/gotest -count 1 -p $(PARALLEL) -timeout $(TIMEOUT) $(FLAGS) $(PKG)
 
