@@ -63,9 +63,22 @@ func down(ctx context.Context, _ []string) error {
 	return nil
 }
 
-func shell(ctx context.Context, _ []string) error {
+func shell(context.Context, []string) error {
+	c, err := attach()
+	if err != nil {
+		return err
+	}
 	fmt.Println("A shell in the cluster's network. kubectl is set to it; exit leaves the cluster up.")
-	return enter(ctx, []string{"bash", "--norc"})
+	return c.Exec("bash", "--norc")
+}
+
+// attach finds the cluster that is up, or tells how to get one.
+func attach() (*cluster.Cluster, error) {
+	c, err := cluster.Attach(dir())
+	if errors.Is(err, cluster.ErrDown) {
+		return nil, fmt.Errorf("%w (make cluster starts one; NODEVIRT_CLUSTER_DIR names another folder)", err)
+	}
+	return c, err
 }
 
 // enter replaces this process by a command, so that it has the terminal.
@@ -73,7 +86,7 @@ func enter(_ context.Context, args []string) error {
 	if len(args) == 0 {
 		return errors.New("exec: want a command")
 	}
-	c, err := cluster.Attach(dir())
+	c, err := attach()
 	if err != nil {
 		return err
 	}
@@ -84,7 +97,7 @@ func logs(_ context.Context, args []string) error {
 	if len(args) != 1 {
 		return errors.New("logs: want the name of a daemon, like kube-apiserver, kubelet or shim")
 	}
-	c, err := cluster.Attach(dir())
+	c, err := attach()
 	if err != nil {
 		return err
 	}

@@ -51,25 +51,38 @@ func down(ctx context.Context, args []string) error {
 	return nil
 }
 
+// attach finds the node that is up, or tells how to get one.
+func attach() (*node.Node, error) {
+	n, err := node.Attach(dir())
+	if errors.Is(err, node.ErrDown) {
+		return nil, fmt.Errorf("%w (make run starts one; NODEVIRT_DEV_DIR names another folder)", err)
+	}
+	return n, err
+}
+
 // enter replaces this process by a command in the node, so that it has the terminal.
 func enter(_ context.Context, args []string) error {
 	if len(args) == 0 {
 		return errors.New("exec: want a command")
 	}
-	n, err := node.Attach(dir())
+	n, err := attach()
 	if err != nil {
 		return err
 	}
 	return n.Exec(args[0], args[1:]...)
 }
 
-func shell(ctx context.Context, _ []string) error {
+func shell(context.Context, []string) error {
+	n, err := attach()
+	if err != nil {
+		return err
+	}
 	fmt.Println("A shell in the node. crictl, ctr and virsh are set to it; exit leaves the node up.")
-	return enter(ctx, []string{"bash", "--norc"})
+	return n.Exec("bash", "--norc")
 }
 
 func status(ctx context.Context, _ []string) error {
-	n, err := node.Attach(dir())
+	n, err := attach()
 	if err != nil {
 		return err
 	}
@@ -101,9 +114,9 @@ func status(ctx context.Context, _ []string) error {
 
 func logs(_ context.Context, args []string) error {
 	if len(args) != 1 {
-		return errors.New("logs: want registry, containerd, libvirtd, shim or init")
+		return errors.New("logs: want registry, containerd, libvirtd, tgtd, shim or init")
 	}
-	n, err := node.Attach(dir())
+	n, err := attach()
 	if err != nil {
 		return err
 	}
