@@ -7,6 +7,7 @@ import (
 	appsv1 "k8s.io/api/apps/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 	kubevirt "kubevirt.io/api/core/v1"
 	instancetype "kubevirt.io/api/instancetype/v1beta1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -168,6 +169,37 @@ func TestMachineConflictsWithType(t *testing.T) {
 	w.failure("conflicting", "FailedCreate", "spec.template.spec.domain.memory: Forbidden: conflicts with selected instance type")
 	w.change(vm, false, func() { vm.Spec.Template.Spec.Domain.Memory = nil })
 	if vmi := w.instanceOf("conflicting", nil); vmi.Spec.Domain.Memory.Guest.String() != "256Mi" {
+		t.Errorf("memory: %+v", vmi.Spec.Domain.Memory)
+	}
+}
+
+// TestMachineWaitsForRevision: a VM that names a revision which comes later, from a backup say, starts then.
+func TestMachineWaitsForRevision(t *testing.T) {
+	w := newWorld(t)
+	template := kubevirt.VirtualMachineInstanceTemplateSpec{Spec: newVMI("revised").Spec}
+	template.Spec.Domain.Memory = nil
+	vm := &kubevirt.VirtualMachine{
+		ObjectMeta: metav1.ObjectMeta{Name: "revised", Namespace: namespace},
+		Spec: kubevirt.VirtualMachineSpec{
+			RunStrategy:  new(kubevirt.RunStrategyAlways),
+			Instancetype: &kubevirt.InstancetypeMatcher{Name: "former", RevisionName: "revised-former"},
+			Template:     &template,
+		},
+	}
+	if err := w.Create(t.Context(), vm); err != nil {
+		t.Fatal(err)
+	}
+	w.failure("revised", "FailedFindInstancetype", `"revised-former" not found`)
+	const former = `{"apiVersion":"instancetype.kubevirt.io/v1beta1","kind":"VirtualMachineClusterInstancetype",
+		"spec":{"cpu":{"guest":1},"memory":{"guest":"256Mi"}}}`
+	err := w.Create(t.Context(), &appsv1.ControllerRevision{
+		ObjectMeta: metav1.ObjectMeta{Name: "revised-former", Namespace: namespace},
+		Data:       runtime.RawExtension{Raw: []byte(former)},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if vmi := w.instanceOf("revised", nil); vmi.Spec.Domain.Memory.Guest.String() != "256Mi" {
 		t.Errorf("memory: %+v", vmi.Spec.Domain.Memory)
 	}
 }

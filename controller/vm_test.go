@@ -7,6 +7,8 @@ import (
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	kubevirt "kubevirt.io/api/core/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
 )
 
 func (w *world) vm(name string, strategy kubevirt.VirtualMachineRunStrategy) *kubevirt.VirtualMachine {
@@ -129,4 +131,26 @@ func TestMachineRestartRequired(t *testing.T) {
 	until(w, vm, "changed", "RestartRequired", required)
 	w.change(vm, false, func() { vm.Spec.Template.Spec.Hostname = "" })
 	until(w, vm, "changed", "no RestartRequired", func(vm *kubevirt.VirtualMachine) bool { return !required(vm) })
+}
+
+// TestMachineLeavesInstance: a VM that is deleted waits for no instance that is not, or no more, its own.
+// The collector of garbage may have taken the reference off before the controller looked.
+func TestMachineLeavesInstance(t *testing.T) {
+	w := newWorld(t)
+	w.node("leaves")
+	vm := w.vm("leaves", kubevirt.RunStrategyAlways)
+	vmi := w.instanceOf("leaves", nil)
+	w.run(vmi, "leaves")
+	w.printable("leaves", kubevirt.VirtualMachineStatusRunning)
+	w.stop()
+	w.delete(vm, client.PropagationPolicy(metav1.DeletePropagationOrphan))
+	// As Kubernetes' garbage collector does then.
+	w.change(vmi, false, func() { vmi.OwnerReferences = nil })
+	w.change(vm, false, func() { controllerutil.RemoveFinalizer(vm, metav1.FinalizerOrphanDependents) })
+	w.start()
+	untilGone(w, vm, "leaves")
+	w.change(vmi, false, func() {})
+	if vmi.DeletionTimestamp != nil {
+		t.Errorf("the instance is being deleted, too")
+	}
 }

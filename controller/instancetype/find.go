@@ -17,7 +17,10 @@ import (
 type MissingError struct {
 	// Reason is KubeVirt's word for it, of a condition.
 	Reason string
-	err    error
+	// Revision tells that it is one of the virtual machine's revisions, which no
+	// controller watches, and not what they are of.
+	Revision bool
+	err      error
 }
 
 func (e *MissingError) Error() string { return e.err.Error() }

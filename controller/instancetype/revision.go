@@ -93,13 +93,14 @@ func (m matcher) revise(
 ) (*appsv1.ControllerRevision, error) {
 	revision := new(appsv1.ControllerRevision)
 	var err error
-	if name := m.revisionOf(vm); name != "" {
+	name := m.revisionOf(vm)
+	if name != "" {
 		err = r.Get(ctx, client.ObjectKey{Namespace: vm.Namespace, Name: name}, revision)
 	} else {
 		revision, err = m.fromObject(ctx, r, vm)
 	}
 	if apierrors.IsNotFound(err) {
-		return nil, &MissingError{m.missing, err}
+		return nil, &MissingError{m.missing, name != "", err}
 	}
 	if err != nil {
 		return nil, fmt.Errorf("read %s: %w", m, err)

@@ -98,11 +98,15 @@ func stopRequested(vm *kubevirt.VirtualMachine, vmi *kubevirt.VirtualMachineInst
 
 // pending are the requests that still have something to do: a stop is done when
 // its instance is gone, a start when an instance runs that no stop is meant for.
-func pending(vm *kubevirt.VirtualMachine, vmi *kubevirt.VirtualMachineInstance) []kubevirt.VirtualMachineStateChangeRequest {
+// Who halts the virtual machine takes a start back.
+func pending(
+	vm *kubevirt.VirtualMachine, strategy kubevirt.VirtualMachineRunStrategy, vmi *kubevirt.VirtualMachineInstance,
+) []kubevirt.VirtualMachineStateChangeRequest {
 	var left []kubevirt.VirtualMachineStateChangeRequest
 	for _, r := range vm.Status.StateChangeRequests {
 		switch {
 		case r.Action == kubevirt.StopRequest && (vmi == nil || r.UID == nil || *r.UID != vmi.UID):
+		case r.Action == kubevirt.StartRequest && strategy == kubevirt.RunStrategyHalted:
 		case r.Action == kubevirt.StartRequest && vmi != nil && vmi.DeletionTimestamp == nil &&
 			!vmi.IsFinal() && !stopRequested(vm, vmi):
 		default:

@@ -109,19 +109,22 @@ func TestPending(t *testing.T) {
 	vm := new(kubevirt.VirtualMachine)
 	vm.Status.StateChangeRequests = []request{stopIt, startIt}
 	for _, tt := range []struct {
-		vmi  *kubevirt.VirtualMachineInstance
-		want int
+		strategy kubevirt.VirtualMachineRunStrategy
+		vmi      *kubevirt.VirtualMachineInstance
+		want     int
 	}{
-		{inPhase(kubevirt.Running), 2}, // the stop is meant for it, the start for the next
-		{nil, 1},
+		{manual, inPhase(kubevirt.Running), 2}, // the stop is meant for it, the start for the next
+		{manual, nil, 1},
+		{halted, inPhase(kubevirt.Running), 1},
+		{halted, nil, 0},
 	} {
-		if got := pending(vm, tt.vmi); len(got) != tt.want {
-			t.Errorf("%v: %v, want %d", tt.vmi, got, tt.want)
+		if got := pending(vm, tt.strategy, tt.vmi); len(got) != tt.want {
+			t.Errorf("%s, %v: %v, want %d", tt.strategy, tt.vmi, got, tt.want)
 		}
 	}
 	next := inPhase(kubevirt.Scheduling)
 	next.UID = "next"
-	if got := pending(vm, next); len(got) != 0 {
+	if got := pending(vm, manual, next); len(got) != 0 {
 		t.Errorf("left: %v", got)
 	}
 }

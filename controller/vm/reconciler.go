@@ -42,6 +42,12 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resu
 	} else if err != nil {
 		return ctrl.Result{}, fmt.Errorf("read VMI %s: %w", req, err)
 	}
+	if vm.DeletionTimestamp != nil {
+		if vmi != nil && !metav1.IsControlledBy(vmi, vm) {
+			vmi = nil // another's, or by now nobody's: it goes on without the VM
+		}
+		return ctrl.Result{}, r.remove(ctx, vm, vmi)
+	}
 	if vmi != nil {
 		foreign, err := r.adopt(ctx, vm, vmi)
 		if err != nil {
@@ -50,9 +56,6 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resu
 		if foreign != nil {
 			return ctrl.Result{}, r.report(ctx, vm, outcome{failure: foreign})
 		}
-	}
-	if vm.DeletionTimestamp != nil {
-		return ctrl.Result{}, r.remove(ctx, vm, vmi)
 	}
 	if err := r.keep(ctx, vm); err != nil {
 		return ctrl.Result{}, err
@@ -140,8 +143,8 @@ func (r *Reconciler) adopt(
 		return nil, nil
 	case owner != nil:
 		return fmt.Errorf("VMI %s belongs to %s %s", vmi.Name, owner.Kind, owner.Name), nil
-	case vm.DeletionTimestamp != nil || vmi.DeletionTimestamp != nil:
-		return fmt.Errorf("VMI %s is being deleted, or the VM is", vmi.Name), nil
+	case vmi.DeletionTimestamp != nil:
+		return fmt.Errorf("VMI %s, which belongs to nobody, is being deleted", vmi.Name), nil
 	}
 	before := vmi.DeepCopy()
 	vmi.OwnerReferences = append(vmi.OwnerReferences, *metav1.NewControllerRef(vm, kubevirt.VirtualMachineGroupVersionKind))

@@ -76,7 +76,7 @@ func status(vm *kubevirt.VirtualMachine, o outcome, now time.Time) kubevirt.Virt
 	if o.strategy != "" && (o.vmi != nil || !o.wanted) {
 		s.RunStrategy = o.strategy
 	}
-	s.StateChangeRequests = pending(vm, o.vmi)
+	s.StateChangeRequests = pending(vm, o.strategy, o.vmi)
 	if o.decision.again && !startRequested(vm) {
 		s.StateChangeRequests = append(s.StateChangeRequests,
 			kubevirt.VirtualMachineStateChangeRequest{Action: kubevirt.StartRequest})

@@ -53,7 +53,8 @@ func (r *Reconciler) template(
 // watched, so that to try again by itself is of no use.
 func changes(failure error) bool {
 	var conflicts utilerrors.Aggregate
-	return missing(failure) != nil || errors.As(failure, &conflicts)
+	m := missing(failure)
+	return m != nil && !m.Revision || errors.As(failure, &conflicts)
 }
 
 // missing is what there is not yet; nil for nothing.
