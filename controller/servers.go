@@ -83,7 +83,7 @@ func addSubresources(m manager.Manager, cluster *rest.Config, o Options, keeper 
 	keeper.Trust = append(keeper.Trust, certs.APIServices(subresources.Group, subresources.Versions...))
 	server, err := subresources.New(subresources.Options{
 		Address: o.SubresourcesAddress, Certificate: keeper.GetCertificate, Config: cluster,
-		Client: m.GetClient(), Live: m.GetAPIReader(), Version: o.Version, Log: log,
+		Scheme: m.GetScheme(), Version: o.Version, Log: log,
 	})
 	if err != nil {
 		return err

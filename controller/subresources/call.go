@@ -104,7 +104,7 @@ func (s *Server) instance(ctx context.Context, c *call) (*kubevirt.VirtualMachin
 }
 
 func (s *Server) get(ctx context.Context, c *call, resource string, into client.Object) error {
-	err := s.Live.Get(ctx, client.ObjectKey{Namespace: c.namespace, Name: c.name}, into)
+	err := s.objects.Get(ctx, client.ObjectKey{Namespace: c.namespace, Name: c.name}, into)
 	if apierrors.IsNotFound(err) {
 		return apierrors.NewNotFound(schema.GroupResource{Group: kubevirt.GroupVersion.Group, Resource: resource}, c.name)
 	}

@@ -39,7 +39,7 @@ func (s *Server) expandGiven(ctx context.Context, c *call) error {
 }
 
 func (s *Server) expanded(ctx context.Context, c *call, vm *kubevirt.VirtualMachine) error {
-	types, err := instancetype.Find(ctx, s.Live, vm)
+	types, err := instancetype.Find(ctx, s.objects, vm)
 	if err == nil && vm.Spec.Template != nil {
 		err = types.Apply(field.NewPath("spec", "template"), vm.Spec.Template).ToAggregate()
 	}

@@ -31,15 +31,20 @@ func (s *Server) start(ctx context.Context, c *call) error {
 	}
 	switch strategy {
 	case kubevirt.RunStrategyHalted:
-		return s.setRunning(ctx, c, vm, true, options.DryRun)
+		err = s.setRunning(ctx, c, vm, true, options.DryRun)
 	case kubevirt.RunStrategyRerunOnFailure, kubevirt.RunStrategyManual:
 		requests := []kubevirt.VirtualMachineStateChangeRequest{{Action: kubevirt.StartRequest}}
 		if vmi != nil {
 			requests = append([]kubevirt.VirtualMachineStateChangeRequest{{Action: kubevirt.StopRequest, UID: &vmi.UID}}, requests...)
 		}
-		return s.request(ctx, c, vm, options.DryRun, requests...)
+		err = s.request(ctx, c, vm, options.DryRun, requests...)
+	default:
+		return c.conflict("%s does not support manual start requests", strategy)
 	}
-	return c.conflict("%s does not support manual start requests", strategy)
+	if err != nil {
+		return err
+	}
+	return c.accept()
 }
 
 // stop ends a virtual machine's instance for good, or until somebody starts it.
@@ -70,10 +75,13 @@ func (s *Server) stop(ctx context.Context, c *call) error {
 	default:
 		err = s.setRunning(ctx, c, vm, false, options.DryRun)
 	}
-	if err != nil || !hurry {
+	if err == nil && hurry {
+		err = s.hurry(ctx, c, vmi, *options.GracePeriod, options.DryRun)
+	}
+	if err != nil {
 		return err
 	}
-	return s.hurry(ctx, c, vmi, *options.GracePeriod, options.DryRun)
+	return c.accept()
 }
 
 // restart replaces a virtual machine's instance by another.
@@ -98,10 +106,13 @@ func (s *Server) restart(ctx context.Context, c *call) error {
 	err = s.request(ctx, c, vm, options.DryRun,
 		kubevirt.VirtualMachineStateChangeRequest{Action: kubevirt.StopRequest, UID: &vmi.UID},
 		kubevirt.VirtualMachineStateChangeRequest{Action: kubevirt.StartRequest})
-	if err != nil || options.GracePeriodSeconds == nil {
+	if err == nil && options.GracePeriodSeconds != nil {
+		err = s.hurry(ctx, c, vmi, *options.GracePeriodSeconds, options.DryRun)
+	}
+	if err != nil {
 		return err
 	}
-	return s.hurry(ctx, c, vmi, *options.GracePeriodSeconds, options.DryRun)
+	return c.accept()
 }
 
 // state is a virtual machine, its instance or nil, and its strategy.
@@ -142,10 +153,10 @@ func (s *Server) setRunning(ctx context.Context, c *call, vm *kubevirt.VirtualMa
 		vm.Spec.RunStrategy = &strategy
 	}
 	patch := client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{})
-	if err := s.Client.Patch(ctx, vm, patch, &client.PatchOptions{DryRun: dryRun}); err != nil {
+	if err := s.objects.Patch(ctx, vm, patch, &client.PatchOptions{DryRun: dryRun}); err != nil {
 		return s.failed(c, err)
 	}
-	return c.accept()
+	return nil
 }
 
 // request leaves word in the status, and only where nobody else's request is being heeded.
@@ -162,21 +173,24 @@ func (s *Server) request(
 	if err != nil {
 		return err
 	}
-	err = s.Client.Status().Patch(ctx, vm, client.RawPatch(types.MergePatchType, text),
+	err = s.objects.Status().Patch(ctx, vm, client.RawPatch(types.MergePatchType, text),
 		&client.SubResourcePatchOptions{PatchOptions: client.PatchOptions{DryRun: dryRun}})
 	if err != nil {
 		return s.failed(c, err)
 	}
-	return c.accept()
+	return nil
 }
 
-// hurry shortens what is left of a guest's time to shut down.
+// hurry shortens what is left of a guest's time to shut down. Without a pod there is no guest yet.
 func (s *Server) hurry(ctx context.Context, c *call, vmi *kubevirt.VirtualMachineInstance, seconds int64, dryRun []string) error {
 	found, err := s.podOf(ctx, vmi)
+	if apierrors.IsNotFound(err) {
+		return nil
+	}
 	if err != nil {
 		return err
 	}
-	err = s.Client.Delete(ctx, found, &client.DeleteOptions{
+	err = s.objects.Delete(ctx, found, &client.DeleteOptions{
 		GracePeriodSeconds: &seconds, Preconditions: &metav1.Preconditions{UID: &found.UID}, DryRun: dryRun,
 	})
 	if err != nil && !apierrors.IsNotFound(err) {

@@ -24,7 +24,7 @@ import (
 // podOf is an instance's own pod: one that merely has its name is not entered.
 func (s *Server) podOf(ctx context.Context, vmi *kubevirt.VirtualMachineInstance) (*corev1.Pod, error) {
 	found := new(corev1.Pod)
-	err := s.Live.Get(ctx, client.ObjectKey{Namespace: vmi.Namespace, Name: pod.Name(vmi)}, found)
+	err := s.objects.Get(ctx, client.ObjectKey{Namespace: vmi.Namespace, Name: pod.Name(vmi)}, found)
 	if apierrors.IsNotFound(err) || err == nil && !metav1.IsControlledBy(found, vmi) {
 		return nil, apierrors.NewNotFound(corev1.Resource("pods"), pod.Name(vmi))
 	}

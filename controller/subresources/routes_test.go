@@ -14,16 +14,31 @@ import (
 	authorizationv1 "k8s.io/api/authorization/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/rest"
+
+	"github.com/nodevirt/nodevirt/controller/api"
 )
 
 // newServer is one to whom nobody has told who the front proxy is.
-func newServer(t *testing.T) http.Handler {
+func newServer(t *testing.T) *Server {
 	t.Helper()
-	s, err := New(Options{Config: &rest.Config{Host: "127.0.0.1:1"}, Version: "v0.0.1", Log: slog.New(slog.DiscardHandler)})
+	scheme, err := api.NewScheme()
 	if err != nil {
 		t.Fatal(err)
 	}
-	return s.routes()
+	s, err := New(Options{
+		Config: &rest.Config{Host: "127.0.0.1:1"}, Scheme: scheme, Version: "v0.0.1", Log: slog.New(slog.DiscardHandler),
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+// Each call asks what its caller may: many at once must not wait in the controller.
+func TestNoLimitOfOurOwn(t *testing.T) {
+	if limit := newServer(t).cluster.AuthorizationV1().RESTClient().GetRateLimiter(); limit != nil {
+		t.Errorf("SubjectAccessReviews are held back to %v a second", limit.QPS())
+	}
 }
 
 func ask(t *testing.T, h http.Handler, method, path string, into any) int {
@@ -41,7 +56,7 @@ func ask(t *testing.T, h http.Handler, method, path string, into any) int {
 }
 
 func TestDiscovery(t *testing.T) {
-	h := newServer(t)
+	h := newServer(t).routes()
 	for _, version := range Versions {
 		var list metav1.APIResourceList
 		if code := ask(t, h, http.MethodGet, "/apis/subresources.kubevirt.io/"+version, &list); code != http.StatusOK {
@@ -74,7 +89,7 @@ func TestDiscovery(t *testing.T) {
 }
 
 func TestStrangersAreNobody(t *testing.T) {
-	h := newServer(t)
+	h := newServer(t).routes()
 	const base = "/apis/subresources.kubevirt.io/v1/namespaces/default/"
 	for _, c := range []struct {
 		method, path string

@@ -10,9 +10,12 @@ import (
 	"net/http"
 	"time"
 
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/nodevirt/nodevirt/controller/api"
 )
 
 // Options are what the server is made of.
@@ -23,10 +26,8 @@ type Options struct {
 	Certificate func(*tls.ClientHelloInfo) (*tls.Certificate, error)
 	// Config is of the controller's own account.
 	Config *rest.Config
-	// Client writes, and Live reads from the API server: what a person asks for now is not decided by
-	// what a cache has heard of.
-	Client client.Client
-	Live   client.Reader
+	// Scheme has the objects that are read and written.
+	Scheme *runtime.Scheme
 	// Version is the controller's.
 	Version string
 	Log     *slog.Logger
@@ -38,6 +39,9 @@ type Server struct {
 	front *frontProxy
 	// cluster asks what callers may do, and is the way into pods.
 	cluster kubernetes.Interface
+	// objects reads and writes at the API server: what a person asks for now is not decided by what a
+	// cache has heard of, and a replica that doesn't lead has no cache to wait in for what it wrote.
+	objects client.Client
 }
 
 // Bounds of a connection's beginning. Its end is the caller's affair: a console stays open for days.
@@ -48,7 +52,13 @@ const (
 
 // New returns a Server that does nothing yet.
 func New(o Options) (*Server, error) {
-	cluster, err := kubernetes.NewForConfig(o.Config)
+	config := rest.CopyConfig(o.Config)
+	config.QPS = -1 // callers wait for the API server alone: its priority and fairness decide
+	cluster, err := kubernetes.NewForConfig(config)
+	if err != nil {
+		return nil, fmt.Errorf("set up the subresources' API: %w", err)
+	}
+	objects, err := client.New(config, client.Options{Scheme: o.Scheme, Mapper: api.NewMapper(o.Scheme)})
 	if err != nil {
 		return nil, fmt.Errorf("set up the subresources' API: %w", err)
 	}
@@ -56,7 +66,7 @@ func New(o Options) (*Server, error) {
 	if err != nil {
 		return nil, fmt.Errorf("set up the subresources' API: %w", err)
 	}
-	return &Server{Options: o, front: front, cluster: cluster}, nil
+	return &Server{Options: o, front: front, cluster: cluster, objects: objects}, nil
 }
 
 // NeedLeaderElection says that each of several controllers serves.
