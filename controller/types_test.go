@@ -190,6 +190,10 @@ func TestMachineWaitsForRevision(t *testing.T) {
 		t.Fatal(err)
 	}
 	w.failure("revised", "FailedFindInstancetype", `"revised-former" not found`)
+	for _, probe := range []string{"revised-probe-1", "revised-probe-2"} { // its own write has been heard of, too
+		w.vm(probe, kubevirt.RunStrategyAlways)
+		w.instanceOf(probe, nil)
+	}
 	const former = `{"apiVersion":"instancetype.kubevirt.io/v1beta1","kind":"VirtualMachineClusterInstancetype",
 		"spec":{"cpu":{"guest":1},"memory":{"guest":"256Mi"}}}`
 	err := w.Create(t.Context(), &appsv1.ControllerRevision{

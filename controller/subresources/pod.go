@@ -1,7 +1,6 @@
 package subresources
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -34,11 +33,21 @@ func (s *Server) podOf(ctx context.Context, vmi *kubevirt.VirtualMachineInstance
 	return found, nil
 }
 
-// running is the pod of the call's instance, which must run.
+// running is the pod of the call's instance, which must run, and be the virtual machine's where the
+// call is for one.
 func (s *Server) running(ctx context.Context, c *call) (*kubevirt.VirtualMachineInstance, *corev1.Pod, error) {
 	vmi, err := s.instance(ctx, c)
 	if err != nil {
 		return nil, nil, err
+	}
+	if c.resource == "virtualmachines" {
+		vm, err := s.machine(ctx, c)
+		if err != nil {
+			return nil, nil, err
+		}
+		if !metav1.IsControlledBy(vmi, vm) {
+			return nil, nil, c.conflict("VirtualMachineInstance %s belongs to somebody else", vmi.Name)
+		}
 	}
 	if vmi.Status.Phase != kubevirt.Running {
 		return nil, nil, c.conflict("VMI is not running")
@@ -52,14 +61,35 @@ func (s *Server) running(ctx context.Context, c *call) (*kubevirt.VirtualMachine
 
 // control presses a button of the machine in a pod, and returns what it says.
 func (s *Server) control(ctx context.Context, p *corev1.Pod, name string) ([]byte, error) {
-	var out, complaint bytes.Buffer
+	out, complaint := bounded{most: maxAnswer}, bounded{most: maxComplaint}
 	err := s.stream(ctx, p, "exec", &corev1.PodExecOptions{
 		Container: pod.Container, Command: []string{"nodevirt.io/" + name}, Stdout: true, Stderr: true,
 	}, remotecommand.StreamOptions{Stdout: &out, Stderr: &complaint})
 	if err != nil {
-		return nil, apierrors.NewInternalError(fmt.Errorf("%w%s", err, complaint.Bytes()))
+		return nil, apierrors.NewInternalError(fmt.Errorf("%w%s", err, complaint.text))
 	}
-	return out.Bytes(), nil
+	if out.more {
+		return nil, apierrors.NewInternalError(fmt.Errorf("the node's answer has more than %d bytes", maxAnswer))
+	}
+	return out.text, nil
+}
+
+// maxAnswer bounds what a node says to a button, in bytes: the picture of a large display.
+const maxAnswer = 64 << 20
+
+// bounded keeps the beginning of what is written to it, most bytes of it, and notes whether there was more.
+type bounded struct {
+	most int
+	text []byte
+	more bool
+}
+
+// Write implements io.Writer.
+func (b *bounded) Write(p []byte) (int, error) {
+	room := min(len(p), b.most-len(b.text))
+	b.text = append(b.text, p[:room]...)
+	b.more = b.more || room < len(p)
+	return len(p), nil
 }
 
 // attach joins streams and the machine's serial console, until either ends.

@@ -176,6 +176,8 @@ func TestServer(t *testing.T) {
 	t.Run("callers", func(t *testing.T) { testCallers(t, w, front) })
 	t.Run("lifecycle", func(t *testing.T) { testLifecycle(t, w, front) })
 	t.Run("pods", func(t *testing.T) { testOthersPods(t, w, front) })
+	w.may("forwarder", "get", "virtualmachineinstances/portforward", "virtualmachines/portforward")
+	t.Run("display", func(t *testing.T) { testDisplay(t, w, front) })
 	t.Run("expand", func(t *testing.T) { testExpand(t, w, front) })
 }
 
@@ -335,6 +337,43 @@ func testOthersPods(t *testing.T, w *world, front tls.Certificate) {
 		}
 		if code, message := w.ask(&front, "admin", "PUT", "virtualmachineinstances/"+name+"/pause", ""); code != 409 {
 			t.Errorf("pause of %s: status %d, %q", name, code, message)
+		}
+	}
+}
+
+// Who may forward ports does not see the display by that, nor enter an instance by the name of another's
+// virtual machine. What may be done comes as far as the pod, which has no node.
+func testDisplay(t *testing.T, w *world, front tls.Certificate) {
+	vm := w.vm(t, "display", kubevirt.RunStrategyManual)
+	withPod := func(name string, owner *kubevirt.VirtualMachine, display bool) {
+		vmi := w.vmi(t, name, owner, kubevirt.Running)
+		vmi.Spec.Domain.Devices.AutoattachGraphicsDevice = &display
+		check(t, w.Update(t.Context(), vmi))
+		check(t, w.Create(t.Context(), &corev1.Pod{
+			ObjectMeta: metav1.ObjectMeta{
+				Namespace: "default", Name: pod.Name(vmi),
+				OwnerReferences: []metav1.OwnerReference{*metav1.NewControllerRef(vmi, kubevirt.VirtualMachineInstanceGroupVersionKind)},
+			},
+			Spec: corev1.PodSpec{Containers: []corev1.Container{{Name: pod.Container, Image: "example.com/guest"}}},
+		}))
+	}
+	withPod("display", vm, true)
+	withPod("dark", nil, false)
+	w.vm(t, "dark", kubevirt.RunStrategyManual)
+	const forbidden, noNode = `user "forwarder" cannot get resource "virtualmachineinstances/vnc"`, "connect to port"
+	for _, c := range []struct {
+		user, path, words string
+		code              int
+	}{
+		{"forwarder", "virtualmachineinstances/display/portforward/5900/tcp", forbidden, 403},
+		{"forwarder", "virtualmachines/display/portforward/5900", forbidden, 403},
+		{"forwarder", "virtualmachines/display/portforward/22", noNode, 500},
+		{"forwarder", "virtualmachineinstances/dark/portforward/5900", noNode, 500},
+		{"forwarder", "virtualmachines/dark/portforward/22", "belongs to somebody else", 409},
+		{"admin", "virtualmachines/display/portforward/5900", noNode, 500},
+	} {
+		if code, message := w.ask(&front, c.user, "GET", c.path, ""); code != c.code || !strings.Contains(message, c.words) {
+			t.Errorf("%s, %s: status %d, %q; want %d and %q", c.user, c.path, code, message, c.code, c.words)
 		}
 	}
 }

@@ -7,6 +7,7 @@ import (
 	"strconv"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	kubevirt "kubevirt.io/api/core/v1"
 )
 
 // console is the machine's serial console.
@@ -26,6 +27,7 @@ func (s *Server) console(ctx context.Context, c *call) error {
 	defer cancel()
 	go client.keep(ctx)
 	in, gone := leaving(client, cancel)
+	defer func() { _ = in.Close() }()
 	err = s.attach(ctx, found, in, client)
 	if gone() {
 		err = nil
@@ -34,9 +36,9 @@ func (s *Server) console(ctx context.Context, c *call) error {
 	return nil
 }
 
-// leaving passes on what a client sends, and calls cancel when it has left. The second function tells
-// whether it has.
-func leaving(client io.Reader, cancel func()) (io.Reader, func() bool) {
+// leaving passes on what a client sends, until that is closed, and calls cancel when it has left. The
+// second function tells whether it has.
+func leaving(client io.Reader, cancel func()) (io.ReadCloser, func() bool) {
 	left := make(chan struct{})
 	r, w := io.Pipe()
 	go func() {
@@ -64,8 +66,7 @@ func (s *Server) vnc(ctx context.Context, c *call) error {
 	if err != nil {
 		return err
 	}
-	// Else it would be the guest's own port. There is none unless it is asked for.
-	if on := vmi.Spec.Domain.Devices.AutoattachGraphicsDevice; on == nil || !*on {
+	if !hasDisplay(vmi) { // else it would be the guest's own port
 		return apierrors.NewBadRequest("No graphics devices are present. Set autoattachGraphicsDevice: true")
 	}
 	server, err := s.dial(found, strconv.Itoa(vncPort))
@@ -75,7 +76,14 @@ func (s *Server) vnc(ctx context.Context, c *call) error {
 	return c.join(ctx, server)
 }
 
-// portForward is a TCP port of the guest, or of the pod where the guest has none.
+// hasDisplay tells whether a machine has one: there is none unless it is asked for.
+func hasDisplay(vmi *kubevirt.VirtualMachineInstance) bool {
+	on := vmi.Spec.Domain.Devices.AutoattachGraphicsDevice
+	return on != nil && *on
+}
+
+// portForward is a TCP port of the guest, or of the pod where the guest has none. The display's is for
+// those alone who may see that.
 func (s *Server) portForward(ctx context.Context, c *call) error {
 	port, err := strconv.ParseUint(c.PathValue("port"), 10, 16)
 	if err != nil || port == 0 {
@@ -88,9 +96,16 @@ func (s *Server) portForward(ctx context.Context, c *call) error {
 	default:
 		return apierrors.NewBadRequest(fmt.Sprintf("protocol %q is neither tcp nor udp", protocol))
 	}
-	_, found, err := s.running(ctx, c)
+	vmi, found, err := s.running(ctx, c)
 	if err != nil {
 		return err
+	}
+	if port == vncPort && hasDisplay(vmi) {
+		display := *c
+		display.resource, display.subresource = "virtualmachineinstances", "vnc"
+		if err := s.authorize(ctx, &display); err != nil {
+			return err
+		}
 	}
 	server, err := s.dial(found, strconv.FormatUint(port, 10))
 	if err != nil {

@@ -90,3 +90,36 @@ func TestAClientThatLeavesIsTheEnd(t *testing.T) {
 		t.Errorf("the end is read as %v", err)
 	}
 }
+
+// The rest of what a client sends doesn't keep a console that has ended.
+func TestLeavingEnds(t *testing.T) {
+	ended := make(chan struct{})
+	in, gone := leaving(endless{}, func() { close(ended) })
+	if _, err := io.ReadFull(in, make([]byte, chunk)); err != nil {
+		t.Fatal(err)
+	}
+	if gone() {
+		t.Error("the client has left")
+	}
+	if err := in.Close(); err != nil {
+		t.Fatal(err)
+	}
+	<-ended
+}
+
+// endless always has something to say.
+type endless struct{}
+
+func (endless) Read(p []byte) (int, error) { return len(p), nil }
+
+func TestBounded(t *testing.T) {
+	b := bounded{most: 5}
+	for _, part := range []string{"abc", "de"} {
+		if n, err := b.Write([]byte(part)); n != len(part) || err != nil || b.more {
+			t.Errorf("%s: %d, %v, %t", part, n, err, b.more)
+		}
+	}
+	if n, err := b.Write([]byte("f")); n != 1 || err != nil || !b.more || string(b.text) != "abcde" {
+		t.Errorf("%d, %v: %q, %t", n, err, b.text, b.more)
+	}
+}
