@@ -28,6 +28,7 @@ type streak struct {
 	set         types.UID
 	count       int
 	last, until time.Time // when the last one was found, and when the next may start
+	newest      time.Time // of the instances that were there then, by the API server's clock
 	of          *instance
 }
 
@@ -57,10 +58,13 @@ func (f *failures) note(set *replicaSet, all []*instance, now time.Time) (curren
 	}
 	next := streak{set: set.UID, count: 1, last: now}
 	if have != nil {
-		next.count += have.count
+		next.count, next.newest = have.count+1, have.newest
 	}
 	for _, vmi := range all {
-		switch fresh := have == nil || vmi.CreationTimestamp.After(have.last); {
+		if vmi.CreationTimestamp.After(next.newest) {
+			next.newest = vmi.CreationTimestamp.Time
+		}
+		switch fresh := have == nil || vmi.CreationTimestamp.After(have.newest); {
 		case !fresh:
 		case vmi.Status.Phase == kubevirt.Running && backoff.RunTime(vmi, now) >= backoff.Steady:
 			have, next.count = nil, 1

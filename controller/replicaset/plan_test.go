@@ -162,4 +162,9 @@ func TestFailures(t *testing.T) {
 	if s, _ := f.note(other, nil, at); s.wait(at) != 0 {
 		t.Errorf("another set waits %s", s.wait(at))
 	}
+	// The API server's clock, by which instances are made, may be behind.
+	f.forget(client.ObjectKeyFromObject(set))
+	behind := at.Add(-time.Hour)
+	step(at, 10*time.Second, true, crashed("e", behind))
+	step(at.Add(15*time.Second), 40*time.Second, true, crashed("f", behind.Add(11*time.Second)))
 }
