@@ -1,6 +1,7 @@
 package admission
 
 import (
+	"fmt"
 	"strings"
 	"testing"
 
@@ -32,6 +33,8 @@ func TestGuestsFinalizer(t *testing.T) {
 	const (
 		none  = `{"metadata": {"finalizers": null}}`
 		other = `{"metadata": {"finalizers": ["example.com/other"]}}`
+		owned = `{"metadata": {"ownerReferences": [
+			{"apiVersion": "kubevirt.io/v1", "kind": "VirtualMachineInstance", "name": "guest", "uid": %q, "controller": true}]}}`
 	)
 	for name, tt := range map[string]struct {
 		err  error
@@ -43,7 +46,9 @@ func TestGuestsFinalizer(t *testing.T) {
 		"by status":      {alice.Status().Patch(t.Context(), ours.DeepCopy(), merge(none)), "takes nodevirt.io/guest off"},
 		"give away":      {alice.Patch(t.Context(), ours.DeepCopy(), merge(`{"metadata": {"labels": {"kubevirt.io/created-by": "u2"}}}`)), "kubevirt.io/created-by"},
 		"unlabel":        {alice.Patch(t.Context(), ours.DeepCopy(), merge(`{"metadata": {"labels": {"kubevirt.io/created-by": null}}}`)), "kubevirt.io/created-by"},
+		"hide":           {alice.Patch(t.Context(), ours.DeepCopy(), merge(`{"metadata": {"labels": {"kubevirt.io": null}}}`)), "changes kubevirt.io, "},
 		"strip of all":   {alice.Patch(t.Context(), ours.DeepCopy(), merge(`{"metadata": {"labels": null}}`)), "kubevirt.io/created-by"},
+		"another's":      {alice.Patch(t.Context(), ours.DeepCopy(), merge(fmt.Sprintf(owned, "u2"))), "gets no other controller"},
 		"another's name": {alice.Patch(t.Context(), ours.DeepCopy(), merge(`{"metadata": {"annotations": {"kubevirt.io/domain": "x"}}}`)), "kubevirt.io/domain"},
 	} {
 		if !refusedGuest(tt.err, tt.want) {
@@ -54,6 +59,8 @@ func TestGuestsFinalizer(t *testing.T) {
 		"a label":          alice.Patch(t.Context(), ours.DeepCopy(), merge(`{"metadata": {"labels": {"a": "b"}}}`)),
 		"a finalizer more": alice.Patch(t.Context(), ours.DeepCopy(), merge(`{"metadata": {"finalizers": ["nodevirt.io/guest", "example.com/other"]}}`)),
 		"back again":       alice.Patch(t.Context(), ours.DeepCopy(), merge(`{"metadata": {"finalizers": ["nodevirt.io/guest"]}}`)),
+		"its own":          alice.Patch(t.Context(), ours.DeepCopy(), merge(fmt.Sprintf(owned, "u1"))),
+		"nobody's":         alice.Patch(t.Context(), ours.DeepCopy(), merge(`{"metadata": {"ownerReferences": null}}`)),
 		"a status":         alice.Status().Patch(t.Context(), ours.DeepCopy(), merge(`{"status": {"message": "x"}}`)),
 		"by force":         alice.Delete(t.Context(), ours.DeepCopy(), client.GracePeriodSeconds(0)),
 	} {
@@ -74,8 +81,11 @@ func guestsPod() *corev1.Pod {
 	return &corev1.Pod{
 		ObjectMeta: metav1.ObjectMeta{
 			Name: "guest", Namespace: "default", Finalizers: []string{pod.Finalizer},
-			Labels:      map[string]string{kubevirt.CreatedByLabel: "u1"},
+			Labels:      map[string]string{kubevirt.AppLabel: pod.LabelValue, kubevirt.CreatedByLabel: "u1"},
 			Annotations: map[string]string{kubevirt.DomainAnnotation: "guest"},
+			OwnerReferences: []metav1.OwnerReference{{
+				APIVersion: kubevirt.GroupVersion.String(), Kind: "VirtualMachineInstance", Name: "guest", UID: "u1", Controller: new(true),
+			}},
 		},
 		Spec: corev1.PodSpec{Containers: []corev1.Container{{Name: pod.Container, Image: "registry.example.com/guest"}}},
 	}
