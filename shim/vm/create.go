@@ -74,6 +74,7 @@ type creation struct {
 	*Manager
 	c      *machine
 	rec    record.Container
+	asked  vmspec.Spec // what the call came to, before the disks' content was known
 	own    imageunpack.Disk
 	undo   []func(context.Context) error
 	unlock func()
@@ -100,6 +101,7 @@ func (m *Manager) prepare(ctx context.Context, sandbox record.Sandbox, config *r
 	if n.rec.Spec, n.own, err = m.acquire(ctx, n.rec.ID, sandbox.Config.Value, config); err != nil {
 		return nil, err
 	}
+	n.asked = n.rec.Spec
 	n.undo = append(n.undo, func(ctx context.Context) error { m.giveBack(ctx, n.rec.ID, n.rec.Spec); return nil })
 	if n.rec.Image, err = m.imageOf(ctx, n.own.ImageID); err != nil {
 		return nil, err

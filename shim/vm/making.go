@@ -61,7 +61,7 @@ func (m *Manager) begun(ctx context.Context, sandbox record.Sandbox, config *run
 		return nil, nil
 	}
 	spec, err := vmspec.FromCRI(sandbox.Config.Value, config)
-	same := err == nil && reflect.DeepEqual(spec.WithMode(m.DiskMode), k.rec.Spec) &&
+	same := err == nil && reflect.DeepEqual(spec.WithMode(m.DiskMode), k.asked) &&
 		config.GetImage().GetImage() == k.rec.Config.Value.GetImage().GetImage() && k.rec.SandboxID == sandbox.ID
 	if same {
 		return k, nil

@@ -60,6 +60,7 @@ func (m *Manager) updateCreated(c *machine, r record.Container, wanted *runtimea
 	if err != nil {
 		return fmt.Errorf("%w: %w", ErrInvalid, err)
 	}
+	spec.Disks = r.Spec.Disks // as they were made: no resource changes them
 	r.Config.Value, r.Spec = config, spec
 	return m.put(c, r)
 }
