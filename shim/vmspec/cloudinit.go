@@ -70,12 +70,13 @@ func plainOr64(at *field.Path, name, plain, encoded string) (string, field.Error
 	if plain != "" {
 		return "", field.ErrorList{refused(at, "%s is given too; use one of them", name)}
 	}
+	// The value isn't shown: who may read a pod's events need not know its passwords.
 	content, err := base64.StdEncoding.DecodeString(encoded)
 	if err != nil {
-		return "", field.ErrorList{invalid(at, encoded, "%s", err)}
+		return "", field.ErrorList{invalid(at, field.OmitValueType{}, "must be base64: %s", err)}
 	}
 	if !utf8.Valid(content) {
-		return "", field.ErrorList{invalid(at, encoded, "must hold UTF-8 text, not binary data")}
+		return "", field.ErrorList{invalid(at, field.OmitValueType{}, "must hold UTF-8 text, not binary data")}
 	}
 	return string(content), nil
 }

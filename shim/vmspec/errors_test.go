@@ -149,8 +149,12 @@ spec.networks[1].multus.networkName: Invalid value: "../x": must match ([a-z0-9]
 		"volumes": [{"name": "a", "containerDisk": {"image": "a", "path": "/etc/shadow"}}]}`, `spec.volumes[0].containerDisk.path: Invalid value: "/etc/shadow": must be below /disk/`},
 	{"base64", `{"domain": {"devices": {"disks": [{"name": "a"}, {"name": "b"}]}}, "volumes": [
 		{"name": "a", "containerDisk": {"image": "a"}},
-		{"name": "b", "cloudInitNoCloud": {"userDataBase64": "_", "networkDataBase64": "/w=="}}]}`, `spec.volumes[1].cloudInitNoCloud.userDataBase64: Invalid value: "_": illegal base64 data at input byte 0
-spec.volumes[1].cloudInitNoCloud.networkDataBase64: Invalid value: "/w==": must hold UTF-8 text, not binary data`},
+		{"name": "b", "cloudInitNoCloud": {"userDataBase64": "_", "networkDataBase64": "/w=="}}]}`, `spec.volumes[1].cloudInitNoCloud.userDataBase64: must be base64: illegal base64 data at input byte 0
+spec.volumes[1].cloudInitNoCloud.networkDataBase64: must hold UTF-8 text, not binary data`},
+	{"seed without quotes", `{"domain": {"devices": {"disks": [{"name": "a"}, {"name": "b"}]}}, "volumes": [
+		{"name": "a", "containerDisk": {"image": "a"}},
+		{"name": "b", "cloudInitNoCloud": {"userData": {"password": "secret"}, "networkDataBase64": ["secret"]}}]}`, `spec.volumes[1].cloudInitNoCloud.networkDataBase64: must be a string, not a list
+spec.volumes[1].cloudInitNoCloud.userData: must be a string, not an object`},
 	{"long serial", `{"domain": {"devices": {"disks": [{"name": "a", "disk": {"bus": "virtio"}, "serial": "123456789012345678901"}]}},
 		"volumes": [{"name": "a", "containerDisk": {"image": "a"}}]}`, `spec.domain.devices.disks[0].serial: Invalid value: "123456789012345678901": a disk on bus virtio has at most 20 characters of it`},
 	{"disks that contradict themselves", `{"domain": {"devices": {"disks": [

@@ -119,6 +119,22 @@ func text(limit int) takes {
 	})
 }
 
+// secretText takes what may hold passwords, and shows nothing of it.
+func secretText(at *field.Path, value any) *field.Error {
+	given := "a number"
+	switch value.(type) {
+	case string:
+		return text(maxAnnotations)(at, value)
+	case map[string]any:
+		given = "an object"
+	case []any:
+		given = "a list"
+	case bool:
+		given = "a boolean"
+	}
+	return field.TypeInvalid(at, field.OmitValueType{}, "must be a string, not "+given)
+}
+
 func match(pattern string, limit int) takes {
 	whole := regexp.MustCompile(`^(?:` + pattern + `)$`)
 	return str(func(at *field.Path, s string) *field.Error {
