@@ -22,7 +22,7 @@ func (d *Driver) AwaitEnd(ctx context.Context, name string, pid int) error {
 		return fmt.Errorf("watch QEMU of domain %s: %w", name, err)
 	}
 	defer f.Close()
-	if args, err := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", pid)); err != nil || !isGuest(args, name) {
+	if args, err := readCmdline(pid); err != nil || !isGuest(args, name) {
 		return nil
 	}
 	defer context.AfterFunc(ctx, func() { _ = f.SetReadDeadline(time.Unix(1, 0)) })()

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"fmt"
+	"io"
 	"os"
 	"path/filepath"
 	"slices"
@@ -36,7 +37,7 @@ func (d *Driver) AwaitProcess(ctx context.Context, name string) (int, error) {
 // too, which such a guest can forge for its own process alone.
 func (d *Driver) pid(name string) (int, error) {
 	path := filepath.Join(d.runDir, "qemu", name+".pid")
-	text, err := os.ReadFile(path)
+	text, err := readHead(path, maxPID)
 	if err != nil {
 		return 0, fmt.Errorf("find QEMU of domain %s: %w", name, err)
 	}
@@ -44,7 +45,7 @@ func (d *Driver) pid(name string) (int, error) {
 	if err != nil || pid <= 0 {
 		return 0, fmt.Errorf("find QEMU of domain %s: %s holds %q, no process id", name, path, text)
 	}
-	args, err := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", pid))
+	args, err := readCmdline(pid)
 	if err != nil {
 		return 0, fmt.Errorf("find QEMU of domain %s: %w", name, err)
 	}
@@ -53,6 +54,28 @@ func (d *Driver) pid(name string) (int, error) {
 			name, path, pid)
 	}
 	return pid, nil
+}
+
+const (
+	// maxPID is more than a process id and its newline.
+	maxPID = 32
+	// maxCmdline is more than the begin of QEMU's command line, which says whose it is. A process can
+	// make its own as long as its memory is.
+	maxCmdline = 64 << 10
+)
+
+func readCmdline(pid int) ([]byte, error) {
+	return readHead(fmt.Sprintf("/proc/%d/cmdline", pid), maxCmdline)
+}
+
+// readHead reads the begin of a file, of which a guest may say how long it is.
+func readHead(path string, most int64) ([]byte, error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	return io.ReadAll(io.LimitReader(f, most))
 }
 
 // isGuest reports whether a command line, as in /proc, is that of the QEMU

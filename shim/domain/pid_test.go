@@ -7,6 +7,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strings"
 	"testing"
 )
 
@@ -43,6 +44,10 @@ func TestPID(t *testing.T) {
 		if pid, err := d.pid(name); err == nil {
 			t.Errorf("%s: got %d, want an error", name, pid)
 		}
+	}
+	write("long", strings.Repeat("1", 1<<20))
+	if _, err := d.pid("long"); err == nil || len(err.Error()) > 1000 {
+		t.Errorf("a file that a guest made long: %.1000v", err)
 	}
 	if _, err := d.pid("gone"); !errors.Is(err, fs.ErrNotExist) {
 		t.Errorf("without a file: %v", err)
