@@ -49,8 +49,9 @@ type Disks struct {
 	views *rawview.Views
 	ended chan string // views whose processes ended by themselves
 
-	shares sync.Mutex // held by who changes exports or imports
-	taken  held       // what machines have for themselves
+	shares   sync.Mutex // held by who changes exports or imports
+	reserved []Export   // that are being made; guarded by shares
+	taken    held       // what machines have for themselves
 }
 
 // maxEnded bounds how many ends of views nobody has heard of yet. What is lost is

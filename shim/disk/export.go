@@ -102,53 +102,89 @@ type ExportRequest struct {
 
 // Export serves a disk of an image.
 func (d *Disks) Export(ctx context.Context, r ExportRequest) (_ Connection, err error) {
-	name := r.Name
-	if !shareName.MatchString(name) {
-		return Connection{}, fmt.Errorf("export %q: %w", name, ErrName)
-	}
-	d.shares.Lock()
-	defer d.shares.Unlock()
-	all, err := d.Exports()
+	e, err := d.reserveExport(r)
 	if err != nil {
 		return Connection{}, err
 	}
-	if slices.ContainsFunc(all, func(e Export) bool { return e.Name == name }) {
-		return Connection{}, fmt.Errorf("export %s: %w", name, ErrExists)
-	}
-	random := make([]byte, 16)
-	rand.Read(random) // never fails
-	e := Export{Name: name, ID: exportPrefix + hex.EncodeToString(random), UID: d.freeUID(all), CreatedAt: time.Now(), Shareable: r.Shareable}
+	defer d.dropReservation(e)
 	defer func() {
 		if err != nil {
 			ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), undoTime)
 			defer cancel()
-			err = fmt.Errorf("export %s: %w", name, errors.Join(err, d.removeExport(ctx, e)))
+			err = fmt.Errorf("export %s: %w", e.Name, errors.Join(err, d.removeExport(ctx, e)))
 		}
 	}()
 	if e.Disk, err = d.Unpacker.Acquire(ctx, e.ID, r.Image, r.Path); err != nil {
 		return Connection{}, err
 	}
-	text, err := json.MarshalIndent(e, "", "  ")
-	if err == nil {
-		err = os.MkdirAll(d.exportDir(e), 0o700)
-	}
-	if err == nil {
-		err = renameio.WriteFile(filepath.Join(d.exportDir(e), exportFile), text, 0o600)
-	}
-	if err != nil {
+	if err := d.makeExport(ctx, e); err != nil {
 		return Connection{}, err
 	}
-	o := overISCSI{Disks: d}
-	if err := o.create(ctx, e.disk()); err != nil {
-		return Connection{}, err
-	}
-	if err := syncFile(o.writable(e.disk())); err != nil { // the record outlives a power cut too
-		return Connection{}, err
-	}
-	if err := o.serve(ctx, e.disk()); err != nil {
+	if err := d.beginExport(ctx, e); err != nil {
 		return Connection{}, err
 	}
 	return d.connection(e), nil
+}
+
+// reserveExport takes a name, an id and a user for an export that is about to be made.
+// Making it can take minutes, in which others are to be served.
+func (d *Disks) reserveExport(r ExportRequest) (Export, error) {
+	name := r.Name
+	if !shareName.MatchString(name) {
+		return Export{}, fmt.Errorf("export %q: %w", name, ErrName)
+	}
+	d.shares.Lock()
+	defer d.shares.Unlock()
+	all, err := d.Exports()
+	if err != nil {
+		return Export{}, err
+	}
+	all = append(all, d.reserved...)
+	if slices.ContainsFunc(all, func(e Export) bool { return e.Name == name }) {
+		return Export{}, fmt.Errorf("export %s: %w", name, ErrExists)
+	}
+	random := make([]byte, 16)
+	rand.Read(random) // never fails
+	e := Export{Name: name, ID: exportPrefix + hex.EncodeToString(random), UID: d.freeUID(all), CreatedAt: time.Now(), Shareable: r.Shareable}
+	d.reserved = append(d.reserved, e)
+	return e, nil
+}
+
+func (d *Disks) dropReservation(e Export) {
+	d.shares.Lock()
+	defer d.shares.Unlock()
+	d.reserved = slices.DeleteFunc(d.reserved, func(o Export) bool { return o.ID == e.ID })
+}
+
+// makeExport makes the file that is served, which outlives a power cut.
+func (d *Disks) makeExport(ctx context.Context, e Export) error {
+	if err := os.MkdirAll(d.exportDir(e), 0o700); err != nil {
+		return err
+	}
+	o := overISCSI{Disks: d}
+	if err := o.create(ctx, e.disk()); err != nil {
+		return err
+	}
+	return syncFile(o.writable(e.disk()))
+}
+
+// beginExport records an export, and serves it. Its file is whole by then: of one that
+// was cut off before, nothing is ever served.
+func (d *Disks) beginExport(ctx context.Context, e Export) error {
+	text, err := json.MarshalIndent(e, "", "  ")
+	if err != nil {
+		return err
+	}
+	d.shares.Lock()
+	defer d.shares.Unlock()
+	path := filepath.Join(d.exportDir(e), exportFile)
+	if err := renameio.WriteFile(path, text, 0o600); err != nil {
+		return err
+	}
+	if err := (overISCSI{Disks: d}).serve(ctx, e.disk()); err != nil {
+		return errors.Join(err, os.Remove(path)) // nobody serves it again while it is taken back
+	}
+	return nil
 }
 
 // syncFile has a file's content outlive a power cut.
@@ -160,7 +196,7 @@ func syncFile(path string) error {
 	return errors.Join(f.Sync(), f.Close())
 }
 
-// undoTime bounds the taking back of an export that failed.
+// undoTime bounds the taking back of an export.
 const undoTime = 20 * time.Second
 
 // exportFile is an export's record, in its folder beside the disk's file.
@@ -178,13 +214,14 @@ func (d *Disks) freeUID(all []Export) uint32 {
 	return uid
 }
 
-// Exports are those that there are.
+// Exports are those that there are; beside an error, those whose records can be read.
 func (d *Disks) Exports() ([]Export, error) {
 	files, err := filepath.Glob(filepath.Join(d.Shares, "exports", exportPrefix+"*", exportFile))
 	if err != nil {
 		return nil, err
 	}
 	var all []Export
+	var errs []error
 	for _, path := range files {
 		text, err := os.ReadFile(path)
 		if errors.Is(err, fs.ErrNotExist) {
@@ -195,12 +232,13 @@ func (d *Disks) Exports() ([]Export, error) {
 			err = json.Unmarshal(text, &e)
 		}
 		if err != nil {
-			return nil, fmt.Errorf("read export %s: %w", path, err)
+			errs = append(errs, fmt.Errorf("read export %s: %w", path, err))
+			continue
 		}
 		all = append(all, e)
 	}
 	slices.SortFunc(all, func(a, b Export) int { return strings.Compare(a.Name, b.Name) })
-	return all, nil
+	return all, errors.Join(errs...)
 }
 
 // Unexport takes an export back. One that somebody uses is taken only by force:
@@ -216,6 +254,8 @@ func (d *Disks) Unexport(ctx context.Context, name string, force bool) error {
 	if i < 0 {
 		return fmt.Errorf("%w export %q", ErrUnknown, name)
 	}
+	ctx, cancel := context.WithTimeout(ctx, undoTime) // what hangs must not keep tgtd from others
+	defer cancel()
 	users, _, err := d.Users(ctx, all[i])
 	if err != nil && !errors.Is(err, iscsi.ErrUnavailable) {
 		return err
@@ -269,10 +309,20 @@ func (d *Disks) breakOff(ctx context.Context, e Export) error {
 	if err := d.Unpacker.Release(ctx, e.ID); err != nil {
 		return err
 	}
-	return os.RemoveAll(d.exportDir(e))
+	return d.removeFolder(e.ID)
 }
 
-// removeExport takes back all of it, its record last.
+// removeFolder removes an export's folder, its record first: what is left by a crash is
+// no export.
+func (d *Disks) removeFolder(id string) error {
+	dir := filepath.Join(d.Shares, "exports", id)
+	if err := os.Remove(filepath.Join(dir, exportFile)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	return os.RemoveAll(dir)
+}
+
+// removeExport takes back all of it, its record as soon as nothing else needs it.
 func (d *Disks) removeExport(ctx context.Context, e Export) error {
 	o := overISCSI{Disks: d}
 	if err := o.unserve(ctx, e.disk()); err != nil {
@@ -281,7 +331,7 @@ func (d *Disks) removeExport(ctx context.Context, e Export) error {
 	if err := d.Unpacker.Release(ctx, e.ID); err != nil {
 		return err
 	}
-	return os.RemoveAll(d.exportDir(e))
+	return d.removeFolder(e.ID)
 }
 
 // restoreExports serves exports, those with an id or all, that are not served any more.
@@ -291,7 +341,6 @@ func (d *Disks) restoreExports(ctx context.Context, id string) {
 	all, err := d.Exports()
 	if err != nil {
 		d.Views.Logger.Error("reading the exports failed", "error", err)
-		return
 	}
 	for _, e := range all {
 		if id != "" && id != e.ID {
@@ -306,7 +355,8 @@ func (d *Disks) restoreExports(ctx context.Context, id string) {
 	}
 }
 
-// releaseStrayExports gives back disks of exports that did not come to be.
+// releaseStrayExports gives back disks of exports that did not come to be, and removes
+// their folders.
 func (d *Disks) releaseStrayExports(ctx context.Context) error {
 	d.shares.Lock()
 	defer d.shares.Unlock()
@@ -314,16 +364,37 @@ func (d *Disks) releaseStrayExports(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	all, err := d.Exports()
+	stray, err := d.strayExports(owners)
 	if err != nil {
 		return err
 	}
-	for _, owner := range owners {
-		if IsExport(owner) && !slices.ContainsFunc(all, func(e Export) bool { return e.ID == owner }) {
-			if err := d.Unpacker.Release(ctx, owner); err != nil {
-				return err
-			}
+	for _, id := range stray {
+		if err := d.Unpacker.Release(ctx, id); err != nil {
+			return err
+		}
+		if err := d.removeFolder(id); err != nil {
+			return err
 		}
 	}
 	return nil
+}
+
+// strayExports are the ids of exports that have a disk or a folder and no record. The
+// caller holds shares.
+func (d *Disks) strayExports(owners []string) ([]string, error) {
+	folders, err := filepath.Glob(filepath.Join(d.Shares, "exports", exportPrefix+"*"))
+	if err != nil {
+		return nil, err
+	}
+	all, err := d.Exports()
+	if err != nil {
+		return nil, err
+	}
+	all = append(all, d.reserved...)
+	for _, f := range folders {
+		owners = append(owners, filepath.Base(f))
+	}
+	return slices.DeleteFunc(owners, func(id string) bool {
+		return !IsExport(id) || slices.ContainsFunc(all, func(e Export) bool { return e.ID == id })
+	}), nil
 }

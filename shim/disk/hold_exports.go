@@ -12,13 +12,9 @@ import (
 const holdEvery = 2 * time.Second
 
 // holdExports keeps each export to one address at a time, but for those that are shareable.
+// It waits for nobody who changes them: one that goes meanwhile has no target.
 func (d *Disks) holdExports(ctx context.Context) {
-	d.shares.Lock()
-	defer d.shares.Unlock()
-	all, err := d.Exports()
-	if err != nil {
-		return // restoreExports tells of it
-	}
+	all, _ := d.Exports() // restoreExports tells of an error
 	for _, e := range all {
 		if e.Shareable {
 			continue

@@ -67,44 +67,55 @@ func (d *Disks) Watch(ctx context.Context, put func(ctx context.Context, id stri
 	}
 }
 
-// Sweep removes targets and views that belong to none of the containers.
-func (d *Disks) Sweep(ctx context.Context, all []record.Container) error {
-	var targets, views []string
-	exports, err := d.Exports()
-	if err != nil {
-		return err // theirs are not known
+// Sweep removes targets and views that belong to none of the containers that records
+// returns.
+func (d *Disks) Sweep(ctx context.Context, records func() []record.Container) error {
+	views, targets, err := d.strays(ctx, records)
+	errs := []error{err, d.releaseStrayExports(ctx)}
+	for _, id := range views {
+		errs = append(errs, d.views.Hide(ctx, id))
 	}
-	for _, e := range exports {
-		targets = append(targets, overISCSI{Disks: d}.access(e.disk()).Name)
-		views = append(views, viewOf(e.disk()))
-	}
-	for _, r := range all {
-		for _, k := range of(r) {
-			targets = append(targets, overISCSI{Disks: d}.access(k).Name)
-			views = append(views, viewOf(k))
-		}
-	}
-	var errs []error
-	errs = append(errs, d.releaseStrayExports(ctx))
-	shown, err := d.views.List()
-	errs = append(errs, err)
-	for _, id := range shown {
-		if !slices.Contains(views, id) {
-			errs = append(errs, d.views.Hide(ctx, id))
-		}
-	}
-	served, err := d.ISCSI.Daemon.List(ctx)
-	if errors.Is(err, iscsi.ErrUnavailable) {
-		return errors.Join(errs...) // and no target is there
-	}
-	errs = append(errs, err)
-	for _, t := range served {
-		if ours(t.Name) && !slices.Contains(targets, t.Name) {
-			errs = append(errs, d.ISCSI.Daemon.Remove(ctx, iscsi.Access{Name: t.Name, User: t.User}))
-		}
+	for _, t := range targets {
+		errs = append(errs, d.removeStray(ctx, t))
 	}
 	if err := errors.Join(errs...); err != nil {
 		return fmt.Errorf("remove what disks that are gone had left: %w", err)
 	}
 	return nil
+}
+
+// removeStray removes a target. One that does not go must not keep tgtd from others for ever.
+func (d *Disks) removeStray(ctx context.Context, t iscsi.Status) error {
+	ctx, cancel := context.WithTimeout(ctx, undoTime)
+	defer cancel()
+	return d.ISCSI.Daemon.Remove(ctx, iscsi.Access{Name: t.Name, User: t.User})
+}
+
+// strays are the views and targets that are nobody's. They are listed before the records
+// are read, in which a container stands before it has any: of one that comes meanwhile
+// none is among them.
+func (d *Disks) strays(ctx context.Context, records func() []record.Container) ([]string, []iscsi.Status, error) {
+	views, viewsErr := d.views.List()
+	targets, targetsErr := d.ISCSI.Daemon.List(ctx)
+	if errors.Is(targetsErr, iscsi.ErrUnavailable) {
+		targetsErr = nil // and no target is there
+	}
+	exports, err := d.Exports()
+	if err != nil {
+		return nil, nil, err // theirs are not known
+	}
+	var owned []Disk
+	for _, e := range exports {
+		owned = append(owned, e.disk())
+	}
+	for _, r := range records() {
+		owned = append(owned, of(r)...)
+	}
+	hasView, hasTarget := map[string]bool{}, map[string]bool{}
+	for _, k := range owned {
+		hasView[viewOf(k)], hasTarget[overISCSI{Disks: d}.access(k).Name] = true, true
+	}
+	views = slices.DeleteFunc(views, func(id string) bool { return hasView[id] })
+	targets = slices.DeleteFunc(targets, func(t iscsi.Status) bool { return !ours(t.Name) || hasTarget[t.Name] })
+	return views, targets, errors.Join(viewsErr, targetsErr)
 }

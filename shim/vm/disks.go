@@ -79,11 +79,13 @@ func (m *Manager) sweepDisks(ctx context.Context) {
 	if len(m.aside) > 0 {
 		return // theirs are not known
 	}
-	var all []record.Container
-	for _, c := range m.all("") {
-		all = append(all, c.record())
+	records := func() (all []record.Container) {
+		for _, c := range m.all("") {
+			all = append(all, c.record())
+		}
+		return all
 	}
-	if err := m.Disks.Sweep(ctx, all); err != nil && ctx.Err() == nil {
+	if err := m.Disks.Sweep(ctx, records); err != nil && ctx.Err() == nil {
 		m.Logger.Error("removing what disks that are gone had left failed", "error", err)
 	}
 }
