@@ -160,6 +160,8 @@ func (v *Views) start(ctx context.Context, view View, base *os.File) (pid int, e
 	go func() { told <- view.tell(pid) }()
 	ready := v.await(ctx, pid)
 	if err := errors.Join(ready, <-told); err != nil {
+		// Hide finds it by what it writes itself, which it need not have come to.
+		_ = cmd.Process.Kill()
 		said, _ := os.ReadFile(filepath.Join(dir, logName))
 		return 0, fmt.Errorf("%w: %s", err, strings.TrimSpace(string(said[:min(len(said), 1000)])))
 	}

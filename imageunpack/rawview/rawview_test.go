@@ -176,6 +176,31 @@ func TestFails(t *testing.T) {
 	}
 }
 
+// TestGivenUp: a process that is given up before it has come to anything is not left behind.
+func TestGivenUp(t *testing.T) {
+	v := rawview.New(rawview.Options{
+		Dir: filepath.Join(t.TempDir(), "views"), StorageDaemon: "/usr/bin/qemu-storage-daemon",
+		Stage: []string{"sh", "-c", "exec sleep 1000"}, Logger: slog.New(slog.DiscardHandler),
+	})
+	view, base, _ := disk(t, "slow", 0o644)
+	ctx, cancel := context.WithCancel(t.Context())
+	var pid int
+	view.Started = func(started int) error {
+		pid = started
+		cancel()
+		return nil
+	}
+	if _, err := v.Show(ctx, view, base); !errors.Is(err, context.Canceled) || pid == 0 {
+		t.Fatalf("process %d, %v", pid, err)
+	}
+	for end := time.Now().Add(time.Minute); syscall.Kill(pid, 0) == nil; time.Sleep(5 * time.Millisecond) {
+		if time.Now().After(end) {
+			_ = syscall.Kill(pid, syscall.SIGKILL)
+			t.Fatal("its process runs on")
+		}
+	}
+}
+
 func hide(t *testing.T, v views, id string) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(t.Context()), time.Minute)
