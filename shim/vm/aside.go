@@ -67,18 +67,20 @@ func (m *Manager) uidsInUse() (map[uint32]bool, error) {
 // mendSandbox makes the record of a container's sandbox anew where that one is
 // lost: without it, the pod's removal would pass the container by.
 func (m *Manager) mendSandbox(r record.Container) error {
-	if _, known := m.sandboxes[r.SandboxID]; known {
+	if _, known := m.Handler(r.SandboxID); known {
 		return nil
 	}
 	s := record.Sandbox{ID: r.SandboxID, Handler: m.RuntimeHandler, CreatedAt: r.CreatedAt, Config: r.Sandbox}
+	m.mu.Lock()
 	m.sandboxes[s.ID] = s
+	m.mu.Unlock()
 	return m.Records.PutSandbox(s)
 }
 
 // sweepRun ends and removes what the run folder holds of containers that have no
 // record, broken ones aside.
 func (m *Manager) sweepRun(ctx context.Context) error {
-	known := func(id string) bool { return m.machines[id] != nil || m.aside[id] }
+	known := func(id string) bool { return m.Has(id) || m.aside[id] }
 	errs := []error{m.Network.Sweep(ctx, known)}
 	sockets, err := os.ReadDir(m.ConsoleDir)
 	errs = append(errs, err)

@@ -44,8 +44,10 @@ func (m *Manager) recover(ctx context.Context) error {
 		}
 		c := newMachine(r)
 		c.recovered = true
+		m.mu.Lock() // for the tasks that those before have begun
 		m.machines[r.ID] = c
 		m.names[containerName(r)] = r.ID
+		m.mu.Unlock()
 		if err := m.Disks.Recover(r); err != nil {
 			m.log(r).Error("finding the disks of a VM again failed", "error", err)
 		}
@@ -54,7 +56,7 @@ func (m *Manager) recover(ctx context.Context) error {
 			m.log(r).Error("finding a VM again failed", "error", err)
 		}
 	}
-	for _, c := range m.machines {
+	for _, c := range m.all("") {
 		m.tell(c) // of those that have ended; of the others libvirtd is asked first
 	}
 	if err := m.reconcileSandboxes(ctx); err != nil {
@@ -63,7 +65,12 @@ func (m *Manager) recover(ctx context.Context) error {
 	if err := m.sweepRun(ctx); err != nil {
 		m.Logger.Error("removing what VMs that are gone had left failed", "error", err)
 	}
-	return m.releaseStrayDisks(ctx)
+	if err := m.releaseStrayDisks(ctx); err != nil {
+		// Among other things it takes room on containerd's disk, and a full one must not keep the
+		// shim from its running machines. The next start finds them.
+		m.Logger.Error("giving back disks that are held for nobody failed", "error", err)
+	}
+	return nil
 }
 
 func (m *Manager) recoverOne(ctx context.Context, c *machine) error {
@@ -137,17 +144,16 @@ func (m *Manager) releaseStrayDisks(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	var errs []error
 	for _, owner := range owners {
 		id := disk.Container(owner)
-		if _, ok := m.machines[id]; ok || m.aside[id] || disk.IsExport(id) {
+		if m.Has(id) || m.aside[id] || disk.IsExport(id) {
 			continue
 		}
 		m.Logger.Info("giving back a disk that is held for nobody", "container", id)
-		if err := m.Unpacker.Release(ctx, owner); err != nil {
-			return err
-		}
+		errs = append(errs, m.Unpacker.Release(ctx, owner))
 	}
-	return nil
+	return errors.Join(errs...)
 }
 
 // tellStrayDomains names the domains of containers that have no record. A start

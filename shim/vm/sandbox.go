@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
+	"slices"
 	"strings"
 	"time"
 
@@ -55,7 +57,10 @@ func (m *Manager) reconcileSandboxes(ctx context.Context) error {
 	for _, s := range reply.GetItems() {
 		there[s.GetId()] = true
 	}
-	for id := range m.sandboxes {
+	m.mu.RLock()
+	known := slices.Collect(maps.Keys(m.sandboxes)) // a task may find one that was intended meanwhile
+	m.mu.RUnlock()
+	for _, id := range known {
 		if there[id] {
 			continue
 		}
