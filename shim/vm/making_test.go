@@ -1,6 +1,7 @@
 package vm
 
 import (
+	"errors"
 	"testing"
 
 	"google.golang.org/protobuf/proto"
@@ -51,7 +52,7 @@ func TestTheSameIsAskedFor(t *testing.T) {
 	}
 	larger := proto.CloneOf(r.Config.Value)
 	larger.Linux.Resources.MemoryLimitInBytes *= 2
-	if found, err := m.begun(t.Context(), sandbox, larger); err != nil || found != nil || given != errChanged {
+	if found, err := m.begun(t.Context(), sandbox, larger); err != nil || found != nil || !errors.Is(given, errChanged) {
 		t.Errorf("another machine: %v, %v, given up: %v", found, err, given)
 	}
 }
