@@ -68,6 +68,15 @@ func (r *round) does(t *testing.T, calls ...call) {
 	}
 }
 
+// loses kills daemons: what one leaves for good by itself is no fault then.
+func (r *round) loses(t *testing.T, victims ...string) {
+	t.Helper()
+	for _, name := range victims {
+		r.kills = append(r.kills, kill{victim: name})
+		check(t, suite.Kill(t.Context(), name, syscall.SIGKILL))
+	}
+}
+
 func TestKilledWhileGuestsRun(t *testing.T) {
 	for _, killed := range [][]string{
 		{node.Libvirtd}, {node.Containerd}, {node.Shim}, {node.Tgtd},
@@ -77,9 +86,7 @@ func TestKilledWhileGuestsRun(t *testing.T) {
 		t.Run(strings.Join(killed, "-"), func(t *testing.T) {
 			r := begin(t)
 			r.does(t, life[:started]...)
-			for _, name := range killed {
-				check(t, suite.Kill(t.Context(), name, syscall.SIGKILL))
-			}
+			r.loses(t, killed...)
 			for _, g := range suite.steady {
 				check(t, g.echoes())
 			}
@@ -155,7 +162,7 @@ func lists(ctx context.Context) error {
 func TestWithoutLibvirtd(t *testing.T) {
 	r := begin(t)
 	r.does(t, life[:started-1]...)
-	check(t, suite.Kill(t.Context(), node.Libvirtd, syscall.SIGKILL))
+	r.loses(t, node.Libvirtd)
 	t.Cleanup(func() { check(t, resume(context.WithoutCancel(t.Context()), node.Libvirtd)) })
 	check(t, answers(t.Context()))
 	check(t, lists(t.Context()))

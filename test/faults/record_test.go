@@ -102,7 +102,7 @@ func TestUnmadeContainerThatStays(t *testing.T) {
 func TestLibvirtdDoesNotComeBack(t *testing.T) {
 	r := begin(t)
 	r.does(t, life[:started]...)
-	check(t, suite.Kill(t.Context(), node.Libvirtd, syscall.SIGKILL))
+	r.loses(t, node.Libvirtd)
 	for _, c := range life[ending:podEnd] {
 		if err := c.do(t.Context(), r.pod); status.Code(err) != codes.Unavailable || !strings.Contains(err.Error(), "docs/node.md") {
 			t.Errorf("%s without libvirtd: %v", c.name, err)
