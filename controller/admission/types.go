@@ -10,6 +10,7 @@ import (
 func (r *review) checkInstancetype() field.ErrorList {
 	spec := field.NewPath("spec")
 	of, problems := vmspec.CheckInstancetype(spec, r.object["spec"])
+	problems = append(checkName(field.NewPath("metadata"), r.meta.Name), problems...) // it becomes a label's value
 	if of == nil {
 		return problems
 	}
@@ -19,6 +20,7 @@ func (r *review) checkInstancetype() field.ErrorList {
 func (r *review) checkPreference() field.ErrorList {
 	spec := field.NewPath("spec")
 	of, problems := vmspec.CheckPreference(spec, r.object["spec"])
+	problems = append(checkName(field.NewPath("metadata"), r.meta.Name), problems...)
 	if of == nil {
 		return problems
 	}
