@@ -91,6 +91,9 @@ func addSubresources(m manager.Manager, cluster *rest.Config, o Options, keeper 
 	if err := m.Add(server); err != nil {
 		return fmt.Errorf("add the subresources: %w", err)
 	}
+	if err := m.AddReadyzCheck("subresources", server.Ready); err != nil {
+		return fmt.Errorf("add readiness check: %w", err)
+	}
 	return nil
 }
 

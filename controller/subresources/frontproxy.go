@@ -3,8 +3,9 @@ package subresources
 import (
 	"context"
 	"errors"
-	"fmt"
+	"log/slog"
 	"net/http"
+	"time"
 
 	"k8s.io/apiserver/pkg/authentication/authenticator"
 	"k8s.io/apiserver/pkg/authentication/request/headerrequest"
@@ -45,11 +46,23 @@ func newFrontProxy(cluster kubernetes.Interface) (*frontProxy, error) {
 	)}, nil
 }
 
-// start reads the ConfigMap, and follows it until ctx ends.
-func (f *frontProxy) start(ctx context.Context) error {
-	if err := errors.Join(f.authority.RunOnce(ctx), f.headers.RunOnce(ctx)); err != nil {
-		return fmt.Errorf("read ConfigMap %s of namespace %s, which tells who the API server's front proxy is: %w",
-			authenticationConfig, authenticationNamespace, err)
+// again is the time after a try to read the ConfigMap that failed.
+const again = 2 * time.Second
+
+// start reads the ConfigMap, as soon as there is an API server, and follows it until ctx ends.
+func (f *frontProxy) start(ctx context.Context, log *slog.Logger) error {
+	for {
+		err := errors.Join(f.authority.RunOnce(ctx), f.headers.RunOnce(ctx))
+		if err == nil {
+			break
+		}
+		log.Warn("can't read who the API server's front proxy is; trying again",
+			"namespace", authenticationNamespace, "configmap", authenticationConfig, "err", err)
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-time.After(again):
+		}
 	}
 	go f.authority.Run(ctx, 1)
 	go f.headers.Run(ctx, 1)

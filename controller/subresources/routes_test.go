@@ -1,9 +1,11 @@
 package subresources
 
 import (
+	"context"
 	"encoding/json"
 	"io"
 	"log/slog"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -39,6 +41,47 @@ func TestNoLimitOfOurOwn(t *testing.T) {
 	if limit := newServer(t).cluster.AuthorizationV1().RESTClient().GetRateLimiter(); limit != nil {
 		t.Errorf("SubjectAccessReviews are held back to %v a second", limit.QPS())
 	}
+}
+
+// A controller that comes up before the API server waits for that.
+func TestServesOnceThereIsAnAPIServer(t *testing.T) {
+	s := newServer(t)
+	told := make(lines, 1)
+	s.Log = slog.New(slog.NewTextHandler(told, nil))
+	l, err := new(net.ListenConfig).Listen(t.Context(), "tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	ended := make(chan error, 1)
+	go func() { ended <- s.Serve(ctx, l) }()
+	select {
+	case line := <-told:
+		if !strings.Contains(line, "extension-apiserver-authentication") {
+			t.Errorf("told: %s", line)
+		}
+	case err := <-ended:
+		t.Fatalf("ended: %v", err)
+	}
+	if s.Ready(nil) == nil {
+		t.Error("it is ready")
+	}
+	cancel()
+	if err := <-ended; err != nil {
+		t.Errorf("stopped: %v", err)
+	}
+}
+
+// lines are those of a log, of which what nobody waits for is lost.
+type lines chan string
+
+func (l lines) Write(text []byte) (int, error) {
+	select {
+	case l <- string(text):
+	default:
+	}
+	return len(text), nil
 }
 
 func ask(t *testing.T, h http.Handler, method, path string, into any) int {

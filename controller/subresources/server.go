@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
+	"sync/atomic"
 	"time"
 
 	"k8s.io/apimachinery/pkg/runtime"
@@ -42,6 +43,8 @@ type Server struct {
 	// objects reads and writes at the API server: what a person asks for now is not decided by what a
 	// cache has heard of, and a replica that doesn't lead has no cache to wait in for what it wrote.
 	objects client.Client
+	// serving is set once callers can be told apart.
+	serving atomic.Bool
 }
 
 // Bounds of a connection's beginning. Its end is the caller's affair: a console stays open for days.
@@ -69,6 +72,14 @@ func New(o Options) (*Server, error) {
 	return &Server{Options: o, front: front, cluster: cluster, objects: objects}, nil
 }
 
+// Ready is a health check: an error as long as nobody is served yet.
+func (s *Server) Ready(*http.Request) error {
+	if !s.serving.Load() {
+		return errors.New("the API server has not told yet who its front proxy is")
+	}
+	return nil
+}
+
 // NeedLeaderElection says that each of several controllers serves.
 func (s *Server) NeedLeaderElection() bool { return false }
 
@@ -83,9 +94,10 @@ func (s *Server) Start(ctx context.Context) error {
 
 // Serve is Start with a listener, which it closes.
 func (s *Server) Serve(ctx context.Context, listener net.Listener) error {
-	if err := s.front.start(ctx); err != nil {
-		return errors.Join(fmt.Errorf("serve subresources: %w", err), listener.Close())
+	if s.front.start(ctx, s.Log) != nil { // it is to stop
+		return listener.Close()
 	}
+	s.serving.Store(true)
 	server := &http.Server{
 		Handler: s.routes(), ReadHeaderTimeout: headerTimeout,
 		BaseContext: func(net.Listener) context.Context { return ctx },
