@@ -9,6 +9,7 @@ import (
 
 	"github.com/nodevirt/nodevirt/test/node"
 	"github.com/nodevirt/nodevirt/test/node/supervisor"
+	"github.com/nodevirt/nodevirt/test/progress"
 )
 
 type object = map[string]any
@@ -30,7 +31,8 @@ func (o Options) worker(ctx context.Context, control *node.Node, i int) (*node.N
 		return nil, err
 	}
 	n, err := node.Start(ctx, node.Options{
-		Dir: o.path(name), Bin: o.Bin, Cache: o.Cache, Hostname: name, Subnet: nodePods(i), Bound: o.Bound, Log: o.Log,
+		Dir: o.path(name), Bin: o.Bin, Cache: o.Cache, Hostname: name, Subnet: nodePods(i), Bound: o.Bound,
+		Log:        progress.Of(name, o.Log),
 		Components: []string{node.Containerd, node.Libvirtd, node.Tgtd, node.Shim},
 		Registry:   controlAddress + ":5000",
 		ShimConfig: o.shimConfig(i),

@@ -34,3 +34,21 @@ func (l *Log) Write(p []byte) (int, error) {
 	}
 	return len(p), nil
 }
+
+// Of returns a writer of whole lines to out which says before each of them whose it is.
+func Of(name string, out io.Writer) io.Writer { return &of{name: name, out: out} }
+
+type of struct {
+	name string
+	out  io.Writer
+}
+
+// Write passes each line on by one write of its own, as other writers of out may be busy too.
+func (o *of) Write(p []byte) (int, error) {
+	for line := range strings.Lines(string(p)) {
+		if _, err := fmt.Fprintf(o.out, "%s: %s", o.name, line); err != nil {
+			return 0, err
+		}
+	}
+	return len(p), nil
+}
