@@ -179,6 +179,20 @@ func TestStartFailure(t *testing.T) {
 	}
 }
 
+// TestHoldBack: a start waits as it is told, but not for a clock that was wrong.
+func TestHoldBack(t *testing.T) {
+	now := time.Now()
+	for told, want := range map[time.Duration]time.Duration{
+		-time.Second: 0, time.Second: time.Second, backoff.Longest: backoff.Longest, time.Hour: 0,
+	} {
+		vm := new(kubevirt.VirtualMachine)
+		vm.Status.StartFailure = &kubevirt.VirtualMachineStartFailure{RetryAfterTimestamp: new(metav1.NewTime(now.Add(told)))}
+		if got := holdBack(vm, now); got != want {
+			t.Errorf("told to wait %s: %s, want %s", told, got, want)
+		}
+	}
+}
+
 func TestTemplate(t *testing.T) {
 	vm := &kubevirt.VirtualMachine{ObjectMeta: metav1.ObjectMeta{Name: "a", Namespace: "b", UID: "c", Generation: 3}}
 	vm.Spec.Template = new(kubevirt.VirtualMachineInstanceTemplateSpec)

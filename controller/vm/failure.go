@@ -34,11 +34,16 @@ func startFailure(
 	return &next
 }
 
-// holdBack is how long the next start has to wait; 0 for not at all.
+// holdBack is how long the next start has to wait; 0 for not at all. A time that is further away than any
+// wait is another controller's, whose clock was ahead.
 func holdBack(vm *kubevirt.VirtualMachine, now time.Time) time.Duration {
 	f := vm.Status.StartFailure
 	if f == nil || f.RetryAfterTimestamp == nil {
 		return 0
 	}
-	return max(f.RetryAfterTimestamp.Sub(now), 0)
+	wait := f.RetryAfterTimestamp.Sub(now)
+	if wait > backoff.Longest+backoff.Steady {
+		return 0
+	}
+	return max(wait, 0)
 }
