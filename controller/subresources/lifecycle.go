@@ -3,11 +3,13 @@ package subresources
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/util/retry"
 	kubevirt "kubevirt.io/api/core/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
@@ -22,6 +24,10 @@ func (s *Server) start(ctx context.Context, c *call) error {
 	if options.Paused {
 		return missing("nodevirt can't start a VM paused: start it, then pause it")
 	}
+	return c.decide(func() error { return s.tryStart(ctx, c, options) })
+}
+
+func (s *Server) tryStart(ctx context.Context, c *call, options kubevirt.StartOptions) error {
 	vm, vmi, strategy, err := s.state(ctx, c)
 	if err != nil {
 		return err
@@ -31,20 +37,15 @@ func (s *Server) start(ctx context.Context, c *call) error {
 	}
 	switch strategy {
 	case kubevirt.RunStrategyHalted:
-		err = s.setRunning(ctx, c, vm, true, options.DryRun)
+		return s.setRunning(ctx, c, vm, true, options.DryRun)
 	case kubevirt.RunStrategyRerunOnFailure, kubevirt.RunStrategyManual:
 		requests := []kubevirt.VirtualMachineStateChangeRequest{{Action: kubevirt.StartRequest}}
 		if vmi != nil {
 			requests = append([]kubevirt.VirtualMachineStateChangeRequest{{Action: kubevirt.StopRequest, UID: &vmi.UID}}, requests...)
 		}
-		err = s.request(ctx, c, vm, options.DryRun, requests...)
-	default:
-		return c.conflict("%s does not support manual start requests", strategy)
+		return s.request(ctx, c, vm, options.DryRun, requests...)
 	}
-	if err != nil {
-		return err
-	}
-	return c.accept()
+	return c.conflict("%s does not support manual start requests", strategy)
 }
 
 // stop ends a virtual machine's instance for good, or until somebody starts it.
@@ -53,6 +54,10 @@ func (s *Server) stop(ctx context.Context, c *call) error {
 	if err := c.body(&options); err != nil {
 		return err
 	}
+	return c.decide(func() error { return s.tryStop(ctx, c, options) })
+}
+
+func (s *Server) tryStop(ctx context.Context, c *call, options kubevirt.StopOptions) error {
 	vm, vmi, strategy, err := s.state(ctx, c)
 	if err != nil {
 		return err
@@ -75,13 +80,10 @@ func (s *Server) stop(ctx context.Context, c *call) error {
 	default:
 		err = s.setRunning(ctx, c, vm, false, options.DryRun)
 	}
-	if err == nil && hurry {
-		err = s.hurry(ctx, c, vmi, *options.GracePeriod, options.DryRun)
-	}
-	if err != nil {
+	if err != nil || !hurry {
 		return err
 	}
-	return c.accept()
+	return s.hurry(ctx, c, vmi, *options.GracePeriod, options.DryRun)
 }
 
 // restart replaces a virtual machine's instance by another.
@@ -93,6 +95,10 @@ func (s *Server) restart(ctx context.Context, c *call) error {
 	if p := options.GracePeriodSeconds; p != nil && *p != 0 {
 		return apierrors.NewBadRequest("a restart takes no grace period but 0, which powers the VM off: the VM's own is in its template")
 	}
+	return c.decide(func() error { return s.tryRestart(ctx, c, options) })
+}
+
+func (s *Server) tryRestart(ctx context.Context, c *call, options kubevirt.RestartOptions) error {
 	vm, vmi, strategy, err := s.state(ctx, c)
 	if err != nil {
 		return err
@@ -106,10 +112,19 @@ func (s *Server) restart(ctx context.Context, c *call) error {
 	err = s.request(ctx, c, vm, options.DryRun,
 		kubevirt.VirtualMachineStateChangeRequest{Action: kubevirt.StopRequest, UID: &vmi.UID},
 		kubevirt.VirtualMachineStateChangeRequest{Action: kubevirt.StartRequest})
-	if err == nil && options.GracePeriodSeconds != nil {
-		err = s.hurry(ctx, c, vmi, *options.GracePeriodSeconds, options.DryRun)
+	if err != nil || options.GracePeriodSeconds == nil {
+		return err
 	}
-	if err != nil {
+	return s.hurry(ctx, c, vmi, *options.GracePeriodSeconds, options.DryRun)
+}
+
+// errStale is of a decision about a virtual machine that somebody, mostly the controller, has written since.
+const errStale = constant("the virtual machine has changed meanwhile")
+
+// decide accepts a call that has been decided, on what there is at that moment.
+func (c *call) decide(try func() error) error {
+	stale := func(err error) bool { return errors.Is(err, errStale) }
+	if err := retry.OnError(retry.DefaultBackoff, stale, try); err != nil {
 		return err
 	}
 	return c.accept()
@@ -154,7 +169,7 @@ func (s *Server) setRunning(ctx context.Context, c *call, vm *kubevirt.VirtualMa
 	}
 	patch := client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{})
 	if err := s.objects.Patch(ctx, vm, patch, &client.PatchOptions{DryRun: dryRun}); err != nil {
-		return s.failed(c, err)
+		return s.failed(c, stale(err))
 	}
 	return nil
 }
@@ -176,7 +191,7 @@ func (s *Server) request(
 	err = s.objects.Status().Patch(ctx, vm, client.RawPatch(types.MergePatchType, text),
 		&client.SubResourcePatchOptions{PatchOptions: client.PatchOptions{DryRun: dryRun}})
 	if err != nil {
-		return s.failed(c, err)
+		return s.failed(c, stale(err))
 	}
 	return nil
 }
@@ -197,6 +212,14 @@ func (s *Server) hurry(ctx context.Context, c *call, vmi *kubevirt.VirtualMachin
 		return s.failed(c, err)
 	}
 	return nil
+}
+
+// stale marks the error of a write that came too late.
+func stale(err error) error {
+	if apierrors.IsConflict(err) {
+		return fmt.Errorf("%w: %w", errStale, err)
+	}
+	return err
 }
 
 // failed passes on what the API server says: it is about the caller's object.

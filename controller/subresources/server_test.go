@@ -20,6 +20,8 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -84,6 +86,20 @@ type world struct {
 	front authority
 	url   string
 	http  func(*tls.Certificate) *http.Client
+	// meanwhile is called before each request of the server's to the API server.
+	meanwhile atomic.Pointer[func(*http.Request)]
+}
+
+type transport struct {
+	*world
+	http.RoundTripper
+}
+
+func (t transport) RoundTrip(r *http.Request) (*http.Response, error) {
+	if do := t.meanwhile.Load(); do != nil {
+		(*do)(r)
+	}
+	return t.RoundTripper.RoundTrip(r)
 }
 
 func newWorld(t *testing.T) *world {
@@ -99,11 +115,13 @@ func newWorld(t *testing.T) *world {
 	check(t, rbacv1.AddToScheme(scheme))
 	w.Client, err = client.New(k.Config(), client.Options{Scheme: scheme})
 	check(t, err)
+	config := k.Config()
+	config.WrapTransport = func(to http.RoundTripper) http.RoundTripper { return transport{w, to} }
 	own := newAuthority(t)
 	serving := own.issue(t, "subresources")
 	s, err := subresources.New(subresources.Options{
 		Certificate: func(*tls.ClientHelloInfo) (*tls.Certificate, error) { return &serving, nil },
-		Config:      k.Config(), Scheme: scheme, Version: "test", Log: slog.New(slog.DiscardHandler),
+		Config:      config, Scheme: scheme, Version: "test", Log: slog.New(slog.DiscardHandler),
 	})
 	check(t, err)
 	l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -175,6 +193,7 @@ func TestServer(t *testing.T) {
 		"virtualmachines/portforward", "virtualmachines/expand-spec")
 	t.Run("callers", func(t *testing.T) { testCallers(t, w, front) })
 	t.Run("lifecycle", func(t *testing.T) { testLifecycle(t, w, front) })
+	t.Run("meanwhile", func(t *testing.T) { testMeanwhile(t, w, front) })
 	t.Run("pods", func(t *testing.T) { testOthersPods(t, w, front) })
 	w.may("forwarder", "get", "virtualmachineinstances/portforward", "virtualmachines/portforward")
 	t.Run("display", func(t *testing.T) { testDisplay(t, w, front) })
@@ -317,6 +336,39 @@ func testLifecycle(t *testing.T, w *world, front tls.Certificate) {
 	w.vmi(t, "stranger", nil, running)
 	if code, message := w.ask(&front, "admin", "PUT", "virtualmachines/stranger/stop", ""); code != 409 || !strings.Contains(message, "somebody else") {
 		t.Errorf("stop with another's instance: status %d, %q", code, message)
+	}
+}
+
+// What the controller writes to a virtual machine meanwhile is no conflict of the caller's.
+func testMeanwhile(t *testing.T, w *world, front tls.Certificate) {
+	for name, strategy := range map[string]kubevirt.VirtualMachineRunStrategy{
+		"spec": kubevirt.RunStrategyHalted, "status": kubevirt.RunStrategyManual,
+	} {
+		vm := w.vm(t, "meanwhile-"+name, strategy)
+		var once sync.Once
+		touch := func(r *http.Request) {
+			if r.Method == http.MethodPatch {
+				once.Do(func() { w.touch(t, vm) })
+			}
+		}
+		w.meanwhile.Store(&touch)
+		code, message := w.ask(&front, "admin", "PUT", "virtualmachines/"+vm.Name+"/start", "")
+		w.meanwhile.Store(nil)
+		before := vm.ResourceVersion
+		check(t, w.Get(t.Context(), client.ObjectKeyFromObject(vm), vm))
+		started := *vm.Spec.RunStrategy == kubevirt.RunStrategyAlways || len(vm.Status.StateChangeRequests) == 1
+		if code != 202 || vm.Annotations["touched"] == "" || vm.ResourceVersion == before || !started {
+			t.Errorf("%s: status %d, %q; then %+v", name, code, message, vm)
+		}
+	}
+}
+
+// touch writes to an object.
+func (w *world) touch(t *testing.T, o client.Object) {
+	t.Helper()
+	o.SetAnnotations(map[string]string{"touched": "yes"})
+	if err := w.Update(t.Context(), o); err != nil {
+		t.Error(err)
 	}
 }
 
