@@ -135,6 +135,12 @@ func (a *Agent) Refresh(ctx context.Context) {
 	a.about.state = s
 }
 
+// Look asks the agent at once for what State tells of before, as far as it answers.
+func (a *Agent) Look(ctx context.Context) State {
+	s, _ := a.interview(ctx)
+	return s
+}
+
 // interview asks for all that there is to know. An agent that refuses a question
 // is asked the next one.
 func (a *Agent) interview(ctx context.Context) (State, error) {

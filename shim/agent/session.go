@@ -87,7 +87,7 @@ func (a *Agent) Interact(ctx context.Context, s Session) (code int32, err error)
 	// A client that takes nothing any more ends the session.
 	mark := fmt.Sprintf("\x01%d\x02", time.Now().UnixNano())
 	beside.Go(func() {
-		in := bufio.NewReaderSize(line, chunk)
+		in := bufio.NewReaderSize(late{line}, chunk)
 		if !skip(in, mark) {
 			return // the command did not come so far
 		}
@@ -112,6 +112,19 @@ func (a *Agent) Interact(ctx context.Context, s Session) (code int32, err error)
 		return 0, fmt.Errorf("%w: %s", ErrNoTerminal, clean(string(r.Stderr)))
 	}
 	return r.Code, nil
+}
+
+// late is a connection whose reader may come after its deadline, on a busy machine: what is there by then
+// is read all the same.
+type late struct{ net.Conn }
+
+func (l late) Read(p []byte) (int, error) {
+	n, err := l.Conn.Read(p)
+	if errors.Is(err, os.ErrDeadlineExceeded) {
+		_ = l.SetReadDeadline(time.Now().Add(settle / 2))
+		n, err = l.Conn.Read(p)
+	}
+	return n, err
 }
 
 // skip reads up to the end of a mark that begins with a byte which is in it once,

@@ -25,8 +25,7 @@ func (m *Manager) guestInfo(ctx context.Context, c *machine) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	a.Refresh(ctx)
-	s := a.State()
+	s := a.Look(ctx)
 	info := kubevirtv1.VirtualMachineInstanceGuestAgentInfo{GAVersion: s.Version, Hostname: s.Hostname}
 	if s.OS != nil {
 		info.OS = kubevirtv1.VirtualMachineInstanceGuestOSInfo{

@@ -191,7 +191,7 @@ func beforeDeadline(ctx context.Context) (context.Context, context.CancelFunc) {
 	if !ok {
 		return ctx, func() {}
 	}
-	early := min(lastWords, time.Until(deadline)/10)
+	early := min(lastWords, time.Until(deadline)/4)
 	return context.WithDeadline(ctx, deadline.Add(-early))
 }
 
