@@ -35,6 +35,16 @@ failed() {
 	exit 0
 }
 
+# afterwards runs a command, in the background, when the CGI answer is on its way: the process that
+# serves this connection has handed it to the kernel and ended, and the kernel has had some time.
+afterwards() {
+	{
+		while [ -d "/proc/$PPID" ]; do usleep 20000; done
+		usleep 300000
+		"$@"
+	} </dev/null >/dev/null 2>&1 &
+}
+
 # mount_disk mounts the boot disk's file system at /disk. The guest runs from RAM, so what it
 # writes elsewhere is gone after a reboot; what it writes here lives as long as its disk.
 mount_disk() {
