@@ -44,13 +44,13 @@ type clean struct{ *testing.M }
 
 func (c clean) Run() int {
 	ctx := context.Background()
-	before, err := suite.Leftovers(ctx)
+	before, err := suite.Settled(ctx)
 	code := 1
 	if err == nil {
 		code = c.M.Run()
 	}
 	if err == nil && code == 0 {
-		err = suite.SameAgain(ctx, before, 5*time.Second)
+		err = suite.SameAgain(ctx, before, 3*time.Minute)
 	}
 	if err != nil {
 		fmt.Fprintf(os.Stderr, "after all tests: %v\n", err)

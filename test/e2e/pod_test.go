@@ -19,7 +19,7 @@ import (
 )
 
 // patience bounds every wait. Emulated guests on a busy machine are slow.
-const patience = 3 * time.Minute
+const patience = 5 * time.Minute
 
 const mebibyte = 1 << 20
 
@@ -81,6 +81,10 @@ func annotated(pairs map[string]string) func(*runtimeapi.PodSandboxConfig) {
 func (p *pod) remove() {
 	if p.t.Failed() {
 		p.t.Log(suite.LogOf(node.Shim, "pod.name="+p.config.Metadata.Name+" ", 10))
+		logs, _ := filepath.Glob(filepath.Join(p.config.LogDirectory, "*.log"))
+		for _, path := range logs { // a guest's console
+			p.t.Log(node.Tail(path, 30))
+		}
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(p.t.Context()), patience)
 	defer cancel()
@@ -91,15 +95,12 @@ func (p *pod) remove() {
 		p.t.Errorf("remove pod: %v", err)
 	}
 	for _, dir := range cgroupDirs(p.config.Linux.CgroupParent) {
-		var err error
-		for range 100 { // a process that was killed holds its cgroup for a moment
-			if err = os.Remove(dir); err == nil || errors.Is(err, fs.ErrNotExist) {
-				err = nil
-				break
-			}
+		err := os.Remove(dir)
+		for err != nil && !errors.Is(err, fs.ErrNotExist) && ctx.Err() == nil { // a process that was killed holds its cgroup for a moment
 			time.Sleep(20 * time.Millisecond)
+			err = os.Remove(dir)
 		}
-		if err != nil {
+		if err != nil && !errors.Is(err, fs.ErrNotExist) {
 			p.t.Errorf("the pod left something in its cgroup: %v", err)
 		}
 	}

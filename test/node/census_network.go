@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"time"
 
 	"github.com/vishvananda/netlink"
 	"github.com/vishvananda/netns"
@@ -24,22 +25,41 @@ func (n *Node) podNetworks(ctx context.Context) ([]string, error) {
 	}
 	var all []string
 	for _, name := range names {
-		links, err := within(n.root("/run/netns/"+name), linksWithAddresses)
-		if err != nil {
+		items, err := n.podNetwork(ctx, name)
+		// A namespace that comes has its name a moment before one can enter it.
+		for end := time.Now().Add(comingTime); err != nil && exists(n.o.run("netns", name)) && time.Now().Before(end); {
+			time.Sleep(10 * time.Millisecond)
+			items, err = n.podNetwork(ctx, name)
+		}
+		if err != nil && exists(n.o.run("netns", name)) {
 			return nil, err
 		}
-		tables, err := n.Output(ctx, "nsenter", "--net=/run/netns/"+name, "nft", "list", "tables")
 		if err != nil {
-			return nil, err
+			continue // it went while we looked
 		}
-		for item := range strings.Lines(tables) {
-			links = append(links, strings.TrimSpace(item))
-		}
-		for _, item := range links {
+		for _, item := range items {
 			all = append(all, name+" "+item)
 		}
 	}
 	return all, nil
+}
+
+// comingTime bounds the wait for a namespace that is being made.
+const comingTime = 10 * time.Second
+
+func (n *Node) podNetwork(ctx context.Context, name string) ([]string, error) {
+	items, err := within(n.root("/run/netns/"+name), linksWithAddresses)
+	if err != nil {
+		return nil, err
+	}
+	tables, err := n.Output(ctx, "nsenter", "--net=/run/netns/"+name, "nft", "list", "tables")
+	if err != nil {
+		return nil, err
+	}
+	for item := range strings.Lines(tables) {
+		items = append(items, strings.TrimSpace(item))
+	}
+	return items, nil
 }
 
 // within calls do on the network namespace at path.

@@ -75,7 +75,7 @@ func ownCgroups(name string) ([]string, error) {
 // removeCgroups removes a cgroup and all below it. Processes that were just killed hold
 // theirs for a moment more.
 func removeCgroups(ctx context.Context, name string) error {
-	for try := 0; ; try++ {
+	for end := time.Now().Add(endTime); ; {
 		all, err := cgroups(name)
 		if err != nil || len(all) == 0 {
 			return err
@@ -86,7 +86,7 @@ func removeCgroups(ctx context.Context, name string) error {
 				errs = append(errs, fmt.Errorf("remove cgroup %s: %w", dir, err))
 			}
 		}
-		if len(errs) > 0 && try == 100 {
+		if len(errs) > 0 && time.Now().After(end) {
 			return errors.Join(errs...)
 		}
 		select {

@@ -64,7 +64,7 @@ func (n *Node) Add(ctx context.Context, c Component) error {
 // Kill sends a component a signal that ends it and returns when its process is gone. What it
 // started runs on.
 func (n *Node) Kill(ctx context.Context, component string, sig syscall.Signal) error {
-	ctx, cancel := context.WithTimeoutCause(ctx, 30*time.Second, errors.New("it does not end"))
+	ctx, cancel := context.WithTimeoutCause(ctx, 2*time.Minute, errors.New("it does not end"))
 	defer cancel()
 	if err := n.client.Signal(component, sig); err != nil {
 		return err
@@ -132,6 +132,9 @@ func (n *Node) LogTail(component string, lines int) string {
 func (n *Node) LogOf(component, text string, lines int) string {
 	return logTail(n.o.log(component), text, lines)
 }
+
+// Tail is LogTail of any log, by its path.
+func Tail(path string, lines int) string { return logTail(path, "", lines) }
 
 func logTail(path, text string, lines int) string {
 	log, err := os.ReadFile(path)

@@ -8,7 +8,6 @@ import (
 	"net/rpc"
 	"os"
 	"strings"
-	"time"
 )
 
 // Main is for a TestMain whose tests share one node: it starts the node in a new folder, has it
@@ -78,24 +77,4 @@ func (n *Node) shimCrash() error {
 		}
 	}
 	return nil
-}
-
-// SameAgain compares the node with what it was, and waits a little: some of what ends does so a moment
-// after the call that ended it. Processes go by their names alone: tests restart the node's daemons.
-func (n *Node) SameAgain(ctx context.Context, before Census, within time.Duration) error {
-	before = before.byName()
-	for begun := time.Now(); ; {
-		now, err := n.Leftovers(ctx)
-		if err != nil {
-			return err
-		}
-		diff := now.byName().Diff(before)
-		if len(diff) == 0 {
-			return nil
-		}
-		if time.Since(begun) > within {
-			return fmt.Errorf("the node holds other things than before:\n%s", strings.Join(diff, "\n"))
-		}
-		time.Sleep(100 * time.Millisecond)
-	}
 }

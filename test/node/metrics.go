@@ -11,8 +11,8 @@ import (
 	"time"
 )
 
-// scrapeTimeout is Prometheus' own default.
-const scrapeTimeout = 10 * time.Second
+// scrapeTimeout bounds a scrape, on a machine that may be busy.
+const scrapeTimeout = time.Minute
 
 // Scrape reads the shim's metrics, in Prometheus' text format.
 func (n *Node) Scrape(ctx context.Context) (string, error) {

@@ -17,7 +17,7 @@ import (
 
 // startLimit bounds the start of one component. libvirtd's first start asks QEMU for all that it
 // can do, which takes ten seconds, and more on a busy machine.
-const startLimit = 2 * time.Minute
+const startLimit = 5 * time.Minute
 
 // Start starts a node, or what is missing of it: components that run are left alone unless their
 // program or configuration was replaced since. A failure's error ends with the tail of the

@@ -140,7 +140,7 @@ func (n *Node) RemovePods(ctx context.Context) error {
 }
 
 func removePods(ctx context.Context, socket string) (err error) {
-	ctx, cancel := context.WithTimeout(ctx, time.Minute)
+	ctx, cancel := context.WithTimeout(ctx, 3*time.Minute)
 	defer cancel()
 	conn, err := DialCRI(socket)
 	if err != nil {

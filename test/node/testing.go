@@ -31,7 +31,7 @@ func ForTest(t testing.TB, o Options) *Node {
 
 func end(t testing.TB, n *Node, dir string) {
 	// The test's own context has ended by now.
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(t.Context()), 2*time.Minute)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(t.Context()), 5*time.Minute)
 	defer cancel()
 	if n != nil {
 		if t.Failed() {

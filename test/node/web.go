@@ -15,11 +15,11 @@ import (
 
 // Bounds of Dial and Fetch, beside those of their contexts.
 const (
-	dialTimeout  = 3 * time.Second
-	fetchTimeout = 30 * time.Second
+	dialTimeout  = 10 * time.Second
+	fetchTimeout = time.Minute
 )
 
-// Dial connects from the node's network namespace, as the kubelet's probes do, within 3 seconds. The
+// Dial connects from the node's network namespace, as the kubelet's probes do, within 10 seconds. The
 // host in address is an IP address: names would be looked up outside of the node.
 func (n *Node) Dial(ctx context.Context, network, address string) (c net.Conn, err error) {
 	err = n.within(func() (err error) {
@@ -80,8 +80,8 @@ func inside(there netns.NsHandle, do func() error) error {
 	return do()
 }
 
-// Fetch asks once for a page, from the node as Dial does, over a connection of its own and within 30
-// seconds. Any status but 200 is an error, which carries the reply's text.
+// Fetch asks once for a page, from the node as Dial does, over a connection of its own and within a
+// minute. Any status but 200 is an error, which carries the reply's text.
 func (n *Node) Fetch(ctx context.Context, method, url, body string) (string, error) {
 	r, err := http.NewRequestWithContext(ctx, method, url, strings.NewReader(body))
 	if err != nil {

@@ -127,7 +127,7 @@ func (s *suite) stop(t *testing.T, id string) {
 // A container whose creation was done when its caller went away is there to be removed.
 func (s *suite) awaitNothingSince(t *testing.T, before node.Census) {
 	t.Helper()
-	for deadline := time.Now().Add(30 * time.Second); time.Now().Before(deadline); {
+	for deadline := time.Now().Add(2 * time.Minute); time.Now().Before(deadline); {
 		reply, err := s.pods.ListContainers(t.Context(), &runtimeapi.ListContainersRequest{})
 		if err != nil {
 			t.Fatal(err)

@@ -93,6 +93,9 @@ func newSuite(t *testing.T) *suite {
 	p := s.run(t, "first", nil)
 	s.boot(t, p)
 	s.remove(t, p)
+	if _, err := n.Settled(t.Context()); err != nil {
+		t.Fatal(err)
+	}
 	return s
 }
 

@@ -48,7 +48,7 @@ func (u user) try(args ...string) result { return u.tryWith(nil, args...) }
 // tryWith is try with additions to the environment.
 func (u user) tryWith(env []string, args ...string) result {
 	u.Helper()
-	ctx, cancel := context.WithTimeout(u.Context(), 2*time.Minute)
+	ctx, cancel := context.WithTimeout(u.Context(), 5*time.Minute)
 	defer cancel()
 	cmd := u.n.Command(ctx, u.program, args...)
 	cmd.Env = append(cmd.Env, env...)

@@ -66,17 +66,13 @@ func (u user) testUnbootable(t *testing.T) {
 		}
 	}
 	check("in the registry")
-	if diff := u.census(t).Diff(before); len(diff) > 0 {
-		t.Errorf("left behind:\n%s", strings.Join(diff, "\n"))
-	}
+	u.wantNothingSince(t, before)
 	if _, err := u.n.Crictl(t.Context(), "pull", ref); err != nil {
 		t.Fatal(err)
 	}
 	before = u.census(t)
 	check("on the node")
-	if diff := u.census(t).Diff(before); len(diff) > 0 {
-		t.Errorf("left behind:\n%s", strings.Join(diff, "\n"))
-	}
+	u.wantNothingSince(t, before)
 	if r := u.try("image", "inspect", u.n.RegistryAddress()+"/absent:1"); r.code != 1 || !strings.Contains(r.err, "is the name right") {
 		t.Errorf("an absent image: %+v", r)
 	}

@@ -28,6 +28,6 @@ func (u user) testInterrupt(t *testing.T) {
 	_ = cmd.Wait() // of nsenter, which the signal ends before nodevirt
 	u.waitFor("the end of all that was made", func() bool {
 		logs, err := filepath.Glob(filepath.Join(u.n.Dir(), "podlogs", "*"))
-		return len(u.census(t).Diff(before)) == 0 && err == nil && len(logs) == 0
+		return u.n.SameAgain(t.Context(), before, 0) == nil && err == nil && len(logs) == 0
 	})
 }

@@ -42,7 +42,7 @@ func (u user) open(args ...string) *screen {
 	}
 	s.resize(24, 80)
 	s.before = s.mode()
-	ctx, cancel := context.WithTimeout(u.Context(), 3*time.Minute)
+	ctx, cancel := context.WithTimeout(u.Context(), 10*time.Minute)
 	s.cmd = u.n.Command(ctx, u.program, args...)
 	s.cmd.Stdin, s.cmd.Stdout, s.cmd.Stderr = s.tty, s.tty, s.tty
 	s.cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true, Setctty: true}
@@ -84,7 +84,7 @@ func (s *screen) text() []byte {
 func (s *screen) shows(pattern string) {
 	s.Helper()
 	re := regexp.MustCompile(pattern)
-	for end := time.Now().Add(2 * time.Minute); ; time.Sleep(20 * time.Millisecond) {
+	for end := time.Now().Add(3 * time.Minute); ; time.Sleep(20 * time.Millisecond) {
 		text := s.text()
 		if at := re.FindIndex(text[s.seen:]); at != nil {
 			s.seen += at[1]

@@ -77,16 +77,14 @@ func (u user) testLife(t *testing.T) {
 		t.Errorf("inspect -o xml wrote\n%s", xml)
 	}
 	u.waitFor("the guest's page", func() bool {
-		page, err := u.n.Output(t.Context(), "curl", "-s", "-m", "2", "http://"+v.IP+"/")
+		page, err := u.n.Output(t.Context(), "curl", "-s", "-m", "15", "http://"+v.IP+"/")
 		return err == nil && strings.Contains(page, "host=web")
 	})
 	if r := u.try(u.run("tiny:1", "--name", "web")...); r.code != 1 || !strings.Contains(r.err, "is there already: remove it with \"nodevirt rm web\"") {
 		t.Errorf("a second VM of the name: %+v", r)
 	}
 	u.do("rm", "web")
-	if diff := u.census(t).Diff(before); len(diff) > 0 {
-		t.Errorf("left behind:\n%s", strings.Join(diff, "\n"))
-	}
+	u.wantNothingSince(t, before)
 	if _, err := os.Stat(v.LogPath); !os.IsNotExist(err) {
 		t.Errorf("the log is still there: %v", err)
 	}
@@ -178,9 +176,7 @@ func (u user) testFailure(t *testing.T) {
 			t.Errorf("%v: %+v, want %q", c.args, r, c.want)
 		}
 	}
-	if diff := u.census(t).Diff(before); len(diff) > 0 {
-		t.Errorf("left behind:\n%s", strings.Join(diff, "\n"))
-	}
+	u.wantNothingSince(t, before)
 	if logs, err := os.ReadDir(filepath.Join(u.n.Dir(), "podlogs")); err != nil || len(logs) > 0 {
 		t.Errorf("logs left behind: %v, %v", logs, err)
 	}
@@ -188,16 +184,25 @@ func (u user) testFailure(t *testing.T) {
 
 func (u user) census(t *testing.T) node.Census {
 	t.Helper()
-	c, err := u.n.Leftovers(t.Context())
+	c, err := u.n.Settled(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
 	return c
 }
 
+// wantNothingSince fails for all that came or went since, but for some kinds.
+func (u user) wantNothingSince(t *testing.T, before node.Census, but ...string) {
+	t.Helper()
+	diff, err := u.n.Since(t.Context(), before, but...)
+	if len(diff) > 0 || err != nil {
+		t.Errorf("left behind: %v\n%s", err, strings.Join(diff, "\n"))
+	}
+}
+
 func (u user) waitFor(what string, done func() bool) {
 	u.Helper()
-	for range 600 {
+	for range 1800 {
 		if done() {
 			return
 		}

@@ -49,7 +49,7 @@ func (c clean) Run() int {
 	var before []node.Census
 	var err error
 	for _, n := range suite.Nodes() {
-		census, broken := n.Leftovers(ctx)
+		census, broken := n.Settled(ctx)
 		before, err = append(before, census), errors.Join(err, broken)
 	}
 	code := 1
@@ -62,7 +62,7 @@ func (c clean) Run() int {
 	}
 	for i, n := range suite.Nodes() {
 		if err == nil && code == 0 && !suite.disturbed {
-			err = n.SameAgain(ctx, before[i], time.Minute)
+			err = n.SameAgain(ctx, before[i], 3*time.Minute)
 		}
 	}
 	if err != nil {
