@@ -158,12 +158,12 @@ func TestAttach(t *testing.T) {
 	_ = stuck.Wait()
 
 	// The machine starts again, and its clients stay.
-	spdy.types("reboot\r")
+	spdy.types("/etc/stop reboot\r")
 	eventually(t, "the guest is up again", func() bool { return strings.Count(spdy.seen(), "nodevirt guest: up host=") == 2 })
 	spdy.types("echo again $((1 + 1))\r")
 	watching.sees("again 2")
 	// Its end is theirs.
-	spdy.types("poweroff -f\r")
+	spdy.types("/etc/stop poweroff\r")
 	for _, s := range []*session{spdy, watching} {
 		if err := s.ends(); err != nil {
 			t.Errorf("at the machine's end: %v", err)
@@ -229,6 +229,6 @@ func TestTheShimRestartsUnderClients(t *testing.T) {
 	check(t, suite.Resume(t.Context(), node.Shim))
 	last := c.attach("-i")
 	last.sees("after 4")
-	last.types("poweroff -f\r")
+	last.types("/etc/stop poweroff\r")
 	check(t, last.ends())
 }

@@ -1,7 +1,6 @@
 package e2e
 
 import (
-	"context"
 	"crypto/sha256"
 	"encoding/hex"
 	"fmt"
@@ -11,7 +10,6 @@ import (
 	"path/filepath"
 	"syscall"
 	"testing"
-	"time"
 
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
@@ -21,18 +19,11 @@ func TestANewContainerGetsAFreshDisk(t *testing.T) {
 	p := vmPod(t)
 	c := p.vm(suite.tiny).start().up()
 	pid, address := c.pid(), p.ip()
-	first, second := c.page("/cgi-bin/counter"), c.page("/cgi-bin/counter")
 	if got := c.page("/cgi-bin/disk"); got != "" {
 		t.Errorf("a fresh disk holds %q", got)
 	}
 	c.post("/cgi-bin/disk", "kept")
-	c.page("/cgi-bin/reboot")
-	eventually(t, "the guest is up again", func() bool {
-		ctx, cancel := context.WithTimeout(t.Context(), 3*time.Second) // what goes down doesn't answer
-		defer cancel()
-		count, err := suite.Fetch(ctx, "GET", c.url("/cgi-bin/counter"), "")
-		return err == nil && count == first && count != second
-	})
+	c.reboots()
 	if got := c.page("/cgi-bin/disk"); got != "kept" {
 		t.Errorf("after a reboot the disk holds %q", got)
 	}

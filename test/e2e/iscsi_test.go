@@ -164,7 +164,7 @@ func TestISCSIOutages(t *testing.T) {
 	sh := func(line string) (said string) {
 		t.Helper()
 		eventually(t, "the agent answers", func() bool {
-			r, err := c.tryExec(60, "sh", "-c", line)
+			r, err := c.tryExec(150, "sh", "-c", line)
 			said = string(r.GetStdout())
 			return err == nil
 		})

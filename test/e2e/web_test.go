@@ -75,7 +75,7 @@ func (c *container) reboots() {
 func (c *container) comesBack(before string) {
 	c.t.Helper()
 	eventually(c.t, "the guest is up again", func() bool {
-		ctx, cancel := context.WithTimeout(c.t.Context(), 3*time.Second) // what goes down doesn't answer
+		ctx, cancel := context.WithTimeout(c.t.Context(), 15*time.Second) // what goes down doesn't answer
 		defer cancel()
 		text, err := suite.Fetch(ctx, http.MethodGet, c.url("/cgi-bin/info"), "")
 		var now guestInfo

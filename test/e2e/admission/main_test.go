@@ -29,7 +29,7 @@ const (
 	system  = "nodevirt"
 	account = "system:serviceaccount:nodevirt:nodevirt-controller"
 	// patience bounds each wait for a state.
-	patience = time.Minute
+	patience = 3 * time.Minute
 )
 
 // suite is what all tests share.

@@ -78,7 +78,7 @@ func TestConsole(t *testing.T) {
 	silent.forgets()
 	silent.send("echo answer-$((40 + 2))\n")
 	silent.sees("answer-42")
-	silent.send("poweroff -f\n")
+	silent.send("/etc/stop poweroff\n")
 	silent.endsNormally()
 	first.endsNormally()
 	check(t, suite.WaitFor(t.Context(), "vmi/"+name, "jsonpath={.status.phase}=Succeeded"))

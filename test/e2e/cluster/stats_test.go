@@ -64,7 +64,7 @@ func TestTheSummaryKnowsVMs(t *testing.T) {
 	if got := before.Containers[0]; got.Name != "c" || got.Memory.WorkingSetBytes > 512<<20 {
 		t.Errorf("container: %+v", got)
 	}
-	asked(t, vm, "/cgi-bin/burn?2", "burning")
+	asked(t, vm, "/cgi-bin/burn?5", "burning")
 	eventually(t, "the CPU time that the guest burned", func(ctx context.Context) error {
 		now, err := summary(ctx, vm)
 		if err != nil {

@@ -82,14 +82,14 @@ func (w *walk) without(daemon string, said *strings.Builder) {
 // two connections to containerd.
 func (w *walk) back(daemon string) {
 	w.t.Helper()
-	for end := time.Now().Add(time.Minute); ; time.Sleep(50 * time.Millisecond) {
+	for end := time.Now().Add(3 * time.Minute); ; time.Sleep(50 * time.Millisecond) {
 		_, away := suite.cri.Version(w.t.Context(), &runtimeapi.VersionRequest{})
 		err := errors.Join(away, w.machine.stop(), w.machine.removeIt(), w.process.removeIt())
 		if err == nil {
 			return
 		}
 		if time.Now().After(end) {
-			w.t.Fatalf("a minute after %s is back: %v", daemon, err)
+			w.t.Fatalf("minutes after %s is back: %v", daemon, err)
 		}
 	}
 }

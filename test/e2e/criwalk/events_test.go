@@ -43,7 +43,7 @@ func watch(t *testing.T) *events {
 // of waits until a container has a number of events.
 func (e *events) of(t *testing.T, id string, number int) []*runtimeapi.ContainerEventResponse {
 	t.Helper()
-	for end := time.Now().Add(time.Minute); ; time.Sleep(20 * time.Millisecond) {
+	for end := time.Now().Add(3 * time.Minute); ; time.Sleep(20 * time.Millisecond) {
 		e.mu.Lock()
 		found := slices.Clone(e.all[id])
 		e.mu.Unlock()

@@ -48,7 +48,7 @@ func (p *pod) request() *runtimeapi.RunPodSandboxRequest {
 }
 
 func (p *pod) remove() {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(p.t.Context()), time.Minute)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(p.t.Context()), 3*time.Minute)
 	defer cancel()
 	if _, err := suite.cri.RemovePodSandbox(ctx, &runtimeapi.RemovePodSandboxRequest{PodSandboxId: p.id}); err != nil {
 		p.t.Errorf("remove pod: %v", err)

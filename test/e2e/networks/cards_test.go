@@ -109,7 +109,7 @@ func TestSeveralCards(t *testing.T) {
 	if _, err := n.Crictl(ctx, "start", vm); err != nil {
 		t.Fatal(err)
 	}
-	for boot := range 2 {
+	for round := range 2 {
 		fetch(t, n, "http://10.98.0.2/")
 		got := cards(t, n)
 		if len(got) != 3 {
@@ -120,7 +120,7 @@ func TestSeveralCards(t *testing.T) {
 			mtu, queues int
 		}{{"10.0.2.2/24", 9000, 2}, {"10.98.1.2/24", 1280, 2}, {"10.98.2.2/24", 1280, 2}} {
 			if c := got[i]; !slices.Contains(c.Addresses, want.address) || c.MTU != want.mtu || c.Queues != want.queues {
-				t.Errorf("boot %d: card %d is %+v, want %+v", boot, i, c, want)
+				t.Errorf("boot %d: card %d is %+v, want %+v", round, i, c, want)
 			}
 		}
 		if got[1].MAC != "02:00:00:00:00:51" {
@@ -130,12 +130,16 @@ func TestSeveralCards(t *testing.T) {
 		if page := fetch(t, n, "http://10.98.1.2/"); !strings.HasPrefix(page, "ip=10.0.2.2") {
 			t.Errorf("on its second network the guest says %q", page)
 		}
-		if boot == 0 {
-			fetch(t, n, "http://10.98.0.2/cgi-bin/counter")
+		if round == 0 {
+			before := boot(t, n)
 			if _, err := n.Fetch(ctx, http.MethodPost, "http://10.98.0.2/cgi-bin/reboot", ""); err != nil {
 				t.Fatal(err)
 			}
-			again(t, n)
+			for deadline := time.Now().Add(patience); boot(t, n) == before; time.Sleep(100 * time.Millisecond) {
+				if time.Now().After(deadline) {
+					t.Fatal("the guest has not rebooted")
+				}
+			}
 		}
 	}
 	if err := n.RemovePod(ctx, id, p); err != nil {
@@ -161,18 +165,15 @@ func cards(t *testing.T, n *node.Node) []card {
 	}
 }
 
-// again waits for the guest to be a new one.
-func again(t *testing.T, n *node.Node) {
+// boot is the identifier of the guest's boot.
+func boot(t *testing.T, n *node.Node) string {
 	t.Helper()
-	for deadline := time.Now().Add(patience); ; time.Sleep(100 * time.Millisecond) {
-		count, err := n.Fetch(t.Context(), http.MethodGet, "http://10.98.0.2/cgi-bin/counter", "")
-		if err == nil && count == "1\n" {
-			return
-		}
-		if time.Now().After(deadline) {
-			t.Fatalf("the guest has not rebooted: count %q, %v", count, err)
-		}
+	var info struct{ BootID string }
+	text := fetch(t, n, "http://10.98.0.2/cgi-bin/info")
+	if err := json.Unmarshal([]byte(text), &info); err != nil {
+		t.Fatalf("%v in %s", err, text)
 	}
+	return info.BootID
 }
 
 // fetch waits for the guest's answer.

@@ -22,7 +22,7 @@ import (
 
 // short is a create whose caller has little time, as a kubelet has for a large disk.
 func (p *pod) short(image string, change ...func(*runtimeapi.ContainerConfig)) error {
-	ctx, cancel := context.WithTimeout(p.t.Context(), 3*time.Second)
+	ctx, cancel := context.WithTimeout(p.t.Context(), 5*time.Second)
 	defer cancel()
 	_, err := p.create(ctx, image, change...)
 	return err
@@ -151,6 +151,7 @@ func TestForgotten(t *testing.T) {
 func TestAnotherMachine(t *testing.T) {
 	p := runPod(t, "another")
 	image, release := p.held("another")
+	first := folders(t)[0].Name()
 	done := make(chan error, 1)
 	var id string
 	go func() {
@@ -160,7 +161,6 @@ func TestAnotherMachine(t *testing.T) {
 		})
 		done <- err
 	}()
-	first := folders(t)[0].Name()
 	eventually(t, func() error {
 		if now := folders(t); len(now) == 1 && now[0].Name() == first {
 			return errors.New("the first machine is not taken back")
