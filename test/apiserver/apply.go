@@ -70,7 +70,7 @@ func applyFile(ctx context.Context, c client.Client, file string) error {
 
 // established waits until the API server serves a CustomResourceDefinition.
 func established(ctx context.Context, c client.Client, crd *unstructured.Unstructured) error {
-	ctx, cancel := context.WithTimeout(ctx, time.Minute)
+	ctx, cancel := context.WithTimeout(ctx, 3*time.Minute)
 	defer cancel()
 	for {
 		if err := c.Get(ctx, client.ObjectKeyFromObject(crd), crd); err != nil {

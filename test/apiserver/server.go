@@ -18,7 +18,7 @@ import (
 )
 
 // startTime bounds how long a daemon may take until it serves.
-const startTime = time.Minute
+const startTime = 3 * time.Minute
 
 // Server is an API server with an etcd of its own.
 type Server struct {

@@ -37,7 +37,7 @@ func (c *Cluster) kubectl(ctx context.Context, stdin string, args ...string) (st
 }
 
 // WaitFor waits until an object, like "node/node-1", exists and meets a condition as `kubectl wait --for`
-// takes it, for three minutes at the most. Further arguments are kubectl's own.
+// takes it, for five minutes at the most. Further arguments are kubectl's own.
 func (c *Cluster) WaitFor(ctx context.Context, object, condition string, args ...string) error {
 	timeout := fmt.Sprintf("--timeout=%s", startLimit)
 	for _, what := range []string{"create", condition} {

@@ -29,7 +29,7 @@ type Options struct {
 
 // startLimit bounds waiting for what comes by itself: a node's registration, a rollout. On an idle
 // machine it is a matter of seconds.
-const startLimit = 3 * time.Minute
+const startLimit = 5 * time.Minute
 
 func (o Options) complete() (Options, error) {
 	if o.Dir == "" {

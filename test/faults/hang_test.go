@@ -92,7 +92,7 @@ func TestStartOfTheShimWhileContainerdHangs(t *testing.T) {
 	told := strings.Count(suite.LogTail(node.Shim, math.MaxInt), "waiting for containerd")
 	go func() {
 		defer signal(t, node.Containerd, syscall.SIGCONT)
-		for range 300 { // of the bound of one try, and more
+		for range 3000 { // of the bound of one try, and more
 			if strings.Count(suite.LogTail(node.Shim, math.MaxInt), "waiting for containerd") > told {
 				return
 			}

@@ -113,9 +113,12 @@ func TestQEMUKilledWhileTheShimIsAway(t *testing.T) {
 	}
 }
 
+// atOnce bounds what may wait for no daemon that hangs: it is less than those are waited for.
+const atOnce = 15 * time.Second
+
 // answers asks all that has to be known of the guests that run. No answer may take long.
 func answers(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
+	ctx, cancel := context.WithTimeout(ctx, atOnce)
 	defer cancel()
 	for _, g := range suite.steady {
 		id := g.container
@@ -139,7 +142,7 @@ func answers(ctx context.Context) error {
 
 // lists tells whether the guests that run are in the lists.
 func lists(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
+	ctx, cancel := context.WithTimeout(ctx, atOnce)
 	defer cancel()
 	running := &runtimeapi.ContainerStateValue{State: runtimeapi.ContainerState_CONTAINER_RUNNING}
 	list, err := suite.cri.ListContainers(ctx, &runtimeapi.ListContainersRequest{Filter: &runtimeapi.ContainerFilter{State: running}})

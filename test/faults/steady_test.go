@@ -24,7 +24,7 @@ type steady struct {
 
 // newSteady boots a guest and connects to it.
 func newSteady(ctx context.Context, name string, change func(*pod)) (*steady, error) {
-	ctx, cancel := context.WithTimeout(ctx, 2*time.Minute)
+	ctx, cancel := context.WithTimeout(ctx, 5*time.Minute)
 	defer cancel()
 	p, err := newPod(name, suite.tiny, 128<<20)
 	if err != nil {
@@ -84,7 +84,7 @@ func (g *steady) lives(ctx context.Context) error {
 // echoes sends a line through the stream and wants it back.
 func (g *steady) echoes() error {
 	line := "count " + strconv.Itoa(g.count) + "\n"
-	if err := g.stream.SetDeadline(time.Now().Add(30 * time.Second)); err != nil {
+	if err := g.stream.SetDeadline(time.Now().Add(convergence)); err != nil {
 		return err
 	}
 	if _, err := io.WriteString(g.stream, line); err != nil {

@@ -16,7 +16,7 @@ import (
 )
 
 // Patience bounds every wait. Emulated guests on a busy machine are slow.
-const Patience = 3 * time.Minute
+const Patience = 5 * time.Minute
 
 // PushDisk builds a guest's disk, and pushes it as an image with that in /disk.
 func PushDisk(
