@@ -124,7 +124,7 @@ func (w *testWriter) close() {
 }
 
 // patience bounds each wait for a state.
-const patience = time.Minute
+const patience = 3 * time.Minute
 
 // until waits for an object of that name to be as wanted; what is wanted says
 // what is missing.

@@ -242,9 +242,11 @@ func TestReplicaSetBackOff(t *testing.T) {
 		return c.Reason == "BackOff" && strings.Contains(c.Message, first.Name) && s.Status.Replicas == 0
 	})
 	w.event("failing", "BackOff", "failure 1 in a row, replaced after 10s")
-	w.scale(set, 2) // the failed one keeps its place
-	until(w, set, set.Name, "one replica", func(s *replicaSet) bool { return s.Status.Replicas == 1 })
-	if w.change(&first, false, func() {}); first.DeletionTimestamp != nil {
+	failed := time.Now()
+	w.scale(set, 2) // the failed one keeps its place, for ten seconds
+	until(w, set, set.Name, "one replica", func(s *replicaSet) bool { return s.Status.Replicas > 0 })
+	w.change(&first, false, func() {})
+	if first.DeletionTimestamp != nil && time.Since(failed) < 5*time.Second {
 		t.Error("the failed one was removed at once")
 	}
 	all := w.has(set, 2, 0)

@@ -93,7 +93,7 @@ func startContainerd(dir string) (stop func() error, err error) {
 	end := func() error {
 		return errors.Join(cmd.Process.Signal(syscall.SIGTERM), cmd.Wait())
 	}
-	shared.client, err = containerd.New(socket, containerd.WithTimeout(20*time.Second))
+	shared.client, err = containerd.New(socket, containerd.WithTimeout(2*time.Minute))
 	if err == nil {
 		err = awaitVersion(shared.client)
 	}
@@ -106,7 +106,7 @@ func startContainerd(dir string) (stop func() error, err error) {
 
 // awaitVersion waits for a containerd whose socket may be there before it listens.
 func awaitVersion(client *containerd.Client) error {
-	for deadline := time.Now().Add(time.Minute); ; time.Sleep(10 * time.Millisecond) {
+	for deadline := time.Now().Add(2 * time.Minute); ; time.Sleep(10 * time.Millisecond) {
 		_, err := client.Version(context.Background())
 		if err == nil || time.Now().After(deadline) {
 			return err

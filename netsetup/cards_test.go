@@ -195,7 +195,7 @@ func (m *machine) echoWhole(t *testing.T, size int) {
 	if _, err := guest.Write(data[:size]); err != nil {
 		t.Fatal(err)
 	}
-	deadline := time.Now().Add(20 * time.Second)
+	deadline := time.Now().Add(2 * time.Minute)
 	if err := errors.Join(node.SetDeadline(deadline), guest.SetDeadline(deadline)); err != nil {
 		t.Fatal(err)
 	}

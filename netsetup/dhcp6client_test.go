@@ -33,7 +33,7 @@ const (
 func (m *machine) dhcp6(t *testing.T, client string) lease6 {
 	t.Helper()
 	m.settled6(t)
-	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
 	defer cancel()
 	var conn net.PacketConn
 	inPod(t, m.ns, func(*netlink.Handle) (err error) {
@@ -110,7 +110,7 @@ func parseLease6(t *testing.T, data []byte) (l lease6) {
 // settled6 waits until the guest's kernel has a link-local address and knows its router.
 func (m *machine) settled6(t *testing.T) {
 	t.Helper()
-	for deadline := time.Now().Add(20 * time.Second); ; time.Sleep(5 * time.Millisecond) {
+	for deadline := time.Now().Add(2 * time.Minute); ; time.Sleep(5 * time.Millisecond) {
 		ready, router := false, m.router6(t)
 		inPod(t, m.ns, func(h *netlink.Handle) error {
 			link, err := h.LinkByName(card)

@@ -157,7 +157,7 @@ func ask(t *testing.T, ns, target string) string {
 func dial(t *testing.T, ns, target string) (conn net.Conn, err error) {
 	t.Helper()
 	inPod(t, ns, func(*netlink.Handle) error {
-		conn, err = (&net.Dialer{Timeout: 20 * time.Second}).DialContext(t.Context(), "tcp", target)
+		conn, err = (&net.Dialer{Timeout: 2 * time.Minute}).DialContext(t.Context(), "tcp", target)
 		return nil
 	})
 	return conn, err

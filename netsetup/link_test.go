@@ -30,7 +30,7 @@ func send(t *testing.T, s frames.Sender, frame []byte) {
 func sniff(t *testing.T, ns, name string) (s frames.Sniffer) {
 	t.Helper()
 	inPod(t, ns, func(*netlink.Handle) (err error) {
-		s, err = frames.Sniff(name, 20*time.Second)
+		s, err = frames.Sniff(name, 2*time.Minute)
 		return err
 	})
 	t.Cleanup(func() { _ = s.Close() })

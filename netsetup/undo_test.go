@@ -298,7 +298,7 @@ func nodeLinks(t *testing.T) string {
 // and made their IPv6 addresses.
 func settled(t *testing.T, ns string) {
 	t.Helper()
-	for deadline := time.Now().Add(20 * time.Second); ; time.Sleep(5 * time.Millisecond) {
+	for deadline := time.Now().Add(2 * time.Minute); ; time.Sleep(5 * time.Millisecond) {
 		running := true
 		inPod(t, ns, func(h *netlink.Handle) error {
 			links, err := h.LinkList()

@@ -89,7 +89,7 @@ func TestLibiscsi(t *testing.T) {
 		t.Fatal(err)
 	}
 	run := func(name string, args ...string) (string, error) {
-		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		ctx, cancel := context.WithTimeout(t.Context(), 3*time.Minute)
 		defer cancel()
 		cmd := exec.CommandContext(ctx, name, args...)
 		cmd.Env = append(os.Environ(), "LIBISCSI_CHAP_PASSWORD=")

@@ -94,9 +94,9 @@ func key(t *testing.T) iscsi.Key {
 
 func eventually(t *testing.T, what string, ok func() bool) {
 	t.Helper()
-	for end := time.Now().Add(time.Minute); !ok(); time.Sleep(10 * time.Millisecond) {
+	for end := time.Now().Add(3 * time.Minute); !ok(); time.Sleep(10 * time.Millisecond) {
 		if time.Now().After(end) {
-			t.Fatalf("not within a minute: %s", what)
+			t.Fatalf("not within minutes: %s", what)
 		}
 	}
 }
@@ -104,7 +104,7 @@ func eventually(t *testing.T, what string, ok func() bool) {
 // qemuIO runs commands of qemu-io on a target, as QEMU's own initiator.
 func qemuIO(t *testing.T, portal netip.AddrPort, a iscsi.Access, commands ...string) (string, error) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Minute)
 	defer cancel()
 	image := `json:{"driver":"raw","file":{"driver":"iscsi","transport":"tcp","portal":"` + portal.String() +
 		`","target":"` + a.Name + `","lun":1,"initiator-name":"` + a.Initiator + `"`

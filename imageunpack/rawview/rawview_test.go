@@ -203,7 +203,7 @@ func TestGivenUp(t *testing.T) {
 
 func hide(t *testing.T, v views, id string) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(t.Context()), time.Minute)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(t.Context()), 3*time.Minute)
 	defer cancel()
 	if err := v.Hide(ctx, id); err != nil {
 		t.Error(err)

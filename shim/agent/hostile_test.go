@@ -57,7 +57,7 @@ func impostor(t *testing.T, serve func(net.Conn)) *Agent {
 		}
 	})
 	a := New(path, nil, make(chan struct{}, 1))
-	a.patience = patience{500 * time.Millisecond, 500 * time.Millisecond, 500 * time.Millisecond}
+	a.patience = patience{3 * time.Second, 3 * time.Second, 3 * time.Second}
 	t.Cleanup(func() {
 		l.Close()
 		a.Tell(Absent) // hangs up

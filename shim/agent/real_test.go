@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -50,7 +51,7 @@ func realAgent(t *testing.T, args ...string) *Agent {
 	for begun := time.Now(); ; time.Sleep(5 * time.Millisecond) {
 		if _, err := os.Stat(path); err == nil {
 			return a
-		} else if time.Since(begun) > time.Minute {
+		} else if time.Since(begun) > 3*time.Minute {
 			t.Fatal(err)
 		}
 	}
@@ -113,12 +114,18 @@ func TestTheEndOfTheWait(t *testing.T) {
 	if !errors.Is(err, why) {
 		t.Errorf("error %v", err)
 	}
-	if err := os.Remove(mark); err != nil {
-		t.Fatal(err)
-	}
-	time.Sleep(100 * time.Millisecond)
-	if _, err := os.Stat(mark); err == nil {
-		t.Error("the command's child runs on")
+	// What was killed ends when it next has a processor, and may write once more by then.
+	for begun := time.Now(); ; {
+		if err := os.Remove(mark); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			t.Fatal(err)
+		}
+		time.Sleep(100 * time.Millisecond)
+		if _, err := os.Stat(mark); errors.Is(err, fs.ErrNotExist) {
+			return
+		}
+		if time.Since(begun) > time.Minute {
+			t.Fatal("the command's child runs on")
+		}
 	}
 }
 

@@ -12,6 +12,7 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/opencontainers/cgroups"
@@ -40,16 +41,24 @@ func TestAddMovesAllThreads(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { end(child) })
+	threads := func() []string {
+		all, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/cgroup", child.Process.Pid))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return all
+	}
+	for end := time.Now().Add(time.Minute); len(threads()) < 2; time.Sleep(time.Millisecond) { // as it begins
+		if time.Now().After(end) {
+			t.Fatalf("threads of the child: %v", threads())
+		}
+	}
 	if err := g.Add(child.Process.Pid); err != nil {
 		t.Fatal(err)
 	}
 
 	want := g.config.Path
-	threads, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/cgroup", child.Process.Pid))
-	if err != nil || len(threads) < 2 {
-		t.Fatalf("threads of the child: %v, %v", threads, err)
-	}
-	for _, thread := range threads {
+	for _, thread := range threads() {
 		for line := range strings.Lines(read(t, thread)) {
 			if at := strings.TrimSpace(strings.SplitN(line, ":", 3)[2]); at != want {
 				t.Errorf("%s: %q, want the group %s", thread, line, want)

@@ -26,7 +26,7 @@ func define(t *testing.T, d *Driver, g guest) {
 		t.Fatalf("%v\n%s", err, text)
 	}
 	t.Cleanup(func() {
-		ctx, cancel := context.WithTimeout(context.WithoutCancel(t.Context()), 20*time.Second)
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(t.Context()), 3*time.Minute)
 		defer cancel()
 		if err := errors.Join(d.Destroy(ctx, g.UUID), d.Undefine(ctx, g.UUID)); err != nil {
 			t.Error(err)
@@ -54,7 +54,7 @@ func bootGuest(t *testing.T, d *Driver, g guest) int {
 func awaitLog(t *testing.T, g guest, text string) {
 	t.Helper()
 	var log []byte
-	for range 1000 {
+	for range 9000 {
 		log, _ = os.ReadFile(g.ConsoleLog)
 		if bytes.Contains(log, []byte(text)) {
 			return

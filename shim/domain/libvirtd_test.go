@@ -126,7 +126,7 @@ func startDriver(t *testing.T) *Driver {
 
 func connected(t *testing.T, d *Driver) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Minute)
 	defer cancel()
 	if err := d.Connected(ctx); err != nil {
 		t.Fatal(err)
@@ -136,7 +136,7 @@ func connected(t *testing.T, d *Driver) {
 // eventually is the next event that want accepts.
 func eventually(t *testing.T, events <-chan Event, what string, want func(Event) bool) Event {
 	t.Helper()
-	deadline := time.After(time.Minute)
+	deadline := time.After(3 * time.Minute)
 	var seen string
 	for {
 		select {

@@ -152,7 +152,7 @@ func (s *server) start() {
 	if err := s.cmd.Start(); err != nil {
 		s.t.Fatalf("start tgtd (Debian's package tgt): %v", err)
 	}
-	for end := time.Now().Add(time.Minute); ; time.Sleep(10 * time.Millisecond) {
+	for end := time.Now().Add(3 * time.Minute); ; time.Sleep(10 * time.Millisecond) {
 		err := s.daemon.Serve(s.t.Context(), s.target)
 		if err == nil {
 			return
