@@ -179,6 +179,32 @@ func TestStartFailure(t *testing.T) {
 	}
 }
 
+// TestFailureUnder: who starts a VM by hand does not wait, and who halts it begins anew.
+func TestFailureUnder(t *testing.T) {
+	have, now := &kubevirt.VirtualMachineStartFailure{ConsecutiveFailCount: 3}, time.Now()
+	for _, tt := range []struct {
+		strategy kubevirt.VirtualMachineRunStrategy
+		vmi      *kubevirt.VirtualMachineInstance
+		want     int
+	}{
+		{always, nil, 3},
+		{always, inPhase(kubevirt.Failed), 4},
+		{rerun, inPhase(kubevirt.Failed), 4},
+		{manual, inPhase(kubevirt.Failed), 0},
+		{manual, nil, 0},
+		{halted, inPhase(kubevirt.Running), 3},
+		{halted, nil, 0},
+	} {
+		got := 0
+		if f := failureUnder(tt.strategy, have, tt.vmi, now); f != nil {
+			got = f.ConsecutiveFailCount
+		}
+		if got != tt.want {
+			t.Errorf("%s, %v: %d failures, want %d", tt.strategy, tt.vmi, got, tt.want)
+		}
+	}
+}
+
 // TestHoldBack: a start waits as it is told, but not for a clock that was wrong.
 func TestHoldBack(t *testing.T) {
 	now := time.Now()

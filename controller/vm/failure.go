@@ -9,6 +9,18 @@ import (
 	"github.com/nodevirt/nodevirt/controller/backoff"
 )
 
+// failureUnder is startFailure where a strategy may hold the next start back: one that a person asks for waits
+// for nothing, and who halts the virtual machine begins anew.
+func failureUnder(
+	strategy kubevirt.VirtualMachineRunStrategy, have *kubevirt.VirtualMachineStartFailure,
+	vmi *kubevirt.VirtualMachineInstance, now time.Time,
+) *kubevirt.VirtualMachineStartFailure {
+	if strategy == kubevirt.RunStrategyManual || strategy == kubevirt.RunStrategyHalted && vmi == nil {
+		return nil
+	}
+	return startFailure(have, vmi, now)
+}
+
 // startFailure counts instances in a row that ended by themselves soon after their
 // start, or never ran. An instance counts once.
 func startFailure(

@@ -72,10 +72,7 @@ func (r *Reconciler) run(
 		return ctrl.Result{}, r.report(ctx, vm, outcome{vmi: vmi, failure: err})
 	}
 	now := r.Now()
-	o := outcome{vmi: vmi, strategy: strategy, startFailure: startFailure(vm.Status.StartFailure, vmi, now)}
-	if strategy == kubevirt.RunStrategyHalted && vmi == nil {
-		o.startFailure = nil
-	}
+	o := outcome{vmi: vmi, strategy: strategy, startFailure: failureUnder(strategy, vm.Status.StartFailure, vmi, now)}
 	o.failure = r.keepTypes(ctx, vm)
 	considered := vm.DeepCopy()
 	considered.Status.StartFailure = o.startFailure
