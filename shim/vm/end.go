@@ -54,9 +54,9 @@ func (m *Manager) settle(ctx context.Context, c *machine) error {
 	// starts anew finds it out again.
 	err = m.Records.PutContainer(l.rec)
 	if err := l.takeBack(ctx); err != nil {
-		// What is left is tried again with libvirtd's next connection, and when
-		// the container is removed.
-		m.log(r).Error("cleaning up after a VM failed", "error", err)
+		// It is also tried again with libvirtd's next connection, and when the container is removed.
+		m.log(r).Error("cleaning up after a VM failed, trying on", "error", err)
+		defer m.cleanLater(c)
 	}
 	if err = errors.Join(err, m.Records.PutContainer(l.rec)); err != nil {
 		err = fmt.Errorf("record the end of VM container %q: %w", r.ID, err)

@@ -32,6 +32,9 @@ type machine struct {
 	// starved is set while a guest that QEMU stopped at a disk error is to go on.
 	starved atomic.Bool
 
+	// cleaning is set while what is left of an end is being taken back.
+	cleaning atomic.Bool
+
 	// paused is why the guest stands still, ReasonNone where it runs, nil where
 	// libvirtd was not asked yet.
 	paused atomic.Pointer[domain.Reason]

@@ -175,23 +175,54 @@ func (m *Manager) tellStrayDomains(ctx context.Context) {
 	}
 }
 
-// cleanExited takes back what stands of a machine whose record says that it ended.
-func (m *Manager) cleanExited(ctx context.Context, c *machine) {
+// cleanLater takes back, as soon as that can be, what could not be as a machine ended or failed to
+// start: the next one of its pod may need the network that it has still, or its disks.
+func (m *Manager) cleanLater(c *machine) {
+	if !c.cleaning.CompareAndSwap(false, true) {
+		return // it is being tried
+	}
+	m.tasks.run(func(ctx context.Context) {
+		defer c.cleaning.Store(false)
+		for pause := cleanAgain; ; pause = min(2*pause, cleanAtMost) {
+			select {
+			case <-ctx.Done():
+				return // the next shim does it
+			case <-time.After(pause):
+			}
+			if m.cleanExited(ctx, c) {
+				return
+			}
+		}
+	})
+}
+
+// Pauses between the tries of cleanLater.
+const (
+	cleanAgain  = time.Second
+	cleanAtMost = time.Minute
+)
+
+// cleanExited takes back what stands of a machine whose record says that it ended, and tells whether
+// nothing does any more.
+func (m *Manager) cleanExited(ctx context.Context, c *machine) (clean bool) {
 	unlock, err := c.lock(ctx)
 	if err != nil {
-		return
+		return errors.Is(err, ErrNotFound)
 	}
 	defer unlock()
 	r := c.record()
 	if r.State != record.Exited || !r.Unclean || !m.Has(r.ID) {
-		return // or removed while this waited: its record must not come back
+		return true // or removed while this waited: its record must not come back
 	}
 	l := &launch{Manager: m, c: c, rec: r}
 	if err := l.takeBack(ctx); err != nil {
-		m.log(r).Error("cleaning up after a VM failed", "error", err)
-		return
+		m.log(r).Warn("cleaning up after a VM failed, trying on", "error", err)
+		return false
 	}
 	if err := m.put(c, l.rec); err != nil {
-		m.log(r).Error("recording the clean-up of a VM failed", "error", err)
+		m.log(r).Warn("recording the clean-up of a VM failed, trying on", "error", err)
+		return false
 	}
+	m.log(r).Info("what was left of a VM is taken back")
+	return true
 }

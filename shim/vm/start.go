@@ -97,6 +97,9 @@ func (m *Manager) Start(ctx context.Context, id string) (err error) {
 	m.Metrics.Started(time.Since(begun), err)
 	if err != nil {
 		undoErr := l.takeBack(ctx)
+		if undoErr != nil {
+			defer m.cleanLater(c)
+		}
 		if errors.Is(err, domain.ErrUnavailable) && errors.Is(undoErr, domain.ErrUnavailable) {
 			// The same again. What is left is taken back when libvirtd answers.
 			m.log(l.rec).Warn("cleaning up after a failed start has to wait", "error", undoErr)

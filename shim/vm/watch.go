@@ -43,7 +43,11 @@ func (m *Manager) heed(e domain.Event) {
 				m.restoreDisks(ctx, c)
 			})
 		case e.Kind == domain.EventResync && r.State == record.Exited && r.Unclean:
-			m.tasks.run(func(ctx context.Context) { m.cleanExited(ctx, c) })
+			m.tasks.run(func(ctx context.Context) {
+				if !m.cleanExited(ctx, c) {
+					m.cleanLater(c)
+				}
+			})
 		case e.UUID != r.Domain.UUID:
 		case e.Kind == domain.EventRebooted:
 			m.tasks.run(func(ctx context.Context) { m.forgetClient(ctx, c) })

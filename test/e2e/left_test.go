@@ -1,0 +1,46 @@
+package e2e
+
+import (
+	"errors"
+	"io/fs"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"testing"
+
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+)
+
+// TestWhatIsLeftOfAnEnd: what can't be taken back as a machine ends is as soon as that can be, before
+// anybody removes the container: the pod's next machine may need it.
+func TestWhatIsLeftOfAnEnd(t *testing.T) {
+	t.Parallel()
+	c := vmPod(t).vm(suite.halt).start()
+	dirs := cgroupDirs(filepath.Join(c.pod.config.Linux.CgroupParent, c.id))
+	if len(dirs) == 0 {
+		t.Fatal("the machine has no cgroup")
+	}
+	other := exec.CommandContext(t.Context(), "sleep", "infinity") // a group with it can't be removed
+	check(t, other.Start())
+	end := func() {
+		_ = other.Process.Kill()
+		_ = other.Wait()
+	}
+	t.Cleanup(end)
+	for _, dir := range dirs {
+		check(t, os.WriteFile(filepath.Join(dir, "cgroup.procs"), []byte(strconv.Itoa(other.Process.Pid)), 0))
+	}
+	c.stop(0)
+	if s := c.status(); s.State != runtimeapi.ContainerState_CONTAINER_EXITED {
+		t.Errorf("it is %v", s.State)
+	}
+	if _, err := os.Stat(dirs[0]); err != nil {
+		t.Fatalf("the cgroup went with a process in it: %v", err)
+	}
+	end()
+	eventually(t, "the cgroup is taken back", func() bool {
+		_, err := os.Stat(dirs[0])
+		return errors.Is(err, fs.ErrNotExist)
+	})
+}
