@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"sync"
 	"time"
 
 	"github.com/nodevirt/nodevirt/imageunpack/iscsi"
@@ -45,6 +46,8 @@ func (d *Disks) Watch(ctx context.Context, put func(ctx context.Context, id stri
 		})
 	}()
 	defer func() { <-done }()
+	var restoring sync.WaitGroup
+	defer restoring.Wait()
 	hold := time.NewTicker(holdEvery)
 	defer hold.Stop()
 	for {
@@ -53,18 +56,24 @@ func (d *Disks) Watch(ctx context.Context, put func(ctx context.Context, id stri
 			return
 		case <-hold.C:
 			d.holdExports(ctx)
-		case view := <-d.ended:
-			select {
-			case <-ctx.Done():
-			case <-time.After(viewAgain):
-			}
-			if id := Container(view); IsExport(id) {
-				d.restoreExports(ctx, id)
-			} else {
-				put(ctx, id)
-			}
+		case view := <-d.ended: // of many that end at once none waits for the others
+			restoring.Go(func() { d.putBack(ctx, Container(view), put) })
 		}
 	}
+}
+
+// putBack has the owner of a view that ended get it back, a moment later.
+func (d *Disks) putBack(ctx context.Context, id string, put func(ctx context.Context, id string)) {
+	select {
+	case <-ctx.Done():
+		return
+	case <-time.After(viewAgain):
+	}
+	if IsExport(id) {
+		d.restoreExports(ctx, id)
+		return
+	}
+	put(ctx, id)
 }
 
 // Sweep removes targets and views that belong to none of the containers that records
