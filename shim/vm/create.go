@@ -109,6 +109,9 @@ func (m *Manager) prepare(ctx context.Context, sandbox record.Sandbox, config *r
 	if err = m.holdDisks(ctx, &n.rec, n.own); err != nil {
 		return nil, fmt.Errorf("container %q: %w", name, err)
 	}
+	if err := m.supersede(ctx, n.rec); err != nil {
+		return nil, fmt.Errorf("container %q: %w", name, err)
+	}
 	n.c.rec.Store(&n.rec)
 	if err := m.reserve(n.c); err != nil {
 		return nil, err

@@ -2,6 +2,7 @@ package e2e
 
 import (
 	"errors"
+	"fmt"
 	"io/fs"
 	"os"
 	"os/exec"
@@ -9,6 +10,8 @@ import (
 	"strconv"
 	"testing"
 
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
@@ -43,4 +46,31 @@ func TestWhatIsLeftOfAnEnd(t *testing.T) {
 		_, err := os.Stat(dirs[0])
 		return errors.Is(err, fs.ErrNotExist)
 	})
+}
+
+// TestAnotherAttempt: a container that nobody has started gives way to the next attempt at it, which is
+// a kubelet's where it could not start that one; not to an older one, and none that runs does.
+func TestAnotherAttempt(t *testing.T) {
+	t.Parallel()
+	p := vmPod(t)
+	attempt := func(n uint32) (*runtimeapi.CreateContainerResponse, error) {
+		config := p.vmConfig(suite.halt)
+		config.Metadata.Attempt, config.LogPath = n, fmt.Sprintf("guest_%d.log", n)
+		return suite.cri.CreateContainer(t.Context(), p.createRequest(config))
+	}
+	_, err := attempt(1)
+	check(t, err)
+	if _, err := attempt(0); status.Code(err) != codes.FailedPrecondition {
+		t.Errorf("an older attempt: %v", err)
+	}
+	second, err := attempt(2)
+	check(t, err)
+	if l := listed(t, &runtimeapi.ContainerFilter{PodSandboxId: p.id}); len(l) != 1 || l[0].Id != second.ContainerId {
+		t.Errorf("the pod has %v", l)
+	}
+	_, err = suite.cri.StartContainer(t.Context(), &runtimeapi.StartContainerRequest{ContainerId: second.ContainerId})
+	check(t, err)
+	if _, err := attempt(3); status.Code(err) != codes.FailedPrecondition {
+		t.Errorf("another VM beside the one that runs: %v", err)
+	}
 }
