@@ -2,6 +2,7 @@ package vm
 
 import (
 	"errors"
+	"os"
 	"testing"
 
 	"google.golang.org/protobuf/proto"
@@ -77,4 +78,23 @@ func TestUpdateLeavesDisks(t *testing.T) {
 			t.Errorf("disk %+v, want %+v", got.Disks[i], want)
 		}
 	}
+}
+
+// TestAFailedStartIsTold: also where it can't be written down, or the container would be neither created
+// nor ended, and no other one could take its place.
+func TestAFailedStartIsTold(t *testing.T) {
+	m := manager(t)
+	r := container(m, 1)
+	r.State = record.Starting
+	c := newMachine(r)
+	if err := os.WriteFile(m.Records.ContainerDir(r.ID), nil, 0o600); err != nil { // where its folder should be
+		t.Fatal(err)
+	}
+	if err := m.failStart(c, r, errors.New("no room")); err == nil {
+		t.Error("it is written down")
+	}
+	if got := c.record(); got.State != record.Exited || got.Reason != reasonStartError {
+		t.Fatalf("it is %s, %q", got.State, got.Reason)
+	}
+	<-c.exited
 }

@@ -200,7 +200,9 @@ func (m *Manager) failStart(c *machine, r record.Container, cause error) error {
 	r.State, r.FinishedAt, r.Domain.PID = record.Exited, time.Now(), 0
 	r.ExitCode, r.Reason, r.Message = 128, reasonStartError, cause.Error()
 	defer m.tell(c)
-	return m.put(c, r)
+	// Also on a full disk: else nobody could go on. A shim that starts anew finds the start cut off.
+	defer c.publish(r)
+	return m.Records.PutContainer(r)
 }
 
 func (l *launch) makeGroup(context.Context) (err error) {
