@@ -10,6 +10,7 @@ import (
 	"sync"
 	"testing"
 
+	"golang.org/x/sys/unix"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/nodevirt/nodevirt/shim/stream"
@@ -131,13 +132,22 @@ func TestManyStreamsAtOnce(t *testing.T) {
 	all.Wait()
 }
 
+// closedPort is a port that is nobody else's while the test runs, and refuses: nobody listens on it.
+func closedPort(t *testing.T) uint16 {
+	t.Helper()
+	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
+	check(t, err)
+	t.Cleanup(func() { _ = unix.Close(fd) })
+	check(t, unix.Bind(fd, &unix.SockaddrInet4{Addr: [4]byte{127, 0, 0, 1}}))
+	address, err := unix.Getsockname(fd)
+	check(t, err)
+	return uint16(address.(*unix.SockaddrInet4).Port)
+}
+
 func TestAPortThatRefusesIsToldOf(t *testing.T) {
 	p := forward(t)
 	echo := port(t, func(c *net.TCPConn) { _, _ = io.Copy(c, c) })
-	free, err := net.Listen("tcp", "127.0.0.1:0")
-	check(t, err)
-	number := uint16(free.Addr().(*net.TCPAddr).Port)
-	free.Close()
+	number := closedPort(t)
 	_, joined := local(t, p, number)
 	if err := <-joined; err == nil || !strings.Contains(err.Error(), "connection refused") ||
 		!strings.Contains(err.Error(), fmt.Sprintf("error forwarding port %d to pod s1", number)) {
@@ -145,7 +155,7 @@ func TestAPortThatRefusesIsToldOf(t *testing.T) {
 	}
 	// The others, and those that come, go on.
 	conn, joined := local(t, p, echo)
-	_, err = io.WriteString(conn, "still here")
+	_, err := io.WriteString(conn, "still here")
 	check(t, err)
 	check(t, conn.CloseWrite())
 	if back, err := io.ReadAll(conn); string(back) != "still here" || err != nil {

@@ -59,7 +59,13 @@ func (r *runtime) Attach(ctx context.Context, id string, in io.Reader, out, errO
 
 // PortForward implements the library's Runtime.
 func (r *runtime) PortForward(_ context.Context, id string, port int32, client io.ReadWriteCloser) error {
-	return r.call(func() error {
+	err := r.call(func() error {
 		return r.machines.Forward(r.ending, id, uint16(port), client)
 	})
+	if err != nil {
+		// The library takes the stream back at once, and a client that doesn't know yet that it is open
+		// would be told nothing else: what is written waits until the client was told.
+		_, _ = client.Write(nil)
+	}
+	return err
 }

@@ -81,10 +81,7 @@ func TestWebSocket(t *testing.T) {
 	w.send(data, "there and back")
 	w.until(data, "there and back")
 
-	free, err := net.Listen("tcp", "127.0.0.1:0")
-	check(t, err)
-	closed := free.Addr().(*net.TCPAddr).Port
-	free.Close()
+	closed := closedPort(t)
 	forward, err = s.PortForward(&runtimeapi.PortForwardRequest{PodSandboxId: "s1", Port: []int32{int32(closed)}})
 	check(t, err)
 	dialWeb(t, forward.Url).until(refusal, fmt.Sprintf("error forwarding port %d to pod s1", closed))
