@@ -40,6 +40,9 @@ var suite struct {
 	halt   string // image with a guest that is up at once, and heeds no power button
 	steady []*steady
 	served *served // the last of them
+	// What libvirtd has of the served one, whenever it has all: it forgets them when it ends, and the
+	// shim puts them back, under the same names, some time after it is back.
+	secrets []string
 }
 
 func TestMain(m *testing.M) {
@@ -77,6 +80,9 @@ func prepare(ctx context.Context, n *node.Node) (err error) {
 	}
 	s.steady = append(s.steady, g)
 	s.served = &served{steady: g}
+	if s.secrets, err = secrets(ctx); err != nil {
+		return err
+	}
 	return s.served.keeps(ctx)
 }
 
