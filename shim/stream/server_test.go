@@ -184,7 +184,8 @@ func TestWhatAClientThatLeftHadAskedForEnds(t *testing.T) {
 }
 
 func TestAnIdleConnectionIsCut(t *testing.T) {
-	s := newServer(t, newEchoes(), 100*time.Millisecond)
+	// Cut before its streams have come, a client leaves the server to wait half a minute for them.
+	s := newServer(t, newEchoes(), 3*time.Second)
 	reply, err := s.Attach(&runtimeapi.AttachRequest{ContainerId: "c1", Stdout: true})
 	check(t, err)
 	// On a machine that is slow enough it is cut before it is there at all.
