@@ -45,8 +45,11 @@ func (n *Node) Since(ctx context.Context, before Census, but ...string) ([]strin
 			return slices.Contains(but, strings.Fields(line)[1])
 		})
 		lasting := slices.ContainsFunc(diff, func(line string) bool { return !strings.HasPrefix(line, "+ process ") })
-		if len(diff) == 0 || lasting || time.Now().After(end) || ctx.Err() != nil {
+		if len(diff) == 0 || lasting || time.Now().After(end) {
 			return diff, nil
+		}
+		if ctx.Err() != nil {
+			return diff, context.Cause(ctx)
 		}
 	}
 }
