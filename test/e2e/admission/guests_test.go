@@ -76,12 +76,13 @@ func TestGuestsFinalizer(t *testing.T) {
 	}
 }
 
-// guestsPod is one as the controller makes them.
+// guestsPod is one as the controller makes them, but for the label's value: the one that runs here would
+// know it by that, and take back what is nobody's.
 func guestsPod() *corev1.Pod {
 	return &corev1.Pod{
 		ObjectMeta: metav1.ObjectMeta{
 			Name: "guest", Namespace: "default", Finalizers: []string{pod.Finalizer},
-			Labels:      map[string]string{kubevirt.AppLabel: pod.LabelValue, kubevirt.CreatedByLabel: "u1"},
+			Labels:      map[string]string{kubevirt.AppLabel: "guest", kubevirt.CreatedByLabel: "u1"},
 			Annotations: map[string]string{kubevirt.DomainAnnotation: "guest"},
 			OwnerReferences: []metav1.OwnerReference{{
 				APIVersion: kubevirt.GroupVersion.String(), Kind: "VirtualMachineInstance", Name: "guest", UID: "u1", Controller: new(true),
