@@ -43,22 +43,32 @@ func (r *round) tidy(ctx context.Context) error {
 	if err := r.removeLeases(ctx); err != nil {
 		return err
 	}
-	if err := removeUnmounted(ctx); err != nil {
+	if err := r.removeNamespaces(ctx); err != nil {
 		return err
 	}
 	return killOrphans(ctx)
 }
 
-// removeUnmounted removes the files that containerd makes to mount network namespaces on, and forgets if
-// it is killed in between.
-func removeUnmounted(ctx context.Context) error {
+// removeNamespaces removes the network namespaces that containerd makes for a pod, and forgets if it is
+// killed before it has a record of that: some are no more than the files to mount one on.
+func (r *round) removeNamespaces(ctx context.Context) error {
 	files, _ := filepath.Glob(fmt.Sprintf("/proc/%d/root/run/netns/*", suite.PID()))
 	for _, path := range files {
+		name := filepath.Base(path)
 		var fs unix.Statfs_t
-		if err := unix.Statfs(path, &fs); err != nil || fs.Type == unix.NSFS_MAGIC {
-			continue // it went, or is a namespace
+		if err := unix.Statfs(path, &fs); err != nil {
+			continue // it went
 		}
-		if _, err := suite.Output(ctx, "rm", "-f", filepath.Join("/run/netns", filepath.Base(path))); err != nil {
+		path = filepath.Join("/run/netns", name)
+		if fs.Type == unix.NSFS_MAGIC {
+			if r.before == nil || slices.Contains(r.before["netns"], name) {
+				continue // of a pod that runs, or may
+			}
+			if _, err := suite.Output(ctx, "umount", path); err != nil {
+				return err
+			}
+		}
+		if _, err := suite.Output(ctx, "rm", "-f", path); err != nil {
 			return err
 		}
 	}
