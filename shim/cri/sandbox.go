@@ -11,6 +11,7 @@ import (
 	"google.golang.org/grpc/status"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
+	"github.com/nodevirt/nodevirt/shim/metrics"
 	"github.com/nodevirt/nodevirt/shim/vminfo"
 )
 
@@ -116,7 +117,7 @@ func (c *call) removePodSandbox(r *runtimeapi.RemovePodSandboxRequest, f frame) 
 		return err
 	}
 	if id == "" {
-		return c.pass(f)
+		return c.removeOther(r.GetPodSandboxId(), f)
 	}
 	if err := c.Machines.RemoveMachines(c.ctx, id); err != nil {
 		return err
@@ -133,6 +134,22 @@ func (c *call) removePodSandbox(r *runtimeapi.RemovePodSandboxRequest, f frame) 
 		return err
 	}
 	return c.reply(reply)
+}
+
+// removeOther passes on the removal of a sandbox that is not a VM's, or is found to
+// be one only meanwhile: after a call whose answer did not come.
+func (c *call) removeOther(id string, f frame) error {
+	c.side = metrics.SideContainerd
+	reply, err := c.forward(f)
+	if err != nil {
+		return err
+	}
+	if _, found := c.Machines.Handler(id); found {
+		if err := c.Machines.ForgetSandbox(id); err != nil {
+			return err
+		}
+	}
+	return c.handOn(reply)
 }
 
 func (c *call) podSandboxStatus(r *runtimeapi.PodSandboxStatusRequest, f frame) error {

@@ -3,6 +3,7 @@ package vm
 import (
 	"context"
 	"fmt"
+	"slices"
 	"time"
 
 	"google.golang.org/protobuf/proto"
@@ -54,8 +55,31 @@ func (m *Manager) resolve(ctx context.Context, key string) error {
 	if err != nil {
 		return err
 	}
-	if r, ok := intents[key]; ok {
-		return m.fulfil(key, r, reply.GetItems())
+	r, ok := intents[key]
+	if !ok {
+		return nil
+	}
+	if err := m.fulfil(key, r, reply.GetItems()); err != nil {
+		return err
+	}
+	return m.forgetGone(ctx, r, reply.GetItems())
+}
+
+// forgetGone forgets what was found by an intent and removed before it was
+// recorded. A removal that comes later knows of it.
+func (m *Manager) forgetGone(ctx context.Context, r record.Sandbox, found []*runtimeapi.PodSandbox) error {
+	reply, err := m.Pods.ListPodSandbox(ctx, &runtimeapi.ListPodSandboxRequest{})
+	if err != nil {
+		return fmt.Errorf("list containerd's sandboxes: %w", err)
+	}
+	for _, s := range found {
+		there := func(now *runtimeapi.PodSandbox) bool { return now.GetId() == s.GetId() }
+		if !proto.Equal(s.GetMetadata(), r.Config.Value.GetMetadata()) || slices.ContainsFunc(reply.GetItems(), there) {
+			continue
+		}
+		if err := m.ForgetSandbox(s.GetId()); err != nil {
+			return err
+		}
 	}
 	return nil
 }
