@@ -2,7 +2,6 @@ package vm
 
 import (
 	"context"
-	"fmt"
 	"slices"
 	"time"
 
@@ -47,9 +46,9 @@ func (m *Manager) ResolveIntent(key string) {
 }
 
 func (m *Manager) resolve(ctx context.Context, key string) error {
-	reply, err := m.Pods.ListPodSandbox(ctx, &runtimeapi.ListPodSandboxRequest{})
+	found, err := m.listSandboxes(ctx)
 	if err != nil {
-		return fmt.Errorf("list containerd's sandboxes: %w", err)
+		return err
 	}
 	intents, err := m.Records.Intents()
 	if err != nil {
@@ -59,22 +58,22 @@ func (m *Manager) resolve(ctx context.Context, key string) error {
 	if !ok {
 		return nil
 	}
-	if err := m.fulfil(key, r, reply.GetItems()); err != nil {
+	if err := m.fulfil(key, r, found); err != nil {
 		return err
 	}
-	return m.forgetGone(ctx, r, reply.GetItems())
+	return m.forgetGone(ctx, r, found)
 }
 
 // forgetGone forgets what was found by an intent and removed before it was
 // recorded. A removal that comes later knows of it.
 func (m *Manager) forgetGone(ctx context.Context, r record.Sandbox, found []*runtimeapi.PodSandbox) error {
-	reply, err := m.Pods.ListPodSandbox(ctx, &runtimeapi.ListPodSandboxRequest{})
+	all, err := m.listSandboxes(ctx)
 	if err != nil {
-		return fmt.Errorf("list containerd's sandboxes: %w", err)
+		return err
 	}
 	for _, s := range found {
 		there := func(now *runtimeapi.PodSandbox) bool { return now.GetId() == s.GetId() }
-		if !proto.Equal(s.GetMetadata(), r.Config.Value.GetMetadata()) || slices.ContainsFunc(reply.GetItems(), there) {
+		if !proto.Equal(s.GetMetadata(), r.Config.Value.GetMetadata()) || slices.ContainsFunc(all, there) {
 			continue
 		}
 		if err := m.ForgetSandbox(s.GetId()); err != nil {

@@ -46,15 +46,15 @@ func (m *Manager) AddSandbox(key, id, handler string, config *runtimeapi.PodSand
 // reconcileSandboxes compares the records of sandboxes with containerd's list:
 // what a shim that ended in the middle of a call had intended, or not forgotten yet.
 func (m *Manager) reconcileSandboxes(ctx context.Context) error {
-	reply, err := m.Pods.ListPodSandbox(ctx, &runtimeapi.ListPodSandboxRequest{})
+	all, err := m.listSandboxes(ctx)
 	if err != nil {
-		return fmt.Errorf("list containerd's sandboxes: %w", err)
+		return err
 	}
-	if err := m.adopt(reply.GetItems()); err != nil {
+	if err := m.adopt(all); err != nil {
 		return err
 	}
 	there := map[string]bool{}
-	for _, s := range reply.GetItems() {
+	for _, s := range all {
 		there[s.GetId()] = true
 	}
 	m.mu.RLock()
@@ -78,6 +78,15 @@ func (m *Manager) reconcileSandboxes(ctx context.Context) error {
 		}
 	}
 	return nil
+}
+
+// listSandboxes are all that containerd has.
+func (m *Manager) listSandboxes(ctx context.Context) ([]*runtimeapi.PodSandbox, error) {
+	reply, err := m.Pods.ListPodSandbox(ctx, &runtimeapi.ListPodSandboxRequest{})
+	if err != nil {
+		return nil, fmt.Errorf("list containerd's sandboxes: %w", err)
+	}
+	return reply.GetItems(), nil
 }
 
 // Handler returns the runtime handler that a sandbox was asked for with, if it
