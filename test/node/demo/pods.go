@@ -3,6 +3,7 @@ package demo
 import (
 	"context"
 	"fmt"
+	"os"
 	"strings"
 
 	"github.com/google/uuid"
@@ -81,6 +82,9 @@ func (d *demo) ensure(ctx context.Context, p node.Pod, handler, name, container 
 }
 
 func (d *demo) run(ctx context.Context, p node.Pod, handler, name string, c node.Container) (r pod, err error) {
+	if err := os.RemoveAll(p["log_directory"].(string)); err != nil { // what an earlier run's guest said
+		return r, err
+	}
 	if r.id, err = d.node.RunPod(ctx, p, handler); err != nil {
 		return r, err
 	}
