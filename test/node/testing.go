@@ -39,7 +39,7 @@ func end(t testing.TB, n *Node, dir string) {
 				t.Log(n.LogTail(name, 30))
 			}
 			for _, path := range n.containerLogs() {
-				t.Log(logTail(path, "", 30))
+				t.Log(Tail(path, 30))
 			}
 		} else if err := n.Sound(ctx); err != nil {
 			t.Error(err)
