@@ -14,9 +14,8 @@ import (
 	"github.com/nodevirt/nodevirt/test/node"
 )
 
-// convergence bounds how long a node may take until all is as it should be, on a machine that may be
-// busy: it takes some seconds.
-const convergence = 3 * time.Minute
+// convergence is how long a node may take until all is as it should be.
+const convergence = 10 * time.Second
 
 // converge asks until there is no error any more.
 func converge(ctx context.Context, ask func(context.Context) error) error {
@@ -52,7 +51,7 @@ func asBefore(before node.Census) func(context.Context) error {
 const (
 	spareFiles      = 12
 	spareGoroutines = 20
-	mostThreads     = 120
+	mostThreads     = 80
 )
 
 // size is what the shim holds.

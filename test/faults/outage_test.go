@@ -114,7 +114,7 @@ func TestQEMUKilledWhileTheShimIsAway(t *testing.T) {
 }
 
 // atOnce bounds what may wait for no daemon that hangs: it is less than those are waited for.
-const atOnce = 15 * time.Second
+const atOnce = 5 * time.Second
 
 // answers asks all that has to be known of the guests that run. No answer may take long.
 func answers(ctx context.Context) error {

@@ -63,8 +63,8 @@ type round struct {
 	givenUp bool      // the client did not wait for the call's end
 }
 
-// bound is how long any call may take, whatever happens to the node: as long as a kubelet waits.
-const bound = 2 * time.Minute
+// bound is how long any call may take, whatever happens to the node.
+const bound = 40 * time.Second
 
 func (r *round) run(ctx context.Context) (err error) {
 	r.begun = time.Now()

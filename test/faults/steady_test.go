@@ -84,7 +84,7 @@ func (g *steady) lives(ctx context.Context) error {
 // echoes sends a line through the stream and wants it back.
 func (g *steady) echoes() error {
 	line := "count " + strconv.Itoa(g.count) + "\n"
-	if err := g.stream.SetDeadline(time.Now().Add(convergence)); err != nil {
+	if err := g.stream.SetDeadline(time.Now().Add(30 * time.Second)); err != nil {
 		return err
 	}
 	if _, err := io.WriteString(g.stream, line); err != nil {
