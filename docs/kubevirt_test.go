@@ -8,7 +8,7 @@ import (
 	"testing"
 )
 
-// sameField makes paths comparable: of a VM's template and of an instance, of each element of a list.
+// sameField matches what differs between equal fields: the template of a VM, and indexes of lists.
 var sameField = regexp.MustCompile(`^spec\.template\.(spec|metadata)|\[[0-9]+\]`)
 
 func comparable(said string) string {
@@ -20,9 +20,8 @@ func comparable(said string) string {
 	})
 }
 
-// TestKubeVirtsExamples: what kubevirt-examples.md says that admission refuses, it refuses in a manifest of
-// controller/admission's tests, in those words. The
-// page is written by a test that needs KubeVirt's folder.
+// TestKubeVirtsExamples checks that each refusal in kubevirt-examples.md is one of a manifest in
+// controller/admission's tests. A test that needs KubeVirt's manifests writes the page.
 func TestKubeVirtsExamples(t *testing.T) {
 	manifests, err := filepath.Glob("../controller/admission/testdata/refused/*.yaml")
 	if err != nil || len(manifests) == 0 {
@@ -46,7 +45,7 @@ func TestKubeVirtsExamples(t *testing.T) {
 	}
 	said := regexp.MustCompile("(?m)^- `((?:spec|metadata)[.\\[][^`]*)`").FindAllStringSubmatch(strings.ReplaceAll(string(page), "\n  ", " "), -1)
 	if len(said) == 0 {
-		t.Error("the page says nothing of what is refused")
+		t.Error("the page has no refusals")
 	}
 	for _, s := range said {
 		if !refused[comparable(s[1])] {
@@ -55,7 +54,8 @@ func TestKubeVirtsExamples(t *testing.T) {
 	}
 }
 
-// TestKubeVirtsExamplesTable: of what does not run, and of nothing else, the list below the table says why.
+// TestKubeVirtsExamplesTable checks that the list below the table has the cause of each manifest that
+// does not run, and of no other.
 func TestKubeVirtsExamplesTable(t *testing.T) {
 	page, err := os.ReadFile("kubevirt-examples.md")
 	if err != nil {
@@ -68,15 +68,15 @@ func TestKubeVirtsExamplesTable(t *testing.T) {
 	}
 	for _, row := range rows {
 		file, outcome := row[1], row[2]
-		told := regexp.MustCompile(`\s` + regexp.QuoteMeta(file) + `(,|\n)`).MatchString(list)
+		explained := regexp.MustCompile(`\s` + regexp.QuoteMeta(file) + `(,|\n)`).MatchString(list)
 		switch outcome {
 		case "runs", "taken":
-			if told {
-				t.Errorf("%s: %s, and the list tells why not", file, outcome)
+			if explained {
+				t.Errorf("%s: %s, and the list says why not", file, outcome)
 			}
 		case "refused", "no such kind here":
-			if !told {
-				t.Errorf("%s: %s, and nothing tells why", file, outcome)
+			if !explained {
+				t.Errorf("%s: %s, and the list does not say why", file, outcome)
 			}
 		default:
 			t.Errorf("%s: %s; want it to run or to be refused", file, outcome)
