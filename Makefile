@@ -117,10 +117,11 @@ generate: ## Write anew what is made from the code: CRDs, and the lists of suppo
 bench-cluster: packages kubernetes build controller ## Measure VMs in a cluster, beside ordinary pods; FLAGS='-help'
 	go run ./test/bench/cluster/cmd/bench-cluster -out $(BIN)/bench/cluster $(FLAGS)
 
-lint: packages ## Run the linters, and check that go.mod is tidy
+lint: packages ## Run the linters, check the docs and the words, and that go.mod is tidy
 	@test/tools/build lint
 	$(BIN)/golangci-lint run --allow-parallel-runners
 	go mod tidy -diff
+	go test -count=1 ./docs
 
 clean: down cluster-down ## Stop the development node and remove it and bin/
 	@[ ! -x $(BIN)/devnode ] || $(BIN)/devnode down -purge

@@ -35,8 +35,8 @@ func readGoMod(t *testing.T, path string) goMod {
 	return m
 }
 
-// TestDependencies holds the page's two lists against go.mod's direct requirements and against the
-// tools of the modules below test/tools.
+// TestDependencies compares the page's two lists with go.mod's direct requirements and with the tools
+// of the modules below test/tools.
 func TestDependencies(t *testing.T) {
 	text, err := os.ReadFile("dependencies.md")
 	if err != nil {

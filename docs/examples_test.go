@@ -13,8 +13,8 @@ import (
 	"github.com/nodevirt/nodevirt/shim/vmspec"
 )
 
-// TestExamples makes a machine of crictl's examples, as far as that goes without a node. Unknown
-// fields, which crictl passes over, are errors here.
+// TestExamples translates crictl's examples to a VM's spec. Unknown fields, which crictl ignores, are
+// errors here.
 func TestExamples(t *testing.T) {
 	var pod runtimeapi.PodSandboxConfig
 	var container runtimeapi.ContainerConfig
@@ -42,7 +42,7 @@ func TestExamples(t *testing.T) {
 	}
 }
 
-// TestManifests checks the annotations of the pods that are for Kubernetes.
+// TestManifests checks the annotations of the example pods for Kubernetes.
 func TestManifests(t *testing.T) {
 	paths, err := filepath.Glob("../examples/*.yaml")
 	if err != nil {

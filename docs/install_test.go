@@ -15,7 +15,7 @@ import (
 	"go.yaml.in/yaml/v2"
 )
 
-// TestRoles holds the tables of install.md against the controller's roles.
+// TestRoles compares the tables of install.md with the controller's roles.
 func TestRoles(t *testing.T) {
 	text, err := os.ReadFile("../deploy/kubernetes/rbac.yaml")
 	if err != nil {

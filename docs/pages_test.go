@@ -1,4 +1,4 @@
-// Package docs_test holds the project's pages against the tree that they describe.
+// Package docs_test checks the project's pages, and the words in its code, against the tree.
 package docs_test
 
 import (
@@ -18,10 +18,10 @@ import (
 	"github.com/nodevirt/nodevirt/shim/config"
 )
 
-// maxWidth is how long a line of a page may be, in characters.
+// maxWidth is the largest length of a page's line, in characters.
 const maxWidth = 100
 
-// pages are all Markdown files of the checkout.
+// pages returns the paths of the checkout's Markdown files.
 func pages(t *testing.T) []string {
 	t.Helper()
 	var all []string
@@ -84,7 +84,7 @@ func withoutCode(t *testing.T, page string) string {
 	return fence.ReplaceAllString(string(text), "")
 }
 
-// anchors are the names that GitHub gives to a page's headings.
+// anchors returns the names by which GitHub links to a page's headings.
 func anchors(t *testing.T, page string) map[string]bool {
 	t.Helper()
 	drop := regexp.MustCompile(`[^\p{L}\p{N} _-]`)
@@ -113,7 +113,7 @@ func TestWidth(t *testing.T) {
 	}
 }
 
-// TestConfig looks for a row of each field of the shim's config, with its default.
+// TestConfig checks that config.md has a row for each field, with its default, and for each flag.
 func TestConfig(t *testing.T) {
 	text, err := os.ReadFile("config.md")
 	if err != nil {
@@ -126,15 +126,22 @@ func TestConfig(t *testing.T) {
 			t.Errorf("config.md has no row that begins with: %s", row)
 		}
 	}
-	if have := strings.Count(string(text), "\n| `"); have != rows+flags {
-		t.Errorf("config.md has %d rows, want one for each of %d fields and %d flags", have, rows, flags)
+	help, err := os.ReadFile("../cmd/nodevirt-shim/testdata/help.txt")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, f := range regexp.MustCompile(`(?m)^  (-[a-z-]+)`).FindAllSubmatch(help, -1) {
+		rows++
+		if !regexp.MustCompile("(?m)^\\| `" + string(f[1]) + "[ `]").Match(text) {
+			t.Errorf("config.md has no row for flag %s", f[1])
+		}
+	}
+	if have := strings.Count(string(text), "\n| `"); have != rows {
+		t.Errorf("config.md has %d rows, want one for each of %d fields and flags", have, rows)
 	}
 }
 
-// flags is how many flags nodevirt-shim has; they are in a table of their own.
-const flags = 6
-
-// fields are the names of a config's fields in its file, with their values as the page writes them.
+// fields returns the names of a config's fields in its file, with their values as the page writes them.
 func fields(prefix string, v reflect.Value) [][2]string {
 	var all [][2]string
 	for field, value := range v.Fields() {

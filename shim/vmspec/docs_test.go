@@ -32,15 +32,15 @@ func lists(t *testing.T) []list {
 			_, problems := vmspec.DecodeVMI([]byte(text))
 			return problems
 		}},
-		{"../../docs/vm.md", "pods", vmspec.ManifestPaths(), true, func(text string) field.ErrorList {
+		{"../../docs/vm-fields.md", "pods", vmspec.ManifestPaths(), true, func(text string) field.ErrorList {
 			_, problems := vmspec.CheckVMI(root, tree(t, text))
 			return problems
 		}},
-		{"../../docs/vm.md", "vms", vmspec.VMPaths(), true, func(text string) field.ErrorList {
+		{"../../docs/vm-fields.md", "vms", vmspec.VMPaths(), true, func(text string) field.ErrorList {
 			_, problems := vmspec.CheckVM(root, tree(t, text))
 			return problems
 		}},
-		{"../../docs/vm.md", "sets", vmspec.ReplicaSetPaths(), true, func(text string) field.ErrorList {
+		{"../../docs/vm-fields.md", "sets", vmspec.ReplicaSetPaths(), true, func(text string) field.ErrorList {
 			_, problems := vmspec.CheckReplicaSet(root, tree(t, text))
 			return problems
 		}},

@@ -25,32 +25,32 @@ import (
 var kubevirtExamples = flag.String("kubevirt-examples", "",
 	"`folder` with KubeVirt's example manifests")
 
-// manifest is one of KubeVirt's examples, and what became of it.
+// manifest is one of KubeVirt's examples, with the result of applying it.
 type manifest struct {
 	file, kind, name string
-	says             string // what its user data prints, "" if that is no script
-	runs             string // why it does not run, "" if it does or if nothing is to run
-	refusal          string // "" if it was taken
+	says             string // what its user data prints, "" if the user data is not a script
+	runs             string // why it does not run, "" if it does or if it is no VM
+	refusal          string // "" if the API server accepted it
 }
 
-// machine tells whether something is to run.
+// machine reports whether the manifest is of a VM or an instance.
 func (m *manifest) machine() bool {
 	return m.kind == "VirtualMachine" || m.kind == "VirtualMachineInstance"
 }
 
-// TestKubeVirtsExamples applies each manifest of a folder as it is, waits until the machines run, and
-// writes docs/kubevirt-examples.md anew; guests are small ones under the names of the images. The folder
-// is nobody's copy here, so only those run this who have it. Docs' own tests hold the page against what
-// controller/admission's tests refuse.
+// TestKubeVirtsExamples applies each manifest of a folder unchanged, waits until the VMs run, and writes
+// docs/kubevirt-examples.md. Small guests have the names of the images. The repository has no copy of
+// the folder, so you must provide it. The tests of docs compare the page with what the tests of
+// controller/admission refuse.
 func TestKubeVirtsExamples(t *testing.T) {
 	if *kubevirtExamples == "" {
-		t.Fatal("say -kubevirt-examples FOLDER")
+		t.Fatal("missing flag: -kubevirt-examples FOLDER")
 	}
 	check(t, pushKubeVirtsDisks(t.Context()))
 	withNetworks(t)
 	files, err := filepath.Glob(filepath.Join(*kubevirtExamples, "*.yaml"))
 	check(t, err)
-	var first, machines []*manifest // what machines refer to comes first
+	var first, machines []*manifest // first are the objects that VMs refer to
 	for _, file := range files {
 		m, err := readManifest(file)
 		check(t, err)
@@ -83,7 +83,7 @@ func TestKubeVirtsExamples(t *testing.T) {
 
 // pushKubeVirtsDisks pushes a small guest under the names of the examples' images.
 func pushKubeVirtsDisks(ctx context.Context) error {
-	disk, err := guest.TinyWithSATA(ctx, suite.Control().GuestOptions()) // where KubeVirt has disks of which nothing is said
+	disk, err := guest.TinyWithSATA(ctx, suite.Control().GuestOptions()) // the bus of KubeVirt's disks by default
 	if err != nil {
 		return err
 	}
@@ -119,10 +119,10 @@ func readManifest(file string) (*manifest, error) {
 	return m, err
 }
 
-// denied is what kubectl says before the sentence that matters.
+// denied matches what kubectl prints before the reason.
 var denied = regexp.MustCompile(`(?s)^.*exit status 1: (The \S+ "[^"]*" is invalid: *|.*denied the request: |.*(no matches for kind))`)
 
-// unlike is what is another in each run.
+// unlike matches the text that differs between runs.
 var unlike = regexp.MustCompile(`/var/run/netns/[^: ]+|virt-launcher-[^: ]+`)
 
 func (m *manifest) apply(t *testing.T) {
@@ -135,7 +135,7 @@ func (m *manifest) apply(t *testing.T) {
 	m.refusal, _, _ = strings.Cut(m.refusal, "\nensure CRDs")
 }
 
-// run starts a machine and waits until its guest says something: what its user data prints, if it has any.
+// run starts a VM and waits for output of its guest: what its user data prints, if it has any.
 func (m *manifest) run(t *testing.T) {
 	ctx := t.Context()
 	if m.kind == "VirtualMachine" {
@@ -168,22 +168,20 @@ func (m *manifest) delete(t *testing.T) {
 	}
 }
 
-// outcome is what stands in the table.
+// outcome returns the heading of the page's section that lists the manifest, "" if only its reasons do.
 func (m *manifest) outcome() string {
 	switch {
-	case strings.HasPrefix(m.refusal, "no matches for kind"):
-		return "no such kind here"
 	case m.refusal != "":
-		return "refused"
+		return ""
 	case !m.machine():
-		return "taken"
+		return "Accepted"
 	case m.runs != "":
-		return "taken, does not run"
+		return "Accepted, but does not run"
 	}
-	return "runs"
+	return "Runs"
 }
 
-// writeExamples writes the table, and below it why what is refused is.
+// writeExamples writes which manifests run and which are accepted, and the reasons of the others.
 func writeExamples(t *testing.T, all []*manifest) {
 	t.Helper()
 	top, err := checkout()
@@ -192,11 +190,21 @@ func writeExamples(t *testing.T, all []*manifest) {
 	text, err := os.ReadFile(file)
 	check(t, err)
 	slices.SortFunc(all, func(a, b *manifest) int { return strings.Compare(a.file, b.file) })
-	head, _, _ := strings.Cut(string(text), "| manifest |")
-	page := head + "| manifest | kind | |\n|---|---|---|\n"
-	why := map[string][]string{} // manifests, by why
+	page, _, _ := strings.Cut(string(text), "## Runs\n")
+	for _, section := range []string{"Runs", "Accepted", "Accepted, but does not run"} {
+		var items strings.Builder
+		for _, m := range all {
+			if m.outcome() == section {
+				fmt.Fprintf(&items, "- `%s` (%s)\n", filepath.Base(m.file), m.kind)
+			}
+		}
+		if items.Len() > 0 {
+			page += "## " + section + "\n\n" + items.String() + "\n"
+		}
+	}
+	page += "## Refused\n\n"
+	why := map[string][]string{} // manifests, by reason
 	for _, m := range all {
-		page += fmt.Sprintf("| `%s` | %s | %s |\n", filepath.Base(m.file), m.kind, m.outcome())
 		for line := range strings.Lines(m.refusal + m.runs) {
 			if line = strings.TrimSpace(line); line == "" {
 				continue
@@ -204,7 +212,6 @@ func writeExamples(t *testing.T, all []*manifest) {
 			why[line] = append(why[line], filepath.Base(m.file))
 		}
 	}
-	page += "\n"
 	for _, reason := range slices.Sorted(maps.Keys(why)) {
 		page += wrapped("- `"+reason+"`: "+strings.Join(why[reason], ", ")) + "\n"
 	}

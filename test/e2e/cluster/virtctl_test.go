@@ -20,16 +20,16 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-var update = flag.Bool("update", false, "write docs/virtctl.md anew")
+var update = flag.Bool("update", false, "write docs/virtctl.md")
 
 // virtual is the VM that virtctl is tried with.
 const virtual = "virtual"
 
-// virtctl is a try of each command, and a table of what became of it.
+// virtctl tries each command, and keeps the results for docs/virtctl.md.
 type virtctl struct {
 	t       *testing.T
-	rows    []string // of docs/virtctl.md: what works
-	refuses []string // and what does not
+	working []string // commands that work
+	refuses []string // commands that do not, as the page lists them
 	seen    map[string]bool
 }
 
@@ -48,7 +48,7 @@ func (v *virtctl) run(stdin string, args ...string) (string, error) {
 
 // used notes a command that works, as a test has seen.
 func (v *virtctl) used(command string) {
-	v.rows = append(v.rows, fmt.Sprintf("| `%s` | works |", command))
+	v.working = append(v.working, command)
 	v.seen[strings.Fields(command)[0]] = true
 }
 
@@ -328,7 +328,7 @@ func (v *virtctl) unsupported() {
 	v.refused("permitted-devices", "")
 }
 
-// complete wants each of virtctl's own commands in the table.
+// complete wants each of virtctl's own commands on the page.
 func (v *virtctl) complete() {
 	v.t.Helper()
 	out, err := v.run("", "--help")
@@ -346,7 +346,7 @@ func (v *virtctl) complete() {
 	}
 }
 
-// page holds the table against the one that people read.
+// page compares the results with docs/virtctl.md.
 func (v *virtctl) page() {
 	v.t.Helper()
 	top, err := checkout()
@@ -354,8 +354,10 @@ func (v *virtctl) page() {
 	file := filepath.Join(top, "docs", "virtctl.md")
 	text, err := os.ReadFile(file)
 	check(v.t, err)
-	head, _, _ := strings.Cut(string(text), "| command |")
-	want := head + "| command | |\n|---|---|\n" + strings.Join(v.rows, "\n") + "\n\n" + strings.Join(v.refuses, "\n") + "\n"
+	const title = "## The commands\n\n"
+	head, _, _ := strings.Cut(string(text), title)
+	want := head + title + "These commands work:\n\n```text\n" + strings.Join(v.working, "\n") + "\n```\n\n" +
+		strings.Join(v.refuses, "\n") + "\n"
 	if *update {
 		check(v.t, os.WriteFile(file, []byte(want), 0o644))
 	} else if diff := cmp.Diff(want, string(text)); diff != "" {
