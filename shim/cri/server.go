@@ -73,8 +73,8 @@ type guests interface {
 	RunsIn(sandboxID string) bool
 }
 
-// events are those of VM containers; package event's Broker.
-type events interface {
+// eventSource has the events of VM containers; package event's Broker.
+type eventSource interface {
 	Subscribe(ctx context.Context) <-chan *runtimeapi.ContainerEventResponse
 }
 
@@ -94,7 +94,7 @@ type Options struct {
 	Containers containers
 	Reports    reports
 	Guests     guests
-	Events     events
+	Events     eventSource
 	// Streams lead into them.
 	Streams streams
 	// Handler is the runtime handler of VMs' sandboxes, SandboxHandler the one
