@@ -26,6 +26,7 @@ import (
 	"github.com/nodevirt/nodevirt/shim/console"
 	"github.com/nodevirt/nodevirt/shim/console/terminal"
 	"github.com/nodevirt/nodevirt/shim/cri"
+	"github.com/nodevirt/nodevirt/shim/disk"
 	"github.com/nodevirt/nodevirt/shim/domain"
 	"github.com/nodevirt/nodevirt/shim/domain/accel"
 	"github.com/nodevirt/nodevirt/shim/metrics"
@@ -67,23 +68,24 @@ func Run(ctx context.Context, c config.Config, log *slog.Logger) error {
 		return fmt.Errorf("connect to containerd: %w", err)
 	}
 	defer func() { _ = client.Close() }()
-	machines, err := newMachines(ctx, c, log, backend, client, measures)
+	vms, disks, err := newVMs(ctx, c, log, backend, client, measures)
 	if err != nil {
 		return err
 	}
 	name, err := os.Hostname()
 	if err != nil {
-		return errors.Join(err, machines.Close())
+		return errors.Join(err, vms.Close())
 	}
-	measures.Collect(machines, name)
+	measures.Collect(vms.Node, name)
 	streams, err := stream.Listen(ctx, stream.Options{
-		Address: c.Stream.Address, IdleTimeout: time.Duration(c.Stream.IdleTimeout), Machines: machines, Logger: log,
+		Address: c.Stream.Address, IdleTimeout: time.Duration(c.Stream.IdleTimeout), Machines: vms.Guests, Logger: log,
 	})
 	if err != nil {
-		return errors.Join(err, machines.Close())
+		return errors.Join(err, vms.Close())
 	}
 	front := cri.New(cri.Options{ //nolint:contextcheck // a call's context is its client's
-		Backend: backend, Machines: machines, Streams: streams,
+		Backend: backend, Streams: streams,
+		Sandboxes: vms.Sandboxes, Containers: vms.Lifecycle, Reports: vms.Reports, Guests: vms.Guests, Events: vms.Events,
 		Handler: c.Handler, SandboxHandler: c.Containerd.SandboxHandler, Logger: log, Metrics: measures,
 	})
 	server := front.GRPC()
@@ -92,11 +94,11 @@ func Run(ctx context.Context, c config.Config, log *slog.Logger) error {
 	// Calls that are under way at the end need the machines to be watched.
 	watching, endWatching := context.WithCancel(context.WithoutCancel(ctx))
 	defer endWatching()
-	group.Go(func() error { return machines.Run(watching) })
+	group.Go(func() error { return vms.Run(watching) })
 	group.Go(func() error { return serve(server, listener) })
 	group.Go(streams.Serve)
 	group.Go(func() error {
-		return share.Serve(ctx, filepath.Join(c.Run, "disks.sock"), share.Handler(machines.Disks))
+		return share.Serve(ctx, filepath.Join(c.Run, "disks.sock"), share.Handler(disks))
 	})
 	if scrapes != nil {
 		group.Go(func() error { return metrics.Serve(ctx, scrapes, measures.Handler(log)) })
@@ -114,36 +116,36 @@ func Run(ctx context.Context, c config.Config, log *slog.Logger) error {
 	if _, err := daemon.SdNotify(false, daemon.SdNotifyReady); err != nil {
 		log.Warn("telling systemd failed", "error", err)
 	}
-	return errors.Join(group.Wait(), machines.Close())
+	return errors.Join(group.Wait(), vms.Close())
 }
 
-// newMachines makes the parts and joins them.
-func newMachines(ctx context.Context, c config.Config, log *slog.Logger, backend *grpc.ClientConn, client *containerd.Client, measures *metrics.Metrics) (*vm.Manager, error) {
+// newVMs makes the parts and joins them.
+func newVMs(ctx context.Context, c config.Config, log *slog.Logger, backend *grpc.ClientConn, client *containerd.Client, measures *metrics.Metrics) (*vm.VMs, *disk.Disks, error) {
 	qemuImg, err := exec.LookPath(c.Tools.QemuImg)
 	if err != nil {
-		return nil, fmt.Errorf("tools.qemu_img: %w: install qemu-utils", err)
+		return nil, nil, fmt.Errorf("tools.qemu_img: %w: install qemu-utils", err)
 	}
 	dnsmasq, err := exec.LookPath(c.Tools.Dnsmasq)
 	if err != nil {
-		return nil, fmt.Errorf("tools.dnsmasq: %w: install dnsmasq-base", err)
+		return nil, nil, fmt.Errorf("tools.dnsmasq: %w: install dnsmasq-base", err)
 	}
 	accelerator, why, err := accel.Resolve(ctx, c.VM.Accelerator, c.VM.Emulator)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	log.Info("accelerator", "setting", c.VM.Accelerator, "used", accelerator, "why", why)
 	records, err := record.Open(c.Root)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	consoles, err := console.New(int64(c.VM.LogLimit), log)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	images := runtimeapi.NewImageServiceClient(cri.Native(backend))
 	imageFS, err := waitForContainerd(ctx, c, images, log)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	driver := domain.NewDriver(c.Libvirt.URI, c.Libvirt.Run, log)
 	unpacker := imageunpack.New(client, imageunpack.Options{
@@ -160,20 +162,20 @@ func newMachines(ctx context.Context, c config.Config, log *slog.Logger, backend
 		Logger:  log,
 	})
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	disks, err := newDisks(c, qemuImg, log, unpacker, expander, records, driver)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
-	return vm.New(ctx, vm.Options{
+	vms, err := vm.New(ctx, vm.Options{
 		Records:        records,
 		Pods:           runtimeapi.NewRuntimeServiceClient(cri.Native(backend)),
 		Images:         images,
 		Unpacker:       unpacker,
 		Disks:          disks,
 		Expander:       expander,
-		GiveUp:         time.Duration(c.Disks.GiveUp),
+		CreateTimeout:  time.Duration(c.Disks.GiveUp),
 		DiskMode:       vmspec.Mode(c.Disks.Mode),
 		Network:        netsetup.New(netsetup.Options{Dnsmasq: dnsmasq, Dir: filepath.Join(c.Run, "networks"), Logger: log}),
 		Consoles:       consoles,
@@ -195,6 +197,7 @@ func newMachines(ctx context.Context, c config.Config, log *slog.Logger, backend
 		ImageFS:        imageFS,
 		ResolvConf:     c.VM.ResolvConf,
 	})
+	return vms, disks, err
 }
 
 // waitForContainerd waits until containerd's CRI answers, and returns the folder

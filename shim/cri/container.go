@@ -23,7 +23,7 @@ func (c *call) createContainer(r *runtimeapi.CreateContainerRequest, f frame) er
 	if sandbox == "" {
 		return c.pass(f)
 	}
-	id, err := c.Machines.Create(c.ctx, sandbox, r.GetConfig())
+	id, err := c.Containers.Create(c.ctx, sandbox, r.GetConfig())
 	if notVM(err) {
 		return c.pass(f)
 	}
@@ -37,15 +37,15 @@ func (c *call) createContainer(r *runtimeapi.CreateContainerRequest, f frame) er
 func (c *call) machineTarget(config *runtimeapi.ContainerConfig) (id string, ok bool) {
 	options := config.GetLinux().GetSecurityContext().GetNamespaceOptions()
 	id = options.GetTargetId()
-	return id, options.GetPid() == runtimeapi.NamespaceMode_TARGET && c.Machines.Has(id)
+	return id, options.GetPid() == runtimeapi.NamespaceMode_TARGET && c.Containers.Has(id)
 }
 
 func (c *call) startContainer(r *runtimeapi.StartContainerRequest) (proto.Message, error) {
-	return &runtimeapi.StartContainerResponse{}, c.Machines.Start(c.ctx, r.GetContainerId())
+	return &runtimeapi.StartContainerResponse{}, c.Containers.Start(c.ctx, r.GetContainerId())
 }
 
 func (c *call) stopContainer(r *runtimeapi.StopContainerRequest) (proto.Message, error) {
-	return &runtimeapi.StopContainerResponse{}, c.Machines.Stop(c.ctx, r.GetContainerId(), seconds(r.GetTimeout()))
+	return &runtimeapi.StopContainerResponse{}, c.Containers.Stop(c.ctx, r.GetContainerId(), seconds(r.GetTimeout()))
 }
 
 // seconds is a timeout of CRI. More than a Duration holds means the same to a
@@ -55,9 +55,9 @@ func seconds(n int64) time.Duration {
 }
 
 func (c *call) removeContainer(r *runtimeapi.RemoveContainerRequest) (proto.Message, error) {
-	return &runtimeapi.RemoveContainerResponse{}, c.Machines.Remove(c.ctx, r.GetContainerId())
+	return &runtimeapi.RemoveContainerResponse{}, c.Containers.Remove(c.ctx, r.GetContainerId())
 }
 
 func (c *call) containerStatus(r *runtimeapi.ContainerStatusRequest) (proto.Message, error) {
-	return c.Machines.Status(r.GetContainerId(), r.GetVerbose())
+	return c.Reports.Status(r.GetContainerId(), r.GetVerbose())
 }

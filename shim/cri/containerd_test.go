@@ -26,8 +26,8 @@ import (
 	"github.com/nodevirt/nodevirt/test/node"
 )
 
-// realManager is the manager of a node without libvirtd, with the VM containers that records tell of.
-func realManager(t *testing.T, n *node.Node, backend *grpc.ClientConn, records *record.Store) *vm.Manager {
+// realVMs are the VMs of a node without libvirtd, with the VM containers that records tell of.
+func realVMs(t *testing.T, n *node.Node, backend *grpc.ClientConn, records *record.Store) *vm.VMs {
 	t.Helper()
 	dir := t.TempDir()
 	mounts := filepath.Join(dir, "mounts")
@@ -78,8 +78,11 @@ func TestContainerd(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	vms := realVMs(t, n, backend, records)
 	front := New(Options{
-		Backend: backend, Machines: realManager(t, n, backend, records), Handler: "vm", Logger: slog.New(slog.DiscardHandler), Metrics: metrics.New(),
+		Backend:   backend,
+		Sandboxes: vms.Sandboxes, Containers: vms.Lifecycle, Reports: vms.Reports, Guests: vms.Guests, Events: vms.Events,
+		Handler: "vm", Logger: slog.New(slog.DiscardHandler), Metrics: metrics.New(),
 	})
 	socket := listen(t, front.GRPC())
 	w := wire{client: dialRaw(t, socket), direct: dialRaw(t, n.ContainerdSocket())}

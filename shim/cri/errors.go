@@ -15,7 +15,7 @@ import (
 	"github.com/nodevirt/nodevirt/shim/agent"
 	"github.com/nodevirt/nodevirt/shim/disk"
 	"github.com/nodevirt/nodevirt/shim/domain"
-	"github.com/nodevirt/nodevirt/shim/vm"
+	"github.com/nodevirt/nodevirt/shim/vm/vmerrors"
 )
 
 // codesOf are the gRPC codes of the parts' errors, the first that matches.
@@ -23,14 +23,14 @@ var codesOf = []struct {
 	err  error
 	code codes.Code
 }{
-	{vm.ErrInvalid, codes.InvalidArgument},
+	{vmerrors.ErrInvalid, codes.InvalidArgument},
 	{domain.ErrUnsupported, codes.InvalidArgument},
-	{vm.ErrUnfinished, codes.DeadlineExceeded},
-	{vm.ErrNotFound, codes.NotFound},
-	{vm.ErrRange, codes.OutOfRange},
-	{vm.ErrExists, codes.FailedPrecondition}, // as containerd has it
-	{vm.ErrUnsupported, codes.Unimplemented},
-	{vm.ErrState, codes.FailedPrecondition},
+	{vmerrors.ErrUnfinished, codes.DeadlineExceeded},
+	{vmerrors.ErrNotFound, codes.NotFound},
+	{vmerrors.ErrRange, codes.OutOfRange},
+	{vmerrors.ErrExists, codes.FailedPrecondition}, // as containerd has it
+	{vmerrors.ErrUnsupported, codes.Unimplemented},
+	{vmerrors.ErrState, codes.FailedPrecondition},
 	{netsetup.ErrNoAddress, codes.FailedPrecondition},
 	{netsetup.ErrInUse, codes.FailedPrecondition},
 	{netsetup.ErrUnsuited, codes.FailedPrecondition},

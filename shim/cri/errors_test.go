@@ -15,7 +15,7 @@ import (
 	"github.com/nodevirt/nodevirt/netsetup"
 	"github.com/nodevirt/nodevirt/shim/disk"
 	"github.com/nodevirt/nodevirt/shim/domain"
-	"github.com/nodevirt/nodevirt/shim/vm"
+	"github.com/nodevirt/nodevirt/shim/vm/vmerrors"
 )
 
 func TestToStatus(t *testing.T) {
@@ -23,10 +23,10 @@ func TestToStatus(t *testing.T) {
 		return errors.Join(fmt.Errorf("container %q: %w: why", "c", err), errors.New("and undo"))
 	}
 	for err, want := range map[error]codes.Code{
-		vm.ErrInvalid:            codes.InvalidArgument,
-		vm.ErrNotFound:           codes.NotFound,
-		vm.ErrExists:             codes.FailedPrecondition,
-		vm.ErrState:              codes.FailedPrecondition,
+		vmerrors.ErrInvalid:      codes.InvalidArgument,
+		vmerrors.ErrNotFound:     codes.NotFound,
+		vmerrors.ErrExists:       codes.FailedPrecondition,
+		vmerrors.ErrState:        codes.FailedPrecondition,
 		netsetup.ErrNoAddress:    codes.FailedPrecondition,
 		netsetup.ErrInUse:        codes.FailedPrecondition,
 		persist.ErrInUse:         codes.FailedPrecondition,

@@ -22,7 +22,7 @@ func (c *call) containerEvents() error {
 	}
 	ctx, cancel := context.WithCancel(c.stream.Context())
 	defer cancel()
-	ours := c.Machines.Subscribe(ctx) // before containerd's, so that none is missed
+	ours := c.Events.Subscribe(ctx) // before containerd's, so that none is missed
 	backend, err := c.ask(f)
 	if err != nil {
 		return err
@@ -74,12 +74,12 @@ func (c *call) withMachines(f frame) (frame, error) {
 		return nil, err
 	}
 	id := e.GetPodSandboxStatus().GetId()
-	handler, ok := c.Machines.Handler(id)
+	handler, ok := c.Sandboxes.Handler(id)
 	if !ok {
 		return f, nil
 	}
 	e.PodSandboxStatus.RuntimeHandler = handler
-	e.ContainersStatuses = append(e.ContainersStatuses, c.Machines.Statuses(id)...)
+	e.ContainersStatuses = append(e.ContainersStatuses, c.Reports.Statuses(id)...)
 	return encode(&e)
 }
 
@@ -101,14 +101,14 @@ func (c *call) withPod(ctx context.Context, e *runtimeapi.ContainerEventResponse
 		ContainerEventType: e.ContainerEventType,
 		CreatedAt:          e.CreatedAt,
 		PodSandboxStatus:   &runtimeapi.PodSandboxStatus{Id: id},
-		ContainersStatuses: c.Machines.Statuses(id),
+		ContainersStatuses: c.Reports.Statuses(id),
 	}
 	pods := runtimeapi.NewRuntimeServiceClient(c.Backend)
 	reply, err := pods.PodSandboxStatus(ctx, &runtimeapi.PodSandboxStatusRequest{PodSandboxId: id})
 	if err == nil && reply.GetStatus() != nil {
 		full.PodSandboxStatus = reply.GetStatus()
 	}
-	if handler, ok := c.Machines.Handler(id); ok {
+	if handler, ok := c.Sandboxes.Handler(id); ok {
 		full.PodSandboxStatus.RuntimeHandler = handler
 	}
 	sidecars, err := pods.ListContainers(ctx, &runtimeapi.ListContainersRequest{

@@ -9,7 +9,7 @@ import (
 	"google.golang.org/protobuf/proto"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
-	"github.com/nodevirt/nodevirt/shim/vm"
+	"github.com/nodevirt/nodevirt/shim/vm/vmerrors"
 )
 
 // routes are the methods that concern VMs.
@@ -27,22 +27,22 @@ func routes() map[string]route {
 			func(c *call, r *runtimeapi.StreamPodSandboxesResponse) { c.showHandlers(r.GetPodSandboxes()) }),
 
 		runtimeapi.RuntimeService_PodSandboxStats_FullMethodName: amended(
-			func(c *call, r *runtimeapi.PodSandboxStatsResponse) { c.Machines.AddToPodStats(r.GetStats()) }),
+			func(c *call, r *runtimeapi.PodSandboxStatsResponse) { c.Reports.AddToPodStats(r.GetStats()) }),
 		runtimeapi.RuntimeService_ListPodSandboxStats_FullMethodName: amended(
 			func(c *call, r *runtimeapi.ListPodSandboxStatsResponse) {
-				each(r.GetStats(), c.Machines.AddToPodStats)
+				each(r.GetStats(), c.Reports.AddToPodStats)
 			}),
 		runtimeapi.RuntimeService_StreamPodSandboxStats_FullMethodName: amended(
 			func(c *call, r *runtimeapi.StreamPodSandboxStatsResponse) {
-				each(r.GetPodSandboxStats(), c.Machines.AddToPodStats)
+				each(r.GetPodSandboxStats(), c.Reports.AddToPodStats)
 			}),
 		runtimeapi.RuntimeService_ListPodSandboxMetrics_FullMethodName: amended(
 			func(c *call, r *runtimeapi.ListPodSandboxMetricsResponse) {
-				each(r.GetPodMetrics(), c.Machines.AddToPodMetrics)
+				each(r.GetPodMetrics(), c.Reports.AddToPodMetrics)
 			}),
 		runtimeapi.RuntimeService_StreamPodSandboxMetrics_FullMethodName: amended(
 			func(c *call, r *runtimeapi.StreamPodSandboxMetricsResponse) {
-				each(r.GetPodSandboxMetrics(), c.Machines.AddToPodMetrics)
+				each(r.GetPodSandboxMetrics(), c.Reports.AddToPodMetrics)
 			}),
 
 		runtimeapi.RuntimeService_CreateContainer_FullMethodName: decoded((*call).createContainer),
@@ -52,29 +52,29 @@ func routes() map[string]route {
 		runtimeapi.RuntimeService_ContainerStatus_FullMethodName: ofMachine((*call).containerStatus),
 		runtimeapi.RuntimeService_ReopenContainerLog_FullMethodName: ofMachine(
 			func(c *call, r *runtimeapi.ReopenContainerLogRequest) (proto.Message, error) {
-				return &runtimeapi.ReopenContainerLogResponse{}, c.Machines.ReopenLog(r.GetContainerId())
+				return &runtimeapi.ReopenContainerLogResponse{}, c.Containers.ReopenLog(r.GetContainerId())
 			}),
 		runtimeapi.RuntimeService_ContainerStats_FullMethodName: ofMachine(
 			func(c *call, r *runtimeapi.ContainerStatsRequest) (proto.Message, error) {
-				stats, err := c.Machines.Stats(r.GetContainerId())
+				stats, err := c.Reports.Stats(r.GetContainerId())
 				return &runtimeapi.ContainerStatsResponse{Stats: stats}, err
 			}),
 
 		runtimeapi.RuntimeService_ListContainers_FullMethodName: appended(
 			func(c *call, r *runtimeapi.ListContainersRequest) proto.Message {
-				return &runtimeapi.ListContainersResponse{Containers: c.Machines.List(r.GetFilter())}
+				return &runtimeapi.ListContainersResponse{Containers: c.Reports.List(r.GetFilter())}
 			}),
 		runtimeapi.RuntimeService_StreamContainers_FullMethodName: appended(
 			func(c *call, r *runtimeapi.StreamContainersRequest) proto.Message {
-				return &runtimeapi.StreamContainersResponse{Containers: c.Machines.List(r.GetFilter())}
+				return &runtimeapi.StreamContainersResponse{Containers: c.Reports.List(r.GetFilter())}
 			}),
 		runtimeapi.RuntimeService_ListContainerStats_FullMethodName: appended(
 			func(c *call, r *runtimeapi.ListContainerStatsRequest) proto.Message {
-				return &runtimeapi.ListContainerStatsResponse{Stats: c.Machines.ListStats(r.GetFilter())}
+				return &runtimeapi.ListContainerStatsResponse{Stats: c.Reports.ListStats(r.GetFilter())}
 			}),
 		runtimeapi.RuntimeService_StreamContainerStats_FullMethodName: appended(
 			func(c *call, r *runtimeapi.StreamContainerStatsRequest) proto.Message {
-				return &runtimeapi.StreamContainerStatsResponse{ContainerStats: c.Machines.ListStats(r.GetFilter())}
+				return &runtimeapi.StreamContainerStatsResponse{ContainerStats: c.Reports.ListStats(r.GetFilter())}
 			}),
 		runtimeapi.RuntimeService_GetContainerEvents_FullMethodName: (*call).containerEvents,
 
@@ -85,7 +85,7 @@ func routes() map[string]route {
 
 		runtimeapi.RuntimeService_UpdateContainerResources_FullMethodName: ofMachine(
 			func(c *call, r *runtimeapi.UpdateContainerResourcesRequest) (proto.Message, error) {
-				return &runtimeapi.UpdateContainerResourcesResponse{}, c.Machines.Update(c.ctx, r.GetContainerId(), r.GetLinux())
+				return &runtimeapi.UpdateContainerResourcesResponse{}, c.Containers.Update(c.ctx, r.GetContainerId(), r.GetLinux())
 			}),
 		runtimeapi.RuntimeService_CheckpointContainer_FullMethodName: refused[runtimeapi.CheckpointContainerRequest](
 			"a machine has no checkpoint of a container's kind"),
@@ -123,7 +123,7 @@ type ofContainer[T any] interface {
 // ofMachine answers for VM containers and passes on what concerns others.
 func ofMachine[T any, M ofContainer[T]](answer func(*call, M) (proto.Message, error)) route {
 	return decoded(func(c *call, request M, f frame) error {
-		if !c.Machines.Has(request.GetContainerId()) {
+		if !c.Containers.Has(request.GetContainerId()) {
 			return c.pass(f)
 		}
 		reply, err := answer(c, request)
@@ -182,7 +182,7 @@ func appended[T any, M message[T]](ours func(*call, M) proto.Message) route {
 // the replies tell of VMs' sandboxes. Where there are none, they stay as they are.
 func amended[T any, M message[T]](change func(*call, M)) route {
 	return func(c *call) error {
-		if !c.Machines.HasSandboxes("") {
+		if !c.Sandboxes.Any("") {
 			return c.passStream()
 		}
 		f, err := c.receive()
@@ -220,4 +220,4 @@ func (c *call) send(m proto.Message) error {
 }
 
 // notVM tells whether an error says that containerd is the one to ask.
-func notVM(err error) bool { return errors.Is(err, vm.ErrNotVM) }
+func notVM(err error) bool { return errors.Is(err, vmerrors.ErrNotVM) }

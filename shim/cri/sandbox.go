@@ -21,7 +21,7 @@ func (c *call) runPodSandbox(r *runtimeapi.RunPodSandboxRequest, f frame) error 
 	if r.GetRuntimeHandler() != c.Handler {
 		return c.pass(f)
 	}
-	if err := c.Machines.CheckSandbox(r.GetConfig()); err != nil {
+	if err := c.Sandboxes.Check(r.GetConfig()); err != nil {
 		return err
 	}
 	r.RuntimeHandler = c.SandboxHandler
@@ -29,7 +29,7 @@ func (c *call) runPodSandbox(r *runtimeapi.RunPodSandboxRequest, f frame) error 
 	if err != nil {
 		return err
 	}
-	key, err := c.Machines.IntendSandbox(c.Handler, r.GetConfig())
+	key, err := c.Sandboxes.Intend(c.Handler, r.GetConfig())
 	if err != nil {
 		return err
 	}
@@ -42,9 +42,9 @@ func (c *call) runPodSandbox(r *runtimeapi.RunPodSandboxRequest, f frame) error 
 	if err := decode(reply, &made); err != nil {
 		return err
 	}
-	if err := c.Machines.AddSandbox(key, made.GetPodSandboxId(), c.Handler, r.GetConfig()); err != nil {
+	if err := c.Sandboxes.Add(key, made.GetPodSandboxId(), c.Handler, r.GetConfig()); err != nil {
 		err = errors.Join(err, c.removeAgain(made.GetPodSandboxId()))
-		c.Machines.ResolveIntent(key)
+		c.Sandboxes.Resolve(key)
 		return err
 	}
 	return c.reply(reply)
@@ -55,10 +55,10 @@ func (c *call) runPodSandbox(r *runtimeapi.RunPodSandboxRequest, f frame) error 
 func (c *call) notMade(key string, err error) {
 	switch status.Code(err) {
 	case codes.Unavailable, codes.Canceled, codes.DeadlineExceeded:
-		c.Machines.ResolveIntent(key)
+		c.Sandboxes.Resolve(key)
 		return
 	}
-	if err := c.Machines.DropIntent(key); err != nil {
+	if err := c.Sandboxes.Drop(key); err != nil {
 		c.Logger.Error("forgetting a sandbox that was not made failed", "error", err)
 	}
 }
@@ -77,10 +77,10 @@ func (c *call) removeAgain(id string) error {
 // sandboxOf asks containerd which sandbox an id, maybe a shortened one, means,
 // if it can mean a VM's. It returns "" for all others, and for none.
 func (c *call) sandboxOf(id string) (string, error) {
-	if id == "" || !c.Machines.HasSandboxes(id) {
+	if id == "" || !c.Sandboxes.Any(id) {
 		return "", nil
 	}
-	if _, ok := c.Machines.Handler(id); ok {
+	if _, ok := c.Sandboxes.Handler(id); ok {
 		return id, nil
 	}
 	pods := runtimeapi.NewRuntimeServiceClient(c.Backend)
@@ -92,7 +92,7 @@ func (c *call) sandboxOf(id string) (string, error) {
 		return "", err
 	}
 	whole := reply.GetStatus().GetId()
-	if _, ok := c.Machines.Handler(whole); !ok {
+	if _, ok := c.Sandboxes.Handler(whole); !ok {
 		return "", nil
 	}
 	return whole, nil
@@ -104,7 +104,7 @@ func (c *call) stopPodSandbox(r *runtimeapi.StopPodSandboxRequest, f frame) erro
 		return err
 	}
 	if id != "" {
-		if err := c.Machines.StopSandbox(c.ctx, id); err != nil {
+		if err := c.Containers.StopIn(c.ctx, id); err != nil {
 			return err
 		}
 	}
@@ -119,18 +119,18 @@ func (c *call) removePodSandbox(r *runtimeapi.RemovePodSandboxRequest, f frame) 
 	if id == "" {
 		return c.removeOther(r.GetPodSandboxId(), f)
 	}
-	if err := c.Machines.RemoveMachines(c.ctx, id); err != nil {
+	if err := c.Containers.RemoveIn(c.ctx, id); err != nil {
 		return err
 	}
 	reply, err := c.forward(f)
 	if err != nil {
 		return err
 	}
-	if err := c.Machines.ForgetSandbox(id); err != nil {
+	if err := c.Sandboxes.Forget(id); err != nil {
 		return err
 	}
 	// One that was being created meanwhile. None comes after: the sandbox is forgotten.
-	if err := c.Machines.RemoveMachines(c.ctx, id); err != nil {
+	if err := c.Containers.RemoveIn(c.ctx, id); err != nil {
 		return err
 	}
 	return c.reply(reply)
@@ -144,8 +144,8 @@ func (c *call) removeOther(id string, f frame) error {
 	if err != nil {
 		return err
 	}
-	if _, found := c.Machines.Handler(id); found {
-		if err := c.Machines.ForgetSandbox(id); err != nil {
+	if _, found := c.Sandboxes.Handler(id); found {
+		if err := c.Sandboxes.Forget(id); err != nil {
 			return err
 		}
 	}
@@ -157,22 +157,22 @@ func (c *call) podSandboxStatus(r *runtimeapi.PodSandboxStatusRequest, f frame) 
 	if err != nil {
 		return err
 	}
-	if !c.Machines.HasSandboxes(r.GetPodSandboxId()) {
+	if !c.Sandboxes.Any(r.GetPodSandboxId()) {
 		return c.handOn(reply)
 	}
 	var s runtimeapi.PodSandboxStatusResponse
 	if err := decode(reply, &s); err != nil {
 		return err
 	}
-	handler, ok := c.Machines.Handler(s.GetStatus().GetId())
+	handler, ok := c.Sandboxes.Handler(s.GetStatus().GetId())
 	if !ok {
 		return c.handOn(reply)
 	}
 	s.Status.RuntimeHandler = handler
 	if len(s.ContainersStatuses) > 0 || s.Timestamp != 0 {
-		s.ContainersStatuses = append(s.ContainersStatuses, c.Machines.Statuses(s.Status.Id)...)
+		s.ContainersStatuses = append(s.ContainersStatuses, c.Reports.Statuses(s.Status.Id)...)
 	}
-	if making := c.Machines.Making(s.Status.Id); r.GetVerbose() && making != nil {
+	if making := c.Reports.Unfinished(s.Status.Id); r.GetVerbose() && making != nil {
 		text, err := json.Marshal(making)
 		if err != nil {
 			return fmt.Errorf("tell of sandbox %s: %w", s.Status.Id, err)
@@ -188,7 +188,7 @@ func (c *call) podSandboxStatus(r *runtimeapi.PodSandboxStatusRequest, f frame) 
 // showHandlers gives VMs' sandboxes the handler back that they were asked for with.
 func (c *call) showHandlers(list []*runtimeapi.PodSandbox) {
 	for _, p := range list {
-		if handler, ok := c.Machines.Handler(p.GetId()); ok {
+		if handler, ok := c.Sandboxes.Handler(p.GetId()); ok {
 			p.RuntimeHandler = handler
 		}
 	}

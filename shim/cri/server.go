@@ -28,38 +28,53 @@ import (
 // maxMessage is the largest message in bytes, either way. containerd's is 16 MiB.
 const maxMessage = 64 << 20
 
-// machines are the VM containers and their sandboxes; package vm's Manager.
-type machines interface {
-	CheckSandbox(config *runtimeapi.PodSandboxConfig) error
-	IntendSandbox(handler string, config *runtimeapi.PodSandboxConfig) (key string, err error)
-	DropIntent(key string) error
-	ResolveIntent(key string)
-	AddSandbox(key, id, handler string, config *runtimeapi.PodSandboxConfig) error
-	HasSandboxes(prefix string) bool
+// sandboxes are the pod sandboxes of VMs; package sandbox's Sandboxes.
+type sandboxes interface {
+	Check(config *runtimeapi.PodSandboxConfig) error
+	Intend(handler string, config *runtimeapi.PodSandboxConfig) (key string, err error)
+	Drop(key string) error
+	Resolve(key string)
+	Add(key, id, handler string, config *runtimeapi.PodSandboxConfig) error
+	Any(prefix string) bool
 	Handler(sandboxID string) (string, bool)
-	StopSandbox(ctx context.Context, id string) error
-	RemoveMachines(ctx context.Context, sandboxID string) error
-	ForgetSandbox(id string) error
+	Forget(id string) error
+}
 
+// containers is the life of the VM containers; package lifecycle's Lifecycle.
+type containers interface {
 	Has(id string) bool
 	Create(ctx context.Context, sandboxID string, config *runtimeapi.ContainerConfig) (string, error)
 	Start(ctx context.Context, id string) error
 	Stop(ctx context.Context, id string, timeout time.Duration) error
 	Remove(ctx context.Context, id string) error
+	StopIn(ctx context.Context, sandboxID string) error
+	RemoveIn(ctx context.Context, sandboxID string) error
+	Update(ctx context.Context, id string, change *runtimeapi.LinuxContainerResources) error
+	ReopenLog(id string) error
+}
+
+// reports says what is known of VM containers; package report's Reports.
+type reports interface {
 	List(f *runtimeapi.ContainerFilter) []*runtimeapi.Container
 	Status(id string, verbose bool) (*runtimeapi.ContainerStatusResponse, error)
-	Making(sandboxID string) *vminfo.Making
 	Statuses(sandboxID string) []*runtimeapi.ContainerStatus
+	Unfinished(sandboxID string) *vminfo.Making
 	Stats(id string) (*runtimeapi.ContainerStats, error)
 	ListStats(f *runtimeapi.ContainerStatsFilter) []*runtimeapi.ContainerStats
 	AddToPodStats(pod *runtimeapi.PodSandboxStats)
 	AddToPodMetrics(pod *runtimeapi.PodSandboxMetrics)
-	Update(ctx context.Context, id string, change *runtimeapi.LinuxContainerResources) error
-	ReopenLog(id string) error
+}
+
+// guests are the ways into running guests; package guest's Guests.
+type guests interface {
 	CheckExec(id string, r *runtimeapi.ExecRequest) error
 	ExecSync(ctx context.Context, id string, command []string, timeout time.Duration) (*runtimeapi.ExecSyncResponse, error)
 	Running(id string) (wholeID string, err error)
 	RunsIn(sandboxID string) bool
+}
+
+// eventSource has the events of VM containers; package event's Broker.
+type eventSource interface {
 	Subscribe(ctx context.Context) <-chan *runtimeapi.ContainerEventResponse
 }
 
@@ -74,8 +89,12 @@ type streams interface {
 type Options struct {
 	// Backend is a connection to containerd's CRI. It stays the caller's.
 	Backend *grpc.ClientConn
-	// Machines are the VM containers.
-	Machines machines
+	// Sandboxes, Containers, Reports, Guests and Events are the parts of package vm.
+	Sandboxes  sandboxes
+	Containers containers
+	Reports    reports
+	Guests     guests
+	Events     eventSource
 	// Streams lead into them.
 	Streams streams
 	// Handler is the runtime handler of VMs' sandboxes, SandboxHandler the one

@@ -6,11 +6,11 @@ import (
 )
 
 func (c *call) exec(r *runtimeapi.ExecRequest) (proto.Message, error) {
-	id, err := c.Machines.Running(r.GetContainerId())
+	id, err := c.Guests.Running(r.GetContainerId())
 	if err != nil {
 		return nil, err
 	}
-	if err := c.Machines.CheckExec(id, r); err != nil {
+	if err := c.Guests.CheckExec(id, r); err != nil {
 		return nil, err
 	}
 	r.ContainerId = id
@@ -18,15 +18,15 @@ func (c *call) exec(r *runtimeapi.ExecRequest) (proto.Message, error) {
 }
 
 func (c *call) execSync(r *runtimeapi.ExecSyncRequest) (proto.Message, error) {
-	id, err := c.Machines.Running(r.GetContainerId())
+	id, err := c.Guests.Running(r.GetContainerId())
 	if err != nil {
 		return nil, err
 	}
-	return c.Machines.ExecSync(c.ctx, id, r.GetCmd(), seconds(r.GetTimeout()))
+	return c.Guests.ExecSync(c.ctx, id, r.GetCmd(), seconds(r.GetTimeout()))
 }
 
 func (c *call) attach(r *runtimeapi.AttachRequest) (proto.Message, error) {
-	id, err := c.Machines.Running(r.GetContainerId())
+	id, err := c.Guests.Running(r.GetContainerId())
 	if err != nil {
 		return nil, err
 	}
@@ -41,7 +41,7 @@ func (c *call) portForward(r *runtimeapi.PortForwardRequest, f frame) error {
 	if err != nil {
 		return err
 	}
-	if id == "" || !c.Machines.RunsIn(id) {
+	if id == "" || !c.Guests.RunsIn(id) {
 		return c.pass(f)
 	}
 	r.PodSandboxId = id

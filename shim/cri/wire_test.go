@@ -39,10 +39,27 @@ const (
 	unknown  = "/runtime.v9.FutureService/Chat"
 )
 
-// noMachines is a node without VMs; tests of the wire have what they need over it.
-type noMachines struct{ machines }
+// parts are all that a front answers from.
+type parts interface {
+	sandboxes
+	containers
+	reports
+	guests
+	eventSource
+}
 
-func (noMachines) HasSandboxes(string) bool      { return false }
+// newFront makes a front for the parts.
+func newFront(backend *grpc.ClientConn, p parts) *Server {
+	return New(Options{
+		Backend: backend, Sandboxes: p, Containers: p, Reports: p, Guests: p, Events: p,
+		Handler: "vm", Logger: slog.New(slog.DiscardHandler), Metrics: metrics.New(),
+	})
+}
+
+// noMachines is a node without VMs. Tests of the wire replace what they need.
+type noMachines struct{ parts }
+
+func (noMachines) Any(string) bool               { return false }
 func (noMachines) Has(string) bool               { return false }
 func (noMachines) Handler(string) (string, bool) { return "", false }
 func (noMachines) List(*runtimeapi.ContainerFilter) []*runtimeapi.Container {
@@ -61,7 +78,7 @@ type wire struct {
 	server         *grpc.Server
 }
 
-func newWire(t *testing.T, m machines, backend grpc.StreamHandler) wire {
+func newWire(t *testing.T, m parts, backend grpc.StreamHandler) wire {
 	t.Helper()
 	behind := grpc.NewServer(
 		grpc.ForceServerCodecV2(rawCodec{}), grpc.UnknownServiceHandler(backend),
@@ -72,7 +89,7 @@ func newWire(t *testing.T, m machines, backend grpc.StreamHandler) wire {
 		t.Fatal(err)
 	}
 	closed(t, conn)
-	front := New(Options{Backend: conn, Machines: m, Handler: "vm", Logger: slog.New(slog.DiscardHandler), Metrics: metrics.New()})
+	front := newFront(conn, m)
 	server := front.GRPC()
 	return wire{client: dialRaw(t, listen(t, server)), direct: dialRaw(t, socket), front: front, server: server}
 }
@@ -373,8 +390,7 @@ func TestAway(t *testing.T) {
 		t.Fatal(err)
 	}
 	closed(t, conn)
-	front := New(Options{Backend: conn, Machines: noMachines{}, Handler: "vm", Logger: slog.New(slog.DiscardHandler), Metrics: metrics.New()})
-	client := dialRaw(t, listen(t, front.GRPC()))
+	client := dialRaw(t, listen(t, newFront(conn, noMachines{}).GRPC()))
 	for _, method := range []string{unrouted, routed, merged, streamed, joined, events, unknown} {
 		o := do(t.Context(), t, client, method, request())
 		if want := []byte{8, byte(codes.Unavailable)}; !bytes.HasPrefix(o.status, want) {

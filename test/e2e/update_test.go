@@ -58,7 +58,7 @@ func TestUpdate(t *testing.T) {
 		32 * mebibyte: codes.OutOfRange, guestMemory + 1: codes.OutOfRange, -1: codes.OutOfRange,
 	} {
 		err := c.update(&runtimeapi.LinuxContainerResources{MemoryLimitInBytes: limit, CpuQuota: 70000})
-		if status.Code(err) != code || !strings.Contains(err.Error(), "its limit can be 64Mi to 128Mi") {
+		if status.Code(err) != code || !strings.Contains(err.Error(), "the limit can be 64Mi to 128Mi") {
 			t.Errorf("limit %d: %v", limit, err)
 		}
 	}

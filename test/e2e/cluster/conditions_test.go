@@ -75,7 +75,7 @@ func TestConditionsFollowTheVM(t *testing.T) {
 	check(t, suite.WaitFor(t.Context(), "pod/"+name, "condition="+condition.VMReady))
 	virsh(t, "destroy", name)
 	check(t, suite.WaitFor(t.Context(), "pod/"+name, "condition="+condition.VMReady+"=false"))
-	if got := conditionField(t, name, condition.VMReady, "message"); got != "the machine was powered off" {
+	if got := conditionField(t, name, condition.VMReady, "message"); got != "the VM was powered off" {
 		t.Errorf("message of an end: %q", got)
 	}
 }

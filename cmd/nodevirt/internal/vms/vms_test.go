@@ -77,7 +77,7 @@ func ended() VM {
 		Id: strings.Repeat("c", 64), State: runtimeapi.ContainerState_CONTAINER_EXITED,
 		Image:     &runtimeapi.ImageSpec{Image: "evil\x1b[2J:1"},
 		CreatedAt: now().Add(-50 * time.Hour).UnixNano(), StartedAt: now().Add(-50 * time.Hour).UnixNano(),
-		FinishedAt: now().Add(-49 * time.Hour).UnixNano(), ExitCode: 137, Reason: "Error", Message: "the machine was powered off",
+		FinishedAt: now().Add(-49 * time.Hour).UnixNano(), ExitCode: 137, Reason: "Error", Message: "the VM was powered off",
 	}
 	v.PID, v.Info.Network, v.Info.Agent, v.Info.DomainXML = 0, nil, nil, ""
 	return v

@@ -1,0 +1,135 @@
+package guest
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"time"
+
+	"github.com/nodevirt/nodevirt/shim/agent"
+	"github.com/nodevirt/nodevirt/shim/domain"
+	"github.com/nodevirt/nodevirt/shim/record"
+	"github.com/nodevirt/nodevirt/shim/vm/background"
+	"github.com/nodevirt/nodevirt/shim/vm/layout"
+	"github.com/nodevirt/nodevirt/shim/vm/table"
+)
+
+// largeAnswers is the number of agents' answers above one MiB that the shim
+// reads at once. Each may need some hundred MiB of memory.
+const largeAnswers = 2
+
+// patience bounds a call to libvirtd for a caller that sets no deadline.
+const patience = 30 * time.Second
+
+// ports asks libvirtd whether the guest has its agent's port open; [domain.Driver] does.
+type ports interface {
+	AgentConnected(ctx context.Context, uuid string) (bool, error)
+}
+
+// Agents holds the clients of the guests' agents.
+type Agents struct {
+	layout layout.Layout
+	ports  ports
+	tasks  *background.Tasks
+	log    *slog.Logger
+	of     table.PerVM[*agent.Agent]
+}
+
+// NewAgents returns Agents. It calls changed, from any goroutine, whenever
+// something new is known of a running guest.
+func NewAgents(l layout.Layout, p ports, tasks *background.Tasks, log *slog.Logger, changed func(*table.VM)) *Agents {
+	large := make(chan struct{}, largeAnswers)
+	a := &Agents{layout: l, ports: p, tasks: tasks, log: log}
+	a.of.New = func(v *table.VM) *agent.Agent {
+		id := v.Record().ID
+		client := agent.New(l.AgentSocket(id), commandTerminals(l, id), large)
+		client.Notify(func() {
+			if v.Record().State == record.Running {
+				changed(v)
+			}
+		})
+		return client
+	}
+	return a
+}
+
+// commandTerminals are the guest's consoles on which commands may run.
+func commandTerminals(l layout.Layout, id string) []agent.Terminal {
+	var all []agent.Terminal
+	for n, path := range l.TerminalSockets(id) {
+		all = append(all, agent.Terminal{Device: fmt.Sprintf("/dev/hvc%d", n), Socket: path})
+	}
+	return all[1:]
+}
+
+// Of returns the client of a VM's guest agent.
+func (a *Agents) Of(v *table.VM) *agent.Agent { return a.of.Of(v) }
+
+// State returns what is known of a guest. It asks nothing.
+func (a *Agents) State(v *table.VM) agent.State { return a.Of(v).State() }
+
+// Recent returns what is known of a running guest, nil for one that does not
+// run. It does not wait: it has what is old asked for, for the next call.
+func (a *Agents) Recent(v *table.VM) *agent.State {
+	if v.Record().State != record.Running {
+		return nil
+	}
+	client := a.Of(v)
+	if client.Due() {
+		a.tasks.Run(client.Refresh)
+	}
+	s := client.State()
+	return &s
+}
+
+// Absent notes that the guest's agent can't be there: the guest starts, or has ended.
+func (a *Agents) Absent(v *table.VM) { a.Of(v).Tell(agent.Absent) }
+
+// RemoveSockets removes the sockets of a guest that has ended.
+func (a *Agents) RemoveSockets(id string) error {
+	var errs []error
+	for _, path := range append(a.layout.TerminalSockets(id), a.layout.AgentSocket(id)) {
+		errs = append(errs, layout.IgnoreAbsent(os.Remove(path)))
+	}
+	return errors.Join(errs...)
+}
+
+// Handle acts on an event of libvirtd's. It does not wait.
+func (a *Agents) Handle(v *table.VM, e domain.Event) {
+	r := v.Record()
+	switch {
+	case e.Kind == domain.EventResync && r.State == record.Running:
+		resolve := a.Of(v).Doubt()
+		a.tasks.Run(func(ctx context.Context) { a.find(ctx, v, resolve) })
+	case e.UUID != r.Domain.UUID:
+	case e.Kind == domain.EventAgentConnected:
+		a.Of(v).Tell(agent.Present)
+		a.watch(v)
+	case e.Kind == domain.EventAgentDisconnected:
+		a.Of(v).Tell(agent.Absent)
+	}
+}
+
+// find asks libvirtd whether the agent is there. If libvirtd does not answer,
+// the next command finds out.
+func (a *Agents) find(ctx context.Context, v *table.VM, resolve func(agent.Presence)) {
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	there, err := a.ports.AgentConnected(ctx, v.Record().Domain.UUID)
+	switch {
+	case err != nil:
+		table.Logger(a.log, v.Record()).Debug("finding the guest agent failed", "error", err)
+	case there:
+		resolve(agent.Present)
+		a.watch(v)
+	default:
+		resolve(agent.Absent)
+	}
+}
+
+// watch asks an agent that came for what a status reports.
+func (a *Agents) watch(v *table.VM) {
+	a.tasks.Run(func(ctx context.Context) { a.Of(v).Watch(ctx, v.Exited()) })
+}

@@ -1,0 +1,143 @@
+package guest
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"time"
+
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/nodevirt/nodevirt/shim/agent"
+	"github.com/nodevirt/nodevirt/shim/stream"
+	"github.com/nodevirt/nodevirt/shim/vm/table"
+)
+
+// CheckExec refuses a command that can't run in a guest, before its client gets a
+// URL. The id is a running container's.
+func (g *Guests) CheckExec(id string, r *runtimeapi.ExecRequest) error {
+	v, err := g.table.Find(id)
+	if err != nil {
+		return err
+	}
+	if control, err := g.controls.find(r.GetCmd()); err != nil {
+		return execFailed(v, err)
+	} else if control != nil {
+		return nil
+	}
+	if g.agents.Of(v).State().Presence == agent.Absent {
+		return execFailed(v, agent.ErrAbsent)
+	}
+	return nil
+}
+
+// Exec runs a command in a guest, or a control of its VM, with a client's
+// streams. An agent takes a command's input before its start, and returns the
+// output after its end. A code other than 0 is a [stream.ExitError].
+func (g *Guests) Exec(ctx context.Context, id string, command []string, s stream.Streams) error {
+	v, err := g.table.Find(id)
+	if err != nil {
+		return err
+	}
+	if control, err := g.controls.find(command); err != nil {
+		return execFailed(v, err)
+	} else if control != nil {
+		return g.execControl(ctx, v, control, s)
+	}
+	if s.TTY {
+		return g.interact(ctx, v, command, s)
+	}
+	input, err := readInput(ctx, s.In)
+	if err != nil {
+		return execFailed(v, err)
+	}
+	r, err := g.agents.Of(v).Exec(ctx, agent.Command{Args: command, Input: input})
+	if err != nil {
+		return execFailed(v, err)
+	}
+	if err := deliver(s, r); err != nil {
+		return execFailed(v, err)
+	}
+	if r.Code != 0 {
+		return &stream.ExitError{Code: int(r.Code)}
+	}
+	return nil
+}
+
+func (g *Guests) execControl(ctx context.Context, v *table.VM, do control, s stream.Streams) error {
+	out, err := do(ctx, v)
+	if err != nil {
+		return execFailed(v, err)
+	}
+	return deliver(s, agent.Result{Stdout: out})
+}
+
+// interact runs a command in a guest with a terminal.
+func (g *Guests) interact(ctx context.Context, v *table.VM, command []string, s stream.Streams) error {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	out := s.Out
+	if out == nil {
+		out = io.Discard
+	}
+	code, err := g.agents.Of(v).Interact(ctx, agent.Session{Args: command, In: s.In, Out: out, Resize: sizes(ctx, s.Resize)})
+	if err != nil {
+		return execFailed(v, err)
+	}
+	if code != 0 {
+		return &stream.ExitError{Code: int(code)}
+	}
+	return nil
+}
+
+// maxReply, in bytes, bounds the output in a reply. The kubelet takes no message
+// above 16 MiB, and CRI wants the rest dropped without an error.
+const maxReply = 16<<20 - 4096
+
+// ExecSync runs a command in a guest and returns its output and its code. A
+// timeout of 0 means no timeout.
+func (g *Guests) ExecSync(ctx context.Context, id string, command []string, timeout time.Duration) (*runtimeapi.ExecSyncResponse, error) {
+	v, err := g.table.Find(id)
+	if err != nil {
+		return nil, err
+	}
+	if timeout > 0 {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeoutCause(ctx, timeout,
+			fmt.Errorf("timeout %s exceeded: %w", timeout, context.DeadlineExceeded))
+		defer cancel()
+	}
+	r, err := g.execNow(ctx, v, command)
+	if err != nil {
+		return nil, execFailed(v, err)
+	}
+	// If one stream is flooded, what the other one carries is kept.
+	stderr := r.Stderr[:min(len(r.Stderr), max(maxReply-len(r.Stdout), maxReply/2))]
+	stdout := r.Stdout[:min(len(r.Stdout), maxReply-len(stderr))]
+	return &runtimeapi.ExecSyncResponse{Stdout: stdout, Stderr: stderr, ExitCode: r.Code}, nil
+}
+
+func (g *Guests) execNow(ctx context.Context, v *table.VM, command []string) (agent.Result, error) {
+	control, err := g.controls.find(command)
+	if err != nil {
+		return agent.Result{}, err
+	}
+	if control == nil {
+		return g.agents.Of(v).Exec(ctx, agent.Command{Args: command})
+	}
+	out, err := control(ctx, v)
+	if err != nil && command[0] == controlPrefix+controlPing {
+		// A probe needs a code: the kubelet does not count an error as a failure.
+		return agent.Result{Stderr: []byte(err.Error() + "\n"), Code: 1}, nil
+	}
+	return agent.Result{Stdout: out}, err
+}
+
+func execFailed(v *table.VM, err error) error {
+	r := v.Record()
+	if errors.Is(err, agent.ErrGone) && r.Domain.PID == 0 {
+		err = fmt.Errorf("%w: the VM ended", err)
+	}
+	return fmt.Errorf("exec in VM container %q of pod %s: %w", r.Config.Value.GetMetadata().GetName(), table.PodName(r), err)
+}

@@ -1,0 +1,139 @@
+package guest
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net/netip"
+
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/nodevirt/nodevirt/netsetup"
+	"github.com/nodevirt/nodevirt/shim/console/terminal"
+	"github.com/nodevirt/nodevirt/shim/record"
+	"github.com/nodevirt/nodevirt/shim/stream"
+	"github.com/nodevirt/nodevirt/shim/vm/layout"
+	"github.com/nodevirt/nodevirt/shim/vm/table"
+)
+
+// terminals connects clients to serial consoles; [terminal.Terminals] does.
+type terminals interface {
+	Attach(ctx context.Context, c terminal.Console, in io.Reader, out io.Writer) error
+}
+
+// namespaces finds pods' network namespaces; package sandbox's Sandboxes does.
+type namespaces interface {
+	NetworkNamespace(ctx context.Context, sandboxID string) (string, error)
+}
+
+// Options are what Guests works with. All fields are needed.
+type Options struct {
+	Table      *table.Table
+	Agents     *Agents
+	Layout     layout.Layout
+	Machine    machine
+	Terminals  terminals
+	Namespaces namespaces
+	Logger     *slog.Logger
+}
+
+// Guests answers what users ask of running guests.
+type Guests struct {
+	table      *table.Table
+	agents     *Agents
+	controls   controls
+	layout     layout.Layout
+	terminals  terminals
+	namespaces namespaces
+	log        *slog.Logger
+}
+
+// New returns Guests.
+func New(o Options) *Guests {
+	return &Guests{
+		table: o.Table, agents: o.Agents, controls: newControls(o.Machine, o.Agents), layout: o.Layout,
+		terminals: o.Terminals, namespaces: o.Namespaces, log: o.Logger,
+	}
+}
+
+// Running returns the whole id of a container that runs. For others it returns
+// an error in containerd's words.
+func (g *Guests) Running(id string) (string, error) {
+	v, err := g.running(id)
+	if err != nil {
+		return "", err
+	}
+	return v.Record().ID, nil
+}
+
+func (g *Guests) running(id string) (*table.VM, error) {
+	v, err := g.table.Find(id)
+	if err != nil {
+		return nil, err
+	}
+	switch v.Record().State {
+	case record.Running:
+		return v, nil
+	case record.Exited:
+		return nil, fmt.Errorf("container is in %s state", runtimeapi.ContainerState_CONTAINER_EXITED)
+	}
+	return nil, fmt.Errorf("container is in %s state", runtimeapi.ContainerState_CONTAINER_CREATED)
+}
+
+// RunsIn reports whether a VM runs in a sandbox, whose id is whole.
+func (g *Guests) RunsIn(sandboxID string) bool {
+	_, ok := g.table.RunningIn(sandboxID)
+	return ok
+}
+
+// Attach joins a client and a guest's serial console, until the VM ends or the
+// client leaves. A serial port knows no terminal size.
+func (g *Guests) Attach(ctx context.Context, id string, s stream.Streams) error {
+	v, err := g.running(id)
+	if err != nil {
+		return err
+	}
+	out := io.Discard
+	if s.Out != nil {
+		out = s.Out
+	}
+	table.Logger(g.log, v.Record()).Debug("a client is attached to the console", "types", s.In != nil)
+	return g.terminals.Attach(ctx, terminal.Console{
+		Raw: g.layout.ConsoleFile(id), Socket: g.layout.ConsoleSocket(id), Ended: v.Exited(),
+	}, s.In, out)
+}
+
+// Forward joins a client and a TCP port of a pod whose VM runs: the guest's, or
+// if the guest does not listen there, another container's. VNC's port is the
+// display's, if the VM has one.
+func (g *Guests) Forward(ctx context.Context, sandboxID string, port uint16, client io.ReadWriteCloser) error {
+	v, ok := g.table.RunningIn(sandboxID)
+	if !ok {
+		return errors.New("the pod's VM does not run any more: try again for its other containers")
+	}
+	r := v.Record()
+	if r.Spec.Display && port == displayPort {
+		conn, err := g.dialDisplay(r)
+		if err != nil {
+			return fmt.Errorf("VM container %q: %w", r.Config.Value.GetMetadata().GetName(), err)
+		}
+		stream.Join(ctx, client, conn)
+		return nil
+	}
+	netns, err := g.namespaces.NetworkNamespace(ctx, sandboxID)
+	if err != nil {
+		return err
+	}
+	var guest []netip.Addr
+	if r.Network != nil {
+		guest = r.Network.GuestAddresses()
+	}
+	conn, err := netsetup.Dial(ctx, netns, guest, port)
+	if err != nil {
+		return fmt.Errorf("VM container %q: %w", r.Config.Value.GetMetadata().GetName(), err)
+	}
+	stream.Join(ctx, client, conn)
+	return nil
+}

@@ -1,0 +1,94 @@
+// Package layout names the files and sockets of a VM container.
+//
+// It owns the names below the folders that the shim's config sets. Who makes,
+// reads and removes each file is the business of the part that uses it.
+package layout
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+
+	"github.com/nodevirt/nodevirt/shim/console"
+)
+
+// Layout holds the folders. Its methods are pure: they open nothing.
+type Layout struct {
+	// Folder returns the folder of a container's own files.
+	Folder func(id string) string
+	// Consoles, Agents and Displays are the folders of the sockets.
+	Consoles, Agents, Displays string
+	// DomainLogs is the folder of libvirt's logs, which has one file for each domain.
+	DomainLogs string
+}
+
+// terminals is the number of virtio consoles that a guest has beside the serial
+// one. The first is not for commands: systemd puts a login on it.
+const terminals = 5
+
+// Make makes the folders of the sockets.
+func (l Layout) Make() error {
+	for _, dir := range []string{l.Consoles, l.Agents, l.Displays} {
+		if err := os.MkdirAll(dir, 0o711); err != nil {
+			return fmt.Errorf("make the folder of sockets %s: %w", dir, err)
+		}
+	}
+	return nil
+}
+
+// Kernel is the copy of the kernel that the guest boots directly.
+func (l Layout) Kernel(id string) string { return l.path(id, "kernel") }
+
+// Initrd is the copy of that kernel's initial RAM disk.
+func (l Layout) Initrd(id string) string { return l.path(id, "initrd") }
+
+// ConsoleFile is the file to which QEMU appends what the serial console prints.
+func (l Layout) ConsoleFile(id string) string { return l.path(id, "console") }
+
+// Log is the CRI log of a container for which the caller of CreateContainer names none.
+func (l Layout) Log(id string) string { return l.path(id, "console.log") }
+
+// Console describes the serial console to the console's follower. log is the
+// absolute path of the CRI log.
+func (l Layout) Console(id, log string) console.Console {
+	return console.Console{ID: id, Raw: l.ConsoleFile(id), Position: l.path(id, "console.position"), Log: log}
+}
+
+// ConsoleSocket is the unix socket of the serial console.
+func (l Layout) ConsoleSocket(id string) string { return filepath.Join(l.Consoles, id+socket) }
+
+// AgentSocket is the unix socket of the guest agent's port.
+func (l Layout) AgentSocket(id string) string { return filepath.Join(l.Agents, id+socket) }
+
+// TerminalSockets are the unix sockets of the guest's virtio consoles. The first
+// is not for commands.
+func (l Layout) TerminalSockets(id string) []string {
+	var all []string
+	for n := range terminals {
+		all = append(all, filepath.Join(l.Agents, fmt.Sprintf("%s.%d", id, n)))
+	}
+	return all
+}
+
+// DisplayDir is the folder in which QEMU makes the display's socket.
+func (l Layout) DisplayDir(id string) string { return filepath.Join(l.Displays, id) }
+
+// DisplaySocket is the unix socket on which QEMU serves VNC.
+func (l Layout) DisplaySocket(id string) string { return filepath.Join(l.DisplayDir(id), "vnc") }
+
+// DomainLog is libvirt's log of a domain.
+func (l Layout) DomainLog(domain string) string { return filepath.Join(l.DomainLogs, domain+".log") }
+
+const socket = ".sock"
+
+func (l Layout) path(id, name string) string { return filepath.Join(l.Folder(id), name) }
+
+// IgnoreAbsent returns nil for an error that reports a missing file, and other errors as they are.
+func IgnoreAbsent(err error) error {
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	return err
+}

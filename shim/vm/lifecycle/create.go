@@ -1,0 +1,186 @@
+package lifecycle
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"time"
+
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/nodevirt/nodevirt/imageunpack"
+	"github.com/nodevirt/nodevirt/imageunpack/expand"
+	"github.com/nodevirt/nodevirt/shim/disk"
+	"github.com/nodevirt/nodevirt/shim/domain"
+	"github.com/nodevirt/nodevirt/shim/domain/accel"
+	"github.com/nodevirt/nodevirt/shim/metrics"
+	"github.com/nodevirt/nodevirt/shim/record"
+	"github.com/nodevirt/nodevirt/shim/vm/background"
+	"github.com/nodevirt/nodevirt/shim/vm/layout"
+	"github.com/nodevirt/nodevirt/shim/vm/table"
+	"github.com/nodevirt/nodevirt/shim/vm/vmerrors"
+	"github.com/nodevirt/nodevirt/shim/vminfo"
+	"github.com/nodevirt/nodevirt/shim/vmspec"
+)
+
+// creator makes VM containers.
+type creator struct {
+	table      *table.Table
+	images     Images
+	store      ImageStore
+	disks      DiskMaker
+	conditions Conditions
+	events     Publisher
+	tasks      *background.Tasks
+	metrics    *metrics.Metrics
+	layout     layout.Layout
+	log        *slog.Logger
+
+	ends        *ends
+	pending     *pending
+	accelerator domain.Accelerator
+	mode        vmspec.Mode
+	timeout     time.Duration
+}
+
+func newCreator(o Options, e *ends, p *pending) *creator {
+	return &creator{
+		table: o.Table, images: o.Images, store: o.ImageStore, disks: o.DiskMaker, conditions: o.Conditions,
+		events: o.Events, tasks: o.Tasks, metrics: o.Metrics, layout: o.Layout, log: o.Logger,
+		ends: e, pending: p, accelerator: o.Describer.Accelerator, mode: o.DiskMode, timeout: o.CreateTimeout,
+	}
+}
+
+func (c *creator) create(ctx context.Context, sandboxID string, config *runtimeapi.ContainerConfig) (_ string, err error) {
+	sandbox, ok := c.table.Sandbox(sandboxID)
+	if !ok {
+		return "", fmt.Errorf("sandbox %q: %w", sandboxID, vmerrors.ErrNotVM)
+	}
+	defer func() {
+		if err != nil {
+			c.conditions.RefuseContainer(sandbox, err)
+		}
+	}()
+	annotations := sandbox.Config.Value.GetAnnotations()
+	if named := vmspec.VMContainer(annotations); named != "" && named != config.GetMetadata().GetName() {
+		return "", fmt.Errorf("container %q: %w", config.GetMetadata().GetName(), vmerrors.ErrNotVM)
+	}
+	earlier, err := c.earlier(ctx, sandbox, config)
+	if err != nil {
+		return "", err
+	}
+	if earlier != nil {
+		return earlier.await(ctx, config)
+	}
+	n, err := c.prepare(ctx, sandbox, config)
+	if err != nil {
+		return "", err
+	}
+	if c.disks.TakeTime(n.rec) {
+		return c.begin(n).await(ctx, config) //nolint:contextcheck // the work may outlive the call
+	}
+	defer n.unlock()
+	err = c.makeFiles(ctx, n, func(string, expand.Progress) {})
+	if err == nil {
+		err = c.finish(n, config)
+	}
+	if err != nil {
+		return "", errors.Join(err, unwind(ctx, n.undo))
+	}
+	return n.rec.ID, nil
+}
+
+// draft is a container that is being made. The goroutine that has it also has the
+// VM's turn.
+type draft struct {
+	vm     *table.VM
+	rec    record.Container
+	asked  vmspec.Spec // the request's spec, before the disks' content was known
+	own    imageunpack.Disk
+	undo   []func(context.Context) error
+	unlock func()
+}
+
+// prepare finds the container's disk, and enters the container into the table and
+// the records, as creating.
+func (c *creator) prepare(ctx context.Context, sandbox record.Sandbox, config *runtimeapi.ContainerConfig) (_ *draft, err error) {
+	n := &draft{rec: newRecord(sandbox, config)}
+	n.rec.LogPath = logPath(c.layout, n.rec)
+	n.vm = table.NewVM(n.rec)
+	// The turn is taken before other goroutines can find the VM, and held until
+	// what failed is undone: a removal that comes meanwhile has to wait.
+	if n.unlock, err = n.vm.Lock(ctx); err != nil {
+		return nil, err
+	}
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, unwind(ctx, n.undo))
+			n.unlock()
+		}
+	}()
+	if n.rec.Spec, n.own, err = c.acquire(ctx, n.rec.ID, sandbox.Config.Value, config); err != nil {
+		return nil, err
+	}
+	n.asked = n.rec.Spec
+	n.undo = append(n.undo, func(ctx context.Context) error { c.release(ctx, n.rec.ID, n.rec.Spec); return nil })
+	if n.rec.Image, err = c.imageOf(ctx, n.own.ImageID); err != nil {
+		return nil, err
+	}
+	name := config.GetMetadata().GetName()
+	if err = c.holdDisks(ctx, &n.rec, n.own); err != nil {
+		return nil, fmt.Errorf("container %q: %w", name, err)
+	}
+	if err := c.ends.supersede(ctx, n.rec); err != nil {
+		return nil, fmt.Errorf("container %q: %w", name, err)
+	}
+	n.vm.Publish(n.rec)
+	if err := c.table.Reserve(n.vm); err != nil {
+		return nil, err
+	}
+	n.rec = n.vm.Record()
+	if gid, needed := accel.DeviceGroup(); needed && c.accelerator == domain.KVM {
+		n.rec.Domain.GID = gid
+	}
+	n.undo = append(n.undo, func(ctx context.Context) error {
+		return errors.Join(c.disks.Remove(ctx, n.rec), c.table.Drop(n.vm))
+	})
+	if err := c.table.Put(n.vm, n.rec); err != nil {
+		return nil, fmt.Errorf("container %q: %w", name, err)
+	}
+	return n, nil
+}
+
+// makeFiles makes the disks and what else the start opens. It calls progress with
+// the state of each disk that takes time.
+func (c *creator) makeFiles(ctx context.Context, n *draft, progress func(disk string, p expand.Progress)) error {
+	err := c.disks.Create(ctx, n.rec, progress)
+	if err == nil {
+		err = c.copyKernel(ctx, n.rec, n.own)
+	}
+	if errors.Is(err, disk.ErrVolume) {
+		err = fmt.Errorf("%w: %w", vmerrors.ErrInvalid, err)
+	}
+	if err != nil {
+		return fmt.Errorf("container %q: %w", n.rec.Config.Value.GetMetadata().GetName(), err)
+	}
+	return nil
+}
+
+// finish records the container as created, with the config of the call that gets
+// the answer.
+func (c *creator) finish(n *draft, config *runtimeapi.ContainerConfig) error {
+	r := n.rec
+	r.Config.Value = config
+	r.LogPath = logPath(c.layout, r)
+	r.State = record.Created
+	if err := c.table.Put(n.vm, r); err != nil {
+		return err
+	}
+	table.Logger(c.log, r).Info("VM container created", "image", r.Image.ID, "disk", n.own.Path, "memory", r.Spec.Memory)
+	c.events.Publish(r, runtimeapi.ContainerEventType_CONTAINER_CREATED_EVENT)
+	return nil
+}
+
+// unfinished returns the container that is made in a sandbox, nil if there is none.
+func (c *creator) unfinished(sandboxID string) *vminfo.Making { return c.pending.in(sandboxID) }

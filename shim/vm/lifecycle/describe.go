@@ -1,0 +1,57 @@
+package lifecycle
+
+import (
+	"net"
+
+	"github.com/nodevirt/nodevirt/shim/domain"
+	"github.com/nodevirt/nodevirt/shim/record"
+	"github.com/nodevirt/nodevirt/shim/vm/layout"
+)
+
+// Describer translates a record into the domain that libvirt runs.
+type Describer struct {
+	Disks interface {
+		Describe(r record.Container) []domain.Disk
+	}
+	Layout layout.Layout
+	// Accelerator is what guests run on; Emulator is QEMU's path.
+	Accelerator domain.Accelerator
+	Emulator    string
+}
+
+// Describe returns the domain. It opens nothing.
+func (d Describer) Describe(r record.Container) domain.Machine {
+	pod := r.Sandbox.Value.GetMetadata()
+	m := domain.Machine{
+		Name: r.Domain.Name, UUID: r.Domain.UUID,
+		ContainerID:   r.ID,
+		PodNamespace:  pod.GetNamespace(),
+		PodName:       pod.GetName(),
+		ContainerName: r.Config.Value.GetMetadata().GetName(),
+		Spec:          r.Spec,
+		Accelerator:   d.Accelerator,
+		Emulator:      d.Emulator,
+		UID:           r.Domain.UID, GID: r.Domain.GID,
+		ConsoleSocket: d.Layout.ConsoleSocket(r.ID),
+		ConsoleLog:    d.Layout.ConsoleFile(r.ID),
+		AgentSocket:   d.Layout.AgentSocket(r.ID),
+		DisplaySocket: d.Layout.DisplaySocket(r.ID),
+
+		TerminalSockets: d.Layout.TerminalSockets(r.ID),
+		Disks:           d.Disks.Describe(r),
+	}
+	if r.Network != nil {
+		for _, n := range r.Network.NICs {
+			m.NICs = append(m.NICs, domain.NIC{Tap: n.Tap, MAC: net.HardwareAddr(n.GuestMAC), MTU: n.MTU})
+		}
+	}
+	if k := r.Spec.Firmware.Kernel; k != nil {
+		if k.Path != "" {
+			m.Kernel = d.Layout.Kernel(r.ID)
+		}
+		if k.Initrd != "" {
+			m.Initrd = d.Layout.Initrd(r.ID)
+		}
+	}
+	return m
+}

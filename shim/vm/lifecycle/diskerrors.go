@@ -1,0 +1,82 @@
+package lifecycle
+
+import (
+	"context"
+	"log/slog"
+	"sync/atomic"
+	"time"
+
+	"github.com/nodevirt/nodevirt/shim/domain"
+	"github.com/nodevirt/nodevirt/shim/record"
+	"github.com/nodevirt/nodevirt/shim/vm/background"
+	"github.com/nodevirt/nodevirt/shim/vm/table"
+)
+
+// diskErrors resumes guests that QEMU has stopped at a disk error, mostly because
+// the node's disk is full.
+type diskErrors struct {
+	domains Domains
+	tasks   *background.Tasks
+	log     *slog.Logger
+	busy    table.PerVM[*atomic.Bool]
+}
+
+func newDiskErrors(o Options) *diskErrors {
+	d := &diskErrors{domains: o.Domains, tasks: o.Tasks, log: o.Logger}
+	d.busy.New = func(*table.VM) *atomic.Bool { return &atomic.Bool{} }
+	return d
+}
+
+// resumePause is the time between two tries. QEMU has kept the request, and stops
+// the guest again if the request fails again.
+var resumePause = background.Fixed(2 * time.Second)
+
+// resume lets a guest go on as soon as its disk works again. The caller has the
+// VM's turn.
+func (d *diskErrors) resume(v *table.VM) {
+	if !d.busy.Of(v).CompareAndSwap(false, true) {
+		return // it is being tried
+	}
+	log := table.Logger(d.log, v.Record())
+	log.Error("the guest is stopped, since its disk fails: check whether the node's disk is full, or an iSCSI target " +
+		"is away; the guest goes on as soon as its disk works")
+	d.tasks.Run(func(ctx context.Context) {
+		if d.try(ctx, v) {
+			return
+		}
+		d.tasks.Retry(resumePause, v.Exited(), func(ctx context.Context) bool { return d.try(ctx, v) })
+	})
+}
+
+// try lets a stopped guest run, and reports whether that was not needed any more.
+func (d *diskErrors) try(ctx context.Context, v *table.VM) (runs bool) {
+	unlock, err := v.Lock(ctx)
+	if err != nil {
+		return false
+	}
+	defer unlock()
+	r := v.Record()
+	if r.State != record.Running {
+		return true
+	}
+	state, err := stateOf(ctx, d.domains, r)
+	switch {
+	case err != nil:
+		return false // libvirtd is away
+	case !stoppedByDisk(state):
+		// Within the turn: a caller that sees the guest stopped again comes later.
+		d.busy.Of(v).Store(false)
+		table.Logger(d.log, r).Info("the guest that was stopped at a disk error goes on")
+		return true
+	}
+	ctx, cancel := background.AtMost(ctx, patience)
+	defer cancel()
+	if err := d.domains.Resume(ctx, r.Domain.UUID); err != nil {
+		table.Logger(d.log, r).Debug("resuming a guest failed", "error", err)
+	}
+	return false
+}
+
+func stoppedByDisk(s domain.State) bool {
+	return s.Status == domain.StatusPaused && s.Reason == domain.ReasonIOError
+}

@@ -1,0 +1,166 @@
+package lifecycle
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"log/slog"
+	"sync/atomic"
+	"time"
+
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/nodevirt/nodevirt/shim/domain"
+	"github.com/nodevirt/nodevirt/shim/metrics"
+	"github.com/nodevirt/nodevirt/shim/record"
+	"github.com/nodevirt/nodevirt/shim/vm/background"
+	"github.com/nodevirt/nodevirt/shim/vm/layout"
+	"github.com/nodevirt/nodevirt/shim/vm/table"
+	"github.com/nodevirt/nodevirt/shim/vm/vmerrors"
+)
+
+// ends notices that guests end, ends them, and removes containers.
+type ends struct {
+	table      *table.Table
+	domains    Domains
+	disks      DiskMaker
+	groups     Groups
+	conditions Conditions
+	events     Publisher
+	tasks      *background.Tasks
+	metrics    *metrics.Metrics
+	layout     layout.Layout
+	log        *slog.Logger
+
+	down    *teardown
+	pending *pending
+	errors  *diskErrors
+	of      table.PerVM[*endState]
+}
+
+// endState is what ends knows of one VM.
+type endState struct {
+	panicked atomic.Bool // the guest's kernel reported a panic
+	cleaning atomic.Bool // cleanLater is at work
+}
+
+func newEnds(o Options, down *teardown, p *pending) *ends {
+	e := &ends{
+		table: o.Table, domains: o.Domains, disks: o.DiskMaker, groups: o.Groups, conditions: o.Conditions,
+		events: o.Events, tasks: o.Tasks, metrics: o.Metrics, layout: o.Layout, log: o.Logger,
+		down: down, pending: p, errors: newDiskErrors(o),
+	}
+	e.of.New = func(*table.VM) *endState { return &endState{} }
+	return e
+}
+
+// patience bounds a call to libvirtd about a running domain, for a caller without
+// a deadline too. A state that libvirtd did not return is asked for again with the
+// next connection.
+const patience = 30 * time.Second
+
+func stateOf(ctx context.Context, d observer, r record.Container) (domain.State, error) {
+	ctx, cancel := background.AtMost(ctx, patience)
+	defer cancel()
+	return d.State(ctx, r.Domain.UUID)
+}
+
+// settle records the end of a guest that has ended, and undoes what was made for
+// it. It changes no VM that runs.
+func (e *ends) settle(ctx context.Context, v *table.VM) error {
+	unlock, err := v.Lock(ctx)
+	if errors.Is(err, vmerrors.ErrNotFound) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	defer unlock()
+	r := v.Record()
+	if r.State != record.Running {
+		return nil
+	}
+	state, err := stateOf(ctx, e.domains, r)
+	switch {
+	case errors.Is(err, domain.ErrNotFound):
+		state = domain.State{Status: domain.StatusShutoff, Reason: domain.ReasonFailed}
+	case err != nil:
+		return fmt.Errorf("ask for the state of VM container %q: %w", r.ID, err)
+	}
+	if stoppedByDisk(state) {
+		e.errors.resume(v)
+	}
+	if state.Status != domain.StatusShutoff {
+		e.conditions.SetState(v, state)
+		return nil
+	}
+	return e.finish(ctx, v, r, state.Reason)
+}
+
+// finish records an end. The caller has the VM's turn.
+func (e *ends) finish(ctx context.Context, v *table.VM, r record.Container, reason domain.Reason) error {
+	r.State, r.FinishedAt, r.Domain.PID = record.Exited, time.Now(), 0
+	end := endingOf(reason, r.Domain.Name, func() bool { return e.oomKilled(r) }, e.of.Of(v).panicked.Load)
+	r.ExitCode, r.Reason, r.Message = end.code, end.reason, end.message
+	// The end is on disk at once, since libvirt forgets it with the domain. It is
+	// published when all is undone, so that a new container finds the pod free. The
+	// kubelet learns of it even if the disk is full: a new shim would find it again.
+	err := e.table.Save(r)
+	if err := e.down.run(ctx, v, &r); err != nil {
+		// Removing the container, and libvirtd's next connection, retry this too.
+		table.Logger(e.log, r).Error("cleaning up after a VM failed, retrying", "error", err)
+		defer e.cleanLater(v)
+	}
+	if err = errors.Join(err, e.table.Save(r)); err != nil {
+		err = fmt.Errorf("record the end of VM container %q: %w", r.ID, err)
+	}
+	v.Publish(r)
+	e.conditions.Update(v)
+	table.Logger(e.log, r).Info("VM ended", "code", end.code, "reason", end.reason, "message", end.message)
+	e.metrics.Ended(end.reason)
+	e.events.Publish(r, runtimeapi.ContainerEventType_CONTAINER_STOPPED_EVENT)
+	return err
+}
+
+// oomKilled reports whether the OOM killer ended a process of this VM. A group
+// that is gone counts none.
+func (e *ends) oomKilled(r record.Container) bool {
+	n, err := e.groups.OOMKills(r)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		table.Logger(e.log, r).Warn("reading the OOM killer's count failed", "error", err)
+	}
+	return n > 0
+}
+
+func (e *ends) settleLogged(ctx context.Context, v *table.VM) {
+	if err := e.settle(ctx, v); err != nil && ctx.Err() == nil {
+		table.Logger(e.log, v.Record()).Error("asking for the state of a VM failed", "error", err)
+	}
+}
+
+// settlePause is the time between questions about a VM whose process has ended.
+// libvirtd mostly reports an end within milliseconds.
+var settlePause = background.Pause{First: time.Second, Limit: 30 * time.Second}
+
+// watch settles a running VM once its QEMU has ended, until libvirtd knows of the
+// end too. libvirtd sends no event for a process that ended before a new libvirtd
+// had found it again.
+func (e *ends) watch(v *table.VM) {
+	r := v.Record()
+	e.tasks.Run(func(ctx context.Context) {
+		log := table.Logger(e.log, r)
+		if err := e.domains.AwaitEnd(ctx, r.Domain.Name, r.Domain.PID); err != nil {
+			if ctx.Err() == nil {
+				log.Error("watching a VM's process failed", "error", err)
+			}
+			return
+		}
+		e.tasks.Retry(settlePause, v.Exited(), func(ctx context.Context) bool {
+			if err := e.settle(ctx, v); err != nil {
+				log.Debug("asking for the state of a VM whose process has ended failed, retrying", "error", err)
+			}
+			return false // Exited ends it
+		})
+	})
+}

@@ -1,0 +1,37 @@
+package lifecycle
+
+import "github.com/nodevirt/nodevirt/shim/domain"
+
+// ending is the end of a guest in CRI's words: those that containerd has for a process.
+type ending struct {
+	code            int32
+	reason, message string
+}
+
+const (
+	reasonCompleted = "Completed"
+	reasonError     = "Error"
+	reasonOOMKilled = "OOMKilled"
+
+	codeKilled  = 128 + 9 // of a process that SIGKILL ended
+	codeAborted = 128 + 6 // of a process that gave up by itself
+)
+
+// endingOf translates libvirt's reason for the end of a domain. oomKilled and
+// panicked are asked only where libvirt does not know the reason.
+func endingOf(reason domain.Reason, name string, oomKilled, panicked func() bool) ending {
+	switch reason {
+	case domain.ReasonShutdown:
+		return ending{0, reasonCompleted, ""}
+	case domain.ReasonDestroyed:
+		return ending{codeKilled, reasonError, "the VM was powered off"}
+	}
+	if oomKilled() {
+		return ending{codeKilled, reasonOOMKilled,
+			"QEMU needed more memory than the container's limit and the pod's overhead allow"}
+	}
+	if panicked() {
+		return ending{codeAborted, reasonError, "the guest's kernel panicked"}
+	}
+	return ending{codeKilled, reasonError, "QEMU ended unexpectedly: see libvirt's log of domain " + name}
+}

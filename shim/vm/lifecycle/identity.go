@@ -1,0 +1,64 @@
+package lifecycle
+
+import (
+	"crypto/rand"
+	"encoding/hex"
+	"path/filepath"
+	"time"
+
+	"github.com/google/uuid"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/nodevirt/nodevirt/shim/record"
+	"github.com/nodevirt/nodevirt/shim/vm/layout"
+)
+
+// newID returns an id of containerd's form.
+func newID() string {
+	id := make([]byte, 32)
+	rand.Read(id) // never fails
+	return hex.EncodeToString(id)
+}
+
+// newRecord returns the record of a container before anything is done for it.
+func newRecord(sandbox record.Sandbox, config *runtimeapi.ContainerConfig) record.Container {
+	r := record.Container{
+		ID:        newID(),
+		SandboxID: sandbox.ID,
+		State:     record.Creating,
+		CreatedAt: time.Now(),
+		Sandbox:   sandbox.Config,
+	}
+	r.Config.Value = config
+	pod := sandbox.Config.Value
+	r.Domain = record.Domain{
+		Name: domainName(pod.GetMetadata().GetNamespace(), pod.GetMetadata().GetName(), r.ID),
+		UUID: uuid.NewString(),
+	}
+	return r
+}
+
+// logPath is where CRI wants the container's log. Where CRI does not say, as with
+// a hand-written config of crictl's, the log is in the container's folder.
+func logPath(l layout.Layout, r record.Container) string {
+	dir, path := r.Sandbox.Value.GetLogDirectory(), r.Config.Value.GetLogPath()
+	if dir == "" || path == "" {
+		return l.Log(r.ID)
+	}
+	return filepath.Join(dir, path)
+}
+
+// domainName is how virsh shows the VM: its pod, and enough of the container's id
+// to distinguish it from an earlier one.
+func domainName(namespace, name, id string) string {
+	clean := func(s string) string {
+		b := []byte(s)
+		for i, c := range b {
+			if (c < 'a' || c > 'z') && (c < 'A' || c > 'Z') && (c < '0' || c > '9') && c != '-' && c != '.' {
+				b[i] = '-'
+			}
+		}
+		return string(b[:min(len(b), 48)])
+	}
+	return clean(namespace) + "_" + clean(name) + "_" + id[:12]
+}

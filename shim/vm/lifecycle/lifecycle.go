@@ -1,0 +1,171 @@
+package lifecycle
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"time"
+
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/nodevirt/nodevirt/shim/metrics"
+	"github.com/nodevirt/nodevirt/shim/vm/background"
+	"github.com/nodevirt/nodevirt/shim/vm/layout"
+	"github.com/nodevirt/nodevirt/shim/vm/table"
+	"github.com/nodevirt/nodevirt/shim/vminfo"
+	"github.com/nodevirt/nodevirt/shim/vmspec"
+)
+
+// Options are the parts that a Lifecycle works with, and its settings. All are needed.
+type Options struct {
+	Table      *table.Table
+	Sandboxes  Sandboxes
+	Agents     Agents
+	Conditions Conditions
+	Events     Publisher
+	Tasks      *background.Tasks
+
+	Records      Records
+	Images       Images
+	ImageStore   ImageStore
+	Expanded     Expanded
+	DiskMaker    DiskMaker
+	DiskAttacher DiskAttacher
+	DiskKeeper   DiskKeeper
+	Network      Network
+	Groups       Groups
+	Consoles     Consoles
+	Domains      Domains
+	Memory       Memory
+	DomainEvents Events
+
+	Describer Describer
+	Layout    layout.Layout
+	Metrics   *metrics.Metrics
+	Logger    *slog.Logger
+
+	// RuntimeHandler is CRI's name of the VMs' handler.
+	RuntimeHandler string
+	// DiskMode is the mode of registry disks whose pods set none.
+	DiskMode vmspec.Mode
+	// CreateTimeout is how long the shim goes on expanding a disk that no call asks for.
+	CreateTimeout time.Duration
+	// ResolvConf is the file with the DNS settings of pods that have none.
+	ResolvConf string
+}
+
+// Lifecycle is the life of the VM containers of one node. Its methods may be
+// called from any goroutine; calls on one container follow each other.
+type Lifecycle struct {
+	table    *table.Table
+	consoles Consoles
+
+	creator  *creator
+	starts   *starts
+	ends     *ends
+	resizer  *resizer
+	recovery *recovery
+	watcher  *watcher
+	disks    *diskKeeper
+	images   *imageCollector
+}
+
+// New joins the parts. [Lifecycle.Recover] must be called next.
+func New(o Options) *Lifecycle {
+	pending := &pending{byName: map[string]*creation{}}
+	late := &unanswered{domains: o.Domains, log: o.Logger}
+	down := &teardown{
+		groups: o.Groups, network: o.Network, consoles: o.Consoles, layout: o.Layout,
+		disks: o.DiskAttacher, domains: o.Domains, agents: o.Agents,
+	}
+	ends := newEnds(o, down, pending)
+	dhcp := newDHCPKeeper(o)
+	resizer := &resizer{table: o.Table, groups: o.Groups, memory: o.Memory, domains: o.Domains, mode: o.DiskMode, log: o.Logger}
+	disks := &diskKeeper{table: o.Table, disks: o.DiskKeeper, tasks: o.Tasks, log: o.Logger}
+	l := &Lifecycle{
+		table: o.Table, consoles: o.Consoles, ends: ends, resizer: resizer, disks: disks,
+		creator: newCreator(o, ends, pending),
+		starts:  newStarts(o, down, ends, dhcp, late),
+		images:  &imageCollector{images: o.Images, store: o.ImageStore, expanded: o.Expanded, log: o.Logger},
+	}
+	l.recovery = newRecovery(o, l.starts, ends, dhcp)
+	l.watcher = newWatcher(o, ends, resizer, disks, dhcp, late, l.recovery)
+	return l
+}
+
+// Recover fills the table from the records, and undoes what calls that were cut
+// off had made. It needs containerd, and does not wait for libvirtd: [Lifecycle.Run]
+// finds out what happened to running VMs.
+func (l *Lifecycle) Recover(ctx context.Context) error { return l.recovery.run(ctx) }
+
+// Run watches the VMs until ctx ends. While libvirtd is away it waits.
+func (l *Lifecycle) Run(ctx context.Context) error {
+	return l.watcher.run(ctx, l.images.run, l.disks.watch, l.disks.watchPortals)
+}
+
+// Create makes a VM container in a VM's sandbox, whose id is whole, and returns
+// the container's id. ErrNotVM reports that the container is an ordinary one,
+// which is containerd's. ErrUnfinished reports that the work goes on: the same
+// call again finds it.
+func (l *Lifecycle) Create(ctx context.Context, sandboxID string, config *runtimeapi.ContainerConfig) (string, error) {
+	return l.creator.create(ctx, sandboxID, config)
+}
+
+// Unfinished returns the container that is made in a sandbox, nil if there is none.
+func (l *Lifecycle) Unfinished(sandboxID string) *vminfo.Making {
+	return l.creator.unfinished(sandboxID)
+}
+
+// Expanding returns the disks that are being expanded.
+func (l *Lifecycle) Expanding() []metrics.Expansion { return l.creator.pending.expanding() }
+
+// Has reports whether id, which may be shortened, is a VM container's.
+func (l *Lifecycle) Has(id string) bool { return l.table.Has(id) }
+
+// Start boots a created container.
+func (l *Lifecycle) Start(ctx context.Context, id string) error { return l.starts.start(ctx, id) }
+
+// Stop ends a guest: by the ACPI power button, and after timeout, or at once if
+// timeout is 0, by power off. A guest that does not run is no error.
+func (l *Lifecycle) Stop(ctx context.Context, id string, timeout time.Duration) error {
+	return l.ends.stopByID(ctx, id, timeout)
+}
+
+// Remove removes a container with all its files. It powers a running guest off
+// first. A missing container is no error.
+func (l *Lifecycle) Remove(ctx context.Context, id string) error { return l.ends.removeByID(ctx, id) }
+
+// StopIn powers off the VMs of a sandbox, before containerd stops the rest.
+func (l *Lifecycle) StopIn(ctx context.Context, sandboxID string) error {
+	var errs []error
+	for _, v := range l.table.All(sandboxID) {
+		errs = append(errs, l.Stop(ctx, v.Record().ID, 0))
+	}
+	return errors.Join(errs...)
+}
+
+// RemoveIn removes the VMs of a sandbox, before containerd removes it.
+func (l *Lifecycle) RemoveIn(ctx context.Context, sandboxID string) error {
+	var errs []error
+	for _, v := range l.table.All(sandboxID) {
+		errs = append(errs, l.Remove(ctx, v.Record().ID))
+	}
+	return errors.Join(errs...)
+}
+
+// Update changes a container's resources. For a running guest these are the
+// limits of its cgroup and, through the balloon, how much of its RAM it has; its
+// vCPUs stay. A container that has not started is translated again. For one that
+// ended the change is only recorded.
+func (l *Lifecycle) Update(ctx context.Context, id string, change *runtimeapi.LinuxContainerResources) error {
+	return l.resizer.update(ctx, id, change)
+}
+
+// ReopenLog opens a running container's log again, after its rotation.
+func (l *Lifecycle) ReopenLog(id string) error {
+	v, err := l.table.Find(id)
+	if err != nil {
+		return err
+	}
+	return reopenLog(l.consoles, v)
+}

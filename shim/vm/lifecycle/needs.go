@@ -1,0 +1,186 @@
+package lifecycle
+
+import (
+	"context"
+	"os"
+
+	"google.golang.org/grpc"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/nodevirt/nodevirt/imageunpack"
+	"github.com/nodevirt/nodevirt/imageunpack/expand"
+	"github.com/nodevirt/nodevirt/netsetup"
+	"github.com/nodevirt/nodevirt/shim/console"
+	"github.com/nodevirt/nodevirt/shim/domain"
+	"github.com/nodevirt/nodevirt/shim/record"
+	"github.com/nodevirt/nodevirt/shim/vm/table"
+	"github.com/nodevirt/nodevirt/shim/vmspec"
+)
+
+// The parts that a VM is made of. Each interface names the type that implements
+// it; errors are that type's.
+
+// starter brings a domain from its description to a running guest; [domain.Driver].
+type starter interface {
+	// Connected waits until libvirtd answers, or returns why it does not.
+	Connected(ctx context.Context) error
+	Define(ctx context.Context, xml string) error
+	// Start starts the domain paused, and returns QEMU's process id. files are
+	// the descriptors of its FD groups.
+	Start(ctx context.Context, uuid string, files map[string][]*os.File) (pid int, err error)
+	// AwaitProcess waits for QEMU's process, which is there before Start returns.
+	AwaitProcess(ctx context.Context, name string) (pid int, err error)
+	Resume(ctx context.Context, uuid string) error
+}
+
+// ender ends domains; [domain.Driver]. A missing domain is no error of Destroy
+// and Undefine.
+type ender interface {
+	Shutdown(ctx context.Context, uuid string) error
+	Destroy(ctx context.Context, uuid string) error
+	Undefine(ctx context.Context, uuid string) error
+}
+
+// observer reports on domains; [domain.Driver].
+type observer interface {
+	State(ctx context.Context, uuid string) (domain.State, error)
+	// AwaitEnd waits until the process is no longer the domain's QEMU.
+	AwaitEnd(ctx context.Context, name string, pid int) error
+	Domains(ctx context.Context) ([]domain.Info, error)
+}
+
+// Domains is what the life of a VM needs of libvirt; [domain.Driver].
+type Domains interface {
+	starter
+	ender
+	observer
+}
+
+// Memory changes and reads how much of its RAM a guest has, in bytes; [domain.Driver].
+type Memory interface {
+	SetMemory(ctx context.Context, uuid string, bytes int64) error
+	Memory(ctx context.Context, uuid string) (bytes int64, err error)
+}
+
+// Events reports what happens to domains; [domain.Driver].
+type Events interface {
+	Subscribe() (events <-chan domain.Event, unsubscribe func())
+	// Run keeps the connection to libvirtd until ctx ends.
+	Run(ctx context.Context) error
+}
+
+// DiskMaker makes and undoes the disks of a container that does not run; [disk.Disks].
+type DiskMaker interface {
+	Hold(ctx context.Context, id, namespace string, spec vmspec.Spec, own imageunpack.Disk) (map[string]record.Disk, error)
+	TakeTime(r record.Container) bool
+	Create(ctx context.Context, r record.Container, progress func(disk string, p expand.Progress)) error
+	Recover(r record.Container) error
+	Remove(ctx context.Context, r record.Container) error
+	Release(ctx context.Context, id string, spec vmspec.Spec) error
+}
+
+// DiskAttacher gives a VM its disks while it runs; [disk.Disks].
+type DiskAttacher interface {
+	Attach(ctx context.Context, r record.Container) (map[string][]*os.File, error)
+	Detach(ctx context.Context, r record.Container) error
+	Describe(r record.Container) []domain.Disk
+}
+
+// DiskKeeper restores what running VMs' disks lose; [disk.Disks].
+type DiskKeeper interface {
+	Watch(ctx context.Context, restore func(ctx context.Context, id string))
+	WatchPortals(ctx context.Context, running func() []record.Container)
+	Restore(ctx context.Context, r record.Container) error
+	Sweep(ctx context.Context, records func() []record.Container) error
+}
+
+// Images finds the disks in images; [imageunpack.Unpacker].
+type Images interface {
+	Acquire(ctx context.Context, owner, image, path string) (imageunpack.Disk, error)
+	Open(ctx context.Context, d imageunpack.Disk, name string) (*os.File, error)
+	Owners(ctx context.Context) ([]string, error)
+	Release(ctx context.Context, owner string) error
+	Sweep() error
+	Removals(ctx context.Context) <-chan struct{}
+}
+
+// ImageStore is containerd's CRI for images.
+type ImageStore interface {
+	ImageStatus(ctx context.Context, in *runtimeapi.ImageStatusRequest, opts ...grpc.CallOption) (*runtimeapi.ImageStatusResponse, error)
+}
+
+// Expanded is the cache of expanded disks; [expand.Expander].
+type Expanded interface {
+	Collect(present func(image string) (bool, error)) error
+}
+
+// Network connects guests to their pods; [netsetup.Setup].
+type Network interface {
+	Plan(ctx context.Context, id string, pod netsetup.Pod) (netsetup.Plan, error)
+	Taps(ctx context.Context, p netsetup.Plan) error
+	Apply(ctx context.Context, p netsetup.Plan) error
+	Connect(ctx context.Context, p netsetup.Plan) error
+	Undo(ctx context.Context, p netsetup.Plan) error
+	Sweep(ctx context.Context, known func(id string) bool) error
+	dhcp
+}
+
+// dhcp serves a guest its addresses; [netsetup.Setup].
+type dhcp interface {
+	Serve(ctx context.Context, p netsetup.Plan) (pid int, err error)
+	Watch(ctx context.Context, p netsetup.Plan) error
+	Forget(ctx context.Context, p netsetup.Plan) (ended bool, err error)
+}
+
+// Consoles follows serial consoles; [console.Logs].
+type Consoles interface {
+	Follow(c console.Console) error
+	Finish(ctx context.Context, id string) error
+	Reopen(id string) error
+}
+
+// Groups changes the cgroups of VMs; package resources' Groups. OOMKills returns
+// fs.ErrNotExist for a group that is gone.
+type Groups interface {
+	Create(r record.Container) error
+	Add(r record.Container, pid int) error
+	Set(r record.Container) error
+	Remove(r record.Container) error
+	OOMKills(r record.Container) (uint64, error)
+}
+
+// Records is what recovery reads; [record.Store].
+type Records interface {
+	Sweep() error
+	SetAside() ([]record.Aside, error)
+	ContainersAside() ([]string, error)
+	Sandboxes() ([]record.Sandbox, error)
+	Containers() ([]record.Container, error)
+}
+
+// Agents follows the guests' agents; package guest's Agents.
+type Agents interface {
+	Handle(v *table.VM, e domain.Event)
+	Absent(v *table.VM)
+	RemoveSockets(id string) error
+}
+
+// Conditions reports VMs to the API server; package report's Conditions.
+type Conditions interface {
+	Update(v *table.VM)
+	SetState(v *table.VM, s domain.State)
+	Paused(v *table.VM) bool
+	RefuseContainer(sandbox record.Sandbox, err error)
+}
+
+// Sandboxes knows the VMs' sandboxes; package sandbox's Sandboxes.
+type Sandboxes interface {
+	NetworkNamespace(ctx context.Context, id string) (string, error)
+	Reconcile(ctx context.Context, removeVMs func(ctx context.Context, sandboxID string) error) error
+	Restore(handler string, r record.Container) error
+}
+
+// Publisher sends CRI's container events; [event.Broker].
+type Publisher interface {
+	Publish(r record.Container, kind runtimeapi.ContainerEventType)
+}

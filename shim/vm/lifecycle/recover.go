@@ -1,0 +1,161 @@
+package lifecycle
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"time"
+
+	"github.com/nodevirt/nodevirt/shim/record"
+	"github.com/nodevirt/nodevirt/shim/vm/background"
+	"github.com/nodevirt/nodevirt/shim/vm/layout"
+	"github.com/nodevirt/nodevirt/shim/vm/table"
+	"github.com/nodevirt/nodevirt/shim/vm/vmerrors"
+)
+
+// recovery finds the VMs again that an earlier shim process made. It assumes that
+// no other shim works on the same folders and that containerd answers; it does
+// not assume that libvirtd does.
+type recovery struct {
+	table      *table.Table
+	records    Records
+	sandboxes  Sandboxes
+	images     Images
+	disks      DiskMaker
+	network    Network
+	domains    observer
+	consoles   Consoles
+	conditions Conditions
+	tasks      *background.Tasks
+	layout     layout.Layout
+	log        *slog.Logger
+	handler    string
+
+	starts *starts
+	ends   *ends
+	dhcp   *dhcpKeeper
+}
+
+func newRecovery(o Options, s *starts, e *ends, d *dhcpKeeper) *recovery {
+	return &recovery{
+		table: o.Table, records: o.Records, sandboxes: o.Sandboxes, images: o.Images, disks: o.DiskMaker,
+		network: o.Network, domains: o.Domains, consoles: o.Consoles, conditions: o.Conditions, tasks: o.Tasks,
+		layout: o.Layout, log: o.Logger, handler: o.RuntimeHandler, starts: s, ends: e, dhcp: d,
+	}
+}
+
+// run fills the table from the records.
+//
+// It sets a broken record aside. A container found creating was never reported to
+// its caller: it goes, if not at once then as soon as possible. A container found
+// starting failed to start; its phases are undone when libvirtd answers. A guest
+// found running may have ended since; the watcher finds out. Disks that no
+// container holds are released.
+func (c *recovery) run(ctx context.Context) error {
+	if err := errors.Join(c.images.Sweep(), c.records.Sweep()); err != nil {
+		return err
+	}
+	if err := c.setBrokenAside(); err != nil {
+		return err
+	}
+	sandboxes, err := c.records.Sandboxes()
+	if err != nil {
+		return err
+	}
+	for _, s := range sandboxes {
+		c.table.RecoverSandbox(s)
+	}
+	containers, err := c.records.Containers()
+	if err != nil {
+		return err
+	}
+	for _, r := range containers {
+		c.recoverContainer(ctx, r)
+	}
+	for _, v := range c.table.All("") {
+		c.conditions.Update(v) // of those that have ended; libvirtd is asked about the others first
+	}
+	if err := c.sandboxes.Reconcile(ctx, c.ends.removeIn); err != nil {
+		return err
+	}
+	if err := c.sweepRun(ctx); err != nil {
+		c.log.Error("removing what VMs that are gone had left failed", "error", err)
+	}
+	if err := c.releaseStrayDisks(ctx); err != nil {
+		// Among other things it needs room on containerd's disk, and a full disk must
+		// not keep the shim from its running VMs. The next start finds them.
+		c.log.Error("releasing disks that no container holds failed", "error", err)
+	}
+	return nil
+}
+
+// recoverContainer enters one container. A sick VM must not keep the node from
+// its other VMs, so errors are logged.
+func (c *recovery) recoverContainer(ctx context.Context, r record.Container) {
+	log := table.Logger(c.log, r)
+	if err := c.sandboxes.Restore(c.handler, r); err != nil {
+		log.Error("recording the sandbox of a VM again failed", "error", err)
+	}
+	v := c.table.Recover(r)
+	if err := c.disks.Recover(r); err != nil {
+		log.Error("finding the disks of a VM again failed", "error", err)
+	}
+	if err := c.recoverState(ctx, v, r); err != nil {
+		log.Error("finding a VM again failed", "error", err)
+	}
+}
+
+func (c *recovery) recoverState(ctx context.Context, v *table.VM, r record.Container) error {
+	switch r.State {
+	case record.Creating:
+		if err := c.ends.discard(ctx, v); err != nil {
+			c.discardLater(v)
+			return err
+		}
+		return nil
+	case record.Starting:
+		// Its domain, if there is one, is paused or about to run. That and the rest
+		// is undone once libvirtd answers.
+		return c.starts.fail(v, r, errors.New("the shim ended while the VM was being started"))
+	case record.Running:
+		c.dhcp.keep(v)
+		c.ends.watch(v)
+		return c.consoles.Follow(c.layout.Console(r.ID, r.LogPath))
+	}
+	return nil
+}
+
+// discardPause is the time between two attempts to discard an unmade container.
+// It grows, since no caller waits.
+var discardPause = background.Pause{First: time.Second, Limit: time.Minute}
+
+// discardLater retries to discard a container that was never made. Until then it
+// keeps its name and its user id.
+func (c *recovery) discardLater(v *table.VM) {
+	c.tasks.Retry(discardPause, nil, func(ctx context.Context) bool {
+		gone, err := c.discardUnmade(ctx, v)
+		if err != nil {
+			table.Logger(c.log, v.Record()).Warn("removing a container that was not made failed, retrying", "error", err)
+		}
+		return gone
+	})
+}
+
+func (c *recovery) discardUnmade(ctx context.Context, v *table.VM) (gone bool, err error) {
+	ctx, cancel := context.WithTimeout(ctx, undoTime)
+	defer cancel()
+	unlock, err := v.Lock(ctx)
+	if errors.Is(err, vmerrors.ErrNotFound) {
+		return true, nil // removed with its pod
+	}
+	if err != nil {
+		return false, err
+	}
+	defer unlock()
+	r := v.Record()
+	if err := c.ends.discard(ctx, v); err != nil {
+		return false, err
+	}
+	table.Logger(c.log, r).Info("a container that was not made is removed")
+	return true, nil
+}

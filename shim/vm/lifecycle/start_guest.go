@@ -1,0 +1,154 @@
+package lifecycle
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"log/slog"
+	"os"
+	"strconv"
+
+	"github.com/nodevirt/nodevirt/shim/domain"
+	"github.com/nodevirt/nodevirt/shim/record"
+	"github.com/nodevirt/nodevirt/shim/vm/layout"
+	"github.com/nodevirt/nodevirt/shim/vm/table"
+
+	"github.com/nodevirt/nodevirt/netsetup"
+)
+
+// parts are what the phases of a start work with.
+type parts struct {
+	table      *table.Table
+	groups     Groups
+	network    Network
+	consoles   Consoles
+	disks      DiskAttacher
+	domains    starter
+	agents     Agents
+	describer  Describer
+	layout     layout.Layout
+	resolvConf string
+	late       *unanswered
+	log        *slog.Logger
+}
+
+// start is one start under way: what each phase makes for those after it. A phase
+// writes only the fields that are named after it; rec does not change.
+type start struct {
+	parts parts
+	vm    *table.VM
+	rec   record.Container
+	netns string // the pod's network namespace
+
+	plan    *netsetup.Plan        // taps; nil for a VM without cards
+	files   map[string][]*os.File // disks: by FD group
+	process int                   // process: QEMU's id, from its pid file
+	qemu    int                   // start: QEMU's id, from libvirt
+}
+
+// record is the VM's record with what the start has made.
+func (s *start) record() record.Container {
+	r := s.rec
+	r.Network = s.plan
+	return r
+}
+
+// closeFiles closes the disks' files: QEMU has its own descriptors.
+func (s *start) closeFiles() {
+	for _, group := range s.files {
+		for _, f := range group {
+			f.Close()
+		}
+	}
+}
+
+func (s *start) makeGroup(context.Context) error { return s.parts.groups.Create(s.rec) }
+
+// followConsole makes the file to which QEMU appends the console, and has it
+// followed before the guest prints its first byte.
+func (s *start) followConsole(context.Context) error {
+	f, err := os.OpenFile(s.parts.layout.ConsoleFile(s.rec.ID), os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600)
+	if err != nil {
+		return err
+	}
+	if err := f.Close(); err != nil {
+		return err
+	}
+	return s.parts.consoles.Follow(s.parts.layout.Console(s.rec.ID, s.rec.LogPath))
+}
+
+// makeDisplay makes the folder in which QEMU makes the display's socket. Only
+// QEMU's user and root may enter it.
+func (s *start) makeDisplay(context.Context) error {
+	if !s.rec.Spec.Display {
+		return nil
+	}
+	dir := s.parts.layout.DisplayDir(s.rec.ID)
+	if err := os.Mkdir(dir, 0o700); err != nil && !errors.Is(err, fs.ErrExist) {
+		return fmt.Errorf("make the display's folder: %w", err)
+	}
+	if err := os.Lchown(dir, int(s.rec.Domain.UID), int(s.rec.Domain.GID)); err != nil {
+		return fmt.Errorf("give the display's folder to QEMU: %w", err)
+	}
+	return nil
+}
+
+func (s *start) attachDisks(ctx context.Context) (err error) {
+	s.files, err = s.parts.disks.Attach(ctx, s.rec)
+	return err
+}
+
+func (s *start) defineDomain(ctx context.Context) error {
+	text, err := domain.XML(s.parts.describer.Describe(s.record()))
+	if err != nil {
+		return err
+	}
+	uuid := s.rec.Domain.UUID
+	return s.parts.late.note(uuid, s.parts.domains.Define(ctx, text))
+}
+
+func (s *start) startDomain(ctx context.Context) (err error) {
+	s.parts.agents.Absent(s.vm) // until an event reports that it came
+	uuid := s.rec.Domain.UUID
+	s.qemu, err = s.parts.domains.Start(ctx, uuid, s.files)
+	return s.parts.late.note(uuid, err)
+}
+
+// awaitProcess waits for QEMU's process, which exists before libvirtd has
+// finished its talk with it.
+func (s *start) awaitProcess(ctx context.Context) (err error) {
+	s.process, err = s.parts.domains.AwaitProcess(ctx, s.rec.Domain.Name)
+	return err
+}
+
+// placeQEMU moves QEMU into the VM's cgroup.
+func (s *start) placeQEMU(context.Context) error {
+	if err := s.parts.groups.Add(s.rec, s.process); err != nil {
+		return err
+	}
+	return s.adjustOOMScore(s.process)
+}
+
+// adjustOOMScore makes QEMU as likely a victim of the OOM killer as the kubelet
+// wants the container to be. To make it less likely than the shim needs a
+// capability that root does not have on every node: without it, the score stays.
+func (s *start) adjustOOMScore(qemu int) error {
+	score := s.rec.Config.Value.GetLinux().GetResources().GetOomScoreAdj()
+	if score == 0 {
+		return nil
+	}
+	err := os.WriteFile(fmt.Sprintf("/proc/%d/oom_score_adj", qemu), []byte(strconv.FormatInt(score, 10)), 0)
+	if errors.Is(err, os.ErrPermission) {
+		table.Logger(s.parts.log, s.rec).Warn("lowering QEMU's OOM score is not permitted", "score", score)
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("set QEMU's OOM score: %w", err)
+	}
+	return nil
+}
+
+func (s *start) resume(ctx context.Context) error {
+	return s.parts.domains.Resume(ctx, s.rec.Domain.UUID)
+}

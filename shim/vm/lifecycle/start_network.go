@@ -1,0 +1,108 @@
+package lifecycle
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"net/netip"
+
+	"github.com/nodevirt/nodevirt/netsetup"
+	"github.com/nodevirt/nodevirt/shim/vm/vmerrors"
+	"github.com/nodevirt/nodevirt/shim/vmspec"
+)
+
+// makeTaps plans the network, records the plan, and makes the taps, which are all
+// that libvirtd needs of it.
+func (s *start) makeTaps(ctx context.Context) error {
+	if len(s.rec.Spec.Interfaces) == 0 {
+		return nil
+	}
+	dns, err := podDNS(s.rec.Sandbox.Value, s.parts.resolvConf)
+	if err != nil {
+		return err
+	}
+	interfaces, err := podInterfaces(s.rec.Spec.Interfaces)
+	if err != nil {
+		return err
+	}
+	plan, err := s.parts.network.Plan(ctx, s.rec.ID, netsetup.Pod{
+		Netns:       s.netns,
+		Hostname:    s.rec.Spec.Hostname,
+		Nameservers: dns.servers,
+		Searches:    dns.searches,
+		Interfaces:  interfaces,
+	})
+	if err != nil {
+		return err
+	}
+	s.plan = &plan
+	if err := s.parts.table.Put(s.vm, s.record()); err != nil {
+		return err
+	}
+	return s.parts.network.Taps(ctx, plan)
+}
+
+// makeBridge makes the pod's side of the network.
+func (s *start) makeBridge(ctx context.Context) error {
+	if s.plan == nil {
+		return nil
+	}
+	return s.parts.network.Apply(ctx, *s.plan)
+}
+
+func (s *start) serveDHCP(ctx context.Context) error {
+	if s.plan == nil {
+		return nil
+	}
+	pid, err := s.parts.network.Serve(ctx, *s.plan)
+	if err != nil || !s.plan.Served() {
+		return err
+	}
+	return s.parts.groups.Add(s.rec, pid)
+}
+
+// connect moves the taps into the pod. QEMU has them open: it has them from
+// libvirtd at its birth.
+func (s *start) connect(ctx context.Context) error {
+	if s.plan == nil {
+		return nil
+	}
+	return s.parts.network.Connect(ctx, *s.plan)
+}
+
+// podInterfaces are the pod's interfaces, one for each card of the guest.
+func podInterfaces(specs []vmspec.Interface) ([]netsetup.Interface, error) {
+	var all []netsetup.Interface
+	for _, spec := range specs {
+		wanted, err := podInterface(spec)
+		if err != nil {
+			return nil, fmt.Errorf("network card %q: %w: %w", spec.Name, vmerrors.ErrInvalid, err)
+		}
+		all = append(all, wanted)
+	}
+	return all, nil
+}
+
+func podInterface(spec vmspec.Interface) (netsetup.Interface, error) {
+	wanted := netsetup.Interface{
+		Name: spec.Device, Binding: netsetup.Binding(spec.Binding), Queues: int(spec.Queues),
+	}
+	var err error
+	if spec.MAC != "" {
+		if wanted.MAC, err = net.ParseMAC(spec.MAC); err != nil {
+			return wanted, err
+		}
+	}
+	for _, p := range spec.Ports {
+		wanted.Ports = append(wanted.Ports, netsetup.Port(p))
+	}
+	if spec.NetworkCIDR != "" {
+		if wanted.IPv4, err = netip.ParsePrefix(spec.NetworkCIDR); err != nil {
+			return wanted, err
+		}
+	}
+	if spec.NetworkCIDR6 != "" {
+		wanted.IPv6, err = netip.ParsePrefix(spec.NetworkCIDR6)
+	}
+	return wanted, err
+}

@@ -1,0 +1,76 @@
+package lifecycle
+
+import (
+	"context"
+	"errors"
+	"os"
+
+	"github.com/nodevirt/nodevirt/shim/record"
+	"github.com/nodevirt/nodevirt/shim/vm/layout"
+	"github.com/nodevirt/nodevirt/shim/vm/table"
+)
+
+// teardown undoes what a start made. It works from the record alone.
+type teardown struct {
+	groups   Groups
+	network  Network
+	consoles Consoles
+	layout   layout.Layout
+	disks    DiskAttacher
+	domains  ender
+	agents   Agents
+}
+
+// run undoes all phases of a VM's start, and updates r, which the caller writes.
+func (t *teardown) run(ctx context.Context, v *table.VM, r *record.Container) error {
+	if r.Unclean {
+		defer t.agents.Absent(v)
+	}
+	return undoPhases(ctx, t, r)
+}
+
+func (t *teardown) removeGroup(_ context.Context, r *record.Container) error {
+	return t.groups.Remove(*r)
+}
+
+func (t *teardown) removeNetwork(ctx context.Context, r *record.Container) error {
+	if r.Network == nil {
+		return nil
+	}
+	if err := t.network.Undo(ctx, *r.Network); err != nil {
+		return err
+	}
+	r.Network = nil
+	return nil
+}
+
+// finishConsole has the console followed to its end, also if a new shim does not
+// follow it yet.
+func (t *teardown) finishConsole(ctx context.Context, r *record.Container) error {
+	if _, err := os.Lstat(t.layout.ConsoleFile(r.ID)); err != nil {
+		return layout.IgnoreAbsent(err) // the start did not come so far
+	}
+	if err := t.consoles.Follow(t.layout.Console(r.ID, r.LogPath)); err != nil {
+		return err
+	}
+	err := t.consoles.Finish(ctx, r.ID)
+	return errors.Join(err, layout.IgnoreAbsent(os.Remove(t.layout.ConsoleSocket(r.ID))))
+}
+
+func (t *teardown) removeDisplay(_ context.Context, r *record.Container) error {
+	return os.RemoveAll(t.layout.DisplayDir(r.ID))
+}
+
+func (t *teardown) detachDisks(ctx context.Context, r *record.Container) error {
+	return t.disks.Detach(ctx, *r)
+}
+
+func (t *teardown) removeDomain(ctx context.Context, r *record.Container) error {
+	if err := t.domains.Destroy(ctx, r.Domain.UUID); err != nil {
+		return err
+	}
+	if err := t.domains.Undefine(ctx, r.Domain.UUID); err != nil {
+		return err
+	}
+	return t.agents.RemoveSockets(r.ID)
+}

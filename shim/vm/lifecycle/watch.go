@@ -1,0 +1,98 @@
+package lifecycle
+
+import (
+	"context"
+
+	"github.com/nodevirt/nodevirt/shim/domain"
+	"github.com/nodevirt/nodevirt/shim/record"
+	"github.com/nodevirt/nodevirt/shim/vm/background"
+	"github.com/nodevirt/nodevirt/shim/vm/table"
+)
+
+// watcher acts on libvirtd's events. After each new connection to libvirtd it
+// looks at all VMs, since events may have been missed.
+type watcher struct {
+	table      *table.Table
+	events     Events
+	agents     Agents
+	conditions Conditions
+	tasks      *background.Tasks
+
+	ends     *ends
+	resizer  *resizer
+	disks    *diskKeeper
+	dhcp     *dhcpKeeper
+	late     *unanswered
+	recovery *recovery
+}
+
+func newWatcher(o Options, e *ends, z *resizer, d *diskKeeper, k *dhcpKeeper, late *unanswered, r *recovery) *watcher {
+	return &watcher{
+		table: o.Table, events: o.DomainEvents, agents: o.Agents, conditions: o.Conditions, tasks: o.Tasks,
+		ends: e, resizer: z, disks: d, dhcp: k, late: late, recovery: r,
+	}
+}
+
+// run acts on events until ctx ends. The keepers run beside it, for as long.
+func (w *watcher) run(ctx context.Context, keepers ...func(context.Context)) error {
+	events, unsubscribe := w.events.Subscribe()
+	defer unsubscribe()
+	w.tasks.Run(func(context.Context) { w.watch(ctx, events) })
+	for _, keep := range keepers {
+		w.tasks.Run(func(context.Context) { keep(ctx) })
+	}
+	return w.events.Run(ctx)
+}
+
+func (w *watcher) watch(ctx context.Context, events <-chan domain.Event) {
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case e, ok := <-events:
+			if !ok {
+				return
+			}
+			w.handle(e)
+		}
+	}
+}
+
+// handle leaves the work to tasks, so that the next event does not wait.
+func (w *watcher) handle(e domain.Event) {
+	if e.Kind == domain.EventResync {
+		w.tasks.Run(w.recovery.logStrayDomains)
+	}
+	for _, uuid := range w.late.of(e) {
+		w.tasks.Run(func(ctx context.Context) { w.late.remove(ctx, uuid) })
+	}
+	for _, v := range w.table.All("") {
+		w.agents.Handle(v, e)
+		w.handleVM(v, e)
+	}
+}
+
+func (w *watcher) handleVM(v *table.VM, e domain.Event) {
+	r := v.Record()
+	switch {
+	case e.Kind == domain.EventResync && r.State == record.Running:
+		w.tasks.Run(func(ctx context.Context) {
+			w.ends.settleLogged(ctx, v)
+			w.resizer.applyAgain(ctx, v)
+			w.disks.restore(ctx, v)
+		})
+	case e.Kind == domain.EventResync && r.State == record.Exited && r.Unclean:
+		w.tasks.Run(func(ctx context.Context) {
+			if !w.ends.clean(ctx, v) {
+				w.ends.cleanLater(v)
+			}
+		})
+	case e.UUID != r.Domain.UUID:
+	case e.Kind == domain.EventRebooted:
+		w.tasks.Run(func(ctx context.Context) { w.dhcp.forgetClient(ctx, v) })
+	case e.Kind == domain.EventCrashed:
+		w.ends.of.Of(v).panicked.Store(true)
+	case e.Kind == domain.EventStopped, e.Kind == domain.EventSuspended, e.Kind == domain.EventResumed && w.conditions.Paused(v):
+		w.tasks.Run(func(ctx context.Context) { w.ends.settleLogged(ctx, v) })
+	}
+}

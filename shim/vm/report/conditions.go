@@ -1,0 +1,134 @@
+package report
+
+import (
+	"errors"
+	"sync/atomic"
+
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/nodevirt/nodevirt/shim/agent"
+	"github.com/nodevirt/nodevirt/shim/domain"
+	"github.com/nodevirt/nodevirt/shim/podstatus"
+	"github.com/nodevirt/nodevirt/shim/podstatus/condition"
+	"github.com/nodevirt/nodevirt/shim/record"
+	"github.com/nodevirt/nodevirt/shim/vm/table"
+	"github.com/nodevirt/nodevirt/shim/vm/vmerrors"
+)
+
+// The kubelet sets sourceAnnotation on each pod that it runs. Pods of the API
+// server have sourceAPI; others have no status that could be written.
+const (
+	sourceAnnotation = "kubernetes.io/config.source"
+	sourceAPI        = "api"
+)
+
+// writer writes pods' statuses; [podstatus.Writer] does. It does not wait.
+type writer interface {
+	Tell(pod podstatus.Pod, f podstatus.Facts)
+	TellRefused(pod podstatus.Pod, f podstatus.Facts)
+	TellAgain(pod podstatus.Pod, f podstatus.Facts)
+	Forget(pod podstatus.Pod)
+}
+
+// agents is what is known of guests by their agents; package guest's Agents.
+type agents interface {
+	// State asks nothing; Recent has old facts asked for again, and is nil for a
+	// VM that does not run.
+	State(v *table.VM) agent.State
+	Recent(v *table.VM) *agent.State
+}
+
+// Conditions reports VMs to the API server, as conditions of their pods. No
+// method waits for the API server.
+type Conditions struct {
+	table  *table.Table
+	writer writer
+	agents agents
+	// paused is why a guest's CPUs stand still: ReasonNone if they run, nil if
+	// libvirtd was not asked yet.
+	paused table.PerVM[*atomic.Pointer[domain.Reason]]
+}
+
+// NewConditions returns Conditions.
+func NewConditions(t *table.Table, w writer, a agents) *Conditions {
+	c := &Conditions{table: t, writer: w, agents: a}
+	c.paused.New = func(*table.VM) *atomic.Pointer[domain.Reason] { return &atomic.Pointer[domain.Reason]{} }
+	return c
+}
+
+// podOf returns the pod whose status can be written. ok is false for pods that
+// no API server knows.
+func podOf(p *runtimeapi.PodSandboxConfig) (_ podstatus.Pod, ok bool) {
+	meta := p.GetMetadata()
+	return podstatus.Pod{
+		Namespace: meta.GetNamespace(), Name: meta.GetName(), UID: meta.GetUid(), Attempt: meta.GetAttempt(),
+	}, p.GetAnnotations()[sourceAnnotation] == sourceAPI && meta.GetUid() != ""
+}
+
+// Update reports what is known of a VM now. Of a pod's VMs the latest counts.
+func (c *Conditions) Update(v *table.VM) {
+	r := v.Record()
+	pod, ok := podOf(r.Sandbox.Value)
+	if !ok || r.State != record.Exited && (r.State != record.Running || c.paused.Of(v).Load() == nil) {
+		return
+	}
+	c.table.IfLatest(r, func() {
+		if v.Recovered() {
+			c.writer.TellAgain(pod, c.facts(v, r))
+			return
+		}
+		c.writer.Tell(pod, c.facts(v, r))
+	})
+}
+
+// SetState reports whether the guest's CPUs run.
+func (c *Conditions) SetState(v *table.VM, s domain.State) {
+	reason := domain.ReasonNone
+	if s.Status == domain.StatusPaused && s.Reason != domain.ReasonShutdown {
+		reason = s.Reason
+	}
+	c.paused.Of(v).Store(&reason)
+	c.Update(v)
+}
+
+// Paused reports whether the guest's CPUs were seen standing still.
+func (c *Conditions) Paused(v *table.VM) bool {
+	p := c.paused.Of(v).Load()
+	return p != nil && *p != domain.ReasonNone
+}
+
+// pausedReason is why the CPUs of a running VM stand still, in the words of
+// conditions; empty if they run.
+func (c *Conditions) pausedReason(v *table.VM) string {
+	p := c.paused.Of(v).Load()
+	if p == nil || v.Record().State != record.Running {
+		return ""
+	}
+	return pausedReason(*p)
+}
+
+// RefusePod reports why a pod can hold no VM.
+func (c *Conditions) RefusePod(config *runtimeapi.PodSandboxConfig, err error) {
+	if pod, ok := podOf(config); ok {
+		c.writer.TellRefused(pod, podstatus.Facts{Reason: condition.ReasonCreateFailed, Message: err.Error()})
+	}
+}
+
+// RefuseContainer reports why a sandbox has no VM container. The kubelet reports
+// that in an event, which expires.
+func (c *Conditions) RefuseContainer(sandbox record.Sandbox, err error) {
+	pod, ok := podOf(sandbox.Config.Value)
+	if !ok || errors.Is(err, vmerrors.ErrNotVM) || errors.Is(err, vmerrors.ErrExists) {
+		return
+	}
+	c.table.IfSandbox(sandbox.ID, func() {
+		c.writer.Tell(pod, podstatus.Facts{Reason: condition.ReasonCreateFailed, Message: err.Error()})
+	})
+}
+
+// ForgetPod ends the reports on a pod.
+func (c *Conditions) ForgetPod(config *runtimeapi.PodSandboxConfig) {
+	if pod, ok := podOf(config); ok {
+		c.writer.Forget(pod)
+	}
+}

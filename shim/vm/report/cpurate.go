@@ -1,0 +1,52 @@
+package report
+
+import (
+	"sync"
+	"time"
+
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+)
+
+const (
+	// rateSpan is the shortest time that a rate is taken over: shorter ones are
+	// noise, as when two clients ask at once.
+	rateSpan = time.Second
+	// rateAge is how old a sample may be, as for containerd's own.
+	rateAge = 2 * time.Minute
+)
+
+// cpuSample is CPU time, in ns since the container's start, at a moment.
+type cpuSample struct {
+	at   time.Time
+	used uint64
+}
+
+// cpuRate makes a rate of the CPU times that were asked for. containerd takes a
+// sample every second whether anybody asks or not; for many machines that would
+// cost more than it is worth.
+type cpuRate struct {
+	mu           sync.Mutex
+	older, newer cpuSample
+}
+
+// rate is how much CPU time, in ns a second, was used between an earlier
+// sample, or the container's start, and now; nil where that was too long ago to
+// tell of the present. The kubelet then takes a rate of its own.
+func (r *cpuRate) rate(now cpuSample, started time.Time) *runtimeapi.UInt64Value {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	base := r.newer
+	if base.at.IsZero() {
+		base.at = started
+	}
+	if now.at.Sub(base.at) >= rateSpan {
+		r.older, r.newer = base, now
+	} else if !r.older.at.IsZero() {
+		base = r.older
+	}
+	span := now.at.Sub(base.at)
+	if span < rateSpan || span > rateAge || now.used < base.used {
+		return nil
+	}
+	return value(uint64(float64(now.used-base.used) / span.Seconds()))
+}

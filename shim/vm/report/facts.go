@@ -1,0 +1,86 @@
+package report
+
+import (
+	"github.com/nodevirt/nodevirt/shim/agent"
+	"github.com/nodevirt/nodevirt/shim/domain"
+	"github.com/nodevirt/nodevirt/shim/podstatus"
+	"github.com/nodevirt/nodevirt/shim/podstatus/condition"
+	"github.com/nodevirt/nodevirt/shim/record"
+	"github.com/nodevirt/nodevirt/shim/vm/table"
+)
+
+// ReasonStartError is containerd's reason of a container whose start failed.
+const ReasonStartError = "StartError"
+
+// facts are what the pod's status says of a VM.
+func (c *Conditions) facts(v *table.VM, r record.Container) podstatus.Facts {
+	if r.State == record.Exited {
+		f := podstatus.Facts{Reason: r.Reason, Message: r.Message, Since: r.FinishedAt}
+		if r.Reason == ReasonStartError {
+			f.Reason = condition.ReasonStartFailed
+		}
+		return f
+	}
+	f := podstatus.Facts{Ready: true, Reason: condition.ReasonRunning, Since: r.StartedAt, Machine: &podstatus.Machine{}}
+	if paused := pausedReason(*c.paused.Of(v).Load()); paused != "" {
+		f.Ready, f.Reason, f.Machine.Paused = false, paused, paused
+	}
+	s := c.agents.State(v)
+	switch s.Presence {
+	case agent.Present:
+		f.Machine.Agent = new(true)
+		f.Machine.Guest = guest(s, r)
+	case agent.Absent:
+		f.Machine.Agent = new(false)
+	}
+	return f
+}
+
+// pausedReason translates a domain's reason into the words of conditions.
+func pausedReason(r domain.Reason) string {
+	switch r {
+	case domain.ReasonNone:
+		return ""
+	case domain.ReasonUser:
+		return condition.ReasonPausedByUser
+	case domain.ReasonIOError:
+		return condition.ReasonPausedIOError
+	case domain.ReasonMigrated:
+		return condition.ReasonPausedMigration
+	default:
+		return condition.ReasonPausedOther
+	}
+}
+
+// guest is what an agent reported, nil if it reported nothing. Only interfaces
+// that are cards of the VM count: others come and go with the guest's own
+// containers.
+func guest(s agent.State, r record.Container) *condition.Guest {
+	if s.Updated.IsZero() || s.Problem != "" && s.Version == "" {
+		return nil
+	}
+	g := &condition.Guest{AgentVersion: s.Version, Hostname: s.Hostname}
+	if o := s.OS; o != nil {
+		g.OS = &condition.OS{ID: o.ID, PrettyName: o.Name, VersionID: o.Version, Kernel: o.Kernel, Machine: o.Machine}
+	}
+	if r.Network == nil {
+		return g
+	}
+	cards := map[string]bool{}
+	for _, n := range r.Network.NICs {
+		cards[n.GuestMAC.String()] = true
+	}
+	for _, i := range s.Interfaces {
+		if !cards[i.MAC] {
+			continue
+		}
+		shown := condition.Interface{Name: i.Name, MAC: i.MAC}
+		for _, a := range i.Addresses {
+			if !a.Addr().IsLinkLocalUnicast() {
+				shown.IPs = append(shown.IPs, a.Addr().String())
+			}
+		}
+		g.Interfaces = append(g.Interfaces, shown)
+	}
+	return g
+}

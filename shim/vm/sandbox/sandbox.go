@@ -1,0 +1,130 @@
+package sandbox
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/hex"
+	"fmt"
+	"log/slog"
+	"time"
+
+	"google.golang.org/grpc"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/nodevirt/nodevirt/shim/record"
+	"github.com/nodevirt/nodevirt/shim/vm/background"
+	"github.com/nodevirt/nodevirt/shim/vm/table"
+	"github.com/nodevirt/nodevirt/shim/vm/vmerrors"
+	"github.com/nodevirt/nodevirt/shim/vmspec"
+)
+
+// intents records sandboxes that containerd is asked for; [record.Store] does.
+type intents interface {
+	PutIntent(key string, r record.Sandbox) error
+	RemoveIntent(key string) error
+	Intents() (map[string]record.Sandbox, error)
+}
+
+// pods is what the shim asks containerd's CRI.
+type pods interface {
+	ListPodSandbox(ctx context.Context, in *runtimeapi.ListPodSandboxRequest, opts ...grpc.CallOption) (*runtimeapi.ListPodSandboxResponse, error)
+	PodSandboxStatus(ctx context.Context, in *runtimeapi.PodSandboxStatusRequest, opts ...grpc.CallOption) (*runtimeapi.PodSandboxStatusResponse, error)
+}
+
+// conditions reports to the API server; package report's Conditions.
+type conditions interface {
+	// RefusePod reports why a pod can hold no VM.
+	RefusePod(config *runtimeapi.PodSandboxConfig, err error)
+	// ForgetPod ends the reports on a pod.
+	ForgetPod(config *runtimeapi.PodSandboxConfig)
+}
+
+// Sandboxes knows which pod sandboxes are VMs'.
+type Sandboxes struct {
+	table      *table.Table
+	intents    intents
+	pods       pods
+	conditions conditions
+	tasks      *background.Tasks
+	log        *slog.Logger
+}
+
+// Options are what Sandboxes works with. All fields are needed.
+type Options struct {
+	Table      *table.Table
+	Intents    intents
+	Pods       pods
+	Conditions conditions
+	Tasks      *background.Tasks
+	Logger     *slog.Logger
+}
+
+// New returns Sandboxes.
+func New(o Options) *Sandboxes {
+	return &Sandboxes{table: o.Table, intents: o.Intents, pods: o.Pods, conditions: o.Conditions, tasks: o.Tasks, log: o.Logger}
+}
+
+// Check refuses a pod that can't hold a VM.
+func (s *Sandboxes) Check(config *runtimeapi.PodSandboxConfig) error {
+	if err := vmspec.ValidateSandbox(config); err != nil {
+		s.conditions.RefusePod(config, err)
+		return fmt.Errorf("pod %s/%s: %w: %w",
+			config.GetMetadata().GetNamespace(), config.GetMetadata().GetName(), vmerrors.ErrInvalid, err)
+	}
+	return nil
+}
+
+// Intend records that the caller is about to ask containerd for a sandbox of the
+// VM handler. So the sandbox counts as a VM's whatever happens to containerd's
+// answer, or to the shim. The key is for Add, Drop or Resolve.
+func (s *Sandboxes) Intend(handler string, config *runtimeapi.PodSandboxConfig) (key string, err error) {
+	r := record.Sandbox{Handler: handler, CreatedAt: time.Now()}
+	r.Config.Value = config
+	key = newKey()
+	return key, s.intents.PutIntent(key, r)
+}
+
+// newKey returns a key of the same form as containerd's ids.
+func newKey() string {
+	key := make([]byte, 32)
+	rand.Read(key) // never fails
+	return hex.EncodeToString(key)
+}
+
+// Drop removes an intent: containerd reported that it made no sandbox.
+func (s *Sandboxes) Drop(key string) error { return s.intents.RemoveIntent(key) }
+
+// Add records that a sandbox, which containerd made as it was intended, is a VM's.
+func (s *Sandboxes) Add(key, id, handler string, config *runtimeapi.PodSandboxConfig) error {
+	r := record.Sandbox{ID: id, Handler: handler, CreatedAt: time.Now()}
+	r.Config.Value = config
+	if err := s.table.AddSandbox(r); err != nil {
+		return err
+	}
+	return s.intents.RemoveIntent(key)
+}
+
+// Handler returns the runtime handler that a sandbox was asked for with, if it
+// is a VM's. The id is whole.
+func (s *Sandboxes) Handler(id string) (handler string, ok bool) {
+	r, ok := s.table.Sandbox(id)
+	return r.Handler, ok
+}
+
+// Any reports whether any sandbox is a VM's; with an id, which may be shortened,
+// whether the id of one begins with it.
+func (s *Sandboxes) Any(id string) bool { return len(s.table.SandboxesWith(id)) > 0 }
+
+// Forget removes the record of a sandbox that containerd has removed.
+func (s *Sandboxes) Forget(id string) error {
+	return s.table.ForgetSandbox(id, func(r record.Sandbox) { s.conditions.ForgetPod(r.Config.Value) })
+}
+
+// list returns all of containerd's sandboxes.
+func (s *Sandboxes) list(ctx context.Context) ([]*runtimeapi.PodSandbox, error) {
+	reply, err := s.pods.ListPodSandbox(ctx, &runtimeapi.ListPodSandboxRequest{})
+	if err != nil {
+		return nil, fmt.Errorf("list containerd's sandboxes: %w", err)
+	}
+	return reply.GetItems(), nil
+}

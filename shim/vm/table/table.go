@@ -1,0 +1,186 @@
+package table
+
+import (
+	"fmt"
+	"log/slog"
+	"maps"
+	"slices"
+	"strings"
+	"sync"
+
+	"github.com/nodevirt/nodevirt/shim/record"
+	"github.com/nodevirt/nodevirt/shim/vm/vmerrors"
+)
+
+// store writes records; [record.Store] is one.
+type store interface {
+	PutContainer(r record.Container) error
+	RemoveContainer(id string) error
+	PutSandbox(r record.Sandbox) error
+	RemoveSandbox(id string) error
+}
+
+// Table holds the VMs and the sandboxes of one node. All methods may be called
+// from any goroutine.
+type Table struct {
+	store store
+	users users
+
+	mu        sync.RWMutex
+	sandboxes map[string]record.Sandbox
+	vms       map[string]*VM
+	names     map[string]string // reserved container name → id
+	broken    map[string]bool   // ids of containers whose records can't be read
+}
+
+// New returns an empty table. It gives out count user ids from base on.
+func New(s store, base, count uint32) *Table {
+	return &Table{
+		store: s, users: users{base: base, count: count},
+		sandboxes: map[string]record.Sandbox{}, vms: map[string]*VM{},
+		names: map[string]string{}, broken: map[string]bool{},
+	}
+}
+
+// Put writes a VM's record to disk, then publishes it. The caller has the VM's turn.
+func (t *Table) Put(v *VM, r record.Container) error {
+	if err := t.store.PutContainer(r); err != nil {
+		return err
+	}
+	v.Publish(r)
+	return nil
+}
+
+// Save writes a record to disk alone.
+func (t *Table) Save(r record.Container) error { return t.store.PutContainer(r) }
+
+// Recover enters a VM that an earlier shim process made.
+func (t *Table) Recover(r record.Container) *VM {
+	v := NewVM(r)
+	v.recovered = true
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.vms[r.ID] = v
+	t.names[Name(r)] = r.ID
+	return v
+}
+
+// Reserve enters a VM, and takes its container name and a user id for it.
+// The name has containerd's form. A pod holds one VM that has not ended.
+func (t *Table) Reserve(v *VM) error {
+	r := v.Record()
+	name := Name(r)
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if _, ok := t.sandboxes[r.SandboxID]; !ok {
+		return fmt.Errorf("sandbox %q was removed meanwhile: %w", r.SandboxID, vmerrors.ErrNotFound)
+	}
+	if id, taken := t.names[name]; taken {
+		return fmt.Errorf("container name %q is reserved for %q: %w", name, id, vmerrors.ErrExists)
+	}
+	for _, other := range t.vms {
+		if o := other.Record(); o.SandboxID == r.SandboxID && o.State != record.Exited {
+			return fmt.Errorf("pod %s/%s: VM container %q (%s) %w: a pod holds one VM at a time, "+
+				"so remove that one first, or use another pod",
+				r.Sandbox.Value.GetMetadata().GetNamespace(), r.Sandbox.Value.GetMetadata().GetName(),
+				o.Config.Value.GetMetadata().GetName(), o.ID, vmerrors.ErrExists)
+		}
+	}
+	uid, err := t.users.free(maps.Values(t.vms))
+	if err != nil {
+		return err
+	}
+	r.Domain.UID, r.Domain.GID = uid, uid
+	v.Publish(r)
+	t.names[name] = r.ID
+	t.vms[r.ID] = v
+	return nil
+}
+
+// Remove removes a VM's record, then the VM. If the record stays, so does the
+// VM. The caller has the VM's turn.
+func (t *Table) Remove(v *VM) error {
+	if err := t.store.RemoveContainer(v.Record().ID); err != nil {
+		return err
+	}
+	t.forget(v)
+	return nil
+}
+
+// Drop removes a VM whose creation failed, also if its record stays: the next
+// start of the shim removes the record. The caller has the VM's turn.
+func (t *Table) Drop(v *VM) error {
+	defer t.forget(v)
+	return t.store.RemoveContainer(v.Record().ID)
+}
+
+func (t *Table) forget(v *VM) {
+	v.gone.Store(true)
+	r := v.Record()
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.vms[r.ID] == v {
+		delete(t.vms, r.ID)
+	}
+	if t.names[Name(r)] == r.ID {
+		delete(t.names, Name(r))
+	}
+}
+
+// SetBroken records which containers have records that can't be read, and the
+// user ids that processes had then: a guest of one of these must not share its
+// user with a new VM.
+func (t *Table) SetBroken(ids []string, inUse map[uint32]bool) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	for _, id := range ids {
+		t.broken[id] = true
+	}
+	t.users.lost = inUse
+}
+
+// Broken returns the ids of the containers whose records can't be read.
+func (t *Table) Broken() []string {
+	t.mu.RLock()
+	defer t.mu.RUnlock()
+	return slices.Collect(maps.Keys(t.broken))
+}
+
+// Knows reports whether the node has, or had, a container with this whole id:
+// one with a record, or one whose record can't be read.
+func (t *Table) Knows(id string) bool {
+	t.mu.RLock()
+	defer t.mu.RUnlock()
+	return t.vms[id] != nil || t.broken[id]
+}
+
+// Name is the container's name, which is unique on a node. containerd builds it the same way.
+func Name(r record.Container) string {
+	c, p := r.Config.Value.GetMetadata(), r.Sandbox.Value.GetMetadata()
+	return fmt.Sprintf("%s_%s_%s_%s_%d", c.GetName(), p.GetName(), p.GetNamespace(), p.GetUid(), c.GetAttempt())
+}
+
+// PodName is the name of the VM's pod, with its namespace.
+func PodName(r record.Container) string {
+	pod := r.Sandbox.Value.GetMetadata()
+	return pod.GetNamespace() + "/" + pod.GetName()
+}
+
+// Logger adds the names of a VM's pod and container to a logger.
+func Logger(log *slog.Logger, r record.Container) *slog.Logger {
+	pod := r.Sandbox.Value.GetMetadata()
+	return log.With(
+		slog.Group("pod", "namespace", pod.GetNamespace(), "name", pod.GetName()),
+		slog.Group("container", "name", r.Config.Value.GetMetadata().GetName(), "id", r.ID))
+}
+
+// hasPrefix returns the keys that begin with prefix.
+func hasPrefix[V any](m map[string]V, prefix string) []string {
+	var all []string
+	for key := range m {
+		if strings.HasPrefix(key, prefix) {
+			all = append(all, key)
+		}
+	}
+	return all
+}

@@ -1,0 +1,52 @@
+package table
+
+import (
+	"fmt"
+	"iter"
+	"os"
+	"path/filepath"
+	"strconv"
+	"syscall"
+)
+
+// users gives each VM a user id of its own.
+type users struct {
+	base, count uint32
+	lost        map[uint32]bool
+}
+
+// free returns the lowest user id that no VM has.
+func (u users) free(vms iter.Seq[*VM]) (uint32, error) {
+	taken := map[uint32]bool{}
+	for v := range vms {
+		taken[v.Record().Domain.UID] = true
+	}
+	for n := range u.count {
+		if uid := u.base + n; !taken[uid] && !u.lost[uid] {
+			return uid, nil
+		}
+	}
+	return 0, fmt.Errorf("all %d user ids for VMs are taken: widen vm.uid_count in the shim's config", u.count)
+}
+
+// UsersInUse returns the user ids of the VMs' range that processes have now.
+func (t *Table) UsersInUse() (map[uint32]bool, error) {
+	entries, err := os.ReadDir("/proc")
+	if err != nil {
+		return nil, fmt.Errorf("find user ids in use: %w", err)
+	}
+	used := map[uint32]bool{}
+	for _, e := range entries {
+		if _, err := strconv.Atoi(e.Name()); err != nil {
+			continue
+		}
+		var st syscall.Stat_t
+		if err := syscall.Stat(filepath.Join("/proc", e.Name()), &st); err != nil {
+			continue // it ended
+		}
+		if st.Uid >= t.users.base && st.Uid-t.users.base < t.users.count {
+			used[st.Uid] = true
+		}
+	}
+	return used, nil
+}

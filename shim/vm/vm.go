@@ -1,0 +1,176 @@
+// Package vm joins the parts of the VM containers of one node.
+//
+// It owns the wiring alone. Each part is a package below it, and can be read
+// alone:
+//
+//	table      VMs and sandboxes in memory, as their records say
+//	sandbox    pod sandboxes: intents, containerd's list
+//	lifecycle  create, start, end, remove, resize, recover
+//	guest      the ways into a running guest: agent, exec, console, display
+//	report     statuses, stats, metrics, pod conditions
+//	resources  CRI's resources in terms of cgroups and guest memory
+//	layout     names of files and sockets
+//	event      CRI's container events
+//	background tasks beside the calls
+//	vmerrors   kinds of failure
+//
+// Package lifecycle uses the others; guest, report and sandbox use table. No part
+// uses lifecycle.
+package vm
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"time"
+
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/nodevirt/nodevirt/imageunpack"
+	"github.com/nodevirt/nodevirt/imageunpack/expand"
+	"github.com/nodevirt/nodevirt/netsetup"
+	"github.com/nodevirt/nodevirt/shim/console"
+	"github.com/nodevirt/nodevirt/shim/console/terminal"
+	"github.com/nodevirt/nodevirt/shim/disk"
+	"github.com/nodevirt/nodevirt/shim/domain"
+	"github.com/nodevirt/nodevirt/shim/metrics"
+	"github.com/nodevirt/nodevirt/shim/podstatus"
+	"github.com/nodevirt/nodevirt/shim/record"
+	"github.com/nodevirt/nodevirt/shim/vm/background"
+	"github.com/nodevirt/nodevirt/shim/vm/event"
+	"github.com/nodevirt/nodevirt/shim/vm/guest"
+	"github.com/nodevirt/nodevirt/shim/vm/layout"
+	"github.com/nodevirt/nodevirt/shim/vm/lifecycle"
+	"github.com/nodevirt/nodevirt/shim/vm/report"
+	"github.com/nodevirt/nodevirt/shim/vm/resources"
+	"github.com/nodevirt/nodevirt/shim/vm/sandbox"
+	"github.com/nodevirt/nodevirt/shim/vm/table"
+	"github.com/nodevirt/nodevirt/shim/vmspec"
+)
+
+// Options are what the VM containers are made with, and settings. All are needed.
+type Options struct {
+	Records   *record.Store
+	Pods      runtimeapi.RuntimeServiceClient // containerd's
+	Images    runtimeapi.ImageServiceClient   // containerd's
+	Unpacker  *imageunpack.Unpacker
+	Disks     *disk.Disks
+	Expander  *expand.Expander
+	Network   *netsetup.Setup
+	Consoles  *console.Logs
+	Terminals *terminal.Terminals
+	Driver    *domain.Driver
+	PodStatus *podstatus.Writer
+	Metrics   *metrics.Metrics
+	Logger    *slog.Logger
+
+	// RuntimeHandler is CRI's name of the VMs' handler.
+	RuntimeHandler string
+	// DiskMode is the mode of registry disks whose pods set none.
+	DiskMode vmspec.Mode
+	// CreateTimeout is how long the shim goes on expanding a disk that no call asks for.
+	CreateTimeout time.Duration
+	// Accelerator is what guests run on; Emulator is QEMU's path.
+	Accelerator domain.Accelerator
+	Emulator    string
+	// DomainLogs is libvirt's folder of logs, which has one file for each domain.
+	DomainLogs string
+	// ConsoleDir, AgentDir and DisplayDir are the folders of the sockets of serial
+	// consoles, guest agents and displays.
+	ConsoleDir, AgentDir, DisplayDir string
+	// OverheadMemory, in bytes, is used for pods that name no overhead.
+	OverheadMemory int64
+	// UIDBase and UIDCount are the range of user ids for VMs.
+	UIDBase, UIDCount uint32
+	// ImageFS is the folder that containerd's ImageFsInfo names.
+	ImageFS string
+	// ResolvConf is read for pods without DNS settings.
+	ResolvConf string
+}
+
+// VMs are the VM containers of one node: what CRI, streams and metrics call.
+type VMs struct {
+	Sandboxes *sandbox.Sandboxes
+	Lifecycle *lifecycle.Lifecycle
+	Guests    *guest.Guests
+	Reports   *report.Reports
+	Node      *report.Node
+	Events    *event.Broker
+
+	podStatus *podstatus.Writer
+	tasks     *background.Tasks
+	expander  *expand.Expander
+	consoles  *console.Logs
+}
+
+// New joins the parts, reads the records, and undoes what calls that were cut off
+// had made. It needs containerd, and does not wait for libvirtd. The caller closes
+// the result.
+func New(ctx context.Context, o Options) (*VMs, error) {
+	paths := layout.Layout{
+		Folder: o.Records.ContainerDir, DomainLogs: o.DomainLogs,
+		Consoles: o.ConsoleDir, Agents: o.AgentDir, Displays: o.DisplayDir,
+	}
+	if err := paths.Make(); err != nil {
+		return nil, err
+	}
+	v := join(o, paths)
+	if err := v.Lifecycle.Recover(ctx); err != nil {
+		return nil, errors.Join(err, v.Close())
+	}
+	return v, nil
+}
+
+func join(o Options, paths layout.Layout) *VMs {
+	vms := table.New(o.Records, o.UIDBase, o.UIDCount)
+	tasks := background.New()
+	groups := resources.Groups{Overhead: o.OverheadMemory}
+	describer := lifecycle.Describer{Disks: o.Disks, Layout: paths, Accelerator: o.Accelerator, Emulator: o.Emulator}
+	var conditions *report.Conditions
+	agents := guest.NewAgents(paths, o.Driver, tasks, o.Logger, func(v *table.VM) { conditions.Update(v) })
+	conditions = report.NewConditions(vms, o.PodStatus, agents)
+	sandboxes := sandbox.New(sandbox.Options{
+		Table: vms, Intents: o.Records, Pods: o.Pods, Conditions: conditions, Tasks: tasks, Logger: o.Logger,
+	})
+	events := &event.Broker{}
+	life := lifecycle.New(lifecycle.Options{
+		Table: vms, Sandboxes: sandboxes, Agents: agents, Conditions: conditions, Events: events, Tasks: tasks,
+		Records: o.Records, Images: o.Unpacker, ImageStore: o.Images, Expanded: o.Expander,
+		DiskMaker: o.Disks, DiskAttacher: o.Disks, DiskKeeper: o.Disks,
+		Network: o.Network, Groups: groups, Consoles: o.Consoles,
+		Domains: o.Driver, Memory: o.Driver, DomainEvents: o.Driver,
+		Describer: describer, Layout: paths, Metrics: o.Metrics, Logger: o.Logger,
+		RuntimeHandler: o.RuntimeHandler, DiskMode: o.DiskMode, CreateTimeout: o.CreateTimeout, ResolvConf: o.ResolvConf,
+	})
+	reporting := report.Options{
+		Table: vms, Conditions: conditions, Agents: agents, Groups: groups, Disks: o.Disks, Domains: describer,
+		Progress: life, Layout: paths, ImageFS: o.ImageFS, Logger: o.Logger,
+	}
+	stats := report.NewStats(reporting)
+	return &VMs{
+		Sandboxes: sandboxes, Lifecycle: life, Events: events,
+		Guests: guest.New(guest.Options{
+			Table: vms, Agents: agents, Layout: paths, Machine: o.Driver, Terminals: o.Terminals,
+			Namespaces: sandboxes, Logger: o.Logger,
+		}),
+		Reports: report.New(reporting, stats),
+		Node: report.NewNode(reporting, stats, report.Sources{
+			Domains: o.Driver.Stats, Cards: o.Network.Counters, Expanded: o.Expander.Usage,
+			Expanding: life.Expanding, Images: o.Images,
+		}),
+		podStatus: o.PodStatus, tasks: tasks, expander: o.Expander, consoles: o.Consoles,
+	}
+}
+
+// Run watches the VMs until ctx ends. While libvirtd is away it waits.
+func (v *VMs) Run(ctx context.Context) error {
+	v.tasks.Run(func(context.Context) { v.podStatus.Run(ctx) })
+	return v.Lifecycle.Run(ctx)
+}
+
+// Close ends the background tasks and closes the consoles. The guests run on.
+func (v *VMs) Close() error {
+	v.tasks.Stop()
+	v.expander.Close()
+	return v.consoles.Close()
+}
