@@ -1,12 +1,12 @@
 package imageunpack
 
-import "errors"
+import "github.com/containerd/errdefs"
 
 var (
 	// ErrNoDisk means that an image has nothing in /disk: it is an ordinary container's image.
-	ErrNoDisk = errors.New("the image has no disk in /disk")
+	ErrNoDisk = errdefs.ErrInvalidArgument.WithMessage("the image has no disk in /disk")
 	// ErrUnusable matches every error below: the image is at fault, and trying again won't help.
-	ErrUnusable = errors.New("unusable disk")
+	ErrUnusable = errdefs.ErrInvalidArgument.WithMessage("unusable disk")
 )
 
 // Why a disk, or a file of an image, is refused. The error that wraps one of these names the
@@ -34,5 +34,5 @@ type refusal string
 
 func (r refusal) Error() string { return string(r) }
 
-// Is makes each refusal an ErrUnusable.
-func (r refusal) Is(target error) bool { return target == ErrUnusable }
+// Unwrap makes each refusal an ErrUnusable.
+func (r refusal) Unwrap() error { return ErrUnusable }

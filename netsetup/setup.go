@@ -10,20 +10,21 @@ import (
 	"sync"
 	"time"
 
+	"github.com/containerd/errdefs"
 	"sigs.k8s.io/knftables"
 )
 
 // ErrNoAddress says that a pod's interface has no address to give to a guest.
-var ErrNoAddress = errors.New("pod has no address")
+var ErrNoAddress = errdefs.ErrFailedPrecondition.WithMessage("pod has no address")
 
 // ErrUnsuited says that a pod's network and what a machine wants of it don't go together.
-var ErrUnsuited = errors.New("the pod's network does not suit the machine")
+var ErrUnsuited = errdefs.ErrFailedPrecondition.WithMessage("the pod's network does not suit the machine")
 
 // ErrInUse says that another virtual machine has the pod's interface already.
-var ErrInUse = errors.New("pod's interface belongs to another virtual machine")
+var ErrInUse = errdefs.ErrFailedPrecondition.WithMessage("pod's interface belongs to another virtual machine")
 
 // ErrPortTaken says that a process in the pod has the port that guests ask for their address.
-var ErrPortTaken = errors.New("another process in the pod listens on UDP port 67, where " +
+var ErrPortTaken = errdefs.ErrFailedPrecondition.WithMessage("another process in the pod listens on UDP port 67, where " +
 	"guests ask for their address: keep it from that")
 
 // undoTimeout bounds the undoing of an Apply that failed.

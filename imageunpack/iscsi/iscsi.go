@@ -15,18 +15,20 @@ import (
 	"log/slog"
 	"net/netip"
 	"sync"
+
+	"github.com/containerd/errdefs"
 )
 
 // What calls can fail with, to be told apart with errors.Is.
 var (
 	// ErrUnavailable says that tgtd is away or does not answer.
-	ErrUnavailable = errors.New("tgtd is not available")
+	ErrUnavailable = errdefs.ErrUnavailable.WithMessage("tgtd is not available")
 	// errAway says of ErrUnavailable that there is no process.
 	errAway = errors.New("it does not run")
 	// ErrPortTaken says that the portal's port is another program's.
-	ErrPortTaken = errors.New("the port is taken")
+	ErrPortTaken = errdefs.ErrFailedPrecondition.WithMessage("the port is taken")
 	// ErrBusy says that a target is still in use.
-	ErrBusy = errors.New("in use")
+	ErrBusy = errdefs.ErrFailedPrecondition.WithMessage("in use")
 )
 
 // Options say which tgtd is used, and where it listens.

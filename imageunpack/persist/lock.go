@@ -6,11 +6,12 @@ import (
 	"io"
 	"os"
 
+	"github.com/containerd/errdefs"
 	"golang.org/x/sys/unix"
 )
 
 // ErrInUse says that another machine, another writer or the node itself has the volume.
-var ErrInUse = errors.New("the volume is in use by another VM, is being written for one, or is mounted on the node")
+var ErrInUse = errdefs.ErrFailedPrecondition.WithMessage("the volume is in use by another VM, is being written for one, or is mounted on the node")
 
 // Lock takes a volume for its caller alone, until unlock is called or the process
 // ends; of a file, also until it is closed. Without waiting it is ErrInUse.

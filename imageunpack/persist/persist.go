@@ -19,6 +19,8 @@ import (
 	"io"
 	"os"
 
+	"github.com/containerd/errdefs"
+
 	"github.com/nodevirt/nodevirt/imageunpack/expand"
 )
 
@@ -31,7 +33,7 @@ const (
 )
 
 // ErrUnfit says that the volume can't hold the disk, and that trying again won't help.
-var ErrUnfit = errors.New("the volume does not fit the disk")
+var ErrUnfit = errdefs.ErrInvalidArgument.WithMessage("the volume does not fit the disk")
 
 // Source is a registry disk. It was checked.
 type Source struct {

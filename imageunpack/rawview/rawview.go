@@ -27,17 +27,19 @@ import (
 	"sync"
 	"syscall"
 	"time"
+
+	"github.com/containerd/errdefs"
 )
 
 // ErrNoProgram says that the node has no qemu-storage-daemon.
-var ErrNoProgram = errors.New("qemu-storage-daemon is not on this node: install it (Debian's package qemu-system-common), " +
+var ErrNoProgram = errdefs.ErrFailedPrecondition.WithMessage("qemu-storage-daemon is not on this node: install it (Debian's package qemu-system-common), " +
 	"or set tools.storage_daemon in the config of nodevirt-shim")
 
 // ErrNoStage says that the program that calls [Enter] is not where it should be.
-var ErrNoStage = errors.New("a program of nodevirt's own is missing: install it beside nodevirt-shim")
+var ErrNoStage = errdefs.ErrFailedPrecondition.WithMessage("a program of nodevirt's own is missing: install it beside nodevirt-shim")
 
 // ErrEnded says that the process of a view ended as it was started.
-var ErrEnded = errors.New("qemu-storage-daemon ended")
+var ErrEnded = errdefs.ErrInternal.WithMessage("qemu-storage-daemon ended")
 
 // Options say with what views are made.
 type Options struct {

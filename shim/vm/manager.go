@@ -18,6 +18,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/containerd/errdefs"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/nodevirt/nodevirt/imageunpack"
@@ -36,23 +37,32 @@ import (
 // What a call can fail with, beside the errors of the parts.
 var (
 	// ErrNotFound says that there is no such VM container.
-	ErrNotFound = errors.New("not found")
+	ErrNotFound = errdefs.ErrNotFound.WithMessage("not found")
 	// ErrNotVM says that a container is an ordinary one: containerd's.
-	ErrNotVM = errors.New("not a VM container")
+	ErrNotVM = errdefs.ErrFailedPrecondition.WithMessage("not a VM container")
 	// ErrInvalid says that what the pod asks for can't be.
-	ErrInvalid = errors.New("invalid VM")
+	ErrInvalid = errdefs.ErrInvalidArgument.WithMessage("invalid VM")
 	// ErrState says that the container's state doesn't allow the call, where
 	// containerd, which has no code for that, has no such call either.
-	ErrState = errors.New("not in this state")
+	ErrState = errdefs.ErrFailedPrecondition.WithMessage("not in this state")
 	// ErrRange says that a value is outside of what a machine can be given.
-	ErrRange = errors.New("out of range")
+	ErrRange = errdefs.ErrOutOfRange.WithMessage("out of range")
 	// ErrUnfinished says that a call ends before the work that it began, which goes on.
-	ErrUnfinished = errors.New("not finished yet")
+	ErrUnfinished error = unfinished{}
 	// ErrExists says that the pod has such a container already.
-	ErrExists = errors.New("already exists")
+	// CRI has no code for it, and containerd answers with that of a state.
+	ErrExists = errdefs.ErrFailedPrecondition.WithMessage("already exists")
 	// ErrUnsupported says that machines don't have what containers have.
-	ErrUnsupported = errors.New("not supported")
+	ErrUnsupported = errdefs.ErrNotImplemented.WithMessage("not supported")
 )
+
+// unfinished has the kind of a deadline that passed, though none of a context did.
+type unfinished struct{}
+
+func (unfinished) Error() string { return "not finished yet" }
+
+// DeadlineExceeded is the mark of the kind, see errdefs.IsDeadlineExceeded.
+func (unfinished) DeadlineExceeded() {}
 
 // Options are the parts that a Manager works with, and its settings. All are needed.
 type Options struct {
