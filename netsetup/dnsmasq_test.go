@@ -1,6 +1,7 @@
 package netsetup
 
 import (
+	"fmt"
 	"net"
 	"os"
 	"path/filepath"
@@ -91,12 +92,18 @@ func TestStopSparesOthers(t *testing.T) {
 		if err := os.WriteFile(pidFile, []byte(pid+"\n"), 0o600); err != nil {
 			t.Fatal(err)
 		}
-		if found, err := n.setup.findServer(plan); err != nil || found != 0 {
+		if found, err := n.setup.server(plan).Find(); err != nil || found != 0 {
 			t.Errorf("pid file with %q: server %d, %v", pid, found, err)
 		}
 	}
 	n.undo(t, plan)
 	n.noFiles(t)
+}
+
+// serves reports whether a process is a dnsmasq of this node.
+func (n *node) serves(pid int) bool {
+	cmdline, err := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", pid))
+	return err == nil && strings.Contains(string(cmdline), "--conf-file="+n.dir)
 }
 
 func readFile(t *testing.T, path string) string {

@@ -24,7 +24,7 @@ func TestUndoRestoresThePod(t *testing.T) {
 	podBefore, nodeBefore := state(t, pod), state(t, hostNamespace)
 	for range 2 { // the second machine of a pod finds what the first one found
 		m := n.start(t, idA, Pod{Netns: pod})
-		pid, err := n.setup.findServer(m.plan)
+		pid, err := n.setup.server(m.plan).Find()
 		if err != nil || pid == 0 {
 			t.Fatalf("dnsmasq: pid %d, %v", pid, err)
 		}
@@ -38,7 +38,7 @@ func TestUndoRestoresThePod(t *testing.T) {
 			same(t, "node", nodeBefore, state(t, hostNamespace))
 			n.noFiles(t)
 		}
-		if n.setup.isServer(pid, m.plan) {
+		if n.serves(pid) {
 			t.Error("dnsmasq runs on")
 		}
 	}
@@ -136,7 +136,7 @@ func TestUndoWithoutNamespace(t *testing.T) {
 		}
 		n.undo(t, plan)
 		n.undo(t, plan)
-		if n.setup.isServer(pid, plan) {
+		if n.serves(pid) {
 			t.Error("dnsmasq runs on")
 		}
 		same(t, "links of node", nodeBefore, nodeLinks(t))

@@ -23,10 +23,8 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
-	"strings"
 	"sync"
 	"syscall"
-	"time"
 
 	"github.com/containerd/errdefs"
 )
@@ -37,9 +35,6 @@ var ErrNoProgram = errdefs.ErrFailedPrecondition.WithMessage("qemu-storage-daemo
 
 // ErrNoStage says that the program that calls [Enter] is not where it should be.
 var ErrNoStage = errdefs.ErrFailedPrecondition.WithMessage("a program of nodevirt's own is missing: install it beside nodevirt-shim")
-
-// ErrEnded says that the process of a view ended as it was started.
-var ErrEnded = errdefs.ErrInternal.WithMessage("qemu-storage-daemon ended")
 
 // Options say with what views are made.
 type Options struct {
@@ -141,62 +136,28 @@ func (v *Views) start(ctx context.Context, view View, base *os.File) (pid int, e
 	if err != nil {
 		return 0, err
 	}
-	log, err := os.OpenFile(filepath.Join(dir, logName), os.O_CREATE|os.O_TRUNC|os.O_WRONLY, 0o600)
-	if err != nil {
-		return 0, err
+	p := v.process(view.ID)
+	p.Program, p.Args = v.opts.Stage[0], append(v.opts.Stage[1:len(v.opts.Stage):len(v.opts.Stage)], dir)
+	p.Files = []*os.File{overlay, base, device} // 3, 4, 5
+	p.Namespaces = syscall.CLONE_NEWNS
+	p.Log = filepath.Join(dir, logName)
+	p.Started = func(pid int) error {
+		device.Close() // the process has its own, the last: when it ends, a call on the file fails
+		if view.Started == nil {
+			return nil
+		}
+		return view.Started(pid)
 	}
-	defer log.Close()
-	// Not bound to ctx: it outlives this call and this process.
-	cmd := exec.Command(v.opts.Stage[0], append(v.opts.Stage[1:], dir)...) //nolint:noctx // see above
-	cmd.Dir, cmd.Env = "/", []string{"LC_ALL=C"}
-	cmd.Stdout, cmd.Stderr = log, log
-	cmd.ExtraFiles = []*os.File{overlay, base, device} // 3, 4, 5
-	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true, Cloneflags: syscall.CLONE_NEWNS}
-	if err := cmd.Start(); err != nil {
-		return 0, err
+	p.Ready = func(pid int) (bool, error) {
+		// Before the process has its own root, this is a path of the node's that isn't there.
+		info, err := statWithin(ctx, Path(pid))
+		return err == nil && info.Size() > 0, nil //nolint:nilerr // not there yet
 	}
-	go func() { _ = cmd.Wait() }()
-	device.Close() // with the process's own, the last: its end is seen by who waits for the file
-	pid = cmd.Process.Pid
-	told := make(chan error, 1)
-	go func() { told <- view.tell(pid) }()
-	ready := v.await(ctx, pid)
-	if err := errors.Join(ready, <-told); err != nil {
-		// Hide finds it by what it writes itself, which it need not have come to.
-		_ = cmd.Process.Kill()
-		said, _ := os.ReadFile(filepath.Join(dir, logName))
-		return 0, fmt.Errorf("%w: %s", err, strings.TrimSpace(string(said[:min(len(said), 1000)])))
+	if pid, err = p.Start(ctx); err != nil {
+		return 0, err
 	}
 	v.watch(view.ID, pid) //nolint:contextcheck // it outlives this call
 	return pid, nil
-}
-
-func (v View) tell(pid int) error {
-	if v.Started == nil {
-		return nil
-	}
-	return v.Started(pid)
-}
-
-// await waits until the raw file is there: a look at it waits for the process's first answer.
-func (v *Views) await(ctx context.Context, pid int) error {
-	for {
-		if !alive(pid) {
-			return ErrEnded
-		}
-		// Before the process has its own root, this is a path of the node's that isn't there.
-		info, err := statWithin(ctx, Path(pid))
-		switch {
-		case err == nil && info.Size() > 0:
-			return nil
-		case ctx.Err() != nil:
-			return fmt.Errorf("wait for the file: %w", ctx.Err())
-		}
-		select {
-		case <-ctx.Done():
-		case <-time.After(2 * time.Millisecond):
-		}
-	}
 }
 
 // statWithin is os.Stat of a file whose file system may not answer.

@@ -11,6 +11,8 @@ import (
 	"syscall"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/nodevirt/nodevirt/supervise"
 )
 
 // The descriptors that the process is handed.
@@ -85,7 +87,7 @@ func Enter(dir string) error {
 		err = json.Unmarshal(text, &s)
 	}
 	if err == nil {
-		err = writePID(dir)
+		err = supervise.WritePID(filepath.Join(dir, pidName))
 	}
 	if err != nil {
 		return fmt.Errorf("enter the view in %s: %w", dir, err)
