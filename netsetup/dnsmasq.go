@@ -13,7 +13,7 @@ import (
 	"github.com/nodevirt/nodevirt/supervise"
 )
 
-// configName and pidName are files in the machine's folder.
+// configName and pidName are files in the VM's folder.
 const (
 	configName = "dnsmasq.conf"
 	pidName    = "dnsmasq.pid"
@@ -36,9 +36,9 @@ func (s *Setup) server(p Plan) supervise.Process {
 	}
 }
 
-// Serve starts dnsmasq in the pod's namespace and returns its pid when it is ready to
-// answer. It outlives the caller. If it runs already, its pid is returned. The
-// caller may move it into the pod's cgroup. The pid is 0 for a Plan that is not [Plan.Served].
+// Serve starts dnsmasq in the pod's namespace and returns its process id when dnsmasq is ready to
+// answer. If dnsmasq runs already, Serve returns its id. dnsmasq outlives the caller, which may
+// move it into the pod's cgroup. The id is 0 for a Plan that is not [Plan.Served].
 func (s *Setup) Serve(ctx context.Context, p Plan) (pid int, err error) {
 	if err := p.check(); err != nil || !p.Served() {
 		return 0, err
@@ -62,16 +62,16 @@ func (s *Setup) Serve(ctx context.Context, p Plan) (pid int, err error) {
 		return err
 	})
 	if err != nil {
-		return 0, fmt.Errorf("start %s in pod network %s: %w", s.dnsmasq, p.Netns, portTaken(err))
+		return 0, fmt.Errorf("start dnsmasq in pod network %s: %w", p.Netns, portTaken(err))
 	}
 	s.log.DebugContext(ctx, "dnsmasq started", "netns", p.Netns, "pid", pid)
 	return pid, nil
 }
 
-// Forget ends the machine's dnsmasq, so that the one which [Setup.Serve] starts in its place knows no
-// client: a guest that has made itself a new DHCPv6 identifier would not get the address that its old
-// one holds. It tells whether it has; where there is no IPv6 it has nothing to do, since DHCPv4 goes by
-// the card alone.
+// Forget ends the VM's dnsmasq, so that the next one, which [Setup.Serve] starts, knows no client. A
+// guest with a new DHCPv6 identifier would not get the address that dnsmasq holds for the old one.
+// Forget reports whether it has ended dnsmasq. Without IPv6 it does nothing: DHCPv4 identifies the
+// guest by its card alone.
 func (s *Setup) Forget(ctx context.Context, p Plan) (bool, error) {
 	if !slices.ContainsFunc(p.NICs, func(n NIC) bool { return n.managed() && n.IPv6.valid() }) {
 		return false, nil
@@ -89,11 +89,11 @@ func (s *Setup) Forget(ctx context.Context, p Plan) (bool, error) {
 
 func (s *Setup) writeConfig(p Plan) error {
 	if err := os.MkdirAll(s.folder(p), 0o700); err != nil {
-		return fmt.Errorf("make folder for dnsmasq: %w", err)
+		return fmt.Errorf("create dnsmasq's folder: %w", err)
 	}
 	file := filepath.Join(s.folder(p), configName)
 	if err := os.WriteFile(file, []byte(dhcpConfig(p)), 0o600); err != nil {
-		return fmt.Errorf("write config of dnsmasq: %w", err)
+		return fmt.Errorf("write dnsmasq's config: %w", err)
 	}
 	return nil
 }
@@ -105,4 +105,27 @@ func portTaken(err error) error {
 		return err
 	}
 	return fmt.Errorf("%w: %s", ErrPortTaken, f.Output)
+}
+
+// stop ends the guest's dnsmasq, waits until it is gone, and removes its folder.
+func (s *Setup) stop(ctx context.Context, p Plan) error {
+	if err := s.server(p).End(ctx); err != nil {
+		return err
+	}
+	if err := os.RemoveAll(s.folder(p)); err != nil {
+		return fmt.Errorf("remove folder of dnsmasq: %w", err)
+	}
+	return nil
+}
+
+// Watch waits until the guest's dnsmasq has ended, or ctx has. The error is nil when dnsmasq has ended
+// or did not run. The caller then starts it again with [Setup.Serve]: the guest's lease, which never
+// expires, stays valid. Watch takes no thread while it waits.
+func (s *Setup) Watch(ctx context.Context, p Plan) error {
+	server := s.server(p)
+	pid, err := server.Find()
+	if err != nil || pid == 0 {
+		return err
+	}
+	return server.Wait(ctx, pid)
 }

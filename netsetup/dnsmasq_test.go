@@ -80,7 +80,7 @@ func TestServeReportsWhyNot(t *testing.T) {
 	}
 }
 
-// A pid file may outlive a reboot of the node: its number is somebody else's then.
+// A pid file may outlive a reboot of the node: its number can be another process's then.
 func TestStopSparesOthers(t *testing.T) {
 	n := newNode(t)
 	plan := n.plan(t, idA, n.addPod(t))
