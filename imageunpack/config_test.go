@@ -31,7 +31,7 @@ func TestAcquireByPlatform(t *testing.T) {
 		{v1.ConfigFile{OS: "windows", Architecture: "amd64"}, sound, imageunpack.ErrPlatform, "--platform linux/amd64"},
 		{v1.ConfigFile{OS: "linux", Architecture: "arm64"}, sidecar, imageunpack.ErrNoDisk, ""},
 		{v1.ConfigFile{OS: "linux", Architecture: "amd64", Author: strings.Repeat("a", 9*mib)}, sound, imageunpack.ErrConfig,
-			"no more than 8388608 are read"},
+			"at most 8388608 are read"},
 	} {
 		t.Run(fmt.Sprintf("%d", i), func(t *testing.T) {
 			n := newNode(t)

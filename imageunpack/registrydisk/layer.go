@@ -65,7 +65,7 @@ func (d Disk) write(ctx context.Context, w io.Writer, progress io.Writer) error 
 	}
 	defer f.Close()
 	if info.Size() != d.Size {
-		return fmt.Errorf("disk %s has changed since it was checked: is a machine using it?", d.Path)
+		return fmt.Errorf("disk %s has changed since it was checked: is a VM using it?", d.Path)
 	}
 	t := tar.NewWriter(w)
 	for _, h := range []*tar.Header{
