@@ -12,13 +12,13 @@ import (
 	"github.com/nodevirt/nodevirt/supervise"
 )
 
-// killTime is how long a process may take to close its files before it is killed.
+// killTime is how long a process may take to close its files.
 const killTime = 5 * time.Second
 
-// Hide ends a view's process and removes its folder. One that isn't shown is no error.
+// Hide ends a view's process and removes its folder, if they exist.
 func (v *Views) Hide(ctx context.Context, id string) error {
 	if !ids.MatchString(id) {
-		return fmt.Errorf("hide disk %q: not a name of a view", id)
+		return fmt.Errorf("hide disk %q: not a valid name of a view", id)
 	}
 	v.mu.Lock()
 	delete(v.watched, id)
@@ -29,7 +29,8 @@ func (v *Views) Hide(ctx context.Context, id string) error {
 	return os.RemoveAll(v.folder(id))
 }
 
-// Process is the process id of a view, 0 if none runs. Its end is told of from now on.
+// Process returns the id of a view's process, and 0 if none runs. From then on, Views calls
+// Options.Ended at the end of the process.
 func (v *Views) Process(id string) (int, error) {
 	pid, err := v.process(id).Find()
 	if pid != 0 {
@@ -38,21 +39,21 @@ func (v *Views) Process(id string) (int, error) {
 	return pid, err
 }
 
-// process describes the process of a view, as far as it takes to find and to end it.
+// process describes the process of a view, as far as needed to find and to end it.
 func (v *Views) process(id string) supervise.Process {
 	return supervise.Process{
 		Name: "qemu-storage-daemon", PIDFile: filepath.Join(v.folder(id), pidName), Grace: killTime,
 	}
 }
 
-// List returns the views that have a folder, whether they are shown or not.
+// List returns the views that have a folder, with or without a process.
 func (v *Views) List() ([]string, error) {
 	entries, err := os.ReadDir(v.opts.Dir)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, nil
 	}
 	if err != nil {
-		return nil, fmt.Errorf("list the disks that are shown: %w", err)
+		return nil, fmt.Errorf("list views: %w", err)
 	}
 	var all []string
 	for _, e := range entries {
@@ -61,7 +62,7 @@ func (v *Views) List() ([]string, error) {
 	return all, nil
 }
 
-// watch tells of the end of a view's process, unless it is hidden before.
+// watch reports the end of a view's process, unless the view is hidden before.
 func (v *Views) watch(id string, pid int) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
@@ -78,7 +79,7 @@ func (v *Views) watch(id string, pid int) {
 		}
 		v.mu.Unlock()
 		if mine {
-			v.opts.Logger.Error("the process that shows a disk ended", "disk", id, "pid", pid)
+			v.opts.Logger.Error("the process of a raw view ended", "disk", id, "pid", pid)
 			if v.opts.Ended != nil {
 				v.opts.Ended(id)
 			}
