@@ -15,12 +15,12 @@ import (
 
 // Acquire finds and checks the disk of an image, and holds it for owner until [Unpacker.Release].
 //
-// Image is a name that containerd knows, a CRI image id, or what a user would write for either.
+// Image is a name that containerd has, a CRI image id, or a short form of either.
 // Path names a file below /disk ("/disk/a.qcow2" or "a.qcow2"); without one the disk is /disk
 // itself, or the only file in it.
 //
-// It may be called again for the same owner, as after a crash before the disk was written down.
-// If it fails, it leaves nothing that it made. Errors: [ErrNoDisk], one that matches
+// It may be called again for the same owner, for example after a crash before the disk was stored.
+// If it fails, it removes all that it made. Errors: [ErrNoDisk], one that matches
 // [ErrUnusable], or containerd's own.
 func (u *Unpacker) Acquire(ctx context.Context, owner, image, path string) (_ Disk, err error) {
 	ctx = u.inNamespace(ctx)
@@ -37,10 +37,10 @@ func (u *Unpacker) Acquire(ctx context.Context, owner, image, path string) (_ Di
 	if err != nil {
 		return Disk{}, err
 	}
-	ctx = leases.WithLease(ctx, lease) // what is made from here on belongs to it
+	ctx = leases.WithLease(ctx, lease) // the calls below add what they make to the lease
 	parent, err := u.unpack(ctx, img, config.layers)
 	if err != nil {
-		// An interrupted unpacking leaves part of a layer, which may be large: collect it now.
+		// An interrupted unpacking leaves part of a layer, which may be large: remove it now.
 		return Disk{}, errors.Join(err, undoLease(leases.SynchronousDelete))
 	}
 	defer func() {
@@ -59,7 +59,7 @@ func (u *Unpacker) Acquire(ctx context.Context, owner, image, path string) (_ Di
 	}()
 
 	disk, err := u.examine(ctx, mounts, path)
-	if err == nil { // only now: it may be a sidecar's image, which isn't ours to judge
+	if err == nil { // not earlier: an image without a disk is a sidecar's, and for containerd to check
 		err = CheckPlatform(config.os, config.arch)
 	}
 	if err != nil {
@@ -70,7 +70,7 @@ func (u *Unpacker) Acquire(ctx context.Context, owner, image, path string) (_ Di
 	return disk, nil
 }
 
-// unpack returns the chain id of an image's topmost layer, which it unpacks first if needed: an
+// unpack returns the chain id of an image's topmost layer. It unpacks the image if needed: the
 // image may have been pulled for another snapshotter, or loaded without unpacking.
 func (u *Unpacker) unpack(ctx context.Context, img containerd.Image, layers []digest.Digest) (string, error) {
 	if len(layers) == 0 {
@@ -81,7 +81,7 @@ func (u *Unpacker) unpack(ctx context.Context, img containerd.Image, layers []di
 		err = img.Unpack(ctx, u.opts.Snapshotter)
 	}
 	if err != nil && strings.Contains(err.Error(), syscall.ENOSPC.Error()) {
-		err = fmt.Errorf("%w: %w", syscall.ENOSPC, err) // it came over a wire, as text
+		err = fmt.Errorf("%w: %w", syscall.ENOSPC, err) // containerd's answer has it as text
 	}
 	if err != nil {
 		return "", fmt.Errorf("unpack image %q with snapshotter %s: %w",

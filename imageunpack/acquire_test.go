@@ -100,7 +100,7 @@ func TestAcquireRefuses(t *testing.T) {
 		{"removed disk", []layer{{file("disk", raw)}, {file(".wh.disk", nil)}}, "", imageunpack.ErrNoDisk, ""},
 		{"empty folder", []layer{{dir("disk")}}, "", imageunpack.ErrNoDisk, "empty folder"},
 		{"two disks", []layer{{file("disk/a", raw), file("disk/b", raw)}}, "", imageunpack.ErrAmbiguous,
-			`"a", "b"; name one with containerDisk.path in the nodevirt.io/vmi annotation, or keep one`},
+			`"a", "b"; name one with containerDisk.path in the nodevirt.io/vmi annotation, or keep only one`},
 		{"no file", []layer{{dir("disk/sub")}}, "", imageunpack.ErrAmbiguous, `only "sub"`},
 		{"wrong path", []layer{{file("disk/a", raw)}}, "b", imageunpack.ErrNotFound, `/disk holds "a"`},
 		{"path in a file", []layer{{file("disk", raw)}}, "b", imageunpack.ErrNotFound, "name no path"},

@@ -15,11 +15,11 @@ import (
 	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
 )
 
-// maxMetadata bounds an image's index, manifest and config, which are read as wholes, in bytes
-// each. Registries take manifests of up to 4 MiB.
+// maxMetadata is the maximum size, in bytes, of an image's index, manifest and config, each of which
+// is read into memory. Registries accept manifests of up to 4 MiB.
 const maxMetadata = 8 << 20
 
-// config is what an image's config says.
+// config has the fields of an image's config that matter here.
 type config struct {
 	id     digest.Digest // CRI's image id
 	os     string
@@ -27,7 +27,7 @@ type config struct {
 	layers []digest.Digest // of the layers' archives, from the lowest up
 }
 
-// readConfig reads the config of img. Its errors are about the image, and name it.
+// readConfig reads the config of img. Its errors name the image.
 func readConfig(ctx context.Context, img containerd.Image) (config, error) {
 	provider := bounded{img.ContentStore()}
 	desc, err := images.Config(ctx, provider, img.Target(), img.Platform())
@@ -36,8 +36,8 @@ func readConfig(ctx context.Context, img containerd.Image) (config, error) {
 		blob, err = content.ReadBlob(ctx, provider, desc)
 	}
 	if errdefs.IsNotFound(err) {
-		return config{}, fmt.Errorf("image %q has nothing for %s on this node: it was built for other "+
-			"machines, or removed meanwhile: pull one that is for these: %w",
+		return config{}, fmt.Errorf("image %q has nothing for %s on this node: it was built for another "+
+			"platform, or was removed meanwhile: pull an image for this platform: %w",
 			img.Name(), platforms.Format(platforms.DefaultSpec()), err)
 	}
 	var c config
@@ -65,24 +65,24 @@ func decodeConfig(blob []byte) (config, error) {
 	return config{os: decoded.OS, arch: decoded.Architecture, layers: decoded.RootFS.DiffIDs}, nil
 }
 
-// unreadable is an ErrConfig. What a decoder says quotes the config, at any length.
+// unreadable returns an ErrConfig. It shortens err, in which a decoder quotes the config.
 func unreadable(where string, err error) error {
 	return fmt.Errorf("%w: build the image again: %s%.200s", ErrConfig, where, err.Error())
 }
 
-// CheckPlatform refuses an image for machines other than this node's. System and architecture are
-// those of its config; one that it doesn't tell is taken for right.
+// CheckPlatform returns an error for an image of another platform than this node's. System and
+// architecture are those of its config; an empty one matches every node.
 func CheckPlatform(system, architecture string) error {
 	got := platforms.Normalize(ocispec.Platform{OS: system, Architecture: architecture})
 	if (system == "" || got.OS == "linux") && (architecture == "" || got.Architecture == runtime.GOARCH) {
 		return nil
 	}
-	return fmt.Errorf("%w: it is for %.40q, and this node's are linux/%s: pull one that is for these; "+
+	return fmt.Errorf("%w: it is for %.40q, but this node is linux/%s: pull an image for this platform; "+
 		"if only its label is wrong, build it again (nodevirt image build --arch %[3]s, "+
 		"docker build --platform linux/%[3]s)", ErrPlatform, system+"/"+architecture, runtime.GOARCH)
 }
 
-// bounded hands out an image's metadata, which is small or not what it says to be.
+// bounded provides an image's metadata and refuses blobs that are too large.
 type bounded struct{ content.Provider }
 
 func (b bounded) ReaderAt(ctx context.Context, desc ocispec.Descriptor) (content.ReaderAt, error) {
@@ -92,7 +92,7 @@ func (b bounded) ReaderAt(ctx context.Context, desc ocispec.Descriptor) (content
 	}
 	if r.Size() > maxMetadata {
 		_ = r.Close() // only read
-		return nil, fmt.Errorf("%w: %.100q of %d bytes, and no more than %d are read: build the image again",
+		return nil, fmt.Errorf("%w: %.100q of %d bytes, but at most %d are read: build the image again",
 			ErrConfig, desc.MediaType, r.Size(), maxMetadata)
 	}
 	return r, nil

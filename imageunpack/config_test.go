@@ -27,11 +27,11 @@ func TestAcquireByPlatform(t *testing.T) {
 		{v1.ConfigFile{OS: "linux", Architecture: "x86_64"}, sound, nil, ""},
 		{v1.ConfigFile{}, sound, nil, ""},
 		{v1.ConfigFile{OS: "linux", Architecture: "arm64"}, sound, imageunpack.ErrPlatform,
-			`it is for "linux/arm64", and this node's are linux/amd64`},
+			`it is for "linux/arm64", but this node is linux/amd64`},
 		{v1.ConfigFile{OS: "windows", Architecture: "amd64"}, sound, imageunpack.ErrPlatform, "--platform linux/amd64"},
 		{v1.ConfigFile{OS: "linux", Architecture: "arm64"}, sidecar, imageunpack.ErrNoDisk, ""},
 		{v1.ConfigFile{OS: "linux", Architecture: "amd64", Author: strings.Repeat("a", 9*mib)}, sound, imageunpack.ErrConfig,
-			"no more than 8388608 are read"},
+			"at most 8388608 are read"},
 	} {
 		t.Run(fmt.Sprintf("%d", i), func(t *testing.T) {
 			n := newNode(t)

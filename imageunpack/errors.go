@@ -1,22 +1,22 @@
 package imageunpack
 
-import "errors"
+import "github.com/containerd/errdefs"
 
 var (
-	// ErrNoDisk means that an image has nothing in /disk: it is an ordinary container's image.
-	ErrNoDisk = errors.New("the image has no disk in /disk")
-	// ErrUnusable matches every error below: the image is at fault, and trying again won't help.
-	ErrUnusable = errors.New("unusable disk")
+	// ErrNoDisk means that an image has nothing in /disk: it is an image of an ordinary container.
+	ErrNoDisk = errdefs.ErrInvalidArgument.WithMessage("the image has no disk in /disk")
+	// ErrUnusable matches every error below: the image is the cause, and another attempt fails too.
+	ErrUnusable = errdefs.ErrInvalidArgument.WithMessage("unusable disk")
 )
 
-// Why a disk, or a file of an image, is refused. The error that wraps one of these names the
-// image, the path and the way out.
+// The reasons to refuse a disk or another file of an image. The error that wraps one of them names
+// the image, the path and the remedy.
 const (
 	ErrConfig        = refusal("unreadable metadata")
-	ErrPlatform      = refusal("made for other machines")
+	ErrPlatform      = refusal("built for another platform")
 	ErrAmbiguous     = refusal("not exactly one disk")
 	ErrNotFound      = refusal("no such file in the image")
-	ErrOutside       = refusal("leads outside of where it may")
+	ErrOutside       = refusal("leads outside the permitted path")
 	ErrNotRegular    = refusal("not a regular file")
 	ErrEmpty         = refusal("empty file")
 	ErrTruncated     = refusal("truncated")
@@ -29,10 +29,9 @@ const (
 	ErrEncrypted     = refusal("encrypted")
 )
 
-// refusal is a reason that lies in the image.
+// refusal is a reason that lies in the image. Each matches ErrUnusable.
 type refusal string
 
 func (r refusal) Error() string { return string(r) }
 
-// Is makes each refusal an ErrUnusable.
-func (r refusal) Is(target error) bool { return target == ErrUnusable }
+func (r refusal) Unwrap() error { return ErrUnusable }

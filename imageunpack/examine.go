@@ -12,7 +12,7 @@ import (
 
 // examine mounts an image and examines it.
 func (u *Unpacker) examine(ctx context.Context, mounts []mount.Mount, want string) (Disk, error) {
-	// A hostile disk is as much work for a processor as for memory: as many as there are processors.
+	// Checking a hostile disk takes much processor time and memory.
 	if err := u.checks.Acquire(ctx, 1); err != nil {
 		return Disk{}, fmt.Errorf("wait for the checks of other disks: %w", err)
 	}
@@ -26,8 +26,8 @@ func (u *Unpacker) examine(ctx context.Context, mounts []mount.Mount, want strin
 }
 
 // Examine finds the disk among an image's files, checks it and describes it: its path, format and
-// sizes. Want is as [Unpacker.Acquire]'s path, and so are the errors; maxSize is the largest that a
-// disk may have, in bytes.
+// sizes. Want is the path, and the errors are those, of [Unpacker.Acquire]; maxSize is the maximum of
+// a disk, in bytes.
 func Examine(ctx context.Context, root *os.Root, want string, maxSize int64) (Disk, error) {
 	name, err := findDisk(root, want)
 	if err != nil {
@@ -40,7 +40,7 @@ func Examine(ctx context.Context, root *os.Root, want string, maxSize int64) (Di
 	defer f.Close()
 	info, err := f.Stat()
 	if err != nil {
-		return Disk{}, fmt.Errorf("look at %q: %w", name, err)
+		return Disk{}, fmt.Errorf("stat %q: %w", name, err)
 	}
 	found, err := inspect(cancelable{ctx, f}, info.Size(), maxSize)
 	if err != nil {
@@ -56,12 +56,12 @@ func Examine(ctx context.Context, root *os.Root, want string, maxSize int64) (Di
 	return d, err
 }
 
-// isoSignature is that of a primary volume descriptor (ECMA-119, 8.4), in its usual place.
+// isoSignature is the signature of a primary volume descriptor (ECMA-119, 8.4), at its usual offset.
 func isoSignature() signature {
 	return signature{name: "ISO 9660", magic: "\x01CD001", offset: 16 * 2048}
 }
 
-// cancelable ends a walk through a file when ctx ends.
+// cancelable is a reader whose calls fail when ctx has ended.
 type cancelable struct {
 	ctx context.Context
 	r   io.ReaderAt

@@ -13,19 +13,19 @@ import (
 )
 
 const (
-	// diskDir is where KubeVirt's images hold their disk; it can be the disk itself.
+	// diskDir is the folder of the disk in KubeVirt's images; it can be the disk itself.
 	diskDir = "/disk"
-	// maxEntries bounds how much of a folder is looked at.
+	// maxEntries is how many entries of a folder are read.
 	maxEntries = 1000
-	// maxNames bounds how many names go into an error.
+	// maxNames is how many names an error lists.
 	maxNames = 5
 )
 
 const howToChoose = "name one with containerDisk.path in the nodevirt.io/vmi annotation, " +
-	"or keep one"
+	"or keep only one"
 
-// findDisk returns the absolute path of the disk in an image. Want is the path that was asked
-// for, or empty.
+// findDisk returns the absolute path of the disk in an image. Want is the path in the request, or
+// empty.
 func findDisk(root *os.Root, want string) (string, error) {
 	name, err := belowDisk(want)
 	if err != nil {
@@ -46,7 +46,7 @@ func findDisk(root *os.Root, want string) (string, error) {
 	return name, nil
 }
 
-// whatThereIs helps a user who named a file that isn't in /disk.
+// whatThereIs describes /disk for a user who named a file that isn't there.
 func whatThereIs(root *os.Root) string {
 	entries, err := readDir(root, diskDir)
 	if err != nil {
@@ -55,7 +55,7 @@ func whatThereIs(root *os.Root) string {
 	return fmt.Sprintf("%s holds %s", diskDir, listed(entries))
 }
 
-// belowDisk makes want an absolute, clean path that is /disk or below it.
+// belowDisk returns want as an absolute, clean path that is /disk or below it.
 func belowDisk(want string) (string, error) {
 	if !path.IsAbs(want) {
 		want = diskDir + "/" + want
@@ -93,9 +93,9 @@ func onlyFile(root *os.Root) (string, error) {
 		ErrAmbiguous, diskDir, listed(entries), howToChoose)
 }
 
-// readDir reads the beginning of a folder, which may be of any length.
+// readDir reads the first entries of a folder, which may be of any length.
 func readDir(root *os.Root, name string) ([]fs.DirEntry, error) {
-	// It may be a pipe, which would wait for a writer for ever, or a device.
+	// The name may be that of a pipe, whose open would wait for a writer, or of a device.
 	dir, err := root.OpenFile(inRoot(name), os.O_RDONLY|syscall.O_DIRECTORY|syscall.O_NONBLOCK, 0)
 	if err != nil {
 		return nil, lookupError(name, err)
@@ -109,7 +109,7 @@ func readDir(root *os.Root, name string) ([]fs.DirEntry, error) {
 	return entries, nil
 }
 
-// listed shows a folder's first names, quoted: they are a stranger's.
+// listed returns the first names of a folder, quoted: they are untrusted.
 func listed(entries []fs.DirEntry) string {
 	if len(entries) == 0 {
 		return "nothing"

@@ -13,16 +13,16 @@ import (
 	"github.com/lima-vm/go-qcow2reader/image/raw"
 )
 
-// signature is how a format that can't be attached gives itself away.
+// signature identifies a format that is not supported.
 type signature struct {
 	name   string
 	magic  string
 	offset int64  // in bytes; below zero it counts from the file's end
-	remedy string // the command that makes a disk of it
+	remedy string // the command that converts it into a disk
 }
 
-// convert is the command for a format that QEMU knows, in its word for it. The format is named, as
-// qemu-img takes some of them for raw disks when it is left to look for itself.
+// convert returns the command for a format of QEMU. It names the format, because qemu-img
+// takes some formats for raw disks when it has to guess.
 func convert(format string) string {
 	return "convert it with qemu-img convert -f " + format + " -O qcow2 FILE disk.qcow2"
 }
@@ -31,8 +31,8 @@ func inflate(command string) string { return "decompress it with " + command }
 
 const extract = "take the disk out of it with "
 
-// signatures are those that go-qcow2reader doesn't know. An ISO 9660 image isn't among them: it
-// is a disk that can be booted as it is. Nor is a partition that is encrypted within a disk.
+// signatures returns those of formats that go-qcow2reader doesn't support. ISO 9660 is not among them:
+// such an image is a disk that boots as it is. Nor is an encrypted partition inside a disk.
 func signatures() []signature {
 	return []signature{
 		{"qcow (version 1)", "QFI\xfb\x00\x00\x00\x01", 0, convert("qcow")},
@@ -56,7 +56,7 @@ func signatures() []signature {
 	}
 }
 
-// refuseForeign names the format of a file that is a disk or an archive of another kind.
+// refuseForeign returns an error that names the format of a file in another disk or archive format.
 func refuseForeign(r io.ReaderAt, size int64) error {
 	for _, s := range signatures() {
 		found, err := s.in(r, size)
@@ -87,7 +87,7 @@ func foreign(name, remedy string) error {
 		ErrForeignFormat, name, remedy)
 }
 
-// libraryRemedy is what to do about a format that go-qcow2reader has found.
+// libraryRemedy returns the remedy for a format that go-qcow2reader has found.
 func libraryRemedy(t image.Type) string {
 	if t == asif.Type {
 		return "QEMU does not know it: make a raw disk of it on macOS"
@@ -95,7 +95,7 @@ func libraryRemedy(t image.Type) string {
 	return convert(string(t))
 }
 
-// in says whether the signature is in a file of size bytes.
+// in reports whether a file of size bytes has the signature.
 func (s signature) in(r io.ReaderAt, size int64) (bool, error) {
 	offset := s.offset
 	if offset < 0 {

@@ -12,15 +12,15 @@ import (
 )
 
 const (
-	// prefix begins the names of leases and views; an owner's id follows.
+	// prefix comes before the owner in the names of leases and views.
 	prefix = "nodevirt-"
 	// ownerLabel marks a lease as one of ours, and holds its owner.
 	ownerLabel = "nodevirt.io/disk-owner"
-	// settleTimeout bounds a call that makes or removes something.
+	// settleTimeout is how long a call that makes or removes something may take.
 	settleTimeout = 10 * time.Second
 )
 
-// lease makes owner's lease. The undo does nothing if the lease was there before.
+// lease makes owner's lease. The undo does nothing if the lease existed before.
 func (u *Unpacker) lease(
 	ctx context.Context, owner string,
 ) (id string, undo func(...leases.DeleteOpt) error, err error) {
@@ -44,8 +44,8 @@ func (u *Unpacker) lease(
 	}, nil
 }
 
-// view makes the read-only view named like the lease, on top of parent, and returns its mounts.
-// One that a call before made is used again if it shows the same image; the undo leaves it.
+// view makes the read-only view of parent, with the name of the lease, and returns its mounts. It
+// uses the view of an earlier call again if that shows the same image; then the undo keeps it.
 func (u *Unpacker) view(
 	ctx context.Context, key, parent string,
 ) (mounts []mount.Mount, undo func() error, err error) {
@@ -54,7 +54,7 @@ func (u *Unpacker) view(
 	case err == nil && info.Parent == parent:
 		mounts, err := u.adoptView(ctx, key)
 		return mounts, func() error { return nil }, err
-	case err == nil: // the image's name was moved to another image in between
+	case err == nil: // the name has become another image's since
 		err = u.removeView(ctx, key)
 	case errdefs.IsNotFound(err):
 		err = nil
@@ -74,7 +74,7 @@ func (u *Unpacker) view(
 	}, nil
 }
 
-// adoptView puts a view that is there under its lease, which may be newer, and returns its mounts.
+// adoptView adds an existing view to its lease, which may be newer, and returns its mounts.
 func (u *Unpacker) adoptView(ctx context.Context, key string) ([]mount.Mount, error) {
 	resource := leases.Resource{ID: key, Type: "snapshots/" + u.opts.Snapshotter}
 	err := u.client.LeasesService().AddResource(ctx, leases.Lease{ID: key}, resource)
@@ -88,19 +88,19 @@ func (u *Unpacker) adoptView(ctx context.Context, key string) ([]mount.Mount, er
 	return mounts, nil
 }
 
-// Release drops what [Unpacker.Acquire] holds for owner. Descriptors that are open stay good. It
-// is no error if there is nothing to drop.
+// Release releases the disk that [Unpacker.Acquire] holds for owner, if any. Open descriptors stay
+// valid.
 func (u *Unpacker) Release(ctx context.Context, owner string) error {
 	ctx = u.inNamespace(ctx)
 	id := prefix + owner
-	// The lease goes last: while it is there, Owners finds what a crash left.
+	// The lease is removed last: while it exists, Owners finds what a crash left.
 	if err := u.removeView(ctx, id); err != nil {
 		return err
 	}
 	return u.deleteLease(ctx, id)
 }
 
-// Owners returns for whom disks are held, in no order.
+// Owners returns the owners of the disks that are held, in no order.
 func (u *Unpacker) Owners(ctx context.Context) ([]string, error) {
 	ours := fmt.Sprintf("labels.%q", ownerLabel)
 	found, err := u.client.LeasesService().List(u.inNamespace(ctx), ours)
@@ -129,9 +129,8 @@ func (u *Unpacker) deleteLease(ctx context.Context, id string, opts ...leases.De
 	return nil
 }
 
-// settled runs f, which makes or removes something in containerd, on a context that doesn't end
-// with ctx but soon: a call that is given up halfway may have had its effect, or not yet; and an
-// undo has to run when ctx has ended.
+// settled runs f, which makes or removes something in containerd, on a bounded context that doesn't
+// end with ctx: the effect of a cancelled call is unknown, and an undo must run when ctx has ended.
 func settled(ctx context.Context, f func(context.Context) error) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), settleTimeout)
 	defer cancel()

@@ -10,8 +10,8 @@ import (
 	"github.com/distribution/reference"
 )
 
-// image looks an image up as containerd's CRI plug-in does: an image id, which is a name in
-// containerd's k8s.io namespace; a name in full; a name as users shorten it; a shortened id.
+// image looks up an image as containerd's CRI plug-in does. It accepts an image id, which is a name
+// in containerd's k8s.io namespace; a full name; a short name; and a short id.
 func (u *Unpacker) image(ctx context.Context, name string) (containerd.Image, error) {
 	img, err := u.client.GetImage(ctx, name)
 	if err == nil || !errdefs.IsNotFound(err) {
@@ -33,13 +33,13 @@ func (u *Unpacker) image(ctx context.Context, name string) (containerd.Image, er
 	case len(found) == 0:
 		return nil, wrapImage(name, err)
 	case len(found) > 1:
-		return nil, fmt.Errorf("image %q is the beginning of %d image ids: write more of it: %w",
+		return nil, fmt.Errorf("ambiguous image id prefix %q: matches %d images: write more of it: %w",
 			name, len(found), errdefs.ErrInvalidArgument)
 	}
 	return found[0], nil
 }
 
-// shortID matches an image id without its algorithm, shortened or not.
+// shortID matches an image id without its algorithm, in full or shortened.
 var shortID = regexp.MustCompile(`^[0-9a-f]{3,64}$`)
 
 func wrapImage(name string, err error) error {
@@ -47,7 +47,7 @@ func wrapImage(name string, err error) error {
 	case err == nil:
 		return nil
 	case errdefs.IsNotFound(err):
-		return fmt.Errorf("image %q is not on this node, pull it first: %w", name, errdefs.ErrNotFound)
+		return fmt.Errorf("image %q is not on this node: pull it first: %w", name, errdefs.ErrNotFound)
 	}
 	return fmt.Errorf("look up image %q: %w", name, err)
 }

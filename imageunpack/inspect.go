@@ -7,19 +7,18 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 )
 
-// sector is what block devices count in, in bytes.
+// sector is the sector size of block devices, in bytes.
 const sector = 512
 
-// layout is what a disk's file says of it.
+// layout describes a disk by its file's metadata.
 type layout struct {
 	format Format
-	// size is what the guest sees, content the most of it that isn't zeros, both in bytes.
+	// size is the virtual size, content the most of it that isn't zeros, both in bytes.
 	size, content int64
 }
 
-// inspect tells a disk's layout, and refuses what can't be attached. Size is the file's, maxSize
-// the largest that it and the virtual size may be, in bytes. Errors that don't match ErrUnusable
-// come from r.
+// inspect checks a disk and returns its layout. Size is the file's size; maxSize is the maximum of
+// that and of the virtual size, in bytes. Errors that don't match ErrUnusable come from r.
 func inspect(r io.ReaderAt, size, maxSize int64) (layout, error) {
 	if size == 0 {
 		return layout{}, fmt.Errorf("%w: build the image again from a file with content", ErrEmpty)
@@ -35,21 +34,21 @@ func inspect(r io.ReaderAt, size, maxSize int64) (layout, error) {
 		return layout{}, err
 	}
 	if size%sector != 0 {
-		return layout{}, fmt.Errorf("%w: a raw disk of %d bytes, which is no multiple of %d: "+
+		return layout{}, fmt.Errorf("%w: a raw disk of %d bytes, which is not a multiple of %d: "+
 			"pad it (truncate -s %%%d FILE) if it is complete", ErrSize, size, sector, sector)
 	}
 	return layout{Raw, size, size}, CheckSize("raw disk", size, maxSize)
 }
 
-// CheckSize refuses a size that is over what a node takes, both in bytes.
+// CheckSize returns an error if size is over maxSize, the node's maximum. Both are in bytes.
 func CheckSize(what string, size, maxSize int64) error {
 	if size <= maxSize {
 		return nil
 	}
-	return fmt.Errorf("%w: a %s of %s, and this node takes %s at the most: make it smaller "+
+	return fmt.Errorf("%w: a %s of %s, but this node allows at most %s: make it smaller "+
 		"(qemu-img resize --shrink), or raise vm.max_disk_size in the config of nodevirt-shim",
 		ErrSize, what, quantity(size), quantity(maxSize))
 }
 
-// quantity is a number of bytes as config files write it.
+// quantity formats a number of bytes as in config files.
 func quantity(bytes int64) string { return resource.NewQuantity(bytes, resource.BinarySI).String() }

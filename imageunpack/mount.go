@@ -12,16 +12,15 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// mountPrefix begins the names of mount points in Options.MountDir.
+// mountPrefix is the prefix of the mount points' names in Options.MountDir.
 const mountPrefix = "view-"
 
-// mountRoot opens the top folder of a snapshot's mounts. The mount is taken out of the file tree
-// before it returns: it lives on, seen by nobody else, for as long as the root or a file that was
-// opened through it is open.
+// mountRoot mounts a snapshot and opens its top folder. It detaches the mount before it returns: the
+// mount is not in the file tree, and lasts as long as the root, or a file opened through it, is open.
 //
-// There is a mount at all, and not just an open folder of the snapshotter's, because layers have
-// to be laid over each other, and because an image may give its disk mode 0666: on a read-only
-// mount nobody who gets a descriptor can open it again for writing, through /proc/self/fd.
+// A mount is needed, instead of the snapshotter's folder, for two reasons. It combines the layers. And
+// an image may give its disk mode 0666: on a read-only mount a process that gets a descriptor can't
+// open the file again for writing, through /proc/self/fd.
 func mountRoot(mounts []mount.Mount, dir string) (_ *os.Root, err error) {
 	target, err := os.MkdirTemp(dir, mountPrefix)
 	if err != nil {
@@ -38,11 +37,11 @@ func mountRoot(mounts []mount.Mount, dir string) (_ *os.Root, err error) {
 	return root, nil
 }
 
-// Sweep removes mounts that a crash left. Call it at start, before any other method.
+// Sweep removes the mounts that a crash left. Call it once, before any other method.
 func (u *Unpacker) Sweep() error {
 	entries, err := os.ReadDir(u.opts.MountDir)
 	if err != nil {
-		return fmt.Errorf("look for left mounts: %w", err)
+		return fmt.Errorf("find left mounts: %w", err)
 	}
 	var errs []error
 	for _, e := range entries {
@@ -53,8 +52,8 @@ func (u *Unpacker) Sweep() error {
 	return errors.Join(errs...)
 }
 
-// unmount detaches all that is mounted on target and removes target itself. Never RemoveAll: if
-// the unmount failed, that would delete the image.
+// unmount detaches all mounts on target and removes target itself. It must not use RemoveAll, which
+// would delete the image if the unmount had failed.
 func unmount(target string) error {
 	if err := mount.UnmountAll(target, unix.MNT_DETACH|unix.UMOUNT_NOFOLLOW); err != nil {
 		return fmt.Errorf("unmount %s: %w", target, err)
@@ -65,7 +64,7 @@ func unmount(target string) error {
 	return nil
 }
 
-// hardened returns the mounts with the options that fit a stranger's files.
+// hardened returns the mounts with the options for untrusted files.
 func hardened(mounts []mount.Mount) []mount.Mount {
 	out := slices.Clone(mounts)
 	for i := range out {

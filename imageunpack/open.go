@@ -11,12 +11,12 @@ import (
 	"syscall"
 )
 
-// maxQuoted bounds how much of a path is quoted in an error, in characters.
+// maxQuoted is how many characters of a path an error quotes.
 const maxQuoted = 255
 
 // Open opens a regular file of d's image for reading: the disk itself (d.Path), or another one,
-// such as a kernel. Name is an absolute path in the image. The file is the caller's to close; it
-// stays good after [Unpacker.Release].
+// such as a kernel. Name is an absolute path in the image. The caller must close the file, which
+// stays valid after [Unpacker.Release].
 func (u *Unpacker) Open(ctx context.Context, d Disk, name string) (*os.File, error) {
 	f, err := u.open(u.inNamespace(ctx), d, name)
 	if err != nil {
@@ -36,15 +36,15 @@ func (u *Unpacker) open(ctx context.Context, d Disk, name string) (*os.File, err
 	}
 	defer root.Close()
 	if !path.IsAbs(name) {
-		return nil, fmt.Errorf("%q is no absolute path of a file in the image: %w", name, ErrOutside)
+		return nil, fmt.Errorf("%q is not an absolute path of a file in the image: %w", name, ErrOutside)
 	}
 	return openRegular(root, path.Clean(name))
 }
 
 // openRegular opens a regular file of an image. Name is absolute and clean.
 func openRegular(root *os.Root, name string) (*os.File, error) {
-	// Look before opening: to open a device or a pipe can have effects, or wait for ever. The
-	// content of an image doesn't change, and the flag covers the case that it does.
+	// Check the type first: opening a device or a pipe can have effects, or block. The content of an
+	// image doesn't change; O_NONBLOCK covers the case that it does.
 	info, err := stat(root, name)
 	if err != nil {
 		return nil, err
@@ -65,7 +65,7 @@ func openRegular(root *os.Root, name string) (*os.File, error) {
 	return f, nil
 }
 
-// stat follows links within the image.
+// stat follows symbolic links inside the image.
 func stat(root *os.Root, name string) (fs.FileInfo, error) {
 	info, err := root.Stat(inRoot(name))
 	if err != nil {
@@ -97,27 +97,27 @@ func kind(m fs.FileMode) string {
 	return "special file"
 }
 
-// lookupError says what a failed look-up of name means.
+// lookupError returns the error for a failed look-up of name.
 func lookupError(name string, err error) error {
 	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.ENOTDIR) {
 		return fmt.Errorf("%.*q: %w", maxQuoted, name, ErrNotFound)
 	}
-	// No file has such a name: it is too long, or holds a zero. A link can lead to one, too.
+	// The name, or the target of a link, is too long or contains a zero byte.
 	if errors.Is(err, syscall.ENAMETOOLONG) || errors.Is(err, syscall.EINVAL) {
-		return fmt.Errorf("%.*q is or leads to what is no file's name: %w", maxQuoted, name, ErrNotFound)
+		return fmt.Errorf("%.*q is not a valid file name, or links to one that is not: %w", maxQuoted, name, ErrNotFound)
 	}
 	if errors.Is(err, syscall.ELOOP) {
-		return fmt.Errorf("%q is a symbolic link without an end: %w", name, ErrNotFound)
+		return fmt.Errorf("%q is a loop of symbolic links: %w", name, ErrNotFound)
 	}
 	if _, ok := errors.AsType[syscall.Errno](err); !ok {
-		// os.Root has no name for this error, but only this one comes without a number.
+		// os.Root exports no value for this error, the only one without an errno.
 		return fmt.Errorf("%q %w: it is or goes through a symbolic link that is absolute or leaves "+
 			"the image; make it relative, or put the file itself there", name, ErrOutside)
 	}
 	return fmt.Errorf("look up %q: %w", name, err)
 }
 
-// inRoot turns an absolute path in an image into one that os.Root takes.
+// inRoot converts an absolute path in an image to one for os.Root.
 func inRoot(name string) string {
 	if rel := strings.TrimPrefix(name, "/"); rel != "" {
 		return rel

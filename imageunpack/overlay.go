@@ -7,11 +7,11 @@ import (
 	"path/filepath"
 )
 
-// Overlay makes a new qcow2 file at path that shows d and takes the writes of one machine. It is
-// 0600, and the caller's to delete. A file that is there already is an error, never replaced.
+// Overlay makes a new qcow2 file at path, with mode 0600, that is backed by d and takes the writes of
+// one VM. The caller must delete it. If a file exists at path, Overlay fails and keeps that file.
 //
-// The overlay names its backing file in a way that nobody can open. Whoever uses it has to hand
-// the file of [Unpacker.Open] to QEMU as the backing node, by descriptor, with the format of d.
+// The overlay's name for its backing file can't be opened. The caller must pass the file of
+// [Unpacker.Open] to QEMU as the backing node, by descriptor, with the format of d.
 func (u *Unpacker) Overlay(d Disk, path string) error {
 	err := create(path, newQCOW2{size: d.VirtualSize, backing: backingName(d), backingFormat: d.Format})
 	if err != nil {
@@ -21,7 +21,7 @@ func (u *Unpacker) Overlay(d Disk, path string) error {
 }
 
 // Blank makes a new qcow2 file at path that holds an empty disk of size bytes, a multiple of 512.
-// The file is as that of [Unpacker.Overlay].
+// The same rules apply as for [Unpacker.Overlay].
 func (u *Unpacker) Blank(size int64, path string) error {
 	err := CheckSize("disk", size, u.opts.MaxDiskSize)
 	if err == nil {
@@ -51,9 +51,9 @@ func create(path string, n newQCOW2) (err error) {
 	return errors.Join(f.Chmod(0o600), f.Truncate(n.length()), n.writeTo(f))
 }
 
-// backingName is what an overlay says about its backing file, for a person who looks at it. What
-// stands before the colon is a protocol to QEMU and to libvirt; neither has one of that name, so
-// that an attempt to follow it ends there. The path in the image stays out: it is a stranger's.
+// backingName is an overlay's name for its backing file, for a person who inspects the overlay. QEMU
+// and libvirt take the text before the colon for a protocol. Neither has one of that name, so an
+// attempt to open the name fails. The path in the image is untrusted and not part of the name.
 func backingName(d Disk) string {
 	return "nodevirt-image:" + d.ImageID
 }

@@ -9,9 +9,9 @@ import (
 	"slices"
 )
 
-// The layout of a qcow2 file is in QEMU's docs/interop/qcow2.txt; the limits are QEMU's own, in
-// block/qcow2.h. A file that is refused here would be refused by QEMU too, but after the machine's
-// network and devices stand; or worse, it would run until it touched what is missing.
+// QEMU's docs/interop/qcow2.txt specifies the format; the limits are QEMU's own, in block/qcow2.h. QEMU
+// would refuse such a file too, but only after the VM's network and devices exist; or worse, the guest
+// would run until it accessed a missing part.
 const (
 	qcow2Magic = "QFI\xfb"
 
@@ -21,7 +21,7 @@ const (
 	minClusterBits, maxClusterBits = 9, 21
 
 	maxL1Bytes       = 32 << 20
-	maxL2Bytes       = 2 << 30 // ours, of all L2 tables together; 16 TiB in clusters of 64 KiB
+	maxL2Bytes       = 2 << 30 // our limit for all L2 tables together: 16 TiB in clusters of 64 KiB
 	maxRefTableBytes = 8 << 20
 	maxSnapshots     = 1 << 16
 	minSnapshotBytes = 40
@@ -60,12 +60,12 @@ const (
 		"driver=qcow2,encrypt.key-secret=key,file.filename=FILE -O qcow2 disk.qcow2, and build the image from that"
 )
 
-// qcow2Header holds the fields that matter to a reader; offsets and sizes are in bytes.
+// qcow2Header holds the fields that matter to a reader. Offsets and sizes are in bytes.
 type qcow2Header struct {
 	version, clusterBits, crypt uint32
 	backingOffset               uint64
 	backingSize                 uint32
-	size                        uint64 // the guest's
+	size                        uint64 // the virtual size
 	l1Entries                   uint32
 	l1Offset                    uint64
 	refTableOffset              uint64
@@ -77,22 +77,23 @@ type qcow2Header struct {
 	compression                 uint8
 }
 
+// isQCOW2 reports whether a file begins as a qcow2 file does.
 func isQCOW2(r io.ReaderAt, size int64) (bool, error) {
 	head := make([]byte, min(size, 8))
 	if err := readFull(r, head, 0); err != nil {
 		return false, err
 	}
-	// Version 1 is the older format qcow, which has little but the magic in common with this.
+	// Version 1 is the older format qcow, which shares little more than the magic with qcow2.
 	return bytes.HasPrefix(head, []byte(qcow2Magic)) &&
 		!bytes.HasSuffix(head, []byte("\x00\x00\x00\x01")), nil
 }
 
-// checkQCOW2 checks a qcow2 file and returns its layout. The numbers in the file
-// are a stranger's. What they can make us take is bounded: memory by maxClusters, time by
-// maxL1Bytes and maxL2Bytes, as each table has clusters of its own and is read twice at the most.
+// checkQCOW2 checks a qcow2 file and returns its layout. The numbers in the file are untrusted. The
+// cost of the check has limits: maxClusters for memory, maxL1Bytes and maxL2Bytes for time, since
+// tables share no cluster and each is read at most twice.
 //
-// A set dirty bit is fine: it says that reference counts are out of date, which only writers use.
-// Internal snapshots are fine, and are ignored: the guest sees the active state.
+// The dirty bit is accepted: it means that reference counts are out of date, which only writers use.
+// Internal snapshots are accepted and ignored: the guest sees the active state.
 func checkQCOW2(r io.ReaderAt, size, maxSize int64) (layout, error) {
 	h, err := readHeader(r, size)
 	if err != nil {
@@ -115,11 +116,11 @@ func checkQCOW2(r io.ReaderAt, size, maxSize int64) (layout, error) {
 	return layout{QCOW2, int64(h.size), int64(t.content)}, err
 }
 
-// readHeader decodes the header; it checks what decoding needs.
+// readHeader decodes the header. It checks only what the decoding depends on.
 func readHeader(r io.ReaderAt, size int64) (qcow2Header, error) {
 	var b [headerV3 + 8]byte
 	if size < headerV2 {
-		return qcow2Header{}, fmt.Errorf("%w: %d bytes are no qcow2 header: %s", ErrTruncated, size, copyAgain)
+		return qcow2Header{}, fmt.Errorf("%w: %d bytes are not a qcow2 header: %s", ErrTruncated, size, copyAgain)
 	}
 	if err := readFull(r, b[:min(size, int64(len(b)))], 0); err != nil {
 		return qcow2Header{}, err
@@ -148,7 +149,7 @@ func readHeader(r io.ReaderAt, size int64) (qcow2Header, error) {
 	case h.version != 3:
 		return h, fmt.Errorf("%w: qcow2 version %d, known are 2 and 3: %s", ErrUnsupported, h.version, flatten)
 	case size < headerV3:
-		return h, fmt.Errorf("%w: %d bytes are no qcow2 header: %s", ErrTruncated, size, copyAgain)
+		return h, fmt.Errorf("%w: %d bytes are not a qcow2 header: %s", ErrTruncated, size, copyAgain)
 	}
 	h.features, h.refcountOrder, h.length = u64(72), u32(96), u32(100)
 	if h.length > headerV3 {
@@ -157,7 +158,7 @@ func readHeader(r io.ReaderAt, size int64) (qcow2Header, error) {
 	return h, nil
 }
 
-// checkSupported refuses what the header says of the file on its own.
+// checkSupported checks the fields of the header that don't refer to other parts of the file.
 func (h *qcow2Header) checkSupported() error {
 	switch {
 	case h.clusterBits < minClusterBits || h.clusterBits > maxClusterBits:
@@ -172,7 +173,7 @@ func (h *qcow2Header) checkSupported() error {
 	case h.features&featureDataFile != 0:
 		return fmt.Errorf("%w, which is not in the image: %s", ErrExternalData, flatten)
 	case h.features&featureCorrupt != 0:
-		return fmt.Errorf("%w: it is marked so: repair it with qemu-img check -r all, "+
+		return fmt.Errorf("%w: it is marked as corrupt: repair it with qemu-img check -r all, "+
 			"and build the image from the result", ErrCorrupt)
 	case h.features&^featuresKnown != 0:
 		return fmt.Errorf("%w: incompatible feature bits %#x: %s",
@@ -188,13 +189,13 @@ func (h *qcow2Header) checkSupported() error {
 	case h.size == 0:
 		return fmt.Errorf("%w: the virtual size is 0: build the image from a disk with content", ErrSize)
 	case h.size > 1<<63-1 || h.size%sector != 0:
-		return fmt.Errorf("%w: the virtual size is %d bytes, which is no multiple of %d: "+
+		return fmt.Errorf("%w: the virtual size is %d bytes, which is not a multiple of %d: "+
 			"qemu-img resize it", ErrSize, h.size, sector)
 	}
 	return nil
 }
 
-// checkPlaces refuses tables that are too long, or not wholly in the file.
+// checkPlaces returns an error for tables that are too long or not completely in the file.
 func (h *qcow2Header) checkPlaces(size int64) error {
 	l1, ref := 8*uint64(h.l1Entries), h.cluster()*uint64(h.refTableClusters)
 	switch {
@@ -215,13 +216,13 @@ func (h *qcow2Header) checkPlaces(size int64) error {
 	return nil
 }
 
-// place is where a table is, in bytes.
+// place is the position of a table, in bytes.
 type place struct {
 	name           string
 	offset, length uint64
 }
 
-// places are the tables that the header names, those without entries left out.
+// places returns the tables in the header that have entries.
 func (h *qcow2Header) places() []place {
 	all := []place{
 		{"L1 table", h.l1Offset, 8 * uint64(h.l1Entries)},
@@ -231,7 +232,7 @@ func (h *qcow2Header) places() []place {
 	return slices.DeleteFunc(all, func(p place) bool { return p.length == 0 })
 }
 
-// checkPlace checks that what begins a cluster at offset lies within the file.
+// checkPlace checks that a table or cluster at offset begins a cluster and is within the file.
 func (h *qcow2Header) checkPlace(name string, offset, length uint64, size int64) error {
 	if offset&(h.cluster()-1) != 0 || offset == 0 {
 		return fmt.Errorf("%w: %s at %#x, where no cluster begins: %s", ErrCorrupt, name, offset, repair)
@@ -247,7 +248,7 @@ func checkWithin(name string, offset, length, size uint64) error {
 	return nil
 }
 
-// checkExtensions walks the header's extensions, which lie in the first cluster.
+// checkExtensions checks the header's extensions, which are in the first cluster.
 func (h *qcow2Header) checkExtensions(r io.ReaderAt, size int64) error {
 	at, end := uint64(h.length), h.cluster()
 	for range maxExtensions {
@@ -284,7 +285,7 @@ func (h *qcow2Header) checkExtensions(r io.ReaderAt, size int64) error {
 // cluster is the size of a cluster in bytes.
 func (h *qcow2Header) cluster() uint64 { return 1 << h.clusterBits }
 
-// extended says whether L2 entries have 16 bytes, with a bitmap of subclusters, instead of 8.
+// extended reports whether L2 entries have 16 bytes, with a bitmap of subclusters, instead of 8.
 func (h *qcow2Header) extended() bool { return h.features&featureExtendedL2 != 0 }
 
 // l2Entries is the number of entries in an L2 table, which fills a cluster.
@@ -295,13 +296,13 @@ func (h *qcow2Header) l2Entries() uint64 {
 	return h.cluster() / 8
 }
 
-// l1Needed is how many L1 entries the virtual size takes; more hold a saved machine's state.
+// l1Needed is how many L1 entries the virtual size takes. Further entries hold the state of snapshots.
 func (h *qcow2Header) l1Needed() uint64 {
 	covered := h.l2Entries() << h.clusterBits
 	return (h.size-1)/covered + 1
 }
 
-// readFull fills b from offset. What it asks for is known to be within the file.
+// readFull fills b from offset. The range must be within the file.
 func readFull(r io.ReaderAt, b []byte, offset int64) error {
 	n, err := r.ReadAt(b, offset)
 	if n == len(b) {

@@ -5,10 +5,10 @@ import (
 	"io"
 )
 
-// A new qcow2 file is its first four tables, each in clusters of its own: header, reference table,
-// one block of reference counts and the L1 table, which is empty. It is what qemu-img create writes
-// with its defaults, but for the names of features that old readers don't know: running qemu-img
-// took longer than all else that an overlay takes.
+// A new qcow2 file consists of four tables, each in its own clusters: the header, the reference table,
+// one block of reference counts and the empty L1 table. It equals the output of qemu-img create with
+// default options, without the table of feature names. A run of qemu-img takes longer than all other
+// steps of making an overlay.
 const (
 	newClusterBits = 16
 	newCluster     = 1 << newClusterBits
@@ -18,26 +18,26 @@ const (
 	newL1Offset       = 3 * newCluster
 
 	newRefcountOrder = 4                                // counts of 16 bits
-	l2Covers         = newCluster / 8 << newClusterBits // bytes of a disk
-	headerNew        = headerV3 + 8                     // with the type of compression
+	l2Covers         = newCluster / 8 << newClusterBits // bytes of the disk for each L1 entry
+	headerNew        = headerV3 + 8                     // with the compression type
 )
 
-// newQCOW2 is a qcow2 file in which nothing was written yet.
+// newQCOW2 is a qcow2 file without data.
 type newQCOW2 struct {
-	size          int64  // the guest's, in bytes; a multiple of sector
+	size          int64  // the virtual size in bytes; a multiple of sector
 	backing       string // the backing file's name, at most 1023 bytes; empty if there is none
 	backingFormat Format
 }
 
-// l1Clusters is how many clusters the L1 table takes. One block of reference counts has room for
-// those of a disk of 16 PiB.
+// l1Clusters is how many clusters the L1 table takes. One block of reference counts suffices for a
+// disk of 16 PiB.
 func (n newQCOW2) l1Entries() int64  { return max(1, (n.size+l2Covers-1)/l2Covers) }
 func (n newQCOW2) l1Clusters() int64 { return (n.l1Entries()*8 + newCluster - 1) / newCluster }
 
-// length is the file's, in bytes; where nothing is written it reads as zeros.
+// length is the length of the file in bytes. Ranges that writeTo leaves out read as zeros.
 func (n newQCOW2) length() int64 { return newL1Offset + n.l1Clusters()*newCluster }
 
-// writeTo writes what isn't zero to an empty file of that length.
+// writeTo writes the parts that aren't zeros to an empty file of that length.
 func (n newQCOW2) writeTo(w io.WriterAt) error {
 	for _, part := range []struct {
 		offset int64
@@ -54,7 +54,7 @@ func (n newQCOW2) writeTo(w io.WriterAt) error {
 	return nil
 }
 
-// refcounts count every cluster of the file once.
+// refcounts returns the reference counts: 1 for each cluster of the file.
 func (n newQCOW2) refcounts() (b []byte) {
 	for range n.length() / newCluster {
 		b = binary.BigEndian.AppendUint16(b, 1)
@@ -62,7 +62,7 @@ func (n newQCOW2) refcounts() (b []byte) {
 	return b
 }
 
-// header is the header with its extensions, and the backing file's name behind them.
+// header returns the header with its extensions, followed by the backing file's name.
 func (n newQCOW2) header() []byte {
 	var extensions []byte
 	if n.backing != "" {

@@ -7,7 +7,7 @@ import (
 	"math/bits"
 )
 
-// offsetMask is where L1 and standard L2 entries hold an offset in the file.
+// offsetMask selects the offset in the file in L1 and standard L2 entries.
 const offsetMask = 0x00ff_ffff_ffff_fe00
 
 // Bits of an L2 entry.
@@ -16,10 +16,10 @@ const (
 	entryCompressed = 1 << 62
 )
 
-// subclusters is how many parts an extended L2 entry tells of.
+// subclusters is the number of subclusters in an extended L2 entry.
 const subclusters = 32
 
-// chunk is how much of a table is in memory at a time, in bytes.
+// chunk is how many bytes of a table are in memory at a time.
 const chunk = 64 << 10
 
 // tables walks the tables of a file whose header has been checked.
@@ -28,19 +28,19 @@ type tables struct {
 	r        io.ReaderAt
 	fileSize int64
 
-	content uint64 // bytes that the guest sees in clusters which don't read as zeros
-	claims  claims
-	l1, l2  [chunk]byte // buffers
+	content  uint64 // bytes that the guest sees in clusters which don't read as zeros
+	reserved reservations
+	l1, l2   [chunk]byte // buffers
 }
 
-// check checks that all tables, and all data that the guest can read, lie within the file, and that
-// each table is where nothing else is.
+// check checks that all tables, and all data that the guest can read, are within the file, and that no
+// table shares a cluster with another table or with data.
 func (t *tables) check() (err error) {
-	if t.claims, err = newClaims(uint64(t.fileSize), t.clusterBits); err != nil {
+	if t.reserved, err = newReservations(uint64(t.fileSize), t.clusterBits); err != nil {
 		return err
 	}
 	for _, p := range append([]place{{"header", 0, uint64(t.length)}}, t.places()...) {
-		if err := t.claims.take(p.name, p.offset, p.length); err != nil {
+		if err := t.reserved.reserve(p.name, p.offset, p.length); err != nil {
 			return err
 		}
 	}
@@ -53,7 +53,7 @@ func (t *tables) check() (err error) {
 	return t.checkMapping()
 }
 
-// checkRefcounts checks where the refcount blocks are.
+// checkRefcounts checks the positions of the refcount blocks.
 func (t *tables) checkRefcounts() error {
 	entries := t.cluster() * uint64(t.refTableClusters) / 8
 	return t.each(t.l1[:], t.refTableOffset, entries, 8, func(_ uint64, b []byte) error {
@@ -65,8 +65,8 @@ func (t *tables) checkRefcounts() error {
 	})
 }
 
-// checkL2Places checks where the L2 tables are, those of a saved machine's state included. None may
-// be named twice: a small file would be as long to read as a large one.
+// checkL2Places checks the positions of the L2 tables, including those for the state of snapshots. No
+// table may be named twice: a small file would take as long to read as a large one.
 func (t *tables) checkL2Places() error {
 	if t.l1Needed() > maxL2Bytes/t.cluster() {
 		return fmt.Errorf("%w: L2 tables of more than %d bytes: %s", ErrUnsupported, maxL2Bytes, largerClusters)
@@ -100,7 +100,7 @@ func (t *tables) takeCluster(table string, offset uint64) error {
 	if err := t.checkPlace(table, offset, t.cluster(), t.fileSize); err != nil {
 		return err
 	}
-	return t.claims.take(table, offset, t.cluster())
+	return t.reserved.reserve(table, offset, t.cluster())
 }
 
 // checkL2 checks the table of the L1 entry with the given index.
@@ -115,7 +115,7 @@ func (t *tables) checkL2(index, offset uint64) error {
 	})
 }
 
-// checkCluster checks an L2 entry, of whose cluster the guest can read the first length bytes.
+// checkCluster checks an L2 entry. The guest can read the first length bytes of its cluster.
 func (t *tables) checkCluster(b []byte, length uint64) error {
 	entry := binary.BigEndian.Uint64(b)
 	if entry&entryCompressed != 0 {
@@ -140,7 +140,7 @@ func (t *tables) checkCluster(b []byte, length uint64) error {
 	if err := t.checkPlace("data cluster", offset, length, t.fileSize); err != nil {
 		return err
 	}
-	return t.claims.refuse("data cluster", offset, length)
+	return t.reserved.refuse("data cluster", offset, length)
 }
 
 // checkCompressed checks the entry of a compressed cluster, whose length is known in sectors.
@@ -149,15 +149,15 @@ func (t *tables) checkCompressed(entry uint64) error {
 	entry &= entryCompressed - 1
 	offset := entry & (1<<offsetBits - 1)
 	length := (entry>>offsetBits+1)*sector - offset%sector
-	// The end of the last sector isn't data, and need not be there.
+	// The end of the last sector isn't data, and the file may end before it.
 	size := (uint64(t.fileSize) + sector - 1) &^ (sector - 1)
 	if err := checkWithin("compressed cluster", offset, length, size); err != nil {
 		return err
 	}
-	return t.claims.refuse("compressed cluster", offset, length)
+	return t.reserved.refuse("compressed cluster", offset, length)
 }
 
-// each calls f for each entry of the table at offset, which lies within the file.
+// each calls f for each entry of the table at offset, which is within the file.
 func (t *tables) each(buf []byte, offset, entries, width uint64, f func(i uint64, b []byte) error) error {
 	perChunk := uint64(len(buf)) / width
 	for first := uint64(0); first < entries; first += perChunk {

@@ -6,41 +6,41 @@ import (
 	"time"
 )
 
-// listenAgain is how long a containerd is left alone that ended a subscription.
+// listenAgain is the pause between the end of a subscription and the next.
 const listenAgain = time.Second
 
-// Removals tells, until ctx ends, that an image's name may have been removed: several removals may
-// be one word, and after a time without containerd there is one in any case.
+// Removals returns a channel that receives a value when the name of an image may have been removed,
+// until ctx ends. One value may stand for several removals. A time without containerd counts as one.
 func (u *Unpacker) Removals(ctx context.Context) <-chan struct{} {
-	told := make(chan struct{}, 1)
-	tell := func() {
+	removed := make(chan struct{}, 1)
+	notify := func() {
 		select {
-		case told <- struct{}{}:
-		default: // who listens has not looked since the last one
+		case removed <- struct{}{}:
+		default: // the receiver has not read the last one yet
 		}
 	}
 	go func() {
 		for ctx.Err() == nil {
-			u.listen(ctx, tell)
-			tell()
+			u.listen(ctx, notify)
+			notify()
 			select {
 			case <-ctx.Done():
 			case <-time.After(listenAgain):
 			}
 		}
 	}()
-	return told
+	return removed
 }
 
-// listen tells of removals until ctx or containerd ends.
-func (u *Unpacker) listen(ctx context.Context, tell func()) {
+// listen calls notify for each removal until ctx or the connection to containerd ends.
+func (u *Unpacker) listen(ctx context.Context, notify func()) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	events, errs := u.client.Subscribe(ctx, fmt.Sprintf(`topic=="/images/delete",namespace==%q`, u.opts.Namespace))
 	for {
 		select {
 		case <-events:
-			tell()
+			notify()
 		case <-errs:
 			return
 		}

@@ -6,65 +6,66 @@ import (
 	"net/netip"
 )
 
-// Binding is how a guest's card stands to the pod's interface.
+// Binding is the way in which a guest's card is connected to the pod's interface.
 type Binding string
 
 const (
 	// Bridge gives the interface's addresses to the guest. It is the default.
 	Bridge Binding = "bridge"
-	// Masquerade leaves them to the pod, which passes what is asked for on to the guest; the
+	// Masquerade leaves the addresses to the pod, which forwards connections to the guest. The
 	// guest has a private address, the same in all pods.
 	Masquerade Binding = "masquerade"
 )
 
-// Port is one that is passed on to a masqueraded guest.
+// Port is a port of the pod that is forwarded to a masqueraded guest.
 type Port struct {
 	// Protocol is tcp or udp.
 	Protocol string `json:"protocol"`
 	Number   uint16 `json:"number"`
 }
 
-// The private networks of masqueraded guests are those of KubeVirt.
+// The default private networks of masqueraded guests, the same as KubeVirt's.
 var (
 	privateIPv4 = netip.MustParsePrefix("10.0.2.0/24")
 	privateIPv6 = netip.MustParsePrefix("fd10:0:2::/120")
 )
 
-// masqueradeMAC is a masqueraded guest's without one of its own. Nothing beyond the pod sees it,
-// and a guest that is started anew finds the card that it knows.
+// masqueradeMAC is the default address of a masqueraded guest's card. Nothing outside the pod sees
+// it, and it stays the same over restarts, so that the guest finds the card that it knows.
 var masqueradeMAC = net.HardwareAddr{0x0a, 0x58, 10, 0, 2, 2}
 
+// masqueraded reports whether the card has the binding Masquerade.
 func (n NIC) masqueraded() bool { return n.Binding == Masquerade }
 
-// bridged says that the pod's interface is a port of the bridge.
+// bridged reports whether the pod's interface is a port of the card's bridge.
 func (n NIC) bridged() bool { return !n.masqueraded() }
 
-// managed says that the guest's addresses are known: a network without address management
+// managed reports whether the guest's addresses are known. A network without address management
 // leaves them to its guests.
 func (n NIC) managed() bool { return n.IPv4.valid() || n.IPv6.valid() }
 
 func (a Addressing) valid() bool { return a.Address.IsValid() }
 
-// checkBinding refuses what a caller could not mean.
+// checkBinding returns an error for settings that contradict the binding.
 func (i Interface) checkBinding() error {
 	switch i.Binding {
 	case "", Bridge:
 		if len(i.Ports) > 0 || i.IPv4.IsValid() || i.IPv6.IsValid() {
-			return fmt.Errorf("interface %s: ports and private networks go with masquerade", i.Name)
+			return fmt.Errorf("interface %s: ports and private networks need the binding masquerade", i.Name)
 		}
 	case Masquerade:
 	default:
-		return fmt.Errorf("interface %s: there is no binding %q", i.Name, i.Binding)
+		return fmt.Errorf("interface %s: unknown binding %q", i.Name, i.Binding)
 	}
 	for _, p := range i.Ports {
 		if p.Protocol != "tcp" && p.Protocol != "udp" || p.Number == 0 {
-			return fmt.Errorf("interface %s: %s port %d can't be passed on", i.Name, p.Protocol, p.Number)
+			return fmt.Errorf("interface %s: unsupported port %s %d", i.Name, p.Protocol, p.Number)
 		}
 	}
 	return nil
 }
 
-// setPrivate gives a masqueraded guest an address of each family that the pod has.
+// setPrivate gives a masqueraded guest an address of each address family that the pod has.
 func (n *NIC) setPrivate(wanted Interface) (err error) {
 	n.Ports = wanted.Ports
 	if len(n.Original.globalAddresses(netip.Addr.Is4)) > 0 {
@@ -78,7 +79,8 @@ func (n *NIC) setPrivate(wanted Interface) (err error) {
 	return err
 }
 
-// private is a network of three: its own address, the pod's, and the guest's.
+// private returns the pod's and the guest's address in a private network: the first two after the
+// network's own.
 func (n *NIC) private(network, usual netip.Prefix) (Addressing, error) {
 	if !network.IsValid() {
 		network = usual
@@ -103,7 +105,7 @@ func (n *NIC) private(network, usual netip.Prefix) (Addressing, error) {
 	}, nil
 }
 
-// shortestPrivate is, for IPv6, dnsmasq's.
+// shortestPrivate is the least length of a private network's prefix. The one for IPv6 is dnsmasq's.
 func shortestPrivate(length int) int {
 	if length == 128 {
 		return 64

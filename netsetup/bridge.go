@@ -12,24 +12,24 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// linkAddress is the pod's own on a bridge that has the pod's interface as a port: the same in
-// each pod, and the filter keeps it in there.
+// linkAddress returns the pod's own address on a bridge that has the pod's interface as a port. It
+// is the same in each pod, and the filter keeps its packets inside the pod.
 func linkAddress(bridge string) netip.Prefix {
 	address := netip.MustParseAddr("169.254.75.10").As4()
 	address[3] += bridge[len(bridge)-1] - '0'
 	return netip.PrefixFrom(netip.AddrFrom4(address), 32)
 }
 
-// linkNetwork is linkAddress for IPv6. Nobody uses it, and dnsmasq advertises no router on an
-// interface without such an address.
+// linkNetwork is linkAddress for IPv6. The guest does not use it, but dnsmasq advertises no router on
+// an interface without such an address.
 func linkNetwork(bridge string) netip.Prefix {
 	address := netip.MustParseAddr("fd6e:6f64::1").As16()
 	address[7] = bridge[len(bridge)-1] - '0'
 	return netip.PrefixFrom(netip.AddrFrom16(address), 64)
 }
 
-// addBridge makes the bridge with its marker in one request, then configures it. A new
-// bridge has no spanning tree, so that its ports forward at once, whatever its delay.
+// addBridge creates the bridge with its marker in one request, then configures it. A new
+// bridge has no spanning tree, so its ports forward at once, whatever its delay.
 func addBridge(p Plan, n NIC) error {
 	return withinLink(p.Netns, func(h *netlink.Handle) error {
 		attrs := netlink.NewLinkAttrs()
@@ -77,8 +77,8 @@ func configureBridge(h *netlink.Handle, bridge netlink.Link, n NIC) error {
 	return addForwarding(h, bridge, n)
 }
 
-// configureIPv6 makes the pod a router for a guest that has IPv6. Its own link-local address is
-// there before the bridge has a port that is up.
+// configureIPv6 makes the pod a router for a guest that has IPv6. The pod's link-local address is
+// set before the bridge has a port that is up.
 func configureIPv6(h *netlink.Handle, bridge netlink.Link, n NIC) error {
 	if !n.IPv6.valid() {
 		return disableIPv6(n.Bridge, true)
@@ -92,7 +92,7 @@ func configureIPv6(h *netlink.Handle, bridge netlink.Link, n NIC) error {
 	return disableIPv6(n.Bridge, false)
 }
 
-// addPodAddresses gives the pod its end of the bridge.
+// addPodAddresses adds the pod's own addresses to the bridge.
 func addPodAddresses(h *netlink.Handle, bridge netlink.Link, n NIC) error {
 	own := []netip.Prefix{n.IPv4.Pod, n.IPv6.Pod}
 	if n.IPv6.valid() {
@@ -104,7 +104,7 @@ func addPodAddresses(h *netlink.Handle, bridge netlink.Link, n NIC) error {
 		}
 		addr := &netlink.Addr{IPNet: toIPNet(own)}
 		if own.Addr().Is6() {
-			addr.Flags = unix.IFA_F_NODAD // nobody else can have it
+			addr.Flags = unix.IFA_F_NODAD // no other host can have it
 		}
 		if err := h.AddrReplace(bridge, addr); err != nil {
 			return fmt.Errorf("add address %s to %s: %w", own, n.Bridge, err)
@@ -113,7 +113,7 @@ func addPodAddresses(h *netlink.Handle, bridge netlink.Link, n NIC) error {
 	return nil
 }
 
-// addGuestRoutes leads to a guest whose address is not in the subnet of the pod's end.
+// addGuestRoutes adds routes to a guest whose address is outside the subnet of the pod's address.
 func addGuestRoutes(h *netlink.Handle, bridge netlink.Link, n NIC) error {
 	for _, a := range []Addressing{n.IPv4, n.IPv6} {
 		guest := a.Address.Addr()
@@ -135,7 +135,7 @@ func addGuestRoutes(h *netlink.Handle, bridge netlink.Link, n NIC) error {
 	return nil
 }
 
-// removeBridge ends a machine's hold on the pod's interface: it comes last.
+// removeBridge releases the pod's interface. It is the last step of an undo.
 func removeBridge(p Plan, n NIC) error {
 	return withinOwn(p, n, func(h *netlink.Handle, bridge netlink.Link) error {
 		if err := removeForwarding(h, n); err != nil {
@@ -148,7 +148,7 @@ func removeBridge(p Plan, n NIC) error {
 	})
 }
 
-// ownBridge returns nil where there is no bridge, or one of another machine.
+// ownBridge returns the Plan's bridge, and nil if there is none or if it is another VM's.
 func (n NIC) ownBridge(h *netlink.Handle) (netlink.Link, error) {
 	link, err := findLink(h, n.Bridge)
 	if err != nil || link == nil || !n.BridgeMAC.equal(link.Attrs().HardwareAddr) {
@@ -157,7 +157,7 @@ func (n NIC) ownBridge(h *netlink.Handle) (netlink.Link, error) {
 	return link, nil
 }
 
-// withinOwn runs fn in the pod's namespace if this Plan's bridge stands there; if not,
+// withinOwn runs fn in the pod's namespace if this Plan's bridge exists there. If not,
 // there is nothing of this card to undo.
 func withinOwn(p Plan, n NIC, fn func(h *netlink.Handle, bridge netlink.Link) error) error {
 	err := withinLink(p.Netns, func(h *netlink.Handle) error {

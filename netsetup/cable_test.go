@@ -11,9 +11,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// machine is what a QEMU guest is to the network: somebody who has the tap open and
+// testGuest is what a QEMU guest is to the network: a process that has the tap open and
 // passes frames, with a network stack, a MAC address and a DHCP client of its own.
-type machine struct {
+type testGuest struct {
 	ns   string // the guest's network stack
 	plan Plan
 }
@@ -21,15 +21,15 @@ type machine struct {
 // card is the guest's network card in its namespace.
 const card = "eth0"
 
-// start starts a machine of one card.
-func (n *node) start(t *testing.T, id string, pod Pod) *machine {
+// start starts a guest with one card.
+func (n *node) start(t *testing.T, id string, pod Pod) *testGuest {
 	t.Helper()
 	return n.startCards(t, id, pod)[0]
 }
 
-// startCards takes the steps of a machine's start in their order: see doc.go. Each card of the
+// startCards takes the steps of a VM's start in their order: see doc.go. Each card of the
 // guest is one of a network stack of its own.
-func (n *node) startCards(t *testing.T, id string, pod Pod) []*machine {
+func (n *node) startCards(t *testing.T, id string, pod Pod) []*testGuest {
 	t.Helper()
 	plan, err := n.setup.Plan(t.Context(), id, pod)
 	if err != nil {
@@ -51,9 +51,9 @@ func (n *node) startCards(t *testing.T, id string, pod Pod) []*machine {
 
 // powerOn opens the taps by name in the node's namespace, as libvirt does, and joins each
 // with a card in a new namespace.
-func powerOn(t *testing.T, plan Plan) []*machine {
+func powerOn(t *testing.T, plan Plan) []*testGuest {
 	t.Helper()
-	var cards []*machine
+	var cards []*testGuest
 	for _, n := range plan.NICs {
 		one := plan
 		one.NICs = []NIC{n}
@@ -62,9 +62,9 @@ func powerOn(t *testing.T, plan Plan) []*machine {
 	return cards
 }
 
-func powerOnCard(t *testing.T, plan Plan) *machine {
+func powerOnCard(t *testing.T, plan Plan) *testGuest {
 	t.Helper()
-	m := &machine{ns: newNamespace(t), plan: plan}
+	m := &testGuest{ns: newNamespace(t), plan: plan}
 	host := openTap(t, plan.NICs[0].Tap)
 	var guest *os.File
 	inPod(t, m.ns, func(h *netlink.Handle) error {
@@ -119,7 +119,7 @@ func openTap(t *testing.T, name string) *os.File {
 }
 
 // configure does what a guest does with its lease.
-func (m *machine) configure(t *testing.T, l lease) {
+func (m *testGuest) configure(t *testing.T, l lease) {
 	t.Helper()
 	inPod(t, m.ns, func(h *netlink.Handle) error {
 		link, err := h.LinkByName(card)

@@ -15,7 +15,7 @@ import (
 )
 
 // addNetworks gives a pod the interfaces net1, by CNI's bridge, and net2, by macvlan, as Multus has
-// them made, and net3, which nobody gives an address.
+// them made, and net3, which has no address.
 func addNetworks(t *testing.T, dir, id, ns string) {
 	t.Helper()
 	ipam := func(subnet string) map[string]any {
@@ -90,7 +90,7 @@ func TestSeveralCards(t *testing.T) {
 	same(t, "pod", before, state(t, pod))
 }
 
-// Where no card has an address to hand out, nobody answers: not on other interfaces either.
+// Without an address for any card no DHCP server runs, nor on other interfaces.
 func TestNobodyServesWithoutAddresses(t *testing.T) {
 	n := newNode(t)
 	pod := newNamespace(t)
@@ -170,7 +170,7 @@ func TestMTU(t *testing.T) {
 }
 
 // echoWhole sends a UDP datagram to the node that must not be cut, and has it sent back so.
-func (m *machine) echoWhole(t *testing.T, size int) {
+func (m *testGuest) echoWhole(t *testing.T, size int) {
 	t.Helper()
 	node := listenOn(t, hostNamespace, "cni0", "10.88.1.1:9")
 	defer node.Close()

@@ -158,7 +158,7 @@ func TestUndoKeepsIPv6Disabled(t *testing.T) {
 }
 
 // reach has the guest answer to each of some namespaces.
-func reach(t *testing.T, m *machine, from ...string) {
+func reach(t *testing.T, m *testGuest, from ...string) {
 	t.Helper()
 	target := m.serve(t, "hello")
 	for _, ns := range from {

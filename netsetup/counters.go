@@ -7,15 +7,15 @@ import (
 	"github.com/vishvananda/netlink"
 )
 
-// Counters are what went over one card of a guest, as the guest sees it: what it
-// received is what the tap sent.
+// Counters are the traffic of one card, from the guest's point of view: the guest
+// received what the tap sent.
 type Counters struct {
 	RxBytes, RxPackets, RxErrors, RxDropped uint64
 	TxBytes, TxPackets, TxErrors, TxDropped uint64
 }
 
-// Counters reads the counters of a guest's cards, in the Plan's order, at its
-// taps in the pod's namespace. A card whose tap is not there has none.
+// Counters returns the counters of a guest's cards, in the Plan's order. It reads them from the
+// taps in the pod's namespace. They are zero for a card without a tap.
 func (s *Setup) Counters(p Plan) ([]Counters, error) {
 	all := make([]Counters, len(p.NICs))
 	err := withinLink(p.Netns, func(h *netlink.Handle) error {
@@ -37,7 +37,7 @@ func (s *Setup) Counters(p Plan) ([]Counters, error) {
 		return nil
 	})
 	if err != nil {
-		return nil, fmt.Errorf("read network counters of machine %s: %w", p.ID, err)
+		return nil, fmt.Errorf("read network counters of VM %s: %w", p.ID, err)
 	}
 	return all, nil
 }

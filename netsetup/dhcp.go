@@ -8,18 +8,18 @@ import (
 	"strings"
 )
 
-// What fits into an option of DHCPv4, whose length is one byte.
+// The limits of a DHCPv4 option, whose length is one byte.
 const (
 	maxOption          = 255
 	maxNameservers     = maxOption / 4
 	maxClasslessRoutes = maxOption / 9 // RFC 3442: 5 bytes of destination, 4 of gateway
 )
 
-// dhcpUser is who dnsmasq is after its start. It keeps CAP_NET_ADMIN alone.
+// dhcpUser is the user that dnsmasq runs as after its start. It keeps CAP_NET_ADMIN alone.
 const dhcpUser = "nobody"
 
-// dhcpConfig is dnsmasq's config: for each card one address of each family, for ever. Each string
-// in it has been checked, see names.go.
+// dhcpConfig returns dnsmasq's config: for each card one address of each family, with a lease that
+// never expires. Each string in it has been checked, see names.go.
 func dhcpConfig(p Plan) string {
 	lines := []string{
 		"port=0", // no DNS
@@ -28,8 +28,8 @@ func dhcpConfig(p Plan) string {
 		"no-hosts",
 		"no-ping",
 		"user=" + dhcpUser,
-		// A guest can make dnsmasq log a line for each packet: a file could grow for
-		// ever. What goes wrong at the start is on stderr.
+		// A guest can make dnsmasq log a line for each packet: a file could grow without
+		// limit. Errors of the start are on stderr.
 		"log-facility=/dev/null",
 		"quiet-dhcp",
 		"leasefile-ro",
@@ -44,7 +44,7 @@ func dhcpConfig(p Plan) string {
 	return strings.Join(lines, "\n") + "\n"
 }
 
-// cardConfig is about one card. dnsmasq knows its requests by the bridge's name.
+// cardConfig returns the lines for one card. dnsmasq tells its requests from others by the bridge's name.
 func (p Plan) cardConfig(n NIC) []string {
 	lines := []string{"interface=" + n.Bridge, p.hostConfig(n)}
 	if n.IPv4.valid() {
@@ -56,7 +56,8 @@ func (p Plan) cardConfig(n NIC) []string {
 	return lines
 }
 
-// hostConfig: the card alone decides, not the client id: firmware and system have each their own.
+// hostConfig returns the line that gives the card its addresses. It matches the MAC address and any
+// client id: a guest's firmware and its operating system have different ones.
 func (p Plan) hostConfig(n NIC) string {
 	values := []string{n.GuestMAC.String(), "id:*"}
 	if n.IPv4.valid() {
@@ -71,6 +72,7 @@ func (p Plan) hostConfig(n NIC) string {
 	return "dhcp-host=" + strings.Join(append(values, "infinite"), ",")
 }
 
+// ipv4Config returns the lines for the card's DHCPv4.
 func (p Plan) ipv4Config(n NIC) []string {
 	address, mask := n.IPv4.Address.Addr(), net.CIDRMask(n.IPv4.Address.Bits(), 32)
 	option := func(name string, values ...string) string {
@@ -78,10 +80,10 @@ func (p Plan) ipv4Config(n NIC) []string {
 	}
 	lines := []string{
 		fmt.Sprintf("dhcp-range=%s,static,%s,infinite", address, net.IP(mask)),
-		// An option without a value is not sent: dnsmasq would name itself otherwise.
+		// An option without a value is not sent. Without the option dnsmasq would send its own address.
 		option("router", valid(n.IPv4.Gateway)...),
 		option("dns-server", texts(p.nameservers(netip.Addr.Is4), maxNameservers)...),
-		// Not all clients ask for the MTU, and all need it.
+		// All clients need the MTU, but some do not ask for it.
 		fmt.Sprintf("dhcp-option-force=tag:%s,option:mtu,%d", n.Bridge, n.MTU),
 	}
 	if n.bridged() { // the bridge has no address in the guest's subnet
@@ -116,8 +118,8 @@ func texts(addrs []netip.Addr, most int) []string {
 	return list
 }
 
-// fittingSearches are the first domains that fit into an option, counted without the
-// compression of RFC 3397: Kubernetes allows for more than DHCP can carry.
+// fittingSearches returns the first domains that fit into an option, without the
+// compression of RFC 3397. Kubernetes allows more than DHCP can carry.
 func fittingSearches(domains []string) []string {
 	room := maxOption
 	for i, domain := range domains {
@@ -128,7 +130,7 @@ func fittingSearches(domains []string) []string {
 	return domains
 }
 
-// classlessRoutes are the routes with the default one: a client that gets this option
+// classlessRoutes returns the routes and the default route: a client that gets this option
 // ignores the router option (RFC 3442).
 func classlessRoutes(a Addressing) []Route {
 	routes := slices.Clip(a.Routes)
@@ -144,7 +146,7 @@ func routeTexts(a Addressing) []string {
 	for _, r := range classlessRoutes(a) {
 		gateway := r.Gateway
 		if !gateway.IsValid() {
-			gateway = netip.IPv4Unspecified() // on the link, as RFC 3442 says it
+			gateway = netip.IPv4Unspecified() // on the link (RFC 3442)
 		}
 		list = append(list, r.Destination.String(), gateway.String())
 	}

@@ -6,15 +6,15 @@ import (
 	"strings"
 )
 
-// What a router says of itself, in seconds: how often, and for how long it is one. The latter is
-// the most that RFC 4861 has.
+// The router advertisements: their interval and the lifetime of the router, in seconds. The
+// lifetime is the maximum of RFC 4861.
 const (
 	advertiseEvery = 600
 	routerLifetime = 9000
 )
 
-// ipv6Config has dnsmasq advertise the pod as the guest's router, without a prefix to make
-// addresses from: the address comes by DHCPv6, which the advertisement says.
+// ipv6Config returns the lines that make dnsmasq advertise the pod as the guest's router. The
+// advertisement has no prefix for addresses and points to DHCPv6 for them.
 func (p Plan) ipv6Config(n NIC) []string {
 	address := n.IPv6.Address.Addr()
 	lines := []string{

@@ -30,7 +30,7 @@ const (
 )
 
 // dhcp6 gets a lease in one exchange, under an identifier that the client has made up.
-func (m *machine) dhcp6(t *testing.T, client string) lease6 {
+func (m *testGuest) dhcp6(t *testing.T, client string) lease6 {
 	t.Helper()
 	m.settled6(t)
 	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
@@ -108,7 +108,7 @@ func parseLease6(t *testing.T, data []byte) (l lease6) {
 }
 
 // settled6 waits until the guest's kernel has a link-local address and knows its router.
-func (m *machine) settled6(t *testing.T) {
+func (m *testGuest) settled6(t *testing.T) {
 	t.Helper()
 	for deadline := time.Now().Add(2 * time.Minute); ; time.Sleep(5 * time.Millisecond) {
 		ready, router := false, m.router6(t)
@@ -133,7 +133,7 @@ func (m *machine) settled6(t *testing.T) {
 }
 
 // router6 is the gateway of the guest's default route.
-func (m *machine) router6(t *testing.T) (router netip.Addr) {
+func (m *testGuest) router6(t *testing.T) (router netip.Addr) {
 	t.Helper()
 	inPod(t, m.ns, func(h *netlink.Handle) error {
 		routes, err := h.RouteListFiltered(netlink.FAMILY_V6, &netlink.Route{Table: unix.RT_TABLE_MAIN}, netlink.RT_FILTER_TABLE)
@@ -148,7 +148,7 @@ func (m *machine) router6(t *testing.T) (router netip.Addr) {
 }
 
 // configure6 does what a guest does with its address; its routes are the kernel's.
-func (m *machine) configure6(t *testing.T, l lease6) {
+func (m *testGuest) configure6(t *testing.T, l lease6) {
 	t.Helper()
 	inPod(t, m.ns, func(h *netlink.Handle) error {
 		link, err := h.LinkByName(card)

@@ -40,7 +40,7 @@ const (
 )
 
 // dhcp gets a lease with a client id of its own, as firmware and systems have.
-func (m *machine) dhcp(t *testing.T, client string) lease {
+func (m *testGuest) dhcp(t *testing.T, client string) lease {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
 	defer cancel()
@@ -58,7 +58,7 @@ func (m *machine) dhcp(t *testing.T, client string) lease {
 }
 
 // listen opens a UDP socket on the guest's card.
-func (m *machine) listen(t *testing.T, address string) net.PacketConn {
+func (m *testGuest) listen(t *testing.T, address string) net.PacketConn {
 	t.Helper()
 	return listenOn(t, m.ns, card, address)
 }
@@ -86,7 +86,7 @@ func listenOn(t *testing.T, ns, link, address string) net.PacketConn {
 }
 
 // exchange sends a message until its answer comes.
-func (m *machine) exchange(t *testing.T, conn net.PacketConn, send, want byte, more []byte) reply {
+func (m *testGuest) exchange(t *testing.T, conn net.PacketConn, send, want byte, more []byte) reply {
 	t.Helper()
 	to := &net.UDPAddr{IP: net.IPv4bcast, Port: 67}
 	buffer := make([]byte, 1500)
@@ -118,7 +118,7 @@ func (m *machine) exchange(t *testing.T, conn net.PacketConn, send, want byte, m
 	}
 }
 
-func (m *machine) message(kind byte, more []byte) []byte {
+func (m *testGuest) message(kind byte, more []byte) []byte {
 	packet := make([]byte, 240)
 	packet[0], packet[1], packet[2] = 1, 1, 6
 	binary.BigEndian.PutUint16(packet[10:], 0x8000) // answer by broadcast

@@ -15,9 +15,9 @@ import (
 )
 
 const (
-	// dialTime bounds all of a Dial.
+	// dialTime is how long Dial may take.
 	dialTime = 10 * time.Second
-	// headStart is what an address has to answer in before the next is tried too.
+	// headStart is how long Dial waits for an address before it also tries the next.
 	headStart = time.Second
 )
 
@@ -34,10 +34,10 @@ func (p Plan) GuestAddresses() []netip.Addr {
 	return all
 }
 
-// Dial connects to a TCP port of a pod with a machine, from within the pod's network
-// namespace: the guest's, at the first of its addresses that answers, and if none does
-// the one that another container of the pod has on loopback. Those come next also while
-// the guest is silent, as one with a firewall is. The error names all that was tried.
+// Dial connects to a TCP port of a VM's pod, from inside the pod's network namespace. It
+// tries the guest's addresses in order, and then loopback, for a port of another container
+// of the pod. If an address does not answer at once, as behind a firewall, Dial also tries
+// the next and takes the first that answers. The error names each address.
 func Dial(ctx context.Context, netns string, guest []netip.Addr, port uint16) (*net.TCPConn, error) {
 	if err := checkNetns(netns); err != nil {
 		return nil, err
@@ -78,7 +78,7 @@ type answer struct {
 	err  error
 }
 
-// drop takes the answers that come too late. Their context is done.
+// drop closes the connections of n late answers. Their context has ended.
 func drop(answers <-chan answer, n int) {
 	for range n {
 		if a := <-answers; a.conn != nil {
@@ -95,8 +95,8 @@ func dialOne(ctx context.Context, netns string, to netip.AddrPort) answer {
 	return answer{conn, err}
 }
 
-// dialWithin has a thread in the namespace only for as long as it takes to make the
-// socket, which stays there.
+// dialWithin connects from inside a namespace. It needs a thread in there only to create the
+// socket, which stays in the namespace.
 func dialWithin(ctx context.Context, netns string, to netip.AddrPort) (*net.TCPConn, error) {
 	family, address := sockaddr(to)
 	var fd int
@@ -126,13 +126,13 @@ func sockaddr(to netip.AddrPort) (family int, address unix.Sockaddr) {
 	return unix.AF_INET6, &unix.SockaddrInet6{Addr: to.Addr().As16(), Port: int(to.Port())}
 }
 
-// connectSocket waits in Go's poller, without a thread.
+// connectSocket connects a non-blocking socket. It waits in Go's poller, without a thread.
 func connectSocket(ctx context.Context, f *os.File, to unix.Sockaddr) error {
 	raw, err := f.SyscallConn()
 	if err != nil {
 		return err
 	}
-	defer context.AfterFunc(ctx, func() { _ = f.SetDeadline(time.Unix(1, 0)) })() // long ago
+	defer context.AfterFunc(ctx, func() { _ = f.SetDeadline(time.Unix(1, 0)) })() // a time in the past
 	began, result := false, error(nil)
 	err = raw.Write(func(fd uintptr) bool {
 		if !began {
@@ -147,7 +147,7 @@ func connectSocket(ctx context.Context, f *os.File, to unix.Sockaddr) error {
 		if result != nil {
 			return true
 		}
-		// The poller wakes early too: a socket is writable before it begins to connect.
+		// The poller may wake early: a socket is writable before it begins to connect.
 		_, err = unix.Getpeername(int(fd))
 		return err == nil
 	})

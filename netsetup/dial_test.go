@@ -17,7 +17,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Of a pod with a machine: the guest's addresses, and one that nobody answers at.
+// The addresses of a guest, and one that does not answer.
 var (
 	dialledIPv4 = netip.MustParseAddr("10.9.0.2")
 	dialledIPv6 = netip.MustParseAddr("fd00:9::2")

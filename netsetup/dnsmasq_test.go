@@ -1,6 +1,7 @@
 package netsetup
 
 import (
+	"fmt"
 	"net"
 	"os"
 	"path/filepath"
@@ -79,7 +80,7 @@ func TestServeReportsWhyNot(t *testing.T) {
 	}
 }
 
-// A pid file may outlive a reboot of the node: its number is somebody else's then.
+// A pid file may outlive a reboot of the node: its number can be another process's then.
 func TestStopSparesOthers(t *testing.T) {
 	n := newNode(t)
 	plan := n.plan(t, idA, n.addPod(t))
@@ -91,12 +92,18 @@ func TestStopSparesOthers(t *testing.T) {
 		if err := os.WriteFile(pidFile, []byte(pid+"\n"), 0o600); err != nil {
 			t.Fatal(err)
 		}
-		if found, err := n.setup.findServer(plan); err != nil || found != 0 {
+		if found, err := n.setup.server(plan).Find(); err != nil || found != 0 {
 			t.Errorf("pid file with %q: server %d, %v", pid, found, err)
 		}
 	}
 	n.undo(t, plan)
 	n.noFiles(t)
+}
+
+// serves reports whether a process is a dnsmasq of this node.
+func (n *node) serves(pid int) bool {
+	cmdline, err := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", pid))
+	return err == nil && strings.Contains(string(cmdline), "--conf-file="+n.dir)
 }
 
 func readFile(t *testing.T, path string) string {

@@ -1,6 +1,10 @@
-// Package netsetup turns the network namespace that CNI made for a pod into
-// network cards for a QEMU guest. With the binding Bridge the guest takes the pod's MAC and
-// IP address, so that everything that speaks to the pod speaks to the guest:
+// Package netsetup connects the network cards of a QEMU guest to the network namespace that CNI
+// made for the guest's pod. It owns the bridge, the tap, the filter and the DHCP server in that
+// namespace. It leaves the pod's addresses to CNI, through containerd, and the guest's card and the
+// cgroup that dnsmasq runs in to its caller.
+//
+// With the binding Bridge the guest takes the pod's MAC and IP address. Peers that connect to the
+// pod connect to the guest:
 //
 //	      node │ pod's network namespace
 //	           │
@@ -11,37 +15,34 @@
 //
 // A start has four calls, in this order:
 //
-//  1. [Setup.Plan] reads the namespace and changes nothing. The caller puts the
-//     [Plan] on disk before it goes on.
-//  2. [Setup.Apply] makes bridge, filter and tap, and takes the addresses off eth0.
-//     The tap stands in the caller's own network namespace, where libvirtd is.
+//  1. [Setup.Plan] reads the namespace and changes nothing. The caller writes the
+//     [Plan] to disk before it goes on.
+//  2. [Setup.Apply] creates bridge, filter and tap, and removes the addresses from eth0.
+//     The tap is in the caller's own network namespace, where libvirtd is.
 //  3. [Setup.Serve] starts dnsmasq in the pod's namespace.
 //  4. [Setup.Connect], after QEMU opened the tap and before the guest runs, moves the
 //     tap into the pod's namespace.
 //
-// [Setup.Undo] takes back whatever of that stands, from the Plan alone.
+// [Setup.Undo] undoes as much of that as was done. It needs the Plan alone.
 //
-// The bridge's MAC address is the Plan's own and marks whose the bridge is: it is set as
-// the bridge is created, before anything else in the pod is touched, and the
-// bridge is the last thing that Undo removes. A Plan whose bridge is absent has nothing
-// to undo on eth0, and an old Plan never disturbs a later machine in the same pod.
+// The bridge's MAC address marks the Plan that owns the bridge. It is set when the bridge is
+// created, before any other change in the pod, and Undo removes the bridge last. A Plan whose
+// bridge is absent has nothing to undo on eth0, and an old Plan never disturbs a later VM in
+// the same pod.
 //
 // The pod's other containers keep loopback and, on nvbr0, the link-local address
-// 169.254.75.10, with a route to the guest; nothing outside of the pod reaches it.
+// 169.254.75.10, with a route to the guest. Nothing outside the pod reaches that address.
 //
 // With the binding Masquerade eth0 and its addresses stay as they are. The bridge has the
-// tap alone as a port, and the gateway's address of a private network, 10.0.2.1; NAT
-// passes ports of the pod on to the guest, and the guest's own traffic out.
+// tap as its only port, and the gateway's address of a private network, 10.0.2.1. NAT
+// forwards ports of the pod to the guest, and the guest's own traffic to the network.
 //
-// A guest can send as itself alone: see rules_bridge.go. What it may ask of the pod, and
-// whom the pod passes its packets on to, stands in rules_inet.go.
+// A guest can only send with its own addresses: see rules_bridge.go. The filter in rules_inet.go
+// says which services of the pod a guest may use, and where the pod forwards its packets.
 //
-// A guest has IPv6 where its pod has. A bridged one gets the pod's address by DHCPv6, and has
-// the pod as its router: see route6.go. Of the interface's neighbours and multipath routes
-// nothing is kept.
+// A guest has IPv6 if its pod has. A bridged guest gets the pod's address by DHCPv6, and the pod
+// is its router: see routes6.go. Neighbours and multipath routes of the interface are not kept.
 //
-// [Dial] reaches a guest's ports from its pod's namespace, those of other containers too.
-//
-// Addresses belong to CNI, through containerd; the guest's card, and the cgroup that
-// dnsmasq runs in, belong to the caller.
+// [Dial] connects to ports of the guest, and of the pod's other containers, from inside the pod's
+// namespace.
 package netsetup

@@ -8,14 +8,14 @@ import (
 	"sigs.k8s.io/knftables"
 )
 
-// tableName is the nft tables', in each pod's namespace: one of family bridge for the guests'
-// frames, one of family inet for what reaches the pod's IP.
+// tableName is the name of the nft tables in each pod's namespace: one of family bridge for the
+// guest's frames, one of family inet for packets that reach the pod's IP layer.
 const tableName = "nodevirt"
 
 var families = []knftables.Family{knftables.BridgeFamily, knftables.InetFamily}
 
-// addFilter makes the tables, or makes them anew. What goes from nftables makes nft wait for the
-// kernel to be done with it, 5 to 25 ms even if it was nothing: only a repetition removes.
+// addFilter creates the tables, or replaces them. A removal makes nft wait for the kernel, 5 to
+// 25 ms even if there is nothing to remove. So addFilter removes the tables only if they exist.
 func (s *Setup) addFilter(ctx context.Context, p Plan) error {
 	return within(p.Netns, func() error {
 		nft, err := s.nftables()
@@ -53,15 +53,15 @@ func (s *Setup) removeFilter(ctx context.Context, p Plan) error {
 	})
 }
 
-// nftables returns what runs nft in the calling thread's network namespace. Making it
-// takes some runs of nft, so that it is kept.
+// nftables returns an interface that runs nft in the calling thread's network namespace. Creating
+// it takes some runs of nft, so it is kept.
 func (s *Setup) nftables() (knftables.Interface, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.nft != nil {
 		return s.nft, nil
 	}
-	nft, err := knftables.New("", "") // of several tables
+	nft, err := knftables.New("", "") // for several tables
 	if err != nil {
 		return nil, fmt.Errorf("prepare nft: %w", err)
 	}
@@ -69,7 +69,7 @@ func (s *Setup) nftables() (knftables.Interface, error) {
 	return nft, nil
 }
 
-// makeTables fails where a table is there already.
+// makeTables adds the creation of the tables to tx. It fails if one exists.
 func makeTables(tx *knftables.Transaction, p Plan) {
 	chains := chains(p)
 	for _, family := range families {
@@ -85,8 +85,8 @@ func makeTables(tx *knftables.Transaction, p Plan) {
 	}
 }
 
-// removeTables adds the tables first, so that they may be absent: older versions of nft
-// have no "destroy".
+// removeTables adds the removal of the tables to tx. It adds each table first, so that the table may
+// be absent: older versions of nft have no "destroy".
 func removeTables(tx *knftables.Transaction) {
 	for _, family := range families {
 		tx.Add(&knftables.Table{Family: family, Name: tableName})
@@ -94,7 +94,7 @@ func removeTables(tx *knftables.Transaction) {
 	}
 }
 
-// chain is one with its rules. Without a hook, others jump to it.
+// chain is an nft chain with its rules. Other chains jump to one without a hook.
 type chain struct {
 	family   knftables.Family
 	name     string
@@ -114,7 +114,7 @@ func (c chain) object() *knftables.Chain {
 
 func (c *chain) add(parts ...any) { c.rules = append(c.rules, knftables.Concat(parts...)) }
 
-// chains are all of the pod's, without those that are empty.
+// chains returns the chains of the pod that have rules.
 func chains(p Plan) []chain {
 	var all []chain
 	for _, c := range append(bridgeChains(p), inetChains(p)...) {

@@ -55,7 +55,7 @@ func TestRules(t *testing.T) {
 				t.Fatal(err)
 			}
 			if got := fake.Dump(); got != before {
-				t.Errorf("the tables made anew are\n%s\nand were\n%s", got, before)
+				t.Errorf("the replaced tables are\n%s\nand were\n%s", got, before)
 			}
 		})
 	}

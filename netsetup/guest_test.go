@@ -71,7 +71,7 @@ func TestGuestIsReachedAtThePodsAddress(t *testing.T) {
 	podA, podB := n.addPod(t), n.addPod(t)
 	a := n.start(t, idA, Pod{Netns: podA})
 	b := n.start(t, idB, Pod{Netns: podB})
-	for _, m := range []*machine{a, b} {
+	for _, m := range []*testGuest{a, b} {
 		m.configure(t, m.dhcp(t, "system"))
 	}
 	target := a.serve(t, "guest A")
@@ -112,7 +112,7 @@ func TestSidecarReachesTheGuest(t *testing.T) {
 }
 
 // serve listens on the guest's address and answers each connection with text.
-func (m *machine) serve(t *testing.T, text string) string {
+func (m *testGuest) serve(t *testing.T, text string) string {
 	t.Helper()
 	return serveIn(t, m.ns, netip.AddrPortFrom(m.plan.NICs[0].IPv4.Address.Addr(), 80).String(), text)
 }

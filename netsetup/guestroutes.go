@@ -7,8 +7,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// first is the first global address of a family. It stands without its subnet where the pod has
-// no route for that on the link, as with CNI's ptp: the guest must not make one.
+// first returns the first global address of a family. It comes without its subnet if the pod has no
+// route to that on the link, as with CNI's ptp: the guest must not create one.
 func (s Snapshot) first(family func(netip.Addr) bool) (netip.Prefix, bool) {
 	for _, a := range s.Addresses {
 		if !family(a.Address.Addr()) || a.Scope != unix.RT_SCOPE_UNIVERSE {
@@ -25,7 +25,7 @@ func (s Snapshot) first(family func(netip.Addr) bool) (netip.Prefix, bool) {
 	return netip.Prefix{}, false
 }
 
-// globalAddresses are those of one family that others can reach.
+// globalAddresses returns the addresses of a family that are reachable from outside the pod.
 func (s Snapshot) globalAddresses(family func(netip.Addr) bool) []netip.Addr {
 	var all []netip.Addr
 	for _, a := range s.Addresses {
@@ -42,7 +42,7 @@ func (s Snapshot) hasGateway6() bool {
 	})
 }
 
-// guestTable are the routes that a guest can have too.
+// guestTable returns the routes of a family that the guest can have too, by priority.
 func (s Snapshot) guestTable(family func(netip.Addr) bool) []SavedRoute {
 	var table []SavedRoute
 	for _, r := range s.Routes {
@@ -55,7 +55,7 @@ func (s Snapshot) guestTable(family func(netip.Addr) bool) []SavedRoute {
 	return table
 }
 
-// guestRoutes returns the default gateway and the other routes, those on the link first,
+// guestRoutes returns the default gateway and the other routes. Routes on the link come first,
 // so that a client that adds them in order finds each gateway reachable.
 func (s Snapshot) guestRoutes(address netip.Prefix) (gateway netip.Addr, routes []Route) {
 	family := netip.Addr.Is4
@@ -104,7 +104,7 @@ func gateways(routes []Route) []netip.Addr {
 	return gws
 }
 
-// isLinks says that each link has such a route of its own.
+// isLinks reports whether the kernel adds a route to p for each link.
 func isLinks(p netip.Prefix) bool {
 	return p.Addr().Is6() && (p.Addr().IsLinkLocalUnicast() || p.Addr().IsMulticast())
 }

@@ -11,7 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// takeInterface takes the pod's addresses off its interface and makes it a port of the
+// takeInterface removes the pod's addresses from its interface and makes it a port of the
 // bridge. The kernel drops the routes with the addresses.
 func takeInterface(p Plan, n NIC) error {
 	if n.masqueraded() {
@@ -45,8 +45,9 @@ func takeInterface(p Plan, n NIC) error {
 	})
 }
 
-// makePort enslaves the pod's interface. The port learns nothing: a CNI bridge in hairpin
-// mode sends the guest's own broadcasts back, and they must not move the guest there.
+// makePort makes the pod's interface a port of the bridge that does not learn addresses. A CNI
+// bridge in hairpin mode sends the guest's own broadcasts back: from them the port would learn
+// the guest's address.
 func makePort(h *netlink.Handle, link, bridge netlink.Link) error {
 	name := link.Attrs().Name
 	if err := h.LinkSetMaster(link, bridge); err != nil {
@@ -61,20 +62,20 @@ func makePort(h *netlink.Handle, link, bridge netlink.Link) error {
 	return nil
 }
 
-// forgetOwnAddress has the bridge pass on frames for a port's own address to whom it has learned
-// it from, the guest, and not take them for the pod's.
+// forgetOwnAddress makes the bridge forward frames for the port's own address to the tap, from which
+// it has learned that address, instead of delivering them to the pod.
 func forgetOwnAddress(h *netlink.Handle, link netlink.Link, n NIC) error {
 	err := h.NeighDel(&netlink.Neigh{
 		LinkIndex: link.Attrs().Index, Family: unix.AF_BRIDGE, Flags: netlink.NTF_MASTER,
 		State: netlink.NUD_PERMANENT, HardwareAddr: net.HardwareAddr(n.PodMAC),
 	})
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return fmt.Errorf("make the bridge forget the address of %s: %w", n.Interface, err)
+		return fmt.Errorf("remove the bridge's entry for the address of %s: %w", n.Interface, err)
 	}
 	return nil
 }
 
-// restoreInterface gives the interface back what the Plan's snapshot holds.
+// restoreInterface restores the interface from the Plan's snapshot.
 func restoreInterface(p Plan, n NIC) error {
 	if n.masqueraded() {
 		return nil
@@ -85,11 +86,11 @@ func restoreInterface(p Plan, n NIC) error {
 			return fmt.Errorf("set %s down: %w", n.Bridge, err)
 		}
 		link, err := findLink(h, n.Interface)
-		if err != nil || link == nil { // CNI took it away already
+		if err != nil || link == nil { // CNI has removed it
 			return err
 		}
 		if err := h.LinkSetNoMaster(link); err != nil {
-			return fmt.Errorf("take %s from its bridge: %w", n.Interface, err)
+			return fmt.Errorf("remove %s from its bridge: %w", n.Interface, err)
 		}
 		if err := h.LinkSetDown(link); err != nil {
 			return fmt.Errorf("set %s down: %w", n.Interface, err)
@@ -101,7 +102,7 @@ func restoreInterface(p Plan, n NIC) error {
 	})
 }
 
-// restore makes the interface's state the snapshot's. Its order is the kernel's: IPv6
+// restore sets the interface to the state of the snapshot. The kernel dictates the order: IPv6
 // addresses and all routes need the interface up.
 func (s Snapshot) restore(h *netlink.Handle, link netlink.Link) error {
 	name := link.Attrs().Name
@@ -115,14 +116,14 @@ func (s Snapshot) restore(h *netlink.Handle, link netlink.Link) error {
 	}
 	for _, a := range s.restoreOrder() {
 		if err := h.AddrReplace(link, a.netlink()); err != nil {
-			return fmt.Errorf("give %s back to %s: %w", a.Address, name, err)
+			return fmt.Errorf("restore address %s of %s: %w", a.Address, name, err)
 		}
 	}
 	return s.restoreRoutes(h, link)
 }
 
-// restoreOrder is the one that ends in the snapshot's: the kernel puts a new IPv4 address
-// behind the others, and a new IPv6 address before them.
+// restoreOrder returns the addresses in the order in which to add them, so that the kernel lists
+// them as the snapshot does: it puts a new IPv4 address last and a new IPv6 address first.
 func (s Snapshot) restoreOrder() []SavedAddress {
 	var order []SavedAddress
 	for _, a := range s.Addresses {
@@ -138,9 +139,9 @@ func (s Snapshot) restoreOrder() []SavedAddress {
 	return order
 }
 
-// restoreRoutes also removes routes that the kernel made of an address and CNI did not
-// want, but not those of an IPv6 link-local address, which may have come after the
-// snapshot. Routes without a gateway go first: they make the gateways reachable.
+// restoreRoutes adds the snapshot's routes. It also removes routes that the kernel made for an
+// address and CNI had removed. It keeps those of an IPv6 link-local address, which may be newer
+// than the snapshot. Routes without a gateway come first: they make the gateways reachable.
 func (s Snapshot) restoreRoutes(h *netlink.Handle, link netlink.Link) error {
 	if !s.Up {
 		return nil
@@ -165,7 +166,7 @@ func (s Snapshot) restoreRoutes(h *netlink.Handle, link netlink.Link) error {
 			}
 			err := h.RouteAdd(r.netlink(link))
 			if err != nil && !errors.Is(err, fs.ErrExist) {
-				return fmt.Errorf("give back route %s: %w", r.Destination, err)
+				return fmt.Errorf("restore route %s: %w", r.Destination, err)
 			}
 		}
 	}

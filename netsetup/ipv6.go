@@ -9,9 +9,9 @@ import (
 	"strings"
 )
 
-// The functions of this file are about an interface in the thread's own network
-// namespace: /proc/sys/net shows each thread its own. Kernels without IPv6 have no such
-// files, and nothing to do.
+// The functions in this file read and set an interface of the calling thread's network
+// namespace, which is what /proc/sys/net shows. On kernels without IPv6, which have no such
+// files, they do nothing.
 
 func ipv6Sysctl(link string) string {
 	return filepath.Join("/proc/sys/net/ipv6/conf", link, "disable_ipv6")

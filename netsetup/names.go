@@ -12,11 +12,11 @@ import (
 	"strings"
 )
 
-// tapDigits of an id are in the tap's name: as many as the kernel's 15 characters
-// leave room for, with some to spare for suffixes that people add when they debug.
+// tapDigits is how many digits of an id are in a tap's name. The kernel allows 15 characters; the
+// rest is room for the card's number.
 const tapDigits = 11
 
-// Names come from strangers and end up in dnsmasq's config: what matches has no character
+// Names come from pods and end up in dnsmasq's config. A name that matches has no character
 // that could end a value or a line.
 var (
 	idPattern        = regexp.MustCompile(`^[0-9a-f]{11,64}$`)
@@ -28,12 +28,12 @@ var (
 		`(\.[A-Za-z0-9_]([A-Za-z0-9_-]{0,61}[A-Za-z0-9_])?)*$`)
 )
 
-// bridgePrefix begins the bridges' names in each pod: namespaces keep them apart.
+// bridgePrefix is the prefix of the bridges' names. Each pod has its own namespace for them.
 const bridgePrefix = "nvbr"
 
 func bridgeName(card int) string { return bridgePrefix + strconv.Itoa(card) }
 
-// tapName is the tap's name: it says whose it is to a person who reads "ip link".
+// tapName returns the name of a card's tap. In the output of "ip link" it leads to the VM's container.
 func tapName(id string, card int) string {
 	name := "nv" + id[:tapDigits]
 	if card > 0 {
@@ -44,29 +44,29 @@ func tapName(id string, card int) string {
 
 func checkBridge(name string) error {
 	if !bridgePattern.MatchString(name) {
-		return fmt.Errorf("%q is no name of a machine's bridge", name)
+		return fmt.Errorf("%q is not the name of a VM's bridge", name)
 	}
 	return nil
 }
 
-// checkTap wants a name that is this machine's.
+// checkTap returns an error if name is not that of a tap of the VM id.
 func checkTap(name, id string) error {
 	if !tapPattern.MatchString(name) || len(id) < tapDigits || !strings.HasPrefix(name, tapName(id, 0)) {
-		return fmt.Errorf("%q is no name of a tap of machine %s", name, id)
+		return fmt.Errorf("%q is not the name of a tap of VM %s", name, id)
 	}
 	return nil
 }
 
 func checkID(id string) error {
 	if !idPattern.MatchString(id) {
-		return fmt.Errorf("machine id %q is not 11 to 64 lower-case hex digits", id)
+		return fmt.Errorf("VM id %q is not 11 to 64 lower-case hex digits", id)
 	}
 	return nil
 }
 
 func checkInterface(name string) error {
 	if !interfacePattern.MatchString(name) || name == "lo" || bridgePattern.MatchString(name) {
-		return fmt.Errorf("%q is no name of a pod's interface", name)
+		return fmt.Errorf("%q is not a valid name of a pod's interface", name)
 	}
 	return nil
 }
@@ -74,19 +74,19 @@ func checkInterface(name string) error {
 func checkNetns(path string) error {
 	if path == "" {
 		return fmt.Errorf("pod has no network namespace of its own: " +
-			"a virtual machine needs one (no hostNetwork)")
+			"a VM needs one (no hostNetwork)")
 	}
 	if !filepath.IsAbs(path) {
-		return fmt.Errorf("network namespace %q is no absolute path", path)
+		return fmt.Errorf("network namespace %q is not an absolute path", path)
 	}
 	return nil
 }
 
-// setNames takes over host name and DNS settings after checking them.
+// setNames checks the pod's host name and DNS settings and adds them to the Plan.
 func (p *Plan) setNames(pod Pod) error {
 	p.Hostname, _, _ = strings.Cut(pod.Hostname, ".")
 	if p.Hostname != "" && !labelPattern.MatchString(p.Hostname) {
-		return fmt.Errorf("host name %q is no DNS name", pod.Hostname)
+		return fmt.Errorf("host name %q is not a DNS name", pod.Hostname)
 	}
 	for _, server := range pod.Nameservers {
 		if server = server.Unmap(); server.IsValid() && server.Zone() == "" {
@@ -95,11 +95,11 @@ func (p *Plan) setNames(pod Pod) error {
 	}
 	for _, search := range pod.Searches {
 		domain := strings.TrimSuffix(search, ".")
-		if domain == "" { // the root: what a resolver tries anyway
+		if domain == "" { // the root, which a resolver tries anyway
 			continue
 		}
 		if len(domain) > 253 || !domainPattern.MatchString(domain) {
-			return fmt.Errorf("search domain %q is no DNS name", search)
+			return fmt.Errorf("search domain %q is not a DNS name", search)
 		}
 		p.Searches = append(p.Searches, domain)
 	}
@@ -132,7 +132,7 @@ func (m MAC) equal(o net.HardwareAddr) bool { return bytes.Equal(m, o) }
 
 func (m MAC) isZero() bool { return !slices.ContainsFunc(m, func(b byte) bool { return b != 0 }) }
 
-// localMAC derives a locally administered unicast address from a machine's id and a role.
+// localMAC derives a locally administered unicast address from a VM's id and a role.
 func localMAC(id, role string) MAC {
 	sum := sha256.Sum256([]byte(role + "\x00" + id))
 	return MAC{0x02, sum[0], sum[1], sum[2], sum[3], sum[4]}

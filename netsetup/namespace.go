@@ -11,11 +11,11 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// errGone says that a network namespace is not there any more.
+// errGone means that a network namespace no longer exists.
 var errGone = errors.New("network namespace is gone")
 
-// within runs fn on a thread that is in the network namespace at path: sockets, sysctls
-// and processes of fn are that namespace's. fn must not start goroutines.
+// within runs fn on a thread in the network namespace at path: the sockets and processes that fn
+// creates belong to that namespace, and fn sees its sysctls. fn must not create them in goroutines.
 func within(path string, fn func() error) error {
 	ns, err := openNamespace(path)
 	if err != nil {
@@ -39,7 +39,7 @@ func within(path string, fn func() error) error {
 			return
 		}
 		err = fn()
-		// A thread that can't go home stays locked, and so ends with this goroutine.
+		// A thread that can't return stays locked and so ends with this goroutine.
 		if netns.Set(home) == nil {
 			runtime.UnlockOSThread()
 		}
@@ -60,7 +60,7 @@ func withinLink(path string, fn func(*netlink.Handle) error) error {
 	})
 }
 
-// openNamespace opens a network namespace; its error is errGone where none is mounted.
+// openNamespace opens a network namespace. The error is errGone if none is mounted at path.
 func openNamespace(path string) (netns.NsHandle, error) {
 	var st unix.Statfs_t
 	err := unix.Statfs(path, &st)
@@ -80,7 +80,7 @@ func openNamespace(path string) (netns.NsHandle, error) {
 	return ns, nil
 }
 
-// isCurrent says whether path is the caller's own network namespace.
+// isCurrent reports whether path is the caller's own network namespace.
 func isCurrent(path string) (bool, error) {
 	var here, there unix.Stat_t
 	if err := unix.Stat("/proc/thread-self/ns/net", &here); err != nil {
@@ -92,7 +92,7 @@ func isCurrent(path string) (bool, error) {
 	return here.Dev == there.Dev && here.Ino == there.Ino, nil
 }
 
-// findLink returns nil without an error where there is no such link.
+// findLink returns nil without an error if there is no such link.
 func findLink(h *netlink.Handle, name string) (netlink.Link, error) {
 	link, err := h.LinkByName(name)
 	if _, missing := errors.AsType[netlink.LinkNotFoundError](err); missing {

@@ -8,57 +8,57 @@ import (
 	"github.com/vishvananda/netlink"
 )
 
-// podInterface is the one that CNI gives each pod; others are secondary networks.
+// podInterface is the interface that CNI gives each pod. Others are secondary networks.
 const podInterface = "eth0"
 
-// maxNICs bounds the cards of a guest.
+// maxNICs is the maximum number of a guest's cards.
 const maxNICs = 8
 
-// NIC is one card of the guest and what carries its frames.
+// NIC is one card of the guest and the devices that carry its frames.
 type NIC struct {
 	// Binding is Bridge if empty, as in records of version 1.
 	Binding Binding `json:"binding,omitempty"`
-	// Interface is the pod's, Bridge and Tap are made for the machine.
+	// Interface is the pod's. Bridge and Tap are created for the VM.
 	Interface string `json:"interface"`
 	Bridge    string `json:"bridge"`
 	Tap       string `json:"tap"`
 
-	// GuestMAC is the guest's. PodMAC is the interface's from now on, OriginalMAC what
-	// CNI gave it. BridgeMAC marks the bridge as this Plan's.
+	// GuestMAC is the address of the guest's card. PodMAC is the interface's while the VM exists,
+	// OriginalMAC the one that CNI gave it. BridgeMAC marks the bridge as this Plan's.
 	GuestMAC    MAC `json:"guestMAC"`
 	PodMAC      MAC `json:"podMAC"`
 	OriginalMAC MAC `json:"originalMAC"`
 	BridgeMAC   MAC `json:"bridgeMAC"`
 
-	// SharedMAC says that the interface keeps the guest's address: a macvlan gets frames for its
-	// own alone.
+	// SharedMAC means that the interface has the same address as the guest: a macvlan receives
+	// frames for its own address alone.
 	SharedMAC bool `json:"sharedMAC,omitempty"`
 
 	// MTU is the interface's, in bytes.
 	MTU int `json:"mtu"`
-	// Queues are the tap's; 0 means one.
+	// Queues is the number of the tap's queues; 0 means one.
 	Queues int `json:"queues,omitempty"`
-	// IPv4 and IPv6 are what the guest gets.
+	// IPv4 and IPv6 are the guest's settings.
 	IPv4 Addressing `json:"ipv4"`
 	IPv6 Addressing `json:"ipv6,omitzero"`
-	// Ports are passed on to a masqueraded guest; none means all.
+	// Ports are forwarded to a masqueraded guest; none means all.
 	Ports []Port `json:"ports,omitempty"`
 
 	// Original is the interface as CNI made it.
 	Original Snapshot `json:"original"`
 }
 
-// Addressing is what a guest has of one address family on one card.
+// Addressing has the guest's settings of one address family on one card.
 type Addressing struct {
-	// Address is the guest's, with its subnet's length; invalid where there is none.
+	// Address is the guest's, with the length of its subnet. It is invalid if there is none.
 	Address netip.Prefix `json:"address"`
-	// Gateway is the default route's; invalid where there is none. It may be outside
-	// of the subnet. For a bridged guest's IPv6, Gateway and Routes are the pod's, which is
-	// its router.
+	// Gateway is the default route's. It is invalid if there is none, and may be outside
+	// the subnet. For a bridged guest's IPv6, Gateway and Routes are those of the pod, which is
+	// the guest's router.
 	Gateway netip.Addr `json:"gateway"`
 	// Routes are the guest's other routes, without the one to its own subnet.
 	Routes []Route `json:"routes,omitempty"`
-	// Pod is the pod's own end of the card's bridge.
+	// Pod is the pod's own address on the card's bridge.
 	Pod netip.Prefix `json:"pod,omitzero"`
 }
 
@@ -69,7 +69,7 @@ type Route struct {
 	Gateway     netip.Addr   `json:"gateway"`
 }
 
-// newNIC names what the machine's card number i needs.
+// newNIC returns the VM's card number i with the names of its devices.
 func newNIC(id string, i int, wanted Interface) NIC {
 	n := NIC{Binding: wanted.Binding, Queues: wanted.Queues, Interface: wanted.Name, Bridge: bridgeName(i), Tap: tapName(id, i)}
 	if n.Interface == "" {
@@ -81,12 +81,12 @@ func newNIC(id string, i int, wanted Interface) NIC {
 	return n
 }
 
-// read fills in what the pod's namespace says.
+// read sets the addresses, the MTU and the snapshot from the pod's namespace.
 func (n *NIC) read(h *netlink.Handle, id string, wanted Interface) error {
 	if bridge, err := findLink(h, n.Bridge); err != nil {
 		return err
 	} else if bridge != nil {
-		return fmt.Errorf("bridge %s is there already: %w", n.Bridge, ErrInUse)
+		return fmt.Errorf("bridge %s exists already: %w", n.Bridge, ErrInUse)
 	}
 	link, err := findLink(h, n.Interface)
 	if err != nil {
@@ -100,7 +100,7 @@ func (n *NIC) read(h *netlink.Handle, id string, wanted Interface) error {
 		return fmt.Errorf("%w: interface %s is a port of another device", ErrUnsuited, n.Interface)
 	}
 	if len(attrs.HardwareAddr) != 6 {
-		return fmt.Errorf("%w: interface %s is no Ethernet device", ErrUnsuited, n.Interface)
+		return fmt.Errorf("%w: interface %s is not an Ethernet device", ErrUnsuited, n.Interface)
 	}
 	n.SharedMAC = n.bridged() && link.Type() == "macvlan"
 	if err := n.setMACs(id, attrs.HardwareAddr, wanted.MAC); err != nil {
@@ -114,22 +114,22 @@ func (n *NIC) read(h *netlink.Handle, id string, wanted Interface) error {
 		return err
 	}
 	if !n.managed() && (n.masqueraded() || n.Interface == podInterface) {
-		return fmt.Errorf("interface %s: %w, and its guest needs one: have the CNI config give it (ipam)",
+		return fmt.Errorf("interface %s: %w, but its guest needs one: add ipam to the CNI config",
 			n.Interface, ErrNoAddress)
 	}
 	return nil
 }
 
-// absent says that the pod lacks the card's interface.
+// absent returns the error for a pod without the card's interface.
 func (n *NIC) absent() error {
 	if n.Interface == podInterface {
 		return fmt.Errorf("no interface %s: %w", n.Interface, ErrNoAddress)
 	}
-	return fmt.Errorf("%w: no interface %s: see whether the cluster has Multus, and have the pod's annotation "+
-		"for it name as many networks as the VMI, in the same order", ErrUnsuited, n.Interface)
+	return fmt.Errorf("%w: no interface %s: check that the cluster has Multus, and that the pod's annotation "+
+		"for Multus names the same networks as the VMI, in the same order", ErrUnsuited, n.Interface)
 }
 
-// setMACs gives the interface a new address where the guest takes its own.
+// setMACs decides the MAC addresses. The interface gets a new one if the guest takes its old one.
 func (n *NIC) setMACs(id string, own, guest net.HardwareAddr) error {
 	switch {
 	case guest != nil:
@@ -139,7 +139,7 @@ func (n *NIC) setMACs(id string, own, guest net.HardwareAddr) error {
 		guest = own
 	}
 	if len(guest) != 6 || guest[0]&1 != 0 || MAC(guest).isZero() {
-		return fmt.Errorf("%s is no address for a network card: it must be unicast", guest)
+		return fmt.Errorf("%s is not an address of a network card: it must be unicast", guest)
 	}
 	n.OriginalMAC, n.PodMAC, n.GuestMAC = MAC(own), MAC(own), MAC(guest)
 	switch {
@@ -152,7 +152,7 @@ func (n *NIC) setMACs(id string, own, guest net.HardwareAddr) error {
 	return nil
 }
 
-// setAddresses decides what of the interface's addresses and routes the guest gets.
+// setAddresses decides which of the interface's addresses and routes the guest gets.
 func (n *NIC) setAddresses(wanted Interface) error {
 	if n.masqueraded() {
 		return n.setPrivate(wanted)
@@ -166,13 +166,13 @@ func (n *NIC) setAddresses(wanted Interface) error {
 		n.IPv6.Gateway, n.IPv6.Routes = n.Original.guestRoutes(address)
 	}
 	if routes := classlessRoutes(n.IPv4); len(routes) > maxClasslessRoutes {
-		return fmt.Errorf("interface %s has %d routes, of which DHCP carries %d to a guest: "+
-			"join some in the CNI config", n.Interface, len(routes), maxClasslessRoutes)
+		return fmt.Errorf("interface %s has %d routes, but DHCP carries at most %d to a guest: "+
+			"merge some in the CNI config", n.Interface, len(routes), maxClasslessRoutes)
 	}
 	return nil
 }
 
-// routers are the link-local addresses that the guest may not take for its own.
+// routers returns the link-local addresses that the guest must not use as its own.
 func (n NIC) routers() []netip.Addr {
 	all := []netip.Addr{linkLocal(n.BridgeMAC)}
 	if n.IPv6.Gateway.IsLinkLocalUnicast() {
@@ -181,7 +181,7 @@ func (n NIC) routers() []netip.Addr {
 	return all
 }
 
-// linkLocal is the address that RFC 4291, appendix A, makes of a MAC address.
+// linkLocal returns the link-local address of a MAC address (RFC 4291, appendix A).
 func linkLocal(mac MAC) netip.Addr {
 	return netip.AddrFrom16([16]byte{0xfe, 0x80, 8: mac[0] ^ 2, mac[1], mac[2], 0xff, 0xfe, mac[3], mac[4], mac[5]})
 }

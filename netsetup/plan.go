@@ -10,7 +10,7 @@ import (
 	"github.com/vishvananda/netlink"
 )
 
-// Pod is what netsetup must know of a pod.
+// Pod describes a pod.
 type Pod struct {
 	// Netns is the path of the pod's network namespace.
 	Netns string
@@ -19,29 +19,30 @@ type Pod struct {
 	// Nameservers and Searches are the pod's DNS settings. DHCPv4 carries the IPv4 servers.
 	Nameservers []netip.Addr
 	Searches    []string
-	// Interfaces are those that the guest gets a card for, in this order; none means eth0.
+	// Interfaces are those for which the guest gets a card, in this order; none means eth0.
 	Interfaces []Interface
 }
 
-// Interface is one of the pod's interfaces, and how a guest's card is to be bound to it.
+// Interface is one of the pod's interfaces, and the settings of the guest's card for it.
 type Interface struct {
 	// Name is the interface's in the pod, "eth0" if empty.
 	Name string
-	// MAC is the guest's address; nil gives it the interface's own, or with Masquerade one of
-	// netsetup's.
+	// MAC is the address of the guest's card. Nil means the interface's own, or with Masquerade a
+	// default one.
 	MAC net.HardwareAddr
 	// Binding is Bridge if empty.
 	Binding Binding
-	// Queues of the card that work side by side; 0 means one.
+	// Queues is the number of queues that work in parallel; 0 means one.
 	Queues int
-	// Ports are passed on to a masqueraded guest, the others stay the pod's. None means all.
+	// Ports are forwarded to a masqueraded guest; the others stay the pod's. None means all.
 	Ports []Port
-	// IPv4 and IPv6 are the private networks of a masqueraded guest, KubeVirt's if not valid.
+	// IPv4 and IPv6 are the private networks of a masqueraded guest. The invalid prefix means
+	// KubeVirt's default.
 	IPv4, IPv6 netip.Prefix
 }
 
-// Plan is what shall stand for one machine, and all that Undo needs. It is a plain value
-// that survives JSON.
+// Plan describes the network of one VM. It holds all that Undo needs, and is a plain value for a
+// JSON file.
 type Plan struct {
 	ID    string `json:"id"`
 	Netns string `json:"netns"`
@@ -53,13 +54,13 @@ type Plan struct {
 	// NICs are the guest's cards, in the order of Pod.Interfaces.
 	NICs []NIC `json:"nics,omitempty"`
 
-	// Sysctls are settings of the pod that the machine needs otherwise.
+	// Sysctls are settings of the pod that change while the VM exists.
 	Sysctls []Sysctl `json:"sysctls,omitempty"`
 }
 
-// Plan reads a pod's namespace and decides names and addresses for the machine id (a
-// container's id: hex digits). It changes nothing. The error is ErrNoAddress for a pod
-// without an address, ErrInUse where another machine has the interface.
+// Plan reads a pod's namespace and decides names and addresses for the VM id, which is a
+// container's id in hex digits. It changes nothing. The error is ErrNoAddress for a pod without
+// an address, and ErrInUse if another VM has the interface.
 func (s *Setup) Plan(ctx context.Context, id string, pod Pod) (Plan, error) {
 	p := Plan{ID: id, Netns: pod.Netns}
 	interfaces := pod.Interfaces
@@ -82,7 +83,7 @@ func (s *Setup) Plan(ctx context.Context, id string, pod Pod) (Plan, error) {
 		return Plan{}, fmt.Errorf("plan pod network: %w", err)
 	} else if own {
 		return Plan{}, fmt.Errorf("network namespace %s is the node's own: "+
-			"a virtual machine needs a pod with its own network (no hostNetwork)", p.Netns)
+			"a VM needs a pod with its own network (no hostNetwork)", p.Netns)
 	}
 	err := withinLink(p.Netns, func(h *netlink.Handle) error {
 		for i := range p.NICs {
@@ -98,11 +99,11 @@ func (s *Setup) Plan(ctx context.Context, id string, pod Pod) (Plan, error) {
 	return p, nil
 }
 
-// check refuses names that could lead elsewhere: a Plan has been on disk.
+// check returns an error for names that are not a VM's own: a Plan comes from a file.
 func (p *Plan) check() error {
 	errs := []error{checkID(p.ID), checkNetns(p.Netns)}
 	if len(p.NICs) == 0 || len(p.NICs) > maxNICs {
-		errs = append(errs, fmt.Errorf("a machine has 1 to %d network cards, not %d", maxNICs, len(p.NICs)))
+		errs = append(errs, fmt.Errorf("a VM has 1 to %d network cards, not %d", maxNICs, len(p.NICs)))
 	}
 	taken := map[string]bool{}
 	for _, n := range p.NICs {

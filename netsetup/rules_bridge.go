@@ -7,14 +7,14 @@ import (
 	"sigs.k8s.io/knftables"
 )
 
-// Names of ICMPv6 types in nft's words.
+// Matches of ICMPv6 types in nft's syntax.
 const (
 	routerTypes    = "icmpv6 type { nd-router-advert, nd-redirect }"
 	neighborTypes  = "icmpv6 type { nd-neighbor-solicit, nd-neighbor-advert }"
 	multicastTypes = "icmpv6 type { mld-listener-query, mld-listener-report, mld-listener-done, mld2-listener-report }"
 )
 
-// bridgeChains see each frame on the guest's way.
+// bridgeChains returns the chains that see each frame from and to the guest.
 func bridgeChains(p Plan) []chain {
 	base := func(hook knftables.BaseChainHook) *chain {
 		return &chain{family: knftables.BridgeFamily, name: string(hook), kind: knftables.FilterType,
@@ -37,22 +37,23 @@ func bridgeChains(p Plan) []chain {
 	return append([]chain{*prerouting, *postrouting, *input, *output}, guests...)
 }
 
-// fromNetwork is about what comes in for the guest.
+// fromNetwork adds the rules for frames that arrive from the network.
 func fromNetwork(c *chain, n NIC) {
 	in := "iifname " + strconv.Quote(n.Interface)
-	// What a CNI bridge in hairpin mode sends back. Sent back to the guest itself, it is what the guest
-	// asked of a Service and the node found it to serve: with br_netfilter such packets have a new
-	// destination, but their source's MAC address still.
+	// A CNI bridge in hairpin mode sends the guest's own frames back. Frames that it sends back to the
+	// guest's address pass: the guest has used a Service that it serves itself, and with br_netfilter
+	// the node changed the destination, but not the source's MAC address.
 	c.add(in, "ether saddr", n.GuestMAC, "ether daddr !=", n.GuestMAC, "drop")
 	if !n.managed() {
 		return
 	}
-	// DHCP stays in the pod: other pods' servers, and their guests, are next door. So do
-	// the words of routers: the guest's is the pod.
+	// DHCP stays in the pod: servers and guests of other pods may be on the same network. So do
+	// router advertisements: the guest's router is the pod.
 	c.add(in, "udp dport { 67, 68, 546, 547 } drop")
 	c.add(in, routerTypes, "drop")
 }
 
+// toNetwork adds the rules for frames to the network.
 func toNetwork(c *chain, n NIC) {
 	if n.managed() {
 		out := "oifname " + strconv.Quote(n.Interface)
@@ -61,9 +62,9 @@ func toNetwork(c *chain, n NIC) {
 	}
 }
 
-// podSide keeps the pod's own side of the bridge to itself: it speaks with the guest alone. Its
-// link-local address is the same in all pods, which would answer for each other. For a guest's
-// IPv6 it is a router, and finds its neighbours.
+// podSide isolates the pod's own addresses on the bridge: the pod talks with the guest alone. Its
+// link-local address is the same in all pods, so they would answer for each other. For a guest's
+// IPv6 the pod is a router and must find its neighbours.
 func podSide(input, output *chain, n NIC) {
 	in, out := "iifname "+strconv.Quote(n.Interface), "oifname "+strconv.Quote(n.Interface)
 	if n.IPv6.valid() {
@@ -76,14 +77,14 @@ func podSide(input, output *chain, n NIC) {
 	output.add(out, "drop")
 }
 
-// fromGuest lets pass what a guest may send as itself. What is not named is dropped, frames in
-// a VLAN and those of spanning trees too.
+// fromGuest accepts frames with the guest's own addresses and drops all others, which include
+// frames of VLANs and spanning trees.
 func fromGuest(c *chain, n NIC) {
 	c.add("ether saddr !=", n.GuestMAC, "drop")
-	// Servers and routers are others.
+	// A guest must not be a DHCP server or a router.
 	c.add("udp sport { 67, 547 } drop")
 	c.add(routerTypes, "drop")
-	// No host should take them from a wire, and some do.
+	// No host should accept loopback addresses from a wire, but some do.
 	c.add("ip daddr 127.0.0.0/8 drop")
 	c.add("ip6 daddr ::1 drop")
 	if !n.managed() {
@@ -103,20 +104,20 @@ func guestIPv4(c *chain, n NIC) {
 	own, pod := n.IPv4.Address.Addr(), n.IPv4.Pod.Addr()
 	arp := fmt.Sprintf("arp htype 1 arp ptype ip arp saddr ether %s arp saddr ip", n.GuestMAC)
 	c.add(arp, own, "accept")
-	c.add(arp, "0.0.0.0 arp daddr ip", own, "accept") // RFC 5227: is it in use?
+	c.add(arp, "0.0.0.0 arp daddr ip", own, "accept") // the probe of RFC 5227: is the address in use?
 	c.add("ip saddr 0.0.0.0 udp sport 68 udp dport 67 accept")
 	if n.bridged() {
-		// Most guests send answers to the pod's side to their gateway.
+		// Most guests send packets to the pod's link-local address to their gateway.
 		c.add("ip saddr", own, "ip daddr", pod, "ether daddr set", n.BridgeMAC, "meta pkttype set host accept")
 	}
 	c.add("ip saddr", own, "accept")
 }
 
-// target is where neighbour solicitations and advertisements have their target (RFC 4861).
+// target is the position of the target in neighbour solicitations and advertisements (RFC 4861).
 const target = "@th,64,128"
 
-// guestIPv6 lets the guest choose its link-local address, which systems make of what they like,
-// but not those of its routers.
+// guestIPv6 lets the guest choose its link-local address, which each operating system makes in its
+// own way. It must not be the address of one of its routers.
 func guestIPv6(c *chain, n NIC) {
 	own := n.IPv6.Address.Addr()
 	const isLinkLocal, notLinkLocal = "& 0xffc00000000000000000000000000000 == 0xfe800000000000000000000000000000",
@@ -127,7 +128,7 @@ func guestIPv6(c *chain, n NIC) {
 	}
 	c.add("icmpv6 type nd-neighbor-advert", target, notLinkLocal, target, "!=", hex(own), "drop")
 	c.add("ip6 saddr", own, "accept")
-	// What configures the link is never in fragments (RFC 6980).
+	// Messages that configure the link are never fragmented (RFC 6980).
 	c.add("exthdr frag exists drop")
 	c.add("ip6 saddr :: icmpv6 type { nd-router-solicit, mld-listener-report, mld2-listener-report } accept")
 	c.add("ip6 saddr :: icmpv6 type nd-neighbor-solicit", target, hex(own), "accept")

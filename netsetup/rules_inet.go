@@ -10,7 +10,7 @@ import (
 	"sigs.k8s.io/knftables"
 )
 
-// inetChains see what comes to the pod's own IP, and what it passes on.
+// inetChains returns the chains that see packets to the pod and packets that it forwards.
 func inetChains(p Plan) []chain {
 	base := func(name string, kind knftables.BaseChainType, hook knftables.BaseChainHook,
 		priority knftables.BaseChainPriority) *chain {
@@ -33,8 +33,8 @@ func inetChains(p Plan) []chain {
 	return []chain{*input, *forward, *toGuest, *fromPod, *masquerade}
 }
 
-// podServices are what a guest may ask of the pod itself: its address, its router, and answers
-// to what a sidecar began. The services of sidecars, and what listens on loopback, are not for it.
+// podServices lets a guest use DHCP and the router of the pod, and answer connections of a
+// sidecar. The guest can't connect to sidecars, nor to servers on the pod's loopback.
 func podServices(c *chain, n NIC) {
 	in := "iifname " + strconv.Quote(n.Bridge)
 	c.add(in, "ct state established,related accept")
@@ -49,13 +49,13 @@ func podServices(c *chain, n NIC) {
 		c.add(in, multicastTypes, "accept")
 	}
 	if n.masqueraded() {
-		c.add(in, "reject") // a guest would wait long for its gateway
+		c.add(in, "reject") // with "drop" a guest would wait for its gateway's answer
 		return
 	}
 	c.add(in, "drop")
 }
 
-// passOn lets a guest reach its own network and no other of the pod's.
+// passOn lets a guest reach the network of its card and no other network of the pod.
 func passOn(c *chain, n NIC) {
 	inner, outer := strconv.Quote(n.Bridge), strconv.Quote(n.Interface)
 	if n.masqueraded() {
@@ -69,7 +69,7 @@ func passOn(c *chain, n NIC) {
 	c.add("oifname", inner, "drop")
 }
 
-// stopOthers keeps a pod that was no router from becoming one for others than its guest.
+// stopOthers keeps a pod that was not a router from forwarding packets of hosts other than its guest.
 func stopOthers(c *chain, p Plan) {
 	for _, n := range p.NICs {
 		key := "ipv4/conf/" + n.Interface + "/forwarding"
@@ -82,8 +82,8 @@ func stopOthers(c *chain, p Plan) {
 	}
 }
 
-// passTo hands the guest what comes for its ports to the pod's addresses, also from sidecars.
-// Loopback stays theirs.
+// passTo forwards connections to the guest's ports on the pod's addresses to the guest, also those of
+// sidecars. Loopback addresses stay the sidecars'.
 func passTo(toGuest, fromPod *chain, n NIC) {
 	for _, f := range n.privateFamilies() {
 		for _, ports := range n.portMatches(f.icmp) {
@@ -94,13 +94,14 @@ func passTo(toGuest, fromPod *chain, n NIC) {
 	}
 }
 
+// masqueradeGuest gives the guest's packets the pod's address.
 func masqueradeGuest(c *chain, n NIC) {
 	for _, f := range n.privateFamilies() {
 		c.add("oifname", strconv.Quote(n.Interface), f.word, "saddr", f.guest, "masquerade")
 	}
 }
 
-// family is an address family in nft's words.
+// family is an address family in nft's syntax.
 type family struct {
 	word, icmp string
 	pod        []netip.Addr
@@ -118,7 +119,7 @@ func (n NIC) privateFamilies() []family {
 	return all
 }
 
-// portMatches are the ports that go to the guest: one match for each protocol.
+// portMatches returns a match for each protocol of the ports that go to the guest.
 func (n NIC) portMatches(icmp string) []string {
 	if len(n.Ports) == 0 {
 		return []string{"meta l4proto { tcp, udp, sctp }", icmp + " type echo-request"}
@@ -139,5 +140,5 @@ func (n NIC) portMatches(icmp string) []string {
 	return matches
 }
 
-// hex is an address as a number in nft's words.
+// hex returns an address as a number in nft's syntax.
 func hex(a netip.Addr) string { return fmt.Sprintf("0x%x", a.AsSlice()) }

@@ -10,36 +10,37 @@ import (
 	"sync"
 	"time"
 
+	"github.com/containerd/errdefs"
 	"sigs.k8s.io/knftables"
 )
 
-// ErrNoAddress says that a pod's interface has no address to give to a guest.
-var ErrNoAddress = errors.New("pod has no address")
+// ErrNoAddress means that a pod's interface has no address for the guest.
+var ErrNoAddress = errdefs.ErrFailedPrecondition.WithMessage("pod has no address")
 
-// ErrUnsuited says that a pod's network and what a machine wants of it don't go together.
-var ErrUnsuited = errors.New("the pod's network does not suit the machine")
+// ErrUnsuited means that a pod's network can't provide what the VM needs.
+var ErrUnsuited = errdefs.ErrFailedPrecondition.WithMessage("the pod's network does not suit the VM")
 
-// ErrInUse says that another virtual machine has the pod's interface already.
-var ErrInUse = errors.New("pod's interface belongs to another virtual machine")
+// ErrInUse means that another VM has the pod's interface.
+var ErrInUse = errdefs.ErrFailedPrecondition.WithMessage("pod's interface belongs to another VM")
 
-// ErrPortTaken says that a process in the pod has the port that guests ask for their address.
-var ErrPortTaken = errors.New("another process in the pod listens on UDP port 67, where " +
-	"guests ask for their address: keep it from that")
+// ErrPortTaken means that another process in the pod has the port of the DHCP server.
+var ErrPortTaken = errdefs.ErrFailedPrecondition.WithMessage("another process in the pod listens on UDP port 67, where " +
+	"the guest's DHCP server must listen: stop that process")
 
-// undoTimeout bounds the undoing of an Apply that failed.
+// undoTimeout is how long the undo of a failed Apply may take.
 const undoTimeout = 20 * time.Second
 
-// Options are what a Setup needs of its surroundings. The program nft is found in PATH.
+// Options are the settings of a Setup. The program nft must be in PATH.
 type Options struct {
 	// Dnsmasq is the program's path.
 	Dnsmasq string
-	// Dir is the folder that holds DIR/ID/ for each machine: dnsmasq's config and pid file.
+	// Dir is the folder that holds a folder DIR/ID for each VM, with dnsmasq's config and pid file.
 	Dir string
 	// Logger may be nil.
 	Logger *slog.Logger
 }
 
-// Setup makes and removes the networks of virtual machines. Its methods may run at the
+// Setup creates and removes the networks of VMs. Its methods may run at the
 // same time for different pods. They must run as root, in libvirtd's network namespace.
 type Setup struct {
 	dnsmasq string
@@ -50,7 +51,7 @@ type Setup struct {
 	nft knftables.Interface // see nftables
 }
 
-// New returns a Setup. It touches nothing.
+// New returns a Setup. It changes nothing on the node.
 func New(o Options) *Setup {
 	log := o.Logger
 	if log == nil {
@@ -59,8 +60,8 @@ func New(o Options) *Setup {
 	return &Setup{dnsmasq: o.Dnsmasq, dir: o.Dir, log: log}
 }
 
-// step is one thing that Apply makes. Both functions may be called again at any point,
-// after themselves or after a crash in their middle.
+// step is one step of Apply. Both functions may be called again at any point,
+// after they returned or after a crash in between.
 type step struct {
 	name     string
 	do, undo func(context.Context, Plan) error
@@ -68,7 +69,7 @@ type step struct {
 
 func (s *Setup) steps() []step {
 	return []step{
-		{"bridge", each(addBridge), eachBack(removeBridge)}, // the marker of ownership: first and last
+		{"bridge", each(addBridge), eachBack(removeBridge)}, // marks the owner: first to be done, last to be undone
 		{"filter", s.addFilter, s.removeFilter},
 		{"sysctls", setSysctls, restoreSysctls},
 		{"interface", each(takeInterface), eachBack(restoreInterface)},
@@ -76,12 +77,12 @@ func (s *Setup) steps() []step {
 	}
 }
 
-// each does something for one card after the other, and stops where it fails.
+// each returns a function that calls do for each card in order and stops at an error.
 func each(do func(Plan, NIC) error) func(context.Context, Plan) error {
 	return func(ctx context.Context, p Plan) error { return inTurn(ctx, p, slices.Values(p.NICs), do) }
 }
 
-// eachBack is each, the last card first.
+// eachBack is each in reverse order.
 func eachBack(undo func(Plan, NIC) error) func(context.Context, Plan) error {
 	return func(ctx context.Context, p Plan) error {
 		return inTurn(ctx, p, func(yield func(NIC) bool) {
@@ -103,8 +104,8 @@ func inTurn(ctx context.Context, p Plan, nics iter.Seq[NIC], do func(Plan, NIC) 
 	return nil
 }
 
-// Apply makes what p describes, up to a tap that QEMU can open in the caller's network
-// namespace. It may be repeated, and undoes itself when it fails.
+// Apply creates what p describes, up to a tap that QEMU can open in the caller's network
+// namespace. It may be repeated. If it fails, it undoes its changes.
 func (s *Setup) Apply(ctx context.Context, p Plan) (err error) {
 	if err := p.check(); err != nil {
 		return err
@@ -125,15 +126,15 @@ func (s *Setup) Apply(ctx context.Context, p Plan) (err error) {
 		}
 	}
 	for _, n := range p.NICs {
-		s.log.DebugContext(ctx, "pod network handed over", "netns", p.Netns, "interface", n.Interface,
+		s.log.DebugContext(ctx, "pod network set up", "netns", p.Netns, "interface", n.Interface,
 			"tap", n.Tap, "address", n.IPv4.Address, "mac", n.GuestMAC)
 	}
 	return nil
 }
 
-// Undo ends dnsmasq, removes what p describes and gives the pod's interface back its
-// addresses and routes. It succeeds from every half-made state, when there is
-// nothing left to do, and when the namespace is gone. After an error it may be repeated.
+// Undo ends dnsmasq, removes what p describes and restores the addresses and routes of the pod's
+// interface. It succeeds from every intermediate state, when there is nothing left to do, and
+// when the namespace is gone. After an error it may be repeated.
 func (s *Setup) Undo(ctx context.Context, p Plan) error {
 	if err := p.check(); err != nil {
 		return err
@@ -141,8 +142,8 @@ func (s *Setup) Undo(ctx context.Context, p Plan) error {
 	return errors.Join(s.stop(ctx, p), s.undoSteps(ctx, p))
 }
 
-// undoSteps goes backwards and stops where a step fails: as long as something of
-// the pod is left to restore, the bridge that marks it must stay.
+// undoSteps undoes the steps in reverse order and stops at an error: the bridge, which marks the
+// owner, must stay until the rest of the pod is restored.
 func (s *Setup) undoSteps(ctx context.Context, p Plan) error {
 	for _, step := range slices.Backward(s.steps()) {
 		if err := ctx.Err(); err != nil {

@@ -9,7 +9,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Snapshot is an interface as CNI made it: what Undo gives back.
+// Snapshot is the state of an interface as CNI made it, which Undo restores.
 type Snapshot struct {
 	// Up and DisableIPv6 are the interface's flag and its sysctl of that name.
 	Up          bool           `json:"up"`
@@ -26,7 +26,7 @@ type SavedAddress struct {
 	Label     string       `json:"label,omitempty"`
 	Scope     int          `json:"scope"`
 	Flags     int          `json:"flags"`
-	Valid     int          `json:"valid"`     // seconds; 4294967295 is for ever
+	Valid     int          `json:"valid"`     // seconds; 4294967295 means without limit
 	Preferred int          `json:"preferred"` // seconds
 }
 
@@ -66,8 +66,8 @@ func readSnapshot(h *netlink.Handle, link netlink.Link) (Snapshot, error) {
 	return snap, err
 }
 
-// isStatic leaves out the addresses that the kernel makes of router advertisements: it
-// makes them again.
+// isStatic reports whether an address is not from a router advertisement: the kernel makes those
+// again.
 func isStatic(addr netlink.Addr) bool {
 	return addr.IP.To4() != nil || addr.Flags&unix.IFA_F_PERMANENT != 0
 }
@@ -103,7 +103,7 @@ func saveAddress(addr netlink.Addr) SavedAddress {
 	return saved
 }
 
-// keptFlags of an address are settings; the others are the kernel's news about it.
+// keptFlags are the flags of an address that are settings. The others report its state.
 const keptFlags = unix.IFA_F_NODAD | unix.IFA_F_NOPREFIXROUTE | unix.IFA_F_HOMEADDRESS |
 	unix.IFA_F_MANAGETEMPADDR | unix.IFA_F_MCAUTOJOIN
 

@@ -13,16 +13,17 @@ import (
 	"github.com/vishvananda/netlink"
 )
 
-// Sysctl is a setting of the pod's network namespace that a machine needs otherwise.
+// Sysctl is a setting of the pod's network namespace with a different value while the VM exists.
 type Sysctl struct {
 	// Key is its path below /proc/sys/net, which shows each thread its own namespace's.
 	Key string `json:"key"`
-	// Value is the machine's, Original the pod's.
+	// Value is the one while the VM exists, Original the pod's.
 	Value    string `json:"value"`
 	Original string `json:"original"`
 }
 
-// readSysctls runs in the pod's namespace. A kernel without a setting has nothing to be set.
+// readSysctls adds the settings that must change to the Plan. It runs in the pod's namespace, and
+// passes over settings that the kernel does not have.
 func (p *Plan) readSysctls(h *netlink.Handle) error {
 	wanted, err := p.wantedSysctls(h)
 	if err != nil {
@@ -41,10 +42,10 @@ func (p *Plan) readSysctls(h *netlink.Handle) error {
 	return nil
 }
 
-// wantedSysctls are in the order in which they are to be set.
+// wantedSysctls returns the settings in the order in which they must be set.
 func (p *Plan) wantedSysctls(h *netlink.Handle) ([]Sysctl, error) {
-	// What a bridge passes on is the guest's affair: the pod's IP filters and its connection
-	// tracking would see it with the kernel's default.
+	// The pod's IP filters and connection tracking must not see frames that the bridge forwards;
+	// by the kernel's default they do.
 	wanted := []Sysctl{
 		{Key: "bridge/bridge-nf-call-iptables", Value: "0"},
 		{Key: "bridge/bridge-nf-call-ip6tables", Value: "0"},
@@ -68,13 +69,13 @@ func (p *Plan) wantedSysctls(h *netlink.Handle) ([]Sysctl, error) {
 			wanted = append(wanted, Sysctl{Key: key, Value: p.acceptRA(link.Attrs().Name)})
 		}
 	}
-	// IPv6 has no switch for one interface.
+	// IPv6 forwarding can't be enabled for one interface alone.
 	return append(wanted, Sysctl{Key: allForwarding, Value: "1"}), nil
 }
 
-// acceptRA is what an interface that listens to routers is to do in a pod that forwards: a host
-// that does so listens no more, unless told so. A masqueraded guest's way out is the one that CNI
-// gave, where it gave one.
+// acceptRA returns the setting of an interface that accepts router advertisements. A host that
+// forwards accepts them only with the value 2. The interface of a masqueraded guest keeps the
+// gateway that CNI gave it, if any.
 func (p *Plan) acceptRA(link string) string {
 	for _, n := range p.NICs {
 		if n.Interface == link && n.masqueraded() && n.Original.hasGateway6() {
@@ -95,7 +96,7 @@ func setSysctls(_ context.Context, p Plan) error {
 	})
 }
 
-// restoreSysctls passes over interfaces that have gone.
+// restoreSysctls passes over interfaces that no longer exist.
 func restoreSysctls(_ context.Context, p Plan) error {
 	return withinOwn(p, p.NICs[0], func(*netlink.Handle, netlink.Link) error {
 		for _, s := range slices.Backward(p.Sysctls) {
@@ -126,7 +127,7 @@ func readSysctl(key string) (string, error) {
 	return strings.TrimSpace(string(value)), nil
 }
 
-// writeSysctl leaves what has the value as it is.
+// writeSysctl sets a sysctl that does not have the value yet.
 func writeSysctl(key, value string) error {
 	if now, err := readSysctl(key); err != nil || now == value {
 		return err

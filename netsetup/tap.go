@@ -10,8 +10,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Taps makes the taps alone, which are what QEMU needs for its start. Apply has to follow, or
-// Undo.
+// Taps creates the taps alone, which QEMU needs for its start. Apply or Undo must follow.
 func (s *Setup) Taps(ctx context.Context, p Plan) error {
 	if err := p.check(); err != nil {
 		return err
@@ -22,8 +21,8 @@ func (s *Setup) Taps(ctx context.Context, p Plan) error {
 	return nil
 }
 
-// addTap makes a tap that stays when nobody has it open, in the caller's own network
-// namespace: libvirt opens it there by name. It stays down until Connect.
+// addTap creates a persistent tap in the caller's own network namespace, where libvirt opens it by
+// name. It stays down until Connect.
 func addTap(p Plan, n NIC) error {
 	moved := false
 	err := withinLink(p.Netns, func(h *netlink.Handle) error {
@@ -44,7 +43,7 @@ func addTap(p Plan, n NIC) error {
 				return err
 			}
 		}
-		// Kernels without IPv6 do not know of this.
+		// Kernels without IPv6 do not support this.
 		err = h.LinkSetIP6AddrGenMode(tap, nl.IN6_ADDR_GEN_MODE_NONE)
 		if err != nil && !errors.Is(err, unix.EAFNOSUPPORT) {
 			return fmt.Errorf("switch IPv6 addresses of tap %s off: %w", n.Tap, err)
@@ -57,7 +56,7 @@ func newTap(h *netlink.Handle, name string, queues bool) (netlink.Link, error) {
 	attrs := netlink.NewLinkAttrs()
 	attrs.Name = name
 	flags := netlink.TUNTAP_NO_PI | netlink.TUNTAP_VNET_HDR
-	if queues { // as many as whoever opens it wants
+	if queues { // as many as QEMU opens
 		flags |= netlink.TUNTAP_MULTI_QUEUE
 	}
 	err := h.LinkAdd(&netlink.Tuntap{LinkAttrs: attrs, Mode: netlink.TUNTAP_MODE_TAP, Flags: flags})
@@ -101,7 +100,7 @@ func moveTap(p Plan, n NIC) error {
 	defer ns.Close()
 	return withHandle(func(h *netlink.Handle) error {
 		tap, err := findTap(h, n.Tap)
-		if err != nil || tap == nil { // it is there already, or enslaveTap says that it is not
+		if err != nil || tap == nil { // it has moved; if not, enslaveTap returns an error
 			return err
 		}
 		if err := h.LinkSetNsFd(tap, int(ns)); err != nil {
@@ -117,14 +116,14 @@ func enslaveTap(h *netlink.Handle, n NIC) error {
 		return err
 	}
 	if tap == nil {
-		return errors.New("there is no such tap: Apply makes it")
+		return errors.New("no such tap: call Apply first")
 	}
 	bridge, err := n.ownBridge(h)
 	if err != nil {
 		return err
 	}
 	if bridge == nil {
-		return fmt.Errorf("bridge %s is not this machine's", n.Bridge)
+		return fmt.Errorf("bridge %s is not this VM's", n.Bridge)
 	}
 	if err := disableIPv6(n.Tap, true); err != nil {
 		return err
@@ -141,8 +140,8 @@ func enslaveTap(h *netlink.Handle, n NIC) error {
 	return nil
 }
 
-// removeTap removes the tap from both namespaces, also while QEMU has it open. Its name
-// is the machine's own, so it needs no other proof of ownership.
+// removeTap removes the tap from both namespaces, even while QEMU has it open. Its name
+// contains the VM's id, so it needs no other mark of ownership.
 func removeTap(p Plan, n NIC) error {
 	remove := func(h *netlink.Handle) error {
 		tap, err := findTap(h, n.Tap)
@@ -164,10 +163,10 @@ func removeTap(p Plan, n NIC) error {
 	return errors.Join(err, withHandle(remove))
 }
 
-// errNoTap says that a link with the tap's name is something else, and not ours.
-var errNoTap = errors.New("a link of that name is there already and is no tap")
+// errNoTap means that a link with the tap's name is another kind of device, and not ours.
+var errNoTap = errors.New("a link of that name exists already and is not a tap")
 
-// findTap returns nil without an error where there is no such link.
+// findTap returns nil without an error if there is no such link.
 func findTap(h *netlink.Handle, name string) (netlink.Link, error) {
 	link, err := findLink(h, name)
 	if err != nil || link == nil {

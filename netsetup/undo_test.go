@@ -22,9 +22,9 @@ func TestUndoRestoresThePod(t *testing.T) {
 	n := newNode(t)
 	pod := n.addPod(t)
 	podBefore, nodeBefore := state(t, pod), state(t, hostNamespace)
-	for range 2 { // the second machine of a pod finds what the first one found
+	for range 2 { // the second VM of a pod finds what the first one found
 		m := n.start(t, idA, Pod{Netns: pod})
-		pid, err := n.setup.findServer(m.plan)
+		pid, err := n.setup.server(m.plan).Find()
 		if err != nil || pid == 0 {
 			t.Fatalf("dnsmasq: pid %d, %v", pid, err)
 		}
@@ -38,7 +38,7 @@ func TestUndoRestoresThePod(t *testing.T) {
 			same(t, "node", nodeBefore, state(t, hostNamespace))
 			n.noFiles(t)
 		}
-		if n.setup.isServer(pid, m.plan) {
+		if n.serves(pid) {
 			t.Error("dnsmasq runs on")
 		}
 	}
@@ -136,7 +136,7 @@ func TestUndoWithoutNamespace(t *testing.T) {
 		}
 		n.undo(t, plan)
 		n.undo(t, plan)
-		if n.setup.isServer(pid, plan) {
+		if n.serves(pid) {
 			t.Error("dnsmasq runs on")
 		}
 		same(t, "links of node", nodeBefore, nodeLinks(t))
@@ -177,14 +177,14 @@ func TestOneMachineAPod(t *testing.T) {
 	first := n.start(t, idA, Pod{Netns: pod})
 	running := state(t, pod)
 	if _, err := n.setup.Plan(t.Context(), idB, Pod{Netns: pod}); !errors.Is(err, ErrInUse) {
-		t.Errorf("Plan for a second machine: %v", err)
+		t.Errorf("Plan for a second VM: %v", err)
 	}
 	if err := n.setup.Apply(t.Context(), late); !errors.Is(err, ErrInUse) {
-		t.Errorf("Apply for a second machine: %v", err)
+		t.Errorf("Apply for a second VM: %v", err)
 	}
-	same(t, "pod after a refused machine", running, state(t, pod))
+	same(t, "pod after a refused VM", running, state(t, pod))
 
-	// The first machine's record, used again when the second one runs, does no harm.
+	// The first VM's record, used again when the second one runs, does no harm.
 	n.undo(t, first.plan)
 	n.start(t, idB, Pod{Netns: pod})
 	running = state(t, pod)
@@ -294,7 +294,7 @@ func nodeLinks(t *testing.T) string {
 	return strings.Join(names, "\n")
 }
 
-// settled waits until the kernel has told itself that all links that are up have a peer,
+// settled waits until the kernel has noticed that all links that are up have a peer,
 // and made their IPv6 addresses.
 func settled(t *testing.T, ns string) {
 	t.Helper()
@@ -304,7 +304,7 @@ func settled(t *testing.T, ns string) {
 			links, err := h.LinkList()
 			for _, link := range links {
 				a := link.Attrs()
-				_, tap := link.(*netlink.Tuntap) // nobody may have it open
+				_, tap := link.(*netlink.Tuntap) // it may not be open
 				up, runs := a.Flags&net.FlagUp != 0, a.Flags&net.FlagRunning != 0
 				running = running && (runs || !up || tap)
 			}
@@ -319,7 +319,7 @@ func settled(t *testing.T, ns string) {
 	}
 }
 
-// state is all of a namespace's network that a machine could have changed, as text.
+// state is all of a namespace's network that a VM could have changed, as text.
 func state(t *testing.T, ns string) string {
 	t.Helper()
 	settled(t, ns)
@@ -340,7 +340,7 @@ func state(t *testing.T, ns string) string {
 				return err
 			}
 			for _, addr := range addrs {
-				addr.Flags &^= unix.IFA_F_TENTATIVE // for a second in which nobody else has it
+				addr.Flags &^= unix.IFA_F_TENTATIVE // until the kernel has probed it
 				fmt.Fprintf(&b, "  %+v\n", addr)
 			}
 		}

@@ -14,19 +14,19 @@ import (
 	"github.com/opencontainers/go-digest"
 )
 
-// Key is what a disk's content is known by.
+// Key identifies the content of a disk.
 type Key struct {
-	// Image is the digest of the image's config, Path the disk's place in the image.
+	// Image is the digest of the image's config, Path the disk's path in the image.
 	Image, Path string
 }
 
 const (
-	suffix     = ".raw" // of a base that is whole, also after a power cut
-	madeSuffix = ".new" // of one that is being made, or was not yet synced
+	suffix     = ".raw" // of a complete base that has been synced
+	madeSuffix = ".new" // of a base that is being made, or is not synced yet
 )
 
-// BaseName is that of a base's file: the image's digest, from which it is known whether
-// the image is still there, and of the path no more than takes to tell paths apart.
+// BaseName returns the name of a base's file. It consists of the image's digest, by which Collect
+// finds the image, and a short hash of the path.
 func (k Key) BaseName() (string, error) {
 	d, err := digest.Parse(k.Image)
 	if err != nil {
@@ -39,14 +39,14 @@ func (k Key) BaseName() (string, error) {
 // base is an expanded disk that is never written, only cloned.
 //
 //	made (job) ──▶ usable (.new) ──▶ synced (.raw)
-//	     └──▶ gone, when nobody waits for it any more, or it fails
+//	     └──▶ removed, if no call waits for it any more, or it fails
 type base struct {
 	name string
 	path string // where its file is now
-	size int64  // bytes that it takes, or while it is made that it may take
+	size int64  // bytes that it takes, or may take while it is being made
 	used time.Time
-	busy int                 // clones that are being made, and who waits for it
-	held map[string]struct{} // files of machines that were cloned of it
+	busy int                 // clones that are being made, and calls that wait for it
+	held map[string]struct{} // files of VMs that are clones of it
 
 	done     chan struct{} // closed when it is usable or failed
 	err      error         // set before
@@ -54,17 +54,17 @@ type base struct {
 	progress atomic.Pointer[Progress]
 }
 
-// errNoBase says that a machine's file has to be made without a base.
+// errNoBase means that a VM's file must be made without a base.
 var errNoBase = errors.New("no base can be kept")
 
 // expandByBase makes a clone of the source's base, which it makes or waits for first.
-func (e *Expander) expandByBase(ctx context.Context, s Source, path string, tell func(Progress)) error {
-	b, err := e.base(s) //nolint:contextcheck // who asks first may go while others wait
+func (e *Expander) expandByBase(ctx context.Context, s Source, path string, progress func(Progress)) error {
+	b, err := e.base(s) //nolint:contextcheck // the first caller may give up while others wait
 	if err != nil {
 		return err
 	}
 	defer e.leave(b)
-	if err := b.wait(ctx, tell); err != nil {
+	if err := b.wait(ctx, progress); err != nil {
 		return err
 	}
 	f, err := e.open(b)
@@ -81,7 +81,8 @@ func (e *Expander) expandByBase(ctx context.Context, s Source, path string, tell
 	return nil
 }
 
-// base returns the base of a source, for [Expander.leave]. It may be in the making.
+// base returns the base of a source, which may still be in progress. The caller must call
+// [Expander.leave].
 func (e *Expander) base(s Source) (*base, error) {
 	name, err := s.Key.BaseName()
 	if err != nil {
@@ -102,13 +103,13 @@ func (e *Expander) base(s Source) (*base, error) {
 	return b, nil
 }
 
-// leave ends a use of a base. One in the making that nobody waits for is given up.
+// leave ends a use of a base. A base in progress that no call waits for is cancelled.
 func (e *Expander) leave(b *base) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	b.busy--
 	b.used = time.Now()
-	_ = os.Chtimes(b.path, time.Time{}, b.used) // for the next shim; a wrong order is no harm
+	_ = os.Chtimes(b.path, time.Time{}, b.used) // for the next shim; a wrong order does no harm
 	if b.busy > 0 {
 		return
 	}
@@ -120,7 +121,7 @@ func (e *Expander) leave(b *base) {
 	}
 }
 
-// open opens a base's file, which may be renamed meanwhile.
+// open opens a base's file, which may be renamed at the same time.
 func (e *Expander) open(b *base) (*os.File, error) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -135,7 +136,7 @@ func (e *Expander) drop(b *base) {
 }
 
 // wait waits until a base is usable.
-func (b *base) wait(ctx context.Context, tell func(Progress)) error {
+func (b *base) wait(ctx context.Context, progress func(Progress)) error {
 	ticks := time.NewTicker(100 * time.Millisecond)
 	defer ticks.Stop()
 	for {
@@ -146,27 +147,27 @@ func (b *base) wait(ctx context.Context, tell func(Progress)) error {
 			return context.Cause(ctx)
 		case <-ticks.C:
 			if p := b.progress.Load(); p != nil {
-				tell(*p)
+				progress(*p)
 			}
 		}
 	}
 }
 
-// load finds the bases that there are, and removes what was not finished.
+// load finds the existing bases and removes unfinished ones.
 func (e *Expander) load() error {
 	entries, err := os.ReadDir(e.opts.Dir)
 	if err != nil {
-		return fmt.Errorf("look for expanded disks: %w", err)
+		return fmt.Errorf("find expanded disks: %w", err)
 	}
 	for _, entry := range entries {
 		path := filepath.Join(e.opts.Dir, entry.Name())
 		info, err := entry.Info()
 		if err != nil {
-			return fmt.Errorf("look for expanded disks: %w", err)
+			return fmt.Errorf("find expanded disks: %w", err)
 		}
 		if _, ok := imageOf(entry.Name()); !ok || !info.Mode().IsRegular() {
 			if err := os.RemoveAll(path); err != nil {
-				return fmt.Errorf("remove a half-made disk: %w", err)
+				return fmt.Errorf("remove an unfinished disk: %w", err)
 			}
 			continue
 		}

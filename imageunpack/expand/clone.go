@@ -9,20 +9,20 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// canClone tells whether the file system of a folder shares data between files.
+// canClone reports whether the file system of a folder shares data between files.
 func canClone(dir string) (_ bool, err error) {
 	var files [2]*os.File
 	for i := range files {
 		if files[i], err = os.CreateTemp(dir, "probe-"); err != nil {
-			return false, fmt.Errorf("look for reflinks: %w", err)
+			return false, fmt.Errorf("test for reflinks: %w", err)
 		}
 		defer files[i].Close()
 		if err := os.Remove(files[i].Name()); err != nil {
-			return false, fmt.Errorf("look for reflinks: %w", err)
+			return false, fmt.Errorf("test for reflinks: %w", err)
 		}
 	}
 	if _, err := files[0].Write([]byte("shared?")); err != nil {
-		return false, fmt.Errorf("look for reflinks: %w", err)
+		return false, fmt.Errorf("test for reflinks: %w", err)
 	}
 	return unix.IoctlFileClone(int(files[1].Fd()), int(files[0].Fd())) == nil, nil
 }

@@ -11,22 +11,22 @@ import (
 	"github.com/opencontainers/go-digest"
 )
 
-// Usage is what the bases take.
+// Usage is the disk space of the bases.
 type Usage struct {
-	// Bases is how many there are, Bytes what they take. Clones share that with them,
-	// so that removing a base frees what no machine's file has in common with it.
+	// Bases is the number of bases, Bytes the disk space that they take. Clones share it: removing
+	// a base frees only the part that no VM's file shares.
 	Bases int
 	Bytes int64
 }
 
-// Usage tells what the bases take.
+// Usage returns the disk space of the bases.
 func (e *Expander) Usage() Usage {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	return Usage{Bases: len(e.bases), Bytes: e.total()}
 }
 
-// total is what all bases take, or may take, in bytes. The caller holds e.mu.
+// total returns how many bytes all bases take or may take. The caller holds e.mu.
 func (e *Expander) total() (bytes int64) {
 	for _, b := range e.bases {
 		bytes += b.size
@@ -34,8 +34,8 @@ func (e *Expander) total() (bytes int64) {
 	return bytes
 }
 
-// Hold says that a machine's file, which an Expander before this one made, may be a
-// clone of a base. A base is held as long as one of its files is there.
+// Hold reports a VM's file of an earlier Expander, which may be a clone of a base. A base is held as
+// long as one of its clones exists.
 func (e *Expander) Hold(k Key, path string) {
 	name, err := k.BaseName()
 	if err != nil {
@@ -48,7 +48,7 @@ func (e *Expander) Hold(k Key, path string) {
 	}
 }
 
-// Collect removes the bases of images that are gone. Clones of them stay good.
+// Collect removes the bases of images that no longer exist. Clones of them stay valid.
 func (e *Expander) Collect(present func(image string) (bool, error)) error {
 	images := map[string]bool{}
 	e.mu.Lock()
@@ -70,22 +70,20 @@ func (e *Expander) Collect(present func(image string) (bool, error)) error {
 	return errors.Join(errs...)
 }
 
-// forget removes an image's bases, those aside of which a clone is being made: these
-// go the next time.
+// forget removes an image's bases. It leaves those that are being cloned to the next call.
 func (e *Expander) forget(image string) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	for name, b := range e.bases {
 		if of, ok := imageOf(name); ok && of == image && b.busy == 0 {
 			e.delete(b)
-			e.opts.Logger.Info("an expanded disk is removed: its image is gone", "image", image)
+			e.opts.Logger.Info("removing an expanded disk: its image was removed", "image", image)
 		}
 	}
 }
 
-// evict makes room for bytes below the limit, and tells whether there is: bases that
-// no machine's file is a clone of go, first those that were not used for the longest
-// time. The caller holds e.mu.
+// evict makes room for bytes below the limit and reports whether it could. It removes bases
+// without clones, the least recently used first. The caller holds e.mu.
 func (e *Expander) evict(bytes int64) bool {
 	over := e.total() + bytes - e.opts.Limit
 	var idle []*base
@@ -105,12 +103,12 @@ func (e *Expander) evict(bytes int64) bool {
 		}
 		over -= b.size
 		e.delete(b)
-		e.opts.Logger.Info("an expanded disk is removed: it is over disks.cache_limit", "file", b.name)
+		e.opts.Logger.Info("removing an expanded disk: disks.cache_limit is exceeded", "file", b.name)
 	}
 	return true
 }
 
-// isHeld tells whether a machine's file is a clone of the base.
+// isHeld reports whether a VM's file is a clone of the base.
 func (b *base) isHeld() bool {
 	for path := range b.held {
 		if _, err := os.Lstat(path); !errors.Is(err, fs.ErrNotExist) {
@@ -121,7 +119,7 @@ func (b *base) isHeld() bool {
 	return false
 }
 
-// imageOf is the image that a file's name tells of, if it is a base's.
+// imageOf returns the image in the name of a base's file.
 func imageOf(name string) (string, bool) {
 	text, ok := strings.CutSuffix(name, suffix)
 	algorithm, rest, ok2 := strings.Cut(text, "-")
@@ -130,7 +128,7 @@ func imageOf(name string) (string, bool) {
 	return image, ok && ok2 && ok3 && digest.Digest(image).Validate() == nil
 }
 
-// taken is what a file takes, in bytes.
+// taken returns how many bytes a file takes on its file system.
 func taken(info fs.FileInfo) int64 {
 	if st, ok := info.Sys().(*syscall.Stat_t); ok {
 		return st.Blocks * 512

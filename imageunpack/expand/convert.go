@@ -18,30 +18,30 @@ import (
 type Conversion struct {
 	// QemuImg is the path of qemu-img.
 	QemuImg string
-	// UID is the user that it runs as, who has to own To; 0 is root. Another one can
-	// read all files, which From may need, and write none but its own.
+	// UID is the user that qemu-img runs as, which must own To; 0 is root. Other users can read
+	// all files, which From may need, but write only their own.
 	UID uint32
-	// From is open for reading, To for reading and writing: a file or a block device
-	// of the disk's size at the least. Both are the caller's.
+	// From is open for reading. To is open for reading and writing: a file or a block device
+	// of at least the disk's size. Both stay the caller's.
 	From, To *os.File
-	// Format is that of From, in QEMU's word.
+	// Format is the format of From, by QEMU's name.
 	Format string
-	// Offset and Length, in bytes, are a part of From that alone is converted, to the
-	// beginning of To; a Length of 0 is all.
+	// Offset and Length, in bytes, limit the conversion to a part of From, which goes to the
+	// beginning of To. A Length of 0 means all of From.
 	Offset, Length int64
-	// Zeroed says that To reads as zeros. What is zero is not written then.
+	// Zeroed means that To reads as zeros, so that zeros need not be written.
 	Zeroed bool
-	// Offload has the file system share or copy data, where it can.
+	// Offload lets the file system share or copy data if it can.
 	Offload bool
 }
 
-// Run converts, and calls tell, from another goroutine, with the part that is done,
-// from 0 to 1. When it returns, qemu-img has ended; that ends with this process too.
-func (c Conversion) Run(ctx context.Context, tell func(done float64)) error {
+// Run converts, and calls progress, from another goroutine, with the completed part, from 0 to 1.
+// qemu-img has ended when Run returns, and it ends with this process.
+func (c Conversion) Run(ctx context.Context, progress func(done float64)) error {
 	cmd := exec.CommandContext(ctx, c.QemuImg, c.args()...)
 	cmd.Env = []string{"LC_ALL=C", "PATH=" + os.Getenv("PATH")}
 	cmd.ExtraFiles = []*os.File{c.From, c.To} // 3 and 4
-	cmd.Stdout = &percent{tell: tell}
+	cmd.Stdout = &percent{progress: progress}
 	stderr := &head{}
 	cmd.Stderr = stderr
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
@@ -54,15 +54,15 @@ func (c Conversion) Run(ctx context.Context, tell func(done float64)) error {
 	case err == nil:
 		return nil
 	case ctx.Err() != nil:
-		return context.Cause(ctx) // "signal: killed" tells less
+		return context.Cause(ctx) // not "signal: killed"
 	case bytes.Contains(stderr.b, []byte("No space left on device")):
 		err = syscall.ENOSPC
 	}
 	return fmt.Errorf("convert to raw: %w: %q", err, bytes.TrimSpace(stderr.b))
 }
 
-// args are qemu-img's. Sixteen requests at once, written in any order, were the
-// fastest of those tried; see docs/performance.md.
+// args returns qemu-img's arguments. Sixteen parallel requests, written in any order, were the
+// fastest variant measured; see docs/performance.md.
 func (c Conversion) args() []string {
 	args := []string{"convert", "-p", "-O", "raw", "-n", "-W", "-m", "16"}
 	if c.Zeroed {
@@ -71,8 +71,8 @@ func (c Conversion) args() []string {
 	if c.Offload {
 		args = append(args, "-C")
 	} else {
-		// Holes of qcow2's clusters and larger: a file of single blocks would take seconds to
-		// clone and to remove.
+		// Holes of at least a qcow2 cluster: cloning or removing a file of single blocks would
+		// take seconds.
 		args = append(args, "-S", "64k")
 	}
 	if c.Length == 0 {
@@ -83,8 +83,8 @@ func (c Conversion) args() []string {
 	return append(args, "--image-opts", part, "/proc/self/fd/4")
 }
 
-// runLocked runs a command on a thread that lives as long as it: to the kernel the
-// parent whose death is meant by Pdeathsig is a thread.
+// runLocked runs a command on a thread that lives as long as the command: for the kernel the
+// parent of Pdeathsig is a thread.
 func runLocked(cmd *exec.Cmd) error {
 	done := make(chan error, 1)
 	go func() {
@@ -95,20 +95,20 @@ func runLocked(cmd *exec.Cmd) error {
 	return <-done
 }
 
-// percent reads what qemu-img -p prints: "    (12.34/100%)" and a carriage return.
+// percent parses the output of qemu-img -p: "    (12.34/100%)" and a carriage return.
 type percent struct {
-	tell func(float64)
-	line []byte
+	progress func(float64)
+	line     []byte
 }
 
-// maxLine is more than qemu-img prints in one of its lines.
+// maxLine is longer than any line of qemu-img's progress.
 const maxLine = 64
 
 func (p *percent) Write(b []byte) (int, error) {
 	for _, c := range b {
 		if c == '\r' || c == '\n' {
 			if done, err := parsePercent(p.line); err == nil {
-				p.tell(done)
+				p.progress(done)
 			}
 			p.line = p.line[:0]
 		} else if len(p.line) < maxLine {
@@ -133,7 +133,7 @@ func parsePercent(line []byte) (float64, error) {
 	return v / 100, nil
 }
 
-// head keeps the beginning of what a program says.
+// head keeps the beginning of a program's output.
 type head struct{ b []byte }
 
 const maxHead = 1000

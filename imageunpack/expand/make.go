@@ -11,9 +11,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// begin begins to make a base. The caller holds e.mu.
+// begin starts making a base. The caller holds e.mu.
 func (e *Expander) begin(s Source, name string) (*base, error) {
-	// Who asked may go while others wait.
+	// The first caller may give up while others wait.
 	fd, err := unix.FcntlInt(s.File.Fd(), unix.F_DUPFD_CLOEXEC, 0)
 	if err != nil {
 		return nil, fmt.Errorf("keep the image's file open: %w", err)
@@ -23,7 +23,7 @@ func (e *Expander) begin(s Source, name string) (*base, error) {
 		name: name, size: s.Needs, used: time.Now(),
 		held: map[string]struct{}{}, done: make(chan struct{}),
 	}
-	f, err := os.CreateTemp(e.opts.Dir, name+".*"+madeSuffix) // one that was given up may still be there
+	f, err := os.CreateTemp(e.opts.Dir, name+".*"+madeSuffix) // the file of a cancelled one may still exist
 	if err != nil {
 		return nil, errors.Join(err, s.File.Close())
 	}
@@ -40,7 +40,7 @@ func (e *Expander) begin(s Source, name string) (*base, error) {
 	return b, nil
 }
 
-// make makes a base, lets those go on who wait for it, and then has it outlive a power cut.
+// make makes a base, releases the calls that wait for it, and then syncs it.
 func (e *Expander) make(ctx context.Context, s Source, b *base, f *os.File) {
 	err := e.fillBase(ctx, s, b, f)
 	e.mu.Lock()
@@ -67,7 +67,7 @@ func (e *Expander) fillBase(ctx context.Context, s Source, b *base, f *os.File) 
 	defer release()
 	b.progress.Store(&Progress{Waiting: true})
 	if err := e.turns.Acquire(ctx, 1); err != nil {
-		return fmt.Errorf("wait for other disks: %w", err)
+		return fmt.Errorf("wait for the expansion of other disks: %w", err)
 	}
 	defer e.turns.Release(1)
 	b.progress.Store(&Progress{})
@@ -78,12 +78,12 @@ func (e *Expander) fillBase(ctx context.Context, s Source, b *base, f *os.File) 
 	if err := f.Chmod(0o400); err != nil {
 		return err
 	}
-	e.opts.Logger.Info("a disk was expanded, for clones", "image", s.Key.Image, "disk", s.Key.Path,
+	e.opts.Logger.Info("expanded a disk for clones", "image", s.Key.Image, "disk", s.Key.Path,
 		"bytes", allocated(f), "duration", time.Since(begun))
 	return nil
 }
 
-// keep gives a base that is on disk its name. Where that fails the next shim makes it anew.
+// keep gives a synced base its final name. If that fails, the next shim makes the base again.
 func (e *Expander) keep(b *base, f *os.File) error {
 	if err := f.Sync(); err != nil {
 		return err
@@ -92,7 +92,7 @@ func (e *Expander) keep(b *base, f *os.File) error {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if e.bases[b.name] != b {
-		return nil // collected meanwhile
+		return nil // removed by Collect
 	}
 	if err := os.Rename(b.path, path); err != nil {
 		return err
@@ -113,10 +113,10 @@ func (e *Expander) remove(b *base) {
 	e.delete(b)
 }
 
-// delete is remove for who holds e.mu.
+// delete is remove for a caller that holds e.mu.
 func (e *Expander) delete(b *base) {
 	e.drop(b)
 	if err := os.Remove(b.path); err != nil && !errors.Is(err, os.ErrNotExist) {
-		e.opts.Logger.Warn("removing an expanded disk failed, which the next start does", "error", err)
+		e.opts.Logger.Warn("can't remove an expanded disk, retrying at the next start of the shim", "error", err)
 	}
 }

@@ -10,17 +10,17 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 )
 
-// room keeps expansions from filling a file system. What one needs is the most that
-// it can take: less where the disk's data are zeros.
+// room keeps expansions from filling a file system. It counts an expansion with the most that it
+// can take; it takes less if data of the disk are zeros.
 type room struct {
 	reserve int64
 
 	mu       sync.Mutex
-	promised map[*os.File]int64 // what files that are being written may come to
+	promised map[*os.File]int64 // the final sizes of files that are being written
 }
 
-// promise looks whether there are needs bytes for f, beside what other files were
-// promised and have not taken yet. The release is for the file's end, good or bad.
+// promise reserves needs bytes for f, in addition to what is reserved for other files and not written
+// yet. Call release when the file is complete or removed.
 func (r *room) promise(f *os.File, needs int64) (release func(), err error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -48,16 +48,16 @@ func (r *room) promise(f *os.File, needs int64) (release func(), err error) {
 	}, nil
 }
 
-// free is what a file system has left for others than root, in bytes.
+// free returns how many bytes of a file system are free for users other than root.
 func free(f *os.File) (int64, error) {
 	var st unix.Statfs_t
 	if err := unix.Fstatfs(int(f.Fd()), &st); err != nil {
-		return 0, fmt.Errorf("ask for the room on the file system of %s: %w", f.Name(), err)
+		return 0, fmt.Errorf("get the free space on the file system of %s: %w", f.Name(), err)
 	}
 	return int64(st.Bavail) * st.Frsize, nil
 }
 
-// allocated is what a file takes, in bytes; 0 if that can't be told.
+// allocated returns how many bytes a file takes, and 0 if that is unknown.
 func allocated(f *os.File) int64 {
 	var st unix.Stat_t
 	if unix.Fstat(int(f.Fd()), &st) != nil {
@@ -71,7 +71,7 @@ func sameFileSystem(a, b *os.File) bool {
 	return unix.Fstat(int(a.Fd()), &sa) == nil && unix.Fstat(int(b.Fd()), &sb) == nil && sa.Dev == sb.Dev
 }
 
-// quantity is a number of bytes as config files write it, to three digits.
+// quantity formats a number of bytes as in config files, with three digits.
 func quantity(bytes int64) string {
 	unit := int64(1)
 	for _, u := range []int64{1 << 10, 1 << 20, 1 << 30, 1 << 40} {

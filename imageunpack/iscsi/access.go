@@ -16,8 +16,8 @@ import (
 	"github.com/google/renameio/v2"
 )
 
-// Access is how a target is called and who may log in: all of it is needed to use the disk. Name
-// and Initiator are iSCSI names (RFC 3720, 3.2.6); User and Password are for CHAP.
+// Access has a target's name and the credentials for it, all of which an initiator needs. Name and
+// Initiator are iSCSI names (RFC 3720, 3.2.6); User and Password are for CHAP.
 type Access struct {
 	Name      string `json:"target"`
 	Initiator string `json:"initiator"`
@@ -25,14 +25,14 @@ type Access struct {
 	Password  Secret `json:"password"`
 }
 
-// Secret is text that is not printed or logged, and that JSON holds only where [Secret.Reveal] put
-// it there.
+// Secret is text that is never printed or logged. JSON contains it only if the caller puts the result
+// of [Secret.Reveal] there.
 type Secret struct{ text string }
 
-// NewSecret makes text a Secret.
+// NewSecret returns text as a Secret.
 func NewSecret(text string) Secret { return Secret{text} }
 
-// Reveal is the text.
+// Reveal returns the text.
 func (s Secret) Reveal() string { return s.text }
 
 // String implements fmt.Stringer.
@@ -44,62 +44,63 @@ func (Secret) GoString() string { return "[secret]" }
 // LogValue implements slog.LogValuer.
 func (Secret) LogValue() slog.Value { return slog.StringValue("[secret]") }
 
-// MarshalText refuses to write a secret down by accident.
+// MarshalText returns an error, so that no secret is written by accident.
 func (Secret) MarshalText() ([]byte, error) {
-	return nil, errors.New("a secret is not written down")
+	return nil, errors.New("a secret can't be marshalled")
 }
 
-// names are what tgtd and libvirt both take; words are those of CHAP, which must not hold a comma.
+// names matches names that tgtd and libvirt both accept; words matches CHAP's user and password,
+// which must not contain a comma.
 var (
 	names = regexp.MustCompile(`^iqn\.[a-z0-9.:-]{1,200}$`)
 	words = regexp.MustCompile(`^[A-Za-z0-9]{12,128}$`)
 )
 
-// Check refuses what tgtd or libvirtd could take for something else.
+// Check returns an error for names that tgtd or libvirtd could misread.
 func (a Access) Check() error {
 	switch {
 	case !names.MatchString(a.Name):
-		return fmt.Errorf("%q is no iSCSI name of a target", a.Name)
+		return fmt.Errorf("%q is not an iSCSI name of a target", a.Name)
 	case !names.MatchString(a.Initiator):
-		return fmt.Errorf("%q is no iSCSI name of an initiator", a.Initiator)
+		return fmt.Errorf("%q is not an iSCSI name of an initiator", a.Initiator)
 	case !words.MatchString(a.User) || !words.MatchString(a.Password.Reveal()):
-		return errors.New("CHAP's user and password have 12 to 128 letters and digits")
+		return errors.New("CHAP's user and password must have 12 to 128 letters and digits")
 	}
 	return nil
 }
 
-// Key is what the accesses of one node are derived from. With it in one file, no record and no
-// table has to hold a password, and all of them are the same after a restart.
+// Key is the secret from which the accesses of a node are derived. It is in one file, so that no record
+// holds a password, and the passwords stay the same after a restart.
 type Key struct{ secret []byte }
 
 const keySize = 32
 
-// OpenKey reads the key in a file, or makes one that only the file's owner can read.
+// OpenKey reads the key in a file. If there is none, it creates one that only the owner can read.
 func OpenKey(path string) (Key, error) {
 	secret, err := os.ReadFile(path)
 	if errors.Is(err, fs.ErrNotExist) {
 		secret = make([]byte, keySize)
 		rand.Read(secret) // never fails
 		if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
-			return Key{}, fmt.Errorf("make the key of iSCSI's passwords: %w", err)
+			return Key{}, fmt.Errorf("create the key of the iSCSI passwords: %w", err)
 		}
 		err = renameio.WriteFile(path, secret, 0o600)
 	}
 	if err != nil {
-		return Key{}, fmt.Errorf("read the key of iSCSI's passwords: %w", err)
+		return Key{}, fmt.Errorf("read the key of the iSCSI passwords: %w", err)
 	}
 	if len(secret) != keySize {
-		return Key{}, fmt.Errorf("the key of iSCSI's passwords, %s, has %d bytes and not %d: remove it "+
+		return Key{}, fmt.Errorf("the key of the iSCSI passwords, %s, has %d bytes instead of %d: remove it "+
 			"while no VM has a disk over iSCSI, and a new one is made", path, len(secret), keySize)
 	}
 	return Key{secret}, nil
 }
 
-// Authority begins the names of targets and initiators.
+// Authority is the beginning of the names of targets and initiators.
 const Authority = "iqn.2026-11.io.nodevirt:"
 
-// Access derives what belongs to a disk, of which id is the name on this node for ever: none of it
-// can be guessed without the key, or from an Access of another id.
+// Access derives the access of a disk, whose id must never be another disk's on this node. It can't be
+// guessed without the key, nor from the Access of another id.
 func (k Key) Access(id string) Access {
 	return Access{
 		Name:      Authority + k.derive(id, "target")[:32],

@@ -6,13 +6,14 @@ import (
 	"slices"
 )
 
-// Hold keeps a target to one machine at a time, known by its address: while an initiator is logged in, who
-// comes from elsewhere is not let in, and sent away if he is in. It has to be called again every few seconds,
-// which is how long a second one could be in. A target that isn't there is no error.
+// Hold restricts a target to one VM at a time, which is identified by its address. While an initiator is
+// logged in, initiators at other addresses are refused, and disconnected if they are logged in. Call Hold
+// again every few seconds: for so long a second initiator could be logged in. A target that doesn't exist
+// is no error.
 //
-// tgtd has no such limit of its own. Its access rules are asked at a login alone: so the rule is the
-// initiator's name while nobody is in, and his address afterwards, by which he can come back after an outage.
-// CHAP is asked for in both cases.
+// tgtd has no such limit, and checks its access rules only at a login. So the rule is the initiator's name
+// while none is logged in, and the address of the initiator afterwards, which can then reconnect after an
+// outage. CHAP is required in both cases.
 func (d *Daemon) Hold(ctx context.Context, a Access) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -21,14 +22,14 @@ func (d *Daemon) Hold(ctx context.Context, a Access) error {
 		err = d.hold(ctx, t, a.Initiator)
 	}
 	if err != nil {
-		return fmt.Errorf("keep iSCSI target %s to one initiator: %w", a.Name, err)
+		return fmt.Errorf("restrict iSCSI target %s to one initiator: %w", a.Name, err)
 	}
 	return nil
 }
 
 func (d *Daemon) hold(ctx context.Context, t target, initiator string) error {
 	if len(t.allowed) == 0 {
-		return nil // half made
+		return nil // incomplete
 	}
 	rule := initiator
 	if len(t.nexuses) > 0 {
@@ -44,7 +45,7 @@ func (d *Daemon) hold(ctx context.Context, t target, initiator string) error {
 		if other == rule {
 			continue
 		}
-		if err := d.shutOut(ctx, t, other); err != nil {
+		if err := d.disallow(ctx, t, other); err != nil {
 			return err
 		}
 	}
@@ -52,17 +53,17 @@ func (d *Daemon) hold(ctx context.Context, t target, initiator string) error {
 		if n.address == rule {
 			continue
 		}
-		if err := d.sendAway(ctx, t, n); err != nil {
+		if err := d.disconnect(ctx, t, n); err != nil {
 			return err
 		}
-		d.opts.Logger.Warn("an export is in use, and somebody else who wanted it was sent away",
+		d.opts.Logger.Warn("disconnected an initiator: the export is in use by another one",
 			"target", t.name, "user", rule, "other", n.address)
 	}
 	return nil
 }
 
-// holder is the address of who is in: who was already when the target was looked at before, else who came
-// first. Sessions are numbered as they come.
+// holder returns the address of the initiator that holds the target: the one at the last Hold, else the
+// first that logged in. Session numbers increase.
 func (t target) holder() string {
 	first := t.nexuses[0]
 	for _, n := range t.nexuses {

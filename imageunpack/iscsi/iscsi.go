@@ -1,11 +1,11 @@
 // Package iscsi serves files of the node to iSCSI initiators, through one tgtd.
 //
-// It owns tgtd's targets: their names, who may log in, and how they are put back when tgtd was
-// restarted. tgtd itself is the service manager's to start; what a target's file holds, and which
-// targets there should be, is the caller's business.
+// It owns tgtd's targets: their names, their access rules, and their restoration after a restart of
+// tgtd. It leaves the start of tgtd to the service manager, and the content of the files and the list of
+// targets to its caller.
 //
-// It speaks to tgtd by tgtd's own management socket and not by tgtadm, in whose arguments every
-// process of the node could read passwords.
+// It uses tgtd's management socket and not tgtadm: every process of the node could read passwords in
+// tgtadm's arguments.
 package iscsi
 
 import (
@@ -15,25 +15,27 @@ import (
 	"log/slog"
 	"net/netip"
 	"sync"
+
+	"github.com/containerd/errdefs"
 )
 
-// What calls can fail with, to be told apart with errors.Is.
+// The errors of calls, for errors.Is.
 var (
-	// ErrUnavailable says that tgtd is away or does not answer.
-	ErrUnavailable = errors.New("tgtd is not available")
-	// errAway says of ErrUnavailable that there is no process.
+	// ErrUnavailable means that tgtd does not run or does not answer.
+	ErrUnavailable = errdefs.ErrUnavailable.WithMessage("tgtd is not available")
+	// errAway is an ErrUnavailable because tgtd does not run.
 	errAway = errors.New("it does not run")
-	// ErrPortTaken says that the portal's port is another program's.
-	ErrPortTaken = errors.New("the port is taken")
-	// ErrBusy says that a target is still in use.
-	ErrBusy = errors.New("in use")
+	// ErrPortTaken means that another program listens on the portal's port.
+	ErrPortTaken = errdefs.ErrFailedPrecondition.WithMessage("the port is taken")
+	// ErrBusy means that a target is still in use.
+	ErrBusy = errdefs.ErrFailedPrecondition.WithMessage("in use")
 )
 
-// Options say which tgtd is used, and where it listens.
+// Options are the settings of a Daemon.
 type Options struct {
-	// Socket is what tgtd was given as TGT_IPC_SOCKET; its socket is this path with ".0" added.
+	// Socket is tgtd's TGT_IPC_SOCKET. Its socket is this path followed by ".0".
 	Socket string
-	// Portal is where initiators reach the targets.
+	// Portal is the address at which initiators reach the targets.
 	Portal netip.AddrPort
 	Logger *slog.Logger
 }
@@ -41,31 +43,31 @@ type Options struct {
 // Daemon is the node's tgtd. Its methods may be called at the same time.
 type Daemon struct {
 	opts Options
-	mu   sync.Mutex // one change at a time: numbers of targets are looked up and then used
+	mu   sync.Mutex // serialises changes, which look up numbers of targets and then use them
 }
 
-// New returns a Daemon. It reaches for tgtd only when a method is called.
+// New returns a Daemon. It does not contact tgtd.
 func New(o Options) *Daemon { return &Daemon{opts: o} }
 
-// Portal is where initiators reach the targets.
+// Portal returns the address at which initiators reach the targets.
 func (d *Daemon) Portal() netip.AddrPort { return d.opts.Portal }
 
 // Target is a file that is served as a disk to one initiator.
 type Target struct {
-	// Access says how the target is called and who may log in.
+	// Access has the target's name and its credentials.
 	Access
 	// Path is the file, a raw disk. tgtd opens it as root.
 	Path string
-	// ReadOnly refuses writes.
+	// ReadOnly makes the disk read-only.
 	ReadOnly bool
 }
 
 // LUN is the number of each target's one disk. LUN 0 is tgtd's own.
 const LUN = 1
 
-// Serve makes a target, or leaves it alone if it is there as it should be. One that is there in
-// another way, or was left half made by a caller that died, is made anew, which breaks the
-// connections it has: initiators connect again. The portal is opened first where it is not yet.
+// Serve creates a target, unless it exists as described. It replaces a target that differs, or that an
+// interrupted call left incomplete. This breaks the target's connections, and initiators connect again.
+// Serve opens the portal first if needed.
 func (d *Daemon) Serve(ctx context.Context, t Target) error {
 	if err := t.checkAll(); err != nil {
 		return err
@@ -91,8 +93,8 @@ func (d *Daemon) Serve(ctx context.Context, t Target) error {
 	return nil
 }
 
-// Remove ends a target, with the connections that it has, and forgets its account. Of a it needs
-// Name and User. A target that isn't there is no error, nor is a tgtd that isn't: it has none.
+// Remove removes a target with its connections and its account. It needs Name and User of a. It is no
+// error if the target does not exist or tgtd does not run.
 func (d *Daemon) Remove(ctx context.Context, a Access) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -112,13 +114,13 @@ func (d *Daemon) Remove(ctx context.Context, a Access) error {
 	return nil
 }
 
-// Status is what tgtd tells of a target.
+// Status is the state of a target.
 type Status struct {
 	Name string
 	Path string
-	// User is the account's that can log in; empty while the target is half made.
+	// User is the account that can log in. It is empty while the target is incomplete.
 	User string
-	// Initiators are those that are logged in, by their names.
+	// Initiators are the names of the initiators that are logged in.
 	Initiators []string
 }
 
@@ -142,7 +144,7 @@ func (d *Daemon) List(ctx context.Context) ([]Status, error) {
 	return list, nil
 }
 
-// End ends tgtd, with all targets. It is for tests and for the end of a node: tgtd heeds no
+// End ends tgtd with all targets. It is for tests and for the end of a development node: tgtd ignores
 // SIGTERM.
 func (d *Daemon) End(ctx context.Context) error {
 	d.mu.Lock()

@@ -7,9 +7,9 @@ import (
 	"slices"
 )
 
-// openPortal has tgtd listen at the portal, and nowhere else. A tgtd that is given a portal at its
-// start and can't have it listens on all addresses of the machine instead: so it is started with
-// one on loopback that nobody is told of, and gets the real one here, where its refusal is heard.
+// openPortal makes tgtd listen at the portal, and nowhere else. If tgtd can't listen at a portal in its
+// arguments, it listens on all addresses of the node instead. So it is started with an unused portal on
+// loopback and gets the real portal here, where the caller sees its error.
 func (d *Daemon) openPortal(ctx context.Context) error {
 	text, err := d.call(ctx, request{Mode: modePortal, Op: opShow}, "")
 	if err != nil {
@@ -20,7 +20,7 @@ func (d *Daemon) openPortal(ctx context.Context) error {
 	if !slices.Contains(have, want) {
 		_, err := d.call(ctx, request{Mode: modePortal, Op: opNew}, portalText(want))
 		if errors.Is(err, code(17)) {
-			return fmt.Errorf("listen at %s: %w, or the address is not this machine's: "+
+			return fmt.Errorf("listen at %s: %w, or the address is not this node's: "+
 				"end what listens there, or set iscsi.address and iscsi.port in the shim's config", want, ErrPortTaken)
 		}
 		if err != nil {

@@ -7,7 +7,7 @@ import (
 	"strings"
 )
 
-// target is what tgtd tells of a target.
+// target is a target in tgtd's list.
 type target struct {
 	id       int32
 	name     string
@@ -26,21 +26,21 @@ type nexus struct {
 	address    string
 }
 
-// serves tells whether t was made to its end, which its access rule is.
+// serves reports whether t is complete. Its access rule is added last.
 func (t target) serves(w Target) bool {
 	return t.id != 0 && t.path == w.Path && t.readOnly == w.ReadOnly &&
 		len(t.accounts) == 1 && t.accounts[0] == w.User &&
 		len(t.allowed) == 1 && (t.allowed[0] == w.Initiator || isAddress(t.allowed[0]))
 }
 
-// isAddress tells an access rule of [Daemon.Hold] from one with a name.
+// isAddress reports whether an access rule has an address, as those of [Daemon.Hold], or a name.
 func isAddress(rule string) bool {
 	_, err := netip.ParseAddr(rule)
 	return err == nil
 }
 
-// parseTargets reads tgtd's list, which is for people: sections are told by their titles, and the
-// lines in them by how they begin.
+// parseTargets parses tgtd's list, which is meant for people: it recognises sections by their titles and
+// lines by their beginnings.
 func parseTargets(text string) []target {
 	var (
 		all     []target
@@ -109,7 +109,7 @@ func parseTargets(text string) []target {
 	return all
 }
 
-// parsePortals reads lines such as "Portal: 127.0.0.1:3260,1".
+// parsePortals parses lines such as "Portal: 127.0.0.1:3260,1".
 func parsePortals(text string) []string {
 	var all []string
 	for line := range strings.SplitSeq(text, "\n") {

@@ -10,24 +10,24 @@ import (
 	"time"
 )
 
-// checkAll refuses what can't be said to tgtd, whose requests are lists with commas.
+// checkAll returns an error for values that tgtd's requests, lists with commas, can't contain.
 func (t Target) checkAll() error {
 	if !filepath.IsAbs(t.Path) || strings.ContainsAny(t.Path, ",\x00\n") {
-		return fmt.Errorf("serve %q over iSCSI: tgtd takes an absolute path without commas and line breaks alone: "+
+		return fmt.Errorf("serve %q over iSCSI: tgtd accepts only an absolute path without commas and line breaks: "+
 			"give the shim's folders another path", t.Path)
 	}
 	return t.Check()
 }
 
-// make makes a target. Nobody may log in until its last step: tgtd refuses everybody while a
-// target has no access rule. The rule is the initiator's name alone; where a target has also rules
-// about addresses, tgtd lets in who meets any of them.
+// make creates a target. No initiator can log in before the last step: tgtd refuses all while a target
+// has no access rule. The only rule is the initiator's name: if a target had rules with addresses too,
+// tgtd would accept an initiator that matches any of them.
 func (d *Daemon) make(ctx context.Context, t Target) (err error) {
 	id, err := d.freeID(ctx)
 	if err != nil {
 		return err
 	}
-	if err := d.removeAccount(ctx, t.User); err != nil { // of a target that is gone
+	if err := d.removeAccount(ctx, t.User); err != nil { // of a removed target
 		return err
 	}
 	steps := []struct {
@@ -58,7 +58,7 @@ func (d *Daemon) make(ctx context.Context, t Target) (err error) {
 	return nil
 }
 
-// parameters are the disk's: what the guest frees is freed in the file.
+// parameters returns the disk's parameters. Ranges that the guest frees are freed in the file.
 func (t Target) parameters() string {
 	p := "targetOps vendor_id=NODEVIRT,product_id=disk,thin_provisioning=1,"
 	if t.ReadOnly {
@@ -67,16 +67,16 @@ func (t Target) parameters() string {
 	return p
 }
 
-// remove shuts out whom a target lets in, then ends its connections, then the target. tgtd lets a
-// disk go only when no request is under way, which can take until the file's disk has answered.
+// remove removes a target's access rules, then its connections, then the target. tgtd closes a disk only
+// when no request is in progress, which may have to wait for the file's disk.
 func (d *Daemon) remove(ctx context.Context, t target) error {
 	for _, rule := range t.allowed {
-		if err := d.shutOut(ctx, t, rule); err != nil {
+		if err := d.disallow(ctx, t, rule); err != nil {
 			return err
 		}
 	}
 	for _, n := range t.nexuses {
-		if err := d.sendAway(ctx, t, n); err != nil {
+		if err := d.disconnect(ctx, t, n); err != nil {
 			return err
 		}
 	}
@@ -87,22 +87,22 @@ func (d *Daemon) remove(ctx context.Context, t target) error {
 		}
 		select {
 		case <-ctx.Done():
-			return fmt.Errorf("end target: %w: %w", err, ctx.Err())
+			return fmt.Errorf("remove target: %w: %w", err, ctx.Err())
 		case <-time.After(20 * time.Millisecond):
 		}
 	}
 }
 
-// shutOut ends an access rule.
-func (d *Daemon) shutOut(ctx context.Context, t target, rule string) error {
+// disallow removes an access rule.
+func (d *Daemon) disallow(ctx context.Context, t target, rule string) error {
 	_, err := d.call(ctx, request{Mode: modeTarget, Op: opUnbind, Target: t.id}, ruleText(rule))
 	if err := unless(err, codeACLNotPresent, codeNoTarget); err != nil {
-		return fmt.Errorf("shut out initiator: %w", err)
+		return fmt.Errorf("remove access rule: %w", err)
 	}
 	return nil
 }
 
-// ruleText is an access rule in tgtd's words.
+// ruleText returns an access rule in tgtd's syntax.
 func ruleText(rule string) string {
 	if isAddress(rule) {
 		return "initiator-address=" + rule
@@ -110,8 +110,8 @@ func ruleText(rule string) string {
 	return "initiator-name=" + rule
 }
 
-// sendAway ends a connection.
-func (d *Daemon) sendAway(ctx context.Context, t target, n nexus) error {
+// disconnect ends a connection.
+func (d *Daemon) disconnect(ctx context.Context, t target, n nexus) error {
 	_, err := d.call(ctx, request{Mode: modeConnection, Op: opDelete, Target: t.id, Session: n.session, Connection: n.connection}, "")
 	if err := unless(err, codeNoConnection, codeNoTarget, 6); err != nil {
 		return fmt.Errorf("end connection of %s: %w", n.initiator, err)
@@ -119,8 +119,8 @@ func (d *Daemon) sendAway(ctx context.Context, t target, n nexus) error {
 	return nil
 }
 
-// Break takes the disk out of a target, which stays: each request of who uses it fails from then
-// on. A target that isn't there is no error.
+// Break removes the disk from a target and keeps the target: from then on each request of an initiator
+// fails. A target that doesn't exist is no error.
 func (d *Daemon) Break(ctx context.Context, name string) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -139,12 +139,12 @@ func (d *Daemon) Break(ctx context.Context, name string) error {
 		}
 	}
 	if err != nil {
-		return fmt.Errorf("take the disk out of iSCSI target %s: %w", name, err)
+		return fmt.Errorf("remove the disk from iSCSI target %s: %w", name, err)
 	}
 	return nil
 }
 
-// removeAccount forgets an account, which outlives its target in tgtd.
+// removeAccount removes an account, which outlives its target in tgtd.
 func (d *Daemon) removeAccount(ctx context.Context, user string) error {
 	_, err := d.call(ctx, request{Mode: modeAccount, Op: opDelete}, "user="+user)
 	if err := unless(err, codeNoUser); err != nil {
@@ -153,7 +153,7 @@ func (d *Daemon) removeAccount(ctx context.Context, user string) error {
 	return nil
 }
 
-// find is the target of a name; its id is 0 if there is none.
+// find returns the target with a name. Its id is 0 if there is none.
 func (d *Daemon) find(ctx context.Context, name string) (target, error) {
 	all, err := d.targets(ctx)
 	if err != nil {
@@ -166,7 +166,7 @@ func (d *Daemon) find(ctx context.Context, name string) (target, error) {
 	return all[i], nil
 }
 
-// freeID is the lowest number that no target has.
+// freeID returns the lowest unused target number.
 func (d *Daemon) freeID(ctx context.Context) (int32, error) {
 	all, err := d.targets(ctx)
 	if err != nil {

@@ -13,24 +13,24 @@ import (
 	"time"
 )
 
-// request is the head of what tgtd's management socket takes (struct tgtadm_req of tgt 1.0, in the
-// machine's own byte order). A text with a terminating zero follows.
+// request is the header of a request on tgtd's management socket (struct tgtadm_req of tgt 1.0, in the
+// node's byte order). A zero-terminated text follows.
 type request struct {
 	Mode, Op   uint32
 	Driver     [64]byte
-	Length     uint32 // of head and text
+	Length     uint32 // of header and text
 	Target     int32
 	Session    uint64
 	LUN        uint64
 	Connection uint32
 	Host       uint32
 	DeviceType uint32 // 0 is a disk
-	Direction  uint32 // of accounts: 0 is the initiator's
+	Direction  uint32 // for accounts: 0 is the initiator's
 	Pack       uint32
 	Force      uint32
 }
 
-// response is the head of the answer (struct tgtadm_rsp).
+// response is the header of the answer (struct tgtadm_rsp).
 type response struct{ Code, Length uint32 }
 
 // Modes and operations (enum tgtadm_mode and tgtadm_op).
@@ -51,9 +51,9 @@ const (
 )
 
 const (
-	// callTime bounds a call: tgtd answers each at once.
+	// callTime is how long a call may take: tgtd answers at once.
 	callTime = 5 * time.Second
-	// maxText is what tgtd takes of text; maxAnswer is far more than a node's targets need.
+	// maxText is tgtd's limit for the text; maxAnswer is far more than a node's targets need.
 	maxText   = 8 << 10
 	maxAnswer = 64 << 20
 )
@@ -83,7 +83,7 @@ func (d *Daemon) dial(ctx context.Context) (net.Conn, error) {
 		err = fmt.Errorf("%w: %w", errAway, err)
 	}
 	if err != nil {
-		return nil, fmt.Errorf("%w: %w: see whether tgtd runs on this node (systemd's unit nodevirt-tgtd; "+
+		return nil, fmt.Errorf("%w: %w: check that tgtd runs on this node (systemd's unit nodevirt-tgtd; "+
 			"Debian's package tgt), and whether it has the socket %s", ErrUnavailable, err, path)
 	}
 	return conn, nil
@@ -96,7 +96,7 @@ func exchange(conn io.ReadWriter, r request, text string) (string, error) {
 		text += "\x00"
 	}
 	if len(text) > maxText {
-		return "", fmt.Errorf("a request of %d bytes is more than tgtd takes", len(text))
+		return "", fmt.Errorf("a request of %d bytes is too long for tgtd", len(text))
 	}
 	r.Length = uint32(binary.Size(r) + len(text))
 	if err := binary.Write(&b, binary.NativeEndian, r); err != nil {
@@ -115,11 +115,11 @@ func exchange(conn io.ReadWriter, r request, text string) (string, error) {
 	}
 	size := int64(head.Length) - int64(binary.Size(head))
 	if size < 0 || size > maxAnswer {
-		return "", fmt.Errorf("tgtd answers with %d bytes, which is no answer of tgtd's", size)
+		return "", fmt.Errorf("invalid answer of tgtd: %d bytes", size)
 	}
 	answer := make([]byte, size)
 	if _, err := io.ReadFull(conn, answer); err != nil {
-		return "", fmt.Errorf("%w: half an answer: %w", ErrUnavailable, err)
+		return "", fmt.Errorf("%w: incomplete answer: %w", ErrUnavailable, err)
 	}
 	return string(bytes.TrimRight(answer, "\x00")), nil
 }
@@ -154,12 +154,12 @@ func (c code) Error() string {
 	return "tgtd refuses: " + text
 }
 
-// Is makes a refusal because of connections an ErrBusy.
+// Is makes a refusal due to open connections an ErrBusy.
 func (c code) Is(target error) bool {
 	return target == ErrBusy && (c == codeTargetActive || c == codeLUNActive)
 }
 
-// unless drops the refusals that say that there is nothing to do.
+// unless returns nil for refusals which mean that there is nothing to do.
 func unless(err error, fine ...code) error {
 	for _, c := range fine {
 		if errors.Is(err, c) {

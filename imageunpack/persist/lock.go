@@ -6,32 +6,32 @@ import (
 	"io"
 	"os"
 
+	"github.com/containerd/errdefs"
 	"golang.org/x/sys/unix"
 )
 
-// ErrInUse says that another machine, another writer or the node itself has the volume.
-var ErrInUse = errors.New("the volume is in use by another VM, is being written for one, or is mounted on the node")
+// ErrInUse means that another VM, another writer or the node itself uses the volume.
+var ErrInUse = errdefs.ErrFailedPrecondition.WithMessage("the volume is in use by another VM, is being written for one, or is mounted on the node")
 
-// Lock takes a volume for its caller alone, until unlock is called or the process
-// ends; of a file, also until it is closed. Without waiting it is ErrInUse.
+// Lock locks a volume until unlock is called or the process ends; a file also until it is closed. If
+// the volume is in use, Lock returns ErrInUse at once.
 //
-// QEMU, which takes its own kind of lock on files, is kept out and keeps out. A
-// device, by whichever of its nodes it is open, can't be mounted meanwhile. QEMU may
-// use it nevertheless, but not free ranges of it: so such a lock is for moments in
-// which no machine has the device.
+// The lock of a file excludes QEMU, which locks its files too. A locked device can't be mounted, by any
+// of its device nodes. QEMU can still open it, but not free ranges of it. So lock a device only
+// while no VM uses it.
 func Lock(volume *os.File) (unlock func() error, err error) {
 	_, unlock, err = lock(volume)
 	return unlock, err
 }
 
-// lock is Lock, and returns the file by which the volume is written.
+// lock is Lock, and also returns the file to write the volume with.
 func lock(volume *os.File) (locked *os.File, unlock func() error, err error) {
 	device, err := isDevice(volume)
 	if err != nil {
 		return nil, nil, err
 	}
 	if device {
-		return claimDevice(volume)
+		return lockDevice(volume)
 	}
 	lock := unix.Flock_t{Type: unix.F_WRLCK, Whence: io.SeekStart}
 	err = unix.FcntlFlock(volume.Fd(), unix.F_OFD_SETLK, &lock)
@@ -47,9 +47,9 @@ func lock(volume *os.File) (locked *os.File, unlock func() error, err error) {
 	}, nil
 }
 
-// claimDevice opens a device once more, exclusively (open(2), O_EXCL of block devices).
-// By another descriptor the kernel frees no range of which pages are dirty.
-func claimDevice(volume *os.File) (locked *os.File, unlock func() error, err error) {
+// lockDevice opens a device again, exclusively (open(2), O_EXCL for block devices). The kernel frees
+// ranges with dirty pages only by that descriptor.
+func lockDevice(volume *os.File) (locked *os.File, unlock func() error, err error) {
 	f, err := os.OpenFile(fmt.Sprintf("/proc/self/fd/%d", volume.Fd()), os.O_RDWR|unix.O_EXCL|unix.O_NONBLOCK, 0)
 	if errors.Is(err, unix.EBUSY) {
 		return nil, nil, ErrInUse

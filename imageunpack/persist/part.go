@@ -10,7 +10,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// part writes length bytes of the disk from offset on. They are on the volume when it returns.
+// part writes length bytes of the disk from offset on and syncs them.
 func (w *writer) part(ctx context.Context, offset, length int64) error {
 	scratch, err := w.convert(ctx, offset, length)
 	if err != nil {
@@ -23,10 +23,10 @@ func (w *writer) part(ctx context.Context, offset, length int64) error {
 		}
 		data, err := scratch.Seek(at, unix.SEEK_DATA)
 		if errors.Is(err, unix.ENXIO) {
-			data, err = length, nil // nothing but a hole
+			data, err = length, nil // only a hole
 		}
 		if err != nil {
-			return fmt.Errorf("look for data in a part of the disk: %w", err)
+			return fmt.Errorf("find the data in a part of the disk: %w", err)
 		}
 		if err := w.zero(offset+at, data-at); err != nil {
 			return err
@@ -36,7 +36,7 @@ func (w *writer) part(ctx context.Context, offset, length int64) error {
 		}
 		end, err := scratch.Seek(data, unix.SEEK_HOLE)
 		if err != nil {
-			return fmt.Errorf("look for data in a part of the disk: %w", err)
+			return fmt.Errorf("find the data in a part of the disk: %w", err)
 		}
 		if err := w.copy(scratch, data, offset+data, end-data); err != nil {
 			return err
@@ -56,7 +56,7 @@ func (w *writer) copy(scratch *os.File, from, to, length int64) error {
 	return nil
 }
 
-// zero has a range read as zeros. A file that was begun has none but zeros where the disk has.
+// zero makes a range read as zeros. In a file the range has no other content.
 func (w *writer) zero(offset, length int64) error {
 	if !w.device || length == 0 {
 		return nil
@@ -71,7 +71,7 @@ func (w *writer) zero(offset, length int64) error {
 	return nil
 }
 
-// zeros are read without end.
+// zeros is an endless reader of zeros.
 type zeros struct{}
 
 func (zeros) Read(p []byte) (int, error) {

@@ -12,27 +12,27 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// magic begins the note of a volume that is being written.
+// magic is the beginning of the note of a volume in progress.
 const magic = "nodevirt: a registry disk is being written to this volume\n"
 
-// state is what a volume tells of itself.
+// state is the state of a volume.
 type state struct {
-	disk   bool  // it is one
+	disk   bool  // the volume is a complete disk
 	volume int64 // the size of the volume itself
-	// What the note says, of a volume that is being written.
+	// The note's fields, for a volume in progress.
 	key  string
 	size int64
-	done int64 // bytes from the beginning on, the head apart
+	done int64 // bytes from the beginning on, without the head
 }
 
-// noted is the note's form.
+// noted is the JSON form of the note.
 type noted struct {
 	Key  string `json:"key"`
 	Size int64  `json:"size"`
 	Done int64  `json:"done"`
 }
 
-// look finds out what a volume is: empty if its first and last MiB are zeros.
+// look returns the state of the volume. It is empty if its first and last MiB are zeros.
 func (w *writer) look() (state, error) {
 	size, err := Size(w.volume)
 	if err != nil {
@@ -45,7 +45,7 @@ func (w *writer) look() (state, error) {
 	if text, begun := strings.CutPrefix(string(head[:min(sector, len(head))]), magic); begun {
 		var n noted
 		if err := json.Unmarshal(bytes.TrimRight([]byte(text), "\x00"), &n); err != nil || n.Done < 0 || n.Done%sector != 0 {
-			return state{volume: size}, nil //nolint:nilerr // it is begun anew
+			return state{volume: size}, nil //nolint:nilerr // a damaged note: written from the start
 		}
 		return state{key: n.Key, size: n.Size, done: n.Done, volume: size}, nil
 	}
@@ -56,7 +56,7 @@ func (w *writer) look() (state, error) {
 	return state{disk: !isZero(head) || !isZero(tail), volume: size}, nil
 }
 
-// note writes, in one sector, how far the disk is written.
+// note records, in one sector, how much of the disk is written.
 func (w *writer) note(done int64) error {
 	text, err := json.Marshal(noted{Key: w.Key, Size: w.Size, Done: done})
 	if err != nil {
@@ -75,7 +75,7 @@ func (w *writer) note(done int64) error {
 	return nil
 }
 
-// fits refuses a device that is too small for the disk, and a disk that has no sector of its own.
+// fits returns an error for a device that is too small for the disk.
 func (w *writer) fits() error {
 	size, err := Size(w.volume)
 	if err != nil {
@@ -90,16 +90,16 @@ func (w *writer) fits() error {
 func isDevice(volume *os.File) (bool, error) {
 	info, err := volume.Stat()
 	if err != nil {
-		return false, fmt.Errorf("look at the volume: %w", err)
+		return false, fmt.Errorf("stat the volume: %w", err)
 	}
 	return info.Mode()&os.ModeDevice != 0, nil
 }
 
-// Size is a volume's, in bytes.
+// Size returns the size of a volume in bytes.
 func Size(volume *os.File) (int64, error) {
-	size, err := unix.Seek(int(volume.Fd()), 0, io.SeekEnd) // of a device, too
+	size, err := unix.Seek(int(volume.Fd()), 0, io.SeekEnd) // works for devices too
 	if err != nil {
-		return 0, fmt.Errorf("ask for the volume's size: %w", err)
+		return 0, fmt.Errorf("get the volume's size: %w", err)
 	}
 	return size, nil
 }

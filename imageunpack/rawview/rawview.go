@@ -1,15 +1,15 @@
-// Package rawview shows a qcow2 overlay, with the image's disk below it, as a raw file that other
-// programs of the node can read and write. Nothing is copied.
+// Package rawview presents a qcow2 overlay and its backing file as a raw file that other programs of
+// the node can read and write, without a copy.
 //
-// It owns the processes that do so: one qemu-storage-daemon for each disk, with a FUSE file system
-// of one file. They outlive the caller and are found again. What is in the files below, and who
-// uses the raw file, is the caller's business.
+// It owns one process for each view: a qemu-storage-daemon with a FUSE file system of one file, which
+// outlives the caller (see package supervise). It leaves the content of the overlay and the users of
+// the raw file to its caller.
 //
-// qemu-storage-daemon parses what a guest writes into its overlay. So it runs as a user of the
-// machine's own, in a file tree that holds its program and the file that it shows, and nothing of
-// the node. It is handed its files, and the FUSE device with the file system mounted already, as
-// descriptors; the mount is in its own mount namespace, where it is gone with the process, and
-// others reach it by /proc.
+// qemu-storage-daemon parses data that a guest wrote into its overlay. So each process runs as its
+// VM's user, in a file tree with its program and the raw file, and no other files of the node. It
+// inherits its files, and the FUSE device with the file system already mounted, as descriptors. The
+// mount is in the process's own mount namespace and ends with the process. Other programs reach it
+// through /proc.
 package rawview
 
 import (
@@ -23,73 +23,71 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
-	"strings"
 	"sync"
 	"syscall"
-	"time"
+
+	"github.com/containerd/errdefs"
 )
 
-// ErrNoProgram says that the node has no qemu-storage-daemon.
-var ErrNoProgram = errors.New("qemu-storage-daemon is not on this node: install it (Debian's package qemu-system-common), " +
+// ErrNoProgram means that the node has no qemu-storage-daemon.
+var ErrNoProgram = errdefs.ErrFailedPrecondition.WithMessage("qemu-storage-daemon is not on this node: install it (Debian's package qemu-system-common), " +
 	"or set tools.storage_daemon in the config of nodevirt-shim")
 
-// ErrNoStage says that the program that calls [Enter] is not where it should be.
-var ErrNoStage = errors.New("a program of nodevirt's own is missing: install it beside nodevirt-shim")
+// ErrNoStage means that the program that calls [Enter] is missing.
+var ErrNoStage = errdefs.ErrFailedPrecondition.WithMessage("the program nodevirt-view is missing: install it in the folder of nodevirt-shim")
 
-// ErrEnded says that the process of a view ended as it was started.
-var ErrEnded = errors.New("qemu-storage-daemon ended")
-
-// Options say with what views are made.
+// Options are the settings of Views.
 type Options struct {
-	// Dir holds a folder for each view; it need not outlive a reboot.
+	// Dir holds a folder for each view. It may be lost at a reboot.
 	Dir string
 	// StorageDaemon is the path of qemu-storage-daemon.
 	StorageDaemon string
-	// Stage is a command, without its last argument, that calls [Enter] with that. What it takes to
-	// start is a part of what each view takes.
+	// Stage is a command that calls [Enter] with its last argument, which Views adds. Its start adds
+	// to the time that each view takes.
 	Stage []string
-	// Ended is told of a view whose process ended though nobody hid it. It must not block.
+	// Ended, if not nil, is called when the process of a view ends without [Views.Hide]. It must not
+	// block.
 	Ended  func(id string)
 	Logger *slog.Logger
 }
 
-// Views shows disks. Its methods may be called at the same time for different views.
+// Views starts and ends views. Its methods may be called at the same time for different views.
 type Views struct {
 	opts Options
 	mu   sync.Mutex
-	// watched are the processes whose end is waited for, by view.
+	// watched are the processes that a goroutine waits for, by view.
 	watched map[string]int
 }
 
 // New returns Views.
 func New(o Options) *Views { return &Views{opts: o, watched: map[string]int{}} }
 
-// View is a disk to be shown.
+// View describes a view.
 type View struct {
 	// ID names the view: letters, digits, dots and dashes.
 	ID string
 	// Overlay is the path of the qcow2 file that takes writes. It becomes UID's.
 	Overlay string
-	// BaseFormat is the format of what lies below: qcow2 or raw.
+	// BaseFormat is the format of the backing file: qcow2 or raw.
 	BaseFormat string
-	// UID and GID are what the process runs as.
+	// UID and GID are the user and the group of the process.
 	UID, GID uint32
-	// Durable has a flush of the raw file reach the node's disk. Without it a flush reaches the
-	// overlay's file alone, which is enough for what does not outlive a reboot. What was written
-	// outlives the process in both.
+	// Durable makes a flush of the raw file reach the node's disk. Without it a flush reaches only
+	// the overlay's file in memory, which is enough for data that may be lost at a reboot. Written
+	// data outlive the process in both cases.
 	Durable bool
-	// Started, if not nil, is told of the process as soon as there is one, while it makes itself ready.
-	// An error of its has Show fail.
+	// Started, if not nil, is called with the id of the process as soon as it exists. An error makes
+	// Show fail.
 	Started func(pid int) error
 }
 
 var ids = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9.-]{0,127}$`)
 
-// Show starts a view's process and returns its process id when the raw file, [Path], can be used.
-// One that runs is left alone. Base, which is read alone, stays the caller's.
+// Show starts the process of a view and returns its id when the raw file, [Path], can be used. If the
+// process runs already, Show returns its id. Base is only read and stays the caller's.
 func (v *Views) Show(ctx context.Context, view View, base *os.File) (pid int, err error) {
 	if !ids.MatchString(view.ID) {
-		return 0, fmt.Errorf("show disk %q: not a name of a view", view.ID)
+		return 0, fmt.Errorf("show disk %q: not a valid name of a view", view.ID)
 	}
 	if pid, err := v.Process(view.ID); err != nil || pid != 0 { //nolint:contextcheck // see watch
 		return pid, err
@@ -101,7 +99,7 @@ func (v *Views) Show(ctx context.Context, view View, base *os.File) (pid int, er
 	return pid, nil
 }
 
-// Path is where the node's programs find the raw file of a view's process.
+// Path returns the path at which the node's programs find the raw file of a view's process.
 func Path(pid int) string { return fmt.Sprintf("/proc/%d/root%s", pid, shown) }
 
 func (v *Views) start(ctx context.Context, view View, base *os.File) (pid int, err error) {
@@ -125,7 +123,7 @@ func (v *Views) start(ctx context.Context, view View, base *os.File) (pid int, e
 	}
 	device, err := os.OpenFile("/dev/fuse", os.O_RDWR, 0)
 	if err != nil {
-		return 0, fmt.Errorf("%w: load the kernel's module fuse", err)
+		return 0, fmt.Errorf("%w: load the kernel module fuse", err)
 	}
 	defer device.Close()
 	stage, err := newStage(view, base, v.opts.StorageDaemon)
@@ -139,65 +137,31 @@ func (v *Views) start(ctx context.Context, view View, base *os.File) (pid int, e
 	if err != nil {
 		return 0, err
 	}
-	log, err := os.OpenFile(filepath.Join(dir, logName), os.O_CREATE|os.O_TRUNC|os.O_WRONLY, 0o600)
-	if err != nil {
+	p := v.process(view.ID)
+	p.Program, p.Args = v.opts.Stage[0], append(v.opts.Stage[1:len(v.opts.Stage):len(v.opts.Stage)], dir)
+	p.Files = []*os.File{overlay, base, device} // 3, 4, 5
+	p.Namespaces = syscall.CLONE_NEWNS
+	p.Log = filepath.Join(dir, logName)
+	p.Started = func(pid int) error {
+		device.Close() // now only the process has it open: when that ends, calls on the file fail
+		if view.Started == nil {
+			return nil
+		}
+		return view.Started(pid)
+	}
+	p.Ready = func(pid int) (bool, error) {
+		// Until the process has its own root, this is a path on the node, which doesn't exist.
+		info, err := statWithin(ctx, Path(pid))
+		return err == nil && info.Size() > 0, nil //nolint:nilerr // not there yet
+	}
+	if pid, err = p.Start(ctx); err != nil {
 		return 0, err
 	}
-	defer log.Close()
-	// Not bound to ctx: it outlives this call and this process.
-	cmd := exec.Command(v.opts.Stage[0], append(v.opts.Stage[1:], dir)...) //nolint:noctx // see above
-	cmd.Dir, cmd.Env = "/", []string{"LC_ALL=C"}
-	cmd.Stdout, cmd.Stderr = log, log
-	cmd.ExtraFiles = []*os.File{overlay, base, device} // 3, 4, 5
-	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true, Cloneflags: syscall.CLONE_NEWNS}
-	if err := cmd.Start(); err != nil {
-		return 0, err
-	}
-	go func() { _ = cmd.Wait() }()
-	device.Close() // with the process's own, the last: its end is seen by who waits for the file
-	pid = cmd.Process.Pid
-	told := make(chan error, 1)
-	go func() { told <- view.tell(pid) }()
-	ready := v.await(ctx, pid)
-	if err := errors.Join(ready, <-told); err != nil {
-		// Hide finds it by what it writes itself, which it need not have come to.
-		_ = cmd.Process.Kill()
-		said, _ := os.ReadFile(filepath.Join(dir, logName))
-		return 0, fmt.Errorf("%w: %s", err, strings.TrimSpace(string(said[:min(len(said), 1000)])))
-	}
-	v.watch(view.ID, pid) //nolint:contextcheck // it outlives this call
+	v.watch(view.ID, pid) //nolint:contextcheck // the watch outlives this call
 	return pid, nil
 }
 
-func (v View) tell(pid int) error {
-	if v.Started == nil {
-		return nil
-	}
-	return v.Started(pid)
-}
-
-// await waits until the raw file is there: a look at it waits for the process's first answer.
-func (v *Views) await(ctx context.Context, pid int) error {
-	for {
-		if !alive(pid) {
-			return ErrEnded
-		}
-		// Before the process has its own root, this is a path of the node's that isn't there.
-		info, err := statWithin(ctx, Path(pid))
-		switch {
-		case err == nil && info.Size() > 0:
-			return nil
-		case ctx.Err() != nil:
-			return fmt.Errorf("wait for the file: %w", ctx.Err())
-		}
-		select {
-		case <-ctx.Done():
-		case <-time.After(2 * time.Millisecond):
-		}
-	}
-}
-
-// statWithin is os.Stat of a file whose file system may not answer.
+// statWithin is os.Stat with a context, for a file system that may not answer.
 func statWithin(ctx context.Context, path string) (fs.FileInfo, error) {
 	type result struct {
 		info fs.FileInfo
@@ -220,8 +184,8 @@ func (v *Views) folder(id string) string { return filepath.Join(v.opts.Dir, id) 
 
 // The files in a view's folder.
 const (
-	stageName = "stage.json" // what [Enter] is to do
+	stageName = "stage.json" // the input of [Enter]
 	pidName   = "pid"
 	logName   = "log"
-	rootName  = "root" // where the process's file tree is mounted, in its own namespace
+	rootName  = "root" // the mount point of the process's file tree, in its own namespace
 )

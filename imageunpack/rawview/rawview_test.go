@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"github.com/nodevirt/nodevirt/imageunpack/rawview"
+	"github.com/nodevirt/nodevirt/supervise"
 )
 
 // TestMain is the stage of views, too.
@@ -164,7 +165,7 @@ func TestFails(t *testing.T) {
 		t.Fatal(err)
 	}
 	_, err := v.Show(t.Context(), view, base)
-	if !errors.Is(err, rawview.ErrEnded) || !strings.Contains(err.Error(), "not in qcow2 format") {
+	if !errors.Is(err, supervise.ErrEnded) || !strings.Contains(err.Error(), "not in qcow2 format") {
 		t.Errorf("shown: %v", err)
 	}
 	if list, err := v.List(); err != nil || len(list) > 0 {

@@ -11,23 +11,25 @@ import (
 	"syscall"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/nodevirt/nodevirt/supervise"
 )
 
-// The descriptors that the process is handed.
+// The descriptors that the process inherits.
 const (
 	overlayFD = 3
 	baseFD    = 4
 	deviceFD  = 5
 )
 
-// shown is the raw file in the process's own file tree.
+// shown is the path of the raw file in the process's own file tree.
 const shown = "/dev/disk"
 
-// stage is what happens between the start of the process and that of qemu-storage-daemon.
+// stage is the input of [Enter]: the work between the start of the process and qemu-storage-daemon.
 type stage struct {
 	UID, GID uint32
-	// Override has the process open files of any owner: a base that only its owner can read. In its
-	// file tree there is nothing else to open.
+	// Override lets the process open files of any owner, for a base that only its owner can read. Its
+	// file tree holds no other files.
 	Override bool
 	Program  string
 	Args     []string
@@ -45,9 +47,9 @@ func newStage(view View, base *os.File, program string) (stage, error) {
 	}, err
 }
 
-// arguments are qemu-storage-daemon's. Each layer's format is told, none probed. Write-through has
-// qemu-storage-daemon keep no write of its own: one that is killed and started again shows the same
-// bytes, as who reads the file relies on.
+// arguments returns qemu-storage-daemon's arguments. They name each layer's format, so that none is
+// probed. With write-through, qemu-storage-daemon holds no written data itself: after it was killed
+// and started again, the raw file has the same content, on which its users rely.
 func arguments(view View) ([]string, error) {
 	type object = map[string]any
 	file := func(fd int) object {
@@ -69,14 +71,14 @@ func arguments(view View) ([]string, error) {
 	}
 	export, err := json.Marshal(object{
 		"type": "fuse", "id": "disk", "node-name": "disk", "writable": true, "writethrough": true,
-		// A name by which libfuse takes a descriptor whose file system is mounted already.
+		// For libfuse this name means a descriptor whose file system is mounted already.
 		"mountpoint": fmt.Sprintf("/dev/fd/%d", deviceFD),
 	})
 	return []string{"--blockdev", string(disk), "--export", string(export)}, err
 }
 
-// Enter turns the calling process into the one that shows a disk: dir is the view's folder. It
-// returns only if that fails.
+// Enter turns the calling process into the process of a view, whose folder is dir. It returns only if
+// that fails.
 func Enter(dir string) error {
 	runtime.LockOSThread()
 	var s stage
@@ -85,13 +87,13 @@ func Enter(dir string) error {
 		err = json.Unmarshal(text, &s)
 	}
 	if err == nil {
-		err = writePID(dir)
+		err = supervise.WritePID(filepath.Join(dir, pidName))
 	}
 	if err != nil {
-		return fmt.Errorf("enter the view in %s: %w", dir, err)
+		return fmt.Errorf("start the view in %s: %w", dir, err)
 	}
 	if err := makeTree(filepath.Join(dir, rootName), s); err != nil {
-		return fmt.Errorf("make the file tree of a view: %w", err)
+		return fmt.Errorf("create the file tree of a view: %w", err)
 	}
 	for _, fd := range []uintptr{overlayFD, baseFD, deviceFD} {
 		if _, err := unix.FcntlInt(fd, unix.F_SETFD, 0); err != nil {
@@ -104,7 +106,7 @@ func Enter(dir string) error {
 	return fmt.Errorf("start %s: %w", s.Program, syscall.Exec(s.Program, s.Args, []string{"LC_ALL=C"}))
 }
 
-// makeTree makes root the file tree of this process, which has a mount namespace of its own.
+// makeTree makes root the file tree of this process, which has its own mount namespace.
 func makeTree(root string, s stage) error {
 	var errs []error
 	do := func(what string, err error) {
@@ -112,16 +114,16 @@ func makeTree(root string, s stage) error {
 			errs = append(errs, fmt.Errorf("%s: %w", what, err))
 		}
 	}
-	do("keep mounts apart", unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, ""))
+	do("make mounts private", unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, ""))
 	do("mount tmpfs", unix.Mount("tmpfs", root, "tmpfs", unix.MS_NOSUID|unix.MS_NOEXEC, "mode=755,size=64k"))
 	for _, dir := range []string{"etc", "proc", "dev", "dev/fd"} {
 		do("make folder", os.Mkdir(filepath.Join(root, dir), 0o755))
 	}
 	for _, dir := range []string{"usr", "lib", "lib64"} { // the program and its libraries
-		do("bring /"+dir, bring(root, dir))
+		do("bind /"+dir, bindReadOnly(root, dir))
 	}
-	do("bring ld.so.cache", bring(root, "etc/ld.so.cache"))
-	do("bring null", bring(root, "dev/null"))
+	do("bind ld.so.cache", bindReadOnly(root, "etc/ld.so.cache"))
+	do("bind null", bindReadOnly(root, "dev/null"))
 	do("mount proc", unix.Mount("proc", filepath.Join(root, "proc"), "proc",
 		unix.MS_RDONLY|unix.MS_NOSUID|unix.MS_NODEV|unix.MS_NOEXEC, ""))
 	for _, name := range []string{fmt.Sprintf("dev/fd/%d", deviceFD), shown} {
@@ -134,13 +136,13 @@ func makeTree(root string, s stage) error {
 	}
 	do("enter", unix.Chdir(root))
 	do("enter", unix.PivotRoot(".", "."))
-	do("leave the node's files", unix.Unmount(".", unix.MNT_DETACH))
+	do("unmount the node's files", unix.Unmount(".", unix.MNT_DETACH))
 	do("enter", unix.Chdir("/"))
 	return errors.Join(errs...)
 }
 
-// bring shows a file or folder of the node in the tree, to be read.
-func bring(root, name string) error {
+// bindReadOnly mounts a file or folder of the node in the tree, read-only.
+func bindReadOnly(root, name string) error {
 	from, to := "/"+name, filepath.Join(root, name)
 	info, err := os.Lstat(from)
 	if errors.Is(err, os.ErrNotExist) {
@@ -174,7 +176,7 @@ func bring(root, name string) error {
 	return unix.Mount("", to, "", flags, "")
 }
 
-// dropRights leaves the process with the machine's user and no capability, or the one.
+// dropRights sets the VM's user and drops all capabilities, or all but CAP_DAC_OVERRIDE.
 func dropRights(s stage) error {
 	if err := unix.Prctl(unix.PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0); err != nil {
 		return err
@@ -193,7 +195,7 @@ func dropRights(s stage) error {
 			return err
 		}
 	}
-	// Of this thread alone, which is the one that goes on.
+	// Only this thread needs it: Exec ends all others.
 	if _, _, e := syscall.RawSyscall(syscall.SYS_SETGROUPS, 0, 0, 0); e != 0 {
 		return e
 	}

@@ -14,11 +14,11 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/types"
 )
 
-// folder is where the disk is in the archive.
+// folder is the folder of the disk in the archive.
 const folder = "disk/"
 
-// Plain makes an uncompressed layer of an archive, which is opened each time
-// that the layer is read, once here for its digest.
+// Plain returns an uncompressed layer of an archive. It calls open each time that
+// the layer is read, and once for the digest.
 func Plain(open func() io.ReadCloser) (v1.Layer, error) {
 	r := open()
 	hash, size, err := v1.SHA256(r)
@@ -28,7 +28,7 @@ func Plain(open func() io.ReadCloser) (v1.Layer, error) {
 	return &plain{open: open, hash: hash, size: size}, nil
 }
 
-// plain is a layer that is stored as it is.
+// plain is an uncompressed layer.
 type plain struct {
 	open func() io.ReadCloser
 	hash v1.Hash
@@ -42,7 +42,7 @@ func (l *plain) Uncompressed() (io.ReadCloser, error) { return l.open(), nil }
 func (l *plain) Size() (int64, error)                 { return l.size, nil }
 func (l *plain) MediaType() (types.MediaType, error)  { return types.OCIUncompressedLayer, nil }
 
-// layer makes the disk's layer. Progress gets what is read the first time.
+// layer returns the disk's layer. Progress gets the bytes of the first read.
 func (d Disk) layer(ctx context.Context, progress io.Writer) (v1.Layer, error) {
 	return Plain(func() io.ReadCloser {
 		w := progress
@@ -51,7 +51,7 @@ func (d Disk) layer(ctx context.Context, progress io.Writer) (v1.Layer, error) {
 	})
 }
 
-// archive reads the archive while it is written.
+// archive returns a reader of the archive, which is written while it is read.
 func (d Disk) archive(ctx context.Context, progress io.Writer) io.ReadCloser {
 	r, w := io.Pipe()
 	go func() { _ = w.CloseWithError(d.write(ctx, w, progress)) }() // the error reaches the reader
@@ -65,7 +65,7 @@ func (d Disk) write(ctx context.Context, w io.Writer, progress io.Writer) error 
 	}
 	defer f.Close()
 	if info.Size() != d.Size {
-		return fmt.Errorf("disk %s has changed since it was checked: is a machine using it?", d.Path)
+		return fmt.Errorf("disk %s has changed since it was checked: is a VM using it?", d.Path)
 	}
 	t := tar.NewWriter(w)
 	for _, h := range []*tar.Header{
@@ -100,7 +100,7 @@ func (c cancelable) Read(p []byte) (int, error) {
 	return c.r.Read(p)
 }
 
-// allocated is what a file takes on its file system, in bytes.
+// allocated returns how many bytes a file takes on its file system.
 func allocated(info os.FileInfo) int64 {
 	if st, ok := info.Sys().(*syscall.Stat_t); ok {
 		return st.Blocks * 512

@@ -2,12 +2,12 @@
 // layer holds the disk in the folder /disk, where nodevirt and KubeVirt look
 // for it.
 //
-// It owns the image's layout, and that equal disks make equal digests: times
-// are the epoch, the owner is root, the file's name is the format's, the
-// config is fixed. The layer is not compressed: a disk gains little by it that
-// its own format doesn't give, and a node can use it without inflating it. A
-// disk is checked by package imageunpack first, and streamed each time that
-// the image is read. Where the image goes is the caller's matter.
+// It owns the image's layout and ensures that equal disks have equal digests:
+// times are the epoch, the owner is root, the format determines the file's
+// name, and the config is fixed. The layer is not compressed: disk formats
+// have their own compression, and a node can use the disk without inflating
+// it. Package imageunpack checks the disk first. The disk is streamed each time
+// that the image is read. Storing the image is left to the caller.
 package registrydisk
 
 import (
@@ -25,18 +25,18 @@ import (
 	"github.com/nodevirt/nodevirt/imageunpack"
 )
 
-// Disk is a file that passed the checks.
+// Disk is a disk file that has passed the checks.
 type Disk struct {
-	// Path is the file's; it must not change while its image is in use.
+	// Path is the file's path. The file must not change while its image is in use.
 	Path   string
 	Format imageunpack.Format
-	// Size is the file's in bytes; VirtualSize is what a guest sees; Allocated
-	// is what the file really takes.
+	// Size is the size of the file, VirtualSize that of the guest's disk, and
+	// Allocated the space that the file takes, all in bytes.
 	Size, VirtualSize, Allocated int64
 }
 
-// Check looks at a file as the shim would look at it in an image. MaxSize is the largest that a
-// disk may have, in bytes.
+// Check makes the shim's checks of a disk in an image on a file. MaxSize is the maximum size of a disk
+// in bytes.
 func Check(path string, maxSize int64) (Disk, error) {
 	f, info, err := open(path)
 	if err != nil {
@@ -51,7 +51,7 @@ func Check(path string, maxSize int64) (Disk, error) {
 	return d, nil
 }
 
-// Name is the disk's path in its image.
+// Name returns the disk's path in its image.
 func (d Disk) Name() string {
 	if d.Format == imageunpack.QCOW2 {
 		return folder + "disk.qcow2"
@@ -59,11 +59,11 @@ func (d Disk) Name() string {
 	return folder + "disk.img"
 }
 
-// Options are what an image has beside its disk.
+// Options are the settings of an image.
 type Options struct {
-	// Architecture is that of the guest's code, in Go's words: amd64.
+	// Architecture is that of the guest's code, by Go's name: amd64.
 	Architecture string
-	// Progress gets the disk's bytes as they are read for the digest; none if nil.
+	// Progress, if not nil, gets the disk's bytes as they are read for the digest.
 	Progress io.Writer
 }
 
@@ -79,24 +79,24 @@ func (d Disk) Image(ctx context.Context, o Options) (v1.Image, error) {
 		History: v1.History{CreatedBy: "nodevirt image build", Created: epoch()},
 	})
 	if err != nil {
-		return nil, fmt.Errorf("make the image of disk %s: %w", d.Path, err)
+		return nil, fmt.Errorf("build the image of disk %s: %w", d.Path, err)
 	}
 	config, err := img.ConfigFile()
 	if err != nil {
-		return nil, fmt.Errorf("make the image of disk %s: %w", d.Path, err)
+		return nil, fmt.Errorf("build the image of disk %s: %w", d.Path, err)
 	}
 	config = config.DeepCopy()
 	config.Architecture, config.OS, config.Created = o.Architecture, "linux", epoch()
 	if img, err = mutate.ConfigFile(img, config); err != nil {
-		return nil, fmt.Errorf("make the image of disk %s: %w", d.Path, err)
+		return nil, fmt.Errorf("build the image of disk %s: %w", d.Path, err)
 	}
 	return img, nil
 }
 
 func epoch() v1.Time { return v1.Time{Time: time.Unix(0, 0).UTC()} }
 
-// open opens a regular file. Others are refused before they are opened, which
-// can wait for ever.
+// open opens a regular file. It refuses others before opening them, which could
+// block.
 func open(path string) (*os.File, os.FileInfo, error) {
 	info, err := os.Stat(path)
 	if err != nil {

@@ -7,12 +7,13 @@ import (
 	"path/filepath"
 	"time"
 
+	"github.com/containerd/errdefs"
 	"github.com/opencontainers/cgroups/manager"
 	"golang.org/x/sys/unix"
 )
 
 // ErrBusy says that a group still holds processes.
-var ErrBusy = errors.New("cgroup still holds processes")
+var ErrBusy = errdefs.ErrFailedPrecondition.WithMessage("cgroup still holds processes")
 
 const (
 	// emptyWait bounds how long Remove waits for processes that were just killed to go.

@@ -1,12 +1,13 @@
 package disk
 
 import (
-	"errors"
 	"sync"
+
+	"github.com/containerd/errdefs"
 )
 
 // ErrInUse says that another machine of this node has a disk that is one machine's at a time.
-var ErrInUse = errors.New("in use by another VM of this node")
+var ErrInUse = errdefs.ErrFailedPrecondition.WithMessage("in use by another VM of this node")
 
 // held is what machines that run have for themselves alone, and no lock of the kernel's
 // keeps for them: devices, whose freed ranges QEMU could not give back beside one, and

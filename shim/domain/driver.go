@@ -2,7 +2,6 @@ package domain
 
 import (
 	"context"
-	"fmt"
 	"log/slog"
 	"sync"
 	"time"
@@ -80,7 +79,7 @@ func (d *Driver) Connected(ctx context.Context) error {
 	case <-connected:
 		return nil
 	case <-ctx.Done():
-		return fmt.Errorf("connect to libvirtd at %s: %w: %w", d.uri, ErrUnavailable, context.Cause(ctx))
+		return &failure{op: "connect to", object: "libvirtd at " + d.uri, kind: ErrUnavailable, detail: context.Cause(ctx)}
 	}
 }
 

@@ -6,23 +6,25 @@ import (
 	"fmt"
 	"strings"
 
+	"github.com/containerd/errdefs"
 	"libvirt.org/go/libvirt"
 )
 
 // What a call of [Driver] can fail with, to be told apart with errors.Is.
 var (
-	// ErrNotFound means that libvirtd knows no such domain.
-	ErrNotFound = errors.New("no such domain")
+	// ErrNotFound means that libvirtd knows no such domain. It is not of the kind
+	// errdefs.ErrNotFound: that tells a CRI client that its container is gone.
+	ErrNotFound = errdefs.ErrFailedPrecondition.WithMessage("no such domain")
 	// ErrNotRunning means that the operation needs a running domain,
 	// ErrRunning that it needs one that does not run.
-	ErrNotRunning = errors.New("domain is not running")
-	ErrRunning    = errors.New("domain is running")
+	ErrNotRunning = errdefs.ErrFailedPrecondition.WithMessage("domain is not running")
+	ErrRunning    = errdefs.ErrFailedPrecondition.WithMessage("domain is running")
 	// ErrUnavailable means that libvirtd is away or did not answer in time. The
 	// domain itself may be well. Whether the call had an effect is not known.
-	ErrUnavailable = errors.New("libvirtd is not available")
+	ErrUnavailable = errdefs.ErrUnavailable.WithMessage("libvirtd is not available")
 	// ErrUnsupported means that the node's libvirt or QEMU has no such CPU,
 	// machine type or device.
-	ErrUnsupported = errors.New("this node can't run such a machine")
+	ErrUnsupported = errdefs.ErrInvalidArgument.WithMessage("this node can't run such a machine")
 )
 
 // failure is a failed call: its text names operation and object, errors.Is
@@ -44,9 +46,11 @@ func (f *failure) Error() string {
 	return text
 }
 
+// Unwrap puts the detail first: the end of the caller's context says more about
+// a call than that libvirtd did not answer in time.
 func (f *failure) Unwrap() []error {
 	var all []error
-	for _, err := range []error{f.kind, f.detail} {
+	for _, err := range []error{f.detail, f.kind} {
 		if err != nil {
 			all = append(all, err)
 		}

@@ -10,11 +10,12 @@ import (
 	"regexp"
 	"strings"
 
+	"github.com/containerd/errdefs"
 	"github.com/google/renameio/v2"
 )
 
 // ErrNewer says that a record was written by a newer version of this program.
-var ErrNewer = errors.New("record is of a newer version of nodevirt")
+var ErrNewer = errdefs.ErrFailedPrecondition.WithMessage("record is of a newer version of nodevirt")
 
 // Store reads and writes records below a folder:
 //

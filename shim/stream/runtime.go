@@ -2,10 +2,10 @@ package stream
 
 import (
 	"context"
-	"errors"
 	"io"
 	"sync"
 
+	"github.com/containerd/errdefs"
 	"k8s.io/cri-streaming/pkg/streaming/remotecommand"
 )
 
@@ -21,7 +21,7 @@ type runtime struct {
 	calls sync.WaitGroup
 }
 
-var errEnding = errors.New("the shim is ending: try again")
+var errEnding = errdefs.ErrUnavailable.WithMessage("the shim is ending: try again")
 
 // call runs f, unless the server ends.
 func (r *runtime) call(f func() error) error {

@@ -188,7 +188,7 @@ func TestBadDataDisks(t *testing.T) {
 		"none":  {busybox.Image.Id, `disk "data": image "` + busybox.Image.Id + `": the image has no disk in /disk: mount an image with a disk`},
 		"empty": {pushed(t, "bad-empty:1", empty, images.DiskOptions{}), `"/disk": empty file`},
 		"two":   {pushed(t, "bad-two:1", raw, two), `not exactly one disk: /disk has more than one file in it`},
-		"gone":  {"sha256:" + strings.Repeat("0", 64), `disk "data": image "sha256:` + strings.Repeat("0", 64) + `" is not on this node, pull it first`},
+		"gone":  {"sha256:" + strings.Repeat("0", 64), `disk "data": image "sha256:` + strings.Repeat("0", 64) + `" is not on this node: pull it first`},
 	} {
 		t.Run(name, func(t *testing.T) {
 			p := vmPod(t)

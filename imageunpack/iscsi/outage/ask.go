@@ -9,9 +9,9 @@ import (
 	"time"
 )
 
-// ask finds out whether a target answers at a portal. A connection alone tells nothing: the kernel
-// accepts it for a process that hangs. So the begin of a login is sent, to look for targets, and any
-// answer will do.
+// ask returns an error unless a target answers at a portal. A connection alone is no proof: the kernel
+// accepts it even for a process that hangs. So ask sends the first request of a discovery login and
+// accepts any answer to it.
 func ask(ctx context.Context, portal netip.AddrPort) error {
 	ctx, cancel := context.WithTimeout(ctx, askTime)
 	defer cancel()
@@ -25,7 +25,7 @@ func ask(ctx context.Context, portal netip.AddrPort) error {
 	}
 	var h header
 	h[0], h[1] = opLogin|immediate, final|stageSecurity<<2|stageOperational
-	h[8] = 0x80 // the session's name is a random one
+	h[8] = 0x80 // the session has a random name
 	text := "InitiatorName=iqn.2026-11.io.nodevirt:watch\x00SessionType=Discovery\x00AuthMethod=None\x00"
 	if err := writePDU(conn, h, []byte(text)); err != nil {
 		return fmt.Errorf("ask %s: %w", portal, err)
@@ -35,7 +35,7 @@ func ask(ctx context.Context, portal netip.AddrPort) error {
 		return fmt.Errorf("ask %s: no answer: %w", portal, err)
 	}
 	if h.opcode() != opLoginAnswer {
-		return errors.New("what answers at " + portal.String() + " is no iSCSI target")
+		return errors.New("the server at " + portal.String() + " is not an iSCSI target")
 	}
 	return nil
 }

@@ -8,9 +8,8 @@ import (
 	"time"
 )
 
-// deadEnd is a target for whoever is led to it. It asks for no password, as there is nothing behind
-// it, and fails each SCSI command but the question whether it is ready, without which an initiator
-// would not take it for a target.
+// deadEnd is a target without a disk. It accepts every initiator without a password, and fails each SCSI
+// command except TEST UNIT READY, without which an initiator would not accept the target.
 type deadEnd struct {
 	listener net.Listener
 	serving  sync.WaitGroup
@@ -20,13 +19,13 @@ type deadEnd struct {
 	conns  map[net.Conn]bool
 }
 
-// mostUsers bounds how many there are at once: a machine has one for each disk.
+// mostUsers is the maximum number of connections. A VM has one for each disk.
 const mostUsers = 4096
 
-// idleTime ends a connection on which nobody speaks. QEMU does every five seconds.
+// idleTime is how long a connection may be idle. QEMU sends a request every five seconds.
 const idleTime = time.Minute
 
-// listen opens a dead end on the loopback that a packet for an address can be led to.
+// listen opens a dead end on the loopback address of a portal's address family.
 func listen(family netip.Addr) (*deadEnd, error) {
 	loopback := netip.AddrFrom4([4]byte{127, 0, 0, 1})
 	if family.Is6() && !family.Is4In6() {
@@ -45,7 +44,7 @@ func (e *deadEnd) port() uint16 {
 	return e.listener.Addr().(*net.TCPAddr).AddrPort().Port()
 }
 
-// close breaks off all connections. A nil dead end has none.
+// close ends all connections. A nil dead end has none.
 func (e *deadEnd) close() {
 	if e == nil {
 		return
@@ -79,7 +78,7 @@ func (e *deadEnd) serve() {
 	}
 }
 
-// serves tells whether an initiator with an address is here.
+// serves reports whether the initiator at an address is connected.
 func (e *deadEnd) serves(initiator netip.AddrPort) bool {
 	e.mu.Lock()
 	defer e.mu.Unlock()

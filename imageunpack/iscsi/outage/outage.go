@@ -1,14 +1,14 @@
-// Package outage gives the users of disks over iSCSI an error where their target does not answer.
+// Package outage makes requests to iSCSI disks fail while their target does not answer.
 //
-// QEMU's initiator waits for a target without an end: it has a timeout for a request, upon which it
-// connects again, and none for that. Its guest hangs, and so does what would pause or stop it in good
-// order. So a portal that machines use is asked again and again whether it answers. While it has not
-// for some time, their connections to it are broken off and led to a target of this package's, a dead
-// end, which lets everybody in and answers each request by an error: then it is the disk's error
-// policy that says what becomes of the guest.
+// QEMU's initiator waits for a target without a limit: it has a timeout for a request, after which it
+// reconnects, but none for the reconnection. The guest hangs, and so do the calls that would pause or
+// stop it. So this package polls the portals that VMs use. When a portal has not answered for some time,
+// it ends the VMs' connections to the portal and redirects them to a dead end. That is a target of its
+// own, which accepts every initiator and answers each request with an error. The disk's error policy
+// then decides what happens to the guest.
 //
-// It owns the dead ends, and the nftables table that leads to them. Which portals there are is the
-// caller's to tell, and what tgtd serves is package iscsi's.
+// It owns the dead ends and the nftables table that redirects to them. It leaves the list of portals to
+// its caller, and the targets of this node to package iscsi.
 package outage
 
 import (
@@ -20,30 +20,30 @@ import (
 	"time"
 )
 
-// Options say whom to watch over. All are needed.
+// Options are the settings of Watch. All are needed.
 type Options struct {
-	// Portals are those that the disks of running machines are at. It must not block.
+	// Portals returns the portals of running VMs' disks. It must not block.
 	Portals func() []netip.AddrPort
-	// FirstUID to LastUID are the users that machines run as, and nobody else: only their
-	// connections are led elsewhere.
+	// FirstUID to LastUID are the users of the VMs, and of no other processes. Only their
+	// connections are redirected.
 	FirstUID, LastUID uint32
-	// Patience is for how long a portal may not answer.
+	// Patience is how long a portal may leave requests unanswered.
 	Patience time.Duration
 	Logger   *slog.Logger
 }
 
-// askEvery is the pause between two questions, askTime how long an answer may take.
+// askEvery is the pause between two polls, askTime how long an answer may take.
 const (
 	askEvery = 5 * time.Second
 	askTime  = 5 * time.Second
 )
 
-// Watch watches until ctx ends. It works in the network namespace of the calling process, which has
-// to be that of the machines. What one that was killed has left is taken back first.
+// Watch polls the portals until ctx ends. It works in the network namespace of the calling process,
+// which must be that of the VMs. It first removes the rules of a shim that was killed.
 func Watch(ctx context.Context, o Options) {
 	w := watcher{Options: o, portals: map[netip.AddrPort]*portal{}}
 	if err := removeRules(ctx); err != nil && ctx.Err() == nil {
-		o.Logger.Warn("removing the rules of iSCSI portals that were away failed", "error", err)
+		o.Logger.Warn("can't remove the redirections of iSCSI portals", "error", err)
 	}
 	tick := time.NewTicker(min(askEvery, o.Patience/2))
 	defer tick.Stop()
@@ -61,19 +61,19 @@ func Watch(ctx context.Context, o Options) {
 type watcher struct {
 	Options
 	portals map[netip.AddrPort]*portal
-	// unsure is set while the rules may be others than the portals' states ask for.
+	// unsure is set while the rules may differ from the portals' states.
 	unsure bool
 }
 
-// portal is one that is watched.
+// portal is the state of a portal.
 type portal struct {
-	// answered is when it did last, or was first asked.
+	// answered is the time of its last answer, or of the first poll.
 	answered time.Time
-	// end is where its users are led; nil while it answers.
+	// end is the dead end for its users; nil while the portal answers.
 	end *deadEnd
 }
 
-// turn asks all portals once.
+// turn polls all portals once.
 func (w *watcher) turn(ctx context.Context) {
 	used := map[netip.AddrPort]bool{}
 	for _, at := range w.Portals() {
@@ -98,27 +98,27 @@ func (w *watcher) turn(ctx context.Context) {
 		return
 	}
 	if w.unsure {
-		if err := w.lead(ctx, netip.AddrPort{}, nil); err != nil {
-			w.Logger.Error("renewing the rules of iSCSI portals that are away failed, trying on", "error", err)
+		if err := w.redirect(ctx, netip.AddrPort{}, nil); err != nil {
+			w.Logger.Error("can't renew the redirections of iSCSI portals, retrying", "error", err)
 		}
 	}
 	for at, p := range w.portals {
-		w.heed(ctx, at, p, errs[at])
+		w.update(ctx, at, p, errs[at])
 		if !used[at] && p.end == nil {
 			delete(w.portals, at)
 		}
 	}
 }
 
-// heed does what a portal's answer asks for. One that nobody uses any more has answered.
-func (w *watcher) heed(ctx context.Context, at netip.AddrPort, p *portal, err error) {
+// update acts on the result of a poll. An unused portal counts as one that answers.
+func (w *watcher) update(ctx context.Context, at netip.AddrPort, p *portal, err error) {
 	log := w.Logger.With("portal", at)
 	switch {
 	case err == nil && p.end == nil:
 		p.answered = time.Now()
 	case err == nil:
-		if err := w.lead(ctx, at, nil); err != nil {
-			log.Error("giving the users of an iSCSI portal back to it failed, trying on", "error", err)
+		if err := w.redirect(ctx, at, nil); err != nil {
+			log.Error("can't remove the redirection of an iSCSI portal, retrying", "error", err)
 			return
 		}
 		p.end.close()
@@ -127,29 +127,29 @@ func (w *watcher) heed(ctx context.Context, at netip.AddrPort, p *portal, err er
 	case p.end == nil && time.Since(p.answered) >= w.Patience:
 		end, listenErr := listen(at.Addr())
 		if listenErr == nil {
-			listenErr = w.lead(ctx, at, end)
+			listenErr = w.redirect(ctx, at, end)
 		}
 		if listenErr != nil {
-			log.Error("guests can't be told that their iSCSI portal does not answer, trying on",
+			log.Error("can't redirect the users of an iSCSI portal that does not answer, retrying",
 				"error", errors.Join(err, listenErr))
 			end.close()
 			return
 		}
 		p.end = end
-		log.Error("the iSCSI portal does not answer: guests that use it have errors of their disks from now on, "+
-			"or are stopped, as their disks' error policies say", "since", p.answered, "error", err)
-		if err := w.breakOff(at, p.end); err != nil {
-			log.Error("breaking off the connections to an iSCSI portal that does not answer failed", "error", err)
+		log.Error("the iSCSI portal does not answer: its disks return errors to guests or pause them, "+
+			"according to their error policies", "since", p.answered, "error", err)
+		if err := w.disconnect(at, p.end); err != nil {
+			log.Error("can't end the connections to an iSCSI portal that does not answer", "error", err)
 		}
 	case p.end != nil:
-		if err := w.breakOff(at, p.end); err != nil {
-			log.Debug("breaking off the connections to an iSCSI portal that does not answer failed", "error", err)
+		if err := w.disconnect(at, p.end); err != nil {
+			log.Debug("can't end the connections to an iSCSI portal that does not answer", "error", err)
 		}
 	}
 }
 
-// lead leads the machines' connections to a portal to a dead end from now on, or nowhere but there.
-func (w *watcher) lead(ctx context.Context, at netip.AddrPort, end *deadEnd) (err error) {
+// redirect redirects the VMs' connections to a portal to a dead end, or, if end is nil, no longer.
+func (w *watcher) redirect(ctx context.Context, at netip.AddrPort, end *deadEnd) (err error) {
 	defer func() { w.unsure = err != nil }()
 	var rules []rule
 	for other, p := range w.portals {
@@ -166,7 +166,7 @@ func (w *watcher) lead(ctx context.Context, at netip.AddrPort, end *deadEnd) (er
 	return writeRules(ctx, w.FirstUID, w.LastUID, rules)
 }
 
-// close gives all users back.
+// close removes all redirections.
 func (w *watcher) close(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, askTime)
 	defer cancel()
@@ -178,7 +178,7 @@ func (w *watcher) close(ctx context.Context) {
 		return
 	}
 	if err := removeRules(ctx); err != nil {
-		w.Logger.Error("giving the users of iSCSI portals back to them failed", "error", err)
+		w.Logger.Error("can't remove the redirections of iSCSI portals", "error", err)
 	}
 	for _, p := range w.portals {
 		p.end.close()

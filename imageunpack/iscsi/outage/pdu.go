@@ -6,7 +6,7 @@ import (
 	"io"
 )
 
-// Operation codes of iSCSI (RFC 7143, 11.2.1.2): an initiator's, and a target's answers.
+// Operation codes of iSCSI (RFC 7143, 11.2.1.2): of an initiator, and of a target's answers.
 const (
 	opNopOut  = 0x00
 	opCommand = 0x01
@@ -20,7 +20,7 @@ const (
 	opTaskAnswer     = 0x22
 	opLoginAnswer    = 0x23
 	opLogoutAnswer   = 0x26
-	immediate        = 0x40 // beside a request's code
+	immediate        = 0x40 // added to a request's code
 	final            = 0x80 // in the second byte
 	noTag            = 0xffffffff
 	statusGood       = 0x00
@@ -31,7 +31,7 @@ const (
 	stageFull        = 3
 )
 
-// header is what each PDU begins with (RFC 7143, 11.2.1).
+// header is the header of a PDU (RFC 7143, 11.2.1).
 type header [48]byte
 
 func (h *header) opcode() byte         { return h[0] & 0x3f }
@@ -40,7 +40,7 @@ func (h *header) set(at int, n uint32) { binary.BigEndian.PutUint32(h[at:], n) }
 func (h *header) extra() int64         { return int64(h[4]) * 4 }
 func (h *header) size() int64          { return int64(h[5])<<16 | int64(h[6])<<8 | int64(h[7]) }
 
-// Where fields are that most PDUs have.
+// The positions of fields that most PDUs have.
 const (
 	atTag      = 16
 	atTransfer = 20
@@ -50,16 +50,16 @@ const (
 	atMost     = 32
 )
 
-// most is how much of a PDU's data is kept; of what comes here nothing longer is of interest.
+// most is how many bytes of a PDU's data are kept, which is enough for all requests that matter.
 const most = 4 << 10
 
-// readPDU reads one, and returns the begin of its data.
+// readPDU reads a PDU and returns its header and the beginning of its data.
 func readPDU(r io.Reader) (h header, data []byte, err error) {
 	if _, err := io.ReadFull(r, h[:]); err != nil {
 		return h, nil, err
 	}
 	if _, err := io.CopyN(io.Discard, r, h.extra()); err != nil {
-		return h, nil, fmt.Errorf("read a PDU's further header: %w", err)
+		return h, nil, fmt.Errorf("read a PDU's additional header: %w", err)
 	}
 	data = make([]byte, min(h.size(), most))
 	if _, err := io.ReadFull(r, data); err != nil {
@@ -72,7 +72,7 @@ func readPDU(r io.Reader) (h header, data []byte, err error) {
 	return h, data, nil
 }
 
-// writePDU writes one with its data, which is less than 16 MiB.
+// writePDU writes a PDU with its data, which is less than 16 MiB.
 func writePDU(w io.Writer, h header, data []byte) error {
 	h[5], h[6], h[7] = byte(len(data)>>16), byte(len(data)>>8), byte(len(data))
 	padded := make([]byte, len(h)+(len(data)+3)&^3)

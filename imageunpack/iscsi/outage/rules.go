@@ -13,13 +13,13 @@ import (
 	"sigs.k8s.io/knftables"
 )
 
-// table is the nftables table that leads to dead ends. It is there only while there are any.
+// table is the nftables table that redirects to dead ends. It exists only while there are any.
 const table = "nodevirt-iscsi"
 
-// changeTime bounds a run of nft.
+// changeTime is how long a run of nft may take.
 const changeTime = 10 * time.Second
 
-// rule leads connections to a portal to a port of loopback.
+// rule redirects connections to a portal to a port on loopback.
 type rule struct {
 	portal netip.AddrPort
 	port   uint16
@@ -34,7 +34,7 @@ func (r rule) text(first, last uint32) string {
 		first, last, family, r.portal.Addr(), r.portal.Port(), r.port)
 }
 
-// writeRules has the rules and no others lead connections of the users first to last.
+// writeRules replaces the redirections. They affect connections of the users first to last.
 func writeRules(ctx context.Context, first, last uint32, rules []rule) error {
 	return change(ctx, func(tx *knftables.Transaction) {
 		tx.Add(&knftables.Table{})
@@ -47,12 +47,12 @@ func writeRules(ctx context.Context, first, last uint32, rules []rule) error {
 	})
 }
 
-// removeRules removes them all. None are no error.
+// removeRules removes all redirections, if any.
 func removeRules(ctx context.Context) error {
 	return change(ctx, func(*knftables.Transaction) {})
 }
 
-// change is not cut off: nobody knew then which rules there are.
+// change ignores the end of ctx: after an interrupted change the rules would be unknown.
 func change(ctx context.Context, add func(*knftables.Transaction)) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), changeTime)
 	defer cancel()
@@ -70,9 +70,9 @@ func change(ctx context.Context, add func(*knftables.Transaction)) error {
 	return nil
 }
 
-// breakOff ends the machines' connections to a portal, which may hang: they are made anew at once,
-// and led to the dead end. Those that are there already stay.
-func (w *watcher) breakOff(at netip.AddrPort, end *deadEnd) error {
+// disconnect ends the VMs' connections to a portal. QEMU reconnects at once, and is redirected to the
+// dead end. Connections to the dead end stay.
+func (w *watcher) disconnect(at netip.AddrPort, end *deadEnd) error {
 	family := uint8(unix.AF_INET)
 	if at.Addr().Is6() {
 		family = unix.AF_INET6
@@ -87,7 +87,7 @@ func (w *watcher) breakOff(at netip.AddrPort, end *deadEnd) error {
 		if s.UID < w.FirstUID || s.UID > w.LastUID || netip.AddrPortFrom(peer.Unmap(), s.ID.DestinationPort) != at {
 			continue
 		}
-		// What is led elsewhere keeps both addresses in the eyes of who connected.
+		// A redirected connection has the portal's address on the initiator's side.
 		own, _ := netip.AddrFromSlice(s.ID.Source)
 		if end.serves(netip.AddrPortFrom(own.Unmap(), s.ID.SourcePort)) {
 			continue

@@ -6,17 +6,16 @@ import (
 	"time"
 )
 
-// session is an initiator's with a dead end.
+// session is the session of an initiator with a dead end.
 type session struct {
 	conn     net.Conn
-	answered uint32 // StatSN: how many answers it had
+	answered uint32 // StatSN: the number of answers
 }
 
-// window is how many commands an initiator may have under way.
+// window is how many commands an initiator may have in progress.
 const window = 128
 
-// broken is the sense data of a failed command (SPC-4, 4.5.3): a hardware error, of a logical unit that
-// fails itself.
+// broken is the sense data of a failed command (SPC-4, 4.5.3): a hardware error, logical unit failure.
 var broken = []byte{0, 18, 0x70, 0, 0x04, 0, 0, 0, 0, 10, 0, 0, 0, 0, 0x3e, 0x01, 0, 0, 0, 0}
 
 // step answers one request. Each error ends the session.
@@ -38,7 +37,7 @@ func (s *session) step() error {
 		return s.fail(h)
 	case opNopOut:
 		if h.number(atTag) == noTag {
-			return nil // an answer, and there was no question
+			return nil // an answer without a request
 		}
 		return s.answer(h, opNopIn, data)
 	case opTask:
@@ -46,12 +45,12 @@ func (s *session) step() error {
 	case opLogout:
 		return s.answer(h, opLogoutAnswer, nil)
 	case opDataOut:
-		return nil // of a command that has failed already
+		return nil // data of a command that has failed already
 	}
 	return fmt.Errorf("an initiator sends a PDU of kind %#x", h.opcode())
 }
 
-// login agrees to what an initiator wants, without its password and without digests.
+// login accepts the parameters of an initiator, without a password and without digests.
 func (s *session) login(h header) error {
 	a := s.head(h, opLoginAnswer)
 	stage := h[1] >> 2 & 3
@@ -59,7 +58,7 @@ func (s *session) login(h header) error {
 	a[2] = 0
 	copy(a[8:16], h[8:16])
 	if a[1]&final != 0 && a[1]&3 == stageFull {
-		a[14], a[15] = 0, 1 // a new session has a number from the target
+		a[14], a[15] = 0, 1 // the target numbers a new session
 	}
 	text := "AuthMethod=None\x00TargetPortalGroupTag=1\x00"
 	if stage == stageOperational {
@@ -68,7 +67,7 @@ func (s *session) login(h header) error {
 	return s.send(a, []byte(text))
 }
 
-// answer says that a request is done.
+// answer reports that a request has completed.
 func (s *session) answer(h header, opcode byte, data []byte) error {
 	a := s.head(h, opcode)
 	if opcode == opNopIn {
@@ -77,14 +76,14 @@ func (s *session) answer(h header, opcode byte, data []byte) error {
 	return s.send(a, data)
 }
 
-// fail answers a command with the disk's failure.
+// fail answers a command with an error of the disk.
 func (s *session) fail(h header) error {
 	a := s.head(h, opCommandAnswer)
 	a[3] = statusCheck
 	return s.send(a, broken)
 }
 
-// head is the begin of an answer, with the numbers that keep the initiator going.
+// head returns the header of an answer, with the sequence numbers that let the initiator continue.
 func (s *session) head(h header, opcode byte) header {
 	var a header
 	a[0], a[1] = opcode, final

@@ -5,25 +5,33 @@
 // package that returns it.
 package vmerrors
 
-import "errors"
+import "github.com/containerd/errdefs"
 
 // Kinds of failure that are not a single part's. Wrap them with the object that
 // they are about.
 var (
 	// ErrNotFound reports that the node has no such VM container.
-	ErrNotFound = errors.New("not found")
+	ErrNotFound = errdefs.ErrNotFound.WithMessage("not found")
 	// ErrNotVM reports that a container is an ordinary one, which is containerd's.
-	ErrNotVM = errors.New("not a VM container")
+	ErrNotVM = errdefs.ErrFailedPrecondition.WithMessage("not a VM container")
 	// ErrInvalid reports a request that no state of the node would make valid.
-	ErrInvalid = errors.New("invalid VM")
+	ErrInvalid = errdefs.ErrInvalidArgument.WithMessage("invalid VM")
 	// ErrState reports that the container's state does not allow the call.
-	ErrState = errors.New("not in this state")
+	ErrState = errdefs.ErrFailedPrecondition.WithMessage("not in this state")
 	// ErrRange reports a value outside of what the guest can be given.
-	ErrRange = errors.New("out of range")
+	ErrRange = errdefs.ErrOutOfRange.WithMessage("out of range")
 	// ErrUnfinished reports that a call ends before the work that it began. The work goes on.
-	ErrUnfinished = errors.New("not finished yet")
-	// ErrExists reports that the pod has such a container already.
-	ErrExists = errors.New("already exists")
+	ErrUnfinished error = unfinished{}
+	// ErrExists reports that the pod has such a container already. CRI has no code
+	// for that; containerd answers with the one of a wrong state.
+	ErrExists = errdefs.ErrFailedPrecondition.WithMessage("already exists")
 	// ErrUnsupported reports that VMs do not have what containers have.
-	ErrUnsupported = errors.New("not supported")
+	ErrUnsupported = errdefs.ErrNotImplemented.WithMessage("not supported")
 )
+
+// unfinished has the kind of a deadline that passed, though no context's deadline did.
+type unfinished struct{}
+
+func (unfinished) Error() string { return "not finished yet" }
+// DeadlineExceeded marks the kind; see errdefs.IsDeadlineExceeded.
+func (unfinished) DeadlineExceeded() {}

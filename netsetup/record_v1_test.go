@@ -9,7 +9,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// A machine that was started by an older version is still there after an upgrade.
+// A VM that was started by an older version is still there after an upgrade.
 func TestPlanOfRecordsOfVersion1(t *testing.T) {
 	text, err := os.ReadFile("testdata/plan-v1.json")
 	if err != nil {

@@ -2,13 +2,13 @@ package netsetup
 
 import "encoding/json"
 
-// onlyNIC is how records of version 1 hold a Plan: with the fields of its only card.
+// onlyNIC has the fields of the only card in a Plan of a version 1 record.
 type onlyNIC struct {
 	NIC
 	Addressing
 }
 
-// UnmarshalJSON implements json.Unmarshaler. It reads the Plans of records of version 1 too.
+// UnmarshalJSON implements json.Unmarshaler. It also reads the Plans of version 1 records.
 func (p *Plan) UnmarshalJSON(text []byte) error {
 	type plain Plan // without this method
 	if err := json.Unmarshal(text, (*plain)(p)); err != nil || len(p.NICs) > 0 {

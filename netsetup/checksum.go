@@ -9,8 +9,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// disableTxChecksum makes the kernel compute checksums of what the thread's own network
-// namespace sends over link (ETHTOOL_STXCSUM; netdevice(7), linux/ethtool.h).
+// disableTxChecksum makes the kernel compute the checksums of packets that it sends over link, in
+// the thread's own network namespace (ETHTOOL_STXCSUM; netdevice(7), linux/ethtool.h).
 func disableTxChecksum(link string) error {
 	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
 	if err != nil {

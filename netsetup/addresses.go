@@ -5,8 +5,8 @@ import (
 	"slices"
 )
 
-// GuestAddrs are where a process in the pod's namespace reaches the guest, the address of its
-// first card first. They are private ones for a masqueraded guest.
+// GuestAddrs returns the guest's addresses, in the order of its cards, at which a process in the
+// pod's namespace reaches it. A masqueraded guest's are private.
 func (p Plan) GuestAddrs() []netip.Addr {
 	var all []netip.Addr
 	for _, n := range p.NICs {
@@ -19,11 +19,11 @@ func (p Plan) GuestAddrs() []netip.Addr {
 	return all
 }
 
-// Served says whether a card needs dnsmasq: on networks that give no addresses none does.
+// Served reports whether the VM needs dnsmasq. On networks without address management it does not.
 func (p Plan) Served() bool { return slices.ContainsFunc(p.NICs, NIC.managed) }
 
-// PodIPs are where others reach the guest's ports: the addresses that CNI gave the pod, on the
-// first card's network.
+// PodIPs returns the addresses at which the guest's ports are reachable from outside the pod: those
+// that CNI gave the interface of the first card.
 func (p Plan) PodIPs() []netip.Addr {
 	if len(p.NICs) == 0 {
 		return nil

@@ -10,15 +10,15 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A bridged guest's IPv6 is routed by the pod: a guest learns its router by advertisements
-// alone, and these can name nobody but who sends them. So the pod advertises itself, and what
-// the guest sends to it goes on by the routes that the pod's interface had, in a table of the
-// card's own. What others send to the guest comes over the bridge as IPv4 does.
+// The pod routes the IPv6 packets of a bridged guest. A guest learns its router from router
+// advertisements alone, and an advertisement can only name its sender. So the pod advertises itself.
+// It forwards the guest's packets by the routes that the pod's interface had, which are in a routing
+// table for each card. Packets to the guest take the bridge, as with IPv4.
 
-// table holds the routes of what comes in by the bridge.
+// table returns the number of the routing table for packets that arrive from the bridge.
 func (n NIC) table() int { return 7500 + int(n.Bridge[len(n.Bridge)-1]-'0') }
 
-// routed says that the pod is the guest's router and has no address of its own.
+// routed reports whether the pod is the router of a bridged guest and has no global address.
 func (n NIC) routed() bool { return n.bridged() && n.IPv6.valid() }
 
 func (n NIC) rule() *netlink.Rule {
@@ -27,6 +27,7 @@ func (n NIC) rule() *netlink.Rule {
 	return rule
 }
 
+// addForwarding adds the rule and the routes for packets from the guest.
 func addForwarding(h *netlink.Handle, bridge netlink.Link, n NIC) error {
 	if !n.routed() {
 		return nil
@@ -54,7 +55,7 @@ func addForwarding(h *netlink.Handle, bridge netlink.Link, n NIC) error {
 	return nil
 }
 
-// removeForwarding leaves the routes, which go with the bridge.
+// removeForwarding removes the rule. The routes go with the bridge.
 func removeForwarding(h *netlink.Handle, n NIC) error {
 	if !n.routed() {
 		return nil
