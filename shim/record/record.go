@@ -1,6 +1,8 @@
 // Package record stores the shim's state on disk: which pod sandboxes belong to
 // VMs, and for each VM container what the shim needs to find it again, to report
-// it, or to undo it after a crash at any point. It owns the layout below the shim's
+// it, or to undo it after a crash at any point.
+//
+// It owns the layout below the shim's
 // root folder and writes records atomically. It leaves the meaning of records to package vm.
 package record
 

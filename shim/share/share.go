@@ -1,5 +1,6 @@
 // Package share connects `nodevirt disk` with the shim, by HTTP and JSON over a
 // unix socket that only root may open.
+//
 // It owns the client, the server, and how errors are encoded. It leaves exports and
 // imports themselves to package disk.
 package share

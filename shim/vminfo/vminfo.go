@@ -1,6 +1,7 @@
 // Package vminfo defines what the shim reports of a VM beyond CRI's own fields: the
 // JSON in "info" of a verbose ContainerStatus. The shim writes it; tools such as
 // the nodevirt command read it, and crictl inspect shows it.
+//
 // It owns the names and meanings of the fields. It leaves their values to package vm.
 package vminfo
 

@@ -33,8 +33,8 @@ func checkQEMUConf(_ context.Context, c config.Config) Finding {
 }
 
 // compareQEMUConf judges the text of a qemu.conf. Domains carry their own user id and ask for no
-// relabelling, so they start with libvirt's defaults too, except that without virtlogd nothing can
-// write their consoles.
+// relabelling, so they start with libvirt's defaults too, with two exceptions: without virtlogd
+// nothing can write their consoles, and QEMU's threads cannot join libvirt's own cgroups.
 func compareQEMUConf(text string, hasVirtlogd bool) Finding {
 	has, wants := settings(text), settings(deploy.QEMUConf)
 	var wrong []string
@@ -51,7 +51,8 @@ func compareQEMUConf(text string, hasVirtlogd bool) Finding {
 	}
 	slices.Sort(wrong)
 	late := warn
-	if has["stdio_handler"] != wants["stdio_handler"] && !hasVirtlogd {
+	differs := func(key string) bool { return has[key] != wants[key] }
+	if differs("cgroup_controllers") || differs("stdio_handler") && !hasVirtlogd {
 		late = fail
 	}
 	return late("copy the lines of deploy/libvirt/qemu.conf into "+qemuConfPath+", and restart libvirtd; the file says what each is for",

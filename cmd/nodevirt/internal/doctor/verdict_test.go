@@ -30,7 +30,8 @@ func TestQEMUConfVerdicts(t *testing.T) {
 		"ours":                      {deploy.QEMUConf, false, OK, "all"},
 		"a slow user":               {without("user"), false, Warn, `user is not set (want "+65534")`},
 		"another value":             {deploy.QEMUConf + "max_core = 1\n", false, Warn, "max_core is 1 (want 0)"},
-		"the package's own":         {"# user = \"root\"\n", true, Warn, "stdio_handler is not set"},
+		"the package's own":         {"# user = \"root\"\n", true, Fail, "cgroup_controllers is not set"},
+		"consoles by virtlogd":      {without("stdio_handler"), true, Warn, "stdio_handler is not set"},
 		"nothing to write consoles": {without("stdio_handler"), false, Fail, "stdio_handler is not set"},
 	} {
 		if f := compareQEMUConf(c.text, c.virtlogd); f.Level != c.level || !strings.Contains(f.Detail, c.detail) || (f.Remedy == "") != (c.level == OK) {
