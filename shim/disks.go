@@ -18,8 +18,8 @@ import (
 	"github.com/nodevirt/nodevirt/shim/record"
 )
 
-// newDisks makes what the disks of machines are made with. Neither tgtd nor
-// qemu-storage-daemon has to be there until a VM asks for them.
+// newDisks creates the source of VMs' disks. tgtd and qemu-storage-daemon need not
+// exist until a VM uses them.
 func newDisks(c config.Config, qemuImg string, log *slog.Logger, u *imageunpack.Unpacker, e *expand.Expander, r *record.Store, d *domain.Driver) (*disk.Disks, error) {
 	portal, err := c.ISCSI.Portal()
 	if err != nil {
@@ -31,7 +31,7 @@ func newDisks(c config.Config, qemuImg string, log *slog.Logger, u *imageunpack.
 	}
 	for _, dir := range []string{filepath.Join(c.Root, "exports"), filepath.Join(c.Root, "imports"), filepath.Join(c.Run, "views")} {
 		if err := os.MkdirAll(dir, 0o700); err != nil {
-			return nil, fmt.Errorf("make a folder for disks: %w", err)
+			return nil, fmt.Errorf("create a folder for disks: %w", err)
 		}
 	}
 	self, err := os.Executable()
@@ -40,7 +40,7 @@ func newDisks(c config.Config, qemuImg string, log *slog.Logger, u *imageunpack.
 	}
 	storageDaemon, err := exec.LookPath(c.Tools.StorageDaemon)
 	if err != nil {
-		storageDaemon = c.Tools.StorageDaemon // a view says that it isn't there
+		storageDaemon = c.Tools.StorageDaemon // creating a view reports that it is missing
 	}
 	return disk.New(disk.Options{
 		Unpacker: u, Expander: e, QemuImg: qemuImg, Folder: r.ContainerDir, Shares: c.Root,

@@ -9,8 +9,8 @@ import (
 	"path/filepath"
 )
 
-// listen takes a unix socket, with mode 0660. A lock on a file beside it tells a
-// socket that a crash left, which goes, from one that another shim serves.
+// listen opens a unix socket with mode 0660. A lock file distinguishes a socket
+// that a crash left, which listen removes, from one that another shim serves.
 func listen(ctx context.Context, path string) (_ net.Listener, unlock func(), err error) {
 	lock, err := os.OpenFile(path+".lock", os.O_CREATE|os.O_RDWR, 0o600)
 	if err != nil {
@@ -18,7 +18,7 @@ func listen(ctx context.Context, path string) (_ net.Listener, unlock func(), er
 	}
 	if err := lockFile(lock); err != nil {
 		lock.Close()
-		return nil, nil, fmt.Errorf("listen at %s: another shim does already: %w", path, err)
+		return nil, nil, fmt.Errorf("listen at %s: another shim listens there: %w", path, err)
 	}
 	unlock = func() { lock.Close() }
 	if err := os.Remove(path); err != nil && !errors.Is(err, os.ErrNotExist) {
@@ -36,8 +36,8 @@ func listen(ctx context.Context, path string) (_ net.Listener, unlock func(), er
 	return l, unlock, nil
 }
 
-// listenForScrapes takes the address of the metrics: a socket's path or an
-// address of loopback; with "" there is nothing to listen at.
+// listenForScrapes opens the address of the metrics: a socket's path or an address
+// on loopback. With "" it returns no listener.
 func listenForScrapes(ctx context.Context, address string) (_ net.Listener, unlock func(), err error) {
 	switch {
 	case address == "":
@@ -54,7 +54,7 @@ func listenForScrapes(ctx context.Context, address string) (_ net.Listener, unlo
 	}
 	l, err := new(net.ListenConfig).Listen(ctx, "tcp", address)
 	if err != nil {
-		return nil, nil, fmt.Errorf("serve metrics: %w: set metrics.address to another one", err)
+		return nil, nil, fmt.Errorf("serve metrics: %w; choose another metrics.address", err)
 	}
 	return l, func() {}, nil
 }

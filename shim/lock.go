@@ -6,7 +6,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// lockFile takes an exclusive lock that ends with the process.
+// lockFile takes an exclusive lock, which ends with the process.
 func lockFile(f *os.File) error {
 	return unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB)
 }

@@ -1,5 +1,8 @@
-// Package shim joins the parts of the node's CRI shim and runs them: the front
-// (package cri), the VM containers (package vm) and what those are made of.
+// Package shim wires the parts of the node's CRI shim together and runs them: the
+// CRI server (package cri), the VM containers (package vm) and their dependencies.
+//
+// It owns the sockets, the start and the end of the process. It leaves everything
+// else to the parts.
 package shim
 
 import (
@@ -38,9 +41,8 @@ import (
 	"github.com/nodevirt/nodevirt/shim/vmspec"
 )
 
-// Run serves CRI until ctx ends. Machines run on when it returns, and are found
-// again by the next Run with the same config. It waits for containerd, and
-// tells systemd when it is ready.
+// Run serves CRI until ctx ends. VMs continue to run when it returns; the next Run
+// with the same config finds them. Run waits for containerd, and notifies systemd when it is ready.
 func Run(ctx context.Context, c config.Config, log *slog.Logger) error {
 	if err := makeFolders(c); err != nil {
 		return err
@@ -83,7 +85,7 @@ func Run(ctx context.Context, c config.Config, log *slog.Logger) error {
 	if err != nil {
 		return errors.Join(err, vms.Close())
 	}
-	front := cri.New(cri.Options{ //nolint:contextcheck // a call's context is its client's
+	front := cri.New(cri.Options{ //nolint:contextcheck // each call uses its client's context
 		Backend: backend, Streams: streams,
 		Sandboxes: vms.Sandboxes, Containers: vms.Lifecycle, Reports: vms.Reports, Guests: vms.Guests, Events: vms.Events,
 		Handler: c.Handler, SandboxHandler: c.Containerd.SandboxHandler, Logger: log, Metrics: measures,
@@ -91,7 +93,7 @@ func Run(ctx context.Context, c config.Config, log *slog.Logger) error {
 	server := front.GRPC()
 
 	group, ctx := errgroup.WithContext(ctx)
-	// Calls that are under way at the end need the machines to be watched.
+	// VMs are watched until the last call has ended.
 	watching, endWatching := context.WithCancel(context.WithoutCancel(ctx))
 	defer endWatching()
 	group.Go(func() error { return vms.Run(watching) })
@@ -114,20 +116,20 @@ func Run(ctx context.Context, c config.Config, log *slog.Logger) error {
 	})
 	log.Info("serving CRI", "socket", c.Listen, "handler", c.Handler, "streams", streams.Address())
 	if _, err := daemon.SdNotify(false, daemon.SdNotifyReady); err != nil {
-		log.Warn("telling systemd failed", "error", err)
+		log.Warn("cannot notify systemd", "error", err)
 	}
 	return errors.Join(group.Wait(), vms.Close())
 }
 
-// newVMs makes the parts and joins them.
+// newVMs creates the parts of package vm and their dependencies.
 func newVMs(ctx context.Context, c config.Config, log *slog.Logger, backend *grpc.ClientConn, client *containerd.Client, measures *metrics.Metrics) (*vm.VMs, *disk.Disks, error) {
 	qemuImg, err := exec.LookPath(c.Tools.QemuImg)
 	if err != nil {
-		return nil, nil, fmt.Errorf("tools.qemu_img: %w: install qemu-utils", err)
+		return nil, nil, fmt.Errorf("tools.qemu_img: %w; install qemu-utils", err)
 	}
 	dnsmasq, err := exec.LookPath(c.Tools.Dnsmasq)
 	if err != nil {
-		return nil, nil, fmt.Errorf("tools.dnsmasq: %w: install dnsmasq-base", err)
+		return nil, nil, fmt.Errorf("tools.dnsmasq: %w; install dnsmasq-base", err)
 	}
 	accelerator, why, err := accel.Resolve(ctx, c.VM.Accelerator, c.VM.Emulator)
 	if err != nil {
@@ -200,8 +202,8 @@ func newVMs(ctx context.Context, c config.Config, log *slog.Logger, backend *grp
 	return vms, disks, err
 }
 
-// waitForContainerd waits until containerd's CRI answers, and returns the folder
-// that it calls the file system of images.
+// waitForContainerd waits until containerd's CRI answers, and returns the mount
+// point of its image file system.
 func waitForContainerd(ctx context.Context, c config.Config, images runtimeapi.ImageServiceClient, log *slog.Logger) (string, error) {
 	for told := false; ; told = true {
 		reply, err := images.ImageFsInfo(ctx, &runtimeapi.ImageFsInfoRequest{})
@@ -219,9 +221,9 @@ func waitForContainerd(ctx context.Context, c config.Config, images runtimeapi.I
 	}
 }
 
-// makeFolders makes those in the run folder, which a reboot empties.
+// makeFolders creates the folders below the run folder, which a reboot empties.
 func makeFolders(c config.Config) error {
-	for _, dir := range []struct { // parents first: each is made with its own mode
+	for _, dir := range []struct { // parents first, each with its own mode
 		path string
 		mode os.FileMode
 	}{
@@ -231,13 +233,13 @@ func makeFolders(c config.Config) error {
 		{filepath.Join(c.Run, "networks"), 0o755},
 	} {
 		if err := os.MkdirAll(dir.path, dir.mode); err != nil {
-			return fmt.Errorf("make the run folder: %w", err)
+			return fmt.Errorf("create the run folder: %w", err)
 		}
 	}
 	return nil
 }
 
-// stopTime bounds how long calls that are under way may take when the shim ends.
+// stopTime bounds how long calls may take after the shim is asked to end.
 const stopTime = 10 * time.Second
 
 func stop(server *grpc.Server) {
@@ -249,7 +251,7 @@ func stop(server *grpc.Server) {
 func serve(server *grpc.Server, l net.Listener) error {
 	err := server.Serve(l)
 	if errors.Is(err, grpc.ErrServerStopped) {
-		return nil // before it began
+		return nil // stopped before Serve was called
 	}
 	return err
 }

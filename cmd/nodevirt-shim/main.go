@@ -1,6 +1,6 @@
-// Command nodevirt-shim is the node's CRI runtime: it stands between the
-// kubelet (or crictl) and containerd, and runs the containers of pods with the
-// runtime handler "vm" whose images hold a disk as virtual machines.
+// Command nodevirt-shim is the node's CRI runtime: it serves the kubelet and
+// crictl, forwards ordinary containers to containerd, and runs containers of pods
+// with the runtime handler "vm" as virtual machines if their image contains a disk.
 package main
 
 import (
@@ -22,8 +22,8 @@ import (
 // version is set at link time; without that it is the module's, from build info.
 var version string
 
-const usage = `nodevirt-shim serves CRI to a kubelet or crictl, passes it on to containerd, and
-runs the VMs among the containers.
+const usage = `nodevirt-shim serves CRI to a kubelet or crictl. It runs VMs itself and forwards
+ordinary containers to containerd.
 
 Usage:
   nodevirt-shim [flags]
@@ -43,12 +43,12 @@ func main() {
 func run(ctx context.Context, args []string) error {
 	flags := flag.NewFlagSet("nodevirt-shim", flag.ContinueOnError)
 	var (
-		file        = flags.String("config", "", "config `file` in TOML (default: none, every field has its default)")
+		file        = flags.String("config", "", "config `file` in TOML (default: none, all fields have defaults)")
 		listen      = flags.String("listen", "", "`path` of the unix socket to serve CRI on")
 		backend     = flags.String("containerd", "", "`path` of containerd's unix socket")
 		accelerator = flags.String("accelerator", "", "auto, kvm or tcg")
 		level       = flags.String("log-level", "", "debug, info, warn or error")
-		mend        = flags.Bool("before-libvirtd", false, "remove what a libvirtd that was killed left of domains that it was starting, and exit;\nfor libvirtd's unit: it must not run meanwhile")
+		mend        = flags.Bool("before-libvirtd", false, "remove the domains that libvirtd was starting when it was killed, and exit;\nfor libvirtd's unit, while libvirtd does not run")
 	)
 	if done, err := program.Parse(flags, usage, program.Version(version), args); done || err != nil {
 		return err
@@ -78,11 +78,11 @@ func run(ctx context.Context, args []string) error {
 	if err := shim.Run(ctx, c, log); ctx.Err() == nil || !errors.Is(err, context.Canceled) {
 		return err
 	}
-	return nil // asked to end while it was still waiting for containerd
+	return nil // ended while it waited for containerd
 }
 
-// removeUnborn frees the domains that the next libvirtd would take for ones that
-// are being started. One that can't be freed must not keep the others from it.
+// removeUnborn removes the state of domains that the next libvirtd would consider
+// as starting. It continues after an error.
 func removeUnborn(libvirtRun string, log *slog.Logger) error {
 	unborn, err := domain.FindUnborn(libvirtRun)
 	errs := []error{err}
@@ -91,7 +91,7 @@ func removeUnborn(libvirtRun string, log *slog.Logger) error {
 			errs = append(errs, err)
 			continue
 		}
-		log.Info("libvirtd had been killed while it started a domain: forgot that start", "domain", u.Name)
+		log.Info("removed the state of a domain that libvirtd was starting when it was killed", "domain", u.Name)
 	}
 	return errors.Join(errs...)
 }

@@ -1,6 +1,6 @@
-// Command nodevirt-view becomes the process that shows a disk as a raw file. The shim starts it, and
-// it ends as qemu-storage-daemon: what comes before that, which has to happen in the process itself,
-// is all that it holds, so that it starts in a tenth of the time that the shim does.
+// Command nodevirt-view confines its own process and then executes
+// qemu-storage-daemon, which shows a disk as a raw file. The shim starts it. It is
+// a separate small program, so that it starts in a tenth of the time that the shim takes.
 package main
 
 import (
@@ -11,7 +11,7 @@ import (
 	"github.com/nodevirt/nodevirt/imageunpack/rawview"
 )
 
-var errUsage = errors.New("usage: nodevirt-view FOLDER, of a view that nodevirt-shim has prepared; nodevirt-shim itself runs it")
+var errUsage = errors.New("usage: nodevirt-view FOLDER; nodevirt-shim runs it with the folder of a view")
 
 func main() {
 	fmt.Fprintln(os.Stderr, "nodevirt-view:", run(os.Args[1:]))

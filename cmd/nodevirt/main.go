@@ -1,4 +1,4 @@
-// Command nodevirt is the user's tool for the VMs of a node; see `nodevirt help`.
+// Command nodevirt manages the VMs of a node; see `nodevirt help`.
 package main
 
 import (

@@ -8,23 +8,23 @@ import (
 	"time"
 )
 
-// State is what is known of a guest by its agent. All but Presence and Since are
-// the guest's own words.
+// State is what the agent has reported about its guest. All fields but Presence and
+// Since are the guest's own text.
 type State struct {
 	Presence Presence `json:"state"`
-	// Since is when the agent came or went, zero where that is not known.
+	// Since is when the agent connected or disconnected, zero if not known.
 	Since time.Time `json:"since,omitzero"`
-	// Updated is when the agent told what follows, zero where it never did.
+	// Updated is when the agent reported the following fields, zero if it never did.
 	Updated    time.Time   `json:"updated,omitzero"`
 	Version    string      `json:"version,omitempty"`
 	Hostname   string      `json:"hostname,omitempty"`
 	OS         *OS         `json:"os,omitempty"`
 	Interfaces []Interface `json:"interfaces,omitempty"`
-	// Problem says why the agent told nothing.
+	// Problem is why the agent reported nothing.
 	Problem string `json:"problem,omitempty"`
 }
 
-// OS is a guest's operating system, in the words of os-release(5) and uname(2).
+// OS is a guest's operating system, with values of os-release(5) and uname(2).
 type OS struct {
 	ID      string `json:"id,omitempty"`
 	Name    string `json:"name,omitempty"`
@@ -46,21 +46,21 @@ const (
 	maxAddresses  = 32
 )
 
-// aboutAge is how old what is known of a guest may be before it is asked again.
+// aboutAge is the age after which State is refreshed.
 const aboutAge = 10 * time.Second
 
-// aboutTime bounds one such round of questions.
+// aboutTime bounds a refresh.
 const aboutTime = 30 * time.Second
 
-// about is the memory of what an agent told.
+// about caches what an agent reported.
 type about struct {
 	state State
-	asked time.Time // when the last round of questions began
+	asked time.Time // when the last refresh began
 	busy  bool
-	stale bool // the agent came or went since
+	stale bool // the agent connected or disconnected since
 }
 
-// State is what is known now. It asks nobody.
+// State returns the cached state, without a call to the agent.
 func (a *Agent) State() State {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -69,23 +69,22 @@ func (a *Agent) State() State {
 	return s
 }
 
-// Due tells whether somebody should call [Agent.Refresh]: an agent is there, and
-// nobody has asked it for a while, or is about to.
+// Due reports whether to call [Agent.Refresh]: an agent is connected, and the
+// cached state is old and not being refreshed.
 func (a *Agent) Due() bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	return a.presence == Present && !a.about.busy && time.Since(a.about.asked) > aboutAge
 }
 
-// The pauses between an agent's questions, when nobody wants to know: the first,
-// a guest that boots has more to tell soon, and the longest.
+// The pauses between two refreshes by Watch: the first, which is short since a
+// booting guest's state changes soon, and the longest.
 const (
 	firstPause = 5 * time.Second
 	lastPause  = 5 * time.Minute
 )
 
-// Watch keeps what State tells from growing old, until another presence is told,
-// gone is closed or ctx ends.
+// Watch refreshes the state regularly until the presence changes, gone is closed or ctx ends.
 func (a *Agent) Watch(ctx context.Context, gone <-chan struct{}) {
 	told := a.timesTold()
 	for pause := firstPause; ; pause = min(4*pause, lastPause) {
@@ -109,7 +108,7 @@ func (a *Agent) timesTold() int {
 	return a.told
 }
 
-// Refresh asks the agent what State tells from then on.
+// Refresh asks the agent for the state that State returns from then on.
 func (a *Agent) Refresh(ctx context.Context) {
 	a.mu.Lock()
 	if a.about.busy {
@@ -129,20 +128,19 @@ func (a *Agent) Refresh(ctx context.Context) {
 	defer a.mu.Unlock()
 	a.about.busy = false
 	if a.about.stale {
-		a.about.asked = time.Time{} // another agent, or none, by now
+		a.about.asked = time.Time{} // the agent has changed or disconnected
 		return
 	}
 	a.about.state = s
 }
 
-// Look asks the agent at once for what State tells of before, as far as it answers.
+// Look asks the agent for its state and returns what it answers, without using the cache.
 func (a *Agent) Look(ctx context.Context) State {
 	s, _ := a.interview(ctx)
 	return s
 }
 
-// interview asks for all that there is to know. An agent that refuses a question
-// is asked the next one.
+// interview asks the agent for each part of the state. It continues if the agent refuses one.
 func (a *Agent) interview(ctx context.Context) (State, error) {
 	var s State
 	var errs []error
@@ -200,7 +198,7 @@ func (a *Agent) askOS(ctx context.Context, s *State) error {
 	return nil
 }
 
-// foundInterface is one of guest-network-get-interfaces' answer.
+// foundInterface is an element of the result of guest-network-get-interfaces.
 type foundInterface struct {
 	Name      string `json:"name"`
 	MAC       string `json:"hardware-address"`
@@ -219,7 +217,7 @@ func (a *Agent) askInterfaces(ctx context.Context, s *State) error {
 	return nil
 }
 
-// interfaces keeps what is well-formed of what a guest told, but for its loopback.
+// interfaces returns the well-formed interfaces that a guest reported, except its loopback.
 func interfaces(found []foundInterface) []Interface {
 	var all []Interface
 	for _, f := range found {

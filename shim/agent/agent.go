@@ -7,41 +7,41 @@ import (
 	"time"
 )
 
-// Presence is whether a guest's agent is there, as far as is known.
+// Presence says whether a guest's agent is connected.
 type Presence string
 
-// The presences. QEMU tells when a guest opens and closes the agent's port.
+// The presences. QEMU reports when a guest opens and closes the agent's port.
 const (
-	Unknown Presence = "unknown" // nobody told yet
+	Unknown Presence = "unknown" // not reported yet
 	Absent  Presence = "disconnected"
 	Present Presence = "connected"
 )
 
-// Agent is the agent of one machine. Its methods can be called from any goroutine.
+// Agent is the agent of one VM. Its methods may be called concurrently.
 type Agent struct {
 	patience
 	socket string
 	large  chan struct{}
-	// terminals are those that nobody uses.
+	// terminals holds the unused ones.
 	terminals chan Terminal
 
-	turn chan struct{} // of whoever speaks with the agent
-	conn *conn         // of whoever has the turn; nil where there is none
+	turn chan struct{} // held by the call that speaks with the agent
+	conn *conn         // belongs to the holder of turn; nil if not connected
 
 	mu       sync.Mutex
 	presence Presence
 	since    time.Time // of presence
-	told     int       // how often it was told
-	open     *conn     // the same connection, to be closed from outside
+	told     int       // how often presence was reported
+	open     *conn     // the same connection, for others to close
 	silent   time.Time // when the agent was last found silent
-	execs    int       // commands that run
+	execs    int       // running commands
 	about    about
 	changed  func() // see Notify
 }
 
-// New makes the agent of a machine behind a unix socket. terminals are the
-// machine's consoles for commands, which nobody else must use. large bounds, by its
-// capacity, how many large answers of all agents are in memory at once.
+// New returns the agent of the VM with a unix socket. terminals are the VM's
+// consoles for commands, which only the Agent may use. The capacity of large bounds
+// how many large answers of all agents are in memory at once.
 func New(socket string, terminals []Terminal, large chan struct{}) *Agent {
 	a := &Agent{socket: socket, patience: patience{syncTime, silence, outputSilence}, large: large, turn: make(chan struct{}, 1), presence: Unknown}
 	a.terminals = make(chan Terminal, len(terminals))
@@ -51,8 +51,8 @@ func New(socket string, terminals []Terminal, large chan struct{}) *Agent {
 	return a
 }
 
-// Notify has a function called whenever State may tell something new. It must not
-// wait for long. Only one is called; it has to be set before the agent is used.
+// Notify sets the function to call whenever the result of State may have changed.
+// The function must not block for long. Call Notify once, before any other method.
 func (a *Agent) Notify(changed func()) { a.changed = changed }
 
 func (a *Agent) notify() {
@@ -61,8 +61,8 @@ func (a *Agent) notify() {
 	}
 }
 
-// Tell makes known what QEMU tells of the guest's port. Who waits for an agent
-// that has gone waits no longer.
+// Tell records the state of the guest's port as QEMU reports it. If the agent is
+// gone, calls that wait for it fail at once.
 func (a *Agent) Tell(p Presence) {
 	defer a.notify()
 	a.mu.Lock()
@@ -80,8 +80,8 @@ func (a *Agent) Tell(p Presence) {
 	}
 }
 
-// Doubt makes the presence unknown, until somebody tells or what the caller now
-// finds out is passed to resolve. What was told meanwhile is newer, and stays.
+// Doubt sets the presence to Unknown. The caller finds out the presence and passes
+// it to resolve, which ignores it if Tell was called meanwhile.
 func (a *Agent) Doubt() (resolve func(Presence)) {
 	a.Tell(Unknown)
 	a.mu.Lock()
@@ -97,7 +97,7 @@ func (a *Agent) Doubt() (resolve func(Presence)) {
 	}
 }
 
-// call asks the agent for one command, when it is this call's turn.
+// call runs one command of the agent when it is this call's turn.
 func (a *Agent) call(ctx context.Context, command string, arguments any, limit int, result any) error {
 	begun := time.Now()
 	select {
@@ -120,8 +120,8 @@ func (a *Agent) call(ctx context.Context, command string, arguments any, limit i
 	return err
 }
 
-// ready tells why there is no point in asking. Who waited for its turn since
-// before the agent was found silent need not find that out again.
+// ready returns an error if asking is pointless: no agent is connected, or it was
+// found silent since begun, while the caller waited for its turn.
 func (a *Agent) ready(begun time.Time) error {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -151,8 +151,8 @@ func (a *Agent) speak(ctx context.Context, command string, arguments any, limit 
 		a.open = c
 		a.mu.Unlock()
 	}
-	// A command that was sent is waited for, whatever becomes of the caller: a
-	// process that it may have started would be nobody's.
+	// A call waits for the answer even if its caller gives up: the command may have
+	// started a process that must be tracked.
 	return a.conn.ask(context.WithoutCancel(ctx), command, arguments, limit, result)
 }
 

@@ -14,31 +14,31 @@ import (
 )
 
 const (
-	// syncTime bounds a synchronization: an agent that is idle takes milliseconds.
+	// syncTime bounds a synchronization, which takes an idle agent milliseconds.
 	syncTime = 10 * time.Second
-	// silence is how long an agent may say nothing while an answer is due. The
-	// agent does one thing at a time, and none of what it is asked here takes long.
+	// silence is how long an agent may send nothing while an answer is due. The
+	// agent runs one command at a time, and none of those used here takes long.
 	silence = 10 * time.Second
-	// outputSilence is the same of an answer that may hold a command's output. The
-	// agent makes all of it, 45 MiB at most, before its first byte: that takes an
-	// emulated guest seconds, and more on a busy node.
+	// outputSilence is the same for an answer that may contain a command's output.
+	// The agent encodes all of it, 45 MiB at most, before it sends the first byte.
+	// That takes an emulated guest seconds, and more on a busy node.
 	outputSilence = 30 * time.Second
-	// answerTime bounds an answer that dribbles in.
+	// answerTime bounds an answer that arrives slowly.
 	answerTime = time.Minute
-	// smallAnswer, in bytes, bounds all answers but those that hold output.
+	// smallAnswer bounds all answers except those that contain output, in bytes.
 	smallAnswer = 1 << 20
 )
 
-// delimiter can't occur in JSON. The agent drops what it had half read at it,
-// and puts one before the answer to a guest-sync-delimited.
+// delimiter cannot occur in JSON. When the agent reads it, it drops an incomplete
+// request. It sends a delimiter before its answer to guest-sync-delimited.
 const delimiter = 0xff
 
-// patience is how long agents are waited for.
+// patience is how long calls wait for agents.
 type patience struct {
 	sync, silence, output time.Duration
 }
 
-// before is how long an answer of at most limit bytes may be waited for in silence.
+// before returns how long to wait in silence for an answer of at most limit bytes.
 func (p patience) before(limit int) time.Duration {
 	if limit > smallAnswer {
 		return p.output
@@ -46,18 +46,18 @@ func (p patience) before(limit int) time.Duration {
 	return p.silence
 }
 
-// conn is a connection to an agent that has been synchronized: what is read next
-// answers what is written next.
+// conn is a synchronized connection to an agent: the next line that it reads
+// answers the next request.
 type conn struct {
 	net.Conn
 	patience
 	in *bufio.Reader
-	// large holds a token while an answer larger than smallAnswer is read.
+	// large contains a token for each answer over smallAnswer that is being read.
 	large chan struct{}
 }
 
-// dial connects to an agent's socket and synchronizes. A socket that is not there,
-// or that nobody serves, is ErrGone: there is no machine.
+// dial connects to an agent's socket and synchronizes. If the socket is missing or
+// not served, the VM does not run, and dial returns ErrGone.
 func dial(ctx context.Context, socket string, p patience, large chan struct{}) (_ *conn, err error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, p.sync, ErrSilent)
 	defer cancel()
@@ -75,10 +75,10 @@ func dial(ctx context.Context, socket string, p patience, large chan struct{}) (
 	return c, nil
 }
 
-// sync skips what is left of others' conversations.
+// sync skips what remains of earlier connections.
 func (c *conn) sync(ctx context.Context) error {
 	defer c.obey(ctx)()
-	id := time.Now().UnixNano() // no earlier conversation had it
+	id := time.Now().UnixNano() // not used by an earlier connection
 	request := fmt.Sprintf("{\"execute\":\"guest-sync-delimited\",\"arguments\":{\"id\":%d}}\n", id)
 	if _, err := c.Write(append([]byte{delimiter}, request...)); err != nil {
 		return ended(ctx, err)
@@ -107,8 +107,8 @@ func (c *conn) skipTo(mark byte) error {
 	}
 }
 
-// ask sends a command and reads its answer, of at most limit bytes. After an
-// error that is not the agent's own refusal the connection is of no more use.
+// ask sends a command and reads its answer, of at most limit bytes. After any error
+// except a refusal by the agent the connection must be closed.
 func (c *conn) ask(ctx context.Context, command string, arguments any, limit int, result any) error {
 	request, err := json.Marshal(struct {
 		Execute   string `json:"execute"`
@@ -130,7 +130,7 @@ func (c *conn) ask(ctx context.Context, command string, arguments any, limit int
 	return decodeReply(command, line, result)
 }
 
-// obey ends reads and writes with ctx, until the returned function is called.
+// obey interrupts reads and writes when ctx ends, until release is called.
 func (c *conn) obey(ctx context.Context) (release func()) {
 	_ = c.SetDeadline(time.Time{})
 	stop := context.AfterFunc(ctx, func() { _ = c.SetDeadline(time.Unix(1, 0)) })
@@ -144,7 +144,7 @@ func (c *conn) line(ctx context.Context, limit int) ([]byte, error) {
 		if err := c.SetReadDeadline(time.Now().Add(c.before(limit))); err != nil {
 			return nil, ended(ctx, err)
 		}
-		if ctx.Err() != nil { // its deadline was overwritten by ours
+		if ctx.Err() != nil { // SetReadDeadline has overwritten its deadline
 			return nil, context.Cause(ctx)
 		}
 		part, err := c.in.ReadSlice('\n')
@@ -178,7 +178,7 @@ func (c *conn) takeToken(ctx context.Context) error {
 
 func (c *conn) giveToken() { <-c.large }
 
-// ended says why a connection is of no more use.
+// ended translates an error of a connection that must be closed.
 func ended(ctx context.Context, err error) error {
 	switch {
 	case ctx.Err() != nil:

@@ -7,32 +7,32 @@ import (
 	"github.com/containerd/errdefs"
 )
 
-// What a call of an agent can fail with, beside its context's error.
+// The errors of calls to an agent, beside that of their context.
 var (
-	// ErrAbsent means that no agent has the guest's port open.
+	// ErrAbsent is returned if no agent has opened the guest's port.
 	ErrAbsent = errdefs.ErrFailedPrecondition.WithMessage("the guest agent does not run: " +
 		"install and start qemu-guest-agent in the guest, or wait until it has booted")
-	// ErrSilent means that an agent should be there and did not answer in time.
+	// ErrSilent is returned if the agent did not answer in time.
 	ErrSilent = errdefs.ErrUnavailable.WithMessage("the guest agent does not answer: " +
-		"see in the guest whether qemu-guest-agent hangs, and restart it")
-	// ErrGone means that the agent, or the machine, ended before it answered.
+		"check in the guest whether qemu-guest-agent hangs, and restart it")
+	// ErrGone is returned if the agent, or the VM, ended before it answered.
 	// Whether the command had an effect is not known.
-	ErrGone = errdefs.ErrUnavailable.WithMessage("the guest agent went away while it was asked")
-	// ErrGarbled means that the answer is none of a guest agent's.
-	ErrGarbled = errdefs.ErrInternal.WithMessage("the guest agent's answer makes no sense")
-	// ErrBusy means that too many commands run by this agent.
+	ErrGone = errdefs.ErrUnavailable.WithMessage("the guest agent disconnected before it answered")
+	// ErrGarbled is returned if the answer violates the protocol.
+	ErrGarbled = errdefs.ErrInternal.WithMessage("invalid answer from the guest agent")
+	// ErrBusy is returned if the agent runs too many commands.
 	ErrBusy = errdefs.ErrResourceExhausted.WithMessage("the guest agent is busy")
-	// ErrDisabled means that the guest's agent doesn't do what it is asked to.
-	ErrDisabled = errdefs.ErrFailedPrecondition.WithMessage("the guest agent's settings don't allow it")
-	// ErrInvalid means that the agent could not be asked for such a thing.
+	// ErrDisabled is returned if the agent's version or configuration does not allow a command.
+	ErrDisabled = errdefs.ErrFailedPrecondition.WithMessage("the guest agent's configuration does not allow it")
+	// ErrInvalid is returned for a command that cannot be encoded for the agent.
 	ErrInvalid = errdefs.ErrInvalidArgument.WithMessage("invalid command")
-	// ErrNoTerminal means that the guest has no terminal for a command.
+	// ErrNoTerminal is returned if the guest cannot open a terminal for a command.
 	ErrNoTerminal = errdefs.ErrFailedPrecondition.WithMessage("no terminal")
-	// ErrNoProgram means that the guest has no program of that name that can be run.
-	ErrNoProgram = errdefs.ErrUnknown.WithMessage("can't be run in the guest")
+	// ErrNoProgram is returned if the guest cannot run the program.
+	ErrNoProgram = errdefs.ErrUnknown.WithMessage("cannot be run in the guest")
 )
 
-// refusal is an error that the agent answered with.
+// refusal is an error that the agent returned.
 type refusal struct {
 	command string
 	class   string

@@ -11,32 +11,32 @@ import (
 )
 
 const (
-	// maxStream is what an agent captures of stdout and stderr each, in bytes:
+	// maxStream bounds what an agent captures of stdout and of stderr, in bytes:
 	// GUEST_EXEC_MAX_OUTPUT of QEMU's qga.
 	maxStream = 16 << 20
-	// maxOutput bounds the answer that holds both, as base64.
+	// maxOutput bounds the answer that contains both, as base64.
 	maxOutput = 2*(maxStream+2)/3*4 + smallAnswer
-	// maxArguments bounds a command's arguments together, as Linux does.
+	// maxArguments bounds the total size of a command's arguments, as Linux does.
 	maxArguments = 2 << 20
 	// MaxInput bounds a command's input, in bytes.
 	MaxInput = 16 << 20
-	// maxExecs is how many commands of one agent may run at once.
+	// maxExecs bounds how many commands one agent runs at once.
 	maxExecs = 64
 )
 
 const (
-	// A command is looked after at first so often, and later when it has run for
-	// a tenth longer; so nobody waits much longer than the command takes.
+	// The pauses between two polls of a command: a tenth of the time that it has
+	// run, within these bounds. So callers wait little longer than the command takes.
 	minPoll = 10 * time.Millisecond
 	maxPoll = time.Second
-	// killTime bounds the ending of a command that is not wanted any more.
+	// killTime bounds the killing of a command whose caller gave up.
 	killTime = 30 * time.Second
 )
 
-// Command is what to run in a guest.
+// Command is a command to run in a guest.
 type Command struct {
-	// Args are the program, which the guest looks up in its agent's PATH unless
-	// there is a slash in it, and its arguments.
+	// Args are the program and its arguments. The guest looks a program without a
+	// slash up in its agent's PATH.
 	Args []string
 	// Input is the program's stdin, of at most MaxInput bytes; nil is none.
 	Input []byte
@@ -49,34 +49,33 @@ func (c Command) check() error {
 	size := 0
 	for _, arg := range c.Args {
 		if !utf8.ValidString(arg) || strings.ContainsRune(arg, 0) {
-			return fmt.Errorf("%w: argument %s: the guest agent takes UTF-8 without NUL bytes only",
+			return fmt.Errorf("%w: argument %s: the guest agent accepts only UTF-8 without NUL bytes",
 				ErrInvalid, strconv.Quote(clean(arg)))
 		}
 		size += len(arg) + 1
 	}
 	if size > maxArguments {
-		return fmt.Errorf("%w: its arguments have %d bytes; at most %d", ErrInvalid, size, maxArguments)
+		return fmt.Errorf("%w: its arguments have %d bytes; the limit is %d", ErrInvalid, size, maxArguments)
 	}
 	if len(c.Input) > MaxInput {
-		return fmt.Errorf("%w: its input has %d bytes; the guest agent takes at most %d at once",
+		return fmt.Errorf("%w: its input has %d bytes; the guest agent accepts at most %d",
 			ErrInvalid, len(c.Input), MaxInput)
 	}
 	return nil
 }
 
-// Result is what a command came to.
+// Result is the result of a command.
 type Result struct {
 	Stdout, Stderr []byte
-	// The agent keeps 16 MiB of each; what came after that is lost.
+	// The agent keeps the first 16 MiB of each stream.
 	StdoutTruncated, StderrTruncated bool
-	// Code is the exit code, of a process that a signal ended 128 + the signal.
+	// Code is the exit code, or 128 + the signal that ended the process.
 	Code int32
 }
 
-// Exec runs a command to its end, as the agent's user, which is root mostly, in
-// the agent's environment and working directory. When ctx ends first, so do the
-// command and its descendants, as far as the guest has what that takes, and the
-// error is ctx's cause.
+// Exec runs a command as the agent's user, usually root, in the agent's environment
+// and working directory. If ctx ends first, Exec kills the command and its
+// descendants, if the guest has a shell, and returns ctx's cause.
 func (a *Agent) Exec(ctx context.Context, c Command) (Result, error) {
 	if err := c.check(); err != nil {
 		return Result{}, err
@@ -100,7 +99,7 @@ func (a *Agent) admit() error {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if a.execs >= maxExecs {
-		return fmt.Errorf("%w: it runs %d commands: try again later", ErrBusy, a.execs)
+		return fmt.Errorf("%w: it runs %d commands; try again later", ErrBusy, a.execs)
 	}
 	a.execs++
 	return nil
@@ -112,7 +111,7 @@ func (a *Agent) leave() {
 	a.execs--
 }
 
-// start starts a command and returns its process id in the guest.
+// start starts a command and returns its process ID in the guest.
 func (a *Agent) start(ctx context.Context, c Command) (int64, error) {
 	var s started
 	err := a.call(ctx, "guest-exec", struct {
@@ -123,7 +122,7 @@ func (a *Agent) start(ctx context.Context, c Command) (int64, error) {
 	}{c.Args[0], c.Args[1:], c.Input, true}, smallAnswer, &s)
 	if r, ok := errors.AsType[*refusal](err); ok {
 		if errors.Is(err, ErrDisabled) {
-			return 0, fmt.Errorf("%w: take guest-exec and guest-exec-status off the blocked RPCs "+
+			return 0, fmt.Errorf("%w: remove guest-exec and guest-exec-status from the blocked RPCs "+
 				"in its configuration, and restart it (%w)", ErrDisabled, err)
 		}
 		return 0, fmt.Errorf("%q %w: %s", clean(c.Args[0]), ErrNoProgram, r.text)
@@ -134,7 +133,7 @@ func (a *Agent) start(ctx context.Context, c Command) (int64, error) {
 	return s.PID, err
 }
 
-// wait looks after a command until it has ended.
+// wait polls a command until it has ended.
 func (a *Agent) wait(ctx context.Context, pid int64) (Result, error) {
 	begun := time.Now()
 	pause := time.NewTimer(minPoll)
@@ -160,30 +159,30 @@ func (a *Agent) look(ctx context.Context, pid int64) (progress, error) {
 	var p progress
 	err := a.call(ctx, "guest-exec-status", started{pid}, maxOutput, &p)
 	if r, ok := errors.AsType[*refusal](err); ok && !errors.Is(err, ErrDisabled) {
-		// It knows no such process: it is another agent than the one that was asked.
+		// It does not know the process: the agent was restarted since.
 		return p, fmt.Errorf("%w: %s", ErrGone, r.text)
 	}
 	if errors.Is(err, ErrAbsent) {
-		err = ErrGone // it was there when the command began
+		err = ErrGone // it was connected when the command began
 	}
 	return p, err
 }
 
-// killTree ends a process and its descendants in a guest with a POSIX shell. The
-// agent itself has no command for that.
+// killTree kills a process and its descendants in a guest with a POSIX shell. The
+// agent has no command for that.
 const killTree = `end() { local below; below=$(cat /proc/"$1"/task/*/children 2>/dev/null)
 kill -KILL "$1"; for below in $below; do end "$below"; done; }
 end "$1" 2>/dev/null`
 
-// kill ends a command, as far as that is possible, and has the agent forget it.
+// kill kills a command, if possible, and has the agent drop its result.
 func (a *Agent) kill(ctx context.Context, pid int64) {
 	ctx, cancel := context.WithTimeout(ctx, killTime)
 	defer cancel()
 	killer, err := a.start(ctx, Command{Args: []string{"/bin/sh", "-c", killTree, "sh", strconv.FormatInt(pid, 10)}})
 	if err != nil {
-		return // such a guest's command runs on
+		return // without a shell the command continues to run
 	}
 	if _, err := a.wait(ctx, killer); err == nil {
-		_, _ = a.wait(ctx, pid) // what it wrote is nobody's any more
+		_, _ = a.wait(ctx, pid) // reads and drops its output
 	}
 }

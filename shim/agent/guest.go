@@ -5,23 +5,23 @@ import (
 	"time"
 )
 
-// User is somebody who is logged in to a guest.
+// User is a login session in a guest.
 type User struct {
 	Name   string
-	Domain string // of a Windows guest
+	Domain string // set by Windows guests
 	// LoggedIn is when the session began.
 	LoggedIn time.Time
 }
 
-// Filesystem is one that a guest has mounted.
+// Filesystem is a file system that a guest has mounted.
 type Filesystem struct {
 	Name, MountPoint, Type string
-	// Used and Total are in bytes, 0 where the agent is too old to tell.
+	// Used and Total are in bytes, 0 if the agent is too old to report them.
 	Used, Total int64
 	Disks       []Disk
 }
 
-// Disk is one below a file system, as the guest sees it.
+// Disk is a disk that holds a file system, as the guest sees it.
 type Disk struct {
 	Bus, Serial string
 }
@@ -39,7 +39,7 @@ func (a *Agent) Ping(ctx context.Context) error {
 	return a.call(ctx, "guest-ping", nil, smallAnswer, nil)
 }
 
-// Users lists who is logged in.
+// Users returns the login sessions.
 func (a *Agent) Users(ctx context.Context) ([]User, error) {
 	var found []struct {
 		User   string  `json:"user"`
@@ -56,7 +56,8 @@ func (a *Agent) Users(ctx context.Context) ([]User, error) {
 	return all, nil
 }
 
-// sinceEpoch is a guest's time of day; what is no time of this or the last century is none.
+// sinceEpoch converts a guest's time. It returns the zero time for values before
+// 1970 or after 2242.
 func sinceEpoch(seconds float64) time.Time {
 	const latest = 1 << 33
 	if !(seconds > 0 && seconds < latest) {
@@ -65,7 +66,7 @@ func sinceEpoch(seconds float64) time.Time {
 	return time.UnixMicro(int64(seconds * 1e6))
 }
 
-// Filesystems lists what the guest has mounted.
+// Filesystems returns the file systems that the guest has mounted.
 func (a *Agent) Filesystems(ctx context.Context) ([]Filesystem, error) {
 	var found []struct {
 		Name  string `json:"name"`
@@ -94,7 +95,7 @@ func (a *Agent) Filesystems(ctx context.Context) ([]Filesystem, error) {
 	return all, nil
 }
 
-// Timezone is the guest's, by name and with its offset from UTC in seconds.
+// Timezone returns the guest's time zone: its name, and its offset from UTC in seconds.
 func (a *Agent) Timezone(ctx context.Context) (name string, offset int, err error) {
 	var answer struct {
 		Zone   string `json:"zone"`
@@ -104,7 +105,7 @@ func (a *Agent) Timezone(ctx context.Context) (name string, offset int, err erro
 	return clean(answer.Zone), answer.Offset, err
 }
 
-// Commands are those that the agent knows, and whether its settings allow them.
+// Commands returns the commands that the agent knows, and whether its configuration enables them.
 func (a *Agent) Commands(ctx context.Context) (map[string]bool, error) {
 	var answer struct {
 		Supported []struct {

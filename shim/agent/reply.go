@@ -8,11 +8,11 @@ import (
 	"unicode/utf8"
 )
 
-// maxText is the longest text of a guest's that is kept, in bytes.
+// maxText bounds a text from a guest that is kept, in bytes.
 const maxText = 256
 
-// decodeReply reads the line that answers a command into result, which may be
-// nil. Fields that are not known are left out: newer agents have more.
+// decodeReply decodes the answer to a command into result, which may be nil. It
+// ignores unknown fields, which newer agents send.
 func decodeReply(command string, line []byte, result any) error {
 	var reply struct {
 		Return json.RawMessage `json:"return"`
@@ -38,7 +38,7 @@ func decodeReply(command string, line []byte, result any) error {
 	return nil
 }
 
-// started is what guest-exec answers.
+// started is the result of guest-exec.
 type started struct {
 	PID int64 `json:"pid"`
 }
@@ -50,8 +50,7 @@ func (s started) check() error {
 	return nil
 }
 
-// progress is what guest-exec-status answers. The fields after Exited are there
-// once it is true.
+// progress is the result of guest-exec-status. The fields after Exited are set once it is true.
 type progress struct {
 	Exited       bool   `json:"exited"`
 	ExitCode     *int64 `json:"exitcode"`
@@ -62,15 +61,14 @@ type progress struct {
 	ErrTruncated bool   `json:"err-truncated"`
 }
 
-// The least and the most that a number of a guest's can be. A Windows guest's
-// exit codes have 32 bits, with or without a sign.
+// Bounds of numbers from a guest. A Windows guest's exit codes have 32 bits, signed or unsigned.
 const (
 	minCode   = -1 << 31
 	maxCode   = 1<<32 - 1
 	maxSignal = 127
 )
 
-// result is what a command that has exited came to.
+// result validates and converts the status of a command that has exited.
 func (p progress) result() (Result, error) {
 	r := Result{
 		Stdout: p.Out, StdoutTruncated: p.OutTruncated,
@@ -82,9 +80,9 @@ func (p progress) result() (Result, error) {
 	case p.Signal != nil && (*p.Signal <= 0 || *p.Signal > maxSignal):
 		return Result{}, fmt.Errorf("%w: signal %d", ErrGarbled, *p.Signal)
 	case p.Signal != nil:
-		r.Code = 128 + int32(*p.Signal) // as a shell tells it
+		r.Code = 128 + int32(*p.Signal) // as shells report it
 	case p.ExitCode == nil:
-		return Result{}, fmt.Errorf("%w: an end without exit code or signal", ErrGarbled)
+		return Result{}, fmt.Errorf("%w: exited without exit code or signal", ErrGarbled)
 	case *p.ExitCode < minCode || *p.ExitCode > maxCode:
 		return Result{}, fmt.Errorf("%w: exit code %d", ErrGarbled, *p.ExitCode)
 	default:
@@ -93,7 +91,7 @@ func (p progress) result() (Result, error) {
 	return r, nil
 }
 
-// clean is a guest's text in one short printable line.
+// clean returns a guest's text as one short printable line.
 func clean(text string) string {
 	cut := len(text) > maxText
 	if cut {

@@ -13,35 +13,35 @@ import (
 	"time"
 )
 
-// Terminal is a console of a machine beside the serial one.
+// Terminal is a virtio console of a VM, which commands use as their terminal.
 type Terminal struct {
 	// Device is its path in a Linux guest, such as /dev/hvc1.
 	Device string
-	// Socket is the unix socket behind which QEMU has its other end.
+	// Socket is the unix socket that QEMU connects to the console.
 	Socket string
 }
 
-// Size is a terminal's, in characters.
+// Size is the size of a terminal, in characters.
 type Size struct {
 	Rows, Columns uint16
 }
 
-// Session is a command with a terminal, and who sits at it.
+// Session is a command with a terminal, and the streams of its client.
 type Session struct {
 	Args []string
-	// In is what is typed, nil for a terminal that is watched only. It is read
-	// beyond the end of the session, until it ends itself.
+	// In is the client's input, nil if it sends none. A read of In may continue
+	// after the session, until In ends.
 	In  io.Reader
 	Out io.Writer
-	// Resize tells of changes of size; nil where there are none.
+	// Resize carries the terminal's sizes; nil if the client sends none.
 	Resize <-chan Size
 }
 
-// withTerminal has a command run with a terminal as its controlling one, in a
-// session of its own. What it has to say of the terminal itself goes to the
-// stderr that the agent captures; the command's is the terminal. That stays open
-// from the first to the last: a terminal that is closed forgets its size and what
-// was typed. The mark says that it is open.
+// withTerminal runs a command in its own session, with a terminal as its
+// controlling one. The script's own errors go to the stderr that the agent
+// captures; the command's streams are the terminal. The script keeps the terminal
+// open throughout, since a closed terminal loses its size and pending input. It
+// prints the mark once the terminal is open.
 const withTerminal = `tty=$1 mark=$2 rows=$3 cols=$4; shift 4
 [ -c "$tty" ] || { echo "the guest has no $tty: its kernel needs virtio_console" >&2; exit 1; }
 command -v setsid >/dev/null || { echo "the guest has no setsid, of util-linux or busybox" >&2; exit 1; }
@@ -54,16 +54,16 @@ export TERM="${TERM:-xterm}"
 exec setsid -c $wait "$@" <&3 >&3 2>&3 3>&-`
 
 const (
-	// settle is how long a terminal must be silent at the end of its command.
+	// settle is how long a terminal must be silent after its command has ended.
 	settle = 100 * time.Millisecond
-	// chunk is what is read from a terminal at once, in bytes.
+	// chunk is the size of a read from a terminal, in bytes.
 	chunk = 32 << 10
-	// sizeTime is how long a client may take to tell its terminal's size.
+	// sizeTime is how long a client may take to send its terminal's size.
 	sizeTime = 300 * time.Millisecond
 )
 
-// Interact runs a command with a terminal to its end and returns its exit code;
-// see [Agent.Exec]. It needs a Linux guest with a shell and setsid.
+// Interact runs a command with a terminal and returns its exit code; see
+// [Agent.Exec]. The guest must be Linux with a POSIX shell and setsid.
 func (a *Agent) Interact(ctx context.Context, s Session) (code int32, err error) {
 	if err := (Command{Args: s.Args}).check(); err != nil {
 		return 0, err
@@ -73,7 +73,7 @@ func (a *Agent) Interact(ctx context.Context, s Session) (code int32, err error)
 	case t = <-a.terminals:
 		defer func() { a.terminals <- t }()
 	default:
-		return 0, fmt.Errorf("%w: its %d terminals are in use: leave -t out, or try again later", ErrBusy, cap(a.terminals))
+		return 0, fmt.Errorf("%w: its %d terminals are in use: omit -t, or try again later", ErrBusy, cap(a.terminals))
 	}
 	line, err := new(net.Dialer).DialContext(ctx, "unix", t.Socket)
 	if err != nil {
@@ -82,14 +82,14 @@ func (a *Agent) Interact(ctx context.Context, s Session) (code int32, err error)
 	defer line.Close()
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
-	var beside sync.WaitGroup
-	defer beside.Wait()
-	// A client that takes nothing any more ends the session.
+	var copying sync.WaitGroup
+	defer copying.Wait()
+	// A client that no longer accepts output ends the session.
 	mark := fmt.Sprintf("\x01%d\x02", time.Now().UnixNano())
-	beside.Go(func() {
-		in := bufio.NewReaderSize(late{line}, chunk)
+	copying.Go(func() {
+		in := bufio.NewReaderSize(overdueReader{line}, chunk)
 		if !skip(in, mark) {
-			return // the command did not come so far
+			return // the command did not start
 		}
 		if s.In != nil {
 			go func() { _, _ = io.Copy(line, s.In) }() // ends with the client's stream
@@ -99,11 +99,11 @@ func (a *Agent) Interact(ctx context.Context, s Session) (code int32, err error)
 		}
 	})
 	size := firstSize(ctx, s.Resize)
-	beside.Go(func() { a.resize(ctx, t, s.Resize) })
+	copying.Go(func() { a.resize(ctx, t, s.Resize) })
 	r, err := a.Exec(ctx, Command{Args: append([]string{"/bin/sh", "-c", withTerminal, "sh",
 		t.Device, mark, strconv.Itoa(int(size.Rows)), strconv.Itoa(int(size.Columns))}, s.Args...)})
 	cancel(nil)
-	// What the guest has written is in the socket by now, or is about to be.
+	// The guest's output is in the socket by now, or arrives soon.
 	_ = line.SetReadDeadline(time.Now().Add(settle))
 	switch {
 	case err != nil:
@@ -114,11 +114,11 @@ func (a *Agent) Interact(ctx context.Context, s Session) (code int32, err error)
 	return r.Code, nil
 }
 
-// late is a connection whose reader may come after its deadline, on a busy machine: what is there by then
-// is read all the same.
-type late struct{ net.Conn }
+// overdueReader is a connection whose reader may be scheduled after its deadline,
+// on a busy node. It reads what has arrived by then.
+type overdueReader struct{ net.Conn }
 
-func (l late) Read(p []byte) (int, error) {
+func (l overdueReader) Read(p []byte) (int, error) {
 	n, err := l.Conn.Read(p)
 	if errors.Is(err, os.ErrDeadlineExceeded) {
 		_ = l.SetReadDeadline(time.Now().Add(settle / 2))
@@ -127,8 +127,8 @@ func (l late) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// skip reads up to the end of a mark that begins with a byte which is in it once,
-// and tells whether it came: what an earlier command left is nobody's.
+// skip reads up to the end of a mark, to drop the output of earlier commands, and
+// reports whether the mark came. The mark's first byte must occur in it once.
 func skip(in *bufio.Reader, mark string) bool {
 	for seen := 0; seen < len(mark); {
 		b, err := in.ReadByte()
@@ -146,7 +146,7 @@ func skip(in *bufio.Reader, mark string) bool {
 	return true
 }
 
-// firstSize is what the client says at its begin, if it does.
+// firstSize returns the size that the client sends first, or the zero Size if none comes in time.
 func firstSize(ctx context.Context, sizes <-chan Size) Size {
 	if sizes == nil {
 		return Size{}
@@ -160,8 +160,8 @@ func firstSize(ctx context.Context, sizes <-chan Size) Size {
 	return Size{}
 }
 
-// resize tells the guest the sizes of the client's terminal, the latest of those
-// that came meanwhile. A guest without stty goes on without.
+// resize applies the latest size of the client's terminal in the guest. It gives up
+// if the guest has no stty.
 func (a *Agent) resize(ctx context.Context, t Terminal, sizes <-chan Size) {
 	for {
 		select {

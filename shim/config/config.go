@@ -1,5 +1,6 @@
-// Package config is the shim's config file: its fields, their defaults and
-// their checks. It reads one file and looks at nothing else of the machine.
+// Package config reads the shim's config file. It owns the fields, their defaults
+// and their checks. It reads nothing else on the node, and leaves to other packages
+// what the fields mean.
 package config
 
 import (
@@ -17,15 +18,14 @@ import (
 	"github.com/nodevirt/nodevirt/shim/vmspec"
 )
 
-// Config is the shim's config. The zero value of a field means its default,
-// which [Default] tells.
+// Config is the shim's config. [Default] returns the defaults of its fields.
 type Config struct {
 	// Listen is the path of the unix socket that serves CRI.
 	Listen string `toml:"listen"`
-	// Root holds records and overlays: it has to outlive a reboot. Run holds sockets.
+	// Root holds records and overlays, and must survive a reboot. Run holds sockets.
 	Root string `toml:"root"`
 	Run  string `toml:"run"`
-	// Handler is the runtime handler whose sandboxes are VMs'.
+	// Handler is the runtime handler of VMs' sandboxes.
 	Handler string `toml:"handler"`
 	// LogLevel is debug, info, warn or error.
 	LogLevel slog.Level `toml:"log_level"`
@@ -41,74 +41,73 @@ type Config struct {
 	Kubernetes Kubernetes `toml:"kubernetes"`
 }
 
-// Containerd says where containerd is.
+// Containerd configures the connection to containerd.
 type Containerd struct {
 	// Address is the path of its unix socket.
 	Address string `toml:"address"`
-	// Namespace is the one of its CRI plug-in.
+	// Namespace is that of its CRI plug-in.
 	Namespace   string `toml:"namespace"`
 	Snapshotter string `toml:"snapshotter"`
-	// SandboxHandler is the handler that VMs' sandboxes are made with; empty is
-	// containerd's default.
+	// SandboxHandler is the handler with which containerd runs VMs' sandboxes;
+	// empty is containerd's default.
 	SandboxHandler string `toml:"sandbox_handler"`
 }
 
-// Libvirt says where libvirtd is.
+// Libvirt configures the connection to libvirtd.
 type Libvirt struct {
 	URI string `toml:"uri"`
-	// Run is libvirtd's run folder, Log the one of its domains' logs.
+	// Run is libvirtd's run folder, Log the folder of its domains' logs.
 	Run string `toml:"run"`
 	Log string `toml:"log"`
 }
 
-// VM says how machines are run.
+// VM configures how VMs run.
 type VM struct {
 	// Accelerator is auto, kvm or tcg.
 	Accelerator string `toml:"accelerator"`
 	// Emulator is the path of QEMU.
 	Emulator string `toml:"emulator"`
-	// OverheadMemory is what QEMU may take beside the guest's RAM where the pod
-	// has no overhead of its RuntimeClass, as a Kubernetes quantity.
+	// OverheadMemory is the memory that QEMU may use beside the guest's RAM if the
+	// RuntimeClass sets no overhead, as a Kubernetes quantity.
 	OverheadMemory Quantity `toml:"overhead_memory"`
-	// LogLimit is how large the log of a console may become until it is rotated,
-	// as a Kubernetes quantity. 0 means no limit.
+	// LogLimit is the size at which the log of a console is rotated, as a
+	// Kubernetes quantity. 0 is no limit.
 	LogLimit Quantity `toml:"log_limit"`
-	// MaxDiskSize is how large a disk of an image may be, as its guest sees it.
+	// MaxDiskSize bounds the virtual size of an image's disk.
 	MaxDiskSize Quantity `toml:"max_disk_size"`
-	// UIDBase is the first of UIDCount user ids, used by nothing else on the
-	// machine, of which each VM gets one of its own.
+	// UIDBase is the first of UIDCount user IDs that nothing else on the node uses.
+	// Each VM gets its own.
 	UIDBase  uint32 `toml:"uid_base"`
 	UIDCount uint32 `toml:"uid_count"`
-	// ResolvConf is where a pod without DNS settings takes them from.
+	// ResolvConf is the file with the DNS settings of pods that have none.
 	ResolvConf string `toml:"resolv_conf"`
 }
 
-// Disks says how registry disks reach their machines.
+// Disks configures how registry disks reach their VMs.
 type Disks struct {
-	// Mode is that of disks whose pod names none: file or raw.
+	// Mode is the default for pods that set none: file, raw or iscsi.
 	Mode string `toml:"mode"`
-	// CacheLimit is what expanded disks that are kept for clones may take, as a
+	// CacheLimit bounds the expanded disks that are kept for clones, as a
 	// Kubernetes quantity. 0 keeps none.
 	CacheLimit Quantity `toml:"cache_limit"`
-	// GiveUp is for how long a disk is expanded that no call asks for.
+	// GiveUp is how long the expansion of a disk continues without a call that requests it.
 	GiveUp Duration `toml:"give_up"`
-	// Reserve is what expanding a disk leaves free, as a Kubernetes quantity.
+	// Reserve is the space that expanding a disk leaves free, as a Kubernetes quantity.
 	Reserve Quantity `toml:"reserve"`
 }
 
-// ISCSI says where the node's tgtd is, and where it serves disks.
+// ISCSI configures the node's tgtd and its portal.
 type ISCSI struct {
-	// Socket is what tgtd has as TGT_IPC_SOCKET.
+	// Socket is tgtd's TGT_IPC_SOCKET.
 	Socket string `toml:"socket"`
-	// Address and Port are where initiators reach it.
+	// Address and Port are those of the portal, which initiators connect to.
 	Address string `toml:"address"`
 	Port    uint32 `toml:"port"`
-	// Timeout is for how long a disk may be without an answer until its guest
-	// has errors of it; 0 without an end.
+	// Timeout is how long a disk may not answer before its guest gets I/O errors; 0 is forever.
 	Timeout Duration `toml:"timeout"`
 }
 
-// Portal is where initiators reach the node's disks.
+// Portal returns the address that initiators connect to.
 func (i ISCSI) Portal() (netip.AddrPort, error) {
 	a, err := netip.ParseAddr(i.Address)
 	if err != nil || a.IsUnspecified() || a.IsMulticast() || a.Zone() != "" {
@@ -121,39 +120,39 @@ func (i ISCSI) Portal() (netip.AddrPort, error) {
 	return netip.AddrPortFrom(a, uint16(i.Port)), nil
 }
 
-// Stream says how streams into machines are served: attach, exec, port-forward.
+// Stream configures the streaming server for attach, exec and port-forward.
 type Stream struct {
-	// Address is HOST:PORT on loopback; port 0 is any free one.
+	// Address is HOST:PORT on loopback; port 0 selects a free port.
 	Address string `toml:"address"`
-	// IdleTimeout cuts a stream on which nothing was sent for so long; 0 never.
+	// IdleTimeout closes a stream without traffic for that long; 0 is never.
 	IdleTimeout Duration `toml:"idle_timeout"`
 }
 
-// Tools are paths of programs, or names that are looked up in PATH.
+// Tools are paths of programs, or names to look up in PATH.
 type Tools struct {
 	Dnsmasq       string `toml:"dnsmasq"`
 	QemuImg       string `toml:"qemu_img"`
 	StorageDaemon string `toml:"storage_daemon"`
 }
 
-// Metrics says where Prometheus' metrics are served.
+// Metrics configures the endpoint of Prometheus metrics.
 type Metrics struct {
-	// Address is the path of a unix socket, or an address of loopback with its
-	// port; empty is nowhere.
+	// Address is the path of a unix socket, or an address and port on loopback;
+	// empty disables the endpoint.
 	Address string `toml:"address"`
 }
 
-// Kubernetes says how the API server is reached.
+// Kubernetes configures the connection to the API server.
 type Kubernetes struct {
-	// Kubeconfig is the path of the kubelet's, by which pods' statuses are told
-	// of VMs; empty: they are not.
+	// Kubeconfig is the path of the kubelet's kubeconfig, with which the shim
+	// writes pods' statuses; empty disables that.
 	Kubeconfig string `toml:"kubeconfig"`
 }
 
-// minLogLimit is more than what a console adds to its log at a time.
+// minLogLimit is more than a console appends to its log at once.
 const minLogLimit = 4 << 20
 
-// Default is the config of a node where everything is at its usual place.
+// Default returns the defaults, which suit a node with Debian's paths.
 func Default() Config {
 	return Config{
 		Listen:  "/run/nodevirt/nodevirt.sock",
@@ -171,9 +170,9 @@ func Default() Config {
 			Emulator:       "/usr/bin/qemu-system-x86_64",
 			OverheadMemory: 256 << 20,
 			LogLimit:       128 << 20,
-			// The largest file of ext4 with its usual blocks, where overlays are.
+			// The largest file of ext4 with 4 KiB blocks, where overlays are.
 			MaxDiskSize: 16 << 40,
-			// Above what systemd, subuid and Kubernetes' user namespaces hand out.
+			// Above the ranges of systemd, subuid and Kubernetes' user namespaces.
 			UIDBase:    1_900_000_000,
 			UIDCount:   65536,
 			ResolvConf: "/etc/resolv.conf",
@@ -186,10 +185,9 @@ func Default() Config {
 	}
 }
 
-// Load reads a config file over the defaults, or takes the defaults alone if
-// path is empty, and then what override makes of them, such as a command's
-// flags. A field that there isn't, or that has a value it can't have, is an
-// error that names it.
+// Load reads a config file over the defaults, or only the defaults if path is
+// empty, and applies override, such as a command's flags. It returns an error that
+// names each unknown field or invalid value.
 func Load(path string, override func(*Config) error) (Config, error) {
 	c := Default()
 	if path != "" {
@@ -224,7 +222,7 @@ func (c *Config) read(path string) error {
 	return nil
 }
 
-// maxSocket is how long a unix socket's path can be, by unix(7).
+// maxSocket bounds the length of a unix socket's path (unix(7)).
 const maxSocket = 107
 
 type field struct{ name, value string }
@@ -255,7 +253,7 @@ func (c Config) check() error {
 	if len(c.Listen) > maxSocket {
 		errs = append(errs, fmt.Errorf("listen: %q is too long for a socket: %d bytes at the most", c.Listen, maxSocket))
 	}
-	// A console's socket is RUN/consoles/ID.sock.
+	// The path of a console's socket is RUN/consoles/ID.sock.
 	if room := maxSocket - len("/consoles/") - 64 - len(".sock"); len(c.Run) > room {
 		errs = append(errs, fmt.Errorf("run: %q is too long for the sockets below it: %d bytes at the most", c.Run, room))
 	}
@@ -276,7 +274,7 @@ func (c Config) check() error {
 	default:
 		errs = append(errs, fmt.Errorf("vm.accelerator: %q is none of auto, kvm, tcg", c.VM.Accelerator))
 	}
-	// A quantity that is written as a number comes unchecked.
+	// UnmarshalText does not check a quantity that is written as a number.
 	if c.VM.OverheadMemory < 0 || c.VM.OverheadMemory > maxPlain {
 		errs = append(errs, fmt.Errorf("vm.overhead_memory: %d is not between 0 and 1Ti", c.VM.OverheadMemory))
 	}
@@ -311,8 +309,8 @@ func (c Config) check() error {
 	return errors.Join(errs...)
 }
 
-// check refuses addresses that are not on this machine: what the metrics tell
-// of VMs is not for everybody.
+// check refuses addresses other than loopback: the metrics describe VMs, and the
+// endpoint has no authentication.
 func (m Metrics) check() error {
 	if m.Address == "" {
 		return nil

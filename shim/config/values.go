@@ -8,16 +8,16 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 )
 
-// Quantity is an amount of bytes, written as Kubernetes does ("256Mi").
+// Quantity is a number of bytes, written as a Kubernetes quantity ("256Mi").
 type Quantity int64
 
-// maxQuantity is the most that can be written. The most that a field takes is less; of the memory
-// and the logs of a machine it is maxPlain.
+// maxQuantity is the largest value. Fields have lower bounds; those of memory and
+// logs have maxPlain.
 const (
 	maxQuantity = 1 << 60
 	maxPlain    = 1 << 40
-	// minDiskSize lets boot sectors through; maxDiskSize is what a qcow2 overlay of QEMU's usual
-	// clusters can hold, by its longest L1 table.
+	// minDiskSize permits disks with little more than a boot sector. maxDiskSize is
+	// the limit of a qcow2 overlay with QEMU's default clusters, by its longest L1 table.
 	minDiskSize = 1 << 20
 	maxDiskSize = 1 << 51
 )
@@ -35,7 +35,7 @@ func (q *Quantity) UnmarshalText(text []byte) error {
 	return nil
 }
 
-// Duration is a length of time, written as Go does ("90s", "4h").
+// Duration is a duration in Go's syntax ("90s", "4h").
 type Duration time.Duration
 
 // UnmarshalText implements encoding.TextUnmarshaler.
@@ -48,7 +48,7 @@ func (d *Duration) UnmarshalText(text []byte) error {
 	return nil
 }
 
-// String is a duration without the zeroes at its end.
+// String returns the duration without trailing zero units.
 func (d Duration) String() string {
 	s := time.Duration(d).String()
 	if strings.HasSuffix(s, "m0s") {

@@ -18,32 +18,32 @@ const (
 	promptAfter = time.Second
 	// retryAfter is the pause after a failed read or write.
 	retryAfter = 5 * time.Second
-	// maxLag is how many unread bytes a guest may be ahead. Beyond it all but the last keepLag are
-	// dropped, and the log says so.
+	// maxLag bounds how many unread bytes a guest may be ahead. Beyond it all but
+	// the last keepLag bytes are dropped, and the log says so.
 	maxLag  = 64 << 20
 	keepLag = 1 << 20
-	// Kept is how many bytes before its end a raw file is sure to have, also when they have been
-	// logged: for those who attach to the console.
+	// Kept is how many bytes before its end a raw file keeps, even if they are
+	// logged, for clients that attach to the console.
 	Kept = 256 << 10
-	// asideSuffix is of the log that was set aside at its limit. The kubelet takes it for one that it
-	// has rotated itself, and compresses and removes it.
+	// asideSuffix is the suffix of a log that was set aside at its limit. The
+	// kubelet treats it as a log that it has rotated itself, and compresses and removes it.
 	asideSuffix = ".1"
 )
 
-// follower carries one console from its raw file into its log.
+// follower copies one console from its raw file to its log.
 type follower struct {
 	Console
 	limit   int64 // of the log, in bytes; 0 is none
 	log     *slog.Logger
 	slot    slot
-	watched atomic.Bool // an event will tell when the guest prints
+	watched atomic.Bool // an event reports new output
 
 	mu       sync.Mutex // guards all below
 	raw      *rawFile
 	position *positionFile
 	out      *logFile
 	lines    lines
-	at       position // what the log holds; lines.pending follows at.offset in the raw file
+	at       position // what is logged; lines.pending follows at.offset in the raw file
 	heard    time.Time
 	resting  time.Time // no read or write before this: the last one failed
 	trouble  string    // of the last turn, so that it is logged once
@@ -51,10 +51,10 @@ type follower struct {
 	noHoles  bool
 	shrunk   bool // the raw file has, and the shim's log says so
 	closed   bool
-	// unwatched is why no event will tell.
+	// unwatched is why the console cannot be watched.
 	unwatched error
-	// unsettled is why the position could not be saved, or the raw file's space not freed. The log
-	// goes on all the same; a shim that dies now repeats a part of it.
+	// unsettled is why the position could not be saved, or the raw file's space not
+	// be freed. Logging continues; a shim that starts after a crash would repeat a part of the log.
 	unsettled error
 }
 
@@ -90,9 +90,9 @@ func (f *follower) open() (err error) {
 	return f.resume()
 }
 
-// resume finds where the last shim left off. What that wrote to the log and did not save the
-// position of is taken back. Data never lies in a hole: a position that does was saved before the
-// hole was made, or lost.
+// resume continues from the saved position, and truncates what the last shim logged
+// after that. If the position is in a hole, it was saved before the hole was made,
+// or lost, and resume skips the hole.
 func (f *follower) resume() error {
 	size, err := f.raw.size()
 	if err != nil {
@@ -112,9 +112,9 @@ func (f *follower) resume() error {
 	return f.position.save(f.at)
 }
 
-// turn does one bounded piece of work: at most turnSize bytes are read, and what they complete is
-// written. It gives the time after which the console wants its next turn, even if the guest says
-// nothing; negative for never.
+// turn reads at most turnSize bytes and logs the lines that they complete. It
+// returns the time until the console needs its next turn even if the guest is
+// silent; negative is never.
 func (f *follower) turn(s *scratch, now time.Time) time.Duration {
 	if f.closed {
 		return -1
@@ -172,8 +172,8 @@ func (f *follower) prompt(s *scratch, now time.Time) error {
 	return f.write(s, f.at.after(held-len(f.lines.pending)))
 }
 
-// write appends s.records to the log, with which the console stands at next. On an error it stands
-// where it stood, and will read those bytes again.
+// write appends s.records to the log and advances the console to next. After an
+// error the console reads the same bytes again.
 func (f *follower) write(s *scratch, next position) error {
 	next.log = f.at.log
 	if len(s.records) > 0 {
@@ -190,8 +190,9 @@ func (f *follower) write(s *scratch, next position) error {
 	return nil
 }
 
-// append writes to the log. One that would grow over its limit is set aside first: nobody has
-// rotated it, and a guest that prints without end would fill the disk.
+// append writes to the log. It sets a log that would grow over its limit aside
+// first: otherwise a guest that prints endlessly could fill the disk if the kubelet
+// does not rotate the log.
 func (f *follower) append(records []byte) (logEnd, error) {
 	if size := f.at.log.size; f.limit > 0 && size > 0 && size+int64(len(records)) > f.limit {
 		if err := f.out.setAside(f.Log); err != nil {
@@ -212,14 +213,14 @@ func (f *follower) settle() {
 	err := f.raw.free(f.at.offset - Kept)
 	if errors.Is(err, unix.EOPNOTSUPP) || errors.Is(err, unix.ENOSYS) {
 		f.noHoles = true
-		f.log.Warn("the file system can't free what a console has printed: it stays until the container goes",
+		f.log.Warn("the file system cannot free logged console output: it is freed when the container is removed",
 			"file", f.Raw)
 		return
 	}
 	f.unsettled = err
 }
 
-// note logs the beginning, a change and the end of trouble.
+// note logs when errors begin, change and end.
 func (f *follower) note(err error) {
 	var trouble string
 	if err != nil {
@@ -230,13 +231,13 @@ func (f *follower) note(err error) {
 	}
 	f.trouble = trouble
 	if err == nil {
-		f.log.Info("console log is well again")
+		f.log.Info("console log works again")
 		return
 	}
-	f.log.Warn("console log is in trouble, will try again", "every", retryAfter, "err", err)
+	f.log.Warn("cannot write console log, will retry", "every", retryAfter, "err", err)
 }
 
-// finish logs all that the raw file holds, to its last byte. more says that another call is due.
+// finish logs the raw file to its last byte. more reports that another call is needed.
 func (f *follower) finish(s *scratch, now time.Time) (more bool, err error) {
 	if n, err := f.move(s, now); err != nil || n > 0 {
 		return true, err
@@ -255,7 +256,7 @@ func (f *follower) finish(s *scratch, now time.Time) (more bool, err error) {
 	return false, nil
 }
 
-// reopen begins a new log at the same path. On an error the old one goes on.
+// reopen opens a new log at the same path. After an error the old one stays in use.
 func (f *follower) reopen() error {
 	out, err := openLog(f.Log)
 	if err != nil {
@@ -272,7 +273,7 @@ func (f *follower) reopen() error {
 	return old.close()
 }
 
-// leave closes the files so that a later follower goes on from here.
+// leave closes the files so that a later follower continues from here.
 func (f *follower) leave() error {
 	return errors.Join(f.position.save(f.at), f.close())
 }

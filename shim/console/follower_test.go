@@ -165,7 +165,7 @@ func TestNoHoles(t *testing.T) {
 	}
 	var said bytes.Buffer
 	step(opened(t, c, slog.New(slog.NewTextHandler(&said, nil))), noon)
-	if strings.Count(said.String(), "\n") != 1 || !strings.Contains(said.String(), "can't free") {
+	if strings.Count(said.String(), "\n") != 1 || !strings.Contains(said.String(), "cannot free") {
 		t.Errorf("the shim's log: %s", said.String())
 	}
 	if got := len(parse(t, read(t, c.Log))); got != 3*freeStep/8 {

@@ -6,18 +6,19 @@ import (
 	"time"
 )
 
-// skip gives up on what a guest printed that is too far ahead. It does so while the log can't be
-// written too: otherwise the raw file would go on to fill a full disk.
+// skip drops output if the guest is too far ahead, even while the log cannot be
+// written: otherwise the raw file would fill the disk.
 func (f *follower) skip(s *scratch) error {
 	size, err := f.raw.size()
 	if err != nil {
 		return err
 	}
 	if read := f.at.offset + int64(len(f.lines.pending)); size < read {
-		// QEMU only appends: the guest has broken out of its console, or somebody emptied the file.
+		// QEMU only appends. Another process, or a guest that has compromised QEMU,
+		// has truncated the file.
 		if !f.shrunk {
 			f.shrunk = true
-			f.log.Warn("console file has shrunk, beginning at its start", "file", f.Raw, "size", size, "read", read)
+			f.log.Warn("console file has shrunk, continuing at its start", "file", f.Raw, "size", size, "read", read)
 		}
 		f.lines.reset()
 		f.at.offset, f.raw.freed = 0, 0
@@ -40,7 +41,7 @@ func (f *follower) skip(s *scratch) error {
 	return nil
 }
 
-// confess tells the reader of the log what is missing at this place.
+// confess writes to the log how much output is missing there.
 func (f *follower) confess(s *scratch, now time.Time) error {
 	if f.at.dropped == 0 {
 		return nil

@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// maxLine is how many bytes of a line go into one record; containerd's default.
+// maxLine bounds the bytes of a line in one record; it is containerd's default.
 const maxLine = 16 << 10
 
 // stampFormat is the kubelet's RFC3339NanoFixed (k8s.io/cri-client/pkg/logs).
@@ -17,17 +17,17 @@ const (
 	partial = " stdout P "
 )
 
-// lines makes records of the CRI log format from the bytes that a serial console prints. A line
-// longer than max becomes several records. The CR of a CR LF is dropped, as containerd drops it
-// for containers; all other bytes are kept, NUL and invalid UTF-8 too, since readers of the format
-// split at LF and at the first three spaces and take the rest as it is.
+// lines converts the output of a serial console to records of the CRI log format. A
+// line longer than max becomes several records. The CR of a CR LF is dropped, as by
+// containerd. All other bytes are kept, including NUL and invalid UTF-8, since
+// readers of the format split at LF and at the first three spaces only.
 type lines struct {
 	max     int    // bytes of a line in one record
 	pending []byte // of the current line, not in a record yet; at most max+1 between calls
 	open    bool   // the last record was partial
 }
 
-// feed appends to out the records that data completes.
+// feed appends the records that data completes to out.
 func (l *lines) feed(out, data []byte, now time.Time) []byte {
 	for len(data) > 0 {
 		text, rest, ended := bytes.Cut(data, []byte{'\n'})
@@ -37,14 +37,14 @@ func (l *lines) feed(out, data []byte, now time.Time) []byte {
 			out = l.end(out, now)
 		}
 	}
-	// A CR may yet turn out to be the end of a line that just fits.
+	// A CR may be the end of a line that just fits.
 	for len(l.pending) > l.max && (len(l.pending) != l.max+1 || !bytes.HasSuffix(l.pending, []byte{'\r'})) {
 		out = l.emit(out, partial, l.max, now)
 	}
 	return out
 }
 
-// end appends the records of the pending line, to which a LF has come.
+// end appends the records of the pending line, which a LF completes.
 func (l *lines) end(out []byte, now time.Time) []byte {
 	l.pending = bytes.TrimSuffix(l.pending, []byte{'\r'})
 	for len(l.pending) > l.max {
@@ -53,13 +53,13 @@ func (l *lines) end(out []byte, now time.Time) []byte {
 	return l.emit(out, full, len(l.pending), now)
 }
 
-// flush appends what is pending as a partial record: a prompt, after which the guest is silent. A
-// CR at the end is held back, for the LF that may follow it.
+// flush appends the pending bytes as a partial record, for a prompt after which the
+// guest is silent. It keeps a CR at the end, which a LF may follow.
 func (l *lines) flush(out []byte, now time.Time) []byte {
 	return l.emitSome(out, len(bytes.TrimSuffix(l.pending, []byte{'\r'})), now)
 }
 
-// flushAll appends everything that is pending: nothing follows.
+// flushAll appends all pending bytes, since nothing follows.
 func (l *lines) flushAll(out []byte, now time.Time) []byte {
 	return l.emitSome(out, len(l.pending), now)
 }
@@ -74,7 +74,7 @@ func (l *lines) emitSome(out []byte, n int, now time.Time) []byte {
 	return out
 }
 
-// notice appends a line of nodevirt's own, for which a line of the guest's that is open is ended.
+// notice appends a line by nodevirt, and ends an open line of the guest before it.
 // Nothing may be pending.
 func (l *lines) notice(out []byte, text string, now time.Time) []byte {
 	if l.open {
@@ -93,17 +93,17 @@ func (l *lines) emit(out []byte, tag string, n int, now time.Time) []byte {
 	return append(out, '\n')
 }
 
-// flushable says whether flush would write something.
+// flushable reports whether flush would write a record.
 func (l *lines) flushable() bool {
 	return len(bytes.TrimSuffix(l.pending, []byte{'\r'})) > 0
 }
 
-// trim gives back the memory of a long line, for the time in which the guest is silent.
+// trim frees the memory of a long line while the guest is silent.
 func (l *lines) trim() {
 	if len(l.pending) == 0 {
 		l.pending = nil
 	}
 }
 
-// reset forgets what is pending; it will be read again, or is given up.
+// reset drops the pending bytes, which are read again or skipped.
 func (l *lines) reset() { l.pending = l.pending[:0] }

@@ -10,18 +10,19 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// logFile is a log in the CRI format, as the kubelet knows it by the container's log_path.
+// logFile is a log in the CRI format, at the container's log_path.
 type logFile struct{ file *os.File }
 
-// logEnd is where a log ends, in bytes. The inode tells the log from one that was begun since.
+// logEnd is the end of a log, in bytes. The inode identifies the log, which may
+// have been replaced since.
 type logEnd struct {
 	inode uint64
 	size  int64
 }
 
-// openLog opens the log for appending, and makes it and its parents where they are missing. The
-// last component is not followed as a link: a pod that has the log folder mounted could point it at
-// a file of the host.
+// openLog opens the log for appending, and creates it and its parents if they are
+// missing. It does not follow a link in the last component: a pod that mounts the
+// log folder could point it at a file of the node.
 func openLog(path string) (*logFile, error) {
 	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
 		return nil, fmt.Errorf("make folder of container log: %w", err)
@@ -34,7 +35,7 @@ func openLog(path string) (*logFile, error) {
 	return &logFile{file}, nil
 }
 
-// end says where the log ends.
+// end returns the end of the log.
 func (l *logFile) end() (logEnd, error) {
 	var st unix.Stat_t
 	if err := unix.Fstat(int(l.file.Fd()), &st); err != nil {
@@ -43,7 +44,7 @@ func (l *logFile) end() (logEnd, error) {
 	return logEnd{inode: st.Ino, size: st.Size}, nil
 }
 
-// cut takes back what was written behind an end of this log; of another log's it knows nothing.
+// cut truncates the log to an end. It does nothing if the end is that of another log.
 func (l *logFile) cut(known logEnd) error {
 	end, err := l.end()
 	if err != nil || end.inode != known.inode || end.size <= known.size {
@@ -55,8 +56,8 @@ func (l *logFile) cut(known logEnd) error {
 	return nil
 }
 
-// append writes records, all or none: a part of them that went in before an error, as when the disk
-// runs full, is taken back, since the next try writes all of them again.
+// append writes all records or none: after an error, for example because the disk
+// is full, it truncates the log, since the next attempt writes all of them again.
 func (l *logFile) append(records []byte) (logEnd, error) {
 	before, err := l.end()
 	if err != nil {
@@ -68,8 +69,8 @@ func (l *logFile) append(records []byte) (logEnd, error) {
 	return l.end()
 }
 
-// setAside renames the log, in place of one that was set aside before, unless the path has another
-// file already: then the kubelet is about to have the log reopened.
+// setAside renames the log, and replaces the one set aside before. It does nothing
+// if path is another file already, since the kubelet then is about to request a reopen.
 func (l *logFile) setAside(path string) error {
 	here, err := l.file.Stat()
 	if err != nil {

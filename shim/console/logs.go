@@ -1,10 +1,10 @@
-// Package console carries what guests print on their serial consoles into their containers' logs.
+// Package console copies the output of guests' serial consoles to their containers' logs.
 //
-// QEMU itself appends to a raw file, so that a console outlives the shim and everything else. This
-// package owns the way from there to the log that CRI calls log_path: the log's format, its
-// rotation when the kubelet asks for it, prompts that end in no newline, and the raw file's use of
-// the disk. Interactive attachment goes by a socket of QEMU's and is not dealt with here; who makes
-// the raw file, and removes it with the container's folder, is the caller.
+// QEMU appends to a raw file, so that no output is lost while the shim does not
+// run. The package owns the copy from the raw file to CRI's log_path: the log's
+// format, its rotation when the kubelet requests it, prompts without a newline, and
+// the raw file's disk space. It leaves interactive attachment to package terminal,
+// and the creation and removal of the raw file to the caller.
 package console
 
 import (
@@ -19,13 +19,13 @@ import (
 	"github.com/fsnotify/fsnotify"
 )
 
-// gather is how long the first byte waits for others: a serial port writes them one by one.
+// gather is how long the first byte waits for more, since a serial port writes single bytes.
 const gather = 20 * time.Millisecond
 
 var (
-	// ErrNotFollowed says that no such console is followed.
+	// ErrNotFollowed is returned for a console that is not followed.
 	ErrNotFollowed = errors.New("console is not followed")
-	// ErrClosed is what Logs answers after Close.
+	// ErrClosed is returned after Close.
 	ErrClosed = errors.New("console logs are closed")
 )
 
@@ -54,8 +54,9 @@ type Logs struct {
 	closed bool
 }
 
-// New starts the following of consoles. A log that grows over limit bytes without being rotated is
-// set aside, in place of the one that was before; a limit of 0 is none. Close ends it.
+// New returns Logs, which the caller must close. A log that grows over limit bytes
+// without a rotation by the kubelet is set aside and replaces the one set aside
+// before; a limit of 0 is none.
 func New(limit int64, log *slog.Logger) (*Logs, error) {
 	watcher, err := fsnotify.NewWatcher()
 	if err != nil {
@@ -70,9 +71,8 @@ func New(limit int64, log *slog.Logger) (*Logs, error) {
 	return l, nil
 }
 
-// Follow begins to carry c into its log, or goes on where a former Logs left off. The log is there
-// when Follow returns, though nothing may have been printed. Following the same console again does
-// nothing.
+// Follow starts to copy c to its log, from where an earlier Logs stopped. The log
+// exists when Follow returns. Following the same console again does nothing.
 func (l *Logs) Follow(c Console) error {
 	c.Raw = filepath.Clean(c.Raw)
 	l.mu.Lock()
@@ -84,7 +84,7 @@ func (l *Logs) Follow(c Console) error {
 		if old.Console == c {
 			return nil
 		}
-		return fmt.Errorf("follow console of %s: it is followed already, with other files", c.ID)
+		return fmt.Errorf("follow console of %s: already followed with other files", c.ID)
 	}
 	if old, ok := l.byRaw[c.Raw]; ok {
 		return fmt.Errorf("follow console of %s: %s is the console file of %s", c.ID, c.Raw, old.ID)
@@ -101,9 +101,10 @@ func (l *Logs) Follow(c Console) error {
 	return nil
 }
 
-// Reopen closes the log of a console and opens its path anew: CRI's ReopenContainerLog, after the
-// kubelet has renamed the file. No record is torn by it. The error wraps ErrNotFollowed for an
-// unknown id; on any other the old file goes on.
+// Reopen closes the log of a console and opens its path again, for CRI's
+// ReopenContainerLog after the kubelet has renamed the file. It splits no record.
+// The error wraps ErrNotFollowed for an unknown ID; after any other error the old
+// file stays in use.
 func (l *Logs) Reopen(id string) error {
 	f, err := l.find(id)
 	if err != nil {
@@ -121,9 +122,10 @@ func (l *Logs) Reopen(id string) error {
 	return nil
 }
 
-// Finish carries the last of a console whose guest has ended into its log, syncs it and forgets the
-// console. On an error, as when the disk is full or ctx ends, the console is followed on, and
-// Finish can be called again. A console that is not followed counts as finished.
+// Finish copies the rest of a console whose guest has ended to its log, syncs the
+// log and stops following. After an error, for example because the disk is full or
+// ctx ends, the console is still followed, and Finish may be called again. A
+// console that is not followed counts as finished.
 func (l *Logs) Finish(ctx context.Context, id string) error {
 	f, err := l.find(id)
 	if errors.Is(err, ErrNotFollowed) {
@@ -144,7 +146,7 @@ func (l *Logs) Finish(ctx context.Context, id string) error {
 	return nil
 }
 
-// finishTurn does one piece of Finish, so that the lock is not held for all of a long console.
+// finishTurn does a bounded part of Finish, so that it does not hold the lock for long.
 func (l *Logs) finishTurn(f *follower, s *scratch) (more bool, err error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -158,7 +160,7 @@ func (l *Logs) finishTurn(f *follower, s *scratch) (more bool, err error) {
 	return false, f.leave()
 }
 
-// Close stops. What was printed and not yet logged stays in the raw files for the next Logs.
+// Close stops copying. Output that is not logged yet stays in the raw files for the next Logs.
 func (l *Logs) Close() error {
 	l.mu.Lock()
 	if l.closed {

@@ -11,9 +11,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// position says how far a console has come, and where the log ended then. A log that has grown since
-// has records that the position does not know of, the last one torn perhaps: they are taken back,
-// and written again.
+// position is the offset up to which a console is logged, and the end of the log
+// then. If the log has grown since, its last records, which may be incomplete, are
+// truncated and written again.
 type position struct {
 	offset  int64 // bytes of the raw file that need not be read again
 	dropped int64 // bytes before offset that are in no record, and of which the log does not know yet
@@ -21,7 +21,7 @@ type position struct {
 	log     logEnd
 }
 
-// after is the position n bytes of the raw file on.
+// after returns the position n bytes later in the raw file.
 func (p position) after(n int) position {
 	p.offset += int64(n)
 	return p
@@ -67,22 +67,22 @@ func decodePosition(data []byte) (position, error) {
 	return p, nil
 }
 
-// positionFile keeps a position across restarts of the shim. A record is written in place by one
-// pwrite, which the death of the shim does not tear; the death of the machine ends the guest as
-// well, so nothing is synced.
+// positionFile stores a position across restarts of the shim. One pwrite writes a
+// record in place, which a killed shim does not split. Nothing is synced, since a
+// crash of the node ends the guest as well.
 type positionFile struct {
 	file  *os.File
 	saved position
 }
 
-// openPosition opens or makes the file at path. damaged is the reason why a record that is there
-// can't be used: then, as for a new file, the position is zero.
+// openPosition opens or creates the file at path. damaged is why an existing record
+// cannot be used: then, as for a new file, the position is zero.
 func openPosition(path string) (p *positionFile, damaged, err error) {
 	file, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE|unix.O_NOFOLLOW, 0o600)
 	if err != nil {
 		return nil, nil, fmt.Errorf("open console position: %w", err)
 	}
-	// One byte more than a record would show that the file is something else.
+	// One byte more than a record shows that the file is something else.
 	data, err := io.ReadAll(io.LimitReader(file, positionSize+1))
 	if err != nil {
 		_ = file.Close()
@@ -95,7 +95,7 @@ func openPosition(path string) (p *positionFile, damaged, err error) {
 	if len(data) > 0 && damaged == nil {
 		return p, nil, nil
 	}
-	// Written now, the record has its block, and saving does not depend on room on the disk.
+	// Writing it now allocates its block, so that save works on a full disk.
 	if err := errors.Join(file.Truncate(0), p.write(position{})); err != nil {
 		_ = file.Close()
 		return nil, nil, err
@@ -103,7 +103,7 @@ func openPosition(path string) (p *positionFile, damaged, err error) {
 	return p, damaged, nil
 }
 
-// save keeps a position; one that is kept already costs nothing.
+// save stores a position, unless it is unchanged.
 func (p *positionFile) save(at position) error {
 	if at == p.saved {
 		return nil

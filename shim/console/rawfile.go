@@ -9,21 +9,22 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// rawFile is what QEMU appends to. It is never truncated: an append between the last read and the
-// truncation would be lost. What has been consumed is made a hole instead.
+// rawFile is the file that QEMU appends to. It is never truncated, since an append
+// between the last read and the truncation would be lost. Consumed parts become holes instead.
 type rawFile struct {
 	file  *os.File
 	freed int64 // holes reach to here
 }
 
 const (
-	// freeStep is how much is consumed before it is freed.
+	// freeStep is the least part to free, in bytes.
 	freeStep = 1 << 20
-	// freeAlign keeps holes on the borders of pages, where they free what they cover.
+	// freeAlign aligns holes with pages, so that they free all that they cover.
 	freeAlign = 4 << 10
 )
 
-// openRaw refuses anything but a regular file: QEMU's user may own it, and is not trusted.
+// openRaw opens a regular file and refuses anything else, since QEMU's user, which
+// is not trusted, may own the file.
 func openRaw(path string) (*rawFile, error) {
 	file, err := os.OpenFile(path, os.O_RDWR|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0)
 	if err != nil {
@@ -48,7 +49,7 @@ func (r *rawFile) size() (int64, error) {
 	return info.Size(), nil
 }
 
-// read fills buf from offset, as far as there are bytes.
+// read fills buf from offset up to the end of the file.
 func (r *rawFile) read(buf []byte, offset int64) (int, error) {
 	n, err := r.file.ReadAt(buf, offset)
 	if err != nil && !errors.Is(err, io.EOF) {
@@ -57,7 +58,7 @@ func (r *rawFile) read(buf []byte, offset int64) (int, error) {
 	return n, nil
 }
 
-// data gives the first offset at or behind from that does not lie in a hole, at most size.
+// data returns the first offset from from on that is not in a hole, at most size.
 func (r *rawFile) data(from, size int64) int64 {
 	at, err := unix.Seek(int(r.file.Fd()), from, unix.SEEK_DATA)
 	switch {
@@ -70,8 +71,8 @@ func (r *rawFile) data(from, size int64) int64 {
 	}
 }
 
-// free gives the disk back what lies before offset, in steps. The error is unix.EOPNOTSUPP where
-// the file system can't.
+// free frees the space before offset, in steps. The error is unix.EOPNOTSUPP if the
+// file system does not support that.
 func (r *rawFile) free(offset int64) error {
 	end := offset / freeAlign * freeAlign
 	if end-r.freed < freeStep {

@@ -5,8 +5,8 @@ import (
 	"time"
 )
 
-// schedule says which console has the next turn. A console that wants one at once goes to the end
-// of the queue, so that a guest which prints without end gets one turn in a round of all.
+// schedule orders the consoles' turns. A console that needs another turn at once
+// goes to the end of the queue, so that a guest that prints endlessly gets one turn per round.
 type schedule struct {
 	mu    sync.Mutex
 	queue []*slot
@@ -24,7 +24,7 @@ type slot struct {
 
 func newSchedule() *schedule { return &schedule{ready: make(chan struct{}, 1)} }
 
-// in asks for a turn after d, or earlier if an earlier one is due already.
+// in schedules a turn after d, unless an earlier one is scheduled.
 func (s *schedule) in(p *slot, d time.Duration) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -44,7 +44,7 @@ func (s *schedule) in(p *slot, d time.Duration) {
 	p.timer.Reset(d)
 }
 
-// push appends p to the queue. s.mu is held.
+// push appends p to the queue. The caller holds s.mu.
 func (s *schedule) push(p *slot) {
 	if p.left || p.queued {
 		return
@@ -61,7 +61,7 @@ func (s *schedule) signal() {
 	}
 }
 
-// pop takes the next console, or nil: then wait for ready.
+// pop returns the next console, or nil if the caller must wait for ready.
 func (s *schedule) pop() *follower {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -77,7 +77,7 @@ func (s *schedule) pop() *follower {
 	return p.console
 }
 
-// leave takes p out for good.
+// leave removes p for good.
 func (s *schedule) leave(p *slot) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -10,8 +10,7 @@ import (
 	"github.com/fsnotify/fsnotify"
 )
 
-// watch turns events into turns. It does no work of its own, so that the kernel's queue stays
-// short.
+// watch converts events to turns. It does no other work, so that the kernel's queue stays short.
 func (l *Logs) watch() {
 	for {
 		select {
@@ -29,9 +28,9 @@ func (l *Logs) watch() {
 			if !ok {
 				return
 			}
-			// Which consoles the lost events belonged to is unknown.
+			// It is not known which consoles the lost events belong to.
 			if !errors.Is(err, fsnotify.ErrEventOverflow) {
-				l.log.Warn("watching consoles", "err", err)
+				l.log.Warn("cannot watch consoles", "err", err)
 			}
 			for _, f := range l.all() {
 				l.schedule.in(&f.slot, gather)
@@ -40,7 +39,7 @@ func (l *Logs) watch() {
 	}
 }
 
-// work gives consoles their turns, one after the other, with one scratch for all.
+// work runs the consoles' turns, one after the other, with one scratch for all.
 func (l *Logs) work() {
 	s := new(scratch)
 	for {
@@ -59,9 +58,9 @@ func (l *Logs) work() {
 	}
 }
 
-// wake gives a console a turn, after which turns follow by themselves until the guest is silent. No
-// event is wanted meanwhile: each byte that a guest prints would be one, and a guest that prints
-// without end would keep a CPU busy with them.
+// wake schedules a turn of a console. Further turns follow until the guest is
+// silent. The console is not watched meanwhile, since each byte would cause an
+// event, and a guest that prints endlessly would keep a CPU busy.
 func (l *Logs) wake(f *follower) {
 	if f.watched.Swap(false) {
 		_ = l.watcher.Remove(f.Raw) // fails where the file has gone
@@ -69,7 +68,7 @@ func (l *Logs) wake(f *follower) {
 	l.schedule.in(&f.slot, gather)
 }
 
-// turn gives a console a turn, and says when it wants the next one; negative for when it wakes.
+// turn runs a turn of a console, and returns the time until the next one; negative is until wake.
 func (l *Logs) turn(f *follower, s *scratch) time.Duration {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -88,17 +87,17 @@ func (l *Logs) turn(f *follower, s *scratch) time.Duration {
 	return 0 // something may have been printed before the watch
 }
 
-// expect has an event tell when the guest of f prints.
+// expect watches f for new output.
 func (l *Logs) expect(f *follower) error {
 	f.watched.Store(true)
 	if err := l.watcher.Add(f.Raw); err != nil {
 		f.watched.Store(false)
-		return fmt.Errorf("watch %s: %w: if inotify watches ran out, raise fs.inotify.max_user_watches", f.Raw, err)
+		return fmt.Errorf("watch %s: %w; if inotify watches ran out, raise fs.inotify.max_user_watches", f.Raw, err)
 	}
 	return nil
 }
 
-// find looks a console up.
+// find returns the follower of a console.
 func (l *Logs) find(id string) (*follower, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -111,15 +110,14 @@ func (l *Logs) find(id string) (*follower, error) {
 	return nil, ErrNotFollowed
 }
 
-// forget takes a finished console out. f.mu is held.
+// forget removes a finished console. The caller holds f.mu.
 func (l *Logs) forget(f *follower) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	delete(l.byID, f.ID)
 	delete(l.byRaw, f.Raw)
 	l.schedule.leave(&f.slot)
-	// The watch is gone already when the file is, or the watcher is closed: then there is nothing
-	// to do.
+	// It fails if the file was removed or the watcher is closed, which both end the watch.
 	_ = l.watcher.Remove(f.Raw)
 }
 

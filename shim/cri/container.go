@@ -33,7 +33,7 @@ func (c *call) createContainer(r *runtimeapi.CreateContainerRequest, f frame) er
 	return c.send(&runtimeapi.CreateContainerResponse{ContainerId: id})
 }
 
-// machineTarget is the VM container whose processes a container wants to share.
+// machineTarget returns the VM container whose PID namespace a container requests.
 func (c *call) machineTarget(config *runtimeapi.ContainerConfig) (id string, ok bool) {
 	options := config.GetLinux().GetSecurityContext().GetNamespaceOptions()
 	id = options.GetTargetId()
@@ -48,8 +48,8 @@ func (c *call) stopContainer(r *runtimeapi.StopContainerRequest) (proto.Message,
 	return &runtimeapi.StopContainerResponse{}, c.Containers.Stop(c.ctx, r.GetContainerId(), seconds(r.GetTimeout()))
 }
 
-// seconds is a timeout of CRI. More than a Duration holds means the same to a
-// guest as the longest.
+// seconds converts a timeout of CRI. Values over the range of a Duration become the
+// longest Duration.
 func seconds(n int64) time.Duration {
 	return time.Duration(min(n, math.MaxInt64/int64(time.Second))) * time.Second
 }

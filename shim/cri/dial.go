@@ -8,8 +8,8 @@ import (
 	"google.golang.org/grpc/credentials/insecure"
 )
 
-// Retry suits a neighbour on the same machine: one that was away is tried again
-// within a second. gRPC and containerd's client would wait longer and longer.
+// Retry returns the option to reconnect within a second, which suits a server on
+// the same node. By default gRPC and containerd's client wait longer after each failure.
 func Retry() grpc.DialOption {
 	retry := backoff.DefaultConfig
 	retry.BaseDelay, retry.MaxDelay = 50*time.Millisecond, time.Second

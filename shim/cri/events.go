@@ -9,12 +9,12 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// errEnding ends a stream of events: its client is to ask again, and will find
-// the shim that follows this one.
+// errEnding ends a stream of events when the shim stops: the client must call
+// again, and reaches the next shim.
 var errEnding = status.Error(codes.Unavailable, "the shim is ending")
 
-// containerEvents merges containerd's events and those of VM containers. The
-// events of a VM's pod tell of all its containers, whoever they belong to.
+// containerEvents merges containerd's events with those of VM containers. Each
+// event of a VM's pod lists all of the pod's containers.
 func (c *call) containerEvents() error {
 	f, err := c.receive()
 	if err != nil {
@@ -22,7 +22,7 @@ func (c *call) containerEvents() error {
 	}
 	ctx, cancel := context.WithCancel(c.stream.Context())
 	defer cancel()
-	ours := c.Events.Subscribe(ctx) // before containerd's, so that none is missed
+	ours := c.Events.Subscribe(ctx) // before asking containerd, so that none is missed
 	backend, err := c.ask(f)
 	if err != nil {
 		return err
@@ -66,8 +66,8 @@ func (c *call) containerEvents() error {
 	})
 }
 
-// withMachines adds the VM containers to an event of containerd's, where its pod
-// has any. All other events stay as they came.
+// withMachines adds the VM containers of the pod, if any, to an event of
+// containerd. Other events stay unchanged.
 func (c *call) withMachines(f frame) (frame, error) {
 	var e runtimeapi.ContainerEventResponse
 	if err := decode(f, &e); err != nil {
@@ -91,9 +91,8 @@ func (c *call) sendOurs(ctx context.Context, e *runtimeapi.ContainerEventRespons
 	return send(f)
 }
 
-// withPod fills in what an event of a VM container tells of its pod. A pod that
-// containerd doesn't tell of any more, or that it can't be asked for now, leaves
-// the event with what is known here.
+// withPod adds the pod to an event of a VM container. If containerd does not return
+// the pod, the event keeps what the shim knows.
 func (c *call) withPod(ctx context.Context, e *runtimeapi.ContainerEventResponse) *runtimeapi.ContainerEventResponse {
 	id := e.GetPodSandboxStatus().GetId()
 	full := &runtimeapi.ContainerEventResponse{

@@ -8,17 +8,17 @@ import (
 	"google.golang.org/protobuf/proto"
 )
 
-// frame is a message as it is on the wire. Two frames of one protobuf message
-// type, one behind the other, are their merger: lists are joined so without
-// being decoded, and fields that this program doesn't know survive.
+// frame is an encoded message. The concatenation of two frames of the same protobuf
+// message type is their merger: so lists are joined without being decoded, and
+// unknown fields survive.
 type frame []byte
 
-// rawCodec moves frames through gRPC without looking into them.
+// rawCodec passes frames through gRPC without decoding them.
 type rawCodec struct{}
 
 var _ encoding.CodecV2 = rawCodec{}
 
-// Name is that of the codec whose bytes these are: it goes into the content type.
+// Name returns the name of protobuf's codec, which is part of the content type.
 func (rawCodec) Name() string { return "proto" }
 
 // Marshal implements encoding.CodecV2.
@@ -40,7 +40,7 @@ func (rawCodec) Unmarshal(data mem.BufferSlice, v any) error {
 	return nil
 }
 
-// encode makes a frame of a message.
+// encode encodes a message as a frame.
 func encode(m proto.Message) (frame, error) {
 	b, err := proto.Marshal(m)
 	if err != nil {
@@ -49,7 +49,7 @@ func encode(m proto.Message) (frame, error) {
 	return b, nil
 }
 
-// decode reads a frame into a message; unknown fields are kept in it.
+// decode decodes a frame into a message, which keeps unknown fields.
 func decode(f frame, into proto.Message) error {
 	if err := proto.Unmarshal(f, into); err != nil {
 		return fmt.Errorf("decode %s: %w", into.ProtoReflect().Descriptor().Name(), err)

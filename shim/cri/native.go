@@ -7,10 +7,10 @@ import (
 	"google.golang.org/grpc"
 )
 
-// Native is a connection to containerd for calls of the shim's own. Their errors
-// are containerd's Go errors, whose codes come back when they reach the client:
-// wrapped, a gRPC status would say its code and its own words in the middle of
-// the message. Streams keep gRPC's.
+// Native wraps a connection to containerd for the shim's own calls, so that they
+// return containerd's Go errors. A wrapped gRPC status would print its code in the
+// middle of the message; Go errors get their code back when they reach the client.
+// Streams return gRPC's errors.
 func Native(c grpc.ClientConnInterface) grpc.ClientConnInterface { return native{c} }
 
 type native struct{ grpc.ClientConnInterface }

@@ -12,7 +12,7 @@ import (
 	"github.com/nodevirt/nodevirt/shim/vm/vmerrors"
 )
 
-// routes are the methods that concern VMs.
+// routes returns the routes of the methods that concern VMs.
 func routes() map[string]route {
 	return map[string]route{
 		runtimeapi.RuntimeService_Status_FullMethodName: (*call).runtimeStatus,
@@ -92,14 +92,14 @@ func routes() map[string]route {
 	}
 }
 
-// message is a pointer to a protobuf message's type.
+// message is a pointer to a type of protobuf message.
 type message[T any] interface {
 	*T
 	proto.Message
 }
 
-// decoded is a unary method whose request has to be looked at. The frame goes
-// along, to be passed on as it came.
+// decoded is the route of a unary method whose request handle examines. handle also
+// gets the frame, to forward it unchanged.
 func decoded[T any, M message[T]](handle func(*call, M, frame) error) route {
 	return func(c *call) error {
 		f, err := c.receive()
@@ -120,7 +120,7 @@ type ofContainer[T any] interface {
 	GetContainerId() string
 }
 
-// ofMachine answers for VM containers and passes on what concerns others.
+// ofMachine answers calls for VM containers and forwards calls for other containers.
 func ofMachine[T any, M ofContainer[T]](answer func(*call, M) (proto.Message, error)) route {
 	return decoded(func(c *call, request M, f frame) error {
 		if !c.Containers.Has(request.GetContainerId()) {
@@ -134,15 +134,15 @@ func ofMachine[T any, M ofContainer[T]](answer func(*call, M) (proto.Message, er
 	})
 }
 
-// refused says of a VM container why it can't be done.
+// refused rejects calls for VM containers with a reason, and forwards calls for other containers.
 func refused[T any, M ofContainer[T]](why string) route {
 	return ofMachine(func(_ *call, request M) (proto.Message, error) {
 		return nil, status.Error(codes.Unimplemented, fmt.Sprintf("container %q is a virtual machine: %s", request.GetContainerId(), why))
 	})
 }
 
-// appended passes a call on, unary or with a stream of replies, and adds what
-// is the VMs'. If that is nothing, the replies stay as they are.
+// appended forwards a call, unary or with a stream of replies, and adds the VMs'
+// part. If there is none, the replies stay unchanged.
 func appended[T any, M message[T]](ours func(*call, M) proto.Message) route {
 	return decoded(func(c *call, request M, f frame) error {
 		backend, err := c.ask(f)
@@ -157,8 +157,8 @@ func appended[T any, M message[T]](ours func(*call, M) proto.Message) route {
 		if len(more) == 0 {
 			return c.replies(backend, c.handOn)
 		}
-		// The last reply is held back: of a unary call there is just one, and
-		// what is ours becomes part of it.
+		// The last reply is held back: a unary call has only one, which the shim's
+		// part must be merged into.
 		var held *frame
 		err = c.replies(backend, func(f frame) error {
 			last := held
@@ -178,8 +178,8 @@ func appended[T any, M message[T]](ours func(*call, M) proto.Message) route {
 	})
 }
 
-// amended passes a call on, unary or with a stream of replies, and changes what
-// the replies tell of VMs' sandboxes. Where there are none, they stay as they are.
+// amended forwards a call, unary or with a stream of replies, and changes VMs'
+// sandboxes in the replies. If there are none, the replies stay unchanged.
 func amended[T any, M message[T]](change func(*call, M)) route {
 	return func(c *call) error {
 		if !c.Sandboxes.Any("") {
@@ -219,5 +219,5 @@ func (c *call) send(m proto.Message) error {
 	return c.reply(f)
 }
 
-// notVM tells whether an error says that containerd is the one to ask.
+// notVM reports whether an error means that the call concerns containerd alone.
 func notVM(err error) bool { return errors.Is(err, vmerrors.ErrNotVM) }

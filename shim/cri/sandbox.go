@@ -15,8 +15,8 @@ import (
 	"github.com/nodevirt/nodevirt/shim/vminfo"
 )
 
-// runPodSandbox has containerd make a VM's sandbox as an ordinary one, and
-// records that it is a VM's.
+// runPodSandbox has containerd create a VM's sandbox as an ordinary one, and
+// records that it belongs to a VM.
 func (c *call) runPodSandbox(r *runtimeapi.RunPodSandboxRequest, f frame) error {
 	if r.GetRuntimeHandler() != c.Handler {
 		return c.pass(f)
@@ -50,8 +50,8 @@ func (c *call) runPodSandbox(r *runtimeapi.RunPodSandboxRequest, f frame) error 
 	return c.reply(reply)
 }
 
-// notMade says that containerd answered with an error, or did not answer: then
-// it may have made the sandbox.
+// notMade records that containerd answered with an error, or did not answer, in
+// which case it may have created the sandbox.
 func (c *call) notMade(key string, err error) {
 	switch status.Code(err) {
 	case codes.Unavailable, codes.Canceled, codes.DeadlineExceeded:
@@ -59,7 +59,7 @@ func (c *call) notMade(key string, err error) {
 		return
 	}
 	if err := c.Sandboxes.Drop(key); err != nil {
-		c.Logger.Error("forgetting a sandbox that was not made failed", "error", err)
+		c.Logger.Error("cannot remove the record of a sandbox that was not created", "error", err)
 	}
 }
 
@@ -69,13 +69,13 @@ func (c *call) removeAgain(id string) error {
 	defer cancel()
 	pods := runtimeapi.NewRuntimeServiceClient(Native(c.Backend))
 	if _, err := pods.RemovePodSandbox(ctx, &runtimeapi.RemovePodSandboxRequest{PodSandboxId: id}); err != nil {
-		return fmt.Errorf("remove the sandbox %s again: %w", id, err)
+		return fmt.Errorf("remove sandbox %s after an error: %w", id, err)
 	}
 	return nil
 }
 
-// sandboxOf asks containerd which sandbox an id, maybe a shortened one, means,
-// if it can mean a VM's. It returns "" for all others, and for none.
+// sandboxOf asks containerd for the full ID of a sandbox, which may be given by a
+// prefix. It returns "" if the sandbox does not belong to a VM or does not exist.
 func (c *call) sandboxOf(id string) (string, error) {
 	if id == "" || !c.Sandboxes.Any(id) {
 		return "", nil
@@ -129,15 +129,16 @@ func (c *call) removePodSandbox(r *runtimeapi.RemovePodSandboxRequest, f frame) 
 	if err := c.Sandboxes.Forget(id); err != nil {
 		return err
 	}
-	// One that was being created meanwhile. None comes after: the sandbox is forgotten.
+	// A container may have been created meanwhile. None is created from now on,
+	// since the sandbox is removed from the records.
 	if err := c.Containers.RemoveIn(c.ctx, id); err != nil {
 		return err
 	}
 	return c.reply(reply)
 }
 
-// removeOther passes on the removal of a sandbox that is not a VM's, or is found to
-// be one only meanwhile: after a call whose answer did not come.
+// removeOther forwards the removal of a sandbox that does not belong to a VM, or
+// that turns out to do so meanwhile, since the answer to its creation was lost.
 func (c *call) removeOther(id string, f frame) error {
 	c.side = metrics.SideContainerd
 	reply, err := c.forward(f)
@@ -175,7 +176,7 @@ func (c *call) podSandboxStatus(r *runtimeapi.PodSandboxStatusRequest, f frame) 
 	if making := c.Reports.Unfinished(s.Status.Id); r.GetVerbose() && making != nil {
 		text, err := json.Marshal(making)
 		if err != nil {
-			return fmt.Errorf("tell of sandbox %s: %w", s.Status.Id, err)
+			return fmt.Errorf("report sandbox %s: %w", s.Status.Id, err)
 		}
 		if s.Info == nil {
 			s.Info = map[string]string{}
@@ -185,7 +186,7 @@ func (c *call) podSandboxStatus(r *runtimeapi.PodSandboxStatusRequest, f frame) 
 	return c.send(&s)
 }
 
-// showHandlers gives VMs' sandboxes the handler back that they were asked for with.
+// showHandlers restores the runtime handler that clients requested in VMs' sandboxes.
 func (c *call) showHandlers(list []*runtimeapi.PodSandbox) {
 	for _, p := range list {
 		if handler, ok := c.Sandboxes.Handler(p.GetId()); ok {

@@ -1,10 +1,9 @@
-// Package cri is the shim's front: it serves CRI to the kubelet and to crictl,
-// answers for VM containers itself and passes everything else on to containerd
-// as the bytes that came.
+// Package cri serves CRI to the kubelet and to crictl. It answers calls for VM
+// containers itself and forwards all other calls to containerd byte for byte.
 //
-// It owns the wire: what is passed on, rewritten or merged, and the codes of
-// errors. RPCs that it has no route for, those that don't exist yet included,
-// are passed on. What a VM container is, and does, is package vm's.
+// It owns which calls are forwarded, rewritten or merged, and the gRPC codes of
+// errors. It forwards every RPC without a route, including RPCs that CRI does not
+// have yet. It leaves VM containers themselves to package vm.
 package cri
 
 import (
@@ -78,16 +77,16 @@ type eventSource interface {
 	Subscribe(ctx context.Context) <-chan *runtimeapi.ContainerEventResponse
 }
 
-// streams gives out URLs for streams into machines; package stream's Server.
+// streams creates URLs for streams into VMs, implemented by package stream.
 type streams interface {
 	Exec(r *runtimeapi.ExecRequest) (*runtimeapi.ExecResponse, error)
 	Attach(r *runtimeapi.AttachRequest) (*runtimeapi.AttachResponse, error)
 	PortForward(r *runtimeapi.PortForwardRequest) (*runtimeapi.PortForwardResponse, error)
 }
 
-// Options are what a Server stands between.
+// Options configure a Server.
 type Options struct {
-	// Backend is a connection to containerd's CRI. It stays the caller's.
+	// Backend is a connection to containerd's CRI. The caller closes it.
 	Backend *grpc.ClientConn
 	// Sandboxes, Containers, Reports, Guests and Events are the parts of package vm.
 	Sandboxes  sandboxes
@@ -95,21 +94,21 @@ type Options struct {
 	Reports    reports
 	Guests     guests
 	Events     eventSource
-	// Streams lead into them.
+	// Streams creates URLs for streams into guests.
 	Streams streams
-	// Handler is the runtime handler of VMs' sandboxes, SandboxHandler the one
-	// that containerd gets in its place.
+	// Handler is the runtime handler of VMs' sandboxes. SandboxHandler is the one
+	// that containerd gets instead.
 	Handler, SandboxHandler string
 	Logger                  *slog.Logger
-	// Metrics are told of each call.
+	// Metrics counts each call.
 	Metrics *metrics.Metrics
 }
 
-// Server is the CRI front.
+// Server serves CRI.
 type Server struct {
 	Options
 	routes map[string]route
-	// ending is closed when streams that have no end of their own are to end.
+	// ending is closed to end the streams that last until their client leaves.
 	ending chan struct{}
 	end    func()
 }
@@ -117,30 +116,31 @@ type Server struct {
 // route answers one call of a method.
 type route func(*call) error
 
-// New makes the front. Serve it with [Server.GRPC].
+// New returns a Server. [Server.GRPC] serves it.
 func New(o Options) *Server {
 	s := &Server{Options: o, routes: routes(), ending: make(chan struct{})}
 	s.end = sync.OnceFunc(func() { close(s.ending) })
 	return s
 }
 
-// End ends the streams that would go on for ever, so that a graceful stop of the
-// gRPC server need not wait for them. Their clients are told to call again.
+// End ends the streams that last until their client leaves, so that a graceful stop
+// of the gRPC server does not wait for them. Their clients get an error that asks
+// them to call again.
 func (s *Server) End() { s.end() }
 
-// GRPC is a gRPC server that serves nothing but this front. It knows no
-// services: each method goes through the front's own table, or on to containerd.
+// GRPC returns a gRPC server for s. It has no registered services: it answers each
+// method by the table of routes, or forwards it to containerd.
 func (s *Server) GRPC() *grpc.Server {
 	return grpc.NewServer(
 		grpc.ForceServerCodecV2(rawCodec{}),
 		grpc.UnknownServiceHandler(s.handle),
-		grpc.WaitForHandlers(true), // what they work with is closed after them
+		grpc.WaitForHandlers(true), // their resources are closed after they end
 		grpc.MaxRecvMsgSize(maxMessage), grpc.MaxSendMsgSize(maxMessage),
 	)
 }
 
-// Dial connects to a CRI socket, such as containerd's, in the way that New
-// needs. It returns at once, and connects again whenever the other side was away.
+// Dial returns a connection to a CRI socket, such as containerd's, with the options
+// that New needs. It returns at once, and reconnects whenever the server has restarted.
 func Dial(socket string) (*grpc.ClientConn, error) {
 	return grpc.NewClient("unix://"+socket, dialOptions()...)
 }
@@ -163,8 +163,8 @@ func (s *Server) handle(_ any, stream grpc.ServerStream) error {
 	return err
 }
 
-// outgoing is a context for calls to containerd on behalf of an incoming one:
-// the same deadline, cancellation and metadata.
+// outgoing returns a context for calls to containerd on behalf of an incoming call,
+// with the same deadline, cancellation and metadata.
 func outgoing(ctx context.Context) context.Context {
 	if md, ok := metadata.FromIncomingContext(ctx); ok {
 		return metadata.NewOutgoingContext(ctx, md.Copy())
@@ -178,7 +178,7 @@ type call struct {
 	ctx    context.Context
 	stream grpc.ServerStream
 	method string
-	side   metrics.Side // who has answered, as far as it is known
+	side   metrics.Side // what has answered so far
 }
 
 // receive reads the request of a call that has one.
@@ -188,7 +188,7 @@ func (c *call) receive() (frame, error) {
 	return f, err
 }
 
-// asked notes that containerd has a part in the answer.
+// asked records that containerd contributes to the answer.
 func (c *call) asked() {
 	if c.side == metrics.SideShim {
 		c.side = metrics.SideBoth
@@ -197,8 +197,8 @@ func (c *call) asked() {
 
 func (c *call) reply(f frame) error { return c.stream.SendMsg(&f) }
 
-// forward makes the same unary call to containerd and returns its reply. Header
-// and trailer go on to the client.
+// forward makes the same unary call to containerd and returns its reply. It passes
+// header and trailer to the client.
 func (c *call) forward(request frame) (frame, error) {
 	c.asked()
 	var reply frame
@@ -207,14 +207,14 @@ func (c *call) forward(request frame) (frame, error) {
 		grpc.ForceCodecV2(rawCodec{}), grpc.Header(&header), grpc.Trailer(&trailer))
 	c.stream.SetTrailer(trailer)
 	if err != nil {
-		return nil, err // as it is: joined with another, its text would change
+		return nil, err // unwrapped: errors.Join would change its text
 	}
 	return reply, c.stream.SetHeader(header)
 }
 
 // pass answers with containerd's reply.
 func (c *call) pass(request frame) error {
-	c.side = metrics.SideContainerd // also where it fails
+	c.side = metrics.SideContainerd // also if it fails
 	reply, err := c.forward(request)
 	if err != nil {
 		return err
@@ -222,17 +222,17 @@ func (c *call) pass(request frame) error {
 	return c.handOn(reply)
 }
 
-// handOn answers with containerd's reply as it came.
+// handOn answers with containerd's reply unchanged.
 func (c *call) handOn(reply frame) error {
 	c.side = metrics.SideContainerd
 	return c.reply(reply)
 }
 
-// backendStream is a call to containerd under way. cancel ends it, with the
-// reason that its client is told, and has to be called.
+// backendStream is a call to containerd in progress. cancel ends it, with the error
+// that its client gets. The creator must call cancel.
 type backendStream struct {
 	grpc.ClientStream
-	ctx    context.Context // ended by cancel alone; the stream's own ends with the stream
+	ctx    context.Context // ends only by cancel; the stream's own ends with the stream
 	cancel context.CancelCauseFunc
 }
 
@@ -255,7 +255,7 @@ func (c *call) ask(f frame) (*backendStream, error) {
 	if err != nil {
 		return nil, err
 	}
-	// If that failed because containerd answered early, the replies tell why.
+	// If that failed because containerd answered early, its replies carry the error.
 	if err := backend.SendMsg(&f); err != nil && !errors.Is(err, io.EOF) {
 		backend.cancel(err)
 		return nil, err
@@ -267,7 +267,7 @@ func (c *call) ask(f frame) (*backendStream, error) {
 	return backend, nil
 }
 
-// passStream passes on a call of any form, frame by frame.
+// passStream forwards a call of any kind, frame by frame.
 func (c *call) passStream() error {
 	c.side = metrics.SideContainerd
 	backend, err := c.open()
@@ -287,18 +287,18 @@ func (c *call) passStream() error {
 				return
 			}
 			if backend.SendMsg(&f) != nil {
-				return // the reason comes with the replies
+				return // the replies carry the error
 			}
 		}
 	}()
 	return c.replies(backend, c.reply)
 }
 
-// replies hands each reply of a stream to send, and header and trailer on.
+// replies passes each reply of a stream to send, and header and trailer to the client.
 func (c *call) replies(backend *backendStream, send func(frame) error) error {
-	// Without a header the call failed at once, and RecvMsg knows why.
+	// Without a header the call failed at once, and RecvMsg returns the error.
 	if header, err := backend.Header(); err == nil && header != nil {
-		// Where something of ours went first, its header has gone, too.
+		// If the shim has sent a message before, the header is sent too.
 		_ = c.stream.SendHeader(header)
 	}
 	for {
@@ -313,7 +313,7 @@ func (c *call) replies(backend *backendStream, send func(frame) error) error {
 	}
 }
 
-// endOf tells why there are no more replies: err, or why this side gave up.
+// endOf returns why there are no more replies: err, or the cause of the cancellation.
 func (c *call) endOf(backend *backendStream, err error) error {
 	if errors.Is(err, io.EOF) {
 		return nil

@@ -4,9 +4,9 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// runtimeStatus is containerd's status, with one handler more. It has the
-// features of the one that containerd gets in its place: the sandboxes and the
-// ordinary containers of VMs' pods are that one's.
+// runtimeStatus returns containerd's status with the runtime handler of VMs added.
+// It has the features of the handler that containerd gets instead, which runs the
+// sandboxes and the ordinary containers of VMs' pods.
 func (c *call) runtimeStatus() error {
 	f, err := c.receive()
 	if err != nil {

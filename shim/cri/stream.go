@@ -34,8 +34,8 @@ func (c *call) attach(r *runtimeapi.AttachRequest) (proto.Message, error) {
 	return c.Streams.Attach(r)
 }
 
-// portForward leads into a pod whose machine runs. Into others containerd's own
-// leads, until one does.
+// portForward answers for pods whose VM runs. For other pods, including those whose
+// VM does not run yet, it forwards the call to containerd.
 func (c *call) portForward(r *runtimeapi.PortForwardRequest, f frame) error {
 	id, err := c.sandboxOf(r.GetPodSandboxId())
 	if err != nil {

@@ -10,21 +10,21 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// Side is who answered a call.
+// Side says what answered a call.
 type Side string
 
 // The sides of the CRI front.
 const (
 	// SideShim is the shim itself.
 	SideShim Side = "shim"
-	// SideContainerd is containerd alone: the call was passed on.
+	// SideContainerd is containerd alone: the call was forwarded.
 	SideContainerd Side = "containerd"
-	// SideBoth is a call whose answer is containerd's with something of the shim's.
+	// SideBoth is a call whose answer merges containerd's with the shim's.
 	SideBoth Side = "both"
 )
 
-// otherMethod stands for all methods that CRI doesn't have: a client can make
-// up as many as it likes.
+// otherMethod is the label of all methods that CRI does not have, of which a client
+// could invent any number.
 const otherMethod = "other"
 
 // calls are the metrics of the CRI front.
@@ -45,7 +45,7 @@ func newCalls() calls {
 		duration: prometheus.NewHistogramVec(prometheus.HistogramOpts{
 			Namespace: namespace, Subsystem: "cri", Name: "request_duration_seconds",
 			Help: "Time from a CRI call to the end of its answer, but for calls that go on until their client leaves.",
-			// A call that is passed on takes under a millisecond, a pull minutes.
+			// A forwarded call takes under a millisecond, a pull minutes.
 			Buckets: []float64{.0005, .001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 10, 30, 120},
 		}, []string{"method", "side"}),
 		inFlight: prometheus.NewGaugeVec(prometheus.GaugeOpts{
@@ -68,11 +68,11 @@ func (c calls) register(r prometheus.Registerer) {
 	r.MustRegister(c.requests, c.duration, c.inFlight)
 }
 
-// endless is the call that lasts as long as its client: its time tells nothing.
+// endless is the call that lasts until its client leaves, so that its duration means nothing.
 var endless = path.Base(runtimeapi.RuntimeService_GetContainerEvents_FullMethodName)
 
-// Call notes that a call of a method, by its full name, has begun. What it
-// returns notes the end.
+// Call records the begin of a call of a method, given by its full name. The caller
+// calls done at its end.
 func (m *Metrics) Call(method string) (done func(side Side, code codes.Code)) {
 	label, ok := m.calls.methods[method]
 	if !ok {

@@ -7,22 +7,22 @@ import (
 	"libvirt.org/go/libvirt"
 )
 
-// domainSeries are the metrics that libvirt has the values of. What QEMU, or the
-// guest's balloon driver, does not tell has no series.
+// domainSeries are the metrics with values from libvirt. Values that QEMU or the
+// guest's balloon driver does not report have no series.
 type domainSeries struct {
 	vcpu, vcpuWait, vcpuDelay series
 	memory                    []memorySeries
 	disks                     []diskSeries
 }
 
-// memorySeries takes a figure of the balloon's, and whether there is one.
+// memorySeries reads a value of the balloon, and whether it is set.
 type memorySeries struct {
 	series
 	unit  float64 // bytes
 	value func(*libvirt.DomainStatsBalloon) (uint64, bool)
 }
 
-// diskSeries takes a figure of a disk's, and whether there is one.
+// diskSeries reads a value of a disk, and whether it is set.
 type diskSeries struct {
 	series
 	unit  float64

@@ -13,7 +13,7 @@ type life struct {
 	ends                     *prometheus.CounterVec
 }
 
-// What a start, or the search for an image's disk, can come to.
+// The results of a start, or of the search for an image's disk.
 const (
 	resultOK     = "ok"
 	resultFailed = "failed"
@@ -44,7 +44,7 @@ func newLife() life {
 		Help:    "Time to make the disks of a VM container of which some are expanded, those given up included.",
 		Buckets: []float64{.05, .1, .5, 1, 2.5, 5, 10, 30, 60, 120, 300, 600, 1800, 3600},
 	}, []string{"result"})
-	// What never happened is 0 from the first scrape, so that the first time is an increase.
+	// All series exist with 0 from the first scrape on, so that the first event is an increase.
 	for _, result := range []string{resultOK, resultFailed} {
 		l.starts.WithLabelValues(result)
 		l.acquires.WithLabelValues(result)
@@ -60,27 +60,27 @@ func (l life) register(r prometheus.Registerer) {
 	r.MustRegister(l.phases, l.starts, l.acquires, l.expansions, l.ends)
 }
 
-// StartPhase notes how long a phase of a start took.
+// StartPhase records how long a phase of a start took.
 func (m *Metrics) StartPhase(name string, took time.Duration) {
 	m.life.phases.WithLabelValues(name).Observe(took.Seconds())
 }
 
-// Started notes a start, or with an error one that failed.
+// Started records a start, which failed if err is not nil.
 func (m *Metrics) Started(took time.Duration, err error) {
 	m.life.starts.WithLabelValues(result(err)).Observe(took.Seconds())
 }
 
-// Acquired notes that an image's disk was looked for.
+// Acquired records a search for an image's disk.
 func (m *Metrics) Acquired(took time.Duration, err error) {
 	m.life.acquires.WithLabelValues(result(err)).Observe(took.Seconds())
 }
 
-// Expanded notes that the disks of a container were expanded.
+// Expanded records the expansion of a container's disks.
 func (m *Metrics) Expanded(took time.Duration, err error) {
 	m.life.expansions.WithLabelValues(result(err)).Observe(took.Seconds())
 }
 
-// Ended notes the end of a VM, with a reason of a small set.
+// Ended records the end of a VM. The reasons must be a small set.
 func (m *Metrics) Ended(reason string) { m.life.ends.WithLabelValues(reason).Inc() }
 
 func result(err error) string {

@@ -1,10 +1,9 @@
-// Package metrics counts what the shim does and serves it, with what the VMs
-// use, to Prometheus.
+// Package metrics counts the shim's operations, and serves them with the VMs'
+// resource usage to Prometheus.
 //
-// It owns the metrics' names, labels and units, and the HTTP endpoint. Where a
-// VM's figures come from is the business of whom it asks. Names follow
-// Prometheus' conventions; where KubeVirt has a metric of the same meaning it is
-// KubeVirt's name and labels, so that its dashboards work.
+// It owns the names, labels and units of the metrics, and the HTTP endpoint. It
+// leaves the VMs' values to its [Source]. Names follow Prometheus' conventions. A
+// metric that KubeVirt has too has KubeVirt's name and labels, so that its dashboards work.
 package metrics
 
 import (
@@ -17,18 +16,18 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 )
 
-// namespace begins the names of metrics that are not KubeVirt's as well.
+// namespace is the prefix of metrics that KubeVirt does not have.
 const namespace = "nodevirt"
 
-// Metrics are the shim's counters and what is collected at each scrape. Its
-// methods may be called from any goroutine.
+// Metrics holds the shim's counters and the collectors of each scrape. Its methods
+// may be called concurrently.
 type Metrics struct {
 	registry *prometheus.Registry
 	calls    calls
 	life     life
 }
 
-// New makes the metrics, all at zero.
+// New returns Metrics with all counters at zero.
 func New() *Metrics {
 	m := &Metrics{registry: prometheus.NewRegistry(), calls: newCalls(), life: newLife()}
 	m.registry.MustRegister(
@@ -41,8 +40,8 @@ func New() *Metrics {
 	return m
 }
 
-// Collect adds the node and its VMs, as the source knows them, to each scrape
-// from now on. node is the node's name.
+// Collect adds the node and its VMs, as reported by source, to each later scrape.
+// node is the node's name.
 func (m *Metrics) Collect(source Source, node string) {
 	m.registry.MustRegister(newNode(source, node))
 }
@@ -50,12 +49,12 @@ func (m *Metrics) Collect(source Source, node string) {
 const (
 	// scrapeTime bounds a scrape; Prometheus' own default is 10 s.
 	scrapeTime = 8 * time.Second
-	// scrapesAtOnce bounds those under way.
+	// scrapesAtOnce bounds concurrent scrapes.
 	scrapesAtOnce = 4
 )
 
-// Handler serves the metrics, in the formats that Prometheus asks for. A
-// collector that fails takes nothing from the others.
+// Handler returns the handler that serves the metrics, in the formats that
+// Prometheus requests. A collector that fails does not affect the others.
 func (m *Metrics) Handler(log *slog.Logger) http.Handler {
 	mux := http.NewServeMux()
 	mux.Handle("GET /metrics", promhttp.HandlerFor(m.registry, promhttp.HandlerOpts{

@@ -28,7 +28,7 @@ func (s series) send(to chan<- prometheus.Metric, value float64, labels ...strin
 	to <- m
 }
 
-// node are the metrics of the node, and vms those of its VMs, both of one snapshot.
+// node collects the metrics of the node and its VMs from one snapshot.
 type node struct {
 	recent *recent
 	vms    vms
@@ -60,7 +60,7 @@ func newNode(source Source, name string) *node {
 	}
 }
 
-// Describe sends nothing: which metrics of VMs there are depends on what guests tell.
+// Describe sends nothing, since the metrics of VMs depend on what guests report.
 func (n *node) Describe(chan<- *prometheus.Desc) {}
 
 // Collect implements prometheus.Collector.

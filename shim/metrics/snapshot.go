@@ -10,11 +10,11 @@ import (
 	"github.com/nodevirt/nodevirt/shim/domain"
 )
 
-// Snapshot is what there is on the node at one moment.
+// Snapshot is the state of the node at one moment.
 type Snapshot struct {
 	// States counts the VM containers by their state.
 	States map[string]int
-	// Libvirt and Containerd tell whether they answered.
+	// Libvirt and Containerd report whether they answered.
 	Libvirt, Containerd bool
 	// Images is how many images have a disk that a VM container holds.
 	Images int
@@ -35,13 +35,13 @@ type Expansion struct {
 	Done                  float64
 }
 
-// VM is a machine that runs. What could not be read of it is nil.
+// VM is a VM that runs. Parts that could not be read are nil.
 type VM struct {
 	Namespace, Name string // the pod's
 	Started         time.Time
 	RAM             int64  // bytes
 	Overlay         uint64 // bytes on disk
-	// Agent tells whether a guest agent is there; nil where nobody knows.
+	// Agent says whether a guest agent is connected; nil if that is not known.
 	Agent *bool
 	Group *cgroup.Stats
 	// Domain is libvirt's part, DiskNames are names of disks by those in it.
@@ -56,16 +56,16 @@ type Card struct {
 	netsetup.Counters
 }
 
-// Source is who knows the VMs; package vm's Manager.
+// Source reports the state of the node; package vm implements it.
 type Source interface {
-	// Snapshot takes as long as it must, and ctx at the most where others are asked.
+	// Snapshot returns the current state. ctx bounds its calls to libvirtd and containerd.
 	Snapshot(ctx context.Context) Snapshot
 }
 
 const (
 	// snapshotTime bounds how long a scrape waits for a snapshot.
 	snapshotTime = 5 * time.Second
-	// snapshotAge is how old one may be: several who scrape share it.
+	// snapshotAge bounds the age of a snapshot that several scrapes share.
 	snapshotAge = 3 * time.Second
 )
 
@@ -76,11 +76,11 @@ type recent struct {
 	mu    sync.Mutex
 	last  Snapshot
 	taken time.Time
-	next  chan struct{} // closed when the one that is being taken is there; nil where none is
+	next  chan struct{} // closed when the snapshot in progress is taken; nil if there is none
 }
 
-// get returns a snapshot that is recent, or waits for one. Where that takes too
-// long there is none: a scrape then has the shim's own counters alone.
+// get returns a recent snapshot, or waits for one. It returns false if that takes
+// too long; the scrape then has only the shim's own counters.
 func (r *recent) get() (Snapshot, bool) {
 	r.mu.Lock()
 	if time.Since(r.taken) < snapshotAge {

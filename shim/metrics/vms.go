@@ -4,8 +4,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// vms are the metrics of VMs that run. All begin with KubeVirt's labels; name is
-// the pod's.
+// vms are the metrics of VMs that run. Their first labels are KubeVirt's; name is the pod's name.
 type vms struct {
 	node string
 
@@ -42,9 +41,9 @@ func newVMs(node string) vms {
 	}
 }
 
-// collect sends each VM's metrics. Of several of one name, as pods that crictl
-// made can have, the one that was started last is told of: two series of the same
-// labels would fail the scrape.
+// collect sends each VM's metrics. If several VMs have the same name, as pods
+// created with crictl can, it sends those of the VM that was started last: two
+// series with the same labels would fail the scrape.
 func (v vms) collect(to chan<- prometheus.Metric, all []VM) {
 	type name struct{ namespace, name string }
 	last := map[name]VM{}

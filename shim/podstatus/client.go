@@ -15,34 +15,34 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 )
 
-// What the API server can answer beside success.
+// The errors of requests to the API server.
 var (
-	// errGone: there is no such pod any more, but perhaps another one of its name.
+	// errGone: the pod is deleted. Another pod may have its name.
 	errGone = errors.New("the pod is gone")
-	// errConflict: the pod was written too often meanwhile.
+	// errConflict: the pod was changed too often meanwhile.
 	errConflict = errors.New("the pod was changed meanwhile")
-	// errRefused: what was sent can't be, and never will be.
+	// errRefused: the API server rejects the request for good.
 	errRefused = errors.New("the API server refuses the conditions")
-	// errAway: nothing can be written for now, of no pod.
-	errAway = errors.New("the API server can't be reached")
+	// errAway: no pod's status can be written for now.
+	errAway = errors.New("the API server cannot be reached")
 )
 
 // requestTime bounds one request.
 const requestTime = 15 * time.Second
 
-// maxAnswer is more than etcd keeps of an object.
+// maxAnswer is more than the largest object in etcd, in bytes.
 const maxAnswer = 4 << 20
 
-// client speaks with the API server by a kubeconfig. The kubelet may write that
-// after the shim has started, and renews it: it is read again after each failure
-// that could come of it.
+// client is a client of the API server with a kubeconfig. The kubelet may write the
+// kubeconfig after the shim has started, and renews it: client reads it again after
+// each failure that it may explain.
 type client struct {
 	kubeconfig string
-	http       *http.Client // nil: read the file first
+	http       *http.Client // nil until the kubeconfig is read
 	base       *url.URL
 }
 
-// conditions reads what stands in a pod's status.
+// conditions returns the conditions in a pod's status.
 func (c *client) conditions(ctx context.Context, pod Pod) ([]Condition, error) {
 	body, err := c.do(ctx, http.MethodGet, pod, "", "", nil)
 	if err != nil {
@@ -65,8 +65,8 @@ func (c *client) conditions(ctx context.Context, pod Pod) ([]Condition, error) {
 	return answer.Status.Conditions, nil
 }
 
-// patch writes conditions and leaves all others alone. The API merges them by
-// their types, and takes them for this pod alone by its uid.
+// patch writes conditions and leaves other conditions unchanged. The API server
+// merges them by type, and refuses them if the pod has another UID.
 func (c *client) patch(ctx context.Context, pod Pod, conditions []Condition) error {
 	var p struct {
 		Metadata struct {
@@ -100,7 +100,7 @@ func (c *client) do(ctx context.Context, method string, pod Pod, sub, query stri
 	r.Header.Set("Accept", "application/json")
 	if method == http.MethodPatch {
 		r.Header.Set("Content-Type", "application/strategic-merge-patch+json")
-		// The answer is not read: a short one will do.
+		// The answer is not used, so request a short one.
 		r.Header.Set("Accept", "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1")
 	}
 	answer, err := c.http.Do(r)
@@ -116,7 +116,7 @@ func (c *client) do(ctx context.Context, method string, pod Pod, sub, query stri
 	return text, c.judge(answer.StatusCode, text)
 }
 
-// judge tells what a status code means.
+// judge converts an HTTP status to an error.
 func (c *client) judge(code int, body []byte) error {
 	var status struct {
 		Message string `json:"message"`
@@ -126,7 +126,7 @@ func (c *client) judge(code int, body []byte) error {
 			} `json:"causes"`
 		} `json:"details"`
 	}
-	_ = json.Unmarshal(body, &status) // who answers may be no API server
+	_ = json.Unmarshal(body, &status) // the answer may come from another server
 	said := fmt.Errorf("%d %s: %s", code, http.StatusText(code), clip(status.Message, maxMessage))
 	switch {
 	case code < http.StatusMultipleChoices:
@@ -149,7 +149,7 @@ func (c *client) judge(code int, body []byte) error {
 	}
 }
 
-// load makes an HTTP client of the kubeconfig, where there is none.
+// load creates the HTTP client from the kubeconfig, unless it exists.
 func (c *client) load() error {
 	if c.http != nil {
 		return nil

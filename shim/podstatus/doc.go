@@ -1,9 +1,9 @@
-// Package podstatus tells the API server of what becomes of a node's VMs, as
-// conditions of their pods (see [condition]), with the credential of the node's
-// kubelet: Kubernetes lets a node write the status of its own pods alone.
+// Package podstatus writes the state of a node's VMs to the API server, as
+// conditions of their pods (see [condition]). It uses the credential of the node's
+// kubelet, which may write the status of the node's own pods only.
 //
-// It owns what is written, how often, and that nobody ever waits for it: facts
-// are handed over by [Writer.Tell], the last ones of each pod are kept, and they
-// reach the API server when that answers. Which facts there are is package vm's.
-// No VM needs it: without a kubeconfig it does nothing.
+// It owns what is written and how often. Callers never wait for the API server:
+// [Writer.Tell] keeps the latest facts of each pod, and [Writer.Run] writes them
+// once the API server answers. It leaves the facts themselves to package vm. VMs
+// run without it: without a kubeconfig it does nothing.
 package podstatus

@@ -5,52 +5,52 @@ import (
 	"time"
 )
 
-// Times of the writes of one pod. What a guest can bring about, as its agent
-// coming and going, is written once in a while, however often it happens.
+// Intervals of the writes of one pod. They bound the writes that a guest can cause,
+// for example by restarting its agent repeatedly.
 const (
-	// collect is how long facts are gathered after the first that is new.
+	// collect is how long a write waits after the first change, to include later ones.
 	collect = time.Second
-	// leastSpace and mostSpace are between two writes: the space doubles with
-	// each write, and is the least again after calm.
+	// leastSpace and mostSpace bound the interval between two writes: it doubles
+	// with each write, and is reset after calm.
 	leastSpace = 2 * time.Second
 	mostSpace  = time.Minute
 	calm       = 5 * time.Minute
-	// leastRetry and mostRetry are between the tries of a write that fails.
+	// leastRetry and mostRetry bound the interval between attempts of a write that fails.
 	leastRetry = time.Second
 	mostRetry  = 5 * time.Minute
-	// mostAway is between the tries while the API server is away.
+	// mostAway bounds that interval while the API server cannot be reached.
 	mostAway = 30 * time.Second
 )
 
-// entry is what is to be told of one pod, and what was.
+// entry holds the facts of a pod, and what was written of them.
 type entry struct {
 	pod   Pod
-	facts []Condition // what holds now; its transition times are those of the facts
-	// written is what the API server has, by type, as far as known; nil: it has
-	// to be asked, since an earlier shim may have written.
+	facts []Condition // current, with the facts' own transition times
+	// written is what the API server has, by type. If it is nil the status must be
+	// read first, since an earlier shim may have written it.
 	written map[string]Condition
-	// due is when to write, zero where there is nothing to.
+	// due is when to write, zero if nothing changed.
 	due time.Time
-	// last is when the last write was, space what has to lie behind the next.
+	// last is when the last write was, space the least interval before the next.
 	last     time.Time
 	space    time.Duration
 	failures int
-	gone     bool // the pod is not there any more: nothing is written
-	// expires is when to forget the pod by itself; zero: when that is asked for.
+	gone     bool // the pod is deleted: nothing is written
+	// expires is when to drop the entry; zero is never, except by Forget.
 	expires time.Time
 }
 
-// tell takes over new facts, and plans their write.
+// tell sets new facts, and schedules their write.
 func (e *entry) tell(facts []Condition, now time.Time) {
 	e.facts = facts
 	if e.gone || e.failures > 0 {
-		return // nothing to do, or planned already
+		return // nothing to do, or scheduled already
 	}
 	changed := e.changes()
 	switch {
 	case e.written != nil && len(changed) == 0:
-		// It is as it was. What is planned stays: facts that change to and fro
-		// must not put it off for ever.
+		// Nothing differs. A scheduled write stays, so that facts that alternate
+		// cannot delay it forever.
 	case e.last.IsZero() || e.readyChanges(changed):
 		e.due = now
 	case e.due.IsZero():
@@ -65,8 +65,8 @@ func later(a, b time.Time) time.Time {
 	return b
 }
 
-// changes are the conditions that the API server does not have so. One whose
-// status stays keeps the time of its last transition.
+// changes returns the conditions that differ from those of the API server. A
+// condition with an unchanged status keeps its transition time.
 func (e *entry) changes() []Condition {
 	var all []Condition
 	for _, c := range e.facts {
@@ -82,7 +82,7 @@ func (e *entry) changes() []Condition {
 	return all
 }
 
-// readyChanges tells whether the VM began to run or ended: that happens once.
+// readyChanges reports whether the VM started or ended, which happens once each.
 func (e *entry) readyChanges(changed []Condition) bool {
 	for _, c := range changed {
 		if was, known := e.written[c.Type]; c.Type == readyType && (!known || was.Status != c.Status) {
@@ -92,7 +92,7 @@ func (e *entry) readyChanges(changed []Condition) bool {
 	return false
 }
 
-// wrote notes that the API server has changed.
+// wrote records a successful write.
 func (e *entry) wrote(changed []Condition, now time.Time) {
 	for _, c := range changed {
 		e.written[c.Type] = c
@@ -107,17 +107,17 @@ func (e *entry) wrote(changed []Condition, now time.Time) {
 		e.space = min(2*e.space, mostSpace)
 	}
 	e.last = now
-	e.tell(e.facts, now) // there may be new ones
+	e.tell(e.facts, now) // they may have changed meanwhile
 }
 
-// failed plans the next try.
+// failed schedules the next attempt.
 func (e *entry) failed(err error, now time.Time) {
 	switch {
 	case errors.Is(err, errGone):
 		e.gone, e.due = true, time.Time{}
 		return
 	case errors.Is(err, errRefused):
-		// The same would be refused again. Other facts may be taken.
+		// The same conditions would be refused again. Others may be accepted.
 		e.last, e.failures, e.due, e.written = now, 0, time.Time{}, nil
 		return
 	case errors.Is(err, errConflict):

@@ -9,37 +9,37 @@ import (
 	"github.com/nodevirt/nodevirt/shim/podstatus/condition"
 )
 
-// Pod is whose status is written.
+// Pod identifies a pod whose status is written.
 type Pod struct {
 	Namespace, Name string
 	UID             string
-	// Attempt is the sandbox's: facts of an older sandbox of the same pod are stale.
+	// Attempt is that of the sandbox: facts of an older sandbox of the same pod are stale.
 	Attempt uint32
 }
 
-// Facts are all that is known of a pod's VM.
+// Facts are the state of a pod's VM.
 type Facts struct {
-	// Ready says that the guest runs; Reason why it does or does not, Message what failed.
+	// Ready is true while the guest runs. Reason says why it does or does not, Message what failed.
 	Ready           bool
 	Reason, Message string
-	// Since is when that became so; the time of the write if zero.
+	// Since is when Ready changed; the time of the write if zero.
 	Since time.Time
-	// Machine is nil where no machine stands: it was not started, or has ended.
+	// Machine is nil unless the domain exists: before the start and after the end.
 	Machine *Machine
 }
 
-// Machine are the facts of a machine that runs or is paused.
+// Machine is the state of a VM that runs or is paused.
 type Machine struct {
-	// Paused is the reason why the guest stands still, empty where it doesn't.
+	// Paused is why the guest is paused, empty while it runs.
 	Paused string
-	// Agent is nil where it is not known whether the guest's agent is there.
+	// Agent says whether the guest agent is connected; nil if that is not known.
 	Agent *bool
-	// Guest is what the agent told, nil where it did not.
+	// Guest is what the agent reported, nil if it did not.
 	Guest *condition.Guest
 }
 
-// Condition is a condition of a pod. Unlike the API's type it writes its empty
-// fields: a patch that left a message out would keep the old one.
+// Condition is a condition of a pod. Unlike the API's type it encodes empty fields,
+// since a patch without a message would keep the old one.
 type Condition struct {
 	Type               string    `json:"type"`
 	Status             string    `json:"status"`
@@ -48,7 +48,7 @@ type Condition struct {
 	LastTransitionTime time.Time `json:"lastTransitionTime"`
 }
 
-// same tells whether two conditions say the same, whenever they became so.
+// same reports whether two conditions are equal except for their transition times.
 func (c Condition) same(o Condition) bool {
 	c.LastTransitionTime = o.LastTransitionTime
 	return c == o
@@ -62,8 +62,7 @@ const (
 // migrationUnsupported is LiveMigratable's message.
 const migrationUnsupported = "this nodevirt does not move VMs between nodes while they run"
 
-// conditions are what a pod's status says of facts. Of a machine that ended
-// nothing is true any more.
+// conditions converts facts to conditions. After the end of the VM all are False.
 func (f Facts) conditions(now time.Time) []Condition {
 	since := f.Since
 	if since.IsZero() {
@@ -108,20 +107,20 @@ func made(kind string, status bool, reason, message string, since time.Time) Con
 	return c
 }
 
-// Bounds of what one guest, or one error, can put into the API server, in bytes.
+// Bounds of what a guest or an error can add to a pod's status, in bytes.
 const (
 	maxMessage = 2 << 10
 	maxGuest   = 4 << 10
 )
 
-// guestMessage is what the agent told as JSON; of many addresses those that fit.
-// Package agent bounds each of its texts.
+// guestMessage encodes what the agent reported as JSON, with as many interfaces as
+// fit. Package agent bounds each text in it.
 func guestMessage(g condition.Guest) string {
 	for {
 		var text strings.Builder
 		e := json.NewEncoder(&text)
-		e.SetEscapeHTML(false) // an escape is six times as long
-		_ = e.Encode(g)        // strings can always be written
+		e.SetEscapeHTML(false) // an escape takes six bytes
+		_ = e.Encode(g)        // encoding strings cannot fail
 		if text.Len() <= maxGuest || len(g.Interfaces) == 0 {
 			return strings.TrimSpace(text.String())
 		}
@@ -129,7 +128,7 @@ func guestMessage(g condition.Guest) string {
 	}
 }
 
-// clip cuts a text, between characters.
+// clip shortens a text to most bytes, without splitting a character.
 func clip(text string, most int) string {
 	if len(text) <= most {
 		return text

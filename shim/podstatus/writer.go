@@ -14,15 +14,15 @@ const readyType = condition.VMReady
 
 // api is the API server.
 type api interface {
-	// conditions reads what stands in a pod's status. Of another pod of that
-	// name it fails with errGone.
+	// conditions returns the conditions in a pod's status. It fails with errGone if
+	// the pod of that name has another UID.
 	conditions(context.Context, Pod) ([]Condition, error)
-	// patch writes conditions and leaves all others alone.
+	// patch writes conditions and leaves other conditions unchanged.
 	patch(context.Context, Pod, []Condition) error
 }
 
-// Writer writes facts to the pods' statuses. Its methods may be called from any
-// goroutine, and none waits for the API server.
+// Writer writes facts to the pods' statuses. Its methods may be called
+// concurrently; only Run waits for the API server.
 type Writer struct {
 	api api // nil: nothing is written
 	log *slog.Logger
@@ -30,14 +30,14 @@ type Writer struct {
 	mu      sync.Mutex
 	entries map[string]*entry // by the pod's uid
 	wake    chan struct{}
-	// away counts the failures of an API server that is away; until awayTil it is
-	// called for no pod.
+	// away counts the consecutive failures to reach the API server. No request is
+	// made until awayTil.
 	away    int
 	awayTil time.Time
 }
 
-// New makes a writer that works by a kubeconfig, which need not be there yet. An
-// empty path makes one that writes nothing.
+// New returns a Writer with a kubeconfig, which need not exist yet. With an empty
+// path it writes nothing.
 func New(kubeconfig string, log *slog.Logger) *Writer {
 	if kubeconfig == "" {
 		return newWriter(nil, log)
@@ -49,23 +49,22 @@ func newWriter(a api, log *slog.Logger) *Writer {
 	return &Writer{api: a, log: log, entries: map[string]*entry{}, wake: make(chan struct{}, 1)}
 }
 
-// Tell hands over what is true of a pod's VM from now on, in place of all that
-// was told before. The pod is kept in memory until it is forgotten.
+// Tell replaces the facts of a pod's VM. The Writer keeps them in memory until Forget.
 func (w *Writer) Tell(pod Pod, f Facts) {
 	w.tell(pod, f, map[string]Condition{}, 0)
 }
 
-// TellRefused is Tell of a pod that has no sandbox, so that nobody will forget it:
-// it is forgotten when it was not told of for a while.
+// TellRefused is Tell for a pod without a sandbox, for which Forget is never
+// called. The Writer drops the facts after refusedTime without an update.
 func (w *Writer) TellRefused(pod Pod, f Facts) {
 	w.tell(pod, f, map[string]Condition{}, refusedTime)
 }
 
-// refusedTime is longer than the kubelet waits between two tries.
+// refusedTime is longer than the kubelet waits between two attempts.
 const refusedTime = 10 * time.Minute
 
-// TellAgain is Tell of a pod that an earlier shim may have told of: what stands
-// in its status is read first, and left where it is right.
+// TellAgain is Tell for a pod whose status an earlier shim may have written. The
+// Writer reads the status first, and writes only what differs.
 func (w *Writer) TellAgain(pod Pod, f Facts) {
 	w.tell(pod, f, nil, 0)
 }
@@ -97,8 +96,8 @@ func (w *Writer) tell(pod Pod, f Facts, written map[string]Condition, keep time.
 	}
 }
 
-// Forget drops a pod whose sandbox is removed, and what was not yet written of
-// it. A newer sandbox of the same pod keeps what it told.
+// Forget drops the facts of a pod whose sandbox is removed, written or not. It
+// keeps those of a newer sandbox of the same pod.
 func (w *Writer) Forget(pod Pod) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -107,7 +106,7 @@ func (w *Writer) Forget(pod Pod) {
 	}
 }
 
-// Run writes until ctx ends.
+// Run writes facts until ctx ends.
 func (w *Writer) Run(ctx context.Context) {
 	if w.api == nil {
 		return
@@ -128,10 +127,10 @@ func (w *Writer) Run(ctx context.Context) {
 	}
 }
 
-// idle is how long Run waits where nothing is due; Tell wakes it.
+// idle is how long Run waits if nothing is due; Tell wakes it.
 const idle = time.Hour
 
-// next is the entry that is due first, and how long that will be.
+// next returns the entry that is due first, and the time until then.
 func (w *Writer) next() (*entry, time.Duration) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -151,7 +150,7 @@ func (w *Writer) next() (*entry, time.Duration) {
 	return first, time.Until(later(first.due, w.awayTil))
 }
 
-// write tells the API server what is new of one pod.
+// write writes the changed conditions of a pod.
 func (w *Writer) write(ctx context.Context, e *entry) {
 	err := w.learn(ctx, e)
 	var changed []Condition
@@ -178,7 +177,7 @@ func (w *Writer) write(ctx context.Context, e *entry) {
 	e.wrote(changed, now)
 }
 
-// learn asks what stands in a pod's status, where that is not known.
+// learn reads the conditions in a pod's status, unless they are known.
 func (w *Writer) learn(ctx context.Context, e *entry) error {
 	w.mu.Lock()
 	known, pod := e.written != nil, e.pod
@@ -200,23 +199,23 @@ func (w *Writer) learn(ctx context.Context, e *entry) error {
 	return nil
 }
 
-// judge logs what a person should know, once, and leaves an API server that is
-// away in peace. The caller holds w.mu.
+// judge logs the first failure and the recovery, and delays requests while the API
+// server cannot be reached. The caller holds w.mu.
 func (w *Writer) judge(e *entry, err error, now time.Time) {
 	log := w.log.With("namespace", e.pod.Namespace, "pod", e.pod.Name)
 	switch {
 	case errors.Is(err, errAway):
 		if w.away == 0 {
-			log.Warn("writing pods' statuses failed, trying on", "error", err)
+			log.Warn("cannot write pods' statuses, will retry", "error", err)
 		}
 		w.awayTil = now.Add(min(retry(w.away), mostAway))
 		w.away++
 		return
 	case err == nil && w.away > 0:
-		w.log.Info("writing pods' statuses works again")
+		w.log.Info("writing pods' statuses succeeds again")
 	case err == nil || errors.Is(err, errGone) || errors.Is(err, errConflict):
 	case e.failures == 0:
-		log.Warn("writing a pod's status failed", "error", err)
+		log.Warn("cannot write a pod's status", "error", err)
 	}
 	w.away, w.awayTil = 0, time.Time{}
 }

@@ -12,22 +12,21 @@ import (
 	"strings"
 )
 
-// Aside is a record that says nothing that can be understood, and was moved to
-// the folder broken/ with all that belongs to it.
+// Aside is a record that cannot be read, and was moved to the folder broken/ with its files.
 type Aside struct {
 	// Kind is "sandbox", "intent" or "container".
 	Kind string
 	ID   string
-	// Path is where it is now.
+	// Path is its new path.
 	Path string
-	// Err says what is wrong with it.
+	// Err is the reason.
 	Err error
 }
 
-// SetAside moves the records that are broken (cut off, garbage, another one's)
-// out of the way, so that they stop nothing but their own VM. Those that a newer
-// version wrote, or that the disk does not give out, are errors of the reading
-// functions as ever. Call it at start, before them.
+// SetAside moves broken records (truncated, garbled, or of another ID) to broken/,
+// so that they affect only their own VM. It leaves records that a newer version
+// wrote, or that the disk fails to return: for those the reading functions return
+// an error. Call it when the shim starts, before the reading functions.
 func (s *Store) SetAside() ([]Aside, error) {
 	var all []Aside
 	for _, k := range []struct {
@@ -50,7 +49,7 @@ func (s *Store) SetAside() ([]Aside, error) {
 			from := filepath.Join(k.dir, e.Name())
 			owner := id
 			if k.kind == "intent" {
-				owner = "" // its key is not the sandbox's id, which nobody knows yet
+				owner = "" // its key is not the sandbox's ID, which is not known yet
 			}
 			broken := k.check(filepath.Join(from, k.inner), owner)
 			if !errors.Is(broken, errBroken) {
@@ -66,11 +65,10 @@ func (s *Store) SetAside() ([]Aside, error) {
 	return all, nil
 }
 
-// errBroken marks what SetAside takes for broken.
+// errBroken marks the records that SetAside moves.
 var errBroken = errors.New("record is broken")
 
-// checkRecord is an error that is errBroken if the file is not a record, or not
-// that of the id.
+// checkRecord returns errBroken if the file is not a record, or is not that of the ID.
 func checkRecord[T interface{ valid(id string) error }](path, id string) error {
 	r, err := read[T](path)
 	if err != nil {
@@ -84,7 +82,7 @@ func checkRecord[T interface{ valid(id string) error }](path, id string) error {
 
 func (r Sandbox) valid(id string) error {
 	if r.ID != id {
-		return fmt.Errorf("it is that of sandbox %q", r.ID)
+		return fmt.Errorf("it belongs to sandbox %q", r.ID)
 	}
 	if r.Config.Value.GetMetadata() == nil {
 		return errors.New("it names no pod")
@@ -94,10 +92,10 @@ func (r Sandbox) valid(id string) error {
 
 func (r Container) valid(id string) error {
 	if r.ID != id {
-		return fmt.Errorf("it is that of container %q", r.ID)
+		return fmt.Errorf("it belongs to container %q", r.ID)
 	}
 	if !slices.Contains([]State{Creating, Created, Starting, Running, Exited}, r.State) {
-		return fmt.Errorf("there is no state %q", r.State)
+		return fmt.Errorf("unknown state %q", r.State)
 	}
 	if !isID(r.SandboxID) || r.Sandbox.Value.GetMetadata() == nil || r.Config.Value.GetMetadata() == nil {
 		return errors.New("it names no pod or no container")
@@ -105,7 +103,7 @@ func (r Container) valid(id string) error {
 	return nil
 }
 
-// moveAside renames into broken/, where the name may be taken by an older one.
+// moveAside moves a file or folder to broken/. It appends a number if the name is taken.
 func (s *Store) moveAside(from string) (to string, err error) {
 	base := filepath.Join(s.broken(), filepath.Base(from))
 	to = base
@@ -121,8 +119,8 @@ func (s *Store) moveAside(from string) (to string, err error) {
 	return to, nil
 }
 
-// ContainersAside are the ids of the containers in broken/: their guests may
-// still run, and their disks are wanted until somebody removes the folder.
+// ContainersAside returns the IDs of the containers in broken/. Their guests may
+// still run, and their disks are kept until an administrator removes the folder.
 func (s *Store) ContainersAside() ([]string, error) {
 	entries, err := os.ReadDir(s.broken())
 	if err != nil {
@@ -137,11 +135,11 @@ func (s *Store) ContainersAside() ([]string, error) {
 	return ids, nil
 }
 
-// broken marks an error of decoding as what it is. A newer version's record
-// decodes as far as its version.
+// broken wraps a decoding error with errBroken. Of a newer version's record only
+// the version is decoded.
 func broken(path string, err error) error {
 	if _, syntax := errors.AsType[*json.SyntaxError](err); syntax && err.Error() == "unexpected end of JSON input" {
-		err = errors.New("it is cut off")
+		err = errors.New("it is truncated")
 	}
 	return fmt.Errorf("read record %s: %w: %w", path, errBroken, err)
 }

@@ -27,10 +27,11 @@ func TestSetAside(t *testing.T) {
 		"garbage":             "\x7fELF garbage",
 		"another kind":        "[]",
 		"no version":          "{}",
-		"no content":          `{"version": 1}`,
+		"older version":       strings.Replace(string(good), `"version": 3`, `"version": 2`, 1),
+		"no content":          `{"version": 3}`,
 		"another container's": string(good),
 		"unknown state":       strings.ReplaceAll(strings.Replace(string(good), `"exited"`, `"asleep"`, 1), idB, idC),
-		"wrong types":         `{"version": 1, "id": 5}`,
+		"wrong types":         `{"version": 3, "id": 5}`,
 	} {
 		t.Run(name, func(t *testing.T) {
 			dir := s.ContainerDir(idC)
@@ -54,7 +55,7 @@ func TestSetAside(t *testing.T) {
 		})
 	}
 	for path, kind := range map[string]string{idC + ".json": "sandbox", idC + ".intent": "intent"} {
-		write(t, filepath.Join(root, "sandboxes", path), `{"version": 1, "id": "x"}`)
+		write(t, filepath.Join(root, "sandboxes", path), `{"version": 3, "id": "x"}`)
 		aside, err := s.SetAside()
 		if err != nil || len(aside) != 1 || aside[0].Kind != kind || aside[0].ID != idC {
 			t.Errorf("%s: %+v, %v", path, aside, err)

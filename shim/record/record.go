@@ -1,9 +1,9 @@
-// Package record keeps what the shim knows on disk: which pod sandboxes are
-// VMs', and each VM container with all that is needed to find it again, to
-// report it, or to take it back after a crash at any point.
+// Package record stores the shim's state on disk: which pod sandboxes belong to
+// VMs, and for each VM container what the shim needs to find it again, to report
+// it, or to undo it after a crash at any point.
 //
-// It owns the layout below the shim's root folder and the atomic writing of
-// records. It gives no record a meaning; package vm does.
+// It owns the layout below the shim's
+// root folder and writes records atomically. It leaves the meaning of records to package vm.
 package record
 
 import (
@@ -18,32 +18,29 @@ import (
 	"github.com/nodevirt/nodevirt/shim/vmspec"
 )
 
-// Version is the version of the records that this program writes. It reads
-// records up to this version and refuses newer ones.
-//
-// Since version 2 a network has several cards; see [netsetup.Plan]. Since version
-// 3 a VM has several disks; see [Container.UnmarshalJSON].
+// Version is the version of the records that this program reads and writes. Newer
+// ones are refused with [ErrNewer]; older ones, which no release wrote, count as broken.
 const Version = 3
 
 // Sandbox is a pod sandbox of the VM handler.
 type Sandbox struct {
 	Version int    `json:"version"`
 	ID      string `json:"id"`
-	// Handler is the runtime handler that the sandbox was asked for with;
-	// containerd knows it under another.
+	// Handler is the runtime handler that the client requested; containerd runs the
+	// sandbox with another.
 	Handler   string                                                             `json:"handler"`
 	CreatedAt time.Time                                                          `json:"createdAt"`
 	Config    Message[runtimeapi.PodSandboxConfig, *runtimeapi.PodSandboxConfig] `json:"config"`
 }
 
-// State is where a VM container is in its life.
+// State is the phase of a VM container's life.
 //
 //	creating ──▶ created ──▶ starting ──▶ running ──▶ exited
 //	    │                       │                       ▲
 //	    ▼ (undone)              └──── start failed ─────┘
 //
-// Creating and starting are on disk only while the call is under way: a shim
-// that finds them at its start takes back what the call had made.
+// Creating and starting are on disk only while the call runs: a shim that finds
+// them when it starts undoes what the call had created.
 type State string
 
 // The states of a VM container.
@@ -66,44 +63,43 @@ type Container struct {
 	StartedAt  time.Time `json:"startedAt,omitzero"`
 	FinishedAt time.Time `json:"finishedAt,omitzero"`
 	ExitCode   int32     `json:"exitCode"`
-	// Reason and Message are CRI's, of a container that exited.
+	// Reason and Message are those of CRI for a container that exited.
 	Reason  string `json:"reason,omitempty"`
 	Message string `json:"message,omitempty"`
 
-	// Config is the container's, with resources that were changed before its
-	// start, Sandbox the pod's, both as CRI handed them over.
+	// Config is the container's config as CRI passed it, with resources that were
+	// updated before the start. Sandbox is the pod's config as CRI passed it.
 	Config  Message[runtimeapi.ContainerConfig, *runtimeapi.ContainerConfig]   `json:"config"`
 	Sandbox Message[runtimeapi.PodSandboxConfig, *runtimeapi.PodSandboxConfig] `json:"sandbox"`
 	// LogPath is the absolute path of the CRI log, never empty.
 	LogPath string `json:"logPath"`
 	Image   Image  `json:"image"`
 
-	// Spec is the machine, Disks what its disks are made of, by their names.
+	// Spec is the VM. Disks are the sources of its disks by their names.
 	Spec  vmspec.Spec     `json:"spec"`
 	Disks map[string]Disk `json:"disks"`
 
-	// Domain is libvirt's name and UUID of the machine; PID is QEMU's process
-	// id, 0 where it doesn't run. QEMU runs as UID and GID.
+	// Domain identifies the VM's domain and process.
 	Domain Domain `json:"domain"`
-	// Resources are those that the container was given while it ran, in place of
-	// Config's; nil where they were not changed.
+	// Resources replace Config's since an update of the running container; nil without an update.
 	Resources Message[runtimeapi.LinuxContainerResources, *runtimeapi.LinuxContainerResources] `json:"resources,omitzero"`
-	// Unclean says that a start has begun whose work is not all taken back.
+	// Unclean is true if a start has begun and its work is not fully undone.
 	Unclean bool `json:"unclean,omitempty"`
-	// Network is what stands in the pod's network namespace; nil where nothing does.
+	// Network is what the shim created in the pod's network namespace; nil if that is nothing.
 	Network *netsetup.Plan `json:"network,omitempty"`
 }
 
-// Image is what ContainerStatus tells of the container's image.
+// Image is the container's image as ContainerStatus reports it.
 type Image struct {
-	// Tag and Ref are the first repository tag and digest, where there are any.
+	// Tag and Ref are the first repository tag and digest, if any.
 	Tag string `json:"tag,omitempty"`
 	Ref string `json:"ref,omitempty"`
 	// ID is the digest of the image's config.
 	ID string `json:"id"`
 }
 
-// Domain identifies a container's machine to libvirt and to the kernel.
+// Domain identifies a container's VM to libvirt, by Name and UUID, and to the
+// kernel: QEMU runs as UID and GID. PID is QEMU's process ID, or 0 while it does not run.
 type Domain struct {
 	Name string `json:"name"`
 	UUID string `json:"uuid"`
@@ -112,7 +108,7 @@ type Domain struct {
 	PID  int    `json:"pid,omitempty"`
 }
 
-// Message is a protobuf message that is readable JSON in a record.
+// Message is a protobuf message that a record stores as readable JSON.
 type Message[T any, M interface {
 	*T
 	proto.Message
@@ -126,8 +122,7 @@ func (m Message[T, M]) MarshalJSON() ([]byte, error) {
 	return protojson.Marshal(m.Value)
 }
 
-// UnmarshalJSON implements json.Unmarshaler. Fields that this program does not
-// know are dropped: they came from a newer kubelet's request.
+// UnmarshalJSON implements json.Unmarshaler. It drops unknown fields, which a newer kubelet sent.
 func (m *Message[T, M]) UnmarshalJSON(data []byte) error {
 	if string(data) == "null" {
 		m.Value = nil

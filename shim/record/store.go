@@ -14,29 +14,29 @@ import (
 	"github.com/google/renameio/v2"
 )
 
-// ErrNewer says that a record was written by a newer version of this program.
+// ErrNewer is returned for a record that a newer version of this program wrote.
 var ErrNewer = errdefs.ErrFailedPrecondition.WithMessage("record is of a newer version of nodevirt")
 
 // Store reads and writes records below a folder:
 //
-//	sandboxes/ID.json      and KEY.intent of one that is about to be made
+//	sandboxes/ID.json      and KEY.intent of one that is being created
 //	containers/ID/record.json   and beside it what belongs to the VM
-//	broken/         what SetAside took from the others
 //
-// Writing replaces a record as a whole. Different records may be written at the
-// same time. Ids are containerd's: 64 hexadecimal digits.
+// broken/         what SetAside moved out of the others
+// A write replaces a whole record. Different records may be written concurrently.
+// IDs are containerd's: 64 hexadecimal digits.
 type Store struct{ root string }
 
-// Open makes the folders below root, which is the shim's alone.
+// Open creates the folders below root, which only the shim uses.
 func Open(root string) (*Store, error) {
 	s := &Store{root: root}
 	for dir, mode := range map[string]fs.FileMode{root: 0o711, s.sandboxes(): 0o700, s.containers(): 0o711, s.broken(): 0o700} {
 		if err := os.MkdirAll(dir, mode); err != nil {
-			return nil, fmt.Errorf("make the folder of records: %w", err)
+			return nil, fmt.Errorf("create the folder of records: %w", err)
 		}
-		// QEMU, with a uid of its own, reaches its kernel through these.
+		// QEMU runs under its own uid, and opens its kernel through these folders.
 		if err := os.Chmod(dir, mode); err != nil {
-			return nil, fmt.Errorf("make the folder of records: %w", err)
+			return nil, fmt.Errorf("create the folder of records: %w", err)
 		}
 	}
 	return s, nil
@@ -46,8 +46,8 @@ func (s *Store) sandboxes() string  { return filepath.Join(s.root, "sandboxes") 
 func (s *Store) broken() string     { return filepath.Join(s.root, "broken") }
 func (s *Store) containers() string { return filepath.Join(s.root, "containers") }
 
-// ContainerDir is the folder of a VM container. It exists from MakeContainer
-// to RemoveContainer.
+// ContainerDir returns the folder of a VM container. It exists from the first PutContainer to
+// RemoveContainer.
 func (s *Store) ContainerDir(id string) string { return filepath.Join(s.containers(), id) }
 
 // PutSandbox writes a sandbox's record.
@@ -59,7 +59,7 @@ func (s *Store) PutSandbox(r Sandbox) error {
 	return write(filepath.Join(s.sandboxes(), r.ID+".json"), r)
 }
 
-// RemoveSandbox removes a sandbox's record; none is no error.
+// RemoveSandbox removes a sandbox's record. A missing record is not an error.
 func (s *Store) RemoveSandbox(id string) error {
 	if err := checkID(id); err != nil {
 		return fmt.Errorf("remove the record of sandbox: %w", err)
@@ -67,8 +67,8 @@ func (s *Store) RemoveSandbox(id string) error {
 	return ignoreAbsent(os.Remove(filepath.Join(s.sandboxes(), id+".json")))
 }
 
-// PutIntent writes that a sandbox is about to be made, under a key of the
-// caller's that has the form of an id.
+// PutIntent records that a sandbox is being created, under a key that the caller
+// chooses and that has the form of an ID.
 func (s *Store) PutIntent(key string, r Sandbox) error {
 	if err := checkID(key); err != nil {
 		return fmt.Errorf("write an intent: %w", err)
@@ -77,7 +77,7 @@ func (s *Store) PutIntent(key string, r Sandbox) error {
 	return write(filepath.Join(s.sandboxes(), key+".intent"), r)
 }
 
-// RemoveIntent removes what PutIntent wrote; none is no error.
+// RemoveIntent removes what PutIntent wrote. A missing intent is not an error.
 func (s *Store) RemoveIntent(key string) error {
 	if err := checkID(key); err != nil {
 		return fmt.Errorf("remove an intent: %w", err)
@@ -85,7 +85,7 @@ func (s *Store) RemoveIntent(key string) error {
 	return ignoreAbsent(os.Remove(filepath.Join(s.sandboxes(), key+".intent")))
 }
 
-// Intents reads all intents, by their keys.
+// Intents returns all intents by their keys.
 func (s *Store) Intents() (map[string]Sandbox, error) {
 	entries, err := os.ReadDir(s.sandboxes())
 	if err != nil {
@@ -106,24 +106,24 @@ func (s *Store) Intents() (map[string]Sandbox, error) {
 	return all, nil
 }
 
-// Sandboxes reads all sandboxes' records.
+// Sandboxes returns the records of all sandboxes.
 func (s *Store) Sandboxes() ([]Sandbox, error) {
 	return readAll[Sandbox](s.sandboxes(), ".json", "")
 }
 
-// PutContainer writes a container's record, and makes its folder where there is none.
+// PutContainer writes a container's record, and creates its folder if it is missing.
 func (s *Store) PutContainer(r Container) error {
 	if err := checkID(r.ID); err != nil {
 		return fmt.Errorf("write the record of container: %w", err)
 	}
 	r.Version = Version
 	if err := os.Mkdir(s.ContainerDir(r.ID), 0o711); err != nil && !errors.Is(err, fs.ErrExist) {
-		return fmt.Errorf("make the folder of container %s: %w", r.ID, err)
+		return fmt.Errorf("create the folder of container %s: %w", r.ID, err)
 	}
 	return write(filepath.Join(s.ContainerDir(r.ID), "record.json"), r)
 }
 
-// RemoveContainer removes a container's folder with all that is in it.
+// RemoveContainer removes a container's folder and its contents.
 func (s *Store) RemoveContainer(id string) error {
 	if err := checkID(id); err != nil {
 		return fmt.Errorf("remove the folder of container: %w", err)
@@ -131,8 +131,8 @@ func (s *Store) RemoveContainer(id string) error {
 	return os.RemoveAll(s.ContainerDir(id))
 }
 
-// Containers reads all containers' records. A folder without a record, left by
-// a crash, is removed: nothing was done for it yet.
+// Containers returns the records of all containers. It removes folders without a
+// record, which a crash left before anything else was created for the container.
 func (s *Store) Containers() ([]Container, error) {
 	dirs, err := os.ReadDir(s.containers())
 	if err != nil {
@@ -155,14 +155,14 @@ func isID(s string) bool { return idPattern.MatchString(s) }
 
 func checkID(s string) error {
 	if !isID(s) {
-		return fmt.Errorf("%q is not an id of 64 hexadecimal digits", s)
+		return fmt.Errorf("%q is not an ID of 64 hexadecimal digits", s)
 	}
 	return nil
 }
 
-// write leaves either the old record or the new one, wherever it is cut off:
-// the file is synced before it gets its name. The temporary file lies beside it,
-// and not in a folder for everybody's.
+// write leaves either the old record or the new one if it is interrupted: it syncs
+// the file before it renames it. The temporary file is in the same folder, not in
+// the system's folder for temporary files.
 func write(path string, v any) error {
 	data, err := json.MarshalIndent(v, "", "  ")
 	if err != nil {
@@ -175,9 +175,8 @@ func write(path string, v any) error {
 	return nil
 }
 
-// readAll reads the record of each entry of dir that is named ID+suffix: the
-// file itself, or the file called inner in it. Temporary files of a write that
-// a crash cut off are passed over.
+// readAll reads the record of each entry of dir that is named ID+suffix: the file
+// itself, or the file inner in it. It skips temporary files, which an interrupted write left.
 func readAll[T any](dir, suffix, inner string) ([]T, error) {
 	entries, err := os.ReadDir(dir)
 	if err != nil {
@@ -219,8 +218,8 @@ func read[T any](path string) (T, error) {
 	if err := json.Unmarshal(data, &r); err != nil {
 		return r, broken(path, err)
 	}
-	if head.Version < 1 {
-		return r, broken(path, errors.New("it has no version"))
+	if head.Version < Version {
+		return r, broken(path, fmt.Errorf("version %d is not supported, this program reads version %d", head.Version, Version))
 	}
 	return r, nil
 }

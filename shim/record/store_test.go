@@ -245,7 +245,7 @@ func TestNewer(t *testing.T) {
 func TestBroken(t *testing.T) {
 	s, root := open(t)
 	path := filepath.Join(root, "sandboxes", idA+".json")
-	write(t, path, `{"version": 1, "id": `)
+	write(t, path, `{"version": 3, "id": `)
 	if _, err := s.Sandboxes(); err == nil || !strings.Contains(err.Error(), path) {
 		t.Errorf("the error doesn't name the file: %v", err)
 	}

@@ -7,11 +7,11 @@ import (
 	"regexp"
 )
 
-// temporary is the name of a file that a write has begun and not yet renamed.
+// temporary matches the name of a file that a write has created and not yet renamed.
 var temporary = regexp.MustCompile(`^\.(record\.json|[0-9a-f]{64}\.(json|intent))\d+$`)
 
-// Sweep removes what writes left that a crash cut off. Call it at start, before
-// any writing.
+// Sweep removes the temporary files of interrupted writes. Call it when the shim
+// starts, before any write.
 func (s *Store) Sweep() error {
 	dirs := []string{s.sandboxes()}
 	entries, err := os.ReadDir(s.containers())

@@ -11,10 +11,10 @@ import (
 	"github.com/nodevirt/nodevirt/shim/vmspec"
 )
 
-// maxSecret bounds what is read of a Secret, in bytes: Kubernetes' own bound.
+// maxSecret bounds what is read from a Secret, in bytes. It is Kubernetes' own bound.
 const maxSecret = 1 << 20
 
-// WithSecrets returns a seed with what the kubelet has put into folders for it.
+// WithSecrets returns a seed with the Secrets that the kubelet has mounted for it.
 // Keys are KubeVirt's, in either of their forms.
 func WithSecrets(s vmspec.Seed) (vmspec.Seed, error) {
 	var errs []error
@@ -34,8 +34,7 @@ func WithSecrets(s vmspec.Seed) (vmspec.Seed, error) {
 	return s, errors.Join(errs...)
 }
 
-// readSecret reads the first of the keys that is there. Files of a Secret are
-// links within its folder.
+// readSecret reads the first key that exists. The files of a Secret are links within its folder.
 func readSecret(folder string, keys ...string) (string, error) {
 	root, err := os.OpenRoot(folder)
 	if err != nil {

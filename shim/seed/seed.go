@@ -1,7 +1,8 @@
-// Package seed writes a NoCloud data source as a disk image: an ISO 9660 file
-// system with Rock Ridge names and the label "cidata", as cloud-init looks for
-// it. What stands in the files is vmspec's business, where the image is kept
-// and who may read it the caller's.
+// Package seed writes cloud-init's NoCloud data source as a disk image: an ISO 9660
+// file system with Rock Ridge names and the label "cidata".
+//
+// It owns the image's format. It leaves the contents of the files to package
+// vmspec, and the image's path and owner to the caller.
 package seed
 
 import (
@@ -18,15 +19,14 @@ import (
 	"github.com/nodevirt/nodevirt/shim/vmspec"
 )
 
-// Label is the volume's label, by which cloud-init finds it
+// Label is the volume's label, by which cloud-init finds the volume
 // (cloud-init's documentation, "NoCloud").
 const Label = "cidata"
 
-// Write makes the image of s at path, readable by its owner alone, in place of
-// a file that may be there. The image appears whole or not at all; only a
-// killed process leaves something else, in the same folder and with a dot
-// before its name. Equal seeds make equal files in images that differ in their
-// dates.
+// Write creates the image of s at path, readable by its owner alone, and replaces
+// an existing file. The image appears whole or not at all; a process that is killed
+// leaves a temporary file in the same folder, whose name begins with a dot. Images
+// of equal seeds contain equal files, but differ in their dates.
 func Write(ctx context.Context, path string, s vmspec.Seed) error {
 	if err := ctx.Err(); err != nil {
 		return fmt.Errorf("write seed %s: %w", path, err)
@@ -44,7 +44,7 @@ func write(path string, s vmspec.Seed) (err error) {
 	if err != nil {
 		return fmt.Errorf("create image: %w", err)
 	}
-	defer func() { // does nothing once the image is in its place
+	defer func() { // does nothing once the image is renamed
 		err = errors.Join(err, image.Cleanup())
 	}()
 
@@ -58,16 +58,16 @@ func write(path string, s vmspec.Seed) (err error) {
 		return err
 	}
 	if err := writeImage(image.File, workspace); err != nil {
-		return fmt.Errorf("make ISO 9660: %w", err)
+		return fmt.Errorf("create ISO 9660 file system: %w", err)
 	}
 	if err := image.CloseAtomicallyReplace(); err != nil {
-		return fmt.Errorf("put image in place: %w", err)
+		return fmt.Errorf("rename image: %w", err)
 	}
 	return nil
 }
 
-// writeFiles lays out what the image will hold. cloud-init passes over a volume
-// that lacks user-data or meta-data, be they empty.
+// writeFiles writes the files of the image. cloud-init ignores a volume without
+// user-data or meta-data, even if they would be empty.
 func writeFiles(folder string, s vmspec.Seed) error {
 	files := map[string]string{"user-data": s.UserData, "meta-data": s.MetaData}
 	if s.NetworkConfig != "" {
@@ -75,15 +75,15 @@ func writeFiles(folder string, s vmspec.Seed) error {
 	}
 	for name, content := range files {
 		if err := os.WriteFile(filepath.Join(folder, name), []byte(content), 0o600); err != nil {
-			return err // names operation and path
+			return err // the error names operation and path
 		}
 	}
 	return nil
 }
 
-// writeImage makes the file system. It has no Joliet names: the library pads a
-// file that ends at a block's end by one block more, over the Joliet folder
-// that follows the last file. Linux prefers Rock Ridge anyway.
+// writeImage creates the file system. It has no Joliet names: the library pads a
+// file that ends at a block's end by an extra block, which overwrites the Joliet
+// folder behind the last file. Linux prefers Rock Ridge.
 func writeImage(image *os.File, workspace string) error {
 	checked := &checkedFile{File: image}
 	iso, err := iso9660.Create(file.New(checked, false), 0, 0, 0, workspace)
@@ -100,8 +100,8 @@ func writeImage(image *os.File, workspace string) error {
 	return err
 }
 
-// checkedFile remembers the first failed write: the library doesn't look at the
-// errors of all of its own, and a full disk would make half an image.
+// checkedFile keeps the first error of a write: the library ignores some of them,
+// so that a full disk would result in half an image.
 type checkedFile struct {
 	*os.File
 	err error

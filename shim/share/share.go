@@ -1,8 +1,8 @@
-// Package share lets `nodevirt disk` ask the shim for exports and imports: by HTTP
-// and JSON, on a unix socket of root's alone.
+// Package share connects `nodevirt disk` with the shim, by HTTP and JSON over a
+// unix socket that only root may open.
 //
-// It owns the wire, and what errors are on it. What exports and imports are is
-// package disk's.
+// It owns the client, the server, and how errors are encoded. It leaves exports and
+// imports themselves to package disk.
 package share
 
 import (
@@ -21,7 +21,7 @@ import (
 	"github.com/nodevirt/nodevirt/shim/disk"
 )
 
-// Export is an export without what it takes to use it.
+// Export is an export without the credentials to use it.
 type Export struct {
 	Name      string    `json:"name"`
 	Image     string    `json:"image"`
@@ -30,7 +30,7 @@ type Export struct {
 	Portal    string    `json:"portal"`
 	Target    string    `json:"target"`
 	CreatedAt time.Time `json:"createdAt"`
-	// Initiators are those that are logged in; Served is false while tgtd is away.
+	// Initiators are those that are logged in. Served is false while tgtd does not run.
 	Initiators []string `json:"initiators"`
 	Served     bool     `json:"served"`
 }
@@ -44,16 +44,16 @@ type Import struct {
 	Size      int64  `json:"size,omitempty"`
 }
 
-// List are a node's exports and imports.
+// List holds a node's exports and imports.
 type List struct {
 	Exports []Export `json:"exports"`
 	Imports []Import `json:"imports"`
 }
 
-// maxBody bounds what a client can send.
+// maxBody bounds a request, in bytes.
 const maxBody = 64 << 10
 
-// Handler serves a node's disks.
+// Handler returns the handler that serves a node's exports and imports.
 func Handler(d *disk.Disks) http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /v1/disks", answer(func(r *http.Request) (any, error) { return list(r.Context(), d) }))
@@ -114,8 +114,8 @@ type failure struct {
 	Error string `json:"error"`
 }
 
-// errBody says that a request can't be read.
-var errBody = errors.New("not a request of nodevirt's")
+// errBody is returned for a request that cannot be decoded.
+var errBody = errors.New("not a request of nodevirt")
 
 func decode(r *http.Request, into any) error {
 	d := json.NewDecoder(http.MaxBytesReader(nil, r.Body, maxBody))
@@ -135,7 +135,7 @@ func answer(do func(*http.Request) (any, error)) http.HandlerFunc {
 		}
 		w.Header().Set("Content-Type", "application/json")
 		w.WriteHeader(code)
-		_ = json.NewEncoder(w).Encode(value) // a client that is gone
+		_ = json.NewEncoder(w).Encode(value) // fails only if the client is gone
 	}
 }
 
@@ -157,12 +157,12 @@ func codeOf(err error) int {
 	return http.StatusInternalServerError
 }
 
-// Serve serves on a unix socket, which only root can open, until ctx ends.
+// Serve serves h on a unix socket, which only root may open, until ctx ends.
 func Serve(ctx context.Context, path string, h http.Handler) error {
 	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
 		return err
 	}
-	if err := os.RemoveAll(path); err != nil { // of a shim that was killed; the lock beside CRI's is ours
+	if err := os.RemoveAll(path); err != nil { // a killed shim left it; this process holds the lock of the CRI socket
 		return err
 	}
 	l, err := (&net.ListenConfig{}).Listen(ctx, "unix", path)

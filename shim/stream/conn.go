@@ -8,8 +8,8 @@ import (
 	"sync"
 )
 
-// listener keeps its connections, since net/http forgets those that a protocol
-// other than HTTP has taken over.
+// listener tracks its connections, since net/http forgets those that were hijacked
+// for another protocol.
 type listener struct {
 	net.Listener
 
@@ -36,7 +36,7 @@ func (l *listener) Accept() (net.Conn, error) {
 	return own, nil
 }
 
-// closeAll closes the connections, and those that come.
+// closeAll closes all connections, present and future.
 func (l *listener) closeAll() {
 	l.mu.Lock()
 	l.closed = true
@@ -50,8 +50,8 @@ func (l *listener) closeAll() {
 	}
 }
 
-// conn ends a context with itself: what a client that has gone had asked for is
-// given up, though nothing is written to it.
+// conn cancels its context when it ends, so that the work for a client that left
+// stops even if nothing is written.
 type conn struct {
 	net.Conn
 	listener *listener
@@ -61,14 +61,14 @@ type conn struct {
 
 func (c *conn) Read(p []byte) (int, error) {
 	n, err := c.Conn.Read(p)
-	// net/http interrupts a read by a deadline that has passed.
+	// net/http interrupts a read by setting a deadline in the past.
 	if err != nil && !errors.Is(err, os.ErrDeadlineExceeded) {
 		c.lose()
 	}
 	return n, err
 }
 
-// Close may be called again: the server and the protocol each do.
+// Close may be called twice: the server and the protocol both do so.
 func (c *conn) Close() error {
 	c.lose()
 	c.listener.mu.Lock()
@@ -77,7 +77,7 @@ func (c *conn) Close() error {
 	return ignoreClosed(c.Conn.Close())
 }
 
-// within is ctx, which ends with the connection too.
+// within returns a context that ends with ctx or with the connection.
 func within(ctx context.Context, c net.Conn) context.Context {
 	own, ok := c.(*conn)
 	if !ok {

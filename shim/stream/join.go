@@ -7,31 +7,31 @@ import (
 )
 
 const (
-	// lingerTime is what a client may go on to send after a port has said all. It is
-	// containerd's: older kubectls close only when the server does.
+	// lingerTime is how long a client may send after the port has closed its side.
+	// The value is containerd's: older versions of kubectl close only when the server does.
 	lingerTime = time.Second
-	// probeTime is the pause between two looks whether a client that has sent all
-	// is still there to hear the answer.
+	// probeTime is the pause between two probes whether a client that has closed
+	// its side is still connected.
 	probeTime = 30 * time.Second
 )
 
-// Conn is a connection whose directions end each for itself.
+// Conn is a connection whose write side can be closed separately.
 type Conn interface {
 	io.ReadWriteCloser
 	CloseWrite() error
 }
 
-// Join passes on what a client and a port say to each other, and the end of
-// either, until both have said all, either has gone or ctx is done. A port that
-// resets its connection is no error: for one, kubectl gives up all others too. It
-// closes the port, and the client's direction; a read of the client may go on
-// until its connection ends.
+// Join copies between a client and a port, and passes on a close of either side,
+// until both sides are closed, either has gone or ctx is done. A port that resets
+// its connection is not an error, since on an error kubectl ends all other
+// connections too. Join closes the port, and the write side of the client; a read
+// of the client may continue until its connection ends.
 func Join(ctx context.Context, client io.ReadWriteCloser, port Conn) {
 	defer func() { _ = port.Close() }()
 	up, down := make(chan error, 1), make(chan error, 1)
 	go func() {
 		_, err := io.Copy(port, client)
-		_ = port.CloseWrite() // it may have closed already
+		_ = port.CloseWrite() // the port may have closed it already
 		up <- err
 	}()
 	go func() {
@@ -43,19 +43,19 @@ func Join(ctx context.Context, client io.ReadWriteCloser, port Conn) {
 	var late <-chan time.Time
 	for upDone, downDone := false, false; !upDone || !downDone; {
 		select {
-		case <-up: // where it failed the port takes no more, and may have more to say
+		case <-up: // if it failed, the port accepts no more data, but may send some
 			upDone = true
 		case err := <-down:
 			if err != nil {
 				return
 			}
 			downDone, late = true, time.After(lingerTime)
-			_ = client.Close() // its write half; it may have gone
+			_ = client.Close() // its write side; the client may have left
 		case <-probe.C:
 			if !upDone || downDone {
 				continue
 			}
-			// An empty frame tells a client that listens from one that has gone.
+			// Writing an empty frame fails if the client has left.
 			if _, err := client.Write(nil); err != nil {
 				return
 			}

@@ -8,29 +8,28 @@ import (
 	"k8s.io/cri-streaming/pkg/streaming/remotecommand"
 )
 
-// machines are what streams lead into; package vm's Manager. Ids are whole. The
-// methods return when the streams have come to their end, or soon after ctx has,
-// which is when the client's connection or the server ends. An error is told to
-// the client. What they don't close, the server does.
+// machines are the VMs that streams connect to, implemented by package vm. IDs are
+// full IDs. The methods return when the streams end, or soon after ctx ends, which
+// is when the client's connection or the server ends. The server sends an error to
+// the client, and closes the streams that a method leaves open.
 type machines interface {
-	// Exec runs a command in a guest; the error is an [ExitError] where it did
-	// not end with 0.
+	// Exec runs a command in a guest. It returns an [ExitError] if the exit code is not 0.
 	Exec(ctx context.Context, containerID string, command []string, s Streams) error
-	// Attach joins a client and a machine's serial console.
+	// Attach connects a client to a VM's serial console.
 	Attach(ctx context.Context, containerID string, s Streams) error
-	// Forward joins a client and a TCP port of a pod.
+	// Forward connects a client to a TCP port of a pod.
 	Forward(ctx context.Context, sandboxID string, port uint16, client io.ReadWriteCloser) error
 }
 
-// Streams are one client's.
+// Streams are the streams of one client.
 type Streams struct {
-	// In is what the client sends, Out and Err where it takes what it gets; nil
-	// where it doesn't want that stream. With a TTY there is no Err.
+	// In carries the client's input, Out and Err its output. A stream that the
+	// client did not request is nil. With a TTY there is no Err.
 	In       io.Reader
 	Out, Err io.Writer
 	TTY      bool
-	// Resize carries the client's terminal sizes and is closed at its end; nil
-	// where there are none. It need not be read.
+	// Resize carries the client's terminal sizes and is closed when the client
+	// ends; nil if it sends none. It need not be read.
 	Resize <-chan Size
 }
 

@@ -15,23 +15,23 @@ import (
 )
 
 const (
-	// headerTime bounds how long a client may take to say what it wants.
+	// headerTime bounds how long a client may take to send its request's header.
 	headerTime = 10 * time.Second
 	maxHeader  = 64 << 10
 )
 
-// Options are what a Server needs. All are.
+// Options configure a Server. All fields are required.
 type Options struct {
-	// Address is where it listens, HOST:PORT on loopback; port 0 is any free one.
+	// Address is the address to listen on, HOST:PORT on loopback; port 0 selects a free port.
 	Address string
-	// IdleTimeout cuts a connection on which nothing was sent, either way, for so
-	// long; 0 never.
+	// IdleTimeout closes a connection without traffic in either direction for that
+	// long; 0 is never.
 	IdleTimeout time.Duration
 	Machines    machines
 	Logger      *slog.Logger
 }
 
-// Server gives out URLs and serves them.
+// Server creates URLs and serves them.
 type Server struct {
 	listener *listener
 	streams  streaming.Server
@@ -39,8 +39,8 @@ type Server struct {
 	runtime  *runtime
 }
 
-// Listen takes the address. The server answers once [Server.Serve] runs; Close
-// it in any case.
+// Listen opens the address and returns a Server, which answers once [Server.Serve]
+// runs. The caller must close it.
 func Listen(ctx context.Context, o Options) (*Server, error) {
 	tcp, err := new(net.ListenConfig).Listen(ctx, "tcp", o.Address)
 	if err != nil {

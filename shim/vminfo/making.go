@@ -6,25 +6,26 @@ import (
 	"time"
 )
 
-// MakingKey is where Making is in "info" of a verbose PodSandboxStatus.
+// MakingKey is the key of Making in the map of a verbose PodSandboxStatus.
 const MakingKey = "nodevirt"
 
-// Making is a VM container of a pod that CreateContainer has not made yet.
+// Making is a VM container of a pod that CreateContainer is creating.
 type Making struct {
 	Container string         `json:"container"`
 	Disks     []DiskProgress `json:"disks"`
 }
 
-// DiskProgress is how far a disk is that is being expanded.
+// DiskProgress is the progress of a disk that is being expanded.
 type DiskProgress struct {
 	Disk string `json:"disk"`
-	// Waiting says that it waits for other disks; Done is the part that is done, 0 to 1.
+	// Waiting is true while it waits for other disks. Done is the completed fraction, 0 to 1.
 	Waiting bool      `json:"waiting,omitempty"`
 	Done    float64   `json:"done"`
 	Since   time.Time `json:"since"`
 }
 
-// ReadMaking finds Making in the map of a verbose reply; nil if nothing is being made.
+// ReadMaking decodes Making from the map of a verbose reply. It returns nil if no
+// container is being created.
 func ReadMaking(verbose map[string]string) (*Making, error) {
 	text := verbose[MakingKey]
 	if text == "" {

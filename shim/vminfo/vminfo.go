@@ -1,8 +1,8 @@
-// Package vminfo is what the shim tells of a VM beyond CRI's own fields: the
-// JSON in "info" of a verbose ContainerStatus. The shim writes it, tools such
-// as the nodevirt command read it; crictl inspect shows it.
+// Package vminfo defines what the shim reports of a VM beyond CRI's own fields: the
+// JSON in "info" of a verbose ContainerStatus. The shim writes it; tools such as
+// the nodevirt command read it, and crictl inspect shows it.
 //
-// It owns the fields' names and nothing else.
+// It owns the names and meanings of the fields. It leaves their values to package vm.
 package vminfo
 
 import (
@@ -16,62 +16,61 @@ import (
 	"github.com/nodevirt/nodevirt/shim/vmspec"
 )
 
-// Key is where Info is in the reply's map.
+// Key is the key of Info in the reply's map.
 const Key = "info"
 
-// Info begins with what containerd tells of a container.
+// Info begins with the fields that containerd reports of a container.
 type Info struct {
 	SandboxID string `json:"sandboxID"`
-	// PID is QEMU's, 0 where it doesn't run.
+	// PID is QEMU's process ID, 0 while it does not run.
 	PID int `json:"pid"`
 	// VM is nil for an ordinary container.
 	VM *VM `json:"vm,omitempty"`
-	// Config is the container's, as CRI handed it over.
+	// Config is the container's config as CRI passed it.
 	Config any `json:"config"`
 }
 
-// VM is what stands for a container on the node.
+// VM describes a container's VM on the node.
 type VM struct {
 	Domain record.Domain `json:"domain"`
-	// DomainXML is what libvirt was given, empty where the VM doesn't run. It
-	// holds no secrets: those of a guest are in its seed.
+	// DomainXML is the domain as passed to libvirt, empty while the VM does not run. It contains no
+	// secrets: a guest's secrets are in its seed.
 	DomainXML   string      `json:"domainXML,omitempty"`
 	Accelerator string      `json:"accelerator"`
 	Spec        vmspec.Spec `json:"spec"`
-	// Disks are what stands behind Spec.Disks, in their order.
+	// Disks are the sources of Spec.Disks, in their order.
 	Disks []Disk `json:"disks"`
-	// Network is nil where none stands.
+	// Network is nil while the VM has no network.
 	Network *netsetup.Plan `json:"network,omitempty"`
-	// Paused is why the guest stands still, as conditions of pods have it; empty
-	// where it runs.
+	// Paused is why the guest is paused, as in pods' conditions; empty while it runs.
 	Paused string `json:"paused,omitempty"`
-	// Agent is what the guest agent told, nil where the VM doesn't run.
+	// Agent is what the guest agent reported, nil while the VM does not run.
 	Agent *agent.State `json:"agent,omitempty"`
-	// ConsoleSocket is where the serial console listens while the VM runs. One
-	// client at a time is served.
+	// ConsoleSocket is the socket of the serial console while the VM runs. It
+	// serves one client at a time.
 	ConsoleSocket string `json:"consoleSocket"`
-	// DisplaySocket is where VNC is served while the VM runs, empty without a display.
+	// DisplaySocket is the socket of VNC while the VM runs, empty without a display.
 	DisplaySocket string `json:"displaySocket,omitempty"`
 	// Folder holds the VM's own files.
 	Folder string `json:"folder"`
 }
 
-// Disk is what a disk of the spec is made of.
+// Disk is the source of a disk of the spec.
 type Disk struct {
 	Name string `json:"name"`
-	// Mode is how a registry disk reaches the VM, empty of others.
+	// Mode is how a registry disk reaches the VM, empty for other disks.
 	Mode vmspec.Mode `json:"mode,omitempty"`
-	// Image is the registry disk below, nil where there is none.
+	// Image is the registry disk below, nil for other disks.
 	Image *imageunpack.Disk `json:"image,omitempty"`
-	// Path is the file or device that takes the guest's writes, or where it can't
-	// write the one that it reads; Format is qcow2 or raw.
+	// Path is the file or device that the guest writes to or, if the disk is
+	// read-only, reads from. Format is qcow2 or raw.
 	Path   string `json:"path,omitempty"`
 	Format string `json:"format,omitempty"`
-	// Allocated is what a file really takes, in bytes.
+	// Allocated is the space that the file takes on the node, in bytes.
 	Allocated int64 `json:"allocated"`
 }
 
-// Disk returns what the disk of a name is made of.
+// Disk returns the source of the named disk.
 func (v VM) Disk(name string) Disk {
 	for _, d := range v.Disks {
 		if d.Name == name {
@@ -81,8 +80,8 @@ func (v VM) Disk(name string) Disk {
 	return Disk{Name: name}
 }
 
-// Read finds Info in the map of a verbose reply. Without one, it is an ordinary
-// container's.
+// Read decodes Info from the map of a verbose reply. It returns the zero Info if
+// there is none, as for an ordinary container.
 func Read(verbose map[string]string) (Info, error) {
 	var i Info
 	text := verbose[Key]

@@ -73,7 +73,7 @@ func TestExecSync(t *testing.T) {
 	if len(r.Stdout) != 300_000 {
 		t.Errorf("%d of 300000 bytes of noise", len(r.Stdout))
 	}
-	c.wantExecError(codes.Unknown, `"nothing-of-this-name" can't be run in the guest`, 60, "nothing-of-this-name", "x")
+	c.wantExecError(codes.Unknown, `"nothing-of-this-name" cannot be run in the guest`, 60, "nothing-of-this-name", "x")
 	c.wantExecError(codes.Unknown, "Permission denied", 60, "/etc/inittab")
 	c.wantExecError(codes.InvalidArgument, "UTF-8", 60, "echo", "\x00")
 	c.wantExecError(codes.InvalidArgument, "no program", 60)
@@ -124,7 +124,7 @@ func TestExecByCrictl(t *testing.T) {
 		t.Errorf("crictl exec -i says %q and %q, %v", out, stderr.String(), err)
 	}
 	_, err = suite.Crictl(t.Context(), "exec", c.id, "nothing-of-this-name")
-	if err == nil || !strings.Contains(err.Error(), "can't be run in the guest") {
+	if err == nil || !strings.Contains(err.Error(), "cannot be run in the guest") {
 		t.Errorf("a program that isn't there: %v", err)
 	}
 	_, err = suite.Crictl(t.Context(), "exec", "--sync", "--timeout", "1", c.id, "sleep", "60")

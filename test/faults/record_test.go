@@ -23,8 +23,8 @@ func shimRoot(elem ...string) string {
 	return filepath.Join(append([]string{filepath.Dir(filling())}, elem...)...)
 }
 
-// TestBrokenRecords breaks records of two pods. That costs nobody else anything, and what is left of
-// them can be removed by the way out that the log tells.
+// TestBrokenRecords breaks records of two pods. That costs nobody else anything,
+// and what is left of them can be removed by the way out that the log tells.
 func TestBrokenRecords(t *testing.T) {
 	r := begin(t)
 	r.does(t, life[:started]...)
@@ -47,7 +47,7 @@ func TestBrokenRecords(t *testing.T) {
 		t.Errorf("of the pod there are the containers %q, %v", list, err)
 	}
 	log := suite.LogTail(node.Shim, math.MaxInt)
-	for _, want := range []string{"broken/" + r.container, "record is broken: it is cut off", "broken/" + other.id + ".json"} {
+	for _, want := range []string{"broken/" + r.container, "record is broken: it is truncated", "broken/" + other.id + ".json"} {
 		if !strings.Contains(log, want) {
 			t.Errorf("the log does not tell of %q", want)
 		}
@@ -74,8 +74,9 @@ func TestBrokenRecords(t *testing.T) {
 	check(t, redial())
 }
 
-// TestUnmadeContainerThatStays has the shim find a container that was not made, and whose folder can't
-// be removed at once. When it can, its name is free again, without another start of the shim.
+// TestUnmadeContainerThatStays has the shim find a container that was not made, and
+// whose folder can't be removed at once. When it can, its name is free again,
+// without another start of the shim.
 func TestUnmadeContainerThatStays(t *testing.T) {
 	r := begin(t)
 	r.does(t, life[:started-1]...)

@@ -1,6 +1,5 @@
-// Package program is what the mains of the daemons share: the version, the command line's form, and
-// where the log goes. What a program does is its own package's matter; the user's command line tool,
-// with its many commands, has package cli.
+// Package program contains what the daemons' main packages share: the version, the
+// parsing of flags, and the log. It leaves the command line of the user's tool to package cli.
 package program
 
 import (
@@ -15,7 +14,8 @@ import (
 	"k8s.io/klog/v2"
 )
 
-// Version is the one given at link time, or else the module's from the build info.
+// Version returns the version that was set at link time or, if empty, the module's
+// from the build info.
 func Version(linked string) string {
 	if linked != "" {
 		return linked
@@ -26,11 +26,11 @@ func Version(linked string) string {
 	return "unknown"
 }
 
-// Parse reads a daemon's arguments, of which flags are all; to these it adds -version. With done, the
-// user asked for the help or the version and has it on standard output: there is nothing to run.
+// Parse parses a daemon's flags, to which it adds -version. done is true if it has
+// printed the help or the version, so that there is nothing to run.
 func Parse(flags *flag.FlagSet, usage, version string, args []string) (done bool, err error) {
 	show := flags.Bool("version", false, "print the version and exit")
-	flags.SetOutput(io.Discard) // what is wrong is told once, by main
+	flags.SetOutput(io.Discard) // main prints the error
 	switch err := flags.Parse(args); {
 	case errors.Is(err, flag.ErrHelp):
 		flags.SetOutput(os.Stdout)
@@ -48,7 +48,7 @@ func Parse(flags *flag.FlagSet, usage, version string, args []string) (done bool
 	return *show, nil
 }
 
-// Log writes to standard error, also for Kubernetes' libraries.
+// Log returns a logger to standard error, which Kubernetes' libraries use too.
 func Log(level slog.Level) *slog.Logger {
 	log := slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: level}))
 	klog.SetSlogLogger(log)

@@ -5,10 +5,10 @@ import (
 	"errors"
 )
 
-// errUnplugged says that nothing that is typed gets to the guest any more.
-var errUnplugged = errors.New("the console takes no input any more")
+// errUnplugged is returned after the connection for input has failed.
+var errUnplugged = errors.New("the console no longer accepts input")
 
-// keyboard is the one connection to a console's socket, for all who type.
+// keyboard is the connection to a console's socket that all clients share.
 type keyboard struct {
 	socket    string
 	users     int // guarded by Terminals.mu
@@ -17,7 +17,7 @@ type keyboard struct {
 	unplugged chan struct{} // closed when keys get nowhere
 }
 
-// keyboard joins those who type at a console. The caller releases it.
+// keyboard returns the shared connection of a console. The caller must release it.
 func (t *Terminals) keyboard(socket string) *keyboard {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -30,7 +30,7 @@ func (t *Terminals) keyboard(socket string) *keyboard {
 		t.keyboards[socket] = k
 		go func() {
 			if err := k.run(); err != nil {
-				t.log.Warn("typing at a console is not possible", "socket", socket, "error", err)
+				t.log.Warn("cannot send input to a console", "socket", socket, "error", err)
 			}
 		}()
 	}
@@ -38,7 +38,7 @@ func (t *Terminals) keyboard(socket string) *keyboard {
 	return k
 }
 
-// release unplugs a keyboard that nobody uses any more.
+// release closes a keyboard after its last user.
 func (t *Terminals) release(k *keyboard) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -60,8 +60,8 @@ func (k *keyboard) works() bool {
 	}
 }
 
-// press hands keys on. A guest that doesn't read its console makes it wait; the
-// keys of one who leaves meanwhile are dropped.
+// press sends keys. It waits while the guest does not read its console, and drops
+// the keys if ctx ends.
 func (k *keyboard) press(ctx context.Context, keys []byte) error {
 	select {
 	case k.pressed <- keys:
@@ -73,8 +73,8 @@ func (k *keyboard) press(ctx context.Context, keys []byte) error {
 	}
 }
 
-// run types what is pressed until the last user has left or QEMU has ended. An
-// error says that there was no connection at all.
+// run types pressed keys until the last user has left or QEMU has ended. It returns
+// an error if it could not connect.
 func (k *keyboard) run() error {
 	defer close(k.unplugged)
 	w := &wire{socket: k.socket, left: k.left}

@@ -1,14 +1,13 @@
-// Package terminal attaches people to serial consoles: any number at once to
-// each, of whom everyone may type.
+// Package terminal attaches clients to serial consoles. Several clients may attach
+// to one console, and all may type.
 //
-// What the guest prints comes from the file that QEMU appends it to, in which
-// each client has a place of its own: a client that is slow skips what it has
-// missed, and disturbs nobody. QEMU's socket, which takes one client, is held
-// only while somebody could type, by one connection for all. So there is nothing
-// that a restart of the shim could lose but the clients.
+// Each client reads the guest's output from the file that QEMU appends to, at its
+// own offset: a slow client skips output, and does not delay others. All clients
+// share one connection to QEMU's socket, which accepts only one, while any of them
+// may type. So a restart of the shim loses only the clients.
 //
-// It owns the clients. Who makes, bounds and removes the file is package
-// console; who may attach at all is CRI's client.
+// It owns the clients. It leaves the file and its size to package console, and
+// authorization to CRI's clients.
 package terminal
 
 import (
@@ -21,16 +20,15 @@ import (
 	"sync"
 )
 
-// Console is where a machine's serial console is.
+// Console locates a VM's serial console.
 type Console struct {
-	// Raw is the file that QEMU appends to, Socket where it takes what is typed.
+	// Raw is the file that QEMU appends output to, Socket the socket that takes input.
 	Raw, Socket string
-	// Ended is closed when the machine has ended and Raw is complete.
+	// Ended is closed when the VM has ended and Raw is complete.
 	Ended <-chan struct{}
 }
 
-// Terminals are the clients of a node's consoles. Its methods may be called
-// concurrently.
+// Terminals manages the clients of a node's consoles. Its methods may be called concurrently.
 type Terminals struct {
 	log *slog.Logger
 
@@ -43,10 +41,9 @@ func New(log *slog.Logger) *Terminals {
 	return &Terminals{log: log, keyboards: map[string]*keyboard{}}
 }
 
-// Attach writes the last of what the guest has printed to out, and goes on with
-// what it prints, until the machine has ended, which is no error, ctx is done or
-// out fails. Meanwhile it types what comes from in, which may be nil; a read of
-// it may go on afterwards.
+// Attach writes the end of the guest's past output and its new output to out, until
+// the VM ends, which is not an error, ctx is done or out fails. It sends in, which
+// may be nil, to the guest; a read of in may continue after Attach returns.
 func (t *Terminals) Attach(ctx context.Context, c Console, in io.Reader, out io.Writer) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -67,11 +64,10 @@ func (t *Terminals) Attach(ctx context.Context, c Console, in io.Reader, out io.
 	return nil
 }
 
-// maxKeys is how much is typed at a time, in bytes. What others type goes
-// between, not into it.
+// maxKeys bounds what is typed at once, in bytes. The input of other clients is not mixed into it.
 const maxKeys = 4096
 
-// keys types what comes from in, and says so: an echo is to be expected.
+// keys types the input from in, and signals typed, since the guest is likely to echo it.
 func (t *Terminals) keys(ctx context.Context, k *keyboard, in io.Reader, typed chan<- struct{}) {
 	buf := make([]byte, maxKeys)
 	for {

@@ -15,26 +15,25 @@ import (
 )
 
 const (
-	// history is what a client is shown of what was printed before it came, in bytes.
+	// history is how much past output a client gets, in bytes.
 	history = 64 << 10
-	// chunk is how much is read and written at a time.
+	// chunk is the size of reads and writes, in bytes.
 	chunk = 32 << 10
 
-	// The pauses between two looks at a file: short after something has happened,
-	// longer while nothing does.
+	// The pauses between two reads of a file: short after output, longer while the guest is silent.
 	shortPause = 5 * time.Millisecond
 	longPause  = 100 * time.Millisecond
 )
 
-// view is one client's place in what a guest has printed.
+// view is one client's offset in a guest's output.
 type view struct {
 	file *os.File
 	at   int64
 	buf  [chunk]byte
 }
 
-// openView begins where history does. The file is refused if it is not a
-// regular one: what QEMU's user could put there instead is not opened.
+// openView opens a view at the start of history. It refuses anything but a regular
+// file, since QEMU's user, which is not trusted, could replace the file.
 func openView(path string) (*view, error) {
 	f, err := os.OpenFile(path, os.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0)
 	if err != nil {
@@ -57,13 +56,13 @@ func openView(path string) (*view, error) {
 
 func (v *view) close() { v.file.Close() }
 
-// rewind goes to the begin of history, at the first line that is whole.
+// rewind seeks to the first complete line of history.
 func (v *view) rewind(size int64) error {
 	v.at = max(size-history, 0)
 	if v.at == 0 {
 		return nil
 	}
-	// A file whose begin has been given back further than that has a hole there.
+	// If the space there was freed, the file has a hole.
 	if at, err := unix.Seek(int(v.file.Fd()), v.at, unix.SEEK_DATA); err == nil {
 		v.at = at
 	}
@@ -85,8 +84,7 @@ func (v *view) read() (int, error) {
 	return n, nil
 }
 
-// show writes to out until the machine has ended and all is written, or ctx is
-// done or out fails.
+// show writes to out until the VM has ended and all is written, ctx is done or out fails.
 func (v *view) show(ctx context.Context, ended, typed <-chan struct{}, out io.Writer) error {
 	last, pause := false, shortPause
 	for ctx.Err() == nil {
@@ -112,14 +110,14 @@ func (v *view) show(ctx context.Context, ended, typed <-chan struct{}, out io.Wr
 			last, pause = wait(ctx, ended, typed, pause)
 		}
 		if err != nil && ctx.Err() == nil { // not that the client has left
-			return fmt.Errorf("show what the guest prints: %w", err)
+			return fmt.Errorf("write the guest's output: %w", err)
 		}
 	}
 	return nil
 }
 
-// wait pauses before the next look, and tells whether that is the last one: the
-// machine's last words may have come between.
+// wait pauses before the next read. last reports that the VM has ended, so that the
+// next read is the last one.
 func wait(ctx context.Context, ended, typed <-chan struct{}, pause time.Duration) (last bool, next time.Duration) {
 	t := time.NewTimer(pause)
 	defer t.Stop()
@@ -143,7 +141,7 @@ func (v *view) size() (int64, error) {
 	return info.Size(), nil
 }
 
-// skip goes on at history where the client was too slow, and tells it so.
+// skip continues at the start of history if the client is too slow, and says so in its output.
 func (v *view) skip(size int64, out io.Writer) error {
 	from := v.at
 	if err := v.rewind(size); err != nil {

@@ -10,26 +10,24 @@ import (
 )
 
 const (
-	// socketTime bounds how long the socket of a machine that has just been
-	// started may take.
+	// socketTime bounds the wait for the socket of a VM that has just been started.
 	socketTime = 5 * time.Second
 	socketPoll = 10 * time.Millisecond
-	// lingerTime is what QEMU has to take the last keys in when all clients have left.
+	// lingerTime bounds how long QEMU may take to read the last keys after all clients have left.
 	lingerTime = time.Second
-	// keyPoll is how soon it is looked whether QEMU has taken a key, at first.
+	// keyPoll is the first pause before checking whether QEMU has read a key.
 	keyPoll = 20 * time.Microsecond
 )
 
-// wire is the way to QEMU, for keys alone: its other half is shut. QEMU sends to
-// the socket what it appends to the file. A socket that takes no more makes it
-// try again, and append again: the file, and so the log, would have bytes twice,
-// as happens within milliseconds to whoever reads on a busy machine (QEMU 7.2,
-// qemu_chr_write_buffer). What fails for good it appends once.
+// wire is the connection to QEMU's socket, for input only: its read side is shut
+// down. QEMU writes output both to the socket and to the file. If the socket would
+// block, it retries and appends to the file again, so that the file and the log
+// would contain bytes twice, which happens within milliseconds on a busy node (QEMU
+// 7.2, qemu_chr_write_buffer). If writing to the socket fails for good, QEMU appends once.
 //
-// It has a price. Where the guest's port is full of keys in that moment, QEMU
-// takes the failure for the client's end, and drops what it has not read. So each
-// key is sent when the one before has been taken, and sent again over a new
-// connection where it was dropped.
+// This has a cost. If the guest's port is full at that moment, QEMU treats the
+// failure as the client's end, and drops unread input. So wire sends each key after
+// QEMU has read the one before, and sends a dropped key again over a new connection.
 type wire struct {
 	socket string
 	left   <-chan struct{} // closed when the last user has left
@@ -38,7 +36,7 @@ type wire struct {
 }
 
 var (
-	errLeft    = errors.New("nobody types any more")
+	errLeft    = errors.New("no client types any more")
 	errDropped = errors.New("QEMU dropped the key")
 )
 
@@ -49,7 +47,7 @@ func (w *wire) close() {
 	}
 }
 
-// plug connects, for as long as the socket may take and somebody waits.
+// plug connects, and retries for socketTime while there are users.
 func (w *wire) plug() error {
 	for end := time.Now().Add(socketTime); ; {
 		conn, err := net.DialUnix("unix", nil, &net.UnixAddr{Name: w.socket, Net: "unix"})
@@ -69,7 +67,7 @@ func (w *wire) plug() error {
 	}
 }
 
-// carry returns when QEMU has taken all keys. An error says that it takes no more.
+// carry returns when QEMU has read all keys, or with an error if it reads no more.
 func (w *wire) carry(keys []byte) error {
 	for i := range keys {
 		for {
@@ -94,7 +92,7 @@ func (w *wire) carry(keys []byte) error {
 	return nil
 }
 
-// press sends one key, and waits until it is taken.
+// press sends one key, and waits until QEMU has read it.
 func (w *wire) press(key []byte) error {
 	if _, err := w.conn.Write(key); err != nil {
 		return err
@@ -107,7 +105,7 @@ func (w *wire) press(key []byte) error {
 		unread, fate := 0, 0
 		controlErr := raw.Control(func(fd uintptr) {
 			if unread, err = unix.IoctlGetInt(int(fd), unix.TIOCOUTQ); err == nil && unread == 0 {
-				// In this order: the kernel notes first what it drops then.
+				// In this order: the kernel reports the drop before it drops the data.
 				fate, err = unix.GetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_ERROR)
 			}
 		})
@@ -125,7 +123,7 @@ func (w *wire) press(key []byte) error {
 	}
 }
 
-// wait is short of d if the last user leaves meanwhile. Some time after that it fails.
+// wait waits for d. It returns early if the last user leaves, and fails lingerTime after that.
 func (w *wire) wait(d time.Duration) error {
 	left := w.left
 	if !w.until.IsZero() {

@@ -1,8 +1,8 @@
-// Package condition names the conditions by which a node tells of a VM on its
-// pod's status: the shim writes them, controllers and people read them.
+// Package condition names the conditions with which a node reports the state of a
+// VM in its pod's status. The shim writes them; controllers and users read them.
 //
-// It owns names and the form of [GuestInfo]'s message, and nothing else. It
-// imports nothing of ours, so that it can be used on both ends.
+// It owns the names and the format of [GuestInfo]'s message. It imports no other
+// package of nodevirt, so that the node and the controller can both use it.
 package condition
 
 import (
@@ -10,41 +10,40 @@ import (
 	"fmt"
 )
 
-// The types of conditions. One that a pod does not have is not known: the node
-// has no credential, or did not come so far.
+// The types of conditions. A missing condition means that the state is not known:
+// the node has no credential, or has not started the VM yet.
 const (
-	// VMReady is True while the guest runs. Where it is False the reason says
-	// why, and the message what failed and the way out.
+	// VMReady is True while the guest runs. If it is False the reason says why, and
+	// the message says what failed and what to do.
 	VMReady = "nodevirt.io/VMReady"
-	// Paused is True while the machine is there and its guest's code does not run.
+	// Paused is True while the VM exists and its guest does not run.
 	Paused = "nodevirt.io/Paused"
-	// AgentConnected is True while the guest's agent has its port open.
+	// AgentConnected is True while the guest agent has opened its port.
 	AgentConnected = "nodevirt.io/AgentConnected"
-	// GuestInfo is True where its message is a [Guest], as JSON: the guest's own
-	// words, of its agent.
+	// GuestInfo is True if its message is a [Guest] as JSON, as reported by the guest agent.
 	GuestInfo = "nodevirt.io/GuestInfo"
-	// LiveMigratable is False with a reason where the VM can't move to another
+	// LiveMigratable is False with a reason if the VM cannot be migrated to another
 	// node while it runs.
 	LiveMigratable = "nodevirt.io/LiveMigratable"
 )
 
-// Reasons of VMReady. Of a machine that ended it is its container's, such as
-// Completed, Error or OOMKilled.
+// Reasons of VMReady. After the VM's end the reason is that of its container, such
+// as Completed, Error or OOMKilled.
 const (
 	ReasonRunning = "GuestRunning"
-	// ReasonCreateFailed: the node refused the container, or could not make it;
-	// the kubelet tries again.
+	// ReasonCreateFailed: the node refused the container, or failed to create it.
+	// The kubelet retries.
 	ReasonCreateFailed = "CreateFailed"
-	// ReasonStartFailed: the machine could not be started.
+	// ReasonStartFailed: the VM could not be started.
 	ReasonStartFailed = "StartFailed"
 )
 
 // Reasons of Paused, also of VMReady, which is False while a VM is paused.
 const (
 	ReasonNotPaused       = "NotPaused"
-	ReasonPausedByUser    = "PausedByUser"    // KubeVirt's word
-	ReasonPausedIOError   = "PausedIOError"   // KubeVirt's word: a disk can't be written
-	ReasonPausedMigration = "PausedMigration" // the guest moves
+	ReasonPausedByUser    = "PausedByUser"    // KubeVirt's name
+	ReasonPausedIOError   = "PausedIOError"   // KubeVirt's name: an I/O error on a disk
+	ReasonPausedMigration = "PausedMigration" // the guest is being migrated
 	ReasonPausedOther     = "PausedOther"
 )
 
@@ -55,10 +54,10 @@ const (
 	ReasonAgentTold         = "AgentTold"
 )
 
-// ReasonMigrationUnsupported is of LiveMigratable: this nodevirt moves no VM.
+// ReasonMigrationUnsupported is the reason of LiveMigratable: this version does not migrate VMs.
 const ReasonMigrationUnsupported = "MigrationUnsupported"
 
-// Guest is what a guest's agent tells. All of it is the guest's own text.
+// Guest is what a guest agent reports. All of it is the guest's own text, and not trusted.
 type Guest struct {
 	// AgentVersion is qemu-guest-agent's.
 	AgentVersion string      `json:"agentVersion,omitempty"`
@@ -67,7 +66,7 @@ type Guest struct {
 	Interfaces   []Interface `json:"interfaces,omitempty"`
 }
 
-// OS is an operating system in the words of os-release(5) and uname(2).
+// OS is an operating system, with values of os-release(5) and uname(2).
 type OS struct {
 	ID         string `json:"id,omitempty"`
 	PrettyName string `json:"prettyName,omitempty"`
@@ -77,8 +76,8 @@ type OS struct {
 	Machine string `json:"machine,omitempty"`
 }
 
-// Interface is one of the VM's network cards as the guest has it; interfaces
-// that the guest made by itself are left out.
+// Interface is a network interface of the VM as the guest reports it. Interfaces
+// that the guest created itself are omitted.
 type Interface struct {
 	Name string `json:"name,omitempty"`
 	MAC  string `json:"mac,omitempty"`
@@ -86,8 +85,8 @@ type Interface struct {
 	IPs []string `json:"ips,omitempty"`
 }
 
-// Parse reads the message of GuestInfo. It has been text that a stranger
-// influences: what it holds must not be trusted.
+// Parse decodes the message of GuestInfo. The guest controls its contents, which
+// must not be trusted.
 func Parse(message string) (Guest, error) {
 	var g Guest
 	if err := json.Unmarshal([]byte(message), &g); err != nil {

@@ -1,8 +1,10 @@
-// Package client is the other side of a streaming server, by SPDY: what the
-// kubelet and crictl do with the URL of an Attach, Exec or PortForward. The
-// nodevirt command and tests use it.
+// Package client connects to a streaming server by SPDY, as the kubelet and crictl
+// do with the URL of an Attach, Exec or PortForward. The nodevirt command and tests use it.
 //
-// It owns the client's half of the protocols, whose frames are k8s.io/streaming's.
+// It owns the client's side of the protocols, and leaves their frames to k8s.io/streaming. Unlike
+// k8s.io/client-go's remotecommand it distinguishes a server that ended a stream
+// from one that was lost ([ErrCut]), and unlike its portforward it passes on a
+// close of either side.
 package client
 
 import (
@@ -17,10 +19,10 @@ import (
 	"k8s.io/streaming/pkg/httpstream/spdy"
 )
 
-// maxAnswer bounds what is read of a refusal.
+// maxAnswer bounds what is read of an error response, in bytes.
 const maxAnswer = 4096
 
-// dial makes a connection of a protocol. A URL of CRI's is good for one.
+// dial opens a connection of a protocol. A URL from CRI is valid for one connection.
 func dial(ctx context.Context, address, protocol string) (httpstream.Connection, error) {
 	direct := func(*http.Request) (*url.URL, error) { return nil, nil }
 	transport, err := spdy.NewRoundTripperWithProxy(nil, direct)
@@ -39,7 +41,7 @@ func dial(ctx context.Context, address, protocol string) (httpstream.Connection,
 	if reply.StatusCode != http.StatusSwitchingProtocols {
 		defer reply.Body.Close()
 		text, _ := io.ReadAll(io.LimitReader(reply.Body, maxAnswer)) // the status says enough
-		return nil, fmt.Errorf("the streaming server refuses: %s: %s", reply.Status, strings.TrimSpace(string(text)))
+		return nil, fmt.Errorf("the streaming server refuses the connection: %s: %s", reply.Status, strings.TrimSpace(string(text)))
 	}
 	conn, err := transport.NewConnection(reply)
 	if err != nil {
@@ -48,7 +50,7 @@ func dial(ctx context.Context, address, protocol string) (httpstream.Connection,
 	return conn, nil
 }
 
-// open makes a stream of a connection.
+// open opens a stream of a connection.
 func open(conn httpstream.Connection, headers map[string]string) (httpstream.Stream, error) {
 	h := http.Header{}
 	for name, value := range headers {

@@ -12,13 +12,13 @@ import (
 	"k8s.io/streaming/pkg/httpstream"
 )
 
-// Ports leads to the ports of one pod.
+// Ports is a connection to the ports of a pod.
 type Ports struct {
 	conn httpstream.Connection
 	next atomic.Int64
 }
 
-// DialPorts connects to a PortForward's URL. The caller closes.
+// DialPorts connects to the URL of a PortForward. The caller closes the result.
 func DialPorts(ctx context.Context, address string) (*Ports, error) {
 	conn, err := dial(ctx, address, portforward.ProtocolV1Name)
 	if err != nil {
@@ -27,17 +27,17 @@ func DialPorts(ctx context.Context, address string) (*Ports, error) {
 	return &Ports{conn: conn}, nil
 }
 
-// Close cuts all that is joined.
+// Close ends all forwarded connections.
 func (p *Ports) Close() error { return p.conn.Close() }
 
-// Lost is closed when the server has gone.
+// Lost returns a channel that is closed when the connection to the server ends.
 func (p *Ports) Lost() <-chan bool { return p.conn.CloseChan() }
 
-// halfCloser is a connection whose one direction can end before the other.
+// halfCloser is a connection whose write side can be closed separately.
 type halfCloser interface{ CloseWrite() error }
 
-// Join joins local and a port until both have no more to say. Where the port
-// doesn't answer, the error says why. Local stays open; a read of it may go on.
+// Join copies between local and a port until both sides are closed. It returns an
+// error if the port does not answer. It leaves local open; a read of local may continue.
 func (p *Ports) Join(port uint16, local io.ReadWriter) error {
 	headers := map[string]string{
 		portforward.StreamType:                 portforward.StreamTypeError,
@@ -49,7 +49,7 @@ func (p *Ports) Join(port uint16, local io.ReadWriter) error {
 		return err
 	}
 	defer p.conn.RemoveStreams(failure)
-	_ = failure.Close() // nothing is said this way
+	_ = failure.Close() // the client sends nothing on this stream
 	headers[portforward.StreamType] = portforward.StreamTypeData
 	data, err := open(p.conn, headers)
 	if err != nil {
@@ -70,9 +70,9 @@ func (p *Ports) Join(port uint16, local io.ReadWriter) error {
 	}()
 	_, err = io.Copy(local, data)
 	if half, ok := local.(halfCloser); ok {
-		_ = half.CloseWrite() // it may have gone already
+		_ = half.CloseWrite() // local may be closed already
 	}
-	_ = data.Reset() // the port has said all: the server need not wait for more
+	_ = data.Reset() // the port has closed its side: the server need not wait
 	if err := <-refused; err != nil {
 		return fmt.Errorf("forward port %d: %w", port, err)
 	}

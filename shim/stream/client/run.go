@@ -16,16 +16,16 @@ import (
 	"github.com/nodevirt/nodevirt/shim/stream"
 )
 
-// ErrCut says that a stream ended without a word from the other side: the server,
-// or what is between, has gone.
-var ErrCut = errors.New("the stream was cut")
+// ErrCut is returned if a stream ended without a status from the server: the
+// connection to the server was lost.
+var ErrCut = errors.New("the connection to the streaming server was lost")
 
-// maxStatus bounds the server's last word.
+// maxStatus bounds the server's final status, in bytes.
 const maxStatus = 64 << 10
 
-// Run joins streams and those of an Attach's or an Exec's URL until the other
-// side ends, or ctx. A command's code other than 0 is a [stream.ExitError]. What
-// is read of s.In after that is lost; the read itself goes on.
+// Run connects s to the URL of an Attach or an Exec until the server ends the
+// streams or ctx ends. It returns a [stream.ExitError] for an exit code other than
+// 0. A read of s.In may continue after Run has returned; its data is lost.
 func Run(ctx context.Context, address string, s stream.Streams) error {
 	conn, err := dial(ctx, address, remotecommand.StreamProtocolV4Name)
 	if err != nil {
@@ -49,7 +49,7 @@ func Run(ctx context.Context, address string, s stream.Streams) error {
 		if err != nil {
 			return err
 		}
-		outputs.Go(func() { _, _ = io.Copy(o.to, from) }) // how it ended, the status says
+		outputs.Go(func() { _, _ = io.Copy(o.to, from) }) // the status carries the error
 	}
 	if err := inputs(conn, s); err != nil {
 		return err
@@ -69,7 +69,7 @@ func openKind(conn httpstream.Connection, kind string) (httpstream.Stream, error
 	return open(conn, map[string]string{remotecommand.StreamType: kind})
 }
 
-// inputs sends what the client types, and its terminal's sizes.
+// inputs sends the client's input, and its terminal's sizes.
 func inputs(conn httpstream.Connection, s stream.Streams) error {
 	if s.In != nil {
 		to, err := openKind(conn, remotecommand.StreamTypeStdin)
@@ -101,7 +101,7 @@ func inputs(conn httpstream.Connection, s stream.Streams) error {
 	return nil
 }
 
-// verdict is what the server's status says.
+// verdict converts the server's final status to an error.
 func verdict(text []byte) error {
 	if len(text) == 0 {
 		return ErrCut

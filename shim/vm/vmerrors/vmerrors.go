@@ -33,5 +33,6 @@ var (
 type unfinished struct{}
 
 func (unfinished) Error() string { return "not finished yet" }
+
 // DeadlineExceeded marks the kind; see errdefs.IsDeadlineExceeded.
 func (unfinished) DeadlineExceeded() {}

@@ -24,7 +24,7 @@ func (u user) testConsole(t *testing.T) {
 	}
 	u.do("image", "build", tiny, "-t", "tiny:1")
 	s := u.open(u.run("tiny:1", "--name", "typed")...)
-	s.shows(`The console of VM typed; ctrl-\] leaves it\.`)
+	s.shows(`Connected to the console of VM typed; ctrl-\] disconnects\.`)
 	s.shows("nodevirt guest: up")
 	if s.mode().Lflag&(unix.ICANON|unix.ECHO|unix.ISIG) != 0 {
 		t.Error("the terminal cooks what is typed")
@@ -36,12 +36,12 @@ func (u user) testConsole(t *testing.T) {
 	s.types("\x03 is the guest's\r\x04")
 	s.shows(`(\^C is the guest's\r\n){2}`) // once as an echo
 	s.types(escape)
-	s.shows("VM typed runs on: nodevirt console typed, nodevirt rm typed")
+	s.shows("VM typed continues to run. Next: nodevirt console typed, nodevirt rm typed")
 	s.ends(0)
 
 	u.knownWithoutLibvirtd("typed")
 	s = u.open("console", "typed")
-	s.shows("leaves it")
+	s.shows("disconnects")
 	s.resize(50, 132) // a serial line carries no size; it must not break the line either
 	s.types("\recho ba''ck\r")
 	s.shows(`\nback\r\n`)
@@ -63,7 +63,7 @@ func (u user) testConsole(t *testing.T) {
 	s.types("\r/etc/stop poweroff\r")
 	s.shows("VM typed has powered off")
 	s.ends(0)
-	if r := u.try("console", "typed"); r.code != 1 || !strings.Contains(r.err, "does not run (Exited (0)): its log is ") {
+	if r := u.try("console", "typed"); r.code != 1 || !strings.Contains(r.err, "does not run (Exited (0)); its log is ") {
 		t.Errorf("console of a VM that has ended: %+v", r)
 	}
 	// The shim comes back to libvirtd after a while.
@@ -90,7 +90,7 @@ func (u user) testProgress(t *testing.T) {
 	s.shows("Pulling " + ref)
 	s.shows(`fetch +[0-9]+% .*\([0-9]+/192 MiB`)
 	s.shows("unpack")
-	s.shows("The console of VM pulled")
+	s.shows("Connected to the console of VM pulled")
 	s.types(escape)
 	s.shows(`The VM is removed\.`)
 	s.ends(0)

@@ -80,7 +80,7 @@ func (u user) testLife(t *testing.T) {
 		page, err := u.n.Output(t.Context(), "curl", "-s", "-m", "15", "http://"+v.IP+"/")
 		return err == nil && strings.Contains(page, "host=web")
 	})
-	if r := u.try(u.run("tiny:1", "--name", "web")...); r.code != 1 || !strings.Contains(r.err, "is there already: remove it with \"nodevirt rm web\"") {
+	if r := u.try(u.run("tiny:1", "--name", "web")...); r.code != 1 || !strings.Contains(r.err, "exists already: remove it with \"nodevirt rm web\"") {
 		t.Errorf("a second VM of the name: %+v", r)
 	}
 	u.do("rm", "web")
@@ -88,7 +88,7 @@ func (u user) testLife(t *testing.T) {
 	if _, err := os.Stat(v.LogPath); !os.IsNotExist(err) {
 		t.Errorf("the log is still there: %v", err)
 	}
-	if r := u.try("inspect", "web"); r.code != 1 || !strings.Contains(r.err, `no VM "web"`) {
+	if r := u.try("inspect", "web"); r.code != 1 || !strings.Contains(r.err, `find VM "web": not on this node`) {
 		t.Errorf("inspect of none: %+v", r)
 	}
 }

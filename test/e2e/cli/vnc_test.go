@@ -32,9 +32,9 @@ func (u user) testDisplay(t *testing.T) {
 	}
 	socket := filepath.Join(u.n.Dir(), "seen.vnc")
 	port, onSocket := u.open("vnc", "seen"), u.open("vnc", "seen", "--socket", socket)
-	port.shows("ctrl-C ends it")
+	port.shows("press ctrl-C to stop")
 	address := regexp.MustCompile(`127\.0\.0\.1:\d+`).FindString(string(port.text()))
-	onSocket.shows("ctrl-C ends it")
+	onSocket.shows("press ctrl-C to stop")
 	for network, at := range map[string]string{"tcp": address, "unix": socket} {
 		for range 2 {
 			hello, err := u.greeting(network, at)

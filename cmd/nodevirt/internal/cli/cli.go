@@ -1,7 +1,7 @@
-// Package cli holds what the commands of nodevirt share: how they reach the
-// node, how they write tables, JSON and progress, and how they end.
+// Package cli contains what the commands of nodevirt share: connections to the
+// node, tables, JSON, progress, and exit codes.
 //
-// It owns no command and no noun; each of those has a package of its own.
+// It leaves the commands to their own packages.
 package cli
 
 import (
@@ -12,8 +12,7 @@ import (
 	"google.golang.org/grpc/status"
 )
 
-// ExitError ends the program with a code of its own. Without Err nothing is
-// said: the command has told all there is.
+// ExitError ends the program with an exit code. If Err is nil the program prints no error.
 type ExitError struct {
 	Code int
 	Err  error
@@ -28,8 +27,7 @@ func (e *ExitError) Error() string {
 
 func (e *ExitError) Unwrap() error { return e.Err }
 
-// Ending returns the exit code that an error of a command means, and what to
-// tell the user, if anything.
+// Ending returns the exit code for an error of a command, and the message for the user, if any.
 func Ending(err error) (code int, message string) {
 	if err == nil {
 		return 0, ""
@@ -44,7 +42,7 @@ func Ending(err error) (code int, message string) {
 	return exit.Code, err.Error()
 }
 
-// Plain is an error of a CRI call without gRPC's own words.
+// Plain returns an error of a CRI call without gRPC's prefix.
 func Plain(err error) error {
 	s, ok := status.FromError(err)
 	if err == nil || !ok {
@@ -53,11 +51,11 @@ func Plain(err error) error {
 	return &remoteError{s}
 }
 
-// remoteError still is a gRPC status to those who ask for its code.
+// remoteError keeps the gRPC status for callers that need its code.
 type remoteError struct{ s *status.Status }
 
 func (e *remoteError) Error() string              { return e.s.Message() }
 func (e *remoteError) GRPCStatus() *status.Status { return e.s }
 
-// NotFound tells whether a CRI call failed since what it asked for isn't there.
+// NotFound reports whether a CRI call failed because its object does not exist.
 func NotFound(err error) bool { return status.Code(err) == codes.NotFound }

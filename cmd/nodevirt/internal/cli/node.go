@@ -16,7 +16,7 @@ import (
 )
 
 const (
-	// DefaultEndpoint is where the shim serves CRI.
+	// DefaultEndpoint is the shim's CRI socket.
 	DefaultEndpoint = "unix:///run/nodevirt/nodevirt.sock"
 	// DefaultContainerd is containerd's socket.
 	DefaultContainerd = "/run/containerd/containerd.sock"
@@ -95,17 +95,17 @@ func Connect(path string) (*Node, error) {
 	}, nil
 }
 
-// unanswered says what a failed first call means.
+// unanswered explains the error of a failed first call.
 func unanswered(path string, err error) error {
 	if _, statErr := os.Stat(path); statErr != nil {
 		return fmt.Errorf("no shim at %s (%w): start nodevirt-shim, or name its socket with --runtime-endpoint; "+
-			"\"nodevirt doctor\" tells what is missing", path, statErr)
+			"\"nodevirt doctor\" shows what is missing", path, statErr)
 	}
 	if status.Code(err) == codes.Unavailable || status.Code(err) == codes.DeadlineExceeded {
 		return fmt.Errorf("the shim at %s does not answer (%w): is it running? "+
-			"\"nodevirt doctor\" tells what is missing", path, Plain(err))
+			"\"nodevirt doctor\" shows what is missing", path, Plain(err))
 	}
-	return fmt.Errorf("ask the shim at %s: %w", path, Plain(err))
+	return fmt.Errorf("call the shim at %s: %w", path, Plain(err))
 }
 
 // Close ends the connection.

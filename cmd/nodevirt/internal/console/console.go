@@ -1,8 +1,8 @@
-// Package console connects a user to a VM's serial console: a terminal to it by
-// an attach, or anything else to its log.
+// Package console connects a user to a VM's serial console: a terminal by an
+// attach, any other output by the log.
 //
-// It owns the terminal's mode and the escape key. The attach's URL and the log's
-// path, and when the VM has ended, the caller says.
+// It owns the terminal's mode and the escape key. The caller provides the URL of
+// the attach, the path of the log, and the end of the VM.
 package console
 
 import (
@@ -19,21 +19,20 @@ import (
 	"github.com/nodevirt/nodevirt/shim/stream/client"
 )
 
-// Escape leaves a console: ctrl-], as in virsh and telnet.
+// Escape is the key that disconnects: ctrl-], as in virsh and telnet.
 const Escape = 0x1d
 
-// What ends a session while the VM runs on.
+// The errors of a session that ends before the VM does.
 var (
-	// ErrLeft says that the user left the console.
+	// ErrLeft is returned if the user disconnected.
 	ErrLeft = errors.New("left the console")
-	// ErrCut says that the shim, or what is between, has gone.
+	// ErrCut is returned if the connection to the shim was lost.
 	ErrCut = client.ErrCut
 )
 
-// Attach joins a terminal and the console behind an attach's URL until the VM
-// ends, which is no error, the user leaves ([ErrLeft]), the shim goes ([ErrCut]),
-// or ctx ends. The terminal is raw meanwhile: every key but the escape is the
-// guest's.
+// Attach connects a terminal to the URL of an attach. It returns nil when the VM
+// ends, [ErrLeft] if the user disconnects, [ErrCut] if the shim is lost, or ctx's
+// cause. The terminal is in raw mode meanwhile: all keys but Escape go to the guest.
 func Attach(ctx context.Context, url string, in *os.File, out io.Writer) error {
 	state, err := term.MakeRaw(int(in.Fd()))
 	if err != nil {
@@ -53,7 +52,7 @@ func Attach(ctx context.Context, url string, in *os.File, out io.Writer) error {
 	return err
 }
 
-// forward sends keys to the guest until the escape, or the end of the input.
+// forward sends keys to the guest until Escape or the end of the input.
 func forward(w io.Writer, keys io.Reader) error {
 	buf := make([]byte, 1024)
 	for {

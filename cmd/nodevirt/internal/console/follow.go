@@ -13,9 +13,8 @@ import (
 
 const pollTime = 100 * time.Millisecond
 
-// Follow writes a VM's log to out, without CRI's time and stream on each line,
-// until ended is closed and all is written, or ctx ends. It goes on in the new
-// log when the log is rotated.
+// Follow writes the messages of a VM's log to out, until ended is closed and all is
+// written, or ctx ends. It follows the log across rotations.
 func Follow(ctx context.Context, path string, ended <-chan struct{}, out io.Writer) error {
 	l, err := openLog(path)
 	if err != nil {
@@ -31,7 +30,8 @@ func Follow(ctx context.Context, path string, ended <-chan struct{}, out io.Writ
 			return err
 		}
 		if next != nil {
-			// The old log is whole: a new one is there only when the shim has let go of the old.
+			// The old log is complete: the shim creates the new one after it has
+			// closed the old one.
 			err := l.copy(out)
 			_ = l.file.Close()
 			if l = next; err != nil {
@@ -52,7 +52,7 @@ func Follow(ctx context.Context, path string, ended <-chan struct{}, out io.Writ
 	}
 }
 
-// log is a log as far as it has been read.
+// log is a log that is being read.
 type log struct {
 	file *os.File
 	in   *bufio.Reader
@@ -85,7 +85,7 @@ func (l *log) copy(out io.Writer) error {
 	}
 }
 
-// next is the log that has taken this one's place at path; nil where none has.
+// next returns the log that has replaced this one at path, or nil.
 func (l *log) next(path string) (*log, error) {
 	here, err := l.file.Stat()
 	if err != nil {
@@ -105,8 +105,8 @@ func (l *log) next(path string) (*log, error) {
 	return next, err
 }
 
-// message is what a line of a CRI log says: it is "TIME STREAM TAG MESSAGE",
-// where the tag P tells that the line goes on in the next one.
+// message returns the message of a line "TIME STREAM TAG MESSAGE" of a CRI log. The
+// tag P means that the next line continues it.
 func message(line []byte) []byte {
 	fields := bytes.SplitN(line, []byte(" "), 4)
 	if len(fields) < 4 {

@@ -1,8 +1,7 @@
-// Package disks is the command nodevirt disk: disks of this node that other nodes
-// use, and those of other nodes that this one uses.
+// Package disks implements the command nodevirt disk, which shares disks between nodes.
 //
-// It owns the commands and the files in which passwords are handed over; what
-// exports and imports are is the shim's business.
+// It owns the commands and the files that transfer credentials. It leaves exports
+// and imports to the shim.
 package disks
 
 import (
@@ -24,14 +23,14 @@ import (
 // defaultSocket is where the shim serves disks.
 const defaultSocket = "/run/nodevirt/disks.sock"
 
-// Command is nodevirt disk.
+// Command returns the command nodevirt disk.
 func Command() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "disk",
 		Short: "Share disks between nodes over iSCSI",
-		Long: `A disk that is exported on one node can be used by a VM on another. The export has
-a life of its own, with what is written to it. What it takes to use it, a password too,
-is handed over in a file of root's alone.`,
+		Long: `A VM can use a disk that another node exports. The export, with all that is written to
+it, exists until you remove it. A file that only root can read transfers the address
+and the password.`,
 	}
 	cmd.AddCommand(exportCommand(), unexportCommand(), importCommand(), forgetCommand(), lsCommand())
 	return cmd
@@ -48,8 +47,9 @@ func exportCommand() *cobra.Command {
 		Use:   "export IMAGE",
 		Short: "Serve a disk of an image to another node",
 		Long: `Serves a registry disk over iSCSI, at the address of the shim's config (iscsi.address),
-until it is taken back. One node at a time can use it. The image is pulled if it is not on this node. What it takes to
-use the disk, a password too, is written to a new file that only root can read.`,
+until you remove the export. One node at a time can use it. The image is pulled if it is
+not on this node. The address and the password are written to a new file that only root
+can read.`,
 		Example: `  sudo nodevirt disk export registry.example/data:1 --name data
   sudo nodevirt disk export registry.example/data:1 --name data -o - | ssh root@other nodevirt disk import data --namespace default -`,
 		Args: cobra.ExactArgs(1),
@@ -104,20 +104,21 @@ func export(cmd *cobra.Command, n *cli.Node, socket string, r disk.ExportRequest
 	return share.NewClient(socket).Export(cmd.Context(), r)
 }
 
-// output is where a connection is written to.
+// output is the destination of a connection's credentials.
 type output struct {
 	w    io.Writer
 	file *os.File // nil for the standard output
 }
 
-// openOutput makes the file before there is an export that nobody could use.
+// openOutput creates the file before the export, since an export without its
+// credentials is useless.
 func openOutput(stdout io.Writer, path string) (output, error) {
 	if path == "-" {
 		return output{w: stdout}, nil
 	}
 	f, err := os.OpenFile(path, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o600)
 	if errors.Is(err, fs.ErrExist) {
-		return output{}, fmt.Errorf("%s is there already: name another file with --output, or remove it", path)
+		return output{}, fmt.Errorf("%s exists already: choose another file with --output, or remove it", path)
 	}
 	return output{w: f, file: f}, err
 }
@@ -130,7 +131,7 @@ func (o output) connection(c disk.Connection) error {
 		err = errors.Join(err, o.file.Close())
 	}
 	if err != nil {
-		return fmt.Errorf("write what it takes to use export %s: %w: take it back with \"nodevirt disk unexport\"", c.Name, err)
+		return fmt.Errorf("write the credentials of export %s: %w; remove it with \"nodevirt disk unexport\"", c.Name, err)
 	}
 	return nil
 }
@@ -149,7 +150,7 @@ func unexportCommand() *cobra.Command {
 	)
 	cmd := &cobra.Command{
 		Use:     "unexport NAME",
-		Short:   "Take an export back, with what was written to it",
+		Short:   "Remove an export, with all that was written to it",
 		Example: "  sudo nodevirt disk unexport data",
 		Args:    cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -165,9 +166,9 @@ func importCommand() *cobra.Command {
 	var socket, namespace string
 	cmd := &cobra.Command{
 		Use:   "import NAME FILE",
-		Short: "Have pods of a namespace use a disk that another node exports",
-		Long: `Reads what "nodevirt disk export" wrote, from a file or, for -, the standard input. Pods
-of the namespace name the disk by the annotation nodevirt.io/imported-disks.`,
+		Short: "Let pods of a namespace use a disk that another node exports",
+		Long: `Reads the output of "nodevirt disk export" from a file or, for -, from standard input.
+Pods of the namespace use the disk by the annotation nodevirt.io/imported-disks.`,
 		Example: "  sudo nodevirt disk import data --namespace default data.json",
 		Args:    cobra.ExactArgs(2),
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -201,7 +202,7 @@ func readConnection(stdin io.Reader, path string) (disk.Import, error) {
 	d := json.NewDecoder(io.LimitReader(stdin, maxConnection))
 	d.DisallowUnknownFields()
 	if err := d.Decode(&i.Connection); err != nil {
-		return i, fmt.Errorf("%s is not what \"nodevirt disk export\" wrote: %w", path, err)
+		return i, fmt.Errorf("%s is not the output of \"nodevirt disk export\": %w", path, err)
 	}
 	return i, nil
 }
@@ -210,7 +211,7 @@ func forgetCommand() *cobra.Command {
 	var socket string
 	cmd := &cobra.Command{
 		Use:     "forget NAME",
-		Short:   "End an import; VMs that use it keep it",
+		Short:   "Remove an import; VMs that use it keep it",
 		Example: "  sudo nodevirt disk forget data",
 		Args:    cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -228,7 +229,7 @@ func lsCommand() *cobra.Command {
 	)
 	cmd := &cobra.Command{
 		Use:     "ls",
-		Short:   "List what this node exports and imports",
+		Short:   "List this node's exports and imports",
 		Example: "  sudo nodevirt disk ls",
 		Args:    cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {

@@ -1,15 +1,19 @@
-// Package doctor is the command nodevirt doctor: it finds out what this node
-// lacks to run VMs.
+// Package doctor implements the command nodevirt doctor, which checks whether
+// this node can run VMs.
 //
-// It owns the checks and their remedies. A check tries the thing itself where
-// that can be done without a trace (a guest of a few instructions, a bridge in
-// a network namespace that goes with it), and looks at files only where not.
+// It owns the checks, their verdicts and their remedies. A check tries the
+// operation itself if that leaves no trace (it boots a guest of a few
+// instructions, and creates a bridge in a network namespace that ends with the
+// check). Otherwise it reads files. It changes nothing on the node, and leaves
+// all repairs to the administrator.
 package doctor
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 	"time"
 
@@ -19,59 +23,67 @@ import (
 	"github.com/nodevirt/nodevirt/shim/config"
 )
 
-// Level is how bad a finding is.
+// Level is the verdict of a check.
 type Level string
 
-// The levels. With a failure no VM can start; with a warning they can, but not
-// as they should.
+// The levels. Fail means that no VM can start. Warn means that VMs can start,
+// but that something is slow, insecure or unavailable.
 const (
 	OK   Level = "ok"
 	Warn Level = "warning"
 	Fail Level = "fail"
 )
 
-// Finding is what a check found.
+// Finding is the result of a check.
 type Finding struct {
 	Check  string `json:"check"`
 	Level  Level  `json:"level"`
 	Detail string `json:"detail"`
-	// Remedy says what to do; empty where all is well.
+	// Remedy says what the administrator should do; empty if Level is OK.
 	Remedy string `json:"remedy,omitempty"`
 }
 
-// check is one look at the node.
+// check examines one aspect of the node.
 type check struct {
 	name string
 	do   func(context.Context, config.Config) Finding
+	// limit bounds the check; 0 is checkTime.
+	limit time.Duration
+	// optional says that VMs can start even if the check does not end in time.
+	optional bool
 }
 
-// checks are in the order in which a node is set up.
+// privileges is the check that other checks' verdicts depend on.
+const privileges = "privileges"
+
+// checks returns all checks in the order in which a node is set up.
 func checks() []check {
 	return []check{
-		{"privileges", checkRoot},
-		{"QEMU", checkQEMU},
-		{"qemu-img", checkQemuImg},
-		{"accelerator", checkAccelerator},
-		{"libvirtd", checkLibvirtd},
-		{"qemu.conf", checkQEMUConf},
-		{"libvirtd's restart", checkRestart},
-		{"host name", checkHostname},
-		{"users", checkUsers},
-		{"user ids", checkUIDs},
-		{"tgtd", checkTgtd},
-		{"QEMU's iSCSI", checkInitiator},
-		{"dnsmasq", checkDnsmasq},
-		{"nft", checkNft},
-		{"kernel network", checkKernelNetwork},
-		{"cgroups", checkCgroups},
-		{"root folder", checkRootFolder},
-		{"containerd", checkContainerd},
-		{"CNI", checkCNI},
-		{"shim", checkShim},
+		{name: privileges, do: checkRoot, optional: true},
+		{name: "QEMU", do: checkQEMU},
+		{name: "qemu-img", do: checkQemuImg},
+		{name: "accelerator", do: checkAccelerator, limit: accelerationTime},
+		{name: "libvirtd", do: checkLibvirtd},
+		{name: "qemu.conf", do: checkQEMUConf},
+		{name: "libvirtd's restart", do: checkRestart, optional: true},
+		{name: "host name", do: checkHostname, optional: true},
+		{name: "users", do: checkAccounts},
+		{name: "user ids", do: checkUIDs, optional: true},
+		{name: "tgtd", do: checkTgtd, optional: true},
+		{name: "QEMU's iSCSI", do: checkInitiator, optional: true},
+		{name: "qemu-storage-daemon", do: checkStorageDaemon, optional: true},
+		{name: "dnsmasq", do: checkDnsmasq},
+		{name: "nft", do: checkNft},
+		{name: "kernel network", do: checkKernelNetwork},
+		{name: "cgroups", do: checkCgroups},
+		{name: "root folder", do: checkRootFolder},
+		{name: "containerd", do: checkContainerd},
+		{name: "CNI", do: checkCNI},
+		{name: "shim", do: checkShim},
 	}
 }
 
-// checkTime bounds a check: something that hangs is a finding, too.
+// checkTime bounds a check, so that a component that hangs is a finding too.
 const checkTime = 5 * time.Second
 
 func ok(format string, args ...any) Finding {
@@ -86,7 +98,7 @@ func fail(remedy, format string, args ...any) Finding {
 	return Finding{Level: Fail, Detail: fmt.Sprintf(format, args...), Remedy: remedy}
 }
 
-// Command is nodevirt doctor.
+// Command returns the command nodevirt doctor.
 func Command() *cobra.Command {
 	var (
 		file   string
@@ -94,13 +106,13 @@ func Command() *cobra.Command {
 	)
 	cmd := &cobra.Command{
 		Use:   "doctor",
-		Short: "Find out what this node lacks to run VMs",
-		Long: `Checks what VMs need on this node, each with its remedy: an accelerator that
-really runs guest code, QEMU, libvirt and its settings, dnsmasq, nft, the kernel's
-network devices, cgroups, containerd and CNI, and the shim itself. Nothing is
-changed on the node.
+		Short: "Check whether this node can run VMs",
+		Long: `Checks what VMs need on this node, and prints a remedy for each problem: an
+accelerator that runs guest code, QEMU, libvirt and its settings, dnsmasq, nft, the
+kernel's network devices, cgroups, containerd and CNI, and the shim itself. doctor
+changes nothing on the node.
 
-The exit code is 1 if a VM could not start; warnings alone leave it 0.`,
+The exit code is 1 if VMs cannot start. Warnings alone leave it 0.`,
 		Example: `  sudo nodevirt doctor
   sudo nodevirt doctor --config /etc/nodevirt/shim.toml
   sudo nodevirt doctor -o json | jq '.[] | select(.level != "ok")'`,
@@ -142,18 +154,25 @@ func examine(ctx context.Context, c config.Config, progress io.Writer) []Finding
 	return found
 }
 
-// bounded gives a check up that does not end with its context.
+// bounded runs a check, and abandons it if it does not end when its time is up.
 func bounded(ctx context.Context, k check, c config.Config) Finding {
-	ctx, cancel := context.WithTimeout(ctx, checkTime)
+	limit := cmp.Or(k.limit, checkTime)
+	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
 	found := make(chan Finding, 1)
 	go func() { found <- k.do(ctx, c) }()
 	select {
 	case f := <-found:
-		return f
-	case <-time.After(checkTime + time.Second):
-		return fail("see why it hangs, and start it again", "no answer within %s", checkTime)
+		if f.Level == OK || ctx.Err() == nil {
+			return f
+		}
+	case <-time.After(limit + time.Second):
 	}
+	late := fail
+	if k.optional {
+		late = warn
+	}
+	return late("see why it hangs, and restart it; on a busy node, run doctor again", "no answer within %s", limit)
 }
 
 func failed(found []Finding) bool {
@@ -188,6 +207,8 @@ func table(w io.Writer, found []Finding) error {
 		fmt.Fprintf(w, "\nWhat to do:\n%s", strings.Join(remedies, ""))
 	}
 	switch {
+	case fails > 0 && !privileged(found):
+		fmt.Fprintf(w, "\nNot known whether VMs can start on this node, without root: %d failed, %s.\n", fails, count(warnings))
 	case fails > 0:
 		fmt.Fprintf(w, "\nNo VM can start on this node: %d failed, %s.\n", fails, count(warnings))
 	case warnings > 0:
@@ -196,6 +217,11 @@ func table(w io.Writer, found []Finding) error {
 		fmt.Fprint(w, "\nVMs can start on this node.\n")
 	}
 	return nil
+}
+
+// privileged reports whether the checks ran with the rights that they need.
+func privileged(found []Finding) bool {
+	return !slices.ContainsFunc(found, func(f Finding) bool { return f.Check == privileges && f.Level != OK })
 }
 
 func count(warnings int) string {

@@ -15,7 +15,7 @@ import (
 
 func TestTable(t *testing.T) {
 	good := Finding{Check: "QEMU", Level: OK, Detail: "QEMU 7.2"}
-	slow := Finding{Check: "accelerator", Level: Warn, Detail: "tcg", Remedy: "switch it on"}
+	slow := Finding{Check: "accelerator", Level: Warn, Detail: "tcg", Remedy: "enable it"}
 	bad := Finding{Check: "dnsmasq", Level: Fail, Detail: "dnsmasq: not\nfound", Remedy: "install dnsmasq-base"}
 	for name, c := range map[string]struct {
 		found  []Finding
@@ -24,6 +24,7 @@ func TestTable(t *testing.T) {
 		"ok.txt":      {[]Finding{good}, false},
 		"warning.txt": {[]Finding{good, slow}, false},
 		"fail.txt":    {[]Finding{good, slow, bad}, true},
+		"unknown.txt": {[]Finding{{Check: privileges, Level: Warn, Detail: "not root", Remedy: "run doctor as root"}, bad}, true},
 	} {
 		var b bytes.Buffer
 		if err := table(&b, c.found); err != nil {

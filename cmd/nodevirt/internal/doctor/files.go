@@ -17,26 +17,27 @@ import (
 	"github.com/nodevirt/nodevirt/shim/config"
 )
 
-// checkUIDs looks whether somebody else has ids of the VMs' range.
+// checkUIDs looks for accounts with user or group ids in the range of the VMs. VMs
+// start nevertheless, but such an account could read their memory and disks.
 func checkUIDs(_ context.Context, c config.Config) Finding {
 	first, last := uint64(c.VM.UIDBase), uint64(c.VM.UIDBase)+uint64(c.VM.UIDCount)-1
 	var taken []string
 	for _, path := range []string{"/etc/passwd", "/etc/group", "/etc/subuid", "/etc/subgid"} {
 		found, err := overlaps(path, first, last)
 		if err != nil && !errors.Is(err, fs.ErrNotExist) {
-			return warn("make it readable", "%v", err)
+			return warn("make the file readable", "%v", err)
 		}
 		taken = append(taken, found...)
 	}
 	if len(taken) > 0 {
-		return fail("set vm.uid_base in the shim's config to a range that nobody has",
-			"%d to %d are VMs', and also of %s", first, last, strings.Join(taken, ", "))
+		return warn("set vm.uid_base in the shim's config to the start of an unused range",
+			"%d to %d are for VMs alone, but overlap with %s", first, last, strings.Join(taken, ", "))
 	}
-	return ok("%d to %d are VMs' alone", first, last)
+	return ok("no account has ids from %d to %d, the VMs' own", first, last)
 }
 
-// overlaps names the lines of a file like /etc/passwd (NAME:x:ID) or like
-// /etc/subuid (NAME:FIRST:COUNT) whose ids are between first and last.
+// overlaps returns the names in a file like /etc/passwd (NAME:x:ID) or like
+// /etc/subuid (NAME:FIRST:COUNT) that have ids between first and last.
 func overlaps(path string, first, last uint64) ([]string, error) {
 	f, err := os.Open(path)
 	if err != nil {
@@ -67,34 +68,36 @@ func overlaps(path string, first, last uint64) ([]string, error) {
 	return found, lines.Err()
 }
 
-// lowSpace is what a few guests' writes take.
+// lowSpace is about what a few guests write.
 const lowSpace = 5 << 30
 
-// checkRootFolder looks at the file system of the VMs' disks.
+// checkRootFolder examines the file system of the VMs' disks.
 func checkRootFolder(_ context.Context, c config.Config) Finding {
 	dir, err := existing(c.Root)
 	if err != nil {
-		return fail("make it, or set root in the shim's config", "%v", err)
+		return fail("create the folder, or set root in the shim's config", "%v", err)
 	}
 	var st unix.Statfs_t
 	if err := unix.Statfs(dir, &st); err != nil {
 		return fail("set root in the shim's config to a folder of a local file system", "%s: %v", dir, err)
 	}
 	free := int64(st.Bavail) * st.Bsize
-	if err := punch(dir); err != nil {
-		return warn("use ext4, xfs or btrfs for it: there the space that guests free is given back",
-			"%s: %s free, but no holes can be made in files: %v", c.Root, cli.Bytes(free), err)
+	if free == 0 || st.Files > 0 && st.Ffree == 0 {
+		return fail("free space, or set root in the shim's config to another file system", "%s: the file system is full", c.Root)
 	}
-	switch {
-	case free == 0 || st.Files > 0 && st.Ffree == 0:
-		return fail("make room, or set root in the shim's config to another file system", "%s: the file system is full", c.Root)
+	switch err := punch(dir); {
+	case errors.Is(err, unix.EROFS) || errors.Is(err, unix.EACCES) || errors.Is(err, unix.EPERM):
+		return fail("make the folder writable for root, or set root in the shim's config to another file system", "%s: %v", dir, err)
+	case err != nil:
+		return warn("use ext4, xfs or btrfs: there space that guests free returns to the node",
+			"%s: %s free, but the file system does not punch holes into files: %v", c.Root, cli.Bytes(free), err)
 	case free < lowSpace:
-		return warn("make room: guests' writes go there", "%s: only %s free", c.Root, cli.Bytes(free))
+		return warn("free space: guests' writes go there", "%s: only %s free", c.Root, cli.Bytes(free))
 	}
 	return ok("%s: %s free, files can have holes", c.Root, cli.Bytes(free))
 }
 
-// existing is the folder, or the nearest one above it that is there.
+// existing returns the folder, or its nearest ancestor that exists.
 func existing(dir string) (string, error) {
 	for {
 		info, err := os.Stat(dir)
@@ -110,11 +113,11 @@ func existing(dir string) (string, error) {
 	}
 }
 
-// punch makes a hole in a file that has no name.
+// punch makes a hole in a file that has no name, and so leaves no trace.
 func punch(dir string) error {
 	fd, err := unix.Open(dir, unix.O_TMPFILE|unix.O_RDWR|unix.O_CLOEXEC, 0o600)
 	if err != nil {
-		return fmt.Errorf("make a file: %w", err)
+		return fmt.Errorf("create a file: %w", err)
 	}
 	defer unix.Close(fd)
 	const size = 64 << 10

@@ -9,29 +9,30 @@ import (
 	"github.com/nodevirt/nodevirt/shim/config"
 )
 
-// quickly is how long the C library may look for the machine's own name. A local file takes it a
-// few milliseconds; a name server that is not there, five seconds and more.
+// quickly is how long the C library may take to resolve the node's own name. It takes a few
+// milliseconds from a local file, and five seconds or more if a name server is unreachable.
 const quickly = time.Second
 
-// checkHostname asks as libvirtd does at its start, and for some of its calls: by the C library.
+// checkHostname resolves the node's name with the C library, as libvirtd does when it starts and in
+// some of its calls.
 func checkHostname(ctx context.Context, _ config.Config) Finding {
 	name, err := os.Hostname()
 	if err != nil {
-		return warn("set the machine's name", "%v", err)
+		return warn("set the node's name: hostnamectl hostname NAME", "%v", err)
 	}
 	return resolves(ctx, name)
 }
 
-// resolves does not mind a name that nobody knows, if only that is told soon.
+// resolves accepts an unknown name, if the C library reports that in time.
 func resolves(ctx context.Context, name string) Finding {
 	ctx, cancel := context.WithTimeout(ctx, quickly)
 	defer cancel()
 	err := exec.CommandContext(ctx, "getent", "ahosts", name).Run()
 	if ctx.Err() != nil {
-		return warn("put the name into /etc/hosts", "libvirtd waits at its start until name servers have been asked for %q, the machine's own name", name)
+		return warn("add the name to /etc/hosts", "resolving the node's own name %q takes longer than %s: libvirtd starts slowly", name, quickly)
 	}
 	if err != nil {
-		return ok("%q, the machine's own name, is unknown, but that is found out soon", name)
+		return ok("the node's own name %q is unknown; the lookup is quick", name)
 	}
-	return ok("%q, the machine's own name, is found soon", name)
+	return ok("the node's own name %q resolves quickly", name)
 }

@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// TestHostName: a look-up that takes long is told, by whichever program getent is.
+// TestHostName reports a lookup that takes long, with a getent that hangs.
 func TestHostName(t *testing.T) {
 	if f := resolves(t.Context(), "localhost"); f.Level != OK {
 		t.Errorf("localhost: %+v", f)
@@ -22,6 +22,6 @@ func TestHostName(t *testing.T) {
 	}
 	t.Setenv("PATH", dir)
 	if f := resolves(t.Context(), "node-1"); f.Level != Warn || f.Remedy == "" {
-		t.Errorf("a name server that is not there: %+v", f)
+		t.Errorf("an unreachable name server: %+v", f)
 	}
 }

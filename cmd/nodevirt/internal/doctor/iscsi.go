@@ -1,32 +1,33 @@
 package doctor
 
 import (
-	"bytes"
 	"context"
+	"errors"
 	"log/slog"
 	"os"
 	"os/exec"
+	"strings"
 
 	"github.com/nodevirt/nodevirt/imageunpack/iscsi"
 	"github.com/nodevirt/nodevirt/shim/config"
 	"github.com/nodevirt/nodevirt/shim/vmspec"
 )
 
-// withoutISCSI is a finding that is a failure where each VM would need it.
+// withoutISCSI returns a failure if iSCSI is the default for disks, and a warning otherwise.
 func withoutISCSI(c config.Config, remedy, detail string, err error) Finding {
 	if c.Disks.Mode == string(vmspec.ModeISCSI) {
 		return fail(remedy, "%s: %v", detail, err)
 	}
-	return warn(remedy, "pods can't have disks over iSCSI: %s: %v", detail, err)
+	return warn(remedy, "pods cannot use disks over iSCSI: %s: %v", detail, err)
 }
 
 // checkTgtd asks the shim's tgtd.
 func checkTgtd(ctx context.Context, c config.Config) Finding {
-	const remedy = "install tgt (Debian) or scsi-target-utils (Fedora), then start deploy/systemd/nodevirt-tgtd.service; " +
-		"the shim's iscsi.socket is its TGT_IPC_SOCKET"
+	const remedy = "install tgt (Debian) or scsi-target-utils (Fedora), then install and start deploy/systemd/nodevirt-tgtd.service; " +
+		"iscsi.socket in the shim's config must be its TGT_IPC_SOCKET"
 	portal, err := c.ISCSI.Portal()
 	if err != nil {
-		return withoutISCSI(c, "mend the shim's config", "config", err)
+		return withoutISCSI(c, "correct the shim's config", "config", err)
 	}
 	targets, err := iscsi.New(iscsi.Options{Socket: c.ISCSI.Socket, Portal: portal, Logger: slog.New(slog.DiscardHandler)}).List(ctx)
 	if err != nil {
@@ -35,14 +36,35 @@ func checkTgtd(ctx context.Context, c config.Config) Finding {
 	return ok("answers, and serves %d disks at %s", len(targets), portal)
 }
 
-// checkInitiator has QEMU's block layer look at a port where nothing listens: without its initiator it
-// does not know the protocol.
+// checkInitiator has QEMU's block layer open a disk at a port where nothing listens. Without the iSCSI
+// module it does not know the protocol.
 func checkInitiator(ctx context.Context, c config.Config) Finding {
 	cmd := exec.CommandContext(ctx, c.Tools.QemuImg, "info", "iscsi://127.0.0.1:1/iqn.none/1")
 	cmd.Env = append(os.Environ(), "LC_ALL=C")
 	out, err := cmd.CombinedOutput()
-	if err != nil && bytes.Contains(out, []byte("Unknown protocol")) {
-		return withoutISCSI(c, "install qemu-block-extra (Debian) or qemu-block-iscsi (Fedora)", "QEMU has no initiator", err)
+	return initiator(c, string(out), err)
+}
+
+// initiator reads what qemu-img answered. The answer of the module names iSCSI.
+func initiator(c config.Config, answer string, err error) Finding {
+	const missing = "QEMU has no iSCSI initiator"
+	switch {
+	case strings.Contains(answer, "Unknown protocol"), strings.Contains(answer, "Unknown driver"):
+		return withoutISCSI(c, "install qemu-block-extra (Debian) or qemu-block-iscsi (Fedora)", missing, err)
+	case strings.Contains(answer, "iSCSI: "):
+		return ok("QEMU has an iSCSI initiator")
+	case err == nil:
+		err = errors.New("qemu-img opened a disk that does not exist")
 	}
-	return ok("there")
+	return withoutISCSI(c, "repair what the qemu-img check says", "cannot ask qemu-img", err)
+}
+
+// checkStorageDaemon looks for the program that shows overlays as raw files to tgtd.
+func checkStorageDaemon(ctx context.Context, c config.Config) Finding {
+	text, err := version(ctx, c.Tools.StorageDaemon)
+	if err != nil {
+		return withoutISCSI(c, "install qemu-system-common (Debian) or qemu-img (Fedora), or set tools.storage_daemon in the shim's config",
+			"qemu-storage-daemon", err)
+	}
+	return ok("%s", text)
 }

@@ -3,7 +3,6 @@ package doctor
 import (
 	"bytes"
 	"context"
-	"errors"
 	"fmt"
 	"os"
 	"os/exec"
@@ -18,75 +17,86 @@ import (
 	"github.com/nodevirt/nodevirt/shim/config"
 )
 
-// checkKernelNetwork makes in a network namespace that goes with it what each
-// VM's pod gets. Lists of modules would not tell: some are built in, some may
-// not be loaded here.
+// checkKernelNetwork creates what each VM's pod gets, in a network namespace
+// that ends with the check. Lists of modules would not tell, since modules may
+// be built in or be loaded on demand.
 func checkKernelNetwork(ctx context.Context, _ config.Config) Finding {
-	made := make(chan error, 1)
+	made := make(chan Finding, 1)
 	go func() {
 		// Never unlocked: the thread ends with the goroutine, and the namespace with it.
 		runtime.LockOSThread()
 		made <- tryNetwork(ctx)
 	}()
-	if err := <-made; err != nil {
-		return fail("load the module (modprobe bridge tun nf_tables nf_tables_bridge), or take a kernel that has it", "%v", err)
-	}
-	return ok("bridge, tap and nftables' bridge family work in a network namespace")
+	return <-made
 }
 
-func tryNetwork(ctx context.Context) error {
+func tryNetwork(ctx context.Context) Finding {
 	if err := unix.Unshare(unix.CLONE_NEWNET); err != nil {
-		return fmt.Errorf("make a network namespace: %w", err)
+		return fail("run doctor as root, or use a kernel with network namespaces (CONFIG_NET_NS)", "create a network namespace: %v", err)
 	}
 	h, err := netlink.NewHandle()
 	if err != nil {
-		return fmt.Errorf("use a network namespace: %w", err)
+		return fail("see the kernel's log: dmesg", "open netlink in a network namespace: %v", err)
 	}
 	defer h.Close()
+	const remedy = "load the modules: modprobe -a bridge tun nf_tables; or use a kernel that has them"
+	if err := tryDevices(h); err != nil {
+		return fail(remedy, "%v", err)
+	}
+	path, err := exec.LookPath("nft")
+	if err != nil {
+		return fail("install nftables", "cannot try nftables: nft: %v", notFound(err))
+	}
+	if err := tryNft(ctx, path); err != nil {
+		return fail(remedy, "%v", err)
+	}
+	return ok("a bridge, a tap and nftables' bridge and inet families work in a network namespace")
+}
+
+func tryDevices(h *netlink.Handle) error {
 	bridge := &netlink.Bridge{LinkAttrs: netlink.LinkAttrs{Name: "nodevirt-br"}}
 	if err := h.LinkAdd(bridge); err != nil {
-		return fmt.Errorf("make a bridge: %w", err)
+		return fmt.Errorf("create a bridge: %w", err)
 	}
 	tap := &netlink.Tuntap{
 		LinkAttrs: netlink.LinkAttrs{Name: "nodevirt-tap"},
 		Mode:      netlink.TUNTAP_MODE_TAP, Flags: netlink.TUNTAP_DEFAULTS | netlink.TUNTAP_VNET_HDR,
 	}
 	if err := h.LinkAdd(tap); err != nil {
-		return fmt.Errorf("make a tap device: %w", err)
+		return fmt.Errorf("create a tap device: %w", err)
 	}
 	if err := h.LinkSetMaster(tap, bridge); err != nil {
-		return fmt.Errorf("put the tap into the bridge: %w", err)
+		return fmt.Errorf("attach the tap to the bridge: %w", err)
 	}
-	return tryNft(ctx)
+	return nil
 }
 
-// rules are of the kinds that a VM's filter has.
+// rules are of the kinds that a VM's two tables have.
 const rules = `table bridge nodevirt-try {
 	chain in { type filter hook prerouting priority 0; ether saddr 02:00:00:00:00:01 drop; udp dport 67 drop; }
 }
+table inet nodevirt-try {
+	chain in { type filter hook input priority 0; tcp dport 22 drop; }
+}
 `
 
-func tryNft(ctx context.Context) error {
-	path, err := exec.LookPath("nft")
-	if err != nil {
-		return errors.New("nftables can't be tried without nft")
-	}
+func tryNft(ctx context.Context, path string) error {
 	cmd := exec.CommandContext(ctx, path, "-f", "-")
 	cmd.Env = append(os.Environ(), "LC_ALL=C")
 	cmd.Stdin = strings.NewReader(rules)
 	var stderr bytes.Buffer
 	cmd.Stderr = &stderr
 	if err := cmd.Run(); err != nil {
-		return fmt.Errorf("load a table of nftables' bridge family: %w: %s", err, bytes.TrimSpace(stderr.Bytes()))
+		return fmt.Errorf("load tables of nftables' bridge and inet families: %w: %s", err, bytes.TrimSpace(stderr.Bytes()))
 	}
 	return nil
 }
 
-// checkCgroups looks for the controllers that limit a VM.
+// checkCgroups looks for the controllers that limit VMs.
 func checkCgroups(context.Context, config.Config) Finding {
 	have, version, err := controllers()
 	if err != nil {
-		return fail("mount the cgroup file systems, as systemd does", "%v", err)
+		return fail("mount the cgroup file system: mount -t cgroup2 cgroup2 /sys/fs/cgroup", "%v", err)
 	}
 	var missing []string
 	for _, name := range []string{"cpu", "memory"} {
@@ -95,12 +105,13 @@ func checkCgroups(context.Context, config.Config) Finding {
 		}
 	}
 	if len(missing) > 0 {
-		return fail("switch them on: kernel parameter cgroup_enable="+strings.Join(missing, ","),
-			"cgroup %s has no controller %s", version, strings.Join(missing, ", "))
+		return fail("remove cgroup_disable= from the kernel's command line, or use a kernel with CONFIG_CGROUP_SCHED and CONFIG_MEMCG",
+			"cgroup %s does not have the controllers %s", version, strings.Join(missing, ", "))
 	}
 	for _, name := range []string{"cpuset", "pids"} {
 		if !slices.Contains(have, name) {
-			return warn("switch it on, if pods use it", "cgroup %s has no controller %s", version, name)
+			return warn("use a kernel with CONFIG_CPUSETS and CONFIG_CGROUP_PIDS, if other pods need the controller",
+				"cgroup %s does not have the controller %s", version, name)
 		}
 	}
 	return ok("%s with %s", version, strings.Join(have, ", "))
@@ -124,7 +135,7 @@ func controllers() (have []string, version string, err error) {
 			have = append(have, m.Subsystems...)
 		}
 	}
-	have = slices.DeleteFunc(have, func(name string) bool { return name == "systemd" }) // a tree, no controller
+	have = slices.DeleteFunc(have, func(name string) bool { return name == "systemd" }) // a hierarchy, not a controller
 	slices.Sort(have)
 	return slices.Compact(have), version, nil
 }

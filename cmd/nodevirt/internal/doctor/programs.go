@@ -9,6 +9,7 @@ import (
 	"regexp"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/nodevirt/nodevirt/shim/config"
 	"github.com/nodevirt/nodevirt/shim/domain/accel"
@@ -16,12 +17,12 @@ import (
 
 func checkRoot(context.Context, config.Config) Finding {
 	if os.Geteuid() != 0 {
-		return warn("run it as root: sudo nodevirt doctor", "not root: some checks fail for that reason alone")
+		return warn("run doctor as root: sudo nodevirt doctor", "not root: other checks may fail for that reason alone")
 	}
 	return ok("root")
 }
 
-// minQEMU is the oldest QEMU that the shim is tried with.
+// minQEMU is the oldest major version of QEMU that the shim is tested with.
 const minQEMU = 7
 
 func checkQEMU(ctx context.Context, c config.Config) Finding {
@@ -31,7 +32,7 @@ func checkQEMU(ctx context.Context, c config.Config) Finding {
 		return fail(remedy, "%v", err)
 	}
 	if major(text) < minQEMU {
-		return fail("install QEMU "+strconv.Itoa(minQEMU)+" or later", "%s", text)
+		return warn("install QEMU "+strconv.Itoa(minQEMU)+" or later", "%s: nodevirt is not tested with versions before %d", text, minQEMU)
 	}
 	return ok("%s", text)
 }
@@ -60,23 +61,26 @@ func checkNft(ctx context.Context, _ config.Config) Finding {
 	return ok("%s", text)
 }
 
-// checkAccelerator really runs guest code.
+// accelerationTime is more than both accelerators' probes take on a busy node.
+const accelerationTime = 25 * time.Second
+
+// checkAccelerator runs guest code.
 func checkAccelerator(ctx context.Context, c config.Config) Finding {
 	a, why, err := accel.Resolve(ctx, c.VM.Accelerator, c.VM.Emulator)
 	if err != nil {
-		return fail("repair what the detail says, or set vm.accelerator to auto or tcg in the shim's config", "%v", err)
+		return fail("repair the cause, or set vm.accelerator to auto or tcg in the shim's config", "%v", err)
 	}
 	if a == accel.KVM {
 		return ok("kvm: %s", why)
 	}
 	if err := accel.Probe(ctx, a, c.VM.Emulator); err != nil {
-		return fail("repair QEMU: it can't run code at all", "%s: %v", a, err)
+		return fail("reinstall QEMU: it cannot run guest code", "%s: %v", a, err)
 	}
-	return warn("switch virtualisation on in the firmware, or nested virtualisation on the host of this machine; "+
-		"guests work without it, about ten times slower", "%s, by emulation: %s", a, why)
+	return warn("enable virtualization in the node's firmware or, if the node is a VM itself, nested virtualization on its host; "+
+		"without KVM guests run about ten times slower", "%s (emulation): %s", a, why)
 }
 
-// version is the first line of what a program says of its version.
+// version returns the first line that a program prints with --version.
 func version(ctx context.Context, program string) (string, error) {
 	path, err := exec.LookPath(program)
 	if err != nil {
@@ -95,7 +99,7 @@ func version(ctx context.Context, program string) (string, error) {
 	return line, nil
 }
 
-// notFound is the cause alone: LookPath's error begins with a text of its own.
+// notFound returns the cause of LookPath's error without its prefix.
 func notFound(err error) error {
 	if e, ok := err.(*exec.Error); ok { //nolint:errorlint // LookPath returns just this
 		return e.Err
@@ -103,7 +107,7 @@ func notFound(err error) error {
 	return err
 }
 
-// major is the first number of a version in a text; 0 without one.
+// major returns the major number of the first version in a text, or 0 if there is none.
 func major(text string) int {
 	m := regexp.MustCompile(`(\d+)\.\d+`).FindStringSubmatch(text)
 	if m == nil {

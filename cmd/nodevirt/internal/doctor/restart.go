@@ -2,6 +2,7 @@ package doctor
 
 import (
 	"context"
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -13,43 +14,42 @@ import (
 
 const (
 	dropIn = "deploy/systemd/libvirtd.service.d/nodevirt.conf"
-	// mendFlag is what the drop-in is known by.
+	// mendFlag identifies the drop-in.
 	mendFlag = "-before-libvirtd"
-	// birth is more than libvirtd needs until a domain that it starts has a process.
+	// birth is more than libvirtd takes to start the process of a domain.
 	birth = 30 * time.Second
 )
 
-// checkRestart looks whether a libvirtd that was killed in the wrong moment is,
-// or would be, the end of a VM's pod.
+// checkRestart looks for domains that libvirtd cannot end because it was killed
+// while it started them, and for the drop-in that repairs them.
 func checkRestart(_ context.Context, c config.Config) Finding {
 	unborn, err := domain.FindUnborn(c.Libvirt.Run)
 	if err != nil {
-		return warn("make it readable", "%v", err)
+		return warn("make libvirtd's run folder readable", "%v", err)
 	}
-	var stuck []string
+	var names []string
 	for _, u := range unborn {
 		if time.Since(u.Since) > birth {
-			stuck = append(stuck, u.Name)
+			names = append(names, u.Name)
 		}
 	}
 	installed, systemd := hasDropIn(), isDir("/run/systemd/system")
+	stuck := fmt.Sprintf("libvirtd cannot end %s: it was killed while it started them", strings.Join(names, ", "))
 	switch {
-	case len(stuck) > 0 && systemd && installed:
-		return warn("systemctl restart libvirtd: machines run on", "libvirtd can't end %s: it was killed in the start", strings.Join(stuck, ", "))
-	case len(stuck) > 0 && systemd:
-		return warn("install "+dropIn+" and restart libvirtd: machines run on",
-			"libvirtd can't end %s: it was killed in the start", strings.Join(stuck, ", "))
-	case len(stuck) > 0:
-		return warn("stop libvirtd, run nodevirt-shim "+mendFlag+", and start it again: machines run on",
-			"libvirtd can't end %s: it was killed in the start", strings.Join(stuck, ", "))
+	case len(names) > 0 && systemd && installed:
+		return warn("systemctl restart libvirtd; running VMs are not affected", "%s", stuck)
+	case len(names) > 0 && systemd:
+		return warn("install "+dropIn+", then systemctl daemon-reload and restart libvirtd; running VMs are not affected", "%s", stuck)
+	case len(names) > 0:
+		return warn("stop libvirtd, run nodevirt-shim "+mendFlag+", and start libvirtd; running VMs are not affected", "%s", stuck)
 	case systemd && !installed:
-		return warn("install "+dropIn, "libvirtd's unit does not run nodevirt-shim %s: "+
-			"a pod whose VM it starts as it is killed could not be removed", mendFlag)
+		return warn("install "+dropIn+", then systemctl daemon-reload", "libvirtd's unit does not run nodevirt-shim %s: "+
+			"if libvirtd is killed while it starts a VM, the VM's pod cannot be removed", mendFlag)
 	}
 	return ok("no domain is stuck in its start")
 }
 
-// hasDropIn tells whether libvirtd's unit, monolithic or modular, does what ours makes it do.
+// hasDropIn reports whether a drop-in of libvirtd's unit, monolithic or modular, runs the repair.
 func hasDropIn() bool {
 	for _, dir := range []string{"/etc", "/run", "/usr/lib", "/lib"} {
 		files, _ := filepath.Glob(filepath.Join(dir, "systemd/system", "*.service.d", "*.conf"))

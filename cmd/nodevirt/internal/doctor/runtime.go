@@ -11,6 +11,7 @@ import (
 	"github.com/nodevirt/nodevirt/shim/config"
 )
 
+// minContainerd is the oldest major version of containerd that the shim is tested with.
 const minContainerd = 2
 
 func checkContainerd(ctx context.Context, c config.Config) Finding {
@@ -26,12 +27,12 @@ func checkContainerd(ctx context.Context, c config.Config) Finding {
 	}
 	text := fmt.Sprintf("%s %s at %s", v.GetRuntimeName(), v.GetRuntimeVersion(), c.Containerd.Address)
 	if v.GetRuntimeName() == "containerd" && major(v.GetRuntimeVersion()) < minContainerd {
-		return warn("install containerd 2 or later: older ones pull large images slowly", "%s", text)
+		return warn("install containerd 2 or later", "%s: nodevirt is not tested with versions before %d", text, minContainerd)
 	}
 	return ok("%s", text)
 }
 
-// checkCNI asks containerd whether pods get a network.
+// checkCNI asks containerd whether the pod network is ready.
 func checkCNI(ctx context.Context, c config.Config) Finding {
 	n, err := cli.Connect(c.Containerd.Address)
 	if err != nil {
@@ -40,20 +41,20 @@ func checkCNI(ctx context.Context, c config.Config) Finding {
 	defer n.Close()
 	s, err := n.Pods.Status(ctx, &runtimeapi.StatusRequest{})
 	if err != nil {
-		return fail("start containerd, which tells of it", "%v", cli.Plain(err))
+		return fail("start containerd, which reports the state of the network: systemctl enable --now containerd", "%v", cli.Plain(err))
 	}
 	for _, condition := range s.GetStatus().GetConditions() {
 		if condition.GetType() == runtimeapi.NetworkReady && !condition.GetStatus() {
-			return fail("install the network of your cluster, or a config in /etc/cni/net.d with the plug-ins that it names",
+			return fail("install your cluster's network add-on, or put a config into /etc/cni/net.d and its plug-ins into /opt/cni/bin",
 				"%s: %s", condition.GetReason(), condition.GetMessage())
 		}
 	}
-	return ok("containerd has a network for pods")
+	return ok("containerd reports that the pod network is ready")
 }
 
-// checkShim asks for the shim, and whether it serves VMs.
+// checkShim asks the shim whether it serves the runtime handler of VMs.
 func checkShim(ctx context.Context, c config.Config) Finding {
-	const remedy = "start it: systemctl enable --now nodevirt-shim; its log tells what it waits for"
+	const remedy = "start the shim: systemctl enable --now nodevirt-shim; if it does not answer, see its log: journalctl -u nodevirt-shim"
 	n, err := cli.Connect(c.Listen)
 	if err != nil {
 		return fail("set listen in the shim's config", "%v", err)
@@ -64,7 +65,7 @@ func checkShim(ctx context.Context, c config.Config) Finding {
 		return fail(remedy, "%s: %v", c.Listen, cli.Plain(err))
 	}
 	if !slices.ContainsFunc(s.GetRuntimeHandlers(), func(h *runtimeapi.RuntimeHandler) bool { return h.GetName() == c.Handler }) {
-		return fail("let it be the shim that listens there, with this config",
+		return fail("start nodevirt-shim with this config, or pass doctor the shim's config with --config",
 			"%s answers, but has no runtime handler %q", c.Listen, c.Handler)
 	}
 	return ok("serves the runtime handler %q at %s", c.Handler, c.Listen)

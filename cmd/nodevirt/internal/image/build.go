@@ -32,12 +32,12 @@ first, as the node checks it when a VM starts.
 
 The image goes to this node's containerd, so that a pod can use it at once; with
 --push to its registry; with -o into a file, an OCI archive that "ctr images
-import", skopeo and docker read. docker itself is not needed; credentials come
-from its config file and credential helpers.
+import", skopeo and docker read. docker is not required; credentials come from its
+config file and credential helpers.
 
-The disk is in the image as /disk/disk.qcow2 or /disk/disk.img, in one layer that
-is not compressed: let qemu-img convert -c make the disk smaller instead. Equal
-disks make equal digests.`,
+The image contains the disk as /disk/disk.qcow2 or /disk/disk.img, in one layer that
+is not compressed: to make the disk smaller, use qemu-img convert -c. Equal disks
+result in equal digests.`,
 		Example: `  # into this node's containerd
   nodevirt image build debian-12.qcow2 -t example.com/disks/debian:12
 

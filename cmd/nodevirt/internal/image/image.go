@@ -1,9 +1,9 @@
-// Package image is the commands on registry disks: nodevirt image build and
+// Package image implements the commands on registry disks: nodevirt image build and
 // nodevirt image inspect.
 //
-// It owns where an image goes to and comes from: the node's containerd, a
-// registry, a file. What a registry disk is made of is package registrydisk's;
-// whether a machine can boot from it, package imageunpack's.
+// It owns the sources and destinations of images: the node's containerd, a
+// registry, a file. It leaves the format of registry disks to package registrydisk,
+// and whether a VM can boot from one to package imageunpack.
 package image
 
 import (
@@ -17,7 +17,7 @@ import (
 	"github.com/nodevirt/nodevirt/shim/config"
 )
 
-// Command is nodevirt image.
+// Command returns the command nodevirt image.
 func Command() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "image",

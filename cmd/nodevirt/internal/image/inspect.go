@@ -27,13 +27,13 @@ func inspectCommand() *cobra.Command {
 	var i inspect
 	cmd := &cobra.Command{
 		Use:   "inspect REF",
-		Short: "Tell what disk an image holds, and whether a VM can boot from it",
-		Long: `Tells what disk an image holds: its format and sizes, the image's digest and
-layers, and what keeps a VM from booting from it, by the checks that the node
-makes when a VM starts.
+		Short: "Show an image's disk, and check whether a VM can boot from it",
+		Long: `Shows the disk in an image: its format and sizes, the image's digest and layers, and
+what prevents a VM from booting from it, with the checks that the node makes when a
+VM starts.
 
-An image that this node's containerd has is looked at there. Another one is
-fetched from its registry into a temporary file, which goes afterwards.
+The command inspects the image in this node's containerd. If it is not there, the
+command fetches it from its registry into a temporary file.
 
 The exit code is 1 if a VM could not boot from the image.`,
 		Example: `  nodevirt image inspect example.com/disks/debian:12
@@ -55,7 +55,7 @@ The exit code is 1 if a VM could not boot from the image.`,
 	return cmd
 }
 
-// report is what there is to tell of an image.
+// report is the result of an inspection.
 type report struct {
 	Image        string             `json:"image"`
 	Source       string             `json:"source"` // registry or containerd
@@ -95,7 +95,7 @@ func (i inspect) run(ctx context.Context, ref string) (err error) {
 	return err
 }
 
-// look finds the image on the node, or else in its registry.
+// look inspects the image on the node or, if it is not there, in its registry.
 func (i inspect) look(ctx context.Context, ref string) (report, error) {
 	if !i.remote {
 		r, err := i.local(ctx, ref)

@@ -1,4 +1,5 @@
-// Package root joins the commands to the program nodevirt, and documents it.
+// Package root assembles the commands of the program nodevirt, and writes its man
+// pages. It leaves the commands themselves to their packages.
 package root
 
 import (
@@ -16,13 +17,13 @@ import (
 	"github.com/nodevirt/nodevirt/cmd/nodevirt/internal/vms"
 )
 
-// Command is nodevirt with all its commands.
+// Command returns the command nodevirt with all subcommands.
 func Command(version string) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "nodevirt",
-		Short: "Virtual machines as pods on this node",
-		Long: `nodevirt looks after the virtual machines that run as pods on this node, builds
-the images that they boot from, and finds out what the node lacks to run them.`,
+		Short: "Manage the virtual machines on this node",
+		Long: `nodevirt manages the virtual machines that run as pods on this node, builds the
+images that they boot from, and checks whether the node can run them.`,
 		Example: `  nodevirt doctor
   nodevirt image build debian-12.qcow2 -t example.com/disks/debian:12
   nodevirt run example.com/disks/debian:12 --name web --memory 1Gi
@@ -48,8 +49,9 @@ the images that they boot from, and finds out what the node lacks to run them.`,
 	return cmd
 }
 
-// refuse has a command and those below it answer wrong arguments with an error that tells the right
-// ones. By itself cobra takes a subcommand that there isn't for a call for help, and no error.
+// refuse makes a command and its subcommands report wrong arguments as an error
+// that shows the usage. By default cobra prints the help for an unknown subcommand,
+// without an error.
 func refuse(cmd *cobra.Command) {
 	if !cmd.Runnable() {
 		cmd.Use, cmd.DisableFlagsInUseLine, cmd.Args = cmd.Use+" COMMAND", true, cobra.NoArgs
@@ -81,7 +83,7 @@ func manCommand() *cobra.Command {
 			}
 			top := cmd.Root()
 			top.DisableAutoGenTag = true
-			date := time.Unix(0, 0).UTC() // not of the day: equal sources make equal pages
+			date := time.Unix(0, 0).UTC() // fixed, so that builds are reproducible
 			return doc.GenManTree(top, &doc.GenManHeader{Section: "8", Source: "nodevirt", Manual: "nodevirt", Date: &date}, args[0])
 		},
 	}

@@ -15,7 +15,7 @@ import (
 	"github.com/nodevirt/nodevirt/cmd/nodevirt/internal/vms"
 )
 
-// launch is one VM on its way.
+// launch is a VM that is being created and started.
 type launch struct {
 	node    *cli.Node
 	options options
@@ -24,7 +24,8 @@ type launch struct {
 	sandbox, container string // ids
 }
 
-// start goes from the image to a VM that runs, or leaves nothing.
+// start pulls the image, creates the pod and starts the VM. If a step fails it
+// removes what it has created.
 func (l *launch) start(ctx context.Context, r request) (err error) {
 	if err := l.check(ctx, &r); err != nil {
 		return err
@@ -71,12 +72,12 @@ func (l *launch) start(ctx context.Context, r request) (err error) {
 	return nil
 }
 
-// check makes sure that the socket is a shim's and the name is free, and fits
-// the cgroup's name to the node's driver.
+// check verifies that the socket is a shim's and that the name is free, and adapts
+// the cgroup's name to the node's cgroup driver.
 func (l *launch) check(ctx context.Context, r *request) error {
 	state, err := l.node.Pods.Status(ctx, &runtimeapi.StatusRequest{})
 	if err != nil {
-		return fmt.Errorf("ask the shim for its state: %w", cli.Plain(err))
+		return fmt.Errorf("get the status of the shim: %w", cli.Plain(err))
 	}
 	has := slices.ContainsFunc(state.GetRuntimeHandlers(), func(h *runtimeapi.RuntimeHandler) bool {
 		return h.GetName() == l.options.handler
@@ -98,7 +99,7 @@ func (l *launch) check(ctx context.Context, r *request) error {
 	}
 	for _, v := range all {
 		if v.Name() == r.name && v.Namespace() == l.options.namespace {
-			return fmt.Errorf("VM %s/%s is there already: remove it with \"nodevirt rm %s\", or choose another --name",
+			return fmt.Errorf("VM %s/%s exists already: remove it with \"nodevirt rm %s\", or choose another --name",
 				v.Namespace(), v.Name(), v.Name())
 		}
 	}
@@ -119,7 +120,7 @@ func slice(group string) string {
 	return strings.Join(parts, "-") + ".slice"
 }
 
-// takeBack removes what a failed start made, whatever became of ctx.
+// takeBack removes what a failed start has created, even if ctx has ended.
 func (l *launch) takeBack(ctx context.Context, r request) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), undoTime)
 	defer cancel()
@@ -129,8 +130,8 @@ func (l *launch) takeBack(ctx context.Context, r request) error {
 	return vms.Remove(ctx, l.node, l.sandbox, "", 0)
 }
 
-// findSandbox looks for a pod whose making was interrupted: it may be there
-// although the call failed.
+// findSandbox looks for a pod whose creation was interrupted: it may exist although
+// the call failed.
 func (l *launch) findSandbox(ctx context.Context, r request) error {
 	if l.sandbox != "" {
 		return nil
@@ -139,7 +140,7 @@ func (l *launch) findSandbox(ctx context.Context, r request) error {
 		LabelSelector: map[string]string{"io.kubernetes.pod.uid": r.sandbox.GetMetadata().GetUid()},
 	}})
 	if err != nil {
-		return fmt.Errorf("look for what was made: %w", cli.Plain(err))
+		return fmt.Errorf("look for the pod: %w", cli.Plain(err))
 	}
 	for _, p := range reply.GetItems() {
 		l.sandbox = p.GetId()
@@ -147,7 +148,7 @@ func (l *launch) findSandbox(ctx context.Context, r request) error {
 	return nil
 }
 
-// said is a call's error, or that the user interrupted it.
+// said returns a call's error, or that the user interrupted the command.
 func said(ctx context.Context, err error) error {
 	if ctx.Err() != nil {
 		return errors.New("interrupted")

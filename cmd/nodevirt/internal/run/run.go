@@ -1,9 +1,9 @@
-// Package run is the command nodevirt run: one VM from a registry disk on this
-// node, without a cluster.
+// Package run implements the command nodevirt run, which runs a VM from a registry
+// disk on this node without a cluster.
 //
-// It owns what a kubelet does otherwise: the pod around the VM, its pull, and
-// the way back when a step fails. The shim does the rest; VMs that run are
-// package vms' matter.
+// It owns the steps that a kubelet does in a cluster: it pulls the image, creates
+// the pod, and undoes the steps if one fails. It leaves running VMs to package vms,
+// and everything else to the shim.
 package run
 
 import (
@@ -33,28 +33,27 @@ type options struct {
 	logDirectory, cgroupParent string
 }
 
-// Command is nodevirt run.
+// Command returns the command nodevirt run.
 func Command() *cobra.Command {
 	var o options
 	cmd := &cobra.Command{
 		Use:   "run IMAGE",
 		Short: "Run a VM from a registry disk on this node",
-		Long: `Pulls a registry disk if needed, runs a VM from it in a pod of its own, and shows
-its serial console; ctrl-] leaves the console. Without a terminal the VM's log is
-shown, until the VM ends; ctrl-C leaves it. The exit code is that of the VM: 0 when
-the guest has powered off.
+		Long: `Pulls a registry disk if needed, runs a VM from it in its own pod, and connects to
+its serial console; ctrl-] disconnects. Without a terminal it prints the VM's log
+until the VM ends; ctrl-C stops that. The exit code is that of the VM: 0 if the
+guest has powered off.
 
-The VM is a pod like others on this node: crictl shows it, and so do nodevirt ps
-and nodevirt inspect; nodevirt rm removes it.
+The VM is an ordinary pod of this node: crictl, nodevirt ps and nodevirt inspect show
+it; nodevirt rm removes it.
 
---disk gives it another disk: of a further image, or an empty one. Options are name=,
+--disk adds a disk: from another image, or an empty one. Options are name=,
 path= (in the image), bus= (virtio, scsi, sata), serial=, boot= (an order), cache=,
 io=, errors= (stop, report, ignore, enospace), readonly and cdrom. Without options an
 ISO image is a CD.
 
-A kubelet removes pods that it does
-not know, so that on a node of a cluster the VM does not live for long: use
-kubectl there.`,
+On a node of a cluster use kubectl instead: the kubelet soon removes pods that it did
+not create.`,
 		Example: `  nodevirt run example.com/disks/debian:12
   nodevirt run example.com/disks/debian:12 --name web --memory 2Gi --cpus 2 -d
   nodevirt run example.com/disks/debian:12 --disk example.com/disks/tools:1,cdrom --disk size=10Gi,serial=scratch
@@ -115,7 +114,7 @@ func (o options) run(ctx context.Context, cmd *cobra.Command, image string) erro
 	return errors.Join(err, l.removeAtEnd(ctx))
 }
 
-// watch shows the console and returns with the VM's exit code.
+// watch shows the console and returns the VM's exit code.
 func (l *launch) watch(ctx context.Context, cmd *cobra.Command) error {
 	v, err := vms.Find(ctx, l.node, l.container)
 	if err != nil {
@@ -125,7 +124,7 @@ func (l *launch) watch(ctx context.Context, cmd *cobra.Command) error {
 	switch {
 	case errors.Is(err, console.ErrLeft), ctx.Err() != nil:
 		if !l.options.remove {
-			fmt.Fprintf(l.errOut, "VM %s runs on: nodevirt console %s, nodevirt rm %s\n", v.Name(), v.Name(), v.Name())
+			fmt.Fprintf(l.errOut, "VM %s continues to run. Next: nodevirt console %s, nodevirt rm %s\n", v.Name(), v.Name(), v.Name())
 		}
 		return nil
 	case err != nil:
@@ -135,12 +134,12 @@ func (l *launch) watch(ctx context.Context, cmd *cobra.Command) error {
 }
 
 const (
-	// shutDownTime is what a guest has to shut down in before it is powered off.
+	// shutDownTime is how long a guest may take to shut down before it is powered off.
 	shutDownTime = 10 * time.Second
 	undoTime     = time.Minute
 )
 
-// removeAtEnd removes the VM, also when the user has pressed ctrl-C.
+// removeAtEnd removes the VM, even if the user has pressed ctrl-C.
 func (l *launch) removeAtEnd(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), undoTime)
 	defer cancel()

@@ -7,8 +7,8 @@ import (
 	"github.com/nodevirt/nodevirt/shim/agent"
 )
 
-// agentRows are what inspect's table tells of a guest agent, and in its words of
-// the guest.
+// agentRows returns the rows of inspect's table about the guest agent, and what it
+// reports about the guest.
 func agentRows(a agent.State) [][]string {
 	state := string(a.Presence)
 	if a.Version != "" {

@@ -12,16 +12,16 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// What pods of nodevirt run have for a parent, which goes with the last of them.
+// The parent cgroup of the pods of nodevirt run, which is removed with the last of them.
 const (
 	CgroupParent = "/nodevirt"
 	tries        = 100
 	tryTime      = 20 * time.Millisecond
 )
 
-// removeCgroup removes a pod's group in each hierarchy, and the parent of ours
-// if it is empty then. A slice is systemd's, which removes it itself. Processes
-// that were just killed hold their group for a moment more.
+// removeCgroup removes a pod's cgroup in each hierarchy, and the parent
+// CgroupParent if it is empty. It leaves slices to systemd. It retries for a
+// moment, since processes that were just killed keep their cgroup.
 func removeCgroup(ctx context.Context, group string) error {
 	if group == "" || group == "/" || strings.HasSuffix(group, ".slice") {
 		return nil
@@ -44,7 +44,7 @@ func removeCgroup(ctx context.Context, group string) error {
 		if err == nil || try == tries {
 			if filepath.Dir(group) == CgroupParent {
 				for point := range points {
-					_ = unix.Rmdir(filepath.Join(point, CgroupParent)) // refused while others are in it
+					_ = unix.Rmdir(filepath.Join(point, CgroupParent)) // fails while it has other children
 				}
 			}
 			return err

@@ -15,21 +15,21 @@ import (
 	"github.com/nodevirt/nodevirt/cmd/nodevirt/internal/console"
 )
 
-// ConsoleCommand is nodevirt console.
+// ConsoleCommand returns the command nodevirt console.
 func ConsoleCommand() *cobra.Command {
 	var endpoint string
 	cmd := &cobra.Command{
 		Use:   "console VM",
 		Short: "Connect to a VM's serial console",
-		Long: `Connects the terminal to a VM's serial console; ctrl-] leaves it. Without a
-terminal it writes the VM's log and goes on with it until the VM ends.
+		Long: `Connects the terminal to a VM's serial console; ctrl-] disconnects. Without a
+terminal it prints the VM's log, and follows the log until the VM ends.
 
-It begins with the last 64 KiB that the guest has printed; the log has everything.
-Several terminals may be connected at once: all see the same, and all may type. If
-the VM ends meanwhile, the exit code is its own.
+The output begins with the last 64 KiB that the guest has printed; the log has
+everything. Several terminals can connect at once: all show the same, and all can
+type. If the VM ends meanwhile, the exit code is that of the VM.
 
-A serial line carries no window size: where a full-screen program needs it, type
-"stty rows 50 columns 132" in the guest, or run its "resize".`,
+A serial line does not transmit the window size. For full-screen programs type
+"stty rows 50 columns 132" in the guest, or run "resize" there.`,
 		Example:           "  nodevirt console hello",
 		Args:              cobra.ExactArgs(1),
 		ValidArgsFunction: completeVM(&endpoint),
@@ -44,7 +44,7 @@ A serial line carries no window size: where a full-screen program needs it, type
 				return err
 			}
 			if !v.runs() {
-				return fmt.Errorf("VM %s does not run (%s): its log is %s", v.Name(), v.stateText(), v.Status.GetLogPath())
+				return fmt.Errorf("connect to VM %s: the VM does not run (%s); its log is %s", v.Name(), v.stateText(), v.Status.GetLogPath())
 			}
 			err = Connect(cmd.Context(), n, v, cmd)
 			if errors.Is(err, console.ErrLeft) || cmd.Context().Err() != nil {
@@ -60,15 +60,15 @@ A serial line carries no window size: where a full-screen program needs it, type
 	return cmd
 }
 
-// Connect shows a VM's console to a command's user until the VM ends. Errors
-// are the console's.
+// Connect connects a command's user to a VM's console until the VM ends. It returns
+// the errors of package console.
 func Connect(ctx context.Context, n *cli.Node, v VM, cmd *cobra.Command) error {
 	if v.Err != nil {
-		return fmt.Errorf("VM %s: the shim can't tell of it: %w", v.Name(), v.Err)
+		return fmt.Errorf("connect to VM %s: %w", v.Name(), v.Err)
 	}
 	in, ok := cmd.InOrStdin().(*os.File)
 	if ok && cli.IsTerminal(in) && cli.IsTerminal(cmd.OutOrStdout()) {
-		fmt.Fprintf(cmd.ErrOrStderr(), "The console of VM %s; ctrl-] leaves it.\n", v.Name())
+		fmt.Fprintf(cmd.ErrOrStderr(), "Connected to the console of VM %s; ctrl-] disconnects.\n", v.Name())
 		return attach(ctx, n, v, in, cmd.OutOrStdout())
 	}
 	ended := make(chan struct{})
@@ -91,13 +91,13 @@ func attach(ctx context.Context, n *cli.Node, v VM, in *os.File, out io.Writer) 
 	}
 	err = console.Attach(ctx, reply.GetUrl(), in, out)
 	if errors.Is(err, console.ErrCut) {
-		return fmt.Errorf("the console of VM %s: %w: the VM runs on; once the shim is back: nodevirt console %s", v.Name(), err, v.Name())
+		return fmt.Errorf("console of VM %s: %w; the VM continues to run: once the shim is back, run nodevirt console %s", v.Name(), err, v.Name())
 	}
 	return err
 }
 
-// Ending tells on w that a VM has powered off; any other end is an error with the
-// VM's exit code. It waits for the end, which may be about to come.
+// Ending waits for the end of a VM, and prints to w that the VM has powered off. It
+// returns any other end as an error with the VM's exit code.
 func Ending(ctx context.Context, n *cli.Node, v VM, w io.Writer) error {
 	status, err := Wait(ctx, n, v.Status.GetId())
 	if err != nil || status == nil {
@@ -113,11 +113,10 @@ func Ending(ctx context.Context, n *cli.Node, v VM, w io.Writer) error {
 	}
 }
 
-// waitPoll is the pause between two looks at a container.
+// waitPoll is the pause between two requests for a container's status.
 const waitPoll = 200 * time.Millisecond
 
-// Wait returns a container's status when it has ended; without one, it has been
-// removed.
+// Wait returns a container's status after its end, or nil if the container is removed.
 func Wait(ctx context.Context, n *cli.Node, id string) (*runtimeapi.ContainerStatus, error) {
 	for {
 		reply, err := n.Pods.ContainerStatus(ctx, &runtimeapi.ContainerStatusRequest{ContainerId: id})
@@ -129,7 +128,7 @@ func Wait(ctx context.Context, n *cli.Node, id string) (*runtimeapi.ContainerSta
 		case err == nil && reply.GetStatus().GetState() == runtimeapi.ContainerState_CONTAINER_EXITED:
 			return reply.GetStatus(), nil
 		}
-		// A shim that is away comes back: the VM runs on meanwhile.
+		// The shim may be restarting; the VM continues to run.
 		select {
 		case <-ctx.Done():
 			return nil, context.Cause(ctx)

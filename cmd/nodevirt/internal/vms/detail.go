@@ -8,8 +8,7 @@ import (
 	"github.com/nodevirt/nodevirt/shim/vmspec"
 )
 
-// Detail is a VM as the JSON of ps and inspect shows it. Its seed, which may
-// hold passwords, is left out.
+// Detail is a VM in the JSON of ps and inspect. It omits the seed, which may contain passwords.
 type Detail struct {
 	Name          string       `json:"name"` // the pod's
 	Namespace     string       `json:"namespace"`
@@ -18,7 +17,7 @@ type Detail struct {
 	State         string       `json:"state"`
 	ExitCode      *int32       `json:"exitCode,omitempty"`
 	Reason        string       `json:"reason,omitempty"`
-	Paused        string       `json:"paused,omitempty"` // why the guest stands still
+	Paused        string       `json:"paused,omitempty"` // why the guest is paused
 	Message       string       `json:"message,omitempty"`
 	CreatedAt     string       `json:"createdAt"` // RFC 3339, as all times
 	StartedAt     string       `json:"startedAt,omitempty"`
@@ -37,37 +36,37 @@ type Detail struct {
 	IP            string       `json:"ip,omitempty"`
 	Disks         []DiskDetail `json:"disks"`
 	NICs          []NICDetail  `json:"nics"`
-	// Agent is what the guest agent told, absent where the VM doesn't run.
+	// Agent is what the guest agent reported, absent while the VM does not run.
 	Agent         *agent.State `json:"agent,omitempty"`
 	ConsoleSocket string       `json:"consoleSocket"`
 	LogPath       string       `json:"logPath"`
 	DomainXML     string       `json:"domainXML,omitempty"`
-	// Error is why the shim could not tell of the VM; then only what its list says
-	// is known.
+	// Error is why the shim could not report the VM's status; then only the fields
+	// of its list are set.
 	Error string `json:"error,omitempty"`
 
 	vm VM
 }
 
-// DiskDetail is one drive. Sizes are in bytes.
+// DiskDetail is a disk. Sizes are in bytes.
 type DiskDetail struct {
 	Name        string `json:"name"`
 	Source      string `json:"source"`
 	Bus         string `json:"bus"`
 	ReadOnly    bool   `json:"readOnly,omitempty"`
-	Image       string `json:"image,omitempty"` // of a disk that isn't the VM's own image's
+	Image       string `json:"image,omitempty"` // empty for the disk of the VM's own image
 	Path        string `json:"path,omitempty"`  // in the image
 	Format      string `json:"format,omitempty"`
 	VirtualSize int64  `json:"virtualSize,omitempty"`
 	Size        int64  `json:"size,omitempty"` // of the file in the image
-	// Mode is how a registry disk reaches the VM, File what takes the guest's writes
-	// and Allocated what that takes.
+	// Mode is how a registry disk reaches the VM, File the file with the guest's
+	// writes, and Allocated the space that File takes.
 	Mode      string `json:"mode,omitempty"`
 	File      string `json:"file,omitempty"`
 	Allocated int64  `json:"allocated,omitempty"`
 }
 
-// NICDetail is one network card.
+// NICDetail is a network interface.
 type NICDetail struct {
 	Name    string `json:"name"`
 	Address string `json:"address,omitempty"` // IPv4, with the subnet's length

@@ -14,7 +14,7 @@ import (
 	"github.com/nodevirt/nodevirt/cmd/nodevirt/internal/cli"
 )
 
-// InspectCommand is nodevirt inspect.
+// InspectCommand returns the command nodevirt inspect.
 func InspectCommand() *cobra.Command {
 	var (
 		endpoint string
@@ -22,13 +22,13 @@ func InspectCommand() *cobra.Command {
 	)
 	cmd := &cobra.Command{
 		Use:   "inspect VM",
-		Short: "Tell all about a VM",
-		Long: `Tells of a VM: its machine, disks with what they really take, network, QEMU's
-process and how long it runs; with -o xml the domain that libvirt was given,
-which holds no secrets.
+		Short: "Show the details of a VM",
+		Long: `Shows a VM: its hardware, disks with the space that they take on the node, network,
+QEMU's process and uptime; with -o xml the domain as passed to libvirt, which
+contains no secrets.
 
-VM is the pod's name, NAMESPACE/NAME, the beginning of the container's or the
-pod's id, or libvirt's name of the domain.`,
+VM is the pod's name, NAMESPACE/NAME, a prefix of the container's or the pod's ID,
+or libvirt's name of the domain.`,
 		Example: `  nodevirt inspect hello
   nodevirt inspect hello -o json | jq .qemuPID
   nodevirt inspect hello -o xml`,
@@ -44,10 +44,10 @@ pod's id, or libvirt's name of the domain.`,
 				return cli.JSON(w, detail(v, time.Now()))
 			case "xml":
 				if v.Err != nil {
-					return fmt.Errorf("VM %s: the shim can't tell of it: %w", v.Name(), v.Err)
+					return fmt.Errorf("inspect VM %s: %w", v.Name(), v.Err)
 				}
 				if v.Info.DomainXML == "" {
-					return fmt.Errorf("VM %s does not run (%s): libvirt has no domain of it", v.Name(), v.stateText())
+					return fmt.Errorf("show the domain of VM %s: the VM does not run (%s)", v.Name(), v.stateText())
 				}
 				_, err := fmt.Fprintln(w, v.Info.DomainXML)
 				return err

@@ -15,14 +15,14 @@ import (
 )
 
 const (
-	// atOnce bounds how many containers are asked for at a time.
+	// atOnce bounds the concurrent requests for containers' statuses.
 	atOnce = 8
-	// askTime bounds how long one VM may keep the others waiting.
+	// askTime bounds each of them, so that one VM does not delay the others for long.
 	askTime = 5 * time.Second
 )
 
-// List returns the node's VMs, by namespace, name and age. Those that go while
-// it looks are left out; those that can't be told of have an Err.
+// List returns the node's VMs, sorted by namespace, name and age. It omits VMs that
+// are removed meanwhile. VMs whose status fails have an Err.
 func List(ctx context.Context, n *cli.Node) ([]VM, error) {
 	pods, err := n.Pods.ListPodSandbox(ctx, &runtimeapi.ListPodSandboxRequest{})
 	if err != nil {
@@ -30,7 +30,7 @@ func List(ctx context.Context, n *cli.Node) ([]VM, error) {
 	}
 	byID := map[string]*runtimeapi.PodSandbox{}
 	for _, p := range pods.GetItems() {
-		if p.GetRuntimeHandler() != "" { // a VM's pod has one
+		if p.GetRuntimeHandler() != "" { // VMs' pods have one
 			byID[p.GetId()] = p
 		}
 	}
@@ -69,7 +69,7 @@ func List(ctx context.Context, n *cli.Node) ([]VM, error) {
 	return all, nil
 }
 
-// get returns a listed container as a VM; nil if it is none, or has gone.
+// get returns a listed container as a VM; nil if it is not a VM, or is removed.
 func get(ctx context.Context, n *cli.Node, pod *runtimeapi.PodSandbox, c *runtimeapi.Container) *VM {
 	ctx, cancel := context.WithTimeout(ctx, askTime)
 	defer cancel()
@@ -90,7 +90,7 @@ func get(ctx context.Context, n *cli.Node, pod *runtimeapi.PodSandbox, c *runtim
 	return &VM{Pod: pod, Status: reply.GetStatus(), Info: *info.VM, PID: info.PID}
 }
 
-// asListed is as much of a container's status as a list tells.
+// asListed returns the part of a container's status that a list contains.
 func asListed(c *runtimeapi.Container) *runtimeapi.ContainerStatus {
 	return &runtimeapi.ContainerStatus{
 		Id: c.GetId(), Metadata: c.GetMetadata(), State: c.GetState(), CreatedAt: c.GetCreatedAt(),

@@ -12,7 +12,7 @@ import (
 	"github.com/nodevirt/nodevirt/cmd/nodevirt/internal/cli"
 )
 
-// PSCommand is nodevirt ps.
+// PSCommand returns the command nodevirt ps.
 func PSCommand() *cobra.Command {
 	var (
 		endpoint   string
@@ -22,8 +22,8 @@ func PSCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "ps",
 		Short: "List this node's VMs",
-		Long: `Lists the VMs that run on this node; with -a also those that ended or have not
-been started. Ordinary containers are not shown: crictl ps lists both.`,
+		Long: `Lists the VMs that run on this node; with -a also those that have ended or have not
+been started. It omits ordinary containers; crictl ps lists both.`,
 		Example: `  nodevirt ps
   nodevirt ps -a -o json | jq -r '.[].ip'
   crictl logs $(nodevirt ps -q | head -1)`,
@@ -44,8 +44,8 @@ been started. Ordinary containers are not shown: crictl ps lists both.`,
 			}
 		},
 	}
-	cmd.Flags().BoolVarP(&all, "all", "a", false, "show VMs that don't run, too")
-	cmd.Flags().BoolVarP(&quiet, "quiet", "q", false, "show container ids only")
+	cmd.Flags().BoolVarP(&all, "all", "a", false, "also show VMs that do not run")
+	cmd.Flags().BoolVarP(&quiet, "quiet", "q", false, "show container IDs only")
 	cli.EndpointFlag(cmd, &endpoint)
 	cli.OutputFlag(cmd, &format, "table", "json")
 	cmd.MarkFlagsMutuallyExclusive("quiet", "output")
@@ -95,17 +95,17 @@ func rows(list []VM, now time.Time) [][]string {
 	return table
 }
 
-// remark tells why some VMs' rows have gaps.
+// remark prints why the rows of some VMs are incomplete.
 func remark(w io.Writer, list []VM) {
 	for _, v := range list {
 		if v.Err != nil {
-			fmt.Fprintf(w, "VM %s/%s (%s): the shim can't tell of it: %s\n",
+			fmt.Fprintf(w, "VM %s/%s (%s): status not available: %s\n",
 				v.Namespace(), v.Name(), cli.ShortID(v.Status.GetId()), cli.Clean(v.Err.Error()))
 		}
 	}
 }
 
-// stateText tells how a VM ended, too.
+// stateText returns the VM's state and, after its end, how it ended.
 func (v VM) stateText() string {
 	if v.State() == "Exited" && v.Err == nil {
 		return fmt.Sprintf("Exited (%d)", v.Status.GetExitCode())

@@ -15,13 +15,13 @@ import (
 	"github.com/nodevirt/nodevirt/cmd/nodevirt/internal/cli"
 )
 
-// The label of the pods that nodevirt run makes; others are the kubelet's.
+// The label of the pods that nodevirt run creates. Other pods belong to the kubelet.
 const (
 	ManagedBy = "app.kubernetes.io/managed-by"
 	Manager   = "nodevirt"
 )
 
-// RmCommand is nodevirt rm.
+// RmCommand returns the command nodevirt rm.
 func RmCommand() *cobra.Command {
 	var (
 		endpoint string
@@ -30,12 +30,12 @@ func RmCommand() *cobra.Command {
 	)
 	cmd := &cobra.Command{
 		Use:   "rm VM...",
-		Short: "Stop and remove VMs that nodevirt run made",
-		Long: `Asks each VM to shut down, powers it off if it has not after a while, and removes
-it with its pod, its disk's changes and its log.
+		Short: "Stop and remove VMs that nodevirt run created",
+		Long: `Asks each VM to shut down, powers it off after a timeout, and removes it with its
+pod, the changes to its disks and its log.
 
-A pod that the kubelet made is removed with kubectl: the kubelet would only make
-it again.`,
+Use kubectl to remove a pod that the kubelet created: the kubelet would create it
+again.`,
 		Example:           "  nodevirt rm hello\n  nodevirt rm --time 0s $(nodevirt ps -q)",
 		Args:              cobra.MinimumNArgs(1),
 		ValidArgsFunction: completeVM(&endpoint),
@@ -55,7 +55,7 @@ it again.`,
 		},
 	}
 	cmd.Flags().DurationVarP(&timeout, "time", "t", 10*time.Second, "how long a guest may take to shut down")
-	cmd.Flags().BoolVar(&force, "force", false, "remove VMs that others made, too")
+	cmd.Flags().BoolVar(&force, "force", false, "also remove VMs that nodevirt run did not create")
 	cli.EndpointFlag(cmd, &endpoint)
 	return cmd
 }
@@ -66,7 +66,7 @@ func remove(cmd *cobra.Command, n *cli.Node, name string, timeout time.Duration,
 		return err
 	}
 	if v.Pod.GetLabels()[ManagedBy] != Manager && !force {
-		return fmt.Errorf("VM %s/%s was not made by nodevirt run: use kubectl delete pod -n %s %s, or --force",
+		return fmt.Errorf("remove VM %s/%s: not created by nodevirt run; use kubectl delete pod -n %s %s, or --force",
 			v.Namespace(), v.Name(), v.Namespace(), v.Name())
 	}
 	done := cli.Spin(cmd.ErrOrStderr(), "remove "+v.Name())
@@ -79,9 +79,8 @@ func remove(cmd *cobra.Command, n *cli.Node, name string, timeout time.Duration,
 	return nil
 }
 
-// Remove stops a pod's VM, within timeout by itself, and removes the pod with
-// what a kubelet would remove beside it: its cgroup and its logs. The container
-// may be empty: the pod then has none.
+// Remove stops a pod's VM, which may take timeout to shut down, and removes the pod
+// with its cgroup and its logs, as a kubelet does. container is empty if the pod has none.
 func Remove(ctx context.Context, n *cli.Node, sandbox, container string, timeout time.Duration) error {
 	if container != "" && timeout > 0 {
 		_, err := n.Pods.StopContainer(ctx, &runtimeapi.StopContainerRequest{
@@ -107,16 +106,16 @@ func Remove(ctx context.Context, n *cli.Node, sandbox, container string, timeout
 	return Sweep(ctx, config)
 }
 
-// Sweep removes what a removed pod leaves: its cgroup and its logs.
+// Sweep removes the cgroup and the logs of a removed pod.
 func Sweep(ctx context.Context, config *runtimeapi.PodSandboxConfig) error {
 	return errors.Join(removeCgroup(ctx, config.GetLinux().GetCgroupParent()), removeLogs(config))
 }
 
-// configOf is what a pod was made with, which containerd tells in its verbose status.
+// configOf returns a pod's config from containerd's verbose status.
 func configOf(ctx context.Context, n *cli.Node, sandbox string) (*runtimeapi.PodSandboxConfig, error) {
 	reply, err := n.Pods.PodSandboxStatus(ctx, &runtimeapi.PodSandboxStatusRequest{PodSandboxId: sandbox, Verbose: true})
 	if err != nil {
-		return nil, fmt.Errorf("ask for pod %s: %w", cli.ShortID(sandbox), cli.Plain(err))
+		return nil, fmt.Errorf("get the status of pod %s: %w", cli.ShortID(sandbox), cli.Plain(err))
 	}
 	var info struct {
 		Config struct {
@@ -136,12 +135,12 @@ func configOf(ctx context.Context, n *cli.Node, sandbox string) (*runtimeapi.Pod
 	}, nil
 }
 
-// LogFolder is the name of a pod's folder of logs, as the kubelet builds it.
+// LogFolder returns the name of a pod's log folder, as the kubelet forms it.
 func LogFolder(m *runtimeapi.PodSandboxMetadata) string {
 	return fmt.Sprintf("%s_%s_%s", m.GetNamespace(), m.GetName(), m.GetUid())
 }
 
-// removeLogs removes log files only, and from a folder that is this pod's only.
+// removeLogs removes log files only, and only if the folder belongs to this pod.
 func removeLogs(config *runtimeapi.PodSandboxConfig) error {
 	dir := config.GetLogDirectory()
 	if filepath.Base(dir) != LogFolder(config.GetMetadata()) {

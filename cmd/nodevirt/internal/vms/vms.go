@@ -1,8 +1,7 @@
-// Package vms is the commands on VMs that there are: nodevirt ps, inspect,
-// console and rm.
+// Package vms implements the commands on existing VMs: nodevirt ps, inspect, console, vnc and rm.
 //
-// It owns how a VM is found and shown. All that it knows comes from the shim's
-// CRI socket: a VM is a container whose verbose status tells of one.
+// It owns how VMs are found and shown. All data comes from the shim's CRI socket: a
+// container is a VM if its verbose status describes one. It leaves the terminal to package console.
 package vms
 
 import (
@@ -23,27 +22,27 @@ type VM struct {
 	Pod    *runtimeapi.PodSandbox
 	Status *runtimeapi.ContainerStatus
 	Info   vminfo.VM
-	// PID is QEMU's, 0 where it doesn't run.
+	// PID is QEMU's process ID, 0 while it does not run.
 	PID int
-	// Err is why the shim could not tell of it: then Info and PID are unknown, and
-	// Status has what the shim's list tells. It may be another container of a VM's
-	// pod, then.
+	// Err is why the shim could not report the status. Then Info and PID are
+	// unknown, Status has the fields of the shim's list, and the container may be
+	// an ordinary one of the VM's pod.
 	Err error
 }
 
-// Name is how people call the VM: its pod's name.
+// Name returns the VM's name, which is that of its pod.
 func (v VM) Name() string { return v.Pod.GetMetadata().GetName() }
 
-// Namespace is its pod's.
+// Namespace returns the namespace of its pod.
 func (v VM) Namespace() string { return v.Pod.GetMetadata().GetNamespace() }
 
-// State is the container's, in CRI's words without their prefix.
+// State returns the container's state, as in CRI without the prefix.
 func (v VM) State() string {
 	state := strings.TrimPrefix(v.Status.GetState().String(), "CONTAINER_")
 	return state[:1] + strings.ToLower(state[1:])
 }
 
-// IP is where others reach the guest, empty where it has none (any more).
+// IP returns the guest's address, empty if it has none.
 func (v VM) IP() string {
 	if v.Info.Network == nil {
 		return ""
@@ -54,13 +53,13 @@ func (v VM) IP() string {
 	return ""
 }
 
-// CPUs counts the guest's.
+// CPUs returns the number of the guest's CPUs.
 func (v VM) CPUs() uint32 {
 	c := v.Info.Spec.CPU
 	return c.Sockets * c.Cores * c.Threads
 }
 
-// Uptime is how long the VM has run, or did.
+// Uptime returns how long the VM has been running, or ran.
 func (v VM) Uptime(now time.Time) time.Duration {
 	begin, end := v.Status.GetStartedAt(), v.Status.GetFinishedAt()
 	if begin == 0 {
@@ -72,9 +71,9 @@ func (v VM) Uptime(now time.Time) time.Duration {
 	return time.Duration(end - begin)
 }
 
-// Find returns the VM that a user means: by NAME or NAMESPACE/NAME of its pod,
-// by the beginning of its container's or its pod's id, or by libvirt's name. Of
-// several that a name fits, the one that runs is meant.
+// Find returns the VM with NAME or NAMESPACE/NAME of its pod, a prefix of its
+// container's or its pod's ID, or libvirt's name. If several VMs match a name, Find
+// returns the one that runs.
 func Find(ctx context.Context, n *cli.Node, want string) (VM, error) {
 	all, err := List(ctx, n)
 	if err != nil {
@@ -90,7 +89,7 @@ func choose(all []VM, want string) (VM, error) {
 	}
 	switch len(fit) {
 	case 0:
-		return VM{}, fmt.Errorf("no VM %q on this node: \"nodevirt ps -a\" lists them", want)
+		return VM{}, fmt.Errorf("find VM %q: not on this node; \"nodevirt ps -a\" lists VMs", want)
 	case 1:
 		return fit[0], nil
 	}
@@ -98,7 +97,7 @@ func choose(all []VM, want string) (VM, error) {
 	for _, v := range fit {
 		ids = append(ids, fmt.Sprintf("%s/%s (%s)", v.Namespace(), v.Name(), cli.ShortID(v.Status.GetId())))
 	}
-	return VM{}, fmt.Errorf("%q means several VMs: %s: name one by its container's id", want, strings.Join(ids, ", "))
+	return VM{}, fmt.Errorf("find VM %q: matches several VMs: %s; use a container ID", want, strings.Join(ids, ", "))
 }
 
 const minID = 3

@@ -118,9 +118,9 @@ func TestChoose(t *testing.T) {
 		{all, "ccc", "", "shop"},
 		{all, "dddd", "", "shop"},
 		{all, "default_web_aaaaaaaaaaaa", "", "default"},
-		{all, "cc", `no VM "cc" on this node`, ""},
-		{all, "", `no VM "" on this node`, ""},
-		{[]VM{running(), twin}, "web", `"web" means several VMs: default/web (aaaaaaaaaaaaa), shop/web`, ""},
+		{all, "cc", `find VM "cc": not on this node`, ""},
+		{all, "", `find VM "": not on this node`, ""},
+		{[]VM{running(), twin}, "web", `find VM "web": matches several VMs: default/web (aaaaaaaaaaaaa), shop/web`, ""},
 	} {
 		v, err := choose(c.all, c.want)
 		switch {

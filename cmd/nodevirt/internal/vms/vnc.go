@@ -17,23 +17,23 @@ import (
 	"github.com/nodevirt/nodevirt/shim/stream/client"
 )
 
-// vncPort is the one of a port-forward that a display is behind.
+// vncPort is the port that a port-forward connects to the display.
 const vncPort = 5900
 
-// VNCCommand is nodevirt vnc.
+// VNCCommand returns the command nodevirt vnc.
 func VNCCommand() *cobra.Command {
 	var endpoint, listen, socket string
 	cmd := &cobra.Command{
 		Use:   "vnc VM",
-		Short: "Serve a VM's display to VNC viewers on this machine",
-		Long: `Serves a VM's display by VNC on a port of loopback, or on a unix socket, until
-the VM ends or ctrl-C; the address is written to the standard output. It starts no
-viewer.
+		Short: "Serve a VM's display to VNC viewers on this node",
+		Long: `Serves a VM's display by VNC on a loopback port, or on a unix socket, until the VM
+ends or you press ctrl-C. It prints the address to standard output. It does not start
+a viewer.
 
-There is no password: whoever is logged in on this machine can connect to a port of
-its loopback. A socket made by --socket is for its owner alone.
+VNC has no password here: every user of this node can connect to a loopback port. Only
+its owner can connect to the socket of --socket.
 
-The VM must have asked for a display: by --display of nodevirt run, or by
+The VM must have a display: use nodevirt run --display, or set
 autoattachGraphicsDevice in its annotation nodevirt.io/vmi.`,
 		Example: `  nodevirt vnc web
   nodevirt vnc web --listen 127.0.0.1:5901
@@ -60,13 +60,13 @@ autoattachGraphicsDevice in its annotation nodevirt.io/vmi.`,
 				return err
 			}
 			fmt.Fprintln(cmd.OutOrStdout(), l.Addr())
-			fmt.Fprintf(cmd.ErrOrStderr(), "The display of VM %s is there for VNC viewers; ctrl-C ends it.\n", v.Name())
+			fmt.Fprintf(cmd.ErrOrStderr(), "Serving the display of VM %s to VNC viewers; press ctrl-C to stop.\n", v.Name())
 			d := display{node: n, vm: v, errOut: cmd.ErrOrStderr()}
 			return d.serve(ctx, l)
 		},
 	}
 	cli.EndpointFlag(cmd, &endpoint)
-	cmd.Flags().StringVar(&listen, "listen", "127.0.0.1:0", "the `address` and port on loopback to listen on; port 0 is any free one")
+	cmd.Flags().StringVar(&listen, "listen", "127.0.0.1:0", "the loopback `address` and port to listen on; port 0 selects a free port")
 	cmd.Flags().StringVar(&socket, "socket", "", "the `path` of a unix socket to listen on instead")
 	cmd.MarkFlagsMutuallyExclusive("listen", "socket")
 	return cmd
@@ -75,7 +75,7 @@ autoattachGraphicsDevice in its annotation nodevirt.io/vmi.`,
 func (v VM) hasDisplay() error {
 	switch {
 	case v.Err != nil:
-		return fmt.Errorf("VM %s: the shim can't tell of it: %w", v.Name(), v.Err)
+		return fmt.Errorf("show the display of VM %s: %w", v.Name(), v.Err)
 	case !v.runs():
 		return fmt.Errorf("VM %s does not run (%s)", v.Name(), v.stateText())
 	case v.Info.DisplaySocket == "":
@@ -85,7 +85,7 @@ func (v VM) hasDisplay() error {
 	return nil
 }
 
-// listenForViewers listens where others than this machine's users can't come.
+// listenForViewers listens on an address that only users of this node can reach.
 func listenForViewers(ctx context.Context, address, socket string) (net.Listener, error) {
 	if socket != "" {
 		defer syscall.Umask(syscall.Umask(0o177))
@@ -105,14 +105,14 @@ func listenForViewers(ctx context.Context, address, socket string) (net.Listener
 	return l, nil
 }
 
-// display is one that is served.
+// display is a display that is served to viewers.
 type display struct {
 	node   *cli.Node
 	vm     VM
 	errOut io.Writer
 }
 
-// serve joins viewers and the display until the VM ends, or ctx, and closes l.
+// serve connects viewers to the display until the VM or ctx ends, and closes l.
 func (d display) serve(ctx context.Context, l net.Listener) error {
 	watching, end := context.WithCancel(ctx)
 	var all sync.WaitGroup
@@ -120,7 +120,7 @@ func (d display) serve(ctx context.Context, l net.Listener) error {
 	defer end()
 	all.Go(func() {
 		defer end()
-		_, _ = Wait(watching, d.node, d.vm.Status.GetId()) // Ending tells how
+		_, _ = Wait(watching, d.node, d.vm.Status.GetId()) // Ending reports how
 	})
 	defer context.AfterFunc(watching, func() { l.Close() })()
 	for {
@@ -143,8 +143,8 @@ func (d display) serve(ctx context.Context, l net.Listener) error {
 	return Ending(ctx, d.node, d.vm, d.errOut)
 }
 
-// join has a port-forward for each viewer, so that a shim that restarts cuts but
-// those who look at the time.
+// join opens a port-forward for each viewer, so that a restart of the shim
+// disconnects only the current viewers.
 func (d display) join(ctx context.Context, viewer net.Conn) error {
 	defer viewer.Close()
 	reply, err := d.node.Pods.PortForward(ctx, &runtimeapi.PortForwardRequest{
@@ -159,7 +159,7 @@ func (d display) join(ctx context.Context, viewer net.Conn) error {
 	}
 	defer context.AfterFunc(ctx, func() { _ = ports.Close(); viewer.Close() })()
 	defer func() { _ = ports.Close() }()
-	if err := ports.Join(vncPort, viewer); err != nil && !errors.Is(err, net.ErrClosed) && !errors.Is(err, syscall.EPIPE) { // not that the viewer left
+	if err := ports.Join(vncPort, viewer); err != nil && !errors.Is(err, net.ErrClosed) && !errors.Is(err, syscall.EPIPE) { // the viewer left
 		return fmt.Errorf("the display of VM %s: %w", d.vm.Name(), err)
 	}
 	return nil
