@@ -7,6 +7,8 @@ import (
 	"regexp"
 	"strings"
 	"testing"
+
+	"gotest.tools/v3/assert"
 )
 
 var update = flag.Bool("update", false, "write the golden file anew")
@@ -16,9 +18,7 @@ func samples(t *testing.T, args ...string) (code int, out string) {
 	t.Helper()
 	var b bytes.Buffer
 	code, err := run(t.Context(), args, &b)
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	return code, b.String()
 }
 
@@ -43,14 +43,10 @@ func TestSummary(t *testing.T) {
 	}
 	got := summaryOf(t, out)
 	if *update {
-		if err := os.WriteFile(golden, []byte(got), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		assert.NilError(t, os.WriteFile(golden, []byte(got), 0o600))
 	}
 	want, err := os.ReadFile(golden)
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	if got != string(want) {
 		t.Errorf("the summary is\n%s\nwant\n%s", got, want)
 	}

@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	"gotest.tools/v3/assert"
 
 	"github.com/nodevirt/nodevirt/test/node"
 )
@@ -19,9 +20,7 @@ var update = flag.Bool("update", false, "write testdata/kubectl.golden anew")
 // What people read of a wrong manifest is kept as kubectl prints it, for some of them.
 func TestWhatKubectlPrints(t *testing.T) {
 	bin, err := node.CheckoutBin()
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	of := suite.server.Config()
 	server := []string{
 		"--server", of.Host, "--token", of.BearerToken, "--certificate-authority", of.CAFile,
@@ -45,14 +44,10 @@ func TestWhatKubectlPrints(t *testing.T) {
 	}
 	const golden = "testdata/kubectl.golden"
 	if *update {
-		if err := os.WriteFile(golden, []byte(all.String()), 0o644); err != nil {
-			t.Fatal(err)
-		}
+		assert.NilError(t, os.WriteFile(golden, []byte(all.String()), 0o644))
 	}
 	want, err := os.ReadFile(golden)
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	if diff := cmp.Diff(string(want), all.String()); diff != "" {
 		t.Errorf("kubectl prints something else (-want +got); -update writes it:\n%s", diff)
 	}

@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"gotest.tools/v3/assert"
 	eventsv1 "k8s.io/api/events/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -34,13 +35,9 @@ spec:
 func applied(t *testing.T, c client.Client, text string) *unstructured.Unstructured {
 	t.Helper()
 	o := new(unstructured.Unstructured)
-	if err := yaml.Unmarshal([]byte(text), &o.Object); err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, yaml.Unmarshal([]byte(text), &o.Object))
 	o.SetNamespace("default")
-	if err := apply(t, c, o, "Strict"); err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, apply(t, c, o, "Strict"))
 	t.Cleanup(func() {
 		if err := client.IgnoreNotFound(c.Delete(context.WithoutCancel(t.Context()), o)); err != nil {
 			t.Error(err)
@@ -53,9 +50,7 @@ func applied(t *testing.T, c client.Client, text string) *unstructured.Unstructu
 // event tells; and the same manifest again changes nothing, also when the preset is gone.
 func TestPreset(t *testing.T) {
 	c, err := newClient(suite.server.Config())
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	preset := applied(t, c, small)
 	vmi := applied(t, c, flavoured)
 	guest, _, _ := unstructured.NestedString(vmi.Object, "spec", "domain", "memory", "guest")
@@ -65,9 +60,7 @@ func TestPreset(t *testing.T) {
 	}
 	overridden(t, c, "spec.domain.cpu")
 
-	if err := c.Delete(t.Context(), preset); err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, c.Delete(t.Context(), preset))
 	again := applied(t, c, flavoured)
 	if again.GetGeneration() != vmi.GetGeneration() || len(again.GetAnnotations()) != len(vmi.GetAnnotations()) {
 		t.Errorf("applied again it is %v", again.Object)
@@ -81,9 +74,7 @@ func overridden(t *testing.T, c client.Client, what string) {
 	for deadline := time.Now().Add(patience); time.Now().Before(deadline); time.Sleep(20 * time.Millisecond) {
 		list := new(unstructured.UnstructuredList)
 		list.SetGroupVersionKind(eventsv1.SchemeGroupVersion.WithKind("EventList"))
-		if err := c.List(t.Context(), list, client.InNamespace("default")); err != nil {
-			t.Fatal(err)
-		}
+		assert.NilError(t, c.List(t.Context(), list, client.InNamespace("default")))
 		all = nil
 		for _, e := range list.Items {
 			note, _ := e.Object["note"].(string)

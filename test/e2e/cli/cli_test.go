@@ -13,6 +13,8 @@ import (
 	"testing"
 	"time"
 
+	"gotest.tools/v3/assert"
+
 	"github.com/nodevirt/nodevirt/test/guest"
 	"github.com/nodevirt/nodevirt/test/node"
 )
@@ -94,8 +96,6 @@ func decode[T any](t *testing.T, text string) (v T) {
 func disk(t *testing.T, line string, then guest.Then) string {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "disk.raw")
-	if err := os.WriteFile(path, guest.BootSector(line, then), 0o644); err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, os.WriteFile(path, guest.BootSector(line, then), 0o644))
 	return path
 }

@@ -7,6 +7,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"gotest.tools/v3/assert"
 )
 
 func TestParse(t *testing.T) {
@@ -42,14 +44,10 @@ func TestUnknownPackage(t *testing.T) {
 
 func TestDownloadAndRead(t *testing.T) {
 	found, err := Resolve(t.Context(), "busybox")
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	root := t.TempDir()
 	path, err := found[0].Download(t.Context(), root)
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	if again, err := found[0].Download(t.Context(), root); err != nil || again != path {
 		t.Errorf("the second download gives %s, %v instead of %s", again, err, path)
 	}
