@@ -81,7 +81,7 @@ func (s *session) types(text string) {
 
 func (s *session) sees(text string) {
 	s.t.Helper()
-	for end := time.Now().Add(patience); !strings.Contains(s.seen(), text); time.Sleep(20 * time.Millisecond) {
+	for end := time.Now().Add(wait.Patience); !strings.Contains(s.seen(), text); time.Sleep(20 * time.Millisecond) {
 		select {
 		case err := <-s.done:
 			s.t.Fatalf("ended, %v, and did not see %q, but:\n%s", err, text, s.seen())
@@ -99,7 +99,7 @@ func (s *session) ends() error {
 	select {
 	case err := <-s.done:
 		return err
-	case <-time.After(patience):
+	case <-time.After(wait.Patience):
 		s.t.Fatalf("did not end; saw:\n%s", s.seen())
 		return nil
 	}

@@ -204,7 +204,7 @@ func readLog(t *testing.T, path string) []string {
 // saying waits for a line of the console that matches, and returns it.
 func (c *container) saying(pattern string) string {
 	c.t.Helper()
-	return c.sayingWithin(patience, pattern)
+	return c.sayingWithin(wait.Patience, pattern)
 }
 
 func (c *container) sayingWithin(limit time.Duration, pattern string) string {

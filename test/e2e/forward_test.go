@@ -11,6 +11,8 @@ import (
 
 	"gotest.tools/v3/assert"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/nodevirt/nodevirt/test/wait"
 )
 
 var forwarding = regexp.MustCompile(`Forwarding from (127\.0\.0\.1:\d+) -> (\d+)`)
@@ -39,7 +41,7 @@ func dialled(t *testing.T, address string) net.Conn {
 	conn, err := suite.Dial(t.Context(), "tcp", address)
 	assert.NilError(t, err)
 	t.Cleanup(func() { _ = conn.Close() })
-	assert.NilError(t, conn.SetDeadline(time.Now().Add(patience)))
+	assert.NilError(t, conn.SetDeadline(time.Now().Add(wait.Patience)))
 	return conn
 }
 

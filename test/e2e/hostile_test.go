@@ -14,6 +14,7 @@ import (
 	"gotest.tools/v3/assert"
 
 	"github.com/nodevirt/nodevirt/test/frames"
+	"github.com/nodevirt/nodevirt/test/wait"
 )
 
 // A guest may send whatever it likes: what comes out of its card is what it may be.
@@ -59,7 +60,7 @@ func (c *container) keepsToItself(v frames.Villain) {
 	c.t.Helper()
 	var inside frames.Sniffer
 	assert.NilError(c.t, c.inside(func() (err error) {
-		inside, err = frames.Sniff("nvbr0", patience)
+		inside, err = frames.Sniff("nvbr0", wait.Patience)
 		return err
 	}))
 	defer func() { _ = inside.Close() }()

@@ -17,10 +17,8 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/nodevirt/nodevirt/test/node"
+	"github.com/nodevirt/nodevirt/test/wait"
 )
-
-// patience bounds every wait. Emulated guests on a busy machine are slow.
-const patience = 5 * time.Minute
 
 const mebibyte = 1 << 20
 
@@ -87,7 +85,7 @@ func (p *pod) remove() {
 			p.t.Log(node.Tail(path, 30))
 		}
 	}
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(p.t.Context()), patience)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(p.t.Context()), wait.Patience)
 	defer cancel()
 	if _, err := suite.cri.StopPodSandbox(ctx, &runtimeapi.StopPodSandboxRequest{PodSandboxId: p.id}); err != nil {
 		p.t.Errorf("stop pod: %v", err)

@@ -99,7 +99,7 @@ func (c *container) echo() net.Conn {
 // echoes sends a text over a connection and wants it back.
 func (c *container) echoes(conn net.Conn, text string) {
 	c.t.Helper()
-	assert.NilError(c.t, conn.SetDeadline(time.Now().Add(patience)))
+	assert.NilError(c.t, conn.SetDeadline(time.Now().Add(wait.Patience)))
 	_, err := io.WriteString(conn, text)
 	assert.NilError(c.t, err)
 	back := make([]byte, len(text))

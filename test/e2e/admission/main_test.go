@@ -28,8 +28,6 @@ const (
 	// system is the controller's namespace, and account its user.
 	system  = "nodevirt"
 	account = "system:serviceaccount:nodevirt:nodevirt-controller"
-	// patience bounds each wait for a state.
-	patience = 3 * time.Minute
 )
 
 // suite is what all tests share.
@@ -163,7 +161,7 @@ func admitting(ctx context.Context) error {
 		object *unstructured.Unstructured
 		answer string
 	}{{vmi, "spec.domain.memory.guest"}, {pod, "only nodevirt's controller"}} {
-		deadline := time.Now().Add(patience)
+		deadline := time.Now().Add(wait.Patience)
 		for {
 			err := c.Create(ctx, wait.object.DeepCopy(), client.DryRunAll)
 			if err != nil && strings.Contains(err.Error(), wait.answer) {

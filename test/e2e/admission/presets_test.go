@@ -11,6 +11,8 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/yaml"
+
+	"github.com/nodevirt/nodevirt/test/wait"
 )
 
 const small = `apiVersion: kubevirt.io/v1
@@ -71,7 +73,7 @@ func TestPreset(t *testing.T) {
 func overridden(t *testing.T, c client.Client, what string) {
 	t.Helper()
 	var all []string
-	for deadline := time.Now().Add(patience); time.Now().Before(deadline); time.Sleep(20 * time.Millisecond) {
+	for deadline := time.Now().Add(wait.Patience); time.Now().Before(deadline); time.Sleep(20 * time.Millisecond) {
 		list := new(unstructured.UnstructuredList)
 		list.SetGroupVersionKind(eventsv1.SchemeGroupVersion.WithKind("EventList"))
 		assert.NilError(t, c.List(t.Context(), list, client.InNamespace("default")))

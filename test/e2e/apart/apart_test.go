@@ -25,9 +25,6 @@ import (
 	"github.com/nodevirt/nodevirt/test/wait"
 )
 
-// patience bounds every wait. Emulated guests on a busy machine are slow.
-const patience = 3 * time.Minute
-
 // The nodes' addresses on the cable between them.
 const (
 	exporterAddress = "10.77.0.1"
@@ -306,7 +303,7 @@ func (v *vm) remove() {
 	if v.pod == "" {
 		return
 	}
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(v.t.Context()), patience)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(v.t.Context()), wait.Patience)
 	defer cancel()
 	if err := v.n.RemovePod(ctx, v.pod, v.cfg); err != nil {
 		v.t.Error(err)

@@ -5,7 +5,6 @@ import (
 	"os"
 	"path/filepath"
 	"testing"
-	"time"
 
 	"gotest.tools/v3/assert"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
@@ -22,8 +21,6 @@ const (
 	maxLag, keepLag = 64 << 20, 1 << 20
 	// noiseSize is what the noisy guest prints: some seconds' worth under emulation.
 	noiseSize = 2 << 20
-	// patience bounds every wait. Emulated guests on a busy machine are slow.
-	patience = 3 * time.Minute
 )
 
 // suite is the node that the tests share.

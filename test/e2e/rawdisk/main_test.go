@@ -20,6 +20,7 @@ import (
 	"github.com/nodevirt/nodevirt/test/images"
 	"github.com/nodevirt/nodevirt/test/loopfs"
 	"github.com/nodevirt/nodevirt/test/node"
+	"github.com/nodevirt/nodevirt/test/wait"
 )
 
 const mebibyte = 1 << 20
@@ -130,7 +131,7 @@ func runPod(t *testing.T, name string, change ...func(*runtimeapi.PodSandboxConf
 	assert.NilError(t, err)
 	p.id = reply.PodSandboxId
 	t.Cleanup(func() {
-		ctx, cancel := context.WithTimeout(context.WithoutCancel(t.Context()), patience)
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(t.Context()), wait.Patience)
 		defer cancel()
 		assert.NilError(t, suite.RemovePod(ctx, p.id, p.made))
 	})
@@ -155,6 +156,3 @@ func (p *pod) create(ctx context.Context, image string, change ...func(*runtimea
 	})
 	return reply.GetContainerId(), err
 }
-
-// patience bounds every wait.
-const patience = 2 * time.Minute
