@@ -9,11 +9,14 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"k8s.io/apimachinery/pkg/util/yaml"
+
+	"github.com/nodevirt/nodevirt/test/needs"
 )
 
 // generated returns the files of a folder, which holds nothing else.
 func generated(t *testing.T, dir string) map[string]string {
 	t.Helper()
+	needs.Parts(t, "bin/crds")
 	entries, err := os.ReadDir(dir)
 	if err != nil {
 		t.Fatal(err)

@@ -19,6 +19,7 @@ import (
 	"github.com/containerd/containerd/v2/pkg/namespaces"
 
 	"github.com/nodevirt/nodevirt/imageunpack"
+	"github.com/nodevirt/nodevirt/test/needs"
 	"github.com/nodevirt/nodevirt/test/wait"
 )
 
@@ -150,6 +151,7 @@ func findContainerd() (string, error) {
 // newNode returns an Unpacker on the shared containerd.
 func newNode(t *testing.T) *node {
 	t.Helper()
+	needs.Parts(t, "root, containerd")
 	if shared.once.Do(startShared); shared.err != nil {
 		t.Fatal(shared.err)
 	}

@@ -21,6 +21,7 @@ import (
 	"github.com/nodevirt/nodevirt/imageunpack/expand"
 	"github.com/nodevirt/nodevirt/test/guest"
 	"github.com/nodevirt/nodevirt/test/loopfs"
+	"github.com/nodevirt/nodevirt/test/needs"
 )
 
 const mib = 1 << 20
@@ -41,6 +42,7 @@ func content() []byte {
 // disk is a disk's file in a format; see qemu-img's -o.
 func disk(t *testing.T, format string, options ...string) string {
 	t.Helper()
+	needs.Parts(t, "QEMU")
 	dir := t.TempDir()
 	raw := filepath.Join(dir, "raw")
 	assert.NilError(t, os.WriteFile(raw, content(), 0o600))
@@ -100,6 +102,7 @@ func fileSystem(t *testing.T, kind string) string { return sized(t, kind, 512*mi
 
 func sized(t *testing.T, kind string, size int64) string {
 	t.Helper()
+	needs.Parts(t, "root, QEMU")
 	fs, err := loopfs.New(t.TempDir(), kind, size)
 	assert.NilError(t, err)
 	t.Cleanup(func() { assert.NilError(t, fs.Close()) })

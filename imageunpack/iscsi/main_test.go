@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/nodevirt/nodevirt/imageunpack/iscsi"
+	"github.com/nodevirt/nodevirt/test/needs"
 	"github.com/nodevirt/nodevirt/test/wait"
 )
 
@@ -28,6 +29,7 @@ type server struct {
 // start starts a tgtd that ends with the test.
 func start(t *testing.T) *server {
 	t.Helper()
+	needs.Parts(t, "tgtd")
 	dir, err := os.MkdirTemp("", "tgt")
 	if err != nil {
 		t.Fatal(err)

@@ -20,6 +20,7 @@ import (
 
 	"github.com/nodevirt/nodevirt/imageunpack/persist"
 	"github.com/nodevirt/nodevirt/test/loopfs"
+	"github.com/nodevirt/nodevirt/test/needs"
 )
 
 const mib = 1 << 20
@@ -68,6 +69,7 @@ func size(path string) int64 {
 // disk makes a qcow2 disk with random content here and there, and returns its raw twin, too.
 func disk(t *testing.T, size int64, at ...int64) (path, raw string) {
 	t.Helper()
+	needs.Parts(t, "root, QEMU")
 	dir := t.TempDir()
 	raw = filepath.Join(dir, "raw")
 	f, err := os.Create(raw)

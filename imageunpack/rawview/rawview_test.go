@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"github.com/nodevirt/nodevirt/imageunpack/rawview"
+	"github.com/nodevirt/nodevirt/test/needs"
 )
 
 // TestMain is the stage of views, too.
@@ -36,6 +37,7 @@ type views struct {
 
 func newViews(t *testing.T) views {
 	t.Helper()
+	needs.Parts(t, "root, qemu-storage-daemon")
 	v := views{ended: make(chan string, 10)}
 	self, err := os.Executable()
 	if err != nil {

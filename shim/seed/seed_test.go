@@ -17,6 +17,7 @@ import (
 
 	"github.com/nodevirt/nodevirt/shim/seed"
 	"github.com/nodevirt/nodevirt/shim/vmspec"
+	"github.com/nodevirt/nodevirt/test/needs"
 )
 
 func TestWrite(t *testing.T) {
@@ -168,6 +169,7 @@ func TestErrors(t *testing.T) {
 // ends: the thread is never unlocked, so it ends with its goroutine.
 func inMountNamespace(t *testing.T, f func()) {
 	t.Helper()
+	needs.Parts(t, "root")
 	done := make(chan struct{})
 	go func() {
 		defer close(done)

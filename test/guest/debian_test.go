@@ -13,6 +13,7 @@ import (
 	"gotest.tools/v3/assert"
 
 	"github.com/nodevirt/nodevirt/test/guest"
+	"github.com/nodevirt/nodevirt/test/needs"
 	"github.com/nodevirt/nodevirt/test/wait"
 )
 
@@ -20,6 +21,7 @@ import (
 const patience = 10 * time.Minute
 
 func TestDebian(t *testing.T) {
+	needs.Parts(t, "root, QEMU, a Debian mirror")
 	disk, err := guest.Debian(t.Context(), guest.Options{Log: os.Stderr})
 	assert.NilError(t, err)
 	seedDisk := seed(t, map[string]string{
@@ -47,6 +49,7 @@ func TestDebian(t *testing.T) {
 
 // Without a seed cloud-init stays off, and the network comes up by itself.
 func TestDebianWithoutSeed(t *testing.T) {
+	needs.Parts(t, "root, QEMU, a Debian mirror")
 	disk, err := guest.Debian(t.Context(), guest.Options{Log: os.Stderr})
 	assert.NilError(t, err)
 	m := start(t, 256, drive(disk, "qcow2", "snapshot=on")...)

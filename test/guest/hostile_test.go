@@ -11,10 +11,12 @@ import (
 	"gotest.tools/v3/assert"
 
 	"github.com/nodevirt/nodevirt/test/guest"
+	"github.com/nodevirt/nodevirt/test/needs"
 )
 
 // Each disk must be what its name says; qemu-img is the judge.
 func TestHostileDisks(t *testing.T) {
+	needs.Parts(t, "QEMU")
 	disks, err := guest.HostileDisks(t.Context(), t.TempDir())
 	assert.NilError(t, err)
 	foreign := map[string]string{"qcow1": "qcow", "qed": "qed", "vdi": "vdi", "vhdx": "vhdx", "vmdk": "vmdk", "vpc": "vpc"}
@@ -74,6 +76,7 @@ func TestHostileDisks(t *testing.T) {
 
 // The bomb must be sound, and be one: qemu-io reads the guest's last bytes.
 func TestCompressedBomb(t *testing.T) {
+	needs.Parts(t, "QEMU")
 	bomb, err := guest.CompressedBomb()
 	assert.NilError(t, err)
 	path := filepath.Join(t.TempDir(), "bomb")

@@ -22,6 +22,7 @@ import (
 
 	"gotest.tools/v3/assert"
 
+	"github.com/nodevirt/nodevirt/test/needs"
 	"github.com/nodevirt/nodevirt/test/wait"
 )
 
@@ -41,6 +42,7 @@ type machine struct {
 // start boots qemu with further arguments. The machine is killed at the end of the test.
 func start(t *testing.T, memory int, args ...string) *machine {
 	t.Helper()
+	needs.Parts(t, "QEMU")
 	dir, err := os.MkdirTemp("", "guest-") // t.TempDir is too long for a socket's path
 	assert.NilError(t, err)
 	t.Cleanup(func() { _ = os.RemoveAll(dir) })

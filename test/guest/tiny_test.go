@@ -14,6 +14,7 @@ import (
 	"gotest.tools/v3/assert"
 
 	"github.com/nodevirt/nodevirt/test/guest"
+	"github.com/nodevirt/nodevirt/test/needs"
 )
 
 const up = `^nodevirt guest: up host=`
@@ -37,6 +38,7 @@ type tinyInfo struct {
 }
 
 func TestTiny(t *testing.T) {
+	needs.Parts(t, "QEMU, a Debian mirror")
 	disk, err := guest.Tiny(t.Context(), guest.Options{Log: os.Stderr})
 	assert.NilError(t, err)
 	seedDisk := seed(t, map[string]string{
@@ -131,6 +133,7 @@ func (m *machine) checkEcho() {
 }
 
 func TestTinyKernel(t *testing.T) {
+	needs.Parts(t, "a Debian mirror")
 	k, err := guest.TinyKernel(t.Context(), guest.Options{})
 	assert.NilError(t, err)
 	m := start(t, 128, "-kernel", k.Image, "-initrd", k.Initrd, "-append", guest.Cmdline+" nodevirt.tick")
@@ -142,6 +145,7 @@ func TestTinyKernel(t *testing.T) {
 }
 
 func TestTinyIsDeterministic(t *testing.T) {
+	needs.Parts(t, "a Debian mirror")
 	o := guest.Options{Cache: t.TempDir()}
 	disk, err := guest.Tiny(t.Context(), o)
 	assert.NilError(t, err)

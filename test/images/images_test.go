@@ -26,6 +26,7 @@ import (
 
 	"github.com/nodevirt/nodevirt/test/guest"
 	"github.com/nodevirt/nodevirt/test/images"
+	"github.com/nodevirt/nodevirt/test/needs"
 )
 
 // node is a registry that only its transport reaches, as a development node's.
@@ -191,6 +192,7 @@ func unpack(t *testing.T, img v1.Image) string {
 }
 
 func TestBusybox(t *testing.T) {
+	needs.Parts(t, "root, a Debian mirror")
 	img := newNode(t).roundTrip("busybox:dev", func() (v1.Image, error) { return images.Busybox(t.Context(), guest.Options{}) })
 	root := unpack(t, img)
 	// With the image's own libraries: it is the image that must run, not this machine.

@@ -14,11 +14,13 @@ import (
 
 	"github.com/nodevirt/nodevirt/test/guest"
 	"github.com/nodevirt/nodevirt/test/images"
+	"github.com/nodevirt/nodevirt/test/needs"
 	"github.com/nodevirt/nodevirt/test/wait"
 )
 
 // The program runs as the first process of a PID namespace, with an orphan that ends.
 func TestPause(t *testing.T) {
+	needs.Parts(t, "root, a Debian mirror")
 	img := newNode(t).roundTrip("pause:dev", func() (v1.Image, error) { return images.Pause(t.Context(), guest.Options{}) })
 	program := filepath.Join(unpack(t, img), "pause")
 	cmd := exec.CommandContext(t.Context(), "sh", "-c", "(sleep 0.2 &); exec "+program)

@@ -19,6 +19,7 @@ import (
 
 	"github.com/nodevirt/nodevirt/imageunpack/iscsi"
 	"github.com/nodevirt/nodevirt/imageunpack/iscsi/outage"
+	"github.com/nodevirt/nodevirt/test/needs"
 	"github.com/nodevirt/nodevirt/test/wait"
 )
 
@@ -31,6 +32,7 @@ const inside = "NODEVIRT_TEST_OUTAGE"
 // alone runs a test in a process that has a network namespace of its own, and tells whether this is it.
 func alone(t *testing.T) bool {
 	t.Helper()
+	needs.Parts(t, "root, tgtd, QEMU")
 	if os.Getenv(inside) != "" {
 		run(t, "ip", "link", "set", "lo", "up")
 		return true

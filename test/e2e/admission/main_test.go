@@ -21,6 +21,7 @@ import (
 
 	"github.com/nodevirt/nodevirt/controller"
 	"github.com/nodevirt/nodevirt/test/apiserver"
+	"github.com/nodevirt/nodevirt/test/needs"
 )
 
 const (
@@ -37,6 +38,7 @@ var suite struct {
 }
 
 func TestMain(m *testing.M) {
+	needs.PartsOfAll("kube-apiserver and etcd")
 	flag.Parse()
 	code, err := runAll(m)
 	if err != nil {

@@ -9,6 +9,8 @@ import (
 	"testing"
 
 	"gotest.tools/v3/assert"
+
+	"github.com/nodevirt/nodevirt/test/needs"
 )
 
 func TestParse(t *testing.T) {
@@ -43,6 +45,7 @@ func TestUnknownPackage(t *testing.T) {
 }
 
 func TestDownloadAndRead(t *testing.T) {
+	needs.Parts(t, "a Debian mirror")
 	found, err := Resolve(t.Context(), "busybox")
 	assert.NilError(t, err)
 	root := t.TempDir()
