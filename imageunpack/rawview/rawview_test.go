@@ -53,6 +53,7 @@ func newViews(t *testing.T) views {
 // disk makes a base with random content, with a mode, and an overlay on it.
 func disk(t *testing.T, id string, mode os.FileMode) (rawview.View, *os.File, []byte) {
 	t.Helper()
+	needs.Parts(t, "QEMU")
 	content := make([]byte, 2<<20)
 	for i := range content {
 		content[i] = byte(rand.Uint32())

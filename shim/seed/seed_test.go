@@ -94,6 +94,7 @@ func TestWrite(t *testing.T) {
 }
 
 func TestLabel(t *testing.T) {
+	needs.Parts(t, "blkid")
 	path := filepath.Join(t.TempDir(), "seed.iso")
 	if err := seed.Write(t.Context(), path, vmspec.Seed{MetaData: "instance-id: a\n"}); err != nil {
 		t.Fatal(err)

@@ -1,7 +1,6 @@
 package admission
 
 import (
-	"flag"
 	"fmt"
 	"os"
 	"os/exec"
@@ -9,13 +8,11 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
 	"gotest.tools/v3/assert"
+	"gotest.tools/v3/golden"
 
 	"github.com/nodevirt/nodevirt/test/node"
 )
-
-var update = flag.Bool("update", false, "write testdata/kubectl.golden anew")
 
 // What people read of a wrong manifest is kept as kubectl prints it, for some of them.
 func TestWhatKubectlPrints(t *testing.T) {
@@ -42,13 +39,5 @@ func TestWhatKubectlPrints(t *testing.T) {
 			fmt.Fprintf(&all, "# kubectl apply %s\n%s\n", strings.Join(append(flags, "-f "+name+".yaml"), " "), said)
 		}
 	}
-	const golden = "testdata/kubectl.golden"
-	if *update {
-		assert.NilError(t, os.WriteFile(golden, []byte(all.String()), 0o644))
-	}
-	want, err := os.ReadFile(golden)
-	assert.NilError(t, err)
-	if diff := cmp.Diff(string(want), all.String()); diff != "" {
-		t.Errorf("kubectl prints something else (-want +got); -update writes it:\n%s", diff)
-	}
+	golden.Assert(t, all.String(), "kubectl.golden")
 }

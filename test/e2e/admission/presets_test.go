@@ -2,9 +2,9 @@ package admission
 
 import (
 	"context"
+	"fmt"
 	"strings"
 	"testing"
-	"time"
 
 	"gotest.tools/v3/assert"
 	eventsv1 "k8s.io/api/events/v1"
@@ -69,22 +69,21 @@ func TestPreset(t *testing.T) {
 	}
 }
 
-// overridden waits for the event that tells what a preset was not heeded in.
+// overridden waits for the event that names what a VM overrides in a preset.
 func overridden(t *testing.T, c client.Client, what string) {
 	t.Helper()
-	var all []string
-	for deadline := time.Now().Add(wait.Patience); time.Now().Before(deadline); time.Sleep(20 * time.Millisecond) {
+	wait.Success(t, "the event of a preset", func(context.Context) error {
 		list := new(unstructured.UnstructuredList)
 		list.SetGroupVersionKind(eventsv1.SchemeGroupVersion.WithKind("EventList"))
 		assert.NilError(t, c.List(t.Context(), list, client.InNamespace("default")))
-		all = nil
+		var all []string
 		for _, e := range list.Items {
 			note, _ := e.Object["note"].(string)
 			if e.Object["reason"] == "Override" && strings.Contains(note, what) {
-				return
+				return nil
 			}
 			all = append(all, note)
 		}
-	}
-	t.Errorf("no event tells of %s:\n%s", what, strings.Join(all, "\n"))
+		return fmt.Errorf("none is about %s:\n%s", what, strings.Join(all, "\n"))
+	})
 }

@@ -5,7 +5,6 @@ package cluster
 import (
 	"bytes"
 	"context"
-	"flag"
 	"fmt"
 	"image/png"
 	"io"
@@ -19,11 +18,10 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"gotest.tools/v3/assert"
+	"gotest.tools/v3/golden"
 
 	"github.com/nodevirt/nodevirt/test/wait"
 )
-
-var update = flag.Bool("update", false, "write docs/virtctl.md anew")
 
 // virtual is the VM that virtctl is tried with.
 const virtual = "virtual"
@@ -359,7 +357,7 @@ func (v *virtctl) page() {
 	assert.NilError(v.t, err)
 	head, _, _ := strings.Cut(string(text), "| command |")
 	want := head + "| command | |\n|---|---|\n" + strings.Join(v.rows, "\n") + "\n\n" + strings.Join(v.refuses, "\n") + "\n"
-	if *update {
+	if golden.FlagUpdate() {
 		assert.NilError(v.t, os.WriteFile(file, []byte(want), 0o644))
 	} else if diff := cmp.Diff(want, string(text)); diff != "" {
 		v.t.Errorf("docs/virtctl.md (-what happened +what it says); -update writes it:\n%s", diff)
