@@ -12,12 +12,15 @@ BIN     := $(CURDIR)/bin
 TAGS    := grpcnotrace
 VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo unknown)
 
-# Test binaries that run at once: each may have a node with emulated machines of its own.
-PARALLEL ?= 2
+# Packages tested at once, and tests at once in those that allow it: most wait for guests and daemons, so that
+# two processors have too little to do with fewer.
+PARALLEL ?= 4
 # Of one package's tests, emulated machines included.
 TIMEOUT ?= 25m
+# Tested first: begun last, they would run on alone.
+LONGEST = ./test/e2e/... ./test/guest
 # What to test, and further flags: make test PKG=./test/node/... FLAGS='-v -run TestStart'
-PKG   ?= ./...
+PKG   ?= $(LONGEST) ./...
 FLAGS ?=
 # Of make fuzz: how long each target runs.
 TIME  ?= 30s
@@ -86,13 +89,13 @@ cluster-shell: ## Open a shell in the cluster's network, where kubectl works
 # helper that does, and ends there: NODEVIRT_UNIT asks for that. In make test nothing is left out.
 # Without -count 1: these tests run no program of the checkout, so Go's cached results hold.
 unit: ## Run the tests that need neither root, QEMU, a network nor built tools; FLAGS=-cover
-	@NODEVIRT_UNIT=1 go test -tags $(TAGS) $(FLAGS) $$(go list $(PKG) | grep -v '/test/e2e')
+	@NODEVIRT_UNIT=1 go test -tags $(TAGS) $(FLAGS) $$(go list $(PKG) | grep -v /test/e2e)
 
 # -count 1: Go would take a result from its cache though a program that the test runs has changed.
 test: packages tools kubernetes build ## Run all tests, those with real parts included
 	@test/tools/build promtool render crds
 	go vet -tags $(TAGS) ./...
-	$(BIN)/gotest -tags $(TAGS) -count 1 -p $(PARALLEL) -timeout $(TIMEOUT) $(FLAGS) $(PKG)
+	$(BIN)/gotest -tags $(TAGS) -count 1 -p $(PARALLEL) -parallel $(PARALLEL) -timeout $(TIMEOUT) $(FLAGS) $(PKG)
 
 test-faults: packages tools build ## Break a node with running guests; ROUNDS=200 SEED=1
 	go vet -tags $(TAGS),faults ./test/faults
@@ -111,7 +114,7 @@ test-cluster: packages kubernetes build controller ## Run the tests that need a 
 	$(BIN)/gotest -tags $(CLUSTER_TAGS) -count 1 -p 1 -timeout $(TIMEOUT) ./test/e2e/cluster $(SLOW:%=./test/e2e/nodes) $(FLAGS)
 
 fuzz: packages ## Run each fuzz target for a while; TIME=30s
-	@test/tools/fuzz $(TIME) $(PARALLEL)
+	@test/tools/fuzz $(TIME) $(shell nproc)
 
 bench: packages tools build ## Measure what the shim costs; FLAGS='-help' tells the choices
 	go run ./test/bench/cmd/bench -out $(BIN)/bench $(FLAGS)

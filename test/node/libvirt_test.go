@@ -25,8 +25,7 @@ const domain = `<domain type='qemu'>
   <seclabel type='static' model='dac' relabel='no'><label>+64001:+64001</label></seclabel>
 </domain>`
 
-func TestLibvirtRunsAMachineUnderItsOwnUID(t *testing.T) {
-	n := start(t)
+func testGuest(t *testing.T, n *node.Node) {
 	dir := machineDir(t, n)
 	xml := filepath.Join(dir, "domain.xml")
 	write(t, xml, fmt.Appendf(nil, domain, dir, guest.Cmdline))

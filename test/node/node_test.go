@@ -15,10 +15,28 @@ import (
 	"github.com/nodevirt/nodevirt/test/wait"
 )
 
-// start is a node without a shim, which has tests of its own.
-func start(t *testing.T) *node.Node {
-	t.Helper()
-	return node.ForTest(t, node.Options{Components: []string{node.Libvirtd}, Subnet: netip.MustParsePrefix("10.99.0.0/24")})
+// options are of a node without a shim, which has tests of its own.
+func options() node.Options {
+	return node.Options{Components: []string{node.Libvirtd}, Subnet: netip.MustParsePrefix("10.99.0.0/24")}
+}
+
+// TestNode runs all that one node can show. The last test stops the node.
+func TestNode(t *testing.T) {
+	n := node.ForTest(t, options())
+	for _, test := range []struct {
+		name string
+		run  func(*testing.T, *node.Node)
+	}{
+		{"a pod runs and leaves nothing", testPod},
+		{"pods outlive the daemons", testRestarts},
+		{"a second start uses what runs", testSecondStart},
+		{"commands are killed with their context", testKilledCommand},
+		{"a guest runs under its own uid", testGuest},
+		{"images that were written are found", testPristine},
+		{"stop leaves nothing on the machine", testStop},
+	} {
+		t.Run(test.name, func(t *testing.T) { test.run(t, n) })
+	}
 }
 
 // run starts a pod with a container that says hello and stays, and returns both ids and what
@@ -51,8 +69,7 @@ func census(t *testing.T, n *node.Node) node.Census {
 	return c
 }
 
-func TestAPodRunsAndLeavesNothing(t *testing.T) {
-	n := start(t)
+func testPod(t *testing.T, n *node.Node) {
 	// The first pod brings the bridge, which stays.
 	pod, _, p := run(t, n, "first")
 	assert.NilError(t, n.RemovePod(t.Context(), pod, p))
@@ -76,9 +93,8 @@ func TestAPodRunsAndLeavesNothing(t *testing.T) {
 	}
 }
 
-func TestPodsOutliveTheDaemons(t *testing.T) {
-	n := start(t)
-	_, container, _ := run(t, n, "pod")
+func testRestarts(t *testing.T, n *node.Node) {
+	pod, container, p := run(t, n, "restarts")
 	for _, name := range []string{node.Containerd, node.Libvirtd, node.Registry} {
 		assert.NilError(t, n.Restart(t.Context(), name))
 	}
@@ -87,14 +103,14 @@ func TestPodsOutliveTheDaemons(t *testing.T) {
 	if got := crictl(t, n, "exec", container, "echo", "here"); got != "here" {
 		t.Errorf("exec after restarts: %q", got)
 	}
+	assert.NilError(t, n.RemovePod(t.Context(), pod, p))
 }
 
-func TestStartTwiceReusesWhatStands(t *testing.T) {
-	n := start(t)
-	_, container, _ := run(t, n, "pod")
-	again, err := node.Start(t.Context(), node.Options{
-		Dir: n.Dir(), Components: []string{node.Libvirtd}, Subnet: netip.MustParsePrefix("10.99.0.0/24"),
-	})
+func testSecondStart(t *testing.T, n *node.Node) {
+	pod, container, p := run(t, n, "second-start")
+	o := options()
+	o.Dir = n.Dir()
+	again, err := node.Start(t.Context(), o)
 	assert.NilError(t, err)
 	if again.PID() != n.PID() {
 		t.Errorf("first process: %d, then %d", n.PID(), again.PID())
@@ -104,11 +120,11 @@ func TestStartTwiceReusesWhatStands(t *testing.T) {
 	if got := crictl(t, attached, "exec", container, "echo", "here"); got != "here" {
 		t.Errorf("exec after the second start: %q", got)
 	}
+	assert.NilError(t, n.RemovePod(t.Context(), pod, p))
 }
 
-func TestStopLeavesNothingOnTheMachine(t *testing.T) {
-	n := start(t)
-	run(t, n, "pod")
+func testStop(t *testing.T, n *node.Node) {
+	run(t, n, "stopped")
 	if got := machine(t, n); len(got) == 0 {
 		t.Fatal("a node that is up does not show on the machine")
 	}
@@ -152,8 +168,7 @@ func machine(t *testing.T, n *node.Node) []string {
 	return found
 }
 
-func TestCommandsAreKilledWithTheirContext(t *testing.T) {
-	n := start(t)
+func testKilledCommand(t *testing.T, n *node.Node) {
 	ctx, cancel := context.WithCancel(t.Context())
 	cmd := n.Command(ctx, "sh", "-c", "sleep 12345 & echo up; wait")
 	out, err := cmd.StdoutPipe()

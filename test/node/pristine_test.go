@@ -13,9 +13,8 @@ import (
 	"github.com/nodevirt/nodevirt/test/node"
 )
 
-// TestPristine writes to what an image was unpacked to, in each way that must be noticed.
-func TestPristine(t *testing.T) {
-	n := node.ForTest(t, node.Options{Components: []string{node.Registry, node.Containerd}})
+// testPristine writes to what an image was unpacked to, in each way that must be noticed.
+func testPristine(t *testing.T, n *node.Node) {
 	img, err := images.FromFiles(v1.Config{},
 		images.Layer{Files: []images.File{{Name: "disk/a", Data: make([]byte, 1<<20)}, {Name: "disk/b", Data: []byte("b")}}},
 		images.Layer{Files: []images.File{{Name: "disk/a", Data: make([]byte, 1<<19)}}, Compressed: true})
