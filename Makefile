@@ -3,20 +3,24 @@
 SHELL := /bin/sh
 .DEFAULT_GOAL := help
 .PHONY: help build controller image man tools kubernetes packages run down shell status cluster cluster-down cluster-shell \
-	test test-critest test-cluster test-faults fuzz bench bench-cluster generate lint clean
+	unit test test-critest test-cluster test-faults fuzz bench bench-cluster generate lint clean
 
 BIN     := $(CURDIR)/bin
 # Without gRPC's debug pages: for their template engine's sake the linker keeps every method of every
-# type, a third of the program, and so of the memory that it takes.
+# type, a third of the program, and so of the memory that it takes. Tests have the same tags, so that what
+# was compiled for the programs serves them too.
 TAGS    := grpcnotrace
 VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo unknown)
 
-# Test binaries that run at once: each may have a node with emulated machines of its own.
-PARALLEL ?= 2
+# Packages tested at once, and tests at once in those that allow it: most wait for guests and daemons, so that
+# two processors have too little to do with fewer.
+PARALLEL ?= 4
 # Of one package's tests, emulated machines included.
 TIMEOUT ?= 25m
+# Tested first: begun last, they would run on alone.
+LONGEST = ./test/e2e/... ./test/guest
 # What to test, and further flags: make test PKG=./test/node/... FLAGS='-v -run TestStart'
-PKG   ?= ./...
+PKG   ?= $(LONGEST) ./...
 FLAGS ?=
 # Of make fuzz: how long each target runs.
 TIME  ?= 30s
@@ -24,7 +28,7 @@ TIME  ?= 30s
 NODES ?= 2
 # Of make test-cluster: with anything else than nothing, also what .ci/run has no time for.
 SLOW ?=
-CLUSTER_TAGS = cluster$(SLOW:%=,slow)
+CLUSTER_TAGS = $(TAGS),cluster$(SLOW:%=,slow)
 # Of make test-faults: the number of rounds, and the first one's seed, which the next count up from.
 ROUNDS ?= 20
 SEED   ?= $(shell od -An -N4 -tu4 /dev/urandom | tr -d ' ')
@@ -81,30 +85,36 @@ cluster-down: ## Stop the cluster, and remove all that it kept
 cluster-shell: ## Open a shell in the cluster's network, where kubectl works
 	@$(BIN)/cluster shell
 
+# Every test belongs here by default. One that needs a part calls needs.Parts of package test/needs, or a
+# helper that does, and ends there: NODEVIRT_UNIT asks for that. In make test nothing is left out.
+# Without -count 1: these tests run no program of the checkout, so Go's cached results hold.
+unit: ## Run the tests that need neither root, QEMU, a network nor built tools; FLAGS=-cover
+	@NODEVIRT_UNIT=1 go test -tags $(TAGS) $(FLAGS) $$(go list $(PKG) | grep -v /test/e2e)
+
 # -count 1: Go would take a result from its cache though a program that the test runs has changed.
 test: packages tools kubernetes build ## Run all tests, those with real parts included
 	@test/tools/build promtool render crds
-	go vet ./...
-	$(BIN)/gotest -count 1 -p $(PARALLEL) -timeout $(TIMEOUT) $(FLAGS) $(PKG)
+	go vet -tags $(TAGS) ./...
+	$(BIN)/gotest -tags $(TAGS) -count 1 -p $(PARALLEL) -parallel $(PARALLEL) -timeout $(TIMEOUT) $(FLAGS) $(PKG)
 
 test-faults: packages tools build ## Break a node with running guests; ROUNDS=200 SEED=1
-	go vet -tags faults ./test/faults
-	$(BIN)/gotest -tags faults -count 1 -timeout 1h $(FLAGS) ./test/faults -rounds $(ROUNDS) -seed $(SEED)
+	go vet -tags $(TAGS),faults ./test/faults
+	$(BIN)/gotest -tags $(TAGS),faults -count 1 -timeout 1h $(FLAGS) ./test/faults -rounds $(ROUNDS) -seed $(SEED)
 
 # -v: for the table.
 test-critest: packages tools kubernetes build ## Run cri-tools' critest without and with the shim, and compare
 	@test/tools/build critest
-	go vet -tags critest ./test/critest
-	$(BIN)/gotest -tags critest -count 1 -timeout $(TIMEOUT) -v $(FLAGS) ./test/critest
+	go vet -tags $(TAGS),critest ./test/critest
+	$(BIN)/gotest -tags $(TAGS),critest -count 1 -timeout $(TIMEOUT) -v $(FLAGS) ./test/critest
 
 # -p 1: each package has a cluster of its own.
 test-cluster: packages kubernetes build controller ## Run the tests that need a cluster; SLOW=1 for the slow ones, too
 	$(SLOW:%=test/tools/build metrics_server)
-	go vet -tags cluster,slow,examples,away ./test/e2e/cluster ./test/e2e/nodes
+	go vet -tags $(TAGS),cluster,slow,examples,away ./test/e2e/cluster ./test/e2e/nodes
 	$(BIN)/gotest -tags $(CLUSTER_TAGS) -count 1 -p 1 -timeout $(TIMEOUT) ./test/e2e/cluster $(SLOW:%=./test/e2e/nodes) $(FLAGS)
 
 fuzz: packages ## Run each fuzz target for a while; TIME=30s
-	@test/tools/fuzz $(TIME) $(PARALLEL)
+	@test/tools/fuzz $(TIME) $(shell nproc)
 
 bench: packages tools build ## Measure what the shim costs; FLAGS='-help' tells the choices
 	go run ./test/bench/cmd/bench -out $(BIN)/bench $(FLAGS)

@@ -18,6 +18,7 @@ import (
 	"github.com/nodevirt/nodevirt/controller"
 	"github.com/nodevirt/nodevirt/controller/api"
 	"github.com/nodevirt/nodevirt/test/apiserver"
+	"github.com/nodevirt/nodevirt/test/needs"
 )
 
 // world is an API server with a controller, and the test as scheduler and kubelet.
@@ -36,6 +37,7 @@ const namespace = "default"
 var shared *apiserver.Server
 
 func TestMain(m *testing.M) {
+	needs.PartsOfAll("kube-apiserver and etcd")
 	flag.Parse()
 	code, err := runAll(m)
 	if err != nil {

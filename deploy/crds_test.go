@@ -9,6 +9,8 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"k8s.io/apimachinery/pkg/util/yaml"
+
+	"github.com/nodevirt/nodevirt/test/needs"
 )
 
 // generated returns the files of a folder, which holds nothing else.
@@ -31,6 +33,7 @@ func generated(t *testing.T, dir string) map[string]string {
 
 // TestCRDs holds the files against the types that they are made of.
 func TestCRDs(t *testing.T) {
+	needs.Parts(t, "bin/crds")
 	fresh := t.TempDir()
 	cmd := exec.CommandContext(t.Context(), "../bin/crds", fresh)
 	if out, err := cmd.CombinedOutput(); err != nil {

@@ -11,6 +11,8 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"go.yaml.in/yaml/v2"
+
+	"github.com/nodevirt/nodevirt/test/needs"
 )
 
 // object is a Kubernetes object as YAML has it.
@@ -19,6 +21,7 @@ type object = map[any]any
 // render is what test/tools/render makes: objects by kind, namespace and name.
 func render(t *testing.T, args ...string) map[string]object {
 	t.Helper()
+	needs.Parts(t, "bin/render")
 	cmd := exec.CommandContext(t.Context(), "../bin/render", args...)
 	var stderr bytes.Buffer
 	cmd.Stderr = &stderr

@@ -19,6 +19,8 @@ import (
 	"github.com/containerd/containerd/v2/pkg/namespaces"
 
 	"github.com/nodevirt/nodevirt/imageunpack"
+	"github.com/nodevirt/nodevirt/test/needs"
+	"github.com/nodevirt/nodevirt/test/wait"
 )
 
 const (
@@ -106,12 +108,10 @@ func startContainerd(dir string) (stop func() error, err error) {
 
 // awaitVersion waits for a containerd whose socket may be there before it listens.
 func awaitVersion(client *containerd.Client) error {
-	for deadline := time.Now().Add(2 * time.Minute); ; time.Sleep(10 * time.Millisecond) {
-		_, err := client.Version(context.Background())
-		if err == nil || time.Now().After(deadline) {
-			return err
-		}
-	}
+	return wait.Do(context.Background(), func(ctx context.Context) error {
+		_, err := client.Version(ctx)
+		return err
+	})
 }
 
 const containerdConfig = `version = 3
@@ -151,6 +151,7 @@ func findContainerd() (string, error) {
 // newNode returns an Unpacker on the shared containerd.
 func newNode(t *testing.T) *node {
 	t.Helper()
+	needs.Parts(t, "root, containerd")
 	if shared.once.Do(startShared); shared.err != nil {
 		t.Fatal(shared.err)
 	}

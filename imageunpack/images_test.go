@@ -19,6 +19,8 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/empty"
 	"github.com/google/go-containerregistry/pkg/v1/mutate"
 	"github.com/google/go-containerregistry/pkg/v1/tarball"
+
+	"github.com/nodevirt/nodevirt/test/needs"
 )
 
 // layer is the content of an image's layer, in order.
@@ -127,6 +129,7 @@ func (n *node) check(err error) {
 // qemuTool runs qemu-img or qemu-io, and returns what it prints.
 func qemuTool(t *testing.T, tool string, args ...string) string {
 	t.Helper()
+	needs.Parts(t, "QEMU")
 	out, err := exec.CommandContext(t.Context(), tool, args...).CombinedOutput()
 	if err != nil {
 		t.Fatalf("%s %q: %v\n%s", tool, args, err, out)

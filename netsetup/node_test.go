@@ -15,6 +15,8 @@ import (
 
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
+
+	"github.com/nodevirt/nodevirt/test/needs"
 )
 
 // inside is set in the environment of a test process that has namespaces of its own.
@@ -23,6 +25,9 @@ const inside = "NETSETUP_TEST_INSIDE"
 // TestMain runs the tests in network, mount and process namespaces of their own, which
 // stand in for the node: whatever they make is gone with them, however they end.
 func TestMain(m *testing.M) {
+	if needs.Unit() {
+		os.Exit(m.Run())
+	}
 	if os.Getenv(inside) != "" {
 		if err := mountProc(); err != nil {
 			fmt.Fprintln(os.Stderr, "mount /proc of the tests:", err)
@@ -68,6 +73,7 @@ type node struct {
 // newNode configures CNI's bridge plug-in, hairpin mode on, IPv4 and IPv6.
 func newNode(t *testing.T) *node {
 	t.Helper()
+	needs.Parts(t, "root, CNI plug-ins")
 	n := &node{dir: t.TempDir(), bridge: "cni0"}
 	n.conf = map[string]any{
 		"cniVersion": "0.4.0", "name": "podnet", "type": "bridge", "bridge": n.bridge,
@@ -133,6 +139,7 @@ func runCNI(t *testing.T, config map[string]any, command, id, ns, name string) {
 // makes them: a bind mount.
 func newNamespace(t *testing.T) string {
 	t.Helper()
+	needs.Parts(t, "root")
 	path := filepath.Join(t.TempDir(), "net")
 	if err := os.WriteFile(path, nil, 0o600); err != nil {
 		t.Fatal(err)

@@ -12,6 +12,8 @@ import (
 	"sync"
 	"testing"
 
+	"gotest.tools/v3/assert"
+
 	"github.com/nodevirt/nodevirt/imageunpack/expand"
 	"github.com/nodevirt/nodevirt/test/loopfs"
 )
@@ -53,16 +55,16 @@ func TestBasesOutliveARestart(t *testing.T) {
 	dir := fileSystem(t, loopfs.XFS)
 	s := source(t, disk(t, "qcow2"), "qcow2", 1)
 	e := expander(t, dir)
-	check(t, e.Expand(t.Context(), s, filepath.Join(dir, "a"), silent))
+	assert.NilError(t, e.Expand(t.Context(), s, filepath.Join(dir, "a"), silent))
 	e.Close()
 	bases := filepath.Join(dir, "bases")
-	check(t, os.WriteFile(filepath.Join(bases, "sha256-00-00.raw.123.new"), nil, 0o600))
-	check(t, os.Mkdir(filepath.Join(bases, "folder.raw"), 0o700))
+	assert.NilError(t, os.WriteFile(filepath.Join(bases, "sha256-00-00.raw.123.new"), nil, 0o600))
+	assert.NilError(t, os.Mkdir(filepath.Join(bases, "folder.raw"), 0o700))
 	e = expander(t, dir, func(o *expand.Options) { o.QemuImg = "false" })
 	if names := entries(t, bases); len(names) != 1 || !strings.HasSuffix(names[0], ".raw") {
 		t.Errorf("the bases are %q", names)
 	}
-	check(t, e.Expand(t.Context(), s, filepath.Join(dir, "b"), silent))
+	assert.NilError(t, e.Expand(t.Context(), s, filepath.Join(dir, "b"), silent))
 	if digest(t, filepath.Join(dir, "a")) != digest(t, filepath.Join(dir, "b")) {
 		t.Error("clones of before and after differ")
 	}
@@ -75,21 +77,21 @@ func TestLimit(t *testing.T) {
 	path := disk(t, "qcow2")
 	file := func(n int) string { return filepath.Join(dir, fmt.Sprint(n)) }
 	for n := range 2 {
-		check(t, e.Expand(t.Context(), source(t, path, "qcow2", n), file(n), silent))
+		assert.NilError(t, e.Expand(t.Context(), source(t, path, "qcow2", n), file(n), silent))
 	}
-	check(t, os.Remove(file(0)))
-	check(t, e.Expand(t.Context(), source(t, path, "qcow2", 2), file(2), silent))
+	assert.NilError(t, os.Remove(file(0)))
+	assert.NilError(t, e.Expand(t.Context(), source(t, path, "qcow2", 2), file(2), silent))
 	if got := strings.Join(images(t, dir), " "); got != image(1)+" "+image(2) {
 		t.Errorf("the bases are of %s", got)
 	}
-	check(t, e.Expand(t.Context(), source(t, path, "qcow2", 3), file(3), silent))
+	assert.NilError(t, e.Expand(t.Context(), source(t, path, "qcow2", 3), file(3), silent))
 	if got := strings.Join(images(t, dir), " "); got != image(1)+" "+image(2) {
 		t.Errorf("with all of them held the bases are of %s", got)
 	}
 	e.Close()
 	e = expander(t, dir, func(o *expand.Options) { o.Limit = 14 * mib })
 	e.Hold(expand.Key{Image: image(1), Path: "/disk/a.qcow2"}, file(1))
-	check(t, e.Expand(t.Context(), source(t, path, "qcow2", 4), file(4), silent))
+	assert.NilError(t, e.Expand(t.Context(), source(t, path, "qcow2", 4), file(4), silent))
 	if got := strings.Join(images(t, dir), " "); got != image(1)+" "+image(4) {
 		t.Errorf("after a restart the bases are of %s", got)
 	}
@@ -100,7 +102,7 @@ func TestCollect(t *testing.T) {
 	e := expander(t, dir)
 	path := disk(t, "qcow2")
 	for n := range 3 {
-		check(t, e.Expand(t.Context(), source(t, path, "qcow2", n), filepath.Join(dir, fmt.Sprint(n)), silent))
+		assert.NilError(t, e.Expand(t.Context(), source(t, path, "qcow2", n), filepath.Join(dir, fmt.Sprint(n)), silent))
 	}
 	before := digest(t, filepath.Join(dir, "1"))
 	away := errors.New("away")

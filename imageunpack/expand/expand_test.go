@@ -16,9 +16,12 @@ import (
 	"syscall"
 	"testing"
 
+	"gotest.tools/v3/assert"
+
 	"github.com/nodevirt/nodevirt/imageunpack/expand"
 	"github.com/nodevirt/nodevirt/test/guest"
 	"github.com/nodevirt/nodevirt/test/loopfs"
+	"github.com/nodevirt/nodevirt/test/needs"
 )
 
 const mib = 1 << 20
@@ -39,9 +42,10 @@ func content() []byte {
 // disk is a disk's file in a format; see qemu-img's -o.
 func disk(t *testing.T, format string, options ...string) string {
 	t.Helper()
+	needs.Parts(t, "QEMU")
 	dir := t.TempDir()
 	raw := filepath.Join(dir, "raw")
-	check(t, os.WriteFile(raw, content(), 0o600))
+	assert.NilError(t, os.WriteFile(raw, content(), 0o600))
 	if format == "raw" {
 		return raw
 	}
@@ -51,7 +55,7 @@ func disk(t *testing.T, format string, options ...string) string {
 	if err != nil {
 		t.Fatalf("qemu-img: %v: %s", err, out)
 	}
-	check(t, os.Chmod(path, 0o600))
+	assert.NilError(t, os.Chmod(path, 0o600))
 	return path
 }
 
@@ -61,7 +65,7 @@ func image(n int) string { return fmt.Sprintf("sha256:%064x", n) }
 func source(t *testing.T, path, format string, n int) expand.Source {
 	t.Helper()
 	f, err := os.Open(path)
-	check(t, err)
+	assert.NilError(t, err)
 	t.Cleanup(func() { _ = f.Close() })
 	return expand.Source{
 		File: f, Format: format, Size: 64 * mib, Needs: 8 * mib, UID: user,
@@ -73,9 +77,9 @@ func source(t *testing.T, path, format string, n int) expand.Source {
 func bomb(t *testing.T, n int) expand.Source {
 	t.Helper()
 	b, err := guest.CompressedBomb()
-	check(t, err)
+	assert.NilError(t, err)
 	path := filepath.Join(t.TempDir(), "bomb")
-	check(t, os.WriteFile(path, b, 0o600))
+	assert.NilError(t, os.WriteFile(path, b, 0o600))
 	s := source(t, path, "qcow2", n)
 	s.Size = 1 << 39
 	return s
@@ -88,7 +92,7 @@ func expander(t *testing.T, dir string, change ...func(*expand.Options)) *expand
 		c(&o)
 	}
 	e, err := expand.New(o)
-	check(t, err)
+	assert.NilError(t, err)
 	t.Cleanup(e.Close)
 	return e
 }
@@ -98,9 +102,10 @@ func fileSystem(t *testing.T, kind string) string { return sized(t, kind, 512*mi
 
 func sized(t *testing.T, kind string, size int64) string {
 	t.Helper()
+	needs.Parts(t, "root, QEMU")
 	fs, err := loopfs.New(t.TempDir(), kind, size)
-	check(t, err)
-	t.Cleanup(func() { check(t, fs.Close()) })
+	assert.NilError(t, err)
+	t.Cleanup(func() { assert.NilError(t, fs.Close()) })
 	return fs.Path
 }
 
@@ -121,7 +126,7 @@ func TestExpand(t *testing.T) {
 					before := digest(t, from)
 					path := filepath.Join(dir, fmt.Sprintf("%d.raw", i))
 					last := expand.Progress{}
-					check(t, e.Expand(t.Context(), source(t, from, format[0], i), path, func(p expand.Progress) { last = p }))
+					assert.NilError(t, e.Expand(t.Context(), source(t, from, format[0], i), path, func(p expand.Progress) { last = p }))
 					if got := digest(t, path); got != hex.EncodeToString(want[:]) {
 						t.Error("the content is another")
 					}
@@ -144,7 +149,7 @@ func TestExpand(t *testing.T) {
 func checkFile(t *testing.T, path string) {
 	t.Helper()
 	info, err := os.Stat(path)
-	check(t, err)
+	assert.NilError(t, err)
 	st := info.Sys().(*syscall.Stat_t)
 	if info.Mode() != 0o600 || st.Uid != 0 || st.Gid != 0 || st.Blocks*512 > 8*mib {
 		t.Errorf("the file is %v of %d:%d and takes %d", info.Mode(), st.Uid, st.Gid, st.Blocks*512)
@@ -156,13 +161,13 @@ func TestOffload(t *testing.T) {
 	dir := fileSystem(t, loopfs.XFS)
 	from := filepath.Join(dir, "disk.qcow2")
 	text, err := os.ReadFile(disk(t, "qcow2"))
-	check(t, err)
-	check(t, os.WriteFile(from, text, 0o600))
+	assert.NilError(t, err)
+	assert.NilError(t, os.WriteFile(from, text, 0o600))
 	e := expander(t, dir)
-	unix := func() int64 { f, err := os.Open(dir); check(t, err); defer f.Close(); return free(t, f) }
+	unix := func() int64 { f, err := os.Open(dir); assert.NilError(t, err); defer f.Close(); return free(t, f) }
 	syscall.Sync()
 	before := unix()
-	check(t, e.Expand(t.Context(), source(t, from, "qcow2", 1), filepath.Join(dir, "a"), silent))
+	assert.NilError(t, e.Expand(t.Context(), source(t, from, "qcow2", 1), filepath.Join(dir, "a"), silent))
 	e.Close() // the base is synced
 	if took := before - unix(); took > mib {
 		t.Errorf("a disk with 4 MiB of data took %d bytes", took)
@@ -172,7 +177,7 @@ func TestOffload(t *testing.T) {
 func free(t *testing.T, f *os.File) int64 {
 	t.Helper()
 	var st syscall.Statfs_t
-	check(t, syscall.Fstatfs(int(f.Fd()), &st))
+	assert.NilError(t, syscall.Fstatfs(int(f.Fd()), &st))
 	return int64(st.Bavail) * st.Bsize
 }
 
@@ -182,14 +187,14 @@ func TestClonesAreApart(t *testing.T) {
 	e := expander(t, dir)
 	s := source(t, disk(t, "qcow2", "-c"), "qcow2", 1)
 	paths := []string{filepath.Join(dir, "a"), filepath.Join(dir, "b"), filepath.Join(dir, "c")}
-	check(t, e.Expand(t.Context(), s, paths[0], silent))
-	check(t, e.Expand(t.Context(), s, paths[1], silent))
+	assert.NilError(t, e.Expand(t.Context(), s, paths[0], silent))
+	assert.NilError(t, e.Expand(t.Context(), s, paths[1], silent))
 	before := digest(t, paths[1])
 	f, err := os.OpenFile(paths[0], os.O_WRONLY, 0)
-	check(t, err)
+	assert.NilError(t, err)
 	_, err = f.WriteAt([]byte("mine"), 100)
-	check(t, errors.Join(err, f.Close()))
-	check(t, e.Expand(t.Context(), s, paths[2], silent))
+	assert.NilError(t, errors.Join(err, f.Close()))
+	assert.NilError(t, e.Expand(t.Context(), s, paths[2], silent))
 	if digest(t, paths[1]) != before || digest(t, paths[2]) != before || digest(t, paths[0]) == before {
 		t.Error("clones have writes in common")
 	}
@@ -208,9 +213,9 @@ func TestNoRoom(t *testing.T) {
 				dir := sized(t, kind, 320*mib) // no xfs is smaller
 				from := filepath.Join(t.TempDir(), "large")
 				f, err := os.Create(from)
-				check(t, err)
+				assert.NilError(t, err)
 				_, err = io.CopyN(f, rand.NewChaCha8([32]byte{1}), 340*mib)
-				check(t, errors.Join(err, f.Close()))
+				assert.NilError(t, errors.Join(err, f.Close()))
 				s := source(t, from, "raw", 1)
 				s.Size, s.Needs = 340*mib, needs
 				e := expander(t, dir)
@@ -261,7 +266,7 @@ func TestPromises(t *testing.T) {
 	if err := <-ended; !errors.Is(err, context.Canceled) {
 		t.Errorf("the first disk: %v", err)
 	}
-	check(t, e.Expand(t.Context(), second, filepath.Join(dir, "b"), silent))
+	assert.NilError(t, e.Expand(t.Context(), second, filepath.Join(dir, "b"), silent))
 }
 
 // TestCancel: an expansion that is given up leaves nothing.
@@ -296,7 +301,7 @@ func wantNothing(t *testing.T, e *expand.Expander, dir string) {
 func entries(t *testing.T, dir string) []string {
 	t.Helper()
 	list, err := os.ReadDir(dir)
-	check(t, err)
+	assert.NilError(t, err)
 	var names []string
 	for _, e := range list {
 		names = append(names, e.Name())
@@ -307,17 +312,10 @@ func entries(t *testing.T, dir string) []string {
 func digest(t *testing.T, path string) string {
 	t.Helper()
 	f, err := os.Open(path)
-	check(t, err)
+	assert.NilError(t, err)
 	defer f.Close()
 	h := sha256.New()
 	_, err = io.Copy(h, f)
-	check(t, err)
+	assert.NilError(t, err)
 	return hex.EncodeToString(h.Sum(nil))
-}
-
-func check(t *testing.T, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
 }

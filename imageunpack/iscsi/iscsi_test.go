@@ -17,6 +17,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/nodevirt/nodevirt/imageunpack/iscsi"
+	"github.com/nodevirt/nodevirt/test/wait"
 )
 
 // TestServe writes and reads through QEMU's own initiator.
@@ -153,7 +154,7 @@ func TestRemoveInUse(t *testing.T) {
 		t.Fatal(err)
 	}
 	reader := reads(t, s, target.Access)
-	eventually(t, "the reader is logged in", func() bool {
+	wait.Until(t, "the reader is logged in", func() bool {
 		list, err := s.List(t.Context())
 		return err == nil && len(list) == 1 && len(list[0].Initiators) == 1 && list[0].Initiators[0] == target.Initiator
 	})
@@ -271,7 +272,7 @@ func TestWatch(t *testing.T) {
 	<-back
 	reads(t, s, target.Access)
 	for range 3 {
-		eventually(t, "the reader is logged in", func() bool {
+		wait.Until(t, "the reader is logged in", func() bool {
 			list, err := s.List(t.Context())
 			return err == nil && len(list) == 1 && len(list[0].Initiators) == 1
 		})

@@ -14,6 +14,8 @@ import (
 	"time"
 
 	"github.com/nodevirt/nodevirt/imageunpack/iscsi"
+	"github.com/nodevirt/nodevirt/test/needs"
+	"github.com/nodevirt/nodevirt/test/wait"
 )
 
 // server is a tgtd of a test's own.
@@ -27,6 +29,7 @@ type server struct {
 // start starts a tgtd that ends with the test.
 func start(t *testing.T) *server {
 	t.Helper()
+	needs.Parts(t, "tgtd")
 	dir, err := os.MkdirTemp("", "tgt")
 	if err != nil {
 		t.Fatal(err)
@@ -58,7 +61,7 @@ func (s *server) run(t *testing.T) {
 	if err := s.cmd.Start(); err != nil {
 		t.Fatalf("start tgtd (Debian's package tgt): %v", err)
 	}
-	eventually(t, "tgtd answers", func() bool {
+	wait.Until(t, "tgtd answers", func() bool {
 		_, err := s.List(t.Context())
 		return err == nil
 	})
@@ -90,15 +93,6 @@ func key(t *testing.T) iscsi.Key {
 		t.Fatal(err)
 	}
 	return k
-}
-
-func eventually(t *testing.T, what string, ok func() bool) {
-	t.Helper()
-	for end := time.Now().Add(3 * time.Minute); !ok(); time.Sleep(10 * time.Millisecond) {
-		if time.Now().After(end) {
-			t.Fatalf("not within minutes: %s", what)
-		}
-	}
 }
 
 // qemuIO runs commands of qemu-io on a target, as QEMU's own initiator.

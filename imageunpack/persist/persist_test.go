@@ -16,9 +16,11 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+	"gotest.tools/v3/assert"
 
 	"github.com/nodevirt/nodevirt/imageunpack/persist"
 	"github.com/nodevirt/nodevirt/test/loopfs"
+	"github.com/nodevirt/nodevirt/test/needs"
 )
 
 const mib = 1 << 20
@@ -67,18 +69,19 @@ func size(path string) int64 {
 // disk makes a qcow2 disk with random content here and there, and returns its raw twin, too.
 func disk(t *testing.T, size int64, at ...int64) (path, raw string) {
 	t.Helper()
+	needs.Parts(t, "root, QEMU")
 	dir := t.TempDir()
 	raw = filepath.Join(dir, "raw")
 	f, err := os.Create(raw)
-	check(t, err)
-	check(t, f.Truncate(size*mib))
+	assert.NilError(t, err)
+	assert.NilError(t, f.Truncate(size*mib))
 	for _, offset := range at {
 		b := make([]byte, 3*mib/2)
 		_, _ = rand.Read(b) // never fails
 		_, err := f.WriteAt(b[:min(int64(len(b)), size*mib-offset)], offset)
-		check(t, err)
+		assert.NilError(t, err)
 	}
-	check(t, f.Close())
+	assert.NilError(t, f.Close())
 	path = filepath.Join(dir, fmt.Sprintf("%d-disk.qcow2", size))
 	out, err := exec.CommandContext(t.Context(), "qemu-img", "convert", "-f", "raw", "-O", "qcow2", "-c", raw, path).CombinedOutput()
 	if err != nil {
@@ -87,21 +90,14 @@ func disk(t *testing.T, size int64, at ...int64) (path, raw string) {
 	return path, raw
 }
 
-func check(t *testing.T, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
-}
-
 // same compares a volume's beginning with a raw disk.
 func same(t *testing.T, raw, volume string) {
 	t.Helper()
 	a, err := os.Open(raw)
-	check(t, err)
+	assert.NilError(t, err)
 	defer a.Close()
 	b, err := os.Open(volume)
-	check(t, err)
+	assert.NilError(t, err)
 	defer b.Close()
 	x, y := make([]byte, mib), make([]byte, mib)
 	for at := int64(0); ; at += mib {
@@ -113,7 +109,7 @@ func same(t *testing.T, raw, volume string) {
 			t.Fatal(err)
 		}
 		_, err = io.ReadFull(b, y[:n])
-		check(t, err)
+		assert.NilError(t, err)
 		if !bytes.Equal(x[:n], y[:n]) {
 			t.Fatalf("the volume differs in the MiB at %d", at)
 		}
@@ -133,10 +129,10 @@ func look(t *testing.T, volume string) (disk bool, written int64) {
 	if errors.Is(err, os.ErrNotExist) {
 		return false, 0
 	}
-	check(t, err)
+	assert.NilError(t, err)
 	defer f.Close()
 	disk, written, err = persist.Look(f)
-	check(t, err)
+	assert.NilError(t, err)
 	return disk, written
 }
 
@@ -184,11 +180,11 @@ func TestKilled(t *testing.T) {
 			same(t, raw, volume)
 			// From now on the volume is the guest's.
 			f, err := os.OpenFile(volume, os.O_RDWR, 0)
-			check(t, err)
+			assert.NilError(t, err)
 			defer f.Close()
 			_, err = f.WriteAt([]byte("the guest's"), 5*mib)
-			check(t, err)
-			check(t, write(t.Context(), source, volume, t.TempDir()))
+			assert.NilError(t, err)
+			assert.NilError(t, write(t.Context(), source, volume, t.TempDir()))
 			b := make([]byte, 11)
 			if _, err := f.ReadAt(b, 5*mib); err != nil || string(b) != "the guest's" {
 				t.Errorf("the volume was written again: %q, %v", b, err)
@@ -205,7 +201,7 @@ func child(t *testing.T, source, volume string, asked func() bool) (ended bool, 
 	cmd.Dir = t.TempDir()
 	var stderr bytes.Buffer
 	cmd.Stderr = &stderr
-	check(t, cmd.Start())
+	assert.NilError(t, cmd.Start())
 	result := make(chan error, 1)
 	go func() { result <- cmd.Wait() }()
 	for killed := false; ; {
@@ -225,15 +221,15 @@ func TestToolKilled(t *testing.T) {
 	source, raw := disk(t, 600, 0, 300*mib, 599*mib)
 	volume := filepath.Join(t.TempDir(), "volume")
 	dir, err := os.MkdirTemp("", "persist-") // not t.TempDir, where the tool's user can't look into
-	check(t, err)
-	t.Cleanup(func() { check(t, os.RemoveAll(dir)) })
-	check(t, os.Chmod(dir, 0o755))
+	assert.NilError(t, err)
+	t.Cleanup(func() { assert.NilError(t, os.RemoveAll(dir)) })
+	assert.NilError(t, os.Chmod(dir, 0o755))
 	runs := filepath.Join(dir, "runs")
 	tool := filepath.Join(dir, "tool")
-	check(t, os.WriteFile(runs, nil, 0o666))
-	check(t, os.Chmod(runs, 0o666))
+	assert.NilError(t, os.WriteFile(runs, nil, 0o666))
+	assert.NilError(t, os.Chmod(runs, 0o666))
 	// The third run ends as if it were killed from outside.
-	check(t, os.WriteFile(tool, fmt.Appendf(nil,
+	assert.NilError(t, os.WriteFile(tool, fmt.Appendf(nil,
 		"#!/bin/sh\necho >>%[1]s\n[ $(wc -l <%[1]s) = 3 ] && kill -9 $$\nexec qemu-img \"$@\"\n", runs), 0o755))
 	t.Setenv(toolVariable, tool)
 	if err := write(t.Context(), source, volume, dir); err == nil || isDisk(t, volume) {
@@ -242,10 +238,10 @@ func TestToolKilled(t *testing.T) {
 	if _, done := look(t, volume); done != 257*mib { // the head, and the first part behind it
 		t.Errorf("%d bytes are noted as written", done)
 	}
-	check(t, write(t.Context(), source, volume, dir))
+	assert.NilError(t, write(t.Context(), source, volume, dir))
 	same(t, raw, volume)
 	b, err := os.ReadFile(runs)
-	check(t, err)
+	assert.NilError(t, err)
 	if n := strings.Count(string(b), "\n"); n != 6 { // head, part, killed; head, two parts
 		t.Errorf("the tool ran %d times", n)
 	}
@@ -256,10 +252,10 @@ func TestAnotherOrigin(t *testing.T) {
 	volume := filepath.Join(t.TempDir(), "volume")
 	ctx, cancel := context.WithCancel(t.Context())
 	from, err := os.Open(first)
-	check(t, err)
+	assert.NilError(t, err)
 	defer from.Close()
 	to, err := os.OpenFile(volume, os.O_RDWR|os.O_CREATE, 0o600)
-	check(t, err)
+	assert.NilError(t, err)
 	defer to.Close()
 	err = persist.Write(ctx, to, persist.Source{
 		QemuImg: "qemu-img", File: from, Format: "qcow2", Size: 300 * mib, Key: "first", Scratch: t.TempDir(),
@@ -272,7 +268,7 @@ func TestAnotherOrigin(t *testing.T) {
 		t.Fatalf("cut off: %v; a disk: %t", err, isDisk(t, volume))
 	}
 	second, raw := disk(t, 20, 0, 10*mib)
-	check(t, write(t.Context(), second, volume, t.TempDir()))
+	assert.NilError(t, write(t.Context(), second, volume, t.TempDir()))
 	same(t, raw, volume)
 }
 
@@ -284,18 +280,18 @@ func TestRefuses(t *testing.T) {
 	}
 	source, _ := disk(t, 4, 0)
 	f, err := os.Open(volume)
-	check(t, err)
+	assert.NilError(t, err)
 	defer f.Close()
 	lock, err := os.OpenFile(volume, os.O_RDWR, 0)
-	check(t, err)
+	assert.NilError(t, err)
 	defer lock.Close()
 	unlock, err := persist.Lock(lock)
-	check(t, err)
+	assert.NilError(t, err)
 	if err := write(t.Context(), source, volume, t.TempDir()); !errors.Is(err, persist.ErrInUse) {
 		t.Errorf("two writers: %v", err)
 	}
-	check(t, unlock())
-	check(t, write(t.Context(), source, volume, t.TempDir()))
+	assert.NilError(t, unlock())
+	assert.NilError(t, write(t.Context(), source, volume, t.TempDir()))
 }
 
 // TestDevice writes a loop device that is full of something else, but at both ends.
@@ -306,10 +302,10 @@ func TestDevice(t *testing.T) {
 	clear(old[23*mib:])
 	device := loopfs.Device(t, 24*mib)
 	f, err := os.OpenFile(device, os.O_RDWR, 0)
-	check(t, err)
+	assert.NilError(t, err)
 	_, err = f.Write(old)
-	check(t, errors.Join(err, f.Close()))
-	check(t, write(t.Context(), source, device, t.TempDir()))
+	assert.NilError(t, errors.Join(err, f.Close()))
+	assert.NilError(t, write(t.Context(), source, device, t.TempDir()))
 	same(t, raw, device)
 }
 
@@ -322,7 +318,7 @@ func TestTooSmall(t *testing.T) {
 		t.Errorf("a device too small: %v", err)
 	}
 	content, err := os.ReadFile(device)
-	check(t, err)
+	assert.NilError(t, err)
 	if len(bytes.Trim(content, "\x00")) > 0 {
 		t.Error("the device was written")
 	}
@@ -332,22 +328,22 @@ func TestTooSmall(t *testing.T) {
 func TestLockOfADevice(t *testing.T) {
 	device := loopfs.Device(t, mib)
 	var st unix.Stat_t
-	check(t, unix.Stat(device, &st))
+	assert.NilError(t, unix.Stat(device, &st))
 	twin := filepath.Join(t.TempDir(), "twin")
-	check(t, unix.Mknod(twin, unix.S_IFBLK|0o600, int(st.Rdev)))
+	assert.NilError(t, unix.Mknod(twin, unix.S_IFBLK|0o600, int(st.Rdev)))
 	first, err := os.OpenFile(device, os.O_RDWR, 0)
-	check(t, err)
+	assert.NilError(t, err)
 	defer first.Close()
 	second, err := os.OpenFile(twin, os.O_RDWR, 0)
-	check(t, err)
+	assert.NilError(t, err)
 	defer second.Close()
 	unlock, err := persist.Lock(first)
-	check(t, err)
+	assert.NilError(t, err)
 	if _, err := persist.Lock(second); !errors.Is(err, persist.ErrInUse) {
 		t.Errorf("a second lock: %v", err)
 	}
-	check(t, unlock())
+	assert.NilError(t, unlock())
 	unlock, err = persist.Lock(second)
-	check(t, err)
-	check(t, unlock())
+	assert.NilError(t, err)
+	assert.NilError(t, unlock())
 }

@@ -16,7 +16,8 @@ import (
 	"time"
 
 	"github.com/nodevirt/nodevirt/imageunpack/rawview"
-	"github.com/nodevirt/nodevirt/supervise"
+	"github.com/nodevirt/nodevirt/shim/supervise"
+	"github.com/nodevirt/nodevirt/test/needs"
 )
 
 // TestMain is the stage of views, too.
@@ -37,6 +38,7 @@ type views struct {
 
 func newViews(t *testing.T) views {
 	t.Helper()
+	needs.Parts(t, "root, qemu-storage-daemon")
 	v := views{ended: make(chan string, 10)}
 	self, err := os.Executable()
 	if err != nil {
@@ -52,6 +54,7 @@ func newViews(t *testing.T) views {
 // disk makes a base with random content, with a mode, and an overlay on it.
 func disk(t *testing.T, id string, mode os.FileMode) (rawview.View, *os.File, []byte) {
 	t.Helper()
+	needs.Parts(t, "QEMU")
 	content := make([]byte, 2<<20)
 	for i := range content {
 		content[i] = byte(rand.Uint32())

@@ -18,6 +18,7 @@ import (
 
 	"github.com/nodevirt/nodevirt/imageunpack"
 	"github.com/nodevirt/nodevirt/imageunpack/registrydisk"
+	"github.com/nodevirt/nodevirt/test/needs"
 )
 
 func TestAnImageHoldsItsDisk(t *testing.T) {
@@ -89,6 +90,7 @@ func TestTheDigestDependsOnTheDiskAlone(t *testing.T) {
 }
 
 func TestADiskOfQCOW2KeepsItsFormatInItsName(t *testing.T) {
+	needs.Parts(t, "QEMU")
 	path := filepath.Join(t.TempDir(), "x")
 	cmd := exec.CommandContext(t.Context(), "qemu-img", "create", "-q", "-f", "qcow2", path, "1G")
 	if out, err := cmd.CombinedOutput(); err != nil {

@@ -15,11 +15,13 @@ import (
 	"time"
 
 	"github.com/nodevirt/nodevirt/test/guest"
+	"github.com/nodevirt/nodevirt/test/needs"
 )
 
 // realAgent runs Debian's agent on this machine.
 func realAgent(t *testing.T, args ...string) *Agent {
 	t.Helper()
+	needs.Parts(t, "a Debian mirror")
 	files, err := guest.Agent(t.Context(), guest.Options{})
 	if err != nil {
 		t.Fatal(err)

@@ -14,6 +14,8 @@ import (
 	"testing"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/nodevirt/nodevirt/test/needs"
 )
 
 // roleVar tells the test binary, run again as a child, which part to play.
@@ -98,6 +100,7 @@ func end(cmd *exec.Cmd) {
 // run last to first: processes started later are gone by then.
 func testParent(t *testing.T) string {
 	t.Helper()
+	needs.Parts(t, "root")
 	parent := "/nodevirt-test-" + strings.ToLower(rand.Text()[:8])
 	t.Cleanup(func() {
 		for _, root := range hierarchies(t) {

@@ -12,6 +12,8 @@ import (
 
 	"github.com/opencontainers/cgroups"
 	"golang.org/x/sys/unix"
+
+	"github.com/nodevirt/nodevirt/test/needs"
 )
 
 const parentVar = "NODEVIRT_CGROUP_TEST_PARENT"
@@ -19,6 +21,7 @@ const parentVar = "NODEVIRT_CGROUP_TEST_PARENT"
 // TestUnified runs a child that sees the v2 hierarchy alone. The library looks once in a process's
 // life which version there is.
 func TestUnified(t *testing.T) {
+	needs.Parts(t, "root")
 	child := again(t, "v2")
 	child.Env = append(child.Env, parentVar+"="+testParent(t))
 	child.SysProcAttr = &syscall.SysProcAttr{Unshareflags: syscall.CLONE_NEWNS}

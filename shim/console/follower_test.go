@@ -14,6 +14,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/nodevirt/nodevirt/test/needs"
 )
 
 // step gives a follower turns at one moment until there is nothing new, and says for how long it
@@ -322,6 +324,7 @@ func TestOpenRefusesLinksAndPipes(t *testing.T) {
 // detached gives a file system of the test's own that is mounted nowhere and goes with the test.
 func detached(t *testing.T, kind, size string) string {
 	t.Helper()
+	needs.Parts(t, "root")
 	fsfd, err := unix.Fsopen(kind, unix.FSOPEN_CLOEXEC)
 	if err != nil {
 		t.Fatal(err)

@@ -9,6 +9,8 @@ import (
 	"strings"
 	"sync"
 	"testing"
+
+	"github.com/nodevirt/nodevirt/test/wait"
 )
 
 func logs(t *testing.T) *Logs {
@@ -50,9 +52,9 @@ func TestFollow(t *testing.T) {
 	}
 	qemu := guest(t, c)
 	write(t, qemu, "boot\r\nlogin: ")
-	eventually(t, "the prompt", func() bool { return printed(t, read(t, c.Log)) == "boot\nlogin: " })
+	wait.Until(t, "the prompt", func() bool { return printed(t, read(t, c.Log)) == "boot\nlogin: " })
 	write(t, qemu, "root\r\n")
-	eventually(t, "the rest of its line", func() bool { return printed(t, read(t, c.Log)) == "boot\nlogin: root\n" })
+	wait.Until(t, "the rest of its line", func() bool { return printed(t, read(t, c.Log)) == "boot\nlogin: root\n" })
 
 	if err := l.Follow(c); err != nil {
 		t.Errorf("following it again: %v", err)
@@ -222,7 +224,7 @@ func TestReopenFails(t *testing.T) {
 		t.Error("a folder was opened as a log")
 	}
 	write(t, guest(t, c), "still here\n")
-	eventually(t, "a line in the old file", func() bool { return printed(t, read(t, aside)) == "still here\n" })
+	wait.Until(t, "a line in the old file", func() bool { return printed(t, read(t, aside)) == "still here\n" })
 }
 
 // One guest prints without end; all others get through, and so does the end of that one.
@@ -269,7 +271,7 @@ func TestManyConsoles(t *testing.T) {
 		consoles = append(consoles, c)
 	}
 	for _, c := range consoles {
-		eventually(t, c.ID, func() bool { return printed(t, read(t, c.Log)) == "I am "+c.ID+"\n" })
+		wait.Until(t, c.ID, func() bool { return printed(t, read(t, c.Log)) == "I am "+c.ID+"\n" })
 	}
 	stopped()
 	if err := l.Finish(t.Context(), endless.ID); err != nil {

@@ -112,16 +112,4 @@ func read(t *testing.T, path string) []byte {
 	return data
 }
 
-// eventually waits for work that goes on in the background; the test's own deadline is the limit.
-func eventually(t *testing.T, what string, ok func() bool) {
-	t.Helper()
-	for !ok() {
-		select {
-		case <-t.Context().Done():
-			t.Fatalf("never came: %s", what)
-		case <-time.After(2 * time.Millisecond):
-		}
-	}
-}
-
 func quiet() *slog.Logger { return slog.New(slog.DiscardHandler) }

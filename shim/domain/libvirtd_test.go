@@ -11,6 +11,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/nodevirt/nodevirt/test/needs"
 )
 
 const (
@@ -68,6 +70,7 @@ var configure = sync.OnceValue(func() error {
 // startLibvirtd starts a libvirtd that ends with the test.
 func startLibvirtd(t *testing.T) *libvirtd {
 	t.Helper()
+	needs.Parts(t, "root, libvirtd, QEMU")
 	if err := configure(); err != nil {
 		t.Fatal(err)
 	}

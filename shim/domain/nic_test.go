@@ -10,11 +10,13 @@ import (
 	"github.com/vishvananda/netlink"
 
 	"github.com/nodevirt/nodevirt/shim/vmspec"
+	"github.com/nodevirt/nodevirt/test/needs"
 )
 
 // newTap makes a persistent tap as netsetup does.
 func newTap(t *testing.T, name string) netlink.Link {
 	t.Helper()
+	needs.Parts(t, "root")
 	tap := &netlink.Tuntap{
 		LinkAttrs: netlink.LinkAttrs{Name: name, MTU: 1400},
 		Mode:      netlink.TUNTAP_MODE_TAP,

@@ -17,6 +17,7 @@ import (
 
 	"github.com/nodevirt/nodevirt/shim/seed"
 	"github.com/nodevirt/nodevirt/shim/vmspec"
+	"github.com/nodevirt/nodevirt/test/needs"
 )
 
 func TestWrite(t *testing.T) {
@@ -93,6 +94,7 @@ func TestWrite(t *testing.T) {
 }
 
 func TestLabel(t *testing.T) {
+	needs.Parts(t, "blkid")
 	path := filepath.Join(t.TempDir(), "seed.iso")
 	if err := seed.Write(t.Context(), path, vmspec.Seed{MetaData: "instance-id: a\n"}); err != nil {
 		t.Fatal(err)
@@ -168,6 +170,7 @@ func TestErrors(t *testing.T) {
 // ends: the thread is never unlocked, so it ends with its goroutine.
 func inMountNamespace(t *testing.T, f func()) {
 	t.Helper()
+	needs.Parts(t, "root")
 	done := make(chan struct{})
 	go func() {
 		defer close(done)

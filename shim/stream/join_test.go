@@ -11,6 +11,7 @@ import (
 	"testing"
 
 	"golang.org/x/sys/unix"
+	"gotest.tools/v3/assert"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/nodevirt/nodevirt/shim/stream"
@@ -33,7 +34,7 @@ func (p ports) Forward(ctx context.Context, _ string, port uint16, c io.ReadWrit
 func port(t *testing.T, serve func(*net.TCPConn)) uint16 {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
-	check(t, err)
+	assert.NilError(t, err)
 	var all sync.WaitGroup
 	all.Go(func() {
 		for {
@@ -55,9 +56,9 @@ func forward(t *testing.T) *client.Ports {
 	t.Helper()
 	s := newServer(t, ports{newEchoes()}, 0)
 	reply, err := s.PortForward(&runtimeapi.PortForwardRequest{PodSandboxId: "s1"})
-	check(t, err)
+	assert.NilError(t, err)
 	p, err := client.DialPorts(t.Context(), reply.Url)
-	check(t, err)
+	assert.NilError(t, err)
 	t.Cleanup(func() { _ = p.Close() })
 	return p
 }
@@ -66,12 +67,12 @@ func forward(t *testing.T) *client.Ports {
 func local(t *testing.T, p *client.Ports, port uint16) (conn *net.TCPConn, joined <-chan error) {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
-	check(t, err)
+	assert.NilError(t, err)
 	defer l.Close()
 	near, err := net.Dial("tcp", l.Addr().String())
-	check(t, err)
+	assert.NilError(t, err)
 	far, err := l.Accept()
-	check(t, err)
+	assert.NilError(t, err)
 	done := make(chan error, 1)
 	go func() {
 		done <- p.Join(port, far)
@@ -92,18 +93,18 @@ func TestTheEndOfOneDirectionIsPassedOn(t *testing.T) {
 	p := forward(t)
 	conn, joined := local(t, p, counting)
 	_, err := io.WriteString(conn, strings.Repeat("x", 1<<20))
-	check(t, err)
-	check(t, conn.CloseWrite())
+	assert.NilError(t, err)
+	assert.NilError(t, conn.CloseWrite())
 	answer, err := io.ReadAll(conn)
 	if string(answer) != "1048576 bytes, <nil>" || err != nil {
 		t.Errorf("%q, %v", answer, err)
 	}
-	check(t, <-joined)
+	assert.NilError(t, <-joined)
 	conn, joined = local(t, p, telling)
 	if answer, err := io.ReadAll(conn); string(answer) != "the time" || err != nil {
 		t.Errorf("%q, %v", answer, err)
 	}
-	check(t, <-joined)
+	assert.NilError(t, <-joined)
 }
 
 func TestManyStreamsAtOnce(t *testing.T) {
@@ -136,11 +137,11 @@ func TestManyStreamsAtOnce(t *testing.T) {
 func closedPort(t *testing.T) uint16 {
 	t.Helper()
 	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
-	check(t, err)
+	assert.NilError(t, err)
 	t.Cleanup(func() { _ = unix.Close(fd) })
-	check(t, unix.Bind(fd, &unix.SockaddrInet4{Addr: [4]byte{127, 0, 0, 1}}))
+	assert.NilError(t, unix.Bind(fd, &unix.SockaddrInet4{Addr: [4]byte{127, 0, 0, 1}}))
 	address, err := unix.Getsockname(fd)
-	check(t, err)
+	assert.NilError(t, err)
 	return uint16(address.(*unix.SockaddrInet4).Port)
 }
 
@@ -156,12 +157,12 @@ func TestAPortThatRefusesIsToldOf(t *testing.T) {
 	// The others, and those that come, go on.
 	conn, joined := local(t, p, echo)
 	_, err := io.WriteString(conn, "still here")
-	check(t, err)
-	check(t, conn.CloseWrite())
+	assert.NilError(t, err)
+	assert.NilError(t, conn.CloseWrite())
 	if back, err := io.ReadAll(conn); string(back) != "still here" || err != nil {
 		t.Errorf("%q, %v", back, err)
 	}
-	check(t, <-joined)
+	assert.NilError(t, <-joined)
 }
 
 func TestAPortThatResetsIsNothingToOthers(t *testing.T) {
@@ -174,15 +175,15 @@ func TestAPortThatResetsIsNothingToOthers(t *testing.T) {
 	other, _ := local(t, p, echo)
 	conn, joined := local(t, p, rude)
 	_, err := io.WriteString(conn, "x")
-	check(t, err)
+	assert.NilError(t, err)
 	if rest, err := io.ReadAll(conn); len(rest) > 0 || err != nil {
 		t.Errorf("%q, %v", rest, err)
 	}
-	check(t, <-joined)
+	assert.NilError(t, <-joined)
 	_, err = io.WriteString(other, "still here")
-	check(t, err)
+	assert.NilError(t, err)
 	_, err = io.ReadFull(other, make([]byte, 10))
-	check(t, err)
+	assert.NilError(t, err)
 }
 
 func TestAClientThatIsLostLetsThePortGo(t *testing.T) {
@@ -195,7 +196,7 @@ func TestAClientThatIsLostLetsThePortGo(t *testing.T) {
 	p := forward(t)
 	conn, _ := local(t, p, silent)
 	_, err := io.ReadFull(conn, make([]byte, 5))
-	check(t, err)
-	check(t, p.Close())
+	assert.NilError(t, err)
+	assert.NilError(t, p.Close())
 	<-gone
 }

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"go.uber.org/goleak"
+	"gotest.tools/v3/assert"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/nodevirt/nodevirt/shim/stream"
@@ -77,21 +78,14 @@ func newServer(t *testing.T, m machines, idle time.Duration) *stream.Server {
 	s, err := stream.Listen(t.Context(), stream.Options{
 		Address: "127.0.0.1:0", IdleTimeout: idle, Machines: m, Logger: slog.New(slog.DiscardHandler),
 	})
-	check(t, err)
+	assert.NilError(t, err)
 	served := make(chan error, 1)
 	go func() { served <- s.Serve() }()
 	t.Cleanup(func() {
-		check(t, s.Close())
-		check(t, <-served)
+		assert.NilError(t, s.Close())
+		assert.NilError(t, <-served)
 	})
 	return s
-}
-
-func check(t *testing.T, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
 }
 
 func TestExec(t *testing.T) {
@@ -99,7 +93,7 @@ func TestExec(t *testing.T) {
 	run := func(r *runtimeapi.ExecRequest, in io.Reader, sizes ...stream.Size) (out, errOut string, err error) {
 		r.ContainerId, r.Stdin, r.Stdout, r.Stderr = "c1", in != nil, true, !r.Tty
 		reply, err := s.Exec(r)
-		check(t, err)
+		assert.NilError(t, err)
 		resize := make(chan stream.Size, len(sizes))
 		for _, size := range sizes {
 			resize <- size
@@ -137,11 +131,11 @@ func TestExec(t *testing.T) {
 func TestATokenIsGoodForOneConnection(t *testing.T) {
 	s := newServer(t, newEchoes(), 0)
 	reply, err := s.Exec(&runtimeapi.ExecRequest{ContainerId: "c1", Cmd: []string{"true"}, Stdout: true})
-	check(t, err)
+	assert.NilError(t, err)
 	if !strings.HasPrefix(reply.Url, "http://127.0.0.1:") {
 		t.Errorf("the URL is %s", reply.Url)
 	}
-	check(t, client.Run(t.Context(), reply.Url, stream.Streams{Out: io.Discard}))
+	assert.NilError(t, client.Run(t.Context(), reply.Url, stream.Streams{Out: io.Discard}))
 	for _, url := range []string{
 		reply.Url, strings.Replace(reply.Url, "/exec/", "/attach/", 1),
 		"http://" + s.Address() + "/exec/AAAAAAAA", "http://" + s.Address() + "/", "http://" + s.Address() + "/exec/",
@@ -152,7 +146,7 @@ func TestATokenIsGoodForOneConnection(t *testing.T) {
 	}
 	// One of a kind is none of another, and is used up by the attempt.
 	reply, err = s.Exec(&runtimeapi.ExecRequest{ContainerId: "c1", Cmd: []string{"true"}, Stdout: true})
-	check(t, err)
+	assert.NilError(t, err)
 	for _, url := range []string{strings.Replace(reply.Url, "/exec/", "/portforward/", 1), reply.Url} {
 		if err := client.Run(t.Context(), url, stream.Streams{Out: io.Discard}); err == nil || !strings.Contains(err.Error(), "404") {
 			t.Errorf("%s: %v", url, err)
@@ -164,7 +158,7 @@ func TestATokenIsGoodForOneConnection(t *testing.T) {
 func attached(ctx context.Context, t *testing.T, s *stream.Server, m echoes) (ended <-chan error) {
 	t.Helper()
 	reply, err := s.Attach(&runtimeapi.AttachRequest{ContainerId: "c1", Stdout: true})
-	check(t, err)
+	assert.NilError(t, err)
 	done := make(chan error, 1)
 	go func() { done <- client.Run(ctx, reply.Url, stream.Streams{Out: io.Discard}) }()
 	<-m.began
@@ -187,7 +181,7 @@ func TestAnIdleConnectionIsCut(t *testing.T) {
 	// Cut before its streams have come, a client leaves the server to wait half a minute for them.
 	s := newServer(t, newEchoes(), 3*time.Second)
 	reply, err := s.Attach(&runtimeapi.AttachRequest{ContainerId: "c1", Stdout: true})
-	check(t, err)
+	assert.NilError(t, err)
 	// On a machine that is slow enough it is cut before it is there at all.
 	err = client.Run(t.Context(), reply.Url, stream.Streams{Out: io.Discard})
 	t.Log("cut:", err)
@@ -198,12 +192,12 @@ func TestTheEndOfTheServerCutsItsClients(t *testing.T) {
 	s, err := stream.Listen(t.Context(), stream.Options{
 		Address: "127.0.0.1:0", Machines: m, Logger: slog.New(slog.DiscardHandler),
 	})
-	check(t, err)
+	assert.NilError(t, err)
 	served := make(chan error, 1)
 	go func() { served <- s.Serve() }()
 	ended := attached(t.Context(), t, s, m)
-	check(t, s.Close())
-	check(t, <-served)
+	assert.NilError(t, s.Close())
+	assert.NilError(t, <-served)
 	if len(m.ended) != 1 {
 		t.Error("Close returned while a client was attached")
 	}

@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"golang.org/x/net/websocket"
+	"gotest.tools/v3/assert"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
@@ -28,20 +29,20 @@ type web struct {
 func dialWeb(t *testing.T, address string) web {
 	t.Helper()
 	u, err := url.Parse(address)
-	check(t, err)
+	assert.NilError(t, err)
 	u.Scheme = "ws"
 	config, err := websocket.NewConfig(u.String(), "http://localhost")
-	check(t, err)
+	assert.NilError(t, err)
 	config.Protocol = []string{"v4.channel.k8s.io"}
 	conn, err := config.DialContext(t.Context())
-	check(t, err)
+	assert.NilError(t, err)
 	t.Cleanup(func() { _ = conn.Close() })
 	return web{t, conn}
 }
 
 func (w web) send(channel byte, text string) {
 	w.t.Helper()
-	check(w.t, websocket.Message.Send(w.Conn, append([]byte{channel}, text...)))
+	assert.NilError(w.t, websocket.Message.Send(w.Conn, append([]byte{channel}, text...)))
 }
 
 // until reads until what came on a channel holds a text.
@@ -63,27 +64,27 @@ func (w web) until(channel byte, text string) {
 func TestWebSocket(t *testing.T) {
 	s := newServer(t, ports{newEchoes()}, 0)
 	exec, err := s.Exec(&runtimeapi.ExecRequest{ContainerId: "c1", Cmd: []string{"cat"}, Stdin: true, Stdout: true, Stderr: true})
-	check(t, err)
+	assert.NilError(t, err)
 	w := dialWeb(t, exec.Url)
 	w.until(stderr, "complaint")
 	w.send(stdin, "typed")
 	w.until(stdout, "typed")
-	check(t, w.Close())
+	assert.NilError(t, w.Close())
 
 	exec, err = s.Exec(&runtimeapi.ExecRequest{ContainerId: "c1", Cmd: []string{"false"}, Stdout: true})
-	check(t, err)
+	assert.NilError(t, err)
 	dialWeb(t, exec.Url).until(failure, `"message":"3"`)
 
 	echo := port(t, func(c *net.TCPConn) { _, _ = io.Copy(c, c) })
 	forward, err := s.PortForward(&runtimeapi.PortForwardRequest{PodSandboxId: "s1", Port: []int32{int32(echo)}})
-	check(t, err)
+	assert.NilError(t, err)
 	w = dialWeb(t, forward.Url)
 	w.send(data, "there and back")
 	w.until(data, "there and back")
 
 	closed := closedPort(t)
 	forward, err = s.PortForward(&runtimeapi.PortForwardRequest{PodSandboxId: "s1", Port: []int32{int32(closed)}})
-	check(t, err)
+	assert.NilError(t, err)
 	dialWeb(t, forward.Url).until(refusal, fmt.Sprintf("error forwarding port %d to pod s1", closed))
 }
 
@@ -91,10 +92,10 @@ func TestAWebSocketThatLeavesIsNoticed(t *testing.T) {
 	m := newEchoes()
 	s := newServer(t, m, 0)
 	attach, err := s.Attach(&runtimeapi.AttachRequest{ContainerId: "c1", Stdout: true})
-	check(t, err)
+	assert.NilError(t, err)
 	w := dialWeb(t, attach.Url)
 	w.until(stdout, "attached")
-	check(t, w.Close())
+	assert.NilError(t, w.Close())
 	select {
 	case <-m.ended:
 	case <-t.Context().Done():

@@ -15,6 +15,8 @@ import (
 	"time"
 
 	"k8s.io/client-go/rest"
+
+	"github.com/nodevirt/nodevirt/test/needs"
 )
 
 // startTime bounds how long a daemon may take until it serves.
@@ -32,6 +34,7 @@ type Server struct {
 // test ends.
 func ForTest(t testing.TB, flags ...string) *Server {
 	t.Helper()
+	needs.Parts(t, "kube-apiserver and etcd")
 	s, err := Start(t.Context(), t.TempDir(), flags...)
 	t.Cleanup(func() {
 		s.Close()

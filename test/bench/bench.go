@@ -57,7 +57,6 @@ func benches() []bench {
 		{"stored", "bytes stored for VMs of one image, against copies", (*rig).stored, nil, loopfs.XFS},
 		{"calls", "calls that are passed on, against containerd", (*rig).calls, nil, ""},
 		{"pod", "an ordinary pod's start, against containerd", (*rig).pod, nil, ""},
-		{"network", "bytes to a guest and back, against one on a bare tap", (*rig).network, nil, ""},
 		{"memory", "memory beside QEMU", (*rig).memory, nil, ""},
 		{"burst", "guests that boot at once, and what the shim costs when they idle", (*rig).burst, nil, ""},
 	}

@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	"gotest.tools/v3/assert"
 
 	"github.com/nodevirt/nodevirt/test/bench/report"
 )
@@ -21,17 +22,13 @@ time=2026-11-21T03:00:22.2Z level=DEBUG msg="phase of a start" container.id=b ph
 
 func TestPhases(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "shim.log")
-	if err := os.WriteFile(path, []byte(shimLog), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, os.WriteFile(path, []byte(shimLog), 0o600))
 	for starts, want := range map[int][]report.Series{
 		1: {{Of: "network", Samples: []float64{0.5}}, {Of: "domain", Samples: []float64{300}}},
 		2: {{Of: "network", Samples: []float64{40.5, 0.5}}, {Of: "domain", Samples: []float64{1250, 300}}},
 	} {
 		got, err := readPhases(path, starts)
-		if err != nil {
-			t.Fatal(err)
-		}
+		assert.NilError(t, err)
 		if diff := cmp.Diff(want, got); diff != "" {
 			t.Errorf("phases of the last %d starts (-want +got):\n%s", starts, diff)
 		}
@@ -43,9 +40,7 @@ func TestPhases(t *testing.T) {
 
 func TestProcesses(t *testing.T) {
 	all, err := processes(os.Getppid())
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	own := slices.IndexFunc(all, func(p process) bool { return p.pid == os.Getpid() })
 	if own < 0 || all[own].parent != os.Getppid() || all[own].name == "" {
 		t.Errorf("this process, %d of %d, is not among its parent's: %v", os.Getpid(), os.Getppid(), all)
@@ -71,9 +66,7 @@ func TestTurns(t *testing.T) {
 		return side{of: name, do: func(context.Context) error { order = append(order, name); return nil }}
 	}
 	times, err := turns(t.Context(), 2, s("a"), s("b"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	if diff := cmp.Diff([]string{"a", "b", "b", "a", "a", "b"}, order); diff != "" {
 		t.Errorf("order (-want +got):\n%s", diff)
 	}

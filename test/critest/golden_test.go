@@ -12,6 +12,7 @@ import (
 	"strings"
 	"testing"
 
+	"gotest.tools/v3/assert"
 	"gotest.tools/v3/golden"
 )
 
@@ -42,26 +43,20 @@ func kept(t *testing.T, versions string) result {
 	if golden.FlagUpdate() || errors.Is(err, fs.ErrNotExist) {
 		return nil
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	specs, current := strings.CutPrefix(string(text), versions+"\n")
 	if !current {
 		return nil
 	}
 	r, err := readResult(specs)
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	return r
 }
 
 // keep writes the golden file.
 func keep(t *testing.T, versions string, r result) {
 	t.Helper()
-	if err := os.WriteFile(golden.Path(goldenFile), []byte(versions+"\n"+r.text()), 0o644); err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, os.WriteFile(golden.Path(goldenFile), []byte(versions+"\n"+r.text()), 0o644))
 	if !golden.FlagUpdate() {
 		t.Errorf("testdata/%s was of other versions than\n%sand has been written anew: commit it", goldenFile, versions)
 	}

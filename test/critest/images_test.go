@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	v1 "github.com/google/go-containerregistry/pkg/v1"
+	"gotest.tools/v3/assert"
 
 	"github.com/nodevirt/nodevirt/test/guest"
 	"github.com/nodevirt/nodevirt/test/images"
@@ -65,9 +66,7 @@ func newBuilder(t *testing.T, o guest.Options) *builder {
 
 func (b *builder) check(err error) {
 	b.t.Helper()
-	if err != nil {
-		b.t.Fatal(err)
-	}
+	assert.NilError(b.t, err)
 }
 
 func (b *builder) program(name string, source []byte) images.File {

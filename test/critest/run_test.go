@@ -11,6 +11,7 @@ import (
 	"testing"
 
 	v1 "github.com/google/go-containerregistry/pkg/v1"
+	"gotest.tools/v3/assert"
 
 	"github.com/nodevirt/nodevirt/test/node"
 )
@@ -28,16 +29,12 @@ func run(t *testing.T, all map[string]v1.Image, w way) result {
 	n := node.ForTest(t, node.Options{Components: []string{node.Registry, node.Containerd, node.Shim}})
 	push(t, n, all)
 	endpoint, err := filepath.Rel(n.Dir(), w.socket(n))
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	dir := t.ArtifactDir()
 	report := filepath.Join(dir, "junit.xml")
 	// What critest shares with containers must not be on a path that only root may go.
 	tmp := filepath.Join(n.Dir(), "tmp")
-	if err := os.Mkdir(tmp, 0o1777); err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, os.Mkdir(tmp, 0o1777))
 	// ginkgo wants a working directory that is within the node's mounts.
 	cmd := n.Command(t.Context(), "env", "-C", tmp, "critest", "-parallel", strconv.Itoa(atOnce),
 		"-ginkgo.skip", offline, "-ginkgo.no-color", "-ginkgo.succinct", "-ginkgo.junit-report", report,
@@ -45,9 +42,7 @@ func run(t *testing.T, all map[string]v1.Image, w way) result {
 	cmd.Env = append(cmd.Env, "TMPDIR="+tmp)
 	out, err := cmd.CombinedOutput()
 	log := filepath.Join(dir, "critest.log")
-	if err := os.WriteFile(log, out, 0o644); err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, os.WriteFile(log, out, 0o644))
 	if _, ended := errors.AsType[*exec.ExitError](err); err != nil && !ended {
 		t.Fatalf("run critest: %v", err)
 	}

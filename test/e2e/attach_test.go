@@ -14,9 +14,11 @@ import (
 
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
+	"gotest.tools/v3/assert"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/nodevirt/nodevirt/test/node"
+	"github.com/nodevirt/nodevirt/test/wait"
 )
 
 // session is a program with streams into the node, such as crictl attach.
@@ -52,8 +54,8 @@ func (s *session) run(cmd *exec.Cmd) {
 	s.t.Helper()
 	var err error
 	s.stdin, err = cmd.StdinPipe()
-	check(s.t, err)
-	check(s.t, cmd.Start())
+	assert.NilError(s.t, err)
+	assert.NilError(s.t, cmd.Start())
 	ended := make(chan struct{})
 	go func() { s.done <- cmd.Wait(); close(ended) }()
 	s.t.Cleanup(func() { s.leave(); <-ended })
@@ -74,12 +76,12 @@ func (s *session) seen() string {
 func (s *session) types(text string) {
 	s.t.Helper()
 	_, err := io.WriteString(s.stdin, text)
-	check(s.t, err)
+	assert.NilError(s.t, err)
 }
 
 func (s *session) sees(text string) {
 	s.t.Helper()
-	for end := time.Now().Add(patience); !strings.Contains(s.seen(), text); time.Sleep(20 * time.Millisecond) {
+	for end := time.Now().Add(wait.Patience); !strings.Contains(s.seen(), text); time.Sleep(20 * time.Millisecond) {
 		select {
 		case err := <-s.done:
 			s.t.Fatalf("ended, %v, and did not see %q, but:\n%s", err, text, s.seen())
@@ -97,7 +99,7 @@ func (s *session) ends() error {
 	select {
 	case err := <-s.done:
 		return err
-	case <-time.After(patience):
+	case <-time.After(wait.Patience):
 		s.t.Fatalf("did not end; saw:\n%s", s.seen())
 		return nil
 	}
@@ -134,10 +136,10 @@ func TestAttach(t *testing.T) {
 	// A client that doesn't read, and a guest that prints without end.
 	stuck := suite.Command(t.Context(), "crictl", "attach", c.id)
 	pipe, err := stuck.StdoutPipe()
-	check(t, err)
-	check(t, stuck.Start())
+	assert.NilError(t, err)
+	assert.NilError(t, stuck.Start())
 	_, err = io.ReadFull(pipe, make([]byte, 1))
-	check(t, err)
+	assert.NilError(t, err)
 	spdy.types("seq 1 120000; echo all $((100 + 20)) said\r")
 	spdy.sees("all 120 said")
 	spdy.types("echo still $((4 + 4))\r")
@@ -151,7 +153,7 @@ func TestAttach(t *testing.T) {
 	late := make([]byte, 1<<20)
 	for text := ""; !strings.Contains(text, "still 8"); {
 		n, err := pipe.Read(late)
-		check(t, err)
+		assert.NilError(t, err)
 		text = text[max(len(text)-100, 0):] + string(late[:n])
 	}
 	cancel()
@@ -159,7 +161,7 @@ func TestAttach(t *testing.T) {
 
 	// The machine starts again, and its clients stay.
 	spdy.types("/etc/stop reboot\r")
-	eventually(t, "the guest is up again", func() bool { return strings.Count(spdy.seen(), "nodevirt guest: up host=") == 2 })
+	wait.Until(t, "the guest is up again", func() bool { return strings.Count(spdy.seen(), "nodevirt guest: up host=") == 2 })
 	spdy.types("echo again $((1 + 1))\r")
 	watching.sees("again 2")
 	// Its end is theirs.
@@ -196,7 +198,7 @@ func TestStreamsThatAreRefused(t *testing.T) {
 	wantError(t, attach(&runtimeapi.AttachRequest{ContainerId: "none", Stdout: true}), codes.NotFound, "failed to find container")
 	// A URL is good once.
 	reply, err := suite.cri.Attach(t.Context(), &runtimeapi.AttachRequest{ContainerId: c.id[:12], Stdout: true})
-	check(t, err)
+	assert.NilError(t, err)
 	for i, want := range []string{"400", "404"} { // the first is no upgrade
 		if out := inNode(t, "curl", "-s", "-o", "/dev/null", "-w", "%{http_code}", reply.Url); out != want {
 			t.Errorf("use %d of a URL: %s, want %s", i+1, out, want)
@@ -211,9 +213,9 @@ func TestTheShimRestartsUnderClients(t *testing.T) {
 	cut.types("echo before $((1 + 1))\r")
 	cut.sees("before 2")
 	pid := c.pid()
-	check(t, suite.Kill(t.Context(), node.Shim, syscall.SIGKILL))
+	assert.NilError(t, suite.Kill(t.Context(), node.Shim, syscall.SIGKILL))
 	_ = cut.ends() // how, is crictl's matter
-	check(t, suite.Resume(t.Context(), node.Shim))
+	assert.NilError(t, suite.Resume(t.Context(), node.Shim))
 	again := c.attach("-i")
 	again.sees("before 2")
 	again.types("echo after $((2 + 2))\r")
@@ -222,13 +224,13 @@ func TestTheShimRestartsUnderClients(t *testing.T) {
 		t.Errorf("the machine's process was %d and is %d", pid, got)
 	}
 	// An orderly end cuts clients too, and does not wait for them.
-	check(t, suite.Kill(t.Context(), node.Shim, syscall.SIGTERM))
+	assert.NilError(t, suite.Kill(t.Context(), node.Shim, syscall.SIGTERM))
 	if err := again.ends(); errors.Is(err, context.DeadlineExceeded) {
 		t.Error(err)
 	}
-	check(t, suite.Resume(t.Context(), node.Shim))
+	assert.NilError(t, suite.Resume(t.Context(), node.Shim))
 	last := c.attach("-i")
 	last.sees("after 4")
 	last.types("/etc/stop poweroff\r")
-	check(t, last.ends())
+	assert.NilError(t, last.ends())
 }

@@ -11,6 +11,7 @@ import (
 
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
+	"gotest.tools/v3/assert"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/nodevirt/nodevirt/test/loopfs"
@@ -26,8 +27,8 @@ func persistent(t *testing.T, suffix string) *pod {
 func TestAVolumeOutlivesItsVM(t *testing.T) {
 	t.Parallel()
 	folder := filepath.Join(suite.Dir(), "claim")
-	check(t, os.Mkdir(folder, 0o755))
-	t.Cleanup(func() { check(t, os.RemoveAll(folder)) })
+	assert.NilError(t, os.Mkdir(folder, 0o755))
+	t.Cleanup(func() { assert.NilError(t, os.RemoveAll(folder)) })
 	for name, with := range map[string]func(*runtimeapi.ContainerConfig){
 		"folder": func(c *runtimeapi.ContainerConfig) {
 			c.Mounts = append(c.Mounts, &runtimeapi.Mount{ContainerPath: "/claims/root", HostPath: folder})
@@ -91,11 +92,11 @@ func TestAVolumeOutlivesItsVM(t *testing.T) {
 func fileSystem(t *testing.T, name, size string) string {
 	t.Helper()
 	dir := filepath.Join(suite.Dir(), name)
-	check(t, os.Mkdir(dir, 0o755))
+	assert.NilError(t, os.Mkdir(dir, 0o755))
 	inNode(t, "mount", "-t", "tmpfs", "-o", "size="+size, "none", dir)
 	t.Cleanup(func() {
 		_, err := suite.Output(context.WithoutCancel(t.Context()), "umount", dir)
-		check(t, errors.Join(err, os.Remove(dir)))
+		assert.NilError(t, errors.Join(err, os.Remove(dir)))
 	})
 	return dir
 }
@@ -122,7 +123,7 @@ func TestAVolumeGrows(t *testing.T) {
 func TestBadVolumes(t *testing.T) {
 	t.Parallel()
 	folder := t.TempDir()
-	check(t, os.Symlink("/etc/passwd", filepath.Join(folder, "disk.img")))
+	assert.NilError(t, os.Symlink("/etc/passwd", filepath.Join(folder, "disk.img")))
 	for name, c := range map[string]struct {
 		mount  *runtimeapi.Mount
 		device string

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"testing"
 
+	"gotest.tools/v3/assert"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
@@ -63,7 +64,7 @@ func procOf(pid int) string {
 func processStatus(t *testing.T, pid int) map[string]string {
 	t.Helper()
 	text, err := os.ReadFile(filepath.Join(procOf(pid), "status"))
-	check(t, err)
+	assert.NilError(t, err)
 	fields := map[string]string{}
 	for line := range strings.Lines(string(text)) {
 		key, value, _ := strings.Cut(line, ":")
@@ -76,7 +77,7 @@ func processStatus(t *testing.T, pid int) map[string]string {
 func members(t *testing.T, group string) (pids []int) {
 	t.Helper()
 	all, err := os.ReadDir(filepath.Dir(procOf(1)))
-	check(t, err)
+	assert.NilError(t, err)
 	for _, e := range all {
 		pid, err := strconv.Atoi(e.Name())
 		if err != nil {

@@ -13,9 +13,11 @@ import (
 	"testing"
 	"time"
 
+	"gotest.tools/v3/assert"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/nodevirt/nodevirt/shim/agent"
+	"github.com/nodevirt/nodevirt/test/wait"
 )
 
 // container is a container of a pod, a VM or an ordinary one.
@@ -65,7 +67,7 @@ func (p *pod) sidecar(command ...string) *container {
 func (p *pod) create(config *runtimeapi.ContainerConfig) *container {
 	p.t.Helper()
 	reply, err := suite.cri.CreateContainer(p.t.Context(), p.createRequest(config))
-	check(p.t, err)
+	assert.NilError(p.t, err)
 	return &container{pod: p, id: reply.ContainerId, config: config}
 }
 
@@ -76,26 +78,26 @@ func (p *pod) createRequest(config *runtimeapi.ContainerConfig) *runtimeapi.Crea
 func (c *container) start() *container {
 	c.t.Helper()
 	_, err := suite.cri.StartContainer(c.t.Context(), &runtimeapi.StartContainerRequest{ContainerId: c.id})
-	check(c.t, err)
+	assert.NilError(c.t, err)
 	return c
 }
 
 func (c *container) stop(seconds int64) {
 	c.t.Helper()
 	_, err := suite.cri.StopContainer(c.t.Context(), &runtimeapi.StopContainerRequest{ContainerId: c.id, Timeout: seconds})
-	check(c.t, err)
+	assert.NilError(c.t, err)
 }
 
 func (c *container) removeIt() {
 	c.t.Helper()
 	_, err := suite.cri.RemoveContainer(c.t.Context(), &runtimeapi.RemoveContainerRequest{ContainerId: c.id})
-	check(c.t, err)
+	assert.NilError(c.t, err)
 }
 
 func (c *container) status() *runtimeapi.ContainerStatus {
 	c.t.Helper()
 	reply, err := suite.cri.ContainerStatus(c.t.Context(), &runtimeapi.ContainerStatusRequest{ContainerId: c.id})
-	check(c.t, err)
+	assert.NilError(c.t, err)
 	return reply.Status
 }
 
@@ -103,7 +105,7 @@ func (c *container) status() *runtimeapi.ContainerStatus {
 func (c *container) ended() *runtimeapi.ContainerStatus {
 	c.t.Helper()
 	var s *runtimeapi.ContainerStatus
-	eventually(c.t, "the container ends", func() bool {
+	wait.Until(c.t, "the container ends", func() bool {
 		s = c.status()
 		return s.State == runtimeapi.ContainerState_CONTAINER_EXITED
 	})
@@ -138,16 +140,16 @@ type processInfo struct {
 func (c *container) infoText() string {
 	c.t.Helper()
 	reply, err := suite.cri.ContainerStatus(c.t.Context(), &runtimeapi.ContainerStatusRequest{ContainerId: c.id, Verbose: true})
-	check(c.t, err)
+	assert.NilError(c.t, err)
 	return reply.Info["info"]
 }
 
 func (c *container) info() processInfo {
 	c.t.Helper()
 	reply, err := suite.cri.ContainerStatus(c.t.Context(), &runtimeapi.ContainerStatusRequest{ContainerId: c.id, Verbose: true})
-	check(c.t, err)
+	assert.NilError(c.t, err)
 	var info processInfo
-	check(c.t, json.Unmarshal([]byte(reply.Info["info"]), &info))
+	assert.NilError(c.t, json.Unmarshal([]byte(reply.Info["info"]), &info))
 	return info
 }
 
@@ -178,7 +180,7 @@ var criLine = regexp.MustCompile(`^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d+(?:Z|[+-]\
 func readLog(t *testing.T, path string) []string {
 	t.Helper()
 	text, err := os.ReadFile(path)
-	check(t, err)
+	assert.NilError(t, err)
 	var lines []string
 	open := false // the last line goes on
 	for text := range strings.Lines(string(text[:bytes.LastIndexByte(text, '\n')+1])) {
@@ -202,7 +204,7 @@ func readLog(t *testing.T, path string) []string {
 // saying waits for a line of the console that matches, and returns it.
 func (c *container) saying(pattern string) string {
 	c.t.Helper()
-	return c.sayingWithin(patience, pattern)
+	return c.sayingWithin(wait.Patience, pattern)
 }
 
 func (c *container) sayingWithin(limit time.Duration, pattern string) string {

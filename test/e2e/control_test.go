@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"google.golang.org/grpc/codes"
+	"gotest.tools/v3/assert"
 	kubevirtv1 "kubevirt.io/api/core/v1"
 )
 
@@ -26,7 +27,7 @@ func (c *container) control(name string) []byte {
 
 func (c *container) controlInto(name string, into any) {
 	c.t.Helper()
-	check(c.t, json.Unmarshal(c.control(name), into))
+	assert.NilError(c.t, json.Unmarshal(c.control(name), into))
 }
 
 func TestMachineControls(t *testing.T) {
@@ -85,7 +86,7 @@ func TestScreenshot(t *testing.T) {
 	c := vmPod(t, annotated(map[string]string{"nodevirt.io/vmi": displayed})).vm(suite.halt).start()
 	c.saying("halted")
 	picture, err := png.Decode(bytes.NewReader(c.control("screenshot")))
-	check(t, err)
+	assert.NilError(t, err)
 	if size := picture.Bounds().Size(); size.X < 320 || size.Y < 200 {
 		t.Errorf("the picture has %v pixels", size)
 	}

@@ -6,9 +6,11 @@ import (
 	"syscall"
 	"testing"
 
+	"gotest.tools/v3/assert"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/nodevirt/nodevirt/test/node"
+	"github.com/nodevirt/nodevirt/test/wait"
 )
 
 // TestLibvirtdIsAway is not parallel: libvirtd is everybody's.
@@ -16,7 +18,7 @@ func TestLibvirtdIsAway(t *testing.T) {
 	p := vmPod(t)
 	c, killed := p.vm(suite.tiny).start().up(), vmPod(t, named("killed")).vm(suite.halt).start()
 	pid, killedPID, conn := c.pid(), killed.pid(), c.echo()
-	check(t, suite.Kill(t.Context(), node.Libvirtd, syscall.SIGKILL))
+	assert.NilError(t, suite.Kill(t.Context(), node.Libvirtd, syscall.SIGKILL))
 
 	c.echoes(conn, "without libvirtd\n")
 	if s := c.status(); s.State != runtimeapi.ContainerState_CONTAINER_RUNNING {
@@ -26,19 +28,19 @@ func TestLibvirtdIsAway(t *testing.T) {
 		t.Errorf("without libvirtd the list is %v", l)
 	}
 	stats, err := suite.cri.ContainerStats(t.Context(), &runtimeapi.ContainerStatsRequest{ContainerId: c.id})
-	check(t, err)
+	assert.NilError(t, err)
 	if stats.Stats.Memory.UsageBytes.GetValue() == 0 {
 		t.Errorf("without libvirtd the statistics are %v", stats.Stats)
 	}
 	inNode(t, "kill", "-9", strconv.Itoa(killedPID))
-	check(t, suite.Resume(t.Context(), node.Libvirtd))
+	assert.NilError(t, suite.Resume(t.Context(), node.Libvirtd))
 
 	killed.wantEnd(killed.ended(), 137, "Error")
 	if got := c.pid(); got != pid {
 		t.Errorf("the machine's process was %d and is %d", pid, got)
 	}
 	c.echoes(conn, "with libvirtd again\n")
-	eventually(t, "the shim reaches libvirtd again", func() bool {
+	wait.Until(t, "the shim reaches libvirtd again", func() bool {
 		_, err := suite.cri.StopContainer(t.Context(), &runtimeapi.StopContainerRequest{ContainerId: c.id, Timeout: 60})
 		return err == nil
 	})
@@ -50,10 +52,10 @@ func TestContainerdRestarts(t *testing.T) {
 	p := vmPod(t)
 	c := p.vm(suite.tiny).start().up()
 	pid, conn := c.pid(), c.echo()
-	check(t, suite.Kill(t.Context(), node.Containerd, syscall.SIGKILL))
+	assert.NilError(t, suite.Kill(t.Context(), node.Containerd, syscall.SIGKILL))
 	c.echoes(conn, "without containerd\n")
-	check(t, suite.Resume(t.Context(), node.Containerd))
-	eventually(t, "the shim reaches containerd again", func() bool {
+	assert.NilError(t, suite.Resume(t.Context(), node.Containerd))
+	wait.Until(t, "the shim reaches containerd again", func() bool {
 		_, err := suite.cri.Version(t.Context(), &runtimeapi.VersionRequest{})
 		return err == nil
 	})

@@ -11,6 +11,7 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	"gotest.tools/v3/assert"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/nodevirt/nodevirt/test/guest"
@@ -22,7 +23,7 @@ func dataDisk(t *testing.T, name, word string, size int) (path, digest string) {
 	t.Helper()
 	content := bytes.Repeat([]byte(word), size/len(word)+1)[:size]
 	path = filepath.Join(t.TempDir(), name)
-	check(t, os.WriteFile(path, content, 0o644))
+	assert.NilError(t, os.WriteFile(path, content, 0o644))
 	return path, digestOf(content)
 }
 
@@ -35,9 +36,9 @@ func digestOf(content []byte) string {
 func pushed(t *testing.T, name, path string, o images.DiskOptions) (id string) {
 	t.Helper()
 	ref, err := pushDisk(t.Context(), name, path, o)
-	check(t, err)
+	assert.NilError(t, err)
 	reply, err := suite.images.PullImage(t.Context(), &runtimeapi.PullImageRequest{Image: &runtimeapi.ImageSpec{Image: ref}})
-	check(t, err)
+	assert.NilError(t, err)
 	return reply.ImageRef
 }
 
@@ -73,9 +74,9 @@ func TestDataDisks(t *testing.T) {
 	qcow2 := filepath.Join(t.TempDir(), "data.qcow2")
 	inNode(t, "qemu-img", "convert", "-f", "raw", "-O", "qcow2", "-c", plain, qcow2)
 	cd := filepath.Join(t.TempDir(), "cd.iso")
-	check(t, guest.WriteCD(cd, guest.BootSector("from the CD", guest.Halt)))
+	assert.NilError(t, guest.WriteCD(cd, guest.BootSector("from the CD", guest.Halt)))
 	cdContent, err := os.ReadFile(cd)
-	check(t, err)
+	assert.NilError(t, err)
 	rawID := pushed(t, "data-raw:1", raw, images.DiskOptions{AsFolder: true, Name: "b.img",
 		Above: [][]images.File{{{Name: "disk/other.img", From: plain}}}})
 	qcowID := pushed(t, "data-qcow2:1", qcow2, images.DiskOptions{})
@@ -158,7 +159,7 @@ func TestImageVolumesOfAPlainPod(t *testing.T) {
 	t.Parallel()
 	data, digest := dataDisk(t, "data.img", "plain ", 2*mebibyte)
 	cd := filepath.Join(t.TempDir(), "cd.iso")
-	check(t, guest.WriteCD(cd, guest.BootSector("from the CD", guest.Halt)))
+	assert.NilError(t, guest.WriteCD(cd, guest.BootSector("from the CD", guest.Halt)))
 	dataID := pushed(t, "plain-data:1", data, images.DiskOptions{})
 	cdID := pushed(t, "plain-cd:1", cd, images.DiskOptions{})
 
@@ -182,7 +183,7 @@ func TestBadDataDisks(t *testing.T) {
 	empty, _ := dataDisk(t, "empty.img", "x", 0)
 	raw, _ := dataDisk(t, "raw.img", "x", mebibyte)
 	busybox, err := suite.images.ImageStatus(t.Context(), &runtimeapi.ImageStatusRequest{Image: &runtimeapi.ImageSpec{Image: suite.busybox}})
-	check(t, err)
+	assert.NilError(t, err)
 	two := images.DiskOptions{AsFolder: true, Above: [][]images.File{{{Name: "disk/b", From: raw}}}}
 	for name, c := range map[string]struct{ image, want string }{
 		"none":  {busybox.Image.Id, `disk "data": image "` + busybox.Image.Id + `": the image has no disk in /disk: mount an image with a disk`},

@@ -6,11 +6,13 @@ import (
 	"time"
 
 	"google.golang.org/grpc/codes"
+	"gotest.tools/v3/assert"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/nodevirt/nodevirt/shim/agent"
 	"github.com/nodevirt/nodevirt/test/guest"
 	"github.com/nodevirt/nodevirt/test/images"
+	"github.com/nodevirt/nodevirt/test/wait"
 )
 
 // A cloud image of a distribution, as users bring it. cloud-init says what came
@@ -29,10 +31,10 @@ disable_root: false
 func TestDebianWithCloudInitAndAgent(t *testing.T) {
 	t.Parallel()
 	disk, err := guest.Debian(t.Context(), suite.GuestOptions())
-	check(t, err)
+	assert.NilError(t, err)
 	ref, err := pushDisk(t.Context(), "debian:1", disk, images.DiskOptions{Compressed: false})
-	check(t, err)
-	check(t, pull(t.Context(), ref))
+	assert.NilError(t, err)
+	assert.NilError(t, pull(t.Context(), ref))
 	p := vmPod(t, annotated(map[string]string{
 		"nodevirt.io/cloud-init-user-data": debianUserData,
 		"nodevirt.io/ssh-authorized-keys":  sshKey,
@@ -57,8 +59,8 @@ func TestDebianWithCloudInitAndAgent(t *testing.T) {
 		t.Errorf("a command with a terminal ended with %v:\n%s", err, s.seen())
 	}
 	c.wantExecError(codes.DeadlineExceeded, "timeout 2s exceeded", 2, "sh", "-c", "sleep 7654; true")
-	eventually(t, "the command has ended", func() bool { return c.exec("pgrep", "-f", "sleep 765[4]").ExitCode == 1 })
-	eventually(t, "the guest agent tells of the guest", func() bool {
+	wait.Until(t, "the command has ended", func() bool { return c.exec("pgrep", "-f", "sleep 765[4]").ExitCode == 1 })
+	wait.Until(t, "the guest agent tells of the guest", func() bool {
 		a := c.info().VM.Agent
 		return a.OS != nil && a.OS.ID == "debian" && a.OS.Version == "12" && a.Hostname == p.config.Hostname
 	})

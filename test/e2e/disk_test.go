@@ -11,6 +11,7 @@ import (
 	"syscall"
 	"testing"
 
+	"gotest.tools/v3/assert"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
@@ -69,10 +70,10 @@ func snapshotFiles(t *testing.T) map[string]string {
 	files := map[string]string{}
 	for _, pattern := range []string{"disk", "disk/*", "boot/*"} {
 		paths, err := filepath.Glob(filepath.Join(suite.Dir(), "containerd/*overlayfs/snapshots/*/fs", pattern))
-		check(t, err)
+		assert.NilError(t, err)
 		for _, path := range paths {
 			info, err := os.Stat(path)
-			check(t, err)
+			assert.NilError(t, err)
 			if !info.Mode().IsRegular() {
 				continue
 			}
@@ -86,10 +87,10 @@ func snapshotFiles(t *testing.T) map[string]string {
 func digest(t *testing.T, path string) string {
 	t.Helper()
 	f, err := os.Open(path)
-	check(t, err)
+	assert.NilError(t, err)
 	defer f.Close()
 	sum := sha256.New()
 	_, err = io.Copy(sum, f)
-	check(t, err)
+	assert.NilError(t, err)
 	return hex.EncodeToString(sum.Sum(nil))
 }

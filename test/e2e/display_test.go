@@ -8,6 +8,8 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+
+	"gotest.tools/v3/assert"
 )
 
 const displayed = `{"domain": {"devices": {"autoattachGraphicsDevice": true,
@@ -27,7 +29,7 @@ func TestDisplay(t *testing.T) {
 			t.Fatalf("the display says %q, %v", hello, err)
 		}
 		_, err := conn.Write(hello)
-		check(t, err)
+		assert.NilError(t, err)
 		security := make([]byte, 2) // one type: none
 		if _, err := io.ReadFull(conn, security); string(security) != "\x01\x01" || err != nil {
 			t.Errorf("its security types are %v, %v", security, err)
@@ -37,7 +39,7 @@ func TestDisplay(t *testing.T) {
 	info := c.info()
 	folder := filepath.Join(procOf(1), "root", filepath.Dir(info.VM.DisplaySocket))
 	stat, err := os.Stat(folder)
-	check(t, err)
+	assert.NilError(t, err)
 	if uid := int(stat.Sys().(*syscall.Stat_t).Uid); stat.Mode() != fs.ModeDir|0o700 || uid != info.VM.Domain.UID {
 		t.Errorf("the display's folder is %v of user %d; want 0700 of %d", stat.Mode(), uid, info.VM.Domain.UID)
 	}

@@ -9,7 +9,10 @@ import (
 	"sync"
 	"testing"
 
+	"gotest.tools/v3/assert"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/nodevirt/nodevirt/test/wait"
 )
 
 // events collects what GetContainerEvents sends of one pod's containers.
@@ -33,7 +36,7 @@ func watch(t *testing.T) *events {
 	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
 	stream, err := suite.cri.GetContainerEvents(ctx, &runtimeapi.GetEventsRequest{})
-	check(t, err)
+	assert.NilError(t, err)
 	e := &events{}
 	var reading sync.WaitGroup
 	reading.Go(func() {
@@ -57,7 +60,7 @@ func TestEvents(t *testing.T) {
 	e := watch(t)
 	// Nothing tells when the watch has begun but an event.
 	attempt := uint32(0)
-	eventually(t, "an event comes", func() bool {
+	wait.Until(t, "an event comes", func() bool {
 		config := p.newContainer("early", suite.busybox)
 		config.Metadata.Attempt, attempt = attempt, attempt+1
 		early := p.create(config)
@@ -68,7 +71,7 @@ func TestEvents(t *testing.T) {
 	vm := p.vm(suite.halt).start()
 	sidecar := p.sidecar("sleep", "1000000").start()
 	// An event comes with the statuses of when it is sent.
-	eventually(t, "both starts are told", func() bool { return len(e.of(vm.id)) >= 2 && len(e.of(sidecar.id)) >= 2 })
+	wait.Until(t, "both starts are told", func() bool { return len(e.of(vm.id)) >= 2 && len(e.of(sidecar.id)) >= 2 })
 	for _, c := range []*container{sidecar, vm} {
 		c.stop(0)
 		c.removeIt()
@@ -78,7 +81,7 @@ func TestEvents(t *testing.T) {
 		runtimeapi.ContainerEventType_CONTAINER_STOPPED_EVENT, runtimeapi.ContainerEventType_CONTAINER_DELETED_EVENT,
 	}
 	for _, c := range []*container{vm, sidecar} {
-		eventually(t, "all events come", func() bool { return len(e.of(c.id)) >= len(want) })
+		wait.Until(t, "all events come", func() bool { return len(e.of(c.id)) >= len(want) })
 		var kinds []runtimeapi.ContainerEventType
 		for _, r := range e.of(c.id) {
 			kinds = append(kinds, r.ContainerEventType)
@@ -118,9 +121,9 @@ func TestReopenContainerLog(t *testing.T) {
 	c := vmPod(t, ticking).vm(suite.kernel).start()
 	c.saying("tick 1$")
 	rotated := c.logFile() + ".1"
-	check(t, os.Rename(c.logFile(), rotated))
+	assert.NilError(t, os.Rename(c.logFile(), rotated))
 	_, err := suite.cri.ReopenContainerLog(t.Context(), &runtimeapi.ReopenContainerLogRequest{ContainerId: c.id})
-	check(t, err)
+	assert.NilError(t, err)
 	old := readLog(t, rotated)
 	last := ticksIn(t, old)
 	c.saying(fmt.Sprintf("tick %d$", len(last)+2))

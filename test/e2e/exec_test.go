@@ -9,9 +9,11 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
+	"gotest.tools/v3/assert"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/nodevirt/nodevirt/shim/agent"
+	"github.com/nodevirt/nodevirt/test/wait"
 )
 
 // vmWithAgent is a running machine whose guest agent answers.
@@ -27,7 +29,7 @@ func vmWithAgent(t *testing.T) *container {
 // agentIs waits until the verbose status tells so of the guest agent.
 func (c *container) agentIs(p agent.Presence) {
 	c.t.Helper()
-	eventually(c.t, "the guest agent is "+string(p), func() bool { return c.info().VM.Agent.Presence == p })
+	wait.Until(c.t, "the guest agent is "+string(p), func() bool { return c.info().VM.Agent.Presence == p })
 }
 
 func (c *container) tryExec(timeout int64, command ...string) (*runtimeapi.ExecSyncResponse, error) {
@@ -37,7 +39,7 @@ func (c *container) tryExec(timeout int64, command ...string) (*runtimeapi.ExecS
 func (c *container) exec(command ...string) *runtimeapi.ExecSyncResponse {
 	c.t.Helper()
 	r, err := c.tryExec(60, command...)
-	check(c.t, err)
+	assert.NilError(c.t, err)
 	return r
 }
 
@@ -80,7 +82,7 @@ func TestExecSync(t *testing.T) {
 
 	// What does not end in time is ended in the guest, with its children.
 	c.wantExecError(codes.DeadlineExceeded, "timeout 1s exceeded", 1, "sh", "-c", "sleep 7654; true")
-	eventually(t, "the command has ended", func() bool { return !strings.Contains(string(c.exec("ps").Stdout), "7654") })
+	wait.Until(t, "the command has ended", func() bool { return !strings.Contains(string(c.exec("ps").Stdout), "7654") })
 
 	var all sync.WaitGroup
 	for i := range 10 {
@@ -97,7 +99,7 @@ func TestExecSync(t *testing.T) {
 	r, err := suite.cri.ExecSync(t.Context(), &runtimeapi.ExecSyncRequest{
 		ContainerId: c.id, Cmd: []string{"sh", "-c", "dd if=/dev/zero bs=1M count=20; exit 4"},
 	}, grpc.MaxCallRecvMsgSize(kubeletsMessage))
-	check(t, err)
+	assert.NilError(t, err)
 	if len(r.Stdout) < kubeletsMessage-mebibyte || r.ExitCode != 4 || !strings.Contains(string(r.Stderr), "20+0 records out") {
 		t.Errorf("of 20 MiB came %d bytes, stderr %q, code %d", len(r.Stdout), r.Stderr, r.ExitCode)
 	}
@@ -133,7 +135,7 @@ func TestExecByCrictl(t *testing.T) {
 	}
 	// What the agent tells is in the verbose status.
 	name := c.guest().Hostname
-	eventually(t, "the status tells of the guest", func() bool { // which may have had no address when it was asked first
+	wait.Until(t, "the status tells of the guest", func() bool { // which may have had no address when it was asked first
 		a := c.info().VM.Agent
 		return a.Hostname == name && a.Version != "" && a.OS != nil && a.OS.Kernel != "" &&
 			len(a.Interfaces) == 1 && len(a.Interfaces[0].Addresses) > 0 && a.Interfaces[0].Addresses[0].Addr().String() == c.ip()
@@ -221,7 +223,7 @@ func TestExecWithATerminal(t *testing.T) {
 	}
 	prompts := strings.Count(s.seen(), "# ")
 	s.types("\x03") // ends the program, not the shell; a terminal may drop its echo
-	eventually(t, "the shell asks again", func() bool { return strings.Count(s.seen(), "# ") > prompts })
+	wait.Until(t, "the shell asks again", func() bool { return strings.Count(s.seen(), "# ") > prompts })
 	s.types("echo still $((40+3))\n")
 	s.sees("still 43")
 
@@ -247,7 +249,7 @@ func TestExecWithATerminal(t *testing.T) {
 		other.sees("asleep 45")
 		other.leave()
 	}
-	eventually(t, "the commands end", func() bool { return !strings.Contains(string(c.exec("ps").Stdout), "7531") })
+	wait.Until(t, "the commands end", func() bool { return !strings.Contains(string(c.exec("ps").Stdout), "7531") })
 	again := onTerminal(t, "crictl exec -it "+c.id+" nothing-of-this-name")
 	again.sees("nothing-of-this-name")
 	if err := again.ends(); err == nil {

@@ -9,7 +9,10 @@ import (
 	"testing"
 	"time"
 
+	"gotest.tools/v3/assert"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/nodevirt/nodevirt/test/wait"
 )
 
 var forwarding = regexp.MustCompile(`Forwarding from (127\.0\.0\.1:\d+) -> (\d+)`)
@@ -36,9 +39,9 @@ func (p *pod) forward(ports ...string) (s *session, local map[string]string) {
 func dialled(t *testing.T, address string) net.Conn {
 	t.Helper()
 	conn, err := suite.Dial(t.Context(), "tcp", address)
-	check(t, err)
+	assert.NilError(t, err)
 	t.Cleanup(func() { _ = conn.Close() })
-	check(t, conn.SetDeadline(time.Now().Add(patience)))
+	assert.NilError(t, conn.SetDeadline(time.Now().Add(wait.Patience)))
 	return conn
 }
 
@@ -61,7 +64,7 @@ func TestPortForward(t *testing.T) {
 			s, local := p.forward("80", "7", "8081", "9")
 
 			page, err := suite.Fetch(t.Context(), "GET", "http://"+local["80"]+"/", "")
-			check(t, err)
+			assert.NilError(t, err)
 			if !strings.Contains(page, "host="+p.config.Hostname) {
 				t.Errorf("the guest's page: %q", page)
 			}
@@ -87,8 +90,8 @@ func TestPortForward(t *testing.T) {
 				conn := dialled(t, local["7"])
 				text := strings.Repeat("to the guest and back ", 2000)
 				_, err := io.WriteString(conn, text)
-				check(t, err)
-				check(t, conn.(interface{ CloseWrite() error }).CloseWrite())
+				assert.NilError(t, err)
+				assert.NilError(t, conn.(interface{ CloseWrite() error }).CloseWrite())
 				if back, err := io.ReadAll(conn); string(back) != text || err != nil {
 					t.Errorf("%d bytes of %d came back, %v", len(back), len(text), err)
 				}

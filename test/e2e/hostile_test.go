@@ -11,8 +11,10 @@ import (
 	"testing"
 
 	"github.com/vishvananda/netlink"
+	"gotest.tools/v3/assert"
 
 	"github.com/nodevirt/nodevirt/test/frames"
+	"github.com/nodevirt/nodevirt/test/wait"
 )
 
 // A guest may send whatever it likes: what comes out of its card is what it may be.
@@ -30,14 +32,14 @@ func TestHostileGuest(t *testing.T) {
 			vm := p.vm(suite.tiny).start()
 			vm.up()
 			mac, err := net.ParseMAC(vm.guest().Interfaces[0].MAC)
-			check(t, err)
+			assert.NilError(t, err)
 			v := frames.Villain{
 				MAC: mac, OtherMAC: net.HardwareAddr{2, 0, 0, 0, 0, 0x66},
 				Own: c.own(p), Other: c.own(p).Next(), Gateway: c.gateway(p),
 				Own6: c.own6(p), Other6: c.own6(p).Next(), Gateway6: c.gateway6(p),
 				Local: linkLocal(mac),
 			}
-			check(t, p.inside(func() error {
+			assert.NilError(t, p.inside(func() error {
 				bridge, err := netlink.LinkByName("nvbr0")
 				if err != nil {
 					return err
@@ -57,8 +59,8 @@ func TestHostileGuest(t *testing.T) {
 func (c *container) keepsToItself(v frames.Villain) {
 	c.t.Helper()
 	var inside frames.Sniffer
-	check(c.t, c.inside(func() (err error) {
-		inside, err = frames.Sniff("nvbr0", patience)
+	assert.NilError(c.t, c.inside(func() (err error) {
+		inside, err = frames.Sniff("nvbr0", wait.Patience)
 		return err
 	}))
 	defer func() { _ = inside.Close() }()

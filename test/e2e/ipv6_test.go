@@ -5,6 +5,8 @@ import (
 	"net/http"
 	"strings"
 	"testing"
+
+	"github.com/nodevirt/nodevirt/test/wait"
 )
 
 // A guest gets its pod's IPv6 address, or one of its own behind it, and gets it again after a reboot
@@ -29,7 +31,7 @@ func TestIPv6(t *testing.T) {
 				if got := strings.TrimSpace(vm.runs(duid)); got != want {
 					t.Fatalf("under identifier %q the guest gets %q, want %s", duid, got, want)
 				}
-				eventually(t, "the guest answers at its IPv6 address", func() bool { // once it knows that nobody else has it
+				wait.Until(t, "the guest answers at its IPv6 address", func() bool { // once it knows that nobody else has it
 					page, err := suite.Fetch(t.Context(), http.MethodGet, "http://"+net.JoinHostPort(pod, "80")+"/", "")
 					return err == nil && strings.HasPrefix(page, "ip=")
 				})

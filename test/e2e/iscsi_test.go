@@ -12,12 +12,14 @@ import (
 	"testing"
 	"time"
 
+	"gotest.tools/v3/assert"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/nodevirt/nodevirt/imageunpack/iscsi"
 	"github.com/nodevirt/nodevirt/shim/agent"
 	"github.com/nodevirt/nodevirt/shim/vmspec"
 	"github.com/nodevirt/nodevirt/test/node"
+	"github.com/nodevirt/nodevirt/test/wait"
 )
 
 // overISCSI has all of a pod's registry disks over iSCSI.
@@ -30,7 +32,7 @@ func (c *container) target() iscsi.Status {
 	c.t.Helper()
 	text := c.infoText()
 	var mine iscsi.Status
-	eventually(c.t, "the disk is served", func() bool {
+	wait.Until(c.t, "the disk is served", func() bool {
 		all, err := suite.Targets(c.t.Context())
 		for _, s := range all {
 			if err == nil && strings.Contains(text, s.Name) && len(s.Initiators) == 1 {
@@ -57,7 +59,7 @@ func TestISCSIDisk(t *testing.T) {
 		t.Errorf("the disks are %+v", d)
 	}
 	key, err := iscsi.OpenKey(filepath.Join(suite.Dir(), "nodevirt/iscsi.key"))
-	check(t, err)
+	assert.NilError(t, err)
 	access := key.Access(c.id + "/disk")
 	if access.Name != s.Name {
 		t.Fatalf("the target is %s, and should be %s", s.Name, access.Name)
@@ -76,7 +78,7 @@ func TestISCSIDisk(t *testing.T) {
 	c.stop(60)
 	c.removeIt()
 	all, err := suite.Targets(t.Context())
-	check(t, err)
+	assert.NilError(t, err)
 	for _, left := range all {
 		if left.Name == s.Name {
 			t.Errorf("left: %v", left)
@@ -105,7 +107,7 @@ func (c *container) tellsNobody(password string) {
 		"the secrets": inNode(c.t, "sh", "-c", "cat /etc/libvirt/secrets/* /run/libvirt/secrets/* 2>/dev/null; true"),
 		"processes":   inNode(c.t, "sh", "-c", "cat /proc/[0-9]*/cmdline /proc/[0-9]*/environ 2>/dev/null; true"),
 	}
-	check(c.t, filepath.WalkDir(suite.Dir(), func(path string, e os.DirEntry, err error) error {
+	assert.NilError(c.t, filepath.WalkDir(suite.Dir(), func(path string, e os.DirEntry, err error) error {
 		if err != nil || e.IsDir() && (e.Name() == "containerd" || e.Name() == "registry") {
 			return filepath.SkipDir
 		}
@@ -163,7 +165,7 @@ func TestISCSIOutages(t *testing.T) {
 	// While the guest is stopped at an error of its disk, its agent does not answer.
 	sh := func(line string) (said string) {
 		t.Helper()
-		eventually(t, "the agent answers", func() bool {
+		wait.Until(t, "the agent answers", func() bool {
 			r, err := c.tryExec(150, "sh", "-c", line)
 			said = string(r.GetStdout())
 			return err == nil
@@ -174,14 +176,14 @@ func TestISCSIOutages(t *testing.T) {
 	goesOn := func(what string) {
 		t.Helper()
 		was := count()
-		eventually(t, "the guest writes on "+what, func() bool { return count() != was })
+		wait.Until(t, "the guest writes on "+what, func() bool { return count() != was })
 	}
-	eventually(t, "the guest writes", func() bool { return c.exec("test", "-s", "/tmp/sum.0").ExitCode == 0 })
+	wait.Until(t, "the guest writes", func() bool { return c.exec("test", "-s", "/tmp/sum.0").ExitCode == 0 })
 	for range 20 {
 		c.target()
 		time.Sleep(time.Duration(rand.IntN(100)) * time.Millisecond)
-		check(t, suite.Kill(t.Context(), node.Tgtd, syscall.SIGKILL))
-		check(t, suite.Resume(t.Context(), node.Tgtd))
+		assert.NilError(t, suite.Kill(t.Context(), node.Tgtd, syscall.SIGKILL))
+		assert.NilError(t, suite.Resume(t.Context(), node.Tgtd))
 	}
 	c.target()
 	goesOn("with tgtd")
@@ -192,29 +194,29 @@ func TestISCSIOutages(t *testing.T) {
 			break // a file, where those can be cloned
 		}
 		inNode(t, "kill", "-9", strconv.Itoa(qsd))
-		eventually(t, "another process shows the disk", func() bool { return c.target().Path != old })
+		wait.Until(t, "another process shows the disk", func() bool { return c.target().Path != old })
 	}
 	goesOn("with the overlay")
 	for _, daemon := range []string{node.Libvirtd, node.Shim} {
-		check(t, suite.Kill(t.Context(), daemon, syscall.SIGKILL))
-		check(t, suite.Resume(t.Context(), daemon))
+		assert.NilError(t, suite.Kill(t.Context(), daemon, syscall.SIGKILL))
+		assert.NilError(t, suite.Resume(t.Context(), daemon))
 		goesOn("with " + daemon)
 	}
 	// All that it hangs from at once.
 	for _, daemon := range []string{node.Shim, node.Tgtd, node.Libvirtd} {
-		check(t, suite.Kill(t.Context(), daemon, syscall.SIGKILL))
+		assert.NilError(t, suite.Kill(t.Context(), daemon, syscall.SIGKILL))
 	}
 	for _, daemon := range []string{node.Tgtd, node.Libvirtd, node.Shim} {
-		check(t, suite.Resume(t.Context(), daemon))
+		assert.NilError(t, suite.Resume(t.Context(), daemon))
 	}
 	c.target()
 	goesOn("with all of it")
 	domain := c.info().VM.Domain.UUID
-	eventually(t, "libvirtd has the secret again", func() bool {
+	wait.Until(t, "libvirtd has the secret again", func() bool {
 		return strings.Contains(inNode(t, "virsh", "secret-list"), domain)
 	})
 	sh("touch /tmp/enough")
-	eventually(t, "the writer ends", func() bool { return sh("ls /tmp/ended 2>/dev/null") != "" })
+	wait.Until(t, "the writer ends", func() bool { return sh("ls /tmp/ended 2>/dev/null") != "" })
 	if said := sh(fmt.Sprintf(reader, first)); said != "" {
 		t.Errorf("of what the guest wrote: %s", said)
 	}
@@ -229,7 +231,7 @@ func TestISCSIOutages(t *testing.T) {
 // TestISCSIWithoutTgtd is not parallel: tgtd is everybody's. A VM that needs it says what is missing, and
 // leaves nothing that the next one stumbles over.
 func TestISCSIWithoutTgtd(t *testing.T) {
-	check(t, suite.Kill(t.Context(), node.Tgtd, syscall.SIGKILL))
+	assert.NilError(t, suite.Kill(t.Context(), node.Tgtd, syscall.SIGKILL))
 	t.Cleanup(func() { _ = suite.Resume(context.WithoutCancel(t.Context()), node.Tgtd) }) // where the test ended early
 	p := vmPod(t, overISCSI)
 	c := p.vm(suite.tiny)
@@ -240,7 +242,7 @@ func TestISCSIWithoutTgtd(t *testing.T) {
 	if s := c.status(); s.ExitCode != 128 || s.Reason != "StartError" {
 		t.Errorf("without tgtd the container is %v", s)
 	}
-	check(t, suite.Resume(t.Context(), node.Tgtd))
+	assert.NilError(t, suite.Resume(t.Context(), node.Tgtd))
 	config := p.vmConfig(suite.tiny)
 	config.Metadata.Attempt, config.LogPath = 1, "guest_1.log"
 	p.create(config).start().up()

@@ -12,7 +12,10 @@ import (
 
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
+	"gotest.tools/v3/assert"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/nodevirt/nodevirt/test/wait"
 )
 
 // TestWhatIsLeftOfAnEnd: what can't be taken back as a machine ends is as soon as that can be, before
@@ -25,14 +28,14 @@ func TestWhatIsLeftOfAnEnd(t *testing.T) {
 		t.Fatal("the machine has no cgroup")
 	}
 	other := exec.CommandContext(t.Context(), "sleep", "infinity") // a group with it can't be removed
-	check(t, other.Start())
+	assert.NilError(t, other.Start())
 	end := func() {
 		_ = other.Process.Kill()
 		_ = other.Wait()
 	}
 	t.Cleanup(end)
 	for _, dir := range dirs {
-		check(t, os.WriteFile(filepath.Join(dir, "cgroup.procs"), []byte(strconv.Itoa(other.Process.Pid)), 0))
+		assert.NilError(t, os.WriteFile(filepath.Join(dir, "cgroup.procs"), []byte(strconv.Itoa(other.Process.Pid)), 0))
 	}
 	c.stop(0)
 	if s := c.status(); s.State != runtimeapi.ContainerState_CONTAINER_EXITED {
@@ -42,7 +45,7 @@ func TestWhatIsLeftOfAnEnd(t *testing.T) {
 		t.Fatalf("the cgroup went with a process in it: %v", err)
 	}
 	end()
-	eventually(t, "the cgroup is taken back", func() bool {
+	wait.Until(t, "the cgroup is taken back", func() bool {
 		_, err := os.Stat(dirs[0])
 		return errors.Is(err, fs.ErrNotExist)
 	})
@@ -59,17 +62,17 @@ func TestAnotherAttempt(t *testing.T) {
 		return suite.cri.CreateContainer(t.Context(), p.createRequest(config))
 	}
 	_, err := attempt(1)
-	check(t, err)
+	assert.NilError(t, err)
 	if _, err := attempt(0); status.Code(err) != codes.FailedPrecondition {
 		t.Errorf("an older attempt: %v", err)
 	}
 	second, err := attempt(2)
-	check(t, err)
+	assert.NilError(t, err)
 	if l := listed(t, &runtimeapi.ContainerFilter{PodSandboxId: p.id}); len(l) != 1 || l[0].Id != second.ContainerId {
 		t.Errorf("the pod has %v", l)
 	}
 	_, err = suite.cri.StartContainer(t.Context(), &runtimeapi.StartContainerRequest{ContainerId: second.ContainerId})
-	check(t, err)
+	assert.NilError(t, err)
 	if _, err := attempt(3); status.Code(err) != codes.FailedPrecondition {
 		t.Errorf("another VM beside the one that runs: %v", err)
 	}

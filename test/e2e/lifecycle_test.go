@@ -9,6 +9,7 @@ import (
 
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
+	"gotest.tools/v3/assert"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
@@ -58,7 +59,7 @@ func TestLifecycle(t *testing.T) {
 func (c *container) wantCreated(begun int64) {
 	c.t.Helper()
 	image, err := suite.images.ImageStatus(c.t.Context(), &runtimeapi.ImageStatusRequest{Image: c.config.Image})
-	check(c.t, err)
+	assert.NilError(c.t, err)
 	s := c.status()
 	if s.State != runtimeapi.ContainerState_CONTAINER_CREATED || s.StartedAt != 0 || s.FinishedAt != 0 {
 		c.t.Errorf("a new container is %s, started at %d, finished at %d", s.State, s.StartedAt, s.FinishedAt)
@@ -105,7 +106,7 @@ func (c *container) wantGone() {
 	list, err := suite.cri.ListContainers(c.t.Context(), &runtimeapi.ListContainersRequest{
 		Filter: &runtimeapi.ContainerFilter{PodSandboxId: c.pod.id},
 	})
-	check(c.t, err)
+	assert.NilError(c.t, err)
 	if len(list.Containers) > 0 {
 		c.t.Errorf("a removed container is listed: %v", list.Containers)
 	}
@@ -115,9 +116,9 @@ func TestStopAndRemoveOfUnknownContainers(t *testing.T) {
 	t.Parallel()
 	for _, id := range []string{"no-such-container", strings.Repeat("0", 64)} {
 		_, err := suite.cri.StopContainer(t.Context(), &runtimeapi.StopContainerRequest{ContainerId: id})
-		check(t, err)
+		assert.NilError(t, err)
 		_, err = suite.cri.RemoveContainer(t.Context(), &runtimeapi.RemoveContainerRequest{ContainerId: id})
-		check(t, err)
+		assert.NilError(t, err)
 	}
 }
 
@@ -127,7 +128,7 @@ func TestShortenedIDs(t *testing.T) {
 	reply, err := suite.cri.CreateContainer(t.Context(), &runtimeapi.CreateContainerRequest{
 		PodSandboxId: p.id[:12], Config: p.vmConfig(suite.halt), SandboxConfig: p.config,
 	})
-	check(t, err)
+	assert.NilError(t, err)
 	whole := &container{pod: p, id: reply.ContainerId, config: p.vmConfig(suite.halt)}
 	short := &container{pod: p, id: reply.ContainerId[:12], config: whole.config}
 	short.start().saying("^halted$")
@@ -135,9 +136,9 @@ func TestShortenedIDs(t *testing.T) {
 		t.Errorf("the status of %s is of %s", short.id, got)
 	}
 	_, err = suite.cri.ReopenContainerLog(t.Context(), &runtimeapi.ReopenContainerLogRequest{ContainerId: short.id})
-	check(t, err)
+	assert.NilError(t, err)
 	stats, err := suite.cri.ContainerStats(t.Context(), &runtimeapi.ContainerStatsRequest{ContainerId: short.id})
-	check(t, err)
+	assert.NilError(t, err)
 	if stats.Stats.Attributes.Id != whole.id || stats.Stats.Memory.UsageBytes.GetValue() == 0 {
 		t.Errorf("statistics of %s: %v", short.id, stats)
 	}
@@ -146,9 +147,9 @@ func TestShortenedIDs(t *testing.T) {
 	short.removeIt()
 	whole.wantGone()
 	_, err = suite.cri.StopPodSandbox(t.Context(), &runtimeapi.StopPodSandboxRequest{PodSandboxId: p.id[:12]})
-	check(t, err)
+	assert.NilError(t, err)
 	_, err = suite.cri.RemovePodSandbox(t.Context(), &runtimeapi.RemovePodSandboxRequest{PodSandboxId: p.id[:12]})
-	check(t, err)
+	assert.NilError(t, err)
 }
 
 func TestCrictlShowsVMs(t *testing.T) {
@@ -175,14 +176,14 @@ func TestCrictlShowsVMs(t *testing.T) {
 		Status struct{ ID, State string }
 		Info   processInfo
 	}
-	check(t, json.Unmarshal([]byte(crictl(t, "inspect", c.id[:13])), &inspect))
+	assert.NilError(t, json.Unmarshal([]byte(crictl(t, "inspect", c.id[:13])), &inspect))
 	if inspect.Status.ID != c.id || inspect.Status.State != "CONTAINER_RUNNING" || inspect.Info.PID != c.pid() {
 		t.Errorf("crictl inspect: %+v", inspect)
 	}
 	var inspectp struct {
 		Status struct{ ID, State, RuntimeHandler string }
 	}
-	check(t, json.Unmarshal([]byte(crictl(t, "inspectp", p.id[:13])), &inspectp))
+	assert.NilError(t, json.Unmarshal([]byte(crictl(t, "inspectp", p.id[:13])), &inspectp))
 	if inspectp.Status.ID != p.id || inspectp.Status.State != "SANDBOX_READY" || inspectp.Status.RuntimeHandler != "vm" {
 		t.Errorf("crictl inspectp: %+v", inspectp)
 	}
@@ -190,7 +191,7 @@ func TestCrictlShowsVMs(t *testing.T) {
 		Status          struct{ Conditions []struct{ Type string } }
 		RuntimeHandlers []struct{ Name string }
 	}
-	check(t, json.Unmarshal([]byte(crictl(t, "info")), &info))
+	assert.NilError(t, json.Unmarshal([]byte(crictl(t, "info")), &info))
 	if len(info.Status.Conditions) == 0 || !slices.ContainsFunc(info.RuntimeHandlers, func(h struct{ Name string }) bool { return h.Name == "vm" }) {
 		t.Errorf("crictl info: %+v", info)
 	}

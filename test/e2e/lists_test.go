@@ -4,6 +4,7 @@ import (
 	"slices"
 	"testing"
 
+	"gotest.tools/v3/assert"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
@@ -74,14 +75,14 @@ func TestListsAndTheirFilters(t *testing.T) {
 func listed(t *testing.T, f *runtimeapi.ContainerFilter) []*runtimeapi.Container {
 	t.Helper()
 	reply, err := suite.cri.ListContainers(t.Context(), &runtimeapi.ListContainersRequest{Filter: f})
-	check(t, err)
+	assert.NilError(t, err)
 	return reply.Containers
 }
 
 func streamed(t *testing.T, f *runtimeapi.ContainerFilter) []*runtimeapi.Container {
 	t.Helper()
 	stream, err := suite.cri.StreamContainers(t.Context(), &runtimeapi.StreamContainersRequest{Filter: f})
-	check(t, err)
+	assert.NilError(t, err)
 	return drained(t, stream, (*runtimeapi.StreamContainersResponse).GetContainers)
 }
 
@@ -110,20 +111,20 @@ func TestPodsShowTheirHandler(t *testing.T) {
 		}
 		filter := &runtimeapi.PodSandboxFilter{Id: p.id}
 		list, err := suite.cri.ListPodSandbox(t.Context(), &runtimeapi.ListPodSandboxRequest{Filter: filter})
-		check(t, err)
+		assert.NilError(t, err)
 		if len(list.Items) != 1 || list.Items[0].RuntimeHandler != want {
 			t.Errorf("pod %s is listed as %v", p.config.Metadata.Name, list.Items)
 		}
 		stream, err := suite.cri.StreamPodSandboxes(t.Context(), &runtimeapi.StreamPodSandboxesRequest{Filter: filter})
-		check(t, err)
+		assert.NilError(t, err)
 		some, err := stream.Recv()
-		check(t, err)
+		assert.NilError(t, err)
 		if len(some.PodSandboxes) != 1 || some.PodSandboxes[0].RuntimeHandler != want {
 			t.Errorf("pod %s is streamed as %v", p.config.Metadata.Name, some.PodSandboxes)
 		}
 	}
 	status, err := suite.cri.Status(t.Context(), &runtimeapi.StatusRequest{})
-	check(t, err)
+	assert.NilError(t, err)
 	names := map[string]int{}
 	for _, h := range status.RuntimeHandlers {
 		names[h.Name]++

@@ -12,13 +12,16 @@ import (
 	"sync"
 	"testing"
 
+	"gotest.tools/v3/assert"
+
 	"github.com/nodevirt/nodevirt/test/node"
+	"github.com/nodevirt/nodevirt/test/wait"
 )
 
 // TestMetricsOfTheProcess: the shim tells of itself, and counts what it is asked.
 func TestMetricsOfTheProcess(t *testing.T) {
 	vmPod(t).vm(suite.halt).start()
-	check(t, pull(t.Context(), suite.halt))
+	assert.NilError(t, pull(t.Context(), suite.halt))
 	for _, series := range []string{
 		"go_goroutines", "process_open_fds",
 		`nodevirt_cri_requests_total{code="OK",method="StartContainer",side="shim"}`,
@@ -37,7 +40,7 @@ func TestMetricsOfVMs(t *testing.T) {
 	vm, hanging := p.vm(suite.tiny).start().up(), vmPod(t, named("hanging")).vm(suite.halt).start()
 	vm.post("/cgi-bin/disk", "a write of the guest")
 	// The guest's balloon driver tells of its memory every ten seconds.
-	eventually(t, "a guest tells of its memory", func() bool { return vm.has("kubevirt_vmi_memory_usable_bytes", "") })
+	wait.Until(t, "a guest tells of its memory", func() bool { return vm.has("kubevirt_vmi_memory_usable_bytes", "") })
 	for series, least := range map[string]float64{
 		vm.series("kubevirt_vmi_cpu_usage_seconds_total", ""):                       0.1,
 		vm.series("kubevirt_vmi_memory_domain_bytes", ""):                           guestMemory,
@@ -65,22 +68,22 @@ func TestMetricsOfVMs(t *testing.T) {
 	everyNameIsThere(t)
 
 	wake := halt(t, hanging.pid())
-	eventually(t, "of a QEMU that hangs libvirt tells nothing, and of the other all", func() bool {
+	wait.Until(t, "of a QEMU that hangs libvirt tells nothing, and of the other all", func() bool {
 		return !hanging.has("kubevirt_vmi_memory_resident_bytes", "") && vm.has("kubevirt_vmi_memory_resident_bytes", "") &&
 			hanging.has("kubevirt_vmi_cpu_usage_seconds_total", "")
 	})
 	wake()
 
 	wake = halt(t, daemonPID(t, node.Libvirtd))
-	eventually(t, "without libvirtd there are the figures of the cgroup", func() bool {
+	wait.Until(t, "without libvirtd there are the figures of the cgroup", func() bool {
 		up, err := suite.Sample(t.Context(), "nodevirt_libvirt_up")
 		return err == nil && up == 0 && vm.has("kubevirt_vmi_cpu_usage_seconds_total", "") && !vm.has("kubevirt_vmi_memory_resident_bytes", "")
 	})
 	wake()
-	eventually(t, "libvirtd tells again", func() bool { return vm.has("kubevirt_vmi_memory_resident_bytes", "") })
+	wait.Until(t, "libvirtd tells again", func() bool { return vm.has("kubevirt_vmi_memory_resident_bytes", "") })
 
 	vm.stop(0)
-	eventually(t, "a VM that ended has no series", func() bool { return !vm.has("kubevirt_vmi_cpu_usage_seconds_total", "") })
+	wait.Until(t, "a VM that ended has no series", func() bool { return !vm.has("kubevirt_vmi_cpu_usage_seconds_total", "") })
 }
 
 // halt stops a process of the node until wake is called, or the test ends.
@@ -89,7 +92,7 @@ func halt(t *testing.T, pid int) (wake func()) {
 	ctx := context.WithoutCancel(t.Context())
 	send := func(signal string) {
 		_, err := suite.Output(ctx, "kill", signal, strconv.Itoa(pid))
-		check(t, err)
+		assert.NilError(t, err)
 	}
 	send("-STOP")
 	wake = sync.OnceFunc(func() { send("-CONT") })
@@ -100,7 +103,7 @@ func halt(t *testing.T, pid int) (wake func()) {
 func daemonPID(t *testing.T, name string) int {
 	t.Helper()
 	all, err := suite.Components()
-	check(t, err)
+	assert.NilError(t, err)
 	for _, c := range all {
 		if c.Name == name {
 			return c.PID
@@ -125,7 +128,7 @@ func (c *container) card(name string) string {
 func (c *container) has(name, before string) bool {
 	c.t.Helper()
 	text, err := suite.Scrape(c.t.Context())
-	check(c.t, err)
+	assert.NilError(c.t, err)
 	return strings.Contains(text, c.series(name, before)+" ")
 }
 
@@ -135,13 +138,13 @@ const monitoring = "../../deploy/monitoring"
 func everyNameIsThere(t *testing.T) {
 	t.Helper()
 	text, err := suite.Scrape(t.Context())
-	check(t, err)
+	assert.NilError(t, err)
 	files, err := filepath.Glob(filepath.Join(monitoring, "*"))
-	check(t, err)
+	assert.NilError(t, err)
 	names := 0
 	for _, file := range files {
 		used, err := os.ReadFile(file)
-		check(t, err)
+		assert.NilError(t, err)
 		for _, name := range regexp.MustCompile(`\b(nodevirt|kubevirt|go|process)_[a-z_]+`).FindAllString(string(used), -1) {
 			names++
 			if !strings.Contains(text, "\n"+name+"{") && !strings.Contains(text, "\n"+name+" ") {
@@ -158,7 +161,7 @@ func everyNameIsThere(t *testing.T) {
 func TestAlerts(t *testing.T) {
 	t.Parallel()
 	bin, err := filepath.Abs("../../bin/promtool")
-	check(t, err)
+	assert.NilError(t, err)
 	for _, args := range [][]string{
 		{"check", "rules", "--lint", "all", "--lint-fatal", "nodevirt.rules.yaml"},
 		{"test", "rules", "nodevirt.rules.test.yaml"},
@@ -174,7 +177,7 @@ func TestAlerts(t *testing.T) {
 // TestMetricsByConvention has promtool look at names, units and texts.
 func TestMetricsByConvention(t *testing.T) {
 	text, err := suite.Scrape(t.Context())
-	check(t, err)
+	assert.NilError(t, err)
 	cmd := exec.CommandContext(t.Context(), "../../bin/promtool", "check", "metrics")
 	// KubeVirt's names are as they are; go_ and process_ are the library's.
 	var ours strings.Builder

@@ -1,10 +1,12 @@
 package e2e
 
 import (
+	"context"
 	"net/http"
 	"strings"
 	"testing"
-	"time"
+
+	"github.com/nodevirt/nodevirt/test/wait"
 )
 
 // vmiNetwork is a VMI annotation with one disk and such interfaces and networks.
@@ -37,13 +39,10 @@ func TestMasquerade(t *testing.T) {
 	// It reaches out as its pod, and not what sidecars offer.
 	other := runPod(t, "", named("other"))
 	other.sidecar("sh", "-c", "mkdir /tmp/www; echo other >/tmp/www/index.html; exec httpd -f -p 80 -h /tmp/www").start()
-	for begun := time.Now(); ; time.Sleep(50 * time.Millisecond) { // until it listens
-		if _, err := suite.Fetch(t.Context(), http.MethodGet, "http://"+other.ip()+"/", ""); err == nil {
-			break
-		} else if time.Since(begun) > patience {
-			t.Fatal(err)
-		}
-	}
+	wait.Success(t, "another pod to listen", func(ctx context.Context) error {
+		_, err := suite.Fetch(ctx, http.MethodGet, "http://"+other.ip()+"/", "")
+		return err
+	})
 	if got := vm.page("/cgi-bin/fetch?http://" + other.ip() + "/"); got != "other\n" {
 		t.Errorf("another pod says %q to the guest", got)
 	}

@@ -7,10 +7,13 @@ import (
 	"syscall"
 	"testing"
 
+	"gotest.tools/v3/assert"
+
 	"github.com/nodevirt/nodevirt/shim/agent"
 	"github.com/nodevirt/nodevirt/shim/podstatus/condition"
 	"github.com/nodevirt/nodevirt/test/images"
 	"github.com/nodevirt/nodevirt/test/node"
+	"github.com/nodevirt/nodevirt/test/wait"
 )
 
 // TestISCSITargetAway is not parallel: tgtd is everybody's. While it is away, or hangs, no guest hangs with
@@ -47,7 +50,7 @@ func TestISCSITargetAway(t *testing.T) {
 			func(ctx context.Context) error { return signalTgtd(ctx, syscall.SIGCONT) }},
 	} {
 		t.Run(cut.name, func(t *testing.T) {
-			check(t, cut.cut(t.Context()))
+			assert.NilError(t, cut.cut(t.Context()))
 			mended := false
 			t.Cleanup(func() {
 				if !mended {
@@ -64,18 +67,18 @@ func TestISCSITargetAway(t *testing.T) {
 			}
 			// The guest may be stopped before its agent has answered.
 			_ = c.tries("(dd if=/dev/vdd of=/dev/null bs=64k count=1 iflag=direct && touch /tmp/read) >/dev/null 2>&1 &")
-			eventually(t, "the guest is stopped", func() bool { return c.tells().Paused == condition.ReasonPausedIOError })
+			wait.Until(t, "the guest is stopped", func() bool { return c.tells().Paused == condition.ReasonPausedIOError })
 			name := c.info().VM.Domain.Name
-			eventually(t, "virsh tells of it", func() bool { // it is tried now and then whether it can go on
+			wait.Until(t, "virsh tells of it", func() bool { // it is tried now and then whether it can go on
 				return strings.Contains(inNode(t, "virsh", "domstate", "--reason", name), "paused (I/O error)")
 			})
-			check(t, cut.mend(t.Context()))
+			assert.NilError(t, cut.mend(t.Context()))
 			mended = true
-			eventually(t, "the guest that was stopped goes on", func() bool {
+			wait.Until(t, "the guest that was stopped goes on", func() bool {
 				return c.tells().Paused == "" && c.tries("test -e /tmp/read && rm /tmp/read") == "done"
 			})
 			for _, disk := range []string{"vdb", "sda", "vdc"} {
-				eventually(t, disk+" is there again", func() bool {
+				wait.Until(t, disk+" is there again", func() bool {
 					return c.tries("echo mine | dd of=/dev/"+disk+" conv=notrunc,fsync && dd if=/dev/"+disk+" bs=4k count=1 iflag=direct | grep -q mine") == "done"
 				})
 			}

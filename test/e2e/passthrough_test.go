@@ -18,6 +18,7 @@ import (
 	"google.golang.org/protobuf/reflect/protoreflect"
 	"google.golang.org/protobuf/reflect/protoregistry"
 	"google.golang.org/protobuf/types/dynamicpb"
+	"gotest.tools/v3/assert"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
@@ -103,9 +104,9 @@ func TestOrdinaryPodsAreUntouched(t *testing.T) {
 		{runtimeapi.ImageService_ImageStatus_FullMethodName, &runtimeapi.ImageStatusRequest{Image: image}},
 	} {
 		want, err := ask(t.Context(), suite.containerd, call.method, call.request)
-		check(t, err)
+		assert.NilError(t, err)
 		got, err := ask(t.Context(), suite.shim, call.method, call.request)
-		check(t, err)
+		assert.NilError(t, err)
 		if len(want) == 0 || !bytes.Equal(got, want) {
 			t.Errorf("%s %v: containerd says\n%q\nthe shim\n%q", call.method, call.request, want, got)
 		}
@@ -127,9 +128,9 @@ func TestOrdinaryPodsAreUntouched(t *testing.T) {
 	}
 	// What is the VMs' comes behind what is containerd's.
 	want, err := ask(t.Context(), suite.containerd, runtimeapi.RuntimeService_Status_FullMethodName, &runtimeapi.StatusRequest{})
-	check(t, err)
+	assert.NilError(t, err)
 	got, err := ask(t.Context(), suite.shim, runtimeapi.RuntimeService_Status_FullMethodName, &runtimeapi.StatusRequest{})
-	check(t, err)
+	assert.NilError(t, err)
 	if !bytes.HasPrefix(got, want) {
 		t.Errorf("Status: containerd says\n%q\nthe shim\n%q", want, got)
 	}
@@ -142,7 +143,7 @@ func TestErrorsAreContainerds(t *testing.T) {
 	failed := 0
 	for _, service := range []protoreflect.FullName{"runtime.v1.RuntimeService", "runtime.v1.ImageService"} {
 		found, err := protoregistry.GlobalFiles.FindDescriptorByName(service)
-		check(t, err)
+		assert.NilError(t, err)
 		methods := found.(protoreflect.ServiceDescriptor).Methods()
 		for i := range methods.Len() {
 			m := methods.Get(i)

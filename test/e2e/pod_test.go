@@ -13,13 +13,12 @@ import (
 	"time"
 
 	"google.golang.org/protobuf/encoding/protojson"
+	"gotest.tools/v3/assert"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/nodevirt/nodevirt/test/node"
+	"github.com/nodevirt/nodevirt/test/wait"
 )
-
-// patience bounds every wait. Emulated guests on a busy machine are slow.
-const patience = 5 * time.Minute
 
 const mebibyte = 1 << 20
 
@@ -53,14 +52,14 @@ func runPod(t *testing.T, handler string, change ...func(*runtimeapi.PodSandboxC
 		name += "-ordinary"
 	}
 	text, err := json.Marshal(suite.NewPod(name))
-	check(t, err)
+	assert.NilError(t, err)
 	p := &pod{t: t, config: &runtimeapi.PodSandboxConfig{}}
-	check(t, protojson.Unmarshal(text, p.config))
+	assert.NilError(t, protojson.Unmarshal(text, p.config))
 	for _, c := range change {
 		c(p.config)
 	}
 	reply, err := suite.cri.RunPodSandbox(t.Context(), &runtimeapi.RunPodSandboxRequest{Config: p.config, RuntimeHandler: handler})
-	check(t, err)
+	assert.NilError(t, err)
 	p.id = reply.PodSandboxId
 	t.Cleanup(p.remove)
 	return p
@@ -86,7 +85,7 @@ func (p *pod) remove() {
 			p.t.Log(node.Tail(path, 30))
 		}
 	}
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(p.t.Context()), patience)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(p.t.Context()), wait.Patience)
 	defer cancel()
 	if _, err := suite.cri.StopPodSandbox(ctx, &runtimeapi.StopPodSandboxRequest{PodSandboxId: p.id}); err != nil {
 		p.t.Errorf("stop pod: %v", err)
@@ -116,7 +115,7 @@ func cgroupDirs(path string) []string {
 func (p *pod) status() *runtimeapi.PodSandboxStatus {
 	p.t.Helper()
 	reply, err := suite.cri.PodSandboxStatus(p.t.Context(), &runtimeapi.PodSandboxStatusRequest{PodSandboxId: p.id})
-	check(p.t, err)
+	assert.NilError(p.t, err)
 	return reply.Status
 }
 
@@ -129,13 +128,13 @@ func (p *pod) ip() string {
 func (p *pod) netns() string {
 	p.t.Helper()
 	reply, err := suite.cri.PodSandboxStatus(p.t.Context(), &runtimeapi.PodSandboxStatusRequest{PodSandboxId: p.id, Verbose: true})
-	check(p.t, err)
+	assert.NilError(p.t, err)
 	var info struct {
 		RuntimeSpec struct {
 			Linux struct{ Namespaces []struct{ Type, Path string } }
 		}
 	}
-	check(p.t, json.Unmarshal([]byte(reply.Info["info"]), &info))
+	assert.NilError(p.t, json.Unmarshal([]byte(reply.Info["info"]), &info))
 	for _, ns := range info.RuntimeSpec.Linux.Namespaces {
 		if ns.Type == "network" {
 			return ns.Path
@@ -151,32 +150,15 @@ func (p *pod) inside(do func() error) error {
 	return suite.Inside("/run/netns/"+filepath.Base(p.netns()), do)
 }
 
-func check(t *testing.T, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
-}
-
 // inNode runs a program in the node.
 func inNode(t *testing.T, name string, args ...string) string {
 	t.Helper()
 	out, err := suite.Output(t.Context(), name, args...)
-	check(t, err)
+	assert.NilError(t, err)
 	return out
 }
 
 func crictl(t *testing.T, args ...string) string {
 	t.Helper()
 	return inNode(t, "crictl", args...)
-}
-
-// eventually asks until the answer is yes.
-func eventually(t *testing.T, what string, ask func() bool) {
-	t.Helper()
-	for end := time.Now().Add(patience); !ask(); time.Sleep(50 * time.Millisecond) {
-		if time.Now().After(end) || t.Context().Err() != nil {
-			t.Fatalf("never happened: %s", what)
-		}
-	}
 }

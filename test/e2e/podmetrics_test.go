@@ -3,6 +3,7 @@ package e2e
 import (
 	"testing"
 
+	"gotest.tools/v3/assert"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
@@ -14,15 +15,15 @@ func TestPodMetrics(t *testing.T) {
 	vm := p.vm(suite.halt).start()
 	sidecar := p.sidecar("sleep", "1000000").start()
 	reply, err := suite.cri.ListMetricDescriptors(t.Context(), &runtimeapi.ListMetricDescriptorsRequest{})
-	check(t, err)
+	assert.NilError(t, err)
 	labels := map[string]int{}
 	for _, d := range reply.Descriptors {
 		labels[d.Name] = len(d.LabelKeys)
 	}
 	list, err := suite.cri.ListPodSandboxMetrics(t.Context(), &runtimeapi.ListPodSandboxMetricsRequest{})
-	check(t, err)
+	assert.NilError(t, err)
 	stream, err := suite.cri.StreamPodSandboxMetrics(t.Context(), &runtimeapi.StreamPodSandboxMetricsRequest{})
-	check(t, err)
+	assert.NilError(t, err)
 	for _, all := range [][]*runtimeapi.PodSandboxMetrics{
 		list.PodMetrics, drained(t, stream, (*runtimeapi.StreamPodSandboxMetricsResponse).GetPodSandboxMetrics),
 	} {

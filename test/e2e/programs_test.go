@@ -6,6 +6,8 @@ import (
 	"os"
 	"path"
 
+	"gotest.tools/v3/assert"
+
 	"github.com/nodevirt/nodevirt/test/images"
 )
 
@@ -18,11 +20,11 @@ var programs embed.FS
 func (c *container) installs(name string) {
 	c.t.Helper()
 	source, err := programs.ReadFile(path.Join("programs", name, "main.go"))
-	check(c.t, err)
+	assert.NilError(c.t, err)
 	program, err := images.Program(c.t.Context(), suite.GuestOptions(), name, source)
-	check(c.t, err)
+	assert.NilError(c.t, err)
 	binary, err := os.ReadFile(program.From)
-	check(c.t, err)
+	assert.NilError(c.t, err)
 	c.post("/cgi-bin/program", string(binary))
 }
 
@@ -30,6 +32,6 @@ func (c *container) installs(name string) {
 func (c *container) runs(input string) string {
 	c.t.Helper()
 	answer, err := suite.Fetch(c.t.Context(), http.MethodPost, c.url("/cgi-bin/run"), input)
-	check(c.t, err)
+	assert.NilError(c.t, err)
 	return answer
 }

@@ -6,6 +6,7 @@ import (
 	"syscall"
 	"testing"
 
+	"gotest.tools/v3/assert"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/nodevirt/nodevirt/shim/vminfo"
@@ -28,7 +29,7 @@ func TestRawDisk(t *testing.T) {
 		t.Fatalf("the disks are %+v", disks)
 	}
 	info, err := os.Stat(disks[0].Path)
-	check(t, err)
+	assert.NilError(t, err)
 	st := info.Sys().(*syscall.Stat_t)
 	if size := disks[0].Image.VirtualSize; info.Size() != size || st.Blocks*512 >= size || info.Mode().Perm() != 0o600 || st.Uid != 0 {
 		t.Errorf("a disk of %d bytes is %v of %d bytes, %d on disk", size, info.Mode(), info.Size(), st.Blocks*512)
@@ -49,8 +50,8 @@ func TestRawDisk(t *testing.T) {
 func (c *container) tells() *vminfo.VM {
 	c.t.Helper()
 	reply, err := suite.cri.ContainerStatus(c.t.Context(), &runtimeapi.ContainerStatusRequest{ContainerId: c.id, Verbose: true})
-	check(c.t, err)
+	assert.NilError(c.t, err)
 	info, err := vminfo.Read(reply.Info)
-	check(c.t, err)
+	assert.NilError(c.t, err)
 	return info.VM
 }

@@ -8,11 +8,13 @@ import (
 	"syscall"
 	"testing"
 
+	"gotest.tools/v3/assert"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/nodevirt/nodevirt/shim/agent"
 	"github.com/nodevirt/nodevirt/test/guest"
 	"github.com/nodevirt/nodevirt/test/node"
+	"github.com/nodevirt/nodevirt/test/wait"
 )
 
 // ticking makes the guest write a line each second.
@@ -34,14 +36,14 @@ func TestTheShimRestarts(t *testing.T) {
 	killedPID, offPID, offPage := killed.pid(), off.pid(), off.url("/cgi-bin/poweroff")
 	c.echoes(conn, "before\n")
 
-	check(t, suite.Kill(t.Context(), node.Shim, syscall.SIGKILL))
+	assert.NilError(t, suite.Kill(t.Context(), node.Shim, syscall.SIGKILL))
 	c.echoes(conn, "without the shim\n")
 	inNode(t, "kill", "-9", strconv.Itoa(killedPID))
 	_, err := suite.Fetch(t.Context(), "GET", offPage, "")
-	check(t, err)
-	eventually(t, "two machines end", func() bool { return !running(killedPID) && !running(offPID) })
+	assert.NilError(t, err)
+	wait.Until(t, "two machines end", func() bool { return !running(killedPID) && !running(offPID) })
 	logged := len(ticks(t, c))
-	check(t, suite.Resume(t.Context(), node.Shim))
+	assert.NilError(t, suite.Resume(t.Context(), node.Shim))
 
 	if got := c.pid(); got != pid {
 		t.Errorf("the machine's process was %d and is %d", pid, got)
@@ -81,7 +83,7 @@ func ticksIn(t *testing.T, lines []string) (all []int) {
 	for _, line := range lines {
 		if m := re.FindStringSubmatch(line); m != nil {
 			n, err := strconv.Atoi(m[1])
-			check(t, err)
+			assert.NilError(t, err)
 			all = append(all, n)
 		}
 	}

@@ -5,6 +5,7 @@ import (
 	"strings"
 	"testing"
 
+	"gotest.tools/v3/assert"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
@@ -45,7 +46,7 @@ func TestAPodTakesItsContainersAlong(t *testing.T) {
 	vm := p.vm(suite.halt).start()
 	sidecar := p.sidecar("sleep", "1000000").start()
 	_, err := suite.cri.StopPodSandbox(t.Context(), &runtimeapi.StopPodSandboxRequest{PodSandboxId: p.id})
-	check(t, err)
+	assert.NilError(t, err)
 	for _, c := range []*container{vm, sidecar} {
 		if s := c.status(); s.State != runtimeapi.ContainerState_CONTAINER_EXITED || s.ExitCode != 137 {
 			t.Errorf("after the pod's stop container %s is %s, code %d", c.config.Metadata.Name, s.State, s.ExitCode)
@@ -56,14 +57,14 @@ func TestAPodTakesItsContainersAlong(t *testing.T) {
 	}
 	for range 2 {
 		_, err = suite.cri.RemovePodSandbox(t.Context(), &runtimeapi.RemovePodSandboxRequest{PodSandboxId: p.id})
-		check(t, err)
+		assert.NilError(t, err)
 	}
 	vm.wantGone()
 	sidecar.wantGone()
 	pods, err := suite.cri.ListPodSandbox(t.Context(), &runtimeapi.ListPodSandboxRequest{
 		Filter: &runtimeapi.PodSandboxFilter{Id: p.id},
 	})
-	check(t, err)
+	assert.NilError(t, err)
 	if len(pods.Items) > 0 {
 		t.Errorf("a removed pod is listed: %v", pods.Items)
 	}
@@ -75,7 +76,7 @@ func TestRemovalOfAPodWithARunningVM(t *testing.T) {
 	vm := p.vm(suite.halt).start()
 	sidecar := p.sidecar("sleep", "1000000").start()
 	_, err := suite.cri.RemovePodSandbox(t.Context(), &runtimeapi.RemovePodSandboxRequest{PodSandboxId: p.id})
-	check(t, err)
+	assert.NilError(t, err)
 	vm.wantGone()
 	sidecar.wantGone()
 }

@@ -9,6 +9,7 @@ import (
 	"strings"
 	"testing"
 
+	"gotest.tools/v3/assert"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/nodevirt/nodevirt/test/guest"
@@ -89,9 +90,9 @@ func (g guestInfo) wantNetwork(t *testing.T, p *pod, mac string) {
 func secret(t *testing.T, key, content string) string {
 	t.Helper()
 	folder := filepath.Join(t.TempDir(), "volumes", "kubernetes.io~secret", "seed")
-	check(t, os.MkdirAll(filepath.Join(folder, "..data"), 0o755))
-	check(t, os.WriteFile(filepath.Join(folder, "..data", key), []byte(content), 0o600))
-	check(t, os.Symlink(filepath.Join("..data", key), filepath.Join(folder, key)))
+	assert.NilError(t, os.MkdirAll(filepath.Join(folder, "..data"), 0o755))
+	assert.NilError(t, os.WriteFile(filepath.Join(folder, "..data", key), []byte(content), 0o600))
+	assert.NilError(t, os.Symlink(filepath.Join("..data", key), filepath.Join(folder, key)))
 	return folder
 }
 
@@ -126,7 +127,7 @@ func TestAVMIDescribesTheMachine(t *testing.T) {
 			map[string]any{"name": "seed", "cloudInitNoCloud": map[string]any{"secretRef": map[string]any{"name": "seed"}}},
 		},
 	})
-	check(t, err)
+	assert.NilError(t, err)
 	p := vmPod(t, annotated(map[string]string{"nodevirt.io/vmi": string(vmi)}))
 	c := p.vm(suite.kernel, func(c *runtimeapi.ContainerConfig) {
 		c.Linux.Resources.MemoryLimitInBytes = 256 * mebibyte
@@ -161,7 +162,7 @@ func TestAVMIDescribesTheMachine(t *testing.T) {
 func TestSeedOnSATA(t *testing.T) {
 	t.Parallel()
 	disk, err := guest.TinyWithSATA(t.Context(), suite.GuestOptions())
-	check(t, err)
+	assert.NilError(t, err)
 	c := vmPod(t, annotated(map[string]string{"nodevirt.io/vmi": `{
 		"domain": {"devices": {}},
 		"volumes": [{"name": "root", "containerDisk": {"image": "r"}},

@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"golang.org/x/sys/unix"
+	"gotest.tools/v3/assert"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
@@ -35,12 +36,12 @@ func TestStats(t *testing.T) {
 		{"ContainerStats", vm.stats},
 		{"ListContainerStats", func() *runtimeapi.ContainerStats {
 			reply, err := suite.cri.ListContainerStats(t.Context(), &runtimeapi.ListContainerStatsRequest{})
-			check(t, err)
+			assert.NilError(t, err)
 			return statsOf(t, reply.Stats, vm.id)
 		}},
 		{"StreamContainerStats", func() *runtimeapi.ContainerStats {
 			stream, err := suite.cri.StreamContainerStats(t.Context(), &runtimeapi.StreamContainerStatsRequest{})
-			check(t, err)
+			assert.NilError(t, err)
 			return statsOf(t, drained(t, stream, (*runtimeapi.StreamContainerStatsResponse).GetContainerStats), vm.id)
 		}},
 		{"PodSandboxStats", func() *runtimeapi.ContainerStats {
@@ -113,9 +114,9 @@ func TestPodStatsOfTheNetwork(t *testing.T) {
 	}
 	filter := &runtimeapi.PodSandboxStatsFilter{Id: p.id}
 	list, err := suite.cri.ListPodSandboxStats(t.Context(), &runtimeapi.ListPodSandboxStatsRequest{Filter: filter})
-	check(t, err)
+	assert.NilError(t, err)
 	stream, err := suite.cri.StreamPodSandboxStats(t.Context(), &runtimeapi.StreamPodSandboxStatsRequest{Filter: filter})
-	check(t, err)
+	assert.NilError(t, err)
 	for _, all := range [][]*runtimeapi.PodSandboxStats{
 		list.Stats, drained(t, stream, (*runtimeapi.StreamPodSandboxStatsResponse).GetPodSandboxStats),
 	} {
@@ -128,14 +129,14 @@ func TestPodStatsOfTheNetwork(t *testing.T) {
 func (c *container) stats() *runtimeapi.ContainerStats {
 	c.t.Helper()
 	reply, err := suite.cri.ContainerStats(c.t.Context(), &runtimeapi.ContainerStatsRequest{ContainerId: c.id})
-	check(c.t, err)
+	assert.NilError(c.t, err)
 	return reply.Stats
 }
 
 func (p *pod) stats() *runtimeapi.PodSandboxStats {
 	p.t.Helper()
 	reply, err := suite.cri.PodSandboxStats(p.t.Context(), &runtimeapi.PodSandboxStatsRequest{PodSandboxId: p.id})
-	check(p.t, err)
+	assert.NilError(p.t, err)
 	return reply.Stats
 }
 
@@ -156,7 +157,7 @@ func drained[R, V any](t *testing.T, stream interface{ Recv() (R, error) }, of f
 		if errors.Is(err, io.EOF) {
 			return all
 		}
-		check(t, err)
+		assert.NilError(t, err)
 		all = append(all, of(reply)...)
 	}
 }
@@ -164,13 +165,13 @@ func drained[R, V any](t *testing.T, stream interface{ Recv() (R, error) }, of f
 func allocated(t *testing.T, path string) uint64 {
 	t.Helper()
 	var st unix.Stat_t
-	check(t, unix.Stat(path, &st))
+	assert.NilError(t, unix.Stat(path, &st))
 	return uint64(st.Blocks) * 512
 }
 
 func imageFS(t *testing.T) string {
 	t.Helper()
 	reply, err := suite.images.ImageFsInfo(t.Context(), &runtimeapi.ImageFsInfoRequest{})
-	check(t, err)
+	assert.NilError(t, err)
 	return reply.ImageFilesystems[0].FsId.Mountpoint
 }

@@ -9,9 +9,11 @@ import (
 
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
+	"gotest.tools/v3/assert"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/nodevirt/nodevirt/test/node"
+	"github.com/nodevirt/nodevirt/test/wait"
 )
 
 func (c *container) update(r *runtimeapi.LinuxContainerResources) error {
@@ -41,14 +43,14 @@ func TestUpdate(t *testing.T) {
 	c := vmPod(t).vm(suite.tiny).start().up()
 	pid, full := c.pid(), c.guest().Memory
 
-	check(t, c.update(&runtimeapi.LinuxContainerResources{CpuPeriod: 100000, CpuQuota: 50000, CpuShares: 300}))
+	assert.NilError(t, c.update(&runtimeapi.LinuxContainerResources{CpuPeriod: 100000, CpuQuota: 50000, CpuShares: 300}))
 	c.wantSettings(50000, guestMemory)
 	if got := setting(t, filepath.Join(c.pod.config.Linux.CgroupParent, c.id), "cpu%s/cpu.shares", "%s/cpu.weight"); got != "300" && got != "12" {
 		t.Errorf("CPU shares %s", got)
 	}
 
 	const less = 96 * mebibyte
-	check(t, c.update(&runtimeapi.LinuxContainerResources{MemoryLimitInBytes: less}))
+	assert.NilError(t, c.update(&runtimeapi.LinuxContainerResources{MemoryLimitInBytes: less}))
 	c.wantSettings(50000, less)
 	if got := full - c.guest().Memory; got != guestMemory-less {
 		t.Errorf("the guest has %d bytes less, want %d", got, guestMemory-less)
@@ -67,15 +69,15 @@ func TestUpdate(t *testing.T) {
 	}
 	c.wantSettings(50000, less)
 
-	check(t, suite.Kill(t.Context(), node.Shim, syscall.SIGKILL))
-	check(t, suite.Resume(t.Context(), node.Shim))
+	assert.NilError(t, suite.Kill(t.Context(), node.Shim, syscall.SIGKILL))
+	assert.NilError(t, suite.Resume(t.Context(), node.Shim))
 	if r := c.status().Resources.Linux; r.CpuQuota != 50000 || r.CpuShares != 300 || r.MemoryLimitInBytes != less {
 		t.Errorf("the status of a new shim tells of %v", r)
 	}
 	c.wantSettings(50000, less)
 
-	check(t, c.update(&runtimeapi.LinuxContainerResources{MemoryLimitInBytes: guestMemory, CpuQuota: -1}))
-	eventually(t, "the guest has its memory back", func() bool { return c.guest().Memory == full })
+	assert.NilError(t, c.update(&runtimeapi.LinuxContainerResources{MemoryLimitInBytes: guestMemory, CpuQuota: -1}))
+	wait.Until(t, "the guest has its memory back", func() bool { return c.guest().Memory == full })
 	group := filepath.Join(c.pod.config.Linux.CgroupParent, c.id)
 	if got := setting(t, group, "cpu%s/cpu.cfs_quota_us", "%s/cpu.max"); got != "-1" && got != "max 100000" {
 		t.Errorf("the quota was lifted, and is %s", got)
@@ -84,7 +86,7 @@ func TestUpdate(t *testing.T) {
 		t.Error("the machine is another one")
 	}
 	c.stop(0)
-	check(t, c.update(&runtimeapi.LinuxContainerResources{CpuQuota: 10000}))
+	assert.NilError(t, c.update(&runtimeapi.LinuxContainerResources{CpuQuota: 10000}))
 	if r := c.status().Resources.Linux; r.CpuQuota != 10000 {
 		t.Errorf("after the end: %v", r)
 	}
@@ -114,7 +116,7 @@ func TestUpdateBeforeTheStart(t *testing.T) {
 	if status.Code(err) != codes.InvalidArgument {
 		t.Errorf("1 MiB: %v", err)
 	}
-	check(t, c.update(&runtimeapi.LinuxContainerResources{
+	assert.NilError(t, c.update(&runtimeapi.LinuxContainerResources{
 		MemoryLimitInBytes: 160 * mebibyte, CpuPeriod: 100000, CpuQuota: 200000,
 	}))
 	if r := c.status().Resources.Linux; r.MemoryLimitInBytes != 160*mebibyte {

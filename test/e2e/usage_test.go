@@ -4,6 +4,8 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+
+	"gotest.tools/v3/assert"
 )
 
 // usage is what a cgroup's own files tell, in ns and bytes.
@@ -20,7 +22,7 @@ func readUsage(t *testing.T, group string) usage {
 		// On v1 there is total_inactive_file, behind the group's own.
 		if strings.HasSuffix(name, "inactive_file") {
 			n, err := strconv.ParseUint(value, 10, 64)
-			check(t, err)
+			assert.NilError(t, err)
 			u.workingSet = u.memory - n
 		}
 	}
@@ -37,7 +39,7 @@ func number(t *testing.T, group, v1, v2 string) uint64 {
 		unit = 1000
 	}
 	n, err := strconv.ParseUint(strings.TrimSpace(text), 10, 64)
-	check(t, err)
+	assert.NilError(t, err)
 	return n * unit
 }
 

@@ -7,6 +7,10 @@ import (
 	"net"
 	"net/http"
 	"time"
+
+	"gotest.tools/v3/assert"
+
+	"github.com/nodevirt/nodevirt/test/wait"
 )
 
 // url is that of a page of the guest.
@@ -19,14 +23,14 @@ func (c *container) url(path string) string {
 func (c *container) page(path string) string {
 	c.t.Helper()
 	text, err := suite.Fetch(c.t.Context(), http.MethodGet, c.url(path), "")
-	check(c.t, err)
+	assert.NilError(c.t, err)
 	return text
 }
 
 func (c *container) post(path, body string) {
 	c.t.Helper()
 	_, err := suite.Fetch(c.t.Context(), http.MethodPost, c.url(path), body)
-	check(c.t, err)
+	assert.NilError(c.t, err)
 }
 
 // guestInfo is what a guest says of itself.
@@ -74,7 +78,7 @@ func (c *container) reboots() {
 // comesBack waits until the guest answers in another boot than the one before.
 func (c *container) comesBack(before string) {
 	c.t.Helper()
-	eventually(c.t, "the guest is up again", func() bool {
+	wait.Until(c.t, "the guest is up again", func() bool {
 		ctx, cancel := context.WithTimeout(c.t.Context(), 15*time.Second) // what goes down doesn't answer
 		defer cancel()
 		text, err := suite.Fetch(ctx, http.MethodGet, c.url("/cgi-bin/info"), "")
@@ -87,7 +91,7 @@ func (c *container) comesBack(before string) {
 func (c *container) echo() net.Conn {
 	c.t.Helper()
 	conn, err := suite.Dial(c.t.Context(), "tcp", net.JoinHostPort(c.ip(), "7"))
-	check(c.t, err)
+	assert.NilError(c.t, err)
 	c.t.Cleanup(func() { _ = conn.Close() })
 	return conn
 }
@@ -95,9 +99,9 @@ func (c *container) echo() net.Conn {
 // echoes sends a text over a connection and wants it back.
 func (c *container) echoes(conn net.Conn, text string) {
 	c.t.Helper()
-	check(c.t, conn.SetDeadline(time.Now().Add(patience)))
+	assert.NilError(c.t, conn.SetDeadline(time.Now().Add(wait.Patience)))
 	_, err := io.WriteString(conn, text)
-	check(c.t, err)
+	assert.NilError(c.t, err)
 	back := make([]byte, len(text))
 	if _, err := io.ReadFull(conn, back); err != nil || string(back) != text {
 		c.t.Fatalf("sent %q, got %q, %v", text, back, err)

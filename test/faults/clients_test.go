@@ -12,6 +12,7 @@ import (
 
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
+	"gotest.tools/v3/assert"
 )
 
 // TestManyClients has the same made, and unmade, by several clients at once.
@@ -96,7 +97,7 @@ func TestManyClientsAtOdds(t *testing.T) {
 		})
 	}
 	all.Wait()
-	check(t, converge(t.Context(), r.isTrue))
+	assert.NilError(t, converge(t.Context(), r.isTrue))
 }
 
 // TestGivenUp has clients lose interest in the middle of each call that changes something: by

@@ -15,6 +15,7 @@ import (
 
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
+	"gotest.tools/v3/assert"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/nodevirt/nodevirt/test/node"
@@ -31,18 +32,18 @@ func TestShimStartsOnAFullDisk(t *testing.T) {
 			created.does(t, life[:started-1]...)
 			intended := ended.beside(t, "intended")
 			intended.does(t, life[0])
-			check(t, suite.Kill(t.Context(), node.Shim, syscall.SIGKILL))
+			assert.NilError(t, suite.Kill(t.Context(), node.Shim, syscall.SIGKILL))
 			intend(t, intended.id)
-			check(t, fill(what, 0))
-			t.Cleanup(func() { check(t, empty()) })
+			assert.NilError(t, fill(what, 0))
+			t.Cleanup(func() { assert.NilError(t, empty()) })
 			if !killAll(ended.domain()) {
 				t.Fatal("QEMU did not run")
 			}
-			check(t, resume(t.Context(), node.Shim))
+			assert.NilError(t, resume(t.Context(), node.Shim))
 
-			check(t, answers(t.Context()))
-			check(t, lists(t.Context()))
-			check(t, converge(t.Context(), ended.isTrue)) // the end can't be recorded, and is told
+			assert.NilError(t, answers(t.Context()))
+			assert.NilError(t, lists(t.Context()))
+			assert.NilError(t, converge(t.Context(), ended.isTrue)) // the end can't be recorded, and is told
 			for what, err := range map[string]error{
 				"RunPodSandbox":  life[0].do(t.Context(), unmade.pod),
 				"StartContainer": life[started-1].do(t.Context(), created.pod),
@@ -52,12 +53,12 @@ func TestShimStartsOnAFullDisk(t *testing.T) {
 				}
 			}
 			if what == "space" { // a record's temporary file of no bytes needs an inode alone
-				check(t, ended.removeOnce(t.Context()))
+				assert.NilError(t, ended.removeOnce(t.Context()))
 			}
-			check(t, empty())
+			assert.NilError(t, empty())
 			created.does(t, life[started-1:]...)
 			unmade.does(t, life[:started]...)
-			check(t, converge(t.Context(), func(ctx context.Context) error {
+			assert.NilError(t, converge(t.Context(), func(ctx context.Context) error {
 				s, err := suite.cri.PodSandboxStatus(ctx, &runtimeapi.PodSandboxStatusRequest{PodSandboxId: intended.id})
 				if handler := s.GetStatus().GetRuntimeHandler(); err == nil && handler != "vm" {
 					err = fmt.Errorf("the pod's handler is %q", handler)
@@ -74,18 +75,18 @@ func intend(t *testing.T, id string) {
 	t.Helper()
 	path := shimRoot("sandboxes", id+".json")
 	text, err := os.ReadFile(path)
-	check(t, err)
+	assert.NilError(t, err)
 	text = bytes.Replace(text, []byte(`"id": "`+id+`"`), []byte(`"id": ""`), 1)
-	check(t, os.WriteFile(strings.TrimSuffix(path, ".json")+".intent", text, 0o600))
-	check(t, os.Remove(path))
+	assert.NilError(t, os.WriteFile(strings.TrimSuffix(path, ".json")+".intent", text, 0o600))
+	assert.NilError(t, os.Remove(path))
 }
 
 // TestGuestWritesToAFullDisk: QEMU stops the guest at the write that fails, and it goes on by itself.
 func TestGuestWritesToAFullDisk(t *testing.T) {
 	r := begin(t)
 	g := suite.steady[0]
-	check(t, fill("space", 0))
-	t.Cleanup(func() { check(t, empty()) })
+	assert.NilError(t, fill("space", 0))
+	t.Cleanup(func() { assert.NilError(t, empty()) })
 	written := make(chan error, 1)
 	go func() {
 		text := strings.Repeat("something to keep\n", 1<<14)
@@ -100,12 +101,12 @@ func TestGuestWritesToAFullDisk(t *testing.T) {
 		}
 		return err
 	}
-	check(t, converge(t.Context(), stopped))
-	check(t, answers(t.Context())) // it is told as before: a stopped guest is no ended one
-	check(t, empty())
+	assert.NilError(t, converge(t.Context(), stopped))
+	assert.NilError(t, answers(t.Context())) // it is told as before: a stopped guest is no ended one
+	assert.NilError(t, empty())
 	if err := <-written; err != nil {
 		t.Errorf("the guest's write: %v", err)
 	}
-	check(t, converge(t.Context(), g.lives))
-	check(t, r.look(t.Context()))
+	assert.NilError(t, converge(t.Context(), g.lives))
+	assert.NilError(t, r.look(t.Context()))
 }

@@ -17,6 +17,7 @@ import (
 
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
+	"gotest.tools/v3/assert"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/nodevirt/nodevirt/test/node"
@@ -26,9 +27,9 @@ import (
 func signal(t *testing.T, component string, sig syscall.Signal) {
 	t.Helper()
 	pid, err := pidOf(component)
-	check(t, err)
+	assert.NilError(t, err)
 	_, err = suite.Output(context.WithoutCancel(t.Context()), "kill", "-"+strconv.Itoa(int(sig)), strconv.Itoa(pid))
-	check(t, err)
+	assert.NilError(t, err)
 }
 
 // TestHangingLibvirtd stops libvirtd for longer than the shim waits for it.
@@ -41,8 +42,8 @@ func TestHangingLibvirtd(t *testing.T) {
 	t.Cleanup(func() { signal(t, node.Libvirtd, syscall.SIGCONT) })
 	removed := make(chan error, 1)
 	go func() { removed <- life[ending+1].do(t.Context(), runs.pod) }() // without a deadline
-	check(t, answers(t.Context()))
-	check(t, lists(t.Context()))
+	assert.NilError(t, answers(t.Context()))
+	assert.NilError(t, lists(t.Context()))
 
 	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute) // a kubelet's
 	defer cancel()
@@ -53,9 +54,9 @@ func TestHangingLibvirtd(t *testing.T) {
 	if err := <-removed; status.Code(err) != codes.Unavailable || !strings.Contains(err.Error(), "docs/node.md") {
 		t.Errorf("removal with a libvirtd that hangs: %v", err)
 	}
-	check(t, answers(t.Context()))
+	assert.NilError(t, answers(t.Context()))
 	for _, g := range suite.steady {
-		check(t, g.lives(t.Context()))
+		assert.NilError(t, g.lives(t.Context()))
 	}
 }
 
@@ -64,7 +65,7 @@ func TestHangingContainerd(t *testing.T) {
 	r.does(t, life[:started-1]...)
 	signal(t, node.Containerd, syscall.SIGSTOP)
 	t.Cleanup(func() { signal(t, node.Containerd, syscall.SIGCONT) })
-	check(t, answers(t.Context()))
+	assert.NilError(t, answers(t.Context()))
 	for _, c := range life {
 		switch c.name {
 		case "ContainerStatus", "StopContainer":
@@ -79,7 +80,7 @@ func TestHangingContainerd(t *testing.T) {
 		}
 	}
 	for _, g := range suite.steady {
-		check(t, g.lives(t.Context()))
+		assert.NilError(t, g.lives(t.Context()))
 	}
 }
 
@@ -87,7 +88,7 @@ func TestHangingContainerd(t *testing.T) {
 func TestStartOfTheShimWhileContainerdHangs(t *testing.T) {
 	r := begin(t)
 	r.does(t, life[:started]...)
-	check(t, suite.Kill(t.Context(), node.Shim, syscall.SIGKILL))
+	assert.NilError(t, suite.Kill(t.Context(), node.Shim, syscall.SIGKILL))
 	signal(t, node.Containerd, syscall.SIGSTOP)
 	told := strings.Count(suite.LogTail(node.Shim, math.MaxInt), "waiting for containerd")
 	go func() {
@@ -100,8 +101,8 @@ func TestStartOfTheShimWhileContainerdHangs(t *testing.T) {
 		}
 		t.Error("the shim does not say what it waits for")
 	}()
-	check(t, resume(t.Context(), node.Shim))
-	check(t, r.look(t.Context()))
+	assert.NilError(t, resume(t.Context(), node.Shim))
+	assert.NilError(t, r.look(t.Context()))
 }
 
 // TestHangingRegistry pulls from one that accepts and never answers: whoever asked for that waits
@@ -110,7 +111,7 @@ func TestHangingRegistry(t *testing.T) {
 	r := begin(t)
 	const host = "127.0.0.1:5999"
 	l, err := suite.Listen(t.Context(), "tcp", host)
-	check(t, err)
+	assert.NilError(t, err)
 	defer l.Close()
 	asked := make(chan struct{}, 100)
 	silent := &http.Server{ReadHeaderTimeout: time.Minute, Handler: http.HandlerFunc(func(_ http.ResponseWriter, q *http.Request) {
@@ -121,9 +122,9 @@ func TestHangingRegistry(t *testing.T) {
 	go func() { _ = silent.Serve(l) }()
 	defer func() { _ = silent.Close() }()
 	hosts := filepath.Join(suite.Dir(), "etc/certs.d", host, "hosts.toml")
-	check(t, os.MkdirAll(filepath.Dir(hosts), 0o755))
-	t.Cleanup(func() { check(t, os.RemoveAll(filepath.Dir(hosts))) })
-	check(t, os.WriteFile(hosts, []byte("server = \"http://"+host+"\"\n"), 0o600))
+	assert.NilError(t, os.MkdirAll(filepath.Dir(hosts), 0o755))
+	t.Cleanup(func() { assert.NilError(t, os.RemoveAll(filepath.Dir(hosts))) })
+	assert.NilError(t, os.WriteFile(hosts, []byte("server = \"http://"+host+"\"\n"), 0o600))
 
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
@@ -138,8 +139,8 @@ func TestHangingRegistry(t *testing.T) {
 	case err := <-pulled:
 		t.Fatalf("the pull came to an end: %v", err)
 	}
-	check(t, answers(t.Context()))
-	check(t, lists(t.Context()))
+	assert.NilError(t, answers(t.Context()))
+	assert.NilError(t, lists(t.Context()))
 	r.does(t, life[:started]...)
 	cancel()
 	if err := <-pulled; status.Code(err) != codes.Canceled {

@@ -12,6 +12,7 @@ import (
 
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
+	"gotest.tools/v3/assert"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/nodevirt/nodevirt/test/node"
@@ -21,11 +22,11 @@ import (
 func begin(t *testing.T) *round {
 	t.Helper()
 	before, err := suite.Leftovers(t.Context())
-	check(t, err)
+	assert.NilError(t, err)
 	size, err := shimSize(t.Context())
-	check(t, err)
+	assert.NilError(t, err)
 	p, err := newPod("case", suite.halt, 64<<20)
-	check(t, err)
+	assert.NilError(t, err)
 	r := &round{plan: plan{calls: life}, pod: p, before: before, size: size, begun: time.Now()}
 	t.Cleanup(func() {
 		ctx := context.WithoutCancel(t.Context())
@@ -45,17 +46,10 @@ func begin(t *testing.T) *round {
 func (r *round) beside(t *testing.T, name string) *round {
 	t.Helper()
 	p, err := newPod(name, suite.halt, 64<<20)
-	check(t, err)
+	assert.NilError(t, err)
 	b := &round{plan: r.plan, pod: p, begun: time.Now()}
-	t.Cleanup(func() { check(t, b.remove(context.WithoutCancel(t.Context()))) })
+	t.Cleanup(func() { assert.NilError(t, b.remove(context.WithoutCancel(t.Context()))) })
 	return b
-}
-
-func check(t *testing.T, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
 }
 
 // does makes some of life's calls.
@@ -73,7 +67,7 @@ func (r *round) loses(t *testing.T, victims ...string) {
 	t.Helper()
 	for _, name := range victims {
 		r.kills = append(r.kills, kill{victim: name})
-		check(t, suite.Kill(t.Context(), name, syscall.SIGKILL))
+		assert.NilError(t, suite.Kill(t.Context(), name, syscall.SIGKILL))
 	}
 }
 
@@ -88,10 +82,10 @@ func TestKilledWhileGuestsRun(t *testing.T) {
 			r.does(t, life[:started]...)
 			r.loses(t, killed...)
 			for _, g := range suite.steady {
-				check(t, g.echoes())
+				assert.NilError(t, g.echoes())
 			}
-			check(t, resume(t.Context(), killed...))
-			check(t, r.look(t.Context()))
+			assert.NilError(t, resume(t.Context(), killed...))
+			assert.NilError(t, r.look(t.Context()))
 			r.does(t, life[started:]...)
 		})
 	}
@@ -100,14 +94,14 @@ func TestKilledWhileGuestsRun(t *testing.T) {
 func TestQEMUKilledWhileTheShimIsAway(t *testing.T) {
 	r := begin(t)
 	r.does(t, life[:started]...)
-	check(t, suite.Kill(t.Context(), node.Shim, syscall.SIGKILL))
+	assert.NilError(t, suite.Kill(t.Context(), node.Shim, syscall.SIGKILL))
 	if !killAll(r.domain()) {
 		t.Fatal("QEMU did not run")
 	}
-	check(t, resume(t.Context(), node.Shim))
-	check(t, r.look(t.Context()))
+	assert.NilError(t, resume(t.Context(), node.Shim))
+	assert.NilError(t, r.look(t.Context()))
 	reply, err := suite.cri.ContainerStatus(t.Context(), &runtimeapi.ContainerStatusRequest{ContainerId: r.container})
-	check(t, err)
+	assert.NilError(t, err)
 	if s := reply.Status; s.State != runtimeapi.ContainerState_CONTAINER_EXITED || s.ExitCode != 137 || s.Reason != "Error" {
 		t.Errorf("the container is %s, code %d, reason %q", s.State, s.ExitCode, s.Reason)
 	}
@@ -166,17 +160,17 @@ func TestWithoutLibvirtd(t *testing.T) {
 	r := begin(t)
 	r.does(t, life[:started-1]...)
 	r.loses(t, node.Libvirtd)
-	t.Cleanup(func() { check(t, resume(context.WithoutCancel(t.Context()), node.Libvirtd)) })
-	check(t, answers(t.Context()))
-	check(t, lists(t.Context()))
+	t.Cleanup(func() { assert.NilError(t, resume(context.WithoutCancel(t.Context()), node.Libvirtd)) })
+	assert.NilError(t, answers(t.Context()))
+	assert.NilError(t, lists(t.Context()))
 	err := life[started-1].do(t.Context(), r.pod)
 	if status.Code(err) != codes.Unavailable || !strings.Contains(err.Error(), "libvirtd is not available") {
 		t.Errorf("start without libvirtd: %v", err)
 	}
 	reply, err := suite.cri.ContainerStatus(t.Context(), &runtimeapi.ContainerStatusRequest{ContainerId: r.container})
-	check(t, err)
+	assert.NilError(t, err)
 	if s := reply.Status; s.State != runtimeapi.ContainerState_CONTAINER_EXITED || s.Reason != "StartError" {
 		t.Errorf("the container is %s, reason %q", s.State, s.Reason)
 	}
-	check(t, answers(t.Context()))
+	assert.NilError(t, answers(t.Context()))
 }

@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"gotest.tools/v3/assert"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/nodevirt/nodevirt/test/node"
@@ -27,48 +28,48 @@ func reboots(t *testing.T, change func(*pod)) {
 	o := borrowSuite(t)
 	all := plan{calls: life, kills: []kill{{victim: node.Libvirtd}, {victim: node.Containerd}, {victim: node.Shim}}}
 	p, err := newPod("reboot", suite.halt, 64<<20)
-	check(t, err)
+	assert.NilError(t, err)
 	change(p)
 	r := &round{plan: all, pod: p, begun: time.Now()}
 	r.does(t, life[:started]...)
 	created, err := newPod("reboot-created", suite.halt, 64<<20)
-	check(t, err)
+	assert.NilError(t, err)
 	change(created)
 	rc := &round{plan: all, pod: created, begun: time.Now()}
 	rc.does(t, life[:started-1]...)
 
-	check(t, syscall.Kill(suite.PID(), syscall.SIGKILL))
+	assert.NilError(t, syscall.Kill(suite.PID(), syscall.SIGKILL))
 	for runs(r.domain()) && t.Context().Err() == nil {
 		time.Sleep(10 * time.Millisecond)
 	}
 	suite.Node, err = node.Start(t.Context(), o)
-	check(t, err)
-	check(t, redial())
+	assert.NilError(t, err)
+	assert.NilError(t, redial())
 
-	check(t, converge(t.Context(), r.isTrue))
+	assert.NilError(t, converge(t.Context(), r.isTrue))
 	reply, err := suite.cri.ContainerStatus(t.Context(), &runtimeapi.ContainerStatusRequest{ContainerId: r.container})
-	check(t, err)
+	assert.NilError(t, err)
 	if s := reply.Status; s.State != runtimeapi.ContainerState_CONTAINER_EXITED || s.ExitCode != 137 {
 		t.Errorf("after the reboot the container is %s, code %d, %q", s.State, s.ExitCode, s.Reason)
 	}
 	next, err := newPod("reboot-next", suite.halt, 64<<20)
-	check(t, err)
+	assert.NilError(t, err)
 	change(next)
 	rn := &round{plan: all, pod: next, begun: time.Now()}
 	rn.does(t, life[:started]...)
 	for _, each := range []*round{rn, r, rc} {
-		check(t, each.remove(t.Context()))
+		assert.NilError(t, each.remove(t.Context()))
 	}
-	check(t, converge(t.Context(), sameSecrets(nil)))
+	assert.NilError(t, converge(t.Context(), sameSecrets(nil)))
 	left, err := suite.Leftovers(t.Context())
-	check(t, err)
+	assert.NilError(t, err)
 	for _, kind := range []string{"snapshot", "lease", "netns", "target"} {
 		if len(left[kind]) > 0 {
 			t.Errorf("a %s is left: %q", kind, left[kind])
 		}
 	}
 	domains, err := suite.Output(t.Context(), "virsh", "--connect", "qemu:///system", "list", "--all", "--name")
-	check(t, err)
+	assert.NilError(t, err)
 	if domains = strings.TrimSpace(domains); domains != "" {
 		t.Errorf("a domain is left: %s", domains)
 	}
@@ -79,8 +80,8 @@ func borrowSuite(t *testing.T) node.Options {
 	t.Helper()
 	before := suite
 	dir, err := os.MkdirTemp("", "nodevirt-")
-	check(t, err)
-	check(t, os.Chmod(dir, 0o711))
+	assert.NilError(t, err)
+	assert.NilError(t, os.Chmod(dir, 0o711))
 	o := node.Options{Dir: dir, Bin: *bin, Bound: true}
 	t.Cleanup(func() {
 		ctx := context.WithoutCancel(t.Context())
@@ -88,16 +89,16 @@ func borrowSuite(t *testing.T) node.Options {
 			t.Log(suite.LogTail(node.Shim, 30))
 		}
 		if suite.Node != before.Node {
-			check(t, suite.Stop(ctx))
+			assert.NilError(t, suite.Stop(ctx))
 			_ = suite.conn.Close()
 		}
 		suite = before
-		check(t, node.Purge(ctx, dir))
+		assert.NilError(t, node.Purge(ctx, dir))
 	})
 	suite.conn = nil
 	suite.Node, err = node.Start(t.Context(), o)
-	check(t, err)
-	check(t, redial())
-	check(t, push(t.Context()))
+	assert.NilError(t, err)
+	assert.NilError(t, redial())
+	assert.NilError(t, push(t.Context()))
 	return o
 }

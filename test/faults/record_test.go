@@ -14,6 +14,7 @@ import (
 
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
+	"gotest.tools/v3/assert"
 
 	"github.com/nodevirt/nodevirt/test/node"
 )
@@ -31,18 +32,18 @@ func TestBrokenRecords(t *testing.T) {
 	other := r.beside(t, "other")
 	other.does(t, life[:started]...)
 	record := shimRoot("containers", r.container, "record.json")
-	check(t, suite.Kill(t.Context(), node.Shim, syscall.SIGKILL))
+	assert.NilError(t, suite.Kill(t.Context(), node.Shim, syscall.SIGKILL))
 	whole, err := os.Stat(record)
-	check(t, err)
-	check(t, os.Truncate(record, whole.Size()/2))
-	check(t, os.WriteFile(shimRoot("sandboxes", other.id+".json"), []byte("garbage"), 0o600))
-	check(t, resume(t.Context(), node.Shim))
+	assert.NilError(t, err)
+	assert.NilError(t, os.Truncate(record, whole.Size()/2))
+	assert.NilError(t, os.WriteFile(shimRoot("sandboxes", other.id+".json"), []byte("garbage"), 0o600))
+	assert.NilError(t, resume(t.Context(), node.Shim))
 
-	check(t, answers(t.Context()))
+	assert.NilError(t, answers(t.Context()))
 	for _, g := range suite.steady {
-		check(t, g.lives(t.Context()))
+		assert.NilError(t, g.lives(t.Context()))
 	}
-	check(t, other.look(t.Context())) // by a record that is made anew
+	assert.NilError(t, other.look(t.Context())) // by a record that is made anew
 	if list, err := r.containers(t.Context()); err != nil || len(list) > 0 {
 		t.Errorf("of the pod there are the containers %q, %v", list, err)
 	}
@@ -54,24 +55,24 @@ func TestBrokenRecords(t *testing.T) {
 	}
 	// A new container of the pod must not get in the way of the guest that still runs.
 	again := *r.pod
-	check(t, life[1].do(t.Context(), &again))
+	assert.NilError(t, life[1].do(t.Context(), &again))
 	if err := life[started-1].do(t.Context(), &again); status.Code(err) != codes.FailedPrecondition {
 		t.Errorf("a second guest in the pod: %v", err)
 	}
-	check(t, life[ending+1].do(t.Context(), &again))
+	assert.NilError(t, life[ending+1].do(t.Context(), &again))
 
 	for _, verb := range []string{"destroy", "undefine"} {
 		_, err := suite.Output(t.Context(), "virsh", "--connect", "qemu:///system", verb, "default_"+r.name+"_"+r.container[:12])
-		check(t, err)
+		assert.NilError(t, err)
 	}
-	check(t, os.Remove(suite.Dir()+"/log/libvirt/qemu/default_"+r.name+"_"+r.container[:12]+".log"))
+	assert.NilError(t, os.Remove(suite.Dir()+"/log/libvirt/qemu/default_"+r.name+"_"+r.container[:12]+".log"))
 	lost := r.container
 	r.container = "" // its cgroup goes with the pod's, as the kubelet removes it
 	for _, aside := range []string{lost, other.id + ".json"} {
-		check(t, os.RemoveAll(shimRoot("broken", aside)))
+		assert.NilError(t, os.RemoveAll(shimRoot("broken", aside)))
 	}
-	check(t, suite.Restart(t.Context(), node.Shim))
-	check(t, redial())
+	assert.NilError(t, suite.Restart(t.Context(), node.Shim))
+	assert.NilError(t, redial())
 }
 
 // TestUnmadeContainerThatStays has the shim find a container that was not made, and
@@ -80,22 +81,22 @@ func TestBrokenRecords(t *testing.T) {
 func TestUnmadeContainerThatStays(t *testing.T) {
 	r := begin(t)
 	r.does(t, life[:started-1]...)
-	check(t, suite.Kill(t.Context(), node.Shim, syscall.SIGKILL))
+	assert.NilError(t, suite.Kill(t.Context(), node.Shim, syscall.SIGKILL))
 	dir := filepath.Join(suite.Dir(), "nodevirt/containers", r.container)
 	record := shimRoot("containers", r.container, "record.json")
 	text, err := os.ReadFile(record)
-	check(t, err)
-	check(t, os.WriteFile(record, bytes.Replace(text, []byte(`"created"`), []byte(`"creating"`), 1), 0o600))
+	assert.NilError(t, err)
+	assert.NilError(t, os.WriteFile(record, bytes.Replace(text, []byte(`"created"`), []byte(`"creating"`), 1), 0o600))
 	_, err = suite.Output(t.Context(), "mount", "--bind", "/dev/null", filepath.Join(dir, "disk.qcow2"))
-	check(t, err)
-	check(t, resume(t.Context(), node.Shim))
+	assert.NilError(t, err)
+	assert.NilError(t, resume(t.Context(), node.Shim))
 
 	if err := life[1].do(t.Context(), r.pod); status.Code(err) != codes.FailedPrecondition {
 		t.Errorf("beside a container that can't be removed: %v", err)
 	}
 	_, err = suite.Output(t.Context(), "umount", filepath.Join(dir, "disk.qcow2"))
-	check(t, err)
-	check(t, converge(t.Context(), func(ctx context.Context) error { return life[1].do(ctx, r.pod) }))
+	assert.NilError(t, err)
+	assert.NilError(t, converge(t.Context(), func(ctx context.Context) error { return life[1].do(ctx, r.pod) }))
 	r.does(t, life[2])
 }
 
@@ -109,18 +110,18 @@ func TestLibvirtdDoesNotComeBack(t *testing.T) {
 			t.Errorf("%s without libvirtd: %v", c.name, err)
 		}
 	}
-	check(t, suite.Kill(t.Context(), node.Shim, syscall.SIGTERM))
+	assert.NilError(t, suite.Kill(t.Context(), node.Shim, syscall.SIGTERM))
 	if !killAll(r.domain()) {
 		t.Fatal("QEMU did not run")
 	}
-	check(t, os.RemoveAll(shimRoot("containers", r.container)))
-	check(t, resume(t.Context(), node.Shim))
+	assert.NilError(t, os.RemoveAll(shimRoot("containers", r.container)))
+	assert.NilError(t, resume(t.Context(), node.Shim))
 	r.does(t, life[podEnd:]...)
 
-	check(t, resume(t.Context(), node.Libvirtd))
+	assert.NilError(t, resume(t.Context(), node.Libvirtd))
 	domain := "default_" + r.name + "_" + r.container[:12]
 	_, err := suite.Output(t.Context(), "virsh", "--connect", "qemu:///system", "undefine", domain)
-	check(t, err)
-	check(t, os.Remove(suite.Dir()+"/log/libvirt/qemu/"+domain+".log"))
+	assert.NilError(t, err)
+	assert.NilError(t, os.Remove(suite.Dir()+"/log/libvirt/qemu/"+domain+".log"))
 	r.container = "" // its cgroup goes with the pod's, as the kubelet removes it
 }

@@ -14,6 +14,7 @@ import (
 
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
+	"gotest.tools/v3/assert"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/nodevirt/nodevirt/test/node"
@@ -22,15 +23,11 @@ import (
 // TestRounds breaks the node again and again, each time by a plan of its own.
 func TestRounds(t *testing.T) {
 	// A test before may have ended right after it brought libvirtd up again.
-	check(t, converge(t.Context(), sameSecrets(suite.secrets)))
+	assert.NilError(t, converge(t.Context(), sameSecrets(suite.secrets)))
 	before, err := suite.Leftovers(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	size, err := shimSize(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	for i := range uint64(*rounds) {
 		p := newPlan(*seed + i)
 		t.Run(fmt.Sprint(p.seed), func(t *testing.T) {

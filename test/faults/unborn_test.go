@@ -7,6 +7,8 @@ import (
 	"testing"
 	"time"
 
+	"gotest.tools/v3/assert"
+
 	"github.com/nodevirt/nodevirt/shim/domain"
 	"github.com/nodevirt/nodevirt/test/node"
 )
@@ -30,7 +32,7 @@ func TestLibvirtdKilledBeforeQEMU(t *testing.T) {
 		r.does(t, life[1:started-1]...)
 	}
 	r.loses(t, node.Libvirtd)
-	check(t, resume(t.Context(), node.Libvirtd))
+	assert.NilError(t, resume(t.Context(), node.Libvirtd))
 	<-start
 	if left, err := domain.FindUnborn(run); err != nil || len(left) > 0 {
 		t.Errorf("stuck in their start: %+v, %v", left, err)
@@ -48,7 +50,7 @@ func unbornIn(t *testing.T, p *pod, run string) (seen bool, start <-chan struct{
 	}()
 	for {
 		unborn, err := domain.FindUnborn(run)
-		check(t, err)
+		assert.NilError(t, err)
 		if len(unborn) > 0 {
 			return true, over
 		}

@@ -10,17 +10,20 @@ import (
 	"testing"
 	"time"
 
+	"gotest.tools/v3/assert"
+
 	"github.com/nodevirt/nodevirt/test/guest"
+	"github.com/nodevirt/nodevirt/test/needs"
+	"github.com/nodevirt/nodevirt/test/wait"
 )
 
 // patience is for a whole Debian under emulation on a machine that is busy with other tests.
 const patience = 10 * time.Minute
 
 func TestDebian(t *testing.T) {
+	needs.Parts(t, "root, QEMU, a Debian mirror")
 	disk, err := guest.Debian(t.Context(), guest.Options{Log: os.Stderr})
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	seedDisk := seed(t, map[string]string{
 		"meta-data": "instance-id: i-1\nlocal-hostname: seeded\n",
 		"user-data": "#cloud-config\nruncmd:\n  - echo runcmd on $(hostname) >/dev/console\n",
@@ -46,10 +49,9 @@ func TestDebian(t *testing.T) {
 
 // Without a seed cloud-init stays off, and the network comes up by itself.
 func TestDebianWithoutSeed(t *testing.T) {
+	needs.Parts(t, "root, QEMU, a Debian mirror")
 	disk, err := guest.Debian(t.Context(), guest.Options{Log: os.Stderr})
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	m := start(t, 256, drive(disk, "qcow2", "snapshot=on")...)
 	var nics []struct {
 		Name      string
@@ -58,12 +60,9 @@ func TestDebianWithoutSeed(t *testing.T) {
 		} `json:"ip-addresses"`
 	}
 	m.waitFor("debian login: root", patience)
-	for deadline := time.Now().Add(patience); !strings.Contains(m.askAgent("guest-network-get-interfaces", &nics), "10.0.2.15"); {
-		if time.Now().After(deadline) {
-			t.Fatalf("no address from DHCP: %+v", nics)
-		}
-		time.Sleep(time.Second)
-	}
+	wait.Until(t, "an address from DHCP", func() bool {
+		return strings.Contains(m.askAgent("guest-network-get-interfaces", &nics), "10.0.2.15")
+	})
 }
 
 // askAgent runs a command of the guest agent, again until the agent answers, and returns the whole
@@ -116,13 +115,9 @@ func (m *machine) tryAgent(command string) (string, error) {
 func (m *machine) readLine(port string) string {
 	m.t.Helper()
 	conn, err := net.Dial("tcp", m.ports[port])
-	if err != nil {
-		m.t.Fatal(err)
-	}
+	assert.NilError(m.t, err)
 	defer func() { _ = conn.Close() }()
-	if err := conn.SetDeadline(time.Now().Add(patience)); err != nil {
-		m.t.Fatal(err)
-	}
+	assert.NilError(m.t, conn.SetDeadline(time.Now().Add(patience)))
 	line, err := bufio.NewReader(conn).ReadString('\n')
 	if err != nil {
 		m.t.Errorf("port %s: %v", port, err)

@@ -8,15 +8,17 @@ import (
 	"strings"
 	"testing"
 
+	"gotest.tools/v3/assert"
+
 	"github.com/nodevirt/nodevirt/test/guest"
+	"github.com/nodevirt/nodevirt/test/needs"
 )
 
 // Each disk must be what its name says; qemu-img is the judge.
 func TestHostileDisks(t *testing.T) {
+	needs.Parts(t, "QEMU")
 	disks, err := guest.HostileDisks(t.Context(), t.TempDir())
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	foreign := map[string]string{"qcow1": "qcow", "qed": "qed", "vdi": "vdi", "vhdx": "vhdx", "vmdk": "vmdk", "vpc": "vpc"}
 	raw := map[string]bool{"empty": true, "one-byte": true, "odd-size": true}
 	broken := map[string]bool{
@@ -46,12 +48,8 @@ func TestHostileDisks(t *testing.T) {
 				return
 			}
 			out, err := exec.CommandContext(t.Context(), "qemu-img", "info", "--output=json", d.Path).Output()
-			if err != nil {
-				t.Fatal(err)
-			}
-			if err := json.Unmarshal(out, &info); err != nil {
-				t.Fatal(err)
-			}
+			assert.NilError(t, err)
+			assert.NilError(t, json.Unmarshal(out, &info))
 			var right bool
 			switch {
 			case foreign[d.Name] != "":
@@ -78,14 +76,11 @@ func TestHostileDisks(t *testing.T) {
 
 // The bomb must be sound, and be one: qemu-io reads the guest's last bytes.
 func TestCompressedBomb(t *testing.T) {
+	needs.Parts(t, "QEMU")
 	bomb, err := guest.CompressedBomb()
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	path := filepath.Join(t.TempDir(), "bomb")
-	if err := os.WriteFile(path, bomb, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, os.WriteFile(path, bomb, 0o600))
 	out, err := exec.CommandContext(t.Context(), "qemu-io", "-r", "-f", "qcow2",
 		"-c", "length", "-c", "read -P 0 511G 1M", path).CombinedOutput()
 	if err != nil || !strings.Contains(string(out), "512 GiB") || strings.Contains(string(out), "failed") {

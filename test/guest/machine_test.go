@@ -19,6 +19,11 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"gotest.tools/v3/assert"
+
+	"github.com/nodevirt/nodevirt/test/needs"
+	"github.com/nodevirt/nodevirt/test/wait"
 )
 
 // machine is a guest that runs under a bare, emulated QEMU, on a q35 board with the devices that
@@ -37,10 +42,9 @@ type machine struct {
 // start boots qemu with further arguments. The machine is killed at the end of the test.
 func start(t *testing.T, memory int, args ...string) *machine {
 	t.Helper()
+	needs.Parts(t, "QEMU")
 	dir, err := os.MkdirTemp("", "guest-") // t.TempDir is too long for a socket's path
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	t.Cleanup(func() { _ = os.RemoveAll(dir) })
 	m := &machine{t: t, console: newConsole(t), agent: filepath.Join(dir, "agent"), ended: make(chan error, 1)}
 	qmp := filepath.Join(dir, "qmp")
@@ -55,9 +59,7 @@ func start(t *testing.T, memory int, args ...string) *machine {
 	m.cmd = exec.Command("qemu-system-x86_64", args...)
 	m.cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL} // a test that times out runs no cleanup
 	m.cmd.Stdout, m.cmd.Stderr = m.console, m.console
-	if err := m.cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, m.cmd.Start())
 	go func() { m.ended <- m.cmd.Wait() }()
 	t.Cleanup(m.kill)
 	m.qmpConn = dial(t, qmp)
@@ -70,16 +72,13 @@ func start(t *testing.T, memory int, args ...string) *machine {
 // dial connects to a socket of qemu as soon as qemu made it.
 func dial(t *testing.T, path string) net.Conn {
 	t.Helper()
-	for deadline := time.Now().Add(time.Minute); ; time.Sleep(20 * time.Millisecond) {
-		conn, err := net.Dial("unix", path)
-		if err == nil {
-			t.Cleanup(func() { _ = conn.Close() })
-			return conn
-		}
-		if time.Now().After(deadline) {
-			t.Fatal(err)
-		}
-	}
+	var conn net.Conn
+	wait.Success(t, "QEMU's socket", func(context.Context) (err error) {
+		conn, err = net.Dial("unix", path)
+		return err
+	})
+	t.Cleanup(func() { _ = conn.Close() })
+	return conn
 }
 
 func (m *machine) kill() {
@@ -98,9 +97,7 @@ func (m *machine) execute(command string, arguments, result any) {
 	if arguments == nil {
 		request, err = json.Marshal(map[string]any{"execute": command})
 	}
-	if err != nil {
-		m.t.Fatal(err)
-	}
+	assert.NilError(m.t, err)
 	if _, err := m.qmpConn.Write(request); err != nil {
 		m.t.Fatal(err)
 	}
@@ -119,9 +116,7 @@ func (m *machine) execute(command string, arguments, result any) {
 			continue
 		}
 		if result != nil {
-			if err := json.Unmarshal(answer.Return, result); err != nil {
-				m.t.Fatal(err)
-			}
+			assert.NilError(m.t, json.Unmarshal(answer.Return, result))
 		}
 		return
 	}

@@ -6,6 +6,8 @@ import (
 	"testing"
 	"time"
 
+	"gotest.tools/v3/assert"
+
 	"github.com/nodevirt/nodevirt/test/guest"
 )
 
@@ -13,9 +15,7 @@ func TestBootSector(t *testing.T) {
 	for name, then := range map[string]guest.Then{"halt": guest.Halt, "power off": guest.PowerOff, "restart": guest.Restart} {
 		t.Run(name, func(t *testing.T) {
 			disk := filepath.Join(t.TempDir(), "sector.raw")
-			if err := os.WriteFile(disk, guest.BootSector("here I am", then), 0o644); err != nil {
-				t.Fatal(err)
-			}
+			assert.NilError(t, os.WriteFile(disk, guest.BootSector("here I am", then), 0o644))
 			args := drive(disk, "raw")
 			if then == guest.Restart {
 				args = append(args, "-no-reboot") // qemu ends instead

@@ -6,18 +6,16 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"gotest.tools/v3/assert"
 )
 
 // seed makes a NoCloud seed disk and returns qemu's arguments for it.
 func seed(t *testing.T, files map[string]string) []string {
 	t.Helper()
 	disk := filepath.Join(t.TempDir(), "seed.raw")
-	if err := os.WriteFile(disk, nil, 0o644); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.Truncate(disk, 1<<20); err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, os.WriteFile(disk, nil, 0o644))
+	assert.NilError(t, os.Truncate(disk, 1<<20))
 	run(t, "", "mkfs.vfat", "-n", "CIDATA", disk)
 	for name, text := range files {
 		run(t, text, "mcopy", "-i", disk, "-", "::"+name)

@@ -11,7 +11,10 @@ import (
 	"testing"
 	"time"
 
+	"gotest.tools/v3/assert"
+
 	"github.com/nodevirt/nodevirt/test/guest"
+	"github.com/nodevirt/nodevirt/test/needs"
 )
 
 const up = `^nodevirt guest: up host=`
@@ -35,10 +38,9 @@ type tinyInfo struct {
 }
 
 func TestTiny(t *testing.T) {
+	needs.Parts(t, "QEMU, a Debian mirror")
 	disk, err := guest.Tiny(t.Context(), guest.Options{Log: os.Stderr})
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	seedDisk := seed(t, map[string]string{
 		"meta-data": "instance-id: i-1\nlocal-hostname: \"seeded\"\npublic-keys:\n  - \"ssh-ed25519 AAAA one\"\n",
 		"user-data": "#!/bin/sh\necho made by user data >/www/user-data\necho user data ran\n",
@@ -119,9 +121,7 @@ func (m *machine) checkInfo() tinyInfo {
 func (m *machine) checkEcho() {
 	m.t.Helper()
 	conn, err := net.Dial("tcp", m.ports["7"])
-	if err != nil {
-		m.t.Fatal(err)
-	}
+	assert.NilError(m.t, err)
 	defer func() { _ = conn.Close() }()
 	if _, err := conn.Write([]byte("echo\n")); err != nil {
 		m.t.Fatal(err)
@@ -133,10 +133,9 @@ func (m *machine) checkEcho() {
 }
 
 func TestTinyKernel(t *testing.T) {
+	needs.Parts(t, "a Debian mirror")
 	k, err := guest.TinyKernel(t.Context(), guest.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	m := start(t, 128, "-kernel", k.Image, "-initrd", k.Initrd, "-append", guest.Cmdline+" nodevirt.tick")
 	m.waitFor(up, 5*time.Minute)
 	m.waitFor("^nodevirt guest: tick 2$", time.Minute)
@@ -146,11 +145,10 @@ func TestTinyKernel(t *testing.T) {
 }
 
 func TestTinyIsDeterministic(t *testing.T) {
+	needs.Parts(t, "a Debian mirror")
 	o := guest.Options{Cache: t.TempDir()}
 	disk, err := guest.Tiny(t.Context(), o)
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	again, err := guest.Tiny(t.Context(), o)
 	if err != nil || again != disk {
 		t.Errorf("the second call returns %s, %v instead of %s", again, err, disk)
@@ -160,9 +158,7 @@ func TestTinyIsDeterministic(t *testing.T) {
 		t.Errorf("left behind: %q, %v", left, err)
 	}
 	elsewhere, err := guest.Tiny(t.Context(), guest.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	if !slices.Equal(content(t, disk), content(t, elsewhere)) {
 		t.Errorf("two builds from the same packages, %s and %s, differ", disk, elsewhere)
 	}
@@ -171,8 +167,6 @@ func TestTinyIsDeterministic(t *testing.T) {
 func content(t *testing.T, path string) []byte {
 	t.Helper()
 	data, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	return data
 }

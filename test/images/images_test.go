@@ -22,9 +22,11 @@ import (
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 	"github.com/google/go-containerregistry/pkg/v1/remote"
 	"github.com/google/go-containerregistry/pkg/v1/validate"
+	"gotest.tools/v3/assert"
 
 	"github.com/nodevirt/nodevirt/test/guest"
 	"github.com/nodevirt/nodevirt/test/images"
+	"github.com/nodevirt/nodevirt/test/needs"
 )
 
 // node is a registry that only its transport reaches, as a development node's.
@@ -53,26 +55,18 @@ func (n node) roundTrip(ref string, build func() (v1.Image, error)) v1.Image {
 	var digests []v1.Hash
 	for range 2 {
 		img, err := build()
-		if err != nil {
-			n.t.Fatal(err)
-		}
+		assert.NilError(n.t, err)
 		digest, err := images.Push(n.t.Context(), address+"/"+ref, img, images.PushOptions{Transport: n.transport})
-		if err != nil {
-			n.t.Fatal(err)
-		}
+		assert.NilError(n.t, err)
 		digests = append(digests, digest)
 	}
 	if digests[0] != digests[1] {
 		n.t.Errorf("%s: two builds give %v", ref, digests)
 	}
 	parsed, err := name.ParseReference(address+"/"+ref, name.Insecure)
-	if err != nil {
-		n.t.Fatal(err)
-	}
+	assert.NilError(n.t, err)
 	img, err := remote.Image(parsed, remote.WithTransport(n.transport), remote.WithContext(n.t.Context()))
-	if err != nil {
-		n.t.Fatal(err)
-	}
+	assert.NilError(n.t, err)
 	if err := validate.Image(img, validate.Fast); err != nil {
 		n.t.Errorf("%s: %v", ref, err)
 	}
@@ -86,31 +80,23 @@ func (n node) roundTrip(ref string, build func() (v1.Image, error)) v1.Image {
 func entries(t *testing.T, img v1.Image) (headers []*tar.Header, content map[string][]byte) {
 	t.Helper()
 	layers, err := img.Layers()
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	content = map[string][]byte{}
 	for _, l := range layers {
 		r, err := l.Uncompressed()
-		if err != nil {
-			t.Fatal(err)
-		}
+		assert.NilError(t, err)
 		for archive := tar.NewReader(r); ; {
 			h, err := archive.Next()
 			if errors.Is(err, io.EOF) {
 				break
 			}
-			if err != nil {
-				t.Fatal(err)
-			}
+			assert.NilError(t, err)
 			headers = append(headers, h)
 			if content[h.Name], err = io.ReadAll(archive); err != nil {
 				t.Fatal(err)
 			}
 		}
-		if err := r.Close(); err != nil {
-			t.Fatal(err)
-		}
+		assert.NilError(t, r.Close())
 	}
 	return headers, content
 }
@@ -127,9 +113,7 @@ func TestRegistryDisk(t *testing.T) {
 	n := newNode(t)
 	source := filepath.Join(t.TempDir(), "source.qcow2")
 	disk := bytes.Repeat([]byte("0123456789abcdef"), 1<<18) // 4 MiB
-	if err := os.WriteFile(source, disk, 0o644); err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, os.WriteFile(source, disk, 0o644))
 	for _, c := range []struct {
 		name    string
 		options images.DiskOptions
@@ -202,14 +186,13 @@ func unpack(t *testing.T, img v1.Image) string {
 		default:
 			err = os.WriteFile(path, content[h.Name], h.FileInfo().Mode())
 		}
-		if err != nil {
-			t.Fatal(err)
-		}
+		assert.NilError(t, err)
 	}
 	return root
 }
 
 func TestBusybox(t *testing.T) {
+	needs.Parts(t, "root, a Debian mirror")
 	img := newNode(t).roundTrip("busybox:dev", func() (v1.Image, error) { return images.Busybox(t.Context(), guest.Options{}) })
 	root := unpack(t, img)
 	// With the image's own libraries: it is the image that must run, not this machine.

@@ -15,6 +15,8 @@ import (
 	"testing"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/nodevirt/nodevirt/test/needs"
 )
 
 // Kinds of file systems, by their names to the kernel and to mkfs.
@@ -126,6 +128,7 @@ func attach(f *os.File) (*os.File, error) {
 // Device is a block device of zeros, of a size in bytes, which goes when the test ends.
 func Device(t testing.TB, size int64) (path string) {
 	t.Helper()
+	needs.Parts(t, "root")
 	f, err := os.CreateTemp(t.TempDir(), "device-*.img")
 	if err != nil {
 		t.Fatal(err)

@@ -9,6 +9,8 @@ import (
 	"testing"
 	"time"
 
+	"gotest.tools/v3/assert"
+
 	"github.com/nodevirt/nodevirt/test/guest"
 	"github.com/nodevirt/nodevirt/test/node"
 )
@@ -23,8 +25,7 @@ const domain = `<domain type='qemu'>
   <seclabel type='static' model='dac' relabel='no'><label>+64001:+64001</label></seclabel>
 </domain>`
 
-func TestLibvirtRunsAMachineUnderItsOwnUID(t *testing.T) {
-	n := start(t)
+func testGuest(t *testing.T, n *node.Node) {
 	dir := machineDir(t, n)
 	xml := filepath.Join(dir, "domain.xml")
 	write(t, xml, fmt.Appendf(nil, domain, dir, guest.Cmdline))
@@ -35,9 +36,7 @@ func TestLibvirtRunsAMachineUnderItsOwnUID(t *testing.T) {
 	}
 
 	out, err := n.Output(t.Context(), "ps", "-C", "qemu-system-x86_64", "-o", "uid=", "-o", "ppid=")
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	if got := strings.Fields(out); len(got) != 2 || got[0] != "64001" || got[1] != "1" {
 		t.Errorf("QEMU's uid and parent: %q; want 64001 and the node's first process", out)
 	}
@@ -57,33 +56,23 @@ func TestLibvirtRunsAMachineUnderItsOwnUID(t *testing.T) {
 func machineDir(t *testing.T, n *node.Node) string {
 	t.Helper()
 	kernel, err := guest.TinyKernel(t.Context(), n.GuestOptions())
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	dir := filepath.Join(n.Dir(), "machine")
-	if err := os.Mkdir(dir, 0o755); err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, os.Mkdir(dir, 0o755))
 	for name, source := range map[string]string{"vmlinuz": kernel.Image, "initrd": kernel.Initrd} {
 		data, err := os.ReadFile(source)
-		if err != nil {
-			t.Fatal(err)
-		}
+		assert.NilError(t, err)
 		write(t, filepath.Join(dir, name), data)
 	}
 	console := filepath.Join(dir, "console")
 	write(t, console, nil)
-	if err := os.Chown(console, 64001, 64001); err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, os.Chown(console, 64001, 64001))
 	return dir
 }
 
 func write(t *testing.T, path string, data []byte) {
 	t.Helper()
-	if err := os.WriteFile(path, data, 0o644); err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, os.WriteFile(path, data, 0o644))
 }
 
 // awaitConsole reads a console's file until it holds want. That takes seconds under emulation; two
@@ -91,9 +80,7 @@ func write(t *testing.T, path string, data []byte) {
 func awaitConsole(t *testing.T, path, want string) {
 	t.Helper()
 	f, err := os.Open(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	defer f.Close()
 	var text []byte
 	for deadline := time.Now().Add(2 * time.Minute); !strings.Contains(string(text), want); {
@@ -101,9 +88,7 @@ func awaitConsole(t *testing.T, path, want string) {
 			t.Fatalf("the console does not say %q:\n%s", want, text)
 		}
 		more, err := io.ReadAll(f)
-		if err != nil {
-			t.Fatal(err)
-		}
+		assert.NilError(t, err)
 		text = append(text, more...)
 		time.Sleep(50 * time.Millisecond)
 	}

@@ -8,6 +8,8 @@ import (
 	"net/rpc"
 	"os"
 	"strings"
+
+	"github.com/nodevirt/nodevirt/test/needs"
 )
 
 // Main is for a TestMain whose tests share one node: it starts the node in a new folder, has it
@@ -15,6 +17,7 @@ import (
 // if the node is not [Node.Sound]. When something failed, the ends of the node's logs are in the output.
 // Dir and Bound of o are set here.
 func Main(tests interface{ Run() int }, o Options, prepare func(context.Context, *Node) error) int {
+	needs.PartsOfAll("a development node")
 	code, err := runMain(context.Background(), tests, o, prepare)
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)

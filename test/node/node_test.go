@@ -8,15 +8,35 @@ import (
 	"strings"
 	"syscall"
 	"testing"
-	"time"
+
+	"gotest.tools/v3/assert"
 
 	"github.com/nodevirt/nodevirt/test/node"
+	"github.com/nodevirt/nodevirt/test/wait"
 )
 
-// start is a node without a shim, which has tests of its own.
-func start(t *testing.T) *node.Node {
-	t.Helper()
-	return node.ForTest(t, node.Options{Components: []string{node.Libvirtd}, Subnet: netip.MustParsePrefix("10.99.0.0/24")})
+// options are of a node without a shim, which has tests of its own.
+func options() node.Options {
+	return node.Options{Components: []string{node.Libvirtd}, Subnet: netip.MustParsePrefix("10.99.0.0/24")}
+}
+
+// TestNode runs all that one node can show. The last test stops the node.
+func TestNode(t *testing.T) {
+	n := node.ForTest(t, options())
+	for _, test := range []struct {
+		name string
+		run  func(*testing.T, *node.Node)
+	}{
+		{"a pod runs and leaves nothing", testPod},
+		{"pods outlive the daemons", testRestarts},
+		{"a second start uses what runs", testSecondStart},
+		{"commands are killed with their context", testKilledCommand},
+		{"a guest runs under its own uid", testGuest},
+		{"images that were written are found", testPristine},
+		{"stop leaves nothing on the machine", testStop},
+	} {
+		t.Run(test.name, func(t *testing.T) { test.run(t, n) })
+	}
 }
 
 // run starts a pod with a container that says hello and stays, and returns both ids and what
@@ -24,19 +44,13 @@ func start(t *testing.T) *node.Node {
 func run(t *testing.T, n *node.Node, name string) (pod, container string, p node.Pod) {
 	t.Helper()
 	image, err := n.PushBusybox(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	p = n.NewPod(name)
 	pod, err = n.RunPod(t.Context(), p, "")
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	c := node.NewContainer("c", image, "sh", "-c", "echo hello from $(hostname); exec sleep 1000")
 	container, err = n.CreateContainer(t.Context(), pod, p, c)
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	crictl(t, n, "start", container)
 	return pod, container, p
 }
@@ -44,32 +58,23 @@ func run(t *testing.T, n *node.Node, name string) (pod, container string, p node
 func crictl(t *testing.T, n *node.Node, args ...string) string {
 	t.Helper()
 	out, err := n.Output(t.Context(), "crictl", args...)
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	return strings.TrimSpace(out)
 }
 
 func census(t *testing.T, n *node.Node) node.Census {
 	t.Helper()
 	c, err := n.Leftovers(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	return c
 }
 
-func TestAPodRunsAndLeavesNothing(t *testing.T) {
-	n := start(t)
+func testPod(t *testing.T, n *node.Node) {
 	// The first pod brings the bridge, which stays.
 	pod, _, p := run(t, n, "first")
-	if err := n.RemovePod(t.Context(), pod, p); err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, n.RemovePod(t.Context(), pod, p))
 	before, err := n.Settled(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 
 	pod, container, p := run(t, n, "second")
 	if got := crictl(t, n, "exec", container, "hostname"); got != "second" {
@@ -82,63 +87,48 @@ func TestAPodRunsAndLeavesNothing(t *testing.T) {
 		}
 	}
 
-	if err := n.RemovePod(t.Context(), pod, p); err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, n.RemovePod(t.Context(), pod, p))
 	if diff, err := n.Since(t.Context(), before); len(diff) > 0 || err != nil {
 		t.Errorf("after the pod's end: %v:\n%s", err, strings.Join(diff, "\n"))
 	}
 }
 
-func TestPodsOutliveTheDaemons(t *testing.T) {
-	n := start(t)
-	_, container, _ := run(t, n, "pod")
+func testRestarts(t *testing.T, n *node.Node) {
+	pod, container, p := run(t, n, "restarts")
 	for _, name := range []string{node.Containerd, node.Libvirtd, node.Registry} {
-		if err := n.Restart(t.Context(), name); err != nil {
-			t.Fatal(err)
-		}
+		assert.NilError(t, n.Restart(t.Context(), name))
 	}
-	if err := n.Kill(t.Context(), node.Containerd, syscall.SIGKILL); err != nil {
-		t.Fatal(err)
-	}
-	if err := n.Resume(t.Context(), node.Containerd); err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, n.Kill(t.Context(), node.Containerd, syscall.SIGKILL))
+	assert.NilError(t, n.Resume(t.Context(), node.Containerd))
 	if got := crictl(t, n, "exec", container, "echo", "here"); got != "here" {
 		t.Errorf("exec after restarts: %q", got)
 	}
+	assert.NilError(t, n.RemovePod(t.Context(), pod, p))
 }
 
-func TestStartTwiceReusesWhatStands(t *testing.T) {
-	n := start(t)
-	_, container, _ := run(t, n, "pod")
-	again, err := node.Start(t.Context(), node.Options{
-		Dir: n.Dir(), Components: []string{node.Libvirtd}, Subnet: netip.MustParsePrefix("10.99.0.0/24"),
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
+func testSecondStart(t *testing.T, n *node.Node) {
+	pod, container, p := run(t, n, "second-start")
+	o := options()
+	o.Dir = n.Dir()
+	again, err := node.Start(t.Context(), o)
+	assert.NilError(t, err)
 	if again.PID() != n.PID() {
 		t.Errorf("first process: %d, then %d", n.PID(), again.PID())
 	}
 	attached, err := node.Attach(n.Dir())
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	if got := crictl(t, attached, "exec", container, "echo", "here"); got != "here" {
 		t.Errorf("exec after the second start: %q", got)
 	}
+	assert.NilError(t, n.RemovePod(t.Context(), pod, p))
 }
 
-func TestStopLeavesNothingOnTheMachine(t *testing.T) {
-	n := start(t)
-	run(t, n, "pod")
+func testStop(t *testing.T, n *node.Node) {
+	run(t, n, "stopped")
 	if got := machine(t, n); len(got) == 0 {
 		t.Fatal("a node that is up does not show on the machine")
 	}
-	if err := n.Stop(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, n.Stop(t.Context()))
 	if got := machine(t, n); len(got) > 0 {
 		t.Errorf("after stop: %s", strings.Join(got, "\n"))
 	}
@@ -158,9 +148,7 @@ func machine(t *testing.T, n *node.Node) []string {
 	t.Helper()
 	var found []string
 	lines, err := filepath.Glob("/proc/[0-9]*/cmdline")
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	for _, path := range lines {
 		text, err := os.ReadFile(path)
 		if err == nil && strings.Contains(string(text), n.Dir()) {
@@ -168,33 +156,24 @@ func machine(t *testing.T, n *node.Node) []string {
 		}
 	}
 	mounts, err := os.ReadFile("/proc/self/mountinfo")
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	if strings.Contains(string(mounts), n.Dir()) {
 		found = append(found, "mount")
 	}
 	for _, pattern := range []string{"/sys/fs/cgroup/" + n.Name(), "/sys/fs/cgroup/*/" + n.Name()} {
 		dirs, err := filepath.Glob(pattern)
-		if err != nil {
-			t.Fatal(err)
-		}
+		assert.NilError(t, err)
 		found = append(found, dirs...)
 	}
 	return found
 }
 
-func TestCommandsAreKilledWithTheirContext(t *testing.T) {
-	n := start(t)
+func testKilledCommand(t *testing.T, n *node.Node) {
 	ctx, cancel := context.WithCancel(t.Context())
 	cmd := n.Command(ctx, "sh", "-c", "sleep 12345 & echo up; wait")
 	out, err := cmd.StdoutPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
+	assert.NilError(t, cmd.Start())
 	if _, err := out.Read(make([]byte, 3)); err != nil {
 		t.Fatal(err)
 	}
@@ -203,18 +182,11 @@ func TestCommandsAreKilledWithTheirContext(t *testing.T) {
 		t.Error("a killed command ended well")
 	}
 	// What was killed ends when it next has a processor.
-	for end := time.Now().Add(time.Minute); ; time.Sleep(10 * time.Millisecond) {
+	wait.Until(t, "what the command started to end", func() bool {
 		processes, err := n.Output(t.Context(), "ps", "ax")
-		if err != nil {
-			t.Fatal(err)
-		}
-		if !strings.Contains(processes, "sleep 12345") {
-			return
-		}
-		if time.Now().After(end) {
-			t.Fatalf("what the command started runs on:\n%s", processes)
-		}
-	}
+		assert.NilError(t, err)
+		return !strings.Contains(processes, "sleep 12345")
+	})
 }
 
 func TestALongPathIsRefused(t *testing.T) {

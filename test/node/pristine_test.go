@@ -7,24 +7,20 @@ import (
 	"testing"
 
 	v1 "github.com/google/go-containerregistry/pkg/v1"
+	"gotest.tools/v3/assert"
 
 	"github.com/nodevirt/nodevirt/test/images"
 	"github.com/nodevirt/nodevirt/test/node"
 )
 
-// TestPristine writes to what an image was unpacked to, in each way that must be noticed.
-func TestPristine(t *testing.T) {
-	n := node.ForTest(t, node.Options{Components: []string{node.Registry, node.Containerd}})
+// testPristine writes to what an image was unpacked to, in each way that must be noticed.
+func testPristine(t *testing.T, n *node.Node) {
 	img, err := images.FromFiles(v1.Config{},
 		images.Layer{Files: []images.File{{Name: "disk/a", Data: make([]byte, 1<<20)}, {Name: "disk/b", Data: []byte("b")}}},
 		images.Layer{Files: []images.File{{Name: "disk/a", Data: make([]byte, 1<<19)}}, Compressed: true})
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	ref, err := n.Push(t.Context(), "pristine:1", img)
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	crictl(t, n, "pull", ref)
 	was, err := n.Pristine(t.Context())
 	if err != nil || was < 3 {
@@ -52,15 +48,11 @@ func TestPristine(t *testing.T) {
 			func(path string) error { return os.Chown(path, 0, 0) }, "it is 7:7's",
 		},
 	} {
-		if err := c.do(files[0]); err != nil {
-			t.Fatal(err)
-		}
+		assert.NilError(t, c.do(files[0]))
 		_, err := n.Pristine(t.Context())
 		if err == nil || !strings.Contains(err.Error(), "an image was written: disk/b") || !strings.Contains(err.Error(), c.want) {
 			t.Errorf("%s: %v, want %q", name, err, c.want)
 		}
-		if err := c.undo(files[0]); err != nil {
-			t.Fatal(err)
-		}
+		assert.NilError(t, c.undo(files[0]))
 	}
 }

@@ -5,6 +5,8 @@ import (
 	"os"
 	"testing"
 	"time"
+
+	"github.com/nodevirt/nodevirt/test/needs"
 )
 
 // ForTest starts a node for a test in a new folder, and stops and removes it when the test ends; a
@@ -12,6 +14,7 @@ import (
 // node's logs are in its output, and of those of its containers. Dir and Bound of o are set here.
 func ForTest(t testing.TB, o Options) *Node {
 	t.Helper()
+	needs.Parts(t, "a development node")
 	// Not t.TempDir: its paths are too long for sockets, and closed to QEMU's uid.
 	dir, err := os.MkdirTemp("", "nodevirt-")
 	if err != nil {

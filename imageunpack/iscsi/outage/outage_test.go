@@ -19,6 +19,8 @@ import (
 
 	"github.com/nodevirt/nodevirt/imageunpack/iscsi"
 	"github.com/nodevirt/nodevirt/imageunpack/iscsi/outage"
+	"github.com/nodevirt/nodevirt/test/needs"
+	"github.com/nodevirt/nodevirt/test/wait"
 )
 
 // uid is a machine's user.
@@ -30,6 +32,7 @@ const inside = "NODEVIRT_TEST_OUTAGE"
 // alone runs a test in a process that has a network namespace of its own, and tells whether this is it.
 func alone(t *testing.T) bool {
 	t.Helper()
+	needs.Parts(t, "root, tgtd, QEMU")
 	if os.Getenv(inside) != "" {
 		run(t, "ip", "link", "set", "lo", "up")
 		return true
@@ -152,15 +155,9 @@ func (s *server) start() {
 	if err := s.cmd.Start(); err != nil {
 		s.t.Fatalf("start tgtd (Debian's package tgt): %v", err)
 	}
-	for end := time.Now().Add(3 * time.Minute); ; time.Sleep(10 * time.Millisecond) {
-		err := s.daemon.Serve(s.t.Context(), s.target)
-		if err == nil {
-			return
-		}
-		if time.Now().After(end) {
-			s.t.Fatal(err)
-		}
-	}
+	wait.Success(s.t, "tgtd to serve the target", func(ctx context.Context) error {
+		return s.daemon.Serve(ctx, s.target)
+	})
 }
 
 func (s *server) signal(sig syscall.Signal) { _ = s.cmd.Process.Signal(sig) }
@@ -226,15 +223,12 @@ func (u *user) says(t *testing.T, line, want string) (said string) {
 
 func (u *user) eventually(t *testing.T, line, want string) {
 	t.Helper()
-	for end := time.Now().Add(2 * time.Minute); ; time.Sleep(100 * time.Millisecond) {
-		said := u.asks(t, line)
-		if strings.Contains(said, want) {
-			return
+	wait.Success(t, line, func(context.Context) error {
+		if said := u.asks(t, line); !strings.Contains(said, want) {
+			return fmt.Errorf("%s; want %s", said, want)
 		}
-		if time.Now().After(end) {
-			t.Fatalf("%s: %s; want %s", line, said, want)
-		}
-	}
+		return nil
+	})
 }
 
 // text is what a process says.

@@ -18,6 +18,7 @@ import (
 	"time"
 
 	"go.uber.org/goleak"
+	"gotest.tools/v3/assert"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -36,14 +37,14 @@ type machine struct {
 func newMachine(t *testing.T) *machine {
 	t.Helper()
 	dir, err := os.MkdirTemp("", "console-") // t.TempDir's paths are too long for sockets
-	check(t, err)
-	t.Cleanup(func() { check(t, os.RemoveAll(dir)) })
+	assert.NilError(t, err)
+	t.Cleanup(func() { assert.NilError(t, os.RemoveAll(dir)) })
 	m := &machine{t: t, ended: make(chan struct{}), clients: make(chan net.Conn)}
 	m.Console = Console{Raw: filepath.Join(dir, "console"), Socket: filepath.Join(dir, "sock"), Ended: m.ended}
 	m.raw, err = os.OpenFile(m.Raw, os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600)
-	check(t, err)
+	assert.NilError(t, err)
 	m.listener, err = net.Listen("unix", m.Socket)
-	check(t, err)
+	assert.NilError(t, err)
 	t.Cleanup(func() { m.listener.Close(); m.raw.Close() })
 	return m
 }
@@ -51,7 +52,7 @@ func newMachine(t *testing.T) *machine {
 func (m *machine) accept() net.Conn {
 	m.t.Helper()
 	c, err := m.listener.Accept()
-	check(m.t, err)
+	assert.NilError(m.t, err)
 	m.t.Cleanup(func() { c.Close() })
 	return c
 }
@@ -59,7 +60,7 @@ func (m *machine) accept() net.Conn {
 func (m *machine) print(text string) {
 	m.t.Helper()
 	_, err := m.raw.WriteString(text)
-	check(m.t, err)
+	assert.NilError(m.t, err)
 }
 
 // client is one who is attached. It sees what was written to it.
@@ -108,7 +109,7 @@ func (c *client) types(text string) {
 	c.t.Helper()
 	for _, part := range []string{text, ""} {
 		_, err := c.keys.Write([]byte(part))
-		check(c.t, err)
+		assert.NilError(c.t, err)
 	}
 }
 
@@ -122,13 +123,6 @@ func (c *client) sees(text string) {
 			c.t.Fatalf("left, %v, and did not see %q, but %q", err, text, c.seen())
 		case <-time.After(time.Millisecond):
 		}
-	}
-}
-
-func check(t *testing.T, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
 	}
 }
 
@@ -152,7 +146,7 @@ func TestSeveralSeeTheSameAndAllMayType(t *testing.T) {
 	a.types("from a\n")
 	b.types("from b\n")
 	err := <-read
-	check(t, err)
+	assert.NilError(t, err)
 	lines := strings.SplitAfter(string(got), "\n")
 	if slices.Sort(lines); !slices.Equal(lines, []string{"", "from a\n", "from b\n"}) {
 		t.Errorf("typed %q", got)
@@ -163,15 +157,15 @@ func TestSeveralSeeTheSameAndAllMayType(t *testing.T) {
 	}
 	// One leaves; it is nothing to the others, nor to the guest.
 	a.leave()
-	check(t, <-a.done)
+	assert.NilError(t, <-a.done)
 	b.types("x")
 	_, err = io.ReadFull(qemu, got[:1])
-	check(t, err)
+	assert.NilError(t, err)
 	m.print(" home")
 	b.sees("login: welcome home")
 	// With the last one who could type the connection goes, and comes again.
 	b.leave()
-	check(t, <-b.done)
+	assert.NilError(t, <-b.done)
 	if n, err := qemu.Read(got); n != 0 || !errors.Is(err, io.EOF) {
 		t.Errorf("after all have left: %d, %v", n, err)
 	}
@@ -179,7 +173,7 @@ func TestSeveralSeeTheSameAndAllMayType(t *testing.T) {
 	qemu = m.accept()
 	again.types("back")
 	_, err = io.ReadFull(qemu, got[:4])
-	check(t, err)
+	assert.NilError(t, err)
 	viewer.sees(" home")
 }
 
@@ -188,7 +182,7 @@ func TestWhoLeavesHasTyped(t *testing.T) {
 	c := m.attach(ts, true)
 	c.types("poweroff\n")
 	c.leave()
-	check(t, <-c.done)
+	assert.NilError(t, <-c.done)
 	got, err := io.ReadAll(m.accept())
 	if string(got) != "poweroff\n" || err != nil {
 		t.Errorf("%q, %v", got, err)
@@ -202,7 +196,7 @@ func TestQEMUIsNeverMadeToTryAgain(t *testing.T) {
 	qemu := m.accept()
 	c.types("x")
 	_, err := io.ReadFull(qemu, make([]byte, 1))
-	check(t, err)
+	assert.NilError(t, err)
 	for range 10_000 {
 		if _, err := qemu.Write([]byte{'o'}); !errors.Is(err, syscall.EPIPE) {
 			t.Fatalf("a write to the socket: %v", err)
@@ -210,7 +204,7 @@ func TestQEMUIsNeverMadeToTryAgain(t *testing.T) {
 	}
 	c.types("y") // still the same connection
 	_, err = io.ReadFull(qemu, make([]byte, 1))
-	check(t, err)
+	assert.NilError(t, err)
 }
 
 // QEMU may end a connection, and drop a key that it has not read.
@@ -222,10 +216,10 @@ func TestADroppedKeyIsTypedAgain(t *testing.T) {
 	c.types(text)
 	got := make([]byte, len(text))
 	_, err := io.ReadFull(first, got[:5])
-	check(t, err)
-	check(t, first.Close())
+	assert.NilError(t, err)
+	assert.NilError(t, first.Close())
 	_, err = io.ReadFull(m.accept(), got[5:])
-	check(t, err)
+	assert.NilError(t, err)
 	if string(got) != text {
 		t.Errorf("typed %q", got)
 	}
@@ -303,7 +297,7 @@ func TestAGuestThatDoesNotReadKeepsNobody(t *testing.T) {
 	b.sees("silence")
 	for _, c := range []*client{a, b} {
 		c.leave()
-		check(t, <-c.done)
+		assert.NilError(t, <-c.done)
 	}
 	_ = a.keys.CloseWithError(io.ErrClosedPipe)
 	<-typing
@@ -335,7 +329,7 @@ func TestAnEmptiedFileIsBegunAnew(t *testing.T) {
 	m.print("before")
 	c := m.attach(ts, false)
 	c.sees("before")
-	check(t, m.raw.Truncate(0))
+	assert.NilError(t, m.raw.Truncate(0))
 	m.print("new")
 	c.sees("beforenew")
 }

@@ -7,10 +7,13 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/nodevirt/nodevirt/test/needs"
 )
 
 func emulator(t *testing.T) string {
 	t.Helper()
+	needs.Parts(t, "QEMU")
 	path, err := exec.LookPath("qemu-system-x86_64")
 	if err != nil {
 		t.Fatal(err)

@@ -10,6 +10,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/google/go-cmp/cmp"
+	"gotest.tools/v3/assert"
 	"gotest.tools/v3/golden"
 
 	"github.com/nodevirt/nodevirt/test/bench/report"
@@ -76,9 +77,7 @@ func example() report.Report {
 
 func TestTable(t *testing.T) {
 	var b strings.Builder
-	if err := example().Table(&b); err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, example().Table(&b))
 	golden.Assert(t, b.String(), "table.txt")
 	for line := range strings.Lines(b.String()) {
 		if n := utf8.RuneCountInString(line); n > 101 {
@@ -92,13 +91,9 @@ func TestTable(t *testing.T) {
 
 func TestJSON(t *testing.T) {
 	path, err := example().Write(filepath.Join(t.TempDir(), "new"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	text, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	var back struct {
 		Sections []struct {
 			Rows []struct {
@@ -110,9 +105,7 @@ func TestJSON(t *testing.T) {
 			}
 		}
 	}
-	if err := json.Unmarshal(text, &back); err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, json.Unmarshal(text, &back))
 	start, plain := back.Sections[0].Rows[0], back.Sections[1].Rows[5]
 	if start.Result != 1.3 || start.Met == nil || !*start.Met || start.Baseline.Median != 310 {
 		t.Errorf("the first row reads %+v", start)

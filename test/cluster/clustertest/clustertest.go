@@ -1,6 +1,5 @@
-// Package clustertest is what suites of tests of a cluster share: a guest's disk in the registry, kubectl
-// that ends a test when it fails, and waiting. It owns no cluster and starts nothing; that is package
-// cluster's matter.
+// Package clustertest holds what the test suites of clusters share: pushing a guest's disk, a kubectl
+// that ends the test when it fails, and waiting for events. It starts no cluster; package cluster does.
 package clustertest
 
 import (
@@ -8,15 +7,14 @@ import (
 	"fmt"
 	"strings"
 	"testing"
-	"time"
+
+	"gotest.tools/v3/assert"
 
 	"github.com/nodevirt/nodevirt/test/cluster"
 	"github.com/nodevirt/nodevirt/test/guest"
 	"github.com/nodevirt/nodevirt/test/images"
+	"github.com/nodevirt/nodevirt/test/wait"
 )
-
-// Patience bounds every wait. Emulated guests on a busy machine are slow.
-const Patience = 5 * time.Minute
 
 // PushDisk builds a guest's disk, and pushes it as an image with that in /disk.
 func PushDisk(
@@ -37,22 +35,14 @@ func PushDisk(
 func Kubectl(t *testing.T, c *cluster.Cluster, args ...string) string {
 	t.Helper()
 	out, err := c.Kubectl(t.Context(), args...)
-	Check(t, err)
+	assert.NilError(t, err)
 	return strings.TrimSpace(out)
-}
-
-// Eventually tries until there is no error.
-func Eventually(t *testing.T, what string, try func(context.Context) error) {
-	t.Helper()
-	if err := Until(t.Context(), try); err != nil {
-		t.Fatalf("%s: %v", what, err)
-	}
 }
 
 // Told waits for an event of an object, by its kind and name, with a text in it.
 func Told(t *testing.T, c *cluster.Cluster, kind, name, text string) {
 	t.Helper()
-	Eventually(t, "an event of "+name, func(ctx context.Context) error {
+	wait.Success(t, "an event of "+name, func(ctx context.Context) error {
 		out, err := c.Kubectl(ctx, "get", "events",
 			"--field-selector=involvedObject.kind="+kind+",involvedObject.name="+name, "-o", "jsonpath={.items[*].message}")
 		if err == nil && !strings.Contains(out, text) {
@@ -60,29 +50,4 @@ func Told(t *testing.T, c *cluster.Cluster, kind, name, text string) {
 		}
 		return err
 	})
-}
-
-// Until tries until there is no error, and returns the last one if that takes too long.
-func Until(ctx context.Context, try func(context.Context) error) error {
-	ctx, cancel := context.WithTimeout(ctx, Patience)
-	defer cancel()
-	for {
-		err := try(ctx)
-		if err == nil {
-			return nil
-		}
-		select {
-		case <-ctx.Done():
-			return err
-		case <-time.After(200 * time.Millisecond):
-		}
-	}
-}
-
-// Check ends the test if there is an error.
-func Check(t *testing.T, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
 }

@@ -8,6 +8,8 @@ import (
 	"net/netip"
 	"testing"
 
+	"gotest.tools/v3/assert"
+
 	"github.com/nodevirt/nodevirt/test/cluster/pki"
 )
 
@@ -18,29 +20,19 @@ func parse(t *testing.T, p pki.Pair) *x509.Certificate {
 	}
 	block, _ := pem.Decode(p.Cert)
 	cert, err := x509.ParseCertificate(block.Bytes)
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	return cert
 }
 
 func TestCertificatesAreOfTheirAuthorityAlone(t *testing.T) {
 	ours, err := pki.NewAuthority("ours")
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	others, err := pki.NewAuthority("others")
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	server, err := ours.Issue(pki.Identity{Name: "server", Hosts: []string{"10.0.0.1", "server.example"}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	client, err := ours.Issue(pki.Identity{Name: "somebody", Group: "people"})
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	for _, c := range []struct {
 		name  string
 		by    *pki.Authority
@@ -58,9 +50,7 @@ func TestCertificatesAreOfTheirAuthorityAlone(t *testing.T) {
 		{"a client of another authority", others, client, "", x509.ExtKeyUsageClientAuth, false},
 	} {
 		root, err := c.by.Pair()
-		if err != nil {
-			t.Fatal(err)
-		}
+		assert.NilError(t, err)
 		roots := x509.NewCertPool()
 		roots.AddCert(parse(t, root))
 		_, err = parse(t, c.pair).Verify(x509.VerifyOptions{
@@ -77,9 +67,7 @@ func TestCertificatesAreOfTheirAuthorityAlone(t *testing.T) {
 
 func TestAKubeconfigHoldsWhatItNeeds(t *testing.T) {
 	text, err := pki.Kubeconfig("https://10.0.0.1:6443", []byte("authority"), pki.Pair{Cert: []byte("cert"), Key: []byte("key")})
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	var c struct {
 		Clusters []struct {
 			Cluster struct {
@@ -94,9 +82,7 @@ func TestAKubeconfigHoldsWhatItNeeds(t *testing.T) {
 			}
 		}
 	}
-	if err := json.Unmarshal(text, &c); err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, json.Unmarshal(text, &c))
 	if len(c.Clusters) != 1 || len(c.Users) != 1 {
 		t.Fatalf("%s", text)
 	}

@@ -2,23 +2,20 @@ package main
 
 import (
 	"bytes"
-	"flag"
-	"os"
 	"regexp"
 	"strings"
 	"testing"
-)
 
-var update = flag.Bool("update", false, "write the golden file anew")
+	"gotest.tools/v3/assert"
+	"gotest.tools/v3/golden"
+)
 
 // samples runs go test on packages of testdata.
 func samples(t *testing.T, args ...string) (code int, out string) {
 	t.Helper()
 	var b bytes.Buffer
 	code, err := run(t.Context(), args, &b)
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	return code, b.String()
 }
 
@@ -36,24 +33,11 @@ func summaryOf(t *testing.T, out string) string {
 }
 
 func TestSummary(t *testing.T) {
-	const golden = "testdata/summary.golden"
 	code, out := samples(t, "-p", "1", "./testdata/sample", "./testdata/main")
 	if code != 1 {
 		t.Errorf("code %d", code)
 	}
-	got := summaryOf(t, out)
-	if *update {
-		if err := os.WriteFile(golden, []byte(got), 0o600); err != nil {
-			t.Fatal(err)
-		}
-	}
-	want, err := os.ReadFile(golden)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if got != string(want) {
-		t.Errorf("the summary is\n%s\nwant\n%s", got, want)
-	}
+	golden.Assert(t, summaryOf(t, out), "summary.golden")
 	if all := strings.Count(out, "--- a line of a console\n"); all < 2000 {
 		t.Errorf("of the 2000 lines of a failed test %d are printed", all)
 	}

@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"gotest.tools/v3/assert"
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -19,25 +20,17 @@ import (
 // server whom to trust; the key is in its own Secret and nowhere else.
 func TestCertificate(t *testing.T) {
 	scheme, err := api.NewScheme()
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	c, err := client.New(suite.server.Config(), client.Options{Scheme: scheme})
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	var secret corev1.Secret
-	if err := c.Get(t.Context(), types.NamespacedName{Namespace: system, Name: "nodevirt-controller-tls"}, &secret); err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, c.Get(t.Context(), types.NamespacedName{Namespace: system, Name: "nodevirt-controller-tls"}, &secret))
 	block, _ := pem.Decode(secret.Data["tls.crt"])
 	if block == nil {
 		t.Fatalf("no certificate in %v", secret.Data)
 	}
 	cert, err := x509.ParseCertificate(block.Bytes)
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	roots := x509.NewCertPool()
 	roots.AppendCertsFromPEM(secret.Data["ca.crt"])
 	_, err = cert.Verify(x509.VerifyOptions{
@@ -49,12 +42,8 @@ func TestCertificate(t *testing.T) {
 	var mutating admissionregistrationv1.MutatingWebhookConfiguration
 	var validating admissionregistrationv1.ValidatingWebhookConfiguration
 	name := types.NamespacedName{Name: "nodevirt-controller"}
-	if err := c.Get(t.Context(), name, &mutating); err != nil {
-		t.Fatal(err)
-	}
-	if err := c.Get(t.Context(), name, &validating); err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, c.Get(t.Context(), name, &mutating))
+	assert.NilError(t, c.Get(t.Context(), name, &validating))
 	for _, bundle := range [][]byte{
 		mutating.Webhooks[0].ClientConfig.CABundle, validating.Webhooks[0].ClientConfig.CABundle,
 	} {

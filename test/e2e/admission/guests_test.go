@@ -5,6 +5,7 @@ import (
 	"strings"
 	"testing"
 
+	"gotest.tools/v3/assert"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -19,16 +20,12 @@ import (
 func TestGuestsFinalizer(t *testing.T) {
 	alice, us := userClient(t, "alice"), userClient(t, account)
 	theirs, err := newPod(t, alice, "no-guest", nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	ours := guestsPod()
 	if err := alice.Create(t.Context(), ours.DeepCopy()); !refusedGuest(err, "only nodevirt's controller sets") {
 		t.Errorf("created by another: %v", err)
 	}
-	if err := us.Create(t.Context(), ours); err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, us.Create(t.Context(), ours))
 	merge := func(text string) client.Patch { return client.RawPatch("application/merge-patch+json", []byte(text)) }
 	const (
 		none  = `{"metadata": {"finalizers": null}}`

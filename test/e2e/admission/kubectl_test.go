@@ -1,7 +1,6 @@
 package admission
 
 import (
-	"flag"
 	"fmt"
 	"os"
 	"os/exec"
@@ -9,19 +8,16 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
+	"gotest.tools/v3/assert"
+	"gotest.tools/v3/golden"
 
 	"github.com/nodevirt/nodevirt/test/node"
 )
 
-var update = flag.Bool("update", false, "write testdata/kubectl.golden anew")
-
 // What people read of a wrong manifest is kept as kubectl prints it, for some of them.
 func TestWhatKubectlPrints(t *testing.T) {
 	bin, err := node.CheckoutBin()
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	of := suite.server.Config()
 	server := []string{
 		"--server", of.Host, "--token", of.BearerToken, "--certificate-authority", of.CAFile,
@@ -43,17 +39,5 @@ func TestWhatKubectlPrints(t *testing.T) {
 			fmt.Fprintf(&all, "# kubectl apply %s\n%s\n", strings.Join(append(flags, "-f "+name+".yaml"), " "), said)
 		}
 	}
-	const golden = "testdata/kubectl.golden"
-	if *update {
-		if err := os.WriteFile(golden, []byte(all.String()), 0o644); err != nil {
-			t.Fatal(err)
-		}
-	}
-	want, err := os.ReadFile(golden)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if diff := cmp.Diff(string(want), all.String()); diff != "" {
-		t.Errorf("kubectl prints something else (-want +got); -update writes it:\n%s", diff)
-	}
+	golden.Assert(t, all.String(), "kubectl.golden")
 }

@@ -13,7 +13,6 @@ import (
 	"strconv"
 	"strings"
 	"testing"
-	"time"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/client-go/rest"
@@ -21,6 +20,8 @@ import (
 
 	"github.com/nodevirt/nodevirt/controller"
 	"github.com/nodevirt/nodevirt/test/apiserver"
+	"github.com/nodevirt/nodevirt/test/needs"
+	"github.com/nodevirt/nodevirt/test/wait"
 )
 
 const (
@@ -28,8 +29,6 @@ const (
 	// system is the controller's namespace, and account its user.
 	system  = "nodevirt"
 	account = "system:serviceaccount:nodevirt:nodevirt-controller"
-	// patience bounds each wait for a state.
-	patience = 3 * time.Minute
 )
 
 // suite is what all tests share.
@@ -39,6 +38,7 @@ var suite struct {
 }
 
 func TestMain(m *testing.M) {
+	needs.PartsOfAll("kube-apiserver and etcd")
 	flag.Parse()
 	code, err := runAll(m)
 	if err != nil {
@@ -159,20 +159,19 @@ func admitting(ctx context.Context) error {
 		"metadata": map[string]any{"name": "first", "namespace": "default", "annotations": map[string]any{"nodevirt.io/x": ""}},
 		"spec":     map[string]any{"containers": []any{map[string]any{"name": "x", "image": "x"}}},
 	})
-	for _, wait := range []struct {
+	for _, refused := range []struct {
 		object *unstructured.Unstructured
 		answer string
 	}{{vmi, "spec.domain.memory.guest"}, {pod, "only nodevirt's controller"}} {
-		deadline := time.Now().Add(patience)
-		for {
-			err := c.Create(ctx, wait.object.DeepCopy(), client.DryRunAll)
-			if err != nil && strings.Contains(err.Error(), wait.answer) {
-				break
+		err := wait.Do(ctx, func(ctx context.Context) error {
+			err := c.Create(ctx, refused.object.DeepCopy(), client.DryRunAll)
+			if err != nil && strings.Contains(err.Error(), refused.answer) {
+				return nil
 			}
-			if time.Now().After(deadline) {
-				return fmt.Errorf("the API server does not say %q: %w", wait.answer, err)
-			}
-			time.Sleep(50 * time.Millisecond)
+			return fmt.Errorf("the API server does not say %q: %w", refused.answer, err)
+		})
+		if err != nil {
+			return err
 		}
 	}
 	return nil

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"testing"
 
+	"gotest.tools/v3/assert"
 	corev1 "k8s.io/api/core/v1"
 	policyv1 "k8s.io/api/policy/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -26,9 +27,7 @@ const beyond = "nodevirt.io/reaches-beyond"
 func userClient(t *testing.T, user string) client.Client {
 	t.Helper()
 	c, err := newClient(as(user, "system:masters"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	return c
 }
 
@@ -59,13 +58,9 @@ func TestAnnotations(t *testing.T) {
 		t.Errorf("create: %v", err)
 	}
 	theirs, err := newPod(t, alice, "theirs", harmless)
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	ours, err := newPod(t, us, "ours", map[string]string{beyond: "x"})
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	annotate := func(value string) client.Patch {
 		return client.RawPatch("application/merge-patch+json", []byte(`{"metadata": {"annotations": {"`+beyond+`": `+value+`}}}`))
 	}
@@ -123,24 +118,18 @@ func bind(t *testing.T, c client.Client, pod *corev1.Pod) error {
 // controller's.
 func TestFreeAnnotations(t *testing.T) {
 	text, err := os.ReadFile(root + "deploy/kubernetes/policies.yaml")
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	first, _, _ := strings.Cut(string(text), "\n---\n")
 	var policy struct {
 		Spec struct {
 			Variables []struct{ Name, Expression string }
 		}
 	}
-	if err := yaml.Unmarshal([]byte(first), &policy); err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, yaml.Unmarshal([]byte(first), &policy))
 	var listed []string
 	for _, v := range policy.Spec.Variables {
 		if v.Name == "free" {
-			if err := yaml.Unmarshal([]byte(v.Expression), &listed); err != nil {
-				t.Fatal(err)
-			}
+			assert.NilError(t, yaml.Unmarshal([]byte(v.Expression), &listed))
 		}
 	}
 	if want := vmspec.PodAnnotations(); !slices.Equal(listed, want) {
@@ -156,9 +145,7 @@ func TestStatus(t *testing.T) {
 	} {
 		o, _ := read(t, root+"controller/admission/testdata/taken/"+name+".yaml")
 		o.SetName("status")
-		if err := alice.Create(t.Context(), o); err != nil {
-			t.Fatal(err)
-		}
+		assert.NilError(t, alice.Create(t.Context(), o))
 		t.Cleanup(func() {
 			if err := alice.Delete(context.WithoutCancel(t.Context()), o); err != nil {
 				t.Error(err)
@@ -170,9 +157,7 @@ func TestStatus(t *testing.T) {
 			t.Errorf("status of %s: %v", name, err)
 		}
 		other := o.DeepCopy()
-		if err := alice.Patch(t.Context(), other, told); err != nil {
-			t.Fatal(err)
-		}
+		assert.NilError(t, alice.Patch(t.Context(), other, told))
 		if got, _, _ := unstructured.NestedFieldNoCopy(other.Object, "status", c.field); fmt.Sprint(got) == c.value {
 			t.Errorf("the object %s itself takes a status", name)
 		}

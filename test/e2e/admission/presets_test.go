@@ -2,14 +2,17 @@ package admission
 
 import (
 	"context"
+	"fmt"
 	"strings"
 	"testing"
-	"time"
 
+	"gotest.tools/v3/assert"
 	eventsv1 "k8s.io/api/events/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/yaml"
+
+	"github.com/nodevirt/nodevirt/test/wait"
 )
 
 const small = `apiVersion: kubevirt.io/v1
@@ -34,13 +37,9 @@ spec:
 func applied(t *testing.T, c client.Client, text string) *unstructured.Unstructured {
 	t.Helper()
 	o := new(unstructured.Unstructured)
-	if err := yaml.Unmarshal([]byte(text), &o.Object); err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, yaml.Unmarshal([]byte(text), &o.Object))
 	o.SetNamespace("default")
-	if err := apply(t, c, o, "Strict"); err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, apply(t, c, o, "Strict"))
 	t.Cleanup(func() {
 		if err := client.IgnoreNotFound(c.Delete(context.WithoutCancel(t.Context()), o)); err != nil {
 			t.Error(err)
@@ -53,9 +52,7 @@ func applied(t *testing.T, c client.Client, text string) *unstructured.Unstructu
 // event tells; and the same manifest again changes nothing, also when the preset is gone.
 func TestPreset(t *testing.T) {
 	c, err := newClient(suite.server.Config())
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	preset := applied(t, c, small)
 	vmi := applied(t, c, flavoured)
 	guest, _, _ := unstructured.NestedString(vmi.Object, "spec", "domain", "memory", "guest")
@@ -65,33 +62,28 @@ func TestPreset(t *testing.T) {
 	}
 	overridden(t, c, "spec.domain.cpu")
 
-	if err := c.Delete(t.Context(), preset); err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, c.Delete(t.Context(), preset))
 	again := applied(t, c, flavoured)
 	if again.GetGeneration() != vmi.GetGeneration() || len(again.GetAnnotations()) != len(vmi.GetAnnotations()) {
 		t.Errorf("applied again it is %v", again.Object)
 	}
 }
 
-// overridden waits for the event that tells what a preset was not heeded in.
+// overridden waits for the event that names what a VM overrides in a preset.
 func overridden(t *testing.T, c client.Client, what string) {
 	t.Helper()
-	var all []string
-	for deadline := time.Now().Add(patience); time.Now().Before(deadline); time.Sleep(20 * time.Millisecond) {
+	wait.Success(t, "the event of a preset", func(context.Context) error {
 		list := new(unstructured.UnstructuredList)
 		list.SetGroupVersionKind(eventsv1.SchemeGroupVersion.WithKind("EventList"))
-		if err := c.List(t.Context(), list, client.InNamespace("default")); err != nil {
-			t.Fatal(err)
-		}
-		all = nil
+		assert.NilError(t, c.List(t.Context(), list, client.InNamespace("default")))
+		var all []string
 		for _, e := range list.Items {
 			note, _ := e.Object["note"].(string)
 			if e.Object["reason"] == "Override" && strings.Contains(note, what) {
-				return
+				return nil
 			}
 			all = append(all, note)
 		}
-	}
-	t.Errorf("no event tells of %s:\n%s", what, strings.Join(all, "\n"))
+		return fmt.Errorf("none is about %s:\n%s", what, strings.Join(all, "\n"))
+	})
 }

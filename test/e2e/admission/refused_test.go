@@ -2,25 +2,26 @@ package admission
 
 import (
 	"context"
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
-	"time"
 
+	"gotest.tools/v3/assert"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/yaml"
+
+	"github.com/nodevirt/nodevirt/test/wait"
 )
 
 // read returns a manifest with what stands above it in marked lines.
 func read(t *testing.T, path string) (*unstructured.Unstructured, string) {
 	t.Helper()
 	text, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	var told []string
 	for line := range strings.Lines(string(text)) {
 		if said, ok := strings.CutPrefix(line, "#: "); ok {
@@ -28,9 +29,7 @@ func read(t *testing.T, path string) (*unstructured.Unstructured, string) {
 		}
 	}
 	object := new(unstructured.Unstructured)
-	if err := yaml.Unmarshal(text, &object.Object); err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, yaml.Unmarshal(text, &object.Object))
 	object.SetNamespace("default")
 	return object, strings.Join(told, "\n")
 }
@@ -56,9 +55,7 @@ func apply(t *testing.T, c client.Client, object *unstructured.Unstructured, val
 // API: the user reads the webhook's words, and nothing is left.
 func TestRefused(t *testing.T) {
 	c, err := newClient(suite.server.Config())
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	for _, path := range glob(t, "controller/admission/testdata/refused/*.yaml") {
 		t.Run(filepath.Base(path), func(t *testing.T) {
 			object, want := read(t, path)
@@ -101,26 +98,20 @@ func untyped(err error, want string) bool {
 // the API server takes the pod that the controller makes of it.
 func TestTaken(t *testing.T) {
 	c, err := newClient(suite.server.Config())
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	for _, path := range glob(t, "controller/admission/testdata/taken/*.yaml") {
 		t.Run(filepath.Base(path), func(t *testing.T) {
 			object, _ := read(t, path)
 			object.SetName("taken-" + strings.TrimSuffix(filepath.Base(path), ".yaml"))
 			given := object.DeepCopy()
-			if err := apply(t, c, object, "Strict"); err != nil {
-				t.Fatal(err)
-			}
+			assert.NilError(t, apply(t, c, object, "Strict"))
 			t.Cleanup(func() {
 				if err := c.Delete(context.WithoutCancel(t.Context()), object); err != nil {
 					t.Error(err)
 				}
 			})
 			generation := object.GetGeneration()
-			if err := apply(t, c, given, "Strict"); err != nil {
-				t.Fatal(err)
-			}
+			assert.NilError(t, apply(t, c, given, "Strict"))
 			if given.GetGeneration() != generation {
 				t.Errorf("applied again it has generation %d", given.GetGeneration())
 			}
@@ -151,14 +142,12 @@ func hasPod(t *testing.T, c client.Client, object *unstructured.Unstructured) {
 	pods := new(unstructured.UnstructuredList)
 	pods.SetAPIVersion("v1")
 	pods.SetKind("PodList")
-	for deadline := time.Now().Add(patience); len(pods.Items) == 0; time.Sleep(20 * time.Millisecond) {
-		err := c.List(t.Context(), pods, client.InNamespace("default"), labels)
-		if err != nil {
-			t.Fatal(err)
+	wait.Success(t, "a pod of "+object.GetName(), func(context.Context) error {
+		assert.NilError(t, c.List(t.Context(), pods, client.InNamespace("default"), labels))
+		if len(pods.Items) > 0 {
+			return nil
 		}
-		if time.Now().After(deadline) {
-			err := c.Get(t.Context(), client.ObjectKeyFromObject(object), object)
-			t.Fatalf("%s has no pod: %v: %v", object.GetName(), err, object.Object["status"])
-		}
-	}
+		err := c.Get(t.Context(), client.ObjectKeyFromObject(object), object)
+		return fmt.Errorf("it has none: %v: %v", err, object.Object["status"])
+	})
 }

@@ -6,6 +6,7 @@ import (
 	"os"
 	"testing"
 
+	"gotest.tools/v3/assert"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"sigs.k8s.io/yaml"
 )
@@ -14,24 +15,16 @@ import (
 // rights that it has, makes an instance that admission takes, and a pod of it.
 func TestTypes(t *testing.T) {
 	c, err := newClient(suite.server.Config())
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	text, err := os.ReadFile(root + "examples/instancetype.yaml")
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	for part := range bytes.SplitSeq(text, []byte("\n---\n")) {
 		object := new(unstructured.Unstructured)
-		if err := yaml.Unmarshal(part, &object.Object); err != nil {
-			t.Fatal(err)
-		}
+		assert.NilError(t, yaml.Unmarshal(part, &object.Object))
 		if object.GetKind() != "VirtualMachineClusterInstancetype" {
 			object.SetNamespace("default")
 		}
-		if err := apply(t, c, object, "Strict"); err != nil {
-			t.Fatal(err)
-		}
+		assert.NilError(t, apply(t, c, object, "Strict"))
 		t.Cleanup(func() {
 			if err := c.Delete(context.WithoutCancel(t.Context()), object); err != nil {
 				t.Error(err)

@@ -13,6 +13,7 @@ import (
 	"testing"
 	"time"
 
+	"gotest.tools/v3/assert"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/nodevirt/nodevirt/shim/disk"
@@ -21,10 +22,8 @@ import (
 	"github.com/nodevirt/nodevirt/test/guest"
 	"github.com/nodevirt/nodevirt/test/images"
 	"github.com/nodevirt/nodevirt/test/node"
+	"github.com/nodevirt/nodevirt/test/wait"
 )
-
-// patience bounds every wait. Emulated guests on a busy machine are slow.
-const patience = 3 * time.Minute
 
 // The nodes' addresses on the cable between them.
 const (
@@ -45,21 +44,21 @@ func TestApart(t *testing.T) {
 	})
 	cable(t, exporter, importer)
 	path, err := guest.TinyWithAgent(t.Context(), importer.GuestOptions())
-	check(t, err)
+	assert.NilError(t, err)
 	image, err := images.RegistryDisk(path, images.DiskOptions{})
-	check(t, err)
+	assert.NilError(t, err)
 	data, err := exporter.Push(t.Context(), "data:1", image)
-	check(t, err)
+	assert.NilError(t, err)
 	boot, err := importer.Push(t.Context(), "boot:1", image)
-	check(t, err)
+	assert.NilError(t, err)
 	before, err := exporter.Settled(t.Context())
-	check(t, err)
+	assert.NilError(t, err)
 
 	// Nothing of the password is on a command line: it goes by files of root's.
 	file := filepath.Join(t.TempDir(), "data.json")
 	nodevirt(t, exporter, "disk", "export", data, "--name", "data", "-o", file)
 	info, err := os.Stat(file)
-	check(t, err)
+	assert.NilError(t, err)
 	if info.Mode().Perm() != 0o600 {
 		t.Errorf("the password is in a file with mode %v", info.Mode())
 	}
@@ -90,7 +89,7 @@ func TestApart(t *testing.T) {
 		t.Errorf("read %q, written %q", got, sum)
 	}
 	refused(t, exporter, "in use", "disk", "unexport", "data")
-	eventually(t, "another node is refused", func() bool { return asksFor(t, exporter, file) != nil })
+	wait.Until(t, "another node is refused", func() bool { return asksFor(t, exporter, file) != nil })
 	const taken = "import data: in use by another VM of this node"
 	if err := m.try(t, "another", "default"); err == nil || !strings.Contains(err.Error(), taken) {
 		t.Errorf("a second VM of the import: %v", err)
@@ -101,29 +100,29 @@ func TestApart(t *testing.T) {
 	goesOn := func(what string) {
 		t.Helper()
 		was := first.again("cat /tmp/count")
-		eventually(t, "the guest writes on "+what, func() bool { return first.again("cat /tmp/count") != was })
+		wait.Until(t, "the guest writes on "+what, func() bool { return first.again("cat /tmp/count") != was })
 	}
-	eventually(t, "the guest writes", func() bool { return first.again("cat /tmp/count 2>/dev/null") != "" })
+	wait.Until(t, "the guest writes", func() bool { return first.again("cat /tmp/count 2>/dev/null") != "" })
 	inNode(t, exporter, "ip", "link", "set", "cable", "down")
 	first.stands()
 	inNode(t, exporter, "ip", "link", "set", "cable", "up")
 	goesOn("when the cable is mended")
-	check(t, exporter.Restart(t.Context(), node.Tgtd))
+	assert.NilError(t, exporter.Restart(t.Context(), node.Tgtd))
 	goesOn("with another tgtd")
-	check(t, exporter.Restart(t.Context(), node.Shim))
+	assert.NilError(t, exporter.Restart(t.Context(), node.Shim))
 	goesOn("with another shim")
-	check(t, importer.Restart(t.Context(), node.Shim))
+	assert.NilError(t, importer.Restart(t.Context(), node.Shim))
 	goesOn("with another shim of its own")
 	if err := m.try(t, "third", "default"); err == nil || !strings.Contains(err.Error(), taken) {
 		t.Errorf("a second VM of the import, asked of another shim: %v", err)
 	}
 	first.again("touch /tmp/enough")
-	eventually(t, "the writer ends", func() bool { return first.again("ls /tmp/ended 2>/dev/null") != "" })
+	wait.Until(t, "the writer ends", func() bool { return first.again("ls /tmp/ended 2>/dev/null") != "" })
 	if got := first.again(read); got != sum {
 		t.Errorf("after all that read %q, written %q", got, sum)
 	}
 	first.remove()
-	eventually(t, "another node can use it", func() bool { return asksFor(t, exporter, file) == nil })
+	wait.Until(t, "another node can use it", func() bool { return asksFor(t, exporter, file) == nil })
 
 	// The export has a life of its own: the next VM finds what the first has written.
 	second := m.start(t, "second")
@@ -138,17 +137,17 @@ func TestApart(t *testing.T) {
 	second.remove()
 	nodevirt(t, importer, "disk", "forget", "data")
 	refused(t, importer, "there is no such", "disk", "forget", "data")
-	check(t, exporter.Restart(t.Context(), node.Tgtd)) // what the forced end left waits for that
-	check(t, exporter.SameAgain(t.Context(), before, time.Minute))
+	assert.NilError(t, exporter.Restart(t.Context(), node.Tgtd)) // what the forced end left waits for that
+	assert.NilError(t, exporter.SameAgain(t.Context(), before, time.Minute))
 }
 
 // asksFor has a node log in to an export, with all that the file of a connection holds.
 func asksFor(t *testing.T, n *node.Node, file string) error {
 	t.Helper()
 	text, err := os.ReadFile(file)
-	check(t, err)
+	assert.NilError(t, err)
 	var c disk.Connection
-	check(t, json.Unmarshal(text, &c))
+	assert.NilError(t, json.Unmarshal(text, &c))
 	_, err = n.Output(t.Context(), "iscsi-inq", "-i", c.Initiator,
 		fmt.Sprintf("iscsi://%s%%%s@%s/%s/%d", c.User, c.Password, c.Portal, c.Target, c.LUN))
 	return err
@@ -174,14 +173,14 @@ func cable(t *testing.T, a, b *node.Node) {
 func inNode(t *testing.T, n *node.Node, name string, args ...string) string {
 	t.Helper()
 	out, err := n.Output(t.Context(), name, args...)
-	check(t, err)
+	assert.NilError(t, err)
 	return out
 }
 
 func program(t *testing.T) string {
 	t.Helper()
 	path, err := filepath.Abs("../../../bin/nodevirt")
-	check(t, err)
+	assert.NilError(t, err)
 	return path
 }
 
@@ -208,7 +207,7 @@ type machine struct {
 func (m *machine) dial(t *testing.T) {
 	t.Helper()
 	conn, err := node.DialCRI(m.n.ShimSocket())
-	check(t, err)
+	assert.NilError(t, err)
 	t.Cleanup(func() { _ = conn.Close() })
 	m.cri = runtimeapi.NewRuntimeServiceClient(conn)
 }
@@ -228,7 +227,7 @@ func (m *machine) pod(t *testing.T, name, namespace string) *vm {
 	p["annotations"] = map[string]any{"nodevirt.io/imported-disks": "data"}
 	p["metadata"].(map[string]any)["namespace"] = namespace
 	pod, err := m.n.RunPod(t.Context(), p, "vm")
-	check(t, err)
+	assert.NilError(t, err)
 	v := &vm{machine: m, t: t, pod: pod, cfg: p}
 	t.Cleanup(v.remove)
 	return v
@@ -254,10 +253,10 @@ func (m *machine) try(t *testing.T, name, namespace string) error {
 func (m *machine) start(t *testing.T, name string) *vm {
 	t.Helper()
 	v := m.pod(t, name, "default")
-	check(t, v.create())
+	assert.NilError(t, v.create())
 	_, err := m.cri.StartContainer(t.Context(), &runtimeapi.StartContainerRequest{ContainerId: v.id})
-	check(t, err)
-	eventually(t, "the guest's agent answers", func() bool {
+	assert.NilError(t, err)
+	wait.Until(t, "the guest's agent answers", func() bool {
 		r, err := v.exec("true")
 		return err == nil && r.ExitCode == 0
 	})
@@ -272,7 +271,7 @@ func (v *vm) exec(command ...string) (*runtimeapi.ExecSyncResponse, error) {
 func (v *vm) sh(line string) string {
 	v.t.Helper()
 	r, err := v.exec("sh", "-c", line)
-	check(v.t, err)
+	assert.NilError(v.t, err)
 	return strings.TrimSpace(string(r.Stdout))
 }
 
@@ -280,7 +279,7 @@ func (v *vm) sh(line string) string {
 // an error of its disk does not.
 func (v *vm) again(line string) (said string) {
 	v.t.Helper()
-	eventually(v.t, "the agent answers", func() bool {
+	wait.Until(v.t, "the agent answers", func() bool {
 		r, err := v.exec("sh", "-c", line)
 		said = strings.TrimSpace(string(r.GetStdout()))
 		return err == nil
@@ -291,11 +290,11 @@ func (v *vm) again(line string) (said string) {
 // stands waits until the guest is stopped at an error of its disk.
 func (v *vm) stands() {
 	v.t.Helper()
-	eventually(v.t, "the guest is stopped", func() bool {
+	wait.Until(v.t, "the guest is stopped", func() bool {
 		r, err := v.cri.ContainerStatus(v.t.Context(), &runtimeapi.ContainerStatusRequest{ContainerId: v.id, Verbose: true})
-		check(v.t, err)
+		assert.NilError(v.t, err)
 		info, err := vminfo.Read(r.Info)
-		check(v.t, err)
+		assert.NilError(v.t, err)
 		return info.VM.Paused == condition.ReasonPausedIOError
 	})
 }
@@ -304,27 +303,10 @@ func (v *vm) remove() {
 	if v.pod == "" {
 		return
 	}
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(v.t.Context()), patience)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(v.t.Context()), wait.Patience)
 	defer cancel()
 	if err := v.n.RemovePod(ctx, v.pod, v.cfg); err != nil {
 		v.t.Error(err)
 	}
 	v.pod = ""
-}
-
-func check(t *testing.T, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
-}
-
-// eventually asks until the answer is yes.
-func eventually(t *testing.T, what string, ask func() bool) {
-	t.Helper()
-	for end := time.Now().Add(patience); !ask(); time.Sleep(50 * time.Millisecond) {
-		if time.Now().After(end) || t.Context().Err() != nil {
-			t.Fatalf("never happened: %s", what)
-		}
-	}
 }

@@ -15,11 +15,13 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/tarball"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
+	"gotest.tools/v3/assert"
 
 	"github.com/nodevirt/nodevirt/imageunpack/registrydisk"
 	"github.com/nodevirt/nodevirt/shim/vmspec"
 	"github.com/nodevirt/nodevirt/test/guest"
 	"github.com/nodevirt/nodevirt/test/images"
+	"github.com/nodevirt/nodevirt/test/wait"
 )
 
 // bombCases are layers that inflate to more than the node has room for.
@@ -30,16 +32,12 @@ func bombCases() []badCase {
 			push: func(t *testing.T, s *suite) string {
 				t.Helper()
 				l, err := layer()
-				if err != nil {
-					t.Fatal(err)
-				}
+				assert.NilError(t, err)
 				if size, err := l.Size(); err != nil || size > mebibyte {
 					t.Fatalf("the bomb has %d bytes, %v", size, err)
 				}
 				img, err := mutate.AppendLayers(imageOf(t), l)
-				if err != nil {
-					t.Fatal(err)
-				}
+				assert.NilError(t, err)
 				return s.push(t, strings.ReplaceAll(name, " ", "-"), img)
 			},
 		}
@@ -134,7 +132,7 @@ func fillSnapshots(t *testing.T, s *suite, _ *pod) (undo func()) {
 // pull that failed.
 func (s *suite) unmount(t *testing.T, dir string) {
 	t.Helper()
-	eventually(t, "nobody uses "+dir, func() bool {
+	wait.Until(t, "nobody uses "+dir, func() bool {
 		_, err := s.n.Output(t.Context(), "umount", dir)
 		if err != nil && !strings.Contains(err.Error(), "busy") {
 			t.Fatal(err)
@@ -147,20 +145,14 @@ func (s *suite) unmount(t *testing.T, dir string) {
 // the node has of it stays small.
 func (s *suite) testCompressedClusters(t *testing.T) {
 	bomb, err := guest.CompressedBomb()
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	ref := s.push(t, "compressed-clusters", imageOf(t, []images.File{{Name: "disk", Data: bomb}}))
 	s.pull(t, ref)
 	before := s.census(t)
 	p := s.run(t, "pod", nil)
 	id, err := s.create(t, p, newContainer(ref, nil))
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := s.start(t, id); err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
+	assert.NilError(t, s.start(t, id))
 	s.wantRunning(t, id)
 	overlay, err := os.Stat(filepath.Join(s.n.Dir(), "nodevirt/containers", id, "disk.qcow2"))
 	if err != nil || overlay.Size() > mebibyte {
@@ -174,9 +166,7 @@ func (s *suite) testCompressedClusters(t *testing.T) {
 // testCompressedClustersRaw: half a terabyte that a disk of some MiB may come to is not begun.
 func (s *suite) testCompressedClustersRaw(t *testing.T) {
 	bomb, err := guest.CompressedBomb()
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	ref := s.push(t, "compressed-clusters-raw", imageOf(t, []images.File{{Name: "disk", Data: bomb}}))
 	s.pull(t, ref)
 	p := s.run(t, "pod", annotated(vmspec.AnnotationDiskMode, string(vmspec.ModeRaw)))

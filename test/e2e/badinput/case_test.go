@@ -7,6 +7,7 @@ import (
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
+	"gotest.tools/v3/assert"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/nodevirt/nodevirt/test/images"
@@ -69,9 +70,7 @@ func (s *suite) check(t *testing.T, c badCase, answers *answers) {
 		s.wantNothingSince(t, before)
 		return
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	s.checkContainer(t, c, p, newContainer(ref, c.container), answers)
 	s.remove(t, p)
 	s.wantNothingSince(t, before)
@@ -103,9 +102,7 @@ func (s *suite) checkContainer(
 		return
 	}
 	id, err := s.create(t, p, config)
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	undo := c.trouble(t, s, p)
 	troubled := s.census(t)
 	err = s.start(t, id)
@@ -129,9 +126,7 @@ func (c badCase) trouble(t *testing.T, s *suite, p *pod) (undo func()) {
 func (s *suite) wantStartError(t *testing.T, id string, cause error) {
 	t.Helper()
 	reply, err := s.pods.ContainerStatus(t.Context(), &runtimeapi.ContainerStatusRequest{ContainerId: id})
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	got := reply.GetStatus()
 	if got.State != runtimeapi.ContainerState_CONTAINER_EXITED || got.ExitCode != 128 ||
 		got.Reason != "StartError" || got.Message != status.Convert(cause).Message() {
@@ -142,9 +137,7 @@ func (s *suite) wantStartError(t *testing.T, id string, cause error) {
 func (s *suite) census(t *testing.T) node.Census {
 	t.Helper()
 	c, err := s.n.Leftovers(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	return c
 }
 

@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"google.golang.org/grpc/codes"
+	"gotest.tools/v3/assert"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/nodevirt/nodevirt/test/images"
@@ -73,9 +74,7 @@ func containerCases() []badCase {
 				id, err := s.create(t, p, newContainer(s.disk, func(c *runtimeapi.ContainerConfig) {
 					c.Metadata.Name = "first"
 				}))
-				if err != nil {
-					t.Fatal(err)
-				}
+				assert.NilError(t, err)
 				return func() { s.removeContainer(t, id) }
 			},
 		},

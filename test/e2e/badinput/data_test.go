@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"google.golang.org/grpc/status"
+	"gotest.tools/v3/assert"
 	"gotest.tools/v3/golden"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
@@ -29,9 +30,7 @@ func (s *suite) testDisks(t *testing.T, group string, cases []badCase) {
 		t.Run(c.name, func(t *testing.T) {
 			ref := s.push(t, strings.ReplaceAll(c.name, " ", "-"), c.build(t))
 			reply, err := s.imgs.PullImage(t.Context(), &runtimeapi.PullImageRequest{Image: &runtimeapi.ImageSpec{Image: ref}})
-			if err != nil {
-				t.Fatal(err)
-			}
+			assert.NilError(t, err)
 			asData := &runtimeapi.Mount{ContainerPath: "/disks/data", Readonly: true, Image: &runtimeapi.ImageSpec{Image: reply.ImageRef}}
 			before := s.census(t)
 			for _, p := range modes {

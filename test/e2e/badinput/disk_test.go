@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"google.golang.org/grpc/codes"
+	"gotest.tools/v3/assert"
 
 	"github.com/nodevirt/nodevirt/shim/vmspec"
 	"github.com/nodevirt/nodevirt/test/guest"
@@ -19,9 +20,7 @@ import (
 func diskCases(t *testing.T) []badCase {
 	t.Helper()
 	hostile, err := guest.HostileDisks(t.Context(), t.TempDir())
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	cases := []badCase{
 		{name: "gzip", files: []images.File{{Name: "disk", Data: zipped(t)}}},
 		{name: "half of a qcow2", files: []images.File{{Name: "disk", Data: halfQCOW2(t)}}},
@@ -52,9 +51,7 @@ func zipped(t *testing.T) []byte {
 	if _, err := w.Write(make([]byte, mebibyte)); err != nil {
 		t.Fatal(err)
 	}
-	if err := w.Close(); err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, w.Close())
 	return b.Bytes()
 }
 
@@ -64,16 +61,12 @@ func halfQCOW2(t *testing.T) []byte {
 	dir := t.TempDir()
 	from, to := filepath.Join(dir, "raw"), filepath.Join(dir, "qcow2")
 	content := bytes.Repeat([]byte{1}, mebibyte)
-	if err := os.WriteFile(from, content, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, os.WriteFile(from, content, 0o600))
 	cmd := exec.CommandContext(t.Context(), "qemu-img", "convert", "-f", "raw", "-O", "qcow2", from, to)
 	if out, err := cmd.CombinedOutput(); err != nil {
 		t.Fatalf("%v: %s", err, out)
 	}
 	disk, err := os.ReadFile(to)
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	return disk[:len(disk)/2]
 }

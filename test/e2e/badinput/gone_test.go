@@ -10,6 +10,7 @@ import (
 
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
+	"gotest.tools/v3/assert"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/nodevirt/nodevirt/test/hold"
@@ -20,9 +21,7 @@ import (
 func holdable(t *testing.T, dir, tool string) (path string) {
 	t.Helper()
 	path, err := hold.Program(dir, tool)
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	return path
 }
 
@@ -36,9 +35,7 @@ func (s *suite) testCallerGone(t *testing.T) {
 		s.giveUp(t, "dnsmasq", func(ctx context.Context) error { return s.startWithin(ctx, id) })
 		s.stop(t, id)
 		reply, err := s.pods.ContainerStatus(t.Context(), &runtimeapi.ContainerStatusRequest{ContainerId: id})
-		if err != nil {
-			t.Fatal(err)
-		}
+		assert.NilError(t, err)
 		if got := reply.GetStatus(); got.Reason != "StartError" || !strings.Contains(got.Message, "context canceled") {
 			t.Errorf("status of a start that was given up: %v", got)
 		}
@@ -96,9 +93,7 @@ func (s *suite) held(t *testing.T, tool string, call func() error) (release func
 func (s *suite) created(t *testing.T, p *pod) (id string) {
 	t.Helper()
 	id, err := s.create(t, p, newContainer(s.disk, nil))
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	return id
 }
 
@@ -118,9 +113,7 @@ func (s *suite) startWithin(ctx context.Context, id string) error {
 func (s *suite) stop(t *testing.T, id string) {
 	t.Helper()
 	_, err := s.pods.StopContainer(t.Context(), &runtimeapi.StopContainerRequest{ContainerId: id})
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 }
 
 // awaitNothingSince waits for the shim, which cleans up when nobody waits for its answer any more.
@@ -129,9 +122,7 @@ func (s *suite) awaitNothingSince(t *testing.T, before node.Census) {
 	t.Helper()
 	for deadline := time.Now().Add(2 * time.Minute); time.Now().Before(deadline); {
 		reply, err := s.pods.ListContainers(t.Context(), &runtimeapi.ListContainersRequest{})
-		if err != nil {
-			t.Fatal(err)
-		}
+		assert.NilError(t, err)
 		for _, c := range reply.GetContainers() {
 			s.removeContainer(t, c.Id)
 		}

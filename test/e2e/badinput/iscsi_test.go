@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"google.golang.org/grpc/codes"
+	"gotest.tools/v3/assert"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/nodevirt/nodevirt/shim/vmspec"
@@ -44,9 +45,7 @@ func withoutTgtd(t *testing.T, s *suite, _ *pod) (undo func()) {
 	socket := filepath.Join(s.n.Dir(), "run/nodevirt-tgtd/tgtd.0")
 	move := func(from, to string) {
 		t.Helper()
-		if err := os.Rename(from, to); err != nil {
-			t.Fatal(err)
-		}
+		assert.NilError(t, os.Rename(from, to))
 	}
 	move(socket, socket+".away")
 	return func() { move(socket+".away", socket) }
@@ -55,9 +54,7 @@ func withoutTgtd(t *testing.T, s *suite, _ *pod) (undo func()) {
 func withHangingTgtd(t *testing.T, s *suite, _ *pod) (undo func()) {
 	t.Helper()
 	all, err := s.n.Components()
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	signal := func(name string) {
 		t.Helper()
 		for _, c := range all {
@@ -76,8 +73,6 @@ func withHangingTgtd(t *testing.T, s *suite, _ *pod) (undo func()) {
 func withPortTaken(t *testing.T, s *suite, _ *pod) (undo func()) {
 	t.Helper()
 	l, err := s.n.Listen(t.Context(), "tcp", "127.0.0.1:3260")
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	return func() { _ = l.Close() }
 }

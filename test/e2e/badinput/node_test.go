@@ -9,6 +9,7 @@ import (
 
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
+	"gotest.tools/v3/assert"
 	"gotest.tools/v3/golden"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
@@ -37,9 +38,7 @@ func fill(room string) func(*testing.T, *suite, *pod) func() {
 		within := func(name string, args ...string) string {
 			t.Helper()
 			out, err := s.n.Output(t.Context(), name, args...)
-			if err != nil {
-				t.Fatal(err)
-			}
+			assert.NilError(t, err)
 			return strings.TrimSpace(out)
 		}
 		within("mount", "-t", "tmpfs", "-o", room, "tmpfs", dir)
@@ -58,12 +57,8 @@ func (s *suite) testLibvirtdAway(t *testing.T) {
 	before := s.census(t)
 	p := s.run(t, "pod", nil)
 	id, err := s.create(t, p, newContainer(s.disk, nil))
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := s.n.Kill(t.Context(), node.Libvirtd, syscall.SIGKILL); err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
+	assert.NilError(t, s.n.Kill(t.Context(), node.Libvirtd, syscall.SIGKILL))
 	troubled := s.census(t)
 	a := readAnswers(t, "libvirtd-away")
 	err = s.start(t, id)
@@ -75,15 +70,11 @@ func (s *suite) testLibvirtdAway(t *testing.T) {
 		a.write(t)
 	}
 
-	if err := s.n.Resume(t.Context(), node.Libvirtd); err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, s.n.Resume(t.Context(), node.Libvirtd))
 	for err = s.tryRemove(t, id); status.Code(err) == codes.Unavailable; err = s.tryRemove(t, id) {
 		time.Sleep(10 * time.Millisecond) // the shim finds libvirtd again within two seconds
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	s.removeContainer(t, s.boot(t, p))
 	s.remove(t, p)
 	s.wantNothingSince(t, before, "process")

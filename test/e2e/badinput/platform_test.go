@@ -7,6 +7,7 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/empty"
 	"github.com/google/go-containerregistry/pkg/v1/mutate"
 	"google.golang.org/grpc/codes"
+	"gotest.tools/v3/assert"
 )
 
 // platformCases are sound disks of images for other machines, which containerd pulls where there
@@ -30,9 +31,7 @@ func platformCases() []badCase {
 func relabelled(t *testing.T, img v1.Image, system, architecture string) v1.Image {
 	t.Helper()
 	file, err := img.ConfigFile()
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	file = file.DeepCopy()
 	file.OS, file.Architecture = system, architecture
 	if img, err = mutate.ConfigFile(img, file); err != nil {

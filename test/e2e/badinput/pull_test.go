@@ -8,6 +8,7 @@ import (
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 	"github.com/google/go-containerregistry/pkg/v1/remote"
 	"google.golang.org/grpc"
+	"gotest.tools/v3/assert"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/nodevirt/nodevirt/test/images"
@@ -23,9 +24,7 @@ func imageOf(t *testing.T, files ...[]images.File) v1.Image {
 		}
 	}
 	img, err := images.FromFiles(v1.Config{}, layers...)
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	return img
 }
 
@@ -33,9 +32,7 @@ func imageOf(t *testing.T, files ...[]images.File) v1.Image {
 func (s *suite) push(t *testing.T, name string, img v1.Image) (ref string) {
 	t.Helper()
 	ref, err := s.n.Push(t.Context(), name+":1", img)
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	return ref
 }
 
@@ -48,17 +45,13 @@ func (s *suite) pushIndex(t *testing.T, as string, index v1.ImageIndex) (ref str
 		err = remote.WriteIndex(to, index, remote.WithContext(t.Context()),
 			remote.WithTransport(s.n.RegistryTransport()))
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	return ref
 }
 
 func (s *suite) pull(t *testing.T, ref string) {
 	t.Helper()
-	if err := s.tryPull(t, ref); err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, s.tryPull(t, ref))
 }
 
 func (s *suite) tryPull(t *testing.T, ref string) error {
@@ -75,9 +68,7 @@ func (s *suite) removeImage(t *testing.T, ref string) {
 	_, err := s.imgs.RemoveImage(t.Context(), &runtimeapi.RemoveImageRequest{
 		Image: &runtimeapi.ImageSpec{Image: ref},
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 }
 
 // checkPull pulls an image that containerd refuses.

@@ -5,12 +5,13 @@ import (
 	"os"
 	"path/filepath"
 	"testing"
-	"time"
 
+	"gotest.tools/v3/assert"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/nodevirt/nodevirt/test/guest"
 	"github.com/nodevirt/nodevirt/test/images"
+	"github.com/nodevirt/nodevirt/test/wait"
 )
 
 // testImageRemoved removes an image while a VM is made of it, starts, and runs: the VM keeps its
@@ -37,7 +38,7 @@ func (s *suite) testImageRemoved(t *testing.T) {
 			}
 			s.remove(t, p)
 			s.awaitNothingSince(t, before)
-			eventually(t, "the image's layer goes", func() bool { return s.unpacked(t) == unpacked })
+			wait.Until(t, "the image's layer goes", func() bool { return s.unpacked(t) == unpacked })
 		})
 	}
 }
@@ -46,9 +47,7 @@ func (s *suite) testImageRemoved(t *testing.T) {
 func (s *suite) startRemoving(t *testing.T, p *pod, ref, when string) (id string) {
 	t.Helper()
 	id, err := s.create(t, p, newContainer(ref, nil))
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	if when == "waits for its start" {
 		s.removeImage(t, ref)
 	}
@@ -61,9 +60,7 @@ func (s *suite) startRemoving(t *testing.T, p *pod, ref, when string) (id string
 	} else {
 		err = start()
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	if when == "runs" {
 		s.wantLines(t, id, "", 1)
 		s.removeImage(t, ref)
@@ -75,9 +72,7 @@ func (s *suite) startRemoving(t *testing.T, p *pod, ref, when string) (id string
 func (s *suite) unpacked(t *testing.T) int {
 	t.Helper()
 	found, err := filepath.Glob(filepath.Join(s.n.Dir(), "containerd/*overlayfs/snapshots/*/fs/disk"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	return len(found)
 }
 
@@ -85,9 +80,7 @@ func (s *suite) unpacked(t *testing.T) int {
 func (s *suite) wantLines(t *testing.T, id, text string, more int) {
 	t.Helper()
 	reply, err := s.pods.ContainerStatus(t.Context(), &runtimeapi.ContainerStatusRequest{ContainerId: id})
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	count := func() int {
 		log, err := os.ReadFile(reply.GetStatus().GetLogPath())
 		if err != nil && !os.IsNotExist(err) {
@@ -96,25 +89,14 @@ func (s *suite) wantLines(t *testing.T, id, text string, more int) {
 		return bytes.Count(log, []byte(text+"\n"))
 	}
 	seen := count()
-	eventually(t, "the guest prints", func() bool { return count() >= seen+more })
+	wait.Until(t, "the guest prints", func() bool { return count() >= seen+more })
 }
 
 func (s *suite) wantRunning(t *testing.T, id string) {
 	t.Helper()
 	reply, err := s.pods.ContainerStatus(t.Context(), &runtimeapi.ContainerStatusRequest{ContainerId: id})
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	if got := reply.GetStatus(); got.State != runtimeapi.ContainerState_CONTAINER_RUNNING || got.ImageRef == "" || got.ImageId == "" {
 		t.Errorf("status without the image: %v", got)
-	}
-}
-
-func eventually(t *testing.T, what string, is func() bool) {
-	t.Helper()
-	for deadline := time.Now().Add(3 * time.Minute); !is(); time.Sleep(10 * time.Millisecond) {
-		if time.Now().After(deadline) {
-			t.Fatalf("timed out before %s", what)
-		}
 	}
 }

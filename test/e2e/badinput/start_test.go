@@ -11,6 +11,7 @@ import (
 
 	"github.com/vishvananda/netns"
 	"google.golang.org/grpc/codes"
+	"gotest.tools/v3/assert"
 )
 
 // startCases come to light when the machine is to start.
@@ -46,9 +47,7 @@ func withoutAddress(t *testing.T, s *suite, p *pod) (undo func()) {
 		t.Helper()
 		args = append([]string{"--net=" + s.namespace(t, p), "ip"}, args...)
 		out, err := s.n.Output(t.Context(), "nsenter", args...)
-		if err != nil {
-			t.Fatal(err)
-		}
+		assert.NilError(t, err)
 		return out
 	}
 	address := strings.Fields(within("-4", "-o", "address", "show", "dev", "eth0"))[3]

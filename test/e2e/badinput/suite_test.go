@@ -5,6 +5,7 @@ import (
 	"net/netip"
 	"testing"
 
+	"gotest.tools/v3/assert"
 	"gotest.tools/v3/golden"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
@@ -77,9 +78,7 @@ func newSuite(t *testing.T) *suite {
 		},
 	})
 	conn, err := node.DialCRI(n.ShimSocket())
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	t.Cleanup(func() { _ = conn.Close() })
 	s := &suite{
 		n:     n,
@@ -119,9 +118,7 @@ func (s *suite) newPod(t *testing.T, name string, change func(*runtimeapi.PodSan
 	if err == nil {
 		err = json.Unmarshal(text, p.config)
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	p.config.DnsConfig = &runtimeapi.DNSConfig{Servers: []string{"10.98.0.1"}}
 	if change != nil {
 		change(p.config)
@@ -142,17 +139,13 @@ func (s *suite) runPod(t *testing.T, p *pod) error {
 func (s *suite) run(t *testing.T, name string, change func(*runtimeapi.PodSandboxConfig)) *pod {
 	t.Helper()
 	p := s.newPod(t, name, change)
-	if err := s.runPod(t, p); err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, s.runPod(t, p))
 	return p
 }
 
 func (s *suite) remove(t *testing.T, p *pod) {
 	t.Helper()
-	if err := s.n.RemovePod(t.Context(), p.id, p.made); err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, s.n.RemovePod(t.Context(), p.id, p.made))
 }
 
 // newContainer is a VM container with nothing wrong with it but maybe its image.
@@ -189,19 +182,13 @@ func (s *suite) start(t *testing.T, id string) error {
 func (s *suite) boot(t *testing.T, p *pod) (id string) {
 	t.Helper()
 	id, err := s.create(t, p, newContainer(s.disk, nil))
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := s.start(t, id); err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
+	assert.NilError(t, s.start(t, id))
 	return id
 }
 
 func (s *suite) removeContainer(t *testing.T, id string) {
 	t.Helper()
 	_, err := s.pods.RemoveContainer(t.Context(), &runtimeapi.RemoveContainerRequest{ContainerId: id})
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 }

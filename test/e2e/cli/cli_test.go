@@ -13,6 +13,8 @@ import (
 	"testing"
 	"time"
 
+	"gotest.tools/v3/assert"
+
 	"github.com/nodevirt/nodevirt/test/guest"
 	"github.com/nodevirt/nodevirt/test/node"
 )
@@ -21,7 +23,7 @@ import (
 type user struct {
 	*testing.T
 	n *node.Node
-	// program is nodevirt's path. It is built from the sources that are tested.
+	// program is the path of bin/nodevirt.
 	program string
 }
 
@@ -34,12 +36,9 @@ type result struct {
 func newUser(t *testing.T) user {
 	t.Helper()
 	n := node.ForTest(t, node.Options{Subnet: netip.MustParsePrefix("10.97.0.0/16")})
-	program := filepath.Join(t.TempDir(), "nodevirt")
-	build := exec.CommandContext(t.Context(), "go", "build", "-o", program, "github.com/nodevirt/nodevirt/cmd/nodevirt")
-	if out, err := build.CombinedOutput(); err != nil {
-		t.Fatalf("%v: %s", err, out)
-	}
-	return user{t, n, program}
+	bin, err := node.CheckoutBin()
+	assert.NilError(t, err)
+	return user{t, n, filepath.Join(bin, "nodevirt")}
 }
 
 // try runs nodevirt, whatever its exit code is.
@@ -94,8 +93,6 @@ func decode[T any](t *testing.T, text string) (v T) {
 func disk(t *testing.T, line string, then guest.Then) string {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "disk.raw")
-	if err := os.WriteFile(path, guest.BootSector(line, then), 0o644); err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, os.WriteFile(path, guest.BootSector(line, then), 0o644))
 	return path
 }

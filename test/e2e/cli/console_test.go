@@ -8,9 +8,11 @@ import (
 	"testing"
 
 	"golang.org/x/sys/unix"
+	"gotest.tools/v3/assert"
 
 	"github.com/nodevirt/nodevirt/test/guest"
 	"github.com/nodevirt/nodevirt/test/images"
+	"github.com/nodevirt/nodevirt/test/wait"
 )
 
 const escape = "\x1d" // ctrl-]
@@ -19,9 +21,7 @@ const escape = "\x1d" // ctrl-]
 func (u user) testConsole(t *testing.T) {
 	u = u.in(t)
 	tiny, err := guest.Tiny(t.Context(), u.n.GuestOptions())
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	u.do("image", "build", tiny, "-t", "tiny:1")
 	s := u.open(u.run("tiny:1", "--name", "typed")...)
 	s.shows(`Connected to the console of VM typed; ctrl-\] disconnects\.`)
@@ -67,24 +67,18 @@ func (u user) testConsole(t *testing.T) {
 		t.Errorf("console of a VM that has ended: %+v", r)
 	}
 	// The shim comes back to libvirtd after a while.
-	u.waitFor("the removal", func() bool { return u.try("rm", "typed").code == 0 })
+	wait.Until(u, "the removal", func() bool { return u.try("rm", "typed").code == 0 })
 }
 
 // testProgress watches a pull on a terminal.
 func (u user) testProgress(t *testing.T) {
 	u = u.in(t)
 	path := disk(t, "pulled", guest.Halt)
-	if err := os.Truncate(path, 192<<20); err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, os.Truncate(path, 192<<20))
 	img, err := images.RegistryDisk(path, images.DiskOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	ref, err := u.n.Push(t.Context(), "large:1", img)
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	before := u.census(t)
 	s := u.open(u.run(ref, "--rm", "--name", "pulled")...)
 	s.shows("Pulling " + ref)

@@ -9,17 +9,17 @@ import (
 	"testing"
 
 	gocmp "github.com/google/go-cmp/cmp"
+	"gotest.tools/v3/assert"
 
 	"github.com/nodevirt/nodevirt/test/guest"
+	"github.com/nodevirt/nodevirt/test/wait"
 )
 
 // testDisks has a VM with disks of each kind, and one that boots from a data disk.
 func (u user) testDisks(t *testing.T) {
 	u = u.in(t)
 	cd := filepath.Join(t.TempDir(), "cd.iso")
-	if err := guest.WriteCD(cd, guest.BootSector("from the CD", guest.Halt)); err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, guest.WriteCD(cd, guest.BootSector("from the CD", guest.Halt)))
 	u.do("image", "build", disk(t, "from a data disk", guest.PowerOff), "-t", "data:1")
 	u.do("image", "build", disk(t, "other", guest.PowerOff), "-t", "other:1")
 	u.do("image", "build", cd, "-t", "cd:1")
@@ -35,7 +35,7 @@ func (u user) testDisks(t *testing.T) {
 		ReadOnly     bool
 	}
 	var got struct{ Disks []seen }
-	u.waitFor("the guest's disks", func() bool {
+	wait.Until(u, "the guest's disks", func() bool {
 		page, err := u.n.Output(t.Context(), "curl", "-s", "-m", "15", "http://"+v.IP+"/cgi-bin/info")
 		return err == nil && json.Unmarshal([]byte(page), &got) == nil && len(got.Disks) > 0
 	})

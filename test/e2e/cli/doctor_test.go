@@ -8,6 +8,8 @@ import (
 	"testing"
 	"time"
 
+	"gotest.tools/v3/assert"
+
 	"github.com/nodevirt/nodevirt/test/node"
 )
 
@@ -51,37 +53,27 @@ func TestDoctor(t *testing.T) {
 	}
 
 	for _, daemon := range []struct{ component, check string }{{node.Libvirtd, "libvirtd"}, {node.Shim, "shim"}} {
-		if err := u.n.Kill(t.Context(), daemon.component, syscall.SIGKILL); err != nil {
-			t.Fatal(err)
-		}
+		assert.NilError(t, u.n.Kill(t.Context(), daemon.component, syscall.SIGKILL))
 		found, r = doctor()
 		if f := found[daemon.check]; f.Level != "fail" || !strings.Contains(f.Remedy, "systemctl enable --now") || r.code != 1 {
 			t.Errorf("without %s: %+v, exit code %d", daemon.component, f, r.code)
 		}
-		if err := u.n.Resume(t.Context(), daemon.component); err != nil {
-			t.Fatal(err)
-		}
+		assert.NilError(t, u.n.Resume(t.Context(), daemon.component))
 	}
 
 	// A domain that has been in its start for an hour.
 	state := filepath.Join(u.n.Dir(), "run/libvirt/qemu/unborn.xml")
 	text := `<domstatus reason='starting up' pid='0'><domain><name>unborn</name>` +
 		`<metadata><vm xmlns='https://nodevirt.io/domain/1'/></metadata></domain></domstatus>`
-	if err := os.WriteFile(state, []byte(text), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, os.WriteFile(state, []byte(text), 0o600))
 	then := time.Now().Add(-time.Hour)
-	if err := os.Chtimes(state, then, then); err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, os.Chtimes(state, then, then))
 	found, _ = doctor()
 	if f := found["libvirtd's restart"]; f.Level != "warning" || !strings.Contains(f.Detail, "unborn") ||
 		!strings.Contains(f.Remedy, "nodevirt-shim -before-libvirtd") {
 		t.Errorf("with a domain stuck in its start: %+v", f)
 	}
-	if err := u.n.Restart(t.Context(), node.Libvirtd); err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, u.n.Restart(t.Context(), node.Libvirtd))
 	if found, _ = doctor(); found["libvirtd's restart"].Level != "ok" {
 		t.Errorf("after libvirtd's restart: %+v", found["libvirtd's restart"])
 	}

@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	v1 "github.com/google/go-containerregistry/pkg/v1"
+	"gotest.tools/v3/assert"
 
 	"github.com/nodevirt/nodevirt/test/guest"
 	"github.com/nodevirt/nodevirt/test/images"
@@ -46,13 +47,9 @@ func (u user) testUnbootable(t *testing.T) {
 	u = u.in(t)
 	two := []images.File{{Name: "disk/a", Data: make([]byte, 512)}, {Name: "disk/b", Data: make([]byte, 512)}}
 	img, err := images.FromFiles(v1.Config{}, images.Layer{Files: two, Compressed: true})
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	ref, err := u.n.Push(t.Context(), "two:1", img)
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	before := u.census(t)
 	check := func(where string) {
 		t.Helper()

@@ -7,12 +7,13 @@ import (
 	"strings"
 	"syscall"
 	"testing"
-	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"gotest.tools/v3/assert"
 
 	"github.com/nodevirt/nodevirt/test/guest"
 	"github.com/nodevirt/nodevirt/test/node"
+	"github.com/nodevirt/nodevirt/test/wait"
 )
 
 type vm struct {
@@ -48,9 +49,7 @@ func (u user) in(t *testing.T) user { u.T = t; return u }
 func (u user) testLife(t *testing.T) {
 	u = u.in(t)
 	tiny, err := guest.Tiny(t.Context(), u.n.GuestOptions())
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	// The first pod brings the node's bridge, which stays.
 	u.do("image", "build", disk(t, "first", guest.PowerOff), "-t", "first:1")
 	u.do(u.run("first:1", "--rm")...)
@@ -61,9 +60,7 @@ func (u user) testLife(t *testing.T) {
 	}
 	before := u.census(t)
 	userData := filepath.Join(t.TempDir(), "user-data")
-	if err := os.WriteFile(userData, []byte("#!/bin/sh\necho seeded\n"), 0o644); err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, os.WriteFile(userData, []byte("#!/bin/sh\necho seeded\n"), 0o644))
 	id := strings.TrimSpace(u.do(u.run("tiny:1", "-d", "--name", "web", "--cpus", "1.5", "--cloud-init", userData)...))
 	if got := strings.TrimSpace(u.do("ps", "-q")); got != id {
 		t.Errorf("ps -q shows %q, not %q", got, id)
@@ -76,7 +73,7 @@ func (u user) testLife(t *testing.T) {
 	if xml := u.do("inspect", "default/web", "-o", "xml"); strings.TrimSpace(xml) != v.DomainXML || !strings.Contains(xml, v.Domain) {
 		t.Errorf("inspect -o xml wrote\n%s", xml)
 	}
-	u.waitFor("the guest's page", func() bool {
+	wait.Until(u, "the guest's page", func() bool {
 		page, err := u.n.Output(t.Context(), "curl", "-s", "-m", "15", "http://"+v.IP+"/")
 		return err == nil && strings.Contains(page, "host=web")
 	})
@@ -185,9 +182,7 @@ func (u user) testFailure(t *testing.T) {
 func (u user) census(t *testing.T) node.Census {
 	t.Helper()
 	c, err := u.n.Settled(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	return c
 }
 
@@ -198,19 +193,4 @@ func (u user) wantNothingSince(t *testing.T, before node.Census, but ...string) 
 	if len(diff) > 0 || err != nil {
 		t.Errorf("left behind: %v\n%s", err, strings.Join(diff, "\n"))
 	}
-}
-
-func (u user) waitFor(what string, done func() bool) {
-	u.Helper()
-	for range 1800 {
-		if done() {
-			return
-		}
-		select {
-		case <-u.Context().Done():
-			u.Fatalf("%s: %v", what, u.Context().Err())
-		case <-time.After(100 * time.Millisecond):
-		}
-	}
-	u.Fatalf("%s did not come", what)
 }

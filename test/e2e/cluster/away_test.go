@@ -11,6 +11,10 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"gotest.tools/v3/assert"
+
+	"github.com/nodevirt/nodevirt/test/wait"
 )
 
 var away = flag.Duration("away", time.Minute, "how long the API server is away in TestTheAPIServerIsAway, which waits for nothing else")
@@ -23,39 +27,39 @@ func TestTheAPIServerIsAway(t *testing.T) {
 	suite.disturbed = true
 	const kept, stays, ends, stops, starts = "away-kept", "away-stays", "away-ends", "away-stops", "away-starts"
 	removeAfter(t, "vm/"+kept, "vmi/"+stays, "vmi/"+ends, "vmi/"+stops, "vmi/"+starts)
-	check(t, create(t.Context(), machineOf(kept)))
+	assert.NilError(t, create(t.Context(), machineOf(kept)))
 	for _, name := range []string{stays, ends, stops} {
-		check(t, create(t.Context(), instanceOf(name)))
+		assert.NilError(t, create(t.Context(), instanceOf(name)))
 	}
 	address, before := map[string]string{}, map[string]info{}
 	for _, name := range []string{kept, stays, ends, stops} {
-		check(t, suite.WaitFor(t.Context(), "vmi/"+name, "jsonpath={.status.phase}=Running"))
+		assert.NilError(t, suite.WaitFor(t.Context(), "vmi/"+name, "jsonpath={.status.phase}=Running"))
 		address[name] = kubectl(t, "get", "vmi", name, "-o", "jsonpath={.status.interfaces[0].ipAddress}")
 		before[name] = answer(t, address[name])
 	}
 	kubectl(t, "delete", "vmi", stops, "--wait=false")
-	check(t, create(t.Context(), instanceOf(starts)))
+	assert.NilError(t, create(t.Context(), instanceOf(starts)))
 
-	check(t, suite.Control().Kill(t.Context(), apiServer, syscall.SIGKILL))
+	assert.NilError(t, suite.Control().Kill(t.Context(), apiServer, syscall.SIGKILL))
 	back := time.After(*away)
 	for _, name := range []string{kept, ends} { // by their guests' own doing
 		_, err := suite.Control().Fetch(t.Context(), "GET", "http://"+address[name]+"/cgi-bin/poweroff", "")
-		check(t, err)
+		assert.NilError(t, err)
 	}
 	<-back
 	if got := directly(t, address[stays]); got.BootID != before[stays].BootID {
 		t.Errorf("while the API server was away: %+v, before: %+v", got, before[stays])
 	}
-	check(t, suite.Control().Resume(t.Context(), apiServer))
+	assert.NilError(t, suite.Control().Resume(t.Context(), apiServer))
 
 	for object, condition := range map[string]string{
 		"vmi/" + stays: "jsonpath={.status.phase}=Running", "vmi/" + starts: "jsonpath={.status.phase}=Running",
 		"vmi/" + ends: "jsonpath={.status.phase}=Succeeded", "vm/" + kept: "jsonpath={.status.printableStatus}=Running",
 	} {
-		check(t, suite.WaitFor(t.Context(), object, condition))
+		assert.NilError(t, suite.WaitFor(t.Context(), object, condition))
 	}
-	check(t, suite.WaitFor(t.Context(), "vmi/"+kept, "jsonpath={.status.phase}=Running"))
-	eventually(t, "the end of "+stops, func(ctx context.Context) error { return gone(ctx, "vmi", stops) })
+	assert.NilError(t, suite.WaitFor(t.Context(), "vmi/"+kept, "jsonpath={.status.phase}=Running"))
+	wait.Success(t, "the end of "+stops, func(ctx context.Context) error { return gone(ctx, "vmi", stops) })
 	if got := answer(t, address[stays]); got.BootID != before[stays].BootID {
 		t.Errorf("with the API server again: %+v, before: %+v", got, before[stays])
 	}
@@ -64,7 +68,7 @@ func TestTheAPIServerIsAway(t *testing.T) {
 	if got := answer(t, next); got.BootID == before[kept].BootID {
 		t.Errorf("the guest of %s did not end: %+v", kept, got)
 	}
-	eventually(t, "one machine for each VM that runs", func(ctx context.Context) error {
+	wait.Success(t, "one machine for each VM that runs", func(ctx context.Context) error {
 		return machines(ctx, map[string]int{kept: 1, stays: 1, starts: 1, ends: 0, stops: 0})
 	})
 }
@@ -100,8 +104,8 @@ func removeAfter(t *testing.T, objects ...string) {
 func directly(t *testing.T, address string) (i info) {
 	t.Helper()
 	page, err := suite.Control().Fetch(t.Context(), "GET", "http://"+address+"/cgi-bin/info", "")
-	check(t, err)
-	check(t, json.Unmarshal([]byte(page), &i))
+	assert.NilError(t, err)
+	assert.NilError(t, json.Unmarshal([]byte(page), &i))
 	return i
 }
 

@@ -8,7 +8,10 @@ import (
 	"strings"
 	"testing"
 
+	"gotest.tools/v3/assert"
+
 	"github.com/nodevirt/nodevirt/shim/podstatus/condition"
+	"github.com/nodevirt/nodevirt/test/wait"
 )
 
 // conditionField is a part of one of nodevirt's conditions of a pod.
@@ -22,11 +25,11 @@ func virsh(t *testing.T, command, pod string) string {
 	t.Helper()
 	on := nodeOf(t, pod)
 	domains, err := on.Output(t.Context(), "virsh", "list", "--all", "--name")
-	check(t, err)
+	assert.NilError(t, err)
 	for domain := range strings.FieldsSeq(domains) {
 		if strings.HasPrefix(domain, "default_"+pod+"_") {
 			out, err := on.Output(t.Context(), "virsh", command, domain)
-			check(t, err)
+			assert.NilError(t, err)
 			return out
 		}
 	}
@@ -41,9 +44,9 @@ func TestConditionsTellOfTheGuest(t *testing.T) {
 		condition.VMReady: "true", condition.AgentConnected: "true", condition.GuestInfo: "true",
 		condition.Paused: "false", condition.LiveMigratable: "false",
 	} {
-		check(t, suite.WaitFor(t.Context(), "pod/"+vm, "condition="+kind+"="+status))
+		assert.NilError(t, suite.WaitFor(t.Context(), "pod/"+vm, "condition="+kind+"="+status))
 	}
-	eventually(t, "the guest's name", func(ctx context.Context) error {
+	wait.Success(t, "the guest's name", func(ctx context.Context) error {
 		message, err := suite.Kubectl(ctx, "get", "pod", vm, "-o",
 			fmt.Sprintf(`jsonpath={.status.conditions[?(@.type==%q)].message}`, condition.GuestInfo))
 		if err != nil {
@@ -63,18 +66,18 @@ func TestConditionsFollowTheVM(t *testing.T) {
 	pod := vmPod("followed", suite.tiny)
 	pod["spec"].(object)["restartPolicy"] = "Never"
 	name := ready(t, pod)
-	check(t, suite.WaitFor(t.Context(), "pod/"+name, "condition="+condition.VMReady))
+	assert.NilError(t, suite.WaitFor(t.Context(), "pod/"+name, "condition="+condition.VMReady))
 	virsh(t, "suspend", name)
-	check(t, suite.WaitFor(t.Context(), "pod/"+name, "condition="+condition.Paused))
-	check(t, suite.WaitFor(t.Context(), "pod/"+name, "condition="+condition.VMReady+"=false"))
+	assert.NilError(t, suite.WaitFor(t.Context(), "pod/"+name, "condition="+condition.Paused))
+	assert.NilError(t, suite.WaitFor(t.Context(), "pod/"+name, "condition="+condition.VMReady+"=false"))
 	if got := conditionField(t, name, condition.Paused, "reason"); got != condition.ReasonPausedByUser {
 		t.Errorf("reason of a pause: %q", got)
 	}
 	virsh(t, "resume", name)
-	check(t, suite.WaitFor(t.Context(), "pod/"+name, "condition="+condition.Paused+"=false"))
-	check(t, suite.WaitFor(t.Context(), "pod/"+name, "condition="+condition.VMReady))
+	assert.NilError(t, suite.WaitFor(t.Context(), "pod/"+name, "condition="+condition.Paused+"=false"))
+	assert.NilError(t, suite.WaitFor(t.Context(), "pod/"+name, "condition="+condition.VMReady))
 	virsh(t, "destroy", name)
-	check(t, suite.WaitFor(t.Context(), "pod/"+name, "condition="+condition.VMReady+"=false"))
+	assert.NilError(t, suite.WaitFor(t.Context(), "pod/"+name, "condition="+condition.VMReady+"=false"))
 	if got := conditionField(t, name, condition.VMReady, "message"); got != "the VM was powered off" {
 		t.Errorf("message of an end: %q", got)
 	}

@@ -11,6 +11,9 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/gorilla/websocket"
+	"gotest.tools/v3/assert"
+
+	"github.com/nodevirt/nodevirt/test/wait"
 )
 
 // instance runs an instance with a display and a shell on its console until the test ends, and waits
@@ -27,7 +30,7 @@ func instance(t *testing.T, name string) {
 			t.Error(err)
 		}
 	})
-	check(t, suite.Apply(t.Context(), fmt.Sprintf(`apiVersion: kubevirt.io/v1
+	assert.NilError(t, suite.Apply(t.Context(), fmt.Sprintf(`apiVersion: kubevirt.io/v1
 kind: VirtualMachineInstance
 metadata: {name: %s}
 spec:
@@ -40,7 +43,7 @@ spec:
   networks: [{name: default, pod: {}}]
   volumes: [{name: boot, containerDisk: {image: "%s"}}]
 `, name, suite.tiny)))
-	check(t, suite.WaitFor(t.Context(), "vmi/"+name, "jsonpath={.status.phase}=Running"))
+	assert.NilError(t, suite.WaitFor(t.Context(), "vmi/"+name, "jsonpath={.status.phase}=Running"))
 	answer(t, kubectl(t, "get", "vmi", name, "-o", "jsonpath={.status.interfaces[0].ipAddress}"))
 }
 
@@ -64,12 +67,12 @@ func TestConsole(t *testing.T) {
 			s.sees(fmt.Sprintf("\nclient-%d", i+40))
 		}
 	}
-	check(t, second.WriteMessage(websocket.CloseMessage, websocket.FormatCloseMessage(websocket.CloseNormalClosure, "")))
+	assert.NilError(t, second.WriteMessage(websocket.CloseMessage, websocket.FormatCloseMessage(websocket.CloseNormalClosure, "")))
 	second.endsNormally()
 	heavy(first)
 
 	// Longer than the API server's timeout of requests, which is a minute.
-	eventually(t, "pings on a silent console", func(context.Context) error {
+	wait.Success(t, "pings on a silent console", func(context.Context) error {
 		if _, pings := silent.got(); pings < 3 {
 			return fmt.Errorf("%d pings", pings)
 		}
@@ -81,7 +84,7 @@ func TestConsole(t *testing.T) {
 	silent.send("/etc/stop poweroff\n")
 	silent.endsNormally()
 	first.endsNormally()
-	check(t, suite.WaitFor(t.Context(), "vmi/"+name, "jsonpath={.status.phase}=Succeeded"))
+	assert.NilError(t, suite.WaitFor(t.Context(), "vmi/"+name, "jsonpath={.status.phase}=Succeeded"))
 	refusedDial(t, name+"/console", "", 409, "VMI is not running")
 }
 
@@ -119,7 +122,7 @@ func TestTwoViewersOfADisplay(t *testing.T) {
 	for _, v := range viewers { // when both are there
 		v.picture()
 	}
-	check(t, viewers[0].Close())
+	assert.NilError(t, viewers[0].Close())
 	viewers[1].picture()
 }
 

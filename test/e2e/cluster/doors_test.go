@@ -10,13 +10,17 @@ import (
 	"os/exec"
 	"strings"
 	"testing"
+
+	"gotest.tools/v3/assert"
+
+	"github.com/nodevirt/nodevirt/test/wait"
 )
 
 func TestLogsAreTheConsole(t *testing.T) {
 	t.Parallel()
 	const mark = "a line for kubectl logs"
 	kubectl(t, "exec", vm, "--", "sh", "-c", "echo "+mark+" >/dev/ttyS0")
-	eventually(t, "the line in the log", func(ctx context.Context) error {
+	wait.Success(t, "the line in the log", func(ctx context.Context) error {
 		out, err := suite.Kubectl(ctx, "logs", "--tail=200", vm)
 		if err == nil && !strings.Contains(out, mark) {
 			err = fmt.Errorf("log: %q", out)
@@ -62,7 +66,7 @@ func TestPortForwardReachesTheGuest(t *testing.T) {
 	_, port, _ := strings.Cut(line, "Forwarding from 127.0.0.1:")
 	port, _, _ = strings.Cut(port, " ")
 	page, err := suite.Control().Fetch(t.Context(), http.MethodGet, "http://127.0.0.1:"+port+"/cgi-bin/info", "")
-	check(t, err)
+	assert.NilError(t, err)
 	if !strings.Contains(page, `"hostname": "`+vm+`"`) {
 		t.Errorf("page: %q", page)
 	}

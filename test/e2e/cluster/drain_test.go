@@ -9,7 +9,10 @@ import (
 	"strings"
 	"testing"
 
+	"gotest.tools/v3/assert"
+
 	"github.com/nodevirt/nodevirt/test/cluster/clustertest"
+	"github.com/nodevirt/nodevirt/test/wait"
 )
 
 // The nodes: what is drained, cordoned or filled is the second.
@@ -35,7 +38,7 @@ func TestDrain(t *testing.T) {
 		t.Fatalf("it runs on %s", at)
 	}
 	budget(t, name, object{"minAvailable": 1})
-	eventually(t, "a budget that allows none", func(ctx context.Context) error {
+	wait.Success(t, "a budget that allows none", func(ctx context.Context) error {
 		allowed, err := suite.Kubectl(ctx, "get", "poddisruptionbudget", name, "-o", "jsonpath={.status.expectedPods}/{.status.disruptionsAllowed}")
 		if err == nil && allowed != "1/0" {
 			err = fmt.Errorf("expected pods/allowed disruptions: %s", allowed)
@@ -44,7 +47,7 @@ func TestDrain(t *testing.T) {
 	})
 	noScale(t, name)
 	uncordon(t)
-	eventually(t, "that the budget is heeded", func(ctx context.Context) error {
+	wait.Success(t, "that the budget is heeded", func(ctx context.Context) error {
 		// For no longer, as it waits until it may. A busy API server may not even have refused it by then.
 		out, err := drain(ctx, name, "--timeout=5s")
 		if err != nil && strings.Contains(err.Error(), "would violate the pod's disruption budget") {
@@ -59,8 +62,8 @@ func TestDrain(t *testing.T) {
 	console := start(t, "logs", "--follow", kubectl(t, "get", "pods", "--selector="+byName+"="+name, "-o", "name"))
 	console.until("", "") // a first line
 	kubectl(t, "delete", "poddisruptionbudget", name)
-	_, err := drain(t.Context(), name, "--timeout="+clustertest.Patience.String())
-	check(t, err)
+	_, err := drain(t.Context(), name, "--timeout="+wait.Patience.String())
+	assert.NilError(t, err)
 	console.until("", "nodevirt guest: poweroff") // it heard the power button
 	answerOf(t, name, first)
 	if at := vmiField(t, name, ".status.nodeName"); at != steady {
@@ -84,7 +87,7 @@ func noScale(t *testing.T, name string) {
 		"apiVersion": "policy/v1", "kind": "PodDisruptionBudget", "metadata": object{"name": part},
 		"spec": object{"maxUnavailable": 1, "selector": object{"matchLabels": object{byName: name}}},
 	})
-	check(t, suite.WaitFor(t.Context(), "poddisruptionbudget/"+part, "condition=DisruptionAllowed=False"))
+	assert.NilError(t, suite.WaitFor(t.Context(), "poddisruptionbudget/"+part, "condition=DisruptionAllowed=False"))
 	kubectl(t, "delete", "poddisruptionbudget", part)
 }
 
@@ -105,7 +108,7 @@ func uncordon(t *testing.T) {
 
 // untainted waits until the node that is harmed has no taint: Kubernetes takes off its own a moment later.
 func untainted(ctx context.Context) error {
-	return clustertest.Until(ctx, func(ctx context.Context) error {
+	return wait.Do(ctx, func(ctx context.Context) error {
 		taints, err := suite.Kubectl(ctx, "get", "node", harmed, "-o", "jsonpath={.spec.taints}")
 		if err == nil && taints != "" {
 			err = fmt.Errorf("%s has the taints %s", harmed, taints)

@@ -9,8 +9,11 @@ import (
 	"strings"
 	"testing"
 
+	"gotest.tools/v3/assert"
+
 	"github.com/nodevirt/nodevirt/test/guest"
 	"github.com/nodevirt/nodevirt/test/images"
+	"github.com/nodevirt/nodevirt/test/wait"
 )
 
 // apply applies an example and deletes it when the test ends.
@@ -34,7 +37,7 @@ func apply(t *testing.T, example string) {
 func TestTheExampleOfAnInstance(t *testing.T) {
 	t.Parallel()
 	apply(t, "vmi.yaml")
-	check(t, suite.WaitFor(t.Context(), "vmi/instance", "condition=Ready"))
+	assert.NilError(t, suite.WaitFor(t.Context(), "vmi/instance", "condition=Ready"))
 	ip := kubectl(t, "get", "vmi", "instance", "-o", "jsonpath={.status.interfaces[0].ipAddress}")
 	if got := answer(t, ip); got.Hostname != "instance" {
 		t.Errorf("host name: %q", got.Hostname)
@@ -44,7 +47,7 @@ func TestTheExampleOfAnInstance(t *testing.T) {
 func TestTheExampleOfAPreset(t *testing.T) {
 	t.Parallel()
 	apply(t, "preset.yaml")
-	check(t, suite.WaitFor(t.Context(), "vmi/flavored", "condition=Ready"))
+	assert.NilError(t, suite.WaitFor(t.Context(), "vmi/flavored", "condition=Ready"))
 	pod := kubectl(t, "get", "pods", "--selector=vm.kubevirt.io/name=flavored", "-o", "jsonpath={.items[0].metadata.name}")
 	xml := virsh(t, "dumpxml", pod)
 	for _, want := range []string{"cores='2'", "<rng "} {
@@ -58,7 +61,7 @@ func TestTheExampleOfCloudInit(t *testing.T) {
 	t.Parallel()
 	apply(t, "cloud-init.yaml")
 	const line = "hello from cloud-init on named-by-vm"
-	eventually(t, "what user data prints", func(ctx context.Context) error {
+	wait.Success(t, "what user data prints", func(ctx context.Context) error {
 		log, err := suite.Kubectl(ctx, "logs", "--tail=200", "--selector=vm.kubevirt.io/name=cloud-init")
 		if err == nil && !strings.Contains(log, line) {
 			err = fmt.Errorf("log: %q", log)
@@ -69,9 +72,9 @@ func TestTheExampleOfCloudInit(t *testing.T) {
 
 func TestTheExampleOfAKernel(t *testing.T) {
 	t.Parallel()
-	check(t, pushKernel(t.Context()))
+	assert.NilError(t, pushKernel(t.Context()))
 	apply(t, "kernel.yaml")
-	check(t, suite.WaitFor(t.Context(), "pod/kernel", "condition=Ready"))
+	assert.NilError(t, suite.WaitFor(t.Context(), "pod/kernel", "condition=Ready"))
 	if got := answer(t, field(t, "kernel", ".status.podIP")); got.Hostname != "kernel" {
 		t.Errorf("host name: %q", got.Hostname)
 	}

@@ -11,6 +11,7 @@ import (
 	"syscall"
 	"testing"
 
+	"gotest.tools/v3/assert"
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/nodevirt/nodevirt/shim/vminfo"
@@ -37,7 +38,7 @@ func imagesOf(t *testing.T, selector string) map[string]map[string]string {
 func containersOf(t *testing.T, selector string) map[*node.Node][]string {
 	t.Helper()
 	var pods corev1.PodList
-	check(t, json.Unmarshal([]byte(kubectl(t, "get", "pods", "--selector="+selector, "-o", "json")), &pods))
+	assert.NilError(t, json.Unmarshal([]byte(kubectl(t, "get", "pods", "--selector="+selector, "-o", "json")), &pods))
 	ids := map[*node.Node][]string{}
 	for _, pod := range pods.Items {
 		on := suite.Node(pod.Spec.NodeName)
@@ -54,12 +55,12 @@ func containersOf(t *testing.T, selector string) map[*node.Node][]string {
 func strangeDisks(t *testing.T, on *node.Node, id string) map[string]string {
 	t.Helper()
 	text, err := on.Crictl(t.Context(), "inspect", id)
-	check(t, err)
+	assert.NilError(t, err)
 	var reply struct{ Info vminfo.Info }
-	check(t, json.Unmarshal([]byte(text), &reply))
+	assert.NilError(t, json.Unmarshal([]byte(text), &reply))
 	// The PID is one of the node's.
 	opened, err := filepath.Glob(fmt.Sprintf("/proc/%d/root/proc/%d/fd/*", on.PID(), reply.Info.PID))
-	check(t, err)
+	assert.NilError(t, err)
 	files := map[string]string{}
 	for _, fd := range opened {
 		target, err := os.Readlink(fd)

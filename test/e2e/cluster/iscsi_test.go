@@ -8,7 +8,10 @@ import (
 	"strings"
 	"testing"
 
+	"gotest.tools/v3/assert"
+
 	"github.com/nodevirt/nodevirt/shim/vmspec"
+	"github.com/nodevirt/nodevirt/test/wait"
 )
 
 // An instance says how its disks reach its guest: this one's is served by its node's tgtd, to it alone
@@ -28,21 +31,21 @@ func TestAnInstanceHasItsDiskOverISCSI(t *testing.T) {
 			t.Error(err)
 		}
 	})
-	check(t, create(t.Context(), vmi))
-	check(t, suite.WaitFor(t.Context(), "vmi/"+name, "jsonpath={.status.phase}=Running"))
+	assert.NilError(t, create(t.Context(), vmi))
+	assert.NilError(t, suite.WaitFor(t.Context(), "vmi/"+name, "jsonpath={.status.phase}=Running"))
 	if got := answer(t, kubectl(t, "get", "vmi", name, "-o", "jsonpath={.status.interfaces[0].ipAddress}")); got.Hostname != name {
 		t.Errorf("host name: %q", got.Hostname)
 	}
 	pod := kubectl(t, "get", "pods", "--selector=kubevirt.io/domain="+name, "-o", "jsonpath={.items[0].metadata.name}")
 	on := nodeOf(t, pod)
 	all, err := on.Targets(t.Context())
-	check(t, err)
+	assert.NilError(t, err)
 	xml := virsh(t, "dumpxml", pod)
 	if len(all) != 1 || len(all[0].Initiators) != 1 || !strings.Contains(xml, all[0].Name) {
 		t.Errorf("tgtd serves %v; the machine is\n%s", all, xml)
 	}
 	kubectl(t, "delete", "vmi", name)
-	eventually(t, "no target is left", func(ctx context.Context) error {
+	wait.Success(t, "no target is left", func(ctx context.Context) error {
 		all, err := on.Targets(ctx)
 		if err == nil && len(all) > 0 {
 			err = fmt.Errorf("tgtd serves %v", all)

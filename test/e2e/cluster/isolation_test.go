@@ -9,6 +9,8 @@ import (
 	"strings"
 	"testing"
 
+	"gotest.tools/v3/assert"
+
 	"github.com/nodevirt/nodevirt/shim/podstatus/condition"
 )
 
@@ -46,7 +48,7 @@ stringData: {userdata: "#!/bin/sh"}
 func asStranger(t *testing.T, o object) error {
 	t.Helper()
 	text, err := json.Marshal(o)
-	check(t, err)
+	assert.NilError(t, err)
 	cmd := suite.KubectlCommand(t.Context(), "--as="+stranger, "--namespace="+stranger, "apply", "-f", "-")
 	cmd.Stdin = strings.NewReader(string(text))
 	out, err := cmd.CombinedOutput()
@@ -175,9 +177,9 @@ func TestAStrangersPodsStayInTheirPods(t *testing.T) {
 			t.Parallel()
 			pod := strangersPod("pod-" + name)
 			pod["metadata"].(object)["annotations"] = object{c.key: c.value}
-			check(t, asStranger(t, pod))
+			assert.NilError(t, asStranger(t, pod))
 			what := []string{"--namespace=" + stranger}
-			check(t, suite.WaitFor(t.Context(), "pod/pod-"+name, "condition="+condition.VMReady+"=false", what...))
+			assert.NilError(t, suite.WaitFor(t.Context(), "pod/pod-"+name, "condition="+condition.VMReady+"=false", what...))
 			message := kubectl(t, append(what, "get", "pod", "pod-"+name, "-o",
 				fmt.Sprintf(`jsonpath={.status.conditions[?(@.type==%q)].message}`, condition.VMReady))...)
 			if !strings.Contains(message, c.reason) {
@@ -232,9 +234,9 @@ func TestAStrangersSecretsAreOfItsNamespace(t *testing.T) {
 	t.Parallel()
 	const name = "others-secret"
 	source := volume(object{"cloudInitNoCloud": object{"secretRef": object{"name": "treasure"}}})
-	check(t, asStranger(t, strangersVMI(name, source)))
+	assert.NilError(t, asStranger(t, strangersVMI(name, source)))
 	what := "--namespace=" + stranger
-	check(t, suite.WaitFor(t.Context(), "vmi/"+name, "condition=Synchronized=false", what))
+	assert.NilError(t, suite.WaitFor(t.Context(), "vmi/"+name, "condition=Synchronized=false", what))
 	why := kubectl(t, what, "get", "vmi", name, "-o", `jsonpath={.status.conditions[?(@.type=="Synchronized")].message}`)
 	if !strings.Contains(why, `secret "treasure" not found`) {
 		t.Errorf("an instance with another namespace's Secret says %q", why)
@@ -248,7 +250,7 @@ func TestNodesListenOnLoopbackAlone(t *testing.T) {
 	const kubelet = "280A" // port 10250, which asks for a certificate or a token
 	for i, n := range suite.Nodes() {
 		out, err := n.Command(t.Context(), "cat", "/proc/net/tcp", "/proc/net/tcp6").Output()
-		check(t, err)
+		assert.NilError(t, err)
 		seen := false
 		for line := range strings.Lines(string(out)) {
 			fields := strings.Fields(line)
@@ -273,9 +275,9 @@ func TestNodesListenOnLoopbackAlone(t *testing.T) {
 // of the API's; another user's VMI is not the stranger's to see.
 func TestAStrangersVMIRunsInItsNamespace(t *testing.T) {
 	t.Parallel()
-	check(t, asStranger(t, strangersVMI("fine", func(_, _, _ object) {})))
+	assert.NilError(t, asStranger(t, strangersVMI("fine", func(_, _, _ object) {})))
 	what := "--namespace=" + stranger
-	check(t, suite.WaitFor(t.Context(), "vmi/fine", "jsonpath={.status.phase}=Running", what))
+	assert.NilError(t, suite.WaitFor(t.Context(), "vmi/fine", "jsonpath={.status.phase}=Running", what))
 	spec := kubectl(t, what, "get", "pods", "--selector=vm.kubevirt.io/name=fine", "-o", "jsonpath={.items[0].spec}")
 	if strings.Contains(spec, "serviceAccountToken") || strings.Contains(spec, "hostPath") {
 		t.Errorf("the pod of a VMI: %s", spec)

@@ -16,6 +16,7 @@ import (
 	"sync"
 	"testing"
 
+	"gotest.tools/v3/assert"
 	"sigs.k8s.io/yaml"
 
 	"github.com/nodevirt/nodevirt/test/guest"
@@ -46,14 +47,14 @@ func TestKubeVirtsExamples(t *testing.T) {
 	if *kubevirtExamples == "" {
 		t.Fatal("missing flag: -kubevirt-examples FOLDER")
 	}
-	check(t, pushKubeVirtsDisks(t.Context()))
+	assert.NilError(t, pushKubeVirtsDisks(t.Context()))
 	withNetworks(t)
 	files, err := filepath.Glob(filepath.Join(*kubevirtExamples, "*.yaml"))
-	check(t, err)
+	assert.NilError(t, err)
 	var first, machines []*manifest // first are the objects that VMs refer to
 	for _, file := range files {
 		m, err := readManifest(file)
-		check(t, err)
+		assert.NilError(t, err)
 		if m.machine() {
 			machines = append(machines, m)
 		} else {
@@ -185,10 +186,10 @@ func (m *manifest) outcome() string {
 func writeExamples(t *testing.T, all []*manifest) {
 	t.Helper()
 	top, err := checkout()
-	check(t, err)
+	assert.NilError(t, err)
 	file := filepath.Join(top, "docs", "kubevirt-examples.md")
 	text, err := os.ReadFile(file)
-	check(t, err)
+	assert.NilError(t, err)
 	slices.SortFunc(all, func(a, b *manifest) int { return strings.Compare(a.file, b.file) })
 	page, _, _ := strings.Cut(string(text), "## Runs\n")
 	for _, section := range []string{"Runs", "Accepted", "Accepted, but does not run"} {
@@ -215,5 +216,5 @@ func writeExamples(t *testing.T, all []*manifest) {
 	for _, reason := range slices.Sorted(maps.Keys(why)) {
 		page += wrapped("- `"+reason+"`: "+strings.Join(why[reason], ", ")) + "\n"
 	}
-	check(t, os.WriteFile(file, []byte(page), 0o644))
+	assert.NilError(t, os.WriteFile(file, []byte(page), 0o644))
 }

@@ -8,7 +8,9 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/nodevirt/nodevirt/test/cluster/clustertest"
+	"gotest.tools/v3/assert"
+
+	"github.com/nodevirt/nodevirt/test/wait"
 )
 
 // TestTheLabOfKubeVirtsGuide: a VM as beginners are given one, with 64 MB, started and entered by virtctl.
@@ -27,7 +29,7 @@ func TestTheLabOfKubeVirtsGuide(t *testing.T) {
 		}
 	})
 	disk := func(name string) object { return object{"name": name, "disk": object{"bus": "virtio"}} }
-	check(t, create(t.Context(), object{
+	assert.NilError(t, create(t.Context(), object{
 		"apiVersion": "kubevirt.io/v1", "kind": "VirtualMachine", "metadata": object{"name": name},
 		"spec": object{
 			"runStrategy": "Halted",
@@ -52,15 +54,15 @@ func TestTheLabOfKubeVirtsGuide(t *testing.T) {
 	}))
 	v := &virtctl{t: t, seen: map[string]bool{}}
 	v.works("start "+name, "VM testvm was scheduled to start")
-	check(t, suite.WaitFor(t.Context(), "vmi/"+name, "jsonpath={.status.phase}=Running"))
-	check(t, says(t.Context(), name, ""))
+	assert.NilError(t, suite.WaitFor(t.Context(), "vmi/"+name, "jsonpath={.status.phase}=Running"))
+	assert.NilError(t, says(t.Context(), name, ""))
 }
 
 // TestTheExampleOfAnInstanceType: the guest has what the type and the preference say.
 func TestTheExampleOfAnInstanceType(t *testing.T) {
 	t.Parallel()
 	apply(t, "instancetype.yaml")
-	check(t, suite.WaitFor(t.Context(), "vmi/typed", "condition=Ready"))
+	assert.NilError(t, suite.WaitFor(t.Context(), "vmi/typed", "condition=Ready"))
 	got := kubectl(t, "get", "vmi", "typed", "-o",
 		"jsonpath={.spec.domain.cpu.cores} {.spec.domain.memory.guest} {.spec.domain.devices.disks[0].disk.bus}")
 	if got != "2 256Mi virtio" {
@@ -73,7 +75,7 @@ func TestTheExampleOfAnInstanceType(t *testing.T) {
 
 // says waits until a text stands on a guest's console; for its first line, if there is none.
 func says(ctx context.Context, instance, text string) error {
-	return clustertest.Until(ctx, func(ctx context.Context) error {
+	return wait.Do(ctx, func(ctx context.Context) error {
 		log, err := suite.Kubectl(ctx, "logs", "--tail=20", "--selector="+byName+"="+instance)
 		if err == nil && (strings.TrimSpace(log) == "" || !strings.Contains(log, text)) {
 			err = fmt.Errorf("%s has not said %q but %q", instance, text, log)

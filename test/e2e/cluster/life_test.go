@@ -12,6 +12,10 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"gotest.tools/v3/assert"
+
+	"github.com/nodevirt/nodevirt/test/wait"
 )
 
 // A readiness probe in the guest follows a file there; kubectl shows it.
@@ -23,9 +27,9 @@ func TestExecProbesAskTheGuest(t *testing.T) {
 	}
 	name := ready(t, pod)
 	kubectl(t, "exec", name, "--", "touch", "/tmp/sick")
-	check(t, suite.WaitFor(t.Context(), "pod/"+name, "condition=Ready=false"))
+	assert.NilError(t, suite.WaitFor(t.Context(), "pod/"+name, "condition=Ready=false"))
 	kubectl(t, "exec", name, "--", "rm", "/tmp/sick")
-	check(t, suite.WaitFor(t.Context(), "pod/"+name, "condition=Ready"))
+	assert.NilError(t, suite.WaitFor(t.Context(), "pod/"+name, "condition=Ready"))
 }
 
 // Deleted, a guest hears the power button and has its grace period.
@@ -42,9 +46,9 @@ func TestDeletionShutsTheGuestDown(t *testing.T) {
 			t.Error(err)
 		}
 	})
-	check(t, suite.WaitFor(t.Context(), "pod/"+name, "condition=Ready"))
+	assert.NilError(t, suite.WaitFor(t.Context(), "pod/"+name, "condition=Ready"))
 	// Its last word: a power button before that may not be heard.
-	eventually(t, "the guest's boot", func(ctx context.Context) error {
+	wait.Success(t, "the guest's boot", func(ctx context.Context) error {
 		out, err := suite.Kubectl(ctx, "logs", name)
 		if err == nil && !strings.Contains(out, "nodevirt guest: up") {
 			err = fmt.Errorf("log: %q", out)
@@ -52,13 +56,13 @@ func TestDeletionShutsTheGuestDown(t *testing.T) {
 		return err
 	})
 	kubectl(t, "delete", "pod", name, "--wait=false")
-	check(t, suite.WaitFor(t.Context(), "pod/"+name, "jsonpath={.status.phase}=Succeeded"))
+	assert.NilError(t, suite.WaitFor(t.Context(), "pod/"+name, "jsonpath={.status.phase}=Succeeded"))
 	var end struct {
 		ExitCode  int
 		Reason    string
 		StartedAt time.Time
 	}
-	check(t, json.Unmarshal([]byte(field(t, name, ".status.containerStatuses[0].state.terminated")), &end))
+	assert.NilError(t, json.Unmarshal([]byte(field(t, name, ".status.containerStatuses[0].state.terminated")), &end))
 	if end.ExitCode != 0 || end.Reason != "Completed" || end.StartedAt.IsZero() {
 		t.Errorf("the guest's end: %+v", end)
 	}
@@ -75,7 +79,7 @@ func TestAGuestThatPowersOffIsRestarted(t *testing.T) {
 		return err
 	}
 	sent := off() // its answer may be lost, as the guest is off then
-	eventually(t, "another boot", func(ctx context.Context) error {
+	wait.Success(t, "another boot", func(ctx context.Context) error {
 		page, err := ask(ctx, ip, "/cgi-bin/info")
 		if err != nil {
 			return err
@@ -94,7 +98,7 @@ func TestAGuestThatPowersOffIsRestarted(t *testing.T) {
 		return nil
 	})
 	// A guest may answer before the kubelet has told of it.
-	check(t, suite.WaitFor(t.Context(), "pod/"+name, "jsonpath={.status.containerStatuses[0].restartCount}=1"))
+	assert.NilError(t, suite.WaitFor(t.Context(), "pod/"+name, "jsonpath={.status.containerStatuses[0].restartCount}=1"))
 }
 
 // The kubelet rotates a VM's log, and the console goes on in the new one.
@@ -103,14 +107,14 @@ func TestTheKubeletRotatesTheLog(t *testing.T) {
 	name := answering(t, vmPod("rotated", suite.agent))
 	kubectl(t, "exec", name, "--", "sh", "-c", fmt.Sprintf("yes some words to fill a log with | head -c %d >/dev/ttyS0", 2*logSize))
 	folder := filepath.Join(nodeOf(t, name).Dir(), "podlogs", "default_"+name+"_"+field(t, name, ".metadata.uid"), "c")
-	eventually(t, "a rotated log", func(context.Context) error {
+	wait.Success(t, "a rotated log", func(context.Context) error {
 		entries, err := os.ReadDir(folder)
 		if err == nil && len(entries) < 2 {
 			err = fmt.Errorf("in %s: %v", folder, entries)
 		}
 		return err
 	})
-	eventually(t, "new lines in the new log", func(ctx context.Context) error {
+	wait.Success(t, "new lines in the new log", func(ctx context.Context) error {
 		_, err := suite.Kubectl(ctx, "exec", name, "--", "sh", "-c", "echo after the rotation >/dev/ttyS0")
 		if err != nil {
 			return err
@@ -134,14 +138,14 @@ func TestAGuestThatWritesTooMuchIsEvicted(t *testing.T) {
 	wrote, written := suite.Kubectl(t.Context(), "exec", name, "--", "sh", "-c",
 		"dd if=/dev/urandom of=/dev/vda bs=1M seek=30 count=20 conv=fsync,notrunc")
 	// Not its phase: an evicted pod whose container ends with code 0 is Failed or Succeeded, as it comes.
-	eventually(t, "the kubelet's word on the eviction", func(ctx context.Context) error {
+	wait.Success(t, "the kubelet's word on the eviction", func(ctx context.Context) error {
 		out, err := suite.Kubectl(ctx, "get", "events", "--field-selector=reason=Evicted,involvedObject.name="+name)
 		if err == nil && !strings.Contains(out, "Pod ephemeral local storage usage exceeds") {
 			err = errors.Join(fmt.Errorf("events: %q; written: %q", out, wrote), written)
 		}
 		return err
 	})
-	check(t, suite.WaitFor(t.Context(), "pod/"+name, "jsonpath={.status.containerStatuses[0].state.terminated.reason}"))
+	assert.NilError(t, suite.WaitFor(t.Context(), "pod/"+name, "jsonpath={.status.containerStatuses[0].state.terminated.reason}"))
 }
 
 // answering runs a pod of TinyWithAgent and waits until its agent answers. Not by a probe: of one that fails
@@ -149,7 +153,7 @@ func TestAGuestThatWritesTooMuchIsEvicted(t *testing.T) {
 func answering(t *testing.T, pod object) (name string) {
 	t.Helper()
 	name = ready(t, pod)
-	eventually(t, "the agent's answer", func(ctx context.Context) error {
+	wait.Success(t, "the agent's answer", func(ctx context.Context) error {
 		_, err := suite.Kubectl(ctx, "exec", name, "--", "true")
 		return err
 	})

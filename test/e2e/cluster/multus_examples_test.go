@@ -5,6 +5,8 @@ package cluster
 import (
 	"maps"
 	"testing"
+
+	"gotest.tools/v3/assert"
 )
 
 // cni has the real Multus make the pods' networks, since KubeVirt's examples ask for them: eth0 as
@@ -65,7 +67,7 @@ spec:
 // withNetworks makes the network that the examples name.
 func withNetworks(t *testing.T) {
 	t.Helper()
-	check(t, suite.Apply(t.Context(), networks))
-	check(t, suite.WaitFor(t.Context(), "crd/network-attachment-definitions.k8s.cni.cncf.io", "condition=Established"))
-	check(t, suite.Apply(t.Context(), ptp))
+	assert.NilError(t, suite.Apply(t.Context(), networks))
+	assert.NilError(t, suite.WaitFor(t.Context(), "crd/network-attachment-definitions.k8s.cni.cncf.io", "condition=Established"))
+	assert.NilError(t, suite.Apply(t.Context(), ptp))
 }

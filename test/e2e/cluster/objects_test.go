@@ -9,6 +9,10 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+
+	"gotest.tools/v3/assert"
+
+	"github.com/nodevirt/nodevirt/test/wait"
 )
 
 // made creates an object, and deletes it when the test ends, with what there is to know of it if that failed.
@@ -25,7 +29,7 @@ func made(t *testing.T, o object) (name string) {
 		_, err := suite.Kubectl(ctx, "delete", kind, name, "--ignore-not-found")
 		return err
 	})
-	check(t, create(t.Context(), o))
+	assert.NilError(t, create(t.Context(), o))
 	return name
 }
 
@@ -50,7 +54,7 @@ func vmiField(t *testing.T, name, path string) string {
 // answerOf asks the guest of an instance until one answers that is not of a former boot.
 func answerOf(t *testing.T, name, former string) (boot string) {
 	t.Helper()
-	eventually(t, "an answer of "+name, func(ctx context.Context) error {
+	wait.Success(t, "an answer of "+name, func(ctx context.Context) error {
 		ip, err := suite.Kubectl(ctx, "get", "vmi", name, "-o", "jsonpath={.status.interfaces[0].ipAddress}")
 		if err != nil {
 			return err

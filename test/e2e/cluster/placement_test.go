@@ -8,10 +8,12 @@ import (
 	"fmt"
 	"testing"
 
+	"gotest.tools/v3/assert"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 
 	"github.com/nodevirt/nodevirt/test/cluster/clustertest"
+	"github.com/nodevirt/nodevirt/test/wait"
 )
 
 // A VM that fits nowhere says so, in the scheduler's words. It changes a node, so it runs alone.
@@ -73,7 +75,7 @@ func TestVMsSpreadOverTheNodes(t *testing.T) {
 	for _, from := range from {
 		for _, name := range names {
 			for _, host := range []string{vmiField(t, name, ".status.interfaces[0].ipAddress"), name} {
-				eventually(t, "an answer to "+from+" at "+host, func(ctx context.Context) error {
+				wait.Success(t, "an answer to "+from+" at "+host, func(ctx context.Context) error {
 					got, err := infoFor(ctx, from, host)
 					if err == nil && got.BootID != boots[name] {
 						err = fmt.Errorf("another answers, %s, for %s", got.BootID, boots[name])
@@ -106,9 +108,9 @@ func askers(t *testing.T) (names []string) {
 func unschedulable(t *testing.T, o object, why string) {
 	t.Helper()
 	name := made(t, o)
-	check(t, suite.WaitFor(t.Context(), "vm/"+name, "jsonpath={.status.printableStatus}=ErrorUnschedulable"))
-	check(t, suite.WaitFor(t.Context(), "vmi/"+name, "jsonpath={.status.phase}=Scheduling"))
-	check(t, suite.WaitFor(t.Context(), "vmi/"+name, "condition=PodScheduled=False"))
+	assert.NilError(t, suite.WaitFor(t.Context(), "vm/"+name, "jsonpath={.status.printableStatus}=ErrorUnschedulable"))
+	assert.NilError(t, suite.WaitFor(t.Context(), "vmi/"+name, "jsonpath={.status.phase}=Scheduling"))
+	assert.NilError(t, suite.WaitFor(t.Context(), "vmi/"+name, "condition=PodScheduled=False"))
 	clustertest.Told(t, suite.Cluster, "VirtualMachineInstance", name, why)
 	kubectl(t, "delete", "vm", name)
 }
@@ -117,9 +119,9 @@ func unschedulable(t *testing.T, o object, why string) {
 func free(t *testing.T) *resource.Quantity {
 	t.Helper()
 	left, err := resource.ParseQuantity(kubectl(t, "get", "node", harmed, "-o", "jsonpath={.status.allocatable.memory}"))
-	check(t, err)
+	assert.NilError(t, err)
 	var pods corev1.PodList
-	check(t, json.Unmarshal([]byte(kubectl(t, "get", "pods", "--all-namespaces", "--field-selector=spec.nodeName="+harmed, "-o", "json")), &pods))
+	assert.NilError(t, json.Unmarshal([]byte(kubectl(t, "get", "pods", "--all-namespaces", "--field-selector=spec.nodeName="+harmed, "-o", "json")), &pods))
 	for _, p := range pods.Items {
 		if p.Status.Phase == corev1.PodSucceeded || p.Status.Phase == corev1.PodFailed {
 			continue // the scheduler counts it no more

@@ -10,12 +10,15 @@ import (
 	"strings"
 	"testing"
 
+	"gotest.tools/v3/assert"
+
 	"github.com/nodevirt/nodevirt/test/cluster/clustertest"
+	"github.com/nodevirt/nodevirt/test/wait"
 )
 
 type object = map[string]any
 
-const patience = clustertest.Patience
+const patience = wait.Patience
 
 // Names of what prepare runs: a VM behind a Service, and a pod whose shell asks it.
 const (
@@ -94,7 +97,7 @@ func run(t *testing.T, pod object) (name string) {
 			t.Error(err)
 		}
 	})
-	check(t, create(t.Context(), pod))
+	assert.NilError(t, create(t.Context(), pod))
 	return name
 }
 
@@ -102,7 +105,7 @@ func run(t *testing.T, pod object) (name string) {
 func ready(t *testing.T, pod object) (name string) {
 	t.Helper()
 	name = run(t, pod)
-	check(t, suite.WaitFor(t.Context(), "pod/"+name, "condition=Ready"))
+	assert.NilError(t, suite.WaitFor(t.Context(), "pod/"+name, "condition=Ready"))
 	return name
 }
 
@@ -138,7 +141,7 @@ func askFrom(ctx context.Context, pod, host, path string) (string, error) {
 // failed, has nobody behind it for a moment, and a busy guest takes its time.
 func asked(t *testing.T, host, path, want string) (page string) {
 	t.Helper()
-	eventually(t, fmt.Sprintf("%q from %s%s", want, host, path), func(ctx context.Context) (err error) {
+	wait.Success(t, fmt.Sprintf("%q from %s%s", want, host, path), func(ctx context.Context) (err error) {
 		if page, err = ask(ctx, host, path); err == nil && !strings.Contains(page, want) {
 			err = fmt.Errorf("page: %q", page)
 		}
@@ -150,7 +153,7 @@ func asked(t *testing.T, host, path, want string) (page string) {
 // said is what kubectl exec prints, once it works: who runs the command may just have been restarted.
 func said(t *testing.T, pod string, command ...string) (out string) {
 	t.Helper()
-	eventually(t, fmt.Sprintf("%q in %s", command, pod), func(ctx context.Context) (err error) {
+	wait.Success(t, fmt.Sprintf("%q in %s", command, pod), func(ctx context.Context) (err error) {
 		out, err = suite.Kubectl(ctx, append([]string{"exec", pod, "--"}, command...)...)
 		return err
 	})
@@ -169,7 +172,7 @@ const unnamed = "(none)"
 // answer asks a guest until it answers, under a name.
 func answer(t *testing.T, host string) (i info) {
 	t.Helper()
-	eventually(t, "answer of "+host, func(ctx context.Context) error {
+	wait.Success(t, "answer of "+host, func(ctx context.Context) error {
 		page, err := ask(ctx, host, "/cgi-bin/info")
 		if err != nil {
 			return err
@@ -183,15 +186,4 @@ func answer(t *testing.T, host string) (i info) {
 		return nil
 	})
 	return i
-}
-
-// eventually tries until there is no error.
-func eventually(t *testing.T, what string, try func(context.Context) error) {
-	t.Helper()
-	clustertest.Eventually(t, what, try)
-}
-
-func check(t *testing.T, err error) {
-	t.Helper()
-	clustertest.Check(t, err)
 }

@@ -16,9 +16,12 @@ import (
 	"syscall"
 	"testing"
 
+	"gotest.tools/v3/assert"
+
 	"github.com/nodevirt/nodevirt/test/guest"
 	"github.com/nodevirt/nodevirt/test/images"
 	"github.com/nodevirt/nodevirt/test/node"
+	"github.com/nodevirt/nodevirt/test/wait"
 )
 
 // The image's size, of which nothing can be compressed, and the most that a VM of it may take on a node's disk
@@ -60,7 +63,7 @@ func TestFiftyReplicasShareAnImage(t *testing.T) {
 		domain["resources"] = object{"requests": object{"cpu": "10m"}}
 		spec["volumes"].([]object)[0]["containerDisk"] = object{"image": ref}
 	})["spec"]
-	check(t, create(t.Context(), object{
+	assert.NilError(t, create(t.Context(), object{
 		"apiVersion": "kubevirt.io/v1", "kind": "VirtualMachineInstanceReplicaSet",
 		"metadata": object{"name": "many", "labels": labels},
 		"spec": object{
@@ -105,19 +108,19 @@ func pushHalted(t *testing.T) (ref string) {
 	_, _ = rand.Read(disk) // it never fails
 	copy(disk, guest.BootSector("halted", guest.Halt)[:512])
 	path := filepath.Join(t.TempDir(), "halted.img")
-	check(t, os.WriteFile(path, disk, 0o600))
+	assert.NilError(t, os.WriteFile(path, disk, 0o600))
 	img, err := images.RegistryDisk(path, images.DiskOptions{})
-	check(t, err)
+	assert.NilError(t, err)
 	ref, err = suite.Push(t.Context(), "halted:1", img)
-	check(t, err)
+	assert.NilError(t, err)
 	return ref
 }
 
 // halted waits until so many replicas have said their word.
 func halted(t *testing.T, n int) {
 	t.Helper()
-	check(t, suite.WaitFor(t.Context(), "vmirs/many", fmt.Sprintf("jsonpath={.status.readyReplicas}=%d", n), "--timeout=10m"))
-	eventually(t, fmt.Sprintf("the word of %d guests", n), func(ctx context.Context) error {
+	assert.NilError(t, suite.WaitFor(t.Context(), "vmirs/many", fmt.Sprintf("jsonpath={.status.readyReplicas}=%d", n), "--timeout=10m"))
+	wait.Success(t, fmt.Sprintf("the word of %d guests", n), func(ctx context.Context) error {
 		log, err := suite.Kubectl(ctx, "logs", "--selector=app=many", "--tail=-1")
 		if said := strings.Count(log, "halted"); err == nil && said != n {
 			err = fmt.Errorf("%d of %d have said it", said, n)
@@ -164,6 +167,6 @@ func measure(t *testing.T, n *node.Node, replicas []string) stored {
 		}
 		return nil
 	})
-	check(t, err)
+	assert.NilError(t, err)
 	return s
 }

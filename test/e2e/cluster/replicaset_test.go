@@ -12,13 +12,17 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"gotest.tools/v3/assert"
+
+	"github.com/nodevirt/nodevirt/test/wait"
 )
 
 // replicas waits for the names of a set's instances, none of which is being deleted.
 func replicas(t *testing.T, n int) []string {
 	t.Helper()
 	var names []string
-	eventually(t, fmt.Sprintf("%d replicas", n), func(ctx context.Context) error {
+	wait.Success(t, fmt.Sprintf("%d replicas", n), func(ctx context.Context) error {
 		out, err := suite.Kubectl(ctx, "get", "vmi", "--selector=app=web", "-o", "jsonpath={.items[*].metadata.name}")
 		if names = strings.Fields(out); err == nil && len(names) != n {
 			err = fmt.Errorf("there are %q", names)
@@ -34,7 +38,7 @@ func scaled(t *testing.T, n int, row string) (names []string) {
 	kubectl(t, "scale", "vmirs", "web", fmt.Sprintf("--replicas=%d", n))
 	names = replicas(t, n)
 	for _, name := range names {
-		check(t, suite.WaitFor(t.Context(), "vmi/"+name, "condition=Ready"))
+		assert.NilError(t, suite.WaitFor(t.Context(), "vmi/"+name, "condition=Ready"))
 		ip := kubectl(t, "get", "vmi", name, "-o", "jsonpath={.status.interfaces[0].ipAddress}")
 		if got := answer(t, ip); got.Hostname != name {
 			t.Errorf("%s calls itself %q", name, got.Hostname)
@@ -42,7 +46,7 @@ func scaled(t *testing.T, n int, row string) (names []string) {
 	}
 	age := regexp.MustCompile(`(?m)\S+ *$`)
 	want := "NAME   DESIRED   CURRENT   READY   AGE\n" + row + "\n"
-	eventually(t, "the row of "+row, func(ctx context.Context) error {
+	wait.Success(t, "the row of "+row, func(ctx context.Context) error {
 		out, err := suite.Kubectl(ctx, "get", "vmirs", "web")
 		if got := age.ReplaceAllString(out, "AGE"); err == nil && got != want {
 			err = fmt.Errorf("%s, not\n%s", got, want)
@@ -56,7 +60,7 @@ func scaled(t *testing.T, n int, row string) (names []string) {
 func TestAReplicaSetScales(t *testing.T) {
 	t.Parallel()
 	text, err := os.ReadFile(filepath.Join(examples(t), "replicaset.yaml"))
-	check(t, err)
+	assert.NilError(t, err)
 	t.Cleanup(func() {
 		ctx := context.WithoutCancel(t.Context())
 		if t.Failed() {
@@ -74,7 +78,7 @@ func TestAReplicaSetScales(t *testing.T) {
 		}
 		manifest = strings.Replace(manifest, change[0], change[1], 1)
 	}
-	check(t, suite.Apply(t.Context(), manifest))
+	assert.NilError(t, suite.Apply(t.Context(), manifest))
 	names := scaled(t, 3, "web    3         3         3       AGE")
 	read := imagesOf(t, "app=web")
 	if len(read) != len(suite.Nodes()) {
@@ -86,7 +90,7 @@ func TestAReplicaSetScales(t *testing.T) {
 		}
 	}
 	var scale struct{ Status struct{ Selector string } }
-	check(t, json.Unmarshal([]byte(kubectl(t, "get", "--raw",
+	assert.NilError(t, json.Unmarshal([]byte(kubectl(t, "get", "--raw",
 		"/apis/kubevirt.io/v1/namespaces/default/virtualmachineinstancereplicasets/web/scale")), &scale))
 	if scale.Status.Selector != "app=web" {
 		t.Errorf("an autoscaler's selector: %+v", scale)

@@ -6,6 +6,8 @@ import (
 	"syscall"
 	"testing"
 
+	"gotest.tools/v3/assert"
+
 	"github.com/nodevirt/nodevirt/test/cluster"
 	"github.com/nodevirt/nodevirt/test/node"
 )
@@ -24,9 +26,9 @@ func TestGuestsOutliveTheSoftwareAroundThem(t *testing.T) {
 		{node.Containerd, syscall.SIGKILL},
 		{node.Libvirtd, syscall.SIGKILL},
 	} {
-		check(t, on.Kill(t.Context(), c.component, c.signal))
-		check(t, on.Resume(t.Context(), c.component))
-		check(t, suite.WaitFor(t.Context(), "node/"+field(t, vm, ".spec.nodeName"), "condition=Ready"))
+		assert.NilError(t, on.Kill(t.Context(), c.component, c.signal))
+		assert.NilError(t, on.Resume(t.Context(), c.component))
+		assert.NilError(t, suite.WaitFor(t.Context(), "node/"+field(t, vm, ".spec.nodeName"), "condition=Ready"))
 		// Asking goes by exec, and so through kubelet, shim and containerd.
 		if got := answer(t, vm); got != first {
 			t.Errorf("after %s of %s: %+v, before: %+v", c.signal, c.component, got, first)
@@ -35,10 +37,10 @@ func TestGuestsOutliveTheSoftwareAroundThem(t *testing.T) {
 			t.Errorf("exec after %s of %s: %q", c.signal, c.component, got)
 		}
 	}
-	check(t, suite.WaitFor(t.Context(), "pod/"+vm, "condition=Ready"))
+	assert.NilError(t, suite.WaitFor(t.Context(), "pod/"+vm, "condition=Ready"))
 	// What the tests after this one ask, whose probes may have missed something, too.
 	for namespace, deployment := range map[string]string{"nodevirt": "nodevirt-controller", "kube-system": "coredns"} {
-		check(t, suite.WaitFor(t.Context(), "deployment/"+deployment, "condition=Available", "--namespace="+namespace))
+		assert.NilError(t, suite.WaitFor(t.Context(), "deployment/"+deployment, "condition=Available", "--namespace="+namespace))
 	}
 	for _, name := range []string{vm, shell} {
 		if got := field(t, name, ".status.containerStatuses[0].restartCount"); got != "0" {

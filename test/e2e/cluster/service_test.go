@@ -6,6 +6,8 @@ import (
 	"context"
 	"fmt"
 	"testing"
+
+	"github.com/nodevirt/nodevirt/test/wait"
 )
 
 func TestOrdinaryPodsAreContainerds(t *testing.T) {
@@ -14,7 +16,7 @@ func TestOrdinaryPodsAreContainerds(t *testing.T) {
 	pod["metadata"].(object)["labels"] = object{"app": "ordinary"}
 	name := ready(t, pod)
 	// A container without a probe is Ready before it has done anything.
-	eventually(t, "its log", func(ctx context.Context) error {
+	wait.Success(t, "its log", func(ctx context.Context) error {
 		got, err := suite.Kubectl(ctx, "logs", name)
 		if err == nil && got != "hello from ordinary\n" {
 			err = fmt.Errorf("log: %q", got)

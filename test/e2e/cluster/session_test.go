@@ -14,6 +14,9 @@ import (
 	"testing"
 
 	"github.com/creack/pty"
+	"gotest.tools/v3/assert"
+
+	"github.com/nodevirt/nodevirt/test/wait"
 )
 
 // session is a client that runs on, on a terminal. It is killed when the test ends.
@@ -38,7 +41,7 @@ func startOn(t *testing.T, client func(context.Context, ...string) *exec.Cmd, ar
 	cmd := client(ctx, args...)
 	cmd.SysProcAttr.Setpgid = false // the terminal makes it a session's leader, and so a group's
 	terminal, err := pty.Start(cmd)
-	check(t, err)
+	assert.NilError(t, err)
 	s.terminal = terminal
 	copied := make(chan struct{})
 	go func() {
@@ -63,7 +66,7 @@ func (s *session) Write(p []byte) (int, error) {
 // until types a text, time and again, until the output holds a line with what is wanted, and returns that.
 func (s *session) until(typed, want string) (line string) {
 	s.t.Helper()
-	eventually(s.t, fmt.Sprintf("%q in the output", want), func(context.Context) error {
+	wait.Success(s.t, fmt.Sprintf("%q in the output", want), func(context.Context) error {
 		s.mu.Lock()
 		defer s.mu.Unlock()
 		// First, for a client that has done what it was to do may be gone.

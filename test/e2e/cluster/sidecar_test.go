@@ -7,6 +7,8 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+
+	"gotest.tools/v3/assert"
 )
 
 // serve makes a Service, and deletes it when the test ends.
@@ -17,7 +19,7 @@ func serve(t *testing.T, name string, spec object) {
 			t.Error(err)
 		}
 	})
-	check(t, create(t.Context(), object{"apiVersion": "v1", "kind": "Service", "metadata": object{"name": name}, "spec": spec}))
+	assert.NilError(t, create(t.Context(), object{"apiVersion": "v1", "kind": "Service", "metadata": object{"name": name}, "spec": spec}))
 }
 
 // A guest behind masquerade, and a proxy beside it in its pod: a Service has a port of either, and so
@@ -71,7 +73,7 @@ func TestAGuestHasItsNameInAHeadlessService(t *testing.T) {
 		}
 	})
 	serve(t, domain, object{"clusterIP": "None", "selector": object{"app": name}, "ports": []object{{"port": 80}}})
-	check(t, create(t.Context(), vmi))
+	assert.NilError(t, create(t.Context(), vmi))
 	full := fmt.Sprintf("%s.%s.default.svc.cluster.local", host, domain)
 	if got := answer(t, full); got.Hostname != host {
 		t.Errorf("%s is %+v", full, got)

@@ -15,9 +15,12 @@ import (
 	"testing"
 
 	"github.com/gorilla/websocket"
+	"gotest.tools/v3/assert"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
+
+	"github.com/nodevirt/nodevirt/test/wait"
 )
 
 // dial asks for a subresource of an instance as virtctl does, by a WebSocket; as another user than the
@@ -25,9 +28,9 @@ import (
 func dial(t *testing.T, subresource, user string) (*websocket.Conn, *http.Response, error) {
 	t.Helper()
 	config, err := clientcmd.BuildConfigFromFlags("", suite.Kubeconfig())
-	check(t, err)
+	assert.NilError(t, err)
 	tls, err := rest.TLSConfigFor(config)
-	check(t, err)
+	assert.NilError(t, err)
 	header := http.Header{}
 	if user != "" {
 		header.Set("Impersonate-User", user)
@@ -53,7 +56,7 @@ type socket struct {
 func connect(t *testing.T, subresource string) *socket {
 	t.Helper()
 	conn, _, err := dial(t, subresource, "")
-	check(t, err)
+	assert.NilError(t, err)
 	s := &socket{t: t, Conn: conn, ended: make(chan struct{})}
 	pong := conn.PingHandler()
 	conn.SetPingHandler(func(data string) error {
@@ -97,7 +100,7 @@ func (s *socket) read() error {
 
 func (s *socket) send(text string) {
 	s.t.Helper()
-	check(s.t, s.WriteMessage(websocket.BinaryMessage, []byte(text)))
+	assert.NilError(s.t, s.WriteMessage(websocket.BinaryMessage, []byte(text)))
 }
 
 // got is what came, and how many pings beside it.
@@ -111,7 +114,7 @@ func (s *socket) got() (text string, pings int) {
 func (s *socket) sees(want string) string {
 	s.t.Helper()
 	var upTo string
-	eventually(s.t, fmt.Sprintf("%.80q on the socket", want), func(context.Context) error {
+	wait.Success(s.t, fmt.Sprintf("%.80q on the socket", want), func(context.Context) error {
 		text, _ := s.got()
 		if before, _, ok := strings.Cut(text, want); ok {
 			upTo = before + want
@@ -137,7 +140,7 @@ func (s *socket) forgets() {
 // takes waits for so many bytes, and drops them.
 func (s *socket) takes(n int) (taken []byte) {
 	s.t.Helper()
-	eventually(s.t, fmt.Sprintf("%d bytes on the socket", n), func(context.Context) error {
+	wait.Success(s.t, fmt.Sprintf("%d bytes on the socket", n), func(context.Context) error {
 		s.mu.Lock()
 		defer s.mu.Unlock()
 		if s.text.Len() < n {
@@ -152,7 +155,7 @@ func (s *socket) takes(n int) (taken []byte) {
 // endsNormally waits for the other side's end, which has to be the usual one.
 func (s *socket) endsNormally() {
 	s.t.Helper()
-	eventually(s.t, "the socket's end", func(context.Context) error {
+	wait.Success(s.t, "the socket's end", func(context.Context) error {
 		select {
 		case <-s.ended:
 			return nil

@@ -12,8 +12,11 @@ import (
 	"path/filepath"
 	"strings"
 
+	"gotest.tools/v3/assert"
+
 	"github.com/nodevirt/nodevirt/test/guest"
 	"github.com/nodevirt/nodevirt/test/images"
+	"github.com/nodevirt/nodevirt/test/wait"
 )
 
 // server is the VM that virtctl's ssh and scp go to, of a distribution as people run them.
@@ -35,13 +38,13 @@ func (v *virtctl) startServer() *secureShell {
 		v.t.Fatalf("make a key: %v: %s", err, out)
 	}
 	key, err := os.ReadFile(s.path("key.pub"))
-	check(v.t, err)
+	assert.NilError(v.t, err)
 	disk, err := guest.Debian(ctx, suite.Control().GuestOptions())
-	check(v.t, err)
+	assert.NilError(v.t, err)
 	img, err := images.RegistryDisk(disk, images.DiskOptions{})
-	check(v.t, err)
+	assert.NilError(v.t, err)
 	ref, err := suite.Push(ctx, "debian:12", img)
-	check(v.t, err)
+	assert.NilError(v.t, err)
 	v.t.Cleanup(func() {
 		ctx := context.WithoutCancel(v.t.Context())
 		if v.t.Failed() {
@@ -53,7 +56,7 @@ func (v *virtctl) startServer() *secureShell {
 			v.t.Error(err)
 		}
 	})
-	check(v.t, suite.Apply(ctx, fmt.Sprintf(`apiVersion: kubevirt.io/v1
+	assert.NilError(v.t, suite.Apply(ctx, fmt.Sprintf(`apiVersion: kubevirt.io/v1
 kind: VirtualMachine
 metadata: {name: %s}
 spec:
@@ -98,8 +101,8 @@ func (s *secureShell) run(command string, args ...string) (string, error) {
 func (s *secureShell) works() {
 	s.t.Helper()
 	// An emulated one takes a minute, and several on a busy machine.
-	check(s.t, suite.WaitFor(s.t.Context(), "vmi/"+server, "condition=AgentConnected", "--timeout=10m"))
-	eventually(s.t, "the guest's ssh server", func(context.Context) error {
+	assert.NilError(s.t, suite.WaitFor(s.t.Context(), "vmi/"+server, "condition=AgentConnected", "--timeout=10m"))
+	wait.Success(s.t, "the guest's ssh server", func(context.Context) error {
 		_, err := s.run("ssh", "--command=true", "jdoe@vmi/"+server)
 		return err
 	})
@@ -118,7 +121,7 @@ func (s *secureShell) works() {
 	}
 	sent := make([]byte, 1<<20+1)
 	_, _ = rand.Read(sent) // it never fails
-	check(s.t, os.WriteFile(s.path("file"), sent, 0o600))
+	assert.NilError(s.t, os.WriteFile(s.path("file"), sent, 0o600))
 	for _, flags := range [][]string{{"--preserve"}, {"--local-ssh=false"}} {
 		for _, way := range [][]string{{"file", "jdoe@vmi/" + server + ":file"}, {"jdoe@vmi/" + server + ":file", "back"}} {
 			local := func(name string) string {

@@ -8,6 +8,8 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+
+	"github.com/nodevirt/nodevirt/test/wait"
 )
 
 // podStats is the part of the kubelet's summary that these tests read.
@@ -45,7 +47,7 @@ func summary(ctx context.Context, name string) (podStats, error) {
 func TestTheSummaryKnowsVMs(t *testing.T) {
 	t.Parallel()
 	var before podStats
-	eventually(t, "figures of all kinds", func(ctx context.Context) (err error) {
+	wait.Success(t, "figures of all kinds", func(ctx context.Context) (err error) {
 		if before, err = summary(ctx, vm); err != nil {
 			return err
 		}
@@ -65,7 +67,7 @@ func TestTheSummaryKnowsVMs(t *testing.T) {
 		t.Errorf("container: %+v", got)
 	}
 	asked(t, vm, "/cgi-bin/burn?5", "burning")
-	eventually(t, "the CPU time that the guest burned", func(ctx context.Context) error {
+	wait.Success(t, "the CPU time that the guest burned", func(ctx context.Context) error {
 		now, err := summary(ctx, vm)
 		if err != nil {
 			return err
@@ -80,7 +82,7 @@ func TestTheSummaryKnowsVMs(t *testing.T) {
 // These are what metrics-server reads for kubectl top.
 func TestTheResourceMetricsKnowVMs(t *testing.T) {
 	t.Parallel()
-	eventually(t, "metrics of the VM", func(ctx context.Context) error {
+	wait.Success(t, "metrics of the VM", func(ctx context.Context) error {
 		text, err := askKubelet(ctx, vm, "metrics/resource")
 		if err != nil {
 			return err

@@ -5,7 +5,6 @@ package cluster
 import (
 	"bytes"
 	"context"
-	"flag"
 	"fmt"
 	"image/png"
 	"io"
@@ -18,9 +17,11 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
-)
+	"gotest.tools/v3/assert"
+	"gotest.tools/v3/golden"
 
-var update = flag.Bool("update", false, "write docs/virtctl.md")
+	"github.com/nodevirt/nodevirt/test/wait"
+)
 
 // virtual is the VM that virtctl is tried with.
 const virtual = "virtual"
@@ -125,7 +126,7 @@ func TestVirtctl(t *testing.T) {
 			}
 		}
 	})
-	check(t, suite.Apply(t.Context(), fmt.Sprintf(`apiVersion: kubevirt.io/v1
+	assert.NilError(t, suite.Apply(t.Context(), fmt.Sprintf(`apiVersion: kubevirt.io/v1
 kind: VirtualMachine
 metadata: {name: %s}
 spec:
@@ -158,12 +159,12 @@ spec:
 // state waits for what kubectl get vm prints of the VM.
 func (v *virtctl) state(want string) {
 	v.t.Helper()
-	check(v.t, suite.WaitFor(v.t.Context(), "vm/"+virtual, "jsonpath={.status.printableStatus}="+want))
+	assert.NilError(v.t, suite.WaitFor(v.t.Context(), "vm/"+virtual, "jsonpath={.status.printableStatus}="+want))
 }
 
 func (v *virtctl) agent() {
 	v.t.Helper()
-	check(v.t, suite.WaitFor(v.t.Context(), "vmi/"+virtual, "condition=AgentConnected"))
+	assert.NilError(v.t, suite.WaitFor(v.t.Context(), "vmi/"+virtual, "condition=AgentConnected"))
 }
 
 // boot identifies the guest's boot.
@@ -195,7 +196,7 @@ func (v *virtctl) lifecycle() {
 // another waits for the guest to have booted again, up to its name.
 func (v *virtctl) another(before, when string) {
 	v.t.Helper()
-	eventually(v.t, "another boot "+when, func(ctx context.Context) error {
+	wait.Success(v.t, "another boot "+when, func(ctx context.Context) error {
 		ip, err := suite.Kubectl(ctx, "get", "vmi", virtual, "-o", "jsonpath={.status.interfaces[0].ipAddress}")
 		if err != nil || ip == "" {
 			return fmt.Errorf("address %q, %w", ip, err)
@@ -222,7 +223,7 @@ func (v *virtctl) doors() {
 	}
 	forward := startOn(v.t, suite.VirtctlCommand, "port-forward", "vmi/"+virtual, "18080:80")
 	forward.until("", "18080")
-	eventually(v.t, "the forwarded port", func(ctx context.Context) error {
+	wait.Success(v.t, "the forwarded port", func(ctx context.Context) error {
 		page, err := suite.Control().Fetch(ctx, "GET", "http://127.0.0.1:18080/", "")
 		if err == nil && !strings.Contains(page, "ip=10.0.2.2") {
 			err = fmt.Errorf("page %q", page)
@@ -234,12 +235,12 @@ func (v *virtctl) doors() {
 	vnc := startOn(v.t, suite.VirtctlCommand, "vnc", "--proxy-only", "--port=15900", virtual)
 	vnc.until("", "15900")
 	var display net.Conn
-	eventually(v.t, "the display", func(ctx context.Context) (err error) {
+	wait.Success(v.t, "the display", func(ctx context.Context) (err error) {
 		display, err = suite.Control().Dial(ctx, "tcp", "127.0.0.1:15900")
 		return err
 	})
 	defer func() { _ = display.Close() }()
-	check(v.t, display.SetDeadline(time.Now().Add(patience)))
+	assert.NilError(v.t, display.SetDeadline(time.Now().Add(patience)))
 	hello := make([]byte, 12)
 	if _, err := io.ReadFull(display, hello); err != nil || string(hello) != "RFB 003.008\n" {
 		v.t.Errorf("the display says %q, %v", hello, err)
@@ -259,7 +260,7 @@ func (v *virtctl) doors() {
 func (v *virtctl) buttons() {
 	v.t.Helper()
 	v.works("pause vmi "+virtual, "VMI virtual was scheduled to pause")
-	check(v.t, suite.WaitFor(v.t.Context(), "vmi/"+virtual, "condition=Paused"))
+	assert.NilError(v.t, suite.WaitFor(v.t.Context(), "vmi/"+virtual, "condition=Paused"))
 	v.refused("pause vmi "+virtual, "VMI is already paused")
 	v.state("Paused")
 	v.works("unpause vm "+virtual, "VMI virtual was scheduled to unpause")
@@ -278,7 +279,7 @@ func (v *virtctl) objects() {
 	v.works("expand --vm="+virtual, "kind: VirtualMachine")
 	manifest := v.works("create vm --name=made --memory=128Mi --volume-containerdisk=src:some/disk:1", "kind: VirtualMachine")
 	file := filepath.Join(v.t.TempDir(), "vm.yaml")
-	check(v.t, os.WriteFile(file, []byte(manifest), 0o600))
+	assert.NilError(v.t, os.WriteFile(file, []byte(manifest), 0o600))
 	if _, err := suite.Kubectl(v.t.Context(), "apply", "--dry-run=server", "-f", file); err != nil {
 		v.t.Errorf("what virtctl creates: %v", err)
 	}
@@ -291,13 +292,13 @@ func (v *virtctl) objects() {
 // sized creates a VM of an instance type, and lets virtctl tell what that stands for.
 func (v *virtctl) sized() {
 	v.t.Helper()
-	check(v.t, suite.Apply(v.t.Context(), `{"apiVersion": "instancetype.kubevirt.io/v1beta1",
+	assert.NilError(v.t, suite.Apply(v.t.Context(), `{"apiVersion": "instancetype.kubevirt.io/v1beta1",
 		"kind": "VirtualMachineClusterInstancetype", "metadata": {"name": "small"},
 		"spec": {"cpu": {"guest": 3}, "memory": {"guest": "96Mi"}}}`))
 	defer func() { kubectl(v.t, "delete", "vmclusterinstancetype", "small") }()
 	manifest := v.works("create vm --name=sized --instancetype=small --volume-containerdisk=src:some/disk:1", "name: small")
 	file := filepath.Join(v.t.TempDir(), "sized.yaml")
-	check(v.t, os.WriteFile(file, []byte(manifest), 0o600))
+	assert.NilError(v.t, os.WriteFile(file, []byte(manifest), 0o600))
 	if _, err := suite.Kubectl(v.t.Context(), "apply", "--dry-run=server", "-f", file); err != nil {
 		v.t.Errorf("what virtctl creates: %v", err)
 	}
@@ -310,7 +311,7 @@ func (v *virtctl) sized() {
 
 func (v *virtctl) unsupported() {
 	v.t.Helper()
-	check(v.t, suite.Apply(v.t.Context(), `{"apiVersion": "v1", "kind": "PersistentVolumeClaim", "metadata": {"name": "more"},
+	assert.NilError(v.t, suite.Apply(v.t.Context(), `{"apiVersion": "v1", "kind": "PersistentVolumeClaim", "metadata": {"name": "more"},
 		"spec": {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Mi"}}}}`))
 	defer func() { kubectl(v.t, "delete", "pvc", "more") }()
 	v.refused("addvolume "+virtual+" --volume-name=more", "can't add a volume to a VM that runs")
@@ -332,7 +333,7 @@ func (v *virtctl) unsupported() {
 func (v *virtctl) complete() {
 	v.t.Helper()
 	out, err := v.run("", "--help")
-	check(v.t, err)
+	assert.NilError(v.t, err)
 	_, list, _ := strings.Cut(out, "Available Commands:\n")
 	list, _, _ = strings.Cut(list, "\n\n")
 	var missing []string
@@ -350,16 +351,16 @@ func (v *virtctl) complete() {
 func (v *virtctl) page() {
 	v.t.Helper()
 	top, err := checkout()
-	check(v.t, err)
+	assert.NilError(v.t, err)
 	file := filepath.Join(top, "docs", "virtctl.md")
 	text, err := os.ReadFile(file)
-	check(v.t, err)
+	assert.NilError(v.t, err)
 	const title = "## The commands\n\n"
 	head, _, _ := strings.Cut(string(text), title)
 	want := head + title + "These commands work:\n\n```text\n" + strings.Join(v.working, "\n") + "\n```\n\n" +
 		strings.Join(v.refuses, "\n") + "\n"
-	if *update {
-		check(v.t, os.WriteFile(file, []byte(want), 0o644))
+	if golden.FlagUpdate() {
+		assert.NilError(v.t, os.WriteFile(file, []byte(want), 0o644))
 	} else if diff := cmp.Diff(want, string(text)); diff != "" {
 		v.t.Errorf("docs/virtctl.md (-what happened +what it says); -update writes it:\n%s", diff)
 	}

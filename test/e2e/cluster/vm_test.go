@@ -9,13 +9,17 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"gotest.tools/v3/assert"
+
+	"github.com/nodevirt/nodevirt/test/wait"
 )
 
 // examples is the folder of manifests that users are pointed to.
 func examples(t *testing.T) string {
 	t.Helper()
 	top, err := checkout()
-	check(t, err)
+	assert.NilError(t, err)
 	return filepath.Join(top, "examples")
 }
 
@@ -24,7 +28,7 @@ func examples(t *testing.T) string {
 func TestExamplesAreAccepted(t *testing.T) {
 	t.Parallel()
 	paths, err := filepath.Glob(filepath.Join(examples(t), "*.yaml"))
-	check(t, err)
+	assert.NilError(t, err)
 	if len(paths) == 0 {
 		t.Fatal("no examples")
 	}
@@ -52,27 +56,27 @@ func TestAVirtualMachineLives(t *testing.T) {
 		}
 	})
 	kubectl(t, "apply", "--server-side", "-f", manifest)
-	check(t, suite.WaitFor(t.Context(), "vmi/"+name, "jsonpath={.status.phase}=Running"))
-	check(t, suite.WaitFor(t.Context(), "vm/"+name, "jsonpath={.status.printableStatus}=Running"))
+	assert.NilError(t, suite.WaitFor(t.Context(), "vmi/"+name, "jsonpath={.status.phase}=Running"))
+	assert.NilError(t, suite.WaitFor(t.Context(), "vm/"+name, "jsonpath={.status.printableStatus}=Running"))
 	first := answer(t, name)
 	if first.Hostname != name {
 		t.Errorf("host name: %q", first.Hostname)
 	}
 
 	runStrategy(t, name, "Halted")
-	check(t, suite.WaitFor(t.Context(), "vm/"+name, "jsonpath={.status.printableStatus}=Stopped"))
+	assert.NilError(t, suite.WaitFor(t.Context(), "vm/"+name, "jsonpath={.status.printableStatus}=Stopped"))
 	if out := kubectl(t, "get", "pods", "--selector=app="+name, "-o", "name"); out != "" {
 		t.Errorf("pods of a VM that is stopped: %q", out)
 	}
 	runStrategy(t, name, "Always")
-	check(t, suite.WaitFor(t.Context(), "vmi/"+name, "jsonpath={.status.phase}=Running"))
+	assert.NilError(t, suite.WaitFor(t.Context(), "vmi/"+name, "jsonpath={.status.phase}=Running"))
 	if second := answer(t, name); second.BootID == first.BootID {
 		t.Errorf("the same boot after stop and start: %+v", second)
 	}
 
 	kubectl(t, "delete", "vm", name)
 	for _, gone := range []string{"vmi", "pods"} {
-		eventually(t, "no "+gone, func(ctx context.Context) error {
+		wait.Success(t, "no "+gone, func(ctx context.Context) error {
 			out, err := suite.Kubectl(ctx, "get", gone, "-o", "name")
 			if err == nil && strings.Contains(out, name) {
 				err = fmt.Errorf("there are still %q", out)
@@ -115,8 +119,8 @@ func TestAnInstanceTellsOfItsGuest(t *testing.T) {
 			t.Error(err)
 		}
 	})
-	check(t, create(t.Context(), vmi))
-	check(t, suite.WaitFor(t.Context(), "vmi/"+name, "condition=AgentConnected"))
+	assert.NilError(t, create(t.Context(), vmi))
+	assert.NilError(t, suite.WaitFor(t.Context(), "vmi/"+name, "condition=AgentConnected"))
 	var status struct {
 		NodeName   string
 		ActivePods map[string]string
@@ -124,7 +128,7 @@ func TestAnInstanceTellsOfItsGuest(t *testing.T) {
 			IP string `json:"ipAddress"`
 		}
 	}
-	check(t, json.Unmarshal([]byte(kubectl(t, "get", "vmi", name, "-o", "jsonpath={.status}")), &status))
+	assert.NilError(t, json.Unmarshal([]byte(kubectl(t, "get", "vmi", name, "-o", "jsonpath={.status}")), &status))
 	if !strings.HasPrefix(status.NodeName, "node-") || len(status.ActivePods) != 1 || len(status.Interfaces) != 1 {
 		t.Fatalf("status: %+v", status)
 	}

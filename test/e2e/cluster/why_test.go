@@ -7,6 +7,10 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+
+	"gotest.tools/v3/assert"
+
+	"github.com/nodevirt/nodevirt/test/wait"
 )
 
 // machine is a VM of an instance's spec.
@@ -45,9 +49,9 @@ func TestDescribeTellsWhyAVMDoesNotRun(t *testing.T) {
 					t.Error(err)
 				}
 			})
-			check(t, create(t.Context(), machine(strangersVMI(name, c.change))))
+			assert.NilError(t, create(t.Context(), machine(strangersVMI(name, c.change))))
 			for _, kind := range []string{"vm", "vmi"} {
-				eventually(t, "what kubectl describe "+kind+" says", func(ctx context.Context) error {
+				wait.Success(t, "what kubectl describe "+kind+" says", func(ctx context.Context) error {
 					text, err := suite.Kubectl(ctx, "describe", kind, name)
 					for _, words := range c.says {
 						if err == nil && !strings.Contains(text, words) {
@@ -70,8 +74,8 @@ func TestColumns(t *testing.T) {
 			t.Error(err)
 		}
 	})
-	check(t, create(t.Context(), machine(strangersVMI(name, func(spec, _, _ object) { spec["nodeSelector"] = object{"no": "where"} }))))
-	check(t, suite.WaitFor(t.Context(), "vm/"+name, "jsonpath={.status.printableStatus}=ErrorUnschedulable"))
+	assert.NilError(t, create(t.Context(), machine(strangersVMI(name, func(spec, _, _ object) { spec["nodeSelector"] = object{"no": "where"} }))))
+	assert.NilError(t, suite.WaitFor(t.Context(), "vm/"+name, "jsonpath={.status.printableStatus}=ErrorUnschedulable"))
 	for what, want := range map[string]string{
 		"vm":                "NAME AGE STATUS READY",
 		"vmi":               "NAME AGE PHASE IP NODENAME READY",

@@ -9,7 +9,10 @@ import (
 	"syscall"
 	"testing"
 
+	"gotest.tools/v3/assert"
+
 	"github.com/nodevirt/nodevirt/test/node"
+	"github.com/nodevirt/nodevirt/test/wait"
 )
 
 var notice = regexp.MustCompile(`(?m)^\[nodevirt: (\d+) bytes of console output dropped: .*\]$`)
@@ -20,34 +23,34 @@ var notice = regexp.MustCompile(`(?m)^\[nodevirt: (\d+) bytes of console output 
 func (s *suite) testAway(t *testing.T) {
 	v := s.start(t, "away", s.ticking(t), tickingVMI)
 	v.says(`tick 1\r?$`)
-	check(t, s.n.Kill(t.Context(), node.Shim, syscall.SIGKILL))
+	assert.NilError(t, s.n.Kill(t.Context(), node.Shim, syscall.SIGKILL))
 	before, _ := v.printed()
-	eventually(t, "the guest prints on", func() bool { size, _ := v.printed(); return size > before })
-	check(t, s.n.Resume(t.Context(), node.Shim))
+	wait.Until(t, "the guest prints on", func() bool { size, _ := v.printed(); return size > before })
+	assert.NilError(t, s.n.Resume(t.Context(), node.Shim))
 	v.says(`tick 3\r?$`)
 	if text := v.said(v.log); v.ticks(text) < 3 || notice.Match(text) {
 		t.Errorf("within the bound it says\n%s", text)
 	}
 
-	check(t, s.n.Kill(t.Context(), node.Shim, syscall.SIGKILL))
+	assert.NilError(t, s.n.Kill(t.Context(), node.Shim, syscall.SIGKILL))
 	logged := v.ticks(v.said(v.log))
 	line := fmt.Appendf(nil, "%0*d\n", 79, 0)
 	const flood = maxLag + 5<<20
 	raw, err := os.OpenFile(v.raw, os.O_WRONLY|os.O_APPEND, 0)
-	check(t, err)
+	assert.NilError(t, err)
 	_, err = raw.Write(bytes.Repeat(line, flood/len(line)))
-	check(t, err)
-	check(t, raw.Close())
-	check(t, s.n.Resume(t.Context(), node.Shim))
+	assert.NilError(t, err)
+	assert.NilError(t, raw.Close())
+	assert.NilError(t, s.n.Resume(t.Context(), node.Shim))
 	v.says(notice.String())
-	eventually(t, "the guest is heard again", func() bool {
+	wait.Until(t, "the guest is heard again", func() bool {
 		text := v.said(v.log)
 		return tick.Match(text[notice.FindIndex(text)[1]:])
 	})
 	text := v.said(v.log)
 	at := notice.FindSubmatchIndex(text)
 	dropped, err := strconv.Atoi(string(text[at[2]:at[3]]))
-	check(t, err)
+	assert.NilError(t, err)
 	kept := bytes.Count(text[at[1]:], line) * len(line)
 	if v.ticks(text[:at[0]]) < logged || kept > keepLag || kept < keepLag/2 {
 		t.Errorf("%d ticks before the gap, of which %d were logged; %d bytes kept behind it", v.ticks(text[:at[0]]), logged, kept)
@@ -56,5 +59,5 @@ func (s *suite) testAway(t *testing.T) {
 	if printed := dropped + kept; printed < flood/len(line)*len(line) || printed > flood+10_000 {
 		t.Errorf("%d bytes dropped and %d kept, of %d", dropped, kept, flood)
 	}
-	eventually(t, "the file is small again", func() bool { _, held := v.printed(); return held < 3<<20 })
+	wait.Until(t, "the file is small again", func() bool { _, held := v.printed(); return held < 3<<20 })
 }

@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/nodevirt/nodevirt/test/guest"
+	"github.com/nodevirt/nodevirt/test/wait"
 )
 
 // testWithoutEnd has a guest print without end. It fills no disk, and others are heard.
@@ -24,7 +25,7 @@ func (s *suite) testWithoutEnd(t *testing.T) {
 			break
 		}
 		size, _ := endless.printed()
-		eventually(t, "it goes on", func() bool { now, _ := endless.printed(); return now > size+1<<20 })
+		wait.Until(t, "it goes on", func() bool { now, _ := endless.printed(); return now > size+1<<20 })
 	}
 	for _, path := range []string{aside, endless.log, endless.rotate(0)} {
 		if info, err := os.Stat(path); err == nil && info.Size() > logLimit {

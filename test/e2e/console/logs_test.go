@@ -8,7 +8,10 @@ import (
 	"testing"
 	"time"
 
+	"gotest.tools/v3/assert"
+
 	"github.com/nodevirt/nodevirt/test/guest"
+	"github.com/nodevirt/nodevirt/test/wait"
 )
 
 func detached(t *testing.T) context.Context { return context.WithoutCancel(t.Context()) }
@@ -17,7 +20,7 @@ func detached(t *testing.T) context.Context { return context.WithoutCancel(t.Con
 func (s *suite) testLogs(t *testing.T) {
 	const text = "Grüße, 世界 🖥 \x1b[1mbold\x1b[0m \xff\xfe"
 	ended := s.start(t, "ended", s.sector(t, "ended", guest.BootSector(text, guest.PowerOff)), "")
-	eventually(t, "the guest has ended", ended.ended)
+	wait.Until(t, "the guest has ended", ended.ended)
 	for _, args := range [][]string{{}, {"--tail", "1"}, {"-f"}, {"--since", "1h"}} {
 		if out := ended.logs(args...); out != text+"\n" {
 			t.Errorf("crictl logs %v of a guest that has ended shows %q", args, out)
@@ -31,12 +34,12 @@ func (s *suite) testLogs(t *testing.T) {
 	following := v.n.Command(t.Context(), "crictl", "logs", "-f", v.id)
 	var heard bytes.Buffer
 	following.Stdout, following.Stderr = &heard, &heard
-	check(t, following.Start())
+	assert.NilError(t, following.Start())
 	v.says(`tick 3\r?$`)
 	v.wantTail()
 	v.wantTimes()
 	v.crictl("stop", "--timeout", "0", v.id)
-	check(t, following.Wait()) // ends with the guest
+	assert.NilError(t, following.Wait()) // ends with the guest
 	if all := v.logs(); heard.String() != all || v.ticks(v.said(v.log)) < 3 {
 		t.Errorf("crictl logs -f showed\n%s\nand crictl logs shows\n%s", heard.String(), all)
 	}

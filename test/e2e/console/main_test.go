@@ -5,8 +5,8 @@ import (
 	"os"
 	"path/filepath"
 	"testing"
-	"time"
 
+	"gotest.tools/v3/assert"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/nodevirt/nodevirt/test/guest"
@@ -21,8 +21,6 @@ const (
 	maxLag, keepLag = 64 << 20, 1 << 20
 	// noiseSize is what the noisy guest prints: some seconds' worth under emulation.
 	noiseSize = 2 << 20
-	// patience bounds every wait. Emulated guests on a busy machine are slow.
-	patience = 3 * time.Minute
 )
 
 // suite is the node that the tests share.
@@ -37,7 +35,7 @@ func TestConsole(t *testing.T) {
 		ShimConfig: func(c map[string]any) { c["vm"].(map[string]any)["log_limit"] = "4Mi" },
 	})
 	conn, err := node.DialCRI(n.ShimSocket())
-	check(t, err)
+	assert.NilError(t, err)
 	t.Cleanup(func() { _ = conn.Close() })
 	s := &suite{n: n, cri: runtimeapi.NewRuntimeServiceClient(conn)}
 	t.Run("logs", s.testLogs)
@@ -50,11 +48,11 @@ func TestConsole(t *testing.T) {
 func (s *suite) sector(t *testing.T, name string, disk []byte) (ref string) {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "disk.img")
-	check(t, os.WriteFile(path, disk, 0o644))
+	assert.NilError(t, os.WriteFile(path, disk, 0o644))
 	img, err := images.RegistryDisk(path, images.DiskOptions{})
-	check(t, err)
+	assert.NilError(t, err)
 	ref, err = s.n.Push(t.Context(), name+":1", img)
-	check(t, err)
+	assert.NilError(t, err)
 	return ref
 }
 
@@ -62,30 +60,13 @@ func (s *suite) sector(t *testing.T, name string, disk []byte) (ref string) {
 func (s *suite) ticking(t *testing.T) (ref string) {
 	t.Helper()
 	disk, err := guest.Tiny(t.Context(), s.n.GuestOptions())
-	check(t, err)
+	assert.NilError(t, err)
 	k, err := guest.TinyKernel(t.Context(), s.n.GuestOptions())
-	check(t, err)
+	assert.NilError(t, err)
 	boot := []images.File{{Name: "boot/vmlinuz", From: k.Image}, {Name: "boot/initrd", From: k.Initrd}}
 	img, err := images.RegistryDisk(disk, images.DiskOptions{AsFolder: true, Above: [][]images.File{boot}})
-	check(t, err)
+	assert.NilError(t, err)
 	ref, err = s.n.Push(t.Context(), "ticking:1", img)
-	check(t, err)
+	assert.NilError(t, err)
 	return ref
-}
-
-func check(t *testing.T, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
-}
-
-// eventually asks until the answer is yes.
-func eventually(t *testing.T, what string, ask func() bool) {
-	t.Helper()
-	for end := time.Now().Add(patience); !ask(); time.Sleep(20 * time.Millisecond) {
-		if time.Now().After(end) || t.Context().Err() != nil {
-			t.Fatalf("never happened: %s", what)
-		}
-	}
 }

@@ -5,8 +5,11 @@ import (
 	"syscall"
 	"testing"
 
+	"gotest.tools/v3/assert"
+
 	"github.com/nodevirt/nodevirt/test/guest"
 	"github.com/nodevirt/nodevirt/test/node"
+	"github.com/nodevirt/nodevirt/test/wait"
 )
 
 // testNoise has a guest print bytes of all values, while the kubelet rotates the log and the shim is
@@ -17,7 +20,7 @@ func (s *suite) testNoise(t *testing.T) {
 	var logs []string
 	const steps = 8
 	for i := range int64(steps) {
-		eventually(t, "the guest prints on", func() bool {
+		wait.Until(t, "the guest prints on", func() bool {
 			size, _ := v.printed()
 			return size >= i*noiseSize/steps
 		})
@@ -25,14 +28,14 @@ func (s *suite) testNoise(t *testing.T) {
 			logs = append(logs, v.rotate(len(logs)))
 			continue
 		}
-		check(t, s.n.Kill(t.Context(), node.Shim, syscall.SIGKILL))
+		assert.NilError(t, s.n.Kill(t.Context(), node.Shim, syscall.SIGKILL))
 		if i < steps-1 {
-			check(t, s.n.Resume(t.Context(), node.Shim))
+			assert.NilError(t, s.n.Resume(t.Context(), node.Shim))
 		}
 	}
-	eventually(t, "the guest has printed all", func() bool { size, _ := v.printed(); return size == noiseSize })
-	check(t, s.n.Resume(t.Context(), node.Shim))
-	eventually(t, "the guest has ended", v.ended)
+	wait.Until(t, "the guest has printed all", func() bool { size, _ := v.printed(); return size == noiseSize })
+	assert.NilError(t, s.n.Resume(t.Context(), node.Shim))
+	wait.Until(t, "the guest has ended", v.ended)
 
 	got, want := v.said(append(logs, v.log)...), bytes.ReplaceAll(guest.Noise(noiseSize), []byte("\r\n"), []byte("\n"))
 	if !bytes.Equal(got, want) {

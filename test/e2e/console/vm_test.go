@@ -14,10 +14,12 @@ import (
 	"syscall"
 	"testing"
 
+	"gotest.tools/v3/assert"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/nodevirt/nodevirt/test/guest"
 	"github.com/nodevirt/nodevirt/test/node"
+	"github.com/nodevirt/nodevirt/test/wait"
 )
 
 // vm is a VM that was started, and goes with its test.
@@ -46,7 +48,7 @@ func (s *suite) start(t *testing.T, name, image, vmi string) *vm {
 		memory = 128 << 20
 	}
 	pod, err := s.n.RunPod(t.Context(), p, "vm")
-	check(t, err)
+	assert.NilError(t, err)
 	t.Cleanup(func() {
 		if err := s.n.RemovePod(detached(t), pod, p); err != nil {
 			t.Error(err)
@@ -55,13 +57,13 @@ func (s *suite) start(t *testing.T, name, image, vmi string) *vm {
 	c := node.NewContainer("guest", image)
 	c["linux"] = map[string]any{"resources": map[string]any{"memory_limit_in_bytes": memory}}
 	id, err := s.n.CreateContainer(t.Context(), pod, p, c)
-	check(t, err)
+	assert.NilError(t, err)
 	v := &vm{suite: s, t: t, id: id, log: filepath.Join(p["log_directory"].(string), "guest_0.log")}
 	v.crictl("start", id)
 	var inspect struct {
 		Info struct{ VM struct{ Folder string } }
 	}
-	check(t, json.Unmarshal([]byte(v.crictl("inspect", id)), &inspect))
+	assert.NilError(t, json.Unmarshal([]byte(v.crictl("inspect", id)), &inspect))
 	v.raw = filepath.Join(inspect.Info.VM.Folder, "console")
 	return v
 }
@@ -69,14 +71,14 @@ func (s *suite) start(t *testing.T, name, image, vmi string) *vm {
 func (v *vm) crictl(args ...string) string {
 	v.t.Helper()
 	out, err := v.n.Crictl(v.t.Context(), args...)
-	check(v.t, err)
+	assert.NilError(v.t, err)
 	return out
 }
 
 func (v *vm) status() *runtimeapi.ContainerStatus {
 	v.t.Helper()
 	reply, err := v.cri.ContainerStatus(v.t.Context(), &runtimeapi.ContainerStatusRequest{ContainerId: v.id})
-	check(v.t, err)
+	assert.NilError(v.t, err)
 	return reply.GetStatus()
 }
 
@@ -88,7 +90,7 @@ func (v *vm) ended() bool {
 func (v *vm) printed() (size, held int64) {
 	v.t.Helper()
 	info, err := os.Stat(v.raw)
-	check(v.t, err)
+	assert.NilError(v.t, err)
 	return info.Size(), info.Sys().(*syscall.Stat_t).Blocks * 512
 }
 
@@ -96,9 +98,9 @@ func (v *vm) printed() (size, held int64) {
 func (v *vm) rotate(n int) (rotated string) {
 	v.t.Helper()
 	rotated = fmt.Sprintf("%s.rotated-%d", v.log, n)
-	check(v.t, os.Rename(v.log, rotated))
+	assert.NilError(v.t, os.Rename(v.log, rotated))
 	_, err := v.cri.ReopenContainerLog(v.t.Context(), &runtimeapi.ReopenContainerLogRequest{ContainerId: v.id})
-	check(v.t, err)
+	assert.NilError(v.t, err)
 	return rotated
 }
 
@@ -106,7 +108,7 @@ func (v *vm) rotate(n int) (rotated string) {
 func (v *vm) says(pattern string) {
 	v.t.Helper()
 	re := regexp.MustCompile("(?m)" + pattern)
-	eventually(v.t, "the guest says "+pattern, func() bool { return re.Match(v.said(v.log)) })
+	wait.Until(v.t, "the guest says "+pattern, func() bool { return re.Match(v.said(v.log)) })
 }
 
 var record = regexp.MustCompile(`^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{9}Z stdout ([FP]) `)
@@ -119,7 +121,7 @@ func (v *vm) said(logs ...string) (text []byte) {
 		if errors.Is(err, fs.ErrNotExist) {
 			continue // it is put aside just now, and another comes
 		}
-		check(v.t, err)
+		assert.NilError(v.t, err)
 		for line := range bytes.Lines(data[:bytes.LastIndexByte(data, '\n')+1]) {
 			m := record.FindSubmatch(line)
 			switch {

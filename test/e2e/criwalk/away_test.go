@@ -1,6 +1,7 @@
 package criwalk
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"maps"
@@ -8,12 +9,13 @@ import (
 	"strings"
 	"syscall"
 	"testing"
-	"time"
 
+	"gotest.tools/v3/assert"
 	"gotest.tools/v3/golden"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/nodevirt/nodevirt/test/node"
+	"github.com/nodevirt/nodevirt/test/wait"
 )
 
 // TestAway asks every RPC about a VM that runs, and starts one that was created, while a daemon is
@@ -22,17 +24,17 @@ func TestAway(t *testing.T) {
 	var said strings.Builder
 	for _, daemon := range []string{node.Libvirtd, node.Containerd} {
 		running := newSubject(newPod(t, "running-without-"+daemon, "vm").run(), "compute", suite.machine)
-		check(t, running.create())
-		check(t, running.start())
+		assert.NilError(t, running.create())
+		assert.NilError(t, running.start())
 		made := newSubject(newPod(t, "created-without-"+daemon, "vm").run(), "compute", suite.machine)
-		check(t, made.create())
-		check(t, suite.Kill(t.Context(), daemon, syscall.SIGKILL))
+		assert.NilError(t, made.create())
+		assert.NilError(t, suite.Kill(t.Context(), daemon, syscall.SIGKILL))
 		w := newWalk(t, containerCases(), running, made)
 		w.without(daemon, &said)
 		if daemon == node.Libvirtd {
 			wantFailedStarts(t, made)
 		}
-		check(t, suite.Resume(t.Context(), daemon))
+		assert.NilError(t, suite.Resume(t.Context(), daemon))
 		w.back(daemon)
 	}
 	golden.Assert(t, said.String(), "away.golden")
@@ -43,7 +45,7 @@ func wantFailedStarts(t *testing.T, machine *subject) {
 	t.Helper()
 	process := newSubject(machine.pod, "sidecar", suite.process)
 	process.config.Command = []string{"/no/such/program"}
-	check(t, process.create())
+	assert.NilError(t, process.create())
 	if process.start() == nil {
 		t.Error("a program that isn't there was started")
 	}
@@ -82,14 +84,8 @@ func (w *walk) without(daemon string, said *strings.Builder) {
 // two connections to containerd.
 func (w *walk) back(daemon string) {
 	w.t.Helper()
-	for end := time.Now().Add(3 * time.Minute); ; time.Sleep(50 * time.Millisecond) {
-		_, away := suite.cri.Version(w.t.Context(), &runtimeapi.VersionRequest{})
-		err := errors.Join(away, w.machine.stop(), w.machine.removeIt(), w.process.removeIt())
-		if err == nil {
-			return
-		}
-		if time.Now().After(end) {
-			w.t.Fatalf("minutes after %s is back: %v", daemon, err)
-		}
-	}
+	wait.Success(w.t, daemon+" to serve again", func(ctx context.Context) error {
+		_, away := suite.cri.Version(ctx, &runtimeapi.VersionRequest{})
+		return errors.Join(away, w.machine.stop(), w.machine.removeIt(), w.process.removeIt())
+	})
 }

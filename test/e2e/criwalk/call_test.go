@@ -12,6 +12,7 @@ import (
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/reflect/protoreflect"
 	"google.golang.org/protobuf/reflect/protoregistry"
+	"gotest.tools/v3/assert"
 )
 
 // The services of CRI.
@@ -23,7 +24,7 @@ func methods(t *testing.T) map[string]protoreflect.MethodDescriptor {
 	all := map[string]protoreflect.MethodDescriptor{}
 	for _, name := range services {
 		found, err := protoregistry.GlobalFiles.FindDescriptorByName(name)
-		check(t, err)
+		assert.NilError(t, err)
 		list := found.(protoreflect.ServiceDescriptor).Methods()
 		for i := range list.Len() {
 			all[string(list.Get(i).Name())] = list.Get(i)

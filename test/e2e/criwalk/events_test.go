@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"gotest.tools/v3/assert"
 	"gotest.tools/v3/golden"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
@@ -22,7 +23,7 @@ func watch(t *testing.T) *events {
 	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
 	stream, err := suite.cri.GetContainerEvents(ctx, &runtimeapi.GetEventsRequest{})
-	check(t, err)
+	assert.NilError(t, err)
 	e := &events{all: map[string][]*runtimeapi.ContainerEventResponse{}}
 	var reading sync.WaitGroup
 	reading.Go(func() {
@@ -93,8 +94,8 @@ func (e *events) begun(t *testing.T, like *subject) {
 	for attempt := uint32(100); ; attempt++ {
 		early.config = newSubject(like.pod, "early", suite.process).config
 		early.config.Metadata.Attempt = attempt
-		check(t, early.create())
-		check(t, early.removeIt())
+		assert.NilError(t, early.create())
+		assert.NilError(t, early.removeIt())
 		e.mu.Lock()
 		n := len(e.all[early.id])
 		e.mu.Unlock()

@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	v1 "github.com/google/go-containerregistry/pkg/v1"
+	"gotest.tools/v3/assert"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/nodevirt/nodevirt/test/guest"
@@ -54,13 +55,13 @@ func pull(ctx context.Context, name string, img v1.Image) (ref string, err error
 func pushDisk(t *testing.T, name, line string) string {
 	t.Helper()
 	ref, err := diskImage(t.Context(), name, line)
-	check(t, err)
+	assert.NilError(t, err)
 	return ref
 }
 
 func pushProcess(t *testing.T, name, label string) string {
 	t.Helper()
 	ref, err := processImage(t.Context(), name, label)
-	check(t, err)
+	assert.NilError(t, err)
 	return ref
 }

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"testing"
 
+	"gotest.tools/v3/assert"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
@@ -28,7 +29,7 @@ func TestMetrics(t *testing.T) {
 	w.both((*subject).start)
 	for _, method := range []string{"ListPodSandboxMetrics", "StreamPodSandboxMetrics"} {
 		reply, err := call(t.Context(), w.methods[method], nodeCases()[method])
-		check(t, err)
+		assert.NilError(t, err)
 		var pods []*runtimeapi.PodSandboxMetrics
 		switch r := reply.(type) {
 		case *runtimeapi.ListPodSandboxMetricsResponse:

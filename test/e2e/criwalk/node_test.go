@@ -42,10 +42,3 @@ func prepare(ctx context.Context, n *node.Node) (err error) {
 	suite.process, err = processImage(ctx, "process:1", "sleeps")
 	return err
 }
-
-func check(t *testing.T, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
-}

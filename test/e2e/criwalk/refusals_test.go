@@ -6,6 +6,7 @@ import (
 
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
+	"gotest.tools/v3/assert"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
@@ -36,8 +37,8 @@ func TestTargetOfANamespace(t *testing.T) {
 	t.Parallel()
 	p := newPod(t, "target", "vm").run()
 	machine, process := newSubject(p, "compute", suite.machine), newSubject(p, "sidecar", suite.process)
-	check(t, machine.create())
-	check(t, process.create())
+	assert.NilError(t, machine.create())
+	assert.NilError(t, process.create())
 	for i := range 2 { // created, then running
 		for _, id := range []string{machine.id, machine.id[:shortID]} {
 			target := *machine
@@ -46,31 +47,31 @@ func TestTargetOfANamespace(t *testing.T) {
 				codes.Unimplemented, id, "is a virtual machine", "--target")
 		}
 		if i == 0 {
-			check(t, machine.start())
+			assert.NilError(t, machine.start())
 		}
 	}
-	check(t, process.start())
+	assert.NilError(t, process.start())
 	wantRefused(t, "a VM in a container's namespaces", targeting(p, suite.machine, process).create(),
 		codes.InvalidArgument, "shares no processes")
 	// A sidecar can be debugged as any container.
 	debugger := targeting(p, suite.process, process)
-	check(t, debugger.create())
-	check(t, debugger.start())
+	assert.NilError(t, debugger.create())
+	assert.NilError(t, debugger.start())
 }
 
 func TestSecondVM(t *testing.T) {
 	t.Parallel()
 	p := newPod(t, "second", "vm").run()
 	first, second := newSubject(p, "first", suite.machine), newSubject(p, "second", suite.machine)
-	check(t, first.create())
+	assert.NilError(t, first.create())
 	wantRefused(t, "a second VM beside a created one", second.create(), codes.FailedPrecondition,
 		`"first"`, first.id, "one VM at a time")
-	check(t, first.start())
+	assert.NilError(t, first.start())
 	wantRefused(t, "a second VM beside a running one", second.create(), codes.FailedPrecondition,
 		`"first"`, first.id, "one VM at a time")
-	check(t, first.stop())
-	check(t, second.create())
-	check(t, second.start())
+	assert.NilError(t, first.stop())
+	assert.NilError(t, second.create())
+	assert.NilError(t, second.start())
 	if err := first.start(); status.Code(err) != codes.Unknown {
 		t.Errorf("start of one that has ended: %v", err)
 	}

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"google.golang.org/protobuf/encoding/protojson"
+	"gotest.tools/v3/assert"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
@@ -27,9 +28,9 @@ type pod struct {
 func newPod(t *testing.T, name, handler string) *pod {
 	t.Helper()
 	text, err := json.Marshal(suite.NewPod(name))
-	check(t, err)
+	assert.NilError(t, err)
 	p := &pod{t: t, handler: handler, config: &runtimeapi.PodSandboxConfig{}}
-	check(t, protojson.Unmarshal(text, p.config))
+	assert.NilError(t, protojson.Unmarshal(text, p.config))
 	p.config.Linux.Overhead = &runtimeapi.LinuxContainerResources{MemoryLimitInBytes: 256 * mebibyte}
 	return p
 }
@@ -37,7 +38,7 @@ func newPod(t *testing.T, name, handler string) *pod {
 func (p *pod) run() *pod {
 	p.t.Helper()
 	reply, err := suite.cri.RunPodSandbox(p.t.Context(), p.request())
-	check(p.t, err)
+	assert.NilError(p.t, err)
 	p.id = reply.PodSandboxId
 	p.t.Cleanup(p.remove)
 	return p
@@ -95,7 +96,7 @@ func (s *subject) subjectID() string {
 func newSubject(p *pod, name, image string) *subject {
 	p.t.Helper()
 	reply, err := suite.images.ImageStatus(p.t.Context(), &runtimeapi.ImageStatusRequest{Image: &runtimeapi.ImageSpec{Image: image}})
-	check(p.t, err)
+	assert.NilError(p.t, err)
 	s := &subject{pod: p, name: name, image: image}
 	s.config = &runtimeapi.ContainerConfig{
 		Metadata:    &runtimeapi.ContainerMetadata{Name: name},
@@ -115,7 +116,7 @@ func newSubject(p *pod, name, image string) *subject {
 	}
 	for _, path := range []string{"/etc/hosts", "/dev/termination-log"} {
 		host := filepath.Join(p.t.TempDir(), filepath.Base(path))
-		check(p.t, os.WriteFile(host, nil, 0o644))
+		assert.NilError(p.t, os.WriteFile(host, nil, 0o644))
 		s.config.Mounts = append(s.config.Mounts, &runtimeapi.Mount{ContainerPath: path, HostPath: host})
 	}
 	return s

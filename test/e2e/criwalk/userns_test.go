@@ -3,6 +3,7 @@ package criwalk
 import (
 	"testing"
 
+	"gotest.tools/v3/assert"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
@@ -22,9 +23,9 @@ func TestUserNamespace(t *testing.T) {
 	for _, s := range []*subject{machine, process} {
 		s.config.Linux.SecurityContext.NamespaceOptions = options
 		s.config.Mounts = nil // of folders that the pod's root can't see
-		check(t, s.create())
-		check(t, s.start())
-		check(t, s.stop())
-		check(t, s.removeIt())
+		assert.NilError(t, s.create())
+		assert.NilError(t, s.start())
+		assert.NilError(t, s.stop())
+		assert.NilError(t, s.removeIt())
 	}
 }

@@ -10,6 +10,7 @@ import (
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/reflect/protoreflect"
+	"gotest.tools/v3/assert"
 )
 
 // answer is what a call was answered: its code and message, or the shape of its reply.
@@ -96,6 +97,6 @@ func (w *walk) again(name string, s *subject, method, variant string, request pr
 // both does one step of the walk with both subjects.
 func (w *walk) both(step func(*subject) error) {
 	w.t.Helper()
-	check(w.t, step(w.machine))
-	check(w.t, step(w.process))
+	assert.NilError(w.t, step(w.machine))
+	assert.NilError(w.t, step(w.process))
 }

@@ -1,6 +1,7 @@
 package networks
 
 import (
+	"context"
 	"encoding/json"
 	"maps"
 	"net/http"
@@ -8,17 +9,16 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"time"
+
+	"gotest.tools/v3/assert"
 
 	"github.com/nodevirt/nodevirt/test/guest"
 	"github.com/nodevirt/nodevirt/test/images"
 	"github.com/nodevirt/nodevirt/test/node"
+	"github.com/nodevirt/nodevirt/test/wait"
 )
 
 const mebibyte = 1 << 20
-
-// patience bounds every wait.
-const patience = 3 * time.Minute
 
 // withMultus has the real Multus make the pod's networks: eth0 as before, but with jumbo frames,
 // net1 by CNI's bridge and net2 by its macvlan. It reads them from its own configuration, where a
@@ -82,30 +82,20 @@ func TestSeveralCards(t *testing.T) {
 	ctx := t.Context()
 	n := node.ForTest(t, node.Options{Subnet: netip.MustParsePrefix("10.98.0.0/24"), CNI: withMultus})
 	disk, err := guest.Tiny(ctx, n.GuestOptions())
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	image, err := images.RegistryDisk(disk, images.DiskOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	ref, err := n.Push(ctx, "tiny:1", image)
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	p := n.NewPod("cards")
 	p["annotations"] = map[string]string{"nodevirt.io/vmi": vmi}
 	p["linux"].(map[string]any)["overhead"] = map[string]any{"memory_limit_in_bytes": 256 * mebibyte}
 	id, err := n.RunPod(ctx, p, "vm")
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	c := node.NewContainer("guest", ref)
 	c["linux"] = map[string]any{"resources": map[string]any{"memory_limit_in_bytes": 128 * mebibyte}}
 	vm, err := n.CreateContainer(ctx, id, p, c)
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	if _, err := n.Crictl(ctx, "start", vm); err != nil {
 		t.Fatal(err)
 	}
@@ -135,34 +125,23 @@ func TestSeveralCards(t *testing.T) {
 			if _, err := n.Fetch(ctx, http.MethodPost, "http://10.98.0.2/cgi-bin/reboot", ""); err != nil {
 				t.Fatal(err)
 			}
-			for deadline := time.Now().Add(patience); boot(t, n) == before; time.Sleep(100 * time.Millisecond) {
-				if time.Now().After(deadline) {
-					t.Fatal("the guest has not rebooted")
-				}
-			}
+			wait.Until(t, "the guest to reboot", func() bool { return boot(t, n) != before })
 		}
 	}
-	if err := n.RemovePod(ctx, id, p); err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, n.RemovePod(ctx, id, p))
 }
 
 func cards(t *testing.T, n *node.Node) []card {
 	t.Helper()
 	var info struct{ Interfaces []card }
-	deadline := time.Now().Add(patience)
-	for { // the other cards' leases come in their own time
+	wait.Until(t, "an address on each card", func() bool {
 		text := fetch(t, n, "http://10.98.0.2/cgi-bin/info")
-		if err := json.Unmarshal([]byte(text), &info); err != nil {
-			t.Fatalf("%v in %s", err, text)
-		}
-		incomplete := slices.ContainsFunc(info.Interfaces, func(c card) bool {
+		assert.NilError(t, json.Unmarshal([]byte(text), &info), text)
+		return !slices.ContainsFunc(info.Interfaces, func(c card) bool {
 			return !slices.ContainsFunc(c.Addresses, func(a string) bool { return strings.HasPrefix(a, "10.") })
 		})
-		if !incomplete || time.Now().After(deadline) {
-			return info.Interfaces
-		}
-	}
+	})
+	return info.Interfaces
 }
 
 // boot is the identifier of the guest's boot.
@@ -179,13 +158,10 @@ func boot(t *testing.T, n *node.Node) string {
 // fetch waits for the guest's answer.
 func fetch(t *testing.T, n *node.Node, url string) string {
 	t.Helper()
-	for deadline := time.Now().Add(patience); ; time.Sleep(100 * time.Millisecond) {
-		page, err := n.Fetch(t.Context(), http.MethodGet, url, "")
-		if err == nil {
-			return page
-		}
-		if time.Now().After(deadline) {
-			t.Fatal(err)
-		}
-	}
+	var page string
+	wait.Success(t, "the guest's answer", func(ctx context.Context) (err error) {
+		page, err = n.Fetch(ctx, http.MethodGet, url, "")
+		return err
+	})
+	return page
 }

@@ -8,7 +8,9 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/nodevirt/nodevirt/test/cluster/clustertest"
+	"gotest.tools/v3/assert"
+
+	"github.com/nodevirt/nodevirt/test/wait"
 )
 
 // harm is what somebody does to a VM whose guest lives on a node without a kubelet.
@@ -72,17 +74,17 @@ func TestNoSecondGuestWhileTheKubeletIsAway(t *testing.T) {
 	kubectl(t, "--namespace=nodevirt", "delete", "pods", "--all", "--wait=false") // its kubelet is away, too
 	vigil(t)
 	for name := range harms {
-		check(t, guestRuns(name))
+		assert.NilError(t, guestRuns(name))
 	}
 
-	check(t, back(t.Context()))
+	assert.NilError(t, back(t.Context()))
 	for name, h := range harms {
 		if !h.lives {
 			answer(t, name, boots[name])
 		} else if got := answer(t, name, ""); got != boots[name] {
 			t.Errorf("%s was booted anew", name)
 		}
-		check(t, guestRuns(name))
+		assert.NilError(t, guestRuns(name))
 	}
 	kubectl(t, "delete", "vm", "--all") // at once, where each test's end takes one after the other
 	clean(t)
@@ -107,7 +109,7 @@ func strip(t *testing.T, _, pod string) {
 
 func restart(t *testing.T, name, _ string) {
 	// A replica of the controller's may just be away.
-	clustertest.Eventually(t, "virtctl restart", func(ctx context.Context) error {
+	wait.Success(t, "virtctl restart", func(ctx context.Context) error {
 		out, err := suite.VirtctlCommand(ctx, "restart", name).CombinedOutput()
 		if err != nil {
 			return fmt.Errorf("%w: %s", err, out)
@@ -120,7 +122,7 @@ func restart(t *testing.T, name, _ string) {
 func again(t *testing.T, name, _ string) {
 	kubectl(t, "delete", "vm", name, "--wait=false")
 	unhold(t, "vm/"+name)
-	clustertest.Eventually(t, "no VM and no instance", func(ctx context.Context) error {
+	wait.Success(t, "no VM and no instance", func(ctx context.Context) error {
 		out, err := suite.Kubectl(ctx, "get", "vm,vmi", "-o", "name", "--field-selector=metadata.name="+name)
 		if err != nil || strings.TrimSpace(out) == "" {
 			return err
@@ -130,7 +132,7 @@ func again(t *testing.T, name, _ string) {
 		_, _ = suite.Kubectl(ctx, "patch", "vmi", name, "--type=merge", "-p", `{"metadata":{"finalizers":null}}`)
 		return fmt.Errorf("there are still %s", out)
 	})
-	clustertest.Eventually(t, "a VM of that name", func(ctx context.Context) error {
+	wait.Success(t, "a VM of that name", func(ctx context.Context) error {
 		return apply(ctx, vm(name, rather(harmed)))
 	})
 }

@@ -2,7 +2,11 @@
 
 package nodes
 
-import "testing"
+import (
+	"testing"
+
+	"gotest.tools/v3/assert"
+)
 
 // A Node that is deleted is gone, and its VMs run elsewhere; the machine registers anew when it boots.
 func TestDeletedNode(t *testing.T) {
@@ -13,11 +17,11 @@ func TestDeletedNode(t *testing.T) {
 	waitFor(t, "vm/"+name, "jsonpath={.status.printableStatus}=Unknown")
 	kubectl(t, "delete", "node", harmed)
 	answer(t, name, first)
-	check(t, guestRuns(name))
-	check(t, suite.Boot(t.Context(), harmed))
+	assert.NilError(t, guestRuns(name))
+	assert.NilError(t, suite.Boot(t.Context(), harmed))
 	waitFor(t, "node/"+harmed, "condition=Ready")
 	clean(t)
-	check(t, guestRuns(name))
+	assert.NilError(t, guestRuns(name))
 }
 
 // A machine that crashed and boots again tells itself what has ended.
@@ -26,7 +30,7 @@ func TestCrashedNode(t *testing.T) {
 	name, first := answering(t, vm("crashed", on(harmed)))
 	watchTwo(t)
 	cut(t)
-	check(t, suite.Boot(t.Context(), harmed))
+	assert.NilError(t, suite.Boot(t.Context(), harmed))
 	answer(t, name, first)
-	check(t, guestRuns(name))
+	assert.NilError(t, guestRuns(name))
 }

@@ -12,8 +12,11 @@ import (
 	"testing"
 	"time"
 
+	"gotest.tools/v3/assert"
+
 	"github.com/nodevirt/nodevirt/test/cluster"
 	"github.com/nodevirt/nodevirt/test/cluster/clustertest"
+	"github.com/nodevirt/nodevirt/test/wait"
 )
 
 // A machine whose power is cut: its VMs are Unknown, and run nowhere else until somebody says that the
@@ -36,23 +39,23 @@ func TestLostNode(t *testing.T) {
 
 	kubectl(t, "taint", "node", harmed, "node.kubernetes.io/out-of-service=nodeshutdown:NoExecute")
 	answer(t, name, first)
-	check(t, guestRuns(name))
+	assert.NilError(t, guestRuns(name))
 	if at := vmiField(t, name, ".status.nodeName"); at != steady {
 		t.Errorf("it runs on %s, whose power is cut", at)
 	}
 
-	check(t, suite.Boot(t.Context(), harmed))
+	assert.NilError(t, suite.Boot(t.Context(), harmed))
 	waitFor(t, "node/"+harmed, "condition=Ready")
 	kubectl(t, "taint", "node", harmed, "node.kubernetes.io/out-of-service-")
 	clean(t)
-	check(t, guestRuns(name))
+	assert.NilError(t, guestRuns(name))
 }
 
 // cut cuts the power of the node that is harmed, and lets it boot when the test ends, if it is still off.
 func cut(t *testing.T) {
 	t.Helper()
 	t.Cleanup(func() {
-		ctx, cancel := context.WithTimeout(context.WithoutCancel(t.Context()), clustertest.Patience)
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(t.Context()), wait.Patience)
 		defer cancel()
 		if suite.Node(harmed) == nil {
 			if err := suite.Boot(ctx, harmed); err != nil {
@@ -64,7 +67,7 @@ func cut(t *testing.T) {
 			t.Error(err)
 		}
 	})
-	check(t, suite.PowerOff(t.Context(), harmed))
+	assert.NilError(t, suite.PowerOff(t.Context(), harmed))
 }
 
 // vigil is how long nothing may start in place of a guest that may live.
@@ -93,7 +96,7 @@ func stays(t *testing.T, name, pod string) {
 func clean(t *testing.T) {
 	t.Helper()
 	n := suite.Node(harmed)
-	clustertest.Eventually(t, "a node without VMs", func(ctx context.Context) error {
+	wait.Success(t, "a node without VMs", func(ctx context.Context) error {
 		containers, err := n.Crictl(ctx, "ps", "--all", "--quiet", "--label=io.kubernetes.container.name=compute")
 		if err != nil {
 			return err
@@ -125,12 +128,12 @@ func away(t *testing.T) (back func(context.Context) error) {
 		return errors.Join(n.Resume(ctx, cluster.Kubelet), suite.WaitFor(ctx, "node/"+harmed, "condition=Ready"))
 	}
 	t.Cleanup(func() {
-		ctx, cancel := context.WithTimeout(context.WithoutCancel(t.Context()), clustertest.Patience)
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(t.Context()), wait.Patience)
 		defer cancel()
 		if err := back(ctx); err != nil {
 			t.Error(err)
 		}
 	})
-	check(t, n.Kill(t.Context(), cluster.Kubelet, 9))
+	assert.NilError(t, n.Kill(t.Context(), cluster.Kubelet, 9))
 	return back
 }

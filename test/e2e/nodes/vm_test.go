@@ -10,7 +10,10 @@ import (
 	"strings"
 	"testing"
 
+	"gotest.tools/v3/assert"
+
 	"github.com/nodevirt/nodevirt/test/cluster/clustertest"
+	"github.com/nodevirt/nodevirt/test/wait"
 )
 
 type object = map[string]any
@@ -70,14 +73,14 @@ func undo(t *testing.T, args ...string) {
 func whole(t *testing.T) {
 	t.Helper()
 	waitFor(t, "node/"+harmed, "condition=Ready")
-	clustertest.Eventually(t, "a node that takes pods", func(ctx context.Context) error {
+	wait.Success(t, "a node that takes pods", func(ctx context.Context) error {
 		spec, err := suite.Kubectl(ctx, "get", "node", harmed, "-o", "jsonpath={.spec.taints}{.spec.unschedulable}")
 		if err == nil && spec != "" {
 			err = fmt.Errorf("%s has %s", harmed, spec)
 		}
 		return err
 	})
-	kubectl(t, "--namespace=nodevirt", "rollout", "status", "deployment/nodevirt-controller", "--timeout="+clustertest.Patience.String())
+	kubectl(t, "--namespace=nodevirt", "rollout", "status", "deployment/nodevirt-controller", "--timeout="+wait.Patience.String())
 }
 
 // stayOn has a VM's pod stay on a node that is lost, for longer than Kubernetes' five minutes: a test on a busy
@@ -107,7 +110,7 @@ func create(t *testing.T, o object) (name string) {
 	name = o["metadata"].(object)["name"].(string)
 	kind := strings.ToLower(o["kind"].(string))
 	t.Cleanup(func() {
-		ctx, cancel := context.WithTimeout(context.WithoutCancel(t.Context()), clustertest.Patience)
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(t.Context()), wait.Patience)
 		defer cancel()
 		if t.Failed() {
 			about, _ := suite.Kubectl(ctx, "get", "vm,vmi,pods", "-o", "wide", "--selector=app="+name)
@@ -118,7 +121,7 @@ func create(t *testing.T, o object) (name string) {
 			t.Error(err)
 		}
 	})
-	check(t, apply(t.Context(), o))
+	assert.NilError(t, apply(t.Context(), o))
 	return name
 }
 
@@ -140,7 +143,7 @@ func answering(t *testing.T, o object) (name, boot string) {
 // answer asks the guest of a VM until one answers that is not of a former boot.
 func answer(t *testing.T, name, former string) (boot string) {
 	t.Helper()
-	clustertest.Eventually(t, "an answer of "+name, func(ctx context.Context) (err error) {
+	wait.Success(t, "an answer of "+name, func(ctx context.Context) (err error) {
 		ip, err := suite.Kubectl(ctx, "get", "vmi", name, "-o", "jsonpath={.status.interfaces[0].ipAddress}")
 		if err != nil {
 			return err
@@ -186,12 +189,7 @@ func kubectl(t *testing.T, args ...string) string {
 	return clustertest.Kubectl(t, suite.Cluster, args...)
 }
 
-func check(t *testing.T, err error) {
-	t.Helper()
-	clustertest.Check(t, err)
-}
-
 func waitFor(t *testing.T, object, condition string) {
 	t.Helper()
-	check(t, suite.WaitFor(t.Context(), object, condition))
+	assert.NilError(t, suite.WaitFor(t.Context(), object, condition))
 }

@@ -1,6 +1,7 @@
 package rawdisk
 
 import (
+	"context"
 	"crypto/sha256"
 	"encoding/hex"
 	"errors"
@@ -11,24 +12,26 @@ import (
 	"testing"
 	"time"
 
+	"gotest.tools/v3/assert"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/nodevirt/nodevirt/shim/vminfo"
+	"github.com/nodevirt/nodevirt/test/wait"
 )
 
 // TestClones: VMs of an image are clones of one base, which no guest writes and which
 // goes with the image.
 func TestClones(t *testing.T) {
 	image, err := push(t.Context(), "clones", "cloned")
-	check(t, err)
+	assert.NilError(t, err)
 	had := bases(t)
 	var paths []string
 	for n := range 3 {
 		p := runPod(t, fmt.Sprintf("clone-%d", n))
 		id, err := p.create(t.Context(), image)
-		check(t, err)
+		assert.NilError(t, err)
 		_, err = suite.cri.StartContainer(t.Context(), &runtimeapi.StartContainerRequest{ContainerId: id})
-		check(t, err)
+		assert.NilError(t, err)
 		paths = append(paths, disk(t, id))
 	}
 	if now := bases(t); now != had+1 {
@@ -49,15 +52,15 @@ func TestClones(t *testing.T) {
 
 	// What the suite is asked at its end would see a write to the base.
 	_, err = suite.Pristine(t.Context())
-	check(t, err)
+	assert.NilError(t, err)
 	overwrite(t, written, "w")
 	if _, err := suite.Pristine(t.Context()); err == nil || !strings.Contains(err.Error(), filepath.Base(written)) {
 		t.Errorf("the base %s was written: %v", written, err)
 	}
 
 	_, err = suite.images.RemoveImage(t.Context(), &runtimeapi.RemoveImageRequest{Image: &runtimeapi.ImageSpec{Image: image}})
-	check(t, err)
-	eventually(t, func() error {
+	assert.NilError(t, err)
+	wait.Success(t, "bases that nothing uses to go", func(context.Context) error {
 		if n := bases(t); n != had {
 			return fmt.Errorf("%d bases are left; want %d", n, had)
 		}
@@ -71,9 +74,9 @@ func TestClones(t *testing.T) {
 // newest is the base that was made last, when it is on disk.
 func newest(t *testing.T) (path string) {
 	t.Helper()
-	eventually(t, func() error {
+	wait.Success(t, "the bases to be used no more", func(context.Context) error {
 		all, err := filepath.Glob(filepath.Join(suite.Dir(), "nodevirt/expanded/*"))
-		check(t, err)
+		assert.NilError(t, err)
 		var last time.Time
 		for _, p := range all {
 			info, err := os.Stat(p)
@@ -95,18 +98,18 @@ func newest(t *testing.T) (path string) {
 func overwrite(t *testing.T, path, text string) {
 	t.Helper()
 	f, err := os.OpenFile(path, os.O_RDWR, 0)
-	check(t, err)
+	assert.NilError(t, err)
 	_, err = f.WriteAt([]byte(text), 400)
-	check(t, errors.Join(err, f.Close()))
+	assert.NilError(t, errors.Join(err, f.Close()))
 }
 
 // disk is the file of a VM's disk.
 func disk(t *testing.T, id string) string {
 	t.Helper()
 	reply, err := suite.cri.ContainerStatus(t.Context(), &runtimeapi.ContainerStatusRequest{ContainerId: id, Verbose: true})
-	check(t, err)
+	assert.NilError(t, err)
 	info, err := vminfo.Read(reply.Info)
-	check(t, err)
+	assert.NilError(t, err)
 	return info.VM.Disks[0].Path
 }
 
@@ -116,7 +119,7 @@ func digests(t *testing.T) map[string]string {
 	all := map[string]string{}
 	for _, pattern := range []string{"nodevirt/expanded/*", "containerd/*overlayfs/snapshots/*/fs/disk"} {
 		paths, err := filepath.Glob(filepath.Join(suite.Dir(), pattern))
-		check(t, err)
+		assert.NilError(t, err)
 		if len(paths) == 0 {
 			t.Fatalf("nothing is like %s", pattern)
 		}
@@ -130,7 +133,7 @@ func digests(t *testing.T) map[string]string {
 func digest(t *testing.T, path string) string {
 	t.Helper()
 	b, err := os.ReadFile(path)
-	check(t, err)
+	assert.NilError(t, err)
 	sum := sha256.Sum256(b)
 	return hex.EncodeToString(sum[:])
 }

@@ -1,13 +1,16 @@
 package rawdisk
 
 import (
+	"context"
 	"errors"
 	"path/filepath"
 	"testing"
 
+	"gotest.tools/v3/assert"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/nodevirt/nodevirt/shim/vmspec"
+	"github.com/nodevirt/nodevirt/test/wait"
 )
 
 // TestISCSIServesAClone: where files can be cloned, what is served over iSCSI is the clone itself.
@@ -16,14 +19,14 @@ func TestISCSIServesAClone(t *testing.T) {
 		c.Annotations = map[string]string{vmspec.AnnotationDiskMode: string(vmspec.ModeISCSI)}
 	})
 	id, err := p.create(t.Context(), suite.halt)
-	check(t, err)
+	assert.NilError(t, err)
 	_, err = suite.cri.StartContainer(t.Context(), &runtimeapi.StartContainerRequest{ContainerId: id})
-	check(t, err)
+	assert.NilError(t, err)
 	path := disk(t, id)
 	if filepath.Base(path) != "disk.raw" {
 		t.Errorf("the disk is %s", path)
 	}
-	eventually(t, func() error {
+	wait.Success(t, "the node's targets", func(context.Context) error {
 		all, err := suite.Targets(t.Context())
 		if err != nil {
 			return err

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"google.golang.org/protobuf/encoding/protojson"
+	"gotest.tools/v3/assert"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/nodevirt/nodevirt/test/guest"
@@ -19,6 +20,7 @@ import (
 	"github.com/nodevirt/nodevirt/test/images"
 	"github.com/nodevirt/nodevirt/test/loopfs"
 	"github.com/nodevirt/nodevirt/test/node"
+	"github.com/nodevirt/nodevirt/test/wait"
 )
 
 const mebibyte = 1 << 20
@@ -120,18 +122,18 @@ func runPod(t *testing.T, name string, change ...func(*runtimeapi.PodSandboxConf
 	t.Helper()
 	p := &pod{t: t, made: suite.NewPod(name), config: &runtimeapi.PodSandboxConfig{}}
 	text, err := json.Marshal(p.made)
-	check(t, err)
-	check(t, protojson.Unmarshal(text, p.config))
+	assert.NilError(t, err)
+	assert.NilError(t, protojson.Unmarshal(text, p.config))
 	for _, f := range change {
 		f(p.config)
 	}
 	reply, err := suite.cri.RunPodSandbox(t.Context(), &runtimeapi.RunPodSandboxRequest{Config: p.config, RuntimeHandler: "vm"})
-	check(t, err)
+	assert.NilError(t, err)
 	p.id = reply.PodSandboxId
 	t.Cleanup(func() {
-		ctx, cancel := context.WithTimeout(context.WithoutCancel(t.Context()), patience)
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(t.Context()), wait.Patience)
 		defer cancel()
-		check(t, suite.RemovePod(ctx, p.id, p.made))
+		assert.NilError(t, suite.RemovePod(ctx, p.id, p.made))
 	})
 	return p
 }
@@ -153,26 +155,4 @@ func (p *pod) create(ctx context.Context, image string, change ...func(*runtimea
 		PodSandboxId: p.id, Config: c, SandboxConfig: p.config,
 	})
 	return reply.GetContainerId(), err
-}
-
-// patience bounds every wait.
-const patience = 2 * time.Minute
-
-// eventually asks until there is no error.
-func eventually(t *testing.T, ask func() error) {
-	t.Helper()
-	var err error
-	for begun := time.Now(); time.Since(begun) < patience; time.Sleep(50 * time.Millisecond) {
-		if err = ask(); err == nil {
-			return
-		}
-	}
-	t.Fatal(err)
-}
-
-func check(t *testing.T, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
 }

@@ -13,11 +13,13 @@ import (
 
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
+	"gotest.tools/v3/assert"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/nodevirt/nodevirt/shim/vminfo"
 	"github.com/nodevirt/nodevirt/test/hold"
 	"github.com/nodevirt/nodevirt/test/node"
+	"github.com/nodevirt/nodevirt/test/wait"
 )
 
 // short is a create whose caller has little time, as a kubelet has for a large disk.
@@ -33,7 +35,7 @@ func (p *pod) short(image string, change ...func(*runtimeapi.ContainerConfig)) e
 func (p *pod) held(word string) (image string, release func()) {
 	p.t.Helper()
 	image, err := push(p.t.Context(), strings.ToLower(p.t.Name()), word)
-	check(p.t, err)
+	assert.NilError(p.t, err)
 	release, done := hold.Held(p.t, suite.qemuImg, func() error { return p.short(image) })
 	p.t.Cleanup(release)
 	p.wantUnfinished(<-done)
@@ -51,14 +53,14 @@ func (p *pod) wantUnfinished(err error) {
 func folders(t *testing.T) []os.DirEntry {
 	t.Helper()
 	list, err := os.ReadDir(filepath.Join(suite.Dir(), "nodevirt/containers"))
-	check(t, err)
+	assert.NilError(t, err)
 	return list
 }
 
 // nothing waits until no container is there, and nothing but what bases there were.
 func nothing(t *testing.T, bases int) {
 	t.Helper()
-	eventually(t, func() error {
+	wait.Success(t, "what failed attempts made to go", func(context.Context) error {
 		if n := len(folders(t)); n > 0 {
 			return fmt.Errorf("%d containers are left", n)
 		}
@@ -73,7 +75,7 @@ func nothing(t *testing.T, bases int) {
 func bases(t *testing.T) int {
 	t.Helper()
 	made, err := os.ReadDir(filepath.Join(suite.Dir(), "nodevirt/expanded"))
-	check(t, err)
+	assert.NilError(t, err)
 	return len(made)
 }
 
@@ -82,14 +84,14 @@ func TestTries(t *testing.T) {
 	p := runPod(t, "tries")
 	image, release := p.held("tried")
 	list, err := suite.cri.ListContainers(t.Context(), &runtimeapi.ListContainersRequest{})
-	check(t, err)
+	assert.NilError(t, err)
 	if len(list.Containers) != 0 {
 		t.Errorf("a container nobody knows is listed: %v", list.Containers)
 	}
 	reply, err := suite.cri.PodSandboxStatus(t.Context(), &runtimeapi.PodSandboxStatusRequest{PodSandboxId: p.id, Verbose: true})
-	check(t, err)
+	assert.NilError(t, err)
 	making, err := vminfo.ReadMaking(reply.Info)
-	check(t, err)
+	assert.NilError(t, err)
 	if making == nil || making.Container != "vm" {
 		t.Errorf("of the container that is being made the pod tells %+v", making)
 	}
@@ -100,18 +102,18 @@ func TestTries(t *testing.T) {
 	id, err := p.create(t.Context(), image, func(c *runtimeapi.ContainerConfig) {
 		c.Mounts = []*runtimeapi.Mount{{ContainerPath: "/dev/termination-log", HostPath: filepath.Join(suite.Dir(), "termination")}}
 	})
-	check(t, err)
+	assert.NilError(t, err)
 	if len(before) != 1 || before[0].Name() != id {
 		t.Errorf("the container is %s, the one that was begun %v", id, before)
 	}
 	s, err := suite.cri.ContainerStatus(t.Context(), &runtimeapi.ContainerStatusRequest{ContainerId: id})
-	check(t, err)
+	assert.NilError(t, err)
 	if s.Status.State != runtimeapi.ContainerState_CONTAINER_CREATED || len(s.Status.Mounts) != 1 {
 		t.Errorf("the container is %v", s.Status)
 	}
 	_, err = suite.cri.StartContainer(t.Context(), &runtimeapi.StartContainerRequest{ContainerId: id})
-	check(t, err)
-	eventually(t, func() error {
+	assert.NilError(t, err)
+	wait.Success(t, "the guest to run", func(context.Context) error {
 		log, err := os.ReadFile(s.Status.LogPath)
 		if err == nil && !strings.Contains(string(log), "tried") {
 			err = fmt.Errorf("the guest says %q", log)
@@ -132,7 +134,7 @@ func TestAPodThatGoes(t *testing.T) {
 	// Whether the call waits by then can't be seen: one that comes later begins anew, in vain.
 	go func() { waits <- p.short(image) }()
 	_, err := suite.cri.StopPodSandbox(t.Context(), &runtimeapi.StopPodSandboxRequest{PodSandboxId: p.id})
-	check(t, err)
+	assert.NilError(t, err)
 	if err := <-waits; err == nil {
 		t.Error("a container was made in a pod that went")
 	}
@@ -161,16 +163,16 @@ func TestAnotherMachine(t *testing.T) {
 		})
 		done <- err
 	}()
-	eventually(t, func() error {
+	wait.Success(t, "the first VM to be undone", func(context.Context) error {
 		if now := folders(t); len(now) == 1 && now[0].Name() == first {
 			return errors.New("the first machine is not taken back")
 		}
 		return nil
 	})
 	release()
-	check(t, <-done)
+	assert.NilError(t, <-done)
 	s, err := suite.cri.ContainerStatus(t.Context(), &runtimeapi.ContainerStatusRequest{ContainerId: id})
-	check(t, err)
+	assert.NilError(t, err)
 	if got := s.Status.Resources.Linux.MemoryLimitInBytes; got != 48*mebibyte {
 		t.Errorf("the machine has a limit of %d", got)
 	}
@@ -181,12 +183,12 @@ func TestTheShimIsKilled(t *testing.T) {
 	before := bases(t)
 	p := runPod(t, "killed")
 	image, release := p.held("anew")
-	check(t, suite.Kill(t.Context(), node.Shim, syscall.SIGKILL))
+	assert.NilError(t, suite.Kill(t.Context(), node.Shim, syscall.SIGKILL))
 	release()
-	check(t, suite.Resume(t.Context(), node.Shim))
+	assert.NilError(t, suite.Resume(t.Context(), node.Shim))
 	nothing(t, before)
 	id, err := p.create(t.Context(), image)
-	check(t, err)
+	assert.NilError(t, err)
 	_, err = suite.cri.StartContainer(t.Context(), &runtimeapi.StartContainerRequest{ContainerId: id})
-	check(t, err)
+	assert.NilError(t, err)
 }

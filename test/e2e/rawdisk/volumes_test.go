@@ -2,6 +2,7 @@ package rawdisk
 
 import (
 	"bytes"
+	"context"
 	"fmt"
 	"os"
 	"os/exec"
@@ -10,6 +11,7 @@ import (
 	"syscall"
 	"testing"
 
+	"gotest.tools/v3/assert"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/nodevirt/nodevirt/imageunpack/persist"
@@ -19,6 +21,7 @@ import (
 	"github.com/nodevirt/nodevirt/test/images"
 	"github.com/nodevirt/nodevirt/test/loopfs"
 	"github.com/nodevirt/nodevirt/test/node"
+	"github.com/nodevirt/nodevirt/test/wait"
 )
 
 // volume is one that becomes a registry disk.
@@ -30,8 +33,8 @@ type volume struct {
 func folderVolume(t *testing.T) volume {
 	t.Helper()
 	dir := filepath.Join(suite.Dir(), "volume")
-	check(t, os.Mkdir(dir, 0o755))
-	t.Cleanup(func() { check(t, os.RemoveAll(dir)) })
+	assert.NilError(t, os.Mkdir(dir, 0o755))
+	t.Cleanup(func() { assert.NilError(t, os.RemoveAll(dir)) })
 	return volume{filepath.Join(dir, "disk.img"), func(c *runtimeapi.ContainerConfig) {
 		c.Mounts = []*runtimeapi.Mount{{ContainerPath: "/volumes/root", HostPath: dir}}
 	}}
@@ -49,10 +52,10 @@ func deviceVolume(t *testing.T, size int64) volume {
 func (v volume) written(t *testing.T) (done int64) {
 	t.Helper()
 	f, err := os.Open(v.path)
-	check(t, err)
+	assert.NilError(t, err)
 	defer f.Close()
 	is, done, err := persist.Look(f)
-	check(t, err)
+	assert.NilError(t, err)
 	if is {
 		t.Error("a volume that is being written is a disk")
 	}
@@ -65,26 +68,26 @@ func bigDisk(t *testing.T) (image, raw string, size int64) {
 	size = 600 * mebibyte
 	raw = filepath.Join(t.TempDir(), "raw")
 	f, err := os.Create(raw)
-	check(t, err)
-	check(t, f.Truncate(size))
+	assert.NilError(t, err)
+	assert.NilError(t, f.Truncate(size))
 	_, err = f.WriteAt(guest.BootSector("from the volume", guest.Halt), 0)
-	check(t, err)
+	assert.NilError(t, err)
 	for _, at := range []int64{1, 256, 257, 400, 599} {
 		_, err := f.WriteAt(bytes.Repeat(fmt.Appendf(nil, "%d MiB ", at), 10000), at*mebibyte)
-		check(t, err)
+		assert.NilError(t, err)
 	}
-	check(t, f.Close())
+	assert.NilError(t, f.Close())
 	disk := raw + ".qcow2"
 	out, err := exec.CommandContext(t.Context(), "qemu-img", "convert", "-f", "raw", "-O", "qcow2", "-c", raw, disk).CombinedOutput()
 	if err != nil {
 		t.Fatalf("%v: %s", err, out)
 	}
 	img, err := images.RegistryDisk(disk, images.DiskOptions{})
-	check(t, err)
+	assert.NilError(t, err)
 	image, err = suite.Push(t.Context(), "volume:1", img)
-	check(t, err)
+	assert.NilError(t, err)
 	_, err = suite.images.PullImage(t.Context(), &runtimeapi.PullImageRequest{Image: &runtimeapi.ImageSpec{Image: image}})
-	check(t, err)
+	assert.NilError(t, err)
 	return image, raw, size
 }
 
@@ -104,16 +107,16 @@ func TestAVolumeAndKills(t *testing.T) {
 			v.killedAt(t, p, image, 3, 257*mebibyte)
 			v.killedAt(t, p, image, 3, 513*mebibyte)
 			id, err := p.create(t.Context(), image, v.mount)
-			check(t, err)
+			assert.NilError(t, err)
 			_, err = suite.cri.StartContainer(t.Context(), &runtimeapi.StartContainerRequest{ContainerId: id})
-			check(t, err)
-			eventually(t, func() error { return p.says("from the volume") })
+			assert.NilError(t, err)
+			wait.Success(t, "the guest to boot from its volume", func(context.Context) error { return p.says("from the volume") })
 			out, err := exec.CommandContext(t.Context(), "cmp", "-n", fmt.Sprint(size), raw, v.path).CombinedOutput()
 			if err != nil {
 				t.Errorf("the volume is not the disk: %s", out)
 			}
-			check(t, suite.Kill(t.Context(), node.Shim, syscall.SIGKILL))
-			check(t, suite.Resume(t.Context(), node.Shim))
+			assert.NilError(t, suite.Kill(t.Context(), node.Shim, syscall.SIGKILL))
+			assert.NilError(t, suite.Resume(t.Context(), node.Shim))
 			other := runPod(t, "other", onVolume)
 			if _, err := other.create(t.Context(), image, v.mount); err == nil || !strings.Contains(err.Error(), "the volume is in use by another VM") {
 				t.Errorf("a second VM on the volume: %v", err)
@@ -138,12 +141,12 @@ func (v volume) killedAt(t *testing.T, p *pod, image string, run int, done int64
 	if got := v.written(t); got != done {
 		t.Errorf("at run %d of qemu-img %d bytes are written; want %d", run, got, done)
 	}
-	check(t, suite.Kill(t.Context(), node.Shim, syscall.SIGKILL))
+	assert.NilError(t, suite.Kill(t.Context(), node.Shim, syscall.SIGKILL))
 	release()
 	if err := <-answer; err == nil {
 		t.Error("a create whose shim was killed has answered")
 	}
-	check(t, suite.Resume(t.Context(), node.Shim))
+	assert.NilError(t, suite.Resume(t.Context(), node.Shim))
 }
 
 // says looks for a word on the pod's console.

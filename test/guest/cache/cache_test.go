@@ -10,15 +10,15 @@ import (
 	"testing"
 	"time"
 
+	"gotest.tools/v3/assert"
+
 	"github.com/nodevirt/nodevirt/test/guest/cache"
 )
 
 func names(t *testing.T, dir string) []string {
 	t.Helper()
 	entries, err := os.ReadDir(dir)
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	var found []string
 	for _, e := range entries {
 		found = append(found, e.Name())
@@ -73,12 +73,8 @@ func TestRemovesWhatNobodyNeeds(t *testing.T) {
 	for name, used := range map[string]time.Time{
 		".thing.tmp-1": time.Now(), "thing-old": long, "thing-recent": time.Now(), "other-old": long, "thingy-old": long,
 	} {
-		if err := os.Mkdir(filepath.Join(root, name), 0o755); err != nil {
-			t.Fatal(err)
-		}
-		if err := os.Chtimes(filepath.Join(root, name), used, used); err != nil {
-			t.Fatal(err)
-		}
+		assert.NilError(t, os.Mkdir(filepath.Join(root, name), 0o755))
+		assert.NilError(t, os.Chtimes(filepath.Join(root, name), used, used))
 	}
 	if _, err := cache.Dir(t.Context(), root, "thing", "new", func(string) error { return nil }); err != nil {
 		t.Fatal(err)
@@ -98,9 +94,7 @@ func TestRemovesWhatNobodyNeeds(t *testing.T) {
 func TestLockHeedsContext(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "lock")
 	unlock, err := cache.Lock(t.Context(), path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	if _, err := cache.Lock(ctx, path); !errors.Is(err, context.Canceled) {
@@ -108,9 +102,7 @@ func TestLockHeedsContext(t *testing.T) {
 	}
 	unlock()
 	unlock, err = cache.Lock(t.Context(), path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	unlock()
 }
 

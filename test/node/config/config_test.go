@@ -4,6 +4,7 @@ import (
 	"net/netip"
 	"testing"
 
+	"gotest.tools/v3/assert"
 	"gotest.tools/v3/golden"
 
 	"github.com/nodevirt/nodevirt/test/node/config"
@@ -31,9 +32,7 @@ func TestTexts(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			got, err := text()
-			if err != nil {
-				t.Fatal(err)
-			}
+			assert.NilError(t, err)
 			golden.Assert(t, got, name)
 		})
 	}

@@ -8,8 +8,14 @@ import (
 	"github.com/nodevirt/nodevirt/test/node/demo"
 )
 
-func TestTheDemoRunsAndRunsAgain(t *testing.T) {
+// TestDemo runs the demonstration twice, and then with a broken shim.
+func TestDemo(t *testing.T) {
 	n := node.ForTest(t, node.Options{})
+	t.Run("runs and runs again", func(t *testing.T) { testTwice(t, n) })
+	t.Run("a failure names its step and shows the log", func(t *testing.T) { testFailure(t, n) })
+}
+
+func testTwice(t *testing.T, n *node.Node) {
 	for _, wants := range [][]string{
 		{"crictl runp --runtime vm: pod hello", "the guest answers at http://", "| nodevirt guest: up", "crictl logs"},
 		{"pod hello runs already", "pod client runs already", "the guest answers at http://"},
@@ -26,8 +32,7 @@ func TestTheDemoRunsAndRunsAgain(t *testing.T) {
 	}
 }
 
-func TestAFailureNamesItsStepAndShowsTheLog(t *testing.T) {
-	n := node.ForTest(t, node.Options{})
+func testFailure(t *testing.T, n *node.Node) {
 	// A configuration that the shim refuses.
 	broken := func(c map[string]any) { c["no-such-setting"] = true }
 	var out strings.Builder

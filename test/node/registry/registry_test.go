@@ -10,6 +10,7 @@ import (
 	"github.com/google/go-containerregistry/pkg/name"
 	"github.com/google/go-containerregistry/pkg/v1/random"
 	"github.com/google/go-containerregistry/pkg/v1/remote"
+	"gotest.tools/v3/assert"
 
 	"github.com/nodevirt/nodevirt/test/node/registry"
 )
@@ -18,9 +19,7 @@ import (
 func serve(t *testing.T, dir string) string {
 	t.Helper()
 	h, err := registry.Handler(dir)
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	s := httptest.NewServer(h)
 	t.Cleanup(s.Close)
 	return strings.TrimPrefix(s.URL, "http://")
@@ -29,37 +28,25 @@ func serve(t *testing.T, dir string) string {
 func tag(t *testing.T, host string) name.Tag {
 	t.Helper()
 	ref, err := name.NewTag(host + "/some/thing:1")
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	return ref
 }
 
 func TestImagesSurviveARestart(t *testing.T) {
 	dir := t.TempDir()
 	want, err := random.Image(1000, 2)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := remote.Write(tag(t, serve(t, dir)), want, remote.WithContext(t.Context())); err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
+	assert.NilError(t, remote.Write(tag(t, serve(t, dir)), want, remote.WithContext(t.Context())))
 
 	got, err := remote.Image(tag(t, serve(t, dir)), remote.WithContext(t.Context()))
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	wantDigest, err := want.Digest()
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	if gotDigest, err := got.Digest(); err != nil || gotDigest != wantDigest {
 		t.Fatalf("digest after a restart: %s, %v; want %s", gotDigest, err, wantDigest)
 	}
 	layers, err := got.Layers()
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
 	for _, l := range layers {
 		r, err := l.Compressed()
 		if err != nil {
@@ -75,12 +62,8 @@ func TestImagesSurviveARestart(t *testing.T) {
 func TestAnIndexSurvivesARestart(t *testing.T) {
 	dir := t.TempDir()
 	want, err := random.Index(100, 1, 3)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := remote.WriteIndex(tag(t, serve(t, dir)), want, remote.WithContext(t.Context())); err != nil {
-		t.Fatal(err)
-	}
+	assert.NilError(t, err)
+	assert.NilError(t, remote.WriteIndex(tag(t, serve(t, dir)), want, remote.WithContext(t.Context())))
 	if _, err := remote.Index(tag(t, serve(t, dir)), remote.WithContext(t.Context())); err != nil {
 		t.Fatal(err)
 	}
