@@ -16,6 +16,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/yaml"
 
+	"github.com/nodevirt/nodevirt/controller/manifest"
 	"github.com/nodevirt/nodevirt/shim/vmspec"
 )
 
@@ -143,7 +144,7 @@ func TestFreeAnnotations(t *testing.T) {
 			}
 		}
 	}
-	if want := vmspec.PodAnnotations(); !slices.Equal(listed, want) {
+	if want := manifest.PodAnnotations(); !slices.Equal(listed, want) {
 		t.Errorf("the policy lets everybody set %q; those that stay in a pod are %q", listed, want)
 	}
 }
