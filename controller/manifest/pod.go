@@ -1,0 +1,149 @@
+package manifest
+
+import (
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/util/intstr"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+	kubevirt "kubevirt.io/api/core/v1"
+
+	"github.com/nodevirt/nodevirt/shim/fields"
+)
+
+// checkPod finds what is missing or contradicts itself in what a manifest says
+// of the VMI's pod, so that the API server will take that pod.
+func checkPod(at *field.Path, vmi *kubevirt.VirtualMachineInstanceSpec) field.ErrorList {
+	var problems field.ErrorList
+	for i, t := range vmi.Tolerations {
+		problems = append(problems, checkToleration(at.Child("tolerations").Index(i), t)...)
+	}
+	problems = append(problems, checkSpread(at.Child("topologySpreadConstraints"), vmi.TopologySpreadConstraints)...)
+	problems = append(problems, checkDNS(at, vmi)...)
+	ports := map[string]bool{}
+	for i, card := range vmi.Domain.Devices.Interfaces {
+		for j, p := range card.Ports {
+			if p.Name != "" && ports[p.Name] {
+				problems = append(problems, field.Duplicate(at.Child("domain", "devices", "interfaces").Index(i).
+					Child("ports").Index(j).Child("name"), p.Name))
+			}
+			ports[p.Name] = true
+		}
+	}
+	problems = append(problems, checkProbe(at.Child("livenessProbe"), vmi.LivenessProbe, ports)...)
+	problems = append(problems, checkProbe(at.Child("readinessProbe"), vmi.ReadinessProbe, ports)...)
+	if p := vmi.LivenessProbe; p != nil && p.SuccessThreshold > 1 {
+		problems = append(problems, fields.Invalid(at.Child("livenessProbe", "successThreshold"), p.SuccessThreshold, "must be 1"))
+	}
+	return problems
+}
+
+func checkToleration(at *field.Path, t corev1.Toleration) field.ErrorList {
+	var problems field.ErrorList
+	if t.Key == "" && t.Operator != corev1.TolerationOpExists {
+		problems = append(problems, field.Required(at.Child("key"), "without one, operator must be Exists"))
+	}
+	if t.Operator == corev1.TolerationOpExists && t.Value != "" {
+		problems = append(problems, fields.Refused(at.Child("value"), "operator Exists goes with no value"))
+	}
+	if t.TolerationSeconds != nil && t.Effect != corev1.TaintEffectNoExecute {
+		problems = append(problems, fields.Refused(at.Child("tolerationSeconds"), "goes with effect NoExecute"))
+	}
+	return problems
+}
+
+func checkSpread(at *field.Path, all []corev1.TopologySpreadConstraint) field.ErrorList {
+	var problems field.ErrorList
+	type key struct {
+		topology string
+		action   corev1.UnsatisfiableConstraintAction
+	}
+	seen := map[key]bool{}
+	for i, c := range all {
+		at := at.Index(i)
+		if c.MaxSkew == 0 {
+			problems = append(problems, field.Required(at.Child("maxSkew"), ""))
+		}
+		if c.TopologyKey == "" {
+			problems = append(problems, field.Required(at.Child("topologyKey"), ""))
+		}
+		if c.WhenUnsatisfiable == "" {
+			problems = append(problems, field.Required(at.Child("whenUnsatisfiable"), ""))
+		}
+		if c.MinDomains != nil && c.WhenUnsatisfiable != corev1.DoNotSchedule {
+			problems = append(problems, fields.Refused(at.Child("minDomains"), "goes with whenUnsatisfiable DoNotSchedule"))
+		}
+		if len(c.MatchLabelKeys) > 0 && c.LabelSelector == nil {
+			problems = append(problems, fields.Refused(at.Child("matchLabelKeys"), "goes with a labelSelector"))
+		}
+		if k := (key{c.TopologyKey, c.WhenUnsatisfiable}); seen[k] {
+			problems = append(problems, field.Duplicate(at, c.TopologyKey))
+		} else {
+			seen[k] = true
+		}
+	}
+	return problems
+}
+
+func checkDNS(at *field.Path, vmi *kubevirt.VirtualMachineInstanceSpec) field.ErrorList {
+	var problems field.ErrorList
+	config := vmi.DNSConfig
+	if vmi.DNSPolicy == corev1.DNSNone && (config == nil || len(config.Nameservers) == 0) {
+		problems = append(problems, field.Required(at.Child("dnsConfig", "nameservers"), "dnsPolicy is None"))
+	}
+	if config == nil {
+		return problems
+	}
+	for i, o := range config.Options {
+		if o.Name == "" {
+			problems = append(problems, field.Required(at.Child("dnsConfig", "options").Index(i).Child("name"), ""))
+		}
+	}
+	return problems
+}
+
+// checkProbe wants one handler, which reaches the VM. Ports are the names of those
+// that the VM's interfaces list.
+func checkProbe(at *field.Path, p *kubevirt.Probe, ports map[string]bool) field.ErrorList {
+	if p == nil {
+		return nil
+	}
+	var problems field.ErrorList
+	handlers := 0
+	if p.Exec != nil {
+		handlers++
+		if len(p.Exec.Command) == 0 {
+			problems = append(problems, field.Required(at.Child("exec", "command"), ""))
+		}
+	}
+	if p.GuestAgentPing != nil {
+		handlers++
+	}
+	if p.HTTPGet != nil {
+		handlers++
+		problems = append(problems, checkPort(at.Child("httpGet", "port"), p.HTTPGet.Port, ports)...)
+		for i, h := range p.HTTPGet.HTTPHeaders {
+			if h.Name == "" {
+				problems = append(problems, field.Required(
+					at.Child("httpGet", "httpHeaders").Index(i).Child("name"), ""))
+			}
+		}
+	}
+	if p.TCPSocket != nil {
+		handlers++
+		problems = append(problems, checkPort(at.Child("tcpSocket", "port"), p.TCPSocket.Port, ports)...)
+	}
+	if handlers != 1 {
+		problems = append(problems, fields.Refused(at,
+			"a probe has one of exec, guestAgentPing, httpGet and tcpSocket, not %d", handlers))
+	}
+	return problems
+}
+
+func checkPort(at *field.Path, port intstr.IntOrString, ports map[string]bool) field.ErrorList {
+	switch {
+	case port.Type == intstr.String && !ports[port.StrVal]:
+		return field.ErrorList{fields.Invalid(at, port.StrVal, "no interface lists a port of this name")}
+	case port.Type == intstr.Int && port.IntVal == 0:
+		return field.ErrorList{field.Required(at, "")}
+	}
+	return nil
+}
