@@ -61,7 +61,7 @@ func (e Export) disk() Disk {
 		Disk:       vmspec.Disk{Name: "disk", Source: vmspec.SourceImage, Mode: vmspec.ModeISCSI},
 		Content:    record.Disk{Image: &e.Disk},
 		VM:         record.Container{ID: e.ID, Domain: record.Domain{UID: e.UID}},
-		tell:       func(expand.Progress) {},
+		progress:   func(expand.Progress) {},
 		standalone: true,
 	}
 }
@@ -139,21 +139,21 @@ func (d *Disks) reserveExport(r ExportRequest) (Export, error) {
 	if err != nil {
 		return Export{}, err
 	}
-	all = append(all, d.reserved...)
+	all = append(all, d.making...)
 	if slices.ContainsFunc(all, func(e Export) bool { return e.Name == name }) {
 		return Export{}, fmt.Errorf("export %s: %w", name, ErrExists)
 	}
 	random := make([]byte, 16)
 	rand.Read(random) // never fails
 	e := Export{Name: name, ID: exportPrefix + hex.EncodeToString(random), UID: d.freeUID(all), CreatedAt: time.Now(), Shareable: r.Shareable}
-	d.reserved = append(d.reserved, e)
+	d.making = append(d.making, e)
 	return e, nil
 }
 
 func (d *Disks) dropReservation(e Export) {
 	d.shares.Lock()
 	defer d.shares.Unlock()
-	d.reserved = slices.DeleteFunc(d.reserved, func(o Export) bool { return o.ID == e.ID })
+	d.making = slices.DeleteFunc(d.making, func(o Export) bool { return o.ID == e.ID })
 }
 
 // makeExport makes the file that is served, which outlives a power cut.
@@ -390,7 +390,7 @@ func (d *Disks) strayExports(owners []string) ([]string, error) {
 	if err != nil {
 		return nil, err
 	}
-	all = append(all, d.reserved...)
+	all = append(all, d.making...)
 	for _, f := range folders {
 		owners = append(owners, filepath.Base(f))
 	}

@@ -5,52 +5,53 @@ import (
 	"sync"
 )
 
-// ErrInUse says that another machine of this node has a disk that is one machine's at a time.
+// ErrInUse says that another VM of this node uses a disk that one VM at a time can use.
 var ErrInUse = errors.New("in use by another VM of this node")
 
-// held is what machines that run have for themselves alone, and no lock of the kernel's
-// keeps for them: devices, whose freed ranges QEMU could not give back beside one, and
-// disks of other nodes. It is empty when a shim starts, which [Disks.Recover] changes.
-type held struct {
+// reservations are the disks that running VMs use alone, where no lock of the kernel
+// ensures that: block devices, on which a lock would keep QEMU from freeing ranges,
+// and disks of other nodes. There are none when a shim starts; [Disks.Recover] adds
+// those of running VMs.
+type reservations struct {
 	mu sync.Mutex
-	by map[string]string // disks of machines, as owner names them, by what they have
+	by map[string]string // owners of disks, by what they use
 }
 
-// take gives what to a disk, or is ErrInUse.
-func (h *held) take(k Disk, what string) error {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	if err := h.other(k, what); err != nil {
+// take reserves something for a disk, or returns ErrInUse.
+func (r *reservations) take(k Disk, what string) error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if err := r.other(k, what); err != nil {
 		return err
 	}
-	if h.by == nil {
-		h.by = map[string]string{}
+	if r.by == nil {
+		r.by = map[string]string{}
 	}
-	h.by[what] = owner(k.VM.ID, k.Disk)
+	r.by[what] = k.owner()
 	return nil
 }
 
-// free is ErrInUse if what is another disk's.
-func (h *held) free(k Disk, what string) error {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	return h.other(k, what)
+// free returns ErrInUse if something is reserved for another disk.
+func (r *reservations) free(k Disk, what string) error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.other(k, what)
 }
 
-func (h *held) other(k Disk, what string) error {
-	if by := h.by[what]; by != "" && by != owner(k.VM.ID, k.Disk) {
+func (r *reservations) other(k Disk, what string) error {
+	if by := r.by[what]; by != "" && by != k.owner() {
 		return ErrInUse
 	}
 	return nil
 }
 
-// drop gives back what a disk has.
-func (h *held) drop(k Disk) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	for what, by := range h.by {
-		if by == owner(k.VM.ID, k.Disk) {
-			delete(h.by, what)
+// drop ends the reservations for a disk.
+func (r *reservations) drop(k Disk) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for what, by := range r.by {
+		if by == k.owner() {
+			delete(r.by, what)
 		}
 	}
 }

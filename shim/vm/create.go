@@ -1,13 +1,12 @@
 package vm
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"encoding/hex"
 	"errors"
 	"fmt"
-	"io"
-	"os"
 	"path/filepath"
 	"slices"
 	"time"
@@ -21,6 +20,7 @@ import (
 	"github.com/nodevirt/nodevirt/shim/domain"
 	"github.com/nodevirt/nodevirt/shim/domain/accel"
 	"github.com/nodevirt/nodevirt/shim/record"
+	"github.com/nodevirt/nodevirt/shim/vmfile"
 	"github.com/nodevirt/nodevirt/shim/vmspec"
 )
 
@@ -74,8 +74,8 @@ type creation struct {
 	*Manager
 	c      *machine
 	rec    record.Container
-	asked  vmspec.Spec // what the call came to, before the disks' content was known
-	own    imageunpack.Disk
+	asked  vmspec.Unresolved // what the call asks for, before the disks' content was known
+	own    *imageunpack.Disk // the container's image, nil if the VM uses nothing of it
 	undo   []func(context.Context) error
 	unlock func()
 }
@@ -98,15 +98,14 @@ func (m *Manager) prepare(ctx context.Context, sandbox record.Sandbox, config *r
 		}
 	}()
 	name := config.GetMetadata().GetName()
-	if n.rec.Spec, n.own, err = m.acquire(ctx, n.rec.ID, sandbox.Config.Value, config); err != nil {
+	if n.asked, n.own, err = m.acquire(ctx, n.rec.ID, sandbox.Config.Value, config); err != nil {
 		return nil, err
 	}
-	n.asked = n.rec.Spec
-	n.undo = append(n.undo, func(ctx context.Context) error { m.giveBack(ctx, n.rec.ID, n.rec.Spec); return nil })
-	if n.rec.Image, err = m.imageOf(ctx, n.own.ImageID); err != nil {
+	n.undo = append(n.undo, func(ctx context.Context) error { m.giveBack(ctx, n.rec.ID, n.asked.Disks()); return nil })
+	if n.rec.Image, err = m.imageOf(ctx, config.GetImage().GetImage(), n.own); err != nil {
 		return nil, err
 	}
-	if err = m.holdDisks(ctx, &n.rec, n.own); err != nil {
+	if err = m.acquireDisks(ctx, n); err != nil {
 		return nil, fmt.Errorf("container %q: %w", name, err)
 	}
 	if err := m.supersede(ctx, n.rec); err != nil {
@@ -135,9 +134,9 @@ func (m *Manager) prepare(ctx context.Context, sandbox record.Sandbox, config *r
 func (n *creation) makeFiles(ctx context.Context, tell func(disk string, p expand.Progress)) error {
 	err := n.Disks.Create(ctx, n.rec, tell)
 	if err == nil {
-		err = n.copyKernel(ctx, n.rec, n.own)
+		err = n.files().Create(ctx, n.rec, n.own)
 	}
-	if errors.Is(err, disk.ErrVolume) {
+	if errors.Is(err, disk.ErrVolume) || errors.Is(err, vmfile.ErrInvalid) {
 		err = fmt.Errorf("%w: %w", ErrInvalid, err)
 	}
 	if err != nil {
@@ -155,7 +154,7 @@ func (n *creation) finish(config *runtimeapi.ContainerConfig) error {
 	if err := n.put(n.c, r); err != nil {
 		return err
 	}
-	n.log(r).Info("VM container created", "image", r.Image.ID, "disk", n.own.Path, "memory", r.Spec.Memory)
+	n.log(r).Info("VM container created", "image", r.Image.ID, "disks", len(r.Spec.Disks), "memory", r.Spec.Memory)
 	n.publish(r, runtimeapi.ContainerEventType_CONTAINER_CREATED_EVENT)
 	return nil
 }
@@ -210,35 +209,49 @@ func domainName(namespace, name, id string) string {
 	return clean(namespace) + "_" + clean(name) + "_" + id[:12]
 }
 
-// acquire translates the request and finds the disk. What is wrong with the
-// request of an image without a disk is not of interest here.
-func (m *Manager) acquire(ctx context.Context, id string, pod *runtimeapi.PodSandboxConfig, config *runtimeapi.ContainerConfig) (vmspec.Spec, imageunpack.Disk, error) {
-	what := subject(config)
-	spec, specErr := vmspec.FromCRI(pod, config)
-	spec = spec.WithMode(m.DiskMode)
+// acquire translates the request, and holds what the VM uses of the container's
+// image: a disk, other files, or nothing. A container that the pod's annotation does
+// not name is a VM only if its image has a disk, and is not an invalid one without.
+func (m *Manager) acquire(
+	ctx context.Context, id string, pod *runtimeapi.PodSandboxConfig, config *runtimeapi.ContainerConfig,
+) (vmspec.Unresolved, *imageunpack.Disk, error) {
+	asked, specErr := vmspec.FromCRI(pod, config)
+	if specErr != nil {
+		specErr = fmt.Errorf("pod %s/%s: %w: %w",
+			pod.GetMetadata().GetNamespace(), pod.GetMetadata().GetName(), ErrInvalid, specErr)
+	}
+	named := vmspec.VMContainer(pod.GetAnnotations()) != ""
+	path, disk := asked.ImageDisk()
+	if named && (specErr != nil || !disk && !asked.ImageFiles()) {
+		return asked, nil, specErr
+	}
 	begun := time.Now()
-	disk, err := m.Unpacker.Acquire(ctx, id, config.GetImage().GetImage(), diskPath(spec))
+	own, err := m.acquireOwn(ctx, id, config.GetImage().GetImage(), path, disk || !named)
 	m.Metrics.Acquired(time.Since(begun), err)
-	required := vmspec.VMContainer(pod.GetAnnotations()) != ""
+	what := subject(config)
 	switch {
-	case errors.Is(err, imageunpack.ErrNoDisk) && !required:
-		return spec, disk, fmt.Errorf("%s: %w: %w", what, ErrNotVM, err)
+	case errors.Is(err, imageunpack.ErrNoDisk) && !named:
+		return asked, nil, fmt.Errorf("%s: %w: %w", what, ErrNotVM, err)
 	case errors.Is(err, imageunpack.ErrNoDisk):
-		return spec, disk, fmt.Errorf("%s: %w: %w: annotation %s says that it is a VM's: "+
+		return asked, nil, fmt.Errorf("%s: %w: %w: annotation %s says that it is a VM's: "+
 			"build the image with a disk there, or change the annotation",
 			what, ErrInvalid, err, vmspec.AnnotationVMContainer)
 	case errors.Is(err, imageunpack.ErrUnusable):
-		return spec, disk, fmt.Errorf("%s: %w: %w", what, ErrInvalid, err)
+		return asked, nil, fmt.Errorf("%s: %w: %w", what, ErrInvalid, err)
 	case err != nil:
-		m.giveBack(ctx, id, spec) // what it could not undo, as containerd went away
-		return spec, disk, fmt.Errorf("%s: %w", what, err)
+		m.giveBack(ctx, id, asked.Disks()) // what it could not undo, as containerd went away
+		return asked, nil, fmt.Errorf("%s: %w", what, err)
 	case specErr != nil:
-		specErr = fmt.Errorf("pod %s/%s: %w: %w",
-			pod.GetMetadata().GetNamespace(), pod.GetMetadata().GetName(), ErrInvalid, specErr)
-		m.giveBack(ctx, id, spec)
-		return spec, disk, specErr
+		m.giveBack(ctx, id, asked.Disks())
 	}
-	return spec, disk, nil
+	return asked, &own, specErr
+}
+
+func (m *Manager) acquireOwn(ctx context.Context, id, image, path string, disk bool) (imageunpack.Disk, error) {
+	if disk {
+		return m.Unpacker.Acquire(ctx, id, image, path)
+	}
+	return m.Unpacker.AcquireImage(ctx, id, image)
 }
 
 // subject is the container of an error about its image: the kubelet says the image by its id, and
@@ -251,23 +264,17 @@ func subject(config *runtimeapi.ContainerConfig) string {
 	return text
 }
 
-// diskPath is which of the image's disks the spec asks for.
-func diskPath(s vmspec.Spec) string {
-	for _, d := range s.Disks {
-		if d.Source == vmspec.SourceImage {
-			return d.Path
-		}
+// imageOf asks containerd for the names of the container's image. Own has the image's
+// id, if it is held.
+func (m *Manager) imageOf(ctx context.Context, name string, own *imageunpack.Disk) (record.Image, error) {
+	if own != nil {
+		name = own.ImageID
 	}
-	return ""
-}
-
-// imageOf asks containerd how it calls an image.
-func (m *Manager) imageOf(ctx context.Context, id string) (record.Image, error) {
-	reply, err := m.Images.ImageStatus(ctx, &runtimeapi.ImageStatusRequest{Image: &runtimeapi.ImageSpec{Image: id}})
+	reply, err := m.Images.ImageStatus(ctx, &runtimeapi.ImageStatusRequest{Image: &runtimeapi.ImageSpec{Image: name}})
 	if err != nil {
-		return record.Image{}, fmt.Errorf("ask containerd for image %s: %w", id, err)
+		return record.Image{}, fmt.Errorf("ask containerd for image %s: %w", name, err)
 	}
-	image := record.Image{ID: id}
+	image := record.Image{ID: cmp.Or(reply.GetImage().GetId(), name)}
 	if tags := reply.GetImage().GetRepoTags(); len(tags) > 0 {
 		image.Tag = tags[0]
 	}
@@ -277,56 +284,8 @@ func (m *Manager) imageOf(ctx context.Context, id string) (record.Image, error) 
 	return image, nil
 }
 
-// copyKernel puts the kernel of the container's image, where it boots one
-// directly, into the container's folder.
-func (m *Manager) copyKernel(ctx context.Context, r record.Container, own imageunpack.Disk) error {
-	k := r.Spec.Firmware.Kernel
-	if k == nil {
-		return nil
-	}
-	for _, f := range []struct{ field, from, to string }{
-		{"kernelPath", k.Path, kernelFile}, {"initrdPath", k.Initrd, initrdFile},
-	} {
-		if f.from == "" {
-			continue
-		}
-		err := m.copyOut(ctx, r, own, f.from, m.path(r.ID, f.to))
-		if errors.Is(err, imageunpack.ErrUnusable) {
-			return fmt.Errorf("%w: %s: spec.domain.firmware.kernelBoot.container.%s: %w",
-				ErrInvalid, vmspec.AnnotationVMI, f.field, err)
-		}
-		if err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-// maxKernel bounds what an image can make the shim copy.
-const maxKernel = 1 << 30
-
-// copyOut copies a file of the image for QEMU, which opens kernels by path.
-func (m *Manager) copyOut(ctx context.Context, r record.Container, own imageunpack.Disk, from, to string) error {
-	src, err := m.Unpacker.Open(ctx, own, from)
-	if err != nil {
-		return err
-	}
-	defer src.Close()
-	dst, err := os.OpenFile(to, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o400)
-	if err != nil {
-		return err
-	}
-	defer dst.Close()
-	if n, err := io.Copy(dst, io.LimitReader(src, maxKernel+1)); err != nil {
-		return fmt.Errorf("copy %s of image %s: %w", from, own.Image, err)
-	} else if n > maxKernel {
-		return fmt.Errorf("%w: %s of image %s is larger than 1 GiB: not a kernel or an initrd", ErrInvalid, from, own.Image)
-	}
-	if err := dst.Chown(int(r.Domain.UID), int(r.Domain.GID)); err != nil {
-		return fmt.Errorf("give %s to the VM's user: %w", to, err)
-	}
-	return dst.Close()
-}
+// files makes the VM's files beside its disks.
+func (m *Manager) files() *vmfile.Files { return vmfile.New(m.Unpacker, m.Records.ContainerDir) }
 
 // undoTime bounds the taking back of a failed call.
 const undoTime = 20 * time.Second

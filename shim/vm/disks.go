@@ -13,20 +13,18 @@ import (
 	"github.com/nodevirt/nodevirt/shim/vmspec"
 )
 
-// holdDisks finds out what the disks of a container are made of. Where nobody says
-// how they are attached, a CD's image is a CD.
-func (m *Manager) holdDisks(ctx context.Context, r *record.Container, own imageunpack.Disk) (err error) {
-	r.Disks, err = m.Disks.Hold(ctx, r.ID, r.Sandbox.Value.GetMetadata().GetNamespace(), r.Spec, own)
+// acquireDisks acquires what the disks of a container are made of, and resolves the
+// container's spec with that.
+func (m *Manager) acquireDisks(ctx context.Context, n *creation) (err error) {
+	namespace := n.rec.Sandbox.Value.GetMetadata().GetNamespace()
+	n.rec.Disks, err = m.Disks.Acquire(ctx, n.rec.ID, namespace, n.asked.Disks(), n.own)
 	if errors.Is(err, imageunpack.ErrUnusable) || errors.Is(err, imageunpack.ErrNoDisk) || errors.Is(err, disk.ErrUnknown) {
 		return fmt.Errorf("%w: %w", ErrInvalid, err)
 	}
-	if err != nil || vmspec.HasVMI(r.Sandbox.Value.GetAnnotations()) {
+	if err != nil {
 		return err
 	}
-	r.Spec = r.Spec.WithCDROMs(func(d vmspec.Disk) bool {
-		image := r.Disks[d.Name].Image
-		return image != nil && image.CD && d.Registry()
-	})
+	n.rec.Spec = n.asked.Resolve(vmspec.Facts{Mode: m.DiskMode, Disks: disk.Facts(n.rec.Disks)})
 	return nil
 }
 

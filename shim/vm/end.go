@@ -278,7 +278,7 @@ func (m *Manager) discard(ctx context.Context, c *machine) error {
 	if err := m.Disks.Remove(ctx, r); err != nil {
 		return err
 	}
-	if err := m.Disks.Release(ctx, r.ID, r.Spec); err != nil {
+	if err := m.Disks.Release(ctx, r.ID, r.Spec.Disks); err != nil {
 		return err
 	}
 	// libvirt never removes a domain's log, and each container has its own domain.

@@ -13,11 +13,11 @@ const giveBackAgain = time.Second
 // giveBack gives back the registry disks of a container that did not come to be,
 // whatever became of ctx. No record knows them: if containerd is away, the
 // attempts go on until it is back.
-func (m *Manager) giveBack(ctx context.Context, id string, spec vmspec.Spec) {
+func (m *Manager) giveBack(ctx context.Context, id string, disks []vmspec.Disk) {
 	release := func(ctx context.Context) error {
 		ctx, cancel := context.WithTimeout(ctx, undoTime)
 		defer cancel()
-		return m.Disks.Release(ctx, id, spec)
+		return m.Disks.Release(ctx, id, disks)
 	}
 	err := release(context.WithoutCancel(ctx))
 	if err == nil {

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"reflect"
 	"sync"
 	"time"
 
@@ -60,8 +59,8 @@ func (m *Manager) begun(ctx context.Context, sandbox record.Sandbox, config *run
 	if k == nil {
 		return nil, nil
 	}
-	spec, err := vmspec.FromCRI(sandbox.Config.Value, config)
-	same := err == nil && reflect.DeepEqual(spec.WithMode(m.DiskMode), k.asked) &&
+	asked, err := vmspec.FromCRI(sandbox.Config.Value, config)
+	same := err == nil && asked.Equal(k.asked) &&
 		config.GetImage().GetImage() == k.rec.Config.Value.GetImage().GetImage() && k.rec.SandboxID == sandbox.ID
 	if same {
 		return k, nil

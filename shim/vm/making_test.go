@@ -14,7 +14,7 @@ import (
 
 // withCD is a container's request, and what the machine is made of that it asks for: its own disk
 // expanded, and one of which only its content tells that it is a CD.
-func withCD(t *testing.T, m *Manager) (r record.Container, asked vmspec.Spec) {
+func withCD(t *testing.T, m *Manager) (r record.Container, asked vmspec.Unresolved) {
 	t.Helper()
 	m.DiskMode = vmspec.ModeRaw
 	r = container(m, 1)
@@ -27,10 +27,9 @@ func withCD(t *testing.T, m *Manager) (r record.Container, asked vmspec.Spec) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	asked = asked.WithMode(m.DiskMode)
-	r.Spec = asked.WithCDROMs(func(d vmspec.Disk) bool { return d.Name == "drivers" })
-	if !r.Spec.Disks[1].CDROM || asked.Disks[1].CDROM {
-		t.Fatalf("disks %v of %v", r.Spec.Disks, asked.Disks)
+	r.Spec = asked.Resolve(vmspec.Facts{Mode: m.DiskMode, Disks: map[string]vmspec.DiskFacts{"drivers": {CD: true}}})
+	if !r.Spec.Disks[1].CDROM || asked.Disks()[1].CDROM {
+		t.Fatalf("disks %v of %v", r.Spec.Disks, asked.Disks())
 	}
 	return r, asked
 }

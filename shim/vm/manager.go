@@ -174,8 +174,6 @@ func (m *Manager) path(id, name string) string {
 }
 
 const (
-	kernelFile   = "kernel"
-	initrdFile   = "initrd"
 	consoleFile  = "console"
 	positionFile = "console.position"
 	logFile      = "console.log"

@@ -71,7 +71,7 @@ func (l *launch) interfaces() ([]netsetup.Interface, error) {
 
 func podInterface(spec vmspec.Interface) (netsetup.Interface, error) {
 	wanted := netsetup.Interface{
-		Name: spec.Device, Binding: netsetup.Binding(spec.Binding), Queues: int(spec.Queues),
+		Card: spec.Name, Name: spec.Device, Binding: netsetup.Binding(spec.Binding), Queues: int(spec.Queues),
 	}
 	var err error
 	if spec.MAC != "" {

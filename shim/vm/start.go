@@ -337,16 +337,9 @@ func (l *launch) machine() domain.Machine {
 	}
 	if r.Network != nil {
 		for _, n := range r.Network.NICs {
-			m.NICs = append(m.NICs, domain.NIC{Tap: n.Tap, MAC: net.HardwareAddr(n.GuestMAC), MTU: n.MTU})
+			m.NICs = append(m.NICs, domain.NIC{Name: n.Card, Tap: n.Tap, MAC: net.HardwareAddr(n.GuestMAC), MTU: n.MTU})
 		}
 	}
-	if k := r.Spec.Firmware.Kernel; k != nil {
-		if k.Path != "" {
-			m.Kernel = l.path(r.ID, kernelFile)
-		}
-		if k.Initrd != "" {
-			m.Initrd = l.path(r.ID, initrdFile)
-		}
-	}
+	l.Manager.files().Describe(r, &m)
 	return m
 }

@@ -56,12 +56,11 @@ func (m *Manager) updateCreated(c *machine, r record.Container, wanted *runtimea
 		config.Linux = &runtimeapi.LinuxContainerConfig{}
 	}
 	config.Linux.Resources = wanted
-	spec, err := vmspec.FromCRI(r.Sandbox.Value, config)
+	asked, err := vmspec.FromCRI(r.Sandbox.Value, config)
 	if err != nil {
 		return fmt.Errorf("%w: %w", ErrInvalid, err)
 	}
-	spec.Disks = r.Spec.Disks // as they were made: no resource changes them
-	r.Config.Value, r.Spec = config, spec
+	r.Config.Value, r.Spec = config, asked.Resolve(r.Spec.Facts())
 	return m.put(c, r)
 }
 
