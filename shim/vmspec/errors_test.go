@@ -103,6 +103,8 @@ spec.domain.devices.disks[0].name: Required value
 spec.domain.devices.disks[1].name: Invalid value: "b": no volume has this name
 spec.networks[0].name: Required value
 spec.domain.devices.interfaces[0].name: Required value`},
+	{"a disk and a card first", networks(`{"name": "a", "bootOrder": 1}, {"name": "b", "bootOrder": 1}`,
+		`{"name": "a", "pod": {}}, {"name": "b", "multus": {"networkName": "x"}}`), `spec.domain.devices.interfaces[1].bootOrder: Duplicate value: 1`},
 	{"names that don't meet", `{"domain": {"devices": {
 			"disks": [{"name": "a", "bootOrder": 1}, {"name": "a", "bootOrder": 1}, {"name": "b"}],
 			"interfaces": [{"name": "x"}]}}, "networks": [{"name": "y", "pod": {}}],

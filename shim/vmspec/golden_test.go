@@ -250,7 +250,7 @@ const allVMI = `{
 			],
 			"interfaces": [{"name": "pods_1", "model": "e1000e", "macAddress": "02-00-00-AA-bb-01",
 				"masquerade": {}, "ports": [{"name": "http", "port": 80}, {"port": 53, "protocol": "UDP"}]},
-				{"name": "backup", "model": "virtio", "bridge": {}}],
+				{"name": "backup", "model": "virtio", "bridge": {}, "bootOrder": 3}],
 			"networkInterfaceMultiqueue": true,
 			"rng": {},
 			"autoattachMemBalloon": false,

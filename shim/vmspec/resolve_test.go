@@ -108,6 +108,11 @@ func TestBootSources(t *testing.T) {
 		},
 		{name: "any disk by its order", vmi: `{"domain": {"devices": {"disks": [{"name": "root"}, {"name": "e", "bootOrder": 1}]}},
 			"volumes": [{"name": "root", "containerDisk": {}}, {"name": "e", "emptyDisk": {"capacity": 1}}]}`, boots: "e", image: true},
+		{
+			name: "the network, and no disk", image: true,
+			vmi: `{"domain": {"devices": {"disks": [{"name": "root"}], "interfaces": [{"name": "a", "bootOrder": 1}]}},
+				"networks": [{"name": "a", "pod": {}}], "volumes": [{"name": "root", "containerDisk": {}}]}`,
+		},
 		{name: "a kernel", vmi: `{"domain": {"devices": {}, "firmware": {"kernelBoot": {"container": {"kernelPath": "/vmlinuz"}}}}}`, files: true},
 	} {
 		t.Run(tt.name, func(t *testing.T) {

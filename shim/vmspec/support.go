@@ -57,6 +57,7 @@ var supported = []row{
 	{"domain.devices.interfaces[].name", deviceName},
 	{"domain.devices.interfaces[].model", cardModel},
 	{"domain.devices.interfaces[].macAddress", mac},
+	{"domain.devices.interfaces[].bootOrder", integer(1, 1<<16)},
 	{"domain.devices.interfaces[].bridge", object},
 	{"domain.devices.interfaces[].masquerade", object},
 	{"domain.devices.interfaces[].ports", list(256)},
