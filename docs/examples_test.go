@@ -33,11 +33,11 @@ func TestExamples(t *testing.T) {
 	if err := vmspec.ValidateSandbox(&pod); err != nil {
 		t.Error(err)
 	}
-	spec, err := vmspec.FromCRI(&pod, &container)
+	u, err := vmspec.FromCRI(&pod, &container)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if spec.Seed == nil || spec.Seed.UserData == "" {
+	if spec := u.Resolve(vmspec.Facts{}); spec.Seed == nil || spec.Seed.UserData == "" {
 		t.Error("the example's user data does not reach the guest")
 	}
 }

@@ -9,6 +9,7 @@ import (
 
 	containerd "github.com/containerd/containerd/v2/client"
 	"github.com/containerd/containerd/v2/core/leases"
+	"github.com/containerd/containerd/v2/core/mount"
 	"github.com/opencontainers/go-digest"
 	"github.com/opencontainers/image-spec/identity"
 )
@@ -22,7 +23,34 @@ import (
 // It may be called again for the same owner, for example after a crash before the disk was stored.
 // If it fails, it removes all that it made. Errors: [ErrNoDisk], one that matches
 // [ErrUnusable], or containerd's own.
-func (u *Unpacker) Acquire(ctx context.Context, owner, image, path string) (_ Disk, err error) {
+func (u *Unpacker) Acquire(ctx context.Context, owner, image, path string) (Disk, error) {
+	var found Disk
+	held, err := u.hold(ctx, owner, image, func(mounts []mount.Mount, c config) (err error) {
+		found, err = u.examine(ctx, mounts, path)
+		if err == nil { // only now: it may be a sidecar's image, which isn't ours to judge
+			err = CheckPlatform(c.os, c.arch)
+		}
+		return err
+	})
+	if err != nil {
+		return Disk{}, err
+	}
+	found.Owner, found.Image, found.ImageID = held.Owner, held.Image, held.ImageID
+	found.Snapshotter, found.Snapshot, found.Lease = held.Snapshotter, held.Snapshot, held.Lease
+	return found, nil
+}
+
+// AcquireImage holds an image for owner, as [Unpacker.Acquire] does, for a machine that
+// uses files of the image and no disk in it. The Disk has no path; [Unpacker.Open]
+// opens the files.
+func (u *Unpacker) AcquireImage(ctx context.Context, owner, image string) (Disk, error) {
+	return u.hold(ctx, owner, image, func([]mount.Mount, config) error { return nil })
+}
+
+// hold makes the lease and the view of an image, which check may refuse.
+func (u *Unpacker) hold(
+	ctx context.Context, owner, image string, check func([]mount.Mount, config) error,
+) (_ Disk, err error) {
 	ctx = u.inNamespace(ctx)
 	img, err := u.image(ctx, image)
 	if err != nil {
@@ -32,7 +60,6 @@ func (u *Unpacker) Acquire(ctx context.Context, owner, image, path string) (_ Di
 	if err != nil {
 		return Disk{}, err
 	}
-
 	lease, undoLease, err := u.lease(ctx, owner)
 	if err != nil {
 		return Disk{}, err
@@ -49,25 +76,18 @@ func (u *Unpacker) Acquire(ctx context.Context, owner, image, path string) (_ Di
 		}
 	}()
 	mounts, undoView, err := u.view(ctx, lease, parent)
-	if err != nil {
-		return Disk{}, fmt.Errorf("image %q: %w", img.Name(), err)
-	}
-	defer func() {
-		if err != nil {
+	if err == nil {
+		if err = check(mounts, config); err != nil {
 			err = errors.Join(err, undoView())
 		}
-	}()
-
-	disk, err := u.examine(ctx, mounts, path)
-	if err == nil { // not earlier: an image without a disk is a sidecar's, and for containerd to check
-		err = CheckPlatform(config.os, config.arch)
 	}
 	if err != nil {
 		return Disk{}, fmt.Errorf("image %q: %w", img.Name(), err)
 	}
-	disk.Owner, disk.Image, disk.ImageID = owner, img.Name(), config.id.String()
-	disk.Snapshotter, disk.Snapshot, disk.Lease = u.opts.Snapshotter, lease, lease
-	return disk, nil
+	return Disk{
+		Owner: owner, Image: img.Name(), ImageID: config.id.String(),
+		Snapshotter: u.opts.Snapshotter, Snapshot: lease, Lease: lease,
+	}, nil
 }
 
 // unpack returns the chain id of an image's topmost layer. It unpacks the image if needed: the

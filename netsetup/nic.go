@@ -16,6 +16,9 @@ const maxNICs = 8
 
 // NIC is one card of the guest and the devices that carry its frames.
 type NIC struct {
+	// Card is the caller's name of the card, by which the NIC is found when others come
+	// or go.
+	Card string `json:"card,omitempty"`
 	// Binding is Bridge if empty, as in records of version 1.
 	Binding Binding `json:"binding,omitempty"`
 	// Interface is the pod's. Bridge and Tap are created for the VM.
@@ -71,7 +74,7 @@ type Route struct {
 
 // newNIC returns the VM's card number i with the names of its devices.
 func newNIC(id string, i int, wanted Interface) NIC {
-	n := NIC{Binding: wanted.Binding, Queues: wanted.Queues, Interface: wanted.Name, Bridge: bridgeName(i), Tap: tapName(id, i)}
+	n := NIC{Card: wanted.Card, Binding: wanted.Binding, Queues: wanted.Queues, Interface: wanted.Name, Bridge: bridgeName(i), Tap: tapName(id, i)}
 	if n.Interface == "" {
 		n.Interface = podInterface
 	}

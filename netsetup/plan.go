@@ -25,6 +25,8 @@ type Pod struct {
 
 // Interface is one of the pod's interfaces, and the settings of the guest's card for it.
 type Interface struct {
+	// Card names the guest's card, for the caller; see [NIC].
+	Card string
 	// Name is the interface's in the pod, "eth0" if empty.
 	Name string
 	// MAC is the address of the guest's card. Nil means the interface's own, or with Masquerade a

@@ -83,7 +83,7 @@ func TestRefused(t *testing.T) {
 			func(vmi *kubevirt.VirtualMachineInstance) {
 				vmi.Spec.Volumes, vmi.Spec.Domain.Devices.Disks = nil, nil
 			},
-			"spec.volumes: Required value: a VM needs a containerDisk",
+			"spec.volumes: a VM needs a containerDisk",
 		},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -49,7 +49,7 @@ func memory(bytes int64) *kubevirt.MemoryStatus {
 func volumes(all []kubevirt.Volume, disks []vmspec.Disk) []kubevirt.VolumeStatus {
 	names := map[string]string{}
 	for i, t := range vmspec.Targets(disks) {
-		names[disks[i].Name] = t.Name()
+		names[disks[i].Name] = t
 	}
 	var told []kubevirt.VolumeStatus
 	for _, v := range all {

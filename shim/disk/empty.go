@@ -8,8 +8,8 @@ import (
 	"github.com/nodevirt/nodevirt/shim/domain"
 )
 
-// empty is a disk that begins without content, a file in the container's folder
-// that takes no more room than the guest has written.
+// empty is a disk without content at first: a sparse file in the container's folder,
+// which takes as much room as the guest has written.
 type empty struct {
 	*Disks
 	passive

@@ -19,16 +19,16 @@ import (
 	"github.com/nodevirt/nodevirt/shim/record"
 )
 
-// Import is a disk that another node exports, for the pods of one Kubernetes
-// namespace on this node. It is the node's administrator who says so: what a pod
-// names can be no address, and no disk that is not meant for it.
+// Import is a disk of another node, for the pods of one Kubernetes namespace on this
+// node. The node's administrator makes it: a pod names neither an address nor a disk of
+// another namespace.
 type Import struct {
 	Name      string `json:"name"`
 	Namespace string `json:"namespace"`
 	Connection
 }
 
-// check refuses what can't be used. What stands in it goes to libvirtd.
+// check refuses values that libvirtd must not get.
 func (i Import) check() (netip.AddrPort, iscsi.Access, error) {
 	a := iscsi.Access{Name: i.Target, Initiator: i.Initiator, User: i.User, Password: iscsi.NewSecret(i.Password)}
 	portal, err := netip.ParseAddrPort(i.Portal)
@@ -55,8 +55,8 @@ func (d *Disks) importFile(name string) string {
 	return filepath.Join(d.Shares, "imports", name+".json")
 }
 
-// Import has pods of a namespace use a disk of another node, by a name. The
-// connection is kept in a file of root's alone.
+// Import lets the pods of a namespace use a disk of another node, by a name. Only root
+// can read the file of the connection.
 func (d *Disks) Import(i Import) error {
 	if _, _, err := i.check(); err != nil {
 		return err
@@ -79,7 +79,7 @@ func (d *Disks) Import(i Import) error {
 	return nil
 }
 
-// Forget forgets an import. VMs that run keep it.
+// Forget removes an import. VMs that run keep their disk.
 func (d *Disks) Forget(name string) error {
 	if !shareName.MatchString(name) {
 		return fmt.Errorf("import %q: %w", name, ErrName)
@@ -93,7 +93,7 @@ func (d *Disks) Forget(name string) error {
 	return err
 }
 
-// Imports are those that there are.
+// Imports returns all imports.
 func (d *Disks) Imports() ([]Import, error) {
 	files, err := filepath.Glob(d.importFile("*"))
 	if err != nil {
@@ -131,33 +131,39 @@ func (d *Disks) readImport(name string) (Import, error) {
 	return i, nil
 }
 
+// importContent is the connection of an imported disk.
+type importContent struct{ *Disks }
+
+// acquire finds an import for a pod. A pod of another namespace gets the same error as
+// for a missing import.
+func (o importContent) acquire(_ context.Context, k Disk, _ *imageunpack.Disk) (record.Disk, error) {
+	name := k.Import
+	i, err := o.readImport(name)
+	if errors.Is(err, ErrUnknown) || err == nil && i.Namespace != k.namespace {
+		return record.Disk{}, fmt.Errorf("%w import %q for namespace %q on this node: an administrator makes one by \"nodevirt disk import\"",
+			ErrUnknown, name, k.namespace)
+	}
+	if err == nil {
+		_, _, err = i.check()
+	}
+	if err != nil {
+		return record.Disk{}, err
+	}
+	return record.Disk{Import: &record.Import{
+		Name: name, Portal: i.Portal, Target: i.Target, LUN: i.LUN, Initiator: i.Initiator, User: i.User, Shareable: i.Shareable,
+	}}, nil
+}
+
+func (importContent) release(context.Context, Disk) error { return nil }
+
 // imported is a disk that this node imports.
 type imported struct {
 	*Disks
 	passive
 }
 
-// hold finds an import for a pod. A pod of another namespace is told the same as
-// where there is none.
-func (d *Disks) holdImport(name, namespace string) (*record.Import, error) {
-	i, err := d.readImport(name)
-	if errors.Is(err, ErrUnknown) || err == nil && i.Namespace != namespace {
-		return nil, fmt.Errorf("%w import %q for namespace %q on this node: an administrator makes one by \"nodevirt disk import\"",
-			ErrUnknown, name, namespace)
-	}
-	if err != nil {
-		return nil, err
-	}
-	if _, _, err := i.check(); err != nil {
-		return nil, err
-	}
-	return &record.Import{
-		Name: name, Portal: i.Portal, Target: i.Target, LUN: i.LUN, Initiator: i.Initiator, User: i.User, Shareable: i.Shareable,
-	}, nil
-}
-
-// create only looks whether the disk is free: the start takes it.
-func (o imported) create(_ context.Context, k Disk) error { return o.alone(k, o.taken.free) }
+// create checks that the disk is free. The start reserves it.
+func (o imported) create(_ context.Context, k Disk) error { return o.alone(k, o.reserved.free) }
 
 func (o imported) attach(ctx context.Context, k Disk) (map[string][]*os.File, error) {
 	if err := o.take(k); err != nil {
@@ -166,10 +172,18 @@ func (o imported) attach(ctx context.Context, k Disk) (map[string][]*os.File, er
 	return nil, o.restore(ctx, k)
 }
 
-// take has the disk be this machine's alone, of those on this node.
-func (o imported) take(k Disk) error { return o.alone(k, o.taken.take) }
+// recover reserves the disk for a VM that may run.
+func (o imported) recover(k Disk, active bool) error {
+	if !active {
+		return nil
+	}
+	return o.take(k)
+}
 
-// alone asks for a disk by where it is, unless several machines may have it.
+// take reserves the disk for this VM, among those of this node.
+func (o imported) take(k Disk) error { return o.alone(k, o.reserved.take) }
+
+// alone asks for a disk by its place, unless several VMs may use it.
 func (o imported) alone(k Disk, ask func(Disk, string) error) error {
 	held, err := o.held(k)
 	if err != nil || held.Shareable {
@@ -181,10 +195,10 @@ func (o imported) alone(k Disk, ask func(Disk, string) error) error {
 	return nil
 }
 
-// place is where an import's disk is, by whatever names it is known here.
+// place returns what identifies an import's disk, whatever its names on this node.
 func place(i *record.Import) string { return fmt.Sprintf("%s %s %d", i.Portal, i.Target, i.LUN) }
 
-// restore puts the password back, which is not in the record.
+// restore sets the password again, which is not in the record.
 func (o imported) restore(ctx context.Context, k Disk) error {
 	held, err := o.held(k)
 	if err != nil {
@@ -205,7 +219,7 @@ func (o imported) restore(ctx context.Context, k Disk) error {
 }
 
 func (o imported) detach(ctx context.Context, k Disk) error {
-	o.taken.drop(k)
+	o.reserved.drop(k)
 	return o.ISCSI.Secrets.RemoveSecret(ctx, secretOf(k))
 }
 
@@ -222,7 +236,7 @@ func (o imported) describe(k Disk) domain.Disk {
 		return domain.Disk{}
 	}
 	portal, _ := netip.ParseAddrPort(held.Portal) // as it was checked when it was held
-	// As with overISCSI: a network that is cut is no end of the disk.
+	// As with overISCSI: a lost connection is not the end of the disk.
 	return domain.Disk{ErrorPolicy: "stop", Layers: []domain.Layer{{
 		Format: string(imageunpack.Raw), ReadOnly: k.ReadOnly,
 		ISCSI: &domain.ISCSI{

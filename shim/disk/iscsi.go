@@ -21,27 +21,21 @@ import (
 	"github.com/nodevirt/nodevirt/shim/domain"
 )
 
-// ISCSI is what disks over iSCSI take.
+// ISCSI is what disks over iSCSI need.
 type ISCSI struct {
-	Daemon  *iscsi.Daemon
+	Daemon  daemon
 	Key     iscsi.Key
 	Secrets secrets
-	// Patience is for how long a portal may be without an answer until its users'
-	// disks fail; 0 without an end.
+	// Patience is how long a portal may not answer until the disks of its users fail; 0
+	// means for ever.
 	Patience time.Duration
 	Logger   *slog.Logger
 }
 
-// secrets are libvirtd's.
-type secrets interface {
-	SetSecret(ctx context.Context, s domain.Secret, value string) error
-	RemoveSecret(ctx context.Context, uuid string) error
-}
-
-// overISCSI is a registry disk that tgtd serves to its machine, which logs in
-// with credentials of its own. What is served is a raw file: where files can be
-// cloned, the one of mode raw; else the overlay of mode file, shown as raw by a
-// process of its own. Neither is a copy.
+// overISCSI is a registry disk that tgtd serves to its VM, which logs in with its
+// own credentials. tgtd serves a raw file: where files can be cloned, the file of mode
+// raw; else the overlay of mode file, which a dedicated process shows as raw. Neither
+// is a copy.
 type overISCSI struct {
 	*Disks
 	passive
@@ -49,6 +43,11 @@ type overISCSI struct {
 
 func (o overISCSI) raw() raw         { return raw{Disks: o.Disks} }
 func (o overISCSI) overlay() overlay { return overlay{Disks: o.Disks} }
+
+func (o overISCSI) takesTime(Disk) bool { return o.Expander.Reflink() }
+
+// recover knows the file of mode raw, which may not be there.
+func (o overISCSI) recover(k Disk, active bool) error { return o.raw().recover(k, active) }
 
 func (o overISCSI) create(ctx context.Context, k Disk) error {
 	if o.Expander.Reflink() {
@@ -61,7 +60,7 @@ func (o overISCSI) attach(ctx context.Context, k Disk) (map[string][]*os.File, e
 	return nil, o.restore(ctx, k)
 }
 
-// restore makes of attach's work what is missing, under a running machine too.
+// restore makes the missing parts of attach, also while the VM runs.
 func (o overISCSI) restore(ctx context.Context, k Disk) error {
 	if err := o.serve(ctx, k); err != nil {
 		return err
@@ -69,7 +68,7 @@ func (o overISCSI) restore(ctx context.Context, k Disk) error {
 	return o.setSecret(ctx, k, o.access(k))
 }
 
-// serve has tgtd serve the raw file.
+// serve makes tgtd serve the raw file.
 func (o overISCSI) serve(ctx context.Context, k Disk) error {
 	path, err := o.shown(ctx, k)
 	if err != nil {
@@ -78,7 +77,7 @@ func (o overISCSI) serve(ctx context.Context, k Disk) error {
 	return o.ISCSI.Daemon.Serve(ctx, iscsi.Target{Access: o.access(k), Path: path, ReadOnly: k.ReadOnly})
 }
 
-// shown is the path of the raw file.
+// shown returns the path of the raw file.
 func (o overISCSI) shown(ctx context.Context, k Disk) (string, error) {
 	if path := o.writable(k); path == o.raw().writable(k) {
 		return path, nil
@@ -90,7 +89,7 @@ func (o overISCSI) shown(ctx context.Context, k Disk) (string, error) {
 	if pid == 0 {
 		pid, err = o.show(ctx, k)
 	} else {
-		err = k.place(pid) // of a shim that ended before it did so
+		err = k.place(pid) // the shim that started it may have ended before
 	}
 	return rawview.Path(pid), err
 }
@@ -108,7 +107,8 @@ func (o overISCSI) show(ctx context.Context, k Disk) (pid int, err error) {
 	}, base)
 }
 
-// place has what a view's process uses be the VM's, as QEMU's own work on the disk would be.
+// place moves a view's process to the cgroup of the VM, which QEMU's own work on the
+// disk would count for.
 func (k Disk) place(pid int) error {
 	if k.standalone {
 		return nil
@@ -128,7 +128,7 @@ func (o overISCSI) unserve(ctx context.Context, k Disk) error {
 	return errors.Join(o.ISCSI.Daemon.Remove(ctx, o.access(k)), o.views.Hide(ctx, viewOf(k)))
 }
 
-// setSecret gives libvirtd the password of an access.
+// setSecret passes the password of an access to libvirtd.
 func (d *Disks) setSecret(ctx context.Context, k Disk, a iscsi.Access) error {
 	pod := k.VM.Sandbox.Value.GetMetadata()
 	return d.ISCSI.Secrets.SetSecret(ctx, domain.Secret{
@@ -139,8 +139,8 @@ func (d *Disks) setSecret(ctx context.Context, k Disk, a iscsi.Access) error {
 
 func (o overISCSI) describe(k Disk) domain.Disk {
 	access := o.access(k)
-	// An error stops the guest until the disk is put back, see package vm: it is no
-	// end of the disk, as it would be for the guest.
+	// An error stops the guest until the disk is restored, see package vm. The guest
+	// would take it for the end of the disk.
 	return domain.Disk{ErrorPolicy: "stop", Layers: []domain.Layer{{
 		Format: string(imageunpack.Raw), Path: o.writable(k), ReadOnly: k.ReadOnly,
 		ISCSI: &domain.ISCSI{
@@ -150,7 +150,7 @@ func (o overISCSI) describe(k Disk) domain.Disk {
 	}}}
 }
 
-// writable is the file that create made.
+// writable returns the file that create made.
 func (o overISCSI) writable(k Disk) string {
 	path := o.raw().writable(k)
 	if _, err := os.Lstat(path); errors.Is(err, fs.ErrNotExist) {
@@ -161,7 +161,7 @@ func (o overISCSI) writable(k Disk) string {
 
 func (o overISCSI) access(k Disk) iscsi.Access { return o.ISCSI.Key.Access(k.VM.ID + "/" + k.Name) }
 
-// secretOf is the UUID of a disk's secret.
+// secretOf returns the UUID of a disk's secret.
 func secretOf(k Disk) string {
 	vm, err := uuid.Parse(k.VM.Domain.UUID)
 	if err != nil {
@@ -170,11 +170,11 @@ func secretOf(k Disk) string {
 	return uuid.NewSHA1(vm, []byte(k.Name)).String()
 }
 
-// viewOf names a disk's view. [Container] finds its container in it.
+// viewOf names a disk's view. [Container] reads the container from the name.
 func viewOf(k Disk) string {
 	sum := sha256.Sum256([]byte(k.Name))
 	return k.VM.ID + "." + hex.EncodeToString(sum[:6])
 }
 
-// ours tells whether a target is one of those that Key names, and not another program's.
+// ours reports whether a target is one that Key names, and not another program's.
 func ours(name string) bool { return strings.HasPrefix(name, iscsi.Authority) }

@@ -9,15 +9,14 @@ import (
 	"github.com/nodevirt/nodevirt/shim/vmspec"
 )
 
-// overlay is a registry disk as it lies in its image, under a qcow2 file in the
+// overlay is a registry disk that stays in its image, below a qcow2 file in the
 // container's folder that takes the guest's writes.
 type overlay struct {
 	*Disks
 	passive
 }
 
-// file is the overlay's name. That of the container's own image has had it since
-// a VM had one disk alone.
+// file returns the overlay's name.
 func (overlay) file(k Disk) string {
 	if k.Source == vmspec.SourceImage {
 		return "disk.qcow2"

@@ -9,9 +9,9 @@ import (
 	"github.com/nodevirt/nodevirt/shim/record"
 )
 
-// WatchPortals has the disks over iSCSI of machines fail whose target has not
-// answered for some time, until it does, or ctx ends. Running is asked now and
-// then for the containers of machines; it must not block.
+// WatchPortals makes iSCSI disks of VMs fail while their portal has not answered for
+// [ISCSI].Patience. It returns when ctx ends. It calls running now and then for the
+// containers of VMs that run; running must not block.
 func (d *Disks) WatchPortals(ctx context.Context, running func() []record.Container) {
 	if d.ISCSI.Patience == 0 {
 		return
@@ -28,7 +28,7 @@ func (d *Disks) WatchPortals(ctx context.Context, running func() []record.Contai
 	})
 }
 
-// portals are where a container's disks over iSCSI are.
+// portals returns the portals of a container's iSCSI disks.
 func (d *Disks) portals(r record.Container) []netip.AddrPort {
 	var all []netip.AddrPort
 	for _, disk := range d.Describe(r) {

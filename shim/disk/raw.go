@@ -33,7 +33,15 @@ func (r raw) create(ctx context.Context, k Disk) error {
 	return r.Expander.Expand(ctx, expand.Source{
 		File: f, Format: string(image.Format), Size: image.VirtualSize, Needs: image.Content,
 		Key: keyOf(image), UID: k.VM.Domain.UID,
-	}, r.writable(k), k.tell)
+	}, r.writable(k), k.progress)
+}
+
+func (raw) takesTime(Disk) bool { return true }
+
+// recover has the expander know that the file may be a clone.
+func (r raw) recover(k Disk, _ bool) error {
+	r.Expander.Hold(keyOf(k.image()), r.writable(k))
+	return nil
 }
 
 func keyOf(image imageunpack.Disk) expand.Key {

@@ -7,8 +7,8 @@ import (
 	"github.com/nodevirt/nodevirt/shim/domain"
 )
 
-// readOnly is a registry disk that the guest can't write, such as a CD: the file
-// in the image itself.
+// readOnly is a registry disk that the guest can't write, such as a CD: QEMU reads the
+// file in the image.
 type readOnly struct {
 	*Disks
 	passive

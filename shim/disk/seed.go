@@ -9,7 +9,7 @@ import (
 	"github.com/nodevirt/nodevirt/shim/seed"
 )
 
-// seedDisk is the NoCloud disk, a file in the container's folder.
+// seedDisk is the NoCloud disk: a file in the container's folder.
 type seedDisk struct {
 	*Disks
 	passive

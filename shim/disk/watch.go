@@ -12,30 +12,12 @@ import (
 	"github.com/nodevirt/nodevirt/shim/record"
 )
 
-// restorer is a kind of which attach leaves something with processes that can end
-// before the machine does.
-type restorer interface {
-	restore(ctx context.Context, k Disk) error
-}
-
-// Restore puts back what Attach made for a running machine and what is not there
-// any more.
-func (d *Disks) Restore(ctx context.Context, r record.Container) error {
-	var errs []error
-	for _, k := range of(r) {
-		if kind, ok := d.kind(k).(restorer); ok {
-			errs = append(errs, k.wrap("put back", kind.restore(ctx, k)))
-		}
-	}
-	return errors.Join(errs...)
-}
-
-// viewAgain is how long a process that showed a disk and ended is left alone.
+// viewAgain is the pause before a view whose process ended is shown again.
 const viewAgain = time.Second
 
-// Watch has disks put back, until ctx ends: those of all machines when tgtd is
-// there, again or for the first time, those of one when what showed one of its
-// disks has ended. Put is told the container, or "" for all.
+// Watch calls put, until ctx ends, when disks need [Disks.Restore]: with the id of a
+// container when the view of one of its disks has ended, with "" when tgtd has
+// started, which concerns all containers.
 func (d *Disks) Watch(ctx context.Context, put func(ctx context.Context, id string)) {
 	done := make(chan struct{})
 	go func() {
@@ -56,13 +38,13 @@ func (d *Disks) Watch(ctx context.Context, put func(ctx context.Context, id stri
 			return
 		case <-hold.C:
 			d.holdExports(ctx)
-		case view := <-d.ended: // of many that end at once none waits for the others
+		case view := <-d.ended: // many that end at once do not wait for each other
 			restoring.Go(func() { d.putBack(ctx, Container(view), put) })
 		}
 	}
 }
 
-// putBack has the owner of a view that ended get it back, a moment later.
+// putBack restores the view of an owner, a moment after it ended.
 func (d *Disks) putBack(ctx context.Context, id string, put func(ctx context.Context, id string)) {
 	select {
 	case <-ctx.Done():
@@ -76,8 +58,7 @@ func (d *Disks) putBack(ctx context.Context, id string, put func(ctx context.Con
 	put(ctx, id)
 }
 
-// Sweep removes targets and views that belong to none of the containers that records
-// returns.
+// Sweep removes targets and views that belong to no container of records.
 func (d *Disks) Sweep(ctx context.Context, records func() []record.Container) error {
 	views, targets, err := d.strays(ctx, records)
 	errs := []error{err, d.releaseStrayExports(ctx)}
@@ -88,30 +69,30 @@ func (d *Disks) Sweep(ctx context.Context, records func() []record.Container) er
 		errs = append(errs, d.removeStray(ctx, t))
 	}
 	if err := errors.Join(errs...); err != nil {
-		return fmt.Errorf("remove what disks that are gone had left: %w", err)
+		return fmt.Errorf("remove targets and views of disks that are gone: %w", err)
 	}
 	return nil
 }
 
-// removeStray removes a target. One that does not go must not keep tgtd from others for ever.
+// removeStray removes a target. A target that hangs must not block tgtd for others.
 func (d *Disks) removeStray(ctx context.Context, t iscsi.Status) error {
 	ctx, cancel := context.WithTimeout(ctx, undoTime)
 	defer cancel()
 	return d.ISCSI.Daemon.Remove(ctx, iscsi.Access{Name: t.Name, User: t.User})
 }
 
-// strays are the views and targets that are nobody's. They are listed before the records
-// are read, in which a container stands before it has any: of one that comes meanwhile
-// none is among them.
+// strays returns the views and targets without an owner. It lists them before it reads
+// the records. A container is recorded before it has any, so those of a new container
+// are not among them.
 func (d *Disks) strays(ctx context.Context, records func() []record.Container) ([]string, []iscsi.Status, error) {
 	views, viewsErr := d.views.List()
 	targets, targetsErr := d.ISCSI.Daemon.List(ctx)
 	if errors.Is(targetsErr, iscsi.ErrUnavailable) {
-		targetsErr = nil // and no target is there
+		targetsErr = nil // then there is no target
 	}
 	exports, err := d.Exports()
 	if err != nil {
-		return nil, nil, err // theirs are not known
+		return nil, nil, err // the views and targets of exports are unknown
 	}
 	var owned []Disk
 	for _, e := range exports {

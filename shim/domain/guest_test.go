@@ -126,7 +126,7 @@ func newGuest(t *testing.T) guest {
 				CPU:     vmspec.CPU{Sockets: 1, Cores: 1, Threads: 1},
 				Memory:  32 << 20,
 				Machine: "q35",
-				Disks:   []vmspec.Disk{{Name: "boot", Bus: vmspec.BusVirtio, BootOrder: 1}},
+				Disks:   []vmspec.Disk{{Name: "boot", Bus: vmspec.BusVirtio, Target: "vda", BootOrder: 1}},
 				RNG:     true,
 				Balloon: true,
 			},

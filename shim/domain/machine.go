@@ -33,7 +33,8 @@ type Machine struct {
 	// UID and GID are what QEMU runs as, without capabilities. With KVM they
 	// must be able to open /dev/kvm, see [accel.DeviceGroup].
 	UID, GID uint32
-	// Disks are in the order of Spec.Disks, NICs in that of Spec.Interfaces.
+	// Disks are in the order of Spec.Disks. NICs are found by the names of
+	// Spec.Interfaces.
 	Disks []Disk
 	NICs  []NIC
 	// ConsoleSocket is where the serial console will listen; libvirtd makes the
@@ -85,6 +86,8 @@ type Layer struct {
 
 // NIC is the host's end of a network card.
 type NIC struct {
+	// Name is that of the card in the spec.
+	Name string
 	// Tap is a persistent tap device, made by others, in libvirtd's network
 	// namespace when the domain starts.
 	Tap string

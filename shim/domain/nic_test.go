@@ -39,7 +39,7 @@ func TestNIC(t *testing.T) {
 	before := newTap(t, "vmtap0")
 	g := newGuest(t)
 	g.Spec.Interfaces = []vmspec.Interface{{Name: "default", Model: "virtio"}}
-	g.NICs = []NIC{{Tap: "vmtap0", MAC: net.HardwareAddr{2, 0, 0, 0, 0, 7}, MTU: 1400}}
+	g.NICs = []NIC{{Name: g.Spec.Interfaces[0].Name, Tap: "vmtap0", MAC: net.HardwareAddr{2, 0, 0, 0, 0, 7}, MTU: 1400}}
 	pid := bootGuest(t, d, g)
 
 	args, err := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", pid))

@@ -69,11 +69,12 @@ func allStats(c *libvirt.Connect) (map[string]Stats, error) {
 	return all, nil
 }
 
-// DiskNames are the disks' names in the spec by those that libvirt knows them by.
+// DiskNames returns the disks' names in the spec by their targets, which are
+// libvirt's names.
 func DiskNames(spec vmspec.Spec) map[string]string {
 	all := map[string]string{}
-	for i, t := range vmspec.Targets(spec.Disks) {
-		all[t.Name()] = spec.Disks[i].Name
+	for _, d := range spec.Disks {
+		all[d.Target] = d.Name
 	}
 	return all
 }

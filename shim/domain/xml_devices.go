@@ -56,24 +56,32 @@ func nics(m Machine) ([]libvirtxml.DomainInterface, error) {
 			len(m.NICs), len(m.Spec.Interfaces))
 	}
 	var all []libvirtxml.DomainInterface
-	for i, spec := range m.Spec.Interfaces {
+	for _, spec := range m.Spec.Interfaces {
+		i := slices.IndexFunc(m.NICs, func(n NIC) bool { return n.Name == spec.Name })
+		if i < 0 {
+			return nil, fmt.Errorf("no tap was made for network card %s", spec.Name)
+		}
 		all = append(all, nic(spec, m.NICs[i]))
 	}
 	return all, nil
 }
 
-// nic is a network card on a tap that is not libvirt's: it neither makes nor
-// configures nor removes it. Without an option ROM, the firmware doesn't try
-// to boot from the network. The alias can't be a disk's: their names have no
-// underscore.
+// nic is a network card on a tap that libvirt neither makes nor configures nor
+// removes. A card without a boot order has no option ROM, so that the firmware
+// does not try to boot from the network. The alias can't be a disk's: the names of
+// disks have no underscore.
 func nic(spec vmspec.Interface, n NIC) libvirtxml.DomainInterface {
 	i := libvirtxml.DomainInterface{
 		MAC:    &libvirtxml.DomainInterfaceMAC{Address: n.MAC.String()},
 		Source: &libvirtxml.DomainInterfaceSource{Ethernet: &libvirtxml.DomainInterfaceSourceEthernet{}},
 		Target: &libvirtxml.DomainInterfaceTarget{Dev: n.Tap, Managed: "no"},
 		Model:  &libvirtxml.DomainInterfaceModel{Type: spec.Model},
-		ROM:    &libvirtxml.DomainROM{Enabled: "no"},
 		Alias:  &libvirtxml.DomainAlias{Name: "ua-nic_" + spec.Name},
+	}
+	if spec.BootOrder > 0 {
+		i.Boot = &libvirtxml.DomainDeviceBoot{Order: spec.BootOrder}
+	} else {
+		i.ROM = &libvirtxml.DomainROM{Enabled: "no"}
 	}
 	if spec.Queues > 1 { // the tap was made for several
 		i.Driver = &libvirtxml.DomainInterfaceDriver{Queues: uint(spec.Queues)}

@@ -12,15 +12,18 @@ func disks(m Machine) ([]libvirtxml.DomainDisk, error) {
 	if len(m.Disks) != len(m.Spec.Disks) {
 		return nil, fmt.Errorf("%d disks were made for %d in the spec", len(m.Disks), len(m.Spec.Disks))
 	}
-	targets := vmspec.Targets(m.Spec.Disks)
 	var all []libvirtxml.DomainDisk
 	for i, spec := range m.Spec.Disks {
 		if len(m.Disks[i].Layers) == 0 {
 			return nil, fmt.Errorf("disk %s has no content", spec.Name)
 		}
-		d := disk(spec, m.Disks[i].Layers, targets[i].Name())
+		unit, err := vmspec.TargetUnit(spec.Target)
+		if err != nil {
+			return nil, fmt.Errorf("disk %s: %w", spec.Name, err)
+		}
+		d := disk(spec, m.Disks[i].Layers)
 		if spec.Bus == vmspec.BusSCSI {
-			d.Address = &libvirtxml.DomainAddress{Drive: unit(targets[i])}
+			d.Address = &libvirtxml.DomainAddress{Drive: address(uint(unit))}
 		}
 		if d.Driver.ErrorPolicy == "" {
 			d.Driver.ErrorPolicy = m.Disks[i].ErrorPolicy
@@ -30,7 +33,7 @@ func disks(m Machine) ([]libvirtxml.DomainDisk, error) {
 	return all, nil
 }
 
-func disk(spec vmspec.Disk, layers []Layer, target string) libvirtxml.DomainDisk {
+func disk(spec vmspec.Disk, layers []Layer) libvirtxml.DomainDisk {
 	top := layers[0]
 	d := libvirtxml.DomainDisk{
 		Device: "disk",
@@ -39,7 +42,7 @@ func disk(spec vmspec.Disk, layers []Layer, target string) libvirtxml.DomainDisk
 		},
 		Source:       source(top),
 		BackingStore: backing(layers[1:]),
-		Target:       &libvirtxml.DomainDiskTarget{Dev: target, Bus: string(spec.Bus)},
+		Target:       &libvirtxml.DomainDiskTarget{Dev: spec.Target, Bus: string(spec.Bus)},
 		Serial:       spec.Serial,
 		Alias:        &libvirtxml.DomainAlias{Name: "ua-" + spec.Name},
 	}
@@ -83,9 +86,9 @@ func backing(layers []Layer) *libvirtxml.DomainDiskBackingStore {
 	}
 }
 
-// unit keeps SCSI disks on the one controller that there is: for the seventeenth
-// name libvirt would make another, of a model that few guests know.
-func unit(t vmspec.Target) *libvirtxml.DomainAddressDrive {
-	zero, unit := uint(0), uint(t.Number)
+// address keeps SCSI disks on the VM's one controller: for the seventeenth name
+// libvirt would add another, of a model that few guests know.
+func address(unit uint) *libvirtxml.DomainAddressDrive {
+	zero := uint(0)
 	return &libvirtxml.DomainAddressDrive{Controller: &zero, Bus: &zero, Target: &zero, Unit: &unit}
 }

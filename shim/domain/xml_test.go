@@ -25,7 +25,7 @@ func plainMachine() Machine {
 			CPU:        vmspec.CPU{Sockets: 1, Cores: 2, Threads: 1},
 			Memory:     1 << 30,
 			Machine:    "q35",
-			Disks:      []vmspec.Disk{{Name: "disk0", Bus: vmspec.BusVirtio, BootOrder: 1}},
+			Disks:      []vmspec.Disk{{Name: "disk0", Bus: vmspec.BusVirtio, Target: "vda", BootOrder: 1}},
 			Interfaces: []vmspec.Interface{{Name: "default", Model: "virtio"}},
 			RNG:        true,
 			Balloon:    true,
@@ -37,7 +37,7 @@ func plainMachine() Machine {
 			{Format: "qcow2", Path: "/run/vm/disk0.qcow2", FDGroup: "disk0-0"},
 			{Format: "raw", Path: "/run/vm/image/disk.img", FDGroup: "disk0-1"},
 		}}},
-		NICs:          []NIC{{Tap: "tap0", MAC: net.HardwareAddr{2, 0, 0, 0, 0, 1}, MTU: 1400}},
+		NICs:          []NIC{{Name: "default", Tap: "tap0", MAC: net.HardwareAddr{2, 0, 0, 0, 0, 1}, MTU: 1400}},
 		ConsoleSocket: "/run/vm/console.sock", ConsoleLog: "/run/vm/console.log",
 	}
 }
@@ -71,6 +71,9 @@ func richMachine() Machine {
 		vmspec.Disk{Name: "claim", Bus: vmspec.BusVirtio},
 		vmspec.Disk{Name: "remote", Bus: vmspec.BusVirtio},
 	)
+	for i, target := range vmspec.Targets(m.Spec.Disks) {
+		m.Spec.Disks[i].Target = target
+	}
 	m.Disks = append(m.Disks,
 		raw("/run/vm/seed.iso", "seed-0", true),
 		raw("/run/vm/data.raw", "data-0", false),
@@ -99,12 +102,22 @@ func strangeMachine() Machine {
 	return m
 }
 
+// networkMachine has no disk, and boots from its second card.
+func networkMachine() Machine {
+	m := plainMachine()
+	m.Spec.Disks, m.Disks = nil, nil
+	m.Spec.Interfaces = append(m.Spec.Interfaces, vmspec.Interface{Name: "boot", Model: "virtio", BootOrder: 1})
+	m.NICs = append([]NIC{{Name: "boot", Tap: "tap1", MAC: net.HardwareAddr{2, 0, 0, 0, 0, 2}}}, m.NICs...)
+	return m
+}
+
 func TestXML(t *testing.T) {
 	for name, m := range map[string]Machine{
 		"plain":   plainMachine(),
 		"tcg":     tcgMachine(),
 		"rich":    richMachine(),
 		"strange": strangeMachine(),
+		"network": networkMachine(),
 	} {
 		t.Run(name, func(t *testing.T) {
 			got, err := XML(m)
@@ -122,7 +135,7 @@ func TestXMLIsValid(t *testing.T) {
 	startLibvirtd(t)
 	d := startDriver(t)
 	for name, m := range map[string]Machine{
-		"plain": plainMachine(), "tcg": tcgMachine(), "rich": richMachine(),
+		"plain": plainMachine(), "tcg": tcgMachine(), "rich": richMachine(), "network": networkMachine(),
 	} {
 		// Each has a name and UUID of its own here.
 		m.Name, m.UUID = name, uuid.NewString()
@@ -151,7 +164,9 @@ func TestXMLRefuses(t *testing.T) {
 		"accelerator":               func(m *Machine) { m.Accelerator = "auto" },
 		"0 disks were made for 1":   func(m *Machine) { m.Disks = nil },
 		"disk disk0 has no content": func(m *Machine) { m.Disks[0].Layers = nil },
+		"disk disk0: \"\" is not":   func(m *Machine) { m.Spec.Disks[0].Target = "" },
 		"0 network cards were made": func(m *Machine) { m.NICs = nil },
+		"network card default":      func(m *Machine) { m.NICs[0].Name = "other" },
 		"firmware UUID \"-smp 9\"":  func(m *Machine) { m.Spec.Firmware.UUID = "-smp 9" },
 		"memory of 0 bytes":         func(m *Machine) { m.Spec.Memory = 0 },
 	} {

@@ -45,6 +45,7 @@ import (
 	"github.com/nodevirt/nodevirt/shim/vm/resources"
 	"github.com/nodevirt/nodevirt/shim/vm/sandbox"
 	"github.com/nodevirt/nodevirt/shim/vm/table"
+	"github.com/nodevirt/nodevirt/shim/vmfile"
 	"github.com/nodevirt/nodevirt/shim/vmspec"
 )
 
@@ -125,7 +126,8 @@ func join(o Options, paths layout.Layout) *VMs {
 	vms := table.New(o.Records, o.UIDBase, o.UIDCount)
 	tasks := background.New()
 	groups := resources.Groups{Overhead: o.OverheadMemory}
-	describer := lifecycle.Describer{Disks: o.Disks, Layout: paths, Accelerator: o.Accelerator, Emulator: o.Emulator}
+	files := vmfile.New(o.Unpacker, paths.Folder)
+	describer := lifecycle.Describer{Disks: o.Disks, Files: files, Layout: paths, Accelerator: o.Accelerator, Emulator: o.Emulator}
 	var conditions *report.Conditions
 	agents := guest.NewAgents(paths, o.Driver, tasks, o.Logger, func(v *table.VM) { conditions.Update(v) })
 	conditions = report.NewConditions(vms, o.PodStatus, agents)
@@ -139,7 +141,7 @@ func join(o Options, paths layout.Layout) *VMs {
 		DiskMaker: o.Disks, DiskAttacher: o.Disks, DiskKeeper: o.Disks,
 		Network: o.Network, Groups: groups, Consoles: o.Consoles,
 		Domains: o.Driver, Memory: o.Driver, DomainEvents: o.Driver,
-		Describer: describer, Layout: paths, Metrics: o.Metrics, Logger: o.Logger,
+		Describer: describer, Files: files, Layout: paths, Metrics: o.Metrics, Logger: o.Logger,
 		RuntimeHandler: o.RuntimeHandler, DiskMode: o.DiskMode, CreateTimeout: o.CreateTimeout, ResolvConf: o.ResolvConf,
 	})
 	reporting := report.Options{

@@ -7,18 +7,17 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// FromCRI returns the machine that a container asks for, out of what the
-// kubelet or crictl handed over with CreateContainer. It believes the caller
-// that the container is a VM's ([VMContainer], or a disk in its image). Its
-// error names every problem it could find, each with its annotation or its
-// container.
+// FromCRI returns the VM that a container asks for in a CreateContainer request
+// of the kubelet or crictl. The caller knows that the container is a VM, by
+// [VMContainer] or by a disk in the image. The error lists all problems, each with
+// its annotation or its container.
 func FromCRI(
 	sandbox *runtimeapi.PodSandboxConfig, container *runtimeapi.ContainerConfig,
-) (Spec, error) {
+) (Unresolved, error) {
 	w, err := readAnnotations(sandbox.GetAnnotations())
 	mounts, mountsErr := readMounts(container)
 	if err := errors.Join(checkNetwork(sandbox), err, mountsErr, checkContainer(container)); err != nil {
-		return Spec{}, err
+		return Unresolved{}, err
 	}
 	r := request{
 		container: container.GetMetadata().GetName(),
@@ -43,12 +42,15 @@ func FromCRI(
 	if err == nil {
 		spec.Disks, err = addImports(spec.Disks, w.imports)
 	}
-	return spec, err
+	if err != nil {
+		return Unresolved{}, err
+	}
+	return Unresolved{spec: spec, plain: w.vmi == nil}, nil
 }
 
-// ValidateSandbox checks at RunPodSandbox what doesn't need a container: that
-// the annotations are well formed and within the supported part, and that a pod
-// which has any has a network of its own. One without may do without a VM.
+// ValidateSandbox checks, at RunPodSandbox, what needs no container: that the
+// annotations are well formed and supported, and that a pod with such annotations
+// has its own network. A pod without them may hold no VM at all.
 func ValidateSandbox(sandbox *runtimeapi.PodSandboxConfig) error {
 	err := CheckAnnotations(sandbox.GetAnnotations(), nil)
 	if !speaks(sandbox.GetAnnotations()) {
@@ -66,7 +68,7 @@ func checkNetwork(sandbox *runtimeapi.PodSandboxConfig) error {
 	return nil
 }
 
-// request is what a machine's translation needs beside the annotations.
+// request is what the translation needs beside the annotations.
 type request struct {
 	container string // its name, for errors
 	image     string // as the pod's author wrote it
@@ -76,18 +78,15 @@ type request struct {
 	mounts    *mountsOf // nil where the container is not known yet
 }
 
-// ownDisk is what the disk of the container's image is called where nobody names it.
+// ownDisk is the name of the image's disk in a pod that describes no VM.
 const ownDisk = "disk"
 
-// HasVMI tells whether a pod describes its machine. One that doesn't leaves it to
-// its disks what they are.
-func HasVMI(annotations map[string]string) bool { return annotations[AnnotationVMI] != "" }
-
-// plain returns the machine of a pod that says nothing of machines: its limits,
-// its image's disk and those of the images that it mounts, its network.
+// plain returns the VM of a pod that describes none: it has the container's limits,
+// the disk of its image, a disk for each volume that it mounts, and the pod's
+// network.
 //
 // The seed is a read-only virtio disk, not a CD-ROM: cloud-init finds it by its
-// label either way, and small guests have no AHCI driver.
+// label in both cases, and small guests have no AHCI driver.
 func plain(w wishes, r request) (Spec, error) {
 	vcpus, cpuErr := r.vcpus()
 	memory, memoryErr := r.memory()

@@ -1,33 +1,37 @@
 package vmspec
 
-// Source says where a disk's content comes from.
+import "cmp"
+
+// Source says where a disk's content comes from. [VolumeKinds] is the table of
+// sources.
 type Source string
 
 const (
-	// SourceImage is the registry disk in the container's image. What the guest
-	// writes goes with the container.
+	// SourceImage is the registry disk in the container's image. Writes of the
+	// guest are deleted with the container.
 	SourceImage Source = "image"
-	// SourceVolume is one in an image that the container mounts.
+	// SourceVolume is a registry disk in an image that the container mounts.
 	SourceVolume Source = "volume"
 	// SourceSeed is the NoCloud disk made from Spec.Seed.
 	SourceSeed Source = "seed"
-	// SourceEmpty is a disk without content, which goes with the container.
+	// SourceEmpty is a disk without content, which is deleted with the container.
 	SourceEmpty Source = "empty"
 	// SourceImport is a disk of another node, which this node knows as Disk.Import.
 	SourceImport Source = "import"
-	// SourceClaim is a volume of the pod's, which outlives it.
-	SourceClaim Source = "claim"
+	// SourcePVC is a writable volume of the pod, such as a PVC, which outlives the pod.
+	SourcePVC Source = "claim"
 )
 
-// Origin says of which registry disk a claim becomes a copy, before its first use.
+// Origin is the source of the registry disk that a PVC becomes a copy of before
+// its first use.
 type Origin string
 
-// The origins of a claim; without one it has to be a disk already.
+// The origins of a PVC. A PVC without one must be a disk already.
 const (
-	// OriginOwn is the disk in the container's image, as of a SourceImage.
-	OriginOwn Origin = "image"
-	// OriginVolume is one in an image that the container mounts, as of a SourceVolume.
-	OriginVolume Origin = "volume"
+	// OriginOwn is the disk in the container's image, see [SourceImage].
+	OriginOwn = Origin(SourceImage)
+	// OriginVolume is a disk in an image that the container mounts, see [SourceVolume].
+	OriginVolume = Origin(SourceVolume)
 )
 
 // Bus is a disk's bus: virtio, sata or scsi.
@@ -42,27 +46,32 @@ const (
 
 // Disk is one drive of the guest.
 type Disk struct {
-	// Name is unique in the machine; it becomes the libvirt alias "ua-NAME".
+	// Name is unique in the VM; it becomes the libvirt alias "ua-NAME".
 	Name   string `json:"name"`
 	Source Source `json:"source"`
-	// Host is where a SourceClaim is on the node: a block device, or a folder with
+	// Host is the path of a SourcePVC on the node: a block device, or a folder with
 	// the file disk.img.
 	Host  string `json:"host,omitempty"`
 	Block bool   `json:"block,omitempty"`
-	// Origin is what a claim begins as, with Image and Path as of such a disk.
+	// Origin is the initial content of a PVC. Image and Path then describe the
+	// registry disk.
 	Origin Origin `json:"origin,omitempty"`
-	// Image is the image of a SourceVolume, as the kubelet names it: by its id.
+	// Image is the image of a SourceVolume, by its id, as the kubelet passes it.
 	Image string `json:"image,omitempty"`
 	// Path is the disk's path under /disk in an image; empty means the only disk
 	// there is.
 	Path string `json:"path,omitempty"`
-	// Mode is how a registry disk reaches the machine; empty, in older records, is file.
+	// Mode is how a registry disk is attached to the VM. It is empty in a [Request]
+	// that leaves it to the node, and for disks that come from no image.
 	Mode Mode `json:"mode,omitempty"`
 	// Size of a SourceEmpty in bytes, a multiple of 1 MiB.
 	Size int64 `json:"size,omitempty"`
 	// Import is the node's name of a SourceImport.
 	Import string `json:"import,omitempty"`
 	Bus    Bus    `json:"bus"`
+	// Target is libvirt's name of the disk, such as "vda", which is unique in the VM
+	// and never changes. It is empty in a [Request].
+	Target string `json:"target,omitempty"`
 	// CDROM makes it a CD-ROM drive, ReadOnly a disk that the guest can't write.
 	CDROM    bool   `json:"cdrom,omitempty"`
 	ReadOnly bool   `json:"readOnly,omitempty"`
@@ -75,17 +84,9 @@ type Disk struct {
 	ErrorPolicy string `json:"errorPolicy,omitempty"`
 }
 
-// WithCDROMs returns the machine with the disks that are CDs, as their content
-// tells, in CD-ROM drives. It is for machines of which nobody says what their
-// disks are.
-func (s Spec) WithCDROMs(isCD func(Disk) bool) Spec {
-	all := make([]Disk, 0, len(s.Disks))
-	for _, d := range s.Disks {
-		if isCD(d) {
-			d.CDROM, d.ReadOnly, d.Bus = true, true, BusSATA
-		}
-		all = append(all, d)
-	}
-	s.Disks = all
-	return s
-}
+// Registry reports whether the disk is one in an image.
+func (d Disk) Registry() bool { return d.Source.Kind().Registry }
+
+// Begins returns the source of the disk's first content: that of its origin, or
+// its own.
+func (d Disk) Begins() Source { return cmp.Or(Source(d.Origin), d.Source) }

@@ -1,8 +1,6 @@
 package vmspec
 
 import (
-	"slices"
-
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	kubevirt "kubevirt.io/api/core/v1"
 )
@@ -14,10 +12,10 @@ const maxShortSerial = 20
 // disks reads the drives of a VMI, in its order. As with KubeVirt every disk
 // has the volume of its name, a volume that no disk has gets one behind the
 // others, and the bus is SATA where none is given.
-func disks(at *field.Path, given []kubevirt.Disk, v volumes) ([]Disk, field.ErrorList) {
+func disks(at *field.Path, given []kubevirt.Disk, v volumes, boot bootOrder) ([]Disk, field.ErrorList) {
 	var result []Disk
 	var problems field.ErrorList
-	names, orders, serials := map[string]bool{}, map[uint]bool{}, map[string]bool{}
+	names, serials := map[string]bool{}, map[string]bool{}
 	for i, d := range given {
 		at := at.Index(i)
 		volume := v.find(d.Name)
@@ -35,13 +33,11 @@ func disks(at *field.Path, given []kubevirt.Disk, v volumes) ([]Disk, field.Erro
 		}
 		disk, p := readDisk(at, d, content)
 		problems = append(problems, p...)
-		if disk.BootOrder > 0 && orders[disk.BootOrder] {
-			problems = append(problems, field.Duplicate(at.Child("bootOrder"), disk.BootOrder))
-		}
+		problems = append(problems, boot.take(at, disk.BootOrder)...)
 		if disk.Serial != "" && serials[disk.Serial] {
 			problems = append(problems, field.Duplicate(at.Child("serial"), disk.Serial))
 		}
-		names[d.Name], orders[disk.BootOrder], serials[disk.Serial] = true, true, true
+		names[d.Name], serials[disk.Serial] = true, true
 		result = append(result, disk)
 	}
 	for _, volume := range v.all {
@@ -51,7 +47,6 @@ func disks(at *field.Path, given []kubevirt.Disk, v volumes) ([]Disk, field.Erro
 			result = append(result, disk)
 		}
 	}
-	bootFirst(result)
 	return result, problems
 }
 
@@ -71,8 +66,8 @@ func readDisk(at *field.Path, d kubevirt.Disk, disk Disk) (Disk, field.ErrorList
 	if bus != "" {
 		disk.Bus = Bus(bus)
 	}
-	// QEMU has no disk on SATA that can't be written. cloud-init finds its seed by the label, in a drive as well.
-	if disk.Bus == BusSATA && !disk.CDROM && disk.Source == SourceSeed {
+	// QEMU has no read-only disk on SATA. cloud-init finds its seed by the label, also in a CD-ROM drive.
+	if disk.Bus == BusSATA && !disk.CDROM && disk.Source.Kind().Fixed {
 		disk.CDROM, disk.ReadOnly = true, true
 	}
 	if d.BootOrder != nil {
@@ -108,16 +103,4 @@ func (disk *Disk) readIO(at *field.Path, d kubevirt.Disk) field.ErrorList {
 	}
 	disk.Cache = string(kubevirt.CacheNone)
 	return nil
-}
-
-// bootFirst makes the image's disk bootable where no disk was said to be.
-func bootFirst(disks []Disk) {
-	if slices.ContainsFunc(disks, func(d Disk) bool { return d.BootOrder > 0 }) {
-		return
-	}
-	for i := range disks {
-		if disks[i].Source == SourceImage {
-			disks[i].BootOrder = 1
-		}
-	}
 }

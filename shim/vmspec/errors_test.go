@@ -18,7 +18,6 @@ var badVMIs = []struct{ name, vmi, want string }{
 	{"trailing text", `{} {}`, `spec: not JSON at byte 4: invalid character '{' after top-level value`},
 	{"no object", `[]`, `spec: must be an object, not []`},
 	{"null", `null`, `spec: must be an object, not null`},
-	{"nothing in it", `{}`, `spec.volumes: Required value: a VM needs a containerDisk to boot from`},
 	{"unknown field", least(`"cpus": 2`, `"disk": []`), `spec.domain.cpus: unknown field
 spec.domain.devices.disk: unknown field`},
 	{"wrong case", least(`"CPU": {"cores": 2}`, ``), `spec.domain.CPU: unknown field`},
@@ -100,11 +99,12 @@ spec.domain.cpu.features[2].name: Duplicate value: "aes"
 spec.domain.firmware.kernelBoot.container.kernelPath: Required value: kernelArgs and initrdPath go with a kernel
 spec.volumes[0].name: Required value
 spec.volumes[0]: Required value: cloudInitNoCloud, containerDisk or emptyDisk
-spec.volumes: Required value: a VM needs a containerDisk to boot from
 spec.domain.devices.disks[0].name: Required value
 spec.domain.devices.disks[1].name: Invalid value: "b": no volume has this name
 spec.networks[0].name: Required value
 spec.domain.devices.interfaces[0].name: Required value`},
+	{"a disk and a card first", networks(`{"name": "a", "bootOrder": 1}, {"name": "b", "bootOrder": 1}`,
+		`{"name": "a", "pod": {}}, {"name": "b", "multus": {"networkName": "x"}}`), `spec.domain.devices.interfaces[1].bootOrder: Duplicate value: 1`},
 	{"names that don't meet", `{"domain": {"devices": {
 			"disks": [{"name": "a", "bootOrder": 1}, {"name": "a", "bootOrder": 1}, {"name": "b"}],
 			"interfaces": [{"name": "x"}]}}, "networks": [{"name": "y", "pod": {}}],
@@ -144,7 +144,6 @@ spec.networks[0].pod.vmIPv6NetworkCIDR: Invalid value: "fd00::/127": must be an 
 spec.networks[0].pod.vmNetworkCIDR: Invalid value: "fd00::/64": must be an IPv4 network with a length from 8 to 30
 spec.networks[1].multus.networkName: Invalid value: "../x": must match ([a-z0-9][a-z0-9-]*/)?[a-z0-9][a-z0-9.-]* and have at most 317 characters`},
 	{"seventeen disks", `{"domain": {"devices": {"disks": [{}` + strings.Repeat(`,{}`, 16) + `]}}}`, `spec.domain.devices.disks: Too many: 17: must have at most 16 items`},
-	{"no volume", `{"domain": {"devices": {}}, "volumes": []}`, `spec.volumes: Required value: a VM needs a containerDisk to boot from`},
 	{"path outside of /disk", `{"domain": {"devices": {"disks": [{"name": "a"}]}},
 		"volumes": [{"name": "a", "containerDisk": {"image": "a", "path": "/etc/shadow"}}]}`, `spec.volumes[0].containerDisk.path: Invalid value: "/etc/shadow": must be below /disk/`},
 	{"base64", `{"domain": {"devices": {"disks": [{"name": "a"}, {"name": "b"}]}}, "volumes": [
@@ -268,9 +267,9 @@ nodevirt.io/imported-disks: "" is no import's name`},
 			vmspec.AnnotationUserData, "b"), `nodevirt.io/cloud-init-user-data: the VMI's cloudInitNoCloud volume has this too; use one of them`},
 		{"name of the seed", with(vmi(`{"domain": {"devices": {"disks": [{"name": "cloudinit"}]}}, "volumes": [
 			{"name": "cloudinit", "containerDisk": {"image": "a"}}]}`), vmspec.AnnotationUserData, "b"), `nodevirt.io/vmi: the disk name "cloudinit" is taken by the seed of the cloud-init annotations; rename the disk, or add a cloudInitNoCloud volume`},
-		{"several", map[string]string{vmspec.AnnotationSSHKeys: "", vmspec.AnnotationMetaData: "[]", vmspec.AnnotationVMI: "{}"}, `nodevirt.io/cloud-init-meta-data: not a YAML or JSON mapping: yaml: unmarshal errors:   line 1: cannot unmarshal !!seq into map[string]interface {}
+		{"several", map[string]string{vmspec.AnnotationSSHKeys: "", vmspec.AnnotationMetaData: "[]", vmspec.AnnotationVMI: `{"domain": {"devices": {"disks": [{"name": "x"}]}}}`}, `nodevirt.io/cloud-init-meta-data: not a YAML or JSON mapping: yaml: unmarshal errors:   line 1: cannot unmarshal !!seq into map[string]interface {}
 nodevirt.io/ssh-authorized-keys: holds no key; remove it or add one
-nodevirt.io/vmi: spec.volumes: Required value: a VM needs a containerDisk to boot from`},
+nodevirt.io/vmi: spec.domain.devices.disks[0].name: Invalid value: "x": no volume has this name`},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			checkError(t, vmspec.ValidateSandbox(pod(tt.annotations)), tt.want)

@@ -128,11 +128,11 @@ func TestFromCRI(t *testing.T) {
 			if err := vmspec.ValidateSandbox(pod); err != nil {
 				t.Errorf("ValidateSandbox: %v", err)
 			}
-			spec, err := vmspec.FromCRI(pod, container)
+			u, err := vmspec.FromCRI(pod, container)
 			if err != nil {
 				t.Fatal(err)
 			}
-			assertJSON(t, spec, tt.name+".json")
+			assertJSON(t, u.Resolve(vmspec.Facts{}), tt.name+".json")
 		})
 	}
 }
@@ -161,11 +161,11 @@ func TestHostname(t *testing.T) {
 	} {
 		p := pod(nil)
 		p.Hostname, p.Metadata.Name = tt.hostname, tt.pod
-		spec, err := vmspec.FromCRI(p, container(nil))
+		u, err := vmspec.FromCRI(p, container(nil))
 		if err != nil {
 			t.Fatal(err)
 		}
-		if spec.Hostname != tt.want {
+		if spec := u.Resolve(vmspec.Facts{}); spec.Hostname != tt.want {
 			t.Errorf("host name of %q, %q: %q, want %q", tt.hostname, tt.pod, spec.Hostname, tt.want)
 		}
 	}
@@ -250,7 +250,7 @@ const allVMI = `{
 			],
 			"interfaces": [{"name": "pods_1", "model": "e1000e", "macAddress": "02-00-00-AA-bb-01",
 				"masquerade": {}, "ports": [{"name": "http", "port": 80}, {"port": 53, "protocol": "UDP"}]},
-				{"name": "backup", "model": "virtio", "bridge": {}}],
+				{"name": "backup", "model": "virtio", "bridge": {}, "bootOrder": 3}],
 			"networkInterfaceMultiqueue": true,
 			"rng": {},
 			"autoattachMemBalloon": false,

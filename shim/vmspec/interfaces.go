@@ -14,7 +14,7 @@ import (
 // has the network of its name and every network an interface; without a binding
 // it is a bridge.
 func interfaces(
-	root *field.Path, vmi *kubevirt.VirtualMachineInstanceSpec, vcpus uint32,
+	root *field.Path, vmi *kubevirt.VirtualMachineInstanceSpec, vcpus uint32, boot bootOrder,
 ) ([]Interface, field.ErrorList) {
 	devices := vmi.Domain.Devices
 	if len(devices.Interfaces)+len(vmi.Networks) == 0 {
@@ -37,6 +37,7 @@ func interfaces(
 		}
 		one, p := readInterface(at, given, network)
 		problems = append(problems, p...)
+		problems = append(problems, boot.take(at, one.BootOrder)...)
 		one.Queues = queues(vmi, one.Model, vcpus)
 		result = append(result, one)
 		delete(networks, given.Name)
@@ -120,6 +121,9 @@ func readInterface(at *field.Path, given kubevirt.Interface, n network) (Interfa
 	// Dashes and dots are fine with KubeVirt, libvirt wants colons; the table has checked it.
 	if address, err := net.ParseMAC(given.MacAddress); err == nil {
 		result.MAC = address.String()
+	}
+	if given.BootOrder != nil {
+		result.BootOrder = *given.BootOrder
 	}
 	if given.Masquerade == nil {
 		return result, append(problems, bridgeOnly(at, given, n)...)

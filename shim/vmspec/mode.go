@@ -100,18 +100,3 @@ func (m modes) apply(disks []Disk) error {
 	}
 	return joinSorted(errs)
 }
-
-// WithMode returns the machine with the mode for those of its registry disks whose
-// pod asks for none.
-func (s Spec) WithMode(m Mode) Spec {
-	s.Disks = slices.Clone(s.Disks)
-	for i := range s.Disks {
-		if s.Disks[i].Registry() && s.Disks[i].Mode == "" {
-			s.Disks[i].Mode = m
-		}
-	}
-	return s
-}
-
-// Registry tells whether the disk's content comes from an image.
-func (d Disk) Registry() bool { return d.Source == SourceImage || d.Source == SourceVolume }

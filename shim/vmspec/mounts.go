@@ -157,7 +157,7 @@ func subPath(sub string) (string, error) {
 // disk is the disk of a volume that nothing more is said of.
 func (m mounted) disk() Disk {
 	if m.image == "" {
-		return Disk{Name: m.name, Source: SourceClaim, Host: m.host, Block: m.block, Bus: BusVirtio}
+		return Disk{Name: m.name, Source: SourcePVC, Host: m.host, Block: m.block, Bus: BusVirtio}
 	}
 	return Disk{Name: m.name, Source: SourceVolume, Image: m.image, Path: m.path, Bus: BusVirtio}
 }

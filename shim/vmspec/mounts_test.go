@@ -65,8 +65,6 @@ nodevirt.io/disk-origin: the container has no volume "image" but images; mount a
 		{"a folder for scratch", seeded(`"emptyDisk": {"capacity": "1Mi"}`), []*runtimeapi.Mount{{ContainerPath: "/seed", HostPath: "/srv"}},
 			`nodevirt.io/vmi: spec.volumes[1]: container vm has a volume at /seed, and this one takes none; mount it elsewhere`},
 		{"not mounted", two, nil, `nodevirt.io/vmi: spec.volumes[1].containerDisk: the container's own image is that of volume "root"; mount this one's, as an image volume, at a path that ends in /data`},
-		{"all mounted", two, []*runtimeapi.Mount{imageAt("/root", "sha256:1"), imageAt("/data", "sha256:2")},
-			`nodevirt.io/vmi: spec.volumes: Required value: a VM needs a containerDisk of the container's own image, and all of these are mounted`},
 		{"mounted without a volume", two, []*runtimeapi.Mount{imageAt("/data", "sha256:1"), imageAt("/more", "sha256:2")},
 			`nodevirt.io/vmi: spec.volumes: container vm mounts a volume at /more, and none of these has the name "more"`},
 		{"two paths", two, []*runtimeapi.Mount{imageAt("/data", "sha256:1", "disk/b")},

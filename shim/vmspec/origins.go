@@ -38,7 +38,7 @@ func applyOrigins(disks []Disk, origins map[string]string) ([]Disk, error) {
 	for _, name := range slices.Sorted(maps.Keys(origins)) {
 		claim, origin := find(name), find(origins[name])
 		switch {
-		case claim < 0 || disks[claim].Source != SourceClaim:
+		case claim < 0 || disks[claim].Source != SourcePVC:
 			errs = append(errs, fmt.Errorf("%s: the container has no volume %q but images; mount a claim at a path that ends in it",
 				AnnotationDiskOrigin, excerpt(name)))
 			continue

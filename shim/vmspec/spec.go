@@ -1,11 +1,11 @@
-// Package vmspec says what virtual machine a pod asks for. It holds plain
-// values and the one pure translation that makes them, from what the kubelet
-// handed over in CRI requests: resources, annotations, DNS and host name. It
-// opens no file, reaches no network and knows no hypervisor.
+// Package vmspec translates a pod into the virtual machine that it asks for. It owns
+// plain values and one pure translation, from CRI requests (resources, annotations,
+// mounts, DNS and host name) to [Unresolved], and from that to [Spec]. It opens no
+// file, uses no network and knows no hypervisor.
 package vmspec
 
-// Spec is a virtual machine as its pod's author asked for it, checked and with
-// every default filled in. It is a value: later steps read it and never write it.
+// Spec is a virtual machine, checked and with every default filled in, see
+// [Unresolved.Resolve]. It is a value: later steps read it and never write it.
 type Spec struct {
 	// CPU is the processor that the guest sees.
 	CPU CPU `json:"cpu"`
@@ -13,9 +13,9 @@ type Spec struct {
 	Memory int64 `json:"memory"`
 	// Machine is the QEMU machine type, such as "q35".
 	Machine string `json:"machine"`
-	// Firmware identifies the machine to its guest and says what it boots.
+	// Firmware identifies the VM to its guest, and may boot a kernel.
 	Firmware Firmware `json:"firmware"`
-	// Disks are attached in this order. There is at least one.
+	// Disks are attached in this order. A VM may have none.
 	Disks []Disk `json:"disks"`
 	// Interfaces are the guest's network cards.
 	Interfaces []Interface `json:"interfaces,omitempty"`
@@ -50,7 +50,7 @@ type CPUFeature struct {
 	Policy string `json:"policy"`
 }
 
-// Firmware is what the guest's SMBIOS tells and what boots.
+// Firmware is the content of the guest's SMBIOS, and the kernel to boot.
 type Firmware struct {
 	// UUID is the guest's system UUID; empty means the VM's own.
 	UUID   string `json:"uuid,omitempty"`
@@ -67,18 +67,18 @@ type Kernel struct {
 	Args   string `json:"args,omitempty"`
 }
 
-// Binding says how a card stands to the pod's interface.
+// Binding says how a card is connected to the pod's interface.
 type Binding string
 
 // The bindings of a card.
 const (
 	// BindingBridge gives the pod's address on that network to the guest.
 	BindingBridge Binding = "bridge"
-	// BindingMasquerade leaves it to the pod, which passes ports on to the guest.
+	// BindingMasquerade leaves the address to the pod, which forwards ports to the guest.
 	BindingMasquerade Binding = "masquerade"
 )
 
-// Port is one that is passed on to a masqueraded guest.
+// Port is forwarded to a masqueraded guest.
 type Port struct {
 	// Protocol is tcp or udp.
 	Protocol string `json:"protocol"`
@@ -92,31 +92,34 @@ type Interface struct {
 	Model string `json:"model"`
 	// MAC is the guest's hardware address; empty means the one that the pod's CNI gave.
 	MAC string `json:"mac,omitempty"`
-	// Binding is bridge or masquerade; empty, in older records, is bridge.
+	// Binding is bridge or masquerade; empty is bridge.
 	Binding Binding `json:"binding,omitempty"`
-	// Device is the interface in the pod's network namespace; empty, in older records, is eth0.
+	// Device is the interface in the pod's network namespace; empty is eth0.
 	Device string `json:"device,omitempty"`
-	// Ports are passed on to a masqueraded guest; none means all.
+	// Ports are forwarded to a masqueraded guest; none means all.
 	Ports []Port `json:"ports,omitempty"`
 	// NetworkCIDR and NetworkCIDR6 are the private networks of a masqueraded guest; empty
 	// means the usual ones.
 	NetworkCIDR  string `json:"networkCIDR,omitempty"`
 	NetworkCIDR6 string `json:"networkCIDR6,omitempty"`
-	// Queues of the card that work side by side; 0 means one.
+	// Queues is the number of parallel queues of the card; 0 means one.
 	Queues uint32 `json:"queues,omitempty"`
+	// BootOrder is the card's place in the boot order, which it shares with disks. It
+	// counts from 1; 0 means not bootable.
+	BootOrder uint `json:"bootOrder,omitempty"`
 }
 
-// Seed is a NoCloud data source (cloud-init's documentation, "NoCloud"): the
-// content of its files. user-data and meta-data are always there, be they empty:
-// cloud-init passes over a seed that lacks one of them. An empty NetworkConfig
-// makes no file.
+// Seed is the content of a NoCloud data source (cloud-init's documentation,
+// "NoCloud"). The disk always has user-data and meta-data, even if they are empty:
+// cloud-init ignores a seed without one of them. An empty NetworkConfig makes no
+// file.
 type Seed struct {
 	UserData      string `json:"userData,omitempty"`
 	MetaData      string `json:"metaData,omitempty"`
 	NetworkConfig string `json:"networkConfig,omitempty"`
-	// UserDataFrom and NetworkConfigFrom are folders of the node, into which the
-	// kubelet has put a Secret's files, that have what is not said above. What is in
-	// them is nowhere but on the NoCloud disk.
+	// UserDataFrom and NetworkConfigFrom are folders of the node in which the kubelet
+	// keeps a Secret's files. Their content replaces the fields above, and is copied
+	// to the NoCloud disk alone.
 	UserDataFrom      string `json:"userDataFrom,omitempty"`
 	NetworkConfigFrom string `json:"networkConfigFrom,omitempty"`
 }

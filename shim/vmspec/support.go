@@ -61,6 +61,7 @@ func rows() []fields.Row {
 		fields.At("domain.devices.interfaces[].name", deviceName),
 		fields.At("domain.devices.interfaces[].model", cardModel),
 		fields.At("domain.devices.interfaces[].macAddress", mac),
+		fields.At("domain.devices.interfaces[].bootOrder", fields.Integer(1, 1<<16)),
 		fields.At("domain.devices.interfaces[].bridge", fields.Object),
 		fields.At("domain.devices.interfaces[].masquerade", fields.Object),
 		fields.At("domain.devices.interfaces[].ports", fields.List(256)),

@@ -1,30 +1,62 @@
 package vmspec
 
-// Target is a disk's place among those whose names begin like its own.
-type Target struct {
-	prefix string
-	// Number counts from 0.
-	Number int
-}
+import (
+	"fmt"
+	"strings"
+)
 
-// Targets are the disks' places, in their order: vda, vdb, … on virtio; sda, sdb, … on SATA and SCSI
-// together. libvirt wants such names; guests mostly have the same.
-func Targets(disks []Disk) []Target {
-	count := map[string]int{}
-	all := make([]Target, 0, len(disks))
+// The prefixes of targets. SATA and SCSI disks share one.
+const (
+	virtioPrefix = "vd"
+	otherPrefix  = "sd"
+)
+
+// Targets returns libvirt's name of each disk: the one that the disk has, or the
+// next free one of vda, vdb, … on virtio, and of sda, sdb, … on SATA and SCSI
+// together. Guests mostly use the same names.
+func Targets(disks []Disk) []string {
+	taken := map[string]bool{}
 	for _, d := range disks {
-		prefix := "sd"
-		if d.Bus == BusVirtio {
-			prefix = "vd"
+		taken[d.Target] = true
+	}
+	next := map[string]int{}
+	all := make([]string, 0, len(disks))
+	for _, d := range disks {
+		name := d.Target
+		for prefix := d.targetPrefix(); name == "" || d.Target == "" && taken[name]; next[prefix]++ {
+			name = prefix + letters(next[prefix])
 		}
-		all = append(all, Target{prefix, count[prefix]})
-		count[prefix]++
+		taken[name] = true
+		all = append(all, name)
 	}
 	return all
 }
 
-// Name is the target's, such as vda.
-func (t Target) Name() string { return t.prefix + letters(t.Number) }
+func (d Disk) targetPrefix() string {
+	if d.Bus == BusVirtio {
+		return virtioPrefix
+	}
+	return otherPrefix
+}
+
+// TargetUnit returns the number of a target among those with its prefix, from 0.
+func TargetUnit(target string) (int, error) {
+	text, ok := strings.CutPrefix(target, virtioPrefix)
+	if !ok {
+		text, ok = strings.CutPrefix(target, otherPrefix)
+	}
+	n := 0
+	for _, c := range []byte(text) {
+		if ok = ok && c >= 'a' && c <= 'z' && n < 1<<20; !ok {
+			break
+		}
+		n = n*26 + int(c-'a') + 1
+	}
+	if !ok || n == 0 {
+		return 0, fmt.Errorf("%q is not the name of a disk such as vda", target)
+	}
+	return n - 1, nil
+}
 
 // letters counts a, b, … z, aa, ab, …
 func letters(n int) string {

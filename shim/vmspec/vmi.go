@@ -17,15 +17,15 @@ const (
 	defaultModel     = "virtio"
 )
 
-// checkVMI finds what the table of single fields can't: fields that are missing
-// or contradict each other. It makes the machine of a pod without limits and
-// throws it away, so that there is one code for both.
+// checkVMI returns the problems that the field table can't find: missing fields,
+// and fields that contradict each other. It translates the VMI without limits and
+// drops the result, so that checks and translation share their code.
 func checkVMI(root *field.Path, vmi *kubevirt.VirtualMachineInstanceSpec) field.ErrorList {
 	_, problems := translate(root, vmi, request{})
 	return problems
 }
 
-// fromVMI returns the machine that a VMI describes, in a container's limits.
+// fromVMI returns the VM that a VMI describes, within a container's limits.
 func fromVMI(w wishes, r request) (Spec, error) {
 	if len(w.origins) > 0 {
 		return Spec{}, fmt.Errorf("%s: goes with pods without %s", AnnotationDiskOrigin, AnnotationVMI)
@@ -43,7 +43,7 @@ func fromVMI(w wishes, r request) (Spec, error) {
 	return t.withSeed(w, r)
 }
 
-// checkSeed finds what the annotations and the VMI's volumes contradict each other in.
+// checkSeed returns the contradictions between the annotations and the VMI's volumes.
 func checkSeed(w wishes) error {
 	if w.vmi == nil {
 		return nil
@@ -53,14 +53,14 @@ func checkSeed(w wishes) error {
 	return errors.Join(err, w.modes.apply(t.Disks))
 }
 
-// translation is what a VMI says of a machine: the machine but for its seed,
-// whose other half stands in annotations.
+// translation is the VM that a VMI describes, without the seed, which depends on
+// annotations too.
 type translation struct {
 	Spec
 	cloudInit *cloudInit // nil without such a volume
 }
 
-// withSeed returns the machine with the seed of its volume and the annotations.
+// withSeed returns the VM with the seed of its volume and the annotations.
 func (t translation) withSeed(w wishes, r request) (Spec, error) {
 	spec := t.Spec
 	w, err := w.withCloudInit(t.cloudInit)
@@ -99,10 +99,12 @@ func translate(
 	problems = append(problems, p...)
 	volumes, p := readVolumes(root, vmi.Volumes, r)
 	problems = append(problems, p...)
-	disks, p := disks(domain.Child("devices", "disks"), vmi.Domain.Devices.Disks, volumes)
+	boot := bootOrder{}
+	disks, p := disks(domain.Child("devices", "disks"), vmi.Domain.Devices.Disks, volumes, boot)
 	problems = append(problems, p...)
-	interfaces, p := interfaces(root, vmi, cpu.Sockets*cpu.Cores*cpu.Threads)
+	interfaces, p := interfaces(root, vmi, cpu.Sockets*cpu.Cores*cpu.Threads, boot)
 	problems = append(problems, p...)
+	boot.setDisk(disks)
 	machine := defaultMachine
 	if m := vmi.Domain.Machine; m != nil && m.Type != "" {
 		machine = m.Type
@@ -130,7 +132,7 @@ func translate(
 	}, problems
 }
 
-// firmware reads what the machine tells its guest and what it boots.
+// firmware reads the SMBIOS fields and the kernel.
 func firmware(
 	at *field.Path, vmi *kubevirt.VirtualMachineInstanceSpec, r request,
 ) (Firmware, field.ErrorList) {

@@ -60,28 +60,24 @@ func readVolumes(root *field.Path, given []kubevirt.Volume, r request) (volumes,
 	return v, append(problems, v.checkWhole(at, r)...)
 }
 
-// checkWhole finds what no volume says by itself.
+// checkWhole returns the problems that no volume shows by itself.
 func (v *volumes) checkWhole(at *field.Path, r request) field.ErrorList {
-	var problems field.ErrorList
-	switch {
-	case v.of(SourceImage) != nil:
-	case v.of(SourceVolume) != nil:
-		problems = append(problems, field.Required(at,
-			"a VM needs a containerDisk of the container's own image, and all of these are mounted"))
-	default:
-		problems = append(problems, field.Required(at, "a VM needs a containerDisk to boot from"))
-	}
 	if v.mounts == nil {
-		return problems
+		return nil
 	}
+	var problems field.ErrorList
 	for _, m := range *v.mounts {
-		switch o := v.find(m.name); {
-		case o == nil:
+		o := v.find(m.name)
+		if o == nil {
 			problems = append(problems, refused(at, "container %s mounts a volume at %s, and none of these has the name %q",
 				r.container, excerpt(m.at), m.name))
-		case m.secret != "" && (o.Source != SourceSeed || v.cloudInit.folder == ""):
+			continue
+		}
+		needs := o.Source.Kind().Needs
+		switch {
+		case m.secret != "" && (needs != NeedSecrets || v.cloudInit.folder == ""):
 			problems = append(problems, refused(o.at, "container %s mounts a Secret at %s, and this volume names none", r.container, excerpt(m.at)))
-		case m.host != "" && (o.Source == SourceEmpty || o.Source == SourceSeed):
+		case m.host != "" && !needs.takesVolume():
 			problems = append(problems, refused(o.at, "container %s has a volume at %s, and this one takes none; mount it elsewhere",
 				r.container, excerpt(m.at)))
 		}
@@ -91,26 +87,23 @@ func (v *volumes) checkWhole(at *field.Path, r request) field.ErrorList {
 
 // read returns what a volume says of its disk.
 func (v *volumes) read(at *field.Path, g kubevirt.Volume) (Disk, field.ErrorList) {
-	var given []string
-	for name, is := range map[string]bool{
-		"containerDisk": g.ContainerDisk != nil, "cloudInitNoCloud": g.CloudInitNoCloud != nil, "emptyDisk": g.EmptyDisk != nil,
-	} {
-		if is {
-			given = append(given, name)
-		}
+	known, given := volumeFields(g)
+	switch len(given) {
+	case 0:
+		last := len(known) - 1
+		return Disk{}, field.ErrorList{field.Required(at, strings.Join(known[:last], ", ")+" or "+known[last])}
+	case 1:
+		return given[0].read(v, at.Child(given[0].Field), g)
 	}
-	slices.Sort(given)
-	switch {
-	case len(given) == 0:
-		return Disk{}, field.ErrorList{field.Required(at, "cloudInitNoCloud, containerDisk or emptyDisk")}
-	case len(given) > 1:
-		return Disk{}, field.ErrorList{refused(at, "%s: use one of them", strings.Join(given, " and "))}
-	case g.ContainerDisk != nil:
-		return v.registryDisk(at.Child("containerDisk"), g.Name, g.ContainerDisk)
-	case g.EmptyDisk != nil:
-		return emptyDisk(at.Child("emptyDisk"), g.EmptyDisk)
+	var names []string
+	for _, k := range given {
+		names = append(names, k.Field)
 	}
-	at = at.Child("cloudInitNoCloud")
+	return Disk{}, field.ErrorList{refused(at, "%s: use one of them", strings.Join(names, " and "))}
+}
+
+// cloudInitDisk reads the seed's volume.
+func (v *volumes) cloudInitDisk(at *field.Path, g kubevirt.Volume) (Disk, field.ErrorList) {
 	if v.of(SourceSeed) != nil {
 		return Disk{}, field.ErrorList{refused(at, "one cloud-init volume per VM is supported")}
 	}
@@ -122,10 +115,11 @@ func (v *volumes) read(at *field.Path, g kubevirt.Volume) (Disk, field.ErrorList
 	return Disk{Source: SourceSeed}, problems
 }
 
-// registryDisk is the disk of an image that the container mounts at a path which
-// ends in the volume's name, or else that of the container's own image.
-func (v *volumes) registryDisk(at *field.Path, name string, g *kubevirt.ContainerDiskSource) (Disk, field.ErrorList) {
-	path, problems := belowDisk(at.Child("path"), g.Path)
+// registryDisk reads a containerDisk: the disk of an image that the container mounts
+// at a path which ends in the volume's name, or else of the container's own image.
+func (v *volumes) registryDisk(at *field.Path, g kubevirt.Volume) (Disk, field.ErrorList) {
+	name, given := g.Name, g.ContainerDisk.Path
+	path, problems := belowDisk(at.Child("path"), given)
 	var m mounted
 	isMounted := false
 	if v.mounts != nil {
@@ -136,7 +130,7 @@ func (v *volumes) registryDisk(at *field.Path, name string, g *kubevirt.Containe
 	case isMounted && m.image == "":
 		problems = append(problems, refused(at, "what is mounted at %s is no image", excerpt(m.at)))
 	case isMounted && path != "" && m.path != "" && path != m.path:
-		problems = append(problems, invalid(at.Child("path"), g.Path, "the mount's subPath says %q", excerpt(m.path)))
+		problems = append(problems, invalid(at.Child("path"), given, "the mount's subPath says %q", excerpt(m.path)))
 	case isMounted:
 		return Disk{Source: SourceVolume, Image: m.image, Path: cmp.Or(path, m.path)}, problems
 	case own == nil:
@@ -148,12 +142,13 @@ func (v *volumes) registryDisk(at *field.Path, name string, g *kubevirt.Containe
 	return Disk{Source: SourceVolume, Path: path}, problems
 }
 
-// emptyDisk is a disk of a size, rounded up to a MiB.
-func emptyDisk(at *field.Path, g *kubevirt.EmptyDiskSource) (Disk, field.ErrorList) {
-	if g.Capacity.IsZero() {
+// emptyDisk reads a disk of a size, which it rounds up to a MiB.
+func (*volumes) emptyDisk(at *field.Path, g kubevirt.Volume) (Disk, field.ErrorList) {
+	capacity := g.EmptyDisk.Capacity
+	if capacity.IsZero() {
 		return Disk{Source: SourceEmpty}, field.ErrorList{field.Required(at.Child("capacity"), "")}
 	}
-	return Disk{Source: SourceEmpty, Size: (g.Capacity.Value() + mebibyte - 1) / mebibyte * mebibyte}, nil
+	return Disk{Source: SourceEmpty, Size: (capacity.Value() + mebibyte - 1) / mebibyte * mebibyte}, nil
 }
 
 // belowDisk turns KubeVirt's path in the image into one below its folder /disk.

@@ -38,12 +38,6 @@ func (l Layout) Make() error {
 	return nil
 }
 
-// Kernel is the copy of the kernel that the guest boots directly.
-func (l Layout) Kernel(id string) string { return l.path(id, "kernel") }
-
-// Initrd is the copy of that kernel's initial RAM disk.
-func (l Layout) Initrd(id string) string { return l.path(id, "initrd") }
-
 // ConsoleFile is the file to which QEMU appends what the serial console prints.
 func (l Layout) ConsoleFile(id string) string { return l.path(id, "console") }
 

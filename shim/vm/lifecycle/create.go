@@ -20,6 +20,7 @@ import (
 	"github.com/nodevirt/nodevirt/shim/vm/layout"
 	"github.com/nodevirt/nodevirt/shim/vm/table"
 	"github.com/nodevirt/nodevirt/shim/vm/vmerrors"
+	"github.com/nodevirt/nodevirt/shim/vmfile"
 	"github.com/nodevirt/nodevirt/shim/vminfo"
 	"github.com/nodevirt/nodevirt/shim/vmspec"
 )
@@ -30,6 +31,7 @@ type creator struct {
 	images     Images
 	store      ImageStore
 	disks      DiskMaker
+	files      *vmfile.Files
 	conditions Conditions
 	events     Publisher
 	tasks      *background.Tasks
@@ -46,7 +48,7 @@ type creator struct {
 
 func newCreator(o Options, e *ends, p *pending) *creator {
 	return &creator{
-		table: o.Table, images: o.Images, store: o.ImageStore, disks: o.DiskMaker, conditions: o.Conditions,
+		table: o.Table, images: o.Images, store: o.ImageStore, disks: o.DiskMaker, files: o.Files, conditions: o.Conditions,
 		events: o.Events, tasks: o.Tasks, metrics: o.Metrics, layout: o.Layout, log: o.Logger,
 		ends: e, pending: p, accelerator: o.Describer.Accelerator, mode: o.DiskMode, timeout: o.CreateTimeout,
 	}
@@ -96,8 +98,8 @@ func (c *creator) create(ctx context.Context, sandboxID string, config *runtimea
 type draft struct {
 	vm     *table.VM
 	rec    record.Container
-	asked  vmspec.Spec // the request's spec, before the disks' content was known
-	own    imageunpack.Disk
+	asked  vmspec.Unresolved // the request, before the disks' content was known
+	own    *imageunpack.Disk // the container's image, nil if the VM uses nothing of it
 	undo   []func(context.Context) error
 	unlock func()
 }
@@ -119,16 +121,15 @@ func (c *creator) prepare(ctx context.Context, sandbox record.Sandbox, config *r
 			n.unlock()
 		}
 	}()
-	if n.rec.Spec, n.own, err = c.acquire(ctx, n.rec.ID, sandbox.Config.Value, config); err != nil {
+	if n.asked, n.own, err = c.acquire(ctx, n.rec.ID, sandbox.Config.Value, config); err != nil {
 		return nil, err
 	}
-	n.asked = n.rec.Spec
-	n.undo = append(n.undo, func(ctx context.Context) error { c.release(ctx, n.rec.ID, n.rec.Spec); return nil })
-	if n.rec.Image, err = c.imageOf(ctx, n.own.ImageID); err != nil {
+	n.undo = append(n.undo, func(ctx context.Context) error { c.release(ctx, n.rec.ID, n.asked.Disks()); return nil })
+	if n.rec.Image, err = c.imageOf(ctx, config.GetImage().GetImage(), n.own); err != nil {
 		return nil, err
 	}
 	name := config.GetMetadata().GetName()
-	if err = c.holdDisks(ctx, &n.rec, n.own); err != nil {
+	if err = c.acquireDisks(ctx, n); err != nil {
 		return nil, fmt.Errorf("container %q: %w", name, err)
 	}
 	if err := c.ends.supersede(ctx, n.rec); err != nil {
@@ -156,9 +157,9 @@ func (c *creator) prepare(ctx context.Context, sandbox record.Sandbox, config *r
 func (c *creator) makeFiles(ctx context.Context, n *draft, progress func(disk string, p expand.Progress)) error {
 	err := c.disks.Create(ctx, n.rec, progress)
 	if err == nil {
-		err = c.copyKernel(ctx, n.rec, n.own)
+		err = c.files.Create(ctx, n.rec, n.own)
 	}
-	if errors.Is(err, disk.ErrVolume) {
+	if errors.Is(err, disk.ErrVolume) || errors.Is(err, vmfile.ErrInvalid) {
 		err = fmt.Errorf("%w: %w", vmerrors.ErrInvalid, err)
 	}
 	if err != nil {
@@ -177,7 +178,7 @@ func (c *creator) finish(n *draft, config *runtimeapi.ContainerConfig) error {
 	if err := c.table.Put(n.vm, r); err != nil {
 		return err
 	}
-	table.Logger(c.log, r).Info("VM container created", "image", r.Image.ID, "disk", n.own.Path, "memory", r.Spec.Memory)
+	table.Logger(c.log, r).Info("VM container created", "image", r.Image.ID, "disks", len(r.Spec.Disks), "memory", r.Spec.Memory)
 	c.events.Publish(r, runtimeapi.ContainerEventType_CONTAINER_CREATED_EVENT)
 	return nil
 }

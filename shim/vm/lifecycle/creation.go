@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"reflect"
 	"sync"
 	"time"
 
@@ -61,9 +60,9 @@ func (c *creator) earlier(ctx context.Context, sandbox record.Sandbox, config *r
 	if k == nil {
 		return nil, nil
 	}
-	spec, err := vmspec.FromCRI(sandbox.Config.Value, config)
+	asked, err := vmspec.FromCRI(sandbox.Config.Value, config)
 	r := k.draft.rec
-	same := err == nil && reflect.DeepEqual(spec.WithMode(c.mode), k.draft.asked) &&
+	same := err == nil && asked.Equal(k.draft.asked) &&
 		config.GetImage().GetImage() == r.Config.Value.GetImage().GetImage() && r.SandboxID == sandbox.ID
 	if same {
 		return k, nil

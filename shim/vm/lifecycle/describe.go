@@ -6,6 +6,7 @@ import (
 	"github.com/nodevirt/nodevirt/shim/domain"
 	"github.com/nodevirt/nodevirt/shim/record"
 	"github.com/nodevirt/nodevirt/shim/vm/layout"
+	"github.com/nodevirt/nodevirt/shim/vmfile"
 )
 
 // Describer translates a record into the domain that libvirt runs.
@@ -13,6 +14,7 @@ type Describer struct {
 	Disks interface {
 		Describe(r record.Container) []domain.Disk
 	}
+	Files  *vmfile.Files
 	Layout layout.Layout
 	// Accelerator is what guests run on; Emulator is QEMU's path.
 	Accelerator domain.Accelerator
@@ -42,16 +44,9 @@ func (d Describer) Describe(r record.Container) domain.Machine {
 	}
 	if r.Network != nil {
 		for _, n := range r.Network.NICs {
-			m.NICs = append(m.NICs, domain.NIC{Tap: n.Tap, MAC: net.HardwareAddr(n.GuestMAC), MTU: n.MTU})
+			m.NICs = append(m.NICs, domain.NIC{Name: n.Card, Tap: n.Tap, MAC: net.HardwareAddr(n.GuestMAC), MTU: n.MTU})
 		}
 	}
-	if k := r.Spec.Firmware.Kernel; k != nil {
-		if k.Path != "" {
-			m.Kernel = d.Layout.Kernel(r.ID)
-		}
-		if k.Initrd != "" {
-			m.Initrd = d.Layout.Initrd(r.ID)
-		}
-	}
+	d.Files.Describe(r, &m)
 	return m
 }

@@ -12,6 +12,7 @@ import (
 	"github.com/nodevirt/nodevirt/shim/vm/background"
 	"github.com/nodevirt/nodevirt/shim/vm/layout"
 	"github.com/nodevirt/nodevirt/shim/vm/table"
+	"github.com/nodevirt/nodevirt/shim/vmfile"
 	"github.com/nodevirt/nodevirt/shim/vminfo"
 	"github.com/nodevirt/nodevirt/shim/vmspec"
 )
@@ -40,6 +41,7 @@ type Options struct {
 	DomainEvents Events
 
 	Describer Describer
+	Files     *vmfile.Files
 	Layout    layout.Layout
 	Metrics   *metrics.Metrics
 	Logger    *slog.Logger
@@ -80,7 +82,7 @@ func New(o Options) *Lifecycle {
 	}
 	ends := newEnds(o, down, pending)
 	dhcp := newDHCPKeeper(o)
-	resizer := &resizer{table: o.Table, groups: o.Groups, memory: o.Memory, domains: o.Domains, mode: o.DiskMode, log: o.Logger}
+	resizer := &resizer{table: o.Table, groups: o.Groups, memory: o.Memory, domains: o.Domains, log: o.Logger}
 	disks := &diskKeeper{table: o.Table, disks: o.DiskKeeper, tasks: o.Tasks, log: o.Logger}
 	l := &Lifecycle{
 		table: o.Table, consoles: o.Consoles, ends: ends, resizer: resizer, disks: disks,

@@ -71,12 +71,12 @@ type Events interface {
 
 // DiskMaker makes and undoes the disks of a container that does not run; [disk.Disks].
 type DiskMaker interface {
-	Hold(ctx context.Context, id, namespace string, spec vmspec.Spec, own imageunpack.Disk) (map[string]record.Disk, error)
+	Acquire(ctx context.Context, id, namespace string, disks []vmspec.Disk, own *imageunpack.Disk) (map[string]record.Disk, error)
 	TakeTime(r record.Container) bool
 	Create(ctx context.Context, r record.Container, progress func(disk string, p expand.Progress)) error
 	Recover(r record.Container) error
 	Remove(ctx context.Context, r record.Container) error
-	Release(ctx context.Context, id string, spec vmspec.Spec) error
+	Release(ctx context.Context, id string, disks []vmspec.Disk) error
 }
 
 // DiskAttacher gives a VM its disks while it runs; [disk.Disks].
@@ -97,6 +97,8 @@ type DiskKeeper interface {
 // Images finds the disks in images; [imageunpack.Unpacker].
 type Images interface {
 	Acquire(ctx context.Context, owner, image, path string) (imageunpack.Disk, error)
+	// AcquireImage holds an image for files other than a disk.
+	AcquireImage(ctx context.Context, owner, image string) (imageunpack.Disk, error)
 	Open(ctx context.Context, d imageunpack.Disk, name string) (*os.File, error)
 	Owners(ctx context.Context) ([]string, error)
 	Release(ctx context.Context, owner string) error

@@ -30,11 +30,11 @@ var releasePause = background.Fixed(time.Second)
 // release releases the registry disks of a container whose creation failed, also
 // if ctx has ended. No record knows the disks: while containerd is away, the
 // attempts go on until it is back.
-func (c *creator) release(ctx context.Context, id string, spec vmspec.Spec) {
+func (c *creator) release(ctx context.Context, id string, disks []vmspec.Disk) {
 	try := func(ctx context.Context) error {
 		ctx, cancel := context.WithTimeout(ctx, undoTime)
 		defer cancel()
-		return c.disks.Release(ctx, id, spec)
+		return c.disks.Release(ctx, id, disks)
 	}
 	err := try(context.WithoutCancel(ctx))
 	if err == nil {

@@ -71,7 +71,7 @@ func (e *ends) discard(ctx context.Context, v *table.VM) error {
 	if err := e.disks.Remove(ctx, r); err != nil {
 		return err
 	}
-	if err := e.disks.Release(ctx, r.ID, r.Spec); err != nil {
+	if err := e.disks.Release(ctx, r.ID, r.Spec.Disks); err != nil {
 		return err
 	}
 	// libvirt never removes a domain's log, and each container has its own domain.

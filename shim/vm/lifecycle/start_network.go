@@ -85,7 +85,7 @@ func podInterfaces(specs []vmspec.Interface) ([]netsetup.Interface, error) {
 
 func podInterface(spec vmspec.Interface) (netsetup.Interface, error) {
 	wanted := netsetup.Interface{
-		Name: spec.Device, Binding: netsetup.Binding(spec.Binding), Queues: int(spec.Queues),
+		Card: spec.Name, Name: spec.Device, Binding: netsetup.Binding(spec.Binding), Queues: int(spec.Queues),
 	}
 	var err error
 	if spec.MAC != "" {

@@ -25,7 +25,6 @@ type resizer struct {
 	groups  Groups
 	memory  Memory
 	domains connector
-	mode    vmspec.Mode
 	log     *slog.Logger
 }
 
@@ -68,12 +67,11 @@ func (z *resizer) changeCreated(v *table.VM, r record.Container, wanted *runtime
 		config.Linux = &runtimeapi.LinuxContainerConfig{}
 	}
 	config.Linux.Resources = wanted
-	spec, err := vmspec.FromCRI(r.Sandbox.Value, config)
+	asked, err := vmspec.FromCRI(r.Sandbox.Value, config)
 	if err != nil {
 		return fmt.Errorf("%w: %w", vmerrors.ErrInvalid, err)
 	}
-	spec.Disks = r.Spec.Disks // as they were made: no resource changes them
-	r.Config.Value, r.Spec = config, spec
+	r.Config.Value, r.Spec = config, asked.Resolve(r.Spec.Facts())
 	return z.table.Put(v, r)
 }
 

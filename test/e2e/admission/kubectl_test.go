@@ -26,7 +26,7 @@ func TestWhatKubectlPrints(t *testing.T) {
 	var all strings.Builder
 	for _, name := range []string{
 		"cpu-as-text", "cpu-negative", "disk-without-volume", "gpus-and-host-devices", "memory-missing",
-		"no-volume-to-boot", "old-registry-disk", "set-annotation",
+		"volume-without-source", "old-registry-disk", "set-annotation",
 	} {
 		file := filepath.Join(root, "controller", "admission", "testdata", "refused", name+".yaml")
 		for _, flags := range [][]string{nil, {"--server-side"}} {

@@ -118,7 +118,7 @@ func (v VM) disks() []DiskDetail {
 		k := DiskDetail{Name: d.Name, Source: string(d.Source), Bus: string(d.Bus), ReadOnly: d.ReadOnly}
 		from := v.Info.Disk(d.Name)
 		switch {
-		case d.Source == vmspec.SourceClaim:
+		case d.Source == vmspec.SourcePVC:
 			k.Format = from.Format
 		case from.Image != nil:
 			if d.Source == vmspec.SourceVolume {
@@ -142,9 +142,9 @@ func (v VM) nics() []NICDetail {
 	if v.Info.Network == nil {
 		return all
 	}
-	for i, n := range v.Info.Network.NICs[:min(len(v.Info.Network.NICs), len(v.Info.Spec.Interfaces))] {
+	for _, n := range v.Info.Network.NICs {
 		nic := NICDetail{
-			Name: v.Info.Spec.Interfaces[i].Name, MAC: n.GuestMAC.String(), MTU: n.MTU, Tap: n.Tap,
+			Name: n.Card, MAC: n.GuestMAC.String(), MTU: n.MTU, Tap: n.Tap,
 		}
 		if n.IPv4.Address.IsValid() {
 			nic.Address = n.IPv4.Address.String()

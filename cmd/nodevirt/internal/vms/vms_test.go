@@ -53,7 +53,8 @@ func running() VM {
 				Path:  "/var/lib/nodevirt/disk.qcow2", Format: "qcow2", Allocated: 196 << 10,
 			}, {Name: "cloudinit", Path: "/var/lib/nodevirt/seed.iso", Format: "raw", Allocated: 366 << 10}},
 			Network: &netsetup.Plan{NICs: []netsetup.NIC{{
-				Tap: "nvaaaa", MTU: 1400, GuestMAC: []byte{2, 0, 0, 0, 0, 1},
+				Card: "default",
+				Tap:  "nvaaaa", MTU: 1400, GuestMAC: []byte{2, 0, 0, 0, 0, 1},
 				IPv4: netsetup.Addressing{
 					Address: netip.MustParsePrefix("10.244.1.2/24"), Gateway: netip.MustParseAddr("10.244.1.1"),
 				},

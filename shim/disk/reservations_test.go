@@ -8,12 +8,12 @@ import (
 	"github.com/nodevirt/nodevirt/shim/vmspec"
 )
 
-// TestHeld: what is one machine's is none of its other disks' either, until it is given back.
-func TestHeld(t *testing.T) {
+// TestReservations: what one disk uses no other disk can, not even of the same VM, until it is dropped.
+func TestReservations(t *testing.T) {
 	disk := func(id, name string) Disk {
 		return Disk{Disk: vmspec.Disk{Name: name}, VM: record.Container{ID: id}}
 	}
-	var h held
+	var r reservations
 	for _, step := range []struct {
 		k    Disk
 		of   string
@@ -25,19 +25,19 @@ func TestHeld(t *testing.T) {
 		{disk("1", "y"), "a", ErrInUse},
 		{disk("2", "x"), "b", nil},
 	} {
-		if err := h.free(step.k, step.of); !errors.Is(err, step.want) {
+		if err := r.free(step.k, step.of); !errors.Is(err, step.want) {
 			t.Errorf("%s for %s of %s: %v, want %v", step.of, step.k.Name, step.k.VM.ID, err, step.want)
 		}
-		if err := h.take(step.k, step.of); !errors.Is(err, step.want) {
+		if err := r.take(step.k, step.of); !errors.Is(err, step.want) {
 			t.Errorf("%s to %s of %s: %v, want %v", step.of, step.k.Name, step.k.VM.ID, err, step.want)
 		}
 	}
-	h.drop(disk("1", "x"))
-	h.drop(disk("1", "x"))
-	if err := h.take(disk("1", "y"), "a"); err != nil {
-		t.Errorf("what was given back: %v", err)
+	r.drop(disk("1", "x"))
+	r.drop(disk("1", "x"))
+	if err := r.take(disk("1", "y"), "a"); err != nil {
+		t.Errorf("what was dropped: %v", err)
 	}
-	if err := h.free(disk("1", "y"), "b"); !errors.Is(err, ErrInUse) {
-		t.Errorf("another's was given back: %v", err)
+	if err := r.free(disk("1", "y"), "b"); !errors.Is(err, ErrInUse) {
+		t.Errorf("another's was dropped: %v", err)
 	}
 }

@@ -11,10 +11,10 @@ import (
 // holdEvery is how long two nodes could use one export at the same time.
 const holdEvery = 2 * time.Second
 
-// holdExports keeps each export to one address at a time, but for those that are shareable.
-// It waits for nobody who changes them: one that goes meanwhile has no target.
+// holdExports limits each export to one initiator's address at a time, except shareable
+// exports. It takes no lock: an export that is removed meanwhile has no target.
 func (d *Disks) holdExports(ctx context.Context) {
-	all, _ := d.Exports() // restoreExports tells of an error
+	all, _ := d.Exports() // restoreExports logs the error
 	for _, e := range all {
 		if e.Shareable {
 			continue

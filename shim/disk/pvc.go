@@ -1,0 +1,77 @@
+package disk
+
+import (
+	"github.com/containerd/errdefs"
+
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"os"
+
+	"github.com/nodevirt/nodevirt/imageunpack"
+	"github.com/nodevirt/nodevirt/imageunpack/expand"
+	"github.com/nodevirt/nodevirt/imageunpack/persist"
+	"github.com/nodevirt/nodevirt/shim/domain"
+)
+
+// ErrVolume says that a volume can't be the disk that its pod asks for.
+var ErrVolume = errdefs.ErrInvalidArgument.WithMessage("unusable volume")
+
+// pvc returns how a PVC is attached: a block device, or the file disk.img in a
+// folder. A PVC outlives its container, and one VM at a time uses it: QEMU locks a
+// file; a device, which QEMU opens by the VM's own node, is reserved here.
+func (d *Disks) pvc(k Disk) kind {
+	if k.Block {
+		return blockPVC{Disks: d}
+	}
+	return filePVC{Disks: d}
+}
+
+// pvcTakesTime reports whether the PVC becomes the copy of an image first.
+func pvcTakesTime(k Disk) bool { return k.Origin != "" }
+
+// writeOrigin makes a volume a copy of the disk's origin, if it has one, unless the
+// volume is a disk already.
+func (d *Disks) writeOrigin(ctx context.Context, k Disk, volume *os.File) error {
+	if k.Content.Image == nil {
+		return nil
+	}
+	image := k.image()
+	if is, _, err := persist.Look(volume); err != nil || is {
+		return err
+	}
+	from, err := d.Unpacker.Open(ctx, image, image.Path)
+	if err != nil {
+		return err
+	}
+	defer from.Close()
+	key := sha256.Sum256([]byte(image.ImageID + image.Path))
+	err = d.persist.write(ctx, volume, persist.Source{
+		UID: k.VM.Domain.UID, File: from, Format: string(image.Format), Size: image.VirtualSize,
+		Key: hex.EncodeToString(key[:]), Scratch: d.Folder(k.VM.ID),
+	}, func(done float64) { k.progress(expand.Progress{Done: done}) })
+	if errors.Is(err, persist.ErrUnfit) {
+		return fmt.Errorf("%w: %w", ErrVolume, err)
+	}
+	if err != nil {
+		return fmt.Errorf("write the disk of image %s: %w", image.Image, err)
+	}
+	return nil
+}
+
+// lockedNow returns an error if another process uses the volume at this moment.
+func lockedNow(f *os.File) error {
+	unlock, err := persist.Lock(f)
+	if err != nil {
+		return err
+	}
+	return unlock()
+}
+
+// describePVC returns the one layer of a PVC.
+func describePVC(k Disk, l domain.Layer) domain.Disk {
+	l.Format, l.ReadOnly = string(imageunpack.Raw), k.ReadOnly
+	return domain.Disk{Layers: []domain.Layer{l}}
+}

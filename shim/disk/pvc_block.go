@@ -1,0 +1,94 @@
+package disk
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+
+	"github.com/nodevirt/nodevirt/shim/domain"
+)
+
+// blockPVC is a PVC that is a block device.
+type blockPVC struct {
+	*Disks
+	passive
+}
+
+func (blockPVC) takesTime(k Disk) bool { return pvcTakesTime(k) }
+
+func (b blockPVC) create(ctx context.Context, k Disk) error {
+	f, number, err := b.devices.open(k.Host)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	// First, since a VM that uses the device would notice the kernel's lock.
+	if err := b.ask(k, number, b.reserved.free); err != nil {
+		return err
+	}
+	if err := b.writeOrigin(ctx, k, f); err != nil {
+		return err
+	}
+	// The lock ends here. But a kubelet repeats this call, and not a start.
+	return lockedNow(f)
+}
+
+func (b blockPVC) attach(_ context.Context, k Disk) (map[string][]*os.File, error) {
+	f, number, err := b.devices.open(k.Host)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	if err := b.ask(k, number, b.reserved.take); err != nil {
+		return nil, err
+	}
+	if err := lockedNow(f); err != nil {
+		return nil, err
+	}
+	if err := b.removeNode(k); err != nil {
+		return nil, err
+	}
+	return nil, b.devices.makeNode(b.node(k), number, k.VM.Domain.UID, k.VM.Domain.GID)
+}
+
+// ask asks for a device by its number, whichever node of it a pod has.
+func (blockPVC) ask(k Disk, number uint64, ask func(Disk, string) error) error {
+	if err := ask(k, fmt.Sprintf("device %d", number)); err != nil {
+		return fmt.Errorf("the volume is %w", err)
+	}
+	return nil
+}
+
+func (b blockPVC) detach(_ context.Context, k Disk) error {
+	b.reserved.drop(k)
+	return b.removeNode(k)
+}
+
+func (b blockPVC) removeNode(k Disk) error {
+	if err := os.Remove(b.node(k)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	return nil
+}
+
+// recover reserves the device for a VM that may run.
+func (b blockPVC) recover(k Disk, active bool) error {
+	if !active {
+		return nil
+	}
+	f, number, err := b.devices.open(k.Host)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	return b.ask(k, number, b.reserved.take)
+}
+
+func (b blockPVC) describe(k Disk) domain.Disk {
+	return describePVC(k, domain.Layer{Path: b.node(k), Block: true})
+}
+
+// node is the VM's own node of the device. QEMU has no right on the volume's.
+func (b blockPVC) node(k Disk) string { return b.devices.path("nodevirt-" + k.VM.ID + "-" + k.Name) }

@@ -1,0 +1,156 @@
+package disk
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/nodevirt/nodevirt/imageunpack/persist"
+	"github.com/nodevirt/nodevirt/shim/domain"
+)
+
+// filePVC is a PVC that is a folder with the file disk.img, as in KubeVirt.
+type filePVC struct {
+	*Disks
+	passive
+}
+
+const imageFile = "disk.img"
+
+// errNoFile says that a folder holds no disk.
+var errNoFile = errors.New("there is no " + imageFile + " in it: put one there, or have the disk of an image " +
+	"written to it (annotation nodevirt.io/disk-origin)")
+
+func (filePVC) takesTime(k Disk) bool { return pvcTakesTime(k) }
+
+func (p filePVC) create(ctx context.Context, k Disk) error {
+	if err := p.room(k); err != nil {
+		return err
+	}
+	f, err := p.open(k, k.Content.Image != nil)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	if err := p.writeOrigin(ctx, k, f); err != nil {
+		return err
+	}
+	// The lock ends here. But a kubelet repeats this call, and not a start.
+	unlock, err := persist.Lock(f)
+	if err != nil {
+		return err
+	}
+	return errors.Join(p.grow(k, f), unlock())
+}
+
+// attach opens the file. QEMU locks it through the same descriptor.
+func (p filePVC) attach(_ context.Context, k Disk) (map[string][]*os.File, error) {
+	f, err := p.open(k, false)
+	if err != nil {
+		return nil, err
+	}
+	return map[string][]*os.File{k.group("top"): {f}}, lockedNow(f)
+}
+
+func (filePVC) describe(k Disk) domain.Disk {
+	return describePVC(k, domain.Layer{Path: filepath.Join(k.Host, imageFile), FDGroup: k.group("top")})
+}
+
+// open opens the file. Other pods may write to the folder too: anything but a regular
+// file is refused.
+func (filePVC) open(k Disk, create bool) (*os.File, error) {
+	root, err := os.OpenRoot(k.Host)
+	if err != nil {
+		return nil, fmt.Errorf("%w: %w", ErrVolume, err)
+	}
+	defer root.Close()
+	info, err := root.Lstat(imageFile)
+	if err == nil && !info.Mode().IsRegular() {
+		return nil, fmt.Errorf("%w: %s in it is no file", ErrVolume, imageFile)
+	}
+	flags := os.O_RDWR | syscall.O_NOFOLLOW | syscall.O_NONBLOCK
+	if create {
+		flags |= os.O_CREATE
+	}
+	f, err := root.OpenFile(imageFile, flags, 0o600)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, fmt.Errorf("%w: %w", ErrVolume, errNoFile)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("%w: %w", ErrVolume, err)
+	}
+	if info, err = f.Stat(); err == nil && !info.Mode().IsRegular() {
+		err = fmt.Errorf("%w: %s in it is no file", ErrVolume, imageFile)
+	}
+	if err != nil {
+		return nil, errors.Join(err, f.Close())
+	}
+	return f, nil
+}
+
+// room refuses an origin that the folder's file system can't hold, before anything is
+// written. Package persist knows the size of a device.
+func (p filePVC) room(k Disk) error {
+	if k.Content.Image == nil {
+		return nil
+	}
+	var taken int64
+	switch f, err := p.open(k, false); {
+	case err == nil:
+		defer f.Close()
+		if is, _, err := persist.Look(f); err != nil || is {
+			return err
+		}
+		var st unix.Stat_t
+		if err := unix.Fstat(int(f.Fd()), &st); err != nil {
+			return fmt.Errorf("ask for the volume's room: %w", err)
+		}
+		taken = st.Blocks * 512
+	case !errors.Is(err, errNoFile):
+		return err
+	}
+	var st unix.Statfs_t
+	if err := unix.Statfs(k.Host, &st); err != nil {
+		return fmt.Errorf("ask for the volume's room: %w", err)
+	}
+	if all := int64(st.Blocks) * st.Frsize; k.image().VirtualSize > all {
+		return fmt.Errorf("%w: %w: the disk has %d bytes, and the volume's file system %d: use a larger one",
+			ErrVolume, persist.ErrUnfit, k.image().VirtualSize, all)
+	}
+	if free := int64(st.Bavail)*st.Frsize + taken; k.image().Content > free {
+		return fmt.Errorf("%w: the disk may take %d bytes, and the volume has %d free: use a larger one",
+			syscall.ENOSPC, k.image().Content, free)
+	}
+	return nil
+}
+
+// grow makes the file as large as its volume, if the folder is a file system of its
+// own: a folder below others shares theirs, and may not take all of it.
+func (filePVC) grow(k Disk, f *os.File) error {
+	var folder, above, file unix.Stat_t
+	var st unix.Statfs_t
+	err := errors.Join(unix.Stat(k.Host, &folder), unix.Stat(filepath.Dir(k.Host), &above), unix.Fstat(int(f.Fd()), &file),
+		unix.Fstatfs(int(f.Fd()), &st))
+	if err != nil {
+		return fmt.Errorf("ask for the volume's size: %w", err)
+	}
+	if folder.Dev == above.Dev {
+		return nil
+	}
+	const mebibyte = 1 << 20
+	// Some stays free, as the file system's own records grow with the file.
+	size := (int64(st.Bavail)*st.Frsize + file.Blocks*512) / 100 * 95 / mebibyte * mebibyte
+	if size <= file.Size {
+		return nil
+	}
+	if err := f.Truncate(size); err != nil {
+		return fmt.Errorf("grow the disk to the volume's size: %w", err)
+	}
+	return nil
+}

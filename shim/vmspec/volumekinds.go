@@ -1,0 +1,106 @@
+package vmspec
+
+import (
+	"slices"
+	"strings"
+
+	"k8s.io/apimachinery/pkg/util/validation/field"
+	kubevirt "kubevirt.io/api/core/v1"
+)
+
+// Need is what a pod must give the VM's container for a volume.
+type Need string
+
+// The needs of volumes. The node finds a mount or a device by the last part of
+// its path in the container, which is the volume's name.
+const (
+	// NeedNothing says that the node makes the disk itself.
+	NeedNothing Need = ""
+	// NeedImage is the container's own image.
+	NeedImage Need = "image"
+	// NeedImageVolume is a mounted image.
+	NeedImageVolume Need = "image volume"
+	// NeedSecrets are mounted Secrets, if the volume names any.
+	NeedSecrets Need = "secrets"
+	// NeedVolume is a writable mount, or a block device.
+	NeedVolume Need = "volume"
+)
+
+// takesVolume reports whether a container may mount a folder, or have a device,
+// for such a disk.
+func (n Need) takesVolume() bool { return n != NeedNothing && n != NeedSecrets }
+
+// VolumeKind is what all disks of one source have in common. What a node does
+// with them is the table of package disk.
+type VolumeKind struct {
+	Source Source
+	// Field is KubeVirt's name of the kind in an element of volumes[]; empty for a
+	// kind that only a pod's own mounts, devices or annotations ask for.
+	Field string
+	// Needs is what the pod must have.
+	Needs Need
+	// Registry says that the disk is one in an image, and has a [Mode].
+	Registry bool
+	// Fixed says that a guest can't write the disk, nor boot from it.
+	Fixed bool
+
+	// given reports whether a volume has Field; read returns what it says of its disk.
+	given func(kubevirt.Volume) bool
+	read  func(v *volumes, at *field.Path, g kubevirt.Volume) (Disk, field.ErrorList)
+}
+
+// VolumeKinds returns the table of volume kinds. Kinds with the same field are
+// read by the same function, which chooses the source.
+func VolumeKinds() []VolumeKind {
+	containerDisk := VolumeKind{
+		Field: "containerDisk", Registry: true,
+		given: func(g kubevirt.Volume) bool { return g.ContainerDisk != nil },
+		read:  (*volumes).registryDisk,
+	}
+	own, mounted := containerDisk, containerDisk
+	own.Source, own.Needs = SourceImage, NeedImage
+	mounted.Source, mounted.Needs = SourceVolume, NeedImageVolume
+	return []VolumeKind{
+		own,
+		mounted,
+		{
+			Source: SourceSeed, Field: "cloudInitNoCloud", Needs: NeedSecrets, Fixed: true,
+			given: func(g kubevirt.Volume) bool { return g.CloudInitNoCloud != nil },
+			read:  (*volumes).cloudInitDisk,
+		},
+		{
+			Source: SourceEmpty, Field: "emptyDisk",
+			given: func(g kubevirt.Volume) bool { return g.EmptyDisk != nil },
+			read:  (*volumes).emptyDisk,
+		},
+		{Source: SourcePVC, Needs: NeedVolume},
+		{Source: SourceImport},
+	}
+}
+
+// Kind returns the kind of the source.
+func (s Source) Kind() VolumeKind {
+	all := VolumeKinds()
+	i := slices.IndexFunc(all, func(k VolumeKind) bool { return k.Source == s })
+	if i < 0 {
+		return VolumeKind{Source: s}
+	}
+	return all[i]
+}
+
+// volumeFields returns the fields that a volume of a VMI can have, sorted, and
+// those that one has.
+func volumeFields(g kubevirt.Volume) (known []string, given []VolumeKind) {
+	for _, k := range VolumeKinds() {
+		if k.Field == "" || slices.Contains(known, k.Field) {
+			continue
+		}
+		known = append(known, k.Field)
+		if k.given(g) {
+			given = append(given, k)
+		}
+	}
+	slices.Sort(known)
+	slices.SortFunc(given, func(a, b VolumeKind) int { return strings.Compare(a.Field, b.Field) })
+	return known, given
+}
