@@ -117,7 +117,7 @@ func TestWhereTheGuestIsReached(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		inside, outside := p.GuestAddrs(), p.PodIPs()
+		inside, outside := p.GuestAddresses(), p.PodIPs()
 		if len(inside) == 0 || len(outside) == 0 ||
 			[2]string{inside[0].String(), outside[0].String()} != want {
 			t.Errorf("%s: the guest is reached at %v and %v, want %v", binding, inside, outside, want)
