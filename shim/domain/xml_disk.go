@@ -10,7 +10,7 @@ import (
 
 func disks(m Machine) ([]libvirtxml.DomainDisk, error) {
 	if len(m.Disks) != len(m.Spec.Disks) {
-		return nil, fmt.Errorf("%d disks were made for %d in the spec", len(m.Disks), len(m.Spec.Disks))
+		return nil, fmt.Errorf("%d disks for %d in the spec", len(m.Disks), len(m.Spec.Disks))
 	}
 	targets := vmspec.Targets(m.Spec.Disks)
 	var all []libvirtxml.DomainDisk
@@ -49,7 +49,7 @@ func disk(spec vmspec.Disk, layers []Layer, target string) libvirtxml.DomainDisk
 	if spec.CDROM || spec.ReadOnly || top.ReadOnly {
 		d.ReadOnly = &libvirtxml.DomainDiskReadOnly{}
 	} else {
-		// What the guest frees is freed in the overlay too.
+		// Ranges that the guest frees are freed in the overlay too.
 		d.Driver.Discard = "unmap"
 	}
 	if spec.BootOrder > 0 {
@@ -70,8 +70,8 @@ func source(l Layer) *libvirtxml.DomainDiskSource {
 	}
 }
 
-// backing spells a chain out to its end, which is an empty element. Without
-// it, libvirt reads the files' headers and follows the names that it finds.
+// backing returns the chain below a layer, up to an empty element at its end.
+// Without that, libvirt reads the files' headers and opens the names in them.
 func backing(layers []Layer) *libvirtxml.DomainDiskBackingStore {
 	if len(layers) == 0 {
 		return &libvirtxml.DomainDiskBackingStore{}
@@ -83,8 +83,8 @@ func backing(layers []Layer) *libvirtxml.DomainDiskBackingStore {
 	}
 }
 
-// unit keeps SCSI disks on the one controller that there is: for the seventeenth
-// name libvirt would make another, of a model that few guests know.
+// unit keeps all SCSI disks on the one controller. For the seventeenth name libvirt
+// would add another controller, of a model that few guests support.
 func unit(t vmspec.Target) *libvirtxml.DomainAddressDrive {
 	zero, unit := uint(0), uint(t.Number)
 	return &libvirtxml.DomainAddressDrive{Controller: &zero, Bus: &zero, Target: &zero, Unit: &unit}
