@@ -149,9 +149,9 @@ func TestXMLIsValid(t *testing.T) {
 func TestXMLRefuses(t *testing.T) {
 	for want, spoil := range map[string]func(*Machine){
 		"accelerator":               func(m *Machine) { m.Accelerator = "auto" },
-		"0 disks for 1":   func(m *Machine) { m.Disks = nil },
+		"0 disks for 1":             func(m *Machine) { m.Disks = nil },
 		"disk disk0 has no content": func(m *Machine) { m.Disks[0].Layers = nil },
-		"0 network cards for 1": func(m *Machine) { m.NICs = nil },
+		"0 network cards for 1":     func(m *Machine) { m.NICs = nil },
 		"firmware UUID \"-smp 9\"":  func(m *Machine) { m.Spec.Firmware.UUID = "-smp 9" },
 		"memory of 0 bytes":         func(m *Machine) { m.Spec.Memory = 0 },
 	} {
