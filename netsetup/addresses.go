@@ -5,9 +5,9 @@ import (
 	"slices"
 )
 
-// GuestAddrs returns the guest's addresses, in the order of its cards, at which a process in the
+// GuestAddresses returns the guest's addresses, in the order of its cards, at which a process in the
 // pod's namespace reaches it. A masqueraded guest's are private.
-func (p Plan) GuestAddrs() []netip.Addr {
+func (p Plan) GuestAddresses() []netip.Addr {
 	var all []netip.Addr
 	for _, n := range p.NICs {
 		for _, a := range []Addressing{n.IPv4, n.IPv6} {
@@ -30,7 +30,7 @@ func (p Plan) PodIPs() []netip.Addr {
 	}
 	n := p.NICs[0]
 	if n.bridged() {
-		return Plan{NICs: []NIC{n}}.GuestAddrs()
+		return Plan{NICs: []NIC{n}}.GuestAddresses()
 	}
 	var all []netip.Addr
 	for _, family := range []func(netip.Addr) bool{netip.Addr.Is4, netip.Addr.Is6} {

@@ -21,19 +21,6 @@ const (
 	headStart = time.Second
 )
 
-// GuestAddresses are those that the guest has, from the cards in their order.
-func (p Plan) GuestAddresses() []netip.Addr {
-	var all []netip.Addr
-	for _, n := range p.NICs {
-		for _, a := range []Addressing{n.IPv4, n.IPv6} {
-			if a.Address.IsValid() {
-				all = append(all, a.Address.Addr())
-			}
-		}
-	}
-	return all
-}
-
 // Dial connects to a TCP port of a VM's pod, from inside the pod's network namespace. It
 // tries the guest's addresses in order, and then loopback, for a port of another container
 // of the pod. If an address does not answer at once, as behind a firewall, Dial also tries

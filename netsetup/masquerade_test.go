@@ -95,9 +95,9 @@ func TestPrivateNetworkOfOnesChoice(t *testing.T) {
 		"overlaps":  {Binding: Masquerade, IPv4: netip.MustParsePrefix("10.88.0.0/16")},
 		"one like":  {Binding: Masquerade, IPv4: netip.MustParsePrefix("10.0.3.0/31")},
 		"10.0.2.0":  {Binding: Masquerade, IPv4: netip.MustParsePrefix("fd00::/120")},
-		"go with":   {Ports: []Port{{"tcp", 80}}},
+		"need the binding masquerade":   {Ports: []Port{{"tcp", 80}}},
 		"passt":     {Binding: "passt"},
-		"icmp port": {Binding: Masquerade, Ports: []Port{{"icmp", 1}}},
+		"port icmp": {Binding: Masquerade, Ports: []Port{{"icmp", 1}}},
 	} {
 		_, err := n.setup.Plan(t.Context(), idB, Pod{Netns: n.addPod(t), Interfaces: []Interface{wanted}})
 		if err == nil || !strings.Contains(err.Error(), name) {
@@ -117,7 +117,7 @@ func TestWhereTheGuestIsReached(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		inside, outside := p.GuestAddrs(), p.PodIPs()
+		inside, outside := p.GuestAddresses(), p.PodIPs()
 		if len(inside) == 0 || len(outside) == 0 ||
 			[2]string{inside[0].String(), outside[0].String()} != want {
 			t.Errorf("%s: the guest is reached at %v and %v, want %v", binding, inside, outside, want)

@@ -1,10 +1,10 @@
 // Package cgroup places the processes of one VM container, QEMU and its dnsmasq, in a control group
-// of the pod, so that the kubelet's accounting and the OOM killer see what the VM really uses.
+// of the pod, so that the kubelet's accounting and the OOM killer include all resources of the VM.
 //
-// It owns one leaf group per VM container, its limits, and the reading of its counters. How groups
-// are made on cgroup v1 and v2, by hand or through systemd, is the business of
-// github.com/opencontainers/cgroups, which runc and the kubelet use as well. The pod's own group
-// belongs to the kubelet, and processes belong to those who started them: nothing is killed here.
+// It owns one leaf group for each VM container, its limits and its counters. It leaves the pod's own
+// group to the kubelet, and the end of processes to the packages that started them. The library
+// github.com/opencontainers/cgroups, which runc and the kubelet use too, creates groups on cgroup v1
+// and v2, directly or through systemd.
 package cgroup
 
 import (
@@ -22,16 +22,16 @@ import (
 // shim, Open with the same arguments gives the same group. Its methods may be called concurrently.
 type Group struct {
 	config *cgroups.Cgroup
-	own    string // the parent that nodevirt makes for pods that bring none, or ""
+	own    string // the parent that nodevirt creates for pods without one, or ""
 	man    cgroups.Manager
-	paths  map[string]string // by controller; the one key of v2 is ""
+	paths  map[string]string // by controller; v2 has the one key ""
 
 	mu     sync.Mutex
-	limits *Limits // the last of Create or Set, for a systemd scope that has to be started anew
+	limits *Limits // those of the last Create or Set, for a systemd scope that must start again
 }
 
-// Open names the group of the container id under the pod's parent, which is linux.cgroup_parent of
-// the CRI sandbox as it came. It touches no group. See config.go for how the name is made.
+// Open returns the group of the container id below the pod's parent, which is linux.cgroup_parent of
+// the CRI sandbox. It changes no group. See config.go for the names.
 func Open(parent, id string) (*Group, error) { return open(parent, id, ownParent) }
 
 func open(parent, id, own string) (*Group, error) {
@@ -47,14 +47,14 @@ func open(parent, id, own string) (*Group, error) {
 	if parent == "" {
 		g.own = own
 	}
-	// The library does not make the group in the devices hierarchy while devices are skipped, but
-	// moves processes there all the same. The flag has done its part: it let the hierarchy be
+	// With SkipDevices the library does not create the group in the devices hierarchy, but still
+	// moves processes there. The flag is needed above alone, where it allows the hierarchy to be
 	// absent.
 	config.SkipDevices = g.paths["devices"] == ""
 	return g, nil
 }
 
-// Path is the group's directory: on v1 the one in the memory hierarchy, if that is mounted.
+// Path returns the group's directory: on v1 the one in the memory hierarchy, if that is mounted.
 func (g *Group) Path() string {
 	for _, controller := range []string{"memory", "pids", "cpu", "devices", "name=systemd", ""} {
 		if path := g.paths[controller]; path != "" {
@@ -64,11 +64,10 @@ func (g *Group) Path() string {
 	return ""
 }
 
-// Create makes the group with limits l, or sets l where the group is there already. What it made it
-// takes back when it fails.
+// Create creates the group with limits l, or sets l if the group exists. If it fails, it removes the
+// group that it created.
 //
-// With systemd the group is a scope, and systemd knows no scope without a process: there the first
-// Add makes it.
+// With systemd the group is a scope. A scope needs a process, so the first Add creates it.
 func (g *Group) Create(l Limits) (err error) {
 	g.remember(l)
 	existed := g.exists()
@@ -89,8 +88,8 @@ func (g *Group) Create(l Limits) (err error) {
 // noProcess makes the library create a group without moving a process into it.
 const noProcess = -1
 
-// apply creates the group. A neighbour's Remove may take the empty parent away between the
-// creation of the parent and that of the group: then the second try makes both.
+// apply creates the group. The Remove of another group may remove the empty parent between the
+// creation of the parent and that of the group: then the second attempt creates both.
 func (g *Group) apply(pid int) error {
 	err := g.man.Apply(pid)
 	if g.own != "" && errors.Is(err, fs.ErrNotExist) {
@@ -99,11 +98,10 @@ func (g *Group) apply(pid int) error {
 	return err
 }
 
-// Add moves the process pid into the group with all its threads. Memory that it took before stays
-// charged to the group that it came from. It fails when the group has not been created, or pid is
-// gone.
+// Add moves the process pid with all its threads into the group. Its present memory stays charged to
+// its former group. Add fails if the group or the process does not exist.
 func (g *Group) Add(pid int) error {
-	if pid <= 0 { // the kernel reads 0 as the writer: that would move the shim
+	if pid <= 0 { // for the kernel 0 means the writer, which is the shim
 		return fmt.Errorf("add process %d to cgroup %s: not a process id", pid, g.Path())
 	}
 	if g.config.Systemd && !g.exists() {
@@ -115,12 +113,12 @@ func (g *Group) Add(pid int) error {
 	return nil
 }
 
-// startScope makes the systemd scope with its first process. A scope ends with its last process, so
-// this happens again when the group ran empty in between.
+// startScope creates the systemd scope with its first process. A scope ends with its last process. So
+// startScope runs again if the group was empty in between.
 func (g *Group) startScope(pid int) error {
 	limits, ok := g.remembered()
 	if !ok {
-		return fmt.Errorf("add process %d to cgroup %s: it does not exist: create it first", pid, g.Path())
+		return fmt.Errorf("add process %d to cgroup %s: the cgroup does not exist: create it first", pid, g.Path())
 	}
 	if err := g.apply(pid); err != nil {
 		return fmt.Errorf("start the systemd scope of cgroup %s with process %d: %w", g.Path(), pid, err)
@@ -128,7 +126,7 @@ func (g *Group) startScope(pid int) error {
 	return g.set(limits)
 }
 
-// PIDs lists the processes of the group. A group that does not exist has none.
+// PIDs returns the processes of the group. A group that does not exist has none.
 func (g *Group) PIDs() ([]int, error) {
 	pids, err := cgroups.GetAllPids(g.Path())
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {

@@ -10,13 +10,13 @@ import (
 	"github.com/opencontainers/cgroups"
 )
 
-// Limits are the resources of CRI's LinuxContainerResources that a group can hold. The zero value
-// of a field leaves that resource as it is.
+// Limits are the fields of CRI's LinuxContainerResources for a group. The zero value of a field keeps
+// that limit.
 type Limits struct {
-	Memory         int64  // bytes; -1 lifts the limit
-	MemorySwap     int64  // bytes of memory and swap together; -1 lifts the limit
+	Memory         int64  // bytes; -1 means no limit
+	MemorySwap     int64  // bytes of memory and swap together; -1 means no limit
 	CPUShares      uint64 // 2 to 262144; on v2 converted to a weight
-	CPUQuota       int64  // µs of CPU time per CPUPeriod; -1 lifts the limit
+	CPUQuota       int64  // µs of CPU time per CPUPeriod; -1 means no limit
 	CPUPeriod      uint64 // µs
 	CPUSetCPUs     string // a list such as "0-3,7"
 	CPUSetMems     string // NUMA nodes, as a list
@@ -24,14 +24,14 @@ type Limits struct {
 	Unified        map[string]string // file → content; v2 only
 }
 
-// HugepageLimit bounds the huge pages of one size.
+// HugepageLimit is the limit for huge pages of one size.
 type HugepageLimit struct {
 	PageSize string // "2MB", "1GB"
 	Bytes    uint64
 }
 
-// Set changes the limits of a group. With systemd, limits of a group without a process are kept for
-// its first one. It fails when memory in use can't be brought under a lower limit.
+// Set changes the limits of the group. With systemd, the limits of a group without a process apply
+// from its first process on. Set fails if the group uses more memory than a lower limit allows.
 func (g *Group) Set(l Limits) error {
 	g.remember(l)
 	if g.config.Systemd && !g.exists() {
@@ -47,16 +47,16 @@ func (g *Group) set(l Limits) error {
 	return nil
 }
 
-// resources says l in the library's terms. As containerd does it, a swap limit is left out where
-// the kernel does not count swap, and so are huge pages where their controller is missing: the
-// kubelet sends both whether they exist or not.
+// resources returns l as the library's type. Like containerd, it leaves out a swap limit if the kernel
+// does not count swap, and limits of huge pages if their controller is missing: the kubelet always
+// sends both.
 func (g *Group) resources(l Limits) *cgroups.Resources {
 	r := &cgroups.Resources{
 		Memory: l.Memory, MemorySwap: l.MemorySwap,
 		CpuShares: l.CPUShares, CpuQuota: l.CPUQuota, CpuPeriod: l.CPUPeriod,
 		CpusetCpus: l.CPUSetCPUs, CpusetMems: l.CPUSetMems,
 		SkipDevices: true,
-		// Freezing guards a change of device rules. There are none, and a frozen guest loses time.
+		// Freezing protects a change of device rules. There are none, and a frozen guest loses time.
 		SkipFreezeOnSet: true,
 	}
 	if cgroups.IsCgroup2UnifiedMode() {

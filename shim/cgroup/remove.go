@@ -12,25 +12,24 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// ErrBusy says that a group still holds processes.
-var ErrBusy = errdefs.ErrFailedPrecondition.WithMessage("cgroup still holds processes")
+// ErrBusy means that a group still contains processes.
+var ErrBusy = errdefs.ErrFailedPrecondition.WithMessage("cgroup still contains processes")
 
 const (
-	// emptyWait bounds how long Remove waits for processes that were just killed to go.
+	// emptyWait is how long Remove waits for the end of processes that were just killed.
 	emptyWait = 2 * time.Second
-	// emptyPoll is the first pause between two looks; each is twice the one before.
+	// emptyPoll is the first pause between two polls. Each further pause is twice as long.
 	emptyPoll = 2 * time.Millisecond
 )
 
-// Remove removes the group, and nodevirt's own parent of it when that is empty. It kills nothing:
-// when processes are left after two seconds the error wraps ErrBusy. A group that does not exist
-// counts as removed.
+// Remove removes the group, and nodevirt's own parent if that is empty. It kills no process: if some
+// remain after two seconds, the error wraps ErrBusy. A group that does not exist is no error.
 func (g *Group) Remove() error {
-	// The wait matters for more than order: systemd stops a scope by killing what is in it.
+	// Without the wait, systemd would kill the processes: that is how it stops a scope.
 	if err := g.waitEmpty(); err != nil {
 		return err
 	}
-	// The library forgets the paths that it has removed, and this Group should stay usable.
+	// The library drops the paths that it has removed. A copy keeps this Group usable.
 	man, err := manager.NewWithPaths(g.config, maps.Clone(g.paths))
 	if err != nil {
 		return fmt.Errorf("remove cgroup %s: %w", g.Path(), err)
@@ -55,7 +54,7 @@ func (g *Group) waitEmpty() error {
 	}
 }
 
-// removeOwnParent leaves a parent that holds other groups or processes: rmdir refuses those.
+// removeOwnParent removes an empty parent. rmdir refuses one with other groups or processes.
 func (g *Group) removeOwnParent() error {
 	if g.own == "" {
 		return nil

@@ -7,45 +7,45 @@ import (
 	"github.com/opencontainers/cgroups"
 )
 
-// Stats are the counters of a group at one moment, in the meanings that CRI's ContainerStats gives
-// them. Where a controller is missing its fields are zero.
+// Stats are the counters of a group, with the meanings of CRI's ContainerStats. The fields of a missing
+// controller are zero.
 type Stats struct {
-	CPU              uint64 // ns used since the group was made
+	CPU              uint64 // ns used since the group was created
 	CPUUser          uint64 // ns of it in user mode, where the guest's own time is under emulation
 	CPUSystem        uint64 // ns of it in the kernel
-	Periods          uint64 // of the CPU quota that went by
-	ThrottledPeriods uint64 // of those in which the quota was used up
+	Periods          uint64 // elapsed periods of the CPU quota
+	ThrottledPeriods uint64 // periods in which the quota was used up
 	Throttled        uint64 // ns that tasks waited for the next period
 	CPUPressure      *Pressure
 
 	Memory          uint64 // bytes charged, page cache included
-	MemoryMax       uint64 // the most that it was
+	MemoryMax       uint64 // the maximum of Memory so far
 	MemoryFailures  uint64 // how often the limit was hit; v1 only
 	MemoryLimit     uint64 // bytes; 0 = none
-	WorkingSet      uint64 // bytes: Memory without the inactive page cache; what eviction looks at
-	RSS             uint64 // bytes of anonymous memory, the guest's RAM among them
+	WorkingSet      uint64 // bytes: Memory without the inactive page cache; the value for evictions
+	RSS             uint64 // bytes of anonymous memory, including the guest's RAM
 	Cache           uint64 // bytes of page cache
 	MappedFile      uint64 // bytes of it that are mapped
 	ActiveFile      uint64 // bytes of page cache in use
-	InactiveFile    uint64 // bytes of page cache that can go at once
-	Kernel          uint64 // bytes that the kernel took for the group
+	InactiveFile    uint64 // bytes of page cache that can be freed at once
+	Kernel          uint64 // bytes of kernel memory
 	PageFaults      uint64
 	MajorPageFaults uint64
 	MemoryPressure  *Pressure
 
 	Swap          uint64 // bytes in swap
-	SwapAvailable uint64 // bytes left below the limit of swap; 0 where that can't be told
+	SwapAvailable uint64 // bytes left below the limit of swap; 0 if unknown
 
 	PIDs      uint64 // tasks: processes and their threads
 	PIDsLimit uint64 // 0 = none
 
-	// IO are the bytes and the operations, by device and kind, of block devices that the group's
-	// processes waited for. Data that the kernel writes back later is in it on v2 only.
+	// IO has the bytes and operations of block devices, by device and kind. On v1 it does not include
+	// data that the kernel writes back later.
 	IOBytes, IOs []DeviceIO
 	IOPressure   *Pressure
 }
 
-// DeviceIO counts what went to or came from a block device.
+// DeviceIO is a counter of one kind of operation on a block device.
 type DeviceIO struct {
 	Major, Minor uint64
 	Op           string // "Read", "Write", and on v1 others such as "Sync" and "Total"
@@ -60,11 +60,10 @@ func deviceIO(raw []cgroups.BlkioStatEntry) []DeviceIO {
 	return all
 }
 
-// unlimited is beyond any memory a machine has; v1 writes 2⁶³ rounded down to a page for "no
-// limit".
+// unlimited is more than the memory of any node. For "no limit" v1 has 2⁶³ rounded down to a page.
 const unlimited = 1 << 62
 
-// Stats reads the group's counters. The error wraps fs.ErrNotExist when there is no such group.
+// Stats returns the group's counters. The error wraps fs.ErrNotExist if the group does not exist.
 func (g *Group) Stats() (Stats, error) {
 	if _, err := os.Stat(g.Path()); err != nil {
 		return Stats{}, fmt.Errorf("read counters of cgroup: %w", err)
@@ -112,7 +111,7 @@ func (s *Stats) setMemory(raw cgroups.MemoryStats) {
 	s.PageFaults = either(raw.Stats, "total_pgfault", "pgfault")
 	s.MajorPageFaults = either(raw.Stats, "total_pgmajfault", "pgmajfault")
 	if s.Kernel = raw.KernelUsage.Usage; s.Kernel == 0 {
-		s.Kernel = raw.Stats["kernel_stack"] // v2, as containerd tells it
+		s.Kernel = raw.Stats["kernel_stack"] // v2, as containerd reports it
 	}
 	if s.InactiveFile < s.Memory {
 		s.WorkingSet = s.Memory - s.InactiveFile
@@ -140,7 +139,7 @@ func (s *Stats) setSwap(raw cgroups.MemoryStats) {
 	}
 }
 
-// either gives the counter under its name in v1, which counts the tree below as well, or in v2.
+// either returns the counter with its v1 name, which includes the groups below, or with its v2 name.
 func either(stats map[string]uint64, v1, v2 string) uint64 {
 	if value, ok := stats[v1]; ok {
 		return value
@@ -148,10 +147,9 @@ func either(stats map[string]uint64, v1, v2 string) uint64 {
 	return stats[v2]
 }
 
-// OOMKills says how many processes of the group the kernel has killed for lack of memory, be it the
-// group's, the pod's or the machine's. The error wraps fs.ErrNotExist when there is no such group;
-// a systemd scope ends with its last process, so ask before dnsmasq, which outlives QEMU, is
-// stopped.
+// OOMKills returns how many processes of the group the kernel has killed for lack of memory, whether of
+// the group, the pod or the node. The error wraps fs.ErrNotExist if the group does not exist. A systemd
+// scope ends with its last process, so call OOMKills before dnsmasq, which outlives QEMU, ends.
 func (g *Group) OOMKills() (uint64, error) {
 	kills, err := g.man.OOMKillCount()
 	if err != nil {

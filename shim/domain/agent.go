@@ -9,9 +9,9 @@ import (
 	"libvirt.org/go/libvirtxml"
 )
 
-// portEvent is what QEMU says when a guest opens or closes a port; see QEMU's
-// QMP reference. libvirt has an event of its own for the agent's port only under
-// a name which the port must not have here, see [XML].
+// portEvent is QEMU's event for a port that a guest opens or closes; see QEMU's
+// QMP reference. libvirt's own event for the agent's port requires a name which
+// the port must not have here, see [XML].
 const portEvent = "VSERPORT_CHANGE"
 
 func portCallback(send func(Event)) libvirt.DomainQemuMonitorEventCallback {
@@ -20,7 +20,7 @@ func portCallback(send func(Event)) libvirt.DomainQemuMonitorEventCallback {
 			ID   string `json:"id"`
 			Open bool   `json:"open"`
 		}
-		uuid, err := dom.GetUUIDString() // reads the handle, asks nobody
+		uuid, err := dom.GetUUIDString() // reads the handle, without a call
 		if err != nil || json.Unmarshal([]byte(e.Details), &port) != nil {
 			send(Event{Kind: EventResync})
 			return
@@ -36,7 +36,7 @@ func portCallback(send func(Event)) libvirt.DomainQemuMonitorEventCallback {
 	}
 }
 
-// AgentConnected tells whether a running domain's guest has the agent's port open.
+// AgentConnected reports whether a running domain's guest has the agent's port open.
 func (d *Driver) AgentConnected(ctx context.Context, uuid string) (bool, error) {
 	return onDomain(ctx, d, "find the agent of", uuid, func(dom *libvirt.Domain) (bool, error) {
 		text, err := dom.GetXMLDesc(0)

@@ -7,9 +7,9 @@ import (
 	"libvirt.org/go/libvirt"
 )
 
-// await runs fn and waits for it, or for the end of ctx: then fn goes on in the
-// background until libvirtd answers or is given up, and its result is lost. fn
-// must own what it uses.
+// await runs fn and waits for its result or the end of ctx. In the second case fn
+// continues in the background until libvirtd answers or the connection is closed,
+// and its result is lost. fn must own all values that it uses.
 func await[T any](ctx context.Context, op, object string, fn func() (T, error)) (T, error) {
 	type result struct {
 		value T
@@ -29,7 +29,7 @@ func await[T any](ctx context.Context, op, object string, fn func() (T, error)) 
 	}
 }
 
-// call awaits fn on a connection of its own, and tells its errors by kind.
+// call awaits fn on its own connection and adds the kind to an error.
 func call[T any](ctx context.Context, d *Driver, op, object string,
 	fn func(*libvirt.Connect) (T, error),
 ) (T, error) {
@@ -59,7 +59,7 @@ func call[T any](ctx context.Context, d *Driver, op, object string,
 	})
 }
 
-// onDomain is call with a domain already looked up.
+// onDomain is call with a domain, which it looks up first.
 func onDomain[T any](ctx context.Context, d *Driver, op, uuid string,
 	fn func(*libvirt.Domain) (T, error),
 ) (T, error) {
@@ -78,7 +78,7 @@ func onDomain[T any](ctx context.Context, d *Driver, op, uuid string,
 	})
 }
 
-// do is onDomain for calls without a result.
+// do is onDomain for functions without a result.
 func do(ctx context.Context, d *Driver, op, uuid string, fn func(*libvirt.Domain) error) error {
 	_, err := onDomain(ctx, d, op, uuid, func(dom *libvirt.Domain) (struct{}, error) {
 		return struct{}{}, fn(dom)
@@ -86,7 +86,7 @@ func do(ctx context.Context, d *Driver, op, uuid string, fn func(*libvirt.Domain
 	return err
 }
 
-// pool has the connections for calls; it is nil while libvirtd is away.
+// pool returns the connections for calls, and nil while there is no libvirtd.
 func (d *Driver) pool() *pool {
 	d.mu.Lock()
 	defer d.mu.Unlock()

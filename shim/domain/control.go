@@ -9,30 +9,30 @@ import (
 	"libvirt.org/go/libvirt"
 )
 
-// Pause stops a running domain's processors. One that is paused already is no error. [ErrNotRunning]
-// where there is no machine.
+// Pause stops the virtual CPUs of a running domain. A paused domain is no error. The error is
+// [ErrNotRunning] if the domain does not run.
 func (d *Driver) Pause(ctx context.Context, uuid string) error {
 	return do(ctx, d, "pause", uuid, (*libvirt.Domain).Suspend)
 }
 
-// Reset restarts the machine at once, as its reset button does: what the guest has not written is lost.
+// Reset resets a domain at once, as a reset button does. The guest loses data that it has not written.
 func (d *Driver) Reset(ctx context.Context, uuid string) error {
 	return do(ctx, d, "reset", uuid, func(dom *libvirt.Domain) error { return dom.Reset(0) })
 }
 
-// Reboot presses the ACPI power button, and resets the machine when the guest has powered off, which it
-// need not do. It returns before the guest has reacted.
+// Reboot sends an ACPI shutdown request, and resets the domain when the guest has powered off. It returns
+// before the guest reacts, and the guest may ignore the request.
 func (d *Driver) Reboot(ctx context.Context, uuid string) error {
 	return do(ctx, d, "reboot", uuid, func(dom *libvirt.Domain) error {
 		return dom.Reboot(libvirt.DOMAIN_REBOOT_ACPI_POWER_BTN)
 	})
 }
 
-// maxScreenshot bounds a picture, in bytes: one of 8192 by 8192 pixels, as a portable pixmap.
+// maxScreenshot is the maximum size of a picture in bytes: 8192 by 8192 pixels as a portable pixmap.
 const maxScreenshot = 8192*8192*3 + 64
 
-// Screenshot is a picture of a running machine's first display, in a format that its first bytes tell:
-// PNG or, of older QEMUs, a portable pixmap.
+// Screenshot returns a picture of a running domain's first display. Its first bytes identify the format:
+// PNG or, with older QEMUs, a portable pixmap.
 func (d *Driver) Screenshot(ctx context.Context, uuid string) ([]byte, error) {
 	return call(ctx, d, "take a screenshot of", "domain "+uuid, func(c *libvirt.Connect) ([]byte, error) {
 		dom, err := c.LookupDomainByUUIDString(uuid)

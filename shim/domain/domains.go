@@ -10,13 +10,13 @@ import (
 // Info identifies one of nodevirt's domains.
 type Info struct {
 	UUID, Name string
-	// What the metadata tells, see [Machine].
+	// The fields of the metadata, see [Machine].
 	ContainerID, ContainerName string
 	PodNamespace, PodName      string
 }
 
-// Domains lists the domains that are nodevirt's own, running or not. Others
-// that this libvirtd has are left out.
+// Domains returns nodevirt's domains, running or not. It leaves out other
+// domains of this libvirtd.
 func (d *Driver) Domains(ctx context.Context) ([]Info, error) {
 	return call(ctx, d, "list", "domains", func(c *libvirt.Connect) ([]Info, error) {
 		all, err := c.ListAllDomains(0)
@@ -42,8 +42,8 @@ func (d *Driver) Domains(ctx context.Context) ([]Info, error) {
 	})
 }
 
-// foreign reports whether err means that the domain isn't ours, or went away
-// while the list was made.
+// foreign reports whether err means that the domain isn't nodevirt's, or was
+// removed since it was listed.
 func foreign(err error) bool {
 	return errors.Is(err, libvirt.ERR_NO_DOMAIN_METADATA) || errors.Is(err, libvirt.ERR_NO_DOMAIN)
 }

@@ -8,44 +8,44 @@ import (
 )
 
 const (
-	// A connection on which libvirtd has not answered for
-	// keepAlive × (keepAliveCount + 1) is given up.
+	// A connection is closed when libvirtd has not answered on it for
+	// keepAlive × (keepAliveCount + 1).
 	keepAlive      = 10 // seconds
 	keepAliveCount = 2
-	// Attempts to connect are at least minRetry and at most maxRetry apart.
+	// The pause between two attempts to connect is minRetry to maxRetry.
 	minRetry = 100 * time.Millisecond
 	maxRetry = 2 * time.Second
 )
 
-// Driver drives the domains of one libvirtd. Its methods can be called from
-// any goroutine, while [Driver.Run] keeps the connection; without one they
-// fail at once with [ErrUnavailable].
+// Driver controls the domains of one libvirtd. Its methods can be called from
+// any goroutine, while [Driver.Run] keeps the connection. Without a connection
+// they fail at once with [ErrUnavailable].
 //
-// Every call ends with its context, even if libvirtd hangs. What it has asked
-// of libvirtd may then still happen.
+// Every call ends with its context, even if libvirtd hangs. libvirtd may then
+// still carry out the request.
 type Driver struct {
 	uri    string
 	runDir string
 	log    *slog.Logger
 
 	mu        sync.Mutex
-	calls     *pool         // nil while libvirtd is away
+	calls     *pool         // nil while there is no libvirtd
 	connected chan struct{} // closed while calls is set
 
 	starts      starts
 	subscribers subscribers
-	stats       chan struct{} // holds the calls of Stats under way
+	stats       chan struct{} // holds the running calls of Stats
 }
 
-// NewDriver makes a driver of the libvirtd at uri, such as "qemu:///system".
-// runDir is that libvirtd's run folder (/run/libvirt), where it keeps the
-// files with QEMU's process ids.
+// NewDriver returns a driver for the libvirtd at uri, such as "qemu:///system".
+// runDir is that libvirtd's run folder (/run/libvirt), which has the files
+// with QEMU's process ids.
 func NewDriver(uri, runDir string, log *slog.Logger) *Driver {
 	return &Driver{uri: uri, runDir: runDir, log: log, connected: make(chan struct{}), stats: make(chan struct{}, statsAtOnce)}
 }
 
 // Run keeps a connection to libvirtd until ctx ends, which is no error. It
-// connects again whenever libvirtd went away, for as long as that takes.
+// reconnects whenever the connection is lost, without a limit.
 func (d *Driver) Run(ctx context.Context) error {
 	if err := eventLoop(); err != nil {
 		return err
@@ -61,7 +61,7 @@ func (d *Driver) Run(ctx context.Context) error {
 		case reason := <-s.lost:
 			d.retract()
 			s.close()
-			d.log.Warn("libvirtd went away, guests run on", "uri", d.uri, "reason", reason)
+			d.log.Warn("lost the connection to libvirtd; guests continue to run", "uri", d.uri, "reason", reason)
 		case <-ctx.Done():
 			d.retract()
 			s.close()
@@ -83,17 +83,17 @@ func (d *Driver) Connected(ctx context.Context) error {
 	}
 }
 
-// connect tries until it has a session or ctx ends.
+// connect retries until it has a session or ctx ends.
 func (d *Driver) connect(ctx context.Context) (*session, error) {
-	var told bool
+	var logged bool
 	for pause := minRetry; ; pause = min(2*pause, maxRetry) {
 		s, err := open(ctx, d.uri, d.subscribers.send)
 		if err == nil {
 			return s, nil
 		}
-		if ctx.Err() == nil && !told {
-			told = true
-			d.log.Warn("libvirtd is away, trying on", "uri", d.uri, "error", err)
+		if ctx.Err() == nil && !logged {
+			logged = true
+			d.log.Warn("can't connect to libvirtd, retrying", "uri", d.uri, "error", err)
 		}
 		select {
 		case <-time.After(pause):
@@ -103,8 +103,8 @@ func (d *Driver) connect(ctx context.Context) (*session, error) {
 	}
 }
 
-// publish lets calls reach libvirtd, and has subscribers read all states
-// again: what happened while there was no connection, no event tells.
+// publish lets calls use the connection, and makes subscribers read all states
+// again: there are no events for changes without a connection.
 func (d *Driver) publish() {
 	d.mu.Lock()
 	d.calls = &pool{uri: d.uri}

@@ -10,9 +10,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// AwaitEnd returns when the QEMU of a domain, with this process id, has ended; at
-// once where the process is another one by now. libvirtd need not be there: for a
-// QEMU that ended while it was away it sends no event when it is back.
+// AwaitEnd returns when the QEMU of a domain, which has this process id, has ended,
+// or at once if another process has the id now. It does not need libvirtd, which
+// sends no event for a QEMU that ended while libvirtd did not run.
 func (d *Driver) AwaitEnd(ctx context.Context, name string, pid int) error {
 	f, err := openProcess(pid)
 	if errors.Is(err, unix.ESRCH) {
@@ -35,13 +35,13 @@ func (d *Driver) AwaitEnd(ctx context.Context, name string, pid int) error {
 	return nil
 }
 
-// openProcess opens a descriptor that can be read when the process has ended.
+// openProcess opens a descriptor that is readable when the process has ended.
 func openProcess(pid int) (*os.File, error) {
 	fd, err := unix.PidfdOpen(pid, 0)
 	if err != nil {
 		return nil, err
 	}
-	if err := unix.SetNonblock(fd, true); err != nil { // so that Go waits for it in its poller
+	if err := unix.SetNonblock(fd, true); err != nil { // for Go's poller
 		_ = unix.Close(fd)
 		return nil, err
 	}

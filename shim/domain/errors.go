@@ -10,29 +10,30 @@ import (
 	"libvirt.org/go/libvirt"
 )
 
-// What a call of [Driver] can fail with, to be told apart with errors.Is.
+// The errors of the methods of [Driver], for errors.Is.
 var (
-	// ErrNotFound means that libvirtd knows no such domain. It is not of the kind
-	// errdefs.ErrNotFound: that tells a CRI client that its container is gone.
+	// ErrNotFound means that libvirtd has no such domain. Its kind is not
+	// errdefs.ErrNotFound, which would mean to a CRI client that the container does
+	// not exist.
 	ErrNotFound = errdefs.ErrFailedPrecondition.WithMessage("no such domain")
 	// ErrNotRunning means that the operation needs a running domain,
 	// ErrRunning that it needs one that does not run.
 	ErrNotRunning = errdefs.ErrFailedPrecondition.WithMessage("domain is not running")
 	ErrRunning    = errdefs.ErrFailedPrecondition.WithMessage("domain is running")
-	// ErrUnavailable means that libvirtd is away or did not answer in time. The
-	// domain itself may be well. Whether the call had an effect is not known.
+	// ErrUnavailable means that libvirtd does not run or did not answer in time. The
+	// domain may still run. Whether the call had an effect is unknown.
 	ErrUnavailable = errdefs.ErrUnavailable.WithMessage("libvirtd is not available")
-	// ErrUnsupported means that the node's libvirt or QEMU has no such CPU,
-	// machine type or device.
-	ErrUnsupported = errdefs.ErrInvalidArgument.WithMessage("this node can't run such a machine")
+	// ErrUnsupported means that the node's libvirt or QEMU does not support the CPU,
+	// the machine type or a device.
+	ErrUnsupported = errdefs.ErrInvalidArgument.WithMessage("this node does not support the VM")
 )
 
-// failure is a failed call: its text names operation and object, errors.Is
-// finds the kind.
+// failure is the error of a call. Its text names the operation and the object;
+// it wraps the kind.
 type failure struct {
 	op, object string
 	kind       error // a sentinel or nil
-	detail     error // libvirt's own words, a context's error or nil
+	detail     error // libvirt's error, a context's error or nil
 }
 
 func (f *failure) Error() string {
@@ -46,8 +47,8 @@ func (f *failure) Error() string {
 	return text
 }
 
-// Unwrap puts the detail first: the end of the caller's context says more about
-// a call than that libvirtd did not answer in time.
+// Unwrap returns the detail first: if the caller's context ended, that decides the
+// kind, and not ErrUnavailable.
 func (f *failure) Unwrap() []error {
 	var all []error
 	for _, err := range []error{f.detail, f.kind} {
@@ -58,8 +59,8 @@ func (f *failure) Unwrap() []error {
 	return all
 }
 
-// kindOf maps what libvirt answered, on a connection that is alive or not, to
-// one of the sentinels, or nil where none fits.
+// kindOf maps libvirt's error, on a connection that is alive or not, to one of the
+// sentinels, or to nil if none fits.
 func kindOf(err error, alive bool) error {
 	var e libvirt.Error
 	switch {
@@ -73,7 +74,7 @@ func kindOf(err error, alive bool) error {
 		return nil
 	}
 	if e.Domain == libvirt.FROM_CPU {
-		return ErrUnsupported // of what code ever: an unknown model is an "internal error"
+		return ErrUnsupported // with any code: an unknown model is an "internal error"
 	}
 	switch e.Code {
 	case libvirt.ERR_CONFIG_UNSUPPORTED, libvirt.ERR_CPU_INCOMPATIBLE:
@@ -87,7 +88,7 @@ func kindOf(err error, alive bool) error {
 	}
 }
 
-// named is an error of a call on a domain with its name, which people know.
+// named is an error of a call on a domain, with the name of the domain.
 type named struct {
 	name string
 	error
@@ -95,9 +96,8 @@ type named struct {
 
 func (n named) Unwrap() error { return n.error }
 
-// explain adds to an error of an operation on dom what libvirt leaves out: the
-// domain's name, and where the operation doesn't fit the domain's state, which
-// it was.
+// explain adds to an error of an operation on dom the domain's name and, if the
+// operation is invalid in the domain's state, that state. libvirt leaves out both.
 func explain(dom *libvirt.Domain, err error) error {
 	if errors.Is(err, libvirt.ERR_OPERATION_INVALID) {
 		switch active, askErr := dom.IsActive(); {
@@ -114,22 +114,22 @@ func explain(dom *libvirt.Domain, err error) error {
 	return err
 }
 
-// plain is an error with libvirt's own words in place of the binding's dump of
-// codes, without the class that libvirt puts before them.
+// plain returns an error with libvirt's message in place of the binding's dump of
+// codes, without libvirt's class of the error at the beginning.
 func plain(err error) error {
 	var e libvirt.Error
 	if !errors.As(err, &e) {
 		return err
 	}
-	words := e.Message
+	message := e.Message
 	for _, class := range []string{"internal error: ", "unsupported configuration: "} {
-		words = strings.TrimPrefix(words, class)
+		message = strings.TrimPrefix(message, class)
 	}
-	return errors.New(strings.Replace(err.Error(), e.Error(), words, 1))
+	return errors.New(strings.Replace(err.Error(), e.Error(), message, 1))
 }
 
-// expired is the error of a call whose context ended first. A deadline means
-// that libvirtd hangs, a cancellation only that the caller lost interest.
+// expired returns the error of a call whose context has ended. A deadline means
+// that libvirtd hangs; a cancellation does not.
 func expired(ctx context.Context, op, object string) error {
 	f := &failure{op: op, object: object, detail: context.Cause(ctx)}
 	if errors.Is(ctx.Err(), context.DeadlineExceeded) {

@@ -6,13 +6,13 @@ import (
 	"libvirt.org/go/libvirt"
 )
 
-// EventKind is what happened to a domain.
+// EventKind is the kind of an event.
 type EventKind string
 
-// The kinds of events. Every end gives Stopped. Before it comes Shutdown where
-// the guest powered off (ReasonShutdown) or QEMU was asked to end by a signal
-// (ReasonDestroyed; mostly by libvirtd itself, within [Driver.Destroy]), and
-// Crashed where the guest panicked.
+// The kinds of events. Every end of a domain sends Stopped. Shutdown comes before
+// it if the guest powered off (ReasonShutdown) or QEMU received a signal to end
+// (ReasonDestroyed; mostly from libvirtd, in [Driver.Destroy]), and Crashed if
+// the guest panicked.
 const (
 	EventDefined   EventKind = "defined"
 	EventUndefined EventKind = "undefined"
@@ -23,31 +23,31 @@ const (
 	EventCrashed   EventKind = "crashed"
 	EventStopped   EventKind = "stopped"
 	EventOther     EventKind = "other"
-	// EventRebooted: the machine was reset, by the guest or from outside. One reset may give two.
+	// EventRebooted: the guest or a call reset the VM. One reset may send two events.
 	EventRebooted EventKind = "rebooted"
-	// The guest's agent has opened its port, or left it.
+	// The guest agent has opened or closed its port.
 	EventAgentConnected    EventKind = "agent connected"
 	EventAgentDisconnected EventKind = "agent disconnected"
-	// EventResync belongs to no domain: events may have been missed, and the
-	// states of all domains have to be read again. One comes with each new
-	// connection to libvirtd, the first included.
+	// EventResync belongs to no domain: events may be lost, and the subscriber must
+	// read the states of all domains again. Each new connection to libvirtd,
+	// including the first, sends one.
 	EventResync EventKind = "resync"
 )
 
-// Event tells of a change in a domain's life.
+// Event is a change in the life cycle of a domain.
 type Event struct {
 	UUID   string
 	Kind   EventKind
 	Reason Reason
 }
 
-// eventBuffer is how many events a subscriber can be behind.
+// eventBuffer is how many unread events a subscriber may have.
 const eventBuffer = 256
 
-// Subscribe returns the events of all domains of this libvirtd, foreign ones
-// included, from now on, and a function that ends the subscription and closes
-// the channel. A subscriber that falls behind gets an [EventResync] in place
-// of what it missed; it never holds up the driver.
+// Subscribe returns the events of all domains of this libvirtd, also those that
+// are not nodevirt's, from now on, and a function that ends the subscription and
+// closes the channel. A slow subscriber gets an [EventResync] in place of the
+// events that it missed, and never blocks the driver.
 func (d *Driver) Subscribe() (<-chan Event, func()) {
 	return d.subscribers.add()
 }
@@ -85,8 +85,8 @@ func (s *subscribers) send(e Event) {
 	}
 }
 
-// overflow replaces all that ch holds by one resync, for which there is room
-// since nobody else sends.
+// overflow replaces the events in ch by one resync. There is room for it because
+// only the caller sends.
 func overflow(ch chan Event) {
 	for {
 		select {
@@ -100,7 +100,7 @@ func overflow(ch chan Event) {
 
 func lifecycleCallback(send func(Event)) libvirt.DomainEventLifecycleCallback {
 	return func(_ *libvirt.Connect, dom *libvirt.Domain, e *libvirt.DomainEventLifecycle) {
-		uuid, err := dom.GetUUIDString() // reads the handle, asks nobody
+		uuid, err := dom.GetUUIDString() // reads the handle, without a call
 		if err != nil {
 			send(Event{Kind: EventResync})
 			return
@@ -112,7 +112,7 @@ func lifecycleCallback(send func(Event)) libvirt.DomainEventLifecycleCallback {
 
 func rebootCallback(send func(Event)) libvirt.DomainEventGenericCallback {
 	return func(_ *libvirt.Connect, dom *libvirt.Domain) {
-		uuid, err := dom.GetUUIDString() // reads the handle, asks nobody
+		uuid, err := dom.GetUUIDString() // reads the handle, without a call
 		if err != nil {
 			send(Event{Kind: EventResync})
 			return

@@ -8,7 +8,7 @@ import (
 	"libvirt.org/go/libvirt"
 )
 
-// Define makes libvirtd know a domain, or replaces its description.
+// Define defines a domain, or replaces its definition.
 func (d *Driver) Define(ctx context.Context, text string) error {
 	var head struct {
 		Name string `xml:"name"`
@@ -26,8 +26,8 @@ func (d *Driver) Define(ctx context.Context, text string) error {
 	return err
 }
 
-// Resume lets a paused domain run. One that runs already is no error.
-// [ErrNotRunning] where there is no machine.
+// Resume resumes a paused domain. A running domain is no error. The error is
+// [ErrNotRunning] if the domain is shut off.
 func (d *Driver) Resume(ctx context.Context, uuid string) error {
 	err := do(ctx, d, "resume", uuid, (*libvirt.Domain).Resume)
 	if errors.Is(err, ErrRunning) {
@@ -36,24 +36,25 @@ func (d *Driver) Resume(ctx context.Context, uuid string) error {
 	return err
 }
 
-// Shutdown presses the ACPI power button. It returns before the guest has
-// reacted, which it need not do. [ErrNotRunning] where nothing runs.
+// Shutdown sends an ACPI shutdown request. It returns before the guest reacts, and
+// the guest may ignore the request. The error is [ErrNotRunning] if the domain is
+// shut off.
 func (d *Driver) Shutdown(ctx context.Context, uuid string) error {
 	return do(ctx, d, "shut down", uuid, func(dom *libvirt.Domain) error {
 		return dom.ShutdownFlags(libvirt.DOMAIN_SHUTDOWN_ACPI_POWER_BTN)
 	})
 }
 
-// Destroy powers the machine off and returns when QEMU is gone. A domain that
-// doesn't run, or isn't there, is no error. Where a [Driver.Start] that its
-// caller gave up is still under way, Destroy ends that one, too.
+// Destroy powers a domain off and returns when QEMU has ended. A domain that
+// doesn't run or doesn't exist is no error. If a [Driver.Start] whose context has
+// ended is still in progress, Destroy waits for it and ends its domain too.
 func (d *Driver) Destroy(ctx context.Context, uuid string) error {
 	pending := d.starts.of(uuid)
 	err := d.destroy(ctx, uuid)
 	if err != nil || pending == nil {
 		return err
 	}
-	// The start may have come after what we just did.
+	// The start may have happened after the call above.
 	select {
 	case <-pending:
 		return d.destroy(ctx, uuid)
@@ -76,9 +77,9 @@ func (d *Driver) destroy(ctx context.Context, uuid string) error {
 	return err
 }
 
-// Undefine makes libvirtd forget a domain, with all that libvirtd has stored
-// for it. One that runs goes on to run and is forgotten when it ends. One that
-// isn't there is no error.
+// Undefine removes a domain's definition and all that libvirtd has stored for it.
+// A running domain continues to run and is removed when it ends. A domain that
+// doesn't exist is no error.
 func (d *Driver) Undefine(ctx context.Context, uuid string) error {
 	err := do(ctx, d, "undefine", uuid, func(dom *libvirt.Domain) error {
 		return dom.UndefineFlags(libvirt.DOMAIN_UNDEFINE_MANAGED_SAVE |

@@ -7,11 +7,10 @@ import (
 	"libvirt.org/go/libvirt"
 )
 
-// eventLoop starts libvirt's event loop. It is state of the process, not of a
-// driver, because it is so in libvirt: one implementation can be registered,
-// once, before the first connection, and never be taken back. The loop's
-// goroutine therefore lives as long as the process; it sleeps in poll(2) while
-// no connection has anything to say.
+// eventLoop starts libvirt's event loop. As in libvirt, the loop belongs to the
+// process and not to a driver: a program can register one implementation, once,
+// before the first connection, and can't remove it. So the loop's goroutine lives
+// as long as the process. It sleeps in poll(2) while the connections are idle.
 var eventLoop = sync.OnceValue(func() error {
 	if err := libvirt.EventRegisterDefaultImpl(); err != nil {
 		return fmt.Errorf("register libvirt's event loop: %w", plain(err))

@@ -6,17 +6,17 @@ import (
 	"libvirt.org/go/libvirt"
 )
 
-// SetMemory asks a running guest, through its balloon, to make do with so many
-// bytes, rounded down to a KiB, and returns before it does. The guest need not
-// follow; [Driver.Memory] tells how far it is. [ErrNotRunning] where nothing runs.
+// SetMemory requests, through the balloon, that a running guest uses only so many
+// bytes, rounded down to a KiB. It returns before the guest reacts, and the guest
+// may ignore the request; [Driver.Memory] returns the current value. The error is
+// [ErrNotRunning] if the domain is shut off.
 func (d *Driver) SetMemory(ctx context.Context, uuid string, bytes int64) error {
 	return do(ctx, d, "set memory of", uuid, func(dom *libvirt.Domain) error {
 		return dom.SetMemoryFlags(uint64(bytes>>10), libvirt.DOMAIN_MEM_LIVE)
 	})
 }
 
-// Memory is what a running guest has now, in bytes: its RAM without what the
-// balloon took.
+// Memory returns a running guest's memory in bytes: its RAM without the balloon.
 func (d *Driver) Memory(ctx context.Context, uuid string) (int64, error) {
 	return onDomain(ctx, d, "read memory of", uuid, func(dom *libvirt.Domain) (int64, error) {
 		info, err := dom.GetInfo()

@@ -8,11 +8,11 @@ import (
 )
 
 // metadataNamespace is the XML namespace of nodevirt's element in a domain's
-// metadata. The element marks the domains that are nodevirt's own.
+// metadata. The element marks nodevirt's domains.
 const metadataNamespace = "https://nodevirt.io/domain/1"
 
-// origin is what a domain's metadata tells: the container that it is. Its
-// name has no tag, since libvirt gives the element back without its namespace.
+// origin is the metadata of a domain: the container that it belongs to. Its
+// name has no tag, since libvirt returns the element without its namespace.
 type origin struct {
 	XMLName   xml.Name
 	Container originContainer `xml:"container"`

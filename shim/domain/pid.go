@@ -13,11 +13,11 @@ import (
 	"time"
 )
 
-// AwaitProcess waits for QEMU of a domain that a [Driver.Start] is about to
-// bring up, and returns its process id. Then QEMU has the descriptors and taps
-// of its machine open; libvirtd still has to talk with it, and Start to return.
+// AwaitProcess waits for the QEMU of a domain during a [Driver.Start], and returns
+// its process id. By then QEMU has opened the descriptors and taps of its domain.
+// libvirtd still has to connect to it before Start returns.
 func (d *Driver) AwaitProcess(ctx context.Context, name string) (int, error) {
-	// It takes tens of milliseconds; under load, seconds.
+	// This takes tens of milliseconds; under load, seconds.
 	for wait := time.Millisecond; ; wait = min(wait*5/4, 50*time.Millisecond) {
 		if pid, err := d.pid(name); err == nil {
 			return pid, nil
@@ -30,11 +30,11 @@ func (d *Driver) AwaitProcess(ctx context.Context, name string) (int, error) {
 	}
 }
 
-// pid is the process id of a running domain's QEMU, from the file that
-// libvirtd writes; libvirt's API does not tell it. QEMU inherits that file open
-// for writing, so that a guest that has taken its QEMU over could put any
-// number there. The process must therefore be the domain's by its arguments,
-// too, which such a guest can forge for its own process alone.
+// pid returns the process id of a running domain's QEMU. It reads the file that
+// libvirtd writes; libvirt's API does not report the id. QEMU inherits that file
+// open for writing, so a guest that has compromised its QEMU could write any
+// number. So the process's arguments must be the domain's too, which such a guest
+// can forge only for its own process.
 func (d *Driver) pid(name string) (int, error) {
 	path := filepath.Join(d.runDir, "qemu", name+".pid")
 	text, err := readHead(path, maxPID)
@@ -43,24 +43,24 @@ func (d *Driver) pid(name string) (int, error) {
 	}
 	pid, err := strconv.Atoi(strings.TrimSpace(string(text)))
 	if err != nil || pid <= 0 {
-		return 0, fmt.Errorf("find QEMU of domain %s: %s holds %q, no process id", name, path, text)
+		return 0, fmt.Errorf("find QEMU of domain %s: %s contains %q instead of a process id", name, path, text)
 	}
 	args, err := readCmdline(pid)
 	if err != nil {
 		return 0, fmt.Errorf("find QEMU of domain %s: %w", name, err)
 	}
 	if !isGuest(args, name) {
-		return 0, fmt.Errorf("find QEMU of domain %s: %s names process %d, which is not it",
+		return 0, fmt.Errorf("find QEMU of domain %s: %s contains %d, which is another process",
 			name, path, pid)
 	}
 	return pid, nil
 }
 
 const (
-	// maxPID is more than a process id and its newline.
+	// maxPID is longer than a process id and a newline.
 	maxPID = 32
-	// maxCmdline is more than the begin of QEMU's command line, which says whose it is. A process can
-	// make its own as long as its memory is.
+	// maxCmdline is enough for the beginning of QEMU's command line, which identifies the domain. A
+	// process can make its command line as long as its memory.
 	maxCmdline = 64 << 10
 )
 
@@ -68,7 +68,7 @@ func readCmdline(pid int) ([]byte, error) {
 	return readHead(fmt.Sprintf("/proc/%d/cmdline", pid), maxCmdline)
 }
 
-// readHead reads the begin of a file, of which a guest may say how long it is.
+// readHead reads the beginning of a file, whose length a guest may control.
 func readHead(path string, most int64) ([]byte, error) {
 	f, err := os.Open(path)
 	if err != nil {
@@ -78,8 +78,8 @@ func readHead(path string, most int64) ([]byte, error) {
 	return io.ReadAll(io.LimitReader(f, most))
 }
 
-// isGuest reports whether a command line, as in /proc, is that of the QEMU
-// that libvirtd has started for a domain.
+// isGuest reports whether a command line from /proc is that of the QEMU that
+// libvirtd has started for a domain.
 func isGuest(cmdline []byte, name string) bool {
 	return slices.ContainsFunc(bytes.Split(cmdline, []byte{0}), func(arg []byte) bool {
 		guest, _, _ := strings.Cut(string(arg), ",")

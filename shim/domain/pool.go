@@ -8,13 +8,13 @@ import (
 	"libvirt.org/go/libvirt"
 )
 
-// maxIdle is how many connections are kept for the next calls. Opening one
-// takes a few milliseconds.
+// maxIdle is how many idle connections are kept. Opening one takes a few
+// milliseconds.
 const maxIdle = 3
 
-// pool lends connections to libvirtd, each to one call at a time. libvirt's
-// client takes calls of several threads on one connection, but one that hangs is
-// not given up then, and crashes the process in the end (seen with 9.0).
+// pool provides connections to libvirtd, each for one call at a time. libvirt's
+// client allows calls of several threads on one connection. But then a call that
+// hangs can't be cancelled, and crashes the process in the end (seen with 9.0).
 type pool struct {
 	uri string
 
@@ -23,8 +23,8 @@ type pool struct {
 	closed bool
 }
 
-// get borrows a connection that was idle, or makes one, which waits for as long
-// as libvirtd does not answer.
+// get returns an idle connection, or opens one, which blocks until libvirtd
+// answers.
 func (p *pool) get() (*libvirt.Connect, error) {
 	if conn := p.take(); conn != nil {
 		return conn, nil
@@ -44,9 +44,9 @@ func (p *pool) get() (*libvirt.Connect, error) {
 	return conn, nil
 }
 
-// errTooLate means that libvirtd was given up before it took the connection: the
-// call must not be made any more.
-var errTooLate = errors.New("it answered too late")
+// errTooLate means that the pool was closed before libvirtd accepted the
+// connection: the call must not be made.
+var errTooLate = errors.New("libvirtd answered too late")
 
 func (p *pool) isClosed() bool {
 	p.mu.Lock()
@@ -54,7 +54,7 @@ func (p *pool) isClosed() bool {
 	return p.closed
 }
 
-// take is an idle connection, or nil.
+// take returns an idle connection, or nil.
 func (p *pool) take() *libvirt.Connect {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -69,7 +69,7 @@ func (p *pool) take() *libvirt.Connect {
 	return nil
 }
 
-// put gives a connection back.
+// put returns a connection to the pool.
 func (p *pool) put(conn *libvirt.Connect) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -80,7 +80,7 @@ func (p *pool) put(conn *libvirt.Connect) {
 	p.idle = append(p.idle, conn)
 }
 
-// close closes what is idle. What is lent is closed when it comes back.
+// close closes idle connections. Those in use are closed by put.
 func (p *pool) close() {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -2,40 +2,40 @@ package domain
 
 import "libvirt.org/go/libvirt"
 
-// Reason says why a domain is in its state, or why an event came. The set is
-// the same for both, but libvirt's words differ in one case: of a QEMU that
-// ended by itself or was killed, the event says failed and the state crashed.
+// Reason is the reason of a domain's state or of an event. Both have the same set,
+// with one difference in libvirt: if QEMU ended by itself or was killed, the event
+// has the reason failed and the state crashed.
 type Reason string
 
 // The reasons.
 const (
 	ReasonNone Reason = ""
-	// ReasonShutdown: the guest powered the machine off.
+	// ReasonShutdown: the guest powered off.
 	ReasonShutdown Reason = "shutdown"
-	// ReasonDestroyed: the machine was powered off from outside.
+	// ReasonDestroyed: the domain was destroyed from outside the guest.
 	ReasonDestroyed Reason = "destroyed"
 	// ReasonCrashed: the guest panicked; as a state's reason also that QEMU died.
 	ReasonCrashed Reason = "crashed"
 	// ReasonFailed: QEMU did not start, or died.
 	ReasonFailed Reason = "failed"
-	// ReasonDaemon: libvirtd, when it started, could not get hold of the
-	// domain that had been running: QEMU died while libvirtd was away.
+	// ReasonDaemon: libvirtd could not connect to a running domain at its start:
+	// QEMU ended while libvirtd did not run.
 	ReasonDaemon Reason = "daemon"
-	// ReasonMigrated and ReasonSaved: the guest goes on elsewhere or later.
+	// ReasonMigrated and ReasonSaved: the guest continues on another node or later.
 	ReasonMigrated Reason = "migrated"
 	ReasonSaved    Reason = "saved"
 	// ReasonUser: paused by request, as every domain is after its start.
 	ReasonUser Reason = "user"
-	// ReasonIOError: paused by a disk error, mostly that the host's disk is full.
+	// ReasonIOError: paused by a disk error, mostly because the node's disk is full.
 	ReasonIOError Reason = "ioerror"
-	// ReasonStarting: libvirtd is starting it right now.
+	// ReasonStarting: libvirtd is starting the domain.
 	ReasonStarting Reason = "starting"
 	// ReasonNeverRan: defined and not started since.
 	ReasonNeverRan Reason = "never-ran"
 	ReasonOther    Reason = "other"
 )
 
-// orOther looks a code up that libvirt may have more of than we know.
+// orOther looks up a code. Newer versions of libvirt may have other codes.
 func orOther[K comparable](m map[K]Reason, code K) Reason {
 	if r, ok := m[code]; ok {
 		return r

@@ -9,17 +9,17 @@ import (
 	"libvirt.org/go/libvirtxml"
 )
 
-// Secret is a password that libvirtd hands to QEMU. It is private, so that
-// libvirtd tells its value to nobody, and ephemeral: libvirtd keeps it in memory
-// alone, and has lost it after a restart.
+// Secret is a password that libvirtd passes to QEMU. It is private: libvirtd never
+// returns its value. It is ephemeral: libvirtd keeps it in memory alone, and loses
+// it at a restart.
 type Secret struct {
-	// UUID is its identity. Usage names what it is for, uniquely in this libvirtd.
+	// UUID is the secret's identity. Usage names its purpose, uniquely in this libvirtd.
 	UUID, Usage string
-	// Description is for people.
+	// Description is for node administrators.
 	Description string
 }
 
-// SetSecret makes libvirtd know an iSCSI password, or replaces its value.
+// SetSecret defines an iSCSI password in libvirtd, or replaces its value.
 func (d *Driver) SetSecret(ctx context.Context, s Secret, value string) error {
 	text, err := (&libvirtxml.Secret{
 		Ephemeral: "yes", Private: "yes",
@@ -40,7 +40,7 @@ func (d *Driver) SetSecret(ctx context.Context, s Secret, value string) error {
 	return err
 }
 
-// RemoveSecret makes libvirtd forget a secret. One that isn't there is no error.
+// RemoveSecret removes a secret from libvirtd, if it exists.
 func (d *Driver) RemoveSecret(ctx context.Context, uuid string) error {
 	_, err := call(ctx, d, "remove", "secret "+uuid, func(c *libvirt.Connect) (struct{}, error) {
 		secret, err := c.LookupSecretByUUIDString(uuid)

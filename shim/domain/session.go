@@ -7,8 +7,8 @@ import (
 	"libvirt.org/go/libvirt"
 )
 
-// session is a connection to libvirtd for events, by which it shows whether
-// libvirtd is there. Calls have others.
+// session is the connection to libvirtd for events. Its loss shows that libvirtd
+// has ended. Calls have other connections.
 type session struct {
 	conn   *libvirt.Connect
 	events []int // ids of the event registrations
@@ -16,9 +16,9 @@ type session struct {
 	lost   chan string // gets the reason when the connection breaks
 }
 
-// open makes a session; send gets its events, on libvirt's event loop. A
-// libvirtd that hangs accepts a connection and says nothing, and libvirt
-// offers no way to give up: open then waits, and ctx only ends the waiting.
+// open opens a session; send gets its events, on libvirt's event loop. A libvirtd
+// that hangs accepts a connection and does not answer, and libvirt can't cancel
+// the attempt: the end of ctx ends the waiting alone.
 func open(ctx context.Context, uri string, send func(Event)) (*session, error) {
 	type result struct {
 		s   *session
@@ -67,7 +67,7 @@ func (s *session) listen(send func(Event)) error {
 		return fmt.Errorf("watch the connection: %w", plain(err))
 	}
 	if err := s.conn.SetKeepAlive(keepAlive, keepAliveCount); err != nil {
-		return fmt.Errorf("switch keepalive on: %w", plain(err))
+		return fmt.Errorf("enable keepalive: %w", plain(err))
 	}
 	for _, register := range []func() (int, error){
 		func() (int, error) { return s.conn.DomainEventLifecycleRegister(nil, lifecycleCallback(send)) },
@@ -86,8 +86,8 @@ func (s *session) listen(send func(Event)) error {
 	return nil
 }
 
-// close gives everything back. On a broken connection libvirt reports errors
-// for what it can't tell libvirtd any more; they mean nothing to anybody.
+// close ends the subscriptions and the connection. It ignores errors, which a broken
+// connection always causes.
 func (s *session) close() {
 	for _, id := range s.events {
 		_ = s.conn.DomainEventDeregister(id)

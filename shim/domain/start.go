@@ -9,18 +9,17 @@ import (
 	"libvirt.org/go/libvirt"
 )
 
-// Start starts a defined domain paused and returns QEMU's process id, so that
-// the process can be placed in its cgroup and its tap moved before guest code
-// runs; [Driver.Resume] lets it run.
+// Start starts a defined domain paused and returns QEMU's process id, so that the
+// caller can move the process into its cgroup and connect its tap before guest
+// code runs. [Driver.Resume] lets the guest run.
 //
-// files are the descriptors of each FD group that the domain's XML names. They
-// stay the caller's, who can close them when Start returns; QEMU has its own
-// then. libvirt forgets them when the domain ends: they are needed again for
-// each start, not for a guest's reboot.
+// files are the descriptors of each FD group in the domain's XML. They stay the
+// caller's, who can close them when Start returns: QEMU has its own by then.
+// libvirt drops them when the domain ends. So each start needs them, but a guest's
+// reboot does not.
 //
-// A domain that runs already is [ErrRunning]. After an error that is
-// [ErrUnavailable] the domain may be running, or may start later: the way back
-// is [Driver.Destroy].
+// If the domain runs already, the error is [ErrRunning]. After [ErrUnavailable] the
+// domain may run, or start later: undo that with [Driver.Destroy].
 func (d *Driver) Start(ctx context.Context, uuid string, files map[string][]*os.File) (int, error) {
 	object := "domain " + uuid
 	if ctx.Err() != nil {
@@ -42,9 +41,9 @@ func (d *Driver) Start(ctx context.Context, uuid string, files map[string][]*os.
 	})
 }
 
-// fdGroups are descriptors by group. They are duplicates: a call that outlives
-// its context must not pass on numbers that its caller has closed meanwhile,
-// and that may be anything by now.
+// fdGroups has duplicates of the descriptors, by group. A call that outlives its
+// context must not use the caller's numbers: the caller may have closed them, and
+// they may be other files by then.
 type fdGroups map[string][]*os.File
 
 func duplicate(files map[string][]*os.File) (fdGroups, error) {
@@ -80,7 +79,7 @@ func (g fdGroups) associate(dom *libvirt.Domain) error {
 			files[i] = *f
 		}
 		if err := dom.FDAssociate(name, files, 0); err != nil {
-			return fmt.Errorf("hand over the files of group %s: %w", name, err)
+			return fmt.Errorf("pass the files of group %s to libvirt: %w", name, err)
 		}
 	}
 	return nil

@@ -2,8 +2,8 @@ package domain
 
 import "sync"
 
-// starts are the calls of [Driver.Start] that libvirtd has not answered yet,
-// by domain. Their callers may have given up long since.
+// starts has the calls of [Driver.Start] that libvirtd has not answered yet, by
+// domain. The contexts of their callers may have ended.
 type starts struct {
 	mu      sync.Mutex
 	pending map[string]*pendingStart
@@ -14,7 +14,7 @@ type pendingStart struct {
 	done  chan struct{}
 }
 
-// begin notes a call, and returns the function that notes its end.
+// begin records a call, and returns the function that records its end.
 func (s *starts) begin(uuid string) (end func()) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -37,8 +37,8 @@ func (s *starts) begin(uuid string) (end func()) {
 	}
 }
 
-// of is closed when no call for the domain is pending any more. It is nil
-// where none is.
+// of returns a channel that is closed when no call for the domain is pending. It
+// is nil if none is.
 func (s *starts) of(uuid string) <-chan struct{} {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -8,27 +8,27 @@ import (
 	"libvirt.org/go/libvirt"
 )
 
-// Status is whether a domain runs.
+// Status says whether a domain runs.
 type Status string
 
 // The states of a domain.
 const (
 	StatusRunning Status = "running"
-	StatusPaused  Status = "paused"  // QEMU is there, guest code doesn't run
-	StatusShutoff Status = "shutoff" // there is no QEMU
+	StatusPaused  Status = "paused"  // QEMU runs, guest code doesn't
+	StatusShutoff Status = "shutoff" // QEMU doesn't run
 )
 
-// State is what libvirtd knows about a domain.
+// State is the state of a domain, from libvirtd.
 type State struct {
 	Status Status
-	// Reason says how the domain came to that status.
+	// Reason is the reason of the status.
 	Reason Reason
-	// PID is QEMU's process id. It is 0 where the status is shutoff, or where
-	// QEMU ended while the question was asked, or can't be told from others.
+	// PID is QEMU's process id. It is 0 if the status is shutoff, if QEMU ended
+	// during the call, or if it can't be identified.
 	PID int
 }
 
-// State asks for a domain's state.
+// State returns a domain's state.
 func (d *Driver) State(ctx context.Context, uuid string) (State, error) {
 	type answer struct {
 		name  string
@@ -45,18 +45,18 @@ func (d *Driver) State(ctx context.Context, uuid string) (State, error) {
 	if err != nil || a.state.Status == StatusShutoff {
 		return a.state, err
 	}
-	// A guest can make this fail, but not the answer whether it runs.
+	// A guest can make this fail, but must not make State fail.
 	pid, err := d.pid(a.name)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
-		d.log.Warn("process id is unknown", "error", err)
+		d.log.Warn("can't find QEMU's process id", "error", err)
 	}
 	a.state.PID = pid
 	return a.state, nil
 }
 
-// stateOf maps virDomainState and its reason. A domain in a state between
-// (being shut down, crashed but kept) counts as paused: it holds its
-// resources, and its guest doesn't run.
+// stateOf maps virDomainState and its reason. A domain in an intermediate state
+// (being shut down, crashed but kept) counts as paused: it holds its resources,
+// and its guest doesn't run.
 func stateOf(code libvirt.DomainState, detail int) State {
 	switch code {
 	case libvirt.DOMAIN_RUNNING, libvirt.DOMAIN_BLOCKED:

@@ -8,22 +8,22 @@ import (
 	"github.com/nodevirt/nodevirt/shim/vmspec"
 )
 
-// Stats are what libvirtd tells of a running domain, in its own units: times in
-// ns, the balloon's amounts in KiB. What a domain's QEMU or guest does not tell
-// is not set.
+// Stats are libvirtd's statistics of a running domain, in libvirt's units: times in
+// ns, the balloon's amounts in KiB. Values that QEMU or the guest does not report
+// are not set.
 type Stats struct {
 	VCPUs  []libvirt.DomainStatsVcpu
-	Memory *libvirt.DomainStatsBalloon // nil where QEMU did not answer
+	Memory *libvirt.DomainStatsBalloon // nil if QEMU did not answer
 	Disks  []libvirt.DomainStatsBlock
 }
 
-// statsAtOnce bounds the calls for stats that hang. The first one that meets a
-// QEMU which does not answer waits for it; the next finds that domain busy and
-// tells of the others.
+// statsAtOnce is the maximum of calls for stats in progress. The first call on a
+// QEMU that does not answer waits for it; the next finds that domain busy and
+// reports the others.
 const statsAtOnce = 4
 
-// Stats reads the stats of all domains that run, by UUID, those that are not
-// nodevirt's included.
+// Stats returns the stats of all running domains, by UUID, also of those that are
+// not nodevirt's.
 func (d *Driver) Stats(ctx context.Context) (map[string]Stats, error) {
 	const op, object = "read stats of", "domains"
 	select {
@@ -62,7 +62,7 @@ func allStats(c *libvirt.Connect) (map[string]Stats, error) {
 		uuid, err := r.Domain.GetUUIDString()
 		r.Domain.Free()
 		if err != nil {
-			continue // never: it is in the reply
+			continue // impossible: the reply has it
 		}
 		all[uuid] = Stats{VCPUs: r.Vcpu, Memory: r.Balloon, Disks: r.Block}
 	}

@@ -12,23 +12,23 @@ import (
 	"time"
 )
 
-// Unborn is a domain of nodevirt's whose start a libvirtd that was killed did
-// not bring as far as a QEMU process. libvirt 9.0 then takes the domain for one
-// that is still being started, across all its restarts: no call on it comes to
-// an end. The way out is [Unborn.Remove] while libvirtd doesn't run; the next
-// one knows the domain as defined and not running.
+// Unborn is a domain of nodevirt without a QEMU process, because libvirtd was killed
+// during its start. libvirt 9.0 then regards the domain as still starting, also
+// after further restarts, and no call on it returns. To repair it, call
+// [Unborn.Remove] while libvirtd doesn't run: the next libvirtd regards the domain
+// as defined and not running.
 type Unborn struct {
 	Name string
-	// Since is when libvirtd wrote the file last.
+	// Since is when libvirtd last wrote the file.
 	Since time.Time
 
 	file    string
-	folders []string // what libvirtd had made for QEMU
+	folders []string // created by libvirtd for QEMU
 }
 
-// domainStatus is the part of libvirtd's file on an active domain that is of
-// interest here. libvirtd writes the file again with the process id before it
-// lets QEMU begin: while it says 0, there is no QEMU.
+// domainStatus has the fields of libvirtd's file for an active domain that matter
+// here. libvirtd writes the process id to the file before it lets QEMU begin: while
+// the id is 0, there is no QEMU.
 type domainStatus struct {
 	Reason string    `xml:"reason,attr"`
 	PID    string    `xml:"pid,attr"`
@@ -46,8 +46,8 @@ type statusDir struct {
 	Path string `xml:"path,attr"`
 }
 
-// FindUnborn looks into libvirtd's run folder (/run/libvirt). While libvirtd
-// runs, a domain that it is starting right now is among the found for a moment.
+// FindUnborn returns the unborn domains in libvirtd's run folder (/run/libvirt). While
+// libvirtd runs, the result may contain a domain that libvirtd is starting.
 func FindUnborn(runDir string) ([]Unborn, error) {
 	files, err := filepath.Glob(filepath.Join(runDir, "qemu", "*.xml"))
 	if err != nil {
@@ -57,7 +57,7 @@ func FindUnborn(runDir string) ([]Unborn, error) {
 	for _, file := range files {
 		u, found, err := readUnborn(file)
 		if errors.Is(err, fs.ErrNotExist) {
-			continue // it ended while we looked
+			continue // the domain has just ended
 		}
 		if err != nil {
 			return nil, fmt.Errorf("read libvirtd's domains: %w", err)
@@ -76,7 +76,7 @@ func readUnborn(file string) (u Unborn, found bool, err error) {
 	}
 	var s domainStatus
 	if err := xml.Unmarshal(text, &s); err != nil {
-		return u, false, nil //nolint:nilerr // nor would libvirtd take it for a domain's
+		return u, false, nil //nolint:nilerr // libvirtd would ignore the file too
 	}
 	if s.Domain.Metadata.VM == nil || s.Reason != "starting up" || s.PID != "0" {
 		return u, false, nil
@@ -92,24 +92,25 @@ func readUnborn(file string) (u Unborn, found bool, err error) {
 	}, true, nil
 }
 
-// isDomainFolder reports whether a path is one that libvirtd makes for a domain
-// that it starts, and removes at its end: domain-ID-NAME.
+// isDomainFolder reports whether a path is that of a folder which libvirtd makes for
+// a running domain: domain-ID-NAME.
 func isDomainFolder(path string) bool {
 	return filepath.IsAbs(path) && strings.HasPrefix(filepath.Base(path), "domain-")
 }
 
-// Remove makes the next libvirtd forget the start. None may run meanwhile.
+// Remove removes the state of the start for the next libvirtd. No libvirtd may run
+// during the call.
 func (u Unborn) Remove() error {
 	var errs []error
 	for _, dir := range u.folders {
 		errs = append(errs, os.RemoveAll(dir))
 	}
-	// Of the fork that was to become QEMU: it waits for libvirtd's word and ends without.
+	// The fork of libvirtd that should become QEMU waits for libvirtd, and ends without it.
 	if err := os.Remove(strings.TrimSuffix(u.file, ".xml") + ".pid"); !errors.Is(err, fs.ErrNotExist) {
 		errs = append(errs, err)
 	}
 	if err := errors.Join(append(errs, os.Remove(u.file))...); err != nil {
-		return fmt.Errorf("forget the start of domain %s: %w", u.Name, err)
+		return fmt.Errorf("remove the state of domain %s: %w", u.Name, err)
 	}
 	return nil
 }

@@ -8,8 +8,8 @@ import (
 
 const mib = 1 << 20
 
-// XML is m as libvirt's domain XML. Text from strangers goes through an XML
-// encoder only; it never becomes an element or a QEMU option.
+// XML returns m as libvirt's domain XML. Untrusted text only passes through an XML
+// encoder and never becomes an element or a QEMU option.
 func XML(m Machine) (string, error) {
 	d, err := domainOf(m)
 	if err != nil {
@@ -70,9 +70,9 @@ func domainOf(m Machine) (*libvirtxml.Domain, error) {
 	return d, nil
 }
 
-// owner makes QEMU run as the VM's own user. Nothing is relabelled: files come
-// as descriptors, or belong to that user already. The plus signs keep libvirt
-// from looking the numbers up as names.
+// owner makes QEMU run as the VM's own user. libvirt must not relabel files: they
+// are passed as descriptors, or belong to that user already. The plus signs keep
+// libvirt from looking up the numbers as names.
 func owner(m Machine) libvirtxml.DomainSecLabel {
 	return libvirtxml.DomainSecLabel{
 		Type:    "static",

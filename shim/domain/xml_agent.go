@@ -3,15 +3,15 @@ package domain
 import "libvirt.org/go/libvirtxml"
 
 const (
-	// agentPort is the name by which a guest agent finds its port.
+	// agentPort is the name of the port in the guest, by which the agent finds it.
 	agentPort = "org.qemu.guest_agent.0"
-	// agentChannel is the port's name as far as libvirt is concerned. Under its
-	// real name libvirt would take the socket for itself.
+	// agentChannel is the port's name in libvirt. With the real name libvirt would
+	// use the socket itself.
 	agentChannel = "io.nodevirt.agent.0"
 	agentAlias   = "ua-agent"
 )
 
-// agent is the channel of the QEMU guest agent.
+// agent returns the channel of the QEMU guest agent.
 func agent(m Machine) libvirtxml.DomainChannel {
 	return libvirtxml.DomainChannel{
 		Source: &libvirtxml.DomainChardevSource{
@@ -24,7 +24,7 @@ func agent(m Machine) libvirtxml.DomainChannel {
 	}
 }
 
-// agentOverride gives the agent's port in the guest its real name.
+// agentOverride sets the port's real name in the guest.
 func agentOverride() *libvirtxml.DomainQEMUOverride {
 	return &libvirtxml.DomainQEMUOverride{Devices: []libvirtxml.DomainQEMUOverrideDevice{{
 		Alias: agentAlias,

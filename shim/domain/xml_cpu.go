@@ -32,9 +32,9 @@ func cpu(m Machine) *libvirtxml.DomainCPU {
 	return c
 }
 
-// cpuModel is the CPU model that a spec names. Under TCG there is no host CPU to
-// pass through: there "host-passthrough" means the same as no name, the best
-// that the accelerator offers.
+// cpuModel returns the CPU model of a spec. TCG can't pass the node's CPU through:
+// with TCG "host-passthrough" means the same as no name, the best model that the
+// accelerator offers.
 func cpuModel(a Accelerator, name string) *libvirtxml.DomainCPU {
 	passthrough := name == "" || name == "host-passthrough"
 	switch {
@@ -54,10 +54,10 @@ func cpuModel(a Accelerator, name string) *libvirtxml.DomainCPU {
 	}
 }
 
-// capabilities are those of QEMU's that libvirt is to do without. To learn which features a guest's
-// CPU got, libvirt asks QEMU for some 400 properties of it, one by one, which is most of the time
-// of a start; without this capability it asks for two. What it learns serves to check the CPU, and to
-// describe it to another node: a CPU that is not to be checked needs neither.
+// capabilities returns QEMU's capabilities that libvirt must not use. To learn the features of a guest's
+// CPU, libvirt reads some 400 of its properties one by one, which is most of the time of a start. Without
+// this capability it reads two. libvirt needs the features to check the CPU and to describe it to another
+// node. A CPU without a check needs neither.
 func capabilities(c *libvirtxml.DomainCPU) *libvirtxml.DomainQEMUCapabilities {
 	if c.Check != "none" {
 		return nil
@@ -67,8 +67,8 @@ func capabilities(c *libvirtxml.DomainCPU) *libvirtxml.DomainQEMUCapabilities {
 	}
 }
 
-// features are those of the board. The VMware port has no use here and is one
-// more thing for a guest to attack.
+// features returns the features of the board. The VMware port is off: it has no use
+// here and adds to the attack surface.
 func features(m Machine) *libvirtxml.DomainFeatureList {
 	f := &libvirtxml.DomainFeatureList{
 		ACPI:   &libvirtxml.DomainFeature{},
@@ -81,16 +81,16 @@ func features(m Machine) *libvirtxml.DomainFeatureList {
 	return f
 }
 
-// tbCache bounds QEMU's memory for translated code to a quarter of the guest's
-// RAM, 32 to 512 MiB; QEMU's own default is up to 1 GiB a VM.
+// tbCache limits QEMU's memory for translated code to a quarter of the guest's RAM,
+// 32 to 512 MiB. QEMU's default is up to 1 GiB for each VM.
 func tbCache(memory int64) *libvirtxml.DomainFeatureTCGTBCache {
 	size := min(max(memory/4, 32*mib), 512*mib)
 	return &libvirtxml.DomainFeatureTCGTBCache{Unit: "MiB", Size: uint(size / mib)}
 }
 
-// clock keeps UTC. The timer policies are those that libvirt's documentation
-// names for guests that keep their own time; no HPET, since its periodic
-// interrupts cost the host time.
+// clock returns a clock in UTC. The timer policies are those that libvirt's
+// documentation recommends for guests that keep their own time. There is no HPET:
+// its periodic interrupts cost the node processor time.
 func clock() *libvirtxml.DomainClock {
 	c := &libvirtxml.DomainClock{Offset: "utc", Timer: []libvirtxml.DomainTimer{
 		{Name: "rtc", TickPolicy: "catchup"},

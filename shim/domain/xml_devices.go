@@ -9,8 +9,8 @@ import (
 	"github.com/nodevirt/nodevirt/shim/vmspec"
 )
 
-// balloonPeriod is how often a guest is asked for its memory statistics, in
-// seconds. Each answer wakes the guest.
+// balloonPeriod is the interval, in seconds, at which QEMU asks a guest for its
+// memory statistics. Each request wakes the guest.
 const balloonPeriod = 10
 
 func devices(m Machine) (*libvirtxml.DomainDeviceList, error) {
@@ -34,13 +34,13 @@ func devices(m Machine) (*libvirtxml.DomainDeviceList, error) {
 		Videos:      videos(m),
 		MemBalloon:  balloon(m.Spec.Balloon),
 		RNGs:        rng(m.Spec.RNG),
-		// A guest that panics tells so, and ends as crashed.
+		// A guest reports a panic, and its domain ends as crashed.
 		Panics: []libvirtxml.DomainPanic{{Model: "isa"}},
 	}, nil
 }
 
-// controllers are those that libvirt would not choose so by itself: no USB,
-// and virtio for SCSI disks.
+// controllers returns the controllers for which libvirt's default is not wanted:
+// no USB, and virtio for SCSI disks.
 func controllers(disks []vmspec.Disk) []libvirtxml.DomainController {
 	all := []libvirtxml.DomainController{{Type: "usb", Model: "none"}}
 	scsi := func(d vmspec.Disk) bool { return d.Bus == vmspec.BusSCSI }
@@ -52,7 +52,7 @@ func controllers(disks []vmspec.Disk) []libvirtxml.DomainController {
 
 func nics(m Machine) ([]libvirtxml.DomainInterface, error) {
 	if len(m.NICs) != len(m.Spec.Interfaces) {
-		return nil, fmt.Errorf("%d network cards were made for %d in the spec",
+		return nil, fmt.Errorf("%d network cards for %d in the spec",
 			len(m.NICs), len(m.Spec.Interfaces))
 	}
 	var all []libvirtxml.DomainInterface
@@ -66,9 +66,9 @@ func nics(m Machine) ([]libvirtxml.DomainInterface, error) {
 	return all, nil
 }
 
-// nic is a network card on a tap that libvirt neither makes nor configures nor
+// nic is a network card on a tap that libvirt neither creates nor configures nor
 // removes. A card without a boot order has no option ROM, so that the firmware
-// does not try to boot from the network. The alias can't be a disk's: the names of
+// does not try to boot from the network. The alias can't be that of a disk: names of
 // disks have no underscore.
 func nic(spec vmspec.Interface, n NIC) libvirtxml.DomainInterface {
 	i := libvirtxml.DomainInterface{
@@ -83,7 +83,7 @@ func nic(spec vmspec.Interface, n NIC) libvirtxml.DomainInterface {
 	} else {
 		i.ROM = &libvirtxml.DomainROM{Enabled: "no"}
 	}
-	if spec.Queues > 1 { // the tap was made for several
+	if spec.Queues > 1 { // the tap has several too
 		i.Driver = &libvirtxml.DomainInterfaceDriver{Queues: uint(spec.Queues)}
 	}
 	if n.MTU > 0 {
@@ -92,7 +92,7 @@ func nic(spec vmspec.Interface, n NIC) libvirtxml.DomainInterface {
 	return i
 }
 
-// consoles are the serial one, which libvirt wants to see first, and virtio ones.
+// consoles returns the serial console, which libvirt requires first, and virtio consoles.
 func consoles(m Machine) []libvirtxml.DomainConsole {
 	port := uint(0)
 	all := []libvirtxml.DomainConsole{{
@@ -111,7 +111,7 @@ func consoles(m Machine) []libvirtxml.DomainConsole {
 	return all
 }
 
-// serial is the console.
+// serial returns the serial port of the console.
 func serial(m Machine) libvirtxml.DomainSerial {
 	port := uint(0)
 	return libvirtxml.DomainSerial{
@@ -123,8 +123,9 @@ func serial(m Machine) libvirtxml.DomainSerial {
 	}
 }
 
-// balloon reports the guest's memory use and gives back the pages that it has
-// freed. Where none is wanted, libvirt has to be told so.
+// balloon returns the balloon device, which reports the guest's memory use and
+// releases the pages that the guest frees. libvirt adds one by default, so the
+// XML must say if there is none.
 func balloon(wanted bool) *libvirtxml.DomainMemBalloon {
 	if !wanted {
 		return &libvirtxml.DomainMemBalloon{Model: "none"}

@@ -10,7 +10,7 @@ import (
 
 func disks(m Machine) ([]libvirtxml.DomainDisk, error) {
 	if len(m.Disks) != len(m.Spec.Disks) {
-		return nil, fmt.Errorf("%d disks were made for %d in the spec", len(m.Disks), len(m.Spec.Disks))
+		return nil, fmt.Errorf("%d disks for %d in the spec", len(m.Disks), len(m.Spec.Disks))
 	}
 	var all []libvirtxml.DomainDisk
 	for i, spec := range m.Spec.Disks {
@@ -52,7 +52,7 @@ func disk(spec vmspec.Disk, layers []Layer) libvirtxml.DomainDisk {
 	if spec.CDROM || spec.ReadOnly || top.ReadOnly {
 		d.ReadOnly = &libvirtxml.DomainDiskReadOnly{}
 	} else {
-		// What the guest frees is freed in the overlay too.
+		// Ranges that the guest frees are freed in the overlay too.
 		d.Driver.Discard = "unmap"
 	}
 	if spec.BootOrder > 0 {
@@ -73,8 +73,8 @@ func source(l Layer) *libvirtxml.DomainDiskSource {
 	}
 }
 
-// backing spells a chain out to its end, which is an empty element. Without
-// it, libvirt reads the files' headers and follows the names that it finds.
+// backing returns the chain below a layer, up to an empty element at its end.
+// Without that, libvirt reads the files' headers and opens the names in them.
 func backing(layers []Layer) *libvirtxml.DomainDiskBackingStore {
 	if len(layers) == 0 {
 		return &libvirtxml.DomainDiskBackingStore{}
@@ -87,7 +87,7 @@ func backing(layers []Layer) *libvirtxml.DomainDiskBackingStore {
 }
 
 // address keeps SCSI disks on the VM's one controller: for the seventeenth name
-// libvirt would add another, of a model that few guests know.
+// libvirt would add another, of a model that few guests support.
 func address(unit uint) *libvirtxml.DomainAddressDrive {
 	zero := uint(0)
 	return &libvirtxml.DomainAddressDrive{Controller: &zero, Bus: &zero, Target: &zero, Unit: &unit}

@@ -2,11 +2,11 @@ package domain
 
 import "libvirt.org/go/libvirtxml"
 
-// videoMemory is what a picture of up to 2560 × 1600 needs, in KiB.
+// videoMemory is enough for a picture of 2560 × 1600, in KiB.
 const videoMemory = 16 << 10
 
-// graphics serves a machine's display by VNC on a socket. Without one, libvirt
-// gives the machine no graphics card either.
+// graphics returns the VNC server of the display, on a socket. Without one, libvirt
+// adds no graphics card either.
 func graphics(m Machine) []libvirtxml.DomainGraphic {
 	if !m.Spec.Display {
 		return nil
@@ -20,8 +20,8 @@ func graphics(m Machine) []libvirtxml.DomainGraphic {
 	}}
 }
 
-// videos is a card that firmware and every system have a driver for. Keyboard
-// and mouse are PS/2's, which libvirt adds: there is no USB.
+// videos returns a graphics card for which firmware and every operating system have
+// a driver. libvirt adds a PS/2 keyboard and mouse: there is no USB.
 func videos(m Machine) []libvirtxml.DomainVideo {
 	if !m.Spec.Display {
 		return nil

@@ -33,10 +33,10 @@ func sysinfo(f vmspec.Firmware) []libvirtxml.DomainSysInfo {
 	}}}
 }
 
-// systemUUID gives the guest a system UUID that is not the domain's. libvirt
-// takes the two for one, but they are not: a pod's successor can have the same
-// system UUID while its predecessor's domain is still there. The argument is
-// made of hexadecimal digits and dashes only.
+// systemUUID sets a system UUID that differs from the domain's. libvirt uses one UUID
+// for both. But a pod's successor can have the same system UUID while the domain of
+// its predecessor still exists. The argument consists of hexadecimal digits and
+// dashes only.
 func systemUUID(m Machine) (*libvirtxml.DomainQEMUCommandline, error) {
 	if m.Spec.Firmware.UUID == "" || m.Spec.Firmware.UUID == m.UUID {
 		return nil, nil

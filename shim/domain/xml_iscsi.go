@@ -7,15 +7,15 @@ import (
 	"libvirt.org/go/libvirtxml"
 )
 
-// ISCSI is a disk that QEMU reaches as an iSCSI initiator, from libvirtd's
-// network namespace.
+// ISCSI is a disk that QEMU uses as an iSCSI initiator, from libvirtd's network
+// namespace.
 type ISCSI struct {
 	Portal netip.AddrPort
-	// Target and LUN name the disk, Initiator is how QEMU names itself.
+	// Target and LUN identify the disk. Initiator is QEMU's own name.
 	Target    string
 	LUN       int
 	Initiator string
-	// User is CHAP's; Secret is the UUID of the [Secret] with its password.
+	// User is the user for CHAP; Secret is the UUID of the [Secret] with the password.
 	User, Secret string
 }
 

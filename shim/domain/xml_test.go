@@ -162,10 +162,10 @@ func TestXMLIsValid(t *testing.T) {
 func TestXMLRefuses(t *testing.T) {
 	for want, spoil := range map[string]func(*Machine){
 		"accelerator":               func(m *Machine) { m.Accelerator = "auto" },
-		"0 disks were made for 1":   func(m *Machine) { m.Disks = nil },
+		"0 disks for 1":             func(m *Machine) { m.Disks = nil },
 		"disk disk0 has no content": func(m *Machine) { m.Disks[0].Layers = nil },
 		"disk disk0: \"\" is not":   func(m *Machine) { m.Spec.Disks[0].Target = "" },
-		"0 network cards were made": func(m *Machine) { m.NICs = nil },
+		"0 network cards for 1":     func(m *Machine) { m.NICs = nil },
 		"network card default":      func(m *Machine) { m.NICs[0].Name = "other" },
 		"firmware UUID \"-smp 9\"":  func(m *Machine) { m.Spec.Firmware.UUID = "-smp 9" },
 		"memory of 0 bytes":         func(m *Machine) { m.Spec.Memory = 0 },

@@ -1,6 +1,7 @@
-// Package accel finds out what can run guest code on this machine: KVM where
-// it really does, QEMU's own translator everywhere. It looks at nothing but
-// the outcome of running a guest; which features /dev/kvm claims is not asked.
+// Package accel tests which accelerator works on this node: KVM, or only QEMU's
+// translator, which works everywhere. It decides by running a guest, not by the
+// features that /dev/kvm reports. It leaves the use of the accelerator to package
+// domain.
 package accel
 
 import (
@@ -9,12 +10,12 @@ import (
 	"fmt"
 )
 
-// Accelerator is what runs guest code.
+// Accelerator executes guest code.
 type Accelerator string
 
 // The accelerators.
 const (
-	// KVM is hardware virtualisation.
+	// KVM is hardware virtualization.
 	KVM Accelerator = "kvm"
 	// TCG is QEMU's translator. It works everywhere and is slow.
 	TCG Accelerator = "tcg"
@@ -23,10 +24,10 @@ const (
 // Auto is the setting that means KVM where it works, and TCG elsewhere.
 const Auto = "auto"
 
-// Resolve turns a setting (auto, kvm or tcg) into an accelerator, and says
-// why, for the log. With auto and kvm it runs a guest of a few instructions
-// under KVM, for a second at the most: auto falls back to TCG where that
-// fails, kvm returns the failure as an error.
+// Resolve returns the accelerator for a setting (auto, kvm or tcg), and the reason
+// for the log. With auto and kvm it runs a guest of a few instructions under KVM,
+// for at most a second. If that fails, auto falls back to TCG, and kvm returns the
+// error.
 func Resolve(ctx context.Context, setting, emulator string) (Accelerator, string, error) {
 	switch setting {
 	case string(TCG):

@@ -4,10 +4,9 @@ import "golang.org/x/sys/unix"
 
 const device = "/dev/kvm"
 
-// DeviceGroup is the group whose members can open /dev/kvm, where one is
-// needed: an unprivileged QEMU must run in it to use KVM. It is not needed
-// where everybody can open the device, and doesn't help where its group
-// can't, or where there is no device.
+// DeviceGroup returns the group in which an unprivileged QEMU must run to open
+// /dev/kvm. There is none if every user can open the device, if its group can't
+// open it, or if there is no device.
 func DeviceGroup() (gid uint32, needed bool) {
 	var st unix.Stat_t
 	if err := unix.Stat(device, &st); err != nil {

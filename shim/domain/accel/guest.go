@@ -7,10 +7,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// bootSector is the probe's guest. There are machines whose KVM runs a few
-// instructions well and then fails a system: on the way here lie QEMU's
-// firmware and a read from a virtio disk, and the guest itself waits for a
-// timer interrupt, goes to 64-bit mode with paging, and only then reports.
+// bootSector is the probe's guest. On some nodes KVM runs a few instructions but no
+// operating system. So the probe boots through QEMU's firmware and a virtio disk.
+// The guest waits for a timer interrupt, switches to 64-bit mode with paging, and
+// then reports.
 var bootSector = []byte{
 	// 16 bits: set segments and stack up.
 	0x31, 0xc0, // xor ax, ax
@@ -56,12 +56,12 @@ var bootSector = []byte{
 	0x0f, 0x00, 0x68, 0x7c, 0x00, 0x00, // gdtr
 }
 
-// diskFile is a disk with the guest, in a file without a name, so that nothing
-// is left to remove. SeaBIOS doesn't boot from a disk of less than a cylinder.
+// diskFile returns a disk with the guest, in a file without a name, which needs no
+// removal. SeaBIOS doesn't boot from a disk of less than a cylinder.
 func diskFile() (*os.File, error) {
 	fd, err := unix.MemfdCreate("nodevirt-probe", unix.MFD_CLOEXEC)
 	if err != nil {
-		return nil, fmt.Errorf("make the probe's disk: %w", err)
+		return nil, fmt.Errorf("create the probe's disk: %w", err)
 	}
 	disk := make([]byte, 1<<20)
 	copy(disk, bootSector)

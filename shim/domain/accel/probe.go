@@ -15,18 +15,18 @@ import (
 const (
 	// exitPort is the port of QEMU's isa-debug-exit device.
 	exitPort = 0xf4
-	// exitStatus is how QEMU ends when the guest writes 0x2a to the port. No
-	// failure of its own gives that.
+	// exitStatus is QEMU's exit code when the guest writes 0x2a to the port. No
+	// failure of QEMU has it.
 	exitStatus = 0x2a<<1 | 1
-	// nobody is the user that a probe runs as: a VM isn't root either.
+	// nobody is the user of a probe: VMs don't run as root either.
 	nobody = 65534
 )
 
 var errNoEmulator = errors.New("QEMU does not start")
 
-// probeTime bounds a probe. One under KVM takes a few hundredths of a second,
-// and a guest that hangs there is what is looked for. Under TCG it takes a tenth,
-// on a busy machine some seconds, and there is nothing to fall back to.
+// probeTime is how long a probe may take. With KVM a probe takes a few hundredths of
+// a second, and the limit is short to detect a guest that hangs. With TCG a probe
+// takes a tenth of a second, or some seconds on a busy node.
 func probeTime(a Accelerator) time.Duration {
 	if a == TCG {
 		return 20 * time.Second
@@ -34,10 +34,10 @@ func probeTime(a Accelerator) time.Duration {
 	return time.Second
 }
 
-// Probe boots a tiny guest under a, the way a real one boots, and returns an
-// error unless it ran to its end within a second, under TCG within 20. QEMU runs as an unprivileged
-// user in /dev/kvm's group (see [DeviceGroup]) where the caller is root, as
-// itself elsewhere.
+// Probe boots a tiny guest with accelerator a, as a VM boots. It returns an error
+// unless the guest ends within a second, or within 20 seconds with TCG. If the
+// caller is root, QEMU runs as an unprivileged user in the group of /dev/kvm, see
+// [DeviceGroup].
 func Probe(ctx context.Context, a Accelerator, emulator string) error {
 	disk, err := diskFile()
 	if err != nil {
@@ -68,7 +68,7 @@ func probeArgs(a Accelerator) []string {
 	}
 }
 
-// verdict tells from QEMU's end whether the guest ran.
+// verdict returns an error unless QEMU's exit shows that the guest ran.
 func verdict(ctx context.Context, err error, stderr string) error {
 	var exit *exec.ExitError
 	switch {
