@@ -52,8 +52,8 @@ func (l *Libvirt) enter(ctx context.Context, call string) error {
 	if err == nil {
 		err = l.script.enter(ctx, "Libvirt."+call)
 	}
-	if err != nil && errors.Is(ctx.Err(), context.DeadlineExceeded) {
-		return fmt.Errorf("%s: %w: no answer in time: %w", call, domain.ErrUnavailable, context.Cause(ctx))
+	if ctx.Err() != nil {
+		return expired(ctx, call)
 	}
 	if err != nil {
 		return err
@@ -64,6 +64,14 @@ func (l *Libvirt) enter(ctx context.Context, call string) error {
 		return fmt.Errorf("%s: %w", call, domain.ErrUnavailable)
 	}
 	return nil
+}
+
+// expired is the error of a call whose context ended first.
+func expired(ctx context.Context, call string) error {
+	if errors.Is(ctx.Err(), context.DeadlineExceeded) {
+		return fmt.Errorf("%s: %w: no answer in time: %w", call, domain.ErrUnavailable, context.Cause(ctx))
+	}
+	return fmt.Errorf("%s: %w", call, context.Cause(ctx))
 }
 
 // on begins a call on a domain, as enter does.

@@ -59,7 +59,7 @@ func (l *Libvirt) AwaitProcess(ctx context.Context, name string) (int, error) {
 		select {
 		case <-changed:
 		case <-ctx.Done():
-			return 0, fmt.Errorf("await the process of domain %s: %w", name, context.Cause(ctx))
+			return 0, expired(ctx, "await the process of domain "+name)
 		}
 	}
 }

@@ -73,7 +73,9 @@ func (n *Network) make(ctx context.Context, call string, p netsetup.Plan, parts 
 }
 
 // Taps implements netsetup's.
-func (n *Network) Taps(ctx context.Context, p netsetup.Plan) error { return n.make(ctx, "Taps", p, "taps") }
+func (n *Network) Taps(ctx context.Context, p netsetup.Plan) error {
+	return n.make(ctx, "Taps", p, "taps")
+}
 
 // Apply implements netsetup's.
 func (n *Network) Apply(ctx context.Context, p netsetup.Plan) error {

@@ -24,12 +24,16 @@ type Script struct {
 // rule is what happens to a call. The zero value lets it pass.
 type rule struct {
 	err  error
+	once bool // passes from the second call on
 	hang bool
 	hold <-chan struct{}
 }
 
 // Fail makes a call fail from now on; with nil, it works again.
 func (s *Script) Fail(call string, err error) { s.set(call, rule{err: err}) }
+
+// FailOnce makes the next call fail, and no other.
+func (s *Script) FailOnce(call string, err error) { s.set(call, rule{err: err, once: true}) }
 
 // Hang makes a call last until its context ends.
 func (s *Script) Hang(call string) { s.set(call, rule{hang: true}) }
@@ -83,6 +87,9 @@ func (s *Script) enter(ctx context.Context, call string) error {
 	s.mu.Lock()
 	s.calls = append(s.calls, call)
 	r := s.rules[call]
+	if r.once {
+		delete(s.rules, call)
+	}
 	s.mu.Unlock()
 	if r.hang {
 		<-ctx.Done()
