@@ -52,10 +52,11 @@ func phases() []phase {
 }
 
 // runPhases runs the phases, and cancels the others when one fails. It returns the
-// first error when none runs any more. measure gets the time that each phase took,
-// from any goroutine.
+// first error when none runs any more: that of a phase which was at work, and not
+// of one that waited for it. measure gets the time that each phase took, from any
+// goroutine.
 func runPhases(ctx context.Context, s *start, all []phase, measure func(name string, took time.Duration)) error {
-	group, ctx := errgroup.WithContext(ctx)
+	group, together := errgroup.WithContext(ctx)
 	ended := map[string]chan struct{}{}
 	for _, one := range all {
 		ended[one.name] = make(chan struct{})
@@ -65,12 +66,12 @@ func runPhases(ctx context.Context, s *start, all []phase, measure func(name str
 			for _, needed := range one.after {
 				select {
 				case <-ended[needed]:
-				case <-ctx.Done():
-					return context.Cause(ctx)
+				case <-together.Done():
+					return nil
 				}
 			}
 			begun := time.Now()
-			err := one.do(s, ctx)
+			err := one.do(s, together)
 			measure(one.name, time.Since(begun))
 			if err != nil {
 				return err
@@ -79,7 +80,17 @@ func runPhases(ctx context.Context, s *start, all []phase, measure func(name str
 			return nil
 		})
 	}
-	return group.Wait()
+	if err := group.Wait(); err != nil {
+		return err
+	}
+	for _, done := range ended {
+		select {
+		case <-done:
+		default:
+			return context.Cause(ctx) // it ended between two phases
+		}
+	}
+	return nil
 }
 
 // undoPhases undoes the phases, the last first, whatever of them was done. It

@@ -1,7 +1,10 @@
 package resources
 
 import (
+	"errors"
+	"io/fs"
 	"math"
+	"os"
 
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
@@ -39,11 +42,17 @@ func (g Groups) Remove(r record.Container) error {
 	return group.Remove()
 }
 
-// Add moves a process into the group.
+// Add moves a process into the group. Where systemd manages cgroups, the first
+// process makes the group.
 func (g Groups) Add(r record.Container, pid int) error {
 	group, err := g.open(r)
 	if err != nil {
 		return err
+	}
+	if _, err := os.Stat(group.Path()); errors.Is(err, fs.ErrNotExist) {
+		if err := group.Set(g.Limits(r)); err != nil { // which systemd gets with the process
+			return err
+		}
 	}
 	return group.Add(pid)
 }

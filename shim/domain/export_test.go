@@ -1,0 +1,20 @@
+package domain
+
+import (
+	"os"
+	"testing"
+)
+
+// StartDriver starts a libvirtd, and a driver of it, that end with the test.
+func StartDriver(t *testing.T) *Driver {
+	t.Helper()
+	startLibvirtd(t)
+	return startDriver(t)
+}
+
+// NewGuest makes a machine, and the files that it is started with.
+func NewGuest(t *testing.T) (Machine, map[string][]*os.File) {
+	t.Helper()
+	g := newGuest(t)
+	return g.Machine, g.files
+}

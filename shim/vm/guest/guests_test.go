@@ -1,0 +1,330 @@
+package guest
+
+import (
+	"bytes"
+	"errors"
+	"io"
+	"net"
+	"os"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/nodevirt/nodevirt/netsetup"
+	"github.com/nodevirt/nodevirt/shim/agent"
+	"github.com/nodevirt/nodevirt/shim/domain"
+	"github.com/nodevirt/nodevirt/shim/record"
+	"github.com/nodevirt/nodevirt/shim/stream"
+	"github.com/nodevirt/nodevirt/shim/vm/vmerrors"
+	"github.com/nodevirt/nodevirt/shim/vm/vmtest"
+)
+
+func wantError(t *testing.T, err error, words ...string) {
+	t.Helper()
+	for _, w := range words {
+		if err == nil || !strings.Contains(err.Error(), w) {
+			t.Errorf("error %v; want %q", err, w)
+		}
+	}
+}
+
+func TestRunning(t *testing.T) {
+	n := newNode(t)
+	v := n.add("a", record.Running)
+	n.add("b", record.Exited)
+	n.add("c", record.Created)
+	if id, err := n.Running("a"); err != nil || id != v.Record().ID {
+		t.Errorf("%s, %v", id, err)
+	}
+	for id, words := range map[string]string{"b": "container is in CONTAINER_EXITED state", "c": "container is in CONTAINER_CREATED state", "x": "not found"} {
+		_, err := n.Running(id)
+		wantError(t, err, words)
+	}
+	if !n.RunsIn("pod-a") || n.RunsIn("pod-b") {
+		t.Error("RunsIn does not know which VM runs")
+	}
+}
+
+func TestExec(t *testing.T) {
+	n := newNode(t)
+	v := n.add("a", record.Running)
+	n.serve(t, v, map[string]string{
+		"guest-exec":        `{"pid": 7}`,
+		"guest-exec-status": `{"exited": true, "exitcode": 3, "out-data": "b3V0", "err-data": "ZXJy", "out-truncated": true}`,
+	})
+	if err := n.CheckExec("a", &runtimeapi.ExecRequest{Cmd: []string{"true"}}); err != nil {
+		t.Error(err)
+	}
+	var out, stderr bytes.Buffer
+	err := n.Exec(t.Context(), "a", []string{"cat"}, stream.Streams{In: strings.NewReader("x"), Out: &out, Err: &stderr})
+	if exit, ok := errors.AsType[*stream.ExitError](err); !ok || exit.Code != 3 {
+		t.Errorf("error %v", err)
+	}
+	if out.String() != "out" || !strings.HasPrefix(stderr.String(), "nodevirt: the guest agent keeps no more than the first 3 bytes of stdout\n") ||
+		!strings.HasSuffix(stderr.String(), "err") {
+		t.Errorf("stdout %q, stderr %q", out.String(), stderr.String())
+	}
+	r, err := n.ExecSync(t.Context(), "a", []string{"cat"}, time.Minute)
+	if err != nil || r.GetExitCode() != 3 || string(r.GetStdout()) != "out" || string(r.GetStderr()) != "err" {
+		t.Errorf("%v, %v", r, err)
+	}
+	err = n.Exec(t.Context(), "a", []string{"cat"}, stream.Streams{Out: broken{}})
+	wantError(t, err, `exec in VM container "vm" of pod ns/pod-a: deliver its stdout: the client is gone`)
+	err = n.Exec(t.Context(), "a", []string{"cat"}, stream.Streams{In: broken{}})
+	wantError(t, err, "read its input: the client is gone")
+	_, err = n.ExecSync(t.Context(), "x", nil, 0)
+	wantError(t, err, "not found", n.Exec(t.Context(), "x", nil, stream.Streams{}).Error())
+}
+
+// broken is the stream of a client that is gone.
+type broken struct{}
+
+func (broken) Write([]byte) (int, error) { return 0, errors.New("the client is gone") }
+func (broken) Read([]byte) (int, error)  { return 0, errors.New("the client is gone") }
+
+func TestExecTimesOut(t *testing.T) {
+	n := newNode(t)
+	n.serve(t, n.add("a", record.Running), map[string]string{"guest-exec": `once {"pid": 7}`, "guest-exec-status": `{"exited": false}`})
+	_, err := n.ExecSync(t.Context(), "a", []string{"sleep"}, 20*time.Millisecond)
+	wantError(t, err, "timeout 20ms exceeded")
+}
+
+func TestExecWithoutAnAgent(t *testing.T) {
+	n := newNode(t)
+	v := n.add("a", record.Running)
+	n.agents.Absent(v)
+	wantError(t, n.CheckExec("a", &runtimeapi.ExecRequest{Cmd: []string{"true"}}), `exec in VM container "vm" of pod ns/pod-a`, agent.ErrAbsent.Error())
+	wantError(t, n.CheckExec("x", &runtimeapi.ExecRequest{}), "not found")
+	_, err := n.ExecSync(t.Context(), "a", []string{"true"}, 0)
+	wantError(t, err, agent.ErrAbsent.Error())
+	n.agents.Of(v).Tell(agent.Present) // but there is no socket
+	r := v.Record()
+	r.Domain.PID = 0
+	v.Publish(r)
+	_, err = n.ExecSync(t.Context(), "a", []string{"true"}, 0)
+	wantError(t, err, "the VM ended")
+	resize := make(chan stream.Size)
+	close(resize)
+	err = n.Exec(t.Context(), "a", []string{"sh"}, stream.Streams{TTY: true, Resize: resize})
+	wantError(t, err, "the VM ended")
+}
+
+func TestSizes(t *testing.T) {
+	from := make(chan stream.Size, 1)
+	from <- stream.Size{Width: 80, Height: 25}
+	to := sizes(t.Context(), from)
+	if got := <-to; got != (agent.Size{Rows: 25, Columns: 80}) {
+		t.Errorf("size %+v", got)
+	}
+	close(from)
+	if _, open := <-to; open {
+		t.Error("there is a size after the last")
+	}
+	if sizes(t.Context(), nil) != nil {
+		t.Error("a client without sizes has some")
+	}
+}
+
+func TestControls(t *testing.T) {
+	n := newNode(t)
+	n.add("a", record.Running)
+	for _, name := range []string{"pause", "unpause", "reset", "reboot"} {
+		if r, err := n.ExecSync(t.Context(), "a", []string{"nodevirt.io/" + name}, 0); err != nil || r.GetExitCode() != 0 {
+			t.Errorf("%s: %v, %v", name, r, err)
+		}
+	}
+	if want := []string{"pause uuid-a", "resume uuid-a", "reset uuid-a", "reboot uuid-a"}; !slices.Equal(n.machine.done, want) {
+		t.Errorf("done: %v", n.machine.done)
+	}
+	if err := n.CheckExec("a", &runtimeapi.ExecRequest{Cmd: []string{"nodevirt.io/pause"}}); err != nil {
+		t.Error(err)
+	}
+	for words, command := range map[string][]string{
+		`there is no machine control "nodevirt.io/x": after nodevirt.io/ comes one of filesystems, guest-info, pause, ping`: {"nodevirt.io/x"},
+		"the machine control nodevirt.io/pause takes no arguments":                                                          {"nodevirt.io/pause", "now"},
+	} {
+		_, err := n.ExecSync(t.Context(), "a", command, 0)
+		wantError(t, err, words)
+		wantError(t, n.CheckExec("a", &runtimeapi.ExecRequest{Cmd: command}), words)
+		if err := n.Exec(t.Context(), "a", command, stream.Streams{}); !errors.Is(err, vmerrors.ErrInvalid) {
+			t.Errorf("error %v", err)
+		}
+	}
+	n.machine.err = domain.ErrNotRunning
+	wantError(t, n.Exec(t.Context(), "a", []string{"nodevirt.io/pause"}, stream.Streams{}), "domain is not running")
+}
+
+func TestScreenshot(t *testing.T) {
+	n := newNode(t)
+	v := n.add("a", record.Running)
+	var out bytes.Buffer
+	wantError(t, n.Exec(t.Context(), "a", []string{"nodevirt.io/screenshot"}, stream.Streams{Out: &out}), "the VM has no display")
+	r := v.Record()
+	r.Spec.Display = true
+	v.Publish(r)
+	n.machine.picture = []byte("P6\n1 1\n255\nabc")
+	if err := n.Exec(t.Context(), "a", []string{"nodevirt.io/screenshot"}, stream.Streams{Out: &out}); err != nil || !strings.HasPrefix(out.String(), "\x89PNG") {
+		t.Errorf("%q, %v", out.String(), err)
+	}
+	n.machine.err = errors.New("no graphics")
+	wantError(t, n.Exec(t.Context(), "a", []string{"nodevirt.io/screenshot"}, stream.Streams{}), "no graphics")
+}
+
+func TestQueries(t *testing.T) {
+	n := newNode(t)
+	n.serve(t, n.add("a", record.Running), map[string]string{
+		"guest-ping":         `{}`,
+		"guest-info":         `{"version": "8.2", "supported_commands": [{"name": "guest-ping", "enabled": true}]}`,
+		"guest-get-users":    `[{"user": "root", "login-time": 1.5}]`,
+		"guest-get-fsinfo":   `[{"name": "vda1", "mountpoint": "/", "type": "ext4", "used-bytes": 1, "total-bytes": 2, "disk": [{"bus-type": "virtio", "serial": "s"}]}]`,
+		"guest-get-timezone": `{"zone": "UTC", "offset": 0}`,
+		"guest-get-osinfo":   `{"id": "debian", "pretty-name": "Debian 13"}`,
+	})
+	for name, words := range map[string][]string{
+		"ping":        {""},
+		"guest-info":  {`"guestAgentVersion":"8.2"`, `"guest-ping"`, `"UTC, 0"`, `"root"`, `"ext4"`, `"debian"`},
+		"users":       {`"userName":"root"`, `"loginTime":1.5`},
+		"filesystems": {`"mountPoint":"/"`, `"serial":"s"`},
+	} {
+		r, err := n.ExecSync(t.Context(), "a", []string{"nodevirt.io/" + name}, 0)
+		if err != nil || r.GetExitCode() != 0 {
+			t.Errorf("%s: %v, %v", name, r, err)
+			continue
+		}
+		for _, w := range words {
+			if !strings.Contains(string(r.GetStdout()), w) {
+				t.Errorf("%s: %s has no %s", name, r.GetStdout(), w)
+			}
+		}
+	}
+	n.agents.Absent(n.add("b", record.Running))
+	if r, err := n.ExecSync(t.Context(), "b", []string{"nodevirt.io/ping"}, 0); err != nil || r.GetExitCode() != 1 || len(r.GetStderr()) == 0 {
+		t.Errorf("a probe of a guest without an agent: %v, %v", r, err)
+	}
+	for _, name := range []string{"guest-info", "users", "filesystems"} {
+		_, err := n.ExecSync(t.Context(), "b", []string{"nodevirt.io/" + name}, 0)
+		wantError(t, err, agent.ErrAbsent.Error())
+	}
+}
+
+func TestAttach(t *testing.T) {
+	n := newNode(t)
+	v := n.add("a", record.Running)
+	var out bytes.Buffer
+	if err := n.Attach(t.Context(), v.Record().ID, stream.Streams{In: strings.NewReader("hello"), Out: &out}); err != nil || out.String() != "hello" {
+		t.Errorf("%q, %v", out.String(), err)
+	}
+	if id := v.Record().ID; n.consoles.last.Raw != n.layout.ConsoleFile(id) || n.consoles.last.Socket != n.layout.ConsoleSocket(id) {
+		t.Errorf("console %+v", n.consoles.last)
+	}
+	wantError(t, n.Attach(t.Context(), "a", stream.Streams{}), "nothing is typed")
+	n.add("b", record.Exited)
+	wantError(t, n.Attach(t.Context(), "b", stream.Streams{}), "container is in CONTAINER_EXITED state")
+}
+
+func TestForward(t *testing.T) {
+	n := newNode(t)
+	v := n.add("a", record.Running)
+	client, other := net.Pipe()
+	defer other.Close()
+	wantError(t, n.Forward(t.Context(), "pod-x", 80, client), "the pod's VM does not run any more")
+	n.script.Fail("Sandboxes.NetworkNamespace", errors.New("sandbox is not running"))
+	wantError(t, n.Forward(t.Context(), "pod-a", 80, client), "sandbox is not running")
+	n.script.Fail("Sandboxes.NetworkNamespace", nil)
+	r := v.Record()
+	r.Network, r.Spec.Display = &netsetup.Plan{}, true
+	v.Publish(r)
+	wantError(t, n.Forward(t.Context(), "pod-a", 80, client), `VM container "vm": `) // there is no such namespace
+	wantError(t, n.Forward(t.Context(), "pod-a", 5900, client), `VM container "vm": connect to the display`)
+
+	if err := os.MkdirAll(n.layout.DisplayDir(r.ID), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	l, err := net.Listen("unix", n.layout.DisplaySocket(r.ID))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	go func() {
+		if c, err := l.Accept(); err == nil {
+			_, _ = io.WriteString(c, "RFB 003.008\n")
+			c.Close()
+		}
+	}()
+	done := make(chan error, 1)
+	go func() { done <- n.Forward(t.Context(), "pod-a", 5900, client) }()
+	got := make([]byte, 12)
+	if _, err := io.ReadFull(other, got); err != nil || string(got) != "RFB 003.008\n" {
+		t.Errorf("the display said %q, %v", got, err)
+	}
+	other.Close()
+	if err := <-done; err != nil {
+		t.Error(err)
+	}
+}
+
+func TestAgentEvents(t *testing.T) {
+	n := newNode(t)
+	v := n.add("a", record.Running)
+	other := n.add("b", record.Exited)
+	uuid := v.Record().Domain.UUID
+	presence := func() agent.Presence { return n.agents.State(v).Presence }
+	n.agents.Handle(v, domain.Event{UUID: uuid, Kind: domain.EventAgentConnected})
+	n.agents.Handle(other, domain.Event{UUID: uuid, Kind: domain.EventAgentConnected})
+	if presence() != agent.Present || n.agents.State(other).Presence != agent.Unknown {
+		t.Errorf("connected: %s, %s", presence(), n.agents.State(other).Presence)
+	}
+	n.agents.Handle(v, domain.Event{UUID: uuid, Kind: domain.EventAgentDisconnected})
+	if presence() != agent.Absent {
+		t.Errorf("disconnected: %s", presence())
+	}
+	// A new connection to libvirtd asks; while libvirtd knows no answer, it is unknown.
+	n.agents.Handle(v, domain.Event{Kind: domain.EventResync})
+	eventually(t, "libvirtd is asked", func() bool { return n.script.Count("Libvirt.AgentConnected") == 1 })
+	if presence() != agent.Unknown {
+		t.Errorf("in doubt: %s", presence())
+	}
+	if err := n.libvirt.Define(t.Context(), "<domain><name>a</name><uuid>"+uuid+"</uuid></domain>"); err != nil {
+		t.Fatal(err)
+	}
+	n.agents.Handle(v, domain.Event{Kind: domain.EventResync})
+	eventually(t, "it is absent", func() bool { return presence() == agent.Absent })
+	n.libvirt.SetGuest(uuid, vmtest.Guest{Agent: true})
+	n.agents.Handle(v, domain.Event{Kind: domain.EventResync})
+	eventually(t, "it is present", func() bool { return presence() == agent.Present })
+	n.mu.Lock()
+	if n.changed < 4 {
+		t.Errorf("%d changes were reported", n.changed)
+	}
+	n.mu.Unlock()
+	if n.agents.Recent(v) == nil || n.agents.Recent(other) != nil {
+		t.Error("a guest that does not run is known, or one that runs is not")
+	}
+}
+
+func TestRemoveSockets(t *testing.T) {
+	n := newNode(t)
+	r := n.add("a", record.Exited).Record()
+	all := append(n.layout.TerminalSockets(r.ID), n.layout.AgentSocket(r.ID))
+	for _, path := range all[1:] {
+		if err := os.WriteFile(path, nil, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for range 2 {
+		if err := n.agents.RemoveSockets(r.ID); err != nil {
+			t.Error(err)
+		}
+	}
+	for _, path := range all {
+		if _, err := os.Stat(path); !errors.Is(err, os.ErrNotExist) {
+			t.Errorf("%s: %v", path, err)
+		}
+	}
+	if terminals := commandTerminals(n.layout, r.ID); len(terminals) != 4 || terminals[0].Device != "/dev/hvc1" {
+		t.Errorf("terminals %+v", terminals)
+	}
+}

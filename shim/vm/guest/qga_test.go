@@ -1,0 +1,185 @@
+package guest
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/nodevirt/nodevirt/shim/agent"
+	"github.com/nodevirt/nodevirt/shim/console/terminal"
+	"github.com/nodevirt/nodevirt/shim/record"
+	"github.com/nodevirt/nodevirt/shim/vm/background"
+	"github.com/nodevirt/nodevirt/shim/vm/layout"
+	"github.com/nodevirt/nodevirt/shim/vm/table"
+	"github.com/nodevirt/nodevirt/shim/vm/vmtest"
+)
+
+// node is Guests with fakes of all that they reach.
+type node struct {
+	*Guests
+	script   *vmtest.Script
+	libvirt  *vmtest.Libvirt
+	machine  *fakeMachine
+	consoles *fakeTerminals
+	tasks    *background.Tasks
+
+	mu      sync.Mutex
+	changed int // how often something new was known of a guest
+}
+
+func newNode(t *testing.T) *node {
+	t.Helper()
+	dir, err := os.MkdirTemp("", "guest-") // t.TempDir's paths are too long for sockets
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := &vmtest.Script{}
+	n := &node{
+		script: s, libvirt: vmtest.NewLibvirt(s), machine: &fakeMachine{}, consoles: &fakeTerminals{}, tasks: background.New(),
+	}
+	t.Cleanup(func() {
+		n.tasks.Stop()
+		_ = os.RemoveAll(dir)
+	})
+	vms := table.New(vmtest.NewStore(s, dir), 0, 10)
+	l := layout.Layout{
+		Folder: func(id string) string { return filepath.Join(dir, id) }, Consoles: dir, Agents: dir, Displays: filepath.Join(dir, "d"),
+	}
+	log := slog.New(slog.DiscardHandler)
+	agents := NewAgents(l, n.libvirt, n.tasks, log, func(*table.VM) {
+		n.mu.Lock()
+		defer n.mu.Unlock()
+		n.changed++
+	})
+	n.Guests = New(Options{
+		Table: vms, Agents: agents, Layout: l, Machine: n.machine, Terminals: n.consoles,
+		Namespaces: vmtest.NewSandboxes(s, vms), Logger: log,
+	})
+	return n
+}
+
+// add enters a VM. Its id is short, since the paths of sockets are.
+func (n *node) add(letter string, state record.State) *table.VM {
+	r := record.Container{ID: strings.Repeat(letter, 8), SandboxID: "pod-" + letter, State: state}
+	r.Config.Value = &runtimeapi.ContainerConfig{Metadata: &runtimeapi.ContainerMetadata{Name: "vm"}}
+	r.Sandbox.Value = &runtimeapi.PodSandboxConfig{Metadata: &runtimeapi.PodSandboxMetadata{Name: "pod-" + letter, Namespace: "ns"}}
+	r.Domain = record.Domain{UUID: "uuid-" + letter, UID: uint32(os.Getuid()), PID: 1}
+	return n.table.Recover(r)
+}
+
+// serve answers as a guest's agent does: each command with the JSON of its name. It
+// refuses other commands, and those whose answer begins with "once" from the second on.
+func (n *node) serve(t *testing.T, v *table.VM, answers map[string]string) {
+	t.Helper()
+	l, err := net.Listen("unix", n.layout.AgentSocket(v.Record().ID))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var serving sync.WaitGroup
+	serving.Go(func() {
+		for {
+			c, err := l.Accept()
+			if err != nil {
+				return
+			}
+			speak(c, answers)
+			c.Close()
+		}
+	})
+	t.Cleanup(func() {
+		l.Close()
+		n.agents.Of(v).Tell(agent.Absent) // hangs up
+		serving.Wait()
+	})
+	n.agents.Of(v).Tell(agent.Present)
+}
+
+func speak(c net.Conn, answers map[string]string) {
+	in := bufio.NewReader(c)
+	for {
+		line, err := in.ReadString('\n')
+		if err != nil {
+			return
+		}
+		var asked struct {
+			Execute   string `json:"execute"`
+			Arguments struct {
+				ID int64 `json:"id"`
+			} `json:"arguments"`
+		}
+		if json.Unmarshal([]byte(strings.TrimLeft(line, "\xff")), &asked) != nil {
+			return
+		}
+		answer, known := answers[asked.Execute]
+		if first, once := strings.CutPrefix(answer, "once "); once {
+			answer = first
+			delete(answers, asked.Execute)
+		}
+		switch {
+		case asked.Execute == "guest-sync-delimited":
+			fmt.Fprintf(c, "\xff{\"return\": %d}\n", asked.Arguments.ID)
+		case known:
+			fmt.Fprintf(c, "{\"return\": %s}\n", answer)
+		default:
+			_, _ = io.WriteString(c, `{"error": {"class": "CommandNotFound", "desc": "disabled"}}`+"\n")
+		}
+	}
+}
+
+// fakeMachine notes what is done with domains.
+type fakeMachine struct {
+	done    []string
+	err     error
+	picture []byte
+}
+
+func (m *fakeMachine) do(what, uuid string) error {
+	m.done = append(m.done, what+" "+uuid)
+	return m.err
+}
+
+func (m *fakeMachine) Pause(_ context.Context, uuid string) error  { return m.do("pause", uuid) }
+func (m *fakeMachine) Resume(_ context.Context, uuid string) error { return m.do("resume", uuid) }
+func (m *fakeMachine) Reset(_ context.Context, uuid string) error  { return m.do("reset", uuid) }
+func (m *fakeMachine) Reboot(_ context.Context, uuid string) error { return m.do("reboot", uuid) }
+
+func (m *fakeMachine) Screenshot(_ context.Context, uuid string) ([]byte, error) {
+	return m.picture, m.do("screenshot", uuid)
+}
+
+// fakeTerminals echoes what a client types.
+type fakeTerminals struct{ last terminal.Console }
+
+func (f *fakeTerminals) Attach(_ context.Context, c terminal.Console, in io.Reader, out io.Writer) error {
+	f.last = c
+	if in == nil {
+		return errors.New("nothing is typed")
+	}
+	_, err := io.Copy(out, in)
+	return err
+}
+
+// eventually waits for work in the background.
+func eventually(t *testing.T, what string, ok func() bool) {
+	t.Helper()
+	for !ok() {
+		select {
+		case <-t.Context().Done():
+			t.Fatalf("never: %s", what)
+		case <-time.After(time.Millisecond):
+		}
+	}
+}

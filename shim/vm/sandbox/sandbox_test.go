@@ -1,0 +1,271 @@
+package sandbox
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/nodevirt/nodevirt/shim/record"
+	"github.com/nodevirt/nodevirt/shim/vm/background"
+	"github.com/nodevirt/nodevirt/shim/vm/table"
+	"github.com/nodevirt/nodevirt/shim/vm/vmerrors"
+	"github.com/nodevirt/nodevirt/shim/vm/vmtest"
+	"github.com/nodevirt/nodevirt/shim/vmspec"
+)
+
+// node is Sandboxes with fakes of all that they work with.
+type node struct {
+	*Sandboxes
+	script     *vmtest.Script
+	store      *vmtest.Store
+	pods       *vmtest.Pods
+	conditions *vmtest.Conditions
+}
+
+func onNode(t *testing.T, do func(t *testing.T, n *node)) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) {
+		s := &vmtest.Script{}
+		n := &node{script: s, store: vmtest.NewStore(s, t.TempDir()), pods: vmtest.NewPods(s), conditions: vmtest.NewConditions()}
+		tasks := background.New()
+		t.Cleanup(tasks.Stop)
+		n.Sandboxes = New(Options{
+			Table: table.New(n.store, 0, 0), Intents: n.store, Pods: n.pods, Conditions: n.conditions, Tasks: tasks,
+			Logger: slog.New(slog.NewTextHandler(t.Output(), nil)),
+		})
+		do(t, n)
+	})
+}
+
+func id(letter string) string { return strings.Repeat(letter, 64) }
+
+func pod(name string) *runtimeapi.PodSandboxConfig {
+	return &runtimeapi.PodSandboxConfig{Metadata: &runtimeapi.PodSandboxMetadata{Name: name, Namespace: "ns", Uid: "uid-" + name}}
+}
+
+func must(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// intents returns how many intents there are.
+func (n *node) intents(t *testing.T) int {
+	t.Helper()
+	all, err := n.store.Intents()
+	must(t, err)
+	return len(all)
+}
+
+func TestCheck(t *testing.T) {
+	onNode(t, func(t *testing.T, n *node) {
+		must(t, n.Check(pod("a")))
+		bad := pod("b")
+		bad.Annotations = map[string]string{vmspec.AnnotationVMI: "{"}
+		err := n.Check(bad)
+		if !errors.Is(err, vmerrors.ErrInvalid) || !strings.Contains(err.Error(), "pod ns/b: ") {
+			t.Errorf("error %v", err)
+		}
+		if len(n.conditions.Refused()) != 1 {
+			t.Errorf("refused %v", n.conditions.Refused())
+		}
+	})
+}
+
+func TestLifeOfASandbox(t *testing.T) {
+	onNode(t, func(t *testing.T, n *node) {
+		dropped, err := n.Intend("vm", pod("a"))
+		must(t, err)
+		must(t, n.Drop(dropped))
+		key, err := n.Intend("vm", pod("a"))
+		must(t, err)
+		if key == dropped || len(key) != 64 || n.intents(t) != 1 {
+			t.Errorf("keys %s, %s; %d intents", dropped, key, n.intents(t))
+		}
+		if n.Any("") {
+			t.Error("an intent is no sandbox")
+		}
+		must(t, n.Add(key, id("a"), "vm", pod("a")))
+		if handler, ok := n.Handler(id("a")); !ok || handler != "vm" || n.intents(t) != 0 || !n.Any("aa") || n.Any("b") {
+			t.Errorf("handler %q, %t; %d intents", handler, ok, n.intents(t))
+		}
+		must(t, n.Forget(id("a")))
+		if _, ok := n.Handler(id("a")); ok || !slices.Equal(n.conditions.Forgotten(), []string{"a"}) {
+			t.Errorf("reports ended on %v", n.conditions.Forgotten())
+		}
+		n.script.Fail("Store.PutSandbox", vmtest.ErrFull)
+		if err := n.Add(key, id("a"), "vm", pod("a")); !errors.Is(err, vmtest.ErrFull) {
+			t.Errorf("error %v", err)
+		}
+		n.script.Fail("Store.RemoveSandbox", vmtest.ErrFull)
+		if err := n.Forget(id("a")); !errors.Is(err, vmtest.ErrFull) {
+			t.Errorf("error %v", err)
+		}
+	})
+}
+
+// TestResolve: containerd made the sandbox, and its answer was lost.
+func TestResolve(t *testing.T) {
+	onNode(t, func(t *testing.T, n *node) {
+		key, err := n.Intend("vm", pod("a"))
+		must(t, err)
+		n.script.Fail("Pods.List", errors.New("containerd is away"))
+		n.pods.Add(id("b"), pod("b").GetMetadata())
+		n.pods.Add(id("a"), pod("a").GetMetadata())
+		n.Resolve(key)
+		time.Sleep(10 * time.Second)
+		if n.Any("") || n.intents(t) != 1 || n.script.Count("Pods.List") < 10 {
+			t.Errorf("%d intents after %d questions", n.intents(t), n.script.Count("Pods.List"))
+		}
+		n.script.Fail("Pods.List", nil)
+		time.Sleep(2 * time.Second)
+		if _, ok := n.Handler(id("a")); !ok || n.Any("b") || n.intents(t) != 0 {
+			t.Errorf("sandboxes %v, %d intents", n.table.Sandboxes(), n.intents(t))
+		}
+		n.Resolve(key) // of which another call knows more
+		time.Sleep(time.Second)
+	})
+}
+
+// TestResolveOfNothing: containerd made no sandbox.
+func TestResolveOfNothing(t *testing.T) {
+	onNode(t, func(t *testing.T, n *node) {
+		key, err := n.Intend("vm", pod("a"))
+		must(t, err)
+		n.Resolve(key)
+		time.Sleep(time.Second)
+		if n.Any("") || n.intents(t) != 0 {
+			t.Errorf("sandboxes %v, %d intents", n.table.Sandboxes(), n.intents(t))
+		}
+	})
+}
+
+// TestResolveOfARemovedSandbox: the sandbox went between the two lists.
+func TestResolveOfARemovedSandbox(t *testing.T) {
+	onNode(t, func(t *testing.T, n *node) {
+		key, err := n.Intend("vm", pod("a"))
+		must(t, err)
+		n.pods.Add(id("a"), pod("a").GetMetadata())
+		release := n.script.Hold("Store.PutSandbox")
+		n.Resolve(key)
+		synctest.Wait()
+		n.pods.Remove(id("a"))
+		release()
+		time.Sleep(time.Second)
+		if n.Any("") || n.intents(t) != 0 {
+			t.Errorf("sandboxes %v, %d intents", n.table.Sandboxes(), n.intents(t))
+		}
+	})
+}
+
+func TestReconcile(t *testing.T) {
+	onNode(t, func(t *testing.T, n *node) {
+		for _, letter := range []string{"a", "b", "c"} {
+			must(t, n.Add(id("0"), id(letter), "vm", pod(letter)))
+		}
+		n.pods.Add(id("a"), pod("a").GetMetadata())
+		n.pods.Add(id("d"), pod("d").GetMetadata())
+		_, err := n.Intend("vm", pod("d"))
+		must(t, err)
+		busy := errors.New("it is busy")
+		var removed []string
+		remove := func(_ context.Context, sandboxID string) error {
+			removed = append(removed, sandboxID)
+			if sandboxID == id("c") {
+				return busy
+			}
+			return nil
+		}
+		must(t, n.Reconcile(t.Context(), remove))
+		slices.Sort(removed)
+		known := n.table.Sandboxes()
+		slices.Sort(known)
+		if !slices.Equal(removed, []string{id("b"), id("c")}) || !slices.Equal(known, []string{id("a"), id("c"), id("d")}) || n.intents(t) != 0 {
+			t.Errorf("removed VMs of %v; sandboxes %v, %d intents", removed, known, n.intents(t))
+		}
+		busy = nil
+		n.script.Fail("Store.RemoveSandbox", vmtest.ErrFull)
+		must(t, n.Reconcile(t.Context(), remove)) // it is logged
+		n.script.Fail("Store.RemoveSandbox", nil)
+		must(t, n.Reconcile(t.Context(), remove))
+		if n.Any("c") {
+			t.Error("the sandbox stays although its VMs are gone")
+		}
+		for _, call := range []string{"Pods.List", "Store.Intents"} {
+			n.script.FailOnce(call, errors.New("no answer"))
+			if err := n.Reconcile(t.Context(), remove); err == nil {
+				t.Errorf("%s fails, and Reconcile does not", call)
+			}
+		}
+	})
+}
+
+// TestReconcileOnAFullDisk: what was intended is recorded later.
+func TestReconcileOnAFullDisk(t *testing.T) {
+	onNode(t, func(t *testing.T, n *node) {
+		_, err := n.Intend("vm", pod("a"))
+		must(t, err)
+		n.pods.Add(id("a"), pod("a").GetMetadata())
+		n.script.Fail("Store.PutSandbox", vmtest.ErrFull)
+		must(t, n.Reconcile(t.Context(), func(context.Context, string) error { return nil }))
+		time.Sleep(5 * time.Second)
+		n.script.Fail("Store.PutSandbox", nil)
+		time.Sleep(2 * time.Second)
+		if !n.Any("a") || n.intents(t) != 0 {
+			t.Errorf("sandboxes %v, %d intents", n.table.Sandboxes(), n.intents(t))
+		}
+	})
+}
+
+func TestRestore(t *testing.T) {
+	onNode(t, func(t *testing.T, n *node) {
+		r := record.Container{ID: id("1"), SandboxID: id("a")}
+		r.Sandbox.Value = pod("a")
+		must(t, n.Restore("vm", r))
+		if handler, ok := n.Handler(id("a")); !ok || handler != "vm" {
+			t.Errorf("handler %q, %t", handler, ok)
+		}
+		must(t, n.Restore("other", r))
+		if handler, _ := n.Handler(id("a")); handler != "vm" {
+			t.Errorf("a sandbox that is known was changed: %q", handler)
+		}
+	})
+}
+
+func TestNetworkNamespace(t *testing.T) {
+	const ns = `{"pid": 1, "runtimeSpec": {"linux": {"namespaces": [{"type": "pid"}, {"type": "network", "path": "/run/netns/x"}]}}}`
+	if path, err := networkNamespace(ns); err != nil || path != "/run/netns/x" {
+		t.Errorf("got %q, %v", path, err)
+	}
+	for _, info := range []string{
+		"", "{", "{}", `{"runtimeSpec": {}}`, `{"runtimeSpec": {"linux": {"namespaces": [{"type": "network"}]}}}`,
+	} {
+		if path, err := networkNamespace(info); err == nil {
+			t.Errorf("%q has the namespace %q", info, path)
+		}
+	}
+}
+
+func TestNetworkNamespaceOfASandbox(t *testing.T) {
+	onNode(t, func(t *testing.T, n *node) {
+		n.pods.Add(id("a"), pod("a").GetMetadata())
+		if path, err := n.NetworkNamespace(t.Context(), id("a")); err != nil || path != "/run/netns/"+id("a") {
+			t.Errorf("got %q, %v", path, err)
+		}
+		n.pods.Stop(id("a"))
+		if _, err := n.NetworkNamespace(t.Context(), id("a")); err == nil || !strings.Contains(err.Error(), "is not running: a VM needs its pod's network") {
+			t.Errorf("a sandbox that is stopped: %v", err)
+		}
+		if _, err := n.NetworkNamespace(t.Context(), id("b")); err == nil || !strings.Contains(err.Error(), "ask containerd for sandbox") {
+			t.Errorf("no sandbox: %v", err)
+		}
+	})
+}

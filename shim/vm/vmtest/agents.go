@@ -1,0 +1,63 @@
+package vmtest
+
+import (
+	"sync"
+
+	"github.com/nodevirt/nodevirt/shim/agent"
+	"github.com/nodevirt/nodevirt/shim/domain"
+	"github.com/nodevirt/nodevirt/shim/record"
+	"github.com/nodevirt/nodevirt/shim/vm/table"
+)
+
+// Agents is a fake of package guest's Agents.
+type Agents struct {
+	script *Script
+
+	mu     sync.Mutex
+	states map[string]agent.State
+}
+
+// NewAgents returns Agents that know nothing.
+func NewAgents(s *Script) *Agents { return &Agents{script: s, states: map[string]agent.State{}} }
+
+// Set sets what is known of a VM's guest.
+func (a *Agents) Set(id string, s agent.State) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.states[id] = s
+}
+
+// Handle implements guest's.
+func (a *Agents) Handle(v *table.VM, e domain.Event) {
+	if r := v.Record(); e.UUID == r.Domain.UUID && e.Kind == domain.EventAgentConnected {
+		a.Set(r.ID, agent.State{Presence: agent.Present})
+	}
+}
+
+// Absent implements guest's.
+func (a *Agents) Absent(v *table.VM) {
+	_ = a.script.note("Agents.Absent")
+	a.Set(v.Record().ID, agent.State{Presence: agent.Absent})
+}
+
+// RemoveSockets implements guest's.
+func (a *Agents) RemoveSockets(string) error { return a.script.note("Agents.RemoveSockets") }
+
+// State implements guest's.
+func (a *Agents) State(v *table.VM) agent.State {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if s, ok := a.states[v.Record().ID]; ok {
+		return s
+	}
+	return agent.State{Presence: agent.Unknown}
+}
+
+// Recent implements guest's.
+func (a *Agents) Recent(v *table.VM) *agent.State {
+	if v.Record().State != record.Running {
+		return nil
+	}
+	s := a.State(v)
+	return &s
+}

@@ -1,0 +1,90 @@
+package vmtest
+
+import "github.com/nodevirt/nodevirt/shim/domain"
+
+// SetAway ends the connection to libvirtd, or makes a new one. Domains go on
+// meanwhile, and no event reports what happens to them.
+func (l *Libvirt) SetAway(away bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.away = away
+	l.send(domain.Event{Kind: domain.EventResync})
+	l.notify()
+}
+
+// Emit sends an event.
+func (l *Libvirt) Emit(e domain.Event) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.send(e)
+}
+
+// End ends a guest, as if by itself.
+func (l *Libvirt) End(uuid string, reason domain.Reason) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.end(l.domains[uuid], reason)
+}
+
+// Pause stops a guest's CPUs.
+func (l *Libvirt) Pause(uuid string, reason domain.Reason) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	d := l.domains[uuid]
+	d.state.Status, d.state.Reason = domain.StatusPaused, reason
+	l.send(domain.Event{UUID: uuid, Kind: domain.EventSuspended, Reason: reason})
+}
+
+// Guest is how a guest behaves.
+type Guest struct {
+	// Obeys is the number of the power button's press that the guest acts on; 0 for none.
+	Obeys int
+	// NoBalloon is set for a guest that releases no memory.
+	NoBalloon bool
+	// Agent is set for a guest whose agent has its port open.
+	Agent bool
+}
+
+// SetGuest says how a guest behaves from now on.
+func (l *Libvirt) SetGuest(uuid string, g Guest) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	d := l.domains[uuid]
+	d.obeys, d.balloon, d.agent = g.Obeys, !g.NoBalloon, g.Agent
+}
+
+// Presses returns how often the power button of a running guest was pressed.
+func (l *Libvirt) Presses(uuid string) int {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.domains[uuid].presses
+}
+
+// Lose makes libvirtd forget a domain without an event, as if its files were lost.
+func (l *Libvirt) Lose(uuid string) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	delete(l.domains, uuid)
+	l.notify()
+}
+
+// Status returns whether a domain runs, "" if there is none.
+func (l *Libvirt) Status(uuid string) domain.Status {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if d := l.domains[uuid]; d != nil {
+		return d.state.Status
+	}
+	return ""
+}
+
+// Left returns the domains that there are.
+func (l *Libvirt) Left() []string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	var all []string
+	for _, d := range l.domains {
+		all = append(all, "domain "+d.info.Name)
+	}
+	return all
+}

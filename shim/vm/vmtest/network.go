@@ -1,0 +1,143 @@
+package vmtest
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"sync"
+
+	"github.com/nodevirt/nodevirt/netsetup"
+)
+
+// Network is a fake of [netsetup.Setup].
+type Network struct {
+	script *Script
+
+	mu      sync.Mutex
+	changed chan struct{}
+	made    map[string]map[string]bool // by VM: taps, bridge, connected
+	servers map[string]int             // dnsmasq's process id, by VM
+	lastPID int
+}
+
+// NewNetwork returns a node without networks of VMs.
+func NewNetwork(s *Script) *Network {
+	return &Network{
+		script: s, changed: make(chan struct{}), made: map[string]map[string]bool{}, servers: map[string]int{}, lastPID: 1 << 21,
+	}
+}
+
+// Plan implements netsetup's. Each card gets an IPv4 and an IPv6 address.
+func (n *Network) Plan(ctx context.Context, id string, pod netsetup.Pod) (netsetup.Plan, error) {
+	if err := n.script.enter(ctx, "Network.Plan"); err != nil {
+		return netsetup.Plan{}, err
+	}
+	p := netsetup.Plan{
+		ID: id, Netns: pod.Netns, Hostname: pod.Hostname, Nameservers: pod.Nameservers, Searches: pod.Searches,
+	}
+	interfaces := pod.Interfaces
+	if len(interfaces) == 0 {
+		interfaces = []netsetup.Interface{{}}
+	}
+	for i, wanted := range interfaces {
+		mac := wanted.MAC
+		if mac == nil {
+			mac = net.HardwareAddr{2, 0, 0, 0, 0, byte(i)}
+		}
+		nic := netsetup.NIC{
+			Binding: wanted.Binding, Interface: wanted.Name, Queues: wanted.Queues, MTU: 1500,
+			Bridge: fmt.Sprintf("br%d", i), Tap: fmt.Sprintf("tap%d-%.8s", i, id), GuestMAC: netsetup.MAC(mac),
+		}
+		nic.IPv4.Address = netip.PrefixFrom(netip.AddrFrom4([4]byte{10, 88, 1, byte(10 + i)}), 24)
+		nic.IPv6.Address = netip.MustParsePrefix(fmt.Sprintf("fd00:88::%d/64", 10+i))
+		p.NICs = append(p.NICs, nic)
+	}
+	return p, nil
+}
+
+func (n *Network) make(ctx context.Context, call string, p netsetup.Plan, parts ...string) error {
+	if err := n.script.enter(ctx, "Network."+call); err != nil {
+		return err
+	}
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if n.made[p.ID] == nil {
+		n.made[p.ID] = map[string]bool{}
+	}
+	for _, part := range parts {
+		n.made[p.ID][part] = true
+	}
+	return nil
+}
+
+// Taps implements netsetup's.
+func (n *Network) Taps(ctx context.Context, p netsetup.Plan) error {
+	return n.make(ctx, "Taps", p, "taps")
+}
+
+// Apply implements netsetup's.
+func (n *Network) Apply(ctx context.Context, p netsetup.Plan) error {
+	return n.make(ctx, "Apply", p, "taps", "bridge")
+}
+
+// Connect implements netsetup's. It needs what Apply makes.
+func (n *Network) Connect(ctx context.Context, p netsetup.Plan) error {
+	if !n.Has(p.ID, "bridge") {
+		return errors.New("connect: there is no bridge")
+	}
+	return n.make(ctx, "Connect", p, "connected")
+}
+
+// Undo implements netsetup's.
+func (n *Network) Undo(ctx context.Context, p netsetup.Plan) error {
+	if err := n.script.enter(ctx, "Network.Undo"); err != nil {
+		return err
+	}
+	n.Kill(p.ID)
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	delete(n.made, p.ID)
+	return nil
+}
+
+// Sweep implements netsetup's.
+func (n *Network) Sweep(ctx context.Context, known func(id string) bool) error {
+	if err := n.script.enter(ctx, "Network.Sweep"); err != nil {
+		return err
+	}
+	n.mu.Lock()
+	var stray []string
+	for id := range n.servers {
+		if !known(id) {
+			stray = append(stray, id)
+		}
+	}
+	n.mu.Unlock()
+	for _, id := range stray {
+		n.Kill(id)
+	}
+	return nil
+}
+
+// Has reports whether a part of a VM's network is made: taps, bridge or connected.
+func (n *Network) Has(id, part string) bool {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return n.made[id][part]
+}
+
+// Left returns what is made.
+func (n *Network) Left() []string {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	var all []string
+	for id := range n.made {
+		all = append(all, "network of "+id)
+	}
+	for id := range n.servers {
+		all = append(all, "dnsmasq of "+id)
+	}
+	return all
+}

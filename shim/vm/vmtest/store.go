@@ -1,0 +1,174 @@
+package vmtest
+
+import (
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"sync"
+
+	"github.com/nodevirt/nodevirt/shim/record"
+)
+
+// Store is a fake of [record.Store]: records are in memory, and containers'
+// folders below a folder of the test's own.
+type Store struct {
+	script *Script
+	dir    string
+
+	mu         sync.Mutex
+	sandboxes  map[string]record.Sandbox
+	intents    map[string]record.Sandbox
+	containers map[string]record.Container
+	broken     []record.Aside
+}
+
+// NewStore returns a Store without records.
+func NewStore(s *Script, dir string) *Store {
+	return &Store{
+		script: s, dir: dir, sandboxes: map[string]record.Sandbox{}, intents: map[string]record.Sandbox{},
+		containers: map[string]record.Container{},
+	}
+}
+
+// ContainerDir implements record's.
+func (s *Store) ContainerDir(id string) string { return filepath.Join(s.dir, id) }
+
+// PutContainer implements record's.
+func (s *Store) PutContainer(r record.Container) error {
+	if err := s.script.note("Store.PutContainer"); err != nil {
+		return err
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.containers[r.ID] = r
+	return os.MkdirAll(s.ContainerDir(r.ID), 0o700)
+}
+
+// RemoveContainer implements record's.
+func (s *Store) RemoveContainer(id string) error {
+	if err := s.script.note("Store.RemoveContainer"); err != nil {
+		return err
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	delete(s.containers, id)
+	return os.RemoveAll(s.ContainerDir(id))
+}
+
+// PutSandbox implements record's.
+func (s *Store) PutSandbox(r record.Sandbox) error {
+	if err := s.script.note("Store.PutSandbox"); err != nil {
+		return err
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.sandboxes[r.ID] = r
+	return nil
+}
+
+// RemoveSandbox implements record's.
+func (s *Store) RemoveSandbox(id string) error {
+	if err := s.script.note("Store.RemoveSandbox"); err != nil {
+		return err
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	delete(s.sandboxes, id)
+	return nil
+}
+
+// PutIntent implements record's.
+func (s *Store) PutIntent(key string, r record.Sandbox) error {
+	if err := s.script.note("Store.PutIntent"); err != nil {
+		return err
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.intents[key] = r
+	return nil
+}
+
+// RemoveIntent implements record's.
+func (s *Store) RemoveIntent(key string) error {
+	if err := s.script.note("Store.RemoveIntent"); err != nil {
+		return err
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	delete(s.intents, key)
+	return nil
+}
+
+// Intents implements record's.
+func (s *Store) Intents() (map[string]record.Sandbox, error) {
+	if err := s.script.note("Store.Intents"); err != nil {
+		return nil, err
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return maps.Clone(s.intents), nil
+}
+
+// Sandboxes implements record's.
+func (s *Store) Sandboxes() ([]record.Sandbox, error) {
+	if err := s.script.note("Store.Sandboxes"); err != nil {
+		return nil, err
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return slices.Collect(maps.Values(s.sandboxes)), nil
+}
+
+// Containers implements record's.
+func (s *Store) Containers() ([]record.Container, error) {
+	if err := s.script.note("Store.Containers"); err != nil {
+		return nil, err
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return slices.Collect(maps.Values(s.containers)), nil
+}
+
+// Sweep implements record's.
+func (s *Store) Sweep() error { return s.script.note("Store.Sweep") }
+
+// SetAside implements record's.
+func (s *Store) SetAside() ([]record.Aside, error) {
+	if err := s.script.note("Store.SetAside"); err != nil {
+		return nil, err
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return slices.Clone(s.broken), nil
+}
+
+// ContainersAside implements record's.
+func (s *Store) ContainersAside() ([]string, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	var ids []string
+	for _, b := range s.broken {
+		if b.Kind == "container" {
+			ids = append(ids, b.ID)
+		}
+	}
+	return ids, nil
+}
+
+// Break makes a record broken.
+func (s *Store) Break(kind, id string, err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	delete(s.containers, id)
+	delete(s.sandboxes, id)
+	s.broken = append(s.broken, record.Aside{Kind: kind, ID: id, Path: s.ContainerDir(id), Err: err})
+}
+
+// Container returns a container's record as it is on disk.
+func (s *Store) Container(id string) (record.Container, bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	r, ok := s.containers[id]
+	return r, ok
+}

@@ -1,0 +1,161 @@
+package vmtest
+
+import (
+	"context"
+	"errors"
+	"os"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/nodevirt/nodevirt/shim/domain"
+	"github.com/nodevirt/nodevirt/shim/vm/lifecycle"
+)
+
+// Sample is a domain for a suite: one that no libvirtd knows yet.
+type Sample struct {
+	UUID, Name string
+	// XML is its description; RAM, in bytes, is what the description says.
+	XML string
+	RAM int64
+	// Files are the descriptors of its FD groups.
+	Files map[string][]*os.File
+}
+
+// TestDomains is the suite of libvirt's part in the life of a VM.
+func TestDomains(t *testing.T, d lifecycle.Domains, s Sample) {
+	t.Helper()
+	t.Cleanup(func() {
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(t.Context()), time.Minute)
+		defer cancel()
+		if err := errors.Join(d.Destroy(ctx, s.UUID), d.Undefine(ctx, s.UUID)); err != nil {
+			t.Error(err)
+		}
+	})
+	ctx := t.Context()
+	if err := d.Connected(ctx); err != nil {
+		t.Fatal(err)
+	}
+	missingDomain(t, d, s)
+	definedDomain(t, d, s)
+	pid, err := d.Start(ctx, s.UUID, s.Files)
+	if err != nil {
+		t.Fatal(err)
+	}
+	pausedDomain(t, d, s, pid)
+	runningDomain(t, d, s, pid)
+	endedDomain(t, d, s, pid)
+}
+
+func missingDomain(t *testing.T, d lifecycle.Domains, s Sample) {
+	t.Helper()
+	ctx := t.Context()
+	_, stateErr := d.State(ctx, s.UUID)
+	_, startErr := d.Start(ctx, s.UUID, nil)
+	for call, err := range map[string]error{
+		"State": stateErr, "Start": startErr, "Resume": d.Resume(ctx, s.UUID), "Shutdown": d.Shutdown(ctx, s.UUID),
+	} {
+		if !errors.Is(err, domain.ErrNotFound) {
+			t.Errorf("%s of a missing domain: %v", call, err)
+		}
+	}
+	for range 2 {
+		if err := errors.Join(d.Destroy(ctx, s.UUID), d.Undefine(ctx, s.UUID)); err != nil {
+			t.Errorf("ending a missing domain: %v", err)
+		}
+	}
+}
+
+func definedDomain(t *testing.T, d lifecycle.Domains, s Sample) {
+	t.Helper()
+	ctx := t.Context()
+	for range 2 {
+		if err := d.Define(ctx, s.XML); err != nil {
+			t.Fatal(err)
+		}
+	}
+	wantState(t, d, s, domain.State{Status: domain.StatusShutoff, Reason: domain.ReasonNeverRan})
+	for call, err := range map[string]error{"Resume": d.Resume(ctx, s.UUID), "Shutdown": d.Shutdown(ctx, s.UUID)} {
+		if !errors.Is(err, domain.ErrNotRunning) {
+			t.Errorf("%s of a domain that does not run: %v", call, err)
+		}
+	}
+	all, err := d.Domains(ctx)
+	if err != nil || !slices.ContainsFunc(all, func(i domain.Info) bool { return i.UUID == s.UUID && i.Name == s.Name }) {
+		t.Errorf("domains %v, %v", all, err)
+	}
+	soon, cancel := context.WithTimeout(ctx, 10*time.Millisecond)
+	defer cancel()
+	if pid, err := d.AwaitProcess(soon, s.Name); !errors.Is(err, domain.ErrUnavailable) {
+		t.Errorf("a domain that does not run has process %d, %v", pid, err)
+	}
+	gone, cancel := context.WithCancel(ctx)
+	cancel()
+	if _, err := d.Start(gone, s.UUID, s.Files); err == nil {
+		t.Error("a call without time starts a domain")
+	}
+}
+
+func pausedDomain(t *testing.T, d lifecycle.Domains, s Sample, pid int) {
+	t.Helper()
+	ctx := t.Context()
+	wantState(t, d, s, domain.State{Status: domain.StatusPaused, Reason: domain.ReasonUser, PID: pid})
+	if got, err := d.AwaitProcess(ctx, s.Name); err != nil || got != pid {
+		t.Errorf("process %d, %v; Start returned %d", got, err, pid)
+	}
+	if _, err := d.Start(ctx, s.UUID, s.Files); !errors.Is(err, domain.ErrRunning) {
+		t.Errorf("a second start: %v", err)
+	}
+}
+
+func runningDomain(t *testing.T, d lifecycle.Domains, s Sample, pid int) {
+	t.Helper()
+	ctx := t.Context()
+	for range 2 {
+		if err := d.Resume(ctx, s.UUID); err != nil {
+			t.Fatal(err)
+		}
+	}
+	wantState(t, d, s, domain.State{Status: domain.StatusRunning, PID: pid})
+	if err := d.Shutdown(ctx, s.UUID); err != nil {
+		t.Errorf("press the power button: %v", err)
+	}
+	soon, cancel := context.WithCancel(ctx)
+	cancel()
+	if err := d.AwaitEnd(soon, s.Name, pid); err == nil {
+		t.Error("a domain that runs has ended")
+	}
+}
+
+func endedDomain(t *testing.T, d lifecycle.Domains, s Sample, pid int) {
+	t.Helper()
+	ctx := t.Context()
+	for range 2 {
+		if err := d.Destroy(ctx, s.UUID); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for range 2 {
+		if err := d.AwaitEnd(ctx, s.Name, pid); err != nil {
+			t.Error(err)
+		}
+	}
+	if state, err := d.State(ctx, s.UUID); err != nil || state.Status != domain.StatusShutoff || state.PID != 0 {
+		t.Errorf("after its end: %+v, %v", state, err)
+	}
+	for range 2 {
+		if err := d.Undefine(ctx, s.UUID); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if _, err := d.State(ctx, s.UUID); !errors.Is(err, domain.ErrNotFound) {
+		t.Errorf("after it was undefined: %v", err)
+	}
+}
+
+func wantState(t *testing.T, d lifecycle.Domains, s Sample, want domain.State) {
+	t.Helper()
+	if got, err := d.State(t.Context(), s.UUID); err != nil || got != want {
+		t.Errorf("state %+v, %v; want %+v", got, err, want)
+	}
+}
