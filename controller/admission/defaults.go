@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net/http"
 
+	"k8s.io/apimachinery/pkg/util/validation/field"
 	kubevirt "kubevirt.io/api/core/v1"
 	"sigs.k8s.io/controller-runtime/pkg/webhook/admission"
 
@@ -34,7 +35,7 @@ func (r *review) setDefaults() error {
 	if r.old == nil {
 		r.setFinalizer()
 	}
-	machine := vmspec.Preview(r.vmi)
+	machine, _ := vmspec.Preview(field.NewPath("spec"), r.vmi)
 	switch r.request.Kind.Kind {
 	case kindSet:
 		if spec["replicas"] == nil {

@@ -16,6 +16,7 @@ import (
 	kubevirt "kubevirt.io/api/core/v1"
 
 	"github.com/nodevirt/nodevirt/controller/pod"
+	"github.com/nodevirt/nodevirt/controller/preset"
 	"github.com/nodevirt/nodevirt/shim/vmspec"
 )
 
@@ -130,7 +131,7 @@ func (r *review) subject() (subject, bool) {
 
 // apply merges presets into a machine, and returns the names of those that it has
 // something of, and what of which it has otherwise.
-func (s subject) apply(presets []preset) (applied, overridden []string) {
+func (s subject) apply(presets []presetDomain) (applied, overridden []string) {
 	if _, ok := s.spec["domain"].(tree); !ok && s.spec["domain"] != nil {
 		return nil, nil // it is refused for that
 	}
@@ -147,15 +148,15 @@ func (s subject) apply(presets []preset) (applied, overridden []string) {
 	return applied, overridden
 }
 
-// preset is a VirtualMachineInstancePreset.
-type preset struct {
+// presetDomain is what admission reads of a VirtualMachineInstancePreset.
+type presetDomain struct {
 	name   string
 	domain tree
 }
 
 // matching are the presets that select labels, by name.
-func matching(all []unstructured.Unstructured, of map[string]string) ([]preset, error) {
-	var found []preset
+func matching(all []unstructured.Unstructured, of map[string]string) ([]presetDomain, error) {
+	var found []presetDomain
 	for i := range all {
 		var spec struct{ Selector metav1.LabelSelector }
 		text, err := json.Marshal(all[i].Object["spec"])
@@ -171,16 +172,16 @@ func matching(all []unstructured.Unstructured, of map[string]string) ([]preset, 
 		}
 		domain, _, _ := unstructured.NestedMap(all[i].Object, "spec", "domain")
 		if domain != nil && selector.Matches(labels.Set(of)) {
-			found = append(found, preset{all[i].GetName(), domain})
+			found = append(found, presetDomain{all[i].GetName(), domain})
 		}
 	}
-	slices.SortFunc(found, func(a, b preset) int { return strings.Compare(a.name, b.name) })
+	slices.SortFunc(found, func(a, b presetDomain) int { return strings.Compare(a.name, b.name) })
 	return found, nil
 }
 
 // contradicting refuses, as KubeVirt does, a machine with presets of which not all
 // can be applied.
-func contradicting(meta *field.Path, presets []preset) field.ErrorList {
+func contradicting(meta *field.Path, presets []presetDomain) field.ErrorList {
 	var problems field.ErrorList
 	for i, a := range presets {
 		for _, b := range presets[i+1:] {
@@ -205,5 +206,5 @@ func (r *review) checkPreset() field.ErrorList {
 			problems = append(problems, field.Forbidden(meta.Child("annotations").Key(key), "speaks to an instance"))
 		}
 	}
-	return append(problems, vmspec.CheckPreset(spec, tree)...)
+	return append(problems, preset.CheckManifest(spec, tree)...)
 }

@@ -10,7 +10,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	"sigs.k8s.io/controller-runtime/pkg/webhook/admission"
 
-	"github.com/nodevirt/nodevirt/shim/vmspec"
+	"github.com/nodevirt/nodevirt/shim/fields"
 )
 
 // maxProblems bounds what one answer tells.
@@ -25,7 +25,7 @@ func (r *review) refuse(problems field.ErrorList) admission.Response {
 	var lines []string
 	var causes []metav1.StatusCause
 	for _, p := range problems {
-		line := vmspec.Sentence(p)
+		line := fields.Sentence(p)
 		lines = append(lines, line)
 		causes = append(causes, metav1.StatusCause{
 			Type: metav1.CauseType(p.Type), Field: p.Field, Message: strings.TrimPrefix(line, p.Field+": "),

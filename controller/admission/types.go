@@ -3,13 +3,13 @@ package admission
 import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
-	"github.com/nodevirt/nodevirt/shim/vmspec"
+	"github.com/nodevirt/nodevirt/controller/instancetype"
 )
 
 // checkInstancetype checks what machines are to have whose VMs name this one.
 func (r *review) checkInstancetype() field.ErrorList {
 	spec := field.NewPath("spec")
-	of, problems := vmspec.CheckInstancetype(spec, r.object["spec"])
+	of, problems := instancetype.CheckType(spec, r.object["spec"])
 	problems = append(checkName(field.NewPath("metadata"), r.meta.Name), problems...) // it becomes a label's value
 	if of == nil {
 		return problems
@@ -19,7 +19,7 @@ func (r *review) checkInstancetype() field.ErrorList {
 
 func (r *review) checkPreference() field.ErrorList {
 	spec := field.NewPath("spec")
-	of, problems := vmspec.CheckPreference(spec, r.object["spec"])
+	of, problems := instancetype.CheckPreference(spec, r.object["spec"])
 	problems = append(checkName(field.NewPath("metadata"), r.meta.Name), problems...)
 	if of == nil {
 		return problems

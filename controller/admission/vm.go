@@ -8,6 +8,8 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	kubevirt "kubevirt.io/api/core/v1"
 
+	"github.com/nodevirt/nodevirt/controller/replicaset"
+	"github.com/nodevirt/nodevirt/controller/vm"
 	"github.com/nodevirt/nodevirt/shim/vmspec"
 )
 
@@ -19,12 +21,12 @@ func (r *review) checkVM() field.ErrorList {
 		return problems
 	}
 	problems = append(problems, checkRunning(spec, tree)...)
-	vm, p := vmspec.CheckVM(spec, tree)
+	given, p := vm.CheckManifest(spec, tree)
 	problems = append(problems, p...)
-	if vm == nil {
+	if given == nil {
 		return problems
 	}
-	return append(problems, r.checkTemplate(vm.Template)...)
+	return append(problems, r.checkTemplate(given.Template)...)
 }
 
 func (r *review) checkReplicaSet() field.ErrorList {
@@ -32,7 +34,7 @@ func (r *review) checkReplicaSet() field.ErrorList {
 	if tree == nil {
 		return problems
 	}
-	set, p := vmspec.CheckReplicaSet(field.NewPath("spec"), tree)
+	set, p := replicaset.CheckManifest(field.NewPath("spec"), tree)
 	problems = append(problems, p...)
 	if set == nil {
 		return problems

@@ -4,7 +4,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	kubevirt "kubevirt.io/api/core/v1"
 
-	"github.com/nodevirt/nodevirt/shim/vmspec"
+	"github.com/nodevirt/nodevirt/controller/manifest"
 )
 
 func (r *review) checkVMI() field.ErrorList {
@@ -14,7 +14,7 @@ func (r *review) checkVMI() field.ErrorList {
 	if !ok || tree == nil {
 		return append(problems, field.Required(spec, "it says what machine this is"))
 	}
-	vmi, p := vmspec.CheckVMI(spec, tree)
+	vmi, p := manifest.CheckVMI(spec, tree)
 	problems = append(problems, p...)
 	r.vmi = vmi
 	return append(problems, checkAnnotations(meta.Child("annotations"), r.meta.Annotations, vmi)...)
@@ -48,7 +48,7 @@ func meaningless() []string {
 func checkAnnotations(
 	at *field.Path, all map[string]string, vmi *kubevirt.VirtualMachineInstanceSpec,
 ) field.ErrorList {
-	problems := vmspec.CheckAnnotations(at, all, vmi)
+	problems := manifest.CheckAnnotations(at, all, vmi)
 	for _, key := range meaningless() {
 		if _, ok := all[key]; ok {
 			problems = append(problems, field.Forbidden(at.Key(key), "not supported"))

@@ -10,7 +10,7 @@ import (
 	kubevirt "kubevirt.io/api/core/v1"
 	api "kubevirt.io/api/instancetype/v1beta1"
 
-	"github.com/nodevirt/nodevirt/shim/vmspec"
+	"github.com/nodevirt/nodevirt/controller/manifest"
 )
 
 // Types are the instance type and the preference of a VirtualMachine; nil for none.
@@ -56,10 +56,10 @@ func conflicts(
 	at *field.Path, template *kubevirt.VirtualMachineInstanceTemplateSpec, of *api.VirtualMachineInstancetypeSpec,
 ) field.ErrorList {
 	spec, vmi := at.Child("spec"), &template.Spec
-	problems := vmspec.SizeConflicts(spec, vmi)
+	problems := manifest.SizeConflicts(spec, vmi)
 	conflict := func(is bool, path *field.Path) {
 		if is {
-			problems = append(problems, field.Forbidden(path, vmspec.ConflictsWithType))
+			problems = append(problems, field.Forbidden(path, manifest.ConflictsWithType))
 		}
 	}
 	conflict(vmi.Domain.CPU != nil && vmi.Domain.CPU.Model != "" && of.CPU.Model != nil, spec.Child("domain", "cpu", "model"))

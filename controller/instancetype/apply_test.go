@@ -11,7 +11,6 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/nodevirt/nodevirt/controller/instancetype"
-	"github.com/nodevirt/nodevirt/shim/vmspec"
 )
 
 // parse reads YAML strictly; "" is nil.
@@ -31,13 +30,13 @@ func types(t *testing.T, of, preference string) instancetype.Types {
 	t.Helper()
 	var types instancetype.Types
 	if types.Instancetype = parse[spec](t, of); types.Instancetype != nil {
-		_, problems := vmspec.CheckInstancetype(field.NewPath("spec"), tree(t, of))
+		_, problems := instancetype.CheckType(field.NewPath("spec"), tree(t, of))
 		if len(problems) > 0 {
 			t.Fatal(problems)
 		}
 	}
 	if types.Preference = parse[preferences](t, preference); types.Preference != nil {
-		_, problems := vmspec.CheckPreference(field.NewPath("spec"), tree(t, preference))
+		_, problems := instancetype.CheckPreference(field.NewPath("spec"), tree(t, preference))
 		if len(problems) > 0 {
 			t.Fatal(problems)
 		}

@@ -7,7 +7,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	api "kubevirt.io/api/instancetype/v1beta1"
 
-	"github.com/nodevirt/nodevirt/shim/vmspec"
+	"github.com/nodevirt/nodevirt/shim/fields"
 )
 
 type (
@@ -21,7 +21,7 @@ func num(n uint32) string { return strconv.FormatUint(uint64(n), 10) }
 func sentences(problems field.ErrorList) string {
 	var lines []string
 	for _, p := range problems {
-		lines = append(lines, vmspec.Sentence(p))
+		lines = append(lines, fields.Sentence(p))
 	}
 	return strings.Join(lines, "\n")
 }

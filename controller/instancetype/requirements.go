@@ -22,7 +22,8 @@ func (t Types) check(at *field.Path, vmi *kubevirt.VirtualMachineInstanceSpec) f
 	if needs == nil {
 		return problems
 	}
-	machine, domain := vmspec.Preview(vmi), at.Child("spec", "domain")
+	domain := at.Child("spec", "domain")
+	machine, _ := vmspec.Preview(at.Child("spec"), vmi)
 	cpus, by, path := machine.CPU.Sockets*machine.CPU.Cores*machine.CPU.Threads, "VirtualMachine", domain.Child("cpu")
 	memory, memoryPath := resource.NewQuantity(machine.Memory, resource.BinarySI), domain.Child("memory")
 	if t.Instancetype != nil {

@@ -10,6 +10,8 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	kubevirt "kubevirt.io/api/core/v1"
 
+	"github.com/nodevirt/nodevirt/controller/manifest"
+	"github.com/nodevirt/nodevirt/shim/fields"
 	"github.com/nodevirt/nodevirt/shim/vmspec"
 )
 
@@ -30,7 +32,7 @@ func annotations(vmi *kubevirt.VirtualMachineInstance) (map[string]string, error
 		return nil, err
 	}
 	// What the node would refuse would be seen late and far away.
-	problems := vmspec.CheckAnnotations(field.NewPath("metadata", "annotations"), vmi.Annotations, nil)
+	problems := manifest.CheckAnnotations(field.NewPath("metadata", "annotations"), vmi.Annotations, nil)
 	_, p := vmspec.DecodeVMI(text)
 	if problems = append(problems, p...); len(problems) > 0 {
 		return nil, sentences(problems)
@@ -79,7 +81,7 @@ func machine(s *kubevirt.VirtualMachineInstanceSpec) ([]byte, error) {
 func sentences(problems field.ErrorList) error {
 	errs := make([]error, 0, len(problems))
 	for _, p := range problems {
-		errs = append(errs, errors.New(vmspec.Sentence(p)))
+		errs = append(errs, errors.New(fields.Sentence(p)))
 	}
 	return errors.Join(errs...)
 }

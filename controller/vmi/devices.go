@@ -4,6 +4,7 @@ import (
 	"slices"
 
 	"k8s.io/apimachinery/pkg/api/resource"
+	"k8s.io/apimachinery/pkg/util/validation/field"
 	kubevirt "kubevirt.io/api/core/v1"
 
 	"github.com/nodevirt/nodevirt/shim/vmspec"
@@ -12,7 +13,7 @@ import (
 // setMachine tells what machine the guest has, as KubeVirt does where neither migration nor hotplug has
 // changed it: its type, vCPUs, memory and disks.
 func setMachine(s *kubevirt.VirtualMachineInstanceStatus, vmi *kubevirt.VirtualMachineInstance) {
-	made := vmspec.Preview(&vmi.Spec)
+	made, _ := vmspec.Preview(field.NewPath("spec"), &vmi.Spec)
 	s.Machine = &kubevirt.Machine{Type: made.Machine}
 	s.CurrentCPUTopology = &kubevirt.CPUTopology{
 		Cores: made.CPU.Cores, Sockets: made.CPU.Sockets, Threads: made.CPU.Threads,

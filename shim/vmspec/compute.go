@@ -30,10 +30,10 @@ func processor(
 		Features: features,
 	}
 	if given.Sockets+given.Cores+given.Threads > 0 {
-		// Each is at most maxVCPUs: the product fits.
-		if n := cpu.Sockets * cpu.Cores * cpu.Threads; n > maxVCPUs {
+		// Each is at most MaxVCPUs: the product fits.
+		if n := cpu.Sockets * cpu.Cores * cpu.Threads; n > MaxVCPUs {
 			problems = append(problems, invalid(domain.Child("cpu"), field.OmitValueType{},
-				"sockets × cores × threads makes %d vCPUs; a VM has at most %d", n, maxVCPUs))
+				"sockets × cores × threads makes %d vCPUs; a VM has at most %d", n, MaxVCPUs))
 		}
 		return cpu, problems
 	}
@@ -56,9 +56,9 @@ func cpuFromResources(
 		if !ok {
 			continue
 		}
-		if q.Value() > maxVCPUs {
+		if q.Value() > MaxVCPUs {
 			return 1, invalid(domain.Child("resources", from.name, "cpu"), q.String(),
-				"a VM has at most %d vCPUs", maxVCPUs)
+				"a VM has at most %d vCPUs", MaxVCPUs)
 		}
 		return uint32(q.Value()), nil
 	}

@@ -50,10 +50,7 @@ func FromCRI(
 // the annotations are well formed and within the supported part, and that a pod
 // which has any has a network of its own. One without may do without a VM.
 func ValidateSandbox(sandbox *runtimeapi.PodSandboxConfig) error {
-	w, err := readAnnotations(sandbox.GetAnnotations())
-	if err == nil {
-		err = checkSeed(w)
-	}
+	err := CheckAnnotations(sandbox.GetAnnotations(), nil)
 	if !speaks(sandbox.GetAnnotations()) {
 		return err
 	}

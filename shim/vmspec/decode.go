@@ -6,6 +6,8 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	kubevirt "kubevirt.io/api/core/v1"
 	kjson "sigs.k8s.io/json"
+
+	"github.com/nodevirt/nodevirt/shim/fields"
 )
 
 // DecodeVMI decodes the JSON of a VMI's spec, as a node reads it. It returns every
@@ -14,18 +16,19 @@ import (
 // there is a problem.
 func DecodeVMI(text []byte) (*kubevirt.VirtualMachineInstanceSpec, field.ErrorList) {
 	root := field.NewPath("spec")
+	t := table()
 	var tree any
 	duplicate, err := kjson.UnmarshalStrict(text, &tree)
 	if err != nil {
 		return nil, field.ErrorList{invalid(root, field.OmitValueType{}, "%s", notJSON(err))}
 	}
-	problems := strictProblems(root, duplicate)
-	_, p := nodeTable().check(root, tree)
-	problems = append(problems, without(p, problems)...)
+	problems := t.Strict(root, duplicate)
+	_, p := t.Check(root, tree)
+	problems = append(problems, fields.Without(p, problems)...)
 	if len(problems) > 0 {
 		return nil, problems
 	}
-	vmi := new(fields)
+	vmi := new(plainSpec)
 	if err := kjson.UnmarshalCaseSensitivePreserveInts(text, vmi); err != nil {
 		return nil, field.ErrorList{invalid(root, field.OmitValueType{}, "%s", excerpt(err.Error()))}
 	}
@@ -36,9 +39,9 @@ func DecodeVMI(text []byte) (*kubevirt.VirtualMachineInstanceSpec, field.ErrorLi
 	return spec, nil
 }
 
-// fields is the API's type without its own decoder, which is neither strict nor
+// plainSpec is the API's type without its own decoder, which is neither strict nor
 // case sensitive.
-type fields kubevirt.VirtualMachineInstanceSpec
+type plainSpec kubevirt.VirtualMachineInstanceSpec
 
 func notJSON(err error) string {
 	if isSyntax, offset := kjson.SyntaxErrorOffset(err); isSyntax {

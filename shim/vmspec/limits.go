@@ -12,8 +12,8 @@ const (
 	minMemory = 16 * mebibyte
 	// maxMemory is as much as a guest physical address of 44 bits reaches.
 	maxMemory = 1 << 44
-	// maxVCPUs is below the 255 that q35 takes without an IOMMU for interrupts.
-	maxVCPUs = 240
+	// MaxVCPUs is the most that a VM can have. It is below the 255 that q35 takes without an IOMMU for interrupts.
+	MaxVCPUs = 240
 )
 
 // limits are a container's limits; 0 where it has none.
@@ -37,9 +37,9 @@ func (r request) vcpus() (uint32, error) {
 		return 1, nil
 	}
 	n := (l.cpuQuota-1)/l.cpuPeriod + 1
-	if n > maxVCPUs {
+	if n > MaxVCPUs {
 		return 0, fmt.Errorf("container %s: resources.limits.cpu makes %d vCPUs; a VM has at most %d",
-			r.container, n, maxVCPUs)
+			r.container, n, MaxVCPUs)
 	}
 	return uint32(n), nil
 }

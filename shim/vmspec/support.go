@@ -1,144 +1,123 @@
 package vmspec
 
-// supported is the one list of what a VMI's spec may say to a node: everything
-// that reads a VMI goes by it, and what it doesn't name is refused. Manifests may
-// say what [supportedOfPods] lists too. Paths are below
-// "spec"; "[]" stands for an element of a list. An object or a list on the way
-// to a row has a row of its own only where its bound differs from maxDevices.
-var supported = []row{
-	{"hostname", label},
-	{"terminationGracePeriodSeconds", integer(0, 1<<31-1)},
+import "github.com/nodevirt/nodevirt/shim/fields"
 
-	{"domain.cpu.cores", integer(0, maxVCPUs)},
-	{"domain.cpu.sockets", integer(0, maxVCPUs)},
-	{"domain.cpu.threads", integer(0, maxVCPUs)},
-	{"domain.cpu.model", cpuModel},
-	{"domain.cpu.features", list(128)},
-	{"domain.cpu.features[].name", cpuFeature},
-	{"domain.cpu.features[].policy", cpuPolicy},
-	{"domain.memory.guest", quantity},
-	{"domain.resources.requests.cpu", quantity},
-	{"domain.resources.requests.memory", quantity},
-	{"domain.resources.limits.cpu", quantity},
-	{"domain.resources.limits.memory", quantity},
-	{"domain.machine.type", machineType},
+// Supported returns the fields of a VMI's spec that a node supports, with paths
+// below "spec". Everything that reads a VMI goes by this one list: what it does
+// not name is refused. Manifests have further fields, which never reach a node
+// and which controller/manifest lists.
+func Supported() fields.Supported { return fields.Supported{Rows: rows(), Hints: hints()} }
 
-	// As every machine has them: said, they change nothing.
-	{"domain.features.acpi.enabled", only(true)},
-	{"domain.features.apic.enabled", only(true)},
-	{"domain.features.apic.endOfInterrupt", only(false)},
-	{"domain.clock.utc", object},
-	{"domain.clock.timer.hpet.present", only(false)},
-	{"domain.clock.timer.pit.present", only(true)},
-	{"domain.clock.timer.pit.tickPolicy", oneOf("delay")},
-	{"domain.clock.timer.rtc.present", only(true)},
-	{"domain.clock.timer.rtc.tickPolicy", oneOf("catchup")},
+func rows() []fields.Row {
+	return []fields.Row{
+		fields.At("hostname", fields.Label),
+		fields.At("terminationGracePeriodSeconds", fields.Integer(0, 1<<31-1)),
 
-	{"domain.firmware.uuid", match(hexUUID, 36)},
-	{"domain.firmware.serial", serial},
-	{"domain.firmware.bootloader.bios", object},
-	{"domain.firmware.kernelBoot.kernelArgs", kernelArgs},
-	{"domain.firmware.kernelBoot.container.image", text(1024)},
-	{"domain.firmware.kernelBoot.container.kernelPath", imagePath},
-	{"domain.firmware.kernelBoot.container.initrdPath", imagePath},
+		fields.At("domain.cpu.cores", fields.Integer(0, MaxVCPUs)),
+		fields.At("domain.cpu.sockets", fields.Integer(0, MaxVCPUs)),
+		fields.At("domain.cpu.threads", fields.Integer(0, MaxVCPUs)),
+		fields.At("domain.cpu.model", cpuModel),
+		fields.At("domain.cpu.features", fields.List(128)),
+		fields.At("domain.cpu.features[].name", cpuFeature),
+		fields.At("domain.cpu.features[].policy", cpuPolicy),
+		fields.At("domain.memory.guest", fields.Quantity),
+		fields.At("domain.resources.requests.cpu", fields.Quantity),
+		fields.At("domain.resources.requests.memory", fields.Quantity),
+		fields.At("domain.resources.limits.cpu", fields.Quantity),
+		fields.At("domain.resources.limits.memory", fields.Quantity),
+		fields.At("domain.machine.type", machineType),
 
-	{"domain.devices.disks[].name", label},
-	{"domain.devices.disks[].disk.bus", diskBus},
-	{"domain.devices.disks[].disk.readonly", boolean},
-	{"domain.devices.disks[].cdrom.bus", cdromBus},
-	{"domain.devices.disks[].cdrom.readonly", only(true)},
-	{"domain.devices.disks[].bootOrder", integer(1, 1<<16)},
-	{"domain.devices.disks[].serial", serial},
-	{"domain.devices.disks[].cache", diskCache},
-	{"domain.devices.disks[].io", diskIO},
-	{"domain.devices.disks[].errorPolicy", oneOf("stop", "report", "ignore", "enospace")},
-	{"domain.devices.disks[].shareable", boolean},
-	{"domain.devices.interfaces", list(maxInterfaces)},
-	{"domain.devices.interfaces[].name", deviceName},
-	{"domain.devices.interfaces[].model", cardModel},
-	{"domain.devices.interfaces[].macAddress", mac},
-	{"domain.devices.interfaces[].bridge", object},
-	{"domain.devices.interfaces[].masquerade", object},
-	{"domain.devices.interfaces[].ports", list(256)},
-	{"domain.devices.interfaces[].ports[].name", text(63)},
-	{"domain.devices.interfaces[].ports[].protocol", oneOf("TCP", "UDP")},
-	{"domain.devices.interfaces[].ports[].port", integer(1, 1<<16-1)},
-	{"domain.devices.networkInterfaceMultiqueue", boolean},
-	{"domain.devices.rng", object},
-	{"domain.devices.autoattachMemBalloon", boolean},
-	{"domain.devices.autoattachGraphicsDevice", boolean},
-	{"domain.devices.autoattachSerialConsole", only(true)},
-	{"domain.devices.autoattachPodInterface", boolean},
+		// As every machine has them: said, they change nothing.
+		fields.At("domain.features.acpi.enabled", fields.Only(true)),
+		fields.At("domain.features.apic.enabled", fields.Only(true)),
+		fields.At("domain.features.apic.endOfInterrupt", fields.Only(false)),
+		fields.At("domain.clock.utc", fields.Object),
+		fields.At("domain.clock.timer.hpet.present", fields.Only(false)),
+		fields.At("domain.clock.timer.pit.present", fields.Only(true)),
+		fields.At("domain.clock.timer.pit.tickPolicy", fields.OneOf("delay")),
+		fields.At("domain.clock.timer.rtc.present", fields.Only(true)),
+		fields.At("domain.clock.timer.rtc.tickPolicy", fields.OneOf("catchup")),
 
-	{"volumes[].name", label},
-	{"volumes[].containerDisk.image", text(1024)},
-	{"volumes[].containerDisk.path", imagePath},
-	{"volumes[].containerDisk.imagePullPolicy", oneOf("Always", "IfNotPresent", "Never")},
-	{"volumes[].emptyDisk.capacity", quantity},
-	{"volumes[].cloudInitNoCloud.userData", secretText},
-	{"volumes[].cloudInitNoCloud.userDataBase64", secretText},
-	{"volumes[].cloudInitNoCloud.secretRef.name", subdomain},
-	{"volumes[].cloudInitNoCloud.networkData", secretText},
-	{"volumes[].cloudInitNoCloud.networkDataBase64", secretText},
-	{"volumes[].cloudInitNoCloud.networkDataSecretRef.name", subdomain},
-	{"networks", list(maxInterfaces)},
-	{"networks[].name", deviceName},
-	{"networks[].pod", object},
-	{"networks[].pod.vmNetworkCIDR", network4},
-	{"networks[].pod.vmIPv6NetworkCIDR", network6},
-	{"networks[].multus.networkName", match(`([a-z0-9][a-z0-9-]*/)?[a-z0-9][a-z0-9.-]*`, 317)},
-}
+		fields.At("domain.firmware.uuid", fields.Match(hexUUID, 36)),
+		fields.At("domain.firmware.serial", serial),
+		fields.At("domain.firmware.bootloader.bios", fields.Object),
+		fields.At("domain.firmware.kernelBoot.kernelArgs", kernelArgs),
+		fields.At("domain.firmware.kernelBoot.container.image", fields.Text(1024)),
+		fields.At("domain.firmware.kernelBoot.container.kernelPath", imagePath),
+		fields.At("domain.firmware.kernelBoot.container.initrdPath", imagePath),
 
-// wayOut helps those who come with a manifest that uses more; "" where there is
-// nothing to use instead.
-func wayOut(path string) string {
-	switch path {
-	case "domain.devices.interfaces[].binding", "domain.devices.interfaces[].macvtap",
-		"domain.devices.interfaces[].passt",
-		"domain.devices.interfaces[].passtBinding", "domain.devices.interfaces[].slirp",
-		"domain.devices.interfaces[].sriov":
-		return "use bridge or masquerade"
-	case "domain.devices.disks[].lun":
-		return "use disk"
-	case "domain.firmware.bootloader.efi":
-		return "use bios"
-	case "networks[].multus.default":
-		return "use pod, and let Multus make that network the pod's"
-	case "volumes[].cloudInitConfigDrive":
-		return "use cloudInitNoCloud"
-	case "domain.devices.disks[].floppy":
-		return "use disk or cdrom"
-	case "volumes[].persistentVolumeClaim":
-		return "use a pod without a VMI, which can mount a claim as a disk"
-	case "volumes[].registryDisk":
-		return "use containerDisk"
-	case "instancetype.inferFromVolume", "preference.inferFromVolume":
-		return "use name"
-	case "firmware.preferredEfi", "firmware.preferredUseEfi":
-		return "use preferredUseBios"
-	case "dataVolumeTemplates":
-		return "use a volume with containerDisk"
-	case "livenessProbe.httpGet.host", "readinessProbe.httpGet.host",
-		"livenessProbe.tcpSocket.host", "readinessProbe.tcpSocket.host":
-		return "a probe goes to the VM's own address"
-	case "volumes[].containerDisk.imagePullSecret",
-		"domain.firmware.kernelBoot.container.imagePullSecret":
-		return "use the pod's imagePullSecrets"
+		fields.At("domain.devices.disks[].name", fields.Label),
+		fields.At("domain.devices.disks[].disk.bus", diskBus),
+		fields.At("domain.devices.disks[].disk.readonly", fields.Boolean),
+		fields.At("domain.devices.disks[].cdrom.bus", cdromBus),
+		fields.At("domain.devices.disks[].cdrom.readonly", fields.Only(true)),
+		fields.At("domain.devices.disks[].bootOrder", fields.Integer(1, 1<<16)),
+		fields.At("domain.devices.disks[].serial", serial),
+		fields.At("domain.devices.disks[].cache", diskCache),
+		fields.At("domain.devices.disks[].io", diskIO),
+		fields.At("domain.devices.disks[].errorPolicy", fields.OneOf("stop", "report", "ignore", "enospace")),
+		fields.At("domain.devices.disks[].shareable", fields.Boolean),
+		fields.At("domain.devices.interfaces", fields.List(maxInterfaces)),
+		fields.At("domain.devices.interfaces[].name", deviceName),
+		fields.At("domain.devices.interfaces[].model", cardModel),
+		fields.At("domain.devices.interfaces[].macAddress", mac),
+		fields.At("domain.devices.interfaces[].bridge", fields.Object),
+		fields.At("domain.devices.interfaces[].masquerade", fields.Object),
+		fields.At("domain.devices.interfaces[].ports", fields.List(256)),
+		fields.At("domain.devices.interfaces[].ports[].name", fields.Text(63)),
+		fields.At("domain.devices.interfaces[].ports[].protocol", fields.OneOf("TCP", "UDP")),
+		fields.At("domain.devices.interfaces[].ports[].port", fields.Integer(1, 1<<16-1)),
+		fields.At("domain.devices.networkInterfaceMultiqueue", fields.Boolean),
+		fields.At("domain.devices.rng", fields.Object),
+		fields.At("domain.devices.autoattachMemBalloon", fields.Boolean),
+		fields.At("domain.devices.autoattachGraphicsDevice", fields.Boolean),
+		fields.At("domain.devices.autoattachSerialConsole", fields.Only(true)),
+		fields.At("domain.devices.autoattachPodInterface", fields.Boolean),
+
+		fields.At("volumes[].name", fields.Label),
+		fields.At("volumes[].containerDisk.image", fields.Text(1024)),
+		fields.At("volumes[].containerDisk.path", imagePath),
+		fields.At("volumes[].containerDisk.imagePullPolicy", fields.OneOf("Always", "IfNotPresent", "Never")),
+		fields.At("volumes[].emptyDisk.capacity", fields.Quantity),
+		fields.At("volumes[].cloudInitNoCloud.userData", secretText),
+		fields.At("volumes[].cloudInitNoCloud.userDataBase64", secretText),
+		fields.At("volumes[].cloudInitNoCloud.secretRef.name", fields.Subdomain),
+		fields.At("volumes[].cloudInitNoCloud.networkData", secretText),
+		fields.At("volumes[].cloudInitNoCloud.networkDataBase64", secretText),
+		fields.At("volumes[].cloudInitNoCloud.networkDataSecretRef.name", fields.Subdomain),
+		fields.At("networks", fields.List(maxInterfaces)),
+		fields.At("networks[].name", deviceName),
+		fields.At("networks[].pod", fields.Object),
+		fields.At("networks[].pod.vmNetworkCIDR", network4),
+		fields.At("networks[].pod.vmIPv6NetworkCIDR", network6),
+		fields.At("networks[].multus.networkName", fields.Match(`([a-z0-9][a-z0-9-]*/)?[a-z0-9][a-z0-9.-]*`, 317)),
 	}
-	return ""
 }
 
-// nodeTable is what a node takes of a VMI's spec.
-func nodeTable() table {
-	return newTable(func() any { return new(fields) }, supported, nil)
-}
-
-// SupportedPaths returns the paths of a VMI's fields that a node supports, such
-// as "spec.domain.devices.disks[].disk.bus", in the order of the API.
-func SupportedPaths() []string {
-	paths := make([]string, len(supported))
-	for i, r := range supported {
-		paths[i] = "spec." + r.path
+// hints help users whose VMI has more fields: they name what to use instead.
+func hints() map[string]string {
+	const (
+		binding = "use bridge or masquerade"
+		secret  = "use the pod's imagePullSecrets"
+	)
+	return map[string]string{
+		"domain.devices.disks[].floppy":                        "use disk or cdrom",
+		"domain.devices.disks[].lun":                           "use disk",
+		"domain.devices.interfaces[].binding":                  binding,
+		"domain.devices.interfaces[].macvtap":                  binding,
+		"domain.devices.interfaces[].passt":                    binding,
+		"domain.devices.interfaces[].passtBinding":             binding,
+		"domain.devices.interfaces[].slirp":                    binding,
+		"domain.devices.interfaces[].sriov":                    binding,
+		"domain.firmware.bootloader.efi":                       "use bios",
+		"domain.firmware.kernelBoot.container.imagePullSecret": secret,
+		"networks[].multus.default":                            "use pod, and let Multus make that network the pod's",
+		"volumes[].cloudInitConfigDrive":                       "use cloudInitNoCloud",
+		"volumes[].containerDisk.imagePullSecret":              secret,
+		"volumes[].persistentVolumeClaim":                      "use a pod without a VMI, which can mount a claim as a disk",
+		"volumes[].registryDisk":                               "use containerDisk",
 	}
-	return paths
 }
+
+// table returns the table of what a node supports of a VMI's spec.
+func table() fields.Table { return Supported().Table(func() any { return new(plainSpec) }) }

@@ -17,6 +17,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/yaml"
 
+	"github.com/nodevirt/nodevirt/controller/manifest"
 	"github.com/nodevirt/nodevirt/shim/vmspec"
 )
 
@@ -132,7 +133,7 @@ func TestFreeAnnotations(t *testing.T) {
 			assert.NilError(t, yaml.Unmarshal([]byte(v.Expression), &listed))
 		}
 	}
-	if want := vmspec.PodAnnotations(); !slices.Equal(listed, want) {
+	if want := manifest.PodAnnotations(); !slices.Equal(listed, want) {
 		t.Errorf("the policy lets everybody set %q; those that stay in a pod are %q", listed, want)
 	}
 }

@@ -1,10 +1,12 @@
-package vmspec
+package manifest
 
 import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/util/intstr"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	kubevirt "kubevirt.io/api/core/v1"
+
+	"github.com/nodevirt/nodevirt/shim/fields"
 )
 
 // checkPod finds what is missing or contradicts itself in what a manifest says
@@ -29,7 +31,7 @@ func checkPod(at *field.Path, vmi *kubevirt.VirtualMachineInstanceSpec) field.Er
 	problems = append(problems, checkProbe(at.Child("livenessProbe"), vmi.LivenessProbe, ports)...)
 	problems = append(problems, checkProbe(at.Child("readinessProbe"), vmi.ReadinessProbe, ports)...)
 	if p := vmi.LivenessProbe; p != nil && p.SuccessThreshold > 1 {
-		problems = append(problems, invalid(at.Child("livenessProbe", "successThreshold"), p.SuccessThreshold, "must be 1"))
+		problems = append(problems, fields.Invalid(at.Child("livenessProbe", "successThreshold"), p.SuccessThreshold, "must be 1"))
 	}
 	return problems
 }
@@ -40,10 +42,10 @@ func checkToleration(at *field.Path, t corev1.Toleration) field.ErrorList {
 		problems = append(problems, field.Required(at.Child("key"), "without one, operator must be Exists"))
 	}
 	if t.Operator == corev1.TolerationOpExists && t.Value != "" {
-		problems = append(problems, refused(at.Child("value"), "operator Exists goes with no value"))
+		problems = append(problems, fields.Refused(at.Child("value"), "operator Exists goes with no value"))
 	}
 	if t.TolerationSeconds != nil && t.Effect != corev1.TaintEffectNoExecute {
-		problems = append(problems, refused(at.Child("tolerationSeconds"), "goes with effect NoExecute"))
+		problems = append(problems, fields.Refused(at.Child("tolerationSeconds"), "goes with effect NoExecute"))
 	}
 	return problems
 }
@@ -67,10 +69,10 @@ func checkSpread(at *field.Path, all []corev1.TopologySpreadConstraint) field.Er
 			problems = append(problems, field.Required(at.Child("whenUnsatisfiable"), ""))
 		}
 		if c.MinDomains != nil && c.WhenUnsatisfiable != corev1.DoNotSchedule {
-			problems = append(problems, refused(at.Child("minDomains"), "goes with whenUnsatisfiable DoNotSchedule"))
+			problems = append(problems, fields.Refused(at.Child("minDomains"), "goes with whenUnsatisfiable DoNotSchedule"))
 		}
 		if len(c.MatchLabelKeys) > 0 && c.LabelSelector == nil {
-			problems = append(problems, refused(at.Child("matchLabelKeys"), "goes with a labelSelector"))
+			problems = append(problems, fields.Refused(at.Child("matchLabelKeys"), "goes with a labelSelector"))
 		}
 		if k := (key{c.TopologyKey, c.WhenUnsatisfiable}); seen[k] {
 			problems = append(problems, field.Duplicate(at, c.TopologyKey))
@@ -130,7 +132,7 @@ func checkProbe(at *field.Path, p *kubevirt.Probe, ports map[string]bool) field.
 		problems = append(problems, checkPort(at.Child("tcpSocket", "port"), p.TCPSocket.Port, ports)...)
 	}
 	if handlers != 1 {
-		problems = append(problems, refused(at,
+		problems = append(problems, fields.Refused(at,
 			"a probe has one of exec, guestAgentPing, httpGet and tcpSocket, not %d", handlers))
 	}
 	return problems
@@ -139,7 +141,7 @@ func checkProbe(at *field.Path, p *kubevirt.Probe, ports map[string]bool) field.
 func checkPort(at *field.Path, port intstr.IntOrString, ports map[string]bool) field.ErrorList {
 	switch {
 	case port.Type == intstr.String && !ports[port.StrVal]:
-		return field.ErrorList{invalid(at, port.StrVal, "no interface lists a port of this name")}
+		return field.ErrorList{fields.Invalid(at, port.StrVal, "no interface lists a port of this name")}
 	case port.Type == intstr.Int && port.IntVal == 0:
 		return field.ErrorList{field.Required(at, "")}
 	}

@@ -1,13 +1,21 @@
-package vmspec_test
+package manifest_test
 
 import (
 	"encoding/json"
+	"os"
+	"path/filepath"
 	"testing"
 	"unicode/utf8"
 
 	"k8s.io/apimachinery/pkg/util/validation/field"
+	"k8s.io/apimachinery/pkg/util/yaml"
 	kjson "sigs.k8s.io/json"
 
+	"github.com/nodevirt/nodevirt/controller/manifest"
+	"github.com/nodevirt/nodevirt/controller/preset"
+	"github.com/nodevirt/nodevirt/controller/replicaset"
+	"github.com/nodevirt/nodevirt/controller/vm"
+	"github.com/nodevirt/nodevirt/shim/fields"
 	"github.com/nodevirt/nodevirt/shim/vmspec"
 )
 
@@ -15,13 +23,12 @@ import (
 // can be read again, and a node takes what is the node's of it.
 func FuzzManifest(f *testing.F) {
 	f.Add(allOfPods)
-	f.Add(allVMI)
 	f.Add(`{"runStrategy": "Always", "template": {"metadata": {"labels": {"a": "b"}}, "spec": ` + allOfPods + `}}`)
 	f.Add(`{"domain": {"devices": {"disks": [{"type": "RegistryDisk:v1alpha", "source": {"name": "x"}}, {"type": 7}, null]}}}`)
 	f.Add(`{"replicas": 2, "paused": true, "selector": {"matchLabels": {"a": "b"}, "matchExpressions": [{"key": "a", "operator": "In"}]}}`)
 	f.Add(`{"selector": {}, "domain": {"cpu": {"cores": 2}, "devices": {"disks": [{"name": "a"}]}}}`)
-	for _, bad := range badVMIs {
-		f.Add(bad.vmi)
+	for _, spec := range specsOfAdmission(f) {
+		f.Add(spec)
 	}
 	f.Fuzz(func(t *testing.T, text string) {
 		var tree any
@@ -29,17 +36,17 @@ func FuzzManifest(f *testing.F) {
 			return
 		}
 		root := field.NewPath("spec")
-		_, problems := vmspec.CheckVM(root, tree)
+		_, problems := vm.CheckManifest(root, tree)
 		checkSentences(t, problems)
-		_, problems = vmspec.CheckReplicaSet(root, tree)
+		_, problems = replicaset.CheckManifest(root, tree)
 		checkSentences(t, problems)
-		checkSentences(t, vmspec.CheckPreset(root, tree))
-		vmi, problems := vmspec.CheckVMI(root, tree)
+		checkSentences(t, preset.CheckManifest(root, tree))
+		vmi, problems := manifest.CheckVMI(root, tree)
 		checkSentences(t, problems)
 		if len(problems) > 0 {
 			return
 		}
-		machine := vmspec.Preview(vmi)
+		machine, _ := vmspec.Preview(root, vmi)
 		if n := machine.CPU.Sockets * machine.CPU.Cores * machine.CPU.Threads; n < 1 || n > 240 {
 			t.Errorf("%d vCPUs", n)
 		}
@@ -54,16 +61,40 @@ func FuzzManifest(f *testing.F) {
 		if err := kjson.UnmarshalCaseSensitivePreserveInts(again, &second); err != nil {
 			t.Fatal(err)
 		}
-		if _, problems := vmspec.CheckVMI(root, second); len(problems) > 0 {
+		if _, problems := manifest.CheckVMI(root, second); len(problems) > 0 {
 			t.Errorf("%s became %s: %s", text, again, sentences(problems))
 		}
 	})
 }
 
+// specsOfAdmission returns the specs in admission's test data, as JSON.
+func specsOfAdmission(f *testing.F) []string {
+	f.Helper()
+	paths, err := filepath.Glob("../admission/testdata/*/*.yaml")
+	if err != nil || len(paths) == 0 {
+		f.Fatalf("no manifests of admission's tests: %v", err)
+	}
+	var all []string
+	for _, path := range paths {
+		text, err := os.ReadFile(path)
+		if err != nil {
+			f.Fatal(err)
+		}
+		var object struct {
+			Spec json.RawMessage `json:"spec"`
+		}
+		if err := yaml.Unmarshal(text, &object); err != nil {
+			f.Fatalf("%s: %v", path, err)
+		}
+		all = append(all, string(object.Spec))
+	}
+	return all
+}
+
 func checkSentences(t *testing.T, problems field.ErrorList) {
 	t.Helper()
 	for _, p := range problems {
-		if s := vmspec.Sentence(p); len(s) > 16<<10 || !utf8.ValidString(s) {
+		if s := fields.Sentence(p); len(s) > 16<<10 || !utf8.ValidString(s) {
 			t.Errorf("a problem of %d bytes: %.1000q", len(s), s)
 		}
 	}

@@ -1,10 +1,12 @@
-package vmspec
+package manifest
 
 import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/validate/content"
 	metavalidation "k8s.io/apimachinery/pkg/apis/meta/v1/validation"
 	"k8s.io/apimachinery/pkg/util/validation/field"
+
+	"github.com/nodevirt/nodevirt/shim/fields"
 )
 
 // The names of the two lists that each kind of affinity has.
@@ -58,10 +60,10 @@ func nodeTerm(at *field.Path, term corev1.NodeSelectorTerm) field.ErrorList {
 	for i, r := range term.MatchFields {
 		at := at.Child("matchFields").Index(i)
 		if r.Key != "metadata.name" {
-			problems = append(problems, invalid(at.Child("key"), r.Key, "must be metadata.name"))
+			problems = append(problems, fields.Invalid(at.Child("key"), r.Key, "must be metadata.name"))
 		}
 		if (r.Operator != corev1.NodeSelectorOpIn && r.Operator != corev1.NodeSelectorOpNotIn) || len(r.Values) != 1 {
-			problems = append(problems, refused(at, "must be In or NotIn with one value"))
+			problems = append(problems, fields.Refused(at, "must be In or NotIn with one value"))
 		}
 	}
 	return problems
@@ -70,7 +72,7 @@ func nodeTerm(at *field.Path, term corev1.NodeSelectorTerm) field.ErrorList {
 func nodeRequirement(at *field.Path, r corev1.NodeSelectorRequirement) field.ErrorList {
 	var problems field.ErrorList
 	if r.Key == "" || len(content.IsLabelKey(r.Key)) > 0 {
-		problems = append(problems, invalid(at.Child("key"), r.Key, "must be a label's key"))
+		problems = append(problems, fields.Invalid(at.Child("key"), r.Key, "must be a label's key"))
 	}
 	values, least, most := at.Child("values"), 0, 0
 	switch r.Operator {
@@ -89,7 +91,7 @@ func nodeRequirement(at *field.Path, r corev1.NodeSelectorRequirement) field.Err
 	case n < least:
 		problems = append(problems, field.Required(values, "operator "+string(r.Operator)+" goes with a value"))
 	case n > most:
-		problems = append(problems, refused(values, "operator %s goes with %d values", r.Operator, most))
+		problems = append(problems, fields.Refused(values, "operator %s goes with %d values", r.Operator, most))
 	}
 	return problems
 }
@@ -112,7 +114,7 @@ func podAffinity(
 func podTerm(at *field.Path, term corev1.PodAffinityTerm) field.ErrorList {
 	var problems field.ErrorList
 	if term.TopologyKey == "" || len(content.IsLabelKey(term.TopologyKey)) > 0 {
-		problems = append(problems, invalid(at.Child("topologyKey"), term.TopologyKey, "must be a label's key"))
+		problems = append(problems, fields.Invalid(at.Child("topologyKey"), term.TopologyKey, "must be a label's key"))
 	}
 	options := metavalidation.LabelSelectorValidationOptions{}
 	problems = append(problems,
@@ -123,7 +125,7 @@ func podTerm(at *field.Path, term corev1.PodAffinityTerm) field.ErrorList {
 
 func weight(at *field.Path, n int32) field.ErrorList {
 	if n < 1 || n > 100 {
-		return field.ErrorList{invalid(at.Child("weight"), n, "must be from 1 to 100")}
+		return field.ErrorList{fields.Invalid(at.Child("weight"), n, "must be from 1 to 100")}
 	}
 	return nil
 }

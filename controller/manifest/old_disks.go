@@ -1,10 +1,12 @@
-package vmspec
+package manifest
 
 import (
 	"maps"
 	"slices"
 
 	"k8s.io/apimachinery/pkg/util/validation/field"
+
+	"github.com/nodevirt/nodevirt/shim/fields"
 )
 
 // oldDisks refuses disks in the forms of KubeVirt before its API v1alpha2, where
@@ -29,7 +31,7 @@ func oldDisks(at *field.Path, tree any) (any, field.ErrorList) {
 		}
 		at := at.Child("domain", "devices", "disks").Index(i).Child("type")
 		source, _ := dig(disk, "source", "name").(string)
-		problems = append(problems, refused(at, "%s", today(kind, source)))
+		problems = append(problems, fields.Refused(at, "%s", today(kind, source)))
 		disk = maps.Clone(disk)
 		for _, key := range []string{"type", "device", "source", "target", "driver", "auth", "snapshot"} {
 			delete(disk, key)
@@ -43,7 +45,7 @@ func oldDisks(at *field.Path, tree any) (any, field.ErrorList) {
 func today(kind, source string) string {
 	value := func(hint string) string {
 		if source != "" {
-			return excerpt(source)
+			return fields.Excerpt(source)
 		}
 		return hint
 	}

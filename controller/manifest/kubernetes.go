@@ -1,4 +1,4 @@
-package vmspec
+package manifest
 
 import (
 	"encoding/json"
@@ -15,58 +15,55 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	kjson "sigs.k8s.io/json"
+
+	"github.com/nodevirt/nodevirt/shim/fields"
 )
 
-// What the API server says of a pod's fields: k8s.io/kubernetes, which can't be
-// imported, has it in pkg/apis/core/validation.
+// The rules of the API server for a pod's fields. k8s.io/kubernetes has them in
+// pkg/apis/core/validation, which other modules cannot import.
 
 var (
-	subdomain = str(func(at *field.Path, s string) *field.Error {
-		if len(validation.IsDNS1123Subdomain(s)) > 0 {
-			return invalid(at, s, "must be DNS labels with dots between them, at most 253 characters")
-		}
-		return nil
-	})
-	labelKey = str(func(at *field.Path, s string) *field.Error {
+	labelKey = fields.String(func(at *field.Path, s string) *field.Error {
 		if len(content.IsLabelKey(s)) > 0 {
-			return invalid(at, s, "must be a label's key, such as app or example.com/zone")
+			return fields.Invalid(at, s, "must be a label's key, such as app or example.com/zone")
 		}
 		return nil
 	})
-	labelValue = str(func(at *field.Path, s string) *field.Error {
+	labelValue = fields.String(func(at *field.Path, s string) *field.Error {
 		if len(content.IsLabelValue(s)) > 0 {
-			return invalid(at, s, "must be a label's value: letters, digits, -, _ and ., at most 63 characters")
+			return fields.Invalid(at, s, "must be a label's value: letters, digits, -, _ and ., at most 63 characters")
 		}
 		return nil
 	})
-	ipAddress = str(func(at *field.Path, s string) *field.Error {
+	ipAddress = fields.String(func(at *field.Path, s string) *field.Error {
 		if address, err := netip.ParseAddr(s); err != nil || address.Zone() != "" {
-			return invalid(at, s, "must be an IP address")
+			return fields.Invalid(at, s, "must be an IP address")
 		}
 		return nil
 	})
 )
 
-// port takes a number or, as a pod's probe does, the name of an interface's port.
+// port takes a number or, like a pod's probe, the name of an interface's port.
 func port(at *field.Path, value any) *field.Error {
 	switch value := value.(type) {
 	case int64:
-		return integer(1, 1<<16-1)(at, value)
+		return fields.Integer(1, 1<<16-1)(at, value)
 	case string:
 		if len(validation.IsValidPortName(value)) == 0 {
 			return nil
 		}
 	}
-	return invalid(at, value, "must be from 1 to 65535, or the name of one of the interfaces' ports")
+	return fields.Invalid(at, value, "must be from 1 to 65535, or the name of one of the interfaces' ports")
 }
 
-// labelMap and annotationMap check all that is sound in itself.
-func labelMap(at *field.Path, value any) field.ErrorList {
+// LabelMap checks a map of labels.
+func LabelMap(at *field.Path, value any) field.ErrorList {
 	labels, problems := stringMap(at, value)
 	return append(problems, metavalidation.ValidateLabels(labels, at)...)
 }
 
-func annotationMap(at *field.Path, value any) field.ErrorList {
+// AnnotationMap checks a map of annotations.
+func AnnotationMap(at *field.Path, value any) field.ErrorList {
 	annotations, problems := stringMap(at, value)
 	return append(problems, apivalidation.ValidateAnnotations(annotations, at)...)
 }
@@ -74,7 +71,7 @@ func annotationMap(at *field.Path, value any) field.ErrorList {
 func stringMap(at *field.Path, value any) (map[string]string, field.ErrorList) {
 	given, ok := value.(map[string]any)
 	if !ok {
-		return nil, field.ErrorList{wrongType(at, value, "an object")}
+		return nil, field.ErrorList{fields.WrongType(at, value, "an object")}
 	}
 	result := make(map[string]string, len(given))
 	var problems field.ErrorList
@@ -82,7 +79,7 @@ func stringMap(at *field.Path, value any) (map[string]string, field.ErrorList) {
 		v := given[key]
 		s, ok := v.(string)
 		if !ok {
-			problems = append(problems, wrongType(at.Key(excerpt(key)), v, "a string in quotes"))
+			problems = append(problems, fields.WrongType(at.Key(fields.Excerpt(key)), v, "a string in quotes"))
 			continue
 		}
 		result[key] = s
@@ -90,7 +87,8 @@ func stringMap(at *field.Path, value any) (map[string]string, field.ErrorList) {
 	return result, problems
 }
 
-// as decodes a value into a type of the API, whose unknown fields are told elsewhere.
+// as decodes a value into a type of the API. It ignores unknown fields, which the
+// table's strict pass reports.
 func as[T any](at *field.Path, value any) (*T, field.ErrorList) {
 	result := new(T)
 	text, err := json.Marshal(value)
@@ -98,13 +96,14 @@ func as[T any](at *field.Path, value any) (*T, field.ErrorList) {
 		err = kjson.UnmarshalCaseSensitivePreserveInts(text, result)
 	}
 	if err != nil {
-		reason := strings.TrimPrefix(excerpt(err.Error()), "json: ")
-		return nil, field.ErrorList{invalid(at, field.OmitValueType{}, "%s", reason)}
+		reason := strings.TrimPrefix(fields.Excerpt(err.Error()), "json: ")
+		return nil, field.ErrorList{fields.Invalid(at, field.OmitValueType{}, "%s", reason)}
 	}
 	return result, nil
 }
 
-func selector(at *field.Path, value any) field.ErrorList {
+// LabelSelector checks a label selector.
+func LabelSelector(at *field.Path, value any) field.ErrorList {
 	s, problems := as[metav1.LabelSelector](at, value)
 	if len(problems) > 0 {
 		return problems

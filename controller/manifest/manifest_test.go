@@ -1,14 +1,19 @@
-package vmspec_test
+package manifest_test
 
 import (
 	"encoding/json"
+	"reflect"
 	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
 	"k8s.io/apimachinery/pkg/util/validation/field"
+	kubevirt "kubevirt.io/api/core/v1"
 	kjson "sigs.k8s.io/json"
 
+	"github.com/nodevirt/nodevirt/controller/manifest"
+	"github.com/nodevirt/nodevirt/shim/fields"
+	"github.com/nodevirt/nodevirt/shim/fields/fieldstest"
 	"github.com/nodevirt/nodevirt/shim/vmspec"
 )
 
@@ -25,7 +30,7 @@ func tree(t *testing.T, text string) any {
 func sentences(problems field.ErrorList) string {
 	var lines []string
 	for _, p := range problems {
-		lines = append(lines, vmspec.Sentence(p))
+		lines = append(lines, fields.Sentence(p))
 	}
 	return strings.Join(lines, "\n")
 }
@@ -74,7 +79,7 @@ func TestCheckVMIOfPods(t *testing.T) {
 		allOfPods,
 		`{"readinessProbe": {"guestAgentPing": {}}, "livenessProbe": {"tcpSocket": {"port": 22}},` + machineAndDisk + `}`,
 	} {
-		spec, problems := vmspec.CheckVMI(field.NewPath("spec"), tree(t, text))
+		spec, problems := manifest.CheckVMI(field.NewPath("spec"), tree(t, text))
 		if len(problems) > 0 {
 			t.Fatal(sentences(problems))
 		}
@@ -83,22 +88,21 @@ func TestCheckVMIOfPods(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if _, problems := vmspec.CheckVMI(field.NewPath("spec"), tree(t, string(again))); len(problems) > 0 {
+		if _, problems := manifest.CheckVMI(field.NewPath("spec"), tree(t, string(again))); len(problems) > 0 {
 			t.Errorf("%s: %s", again, sentences(problems))
 		}
 	}
 }
 
-// TestManifestPaths holds the tables against the types of the API, and
-// machineAndDisk and allOfPods against the tables.
-func TestManifestPaths(t *testing.T) {
+// TestPaths holds the tables against the types of the API.
+func TestPaths(t *testing.T) {
 	seen := map[string]bool{}
-	for _, path := range append(vmspec.SupportedPaths(), vmspec.ManifestPaths()...) {
+	for _, path := range vmspec.Supported().And(manifest.PodFields()).Paths("spec.") {
 		if seen[path] {
-			t.Errorf("%s stands twice in the tables", path)
+			t.Errorf("the tables have %s twice", path)
 		}
 		seen[path] = true
-		if typeAt(path) == nil {
+		if fieldstest.TypeAt(reflect.TypeFor[kubevirt.VirtualMachineInstanceSpec](), path) == nil {
 			t.Errorf("%s is not in the API", path)
 		}
 	}
@@ -112,7 +116,7 @@ func TestManifestPaths(t *testing.T) {
 // TestCheckVMITogether: sound fields are held against each other though others
 // are refused, and nothing is said twice.
 func TestCheckVMITogether(t *testing.T) {
-	_, problems := vmspec.CheckVMI(field.NewPath("spec"), tree(t, `{
+	_, problems := manifest.CheckVMI(field.NewPath("spec"), tree(t, `{
 		"domain": {
 			"cpu": {"cores": 2, "bogus": 1},
 			"devices": {

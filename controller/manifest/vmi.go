@@ -1,0 +1,47 @@
+package manifest
+
+import (
+	"k8s.io/apimachinery/pkg/util/validation/field"
+	kubevirt "kubevirt.io/api/core/v1"
+
+	"github.com/nodevirt/nodevirt/shim/fields"
+	"github.com/nodevirt/nodevirt/shim/vmspec"
+)
+
+// plainSpec is the API's type without its own decoder, which is neither strict nor
+// case sensitive.
+type plainSpec kubevirt.VirtualMachineInstanceSpec
+
+// CheckVMI decodes a VMI's spec out of a manifest. Beside the fields that a node
+// reads it may have those of [PodFields]. CheckVMI returns every problem with its
+// path, contradictions between sound fields included; at is the spec's own path.
+// The spec is nil if there is a problem.
+func CheckVMI(at *field.Path, tree any) (*kubevirt.VirtualMachineInstanceSpec, field.ErrorList) {
+	return checkSpec(at, tree, false)
+}
+
+// checkSpec is CheckVMI of a spec whose size comes from an instance type if sized
+// is true.
+func checkSpec(at *field.Path, tree any, sized bool) (*kubevirt.VirtualMachineInstanceSpec, field.ErrorList) {
+	tree, problems := oldDisks(at, tree)
+	table := vmspec.Supported().And(PodFields()).Table(func() any { return new(plainSpec) })
+	spec, p := fields.CheckAs[plainSpec](table, at, tree)
+	problems = append(problems, p...)
+	if spec == nil {
+		return nil, problems
+	}
+	vmi := (*kubevirt.VirtualMachineInstanceSpec)(spec)
+	vm, further := vmspec.Preview(at, vmi)
+	switch {
+	case sized:
+		further = append(further, SizeConflicts(at, vmi)...)
+	case vm.Memory == 0:
+		missing := field.Required(at.Child("domain", "memory", "guest"), "a VM needs memory; say how much of it")
+		further = append(further, fields.Unrelated(field.ErrorList{missing}, further)...)
+	}
+	further = append(further, checkPod(at, vmi)...)
+	if problems = append(problems, fields.Unrelated(further, problems)...); len(problems) > 0 {
+		return nil, problems
+	}
+	return vmi, nil
+}

@@ -1,0 +1,38 @@
+package preset
+
+import (
+	"k8s.io/apimachinery/pkg/util/validation/field"
+	kubevirt "kubevirt.io/api/core/v1"
+
+	"github.com/nodevirt/nodevirt/controller/manifest"
+	"github.com/nodevirt/nodevirt/shim/fields"
+	"github.com/nodevirt/nodevirt/shim/vmspec"
+)
+
+// Supported returns the fields of a preset's spec: the selector, and the domain of
+// a VMI.
+func Supported() fields.Supported {
+	return vmspec.Supported().Below("domain.").And(fields.Supported{
+		Wholes: []fields.Whole{{Path: "selector", Is: "a label selector", Check: manifest.LabelSelector}},
+	})
+}
+
+// CheckManifest checks a preset's spec out of a manifest, field by field. What the
+// fields of several presets make together is checked with the instance.
+func CheckManifest(at *field.Path, tree any) field.ErrorList {
+	table := Supported().Table(func() any { return new(kubevirt.VirtualMachineInstancePresetSpec) })
+	_, problems := table.Check(at, tree)
+	preset, ok := tree.(map[string]any)
+	if !ok {
+		return problems
+	}
+	for name, why := range map[string]string{
+		"selector": "it says by their labels for which instances the preset is",
+		"domain":   "it says what the preset gives to an instance",
+	} {
+		if preset[name] == nil {
+			problems = append(problems, field.Required(at.Child(name), why))
+		}
+	}
+	return problems
+}

@@ -1,0 +1,204 @@
+package docs_test
+
+import (
+	"encoding/json"
+	"fmt"
+	"os"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"gotest.tools/v3/golden"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+	kjson "sigs.k8s.io/json"
+
+	"github.com/nodevirt/nodevirt/controller/instancetype"
+	"github.com/nodevirt/nodevirt/controller/manifest"
+	"github.com/nodevirt/nodevirt/controller/replicaset"
+	"github.com/nodevirt/nodevirt/controller/vm"
+	fieldtable "github.com/nodevirt/nodevirt/shim/fields"
+	"github.com/nodevirt/nodevirt/shim/fields/fieldstest"
+	"github.com/nodevirt/nodevirt/shim/vmspec"
+)
+
+// list is one of the lists of supported fields in the docs.
+type list struct {
+	name   string
+	fields fieldtable.Supported
+	sorted bool // and not in the order of the code
+	// check finds the problems of a decoded spec.
+	check func(at *field.Path, tree any) field.ErrorList
+}
+
+// checkOf drops a decoder's result.
+func checkOf[T any](decode func(*field.Path, any) (T, field.ErrorList)) func(*field.Path, any) field.ErrorList {
+	return func(at *field.Path, tree any) field.ErrorList {
+		_, problems := decode(at, tree)
+		return problems
+	}
+}
+
+// node checks a spec as a node does.
+func node(_ *field.Path, tree any) field.ErrorList {
+	text, err := json.Marshal(tree)
+	if err != nil {
+		return field.ErrorList{field.InternalError(nil, err)}
+	}
+	_, problems := vmspec.DecodeVMI(text)
+	return problems
+}
+
+func lists() []list {
+	return []list{
+		{"supported", vmspec.Supported(), false, node},
+		{"pods", manifest.PodFields(), true, checkOf(manifest.CheckVMI)},
+		{"vms", vm.Supported(), true, checkOf(vm.CheckManifest)},
+		{"sets", replicaset.Supported(), true, checkOf(replicaset.CheckManifest)},
+		{"instancetypes", instancetype.SupportedOfTypes(), true, checkOf(instancetype.CheckType)},
+		{"preferences", instancetype.SupportedOfPreferences(), true, checkOf(instancetype.CheckPreference)},
+	}
+}
+
+// TestSupported holds the pages' lists of supported fields against the code. With
+// -update it writes what is between a list's marks, which may be on any page.
+func TestSupported(t *testing.T) {
+	for _, l := range lists() {
+		marks := regexp.MustCompile(`(?s)(<!-- ` + l.name + `: begin[^>]*-->\n)(.*?)(<!-- ` + l.name + `: end -->\n)`)
+		found := false
+		for _, page := range pages(t) {
+			text, err := os.ReadFile(page)
+			if err != nil {
+				t.Fatal(err)
+			}
+			at := marks.FindSubmatchIndex(text)
+			if at == nil {
+				continue
+			}
+			found = true
+			want, have := "\n```text\n"+l.tree(t)+"```\n\n", string(text[at[4]:at[5]])
+			if golden.FlagUpdate() && want != have {
+				text = slices.Concat(text[:at[4]], []byte(want), text[at[5]:])
+				if err := os.WriteFile(page, text, 0o644); err != nil {
+					t.Fatal(err)
+				}
+				have = want
+			}
+			if diff := cmp.Diff(want, have); diff != "" {
+				t.Errorf("%s is out of date; run with -update: (-code +page)\n%s", page, diff)
+			}
+		}
+		if !found {
+			t.Errorf("no page has the marks <!-- %s: begin --> and <!-- %[1]s: end --> around the list", l.name)
+		}
+	}
+}
+
+// TestDocsOfAnnotations: the page of pods documents each annotation.
+func TestDocsOfAnnotations(t *testing.T) {
+	text, err := os.ReadFile("pod.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, key := range vmspec.Annotations() {
+		if !strings.Contains(string(text), "`"+key+"`") {
+			t.Errorf("docs/pod.md does not document annotation %s", key)
+		}
+	}
+}
+
+// Where the second column of the list begins, and where it ends.
+const (
+	valueColumn = 30
+	lastColumn  = 100
+)
+
+// tree lists the supported fields, each below the object that it is in, with what it takes.
+func (l list) tree(t *testing.T) string {
+	var b strings.Builder
+	var parents []string
+	paths := l.fields.Paths("spec.")
+	if l.sorted {
+		slices.Sort(paths)
+	}
+	for _, path := range paths {
+		steps := strings.Split(path, ".")[1:] // after "spec"
+		for depth, name := range steps[:len(steps)-1] {
+			if depth >= len(parents) || parents[depth] != name {
+				parents = append(parents[:depth:depth], name)
+				fmt.Fprintf(&b, "%s%s\n", strings.Repeat("  ", depth), name)
+			}
+		}
+		parents = parents[:min(len(parents), len(steps)-1)]
+		name := strings.Repeat("  ", len(steps)-1) + steps[len(steps)-1]
+		b.WriteString(twoColumns(name, l.taken(t, path)))
+	}
+	return b.String()
+}
+
+func twoColumns(left, right string) string {
+	var b strings.Builder
+	if len(left) >= valueColumn {
+		b.WriteString(left + "\n")
+		left = ""
+	}
+	line := fmt.Sprintf("%-*s", valueColumn-1, left)
+	for word := range strings.FieldsSeq(right) {
+		if len(line)+1+len(word) > lastColumn {
+			b.WriteString(line + "\n")
+			line = strings.Repeat(" ", valueColumn-1)
+		}
+		line += " " + word
+	}
+	return b.String() + line + "\n"
+}
+
+// taken describes the values of a field by the words that refuse all others. Every field refuses
+// values of the wrong type; a refusal for another reason says more.
+func (l list) taken(t *testing.T, path string) string {
+	t.Helper()
+	for _, w := range l.fields.Wholes {
+		if "spec."+w.Path == path {
+			return w.Is
+		}
+	}
+	said := ""
+	for _, probe := range []string{
+		`[[]]`, `{}`, `false`, `true`, `-1`, `"!"`, `"\n"`,
+		`"` + strings.Repeat("x", 1<<19) + `"`, `[` + strings.Repeat("{},", 999) + `{}]`,
+	} {
+		for _, p := range l.check(field.NewPath("spec"), decoded(t, fieldstest.JSONAt(strings.TrimPrefix(path, "spec."), probe))) {
+			if p.Field != strings.ReplaceAll(path, "[]", "[0]") {
+				continue
+			}
+			kind, _, wrongKind := strings.Cut(p.Detail, ", not ")
+			switch {
+			case !wrongKind:
+				said = p.Detail
+			case said == "":
+				said = kind
+			}
+		}
+	}
+	if said == "" {
+		t.Errorf("%s takes anything", path)
+	}
+	return phrase.Replace(said)
+}
+
+// decoded decodes JSON as the controller does.
+func decoded(t *testing.T, text string) any {
+	t.Helper()
+	var value any
+	if err := kjson.UnmarshalCaseSensitivePreserveInts([]byte(text), &value); err != nil {
+		t.Fatal(err)
+	}
+	return value
+}
+
+// phrase turns the words of a refusal into those of a description.
+var phrase = strings.NewReplacer("must be ", "", "must have ", "", "must match ", "",
+	" and have ", ", ", "may not be more than ", "at most ", "supported values: ", "one of ",
+	"false: not supported; use true or leave it out", "true",
+	"true: not supported; use false or leave it out", "false")
