@@ -121,7 +121,7 @@ bench: packages tools build ## Measure what the shim costs; FLAGS='-help' tells 
 
 generate: ## Write anew what is made from the code: CRDs, and the lists of supported fields
 	@test/tools/build crds
-	$(BIN)/crds deploy/crds
+	go run ./deploy/cmd/kinds | $(BIN)/crds deploy/crds
 	go test ./docs -run TestSupported -update
 
 bench-cluster: packages kubernetes build controller ## Measure VMs in a cluster, beside ordinary pods; FLAGS='-help'

@@ -8,27 +8,31 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/nodevirt/nodevirt/controller/kinds"
 	"github.com/nodevirt/nodevirt/controller/pod"
 	"github.com/nodevirt/nodevirt/controller/vmi"
 )
 
-// caches says what of the cluster is held in memory: the pods of instances, and
-// of each object what is read of it. Nothing that was trimmed may be written back
-// whole: writes are patches.
+// caches returns what the controller holds in memory: the pods of instances, nodes,
+// and the objects of its own kinds, each without what is not read of it. A trimmed
+// object must not be written back whole: writes are patches.
 func caches() cache.Options {
+	objects := map[client.Object]cache.ByObject{
+		new(corev1.Pod): {
+			Label:     labels.SelectorFromSet(labels.Set{kubevirt.AppLabel: pod.LabelValue}),
+			Transform: trimmed(trimPod),
+		},
+		new(corev1.Node): {Transform: trimmed(trimNode)},
+	}
+	for _, k := range kinds.All() {
+		if k.Cached {
+			objects[k.Object()] = cache.ByObject{Transform: trimmed(trimMeta)}
+		}
+	}
 	return cache.Options{
 		ReaderFailOnMissingInformer: true,
 		DefaultTransform:            cache.TransformStripManagedFields(),
-		ByObject: map[client.Object]cache.ByObject{
-			new(corev1.Pod): {
-				Label:     labels.SelectorFromSet(labels.Set{kubevirt.AppLabel: pod.LabelValue}),
-				Transform: trimmed(trimPod),
-			},
-			new(corev1.Node):                               {Transform: trimmed(trimNode)},
-			new(kubevirt.VirtualMachineInstance):           {Transform: trimmed(trimMeta)},
-			new(kubevirt.VirtualMachineInstanceReplicaSet): {Transform: trimmed(trimMeta)},
-			new(kubevirt.VirtualMachine):                   {Transform: trimmed(trimMeta)},
-		},
+		ByObject:                    objects,
 	}
 }
 

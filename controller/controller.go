@@ -18,10 +18,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/metrics/server"
 
 	"github.com/nodevirt/nodevirt/controller/api"
-	"github.com/nodevirt/nodevirt/controller/pod"
-	"github.com/nodevirt/nodevirt/controller/replicaset"
-	"github.com/nodevirt/nodevirt/controller/vm"
-	"github.com/nodevirt/nodevirt/controller/vmi"
+	"github.com/nodevirt/nodevirt/controller/kind"
+	"github.com/nodevirt/nodevirt/controller/kinds"
 )
 
 // Options are what an administrator says of the controller.
@@ -118,33 +116,22 @@ func leader(m manager.Manager, o Options) manager.RunnableFunc {
 }
 
 func setUp(ctx context.Context, m manager.Manager, o Options) error {
-	instances := &vmi.Reconciler{
-		Client: m.GetClient(), Live: m.GetAPIReader(), Events: m.GetEventRecorder("virtualmachine-controller"),
-		Pods: pod.Options{RuntimeClass: o.RuntimeClass}, Now: time.Now,
-	}
-	if err := instances.SetUp(ctx, m); err != nil {
-		return err
-	}
-	// The manager's client waits in the cache for what it writes: of revisions there is none.
 	uncached, err := client.New(m.GetConfig(), client.Options{
 		HTTPClient: m.GetHTTPClient(), Scheme: m.GetScheme(), Mapper: m.GetRESTMapper(),
 	})
 	if err != nil {
-		return fmt.Errorf("set up the VM controller: %w", err)
+		return fmt.Errorf("set up the reconcilers' client: %w", err)
 	}
-	machines := &vm.Reconciler{
-		Client: m.GetClient(), Live: m.GetAPIReader(), Events: m.GetEventRecorder("virtualmachine-controller"),
-		Now:       time.Now,
-		Revisions: uncached,
+	in := kind.Cluster{Manager: m, Uncached: uncached, RuntimeClass: o.RuntimeClass, Now: time.Now}
+	for _, k := range kinds.All() {
+		if k.SetUp == nil {
+			continue
+		}
+		if err := k.SetUp(ctx, in); err != nil {
+			return err
+		}
 	}
-	if err := machines.SetUp(m, vmi.Backoff()); err != nil {
-		return err
-	}
-	sets := &replicaset.Reconciler{
-		Client: m.GetClient(), Live: m.GetAPIReader(), Events: m.GetEventRecorder("virtualmachinereplicaset-controller"),
-		Now: time.Now,
-	}
-	return sets.SetUp(ctx, m, vmi.Backoff())
+	return nil
 }
 
 func addChecks(m manager.Manager) error {

@@ -24,6 +24,7 @@ import (
 	"github.com/nodevirt/nodevirt/controller/admission"
 	"github.com/nodevirt/nodevirt/controller/api"
 	"github.com/nodevirt/nodevirt/controller/certs"
+	"github.com/nodevirt/nodevirt/controller/kinds"
 	"github.com/nodevirt/nodevirt/controller/subresources"
 )
 
@@ -69,7 +70,7 @@ func addWebhooks(m manager.Manager, o Options, keeper *certs.Keeper) error {
 	if err != nil {
 		return err
 	}
-	admission.Register(server, presets(m.GetAPIReader()))
+	admission.Webhooks{Kinds: kinds.Rules(), Presets: presets(m.GetAPIReader())}.Register(server)
 	if err := m.Add(server); err != nil {
 		return fmt.Errorf("add the webhooks: %w", err)
 	}

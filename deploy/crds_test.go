@@ -1,6 +1,7 @@
 package deploy_test
 
 import (
+	"bytes"
 	"encoding/json"
 	"os"
 	"os/exec"
@@ -10,6 +11,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"k8s.io/apimachinery/pkg/util/yaml"
 
+	"github.com/nodevirt/nodevirt/controller/kinds"
 	"github.com/nodevirt/nodevirt/test/needs"
 )
 
@@ -31,11 +33,16 @@ func generated(t *testing.T, dir string) map[string]string {
 	return files
 }
 
-// TestCRDs holds the files against the types that they are made of.
+// TestCRDs holds the files against the table of kinds and the types in Go.
 func TestCRDs(t *testing.T) {
 	needs.Parts(t, "bin/crds")
 	fresh := t.TempDir()
+	input, err := json.Marshal(kinds.Definitions())
+	if err != nil {
+		t.Fatal(err)
+	}
 	cmd := exec.CommandContext(t.Context(), "../bin/crds", fresh)
+	cmd.Stdin = bytes.NewReader(input)
 	if out, err := cmd.CombinedOutput(); err != nil {
 		t.Fatalf("%s: %v: %s", cmd, err, out)
 	}

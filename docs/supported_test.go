@@ -14,10 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	kjson "sigs.k8s.io/json"
 
-	"github.com/nodevirt/nodevirt/controller/instancetype"
-	"github.com/nodevirt/nodevirt/controller/manifest"
-	"github.com/nodevirt/nodevirt/controller/replicaset"
-	"github.com/nodevirt/nodevirt/controller/vm"
+	"github.com/nodevirt/nodevirt/controller/kinds"
 	fieldtable "github.com/nodevirt/nodevirt/shim/fields"
 	"github.com/nodevirt/nodevirt/shim/fields/fieldstest"
 	"github.com/nodevirt/nodevirt/shim/vmspec"
@@ -32,14 +29,6 @@ type list struct {
 	check func(at *field.Path, tree any) field.ErrorList
 }
 
-// checkOf drops a decoder's result.
-func checkOf[T any](decode func(*field.Path, any) (T, field.ErrorList)) func(*field.Path, any) field.ErrorList {
-	return func(at *field.Path, tree any) field.ErrorList {
-		_, problems := decode(at, tree)
-		return problems
-	}
-}
-
 // node checks a spec as a node does.
 func node(_ *field.Path, tree any) field.ErrorList {
 	text, err := json.Marshal(tree)
@@ -50,15 +39,15 @@ func node(_ *field.Path, tree any) field.ErrorList {
 	return problems
 }
 
+// lists returns the list of what a node reads, and those of the controller's kinds.
 func lists() []list {
-	return []list{
-		{"supported", vmspec.Supported(), false, node},
-		{"pods", manifest.PodFields(), true, checkOf(manifest.CheckVMI)},
-		{"vms", vm.Supported(), true, checkOf(vm.CheckManifest)},
-		{"sets", replicaset.Supported(), true, checkOf(replicaset.CheckManifest)},
-		{"instancetypes", instancetype.SupportedOfTypes(), true, checkOf(instancetype.CheckType)},
-		{"preferences", instancetype.SupportedOfPreferences(), true, checkOf(instancetype.CheckPreference)},
+	all := []list{{"supported", vmspec.Supported(), false, node}}
+	for _, k := range kinds.All() {
+		for _, l := range k.Fields {
+			all = append(all, list{l.Name, l.Fields, true, l.Check})
+		}
 	}
+	return all
 }
 
 // TestSupported holds the pages' lists of supported fields against the code. With

@@ -17,24 +17,50 @@ const (
 	PathValidate = "/validate"
 )
 
-// Register adds the webhooks to a server.
-func Register(server webhook.Server, presets Presets) {
-	server.Register(PathDefault, &webhook.Admission{Handler: admission.HandlerFunc(presets.fillIn)})
-	server.Register(PathValidate, &webhook.Admission{Handler: admission.HandlerFunc(presets.validate)})
+// Rules are what a kind adds to the admission of its objects. Only Check is required.
+type Rules struct {
+	// Instance says that the object is itself an instance: presets change it.
+	Instance bool
+	// Finalizer is set on new objects, unless it is empty. The reconciler would do
+	// so too, with a request of its own for each object.
+	Finalizer string
+	// Check returns what is wrong with the object by itself.
+	Check func(*Review) field.ErrorList
+	// CheckUpdate returns what is wrong with the change of a sound object.
+	CheckUpdate func(*Review) field.ErrorList
+	// Default fills the defaults into the spec of a sound object. It changes nothing
+	// that is set, and applied again it changes nothing.
+	Default func(r *Review, spec Tree)
+	// Presets returns the part of the object that presets apply to.
+	Presets func(*Review) (Subject, bool)
 }
 
-// fillIn answers with the defaults of what is not said. It refuses as validate
-// does: the API server holds an object against its schema in between, and would
-// tell of mistakes in words of its own, and of some of them only.
-func (p Presets) fillIn(ctx context.Context, request admission.Request) admission.Response {
-	r, refusal := read(request)
+// Webhooks decide on the objects of some kinds.
+type Webhooks struct {
+	// Kinds are the rules by the kinds' names.
+	Kinds map[string]Rules
+	// Presets lists the presets of a namespace.
+	Presets Presets
+}
+
+// Register adds the webhooks to a server.
+func (w Webhooks) Register(server webhook.Server) {
+	server.Register(PathDefault, &webhook.Admission{Handler: admission.HandlerFunc(w.fillIn)})
+	server.Register(PathValidate, &webhook.Admission{Handler: admission.HandlerFunc(w.validate)})
+}
+
+// fillIn answers with the defaults of unset fields. It refuses what validate
+// refuses: the API server checks an object against its schema between the two
+// webhooks, and would report only some of the problems, in its own words.
+func (w Webhooks) fillIn(ctx context.Context, request admission.Request) admission.Response {
+	r, refusal := w.read(request)
 	if refusal != nil {
 		return *refusal
 	}
 	if r.untouched() {
 		return admission.Allowed("")
 	}
-	problems, err := r.applyPresets(ctx, p)
+	problems, err := r.applyPresets(ctx, w.Presets)
 	if err != nil {
 		return admission.Errored(http.StatusInternalServerError, err)
 	}
@@ -51,8 +77,8 @@ func (p Presets) fillIn(ctx context.Context, request admission.Request) admissio
 }
 
 // validate refuses what is wrong with an object, and changes that can't be made.
-func (p Presets) validate(ctx context.Context, request admission.Request) admission.Response {
-	r, refusal := read(request)
+func (w Webhooks) validate(ctx context.Context, request admission.Request) admission.Response {
+	r, refusal := w.read(request)
 	if refusal != nil {
 		return *refusal
 	}
@@ -60,17 +86,17 @@ func (p Presets) validate(ctx context.Context, request admission.Request) admiss
 		return admission.Allowed("")
 	}
 	var problems field.ErrorList
-	if r.request.Kind.Kind != kindVMI { // which has them by now
+	if !r.rules.Instance { // the first webhook has applied them to an instance
 		var err error
-		if problems, err = r.applyPresets(ctx, p); err != nil {
+		if problems, err = r.applyPresets(ctx, w.Presets); err != nil {
 			return admission.Errored(http.StatusInternalServerError, err)
 		}
 	}
 	if len(problems) == 0 {
 		problems = r.check()
 	}
-	if len(problems) == 0 {
-		problems = r.checkUpdate()
+	if len(problems) == 0 && r.Old != nil && r.rules.CheckUpdate != nil {
+		problems = r.rules.CheckUpdate(r)
 	}
 	if len(problems) > 0 {
 		return r.refuse(problems)
@@ -78,13 +104,13 @@ func (p Presets) validate(ctx context.Context, request admission.Request) admiss
 	return admission.Allowed("")
 }
 
-// read decodes a request; the response is nil if there is something to decide on.
-func read(request admission.Request) (*review, *admission.Response) {
+// read decodes a request. The response is not nil if it is already decided.
+func (w Webhooks) read(request admission.Request) (*Review, *admission.Response) {
 	if request.Operation != admissionv1.Create && request.Operation != admissionv1.Update {
 		answer := admission.Allowed("")
 		return nil, &answer
 	}
-	r, err := newReview(request)
+	r, err := newReview(request, w.Kinds)
 	if err != nil {
 		answer := admission.Errored(http.StatusBadRequest, fmt.Errorf("read the request: %w", err))
 		return nil, &answer
@@ -93,6 +119,6 @@ func read(request admission.Request) (*review, *admission.Response) {
 }
 
 // check returns what is wrong with the object by itself.
-func (r *review) check() field.ErrorList {
-	return append(r.checkTop(), checks()[r.request.Kind.Kind](r)...)
+func (r *Review) check() field.ErrorList {
+	return append(r.checkTop(), r.rules.Check(r)...)
 }

@@ -29,17 +29,17 @@ func apart(path string) bool {
 }
 
 // merge changes own, which is the object at a path, and not theirs.
-func (m *merger) merge(path string, own, theirs tree) {
+func (m *merger) merge(path string, own, theirs Tree) {
 	for _, key := range slices.Sorted(maps.Keys(theirs)) {
 		at, said, given := path+"."+key, own[key], theirs[key]
-		part, isObject := given.(tree)
+		part, isObject := given.(Tree)
 		switch {
 		case given == nil, isObject && len(part) == 0 && apart(at):
 		case isObject && apart(at):
-			if into, ok := said.(tree); ok {
+			if into, ok := said.(Tree); ok {
 				m.merge(at, into, part)
 			} else if said == nil {
-				m.merge(at, child(own, key), part)
+				m.merge(at, Child(own, key), part)
 			}
 		case said == nil:
 			own[key], m.applied = withoutNulls(given), true
@@ -54,8 +54,8 @@ func (m *merger) merge(path string, own, theirs tree) {
 // mergeNamed adds to a list of disks or interfaces those of other names.
 func (m *merger) mergeNamed(at string, own, theirs []any) []any {
 	for _, given := range theirs {
-		name := given.(tree)["name"].(string)
-		have := slices.IndexFunc(own, func(said any) bool { return said.(tree)["name"] == name })
+		name := given.(Tree)["name"].(string)
+		have := slices.IndexFunc(own, func(said any) bool { return said.(Tree)["name"] == name })
 		if have < 0 {
 			own, m.applied = append(own, withoutNulls(given)), true
 			continue
@@ -78,15 +78,15 @@ func (m *merger) compare(at string, said, given any) {
 func isNamed(value any) bool {
 	list, ok := value.([]any)
 	return ok && !slices.ContainsFunc(list, func(v any) bool {
-		object, _ := v.(tree)
+		object, _ := v.(Tree)
 		_, named := object["name"].(string)
 		return !named
 	})
 }
 
 // contradictions are the parts of which two presets say different things.
-func contradictions(a, b tree) string {
+func contradictions(a, b Tree) string {
 	var m merger
-	m.merge("domain", withoutNulls(a).(tree), b)
+	m.merge("domain", withoutNulls(a).(Tree), b)
 	return strings.Join(m.overridden, ", ")
 }

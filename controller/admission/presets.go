@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"maps"
 	"slices"
 	"strings"
 
@@ -16,7 +15,6 @@ import (
 	kubevirt "kubevirt.io/api/core/v1"
 
 	"github.com/nodevirt/nodevirt/controller/pod"
-	"github.com/nodevirt/nodevirt/controller/preset"
 	"github.com/nodevirt/nodevirt/shim/vmspec"
 )
 
@@ -35,22 +33,25 @@ func excluded(annotations map[string]string) bool {
 		annotations["virtualmachinepresets.admission.kubevirt.io/exclude"] == "true"
 }
 
-// subject is a machine that presets may be for.
-type subject struct {
+// Subject is the VMI, or the template of VMIs, that presets may apply to.
+type Subject struct {
 	at   *field.Path // of its metadata
 	meta metav1.ObjectMeta
-	spec tree // changed in place
+	spec Tree // changed in place
 }
 
 // applyPresets gives a new instance what presets of its namespace say for its
 // labels. A template stays as it is: it is checked as if its instance were made
 // now. The problems are those of presets that contradict each other.
-func (r *review) applyPresets(ctx context.Context, list Presets) (field.ErrorList, error) {
-	if r.request.Kind.Kind == kindVMI && r.old != nil {
+func (r *Review) applyPresets(ctx context.Context, list Presets) (field.ErrorList, error) {
+	if r.rules.Instance && r.Old != nil {
 		r.keepPresets()
 		return nil, nil
 	}
-	s, ok := r.subject()
+	if r.rules.Presets == nil {
+		return nil, nil
+	}
+	s, ok := r.rules.Presets(r)
 	if !ok || excluded(s.meta.Annotations) {
 		return nil, nil
 	}
@@ -67,8 +68,8 @@ func (r *review) applyPresets(ctx context.Context, list Presets) (field.ErrorLis
 	}
 	applied, overridden := s.apply(matching)
 	r.presets = applied
-	if r.request.Kind.Kind == kindVMI {
-		annotations := child(child(r.object, "metadata"), "annotations")
+	if r.rules.Instance {
+		annotations := Child(Child(r.Object, "metadata"), "annotations")
 		for _, name := range applied {
 			annotations[annotationApplied+name] = kubevirt.GroupVersion.String()
 		}
@@ -81,63 +82,76 @@ func (r *review) applyPresets(ctx context.Context, list Presets) (field.ErrorLis
 
 // keepPresets lets an instance keep what presets gave it when it was made: a
 // manifest that is applied again doesn't say it.
-func (r *review) keepPresets() {
-	old, _ := r.old["metadata"].(tree)
-	given, _ := old["annotations"].(tree)
+func (r *Review) keepPresets() {
+	old, _ := r.Old["metadata"].(Tree)
+	given, _ := old["annotations"].(Tree)
 	kept := false
 	for key, value := range given {
 		if strings.HasPrefix(key, annotationApplied) || key == pod.AnnotationOverridden {
-			setDefault(child(child(r.object, "metadata"), "annotations"), key, value)
+			SetDefault(Child(Child(r.Object, "metadata"), "annotations"), key, value)
 			kept = true
 		}
 	}
-	spec, ok := r.object["spec"].(tree)
-	before, _ := r.old["spec"].(tree)
-	domain, had := before["domain"].(tree)
+	spec, ok := r.Object["spec"].(Tree)
+	before, _ := r.Old["spec"].(Tree)
+	domain, had := before["domain"].(Tree)
 	if kept && ok && had {
-		new(merger).merge("domain", child(spec, "domain"), domain)
+		new(merger).merge("domain", Child(spec, "domain"), domain)
 	}
 }
 
-// subject is the request's new machine, or its template.
-func (r *review) subject() (subject, bool) {
-	given, ok := r.object["spec"].(tree)
-	switch kind := r.request.Kind.Kind; {
-	case kind == kindVMI:
-		return subject{field.NewPath("metadata"), r.meta, given}, ok
-	case !ok, kind != kindVM && kind != kindSet,
-		given["instancetype"] != nil || given["preference"] != nil: // what these say the instance says itself
-		return subject{}, false
+// InstanceSubject returns an instance.
+func InstanceSubject(r *Review) (Subject, bool) {
+	given, ok := r.Object["spec"].(Tree)
+	return Subject{field.NewPath("metadata"), r.Meta, given}, ok
+}
+
+// TemplateSubject returns a copy of the object's template, with further labels that
+// its instances get. Presets do not apply to a template whose instance type or
+// preference decides the same fields.
+func (r *Review) TemplateSubject(further map[string]string) (Subject, bool) {
+	given, ok := r.Object["spec"].(Tree)
+	if !ok || given["instancetype"] != nil || given["preference"] != nil {
+		return Subject{}, false
 	}
 	r.merged = runtime.DeepCopyJSON(given)
-	template, ok := r.merged["template"].(tree)
-	spec, isMachine := template["spec"].(tree)
-	if !ok || !isMachine {
-		return subject{}, false
+	template, ok := r.merged["template"].(Tree)
+	spec, isObject := template["spec"].(Tree)
+	if !ok || !isObject {
+		return Subject{}, false
 	}
 	var meta metav1.ObjectMeta
 	text, err := json.Marshal(template["metadata"])
 	if err != nil || json.Unmarshal(text, &meta) != nil {
-		return subject{}, false // it is refused for that
+		return Subject{}, false // the check refuses it
 	}
-	if r.request.Kind.Kind == kindVM {
-		if meta.Labels == nil {
-			meta.Labels = map[string]string{}
-		}
-		meta.Labels[kubevirt.VirtualMachineLabel] = r.meta.Name
+	for key, value := range further {
+		metav1.SetMetaDataLabel(&meta, key, value)
 	}
-	return subject{field.NewPath("spec", "template", "metadata"), meta, spec}, true
+	return Subject{field.NewPath("spec", "template", "metadata"), meta, spec}, true
+}
+
+// SetTemplateDefaults fills the defaults into the spec of an object with a
+// template. The template stays as its author wrote it, except for the machine type,
+// which a preference may decide.
+func (r *Review) SetTemplateDefaults(spec Tree) {
+	of := Child(Child(spec, "template"), "spec")
+	SetDevices(of)
+	if spec["preference"] == nil {
+		made, _ := vmspec.Preview(field.NewPath("spec"), r.VMI)
+		SetMachine(of, made)
+	}
 }
 
 // apply merges presets into a machine, and returns the names of those that it has
 // something of, and what of which it has otherwise.
-func (s subject) apply(presets []presetDomain) (applied, overridden []string) {
-	if _, ok := s.spec["domain"].(tree); !ok && s.spec["domain"] != nil {
+func (s Subject) apply(presets []presetDomain) (applied, overridden []string) {
+	if _, ok := s.spec["domain"].(Tree); !ok && s.spec["domain"] != nil {
 		return nil, nil // it is refused for that
 	}
 	for _, p := range presets {
 		var m merger
-		m.merge("domain", child(s.spec, "domain"), p.domain)
+		m.merge("domain", Child(s.spec, "domain"), p.domain)
 		if m.applied {
 			applied = append(applied, p.name)
 		}
@@ -151,7 +165,7 @@ func (s subject) apply(presets []presetDomain) (applied, overridden []string) {
 // presetDomain is what admission reads of a VirtualMachineInstancePreset.
 type presetDomain struct {
 	name   string
-	domain tree
+	domain Tree
 }
 
 // matching are the presets that select labels, by name.
@@ -192,19 +206,4 @@ func contradicting(meta *field.Path, presets []presetDomain) field.ErrorList {
 		}
 	}
 	return problems
-}
-
-func (r *review) checkPreset() field.ErrorList {
-	meta, spec := field.NewPath("metadata"), field.NewPath("spec")
-	problems := checkName(meta, r.meta.Name) // it becomes an annotation's
-	tree := r.object["spec"]
-	if tree == nil {
-		return append(problems, field.Required(spec, "it says what the preset gives, and to which instances"))
-	}
-	for _, key := range slices.Sorted(maps.Keys(r.meta.Annotations)) {
-		if strings.HasPrefix(key, vmspec.AnnotationPrefix) {
-			problems = append(problems, field.Forbidden(meta.Child("annotations").Key(key), "speaks to an instance"))
-		}
-	}
-	return append(problems, preset.CheckManifest(spec, tree)...)
 }

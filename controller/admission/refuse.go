@@ -18,7 +18,7 @@ const maxProblems = 50
 
 // refuse answers with every problem: in words for people, and as causes with
 // paths for programs.
-func (r *review) refuse(problems field.ErrorList) admission.Response {
+func (r *Review) refuse(problems field.ErrorList) admission.Response {
 	slices.SortStableFunc(problems, func(a, b *field.Error) int { return strings.Compare(top(a), top(b)) })
 	more := len(problems) - maxProblems
 	problems = problems[:min(len(problems), maxProblems)]

@@ -12,61 +12,38 @@ import (
 	kjson "sigs.k8s.io/json"
 )
 
-const (
-	kindVM  = "VirtualMachine"
-	kindVMI = "VirtualMachineInstance"
-	kindSet = "VirtualMachineInstanceReplicaSet"
+// Review is one object that a webhook decides on.
+type Review struct {
+	// Object and Old are decoded JSON. Old is nil when the object is created.
+	Object, Old Tree
+	Meta        metav1.ObjectMeta
+	// VMI is the spec of the instance, or of the template, once a check has found
+	// it to be sound; nil for kinds that have neither.
+	VMI *kubevirt.VirtualMachineInstanceSpec
 
-	kindInstancetype        = "VirtualMachineInstancetype"
-	kindClusterInstancetype = "VirtualMachineClusterInstancetype"
-	kindPreference          = "VirtualMachinePreference"
-	kindClusterPreference   = "VirtualMachineClusterPreference"
-
-	kindPreset = "VirtualMachineInstancePreset"
-)
-
-// checks are what finds out what is wrong with an object of a kind by itself.
-func checks() map[string]func(*review) field.ErrorList {
-	return map[string]func(*review) field.ErrorList{
-		kindVM:                  (*review).checkVM,
-		kindVMI:                 (*review).checkVMI,
-		kindSet:                 (*review).checkReplicaSet,
-		kindInstancetype:        (*review).checkInstancetype,
-		kindClusterInstancetype: (*review).checkInstancetype,
-		kindPreset:              (*review).checkPreset,
-		kindPreference:          (*review).checkPreference,
-		kindClusterPreference:   (*review).checkPreference,
-	}
-}
-
-// review is one object to decide on.
-type review struct {
 	request admission.Request
-	// object and old are decoded JSON; old is nil on creation.
-	object, old map[string]any
-	meta        metav1.ObjectMeta
-	// vmi is the spec of the machine, once it was found to be sound.
-	vmi *kubevirt.VirtualMachineInstanceSpec
-	// presets are the names of those that were applied, merged is the spec of an
-	// object with a template after that; nil if it was not done.
+	rules   Rules
+	// presets are the names of those that were applied. Merged is the spec of an
+	// object with a template after that; nil if no preset was looked for.
 	presets []string
-	merged  map[string]any
+	merged  Tree
 }
 
-// spec is what is to be checked.
-func (r *review) spec() any {
+// Spec returns the spec to check, which has what presets add to a template.
+func (r *Review) Spec() any {
 	if r.merged != nil {
 		return r.merged
 	}
-	return r.object["spec"]
+	return r.Object["spec"]
 }
 
-func newReview(request admission.Request) (*review, error) {
-	if _, ok := checks()[request.Kind.Kind]; !ok {
-		return nil, fmt.Errorf("%s is none of the kinds that are admitted here", request.Kind.Kind)
+func newReview(request admission.Request, kinds map[string]Rules) (*Review, error) {
+	rules, ok := kinds[request.Kind.Kind]
+	if !ok {
+		return nil, fmt.Errorf("kind %s: not one of those that this webhook decides on", request.Kind.Kind)
 	}
-	r := &review{request: request}
-	if err := kjson.UnmarshalCaseSensitivePreserveInts(request.Object.Raw, &r.object); err != nil {
+	r := &Review{request: request, rules: rules}
+	if err := kjson.UnmarshalCaseSensitivePreserveInts(request.Object.Raw, &r.Object); err != nil {
 		return nil, fmt.Errorf("decode object: %w", err)
 	}
 	var object struct {
@@ -75,25 +52,25 @@ func newReview(request admission.Request) (*review, error) {
 	if err := json.Unmarshal(request.Object.Raw, &object); err != nil {
 		return nil, fmt.Errorf("decode metadata: %w", err)
 	}
-	r.meta = object.Metadata
+	r.Meta = object.Metadata
 	if len(request.OldObject.Raw) == 0 {
 		return r, nil
 	}
-	if err := kjson.UnmarshalCaseSensitivePreserveInts(request.OldObject.Raw, &r.old); err != nil {
+	if err := kjson.UnmarshalCaseSensitivePreserveInts(request.OldObject.Raw, &r.Old); err != nil {
 		return nil, fmt.Errorf("decode old object: %w", err)
 	}
 	return r, nil
 }
 
-// untouched tells whether an update leaves alone all that is checked. An object
-// that was taken once can then always lose its finalizers, though what it says
-// may not be supported any more.
-func (r *review) untouched() bool {
-	if r.old == nil {
+// untouched reports whether an update changes nothing that is checked. Finalizers
+// of an existing object can always be removed, even if a newer controller would
+// refuse the object.
+func (r *Review) untouched() bool {
+	if r.Old == nil {
 		return false
 	}
-	return reflect.DeepEqual(r.object["spec"], r.old["spec"]) &&
-		reflect.DeepEqual(annotations(r.object), annotations(r.old))
+	return reflect.DeepEqual(r.Object["spec"], r.Old["spec"]) &&
+		reflect.DeepEqual(annotations(r.Object), annotations(r.Old))
 }
 
 func annotations(object map[string]any) any {
@@ -101,11 +78,11 @@ func annotations(object map[string]any) any {
 	return meta["annotations"]
 }
 
-// checkTop looks for fields beside spec: the API server keeps them for this, or
-// else they would be dropped in silence.
-func (r *review) checkTop() field.ErrorList {
+// checkTop refuses fields beside spec. The CRDs make the API server keep unknown
+// fields for this check, since it would drop them silently otherwise.
+func (r *Review) checkTop() field.ErrorList {
 	var problems field.ErrorList
-	for key := range r.object {
+	for key := range r.Object {
 		switch key {
 		case "apiVersion", "kind", "metadata", "spec", "status":
 		default:

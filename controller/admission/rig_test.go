@@ -20,6 +20,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/webhook"
 
 	"github.com/nodevirt/nodevirt/controller/admission"
+	"github.com/nodevirt/nodevirt/controller/kinds"
 )
 
 // rig are the webhooks as an API server reaches them, but for TLS.
@@ -28,7 +29,10 @@ type rig struct{ url string }
 func newRig(t *testing.T, presets ...unstructured.Unstructured) rig {
 	t.Helper()
 	server := webhook.NewServer(webhook.Options{WebhookMux: http.NewServeMux()})
-	admission.Register(server, func(context.Context, string) ([]unstructured.Unstructured, error) { return presets, nil })
+	admission.Webhooks{
+		Kinds:   kinds.Rules(),
+		Presets: func(context.Context, string) ([]unstructured.Unstructured, error) { return presets, nil },
+	}.Register(server)
 	web := httptest.NewServer(server.WebhookMux())
 	t.Cleanup(web.Close)
 	return rig{web.URL}

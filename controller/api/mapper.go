@@ -5,33 +5,37 @@ import (
 
 	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/util/sets"
+
+	"github.com/nodevirt/nodevirt/controller/kinds"
 )
 
-// clusterScoped tells of a kind whether its objects are in no namespace.
-func clusterScoped(kind string) bool {
-	switch kind {
-	case "ComponentStatus", "MutatingAdmissionPolicy", "MutatingAdmissionPolicyBinding",
+// clusterScoped returns the names of the kinds whose objects are in no namespace.
+func clusterScoped() sets.Set[string] {
+	all := sets.New("ComponentStatus", "MutatingAdmissionPolicy", "MutatingAdmissionPolicyBinding",
 		"MutatingWebhookConfiguration", "Namespace", "Node", "PersistentVolume", "RuntimeClass",
 		"SelfSubjectAccessReview", "SelfSubjectRulesReview", "SubjectAccessReview",
-		"ValidatingAdmissionPolicy", "ValidatingAdmissionPolicyBinding",
-		"ValidatingWebhookConfiguration", "VirtualMachineClusterInstancetype",
-		"VirtualMachineClusterPreference":
-		return true
+		"ValidatingAdmissionPolicy", "ValidatingAdmissionPolicyBinding", "ValidatingWebhookConfiguration")
+	for _, k := range kinds.All() {
+		if k.CRD.ClusterScoped {
+			all.Insert(k.Name())
+		}
 	}
-	return false
+	return all
 }
 
-// NewMapper returns the resources of a scheme's kinds. It asks no API server: one
-// that has just started does not know each kind yet, and the controller would end
-// for that.
+// NewMapper returns the resources of a scheme's kinds. It does not ask the API
+// server, which does not know every kind yet when it has just started: the
+// controller would exit.
 func NewMapper(scheme *runtime.Scheme) meta.RESTMapper {
+	root := clusterScoped()
 	mapper := meta.NewDefaultRESTMapper(nil)
 	for kind := range scheme.AllKnownTypes() {
 		if kind.Version == runtime.APIVersionInternal || strings.HasSuffix(kind.Kind, "List") {
 			continue
 		}
 		scope := meta.RESTScopeNamespace
-		if clusterScoped(kind.Kind) {
+		if root.Has(kind.Kind) {
 			scope = meta.RESTScopeRoot
 		}
 		mapper.Add(kind, scope)

@@ -15,8 +15,8 @@ import (
 	policyv1 "k8s.io/api/policy/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
-	kubevirt "kubevirt.io/api/core/v1"
-	instancetype "kubevirt.io/api/instancetype/v1beta1"
+
+	"github.com/nodevirt/nodevirt/controller/kinds"
 )
 
 // NewScheme returns a scheme of all objects that the controller reads or
@@ -35,9 +35,8 @@ func NewScheme() (*runtime.Scheme, error) {
 		eventsv1.AddToScheme,
 		nodev1.AddToScheme,
 		policyv1.AddToScheme,
-		kubevirt.AddToScheme,
-		instancetype.AddToScheme,
 		addRevisions,
+		addKinds,
 	} {
 		if err := add(scheme); err != nil {
 			return nil, fmt.Errorf("make the scheme: %w", err)
@@ -46,7 +45,16 @@ func NewScheme() (*runtime.Scheme, error) {
 	return scheme, nil
 }
 
-// addRevisions adds of Kubernetes' apps the one that the controller keeps.
+// addKinds adds KubeVirt's kinds that the controller owns.
+func addKinds(scheme *runtime.Scheme) error {
+	for _, k := range kinds.All() {
+		scheme.AddKnownTypes(k.Version, k.Object(), k.List())
+		metav1.AddToGroupVersion(scheme, k.Version)
+	}
+	return nil
+}
+
+// addRevisions adds the one kind of Kubernetes' group apps that the controller uses.
 func addRevisions(scheme *runtime.Scheme) error {
 	scheme.AddKnownTypes(appsv1.SchemeGroupVersion, new(appsv1.ControllerRevision), new(appsv1.ControllerRevisionList))
 	metav1.AddToGroupVersion(scheme, appsv1.SchemeGroupVersion)

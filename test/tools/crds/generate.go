@@ -13,78 +13,81 @@ import (
 	"sigs.k8s.io/controller-tools/pkg/markers"
 )
 
-// api is one of KubeVirt's groups.
-type api struct {
-	types, group string
-	// older is a version that is served too, with the same fields; "" for none.
-	older string
-	// status tells whether the group's objects have one.
-	status bool
-	kinds  []kind
-}
-
-// generate returns the CRD of each kind as decoded JSON.
-func generate() ([]map[string]any, error) {
+// generate returns the CRD of each definition as decoded JSON.
+func generate(definitions []definition) ([]map[string]any, error) {
+	parsers := map[string]*parser{} // by the packages of the types
 	var all []map[string]any
-	for _, a := range apis() {
-		of, err := a.generate()
-		if err != nil {
-			return nil, fmt.Errorf("%s: %w", a.types, err)
+	for _, d := range definitions {
+		p, ok := parsers[d.Types]
+		if !ok {
+			var err error
+			if p, err = load(d.Types); err != nil {
+				return nil, fmt.Errorf("%s: %w", d.Types, err)
+			}
+			parsers[d.Types] = p
 		}
-		all = append(all, of...)
+		tree, err := p.generate(d)
+		if err != nil {
+			return nil, fmt.Errorf("%s: %w", d.Kind, err)
+		}
+		all = append(all, tree)
+	}
+	for types, p := range parsers {
+		// The loader skips what schemas do not need, so that types are incomplete.
+		if loader.PrintErrors(p.roots, packages.TypeError) {
+			return nil, fmt.Errorf("%s: the types have errors", types)
+		}
 	}
 	return all, nil
 }
 
-func (a api) generate() ([]map[string]any, error) {
-	roots, err := loader.LoadRoots(a.types)
+// parser reads the types of one package.
+type parser struct {
+	crd.Parser
+	roots []*loader.Package
+}
+
+func load(types string) (*parser, error) {
+	roots, err := loader.LoadRoots(types)
 	if err != nil {
 		return nil, fmt.Errorf("load: %w", err)
 	}
-	parser := &crd.Parser{
+	p := &parser{roots: roots, Parser: crd.Parser{
 		Collector:                  &markers.Collector{Registry: &markers.Registry{}},
 		Checker:                    &loader.TypeChecker{NodeFilters: []loader.NodeFilter{crd.Generator{}.CheckFilter()}},
 		AllowDangerousTypes:        true, // floats, in the KubeVirt object's type
 		GenerateEmbeddedObjectMeta: false,
-	}
-	if err := (crd.Generator{}).RegisterMarkers(parser.Collector.Registry); err != nil {
+	}}
+	if err := (crd.Generator{}).RegisterMarkers(p.Collector.Registry); err != nil {
 		return nil, err
 	}
-	crd.AddKnownTypes(parser)
+	crd.AddKnownTypes(&p.Parser)
 	for _, root := range roots {
-		parser.NeedPackage(root)
+		p.NeedPackage(root)
 	}
-	var all []map[string]any
-	for _, k := range a.kinds {
-		none := 0
-		of := schema.GroupKind{Group: a.group, Kind: k.name}
-		parser.NeedCRDFor(of, &none)
-		made, ok := parser.CustomResourceDefinitions[of]
-		if !ok {
-			return nil, fmt.Errorf("there is no type %s", k.name)
-		}
-		if err := a.complete(k, &made); err != nil {
-			return nil, fmt.Errorf("%s: %w", k.name, err)
-		}
-		tree, err := decoded(made)
-		if err != nil {
-			return nil, fmt.Errorf("%s: %w", k.name, err)
-		}
-		all = append(all, tree)
-	}
-	// The loader leaves out what schemas don't need, so that types are incomplete.
-	if loader.PrintErrors(roots, packages.TypeError) {
-		return nil, errors.New("the types have errors")
-	}
-	return all, nil
+	return p, nil
 }
 
-// complete adds to a CRD what the types don't tell.
-func (a api) complete(k kind, made *apiext.CustomResourceDefinition) error {
+func (p *parser) generate(d definition) (map[string]any, error) {
+	none := 0
+	of := schema.GroupKind{Group: d.Group, Kind: d.Kind}
+	p.NeedCRDFor(of, &none)
+	made, ok := p.CustomResourceDefinitions[of]
+	if !ok {
+		return nil, errors.New("there is no such type")
+	}
+	if err := d.complete(&made); err != nil {
+		return nil, err
+	}
+	return decoded(made)
+}
+
+// complete adds to a CRD what the types do not have.
+func (d definition) complete(made *apiext.CustomResourceDefinition) error {
 	crd.FixTopLevelMetadata(*made)
 	made.Labels = map[string]string{"app.kubernetes.io/name": "nodevirt"}
-	made.Spec.Names.ShortNames = k.shortNames
-	if k.cluster {
+	made.Spec.Names.ShortNames = d.Details.ShortNames
+	if d.Details.ClusterScoped {
 		made.Spec.Scope = apiext.ClusterScoped
 	} else {
 		made.Spec.Names.Categories = []string{"all"}
@@ -95,12 +98,14 @@ func (a api) complete(k kind, made *apiext.CustomResourceDefinition) error {
 	}
 	v := &made.Spec.Versions[0]
 	v.Served, v.Storage = true, true
-	v.AdditionalPrinterColumns = k.columns
+	v.AdditionalPrinterColumns = d.Details.columns()
 	switch {
-	case k.deprecated != "":
-		v.Deprecated, v.DeprecationWarning = true, &k.deprecated
-	case a.status:
-		v.Subresources = &apiext.CustomResourceSubresources{Status: &apiext.CustomResourceSubresourceStatus{}, Scale: k.scale}
+	case d.Details.Deprecated != "":
+		v.Deprecated, v.DeprecationWarning = true, &d.Details.Deprecated
+	case d.Details.Status:
+		v.Subresources = &apiext.CustomResourceSubresources{
+			Status: &apiext.CustomResourceSubresourceStatus{}, Scale: d.Details.scale(),
+		}
 	}
 	root := v.Schema.OpenAPIV3Schema
 	undescribed(root)
@@ -109,12 +114,12 @@ func (a api) complete(k kind, made *apiext.CustomResourceDefinition) error {
 	spec := root.Properties["spec"]
 	keepUnknown(&spec)
 	root.Properties["spec"] = spec
-	if a.older == "" {
+	if d.Older == "" {
 		return nil
 	}
 	second := *v.DeepCopy()
-	second.Name, second.Storage, second.Deprecated = a.older, false, true
-	warning := fmt.Sprintf("%s/%s is deprecated; use %[1]s/%[3]s", a.group, a.older, v.Name)
+	second.Name, second.Storage, second.Deprecated = d.Older, false, true
+	warning := fmt.Sprintf("%s/%s is deprecated; use %[1]s/%[3]s", d.Group, d.Older, v.Name)
 	second.DeprecationWarning = &warning
 	made.Spec.Versions = append(made.Spec.Versions, second)
 	return nil

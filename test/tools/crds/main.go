@@ -1,9 +1,11 @@
-// Program crds writes the CustomResourceDefinitions of KubeVirt's API, from its
-// types in Go: crds DIR, where DIR is the folder for the files. It runs in the
-// module that names the types' version.
+// Program crds writes the CustomResourceDefinitions of KubeVirt's API: crds DIR <
+// DEFINITIONS, where DIR is the folder for the files. The definitions are those of
+// package controller/kinds, as JSON; the schemas come from the types in Go. It runs
+// in the module that names the types' version.
 package main
 
 import (
+	"encoding/json"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -22,9 +24,15 @@ func main() {
 
 func run(args []string) error {
 	if len(args) != 1 {
-		return fmt.Errorf("usage: crds DIR")
+		return fmt.Errorf("usage: crds DIR < DEFINITIONS")
 	}
-	all, err := generate()
+	var definitions []definition
+	input := json.NewDecoder(os.Stdin)
+	input.DisallowUnknownFields()
+	if err := input.Decode(&definitions); err != nil {
+		return fmt.Errorf("read the definitions: %w", err)
+	}
+	all, err := generate(definitions)
 	if err != nil {
 		return err
 	}

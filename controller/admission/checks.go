@@ -1,0 +1,85 @@
+package admission
+
+import (
+	"maps"
+	"slices"
+	"strings"
+
+	"k8s.io/apimachinery/pkg/util/validation/field"
+	kubevirt "kubevirt.io/api/core/v1"
+
+	"github.com/nodevirt/nodevirt/controller/manifest"
+	"github.com/nodevirt/nodevirt/shim/vmspec"
+)
+
+// maxName is the length of a label's value.
+const maxName = 63
+
+// CheckName checks the name of an object whose name becomes a label's value.
+func CheckName(meta *field.Path, name string) field.ErrorList {
+	if len(name) > maxName {
+		return field.ErrorList{field.TooLong(meta.Child("name"), nil, maxName)}
+	}
+	return nil
+}
+
+// networks is the annotation by which a pod requests networks of Multus.
+const networks = "k8s.v1.cni.cncf.io/networks"
+
+// meaningless returns annotations that change a VM of KubeVirt and have no effect
+// here.
+func meaningless() []string {
+	return []string{
+		"hooks.kubevirt.io/hookSidecars",
+		"kubevirt.io/disablePCIHole64",
+		"kubevirt.io/ignitiondata",
+		"kubevirt.io/placePCIDevicesOnRootComplex",
+	}
+}
+
+// CheckAnnotations checks the annotations of a VMI or of a template. VMI is its
+// spec; nil if that is not sound.
+func CheckAnnotations(
+	at *field.Path, all map[string]string, vmi *kubevirt.VirtualMachineInstanceSpec,
+) field.ErrorList {
+	problems := manifest.CheckAnnotations(at, all, vmi)
+	for _, key := range meaningless() {
+		if _, ok := all[key]; ok {
+			problems = append(problems, field.Forbidden(at.Key(key), "not supported"))
+		}
+	}
+	if _, ok := all[networks]; !ok || vmi == nil {
+		return problems
+	}
+	for _, n := range vmi.Networks {
+		if n.Multus != nil {
+			return append(problems, field.Forbidden(at.Key(networks),
+				"the networks of the spec say it; use one of them"))
+		}
+	}
+	return problems
+}
+
+// CheckTemplated checks an object with a template, except for its spec, which it
+// returns.
+func (r *Review) CheckTemplated() (any, field.ErrorList) {
+	meta := field.NewPath("metadata")
+	var problems field.ErrorList
+	for _, key := range slices.Sorted(maps.Keys(r.Meta.Annotations)) {
+		if strings.HasPrefix(key, vmspec.AnnotationPrefix) {
+			problems = append(problems, field.Forbidden(meta.Child("annotations").Key(key),
+				"speaks to the instance; put it into spec.template.metadata.annotations"))
+		}
+	}
+	tree := r.Spec()
+	if tree == nil {
+		problems = append(problems, field.Required(field.NewPath("spec"), "it says what machine this is"))
+	}
+	return tree, problems
+}
+
+// CheckTemplate checks a template whose spec is sound.
+func (r *Review) CheckTemplate(t *kubevirt.VirtualMachineInstanceTemplateSpec) field.ErrorList {
+	r.VMI = &t.Spec
+	return CheckAnnotations(field.NewPath("spec", "template", "metadata", "annotations"), t.ObjectMeta.Annotations, r.VMI)
+}

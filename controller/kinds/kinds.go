@@ -1,0 +1,47 @@
+// Package kinds has the table of the API kinds that the controller owns. The
+// scheme, the caches, admission, the CRDs, the roles in deploy/ and the docs' lists
+// of fields read it. It leaves each kind to the kind's package: a new kind is a new
+// package and a row here.
+package kinds
+
+import (
+	"github.com/nodevirt/nodevirt/controller/admission"
+	"github.com/nodevirt/nodevirt/controller/instancetype"
+	"github.com/nodevirt/nodevirt/controller/kind"
+	"github.com/nodevirt/nodevirt/controller/preset"
+	"github.com/nodevirt/nodevirt/controller/replicaset"
+	"github.com/nodevirt/nodevirt/controller/vm"
+	"github.com/nodevirt/nodevirt/controller/vmi"
+)
+
+// All returns every kind, in the order in which their reconcilers are set up.
+func All() []kind.Kind {
+	return []kind.Kind{
+		vmi.Kind(),
+		vm.Kind(),
+		replicaset.Kind(),
+		instancetype.TypeKind(),
+		instancetype.ClusterTypeKind(),
+		instancetype.PreferenceKind(),
+		instancetype.ClusterPreferenceKind(),
+		preset.Kind(),
+	}
+}
+
+// Rules returns the rules of admission by the kinds' names.
+func Rules() map[string]admission.Rules {
+	rules := map[string]admission.Rules{}
+	for _, k := range All() {
+		rules[k.Name()] = k.Admission
+	}
+	return rules
+}
+
+// Definitions returns what the generator of the CRDs reads.
+func Definitions() []kind.Definition {
+	var all []kind.Definition
+	for _, k := range All() {
+		all = append(all, k.Definition())
+	}
+	return all
+}

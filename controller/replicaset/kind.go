@@ -1,0 +1,59 @@
+package replicaset
+
+import (
+	"context"
+
+	kubevirt "kubevirt.io/api/core/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/nodevirt/nodevirt/controller/kind"
+	instances "github.com/nodevirt/nodevirt/controller/vmi"
+)
+
+// Kind describes VirtualMachineInstanceReplicaSets.
+func Kind() kind.Kind {
+	return kind.Kind{
+		Version: kubevirt.SchemeGroupVersion,
+		Older:   "v1alpha3",
+		Object:  func() client.Object { return new(kubevirt.VirtualMachineInstanceReplicaSet) },
+		List:    func() client.ObjectList { return new(kubevirt.VirtualMachineInstanceReplicaSetList) },
+		Cached:  true,
+		CRD: kind.CRD{
+			ShortNames: []string{"vmirs", "vmirss"},
+			Columns: []kind.Column{
+				{
+					Name: "Desired", Type: "integer", JSONPath: ".spec.replicas",
+					Description: "Number of desired VirtualMachineInstances",
+				},
+				{
+					Name: "Current", Type: "integer", JSONPath: ".status.replicas",
+					Description: "Number of managed and not final or deleted VirtualMachineInstances",
+				},
+				{
+					Name: "Ready", Type: "integer", JSONPath: ".status.readyReplicas",
+					Description: "Number of managed VirtualMachineInstances which are ready to receive traffic",
+				},
+				kind.Age(),
+			},
+			Status: true,
+			Scale:  &kind.Scale{Spec: ".spec.replicas", Status: ".status.replicas", Selector: ".status.labelSelector"},
+		},
+		Access: kind.Access{
+			Object:     []string{"get", "list", "watch"},
+			Status:     []string{"patch"},
+			Finalizers: []string{"update"},
+		},
+		Admission: rules(),
+		Fields:    []kind.FieldList{{Name: "sets", Fields: Supported(), Check: kind.Checked(CheckManifest)}},
+		SetUp:     setUp,
+	}
+}
+
+func setUp(ctx context.Context, in kind.Cluster) error {
+	m := in.Manager
+	r := &Reconciler{
+		Client: m.GetClient(), Live: m.GetAPIReader(), Events: m.GetEventRecorder("virtualmachinereplicaset-controller"),
+		Now: in.Now,
+	}
+	return r.SetUp(ctx, m, instances.Backoff())
+}

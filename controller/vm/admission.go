@@ -1,0 +1,70 @@
+package vm
+
+import (
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+	kubevirt "kubevirt.io/api/core/v1"
+
+	"github.com/nodevirt/nodevirt/controller/admission"
+)
+
+func rules() admission.Rules {
+	return admission.Rules{
+		Finalizer:   kubevirt.VirtualMachineControllerFinalizer,
+		Check:       check,
+		CheckUpdate: checkRevisions,
+		Default:     func(r *admission.Review, spec admission.Tree) { r.SetTemplateDefaults(spec) },
+		Presets: func(r *admission.Review) (admission.Subject, bool) {
+			return r.TemplateSubject(map[string]string{kubevirt.VirtualMachineLabel: r.Meta.Name})
+		},
+	}
+}
+
+func check(r *admission.Review) field.ErrorList {
+	spec := field.NewPath("spec")
+	tree, problems := r.CheckTemplated()
+	problems = append(admission.CheckName(field.NewPath("metadata"), r.Meta.Name), problems...)
+	if tree == nil {
+		return problems
+	}
+	problems = append(problems, checkRunning(spec, tree)...)
+	vm, p := CheckManifest(spec, tree)
+	problems = append(problems, p...)
+	if vm == nil {
+		return problems
+	}
+	return append(problems, r.CheckTemplate(vm.Template)...)
+}
+
+// checkRunning requires one of the two fields that say when an instance exists.
+func checkRunning(spec *field.Path, tree any) field.ErrorList {
+	vm, ok := tree.(map[string]any)
+	if !ok {
+		return nil // the field table reports it
+	}
+	running, strategy := vm["running"] != nil, vm["runStrategy"] != nil && vm["runStrategy"] != ""
+	switch {
+	case running && strategy:
+		return field.ErrorList{field.Forbidden(spec.Child("running"),
+			"runStrategy is given too; use runStrategy alone")}
+	case !running && !strategy:
+		return field.ErrorList{field.Required(spec.Child("runStrategy"),
+			"say when the VM is to run: Always, RerunOnFailure, Manual, Halted or Once")}
+	}
+	return nil
+}
+
+// checkRevisions refuses to name another instance type or preference together with
+// the revision of the former one, as KubeVirt does: that would change nothing.
+func checkRevisions(r *admission.Review) field.ErrorList {
+	var problems field.ErrorList
+	for _, of := range []string{"instancetype", "preference"} {
+		old, _, _ := unstructured.NestedStringMap(r.Old, "spec", of)
+		now, _, _ := unstructured.NestedStringMap(r.Object, "spec", of)
+		if now["revisionName"] != "" && old["revisionName"] == now["revisionName"] && old["name"] != now["name"] {
+			problems = append(problems, field.Forbidden(field.NewPath("spec", of, "revisionName"),
+				"is of "+old["name"]+"; leave it out, or name one of "+now["name"]))
+		}
+	}
+	return problems
+}

@@ -1,0 +1,48 @@
+package vm
+
+import (
+	"context"
+
+	kubevirt "kubevirt.io/api/core/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/nodevirt/nodevirt/controller/kind"
+	"github.com/nodevirt/nodevirt/controller/vmi"
+)
+
+// Kind describes VirtualMachines.
+func Kind() kind.Kind {
+	return kind.Kind{
+		Version: kubevirt.SchemeGroupVersion,
+		Older:   "v1alpha3",
+		Object:  func() client.Object { return new(kubevirt.VirtualMachine) },
+		List:    func() client.ObjectList { return new(kubevirt.VirtualMachineList) },
+		Cached:  true,
+		CRD: kind.CRD{
+			ShortNames: []string{"vm", "vms"},
+			Columns: []kind.Column{
+				kind.Age(),
+				{Name: "Status", Type: "string", JSONPath: ".status.printableStatus", Description: "Human Readable Status"},
+				kind.Condition("Ready", "Ready", 0),
+			},
+			Status: true,
+		},
+		Access: kind.Access{
+			Object:     []string{"get", "list", "watch", "patch"},
+			Status:     []string{"patch"},
+			Finalizers: []string{"update"},
+		},
+		Admission: rules(),
+		Fields:    []kind.FieldList{{Name: "vms", Fields: Supported(), Check: kind.Checked(CheckManifest)}},
+		SetUp:     setUp,
+	}
+}
+
+func setUp(_ context.Context, in kind.Cluster) error {
+	m := in.Manager
+	r := &Reconciler{
+		Client: m.GetClient(), Live: m.GetAPIReader(), Events: m.GetEventRecorder("virtualmachine-controller"),
+		Now: in.Now, Revisions: in.Uncached,
+	}
+	return r.SetUp(m, vmi.Backoff())
+}

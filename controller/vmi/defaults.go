@@ -1,0 +1,84 @@
+package vmi
+
+import (
+	"k8s.io/apimachinery/pkg/util/validation/field"
+	kubevirt "kubevirt.io/api/core/v1"
+
+	"github.com/nodevirt/nodevirt/controller/admission"
+	"github.com/nodevirt/nodevirt/shim/vmspec"
+)
+
+// setDefaults fills in KubeVirt's defaults, so that an instance shows which VM it is.
+func setDefaults(r *admission.Review, spec admission.Tree) {
+	made, _ := vmspec.Preview(field.NewPath("spec"), r.VMI)
+	admission.SetMachine(spec, made)
+	setCPU(spec, made)
+	setMemory(spec, r.VMI)
+	setBuses(spec, made)
+	setNetwork(spec, r.VMI)
+}
+
+func setCPU(spec admission.Tree, made vmspec.Spec) {
+	cpu := admission.Child(admission.Child(spec, "domain"), "cpu")
+	admission.SetDefault(cpu, "sockets", int64(made.CPU.Sockets))
+	admission.SetDefault(cpu, "cores", int64(made.CPU.Cores))
+	admission.SetDefault(cpu, "threads", int64(made.CPU.Threads))
+}
+
+// setMemory: the request, or else the limit, stands for the guest's memory.
+func setMemory(spec admission.Tree, vmi *kubevirt.VirtualMachineInstanceSpec) {
+	guest := vmi.Domain.Resources.Requests.Memory()
+	if guest.IsZero() {
+		guest = vmi.Domain.Resources.Limits.Memory()
+	}
+	if !guest.IsZero() {
+		admission.SetDefault(admission.Child(admission.Child(spec, "domain"), "memory"), "guest", guest.String())
+	}
+}
+
+func setBuses(spec admission.Tree, made vmspec.Spec) {
+	disks, _ := admission.Child(admission.Child(spec, "domain"), "devices")["disks"].([]any)
+	for i, d := range disks {
+		disk, ok := d.(admission.Tree)
+		if !ok || i >= len(made.Disks) {
+			continue
+		}
+		kind := "disk"
+		if disk["cdrom"] != nil {
+			kind = "cdrom"
+		}
+		admission.SetDefault(admission.Child(disk, kind), "bus", string(made.Disks[i].Bus))
+	}
+	addDisks(spec, made.Disks[min(len(disks), len(made.Disks)):])
+}
+
+// addDisks shows the disks of volumes that none was given for.
+func addDisks(spec admission.Tree, more []vmspec.Disk) {
+	if len(more) == 0 {
+		return
+	}
+	devices := admission.Child(admission.Child(spec, "domain"), "devices")
+	disks, _ := devices["disks"].([]any)
+	for _, disk := range more {
+		disks = append(disks, admission.Tree{"name": disk.Name, "disk": admission.Tree{"bus": string(disk.Bus)}})
+	}
+	devices["disks"] = disks
+}
+
+// setNetwork: without a network there is the pod's, and without a binding a bridge.
+func setNetwork(spec admission.Tree, vmi *kubevirt.VirtualMachineInstanceSpec) {
+	devices := admission.Child(admission.Child(spec, "domain"), "devices")
+	if len(vmi.Networks)+len(vmi.Domain.Devices.Interfaces) == 0 {
+		if auto := vmi.Domain.Devices.AutoattachPodInterface; auto != nil && !*auto {
+			return
+		}
+		spec["networks"] = []any{admission.Tree{"name": "default", "pod": admission.Tree{}}}
+		devices["interfaces"] = []any{admission.Tree{"name": "default"}}
+	}
+	interfaces, _ := devices["interfaces"].([]any)
+	for _, i := range interfaces {
+		if card, ok := i.(admission.Tree); ok && card["masquerade"] == nil {
+			admission.Child(card, "bridge")
+		}
+	}
+}

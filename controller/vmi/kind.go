@@ -1,0 +1,54 @@
+package vmi
+
+import (
+	"context"
+
+	kubevirt "kubevirt.io/api/core/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/nodevirt/nodevirt/controller/kind"
+	"github.com/nodevirt/nodevirt/controller/manifest"
+	"github.com/nodevirt/nodevirt/controller/pod"
+)
+
+// Kind describes VirtualMachineInstances.
+func Kind() kind.Kind {
+	return kind.Kind{
+		Version: kubevirt.SchemeGroupVersion,
+		Older:   "v1alpha3",
+		Object:  func() client.Object { return new(kubevirt.VirtualMachineInstance) },
+		List:    func() client.ObjectList { return new(kubevirt.VirtualMachineInstanceList) },
+		Cached:  true,
+		CRD: kind.CRD{
+			ShortNames: []string{"vmi", "vmis"},
+			Columns: []kind.Column{
+				kind.Age(),
+				{Name: "Phase", Type: "string", JSONPath: ".status.phase"},
+				{Name: "IP", Type: "string", JSONPath: ".status.interfaces[0].ipAddress"},
+				{Name: "NodeName", Type: "string", JSONPath: ".status.nodeName"},
+				kind.Condition("Ready", "Ready", 0),
+				kind.Condition("Live-Migratable", "LiveMigratable", 1),
+				kind.Condition("Paused", "Paused", 1),
+			},
+			Status: true,
+		},
+		Access: kind.Access{
+			Object:     []string{"get", "list", "watch", "create", "patch", "delete"},
+			Status:     []string{"patch"},
+			Finalizers: []string{"update"},
+		},
+		Admission: rules(),
+		// Nodes read most of the fields: shim/vmspec has those.
+		Fields: []kind.FieldList{{Name: "pods", Fields: manifest.PodFields(), Check: kind.Checked(manifest.CheckVMI)}},
+		SetUp:  setUp,
+	}
+}
+
+func setUp(ctx context.Context, in kind.Cluster) error {
+	m := in.Manager
+	r := &Reconciler{
+		Client: m.GetClient(), Live: m.GetAPIReader(), Events: m.GetEventRecorder("virtualmachine-controller"),
+		Pods: pod.Options{RuntimeClass: in.RuntimeClass}, Now: in.Now,
+	}
+	return r.SetUp(ctx, m)
+}

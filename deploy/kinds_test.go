@@ -1,0 +1,187 @@
+package deploy_test
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"os"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"k8s.io/apimachinery/pkg/util/yaml"
+
+	"github.com/nodevirt/nodevirt/controller/kind"
+	"github.com/nodevirt/nodevirt/controller/kinds"
+)
+
+// manifest is what the tests read of the objects in kubernetes/: roles, webhooks and
+// policies.
+type manifest struct {
+	Kind     string
+	Metadata struct{ Name string }
+	Rules    []rule
+	Webhooks []struct{ Rules []rule }
+	Spec     struct {
+		MatchConstraints struct{ ResourceRules []rule }
+	}
+}
+
+type rule struct {
+	APIGroups, APIVersions, Resources, Verbs []string
+}
+
+// objects returns the objects of a file, by kind and name.
+func objects(t *testing.T, file string) map[string]manifest {
+	t.Helper()
+	text, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	all := map[string]manifest{}
+	for d := yaml.NewYAMLOrJSONDecoder(bytes.NewReader(text), 4096); ; {
+		var o manifest
+		if err := d.Decode(&o); errors.Is(err, io.EOF) {
+			return all
+		} else if err != nil {
+			t.Fatalf("%s: %v", file, err)
+		}
+		all[o.Kind+" "+o.Metadata.Name] = o
+	}
+}
+
+// verbs returns "GROUP RESOURCE: VERBS" for each resource in rules that is of one of
+// our kinds.
+func verbs(rules []rule) []string {
+	ours := map[string]bool{}
+	for _, k := range kinds.All() {
+		ours[k.Version.Group] = true
+	}
+	by := map[string][]string{}
+	for _, r := range rules {
+		for _, group := range r.APIGroups {
+			for _, resource := range r.Resources {
+				if ours[group] {
+					by[group+" "+resource] = append(by[group+" "+resource], r.Verbs...)
+				}
+			}
+		}
+	}
+	var all []string
+	for _, resource := range slices.Sorted(maps.Keys(by)) {
+		all = append(all, resource+": "+strings.Join(slices.Sorted(slices.Values(by[resource])), ", "))
+	}
+	return all
+}
+
+// want makes rules of the table, as verbs returns those of a file.
+type want []rule
+
+func (w *want) add(k kind.Kind, subresource string, verbs ...string) {
+	if len(verbs) > 0 {
+		*w = append(*w, rule{APIGroups: []string{k.Version.Group}, Resources: []string{k.Resource() + subresource}, Verbs: verbs})
+	}
+}
+
+// TestRolesOfKinds holds the roles against the table: what the controller's
+// descriptor asks for, and for users what follows from the kind's scope.
+func TestRolesOfKinds(t *testing.T) {
+	var controller, edit, view, everyone want
+	for _, k := range kinds.All() {
+		controller.add(k, "", k.Access.Object...)
+		controller.add(k, "/status", k.Access.Status...)
+		controller.add(k, "/finalizers", k.Access.Finalizers...)
+		if k.CRD.ClusterScoped {
+			everyone.add(k, "", "get", "list", "watch")
+			continue
+		}
+		edit.add(k, "", "create", "update", "patch", "delete", "deletecollection")
+		view.add(k, "", "get", "list", "watch")
+		if k.CRD.Scale != nil {
+			edit.add(k, "/scale", "update", "patch")
+			view.add(k, "/scale", "get")
+		}
+	}
+	roles, users := objects(t, "kubernetes/rbac.yaml"), objects(t, "kubernetes/users.yaml")
+	for name, of := range map[string]struct {
+		have manifest
+		want want
+	}{
+		"rbac.yaml: nodevirt-controller": {roles["ClusterRole nodevirt-controller"], controller},
+		"users.yaml: nodevirt-edit":      {users["ClusterRole nodevirt-edit"], edit},
+		"users.yaml: nodevirt-view":      {users["ClusterRole nodevirt-view"], view},
+		"users.yaml: nodevirt-discovery": {users["ClusterRole nodevirt-discovery"], everyone},
+	} {
+		if diff := cmp.Diff(verbs(of.want), verbs(of.have.Rules)); diff != "" {
+			t.Errorf("%s differs from the table of kinds (-table +file):\n%s", name, diff)
+		}
+	}
+}
+
+// TestWebhooksOfKinds holds the webhooks against the table: both decide on every kind.
+func TestWebhooksOfKinds(t *testing.T) {
+	var want []string
+	for _, k := range kinds.All() {
+		want = append(want, fmt.Sprintf("%s/%s %s", k.Version.Group, k.Version.Version, k.Resource()))
+	}
+	slices.Sort(want)
+	for name, o := range objects(t, "kubernetes/webhooks.yaml") {
+		var have []string
+		for _, w := range o.Webhooks {
+			for _, r := range w.Rules {
+				for _, resource := range r.Resources {
+					have = append(have, fmt.Sprintf("%s/%s %s", r.APIGroups[0], r.APIVersions[0], resource))
+				}
+			}
+		}
+		slices.Sort(have)
+		if diff := cmp.Diff(want, have); diff != "" {
+			t.Errorf("webhooks.yaml: %s differs from the table of kinds (-table +file):\n%s", name, diff)
+		}
+	}
+}
+
+// TestStatusPolicyOfKinds: the policy that reserves statuses for the controller
+// names every kind with a status.
+func TestStatusPolicyOfKinds(t *testing.T) {
+	var want, have []string
+	for _, k := range kinds.All() {
+		if k.CRD.Status {
+			want = append(want, k.Resource()+"/status")
+		}
+	}
+	policy := objects(t, "kubernetes/policies.yaml")["ValidatingAdmissionPolicy nodevirt-status"]
+	for _, r := range policy.Spec.MatchConstraints.ResourceRules {
+		have = append(have, r.Resources...)
+	}
+	slices.Sort(want)
+	slices.Sort(have)
+	if diff := cmp.Diff(want, have); diff != "" {
+		t.Errorf("policies.yaml: nodevirt-status differs from the table of kinds (-table +file):\n%s", diff)
+	}
+}
+
+// TestKustomizationOfKinds: a kustomization installs every CRD.
+func TestKustomizationOfKinds(t *testing.T) {
+	text, err := os.ReadFile("kustomization.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var k struct{ Resources []string }
+	if err := yaml.Unmarshal(text, &k); err != nil {
+		t.Fatal(err)
+	}
+	have := slices.DeleteFunc(k.Resources, func(file string) bool { return !strings.HasPrefix(file, "crds/") })
+	var want []string
+	for _, k := range kinds.All() {
+		want = append(want, "crds/"+k.Resource()+".yaml")
+	}
+	slices.Sort(want)
+	slices.Sort(have)
+	if diff := cmp.Diff(want, have); diff != "" {
+		t.Errorf("kustomization.yaml differs from the table of kinds (-table +file):\n%s", diff)
+	}
+}
