@@ -1,0 +1,64 @@
+// Package imports has the order in which the project's packages may import each
+// other, and checks it: see docs/architecture.md.
+package imports
+
+// layers returns the packages from the top to the bottom. A package may import
+// packages of the layers below its own, and packages of its own entry, and no
+// others. An entry that ends in "/..." covers the packages below it that have no
+// entry. The packages of the last layer are leaves.
+func layers() [][]string {
+	return [][]string{
+		{"cmd/...", "deploy/cmd/..."},
+
+		// The cluster's half.
+		{"controller"},
+		{"controller/subresources"},
+		{"controller/api"},
+		{"controller/kinds"},
+		{"controller/preset", "controller/replicaset", "controller/vm"},
+		{"controller/backoff", "controller/instancetype"},
+		{"controller/vmi"},
+		{"controller/kind"},
+		{"controller/admission"},
+		{"controller/pod"},
+		{"controller/manifest"},
+
+		// The node's half.
+		{"shim"},
+		{"shim/cri/..."},
+		{"shim/vm/..."},
+		{"shim/metrics", "shim/share", "shim/vminfo"},
+		{"shim/disk/..."},
+		{"shim/config", "shim/domain", "shim/record", "shim/seed"},
+
+		// What both halves read, and what knows neither.
+		{"shim/vmspec"},
+		{"imageunpack/persist", "imageunpack/registrydisk", "shim/podstatus", "shim/stream/client"},
+		{
+			"controller/certs", "deploy", "deploy/image", "imageunpack", "imageunpack/expand", "imageunpack/iscsi",
+			"imageunpack/iscsi/outage", "imageunpack/rawview", "netsetup", "shim/agent", "shim/cgroup",
+			"shim/console/...", "shim/domain/accel", "shim/fields/...", "shim/podstatus/condition", "shim/stream",
+		},
+	}
+}
+
+// ban forbids imports that the layers alone would allow.
+type ban struct {
+	from, to string
+	// except are packages that may be imported all the same.
+	except []string
+	why    string
+}
+
+func bans() []ban {
+	return []ban{
+		{
+			from: "controller/...", to: "shim/...",
+			except: []string{"shim/fields", "shim/podstatus/condition", "shim/vmspec"},
+			why:    "the cluster's half knows of nodes only what a pod and its conditions carry",
+		},
+		{from: "imageunpack/...", to: "shim/...", why: "imageunpack is a library that other programs can use"},
+		{from: "netsetup/...", to: "shim/...", why: "netsetup is a library that other programs can use"},
+		{from: "...", to: "test/...", why: "packages below test/ are for tests and the development node"},
+	}
+}
