@@ -31,9 +31,9 @@ const (
 	timeout = 30 * time.Second
 )
 
-// SetUp lets the manager run the reconciler.
-func (r *Reconciler) SetUp(ctx context.Context, m manager.Manager) error {
-	for name, key := range map[string]client.IndexerFunc{
+// indexes returns the indexes of pods by their names.
+func indexes() map[string]client.IndexerFunc {
+	return map[string]client.IndexerFunc{
 		indexInstance: func(o client.Object) []string {
 			if from, ours := originOf(o.(*corev1.Pod)); ours {
 				return []string{from.name}
@@ -41,7 +41,12 @@ func (r *Reconciler) SetUp(ctx context.Context, m manager.Manager) error {
 			return nil
 		},
 		indexNode: func(o client.Object) []string { return []string{o.(*corev1.Pod).Spec.NodeName} },
-	} {
+	}
+}
+
+// SetUp lets the manager run the reconciler.
+func (r *Reconciler) SetUp(ctx context.Context, m manager.Manager) error {
+	for name, key := range indexes() {
 		if err := m.GetFieldIndexer().IndexField(ctx, new(corev1.Pod), name, key); err != nil {
 			return fmt.Errorf("index pods by %s: %w", name, err)
 		}
