@@ -1,0 +1,117 @@
+package vmi
+
+import (
+	"encoding/json"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/nodevirt/nodevirt/controller/admission"
+	"github.com/nodevirt/nodevirt/shim/fields"
+)
+
+// review returns the review of an instance with a spec, and of its former spec
+// unless that is "".
+func review(t *testing.T, spec, old string) *admission.Review {
+	t.Helper()
+	r := &admission.Review{Object: admission.Tree{"spec": decoded(t, spec)}, Meta: metav1.ObjectMeta{Name: "web"}}
+	if old != "" {
+		r.Old = admission.Tree{"spec": decoded(t, old)}
+	}
+	return r
+}
+
+func TestCheck(t *testing.T) {
+	for _, tt := range []struct {
+		name, spec, want string
+	}{
+		{"web", spec, ""},
+		{"web", `null`, "spec: Required value: it says what machine this is"},
+		{"web", strings.Replace(spec, "volumes", "volume", 1), "spec.volume: unknown field"},
+		{strings.Repeat("x", 64), spec, "metadata.name: Too long: may not be more than 63 bytes"},
+	} {
+		r := review(t, tt.spec, "")
+		r.Meta.Name = tt.name
+		var got string
+		if problems := check(r); len(problems) > 0 {
+			got = fields.Sentence(problems[0])
+		}
+		if got != tt.want {
+			t.Errorf("%s %s: %q, want %q", tt.name, tt.spec, got, tt.want)
+		}
+	}
+}
+
+// TestCheckUpdate: an instance's spec never changes.
+func TestCheckUpdate(t *testing.T) {
+	for _, tt := range []struct{ now, want string }{
+		{spec, ""},
+		{strings.Replace(spec, "64Mi", "128Mi", 1), "spec.domain.memory.guest"},
+		{strings.Replace(spec, `"volumes": [`, `"volumes": [{"name": "more"}, `, 1), "spec.volumes"},
+		{strings.Replace(spec, `"disk": {}`, `"cdrom": {}`, 1), "spec.domain.devices.disks[0].cdrom, spec.domain.devices.disks[0].disk"},
+		{`7`, "spec"},
+	} {
+		var paths []string
+		for _, p := range checkUpdate(review(t, tt.now, spec)) {
+			paths = append(paths, p.Field)
+		}
+		if got := strings.Join(paths, ", "); got != tt.want {
+			t.Errorf("%s: %q, want %q", tt.now, got, tt.want)
+		}
+	}
+}
+
+// TestDefaults: an instance shows what KubeVirt's defaults make of it, and what is
+// set stays.
+func TestDefaults(t *testing.T) {
+	for name, tt := range map[string]struct{ spec, want string }{
+		"least": {spec, `{"domain": {"machine": {"type": "q35"}, "cpu": {"sockets": 1, "cores": 1, "threads": 1},
+			"memory": {"guest": "64Mi"},
+			"devices": {"disks": [{"name": "root", "disk": {"bus": "sata"}}], "interfaces": [{"name": "default", "bridge": {}}]}},
+			"networks": [{"name": "default", "pod": {}}],
+			"volumes": [{"name": "root", "containerDisk": {"image": "example.com/fedora:41"}}]}`},
+		"volume without a disk, memory by request, no network": {`{"domain": {"resources": {"requests": {"memory": "64Mi"}},
+			"devices": {"autoattachPodInterface": false}}, "volumes": [{"name": "root", "containerDisk": {"image": "x"}}]}`,
+			`{"domain": {"machine": {"type": "q35"}, "cpu": {"sockets": 1, "cores": 1, "threads": 1},
+			"resources": {"requests": {"memory": "64Mi"}}, "memory": {"guest": "64Mi"},
+			"devices": {"autoattachPodInterface": false, "disks": [{"name": "root", "disk": {"bus": "sata"}}]}},
+			"volumes": [{"name": "root", "containerDisk": {"image": "x"}}]}`},
+		"all set": {`{"domain": {"machine": {"type": "pc"}, "cpu": {"sockets": 2, "cores": 1, "threads": 1},
+			"memory": {"guest": "64Mi"},
+			"devices": {"disks": [{"name": "root", "disk": {"bus": "virtio"}}, {"name": "seed", "cdrom": {}}],
+				"interfaces": [{"name": "default", "masquerade": {}}]}},
+			"networks": [{"name": "default", "pod": {}}],
+			"volumes": [{"name": "root", "containerDisk": {"image": "x"}}, {"name": "seed", "cloudInitNoCloud": {"userData": "#"}}]}`,
+			`{"domain": {"machine": {"type": "pc"}, "cpu": {"sockets": 2, "cores": 1, "threads": 1},
+			"memory": {"guest": "64Mi"},
+			"devices": {"disks": [{"name": "root", "disk": {"bus": "virtio"}}, {"name": "seed", "cdrom": {"bus": "sata"}}],
+				"interfaces": [{"name": "default", "masquerade": {}}]}},
+			"networks": [{"name": "default", "pod": {}}],
+			"volumes": [{"name": "root", "containerDisk": {"image": "x"}}, {"name": "seed", "cloudInitNoCloud": {"userData": "#"}}]}`},
+	} {
+		r := review(t, tt.spec, "")
+		if problems := check(r); len(problems) > 0 {
+			t.Fatalf("%s: %v", name, problems)
+		}
+		for range 2 { // the second time changes nothing
+			setDefaults(r, r.Object["spec"].(admission.Tree))
+			got, err := json.Marshal(r.Object["spec"])
+			if err != nil {
+				t.Fatal(err)
+			}
+			if diff := cmp.Diff(decoded(t, tt.want), decoded(t, string(got))); diff != "" {
+				t.Errorf("%s: (-want +got)\n%s", name, diff)
+			}
+		}
+	}
+}
+
+// TestKind: the descriptor has what the API server and other parts go by.
+func TestKind(t *testing.T) {
+	k := Kind()
+	if k.Name() != "VirtualMachineInstance" || k.Resource() != "virtualmachineinstances" || k.SetUp == nil || !k.Admission.Instance {
+		t.Errorf("%s, %s, instance %t", k.Name(), k.Resource(), k.Admission.Instance)
+	}
+}

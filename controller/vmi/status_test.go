@@ -1,0 +1,214 @@
+package vmi
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	kubevirt "kubevirt.io/api/core/v1"
+	"sigs.k8s.io/controller-runtime/pkg/event"
+
+	"github.com/nodevirt/nodevirt/shim/podstatus/condition"
+)
+
+// TestReady: what the condition Ready says, and why.
+func TestReady(t *testing.T) {
+	with := func(v view, kind corev1.PodConditionType, status corev1.ConditionStatus, reason string) view {
+		v.pod.Status.Conditions = append(v.pod.Status.Conditions, corev1.PodCondition{Type: kind, Status: status, Reason: reason})
+		return v
+	}
+	for name, tt := range map[string]struct {
+		v      view
+		status corev1.ConditionStatus
+		reason string
+	}{
+		"no pod":       {view{}, corev1.ConditionFalse, kubevirt.PodNotExistsReason},
+		"starting":     {seen(readyNode, corev1.PodPending), corev1.ConditionFalse, kubevirt.GuestNotRunningReason},
+		"failed":       {seen(readyNode, corev1.PodFailed, crashed), corev1.ConditionFalse, kubevirt.GuestNotRunningReason},
+		"powered off":  {seen(readyNode, corev1.PodSucceeded, completed), corev1.ConditionFalse, kubevirt.GuestNotRunningReason},
+		"node lost":    {seen(lostNode, corev1.PodRunning, running), corev1.ConditionUnknown, ReasonNodeUnresponsive},
+		"deleted":      {deleted(seen(readyNode, corev1.PodRunning, running)), corev1.ConditionFalse, kubevirt.PodTerminatingReason},
+		"no condition": {seen(readyNode, corev1.PodRunning, running), corev1.ConditionFalse, kubevirt.PodConditionMissingReason},
+		"paused": {with(seen(readyNode, corev1.PodRunning, running), condition.Paused, corev1.ConditionTrue, "PausedByUser"),
+			corev1.ConditionFalse, "PausedByUser"},
+		"probe fails": {with(seen(readyNode, corev1.PodRunning, running), corev1.PodReady, corev1.ConditionFalse, "ContainersNotReady"),
+			corev1.ConditionFalse, "ContainersNotReady"},
+		"ready": {with(seen(readyNode, corev1.PodRunning, running), corev1.PodReady, corev1.ConditionTrue, ""),
+			corev1.ConditionTrue, ""},
+	} {
+		if c := ready(tt.v); c.Status != tt.status || c.Reason != tt.reason {
+			t.Errorf("%s: %s %s, want %s %s", name, c.Status, c.Reason, tt.status, tt.reason)
+		}
+	}
+}
+
+// TestTransitionTimes: a condition's time changes with its status alone, and
+// conditions of others stay.
+func TestTransitionTimes(t *testing.T) {
+	now := time.Now()
+	vmi := new(kubevirt.VirtualMachineInstance)
+	vmi.Status.Conditions = []cond{{Type: "Foreign", Status: corev1.ConditionTrue}}
+	vmi.Status.Conditions = conditions(vmi, view{}, now)
+	vmi.Status.Conditions = conditions(vmi, seen(readyNode, corev1.PodPending, pulling), now.Add(time.Hour))
+	if at := find(vmi.Status.Conditions, kubevirt.VirtualMachineInstanceReady).LastTransitionTime; !at.Time.Equal(now) {
+		t.Errorf("not ready since %s, want %s", at, now)
+	}
+	if c := find(vmi.Status.Conditions, kubevirt.VirtualMachineInstanceSynchronized); c == nil || c.Reason != "ErrImagePull" {
+		t.Errorf("trouble: %+v", c)
+	}
+	vmi.Status.Conditions = conditions(vmi, seen(readyNode, corev1.PodRunning, running), now.Add(2*time.Hour))
+	if find(vmi.Status.Conditions, kubevirt.VirtualMachineInstanceSynchronized) != nil {
+		t.Error("the trouble outlasted the start")
+	}
+	if find(vmi.Status.Conditions, "Foreign") == nil {
+		t.Error("another's condition is gone")
+	}
+}
+
+// TestWhy: what an event says of an instance's failure names the cause.
+func TestWhy(t *testing.T) {
+	drained := deleted(seen(readyNode, corev1.PodFailed, crashed))
+	drained.pod.Status.Conditions = []corev1.PodCondition{{
+		Type: corev1.DisruptionTarget, Status: corev1.ConditionTrue, Reason: "EvictionByEvictionAPI", Message: "drain",
+	}}
+	evicted := seen(readyNode, corev1.PodFailed)
+	evicted.pod.Status.Reason, evicted.pod.Status.Message = "Evicted", "the node was low on memory"
+	for name, tt := range map[string]struct {
+		v    view
+		want string
+	}{
+		"pod gone":       {view{gone: true}, "The pod is gone"},
+		"node gone":      {seen(goneNode, corev1.PodRunning, running), "Node n is gone"},
+		"drained":        {drained, "its pod was deleted: EvictionByEvictionAPI: drain"},
+		"deleted":        {deleted(seen(readyNode, corev1.PodFailed, crashed)), "powered off (exit code 137): its pod was deleted."},
+		"crashed":        {seen(readyNode, corev1.PodFailed, crashed), "crashed: exit code 137, Error"},
+		"out of service": {seen(taintedOut, corev1.PodRunning, running), "Node n was declared out of service."},
+		"evicted":        {evicted, "The pod failed: Evicted: the node was low on memory"},
+		"never started":  {seen(readyNode, corev1.PodFailed), "removed before its guest started"},
+	} {
+		if got := tt.v.why(); !strings.Contains(got, tt.want) {
+			t.Errorf("%s: %q does not say %q", name, got, tt.want)
+		}
+	}
+	if got := deleted(seen(readyNode, corev1.PodSucceeded, completed)).shutDown(); !strings.Contains(got, "its pod was deleted") {
+		t.Errorf("shut down by a drain: %q", got)
+	}
+}
+
+// TestDisrupted: an end that others caused says nothing about the next start.
+func TestDisrupted(t *testing.T) {
+	for reason, want := range map[string]bool{ReasonPodDeleted: true, ReasonNodeGone: true, "Error": false, "": false} {
+		vmi := new(kubevirt.VirtualMachineInstance)
+		vmi.Status.Reason = reason
+		if Disrupted(vmi) != want {
+			t.Errorf("%q: %t", reason, !want)
+		}
+	}
+	if !Disrupted(&kubevirt.VirtualMachineInstance{ObjectMeta: metav1.ObjectMeta{DeletionTimestamp: new(metav1.Now())}}) {
+		t.Error("a deleted instance")
+	}
+}
+
+// TestInterfaces: cards are in the order of the spec's networks, with what the pod
+// and Multus report of each.
+func TestInterfaces(t *testing.T) {
+	p := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Annotations: map[string]string{AnnotationNetworkStatus: `[
+		{"interface": "eth0", "ips": ["10.0.0.1"]},
+		{"interface": "net2", "mac": "02:00:00:00:00:02"},
+		{"interface": "net1", "mac": "02:00:00:00:00:01", "ips": ["192.0.2.1", "192.0.2.2"]}]`}}}
+	p.Status.PodIP, p.Status.PodIPs = "10.0.0.1", []corev1.PodIP{{IP: "10.0.0.1"}, {IP: "fd00::1"}}
+	vmi := new(kubevirt.VirtualMachineInstance)
+	multus := kubevirt.NetworkSource{Multus: &kubevirt.MultusNetwork{NetworkName: "x"}}
+	vmi.Spec.Networks = []kubevirt.Network{
+		{Name: "storage", NetworkSource: multus},
+		{Name: "default", NetworkSource: kubevirt.NetworkSource{Pod: new(kubevirt.PodNetwork)}},
+		{Name: "backup", NetworkSource: multus},
+	}
+	vmi.Spec.Domain.Devices.Interfaces = []kubevirt.Interface{{Name: "backup", MacAddress: "02:00:00:00:00:09"}}
+	var got []string
+	for _, card := range interfaces(vmi, p) {
+		got = append(got, strings.Join([]string{card.Name, card.PodInterfaceName, card.MAC, strings.Join(card.IPs, " ")}, " "))
+	}
+	want := []string{
+		"storage net1 02:00:00:00:00:01 192.0.2.1 192.0.2.2",
+		"default eth0  10.0.0.1 fd00::1",
+		"backup net2 02:00:00:00:00:09 ",
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("(-want +got)\n%s", diff)
+	}
+	vmi.Spec.Networks = nil
+	vmi.Spec.Domain.Devices.AutoattachPodInterface = new(false)
+	if got := interfaces(vmi, p); got != nil {
+		t.Errorf("without networks: %v", got)
+	}
+}
+
+// TestGuestsAddresses: what the agent reports fills what the pod's network does not
+// know, and nothing else.
+func TestGuestsAddresses(t *testing.T) {
+	v := seen(readyNode, corev1.PodRunning, running)
+	v.pod.Status.Conditions = []corev1.PodCondition{{Type: condition.GuestInfo, Status: corev1.ConditionTrue, Message: `{"interfaces": [
+		{"name": "ens2", "mac": "02:00:00:00:00:02", "ips": ["192.0.2.9", "not an address"]},
+		{"name": "ens1", "mac": "02:00:00:00:00:01", "ips": ["198.51.100.1"]}]}`}}
+	cards := []kubevirt.VirtualMachineInstanceNetworkInterface{
+		{Name: "default", MAC: "02:00:00:00:00:01", IP: "10.0.0.1", IPs: []string{"10.0.0.1"}, InfoSource: "domain"},
+		{Name: "storage", MAC: "02:00:00:00:00:02", InfoSource: "multus-status"},
+		{Name: "unknown", MAC: "02:00:00:00:00:03"},
+	}
+	addGuests(cards, v)
+	if c := cards[0]; c.InterfaceName != "ens1" || c.IP != "10.0.0.1" || c.InfoSource != "domain, guest-agent" {
+		t.Errorf("default: %+v", c)
+	}
+	if c := cards[1]; c.InterfaceName != "ens2" || c.IP != "192.0.2.9" || len(c.IPs) != 1 {
+		t.Errorf("storage: %+v", c)
+	}
+	if c := cards[2]; c.InterfaceName != "" {
+		t.Errorf("unknown: %+v", c)
+	}
+}
+
+// TestNodeChanges: the instances of a node are looked at when what is believed of
+// its guests changes.
+func TestNodeChanges(t *testing.T) {
+	of := func(status corev1.ConditionStatus, label string) *corev1.Node {
+		return &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "node1", Labels: map[string]string{"a": label}},
+			Status: corev1.NodeStatus{Conditions: []corev1.NodeCondition{{Type: corev1.NodeReady, Status: status}}}}
+	}
+	p := nodeChanges()
+	if !p.Update(event.UpdateEvent{ObjectOld: of(corev1.ConditionTrue, ""), ObjectNew: of(corev1.ConditionUnknown, "")}) {
+		t.Error("a lost node changes nothing")
+	}
+	if p.Update(event.UpdateEvent{ObjectOld: of(corev1.ConditionTrue, "x"), ObjectNew: of(corev1.ConditionTrue, "y")}) {
+		t.Error("a label changes something")
+	}
+	if !p.Create(event.CreateEvent{}) || !p.Delete(event.DeleteEvent{}) {
+		t.Error("a new or deleted node changes nothing")
+	}
+	g := newRig(t)
+	g.started()
+	if got := g.r.ofNode(t.Context(), of(corev1.ConditionTrue, "")); len(got) != 1 || got[0].NamespacedName != web {
+		t.Errorf("instances of the node: %v", got)
+	}
+	if got := ofPod(t.Context(), new(corev1.Pod)); got != nil {
+		t.Errorf("of a foreign pod: %v", got)
+	}
+}
+
+// TestOrigin: a pod that lost its owner is still known.
+func TestOrigin(t *testing.T) {
+	g := newRig(t)
+	p := g.started()
+	want, _ := originOf(p)
+	p.OwnerReferences = nil
+	if got, ours := originOf(p); !ours || got != want {
+		t.Errorf("%+v, %t; want %+v", got, ours, want)
+	}
+	p.OwnerReferences = []metav1.OwnerReference{{Kind: "Job", Name: "x", UID: "y", Controller: new(true)}}
+	if _, ours := originOf(p); ours {
+		t.Error("a pod of a Job is not ours")
+	}
+}
