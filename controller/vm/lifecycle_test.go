@@ -1,0 +1,372 @@
+package vm
+
+import (
+	"errors"
+	"strings"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	kubevirt "kubevirt.io/api/core/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
+
+	"github.com/nodevirt/nodevirt/controller/backoff"
+	"github.com/nodevirt/nodevirt/test/fakecluster"
+)
+
+const (
+	makes        = "patch VirtualMachine, create VirtualMachineInstance, patch status of VirtualMachine"
+	writesStatus = "patch status of VirtualMachine"
+)
+
+// TestStart: a VM gets its finalizer, one instance and a status, in this order, and
+// while nothing changes nothing is written.
+func TestStart(t *testing.T) {
+	g := newRig(t)
+	g.add(always)
+	g.reconcile()
+	g.expect(makes)
+	if vmi := g.vmi(); !metav1.IsControlledBy(vmi, g.vm()) || vmi.Annotations[kubevirt.VirtualMachineGenerationAnnotation] != "3" {
+		t.Errorf("instance: %+v", vmi.ObjectMeta)
+	}
+	g.printable(kubevirt.VirtualMachineStatusStarting)
+	if e := g.Events(); !strings.HasPrefix(e, "Normal SuccessfulCreate") {
+		t.Errorf("events: %s", e)
+	}
+	g.reconcile()
+	g.expect("")
+	g.phase(kubevirt.Running, func(vmi *kubevirt.VirtualMachineInstance) {
+		vmi.Status.Conditions = []kubevirt.VirtualMachineInstanceCondition{{
+			Type: kubevirt.VirtualMachineInstanceReady, Status: corev1.ConditionTrue,
+		}}
+	})
+	g.reconcile()
+	g.expect(writesStatus)
+	g.printable(kubevirt.VirtualMachineStatusRunning)
+	if s := g.vm().Status; !s.Created || !s.Ready || s.ObservedGeneration != 3 || s.RunStrategy != always {
+		t.Errorf("status: %+v", s)
+	}
+	g.reconcile()
+	g.expect("")
+}
+
+// TestRestartRequired: a template that changes under a running instance is noted,
+// and the instance is left alone.
+func TestRestartRequired(t *testing.T) {
+	g := newRig(t)
+	g.add(always)
+	g.reconcile()
+	g.phase(kubevirt.Running)
+	fakecluster.Change(t, g.Cluster, g.vm(), func(vm *kubevirt.VirtualMachine) { vm.Spec.Template.Spec.Hostname = "other" })
+	g.Writes()
+	g.reconcile()
+	g.expect(writesStatus)
+	found := false
+	for _, c := range g.vm().Status.Conditions {
+		found = found || c.Type == kubevirt.VirtualMachineRestartRequired && c.Status == corev1.ConditionTrue
+	}
+	if !found {
+		t.Errorf("conditions: %+v", g.vm().Status.Conditions)
+	}
+}
+
+// TestRestart: a requested stop deletes that very instance, and the start that was
+// requested with it makes another one once the first is gone.
+func TestRestart(t *testing.T) {
+	g := newRig(t)
+	g.add(manual)
+	g.reconcile()
+	g.printable(kubevirt.VirtualMachineStatusStopped)
+	g.request(startIt)
+	g.reconcile()
+	first := g.vmi()
+	if first == nil {
+		t.Fatal("not started")
+	}
+	g.phase(kubevirt.Running)
+	g.reconcile()
+	if left := g.vm().Status.StateChangeRequests; len(left) > 0 {
+		t.Errorf("requests that are done: %+v", left)
+	}
+	g.request(request{Action: kubevirt.StopRequest, UID: &first.UID}, startIt)
+	g.Writes()
+	g.Events()
+	g.reconcile()
+	g.expect("patch status of VirtualMachine, delete VirtualMachineInstance")
+	if e := g.Events(); !strings.HasPrefix(e, "Normal SuccessfulDelete") {
+		t.Errorf("events: %s", e)
+	}
+	g.reconcile()
+	g.printable(kubevirt.VirtualMachineStatusStopping)
+	if len(g.vm().Status.StateChangeRequests) != 2 {
+		t.Errorf("requests: %+v", g.vm().Status.StateChangeRequests)
+	}
+	g.ended()
+	g.reconcile()
+	if second := g.vmi(); second == nil || second.UID == first.UID {
+		t.Fatalf("not started again: %v", second)
+	}
+	g.phase(kubevirt.Scheduling)
+	g.reconcile()
+	if left := g.vm().Status.StateChangeRequests; len(left) > 0 {
+		t.Errorf("requests that are done: %+v", left)
+	}
+	g.Writes()
+	g.reconcile()
+	g.expect("") // the stop was not meant for this one
+}
+
+// TestHalted: a halted VM's instance goes, and none follows.
+func TestHalted(t *testing.T) {
+	g := newRig(t)
+	g.add(always)
+	g.reconcile()
+	g.phase(kubevirt.Running)
+	fakecluster.Change(t, g.Cluster, g.vm(), func(vm *kubevirt.VirtualMachine) { vm.Spec.RunStrategy = new(halted) })
+	g.reconcile()
+	g.ended()
+	g.reconcile()
+	g.printable(kubevirt.VirtualMachineStatusStopped)
+	if g.vmi() != nil {
+		t.Error("started in spite of Halted")
+	}
+}
+
+// TestCrashLoop: a failed start is on record before its instance is deleted, and the
+// next start waits.
+func TestCrashLoop(t *testing.T) {
+	g := newRig(t)
+	g.add(always)
+	g.reconcile()
+	first := g.vmi()
+	g.phase(kubevirt.Failed, func(vmi *kubevirt.VirtualMachineInstance) {
+		vmi.Status.Conditions = []kubevirt.VirtualMachineInstanceCondition{{
+			Type: kubevirt.VirtualMachineInstanceReady, Status: corev1.ConditionFalse, Message: "exit code 1",
+		}}
+	})
+	g.Writes()
+	g.Events()
+	g.Fail = func(verb string, _ client.Object) error {
+		if strings.HasPrefix(verb, "patch status") {
+			return errors.New("the API server is away")
+		}
+		return nil
+	}
+	if _, err := g.try(); err == nil || g.vmi().DeletionTimestamp != nil {
+		t.Errorf("deleted without a record; error %v", err)
+	}
+	g.Fail = nil
+	g.reconcile()
+	g.expect("patch status of VirtualMachine, delete VirtualMachineInstance")
+	if f := g.vm().Status.StartFailure; f == nil || f.ConsecutiveFailCount != 1 || f.LastFailedVMIUID != first.UID {
+		t.Errorf("record: %+v", f)
+	}
+	if c := g.failure(); c == nil || c.Reason != reasonBackOff || !strings.Contains(c.Message, "exit code 1") {
+		t.Errorf("condition: %+v", c)
+	}
+	if e := g.Events(); strings.Count(e, "Warning BackOff") != 1 {
+		t.Errorf("events: %s", e)
+	}
+	g.printable(kubevirt.VirtualMachineStatusCrashLoopBackOff)
+	g.ended()
+	if wait := g.reconcile().RequeueAfter; wait != backoff.Unit {
+		t.Errorf("the next start is in %s", wait)
+	}
+	if g.vmi() != nil {
+		t.Fatal("started too early")
+	}
+	g.printable(kubevirt.VirtualMachineStatusCrashLoopBackOff)
+	g.now = g.now.Add(backoff.Unit)
+	g.reconcile()
+	if g.vmi() == nil {
+		t.Fatal("not started")
+	}
+	g.phase(kubevirt.Running)
+	g.now = g.now.Add(backoff.Steady / 2)
+	if wait := g.reconcile().RequeueAfter; wait != backoff.Steady/2 {
+		t.Errorf("looks again in %s", wait)
+	}
+	g.now = g.now.Add(backoff.Steady)
+	g.reconcile()
+	if f := g.vm().Status.StartFailure; f != nil {
+		t.Errorf("counted after a run: %+v", f)
+	}
+}
+
+// TestRerunOnFailure: the record says that a start must follow, since the strategy
+// alone does not.
+func TestRerunOnFailure(t *testing.T) {
+	g := newRig(t)
+	g.add(rerun)
+	g.reconcile()
+	g.phase(kubevirt.Running)
+	g.reconcile()
+	g.now = g.now.Add(2 * backoff.Steady)
+	g.phase(kubevirt.Failed)
+	g.reconcile()
+	if requests := g.vm().Status.StateChangeRequests; len(requests) != 1 || requests[0].Action != kubevirt.StartRequest {
+		t.Errorf("requests: %+v", requests)
+	}
+	g.ended()
+	g.reconcile()
+	if g.vmi() == nil {
+		t.Error("not started again")
+	}
+}
+
+// TestForeignInstance: an instance of another owner is neither adopted nor deleted,
+// and one without an owner is adopted.
+func TestForeignInstance(t *testing.T) {
+	g := newRig(t)
+	g.add(always)
+	other := &kubevirt.VirtualMachineInstance{ObjectMeta: metav1.ObjectMeta{
+		Namespace: web.Namespace, Name: web.Name, Finalizers: []string{"x/y"},
+		OwnerReferences: []metav1.OwnerReference{{APIVersion: "v1", Kind: "Set", Name: "s", UID: "z", Controller: new(true)}},
+	}}
+	g.Add(t, other)
+	g.reconcile()
+	g.expect(writesStatus)
+	if c := g.failure(); c == nil || c.Message != "VMI web belongs to Set s" {
+		t.Errorf("condition: %+v", c)
+	}
+	if e := g.Events(); !strings.Contains(e, "Warning FailedCreate") {
+		t.Errorf("events: %s", e)
+	}
+	fakecluster.Change(t, g.Cluster, other, func(vmi *kubevirt.VirtualMachineInstance) { vmi.OwnerReferences = nil })
+	g.reconcile()
+	if !metav1.IsControlledBy(g.vmi(), g.vm()) {
+		t.Errorf("not adopted: %+v", g.vmi().OwnerReferences)
+	}
+	fakecluster.Change(t, g.Cluster, other, func(vmi *kubevirt.VirtualMachineInstance) { vmi.OwnerReferences = nil })
+	if err := g.Delete(t.Context(), other); err != nil {
+		t.Fatal(err)
+	}
+	g.reconcile()
+	if c := g.failure(); c == nil || !strings.Contains(c.Message, "is being deleted") {
+		t.Errorf("condition: %+v", c)
+	}
+}
+
+// TestRemove: a deleted VM goes after its instance.
+func TestRemove(t *testing.T) {
+	g := newRig(t)
+	g.add(always)
+	g.reconcile()
+	if err := g.Delete(t.Context(), g.vm()); err != nil {
+		t.Fatal(err)
+	}
+	g.Writes()
+	g.reconcile()
+	g.expect("delete VirtualMachineInstance, patch status of VirtualMachine")
+	g.printable(kubevirt.VirtualMachineStatusTerminating)
+	g.reconcile()
+	if g.vm() == nil {
+		t.Fatal("gone before its instance")
+	}
+	g.ended()
+	g.reconcile()
+	if g.vm() != nil {
+		t.Error("still there")
+	}
+	g.reconcile() // and nothing is left to do
+}
+
+// TestRemoveBehind: a deleted VM stays while the cache does not have its instance
+// yet, and while the API server cannot say.
+func TestRemoveBehind(t *testing.T) {
+	g := newRig(t)
+	g.add(always)
+	g.reconcile()
+	if err := g.Delete(t.Context(), g.vm()); err != nil {
+		t.Fatal(err)
+	}
+	g.Hidden = func(o client.Object) bool { _, is := o.(*kubevirt.VirtualMachineInstance); return is }
+	if _, err := g.try(); err == nil || !strings.Contains(err.Error(), "not in the cache yet") || g.vm() == nil {
+		t.Errorf("error: %v", err)
+	}
+}
+
+// TestOrphan: a VM that is deleted with --cascade=orphan leaves its instance, and so
+// does one whose instance belongs to another.
+func TestOrphan(t *testing.T) {
+	for name, prepare := range map[string]func(*rig){
+		"cascade": func(g *rig) {
+			fakecluster.Change(g.t, g.Cluster, g.vm(), func(vm *kubevirt.VirtualMachine) {
+				controllerutil.AddFinalizer(vm, metav1.FinalizerOrphanDependents)
+			})
+		},
+		"foreign": func(g *rig) {
+			fakecluster.Change(g.t, g.Cluster, g.vmi(), func(vmi *kubevirt.VirtualMachineInstance) { vmi.OwnerReferences = nil })
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			g := newRig(t)
+			g.add(always)
+			g.reconcile()
+			prepare(g)
+			if err := g.Delete(t.Context(), g.vm()); err != nil {
+				t.Fatal(err)
+			}
+			g.reconcile()
+			if vmi := g.vmi(); vmi == nil || vmi.DeletionTimestamp != nil {
+				t.Error("the instance was deleted")
+			}
+			if vm := g.vm(); vm != nil && controllerutil.ContainsFinalizer(vm, kubevirt.VirtualMachineControllerFinalizer) {
+				t.Error("the VM waits for an instance that is not its own")
+			}
+		})
+	}
+}
+
+// TestContradiction: a VM with both fields is reported, and nothing is started.
+func TestContradiction(t *testing.T) {
+	g := newRig(t)
+	g.add(always, func(vm *kubevirt.VirtualMachine) { vm.Spec.Running = new(true) })
+	g.reconcile()
+	if c := g.failure(); c == nil || g.vmi() != nil {
+		t.Errorf("condition %+v", c)
+	}
+}
+
+// TestCreateFails: an instance that cannot be created is reported, and tried again.
+func TestCreateFails(t *testing.T) {
+	g := newRig(t)
+	g.add(always)
+	g.Fail = func(verb string, o client.Object) error {
+		if verb == "create" {
+			return errors.New("exceeded quota")
+		}
+		return nil
+	}
+	if _, err := g.try(); err == nil {
+		t.Error("no error: it would not be tried again")
+	}
+	if c := g.failure(); c == nil || c.Reason != "FailedCreate" || !strings.Contains(c.Message, "exceeded quota") {
+		t.Errorf("condition: %+v", c)
+	}
+	since := g.failure().LastTransitionTime
+	g.now = g.now.Add(time.Hour)
+	_, _ = g.try()
+	if now := g.failure().LastTransitionTime; !now.Equal(&since) {
+		t.Errorf("fails since %s, not %s", now, since)
+	}
+	g.Fail = nil
+	g.reconcile()
+	if g.failure() != nil || g.vmi() == nil {
+		t.Errorf("after it could be created: %+v", g.failure())
+	}
+}
+
+// TestNoTemplate: a VM that no admission saw is reported.
+func TestNoTemplate(t *testing.T) {
+	g := newRig(t)
+	g.add(always, func(vm *kubevirt.VirtualMachine) { vm.Spec.Template = nil })
+	if _, err := g.try(); err == nil || g.vmi() != nil {
+		t.Errorf("error: %v", err)
+	}
+	if c := g.failure(); c == nil || !strings.Contains(c.Message, "spec.template") {
+		t.Errorf("condition: %+v", c)
+	}
+}
