@@ -10,7 +10,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/nodevirt/nodevirt/shim/supervise"
+	"github.com/nodevirt/nodevirt/supervise"
 )
 
 // configName and pidName are files in the VM's folder.

@@ -9,7 +9,7 @@ import (
 	"path/filepath"
 	"time"
 
-	"github.com/nodevirt/nodevirt/shim/supervise"
+	"github.com/nodevirt/nodevirt/supervise"
 )
 
 // killTime is how long a process may take to close its files.

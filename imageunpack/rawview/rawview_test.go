@@ -16,7 +16,7 @@ import (
 	"time"
 
 	"github.com/nodevirt/nodevirt/imageunpack/rawview"
-	"github.com/nodevirt/nodevirt/shim/supervise"
+	"github.com/nodevirt/nodevirt/supervise"
 	"github.com/nodevirt/nodevirt/test/needs"
 )
 

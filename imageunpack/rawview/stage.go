@@ -12,7 +12,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/nodevirt/nodevirt/shim/supervise"
+	"github.com/nodevirt/nodevirt/supervise"
 )
 
 // The descriptors that the process inherits.

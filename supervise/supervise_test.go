@@ -13,7 +13,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/nodevirt/nodevirt/shim/supervise"
+	"github.com/nodevirt/nodevirt/supervise"
 )
 
 // TestMain is a helper process too: it writes its pid file and then sleeps.
