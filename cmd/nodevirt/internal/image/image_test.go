@@ -99,7 +99,7 @@ func TestExtractedImagesAreCheckedAsUnpackedOnes(t *testing.T) {
 		"other type":  {[][]images.File{{{Name: "disk/a", Data: sound}}, {{Name: "disk/a", Type: tar.TypeFifo}}}, "not exactly one disk"},
 		"twice":       {[][]images.File{{{Name: "disk", Type: tar.TypeFifo}, {Name: "disk", Data: sound}}}, ""},
 		"hard link":   {[][]images.File{{{Name: "disk/a", Data: sound}, {Name: "disk/b", Type: tar.TypeLink, Link: "disk/a"}}}, "not exactly one disk"},
-		"too large":   {[][]images.File{{{Name: "disk", Data: make([]byte, 2<<20)}}}, "a file of 2Mi, and this node takes 1Mi"},
+		"too large":   {[][]images.File{{{Name: "disk", Data: make([]byte, 2<<20)}}}, "a file of 2Mi, but this node allows at most 1Mi"},
 		"device":      {[][]images.File{{{Name: "disk", Type: tar.TypeBlock}}}, "not a regular file"},
 		"empty":       {[][]images.File{{{Name: "disk"}}}, "empty file"},
 	} {
