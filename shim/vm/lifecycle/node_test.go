@@ -24,6 +24,7 @@ import (
 	"github.com/nodevirt/nodevirt/shim/vm/lifecycle"
 	"github.com/nodevirt/nodevirt/shim/vm/table"
 	"github.com/nodevirt/nodevirt/shim/vm/vmtest"
+	"github.com/nodevirt/nodevirt/shim/vmfile"
 	"github.com/nodevirt/nodevirt/shim/vmspec"
 )
 
@@ -113,13 +114,15 @@ func (n *node) join() {
 	n.table = table.New(n.store, uint32(os.Getuid()), 3)
 	n.tasks = background.New()
 	n.sandboxes = vmtest.NewSandboxes(n.script, n.table)
+	files := vmfile.New(n.images, n.layout.Folder)
 	n.Lifecycle = lifecycle.New(lifecycle.Options{
 		Table: n.table, Sandboxes: n.sandboxes, Agents: n.agents, Conditions: n.conditions, Events: n.events, Tasks: n.tasks,
 		Records: n.store, Images: n.images, ImageStore: n.images, Expanded: n.images,
 		DiskMaker: n.disks, DiskAttacher: n.disks, DiskKeeper: n.disks,
 		Network: n.network, Groups: n.groups, Consoles: n.consoles,
 		Domains: n.libvirt, Memory: n.libvirt, DomainEvents: n.libvirt,
-		Describer: lifecycle.Describer{Disks: n.disks, Layout: n.layout, Accelerator: domain.TCG, Emulator: "/usr/bin/qemu-system-x86_64"},
+		Files:     files,
+		Describer: lifecycle.Describer{Disks: n.disks, Files: files, Layout: n.layout, Accelerator: domain.TCG, Emulator: "/usr/bin/qemu-system-x86_64"},
 		Layout:    n.layout, Metrics: metrics.New(), Logger: log,
 		RuntimeHandler: "vm", DiskMode: n.mode, CreateTimeout: 5 * time.Minute, ResolvConf: filepath.Join(n.dir, "resolv.conf"),
 	})

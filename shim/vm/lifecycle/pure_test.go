@@ -16,6 +16,7 @@ import (
 	"github.com/nodevirt/nodevirt/shim/record"
 	"github.com/nodevirt/nodevirt/shim/vm/layout"
 	"github.com/nodevirt/nodevirt/shim/vm/vmerrors"
+	"github.com/nodevirt/nodevirt/shim/vmfile"
 	"github.com/nodevirt/nodevirt/shim/vmspec"
 )
 
@@ -130,7 +131,8 @@ func TestPodInterfaces(t *testing.T) {
 }
 
 func TestDescribeTheKernel(t *testing.T) {
-	d := Describer{Disks: noDisks{}, Layout: layout.Layout{Folder: func(id string) string { return "/" + id }}}
+	folder := func(id string) string { return "/" + id }
+	d := Describer{Disks: noDisks{}, Files: vmfile.New(nil, folder), Layout: layout.Layout{Folder: folder}}
 	r := record.Container{ID: "vm"}
 	if m := d.Describe(r); m.Kernel != "" || m.Initrd != "" {
 		t.Errorf("without a kernel: %+v", m)

@@ -90,11 +90,11 @@ func (n *node) add(letter string, state record.State) *table.VM {
 	r.Domain = record.Domain{Name: "ns_pod-" + letter, UUID: "5d307ca9-b3ef-428c-8861-06e72d69f22" + letter}
 	r.Spec = vmspec.Spec{
 		CPU: vmspec.CPU{Sockets: 1, Cores: 1, Threads: 1}, Memory: 256 << 20, Machine: "q35",
-		Disks: []vmspec.Disk{{Name: "disk", Source: vmspec.SourceImage, Bus: vmspec.BusVirtio}}, Interfaces: []vmspec.Interface{{Name: "default", Model: "virtio"}},
+		Disks: []vmspec.Disk{{Name: "disk", Source: vmspec.SourceImage, Bus: vmspec.BusVirtio, Target: "vda"}}, Interfaces: []vmspec.Interface{{Name: "default", Model: "virtio"}},
 	}
 	if state == record.Running {
 		r.StartedAt = time.Now()
-		r.Network = &netsetup.Plan{NICs: []netsetup.NIC{{Bridge: "br0", Tap: "tap0", GuestMAC: netsetup.MAC{2, 0, 0, 0, 0, 1}}}}
+		r.Network = &netsetup.Plan{NICs: []netsetup.NIC{{Card: "default", Bridge: "br0", Tap: "tap0", GuestMAC: netsetup.MAC{2, 0, 0, 0, 0, 1}}}}
 	}
 	n.table.RecoverSandbox(record.Sandbox{ID: r.SandboxID, Config: r.Sandbox})
 	v := table.NewVM(r)

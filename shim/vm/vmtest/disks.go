@@ -35,14 +35,17 @@ func NewDisks(s *Script, images *Images) *Disks {
 	return &Disks{script: s, images: images, made: map[string]bool{}, attached: map[string]bool{}, restore: make(chan string)}
 }
 
-// Hold implements disk's.
-func (d *Disks) Hold(ctx context.Context, id, _ string, spec vmspec.Spec, own imageunpack.Disk) (map[string]record.Disk, error) {
-	if err := d.script.enter(ctx, "Disks.Hold"); err != nil {
+// Acquire implements disk's.
+func (d *Disks) Acquire(ctx context.Context, id, _ string, disks []vmspec.Disk, own *imageunpack.Disk) (map[string]record.Disk, error) {
+	if err := d.script.enter(ctx, "Disks.Acquire"); err != nil {
 		return nil, err
 	}
 	all := map[string]record.Disk{}
-	for _, one := range spec.Disks {
-		image := own
+	for _, one := range disks {
+		var image imageunpack.Disk
+		if own != nil {
+			image = *own
+		}
 		image.CD = d.CD
 		switch one.Source {
 		case vmspec.SourceImage:
@@ -81,11 +84,11 @@ func (d *Disks) Remove(ctx context.Context, r record.Container) error {
 }
 
 // Release implements disk's.
-func (d *Disks) Release(ctx context.Context, id string, spec vmspec.Spec) error {
+func (d *Disks) Release(ctx context.Context, id string, disks []vmspec.Disk) error {
 	if err := d.script.enter(ctx, "Disks.Release"); err != nil {
 		return err
 	}
-	for _, one := range spec.Disks {
+	for _, one := range disks {
 		if one.Source == vmspec.SourceVolume {
 			d.images.drop(id + "." + one.Name)
 		}

@@ -64,6 +64,13 @@ func (i *Images) Acquire(ctx context.Context, owner, image, path string) (imageu
 	}, nil
 }
 
+// AcquireImage implements imageunpack's.
+func (i *Images) AcquireImage(ctx context.Context, owner, image string) (imageunpack.Disk, error) {
+	found, err := i.Acquire(ctx, owner, image, "none")
+	found.Path = ""
+	return found, err
+}
+
 // Open implements imageunpack's.
 func (i *Images) Open(ctx context.Context, _ imageunpack.Disk, name string) (*os.File, error) {
 	if err := i.script.enter(ctx, "Images.Open"); err != nil {

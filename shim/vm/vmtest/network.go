@@ -47,6 +47,7 @@ func (n *Network) Plan(ctx context.Context, id string, pod netsetup.Pod) (netset
 			mac = net.HardwareAddr{2, 0, 0, 0, 0, byte(i)}
 		}
 		nic := netsetup.NIC{
+			Card:    wanted.Card,
 			Binding: wanted.Binding, Interface: wanted.Name, Queues: wanted.Queues, MTU: 1500,
 			Bridge: fmt.Sprintf("br%d", i), Tap: fmt.Sprintf("tap%d-%.8s", i, id), GuestMAC: netsetup.MAC(mac),
 		}
