@@ -27,7 +27,7 @@ func (u *Unpacker) Acquire(ctx context.Context, owner, image, path string) (Disk
 	var found Disk
 	held, err := u.hold(ctx, owner, image, func(mounts []mount.Mount, c config) (err error) {
 		found, err = u.examine(ctx, mounts, path)
-		if err == nil { // only now: it may be a sidecar's image, which isn't ours to judge
+		if err == nil { // not earlier: an image without a disk is a sidecar's, and for containerd to check
 			err = CheckPlatform(c.os, c.arch)
 		}
 		return err
@@ -40,8 +40,8 @@ func (u *Unpacker) Acquire(ctx context.Context, owner, image, path string) (Disk
 	return found, nil
 }
 
-// AcquireImage holds an image for owner, as [Unpacker.Acquire] does, for a machine that
-// uses files of the image and no disk in it. The Disk has no path; [Unpacker.Open]
+// AcquireImage holds an image for owner, as [Unpacker.Acquire] does, for a VM that uses
+// files of the image and no disk in it. The Disk has no path; [Unpacker.Open]
 // opens the files.
 func (u *Unpacker) AcquireImage(ctx context.Context, owner, image string) (Disk, error) {
 	return u.hold(ctx, owner, image, func([]mount.Mount, config) error { return nil })

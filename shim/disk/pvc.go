@@ -1,14 +1,14 @@
 package disk
 
 import (
-	"github.com/containerd/errdefs"
-
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
 	"errors"
 	"fmt"
 	"os"
+
+	"github.com/containerd/errdefs"
 
 	"github.com/nodevirt/nodevirt/imageunpack"
 	"github.com/nodevirt/nodevirt/imageunpack/expand"

@@ -1,9 +1,9 @@
 package disk
 
 import (
-	"github.com/containerd/errdefs"
-
 	"sync"
+
+	"github.com/containerd/errdefs"
 )
 
 // ErrInUse says that another VM of this node uses a disk that one VM at a time can use.

@@ -6,8 +6,6 @@
 package vmfile
 
 import (
-	"github.com/containerd/errdefs"
-
 	"context"
 	"errors"
 	"fmt"
@@ -15,6 +13,8 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+
+	"github.com/containerd/errdefs"
 
 	"github.com/nodevirt/nodevirt/imageunpack"
 	"github.com/nodevirt/nodevirt/shim/domain"

@@ -143,12 +143,12 @@ func (n *Node) cards(r record.Container) []metrics.Card {
 		return nil
 	}
 	all, err := n.from.Cards(*r.Network)
-	if err != nil || len(all) > len(r.Spec.Interfaces) {
+	if err != nil || len(all) > len(r.Network.NICs) {
 		return nil
 	}
 	var cards []metrics.Card
 	for i, counters := range all {
-		cards = append(cards, metrics.Card{Name: r.Spec.Interfaces[i].Name, Counters: counters})
+		cards = append(cards, metrics.Card{Name: r.Network.NICs[i].Card, Counters: counters})
 	}
 	return cards
 }

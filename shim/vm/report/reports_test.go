@@ -10,7 +10,6 @@ import (
 
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
-	"github.com/nodevirt/nodevirt/netsetup"
 	"github.com/nodevirt/nodevirt/shim/agent"
 	"github.com/nodevirt/nodevirt/shim/cgroup"
 	"github.com/nodevirt/nodevirt/shim/domain"
@@ -202,7 +201,7 @@ func TestSnapshotWithLibvirtdAway(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n := newNode(t)
 		v := n.add("a", record.Running)
-		change(v, func(r *record.Container) { r.Network.NICs, r.Spec.Interfaces = make([]netsetup.NIC, 1), nil })
+		change(v, func(r *record.Container) { r.Network.NICs = nil })
 		n.libvirtHangs = 2
 		n.script.Hang("Images.ImageFsInfo")
 		s := n.node.Snapshot(t.Context())
