@@ -14,7 +14,7 @@ import (
 )
 
 // caches returns what the controller holds in memory: the pods of instances, nodes,
-// and the objects of its own kinds, each without what is not read of it. A trimmed
+// and the objects of our kinds, each without the fields that no reconciler reads. A trimmed
 // object must not be written back whole: writes are patches.
 func caches() cache.Options {
 	objects := map[client.Object]cache.ByObject{
@@ -54,7 +54,7 @@ func trimMeta(o client.Object) {
 	delete(o.GetAnnotations(), lastApplied)
 }
 
-// trimPod leaves what tells whose a pod is, where, and how it fares.
+// trimPod keeps what identifies a pod's instance, its node and its state.
 func trimPod(p *corev1.Pod) {
 	p.ManagedFields = nil
 	annotations, labels := p.Annotations, p.Labels
@@ -62,7 +62,7 @@ func trimPod(p *corev1.Pod) {
 	if networks, ok := annotations[vmi.AnnotationNetworkStatus]; ok {
 		p.Annotations = map[string]string{vmi.AnnotationNetworkStatus: networks}
 	}
-	if metav1.GetControllerOf(p) == nil { // these tell, too
+	if metav1.GetControllerOf(p) == nil { // then these identify the instance
 		metav1.SetMetaDataAnnotation(&p.ObjectMeta, kubevirt.DomainAnnotation, annotations[kubevirt.DomainAnnotation])
 		metav1.SetMetaDataLabel(&p.ObjectMeta, kubevirt.CreatedByLabel, labels[kubevirt.CreatedByLabel])
 	}

@@ -1,6 +1,6 @@
-// Package controller is the cluster's half of nodevirt: it makes pods of
-// kubevirt.io's VirtualMachines and VirtualMachineInstances, and tells on them
-// what becomes of their guests. It owns the manager: caches, leader election,
-// probes and metrics. It leaves to its subpackages what an object needs, to
-// Kubernetes where a pod runs, and to the node's shim how.
+// Package controller runs the cluster's half of nodevirt: it creates pods for
+// kubevirt.io's VirtualMachines and VirtualMachineInstances, and reports in their
+// status how the guests are. It owns the manager: caches, leader election, probes
+// and metrics. It leaves each kind of object to a subpackage, the choice of a node to
+// Kubernetes, and the guest to the node's shim.
 package controller

@@ -34,7 +34,7 @@ const (
 	service     = "nodevirt-controller"
 	webhooks    = "nodevirt-controller"
 	certificate = "nodevirt-controller-tls"
-	// namespaceFile tells a container its pod's namespace.
+	// namespaceFile has the namespace of a container's pod.
 	namespaceFile = "/var/run/secrets/kubernetes.io/serviceaccount/namespace"
 )
 

@@ -95,7 +95,7 @@ func TestMachineRerunOnFailure(t *testing.T) {
 	}
 }
 
-// TestMachineAdopts: an instance of the VM's name that belongs to nobody is the
+// TestMachineAdopts: an instance of the VM's name that has no owner is the
 // VM's, and one of another's is not.
 func TestMachineAdopts(t *testing.T) {
 	w := newWorld(t)

@@ -1,15 +1,15 @@
-// Package deploy holds the files that a node needs beside the shim's binary, as they are installed.
-// It owns their text alone; who installs them, and where, is others' matter.
+// Package deploy has the files that a node needs beside the shim's binary, as they are installed. It
+// leaves installing them to its users.
 package deploy
 
 import _ "embed"
 
-// QEMUConf is what libvirt's QEMU driver must be told; see the comments in it.
+// QEMUConf is the configuration of libvirt's QEMU driver. Its comments explain each setting.
 //
 //go:embed libvirt/qemu.conf
 var QEMUConf string
 
-// LibvirtdConf is what libvirtd itself must be told; see the comments in it.
+// LibvirtdConf is the configuration of libvirtd. Its comments explain each setting.
 //
 //go:embed libvirt/libvirtd.conf
 var LibvirtdConf string

@@ -22,7 +22,7 @@ type Rules struct {
 	// Instance says that the object is itself an instance: presets change it.
 	Instance bool
 	// Finalizer is set on new objects, unless it is empty. The reconciler would do
-	// so too, with a request of its own for each object.
+	// so too, with a separate request for each object.
 	Finalizer string
 	// Check returns what is wrong with the object by itself.
 	Check func(*Review) field.ErrorList

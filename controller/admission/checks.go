@@ -68,12 +68,12 @@ func (r *Review) CheckTemplated() (any, field.ErrorList) {
 	for _, key := range slices.Sorted(maps.Keys(r.Meta.Annotations)) {
 		if strings.HasPrefix(key, vmspec.AnnotationPrefix) {
 			problems = append(problems, field.Forbidden(meta.Child("annotations").Key(key),
-				"speaks to the instance; put it into spec.template.metadata.annotations"))
+				"belongs to the instance; put it into spec.template.metadata.annotations"))
 		}
 	}
 	tree := r.Spec()
 	if tree == nil {
-		problems = append(problems, field.Required(field.NewPath("spec"), "it says what machine this is"))
+		problems = append(problems, field.Required(field.NewPath("spec"), "describe the VM here"))
 	}
 	return tree, problems
 }

@@ -1,6 +1,6 @@
-// Package admission decides which VirtualMachines and VirtualMachineInstances
-// the cluster takes: it fills in KubeVirt's defaults, and refuses each field that
-// is not supported by its path, all at once. What a machine supports stands in
-// [vmspec], which nodes go by too. Who may write what is left to RBAC and to the
-// policies in deploy/; certificates are package certs' matter.
+// Package admission serves the webhooks that decide which objects the cluster
+// accepts: it fills in KubeVirt's defaults, applies presets, and reports every
+// unsupported field by its path, all at once. Each kind has its own rules in the
+// kind's package ([Rules]). RBAC and the policies in deploy/ decide which user may
+// write an object, and package certs makes the certificate.
 package admission

@@ -7,18 +7,18 @@ import (
 	"strings"
 )
 
-// merger gives a machine's domain what a preset says and the machine doesn't. What
-// both say stays as the machine has it. As with KubeVirt that is decided part by
-// part (the cpu, the memory) and not field by field within one: two sockets of the
-// one and four cores of the other would be a machine that neither asked for.
+// merger adds to a VMI's domain what a preset sets and the VMI does not. What both
+// set stays as the VMI has it. As in KubeVirt the merger compares whole parts (the
+// cpu, the memory), not the fields in a part: two sockets of one and four cores of
+// the other would make a VM that neither requests.
 type merger struct {
-	// applied says that the machine has something that the preset says, overridden
-	// are the parts that it has otherwise.
+	// applied says that the VMI has something that the preset sets. Overridden are
+	// the parts that the VMI sets to something else.
 	applied    bool
 	overridden []string
 }
 
-// apart tells of an object whether its fields are parts of their own.
+// apart reports whether the fields of the object at a path are merged one by one.
 func apart(path string) bool {
 	switch path {
 	case "domain", "domain.devices", "domain.firmware", "domain.resources",
@@ -73,8 +73,8 @@ func (m *merger) compare(at string, said, given any) {
 	}
 }
 
-// isNamed tells whether a value is a list of objects with names. An instance's may
-// be anything: it has not been checked yet.
+// isNamed reports whether a value is a list of objects with names. The value in an
+// instance may be anything, since no check has seen it yet.
 func isNamed(value any) bool {
 	list, ok := value.([]any)
 	return ok && !slices.ContainsFunc(list, func(v any) bool {
@@ -84,7 +84,7 @@ func isNamed(value any) bool {
 	})
 }
 
-// contradictions are the parts of which two presets say different things.
+// contradictions returns the parts that two presets set to different values.
 func contradictions(a, b Tree) string {
 	var m merger
 	m.merge("domain", withoutNulls(a).(Tree), b)

@@ -18,16 +18,16 @@ import (
 	"github.com/nodevirt/nodevirt/shim/vmspec"
 )
 
-// Presets returns the VirtualMachineInstancePresets of a namespace. One that was
-// made before the call must be among them.
+// Presets returns the VirtualMachineInstancePresets of a namespace. It must include
+// every preset that was created before the call.
 type Presets func(ctx context.Context, namespace string) ([]unstructured.Unstructured, error)
 
-// annotationApplied and a preset's name are what an instance has that a preset was
-// applied to, with KubeVirt's version as its value.
+// annotationApplied, followed by a preset's name, is the key of the annotation that
+// an instance gets for each applied preset. Its value is KubeVirt's API version.
 const annotationApplied = "virtualmachinepreset.kubevirt.io/"
 
-// excluded tells whether an instance wants no preset. KubeVirt's code and its docs
-// have a key each.
+// excluded reports whether an instance refuses presets. KubeVirt's code has one of
+// the keys, and its docs the other.
 func excluded(annotations map[string]string) bool {
 	return annotations["virtualmachineinstancepresets.admission.kubevirt.io/exclude"] == "true" ||
 		annotations["virtualmachinepresets.admission.kubevirt.io/exclude"] == "true"
@@ -40,9 +40,9 @@ type Subject struct {
 	spec Tree // changed in place
 }
 
-// applyPresets gives a new instance what presets of its namespace say for its
-// labels. A template stays as it is: it is checked as if its instance were made
-// now. The problems are those of presets that contradict each other.
+// applyPresets adds to a new instance what the presets of its namespace set for its
+// labels. A template stays as it is, but is checked as if its instance were created
+// now. The problems are contradictions between presets.
 func (r *Review) applyPresets(ctx context.Context, list Presets) (field.ErrorList, error) {
 	if r.rules.Instance && r.Old != nil {
 		r.keepPresets()
@@ -80,8 +80,8 @@ func (r *Review) applyPresets(ctx context.Context, list Presets) (field.ErrorLis
 	return nil, nil
 }
 
-// keepPresets lets an instance keep what presets gave it when it was made: a
-// manifest that is applied again doesn't say it.
+// keepPresets keeps what presets added to an instance when it was created: a
+// manifest that is applied again does not have it.
 func (r *Review) keepPresets() {
 	old, _ := r.Old["metadata"].(Tree)
 	given, _ := old["annotations"].(Tree)
@@ -143,11 +143,11 @@ func (r *Review) SetTemplateDefaults(spec Tree) {
 	}
 }
 
-// apply merges presets into a machine, and returns the names of those that it has
-// something of, and what of which it has otherwise.
+// apply merges presets into the subject. It returns the names of the presets with
+// an effect, and the parts of presets that the subject overrides.
 func (s Subject) apply(presets []presetDomain) (applied, overridden []string) {
 	if _, ok := s.spec["domain"].(Tree); !ok && s.spec["domain"] != nil {
-		return nil, nil // it is refused for that
+		return nil, nil // the check refuses it
 	}
 	for _, p := range presets {
 		var m merger
@@ -168,7 +168,7 @@ type presetDomain struct {
 	domain Tree
 }
 
-// matching are the presets that select labels, by name.
+// matching returns the presets that select labels, sorted by name.
 func matching(all []unstructured.Unstructured, of map[string]string) ([]presetDomain, error) {
 	var found []presetDomain
 	for i := range all {
@@ -193,8 +193,7 @@ func matching(all []unstructured.Unstructured, of map[string]string) ([]presetDo
 	return found, nil
 }
 
-// contradicting refuses, as KubeVirt does, a machine with presets of which not all
-// can be applied.
+// contradicting refuses, as KubeVirt does, a VMI whose presets cannot all be applied.
 func contradicting(meta *field.Path, presets []presetDomain) field.ErrorList {
 	var problems field.ErrorList
 	for i, a := range presets {

@@ -13,11 +13,11 @@ import (
 	"github.com/nodevirt/nodevirt/shim/fields"
 )
 
-// maxProblems bounds what one answer tells.
+// maxProblems bounds the problems in one answer.
 const maxProblems = 50
 
-// refuse answers with every problem: in words for people, and as causes with
-// paths for programs.
+// refuse answers with every problem: as text for users, and as causes with paths
+// for programs.
 func (r *Review) refuse(problems field.ErrorList) admission.Response {
 	slices.SortStableFunc(problems, func(a, b *field.Error) int { return strings.Compare(top(a), top(b)) })
 	more := len(problems) - maxProblems
@@ -54,7 +54,7 @@ func (r *Review) refuse(problems field.ErrorList) admission.Response {
 	return response
 }
 
-// top is a path's first part: metadata comes before spec, and the rest as it was found.
+// top returns a path's first part. It sorts metadata before spec.
 func top(p *field.Error) string {
 	end := strings.IndexAny(p.Field, ".[")
 	if end < 0 {

@@ -44,7 +44,7 @@ func TestUpdate(t *testing.T) {
 			}
 		}
 	}
-	const fixed = ": an instance can't be changed; delete it and make it anew, or change its VirtualMachine and restart that"
+	const fixed = ": an instance can't be changed; delete and recreate it, or change its VirtualMachine and restart that"
 	for _, c := range []struct {
 		name, of string
 		change   func(*testing.T, *unstructured.Unstructured)

@@ -1,5 +1,5 @@
-// Package backoff owns when a start of a guest counts as failed, and how long the
-// next one waits then. It leaves to whoever makes instances to count failures.
+// Package backoff defines when the start of a guest counts as failed, and how long
+// the next start waits. It leaves counting to the controllers that create instances.
 package backoff
 
 import (
@@ -26,13 +26,13 @@ func Wait(failures int) time.Duration {
 	return min(Unit*time.Duration(n*n), Longest)
 }
 
-// EndedEarly tells whether an instance ended by itself soon after its start, or
+// EndedEarly reports whether an instance ended by itself soon after its start, or
 // never ran.
 func EndedEarly(vmi *kubevirt.VirtualMachineInstance, now time.Time) bool {
 	return vmi.IsFinal() && !instances.Disrupted(vmi) && RunTime(vmi, now) < Steady
 }
 
-// RunTime is how long an instance has been, or was, in its phase Running.
+// RunTime returns how long an instance has been, or was, in the phase Running.
 func RunTime(vmi *kubevirt.VirtualMachineInstance, now time.Time) time.Duration {
 	var since time.Time
 	until := now

@@ -24,8 +24,8 @@ const maxAuthorities = 4
 // content is what the Secret holds.
 type content map[string][]byte
 
-// renewed returns content that is good for a while: the same if it already is.
-// Content that can't be read is made anew, as if there were none.
+// renewed returns content that stays valid for a while: the same content if it
+// does, otherwise new content. Content that cannot be read is replaced.
 func (c content) renewed(name string, now time.Time) (content, error) {
 	authority, err := parsePair(c[keyAuthorities], c[keyAuthorityKey])
 	known := err == nil && authority.cert.IsCA && fresh(authority.cert, now)

@@ -1,5 +1,5 @@
-// Package certs makes the certificate by which the API server knows the
-// controller's webhooks, renews it in time, and tells the API server which
-// authority to trust. All replicas share one Secret; nobody needs to lead for
-// that, since what one of them writes is good for all. Serving is left to others.
+// Package certs makes the certificate by which the API server recognizes the
+// controller's webhooks, renews it in time, and writes its authority into the API
+// server's configuration. All replicas share one Secret, and each may write it: no
+// replica has to lead. The package leaves serving to its users.
 package certs

@@ -25,7 +25,7 @@ type Keeper struct {
 	Secret types.NamespacedName
 	// DNSName is what the API server calls the controller by.
 	DNSName string
-	// Trust are told which authorities to trust.
+	// Trust are the configurations that name the trusted authorities.
 	Trust []Trust
 	// Now is the time; a test may have its own.
 	Now func() time.Time
@@ -39,8 +39,8 @@ type Keeper struct {
 type Trust func(ctx context.Context, c client.Client, bundle []byte) error
 
 const (
-	// often is the time between two looks; seldom is often enough for renewing, but
-	// who applies the manifests anew may take the bundle out of them.
+	// often is the time between two checks. Renewals need fewer checks, but a user
+	// who applies the manifests again may remove the bundle from them.
 	often = time.Minute
 	// soon is the time after a look that failed.
 	soon = 2 * time.Second
@@ -65,7 +65,7 @@ func (k *Keeper) Start(ctx context.Context) error {
 	}
 }
 
-// NeedLeaderElection tells controller-runtime to run it on each replica.
+// NeedLeaderElection makes controller-runtime run the keeper on each replica.
 func (k *Keeper) NeedLeaderElection() bool { return false }
 
 // GetCertificate is a TLS server's. It fails before the first look succeeded.

@@ -14,8 +14,8 @@ import (
 )
 
 const (
-	// authorityLife and servingLife are how long certificates are good. A third of
-	// that before the end they are made anew.
+	// authorityLife and servingLife are how long certificates are valid. They are
+	// replaced when a third of that time is left.
 	authorityLife = 2 * 365 * 24 * time.Hour
 	servingLife   = 90 * 24 * time.Hour
 	// skew is how far behind ours the clock of an API server may be.
@@ -81,7 +81,7 @@ func issue(template *x509.Certificate, now time.Time, authority *pair) (pair, er
 	return pair{cert: cert, key: key}, nil
 }
 
-// fresh tells whether a certificate is good now, and for a third of its life from now.
+// fresh reports whether a certificate is valid now and for a third of its life.
 func fresh(cert *x509.Certificate, now time.Time) bool {
 	life := cert.NotAfter.Sub(cert.NotBefore)
 	return now.After(cert.NotBefore) && now.Before(cert.NotAfter.Add(-life/3))

@@ -41,7 +41,7 @@ func ValidatingWebhooks(name string) Trust {
 	}
 }
 
-// APIServices has the API server trust who stands behind an API group, in each of
+// APIServices makes the API server trust the server of an API group, in each of
 // these versions.
 func APIServices(group string, versions ...string) Trust {
 	return func(ctx context.Context, c client.Client, bundle []byte) error {

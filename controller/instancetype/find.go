@@ -12,13 +12,13 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
-// MissingError says that there is no such object yet: once there is, the virtual
-// machine can go on.
+// MissingError says that an object does not exist yet. The VM can start once it
+// exists.
 type MissingError struct {
-	// Reason is KubeVirt's word for it, of a condition.
+	// Reason is KubeVirt's reason of a condition.
 	Reason string
-	// Revision tells that it is one of the virtual machine's revisions, which no
-	// controller watches, and not what they are of.
+	// Revision says that one of the VM's revisions is missing, which no controller
+	// watches, and not an instance type or a preference.
 	Revision bool
 	err      error
 }
@@ -27,9 +27,9 @@ func (e *MissingError) Error() string { return e.err.Error() }
 
 func (e *MissingError) Unwrap() error { return e.err }
 
-// Find returns the types that a virtual machine's instances are made with: those of
-// its revisions, or as the objects are now where it has none yet. The reader must
-// not be behind, and a *MissingError tells of what isn't there.
+// Find returns the types that a VM's instances are created with: those of its
+// revisions, or the objects as they are now if it has no revisions yet. The reader
+// must not be behind. The error is a *MissingError if an object does not exist.
 func Find(ctx context.Context, r client.Reader, vm *kubevirt.VirtualMachine) (Types, error) {
 	var types Types
 	for _, m := range matchers(vm) {
@@ -40,8 +40,8 @@ func Find(ctx context.Context, r client.Reader, vm *kubevirt.VirtualMachine) (Ty
 	return types, nil
 }
 
-// decode reads a revision. Its name may be the author's of a virtual machine, so
-// that it may be of anything.
+// decode reads a revision. The VM's author may have chosen its name, so that it may
+// be a revision of anything.
 func (m matcher) decode(revision *appsv1.ControllerRevision, into *Types) error {
 	var object struct {
 		Kind, APIVersion string
@@ -60,7 +60,7 @@ func (m matcher) decode(revision *appsv1.ControllerRevision, into *Types) error 
 	return nil
 }
 
-// object reads what is referred to.
+// object reads the object that the matcher refers to.
 func (m matcher) object(ctx context.Context, r client.Reader, namespace string) (client.Object, error) {
 	object, key := m.fresh(), client.ObjectKey{Namespace: namespace, Name: m.GetName()}
 	if m.inCluster() {

@@ -89,10 +89,10 @@ func CheckType(at *field.Path, tree any) (*instancetype.VirtualMachineInstancety
 	}
 	var missing field.ErrorList
 	if spec.CPU.Guest == 0 {
-		missing = append(missing, field.Required(at.Child("cpu", "guest"), "say how many vCPUs a VM has"))
+		missing = append(missing, field.Required(at.Child("cpu", "guest"), "set the number of vCPUs"))
 	}
 	if size := spec.Memory.Guest; size.IsZero() {
-		missing = append(missing, field.Required(at.Child("memory", "guest"), "say how much memory a VM has"))
+		missing = append(missing, field.Required(at.Child("memory", "guest"), "set the size of the memory"))
 	} else if err := vmspec.CheckMemory(size.Value()); err != nil {
 		missing = append(missing, fields.Invalid(at.Child("memory", "guest"), size.String(), "%s", err))
 	}

@@ -9,24 +9,24 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
-// matcher is what a virtual machine refers to: an instance type or a preference, in
-// its namespace or, where it doesn't say, in the cluster.
+// matcher is a VM's reference to an instance type or a preference: in its namespace
+// or, by default, in the cluster.
 type matcher struct {
 	kubevirt.Matcher
 	kind, clusterKind string
-	// missing is the reason of a condition.
+	// missing is the reason of a condition if there is no such object.
 	missing string
 	// annotation and clusterAnnotation have the name, on an instance.
 	annotation, clusterAnnotation string
 	// status is where the virtual machine's status has it.
 	status func(*kubevirt.VirtualMachineStatus) **kubevirt.InstancetypeStatusRef
-	// spec makes room for it.
+	// spec returns where to decode its spec.
 	spec func(*Types) any
 	// empty is a new object of the kind.
 	empty, clusterEmpty func() client.Object
 }
 
-// matchers are those of a virtual machine, at most one of each.
+// matchers returns a VM's matchers, at most one of each kind.
 func matchers(vm *kubevirt.VirtualMachine) []matcher {
 	var all []matcher
 	if m := vm.Spec.Instancetype; m != nil {
@@ -62,8 +62,8 @@ func matchers(vm *kubevirt.VirtualMachine) []matcher {
 
 func (m matcher) String() string { return m.kindName() + " " + m.GetName() }
 
-// inCluster tells whether it is in no namespace. A kind is said in any case, and in
-// plural too.
+// inCluster reports whether the object is in no namespace. The kind may be in any
+// case, and in plural.
 func (m matcher) inCluster() bool {
 	return !strings.EqualFold(strings.TrimSuffix(strings.ToLower(m.GetKind()), "s"), m.kind)
 }
@@ -82,7 +82,7 @@ func (m matcher) fresh() client.Object {
 	return m.empty()
 }
 
-// Kinds are new objects of all that a virtual machine can refer to.
+// Kinds returns new objects of all kinds that a VM can refer to.
 func Kinds() []client.Object {
 	return []client.Object{
 		new(api.VirtualMachineInstancetype), new(api.VirtualMachineClusterInstancetype),
@@ -90,8 +90,7 @@ func Kinds() []client.Object {
 	}
 }
 
-// Wants tells whether a virtual machine refers to an object, which it has not kept a
-// revision of.
+// Wants reports whether a VM refers to an object and has no revision of it yet.
 func Wants(vm *kubevirt.VirtualMachine, object client.Object) bool {
 	for _, m := range matchers(vm) {
 		ofKind := object.GetObjectKind().GroupVersionKind().Group == groups.GroupName &&
@@ -103,7 +102,7 @@ func Wants(vm *kubevirt.VirtualMachine, object client.Object) bool {
 	return false
 }
 
-// Annotations are what an instance tells of its virtual machine's types.
+// Annotations returns the annotations of an instance that name its VM's types.
 func Annotations(vm *kubevirt.VirtualMachine) map[string]string {
 	all := map[string]string{}
 	for _, m := range matchers(vm) {

@@ -20,8 +20,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
-// revisionOf is the name of the revision that a virtual machine has of this; "" for
-// none yet. A revision of another object is none.
+// revisionOf returns the name of the VM's revision of this object; "" for none yet.
+// A revision of another object does not count.
 func (m matcher) revisionOf(vm *kubevirt.VirtualMachine) string {
 	if name := m.GetRevisionName(); name != "" {
 		return name
@@ -34,11 +34,10 @@ func (m matcher) revisionOf(vm *kubevirt.VirtualMachine) string {
 	return have.ControllerRevisionRef.Name
 }
 
-// Keep sees to it that a virtual machine has revisions of its types, so that its
-// next instances are as its first. It returns the virtual machine's status with
-// their names, which the caller has to write before an instance is made. Errors are
-// those of [Find], and a [utilerrors.Aggregate] of types that don't fit the virtual
-// machine.
+// Keep creates the missing revisions of a VM's types, so that its next instances are
+// like its first. It returns the VM's status with their names, which the caller must
+// write before it creates an instance. Errors are those of [Find], and a
+// [utilerrors.Aggregate] if the types do not fit the VM.
 func Keep(
 	ctx context.Context, r client.Reader, w client.Writer, vm *kubevirt.VirtualMachine,
 ) (*kubevirt.VirtualMachineStatus, error) {
@@ -86,8 +85,8 @@ func (m matcher) reference(revision string) *kubevirt.InstancetypeStatusRef {
 	}
 }
 
-// revise reads the revision that a virtual machine has of this, or else makes one, not
-// yet created, of what it refers to.
+// revise reads the VM's revision of this object. If there is none, it makes one of
+// the object, which it does not create yet.
 func (m matcher) revise(
 	ctx context.Context, r client.Reader, vm *kubevirt.VirtualMachine, into *Types,
 ) (*appsv1.ControllerRevision, error) {
@@ -108,7 +107,7 @@ func (m matcher) revise(
 	return revision, m.decode(revision, into)
 }
 
-// keep creates a revision, or finds it created.
+// keep creates a revision, or finds that it exists.
 func keep(
 	ctx context.Context, r client.Reader, w client.Writer, vm *kubevirt.VirtualMachine, made *appsv1.ControllerRevision,
 ) error {
@@ -124,7 +123,7 @@ func keep(
 	if err := r.Get(ctx, client.ObjectKeyFromObject(made), have); err != nil {
 		return fmt.Errorf("read ControllerRevision %s: %w", made.Name, err)
 	}
-	// Of one UID and generation there is one content: what differs is not ours.
+	// A UID and a generation identify one content: a revision that differs is not ours.
 	if !metav1.IsControlledBy(have, vm) {
 		return fmt.Errorf("ControllerRevision %s is there, and not of VM %s; delete it", made.Name, vm.Name)
 	}
@@ -134,13 +133,13 @@ func keep(
 	return nil
 }
 
-// sameSpec tells whether two objects, in JSON, have the same spec.
+// sameSpec reports whether two objects, in JSON, have the same spec.
 func sameSpec(a, b []byte) bool {
 	var one, other struct{ Spec any }
 	return json.Unmarshal(a, &one) == nil && json.Unmarshal(b, &other) == nil && reflect.DeepEqual(one, other)
 }
 
-// fromObject makes a revision of what is referred to, by KubeVirt's name and labels.
+// fromObject makes a revision of the object, with KubeVirt's name and labels.
 func (m matcher) fromObject(
 	ctx context.Context, r client.Reader, vm *kubevirt.VirtualMachine,
 ) (*appsv1.ControllerRevision, error) {

@@ -9,7 +9,7 @@ const (
 	threadsPerCore = 2
 )
 
-// preferredTopology is what vCPUs are to be, in today's words.
+// preferredTopology returns what vCPUs should become, by the current names.
 func preferredTopology(p *api.VirtualMachinePreferenceSpec) api.PreferredCPUTopology {
 	if p == nil || p.CPU == nil || p.CPU.PreferredCPUTopology == nil {
 		return api.Sockets

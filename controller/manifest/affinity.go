@@ -89,9 +89,9 @@ func nodeRequirement(at *field.Path, r corev1.NodeSelectorRequirement) field.Err
 	}
 	switch n := len(r.Values); {
 	case n < least:
-		problems = append(problems, field.Required(values, "operator "+string(r.Operator)+" goes with a value"))
+		problems = append(problems, field.Required(values, "operator "+string(r.Operator)+" requires a value"))
 	case n > most:
-		problems = append(problems, fields.Refused(values, "operator %s goes with %d values", r.Operator, most))
+		problems = append(problems, fields.Refused(values, "operator %s takes %d values", r.Operator, most))
 	}
 	return problems
 }

@@ -142,7 +142,7 @@ spec.domain.devices.disks[1].name: Invalid value: "seed": no volume has this nam
 spec.domain.devices.disks[1].bootOrder: Duplicate value: 1
 spec.domain.devices.disks[3].name: Required value
 spec.domain.devices.disks[4].name: Required value
-spec.domain.memory.guest: Required value: a VM needs memory; say how much of it`
+spec.domain.memory.guest: Required value: set the size of the VM's memory`
 	if diff := cmp.Diff(want, "\n"+sentences(problems)); diff != "" {
 		t.Error(diff)
 	}

@@ -9,9 +9,9 @@ import (
 	"github.com/nodevirt/nodevirt/shim/fields"
 )
 
-// oldDisks refuses disks in the forms of KubeVirt before its API v1alpha2, where
-// a disk named its own source, and tells what says the same today. It returns
-// the spec without them.
+// oldDisks refuses disks in the form that KubeVirt had before its API v1alpha2,
+// where a disk names its own source, and describes the present form. It returns the
+// spec without the old form.
 func oldDisks(at *field.Path, tree any) (any, field.ErrorList) {
 	devices, ok := dig(tree, "domain", "devices").(map[string]any)
 	if !ok {
@@ -41,7 +41,7 @@ func oldDisks(at *field.Path, tree any) (any, field.ErrorList) {
 	return replace(tree, result, "domain", "devices", "disks"), problems
 }
 
-// today says how a disk of an old type is written now.
+// today describes the present form of a disk of an old type.
 func today(kind, source string) string {
 	value := func(hint string) string {
 		if source != "" {
@@ -59,7 +59,7 @@ func today(kind, source string) string {
 	return "unknown field" + instead + "the disk's source"
 }
 
-// dig returns the value below a decoded JSON value; nil if there is none.
+// dig returns the value at a path below a decoded JSON value; nil if there is none.
 func dig(tree any, path ...string) any {
 	for _, key := range path {
 		m, _ := tree.(map[string]any)
@@ -68,7 +68,7 @@ func dig(tree any, path ...string) any {
 	return tree
 }
 
-// replace returns the tree with a value at a path that is there.
+// replace returns the tree with another value at a path that exists.
 func replace(tree, value any, path ...string) any {
 	if len(path) == 0 {
 		return value

@@ -9,8 +9,8 @@ import (
 	"github.com/nodevirt/nodevirt/shim/fields"
 )
 
-// checkPod finds what is missing or contradicts itself in what a manifest says
-// of the VMI's pod, so that the API server will take that pod.
+// checkPod finds missing and contradictory fields of the VMI's pod, so that the API
+// server will accept that pod.
 func checkPod(at *field.Path, vmi *kubevirt.VirtualMachineInstanceSpec) field.ErrorList {
 	var problems field.ErrorList
 	for i, t := range vmi.Tolerations {
@@ -42,10 +42,10 @@ func checkToleration(at *field.Path, t corev1.Toleration) field.ErrorList {
 		problems = append(problems, field.Required(at.Child("key"), "without one, operator must be Exists"))
 	}
 	if t.Operator == corev1.TolerationOpExists && t.Value != "" {
-		problems = append(problems, fields.Refused(at.Child("value"), "operator Exists goes with no value"))
+		problems = append(problems, fields.Refused(at.Child("value"), "operator Exists takes no value"))
 	}
 	if t.TolerationSeconds != nil && t.Effect != corev1.TaintEffectNoExecute {
-		problems = append(problems, fields.Refused(at.Child("tolerationSeconds"), "goes with effect NoExecute"))
+		problems = append(problems, fields.Refused(at.Child("tolerationSeconds"), "requires effect NoExecute"))
 	}
 	return problems
 }
@@ -69,10 +69,10 @@ func checkSpread(at *field.Path, all []corev1.TopologySpreadConstraint) field.Er
 			problems = append(problems, field.Required(at.Child("whenUnsatisfiable"), ""))
 		}
 		if c.MinDomains != nil && c.WhenUnsatisfiable != corev1.DoNotSchedule {
-			problems = append(problems, fields.Refused(at.Child("minDomains"), "goes with whenUnsatisfiable DoNotSchedule"))
+			problems = append(problems, fields.Refused(at.Child("minDomains"), "requires whenUnsatisfiable DoNotSchedule"))
 		}
 		if len(c.MatchLabelKeys) > 0 && c.LabelSelector == nil {
-			problems = append(problems, fields.Refused(at.Child("matchLabelKeys"), "goes with a labelSelector"))
+			problems = append(problems, fields.Refused(at.Child("matchLabelKeys"), "requires a labelSelector"))
 		}
 		if k := (key{c.TopologyKey, c.WhenUnsatisfiable}); seen[k] {
 			problems = append(problems, field.Duplicate(at, c.TopologyKey))
@@ -100,8 +100,8 @@ func checkDNS(at *field.Path, vmi *kubevirt.VirtualMachineInstanceSpec) field.Er
 	return problems
 }
 
-// checkProbe wants one handler, which reaches the VM. Ports are the names of those
-// that the VM's interfaces list.
+// checkProbe requires exactly one handler. Ports are the names of the ports that the
+// VM's interfaces list.
 func checkProbe(at *field.Path, p *kubevirt.Probe, ports map[string]bool) field.ErrorList {
 	if p == nil {
 		return nil

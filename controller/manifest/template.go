@@ -30,7 +30,7 @@ func CheckTemplate(
 		problems = append(problems, fields.Invalid(at, field.OmitValueType{}, "%s", fields.Excerpt(err.Error())))
 	}
 	if !given {
-		return nil, append(problems, field.Required(at.Child("template", "spec"), "it says what machine this is"))
+		return nil, append(problems, field.Required(at.Child("template", "spec"), "describe the VM here"))
 	}
 	object, _ := rest.(map[string]any) // only VirtualMachines have this field
 	vmi, p := checkSpec(at.Child("template", "spec"), instance, object["instancetype"] != nil)

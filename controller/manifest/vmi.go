@@ -36,7 +36,7 @@ func checkSpec(at *field.Path, tree any, sized bool) (*kubevirt.VirtualMachineIn
 	case sized:
 		further = append(further, SizeConflicts(at, vmi)...)
 	case vm.Memory == 0:
-		missing := field.Required(at.Child("domain", "memory", "guest"), "a VM needs memory; say how much of it")
+		missing := field.Required(at.Child("domain", "memory", "guest"), "set the size of the VM's memory")
 		further = append(further, fields.Unrelated(field.ErrorList{missing}, further)...)
 	}
 	further = append(further, checkPod(at, vmi)...)

@@ -24,8 +24,8 @@ var kept = []string{
 	AnnotationOverridden,
 }
 
-// annotations are the instance's own, KubeVirt's, and those that tell the node
-// what machine the container is.
+// annotations returns the instance's annotations, KubeVirt's, and those that
+// describe the VM to the node.
 func annotations(vmi *kubevirt.VirtualMachineInstance) (map[string]string, error) {
 	text, err := machine(&vmi.Spec)
 	if err != nil {

@@ -9,8 +9,8 @@ import (
 const (
 	// Container is the name of the container that is the VM, as with KubeVirt.
 	Container = "compute"
-	// Finalizer keeps a pod's object until its guest is known to have ended, so
-	// that whoever deletes it by force starts no second guest beside the first.
+	// Finalizer keeps a pod's object until its guest has ended, so that a forced
+	// deletion never leads to a second guest next to the first.
 	Finalizer = "nodevirt.io/guest"
 	// AnnotationTemplate is on an instance of a VirtualMachine, and is a digest of
 	// the template that it was made from. Pods don't have it.

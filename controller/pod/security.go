@@ -2,9 +2,9 @@ package pod
 
 import corev1 "k8s.io/api/core/v1"
 
-// user is QEMU's in KubeVirt's images. The node gives each VM a user id of its
-// own; this one is for the kubelet, which takes the user of an image that is made
-// FROM scratch for root.
+// user is QEMU's user ID in KubeVirt's images. The node gives each VM a separate
+// user ID; this one is for the kubelet, which considers the user of an image that is
+// made FROM scratch to be root.
 const user = 107
 
 // podSecurity and containerSecurity are what Pod Security's level "restricted"

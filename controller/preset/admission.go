@@ -24,11 +24,11 @@ func check(r *admission.Review) field.ErrorList {
 	problems := admission.CheckName(meta, r.Meta.Name)
 	tree := r.Object["spec"]
 	if tree == nil {
-		return append(problems, field.Required(spec, "it says what the preset gives, and to which instances"))
+		return append(problems, field.Required(spec, "set the preset's selector and domain"))
 	}
 	for _, key := range slices.Sorted(maps.Keys(r.Meta.Annotations)) {
 		if strings.HasPrefix(key, vmspec.AnnotationPrefix) {
-			problems = append(problems, field.Forbidden(meta.Child("annotations").Key(key), "speaks to an instance"))
+			problems = append(problems, field.Forbidden(meta.Child("annotations").Key(key), "belongs to an instance, not to a preset"))
 		}
 	}
 	return append(problems, CheckManifest(spec, tree)...)

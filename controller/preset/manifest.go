@@ -27,8 +27,8 @@ func CheckManifest(at *field.Path, tree any) field.ErrorList {
 		return problems
 	}
 	for name, why := range map[string]string{
-		"selector": "it says by their labels for which instances the preset is",
-		"domain":   "it says what the preset gives to an instance",
+		"selector": "selects the instances by their labels",
+		"domain":   "the part of an instance that the preset sets",
 	} {
 		if preset[name] == nil {
 			problems = append(problems, field.Required(at.Child(name), why))

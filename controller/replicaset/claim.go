@@ -11,9 +11,9 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
-// claim returns the set's instances. It adopts those that nobody owns and the
-// selector selects, unless they have ended, and releases those that it selects no
-// more: they go on without the set.
+// claim returns the set's instances. It adopts running instances without an owner
+// that the selector selects, and releases those that it no longer selects: these
+// continue without the set.
 func (r *Reconciler) claim(ctx context.Context, set *replicaSet, selector labels.Selector) ([]*instance, error) {
 	owned, err := r.list(ctx, set.Namespace, string(set.UID))
 	if err != nil {

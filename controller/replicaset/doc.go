@@ -1,11 +1,10 @@
 // Package replicaset keeps as many VirtualMachineInstances of a template as a
-// VirtualMachineInstanceReplicaSet says, and tells on it how many there are. It
-// leaves to controller/vmi what becomes of an instance, and to Kubernetes'
-// scheduler where it runs.
+// VirtualMachineInstanceReplicaSet requests, and reports their number in its status.
+// It leaves each instance to controller/vmi, and the choice of its node to
+// Kubernetes' scheduler.
 //
-// Never too many are made. A list of instances waits until the cache has all that
-// this controller has written. And a new instance's name comes of the set's UID
-// and of a number, the first that is free: should a cache be behind in spite of
-// that, after a request of which nobody knows whether it came through, or when
-// another controller took over, the API server refuses a second one of the name.
+// The controller never creates too many. It lists instances only when the cache has
+// all its own writes. A new instance's name contains the set's UID and the first free
+// number. So if the cache is behind all the same, after a request without an answer
+// or a change of leader, the API server refuses a second instance of that name.
 package replicaset

@@ -43,7 +43,7 @@ func checkSelector(at *field.Path, set *kubevirt.VirtualMachineInstanceReplicaSe
 	here := at.Child("selector")
 	switch s := set.Selector; {
 	case s == nil:
-		return field.ErrorList{field.Required(here, "it says by their labels which instances are the set's")}
+		return field.ErrorList{field.Required(here, "selects the set's instances by their labels")}
 	case len(s.MatchLabels)+len(s.MatchExpressions) == 0:
 		return field.ErrorList{fields.Invalid(here, field.OmitValueType{}, "selects every instance of the namespace; name labels")}
 	}

@@ -55,7 +55,7 @@ func decide(set *replicaSet, all []*instance, wait bool, now time.Time) plan {
 	return p
 }
 
-// wanted is how many replicas there are to be.
+// wanted returns how many replicas the set should have.
 func wanted(set *replicaSet) int {
 	if set.Spec.Replicas == nil {
 		return 1
@@ -63,7 +63,7 @@ func wanted(set *replicaSet) int {
 	return int(*set.Spec.Replicas)
 }
 
-// leaves tells whether somebody has deleted or evicted an instance's pod: it can
+// leaves reports whether an instance's pod was deleted or evicted: the instance can
 // only end, and its replacement need not wait for that.
 func leaves(vmi *instance) bool {
 	c := readiness(vmi)

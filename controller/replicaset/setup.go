@@ -56,8 +56,8 @@ func ownerOf(o client.Object) []string {
 	return []string{ownerNone}
 }
 
-// setsOf are the replica set that owns an instance or, where nobody does, those
-// that may adopt it.
+// setsOf returns the replica set that owns an instance or, if it has no owner, the
+// sets that may adopt it.
 func (r *Reconciler) setsOf(ctx context.Context, o client.Object) []reconcile.Request {
 	if owner := metav1.GetControllerOf(o); owner != nil {
 		if owner.Kind != kubevirt.VirtualMachineInstanceReplicaSetGroupVersionKind.Kind {

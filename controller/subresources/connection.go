@@ -11,14 +11,14 @@ import (
 	"k8s.io/apimachinery/pkg/util/httpstream" //nolint:staticcheck // client-go's port-forward still has its types
 )
 
-// connection is one to a port of a pod, over a stream of its own. Whoever has it closes it.
+// connection is a connection to a port of a pod, over a separate stream. Its owner closes it.
 type connection struct {
 	httpstream.Stream
 	pipe   httpstream.Connection
 	failed chan error
 }
 
-// maxComplaint bounds what a node tells of a connection that failed, in bytes.
+// maxComplaint bounds a node's message about a connection that failed, in bytes.
 const maxComplaint = 4096
 
 // open makes the two streams of Kubernetes' port-forward protocol: one for errors, one for data.
@@ -48,8 +48,8 @@ func open(pipe httpstream.Connection, port string) (*connection, error) {
 	return c, nil
 }
 
-// outcome waits for the first end of the connection, and tells why if it is not as it should be. What
-// the node complains of says more than what became of the bytes.
+// outcome waits for the first end of the connection, and returns the cause if it failed. The node's
+// message says more than the error of the stream.
 func (c *connection) outcome(ctx context.Context, ended <-chan error) error {
 	select {
 	case err := <-c.failed:

@@ -31,7 +31,7 @@ func group() metav1.APIGroup {
 	return g
 }
 
-// resources tells what a version has to offer; what is refused to all is not told.
+// resources lists what a version offers, without the subresources that are always refused.
 func (s *Server) resources(version string) handler {
 	seen, refused := map[string]metav1.APIResource{}, unsupported()
 	for _, r := range s.table() {
@@ -68,7 +68,7 @@ func (s *Server) version(_ context.Context, c *call) error {
 	})
 }
 
-// healthz tells that the API server can be reached, by whom all else goes.
+// healthz reports that the API server, which every other call needs, can be reached.
 func (s *Server) healthz(_ context.Context, c *call) error {
 	found, err := s.cluster.Discovery().ServerVersion()
 	if err != nil {

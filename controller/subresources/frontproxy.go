@@ -14,8 +14,8 @@ import (
 	"k8s.io/client-go/kubernetes"
 )
 
-// frontProxy knows the API server's front proxy, by what each API server tells in this ConfigMap:
-// the proxy's certificate authority, its names, and the headers in which it tells who called.
+// frontProxy recognizes the API server's front proxy. Each API server publishes in a ConfigMap the
+// proxy's certificate authority, its names, and the headers that name the caller.
 type frontProxy struct {
 	authority *dynamiccertificates.ConfigMapCAController
 	headers   *headerrequest.RequestHeaderAuthRequestController
@@ -69,7 +69,8 @@ func (f *frontProxy) start(ctx context.Context, log *slog.Logger) error {
 	return nil
 }
 
-// caller is who asked the front proxy; an error if anybody else speaks, or for nobody.
+// caller returns the user who called the front proxy. It fails if another client calls, or if the
+// proxy names no user.
 func (f *frontProxy) caller(r *http.Request) (user.Info, error) {
 	found, ok, err := f.AuthenticateRequest(r)
 	if err != nil {

@@ -14,8 +14,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
-// start has a virtual machine that may be started by hand get an instance: by its strategy where that
-// says that it is halted, else by a request in its status, which the controller heeds.
+// start requests an instance of a VM that may be started manually: it changes the strategy of a halted
+// VM, and otherwise writes a request into the status, which the reconciler acts on.
 func (s *Server) start(ctx context.Context, c *call) error {
 	options := kubevirt.StartOptions{}
 	if err := c.body(&options); err != nil {
@@ -48,7 +48,7 @@ func (s *Server) tryStart(ctx context.Context, c *call, options kubevirt.StartOp
 	return c.conflict("%s does not support manual start requests", strategy)
 }
 
-// stop ends a virtual machine's instance for good, or until somebody starts it.
+// stop ends a VM's instance until a user starts the VM again.
 func (s *Server) stop(ctx context.Context, c *call) error {
 	options := kubevirt.StopOptions{}
 	if err := c.body(&options); err != nil {
@@ -118,8 +118,8 @@ func (s *Server) tryRestart(ctx context.Context, c *call, options kubevirt.Resta
 	return s.hurry(ctx, c, vmi, *options.GracePeriodSeconds, options.DryRun)
 }
 
-// errStale is of a decision about a virtual machine that somebody, mostly the controller, has written since.
-const errStale = constant("the virtual machine has changed meanwhile")
+// errStale says that the VM has changed since it was read, mostly by the reconciler.
+const errStale = constant("the virtual machine has changed since it was read; try again")
 
 // decide accepts a call that has been decided, on what there is at that moment.
 func (c *call) decide(try func() error) error {
@@ -150,7 +150,7 @@ func (s *Server) state(ctx context.Context, c *call) (
 		return nil, nil, "", err
 	}
 	if !metav1.IsControlledBy(vmi, vm) {
-		return nil, nil, "", c.conflict("VirtualMachineInstance %s belongs to somebody else", vmi.Name)
+		return nil, nil, "", c.conflict("VirtualMachineInstance %s belongs to another owner", vmi.Name)
 	}
 	return vm, vmi, strategy, nil
 }
@@ -174,7 +174,7 @@ func (s *Server) setRunning(ctx context.Context, c *call, vm *kubevirt.VirtualMa
 	return nil
 }
 
-// request leaves word in the status, and only where nobody else's request is being heeded.
+// request writes a request into the status, unless the reconciler is still acting on another one.
 func (s *Server) request(
 	ctx context.Context, c *call, vm *kubevirt.VirtualMachine, dryRun []string, requests ...kubevirt.VirtualMachineStateChangeRequest,
 ) error {

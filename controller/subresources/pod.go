@@ -46,7 +46,7 @@ func (s *Server) running(ctx context.Context, c *call) (*kubevirt.VirtualMachine
 			return nil, nil, err
 		}
 		if !metav1.IsControlledBy(vmi, vm) {
-			return nil, nil, c.conflict("VirtualMachineInstance %s belongs to somebody else", vmi.Name)
+			return nil, nil, c.conflict("VirtualMachineInstance %s belongs to another owner", vmi.Name)
 		}
 	}
 	if vmi.Status.Phase != kubevirt.Running {
@@ -119,8 +119,8 @@ func (s *Server) stream(
 	return executor.StreamWithContext(ctx, streams)
 }
 
-// dial connects to a TCP port of a pod. Its errors are those that the pod's node told at once; later
-// ones end the connection.
+// dial connects to a TCP port of a pod. It returns the errors that the pod's node reports at once;
+// later errors end the connection.
 func (s *Server) dial(p *corev1.Pod, port string) (*connection, error) {
 	request := s.cluster.CoreV1().RESTClient().Post().Resource("pods").Namespace(p.Namespace).Name(p.Name).SubResource("portforward")
 	dialer, err := portforward.NewSPDYOverWebsocketDialer(request.URL(), s.Config)

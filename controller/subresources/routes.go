@@ -88,7 +88,7 @@ func (s *Server) routes() http.Handler {
 	return mux
 }
 
-// open serves everybody whom the API server has let through: what the API is, and that it is there.
+// open serves every caller that the API server has authenticated: discovery and health.
 func (s *Server) open(serve handler) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		c := &call{Request: r, w: w}

@@ -43,7 +43,7 @@ type Server struct {
 	// objects reads and writes at the API server: what a person asks for now is not decided by what a
 	// cache has heard of, and a replica that doesn't lead has no cache to wait in for what it wrote.
 	objects client.Client
-	// serving is set once callers can be told apart.
+	// serving is set once the server can identify callers.
 	serving atomic.Bool
 }
 
@@ -72,10 +72,10 @@ func New(o Options) (*Server, error) {
 	return &Server{Options: o, front: front, cluster: cluster, objects: objects}, nil
 }
 
-// Ready is a health check: an error as long as nobody is served yet.
+// Ready is a health check. It fails until the server accepts calls.
 func (s *Server) Ready(*http.Request) error {
 	if !s.serving.Load() {
-		return errors.New("the API server has not told yet who its front proxy is")
+		return errors.New("the API server has not published its front proxy's authority yet")
 	}
 	return nil
 }
@@ -102,7 +102,7 @@ func (s *Server) Serve(ctx context.Context, listener net.Listener) error {
 		Handler: s.routes(), ReadHeaderTimeout: headerTimeout,
 		BaseContext: func(net.Listener) context.Context { return ctx },
 		ErrorLog:    slog.NewLogLogger(s.Log.Handler(), slog.LevelDebug), // scanners and probes fail handshakes
-		// The proxy's certificate is asked for, and looked at where somebody claims to be it.
+		// The server requests the proxy's certificate, and checks it when a client presents one.
 		TLSConfig: &tls.Config{
 			MinVersion: tls.VersionTLS12, GetCertificate: s.Certificate, ClientAuth: tls.RequestClientCert,
 			NextProtos: []string{"http/1.1"}, // a WebSocket takes the connection over

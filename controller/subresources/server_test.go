@@ -334,7 +334,7 @@ func testLifecycle(t *testing.T, w *world, front tls.Certificate) {
 	// Somebody else's instance is not the VM's.
 	w.vm(t, "stranger", manual)
 	w.vmi(t, "stranger", nil, running)
-	if code, message := w.ask(&front, "admin", "PUT", "virtualmachines/stranger/stop", ""); code != 409 || !strings.Contains(message, "somebody else") {
+	if code, message := w.ask(&front, "admin", "PUT", "virtualmachines/stranger/stop", ""); code != 409 || !strings.Contains(message, "another owner") {
 		t.Errorf("stop with another's instance: status %d, %q", code, message)
 	}
 }
@@ -421,7 +421,7 @@ func testDisplay(t *testing.T, w *world, front tls.Certificate) {
 		{"forwarder", "virtualmachines/display/portforward/5900", forbidden, 403},
 		{"forwarder", "virtualmachines/display/portforward/22", noNode, 500},
 		{"forwarder", "virtualmachineinstances/dark/portforward/5900", noNode, 500},
-		{"forwarder", "virtualmachines/dark/portforward/22", "belongs to somebody else", 409},
+		{"forwarder", "virtualmachines/dark/portforward/22", "belongs to another owner", 409},
 		{"admin", "virtualmachines/display/portforward/5900", noNode, 500},
 	} {
 		if code, message := w.ask(&front, c.user, "GET", c.path, ""); code != c.code || !strings.Contains(message, c.words) {

@@ -36,8 +36,8 @@ func (s *Server) console(ctx context.Context, c *call) error {
 	return nil
 }
 
-// leaving passes on what a client sends, until that is closed, and calls cancel when it has left. The
-// second function tells whether it has.
+// leaving passes on what a client sends until the reader is closed, and calls cancel when the client
+// has disconnected. The second function reports whether it has.
 func leaving(client io.Reader, cancel func()) (io.ReadCloser, func() bool) {
 	left := make(chan struct{})
 	r, w := io.Pipe()
@@ -76,7 +76,7 @@ func (s *Server) vnc(ctx context.Context, c *call) error {
 	return c.join(ctx, server)
 }
 
-// hasDisplay tells whether a machine has one: there is none unless it is asked for.
+// hasDisplay reports whether a VM has a display: only if its spec requests one.
 func hasDisplay(vmi *kubevirt.VirtualMachineInstance) bool {
 	on := vmi.Spec.Domain.Devices.AutoattachGraphicsDevice
 	return on != nil && *on

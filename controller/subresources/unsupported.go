@@ -1,6 +1,6 @@
 package subresources
 
-// unsupported are KubeVirt's further subresources, with what their callers are told.
+// unsupported returns KubeVirt's other subresources, with the answer to their callers.
 func unsupported() map[string]string {
 	return map[string]string{ //nolint:gosec // names of subresources, and no credentials
 		"addvolume":                  "nodevirt can't add a volume to a VM that runs: add it to the VM's template, and restart the VM",

@@ -49,7 +49,7 @@ func checkRunning(spec *field.Path, tree any) field.ErrorList {
 			"runStrategy is given too; use runStrategy alone")}
 	case !running && !strategy:
 		return field.ErrorList{field.Required(spec.Child("runStrategy"),
-			"say when the VM is to run: Always, RerunOnFailure, Manual, Halted or Once")}
+			"set when the VM should run: Always, RerunOnFailure, Manual, Halted or Once")}
 	}
 	return nil
 }

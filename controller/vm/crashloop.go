@@ -14,8 +14,8 @@ import (
 // reasonBackOff is the kubelet's, for containers.
 const reasonBackOff = "BackOff"
 
-// crashLoop is the condition that tells why the last start counts as failed and when the next one is:
-// the instance that could tell is gone by then. It is nil while there is an instance that may do better.
+// crashLoop returns the condition that says why the last start failed and when the next one is, since
+// the failed instance is gone by then. It is nil while there is an instance that may succeed.
 func crashLoop(vm *kubevirt.VirtualMachine, o outcome) *cond {
 	f := o.startFailure
 	switch {

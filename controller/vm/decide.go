@@ -6,19 +6,19 @@ import (
 	kubevirt "kubevirt.io/api/core/v1"
 )
 
-// decision is what a VirtualMachine needs next.
+// decision is the next step for a VirtualMachine.
 type decision struct {
-	// start makes an instance, stop removes the one there is.
+	// start creates an instance, stop deletes the existing one.
 	start, stop bool
-	// again notes that a start has to follow this stop, where the strategy alone
-	// would not make one.
+	// again records that a start must follow this stop, since the strategy alone
+	// would not start the VM.
 	again bool
-	// wait is how long a start is held back; 0 for none that is.
+	// wait is how long a start is delayed; 0 for no delay.
 	wait time.Duration
 }
 
-// decide says what a VirtualMachine needs, whose instance (nil if it has none) is
-// as given. It is pure.
+// decide returns the next step for a VirtualMachine and its instance, which is nil
+// if it has none. It is pure.
 //
 //	Always          there is always an instance: an ended one is replaced
 //	RerunOnFailure  an instance that failed is replaced
@@ -64,8 +64,8 @@ func decideExisting(
 	return decision{}
 }
 
-// wantsStart tells whether a VirtualMachine without an instance should get one.
-// One that follows this strategy for the first time should.
+// wantsStart reports whether a VirtualMachine without an instance should get one.
+// A VirtualMachine that follows its strategy for the first time should.
 func wantsStart(vm *kubevirt.VirtualMachine, strategy kubevirt.VirtualMachineRunStrategy) bool {
 	switch strategy {
 	case kubevirt.RunStrategyAlways:
@@ -96,9 +96,9 @@ func stopRequested(vm *kubevirt.VirtualMachine, vmi *kubevirt.VirtualMachineInst
 	return false
 }
 
-// pending are the requests that still have something to do: a stop is done when
-// its instance is gone, a start when an instance runs that no stop is meant for.
-// Who halts the virtual machine takes a start back.
+// pending returns the requests that are not done yet. A stop is done when its
+// instance is gone, and a start when an instance runs that no stop names. Halting the
+// VM cancels a start.
 func pending(
 	vm *kubevirt.VirtualMachine, strategy kubevirt.VirtualMachineRunStrategy, vmi *kubevirt.VirtualMachineInstance,
 ) []kubevirt.VirtualMachineStateChangeRequest {

@@ -1,5 +1,5 @@
 // Package vm decides for each VirtualMachine whether it should have a running
-// VirtualMachineInstance, makes and removes instances accordingly, and tells on
-// the VirtualMachine how they fare. It leaves to controller/vmi what becomes of
-// an instance.
+// VirtualMachineInstance, creates and deletes instances accordingly, and reports
+// their state in the VirtualMachine's status. It leaves the instances to
+// controller/vmi.
 package vm

@@ -9,8 +9,8 @@ import (
 	"github.com/nodevirt/nodevirt/controller/backoff"
 )
 
-// failureUnder is startFailure where a strategy may hold the next start back: one that a person asks for waits
-// for nothing, and who halts the virtual machine begins anew.
+// failureUnder returns startFailure if the strategy may delay the next start. A start that a user requests
+// is not delayed, and halting the VM resets the count.
 func failureUnder(
 	strategy kubevirt.VirtualMachineRunStrategy, have *kubevirt.VirtualMachineStartFailure,
 	vmi *kubevirt.VirtualMachineInstance, now time.Time,
@@ -21,8 +21,8 @@ func failureUnder(
 	return startFailure(have, vmi, now)
 }
 
-// startFailure counts instances in a row that ended by themselves soon after their
-// start, or never ran. An instance counts once.
+// startFailure counts consecutive instances that ended by themselves soon after their
+// start, or never ran. It counts each instance once.
 func startFailure(
 	have *kubevirt.VirtualMachineStartFailure, vmi *kubevirt.VirtualMachineInstance, now time.Time,
 ) *kubevirt.VirtualMachineStartFailure {
@@ -46,8 +46,8 @@ func startFailure(
 	return &next
 }
 
-// holdBack is how long the next start has to wait; 0 for not at all. A time that is further away than any
-// wait is another controller's, whose clock was ahead.
+// holdBack returns how long the next start must wait; 0 for not at all. It ignores a time that is further
+// away than any wait: a controller whose clock was ahead wrote it.
 func holdBack(vm *kubevirt.VirtualMachine, now time.Time) time.Duration {
 	f := vm.Status.StartFailure
 	if f == nil || f.RetryAfterTimestamp == nil {

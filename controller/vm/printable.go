@@ -5,7 +5,7 @@ import (
 	kubevirt "kubevirt.io/api/core/v1"
 )
 
-// printable is the one word that kubectl get shows.
+// printable returns the status that kubectl get shows.
 func printable(vm *kubevirt.VirtualMachine, o outcome) kubevirt.VirtualMachinePrintableStatus {
 	switch {
 	case vm.DeletionTimestamp != nil:
@@ -41,7 +41,7 @@ func withoutInstance(o outcome) kubevirt.VirtualMachinePrintableStatus {
 	return kubevirt.VirtualMachineStatusStopped
 }
 
-// starting tells what keeps an instance from running, where KubeVirt has a word for it.
+// starting returns what keeps an instance from running, if KubeVirt has a status for it.
 func starting(vmi *kubevirt.VirtualMachineInstance) kubevirt.VirtualMachinePrintableStatus {
 	scheduled := condition(vmi, kubevirt.VirtualMachineInstanceConditionType(corev1.PodScheduled))
 	if scheduled != nil && scheduled.Status == corev1.ConditionFalse {

@@ -16,7 +16,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
 )
 
-// Reconciler brings one VirtualMachine at a time nearer to what it says.
+// Reconciler starts and stops VirtualMachines as their specs request.
 type Reconciler struct {
 	// Client reads from the cache and must wait there for its own writes.
 	Client client.Client
@@ -30,7 +30,7 @@ type Reconciler struct {
 	Now func() time.Time
 }
 
-// Reconcile does what there is to do for the VirtualMachine of a name.
+// Reconcile takes the next step for the VirtualMachine of a name.
 func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result, error) {
 	vm := new(kubevirt.VirtualMachine)
 	if err := r.Client.Get(ctx, req.NamespacedName, vm); err != nil {
@@ -44,7 +44,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resu
 	}
 	if vm.DeletionTimestamp != nil {
 		if vmi != nil && !metav1.IsControlledBy(vmi, vm) {
-			vmi = nil // another's, or by now nobody's: it goes on without the VM
+			vmi = nil // another owner's, or released: it continues without the VM
 		}
 		return ctrl.Result{}, r.remove(ctx, vm, vmi)
 	}
@@ -63,7 +63,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resu
 	return r.run(ctx, vm, vmi)
 }
 
-// run starts or stops, and tells how it went.
+// run starts or stops the VM, and reports the result.
 func (r *Reconciler) run(
 	ctx context.Context, vm *kubevirt.VirtualMachine, vmi *kubevirt.VirtualMachineInstance,
 ) (ctrl.Result, error) {
@@ -80,7 +80,7 @@ func (r *Reconciler) run(
 	o.wanted = wantsStart(considered, strategy)
 	switch {
 	case o.decision.stop:
-		// What must outlast the instance is on record before the instance goes.
+		// The status records what must outlast the instance before it is deleted.
 		if err := r.report(ctx, vm, o); err != nil {
 			return ctrl.Result{}, err
 		}
@@ -112,7 +112,7 @@ func (r *Reconciler) start(ctx context.Context, vm *kubevirt.VirtualMachine) (*k
 	return vmi, nil
 }
 
-// stop deletes that very instance.
+// stop deletes this instance, and no later one of its name.
 func (r *Reconciler) stop(ctx context.Context, vm *kubevirt.VirtualMachine, vmi *kubevirt.VirtualMachineInstance) error {
 	if vmi.DeletionTimestamp != nil {
 		return nil
@@ -129,8 +129,8 @@ func (r *Reconciler) stop(ctx context.Context, vm *kubevirt.VirtualMachine, vmi 
 	return nil
 }
 
-// adopt makes an instance of the VirtualMachine's name that nobody owns its own.
-// It returns why it can't be where another owns it.
+// adopt makes the VirtualMachine the owner of an instance of its name that has no
+// owner. If it cannot, foreign says why.
 func (r *Reconciler) adopt(
 	ctx context.Context, vm *kubevirt.VirtualMachine, vmi *kubevirt.VirtualMachineInstance,
 ) (foreign, err error) {
@@ -141,7 +141,7 @@ func (r *Reconciler) adopt(
 	case owner != nil:
 		return fmt.Errorf("VMI %s belongs to %s %s", vmi.Name, owner.Kind, owner.Name), nil
 	case vmi.DeletionTimestamp != nil:
-		return fmt.Errorf("VMI %s, which belongs to nobody, is being deleted", vmi.Name), nil
+		return fmt.Errorf("VMI %s, which has no owner, is being deleted", vmi.Name), nil
 	}
 	before := vmi.DeepCopy()
 	vmi.OwnerReferences = append(vmi.OwnerReferences, *metav1.NewControllerRef(vm, kubevirt.VirtualMachineGroupVersionKind))
@@ -152,8 +152,8 @@ func (r *Reconciler) adopt(
 	return nil, nil
 }
 
-// keep gives the VirtualMachine its finalizer, so that it stays until its
-// instance is gone.
+// keep adds the finalizer, so that the VirtualMachine stays until its instance is
+// gone.
 func (r *Reconciler) keep(ctx context.Context, vm *kubevirt.VirtualMachine) error {
 	before := vm.DeepCopy()
 	if !controllerutil.AddFinalizer(vm, kubevirt.VirtualMachineControllerFinalizer) {
@@ -166,8 +166,8 @@ func (r *Reconciler) keep(ctx context.Context, vm *kubevirt.VirtualMachine) erro
 	return nil
 }
 
-// remove ends a deleted VirtualMachine's instance, unless it is to be orphaned,
-// and then the VirtualMachine.
+// remove deletes the instance of a deleted VirtualMachine, unless it should be
+// orphaned, and then lets the VirtualMachine go.
 func (r *Reconciler) remove(ctx context.Context, vm *kubevirt.VirtualMachine, vmi *kubevirt.VirtualMachineInstance) error {
 	orphan := controllerutil.ContainsFinalizer(vm, metav1.FinalizerOrphanDependents)
 	if vmi != nil && !orphan {
@@ -176,7 +176,7 @@ func (r *Reconciler) remove(ctx context.Context, vm *kubevirt.VirtualMachine, vm
 		}
 		return r.report(ctx, vm, outcome{vmi: vmi})
 	}
-	if vmi == nil { // what follows can't be taken back: the cache may be behind
+	if vmi == nil { // the next step cannot be undone, and the cache may be behind
 		live := new(kubevirt.VirtualMachineInstance)
 		err := r.Live.Get(ctx, client.ObjectKeyFromObject(vm), live)
 		if err == nil && metav1.IsControlledBy(live, vm) {
@@ -192,7 +192,7 @@ func (r *Reconciler) remove(ctx context.Context, vm *kubevirt.VirtualMachine, vm
 	}
 	patch := client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{})
 	if err := r.Client.Patch(ctx, vm, patch); err != nil {
-		return client.IgnoreNotFound(fmt.Errorf("take finalizer off VM %s: %w", vm.Name, err))
+		return client.IgnoreNotFound(fmt.Errorf("remove finalizer from VM %s: %w", vm.Name, err))
 	}
 	return nil
 }

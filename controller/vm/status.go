@@ -16,7 +16,7 @@ import (
 	"github.com/nodevirt/nodevirt/controller/backoff"
 )
 
-// outcome is all that a VirtualMachine's status is made of.
+// outcome is the input of a VirtualMachine's status.
 type outcome struct {
 	vmi          *kubevirt.VirtualMachineInstance // nil if there is none
 	strategy     kubevirt.VirtualMachineRunStrategy
@@ -26,7 +26,7 @@ type outcome struct {
 	failure      error // what could not be done
 }
 
-// again is when to look again without an event; 0 for never.
+// again returns when to reconcile without an event; 0 for never.
 func (o outcome) again(now time.Time) time.Duration {
 	switch {
 	case o.decision.wait > 0:
@@ -72,7 +72,7 @@ func status(vm *kubevirt.VirtualMachine, o outcome, now time.Time) kubevirt.Virt
 			s.ObservedGeneration = g
 		}
 	}
-	// A strategy is followed once it has had its effect: until then it is new.
+	// The status has the strategy once it has taken effect.
 	if o.strategy != "" && (o.vmi != nil || !o.wanted) {
 		s.RunStrategy = o.strategy
 	}
@@ -88,7 +88,7 @@ func status(vm *kubevirt.VirtualMachine, o outcome, now time.Time) kubevirt.Virt
 
 type cond = kubevirt.VirtualMachineCondition
 
-// copied are the conditions of an instance that its VirtualMachine has too.
+// copied are the conditions of an instance that its VirtualMachine has, too.
 var copied = []kubevirt.VirtualMachineInstanceConditionType{
 	kubevirt.VirtualMachineInstanceReady,
 	kubevirt.VirtualMachineInstancePaused,
@@ -125,7 +125,7 @@ func conditions(vm *kubevirt.VirtualMachine, o outcome, now time.Time) []cond {
 	return wanted
 }
 
-// failureReason is KubeVirt's word for why there is no instance.
+// failureReason returns KubeVirt's reason why there is no instance.
 func failureReason(failure error) string {
 	if m := missing(failure); m != nil {
 		return m.Reason
@@ -133,8 +133,8 @@ func failureReason(failure error) string {
 	return "FailedCreate"
 }
 
-// fromInstance are the conditions that an instance lends. What changes on the way
-// to Running and troubles nobody is left out: each would be a write.
+// fromInstance returns the conditions copied from the instance. It omits conditions
+// that change before the guest runs and that matter to no user: each costs a write.
 func fromInstance(vmi *kubevirt.VirtualMachineInstance) []cond {
 	unready := cond{Type: kubevirt.VirtualMachineReady, Status: corev1.ConditionFalse}
 	if vmi == nil {

@@ -17,8 +17,8 @@ import (
 	"github.com/nodevirt/nodevirt/controller/pod"
 )
 
-// instance returns the instance that a VirtualMachine's template makes, which is t
-// with what its instance type and preference say.
+// instance returns a new instance of a VirtualMachine. T is the template with what
+// the instance type and the preference add.
 func instance(
 	vm *kubevirt.VirtualMachine, t *kubevirt.VirtualMachineInstanceTemplateSpec,
 ) (*kubevirt.VirtualMachineInstance, error) {
@@ -53,13 +53,13 @@ func instance(
 	return vmi, nil
 }
 
-// systemUUID is what the guest finds in its SMBIOS, at each start the same.
+// systemUUID returns the UUID in the guest's SMBIOS, the same at each start.
 func systemUUID(vm *kubevirt.VirtualMachine) types.UID {
 	return types.UID(uuid.NewSHA1(uuid.NameSpaceOID, []byte(vm.UID)).String())
 }
 
-// digest tells a changed template from the one that an instance was made from, and
-// other types than its. Labels and annotations do not change a machine.
+// digest identifies the template's spec and the types that an instance was created
+// from. Labels and annotations do not change the VM.
 func digest(vm *kubevirt.VirtualMachine) (string, error) {
 	text, err := json.Marshal(vm.Spec.Template.Spec)
 	if err == nil && (vm.Spec.Instancetype != nil || vm.Spec.Preference != nil) {
@@ -74,8 +74,8 @@ func digest(vm *kubevirt.VirtualMachine) (string, error) {
 	return hex.EncodeToString(sum[:8]), nil
 }
 
-// outdated tells whether an instance was made from another template than the
-// VirtualMachine has now.
+// outdated reports whether the VirtualMachine's template has changed since the
+// instance was created.
 func outdated(vm *kubevirt.VirtualMachine, vmi *kubevirt.VirtualMachineInstance) bool {
 	made := vmi.Annotations[pod.AnnotationTemplate]
 	if vm.Spec.Template == nil || made == "" {

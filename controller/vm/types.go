@@ -15,10 +15,10 @@ import (
 	"github.com/nodevirt/nodevirt/controller/instancetype"
 )
 
-// keepTypes keeps revisions of a VirtualMachine's instance type and preference, and
-// writes down which, before anything is made of them.
+// keepTypes creates revisions of a VirtualMachine's instance type and preference, and
+// records their names before an instance is created.
 func (r *Reconciler) keepTypes(ctx context.Context, vm *kubevirt.VirtualMachine) error {
-	if vm.Spec.Template == nil { // told where one is needed
+	if vm.Spec.Template == nil { // template reports it
 		return nil
 	}
 	status, err := instancetype.Keep(ctx, r.Live, r.Revisions, vm)
@@ -34,7 +34,8 @@ func (r *Reconciler) keepTypes(ctx context.Context, vm *kubevirt.VirtualMachine)
 	return nil
 }
 
-// template is a VirtualMachine's, with what its instance type and preference say.
+// template returns a VirtualMachine's template with what its instance type and its
+// preference add.
 func (r *Reconciler) template(
 	ctx context.Context, vm *kubevirt.VirtualMachine,
 ) (*kubevirt.VirtualMachineInstanceTemplateSpec, error) {
@@ -49,22 +50,23 @@ func (r *Reconciler) template(
 	return template, types.Apply(field.NewPath("spec", "template"), template).ToAggregate()
 }
 
-// changes tells whether a failure goes only with a change of an object that is
-// watched, so that to try again by itself is of no use.
+// changes reports whether only the change of a watched object can end a failure, so
+// that a retry is useless.
 func changes(failure error) bool {
 	var conflicts utilerrors.Aggregate
 	m := missing(failure)
 	return m != nil && !m.Revision || errors.As(failure, &conflicts)
 }
 
-// missing is what there is not yet; nil for nothing.
+// missing returns the error of an object that does not exist yet; nil for another
+// failure.
 func missing(failure error) *instancetype.MissingError {
 	var m *instancetype.MissingError
 	errors.As(failure, &m)
 	return m
 }
 
-// whoWants are the VirtualMachines that wait for an instance type or a preference.
+// whoWants returns the VirtualMachines that wait for an instance type or a preference.
 func (r *Reconciler) whoWants(ctx context.Context, object client.Object) []reconcile.Request {
 	var all kubevirt.VirtualMachineList
 	err := r.Client.List(ctx, &all, client.InNamespace(object.GetNamespace()), client.UnsafeDisableDeepCopy)

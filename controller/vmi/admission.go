@@ -28,7 +28,7 @@ func check(r *admission.Review) field.ErrorList {
 	problems := admission.CheckName(meta, r.Meta.Name)
 	tree, ok := r.Object["spec"]
 	if !ok || tree == nil {
-		return append(problems, field.Required(spec, "it says what machine this is"))
+		return append(problems, field.Required(spec, "describe the VM here"))
 	}
 	vmi, p := manifest.CheckVMI(spec, tree)
 	problems = append(problems, p...)
@@ -42,7 +42,7 @@ func checkUpdate(r *admission.Review) field.ErrorList {
 	var problems field.ErrorList
 	for _, at := range differences(field.NewPath("spec"), r.Old["spec"], r.Object["spec"]) {
 		problems = append(problems, field.Forbidden(at,
-			"an instance can't be changed; delete it and make it anew, or change its VirtualMachine and restart that"))
+			"an instance can't be changed; delete and recreate it, or change its VirtualMachine and restart that"))
 	}
 	return problems
 }

@@ -28,7 +28,7 @@ func TestCheck(t *testing.T) {
 		name, spec, want string
 	}{
 		{"web", spec, ""},
-		{"web", `null`, "spec: Required value: it says what machine this is"},
+		{"web", `null`, "spec: Required value: describe the VM here"},
 		{"web", strings.Replace(spec, "volumes", "volume", 1), "spec.volume: unknown field"},
 		{strings.Repeat("x", 64), spec, "metadata.name: Too long: may not be more than 63 bytes"},
 	} {

@@ -8,18 +8,18 @@ import (
 	kubevirt "kubevirt.io/api/core/v1"
 )
 
-// AnnotationNetworkStatus is where Multus tells of the interfaces that it made.
+// AnnotationNetworkStatus is where Multus reports the interfaces that it created.
 const AnnotationNetworkStatus = "k8s.v1.cni.cncf.io/network-status"
 
-// attachments are the pod's secondary interfaces by the number in their name,
-// net1 and so on. What can't be read of Multus' annotation is not told.
+// attachments returns the pod's secondary interfaces by the number in their name,
+// net1 and so on. It omits what it cannot read of Multus' annotation.
 func attachments(p *corev1.Pod) map[int]kubevirt.VirtualMachineInstanceNetworkInterface {
 	var reported []struct {
 		Interface string   `json:"interface"`
 		IPs       []string `json:"ips"`
 		MAC       string   `json:"mac"`
 	}
-	// A pod's author may write there what he likes: it is for the eyes alone.
+	// A pod's author may write anything there: no decision depends on it.
 	_ = json.Unmarshal([]byte(p.Annotations[AnnotationNetworkStatus]), &reported)
 	all := map[int]kubevirt.VirtualMachineInstanceNetworkInterface{}
 	for i := 1; i <= len(reported); i++ {

@@ -13,8 +13,8 @@ import (
 
 type cond = kubevirt.VirtualMachineInstanceCondition
 
-// conditions returns the instance's conditions, those of others as they were. The
-// time of a transition changes with a condition's status alone.
+// conditions returns the instance's conditions and keeps those of other controllers.
+// The time of a transition changes only with a condition's status.
 func conditions(vmi *kubevirt.VirtualMachineInstance, v view, now time.Time) []cond {
 	all := slices.Clone(vmi.Status.Conditions)
 	set := func(c cond) {
@@ -41,7 +41,7 @@ func conditions(vmi *kubevirt.VirtualMachineInstance, v view, now time.Time) []c
 		{condition.Paused, kubevirt.VirtualMachineInstancePaused},
 		{condition.AgentConnected, kubevirt.VirtualMachineInstanceAgentConnected},
 	} {
-		// As with KubeVirt these are there while they are true.
+		// As in KubeVirt these exist only while they are true.
 		if c := v.told(kind.pod); c != nil {
 			set(cond{Type: kind.own, Status: c.Status, Reason: c.Reason, Message: c.Message})
 		} else {
@@ -78,7 +78,7 @@ func ready(v view) cond {
 		c.Reason, c.Message = kubevirt.GuestNotRunningReason, "Guest VM is not reported as running"
 	case v.phase() == kubevirt.Unknown:
 		c.Status, c.Reason = corev1.ConditionUnknown, reason(v)
-		c.Message = "Nothing is heard of the guest's node"
+		c.Message = "The guest's node does not report"
 	case v.pod.DeletionTimestamp != nil:
 		c.Reason, c.Message = kubevirt.PodTerminatingReason, "The pod of the virtual machine is being terminated"
 	default:
@@ -110,7 +110,7 @@ func scheduled(v view) *cond {
 	}
 }
 
-// migratable says that no instance can be migrated, and the first reason.
+// migratable returns the condition that the instance cannot be migrated, and the first reason.
 func migratable(vmi *kubevirt.VirtualMachineInstance) cond {
 	c := cond{
 		Type: kubevirt.VirtualMachineInstanceIsMigratable, Status: corev1.ConditionFalse,

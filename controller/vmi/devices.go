@@ -10,8 +10,8 @@ import (
 	"github.com/nodevirt/nodevirt/shim/vmspec"
 )
 
-// setMachine tells what machine the guest has, as KubeVirt does where neither migration nor hotplug has
-// changed it: its type, vCPUs, memory and disks.
+// setMachine reports the VM's machine type, vCPUs, memory and disks, as KubeVirt does if neither
+// migration nor hotplug has changed them.
 func setMachine(s *kubevirt.VirtualMachineInstanceStatus, vmi *kubevirt.VirtualMachineInstance) {
 	made, _ := vmspec.Preview(field.NewPath("spec"), &vmi.Spec)
 	s.Machine = &kubevirt.Machine{Type: made.Machine}
@@ -23,8 +23,7 @@ func setMachine(s *kubevirt.VirtualMachineInstanceStatus, vmi *kubevirt.VirtualM
 	plug(s.Interfaces, made.Interfaces)
 }
 
-// plug tells of the cards what none of those who tell of networks knows. No card of a machine that
-// runs is unplugged.
+// plug adds to the cards what only the spec knows. No card of a running VM is unplugged.
 func plug(cards []kubevirt.VirtualMachineInstanceNetworkInterface, made []vmspec.Interface) {
 	for i := range cards {
 		at := slices.IndexFunc(made, func(m vmspec.Interface) bool { return m.Name == cards[i].Name })
@@ -45,7 +44,7 @@ func memory(bytes int64) *kubevirt.MemoryStatus {
 	return &kubevirt.MemoryStatus{GuestAtBoot: q, GuestCurrent: q, GuestRequested: q}
 }
 
-// volumes are those with a disk, under the name that libvirt calls it by.
+// volumes returns the volumes with a disk, under the disk's name in libvirt.
 func volumes(all []kubevirt.Volume, disks []vmspec.Disk) []kubevirt.VolumeStatus {
 	names := map[string]string{}
 	for i, t := range vmspec.Targets(disks) {

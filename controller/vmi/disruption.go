@@ -11,16 +11,16 @@ import (
 // ReasonNodeUnresponsive is in the status of an instance of a lost node.
 const ReasonNodeUnresponsive = "NodeUnresponsive"
 
-// Reasons in the status of an instance that others ended.
+// Reasons in the status of an instance that did not end by itself.
 const (
 	ReasonPodDeleted       = "PodDeleted"
 	ReasonNodeGone         = "NodeGone"
 	ReasonNodeOutOfService = "NodeOutOfService"
 )
 
-// Disrupted tells whether an instance ended, or is to end, by what others did: it
-// was deleted, its pod was deleted or evicted, its node is gone. That says nothing
-// about how the next one will fare.
+// Disrupted reports whether an instance ended, or will end, for a reason outside its
+// guest: the instance or its pod was deleted or evicted, or its node is gone. Such an
+// end does not predict how the next start goes.
 func Disrupted(vmi *kubevirt.VirtualMachineInstance) bool {
 	return vmi.DeletionTimestamp != nil ||
 		slices.Contains([]string{ReasonPodDeleted, ReasonNodeGone, ReasonNodeOutOfService}, vmi.Status.Reason)
@@ -32,7 +32,7 @@ func (v view) disrupted() bool {
 	return v.ended() && v.pod.DeletionTimestamp != nil && c != nil && c.Terminated != nil
 }
 
-// disruption says who deleted the pod, where that is known: drains, taints,
+// disruption says why the pod was deleted, if that is known: a drain, a taint, or
 // preemption by other pods.
 func (v view) disruption() string {
 	if c := conditionOf(v.pod, corev1.DisruptionTarget); c != nil && c.Status == corev1.ConditionTrue {

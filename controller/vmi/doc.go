@@ -1,19 +1,18 @@
-// Package vmi makes one pod of each VirtualMachineInstance, and tells on the
-// instance what becomes of it. It leaves the pod's content to controller/pod,
-// where it runs to Kubernetes' scheduler, and whether a new instance follows an
-// ended one to controller/vm.
+// Package vmi creates one pod for each VirtualMachineInstance, and reports in the
+// instance's status how the guest is. It leaves the pod's content to controller/pod,
+// the choice of a node to Kubernetes' scheduler, and the successor of an ended
+// instance to controller/vm.
 //
-// Never two guests of one instance run at a time. Three things hold that:
+// Two guests of one instance never run at a time. Three mechanisms ensure that:
 //
-//   - An instance's pod has a name with the instance's UID in it: the API server
-//     refuses a second one.
-//   - The pod has a finalizer, which is taken off when the container is reported
-//     terminated, or when the node is gone or declared out of service. So a pod
-//     that was deleted by force stays an object until its guest has ended.
-//   - The instance has a finalizer, which is taken off when the pod is gone. So
-//     does the next instance of that name wait, and it looks for pods of those
-//     before it all the same.
+//   - The name of an instance's pod contains the instance's UID: the API server
+//     refuses a second pod.
+//   - The pod has a finalizer. The controller removes it when the container is
+//     reported terminated, or when the node is gone or declared out of service. So
+//     the object of a pod that was deleted by force stays until its guest has ended.
+//   - The instance has a finalizer. The controller removes it when the pod is gone.
+//     So the next instance of that name waits; it still looks for earlier pods.
 //
-// What is about to be irreversible is asked of the API server, not of the cache:
-// whether a pod, an instance or a node is really gone.
+// Before a step that cannot be undone, the controller asks the API server, not the
+// cache, whether a pod, an instance or a node is really gone.
 package vmi

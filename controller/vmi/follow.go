@@ -14,7 +14,7 @@ import (
 	"github.com/nodevirt/nodevirt/controller/pod"
 )
 
-// follow tells on the instance what its pod is at, and lets an ended pod go.
+// follow reports the pod's state in the instance's status, and releases an ended pod.
 func (r *Reconciler) follow(
 	ctx context.Context, vmi *kubevirt.VirtualMachineInstance, p *corev1.Pod,
 ) (ctrl.Result, error) {
@@ -43,7 +43,7 @@ func (r *Reconciler) follow(
 	return ctrl.Result{RequeueAfter: next}, nil
 }
 
-// look joins a pod with its node.
+// look reads the pod's node.
 func (r *Reconciler) look(ctx context.Context, p *corev1.Pod) (view, error) {
 	v := view{pod: p}
 	if p.Spec.NodeName == "" {
@@ -68,7 +68,7 @@ func (r *Reconciler) look(ctx context.Context, p *corev1.Pod) (view, error) {
 	return v, nil
 }
 
-// remove ends a deleted instance's guest, and then the instance.
+// remove ends the guest of a deleted instance, and then releases the instance.
 func (r *Reconciler) remove(
 	ctx context.Context, vmi *kubevirt.VirtualMachineInstance, p *corev1.Pod,
 ) (ctrl.Result, error) {
@@ -81,12 +81,12 @@ func (r *Reconciler) remove(
 		}
 		r.Events.Eventf(vmi, p, corev1.EventTypeNormal, "SuccessfulDelete", "Delete",
 			"Deleted virtual machine pod %s", p.Name)
-		return ctrl.Result{}, nil // the pod's own event goes on
+		return ctrl.Result{}, nil // the pod's event triggers the next step
 	}
 	return r.follow(ctx, vmi, p)
 }
 
-// forget takes the finalizer off an instance whose pod is really gone.
+// forget removes the finalizer of an instance whose pod is really gone.
 func (r *Reconciler) forget(ctx context.Context, vmi *kubevirt.VirtualMachineInstance) (ctrl.Result, error) {
 	if !controllerutil.ContainsFinalizer(vmi, kubevirt.VirtualMachineInstanceFinalizer) {
 		return ctrl.Result{}, nil
@@ -102,12 +102,13 @@ func (r *Reconciler) forget(ctx context.Context, vmi *kubevirt.VirtualMachineIns
 	controllerutil.RemoveFinalizer(vmi, kubevirt.VirtualMachineInstanceFinalizer)
 	patch := client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{})
 	if err := r.Client.Patch(ctx, vmi, patch); err != nil {
-		return ctrl.Result{}, ignoreGone(fmt.Errorf("take finalizer off VMI %s: %w", vmi.Name, err))
+		return ctrl.Result{}, ignoreGone(fmt.Errorf("remove finalizer from VMI %s: %w", vmi.Name, err))
 	}
 	return ctrl.Result{}, nil
 }
 
-// deletePod deletes that very pod, in its own grace period if nothing else is said.
+// deletePod deletes this pod, and no later one of its name, by default with the pod's
+// grace period.
 func (r *Reconciler) deletePod(ctx context.Context, p *corev1.Pod, how ...client.DeleteOption) error {
 	err := r.Client.Delete(ctx, p, append(how, client.Preconditions{UID: &p.UID})...)
 	if err != nil && !apierrors.IsNotFound(err) {
@@ -116,10 +117,9 @@ func (r *Reconciler) deletePod(ctx context.Context, p *corev1.Pod, how ...client
 	return nil
 }
 
-// release takes the finalizer off a pod whose guest has ended. A pod that has
-// changed since it was looked at is looked at again. One that is deleted goes at
-// once where no kubelet is left to confirm it: Kubernetes' own collector of such
-// pods takes up to a minute.
+// release removes the finalizer of a pod whose guest has ended, unless the pod has
+// changed since it was read. It deletes the object at once if no kubelet is left to
+// confirm a deletion, since Kubernetes' collector of such pods takes up to a minute.
 func (r *Reconciler) release(ctx context.Context, v view) error {
 	p := v.pod
 	if p == nil || !v.ended() {

@@ -12,10 +12,10 @@ import (
 	"github.com/nodevirt/nodevirt/shim/podstatus/condition"
 )
 
-// What the node tells of a guest, by conditions of its pod. A pod without them has
-// a node without a credential: its guest runs all the same.
+// Nodes report guests by conditions of their pods. A node without a credential sets
+// no such conditions; its guests run all the same.
 
-// told is a pod's condition of that type, where it is true; nil otherwise.
+// told returns the pod's condition of a type if it is true; nil otherwise.
 func (v view) told(kind corev1.PodConditionType) *corev1.PodCondition {
 	if v.pod == nil || !v.running() {
 		return nil
@@ -27,7 +27,7 @@ func (v view) told(kind corev1.PodConditionType) *corev1.PodCondition {
 	return c
 }
 
-// guest is what the guest's agent tells; false where it doesn't.
+// guest returns what the guest's agent reports; false if it reports nothing.
 func (v view) guest() (condition.Guest, bool) {
 	c := v.told(condition.GuestInfo)
 	if c == nil {
@@ -37,7 +37,7 @@ func (v view) guest() (condition.Guest, bool) {
 	return g, err == nil
 }
 
-// osInfo is the guest's operating system, in its own words.
+// osInfo returns the guest's operating system, as its agent names it.
 func osInfo(v view) kubevirt.VirtualMachineInstanceGuestOSInfo {
 	g, ok := v.guest()
 	if !ok || g.OS == nil {
@@ -49,9 +49,9 @@ func osInfo(v view) kubevirt.VirtualMachineInstanceGuestOSInfo {
 	}
 }
 
-// addGuests adds to the cards what the guest calls them, and its addresses where
-// the pod's network has none. A card is found by its MAC or IP address, or as the
-// only one that is left.
+// addGuests adds to the cards their names in the guest, and the guest's addresses if
+// the pod's network has none. It finds a card by its MAC or IP address, or as the only
+// remaining one.
 func addGuests(cards []kubevirt.VirtualMachineInstanceNetworkInterface, v view) {
 	g, ok := v.guest()
 	if !ok {

@@ -7,15 +7,15 @@ import (
 	kubevirt "kubevirt.io/api/core/v1"
 )
 
-// origin is the instance that a pod was made for.
+// origin is the instance that a pod was created for.
 type origin struct {
 	name string
 	uid  types.UID
 }
 
-// originOf tells a pod's origin; false if it is none of ours. A pod whose instance
-// is deleted with --cascade=orphan loses the reference to it, and keeps its guest:
-// such a one is known by what the controller wrote beside that.
+// originOf returns a pod's origin; false if the pod is of no instance. A pod whose
+// instance is deleted with --cascade=orphan loses its owner and keeps its guest: a
+// label and an annotation of the controller identify it then.
 func originOf(p *corev1.Pod) (origin, bool) {
 	if owner := metav1.GetControllerOf(p); owner != nil {
 		ours := owner.Kind == kubevirt.VirtualMachineInstanceGroupVersionKind.Kind

@@ -16,7 +16,7 @@ import (
 	"github.com/nodevirt/nodevirt/controller/pod"
 )
 
-// Reconciler brings one instance at a time nearer to what it says.
+// Reconciler creates and follows the pods of instances.
 type Reconciler struct {
 	// Client reads from the cache and must wait there for its own writes.
 	Client client.Client
@@ -30,8 +30,8 @@ type Reconciler struct {
 	Now func() time.Time
 }
 
-// Reconcile does what there is to do for the instance of a name, or for the pods
-// that one of that name has left.
+// Reconcile takes the next step for the instance of a name, or for the pods that an
+// instance of that name has left.
 func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result, error) {
 	vmi := new(kubevirt.VirtualMachineInstance)
 	if err := r.Client.Get(ctx, req.NamespacedName, vmi); apierrors.IsNotFound(err) {
@@ -65,7 +65,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resu
 	return r.create(ctx, vmi)
 }
 
-// ownPod is the instance's pod in the cache; nil if there is none.
+// ownPod returns the instance's pod in the cache; nil if there is none.
 func (r *Reconciler) ownPod(ctx context.Context, vmi *kubevirt.VirtualMachineInstance) (*corev1.Pod, error) {
 	return ownPod(ctx, r.Client, vmi)
 }
@@ -85,7 +85,8 @@ func ownPod(ctx context.Context, from client.Reader, vmi *kubevirt.VirtualMachin
 	return p, nil
 }
 
-// create makes the instance's pod, once the instance can't vanish before it.
+// create creates the instance's pod, after the finalizer that keeps the instance
+// until the pod is gone.
 func (r *Reconciler) create(ctx context.Context, vmi *kubevirt.VirtualMachineInstance) (ctrl.Result, error) {
 	before := vmi.DeepCopy()
 	if controllerutil.AddFinalizer(vmi, kubevirt.VirtualMachineInstanceFinalizer) {
@@ -95,7 +96,7 @@ func (r *Reconciler) create(ctx context.Context, vmi *kubevirt.VirtualMachineIns
 		}
 	}
 	wanted, err := pod.New(vmi, r.Pods)
-	if err != nil { // the same would come out the next time: an edit of the VMI starts it
+	if err != nil { // a retry would fail in the same way: a change of the VMI triggers the next attempt
 		return ctrl.Result{}, r.report(ctx, vmi, view{trouble: &trouble{"FailedCreate", err.Error()}})
 	}
 	switch err := r.Client.Create(ctx, wanted); {
@@ -114,11 +115,11 @@ func (r *Reconciler) create(ctx context.Context, vmi *kubevirt.VirtualMachineIns
 		r.Events.Eventf(vmi, nil, corev1.EventTypeNormal, string(kubevirt.Override), "Create",
 			"Some settings of VirtualMachineInstancePresets were not applied, since the instance has its own: %.900s", text)
 	}
-	return ctrl.Result{}, nil // the pod's own event goes on
+	return ctrl.Result{}, nil // the pod's event triggers the next step
 }
 
-// lost decides on an instance whose pod the cache does not have: it may lack
-// nothing but the label that the cache goes by.
+// lost handles an instance whose pod is not in the cache: the pod may only have lost
+// the label by which the cache selects pods.
 func (r *Reconciler) lost(ctx context.Context, vmi *kubevirt.VirtualMachineInstance) (ctrl.Result, error) {
 	p, err := ownPod(ctx, r.Live, vmi)
 	if err != nil {
@@ -130,7 +131,7 @@ func (r *Reconciler) lost(ctx context.Context, vmi *kubevirt.VirtualMachineInsta
 	return ctrl.Result{}, r.report(ctx, vmi, view{gone: true})
 }
 
-// reclaim gives a pod its label back, so that the cache finds it.
+// reclaim restores a pod's label, so that the cache finds it.
 func (r *Reconciler) reclaim(
 	ctx context.Context, vmi *kubevirt.VirtualMachineInstance, name string,
 ) (ctrl.Result, error) {

@@ -10,8 +10,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
-// report writes the instance's status, if it has changed, and tells its users of
-// what they may want to act on.
+// report writes the instance's status if it has changed, and sends events about what
+// users may want to act on.
 func (r *Reconciler) report(ctx context.Context, vmi *kubevirt.VirtualMachineInstance, v view) error {
 	next := status(vmi, v, r.Now())
 	if equality.Semantic.DeepEqual(next, vmi.Status) {
@@ -34,7 +34,7 @@ type item struct {
 	kind, reason, action, text string
 }
 
-// news are the events between two statuses.
+// news returns the events between two statuses.
 func news(before, after *kubevirt.VirtualMachineInstanceStatus, v view) []item {
 	var all []item
 	warn := func(reason, text string) {
@@ -49,7 +49,7 @@ func news(before, after *kubevirt.VirtualMachineInstanceStatus, v view) []item {
 		case kubevirt.Failed:
 			warn("Failed", v.why())
 		case kubevirt.Unknown:
-			warn(ReasonNodeUnresponsive, fmt.Sprintf("Nothing is heard of node %s. If the machine is off for good, "+
+			warn(ReasonNodeUnresponsive, fmt.Sprintf("Node %s does not report. If the node is off for good, "+
 				"delete its Node object or taint it %s: the guest then starts elsewhere.",
 				after.NodeName, corev1.TaintNodeOutOfService+"=nodeshutdown:NoExecute"))
 		}
@@ -79,8 +79,8 @@ func find(all []cond, kind kubevirt.VirtualMachineInstanceConditionType) *cond {
 	return nil
 }
 
-// sameTrouble tells whether two conditions need but one event: a pull that failed
-// and the wait for the next try take turns, and the kubelet repeats what the node has said.
+// sameTrouble reports whether one event is enough for two conditions: a failed pull alternates with the
+// wait for the next one, and the kubelet repeats the node's message.
 func sameTrouble(a, b cond) bool {
 	pull := func(c cond) bool { return c.Reason == "ErrImagePull" || c.Reason == "ImagePullBackOff" }
 	if pull(a) && pull(b) {
@@ -89,7 +89,7 @@ func sameTrouble(a, b cond) bool {
 	return a.Status == b.Status && a.Message == b.Message && (a.Reason == b.Reason || a.Message != "")
 }
 
-// shutDown tells of a guest that has powered off.
+// shutDown returns the text about a guest that has powered off.
 func (v view) shutDown() string {
 	if v.disrupted() {
 		return "The VirtualMachineInstance was shut down: " + v.disruption()
@@ -97,11 +97,11 @@ func (v view) shutDown() string {
 	return "The VirtualMachineInstance was shut down."
 }
 
-// why tells why an instance has failed.
+// why returns why an instance has failed.
 func (v view) why() string {
 	switch c := v.compute(); {
 	case v.gone:
-		return "The pod is gone, and with it what became of the guest."
+		return "The pod is gone, and with it the record of the guest's end."
 	case v.node.gone:
 		return fmt.Sprintf("Node %s is gone, and the guest with it.", v.pod.Spec.NodeName)
 	case v.disrupted() && !v.node.outOfService:

@@ -82,8 +82,8 @@ func ofPod(_ context.Context, o client.Object) []reconcile.Request {
 	return []reconcile.Request{{NamespacedName: types.NamespacedName{Namespace: o.GetNamespace(), Name: from.name}}}
 }
 
-// ofNode are the instances with a pod on a node. What can't be listed now comes
-// with the pods' own events.
+// ofNode returns the instances with a pod on a node. It ignores errors: the pods'
+// own events follow.
 func (r *Reconciler) ofNode(ctx context.Context, o client.Object) []reconcile.Request {
 	var pods corev1.PodList
 	err := r.Client.List(ctx, &pods, client.MatchingFields{indexNode: o.GetName()}, client.DisableReadYourWritesConsistency)
@@ -97,7 +97,7 @@ func (r *Reconciler) ofNode(ctx context.Context, o client.Object) []reconcile.Re
 	return all
 }
 
-// nodeChanges passes what changes what is believed of a node's guests.
+// nodeChanges passes events that change what is known about a node's guests.
 func nodeChanges() predicate.Predicate {
 	return predicate.Funcs{
 		CreateFunc: func(event.CreateEvent) bool { return true },

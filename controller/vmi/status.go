@@ -11,8 +11,8 @@ import (
 	kubevirt "kubevirt.io/api/core/v1"
 )
 
-// status returns the instance's status after what is seen now. It is pure, and
-// of the same view makes the same status again, so that nothing is written twice.
+// status returns the instance's status for a view. It is pure and idempotent, so
+// that nothing is written twice.
 func status(vmi *kubevirt.VirtualMachineInstance, v view, now time.Time) kubevirt.VirtualMachineInstanceStatus {
 	s := *vmi.Status.DeepCopy()
 	if vmi.IsFinal() {
@@ -59,7 +59,7 @@ func setPod(s *kubevirt.VirtualMachineInstanceStatus, p *corev1.Pod) {
 	}
 }
 
-// reason says in one word why the instance is in a phase that needs a reason.
+// reason returns the reason of a phase that needs one.
 func reason(v view) string {
 	switch c := v.compute(); {
 	case v.gone:
@@ -85,7 +85,7 @@ func reason(v view) string {
 	return ""
 }
 
-// interfaces are the instance's cards with what the pod tells of their networks.
+// interfaces returns the instance's cards with what the pod reports of their networks.
 func interfaces(vmi *kubevirt.VirtualMachineInstance, p *corev1.Pod) []kubevirt.VirtualMachineInstanceNetworkInterface {
 	const podInterface = "eth0"
 	own := kubevirt.VirtualMachineInstanceNetworkInterface{

@@ -12,7 +12,7 @@ import (
 	"github.com/nodevirt/nodevirt/shim/podstatus/condition"
 )
 
-// trouble is what keeps a guest from running, in the words of who found it.
+// trouble is what keeps a guest from running, in the words of its source.
 type trouble struct {
 	reason, message string
 }
@@ -28,8 +28,8 @@ func (v view) find() *trouble {
 	return v.refused()
 }
 
-// refused is why the node did not make the container, in the node's own words,
-// which the kubelet passes on cut, or not at all.
+// refused returns why the node did not create the container, in the node's words,
+// which the kubelet shortens or drops.
 func (v view) refused() *trouble {
 	if v.pod == nil {
 		return nil
@@ -42,7 +42,7 @@ func (v view) refused() *trouble {
 	return &trouble{c.Reason, c.Message}
 }
 
-// waitingTrouble is what the kubelet says of a container that it can't start.
+// waitingTrouble returns the kubelet's reason for a container that it cannot start.
 func (v view) waitingTrouble() *trouble {
 	c := v.compute()
 	if c == nil || c.Waiting == nil {
@@ -66,8 +66,8 @@ var troubles = map[string]bool{
 // maxEvents bounds what is read of a pod's events.
 const maxEvents = 100
 
-// troubleInEvents returns the last thing that went wrong with a pod's sandbox or
-// volumes; nil for nothing. Nothing but events tells it.
+// troubleInEvents returns the last failure of a pod's sandbox or volumes; nil for
+// none. Only events report such failures.
 func (r *Reconciler) troubleInEvents(ctx context.Context, p *corev1.Pod) (*trouble, error) {
 	var list corev1.EventList
 	err := r.Live.List(ctx, &list, client.InNamespace(p.Namespace), client.Limit(maxEvents),
@@ -88,7 +88,7 @@ func (r *Reconciler) troubleInEvents(ctx context.Context, p *corev1.Pod) (*troub
 	return &trouble{last.Reason, last.Message}, nil
 }
 
-// when an event was last seen, in whichever of its fields that stands.
+// when returns when an event was last seen. Several fields can have that time.
 func when(e *corev1.Event) time.Time {
 	if e.Series != nil {
 		return e.Series.LastObservedTime.Time

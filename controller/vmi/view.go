@@ -9,28 +9,28 @@ import (
 	"github.com/nodevirt/nodevirt/controller/pod"
 )
 
-// view is all that an instance's status is made of.
+// view is the input of an instance's status.
 type view struct {
 	// pod is the instance's; nil as long as there is none, and when it is gone.
 	pod  *corev1.Pod
 	gone bool
 	// node is where the pod is bound to; zero while it is not.
 	node node
-	// trouble is what keeps the guest from running, where the pod does not tell.
+	// trouble is what keeps the guest from running, if the pod does not say.
 	trouble *trouble
 }
 
-// node is what an instance needs to know of its node.
+// node is what matters of an instance's node.
 type node struct {
-	// gone: there is no such object any more.
+	// gone: the Node object does not exist any more.
 	gone bool
-	// lost: its kubelet has not been heard of for a while.
+	// lost: its kubelet has not reported for a while.
 	lost bool
-	// outOfService: somebody vouches that nothing runs there any more.
+	// outOfService: an administrator confirmed that nothing runs there any more.
 	outOfService bool
 }
 
-// vacant: nothing runs there, on somebody's word, and nobody is there to say so.
+// vacant reports whether nothing runs on the node and no kubelet can confirm it.
 func (n node) vacant() bool { return n.gone || n.outOfService }
 
 func readNode(n *corev1.Node) node {
@@ -67,7 +67,7 @@ func (v view) running() bool {
 	return c != nil && c.Running != nil
 }
 
-// ended tells whether the pod's guest is known not to run, now and ever.
+// ended reports whether the pod's guest does not run and never will again.
 func (v view) ended() bool {
 	switch c := v.compute(); {
 	case v.pod == nil:
@@ -91,10 +91,10 @@ func (v view) terminal() bool {
 	return v.pod.Status.Phase == corev1.PodFailed || v.pod.Status.Phase == corev1.PodSucceeded
 }
 
-// phase is where the instance stands.
+// phase returns the instance's phase.
 //
 //	Pending ──▶ Scheduling ──▶ Scheduled ──▶ Running ──▶ Succeeded, Failed
-//	(no pod)     (no node)      (a node)   ◀─▶ Unknown (no word of the node)
+//	(no pod)     (no node)      (a node)   ◀─▶ Unknown (the node is lost)
 func (v view) phase() kubevirt.VirtualMachineInstancePhase {
 	switch c := v.compute(); {
 	case v.pod == nil && !v.gone:
@@ -115,16 +115,16 @@ func (v view) phase() kubevirt.VirtualMachineInstancePhase {
 }
 
 const (
-	// silence is how long a node has to make a pod's sandbox before it is asked why
-	// there is none.
+	// silence is how long the reconciler waits for a pod's sandbox before it looks for
+	// the cause.
 	silence = 3 * time.Second
-	// maxSilence bounds the time between two such questions.
+	// maxSilence bounds the time between two such looks.
 	maxSilence = time.Minute
 )
 
-// lookAgain tells whether to ask for the pod's events now, which alone tell why
-// its sandbox or its volumes can't be made, and when to look the next time; 0 for
-// never, as the pod itself tells how it fares.
+// lookAgain reports whether to list the pod's events now, since only events say why
+// its sandbox or its volumes cannot be created, and when to look the next time; 0 for
+// never, if the pod itself reports its state.
 func (v view) lookAgain(now time.Time) (due bool, next time.Duration) {
 	if v.phase() != kubevirt.Scheduled || v.waitingTrouble() != nil {
 		return false, 0

@@ -19,8 +19,8 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/types"
 )
 
-// user is nobody's, as deploy/kubernetes/controller.yaml has it: with a number, "runAsNonRoot" needs
-// no look into the image.
+// user is an unprivileged user and group, as in deploy/kubernetes/controller.yaml. Kubernetes can check
+// runAsNonRoot only for a number.
 const user = "65532:65532"
 
 // program is the controller's path in the image, which holds nothing else: it is linked statically,

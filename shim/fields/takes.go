@@ -15,7 +15,7 @@ import (
 type Takes func(at *field.Path, value any) *field.Error
 
 const (
-	// MaxElements bounds every list without a bound of its own.
+	// MaxElements bounds every list without another bound.
 	MaxElements = 16
 	// MaxLabel is the length of a DNS label (RFC 1035, 2.3.4).
 	MaxLabel = 63

@@ -69,7 +69,7 @@ func run(ctx context.Context, args []string) error {
 	return tell(to, img)
 }
 
-// tell prints what a manifest can name the image by.
+// tell prints the names by which a manifest can refer to the image.
 func tell(ref name.Reference, img v1.Image) error {
 	digest, err := img.Digest()
 	if err != nil {

@@ -12,11 +12,11 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
-// schedulerTime is how long the scheduler has for its first word on a pod, which mostly comes within
-// milliseconds, before the instance tells of the pod without it: each instance is spared a write.
+// schedulerTime is how long the reconciler waits for the scheduler's first condition, which mostly comes
+// within milliseconds, before it reports the pod without it. The wait saves a write per instance.
 const schedulerTime = 5 * time.Second
 
-// unheard is how long to wait for that word yet; 0 for not at all.
+// unheard returns how long to wait for that condition; 0 for not at all.
 func (v view) unheard(now time.Time) time.Duration {
 	p := v.pod
 	if p.Spec.NodeName != "" || p.DeletionTimestamp != nil || v.terminal() || conditionOf(p, corev1.PodScheduled) != nil {
@@ -25,8 +25,8 @@ func (v view) unheard(now time.Time) time.Duration {
 	return max(schedulerTime-now.Sub(p.CreationTimestamp.Time), 0)
 }
 
-// skipped are the phases between two that nobody has seen the instance in, with
-// their times as the pod tells them.
+// skipped returns the phases between two others that the reconciler never saw, with
+// their times according to the pod.
 func (v view) skipped(from, to kubevirt.VirtualMachineInstancePhase) []kubevirt.VirtualMachineInstancePhaseTransitionTimestamp {
 	if v.pod == nil || v.pod.Spec.NodeName == "" {
 		return nil
@@ -45,8 +45,8 @@ func (v view) skipped(from, to kubevirt.VirtualMachineInstancePhase) []kubevirt.
 	return all
 }
 
-// label notes the pod's node on an instance, for people to select by, where the
-// node's name can be a label's value.
+// label labels an instance with its pod's node, for selectors, if the node's name is
+// a valid label value.
 func (r *Reconciler) label(ctx context.Context, vmi *kubevirt.VirtualMachineInstance, p *corev1.Pod) error {
 	node := p.Spec.NodeName
 	if node == "" || vmi.Labels[kubevirt.NodeNameLabel] == node || vmi.DeletionTimestamp != nil || vmi.IsFinal() ||

@@ -84,7 +84,7 @@ func (s *Server) press(button string) handler {
 	}
 }
 
-// tell is what the guest's agent has to say, which the shim puts into KubeVirt's types.
+// tell returns what the guest's agent reports. The shim converts it to KubeVirt's types.
 func (s *Server) tell(control string) handler {
 	return func(ctx context.Context, c *call) error {
 		vmi, found, err := s.running(ctx, c)

@@ -11,9 +11,9 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
-// settlePrevious ends and releases pods of earlier instances of a name, whose
-// instance somebody has removed in spite of its finalizer. It returns the name
-// of one that has not ended; "" if there is none. A nil vmi means none is there.
+// settlePrevious ends and releases the pods of earlier instances of a name, which
+// were removed in spite of their finalizer. It returns the name of a pod that has not
+// ended; "" if there is none. Vmi is the present instance; nil for none.
 func (r *Reconciler) settlePrevious(
 	ctx context.Context, key types.NamespacedName, vmi *kubevirt.VirtualMachineInstance,
 ) (string, error) {
@@ -40,7 +40,7 @@ func (r *Reconciler) settlePrevious(
 	return running, nil
 }
 
-// settle tells whether an orphaned pod has ended, and helps it to.
+// settle reports whether an orphaned pod has ended, and deletes it if it has not.
 func (r *Reconciler) settle(ctx context.Context, key types.NamespacedName, p *corev1.Pod) (bool, error) {
 	current := new(kubevirt.VirtualMachineInstance)
 	from, _ := originOf(p)
