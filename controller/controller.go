@@ -26,6 +26,8 @@ import (
 type Options struct {
 	// RuntimeClass is the name of the RuntimeClass of instances' pods.
 	RuntimeClass string
+	// StubImage is the image of VMs whose volumes have none; empty refuses such VMs.
+	StubImage string
 	// MetricsAddress and HealthAddress are where to listen, HOST:PORT; "0" for not at all.
 	MetricsAddress, HealthAddress string
 	// LeaderElection lets one of several controllers work at a time, by a Lease in
@@ -122,7 +124,7 @@ func setUp(ctx context.Context, m manager.Manager, o Options) error {
 	if err != nil {
 		return fmt.Errorf("set up the reconcilers' client: %w", err)
 	}
-	in := kind.Cluster{Manager: m, Uncached: uncached, RuntimeClass: o.RuntimeClass, Now: time.Now}
+	in := kind.Cluster{Manager: m, Uncached: uncached, RuntimeClass: o.RuntimeClass, StubImage: o.StubImage, Now: time.Now}
 	for _, k := range kinds.All() {
 		if k.SetUp == nil {
 			continue

@@ -49,6 +49,8 @@ func run(ctx context.Context, args []string) error {
 		kubeconfig = flags.String("kubeconfig", "", "kubeconfig `file` (default: $KUBECONFIG, or else the pod's service account)")
 	)
 	flags.StringVar(&o.RuntimeClass, "runtime-class", "vm", "`name` of the RuntimeClass of VMs' pods")
+	flags.StringVar(&o.StubImage, "stub-image", "",
+		"`image` of VMs whose volumes have none, such as VMs that boot from the network; any image that nodes can pull")
 	flags.StringVar(&o.MetricsAddress, "metrics-address", ":8080", "`address` to serve Prometheus' metrics on; 0 for none")
 	flags.StringVar(&o.HealthAddress, "health-address", ":8081", "`address` to serve /healthz and /readyz on; 0 for none")
 	flags.BoolVar(&o.LeaderElection, "leader-elect", true, "of several controllers let one work at a time")

@@ -74,6 +74,8 @@ type Cluster struct {
 	Uncached client.Client
 	// RuntimeClass is the name of the RuntimeClass of instances' pods.
 	RuntimeClass string
+	// StubImage is the image of VMs whose volumes have none.
+	StubImage string
 	Now          func() time.Time
 }
 

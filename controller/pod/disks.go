@@ -15,9 +15,19 @@ import (
 // at a path that ends in its name: by that the node finds them.
 const mountRoot = "/volumes"
 
-// bootVolume is the registry disk that is the container's image: the first in
-// boot order, and without one the first of all.
-func bootVolume(s *kubevirt.VirtualMachineInstanceSpec) (kubevirt.Volume, error) {
+// bootImage is the image of the container that is the VM.
+type bootImage struct {
+	image  string
+	policy corev1.PullPolicy
+	// volume is the registry disk that the image holds, empty for other images.
+	volume string
+}
+
+// boot returns the image of the VM's container: that of the first registry disk in
+// boot order, or of the first one without an order. A VM without a registry disk
+// has the image that holds its kernel, and otherwise the stub image, which holds
+// nothing: the annotation that names the container makes it a VM.
+func boot(s *kubevirt.VirtualMachineInstanceSpec, stub string) (bootImage, error) {
 	order := map[string]uint{}
 	for _, d := range s.Domain.Devices.Disks {
 		if d.BootOrder != nil {
@@ -30,15 +40,23 @@ func bootVolume(s *kubevirt.VirtualMachineInstanceSpec) (kubevirt.Volume, error)
 			images = append(images, v)
 		}
 	}
-	if len(images) == 0 {
-		return kubevirt.Volume{}, errors.New("spec.volumes: a VM needs a containerDisk to boot from")
+	if len(images) > 0 {
+		rank := func(v kubevirt.Volume) uint { return cmp.Or(order[v.Name], math.MaxUint) }
+		first := slices.MinFunc(images, func(a, b kubevirt.Volume) int { return cmp.Compare(rank(a), rank(b)) })
+		return bootImage{first.ContainerDisk.Image, first.ContainerDisk.ImagePullPolicy, first.Name}, nil
 	}
-	rank := func(v kubevirt.Volume) uint { return cmp.Or(order[v.Name], math.MaxUint) }
-	return slices.MinFunc(images, func(a, b kubevirt.Volume) int { return cmp.Compare(rank(a), rank(b)) }), nil
+	if f := s.Domain.Firmware; f != nil && f.KernelBoot != nil && f.KernelBoot.Container != nil {
+		return bootImage{image: f.KernelBoot.Container.Image, policy: f.KernelBoot.Container.ImagePullPolicy}, nil
+	}
+	if stub == "" {
+		return bootImage{}, errors.New("spec.volumes: no containerDisk: " +
+			"add one, or have the cluster's administrator set -stub-image of nodevirt-controller")
+	}
+	return bootImage{image: stub}, nil
 }
 
 // mountImages gives the pod an OCI image volume for each registry disk but the
-// one that is the container's image.
+// one in the container's image.
 func mountImages(s *corev1.PodSpec, volumes []kubevirt.Volume, boot string) {
 	for _, v := range volumes {
 		if v.ContainerDisk == nil || v.Name == boot {

@@ -27,6 +27,9 @@ const (
 type Options struct {
 	// RuntimeClass is the name of the RuntimeClass whose handler is the shim's.
 	RuntimeClass string
+	// StubImage is the image of the VM's container where no volume has one. Empty
+	// means that each VM needs a containerDisk or a kernel's image.
+	StubImage string
 }
 
 // New returns the pod of an instance. An error names the fields of the instance
@@ -36,13 +39,13 @@ func New(vmi *kubevirt.VirtualMachineInstance, o Options) (*corev1.Pod, error) {
 	if err != nil {
 		return nil, err
 	}
-	disk, err := bootVolume(&vmi.Spec)
+	from, err := boot(&vmi.Spec, o.StubImage)
 	if err != nil {
 		return nil, err
 	}
-	spec := podSpec(vmi, disk.ContainerDisk)
+	spec := podSpec(vmi, from)
 	spec.RuntimeClassName = &o.RuntimeClass
-	mountImages(&spec, vmi.Spec.Volumes, disk.Name)
+	mountImages(&spec, vmi.Spec.Volumes, from.volume)
 	mountSecrets(&spec, vmi.Spec.Volumes)
 	return &corev1.Pod{
 		ObjectMeta: metav1.ObjectMeta{
@@ -57,14 +60,14 @@ func New(vmi *kubevirt.VirtualMachineInstance, o Options) (*corev1.Pod, error) {
 	}, nil
 }
 
-func podSpec(vmi *kubevirt.VirtualMachineInstance, disk *kubevirt.ContainerDiskSource) corev1.PodSpec {
+func podSpec(vmi *kubevirt.VirtualMachineInstance, from bootImage) corev1.PodSpec {
 	no, grace := false, int64(DefaultGracePeriod)
 	if g := vmi.Spec.TerminationGracePeriodSeconds; g != nil {
 		grace = *g
 	}
 	s := vmi.Spec.DeepCopy()
 	return corev1.PodSpec{
-		Containers:                    []corev1.Container{container(s, disk)},
+		Containers:                    []corev1.Container{container(s, from)},
 		Hostname:                      hostname(vmi),
 		Subdomain:                     s.Subdomain,
 		RestartPolicy:                 corev1.RestartPolicyNever,
@@ -86,11 +89,11 @@ func podSpec(vmi *kubevirt.VirtualMachineInstance, disk *kubevirt.ContainerDiskS
 	}
 }
 
-func container(s *kubevirt.VirtualMachineInstanceSpec, disk *kubevirt.ContainerDiskSource) corev1.Container {
+func container(s *kubevirt.VirtualMachineInstanceSpec, from bootImage) corev1.Container {
 	return corev1.Container{
 		Name:            Container,
-		Image:           disk.Image,
-		ImagePullPolicy: disk.ImagePullPolicy,
+		Image:           from.image,
+		ImagePullPolicy: from.policy,
 		Resources:       resources(&s.Domain),
 		Ports:           ports(s),
 		LivenessProbe:   probe(s.LivenessProbe),

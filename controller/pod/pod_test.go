@@ -83,7 +83,7 @@ func TestRefused(t *testing.T) {
 			func(vmi *kubevirt.VirtualMachineInstance) {
 				vmi.Spec.Volumes, vmi.Spec.Domain.Devices.Disks = nil, nil
 			},
-			"spec.volumes: a VM needs a containerDisk",
+			"spec.volumes: no containerDisk",
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -92,6 +92,41 @@ func TestRefused(t *testing.T) {
 			_, err := pod.New(vmi, pod.Options{RuntimeClass: "vm"})
 			if err == nil || !strings.Contains(err.Error(), tt.want) {
 				t.Errorf("%v, want %s", err, tt.want)
+			}
+		})
+	}
+}
+
+// TestImages is which image the VM's container has.
+func TestImages(t *testing.T) {
+	without := func(vmi *kubevirt.VirtualMachineInstance) {
+		vmi.Spec.Volumes, vmi.Spec.Domain.Devices.Disks = nil, nil
+	}
+	for name, tt := range map[string]struct {
+		change func(*kubevirt.VirtualMachineInstance)
+		want   string
+	}{
+		"a registry disk": {func(*kubevirt.VirtualMachineInstance) {}, "registry.example.com/guest:1"},
+		"no disk":         {without, "registry.example.com/stub:1"},
+		"a kernel's image": {func(vmi *kubevirt.VirtualMachineInstance) {
+			without(vmi)
+			vmi.Spec.Domain.Firmware = &kubevirt.Firmware{KernelBoot: &kubevirt.KernelBoot{Container: &kubevirt.KernelBootContainer{
+				Image: "registry.example.com/kernel:1", KernelPath: "/boot/vmlinuz",
+			}}}
+		}, "registry.example.com/kernel:1"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			vmi := read(t, "least")
+			tt.change(vmi)
+			p, err := pod.New(vmi, pod.Options{RuntimeClass: "vm", StubImage: "registry.example.com/stub:1"})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if got := p.Spec.Containers[0].Image; got != tt.want {
+				t.Errorf("image %s, want %s", got, tt.want)
+			}
+			if got := vmspec.VMContainer(p.Annotations); got != pod.Container {
+				t.Errorf("the node is not asked for a VM: %q", got)
 			}
 		})
 	}

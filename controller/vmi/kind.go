@@ -48,7 +48,7 @@ func setUp(ctx context.Context, in kind.Cluster) error {
 	m := in.Manager
 	r := &Reconciler{
 		Client: m.GetClient(), Live: m.GetAPIReader(), Events: m.GetEventRecorder("virtualmachine-controller"),
-		Pods: pod.Options{RuntimeClass: in.RuntimeClass}, Now: in.Now,
+		Pods: pod.Options{RuntimeClass: in.RuntimeClass, StubImage: in.StubImage}, Now: in.Now,
 	}
 	return r.SetUp(ctx, m)
 }

@@ -65,7 +65,7 @@ func TestApart(t *testing.T) {
 	refused(t, exporter, "exists already", "disk", "export", data, "--name", "data", "-o", file+"2")
 	refused(t, exporter, "a name has", "disk", "export", data, "--name", "../data", "-o", file+"2")
 	refused(t, importer, "names no namespace", "disk", "import", "data", "--namespace", "", file)
-	refused(t, importer, "not what", "disk", "import", "data", "--namespace", "default", "/etc/passwd")
+	refused(t, importer, "not the output of", "disk", "import", "data", "--namespace", "default", "/etc/passwd")
 	nodevirt(t, importer, "disk", "import", "data", "--namespace", "default", file)
 	if list := nodevirt(t, importer, "disk", "ls"); !strings.Contains(list, "data") || !strings.Contains(list, exporterAddress) {
 		t.Errorf("the import is not listed:\n%s", list)
