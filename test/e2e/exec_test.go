@@ -165,7 +165,7 @@ func TestExecWithoutAnAgent(t *testing.T) {
 func TestTheAgentEnds(t *testing.T) {
 	t.Parallel()
 	c := vmWithAgent(t)
-	c.wantExecError(codes.Unavailable, "went away", 60, "sh", "-c", "sleep 1; kill -KILL $(pidof qemu-ga); sleep 60")
+	c.wantExecError(codes.Unavailable, "disconnected before it answered", 60, "sh", "-c", "sleep 1; kill -KILL $(pidof qemu-ga); sleep 60")
 	c.agentIs(agent.Present) // again
 	c.wantExec("back\n", "", 0, "echo", "back")
 

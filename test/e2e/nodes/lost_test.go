@@ -34,7 +34,7 @@ func TestLostNode(t *testing.T) {
 	waitFor(t, "vmi/"+name, "jsonpath={.status.phase}=Unknown")
 	waitFor(t, "vmi/"+name, "condition=Ready=Unknown")
 	waitFor(t, "vm/"+name, "jsonpath={.status.printableStatus}=Unknown")
-	clustertest.Told(t, suite.Cluster, "VirtualMachineInstance", name, "If the machine is off for good")
+	clustertest.Told(t, suite.Cluster, "VirtualMachineInstance", name, "If the node is off for good")
 	stays(t, name, pod)
 
 	kubectl(t, "taint", "node", harmed, "node.kubernetes.io/out-of-service=nodeshutdown:NoExecute")
