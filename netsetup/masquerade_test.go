@@ -92,12 +92,12 @@ func TestPrivateNetworkOfOnesChoice(t *testing.T) {
 		t.Errorf("lease %+v", got)
 	}
 	for name, wanted := range map[string]Interface{
-		"overlaps":  {Binding: Masquerade, IPv4: netip.MustParsePrefix("10.88.0.0/16")},
-		"one like":  {Binding: Masquerade, IPv4: netip.MustParsePrefix("10.0.3.0/31")},
-		"10.0.2.0":  {Binding: Masquerade, IPv4: netip.MustParsePrefix("fd00::/120")},
-		"need the binding masquerade":   {Ports: []Port{{"tcp", 80}}},
-		"passt":     {Binding: "passt"},
-		"port icmp": {Binding: Masquerade, Ports: []Port{{"icmp", 1}}},
+		"overlaps":                    {Binding: Masquerade, IPv4: netip.MustParsePrefix("10.88.0.0/16")},
+		"one like":                    {Binding: Masquerade, IPv4: netip.MustParsePrefix("10.0.3.0/31")},
+		"10.0.2.0":                    {Binding: Masquerade, IPv4: netip.MustParsePrefix("fd00::/120")},
+		"need the binding masquerade": {Ports: []Port{{"tcp", 80}}},
+		"passt":                       {Binding: "passt"},
+		"port icmp":                   {Binding: Masquerade, Ports: []Port{{"icmp", 1}}},
 	} {
 		_, err := n.setup.Plan(t.Context(), idB, Pod{Netns: n.addPod(t), Interfaces: []Interface{wanted}})
 		if err == nil || !strings.Contains(err.Error(), name) {

@@ -76,7 +76,7 @@ type Cluster struct {
 	RuntimeClass string
 	// StubImage is the image of VMs whose volumes have none.
 	StubImage string
-	Now          func() time.Time
+	Now       func() time.Time
 }
 
 // Name returns the kind's name, such as VirtualMachine.

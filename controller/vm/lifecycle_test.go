@@ -334,7 +334,7 @@ func TestContradiction(t *testing.T) {
 func TestCreateFails(t *testing.T) {
 	g := newRig(t)
 	g.add(always)
-	g.Fail = func(verb string, o client.Object) error {
+	g.Fail = func(verb string, _ client.Object) error {
 		if verb == "create" {
 			return errors.New("exceeded quota")
 		}

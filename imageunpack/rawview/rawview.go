@@ -152,7 +152,7 @@ func (v *Views) start(ctx context.Context, view View, base *os.File) (pid int, e
 	p.Ready = func(pid int) (bool, error) {
 		// Until the process has its own root, this is a path on the node, which doesn't exist.
 		info, err := statWithin(ctx, Path(pid))
-		return err == nil && info.Size() > 0, nil //nolint:nilerr // not there yet
+		return err == nil && info.Size() > 0, nil
 	}
 	if pid, err = p.Start(ctx); err != nil {
 		return 0, err

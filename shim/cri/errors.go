@@ -20,11 +20,11 @@ func toStatus(err error) error {
 	}
 	kind := errdefs.Resolve(err)
 	switch {
-	case kind == errdefs.ErrInvalidArgument:
+	case errdefs.IsInvalidArgument(kind):
 		// A request that can't be met stays so, whatever else failed.
 	case errors.Is(err, syscall.ENOSPC):
 		kind = errdefs.ErrResourceExhausted // the node's disk is full, and other calls failed after that
-	case kind == errdefs.ErrUnknown:
+	case errdefs.IsUnknown(kind):
 		if s, ok := status.FromError(err); ok {
 			return s.Err()
 		}

@@ -261,7 +261,7 @@ func newNode(t *testing.T) *node {
 		Views:   rawview.Options{Dir: filepath.Join(dir, "views"), Logger: log},
 		devices: fakeDevices(filepath.Join(dir, "dev")), persist: fakePersister{},
 	})
-	n.Disks.views = fakeViews{n.shown}
+	n.views = fakeViews{n.shown}
 	makeFolder(t, dir, "dev")
 	n.addImage(t, "guest", []byte("a raw disk"))
 	n.addImage(t, "cd", []byte("a CD"))

@@ -82,7 +82,7 @@ func (o overISCSI) shown(ctx context.Context, k Disk) (string, error) {
 	if path := o.writable(k); path == o.raw().writable(k) {
 		return path, nil
 	}
-	pid, err := o.views.Process(viewOf(k)) //nolint:contextcheck // the end of a process is watched for longer
+	pid, err := o.views.Process(viewOf(k))
 	if err != nil {
 		return "", err
 	}

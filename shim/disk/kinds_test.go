@@ -190,7 +190,7 @@ func TestLife(t *testing.T) {
 				tt.check(t, n, described[0])
 			}
 			again := newNode(t) // the shim that runs next
-			again.Disks.Shares, again.Disks.devices = n.Shares, n.devices
+			again.Shares, again.devices = n.Shares, n.devices
 			r.State = record.Running
 			if err := again.Recover(r); err != nil {
 				t.Error(err)

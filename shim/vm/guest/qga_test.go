@@ -120,7 +120,7 @@ func speak(c net.Conn, answers map[string]string) {
 				ID int64 `json:"id"`
 			} `json:"arguments"`
 		}
-		if json.Unmarshal([]byte(strings.TrimLeft(line, "\xff")), &asked) != nil {
+		if json.Unmarshal([]byte(strings.TrimPrefix(line, "\xff")), &asked) != nil {
 			return
 		}
 		answer, known := answers[asked.Execute]

@@ -2,6 +2,7 @@ package table
 
 import (
 	"fmt"
+	"slices"
 
 	"github.com/nodevirt/nodevirt/shim/record"
 	"github.com/nodevirt/nodevirt/shim/vm/vmerrors"
@@ -51,20 +52,11 @@ func (t *Table) Records(states ...record.State) []record.Container {
 	var all []record.Container
 	for _, v := range t.All("") {
 		r := v.Record()
-		if len(states) == 0 || in(r.State, states) {
+		if len(states) == 0 || slices.Contains(states, r.State) {
 			all = append(all, r)
 		}
 	}
 	return all
-}
-
-func in(s record.State, states []record.State) bool {
-	for _, one := range states {
-		if s == one {
-			return true
-		}
-	}
-	return false
 }
 
 // RunningIn returns the VM that runs in a sandbox, whose id is whole.

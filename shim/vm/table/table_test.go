@@ -363,7 +363,8 @@ func TestPerVM(t *testing.T) {
 	a := table.PerVM[*int]{New: func(*table.VM) *int { made++; return new(int) }}
 	b := table.PerVM[*int]{New: a.New}
 	v, w := table.NewVM(record.Container{}), table.NewVM(record.Container{})
-	if a.Of(v) != a.Of(v) || a.Of(v) == b.Of(v) || a.Of(v) == a.Of(w) || made != 3 {
+	first, again := a.Of(v), a.Of(v)
+	if first != again || first == b.Of(v) || a.Of(v) == a.Of(w) || made != 3 {
 		t.Errorf("%d values were made", made)
 	}
 }

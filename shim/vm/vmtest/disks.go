@@ -72,7 +72,7 @@ func (d *Disks) Create(ctx context.Context, r record.Container, progress func(st
 }
 
 // Recover implements disk's.
-func (d *Disks) Recover(r record.Container) error { return d.script.note("Disks.Recover") }
+func (d *Disks) Recover(record.Container) error { return d.script.note("Disks.Recover") }
 
 // Remove implements disk's.
 func (d *Disks) Remove(ctx context.Context, r record.Container) error {

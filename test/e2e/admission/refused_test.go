@@ -148,6 +148,6 @@ func hasPod(t *testing.T, c client.Client, object *unstructured.Unstructured) {
 			return nil
 		}
 		err := c.Get(t.Context(), client.ObjectKeyFromObject(object), object)
-		return fmt.Errorf("it has none: %v: %v", err, object.Object["status"])
+		return fmt.Errorf("it has none: %w: %v", err, object.Object["status"])
 	})
 }
