@@ -98,10 +98,10 @@ func rows() []fields.Row {
 // hints help users whose VMI has more fields: they name what to use instead.
 func hints() map[string]string {
 	const (
-		binding     = "use bridge or masquerade"
-		pullSecrets = "use the pod's imagePullSecrets"
+		binding = "use bridge or masquerade"
+		ofPod   = "use the pod's imagePullSecrets"
 	)
-	return map[string]string{ //nolint:gosec // remedies, not credentials
+	return map[string]string{
 		"domain.devices.disks[].floppy":                        "use disk or cdrom",
 		"domain.devices.disks[].lun":                           "use disk",
 		"domain.devices.interfaces[].binding":                  binding,
@@ -111,10 +111,10 @@ func hints() map[string]string {
 		"domain.devices.interfaces[].slirp":                    binding,
 		"domain.devices.interfaces[].sriov":                    binding,
 		"domain.firmware.bootloader.efi":                       "use bios",
-		"domain.firmware.kernelBoot.container.imagePullSecret": pullSecrets,
+		"domain.firmware.kernelBoot.container.imagePullSecret": ofPod,
 		"networks[].multus.default":                            "use pod, and let Multus make that network the pod's",
 		"volumes[].cloudInitConfigDrive":                       "use cloudInitNoCloud",
-		"volumes[].containerDisk.imagePullSecret":              pullSecrets,
+		"volumes[].containerDisk.imagePullSecret":              ofPod,
 		"volumes[].persistentVolumeClaim":                      "use a pod without a VMI, which can mount a claim as a disk",
 		"volumes[].registryDisk":                               "use containerDisk",
 	}
