@@ -34,12 +34,12 @@ type Options struct {
 	// LeaderElectionNamespace, which is the pod's own where it is empty.
 	LeaderElection          bool
 	LeaderElectionNamespace string
-	// WebhookAddress is where to serve admission, HOST:PORT; "0" or empty for not at all.
-	// Namespace, the pod's own where it is empty, has the Service by which the API
-	// server comes and the Secret with the certificate for that.
-	WebhookAddress, Namespace string
-	// SubresourcesAddress is where to serve subresources.kubevirt.io, in the same way.
-	SubresourcesAddress string
+	// APIAddress is where to serve admission and subresources to the API server,
+	// HOST:PORT; "0" or empty for not at all.
+	APIAddress string
+	// Namespace has the Service by which the API server connects, and the Secret with
+	// the certificate for it; empty for the pod's own namespace.
+	Namespace string
 	// Version is what the controller says of itself.
 	Version string
 }

@@ -12,6 +12,7 @@ import (
 	"runtime/debug"
 	"syscall"
 
+	"github.com/KimMachineGun/automemlimit/memlimit"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
 
@@ -25,6 +26,10 @@ var version string
 // garbage is how much of it there may be, in percent of what is in use, before it is collected. The
 // controller mostly waits: memory is dearer than the time that this takes.
 const garbage = 50
+
+// memoryShare is the part of the cgroup's memory limit that Go may use before it collects garbage
+// eagerly. The rest is for what Go does not count.
+const memoryShare = 0.85
 
 const usage = `nodevirt-controller makes pods of kubevirt.io's virtual machines.
 
@@ -56,10 +61,10 @@ func run(ctx context.Context, args []string) error {
 	flags.BoolVar(&o.LeaderElection, "leader-elect", true, "of several controllers let one work at a time")
 	flags.StringVar(&o.LeaderElectionNamespace, "leader-election-namespace", "",
 		"`namespace` of the Lease for that (default: the pod's own)")
-	flags.StringVar(&o.WebhookAddress, "webhook-address", ":9443", "`address` to serve admission on; 0 for none")
-	flags.StringVar(&o.SubresourcesAddress, "subresources-address", ":8443",
-		"`address` to serve subresources.kubevirt.io on; 0 for none")
-	flags.StringVar(&o.Namespace, "namespace", "", "`namespace` of the Service that the API server comes by, and of its certificate (default: the pod's own)")
+	flags.StringVar(&o.APIAddress, "api-address", ":8443",
+		"`address` to serve admission and subresources on, for the API server; 0 for none")
+	flags.StringVar(&o.Namespace, "namespace", "",
+		"`namespace` of the Service by which the API server connects, and of its certificate (default: the pod's own)")
 	flags.TextVar(&level, "log-level", slog.LevelInfo, "debug, info, warn or error")
 	o.Version = program.Version(version)
 	if done, err := program.Parse(flags, usage, o.Version, args); done || err != nil {
@@ -73,6 +78,10 @@ func run(ctx context.Context, args []string) error {
 	log.Info("nodevirt-controller", "version", o.Version)
 	if os.Getenv("GOGC") == "" {
 		debug.SetGCPercent(garbage)
+	}
+	// Without a limit of the cgroup this changes nothing; $GOMEMLIMIT wins.
+	if _, err := memlimit.SetGoMemLimitWithOpts(memlimit.WithRatio(memoryShare)); err != nil {
+		log.Debug("no memory limit set from the cgroup", "err", err)
 	}
 	ctx, stop := signal.NotifyContext(ctx, syscall.SIGINT, syscall.SIGTERM)
 	defer stop()

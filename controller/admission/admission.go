@@ -7,14 +7,22 @@ import (
 
 	admissionv1 "k8s.io/api/admission/v1"
 	"k8s.io/apimachinery/pkg/util/validation/field"
-	"sigs.k8s.io/controller-runtime/pkg/webhook"
 	"sigs.k8s.io/controller-runtime/pkg/webhook/admission"
+
+	"github.com/nodevirt/nodevirt/shim/fields"
+)
+
+// Group and Version are those of the API that the webhooks are served as. The API
+// server is its only user.
+const (
+	Group   = "admission.nodevirt.io"
+	Version = "v1"
 )
 
 // The paths that the webhook configurations in deploy/ name.
 const (
-	PathDefault  = "/default"
-	PathValidate = "/validate"
+	PathDefault  = "/apis/" + Group + "/" + Version + "/default"
+	PathValidate = "/apis/" + Group + "/" + Version + "/validate"
 )
 
 // Rules are what a kind adds to the admission of its objects. Only Check is required.
@@ -41,12 +49,6 @@ type Webhooks struct {
 	Kinds map[string]Rules
 	// Presets lists the presets of a namespace.
 	Presets Presets
-}
-
-// Register adds the webhooks to a server.
-func (w Webhooks) Register(server webhook.Server) {
-	server.Register(PathDefault, &webhook.Admission{Handler: admission.HandlerFunc(w.fillIn)})
-	server.Register(PathValidate, &webhook.Admission{Handler: admission.HandlerFunc(w.validate)})
 }
 
 // fillIn answers with the defaults of unset fields. It refuses what validate
@@ -110,6 +112,12 @@ func (w Webhooks) read(request admission.Request) (*Review, *admission.Response)
 		answer := admission.Allowed("")
 		return nil, &answer
 	}
+	for _, object := range [][]byte{request.Object.Raw, request.OldObject.Raw} {
+		if len(object) > maxObject {
+			answer := tooLarge()
+			return nil, &answer
+		}
+	}
 	r, err := newReview(request, w.Kinds)
 	if err != nil {
 		answer := admission.Errored(http.StatusBadRequest, fmt.Errorf("read the request: %w", err))
@@ -120,5 +128,6 @@ func (w Webhooks) read(request admission.Request) (*Review, *admission.Response)
 
 // check returns what is wrong with the object by itself.
 func (r *Review) check() field.ErrorList {
-	return append(r.checkTop(), r.rules.Check(r)...)
+	problems := append(r.checkTop(), r.rules.Check(r)...)
+	return problems[:min(len(problems), fields.MaxFound)]
 }

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"net/http"
 	"slices"
+	"strconv"
 	"strings"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -20,7 +21,11 @@ const maxProblems = 50
 // for programs.
 func (r *Review) refuse(problems field.ErrorList) admission.Response {
 	slices.SortStableFunc(problems, func(a, b *field.Error) int { return strings.Compare(top(a), top(b)) })
-	more := len(problems) - maxProblems
+	all := strconv.Itoa(len(problems))
+	if len(problems) >= fields.MaxFound {
+		all = "at least " + all
+	}
+	more := len(problems) > maxProblems
 	problems = problems[:min(len(problems), maxProblems)]
 	var lines []string
 	var causes []metav1.StatusCause
@@ -31,12 +36,12 @@ func (r *Review) refuse(problems field.ErrorList) admission.Response {
 			Type: metav1.CauseType(p.Type), Field: p.Field, Message: strings.TrimPrefix(line, p.Field+": "),
 		})
 	}
-	if more > 0 {
-		lines = append(lines, fmt.Sprintf("… and %d more problems", more))
+	if more {
+		lines = append(lines, "…")
 	}
 	message := lines[0]
 	if len(lines) > 1 {
-		message = fmt.Sprintf("%d problems:\n  %s", len(problems)+max(more, 0), strings.Join(lines, "\n  "))
+		message = fmt.Sprintf("%s problems:\n  %s", all, strings.Join(lines, "\n  "))
 	}
 	if len(r.presets) > 0 {
 		message += "\nthat is with the VirtualMachineInstancePresets " + strings.Join(r.presets, ", ")

@@ -3,13 +3,17 @@ package admission
 import (
 	"encoding/json"
 	"fmt"
+	"maps"
 	"reflect"
+	"slices"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	kubevirt "kubevirt.io/api/core/v1"
 	"sigs.k8s.io/controller-runtime/pkg/webhook/admission"
 	kjson "sigs.k8s.io/json"
+
+	"github.com/nodevirt/nodevirt/shim/fields"
 )
 
 // Review is one object that a webhook decides on.
@@ -82,7 +86,10 @@ func annotations(object map[string]any) any {
 // fields for this check, since it would drop them silently otherwise.
 func (r *Review) checkTop() field.ErrorList {
 	var problems field.ErrorList
-	for key := range r.Object {
+	for _, key := range slices.Sorted(maps.Keys(r.Object)) {
+		if len(problems) == fields.MaxFound {
+			break
+		}
 		switch key {
 		case "apiVersion", "kind", "metadata", "spec", "status":
 		default:

@@ -2,6 +2,7 @@ package admission_test
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"net/http"
@@ -17,7 +18,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/util/yaml"
-	"sigs.k8s.io/controller-runtime/pkg/webhook"
+	"k8s.io/apiserver/pkg/authentication/user"
 
 	"github.com/nodevirt/nodevirt/controller/admission"
 	"github.com/nodevirt/nodevirt/controller/kinds"
@@ -28,14 +29,17 @@ type rig struct{ url string }
 
 func newRig(t *testing.T, presets ...unstructured.Unstructured) rig {
 	t.Helper()
-	server := webhook.NewServer(webhook.Options{WebhookMux: http.NewServeMux()})
-	admission.Webhooks{
+	web := httptest.NewServer(admission.Webhooks{
 		Kinds:   kinds.Rules(),
 		Presets: func(context.Context, string) ([]unstructured.Unstructured, error) { return presets, nil },
-	}.Register(server)
-	web := httptest.NewServer(server.WebhookMux())
+	}.Handler(named))
 	t.Cleanup(web.Close)
 	return rig{web.URL}
+}
+
+// named is the front proxy's part: a request without a user is the API server's own.
+func named(r *http.Request) (user.Info, error) {
+	return &user.DefaultInfo{Name: cmp.Or(r.Header.Get("X-Remote-User"), user.APIServerUser)}, nil
 }
 
 // manifest reads one and returns it as JSON, a machine's in an API version of KubeVirt's.

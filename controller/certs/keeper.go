@@ -54,7 +54,7 @@ func (k *Keeper) Start(ctx context.Context) error {
 	for {
 		wait := often
 		if err := k.look(ctx); err != nil && ctx.Err() == nil {
-			k.Log.Warn("can't renew the webhooks' certificate; trying again", "err", err)
+			k.Log.Warn("can't renew the certificate; trying again", "err", err)
 			wait = soon
 		}
 		select {
@@ -98,7 +98,7 @@ func (k *Keeper) look(ctx context.Context) error {
 		return errors.Join(append(errs, err)...)
 	}
 	if before == nil || !before.Leaf.Equal(cert.Leaf) {
-		k.Log.Info("serving webhooks with a new certificate", "name", k.DNSName, "until", cert.Leaf.NotAfter)
+		k.Log.Info("serving with a new certificate", "name", k.DNSName, "until", cert.Leaf.NotAfter)
 	}
 	k.serving.Store(cert)
 	return errors.Join(errs...)

@@ -1,13 +1,15 @@
 package certs
 
 import (
+	"bytes"
+	"encoding/base64"
 	"log/slog"
 	"testing"
 	"time"
 
-	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -26,24 +28,35 @@ func TestKeeper(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	none, port := admissionregistrationv1.SideEffectClassNone, int32(443)
-	hook := admissionregistrationv1.ValidatingWebhook{
-		Name: "a.nodevirt.io", SideEffects: &none, AdmissionReviewVersions: []string{"v1"},
-		ClientConfig: admissionregistrationv1.WebhookClientConfig{
-			Service: &admissionregistrationv1.ServiceReference{Name: "x", Namespace: "default", Port: &port},
+	service := new(unstructured.Unstructured)
+	service.SetUnstructuredContent(map[string]any{
+		"apiVersion": "apiregistration.k8s.io/v1", "kind": "APIService",
+		"metadata": map[string]any{"name": "v1.example.com"},
+		"spec": map[string]any{
+			"group": "example.com", "version": "v1", "groupPriorityMinimum": int64(1000), "versionPriority": int64(10),
+			"service": map[string]any{"name": "x", "namespace": "default"},
 		},
-	}
-	webhooks := &admissionregistrationv1.ValidatingWebhookConfiguration{
-		ObjectMeta: metav1.ObjectMeta{Name: "hooks"}, Webhooks: []admissionregistrationv1.ValidatingWebhook{hook},
-	}
-	if err := c.Create(t.Context(), webhooks); err != nil {
+	})
+	if err := c.Create(t.Context(), service); err != nil {
 		t.Fatal(err)
+	}
+	bundle := func() []byte {
+		t.Helper()
+		if err := c.Get(t.Context(), client.ObjectKeyFromObject(service), service); err != nil {
+			t.Fatal(err)
+		}
+		text, _, _ := unstructured.NestedString(service.Object, "spec", "caBundle")
+		pem, err := base64.StdEncoding.DecodeString(text)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return pem
 	}
 	now := time.Now()
 	newKeeper := func() *Keeper {
 		return &Keeper{
 			Client: c, Secret: types.NamespacedName{Namespace: "default", Name: "tls"},
-			DNSName: "x.default.svc", Trust: []Trust{ValidatingWebhooks("hooks")},
+			DNSName: "x.default.svc", Trust: []Trust{APIServices("example.com", "v1")},
 			Now: func() time.Time { return now }, Log: slog.New(slog.DiscardHandler),
 		}
 	}
@@ -56,14 +69,11 @@ func TestKeeper(t *testing.T) {
 	// served checks that the API server, which has the bundle, trusts who serves.
 	served := func(k *Keeper) {
 		t.Helper()
-		if err := c.Get(t.Context(), client.ObjectKeyFromObject(webhooks), webhooks); err != nil {
-			t.Fatal(err)
-		}
 		cert, err := k.GetCertificate(nil)
 		if err != nil {
 			t.Fatal(err)
 		}
-		verify(t, cert.Leaf, content{keyAuthorities: webhooks.Webhooks[0].ClientConfig.CABundle}, k.DNSName, now)
+		verify(t, cert.Leaf, content{keyAuthorities: bundle()}, k.DNSName, now)
 	}
 	one, two := newKeeper(), newKeeper()
 	if _, err := one.GetCertificate(nil); err == nil {
@@ -73,12 +83,12 @@ func TestKeeper(t *testing.T) {
 	look(two)
 	served(one)
 	served(two)
-	version := webhooks.ResourceVersion
+	written := bundle()
 	look(one)
 	look(two)
 	served(one)
-	if webhooks.ResourceVersion != version {
-		t.Error("wrote what was there")
+	if !bytes.Equal(bundle(), written) {
+		t.Error("changed the bundle without a reason")
 	}
 	// Each goes on with what it has until it looks.
 	for range 40 {
@@ -90,9 +100,9 @@ func TestKeeper(t *testing.T) {
 		served(one)
 		served(two)
 	}
-	// Somebody takes away what was written.
-	webhooks.Webhooks[0].ClientConfig.CABundle = nil
-	if err := c.Update(t.Context(), webhooks); err != nil {
+	// A user applies the manifests again, which have no bundle.
+	unstructured.RemoveNestedField(service.Object, "spec", "caBundle")
+	if err := c.Update(t.Context(), service); err != nil {
 		t.Fatal(err)
 	}
 	if err := c.Delete(t.Context(), &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "tls"}}); err != nil {
@@ -101,7 +111,7 @@ func TestKeeper(t *testing.T) {
 	look(two)
 	served(two)
 	// With nowhere to write it the certificate that is trusted stays.
-	if err := c.Delete(t.Context(), webhooks); err != nil {
+	if err := c.Delete(t.Context(), service); err != nil {
 		t.Fatal(err)
 	}
 	before, err := two.GetCertificate(nil)

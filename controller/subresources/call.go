@@ -3,7 +3,6 @@ package subresources
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"io"
 	"net/http"
@@ -26,7 +25,7 @@ type call struct {
 }
 
 // maxBody bounds a request's body, in bytes: a manifest at most.
-const maxBody = 3 << 20
+const maxBody = 512 << 10
 
 // body decodes the request's; one that is empty leaves into as it is.
 func (c *call) body(into any) error {
@@ -59,21 +58,6 @@ func (c *call) replyJSON(text []byte) error {
 func (c *call) accept() error {
 	c.w.WriteHeader(http.StatusAccepted)
 	return nil
-}
-
-// refuse writes an error as Kubernetes does.
-func (c *call) refuse(err error) {
-	var status metav1.Status
-	if known := apierrors.APIStatus(nil); errors.As(err, &known) {
-		status = known.Status()
-	} else {
-		status = apierrors.NewInternalError(err).Status()
-	}
-	status.Kind, status.APIVersion = "Status", "v1"
-	text, _ := json.Marshal(status) // of plain fields
-	c.w.Header().Set("Content-Type", "application/json")
-	c.w.WriteHeader(int(status.Code))
-	_, _ = c.w.Write(text)
 }
 
 func (c *call) group() schema.GroupResource {

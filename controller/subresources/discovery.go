@@ -7,29 +7,15 @@ import (
 	"runtime"
 	"slices"
 	"strings"
+	"sync"
+	"time"
 	"unicode"
 	"unicode/utf8"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	apimachineryversion "k8s.io/apimachinery/pkg/version"
+	"k8s.io/client-go/discovery"
 )
-
-func apiGroups(_ context.Context, c *call) error {
-	return c.reply(metav1.APIGroupList{
-		TypeMeta: metav1.TypeMeta{Kind: "APIGroupList", APIVersion: "v1"}, Groups: []metav1.APIGroup{group()},
-	})
-}
-
-func apiGroup(_ context.Context, c *call) error { return c.reply(group()) }
-
-func group() metav1.APIGroup {
-	g := metav1.APIGroup{TypeMeta: metav1.TypeMeta{Kind: "APIGroup", APIVersion: "v1"}, Name: Group}
-	for _, version := range Versions {
-		g.Versions = append(g.Versions, metav1.GroupVersionForDiscovery{GroupVersion: Group + "/" + version, Version: version})
-	}
-	g.PreferredVersion = g.Versions[0]
-	return g
-}
 
 // resources lists what a version offers, without the subresources that are always refused.
 func (s *Server) resources(version string) handler {
@@ -68,11 +54,36 @@ func (s *Server) version(_ context.Context, c *call) error {
 	})
 }
 
+// healthTime is how long an answer of the API server to a health check is reused.
+const healthTime = 5 * time.Second
+
+// health is the API server's last answer to a health check.
+type health struct {
+	mu      sync.Mutex
+	at      time.Time
+	version string
+	err     error
+}
+
 // healthz reports that the API server, which every other call needs, can be reached.
 func (s *Server) healthz(_ context.Context, c *call) error {
-	found, err := s.cluster.Discovery().ServerVersion()
+	version, err := s.health.check(s.cluster.Discovery())
 	if err != nil {
 		return err
 	}
-	return c.reply(map[string]any{"apiserver": map[string]string{"connectivity": "ok", "version": found.GitVersion}})
+	return c.reply(map[string]any{"apiserver": map[string]string{"connectivity": "ok", "version": version}})
+}
+
+func (h *health) check(from discovery.ServerVersionInterface) (version string, err error) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if time.Since(h.at) < healthTime {
+		return h.version, h.err
+	}
+	found, err := from.ServerVersion()
+	h.at, h.version, h.err = time.Now(), "", err
+	if err == nil {
+		h.version = found.GitVersion
+	}
+	return h.version, h.err
 }

@@ -7,6 +7,8 @@ import (
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"github.com/nodevirt/nodevirt/controller/aggregated"
 )
 
 // Group is the API's, and Versions are those in which all of it is served.
@@ -63,7 +65,8 @@ func (s *Server) table() []route {
 	return all
 }
 
-func (s *Server) routes() http.Handler {
+// Handler serves all paths below /apis/subresources.kubevirt.io/.
+func (s *Server) Handler() http.Handler {
 	mux := http.NewServeMux()
 	for _, version := range Versions {
 		base := "/apis/" + Group + "/" + version
@@ -79,8 +82,6 @@ func (s *Server) routes() http.Handler {
 		mux.HandleFunc("GET "+base+"/healthz", s.open(s.healthz))
 		mux.HandleFunc("GET "+base, s.open(s.resources(version)))
 	}
-	mux.HandleFunc("GET /apis/"+Group, s.open(apiGroup))
-	mux.HandleFunc("GET /apis", s.open(apiGroups))
 	mux.HandleFunc("/", s.open(func(_ context.Context, c *call) error {
 		return apierrors.NewGenericServerResponse(http.StatusNotFound, c.Method, schema.GroupResource{Group: Group}, "",
 			"the server could not find the requested resource: "+c.URL.Path, 0, true)
@@ -93,7 +94,7 @@ func (s *Server) open(serve handler) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		c := &call{Request: r, w: w}
 		if err := serve(r.Context(), c); err != nil {
-			c.refuse(err)
+			aggregated.Refuse(w, err)
 		}
 	}
 }
@@ -109,13 +110,13 @@ func (s *Server) guarded(version, resource string, serve handler) http.HandlerFu
 			c.subresource = r.URL.Path[strings.Index(r.URL.Path, "/"+resource+"/"+c.name+"/")+len(resource)+len(c.name)+3:]
 		}
 		if err := s.serve(r.Context(), c, serve); err != nil {
-			c.refuse(err)
+			aggregated.Refuse(w, err)
 		}
 	}
 }
 
 func (s *Server) serve(ctx context.Context, c *call, serve handler) error {
-	caller, err := s.front.caller(c.Request)
+	caller, err := s.Caller(c.Request)
 	if err != nil {
 		return apierrors.NewUnauthorized(err.Error())
 	}

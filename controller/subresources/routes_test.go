@@ -1,11 +1,10 @@
 package subresources
 
 import (
-	"context"
 	"encoding/json"
+	"errors"
 	"io"
 	"log/slog"
-	"net"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -15,12 +14,13 @@ import (
 	"github.com/google/go-cmp/cmp"
 	authorizationv1 "k8s.io/api/authorization/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apiserver/pkg/authentication/user"
 	"k8s.io/client-go/rest"
 
 	"github.com/nodevirt/nodevirt/controller/api"
 )
 
-// newServer is one to whom nobody has told who the front proxy is.
+// newServer returns an API to which the front proxy names no user.
 func newServer(t *testing.T) *Server {
 	t.Helper()
 	scheme, err := api.NewScheme()
@@ -28,6 +28,7 @@ func newServer(t *testing.T) *Server {
 		t.Fatal(err)
 	}
 	s, err := New(Options{
+		Caller: func(*http.Request) (user.Info, error) { return nil, errors.New("no user") },
 		Config: &rest.Config{Host: "127.0.0.1:1"}, Scheme: scheme, Version: "v0.0.1", Log: slog.New(slog.DiscardHandler),
 	})
 	if err != nil {
@@ -41,47 +42,6 @@ func TestNoLimitOfOurOwn(t *testing.T) {
 	if limit := newServer(t).cluster.AuthorizationV1().RESTClient().GetRateLimiter(); limit != nil {
 		t.Errorf("SubjectAccessReviews are held back to %v a second", limit.QPS())
 	}
-}
-
-// A controller that comes up before the API server waits for that.
-func TestServesOnceThereIsAnAPIServer(t *testing.T) {
-	s := newServer(t)
-	told := make(lines, 1)
-	s.Log = slog.New(slog.NewTextHandler(told, nil))
-	l, err := new(net.ListenConfig).Listen(t.Context(), "tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	ctx, cancel := context.WithCancel(t.Context())
-	defer cancel()
-	ended := make(chan error, 1)
-	go func() { ended <- s.Serve(ctx, l) }()
-	select {
-	case line := <-told:
-		if !strings.Contains(line, "extension-apiserver-authentication") {
-			t.Errorf("told: %s", line)
-		}
-	case err := <-ended:
-		t.Fatalf("ended: %v", err)
-	}
-	if s.Ready(nil) == nil {
-		t.Error("it is ready")
-	}
-	cancel()
-	if err := <-ended; err != nil {
-		t.Errorf("stopped: %v", err)
-	}
-}
-
-// lines are those of a log, of which what nobody waits for is lost.
-type lines chan string
-
-func (l lines) Write(text []byte) (int, error) {
-	select {
-	case l <- string(text):
-	default:
-	}
-	return len(text), nil
 }
 
 func ask(t *testing.T, h http.Handler, method, path string, into any) int {
@@ -99,7 +59,7 @@ func ask(t *testing.T, h http.Handler, method, path string, into any) int {
 }
 
 func TestDiscovery(t *testing.T) {
-	h := newServer(t).routes()
+	h := newServer(t).Handler()
 	for _, version := range Versions {
 		var list metav1.APIResourceList
 		if code := ask(t, h, http.MethodGet, "/apis/subresources.kubevirt.io/"+version, &list); code != http.StatusOK {
@@ -117,14 +77,6 @@ func TestDiscovery(t *testing.T) {
 			t.Errorf("%s offers (-want +got):\n%s", list.GroupVersion, diff)
 		}
 	}
-	var group metav1.APIGroup
-	if code := ask(t, h, http.MethodGet, "/apis/subresources.kubevirt.io", &group); code != http.StatusOK || group.PreferredVersion.Version != "v1" {
-		t.Errorf("the group is %+v, status %d", group, code)
-	}
-	var groups metav1.APIGroupList
-	if code := ask(t, h, http.MethodGet, "/apis", &groups); code != http.StatusOK || len(groups.Groups) != 1 {
-		t.Errorf("the groups are %+v, status %d", groups, code)
-	}
 	var version struct{ GitVersion string }
 	if code := ask(t, h, http.MethodGet, "/apis/subresources.kubevirt.io/v1/version", &version); code != http.StatusOK || version.GitVersion != "v1.6.0+nodevirt.v0.0.1" {
 		t.Errorf("the version is %+v, status %d", version, code)
@@ -132,7 +84,7 @@ func TestDiscovery(t *testing.T) {
 }
 
 func TestStrangersAreNobody(t *testing.T) {
-	h := newServer(t).routes()
+	h := newServer(t).Handler()
 	const base = "/apis/subresources.kubevirt.io/v1/namespaces/default/"
 	for _, c := range []struct {
 		method, path string

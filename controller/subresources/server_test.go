@@ -29,13 +29,16 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
 	kubevirt "kubevirt.io/api/core/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/nodevirt/nodevirt/controller/aggregated"
 	"github.com/nodevirt/nodevirt/controller/api"
 	"github.com/nodevirt/nodevirt/controller/pod"
 	"github.com/nodevirt/nodevirt/controller/subresources"
 	"github.com/nodevirt/nodevirt/test/apiserver"
+	"github.com/nodevirt/nodevirt/test/wait"
 )
 
 // authority signs certificates for tests.
@@ -119,11 +122,19 @@ func newWorld(t *testing.T) *world {
 	config.WrapTransport = func(to http.RoundTripper) http.RoundTripper { return transport{w, to} }
 	own := newAuthority(t)
 	serving := own.issue(t, "subresources")
-	s, err := subresources.New(subresources.Options{
+	log := slog.New(slog.DiscardHandler)
+	cluster, err := kubernetes.NewForConfig(k.Config())
+	check(t, err)
+	s, err := aggregated.New(aggregated.Options{
 		Certificate: func(*tls.ClientHelloInfo) (*tls.Certificate, error) { return &serving, nil },
-		Config:      config, Scheme: scheme, Version: "test", Log: slog.New(slog.DiscardHandler),
+		Cluster:     cluster, Log: log,
 	})
 	check(t, err)
+	users, err := subresources.New(subresources.Options{
+		Caller: s.Caller, Config: config, Scheme: scheme, Version: "test", Log: log,
+	})
+	check(t, err)
+	s.Add(subresources.Group, users.Handler(), subresources.Versions...)
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	check(t, err)
 	w.url = "https://" + l.Addr().String() + "/apis/subresources.kubevirt.io/v1/namespaces/default/"
@@ -136,6 +147,7 @@ func newWorld(t *testing.T) *world {
 			t.Error(err)
 		}
 	})
+	check(t, wait.Do(t.Context(), func(context.Context) error { return s.Ready(nil) }))
 	roots := x509.NewCertPool()
 	roots.AddCert(own.cert)
 	w.http = func(c *tls.Certificate) *http.Client {
@@ -200,10 +212,9 @@ func TestServer(t *testing.T) {
 	t.Run("expand", func(t *testing.T) { testExpand(t, w, front) })
 }
 
-// Nobody but the front proxy is believed, and its callers may do what RBAC says and nothing else.
+// Callers may do what RBAC says and nothing else.
 func testCallers(t *testing.T, w *world, front tls.Certificate) {
 	w.vm(t, "callers", kubevirt.RunStrategyHalted)
-	stranger, other := newAuthority(t).issue(t, "front"), w.front.issue(t, "kubelet")
 	for _, c := range []struct {
 		name         string
 		proxy        *tls.Certificate
@@ -212,9 +223,6 @@ func testCallers(t *testing.T, w *world, front tls.Certificate) {
 		code         int
 		words        string
 	}{
-		{"no certificate", nil, "admin", "PUT", "virtualmachines/callers/start", 401, "front proxy"},
-		{"a stranger's", &stranger, "admin", "PUT", "virtualmachines/callers/start", 401, "unknown authority"},
-		{"another name", &other, "admin", "PUT", "virtualmachines/callers/start", 401, "kubelet"},
 		{"nobody", &front, "", "PUT", "virtualmachines/callers/start", 401, ""},
 		{"no right", &front, "somebody", "PUT", "virtualmachines/callers/start", 403,
 			`virtualmachines/start.subresources.kubevirt.io "callers" is forbidden: user "somebody" cannot update resource "virtualmachines/start"`},

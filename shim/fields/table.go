@@ -136,20 +136,29 @@ func (t Table) addDefault(path string, takes Takes) {
 	}
 }
 
-// Check returns the sound part of a decoded JSON value, and every problem of the
-// rest. Root is the value's own path.
+// MaxFound bounds the problems that one check collects. Further ones are not
+// looked for: an object may have hundreds of thousands.
+const MaxFound = 200
+
+// Check returns the sound part of a decoded JSON value, and the problems of the
+// rest, at most 200. Root is the value's own path.
 func (t Table) Check(root *field.Path, tree any) (any, field.ErrorList) {
-	problems := t.unknownFields(root, tree)
 	c := treeCheck{Table: t}
 	sound, _ := c.value(root, "", tree)
-	return sound, append(problems, Without(c.problems, problems)...)
+	unknown := t.unknownFields(root, tree)
+	problems := append(unknown, Without(c.problems, unknown)...)
+	return sound, problems[:min(len(problems), MaxFound)]
 }
 
 // unknownFields distinguishes fields that the API does not have from those that
 // are not supported here. It decodes the tree without its values: some values,
-// such as a quantity with a large exponent, take the API's types very long.
+// such as a quantity with a large exponent, take the API's types very long. The
+// decoder makes an error of each unknown field, so it gets only so many of the
+// fields that the table does not have.
 func (t Table) unknownFields(root *field.Path, tree any) field.ErrorList {
-	text, err := json.Marshal(skeleton(tree))
+	s := skeleton{Table: t, left: MaxFound}
+	bones, _ := s.of("", true, tree)
+	text, err := json.Marshal(bones)
 	if err != nil {
 		return nil // treeCheck refuses such a tree
 	}
@@ -157,23 +166,56 @@ func (t Table) unknownFields(root *field.Path, tree any) field.ErrorList {
 	return t.Strict(root, strict)
 }
 
-// skeleton returns a decoded JSON value with null for all that isn't an object or a list.
-func skeleton(value any) any {
+// skeleton copies the structure of a decoded JSON value.
+type skeleton struct {
+	Table
+	// left is the number of fields that may be copied of those that the table does
+	// not have.
+	left int
+}
+
+// of returns the skeleton of a value: null for all that isn't an object or a list.
+// Known says that the table has the value. Of objects it copies the fields that
+// the table does not have, and those that lead to one. It reports whether there
+// are any.
+func (s *skeleton) of(pattern string, known bool, value any) (any, bool) {
 	switch value := value.(type) {
 	case map[string]any:
-		bones := make(map[string]any, len(value))
-		for key, v := range value {
-			bones[key] = skeleton(v)
+		bones, some := map[string]any{}, !known
+		for _, key := range slices.Sorted(maps.Keys(value)) {
+			at := below(pattern, key)
+			has := known && s.patterns[at] != nil
+			if !has {
+				if s.left <= 0 {
+					continue
+				}
+				s.left--
+			}
+			if child, found := s.of(at, has, value[key]); found || !has {
+				bones[key], some = child, true
+			}
 		}
-		return bones
+		return bones, some
 	case []any:
-		bones := make([]any, len(value))
-		for i, v := range value {
-			bones[i] = skeleton(v)
+		bones, some := make([]any, len(value)), !known
+		for i, element := range value {
+			child, found := s.of(pattern+"[]", known, element)
+			if found {
+				bones[i], some = child, true
+			}
 		}
-		return bones
+		return bones, some
 	}
-	return nil
+	return nil, !known
+}
+
+// below returns the pattern of a field of an object. No table has that of a key
+// which looks like a path.
+func below(pattern, key string) string {
+	if strings.ContainsAny(key, ".[]") {
+		return pattern + "[.]"
+	}
+	return strings.TrimPrefix(pattern+"."+key, ".")
 }
 
 // index matches the index of a list's element in a path.
@@ -206,6 +248,9 @@ type treeCheck struct {
 
 // value returns the sound part of a value, and whether there is any.
 func (c *treeCheck) value(at *field.Path, pattern string, value any) (any, bool) {
+	if len(c.problems) > MaxFound {
+		return nil, false
+	}
 	if value == nil && pattern != "" {
 		return nil, true // null is unset
 	}
@@ -226,7 +271,7 @@ func (c *treeCheck) value(at *field.Path, pattern string, value any) (any, bool)
 	case map[string]any:
 		sound := make(map[string]any, len(value))
 		for _, key := range slices.Sorted(maps.Keys(value)) {
-			v, ok := c.value(at.Child(key), strings.TrimPrefix(pattern+"."+key, "."), value[key])
+			v, ok := c.value(at.Child(key), below(pattern, key), value[key])
 			if ok {
 				sound[key] = v
 			}

@@ -42,7 +42,7 @@ func layers() [][]string {
 			"shim/stream/client", "shim/vm/layout",
 		},
 		{
-			"controller/certs", "deploy", "deploy/image", "imageunpack", "imageunpack/expand", "imageunpack/iscsi",
+			"controller/aggregated", "controller/certs", "deploy", "deploy/image", "imageunpack", "imageunpack/expand", "imageunpack/iscsi",
 			"imageunpack/iscsi/outage", "shim/agent", "shim/cgroup", "shim/console/...", "shim/domain/accel",
 			"shim/fields/...", "shim/podstatus/condition", "shim/stream", "shim/vm/background", "shim/vm/vmerrors",
 			"shim/supervise",

@@ -38,7 +38,7 @@ func (r *rig) start(ctx context.Context, i int) (*replica, error) {
 		return nil, err
 	}
 	args := []string{"-kubeconfig", kubeconfig, "-leader-election-namespace", "nodevirt", "-namespace", "nodevirt"}
-	for _, flag := range []string{"-metrics-address", "-health-address", "-webhook-address", "-subresources-address"} {
+	for _, flag := range []string{"-metrics-address", "-health-address", "-api-address"} {
 		port, err := apiserver.FreePort()
 		if err != nil {
 			return nil, err

@@ -29,19 +29,11 @@ type rig struct {
 // replicas are as many as deploy/kubernetes/controller.yaml has.
 const replicas = 2
 
-// unreached stand for deploy's webhooks and API: the controller finds what it writes its certificate
-// to, and the API server has nobody to ask, who could not be reached without a network of pods.
-const unreached = `apiVersion: v1
+// namespace is the controller's. There are no webhooks: without a network of pods the API server
+// could not reach them.
+const namespace = `apiVersion: v1
 kind: Namespace
 metadata: {name: nodevirt}
----
-apiVersion: admissionregistration.k8s.io/v1
-kind: MutatingWebhookConfiguration
-metadata: {name: nodevirt-controller}
----
-apiVersion: admissionregistration.k8s.io/v1
-kind: ValidatingWebhookConfiguration
-metadata: {name: nodevirt-controller}
 `
 
 func newRig(ctx context.Context, o Options, dir string) (r *rig, err error) {
@@ -59,8 +51,8 @@ func newRig(ctx context.Context, o Options, dir string) (r *rig, err error) {
 	if r.server, err = apiserver.Start(ctx, dir, append(proxy, auditFlags(dir)...)...); err != nil {
 		return r, err
 	}
-	file := filepath.Join(dir, "unreached.yaml")
-	if err := os.WriteFile(file, []byte(unreached), 0o600); err != nil {
+	file := filepath.Join(dir, "namespace.yaml")
+	if err := os.WriteFile(file, []byte(namespace), 0o600); err != nil {
 		return r, err
 	}
 	deploy := func(name string) string { return filepath.Join(o.Checkout, "deploy", name) }

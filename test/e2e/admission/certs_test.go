@@ -3,13 +3,14 @@ package admission
 import (
 	"bytes"
 	"crypto/x509"
+	"encoding/base64"
 	"encoding/pem"
 	"testing"
 	"time"
 
 	"gotest.tools/v3/assert"
-	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -39,16 +40,16 @@ func TestCertificate(t *testing.T) {
 	if err != nil {
 		t.Error(err)
 	}
-	var mutating admissionregistrationv1.MutatingWebhookConfiguration
-	var validating admissionregistrationv1.ValidatingWebhookConfiguration
-	name := types.NamespacedName{Name: "nodevirt-controller"}
-	assert.NilError(t, c.Get(t.Context(), name, &mutating))
-	assert.NilError(t, c.Get(t.Context(), name, &validating))
-	for _, bundle := range [][]byte{
-		mutating.Webhooks[0].ClientConfig.CABundle, validating.Webhooks[0].ClientConfig.CABundle,
-	} {
+	for _, name := range []string{"v1.admission.nodevirt.io", "v1.subresources.kubevirt.io"} {
+		service := new(unstructured.Unstructured)
+		service.SetAPIVersion("apiregistration.k8s.io/v1")
+		service.SetKind("APIService")
+		assert.NilError(t, c.Get(t.Context(), types.NamespacedName{Name: name}, service))
+		text, _, _ := unstructured.NestedString(service.Object, "spec", "caBundle")
+		bundle, err := base64.StdEncoding.DecodeString(text)
+		assert.NilError(t, err)
 		if !bytes.Equal(bundle, secret.Data["ca.crt"]) || bytes.Contains(bundle, []byte("KEY")) {
-			t.Errorf("the API server trusts %s", bundle)
+			t.Errorf("%s: the API server trusts %s", name, bundle)
 		}
 	}
 }

@@ -78,14 +78,14 @@ func TestGuestsFinalizer(t *testing.T) {
 func guestsPod() *corev1.Pod {
 	return &corev1.Pod{
 		ObjectMeta: metav1.ObjectMeta{
-			Name: "guest", Namespace: "default", Finalizers: []string{pod.Finalizer},
+			Name: "virt-launcher-guest", Namespace: "default", Finalizers: []string{pod.Finalizer},
 			Labels:      map[string]string{kubevirt.AppLabel: "guest", kubevirt.CreatedByLabel: "u1"},
 			Annotations: map[string]string{kubevirt.DomainAnnotation: "guest"},
 			OwnerReferences: []metav1.OwnerReference{{
 				APIVersion: kubevirt.GroupVersion.String(), Kind: "VirtualMachineInstance", Name: "guest", UID: "u1", Controller: new(true),
 			}},
 		},
-		Spec: corev1.PodSpec{Containers: []corev1.Container{{Name: pod.Container, Image: "registry.example.com/guest"}}},
+		Spec: corev1.PodSpec{RuntimeClassName: new("vm"), Containers: []corev1.Container{{Name: pod.Container, Image: "registry.example.com/guest"}}},
 	}
 }
 

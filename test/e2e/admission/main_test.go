@@ -6,20 +6,25 @@ import (
 	"errors"
 	"flag"
 	"fmt"
-	"log/slog"
 	"net"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strconv"
 	"strings"
+	"syscall"
 	"testing"
 
+	"github.com/go-logr/logr"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/clientcmd"
+	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/log"
 
-	"github.com/nodevirt/nodevirt/controller"
 	"github.com/nodevirt/nodevirt/test/apiserver"
+	"github.com/nodevirt/nodevirt/test/cluster/pki"
 	"github.com/nodevirt/nodevirt/test/needs"
 	"github.com/nodevirt/nodevirt/test/wait"
 )
@@ -33,8 +38,11 @@ const (
 
 // suite is what all tests share.
 var suite struct {
-	server *apiserver.Server
-	stop   func() error
+	server     *apiserver.Server
+	controller *os.Process
+	// address is the controller's, dir has the files of both.
+	address, dir string
+	stop         func() error
 }
 
 func TestMain(m *testing.M) {
@@ -55,7 +63,12 @@ func runAll(m *testing.M) (code int, err error) {
 		return 1, err
 	}
 	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
-	suite.server, err = apiserver.Start(ctx, dir)
+	flags, err := frontProxy(dir)
+	if err != nil {
+		return 1, err
+	}
+	log.SetLogger(logr.Discard())
+	suite.server, err = apiserver.Start(ctx, dir, flags...)
 	defer suite.server.Close()
 	if err != nil {
 		return 1, err
@@ -71,12 +84,40 @@ func runAll(m *testing.M) (code int, err error) {
 	if err := suite.server.Apply(ctx, files...); err != nil {
 		return 1, err
 	}
-	startController(port)
+	if err := startController(dir, port); err != nil {
+		return 1, err
+	}
 	defer func() { err = errors.Join(err, suite.stop()) }()
 	if err := admitting(ctx); err != nil {
 		return 1, err
 	}
 	return m.Run(), nil
+}
+
+// frontProxy returns the API server's flags for aggregation. Their files are in dir.
+func frontProxy(dir string) ([]string, error) {
+	authority, err := pki.NewAuthority("front-proxy")
+	if err != nil {
+		return nil, err
+	}
+	ca, err := authority.Pair()
+	if err != nil {
+		return nil, err
+	}
+	client, err := authority.Issue(pki.Identity{Name: "front-proxy"})
+	if err != nil {
+		return nil, err
+	}
+	file := func(name string) string { return filepath.Join(dir, name) }
+	return []string{
+			"--requestheader-client-ca-file=" + file("front-ca.crt"), "--requestheader-allowed-names=front-proxy",
+			"--requestheader-username-headers=X-Remote-User", "--requestheader-group-headers=X-Remote-Group",
+			"--requestheader-extra-headers-prefix=X-Remote-Extra-",
+			"--proxy-client-cert-file=" + file("front.crt"), "--proxy-client-key-file=" + file("front.key"),
+		}, errors.Join(
+			os.WriteFile(file("front-ca.crt"), ca.Cert, 0o600),
+			os.WriteFile(file("front.crt"), client.Cert, 0o600),
+			os.WriteFile(file("front.key"), client.Key, 0o600))
 }
 
 // manifests are deploy's, but that the controller is at a port of this machine.
@@ -86,16 +127,17 @@ func manifests(dir string, port int) ([]string, error) {
 		root + "deploy/kubernetes/serviceaccount.yaml",
 		root + "deploy/kubernetes/rbac.yaml",
 		root + "deploy/kubernetes/policies.yaml",
+		root + "deploy/kubernetes/webhooks.yaml",
 		root + "deploy/kubernetes/runtimeclass.yaml",
 		root + "deploy/crds/*.yaml",
 	}
-	text, err := os.ReadFile(root + "deploy/kubernetes/webhooks.yaml")
+	text, err := os.ReadFile(root + "deploy/kubernetes/apiservice.yaml")
 	if err != nil {
 		return nil, err
 	}
-	const servicePort = "port: 443\n"
-	if bytes.Count(text, []byte(servicePort)) != 2 {
-		return nil, errors.New("webhooks.yaml names no port of the service, twice")
+	const servicePort = "port: 8443\n"
+	if bytes.Count(text, []byte(servicePort)) != 3 {
+		return nil, errors.New("apiservice.yaml does not name the service's port three times")
 	}
 	text = bytes.ReplaceAll(text, []byte(servicePort), fmt.Appendf(nil, "port: %d\n", port))
 	text = append(text, `---
@@ -109,25 +151,45 @@ kind: PriorityClass
 metadata: {name: high}
 value: 1000
 `...)
-	file := filepath.Join(dir, "webhooks.yaml")
+	file := filepath.Join(dir, "apiservice.yaml")
 	return append(files, file), os.WriteFile(file, text, 0o600)
 }
 
+// memoryLimit is that of deploy's controller, in bytes.
+const memoryLimit = 256 << 20
+
 // startController runs the controller as its own service account, with the rights
-// that deploy gives it.
-func startController(port int) {
-	ctx, cancel := context.WithCancel(context.Background())
-	done := make(chan error, 1)
-	go func() {
-		done <- controller.Run(ctx, as(account, "system:authenticated"), controller.Options{
-			RuntimeClass: "vm", MetricsAddress: "0", HealthAddress: "0",
-			WebhookAddress: net.JoinHostPort("127.0.0.1", strconv.Itoa(port)), Namespace: system,
-		}, slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelError})))
-	}()
-	suite.stop = func() error {
-		cancel()
-		return <-done
+// and the memory that deploy gives it.
+func startController(dir string, port int) error {
+	config := suite.server.Config()
+	k := clientcmdapi.NewConfig()
+	k.Clusters["c"] = &clientcmdapi.Cluster{
+		Server: config.Host, CertificateAuthority: config.CAFile, TLSServerName: config.ServerName,
 	}
+	k.AuthInfos["u"] = &clientcmdapi.AuthInfo{
+		Token: config.BearerToken, Impersonate: account, ImpersonateGroups: []string{"system:authenticated"},
+	}
+	k.Contexts["x"] = &clientcmdapi.Context{Cluster: "c", AuthInfo: "u"}
+	k.CurrentContext = "x"
+	suite.address = net.JoinHostPort("127.0.0.1", strconv.Itoa(port))
+	file := filepath.Join(dir, "kubeconfig")
+	if err := clientcmd.WriteToFile(*k, file); err != nil {
+		return err
+	}
+	cmd := exec.Command(root+"bin/nodevirt-controller", "-kubeconfig", file, "-namespace", system, "-log-level", "error",
+		"-leader-election-namespace", system, "-metrics-address", "0", "-health-address", "0",
+		"-api-address", suite.address)
+	cmd.Env = append(os.Environ(), fmt.Sprintf("GOMEMLIMIT=%d", memoryLimit*85/100))
+	cmd.Stderr = os.Stderr
+	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+	if err := cmd.Start(); err != nil {
+		return fmt.Errorf("start the controller: %w: build it by `make build`", err)
+	}
+	suite.controller, suite.dir = cmd.Process, dir
+	suite.stop = func() error {
+		return errors.Join(cmd.Process.Signal(syscall.SIGTERM), cmd.Wait())
+	}
+	return nil
 }
 
 // as is how a user comes to the API server.

@@ -32,12 +32,15 @@ func userClient(t *testing.T, user string) client.Client {
 	return c
 }
 
-// newPod creates a pod, and removes it when the test ends.
+// newPod creates a pod that could be a VM's, and removes it when the test ends.
 func newPod(t *testing.T, c client.Client, name string, annotations map[string]string) (*corev1.Pod, error) {
 	t.Helper()
 	pod := &corev1.Pod{
-		ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: "default", Annotations: annotations},
-		Spec:       corev1.PodSpec{Containers: []corev1.Container{{Name: "guest", Image: "registry.example.com/guest"}}},
+		ObjectMeta: metav1.ObjectMeta{
+			Name: "virt-launcher-" + name, Namespace: "default", Annotations: annotations,
+			Labels: map[string]string{"kubevirt.io": "virt-launcher"},
+		},
+		Spec: corev1.PodSpec{RuntimeClassName: new("vm"), Containers: []corev1.Container{{Name: "guest", Image: "registry.example.com/guest"}}},
 	}
 	if err := c.Create(t.Context(), pod); err != nil {
 		return nil, err

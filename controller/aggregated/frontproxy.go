@@ -1,10 +1,14 @@
-package subresources
+package aggregated
 
 import (
 	"context"
+	"crypto/tls"
+	"crypto/x509"
 	"errors"
+	"fmt"
 	"log/slog"
 	"net/http"
+	"slices"
 	"time"
 
 	"k8s.io/apiserver/pkg/authentication/authenticator"
@@ -46,26 +50,54 @@ func newFrontProxy(cluster kubernetes.Interface) (*frontProxy, error) {
 	)}, nil
 }
 
-// again is the time after a try to read the ConfigMap that failed.
-const again = 2 * time.Second
+// retryInterval is the time between two attempts to read the ConfigMap.
+const retryInterval = 2 * time.Second
 
-// start reads the ConfigMap, as soon as there is an API server, and follows it until ctx ends.
+// start reads the ConfigMap, retrying until it succeeds, and watches it until ctx ends. It fails only
+// if ctx ends first.
 func (f *frontProxy) start(ctx context.Context, log *slog.Logger) error {
 	for {
 		err := errors.Join(f.authority.RunOnce(ctx), f.headers.RunOnce(ctx))
 		if err == nil {
 			break
 		}
-		log.Warn("can't read who the API server's front proxy is; trying again",
+		log.Warn("can't read the description of the API server's front proxy; retrying",
 			"namespace", authenticationNamespace, "configmap", authenticationConfig, "err", err)
 		select {
 		case <-ctx.Done():
 			return ctx.Err()
-		case <-time.After(again):
+		case <-time.After(retryInterval):
 		}
 	}
 	go f.authority.Run(ctx, 1)
 	go f.headers.Run(ctx, 1)
+	return nil
+}
+
+// known reports whether the front proxy's authority has been read.
+func (f *frontProxy) known() bool {
+	_, ok := f.authority.VerifyOptions()
+	return ok
+}
+
+// verify accepts a TLS connection whose client is the front proxy.
+func (f *frontProxy) verify(state tls.ConnectionState) error {
+	options, ok := f.authority.VerifyOptions()
+	if !ok || len(state.PeerCertificates) == 0 {
+		return errors.New("not the API server's front proxy")
+	}
+	options.Intermediates = x509.NewCertPool()
+	for _, c := range state.PeerCertificates[1:] {
+		options.Intermediates.AddCert(c)
+	}
+	client := state.PeerCertificates[0]
+	if _, err := client.Verify(options); err != nil {
+		return fmt.Errorf("verify the front proxy's certificate: %w", err)
+	}
+	names := f.headers.AllowedClientNames()
+	if len(names) > 0 && !slices.Contains(names, client.Subject.CommonName) {
+		return fmt.Errorf("certificate of %q: not a name of the API server's front proxy", client.Subject.CommonName)
+	}
 	return nil
 }
 

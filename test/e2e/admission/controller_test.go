@@ -1,0 +1,66 @@
+package admission
+
+import (
+	"strings"
+	"testing"
+
+	"gotest.tools/v3/assert"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/kubernetes/scheme"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+)
+
+// TestControllersAccount: with the controller's token a stranger opens, creates,
+// changes and deletes no pods except VMs'.
+func TestControllersAccount(t *testing.T) {
+	alice, us := userClient(t, "alice"), userClient(t, account)
+	ordinary := &corev1.Pod{
+		ObjectMeta: metav1.ObjectMeta{Name: "ordinary", Namespace: "default"},
+		Spec:       corev1.PodSpec{Containers: []corev1.Container{{Name: "compute", Image: "registry.example.com/app"}}},
+	}
+	assert.NilError(t, alice.Create(t.Context(), ordinary.DeepCopy()))
+	defer func() { assert.NilError(t, alice.Delete(t.Context(), ordinary, client.GracePeriodSeconds(0))) }()
+	vms, err := newPod(t, alice, "of-a-vm", nil)
+	assert.NilError(t, err)
+	cluster, err := kubernetes.NewForConfig(as(account, "system:masters"))
+	assert.NilError(t, err)
+	connect := func(pod, subresource string, options *corev1.PodExecOptions) error {
+		return cluster.CoreV1().RESTClient().Post().Resource("pods").Namespace("default").Name(pod).SubResource(subresource).
+			VersionedParams(options, scheme.ParameterCodec).Do(t.Context()).Error()
+	}
+	command := func(words ...string) *corev1.PodExecOptions {
+		return &corev1.PodExecOptions{Container: "guest", Command: words, Stdout: true}
+	}
+	named := ordinary.DeepCopy()
+	named.ObjectMeta = metav1.ObjectMeta{Name: "virt-launcher-x", Namespace: "default", Labels: map[string]string{"kubevirt.io": "virt-launcher"}}
+	label := client.RawPatch("application/merge-patch+json", []byte(`{"metadata": {"labels": {"kubevirt.io": "virt-launcher"}}}`))
+	const refusal = "ValidatingAdmissionPolicy 'nodevirt-controller'"
+	for name, err := range map[string]error{
+		"exec":               connect("ordinary", "exec", command("nodevirt.io/pause")),
+		"attach":             connect("ordinary", "attach", command()),
+		"forward":            connect("ordinary", "portforward", command()),
+		"a command in a VM":  connect(vms.Name, "exec", command("sh")),
+		"no command in a VM": connect(vms.Name, "exec", command()),
+		"create":             us.Create(t.Context(), named.DeepCopy()),
+		"make it a VM's":     us.Patch(t.Context(), ordinary.DeepCopy(), label),
+		"delete":             us.Delete(t.Context(), ordinary.DeepCopy()),
+	} {
+		if err == nil || !strings.Contains(err.Error(), refusal) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	_ = us.DeleteAllOf(t.Context(), &corev1.Pod{}, client.InNamespace("default"), client.MatchingFields{"metadata.name": "ordinary"})
+	assert.NilError(t, alice.Get(t.Context(), client.ObjectKeyFromObject(ordinary), new(corev1.Pod)))
+	// Nothing runs here: what the policy allows fails later, for another reason.
+	for name, err := range map[string]error{
+		"a control": connect(vms.Name, "exec", command("nodevirt.io/pause")),
+		"a console": connect(vms.Name, "attach", command()),
+		"a port":    connect(vms.Name, "portforward", command()),
+	} {
+		if err == nil || strings.Contains(err.Error(), refusal) {
+			t.Errorf("%s of a VM: %v", name, err)
+		}
+	}
+}
