@@ -8,6 +8,12 @@ import (
 	"google.golang.org/grpc/credentials/insecure"
 )
 
+// Dial returns a connection to a CRI socket, such as containerd's, with the options
+// that New needs. It returns at once, and reconnects whenever the server has restarted.
+func Dial(socket string) (*grpc.ClientConn, error) {
+	return grpc.NewClient("unix://"+socket, dialOptions()...)
+}
+
 // Retry returns the option to reconnect within a second, which suits a server on
 // the same node. By default gRPC and containerd's client wait longer after each failure.
 func Retry() grpc.DialOption {

@@ -13,16 +13,39 @@ import (
 // again, and reaches the next shim.
 var errEnding = status.Error(codes.Unavailable, "the shim is ending")
 
-// containerEvents merges containerd's events with those of VM containers. Each
+// eventSource has the events of VM containers; package event's Broker.
+type eventSource interface {
+	Subscribe(ctx context.Context) <-chan *runtimeapi.ContainerEventResponse
+}
+
+// vmStatuses returns the statuses of the VM containers of a sandbox.
+type vmStatuses interface {
+	Statuses(sandboxID string) []*runtimeapi.ContainerStatus
+}
+
+// eventCalls are the streams of container events.
+type eventCalls struct {
+	events    eventSource
+	sandboxes sandboxIndex
+	reports   vmStatuses
+	pods      runtimeapi.RuntimeServiceClient // containerd's
+	ending    <-chan struct{}                 // closed when the shim stops
+}
+
+func (s *eventCalls) routes() map[string]route {
+	return map[string]route{runtimeapi.RuntimeService_GetContainerEvents_FullMethodName: s.get}
+}
+
+// get merges containerd's events with those of VM containers. Each
 // event of a VM's pod lists all of the pod's containers.
-func (c *call) containerEvents() error {
+func (s *eventCalls) get(c *call) error {
 	f, err := c.receive()
 	if err != nil {
 		return err
 	}
 	ctx, cancel := context.WithCancel(c.stream.Context())
 	defer cancel()
-	ours := c.Events.Subscribe(ctx) // before asking containerd, so that none is missed
+	ours := s.events.Subscribe(ctx) // before asking containerd, so that none is missed
 	backend, err := c.ask(f)
 	if err != nil {
 		return err
@@ -45,11 +68,11 @@ func (c *call) containerEvents() error {
 				if !ok {
 					return
 				}
-				if err := c.sendOurs(ctx, e, send); err != nil {
+				if err := s.sendOurs(ctx, e, send); err != nil {
 					backend.cancel(err)
 					return
 				}
-			case <-c.ending:
+			case <-s.ending:
 				backend.cancel(errEnding)
 				return
 			case <-ctx.Done():
@@ -58,7 +81,7 @@ func (c *call) containerEvents() error {
 		}
 	})
 	return c.replies(backend, func(f frame) error {
-		f, err := c.withMachines(f)
+		f, err := s.withVMs(f)
 		if err != nil {
 			return err
 		}
@@ -66,25 +89,25 @@ func (c *call) containerEvents() error {
 	})
 }
 
-// withMachines adds the VM containers of the pod, if any, to an event of
+// withVMs adds the VM containers of the pod, if any, to an event of
 // containerd. Other events stay unchanged.
-func (c *call) withMachines(f frame) (frame, error) {
+func (s *eventCalls) withVMs(f frame) (frame, error) {
 	var e runtimeapi.ContainerEventResponse
 	if err := decode(f, &e); err != nil {
 		return nil, err
 	}
 	id := e.GetPodSandboxStatus().GetId()
-	handler, ok := c.Sandboxes.Handler(id)
+	handler, ok := s.sandboxes.Handler(id)
 	if !ok {
 		return f, nil
 	}
 	e.PodSandboxStatus.RuntimeHandler = handler
-	e.ContainersStatuses = append(e.ContainersStatuses, c.Reports.Statuses(id)...)
+	e.ContainersStatuses = append(e.ContainersStatuses, s.reports.Statuses(id)...)
 	return encode(&e)
 }
 
-func (c *call) sendOurs(ctx context.Context, e *runtimeapi.ContainerEventResponse, send func(frame) error) error {
-	f, err := encode(c.withPod(ctx, e))
+func (s *eventCalls) sendOurs(ctx context.Context, e *runtimeapi.ContainerEventResponse, send func(frame) error) error {
+	f, err := encode(s.withPod(ctx, e))
 	if err != nil {
 		return err
 	}
@@ -93,31 +116,30 @@ func (c *call) sendOurs(ctx context.Context, e *runtimeapi.ContainerEventRespons
 
 // withPod adds the pod to an event of a VM container. If containerd does not return
 // the pod, the event keeps what the shim knows.
-func (c *call) withPod(ctx context.Context, e *runtimeapi.ContainerEventResponse) *runtimeapi.ContainerEventResponse {
+func (s *eventCalls) withPod(ctx context.Context, e *runtimeapi.ContainerEventResponse) *runtimeapi.ContainerEventResponse {
 	id := e.GetPodSandboxStatus().GetId()
 	full := &runtimeapi.ContainerEventResponse{
 		ContainerId:        e.ContainerId,
 		ContainerEventType: e.ContainerEventType,
 		CreatedAt:          e.CreatedAt,
 		PodSandboxStatus:   &runtimeapi.PodSandboxStatus{Id: id},
-		ContainersStatuses: c.Reports.Statuses(id),
+		ContainersStatuses: s.reports.Statuses(id),
 	}
-	pods := runtimeapi.NewRuntimeServiceClient(c.Backend)
-	reply, err := pods.PodSandboxStatus(ctx, &runtimeapi.PodSandboxStatusRequest{PodSandboxId: id})
+	reply, err := s.pods.PodSandboxStatus(ctx, &runtimeapi.PodSandboxStatusRequest{PodSandboxId: id})
 	if err == nil && reply.GetStatus() != nil {
 		full.PodSandboxStatus = reply.GetStatus()
 	}
-	if handler, ok := c.Sandboxes.Handler(id); ok {
+	if handler, ok := s.sandboxes.Handler(id); ok {
 		full.PodSandboxStatus.RuntimeHandler = handler
 	}
-	sidecars, err := pods.ListContainers(ctx, &runtimeapi.ListContainersRequest{
+	sidecars, err := s.pods.ListContainers(ctx, &runtimeapi.ListContainersRequest{
 		Filter: &runtimeapi.ContainerFilter{PodSandboxId: id},
 	})
 	if err != nil {
 		return full
 	}
-	for _, s := range sidecars.GetContainers() {
-		reply, err := pods.ContainerStatus(ctx, &runtimeapi.ContainerStatusRequest{ContainerId: s.GetId()})
+	for _, sidecar := range sidecars.GetContainers() {
+		reply, err := s.pods.ContainerStatus(ctx, &runtimeapi.ContainerStatusRequest{ContainerId: sidecar.GetId()})
 		if err == nil && reply.GetStatus() != nil {
 			full.ContainersStatuses = append(full.ContainersStatuses, reply.GetStatus())
 		}

@@ -20,7 +20,7 @@ import (
 
 // withList is a node with these VM containers.
 type withList struct {
-	noMachines
+	noVMs
 	list []*runtimeapi.Container
 }
 
@@ -117,7 +117,7 @@ func TestAppended(t *testing.T) {
 
 // TestMalformed: a request that is no message is the client's fault.
 func TestMalformed(t *testing.T) {
-	w := newWire(t, noMachines{}, func(any, grpc.ServerStream) error {
+	w := newWire(t, noVMs{}, func(any, grpc.ServerStream) error {
 		return errors.New("it was passed on")
 	})
 	o := do(t.Context(), t, w.client, merged, frame{0xff})
@@ -128,7 +128,7 @@ func TestMalformed(t *testing.T) {
 
 // withEvents is a node where something happens.
 type withEvents struct {
-	noMachines
+	noVMs
 	events chan *runtimeapi.ContainerEventResponse
 	ended  chan context.Context
 }

@@ -16,8 +16,8 @@ import (
 func TestNative(t *testing.T) {
 	for code := codes.Canceled; code <= codes.Unauthenticated; code++ {
 		said := status.Error(code, "no such sandbox")
-		w := newWire(t, noMachines{}, func(any, grpc.ServerStream) error { return said })
-		pods := runtimeapi.NewRuntimeServiceClient(Native(w.front.Backend))
+		w := newWire(t, noVMs{}, func(any, grpc.ServerStream) error { return said })
+		pods := runtimeapi.NewRuntimeServiceClient(Native(w.front.backend))
 		_, err := pods.PodSandboxStatus(t.Context(), &runtimeapi.PodSandboxStatusRequest{PodSandboxId: "p"})
 		got := status.Convert(toStatus(fmt.Errorf("ask containerd for sandbox p: %w", err)))
 		if got.Code() != code || !strings.HasPrefix(got.Message(), "ask containerd for sandbox p: no such sandbox") ||

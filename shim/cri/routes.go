@@ -1,96 +1,13 @@
 package cri
 
 import (
-	"errors"
+	"context"
 	"fmt"
 
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
-	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
-
-	"github.com/nodevirt/nodevirt/shim/vm/vmerrors"
 )
-
-// routes returns the routes of the methods that concern VMs.
-func routes() map[string]route {
-	return map[string]route{
-		runtimeapi.RuntimeService_Status_FullMethodName: (*call).runtimeStatus,
-
-		runtimeapi.RuntimeService_RunPodSandbox_FullMethodName:    decoded((*call).runPodSandbox),
-		runtimeapi.RuntimeService_StopPodSandbox_FullMethodName:   decoded((*call).stopPodSandbox),
-		runtimeapi.RuntimeService_RemovePodSandbox_FullMethodName: decoded((*call).removePodSandbox),
-		runtimeapi.RuntimeService_PodSandboxStatus_FullMethodName: decoded((*call).podSandboxStatus),
-		runtimeapi.RuntimeService_ListPodSandbox_FullMethodName: amended(
-			func(c *call, r *runtimeapi.ListPodSandboxResponse) { c.showHandlers(r.GetItems()) }),
-		runtimeapi.RuntimeService_StreamPodSandboxes_FullMethodName: amended(
-			func(c *call, r *runtimeapi.StreamPodSandboxesResponse) { c.showHandlers(r.GetPodSandboxes()) }),
-
-		runtimeapi.RuntimeService_PodSandboxStats_FullMethodName: amended(
-			func(c *call, r *runtimeapi.PodSandboxStatsResponse) { c.Reports.AddToPodStats(r.GetStats()) }),
-		runtimeapi.RuntimeService_ListPodSandboxStats_FullMethodName: amended(
-			func(c *call, r *runtimeapi.ListPodSandboxStatsResponse) {
-				each(r.GetStats(), c.Reports.AddToPodStats)
-			}),
-		runtimeapi.RuntimeService_StreamPodSandboxStats_FullMethodName: amended(
-			func(c *call, r *runtimeapi.StreamPodSandboxStatsResponse) {
-				each(r.GetPodSandboxStats(), c.Reports.AddToPodStats)
-			}),
-		runtimeapi.RuntimeService_ListPodSandboxMetrics_FullMethodName: amended(
-			func(c *call, r *runtimeapi.ListPodSandboxMetricsResponse) {
-				each(r.GetPodMetrics(), c.Reports.AddToPodMetrics)
-			}),
-		runtimeapi.RuntimeService_StreamPodSandboxMetrics_FullMethodName: amended(
-			func(c *call, r *runtimeapi.StreamPodSandboxMetricsResponse) {
-				each(r.GetPodSandboxMetrics(), c.Reports.AddToPodMetrics)
-			}),
-
-		runtimeapi.RuntimeService_CreateContainer_FullMethodName: decoded((*call).createContainer),
-		runtimeapi.RuntimeService_StartContainer_FullMethodName:  ofMachine((*call).startContainer),
-		runtimeapi.RuntimeService_StopContainer_FullMethodName:   ofMachine((*call).stopContainer),
-		runtimeapi.RuntimeService_RemoveContainer_FullMethodName: ofMachine((*call).removeContainer),
-		runtimeapi.RuntimeService_ContainerStatus_FullMethodName: ofMachine((*call).containerStatus),
-		runtimeapi.RuntimeService_ReopenContainerLog_FullMethodName: ofMachine(
-			func(c *call, r *runtimeapi.ReopenContainerLogRequest) (proto.Message, error) {
-				return &runtimeapi.ReopenContainerLogResponse{}, c.Containers.ReopenLog(r.GetContainerId())
-			}),
-		runtimeapi.RuntimeService_ContainerStats_FullMethodName: ofMachine(
-			func(c *call, r *runtimeapi.ContainerStatsRequest) (proto.Message, error) {
-				stats, err := c.Reports.Stats(r.GetContainerId())
-				return &runtimeapi.ContainerStatsResponse{Stats: stats}, err
-			}),
-
-		runtimeapi.RuntimeService_ListContainers_FullMethodName: appended(
-			func(c *call, r *runtimeapi.ListContainersRequest) proto.Message {
-				return &runtimeapi.ListContainersResponse{Containers: c.Reports.List(r.GetFilter())}
-			}),
-		runtimeapi.RuntimeService_StreamContainers_FullMethodName: appended(
-			func(c *call, r *runtimeapi.StreamContainersRequest) proto.Message {
-				return &runtimeapi.StreamContainersResponse{Containers: c.Reports.List(r.GetFilter())}
-			}),
-		runtimeapi.RuntimeService_ListContainerStats_FullMethodName: appended(
-			func(c *call, r *runtimeapi.ListContainerStatsRequest) proto.Message {
-				return &runtimeapi.ListContainerStatsResponse{Stats: c.Reports.ListStats(r.GetFilter())}
-			}),
-		runtimeapi.RuntimeService_StreamContainerStats_FullMethodName: appended(
-			func(c *call, r *runtimeapi.StreamContainerStatsRequest) proto.Message {
-				return &runtimeapi.StreamContainerStatsResponse{ContainerStats: c.Reports.ListStats(r.GetFilter())}
-			}),
-		runtimeapi.RuntimeService_GetContainerEvents_FullMethodName: (*call).containerEvents,
-
-		runtimeapi.RuntimeService_Exec_FullMethodName:        ofMachine((*call).exec),
-		runtimeapi.RuntimeService_ExecSync_FullMethodName:    ofMachine((*call).execSync),
-		runtimeapi.RuntimeService_Attach_FullMethodName:      ofMachine((*call).attach),
-		runtimeapi.RuntimeService_PortForward_FullMethodName: decoded((*call).portForward),
-
-		runtimeapi.RuntimeService_UpdateContainerResources_FullMethodName: ofMachine(
-			func(c *call, r *runtimeapi.UpdateContainerResourcesRequest) (proto.Message, error) {
-				return &runtimeapi.UpdateContainerResourcesResponse{}, c.Containers.Update(c.ctx, r.GetContainerId(), r.GetLinux())
-			}),
-		runtimeapi.RuntimeService_CheckpointContainer_FullMethodName: refused[runtimeapi.CheckpointContainerRequest](
-			"a machine has no checkpoint of a container's kind"),
-	}
-}
 
 // message is a pointer to a type of protobuf message.
 type message[T any] interface {
@@ -120,13 +37,19 @@ type ofContainer[T any] interface {
 	GetContainerId() string
 }
 
-// ofMachine answers calls for VM containers and forwards calls for other containers.
-func ofMachine[T any, M ofContainer[T]](answer func(*call, M) (proto.Message, error)) route {
+// vmContainers has the ids of the VM containers.
+type vmContainers interface {
+	// Has reports whether an id, which may be shortened, is a VM container's.
+	Has(id string) bool
+}
+
+// ofVM answers calls for VM containers and forwards calls for other containers.
+func ofVM[T any, M ofContainer[T]](vms vmContainers, answer func(context.Context, M) (proto.Message, error)) route {
 	return decoded(func(c *call, request M, f frame) error {
-		if !c.Containers.Has(request.GetContainerId()) {
+		if !vms.Has(request.GetContainerId()) {
 			return c.pass(f)
 		}
-		reply, err := answer(c, request)
+		reply, err := answer(c.ctx, request)
 		if err != nil {
 			return err
 		}
@@ -135,22 +58,22 @@ func ofMachine[T any, M ofContainer[T]](answer func(*call, M) (proto.Message, er
 }
 
 // refused rejects calls for VM containers with a reason, and forwards calls for other containers.
-func refused[T any, M ofContainer[T]](why string) route {
-	return ofMachine(func(_ *call, request M) (proto.Message, error) {
+func refused[T any, M ofContainer[T]](vms vmContainers, why string) route {
+	return ofVM(vms, func(_ context.Context, request M) (proto.Message, error) {
 		return nil, status.Error(codes.Unimplemented, fmt.Sprintf("container %q is a virtual machine: %s", request.GetContainerId(), why))
 	})
 }
 
 // appended forwards a call, unary or with a stream of replies, and adds the VMs'
 // part. If there is none, the replies stay unchanged.
-func appended[T any, M message[T]](ours func(*call, M) proto.Message) route {
+func appended[T any, M message[T]](ours func(M) proto.Message) route {
 	return decoded(func(c *call, request M, f frame) error {
 		backend, err := c.ask(f)
 		if err != nil {
 			return err
 		}
 		defer backend.cancel(nil)
-		more, err := encode(ours(c, request))
+		more, err := encode(ours(request))
 		if err != nil {
 			return err
 		}
@@ -180,9 +103,9 @@ func appended[T any, M message[T]](ours func(*call, M) proto.Message) route {
 
 // amended forwards a call, unary or with a stream of replies, and changes VMs'
 // sandboxes in the replies. If there are none, the replies stay unchanged.
-func amended[T any, M message[T]](change func(*call, M)) route {
+func amended[T any, M message[T]](sandboxes sandboxIndex, change func(M)) route {
 	return func(c *call) error {
-		if !c.Sandboxes.Any("") {
+		if !sandboxes.Any("") {
 			return c.passStream()
 		}
 		f, err := c.receive()
@@ -199,25 +122,8 @@ func amended[T any, M message[T]](change func(*call, M)) route {
 			if err := decode(f, reply); err != nil {
 				return err
 			}
-			change(c, reply)
+			change(reply)
 			return c.send(reply)
 		})
 	}
 }
-
-func each[T any](all []T, do func(T)) {
-	for _, v := range all {
-		do(v)
-	}
-}
-
-func (c *call) send(m proto.Message) error {
-	f, err := encode(m)
-	if err != nil {
-		return err
-	}
-	return c.reply(f)
-}
-
-// notVM reports whether an error means that the call concerns containerd alone.
-func notVM(err error) bool { return errors.Is(err, vmerrors.ErrNotVM) }

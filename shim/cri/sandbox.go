@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"log/slog"
 	"time"
 
 	"google.golang.org/grpc/codes"
@@ -15,36 +16,84 @@ import (
 	"github.com/nodevirt/nodevirt/shim/vminfo"
 )
 
-// runPodSandbox has containerd create a VM's sandbox as an ordinary one, and
+// sandboxRecords are the records of VMs' sandboxes.
+type sandboxRecords interface {
+	Check(config *runtimeapi.PodSandboxConfig) error
+	Intend(handler string, config *runtimeapi.PodSandboxConfig) (key string, err error)
+	Drop(key string) error
+	Resolve(key string)
+	Add(key, id, handler string, config *runtimeapi.PodSandboxConfig) error
+	Forget(id string) error
+}
+
+// sandboxEnder ends the VMs of a sandbox.
+type sandboxEnder interface {
+	StopIn(ctx context.Context, sandboxID string) error
+	RemoveIn(ctx context.Context, sandboxID string) error
+}
+
+// sandboxReports returns what the status of a sandbox contains of its VMs.
+type sandboxReports interface {
+	Statuses(sandboxID string) []*runtimeapi.ContainerStatus
+	Unfinished(sandboxID string) *vminfo.Making
+}
+
+// sandboxCalls are the calls about sandboxes.
+type sandboxCalls struct {
+	find      finder
+	sandboxes sandboxes
+	vms       sandboxEnder
+	reports   sandboxReports
+	pods      runtimeapi.RuntimeServiceClient // containerd's, with Go errors
+	// handler is the runtime handler of VMs' sandboxes. sandboxHandler is the one that
+	// containerd gets instead.
+	handler, sandboxHandler string
+	log                     *slog.Logger
+}
+
+func (s *sandboxCalls) routes() map[string]route {
+	return map[string]route{
+		runtimeapi.RuntimeService_RunPodSandbox_FullMethodName:    decoded(s.run),
+		runtimeapi.RuntimeService_StopPodSandbox_FullMethodName:   decoded(s.stop),
+		runtimeapi.RuntimeService_RemovePodSandbox_FullMethodName: decoded(s.remove),
+		runtimeapi.RuntimeService_PodSandboxStatus_FullMethodName: decoded(s.status),
+		runtimeapi.RuntimeService_ListPodSandbox_FullMethodName: amended(s.sandboxes,
+			func(r *runtimeapi.ListPodSandboxResponse) { s.showHandlers(r.GetItems()) }),
+		runtimeapi.RuntimeService_StreamPodSandboxes_FullMethodName: amended(s.sandboxes,
+			func(r *runtimeapi.StreamPodSandboxesResponse) { s.showHandlers(r.GetPodSandboxes()) }),
+	}
+}
+
+// run has containerd create a VM's sandbox as an ordinary one, and
 // records that it belongs to a VM.
-func (c *call) runPodSandbox(r *runtimeapi.RunPodSandboxRequest, f frame) error {
-	if r.GetRuntimeHandler() != c.Handler {
+func (s *sandboxCalls) run(c *call, r *runtimeapi.RunPodSandboxRequest, f frame) error {
+	if r.GetRuntimeHandler() != s.handler {
 		return c.pass(f)
 	}
-	if err := c.Sandboxes.Check(r.GetConfig()); err != nil {
+	if err := s.sandboxes.Check(r.GetConfig()); err != nil {
 		return err
 	}
-	r.RuntimeHandler = c.SandboxHandler
+	r.RuntimeHandler = s.sandboxHandler
 	request, err := encode(r)
 	if err != nil {
 		return err
 	}
-	key, err := c.Sandboxes.Intend(c.Handler, r.GetConfig())
+	key, err := s.sandboxes.Intend(s.handler, r.GetConfig())
 	if err != nil {
 		return err
 	}
 	reply, err := c.forward(request)
 	if err != nil {
-		c.notMade(key, err)
+		s.notMade(key, err)
 		return err
 	}
 	var made runtimeapi.RunPodSandboxResponse
 	if err := decode(reply, &made); err != nil {
 		return err
 	}
-	if err := c.Sandboxes.Add(key, made.GetPodSandboxId(), c.Handler, r.GetConfig()); err != nil {
-		err = errors.Join(err, c.removeAgain(made.GetPodSandboxId()))
-		c.Sandboxes.Resolve(key)
+	if err := s.sandboxes.Add(key, made.GetPodSandboxId(), s.handler, r.GetConfig()); err != nil {
+		err = errors.Join(err, s.removeAgain(c.ctx, made.GetPodSandboxId()))
+		s.sandboxes.Resolve(key)
 		return err
 	}
 	return c.reply(reply)
@@ -52,86 +101,63 @@ func (c *call) runPodSandbox(r *runtimeapi.RunPodSandboxRequest, f frame) error 
 
 // notMade records that containerd answered with an error, or did not answer, in
 // which case it may have created the sandbox.
-func (c *call) notMade(key string, err error) {
+func (s *sandboxCalls) notMade(key string, err error) {
 	switch status.Code(err) {
 	case codes.Unavailable, codes.Canceled, codes.DeadlineExceeded:
-		c.Sandboxes.Resolve(key)
+		s.sandboxes.Resolve(key)
 		return
 	}
-	if err := c.Sandboxes.Drop(key); err != nil {
-		c.Logger.Error("cannot remove the record of a sandbox that was not created", "error", err)
+	if err := s.sandboxes.Drop(key); err != nil {
+		s.log.Error("cannot remove the record of a sandbox that was not created", "error", err)
 	}
 }
 
 // removeAgain removes a sandbox that could not be recorded.
-func (c *call) removeAgain(id string) error {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(c.ctx), 20*time.Second)
+func (s *sandboxCalls) removeAgain(ctx context.Context, id string) error {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 20*time.Second)
 	defer cancel()
-	pods := runtimeapi.NewRuntimeServiceClient(Native(c.Backend))
-	if _, err := pods.RemovePodSandbox(ctx, &runtimeapi.RemovePodSandboxRequest{PodSandboxId: id}); err != nil {
+	if _, err := s.pods.RemovePodSandbox(ctx, &runtimeapi.RemovePodSandboxRequest{PodSandboxId: id}); err != nil {
 		return fmt.Errorf("remove sandbox %s after an error: %w", id, err)
 	}
 	return nil
 }
 
-// sandboxOf asks containerd for the full ID of a sandbox, which may be given by a
-// prefix. It returns "" if the sandbox does not belong to a VM or does not exist.
-func (c *call) sandboxOf(id string) (string, error) {
-	if id == "" || !c.Sandboxes.Any(id) {
-		return "", nil
-	}
-	if _, ok := c.Sandboxes.Handler(id); ok {
-		return id, nil
-	}
-	pods := runtimeapi.NewRuntimeServiceClient(c.Backend)
-	reply, err := pods.PodSandboxStatus(c.ctx, &runtimeapi.PodSandboxStatusRequest{PodSandboxId: id})
-	if status.Code(err) == codes.NotFound {
-		return "", nil
-	}
-	if err != nil {
-		return "", err
-	}
-	whole := reply.GetStatus().GetId()
-	if _, ok := c.Sandboxes.Handler(whole); !ok {
-		return "", nil
-	}
-	return whole, nil
-}
-
-func (c *call) stopPodSandbox(r *runtimeapi.StopPodSandboxRequest, f frame) error {
-	id, err := c.sandboxOf(r.GetPodSandboxId())
+// stop powers off the VMs of a sandbox, and has containerd stop the rest.
+func (s *sandboxCalls) stop(c *call, r *runtimeapi.StopPodSandboxRequest, f frame) error {
+	id, err := s.find.sandbox(c.ctx, r.GetPodSandboxId())
 	if err != nil {
 		return err
 	}
 	if id != "" {
-		if err := c.Containers.StopIn(c.ctx, id); err != nil {
+		if err := s.vms.StopIn(c.ctx, id); err != nil {
 			return err
 		}
 	}
 	return c.pass(f)
 }
 
-func (c *call) removePodSandbox(r *runtimeapi.RemovePodSandboxRequest, f frame) error {
-	id, err := c.sandboxOf(r.GetPodSandboxId())
+// remove removes the VMs of a sandbox, and has containerd remove the sandbox.
+func (s *sandboxCalls) remove(c *call, r *runtimeapi.RemovePodSandboxRequest, f frame) error {
+	id, err := s.find.sandbox(c.ctx, r.GetPodSandboxId())
 	if err != nil {
 		return err
 	}
 	if id == "" {
-		return c.removeOther(r.GetPodSandboxId(), f)
+		return s.removeOther(c, r.GetPodSandboxId(), f)
 	}
-	if err := c.Containers.RemoveIn(c.ctx, id); err != nil {
+	if err := s.vms.RemoveIn(c.ctx, id); err != nil {
 		return err
 	}
 	reply, err := c.forward(f)
 	if err != nil {
 		return err
 	}
-	if err := c.Sandboxes.Forget(id); err != nil {
+	if err := s.sandboxes.Forget(id); err != nil {
 		return err
 	}
 	// A container may have been created meanwhile. None is created from now on,
 	// since the sandbox is removed from the records.
-	if err := c.Containers.RemoveIn(c.ctx, id); err != nil {
+	if err := s.vms.RemoveIn(c.ctx, id); err != nil {
 		return err
 	}
 	return c.reply(reply)
@@ -139,57 +165,58 @@ func (c *call) removePodSandbox(r *runtimeapi.RemovePodSandboxRequest, f frame) 
 
 // removeOther forwards the removal of a sandbox that does not belong to a VM, or
 // that turns out to do so meanwhile, since the answer to its creation was lost.
-func (c *call) removeOther(id string, f frame) error {
+func (s *sandboxCalls) removeOther(c *call, id string, f frame) error {
 	c.side = metrics.SideContainerd
 	reply, err := c.forward(f)
 	if err != nil {
 		return err
 	}
-	if _, found := c.Sandboxes.Handler(id); found {
-		if err := c.Sandboxes.Forget(id); err != nil {
+	if _, found := s.sandboxes.Handler(id); found {
+		if err := s.sandboxes.Forget(id); err != nil {
 			return err
 		}
 	}
 	return c.handOn(reply)
 }
 
-func (c *call) podSandboxStatus(r *runtimeapi.PodSandboxStatusRequest, f frame) error {
+// status returns containerd's status of a sandbox, with its VM containers.
+func (s *sandboxCalls) status(c *call, r *runtimeapi.PodSandboxStatusRequest, f frame) error {
 	reply, err := c.forward(f)
 	if err != nil {
 		return err
 	}
-	if !c.Sandboxes.Any(r.GetPodSandboxId()) {
+	if !s.sandboxes.Any(r.GetPodSandboxId()) {
 		return c.handOn(reply)
 	}
-	var s runtimeapi.PodSandboxStatusResponse
-	if err := decode(reply, &s); err != nil {
+	var answer runtimeapi.PodSandboxStatusResponse
+	if err := decode(reply, &answer); err != nil {
 		return err
 	}
-	handler, ok := c.Sandboxes.Handler(s.GetStatus().GetId())
+	handler, ok := s.sandboxes.Handler(answer.GetStatus().GetId())
 	if !ok {
 		return c.handOn(reply)
 	}
-	s.Status.RuntimeHandler = handler
-	if len(s.ContainersStatuses) > 0 || s.Timestamp != 0 {
-		s.ContainersStatuses = append(s.ContainersStatuses, c.Reports.Statuses(s.Status.Id)...)
+	answer.Status.RuntimeHandler = handler
+	if len(answer.ContainersStatuses) > 0 || answer.Timestamp != 0 {
+		answer.ContainersStatuses = append(answer.ContainersStatuses, s.reports.Statuses(answer.Status.Id)...)
 	}
-	if making := c.Reports.Unfinished(s.Status.Id); r.GetVerbose() && making != nil {
+	if making := s.reports.Unfinished(answer.Status.Id); r.GetVerbose() && making != nil {
 		text, err := json.Marshal(making)
 		if err != nil {
-			return fmt.Errorf("report sandbox %s: %w", s.Status.Id, err)
+			return fmt.Errorf("report sandbox %s: %w", answer.Status.Id, err)
 		}
-		if s.Info == nil {
-			s.Info = map[string]string{}
+		if answer.Info == nil {
+			answer.Info = map[string]string{}
 		}
-		s.Info[vminfo.MakingKey] = string(text)
+		answer.Info[vminfo.MakingKey] = string(text)
 	}
-	return c.send(&s)
+	return c.send(&answer)
 }
 
 // showHandlers restores the runtime handler that clients requested in VMs' sandboxes.
-func (c *call) showHandlers(list []*runtimeapi.PodSandbox) {
+func (s *sandboxCalls) showHandlers(list []*runtimeapi.PodSandbox) {
 	for _, p := range list {
-		if handler, ok := c.Sandboxes.Handler(p.GetId()); ok {
+		if handler, ok := s.sandboxes.Handler(p.GetId()); ok {
 			p.RuntimeHandler = handler
 		}
 	}

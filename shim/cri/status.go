@@ -1,13 +1,18 @@
 package cri
 
-import (
-	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
-)
+import runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
-// runtimeStatus returns containerd's status with the runtime handler of VMs added.
+// statusCalls is the call for the runtime's status.
+type statusCalls struct{ handler, sandboxHandler string }
+
+func (s *statusCalls) routes() map[string]route {
+	return map[string]route{runtimeapi.RuntimeService_Status_FullMethodName: s.get}
+}
+
+// get returns containerd's status with the runtime handler of VMs added.
 // It has the features of the handler that containerd gets instead, which runs the
 // sandboxes and the ordinary containers of VMs' pods.
-func (c *call) runtimeStatus() error {
+func (s *statusCalls) get(c *call) error {
 	f, err := c.receive()
 	if err != nil {
 		return err
@@ -16,13 +21,13 @@ func (c *call) runtimeStatus() error {
 	if err != nil {
 		return err
 	}
-	var s runtimeapi.StatusResponse
-	if err := decode(reply, &s); err != nil {
+	var answer runtimeapi.StatusResponse
+	if err := decode(reply, &answer); err != nil {
 		return err
 	}
-	ours := &runtimeapi.RuntimeHandler{Name: c.Handler, Features: &runtimeapi.RuntimeHandlerFeatures{}}
-	for _, h := range s.GetRuntimeHandlers() {
-		if h.GetName() == c.SandboxHandler && h.GetFeatures() != nil {
+	ours := &runtimeapi.RuntimeHandler{Name: s.handler, Features: &runtimeapi.RuntimeHandlerFeatures{}}
+	for _, h := range answer.GetRuntimeHandlers() {
+		if h.GetName() == s.sandboxHandler && h.GetFeatures() != nil {
 			ours.Features = h.GetFeatures()
 		}
 	}

@@ -56,17 +56,17 @@ func newFront(backend *grpc.ClientConn, p parts) *Server {
 	})
 }
 
-// noMachines is a node without VMs. Tests of the wire replace what they need.
-type noMachines struct{ parts }
+// noVMs is a node without VMs. Tests of the wire replace what they need.
+type noVMs struct{ parts }
 
-func (noMachines) Any(string) bool               { return false }
-func (noMachines) Has(string) bool               { return false }
-func (noMachines) Handler(string) (string, bool) { return "", false }
-func (noMachines) List(*runtimeapi.ContainerFilter) []*runtimeapi.Container {
+func (noVMs) Any(string) bool               { return false }
+func (noVMs) Has(string) bool               { return false }
+func (noVMs) Handler(string) (string, bool) { return "", false }
+func (noVMs) List(*runtimeapi.ContainerFilter) []*runtimeapi.Container {
 	return nil
 }
-func (noMachines) Statuses(string) []*runtimeapi.ContainerStatus { return nil }
-func (noMachines) Subscribe(context.Context) <-chan *runtimeapi.ContainerEventResponse {
+func (noVMs) Statuses(string) []*runtimeapi.ContainerStatus { return nil }
+func (noVMs) Subscribe(context.Context) <-chan *runtimeapi.ContainerEventResponse {
 	return nil
 }
 
@@ -204,7 +204,7 @@ func TestPassed(t *testing.T) {
 	var got []frame
 	var incoming metadata.MD
 	replies := []frame{random(100), {}, random(5000)}
-	w := newWire(t, noMachines{}, func(_ any, s grpc.ServerStream) error {
+	w := newWire(t, noVMs{}, func(_ any, s grpc.ServerStream) error {
 		got = nil
 		incoming, _ = metadata.FromIncomingContext(s.Context())
 		method, _ := grpc.MethodFromServerStream(s)
@@ -296,7 +296,7 @@ func TestErrorsPassed(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	w := newWire(t, noMachines{}, func(_ any, stream grpc.ServerStream) error {
+	w := newWire(t, noVMs{}, func(_ any, stream grpc.ServerStream) error {
 		stream.SetTrailer(metadata.Pairs("tail", "of an error"))
 		return s.Err()
 	})
@@ -317,7 +317,7 @@ func TestErrorAfterReplies(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	w := newWire(t, noMachines{}, func(_ any, s grpc.ServerStream) error {
+	w := newWire(t, noVMs{}, func(_ any, s grpc.ServerStream) error {
 		return errors.Join(s.SendMsg(&reply), s.SendMsg(&reply), status.Error(codes.DataLoss, "half"))
 	})
 	want := do(t.Context(), t, w.direct, streamed, request())
@@ -328,7 +328,7 @@ func TestErrorAfterReplies(t *testing.T) {
 func TestEnds(t *testing.T) {
 	const limit = time.Hour
 	deadlines, ended := make(chan time.Time, 1), make(chan error, 1)
-	w := newWire(t, noMachines{}, func(_ any, s grpc.ServerStream) error {
+	w := newWire(t, noVMs{}, func(_ any, s grpc.ServerStream) error {
 		d, _ := s.Context().Deadline()
 		deadlines <- d
 		<-s.Context().Done()
@@ -361,7 +361,7 @@ func TestEnds(t *testing.T) {
 
 // TestLarge: lists of a full node, and exec's output, are large.
 func TestLarge(t *testing.T) {
-	w := newWire(t, noMachines{}, func(_ any, s grpc.ServerStream) error {
+	w := newWire(t, noVMs{}, func(_ any, s grpc.ServerStream) error {
 		var f frame
 		if err := s.RecvMsg(&f); err != nil {
 			return err
@@ -390,7 +390,7 @@ func TestAway(t *testing.T) {
 		t.Fatal(err)
 	}
 	closed(t, conn)
-	client := dialRaw(t, listen(t, newFront(conn, noMachines{}).GRPC()))
+	client := dialRaw(t, listen(t, newFront(conn, noVMs{}).GRPC()))
 	for _, method := range []string{unrouted, routed, merged, streamed, joined, events, unknown} {
 		o := do(t.Context(), t, client, method, request())
 		if want := []byte{8, byte(codes.Unavailable)}; !bytes.HasPrefix(o.status, want) {
