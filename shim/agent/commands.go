@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 	"unicode/utf8"
 )
@@ -73,59 +74,68 @@ type Result struct {
 	Code int32
 }
 
+// Commands runs commands in one guest. Its methods may be called concurrently.
+type Commands struct {
+	agent     caller
+	terminals chan Terminal // those that no command uses
+
+	mu      sync.Mutex
+	running int
+}
+
 // Exec runs a command as the agent's user, usually root, in the agent's environment
 // and working directory. If ctx ends first, Exec kills the command and its
 // descendants, if the guest has a shell, and returns ctx's cause.
-func (a *Agent) Exec(ctx context.Context, c Command) (Result, error) {
-	if err := c.check(); err != nil {
+func (c *Commands) Exec(ctx context.Context, command Command) (Result, error) {
+	if err := command.check(); err != nil {
 		return Result{}, err
 	}
-	if err := a.admit(); err != nil {
+	if err := c.admit(); err != nil {
 		return Result{}, err
 	}
-	defer a.leave()
-	pid, err := a.start(ctx, c)
+	defer c.leave()
+	pid, err := c.start(ctx, command)
 	if err != nil {
 		return Result{}, err
 	}
-	r, err := a.wait(ctx, pid)
+	r, err := c.wait(ctx, pid)
 	if cause := context.Cause(ctx); cause != nil && errors.Is(err, cause) {
-		a.kill(context.WithoutCancel(ctx), pid)
+		c.kill(context.WithoutCancel(ctx), pid)
 	}
 	return r, err
 }
 
-func (a *Agent) admit() error {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	if a.execs >= maxExecs {
-		return fmt.Errorf("%w: it runs %d commands; try again later", ErrBusy, a.execs)
+func (c *Commands) admit() error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.running >= maxExecs {
+		return fmt.Errorf("%w: it runs %d commands; try again later", ErrBusy, c.running)
 	}
-	a.execs++
+	c.running++
 	return nil
 }
 
-func (a *Agent) leave() {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	a.execs--
+func (c *Commands) leave() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.running--
 }
 
 // start starts a command and returns its process ID in the guest.
-func (a *Agent) start(ctx context.Context, c Command) (int64, error) {
+func (c *Commands) start(ctx context.Context, command Command) (int64, error) {
 	var s started
-	err := a.call(ctx, "guest-exec", struct {
+	err := c.agent.call(ctx, "guest-exec", struct {
 		Path    string   `json:"path"`
 		Arg     []string `json:"arg,omitempty"`
 		Input   []byte   `json:"input-data,omitempty"`
 		Capture bool     `json:"capture-output"`
-	}{c.Args[0], c.Args[1:], c.Input, true}, smallAnswer, &s)
+	}{command.Args[0], command.Args[1:], command.Input, true}, smallAnswer, &s)
 	if r, ok := errors.AsType[*refusal](err); ok {
 		if errors.Is(err, ErrDisabled) {
 			return 0, fmt.Errorf("%w: remove guest-exec and guest-exec-status from the blocked RPCs "+
 				"in its configuration, and restart it (%w)", ErrDisabled, err)
 		}
-		return 0, fmt.Errorf("%q %w: %s", clean(c.Args[0]), ErrNoProgram, r.text)
+		return 0, fmt.Errorf("%q %w: %s", clean(command.Args[0]), ErrNoProgram, r.text)
 	}
 	if err == nil {
 		err = s.check()
@@ -134,7 +144,7 @@ func (a *Agent) start(ctx context.Context, c Command) (int64, error) {
 }
 
 // wait polls a command until it has ended.
-func (a *Agent) wait(ctx context.Context, pid int64) (Result, error) {
+func (c *Commands) wait(ctx context.Context, pid int64) (Result, error) {
 	begun := time.Now()
 	pause := time.NewTimer(minPoll)
 	defer pause.Stop()
@@ -144,7 +154,7 @@ func (a *Agent) wait(ctx context.Context, pid int64) (Result, error) {
 			return Result{}, context.Cause(ctx)
 		case <-pause.C:
 		}
-		p, err := a.look(ctx, pid)
+		p, err := c.look(ctx, pid)
 		if err != nil {
 			return Result{}, err
 		}
@@ -155,9 +165,9 @@ func (a *Agent) wait(ctx context.Context, pid int64) (Result, error) {
 	}
 }
 
-func (a *Agent) look(ctx context.Context, pid int64) (progress, error) {
+func (c *Commands) look(ctx context.Context, pid int64) (progress, error) {
 	var p progress
-	err := a.call(ctx, "guest-exec-status", started{pid}, maxOutput, &p)
+	err := c.agent.call(ctx, "guest-exec-status", started{pid}, maxOutput, &p)
 	if r, ok := errors.AsType[*refusal](err); ok && !errors.Is(err, ErrDisabled) {
 		// It does not know the process: the agent was restarted since.
 		return p, fmt.Errorf("%w: %s", ErrGone, r.text)
@@ -175,14 +185,14 @@ kill -KILL "$1"; for below in $below; do end "$below"; done; }
 end "$1" 2>/dev/null`
 
 // kill kills a command, if possible, and has the agent drop its result.
-func (a *Agent) kill(ctx context.Context, pid int64) {
+func (c *Commands) kill(ctx context.Context, pid int64) {
 	ctx, cancel := context.WithTimeout(ctx, killTime)
 	defer cancel()
-	killer, err := a.start(ctx, Command{Args: []string{"/bin/sh", "-c", killTree, "sh", strconv.FormatInt(pid, 10)}})
+	killer, err := c.start(ctx, Command{Args: []string{"/bin/sh", "-c", killTree, "sh", strconv.FormatInt(pid, 10)}})
 	if err != nil {
 		return // without a shell the command continues to run
 	}
-	if _, err := a.wait(ctx, killer); err == nil {
-		_, _ = a.wait(ctx, pid) // reads and drops its output
+	if _, err := c.wait(ctx, killer); err == nil {
+		_, _ = c.wait(ctx, pid) // reads and drops its output
 	}
 }

@@ -49,9 +49,9 @@ func (p patience) before(limit int) time.Duration {
 // conn is a synchronized connection to an agent: the next line that it reads
 // answers the next request.
 type conn struct {
-	net.Conn
-	patience
-	in *bufio.Reader
+	raw      net.Conn
+	patience patience
+	in       *bufio.Reader
 	// large contains a token for each answer over smallAnswer that is being read.
 	large chan struct{}
 }
@@ -68,9 +68,9 @@ func dial(ctx context.Context, socket string, p patience, large chan struct{}) (
 		}
 		return nil, fmt.Errorf("%w: %w", ErrGone, err)
 	}
-	c := &conn{Conn: raw, patience: p, in: bufio.NewReaderSize(raw, 64<<10), large: large}
+	c := &conn{raw: raw, patience: p, in: bufio.NewReaderSize(raw, 64<<10), large: large}
 	if err := c.sync(ctx); err != nil {
-		return nil, errors.Join(err, c.Close())
+		return nil, errors.Join(err, raw.Close())
 	}
 	return c, nil
 }
@@ -80,7 +80,7 @@ func (c *conn) sync(ctx context.Context) error {
 	defer c.obey(ctx)()
 	id := time.Now().UnixNano() // not used by an earlier connection
 	request := fmt.Sprintf("{\"execute\":\"guest-sync-delimited\",\"arguments\":{\"id\":%d}}\n", id)
-	if _, err := c.Write(append([]byte{delimiter}, request...)); err != nil {
+	if _, err := c.raw.Write(append([]byte{delimiter}, request...)); err != nil {
 		return ended(ctx, err)
 	}
 	for {
@@ -120,7 +120,7 @@ func (c *conn) ask(ctx context.Context, command string, arguments any, limit int
 	ctx, cancel := context.WithTimeoutCause(ctx, answerTime, ErrSilent)
 	defer cancel()
 	defer c.obey(ctx)()
-	if _, err := c.Write(append(request, '\n')); err != nil {
+	if _, err := c.raw.Write(append(request, '\n')); err != nil {
 		return ended(ctx, err)
 	}
 	line, err := c.line(ctx, limit)
@@ -132,8 +132,8 @@ func (c *conn) ask(ctx context.Context, command string, arguments any, limit int
 
 // obey interrupts reads and writes when ctx ends, until release is called.
 func (c *conn) obey(ctx context.Context) (release func()) {
-	_ = c.SetDeadline(time.Time{})
-	stop := context.AfterFunc(ctx, func() { _ = c.SetDeadline(time.Unix(1, 0)) })
+	_ = c.raw.SetDeadline(time.Time{})
+	stop := context.AfterFunc(ctx, func() { _ = c.raw.SetDeadline(time.Unix(1, 0)) })
 	return func() { stop() }
 }
 
@@ -141,7 +141,7 @@ func (c *conn) obey(ctx context.Context) (release func()) {
 func (c *conn) line(ctx context.Context, limit int) ([]byte, error) {
 	var line []byte
 	for {
-		if err := c.SetReadDeadline(time.Now().Add(c.before(limit))); err != nil {
+		if err := c.raw.SetReadDeadline(time.Now().Add(c.patience.before(limit))); err != nil {
 			return nil, ended(ctx, err)
 		}
 		if ctx.Err() != nil { // SetReadDeadline has overwritten its deadline

@@ -2,9 +2,8 @@ package agent
 
 import (
 	"context"
-	"errors"
-	"net"
 	"net/netip"
+	"sync"
 	"time"
 )
 
@@ -40,41 +39,50 @@ type Interface struct {
 	Addresses []netip.Prefix `json:"addresses,omitempty"`
 }
 
-// Bounds of what is kept.
-const (
-	maxInterfaces = 32
-	maxAddresses  = 32
-)
+// factsAge is the age after which State is refreshed.
+const factsAge = 10 * time.Second
 
-// aboutAge is the age after which State is refreshed.
-const aboutAge = 10 * time.Second
+// factsTime bounds a refresh.
+const factsTime = 30 * time.Second
 
-// aboutTime bounds a refresh.
-const aboutTime = 30 * time.Second
+// Facts caches what one agent reports about its guest. Its methods may be called
+// concurrently.
+type Facts struct {
+	port    presenceReader
+	agent   interviewer
+	changed func() // called when the result of State may have changed
 
-// about caches what an agent reported.
-type about struct {
+	mu    sync.Mutex
 	state State
-	asked time.Time // when the last refresh began
+	asked time.Time // when the last refresh began; zero after one whose agent has changed
+	seen  int       // the changes of presence until then
 	busy  bool
-	stale bool // the agent connected or disconnected since
+}
+
+// presenceReader reads whether an agent is connected; [Port].
+type presenceReader interface{ read() reading }
+
+// interviewer asks an agent for its state; [Queries].
+type interviewer interface {
+	State(ctx context.Context) (State, error)
 }
 
 // State returns the cached state, without a call to the agent.
-func (a *Agent) State() State {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	s := a.about.state
-	s.Presence, s.Since = a.presence, a.since
+func (f *Facts) State() State {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	s, port := f.state, f.port.read()
+	s.Presence, s.Since = port.presence, port.since
 	return s
 }
 
-// Due reports whether to call [Agent.Refresh]: an agent is connected, and the
-// cached state is old and not being refreshed.
-func (a *Agent) Due() bool {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	return a.presence == Present && !a.about.busy && time.Since(a.about.asked) > aboutAge
+// Due reports whether to call [Facts.Refresh]: an agent is connected, and the cached
+// state is old, or another agent's, and not being refreshed.
+func (f *Facts) Due() bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	port := f.port.read()
+	return port.presence == Present && !f.busy && (port.changes != f.seen || time.Since(f.asked) > factsAge)
 }
 
 // The pauses between two refreshes by Watch: the first, which is short since a
@@ -84,11 +92,12 @@ const (
 	lastPause  = 5 * time.Minute
 )
 
-// Watch refreshes the state regularly until the presence changes, gone is closed or ctx ends.
-func (a *Agent) Watch(ctx context.Context, gone <-chan struct{}) {
-	told := a.timesTold()
+// Watch refreshes the state regularly until QEMU reports the port again, gone is
+// closed or ctx ends.
+func (f *Facts) Watch(ctx context.Context, gone <-chan struct{}) {
+	reports := f.port.read().reports
 	for pause := firstPause; ; pause = min(4*pause, lastPause) {
-		a.Refresh(ctx)
+		f.Refresh(ctx)
 		select {
 		case <-ctx.Done():
 			return
@@ -96,149 +105,47 @@ func (a *Agent) Watch(ctx context.Context, gone <-chan struct{}) {
 			return
 		case <-time.After(pause):
 		}
-		if a.timesTold() != told {
+		if f.port.read().reports != reports {
 			return
 		}
 	}
 }
 
-func (a *Agent) timesTold() int {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	return a.told
-}
-
 // Refresh asks the agent for the state that State returns from then on.
-func (a *Agent) Refresh(ctx context.Context) {
-	a.mu.Lock()
-	if a.about.busy {
-		a.mu.Unlock()
+func (f *Facts) Refresh(ctx context.Context) {
+	if !f.begin() {
 		return
 	}
-	a.about.busy, a.about.stale, a.about.asked = true, false, time.Now()
-	a.mu.Unlock()
-	ctx, cancel := context.WithTimeoutCause(ctx, aboutTime, ErrSilent)
+	ctx, cancel := context.WithTimeoutCause(ctx, factsTime, ErrSilent)
 	defer cancel()
-	s, err := a.interview(ctx)
+	s, err := f.agent.State(ctx)
 	if err != nil {
 		s.Problem = clean(err.Error())
 	}
-	defer a.notify()
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	a.about.busy = false
-	if a.about.stale {
-		a.about.asked = time.Time{} // the agent has changed or disconnected
+	f.end(s)
+	f.changed()
+}
+
+// begin reports whether no other refresh is in progress.
+func (f *Facts) begin() bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.busy {
+		return false
+	}
+	f.busy, f.asked, f.seen = true, time.Now(), f.port.read().changes
+	return true
+}
+
+// end keeps the result of a refresh, unless the agent connected or disconnected
+// meanwhile.
+func (f *Facts) end(s State) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.busy = false
+	if f.port.read().changes != f.seen {
+		f.asked = time.Time{}
 		return
 	}
-	a.about.state = s
-}
-
-// Look asks the agent for its state and returns what it answers, without using the cache.
-func (a *Agent) Look(ctx context.Context) State {
-	s, _ := a.interview(ctx)
-	return s
-}
-
-// interview asks the agent for each part of the state. It continues if the agent refuses one.
-func (a *Agent) interview(ctx context.Context) (State, error) {
-	var s State
-	var errs []error
-	for _, ask := range []func(context.Context, *State) error{
-		a.askVersion, a.askHostname, a.askOS, a.askInterfaces,
-	} {
-		err := ask(ctx, &s)
-		if _, refused := errors.AsType[*refusal](err); err != nil && !refused {
-			return s, err
-		}
-		errs = append(errs, err)
-	}
-	s.Updated = time.Now()
-	return s, errors.Join(errs...)
-}
-
-func (a *Agent) askVersion(ctx context.Context, s *State) error {
-	var answer struct {
-		Version string `json:"version"`
-	}
-	err := a.call(ctx, "guest-info", nil, smallAnswer, &answer)
-	s.Version = clean(answer.Version)
-	return err
-}
-
-func (a *Agent) askHostname(ctx context.Context, s *State) error {
-	var answer struct {
-		Name string `json:"host-name"`
-	}
-	err := a.call(ctx, "guest-get-host-name", nil, smallAnswer, &answer)
-	s.Hostname = clean(answer.Name)
-	return err
-}
-
-func (a *Agent) askOS(ctx context.Context, s *State) error {
-	var answer struct {
-		ID      string `json:"id"`
-		Name    string `json:"name"`
-		Pretty  string `json:"pretty-name"`
-		Version string `json:"version-id"`
-		Kernel  string `json:"kernel-release"`
-		Machine string `json:"machine"`
-	}
-	if err := a.call(ctx, "guest-get-osinfo", nil, smallAnswer, &answer); err != nil {
-		return err
-	}
-	name := answer.Pretty
-	if name == "" {
-		name = answer.Name
-	}
-	s.OS = &OS{
-		ID: clean(answer.ID), Name: clean(name), Version: clean(answer.Version),
-		Kernel: clean(answer.Kernel), Machine: clean(answer.Machine),
-	}
-	return nil
-}
-
-// foundInterface is an element of the result of guest-network-get-interfaces.
-type foundInterface struct {
-	Name      string `json:"name"`
-	MAC       string `json:"hardware-address"`
-	Addresses []struct {
-		Address string `json:"ip-address"`
-		Prefix  int    `json:"prefix"`
-	} `json:"ip-addresses"`
-}
-
-func (a *Agent) askInterfaces(ctx context.Context, s *State) error {
-	var found []foundInterface
-	if err := a.call(ctx, "guest-network-get-interfaces", nil, smallAnswer, &found); err != nil {
-		return err
-	}
-	s.Interfaces = interfaces(found)
-	return nil
-}
-
-// interfaces returns the well-formed interfaces that a guest reported, except its loopback.
-func interfaces(found []foundInterface) []Interface {
-	var all []Interface
-	for _, f := range found {
-		if len(all) == maxInterfaces {
-			break
-		}
-		if f.Name == "lo" {
-			continue
-		}
-		i := Interface{Name: clean(f.Name)}
-		if mac, err := net.ParseMAC(f.MAC); err == nil {
-			i.MAC = mac.String()
-		}
-		for _, address := range f.Addresses {
-			ip, err := netip.ParseAddr(address.Address)
-			p := netip.PrefixFrom(ip.WithZone(""), address.Prefix)
-			if err == nil && p.IsValid() && len(i.Addresses) < maxAddresses {
-				i.Addresses = append(i.Addresses, p)
-			}
-		}
-		all = append(all, i)
-	}
-	return all
+	f.state = s
 }

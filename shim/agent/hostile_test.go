@@ -38,7 +38,7 @@ func socket(t *testing.T) string {
 }
 
 // impostor serves what claims to be an agent, one connection at a time as QEMU does.
-func impostor(t *testing.T, serve func(net.Conn)) *Agent {
+func impostor(t *testing.T, serve func(net.Conn)) (*Agent, *link) {
 	t.Helper()
 	path := socket(t)
 	l, err := net.Listen("unix", path)
@@ -56,14 +56,16 @@ func impostor(t *testing.T, serve func(net.Conn)) *Agent {
 			c.Close()
 		}
 	})
-	a := New(path, nil, make(chan struct{}, 1))
-	a.patience = patience{3 * time.Second, 3 * time.Second, 3 * time.Second}
+	o := Options{Socket: path, Large: make(chan struct{}, 1)}
+	link := newLink(o)
+	link.patience = patience{3 * time.Second, 3 * time.Second, 3 * time.Second}
+	a := join(link, o)
 	t.Cleanup(func() {
 		l.Close()
-		a.Tell(Absent) // hangs up
+		a.Port.Tell(Absent) // hangs up
 		serving.Wait()
 	})
-	return a
+	return a, link
 }
 
 var syncID = regexp.MustCompile(`"id":(\d+)`)
@@ -127,12 +129,12 @@ func TestHostileAgents(t *testing.T) {
 	} {
 		t.Run(g.name, func(t *testing.T) {
 			t.Parallel()
-			a := impostor(t, g.serve)
-			if _, err := a.Exec(t.Context(), Command{Args: []string{"true"}}); !errors.Is(err, g.want) {
+			a, _ := impostor(t, g.serve)
+			if _, err := a.Commands.Exec(t.Context(), Command{Args: []string{"true"}}); !errors.Is(err, g.want) {
 				t.Errorf("error %v; want %v", err, g.want)
 			}
-			a.Refresh(t.Context())
-			if s := a.State(); s.Problem == "" && !s.Updated.IsZero() {
+			a.Facts.Refresh(t.Context())
+			if s := a.Facts.State(); s.Problem == "" && !s.Updated.IsZero() {
 				t.Errorf("state %+v", s)
 			}
 		})
@@ -141,99 +143,100 @@ func TestHostileAgents(t *testing.T) {
 
 func TestAnswersInPieces(t *testing.T) {
 	large := bytes.Repeat([]byte("x"), 3<<20)
-	a := impostor(t, synced(accepted, `{"return": {"exited": false}}`+"\n",
+	a, link := impostor(t, synced(accepted, `{"return": {"exited": false}}`+"\n",
 		fmt.Sprintf(`{"return": {"exited": true, "exitcode": 5, "out-data": "%s"}}`+"\n", strings.Repeat("eHh4", 1<<20))))
-	r, err := a.Exec(t.Context(), Command{Args: []string{"true"}})
+	r, err := a.Commands.Exec(t.Context(), Command{Args: []string{"true"}})
 	if err != nil || r.Code != 5 || !bytes.Equal(r.Stdout, large) {
 		t.Errorf("code %d, %d bytes, %v", r.Code, len(r.Stdout), err)
 	}
-	if len(a.large) != 0 {
+	if len(link.large) != 0 {
 		t.Error("the token for large answers was kept")
 	}
 }
 
 // Who waits while another finds an agent silent need not wait as long again.
 func TestWaitsDoNotAddUp(t *testing.T) {
-	a := New("", nil, nil)
+	link := newLink(Options{})
+	join(link, Options{})
 	before := time.Now()
-	a.hangUp(true)
-	if err := a.ready(before); !errors.Is(err, ErrSilent) {
+	link.hangUp(true)
+	if err := link.ready(before); !errors.Is(err, ErrSilent) {
 		t.Errorf("who waited meanwhile: %v", err)
 	}
-	if err := a.ready(time.Now()); err != nil {
+	if err := link.ready(time.Now()); err != nil {
 		t.Errorf("who comes later: %v", err)
 	}
 }
 
 func TestAbsence(t *testing.T) {
-	a := impostor(t, synced(accepted))
-	a.Tell(Absent)
-	if _, err := a.Exec(t.Context(), Command{Args: []string{"true"}}); !errors.Is(err, ErrAbsent) {
+	a, link := impostor(t, synced(accepted))
+	a.Port.Tell(Absent)
+	if _, err := a.Commands.Exec(t.Context(), Command{Args: []string{"true"}}); !errors.Is(err, ErrAbsent) {
 		t.Errorf("without an agent: %v", err)
 	}
-	a.Tell(Present)
+	a.Port.Tell(Present)
 	failed := make(chan error)
 	go func() {
-		_, err := a.Exec(t.Context(), Command{Args: []string{"true"}})
+		_, err := a.Commands.Exec(t.Context(), Command{Args: []string{"true"}})
 		failed <- err
 	}()
 	for { // until the agent is being asked
-		a.mu.Lock()
-		asked := a.open != nil
-		a.mu.Unlock()
+		link.mu.Lock()
+		asked := link.open != nil
+		link.mu.Unlock()
 		if asked {
 			break
 		}
 		time.Sleep(time.Millisecond)
 	}
-	a.Tell(Absent)
+	a.Port.Tell(Absent)
 	if err := <-failed; !errors.Is(err, ErrGone) && !errors.Is(err, ErrAbsent) {
 		t.Errorf("an agent that went away: %v", err)
 	}
-	nobody := New(socket(t), nil, nil)
-	if _, err := nobody.Exec(t.Context(), Command{Args: []string{"true"}}); !errors.Is(err, ErrGone) {
+	nobody := New(Options{Socket: socket(t)})
+	if _, err := nobody.Commands.Exec(t.Context(), Command{Args: []string{"true"}}); !errors.Is(err, ErrGone) {
 		t.Errorf("without a machine: %v", err)
 	}
 }
 
 func TestDoubt(t *testing.T) {
-	a := New("", nil, nil)
-	first := a.Doubt()
-	a.Tell(Present) // an event, newer than what was asked for
-	if first(Absent); a.State().Presence != Present {
-		t.Errorf("old news made the agent %s", a.State().Presence)
+	a := New(Options{})
+	first := a.Port.Doubt()
+	a.Port.Tell(Present) // an event, newer than what was asked for
+	if first(Absent); a.Facts.State().Presence != Present {
+		t.Errorf("old news made the agent %s", a.Facts.State().Presence)
 	}
-	if a.Doubt()(Absent); a.State().Presence != Absent || a.State().Since.IsZero() {
-		t.Errorf("state %+v", a.State())
+	if a.Port.Doubt()(Absent); a.Facts.State().Presence != Absent || a.Facts.State().Since.IsZero() {
+		t.Errorf("state %+v", a.Facts.State())
 	}
 }
 
 func TestTooManyCommands(t *testing.T) {
-	a := New("", nil, nil)
+	a := New(Options{})
 	for range maxExecs {
-		if err := a.admit(); err != nil {
+		if err := a.Commands.admit(); err != nil {
 			t.Fatal(err)
 		}
 	}
-	if _, err := a.Exec(t.Context(), Command{Args: []string{"true"}}); !errors.Is(err, ErrBusy) {
+	if _, err := a.Commands.Exec(t.Context(), Command{Args: []string{"true"}}); !errors.Is(err, ErrBusy) {
 		t.Errorf("one command more: %v", err)
 	}
 }
 
 func TestDue(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		a := New(filepath.Join(t.TempDir(), "none"), nil, nil)
-		if a.Due() {
+		a := New(Options{Socket: filepath.Join(t.TempDir(), "none")})
+		if a.Facts.Due() {
 			t.Error("an agent that nobody knows of is due")
 		}
-		if a.Tell(Present); !a.Due() {
+		if a.Port.Tell(Present); !a.Facts.Due() {
 			t.Error("an agent that has come is not due")
 		}
-		a.Refresh(context.Background())
-		if a.Due() || a.State().Problem == "" {
-			t.Errorf("after the first question: due %t, %+v", a.Due(), a.State())
+		a.Facts.Refresh(context.Background())
+		if a.Facts.Due() || a.Facts.State().Problem == "" {
+			t.Errorf("after the first question: due %t, %+v", a.Facts.Due(), a.Facts.State())
 		}
-		if time.Sleep(aboutAge + 1); !a.Due() {
+		if time.Sleep(factsAge + 1); !a.Facts.Due() {
 			t.Error("never again due")
 		}
 	})

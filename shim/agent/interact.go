@@ -63,17 +63,17 @@ const (
 )
 
 // Interact runs a command with a terminal and returns its exit code; see
-// [Agent.Exec]. The guest must be Linux with a POSIX shell and setsid.
-func (a *Agent) Interact(ctx context.Context, s Session) (code int32, err error) {
+// [Commands.Exec]. The guest must be Linux with a POSIX shell and setsid.
+func (c *Commands) Interact(ctx context.Context, s Session) (code int32, err error) {
 	if err := (Command{Args: s.Args}).check(); err != nil {
 		return 0, err
 	}
 	var t Terminal
 	select {
-	case t = <-a.terminals:
-		defer func() { a.terminals <- t }()
+	case t = <-c.terminals:
+		defer func() { c.terminals <- t }()
 	default:
-		return 0, fmt.Errorf("%w: its %d terminals are in use: omit -t, or try again later", ErrBusy, cap(a.terminals))
+		return 0, fmt.Errorf("%w: its %d terminals are in use: omit -t, or try again later", ErrBusy, cap(c.terminals))
 	}
 	line, err := new(net.Dialer).DialContext(ctx, "unix", t.Socket)
 	if err != nil {
@@ -99,8 +99,8 @@ func (a *Agent) Interact(ctx context.Context, s Session) (code int32, err error)
 		}
 	})
 	size := firstSize(ctx, s.Resize)
-	copying.Go(func() { a.resize(ctx, t, s.Resize) })
-	r, err := a.Exec(ctx, Command{Args: append([]string{"/bin/sh", "-c", withTerminal, "sh",
+	copying.Go(func() { c.resize(ctx, t, s.Resize) })
+	r, err := c.Exec(ctx, Command{Args: append([]string{"/bin/sh", "-c", withTerminal, "sh",
 		t.Device, mark, strconv.Itoa(int(size.Rows)), strconv.Itoa(int(size.Columns))}, s.Args...)})
 	cancel(nil)
 	// The guest's output is in the socket by now, or arrives soon.
@@ -162,7 +162,7 @@ func firstSize(ctx context.Context, sizes <-chan Size) Size {
 
 // resize applies the latest size of the client's terminal in the guest. It gives up
 // if the guest has no stty.
-func (a *Agent) resize(ctx context.Context, t Terminal, sizes <-chan Size) {
+func (c *Commands) resize(ctx context.Context, t Terminal, sizes <-chan Size) {
 	for {
 		select {
 		case <-ctx.Done():
@@ -172,7 +172,7 @@ func (a *Agent) resize(ctx context.Context, t Terminal, sizes <-chan Size) {
 				return
 			}
 			size = latest(sizes, size)
-			_, err := a.Exec(ctx, Command{Args: []string{"/bin/sh", "-c", `stty rows "$2" cols "$3" <"$1"`, "sh", t.Device,
+			_, err := c.Exec(ctx, Command{Args: []string{"/bin/sh", "-c", `stty rows "$2" cols "$3" <"$1"`, "sh", t.Device,
 				strconv.Itoa(int(size.Rows)), strconv.Itoa(int(size.Columns))}})
 			if err != nil && errors.Is(err, ErrNoProgram) {
 				return

@@ -34,19 +34,28 @@ const (
 	maxCommands    = 256
 )
 
+// Queries ask the agent about its guest.
+type Queries struct{ agent caller }
+
+// caller runs one command of an agent; [link].
+type caller interface {
+	// call decodes the answer, of at most limit bytes, into result, which may be nil.
+	call(ctx context.Context, command string, arguments any, limit int, result any) error
+}
+
 // Ping returns nil if the agent answers.
-func (a *Agent) Ping(ctx context.Context) error {
-	return a.call(ctx, "guest-ping", nil, smallAnswer, nil)
+func (q *Queries) Ping(ctx context.Context) error {
+	return q.agent.call(ctx, "guest-ping", nil, smallAnswer, nil)
 }
 
 // Users returns the login sessions.
-func (a *Agent) Users(ctx context.Context) ([]User, error) {
+func (q *Queries) Users(ctx context.Context) ([]User, error) {
 	var found []struct {
 		User   string  `json:"user"`
 		Domain string  `json:"domain"`
 		Login  float64 `json:"login-time"` // seconds since 1970
 	}
-	if err := a.call(ctx, "guest-get-users", nil, smallAnswer, &found); err != nil {
+	if err := q.agent.call(ctx, "guest-get-users", nil, smallAnswer, &found); err != nil {
 		return nil, err
 	}
 	all := []User{}
@@ -67,7 +76,7 @@ func sinceEpoch(seconds float64) time.Time {
 }
 
 // Filesystems returns the file systems that the guest has mounted.
-func (a *Agent) Filesystems(ctx context.Context) ([]Filesystem, error) {
+func (q *Queries) Filesystems(ctx context.Context) ([]Filesystem, error) {
 	var found []struct {
 		Name  string `json:"name"`
 		Mount string `json:"mountpoint"`
@@ -79,7 +88,7 @@ func (a *Agent) Filesystems(ctx context.Context) ([]Filesystem, error) {
 			Serial string `json:"serial"`
 		} `json:"disk"`
 	}
-	if err := a.call(ctx, "guest-get-fsinfo", nil, smallAnswer, &found); err != nil {
+	if err := q.agent.call(ctx, "guest-get-fsinfo", nil, smallAnswer, &found); err != nil {
 		return nil, err
 	}
 	all := []Filesystem{}
@@ -96,24 +105,24 @@ func (a *Agent) Filesystems(ctx context.Context) ([]Filesystem, error) {
 }
 
 // Timezone returns the guest's time zone: its name, and its offset from UTC in seconds.
-func (a *Agent) Timezone(ctx context.Context) (name string, offset int, err error) {
+func (q *Queries) Timezone(ctx context.Context) (name string, offset int, err error) {
 	var answer struct {
 		Zone   string `json:"zone"`
 		Offset int    `json:"offset"`
 	}
-	err = a.call(ctx, "guest-get-timezone", nil, smallAnswer, &answer)
+	err = q.agent.call(ctx, "guest-get-timezone", nil, smallAnswer, &answer)
 	return clean(answer.Zone), answer.Offset, err
 }
 
 // Commands returns the commands that the agent knows, and whether its configuration enables them.
-func (a *Agent) Commands(ctx context.Context) (map[string]bool, error) {
+func (q *Queries) Commands(ctx context.Context) (map[string]bool, error) {
 	var answer struct {
 		Supported []struct {
 			Name    string `json:"name"`
 			Enabled bool   `json:"enabled"`
 		} `json:"supported_commands"`
 	}
-	if err := a.call(ctx, "guest-info", nil, smallAnswer, &answer); err != nil {
+	if err := q.agent.call(ctx, "guest-info", nil, smallAnswer, &answer); err != nil {
 		return nil, err
 	}
 	all := map[string]bool{}

@@ -44,9 +44,9 @@ func realAgent(t *testing.T, args ...string) *Agent {
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
-	a := New(path, nil, make(chan struct{}, 1))
+	a := New(Options{Socket: path, Large: make(chan struct{}, 1)})
 	t.Cleanup(func() {
-		a.Tell(Absent)
+		a.Port.Tell(Absent)
 		_ = cmd.Process.Kill()
 		_ = cmd.Wait()
 	})
@@ -62,37 +62,37 @@ func realAgent(t *testing.T, args ...string) *Agent {
 func TestARealAgent(t *testing.T) {
 	a := realAgent(t)
 	noise := bytes.Repeat([]byte{0, 1, 0xff, '\n'}, 100_000)
-	r, err := a.Exec(t.Context(), Command{Args: []string{"sh", "-c", "cat; echo err >&2; exit 3"}, Input: noise})
+	r, err := a.Commands.Exec(t.Context(), Command{Args: []string{"sh", "-c", "cat; echo err >&2; exit 3"}, Input: noise})
 	if err != nil || r.Code != 3 || !bytes.Equal(r.Stdout, noise) || string(r.Stderr) != "err\n" {
 		t.Errorf("%d bytes, %q, code %d, %v", len(r.Stdout), r.Stderr, r.Code, err)
 	}
-	r, err = a.Exec(t.Context(), Command{Args: []string{"head", "-c", fmt.Sprint(maxStream + 1), "/dev/zero"}})
+	r, err = a.Commands.Exec(t.Context(), Command{Args: []string{"head", "-c", fmt.Sprint(maxStream + 1), "/dev/zero"}})
 	if err != nil || !r.StdoutTruncated || len(r.Stdout) != maxStream {
 		t.Errorf("of a flood came %d bytes, truncated %t, %v", len(r.Stdout), r.StdoutTruncated, err)
 	}
-	if _, err := a.Exec(t.Context(), Command{Args: []string{"/no/such/program"}}); !errors.Is(err, ErrNoProgram) {
+	if _, err := a.Commands.Exec(t.Context(), Command{Args: []string{"/no/such/program"}}); !errors.Is(err, ErrNoProgram) {
 		t.Errorf("no such program: %v", err)
 	}
 	for _, c := range []Command{
 		{}, {Args: []string{""}}, {Args: []string{"a\x00b"}}, {Args: []string{"\xff"}},
 		{Args: []string{strings.Repeat("x", maxArguments)}}, {Args: []string{"cat"}, Input: make([]byte, MaxInput+1)},
 	} {
-		if _, err := a.Exec(t.Context(), c); !errors.Is(err, ErrInvalid) {
+		if _, err := a.Commands.Exec(t.Context(), c); !errors.Is(err, ErrInvalid) {
 			t.Errorf("%.20q: %v", c.Args, err)
 		}
 	}
 	var all sync.WaitGroup
 	for i := range 20 {
 		all.Go(func() {
-			r, err := a.Exec(t.Context(), Command{Args: []string{"sh", "-c", fmt.Sprintf("sleep 0.2; echo %d", i)}})
+			r, err := a.Commands.Exec(t.Context(), Command{Args: []string{"sh", "-c", fmt.Sprintf("sleep 0.2; echo %d", i)}})
 			if err != nil || string(r.Stdout) != fmt.Sprintln(i) {
 				t.Errorf("command %d: %q, %v", i, r.Stdout, err)
 			}
 		})
 	}
 	all.Wait()
-	a.Refresh(t.Context())
-	if s := a.State(); s.Problem != "" || s.Version == "" || s.OS == nil || s.OS.Kernel == "" || s.Hostname == "" {
+	a.Facts.Refresh(t.Context())
+	if s := a.Facts.State(); s.Problem != "" || s.Version == "" || s.OS == nil || s.OS.Kernel == "" || s.Hostname == "" {
 		t.Errorf("state %+v", s)
 	}
 }
@@ -112,7 +112,7 @@ func TestTheEndOfTheWait(t *testing.T) {
 			time.Sleep(5 * time.Millisecond)
 		}
 	}()
-	_, err := a.Exec(ctx, Command{Args: []string{"sh", "-c", `sh -c 'while :; do echo >"$0"; sleep 0.01; done' "$0"; true`, mark}})
+	_, err := a.Commands.Exec(ctx, Command{Args: []string{"sh", "-c", `sh -c 'while :; do echo >"$0"; sleep 0.01; done' "$0"; true`, mark}})
 	if !errors.Is(err, why) {
 		t.Errorf("error %v", err)
 	}
@@ -133,11 +133,11 @@ func TestTheEndOfTheWait(t *testing.T) {
 
 func TestADisabledCommand(t *testing.T) {
 	a := realAgent(t, "--blacklist=guest-exec,guest-get-osinfo")
-	if _, err := a.Exec(t.Context(), Command{Args: []string{"true"}}); !errors.Is(err, ErrDisabled) {
+	if _, err := a.Commands.Exec(t.Context(), Command{Args: []string{"true"}}); !errors.Is(err, ErrDisabled) {
 		t.Errorf("error %v", err)
 	}
-	a.Refresh(t.Context())
-	if s := a.State(); !strings.Contains(s.Problem, "guest-get-osinfo") || s.Version == "" || s.Updated.IsZero() {
+	a.Facts.Refresh(t.Context())
+	if s := a.Facts.State(); !strings.Contains(s.Problem, "guest-get-osinfo") || s.Version == "" || s.Updated.IsZero() {
 		t.Errorf("state %+v", s)
 	}
 }

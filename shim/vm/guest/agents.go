@@ -44,13 +44,14 @@ func NewAgents(l layout.Layout, p ports, tasks *background.Tasks, log *slog.Logg
 	a := &Agents{layout: l, ports: p, tasks: tasks, log: log}
 	a.of.New = func(v *table.VM) *agent.Agent {
 		id := v.Record().ID
-		client := agent.New(l.AgentSocket(id), commandTerminals(l, id), large)
-		client.Notify(func() {
-			if v.Record().State == record.Running {
-				changed(v)
-			}
+		return agent.New(agent.Options{
+			Socket: l.AgentSocket(id), Terminals: commandTerminals(l, id), Large: large,
+			Changed: func() {
+				if v.Record().State == record.Running {
+					changed(v)
+				}
+			},
 		})
-		return client
 	}
 	return a
 }
@@ -68,7 +69,7 @@ func commandTerminals(l layout.Layout, id string) []agent.Terminal {
 func (a *Agents) Of(v *table.VM) *agent.Agent { return a.of.Of(v) }
 
 // State returns what is known of a guest. It asks nothing.
-func (a *Agents) State(v *table.VM) agent.State { return a.Of(v).State() }
+func (a *Agents) State(v *table.VM) agent.State { return a.Of(v).Facts.State() }
 
 // Recent returns what is known of a running guest, nil for one that does not
 // run. It does not wait: it has what is old asked for, for the next call.
@@ -76,16 +77,16 @@ func (a *Agents) Recent(v *table.VM) *agent.State {
 	if v.Record().State != record.Running {
 		return nil
 	}
-	client := a.Of(v)
-	if client.Due() {
-		a.tasks.Run(client.Refresh)
+	facts := a.Of(v).Facts
+	if facts.Due() {
+		a.tasks.Run(facts.Refresh)
 	}
-	s := client.State()
+	s := facts.State()
 	return &s
 }
 
 // Absent notes that the guest's agent can't be there: the guest starts, or has ended.
-func (a *Agents) Absent(v *table.VM) { a.Of(v).Tell(agent.Absent) }
+func (a *Agents) Absent(v *table.VM) { a.Of(v).Port.Tell(agent.Absent) }
 
 // RemoveSockets removes the sockets of a guest that has ended.
 func (a *Agents) RemoveSockets(id string) error {
@@ -101,14 +102,14 @@ func (a *Agents) Handle(v *table.VM, e domain.Event) {
 	r := v.Record()
 	switch {
 	case e.Kind == domain.EventResync && r.State == record.Running:
-		resolve := a.Of(v).Doubt()
+		resolve := a.Of(v).Port.Doubt()
 		a.tasks.Run(func(ctx context.Context) { a.find(ctx, v, resolve) })
 	case e.UUID != r.Domain.UUID:
 	case e.Kind == domain.EventAgentConnected:
-		a.Of(v).Tell(agent.Present)
+		a.Of(v).Port.Tell(agent.Present)
 		a.watch(v)
 	case e.Kind == domain.EventAgentDisconnected:
-		a.Of(v).Tell(agent.Absent)
+		a.Of(v).Port.Tell(agent.Absent)
 	}
 }
 
@@ -131,5 +132,5 @@ func (a *Agents) find(ctx context.Context, v *table.VM, resolve func(agent.Prese
 
 // watch asks an agent that came for what a status reports.
 func (a *Agents) watch(v *table.VM) {
-	a.tasks.Run(func(ctx context.Context) { a.Of(v).Watch(ctx, v.Exited()) })
+	a.tasks.Run(func(ctx context.Context) { a.Of(v).Facts.Watch(ctx, v.Exited()) })
 }

@@ -26,7 +26,7 @@ func (g *Guests) CheckExec(id string, r *runtimeapi.ExecRequest) error {
 	} else if control != nil {
 		return nil
 	}
-	if g.agents.Of(v).State().Presence == agent.Absent {
+	if g.agents.Of(v).Facts.State().Presence == agent.Absent {
 		return execFailed(v, agent.ErrAbsent)
 	}
 	return nil
@@ -52,7 +52,7 @@ func (g *Guests) Exec(ctx context.Context, id string, command []string, s stream
 	if err != nil {
 		return execFailed(v, err)
 	}
-	r, err := g.agents.Of(v).Exec(ctx, agent.Command{Args: command, Input: input})
+	r, err := g.agents.Of(v).Commands.Exec(ctx, agent.Command{Args: command, Input: input})
 	if err != nil {
 		return execFailed(v, err)
 	}
@@ -81,7 +81,7 @@ func (g *Guests) interact(ctx context.Context, v *table.VM, command []string, s 
 	if out == nil {
 		out = io.Discard
 	}
-	code, err := g.agents.Of(v).Interact(ctx, agent.Session{Args: command, In: s.In, Out: out, Resize: sizes(ctx, s.Resize)})
+	code, err := g.agents.Of(v).Commands.Interact(ctx, agent.Session{Args: command, In: s.In, Out: out, Resize: sizes(ctx, s.Resize)})
 	if err != nil {
 		return execFailed(v, err)
 	}
@@ -124,7 +124,7 @@ func (g *Guests) execNow(ctx context.Context, v *table.VM, command []string) (ag
 		return agent.Result{}, err
 	}
 	if control == nil {
-		return g.agents.Of(v).Exec(ctx, agent.Command{Args: command})
+		return g.agents.Of(v).Commands.Exec(ctx, agent.Command{Args: command})
 	}
 	out, err := control(ctx, v)
 	if err != nil && command[0] == controlPrefix+controlPing {

@@ -18,17 +18,17 @@ import (
 type queries struct{ agents *Agents }
 
 func (q queries) ping(ctx context.Context, v *table.VM) ([]byte, error) {
-	return nil, q.agents.Of(v).Ping(ctx)
+	return nil, q.agents.Of(v).Queries.Ping(ctx)
 }
 
 // info returns as much as the agent reports. The agent may refuse each part but the system.
 func (q queries) info(ctx context.Context, v *table.VM) ([]byte, error) {
-	a := q.agents.Of(v)
+	a := q.agents.Of(v).Queries
 	commands, err := a.Commands(ctx)
 	if err != nil {
 		return nil, err
 	}
-	s := a.Look(ctx)
+	s, _ := a.State(ctx)
 	info := kubevirtv1.VirtualMachineInstanceGuestAgentInfo{GAVersion: s.Version, Hostname: s.Hostname}
 	if s.OS != nil {
 		info.OS = kubevirtv1.VirtualMachineInstanceGuestOSInfo{
@@ -52,7 +52,7 @@ func (q queries) info(ctx context.Context, v *table.VM) ([]byte, error) {
 }
 
 func (q queries) users(ctx context.Context, v *table.VM) ([]byte, error) {
-	users, err := q.agents.Of(v).Users(ctx)
+	users, err := q.agents.Of(v).Queries.Users(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -72,7 +72,7 @@ func kubevirtUsers(users []agent.User) []kubevirtv1.VirtualMachineInstanceGuestO
 }
 
 func (q queries) filesystems(ctx context.Context, v *table.VM) ([]byte, error) {
-	found, err := q.agents.Of(v).Filesystems(ctx)
+	found, err := q.agents.Of(v).Queries.Filesystems(ctx)
 	if err != nil {
 		return nil, err
 	}

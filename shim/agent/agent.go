@@ -1,0 +1,48 @@
+package agent
+
+// Options describe the agent of one VM.
+type Options struct {
+	// Socket is the unix socket that QEMU connects to the guest's port.
+	Socket string
+	// Terminals are the VM's consoles for commands, which only the Agent may use.
+	Terminals []Terminal
+	// Large's capacity bounds how many large answers of all agents are in memory at once.
+	Large chan struct{}
+	// Changed, if not nil, is called whenever the result of [Facts.State] may have
+	// changed. It must not block for long.
+	Changed func()
+}
+
+// Agent is the agent of one VM: its parts, which share a connection.
+type Agent struct {
+	Port     *Port
+	Commands *Commands
+	Queries  *Queries
+	Facts    *Facts
+}
+
+// New returns the agent of a VM.
+func New(o Options) *Agent { return join(newLink(o), o) }
+
+func newLink(o Options) *link {
+	return &link{socket: o.Socket, patience: patience{syncTime, silence, outputSilence}, large: o.Large, turn: make(chan struct{}, 1)}
+}
+
+// join makes the parts that use a link.
+func join(l *link, o Options) *Agent {
+	if o.Changed == nil {
+		o.Changed = func() {}
+	}
+	port := &Port{absent: l.cut, changed: o.Changed, now: reading{presence: Unknown}}
+	l.port = port
+	terminals := make(chan Terminal, len(o.Terminals))
+	for _, t := range o.Terminals {
+		terminals <- t
+	}
+	queries := &Queries{agent: l}
+	return &Agent{
+		Port: port, Queries: queries,
+		Commands: &Commands{agent: l, terminals: terminals},
+		Facts:    &Facts{port: port, agent: queries, changed: o.Changed},
+	}
+}

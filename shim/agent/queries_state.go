@@ -1,0 +1,119 @@
+package agent
+
+import (
+	"context"
+	"errors"
+	"net"
+	"net/netip"
+	"time"
+)
+
+// Bounds of what is kept of a guest's interfaces.
+const (
+	maxInterfaces = 32
+	maxAddresses  = 32
+)
+
+// State asks the agent for each part of its state. It continues if the agent refuses
+// one, and returns the errors of all.
+func (q *Queries) State(ctx context.Context) (State, error) {
+	var s State
+	var errs []error
+	for _, ask := range []func(context.Context, *State) error{
+		q.askVersion, q.askHostname, q.askOS, q.askInterfaces,
+	} {
+		err := ask(ctx, &s)
+		if _, refused := errors.AsType[*refusal](err); err != nil && !refused {
+			return s, err
+		}
+		errs = append(errs, err)
+	}
+	s.Updated = time.Now()
+	return s, errors.Join(errs...)
+}
+
+func (q *Queries) askVersion(ctx context.Context, s *State) error {
+	var answer struct {
+		Version string `json:"version"`
+	}
+	err := q.agent.call(ctx, "guest-info", nil, smallAnswer, &answer)
+	s.Version = clean(answer.Version)
+	return err
+}
+
+func (q *Queries) askHostname(ctx context.Context, s *State) error {
+	var answer struct {
+		Name string `json:"host-name"`
+	}
+	err := q.agent.call(ctx, "guest-get-host-name", nil, smallAnswer, &answer)
+	s.Hostname = clean(answer.Name)
+	return err
+}
+
+func (q *Queries) askOS(ctx context.Context, s *State) error {
+	var answer struct {
+		ID      string `json:"id"`
+		Name    string `json:"name"`
+		Pretty  string `json:"pretty-name"`
+		Version string `json:"version-id"`
+		Kernel  string `json:"kernel-release"`
+		Machine string `json:"machine"`
+	}
+	if err := q.agent.call(ctx, "guest-get-osinfo", nil, smallAnswer, &answer); err != nil {
+		return err
+	}
+	name := answer.Pretty
+	if name == "" {
+		name = answer.Name
+	}
+	s.OS = &OS{
+		ID: clean(answer.ID), Name: clean(name), Version: clean(answer.Version),
+		Kernel: clean(answer.Kernel), Machine: clean(answer.Machine),
+	}
+	return nil
+}
+
+// foundInterface is an element of the result of guest-network-get-interfaces.
+type foundInterface struct {
+	Name      string `json:"name"`
+	MAC       string `json:"hardware-address"`
+	Addresses []struct {
+		Address string `json:"ip-address"`
+		Prefix  int    `json:"prefix"`
+	} `json:"ip-addresses"`
+}
+
+func (q *Queries) askInterfaces(ctx context.Context, s *State) error {
+	var found []foundInterface
+	if err := q.agent.call(ctx, "guest-network-get-interfaces", nil, smallAnswer, &found); err != nil {
+		return err
+	}
+	s.Interfaces = interfaces(found)
+	return nil
+}
+
+// interfaces returns the well-formed interfaces that a guest reported, except its loopback.
+func interfaces(found []foundInterface) []Interface {
+	var all []Interface
+	for _, f := range found {
+		if len(all) == maxInterfaces {
+			break
+		}
+		if f.Name == "lo" {
+			continue
+		}
+		i := Interface{Name: clean(f.Name)}
+		if mac, err := net.ParseMAC(f.MAC); err == nil {
+			i.MAC = mac.String()
+		}
+		for _, address := range f.Addresses {
+			ip, err := netip.ParseAddr(address.Address)
+			p := netip.PrefixFrom(ip.WithZone(""), address.Prefix)
+			if err == nil && p.IsValid() && len(i.Addresses) < maxAddresses {
+				i.Addresses = append(i.Addresses, p)
+			}
+		}
+		all = append(all, i)
+	}
+	return all
+}
