@@ -18,7 +18,7 @@ import (
 	"github.com/nodevirt/nodevirt/shim/record"
 )
 
-// newDisks creates the source of VMs' disks. tgtd and qemu-storage-daemon need not
+// newDisks creates the parts that deal with VMs' disks. tgtd and qemu-storage-daemon need not
 // exist until a VM uses them.
 func newDisks(c config.Config, qemuImg string, log *slog.Logger, u *imageunpack.Unpacker, e *expand.Expander, r *record.Store, d *domain.Driver) (*disk.Disks, error) {
 	portal, err := c.ISCSI.Portal()

@@ -100,7 +100,7 @@ func Run(ctx context.Context, c config.Config, log *slog.Logger) error {
 	group.Go(func() error { return serve(server, listener) })
 	group.Go(streams.Serve)
 	group.Go(func() error {
-		return share.Serve(ctx, filepath.Join(c.Run, "disks.sock"), share.Handler(disks))
+		return share.Serve(ctx, filepath.Join(c.Run, "disks.sock"), share.Handler(disks.Exports, disks.Imports))
 	})
 	if scrapes != nil {
 		group.Go(func() error { return metrics.Serve(ctx, scrapes, measures.Handler(log)) })

@@ -11,7 +11,6 @@ package disk
 import (
 	"fmt"
 	"path/filepath"
-	"sync"
 
 	"github.com/nodevirt/nodevirt/imageunpack"
 	"github.com/nodevirt/nodevirt/imageunpack/expand"
@@ -40,41 +39,58 @@ type Options struct {
 	// disk of an image to a volume; nil for qemu-img's.
 	devices devices
 	persist persister
+	// views are nil for those of package rawview.
+	views views
 }
 
-// Disks makes and removes the disks of a node's VM containers. Its methods may be
-// called at the same time for different containers.
+// Disks are the parts that deal with the disks of one node's VM containers. They may
+// be called at the same time for different containers.
 type Disks struct {
-	Options
-	views views
-	ended chan string // views whose processes ended by themselves
-
-	shares   sync.Mutex   // held while exports or imports change
-	making   []Export     // exports that are being made; guarded by shares
-	reserved reservations // what VMs use alone
+	Maker       *Maker
+	Attachments *Attachments
+	Keeper      *Keeper
+	Exports     *Exports
+	Imports     *Imports
 }
 
 // maxEnded bounds how many ends of views wait to be handled. More are handled when
 // tgtd or the shim restarts.
 const maxEnded = 1024
 
-// New returns Disks.
+// New joins the parts.
 func New(o Options) *Disks {
-	d := &Disks{Options: o, ended: make(chan string, maxEnded)}
-	if d.devices == nil {
-		d.devices = kernelDevices{}
+	if o.devices == nil {
+		o.devices = kernelDevices{}
 	}
-	if d.persist == nil {
-		d.persist = qemuPersister{o.QemuImg}
+	if o.persist == nil {
+		o.persist = qemuPersister{o.QemuImg}
 	}
-	o.Views.Ended = func(id string) {
-		select {
-		case d.ended <- id:
-		default:
+	ended := make(chan string, maxEnded)
+	if o.views == nil {
+		o.Views.Ended = func(id string) {
+			select {
+			case ended <- id:
+			default:
+			}
 		}
+		o.views = rawview.New(o.Views)
 	}
-	d.views = rawview.New(o.Views)
-	return d
+	files := folders{containers: o.Folder, exports: filepath.Join(o.Shares, "exports")}
+	registry := newRegistry(o, files)
+	imports := &Imports{dir: filepath.Join(o.Shares, "imports")}
+	exports := &Exports{
+		images: o.Unpacker, served: registry.served, targets: o.ISCSI.Daemon, files: exportFiles{files.exports},
+		lastUID: o.LastUID, log: o.Views.Logger,
+	}
+	kinds := newKinds(o, files, registry, imports)
+	attachments := &Attachments{kinds: kinds}
+	return &Disks{
+		Maker: &Maker{kinds: kinds, images: o.Unpacker}, Attachments: attachments, Exports: exports, Imports: imports,
+		Keeper: &Keeper{
+			daemon: o.ISCSI.Daemon, views: o.views, ended: ended, exports: exports, served: registry.served, attachments: attachments,
+			firstUID: o.FirstUID, lastUID: o.LastUID, patience: o.ISCSI.Patience, log: o.ISCSI.Logger,
+		},
+	}
 }
 
 // Disk is one drive of a VM container.
@@ -102,12 +118,18 @@ func of(r record.Container) []Disk {
 	return all
 }
 
-// path returns a file in the folder of the disk's container.
-func (d *Disks) path(k Disk, name string) string {
+// folders are those of the disks' files.
+type folders struct {
+	containers func(id string) string
+	exports    string
+}
+
+// path returns a file in the folder of the disk's container or export.
+func (f folders) path(k Disk, name string) string {
 	if k.standalone {
-		return filepath.Join(d.Shares, "exports", k.VM.ID, name)
+		return filepath.Join(f.exports, k.VM.ID, name)
 	}
-	return filepath.Join(d.Folder(k.VM.ID), name)
+	return filepath.Join(f.containers(k.VM.ID), name)
 }
 
 // image returns the registry disk below; without one, a value that opens nothing.

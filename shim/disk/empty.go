@@ -11,12 +11,13 @@ import (
 // empty is a disk without content at first: a sparse file in the container's folder,
 // which takes as much room as the guest has written.
 type empty struct {
-	*Disks
 	passive
+	blank blankMaker
+	files folders
 }
 
 func (e empty) create(_ context.Context, k Disk) error {
-	return e.Unpacker.Blank(k.Size, e.writable(k))
+	return e.blank.Blank(k.Size, e.writable(k))
 }
 
 func (e empty) attach(_ context.Context, k Disk) (map[string][]*os.File, error) {
@@ -33,4 +34,4 @@ func (e empty) describe(k Disk) domain.Disk {
 	}}}
 }
 
-func (e empty) writable(k Disk) string { return e.path(k, "disk-"+k.Name+".qcow2") }
+func (e empty) writable(k Disk) string { return e.files.path(k, "disk-"+k.Name+".qcow2") }

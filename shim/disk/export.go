@@ -1,21 +1,13 @@
 package disk
 
 import (
-	"context"
-	"encoding/json"
 	"errors"
-	"fmt"
-	"io/fs"
-	"os"
-	"path/filepath"
 	"regexp"
-	"slices"
 	"strings"
 	"time"
 
 	"github.com/nodevirt/nodevirt/imageunpack"
 	"github.com/nodevirt/nodevirt/imageunpack/expand"
-	"github.com/nodevirt/nodevirt/imageunpack/iscsi"
 	"github.com/nodevirt/nodevirt/shim/record"
 	"github.com/nodevirt/nodevirt/shim/vmspec"
 )
@@ -32,7 +24,7 @@ var (
 var shareName = regexp.MustCompile(`^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?$`)
 
 // Export is a registry disk that this node serves over iSCSI, to a VM of another node
-// for example. It lasts until [Disks.Unexport], also after a reboot.
+// for example. It lasts until [Exports.Remove], also after a reboot.
 type Export struct {
 	Name string `json:"name"`
 	// ID is unique: a later export of the same name has another.
@@ -76,74 +68,3 @@ type Connection struct {
 	// Shareable is as in [Export], for the VMs of one node.
 	Shareable bool `json:"shareable,omitempty"`
 }
-
-func (d *Disks) connection(e Export) Connection {
-	a := overISCSI{Disks: d}.access(e.disk())
-	return Connection{
-		Name: e.Name, Portal: d.ISCSI.Daemon.Portal().String(), Target: a.Name, LUN: iscsi.LUN,
-		Initiator: a.Initiator, User: a.User, Password: a.Password.Reveal(), Size: e.Disk.VirtualSize, Shareable: e.Shareable,
-	}
-}
-
-// exportFile is the record of an export, in its folder beside the disk's file.
-const exportFile = "export.json"
-
-func (d *Disks) exportDir(e Export) string { return filepath.Join(d.Shares, "exports", e.ID) }
-
-// freeUID returns a user id that no export has, counted down from the end of the range.
-// VMs' are counted up from its start.
-func (d *Disks) freeUID(all []Export) uint32 {
-	uid := d.LastUID
-	for slices.ContainsFunc(all, func(e Export) bool { return e.UID == uid }) {
-		uid--
-	}
-	return uid
-}
-
-// Exports returns all exports; with an error, those whose records can be read.
-func (d *Disks) Exports() ([]Export, error) {
-	files, err := filepath.Glob(filepath.Join(d.Shares, "exports", exportPrefix+"*", exportFile))
-	if err != nil {
-		return nil, err
-	}
-	var all []Export
-	var errs []error
-	for _, path := range files {
-		text, err := os.ReadFile(path)
-		if errors.Is(err, fs.ErrNotExist) {
-			continue // removed meanwhile
-		}
-		var e Export
-		if err == nil {
-			err = json.Unmarshal(text, &e)
-		}
-		if err != nil {
-			errs = append(errs, fmt.Errorf("read export %s: %w", path, err))
-			continue
-		}
-		all = append(all, e)
-	}
-	slices.SortFunc(all, func(a, b Export) int { return strings.Compare(a.Name, b.Name) })
-	return all, errors.Join(errs...)
-}
-
-// Users returns the initiators that are logged in. Served is false for an export that
-// tgtd does not serve.
-func (d *Disks) Users(ctx context.Context, e Export) (users []string, served bool, err error) {
-	all, err := d.ISCSI.Daemon.List(ctx)
-	if err != nil {
-		return nil, false, err
-	}
-	for _, t := range all {
-		if t.Name == d.Target(e) {
-			return t.Initiators, true, nil
-		}
-	}
-	return nil, false, nil
-}
-
-// Target returns the iSCSI name of an export.
-func (d *Disks) Target(e Export) string { return overISCSI{Disks: d}.access(e.disk()).Name }
-
-// Portal returns the address of all exports.
-func (d *Disks) Portal() string { return d.ISCSI.Daemon.Portal().String() }

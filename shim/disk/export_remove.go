@@ -4,20 +4,17 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io/fs"
-	"os"
-	"path/filepath"
 	"slices"
 
 	"github.com/nodevirt/nodevirt/imageunpack/iscsi"
 )
 
-// Unexport removes an export. It removes an export in use only with force: then reads
+// Remove removes an export. It removes an export in use only with force: then reads
 // and writes of the initiator fail.
-func (d *Disks) Unexport(ctx context.Context, name string, force bool) error {
-	d.shares.Lock()
-	defer d.shares.Unlock()
-	all, err := d.Exports()
+func (x *Exports) Remove(ctx context.Context, name string, force bool) error {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	all, err := x.List()
 	if err != nil {
 		return err
 	}
@@ -27,7 +24,7 @@ func (d *Disks) Unexport(ctx context.Context, name string, force bool) error {
 	}
 	ctx, cancel := context.WithTimeout(ctx, undoTime) // a call that hangs must not block tgtd for others
 	defer cancel()
-	users, _, err := d.Users(ctx, all[i])
+	users, _, err := x.Users(ctx, all[i])
 	if err != nil && !errors.Is(err, iscsi.ErrUnavailable) {
 		return err
 	}
@@ -35,12 +32,12 @@ func (d *Disks) Unexport(ctx context.Context, name string, force bool) error {
 		return fmt.Errorf("export %s is %w by an initiator: end the VM first, or take it back by force", name, iscsi.ErrBusy)
 	}
 	if len(users) > 0 {
-		if err := d.breakOff(ctx, all[i]); err != nil {
+		if err := x.breakOff(ctx, all[i]); err != nil {
 			return fmt.Errorf("take back export %s: %w", name, err)
 		}
 		return nil
 	}
-	if err := d.removeExport(ctx, all[i]); err != nil {
+	if err := x.remove(ctx, all[i]); err != nil {
 		return fmt.Errorf("take back export %s: %w", name, err)
 	}
 	return nil
@@ -48,37 +45,23 @@ func (d *Disks) Unexport(ctx context.Context, name string, force bool) error {
 
 // breakOff removes an export in use. The target stays, without its disk, until tgtd or
 // the shim restarts: without a target QEMU would wait, and report nothing to its guest.
-func (d *Disks) breakOff(ctx context.Context, e Export) error {
-	if err := d.ISCSI.Daemon.Break(ctx, d.Target(e)); err != nil {
+func (x *Exports) breakOff(ctx context.Context, e Export) error {
+	if err := x.served.breakOff(ctx, e.disk()); err != nil {
 		return err
 	}
-	if err := d.views.Hide(ctx, viewOf(e.disk())); err != nil {
+	if err := x.images.Release(ctx, e.ID); err != nil {
 		return err
 	}
-	if err := d.Unpacker.Release(ctx, e.ID); err != nil {
-		return err
-	}
-	return d.removeFolder(e.ID)
+	return x.files.remove(e.ID)
 }
 
-// removeFolder removes an export's folder, its record first, so that a crash leaves no
-// export.
-func (d *Disks) removeFolder(id string) error {
-	dir := filepath.Join(d.Shares, "exports", id)
-	if err := os.Remove(filepath.Join(dir, exportFile)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+// remove removes everything of an export, the folder with its record last.
+func (x *Exports) remove(ctx context.Context, e Export) error {
+	if err := x.served.unserve(ctx, e.disk()); err != nil {
 		return err
 	}
-	return os.RemoveAll(dir)
-}
-
-// removeExport removes everything of an export, the folder with its record last.
-func (d *Disks) removeExport(ctx context.Context, e Export) error {
-	o := overISCSI{Disks: d}
-	if err := o.unserve(ctx, e.disk()); err != nil {
+	if err := x.images.Release(ctx, e.ID); err != nil {
 		return err
 	}
-	if err := d.Unpacker.Release(ctx, e.ID); err != nil {
-		return err
-	}
-	return d.removeFolder(e.ID)
+	return x.files.remove(e.ID)
 }

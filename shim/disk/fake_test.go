@@ -243,7 +243,13 @@ type node struct {
 
 func newNode(t *testing.T) *node {
 	t.Helper()
-	dir, log := t.TempDir(), slog.New(slog.DiscardHandler)
+	return newNodeIn(t, t.TempDir())
+}
+
+// newNodeIn makes a node whose files are in a folder.
+func newNodeIn(t *testing.T, dir string) *node {
+	t.Helper()
+	log := slog.New(slog.DiscardHandler)
 	n := &node{
 		images:   &fakeImages{Unpacker: imageunpack.New(nil, imageunpack.Options{MaxDiskSize: 1 << 40}), folders: filepath.Join(dir, "images"), held: map[string]string{}},
 		expander: &fakeExpander{},
@@ -258,10 +264,9 @@ func newNode(t *testing.T) *node {
 		Unpacker: n.images, Expander: n.expander, Shares: dir, LastUID: 9,
 		Folder:  func(id string) string { return filepath.Join(dir, "containers", id) },
 		ISCSI:   ISCSI{Daemon: n.daemon, Key: key, Secrets: n.secrets, Logger: log},
-		Views:   rawview.Options{Dir: filepath.Join(dir, "views"), Logger: log},
-		devices: fakeDevices(filepath.Join(dir, "dev")), persist: fakePersister{},
+		Views:   rawview.Options{Logger: log},
+		devices: fakeDevices(filepath.Join(dir, "dev")), persist: fakePersister{}, views: fakeViews{n.shown},
 	})
-	n.views = fakeViews{n.shown}
 	makeFolder(t, dir, "dev")
 	n.addImage(t, "guest", []byte("a raw disk"))
 	n.addImage(t, "cd", []byte("a CD"))

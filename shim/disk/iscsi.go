@@ -37,23 +37,26 @@ type ISCSI struct {
 // raw; else the overlay of mode file, which a dedicated process shows as raw. Neither
 // is a copy.
 type overISCSI struct {
-	*Disks
 	passive
+	raw     raw
+	overlay overlay
+	images  imageOpener
+	views   views
+	targets targets
+	key     iscsi.Key
+	secrets secrets
 }
 
-func (o overISCSI) raw() raw         { return raw{Disks: o.Disks} }
-func (o overISCSI) overlay() overlay { return overlay{Disks: o.Disks} }
-
-func (o overISCSI) takesTime(Disk) bool { return o.Expander.Reflink() }
+func (o overISCSI) takesTime(Disk) bool { return o.raw.expander.Reflink() }
 
 // recover knows the file of mode raw, which may not be there.
-func (o overISCSI) recover(k Disk, active bool) error { return o.raw().recover(k, active) }
+func (o overISCSI) recover(k Disk, active bool) error { return o.raw.recover(k, active) }
 
 func (o overISCSI) create(ctx context.Context, k Disk) error {
-	if o.Expander.Reflink() {
-		return o.raw().create(ctx, k)
+	if o.raw.expander.Reflink() {
+		return o.raw.create(ctx, k)
 	}
-	return o.overlay().create(ctx, k)
+	return o.overlay.create(ctx, k)
 }
 
 func (o overISCSI) attach(ctx context.Context, k Disk) (map[string][]*os.File, error) {
@@ -65,7 +68,7 @@ func (o overISCSI) restore(ctx context.Context, k Disk) error {
 	if err := o.serve(ctx, k); err != nil {
 		return err
 	}
-	return o.setSecret(ctx, k, o.access(k))
+	return setSecret(ctx, o.secrets, k, o.access(k))
 }
 
 // serve makes tgtd serve the raw file.
@@ -74,12 +77,12 @@ func (o overISCSI) serve(ctx context.Context, k Disk) error {
 	if err != nil {
 		return err
 	}
-	return o.ISCSI.Daemon.Serve(ctx, iscsi.Target{Access: o.access(k), Path: path, ReadOnly: k.ReadOnly})
+	return o.targets.Serve(ctx, iscsi.Target{Access: o.access(k), Path: path, ReadOnly: k.ReadOnly})
 }
 
 // shown returns the path of the raw file.
 func (o overISCSI) shown(ctx context.Context, k Disk) (string, error) {
-	if path := o.writable(k); path == o.raw().writable(k) {
+	if path := o.writable(k); path == o.raw.writable(k) {
 		return path, nil
 	}
 	pid, err := o.views.Process(viewOf(k))
@@ -95,13 +98,13 @@ func (o overISCSI) shown(ctx context.Context, k Disk) (string, error) {
 }
 
 func (o overISCSI) show(ctx context.Context, k Disk) (pid int, err error) {
-	base, err := o.Unpacker.Open(ctx, k.image(), k.image().Path)
+	base, err := o.images.Open(ctx, k.image(), k.image().Path)
 	if err != nil {
 		return 0, err
 	}
 	defer base.Close()
 	return o.views.Show(ctx, rawview.View{
-		ID: viewOf(k), Overlay: o.overlay().writable(k), BaseFormat: string(k.image().Format),
+		ID: viewOf(k), Overlay: o.overlay.writable(k), BaseFormat: string(k.image().Format),
 		UID: k.VM.Domain.UID, GID: k.VM.Domain.UID, Durable: k.standalone,
 		Started: k.place, // the kernel takes as long for it as the process does to be ready
 	}, base)
@@ -120,18 +123,26 @@ func (k Disk) place(pid int) error {
 	return group.Add(pid)
 }
 
+// breakOff takes the disk from a target in use, which stays without a disk.
+func (o overISCSI) breakOff(ctx context.Context, k Disk) error {
+	if err := o.targets.Break(ctx, o.access(k).Name); err != nil {
+		return err
+	}
+	return o.views.Hide(ctx, viewOf(k))
+}
+
 func (o overISCSI) detach(ctx context.Context, k Disk) error {
-	return errors.Join(o.ISCSI.Secrets.RemoveSecret(ctx, secretOf(k)), o.unserve(ctx, k))
+	return errors.Join(o.secrets.RemoveSecret(ctx, secretOf(k)), o.unserve(ctx, k))
 }
 
 func (o overISCSI) unserve(ctx context.Context, k Disk) error {
-	return errors.Join(o.ISCSI.Daemon.Remove(ctx, o.access(k)), o.views.Hide(ctx, viewOf(k)))
+	return errors.Join(o.targets.Remove(ctx, o.access(k)), o.views.Hide(ctx, viewOf(k)))
 }
 
 // setSecret passes the password of an access to libvirtd.
-func (d *Disks) setSecret(ctx context.Context, k Disk, a iscsi.Access) error {
+func setSecret(ctx context.Context, s secrets, k Disk, a iscsi.Access) error {
 	pod := k.VM.Sandbox.Value.GetMetadata()
-	return d.ISCSI.Secrets.SetSecret(ctx, domain.Secret{
+	return s.SetSecret(ctx, domain.Secret{
 		UUID: secretOf(k), Usage: k.VM.Domain.UUID + "/" + k.Name,
 		Description: fmt.Sprintf("nodevirt: disk %s of pod %s/%s", k.Name, pod.GetNamespace(), pod.GetName()),
 	}, a.Password.Reveal())
@@ -144,7 +155,7 @@ func (o overISCSI) describe(k Disk) domain.Disk {
 	return domain.Disk{ErrorPolicy: "stop", Layers: []domain.Layer{{
 		Format: string(imageunpack.Raw), Path: o.writable(k), ReadOnly: k.ReadOnly,
 		ISCSI: &domain.ISCSI{
-			Portal: o.ISCSI.Daemon.Portal(), Target: access.Name, LUN: iscsi.LUN,
+			Portal: o.targets.Portal(), Target: access.Name, LUN: iscsi.LUN,
 			Initiator: access.Initiator, User: access.User, Secret: secretOf(k),
 		},
 	}}}
@@ -152,14 +163,14 @@ func (o overISCSI) describe(k Disk) domain.Disk {
 
 // writable returns the file that create made.
 func (o overISCSI) writable(k Disk) string {
-	path := o.raw().writable(k)
+	path := o.raw.writable(k)
 	if _, err := os.Lstat(path); errors.Is(err, fs.ErrNotExist) {
-		return o.overlay().writable(k)
+		return o.overlay.writable(k)
 	}
 	return path
 }
 
-func (o overISCSI) access(k Disk) iscsi.Access { return o.ISCSI.Key.Access(k.VM.ID + "/" + k.Name) }
+func (o overISCSI) access(k Disk) iscsi.Access { return o.key.Access(k.VM.ID + "/" + k.Name) }
 
 // secretOf returns the UUID of a disk's secret.
 func secretOf(k Disk) string {

@@ -66,35 +66,26 @@ type row struct {
 	kind    func(Disk) kind
 }
 
-// rows returns the node's half of the table of volume kinds; [vmspec.VolumeKinds]
-// is the other half.
-func (d *Disks) rows() map[vmspec.Source]row {
+// kinds is the node's half of the table of volume kinds; [vmspec.VolumeKinds] is the
+// other half.
+type kinds map[vmspec.Source]row
+
+func newKinds(o Options, files folders, registry registry, imports *Imports) kinds {
 	always := func(k kind) func(Disk) kind { return func(Disk) kind { return k } }
-	return map[vmspec.Source]row{
-		vmspec.SourceImage:  {ownImage{}, d.registry},
-		vmspec.SourceVolume: {mountedImage{d}, d.registry},
-		vmspec.SourceSeed:   {nothing{}, always(seedDisk{Disks: d})},
-		vmspec.SourceEmpty:  {nothing{}, always(empty{Disks: d})},
-		vmspec.SourceImport: {importContent{d}, always(imported{Disks: d})},
-		vmspec.SourcePVC:    {nothing{}, d.pvc},
+	reserved := &reservations{}
+	pvc := newPVC(o, reserved)
+	return kinds{
+		vmspec.SourceImage:  {ownImage{}, registry.kind},
+		vmspec.SourceVolume: {mountedImage{o.Unpacker}, registry.kind},
+		vmspec.SourceSeed:   {nothing{}, always(seedDisk{files: files})},
+		vmspec.SourceEmpty:  {nothing{}, always(empty{blank: o.Unpacker, files: files})},
+		vmspec.SourceImport: {importContent{imports: imports}, always(imported{imports: imports, reserved: reserved, secrets: o.ISCSI.Secrets})},
+		vmspec.SourcePVC:    {nothing{}, pvc.kind},
 	}
 }
 
-// kind returns how a disk is made and attached.
-func (d *Disks) kind(k Disk) kind { return d.rows()[k.Source].kind(k) }
+// of returns how a disk is made and attached.
+func (t kinds) of(k Disk) kind { return t[k.Source].kind(k) }
 
 // content returns what a disk is made of.
-func (d *Disks) content(k Disk) content { return d.rows()[k.Begins()].content }
-
-// registry returns how a registry disk is attached, by its mode.
-func (d *Disks) registry(k Disk) kind {
-	switch {
-	case k.Mode == vmspec.ModeISCSI:
-		return overISCSI{Disks: d}
-	case k.ReadOnly && (k.Mode == vmspec.ModeFile || k.image().Format == imageunpack.Raw):
-		return readOnly{Disks: d}
-	case k.Mode == vmspec.ModeRaw:
-		return raw{Disks: d}
-	}
-	return overlay{Disks: d}
-}
+func (t kinds) content(k Disk) content { return t[k.Begins()].content }

@@ -23,7 +23,7 @@ func TestRows(t *testing.T) {
 		kinds = append(kinds, k.Source)
 	}
 	slices.Sort(kinds)
-	if rows := slices.Sorted(maps.Keys(newNode(t).rows())); !slices.Equal(rows, kinds) {
+	if rows := slices.Sorted(maps.Keys(newNode(t).Maker.kinds)); !slices.Equal(rows, kinds) {
 		t.Errorf("rows %q, kinds %q", rows, kinds)
 	}
 }
@@ -39,7 +39,7 @@ func (n *node) container(t *testing.T, id string, disks ...vmspec.Disk) record.C
 	r := record.Container{ID: id, State: record.Created}
 	r.Spec.Disks, r.Spec.Seed = disks, &vmspec.Seed{UserData: "x"}
 	r.Domain = record.Domain{UUID: "8c2f2a35-1d0e-4f9c-9a54-2a3c4f0f7a10", UID: uint32(os.Getuid()), GID: uint32(os.Getgid())}
-	if r.Disks, err = n.Acquire(t.Context(), id, "shop", disks, &own); err != nil {
+	if r.Disks, err = n.Maker.Acquire(t.Context(), id, "shop", disks, &own); err != nil {
 		t.Fatal(err)
 	}
 	return r
@@ -137,7 +137,7 @@ func TestLife(t *testing.T) {
 			return kindCase{disk: d, takesTime: true}
 		},
 		"import": func(t *testing.T, n *node) kindCase {
-			if err := n.Import(theImport("data")); err != nil {
+			if err := n.Imports.Add(theImport("data")); err != nil {
 				t.Fatal(err)
 			}
 			return kindCase{disk: vmspec.Disk{Name: "d", Source: vmspec.SourceImport, Import: "data"}, check: func(t *testing.T, n *node, d domain.Disk) {
@@ -153,13 +153,13 @@ func TestLife(t *testing.T) {
 			tt := prepare(t, n)
 			n.expander.reflink = tt.reflink
 			r := n.container(t, "c1", tt.disk)
-			if got := n.TakeTime(r); got != tt.takesTime {
+			if got := n.Maker.TakeTime(r); got != tt.takesTime {
 				t.Errorf("it takes time: %t", got)
 			}
-			if err := n.Create(t.Context(), r, func(string, expand.Progress) {}); err != nil {
+			if err := n.Maker.Create(t.Context(), r, func(string, expand.Progress) {}); err != nil {
 				t.Fatal(err)
 			}
-			files, err := n.Attach(t.Context(), r)
+			files, err := n.Attachments.Attach(t.Context(), r)
 			defer closeAll(files)
 			if err != nil {
 				t.Fatal(err)
@@ -171,10 +171,10 @@ func TestLife(t *testing.T) {
 			if tt.writable != "" {
 				writable = []string{filepath.Join(n.dir, "containers", "c1", tt.writable)}
 			}
-			if got := n.Writable(r); !slices.Equal(got, writable) {
+			if got := n.Attachments.Writable(r); !slices.Equal(got, writable) {
 				t.Errorf("the guest writes to %q", got)
 			}
-			described := n.Describe(r)
+			described := n.Attachments.Describe(r)
 			if len(described) != 1 || len(described[0].Layers) == 0 {
 				t.Fatalf("it is described as %+v", described)
 			}
@@ -183,20 +183,19 @@ func TestLife(t *testing.T) {
 			}
 			clear(n.shown) // the processes have ended
 			clear(n.daemon.served)
-			if err := n.Restore(t.Context(), r); err != nil {
+			if err := n.Attachments.Restore(t.Context(), r); err != nil {
 				t.Error(err)
 			}
 			if tt.check != nil {
 				tt.check(t, n, described[0])
 			}
-			again := newNode(t) // the shim that runs next
-			again.Shares, again.devices = n.Shares, n.devices
+			again := newNodeIn(t, n.dir) // the shim that runs next
 			r.State = record.Running
-			if err := again.Recover(r); err != nil {
+			if err := again.Maker.Recover(r); err != nil {
 				t.Error(err)
 			}
 			for range 2 { // undoing twice is no error
-				err := errors.Join(n.Detach(t.Context(), r), n.Remove(t.Context(), r), n.Release(t.Context(), r.ID, r.Spec.Disks))
+				err := errors.Join(n.Attachments.Detach(t.Context(), r), n.Maker.Remove(t.Context(), r), n.Maker.Release(t.Context(), r.ID, r.Spec.Disks))
 				if err != nil {
 					t.Error(err)
 				}
@@ -227,28 +226,28 @@ func theImport(name string) Import {
 // TestOneVMAtATime: a device and an import are one VM's, on this node.
 func TestOneVMAtATime(t *testing.T) {
 	n := newNode(t)
-	if err := n.Import(theImport("data")); err != nil {
+	if err := n.Imports.Add(theImport("data")); err != nil {
 		t.Fatal(err)
 	}
 	for _, d := range []vmspec.Disk{n.volume(t, "block", true, "x"), {Name: "i", Source: vmspec.SourceImport, Import: "data"}} {
 		first, second := n.container(t, "c1", d), n.container(t, "c2", d)
 		none := func(string, expand.Progress) {}
-		if err := errors.Join(n.Create(t.Context(), first, none), n.Create(t.Context(), second, none)); err != nil {
+		if err := errors.Join(n.Maker.Create(t.Context(), first, none), n.Maker.Create(t.Context(), second, none)); err != nil {
 			t.Fatal(err)
 		}
-		if _, err := n.Attach(t.Context(), first); err != nil {
+		if _, err := n.Attachments.Attach(t.Context(), first); err != nil {
 			t.Fatal(err)
 		}
-		if _, err := n.Attach(t.Context(), second); !errors.Is(err, ErrInUse) {
+		if _, err := n.Attachments.Attach(t.Context(), second); !errors.Is(err, ErrInUse) {
 			t.Errorf("%s: the second start: %v", d.Name, err)
 		}
-		if err := n.Create(t.Context(), second, none); !errors.Is(err, ErrInUse) {
+		if err := n.Maker.Create(t.Context(), second, none); !errors.Is(err, ErrInUse) {
 			t.Errorf("%s: a second container: %v", d.Name, err)
 		}
-		if err := n.Detach(t.Context(), first); err != nil {
+		if err := n.Attachments.Detach(t.Context(), first); err != nil {
 			t.Fatal(err)
 		}
-		if _, err := n.Attach(t.Context(), second); err != nil {
+		if _, err := n.Attachments.Attach(t.Context(), second); err != nil {
 			t.Errorf("%s: after the first: %v", d.Name, err)
 		}
 	}
@@ -268,10 +267,10 @@ func TestLockedVolume(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := n.Create(t.Context(), r, nil); !errors.Is(err, persist.ErrInUse) {
+	if err := n.Maker.Create(t.Context(), r, nil); !errors.Is(err, persist.ErrInUse) {
 		t.Errorf("create: %v", err)
 	}
-	files, err := n.Attach(t.Context(), r)
+	files, err := n.Attachments.Attach(t.Context(), r)
 	closeAll(files)
 	if !errors.Is(err, persist.ErrInUse) {
 		t.Errorf("attach: %v", err)
@@ -279,7 +278,7 @@ func TestLockedVolume(t *testing.T) {
 	if err := unlock(); err != nil {
 		t.Fatal(err)
 	}
-	if err := n.Create(t.Context(), r, nil); err != nil {
+	if err := n.Maker.Create(t.Context(), r, nil); err != nil {
 		t.Error(err)
 	}
 }
@@ -300,15 +299,15 @@ func TestBadContent(t *testing.T) {
 		{vmspec.Disk{Name: "d", Source: vmspec.SourceImport, Import: "../x"}, ErrName},
 		{vmspec.Disk{Name: "d", Source: vmspec.SourceImage}, errNoImage},
 	} {
-		if _, err := n.Acquire(t.Context(), "c1", "shop", []vmspec.Disk{tt.disk}, nil); !errors.Is(err, tt.want) {
+		if _, err := n.Maker.Acquire(t.Context(), "c1", "shop", []vmspec.Disk{tt.disk}, nil); !errors.Is(err, tt.want) {
 			t.Errorf("%+v: %v, want %v", tt.disk, err, tt.want)
 		}
 	}
-	if err := n.Import(theImport("data")); err != nil {
+	if err := n.Imports.Add(theImport("data")); err != nil {
 		t.Fatal(err)
 	}
 	of := []vmspec.Disk{{Name: "d", Source: vmspec.SourceImport, Import: "data"}}
-	if _, err := n.Acquire(t.Context(), "c1", "other", of, nil); !errors.Is(err, ErrUnknown) {
+	if _, err := n.Maker.Acquire(t.Context(), "c1", "other", of, nil); !errors.Is(err, ErrUnknown) {
 		t.Errorf("an import of another namespace: %v", err)
 	}
 	folder, file := n.volume(t, "nofile", false, ""), n.volume(t, "folder", false, "x")
@@ -318,20 +317,20 @@ func TestBadContent(t *testing.T) {
 	gone := vmspec.Disk{Name: "gone", Source: vmspec.SourcePVC, Block: true, Host: "/missing"}
 	for _, d := range []vmspec.Disk{folder, file, dir, gone} {
 		r := n.container(t, "c1", d)
-		if err := n.Create(t.Context(), r, nil); !errors.Is(err, ErrVolume) {
+		if err := n.Maker.Create(t.Context(), r, nil); !errors.Is(err, ErrVolume) {
 			t.Errorf("create %s: %v", d.Name, err)
 		}
-		if _, err := n.Attach(t.Context(), r); !errors.Is(err, ErrVolume) {
+		if _, err := n.Attachments.Attach(t.Context(), r); !errors.Is(err, ErrVolume) {
 			t.Errorf("attach %s: %v", d.Name, err)
 		}
 	}
 	r := n.container(t, "c1", gone)
 	r.State = record.Running
-	if err := n.Recover(r); !errors.Is(err, ErrVolume) {
+	if err := n.Maker.Recover(r); !errors.Is(err, ErrVolume) {
 		t.Errorf("recover: %v", err)
 	}
 	r.State = record.Exited
-	if err := n.Recover(r); err != nil {
+	if err := n.Maker.Recover(r); err != nil {
 		t.Errorf("recover a VM that ended: %v", err)
 	}
 }
@@ -346,7 +345,7 @@ func TestVolumeWithoutRoom(t *testing.T) {
 		d.Origin = vmspec.OriginOwn
 		r := n.container(t, "c1", d)
 		change(r.Disks["d"].Image)
-		if err := n.Create(t.Context(), r, nil); err == nil {
+		if err := n.Maker.Create(t.Context(), r, nil); err == nil {
 			t.Error("it is made")
 		}
 		if _, err := os.Stat(filepath.Join(d.Host, imageFile)); err == nil {
@@ -355,7 +354,7 @@ func TestVolumeWithoutRoom(t *testing.T) {
 	}
 	d := n.volume(t, "small", true, "x")
 	d.Origin = vmspec.OriginOwn
-	if err := n.Create(t.Context(), n.container(t, "c1", d), func(string, expand.Progress) {}); err != nil && !errors.Is(err, ErrVolume) {
+	if err := n.Maker.Create(t.Context(), n.container(t, "c1", d), func(string, expand.Progress) {}); err != nil && !errors.Is(err, ErrVolume) {
 		t.Error(err)
 	}
 }

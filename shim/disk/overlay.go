@@ -12,8 +12,10 @@ import (
 // overlay is a registry disk that stays in its image, below a qcow2 file in the
 // container's folder that takes the guest's writes.
 type overlay struct {
-	*Disks
 	passive
+	images   imageOpener
+	overlays overlayMaker
+	files    folders
 }
 
 // file returns the overlay's name.
@@ -25,7 +27,7 @@ func (overlay) file(k Disk) string {
 }
 
 func (o overlay) create(_ context.Context, k Disk) error {
-	return o.Unpacker.Overlay(k.image(), o.writable(k))
+	return o.overlays.Overlay(k.image(), o.writable(k))
 }
 
 func (o overlay) attach(ctx context.Context, k Disk) (map[string][]*os.File, error) {
@@ -34,7 +36,7 @@ func (o overlay) attach(ctx context.Context, k Disk) (map[string][]*os.File, err
 		return nil, err
 	}
 	files := map[string][]*os.File{k.group("top"): {top}}
-	base, err := o.Unpacker.Open(ctx, k.image(), k.image().Path)
+	base, err := o.images.Open(ctx, k.image(), k.image().Path)
 	if err != nil {
 		return files, err
 	}
@@ -50,4 +52,4 @@ func (o overlay) describe(k Disk) domain.Disk {
 	}}
 }
 
-func (o overlay) writable(k Disk) string { return o.path(k, o.file(k)) }
+func (o overlay) writable(k Disk) string { return o.files.path(k, o.file(k)) }

@@ -19,22 +19,42 @@ import (
 // ErrVolume says that a volume can't be the disk that its pod asks for.
 var ErrVolume = errdefs.ErrInvalidArgument.WithMessage("unusable volume")
 
-// pvc returns how a PVC is attached: a block device, or the file disk.img in a
-// folder. A PVC outlives its container, and one VM at a time uses it: QEMU locks a
-// file; a device, which QEMU opens by the VM's own node, is reserved here.
-func (d *Disks) pvc(k Disk) kind {
-	if k.Block {
-		return blockPVC{Disks: d}
+// pvc are the ways to attach a PVC: a block device, or the file disk.img in a folder.
+// A PVC outlives its container, and one VM at a time uses it: QEMU locks a file; a
+// device, which QEMU opens by the VM's own node, is reserved here.
+type pvc struct {
+	block blockPVC
+	file  filePVC
+}
+
+func newPVC(o Options, reserved *reservations) pvc {
+	origin := origin{images: o.Unpacker, persist: o.persist, folder: o.Folder}
+	return pvc{
+		block: blockPVC{devices: o.devices, reserved: reserved, origin: origin},
+		file:  filePVC{origin: origin},
 	}
-	return filePVC{Disks: d}
+}
+
+func (p pvc) kind(k Disk) kind {
+	if k.Block {
+		return p.block
+	}
+	return p.file
 }
 
 // pvcTakesTime reports whether the PVC becomes the copy of an image first.
 func pvcTakesTime(k Disk) bool { return k.Origin != "" }
 
-// writeOrigin makes a volume a copy of the disk's origin, if it has one, unless the
+// origin writes images to volumes.
+type origin struct {
+	images  imageOpener
+	persist persister
+	folder  func(id string) string
+}
+
+// write makes a volume a copy of the disk's origin, if it has one, unless the
 // volume is a disk already.
-func (d *Disks) writeOrigin(ctx context.Context, k Disk, volume *os.File) error {
+func (o origin) write(ctx context.Context, k Disk, volume *os.File) error {
 	if k.Content.Image == nil {
 		return nil
 	}
@@ -42,15 +62,15 @@ func (d *Disks) writeOrigin(ctx context.Context, k Disk, volume *os.File) error 
 	if is, _, err := persist.Look(volume); err != nil || is {
 		return err
 	}
-	from, err := d.Unpacker.Open(ctx, image, image.Path)
+	from, err := o.images.Open(ctx, image, image.Path)
 	if err != nil {
 		return err
 	}
 	defer from.Close()
 	key := sha256.Sum256([]byte(image.ImageID + image.Path))
-	err = d.persist.write(ctx, volume, persist.Source{
+	err = o.persist.write(ctx, volume, persist.Source{
 		UID: k.VM.Domain.UID, File: from, Format: string(image.Format), Size: image.VirtualSize,
-		Key: hex.EncodeToString(key[:]), Scratch: d.Folder(k.VM.ID),
+		Key: hex.EncodeToString(key[:]), Scratch: o.folder(k.VM.ID),
 	}, func(done float64) { k.progress(expand.Progress{Done: done}) })
 	if errors.Is(err, persist.ErrUnfit) {
 		return fmt.Errorf("%w: %w", ErrVolume, err)

@@ -12,8 +12,10 @@ import (
 
 // blockPVC is a PVC that is a block device.
 type blockPVC struct {
-	*Disks
 	passive
+	devices  devices
+	reserved *reservations
+	origin   origin
 }
 
 func (blockPVC) takesTime(k Disk) bool { return pvcTakesTime(k) }
@@ -28,7 +30,7 @@ func (b blockPVC) create(ctx context.Context, k Disk) error {
 	if err := b.ask(k, number, b.reserved.free); err != nil {
 		return err
 	}
-	if err := b.writeOrigin(ctx, k, f); err != nil {
+	if err := b.origin.write(ctx, k, f); err != nil {
 		return err
 	}
 	// The lock ends here. But a kubelet repeats this call, and not a start.

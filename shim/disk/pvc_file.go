@@ -17,8 +17,8 @@ import (
 
 // filePVC is a PVC that is a folder with the file disk.img, as in KubeVirt.
 type filePVC struct {
-	*Disks
 	passive
+	origin origin
 }
 
 const imageFile = "disk.img"
@@ -38,7 +38,7 @@ func (p filePVC) create(ctx context.Context, k Disk) error {
 		return err
 	}
 	defer f.Close()
-	if err := p.writeOrigin(ctx, k, f); err != nil {
+	if err := p.origin.write(ctx, k, f); err != nil {
 		return err
 	}
 	// The lock ends here. But a kubelet repeats this call, and not a start.

@@ -12,8 +12,10 @@ import (
 
 // raw is a registry disk that is expanded to a raw file in the container's folder.
 type raw struct {
-	*Disks
 	passive
+	images   imageOpener
+	expander expander
+	files    folders
 }
 
 func (raw) file(k Disk) string {
@@ -25,12 +27,12 @@ func (raw) file(k Disk) string {
 
 func (r raw) create(ctx context.Context, k Disk) error {
 	image := k.image()
-	f, err := r.Unpacker.Open(ctx, image, image.Path)
+	f, err := r.images.Open(ctx, image, image.Path)
 	if err != nil {
 		return err
 	}
 	defer f.Close()
-	return r.Expander.Expand(ctx, expand.Source{
+	return r.expander.Expand(ctx, expand.Source{
 		File: f, Format: string(image.Format), Size: image.VirtualSize, Needs: image.Content,
 		Key: keyOf(image), UID: k.VM.Domain.UID,
 	}, r.writable(k), k.progress)
@@ -40,7 +42,7 @@ func (raw) takesTime(Disk) bool { return true }
 
 // recover has the expander know that the file may be a clone.
 func (r raw) recover(k Disk, _ bool) error {
-	r.Expander.Hold(keyOf(k.image()), r.writable(k))
+	r.expander.Hold(keyOf(k.image()), r.writable(k))
 	return nil
 }
 
@@ -62,4 +64,4 @@ func (r raw) describe(k Disk) domain.Disk {
 	}}
 }
 
-func (r raw) writable(k Disk) string { return r.path(k, r.file(k)) }
+func (r raw) writable(k Disk) string { return r.files.path(k, r.file(k)) }

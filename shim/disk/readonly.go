@@ -10,14 +10,14 @@ import (
 // readOnly is a registry disk that the guest can't write, such as a CD: QEMU reads the
 // file in the image.
 type readOnly struct {
-	*Disks
 	passive
+	images imageOpener
 }
 
 func (readOnly) create(context.Context, Disk) error { return nil }
 
 func (r readOnly) attach(ctx context.Context, k Disk) (map[string][]*os.File, error) {
-	f, err := r.Unpacker.Open(ctx, k.image(), k.image().Path)
+	f, err := r.images.Open(ctx, k.image(), k.image().Path)
 	if err != nil {
 		return nil, err
 	}

@@ -11,7 +11,7 @@ var ErrInUse = errdefs.ErrFailedPrecondition.WithMessage("in use by another VM o
 
 // reservations are the disks that running VMs use alone, where no lock of the kernel
 // ensures that: block devices, on which a lock would keep QEMU from freeing ranges,
-// and disks of other nodes. There are none when a shim starts; [Disks.Recover] adds
+// and disks of other nodes. There are none when a shim starts; [Maker.Recover] adds
 // those of running VMs.
 type reservations struct {
 	mu sync.Mutex

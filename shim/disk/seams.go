@@ -13,23 +13,35 @@ import (
 	"github.com/nodevirt/nodevirt/shim/domain"
 )
 
-// images holds the disks of images, as [imageunpack.Unpacker] does.
-type images interface {
+// unpacker is the source of images, as [imageunpack.Unpacker] is.
+type unpacker interface {
+	imageHolder
+	imageOpener
+	overlayMaker
+	blankMaker
+	// Owners returns those that hold an image.
+	Owners(ctx context.Context) ([]string, error)
+}
+
+// imageHolder keeps images on the node for their owners.
+type imageHolder interface {
 	Acquire(ctx context.Context, owner, image, path string) (imageunpack.Disk, error)
 	Release(ctx context.Context, owner string) error
-	Owners(ctx context.Context) ([]string, error)
+}
+
+// imageOpener opens files of images.
+type imageOpener interface {
 	Open(ctx context.Context, d imageunpack.Disk, name string) (*os.File, error)
 }
 
-// overlays makes qcow2 files, as [imageunpack.Unpacker] does.
-type overlays interface {
+// overlayMaker makes qcow2 files above the disks of images.
+type overlayMaker interface {
 	Overlay(d imageunpack.Disk, path string) error
-	Blank(size int64, path string) error
 }
 
-type unpacker interface {
-	images
-	overlays
+// blankMaker makes empty qcow2 files.
+type blankMaker interface {
+	Blank(size int64, path string) error
 }
 
 // expander makes raw files, as [expand.Expander] does.
@@ -46,12 +58,13 @@ type targets interface {
 	Break(ctx context.Context, name string) error
 	Hold(ctx context.Context, a iscsi.Access) error
 	List(ctx context.Context) ([]iscsi.Status, error)
+	Portal() netip.AddrPort
 }
 
 // daemon is the node's tgtd, as [iscsi.Daemon] is.
 type daemon interface {
 	targets
-	Portal() netip.AddrPort
+	// Watch calls back whenever the daemon has started.
 	Watch(ctx context.Context, back func(context.Context))
 }
 

@@ -11,8 +11,8 @@ import (
 
 // seedDisk is the NoCloud disk: a file in the container's folder.
 type seedDisk struct {
-	*Disks
 	passive
+	files folders
 }
 
 const seedFile = "seed.iso"
@@ -22,11 +22,11 @@ func (s seedDisk) create(ctx context.Context, k Disk) error {
 	if err != nil {
 		return err
 	}
-	return seed.Write(ctx, s.path(k, seedFile), content)
+	return seed.Write(ctx, s.files.path(k, seedFile), content)
 }
 
 func (s seedDisk) attach(_ context.Context, k Disk) (map[string][]*os.File, error) {
-	f, err := os.Open(s.path(k, seedFile))
+	f, err := os.Open(s.files.path(k, seedFile))
 	if err != nil {
 		return nil, err
 	}
@@ -35,6 +35,6 @@ func (s seedDisk) attach(_ context.Context, k Disk) (map[string][]*os.File, erro
 
 func (s seedDisk) describe(k Disk) domain.Disk {
 	return domain.Disk{Layers: []domain.Layer{{
-		Format: string(imageunpack.Raw), Path: s.path(k, seedFile), FDGroup: k.group("top"), ReadOnly: true,
+		Format: string(imageunpack.Raw), Path: s.files.path(k, seedFile), FDGroup: k.group("top"), ReadOnly: true,
 	}}}
 }

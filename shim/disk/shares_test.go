@@ -20,60 +20,60 @@ import (
 // TestExport takes an export from its begin to its end.
 func TestExport(t *testing.T) {
 	n := newNode(t)
-	c, err := n.Export(t.Context(), ExportRequest{Name: "a", Image: "guest"})
+	c, err := n.Exports.Add(t.Context(), ExportRequest{Name: "a", Image: "guest"})
 	if err != nil {
 		t.Fatal(err)
 	}
-	if c.Size != 1<<20 || c.Target == "" || c.Password == "" || c.Portal != n.Portal() {
+	if c.Size != 1<<20 || c.Target == "" || c.Password == "" || c.Portal != n.Exports.Portal() {
 		t.Errorf("%+v", c)
 	}
-	if _, err := n.Export(t.Context(), ExportRequest{Name: "a", Image: "guest"}); !errors.Is(err, ErrExists) {
+	if _, err := n.Exports.Add(t.Context(), ExportRequest{Name: "a", Image: "guest"}); !errors.Is(err, ErrExists) {
 		t.Errorf("the name again: %v", err)
 	}
-	if _, err := n.Export(t.Context(), ExportRequest{Name: "A"}); !errors.Is(err, ErrName) {
+	if _, err := n.Exports.Add(t.Context(), ExportRequest{Name: "A"}); !errors.Is(err, ErrName) {
 		t.Errorf("a bad name: %v", err)
 	}
-	if _, err := n.Export(t.Context(), ExportRequest{Name: "b", Image: "none"}); !errors.Is(err, imageunpack.ErrNoDisk) {
+	if _, err := n.Exports.Add(t.Context(), ExportRequest{Name: "b", Image: "none"}); !errors.Is(err, imageunpack.ErrNoDisk) {
 		t.Errorf("no disk: %v", err)
 	}
-	all, err := n.Exports()
-	if err != nil || len(all) != 1 || n.Target(all[0]) != c.Target || len(n.images.held) != 1 {
+	all, err := n.Exports.List()
+	if err != nil || len(all) != 1 || n.Exports.Target(all[0]) != c.Target || len(n.images.held) != 1 {
 		t.Fatalf("%v, %v, held %v", all, err, n.images.held)
 	}
 	clear(n.daemon.served) // as a new tgtd
-	n.restoreExports(t.Context(), "")
-	if users, served, err := n.Users(t.Context(), all[0]); !served || err != nil || len(users) > 0 {
+	n.Exports.restore(t.Context(), "")
+	if users, served, err := n.Exports.Users(t.Context(), all[0]); !served || err != nil || len(users) > 0 {
 		t.Errorf("users %q, served %t, %v", users, served, err)
 	}
-	n.holdExports(t.Context())
+	n.Exports.hold(t.Context())
 	if n.daemon.limits != 1 {
 		t.Errorf("it was limited to one initiator %d times", n.daemon.limits)
 	}
-	if err := n.Sweep(t.Context(), func() []record.Container { return nil }); err != nil {
+	if err := n.Keeper.Sweep(t.Context(), func() []record.Container { return nil }); err != nil {
 		t.Error(err)
 	}
 	n.daemon.users = []string{"initiator"}
-	if err := n.Unexport(t.Context(), "a", false); !errors.Is(err, iscsi.ErrBusy) {
+	if err := n.Exports.Remove(t.Context(), "a", false); !errors.Is(err, iscsi.ErrBusy) {
 		t.Errorf("an export in use: %v", err)
 	}
-	if err := n.Unexport(t.Context(), "a", true); err != nil {
+	if err := n.Exports.Remove(t.Context(), "a", true); err != nil {
 		t.Error(err)
 	}
 	if target := n.daemon.served[c.Target]; target.Path != "" {
 		t.Errorf("its user still has %s", target.Path)
 	}
-	if err := n.Unexport(t.Context(), "a", true); !errors.Is(err, ErrUnknown) {
+	if err := n.Exports.Remove(t.Context(), "a", true); !errors.Is(err, ErrUnknown) {
 		t.Errorf("a second time: %v", err)
 	}
 	n.daemon.users = nil
-	if _, err := n.Export(t.Context(), ExportRequest{Name: "a", Image: "cd", Shareable: true}); err != nil {
+	if _, err := n.Exports.Add(t.Context(), ExportRequest{Name: "a", Image: "cd", Shareable: true}); err != nil {
 		t.Fatal(err)
 	}
-	n.holdExports(t.Context())
+	n.Exports.hold(t.Context())
 	if n.daemon.limits != 1 {
 		t.Error("a shareable export is limited to one initiator")
 	}
-	if err := n.Unexport(t.Context(), "a", false); err != nil {
+	if err := n.Exports.Remove(t.Context(), "a", false); err != nil {
 		t.Error(err)
 	}
 	if len(n.images.held)+len(n.shown) > 0 {
@@ -85,10 +85,10 @@ func TestExport(t *testing.T) {
 func TestExportWithoutTgtd(t *testing.T) {
 	n := newNode(t)
 	n.daemon.away = true
-	if _, err := n.Export(t.Context(), ExportRequest{Name: "a", Image: "guest"}); !errors.Is(err, iscsi.ErrUnavailable) {
+	if _, err := n.Exports.Add(t.Context(), ExportRequest{Name: "a", Image: "guest"}); !errors.Is(err, iscsi.ErrUnavailable) {
 		t.Fatal(err)
 	}
-	if all, err := n.Exports(); err != nil || len(all) > 0 || len(n.images.held)+len(n.shown) > 0 {
+	if all, err := n.Exports.List(); err != nil || len(all) > 0 || len(n.images.held)+len(n.shown) > 0 {
 		t.Errorf("left: %v, %v, %v, %v", all, err, n.images.held, n.shown)
 	}
 }
@@ -97,33 +97,33 @@ func TestExportWithoutTgtd(t *testing.T) {
 func TestSweep(t *testing.T) {
 	n := newNode(t)
 	r := n.container(t, "c1", vmspec.Disk{Name: "d", Source: vmspec.SourceImage, Mode: vmspec.ModeISCSI})
-	if err := n.Create(t.Context(), r, nil); err != nil {
+	if err := n.Maker.Create(t.Context(), r, nil); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := n.Attach(t.Context(), r); err != nil {
+	if _, err := n.Attachments.Attach(t.Context(), r); err != nil {
 		t.Fatal(err)
 	}
 	n.shown["gone.1"] = 1
 	n.daemon.served[iscsi.Authority+"gone"] = iscsi.Target{Access: iscsi.Access{Name: iscsi.Authority + "gone"}}
 	n.daemon.served["iqn.other"] = iscsi.Target{Access: iscsi.Access{Name: "iqn.other"}}
 	n.images.held["export-gone"] = "guest"
-	if err := n.Sweep(t.Context(), func() []record.Container { return []record.Container{r} }); err != nil {
+	if err := n.Keeper.Sweep(t.Context(), func() []record.Container { return []record.Container{r} }); err != nil {
 		t.Fatal(err)
 	}
 	if len(n.shown) != 1 || len(n.daemon.served) != 2 || len(n.images.held) != 1 {
 		t.Errorf("left: %v, %v, %v", n.shown, n.daemon.served, n.images.held)
 	}
-	if portals := n.portals(r); !slices.Equal(portals, append(portals[:0:0], n.daemon.Portal())) {
+	if portals := n.Keeper.portals(r); !slices.Equal(portals, append(portals[:0:0], n.daemon.Portal())) {
 		t.Errorf("portals %v", portals)
 	}
 }
 
 func TestImports(t *testing.T) {
 	n := newNode(t)
-	if err := n.Import(theImport("data")); err != nil {
+	if err := n.Imports.Add(theImport("data")); err != nil {
 		t.Fatal(err)
 	}
-	if err := n.Import(theImport("data")); !errors.Is(err, ErrExists) {
+	if err := n.Imports.Add(theImport("data")); !errors.Is(err, ErrExists) {
 		t.Errorf("the name again: %v", err)
 	}
 	for _, spoil := range []func(*Import){
@@ -132,41 +132,41 @@ func TestImports(t *testing.T) {
 	} {
 		i := theImport("other")
 		spoil(&i)
-		if err := n.Import(i); !errors.Is(err, ErrBad) {
+		if err := n.Imports.Add(i); !errors.Is(err, ErrBad) {
 			t.Errorf("%+v: %v", i, err)
 		}
 	}
-	if all, err := n.Imports(); err != nil || len(all) != 1 || all[0] != theImport("data") {
+	if all, err := n.Imports.List(); err != nil || len(all) != 1 || all[0] != theImport("data") {
 		t.Errorf("%v, %v", all, err)
 	}
 	r := n.container(t, "c1", vmspec.Disk{Name: "d", Source: vmspec.SourceImport, Import: "data"})
-	if err := errors.Join(n.Forget("data"), n.Create(t.Context(), r, nil)); err != nil {
+	if err := errors.Join(n.Imports.Remove("data"), n.Maker.Create(t.Context(), r, nil)); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := n.Attach(t.Context(), r); !errors.Is(err, ErrUnknown) {
+	if _, err := n.Attachments.Attach(t.Context(), r); !errors.Is(err, ErrUnknown) {
 		t.Errorf("a forgotten import: %v", err)
 	}
 	other := theImport("data")
 	other.Target += "b"
-	if err := n.Import(other); err != nil {
+	if err := n.Imports.Add(other); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := n.Attach(t.Context(), r); err == nil {
+	if _, err := n.Attachments.Attach(t.Context(), r); err == nil {
 		t.Error("it is another disk now")
 	}
-	if err := errors.Join(n.Forget("data")); err != nil {
+	if err := errors.Join(n.Imports.Remove("data")); err != nil {
 		t.Error(err)
 	}
-	if err := n.Forget("data"); !errors.Is(err, ErrUnknown) {
+	if err := n.Imports.Remove("data"); !errors.Is(err, ErrUnknown) {
 		t.Errorf("a second time: %v", err)
 	}
-	if err := n.Forget("../x"); !errors.Is(err, ErrName) {
+	if err := n.Imports.Remove("../x"); !errors.Is(err, ErrName) {
 		t.Errorf("a bad name: %v", err)
 	}
 	if err := os.WriteFile(filepath.Join(n.dir, "imports", "bad.json"), []byte("{"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := n.Imports(); err == nil {
+	if _, err := n.Imports.List(); err == nil {
 		t.Error("a broken file is read")
 	}
 }
@@ -175,11 +175,11 @@ func TestImports(t *testing.T) {
 func TestWatch(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n := newNode(t)
-		if _, err := n.Export(t.Context(), ExportRequest{Name: "a", Image: "guest"}); err != nil {
+		if _, err := n.Exports.Add(t.Context(), ExportRequest{Name: "a", Image: "guest"}); err != nil {
 			t.Fatal(err)
 		}
 		clear(n.daemon.served)
-		all, err := n.Exports()
+		all, err := n.Exports.List()
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -188,14 +188,14 @@ func TestWatch(t *testing.T) {
 		var put []string
 		var watching sync.WaitGroup
 		watching.Go(func() {
-			n.Watch(ctx, func(_ context.Context, id string) {
+			n.Keeper.Watch(ctx, func(_ context.Context, id string) {
 				mu.Lock()
 				defer mu.Unlock()
 				put = append(put, id)
 			})
 		})
-		n.ended <- all[0].ID + ".1"
-		n.ended <- "c1.1"
+		n.Keeper.ended <- all[0].ID + ".1"
+		n.Keeper.ended <- "c1.1"
 		time.Sleep(holdEvery + viewAgain)
 		synctest.Wait()
 		mu.Lock()
@@ -209,5 +209,5 @@ func TestWatch(t *testing.T) {
 }
 
 func TestWatchPortalsWithoutPatience(t *testing.T) {
-	newNode(t).WatchPortals(t.Context(), nil) // returns
+	newNode(t).Keeper.WatchPortals(t.Context(), nil) // returns
 }

@@ -54,18 +54,18 @@ type List struct {
 const maxBody = 64 << 10
 
 // Handler returns the handler that serves a node's exports and imports.
-func Handler(d *disk.Disks) http.Handler {
+func Handler(exports *disk.Exports, imports *disk.Imports) http.Handler {
 	mux := http.NewServeMux()
-	mux.HandleFunc("GET /v1/disks", answer(func(r *http.Request) (any, error) { return list(r.Context(), d) }))
+	mux.HandleFunc("GET /v1/disks", answer(func(r *http.Request) (any, error) { return list(r.Context(), exports, imports) }))
 	mux.HandleFunc("POST /v1/exports", answer(func(r *http.Request) (any, error) {
 		var q disk.ExportRequest
 		if err := decode(r, &q); err != nil {
 			return nil, err
 		}
-		return d.Export(r.Context(), q)
+		return exports.Add(r.Context(), q)
 	}))
 	mux.HandleFunc("DELETE /v1/exports/{name}", answer(func(r *http.Request) (any, error) {
-		return struct{}{}, d.Unexport(r.Context(), r.PathValue("name"), r.URL.Query().Get("force") == "true")
+		return struct{}{}, exports.Remove(r.Context(), r.PathValue("name"), r.URL.Query().Get("force") == "true")
 	}))
 	mux.HandleFunc("PUT /v1/imports/{name}", answer(func(r *http.Request) (any, error) {
 		var i disk.Import
@@ -73,35 +73,35 @@ func Handler(d *disk.Disks) http.Handler {
 			return nil, err
 		}
 		i.Name = r.PathValue("name")
-		return struct{}{}, d.Import(i)
+		return struct{}{}, imports.Add(i)
 	}))
 	mux.HandleFunc("DELETE /v1/imports/{name}", answer(func(r *http.Request) (any, error) {
-		return struct{}{}, d.Forget(r.PathValue("name"))
+		return struct{}{}, imports.Remove(r.PathValue("name"))
 	}))
 	return mux
 }
 
-func list(ctx context.Context, d *disk.Disks) (List, error) {
-	exports, err := d.Exports()
+func list(ctx context.Context, exports *disk.Exports, imports *disk.Imports) (List, error) {
+	exported, err := exports.List()
 	if err != nil {
 		return List{}, err
 	}
-	imports, err := d.Imports()
+	imported, err := imports.List()
 	if err != nil {
 		return List{}, err
 	}
 	l := List{Exports: []Export{}, Imports: []Import{}}
-	for _, e := range exports {
-		users, served, err := d.Users(ctx, e)
+	for _, e := range exported {
+		users, served, err := exports.Users(ctx, e)
 		if err != nil && !errors.Is(err, iscsi.ErrUnavailable) {
 			return List{}, err
 		}
 		l.Exports = append(l.Exports, Export{
 			Name: e.Name, Image: e.Disk.Image, Path: e.Disk.Path, Size: e.Disk.VirtualSize, CreatedAt: e.CreatedAt,
-			Portal: d.Portal(), Target: d.Target(e), Initiators: users, Served: served,
+			Portal: exports.Portal(), Target: exports.Target(e), Initiators: users, Served: served,
 		})
 	}
-	for _, i := range imports {
+	for _, i := range imported {
 		l.Imports = append(l.Imports, Import{
 			Name: i.Name, Namespace: i.Namespace, Portal: i.Portal, Target: i.Target, Size: i.Size,
 		})

@@ -127,7 +127,7 @@ func join(o Options, paths layout.Layout) *VMs {
 	tasks := background.New()
 	groups := resources.Groups{Overhead: o.OverheadMemory}
 	files := vmfile.New(o.Unpacker, paths.Folder)
-	describer := lifecycle.Describer{Disks: o.Disks, Files: files, Layout: paths, Accelerator: o.Accelerator, Emulator: o.Emulator}
+	describer := lifecycle.Describer{Disks: o.Disks.Attachments, Files: files, Layout: paths, Accelerator: o.Accelerator, Emulator: o.Emulator}
 	var conditions *report.Conditions
 	agents := guest.NewAgents(paths, o.Driver, tasks, o.Logger, func(v *table.VM) { conditions.Update(v) })
 	conditions = report.NewConditions(vms, o.PodStatus, agents)
@@ -138,14 +138,14 @@ func join(o Options, paths layout.Layout) *VMs {
 	life := lifecycle.New(lifecycle.Options{
 		Table: vms, Sandboxes: sandboxes, Agents: agents, Conditions: conditions, Events: events, Tasks: tasks,
 		Records: o.Records, Images: o.Unpacker, ImageStore: o.Images, Expanded: o.Expander,
-		DiskMaker: o.Disks, DiskAttacher: o.Disks, DiskKeeper: o.Disks,
+		DiskMaker: o.Disks.Maker, DiskAttacher: o.Disks.Attachments, DiskKeeper: o.Disks.Keeper,
 		Network: o.Network, Groups: groups, Consoles: o.Consoles,
 		Domains: o.Driver, Memory: o.Driver, DomainEvents: o.Driver,
 		Describer: describer, Files: files, Layout: paths, Metrics: o.Metrics, Logger: o.Logger,
 		RuntimeHandler: o.RuntimeHandler, DiskMode: o.DiskMode, CreateTimeout: o.CreateTimeout, ResolvConf: o.ResolvConf,
 	})
 	reporting := report.Options{
-		Table: vms, Conditions: conditions, Agents: agents, Groups: groups, Disks: o.Disks, Domains: describer,
+		Table: vms, Conditions: conditions, Agents: agents, Groups: groups, Disks: o.Disks.Attachments, Domains: describer,
 		Progress: life, Layout: paths, ImageFS: o.ImageFS, Logger: o.Logger,
 	}
 	stats := report.NewStats(reporting)

@@ -16,8 +16,10 @@ import (
 type diskKeeper struct {
 	table *table.Table
 	disks DiskKeeper
-	tasks *background.Tasks
-	log   *slog.Logger
+	// attached restores the disks of one VM.
+	attached DiskAttacher
+	tasks    *background.Tasks
+	log      *slog.Logger
 }
 
 // watch restores disks until ctx ends.
@@ -94,5 +96,5 @@ func (k *diskKeeper) restoreOnce(ctx context.Context, v *table.VM) error {
 	if r.State != record.Running {
 		return nil
 	}
-	return k.disks.Restore(ctx, r)
+	return k.attached.Restore(ctx, r)
 }

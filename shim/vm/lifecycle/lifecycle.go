@@ -83,7 +83,7 @@ func New(o Options) *Lifecycle {
 	ends := newEnds(o, down, pending)
 	dhcp := newDHCPKeeper(o)
 	resizer := &resizer{table: o.Table, groups: o.Groups, memory: o.Memory, domains: o.Domains, log: o.Logger}
-	disks := &diskKeeper{table: o.Table, disks: o.DiskKeeper, tasks: o.Tasks, log: o.Logger}
+	disks := &diskKeeper{table: o.Table, disks: o.DiskKeeper, attached: o.DiskAttacher, tasks: o.Tasks, log: o.Logger}
 	l := &Lifecycle{
 		table: o.Table, consoles: o.Consoles, ends: ends, resizer: resizer, disks: disks,
 		creator: newCreator(o, ends, pending),

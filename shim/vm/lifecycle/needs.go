@@ -69,7 +69,7 @@ type Events interface {
 	Run(ctx context.Context) error
 }
 
-// DiskMaker makes and undoes the disks of a container that does not run; [disk.Disks].
+// DiskMaker makes and undoes the disks of a container that does not run; [disk.Maker].
 type DiskMaker interface {
 	Acquire(ctx context.Context, id, namespace string, disks []vmspec.Disk, own *imageunpack.Disk) (map[string]record.Disk, error)
 	TakeTime(r record.Container) bool
@@ -79,18 +79,19 @@ type DiskMaker interface {
 	Release(ctx context.Context, id string, disks []vmspec.Disk) error
 }
 
-// DiskAttacher gives a VM its disks while it runs; [disk.Disks].
+// DiskAttacher gives a VM its disks while it runs; [disk.Attachments].
 type DiskAttacher interface {
 	Attach(ctx context.Context, r record.Container) (map[string][]*os.File, error)
 	Detach(ctx context.Context, r record.Container) error
 	Describe(r record.Container) []domain.Disk
+	// Restore puts back what a running VM's disks have lost.
+	Restore(ctx context.Context, r record.Container) error
 }
 
-// DiskKeeper restores what running VMs' disks lose; [disk.Disks].
+// DiskKeeper reports what running VMs' disks lose, and removes what no VM needs; [disk.Keeper].
 type DiskKeeper interface {
 	Watch(ctx context.Context, restore func(ctx context.Context, id string))
 	WatchPortals(ctx context.Context, running func() []record.Container)
-	Restore(ctx context.Context, r record.Container) error
 	Sweep(ctx context.Context, records func() []record.Container) error
 }
 

@@ -14,7 +14,7 @@ import (
 	"github.com/nodevirt/nodevirt/shim/vmspec"
 )
 
-// disks is what reports need to know of VMs' disks; [disk.Disks] knows it.
+// disks is what reports need to know of VMs' disks; [disk.Attachments] does.
 type disks interface {
 	// Writable returns the files of the container's own that take the guest's writes.
 	Writable(r record.Container) []string

@@ -11,17 +11,17 @@ import (
 // holdEvery is how long two nodes could use one export at the same time.
 const holdEvery = 2 * time.Second
 
-// holdExports limits each export to one initiator's address at a time, except shareable
+// hold limits each export to one initiator's address at a time, except shareable
 // exports. It takes no lock: an export that is removed meanwhile has no target.
-func (d *Disks) holdExports(ctx context.Context) {
-	all, _ := d.Exports() // restoreExports logs the error
+func (x *Exports) hold(ctx context.Context) {
+	all, _ := x.List() // restore logs the error
 	for _, e := range all {
 		if e.Shareable {
 			continue
 		}
-		err := d.ISCSI.Daemon.Hold(ctx, overISCSI{Disks: d}.access(e.disk()))
+		err := x.targets.Hold(ctx, x.served.access(e.disk()))
 		if err != nil && ctx.Err() == nil && !errors.Is(err, iscsi.ErrUnavailable) {
-			d.ISCSI.Logger.Error("keeping an export to one initiator failed", "export", e.Name, "error", err)
+			x.log.Error("keeping an export to one initiator failed", "export", e.Name, "error", err)
 		}
 	}
 }

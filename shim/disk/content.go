@@ -11,37 +11,6 @@ import (
 	"github.com/nodevirt/nodevirt/shim/vmspec"
 )
 
-// Acquire returns what the disks of a container are made of. The container, by its
-// id, has no record yet, and its pod is in a Kubernetes namespace. Own is the disk of
-// the container's image, acquired for that id, and nil for a VM that uses none.
-// [Disks.Release] undoes Acquire, also after an error. Errors are those of
-// imageunpack, and ErrUnknown for a missing import.
-func (d *Disks) Acquire(
-	ctx context.Context, id, namespace string, disks []vmspec.Disk, own *imageunpack.Disk,
-) (map[string]record.Disk, error) {
-	acquired := map[string]record.Disk{}
-	for _, spec := range disks {
-		k := Disk{Disk: spec, VM: record.Container{ID: id}, namespace: namespace}
-		content, err := d.content(k).acquire(ctx, k, own)
-		if err != nil {
-			return nil, fmt.Errorf("disk %q: %w", k.Name, err)
-		}
-		acquired[k.Name] = content
-	}
-	return acquired, nil
-}
-
-// Release releases the images of a container's disks, and the container's own
-// image. Images that are not held are no error.
-func (d *Disks) Release(ctx context.Context, id string, disks []vmspec.Disk) error {
-	var errs []error
-	for _, spec := range disks {
-		k := Disk{Disk: spec, VM: record.Container{ID: id}}
-		errs = append(errs, d.content(k).release(ctx, k))
-	}
-	return errors.Join(append(errs, d.Unpacker.Release(ctx, id))...)
-}
-
 // Facts returns what acquired disks say about how to attach them.
 func Facts(acquired map[string]record.Disk) map[string]vmspec.DiskFacts {
 	facts := map[string]vmspec.DiskFacts{}
@@ -73,10 +42,10 @@ func (ownImage) acquire(_ context.Context, _ Disk, own *imageunpack.Disk) (recor
 }
 
 // mountedImage is the disk of an image that the container mounts.
-type mountedImage struct{ *Disks }
+type mountedImage struct{ images imageHolder }
 
 func (m mountedImage) acquire(ctx context.Context, k Disk, _ *imageunpack.Disk) (record.Disk, error) {
-	image, err := m.Unpacker.Acquire(ctx, k.owner(), k.Image, k.Path)
+	image, err := m.images.Acquire(ctx, k.owner(), k.Image, k.Path)
 	if errors.Is(err, imageunpack.ErrNoDisk) {
 		err = fmt.Errorf("%w: mount an image with a disk there, or leave this volume out", err)
 	}
@@ -87,7 +56,7 @@ func (m mountedImage) acquire(ctx context.Context, k Disk, _ *imageunpack.Disk) 
 }
 
 func (m mountedImage) release(ctx context.Context, k Disk) error {
-	return m.Unpacker.Release(ctx, k.owner())
+	return m.images.Release(ctx, k.owner())
 }
 
 // owner is the name under which package imageunpack holds a disk's image. The name

@@ -13,13 +13,13 @@ import (
 // TestManyViewsEnd: disks whose views end at once, as when memory runs out, come back at once.
 func TestManyViewsEnd(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		d := disks(t)
+		d, _ := disks(t)
 		var mu sync.Mutex
 		var back, want []string
 		ctx, cancel := context.WithCancel(t.Context())
 		var watching sync.WaitGroup
 		watching.Go(func() {
-			d.Watch(ctx, func(_ context.Context, id string) {
+			d.Keeper.Watch(ctx, func(_ context.Context, id string) {
 				mu.Lock()
 				defer mu.Unlock()
 				back = append(back, id)
@@ -28,7 +28,7 @@ func TestManyViewsEnd(t *testing.T) {
 		for n := range 50 {
 			id := fmt.Sprintf("%02d", n)
 			want = append(want, id)
-			d.ended <- id + ".disk"
+			d.Keeper.ended <- id + ".disk"
 		}
 		time.Sleep(viewAgain)
 		synctest.Wait()

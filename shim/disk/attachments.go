@@ -1,0 +1,68 @@
+package disk
+
+import (
+	"context"
+	"errors"
+	"maps"
+	"os"
+	"slices"
+
+	"github.com/nodevirt/nodevirt/shim/domain"
+	"github.com/nodevirt/nodevirt/shim/record"
+)
+
+// Attachments gives VMs their disks while they run.
+type Attachments struct{ kinds kinds }
+
+// Attach makes what the disks need while their VM runs, and opens the files of each
+// FD group that the domain's XML names. The caller closes them, also those that come
+// with an error; [Attachments.Detach] undoes the rest.
+func (a *Attachments) Attach(ctx context.Context, r record.Container) (map[string][]*os.File, error) {
+	files := map[string][]*os.File{}
+	for _, k := range of(r) {
+		opened, err := a.kinds.of(k).attach(ctx, k)
+		maps.Copy(files, opened)
+		if err != nil {
+			return files, k.wrap("open", err)
+		}
+	}
+	return files, nil
+}
+
+// Detach undoes Attach.
+func (a *Attachments) Detach(ctx context.Context, r record.Container) error {
+	var errs []error
+	for _, k := range slices.Backward(of(r)) {
+		errs = append(errs, k.wrap("detach", a.kinds.of(k).detach(ctx, k)))
+	}
+	return errors.Join(errs...)
+}
+
+// Restore puts back the parts of Attach that a running VM has lost.
+func (a *Attachments) Restore(ctx context.Context, r record.Container) error {
+	var errs []error
+	for _, k := range of(r) {
+		errs = append(errs, k.wrap("put back", a.kinds.of(k).restore(ctx, k)))
+	}
+	return errors.Join(errs...)
+}
+
+// Describe returns the disks for their domain, in the order of the spec.
+func (a *Attachments) Describe(r record.Container) []domain.Disk {
+	var all []domain.Disk
+	for _, k := range of(r) {
+		all = append(all, a.kinds.of(k).describe(k))
+	}
+	return all
+}
+
+// Writable returns the container's own files that take its guest's writes.
+func (a *Attachments) Writable(r record.Container) []string {
+	var all []string
+	for _, k := range of(r) {
+		if path := a.kinds.of(k).writable(k); path != "" {
+			all = append(all, path)
+		}
+	}
+	return all
+}
