@@ -20,7 +20,7 @@ import (
 
 // newDisks creates the parts that deal with VMs' disks. tgtd and qemu-storage-daemon need not
 // exist until a VM uses them.
-func newDisks(c config.Config, qemuImg string, log *slog.Logger, u *imageunpack.Unpacker, e *expand.Expander, r *record.Store, d *domain.Driver) (*disk.Disks, error) {
+func newDisks(c config.Config, qemuImg string, log *slog.Logger, u *imageunpack.Unpacker, e *expand.Expander, r *record.Store, s *domain.Secrets) (*disk.Disks, error) {
 	portal, err := c.ISCSI.Portal()
 	if err != nil {
 		return nil, err
@@ -47,7 +47,7 @@ func newDisks(c config.Config, qemuImg string, log *slog.Logger, u *imageunpack.
 		FirstUID: c.VM.UIDBase, LastUID: c.VM.UIDBase + c.VM.UIDCount - 1,
 		ISCSI: disk.ISCSI{
 			Daemon: iscsi.New(iscsi.Options{Socket: c.ISCSI.Socket, Portal: portal, Logger: log}),
-			Key:    key, Secrets: d, Patience: time.Duration(c.ISCSI.Timeout), Logger: log,
+			Key:    key, Secrets: s, Patience: time.Duration(c.ISCSI.Timeout), Logger: log,
 		},
 		Views: rawview.Options{
 			Dir: filepath.Join(c.Run, "views"), StorageDaemon: storageDaemon, Stage: []string{filepath.Join(filepath.Dir(self), "nodevirt-view")}, Logger: log,

@@ -166,7 +166,7 @@ func newVMs(ctx context.Context, c config.Config, log *slog.Logger, backend *grp
 	if err != nil {
 		return nil, nil, err
 	}
-	disks, err := newDisks(c, qemuImg, log, unpacker, expander, records, driver)
+	disks, err := newDisks(c, qemuImg, log, unpacker, expander, records, driver.Secrets)
 	if err != nil {
 		return nil, nil, err
 	}

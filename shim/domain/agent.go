@@ -37,8 +37,8 @@ func portCallback(send func(Event)) libvirt.DomainQemuMonitorEventCallback {
 }
 
 // AgentConnected reports whether a running domain's guest has the agent's port open.
-func (d *Driver) AgentConnected(ctx context.Context, uuid string) (bool, error) {
-	return onDomain(ctx, d, "find the agent of", uuid, func(dom *libvirt.Domain) (bool, error) {
+func (o *Observer) AgentConnected(ctx context.Context, uuid string) (bool, error) {
+	return onDomain(ctx, o.conn, "find the agent of", uuid, func(dom *libvirt.Domain) (bool, error) {
 		text, err := dom.GetXMLDesc(0)
 		if err != nil {
 			return false, err

@@ -30,14 +30,14 @@ func await[T any](ctx context.Context, op, object string, fn func() (T, error)) 
 }
 
 // call awaits fn on its own connection and adds the kind to an error.
-func call[T any](ctx context.Context, d *Driver, op, object string,
+func call[T any](ctx context.Context, c *Connection, op, object string,
 	fn func(*libvirt.Connect) (T, error),
 ) (T, error) {
 	var zero T
 	if ctx.Err() != nil {
 		return zero, expired(ctx, op, object)
 	}
-	calls := d.pool()
+	calls := c.pool()
 	if calls == nil {
 		return zero, &failure{op: op, object: object, kind: ErrUnavailable}
 	}
@@ -60,12 +60,12 @@ func call[T any](ctx context.Context, d *Driver, op, object string,
 }
 
 // onDomain is call with a domain, which it looks up first.
-func onDomain[T any](ctx context.Context, d *Driver, op, uuid string,
+func onDomain[T any](ctx context.Context, c *Connection, op, uuid string,
 	fn func(*libvirt.Domain) (T, error),
 ) (T, error) {
-	return call(ctx, d, op, "domain "+uuid, func(c *libvirt.Connect) (T, error) {
+	return call(ctx, c, op, "domain "+uuid, func(conn *libvirt.Connect) (T, error) {
 		var zero T
-		dom, err := c.LookupDomainByUUIDString(uuid)
+		dom, err := conn.LookupDomainByUUIDString(uuid)
 		if err != nil {
 			return zero, err
 		}
@@ -79,16 +79,9 @@ func onDomain[T any](ctx context.Context, d *Driver, op, uuid string,
 }
 
 // do is onDomain for functions without a result.
-func do(ctx context.Context, d *Driver, op, uuid string, fn func(*libvirt.Domain) error) error {
-	_, err := onDomain(ctx, d, op, uuid, func(dom *libvirt.Domain) (struct{}, error) {
+func do(ctx context.Context, c *Connection, op, uuid string, fn func(*libvirt.Domain) error) error {
+	_, err := onDomain(ctx, c, op, uuid, func(dom *libvirt.Domain) (struct{}, error) {
 		return struct{}{}, fn(dom)
 	})
 	return err
-}
-
-// pool returns the connections for calls, and nil while there is no libvirtd.
-func (d *Driver) pool() *pool {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	return d.calls
 }

@@ -1,6 +1,6 @@
 // Package domain translates a VM into a libvirt domain and controls it.
 //
-// It owns two things. [XML] is a pure translation from a [Machine], which is a
+// It owns two things. [XML] is a pure translation from a [Description], which is a
 // VM spec with the overlays, taps and sockets of earlier steps, to libvirt's
 // domain XML. [Driver] is the adapter to libvirtd: it keeps a connection,
 // defines, starts, stops and removes domains, and reports their states and

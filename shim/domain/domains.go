@@ -10,15 +10,15 @@ import (
 // Info identifies one of nodevirt's domains.
 type Info struct {
 	UUID, Name string
-	// The fields of the metadata, see [Machine].
+	// The fields of the metadata, see [Description].
 	ContainerID, ContainerName string
 	PodNamespace, PodName      string
 }
 
 // Domains returns nodevirt's domains, running or not. It leaves out other
 // domains of this libvirtd.
-func (d *Driver) Domains(ctx context.Context) ([]Info, error) {
-	return call(ctx, d, "list", "domains", func(c *libvirt.Connect) ([]Info, error) {
+func (o *Observer) Domains(ctx context.Context) ([]Info, error) {
+	return call(ctx, o.conn, "list", "domains", func(c *libvirt.Connect) ([]Info, error) {
 		all, err := c.ListAllDomains(0)
 		if err != nil {
 			return nil, err

@@ -18,17 +18,17 @@ import (
 // define defines g and forgets it with the test.
 func define(t *testing.T, d *Driver, g guest) {
 	t.Helper()
-	text, err := XML(g.Machine)
+	text, err := XML(g.Description)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := d.Define(t.Context(), text); err != nil {
+	if err := d.Lifecycle.Define(t.Context(), text); err != nil {
 		t.Fatalf("%v\n%s", err, text)
 	}
 	t.Cleanup(func() {
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(t.Context()), 3*time.Minute)
 		defer cancel()
-		if err := errors.Join(d.Destroy(ctx, g.UUID), d.Undefine(ctx, g.UUID)); err != nil {
+		if err := errors.Join(d.Lifecycle.Destroy(ctx, g.UUID), d.Lifecycle.Undefine(ctx, g.UUID)); err != nil {
 			t.Error(err)
 		}
 	})
@@ -39,11 +39,11 @@ func define(t *testing.T, d *Driver, g guest) {
 func bootGuest(t *testing.T, d *Driver, g guest) int {
 	t.Helper()
 	define(t, d, g)
-	pid, err := d.Start(t.Context(), g.UUID, g.files)
+	pid, err := d.Lifecycle.Start(t.Context(), g.UUID, g.files)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := d.Resume(t.Context(), g.UUID); err != nil {
+	if err := d.Lifecycle.Resume(t.Context(), g.UUID); err != nil {
 		t.Fatal(err)
 	}
 	awaitLog(t, g, greeting)
@@ -80,7 +80,7 @@ func press(t *testing.T, g guest, key string) net.Conn {
 
 func wantState(t *testing.T, d *Driver, g guest, want State) {
 	t.Helper()
-	got, err := d.State(t.Context(), g.UUID)
+	got, err := d.Observer.State(t.Context(), g.UUID)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -96,30 +96,30 @@ func stopped(g guest) func(Event) bool {
 func TestLife(t *testing.T) {
 	startLibvirtd(t)
 	d := startDriver(t)
-	events, unsubscribe := d.Subscribe()
+	events, unsubscribe := d.Connection.Subscribe()
 	defer unsubscribe()
 	g := newGuest(t)
 
-	if _, err := d.State(t.Context(), g.UUID); !errors.Is(err, ErrNotFound) {
+	if _, err := d.Observer.State(t.Context(), g.UUID); !errors.Is(err, ErrNotFound) {
 		t.Fatalf("state before define: %v", err)
 	}
 	define(t, d, g)
 	wantState(t, d, g, State{Status: StatusShutoff, Reason: ReasonNeverRan})
-	if err := d.Shutdown(t.Context(), g.UUID); !errors.Is(err, ErrNotRunning) {
+	if err := d.Lifecycle.Shutdown(t.Context(), g.UUID); !errors.Is(err, ErrNotRunning) {
 		t.Fatalf("shutdown before start: %v", err)
 	}
 
-	pid, err := d.Start(t.Context(), g.UUID, g.files)
+	pid, err := d.Lifecycle.Start(t.Context(), g.UUID, g.files)
 	if err != nil {
 		t.Fatal(err)
 	}
 	wantState(t, d, g, State{Status: StatusPaused, Reason: ReasonUser, PID: pid})
 	wantConfined(t, g, pid)
-	if _, err := d.Start(t.Context(), g.UUID, g.files); !errors.Is(err, ErrRunning) {
+	if _, err := d.Lifecycle.Start(t.Context(), g.UUID, g.files); !errors.Is(err, ErrRunning) {
 		t.Fatalf("second start: %v", err)
 	}
 	for range 2 {
-		if err := d.Resume(t.Context(), g.UUID); err != nil {
+		if err := d.Lifecycle.Resume(t.Context(), g.UUID); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -127,7 +127,7 @@ func TestLife(t *testing.T) {
 	wantState(t, d, g, State{Status: StatusRunning, PID: pid})
 
 	for range 2 {
-		if err := d.Destroy(t.Context(), g.UUID); err != nil {
+		if err := d.Lifecycle.Destroy(t.Context(), g.UUID); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -140,11 +140,11 @@ func TestLife(t *testing.T) {
 		t.Errorf("QEMU is still there: %v", err)
 	}
 	for range 2 {
-		if err := d.Undefine(t.Context(), g.UUID); err != nil {
+		if err := d.Lifecycle.Undefine(t.Context(), g.UUID); err != nil {
 			t.Fatal(err)
 		}
 	}
-	if err := d.Destroy(t.Context(), g.UUID); err != nil {
+	if err := d.Lifecycle.Destroy(t.Context(), g.UUID); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -183,7 +183,7 @@ func TestEnds(t *testing.T) {
 			press(t, g, keyOff)
 		}, ReasonShutdown, ReasonShutdown},
 		{"power button", func(t *testing.T, g guest, _ int) {
-			if err := d.Shutdown(t.Context(), g.UUID); err != nil {
+			if err := d.Lifecycle.Shutdown(t.Context(), g.UUID); err != nil {
 				t.Fatal(err)
 			}
 		}, ReasonShutdown, ReasonShutdown},
@@ -199,7 +199,7 @@ func TestEnds(t *testing.T) {
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
-			events, unsubscribe := d.Subscribe()
+			events, unsubscribe := d.Connection.Subscribe()
 			defer unsubscribe()
 			g := newGuest(t)
 			tt.end(t, g, bootGuest(t, d, g))
@@ -234,7 +234,7 @@ func TestStartFails(t *testing.T) {
 	g := newGuest(t)
 	define(t, d, g)
 	delete(g.files, "boot-1")
-	_, err := d.Start(t.Context(), g.UUID, g.files)
+	_, err := d.Lifecycle.Start(t.Context(), g.UUID, g.files)
 	if err == nil || !strings.Contains(err.Error(), g.Name) || !strings.Contains(err.Error(), "boot-1") {
 		t.Fatalf("start without a file: %v", err)
 	}
@@ -248,16 +248,16 @@ func TestDomains(t *testing.T) {
 	g.ContainerName = `a "strange" <name>`
 	define(t, d, g)
 	foreign := newGuest(t)
-	text, err := XML(foreign.Machine)
+	text, err := XML(foreign.Description)
 	if err != nil {
 		t.Fatal(err)
 	}
 	define(t, d, foreign)
 	text = text[:strings.Index(text, "<metadata>")] + text[strings.Index(text, "</metadata>")+11:]
-	if err := d.Define(t.Context(), text); err != nil {
+	if err := d.Lifecycle.Define(t.Context(), text); err != nil {
 		t.Fatal(err)
 	}
-	got, err := d.Domains(t.Context())
+	got, err := d.Observer.Domains(t.Context())
 	want := []Info{{
 		UUID: g.UUID, Name: g.Name, ContainerID: g.ContainerID, ContainerName: g.ContainerName,
 		PodNamespace: "default", PodName: "pod",
@@ -272,7 +272,7 @@ func TestLibvirtdRestarts(t *testing.T) {
 	d := startDriver(t)
 	g, victim := newGuest(t), newGuest(t)
 	pid, victimPID := bootGuest(t, d, g), bootGuest(t, d, victim)
-	events, unsubscribe := d.Subscribe()
+	events, unsubscribe := d.Connection.Subscribe()
 	defer unsubscribe()
 
 	daemon.kill(t)
@@ -287,7 +287,7 @@ func TestLibvirtdRestarts(t *testing.T) {
 	wantState(t, d, g, State{Status: StatusRunning, PID: pid})
 	// libvirtd tells that it runs until it has looked for its monitor, and then nobody that it doesn't.
 	for {
-		s, err := d.State(t.Context(), victim.UUID)
+		s, err := d.Observer.State(t.Context(), victim.UUID)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -297,10 +297,10 @@ func TestLibvirtdRestarts(t *testing.T) {
 		time.Sleep(10 * time.Millisecond)
 	}
 	// Events flow on the new connection, too, once libvirtd has found the guest again, for which this waits.
-	if err := d.Resume(t.Context(), g.UUID); err != nil {
+	if err := d.Lifecycle.Resume(t.Context(), g.UUID); err != nil {
 		t.Fatal(err)
 	}
-	if err := d.Destroy(t.Context(), g.UUID); err != nil {
+	if err := d.Lifecycle.Destroy(t.Context(), g.UUID); err != nil {
 		t.Fatal(err)
 	}
 	eventually(t, events, "stopped", stopped(g))
@@ -308,7 +308,7 @@ func TestLibvirtdRestarts(t *testing.T) {
 
 func stateErr(t *testing.T, d *Driver, g guest) error {
 	t.Helper()
-	_, err := d.State(t.Context(), g.UUID)
+	_, err := d.Observer.State(t.Context(), g.UUID)
 	return err
 }
 
@@ -322,7 +322,7 @@ func TestLibvirtdHangs(t *testing.T) {
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
 	defer cancel()
-	_, err := d.Start(ctx, g.UUID, g.files)
+	_, err := d.Lifecycle.Start(ctx, g.UUID, g.files)
 	if !errors.Is(err, ErrUnavailable) || !errors.Is(err, context.DeadlineExceeded) {
 		t.Errorf("start: %v", err)
 	}
@@ -330,10 +330,10 @@ func TestLibvirtdHangs(t *testing.T) {
 		t.Fatal(err)
 	}
 	// The start that was given up happens, or is about to; not after this:
-	if err := d.Destroy(t.Context(), g.UUID); err != nil {
+	if err := d.Lifecycle.Destroy(t.Context(), g.UUID); err != nil {
 		t.Fatal(err)
 	}
-	state, err := d.State(t.Context(), g.UUID)
+	state, err := d.Observer.State(t.Context(), g.UUID)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -345,7 +345,7 @@ func TestLibvirtdHangs(t *testing.T) {
 
 func TestNoLibvirtd(t *testing.T) {
 	d := NewDriver("qemu:///system?socket=/run/nothing", testRunDir, nil)
-	if _, err := d.State(t.Context(), "x"); !errors.Is(err, ErrUnavailable) {
+	if _, err := d.Observer.State(t.Context(), "x"); !errors.Is(err, ErrUnavailable) {
 		t.Errorf("state: %v", err)
 	}
 }

@@ -11,7 +11,7 @@ type EventKind string
 
 // The kinds of events. Every end of a domain sends Stopped. Shutdown comes before
 // it if the guest powered off (ReasonShutdown) or QEMU received a signal to end
-// (ReasonDestroyed; mostly from libvirtd, in [Driver.Destroy]), and Crashed if
+// (ReasonDestroyed; mostly from libvirtd, in [Lifecycle.Destroy]), and Crashed if
 // the guest panicked.
 const (
 	EventDefined   EventKind = "defined"
@@ -48,8 +48,8 @@ const eventBuffer = 256
 // are not nodevirt's, from now on, and a function that ends the subscription and
 // closes the channel. A slow subscriber gets an [EventResync] in place of the
 // events that it missed, and never blocks the driver.
-func (d *Driver) Subscribe() (<-chan Event, func()) {
-	return d.subscribers.add()
+func (c *Connection) Subscribe() (<-chan Event, func()) {
+	return c.subscribers.add()
 }
 
 type subscribers struct {

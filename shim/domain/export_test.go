@@ -13,8 +13,8 @@ func StartDriver(t *testing.T) *Driver {
 }
 
 // NewGuest makes a machine, and the files that it is started with.
-func NewGuest(t *testing.T) (Machine, map[string][]*os.File) {
+func NewGuest(t *testing.T) (Description, map[string][]*os.File) {
 	t.Helper()
 	g := newGuest(t)
-	return g.Machine, g.files
+	return g.Description, g.files
 }

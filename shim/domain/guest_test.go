@@ -92,7 +92,7 @@ func bootDisk() []byte {
 
 // guest is a machine with the files that it is started with.
 type guest struct {
-	Machine
+	Description
 	files map[string][]*os.File
 }
 
@@ -119,7 +119,7 @@ func newGuest(t *testing.T) guest {
 	}
 	id := uuid.NewString()
 	return guest{
-		Machine: Machine{
+		Description: Description{
 			Name: "test-" + id[:8], UUID: id,
 			ContainerID: "c-" + id, PodNamespace: "default", PodName: "pod", ContainerName: "vm",
 			Spec: vmspec.Spec{

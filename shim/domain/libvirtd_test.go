@@ -116,7 +116,7 @@ func startDriver(t *testing.T) *Driver {
 	// The test's own clean-up still needs the connection, so not t.Context() alone.
 	ctx, cancel := context.WithCancel(context.WithoutCancel(t.Context()))
 	done := make(chan error, 1)
-	go func() { done <- d.Run(ctx) }()
+	go func() { done <- d.Connection.Run(ctx) }()
 	t.Cleanup(func() {
 		cancel()
 		if err := <-done; err != nil {
@@ -131,7 +131,7 @@ func connected(t *testing.T, d *Driver) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Minute)
 	defer cancel()
-	if err := d.Connected(ctx); err != nil {
+	if err := d.Connection.Connected(ctx); err != nil {
 		t.Fatal(err)
 	}
 }

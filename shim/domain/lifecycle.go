@@ -8,15 +8,22 @@ import (
 	"libvirt.org/go/libvirt"
 )
 
+// Lifecycle defines, starts, controls and ends domains.
+type Lifecycle struct {
+	conn      *Connection
+	processes *Processes
+	starts    starts
+}
+
 // Define defines a domain, or replaces its definition.
-func (d *Driver) Define(ctx context.Context, text string) error {
+func (l *Lifecycle) Define(ctx context.Context, text string) error {
 	var head struct {
 		Name string `xml:"name"`
 	}
 	if err := xml.Unmarshal([]byte(text), &head); err != nil {
 		return &failure{op: "define", object: "domain", detail: err}
 	}
-	_, err := call(ctx, d, "define", "domain "+head.Name, func(c *libvirt.Connect) (struct{}, error) {
+	_, err := call(ctx, l.conn, "define", "domain "+head.Name, func(c *libvirt.Connect) (struct{}, error) {
 		dom, err := c.DomainDefineXML(text)
 		if err != nil {
 			return struct{}{}, err
@@ -28,8 +35,8 @@ func (d *Driver) Define(ctx context.Context, text string) error {
 
 // Resume resumes a paused domain. A running domain is no error. The error is
 // [ErrNotRunning] if the domain is shut off.
-func (d *Driver) Resume(ctx context.Context, uuid string) error {
-	err := do(ctx, d, "resume", uuid, (*libvirt.Domain).Resume)
+func (l *Lifecycle) Resume(ctx context.Context, uuid string) error {
+	err := do(ctx, l.conn, "resume", uuid, (*libvirt.Domain).Resume)
 	if errors.Is(err, ErrRunning) {
 		return nil
 	}
@@ -39,32 +46,32 @@ func (d *Driver) Resume(ctx context.Context, uuid string) error {
 // Shutdown sends an ACPI shutdown request. It returns before the guest reacts, and
 // the guest may ignore the request. The error is [ErrNotRunning] if the domain is
 // shut off.
-func (d *Driver) Shutdown(ctx context.Context, uuid string) error {
-	return do(ctx, d, "shut down", uuid, func(dom *libvirt.Domain) error {
+func (l *Lifecycle) Shutdown(ctx context.Context, uuid string) error {
+	return do(ctx, l.conn, "shut down", uuid, func(dom *libvirt.Domain) error {
 		return dom.ShutdownFlags(libvirt.DOMAIN_SHUTDOWN_ACPI_POWER_BTN)
 	})
 }
 
 // Destroy powers a domain off and returns when QEMU has ended. A domain that
-// doesn't run or doesn't exist is no error. If a [Driver.Start] whose context has
+// doesn't run or doesn't exist is no error. If a [Lifecycle.Start] whose context has
 // ended is still in progress, Destroy waits for it and ends its domain too.
-func (d *Driver) Destroy(ctx context.Context, uuid string) error {
-	pending := d.starts.of(uuid)
-	err := d.destroy(ctx, uuid)
+func (l *Lifecycle) Destroy(ctx context.Context, uuid string) error {
+	pending := l.starts.of(uuid)
+	err := l.destroy(ctx, uuid)
 	if err != nil || pending == nil {
 		return err
 	}
 	// The start may have happened after the call above.
 	select {
 	case <-pending:
-		return d.destroy(ctx, uuid)
+		return l.destroy(ctx, uuid)
 	case <-ctx.Done():
 		return expired(ctx, "destroy", "domain "+uuid)
 	}
 }
 
-func (d *Driver) destroy(ctx context.Context, uuid string) error {
-	err := do(ctx, d, "destroy", uuid, func(dom *libvirt.Domain) error {
+func (l *Lifecycle) destroy(ctx context.Context, uuid string) error {
+	err := do(ctx, l.conn, "destroy", uuid, func(dom *libvirt.Domain) error {
 		err := dom.Destroy()
 		if errors.Is(err, libvirt.ERR_OPERATION_INVALID) {
 			return nil // it doesn't run
@@ -80,8 +87,8 @@ func (d *Driver) destroy(ctx context.Context, uuid string) error {
 // Undefine removes a domain's definition and all that libvirtd has stored for it.
 // A running domain continues to run and is removed when it ends. A domain that
 // doesn't exist is no error.
-func (d *Driver) Undefine(ctx context.Context, uuid string) error {
-	err := do(ctx, d, "undefine", uuid, func(dom *libvirt.Domain) error {
+func (l *Lifecycle) Undefine(ctx context.Context, uuid string) error {
+	err := do(ctx, l.conn, "undefine", uuid, func(dom *libvirt.Domain) error {
 		return dom.UndefineFlags(libvirt.DOMAIN_UNDEFINE_MANAGED_SAVE |
 			libvirt.DOMAIN_UNDEFINE_SNAPSHOTS_METADATA |
 			libvirt.DOMAIN_UNDEFINE_CHECKPOINTS_METADATA |

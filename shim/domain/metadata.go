@@ -29,11 +29,11 @@ type originPod struct {
 	Name      string `xml:"name,attr,omitempty"`
 }
 
-func metadata(m Machine) (*libvirtxml.DomainMetadata, error) {
+func metadata(desc Description) (*libvirtxml.DomainMetadata, error) {
 	text, err := xml.MarshalIndent(origin{
 		XMLName:   xml.Name{Space: metadataNamespace, Local: "vm"},
-		Container: originContainer{ID: m.ContainerID, Name: m.ContainerName},
-		Pod:       originPod{Namespace: m.PodNamespace, Name: m.PodName},
+		Container: originContainer{ID: desc.ContainerID, Name: desc.ContainerName},
+		Pod:       originPod{Namespace: desc.PodNamespace, Name: desc.PodName},
 	}, "    ", "  ")
 	if err != nil {
 		return nil, fmt.Errorf("encode metadata: %w", err)

@@ -51,7 +51,7 @@ func TestNIC(t *testing.T) {
 			t.Errorf("QEMU's arguments have no %s: %q", want, args)
 		}
 	}
-	if err := d.Destroy(t.Context(), g.UUID); err != nil {
+	if err := d.Lifecycle.Destroy(t.Context(), g.UUID); err != nil {
 		t.Fatal(err)
 	}
 	after, err := netlink.LinkByName("vmtap0")

@@ -19,30 +19,33 @@ type Secret struct {
 	Description string
 }
 
+// Secrets keeps passwords in libvirtd.
+type Secrets struct{ conn *Connection }
+
 // SetSecret defines an iSCSI password in libvirtd, or replaces its value.
-func (d *Driver) SetSecret(ctx context.Context, s Secret, value string) error {
+func (s *Secrets) SetSecret(ctx context.Context, secret Secret, value string) error {
 	text, err := (&libvirtxml.Secret{
 		Ephemeral: "yes", Private: "yes",
-		UUID: s.UUID, Description: s.Description,
-		Usage: &libvirtxml.SecretUsage{Type: "iscsi", Target: s.Usage},
+		UUID: secret.UUID, Description: secret.Description,
+		Usage: &libvirtxml.SecretUsage{Type: "iscsi", Target: secret.Usage},
 	}).Marshal()
 	if err != nil {
-		return fmt.Errorf("encode secret %s: %w", s.UUID, err)
+		return fmt.Errorf("encode secret %s: %w", secret.UUID, err)
 	}
-	_, err = call(ctx, d, "set", "secret "+s.UUID, func(c *libvirt.Connect) (struct{}, error) {
-		secret, err := c.SecretDefineXML(text, 0)
+	_, err = call(ctx, s.conn, "set", "secret "+secret.UUID, func(c *libvirt.Connect) (struct{}, error) {
+		defined, err := c.SecretDefineXML(text, 0)
 		if err != nil {
 			return struct{}{}, err
 		}
-		defer func() { _ = secret.Free() }()
-		return struct{}{}, secret.SetValue([]byte(value), 0)
+		defer func() { _ = defined.Free() }()
+		return struct{}{}, defined.SetValue([]byte(value), 0)
 	})
 	return err
 }
 
 // RemoveSecret removes a secret from libvirtd, if it exists.
-func (d *Driver) RemoveSecret(ctx context.Context, uuid string) error {
-	_, err := call(ctx, d, "remove", "secret "+uuid, func(c *libvirt.Connect) (struct{}, error) {
+func (s *Secrets) RemoveSecret(ctx context.Context, uuid string) error {
+	_, err := call(ctx, s.conn, "remove", "secret "+uuid, func(c *libvirt.Connect) (struct{}, error) {
 		secret, err := c.LookupSecretByUUIDString(uuid)
 		if errors.Is(err, libvirt.ERR_NO_SECRET) {
 			return struct{}{}, nil

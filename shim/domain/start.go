@@ -11,7 +11,7 @@ import (
 
 // Start starts a defined domain paused and returns QEMU's process id, so that the
 // caller can move the process into its cgroup and connect its tap before guest
-// code runs. [Driver.Resume] lets the guest run.
+// code runs. [Lifecycle.Resume] lets the guest run.
 //
 // files are the descriptors of each FD group in the domain's XML. They stay the
 // caller's, who can close them when Start returns: QEMU has its own by then.
@@ -19,8 +19,8 @@ import (
 // reboot does not.
 //
 // If the domain runs already, the error is [ErrRunning]. After [ErrUnavailable] the
-// domain may run, or start later: undo that with [Driver.Destroy].
-func (d *Driver) Start(ctx context.Context, uuid string, files map[string][]*os.File) (int, error) {
+// domain may run, or start later: undo that with [Lifecycle.Destroy].
+func (l *Lifecycle) Start(ctx context.Context, uuid string, files map[string][]*os.File) (int, error) {
 	object := "domain " + uuid
 	if ctx.Err() != nil {
 		return 0, expired(ctx, "start", object)
@@ -29,15 +29,15 @@ func (d *Driver) Start(ctx context.Context, uuid string, files map[string][]*os.
 	if err != nil {
 		return 0, &failure{op: "start", object: object, detail: err}
 	}
-	end := d.starts.begin(uuid)
+	end := l.starts.begin(uuid)
 	return await(ctx, "start", object, func() (int, error) {
 		defer end()
 		defer groups.close()
-		name, err := onDomain(context.WithoutCancel(ctx), d, "start", uuid, groups.start)
+		name, err := onDomain(context.WithoutCancel(ctx), l.conn, "start", uuid, groups.start)
 		if err != nil {
 			return 0, err
 		}
-		return d.pid(name)
+		return l.processes.pid(name)
 	})
 }
 

@@ -2,7 +2,7 @@ package domain
 
 import "sync"
 
-// starts has the calls of [Driver.Start] that libvirtd has not answered yet, by
+// starts has the calls of [Lifecycle.Start] that libvirtd has not answered yet, by
 // domain. The contexts of their callers may have ended.
 type starts struct {
 	mu      sync.Mutex

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"io/fs"
+	"log/slog"
 
 	"libvirt.org/go/libvirt"
 )
@@ -28,13 +29,21 @@ type State struct {
 	PID int
 }
 
+// Observer reads what libvirtd knows of domains.
+type Observer struct {
+	conn      *Connection
+	processes *Processes
+	log       *slog.Logger
+	stats     chan struct{} // holds the running calls of Stats
+}
+
 // State returns a domain's state.
-func (d *Driver) State(ctx context.Context, uuid string) (State, error) {
+func (o *Observer) State(ctx context.Context, uuid string) (State, error) {
 	type answer struct {
 		name  string
 		state State
 	}
-	a, err := onDomain(ctx, d, "get state of", uuid, func(dom *libvirt.Domain) (answer, error) {
+	a, err := onDomain(ctx, o.conn, "get state of", uuid, func(dom *libvirt.Domain) (answer, error) {
 		code, detail, err := dom.GetState()
 		if err != nil {
 			return answer{}, err
@@ -46,9 +55,9 @@ func (d *Driver) State(ctx context.Context, uuid string) (State, error) {
 		return a.state, err
 	}
 	// A guest can make this fail, but must not make State fail.
-	pid, err := d.pid(a.name)
+	pid, err := o.processes.pid(a.name)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
-		d.log.Warn("can't find QEMU's process id", "error", err)
+		o.log.Warn("can't find QEMU's process id", "error", err)
 	}
 	a.state.PID = pid
 	return a.state, nil

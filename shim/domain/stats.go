@@ -24,10 +24,10 @@ const statsAtOnce = 4
 
 // Stats returns the stats of all running domains, by UUID, also of those that are
 // not nodevirt's.
-func (d *Driver) Stats(ctx context.Context) (map[string]Stats, error) {
+func (o *Observer) Stats(ctx context.Context) (map[string]Stats, error) {
 	const op, object = "read stats of", "domains"
 	select {
-	case d.stats <- struct{}{}:
+	case o.stats <- struct{}{}:
 	default:
 		return nil, &failure{op: op, object: object, kind: ErrUnavailable}
 	}
@@ -37,9 +37,9 @@ func (d *Driver) Stats(ctx context.Context) (map[string]Stats, error) {
 	}
 	done := make(chan result, 1)
 	go func() {
-		defer func() { <-d.stats }()
+		defer func() { <-o.stats }()
 		// Not bound to ctx: the place is taken until libvirtd has answered.
-		all, err := call(context.WithoutCancel(ctx), d, op, object, allStats)
+		all, err := call(context.WithoutCancel(ctx), o.conn, op, object, allStats)
 		done <- result{all, err}
 	}()
 	select {

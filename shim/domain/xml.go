@@ -8,51 +8,51 @@ import (
 
 const mib = 1 << 20
 
-// XML returns m as libvirt's domain XML. Untrusted text only passes through an XML
+// XML returns desc as libvirt's domain XML. Untrusted text only passes through an XML
 // encoder and never becomes an element or a QEMU option.
-func XML(m Machine) (string, error) {
-	d, err := domainOf(m)
+func XML(desc Description) (string, error) {
+	d, err := domainOf(desc)
 	if err != nil {
-		return "", fmt.Errorf("describe domain %s: %w", m.Name, err)
+		return "", fmt.Errorf("describe domain %s: %w", desc.Name, err)
 	}
 	text, err := d.Marshal()
 	if err != nil {
-		return "", fmt.Errorf("encode domain %s: %w", m.Name, err)
+		return "", fmt.Errorf("encode domain %s: %w", desc.Name, err)
 	}
 	return text, nil
 }
 
-func domainOf(m Machine) (*libvirtxml.Domain, error) {
-	kind := map[Accelerator]string{KVM: "kvm", TCG: "qemu"}[m.Accelerator]
+func domainOf(desc Description) (*libvirtxml.Domain, error) {
+	kind := map[Accelerator]string{KVM: "kvm", TCG: "qemu"}[desc.Accelerator]
 	if kind == "" {
-		return nil, fmt.Errorf("accelerator %q is neither %s nor %s", m.Accelerator, KVM, TCG)
+		return nil, fmt.Errorf("accelerator %q is neither %s nor %s", desc.Accelerator, KVM, TCG)
 	}
-	if m.Spec.Memory < mib {
-		return nil, fmt.Errorf("memory of %d bytes is less than 1 MiB", m.Spec.Memory)
+	if desc.Spec.Memory < mib {
+		return nil, fmt.Errorf("memory of %d bytes is less than 1 MiB", desc.Spec.Memory)
 	}
-	meta, err := metadata(m)
+	meta, err := metadata(desc)
 	if err != nil {
 		return nil, err
 	}
-	devices, err := devices(m)
+	devices, err := devices(desc)
 	if err != nil {
 		return nil, err
 	}
-	smbios, err := systemUUID(m)
+	smbios, err := systemUUID(desc)
 	if err != nil {
 		return nil, err
 	}
 	d := &libvirtxml.Domain{
 		Type:     kind,
-		Name:     m.Name,
-		UUID:     m.UUID,
+		Name:     desc.Name,
+		UUID:     desc.UUID,
 		Metadata: meta,
-		Memory:   &libvirtxml.DomainMemory{Value: uint(m.Spec.Memory / mib), Unit: "MiB"},
-		VCPU:     &libvirtxml.DomainVCPU{Placement: "static", Value: vcpus(m.Spec.CPU)},
-		SysInfo:  sysinfo(m.Spec.Firmware),
-		OS:       boot(m),
-		Features: features(m),
-		CPU:      cpu(m),
+		Memory:   &libvirtxml.DomainMemory{Value: uint(desc.Spec.Memory / mib), Unit: "MiB"},
+		VCPU:     &libvirtxml.DomainVCPU{Placement: "static", Value: vcpus(desc.Spec.CPU)},
+		SysInfo:  sysinfo(desc.Spec.Firmware),
+		OS:       boot(desc),
+		Features: features(desc),
+		CPU:      cpu(desc),
 		Clock:    clock(),
 		PM: &libvirtxml.DomainPM{
 			SuspendToMem:  &libvirtxml.DomainPMPolicy{Enabled: "no"},
@@ -62,7 +62,7 @@ func domainOf(m Machine) (*libvirtxml.Domain, error) {
 		OnReboot:        "restart",
 		OnCrash:         "destroy",
 		Devices:         devices,
-		SecLabel:        []libvirtxml.DomainSecLabel{owner(m)},
+		SecLabel:        []libvirtxml.DomainSecLabel{owner(desc)},
 		QEMUCommandline: smbios,
 		QEMUOverride:    agentOverride(),
 	}
@@ -73,11 +73,11 @@ func domainOf(m Machine) (*libvirtxml.Domain, error) {
 // owner makes QEMU run as the VM's own user. libvirt must not relabel files: they
 // are passed as descriptors, or belong to that user already. The plus signs keep
 // libvirt from looking up the numbers as names.
-func owner(m Machine) libvirtxml.DomainSecLabel {
+func owner(desc Description) libvirtxml.DomainSecLabel {
 	return libvirtxml.DomainSecLabel{
 		Type:    "static",
 		Model:   "dac",
 		Relabel: "no",
-		Label:   fmt.Sprintf("+%d:+%d", m.UID, m.GID),
+		Label:   fmt.Sprintf("+%d:+%d", desc.UID, desc.GID),
 	}
 }

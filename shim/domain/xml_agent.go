@@ -12,10 +12,10 @@ const (
 )
 
 // agent returns the channel of the QEMU guest agent.
-func agent(m Machine) libvirtxml.DomainChannel {
+func agent(desc Description) libvirtxml.DomainChannel {
 	return libvirtxml.DomainChannel{
 		Source: &libvirtxml.DomainChardevSource{
-			UNIX: &libvirtxml.DomainChardevSourceUNIX{Mode: "bind", Path: m.AgentSocket},
+			UNIX: &libvirtxml.DomainChardevSourceUNIX{Mode: "bind", Path: desc.AgentSocket},
 		},
 		Target: &libvirtxml.DomainChannelTarget{
 			VirtIO: &libvirtxml.DomainChannelTargetVirtIO{Name: agentChannel},

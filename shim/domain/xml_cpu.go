@@ -10,22 +10,22 @@ func vcpus(c vmspec.CPU) uint {
 	return uint(c.Sockets * c.Cores * c.Threads)
 }
 
-func cpu(m Machine) *libvirtxml.DomainCPU {
-	c := cpuModel(m.Accelerator, m.Spec.CPU.Model)
+func cpu(desc Description) *libvirtxml.DomainCPU {
+	c := cpuModel(desc.Accelerator, desc.Spec.CPU.Model)
 	c.Topology = &libvirtxml.DomainCPUTopology{
-		Sockets: int(m.Spec.CPU.Sockets),
+		Sockets: int(desc.Spec.CPU.Sockets),
 		Dies:    1,
-		Cores:   int(m.Spec.CPU.Cores),
-		Threads: int(m.Spec.CPU.Threads),
+		Cores:   int(desc.Spec.CPU.Cores),
+		Threads: int(desc.Spec.CPU.Threads),
 	}
 	named := map[string]bool{}
-	for _, f := range m.Spec.CPU.Features {
+	for _, f := range desc.Spec.CPU.Features {
 		named[f.Name] = true
 		c.Features = append(c.Features, libvirtxml.DomainCPUFeature{Policy: f.Policy, Name: f.Name})
 	}
 	// TCG walks the guest's page tables in software. A fifth level costs a guest
 	// 7 % of its speed and 1 MiB, and is of no use below 64 TiB of RAM.
-	if m.Accelerator == TCG && c.Mode == "maximum" && !named["la57"] {
+	if desc.Accelerator == TCG && c.Mode == "maximum" && !named["la57"] {
 		la57 := libvirtxml.DomainCPUFeature{Policy: "disable", Name: "la57"}
 		c.Features = append(c.Features, la57)
 	}
@@ -69,14 +69,14 @@ func capabilities(c *libvirtxml.DomainCPU) *libvirtxml.DomainQEMUCapabilities {
 
 // features returns the features of the board. The VMware port is off: it has no use
 // here and adds to the attack surface.
-func features(m Machine) *libvirtxml.DomainFeatureList {
+func features(desc Description) *libvirtxml.DomainFeatureList {
 	f := &libvirtxml.DomainFeatureList{
 		ACPI:   &libvirtxml.DomainFeature{},
 		APIC:   &libvirtxml.DomainFeatureAPIC{},
 		VMPort: &libvirtxml.DomainFeatureState{State: "off"},
 	}
-	if m.Accelerator == TCG {
-		f.TCG = &libvirtxml.DomainFeatureTCG{TBCache: tbCache(m.Spec.Memory)}
+	if desc.Accelerator == TCG {
+		f.TCG = &libvirtxml.DomainFeatureTCG{TBCache: tbCache(desc.Spec.Memory)}
 	}
 	return f
 }

@@ -13,27 +13,27 @@ import (
 // memory statistics. Each request wakes the guest.
 const balloonPeriod = 10
 
-func devices(m Machine) (*libvirtxml.DomainDeviceList, error) {
-	disks, err := disks(m)
+func devices(desc Description) (*libvirtxml.DomainDeviceList, error) {
+	disks, err := disks(desc)
 	if err != nil {
 		return nil, err
 	}
-	nics, err := nics(m)
+	nics, err := nics(desc)
 	if err != nil {
 		return nil, err
 	}
 	return &libvirtxml.DomainDeviceList{
-		Emulator:    m.Emulator,
+		Emulator:    desc.Emulator,
 		Disks:       disks,
-		Controllers: controllers(m.Spec.Disks),
+		Controllers: controllers(desc.Spec.Disks),
 		Interfaces:  nics,
-		Serials:     []libvirtxml.DomainSerial{serial(m)},
-		Consoles:    consoles(m),
-		Channels:    []libvirtxml.DomainChannel{agent(m)},
-		Graphics:    graphics(m),
-		Videos:      videos(m),
-		MemBalloon:  balloon(m.Spec.Balloon),
-		RNGs:        rng(m.Spec.RNG),
+		Serials:     []libvirtxml.DomainSerial{serial(desc)},
+		Consoles:    consoles(desc),
+		Channels:    []libvirtxml.DomainChannel{agent(desc)},
+		Graphics:    graphics(desc),
+		Videos:      videos(desc),
+		MemBalloon:  balloon(desc.Spec.Balloon),
+		RNGs:        rng(desc.Spec.RNG),
 		// A guest reports a panic, and its domain ends as crashed.
 		Panics: []libvirtxml.DomainPanic{{Model: "isa"}},
 	}, nil
@@ -50,18 +50,18 @@ func controllers(disks []vmspec.Disk) []libvirtxml.DomainController {
 	return all
 }
 
-func nics(m Machine) ([]libvirtxml.DomainInterface, error) {
-	if len(m.NICs) != len(m.Spec.Interfaces) {
+func nics(desc Description) ([]libvirtxml.DomainInterface, error) {
+	if len(desc.NICs) != len(desc.Spec.Interfaces) {
 		return nil, fmt.Errorf("%d network cards for %d in the spec",
-			len(m.NICs), len(m.Spec.Interfaces))
+			len(desc.NICs), len(desc.Spec.Interfaces))
 	}
 	var all []libvirtxml.DomainInterface
-	for _, spec := range m.Spec.Interfaces {
-		i := slices.IndexFunc(m.NICs, func(n NIC) bool { return n.Name == spec.Name })
+	for _, spec := range desc.Spec.Interfaces {
+		i := slices.IndexFunc(desc.NICs, func(n NIC) bool { return n.Name == spec.Name })
 		if i < 0 {
 			return nil, fmt.Errorf("no tap was made for network card %s", spec.Name)
 		}
-		all = append(all, nic(spec, m.NICs[i]))
+		all = append(all, nic(spec, desc.NICs[i]))
 	}
 	return all, nil
 }
@@ -93,13 +93,13 @@ func nic(spec vmspec.Interface, n NIC) libvirtxml.DomainInterface {
 }
 
 // consoles returns the serial console, which libvirt requires first, and virtio consoles.
-func consoles(m Machine) []libvirtxml.DomainConsole {
+func consoles(desc Description) []libvirtxml.DomainConsole {
 	port := uint(0)
 	all := []libvirtxml.DomainConsole{{
-		Source: serial(m).Source, Log: serial(m).Log,
+		Source: serial(desc).Source, Log: serial(desc).Log,
 		Target: &libvirtxml.DomainConsoleTarget{Type: "serial", Port: &port},
 	}}
-	for i, path := range m.TerminalSockets {
+	for i, path := range desc.TerminalSockets {
 		port := uint(i + 1)
 		all = append(all, libvirtxml.DomainConsole{
 			Source: &libvirtxml.DomainChardevSource{
@@ -112,13 +112,13 @@ func consoles(m Machine) []libvirtxml.DomainConsole {
 }
 
 // serial returns the serial port of the console.
-func serial(m Machine) libvirtxml.DomainSerial {
+func serial(desc Description) libvirtxml.DomainSerial {
 	port := uint(0)
 	return libvirtxml.DomainSerial{
 		Source: &libvirtxml.DomainChardevSource{
-			UNIX: &libvirtxml.DomainChardevSourceUNIX{Mode: "bind", Path: m.ConsoleSocket},
+			UNIX: &libvirtxml.DomainChardevSourceUNIX{Mode: "bind", Path: desc.ConsoleSocket},
 		},
-		Log:    &libvirtxml.DomainChardevLog{File: m.ConsoleLog, Append: "on"},
+		Log:    &libvirtxml.DomainChardevLog{File: desc.ConsoleLog, Append: "on"},
 		Target: &libvirtxml.DomainSerialTarget{Port: &port},
 	}
 }

@@ -8,25 +8,25 @@ import (
 	"github.com/nodevirt/nodevirt/shim/vmspec"
 )
 
-func disks(m Machine) ([]libvirtxml.DomainDisk, error) {
-	if len(m.Disks) != len(m.Spec.Disks) {
-		return nil, fmt.Errorf("%d disks for %d in the spec", len(m.Disks), len(m.Spec.Disks))
+func disks(desc Description) ([]libvirtxml.DomainDisk, error) {
+	if len(desc.Disks) != len(desc.Spec.Disks) {
+		return nil, fmt.Errorf("%d disks for %d in the spec", len(desc.Disks), len(desc.Spec.Disks))
 	}
 	var all []libvirtxml.DomainDisk
-	for i, spec := range m.Spec.Disks {
-		if len(m.Disks[i].Layers) == 0 {
+	for i, spec := range desc.Spec.Disks {
+		if len(desc.Disks[i].Layers) == 0 {
 			return nil, fmt.Errorf("disk %s has no content", spec.Name)
 		}
 		unit, err := vmspec.TargetUnit(spec.Target)
 		if err != nil {
 			return nil, fmt.Errorf("disk %s: %w", spec.Name, err)
 		}
-		d := disk(spec, m.Disks[i].Layers)
+		d := disk(spec, desc.Disks[i].Layers)
 		if spec.Bus == vmspec.BusSCSI {
 			d.Address = &libvirtxml.DomainAddress{Drive: address(uint(unit))}
 		}
 		if d.Driver.ErrorPolicy == "" {
-			d.Driver.ErrorPolicy = m.Disks[i].ErrorPolicy
+			d.Driver.ErrorPolicy = desc.Disks[i].ErrorPolicy
 		}
 		all = append(all, d)
 	}

@@ -7,14 +7,14 @@ const videoMemory = 16 << 10
 
 // graphics returns the VNC server of the display, on a socket. Without one, libvirt
 // adds no graphics card either.
-func graphics(m Machine) []libvirtxml.DomainGraphic {
-	if !m.Spec.Display {
+func graphics(desc Description) []libvirtxml.DomainGraphic {
+	if !desc.Spec.Display {
 		return nil
 	}
 	return []libvirtxml.DomainGraphic{{
 		VNC: &libvirtxml.DomainGraphicVNC{
 			Listeners: []libvirtxml.DomainGraphicListener{{
-				Socket: &libvirtxml.DomainGraphicListenerSocket{Socket: m.DisplaySocket},
+				Socket: &libvirtxml.DomainGraphicListenerSocket{Socket: desc.DisplaySocket},
 			}},
 		},
 	}}
@@ -22,8 +22,8 @@ func graphics(m Machine) []libvirtxml.DomainGraphic {
 
 // videos returns a graphics card for which firmware and every operating system have
 // a driver. libvirt adds a PS/2 keyboard and mouse: there is no USB.
-func videos(m Machine) []libvirtxml.DomainVideo {
-	if !m.Spec.Display {
+func videos(desc Description) []libvirtxml.DomainVideo {
+	if !desc.Spec.Display {
 		return nil
 	}
 	return []libvirtxml.DomainVideo{{

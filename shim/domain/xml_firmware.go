@@ -9,14 +9,14 @@ import (
 	"github.com/nodevirt/nodevirt/shim/vmspec"
 )
 
-func boot(m Machine) *libvirtxml.DomainOS {
+func boot(desc Description) *libvirtxml.DomainOS {
 	os := &libvirtxml.DomainOS{
-		Type: &libvirtxml.DomainOSType{Arch: "x86_64", Machine: m.Spec.Machine, Type: "hvm"},
+		Type: &libvirtxml.DomainOSType{Arch: "x86_64", Machine: desc.Spec.Machine, Type: "hvm"},
 	}
-	if k := m.Spec.Firmware.Kernel; k != nil {
-		os.Kernel, os.Initrd, os.Cmdline = m.Kernel, m.Initrd, k.Args
+	if k := desc.Spec.Firmware.Kernel; k != nil {
+		os.Kernel, os.Initrd, os.Cmdline = desc.Kernel, desc.Initrd, k.Args
 	}
-	if m.Spec.Firmware.Serial != "" {
+	if desc.Spec.Firmware.Serial != "" {
 		os.SMBios = &libvirtxml.DomainSMBios{Mode: "sysinfo"}
 	}
 	return os
@@ -37,13 +37,13 @@ func sysinfo(f vmspec.Firmware) []libvirtxml.DomainSysInfo {
 // for both. But a pod's successor can have the same system UUID while the domain of
 // its predecessor still exists. The argument consists of hexadecimal digits and
 // dashes only.
-func systemUUID(m Machine) (*libvirtxml.DomainQEMUCommandline, error) {
-	if m.Spec.Firmware.UUID == "" || m.Spec.Firmware.UUID == m.UUID {
+func systemUUID(desc Description) (*libvirtxml.DomainQEMUCommandline, error) {
+	if desc.Spec.Firmware.UUID == "" || desc.Spec.Firmware.UUID == desc.UUID {
 		return nil, nil
 	}
-	id, err := uuid.Parse(m.Spec.Firmware.UUID)
+	id, err := uuid.Parse(desc.Spec.Firmware.UUID)
 	if err != nil {
-		return nil, fmt.Errorf("firmware UUID %q: %w", m.Spec.Firmware.UUID, err)
+		return nil, fmt.Errorf("firmware UUID %q: %w", desc.Spec.Firmware.UUID, err)
 	}
 	return &libvirtxml.DomainQEMUCommandline{Args: []libvirtxml.DomainQEMUCommandlineArg{
 		{Value: "-uuid"}, {Value: id.String()},

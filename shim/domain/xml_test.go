@@ -15,9 +15,9 @@ import (
 	"github.com/nodevirt/nodevirt/shim/vmspec"
 )
 
-// plainMachine is what a pod without any annotation gets.
-func plainMachine() Machine {
-	return Machine{
+// plainDomain is what a pod without any annotation gets.
+func plainDomain() Description {
+	return Description{
 		Name: "nodevirt-0123456789ab", UUID: "8c2f2a35-1d0e-4f9c-9a54-2a3c4f0f7a10",
 		ContainerID:  "0123456789abcdef",
 		PodNamespace: "default", PodName: "web-0", ContainerName: "vm",
@@ -42,16 +42,16 @@ func plainMachine() Machine {
 	}
 }
 
-func tcgMachine() Machine {
-	m := plainMachine()
+func tcgDomain() Description {
+	m := plainDomain()
 	m.Accelerator = TCG
 	m.Spec.Memory = 64 << 20
 	return m
 }
 
-// richMachine uses what a spec can say.
-func richMachine() Machine {
-	m := plainMachine()
+// richDomain uses what a spec can say.
+func richDomain() Description {
+	m := plainDomain()
 	raw := func(path, group string, readOnly bool) Disk {
 		return Disk{Layers: []Layer{{Format: "raw", Path: path, FDGroup: group, ReadOnly: readOnly}}}
 	}
@@ -89,10 +89,10 @@ func richMachine() Machine {
 	return m
 }
 
-// strangeMachine has, wherever an author writes text freely, text that means
+// strangeDomain has, wherever an author writes text freely, text that means
 // something to XML, to QEMU's options or to a shell.
-func strangeMachine() Machine {
-	m := plainMachine()
+func strangeDomain() Description {
+	m := plainDomain()
 	const strange = `"'/><x a="1">]]>&lt;,file=/etc/shadow $(id)` + "\x01\n"
 	m.PodName, m.ContainerName = strange, strange
 	m.Spec.Firmware = vmspec.Firmware{Serial: strange, Kernel: &vmspec.Kernel{Path: "/k", Args: strange}}
@@ -102,9 +102,9 @@ func strangeMachine() Machine {
 	return m
 }
 
-// networkMachine has no disk, and boots from its second card.
-func networkMachine() Machine {
-	m := plainMachine()
+// networkDomain has no disk, and boots from its second card.
+func networkDomain() Description {
+	m := plainDomain()
 	m.Spec.Disks, m.Disks = nil, nil
 	m.Spec.Interfaces = append(m.Spec.Interfaces, vmspec.Interface{Name: "boot", Model: "virtio", BootOrder: 1})
 	m.NICs = append([]NIC{{Name: "boot", Tap: "tap1", MAC: net.HardwareAddr{2, 0, 0, 0, 0, 2}}}, m.NICs...)
@@ -112,12 +112,12 @@ func networkMachine() Machine {
 }
 
 func TestXML(t *testing.T) {
-	for name, m := range map[string]Machine{
-		"plain":   plainMachine(),
-		"tcg":     tcgMachine(),
-		"rich":    richMachine(),
-		"strange": strangeMachine(),
-		"network": networkMachine(),
+	for name, m := range map[string]Description{
+		"plain":   plainDomain(),
+		"tcg":     tcgDomain(),
+		"rich":    richDomain(),
+		"strange": strangeDomain(),
+		"network": networkDomain(),
 	} {
 		t.Run(name, func(t *testing.T) {
 			got, err := XML(m)
@@ -134,8 +134,8 @@ func TestXML(t *testing.T) {
 func TestXMLIsValid(t *testing.T) {
 	startLibvirtd(t)
 	d := startDriver(t)
-	for name, m := range map[string]Machine{
-		"plain": plainMachine(), "tcg": tcgMachine(), "rich": richMachine(), "network": networkMachine(),
+	for name, m := range map[string]Description{
+		"plain": plainDomain(), "tcg": tcgDomain(), "rich": richDomain(), "network": networkDomain(),
 	} {
 		// Each has a name and UUID of its own here.
 		m.Name, m.UUID = name, uuid.NewString()
@@ -153,24 +153,24 @@ func TestXMLIsValid(t *testing.T) {
 		if out, err := cmd.CombinedOutput(); err != nil {
 			t.Errorf("%s: %v: %s", name, err, out)
 		}
-		if err := d.Undefine(t.Context(), m.UUID); err != nil {
+		if err := d.Lifecycle.Undefine(t.Context(), m.UUID); err != nil {
 			t.Error(err)
 		}
 	}
 }
 
 func TestXMLRefuses(t *testing.T) {
-	for want, spoil := range map[string]func(*Machine){
-		"accelerator":               func(m *Machine) { m.Accelerator = "auto" },
-		"0 disks for 1":             func(m *Machine) { m.Disks = nil },
-		"disk disk0 has no content": func(m *Machine) { m.Disks[0].Layers = nil },
-		"disk disk0: \"\" is not":   func(m *Machine) { m.Spec.Disks[0].Target = "" },
-		"0 network cards for 1":     func(m *Machine) { m.NICs = nil },
-		"network card default":      func(m *Machine) { m.NICs[0].Name = "other" },
-		"firmware UUID \"-smp 9\"":  func(m *Machine) { m.Spec.Firmware.UUID = "-smp 9" },
-		"memory of 0 bytes":         func(m *Machine) { m.Spec.Memory = 0 },
+	for want, spoil := range map[string]func(*Description){
+		"accelerator":               func(m *Description) { m.Accelerator = "auto" },
+		"0 disks for 1":             func(m *Description) { m.Disks = nil },
+		"disk disk0 has no content": func(m *Description) { m.Disks[0].Layers = nil },
+		"disk disk0: \"\" is not":   func(m *Description) { m.Spec.Disks[0].Target = "" },
+		"0 network cards for 1":     func(m *Description) { m.NICs = nil },
+		"network card default":      func(m *Description) { m.NICs[0].Name = "other" },
+		"firmware UUID \"-smp 9\"":  func(m *Description) { m.Spec.Firmware.UUID = "-smp 9" },
+		"memory of 0 bytes":         func(m *Description) { m.Spec.Memory = 0 },
 	} {
-		m := plainMachine()
+		m := plainDomain()
 		spoil(&m)
 		if _, err := XML(m); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("got %v, want an error with %q", err, want)

@@ -129,7 +129,7 @@ func join(o Options, paths layout.Layout) *VMs {
 	files := vmfile.New(o.Unpacker, paths.Folder)
 	describer := lifecycle.Describer{Disks: o.Disks.Attachments, Files: files, Layout: paths, Accelerator: o.Accelerator, Emulator: o.Emulator}
 	var conditions *report.Conditions
-	agents := guest.NewAgents(paths, o.Driver, tasks, o.Logger, func(v *table.VM) { conditions.Update(v) })
+	agents := guest.NewAgents(paths, o.Driver.Observer, tasks, o.Logger, func(v *table.VM) { conditions.Update(v) })
 	conditions = report.NewConditions(vms, o.PodStatus, agents)
 	sandboxes := sandbox.New(sandbox.Options{
 		Table: vms, Intents: o.Records, Pods: o.Pods, Conditions: conditions, Tasks: tasks, Logger: o.Logger,
@@ -140,7 +140,8 @@ func join(o Options, paths layout.Layout) *VMs {
 		Records: o.Records, Images: o.Unpacker, ImageStore: o.Images, Expanded: o.Expander,
 		DiskMaker: o.Disks.Maker, DiskAttacher: o.Disks.Attachments, DiskKeeper: o.Disks.Keeper,
 		Network: o.Network, Groups: groups, Consoles: o.Consoles,
-		Domains: o.Driver, Memory: o.Driver, DomainEvents: o.Driver,
+		Domains: o.Driver.Lifecycle, Observer: o.Driver.Observer, Processes: o.Driver.Processes,
+		Memory: o.Driver.Balloon, Connection: o.Driver.Connection,
 		Describer: describer, Files: files, Layout: paths, Metrics: o.Metrics, Logger: o.Logger,
 		RuntimeHandler: o.RuntimeHandler, DiskMode: o.DiskMode, CreateTimeout: o.CreateTimeout, ResolvConf: o.ResolvConf,
 	})
@@ -152,12 +153,12 @@ func join(o Options, paths layout.Layout) *VMs {
 	return &VMs{
 		Sandboxes: sandboxes, Lifecycle: life, Events: events,
 		Guests: guest.New(guest.Options{
-			Table: vms, Agents: agents, Layout: paths, Machine: o.Driver, Terminals: o.Terminals,
+			Table: vms, Agents: agents, Layout: paths, Power: o.Driver.Lifecycle, Screens: o.Driver.Observer, Terminals: o.Terminals,
 			Namespaces: sandboxes, Logger: o.Logger,
 		}),
 		Reports: report.New(reporting, stats),
 		Node: report.NewNode(reporting, stats, report.Sources{
-			Domains: o.Driver.Stats, Cards: o.Network.Counters, Expanded: o.Expander.Usage,
+			Domains: o.Driver.Observer.Stats, Cards: o.Network.Counters, Expanded: o.Expander.Usage,
 			Expanding: life.Expanding, Images: o.Images,
 		}),
 		podStatus: o.PodStatus, tasks: tasks, expander: o.Expander, consoles: o.Consoles,

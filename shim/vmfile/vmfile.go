@@ -37,7 +37,7 @@ type file struct {
 	// limit bounds the size, in bytes. An image must not fill the node.
 	limit int64
 	// describe sets the file's path in the domain.
-	describe func(*domain.Machine, string)
+	describe func(*domain.Description, string)
 }
 
 const gibibyte = 1 << 30
@@ -55,12 +55,12 @@ func table() []file {
 		{
 			name: "kernel", field: container + "kernelPath", mode: 0o400, limit: gibibyte,
 			source:   func(s vmspec.Spec) string { return kernel(s).Path },
-			describe: func(m *domain.Machine, path string) { m.Kernel = path },
+			describe: func(m *domain.Description, path string) { m.Kernel = path },
 		},
 		{
 			name: "initrd", field: container + "initrdPath", mode: 0o400, limit: gibibyte,
 			source:   func(s vmspec.Spec) string { return kernel(s).Initrd },
-			describe: func(m *domain.Machine, path string) { m.Initrd = path },
+			describe: func(m *domain.Description, path string) { m.Initrd = path },
 		},
 	}
 }
@@ -141,7 +141,7 @@ func (f *Files) Remove(id string) error {
 }
 
 // Describe sets the paths of a container's files in its domain.
-func (f *Files) Describe(r record.Container, m *domain.Machine) {
+func (f *Files) Describe(r record.Container, m *domain.Description) {
 	for _, row := range table() {
 		if row.source(r.Spec) != "" {
 			row.describe(m, f.path(r.ID, row))

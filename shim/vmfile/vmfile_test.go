@@ -49,7 +49,7 @@ func TestFiles(t *testing.T) {
 	if err := f.Create(t.Context(), r, &imageunpack.Disk{}); err != nil {
 		t.Fatal(err)
 	}
-	var m domain.Machine
+	var m domain.Description
 	f.Describe(r, &m)
 	for path, want := range map[string]string{m.Kernel: "a kernel", m.Initrd: "an initrd"} {
 		text, err := os.ReadFile(path)
@@ -72,7 +72,7 @@ func TestFiles(t *testing.T) {
 
 func TestWithoutFiles(t *testing.T) {
 	f, dir := files(t)
-	var m domain.Machine
+	var m domain.Description
 	r := withKernel(nil)
 	if err := f.Create(t.Context(), r, nil); err != nil {
 		t.Error(err)

@@ -23,7 +23,7 @@ const largeAnswers = 2
 // patience bounds a call to libvirtd for a caller that sets no deadline.
 const patience = 30 * time.Second
 
-// ports asks libvirtd whether the guest has its agent's port open; [domain.Driver] does.
+// ports asks libvirtd whether the guest has its agent's port open; [domain.Observer] does.
 type ports interface {
 	AgentConnected(ctx context.Context, uuid string) (bool, error)
 }

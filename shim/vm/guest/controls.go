@@ -24,26 +24,30 @@ const controlPing = "ping"
 // control does something with a running VM, and returns what to print.
 type control func(ctx context.Context, v *table.VM) ([]byte, error)
 
-// machine is what libvirtd does with a domain for a control; [domain.Driver].
-type machine interface {
+// power pauses and resets domains; [domain.Lifecycle].
+type power interface {
 	Pause(ctx context.Context, uuid string) error
 	Resume(ctx context.Context, uuid string) error
 	Reset(ctx context.Context, uuid string) error
 	Reboot(ctx context.Context, uuid string) error
+}
+
+// screens shows domains' displays; [domain.Observer].
+type screens interface {
 	Screenshot(ctx context.Context, uuid string) ([]byte, error)
 }
 
 // controls maps the names behind the prefix to what they do.
 type controls map[string]control
 
-func newControls(d machine, a *Agents) controls {
+func newControls(p power, s screens, a *Agents) controls {
 	asked := queries{a}
 	return controls{
-		"pause":       byLibvirt(d.Pause),
-		"unpause":     byLibvirt(d.Resume),
-		"reset":       byLibvirt(d.Reset),
-		"reboot":      byLibvirt(d.Reboot),
-		"screenshot":  screenshot(d),
+		"pause":       byLibvirt(p.Pause),
+		"unpause":     byLibvirt(p.Resume),
+		"reset":       byLibvirt(p.Reset),
+		"reboot":      byLibvirt(p.Reboot),
+		"screenshot":  screenshot(s),
 		controlPing:   asked.ping,
 		"guest-info":  asked.info,
 		"users":       asked.users,

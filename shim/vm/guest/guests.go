@@ -33,7 +33,8 @@ type Options struct {
 	Table      *table.Table
 	Agents     *Agents
 	Layout     layout.Layout
-	Machine    machine
+	Power      power
+	Screens    screens
 	Terminals  terminals
 	Namespaces namespaces
 	Logger     *slog.Logger
@@ -53,7 +54,7 @@ type Guests struct {
 // New returns Guests.
 func New(o Options) *Guests {
 	return &Guests{
-		table: o.Table, agents: o.Agents, controls: newControls(o.Machine, o.Agents), layout: o.Layout,
+		table: o.Table, agents: o.Agents, controls: newControls(o.Power, o.Screens, o.Agents), layout: o.Layout,
 		terminals: o.Terminals, namespaces: o.Namespaces, log: o.Logger,
 	}
 }

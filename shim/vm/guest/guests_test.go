@@ -136,8 +136,8 @@ func TestControls(t *testing.T) {
 			t.Errorf("%s: %v, %v", name, r, err)
 		}
 	}
-	if want := []string{"pause uuid-a", "resume uuid-a", "reset uuid-a", "reboot uuid-a"}; !slices.Equal(n.machine.done, want) {
-		t.Errorf("done: %v", n.machine.done)
+	if want := []string{"pause uuid-a", "resume uuid-a", "reset uuid-a", "reboot uuid-a"}; !slices.Equal(n.domains.done, want) {
+		t.Errorf("done: %v", n.domains.done)
 	}
 	if err := n.CheckExec("a", &runtimeapi.ExecRequest{Cmd: []string{"nodevirt.io/pause"}}); err != nil {
 		t.Error(err)
@@ -153,7 +153,7 @@ func TestControls(t *testing.T) {
 			t.Errorf("error %v", err)
 		}
 	}
-	n.machine.err = domain.ErrNotRunning
+	n.domains.err = domain.ErrNotRunning
 	wantError(t, n.Exec(t.Context(), "a", []string{"nodevirt.io/pause"}, stream.Streams{}), "domain is not running")
 }
 
@@ -165,11 +165,11 @@ func TestScreenshot(t *testing.T) {
 	r := v.Record()
 	r.Spec.Display = true
 	v.Publish(r)
-	n.machine.picture = []byte("P6\n1 1\n255\nabc")
+	n.domains.picture = []byte("P6\n1 1\n255\nabc")
 	if err := n.Exec(t.Context(), "a", []string{"nodevirt.io/screenshot"}, stream.Streams{Out: &out}); err != nil || !strings.HasPrefix(out.String(), "\x89PNG") {
 		t.Errorf("%q, %v", out.String(), err)
 	}
-	n.machine.err = errors.New("no graphics")
+	n.domains.err = errors.New("no graphics")
 	wantError(t, n.Exec(t.Context(), "a", []string{"nodevirt.io/screenshot"}, stream.Streams{}), "no graphics")
 }
 
@@ -287,7 +287,7 @@ func TestAgentEvents(t *testing.T) {
 	if presence() != agent.Unknown {
 		t.Errorf("in doubt: %s", presence())
 	}
-	if err := n.libvirt.Define(t.Context(), "<domain><name>a</name><uuid>"+uuid+"</uuid></domain>"); err != nil {
+	if err := n.libvirt.Lifecycle.Define(t.Context(), "<domain><name>a</name><uuid>"+uuid+"</uuid></domain>"); err != nil {
 		t.Fatal(err)
 	}
 	n.agents.Handle(v, domain.Event{Kind: domain.EventResync})

@@ -32,7 +32,7 @@ type node struct {
 	*Guests
 	script   *vmtest.Script
 	libvirt  *vmtest.Libvirt
-	machine  *fakeMachine
+	domains  *fakeDomains
 	consoles *fakeTerminals
 	tasks    *background.Tasks
 
@@ -48,7 +48,7 @@ func newNode(t *testing.T) *node {
 	}
 	s := &vmtest.Script{}
 	n := &node{
-		script: s, libvirt: vmtest.NewLibvirt(s), machine: &fakeMachine{}, consoles: &fakeTerminals{}, tasks: background.New(),
+		script: s, libvirt: vmtest.NewLibvirt(s), domains: &fakeDomains{}, consoles: &fakeTerminals{}, tasks: background.New(),
 	}
 	t.Cleanup(func() {
 		n.tasks.Stop()
@@ -59,13 +59,13 @@ func newNode(t *testing.T) *node {
 		Folder: func(id string) string { return filepath.Join(dir, id) }, Consoles: dir, Agents: dir, Displays: filepath.Join(dir, "d"),
 	}
 	log := slog.New(slog.DiscardHandler)
-	agents := NewAgents(l, n.libvirt, n.tasks, log, func(*table.VM) {
+	agents := NewAgents(l, n.libvirt.Observer, n.tasks, log, func(*table.VM) {
 		n.mu.Lock()
 		defer n.mu.Unlock()
 		n.changed++
 	})
 	n.Guests = New(Options{
-		Table: vms, Agents: agents, Layout: l, Machine: n.machine, Terminals: n.consoles,
+		Table: vms, Agents: agents, Layout: l, Power: n.domains, Screens: n.domains, Terminals: n.consoles,
 		Namespaces: vmtest.NewSandboxes(s, vms), Logger: log,
 	})
 	return n
@@ -139,25 +139,25 @@ func speak(c net.Conn, answers map[string]string) {
 	}
 }
 
-// fakeMachine notes what is done with domains.
-type fakeMachine struct {
+// fakeDomains notes what is done with domains.
+type fakeDomains struct {
 	done    []string
 	err     error
 	picture []byte
 }
 
-func (m *fakeMachine) do(what, uuid string) error {
-	m.done = append(m.done, what+" "+uuid)
-	return m.err
+func (f *fakeDomains) do(what, uuid string) error {
+	f.done = append(f.done, what+" "+uuid)
+	return f.err
 }
 
-func (m *fakeMachine) Pause(_ context.Context, uuid string) error  { return m.do("pause", uuid) }
-func (m *fakeMachine) Resume(_ context.Context, uuid string) error { return m.do("resume", uuid) }
-func (m *fakeMachine) Reset(_ context.Context, uuid string) error  { return m.do("reset", uuid) }
-func (m *fakeMachine) Reboot(_ context.Context, uuid string) error { return m.do("reboot", uuid) }
+func (f *fakeDomains) Pause(_ context.Context, uuid string) error  { return f.do("pause", uuid) }
+func (f *fakeDomains) Resume(_ context.Context, uuid string) error { return f.do("resume", uuid) }
+func (f *fakeDomains) Reset(_ context.Context, uuid string) error  { return f.do("reset", uuid) }
+func (f *fakeDomains) Reboot(_ context.Context, uuid string) error { return f.do("reboot", uuid) }
 
-func (m *fakeMachine) Screenshot(_ context.Context, uuid string) ([]byte, error) {
-	return m.picture, m.do("screenshot", uuid)
+func (f *fakeDomains) Screenshot(_ context.Context, uuid string) ([]byte, error) {
+	return f.picture, f.do("screenshot", uuid)
 }
 
 // fakeTerminals echoes what a client types.

@@ -13,7 +13,7 @@ import (
 )
 
 // screenshot is the control that returns a picture of the guest's display, as PNG.
-func screenshot(d machine) control {
+func screenshot(s screens) control {
 	return func(ctx context.Context, v *table.VM) ([]byte, error) {
 		r := v.Record()
 		if !r.Spec.Display {
@@ -21,7 +21,7 @@ func screenshot(d machine) control {
 		}
 		ctx, cancel := background.AtMost(ctx, patience)
 		defer cancel()
-		picture, err := d.Screenshot(ctx, r.Domain.UUID)
+		picture, err := s.Screenshot(ctx, r.Domain.UUID)
 		if err != nil {
 			return nil, err
 		}

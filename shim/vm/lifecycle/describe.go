@@ -22,9 +22,9 @@ type Describer struct {
 }
 
 // Describe returns the domain. It opens nothing.
-func (d Describer) Describe(r record.Container) domain.Machine {
+func (d Describer) Describe(r record.Container) domain.Description {
 	pod := r.Sandbox.Value.GetMetadata()
-	m := domain.Machine{
+	m := domain.Description{
 		Name: r.Domain.Name, UUID: r.Domain.UUID,
 		ContainerID:   r.ID,
 		PodNamespace:  pod.GetNamespace(),

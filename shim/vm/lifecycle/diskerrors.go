@@ -15,14 +15,15 @@ import (
 // diskErrors resumes guests that QEMU has stopped at a disk error, mostly because
 // the node's disk is full.
 type diskErrors struct {
-	domains Domains
-	tasks   *background.Tasks
-	log     *slog.Logger
-	busy    table.PerVM[*atomic.Bool]
+	observer Observer
+	domains  starter
+	tasks    *background.Tasks
+	log      *slog.Logger
+	busy     table.PerVM[*atomic.Bool]
 }
 
 func newDiskErrors(o Options) *diskErrors {
-	d := &diskErrors{domains: o.Domains, tasks: o.Tasks, log: o.Logger}
+	d := &diskErrors{observer: o.Observer, domains: o.Domains, tasks: o.Tasks, log: o.Logger}
 	d.busy.New = func(*table.VM) *atomic.Bool { return &atomic.Bool{} }
 	return d
 }
@@ -59,7 +60,7 @@ func (d *diskErrors) try(ctx context.Context, v *table.VM) (runs bool) {
 	if r.State != record.Running {
 		return true
 	}
-	state, err := stateOf(ctx, d.domains, r)
+	state, err := stateOf(ctx, d.observer, r)
 	switch {
 	case err != nil:
 		return false // libvirtd is away

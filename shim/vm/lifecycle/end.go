@@ -23,7 +23,10 @@ import (
 // ends notices that guests end, ends them, and removes containers.
 type ends struct {
 	table      *table.Table
-	domains    Domains
+	domains    ender
+	observer   Observer
+	processes  Processes
+	libvirtd   connector
 	disks      DiskMaker
 	groups     Groups
 	conditions Conditions
@@ -47,7 +50,8 @@ type endState struct {
 
 func newEnds(o Options, down *teardown, p *pending) *ends {
 	e := &ends{
-		table: o.Table, domains: o.Domains, disks: o.DiskMaker, groups: o.Groups, conditions: o.Conditions,
+		table: o.Table, domains: o.Domains, observer: o.Observer, processes: o.Processes, libvirtd: o.Connection,
+		disks: o.DiskMaker, groups: o.Groups, conditions: o.Conditions,
 		events: o.Events, tasks: o.Tasks, metrics: o.Metrics, layout: o.Layout, log: o.Logger,
 		down: down, pending: p, errors: newDiskErrors(o),
 	}
@@ -60,10 +64,10 @@ func newEnds(o Options, down *teardown, p *pending) *ends {
 // next connection.
 const patience = 30 * time.Second
 
-func stateOf(ctx context.Context, d observer, r record.Container) (domain.State, error) {
+func stateOf(ctx context.Context, o Observer, r record.Container) (domain.State, error) {
 	ctx, cancel := background.AtMost(ctx, patience)
 	defer cancel()
-	return d.State(ctx, r.Domain.UUID)
+	return o.State(ctx, r.Domain.UUID)
 }
 
 // settle records the end of a guest that has ended, and undoes what was made for
@@ -81,7 +85,7 @@ func (e *ends) settle(ctx context.Context, v *table.VM) error {
 	if r.State != record.Running {
 		return nil
 	}
-	state, err := stateOf(ctx, e.domains, r)
+	state, err := stateOf(ctx, e.observer, r)
 	switch {
 	case errors.Is(err, domain.ErrNotFound):
 		state = domain.State{Status: domain.StatusShutoff, Reason: domain.ReasonFailed}
@@ -150,7 +154,7 @@ func (e *ends) watch(v *table.VM) {
 	r := v.Record()
 	e.tasks.Run(func(ctx context.Context) {
 		log := table.Logger(e.log, r)
-		if err := e.domains.AwaitEnd(ctx, r.Domain.Name, r.Domain.PID); err != nil {
+		if err := e.processes.AwaitEnd(ctx, r.Domain.Name, r.Domain.PID); err != nil {
 			if ctx.Err() == nil {
 				log.Error("watching a VM's process failed", "error", err)
 			}

@@ -114,7 +114,7 @@ func TestPauseIsReported(t *testing.T) {
 		if s := n.conditions.StateOf(id); s.Status != domain.StatusPaused || s.Reason != domain.ReasonUser {
 			t.Errorf("paused: %+v", s)
 		}
-		must(t, n.libvirt.Resume(t.Context(), uuid))
+		must(t, n.libvirt.Lifecycle.Resume(t.Context(), uuid))
 		time.Sleep(time.Millisecond)
 		if s := n.conditions.StateOf(id); s.Status != domain.StatusRunning {
 			t.Errorf("resumed: %+v", s)

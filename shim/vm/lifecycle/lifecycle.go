@@ -37,8 +37,10 @@ type Options struct {
 	Groups       Groups
 	Consoles     Consoles
 	Domains      Domains
+	Observer     Observer
+	Processes    Processes
 	Memory       Memory
-	DomainEvents Events
+	Connection   Connection
 
 	Describer Describer
 	Files     *vmfile.Files
@@ -82,7 +84,7 @@ func New(o Options) *Lifecycle {
 	}
 	ends := newEnds(o, down, pending)
 	dhcp := newDHCPKeeper(o)
-	resizer := &resizer{table: o.Table, groups: o.Groups, memory: o.Memory, domains: o.Domains, log: o.Logger}
+	resizer := &resizer{table: o.Table, groups: o.Groups, memory: o.Memory, libvirtd: o.Connection, log: o.Logger}
 	disks := &diskKeeper{table: o.Table, disks: o.DiskKeeper, attached: o.DiskAttacher, tasks: o.Tasks, log: o.Logger}
 	l := &Lifecycle{
 		table: o.Table, consoles: o.Consoles, ends: ends, resizer: resizer, disks: disks,

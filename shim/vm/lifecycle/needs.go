@@ -20,50 +20,58 @@ import (
 // The parts that a VM is made of. Each interface names the type that implements
 // it; errors are that type's.
 
-// starter brings a domain from its description to a running guest; [domain.Driver].
+// starter brings a domain from its description to a running guest.
 type starter interface {
-	// Connected waits until libvirtd answers, or returns why it does not.
-	Connected(ctx context.Context) error
 	Define(ctx context.Context, xml string) error
 	// Start starts the domain paused, and returns QEMU's process id. files are
 	// the descriptors of its FD groups.
 	Start(ctx context.Context, uuid string, files map[string][]*os.File) (pid int, err error)
-	// AwaitProcess waits for QEMU's process, which is there before Start returns.
-	AwaitProcess(ctx context.Context, name string) (pid int, err error)
 	Resume(ctx context.Context, uuid string) error
 }
 
-// ender ends domains; [domain.Driver]. A missing domain is no error of Destroy
-// and Undefine.
+// ender ends domains. A missing domain is no error of Destroy and Undefine.
 type ender interface {
 	Shutdown(ctx context.Context, uuid string) error
 	Destroy(ctx context.Context, uuid string) error
 	Undefine(ctx context.Context, uuid string) error
 }
 
-// observer reports on domains; [domain.Driver].
-type observer interface {
-	State(ctx context.Context, uuid string) (domain.State, error)
-	// AwaitEnd waits until the process is no longer the domain's QEMU.
-	AwaitEnd(ctx context.Context, name string, pid int) error
-	Domains(ctx context.Context) ([]domain.Info, error)
-}
-
-// Domains is what the life of a VM needs of libvirt; [domain.Driver].
+// Domains starts and ends domains; [domain.Lifecycle].
 type Domains interface {
 	starter
 	ender
-	observer
 }
 
-// Memory changes and reads how much of its RAM a guest has, in bytes; [domain.Driver].
+// Observer reports on domains; [domain.Observer].
+type Observer interface {
+	State(ctx context.Context, uuid string) (domain.State, error)
+	Domains(ctx context.Context) ([]domain.Info, error)
+}
+
+// Processes waits for QEMU processes; [domain.Processes].
+type Processes interface {
+	// AwaitProcess waits for QEMU's process, which is there before Start returns.
+	AwaitProcess(ctx context.Context, name string) (pid int, err error)
+	// AwaitEnd waits until the process is no longer the domain's QEMU.
+	AwaitEnd(ctx context.Context, name string, pid int) error
+}
+
+// Memory changes and reads how much of its RAM a guest has, in bytes; [domain.Balloon].
 type Memory interface {
 	SetMemory(ctx context.Context, uuid string, bytes int64) error
 	Memory(ctx context.Context, uuid string) (bytes int64, err error)
 }
 
-// Events reports what happens to domains; [domain.Driver].
-type Events interface {
+// connector waits for libvirtd.
+type connector interface {
+	// Connected waits until libvirtd answers, or returns why it does not.
+	Connected(ctx context.Context) error
+}
+
+// Connection is the connection to libvirtd; [domain.Connection].
+type Connection interface {
+	connector
+	// Subscribe returns what happens to domains.
 	Subscribe() (events <-chan domain.Event, unsubscribe func())
 	// Run keeps the connection to libvirtd until ctx ends.
 	Run(ctx context.Context) error

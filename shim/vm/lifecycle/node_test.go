@@ -120,7 +120,7 @@ func (n *node) join() {
 		Records: n.store, Images: n.images, ImageStore: n.images, Expanded: n.images,
 		DiskMaker: n.disks, DiskAttacher: n.disks, DiskKeeper: n.disks,
 		Network: n.network, Groups: n.groups, Consoles: n.consoles,
-		Domains: n.libvirt, Memory: n.libvirt, DomainEvents: n.libvirt,
+		Domains: n.libvirt.Lifecycle, Observer: n.libvirt.Observer, Processes: n.libvirt.Processes, Memory: n.libvirt.Balloon, Connection: n.libvirt.Connection,
 		Files:     files,
 		Describer: lifecycle.Describer{Disks: n.disks, Files: files, Layout: n.layout, Accelerator: domain.TCG, Emulator: "/usr/bin/qemu-system-x86_64"},
 		Layout:    n.layout, Metrics: metrics.New(), Logger: log,

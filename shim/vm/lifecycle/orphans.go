@@ -75,7 +75,7 @@ func (c *recovery) releaseStrayDisks(ctx context.Context) error {
 // it removes the record. So these domains are another shim's, or their records
 // are lost. They are guests at work, which this shim must not end.
 func (c *recovery) logStrayDomains(ctx context.Context) {
-	domains, err := c.domains.Domains(ctx)
+	domains, err := c.observer.Domains(ctx)
 	if err != nil {
 		c.log.Error("listing the domains failed", "error", err)
 		return

@@ -23,7 +23,7 @@ type recovery struct {
 	images     Images
 	disks      DiskMaker
 	network    Network
-	domains    observer
+	observer   Observer
 	consoles   Consoles
 	conditions Conditions
 	tasks      *background.Tasks
@@ -39,7 +39,7 @@ type recovery struct {
 func newRecovery(o Options, s *starts, e *ends, d *dhcpKeeper) *recovery {
 	return &recovery{
 		table: o.Table, records: o.Records, sandboxes: o.Sandboxes, images: o.Images, disks: o.DiskMaker,
-		network: o.Network, domains: o.Domains, consoles: o.Consoles, conditions: o.Conditions, tasks: o.Tasks,
+		network: o.Network, observer: o.Observer, consoles: o.Consoles, conditions: o.Conditions, tasks: o.Tasks,
 		layout: o.Layout, log: o.Logger, handler: o.RuntimeHandler, starts: s, ends: e, dhcp: d,
 	}
 }

@@ -25,7 +25,7 @@ func (e *ends) removeByID(ctx context.Context, id string) error {
 		return err
 	}
 	if v.Record().Unclean {
-		awaitLibvirtd(ctx, e.domains)
+		awaitLibvirtd(ctx, e.libvirtd)
 	}
 	return e.remove(ctx, v)
 }

@@ -23,7 +23,7 @@ import (
 type starts struct {
 	table      *table.Table
 	sandboxes  Sandboxes
-	domains    Domains
+	libvirtd   connector
 	conditions Conditions
 	events     Publisher
 	metrics    *metrics.Metrics
@@ -37,11 +37,11 @@ type starts struct {
 
 func newStarts(o Options, down *teardown, ends *ends, dhcp *dhcpKeeper, late *unanswered) *starts {
 	return &starts{
-		table: o.Table, sandboxes: o.Sandboxes, domains: o.Domains, conditions: o.Conditions, events: o.Events,
+		table: o.Table, sandboxes: o.Sandboxes, libvirtd: o.Connection, conditions: o.Conditions, events: o.Events,
 		metrics: o.Metrics, log: o.Logger, down: down, ends: ends, dhcp: dhcp,
 		parts: parts{
 			table: o.Table, groups: o.Groups, network: o.Network, consoles: o.Consoles, disks: o.DiskAttacher,
-			domains: o.Domains, agents: o.Agents, describer: o.Describer, layout: o.Layout,
+			domains: o.Domains, processes: o.Processes, agents: o.Agents, describer: o.Describer, layout: o.Layout,
 			resolvConf: o.ResolvConf, late: late, log: o.Logger,
 		},
 	}
@@ -71,7 +71,7 @@ func (s *starts) start(ctx context.Context, id string) (err error) {
 	if err != nil {
 		return err
 	}
-	awaitLibvirtd(ctx, s.domains)
+	awaitLibvirtd(ctx, s.libvirtd)
 	r.State, r.Unclean = record.Starting, true
 	if err := s.table.Put(v, r); err != nil {
 		return err
@@ -139,11 +139,6 @@ func (s *starts) fail(v *table.VM, r record.Container, cause error) error {
 	// The next shim finds a start that was cut off.
 	defer v.Publish(r)
 	return s.table.Save(r)
-}
-
-// connector waits for libvirtd; [domain.Driver].
-type connector interface {
-	Connected(ctx context.Context) error
 }
 
 // returnTime is how long libvirtd, or this shim, may need for a restart.

@@ -25,6 +25,7 @@ type parts struct {
 	consoles   Consoles
 	disks      DiskAttacher
 	domains    starter
+	processes  Processes
 	agents     Agents
 	describer  Describer
 	layout     layout.Layout
@@ -118,7 +119,7 @@ func (s *start) startDomain(ctx context.Context) (err error) {
 // awaitProcess waits for QEMU's process, which exists before libvirtd has
 // finished its talk with it.
 func (s *start) awaitProcess(ctx context.Context) (err error) {
-	s.process, err = s.parts.domains.AwaitProcess(ctx, s.rec.Domain.Name)
+	s.process, err = s.parts.processes.AwaitProcess(ctx, s.rec.Domain.Name)
 	return err
 }
 

@@ -186,8 +186,8 @@ func TestLateDomain(t *testing.T) {
 			t.Errorf("left %v", left)
 		}
 		n.script.Fail("Libvirt.Start", nil)
-		must(t, n.libvirt.Define(t.Context(), "<domain><name>late</name><uuid>"+uuid+"</uuid></domain>"))
-		_, _ = n.libvirt.Start(t.Context(), uuid, nil)
+		must(t, n.libvirt.Lifecycle.Define(t.Context(), "<domain><name>late</name><uuid>"+uuid+"</uuid></domain>"))
+		_, _ = n.libvirt.Lifecycle.Start(t.Context(), uuid, nil)
 		time.Sleep(time.Second)
 		if left := n.libvirt.Left(); len(left) > 0 {
 			t.Errorf("the late domain stays: %v", left)

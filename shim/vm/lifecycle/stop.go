@@ -22,7 +22,7 @@ func (e *ends) stopByID(ctx context.Context, id string, timeout time.Duration) e
 		return err
 	}
 	if v.Record().Unclean {
-		awaitLibvirtd(ctx, e.domains)
+		awaitLibvirtd(ctx, e.libvirtd)
 	}
 	return e.stop(ctx, v, timeout)
 }

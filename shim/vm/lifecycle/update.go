@@ -21,11 +21,11 @@ import (
 
 // resizer changes the resources of containers.
 type resizer struct {
-	table   *table.Table
-	groups  Groups
-	memory  Memory
-	domains connector
-	log     *slog.Logger
+	table    *table.Table
+	groups   Groups
+	memory   Memory
+	libvirtd connector
+	log      *slog.Logger
 }
 
 func (z *resizer) update(ctx context.Context, id string, change *runtimeapi.LinuxContainerResources) error {
@@ -84,7 +84,7 @@ func (z *resizer) changeRunning(ctx context.Context, v *table.VM, r record.Conta
 			return err
 		}
 	}
-	awaitLibvirtd(ctx, z.domains)
+	awaitLibvirtd(ctx, z.libvirtd)
 	r.Resources.Value = wanted
 	if err := z.table.Put(v, r); err != nil {
 		return err

@@ -23,7 +23,7 @@ func (n *node) wantMemory(t *testing.T, id string, limit, guest int64) {
 	t.Helper()
 	r := n.rec(t, id)
 	l, _, _ := n.groups.Of(id)
-	has, err := n.libvirt.Memory(t.Context(), r.Domain.UUID)
+	has, err := n.libvirt.Balloon.Memory(t.Context(), r.Domain.UUID)
 	must(t, err)
 	if recorded := resources.Of(r).GetMemoryLimitInBytes(); recorded != limit<<20 || l.Memory != (limit+128)<<20 || has != guest<<20 {
 		t.Errorf("recorded %d, group %d, guest %d; want %d, guest %d MiB", recorded>>20, l.Memory>>20, has>>20, limit, guest)

@@ -13,7 +13,7 @@ import (
 // looks at all VMs, since events may have been missed.
 type watcher struct {
 	table      *table.Table
-	events     Events
+	connection Connection
 	agents     Agents
 	conditions Conditions
 	tasks      *background.Tasks
@@ -28,20 +28,20 @@ type watcher struct {
 
 func newWatcher(o Options, e *ends, z *resizer, d *diskKeeper, k *dhcpKeeper, late *unanswered, r *recovery) *watcher {
 	return &watcher{
-		table: o.Table, events: o.DomainEvents, agents: o.Agents, conditions: o.Conditions, tasks: o.Tasks,
+		table: o.Table, connection: o.Connection, agents: o.Agents, conditions: o.Conditions, tasks: o.Tasks,
 		ends: e, resizer: z, disks: d, dhcp: k, late: late, recovery: r,
 	}
 }
 
 // run acts on events until ctx ends. The keepers run beside it, for as long.
 func (w *watcher) run(ctx context.Context, keepers ...func(context.Context)) error {
-	events, unsubscribe := w.events.Subscribe()
+	events, unsubscribe := w.connection.Subscribe()
 	defer unsubscribe()
 	w.tasks.Run(func(context.Context) { w.watch(ctx, events) })
 	for _, keep := range keepers {
 		w.tasks.Run(func(context.Context) { keep(ctx) })
 	}
-	return w.events.Run(ctx)
+	return w.connection.Run(ctx)
 }
 
 func (w *watcher) watch(ctx context.Context, events <-chan domain.Event) {

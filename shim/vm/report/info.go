@@ -22,7 +22,7 @@ type disks interface {
 
 // describer translates a record into libvirt's terms; package lifecycle's Describer.
 type describer interface {
-	Describe(r record.Container) domain.Machine
+	Describe(r record.Container) domain.Description
 }
 
 // info is the part of a verbose status that CRI has no fields for.
@@ -90,7 +90,7 @@ func diskInfos(r record.Container, described []domain.Disk) []vminfo.Disk {
 
 // domainXML is what libvirtd was given for a VM that runs. A VM that can't be
 // described any more must not make its status fail.
-func (i *info) domainXML(r record.Container, d domain.Machine) string {
+func (i *info) domainXML(r record.Container, d domain.Description) string {
 	if r.State != record.Running {
 		return ""
 	}

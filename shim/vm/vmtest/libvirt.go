@@ -2,7 +2,6 @@ package vmtest
 
 import (
 	"context"
-	"encoding/xml"
 	"errors"
 	"fmt"
 	"sync"
@@ -11,8 +10,14 @@ import (
 )
 
 // Libvirt is a fake of [domain.Driver]: a libvirtd whose domains are values. It
-// has a connection from the start.
+// has a connection from the start. Its parts are those of the driver.
 type Libvirt struct {
+	Connection *Connection
+	Lifecycle  *Lifecycle
+	Observer   *Observer
+	Processes  *Processes
+	Balloon    *Balloon
+
 	script *Script
 
 	mu        sync.Mutex
@@ -40,10 +45,13 @@ type fakeDomain struct {
 
 // NewLibvirt returns a libvirtd without domains.
 func NewLibvirt(s *Script) *Libvirt {
-	return &Libvirt{
+	l := &Libvirt{
 		script: s, changed: make(chan struct{}), domains: map[string]*fakeDomain{}, lastPID: 1 << 22,
 		listeners: map[chan domain.Event]struct{}{},
 	}
+	l.Connection, l.Lifecycle, l.Observer = &Connection{l}, &Lifecycle{l}, &Observer{l}
+	l.Processes, l.Balloon = &Processes{l}, &Balloon{l}
+	return l
 }
 
 // enter begins a call. It returns with the mutex held if it returns no error.
@@ -106,57 +114,36 @@ func (l *Libvirt) notify() {
 	l.changed = make(chan struct{})
 }
 
-// Define implements the driver's.
-func (l *Libvirt) Define(ctx context.Context, text string) error {
-	var x struct {
-		Name   string `xml:"name"`
-		UUID   string `xml:"uuid"`
-		Memory int64  `xml:"memory"` // MiB
-		VM     struct {
-			Container struct {
-				ID   string `xml:"id,attr"`
-				Name string `xml:"name,attr"`
-			} `xml:"container"`
-			Pod struct {
-				Namespace string `xml:"namespace,attr"`
-				Name      string `xml:"name,attr"`
-			} `xml:"pod"`
-		} `xml:"metadata>vm"`
+// pidOf returns the process id of a domain's QEMU, 0 if it does not run. The
+// caller holds the mutex.
+func (l *Libvirt) pidOf(name string) int {
+	for _, d := range l.domains {
+		if d.info.Name == name {
+			return d.state.PID
+		}
 	}
-	if err := xml.Unmarshal([]byte(text), &x); err != nil {
-		return fmt.Errorf("define domain: %w", err)
-	}
-	if err := l.enter(ctx, "Define"); err != nil {
-		return err
-	}
-	defer l.mu.Unlock()
-	d := l.domains[x.UUID]
-	if d == nil {
-		d = &fakeDomain{state: domain.State{Status: domain.StatusShutoff, Reason: domain.ReasonNeverRan}, balloon: true}
-		l.domains[x.UUID] = d
-	}
-	d.keep, d.ram = true, x.Memory<<20
-	d.info = domain.Info{
-		UUID: x.UUID, Name: x.Name, ContainerID: x.VM.Container.ID, ContainerName: x.VM.Container.Name,
-		PodNamespace: x.VM.Pod.Namespace, PodName: x.VM.Pod.Name,
-	}
-	l.send(domain.Event{UUID: x.UUID, Kind: domain.EventDefined})
-	return nil
+	return 0
 }
 
-// Undefine implements the driver's.
-func (l *Libvirt) Undefine(ctx context.Context, uuid string) error {
-	d, err := l.on(ctx, "Undefine", uuid)
-	if errors.Is(err, domain.ErrNotFound) {
-		return nil
+// end ends a domain's QEMU, if there is one. The caller holds the mutex.
+func (l *Libvirt) end(d *fakeDomain, reason domain.Reason) {
+	if d.state.Status == domain.StatusShutoff {
+		return
 	}
-	if err != nil {
-		return err
+	d.state = domain.State{Status: domain.StatusShutoff, Reason: reason}
+	if !d.keep {
+		delete(l.domains, d.info.UUID)
 	}
-	defer l.mu.Unlock()
-	if d.keep = false; d.state.Status == domain.StatusShutoff {
-		delete(l.domains, uuid)
+	l.send(domain.Event{UUID: d.info.UUID, Kind: domain.EventStopped, Reason: reason})
+	l.notify()
+}
+
+// send sends an event. The caller holds the mutex.
+func (l *Libvirt) send(e domain.Event) {
+	if l.away {
+		return
 	}
-	l.send(domain.Event{UUID: uuid, Kind: domain.EventUndefined})
-	return nil
+	for c := range l.listeners {
+		c <- e // a test sends far fewer than there is room for
+	}
 }

@@ -2,6 +2,7 @@ package vmtest
 
 import (
 	"context"
+	"encoding/xml"
 	"errors"
 	"fmt"
 	"os"
@@ -9,25 +10,51 @@ import (
 	"github.com/nodevirt/nodevirt/shim/domain"
 )
 
-// Connected implements the driver's.
-func (l *Libvirt) Connected(ctx context.Context) error {
-	for {
-		l.mu.Lock()
-		away, changed := l.away, l.changed
-		l.mu.Unlock()
-		if !away {
-			return nil
-		}
-		select {
-		case <-changed:
-		case <-ctx.Done():
-			return fmt.Errorf("connect to libvirtd: %w: %w", domain.ErrUnavailable, context.Cause(ctx))
-		}
+// Lifecycle is a fake of [domain.Lifecycle].
+type Lifecycle struct{ libvirt *Libvirt }
+
+// Define implements domain's.
+func (c *Lifecycle) Define(ctx context.Context, text string) error {
+	l := c.libvirt
+	var x struct {
+		Name   string `xml:"name"`
+		UUID   string `xml:"uuid"`
+		Memory int64  `xml:"memory"` // MiB
+		VM     struct {
+			Container struct {
+				ID   string `xml:"id,attr"`
+				Name string `xml:"name,attr"`
+			} `xml:"container"`
+			Pod struct {
+				Namespace string `xml:"namespace,attr"`
+				Name      string `xml:"name,attr"`
+			} `xml:"pod"`
+		} `xml:"metadata>vm"`
 	}
+	if err := xml.Unmarshal([]byte(text), &x); err != nil {
+		return fmt.Errorf("define domain: %w", err)
+	}
+	if err := l.enter(ctx, "Define"); err != nil {
+		return err
+	}
+	defer l.mu.Unlock()
+	d := l.domains[x.UUID]
+	if d == nil {
+		d = &fakeDomain{state: domain.State{Status: domain.StatusShutoff, Reason: domain.ReasonNeverRan}, balloon: true}
+		l.domains[x.UUID] = d
+	}
+	d.keep, d.ram = true, x.Memory<<20
+	d.info = domain.Info{
+		UUID: x.UUID, Name: x.Name, ContainerID: x.VM.Container.ID, ContainerName: x.VM.Container.Name,
+		PodNamespace: x.VM.Pod.Namespace, PodName: x.VM.Pod.Name,
+	}
+	l.send(domain.Event{UUID: x.UUID, Kind: domain.EventDefined})
+	return nil
 }
 
-// Start implements the driver's.
-func (l *Libvirt) Start(ctx context.Context, uuid string, _ map[string][]*os.File) (int, error) {
+// Start implements domain's.
+func (c *Lifecycle) Start(ctx context.Context, uuid string, _ map[string][]*os.File) (int, error) {
+	l := c.libvirt
 	d, err := l.on(ctx, "Start", uuid)
 	if err != nil {
 		return 0, err
@@ -44,59 +71,9 @@ func (l *Libvirt) Start(ctx context.Context, uuid string, _ map[string][]*os.Fil
 	return d.state.PID, nil
 }
 
-// AwaitProcess implements the driver's.
-func (l *Libvirt) AwaitProcess(ctx context.Context, name string) (int, error) {
-	if err := l.script.enter(ctx, "Libvirt.AwaitProcess"); err != nil {
-		return 0, err
-	}
-	for {
-		l.mu.Lock()
-		pid, changed := l.pidOf(name), l.changed
-		l.mu.Unlock()
-		if pid != 0 {
-			return pid, nil
-		}
-		select {
-		case <-changed:
-		case <-ctx.Done():
-			return 0, expired(ctx, "await the process of domain "+name)
-		}
-	}
-}
-
-// AwaitEnd implements the driver's. It works while libvirtd is away.
-func (l *Libvirt) AwaitEnd(ctx context.Context, name string, pid int) error {
-	if err := l.script.enter(ctx, "Libvirt.AwaitEnd"); err != nil {
-		return err
-	}
-	for {
-		l.mu.Lock()
-		now, changed := l.pidOf(name), l.changed
-		l.mu.Unlock()
-		if now != pid {
-			return nil
-		}
-		select {
-		case <-changed:
-		case <-ctx.Done():
-			return fmt.Errorf("watch QEMU of domain %s: %w", name, context.Cause(ctx))
-		}
-	}
-}
-
-// pidOf returns the process id of a domain's QEMU, 0 if it does not run. The
-// caller holds the mutex.
-func (l *Libvirt) pidOf(name string) int {
-	for _, d := range l.domains {
-		if d.info.Name == name {
-			return d.state.PID
-		}
-	}
-	return 0
-}
-
-// Resume implements the driver's.
-func (l *Libvirt) Resume(ctx context.Context, uuid string) error {
+// Resume implements domain's.
+func (c *Lifecycle) Resume(ctx context.Context, uuid string) error {
+	l := c.libvirt
 	d, err := l.onRunning(ctx, "Resume", uuid)
 	if err != nil {
 		return err
@@ -109,8 +86,9 @@ func (l *Libvirt) Resume(ctx context.Context, uuid string) error {
 	return nil
 }
 
-// Shutdown implements the driver's.
-func (l *Libvirt) Shutdown(ctx context.Context, uuid string) error {
+// Shutdown implements domain's.
+func (c *Lifecycle) Shutdown(ctx context.Context, uuid string) error {
+	l := c.libvirt
 	d, err := l.onRunning(ctx, "Shutdown", uuid)
 	if err != nil {
 		return err
@@ -122,8 +100,9 @@ func (l *Libvirt) Shutdown(ctx context.Context, uuid string) error {
 	return nil
 }
 
-// Destroy implements the driver's.
-func (l *Libvirt) Destroy(ctx context.Context, uuid string) error {
+// Destroy implements domain's.
+func (c *Lifecycle) Destroy(ctx context.Context, uuid string) error {
+	l := c.libvirt
 	d, err := l.on(ctx, "Destroy", uuid)
 	if errors.Is(err, domain.ErrNotFound) {
 		return nil
@@ -136,15 +115,20 @@ func (l *Libvirt) Destroy(ctx context.Context, uuid string) error {
 	return nil
 }
 
-// end ends a domain's QEMU, if there is one. The caller holds the mutex.
-func (l *Libvirt) end(d *fakeDomain, reason domain.Reason) {
-	if d.state.Status == domain.StatusShutoff {
-		return
+// Undefine implements domain's.
+func (c *Lifecycle) Undefine(ctx context.Context, uuid string) error {
+	l := c.libvirt
+	d, err := l.on(ctx, "Undefine", uuid)
+	if errors.Is(err, domain.ErrNotFound) {
+		return nil
 	}
-	d.state = domain.State{Status: domain.StatusShutoff, Reason: reason}
-	if !d.keep {
-		delete(l.domains, d.info.UUID)
+	if err != nil {
+		return err
 	}
-	l.send(domain.Event{UUID: d.info.UUID, Kind: domain.EventStopped, Reason: reason})
-	l.notify()
+	defer l.mu.Unlock()
+	if d.keep = false; d.state.Status == domain.StatusShutoff {
+		delete(l.domains, uuid)
+	}
+	l.send(domain.Event{UUID: uuid, Kind: domain.EventUndefined})
+	return nil
 }

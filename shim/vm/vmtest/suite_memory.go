@@ -5,48 +5,47 @@ import (
 	"testing"
 
 	"github.com/nodevirt/nodevirt/shim/domain"
-	"github.com/nodevirt/nodevirt/shim/vm/lifecycle"
 )
 
 // TestMemory is the suite of guests' memory. The domain is one that TestDomains
 // takes; its guest need not release memory.
-func TestMemory(t *testing.T, d lifecycle.Domains, m lifecycle.Memory, s Sample) {
+func TestMemory(t *testing.T, d Libvirtd, s Sample) {
 	t.Helper()
 	ctx := t.Context()
-	if err := d.Define(ctx, s.XML); err != nil {
+	if err := d.Domains.Define(ctx, s.XML); err != nil {
 		t.Fatal(err)
 	}
-	if err := m.SetMemory(ctx, s.UUID, s.RAM/2); !errors.Is(err, domain.ErrNotRunning) {
+	if err := d.Memory.SetMemory(ctx, s.UUID, s.RAM/2); !errors.Is(err, domain.ErrNotRunning) {
 		t.Errorf("memory of a domain that does not run: %v", err)
 	}
-	if _, err := d.Start(ctx, s.UUID, s.Files); err != nil {
+	if _, err := d.Domains.Start(ctx, s.UUID, s.Files); err != nil {
 		t.Fatal(err)
 	}
-	if got, err := m.Memory(ctx, s.UUID); err != nil || got != s.RAM {
+	if got, err := d.Memory.Memory(ctx, s.UUID); err != nil || got != s.RAM {
 		t.Errorf("a guest that starts has %d, %v; want %d", got, err, s.RAM)
 	}
-	if err := m.SetMemory(ctx, s.UUID, s.RAM/2); err != nil {
+	if err := d.Memory.SetMemory(ctx, s.UUID, s.RAM/2); err != nil {
 		t.Error(err)
 	}
-	if err := m.SetMemory(ctx, s.UUID, s.RAM); err != nil {
+	if err := d.Memory.SetMemory(ctx, s.UUID, s.RAM); err != nil {
 		t.Error(err)
 	}
-	if got, err := m.Memory(ctx, s.UUID); err != nil || got != s.RAM {
+	if got, err := d.Memory.Memory(ctx, s.UUID); err != nil || got != s.RAM {
 		t.Errorf("with its limit lifted it has %d, %v; want %d", got, err, s.RAM)
 	}
-	if err := errors.Join(d.Destroy(ctx, s.UUID), d.Undefine(ctx, s.UUID)); err != nil {
+	if err := errors.Join(d.Domains.Destroy(ctx, s.UUID), d.Domains.Undefine(ctx, s.UUID)); err != nil {
 		t.Error(err)
 	}
-	if _, err := m.Memory(ctx, s.UUID); !errors.Is(err, domain.ErrNotFound) {
+	if _, err := d.Memory.Memory(ctx, s.UUID); !errors.Is(err, domain.ErrNotFound) {
 		t.Errorf("memory of a missing domain: %v", err)
 	}
 }
 
 // TestEvents is the suite of events. The domain is one that TestDomains takes.
-func TestEvents(t *testing.T, d lifecycle.Domains, e lifecycle.Events, s Sample) {
+func TestEvents(t *testing.T, d Libvirtd, s Sample) {
 	t.Helper()
 	ctx := t.Context()
-	events, unsubscribe := e.Subscribe()
+	events, unsubscribe := d.Connection.Subscribe()
 	await := func(kind domain.EventKind, reason domain.Reason) {
 		t.Helper()
 		for {
@@ -64,23 +63,23 @@ func TestEvents(t *testing.T, d lifecycle.Domains, e lifecycle.Events, s Sample)
 			}
 		}
 	}
-	if err := d.Define(ctx, s.XML); err != nil {
+	if err := d.Domains.Define(ctx, s.XML); err != nil {
 		t.Fatal(err)
 	}
 	await(domain.EventDefined, domain.ReasonNone)
-	if _, err := d.Start(ctx, s.UUID, s.Files); err != nil {
+	if _, err := d.Domains.Start(ctx, s.UUID, s.Files); err != nil {
 		t.Fatal(err)
 	}
 	await(domain.EventStarted, domain.ReasonNone)
-	if err := d.Resume(ctx, s.UUID); err != nil {
+	if err := d.Domains.Resume(ctx, s.UUID); err != nil {
 		t.Fatal(err)
 	}
 	await(domain.EventResumed, domain.ReasonNone)
-	if err := d.Destroy(ctx, s.UUID); err != nil {
+	if err := d.Domains.Destroy(ctx, s.UUID); err != nil {
 		t.Fatal(err)
 	}
 	await(domain.EventStopped, domain.ReasonDestroyed)
-	if err := d.Undefine(ctx, s.UUID); err != nil {
+	if err := d.Domains.Undefine(ctx, s.UUID); err != nil {
 		t.Fatal(err)
 	}
 	await(domain.EventUndefined, domain.ReasonNone)

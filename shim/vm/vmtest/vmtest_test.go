@@ -25,7 +25,7 @@ var (
 
 func sample(t *testing.T) vmtest.Sample {
 	t.Helper()
-	m := domain.Machine{
+	m := domain.Description{
 		Name: "default_vm_1", UUID: "5d307ca9-b3ef-428c-8861-06e72d69f223", ContainerID: "c", PodName: "pod", Accelerator: domain.TCG,
 		Spec: vmspec.Spec{CPU: vmspec.CPU{Sockets: 1, Cores: 1, Threads: 1}, Memory: 64 << 20, Machine: "q35", Balloon: true},
 	}
@@ -37,11 +37,14 @@ func sample(t *testing.T) vmtest.Sample {
 }
 
 func TestLibvirt(t *testing.T) {
-	d := vmtest.NewLibvirt(&vmtest.Script{})
+	fake := vmtest.NewLibvirt(&vmtest.Script{})
+	d := vmtest.Libvirtd{
+		Connection: fake.Connection, Domains: fake.Lifecycle, Observer: fake.Observer, Processes: fake.Processes, Memory: fake.Balloon,
+	}
 	vmtest.TestDomains(t, d, sample(t))
-	vmtest.TestMemory(t, d, d, sample(t))
-	vmtest.TestEvents(t, d, d, sample(t))
-	if left := d.Left(); len(left) > 0 {
+	vmtest.TestMemory(t, d, sample(t))
+	vmtest.TestEvents(t, d, sample(t))
+	if left := fake.Left(); len(left) > 0 {
 		t.Error(left)
 	}
 }

@@ -17,20 +17,20 @@ func TestAwaitEnd(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = stdin.Close(); _ = qemu.Wait() })
-	d, pid := NewDriver("", t.TempDir(), nil), qemu.Process.Pid
+	p, pid := &Processes{runDir: t.TempDir()}, qemu.Process.Pid
 
 	given, giveUp := context.WithCancel(t.Context())
 	waits := make(chan error, 2)
-	go func() { waits <- d.AwaitEnd(given, "vm", pid) }()
+	go func() { waits <- p.AwaitEnd(given, "vm", pid) }()
 	giveUp()
 	if err := <-waits; !errors.Is(err, context.Canceled) {
 		t.Errorf("given up: %v", err)
 	}
-	if err := d.AwaitEnd(t.Context(), "other", pid); err != nil {
+	if err := p.AwaitEnd(t.Context(), "other", pid); err != nil {
 		t.Errorf("another one's process: %v", err)
 	}
 
-	go func() { waits <- d.AwaitEnd(t.Context(), "vm", pid) }()
+	go func() { waits <- p.AwaitEnd(t.Context(), "vm", pid) }()
 	select {
 	case err := <-waits:
 		t.Fatalf("it runs, and ended: %v", err)
@@ -43,7 +43,7 @@ func TestAwaitEnd(t *testing.T) {
 		t.Error(err)
 	}
 	_ = qemu.Wait()
-	if err := d.AwaitEnd(t.Context(), "vm", pid); err != nil {
+	if err := p.AwaitEnd(t.Context(), "vm", pid); err != nil {
 		t.Errorf("of a process that is gone: %v", err)
 	}
 }

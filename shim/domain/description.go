@@ -16,12 +16,12 @@ const (
 	TCG = accel.TCG
 )
 
-// Machine describes a domain: the input of [XML]. It is a plain value.
-type Machine struct {
+// Description describes a domain: the input of [XML]. It is a plain value.
+type Description struct {
 	// Name is libvirt's name of the domain, without a slash; UUID its identity.
 	Name, UUID string
 	// ContainerID and the names below go to the domain's metadata, from which
-	// [Driver.Domains] reads them back.
+	// [Observer.Domains] reads them back.
 	ContainerID                          string
 	PodNamespace, PodName, ContainerName string
 	// Spec is the pod's VM spec.
@@ -77,7 +77,7 @@ type Layer struct {
 	// ISCSI is the layer's iSCSI disk, in place of Path.
 	ISCSI *ISCSI
 	// FDGroup names the descriptors that QEMU uses instead of opening Path, see
-	// [Driver.Start]. If it is empty, QEMU opens Path as the VM's UID.
+	// [Lifecycle.Start]. If it is empty, QEMU opens Path as the VM's UID.
 	FDGroup string
 	// ReadOnly makes the disk read-only if it is set on the top layer. Other layers
 	// are always read-only.

@@ -22,17 +22,17 @@ func TestPID(t *testing.T) {
 	}
 	t.Cleanup(func() { _ = stdin.Close(); _ = qemu.Wait() })
 
-	d := NewDriver("", t.TempDir(), nil)
-	if err := os.Mkdir(filepath.Join(d.runDir, "qemu"), 0o700); err != nil {
+	p := Processes{runDir: t.TempDir()}
+	if err := os.Mkdir(filepath.Join(p.runDir, "qemu"), 0o700); err != nil {
 		t.Fatal(err)
 	}
 	write := func(name, text string) {
-		if err := os.WriteFile(filepath.Join(d.runDir, "qemu", name+".pid"), []byte(text), 0o600); err != nil {
+		if err := os.WriteFile(filepath.Join(p.runDir, "qemu", name+".pid"), []byte(text), 0o600); err != nil {
 			t.Fatal(err)
 		}
 	}
 	write("vm", fmt.Sprintln(qemu.Process.Pid))
-	if pid, err := d.pid("vm"); err != nil || pid != qemu.Process.Pid {
+	if pid, err := p.pid("vm"); err != nil || pid != qemu.Process.Pid {
 		t.Errorf("got %d, %v; want %d", pid, err, qemu.Process.Pid)
 	}
 	// What a guest can put there.
@@ -41,15 +41,15 @@ func TestPID(t *testing.T) {
 		write(name, text)
 	}
 	for _, name := range []string{"v", "init", "group", "none", "text"} {
-		if pid, err := d.pid(name); err == nil {
+		if pid, err := p.pid(name); err == nil {
 			t.Errorf("%s: got %d, want an error", name, pid)
 		}
 	}
 	write("long", strings.Repeat("1", 1<<20))
-	if _, err := d.pid("long"); err == nil || len(err.Error()) > 1000 {
+	if _, err := p.pid("long"); err == nil || len(err.Error()) > 1000 {
 		t.Errorf("a file that a guest made long: %.1000v", err)
 	}
-	if _, err := d.pid("gone"); !errors.Is(err, fs.ErrNotExist) {
+	if _, err := p.pid("gone"); !errors.Is(err, fs.ErrNotExist) {
 		t.Errorf("without a file: %v", err)
 	}
 }

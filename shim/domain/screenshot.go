@@ -9,32 +9,13 @@ import (
 	"libvirt.org/go/libvirt"
 )
 
-// Pause stops the virtual CPUs of a running domain. A paused domain is no error. The error is
-// [ErrNotRunning] if the domain does not run.
-func (d *Driver) Pause(ctx context.Context, uuid string) error {
-	return do(ctx, d, "pause", uuid, (*libvirt.Domain).Suspend)
-}
-
-// Reset resets a domain at once, as a reset button does. The guest loses data that it has not written.
-func (d *Driver) Reset(ctx context.Context, uuid string) error {
-	return do(ctx, d, "reset", uuid, func(dom *libvirt.Domain) error { return dom.Reset(0) })
-}
-
-// Reboot sends an ACPI shutdown request, and resets the domain when the guest has powered off. It returns
-// before the guest reacts, and the guest may ignore the request.
-func (d *Driver) Reboot(ctx context.Context, uuid string) error {
-	return do(ctx, d, "reboot", uuid, func(dom *libvirt.Domain) error {
-		return dom.Reboot(libvirt.DOMAIN_REBOOT_ACPI_POWER_BTN)
-	})
-}
-
 // maxScreenshot is the maximum size of a picture in bytes: 8192 by 8192 pixels as a portable pixmap.
 const maxScreenshot = 8192*8192*3 + 64
 
 // Screenshot returns a picture of a running domain's first display. Its first bytes identify the format:
 // PNG or, with older QEMUs, a portable pixmap.
-func (d *Driver) Screenshot(ctx context.Context, uuid string) ([]byte, error) {
-	return call(ctx, d, "take a screenshot of", "domain "+uuid, func(c *libvirt.Connect) ([]byte, error) {
+func (o *Observer) Screenshot(ctx context.Context, uuid string) ([]byte, error) {
+	return call(ctx, o.conn, "take a screenshot of", "domain "+uuid, func(c *libvirt.Connect) ([]byte, error) {
 		dom, err := c.LookupDomainByUUIDString(uuid)
 		if err != nil {
 			return nil, err

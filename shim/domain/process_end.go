@@ -13,7 +13,7 @@ import (
 // AwaitEnd returns when the QEMU of a domain, which has this process id, has ended,
 // or at once if another process has the id now. It does not need libvirtd, which
 // sends no event for a QEMU that ended while libvirtd did not run.
-func (d *Driver) AwaitEnd(ctx context.Context, name string, pid int) error {
+func (p *Processes) AwaitEnd(ctx context.Context, name string, pid int) error {
 	f, err := openProcess(pid)
 	if errors.Is(err, unix.ESRCH) {
 		return nil

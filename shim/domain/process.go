@@ -13,13 +13,16 @@ import (
 	"time"
 )
 
-// AwaitProcess waits for the QEMU of a domain during a [Driver.Start], and returns
+// Processes finds and watches the QEMU processes of domains. It does not need libvirtd.
+type Processes struct{ runDir string }
+
+// AwaitProcess waits for the QEMU of a domain during a [Lifecycle.Start], and returns
 // its process id. By then QEMU has opened the descriptors and taps of its domain.
 // libvirtd still has to connect to it before Start returns.
-func (d *Driver) AwaitProcess(ctx context.Context, name string) (int, error) {
+func (p *Processes) AwaitProcess(ctx context.Context, name string) (int, error) {
 	// This takes tens of milliseconds; under load, seconds.
 	for wait := time.Millisecond; ; wait = min(wait*5/4, 50*time.Millisecond) {
-		if pid, err := d.pid(name); err == nil {
+		if pid, err := p.pid(name); err == nil {
 			return pid, nil
 		}
 		select {
@@ -35,8 +38,8 @@ func (d *Driver) AwaitProcess(ctx context.Context, name string) (int, error) {
 // open for writing, so a guest that has compromised its QEMU could write any
 // number. So the process's arguments must be the domain's too, which such a guest
 // can forge only for its own process.
-func (d *Driver) pid(name string) (int, error) {
-	path := filepath.Join(d.runDir, "qemu", name+".pid")
+func (p *Processes) pid(name string) (int, error) {
+	path := filepath.Join(p.runDir, "qemu", name+".pid")
 	text, err := readHead(path, maxPID)
 	if err != nil {
 		return 0, fmt.Errorf("find QEMU of domain %s: %w", name, err)

@@ -1,0 +1,74 @@
+package vmtest
+
+import (
+	"context"
+
+	"github.com/nodevirt/nodevirt/shim/domain"
+)
+
+// Observer is a fake of [domain.Observer].
+type Observer struct{ libvirt *Libvirt }
+
+// State implements domain's.
+func (o *Observer) State(ctx context.Context, uuid string) (domain.State, error) {
+	l := o.libvirt
+	d, err := l.on(ctx, "State", uuid)
+	if err != nil {
+		return domain.State{}, err
+	}
+	defer l.mu.Unlock()
+	return d.state, nil
+}
+
+// Domains implements domain's.
+func (o *Observer) Domains(ctx context.Context) ([]domain.Info, error) {
+	l := o.libvirt
+	if err := l.enter(ctx, "Domains"); err != nil {
+		return nil, err
+	}
+	defer l.mu.Unlock()
+	var all []domain.Info
+	for _, d := range l.domains {
+		all = append(all, d.info)
+	}
+	return all, nil
+}
+
+// AgentConnected implements domain's.
+func (o *Observer) AgentConnected(ctx context.Context, uuid string) (bool, error) {
+	l := o.libvirt
+	d, err := l.on(ctx, "AgentConnected", uuid)
+	if err != nil {
+		return false, err
+	}
+	defer l.mu.Unlock()
+	return d.agent, nil
+}
+
+// Balloon is a fake of [domain.Balloon].
+type Balloon struct{ libvirt *Libvirt }
+
+// SetMemory implements domain's. A guest with a balloon follows at once.
+func (b *Balloon) SetMemory(ctx context.Context, uuid string, bytes int64) error {
+	l := b.libvirt
+	d, err := l.onRunning(ctx, "SetMemory", uuid)
+	if err != nil {
+		return err
+	}
+	defer l.mu.Unlock()
+	if d.balloon {
+		d.memory = min(bytes, d.ram)
+	}
+	return nil
+}
+
+// Memory implements domain's.
+func (b *Balloon) Memory(ctx context.Context, uuid string) (int64, error) {
+	l := b.libvirt
+	d, err := l.onRunning(ctx, "Memory", uuid)
+	if err != nil {
+		return 0, err
+	}
+	defer l.mu.Unlock()
+	return d.memory, nil
+}
