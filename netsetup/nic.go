@@ -19,7 +19,7 @@ type NIC struct {
 	// Card is the caller's name of the card, by which the NIC is found when others come
 	// or go.
 	Card string `json:"card,omitempty"`
-	// Binding is Bridge if empty, as in records of version 1.
+	// Binding is Bridge if empty.
 	Binding Binding `json:"binding,omitempty"`
 	// Interface is the pod's. Bridge and Tap are created for the VM.
 	Interface string `json:"interface"`

@@ -1,8 +1,6 @@
 package lifecycle
 
 import (
-	"crypto/rand"
-	"encoding/hex"
 	"path/filepath"
 	"time"
 
@@ -13,17 +11,10 @@ import (
 	"github.com/nodevirt/nodevirt/shim/vm/layout"
 )
 
-// newID returns an id of containerd's form.
-func newID() string {
-	id := make([]byte, 32)
-	rand.Read(id) // never fails
-	return hex.EncodeToString(id)
-}
-
 // newRecord returns the record of a container before anything is done for it.
 func newRecord(sandbox record.Sandbox, config *runtimeapi.ContainerConfig) record.Container {
 	r := record.Container{
-		ID:        newID(),
+		ID:        record.NewID(),
 		SandboxID: sandbox.ID,
 		State:     record.Creating,
 		CreatedAt: time.Now(),

@@ -2,8 +2,6 @@ package sandbox
 
 import (
 	"context"
-	"crypto/rand"
-	"encoding/hex"
 	"fmt"
 	"log/slog"
 	"time"
@@ -80,15 +78,8 @@ func (s *Sandboxes) Check(config *runtimeapi.PodSandboxConfig) error {
 func (s *Sandboxes) Intend(handler string, config *runtimeapi.PodSandboxConfig) (key string, err error) {
 	r := record.Sandbox{Handler: handler, CreatedAt: time.Now()}
 	r.Config.Value = config
-	key = newKey()
+	key = record.NewID()
 	return key, s.intents.PutIntent(key, r)
-}
-
-// newKey returns a key of the same form as containerd's ids.
-func newKey() string {
-	key := make([]byte, 32)
-	rand.Read(key) // never fails
-	return hex.EncodeToString(key)
 }
 
 // Drop removes an intent: containerd reported that it made no sandbox.
