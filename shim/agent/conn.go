@@ -149,7 +149,7 @@ func (c *conn) line(ctx context.Context, limit int) ([]byte, error) {
 		}
 		part, err := c.in.ReadSlice('\n')
 		if len(line)+len(part) > limit {
-			return nil, fmt.Errorf("%w: an answer of more than %d bytes", ErrGarbled, limit)
+			return nil, fmt.Errorf("%w: the answer has more than %d bytes", ErrGarbled, limit)
 		}
 		if len(line) <= smallAnswer && len(line)+len(part) > smallAnswer {
 			if err := c.takeToken(ctx); err != nil {

@@ -62,7 +62,7 @@ func impostor(t *testing.T, serve func(net.Conn)) (*Agent, *link) {
 	a := join(link, o)
 	t.Cleanup(func() {
 		l.Close()
-		a.Port.Tell(Absent) // hangs up
+		a.Port.Report(Absent) // hangs up
 		serving.Wait()
 	})
 	return a, link
@@ -170,11 +170,11 @@ func TestWaitsDoNotAddUp(t *testing.T) {
 
 func TestAbsence(t *testing.T) {
 	a, link := impostor(t, synced(accepted))
-	a.Port.Tell(Absent)
+	a.Port.Report(Absent)
 	if _, err := a.Commands.Exec(t.Context(), Command{Args: []string{"true"}}); !errors.Is(err, ErrAbsent) {
 		t.Errorf("without an agent: %v", err)
 	}
-	a.Port.Tell(Present)
+	a.Port.Report(Present)
 	failed := make(chan error)
 	go func() {
 		_, err := a.Commands.Exec(t.Context(), Command{Args: []string{"true"}})
@@ -189,7 +189,7 @@ func TestAbsence(t *testing.T) {
 		}
 		time.Sleep(time.Millisecond)
 	}
-	a.Port.Tell(Absent)
+	a.Port.Report(Absent)
 	if err := <-failed; !errors.Is(err, ErrGone) && !errors.Is(err, ErrAbsent) {
 		t.Errorf("an agent that went away: %v", err)
 	}
@@ -202,7 +202,7 @@ func TestAbsence(t *testing.T) {
 func TestDoubt(t *testing.T) {
 	a := New(Options{})
 	first := a.Port.Doubt()
-	a.Port.Tell(Present) // an event, newer than what was asked for
+	a.Port.Report(Present) // an event, newer than what was asked for
 	if first(Absent); a.Facts.State().Presence != Present {
 		t.Errorf("old news made the agent %s", a.Facts.State().Presence)
 	}
@@ -229,7 +229,7 @@ func TestDue(t *testing.T) {
 		if a.Facts.Due() {
 			t.Error("an agent that nobody knows of is due")
 		}
-		if a.Port.Tell(Present); !a.Facts.Due() {
+		if a.Port.Report(Present); !a.Facts.Due() {
 			t.Error("an agent that has come is not due")
 		}
 		a.Facts.Refresh(context.Background())

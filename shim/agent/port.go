@@ -39,9 +39,9 @@ func (p *Port) read() reading {
 	return p.now
 }
 
-// Tell records the state of the guest's port as QEMU reports it. If the agent is
+// Report records the state of the guest's port as QEMU reports it. If the agent is
 // gone, calls that wait for it fail at once.
-func (p *Port) Tell(presence Presence) {
+func (p *Port) Report(presence Presence) {
 	p.set(presence)
 	if presence == Absent {
 		p.absent()
@@ -60,13 +60,13 @@ func (p *Port) set(presence Presence) {
 }
 
 // Doubt sets the presence to Unknown. The caller finds out the presence and passes
-// it to resolve, which ignores it if Tell was called meanwhile.
+// it to resolve, which ignores it if Report was called meanwhile.
 func (p *Port) Doubt() (resolve func(Presence)) {
-	p.Tell(Unknown)
+	p.Report(Unknown)
 	reports := p.read().reports
 	return func(presence Presence) {
 		if p.read().reports == reports {
-			p.Tell(presence)
+			p.Report(presence)
 		}
 	}
 }

@@ -46,7 +46,7 @@ func realAgent(t *testing.T, args ...string) *Agent {
 	}
 	a := New(Options{Socket: path, Large: make(chan struct{}, 1)})
 	t.Cleanup(func() {
-		a.Port.Tell(Absent)
+		a.Port.Report(Absent)
 		_ = cmd.Process.Kill()
 		_ = cmd.Wait()
 	})

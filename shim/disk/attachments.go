@@ -38,11 +38,11 @@ func (a *Attachments) Detach(ctx context.Context, r record.Container) error {
 	return errors.Join(errs...)
 }
 
-// Restore puts back the parts of Attach that a running VM has lost.
+// Restore restores the parts of Attach that a running VM has lost.
 func (a *Attachments) Restore(ctx context.Context, r record.Container) error {
 	var errs []error
 	for _, k := range of(r) {
-		errs = append(errs, k.wrap("put back", a.kinds.of(k).restore(ctx, k)))
+		errs = append(errs, k.wrap("restore", a.kinds.of(k).restore(ctx, k)))
 	}
 	return errors.Join(errs...)
 }

@@ -32,7 +32,7 @@ func (kernelDevices) open(path string) (*os.File, uint64, error) {
 	var st unix.Stat_t
 	err = unix.Fstat(int(f.Fd()), &st)
 	if err == nil && st.Mode&unix.S_IFMT != unix.S_IFBLK {
-		err = fmt.Errorf("%w: it is no block device", ErrVolume)
+		err = fmt.Errorf("%w: it is not a block device", ErrVolume)
 	}
 	if err != nil {
 		return nil, 0, errors.Join(err, f.Close())
@@ -45,7 +45,7 @@ func (kernelDevices) path(name string) string { return filepath.Join("/dev", nam
 
 func (kernelDevices) makeNode(path string, number uint64, uid, gid uint32) error {
 	if err := unix.Mknod(path, unix.S_IFBLK|0o600, int(number)); err != nil {
-		return fmt.Errorf("make the VM's node of the device: %w", err)
+		return fmt.Errorf("create the VM's node of the device: %w", err)
 	}
 	return os.Chown(path, int(uid), int(gid))
 }

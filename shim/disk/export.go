@@ -16,9 +16,9 @@ import (
 var (
 	// ErrExists says that the name is taken, ErrUnknown that nothing has the name.
 	ErrExists  = errors.New("exists already")
-	ErrUnknown = errors.New("there is no such")
+	ErrUnknown = errors.New("no such")
 	// ErrName says that a name is not valid.
-	ErrName = errors.New("a name has up to 63 small letters, digits and dashes, and begins and ends with none of the last")
+	ErrName = errors.New("invalid name: use up to 63 lowercase letters, digits and dashes, with a letter or a digit at both ends")
 )
 
 var shareName = regexp.MustCompile(`^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?$`)

@@ -21,7 +21,7 @@ func (x *Exports) hold(ctx context.Context) {
 		}
 		err := x.targets.Hold(ctx, x.served.access(e.disk()))
 		if err != nil && ctx.Err() == nil && !errors.Is(err, iscsi.ErrUnavailable) {
-			x.log.Error("keeping an export to one initiator failed", "export", e.Name, "error", err)
+			x.log.Error("limiting an export to one initiator failed", "export", e.Name, "error", err)
 		}
 	}
 }

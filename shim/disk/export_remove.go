@@ -29,16 +29,16 @@ func (x *Exports) Remove(ctx context.Context, name string, force bool) error {
 		return err
 	}
 	if len(users) > 0 && !force {
-		return fmt.Errorf("export %s is %w by an initiator: end the VM first, or take it back by force", name, iscsi.ErrBusy)
+		return fmt.Errorf("export %s is %w by an initiator: end the VM first, or remove the export with --force", name, iscsi.ErrBusy)
 	}
 	if len(users) > 0 {
 		if err := x.breakOff(ctx, all[i]); err != nil {
-			return fmt.Errorf("take back export %s: %w", name, err)
+			return fmt.Errorf("remove export %s: %w", name, err)
 		}
 		return nil
 	}
 	if err := x.remove(ctx, all[i]); err != nil {
-		return fmt.Errorf("take back export %s: %w", name, err)
+		return fmt.Errorf("remove export %s: %w", name, err)
 	}
 	return nil
 }

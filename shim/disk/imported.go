@@ -24,7 +24,7 @@ func (o importContent) acquire(_ context.Context, k Disk, _ *imageunpack.Disk) (
 	name := k.Import
 	i, err := o.imports.read(name)
 	if errors.Is(err, ErrUnknown) || err == nil && i.Namespace != k.namespace {
-		return record.Disk{}, fmt.Errorf("%w import %q for namespace %q on this node: an administrator makes one by \"nodevirt disk import\"",
+		return record.Disk{}, fmt.Errorf("%w import %q for namespace %q on this node: a node administrator adds it with \"nodevirt disk import\"",
 			ErrUnknown, name, k.namespace)
 	}
 	if err == nil {
@@ -97,7 +97,7 @@ func (o imported) restore(ctx context.Context, k Disk) error {
 		return err
 	}
 	if i.Target != held.Target || i.Initiator != held.Initiator {
-		return fmt.Errorf("import %s is another disk than when the container was made: make a new container", held.Name)
+		return fmt.Errorf("import %s is another disk than when the container was created: create a new container", held.Name)
 	}
 	return setSecret(ctx, o.secrets, k, access)
 }
@@ -109,7 +109,7 @@ func (o imported) detach(ctx context.Context, k Disk) error {
 
 func (o imported) held(k Disk) (*record.Import, error) {
 	if k.Content.Import == nil {
-		return nil, errors.New("the record does not say which import it is")
+		return nil, errors.New("the record does not name the import")
 	}
 	return k.Content.Import, nil
 }

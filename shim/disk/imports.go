@@ -33,9 +33,9 @@ func (i Import) check() (netip.AddrPort, iscsi.Access, error) {
 	case !shareName.MatchString(i.Name):
 		return portal, a, fmt.Errorf("import %q: %w", i.Name, ErrName)
 	case i.Namespace == "":
-		return portal, a, fmt.Errorf("import %s: %w: it names no namespace whose pods may use it", i.Name, ErrBad)
+		return portal, a, fmt.Errorf("import %s: %w: the namespace of the pods that may use it is missing", i.Name, ErrBad)
 	case err != nil:
-		return portal, a, fmt.Errorf("import %s: %w: portal %q is no address with a port", i.Name, ErrBad, i.Portal)
+		return portal, a, fmt.Errorf("import %s: %w: portal %q is not an address with a port", i.Name, ErrBad, i.Portal)
 	case i.LUN < 0 || i.LUN > 255:
 		return portal, a, fmt.Errorf("import %s: %w: LUN %d", i.Name, ErrBad, i.LUN)
 	}
@@ -46,7 +46,7 @@ func (i Import) check() (netip.AddrPort, iscsi.Access, error) {
 }
 
 // ErrBad says that a connection can't be used as it is.
-var ErrBad = errors.New("not the connection of an export")
+var ErrBad = errors.New("invalid connection of an export")
 
 // Imports are the disks of other nodes that pods of this node may use.
 type Imports struct {

@@ -49,15 +49,15 @@ type describer interface {
 	Describe(r record.Container) []domain.Disk
 }
 
-// Watch calls put, until ctx ends, when disks need [Attachments.Restore]: with the id of a
+// Watch calls restore, until ctx ends, when disks need [Attachments.Restore]: with the id of a
 // container when the view of one of its disks has ended, with "" when tgtd has
 // started, which concerns all containers.
-func (w *Keeper) Watch(ctx context.Context, put func(ctx context.Context, id string)) {
+func (w *Keeper) Watch(ctx context.Context, restore func(ctx context.Context, id string)) {
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
 		w.daemon.Watch(ctx, func(ctx context.Context) {
-			put(ctx, "")
+			restore(ctx, "")
 			w.exports.restore(ctx, "")
 		})
 	}()
@@ -73,13 +73,13 @@ func (w *Keeper) Watch(ctx context.Context, put func(ctx context.Context, id str
 		case <-hold.C:
 			w.exports.hold(ctx)
 		case view := <-w.ended: // many that end at once do not wait for each other
-			restoring.Go(func() { w.putBack(ctx, Container(view), put) })
+			restoring.Go(func() { w.restoreView(ctx, Container(view), restore) })
 		}
 	}
 }
 
-// putBack restores the view of an owner, a moment after it ended.
-func (w *Keeper) putBack(ctx context.Context, id string, put func(ctx context.Context, id string)) {
+// restoreView restores the view of an owner, a moment after it ended.
+func (w *Keeper) restoreView(ctx context.Context, id string, restore func(ctx context.Context, id string)) {
 	select {
 	case <-ctx.Done():
 		return
@@ -89,7 +89,7 @@ func (w *Keeper) putBack(ctx context.Context, id string, put func(ctx context.Co
 		w.exports.restore(ctx, id)
 		return
 	}
-	put(ctx, id)
+	restore(ctx, id)
 }
 
 // Sweep removes targets and views that belong to no container of records.

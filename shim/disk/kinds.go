@@ -40,7 +40,7 @@ type kind interface {
 	attach(context.Context, Disk) (map[string][]*os.File, error)
 	// detach undoes attach, when the VM does not run.
 	detach(context.Context, Disk) error
-	// restore puts back the parts of attach that a running VM has lost because a
+	// restore restores the parts of attach that a running VM has lost because a
 	// process ended.
 	restore(context.Context, Disk) error
 	// describe returns the disk for its domain. It opens nothing.

@@ -24,7 +24,7 @@ type filePVC struct {
 const imageFile = "disk.img"
 
 // errNoFile says that a folder holds no disk.
-var errNoFile = errors.New("there is no " + imageFile + " in it: put one there, or have the disk of an image " +
+var errNoFile = errors.New(imageFile + " is missing in it: create it, or have the disk of an image " +
 	"written to it (annotation nodevirt.io/disk-origin)")
 
 func (filePVC) takesTime(k Disk) bool { return pvcTakesTime(k) }
@@ -72,7 +72,7 @@ func (filePVC) open(k Disk, create bool) (*os.File, error) {
 	defer root.Close()
 	info, err := root.Lstat(imageFile)
 	if err == nil && !info.Mode().IsRegular() {
-		return nil, fmt.Errorf("%w: %s in it is no file", ErrVolume, imageFile)
+		return nil, fmt.Errorf("%w: %s in it is not a regular file", ErrVolume, imageFile)
 	}
 	flags := os.O_RDWR | syscall.O_NOFOLLOW | syscall.O_NONBLOCK
 	if create {
@@ -86,7 +86,7 @@ func (filePVC) open(k Disk, create bool) (*os.File, error) {
 		return nil, fmt.Errorf("%w: %w", ErrVolume, err)
 	}
 	if info, err = f.Stat(); err == nil && !info.Mode().IsRegular() {
-		err = fmt.Errorf("%w: %s in it is no file", ErrVolume, imageFile)
+		err = fmt.Errorf("%w: %s in it is not a regular file", ErrVolume, imageFile)
 	}
 	if err != nil {
 		return nil, errors.Join(err, f.Close())
@@ -109,7 +109,7 @@ func (p filePVC) room(k Disk) error {
 		}
 		var st unix.Stat_t
 		if err := unix.Fstat(int(f.Fd()), &st); err != nil {
-			return fmt.Errorf("ask for the volume's room: %w", err)
+			return fmt.Errorf("read the volume's free space: %w", err)
 		}
 		taken = st.Blocks * 512
 	case !errors.Is(err, errNoFile):
@@ -117,7 +117,7 @@ func (p filePVC) room(k Disk) error {
 	}
 	var st unix.Statfs_t
 	if err := unix.Statfs(k.Host, &st); err != nil {
-		return fmt.Errorf("ask for the volume's room: %w", err)
+		return fmt.Errorf("read the volume's free space: %w", err)
 	}
 	if all := int64(st.Blocks) * st.Frsize; k.image().VirtualSize > all {
 		return fmt.Errorf("%w: %w: the disk has %d bytes, and the volume's file system %d: use a larger one",
@@ -130,15 +130,15 @@ func (p filePVC) room(k Disk) error {
 	return nil
 }
 
-// grow makes the file as large as its volume, if the folder is a file system of its
-// own: a folder below others shares theirs, and may not take all of it.
+// grow makes the file as large as its volume, if the folder is a separate file
+// system: other folders share one, and a disk must not take all of it.
 func (filePVC) grow(k Disk, f *os.File) error {
 	var folder, above, file unix.Stat_t
 	var st unix.Statfs_t
 	err := errors.Join(unix.Stat(k.Host, &folder), unix.Stat(filepath.Dir(k.Host), &above), unix.Fstat(int(f.Fd()), &file),
 		unix.Fstatfs(int(f.Fd()), &st))
 	if err != nil {
-		return fmt.Errorf("ask for the volume's size: %w", err)
+		return fmt.Errorf("read the volume's size: %w", err)
 	}
 	if folder.Dev == above.Dev {
 		return nil

@@ -46,7 +46,7 @@ type blankMaker interface {
 
 // expander makes raw files, as [expand.Expander] does.
 type expander interface {
-	Expand(ctx context.Context, s expand.Source, path string, tell func(expand.Progress)) error
+	Expand(ctx context.Context, s expand.Source, path string, progress func(expand.Progress)) error
 	Hold(k expand.Key, path string)
 	Reflink() bool
 }

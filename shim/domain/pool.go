@@ -35,7 +35,7 @@ func (p *pool) get() (*libvirt.Connect, error) {
 	}
 	if err := conn.SetKeepAlive(keepAlive, keepAliveCount); err != nil {
 		conn.Close()
-		return nil, fmt.Errorf("switch keepalive on: %w", plain(err))
+		return nil, fmt.Errorf("enable keepalive: %w", plain(err))
 	}
 	if p.isClosed() {
 		conn.Close()

@@ -59,7 +59,7 @@ func nics(desc Description) ([]libvirtxml.DomainInterface, error) {
 	for _, spec := range desc.Spec.Interfaces {
 		i := slices.IndexFunc(desc.NICs, func(n NIC) bool { return n.Name == spec.Name })
 		if i < 0 {
-			return nil, fmt.Errorf("no tap was made for network card %s", spec.Name)
+			return nil, fmt.Errorf("network card %s has no tap", spec.Name)
 		}
 		all = append(all, nic(spec, desc.NICs[i]))
 	}

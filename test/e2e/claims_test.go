@@ -129,9 +129,9 @@ func TestBadVolumes(t *testing.T) {
 		device string
 		want   string
 	}{
-		"link":               {mount: &runtimeapi.Mount{ContainerPath: "/root", HostPath: folder}, want: "disk.img in it is no file"},
+		"link":               {mount: &runtimeapi.Mount{ContainerPath: "/root", HostPath: folder}, want: "disk.img in it is not a regular file"},
 		"no folder":          {mount: &runtimeapi.Mount{ContainerPath: "/root", HostPath: folder + "/none"}, want: "no such file or directory"},
-		"no device":          {device: "/dev/null", want: "it is no block device"},
+		"no device":          {device: "/dev/null", want: "it is not a block device"},
 		"too small a device": {device: loopfs.Device(t, 2*mebibyte), want: "the disk has 67108864 bytes, and the volume 2097152: use a larger one"},
 		"too small a folder": {mount: &runtimeapi.Mount{ContainerPath: "/root", HostPath: fileSystem(t, "small", "8m")},
 			want: "the disk has 67108864 bytes, and the volume's file system 8388608: use a larger one"},

@@ -86,7 +86,7 @@ func (a *Agents) Recent(v *table.VM) *agent.State {
 }
 
 // Absent notes that the guest's agent can't be there: the guest starts, or has ended.
-func (a *Agents) Absent(v *table.VM) { a.Of(v).Port.Tell(agent.Absent) }
+func (a *Agents) Absent(v *table.VM) { a.Of(v).Port.Report(agent.Absent) }
 
 // RemoveSockets removes the sockets of a guest that has ended.
 func (a *Agents) RemoveSockets(id string) error {
@@ -106,10 +106,10 @@ func (a *Agents) Handle(v *table.VM, e domain.Event) {
 		a.tasks.Run(func(ctx context.Context) { a.find(ctx, v, resolve) })
 	case e.UUID != r.Domain.UUID:
 	case e.Kind == domain.EventAgentConnected:
-		a.Of(v).Port.Tell(agent.Present)
+		a.Of(v).Port.Report(agent.Present)
 		a.watch(v)
 	case e.Kind == domain.EventAgentDisconnected:
-		a.Of(v).Port.Tell(agent.Absent)
+		a.Of(v).Port.Report(agent.Absent)
 	}
 }
 

@@ -100,7 +100,7 @@ func TestExecWithoutAnAgent(t *testing.T) {
 	wantError(t, n.CheckExec("x", &runtimeapi.ExecRequest{}), "not found")
 	_, err := n.ExecSync(t.Context(), "a", []string{"true"}, 0)
 	wantError(t, err, agent.ErrAbsent.Error())
-	n.agents.Of(v).Port.Tell(agent.Present) // but there is no socket
+	n.agents.Of(v).Port.Report(agent.Present) // but there is no socket
 	r := v.Record()
 	r.Domain.PID = 0
 	v.Publish(r)

@@ -101,10 +101,10 @@ func (n *node) serve(t *testing.T, v *table.VM, answers map[string]string) {
 	})
 	t.Cleanup(func() {
 		l.Close()
-		n.agents.Of(v).Port.Tell(agent.Absent) // hangs up
+		n.agents.Of(v).Port.Report(agent.Absent) // hangs up
 		serving.Wait()
 	})
-	n.agents.Of(v).Port.Tell(agent.Present)
+	n.agents.Of(v).Port.Report(agent.Present)
 }
 
 func speak(c net.Conn, answers map[string]string) {

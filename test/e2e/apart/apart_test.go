@@ -63,8 +63,8 @@ func TestApart(t *testing.T) {
 		t.Errorf("the password is in a file with mode %v", info.Mode())
 	}
 	refused(t, exporter, "exists already", "disk", "export", data, "--name", "data", "-o", file+"2")
-	refused(t, exporter, "a name has", "disk", "export", data, "--name", "../data", "-o", file+"2")
-	refused(t, importer, "names no namespace", "disk", "import", "data", "--namespace", "", file)
+	refused(t, exporter, "invalid name", "disk", "export", data, "--name", "../data", "-o", file+"2")
+	refused(t, importer, "the namespace of the pods", "disk", "import", "data", "--namespace", "", file)
 	refused(t, importer, "not the output of", "disk", "import", "data", "--namespace", "default", "/etc/passwd")
 	nodevirt(t, importer, "disk", "import", "data", "--namespace", "default", file)
 	if list := nodevirt(t, importer, "disk", "ls"); !strings.Contains(list, "data") || !strings.Contains(list, exporterAddress) {
@@ -73,7 +73,7 @@ func TestApart(t *testing.T) {
 
 	m := machine{n: importer, image: boot}
 	m.dial(t)
-	if err := m.try(t, "other", "elsewhere"); err == nil || !strings.Contains(err.Error(), "there is no such import") {
+	if err := m.try(t, "other", "elsewhere"); err == nil || !strings.Contains(err.Error(), "no such import") {
 		t.Errorf("a pod of another namespace: %v", err)
 	}
 
@@ -136,7 +136,7 @@ func TestApart(t *testing.T) {
 	second.stands()
 	second.remove()
 	nodevirt(t, importer, "disk", "forget", "data")
-	refused(t, importer, "there is no such", "disk", "forget", "data")
+	refused(t, importer, "no such", "disk", "forget", "data")
 	assert.NilError(t, exporter.Restart(t.Context(), node.Tgtd)) // what the forced end left waits for that
 	assert.NilError(t, exporter.SameAgain(t.Context(), before, time.Minute))
 }
