@@ -72,6 +72,7 @@ type Lifecycle struct {
 	watcher  *watcher
 	disks    *diskKeeper
 	images   *imageCollector
+	logs     *domainLogs
 }
 
 // New joins the parts. [Lifecycle.Recover] must be called next.
@@ -92,6 +93,7 @@ func New(o Options) *Lifecycle {
 		starts:  newStarts(o, down, ends, dhcp, late),
 		images:  &imageCollector{images: o.Images, store: o.ImageStore, expanded: o.Expanded, log: o.Logger},
 	}
+	l.logs = &domainLogs{table: o.Table, layout: o.Layout, log: o.Logger}
 	l.recovery = newRecovery(o, l.starts, ends, dhcp)
 	l.watcher = newWatcher(o, ends, resizer, disks, dhcp, late, l.recovery)
 	return l
@@ -104,7 +106,7 @@ func (l *Lifecycle) Recover(ctx context.Context) error { return l.recovery.run(c
 
 // Run watches the VMs until ctx ends. While libvirtd is away it waits.
 func (l *Lifecycle) Run(ctx context.Context) error {
-	return l.watcher.run(ctx, l.images.run, l.disks.watch, l.disks.watchPortals)
+	return l.watcher.run(ctx, l.images.run, l.disks.watch, l.disks.watchPortals, l.logs.run)
 }
 
 // Create makes a VM container in a VM's sandbox, whose id is whole, and returns

@@ -12,6 +12,7 @@ import (
 
 	"github.com/nodevirt/nodevirt/shim/cgroup"
 	"github.com/nodevirt/nodevirt/shim/record"
+	"github.com/nodevirt/nodevirt/shim/vm/layout"
 	"github.com/nodevirt/nodevirt/shim/vm/table"
 )
 
@@ -27,6 +28,7 @@ type groups interface {
 type Stats struct {
 	groups  groups
 	disks   disks
+	layout  layout.Layout
 	imageFS string
 	log     *slog.Logger
 	cpu     table.PerVM[*cpuRate]
@@ -34,7 +36,7 @@ type Stats struct {
 
 // NewStats returns Stats.
 func NewStats(o Options) *Stats {
-	s := &Stats{groups: o.Groups, disks: o.Disks, imageFS: o.ImageFS, log: o.Logger}
+	s := &Stats{groups: o.Groups, disks: o.Disks, layout: o.Layout, imageFS: o.ImageFS, log: o.Logger}
 	s.cpu.New = func(*table.VM) *cpuRate { return &cpuRate{} }
 	return s
 }
@@ -69,7 +71,7 @@ func (s *Stats) of(v *table.VM) (*runtimeapi.ContainerStats, cgroup.Stats, error
 	return reply, used, nil
 }
 
-// writableLayer is what the VM's own disks take. The kubelet expects as its
+// writableLayer is what the VM's own disks and QEMU's log take. The kubelet expects as its
 // mount point the file system of containerd's image store.
 func (s *Stats) writableLayer(r record.Container) *runtimeapi.FilesystemUsage {
 	used := &runtimeapi.FilesystemUsage{
@@ -77,7 +79,7 @@ func (s *Stats) writableLayer(r record.Container) *runtimeapi.FilesystemUsage {
 		FsId:      &runtimeapi.FilesystemIdentifier{Mountpoint: s.imageFS},
 		UsedBytes: value(0), InodesUsed: value(0),
 	}
-	for _, path := range s.disks.Writable(r) {
+	for _, path := range append(s.disks.Writable(r), s.layout.DomainLog(r.Domain.Name)) {
 		var st syscall.Stat_t
 		if syscall.Stat(path, &st) == nil {
 			used.UsedBytes.Value += uint64(st.Blocks) * 512
