@@ -107,7 +107,7 @@ test-critest: packages tools kubernetes build ## Run cri-tools' critest without 
 	go vet -tags $(TAGS),critest ./test/critest
 	$(BIN)/gotest -tags $(TAGS),critest -count 1 -timeout $(TIMEOUT) -v $(FLAGS) ./test/critest
 
-# -p 1: each package has a cluster of its own.
+# -p 1: each package starts its own cluster.
 test-cluster: packages kubernetes build controller ## Run the tests that need a cluster; SLOW=1 for the slow ones, too
 	$(SLOW:%=test/tools/build metrics_server)
 	go vet -tags $(TAGS),cluster,slow,examples,away ./test/e2e/cluster ./test/e2e/nodes
@@ -116,10 +116,10 @@ test-cluster: packages kubernetes build controller ## Run the tests that need a 
 fuzz: packages ## Run each fuzz target for a while; TIME=30s
 	@test/tools/fuzz $(TIME) $(shell nproc)
 
-bench: packages tools build ## Measure what the shim costs; FLAGS='-help' tells the choices
+bench: packages tools build ## Measure what the shim costs; FLAGS='-help' lists the choices
 	go run ./test/bench/cmd/bench -out $(BIN)/bench $(FLAGS)
 
-generate: ## Write anew what is made from the code: CRDs, and the lists of supported fields
+generate: ## Regenerate the CRDs and the lists of supported fields
 	@test/tools/build crds
 	go run ./deploy/cmd/kinds | $(BIN)/crds deploy/crds
 	go test ./docs -run TestSupported -update

@@ -31,8 +31,8 @@ func (w *world) ready(n *corev1.Node, status corev1.ConditionStatus) {
 	})
 }
 
-// change reads an object, changes it and writes it, or its status, until nobody
-// has written it in between.
+// change reads an object, changes it and writes it, or its status, and retries
+// on conflicts.
 func (w *world) change(o client.Object, status bool, change func()) {
 	w.Helper()
 	err := retry.RetryOnConflict(retry.DefaultBackoff, func() error {

@@ -32,8 +32,8 @@ type world struct {
 
 const namespace = "default"
 
-// shared is the API server of all tests of the package, whose objects have names
-// of their own.
+// shared is the API server of all tests of the package, whose objects have
+// different names.
 var shared *apiserver.Server
 
 func TestMain(m *testing.M) {

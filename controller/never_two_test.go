@@ -42,8 +42,8 @@ func (w *world) watchTwo(name string) {
 	})
 }
 
-// TestNeverTwo: whatever somebody deletes while a kubelet is away and its guest
-// lives, no second guest is started; and when it has ended one is.
+// TestNeverTwo: whatever a user deletes while a kubelet is away and its guest
+// lives, no second guest starts until the first has ended.
 func TestNeverTwo(t *testing.T) {
 	w := newWorld(t)
 	for name, harm := range map[string]func(*corev1.Pod, *kubevirt.VirtualMachineInstance){
@@ -101,8 +101,8 @@ func (w *world) survive(name string, harm func(*corev1.Pod, *kubevirt.VirtualMac
 	w.run(w.instanceOf(name, first), n.Name)
 }
 
-// TestDeadNode: an instance of a node that is away starts elsewhere only when
-// somebody vouches for its end.
+// TestDeadNode: an instance of a node that is away starts elsewhere only when a
+// user vouches for its end.
 func TestDeadNode(t *testing.T) {
 	w := newWorld(t)
 	w.node("alive")

@@ -138,7 +138,8 @@ func TestReplicaSet(t *testing.T) {
 	}
 }
 
-// TestReplicaSetAdopts: instances come and go by their labels, and nobody else's come.
+// TestReplicaSetAdopts: a set adopts and releases instances by their labels, and
+// adopts none of another owner.
 func TestReplicaSetAdopts(t *testing.T) {
 	w := newWorld(t)
 	w.node("adopting")
@@ -259,8 +260,8 @@ func TestReplicaSetBackOff(t *testing.T) {
 	})
 }
 
-// TestReplicaSetQuota: what the API server refuses is told, not tried for each
-// replica, and made up for.
+// TestReplicaSetQuota: what the API server refuses is reported, not tried for
+// each replica, and made up for.
 func TestReplicaSetQuota(t *testing.T) {
 	w := newWorld(t)
 	space := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "tight"}}

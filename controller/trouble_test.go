@@ -35,8 +35,8 @@ func (w *world) event(name, reason, words string) {
 	}, func() string { return "event " + reason + ", " + words + ", among\n" + strings.Join(all, "\n") })
 }
 
-// TestTrouble: what keeps a guest from running is told on the VMI and the VM, and
-// by an event.
+// TestTrouble: what keeps a guest from running is reported on the VMI and the VM,
+// and by an event.
 func TestTrouble(t *testing.T) {
 	w := newWorld(t)
 	w.node("trouble")
@@ -67,7 +67,7 @@ func TestTrouble(t *testing.T) {
 	}
 }
 
-// TestSilentNode: why a pod has no sandbox stands in its events alone.
+// TestSilentNode: only a pod's events say why it has no sandbox.
 func TestSilentNode(t *testing.T) {
 	w := newWorld(t)
 	w.node("silent")

@@ -49,7 +49,7 @@ func TestMachineAlways(t *testing.T) {
 	if !got.Status.Ready || !got.Status.Created || got.Status.RunStrategy != kubevirt.RunStrategyAlways {
 		t.Errorf("status: %+v", got.Status)
 	}
-	// A guest that ends at once is held back, and then started anew.
+	// A guest that ends at once is held back, and then started again.
 	w.exited(p, 0)
 	got = w.printable("always", kubevirt.VirtualMachineStatusCrashLoopBackOff)
 	if f := got.Status.StartFailure; f == nil || f.ConsecutiveFailCount != 1 || f.LastFailedVMIUID != first.UID {
@@ -75,7 +75,7 @@ func TestMachineAlways(t *testing.T) {
 }
 
 // TestMachineRerunOnFailure: a guest that powers off stays off, one that failed
-// is started anew, also by a controller that was away.
+// is started again, also by a controller that was away.
 func TestMachineRerunOnFailure(t *testing.T) {
 	w := newWorld(t)
 	w.node("rerun")

@@ -101,7 +101,7 @@ func TestInstance(t *testing.T) {
 		t.Fatal(err)
 	}
 	until(w, p, p.Name, "the pod's deletion", deleted)
-	// A kubelet that is away, and somebody who can't wait.
+	// The kubelet is away, and a user can't wait.
 	w.forceDelete(p)
 	w.stays(p)
 	w.exited(p, 0)
@@ -135,7 +135,7 @@ func (w *world) tellsOfMachine(vmi *kubevirt.VirtualMachineInstance) {
 	}
 }
 
-// TestUnscheduled: an instance tells of its pod also where no scheduler says a word.
+// TestUnscheduled: an instance reports its pod also without a scheduler.
 func TestUnscheduled(t *testing.T) {
 	w := newWorld(t)
 	w.podOf(w.vmi("unscheduled"))

@@ -69,7 +69,7 @@ func startShared() {
 	shared.stop, shared.err = startContainerd(shared.dir)
 }
 
-// startContainerd starts a containerd below dir, in a mount namespace of its own.
+// startContainerd starts a containerd below dir, in a separate mount namespace.
 func startContainerd(dir string) (stop func() error, err error) {
 	binary, err := findContainerd()
 	if err != nil {

@@ -48,7 +48,8 @@ func TestOpen(t *testing.T) {
 			if diff := cmp.Diff([]string{"lease nodevirt-owner", "View nodevirt-owner"}, n.held()); diff != "" {
 				t.Error(diff)
 			}
-			// The file has mode 0666, but whoever gets the descriptor can't write to it.
+			// The file has mode 0666, but a process that gets the descriptor can't write
+			// to it.
 			again, err := os.OpenFile(fmt.Sprintf("/proc/self/fd/%d", f.Fd()), os.O_RDWR, 0)
 			if !errors.Is(err, syscall.EROFS) {
 				t.Errorf("opened %v for writing: %v", again, err)

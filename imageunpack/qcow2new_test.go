@@ -24,7 +24,7 @@ func TestNewFilesAreQEMUs(t *testing.T) {
 				t.Fatal(err)
 			}
 			if diff := cmp.Diff(describe(t, theirs), describe(t, ours)); diff != "" {
-				t.Errorf("qemu-img tells of a blank disk (-its own +ours):\n%s", diff)
+				t.Errorf("qemu-img's report of a blank disk (-its own +ours):\n%s", diff)
 			}
 			writeEnd(t, ours, size)
 
@@ -35,13 +35,13 @@ func TestNewFilesAreQEMUs(t *testing.T) {
 				t.Fatal(err)
 			}
 			if diff := cmp.Diff(describe(t, theirs), describe(t, ours)); diff != "" {
-				t.Errorf("qemu-img tells of an overlay (-its own +ours):\n%s", diff)
+				t.Errorf("qemu-img's report of an overlay (-its own +ours):\n%s", diff)
 			}
 		})
 	}
 }
 
-// describe is what qemu-img tells of a file, but for its name and what it takes.
+// describe is qemu-img's report of a file, without its name and size on disk.
 func describe(t *testing.T, path string) (info map[string]any) {
 	t.Helper()
 	if err := json.Unmarshal([]byte(qemuTool(t, "qemu-img", "info", "--output=json", path)), &info); err != nil {

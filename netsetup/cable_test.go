@@ -12,7 +12,7 @@ import (
 )
 
 // testGuest is what a QEMU guest is to the network: a process that has the tap open and
-// passes frames, with a network stack, a MAC address and a DHCP client of its own.
+// passes frames, with a network stack, a MAC address and a DHCP client.
 type testGuest struct {
 	ns   string // the guest's network stack
 	plan Plan
@@ -28,7 +28,7 @@ func (n *node) start(t *testing.T, id string, pod Pod) *testGuest {
 }
 
 // startCards takes the steps of a VM's start in their order: see doc.go. Each card of the
-// guest is one of a network stack of its own.
+// guest has a separate network stack.
 func (n *node) startCards(t *testing.T, id string, pod Pod) []*testGuest {
 	t.Helper()
 	plan, err := n.setup.Plan(t.Context(), id, pod)

@@ -44,7 +44,7 @@ func dhcpConfig(p Plan) string {
 	return strings.Join(lines, "\n") + "\n"
 }
 
-// cardConfig returns the lines for one card. dnsmasq tells its requests from others by the bridge's name.
+// cardConfig returns the lines for one card. dnsmasq matches the card's requests by the bridge's name.
 func (p Plan) cardConfig(n NIC) []string {
 	lines := []string{"interface=" + n.Bridge, p.hostConfig(n)}
 	if n.IPv4.valid() {

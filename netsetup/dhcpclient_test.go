@@ -39,7 +39,8 @@ const (
 	optSearch, optClassless                            = 119, 121
 )
 
-// dhcp gets a lease with a client id of its own, as firmware and systems have.
+// dhcp gets a lease with a different client id, as firmware and operating
+// systems have.
 func (m *testGuest) dhcp(t *testing.T, client string) lease {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)

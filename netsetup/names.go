@@ -73,7 +73,7 @@ func checkInterface(name string) error {
 
 func checkNetns(path string) error {
 	if path == "" {
-		return fmt.Errorf("pod has no network namespace of its own: " +
+		return fmt.Errorf("pod does not have a separate network namespace: " +
 			"a VM needs one (no hostNetwork)")
 	}
 	if !filepath.IsAbs(path) {

@@ -19,10 +19,10 @@ import (
 	"github.com/nodevirt/nodevirt/test/needs"
 )
 
-// inside is set in the environment of a test process that has namespaces of its own.
+// inside is set in the environment of a test process that has separate namespaces.
 const inside = "NETSETUP_TEST_INSIDE"
 
-// TestMain runs the tests in network, mount and process namespaces of their own, which
+// TestMain runs the tests in separate network, mount and process namespaces, which
 // stand in for the node: whatever they make is gone with them, however they end.
 func TestMain(m *testing.M) {
 	if needs.Unit() {
@@ -144,7 +144,7 @@ func newNamespace(t *testing.T) string {
 	if err := os.WriteFile(path, nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	// Not on a thread of its own: were that the process' first, /proc/self/ns would change.
+	// Not on another thread: were that the process' first, /proc/self/ns would change.
 	err := within(hostNamespace, func() error {
 		if err := unix.Unshare(unix.CLONE_NEWNET); err != nil {
 			return err

@@ -20,7 +20,7 @@ func TestPlan(t *testing.T) {
 		t.Fatal(err)
 	}
 	if len(got.NICs[0].Original.Addresses) < 2 || len(got.NICs[0].Original.Routes) < 4 {
-		t.Errorf("snapshot %+v lacks addresses or routes", got.NICs[0].Original)
+		t.Errorf("snapshot %+v has no addresses or routes", got.NICs[0].Original)
 	}
 	want := Plan{
 		ID: idA, Netns: pod, Hostname: "web",

@@ -5,7 +5,7 @@ import (
 	"testing"
 )
 
-// TestRun: wrong words on the command line are told, and nothing is started.
+// TestRun: wrong arguments are reported, and nothing starts.
 func TestRun(t *testing.T) {
 	for _, tt := range []struct {
 		args []string

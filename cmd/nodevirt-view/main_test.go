@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-// TestRun: a user is told whose program this is; a folder of no view starts nothing.
+// TestRun: the program says what it is for; a folder without a view starts nothing.
 func TestRun(t *testing.T) {
 	for _, args := range [][]string{nil, {"-help"}, {""}, {"a", "b"}} {
 		if err := run(args); !errors.Is(err, errUsage) {

@@ -32,8 +32,8 @@ func TestTaken(t *testing.T) {
 			if again := r.defaulted(t, object, nil); string(again) != string(object) {
 				t.Errorf("a second time made %s of %s", again, object)
 			}
-			// The same manifest again is no change, though it lacks the defaults: those
-			// of metadata are kept by whoever applies it.
+			// The same manifest again is no change, though the defaults are missing in
+			// it: the client that applies it keeps those of the metadata.
 			if again := r.defaulted(t, withMetadata(t, given, object), object); string(again) != string(object) {
 				t.Errorf("applied again: %s", again)
 			}

@@ -12,9 +12,9 @@ import (
 	"github.com/nodevirt/nodevirt/controller/admission"
 )
 
-// TestPresets: of each file in testdata/presets the last object is what becomes of
-// it where the others, which are presets, are there: what it is taken as, or why it
-// is refused.
+// TestPresets: the last object of each file in testdata/presets is the result of a
+// request in a namespace with the file's presets: the object as admitted, or the
+// refusal.
 func TestPresets(t *testing.T) {
 	for path, text := range files(t, "testdata/presets") {
 		t.Run(path, func(t *testing.T) {

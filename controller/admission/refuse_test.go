@@ -12,12 +12,12 @@ import (
 	"github.com/nodevirt/nodevirt/controller/admission"
 )
 
-// mark begins each line of a manifest in testdata/refused that tells its refusal.
-// test/cluster reads these too.
+// mark begins each line of a manifest in testdata/refused that holds the expected
+// refusal. test/cluster reads these too.
 const mark = "#: "
 
-// TestRefused holds each manifest in testdata/refused against the refusal that
-// stands above it, from both webhooks and in both versions of the API.
+// TestRefused compares the refusal of each manifest in testdata/refused with
+// the one above it, from both webhooks and in both versions of the API.
 func TestRefused(t *testing.T) {
 	r := newRig(t)
 	all := files(t, "testdata/refused")
@@ -26,7 +26,7 @@ func TestRefused(t *testing.T) {
 	}
 	for path, text := range all {
 		t.Run(path, func(t *testing.T) {
-			want, body := told(text)
+			want, body := split(text)
 			answer := r.ask(t, admission.PathValidate, manifest(t, body, ""), nil)
 			got := refusal(t, answer)
 			if golden.FlagUpdate() {
@@ -49,8 +49,8 @@ func TestRefused(t *testing.T) {
 	}
 }
 
-// told divides a file into the refusal and the manifest.
-func told(text string) (refusal, body string) {
+// split divides a file into the refusal and the manifest.
+func split(text string) (refusal, body string) {
 	var lines []string
 	for line := range strings.Lines(text) {
 		if said, ok := strings.CutPrefix(line, mark); ok {

@@ -116,8 +116,8 @@ func TestUpdateOfUnsupported(t *testing.T) {
 	}
 }
 
-// TestStrangeRequests: other kinds and no objects at all are errors, and deletion is
-// nobody's business here.
+// TestStrangeRequests: other kinds and no objects at all are errors, and deletions
+// are admitted.
 func TestStrangeRequests(t *testing.T) {
 	r := newRig(t)
 	for body, want := range map[string]string{

@@ -60,7 +60,8 @@ func TestRenewed(t *testing.T) {
 		if next.equal(c) {
 			continue
 		}
-		// Who serves with the former certificate is trusted as long as it is good.
+		// A replica that serves with the former certificate is trusted until that
+		// expires.
 		verify(t, check(t, c, name, at), next, name, at)
 		check(t, next, name, at.Add(29*day))
 		served++

@@ -84,8 +84,8 @@ func (s *Server) press(button string) handler {
 	}
 }
 
-// tell returns what the guest's agent reports. The shim converts it to KubeVirt's types.
-func (s *Server) tell(control string) handler {
+// agentReport returns what the guest's agent reports. The shim converts it to KubeVirt's types.
+func (s *Server) agentReport(control string) handler {
 	return func(ctx context.Context, c *call) error {
 		vmi, found, err := s.running(ctx, c)
 		if err != nil {

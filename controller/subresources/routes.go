@@ -51,9 +51,9 @@ func (s *Server) table() []route {
 		{"virtualmachineinstances", "unpause", http.MethodPut, s.unpause},
 		{"virtualmachineinstances", "softreboot", http.MethodPut, s.press("reboot")},
 		{"virtualmachineinstances", "reset", http.MethodPut, s.press("reset")},
-		{"virtualmachineinstances", "guestosinfo", http.MethodGet, s.tell("guest-info")},
-		{"virtualmachineinstances", "userlist", http.MethodGet, s.tell("users")},
-		{"virtualmachineinstances", "filesystemlist", http.MethodGet, s.tell("filesystems")},
+		{"virtualmachineinstances", "guestosinfo", http.MethodGet, s.agentReport("guest-info")},
+		{"virtualmachineinstances", "userlist", http.MethodGet, s.agentReport("users")},
+		{"virtualmachineinstances", "filesystemlist", http.MethodGet, s.agentReport("filesystems")},
 	}
 	all = append(all, both("portforward/{port}", http.MethodGet, s.portForward)...)
 	all = append(all, both("portforward/{port}/{protocol}", http.MethodGet, s.portForward)...)

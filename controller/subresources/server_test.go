@@ -160,7 +160,7 @@ func newWorld(t *testing.T) *world {
 	return w
 }
 
-// ask is a call for a user, with the certificate of whoever speaks for him.
+// ask makes a call for a user, with the certificate of the proxy.
 func (w *world) ask(proxy *tls.Certificate, user, method, path, body string) (code int, message string) {
 	w.Helper()
 	r, err := http.NewRequestWithContext(w.Context(), method, w.url+path, strings.NewReader(body))
@@ -339,7 +339,7 @@ func testLifecycle(t *testing.T, w *world, front tls.Certificate) {
 	if code != 409 || !strings.Contains(message, "already underway") {
 		t.Errorf("a second restart: status %d, %q", code, message)
 	}
-	// Somebody else's instance is not the VM's.
+	// An instance of another owner is not the VM's.
 	w.vm(t, "stranger", manual)
 	w.vmi(t, "stranger", nil, running)
 	if code, message := w.ask(&front, "admin", "PUT", "virtualmachines/stranger/stop", ""); code != 409 || !strings.Contains(message, "another owner") {
@@ -401,7 +401,7 @@ func testOthersPods(t *testing.T, w *world, front tls.Certificate) {
 	}
 }
 
-// Who may forward ports does not see the display by that, nor enter an instance by the name of another's
+// A user who may forward ports may not see the display, nor enter an instance by the name of another
 // virtual machine. What may be done comes as far as the pod, which has no node.
 func testDisplay(t *testing.T, w *world, front tls.Certificate) {
 	vm := w.vm(t, "display", kubevirt.RunStrategyManual)

@@ -179,7 +179,8 @@ func TestStartFailure(t *testing.T) {
 	}
 }
 
-// TestFailureUnder: who starts a VM by hand does not wait, and who halts it begins anew.
+// TestFailureUnder: a VM that a user starts does not wait, and halting it resets the
+// count.
 func TestFailureUnder(t *testing.T) {
 	have, now := &kubevirt.VirtualMachineStartFailure{ConsecutiveFailCount: 3}, time.Now()
 	for _, tt := range []struct {
@@ -205,7 +206,8 @@ func TestFailureUnder(t *testing.T) {
 	}
 }
 
-// TestHoldBack: a start waits as it is told, but not for a clock that was wrong.
+// TestHoldBack: a start waits until its time, but not for a clock that was
+// wrong.
 func TestHoldBack(t *testing.T) {
 	now := time.Now()
 	for told, want := range map[time.Duration]time.Duration{
@@ -214,7 +216,7 @@ func TestHoldBack(t *testing.T) {
 		vm := new(kubevirt.VirtualMachine)
 		vm.Status.StartFailure = &kubevirt.VirtualMachineStartFailure{RetryAfterTimestamp: new(metav1.NewTime(now.Add(told)))}
 		if got := holdBack(vm, now); got != want {
-			t.Errorf("told to wait %s: %s, want %s", told, got, want)
+			t.Errorf("retry after %s: %s, want %s", told, got, want)
 		}
 	}
 }

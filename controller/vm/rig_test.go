@@ -18,8 +18,8 @@ import (
 	"github.com/nodevirt/nodevirt/test/fakecluster"
 )
 
-// rig is a reconciler with a cluster in memory and a clock of its own. The test is
-// the controller of instances.
+// rig is a reconciler with a cluster in memory and a fake clock. The test is the
+// controller of instances.
 type rig struct {
 	*fakecluster.Cluster
 	t   *testing.T

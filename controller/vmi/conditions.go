@@ -42,7 +42,7 @@ func conditions(vmi *kubevirt.VirtualMachineInstance, v view, now time.Time) []c
 		{condition.AgentConnected, kubevirt.VirtualMachineInstanceAgentConnected},
 	} {
 		// As in KubeVirt these exist only while they are true.
-		if c := v.told(kind.pod); c != nil {
+		if c := v.trueCondition(kind.pod); c != nil {
 			set(cond{Type: kind.own, Status: c.Status, Reason: c.Reason, Message: c.Message})
 		} else {
 			drop(kind.own)
@@ -82,7 +82,7 @@ func ready(v view) cond {
 	case v.pod.DeletionTimestamp != nil:
 		c.Reason, c.Message = kubevirt.PodTerminatingReason, "The pod of the virtual machine is being terminated"
 	default:
-		if paused := v.told(condition.Paused); paused != nil {
+		if paused := v.trueCondition(condition.Paused); paused != nil {
 			c.Reason, c.Message = paused.Reason, "the guest is paused"
 			return c
 		}

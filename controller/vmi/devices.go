@@ -50,7 +50,7 @@ func volumes(all []kubevirt.Volume, disks []vmspec.Disk) []kubevirt.VolumeStatus
 	for i, t := range vmspec.Targets(disks) {
 		names[disks[i].Name] = t
 	}
-	var told []kubevirt.VolumeStatus
+	var statuses []kubevirt.VolumeStatus
 	for _, v := range all {
 		target, ok := names[v.Name]
 		if !ok {
@@ -60,7 +60,7 @@ func volumes(all []kubevirt.Volume, disks []vmspec.Disk) []kubevirt.VolumeStatus
 		if claim := v.PersistentVolumeClaim; claim != nil {
 			one.PersistentVolumeClaimInfo = &kubevirt.PersistentVolumeClaimInfo{ClaimName: claim.ClaimName}
 		}
-		told = append(told, one)
+		statuses = append(statuses, one)
 	}
-	return told
+	return statuses
 }

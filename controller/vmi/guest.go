@@ -15,8 +15,8 @@ import (
 // Nodes report guests by conditions of their pods. A node without a credential sets
 // no such conditions; its guests run all the same.
 
-// told returns the pod's condition of a type if it is true; nil otherwise.
-func (v view) told(kind corev1.PodConditionType) *corev1.PodCondition {
+// trueCondition returns the pod's condition of a type if it is true; nil otherwise.
+func (v view) trueCondition(kind corev1.PodConditionType) *corev1.PodCondition {
 	if v.pod == nil || !v.running() {
 		return nil
 	}
@@ -29,7 +29,7 @@ func (v view) told(kind corev1.PodConditionType) *corev1.PodCondition {
 
 // guest returns what the guest's agent reports; false if it reports nothing.
 func (v view) guest() (condition.Guest, bool) {
-	c := v.told(condition.GuestInfo)
+	c := v.trueCondition(condition.GuestInfo)
 	if c == nil {
 		return condition.Guest{}, false
 	}

@@ -20,8 +20,8 @@ import (
 	"github.com/nodevirt/nodevirt/test/fakecluster"
 )
 
-// rig is a reconciler with a cluster in memory and a clock of its own. The test is
-// the scheduler and the kubelet.
+// rig is a reconciler with a cluster in memory and a fake clock. The test is the
+// scheduler and the kubelet.
 type rig struct {
 	*fakecluster.Cluster
 	t   *testing.T

@@ -70,7 +70,7 @@ func TestBasesOutliveARestart(t *testing.T) {
 	}
 }
 
-// TestLimit: bases that nobody holds make room; without any, disks are expanded without.
+// TestLimit: unused bases make room; without any, disks are expanded without.
 func TestLimit(t *testing.T) {
 	dir := fileSystem(t, loopfs.XFS)
 	e := expander(t, dir, func(o *expand.Options) { o.Limit = 14 * mib }) // one of 4, one that may take 8

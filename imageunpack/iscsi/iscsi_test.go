@@ -116,9 +116,9 @@ func TestLibiscsi(t *testing.T) {
 	if out, err := run("iscsi-inq", "-i", target.Initiator, "iscsi://"+s.Portal().String()+"/"+target.Name+"/1"); err == nil {
 		t.Errorf("no account: %s", out)
 	}
-	// Who asks which targets there are is told of none.
+	// Discovery returns no target.
 	if out, _ := run("iscsi-ls", "iscsi://"+s.Portal().String()); strings.Contains(out, "iqn.") {
-		t.Errorf("a stranger is told of targets: %s", out)
+		t.Errorf("discovery without credentials returns targets: %s", out)
 	}
 }
 
@@ -146,7 +146,7 @@ func TestChanged(t *testing.T) {
 	}
 }
 
-// TestRemoveInUse removes a target while somebody reads it without end.
+// TestRemoveInUse removes a target while a client reads it without end.
 func TestRemoveInUse(t *testing.T) {
 	s := start(t)
 	target := iscsi.Target{Access: key(t).Access("a"), Path: file(t, 64<<20)}
@@ -219,7 +219,7 @@ func listeners(t *testing.T, pid int) []string {
 	return all
 }
 
-// TestAway tells where to look when tgtd isn't there.
+// TestAway checks that errors say where to look when tgtd doesn't run.
 func TestAway(t *testing.T) {
 	d := iscsi.New(iscsi.Options{Socket: filepath.Join(t.TempDir(), "none"), Portal: portal()})
 	err := d.Serve(t.Context(), iscsi.Target{Access: key(t).Access("a"), Path: "/dev/null"})
@@ -334,7 +334,7 @@ func TestEnd(t *testing.T) {
 	}
 }
 
-// TestKey derives the same again, and lets nobody else read what it derives from.
+// TestKey derives the same again, from a file that only its owner can read.
 func TestKey(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "new", "key")
 	first, err := iscsi.OpenKey(path)

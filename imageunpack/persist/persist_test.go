@@ -122,7 +122,7 @@ func isDisk(t *testing.T, volume string) bool {
 	return is
 }
 
-// look tells what a volume is, and how much of it is written.
+// look returns what a volume is, and how much of it is written.
 func look(t *testing.T, volume string) (disk bool, written int64) {
 	t.Helper()
 	f, err := os.Open(volume)
@@ -193,7 +193,7 @@ func TestKilled(t *testing.T) {
 	}
 }
 
-// child writes a volume in a process of its own, which is killed once it is asked to be.
+// child writes a volume in a child process, which is killed on request.
 func child(t *testing.T, source, volume string, asked func() bool) (ended bool, said string) {
 	t.Helper()
 	cmd := exec.CommandContext(t.Context(), "/proc/self/exe")

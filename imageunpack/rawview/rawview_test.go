@@ -77,7 +77,7 @@ func disk(t *testing.T, id string, mode os.FileMode) (rawview.View, *os.File, []
 	return rawview.View{ID: id, Overlay: overlay, BaseFormat: "raw", UID: uid, GID: uid}, f, content
 }
 
-// TestShow reads and writes by the raw file, of a base that everybody can read and of one that
+// TestShow reads and writes by the raw file, of a base that all users can read and of one that
 // only root can.
 func TestShow(t *testing.T) {
 	for name, mode := range map[string]os.FileMode{"readable": 0o644, "private": 0o400} {
@@ -100,7 +100,8 @@ func TestShow(t *testing.T) {
 			if _, err := os.Stat(fmt.Sprintf("/proc/%d/root/dev/disk", pid)); err == nil {
 				t.Error("it is still shown")
 			}
-			// The overlay holds what was written, for whoever opens it next.
+			// The overlay holds what was written, for the process that opens it
+			// next.
 			if pid, err = v.Show(t.Context(), view, base); err != nil {
 				t.Fatal(err)
 			}
@@ -112,7 +113,7 @@ func TestShow(t *testing.T) {
 	}
 }
 
-// TestKilled kills the process after a write that nobody flushed.
+// TestKilled kills the process after a write that was not flushed.
 func TestKilled(t *testing.T) {
 	v := newViews(t)
 	view, base, content := disk(t, "killed", 0o644)
@@ -128,7 +129,7 @@ func TestKilled(t *testing.T) {
 			t.Fatal(err)
 		}
 		if id := <-v.ended; id != "killed" {
-			t.Errorf("told of %q", id)
+			t.Errorf("reported %q", id)
 		}
 	}
 }
@@ -155,7 +156,7 @@ func TestFound(t *testing.T) {
 	hide(t, v, "found")
 	select {
 	case id := <-v.ended:
-		t.Errorf("told of %q, which was hidden", id)
+		t.Errorf("reported %q, which was hidden", id)
 	case <-time.After(50 * time.Millisecond):
 	}
 }
@@ -268,7 +269,8 @@ func confined(t *testing.T, pid int) {
 	}
 }
 
-// TestNoProgram tells what has to be installed, and leaves nothing.
+// TestNoProgram checks that the error names what to install, and that nothing
+// is left.
 func TestNoProgram(t *testing.T) {
 	for _, tt := range []struct {
 		daemon, stage string

@@ -169,7 +169,7 @@ func build(t *testing.T, path string) (registrydisk.Disk, v1.Image) {
 		t.Fatal(err)
 	}
 	if int64(seen.Len()) != disk.Size {
-		t.Errorf("progress of %d bytes was told, not %d", seen.Len(), disk.Size)
+		t.Errorf("progress reported %d bytes, not %d", seen.Len(), disk.Size)
 	}
 	return disk, img
 }

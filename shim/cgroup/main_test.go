@@ -18,7 +18,7 @@ import (
 	"github.com/nodevirt/nodevirt/test/needs"
 )
 
-// roleVar tells the test binary, run again as a child, which part to play.
+// roleVar sets the part of the test binary when it runs as a child.
 const roleVar = "NODEVIRT_CGROUP_TEST_ROLE"
 
 func TestMain(m *testing.M) {

@@ -2,8 +2,8 @@ package cgroup
 
 import "github.com/opencontainers/cgroups"
 
-// Pressure is how long tasks of a group stalled for lack of a resource, from the kernel's pressure
-// stall information: v2 only.
+// Pressure is how long tasks of a group waited for a resource, from the kernel's pressure stall
+// information: v2 only.
 type Pressure struct {
 	Some, Full Stall // some tasks, or all of them, stalled
 }

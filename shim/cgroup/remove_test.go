@@ -21,7 +21,7 @@ func TestRemove(t *testing.T) {
 		t.Errorf("the refused Remove left %v, %v", pids, err)
 	}
 
-	// A zombie, which nobody has waited for yet, does not hold the group.
+	// A zombie, that is not reaped yet, does not hold the group.
 	if err := process.Process.Kill(); err != nil {
 		t.Fatal(err)
 	}

@@ -147,9 +147,10 @@ func either(stats map[string]uint64, v1, v2 string) uint64 {
 	return stats[v2]
 }
 
-// OOMKills returns how many processes of the group the kernel has killed for lack of memory, whether of
-// the group, the pod or the node. The error wraps fs.ErrNotExist if the group does not exist. A systemd
-// scope ends with its last process, so call OOMKills before dnsmasq, which outlives QEMU, ends.
+// OOMKills returns how many processes of the group the kernel has killed because memory ran out,
+// whether of the group, the pod or the node. The error wraps fs.ErrNotExist if the group does not
+// exist. A systemd scope ends with its last process, so call OOMKills before dnsmasq, which outlives
+// QEMU, ends.
 func (g *Group) OOMKills() (uint64, error) {
 	kills, err := g.man.OOMKillCount()
 	if err != nil {

@@ -292,7 +292,7 @@ func (c Config) check() error {
 	}
 	if a, err := netip.ParseAddrPort(c.Stream.Address); err != nil || !a.Addr().IsLoopback() {
 		errs = append(errs, fmt.Errorf("stream.address: %q is no address and port on loopback, such as 127.0.0.1:0: "+
-			"the kubelet and crictl reach it there, and nobody else should", c.Stream.Address))
+			"only the kubelet and crictl should reach it", c.Stream.Address))
 	}
 	if c.ISCSI.Timeout != 0 && c.ISCSI.Timeout < Duration(time.Second) {
 		errs = append(errs, errors.New("iscsi.timeout: must be a second or more, or 0 to wait without an end"))

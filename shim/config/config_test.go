@@ -186,7 +186,7 @@ func TestUnit(t *testing.T) {
 	}
 	for _, line := range []string{"Type=notify", "Restart=always", "KillMode=process", "PrivateMounts=yes"} {
 		if !regexp.MustCompile(`(?m)^` + regexp.QuoteMeta(line) + `$`).Match(text) {
-			t.Errorf("the unit lacks %s", line)
+			t.Errorf("the unit does not contain %s", line)
 		}
 	}
 }

@@ -102,7 +102,7 @@ func TestConsumedIsFreed(t *testing.T) {
 }
 
 // A shim that is killed leaves its files as they are; at worst records are in the log, the last one
-// torn, and the position is not in its file: then they are written anew.
+// torn, and the position is not in its file: then they are written again.
 func TestKilledShim(t *testing.T) {
 	c := testConsole(t)
 	qemu := guest(t, c)
@@ -125,7 +125,7 @@ func TestKilledShim(t *testing.T) {
 		t.Errorf("killed between log and position: %q, want %q", got, want)
 	}
 
-	// A log that was begun since has nothing to take back.
+	// A log that was begun since has no record to remove.
 	if err := os.Rename(c.Log, c.Log+".rotated"); err != nil {
 		t.Fatal(err)
 	}

@@ -51,7 +51,7 @@ func (l *logFile) cut(known logEnd) error {
 		return err
 	}
 	if err := l.file.Truncate(known.size); err != nil {
-		return fmt.Errorf("take back the end of the container log: %w", err)
+		return fmt.Errorf("truncate the container log: %w", err)
 	}
 	return nil
 }

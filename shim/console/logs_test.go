@@ -32,7 +32,8 @@ func following(t *testing.T, c Console) *Logs {
 	return l
 }
 
-// numbered is what the guests of these tests print: each line tells its place.
+// numbered is what the guests of these tests print: each line holds its
+// position.
 func numbered(from, to int) string {
 	var text strings.Builder
 	for i := from; i < to; i++ {
@@ -96,7 +97,7 @@ func TestFinish(t *testing.T) {
 		t.Errorf("Reopen of a finished console: %v", err)
 	}
 
-	// A shim that died before it had noted the end finishes once more.
+	// A shim that died before it had recorded the end finishes again.
 	if err := l.Follow(c); err != nil {
 		t.Fatal(err)
 	}
@@ -158,7 +159,7 @@ func TestRestartAndRotation(t *testing.T) {
 	}
 }
 
-// A log that nobody rotates is set aside at its limit; the one that was set aside before goes.
+// A log that is not rotated is set aside at its limit; the one that was set aside before goes.
 func TestLimit(t *testing.T) {
 	c := testConsole(t)
 	const limit = 400 << 10
@@ -259,7 +260,7 @@ func TestManyConsoles(t *testing.T) {
 	for i := range 60 {
 		c := testConsole(t)
 		c.ID = fmt.Sprint("vm", i)
-		if i%2 == 0 { // printed before: no event tells of it
+		if i%2 == 0 { // printed before: no event reports it
 			write(t, guest(t, c), "I am "+c.ID+"\n")
 		}
 		if err := l.Follow(c); err != nil {

@@ -46,7 +46,7 @@ func newNode(source Source, name string) *node {
 		recent:        &recent{source: source},
 		vms:           newVMs(name),
 		states:        gauge(of+"vms", "VM containers, by the state of their record.", "state"),
-		libvirt:       gauge(of+"libvirt_up", "1 if libvirtd told of the domains in time, else 0."),
+		libvirt:       gauge(of+"libvirt_up", "1 if libvirtd reported the domains in time, else 0."),
 		containerd:    gauge(of+"containerd_up", "1 if containerd's CRI answered in time, else 0."),
 		images:        gauge(of+"images_in_use", "Images whose disk VM containers hold."),
 		fsUsed:        gauge(of+"image_filesystem_used_bytes", "What containerd's images take, unpacked."),

@@ -18,7 +18,8 @@ type sourceFunc func(context.Context) metrics.Snapshot
 
 func (f sourceFunc) Snapshot(ctx context.Context) metrics.Snapshot { return f(ctx) }
 
-// TestTwoOfOneName: pods of one name don't fail the scrape; the later VM is told of.
+// TestTwoOfOneName: pods of one name don't fail the scrape; the scrape has the later
+// VM.
 func TestTwoOfOneName(t *testing.T) {
 	m := metrics.New()
 	vm := func(started int64, cpu uint64) metrics.VM {

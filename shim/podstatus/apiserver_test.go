@@ -32,7 +32,8 @@ const (
 // patience bounds every wait.
 const patience = 2 * time.Minute
 
-// rig is a real API server which a writer tells of pods with a node's credential.
+// rig is a real API server to which a writer reports pods with a node's
+// credential.
 type rig struct {
 	*testing.T
 	server     *apiserver.Server
@@ -137,25 +138,25 @@ func (r *rig) await(pod Pod, kind corev1.PodConditionType, reason string) (c cor
 // TestAPIServer asks a real one.
 func TestAPIServer(t *testing.T) {
 	r := newRig(t)
-	r.tellsOfAVM()
+	r.writesAVM()
 	r.onlyItsOwnPods()
 }
 
-// tellsOfAVM: the server takes what the writer sends, from a node's credential that came late, merges
+// writesAVM: the server takes what the writer sends, from a node's credential that came late, merges
 // it with what is the kubelet's, and gets the last facts after it was away.
-func (r *rig) tellsOfAVM() {
+func (r *rig) writesAVM() {
 	t := r.T
 	p := r.pod("vm", nodeName)
-	r.writer.Tell(p, Facts{Reason: condition.ReasonCreateFailed, Message: "no disk in the image"})
+	r.writer.Set(p, Facts{Reason: condition.ReasonCreateFailed, Message: "no disk in the image"})
 	r.credential()
 	if c := r.await(p, condition.VMReady, condition.ReasonCreateFailed); c.Message != "no disk in the image" || c.Status != corev1.ConditionFalse {
 		t.Errorf("%+v", c)
 	}
-	r.writer.Tell(p, running(true, "web"))
+	r.writer.Set(p, running(true, "web"))
 	if c := r.await(p, condition.VMReady, condition.ReasonRunning); c.Message != "" || c.Status != corev1.ConditionTrue || c.LastTransitionTime.IsZero() {
 		t.Errorf("%+v", c)
 	}
-	told := r.await(p, condition.GuestInfo, condition.ReasonAgentTold)
+	told := r.await(p, condition.GuestInfo, condition.ReasonAgentReported)
 	if g, err := condition.Parse(told.Message); err != nil || g.Hostname != "web" {
 		t.Errorf("%+v, %v", told, err)
 	}
@@ -164,7 +165,7 @@ func (r *rig) tellsOfAVM() {
 	}
 
 	r.server.Stop()
-	r.writer.Tell(p, Facts{Reason: "Error", Message: "the guest's kernel panicked"})
+	r.writer.Set(p, Facts{Reason: "Error", Message: "the guest's kernel panicked"})
 	if err := r.server.Start(t.Context()); err != nil {
 		t.Fatal(err)
 	}
@@ -175,7 +176,7 @@ func (r *rig) tellsOfAVM() {
 	// A new shim leaves what is right as it is.
 	ended := r.await(p, condition.VMReady, "Error")
 	again := New(r.kubeconfig, slog.New(slog.DiscardHandler))
-	again.TellAgain(p, Facts{Reason: "Error", Message: "the guest's kernel panicked"})
+	again.SetAgain(p, Facts{Reason: "Error", Message: "the guest's kernel panicked"})
 	e := again.entries[p.UID]
 	again.write(t.Context(), e)
 	if e.failures > 0 || len(e.changes()) > 0 {
@@ -200,7 +201,7 @@ func (r *rig) onlyItsOwnPods() {
 	}
 	own := r.pod("own", nodeName)
 	if err := c.patch(t.Context(), own, facts); err != nil {
-		t.Errorf("of its own pod: %v", err)
+		t.Errorf("report of the node's pod: %v", err)
 	}
 	was := own
 	was.UID = "of-another-pod-that-had-this-name"

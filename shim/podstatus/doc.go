@@ -3,7 +3,7 @@
 // kubelet, which may write the status of the node's own pods only.
 //
 // It owns what is written and how often. Callers never wait for the API server:
-// [Writer.Tell] keeps the latest facts of each pod, and [Writer.Run] writes them
+// [Writer.Set] keeps the latest facts of each pod, and [Writer.Run] writes them
 // once the API server answers. It leaves the facts themselves to package vm. VMs
 // run without it: without a kubeconfig it does nothing.
 package podstatus

@@ -40,8 +40,8 @@ type entry struct {
 	expires time.Time
 }
 
-// tell sets new facts, and schedules their write.
-func (e *entry) tell(facts []Condition, now time.Time) {
+// set sets new facts, and schedules their write.
+func (e *entry) set(facts []Condition, now time.Time) {
 	e.facts = facts
 	if e.gone || e.failures > 0 {
 		return // nothing to do, or scheduled already
@@ -107,7 +107,7 @@ func (e *entry) wrote(changed []Condition, now time.Time) {
 		e.space = min(2*e.space, mostSpace)
 	}
 	e.last = now
-	e.tell(e.facts, now) // they may have changed meanwhile
+	e.set(e.facts, now) // they may have changed meanwhile
 }
 
 // failed schedules the next attempt.

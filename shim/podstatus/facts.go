@@ -88,7 +88,7 @@ func (f Facts) conditions(now time.Time) []Condition {
 	case *m.Agent:
 		all = append(all, made(condition.AgentConnected, true, condition.ReasonAgentConnected, "", now))
 		if m.Guest != nil {
-			all = append(all, made(condition.GuestInfo, true, condition.ReasonAgentTold, guestMessage(*m.Guest), now))
+			all = append(all, made(condition.GuestInfo, true, condition.ReasonAgentReported, guestMessage(*m.Guest), now))
 		}
 	default:
 		all = append(all,

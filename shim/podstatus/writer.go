@@ -49,27 +49,27 @@ func newWriter(a api, log *slog.Logger) *Writer {
 	return &Writer{api: a, log: log, entries: map[string]*entry{}, wake: make(chan struct{}, 1)}
 }
 
-// Tell replaces the facts of a pod's VM. The Writer keeps them in memory until Forget.
-func (w *Writer) Tell(pod Pod, f Facts) {
-	w.tell(pod, f, map[string]Condition{}, 0)
+// Set replaces the facts of a pod's VM. The Writer keeps them in memory until Forget.
+func (w *Writer) Set(pod Pod, f Facts) {
+	w.set(pod, f, map[string]Condition{}, 0)
 }
 
-// TellRefused is Tell for a pod without a sandbox, for which Forget is never
+// SetRefused is Set for a pod without a sandbox, for which Forget is never
 // called. The Writer drops the facts after refusedTime without an update.
-func (w *Writer) TellRefused(pod Pod, f Facts) {
-	w.tell(pod, f, map[string]Condition{}, refusedTime)
+func (w *Writer) SetRefused(pod Pod, f Facts) {
+	w.set(pod, f, map[string]Condition{}, refusedTime)
 }
 
 // refusedTime is longer than the kubelet waits between two attempts.
 const refusedTime = 10 * time.Minute
 
-// TellAgain is Tell for a pod whose status an earlier shim may have written. The
+// SetAgain is Set for a pod whose status an earlier shim may have written. The
 // Writer reads the status first, and writes only what differs.
-func (w *Writer) TellAgain(pod Pod, f Facts) {
-	w.tell(pod, f, nil, 0)
+func (w *Writer) SetAgain(pod Pod, f Facts) {
+	w.set(pod, f, nil, 0)
 }
 
-func (w *Writer) tell(pod Pod, f Facts, written map[string]Condition, keep time.Duration) {
+func (w *Writer) set(pod Pod, f Facts, written map[string]Condition, keep time.Duration) {
 	if w.api == nil {
 		return
 	}
@@ -89,7 +89,7 @@ func (w *Writer) tell(pod Pod, f Facts, written map[string]Condition, keep time.
 	if keep > 0 {
 		e.expires = now.Add(keep)
 	}
-	e.tell(f.conditions(now), now)
+	e.set(f.conditions(now), now)
 	select {
 	case w.wake <- struct{}{}:
 	default:
@@ -127,7 +127,7 @@ func (w *Writer) Run(ctx context.Context) {
 	}
 }
 
-// idle is how long Run waits if nothing is due; Tell wakes it.
+// idle is how long Run waits if nothing is due; Set wakes it.
 const idle = time.Hour
 
 // next returns the entry that is due first, and the time until then.

@@ -113,17 +113,17 @@ const first = "PATCH VMReady=True Paused=False LiveMigratable=False AgentConnect
 // TestLife: a start is one patch, an agent another, an end a third, and what says the same is none.
 func TestLife(t *testing.T) {
 	run(t, func(t *testing.T, w *Writer, s *server) {
-		w.Tell(pod, running(false, ""))
+		w.Set(pod, running(false, ""))
 		want(t, s, first)
-		w.Tell(pod, running(false, ""))
+		w.Set(pod, running(false, ""))
 		time.Sleep(time.Hour)
 		want(t, s)
-		w.Tell(pod, running(true, "")) // the agent is there, and tells a moment later
+		w.Set(pod, running(true, "")) // the agent connects, and reports a moment later
 		time.Sleep(collect / 2)
-		w.Tell(pod, running(true, "web"))
+		w.Set(pod, running(true, "web"))
 		time.Sleep(time.Minute)
 		want(t, s, "PATCH AgentConnected=True GuestInfo=True")
-		w.Tell(pod, Facts{Reason: "Completed"})
+		w.Set(pod, Facts{Reason: "Completed"})
 		want(t, s, "PATCH VMReady=False AgentConnected=False GuestInfo=False")
 	})
 }
@@ -131,19 +131,19 @@ func TestLife(t *testing.T) {
 // TestFlapping: what a guest does a thousand times a minute is written a few times.
 func TestFlapping(t *testing.T) {
 	run(t, func(t *testing.T, w *Writer, s *server) {
-		w.Tell(pod, running(false, ""))
+		w.Set(pod, running(false, ""))
 		for n := range 60 * 1000 {
-			w.Tell(pod, running(n%3 > 0, ""))
+			w.Set(pod, running(n%3 > 0, ""))
 			time.Sleep(10 * time.Millisecond)
 		}
 		synctest.Wait()
 		if n := len(s.seen()); n < 5 || n > 20 {
 			t.Errorf("%d calls in ten minutes", n)
 		}
-		w.Tell(pod, Facts{Reason: "Error", Message: "QEMU ended"})
+		w.Set(pod, Facts{Reason: "Error", Message: "QEMU ended"})
 		synctest.Wait() // not held up by that
 		if calls := s.seen(); len(calls) != 1 || !strings.HasPrefix(calls[0], "PATCH VMReady=False") {
-			t.Errorf("the end is told by %v", calls)
+			t.Errorf("the end is reported by %v", calls)
 		}
 	})
 }
@@ -152,9 +152,9 @@ func TestFlapping(t *testing.T) {
 func TestOutage(t *testing.T) {
 	run(t, func(t *testing.T, w *Writer, s *server) {
 		s.fail(errAway)
-		w.Tell(pod, running(false, ""))
+		w.Set(pod, running(false, ""))
 		time.Sleep(time.Minute)
-		w.Tell(pod, running(true, "web"))
+		w.Set(pod, running(true, "web"))
 		time.Sleep(time.Hour)
 		synctest.Wait()
 		if n := len(s.seen()); n < 60 || n > 140 {
@@ -175,11 +175,11 @@ func TestAgain(t *testing.T) {
 		}
 		s.there["Ready"] = Condition{Type: "Ready", Status: "True"}
 		time.Sleep(time.Hour)
-		w.TellAgain(pod, running(false, ""))
+		w.SetAgain(pod, running(false, ""))
 		want(t, s, "GET")
 		f := running(false, "")
 		f.Reason = "OtherWords"
-		w.Tell(pod, f)
+		w.Set(pod, f)
 		time.Sleep(time.Minute)
 		want(t, s, "PATCH VMReady=True")
 		if c := s.there[condition.VMReady]; !c.LastTransitionTime.Equal(begun) || c.Reason != "OtherWords" {
@@ -192,9 +192,9 @@ func TestAgain(t *testing.T) {
 func TestGone(t *testing.T) {
 	run(t, func(t *testing.T, w *Writer, s *server) {
 		s.uid = "another"
-		w.Tell(pod, running(false, ""))
+		w.Set(pod, running(false, ""))
 		want(t, s, first)
-		w.Tell(pod, Facts{Reason: "Error"})
+		w.Set(pod, Facts{Reason: "Error"})
 		time.Sleep(time.Hour)
 		want(t, s)
 		w.Forget(pod)
@@ -208,7 +208,7 @@ func TestGone(t *testing.T) {
 func TestConflict(t *testing.T) {
 	run(t, func(t *testing.T, w *Writer, s *server) {
 		s.fail(errConflict)
-		w.Tell(pod, running(false, ""))
+		w.Set(pod, running(false, ""))
 		want(t, s, first)
 		s.fail(nil)
 		time.Sleep(2 * leastRetry)
@@ -220,7 +220,7 @@ func TestConflict(t *testing.T) {
 func TestForbidden(t *testing.T) {
 	run(t, func(t *testing.T, w *Writer, s *server) {
 		s.fail(errors.New("403 Forbidden"))
-		w.Tell(pod, running(false, ""))
+		w.Set(pod, running(false, ""))
 		time.Sleep(time.Hour)
 		synctest.Wait()
 		if n := len(s.seen()); n < 15 || n > 25 {
@@ -228,7 +228,7 @@ func TestForbidden(t *testing.T) {
 		}
 		s.fail(nil)
 		s.uid = "v"
-		w.Tell(Pod{Namespace: "n", Name: "q", UID: "v"}, running(false, ""))
+		w.Set(Pod{Namespace: "n", Name: "q", UID: "v"}, running(false, ""))
 		want(t, s, first)
 	})
 }
@@ -237,24 +237,25 @@ func TestForbidden(t *testing.T) {
 func TestRefused(t *testing.T) {
 	run(t, func(t *testing.T, w *Writer, s *server) {
 		s.fail(errRefused)
-		w.Tell(pod, running(false, ""))
+		w.Set(pod, running(false, ""))
 		time.Sleep(time.Hour)
 		want(t, s, first)
 		s.fail(nil)
-		w.Tell(pod, running(true, ""))
+		w.Set(pod, running(true, ""))
 		time.Sleep(time.Minute)
 		want(t, s, "GET", "PATCH VMReady=True Paused=False LiveMigratable=False AgentConnected=True")
 	})
 }
 
-// TestAttempts: an older sandbox of the pod neither tells nor forgets any more.
+// TestAttempts: an older sandbox of the pod neither sets nor forgets facts any
+// more.
 func TestAttempts(t *testing.T) {
 	run(t, func(t *testing.T, w *Writer, s *server) {
 		newer := pod
 		newer.Attempt = 1
-		w.Tell(newer, running(false, ""))
+		w.Set(newer, running(false, ""))
 		want(t, s, first)
-		w.Tell(pod, Facts{Reason: "Error"})
+		w.Set(pod, Facts{Reason: "Error"})
 		w.Forget(pod)
 		time.Sleep(time.Hour)
 		want(t, s)
@@ -264,11 +265,12 @@ func TestAttempts(t *testing.T) {
 	})
 }
 
-// TestWithoutASandbox: of a pod without a sandbox the reason is told once, and then the pod forgotten.
+// TestWithoutASandbox: the reason of a pod without a sandbox is reported once, and then the pod
+// forgotten.
 func TestWithoutASandbox(t *testing.T) {
 	run(t, func(t *testing.T, w *Writer, s *server) {
 		for range 20 {
-			w.TellRefused(pod, Facts{Reason: condition.ReasonCreateFailed, Message: "no such field"})
+			w.SetRefused(pod, Facts{Reason: condition.ReasonCreateFailed, Message: "no such field"})
 			time.Sleep(time.Minute)
 		}
 		want(t, s, "PATCH VMReady=False Paused=False AgentConnected=False GuestInfo=False")
@@ -284,7 +286,7 @@ func TestWithoutASandbox(t *testing.T) {
 // TestDisabled: without a kubeconfig nothing is kept.
 func TestDisabled(t *testing.T) {
 	w := New("", slog.New(slog.DiscardHandler))
-	w.Tell(pod, running(false, ""))
+	w.Set(pod, running(false, ""))
 	w.Run(t.Context())
 	if len(w.entries) != 0 {
 		t.Errorf("%d pods are kept", len(w.entries))

@@ -156,7 +156,8 @@ func TestReplace(t *testing.T) {
 	if err := s.PutContainer(r); err != nil {
 		t.Fatal(err)
 	}
-	// Whoever had the old record open still reads it whole: the file was not written over.
+	// A process that has the old record open still reads it whole: the file was not
+	// written over.
 	var still bytes.Buffer
 	if _, err := still.ReadFrom(before); err != nil || !bytes.Equal(still.Bytes(), old) {
 		t.Errorf("the old record was changed in place: %v", err)
@@ -173,7 +174,8 @@ func TestReplace(t *testing.T) {
 	}
 }
 
-// TestTemporary: no file of a record is ever in a folder that is everybody's.
+// TestTemporary: no file of a record is ever in a folder that other users can
+// read.
 func TestTemporary(t *testing.T) {
 	shared := t.TempDir()
 	t.Setenv("TMPDIR", shared)
@@ -295,7 +297,7 @@ func TestIntents(t *testing.T) {
 	}
 }
 
-// TestModes: QEMU's user gets through to its container's folder, and nobody sees the others'.
+// TestModes: QEMU's user gets through to its container's folder, and no user sees another's.
 func TestModes(t *testing.T) {
 	s, root := open(t)
 	if err := s.PutContainer(container()); err != nil {

@@ -166,8 +166,8 @@ func TestErrors(t *testing.T) {
 	}
 }
 
-// inMountNamespace runs f on a thread with mounts of its own, which go when it
-// ends: the thread is never unlocked, so it ends with its goroutine.
+// inMountNamespace runs f on a thread with a separate mount namespace, which go
+// when it ends: the thread is never unlocked, so it ends with its goroutine.
 func inMountNamespace(t *testing.T, f func()) {
 	t.Helper()
 	needs.Parts(t, "root")

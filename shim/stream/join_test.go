@@ -30,7 +30,7 @@ func (p ports) Forward(ctx context.Context, _ string, port uint16, c io.ReadWrit
 	return nil
 }
 
-// port answers each connection by serve, in a goroutine of its own.
+// port answers each connection by serve, in a separate goroutine.
 func port(t *testing.T, serve func(*net.TCPConn)) uint16 {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -133,7 +133,7 @@ func TestManyStreamsAtOnce(t *testing.T) {
 	all.Wait()
 }
 
-// closedPort is a port that is nobody else's while the test runs, and refuses: nobody listens on it.
+// closedPort is a port that is reserved while the test runs, and refuses: no process listens on it.
 func closedPort(t *testing.T) uint16 {
 	t.Helper()
 	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)

@@ -36,7 +36,7 @@ func (r *runtime) call(f func() error) error {
 	return f()
 }
 
-// stop tells the calls to end.
+// stop ends the calls.
 func (r *runtime) stop() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -63,8 +63,8 @@ func (r *runtime) PortForward(_ context.Context, id string, port int32, client i
 		return r.machines.Forward(r.ending, id, uint16(port), client)
 	})
 	if err != nil {
-		// The library takes the stream back at once, and a client that doesn't know yet that it is open
-		// would be told nothing else: what is written waits until the client was told.
+		// The library closes the stream at once. A client that doesn't know yet that the stream is open
+		// would get no other reply, so data waits until the client has the reply.
 		_, _ = client.Write(nil)
 	}
 	return err

@@ -22,7 +22,7 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// echoes is a machine whose commands, console and ports give back what they get.
+// echoes is a VM whose commands, console and ports echo their input.
 type echoes struct {
 	began, ended chan string
 }

@@ -42,9 +42,9 @@ func (f *Failure) Error() string {
 func (f *Failure) Unwrap() error { return f.Err }
 
 // Start starts the process and returns its id when it is ready. It does not look for one that runs
-// already: see [Process.Find]. The process outlives ctx and the caller, and is the leader of a
-// session of its own. If Start fails, no process is left; a process that ended, or that ctx did not
-// wait for, is a *[Failure].
+// already: see [Process.Find]. The process outlives ctx and the caller, and is the leader of a new
+// session. If Start fails, no process is left; a process that ended, or that ctx did not wait for,
+// is a *[Failure].
 func (p Process) Start(ctx context.Context) (pid int, err error) {
 	defer func() {
 		if err != nil {

@@ -64,7 +64,7 @@ func VMContainer(annotations map[string]string) string {
 	return annotations[AnnotationVMContainer]
 }
 
-// speaks tells whether a pod says anything to nodevirt.
+// speaks reports whether a pod has annotations of nodevirt.
 func speaks(annotations map[string]string) bool {
 	for key := range annotations {
 		if strings.HasPrefix(key, AnnotationPrefix) {

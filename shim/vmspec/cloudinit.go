@@ -35,7 +35,8 @@ func readCloudInit(
 	return c, append(problems, p...)
 }
 
-// secret tells whether a part is in a Secret, and not said otherwise as well.
+// secret reports whether a part is in a Secret and not set by an annotation as
+// well.
 func secret(at *field.Path, ref *corev1.LocalObjectReference, name, other string) (bool, field.ErrorList) {
 	switch {
 	case ref == nil:

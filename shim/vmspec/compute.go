@@ -133,7 +133,7 @@ func guestMemory(
 	switch {
 	case err != nil:
 		return 0, append(problems, invalid(path, guest.String(), "%s", err))
-	case len(problems) > 0: // told already
+	case len(problems) > 0: // reported already
 	case r.limits.memory > 0 && guest.Value() > r.limits.memory:
 		problems = append(problems, invalid(path, guest.String(),
 			"larger than resources.limits.memory of container %s, which is %s",

@@ -63,7 +63,7 @@ func ValidateSandbox(sandbox *runtimeapi.PodSandboxConfig) error {
 func checkNetwork(sandbox *runtimeapi.PodSandboxConfig) error {
 	options := sandbox.GetLinux().GetSecurityContext().GetNamespaceOptions()
 	if options.GetNetwork() == runtimeapi.NamespaceMode_NODE {
-		return errors.New("a VM needs a pod network of its own; remove hostNetwork or runtimeClassName vm")
+		return errors.New("a VM needs a separate pod network; remove hostNetwork or runtimeClassName vm")
 	}
 	return nil
 }

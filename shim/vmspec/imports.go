@@ -28,7 +28,7 @@ func parseImports(text string) ([]string, error) {
 		case len(validation.IsDNS1123Label(name)) > 0:
 			errs = append(errs, fmt.Errorf("%s: %q is no import's name", AnnotationImports, excerpt(name)))
 		case slices.Contains(names, name):
-			errs = append(errs, fmt.Errorf("%s: %q stands there twice", AnnotationImports, name))
+			errs = append(errs, fmt.Errorf("%s: %q is listed twice", AnnotationImports, name))
 		default:
 			names = append(names, name)
 		}

@@ -23,7 +23,7 @@ var housekeeping = map[string]bool{
 }
 
 // mounted is a volume that a container mounts. Its name is the last part of the
-// path in the container: CRI does not tell the volume's own.
+// path in the container: CRI does not pass on the volume's name.
 type mounted struct {
 	name, at string
 	image    string // id of an image volume
@@ -117,7 +117,7 @@ var errVolume = errors.New("such volumes are not supported in a VM yet; remove i
 var errReadOnly = errors.New("a VM writes to its disk, and this is read-only; mount it otherwise, or not at all")
 
 // secretFolder returns the folder of a mount if the kubelet has put Secrets into
-// it, as its name tells; "" otherwise.
+// it, as the folder's name says; "" otherwise.
 func secretFolder(host string) string {
 	if !path.IsAbs(host) || path.Clean(host) != host {
 		return ""

@@ -29,8 +29,8 @@ func parseOrigins(text string) (map[string]string, error) {
 	return origins, capped(errs)
 }
 
-// applyOrigins has claims begin as registry disks, which are no disks of their own
-// then. A claim whose origin is the container's own disk boots in its place.
+// applyOrigins makes PVCs copies of registry disks, which are then no separate
+// disks. A PVC whose origin is the container's own disk boots in its place.
 func applyOrigins(disks []Disk, origins map[string]string) ([]Disk, error) {
 	find := func(name string) int { return slices.IndexFunc(disks, func(d Disk) bool { return d.Name == name }) }
 	taken := map[string]bool{}

@@ -150,7 +150,7 @@ func TestVolumeKinds(t *testing.T) {
 	seen := map[vmspec.Source]bool{}
 	for _, k := range vmspec.VolumeKinds() {
 		if seen[k.Source] || k.Source.Kind().Needs != k.Needs {
-			t.Errorf("source %q stands in two rows", k.Source)
+			t.Errorf("source %q is in two rows", k.Source)
 		}
 		seen[k.Source] = true
 	}

@@ -18,8 +18,8 @@ const (
 	keyPublicKeys = "public-keys"
 )
 
-// seed makes the NoCloud content of wishes. What the author's meta data lacks
-// is filled in; instance-id is what cloud-init cannot do without.
+// seed makes the NoCloud content of wishes. seed adds to the author's meta data
+// what cloud-init requires, such as instance-id.
 func (w wishes) seed(instance, hostname string) (*Seed, error) {
 	meta := w.metaData.withDefault(keyInstanceID, instance).withDefault(keyHostname, hostname)
 	if len(w.sshKeys) > 0 {

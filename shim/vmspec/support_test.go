@@ -26,7 +26,7 @@ func TestSupportedPaths(t *testing.T) {
 	seen := map[string]bool{}
 	for _, path := range vmspec.Supported().Paths("spec.") {
 		if seen[path] {
-			t.Errorf("%s stands twice in the table", path)
+			t.Errorf("%s is in the table twice", path)
 		}
 		seen[path] = true
 		if fieldstest.TypeAt(vmiSpec, path) == nil {

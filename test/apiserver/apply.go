@@ -91,7 +91,8 @@ func established(ctx context.Context, c client.Client, crd *unstructured.Unstruc
 	}
 }
 
-// discovered tells whether a client finds the kind, which is a moment after it is served.
+// discovered reports whether a client finds the kind, which is a moment after the API
+// server serves it.
 func discovered(c client.Client, crd *unstructured.Unstructured) bool {
 	group, _, _ := unstructured.NestedString(crd.Object, "spec", "group")
 	kind, _, _ := unstructured.NestedString(crd.Object, "spec", "names", "kind")

@@ -1,5 +1,5 @@
 // Package apiserver runs a real kube-apiserver and etcd for a test, on loopback
-// and without nodes: what is left of Kubernetes when nobody schedules or runs
-// pods. It owns their life; what a test asks of them is the test's. The programs
-// are those that test/tools/build etcd kubernetes puts into bin/.
+// and without nodes: Kubernetes without a scheduler and kubelets. It owns the
+// processes; requests are the test's. It runs the programs that test/tools/build
+// etcd kubernetes puts into bin/.
 package apiserver

@@ -7,8 +7,8 @@ import (
 	"strconv"
 )
 
-// FreePort is one of 127.0.0.1's that nobody listens on just now. It is below those that the kernel
-// gives to clients, of which one may be somebody's in the next moment.
+// FreePort returns a port of 127.0.0.1 on which no process listens. It is below the kernel's range
+// for clients, which could take a port of that range in the next moment.
 func FreePort() (int, error) {
 	const first, number, tries = 20_000, 12_000, 100
 	var err error

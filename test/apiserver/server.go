@@ -22,7 +22,7 @@ import (
 // startTime bounds how long a daemon may take until it serves.
 const startTime = 3 * time.Minute
 
-// Server is an API server with an etcd of its own.
+// Server is an API server with a separate etcd.
 type Server struct {
 	dir, bin         string
 	etcdPort, port   int
@@ -102,7 +102,7 @@ func (s *Server) Start(ctx context.Context) error {
 		"--service-account-key-file=" + key,
 		"--service-account-signing-key-file=" + key,
 		"--service-cluster-ip-range=10.96.0.0/24",
-		// Nobody makes service accounts here.
+		// No controller makes service accounts here.
 		"--disable-admission-plugins=ServiceAccount",
 	}, s.extra...)
 	s.kubernetes = newDaemon(filepath.Join(s.bin, "kube-apiserver"), filepath.Join(s.dir, "apiserver.log"), args...)

@@ -12,9 +12,9 @@ type bare struct {
 	running []*grouped
 }
 
-// bareGuest boots a guest on a tap with an address of the node's, as a pod's guest has it otherwise:
-// the same card, MTU and processor, and the limit of the pod's memory. The memory is in bytes, and drive the value of QEMU's -drive. A
-// number tells guests of one bench apart. Its stop ends it.
+// bareGuest boots a guest on a tap with an address of the node's, as a pod's guest has it otherwise: the same
+// card, MTU and processor, and the limit of the pod's memory. The memory is in bytes, and drive the value of
+// QEMU's -drive. The number distinguishes guests of one bench. Its stop ends it.
 func (r *rig) bareGuest(ctx context.Context, number int, memory int64, drive string) (*bare, error) {
 	tap, net := fmt.Sprintf("bare%d", number), fmt.Sprintf("10.200.%d.", number)
 	for _, args := range [][]string{

@@ -34,7 +34,7 @@ type bench struct {
 	name, about string
 	run         func(*rig, context.Context) (report.Section, error)
 	shim        func(map[string]any) // changes the shim's configuration; none if nil
-	fs          string               // a file system of its own for the node; the machine's if empty
+	fs          string               // a separate file system for the node; the host's if empty
 }
 
 // benches are in the order of the report.
@@ -62,7 +62,7 @@ func benches() []bench {
 	}
 }
 
-// debug makes the shim tell a start's phases.
+// debug makes the shim log a start's phases.
 func debug(c map[string]any) { c["log_level"] = "debug" }
 
 // Names are the benches' names, each with what it measures.
@@ -149,7 +149,7 @@ func (o Options) runOne(ctx context.Context, b bench) (s report.Section, err err
 // fsSize is that of a file system of a bench's own, in bytes; its file is sparse.
 const fsSize = 16 << 30
 
-// mounted returns a folder for a node's: on a file system of its own, if one is named.
+// mounted returns a folder for a node: on a separate file system, if one is named.
 func mounted(kind string) (top string, unmount func() error, err error) {
 	if kind == "" {
 		return "", func() error { return nil }, nil

@@ -23,8 +23,8 @@ import (
 // coldSize is what the data of a disk take that a node does not have yet, in bytes.
 const coldSize = 1 << 30
 
-// cold tells how long it takes from an image in the registry to a guest that runs, by phases, and
-// the least that getting the bytes takes.
+// cold measures the time from an image in the registry to a guest that runs, by phases, and the
+// least time that fetching the bytes takes.
 func (r *rig) cold(ctx context.Context) (s report.Section, err error) {
 	s.Title = fmt.Sprintf("A node that has nothing of an image of %d MiB, from the registry to a running guest", coldSize>>20)
 	s.Notes = []string{

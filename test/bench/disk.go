@@ -17,7 +17,7 @@ import (
 // diskRounds are of comparisons that write a disk.
 func (r *rig) diskRounds() int { return max(3, r.Rounds/3) }
 
-// disk compares a create in mode raw with qemu-img alone, and tells what one in mode file takes.
+// disk compares a create in mode raw with qemu-img alone, and measures one in mode file.
 func (r *rig) disk(ctx context.Context) (s report.Section, err error) {
 	s.Title = fmt.Sprintf("From a pulled image to a disk: CreateContainer, %d MiB of data, on %s", contentSize>>20, r.fileSystem())
 	s.Notes = []string{"qemu-img alone: convert -W -m 16 of the same file, its fastest flags here."}

@@ -43,7 +43,7 @@ func (r *rig) ioRaw(ctx context.Context) (s report.Section, err error) {
 	})
 }
 
-// rawAlone is a raw file of a disk for QEMU alone, the one of the last time made anew.
+// rawAlone is a raw file of a disk for QEMU alone, replacing the last one.
 func (r *rig) rawAlone(ctx context.Context, disk string) (path string, err error) {
 	path = filepath.Join(r.Dir(), "alone.raw")
 	return path, qemuImg(ctx, "convert", "-f", "qcow2", "-O", "raw", disk, path)

@@ -15,11 +15,11 @@ import (
 	"github.com/nodevirt/nodevirt/test/node"
 )
 
-// settle is how long daemons have to give back what only a start needed.
+// settle is how long daemons have to release what only a start needed.
 const settle = 3 * time.Second
 
-// memory tells what a VM takes beside QEMU: in the whole node, with VMs and without, and so with
-// what the shim, containerd and libvirtd grow by.
+// memory measures what a VM takes beside QEMU: the difference of the whole node with VMs and
+// without, growth of the shim, containerd and libvirtd included.
 func (r *rig) memory(ctx context.Context) (s report.Section, err error) {
 	image, err := r.halted(ctx)
 	if err != nil {

@@ -40,12 +40,12 @@ func readPhases(path string, starts int) ([]report.Series, error) {
 	}
 	for i, s := range all {
 		if len(s.Samples) < starts {
-			return nil, fmt.Errorf("the shim's log tells phase %s of %d starts; there were %d", s.Of, len(s.Samples), starts)
+			return nil, fmt.Errorf("the shim's log has phase %s of %d starts; there were %d", s.Of, len(s.Samples), starts)
 		}
 		all[i].Samples = s.Samples[len(s.Samples)-starts:]
 	}
 	if len(all) == 0 {
-		return nil, fmt.Errorf("the shim's log %s tells no phases", path)
+		return nil, fmt.Errorf("the shim's log %s has no phases", path)
 	}
 	return all, nil
 }
@@ -58,7 +58,7 @@ func readPhase(path, phase string, starts int) (report.Series, error) {
 	}
 	i := slices.IndexFunc(all, func(s report.Series) bool { return s.Of == phase })
 	if i < 0 {
-		return report.Series{}, fmt.Errorf("the shim's log %s tells no phase %s", path, phase)
+		return report.Series{}, fmt.Errorf("the shim's log %s does not have phase %s", path, phase)
 	}
 	return all[i], nil
 }

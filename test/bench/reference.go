@@ -97,7 +97,7 @@ func (ref *reference) add(to *domain, d libvirtxml.Domain) (err error) {
 	return err
 }
 
-// rewrite puts plain files in the place of descriptors, and gives the domain names of its own.
+// rewrite puts plain files in the place of descriptors, and renames the domain.
 func (ref *reference) rewrite(d *libvirtxml.Domain) {
 	d.Name, d.UUID, d.Metadata = "reference", "", nil
 	d.QEMUCommandline = nil // names the UUID

@@ -13,8 +13,8 @@ import (
 // secondGoal is how long the disk of an image's second VM may take, in ms.
 const secondGoal = 50
 
-// second tells what the disk of a further VM of an image takes: CreateContainer, and the part of
-// StartContainer that gets the disk to the machine.
+// second measures what the disk of a further VM of an image takes: CreateContainer, and the part
+// of StartContainer that attaches the disk to the domain.
 func (r *rig) second(ctx context.Context) (s report.Section, err error) {
 	s.Title = "The disk of an image's second VM, by mode, on " + r.fileSystem()
 	s.Notes = []string{"Attach is the phase disks of StartContainer: descriptors, or tgtd's target and what it serves."}

@@ -63,8 +63,8 @@ func (p *pod) vmSide(of, image string) side {
 	}
 }
 
-// shares tells where the time of starts went: the shim's phases of StartContainer, what remains
-// for CreateContainer, libvirt's calls, and QEMU alone.
+// shares splits the time of starts: the shim's phases of StartContainer, what remains for
+// CreateContainer, libvirt's calls, and QEMU alone.
 func (r *rig) shares(ctx context.Context, ref *reference, whole report.Series) ([]report.Row, error) {
 	phases, err := readPhases(filepath.Join(r.Dir(), "log", "shim.log"), len(whole.Samples))
 	if err != nil {

@@ -10,15 +10,15 @@ import (
 	"github.com/nodevirt/nodevirt/shim/share"
 )
 
-// Of a tgtd that stands beside the node's.
+// Addresses of a second tgtd, beside the node's.
 const (
 	aloneSocket = "/run/nodevirt-tgtd/alone"
 	alonePortal = "127.0.0.1:3270"
 	aloneTarget = "iqn.2026-11.example:alone"
 )
 
-// tgtdAlone has a tgtd of its own, with its defaults, serve a raw file to everybody at alonePortal.
-// The function returned ends it.
+// tgtdAlone starts a second tgtd, with its defaults, that serves a raw file to all initiators at
+// alonePortal. The function returned ends it.
 func (r *rig) tgtdAlone(ctx context.Context, path string) (stop func(), err error) {
 	env := "TGT_IPC_SOCKET=" + aloneSocket
 	daemon, err := r.prepare(ctx, place{name: "tgtd"}, "env", env, "tgtd", "-f", "--iscsi", "portal="+alonePortal)
@@ -55,8 +55,8 @@ func (r *rig) tgtdAlone(ctx context.Context, path string) (stop func(), err erro
 	return daemon.end, nil
 }
 
-// export has the shim serve an image's disk over iSCSI, and returns how qemu-img names it. With the
-// password, which is on a command line then: it is nobody's.
+// export has the shim serve an image's disk over iSCSI, and returns how qemu-img names it. The name
+// holds the password, which is thus on a command line: it protects nothing here.
 func (r *rig) export(ctx context.Context, name, image string) (options string, err error) {
 	disks := share.NewClient(filepath.Join(r.Dir(), "run/nodevirt/disks.sock"))
 	c, err := disks.Export(ctx, disk.ExportRequest{Name: name, Image: image})

@@ -21,7 +21,7 @@ type Cluster struct {
 	nodes   []*node.Node
 }
 
-// ErrDown tells that no cluster is up in a folder.
+// ErrDown is returned if no cluster is up in a folder.
 var ErrDown = errors.New("no cluster is up")
 
 // Start starts a cluster, or what is missing of it, and returns when its nodes are Ready and names are

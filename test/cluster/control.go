@@ -18,7 +18,7 @@ func (o Options) etcd() node.Component {
 			o.bin("etcd"), "--name=control", "--data-dir=" + o.path("etcd"), "--log-level=warn",
 			"--listen-client-urls=" + client, "--advertise-client-urls=" + client,
 			"--listen-peer-urls=" + peer, "--initial-advertise-peer-urls=" + peer, "--initial-cluster=control=" + peer,
-			"--unsafe-no-fsync", // nobody misses the data when the machine dies
+			"--unsafe-no-fsync", // the data may be lost with the host
 		},
 		Ready: healthy(client + "/health"),
 	}

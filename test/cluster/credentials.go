@@ -50,7 +50,8 @@ func (o Options) credentials() (map[string][]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	// Who speaks for users to aggregated APIs must not be mistaken for one of them.
+	// The proxy that speaks for users to aggregated APIs must not be mistaken for a
+	// user.
 	front, err := pki.NewAuthority("nodevirt-test-front-proxy")
 	if err != nil {
 		return nil, err

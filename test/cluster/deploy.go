@@ -8,8 +8,8 @@ import (
 	"github.com/nodevirt/nodevirt/deploy/image"
 )
 
-// Deploy installs nodevirt in the cluster as docs/install.md tells users to, and waits until its controller
-// is available. The controller's image is of the program that `make image` built.
+// Deploy installs nodevirt in the cluster as docs/install.md describes, and waits until its controller is
+// available. The controller's image is of the program that `make image` built.
 func (c *Cluster) Deploy(ctx context.Context) error {
 	img, err := image.Controller(c.o.bin("image/nodevirt-controller"), "test")
 	if err != nil {

@@ -3,8 +3,8 @@
 // and CoreDNS as cluster DNS. `make cluster` uses it, and every test that needs a real kubelet.
 //
 // It owns the cluster's life, certificates and configuration. What nodes are made of is package node's
-// matter, what runs in the cluster the caller's. Like a node, a cluster changes nothing of the machine but
-// for cgroups of its own; it is reached through a port of the machine's loopback.
+// matter, what runs in the cluster the caller's. Like a node, a cluster changes nothing on the host except
+// its own cgroups; it is reached through a port of the machine's loopback.
 //
 //	control ── cluster0 ─┬─ eth0 node-1    kubelet, kube-proxy; shim, containerd, libvirtd
 //	10.200.0.1  bridge   └─ eth0 node-2 …  10.200.0.11, pods 10.244.1.0/24

@@ -107,7 +107,7 @@ func join(control, n *node.Node, i int) error {
 // port is the control plane's end of a node's link.
 func port(i int) string { return fmt.Sprintf("node%d", i) }
 
-// eth0 tells whether a node has its link.
+// eth0 reports whether a node has its link.
 func eth0(n *node.Node) (there bool, err error) {
 	err = inNetwork(n, func(h *netlink.Handle) error {
 		_, err := h.LinkByName("eth0")

@@ -12,8 +12,8 @@ import (
 )
 
 // PowerOff cuts the power of a node, like "node-2": its kubelet, shim, containers and guests are killed
-// at once. The API is not told. Until Boot the cluster has no Node of that name; nobody else may use it
-// meanwhile.
+// at once. The API server gets no notice. Until Boot the cluster has no node of that name, and callers
+// may not use it.
 func (c *Cluster) PowerOff(ctx context.Context, name string) error {
 	i := slices.IndexFunc(c.nodes, func(n *node.Node) bool { return n != nil && n == c.Node(name) })
 	if i < 0 {

@@ -51,7 +51,7 @@ func (c *Cluster) Stop(ctx context.Context) error {
 			return nil
 		})
 	}
-	_ = group.Wait() // each is to be tried
+	_ = group.Wait() // each must be tried
 	if err := errors.Join(errs...); err != nil {
 		return fmt.Errorf("stop the cluster in %s: %w", c.o.Dir, err)
 	}

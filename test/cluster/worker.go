@@ -63,7 +63,8 @@ func (o Options) worker(ctx context.Context, control *node.Node, i int) (*node.N
 	return n, nil
 }
 
-// shimConfig lets the shim tell of VMs by the node's credential, which is the kubelet's.
+// shimConfig lets the shim report VMs with the node's credential, which is the
+// kubelet's.
 func (o Options) shimConfig(i int) func(map[string]any) {
 	return func(c map[string]any) {
 		c["kubernetes"] = object{"kubeconfig": o.kubeconfig(i)}

@@ -30,7 +30,7 @@ var (
 	}
 )
 
-// TestCritest holds the shim against containerd: no spec may tell the one from the other.
+// TestCritest compares the shim with containerd: each spec must end in the same way with both.
 func TestCritest(t *testing.T) {
 	all := newBuilder(t, guest.Options{}).all()
 	built := versions(t, bin)
@@ -58,7 +58,7 @@ func TestCritest(t *testing.T) {
 	}
 }
 
-// runAll runs critest by several ways at once, each with a node of its own.
+// runAll runs critest by several ways at once, each on a separate node.
 func runAll(t *testing.T, all map[string]v1.Image, ways []way) map[string]result {
 	t.Helper()
 	results := make([]result, len(ways))

@@ -1,7 +1,6 @@
-// Package critest runs critest, cri-tools' suite for CRI runtimes, against containerd and against
-// the shim, and compares: `make test-critest`. Each spec must end in the same way with the shim in
-// between, and once more with the handler of VMs, whose sandboxes and ordinary containers are as
-// all others.
+// Package critest runs critest, cri-tools' suite for CRI runtimes, against containerd and against the
+// shim, and compares: `make test-critest`. Each spec must end in the same way with the shim in
+// between, and with the handler of VMs, whose sandboxes and ordinary containers are as all others.
 //
 // It owns the images that critest wants to pull, the runs and their comparison. What the specs ask
 // for is critest's own; VM containers, which it knows nothing of, are package criwalk's. What

@@ -16,8 +16,8 @@ import (
 	"gotest.tools/v3/golden"
 )
 
-// goldenFile tells how critest ends without the shim: the versions of which that is true, an empty
-// line, and each spec.
+// goldenFile holds how critest ends without the shim: the versions of the tools, an empty line, and
+// each spec.
 const goldenFile = "direct.golden"
 
 // versions are those of the programs in a folder that the result depends on, as the golden file has
@@ -36,7 +36,7 @@ func versions(t *testing.T, bin string) string {
 }
 
 // kept is the result without the shim from the golden file, or nil if that is of other versions, or
-// is to be made anew.
+// must be regenerated.
 func kept(t *testing.T, versions string) result {
 	t.Helper()
 	text, err := os.ReadFile(golden.Path(goldenFile))

@@ -88,7 +88,7 @@ func (b *builder) above(img v1.Image, c v1.Config, files ...images.File) v1.Imag
 	return img
 }
 
-// marked is the shell's image with content of its own, and so with a digest of its own.
+// marked is the shell's image with different content, and so with a different digest.
 func (b *builder) marked(mark string) v1.Image {
 	return b.above(b.shell, v1.Config{}, images.File{Name: "mark", Data: []byte(mark)})
 }

@@ -11,7 +11,7 @@ import (
 	"strings"
 )
 
-// outcome is how a spec ended: what a golden file tells of it, and why it failed.
+// outcome is how a spec ended: what a golden file has of it, and why it failed.
 type outcome struct {
 	status string // passed, skipped, or one of ginkgo's words for a failure
 	why    string // of a failure: what critest says
@@ -97,7 +97,7 @@ func (r result) row(name string) string {
 // header is the table's first line.
 func header() string { return fmt.Sprintf("%-34s %6s %6s %7s", "", "passed", "failed", "skipped") }
 
-// unlike tells of each spec that ended in another way than it did in want.
+// unlike lists the specs that ended in another way than in want.
 func (r result) unlike(want result) (all []string) {
 	both := maps.Clone(want)
 	maps.Copy(both, r)

@@ -22,8 +22,8 @@ const atOnce = 4
 // offline are specs of images which only their makers' registry has: one names a digest.
 const offline = "public image with digest"
 
-// run runs critest on a node of its own. A spec that fails is no error; a suite that does not come
-// to its end is.
+// run runs critest on a new node. A spec that fails is no error; a suite that does not come to its
+// end is.
 func run(t *testing.T, all map[string]v1.Image, w way) result {
 	t.Helper()
 	n := node.ForTest(t, node.Options{Components: []string{node.Registry, node.Containerd, node.Shim}})

@@ -206,7 +206,7 @@ func TestStreamsThatAreRefused(t *testing.T) {
 	}
 }
 
-// TestTheShimRestartsUnderClients is not parallel: the shim is everybody's.
+// TestTheShimRestartsUnderClients is not parallel: all tests share the shim.
 func TestTheShimRestartsUnderClients(t *testing.T) {
 	c := vmPod(t).vm(suite.tiny).start().up()
 	cut := c.attach("-i")

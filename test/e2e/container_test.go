@@ -124,7 +124,7 @@ func (c *container) wantEnd(s *runtimeapi.ContainerStatus, code int32, reason st
 	}
 }
 
-// processInfo is what the verbose status tells of a VM's process.
+// processInfo is what the verbose status has about a VM's process.
 type processInfo struct {
 	PID int
 	VM  struct {

@@ -15,7 +15,7 @@ import (
 	kubevirtv1 "kubevirt.io/api/core/v1"
 )
 
-// control presses a button of the machine, or asks what it tells.
+// control sends a control request to the VM, and returns the answer.
 func (c *container) control(name string) []byte {
 	c.t.Helper()
 	r := c.exec("nodevirt.io/" + name)
@@ -39,10 +39,10 @@ func TestMachineControls(t *testing.T) {
 	var info kubevirtv1.VirtualMachineInstanceGuestAgentInfo
 	c.controlInto("guest-info", &info)
 	if info.Hostname != want.Hostname || info.GAVersion == "" || info.OS.KernelRelease != want.Kernel {
-		t.Errorf("the guest is told to be %+v, and says %+v", info, want)
+		t.Errorf("the reported guest is %+v, and the guest says %+v", info, want)
 	}
 	if !slices.Contains(info.SupportedCommands, kubevirtv1.GuestAgentCommandInfo{Name: "guest-ping", Enabled: true}) {
-		t.Errorf("the agent's commands are told to be %v", info.SupportedCommands)
+		t.Errorf("the reported agent commands are %v", info.SupportedCommands)
 	}
 	var users kubevirtv1.VirtualMachineInstanceGuestOSUserList
 	c.controlInto("users", &users)
@@ -55,7 +55,7 @@ func TestMachineControls(t *testing.T) {
 	if !slices.ContainsFunc(mounted.Items, func(f kubevirtv1.VirtualMachineInstanceFileSystem) bool {
 		return f.MountPoint == "/disk" && f.FileSystemType == "vfat" && f.TotalBytes > f.UsedBytes && f.UsedBytes > 0
 	}) {
-		t.Errorf("the guest's file systems are told to be %+v", mounted.Items)
+		t.Errorf("the reported file systems are %+v", mounted.Items)
 	}
 
 	c.control("pause")

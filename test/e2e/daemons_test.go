@@ -13,7 +13,7 @@ import (
 	"github.com/nodevirt/nodevirt/test/wait"
 )
 
-// TestLibvirtdIsAway is not parallel: libvirtd is everybody's.
+// TestLibvirtdIsAway is not parallel: all tests share libvirtd.
 func TestLibvirtdIsAway(t *testing.T) {
 	p := vmPod(t)
 	c, killed := p.vm(suite.tiny).start().up(), vmPod(t, named("killed")).vm(suite.halt).start()
@@ -47,7 +47,7 @@ func TestLibvirtdIsAway(t *testing.T) {
 	c.wantEnd(c.status(), 0, "Completed")
 }
 
-// TestContainerdRestarts is not parallel: containerd is everybody's.
+// TestContainerdRestarts is not parallel: all tests share containerd.
 func TestContainerdRestarts(t *testing.T) {
 	p := vmPod(t)
 	c := p.vm(suite.tiny).start().up()

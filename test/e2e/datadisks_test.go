@@ -144,7 +144,7 @@ func TestDataDisks(t *testing.T) {
 	}
 }
 
-// mapsHold tells whether all of part is in whole.
+// mapsHold reports whether all of part is in whole.
 func mapsHold(whole, part map[string]string) bool {
 	for k, v := range part {
 		if whole[k] != v {

@@ -35,7 +35,7 @@ func TestDisplay(t *testing.T) {
 			t.Errorf("its security types are %v, %v", security, err)
 		}
 	}
-	// Nobody but QEMU's user and root gets to it, and nothing listens on the network.
+	// Only QEMU's user and root can open it, and nothing listens on the network.
 	info := c.info()
 	folder := filepath.Join(procOf(1), "root", filepath.Dir(info.VM.DisplaySocket))
 	stat, err := os.Stat(folder)

@@ -58,7 +58,7 @@ func TestEvents(t *testing.T) {
 	t.Parallel()
 	p := vmPod(t)
 	e := watch(t)
-	// Nothing tells when the watch has begun but an event.
+	// Only an event shows that the watch has begun.
 	attempt := uint32(0)
 	wait.Until(t, "an event comes", func() bool {
 		config := p.newContainer("early", suite.busybox)
@@ -86,7 +86,7 @@ func TestEvents(t *testing.T) {
 		for _, r := range e.of(c.id) {
 			kinds = append(kinds, r.ContainerEventType)
 			if s := r.PodSandboxStatus; s.GetId() != p.id || s.GetRuntimeHandler() != "vm" || s.GetMetadata().GetUid() != p.config.Metadata.Uid {
-				t.Errorf("%s of %s tells of the pod %v", r.ContainerEventType, c.config.Metadata.Name, s)
+				t.Errorf("%s of %s has the pod status %v", r.ContainerEventType, c.config.Metadata.Name, s)
 			}
 			if r.CreatedAt == 0 {
 				t.Errorf("%s of %s has no time", r.ContainerEventType, c.config.Metadata.Name)

@@ -26,7 +26,7 @@ func vmWithAgent(t *testing.T) *container {
 	return c
 }
 
-// agentIs waits until the verbose status tells so of the guest agent.
+// agentIs waits until the verbose status has that state of the guest agent.
 func (c *container) agentIs(p agent.Presence) {
 	c.t.Helper()
 	wait.Until(c.t, "the guest agent is "+string(p), func() bool { return c.info().VM.Agent.Presence == p })
@@ -133,7 +133,7 @@ func TestExecByCrictl(t *testing.T) {
 	if err == nil || !strings.Contains(err.Error(), "timeout 1s exceeded") {
 		t.Errorf("a command that takes too long: %v", err)
 	}
-	// What the agent tells is in the verbose status.
+	// What the agent reports is in the verbose status.
 	name := c.guest().Hostname
 	wait.Until(t, "the status tells of the guest", func() bool { // which may have had no address when it was asked first
 		a := c.info().VM.Agent
@@ -145,7 +145,7 @@ func TestExecByCrictl(t *testing.T) {
 func TestExecWithoutAnAgent(t *testing.T) {
 	t.Parallel()
 	c := vmPod(t).vm(suite.tiny).start()
-	c.agentIs(agent.Absent) // QEMU tells of it beside the start
+	c.agentIs(agent.Absent) // QEMU reports it during the start
 	c.wantExecError(codes.FailedPrecondition, "install and start qemu-guest-agent", 60, "true")
 	_, err := suite.Crictl(t.Context(), "exec", c.id, "true")
 	if err == nil || !strings.Contains(err.Error(), "install and start qemu-guest-agent") {
@@ -161,7 +161,7 @@ func TestExecWithoutAnAgent(t *testing.T) {
 	}
 }
 
-// An agent that dies is missed at once, and one that hangs holds up nobody else.
+// An agent that dies is missed at once, and one that hangs delays no other caller.
 func TestTheAgentEnds(t *testing.T) {
 	t.Parallel()
 	c := vmWithAgent(t)
@@ -243,7 +243,7 @@ func TestExecWithATerminal(t *testing.T) {
 	if err := s.ends(); err == nil || !strings.Contains(s.seen(), "exit code 7") && !strings.Contains(err.Error(), "7") {
 		t.Errorf("exit 7 ended with %v:\n%s", err, s.seen())
 	}
-	// Who leaves takes the command along.
+	// A client that disconnects ends its command.
 	for _, other := range others {
 		other.types("sh -c 'echo asleep $((40+5)); sleep 7531'\n")
 		other.sees("asleep 45")

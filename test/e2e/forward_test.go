@@ -97,7 +97,7 @@ func TestPortForward(t *testing.T) {
 				}
 			}
 			if n, err := dialled(t, local["9"]).Read(make([]byte, 1)); err == nil {
-				t.Errorf("%d bytes came from a port that nobody listens on", n)
+				t.Errorf("%d bytes came from a port without a listener", n)
 			}
 			s.sees("error forwarding port 9 to pod " + p.id)
 			s.sees("connection refused")

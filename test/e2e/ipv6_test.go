@@ -9,7 +9,7 @@ import (
 	"github.com/nodevirt/nodevirt/test/wait"
 )
 
-// A guest gets its pod's IPv6 address, or one of its own behind it, and gets it again after a reboot
+// A guest gets its pod's IPv6 address, or a separate one behind it, and gets it again after a reboot
 // in which it has made itself a new identifier, as a guest without a disk does.
 func TestIPv6(t *testing.T) {
 	for binding, own := range map[string]string{"bridge": "", "masquerade": "fd10:0:2::2"} {
@@ -31,7 +31,7 @@ func TestIPv6(t *testing.T) {
 				if got := strings.TrimSpace(vm.runs(duid)); got != want {
 					t.Fatalf("under identifier %q the guest gets %q, want %s", duid, got, want)
 				}
-				wait.Until(t, "the guest answers at its IPv6 address", func() bool { // once it knows that nobody else has it
+				wait.Until(t, "the guest answers at its IPv6 address", func() bool { // once it knows that the address is unused
 					page, err := suite.Fetch(t.Context(), http.MethodGet, "http://"+net.JoinHostPort(pod, "80")+"/", "")
 					return err == nil && strings.HasPrefix(page, "ip=")
 				})

@@ -27,7 +27,7 @@ func overISCSI(c *runtimeapi.PodSandboxConfig) {
 	c.Annotations = map[string]string{vmspec.AnnotationDiskMode: string(vmspec.ModeISCSI)}
 }
 
-// target waits until the machine's disk is served to it, and returns what tgtd tells of it.
+// target waits until the machine's disk is served to it, and returns what tgtd reports of it.
 func (c *container) target() iscsi.Status {
 	c.t.Helper()
 	text := c.infoText()
@@ -55,7 +55,7 @@ func TestISCSIDisk(t *testing.T) {
 		t.Errorf("the disk holds %q", got)
 	}
 	s, domain := c.target(), c.info().VM.Domain.UUID
-	if d := c.tells().Disks; len(d) != 1 || d[0].Mode != vmspec.ModeISCSI {
+	if d := c.vmInfo().Disks; len(d) != 1 || d[0].Mode != vmspec.ModeISCSI {
 		t.Errorf("the disks are %+v", d)
 	}
 	key, err := iscsi.OpenKey(filepath.Join(suite.Dir(), "nodevirt/iscsi.key"))
@@ -151,7 +151,7 @@ cat /tmp/failed 2>/dev/null
 true
 `
 
-// TestISCSIOutages is not parallel: the daemons are everybody's. It kills tgtd in the middle of
+// TestISCSIOutages is not parallel: all tests share the daemons. It kills tgtd in the middle of
 // writes, and what else a disk over iSCSI hangs from.
 func TestISCSIOutages(t *testing.T) {
 	c := vmPod(t, overISCSI).vm(suite.agent, func(c *runtimeapi.ContainerConfig) {
@@ -159,7 +159,7 @@ func TestISCSIOutages(t *testing.T) {
 	}).start().up()
 	c.agentIs(agent.Present)
 	pid := c.pid()
-	size := c.tells().Disks[0].Image.VirtualSize
+	size := c.vmInfo().Disks[0].Image.VirtualSize
 	first := size/65536 - 40*4 - 1 // the end of the FAT, which holds nothing
 	c.exec("sh", "-c", "mount | grep -q vda && umount /disk; (sh -c '"+fmt.Sprintf(writer, first)+"' >/dev/null 2>&1 &)")
 	// While the guest is stopped at an error of its disk, its agent does not answer.
@@ -228,8 +228,8 @@ func TestISCSIOutages(t *testing.T) {
 	c.wantEnd(c.status(), 0, "Completed")
 }
 
-// TestISCSIWithoutTgtd is not parallel: tgtd is everybody's. A VM that needs it says what is missing, and
-// leaves nothing that the next one stumbles over.
+// TestISCSIWithoutTgtd is not parallel: all tests share tgtd. A VM that needs it says what is missing,
+// and leaves nothing that the next one stumbles over.
 func TestISCSIWithoutTgtd(t *testing.T) {
 	assert.NilError(t, suite.Kill(t.Context(), node.Tgtd, syscall.SIGKILL))
 	t.Cleanup(func() { _ = suite.Resume(context.WithoutCancel(t.Context()), node.Tgtd) }) // where the test ended early

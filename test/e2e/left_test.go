@@ -18,8 +18,8 @@ import (
 	"github.com/nodevirt/nodevirt/test/wait"
 )
 
-// TestWhatIsLeftOfAnEnd: what can't be taken back as a machine ends is as soon as that can be, before
-// anybody removes the container: the pod's next machine may need it.
+// TestWhatIsLeftOfAnEnd: what can't be released when a VM ends is released as soon as possible,
+// before the container is removed: the pod's next VM may need it.
 func TestWhatIsLeftOfAnEnd(t *testing.T) {
 	t.Parallel()
 	c := vmPod(t).vm(suite.halt).start()
@@ -51,8 +51,8 @@ func TestWhatIsLeftOfAnEnd(t *testing.T) {
 	})
 }
 
-// TestAnotherAttempt: a container that nobody has started gives way to the next attempt at it, which is
-// a kubelet's where it could not start that one; not to an older one, and none that runs does.
+// TestAnotherAttempt: the next attempt at a container replaces one that was not started, as a kubelet
+// makes after a failed start; an older attempt does not, and none replaces a running one.
 func TestAnotherAttempt(t *testing.T) {
 	t.Parallel()
 	p := vmPod(t)

@@ -27,7 +27,7 @@ var suite struct {
 	tiny    string // image with guest.Tiny as /disk
 	agent   string // image with guest.TinyWithAgent as /disk
 	kernel  string // image with guest.Tiny as /disk/disk.qcow2, and its kernel in /boot
-	halt    string // image with a guest that says "halted" and heeds no power button
+	halt    string // image with a guest that says "halted" and ignores the power button
 	busybox string
 }
 

@@ -18,7 +18,7 @@ import (
 	"github.com/nodevirt/nodevirt/test/wait"
 )
 
-// TestMetricsOfTheProcess: the shim tells of itself, and counts what it is asked.
+// TestMetricsOfTheProcess: the shim has metrics of its process, and counts its calls.
 func TestMetricsOfTheProcess(t *testing.T) {
 	vmPod(t).vm(suite.halt).start()
 	assert.NilError(t, pull(t.Context(), suite.halt))
@@ -39,7 +39,7 @@ func TestMetricsOfVMs(t *testing.T) {
 	p := vmPod(t)
 	vm, hanging := p.vm(suite.tiny).start().up(), vmPod(t, named("hanging")).vm(suite.halt).start()
 	vm.post("/cgi-bin/disk", "a write of the guest")
-	// The guest's balloon driver tells of its memory every ten seconds.
+	// The guest's balloon driver reports its memory every ten seconds.
 	wait.Until(t, "a guest tells of its memory", func() bool { return vm.has("kubevirt_vmi_memory_usable_bytes", "") })
 	for series, least := range map[string]float64{
 		vm.series("kubevirt_vmi_cpu_usage_seconds_total", ""):                       0.1,
@@ -124,7 +124,7 @@ func (c *container) card(name string) string {
 	return strings.Replace(c.series(name, `interface="default",`), ",node=", `,network="default",node=`, 1)
 }
 
-// has tells whether a scrape, which has to succeed, has a series.
+// has reports whether a scrape, which must succeed, has a series.
 func (c *container) has(name, before string) bool {
 	c.t.Helper()
 	text, err := suite.Scrape(c.t.Context())

@@ -16,8 +16,9 @@ import (
 	"github.com/nodevirt/nodevirt/test/wait"
 )
 
-// TestISCSITargetAway is not parallel: tgtd is everybody's. While it is away, or hangs, no guest hangs with
-// it: it has errors of its disks or is stopped, as their error policies say, and goes on when tgtd is back.
+// TestISCSITargetAway is not parallel: all tests share tgtd. While it is away, or hangs, no guest hangs
+// with it: it has errors of its disks or is stopped, as their error policies say, and goes on when tgtd is
+// back.
 func TestISCSITargetAway(t *testing.T) {
 	path, _ := dataDisk(t, "away.img", "away ", mebibyte)
 	id := pushed(t, "data-away:1", path, images.DiskOptions{})
@@ -67,7 +68,7 @@ func TestISCSITargetAway(t *testing.T) {
 			}
 			// The guest may be stopped before its agent has answered.
 			_ = c.tries("(dd if=/dev/vdd of=/dev/null bs=64k count=1 iflag=direct && touch /tmp/read) >/dev/null 2>&1 &")
-			wait.Until(t, "the guest is stopped", func() bool { return c.tells().Paused == condition.ReasonPausedIOError })
+			wait.Until(t, "the guest is stopped", func() bool { return c.vmInfo().Paused == condition.ReasonPausedIOError })
 			name := c.info().VM.Domain.Name
 			wait.Until(t, "virsh tells of it", func() bool { // it is tried now and then whether it can go on
 				return strings.Contains(inNode(t, "virsh", "domstate", "--reason", name), "paused (I/O error)")
@@ -75,7 +76,7 @@ func TestISCSITargetAway(t *testing.T) {
 			assert.NilError(t, cut.mend(t.Context()))
 			mended = true
 			wait.Until(t, "the guest that was stopped goes on", func() bool {
-				return c.tells().Paused == "" && c.tries("test -e /tmp/read && rm /tmp/read") == "done"
+				return c.vmInfo().Paused == "" && c.tries("test -e /tmp/read && rm /tmp/read") == "done"
 			})
 			for _, disk := range []string{"vdb", "sda", "vdc"} {
 				wait.Until(t, disk+" is there again", func() bool {
@@ -99,7 +100,7 @@ func signalTgtd(ctx context.Context, sig syscall.Signal) error {
 	return err
 }
 
-// tries runs a line in the guest, and tells whether it was done or failed; else what the agent's way to it says.
+// tries runs a line in the guest, and returns whether it was done or failed, or the error of the guest agent.
 func (c *container) tries(line string) string {
 	c.t.Helper()
 	r, err := c.tryExec(120, "sh", "-c", line)

@@ -65,7 +65,7 @@ func runPod(t *testing.T, handler string, change ...func(*runtimeapi.PodSandboxC
 	return p
 }
 
-// named tells a test's further pods from its first.
+// named distinguishes a test's further pods from its first.
 func named(suffix string) func(*runtimeapi.PodSandboxConfig) {
 	return func(c *runtimeapi.PodSandboxConfig) { c.Metadata.Name += "-" + suffix }
 }

@@ -30,7 +30,7 @@ func TestPodMetrics(t *testing.T) {
 		ours := metricsOf(t, all, p.id, vm.id)
 		for name, m := range metricsOf(t, all, p.id, sidecar.id) {
 			if name == "container_file_descriptors" || name == "container_sockets" || name == "container_ulimits_soft" {
-				continue // of processes that are QEMU's, and tell nothing of the guest
+				continue // of QEMU's processes, not of the guest
 			}
 			if ours[name] == nil || ours[name].MetricType != m.MetricType {
 				t.Errorf("%s: the sidecar has %v, the VM %v", name, m, ours[name])

@@ -13,8 +13,8 @@ import (
 	"github.com/nodevirt/nodevirt/shim/vmspec"
 )
 
-// TestRawDisk: a guest runs from a raw file of its own, which is sparse and goes with it, and
-// leaves its image alone.
+// TestRawDisk: a guest runs from a separate raw file, which is sparse and goes with it, and does
+// not change its image.
 func TestRawDisk(t *testing.T) {
 	t.Parallel()
 	before := snapshotFiles(t)
@@ -24,7 +24,7 @@ func TestRawDisk(t *testing.T) {
 	if got := c.page("/cgi-bin/disk"); got != "mine" {
 		t.Errorf("the disk holds %q", got)
 	}
-	disks := c.tells().Disks
+	disks := c.vmInfo().Disks
 	if len(disks) != 1 || disks[0].Format != "raw" || disks[0].Mode != vmspec.ModeRaw {
 		t.Fatalf("the disks are %+v", disks)
 	}
@@ -46,8 +46,8 @@ func TestRawDisk(t *testing.T) {
 	}
 }
 
-// tells is what the shim tells of a VM beyond its status.
-func (c *container) tells() *vminfo.VM {
+// vmInfo returns what the shim reports of a VM beyond its status.
+func (c *container) vmInfo() *vminfo.VM {
 	c.t.Helper()
 	reply, err := suite.cri.ContainerStatus(c.t.Context(), &runtimeapi.ContainerStatusRequest{ContainerId: c.id, Verbose: true})
 	assert.NilError(c.t, err)

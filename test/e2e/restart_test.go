@@ -24,7 +24,7 @@ var ticking = annotated(map[string]string{"nodevirt.io/vmi": fmt.Sprintf(`{"doma
 	"networks": [{"name": "default", "pod": {}}],
 	"volumes": [{"name": "d", "containerDisk": {"path": "/disk/disk.qcow2"}}]}`, guest.Cmdline+" nodevirt.tick")})
 
-// TestTheShimRestarts is not parallel: the shim is everybody's.
+// TestTheShimRestarts is not parallel: all tests share the shim.
 func TestTheShimRestarts(t *testing.T) {
 	p := vmPod(t, ticking)
 	c := p.vm(suite.kernel).start()
@@ -90,7 +90,7 @@ func ticksIn(t *testing.T, lines []string) (all []int) {
 	return all
 }
 
-// running tells whether the node has a process.
+// running reports whether the node has a process.
 func running(pid int) bool {
 	_, err := os.Stat(procOf(pid))
 	return err == nil

@@ -13,8 +13,8 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// TestStats: each way to ask tells what the machine's cgroup tells, and the
-// pod's figures hold the machine's once.
+// TestStats: each API reports the figures of the VM's cgroup, and the pod's figures include the
+// VM's once.
 func TestStats(t *testing.T) {
 	t.Parallel()
 	p := vmPod(t)

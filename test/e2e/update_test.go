@@ -37,8 +37,8 @@ func (c *container) wantSettings(quota, memory int64) {
 	}
 }
 
-// TestUpdate changes what a machine has while it runs. It is not parallel: the
-// shim is everybody's.
+// TestUpdate changes what a machine has while it runs. It is not parallel: all tests share the
+// shim.
 func TestUpdate(t *testing.T) {
 	c := vmPod(t).vm(suite.tiny).start().up()
 	pid, full := c.pid(), c.guest().Memory
@@ -72,7 +72,7 @@ func TestUpdate(t *testing.T) {
 	assert.NilError(t, suite.Kill(t.Context(), node.Shim, syscall.SIGKILL))
 	assert.NilError(t, suite.Resume(t.Context(), node.Shim))
 	if r := c.status().Resources.Linux; r.CpuQuota != 50000 || r.CpuShares != 300 || r.MemoryLimitInBytes != less {
-		t.Errorf("the status of a new shim tells of %v", r)
+		t.Errorf("the status of a new shim has %v", r)
 	}
 	c.wantSettings(50000, less)
 

@@ -8,7 +8,7 @@ import (
 	"gotest.tools/v3/assert"
 )
 
-// usage is what a cgroup's own files tell, in ns and bytes.
+// usage is the content of a cgroup's files, in ns and bytes.
 type usage struct{ cpu, memory, workingSet uint64 }
 
 func readUsage(t *testing.T, group string) usage {
@@ -48,6 +48,6 @@ func between(t *testing.T, what string, got, before, after uint64) {
 	t.Helper()
 	low, high := min(before, after), max(before, after)
 	if got < low-low/100 || got > high+high/100 || got == 0 {
-		t.Errorf("%s: %d, but the cgroup told %d before and %d after", what, got, before, after)
+		t.Errorf("%s: %d, but the cgroup had %d before and %d after", what, got, before, after)
 	}
 }

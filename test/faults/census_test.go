@@ -38,7 +38,7 @@ func converge(ctx context.Context, ask func(context.Context) error) error {
 	}
 }
 
-// asBefore tells what there is that was not there before.
+// asBefore returns an error that lists what was not there before.
 func asBefore(before node.Census) func(context.Context) error {
 	return func(ctx context.Context) error {
 		return suite.SameAgain(ctx, before, 0)
@@ -70,7 +70,7 @@ func shimSize(ctx context.Context) (size, error) {
 	return size{len(entries), int(goroutines)}, err
 }
 
-// noGrowth tells if the shim holds more than it did.
+// noGrowth returns an error if the shim holds more than it did.
 func noGrowth(before size) func(context.Context) error {
 	return func(ctx context.Context) error {
 		now, err := shimSize(ctx)
@@ -96,11 +96,11 @@ func noGrowth(before size) func(context.Context) error {
 	}
 }
 
-// discreet tells if the shim has said what is in a pod's cloud-init data.
+// discreet returns an error if the shim has logged a pod's cloud-init data.
 func discreet(context.Context) error {
 	for line := range strings.Lines(suite.LogTail(node.Shim, math.MaxInt)) {
 		if strings.Contains(line, password) {
-			return fmt.Errorf("the shim's log tells a secret: %s", line)
+			return fmt.Errorf("the shim's log has a secret: %s", line)
 		}
 	}
 	return nil

@@ -21,8 +21,8 @@ import (
 	"github.com/nodevirt/nodevirt/test/node"
 )
 
-// TestShimStartsOnAFullDisk: it finds its guests, tells of them, ends and removes them, and starts
-// new ones when there is room.
+// TestShimStartsOnAFullDisk: it finds its guests, reports, ends and removes them, and starts new
+// ones when there is room.
 func TestShimStartsOnAFullDisk(t *testing.T) {
 	for _, what := range []string{"space", "inodes"} {
 		t.Run(what, func(t *testing.T) {
@@ -43,7 +43,7 @@ func TestShimStartsOnAFullDisk(t *testing.T) {
 
 			assert.NilError(t, answers(t.Context()))
 			assert.NilError(t, lists(t.Context()))
-			assert.NilError(t, converge(t.Context(), ended.isTrue)) // the end can't be recorded, and is told
+			assert.NilError(t, converge(t.Context(), ended.isTrue)) // the end can't be recorded, but is reported
 			for what, err := range map[string]error{
 				"RunPodSandbox":  life[0].do(t.Context(), unmade.pod),
 				"StartContainer": life[started-1].do(t.Context(), created.pod),
@@ -102,7 +102,7 @@ func TestGuestWritesToAFullDisk(t *testing.T) {
 		return err
 	}
 	assert.NilError(t, converge(t.Context(), stopped))
-	assert.NilError(t, answers(t.Context())) // it is told as before: a stopped guest is no ended one
+	assert.NilError(t, answers(t.Context())) // the status is as before: a stopped guest has not ended
 	assert.NilError(t, empty())
 	if err := <-written; err != nil {
 		t.Errorf("the guest's write: %v", err)

@@ -105,8 +105,8 @@ func TestStartOfTheShimWhileContainerdHangs(t *testing.T) {
 	assert.NilError(t, r.look(t.Context()))
 }
 
-// TestHangingRegistry pulls from one that accepts and never answers: whoever asked for that waits
-// as long as it likes, and nobody else does.
+// TestHangingRegistry pulls from one that accepts and never answers: only the caller waits, as long
+// as it likes.
 func TestHangingRegistry(t *testing.T) {
 	r := begin(t)
 	const host = "127.0.0.1:5999"

@@ -69,7 +69,7 @@ func secrets(ctx context.Context) (all []string, err error) {
 	return all, err
 }
 
-// sameSecrets tells which there are that were not before, and the other way round.
+// sameSecrets returns an error that lists the secrets that came or went.
 func sameSecrets(before []string) func(context.Context) error {
 	return func(ctx context.Context) error {
 		now, err := secrets(ctx)

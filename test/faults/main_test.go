@@ -25,7 +25,7 @@ var (
 	bin    = flag.String("bin", "", "folder of the node's programs, if not the checkout's bin/")
 )
 
-// What the shim's folder holds at the most: a file system of its own, that can be filled.
+// The size of the shim's folder: a separate file system, that can be filled.
 const (
 	diskBytes  = 64 << 20
 	diskInodes = 400
@@ -37,7 +37,7 @@ var suite struct {
 	conn   *grpc.ClientConn
 	cri    runtimeapi.RuntimeServiceClient
 	tiny   string // image with guest.Tiny
-	halt   string // image with a guest that is up at once, and heeds no power button
+	halt   string // image with a guest that is up at once, and ignores the power button
 	steady []*steady
 	served *served // the last of them
 	// What libvirtd has of the served one, whenever it has all: it forgets them when it ends, and the
@@ -114,7 +114,7 @@ func push(ctx context.Context) (err error) {
 	return nil
 }
 
-// redial connects to the shim anew: gRPC would take its time to notice that it is back.
+// redial connects to the shim again: gRPC would notice late that it is back.
 func redial() (err error) {
 	if suite.conn != nil {
 		_ = suite.conn.Close()

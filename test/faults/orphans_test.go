@@ -101,8 +101,9 @@ func (p plan) hasVictim(victim string) bool {
 	return slices.ContainsFunc(p.kills, func(k kill) bool { return k.victim == victim })
 }
 
-// killOrphans ends what containerd leaves that was killed in RunPodSandbox, or whose client gave that
-// call up, and never looks for again: the shim, of its own, of a sandbox that it has no record of. Nothing of ours is among it.
+// killOrphans ends the processes that containerd leaves if it is killed in RunPodSandbox, or if its client
+// cancels that call: the containerd shims of sandboxes without a record. None of nodevirt's processes is among
+// them.
 func killOrphans(ctx context.Context) error {
 	reply, err := suite.cri.ListPodSandbox(ctx, &runtimeapi.ListPodSandboxRequest{})
 	if err != nil {
@@ -125,7 +126,7 @@ func killOrphans(ctx context.Context) error {
 	return nil
 }
 
-// inNode tells whether a process of the machine is one of the node's.
+// inNode reports whether a process of the host is one of the node's.
 func inNode(pid int) bool {
 	ours, err := os.Readlink(fmt.Sprintf("/proc/%d/ns/pid", suite.PID()))
 	its, itsErr := os.Readlink(fmt.Sprintf("/proc/%d/ns/pid", pid))

@@ -134,7 +134,7 @@ func answers(ctx context.Context) error {
 	return nil
 }
 
-// lists tells whether the guests that run are in the lists.
+// lists returns an error unless the guests that run are in the lists.
 func lists(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, atOnce)
 	defer cancel()

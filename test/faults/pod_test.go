@@ -94,7 +94,7 @@ func processes(text string) (all []int) {
 
 func runs(text string) bool { return len(processes(text)) > 0 }
 
-// killAll kills what has a text on its command line, and tells whether there was any.
+// killAll kills what has a text on its command line, and reports whether there was any.
 func killAll(text string) bool {
 	hit := false
 	for _, pid := range processes(text) {

@@ -24,8 +24,8 @@ func shimRoot(elem ...string) string {
 	return filepath.Join(append([]string{filepath.Dir(filling())}, elem...)...)
 }
 
-// TestBrokenRecords breaks records of two pods. That costs nobody else anything,
-// and what is left of them can be removed by the way out that the log tells.
+// TestBrokenRecords breaks records of two pods. Other pods are not affected, and what is left of
+// the two can be removed by the command that the log names.
 func TestBrokenRecords(t *testing.T) {
 	r := begin(t)
 	r.does(t, life[:started]...)
@@ -43,14 +43,14 @@ func TestBrokenRecords(t *testing.T) {
 	for _, g := range suite.steady {
 		assert.NilError(t, g.lives(t.Context()))
 	}
-	assert.NilError(t, other.look(t.Context())) // by a record that is made anew
+	assert.NilError(t, other.look(t.Context())) // by a new record
 	if list, err := r.containers(t.Context()); err != nil || len(list) > 0 {
 		t.Errorf("of the pod there are the containers %q, %v", list, err)
 	}
 	log := suite.LogTail(node.Shim, math.MaxInt)
 	for _, want := range []string{"broken/" + r.container, "record is broken: it is truncated", "broken/" + other.id + ".json"} {
 		if !strings.Contains(log, want) {
-			t.Errorf("the log does not tell of %q", want)
+			t.Errorf("the log does not have %q", want)
 		}
 	}
 	// A new container of the pod must not get in the way of the guest that still runs.

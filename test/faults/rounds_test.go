@@ -20,7 +20,7 @@ import (
 	"github.com/nodevirt/nodevirt/test/node"
 )
 
-// TestRounds breaks the node again and again, each time by a plan of its own.
+// TestRounds breaks the node again and again, each time by a different plan.
 func TestRounds(t *testing.T) {
 	// A test before may have ended right after it brought libvirtd up again.
 	assert.NilError(t, converge(t.Context(), sameSecrets(suite.secrets)))
@@ -123,8 +123,8 @@ func (r *round) breakCall(ctx context.Context) (down []string, err error) {
 	return down, errors.Join(errs...)
 }
 
-// kill kills a victim, and tells whether that is a component that has to be brought up again.
-// own is the pod as it was before the call: without a container, neither dnsmasq nor view come of it.
+// kill kills a victim, and reports whether that is a component that must be started again. own is the
+// pod as it was before the call: without a container, neither dnsmasq nor view come of it.
 func (r *round) kill(ctx context.Context, victim string, own pod) (down bool, err error) {
 	switch victim {
 	case ownQEMU:
@@ -149,7 +149,7 @@ func (r *round) kill(ctx context.Context, victim string, own pod) (down bool, er
 	return false, nil
 }
 
-// look waits until steady guests live and what is told of the pod's own is true.
+// look waits until steady guests live and the status of the pod's containers is true.
 func (r *round) look(ctx context.Context) error {
 	for _, g := range suite.steady {
 		if err := converge(ctx, g.lives); err != nil {
@@ -162,7 +162,7 @@ func (r *round) look(ctx context.Context) error {
 	return converge(ctx, r.isTrue)
 }
 
-// isTrue compares what is told of the pod's containers with what there is.
+// isTrue compares the status of the pod's containers with the processes that exist.
 func (r *round) isTrue(ctx context.Context) error {
 	list, err := r.containers(ctx)
 	if err != nil {
@@ -188,7 +188,7 @@ func (r *round) isTrue(ctx context.Context) error {
 		}
 	}
 	if has := runs(r.domain()); has != running {
-		return fmt.Errorf("a container is told to run: %t; QEMU runs: %t", running, has)
+		return fmt.Errorf("a container is reported as running: %t; QEMU runs: %t", running, has)
 	}
 	return nil
 }

@@ -18,7 +18,7 @@ type steady struct {
 	*pod
 	ip     string
 	qemu   int
-	count  int // of the guest, which begins anew with each boot
+	count  int // of the guest, which begins at 0 with each boot
 	stream net.Conn
 }
 
@@ -55,7 +55,7 @@ func newSteady(ctx context.Context, name string, change func(*pod)) (*steady, er
 	return g, g.lives(ctx)
 }
 
-// lives tells what is wrong with the guest: it should be the same as ever.
+// lives returns an error unless the guest is the same as before.
 func (g *steady) lives(ctx context.Context) error {
 	pid, err := g.pid(ctx)
 	if err != nil {

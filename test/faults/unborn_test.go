@@ -39,8 +39,8 @@ func TestLibvirtdKilledBeforeQEMU(t *testing.T) {
 	}
 }
 
-// unbornIn starts a container and tells whether its domain was seen without a process, which it is
-// for some milliseconds: where it was not, the start is over.
+// unbornIn starts a container and reports whether its domain was seen without a process, which it
+// is for some milliseconds: where it was not, the start is over.
 func unbornIn(t *testing.T, p *pod, run string) (seen bool, start <-chan struct{}) {
 	t.Helper()
 	over := make(chan struct{})

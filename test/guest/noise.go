@@ -10,7 +10,7 @@ const (
 )
 
 // NoiseSector is a raw disk like BootSector's, whose guest writes n bytes (not 0) of Noise on the
-// first serial port and then does what it is told. Repeat is not for it.
+// first serial port and then runs commands. Repeat is not for it.
 func NoiseSector(n uint32, then Then) []byte {
 	code := append([]byte{0x66, 0xbb}, le(n)...)              // mov ebx, n
 	code = append(append(code, 0x66, 0xb8), le(noiseSeed)...) // mov eax, seed

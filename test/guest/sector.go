@@ -15,7 +15,7 @@ const (
 )
 
 // BootSector is the least guest: a raw disk of 1 MiB with a boot sector that writes a line on the
-// first serial port and then does what it is told. It is up as soon as the firmware is, in 16 MiB of
+// first serial port and then runs commands. It is up as soon as the firmware is, in 16 MiB of
 // memory. Lines longer than 400 bytes are cut. PowerOff wants a q35 board.
 func BootSector(line string, then Then) []byte {
 	code := []byte{

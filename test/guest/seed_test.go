@@ -39,7 +39,7 @@ func run(t *testing.T, stdin, name string, args ...string) {
 	}
 }
 
-// overlay makes a disk of its own over a disk of the cache.
+// overlay makes a new disk over a disk of the cache.
 func overlay(t *testing.T, base string) string {
 	t.Helper()
 	disk := filepath.Join(t.TempDir(), "overlay.qcow2")

@@ -51,10 +51,10 @@ func HeldAt(t *testing.T, program string, run int, call func() error) (release f
 			return func() { _, _ = os.Remove(fifo), f.Close() }, answer
 		case err == nil:
 			run--
-			// The next run finds a fifo of its own, before this one goes on.
+			// The next run finds a new fifo, before this one goes on.
 			err = errors.Join(os.Remove(fifo), unix.Mkfifo(fifo, 0o600), f.Close())
 		}
-		if err != nil && !errors.Is(err, unix.ENXIO) { // nobody reads yet
+		if err != nil && !errors.Is(err, unix.ENXIO) { // no reader yet
 			_ = os.Remove(fifo)
 			t.Fatal(err)
 		}

@@ -14,8 +14,8 @@ import (
 )
 
 // Where busybox and the libraries that it needs are in their packages. The dynamic busybox it is:
-// the static one runs applets inside its shell, where a container's masked paths can't be told
-// from missing ones.
+// the static one runs applets inside its shell, where a container's masked paths look like missing
+// ones.
 const (
 	busyboxFile   = "bin/busybox"
 	libraryFolder = "lib/x86_64-linux-gnu/"

@@ -35,7 +35,7 @@ type node struct {
 	transport http.RoundTripper
 }
 
-const address = "127.0.0.1:5000" // nobody listens there
+const address = "127.0.0.1:5000" // no server listens there
 
 func newNode(t *testing.T) node {
 	t.Helper()

@@ -96,7 +96,7 @@ func Detach(dir string) error {
 	return nil
 }
 
-// attach gives a file a loop device that goes when nobody uses it any more.
+// attach gives a file a loop device that goes with its last user.
 func attach(f *os.File) (*os.File, error) {
 	control, err := os.OpenFile("/dev/loop-control", os.O_RDWR, 0)
 	if err != nil {
@@ -145,7 +145,7 @@ func Device(t testing.TB, size int64) (path string) {
 	return loop.Name()
 }
 
-// open opens a loop device, whose node a machine without udev may lack.
+// open opens a loop device, whose node is missing on a host without udev.
 func open(n int) (*os.File, error) {
 	path := fmt.Sprintf("/dev/loop%d", n)
 	const loopMajor = 7

@@ -12,9 +12,9 @@ import (
 // inside marks the process that Private started.
 const inside = "NODEVIRT_PRIVATE_MOUNTS"
 
-// Private calls run in a process like this one whose mounts nobody else sees, and
-// which end with it: this one is that process, or runs it and returns its exit code.
-// It is for the beginning of main, and of TestMain.
+// Private calls run in a process like this one whose mounts other processes don't see, and which
+// end with it: this one is that process, or runs it and returns its exit code. It is for the
+// beginning of main, and of TestMain.
 func Private(run func() int) int {
 	if os.Getenv(inside) != "" {
 		return run()

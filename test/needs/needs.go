@@ -1,4 +1,4 @@
-// Package needs tells `make unit` which tests to leave out: those that need root, a network, or programs
+// Package needs decides which tests `make unit` leaves out: those that need root, a network, or programs
 // such as QEMU, containerd and kube-apiserver. Every other test belongs to `make unit` by default.
 //
 // Helpers that start real parts, such as those of packages node and apiserver, call this package for

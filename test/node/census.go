@@ -23,8 +23,8 @@ import (
 // after, and compares.
 type Census map[string][]string
 
-// Diff tells what came and what went since before, as sorted lines like "+ link tap0". Processes
-// are told apart by their numbers, so that one that was replaced shows.
+// Diff returns what came and what went since before, as sorted lines like "+ link tap0". Processes
+// are distinguished by their numbers, so that one that was replaced shows.
 func (c Census) Diff(before Census) []string {
 	var lines []string
 	kinds := maps.Clone(c)
@@ -42,7 +42,7 @@ func (c Census) Diff(before Census) []string {
 	return lines
 }
 
-// byName is the census with processes told apart by their names alone.
+// byName is the census with processes distinguished by their names alone.
 func (c Census) byName() Census {
 	c = maps.Clone(c)
 	var names []string
@@ -117,7 +117,7 @@ func (n *Node) processes(ctx context.Context) ([]string, error) {
 	return all, ctx.Err()
 }
 
-// process is what /proc tells of a process; nothing of one that has ended.
+// process is what /proc says of a process; nothing of one that has ended.
 func (n *Node) process(pid string) map[string]string {
 	fields := map[string]string{}
 	status, err := os.ReadFile(n.root("/proc/" + pid + "/status"))

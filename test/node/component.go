@@ -126,7 +126,7 @@ func (o Options) shim(v config.Node) (Component, error) {
 
 func (o Options) devnode() string { return filepath.Join(o.Bin, "devnode") }
 
-// bare tells of a node without anything of a runtime.
+// bare describes a node without any part of a runtime.
 func (o Options) bare() bool { return slices.Equal(o.Components, []string{Registry}) }
 
 // mirror is the registry that every image comes from, by host and port.

@@ -13,7 +13,7 @@ import (
 	"github.com/nodevirt/nodevirt/test/node/supervisor"
 )
 
-// Components tells the node's daemons that were started, and what became of each.
+// Components returns the node's daemons that were started, and the state of each.
 func (n *Node) Components() ([]supervisor.State, error) {
 	all, err := n.client.List()
 	if err != nil {
@@ -22,7 +22,7 @@ func (n *Node) Components() ([]supervisor.State, error) {
 	return all, nil
 }
 
-// state is what became of a component; its PID is 0 if it was not started.
+// state is the state of a component; its PID is 0 if it was not started.
 func (n *Node) state(component string) (supervisor.State, error) {
 	all, err := n.Components()
 	if err != nil {
@@ -149,5 +149,5 @@ func logTail(path, text string, lines int) string {
 	return fmt.Sprintf("--- %s\n%s", path, strings.Join(all, "\n"))
 }
 
-// Has tells whether a component was ever started in the node.
+// Has reports whether a component was ever started in the node.
 func (n *Node) Has(component string) bool { return exists(n.o.log(component)) }

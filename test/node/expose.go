@@ -41,7 +41,7 @@ func (o Options) descriptors() (all descriptors, lifeline *os.File, err error) {
 	if err != nil {
 		return all, lifeline, err
 	}
-	if !o.Bound { // it stands behind the lifeline
+	if !o.Bound { // it follows the lifeline
 		null, err := os.Open(os.DevNull)
 		if err != nil {
 			return append(all, f), nil, fmt.Errorf("fill the lifeline's place: %w", err)

@@ -70,7 +70,7 @@ func (n *Node) Sound(ctx context.Context) error {
 	return errors.Join(crash, err)
 }
 
-// shimCrash tells what the shim's log holds of what a program that goes wrong says there.
+// shimCrash returns what the shim's log has of a crash or a race.
 func (n *Node) shimCrash() error {
 	for line := range strings.Lines(n.LogTail(Shim, math.MaxInt)) {
 		for _, word := range []string{"panic:", "fatal error:", "SIGSEGV", "SIGABRT", "WARNING: DATA RACE"} {

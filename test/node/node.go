@@ -1,7 +1,7 @@
-// Package node runs a development node: a registry, containerd, libvirtd and the shim, as they
-// stand together on a node of a cluster, but in namespaces of their own (PID, mount, network, UTS
-// and IPC) and with one folder for all that they keep. `make run` uses it, and every test that
-// needs real parts.
+// Package node runs a development node: a registry, containerd, libvirtd and the shim, as they run
+// together on a node of a cluster, but in separate namespaces (PID, mount, network, UTS and IPC)
+// and with one folder for all that they keep. `make run` uses it, and every test that needs real
+// parts.
 //
 // It owns the node's life, its daemons' configuration, and the look at what a node leaves behind.
 // What the daemons then do is their matter. It changes nothing of the machine but for cgroups
@@ -41,7 +41,7 @@ type Node struct {
 	added []Component
 }
 
-// ErrDown tells that no node is up in a folder.
+// ErrDown is returned if no node is up in a folder.
 var ErrDown = errors.New("no node is up")
 
 // Attach finds the node in a state folder which another process started; ErrDown if there is none.

@@ -15,7 +15,7 @@ import (
 	"github.com/nodevirt/nodevirt/test/wait"
 )
 
-// options are of a node without a shim, which has tests of its own.
+// options are of a node without a shim, which has separate tests.
 func options() node.Options {
 	return node.Options{Components: []string{node.Libvirtd}, Subnet: netip.MustParsePrefix("10.99.0.0/24")}
 }
@@ -142,7 +142,7 @@ func testStop(t *testing.T, n *node.Node) {
 
 func exec(ctx context.Context, n *node.Node) (string, error) { return n.Output(ctx, "true") }
 
-// machine tells what the machine shows of a node: processes whose command line or root has to do
+// machine returns what the host shows of a node: processes whose command line or root has to do
 // with its folder, mounts of it, and cgroups of its name.
 func machine(t *testing.T, n *node.Node) []string {
 	t.Helper()

@@ -29,8 +29,8 @@ type Options struct {
 	Subnet6    netip.Prefix         // of the pods, too; default: they have no IPv6
 	CNI        func(map[string]any) // changes the pods' network before it is written
 	Components []string             // default: all; registry and containerd go with each but the registry
-	Registry   string               // host and port of another node's; default: one of its own
-	Binds      []supervisor.Bind    // further folders, and files, of its own
+	Registry   string               // host and port of another node's; default: a new one
+	Binds      []supervisor.Bind    // the node's further folders and files
 	Expose     string               // a TCP address that a port of the machine's loopback leads to; see Exposed
 	ShimConfig func(map[string]any) // changes the shim's configuration before it is written
 	Bound      bool                 // the node ends with this process, however that ends

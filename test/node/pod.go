@@ -12,11 +12,11 @@ import (
 	"github.com/google/uuid"
 )
 
-// Pod is what crictl is told of a pod, in the fields' names of the CRI's JSON. It is built by the
-// caller as far as it likes; NewPod fills in what every pod of a test needs.
+// Pod is the pod config that crictl reads, with the field names of the CRI's JSON. The caller sets
+// any fields; NewPod fills in what every pod of a test needs.
 type Pod map[string]any
 
-// NewPod is a pod of a name, with a UID of its own, in the node's cgroup, with a folder for logs.
+// NewPod is a pod of a name, with a new UID, in the node's cgroup, with a folder for logs.
 func (n *Node) NewPod(name string) Pod { return n.NewPodOf(name, uuid.NewString()) }
 
 // NewPodOf is NewPod with a given UID.
@@ -49,7 +49,7 @@ func podLabels(name, uid string) map[string]any {
 	}
 }
 
-// Container is what crictl is told of a container; as Pod.
+// Container is the container config that crictl reads, like Pod.
 type Container map[string]any
 
 // NewContainer is a container of a name and an image, with a log file.

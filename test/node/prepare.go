@@ -93,8 +93,8 @@ func (o Options) extend(path string, lines ...string) (supervisor.Bind, error) {
 	return supervisor.Bind{From: own, To: path}, nil
 }
 
-// kvm gives the node a /dev/kvm that everybody may open, as systemd's own rules make it; the
-// machine's may be for root alone. There is none in the node if the machine has none.
+// kvm gives the node a /dev/kvm that all users may open, as systemd's own rules make it; the host's
+// may be for root alone. The node has none if the host has none.
 func (o Options) kvm() ([]supervisor.Bind, error) {
 	const device = "/dev/kvm"
 	var info unix.Stat_t

@@ -23,9 +23,9 @@ import (
 	v1 "github.com/opencontainers/image-spec/specs-go/v1"
 )
 
-// Pristine compares what the node's images were unpacked to with the layers that they were
-// unpacked from, byte by byte, with owners and modes; and the disks that were expanded for all VMs of
-// an image with the image's. Nobody may ever have written to them. Each layer is looked at once.
+// Pristine compares what the node's images were unpacked to with the layers that they were unpacked
+// from, byte by byte, with owners and modes; and the disks that were expanded for all VMs of an image
+// with the image's. No test may have written to them. Each layer is looked at once.
 //
 // Images that can't be read, as a test took away their content or their snapshots, and files that are
 // elsewhere than their layer says, by a link, are left out. It returns how many files it compared.

@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// endTime bounds the wait for what has been told to end.
+// endTime bounds the wait for processes that got a signal to end.
 const endTime = time.Minute
 
 // Settled is Leftovers, when it has been the same for a while: containerd answers that a pod has gone a
@@ -30,8 +30,8 @@ func (n *Node) Settled(ctx context.Context) (Census, error) {
 	return before, nil
 }
 
-// Since tells what came and went since before, as [Census.Diff], but for some kinds. Where that are
-// processes alone, they are given the time to end.
+// Since returns what came and went since before, as [Census.Diff], but for some kinds. Where that
+// are processes alone, they are given the time to end.
 func (n *Node) Since(ctx context.Context, before Census, but ...string) ([]string, error) {
 	for end := time.Now().Add(endTime); ; time.Sleep(20 * time.Millisecond) {
 		now, err := n.Leftovers(ctx)

@@ -151,7 +151,7 @@ func (n *Node) ensure(ctx context.Context, c Component) error {
 	return nil
 }
 
-// replaced tells whether the program that a process runs is no longer the file of its name.
+// replaced reports whether the program that a process runs is no longer the file of its name.
 func (n *Node) replaced(pid int) bool {
 	exe, err := os.Readlink(fmt.Sprintf("/proc/%d/root/proc/%d/exe", n.PID(), pid))
 	return err == nil && strings.HasSuffix(exe, " (deleted)")
@@ -169,7 +169,7 @@ func (n *Node) spawn(ctx context.Context, c Component) error {
 	return err
 }
 
-// writeFiles writes the files whose text differs and tells whether one did.
+// writeFiles writes the files whose text differs and reports whether one did.
 func writeFiles(files map[string]string) (changed bool, err error) {
 	for path, text := range files {
 		if old, err := os.ReadFile(path); err == nil && string(old) == text {

@@ -54,7 +54,7 @@ func (n *Node) Stop(ctx context.Context) error {
 // own are the components that a node has by itself, in the order in which they stop.
 var own = []string{Shim, Tgtd, Libvirtd, Containerd, Registry}
 
-// killAdded kills what was added: a kubelet would start again the pods that are to be removed.
+// killAdded kills what was added: a kubelet would start again the pods that must be removed.
 func (n *Node) killAdded(ctx context.Context) error {
 	all, err := n.Components()
 	if err != nil {
@@ -74,7 +74,7 @@ func (n *Node) killAdded(ctx context.Context) error {
 // endSignal is what ends a component.
 func endSignal(component string) syscall.Signal {
 	if component == Tgtd {
-		return syscall.SIGKILL // it heeds no other, see deploy/systemd
+		return syscall.SIGKILL // it ignores all others, see deploy/systemd
 	}
 	return syscall.SIGTERM
 }
@@ -161,7 +161,7 @@ func removePods(ctx context.Context, socket string) (err error) {
 			return nil
 		})
 	}
-	_ = group.Wait() // no member returns an error: each pod is to be tried
+	_ = group.Wait() // no member returns an error: each pod must be tried
 	return errors.Join(slices.DeleteFunc(errs, func(err error) bool { return err == nil })...)
 }
 

@@ -80,7 +80,7 @@ func inside(there netns.NsHandle, do func() error) error {
 	return do()
 }
 
-// Fetch asks once for a page, from the node as Dial does, over a connection of its own and within a
+// Fetch asks once for a page, from the node as Dial does, over a new connection and within a
 // minute. Any status but 200 is an error, which carries the reply's text.
 func (n *Node) Fetch(ctx context.Context, method, url, body string) (string, error) {
 	r, err := http.NewRequestWithContext(ctx, method, url, strings.NewReader(body))

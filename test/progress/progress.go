@@ -1,4 +1,4 @@
-// Package progress tells people how far a long command has come: each line with the time since the
+// Package progress prints how far a long command has come: each line with the time since the
 // command began.
 package progress
 
@@ -43,7 +43,7 @@ type of struct {
 	out  io.Writer
 }
 
-// Write passes each line on by one write of its own, as other writers of out may be busy too.
+// Write passes each line on by one separate write, as other writers of out may be busy too.
 func (o *of) Write(p []byte) (int, error) {
 	for line := range strings.Lines(string(p)) {
 		if _, err := fmt.Fprintf(o.out, "%s: %s", o.name, line); err != nil {

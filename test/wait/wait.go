@@ -15,8 +15,8 @@ const (
 	// Patience bounds each wait. Emulated guests on a busy machine are slow.
 	Patience = 5 * time.Minute
 	// The first and the longest pause between two questions. A question that takes longer than the
-	// longest pause is followed by a pause of its own length: kubectl in a loop would slow down what it
-	// asks about.
+	// longest pause is followed by a pause of the question's length: kubectl in a loop would slow down
+	// what it asks about.
 	firstPause, longestPause = 2 * time.Millisecond, 100 * time.Millisecond
 )
 

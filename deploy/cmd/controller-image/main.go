@@ -66,11 +66,11 @@ func run(ctx context.Context, args []string) error {
 			return fmt.Errorf("push %s: %w", to, err)
 		}
 	}
-	return tell(to, img)
+	return printNames(to, img)
 }
 
-// tell prints the names by which a manifest can refer to the image.
-func tell(ref name.Reference, img v1.Image) error {
+// printNames prints the names by which a manifest can refer to the image.
+func printNames(ref name.Reference, img v1.Image) error {
 	digest, err := img.Digest()
 	if err != nil {
 		return err

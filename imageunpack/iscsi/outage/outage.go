@@ -3,8 +3,8 @@
 // QEMU's initiator waits for a target without a limit: it has a timeout for a request, after which it
 // reconnects, but none for the reconnection. The guest hangs, and so do the calls that would pause or
 // stop it. So this package polls the portals that VMs use. When a portal has not answered for some time,
-// it ends the VMs' connections to the portal and redirects them to a dead end. That is a target of its
-// own, which accepts every initiator and answers each request with an error. The disk's error policy
+// it ends the VMs' connections to the portal and redirects them to a dead end. That is a separate
+// target, which accepts every initiator and answers each request with an error. The disk's error policy
 // then decides what happens to the guest.
 //
 // It owns the dead ends and the nftables table that redirects to them. It leaves the list of portals to

@@ -26,10 +26,10 @@ import (
 // uid is a machine's user.
 const uid = 64001
 
-// inside is set in the test process that has a network namespace of its own.
+// inside is set in the test process that has a separate network namespace.
 const inside = "NODEVIRT_TEST_OUTAGE"
 
-// alone runs a test in a process that has a network namespace of its own, and tells whether this is it.
+// alone runs a test in a process that has a separate network namespace, and reports whether this is it.
 func alone(t *testing.T) bool {
 	t.Helper()
 	needs.Parts(t, "root, tgtd, QEMU")
@@ -99,12 +99,12 @@ func TestCut(t *testing.T) {
 	s.end()
 	for end := time.Now().Add(2 * time.Minute); ; {
 		q := s.use(t)
-		said := q.says(t, "", "can't open device") // at first, as nobody listens
+		said := q.says(t, "", "can't open device") // at first, as no server listens
 		if strings.Contains(said, "iSCSI: Inquiry command failed") {
 			break
 		}
 		if time.Now().After(end) {
-			t.Fatalf("who opens a disk that is away is told: %s", said)
+			t.Fatalf("opening a disk that is away: %s", said)
 		}
 	}
 	cancel()

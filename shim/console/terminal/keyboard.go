@@ -86,7 +86,7 @@ func (k *keyboard) run() error {
 		select {
 		case keys := <-k.pressed:
 			if w.carry(keys) != nil {
-				return nil // QEMU has ended, or nobody waits any more
+				return nil // QEMU has ended, or no caller waits any more
 			}
 		case <-k.left:
 			return nil

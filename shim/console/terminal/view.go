@@ -95,9 +95,9 @@ func (v *view) show(ctx context.Context, ended, typed <-chan struct{}, out io.Wr
 		size, err := v.size() // of a moment when what was read was there, or later
 		switch {
 		case err != nil:
-		case size < v.at: // somebody has emptied it
+		case size < v.at: // another process has emptied it
 			v.at = 0
-		case size-v.at > console.Kept: // what was read may have been given back
+		case size-v.at > console.Kept: // what was read may have been released
 			err = v.skip(size, out)
 			pause = shortPause
 		case n > 0:

@@ -32,7 +32,7 @@ type wire struct {
 	socket string
 	left   <-chan struct{} // closed when the last user has left
 	conn   *net.UnixConn   // nil while there is none
-	until  time.Time       // of the keys that are to be carried yet; zero while there are users
+	until  time.Time       // until when to carry keys; zero while there are users
 }
 
 var (

@@ -51,7 +51,7 @@ const (
 const (
 	ReasonAgentConnected    = "AgentConnected"
 	ReasonAgentDisconnected = "AgentDisconnected"
-	ReasonAgentTold         = "AgentTold"
+	ReasonAgentReported     = "AgentReported"
 )
 
 // ReasonMigrationUnsupported is the reason of LiveMigratable: this version does not migrate VMs.

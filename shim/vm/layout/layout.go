@@ -1,7 +1,7 @@
 // Package layout names the files and sockets of a VM container.
 //
-// It owns the names below the folders that the shim's config sets. Who makes,
-// reads and removes each file is the business of the part that uses it.
+// It owns the names below the folders that the shim's config sets. The part
+// that uses a file makes, reads and removes it.
 package layout
 
 import (

@@ -225,7 +225,7 @@ func TestSupersede(t *testing.T) {
 	})
 }
 
-// TestUsersRunOut: each VM has a user of its own.
+// TestUsersRunOut: each VM has a different user.
 func TestUsersRunOut(t *testing.T) {
 	onNode(t, func(t *testing.T, n *node) {
 		for _, pod := range []string{"a", "b", "c"} {

@@ -72,7 +72,7 @@ func (l *lines) count(text string) int {
 	return strings.Count(l.text.String(), text)
 }
 
-// onNode runs a test on a node of its own, with a clock of its own.
+// onNode runs a test on a new node, with a fake clock.
 func onNode(t *testing.T, do func(t *testing.T, n *node)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) { do(t, newNode(t)) })

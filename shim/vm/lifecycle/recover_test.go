@@ -79,7 +79,7 @@ func TestRecoverStarting(t *testing.T) {
 		n.libvirt.SetAway(true)
 		n.restart(t)
 		if r := n.wantEnd(t, id, 128, "StartError", "the shim ended while the VM was being started"); !r.Unclean {
-			t.Error("nobody would end its domain")
+			t.Error("no record of its domain: it would run on")
 		}
 		n.run(t)
 		n.libvirt.SetAway(false)

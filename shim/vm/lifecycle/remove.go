@@ -82,10 +82,10 @@ func (e *ends) discard(ctx context.Context, v *table.VM) error {
 }
 
 // supersede removes containers that earlier attempts at the same container have
-// made and nobody has started. A kubelet goes on with the next attempt when its
-// start was refused, when it did not learn of the container, or when it restarted
-// in between; it removes the earlier attempt only with the pod. A pod holds one
-// VM at a time.
+// made and that were not started. A kubelet goes on with the next attempt when
+// its start was refused, when it did not learn of the container, or when it
+// restarted in between; it removes the earlier attempt only with the pod. A pod
+// holds one VM at a time.
 func (e *ends) supersede(ctx context.Context, r record.Container) error {
 	for _, v := range e.table.All(r.SandboxID) {
 		if !supersedes(r, v.Record()) {

@@ -156,7 +156,7 @@ func TestStartWithLibvirtdAway(t *testing.T) {
 			t.Errorf("it waited %s for libvirtd", took)
 		}
 		if r := n.wantEnd(t, id, 128, "StartError", "libvirtd is not available"); !r.Unclean {
-			t.Error("nobody would end its domain")
+			t.Error("no record of its domain: it would run on")
 		}
 		if n.log.count("cleaning up after a failed start waits for libvirtd") != 1 {
 			t.Errorf("log:\n%s", n.log.text.String())

@@ -24,9 +24,9 @@ const (
 
 // writer writes pods' statuses; [podstatus.Writer] does. It does not wait.
 type writer interface {
-	Tell(pod podstatus.Pod, f podstatus.Facts)
-	TellRefused(pod podstatus.Pod, f podstatus.Facts)
-	TellAgain(pod podstatus.Pod, f podstatus.Facts)
+	Set(pod podstatus.Pod, f podstatus.Facts)
+	SetRefused(pod podstatus.Pod, f podstatus.Facts)
+	SetAgain(pod podstatus.Pod, f podstatus.Facts)
 	Forget(pod podstatus.Pod)
 }
 
@@ -74,10 +74,10 @@ func (c *Conditions) Update(v *table.VM) {
 	}
 	c.table.IfLatest(r, func() {
 		if v.Recovered() {
-			c.writer.TellAgain(pod, c.facts(v, r))
+			c.writer.SetAgain(pod, c.facts(v, r))
 			return
 		}
-		c.writer.Tell(pod, c.facts(v, r))
+		c.writer.Set(pod, c.facts(v, r))
 	})
 }
 
@@ -110,7 +110,7 @@ func (c *Conditions) pausedReason(v *table.VM) string {
 // RefusePod reports why a pod can hold no VM.
 func (c *Conditions) RefusePod(config *runtimeapi.PodSandboxConfig, err error) {
 	if pod, ok := podOf(config); ok {
-		c.writer.TellRefused(pod, podstatus.Facts{Reason: condition.ReasonCreateFailed, Message: err.Error()})
+		c.writer.SetRefused(pod, podstatus.Facts{Reason: condition.ReasonCreateFailed, Message: err.Error()})
 	}
 }
 
@@ -122,7 +122,7 @@ func (c *Conditions) RefuseContainer(sandbox record.Sandbox, err error) {
 		return
 	}
 	c.table.IfSandbox(sandbox.ID, func() {
-		c.writer.Tell(pod, podstatus.Facts{Reason: condition.ReasonCreateFailed, Message: err.Error()})
+		c.writer.Set(pod, podstatus.Facts{Reason: condition.ReasonCreateFailed, Message: err.Error()})
 	})
 }
 

@@ -21,17 +21,17 @@ type cpuSample struct {
 	used uint64
 }
 
-// cpuRate makes a rate of the CPU times that were asked for. containerd takes a
-// sample every second whether anybody asks or not; for many machines that would
-// cost more than it is worth.
+// cpuRate computes a rate from the CPU times that clients asked for. containerd
+// samples every second, asked or not; with many VMs that would cost more than
+// it is worth.
 type cpuRate struct {
 	mu           sync.Mutex
 	older, newer cpuSample
 }
 
 // rate is how much CPU time, in ns a second, was used between an earlier
-// sample, or the container's start, and now; nil where that was too long ago to
-// tell of the present. The kubelet then takes a rate of its own.
+// sample, or the container's start, and now; nil if the earlier sample is too
+// old. The kubelet then computes the rate itself.
 func (r *cpuRate) rate(now cpuSample, started time.Time) *runtimeapi.UInt64Value {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -35,7 +35,7 @@ func newTable(t *testing.T) (*table.Table, *vmtest.Store, *vmtest.Script) {
 	return table.New(store, base, count), store, script
 }
 
-// container is the VM container of a pod of its own.
+// container returns the VM container of a new pod.
 func container(t *testing.T, vms *table.Table, n int) record.Container {
 	t.Helper()
 	pod := fmt.Sprintf("%c%063x", 'a'+n%6, n)
@@ -46,7 +46,7 @@ func container(t *testing.T, vms *table.Table, n int) record.Container {
 	return r
 }
 
-// TestReserveAtOnce: many at a time, and each has a user of its own.
+// TestReserveAtOnce: many at a time, and each has a different user.
 func TestReserveAtOnce(t *testing.T) {
 	vms, _, _ := newTable(t)
 	var all sync.WaitGroup

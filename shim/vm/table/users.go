@@ -9,7 +9,7 @@ import (
 	"syscall"
 )
 
-// users gives each VM a user id of its own.
+// users gives each VM a different user id.
 type users struct {
 	base, count uint32
 	lost        map[uint32]bool

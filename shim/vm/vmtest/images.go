@@ -29,7 +29,7 @@ type Images struct {
 	gone    map[string]bool
 }
 
-// NewImages returns images that nobody holds.
+// NewImages returns images that are not held.
 func NewImages(s *Script, folder string) *Images {
 	return &Images{script: s, Folder: folder, holders: map[string]bool{}, removed: make(chan struct{}, 1), gone: map[string]bool{}}
 }

@@ -19,7 +19,7 @@ type Options struct {
 	Replicas int
 }
 
-// several VMIs are enough to tell what one asks for.
+// several VMIs are enough to compute the requests of one.
 const several = 5
 
 // Default is what `make bench-cluster` measures.

@@ -10,8 +10,8 @@ import (
 	"github.com/nodevirt/nodevirt/test/bench/report"
 )
 
-// burst makes n at once, and tells when all were running and when all answered, from the first request
-// on, and when all were gone.
+// burst makes n at once, and measures from the first request until all run, until all answer, and
+// until all are gone.
 func (r *rig) burst(ctx context.Context, s subject, prefix string, n int) (running, answers, gone time.Duration, err error) {
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()

@@ -45,7 +45,7 @@ func (r *rig) drains(ctx context.Context, rounds int) (report.Section, error) {
 	return section, r.spare(ctx, true)
 }
 
-// drain drains the node of a VM of that one, and tells when that was done and when the VM answered again.
+// drain drains the node of a VM, and measures when the drain was done and when the VM answered again.
 func (r *rig) drain(ctx context.Context, name string) (off, back time.Duration, err error) {
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()

@@ -39,7 +39,8 @@ func (r *rig) weigh(ctx context.Context) (weights []float64, err error) {
 	return weights, nil
 }
 
-// memory weighs the controller's replicas again, and tells what a VMI's pod asks for beyond its guest's RAM.
+// memory weighs the controller's replicas again, and returns what a VMI's pod requests beyond its guest's
+// RAM.
 func (r *rig) memory(ctx context.Context, idle []float64) (report.Section, error) {
 	section := report.Section{Title: "Memory"}
 	now, err := r.weigh(ctx)

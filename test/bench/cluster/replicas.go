@@ -17,8 +17,8 @@ import (
 // sets are the kind of objects that keep replicas.
 var sets = schema.GroupVersionResource{Group: "kubevirt.io", Version: "v1", Resource: "virtualmachineinstancereplicasets"}
 
-// replicas scales a replica set from nothing to n guests, and back. It tells when the last instance was made,
-// was running and answered, and when all were gone, each from the request to scale on.
+// replicas scales a replica set from nothing to n guests, and back. It measures when the last instance was
+// made, was running and answered, and when all were gone, each from the request to scale.
 func (r *rig) replicas(ctx context.Context, n int) (report.Section, error) {
 	section := report.Section{Title: "A replica set, scaled, until all are"}
 	fmt.Fprintf(r.log, "a replica set of %d\n", n)

@@ -88,7 +88,7 @@ func (r *rig) audited() (map[string]int, error) {
 	return counts, lines.Err()
 }
 
-// request is the part of an audit event that tells who asked for what.
+// request is the part of an audit event that names the user and the request.
 type request struct {
 	Stage, Verb, UserAgent string
 	ObjectRef              struct{ Resource, Namespace string }

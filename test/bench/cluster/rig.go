@@ -15,7 +15,8 @@ import (
 	"github.com/nodevirt/nodevirt/test/images"
 )
 
-// namespace is that of all that is measured, so that requests can be told by it.
+// namespace holds all objects that are measured, and so identifies their
+// requests.
 const namespace = "bench"
 
 // rig is the cluster, with a client and what the watches saw.

@@ -12,7 +12,7 @@ import (
 
 // spent is where the time of VMs' starts went in the shim so far, in milliseconds.
 type spent struct {
-	create, start float64 // in its calls for containers of its own
+	create, start float64 // in its calls for its own containers
 	libvirt       float64 // of start: in phases that wait for libvirtd
 }
 

@@ -39,7 +39,7 @@ type watcher struct {
 	mu      sync.Mutex
 	seen    map[event]time.Time
 	address map[string]string // of pods
-	changed chan struct{}     // closed at each change, and made anew
+	changed chan struct{}     // closed and replaced at each change
 }
 
 func newWatcher() *watcher {

@@ -20,7 +20,7 @@ func auditLog(dir string) string { return filepath.Join(dir, "audit.log") }
 // auditFlags are the API server's; the policy's file is written on the way.
 func auditFlags(dir string) []string {
 	policy := filepath.Join(dir, "audit.yaml")
-	_ = os.WriteFile(policy, []byte(auditPolicy), 0o600) // the API server tells if it is not there
+	_ = os.WriteFile(policy, []byte(auditPolicy), 0o600) // the API server fails without it
 	return []string{"--audit-policy-file=" + policy, "--audit-log-path=" + auditLog(dir)}
 }
 

@@ -14,7 +14,7 @@ import (
 type Options struct {
 	// Checkout is the top of the source tree, with programs in bin/ and the image's in bin/image/.
 	Checkout string
-	// Instances are numbers of VirtualMachineInstances, each made in a namespace of its own, in turn.
+	// Instances are numbers of VirtualMachineInstances, each made in a separate namespace, in turn.
 	Instances []int
 	// Machines is a number of VirtualMachines.
 	Machines int
@@ -38,7 +38,7 @@ const (
 	linearGoal  = 1.25
 )
 
-// Run measures. Instances and VirtualMachines have an API server and a controller of their own each.
+// Run measures instances and VirtualMachines, each with a separate API server and controller.
 func Run(ctx context.Context, o Options) ([]report.Section, error) {
 	var sections []report.Section
 	for _, measure := range []func(context.Context, *rig) (report.Section, error){instances, machines} {
@@ -75,7 +75,7 @@ func (o Options) with(
 // instances measures VirtualMachineInstances, and how what they take grows.
 func instances(ctx context.Context, r *rig) (report.Section, error) {
 	s := report.Section{
-		Title: "The controller, two replicas, with VMIs that nobody schedules",
+		Title: "The controller, two replicas, with VMIs that are not scheduled",
 		Notes: []string{
 			"Memory is PSS. Replicas on one node share the program's file; the second row counts it twice.",
 			"Made: from the first request to create one until the last has its pod, for each of them.",
@@ -114,7 +114,7 @@ func instances(ctx context.Context, r *rig) (report.Section, error) {
 
 // machines measures VirtualMachines, whose instances the controller makes.
 func machines(ctx context.Context, r *rig) (report.Section, error) {
-	s := report.Section{Title: "The controller, two replicas, with VMs that nobody schedules"}
+	s := report.Section{Title: "The controller, two replicas, with VMs that are not scheduled"}
 	if r.Machines == 0 {
 		return s, nil
 	}

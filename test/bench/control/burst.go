@@ -54,7 +54,7 @@ func (r *rig) burst(ctx context.Context, n int, prefix string, wanted func(ns, n
 	return b, err
 }
 
-// rows tell of a burst of objects of that name and resource, with goals of memory and of time.
+// rows reports a burst of objects of that name and resource, with goals of memory and of time.
 func (b burst) rows(name, resource string, memory, made float64) []report.Row {
 	each := func(what string) float64 { return float64(b.requests[what]) / float64(b.n) }
 	all := []report.Row{report.One(fmt.Sprintf("%d %ss: made, each", b.n, name), "ms", b.each(), made)}

@@ -1,6 +1,6 @@
 // Package control measures the controller, in two replicas as it is deployed, against a real API server
-// without nodes: its memory with nothing to do and with many VMs whose pods nobody schedules, how long a
-// pod takes, and how many requests.
+// without nodes: its memory with nothing to do and with many VMs whose pods are not scheduled, how long
+// a pod takes, and how many requests.
 //
-// It owns what is measured, and how. The API server is package apiserver's.
+// It owns what is measured, and how. Package apiserver runs the API server.
 package control

@@ -18,7 +18,7 @@ import (
 	"github.com/nodevirt/nodevirt/test/bench/memory"
 )
 
-// userAgent begins the controller's, by which its requests are told from others'.
+// userAgent begins the controller's, which identifies its requests.
 const userAgent = "nodevirt-controller/"
 
 // replica is the program, as a pod of it would run.

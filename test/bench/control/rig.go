@@ -77,7 +77,8 @@ func newRig(ctx context.Context, o Options, dir string) (r *rig, err error) {
 	return r, r.working(ctx)
 }
 
-// frontProxyFlags have the API server tell who speaks for users, which the controller waits for.
+// frontProxyFlags make the API server publish the front proxy's CA, which the controller waits
+// for.
 func frontProxyFlags(dir string) ([]string, error) {
 	authority, err := pki.NewAuthority("front-proxy")
 	if err != nil {

@@ -1,4 +1,4 @@
-// Package memory reads what the kernel tells of a process's memory.
+// Package memory reads a process's memory use from the kernel.
 package memory
 
 import (

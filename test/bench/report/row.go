@@ -54,8 +54,8 @@ func (r Row) rounds() Series {
 	return all
 }
 
-// Met tells whether the result is within the goal, to the digits that the table shows. A row
-// without a goal meets it.
+// Met reports whether the result is within the goal, to the digits that the table shows. A
+// row without a goal meets it.
 func (r Row) Met() bool {
 	result, goal := math.Round(r.Result()*100), math.Round(r.Goal*100)
 	if r.AtLeast {
@@ -64,7 +64,7 @@ func (r Row) Met() bool {
 	return r.Goal == 0 || result <= goal
 }
 
-// factor tells whether the result is one, and not in the row's unit.
+// factor reports whether the result is a factor, and not in the row's unit.
 func (r Row) factor() bool { return r.Kind == Ratio || r.Kind == Turns }
 
 // amount writes a number with its unit, or as a factor.

@@ -7,7 +7,7 @@ import (
 	"unicode/utf8"
 )
 
-// head is a section's first line. A median stands before its quartiles.
+// head is a section's first line. A median comes before its quartiles.
 var head = []string{"", "baseline", "measured", "result", "goal", ""}
 
 // Table writes the report for people, in at most a hundred columns.

@@ -39,8 +39,9 @@ func Kubectl(t *testing.T, c *cluster.Cluster, args ...string) string {
 	return strings.TrimSpace(out)
 }
 
-// Told waits for an event of an object, by its kind and name, with a text in it.
-func Told(t *testing.T, c *cluster.Cluster, kind, name, text string) {
+// Event waits for an event of an object, by its kind and name, with a text in
+// it.
+func Event(t *testing.T, c *cluster.Cluster, kind, name, text string) {
 	t.Helper()
 	wait.Success(t, "an event of "+name, func(ctx context.Context) error {
 		out, err := c.Kubectl(ctx, "get", "events",

@@ -1,5 +1,6 @@
 // Package demo brings up a cluster and a virtual machine in it as a user of kubectl would, step by step,
-// and tells what it does. It owns the story; the cluster, the guest's disk and the images are others'.
+// and prints what it does. It owns the steps; other packages own the cluster, the guest's disk and the
+// images.
 package demo
 
 import (
@@ -32,7 +33,7 @@ type demo struct {
 }
 
 type step struct {
-	name, component string // whose log tells most when it fails
+	name, component string // whose log helps most if the step fails
 	do              func(*demo, context.Context) error
 }
 
@@ -46,9 +47,9 @@ func steps() []step {
 	}
 }
 
-// Run starts the cluster that o says, or uses it if it is up, runs a machine in it, and writes to out what
-// it does. The cluster is left up. A failure's error names the step and ends with the tail of the log
-// that tells most.
+// Run starts the cluster that o says, or uses it if it is up, runs a VM in it, and writes to out what it
+// does. The cluster is left up. A failure's error names the step and ends with the tail of the log that
+// helps most.
 func Run(ctx context.Context, o cluster.Options, out io.Writer) error {
 	d := &demo{out: out, log: progress.New(out)}
 	o.Log = d.log

@@ -2,7 +2,7 @@ package demo
 
 import "fmt"
 
-// next tells what a reader can do now.
+// next prints what the user can do now.
 func (d *demo) next() {
 	fmt.Fprintf(d.out, `
 The cluster is up. Try, in "make cluster-shell":
@@ -22,6 +22,6 @@ or from elsewhere, with
 
   export KUBECONFIG=%s PATH=%s/bin:$PATH
 
-"make cluster" again uses what stands; "make cluster-down" leaves nothing of it behind.
+"make cluster" again uses this cluster; "make cluster-down" removes it.
 `, d.cluster.Kubeconfig(), d.top)
 }

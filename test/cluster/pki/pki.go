@@ -24,7 +24,7 @@ type Authority struct {
 	key  crypto.Signer
 }
 
-// NewAuthority is one with a key of its own.
+// NewAuthority returns one with a new key.
 func NewAuthority(name string) (*Authority, error) {
 	key, err := newKey()
 	if err != nil {

@@ -32,7 +32,7 @@ func main() {
 // run returns the exit code of go test with these arguments.
 func run(ctx context.Context, args []string, out io.Writer) (code int, err error) {
 	cmd := exec.CommandContext(ctx, "go", append([]string{"test", "-json"}, args...)...)
-	// An end that is asked for leaves go test the time to tell how far it came.
+	// On a signal go test has the time to report how far it came.
 	cmd.Cancel = func() error { return cmd.Process.Signal(syscall.SIGTERM) }
 	cmd.Stderr = os.Stderr
 	in, err := cmd.StdoutPipe()
@@ -48,12 +48,12 @@ func run(ctx context.Context, args []string, out io.Writer) (code int, err error
 	r.summary()
 	err = errors.Join(err, cmd.Wait())
 	if _, ok := errors.AsType[*exec.ExitError](err); ok {
-		return max(cmd.ProcessState.ExitCode(), 1), nil // it has told why
+		return max(cmd.ProcessState.ExitCode(), 1), nil // it has reported why
 	}
 	return 0, err
 }
 
-// read passes on the events of go test. What is none, it was not told to say; it is passed on too.
+// read passes on the events of go test. It passes on lines that are no events, too.
 func read(in io.Reader, r *report) error {
 	for lines := bufio.NewReader(in); ; {
 		line, err := lines.ReadBytes('\n')

@@ -84,7 +84,7 @@ func TestPassed(t *testing.T) {
 	}
 }
 
-// TestSlowest: where the time went is told, the worst first, of tests without their subtests.
+// TestSlowest: the slowest tests are listed, the slowest first, without their subtests.
 func TestSlowest(t *testing.T) {
 	var b bytes.Buffer
 	r := newReport(&b, false)

@@ -60,8 +60,8 @@ func (r *report) add(e event) {
 	}
 }
 
-// write keeps what a unit wrote, without the lines by which go test tells of tests: these are told by
-// events.
+// write keeps what a unit wrote, without the lines by which go test reports tests: events report
+// these.
 func (r *report) write(u unit, text string) {
 	if r.verbose {
 		r.print(text)

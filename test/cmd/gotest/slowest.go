@@ -7,7 +7,7 @@ import (
 	"strings"
 )
 
-// How many of the slowest tests are told, and how many seconds make a test one of them.
+// The number of slowest tests that are listed, and the least seconds of each.
 const (
 	slowest = 10
 	slow    = 10
@@ -27,7 +27,7 @@ func (r *report) time(u unit, seconds float64) {
 	}
 }
 
-// slow tells where the time went.
+// slow lists the slowest tests.
 func (r *report) slow() {
 	slices.SortFunc(r.timed, func(a, b timed) int { return cmp.Compare(b.seconds, a.seconds) })
 	for i, t := range r.timed[:min(len(r.timed), slowest)] {

@@ -17,7 +17,7 @@ const (
 	endLines     = 12 // of the begin and of the end of an output without messages
 )
 
-// summary tells what failed, the last thing that is printed.
+// summary prints what failed, as the last output.
 func (r *report) summary() {
 	for u := range r.running { // cut off with go test itself
 		r.failUnfinished(u.pkg)

@@ -17,8 +17,8 @@ import (
 	"github.com/nodevirt/nodevirt/controller/api"
 )
 
-// TestCertificate: the controller has made its certificate, and told the API
-// server whom to trust; the key is in its own Secret and nowhere else.
+// TestCertificate: the controller has made its certificate, and configured the API server to trust
+// it; the key is in its own Secret and nowhere else.
 func TestCertificate(t *testing.T) {
 	scheme, err := api.NewScheme()
 	assert.NilError(t, err)

@@ -73,8 +73,8 @@ func TestGuestsFinalizer(t *testing.T) {
 	}
 }
 
-// guestsPod is one as the controller makes them, but for the label's value: the one that runs here would
-// know it by that, and take back what is nobody's.
+// guestsPod returns a pod as the controller makes them, except for the label's value: the controller
+// that runs here would recognize the value, and delete the pod, since it has no owner.
 func guestsPod() *corev1.Pod {
 	return &corev1.Pod{
 		ObjectMeta: metav1.ObjectMeta{

@@ -21,7 +21,7 @@ import (
 	"github.com/nodevirt/nodevirt/shim/vmspec"
 )
 
-// beyond is an annotation that nobody knows to stay in its pod.
+// beyond is an annotation that may reach beyond its pod.
 const beyond = "nodevirt.io/reaches-beyond"
 
 // userClient is that of a user who may do everything.
@@ -137,11 +137,11 @@ func TestFreeAnnotations(t *testing.T) {
 		}
 	}
 	if want := manifest.PodAnnotations(); !slices.Equal(listed, want) {
-		t.Errorf("the policy lets everybody set %q; those that stay in a pod are %q", listed, want)
+		t.Errorf("the policy lets all users set %q; those that stay in a pod are %q", listed, want)
 	}
 }
 
-// TestStatus: nobody but the controller tells how a VM is, and how many replicas there are.
+// TestStatus: only the controller writes the status of a VM and the number of replicas.
 func TestStatus(t *testing.T) {
 	alice, us := userClient(t, "alice"), userClient(t, account)
 	for name, c := range map[string]struct{ field, value string }{

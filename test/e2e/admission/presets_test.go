@@ -48,8 +48,8 @@ func applied(t *testing.T, c client.Client, text string) *unstructured.Unstructu
 	return o
 }
 
-// TestPreset: a preset counts from the moment on in which it is there, what the instance says wins, which an
-// event tells; and the same manifest again changes nothing, also when the preset is gone.
+// TestPreset: a preset applies as soon as it exists; a field of the instance wins, which an event reports;
+// and applying the same manifest again changes nothing, also when the preset is gone.
 func TestPreset(t *testing.T) {
 	c, err := newClient(suite.server.Config())
 	assert.NilError(t, err)

@@ -17,7 +17,7 @@ import (
 	"github.com/nodevirt/nodevirt/test/wait"
 )
 
-// read returns a manifest with what stands above it in marked lines.
+// read returns a manifest with the text above it in marked lines.
 func read(t *testing.T, path string) (*unstructured.Unstructured, string) {
 	t.Helper()
 	text, err := os.ReadFile(path)
@@ -80,8 +80,8 @@ func TestRefused(t *testing.T) {
 	}
 }
 
-// untyped tells whether an error is the API server's own of a field that wants
-// another type: server-side apply can't merge it, and asks no webhook.
+// untyped reports whether an error is the API server's own about a field of the wrong type:
+// server-side apply can't merge it, and asks no webhook.
 func untyped(err error, want string) bool {
 	_, at, ok := strings.Cut(err.Error(), "failed to create typed patch object ")
 	for line := range strings.Lines(want) {

@@ -104,7 +104,7 @@ func TestApart(t *testing.T) {
 	}
 	wait.Until(t, "the guest writes", func() bool { return first.again("cat /tmp/count 2>/dev/null") != "" })
 	inNode(t, exporter, "ip", "link", "set", "cable", "down")
-	first.stands()
+	first.stopped()
 	inNode(t, exporter, "ip", "link", "set", "cable", "up")
 	goesOn("when the cable is mended")
 	assert.NilError(t, exporter.Restart(t.Context(), node.Tgtd))
@@ -124,16 +124,16 @@ func TestApart(t *testing.T) {
 	first.remove()
 	wait.Until(t, "another node can use it", func() bool { return asksFor(t, exporter, file) == nil })
 
-	// The export has a life of its own: the next VM finds what the first has written.
+	// The export outlives the VM: the next VM finds what the first has written.
 	second := m.start(t, "second")
 	if got := second.sh(read); got != sum {
 		t.Errorf("another VM reads %q, the first has written %q", got, sum)
 	}
-	// Taken back by force, the disk fails, and does not hang.
+	// Removed by force, the disk fails, and does not hang.
 	nodevirt(t, exporter, "disk", "unexport", "data", "--force")
 	// The guest may be stopped before its agent has answered.
 	_, _ = second.exec("sh", "-c", "dd if=/dev/vdb of=/dev/null bs=64k count=1 skip=100 iflag=direct >/dev/null 2>&1 &")
-	second.stands()
+	second.stopped()
 	second.remove()
 	nodevirt(t, importer, "disk", "forget", "data")
 	refused(t, importer, "no such", "disk", "forget", "data")
@@ -275,8 +275,8 @@ func (v *vm) sh(line string) string {
 	return strings.TrimSpace(string(r.Stdout))
 }
 
-// again runs a line that may be run twice, until the agent has answered: that of a guest which stands at
-// an error of its disk does not.
+// again runs a line that may be run twice, until the agent has answered: the agent of a guest that is
+// stopped at a disk error does not.
 func (v *vm) again(line string) (said string) {
 	v.t.Helper()
 	wait.Until(v.t, "the agent answers", func() bool {
@@ -287,8 +287,8 @@ func (v *vm) again(line string) (said string) {
 	return said
 }
 
-// stands waits until the guest is stopped at an error of its disk.
-func (v *vm) stands() {
+// stopped waits until the guest is stopped at an error of its disk.
+func (v *vm) stopped() {
 	v.t.Helper()
 	wait.Until(v.t, "the guest is stopped", func() bool {
 		r, err := v.cri.ContainerStatus(v.t.Context(), &runtimeapi.ContainerStatusRequest{ContainerId: v.id, Verbose: true})

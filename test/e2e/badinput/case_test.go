@@ -24,8 +24,8 @@ const (
 	atStart
 )
 
-// badCase is one thing that is wrong in a pod that is fine otherwise. What it is answered stands
-// in the group's file of testdata.
+// badCase is one thing that is wrong in a pod that is fine otherwise. The group's file in testdata
+// has the answer.
 type badCase struct {
 	name string
 	at   step
@@ -122,7 +122,7 @@ func (c badCase) trouble(t *testing.T, s *suite, p *pod) (undo func()) {
 	return c.before(t, s, p)
 }
 
-// wantStartError checks that the container tells what its start answered.
+// wantStartError checks that the container's status has the error of its start.
 func (s *suite) wantStartError(t *testing.T, id string, cause error) {
 	t.Helper()
 	reply, err := s.pods.ContainerStatus(t.Context(), &runtimeapi.ContainerStatusRequest{ContainerId: id})

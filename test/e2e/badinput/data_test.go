@@ -41,7 +41,7 @@ func (s *suite) testDisks(t *testing.T, group string, cases []badCase) {
 			}
 			_, err = s.create(t, onVolume, newContainer(s.disk, mounting(asData,
 				&runtimeapi.Mount{ContainerPath: "/volumes/root", HostPath: volume})))
-			said := status.Convert(err) // of which the answer tells the name
+			said := status.Convert(err) // the answer has the name
 			data.check(t, c, status.Error(said.Code(), strings.Replace(said.Message(), `disk "root"`, `disk "data"`, 1)))
 			s.wantNothingSince(t, before)
 			if left, err := os.ReadDir(volume); err != nil || len(left) > 0 {

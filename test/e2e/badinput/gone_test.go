@@ -116,8 +116,8 @@ func (s *suite) stop(t *testing.T, id string) {
 	assert.NilError(t, err)
 }
 
-// awaitNothingSince waits for the shim, which cleans up when nobody waits for its answer any more.
-// A container whose creation was done when its caller went away is there to be removed.
+// awaitNothingSince waits for the shim, which cleans up when its caller has gone. The test must
+// remove a container that was complete when its caller went away.
 func (s *suite) awaitNothingSince(t *testing.T, before node.Census) {
 	t.Helper()
 	for deadline := time.Now().Add(2 * time.Minute); time.Now().Before(deadline); {

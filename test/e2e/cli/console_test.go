@@ -48,7 +48,7 @@ func (u user) testConsole(t *testing.T) {
 	s.signal(syscall.SIGTERM)
 	s.ends(0)
 
-	// Who comes later sees what was printed before, and all see what one types.
+	// A later client sees what was printed before, and all see what one types.
 	s, other := u.open("console", "typed"), u.open("console", "typed")
 	for _, session := range []*screen{s, other} {
 		session.shows(`nodevirt guest: up`)

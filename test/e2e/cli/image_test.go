@@ -35,7 +35,7 @@ func (u user) testRegistry(t *testing.T) {
 		r := decode[report](t, u.do("image", "inspect", ref, "-o", "json"))
 		if r.Digest != digest || r.Format != "raw" || r.VirtualSize != 1<<20 || r.Path != "/disk/disk.img" ||
 			len(r.Layers) != 1 || r.Layers[0].Compressed || len(r.Problems) > 0 || !strings.Contains(r.Source, source) {
-			t.Errorf("inspect %s tells %+v", ref, r)
+			t.Errorf("inspect %s prints %+v", ref, r)
 		}
 	}
 	if r := u.try(u.run(ref, "--rm")...); r.code != 0 || !strings.Contains(r.out, "pushed") {

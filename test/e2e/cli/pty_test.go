@@ -32,7 +32,7 @@ type screen struct {
 	stillOpen func()
 }
 
-// open starts nodevirt on a terminal of its own.
+// open starts nodevirt on a new terminal.
 func (u user) open(args ...string) *screen {
 	u.Helper()
 	s := &screen{user: u}

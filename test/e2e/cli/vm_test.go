@@ -93,7 +93,7 @@ func (u user) testLife(t *testing.T) {
 func (u user) checkVM(v vm, id string) {
 	u.Helper()
 	if v.ContainerID != id || v.Name != "web" || v.State != "Running" || v.CPUs != 2 || v.Memory != 128<<20 || v.QEMUPID == 0 {
-		u.Errorf("inspect tells of %+v", v)
+		u.Errorf("inspect prints %+v", v)
 	}
 	if len(v.NICs) != 1 || !strings.HasPrefix(v.NICs[0].Address, v.IP+"/") || v.NICs[0].MAC == "" {
 		u.Errorf("its NICs are %+v, its IP is %s", v.NICs, v.IP)
@@ -109,7 +109,7 @@ func (u user) checkVM(v vm, id string) {
 	}
 }
 
-// knownWithoutLibvirtd asks for a VM while libvirtd is away and QEMU stands still.
+// knownWithoutLibvirtd asks for a VM while libvirtd is away and QEMU is stopped.
 func (u user) knownWithoutLibvirtd(name string) {
 	u.Helper()
 	v := decode[vm](u.T, u.do("inspect", name, "-o", "json"))
@@ -125,7 +125,7 @@ func (u user) knownWithoutLibvirtd(name string) {
 			u.Errorf("without libvirtd ps shows\n%s", table)
 		}
 		if got := decode[vm](u.T, u.do("inspect", name, "-o", "json")); got.QEMUPID != v.QEMUPID || got.DomainXML != v.DomainXML {
-			u.Errorf("without libvirtd inspect tells of %+v", got)
+			u.Errorf("without libvirtd inspect prints %+v", got)
 		}
 	}
 	if err := u.n.Resume(u.Context(), node.Libvirtd); err != nil {

@@ -22,8 +22,9 @@ const (
 	autoscaledMax = 3
 )
 
-// A HorizontalPodAutoscaler scales a replica set by what its guests use, as metrics-server tells: up when the
-// one guest is busy, and down again when that one has gone. It runs alone, for guests that boot are busy, too.
+// A HorizontalPodAutoscaler scales a replica set by what its guests use, as metrics-server reports: up when
+// the one guest is busy, and down again when that one has gone. It runs alone, for guests that boot are busy,
+// too.
 func TestAnAutoscalerScalesAReplicaSet(t *testing.T) {
 	undo(t, suite.StopMetrics)
 	assert.NilError(t, suite.StartMetrics(t.Context()))
@@ -65,7 +66,7 @@ func TestAnAutoscalerScalesAReplicaSet(t *testing.T) {
 	if all := guestsOf(t, autoscaledMax); !slices.Contains(all, busy) {
 		t.Errorf("the busy %s is not among %s", busy, all)
 	}
-	clustertest.Told(t, suite.Cluster, "HorizontalPodAutoscaler", autoscaled, "New size: 3; reason: cpu resource utilization (percentage of request) above target")
+	clustertest.Event(t, suite.Cluster, "HorizontalPodAutoscaler", autoscaled, "New size: 3; reason: cpu resource utilization (percentage of request) above target")
 
 	kubectl(t, "delete", "vmi", busy)
 	assert.NilError(t, suite.WaitFor(t.Context(), "hpa/"+autoscaled, "jsonpath={.status.desiredReplicas}=1"))
@@ -88,7 +89,7 @@ func guestsOf(t *testing.T, n int) (names []string) {
 	return names
 }
 
-// uses tells as an error unless kubectl top has figures of each guest, and they are like that.
+// uses returns an error unless kubectl top has such figures of each guest.
 func uses(ctx context.Context, like func(milliCPU int) bool) error {
 	out, err := suite.Kubectl(ctx, "top", "pods", "--selector=app="+autoscaled, "--no-headers")
 	if err != nil {

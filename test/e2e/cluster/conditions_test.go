@@ -37,7 +37,7 @@ func virsh(t *testing.T, command, pod string) string {
 	return ""
 }
 
-// A pod's status tells what its node knows of the VM, by the node's own credential.
+// The node reports what it knows of the VM in the pod's status, with its own credential.
 func TestConditionsTellOfTheGuest(t *testing.T) {
 	t.Parallel()
 	for kind, status := range map[string]string{

@@ -24,9 +24,9 @@ const (
 // byName is the label that the pod of an instance has by its name.
 const byName = "vm.kubevirt.io/name"
 
-// A drain waits for who says by a PodDisruptionBudget that a VM is needed. Let go, the guest hears the power
-// button, shuts down in its grace period, and its VM runs on the other node. Only this VM is drained: the
-// other tests share the node, which is cordoned for the while.
+// A drain waits while a PodDisruptionBudget protects the VM. Once evicted, the guest gets the power button,
+// shuts down in its grace period, and its VM runs on the other node. Only this VM is drained: the other
+// tests share the node, which is cordoned for the while.
 func TestDrain(t *testing.T) {
 	const name = "drained"
 	made(t, machine(strangersVMI(name, func(spec, _, _ object) {
@@ -56,7 +56,7 @@ func TestDrain(t *testing.T) {
 		return errors.Join(fmt.Errorf("drain: %s", out), err)
 	})
 	if got := answerOf(t, name, ""); got != first {
-		t.Fatalf("the guest was booted anew: %s, before: %s", got, first)
+		t.Fatalf("the guest was booted again: %s, before: %s", got, first)
 	}
 
 	console := start(t, "logs", "--follow", kubectl(t, "get", "pods", "--selector="+byName+"="+name, "-o", "name"))
@@ -69,7 +69,7 @@ func TestDrain(t *testing.T) {
 	if at := vmiField(t, name, ".status.nodeName"); at != steady {
 		t.Errorf("it runs on %s, which is drained", at)
 	}
-	clustertest.Told(t, suite.Cluster, "VirtualMachineInstance", name, "was shut down: its pod was deleted: EvictionByEvictionAPI")
+	clustertest.Event(t, suite.Cluster, "VirtualMachineInstance", name, "was shut down: its pod was deleted: EvictionByEvictionAPI")
 }
 
 // budget makes a PodDisruptionBudget of a VM's pod, under the VM's name.

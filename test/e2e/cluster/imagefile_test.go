@@ -18,8 +18,8 @@ import (
 	"github.com/nodevirt/nodevirt/test/node"
 )
 
-// imagesOf are the files that the machines of VMs' pods read their disks from, beside those of their own: of
-// each node, which VM reads a file last, by what tells one file from another.
+// imagesOf returns the files that VMs read their disks from, except their own disks: for each node and file,
+// the last VM that reads it.
 func imagesOf(t *testing.T, selector string) map[string]map[string]string {
 	t.Helper()
 	files := map[string]map[string]string{}

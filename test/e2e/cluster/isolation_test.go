@@ -14,8 +14,8 @@ import (
 	"github.com/nodevirt/nodevirt/shim/podstatus/condition"
 )
 
-// stranger may make pods and VMs in a namespace of its own, and nothing else. What it is after is in
-// another one, and on the node.
+// stranger may make pods and VMs in one namespace, and nothing else. It attacks another namespace,
+// and the node.
 const (
 	stranger = "stranger"
 	setting  = `apiVersion: v1
@@ -229,7 +229,7 @@ func TestAStrangerSetsNoAnnotationThatReachesFurther(t *testing.T) {
 	}
 }
 
-// A Secret is of its namespace: that of another's name is not there, and a file system's path is no name.
+// A VM can use Secrets of its own namespace alone, and a path is no name of a Secret.
 func TestAStrangersSecretsAreOfItsNamespace(t *testing.T) {
 	t.Parallel()
 	const name = "others-secret"

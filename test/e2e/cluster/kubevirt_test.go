@@ -73,7 +73,7 @@ func TestTheExampleOfAnInstanceType(t *testing.T) {
 	}
 }
 
-// says waits until a text stands on a guest's console; for its first line, if there is none.
+// says waits until a text is on a guest's console; for its first line, if there is none.
 func says(ctx context.Context, instance, text string) error {
 	return wait.Do(ctx, func(ctx context.Context) error {
 		log, err := suite.Kubectl(ctx, "logs", "--tail=20", "--selector="+byName+"="+instance)

@@ -89,7 +89,7 @@ func TestAGuestThatPowersOffIsRestarted(t *testing.T) {
 			return err
 		}
 		if i.BootID == first.BootID {
-			// Not once more if it has heard it: the next guest would be the one that hears that.
+			// Not again if the guest has heard it: the next guest would hear the second press.
 			if sent != nil {
 				sent = off()
 			}
@@ -97,7 +97,7 @@ func TestAGuestThatPowersOffIsRestarted(t *testing.T) {
 		}
 		return nil
 	})
-	// A guest may answer before the kubelet has told of it.
+	// A guest may answer before the kubelet has reported it.
 	assert.NilError(t, suite.WaitFor(t.Context(), "pod/"+name, "jsonpath={.status.containerStatuses[0].restartCount}=1"))
 }
 

@@ -25,8 +25,8 @@ var suite struct {
 	agent   string // image with guest.TinyWithAgent as /disk
 	busybox string
 
-	// The API server was away. One that comes back refuses all until it has read who may what; and without
-	// one the controller leads nobody, and ends: its container is another one then.
+	// The API server was away. After a restart it refuses all requests until it has read the RBAC rules.
+	// Without it the controller loses its lease and exits: its container restarts.
 	disturbed bool
 }
 

@@ -104,14 +104,14 @@ func askers(t *testing.T) (names []string) {
 	return names
 }
 
-// unschedulable makes a VM and waits until it, its instance and an event tell why it does not run.
+// unschedulable makes a VM and waits until it, its instance and an event say why it does not run.
 func unschedulable(t *testing.T, o object, why string) {
 	t.Helper()
 	name := made(t, o)
 	assert.NilError(t, suite.WaitFor(t.Context(), "vm/"+name, "jsonpath={.status.printableStatus}=ErrorUnschedulable"))
 	assert.NilError(t, suite.WaitFor(t.Context(), "vmi/"+name, "jsonpath={.status.phase}=Scheduling"))
 	assert.NilError(t, suite.WaitFor(t.Context(), "vmi/"+name, "condition=PodScheduled=False"))
-	clustertest.Told(t, suite.Cluster, "VirtualMachineInstance", name, why)
+	clustertest.Event(t, suite.Cluster, "VirtualMachineInstance", name, why)
 	kubectl(t, "delete", "vm", name)
 }
 

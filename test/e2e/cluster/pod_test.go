@@ -137,8 +137,8 @@ func askFrom(ctx context.Context, pod, host, path string) (string, error) {
 	return suite.Kubectl(ctx, "exec", pod, "--", "timeout", "10", "wget", "-q", "-O", "-", "http://"+host+path)
 }
 
-// asked is ask until there is a page with a text in it: a Service that is new, or whose guest's probe just
-// failed, has nobody behind it for a moment, and a busy guest takes its time.
+// asked repeats ask until there is a page with a text in it: a Service that is new, or whose guest's probe
+// just failed, has no endpoint for a moment, and a busy guest is slow.
 func asked(t *testing.T, host, path, want string) (page string) {
 	t.Helper()
 	wait.Success(t, fmt.Sprintf("%q from %s%s", want, host, path), func(ctx context.Context) (err error) {
@@ -160,7 +160,7 @@ func said(t *testing.T, pod string, command ...string) (out string) {
 	return strings.TrimSpace(out)
 }
 
-// info is what a guest tells of itself.
+// info is what a guest reports about itself.
 type info struct {
 	Hostname string
 	BootID   string

@@ -10,8 +10,8 @@ import (
 	"strings"
 )
 
-// controllersRights tells, by the API server's audit log, whether the controller was ever refused what it
-// asked for: its role then lacks something.
+// controllersRights checks in the API server's audit log whether any request of the controller was
+// refused: its role then misses a permission.
 func controllersRights() error {
 	f, err := os.Open(suite.AuditLog())
 	if err != nil {

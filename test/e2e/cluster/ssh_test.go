@@ -139,6 +139,6 @@ func (s *secureShell) works() {
 		if err != nil || !bytes.Equal(got, sent) {
 			s.t.Errorf("%d bytes came back of %d, %v", len(got), len(sent), err)
 		}
-		_ = os.Remove(s.path("back")) // which the next round writes anew
+		_ = os.Remove(s.path("back")) // which the next round writes again
 	}
 }

@@ -64,7 +64,7 @@ func (v *virtctl) works(command, want string) string {
 	return out
 }
 
-// refused runs a command that must fail, and notes what its user is told.
+// refused runs a command that must fail, and records its output.
 func (v *virtctl) refused(command string, want string) {
 	v.t.Helper()
 	out, err := v.run("", strings.Fields(command)...)
@@ -289,7 +289,7 @@ func (v *virtctl) objects() {
 	v.works("help", "virtctl controls virtual machine related operations")
 }
 
-// sized creates a VM of an instance type, and lets virtctl tell what that stands for.
+// sized creates a VM of an instance type, and lets virtctl expand it.
 func (v *virtctl) sized() {
 	v.t.Helper()
 	assert.NilError(v.t, suite.Apply(v.t.Context(), `{"apiVersion": "instancetype.kubevirt.io/v1beta1",

@@ -91,7 +91,7 @@ func runStrategy(t *testing.T, vm, strategy string) {
 	kubectl(t, "patch", "vm", vm, "--type=merge", "-p", `{"spec":{"runStrategy":"`+strategy+`"}}`)
 }
 
-// What the guest's agent tells reaches the instance's status by way of the node.
+// What the guest's agent reports reaches the instance's status through the node.
 func TestAnInstanceTellsOfItsGuest(t *testing.T) {
 	t.Parallel()
 	const name = "told"

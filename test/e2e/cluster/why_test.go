@@ -21,7 +21,7 @@ func machine(vmi object) object {
 	}
 }
 
-// What keeps a VM from running is told, in words, where people look first: on it and on its instance.
+// The VM and its instance say what keeps the VM from running.
 func TestDescribeTellsWhyAVMDoesNotRun(t *testing.T) {
 	t.Parallel()
 	nothing := strings.Replace(suite.tiny, "tiny:1", "nothing:1", 1)

@@ -14,7 +14,7 @@ func (s *suite) testWithoutEnd(t *testing.T) {
 	const word = "and so on "
 	endless := s.start(t, "endless", s.sector(t, "endless", guest.BootSector(strings.Repeat(word, 8), guest.Repeat)), "")
 	endless.says(word)
-	aside := endless.log + ".1" // where the limit puts a log that nobody rotates
+	aside := endless.log + ".1" // where the limit puts a log that is not rotated
 	for i := 0; ; i++ {
 		other := s.start(t, "other", s.sector(t, "other", guest.BootSector("it is me", guest.Halt)), "")
 		other.says("^it is me$")

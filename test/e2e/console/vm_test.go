@@ -38,7 +38,7 @@ var tickingVMI = fmt.Sprintf(`{"domain": {
 	"networks": [{"name": "default", "pod": {}}],
 	"volumes": [{"name": "d", "containerDisk": {"path": "/disk/disk.qcow2"}}]}`, guest.Cmdline+" nodevirt.tick")
 
-// start starts a VM in a pod of its own; vmi may be empty.
+// start starts a VM in a new pod; vmi may be empty.
 func (s *suite) start(t *testing.T, name, image, vmi string) *vm {
 	t.Helper()
 	p := s.n.NewPod(name)

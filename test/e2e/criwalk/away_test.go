@@ -19,7 +19,7 @@ import (
 )
 
 // TestAway asks every RPC about a VM that runs, and starts one that was created, while a daemon is
-// away. It is not parallel: the daemons are everybody's.
+// away. It is not parallel: all tests share the daemons.
 func TestAway(t *testing.T) {
 	var said strings.Builder
 	for _, daemon := range []string{node.Libvirtd, node.Containerd} {
@@ -80,8 +80,8 @@ func (w *walk) without(daemon string, said *strings.Builder) {
 	}
 }
 
-// back waits until the daemon serves again, by removing what stood while it was away. The shim has
-// two connections to containerd.
+// back waits until the daemon serves again, by removing what exists since before it was away. The
+// shim has two connections to containerd.
 func (w *walk) back(daemon string) {
 	w.t.Helper()
 	wait.Success(w.t, daemon+" to serve again", func(ctx context.Context) error {

@@ -69,7 +69,7 @@ func callBy(ctx context.Context, conn *grpc.ClientConn, m protoreflect.MethodDes
 	}
 }
 
-// sameError tells whether two answers have one code and message.
+// sameError reports whether two answers have the same code and message.
 func sameError(a, b error) bool {
 	return proto.Equal(status.Convert(a).Proto(), status.Convert(b).Proto())
 }

@@ -5,7 +5,7 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// state is where a subject stands in its life.
+// state is a subject's state.
 type state string
 
 // The states of a container and, from ready on, of a sandbox.

@@ -9,8 +9,8 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// TestManyClients has several clients make the same call at once: as many are told OK as by
-// containerd, and nobody gets a code that containerd does not have for that.
+// TestManyClients has several clients make the same call at once: as many get OK as from
+// containerd, and none gets a code that containerd does not return.
 func TestManyClients(t *testing.T) {
 	t.Parallel()
 	p := newPod(t, "clients", "vm").run()
@@ -47,7 +47,8 @@ func (s *subject) status() error {
 	return err
 }
 
-// atOnce makes a call six times and counts the answers. The subject gets the id that one was told.
+// atOnce makes a call six times and counts the answers. The subject gets the id that one answer
+// has.
 func atOnce(s *subject, call func(*subject) error) map[codes.Code]int {
 	var mu sync.Mutex
 	var all sync.WaitGroup

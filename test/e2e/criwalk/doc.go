@@ -2,7 +2,8 @@
 // it, from state to state, and holds the answers against each other: codes, the fields that are
 // filled, the order of events.
 //
-// It owns what a kubelet could tell a VM container from an ordinary one by. Where both must differ,
+// It owns the checks that a kubelet can't distinguish a VM container from an ordinary one. Where both
+// must differ,
 // since a machine is no process, the table of cases says why, and testdata has each answer as it is
 // worded. What VM containers do is package e2e's, what must be refused of pods and images badinput's;
 // all that is not a VM's goes to critest.

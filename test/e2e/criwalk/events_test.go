@@ -13,7 +13,7 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// events are what GetContainerEvents tells, by container.
+// events are what GetContainerEvents sends, by container.
 type events struct {
 	mu  sync.Mutex
 	all map[string][]*runtimeapi.ContainerEventResponse
@@ -58,7 +58,7 @@ func (e *events) of(t *testing.T, id string, number int) []*runtimeapi.Container
 }
 
 // TestEvents has a VM and an ordinary container, each alone in a pod, go through their lives: the
-// events tell the same in the same order.
+// events are the same in the same order.
 func TestEvents(t *testing.T) {
 	t.Parallel()
 	e := watch(t)
@@ -87,7 +87,7 @@ func TestEvents(t *testing.T) {
 	golden.Assert(t, w.said.String(), "events.golden")
 }
 
-// begun waits until the watch has begun, which nothing tells but an event.
+// begun waits until the watch has begun, which only an event shows.
 func (e *events) begun(t *testing.T, like *subject) {
 	t.Helper()
 	early := *like

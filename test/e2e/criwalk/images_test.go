@@ -28,7 +28,7 @@ func diskImage(ctx context.Context, name, line string) (ref string, err error) {
 	return pull(ctx, name, img)
 }
 
-// processImage pushes and pulls an image that sleeps, with a label that tells it from others.
+// processImage pushes and pulls an image that sleeps, with a label that distinguishes it.
 func processImage(ctx context.Context, name, label string) (ref string, err error) {
 	busybox, err := images.Busybox(ctx, suite.GuestOptions())
 	if err != nil {

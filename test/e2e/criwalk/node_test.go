@@ -20,8 +20,8 @@ var suite struct {
 	cri        runtimeapi.RuntimeServiceClient
 	images     runtimeapi.ImageServiceClient
 
-	machine string // image with a guest that is up at once, and heeds no power button
-	process string // image of a container that sleeps, and heeds no signal
+	machine string // image with a guest that is up at once, and ignores the power button
+	process string // image of a container that sleeps, and ignores signals
 }
 
 func TestMain(m *testing.M) { os.Exit(node.Main(m, node.Options{}, prepare)) }

@@ -7,8 +7,8 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// TestUserNamespace has a VM in a pod with a user namespace of its own, which the handler says that it
-// can hold: QEMU is in none of the pod's namespaces, but its card is.
+// TestUserNamespace has a VM in a pod with a separate user namespace, which the handler claims to
+// support: QEMU is in none of the pod's namespaces, but its card is.
 func TestUserNamespace(t *testing.T) {
 	t.Parallel()
 	p := newPod(t, "userns", "vm")

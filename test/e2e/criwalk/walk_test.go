@@ -42,7 +42,7 @@ func (w *walk) ask(s *subject, method string, request proto.Message) answer {
 		return answer{"OK", shape(reply, s.mask)}
 	}
 	e := status.Convert(err)
-	if s.image == suite.machine && strings.Contains(e.Message(), "rpc error: code") { // the client says it once more
+	if s.image == suite.machine && strings.Contains(e.Message(), "rpc error: code") { // the client repeats it
 		w.t.Errorf("%s of %s: gRPC's words in the message %q", method, s.name, e.Message())
 	}
 	return answer{e.Code().String(), []string{s.mask(e.Message())}}

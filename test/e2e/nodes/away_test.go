@@ -13,10 +13,10 @@ import (
 	"github.com/nodevirt/nodevirt/test/wait"
 )
 
-// harm is what somebody does to a VM whose guest lives on a node without a kubelet.
+// harm is what a user does to a VM whose guest lives on a node without a kubelet.
 type harm struct {
 	do func(t *testing.T, name, pod string)
-	// lives: the guest is to outlive it; else it is to be followed by another when its end is known.
+	// lives: the guest must outlive it; else another guest must follow when its end is known.
 	lives bool
 	// spec changes the VM before that.
 	spec func(spec object)
@@ -82,7 +82,7 @@ func TestNoSecondGuestWhileTheKubeletIsAway(t *testing.T) {
 		if !h.lives {
 			answer(t, name, boots[name])
 		} else if got := answer(t, name, ""); got != boots[name] {
-			t.Errorf("%s was booted anew", name)
+			t.Errorf("%s was booted again", name)
 		}
 		assert.NilError(t, guestRuns(name))
 	}
@@ -127,7 +127,7 @@ func again(t *testing.T, name, _ string) {
 		if err != nil || strings.TrimSpace(out) == "" {
 			return err
 		}
-		// The collector of garbage, or the controller, may hold it anew.
+		// The garbage collector, or the controller, may hold it again.
 		_, _ = suite.Kubectl(ctx, "delete", "vmi", name, "--ignore-not-found", "--wait=false")
 		_, _ = suite.Kubectl(ctx, "patch", "vmi", name, "--type=merge", "-p", `{"metadata":{"finalizers":null}}`)
 		return fmt.Errorf("there are still %s", out)

@@ -41,7 +41,7 @@ func guests() (map[string]int, error) {
 	return count, nil
 }
 
-// ours tells whether cgroups are those of a node of the cluster.
+// ours reports whether cgroups are those of a node of the cluster.
 func ours(groups string) bool {
 	return slices.ContainsFunc(suite.cgroups, func(name string) bool { return strings.Contains(groups, "/"+name+"/") })
 }
@@ -72,14 +72,14 @@ func watchTwo(t *testing.T) (stop func()) {
 		cancel()
 		watch.Wait()
 		if looks == 0 {
-			t.Error("nobody looked")
+			t.Error("no sample was taken")
 		}
 	})
 	t.Cleanup(stop)
 	return stop
 }
 
-// guestRuns tells as an error unless one guest of a VM runs.
+// guestRuns returns an error unless one guest of a VM runs.
 func guestRuns(name string) error {
 	count, err := guests()
 	if err == nil && count[name] != 1 {

@@ -8,7 +8,7 @@ import (
 	"gotest.tools/v3/assert"
 )
 
-// A Node that is deleted is gone, and its VMs run elsewhere; the machine registers anew when it boots.
+// When a Node is deleted, its VMs run elsewhere; the node registers again when it boots.
 func TestDeletedNode(t *testing.T) {
 	whole(t)
 	name, first := answering(t, vm("bereft", rather(harmed)))
@@ -24,7 +24,7 @@ func TestDeletedNode(t *testing.T) {
 	assert.NilError(t, guestRuns(name))
 }
 
-// A machine that crashed and boots again tells itself what has ended.
+// A node that crashed and boots again reports by itself what has ended.
 func TestCrashedNode(t *testing.T) {
 	whole(t)
 	name, first := answering(t, vm("crashed", on(harmed)))

@@ -19,8 +19,9 @@ import (
 	"github.com/nodevirt/nodevirt/test/wait"
 )
 
-// A machine whose power is cut: its VMs are Unknown, and run nowhere else until somebody says that the
-// machine is off. Then each runs once; and when the machine is back, nothing is left on it.
+// When a node's power is cut, its VMs are Unknown, and run nowhere else until the administrator
+// declares the node out of service. Then each runs once; and when the node is back, nothing is left on
+// it.
 func TestLostNode(t *testing.T) {
 	whole(t)
 	name, first := answering(t, vm("lost", func(spec object) {
@@ -34,7 +35,7 @@ func TestLostNode(t *testing.T) {
 	waitFor(t, "vmi/"+name, "jsonpath={.status.phase}=Unknown")
 	waitFor(t, "vmi/"+name, "condition=Ready=Unknown")
 	waitFor(t, "vm/"+name, "jsonpath={.status.printableStatus}=Unknown")
-	clustertest.Told(t, suite.Cluster, "VirtualMachineInstance", name, "If the node is off for good")
+	clustertest.Event(t, suite.Cluster, "VirtualMachineInstance", name, "If the node is off for good")
 	stays(t, name, pod)
 
 	kubectl(t, "taint", "node", harmed, "node.kubernetes.io/out-of-service=nodeshutdown:NoExecute")

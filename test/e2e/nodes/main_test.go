@@ -13,7 +13,7 @@ import (
 	"github.com/nodevirt/nodevirt/test/guest"
 )
 
-// The nodes: what is to be harmed runs on the second, what asks on the first.
+// The nodes: the VMs under test run on the second, their clients on the first.
 const (
 	steady = "node-1"
 	harmed = "node-2"
@@ -24,7 +24,7 @@ var suite struct {
 	*cluster.Cluster
 	tiny    string // image with guest.Tiny as /disk
 	busybox string
-	cgroups []string // of the nodes, by which their processes are told
+	cgroups []string // of the nodes, which identify their processes
 }
 
 func TestMain(m *testing.M) {

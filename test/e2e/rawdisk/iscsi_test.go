@@ -36,6 +36,6 @@ func TestISCSIServesAClone(t *testing.T) {
 				return nil
 			}
 		}
-		return errors.New("nobody uses the clone over iSCSI")
+		return errors.New("no initiator uses the clone over iSCSI")
 	})
 }

@@ -25,7 +25,7 @@ import (
 
 const mebibyte = 1 << 20
 
-// giveUp is how long the shim goes on with what nobody asks for.
+// giveUp is how long the shim continues an expansion that no caller waits for.
 const giveUp = 10 * time.Second
 
 // suite is what the tests share. They run one after the other: some hold the shim's

@@ -79,21 +79,21 @@ func bases(t *testing.T) int {
 	return len(made)
 }
 
-// TestTries: what a try began goes on, is told of, and is the next one's.
+// TestTries: the next try reports and takes over what a try began.
 func TestTries(t *testing.T) {
 	p := runPod(t, "tries")
 	image, release := p.held("tried")
 	list, err := suite.cri.ListContainers(t.Context(), &runtimeapi.ListContainersRequest{})
 	assert.NilError(t, err)
 	if len(list.Containers) != 0 {
-		t.Errorf("a container nobody knows is listed: %v", list.Containers)
+		t.Errorf("an incomplete container is listed: %v", list.Containers)
 	}
 	reply, err := suite.cri.PodSandboxStatus(t.Context(), &runtimeapi.PodSandboxStatusRequest{PodSandboxId: p.id, Verbose: true})
 	assert.NilError(t, err)
 	making, err := vminfo.ReadMaking(reply.Info)
 	assert.NilError(t, err)
 	if making == nil || making.Container != "vm" {
-		t.Errorf("of the container that is being made the pod tells %+v", making)
+		t.Errorf("the pod reports the incomplete container as %+v", making)
 	}
 	p.wantUnfinished(p.short(image))
 	before := folders(t)
@@ -131,7 +131,7 @@ func TestAPodThatGoes(t *testing.T) {
 	p := runPod(t, "goes")
 	image, _ := p.held("gone")
 	waits := make(chan error, 1)
-	// Whether the call waits by then can't be seen: one that comes later begins anew, in vain.
+	// Whether the call waits by then can't be seen: one that comes later begins again, in vain.
 	go func() { waits <- p.short(image) }()
 	_, err := suite.cri.StopPodSandbox(t.Context(), &runtimeapi.StopPodSandboxRequest{PodSandboxId: p.id})
 	assert.NilError(t, err)
@@ -141,7 +141,7 @@ func TestAPodThatGoes(t *testing.T) {
 	nothing(t, before)
 }
 
-// TestForgotten: what nobody asks for is given up.
+// TestForgotten: an expansion that no caller waits for is given up.
 func TestForgotten(t *testing.T) {
 	before := bases(t)
 	p := runPod(t, "forgotten")
@@ -165,7 +165,7 @@ func TestAnotherMachine(t *testing.T) {
 	}()
 	wait.Success(t, "the first VM to be undone", func(context.Context) error {
 		if now := folders(t); len(now) == 1 && now[0].Name() == first {
-			return errors.New("the first machine is not taken back")
+			return errors.New("the first VM is not removed")
 		}
 		return nil
 	})
@@ -178,7 +178,7 @@ func TestAnotherMachine(t *testing.T) {
 	}
 }
 
-// TestTheShimIsKilled: what it was expanding ends with it, and is begun anew.
+// TestTheShimIsKilled: what it was expanding ends with it, and begins again.
 func TestTheShimIsKilled(t *testing.T) {
 	before := bases(t)
 	p := runPod(t, "killed")

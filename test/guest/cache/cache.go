@@ -1,7 +1,7 @@
 // Package cache keeps things that take long to build in folders named by what went into them.
 //
-// It owns the locking, the atomic rename and the removal of what nobody used for a while. What is
-// built, and which inputs make the key, is the caller's matter.
+// It owns the locking, the atomic rename and the removal of folders that were not used for a while.
+// The caller decides what is built, and which inputs make the key.
 package cache
 
 import (
@@ -98,7 +98,7 @@ func touch(dir string) error {
 	return os.Chtimes(dir, now, now)
 }
 
-// prune removes what a killed build left, and folders of older keys that nobody used for long. It
+// prune removes what a killed build left, and folders of older keys that were not used for long. It
 // runs under the lock of name, so no build of that name is under way. What can't be removed stays.
 func prune(root, name string) {
 	entries, err := os.ReadDir(root)

@@ -27,7 +27,7 @@ type Package struct {
 	Depends               []string // names of the first alternatives, without versions
 }
 
-// Key tells this package's content from any other.
+// Key identifies this package's content.
 func (p Package) Key() string { return p.Name + "=" + p.Version + " " + p.SHA256 }
 
 // Resolve finds the candidates of names, in their order. Where apt knows none of them, it

@@ -3,7 +3,7 @@
 # with apt's sources, $5 a folder that keeps packages between runs, $6 a folder of files to copy
 # into the root.
 #
-# It runs in a mount and a PID namespace of its own: its end takes all mounts and processes along.
+# It runs in a separate mount and PID namespace: its end takes all mounts and processes along.
 set -eu
 export DEBIAN_FRONTEND=noninteractive LC_ALL=C
 root=$1 mirror=$2 release=$3 sources=$4 packages=$5 files=$6
@@ -16,8 +16,8 @@ echo "debootstrap" >&2
 debootstrap --variant=minbase --include=ca-certificates,dbus,kmod,netbase,systemd-sysv,udev \
 	"$release" "$root" "$mirror" >&2
 
-# Documents and translations take half of the space and nobody reads them here. No service starts
-# while the root is built.
+# Documents and translations take half of the space and are not needed here. No service starts while
+# the root is built.
 cp -R "$files"/. "$root"
 cat >"$root/etc/dpkg/dpkg.cfg.d/small" <<EOF
 force-unsafe-io

@@ -1,5 +1,5 @@
-// Pause holds a pod's namespaces until it is told to end and, as the first process of a shared PID
-// namespace, reaps orphans.
+// Pause holds a pod's namespaces until it gets a signal to end and, as the first process of a
+// shared PID namespace, reaps orphans.
 package main
 
 import (

@@ -23,7 +23,7 @@ type Node struct {
 	Pause    string       // the sandbox image
 	Subnet   netip.Prefix // of the pods
 	Subnet6  netip.Prefix // of the pods, where they have IPv6
-	HostUUID string       // tells this node's libvirt from others on the machine
+	HostUUID string       // identifies this node's libvirt among others on the host
 }
 
 const containerd = `version = 3
@@ -49,7 +49,7 @@ disabled_plugins = [
   config_path = '{{.Etc}}/certs.d'
 
 [plugins.'io.containerd.cri.v1.runtime']
-  # Root in a container may lack the capability to lower a process's score.
+  # Root in a container may not have the capability to lower a process's score.
   restrict_oom_score_adj = true
 
 [plugins.'io.containerd.cri.v1.runtime'.cni]

@@ -1,5 +1,6 @@
 // Package demo boots a guest in a development node as a user of crictl would, step by step, and
-// tells what it does. It owns the story; the node, the guest's disk and the images are others'.
+// prints what it does. It owns the steps; other packages own the node, the guest's disk and the
+// images.
 package demo
 
 import (
@@ -26,7 +27,7 @@ type demo struct {
 	address                 string // of the VM's pod
 }
 
-// A step names the component whose log tells most when it fails.
+// A step names the component whose log helps most if the step fails.
 type step struct {
 	name, component string
 	do              func(*demo, context.Context) error
@@ -44,8 +45,8 @@ func steps() []step {
 }
 
 // Run starts the node that o says, or uses it if it is up, boots a guest in it, and writes to out
-// what it does. The node is left up. A failure's error names the step and ends with the tail of
-// the log that tells most.
+// what it does. The node is left up. A failure's error names the step and ends with the tail of the
+// log that helps most.
 func Run(ctx context.Context, o node.Options, out io.Writer) error {
 	d := &demo{out: out, log: progress.New(out)}
 	o.Log = d.log

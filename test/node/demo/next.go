@@ -2,7 +2,7 @@ package demo
 
 import "fmt"
 
-// next tells what a reader can do now.
+// next prints what the user can do now.
 func (d *demo) next() {
 	vm, p := short(d.vm.container), short(d.vm.id)
 	fmt.Fprintf(d.out, `
@@ -21,6 +21,6 @@ The node is up; crictl works in it. Try, in "make shell":
   crictl stopp %[2]s && crictl rmp %[2]s
   virsh list                      what libvirt runs
 
-"make run" again uses what stands; "make down" leaves nothing of it behind.
+"make run" again uses this node; "make down" removes it.
 `, vm, p, short(d.client.container), d.address)
 }

@@ -58,7 +58,7 @@ func (d *demo) pod(name string) node.Pod {
 	return d.node.NewPodOf(name, uuid.NewSHA1(uuid.NameSpaceDNS, []byte(name+".demo.nodevirt.io")).String())
 }
 
-// ensure finds a running pod of an earlier run, or removes what is left of it and runs it anew.
+// ensure finds a running pod of an earlier run, or removes what is left of it and runs it again.
 func (d *demo) ensure(ctx context.Context, p node.Pod, handler, name, container string, c node.Container) (pod, error) {
 	old, err := d.ids(ctx, "pods", "--name", "^"+name+"$")
 	if err != nil {

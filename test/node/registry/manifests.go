@@ -16,8 +16,8 @@ import (
 	"github.com/google/renameio/v2"
 )
 
-// manifests stands before the library's handler, which keeps manifests in memory alone: it writes
-// down each one that was taken, and offers them all again at the next start.
+// manifests wraps the library's handler, which keeps manifests in memory alone: it writes down each
+// one that was taken, and offers them all again at the next start.
 type manifests struct {
 	dir  string
 	next http.Handler

@@ -19,7 +19,7 @@ type Daemon struct {
 	Log  string // a file that its output is appended to
 }
 
-// State is what became of a daemon.
+// State is the state of a daemon.
 type State struct {
 	Name   string
 	PID    int // as the node sees it
@@ -35,7 +35,7 @@ type daemons struct {
 
 func newDaemons() *daemons { return &daemons{states: map[string]*State{}} }
 
-// start runs a daemon in a session of its own.
+// start runs a daemon in a new session.
 func (d *daemons) start(x Daemon) (int, error) {
 	// Held until the process is known by its name, so that its end can't be seen before.
 	d.mu.Lock()

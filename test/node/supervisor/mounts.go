@@ -9,7 +9,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// mounts gives the node a view of the file system of its own: /proc of its processes, /sys of its
+// mounts gives the node a separate view of the file system: /proc of its processes, /sys of its
 // network, an empty /run, and its own folders in the places where daemons expect theirs.
 func mounts(c Config) error {
 	if err := unix.Mount("", "/", "", unix.MS_PRIVATE|unix.MS_REC, ""); err != nil {
@@ -32,8 +32,8 @@ func mounts(c Config) error {
 			return err
 		}
 	}
-	// Shared within the node, as on a machine that systemd runs, for volumes that are mounted
-	// while a pod runs. Only now, so that each mount is a group of its own.
+	// Shared within the node, as on a machine that systemd runs, for volumes that are mounted while
+	// a pod runs. Only now, so that each mount is a separate group.
 	if err := unix.Mount("", "/", "", unix.MS_SHARED|unix.MS_REC, ""); err != nil {
 		return fmt.Errorf("share mounts within the node: %w", err)
 	}

@@ -97,7 +97,7 @@ func (c *Client) Signal(name string, sig syscall.Signal) error {
 	return c.rpc.Call("Node.Signal", Signal{name, sig}, &None{})
 }
 
-// List tells the daemons that were started, living or not, by name.
+// List returns the daemons that were started, living or not, by name.
 func (c *Client) List() (all []State, err error) {
 	err = c.rpc.Call("Node.List", None{}, &all)
 	return all, err

@@ -1,9 +1,9 @@
 // Package supervisor is the first process of a development node: PID 1 of its namespaces.
 //
-// It owns the node's mounts, its place in the cgroup tree, and its daemons: it starts them when
-// told to, knows which of them live, and reaps everything that ends in the node at once, as
-// libvirt needs to see its QEMU processes end. Because it is PID 1, everything in the node ends
-// when it does. Which daemons there are, and when they are ready, is package node's matter.
+// It owns the node's mounts, its place in the cgroup tree, and its daemons: it starts them on
+// request, knows which of them live, and reaps everything that ends in the node at once, as libvirt
+// needs to see its QEMU processes end. Because it is PID 1, everything in the node ends when it
+// does. Which daemons there are, and when they are ready, is package node's matter.
 package supervisor
 
 import (
@@ -16,7 +16,7 @@ import (
 	"syscall"
 )
 
-// Config is what the supervisor is told at its start.
+// Config is the supervisor's configuration, which it reads at its start.
 type Config struct {
 	Hostname string
 	Cgroup   string // of the daemons, from the root of every hierarchy
@@ -39,7 +39,7 @@ const (
 	listener = 4
 )
 
-// Run sets the node up and serves until it is told to end. It must be called by PID 1 of new
+// Run sets the node up and serves until it gets a request to end. It must be called by PID 1 of new
 // mount, network, UTS, IPC and PID namespaces. It returns for the process to exit: the kernel then
 // kills what runs in the node and holds the exit back until all is gone.
 func Run(c Config) error {

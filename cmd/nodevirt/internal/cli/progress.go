@@ -9,7 +9,7 @@ import (
 	"golang.org/x/term"
 )
 
-// IsTerminal tells whether w is one.
+// IsTerminal reports whether w is a terminal.
 func IsTerminal(w any) bool {
 	f, ok := w.(*os.File)
 	return ok && term.IsTerminal(int(f.Fd()))

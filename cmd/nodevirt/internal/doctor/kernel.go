@@ -18,8 +18,8 @@ import (
 )
 
 // checkKernelNetwork creates what each VM's pod gets, in a network namespace
-// that ends with the check. Lists of modules would not tell, since modules may
-// be built in or be loaded on demand.
+// that ends with the check. A list of modules would not show it, since modules
+// may be built in or be loaded on demand.
 func checkKernelNetwork(ctx context.Context, _ config.Config) Finding {
 	made := make(chan Finding, 1)
 	go func() {

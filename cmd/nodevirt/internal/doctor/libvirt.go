@@ -13,7 +13,7 @@ import (
 // minLibvirt is the first version that takes disks as descriptors, as libvirt numbers it.
 const minLibvirt = 9_000_000
 
-// versions are libvirt's numbers of its own version and of QEMU's.
+// versions are the version numbers of libvirt and of QEMU.
 type versions struct{ libvirt, qemu uint32 }
 
 // ask connects to libvirtd. libvirt's calls have no context: the caller must bound it.

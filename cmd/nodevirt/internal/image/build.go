@@ -106,7 +106,8 @@ func (b build) run(ctx context.Context, path string) error {
 	return nil
 }
 
-// hint tells of a disk that is mostly holes: in a layer they are zeros.
+// hint returns advice for a disk that is mostly holes: in a layer they are
+// zeros.
 func (b build) hint(d registrydisk.Disk) {
 	const worthSaying = 256 << 20
 	if d.Size > 4*d.Allocated && d.Size-d.Allocated > worthSaying {
@@ -115,7 +116,7 @@ func (b build) hint(d registrydisk.Disk) {
 	}
 }
 
-// target is an image and how it is to be called, in full.
+// target is an image and its full name.
 type target struct {
 	name string
 	img  v1.Image
@@ -123,7 +124,7 @@ type target struct {
 
 // destination is where an image goes to.
 type destination interface {
-	// write stores an image and tells bar the bytes as they go.
+	// write stores an image and reports the bytes written to bar.
 	write(ctx context.Context, t target, bar *cli.Bar) error
 	// doing and done are what is said of it during the work and after it.
 	doing() string

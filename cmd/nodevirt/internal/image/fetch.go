@@ -55,8 +55,8 @@ func (i inspect) fetch(ctx context.Context, ref string) (_ report, err error) {
 	return r, r.findings(disk, err)
 }
 
-// describe tells of the image what its manifest and config say; total is what
-// its layers hold in bytes, -1 if that isn't known.
+// describe adds what the image's manifest and config say; total is the size of
+// its layers in bytes, -1 if unknown.
 func (r *report) describe(img v1.Image) (total int64, err error) {
 	digest, err := img.Digest()
 	if err != nil {

@@ -22,12 +22,12 @@ import (
 // errNotHere says that the node does not have the image.
 var errNotHere = errors.New("not on this node")
 
-// isElsewhere tells whether an image should be looked for in its registry.
+// isElsewhere reports whether an image should be looked for in its registry.
 func isElsewhere(err error) bool {
 	return errors.Is(err, errNotHere) || errdefs.IsNotFound(err)
 }
 
-// isProblem tells whether the image is at fault.
+// isProblem reports whether the image is at fault.
 func isProblem(err error) bool {
 	return errors.Is(err, imageunpack.ErrUnusable) || errors.Is(err, imageunpack.ErrNoDisk)
 }
@@ -76,7 +76,7 @@ func release(ctx context.Context, u *imageunpack.Unpacker, owner string) error {
 	return u.Release(ctx, owner)
 }
 
-// describe tells of the image what containerd knows.
+// describe adds what containerd knows of the image.
 func describe(ctx context.Context, client *containerd.Client, ref string, disk imageunpack.Disk) (report, error) {
 	name := disk.Image
 	if name == "" { // the image was refused before it had a name
@@ -113,7 +113,8 @@ func describe(ctx context.Context, client *containerd.Client, ref string, disk i
 	return r, nil
 }
 
-// isCompressed tells it from a layer's media type, OCI's or docker's.
+// isCompressed reports whether a layer is compressed, by its OCI or Docker
+// media type.
 func isCompressed(mediaType string) bool {
 	return strings.HasSuffix(mediaType, "gzip") || strings.HasSuffix(mediaType, "zstd")
 }

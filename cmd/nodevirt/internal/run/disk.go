@@ -30,8 +30,7 @@ const mountDir = "/disks"
 const diskSyntax = "want IMAGE or size=QUANTITY, and after commas of name, path, bus, serial, boot, cache, io, errors " +
 	"(each =VALUE), readonly, cdrom"
 
-// readDisks reads --disk flags. Disks have names of their own, made of their
-// images' where none is given.
+// readDisks reads --disk flags. A disk without a name is named after its image.
 func readDisks(flags []string) ([]disk, error) {
 	var all []disk
 	taken := map[string]bool{ownDisk: true}

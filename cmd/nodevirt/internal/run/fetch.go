@@ -37,9 +37,9 @@ func newFetch(store content.Store, image string) (*fetch, error) {
 	}, nil
 }
 
-// progress is how many bytes of the image's layers are here, of how many. The
-// total is 0 as long as they are not known. Errors are no news: the pull itself
-// tells what is wrong.
+// progress returns how many bytes of the image's layers containerd has, and the
+// total, which is 0 while unknown. It ignores errors: the pull itself returns
+// the cause.
 func (f *fetch) progress(ctx context.Context) (fetched, total int64) {
 	statuses, err := f.store.ListStatuses(ctx)
 	if err != nil {

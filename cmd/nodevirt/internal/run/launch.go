@@ -46,7 +46,7 @@ func (l *launch) start(ctx context.Context, r request) (err error) {
 	}
 	defer func() {
 		if err != nil {
-			err = errors.Join(err, l.takeBack(ctx, r))
+			err = errors.Join(err, l.undo(ctx, r))
 		}
 	}()
 	done := cli.Spin(l.errOut, "run the pod of VM "+r.name)
@@ -120,8 +120,8 @@ func slice(group string) string {
 	return strings.Join(parts, "-") + ".slice"
 }
 
-// takeBack removes what a failed start has created, even if ctx has ended.
-func (l *launch) takeBack(ctx context.Context, r request) error {
+// undo removes what a failed start has created, even if ctx has ended.
+func (l *launch) undo(ctx context.Context, r request) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), undoTime)
 	defer cancel()
 	if err := l.findSandbox(ctx, r); err != nil || l.sandbox == "" {

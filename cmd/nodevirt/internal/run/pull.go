@@ -40,8 +40,9 @@ func (l *launch) pull(ctx context.Context, image string) (id string, err error) 
 const pullPoll = 100 * time.Millisecond
 
 // showPull shows on w, where that is a terminal, how far the pull of an image
-// has come, until the returned function is called. CRI does not tell: containerd
-// does, and where it can't be asked there is just a sign that something goes on.
+// has come, until the returned function is called. CRI does not report progress,
+// but containerd does. Without containerd, showPull shows only that the pull
+// goes on.
 func showPull(ctx context.Context, w io.Writer, containerd, image string) (done func()) {
 	if !cli.IsTerminal(w) {
 		return func() {}

@@ -95,7 +95,7 @@ func describe(w io.Writer, d Detail) error {
 	}
 	if d.Error != "" {
 		return cli.Table(w, append(rows, []string{"Image:", d.Image}, []string{"Created:", d.CreatedAt},
-			[]string{"Error:", "the shim can't tell more: " + d.Error}))
+			[]string{"Error:", "the shim has no details: " + d.Error}))
 	}
 	if d.Message != "" {
 		rows = append(rows, []string{"Message:", d.Message})
@@ -136,7 +136,7 @@ func describe(w io.Writer, d Detail) error {
 
 func (d Detail) stateText() string {
 	if d.Paused != "" {
-		return d.State + ", but its guest stands still: " + d.Paused
+		return d.State + ", but its guest is stopped: " + d.Paused
 	}
 	if d.ExitCode == nil {
 		return d.State

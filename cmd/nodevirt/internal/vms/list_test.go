@@ -19,8 +19,8 @@ import (
 	"github.com/nodevirt/nodevirt/shim/vminfo"
 )
 
-// sickNode is a shim with a VM that is well, one that it can't tell of, one of which it tells
-// nonsense, and one that has gone when it is asked.
+// sickNode is a shim with a VM that is well, one without details, one with details that are
+// not JSON, and one that is removed meanwhile.
 type sickNode struct {
 	runtimeapi.UnimplementedRuntimeServiceServer
 }
@@ -99,7 +99,7 @@ func TestOneSickVMHidesNoOther(t *testing.T) {
 	}
 	for i, name := range []string{"mad", "sick", "well"} {
 		if d := told[i]; d.Name != name || (d.Error == "") != (name == "well") || d.Image != "example.com/disks/debian:12" {
-			t.Errorf("the JSON tells %+v", d)
+			t.Errorf("the JSON is %+v", d)
 		}
 	}
 
@@ -109,7 +109,7 @@ func TestOneSickVMHidesNoOther(t *testing.T) {
 	}
 	ps.Reset()
 	if err := describe(&ps, detail(sick, now())); err != nil || !strings.Contains(ps.String(), "unreadable") {
-		t.Errorf("inspect tells %s, %v", ps.String(), err)
+		t.Errorf("inspect prints %s, %v", ps.String(), err)
 	}
 	if _, err := Find(t.Context(), n, "gone"); err == nil {
 		t.Error("a VM that has gone was found")

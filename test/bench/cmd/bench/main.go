@@ -1,4 +1,4 @@
-// Command bench measures what the shim costs, on a node of its own; see `bench -help`.
+// Command bench measures what the shim costs, on a new node; see `bench -help`.
 package main
 
 import (
@@ -31,7 +31,7 @@ func run(ctx context.Context, args []string) error {
 	flags.IntVar(&o.VMs, "vms", o.VMs, "`number` of VMs whose memory is weighed")
 	flags.IntVar(&o.Burst, "burst", o.Burst, "`number` of guests that boot at once")
 	flags.Usage = func() {
-		fmt.Fprint(flags.Output(), "bench measures what the shim costs, on a node of its own.\n\n")
+		fmt.Fprint(flags.Output(), "bench measures what the shim costs, on a new node.\n\n")
 		flags.PrintDefaults()
 		fmt.Fprint(flags.Output(), "\nBenches:\n")
 		for _, b := range bench.Names() {

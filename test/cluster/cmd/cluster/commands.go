@@ -72,7 +72,8 @@ func shell(context.Context, []string) error {
 	return c.Exec("bash", "--norc")
 }
 
-// attach finds the cluster that is up, or tells how to get one.
+// attach finds the cluster that is up, or returns an error that says how to
+// start one.
 func attach() (*cluster.Cluster, error) {
 	c, err := cluster.Attach(dir())
 	if errors.Is(err, cluster.ErrDown) {

@@ -7,7 +7,7 @@ import (
 	"github.com/nodevirt/nodevirt/test/commands"
 )
 
-const usage = `cluster runs a Kubernetes cluster with nodevirt in namespaces of its own.
+const usage = `cluster runs a Kubernetes cluster with nodevirt in separate namespaces.
 
   cluster up            start the cluster, or what is missing of it; -nodes 1
   cluster run           start the cluster and a virtual machine in it, step by step; -nodes 1

@@ -1,4 +1,4 @@
-// Command nonewprivs, with the set-user-id bit, tells as whom it runs: as root only where a
+// Command nonewprivs, with the set-user-id bit, prints the user that it runs as: root only where a
 // container's processes may gain privileges.
 package main
 

@@ -1,4 +1,4 @@
-// Command web stands in for the web servers of critest's images: it answers on the port that the
+// Command web replaces the web servers of critest's images: it answers on the port that the
 // environment names, and keeps its process id where critest looks for nginx's.
 package main
 

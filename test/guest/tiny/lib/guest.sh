@@ -5,7 +5,7 @@ export PATH=/bin
 # say prints a line for the reader of the console; tests wait for such lines.
 say() { echo "nodevirt guest: $*" >/dev/console; }
 
-# switch says whether a word stands on the kernel's command line.
+# switch says whether a word is on the kernel's command line.
 switch() {
 	read -r cmdline </proc/cmdline
 	case " $cmdline " in *" $1 "*) return 0 ;; esac

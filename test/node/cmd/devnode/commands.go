@@ -51,7 +51,7 @@ func down(ctx context.Context, args []string) error {
 	return nil
 }
 
-// attach finds the node that is up, or tells how to get one.
+// attach finds the node that is up, or returns an error that says how to start one.
 func attach() (*node.Node, error) {
 	n, err := node.Attach(dir())
 	if errors.Is(err, node.ErrDown) {

@@ -23,7 +23,7 @@ func first(_ context.Context, args []string) error {
 	return supervisor.Run(c)
 }
 
-// shadow becomes a program that sees sysctls of its own.
+// shadow becomes a program that sees separate sysctls.
 func shadow(_ context.Context, args []string) error {
 	if len(args) < 2 {
 		return errors.New("shadow: want a folder and a program")

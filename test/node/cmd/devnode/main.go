@@ -7,7 +7,7 @@ import (
 	"github.com/nodevirt/nodevirt/test/commands"
 )
 
-const usage = `devnode runs a development node of nodevirt in namespaces of its own.
+const usage = `devnode runs a development node of nodevirt in separate namespaces.
 
   devnode up            start the node, or what is missing of it
   devnode run           start the node and boot a guest in it, step by step

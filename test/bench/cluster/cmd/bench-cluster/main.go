@@ -1,4 +1,4 @@
-// Command bench-cluster measures VMs in a cluster of its own; see `bench-cluster -help`.
+// Command bench-cluster measures VMs in a new cluster; see `bench-cluster -help`.
 package main
 
 import (
@@ -30,7 +30,7 @@ func run(ctx context.Context, args []string) error {
 	flags := flag.NewFlagSet("bench-cluster", flag.ContinueOnError)
 	out := flags.String("out", "", "`folder` for bench.json with all samples (default: none)")
 	bursts := flags.String("bursts", "10,20", "`numbers` of VMs at once, in turn")
-	alone := flags.Bool("controller", true, "measure the controller alone, too, with many VMs that nobody schedules")
+	alone := flags.Bool("controller", true, "measure the controller alone, too, with many VMs that are not scheduled")
 	flags.IntVar(&o.Rounds, "rounds", o.Rounds, "`number` of rounds, of one VM at a time")
 	flags.IntVar(&o.Replicas, "replicas", o.Replicas, "`number` of VMs that a replica set is scaled to")
 	if err := flags.Parse(args); err != nil {
