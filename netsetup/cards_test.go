@@ -91,7 +91,7 @@ func TestSeveralCards(t *testing.T) {
 }
 
 // Without an address for any card no DHCP server runs, nor on other interfaces.
-func TestNobodyServesWithoutAddresses(t *testing.T) {
+func TestNoServerWithoutAddresses(t *testing.T) {
 	n := newNode(t)
 	pod := newNamespace(t)
 	conf := map[string]any{"cniVersion": "0.4.0", "name": "net3", "type": "bridge", "bridge": "cni3"}

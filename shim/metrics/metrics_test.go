@@ -59,7 +59,7 @@ func serve(t *testing.T, m *metrics.Metrics) func(path string) (status int, body
 }
 
 // TestCalls: calls are counted by method, side and code; a name that CRI doesn't
-// have makes no label of its own, and the endless call no time.
+// have gets no separate label, and the endless call no time.
 func TestCalls(t *testing.T) {
 	m := metrics.New()
 	get := serve(t, m)

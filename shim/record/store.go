@@ -22,7 +22,7 @@ var ErrNewer = errdefs.ErrFailedPrecondition.WithMessage("record is of a newer v
 //	sandboxes/ID.json      and KEY.intent of one that is being created
 //	containers/ID/record.json   and beside it what belongs to the VM
 //
-// broken/         what SetAside moved out of the others
+// broken/         what MoveBroken moved out of the others
 // A write replaces a whole record. Different records may be written concurrently.
 // IDs are containerd's: 64 hexadecimal digits.
 type Store struct{ root string }

@@ -145,7 +145,7 @@ func closedPort(t *testing.T) uint16 {
 	return uint16(address.(*unix.SockaddrInet4).Port)
 }
 
-func TestAPortThatRefusesIsToldOf(t *testing.T) {
+func TestAPortThatRefusesIsReported(t *testing.T) {
 	p := forward(t)
 	echo := port(t, func(c *net.TCPConn) { _, _ = io.Copy(c, c) })
 	number := closedPort(t)

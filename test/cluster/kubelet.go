@@ -70,7 +70,7 @@ func (o Options) kubeletConfig(i int, cgroup string) object {
 		"imageGCHighThresholdPercent": 100,
 		"enforceNodeAllocatable":      []string{},
 	}
-	o.tellOften(c)
+	o.renewOften(c)
 	if o.Kubelet != nil {
 		o.Kubelet(c)
 	}

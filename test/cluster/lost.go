@@ -16,9 +16,9 @@ func (o Options) missSoon() []string {
 	return []string{"--node-monitor-period=1s", fmt.Sprintf("--node-monitor-grace-period=%s", o.LostAfter)}
 }
 
-// tellOften has a kubelet renew its lease at every tenth of LostAfter, so that one on a busy machine is
+// renewOften has a kubelet renew its lease at every tenth of LostAfter, so that one on a busy machine is
 // not given up. It renews at a quarter of the lease's duration, which is of whole seconds.
-func (o Options) tellOften(kubelet object) {
+func (o Options) renewOften(kubelet object) {
 	if o.LostAfter > 0 {
 		kubelet["nodeLeaseDurationSeconds"] = max(int(4*o.LostAfter/10/time.Second), 1)
 	}

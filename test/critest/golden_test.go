@@ -58,6 +58,6 @@ func keep(t *testing.T, versions string, r result) {
 	t.Helper()
 	assert.NilError(t, os.WriteFile(golden.Path(goldenFile), []byte(versions+"\n"+r.text()), 0o644))
 	if !golden.FlagUpdate() {
-		t.Errorf("testdata/%s was of other versions than\n%sand has been written anew: commit it", goldenFile, versions)
+		t.Errorf("testdata/%s was of other versions than\n%sand has been regenerated: commit it", goldenFile, versions)
 	}
 }

@@ -37,7 +37,7 @@ func TestEndsOfAGuest(t *testing.T) {
 	}
 }
 
-func TestStopOfAGuestThatDoesNotHeed(t *testing.T) {
+func TestStopOfAGuestThatIgnoresThePowerButton(t *testing.T) {
 	t.Parallel()
 	c := vmPod(t).vm(suite.halt).start()
 	c.saying("halted$")
@@ -59,7 +59,7 @@ func TestStopOfAGuestThatBoots(t *testing.T) {
 	c.wantEnd(c.status(), 0, "Completed")
 }
 
-func TestStopWithoutPatienceAsksNobody(t *testing.T) {
+func TestStopWithoutGracePeriod(t *testing.T) {
 	t.Parallel()
 	c := vmPod(t).vm(suite.tiny).start().up()
 	c.stop(0)

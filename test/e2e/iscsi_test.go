@@ -64,7 +64,7 @@ func TestISCSIDisk(t *testing.T) {
 	if access.Name != s.Name {
 		t.Fatalf("the target is %s, and should be %s", s.Name, access.Name)
 	}
-	c.tellsNobody(access.Password.Reveal())
+	c.keepsSecret(access.Password.Reveal())
 
 	// Another initiator that has the password, and the right one that has none.
 	for _, strange := range []iscsi.Access{
@@ -98,8 +98,8 @@ func url(a iscsi.Access) string {
 	return "iscsi://" + account + "127.0.0.1:3260/" + a.Name + "/1"
 }
 
-// tellsNobody looks for a password where others could read it.
-func (c *container) tellsNobody(password string) {
+// keepsSecret looks for a password where others could read it.
+func (c *container) keepsSecret(password string) {
 	c.t.Helper()
 	places := map[string]string{
 		"the status":  c.infoText(),

@@ -92,9 +92,9 @@ func TestUpdate(t *testing.T) {
 	}
 }
 
-// TestUpdateOfAGuestThatDoesNotHeed: memory that a guest keeps is not taken from
+// TestUpdateOfAGuestThatKeepsItsMemory: memory that a guest keeps is not taken from
 // the group either.
-func TestUpdateOfAGuestThatDoesNotHeed(t *testing.T) {
+func TestUpdateOfAGuestThatKeepsItsMemory(t *testing.T) {
 	t.Parallel()
 	c := vmPod(t).vm(suite.halt).start()
 	c.saying("halted$")

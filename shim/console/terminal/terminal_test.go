@@ -256,7 +256,7 @@ func (s *stuck) Write(p []byte) (int, error) {
 	return s.client.Write(p)
 }
 
-func TestASlowClientSkipsAndDisturbsNobody(t *testing.T) {
+func TestASlowClientSkipsAndDisturbsNoOther(t *testing.T) {
 	m, ts := newMachine(t), newTerminals()
 	m.print("begin\n")
 	slow := &stuck{client: &client{t: t, done: make(chan error, 1)}, reached: make(chan struct{}), free: make(chan struct{})}
@@ -283,7 +283,7 @@ func TestASlowClientSkipsAndDisturbsNobody(t *testing.T) {
 	}
 }
 
-func TestAGuestThatDoesNotReadKeepsNobody(t *testing.T) {
+func TestAGuestThatDoesNotReadBlocksNoClient(t *testing.T) {
 	m, ts := newMachine(t), newTerminals()
 	a := m.attach(ts, true)
 	m.accept() // and read nothing
@@ -324,7 +324,7 @@ func TestAClientThatFailsIsLetGo(t *testing.T) {
 	}
 }
 
-func TestAnEmptiedFileIsBegunAnew(t *testing.T) {
+func TestAnEmptiedFileIsReadFromTheStart(t *testing.T) {
 	m, ts := newMachine(t), newTerminals()
 	m.print("before")
 	c := m.attach(ts, false)

@@ -163,8 +163,8 @@ type Groups interface {
 // Records is what recovery reads; [record.Store].
 type Records interface {
 	Sweep() error
-	SetAside() ([]record.Aside, error)
-	ContainersAside() ([]string, error)
+	MoveBroken() ([]record.Broken, error)
+	BrokenContainers() ([]string, error)
 	Sandboxes() ([]record.Sandbox, error)
 	Containers() ([]record.Container, error)
 }

@@ -11,10 +11,10 @@ import (
 	"github.com/nodevirt/nodevirt/shim/vm/layout"
 )
 
-// setBrokenAside moves broken records out of the way: they stop nothing but their
+// moveBroken moves broken records out of the way: they stop nothing but their
 // own VM. Its guest may still run; logStrayDomains reports it.
-func (c *recovery) setBrokenAside() error {
-	broken, err := c.records.SetAside()
+func (c *recovery) moveBroken() error {
+	broken, err := c.records.MoveBroken()
 	for _, b := range broken {
 		out := "remove the pod that it was of, with virsh its domain if there still is one, then this file"
 		if b.Kind == "container" {
@@ -26,7 +26,7 @@ func (c *recovery) setBrokenAside() error {
 	if err != nil {
 		return err
 	}
-	ids, err := c.records.ContainersAside()
+	ids, err := c.records.BrokenContainers()
 	if err != nil || len(ids) == 0 {
 		return err
 	}

@@ -55,7 +55,7 @@ func (c *recovery) run(ctx context.Context) error {
 	if err := errors.Join(c.images.Sweep(), c.records.Sweep()); err != nil {
 		return err
 	}
-	if err := c.setBrokenAside(); err != nil {
+	if err := c.moveBroken(); err != nil {
 		return err
 	}
 	sandboxes, err := c.records.Sandboxes()

@@ -251,7 +251,7 @@ func TestRecoverRemovesVMsOfSandboxesThatAreGone(t *testing.T) {
 // TestRecoverFails: what a shim can't work without.
 func TestRecoverFails(t *testing.T) {
 	for _, call := range []string{
-		"Images.Sweep", "Store.Sweep", "Store.SetAside", "Store.Sandboxes", "Store.Containers", "Sandboxes.Reconcile",
+		"Images.Sweep", "Store.Sweep", "Store.MoveBroken", "Store.Sandboxes", "Store.Containers", "Sandboxes.Reconcile",
 	} {
 		onNode(t, func(t *testing.T, n *node) {
 			n.script.Fail(call, errors.New("input/output error"))

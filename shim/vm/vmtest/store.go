@@ -20,7 +20,7 @@ type Store struct {
 	sandboxes  map[string]record.Sandbox
 	intents    map[string]record.Sandbox
 	containers map[string]record.Container
-	broken     []record.Aside
+	broken     []record.Broken
 }
 
 // NewStore returns a Store without records.
@@ -133,9 +133,9 @@ func (s *Store) Containers() ([]record.Container, error) {
 // Sweep implements record's.
 func (s *Store) Sweep() error { return s.script.note("Store.Sweep") }
 
-// SetAside implements record's.
-func (s *Store) SetAside() ([]record.Aside, error) {
-	if err := s.script.note("Store.SetAside"); err != nil {
+// MoveBroken implements record's.
+func (s *Store) MoveBroken() ([]record.Broken, error) {
+	if err := s.script.note("Store.MoveBroken"); err != nil {
 		return nil, err
 	}
 	s.mu.Lock()
@@ -143,8 +143,8 @@ func (s *Store) SetAside() ([]record.Aside, error) {
 	return slices.Clone(s.broken), nil
 }
 
-// ContainersAside implements record's.
-func (s *Store) ContainersAside() ([]string, error) {
+// BrokenContainers implements record's.
+func (s *Store) BrokenContainers() ([]string, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	var ids []string
@@ -162,7 +162,7 @@ func (s *Store) Break(kind, id string, err error) {
 	defer s.mu.Unlock()
 	delete(s.containers, id)
 	delete(s.sandboxes, id)
-	s.broken = append(s.broken, record.Aside{Kind: kind, ID: id, Path: s.ContainerDir(id), Err: err})
+	s.broken = append(s.broken, record.Broken{Kind: kind, ID: id, Path: s.ContainerDir(id), Err: err})
 }
 
 // Container returns a container's record as it is on disk.

@@ -67,8 +67,8 @@ func TestRecords(t *testing.T, read lifecycle.Records, write recordWriter) {
 	if len(all) != 1 || all[0].State != record.Created || all[0].Sandbox.Value.GetMetadata().GetName() != "pod" {
 		t.Errorf("containers %+v", all)
 	}
-	if aside, err := read.SetAside(); err != nil || len(aside) != 0 {
-		t.Errorf("set aside: %v, %v", aside, err)
+	if broken, err := read.MoveBroken(); err != nil || len(broken) != 0 {
+		t.Errorf("moved: %v, %v", broken, err)
 	}
 	for range 2 {
 		do(write.RemoveIntent(key))

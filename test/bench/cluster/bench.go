@@ -58,7 +58,7 @@ func (r *rig) measure(ctx context.Context, o Options) (all []report.Section, err
 		func() (report.Section, error) { return r.bursts(ctx, o.Bursts) },
 		func() (report.Section, error) { return r.replicas(ctx, o.Replicas) },
 		func() (report.Section, error) { return r.requests(ctx, several) },
-		func() (report.Section, error) { return r.quiet(ctx, several) },
+		func() (report.Section, error) { return r.idle(ctx, several) },
 		func() (report.Section, error) { return r.drains(ctx, o.Rounds) },
 		func() (report.Section, error) { return r.memory(ctx, idle) },
 		func() (report.Section, error) { return r.echo(ctx) },

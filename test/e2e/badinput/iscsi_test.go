@@ -14,7 +14,7 @@ import (
 	"github.com/nodevirt/nodevirt/test/node"
 )
 
-// iscsiCases come to light when a disk is to be served. None was before them: tgtd does not listen yet.
+// iscsiCases fail when a disk must be served. They are the first to ask for one: tgtd does not listen yet.
 func iscsiCases() []badCase {
 	return []badCase{
 		{name: "tgtd does not run", at: atStart, code: codes.Unavailable, before: withoutTgtd},

@@ -38,7 +38,7 @@ func virsh(t *testing.T, command, pod string) string {
 }
 
 // The node reports what it knows of the VM in the pod's status, with its own credential.
-func TestConditionsTellOfTheGuest(t *testing.T) {
+func TestConditionsDescribeTheGuest(t *testing.T) {
 	t.Parallel()
 	for kind, status := range map[string]string{
 		condition.VMReady: "true", condition.AgentConnected: "true", condition.GuestInfo: "true",

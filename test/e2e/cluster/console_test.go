@@ -88,8 +88,8 @@ func TestConsole(t *testing.T) {
 	refusedDial(t, name+"/console", "", 409, "VMI is not running")
 }
 
-// heavy wants all that a guest prints, byte by byte. Of one client's backlog the node keeps 256 KiB: so
-// much comes at a time.
+// heavy checks that a client gets all that a guest prints, byte by byte. The node keeps 256 KiB of a
+// client's backlog: so much comes at a time.
 func heavy(s *socket) {
 	s.t.Helper()
 	const bursts, lines = 10, 26_000 // of 8 bytes each

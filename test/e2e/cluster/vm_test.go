@@ -92,7 +92,7 @@ func runStrategy(t *testing.T, vm, strategy string) {
 }
 
 // What the guest's agent reports reaches the instance's status through the node.
-func TestAnInstanceTellsOfItsGuest(t *testing.T) {
+func TestAnInstanceReportsItsGuest(t *testing.T) {
 	t.Parallel()
 	const name = "told"
 	vmi := object{

@@ -22,7 +22,7 @@ func machine(vmi object) object {
 }
 
 // The VM and its instance say what keeps the VM from running.
-func TestDescribeTellsWhyAVMDoesNotRun(t *testing.T) {
+func TestDescribeSaysWhyAVMDoesNotRun(t *testing.T) {
 	t.Parallel()
 	nothing := strings.Replace(suite.tiny, "tiny:1", "nothing:1", 1)
 	for name, c := range map[string]struct {

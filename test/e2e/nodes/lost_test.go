@@ -71,20 +71,20 @@ func cut(t *testing.T) {
 	assert.NilError(t, suite.PowerOff(t.Context(), harmed))
 }
 
-// vigil is how long nothing may start in place of a guest that may live.
-func vigil(t *testing.T) {
+// waitWatchPeriod waits as long as nothing may start in place of a guest that may live.
+func waitWatchPeriod(t *testing.T) {
 	t.Helper()
 	select {
 	case <-t.Context().Done():
 		t.Fatal(t.Context().Err())
-	case <-time.After(vigilTime):
+	case <-time.After(watchPeriod):
 	}
 }
 
 // stays looks for a while whether the instance of a VM stays Unknown, with its one pod.
 func stays(t *testing.T, name, pod string) {
 	t.Helper()
-	vigil(t)
+	waitWatchPeriod(t)
 	if phase := vmiField(t, name, ".status.phase"); phase != "Unknown" {
 		t.Errorf("of a lost node the instance %s is %s", name, phase)
 	}

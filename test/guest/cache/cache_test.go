@@ -67,7 +67,7 @@ func TestFailedBuildLeavesNothing(t *testing.T) {
 	}
 }
 
-func TestRemovesWhatNobodyNeeds(t *testing.T) {
+func TestRemovesUnused(t *testing.T) {
 	root := t.TempDir()
 	long := time.Now().Add(-365 * 24 * time.Hour)
 	for name, used := range map[string]time.Time{
@@ -91,7 +91,7 @@ func TestRemovesWhatNobodyNeeds(t *testing.T) {
 	}
 }
 
-func TestLockHeedsContext(t *testing.T) {
+func TestLockHonoursContext(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "lock")
 	unlock, err := cache.Lock(t.Context(), path)
 	assert.NilError(t, err)

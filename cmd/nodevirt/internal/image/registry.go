@@ -42,7 +42,7 @@ func (r registry) write(ctx context.Context, t target, bar *cli.Bar) error {
 	err := remote.Write(r.ref, t.img, append(r.options(ctx), remote.WithProgress(updates))...)
 	<-told
 	if err != nil {
-		return fmt.Errorf("push %s: %w%s", t.name, err, r.wayOut(err))
+		return fmt.Errorf("push %s: %w%s", t.name, err, r.advice(err))
 	}
 	return nil
 }
@@ -52,7 +52,7 @@ func (r registry) image(ctx context.Context) (v1.Image, error) {
 	img, err := remote.Image(r.ref, append(r.options(ctx),
 		remote.WithPlatform(v1.Platform{OS: "linux", Architecture: runtime.GOARCH}))...)
 	if err != nil {
-		return nil, fmt.Errorf("get %s from its registry: %w%s", r.ref, err, r.wayOut(err))
+		return nil, fmt.Errorf("get %s from its registry: %w%s", r.ref, err, r.advice(err))
 	}
 	return img, nil
 }

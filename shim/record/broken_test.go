@@ -10,7 +10,7 @@ import (
 	"github.com/nodevirt/nodevirt/shim/record"
 )
 
-func TestSetAside(t *testing.T) {
+func TestMoveBroken(t *testing.T) {
 	s, root := open(t)
 	whole := container()
 	if err := errors.Join(s.PutContainer(whole), s.PutSandbox(sandbox()), s.PutIntent(idB, record.Sandbox{Config: sandbox().Config})); err != nil {
@@ -37,35 +37,35 @@ func TestSetAside(t *testing.T) {
 			dir := s.ContainerDir(idC)
 			write(t, filepath.Join(dir, "record.json"), text)
 			write(t, filepath.Join(dir, "disk.qcow2"), "the guest's")
-			aside, err := s.SetAside()
-			if err != nil || len(aside) != 1 || aside[0].Kind != "container" || aside[0].ID != idC ||
-				!strings.Contains(aside[0].Err.Error(), "record.json: record is broken: ") {
-				t.Fatalf("%+v, %v", aside, err)
+			broken, err := s.MoveBroken()
+			if err != nil || len(broken) != 1 || broken[0].Kind != "container" || broken[0].ID != idC ||
+				!strings.Contains(broken[0].Err.Error(), "record.json: record is broken: ") {
+				t.Fatalf("%+v, %v", broken, err)
 			}
-			if disk, err := os.ReadFile(filepath.Join(aside[0].Path, "disk.qcow2")); err != nil || string(disk) != "the guest's" {
+			if disk, err := os.ReadFile(filepath.Join(broken[0].Path, "disk.qcow2")); err != nil || string(disk) != "the guest's" {
 				t.Errorf("the disk did not come along: %q, %v", disk, err)
 			}
 			if _, err := os.Stat(dir); err == nil {
 				t.Error("the folder is still there")
 			}
-			ids, err := s.ContainersAside()
+			ids, err := s.BrokenContainers()
 			if err != nil || len(ids) == 0 || ids[0] != idC {
-				t.Errorf("containers aside: %v, %v", ids, err)
+				t.Errorf("broken containers: %v, %v", ids, err)
 			}
 		})
 	}
 	for path, kind := range map[string]string{idC + ".json": "sandbox", idC + ".intent": "intent"} {
 		write(t, filepath.Join(root, "sandboxes", path), `{"version": 3, "id": "x"}`)
-		aside, err := s.SetAside()
-		if err != nil || len(aside) != 1 || aside[0].Kind != kind || aside[0].ID != idC {
-			t.Errorf("%s: %+v, %v", path, aside, err)
+		broken, err := s.MoveBroken()
+		if err != nil || len(broken) != 1 || broken[0].Kind != kind || broken[0].ID != idC {
+			t.Errorf("%s: %+v, %v", path, broken, err)
 		}
 	}
 	// The others are as they were, and a newer version's stay where they are.
 	newer := filepath.Join(root, "containers", idC, "record.json")
 	write(t, newer, `{"version": 99, "id": {"of": "another form"}}`)
-	if aside, err := s.SetAside(); err != nil || len(aside) > 0 {
-		t.Errorf("of sound and newer records: %+v, %v", aside, err)
+	if broken, err := s.MoveBroken(); err != nil || len(broken) > 0 {
+		t.Errorf("of sound and newer records: %+v, %v", broken, err)
 	}
 	if _, err := s.Containers(); !errors.Is(err, record.ErrNewer) {
 		t.Errorf("a newer version's record: %v", err)

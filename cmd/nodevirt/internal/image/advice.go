@@ -9,8 +9,8 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/remote/transport"
 )
 
-// wayOut is what a user can do about a registry's failure, as the end of a message.
-func (r registry) wayOut(err error) string {
+// advice is what a user can do about a registry's failure, as the end of a message.
+func (r registry) advice(err error) string {
 	host := r.ref.Context().RegistryStr()
 	if refused, ok := errors.AsType[*transport.Error](err); ok {
 		switch refused.StatusCode {

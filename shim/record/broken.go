@@ -12,8 +12,8 @@ import (
 	"strings"
 )
 
-// Aside is a record that cannot be read, and was moved to the folder broken/ with its files.
-type Aside struct {
+// Broken is a record that cannot be read, and was moved to the folder broken/ with its files.
+type Broken struct {
 	// Kind is "sandbox", "intent" or "container".
 	Kind string
 	ID   string
@@ -23,12 +23,12 @@ type Aside struct {
 	Err error
 }
 
-// SetAside moves broken records (truncated, garbled, or of another ID) to broken/,
+// MoveBroken moves broken records (truncated, garbled, or of another ID) to broken/,
 // so that they affect only their own VM. It leaves records that a newer version
 // wrote, or that the disk fails to return: for those the reading functions return
 // an error. Call it when the shim starts, before the reading functions.
-func (s *Store) SetAside() ([]Aside, error) {
-	var all []Aside
+func (s *Store) MoveBroken() ([]Broken, error) {
+	var all []Broken
 	for _, k := range []struct {
 		kind, dir, suffix, inner string
 		check                    func(path, id string) error
@@ -55,17 +55,17 @@ func (s *Store) SetAside() ([]Aside, error) {
 			if !errors.Is(broken, errBroken) {
 				continue
 			}
-			to, err := s.moveAside(from)
+			to, err := s.moveToBroken(from)
 			if err != nil {
 				return all, errors.Join(broken, err)
 			}
-			all = append(all, Aside{Kind: k.kind, ID: id, Path: to, Err: broken})
+			all = append(all, Broken{Kind: k.kind, ID: id, Path: to, Err: broken})
 		}
 	}
 	return all, nil
 }
 
-// errBroken marks the records that SetAside moves.
+// errBroken marks the records that MoveBroken moves.
 var errBroken = errors.New("record is broken")
 
 // checkRecord returns errBroken if the file is not a record, or is not that of the ID.
@@ -103,8 +103,8 @@ func (r Container) valid(id string) error {
 	return nil
 }
 
-// moveAside moves a file or folder to broken/. It appends a number if the name is taken.
-func (s *Store) moveAside(from string) (to string, err error) {
+// moveToBroken moves a file or folder to broken/. It appends a number if the name is taken.
+func (s *Store) moveToBroken(from string) (to string, err error) {
 	base := filepath.Join(s.broken(), filepath.Base(from))
 	to = base
 	for n := 1; ; n++ {
@@ -114,14 +114,14 @@ func (s *Store) moveAside(from string) (to string, err error) {
 		to = base + "." + strconv.Itoa(n)
 	}
 	if err := os.Rename(from, to); err != nil {
-		return "", fmt.Errorf("set a broken record aside: %w", err)
+		return "", fmt.Errorf("move a broken record to broken/: %w", err)
 	}
 	return to, nil
 }
 
-// ContainersAside returns the IDs of the containers in broken/. Their guests may
+// BrokenContainers returns the IDs of the containers in broken/. Their guests may
 // still run, and their disks are kept until an administrator removes the folder.
-func (s *Store) ContainersAside() ([]string, error) {
+func (s *Store) BrokenContainers() ([]string, error) {
 	entries, err := os.ReadDir(s.broken())
 	if err != nil {
 		return nil, fmt.Errorf("read broken records: %w", err)

@@ -14,8 +14,8 @@ const watched = time.Minute
 // none is less than one request for all of them.
 const none = 0.1
 
-// quiet counts what the controller asks for while VMIs run and nothing happens.
-func (r *rig) quiet(ctx context.Context, n int) (report.Section, error) {
+// idle counts what the controller asks for while VMIs run and nothing happens.
+func (r *rig) idle(ctx context.Context, n int) (report.Section, error) {
 	s := report.Section{Title: fmt.Sprintf("Requests to the API server in a minute in which %d VMIs run", n)}
 	fmt.Fprintf(r.log, "a minute of %d VMIs that run\n", n)
 	ctx, cancel := context.WithTimeout(ctx, limit+watched)

@@ -4,4 +4,4 @@ package nodes
 
 import "time"
 
-const vigilTime = 10 * time.Second
+const watchPeriod = 10 * time.Second

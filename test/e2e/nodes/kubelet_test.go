@@ -72,7 +72,7 @@ func TestNoSecondGuestWhileTheKubeletIsAway(t *testing.T) {
 		h.do(t, name, pods[name])
 	}
 	kubectl(t, "--namespace=nodevirt", "delete", "pods", "--all", "--wait=false") // its kubelet is away, too
-	vigil(t)
+	waitWatchPeriod(t)
 	for name := range harms {
 		assert.NilError(t, guestRuns(name))
 	}

@@ -4,4 +4,4 @@ package nodes
 
 import "time"
 
-const vigilTime = time.Minute
+const watchPeriod = time.Minute
