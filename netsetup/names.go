@@ -1,6 +1,7 @@
 package netsetup
 
 import (
+	"errors"
 	"bytes"
 	"crypto/sha256"
 	"fmt"
@@ -73,8 +74,7 @@ func checkInterface(name string) error {
 
 func checkNetns(path string) error {
 	if path == "" {
-		return fmt.Errorf("pod does not have a separate network namespace: " +
-			"a VM needs one (no hostNetwork)")
+		return errors.New("pod shares the node's network namespace; remove hostNetwork")
 	}
 	if !filepath.IsAbs(path) {
 		return fmt.Errorf("network namespace %q is not an absolute path", path)

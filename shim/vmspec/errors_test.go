@@ -258,7 +258,7 @@ nodevirt.io/disk-mode: "�" is no disk mode; there are file, raw, iscsi
 nodevirt.io/disk-mode: "" is no disk mode; there are file, raw, iscsi`},
 		{"many disk modes", map[string]string{vmspec.AnnotationDiskMode: strings.Repeat("raw,", 64)}, `nodevirt.io/disk-mode: 65 entries; at most 64 are allowed`},
 		{"imports", map[string]string{vmspec.AnnotationImports: "a,../b,a,"}, `nodevirt.io/imported-disks: "../b" is no import's name
-nodevirt.io/imported-disks: "a" stands there twice
+nodevirt.io/imported-disks: "a" is listed twice
 nodevirt.io/imported-disks: "" is no import's name`},
 		{"many imports", map[string]string{vmspec.AnnotationImports: strings.Repeat("a,", 16)}, `nodevirt.io/imported-disks: 17 disks; at most 16 are allowed`},
 		{"disk mode of another disk", with(vmi(least(``, ``)), vmspec.AnnotationDiskMode, "disk=raw"), `nodevirt.io/disk-mode: "disk" is no registry disk of this VM, which has ["root"]`},
@@ -282,7 +282,7 @@ func TestValidateSandbox(t *testing.T) {
 	p.Linux = &runtimeapi.LinuxPodSandboxConfig{SecurityContext: &runtimeapi.LinuxSandboxSecurityContext{
 		NamespaceOptions: &runtimeapi.NamespaceOption{Network: runtimeapi.NamespaceMode_NODE},
 	}}
-	checkError(t, vmspec.ValidateSandbox(p), `a VM needs a pod network of its own; remove hostNetwork or runtimeClassName vm
+	checkError(t, vmspec.ValidateSandbox(p), `a VM needs a separate pod network; remove hostNetwork or runtimeClassName vm
 annotation nodevirt.io/x: unknown; known are nodevirt.io/cloud-init-meta-data, nodevirt.io/cloud-init-network-config, nodevirt.io/cloud-init-user-data, nodevirt.io/disk-mode, nodevirt.io/disk-origin, nodevirt.io/imported-disks, nodevirt.io/ssh-authorized-keys, nodevirt.io/vm-container, nodevirt.io/vmi`)
 	// One that says nothing of machines may hold ordinary containers alone.
 	p.Annotations = nil
@@ -290,7 +290,7 @@ annotation nodevirt.io/x: unknown; known are nodevirt.io/cloud-init-meta-data, n
 		t.Error(err)
 	}
 	_, err := vmspec.FromCRI(p, container(&runtimeapi.LinuxContainerResources{MemoryLimitInBytes: 1 << 30}))
-	checkError(t, err, `a VM needs a pod network of its own; remove hostNetwork or runtimeClassName vm`)
+	checkError(t, err, `a VM needs a separate pod network; remove hostNetwork or runtimeClassName vm`)
 	p.Linux.SecurityContext = nil
 	if err := vmspec.ValidateSandbox(p); err != nil {
 		t.Error(err)
