@@ -1,9 +1,9 @@
 package netsetup
 
 import (
-	"errors"
 	"bytes"
 	"crypto/sha256"
+	"errors"
 	"fmt"
 	"net"
 	"path/filepath"

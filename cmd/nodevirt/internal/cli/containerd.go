@@ -8,8 +8,8 @@ import (
 	containerd "github.com/containerd/containerd/v2/client"
 )
 
-// DialContainerd connects to the containerd whose socket is at address, in the
-// namespace of its CRI plug-in, and makes sure that it answers. The caller closes.
+// DialContainerd connects to the containerd whose socket is at address, in the namespace
+// of its CRI plug-in, and checks that it answers. The caller must close the client.
 func DialContainerd(ctx context.Context, address string) (*containerd.Client, error) {
 	if _, err := os.Stat(address); err != nil {
 		return nil, fmt.Errorf("this node's containerd: %w", err)

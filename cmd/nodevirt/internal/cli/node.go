@@ -20,7 +20,7 @@ const (
 	DefaultEndpoint = "unix:///run/nodevirt/nodevirt.sock"
 	// DefaultContainerd is containerd's socket.
 	DefaultContainerd = "/run/containerd/containerd.sock"
-	// Namespace is the one of containerd's CRI plug-in.
+	// Namespace is the namespace of containerd's CRI plug-in.
 	Namespace = "k8s.io"
 
 	dialTime   = 5 * time.Second
@@ -36,8 +36,8 @@ func EndpointFlag(cmd *cobra.Command, endpoint *string) {
 
 // ConfigFlag gives cmd the flag --config, with the path of the shim's config file.
 func ConfigFlag(cmd *cobra.Command, file *string) {
-	cmd.Flags().StringVar(file, "config", "", "the shim's config `file` (default: the defaults)")
-	_ = cmd.MarkFlagFilename("config", "toml") // fails only for a flag that isn't there
+	cmd.Flags().StringVar(file, "config", "", "the shim's config `file` (default: built-in values)")
+	_ = cmd.MarkFlagFilename("config", "toml") // fails only if the flag does not exist
 }
 
 // ContainerdFlag adds the flag for containerd's socket.
@@ -60,8 +60,8 @@ type Node struct {
 	conn   *grpc.ClientConn
 }
 
-// Dial connects to the CRI socket at endpoint, a path or a unix:// URL, and
-// makes sure that it answers. The caller closes.
+// Dial connects to the CRI socket at endpoint, a path or a unix:// URL, and checks that
+// it answers. The caller must close the Node.
 func Dial(ctx context.Context, endpoint string) (*Node, error) {
 	path := strings.TrimPrefix(endpoint, "unix://")
 	if strings.Contains(path, "://") || path == "" {
@@ -80,7 +80,7 @@ func Dial(ctx context.Context, endpoint string) (*Node, error) {
 	return n, nil
 }
 
-// Connect is Dial for the path of a socket, without a first call.
+// Connect is Dial for the path of a socket, without the check.
 func Connect(path string) (*Node, error) {
 	conn, err := grpc.NewClient("unix:"+path,
 		grpc.WithTransportCredentials(insecure.NewCredentials()),
@@ -95,7 +95,7 @@ func Connect(path string) (*Node, error) {
 	}, nil
 }
 
-// unanswered explains the error of a failed first call.
+// unanswered adds a remedy to the error of a failed first call.
 func unanswered(path string, err error) error {
 	if _, statErr := os.Stat(path); statErr != nil {
 		return fmt.Errorf("no shim at %s (%w): start nodevirt-shim, or name its socket with --runtime-endpoint; "+

@@ -18,7 +18,7 @@ func OutputFlag(cmd *cobra.Command, format *Format, formats ...string) {
 	_ = cmd.RegisterFlagCompletionFunc("output", cobra.FixedCompletions(formats, cobra.ShellCompDirectiveNoFileComp))
 }
 
-// Format is an output format, one of a few.
+// Format is an output format, one of a fixed list.
 type Format struct {
 	value string
 	known []string
@@ -46,7 +46,7 @@ func JSON(w io.Writer, v any) error {
 	return e.Encode(v)
 }
 
-// Table writes rows in columns as wide as they need to be.
+// Table writes rows in columns that fit their widest cell.
 func Table(w io.Writer, rows [][]string) error {
 	t := tabwriter.NewWriter(w, 0, 0, 3, ' ', 0)
 	for _, row := range rows {
@@ -61,8 +61,8 @@ func Table(w io.Writer, rows [][]string) error {
 	return t.Flush()
 }
 
-// Clean makes a stranger's text fit for a line on a terminal: what would move
-// the cursor or change colours becomes a question mark.
+// Clean makes untrusted text safe for a line on a terminal: it replaces control
+// characters, which could move the cursor or change colours, by question marks.
 func Clean(s string) string {
 	return strings.Map(func(r rune) rune {
 		if r < ' ' || r >= 0x7f && r < 0xa0 {

@@ -15,11 +15,11 @@ func IsTerminal(w any) bool {
 	return ok && term.IsTerminal(int(f.Fd()))
 }
 
-// Bar shows how much of total bytes is done, on a terminal; elsewhere it is
-// silent. It takes the bytes as an io.Writer. The caller calls Done.
+// Bar is an io.Writer that shows on a terminal how many bytes of a total were written to
+// it; elsewhere it is silent. The caller must call Done.
 type Bar struct{ bar *progressbar.ProgressBar }
 
-// NewBar makes a bar on w. A total of -1 is an unknown one.
+// NewBar returns a bar on w. The total is in bytes, -1 if unknown.
 func NewBar(w io.Writer, total int64, what string) *Bar {
 	return &Bar{progressbar.NewOptions64(total,
 		progressbar.OptionSetWriter(w),
@@ -39,20 +39,20 @@ func NewBar(w io.Writer, total int64, what string) *Bar {
 
 func (b *Bar) Write(p []byte) (int, error) { return b.bar.Write(p) }
 
-// Set says how many bytes are done.
+// Set sets how many bytes are done.
 func (b *Bar) Set(n int64) { _ = b.bar.Set64(n) }
 
-// Done takes the bar off the terminal.
+// Done removes the bar from the terminal.
 func (b *Bar) Done() { _ = b.bar.Exit(); _ = b.bar.Clear() }
 
-// Percent shows how far something is, on a terminal; elsewhere it is silent. The
-// caller calls Done.
+// Percent shows progress as a percentage on a terminal; elsewhere it is silent. The
+// caller must call Done.
 type Percent struct {
 	bar  *progressbar.ProgressBar
 	what string
 }
 
-// NewPercent makes a bar on w.
+// NewPercent returns a bar on w.
 func NewPercent(w io.Writer, what string) *Percent {
 	return &Percent{progressbar.NewOptions64(1000,
 		progressbar.OptionSetWriter(w),
@@ -64,17 +64,16 @@ func NewPercent(w io.Writer, what string) *Percent {
 	), what}
 }
 
-// Set says what is done now, and the part of that which is done, from 0 to 1.
+// Set sets the description of the current work, and its completed fraction, from 0 to 1.
 func (p *Percent) Set(part string, done float64) {
 	p.bar.Describe(p.what + ": " + part)
-	_ = p.bar.Set64(min(int64(done*1000), 999)) // at its end it would take itself off
+	_ = p.bar.Set64(min(int64(done*1000), 999)) // at its maximum the bar would remove itself
 }
 
-// Done takes the bar off the terminal.
+// Done removes the bar from the terminal.
 func (p *Percent) Done() { _ = p.bar.Exit(); _ = p.bar.Clear() }
 
-// Spin shows a spinner on w, where that is a terminal, until the returned
-// function is called.
+// Spin shows a spinner on w, if w is a terminal, until the returned function is called.
 func Spin(w io.Writer, what string) (done func()) {
 	if !IsTerminal(w) {
 		return func() {}
@@ -83,7 +82,7 @@ func Spin(w io.Writer, what string) (done func()) {
 		progressbar.OptionSetWriter(w),
 		progressbar.OptionSetDescription(what),
 		progressbar.OptionSpinnerType(14),
-		// Its own goroutine would go on to write after the end.
+		// The library's own goroutine would continue to write after the end.
 		progressbar.OptionSetSpinnerChangeInterval(0),
 		progressbar.OptionSetElapsedTime(true),
 		progressbar.OptionClearOnFinish(),

@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// Bytes is a size as people read it, in binary units: "512 MiB", "1.5 GiB".
+// Bytes formats a size in binary units: "512 MiB", "1.5 GiB".
 func Bytes(n int64) string {
 	const unit = 1024
 	if n < unit {
@@ -32,7 +32,7 @@ func cutZero(text string) (string, bool) {
 	return text, false
 }
 
-// Age is a duration in its two greatest units: "3d4h", "12m", "45s".
+// Age formats a duration in its two largest units: "3d4h", "12m", "45s".
 func Age(d time.Duration) string {
 	switch d = max(d, 0); {
 	case d < time.Minute:
@@ -47,5 +47,5 @@ func Age(d time.Duration) string {
 	return fmt.Sprintf("%dd%dh", int(d.Hours())/24, int(d.Hours())%24)
 }
 
-// ShortID is an id as crictl's lists show it.
+// ShortID returns an ID as crictl's lists show it.
 func ShortID(id string) string { return id[:min(len(id), 13)] }

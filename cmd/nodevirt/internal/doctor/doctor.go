@@ -114,7 +114,7 @@ changes nothing on the node.
 
 The exit code is 1 if VMs cannot start. Warnings alone leave it 0.`,
 		Example: `  sudo nodevirt doctor
-  sudo nodevirt doctor --config /etc/nodevirt/shim.toml
+  sudo nodevirt doctor --config /etc/nodevirt/nodevirt-shim.toml
   sudo nodevirt doctor -o json | jq '.[] | select(.level != "ok")'`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {

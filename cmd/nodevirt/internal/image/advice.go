@@ -9,7 +9,7 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/remote/transport"
 )
 
-// advice is what a user can do about a registry's failure, as the end of a message.
+// advice returns what a user can do about a registry's failure, as the end of a message.
 func (r registry) advice(err error) string {
 	host := r.ref.Context().RegistryStr()
 	if refused, ok := errors.AsType[*transport.Error](err); ok {

@@ -26,7 +26,7 @@ func (archive) doing() string  { return "write" }
 func (a archive) done() string { return "written to " + a.path }
 func (archive) close()         {}
 
-// write leaves the file as it was if it fails.
+// write does not change the file if it fails.
 func (a archive) write(_ context.Context, t target, bar *cli.Bar) error {
 	f, err := renameio.NewPendingFile(a.path, renameio.WithPermissions(0o644))
 	if err != nil {
@@ -86,8 +86,8 @@ func writeLayout(w *tar.Writer, t target, bar *cli.Bar) error {
 	return nil
 }
 
-// indexOf is the layout's index. The annotations are those by which containerd
-// and skopeo find the image's name.
+// indexOf returns the layout's index. containerd and skopeo find the image's name in its
+// annotations.
 func indexOf(t target) ([]byte, error) {
 	desc, err := partial.Descriptor(t.img)
 	if err != nil {

@@ -14,7 +14,7 @@ import (
 	"github.com/nodevirt/nodevirt/imageunpack/registrydisk"
 )
 
-// build is nodevirt image build.
+// build is the command nodevirt image build.
 type build struct {
 	tag, file, containerd, arch, config string
 
@@ -122,14 +122,14 @@ type target struct {
 	img  v1.Image
 }
 
-// destination is where an image goes to.
+// destination is where an image is written to.
 type destination interface {
 	// write stores an image and reports the bytes written to bar.
 	write(ctx context.Context, t target, bar *cli.Bar) error
-	// doing and done are what is said of it during the work and after it.
+	// doing and done describe the destination during the work and after it.
 	doing() string
 	done() string
-	// close lets go of it.
+	// close releases the destination.
 	close()
 }
 

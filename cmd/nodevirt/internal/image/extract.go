@@ -20,14 +20,15 @@ import (
 // maxEntries bounds how many files of /disk are written.
 const maxEntries = 1000
 
-// How a layer removes what layers below it hold; see the OCI image specification, layer.md.
+// Names with which a layer removes files of the layers below; see the OCI image
+// specification, layer.md.
 const (
 	whiteout = ".wh."
 	opaque   = ".wh..wh..opq"
 )
 
-// extraction writes what an image has in /disk into a folder, layers merged, from the topmost layer
-// down: what a higher one hides is not written.
+// extraction writes the files that an image has in /disk into a folder. It merges the layers from
+// the topmost one down, and does not write files that a higher layer hides.
 type extraction struct {
 	root    *os.Root
 	maxSize int64           // of a file, in bytes
@@ -36,9 +37,9 @@ type extraction struct {
 	emptied map[string]bool // paths below which all is hidden
 }
 
-// extract writes what an image has in /disk into root. What is no file, folder or link becomes a
-// pipe: the checks see that it is special. Other parts of the image are read over. MaxSize is the
-// largest that a disk may be, in bytes.
+// extract writes the files that an image has in /disk into root. A device or another special file
+// becomes a pipe: the checks see that it is special. extract skips other parts of the image.
+// maxSize is the largest allowed disk, in bytes.
 func extract(ctx context.Context, img v1.Image, root *os.Root, maxSize int64, bar io.Writer) error {
 	layers, err := img.Layers()
 	if err != nil {
@@ -58,7 +59,8 @@ func extract(ctx context.Context, img v1.Image, root *os.Root, maxSize int64, ba
 	return nil
 }
 
-// layer writes what no higher layer hides. What this one hides counts for those below.
+// layer writes the files of a layer that no higher layer hides, and records which files
+// it hides itself.
 func (e *extraction) layer(archive *tar.Reader) error {
 	var gone, emptied []string
 	for e.entries < maxEntries {
@@ -98,7 +100,7 @@ func (e *extraction) layer(archive *tar.Reader) error {
 	return nil
 }
 
-// hidden says whether a higher layer hides a path.
+// hidden reports whether a higher layer hides a path.
 func (e *extraction) hidden(name string) bool {
 	for at := name; ; at = path.Dir(at) {
 		if e.gone[at] || e.emptied[at] && at != name {
@@ -110,7 +112,7 @@ func (e *extraction) hidden(name string) bool {
 	}
 }
 
-// inImage is a path relative to the image's top, as os.Root takes it.
+// inImage returns a path relative to the image's root, as os.Root requires.
 func inImage(name string) string {
 	clean := strings.TrimPrefix(path.Clean("/"+name), "/")
 	if clean == "" {

@@ -12,8 +12,8 @@ import (
 	"github.com/nodevirt/nodevirt/imageunpack"
 )
 
-// fetch looks at an image in its registry. What is in /disk goes through a
-// temporary folder.
+// fetch inspects an image in its registry. It extracts the files in /disk to a temporary
+// folder.
 func (i inspect) fetch(ctx context.Context, ref string) (_ report, err error) {
 	_, full, err := parse(ref, i.insecure)
 	if err != nil {
@@ -74,7 +74,7 @@ func (r *report) describe(img v1.Image) (total int64, err error) {
 	r.checkPlatform(config.OS, config.Architecture)
 	for _, l := range manifest.Layers {
 		if total += l.Size; isCompressed(string(l.MediaType)) {
-			total = -1 << 62 // what comes out of it is not known
+			total = -1 << 62 // its uncompressed size is unknown
 		}
 		r.Layers = append(r.Layers, layer{l.Digest.String(), l.Size, isCompressed(string(l.MediaType))})
 	}

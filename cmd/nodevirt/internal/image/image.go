@@ -29,21 +29,20 @@ func Command() *cobra.Command {
 	return cmd
 }
 
-// maxDiskSize is the largest that a disk may be, in bytes, by the shim's config.
+// maxDiskSize returns the largest disk that the shim's config allows, in bytes.
 func maxDiskSize(file string) (int64, error) {
 	c, err := config.Load(file, func(*config.Config) error { return nil })
 	return int64(c.VM.MaxDiskSize), err
 }
 
-// parse is a reference as docker reads it: "debian" is
-// docker.io/library/debian:latest. The returned text is what containerd calls
-// the image.
+// parse parses a reference as docker does: "debian" is docker.io/library/debian:latest.
+// The returned text is what containerd calls the image.
 func parse(ref string, insecure bool) (name.Reference, string, error) {
 	full, err := reference.ParseDockerRef(ref)
 	if err != nil {
 		return nil, "", fmt.Errorf("image reference %q: %w: want [REGISTRY/]NAME[:TAG]", ref, err)
 	}
-	// To go-containerregistry Docker Hub is index.docker.io, which it takes this for.
+	// go-containerregistry calls Docker Hub index.docker.io, and maps this name to it.
 	var options []name.Option
 	if insecure {
 		options = append(options, name.Insecure)

@@ -13,7 +13,7 @@ import (
 	"github.com/nodevirt/nodevirt/imageunpack"
 )
 
-// inspect is nodevirt image inspect.
+// inspect is the command nodevirt image inspect.
 type inspect struct {
 	path, containerd, config string
 
@@ -95,7 +95,7 @@ func (i inspect) run(ctx context.Context, ref string) (err error) {
 	return err
 }
 
-// look inspects the image on the node or, if it is not there, in its registry.
+// look inspects the image on the node or, if the node does not have it, in its registry.
 func (i inspect) look(ctx context.Context, ref string) (report, error) {
 	if !i.remote {
 		r, err := i.local(ctx, ref)
@@ -109,8 +109,8 @@ func (i inspect) look(ctx context.Context, ref string) (report, error) {
 	return i.fetch(ctx, ref)
 }
 
-// findings puts what the checks said into the report; errors that aren't the
-// image's fault come back.
+// findings adds the results of the checks to the report. It returns errors that are not
+// the image's fault.
 func (r *report) findings(d imageunpack.Disk, err error) error {
 	if err != nil {
 		if !isProblem(err) {
@@ -125,7 +125,7 @@ func (r *report) findings(d imageunpack.Disk, err error) error {
 	return nil
 }
 
-// checkPlatform finds an image for other machines.
+// checkPlatform returns an error for an image of another platform.
 func (r *report) checkPlatform(os, arch string) {
 	r.Architecture = arch
 	if err := imageunpack.CheckPlatform(os, arch); err != nil {

@@ -19,7 +19,7 @@ import (
 	"github.com/nodevirt/nodevirt/imageunpack"
 )
 
-// errNotHere says that the node does not have the image.
+// errNotHere is the error if the node does not have the image.
 var errNotHere = errors.New("not on this node")
 
 // isElsewhere reports whether an image should be looked for in its registry.
@@ -32,7 +32,7 @@ func isProblem(err error) bool {
 	return errors.Is(err, imageunpack.ErrUnusable) || errors.Is(err, imageunpack.ErrNoDisk)
 }
 
-// local looks at an image where containerd has unpacked it, without a copy.
+// local inspects an image where containerd has unpacked it, without a copy.
 func (i inspect) local(ctx context.Context, ref string) (report, error) {
 	if os.Geteuid() != 0 { // only root can mount a snapshot
 		return report{}, errNotHere
@@ -69,7 +69,7 @@ const (
 	undoTime    = 10 * time.Second
 )
 
-// release gives the disk back, whatever became of ctx.
+// release releases the disk, even if ctx has ended.
 func release(ctx context.Context, u *imageunpack.Unpacker, owner string) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), undoTime)
 	defer cancel()

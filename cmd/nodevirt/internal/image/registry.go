@@ -47,7 +47,7 @@ func (r registry) write(ctx context.Context, t target, bar *cli.Bar) error {
 	return nil
 }
 
-// image gets an image's manifest; its layers are fetched when they are read.
+// image fetches an image's manifest; the layers are fetched when they are read.
 func (r registry) image(ctx context.Context) (v1.Image, error) {
 	img, err := remote.Image(r.ref, append(r.options(ctx),
 		remote.WithPlatform(v1.Platform{OS: "linux", Architecture: runtime.GOARCH}))...)

@@ -8,7 +8,8 @@ import (
 	"os"
 )
 
-// sparse copies with holes for zeros: a small layer can blow up to a huge file of them.
+// sparse writes holes in place of zeros, since a small layer can expand to a huge file of
+// zeros.
 func sparse(f *os.File, r io.Reader) error {
 	const block = 64 << 10
 	buf, zeros, size := make([]byte, block), make([]byte, block), int64(0)
@@ -29,7 +30,7 @@ func sparse(f *os.File, r io.Reader) error {
 	}
 }
 
-// cancelable ends a copy when ctx ends.
+// cancelable is a reader that fails when ctx ends.
 type cancelable struct {
 	ctx context.Context
 	r   io.Reader

@@ -33,8 +33,8 @@ func (*store) doing() string  { return "store" }
 func (s *store) done() string { return "stored in this node's containerd" }
 func (s *store) close()       { _ = s.client.Close() }
 
-// write stores the blobs under a lease, then gives them their name. What a
-// failure leaves goes with the lease.
+// write stores the blobs under a lease, then names the image. After a failure, containerd
+// removes the blobs with the lease.
 func (s *store) write(ctx context.Context, t target, bar *cli.Bar) (err error) {
 	ctx, release, err := s.client.WithLease(ctx)
 	if err != nil {
@@ -57,8 +57,8 @@ func (s *store) write(ctx context.Context, t target, bar *cli.Bar) (err error) {
 	return s.settled(ctx, t.name)
 }
 
-// settled waits until containerd's CRI knows the image, which it learns of by
-// an event. A containerd without CRI needs no waiting for.
+// settled waits until containerd's CRI knows the image, which it learns from an event. It
+// returns at once for a containerd without CRI.
 func (s *store) settled(ctx context.Context, name string) error {
 	n, err := cli.Connect(s.address)
 	if err != nil {
@@ -95,7 +95,7 @@ func (s *store) writeBlobs(ctx context.Context, t target, bar *cli.Bar) (desc oc
 	if err != nil {
 		return desc, err
 	}
-	labels := map[string]string{} // by which containerd's garbage collection finds the rest
+	labels := map[string]string{} // which link the blobs for containerd's garbage collection
 	for i, l := range layers {
 		if labels[fmt.Sprintf("containerd.io/gc.ref.content.l.%d", i)], err = s.writeLayer(ctx, l, bar); err != nil {
 			return desc, err
@@ -134,7 +134,7 @@ func (s *store) writeLayer(ctx context.Context, l v1.Layer, bar io.Writer) (name
 	return name, errors.Join(err, r.Close())
 }
 
-// name makes the image, or moves its name to it.
+// name creates the image, or moves its name to the new manifest.
 func (s *store) name(ctx context.Context, img images.Image) error {
 	_, err := s.client.ImageService().Create(ctx, img)
 	if errdefs.IsAlreadyExists(err) {

@@ -14,17 +14,16 @@ import (
 	kubevirt "kubevirt.io/api/core/v1"
 )
 
-// disk is what a --disk flag asks for.
+// disk is the value of a --disk flag.
 type disk struct {
 	kubevirt.Disk
 	image    string             // of a registry disk
 	path     string             // of the disk in that image
 	size     *resource.Quantity // of an empty disk
-	optional bool               // something is said of it beyond where it comes from
+	optional bool               // the flag sets more than the source
 }
 
-// mountDir is where the image volumes of disks are mounted, as far as the CRI is
-// concerned.
+// mountDir is the mount path of disks' image volumes in the CRI request.
 const mountDir = "/disks"
 
 const diskSyntax = "want IMAGE or size=QUANTITY, and after commas of name, path, bus, serial, boot, cache, io, errors " +
@@ -107,7 +106,7 @@ func readDisk(text string) (disk, error) {
 	d.DiskDevice = kubevirt.DiskDevice{Disk: target}
 	if cdrom {
 		bus := target.Bus
-		if bus == kubevirt.DiskBusVirtio { // which no CD is on, so that it was not said
+		if bus == kubevirt.DiskBusVirtio { // not possible for a CD-ROM, so the flag did not set it
 			bus = kubevirt.DiskBusSATA
 		}
 		d.DiskDevice = kubevirt.DiskDevice{CDRom: &kubevirt.CDRomTarget{Bus: bus}}
@@ -121,7 +120,7 @@ func readDisk(text string) (disk, error) {
 	return d, nil
 }
 
-// volume is the disk's, in a VMI.
+// volume returns the disk's volume in a VMI.
 func (d disk) volume() kubevirt.Volume {
 	v := kubevirt.Volume{Name: d.Name}
 	if d.size != nil {
@@ -132,7 +131,7 @@ func (d disk) volume() kubevirt.Volume {
 	return v
 }
 
-// mount is the disk's image volume, of an image with that id.
+// mount returns the disk's image volume, for the image with that id.
 func (d disk) mount(id string) *runtimeapi.Mount {
 	return &runtimeapi.Mount{
 		ContainerPath: path.Join(mountDir, d.Name), Readonly: true,
@@ -140,11 +139,12 @@ func (d disk) mount(id string) *runtimeapi.Mount {
 	}
 }
 
-// ownDisk is the name of the disk of the VM's own image.
+// ownDisk is the name of the disk in the VM's own image.
 const ownDisk = "disk"
 
-// vmi describes the machine, where the pod alone would not make it: it is that of
-// a pod without one, with a display or with disks of which something is said.
+// vmi returns the VMI of the annotation nodevirt.io/vmi, if the VM needs one for a
+// display or for options of its disks. It is the VMI of a plain pod, with these
+// additions.
 func (o options) vmi(disks []disk) (string, error) {
 	if !o.display && !slices.ContainsFunc(disks, func(d disk) bool { return d.optional || d.size != nil }) {
 		return "", nil
@@ -165,7 +165,7 @@ func (o options) vmi(disks []disk) (string, error) {
 		spec.Volumes = append(spec.Volumes, d.volume())
 	}
 	if boots := slices.ContainsFunc(disks, func(d disk) bool { return d.BootOrder != nil }); boots {
-		last := uint(1 << 16) // behind those that were given one
+		last := uint(1 << 16) // after the disks with a given boot order
 		devices.Disks[0].BootOrder = &last
 	}
 	text, err := json.Marshal(spec)

@@ -11,10 +11,10 @@ import (
 	"github.com/nodevirt/nodevirt/shim/vminfo"
 )
 
-// look is how often the shim is asked how far it is with a VM's disks.
+// look is the interval between two requests for the progress of a VM's disks.
 const look = 200 * time.Millisecond
 
-// create makes the VM's container, and shows how far its disks are where they are expanded.
+// create creates the VM's container, and shows progress while the shim expands its disks.
 func (l *launch) create(ctx context.Context, r request) (id string, err error) {
 	if cli.IsTerminal(l.errOut) {
 		ctx, cancel := context.WithCancel(ctx)
@@ -47,7 +47,7 @@ func (l *launch) showDisks(ctx context.Context, name string) {
 		}
 		reply, err := l.node.Pods.PodSandboxStatus(ctx, &runtimeapi.PodSandboxStatusRequest{PodSandboxId: l.sandbox, Verbose: true})
 		if err != nil {
-			continue // the create says what is wrong
+			continue // CreateContainer returns the cause
 		}
 		making, err := vminfo.ReadMaking(reply.GetInfo())
 		if err != nil || making == nil || len(making.Disks) == 0 {

@@ -15,10 +15,10 @@ import (
 	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
 )
 
-// maxManifest bounds what is read of a manifest, in bytes; containerd's own bound.
+// maxManifest is the largest manifest to read, in bytes; it is containerd's limit.
 const maxManifest = 8 << 20
 
-// fetch is an image on its way into containerd's content store.
+// fetch is an image that containerd pulls into its content store.
 type fetch struct {
 	store  content.Store
 	source string // the label of content that came from the image's registry
@@ -63,7 +63,7 @@ func (f *fetch) progress(ctx context.Context) (fetched, total int64) {
 	return fetched, total
 }
 
-// find looks for the manifest of which a layer is under way.
+// find looks for the manifest whose layers containerd is fetching.
 func (f *fetch) find(ctx context.Context, under map[string]int64) (layers []ocispec.Descriptor) {
 	if len(under) == 0 {
 		return nil

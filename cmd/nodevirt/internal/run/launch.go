@@ -110,7 +110,7 @@ func (l *launch) check(ctx context.Context, r *request) error {
 	return nil
 }
 
-// slice is a cgroup's path as systemd names it, as the kubelet does:
+// slice returns the systemd name of a cgroup's path, as the kubelet does:
 // /nodevirt/podA-B is nodevirt-podA_B.slice.
 func slice(group string) string {
 	parts := strings.Split(strings.Trim(path.Clean(group), "/"), "/")
@@ -130,7 +130,7 @@ func (l *launch) undo(ctx context.Context, r request) error {
 	return vms.Remove(ctx, l.node, l.sandbox, "", 0)
 }
 
-// findSandbox looks for a pod whose creation was interrupted: it may exist although
+// findSandbox looks for a pod whose creation was interrupted: the pod may exist although
 // the call failed.
 func (l *launch) findSandbox(ctx context.Context, r request) error {
 	if l.sandbox != "" {

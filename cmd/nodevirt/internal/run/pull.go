@@ -36,13 +36,12 @@ func (l *launch) pull(ctx context.Context, image string) (id string, err error) 
 	return reply.GetImageRef(), nil
 }
 
-// pullPoll is the pause between two looks at a pull.
+// pullPoll is the pause between two checks of a pull's progress.
 const pullPoll = 100 * time.Millisecond
 
-// showPull shows on w, where that is a terminal, how far the pull of an image
-// has come, until the returned function is called. CRI does not report progress,
-// but containerd does. Without containerd, showPull shows only that the pull
-// goes on.
+// showPull shows the progress of an image pull on w, if w is a terminal, until the
+// returned function is called. CRI does not report progress, but containerd does. Without
+// containerd, showPull shows only that the pull goes on.
 func showPull(ctx context.Context, w io.Writer, containerd, image string) (done func()) {
 	if !cli.IsTerminal(w) {
 		return func() {}

@@ -28,7 +28,7 @@ const (
 // cpuPeriod is the kubelet's, in microseconds.
 const cpuPeriod = 100_000
 
-// request is what the CRI is asked for.
+// request holds the configs of the CRI calls.
 type request struct {
 	name      string
 	image     string
@@ -37,7 +37,7 @@ type request struct {
 	disks     []disk
 }
 
-// request makes the flags CRI's; it reads the files that they name.
+// request translates the flags to CRI configs, and reads the files that the flags name.
 func (o options) request(image string) (request, error) {
 	switch o.pull {
 	case pullMissing, pullAlways, pullNever:
@@ -96,7 +96,8 @@ func (o options) request(image string) (request, error) {
 
 const containerName = "vm"
 
-// annotations are the guest's cloud-init data, how its disks reach it, and where it needs one its machine.
+// annotations returns the pod's annotations: cloud-init data, the disk mode, and a VMI if the VM needs
+// one.
 func (o options) annotations(disks []disk) (map[string]string, error) {
 	all := map[string]string{vmspec.AnnotationVMContainer: containerName}
 	if o.diskMode != "" {
@@ -136,11 +137,11 @@ func quantity(flag, text, example string) (resource.Quantity, error) {
 	return q, nil
 }
 
-// nameFor makes a name of an image's: example.com/disks/debian:12 becomes
+// nameFor makes a pod name from an image's name: example.com/disks/debian:12 becomes
 // debian-x7k2p.
 func nameFor(image string) string {
 	label := labelOf(image, containerName)
-	const letters = "bcdfghjklmnpqrstvwxz2456789" // Kubernetes' own, which make no words
+	const letters = "bcdfghjklmnpqrstvwxz2456789" // as Kubernetes uses for random names, so that they form no words
 	tail := make([]byte, 5)
 	for i := range tail {
 		tail[i] = letters[rand.IntN(len(letters))] //nolint:gosec // a name, not a secret
@@ -148,7 +149,8 @@ func nameFor(image string) string {
 	return label + "-" + string(tail)
 }
 
-// labelOf makes a DNS label of an image's name, or returns the other one.
+// labelOf makes a DNS label from an image's name; if it can't, it returns the
+// alternative.
 func labelOf(image, other string) string {
 	base := path.Base(image)
 	base, _, _ = strings.Cut(base, "@")

@@ -134,7 +134,8 @@ func (l *launch) watch(ctx context.Context, cmd *cobra.Command) error {
 }
 
 const (
-	// shutDownTime is how long a guest may take to shut down before it is powered off.
+	// shutDownTime is how long a guest may take to shut down before nodevirt powers it
+	// off.
 	shutDownTime = 10 * time.Second
 	undoTime     = time.Minute
 )
