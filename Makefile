@@ -1,4 +1,4 @@
-# nodevirt. `make help` lists what can be made; the README says what it is for.
+# nodevirt. `make help` lists the targets; the README says what nodevirt is for.
 
 SHELL := /bin/sh
 .DEFAULT_GOAL := help
@@ -6,42 +6,42 @@ SHELL := /bin/sh
 	unit test test-critest test-cluster test-faults fuzz bench bench-cluster generate lint clean
 
 BIN     := $(CURDIR)/bin
-# Without gRPC's debug pages: for their template engine's sake the linker keeps every method of every
-# type, a third of the program, and so of the memory that it takes. Tests have the same tags, so that what
-# was compiled for the programs serves them too.
+# This tag removes gRPC's debug pages. Their template engine makes the linker keep every method of every
+# type: a third of the program, and of its memory. Tests have the same tags, so that they share the
+# programs' build cache.
 TAGS    := grpcnotrace
 VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo unknown)
 
-# Packages tested at once, and tests at once in those that allow it: most wait for guests and daemons, so that
-# two processors have too little to do with fewer.
+# How many packages, and parallel tests of a package, run at once. Most tests wait for guests and daemons, so
+# fewer would leave two processors idle.
 PARALLEL ?= 4
-# Of one package's tests, emulated machines included.
+# The timeout of one package's tests, with emulated guests.
 TIMEOUT ?= 25m
-# Tested first: begun last, they would run on alone.
+# The slowest packages start first: started last, they would run on alone.
 LONGEST = ./test/e2e/... ./test/guest
-# What to test, and further flags: make test PKG=./test/node/... FLAGS='-v -run TestStart'
+# The packages to test, and further flags: make test PKG=./test/node/... FLAGS='-v -run TestStart'
 PKG   ?= $(LONGEST) ./...
 FLAGS ?=
-# Of make fuzz: how long each target runs.
+# How long make fuzz runs each target.
 TIME  ?= 30s
-# Of make cluster.
+# The number of nodes of make cluster.
 NODES ?= 2
-# Of make test-cluster: with anything else than nothing, also what .ci/run has no time for.
+# Any value makes make test-cluster also run the tests that are too slow for .ci/run.
 SLOW ?=
 CLUSTER_TAGS = $(TAGS),cluster$(SLOW:%=,slow)
-# Of make test-faults: the number of rounds, and the first one's seed, which the next count up from.
+# The number of rounds of make test-faults, and the seed of the first; each next round adds 1.
 ROUNDS ?= 20
 SEED   ?= $(shell od -An -N4 -tu4 /dev/urandom | tr -d ' ')
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
-# Asked for, cgo says what is missing; Go's default, without gcc, would be to leave out libvirt.
+# With CGO_ENABLED=1 a missing gcc is an error; by default, Go would build without libvirt.
 build: ## Build nodevirt, and the programs of the tests, the development node and cluster, into bin/
 	@mkdir -p $(BIN)
 	CGO_ENABLED=1 go build -tags $(TAGS) -ldflags '-X main.version=$(VERSION)' -o $(BIN)/ ./cmd/... ./test/cmd/... ./test/node/cmd/... ./test/cluster/cmd/...
 
-# Statically linked, and the same wherever it is built.
+# Statically linked and reproducible.
 controller:
 	@mkdir -p $(BIN)/image
 	CGO_ENABLED=0 GOOS=linux GOARCH=amd64 go build -tags $(TAGS) -trimpath -buildvcs=false \
@@ -76,23 +76,23 @@ status: ## Show the development node's daemons, pods and containers
 kubernetes: tools
 	@test/tools/build kubernetes etcd coredns virtctl
 
-cluster: packages kubernetes build controller ## Bring up a Kubernetes cluster of two nodes on this machine, and a VM in it; NODES=1
+cluster: packages kubernetes build controller ## Bring up a Kubernetes cluster of two nodes on this host, and a VM in it; NODES=1
 	@$(BIN)/cluster run -nodes $(NODES)
 
-cluster-down: ## Stop the cluster, and remove all that it kept
+cluster-down: ## Stop the cluster, and remove its files
 	@[ ! -x $(BIN)/cluster ] || $(BIN)/cluster down
 
 cluster-shell: ## Open a shell in the cluster's network, where kubectl works
 	@$(BIN)/cluster shell
 
-# Every test belongs here by default. One that needs a part calls needs.Parts of package test/needs, or a
-# helper that does, and ends there: NODEVIRT_UNIT asks for that. In make test nothing is left out.
-# Without -count 1: these tests run no program of the checkout, so Go's cached results hold.
+# By default, every test runs here. A test that needs root, QEMU or another part calls needs.Parts of package
+# test/needs, or a helper that does, which ends the test if NODEVIRT_UNIT is set. make test runs all tests.
+# Without -count 1: these tests run no program of the checkout, so Go's cached results are valid.
 unit: ## Run the tests that need neither root, QEMU, a network nor built tools; FLAGS=-cover
 	@NODEVIRT_UNIT=1 go test -tags $(TAGS) $(FLAGS) $$(go list $(PKG) | grep -v /test/e2e)
 
-# -count 1: Go would take a result from its cache though a program that the test runs has changed.
-test: packages tools kubernetes build ## Run all tests, those with real parts included
+# -count 1: Go's cache ignores changes of the programs that a test runs.
+test: packages tools kubernetes build ## Run all tests, including those with real components
 	@test/tools/build promtool render crds
 	go vet -tags $(TAGS) ./...
 	$(BIN)/gotest -tags $(TAGS) -count 1 -p $(PARALLEL) -parallel $(PARALLEL) -timeout $(TIMEOUT) $(FLAGS) $(PKG)
@@ -101,7 +101,7 @@ test-faults: packages tools build ## Break a node with running guests; ROUNDS=20
 	go vet -tags $(TAGS),faults ./test/faults
 	$(BIN)/gotest -tags $(TAGS),faults -count 1 -timeout 1h $(FLAGS) ./test/faults -rounds $(ROUNDS) -seed $(SEED)
 
-# -v: for the table.
+# -v prints the table.
 test-critest: packages tools kubernetes build ## Run cri-tools' critest without and with the shim, and compare
 	@test/tools/build critest
 	go vet -tags $(TAGS),critest ./test/critest

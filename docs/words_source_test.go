@@ -24,8 +24,8 @@ type source struct {
 }
 
 // readSource reads the checkout. Strings below cmd are help if they are neither errors nor log messages;
-// strings elsewhere are, if not logged, for errors, conditions and events. The help of the Makefile is what
-// follows "##". Of a test's strings, those count with which it fails.
+// strings elsewhere are, if not logged, for errors, conditions and events. The help of a Makefile follows
+// "##". Of a test's strings, it reads those of failures.
 func readSource(t *testing.T) *source {
 	t.Helper()
 	s := &source{}

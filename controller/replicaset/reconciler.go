@@ -44,7 +44,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resu
 	if err != nil { // the same would come out the next time: an edit starts it
 		return ctrl.Result{}, r.report(ctx, set, outcome{failure: &failure{"FailedCreate", err}})
 	}
-	all, err := r.claim(ctx, set, selector)
+	all, err := r.members(ctx, set, selector)
 	if err != nil {
 		return ctrl.Result{}, err
 	}

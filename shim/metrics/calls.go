@@ -10,7 +10,7 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// Side says what answered a call.
+// Side is the program that answered a call.
 type Side string
 
 // The sides of the CRI front.
@@ -44,13 +44,13 @@ func newCalls() calls {
 		}, []string{"method", "side", "code"}),
 		duration: prometheus.NewHistogramVec(prometheus.HistogramOpts{
 			Namespace: namespace, Subsystem: "cri", Name: "request_duration_seconds",
-			Help: "Time from a CRI call to the end of its answer, but for calls that go on until their client leaves.",
+			Help: "Time from a CRI call to the end of its answer, without calls that last until their client disconnects.",
 			// A forwarded call takes under a millisecond, a pull minutes.
 			Buckets: []float64{.0005, .001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 10, 30, 120},
 		}, []string{"method", "side"}),
 		inFlight: prometheus.NewGaugeVec(prometheus.GaugeOpts{
 			Namespace: namespace, Subsystem: "cri", Name: "requests_in_flight",
-			Help: "CRI calls under way.",
+			Help: "CRI calls in progress.",
 		}, []string{"method"}),
 	}
 	for _, s := range []grpc.ServiceDesc{runtimeapi.RuntimeService_ServiceDesc, runtimeapi.ImageService_ServiceDesc} {
@@ -68,11 +68,12 @@ func (c calls) register(r prometheus.Registerer) {
 	r.MustRegister(c.requests, c.duration, c.inFlight)
 }
 
-// endless is the call that lasts until its client leaves, so that its duration means nothing.
+// endless is the call that lasts until its client disconnects, so its duration has no
+// meaning.
 var endless = path.Base(runtimeapi.RuntimeService_GetContainerEvents_FullMethodName)
 
-// Call records the begin of a call of a method, given by its full name. The caller
-// calls done at its end.
+// Call records the start of a call of a method, given by its full name. The caller must
+// call done at its end.
 func (m *Metrics) Call(method string) (done func(side Side, code codes.Code)) {
 	label, ok := m.calls.methods[method]
 	if !ok {

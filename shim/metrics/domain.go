@@ -31,7 +31,7 @@ type diskSeries struct {
 
 func newDomainSeries() domainSeries {
 	return domainSeries{
-		vcpu:      counter("kubevirt_vmi_vcpu_seconds_total", "Time that a vCPU ran on the node; state is its present one.", vmLabels("id", "state")...),
+		vcpu:      counter("kubevirt_vmi_vcpu_seconds_total", "Time that a vCPU ran on the node; state is its current state.", vmLabels("id", "state")...),
 		vcpuWait:  counter("kubevirt_vmi_vcpu_wait_seconds_total", "Time that a vCPU waited for I/O.", vmLabels("id")...),
 		vcpuDelay: counter("kubevirt_vmi_vcpu_delay_seconds_total", "Time that a vCPU was ready and did not get a CPU.", vmLabels("id")...),
 		memory:    newMemorySeries(),
@@ -52,13 +52,13 @@ func newMemorySeries() []memorySeries {
 		g("resident_bytes", "Resident memory of QEMU.", func(b *balloon) (uint64, bool) { return b.Rss, b.RssSet }),
 		g("actual_balloon_bytes", "RAM that the balloon leaves to the guest.", func(b *balloon) (uint64, bool) { return b.Current, b.CurrentSet }),
 		g("available_bytes", "Memory that the guest's kernel manages.", func(b *balloon) (uint64, bool) { return b.Available, b.AvailableSet }),
-		g("unused_bytes", "Memory that the guest uses for nothing.", func(b *balloon) (uint64, bool) { return b.Unused, b.UnusedSet }),
+		g("unused_bytes", "Memory that the guest does not use.", func(b *balloon) (uint64, bool) { return b.Unused, b.UnusedSet }),
 		g("usable_bytes", "Memory that the guest could use without swapping.", func(b *balloon) (uint64, bool) { return b.Usable, b.UsableSet }),
 		g("cached_bytes", "Memory that the guest caches files in.", func(b *balloon) (uint64, bool) { return b.DiskCaches, b.DiskCachesSet }),
-		g("swap_in_traffic_bytes", "What the guest has read from its swap.", func(b *balloon) (uint64, bool) { return b.SwapIn, b.SwapInSet }),
-		g("swap_out_traffic_bytes", "What the guest has written to its swap.", func(b *balloon) (uint64, bool) { return b.SwapOut, b.SwapOutSet }),
+		g("swap_in_traffic_bytes", "Bytes that the guest has read from its swap.", func(b *balloon) (uint64, bool) { return b.SwapIn, b.SwapInSet }),
+		g("swap_out_traffic_bytes", "Bytes that the guest has written to its swap.", func(b *balloon) (uint64, bool) { return b.SwapOut, b.SwapOutSet }),
 		c("pgmajfault_total", "Page faults in the guest that needed its disk.", func(b *balloon) (uint64, bool) { return b.MajorFault, b.MajorFaultSet }),
-		c("pgminfault_total", "Page faults in the guest that did not.", func(b *balloon) (uint64, bool) { return b.MinorFault, b.MinorFaultSet }),
+		c("pgminfault_total", "Page faults in the guest that did not need its disk.", func(b *balloon) (uint64, bool) { return b.MinorFault, b.MinorFaultSet }),
 	}
 }
 

@@ -28,11 +28,11 @@ func newLife() life {
 	}
 	l := life{
 		phases: histogram("vm", "start_phase_duration_seconds",
-			"Time that a phase of the start of a VM took, failed ones included.", "phase"),
+			"Duration of a phase of a VM's start, failed phases included.", "phase"),
 		starts: histogram("vm", "start_duration_seconds",
-			"Time that the start of a VM took, without what its guest does then.", "result"),
+			"Duration of a VM's start, without the boot of its guest.", "result"),
 		acquires: histogram("image", "acquire_duration_seconds",
-			"Time to find, check and hold an image's disk. An image without a disk, which makes an ordinary container, is failed, too.",
+			"Time to find, check and hold an image's disk. An image without a disk, which becomes an ordinary container, counts as failed.",
 			"result"),
 		ends: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Namespace: namespace, Subsystem: "vm", Name: "ends_total",
@@ -41,7 +41,7 @@ func newLife() life {
 	}
 	l.expansions = prometheus.NewHistogramVec(prometheus.HistogramOpts{
 		Namespace: namespace, Subsystem: "disk", Name: "expand_duration_seconds",
-		Help:    "Time to make the disks of a VM container of which some are expanded, those given up included.",
+		Help:    "Time to make the disks of a VM container if some are expanded, cancelled expansions included.",
 		Buckets: []float64{.05, .1, .5, 1, 2.5, 5, 10, 30, 60, 120, 300, 600, 1800, 3600},
 	}, []string{"result"})
 	// All series exist with 0 from the first scrape on, so that the first event is an increase.

@@ -18,9 +18,9 @@ type Snapshot struct {
 	Libvirt, Containerd bool
 	// Images is how many images have a disk that a VM container holds.
 	Images int
-	// ImageFS is the file system of images, in bytes: what images take, and what there is of it.
+	// ImageFS is the file system of images: bytes that images use, and its size and free space.
 	ImageFSUsed, ImageFSSize, ImageFSFree uint64
-	// Expanded are the disks that are kept for clones, and what they take in bytes.
+	// Expanded is the number of disks that are kept for clones, and their size in bytes.
 	Expanded      int
 	ExpandedBytes int64
 	// Expanding are the disks that are being expanded.
@@ -29,7 +29,7 @@ type Snapshot struct {
 	VMs []VM
 }
 
-// Expansion is a disk that is being expanded. Done is the part that is done, 0 to 1.
+// Expansion is a disk that is being expanded. Done is the completed fraction, 0 to 1.
 type Expansion struct {
 	Namespace, Name, Disk string // the pod's, and the disk's in it
 	Done                  float64

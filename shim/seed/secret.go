@@ -11,7 +11,7 @@ import (
 	"github.com/nodevirt/nodevirt/shim/vmspec"
 )
 
-// maxSecret bounds what is read from a Secret, in bytes. It is Kubernetes' own bound.
+// maxSecret is the largest Secret to read, in bytes. It is Kubernetes' limit.
 const maxSecret = 1 << 20
 
 // WithSecrets returns a seed with the Secrets that the kubelet has mounted for it.

@@ -44,7 +44,7 @@ func write(path string, s vmspec.Seed) (err error) {
 	if err != nil {
 		return fmt.Errorf("create image: %w", err)
 	}
-	defer func() { // does nothing once the image is renamed
+	defer func() { // has no effect once the image is renamed
 		err = errors.Join(err, image.Cleanup())
 	}()
 
@@ -92,7 +92,7 @@ func writeImage(image *os.File, workspace string) error {
 	}
 	err = iso.Finalize(iso9660.FinalizeOptions{
 		RockRidge:        true,
-		VolumeIdentifier: fmt.Sprintf("%-32s", Label), // ECMA-119 wants spaces, not NUL
+		VolumeIdentifier: fmt.Sprintf("%-32s", Label), // ECMA-119 requires spaces, not NUL
 	})
 	if checked.err != nil {
 		return checked.err

@@ -43,7 +43,8 @@ type ExitError struct {
 
 func (e *ExitError) Error() string { return fmt.Sprintf("exit code %d", e.Code) }
 
-// The rest is k8s.io/utils/exec.ExitError, by which the protocol knows the code.
+// The other methods implement k8s.io/utils/exec.ExitError, from which the protocol takes
+// the code.
 
 // String implements the interface.
 func (e *ExitError) String() string { return e.Error() }

@@ -9,15 +9,15 @@ import (
 	"k8s.io/cri-streaming/pkg/streaming/remotecommand"
 )
 
-// runtime hands the library's streams to the machines.
+// runtime connects the library's streams to the VMs.
 type runtime struct {
 	machines machines
-	// ending is done when the server ends. The library gives a port-forward no
-	// context of its connection.
+	// ending is cancelled when the server ends. The library does not pass a connection's
+	// context to a port-forward.
 	ending context.Context
 	end    context.CancelFunc
 
-	mu    sync.Mutex // a call begins before the wait for all, or not at all
+	mu    sync.Mutex // no call begins after the wait for all has begun
 	calls sync.WaitGroup
 }
 

@@ -31,7 +31,7 @@ type Options struct {
 	Logger      *slog.Logger
 }
 
-// Server creates URLs and serves them.
+// Server creates URLs for streams and serves them.
 type Server struct {
 	listener *listener
 	streams  streaming.Server
@@ -69,7 +69,7 @@ func Listen(ctx context.Context, o Options) (*Server, error) {
 	return s, nil
 }
 
-// Address is where the server listens, HOST:PORT.
+// Address returns the address that the server listens on, HOST:PORT.
 func (s *Server) Address() string { return s.listener.Addr().String() }
 
 // Serve answers until Close.
@@ -80,7 +80,7 @@ func (s *Server) Serve() error {
 	return nil
 }
 
-// Close cuts the clients off and returns when what they had asked for has ended.
+// Close disconnects the clients and returns when their requests have ended.
 func (s *Server) Close() error {
 	s.runtime.stop()
 	err := s.http.Close()
@@ -99,17 +99,17 @@ func ignoreClosed(err error) error {
 	return err
 }
 
-// Exec gives a URL for a command in a container. The ids of requests are whole.
+// Exec returns a URL for a command in a container. Requests must have full IDs.
 func (s *Server) Exec(r *runtimeapi.ExecRequest) (*runtimeapi.ExecResponse, error) {
 	return s.streams.GetExec(r)
 }
 
-// Attach gives a URL for a container's console.
+// Attach returns a URL for a container's console.
 func (s *Server) Attach(r *runtimeapi.AttachRequest) (*runtimeapi.AttachResponse, error) {
 	return s.streams.GetAttach(r)
 }
 
-// PortForward gives a URL for a sandbox's ports.
+// PortForward returns a URL for a sandbox's ports.
 func (s *Server) PortForward(r *runtimeapi.PortForwardRequest) (*runtimeapi.PortForwardResponse, error) {
 	return s.streams.GetPortForward(r)
 }

@@ -85,7 +85,7 @@ type wishes struct {
 	sshKeys       []string
 	modes         modes
 	imports       []string
-	origins       map[string]string // of claims, the names of registry disks
+	origins       map[string]string // names of registry disks, by PVC
 }
 
 // readAnnotations decodes a pod's annotations. Its error names every problem.

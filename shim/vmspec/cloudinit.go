@@ -14,8 +14,8 @@ import (
 type cloudInit struct {
 	userData      string
 	networkConfig string
-	// userDataSecret and networkSecret say which of them is in a Secret instead,
-	// whose files are in folder; that is "" where the container is not known yet.
+	// userDataSecret and networkSecret are true for a part that is in a Secret instead.
+	// The Secret's files are in folder, which is "" while the container is unknown.
 	userDataSecret, networkSecret bool
 	folder                        string
 }
@@ -49,8 +49,8 @@ func secret(at *field.Path, ref *corev1.LocalObjectReference, name, other string
 	return true, nil
 }
 
-// find looks for the Secret's files among the container's mounts, which are nil
-// where it is not known yet.
+// find looks for the Secret's files among the container's mounts, which are nil while the
+// container is unknown.
 func (c *cloudInit) find(at *field.Path, name string, mounts *mountsOf) field.ErrorList {
 	if mounts == nil {
 		return nil
@@ -71,7 +71,8 @@ func plainOr64(at *field.Path, name, plain, encoded string) (string, field.Error
 	if plain != "" {
 		return "", field.ErrorList{refused(at, "%s is given too; use one of them", name)}
 	}
-	// The value isn't shown: who may read a pod's events need not know its passwords.
+	// The error does not show the value: users who may read a pod's events may not know
+	// its passwords.
 	content, err := base64.StdEncoding.DecodeString(encoded)
 	if err != nil {
 		return "", field.ErrorList{invalid(at, field.OmitValueType{}, "must be base64: %s", err)}

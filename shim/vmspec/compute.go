@@ -9,9 +9,9 @@ import (
 	kubevirt "kubevirt.io/api/core/v1"
 )
 
-// processor reads a VMI's CPU. As with KubeVirt: parts of a topology that are
-// not given are 1; without a topology the limit, or else the request, makes the
-// sockets. Without those the container's limit does.
+// processor reads a VMI's CPU as KubeVirt does: missing parts of a topology are 1;
+// without a topology, the limit, or else the request, is the number of sockets; without
+// these, the container's limit is.
 func processor(
 	domain *field.Path, d *kubevirt.DomainSpec, r request,
 ) (CPU, field.ErrorList) {
@@ -89,8 +89,8 @@ func cpuFeatures(at *field.Path, given []kubevirt.CPUFeature) ([]CPUFeature, fie
 	return features, problems
 }
 
-// agreeCPU compares a VMI's CPU resources with the limit that the kubelet
-// enforces: two numbers that mean one thing must not differ.
+// agreeCPU compares a VMI's CPU resources with the limit that the kubelet enforces: both
+// mean the same and must be equal.
 func agreeCPU(at *field.Path, res kubevirt.ResourceRequirements, r request) field.ErrorList {
 	limit, limited := res.Limits[corev1.ResourceCPU]
 	want, wanted := res.Requests[corev1.ResourceCPU]
@@ -98,7 +98,7 @@ func agreeCPU(at *field.Path, res kubevirt.ResourceRequirements, r request) fiel
 		return field.ErrorList{invalid(at.Child("requests", "cpu"), want.String(),
 			"larger than limits.cpu, %s", limit.String())}
 	}
-	// The kubelet rounds a quota down and makes it at least a millisecond.
+	// The kubelet rounds a quota down, to at least a millisecond.
 	quota := max(limit.MilliValue()*r.limits.cpuPeriod/1000, 1000)
 	if limited && r.limits.cpuQuota > 0 && r.limits.cpuQuota != quota {
 		return field.ErrorList{invalid(at.Child("limits", "cpu"), limit.String(),
@@ -109,8 +109,8 @@ func agreeCPU(at *field.Path, res kubevirt.ResourceRequirements, r request) fiel
 	return nil
 }
 
-// guestMemory reads a VMI's memory; 0 means that it is the container's limit.
-// As with KubeVirt, the request stands for the guest's memory that isn't given.
+// guestMemory reads a VMI's memory; 0 means that it is the container's limit. As with
+// KubeVirt, the request is the default of the guest's memory.
 func guestMemory(
 	domain *field.Path, d *kubevirt.DomainSpec, r request,
 ) (int64, field.ErrorList) {

@@ -59,7 +59,7 @@ spec.networks[0].multus.default: not supported; use pod, and let Multus make tha
 spec.nodeSelector: not supported
 spec.volumes[0].cloudInitConfigDrive: not supported; use cloudInitNoCloud
 spec.volumes[1].hostDisk: not supported
-spec.volumes[2].persistentVolumeClaim: not supported; use a pod without a VMI, which can mount a claim as a disk`},
+spec.volumes[2].persistentVolumeClaim: not supported; use a pod without a VMI, which can mount a PVC as a disk`},
 	{"slow quantity", `{"domain": {"devices": {}, "memory": {"maxGuest": "1.11111111111111111111e999999999"}}}`,
 		`spec.domain.memory.maxGuest: not supported`},
 	{"values", `{"hostname": "Db.example.com", "terminationGracePeriodSeconds": -1,

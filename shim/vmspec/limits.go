@@ -8,11 +8,12 @@ import (
 
 const (
 	mebibyte = 1 << 20
-	// minMemory is too little for any guest, but the least that QEMU's firmware takes.
+	// minMemory is the least that QEMU's firmware needs, though too little for any guest.
 	minMemory = 16 * mebibyte
-	// maxMemory is as much as a guest physical address of 44 bits reaches.
+	// maxMemory is the most that guest physical addresses of 44 bits reach.
 	maxMemory = 1 << 44
-	// MaxVCPUs is the most that a VM can have. It is below the 255 that q35 takes without an IOMMU for interrupts.
+	// MaxVCPUs is the largest number of vCPUs of a VM. It is below 255, the limit of q35 without an IOMMU for
+	// interrupts.
 	MaxVCPUs = 240
 )
 
@@ -30,7 +31,7 @@ func readLimits(r *runtimeapi.LinuxContainerResources) limits {
 	return l
 }
 
-// vcpus is the CPU limit in whole processors, rounded up; 1 without a limit.
+// vcpus returns the CPU limit in whole processors, rounded up; 1 without a limit.
 func (r request) vcpus() (uint32, error) {
 	l := r.limits
 	if l.cpuQuota == 0 {
@@ -44,7 +45,7 @@ func (r request) vcpus() (uint32, error) {
 	return uint32(n), nil
 }
 
-// memory is the memory limit as RAM, in bytes.
+// memory returns the memory limit as RAM, in bytes.
 func (r request) memory() (int64, error) {
 	if r.limits.memory == 0 {
 		return 0, fmt.Errorf("container %s: a VM needs resources.limits.memory", r.container)
@@ -56,7 +57,7 @@ func (r request) memory() (int64, error) {
 	return memory, nil
 }
 
-// ram rounds a size in bytes down to what a machine can have.
+// ram rounds a size in bytes down to a size that a VM can have.
 func ram(size int64) (int64, error) {
 	switch {
 	case size < minMemory:

@@ -11,8 +11,8 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// housekeeping are the mounts that a kubelet or a container runtime gives to
-// each container, whatever its pod says. A machine has no use for them.
+// housekeeping lists the mounts that a kubelet or a container runtime adds to each
+// container, whatever its pod says. A VM does not need them.
 var housekeeping = map[string]bool{
 	"/etc/hosts":           true,
 	"/etc/hostname":        true,
@@ -27,13 +27,13 @@ var housekeeping = map[string]bool{
 type mounted struct {
 	name, at string
 	image    string // id of an image volume
-	path     string // of the disk below /disk in that image, if the mount's subPath says it
+	path     string // of the disk below /disk in that image, from the mount's subPath; may be empty
 	secret   string // folder of the node with a Secret's files, of a volume that is no image
-	host     string // of any other volume: where it is on the node
+	host     string // path of any other volume on the node
 	block    bool   // it is a block device
 }
 
-// mountsOf are a container's volumes, in its order.
+// mountsOf returns a container's volumes, in its order.
 type mountsOf []mounted
 
 func (all mountsOf) find(name string) (mounted, bool) {
@@ -110,10 +110,10 @@ func readMount(m *runtimeapi.Mount) (mounted, error) {
 	return volume, err
 }
 
-// errVolume is what there is to say of a volume that becomes no disk.
+// errVolume is the error for a volume that can't become a disk.
 var errVolume = errors.New("such volumes are not supported in a VM yet; remove it")
 
-// errReadOnly is what there is to say of a claim that can't be written.
+// errReadOnly is the error for a PVC that is read-only.
 var errReadOnly = errors.New("a VM writes to its disk, and this is read-only; mount it otherwise, or not at all")
 
 // secretFolder returns the folder of a mount if the kubelet has put Secrets into
@@ -154,7 +154,7 @@ func subPath(sub string) (string, error) {
 	return below, nil
 }
 
-// disk is the disk of a volume that nothing more is said of.
+// disk returns the disk of a volume without further options.
 func (m mounted) disk() Disk {
 	if m.image == "" {
 		return Disk{Name: m.name, Source: SourcePVC, Host: m.host, Block: m.block, Bus: BusVirtio}

@@ -54,9 +54,9 @@ container vm: volume mounted at /a�/c : the last part of the path names the di
 			`container vm: volume mounted at /data: a VM writes to its disk, and this is read-only; mount it otherwise, or not at all`},
 		{"origins of nothing", map[string]string{vmspec.AnnotationDiskOrigin: "a=disk,data=b,image=disk"}, []*runtimeapi.Mount{
 			{ContainerPath: "/data", HostPath: "/srv"}, imageAt("/image", "sha256:1")},
-			`nodevirt.io/disk-origin: the container has no volume "a" but images; mount a claim at a path that ends in it
+			`nodevirt.io/disk-origin: the container has no volume "a" but images; mount a PVC at a path that ends in it
 nodevirt.io/disk-origin: "b" is no registry disk of this VM; the image's own is "disk"
-nodevirt.io/disk-origin: the container has no volume "image" but images; mount a claim at a path that ends in it`},
+nodevirt.io/disk-origin: the container has no volume "image" but images; mount a PVC at a path that ends in it`},
 		{"one origin of two", map[string]string{vmspec.AnnotationDiskOrigin: "a=disk,b=disk"}, []*runtimeapi.Mount{
 			{ContainerPath: "/a", HostPath: "/srv/a"}, {ContainerPath: "/b", HostPath: "/srv/b"}},
 			`nodevirt.io/disk-origin: "disk" is the origin of several volumes`},

@@ -7,7 +7,7 @@ import (
 	"strings"
 )
 
-// parseOrigins reads CLAIM=DISK, or several of them with commas between.
+// parseOrigins reads PVC=DISK, or a list of these with commas.
 func parseOrigins(text string) (map[string]string, error) {
 	parts := strings.Split(text, ",")
 	if len(parts) > maxModes {
@@ -16,15 +16,15 @@ func parseOrigins(text string) (map[string]string, error) {
 	origins := map[string]string{}
 	var errs []error
 	for _, part := range parts {
-		claim, disk, ok := strings.Cut(part, "=")
-		claim, disk = strings.TrimSpace(claim), strings.TrimSpace(disk)
+		pvc, disk, ok := strings.Cut(part, "=")
+		pvc, disk = strings.TrimSpace(pvc), strings.TrimSpace(disk)
 		switch {
-		case !ok || claim == "" || disk == "":
+		case !ok || pvc == "" || disk == "":
 			errs = append(errs, fmt.Errorf("%s: %q: write VOLUME=DISK", AnnotationDiskOrigin, excerpt(part)))
-		case origins[claim] != "":
-			errs = append(errs, fmt.Errorf("%s: volume %q has an origin already", AnnotationDiskOrigin, excerpt(claim)))
+		case origins[pvc] != "":
+			errs = append(errs, fmt.Errorf("%s: volume %q has an origin already", AnnotationDiskOrigin, excerpt(pvc)))
 		}
-		origins[claim] = disk
+		origins[pvc] = disk
 	}
 	return origins, capped(errs)
 }
@@ -36,10 +36,10 @@ func applyOrigins(disks []Disk, origins map[string]string) ([]Disk, error) {
 	taken := map[string]bool{}
 	var errs []error
 	for _, name := range slices.Sorted(maps.Keys(origins)) {
-		claim, origin := find(name), find(origins[name])
+		pvc, origin := find(name), find(origins[name])
 		switch {
-		case claim < 0 || disks[claim].Source != SourcePVC:
-			errs = append(errs, fmt.Errorf("%s: the container has no volume %q but images; mount a claim at a path that ends in it",
+		case pvc < 0 || disks[pvc].Source != SourcePVC:
+			errs = append(errs, fmt.Errorf("%s: the container has no volume %q but images; mount a PVC at a path that ends in it",
 				AnnotationDiskOrigin, excerpt(name)))
 			continue
 		case origin < 0 || !disks[origin].Registry():
@@ -47,7 +47,7 @@ func applyOrigins(disks []Disk, origins map[string]string) ([]Disk, error) {
 				AnnotationDiskOrigin, excerpt(origins[name]), ownDisk))
 			continue
 		}
-		from, to := disks[origin], &disks[claim]
+		from, to := disks[origin], &disks[pvc]
 		to.Origin, to.Image, to.Path = OriginVolume, from.Image, from.Path
 		if from.Source == SourceImage {
 			to.Origin = OriginOwn

@@ -18,8 +18,8 @@ const (
 	keyPublicKeys = "public-keys"
 )
 
-// seed makes the NoCloud content of wishes. seed adds to the author's meta data
-// what cloud-init requires, such as instance-id.
+// seed returns the NoCloud content for a pod's annotations. It adds to the author's meta
+// data what cloud-init requires, such as instance-id.
 func (w wishes) seed(instance, hostname string) (*Seed, error) {
 	meta := w.metaData.withDefault(keyInstanceID, instance).withDefault(keyHostname, hostname)
 	if len(w.sshKeys) > 0 {
@@ -61,8 +61,8 @@ func parseMetaData(text string) (metaData, error) {
 	return metaData(m), nil
 }
 
-// textSize is about what a value takes when it is written out. Aliases and the
-// indentation of deep values make gigabytes of a few bytes.
+// textSize estimates the size of a value as text. With aliases and deep indentation, a
+// few bytes can expand to gigabytes.
 func textSize(value any, depth int) int {
 	size := 1 + 2*depth
 	switch v := value.(type) {
@@ -80,7 +80,7 @@ func textSize(value any, depth int) int {
 	return size
 }
 
-// isText accepts numbers as well: cloud-init turns them into text.
+// isText also accepts numbers: cloud-init converts them to text.
 func isText(value any) bool {
 	switch v := value.(type) {
 	case nil, int, int64, uint64, float64:
@@ -120,8 +120,8 @@ func (m metaData) withDefault(key, value string) metaData {
 	return m.with(key, value)
 }
 
-// publicKeys are the author's own, which cloud-init takes as text of lines, as
-// a list, or as a mapping whose values are one of both.
+// publicKeys returns the author's own keys. cloud-init accepts lines of text, a list, or
+// a mapping whose values are either.
 func (m metaData) publicKeys() []string { return flatten(m.get(keyPublicKeys)) }
 
 func flatten(value any) []string {
@@ -145,8 +145,8 @@ func flatten(value any) []string {
 	return keys
 }
 
-// parseSSHKeys reads lines of authorized_keys (sshd(8)), without the blank ones
-// and the comments.
+// parseSSHKeys reads lines of authorized_keys (sshd(8)), without blank lines and
+// comments.
 func parseSSHKeys(text string) ([]string, error) {
 	var keys []string
 	var errs []error
@@ -169,7 +169,8 @@ func parseSSHKeys(text string) ([]string, error) {
 	return keys, capped(errs)
 }
 
-// isSSHKey looks for a key type that is followed by a key; options may precede it.
+// isSSHKey reports whether a line has a key type followed by a key; options may precede
+// it.
 func isSSHKey(line string) bool {
 	if strings.ContainsFunc(line, unicode.IsControl) {
 		return false

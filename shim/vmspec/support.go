@@ -115,7 +115,7 @@ func hints() map[string]string {
 		"networks[].multus.default":                            "use pod, and let Multus make that network the pod's",
 		"volumes[].cloudInitConfigDrive":                       "use cloudInitNoCloud",
 		"volumes[].containerDisk.imagePullSecret":              ofPod,
-		"volumes[].persistentVolumeClaim":                      "use a pod without a VMI, which can mount a claim as a disk",
+		"volumes[].persistentVolumeClaim":                      "use a pod without a VMI, which can mount a PVC as a disk",
 		"volumes[].registryDisk":                               "use containerDisk",
 	}
 }

@@ -7,7 +7,7 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// TestUserNamespace has a VM in a pod with a separate user namespace, which the handler claims to
+// TestUserNamespace has a VM in a pod with a separate user namespace, which the handler says that it can
 // support: QEMU is in none of the pod's namespaces, but its card is.
 func TestUserNamespace(t *testing.T) {
 	t.Parallel()

@@ -1,5 +1,5 @@
-// Program coredns is CoreDNS with the plugins of a cluster's usual configuration alone: those of
-// clouds and of other sources take more memory, and more time to build, than all else of it.
+// Program coredns is CoreDNS with only the plugins of a cluster's usual configuration. The
+// others take more memory and build time than all of these.
 package main
 
 import (

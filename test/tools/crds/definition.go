@@ -2,8 +2,8 @@ package main
 
 import apiext "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 
-// definition is one entry of the input: what a CRD has beside its schema, and where
-// the types are. Package controller/kind has the other end.
+// definition is one entry of the input: the fields of a CRD except its schema, and the
+// package of its types. Package controller/kind writes it.
 type definition struct {
 	Types   string
 	Group   string

@@ -15,7 +15,7 @@ import (
 
 // generate returns the CRD of each definition as decoded JSON.
 func generate(definitions []definition) ([]map[string]any, error) {
-	parsers := map[string]*parser{} // by the packages of the types
+	parsers := map[string]*parser{} // by package of the types
 	var all []map[string]any
 	for _, d := range definitions {
 		p, ok := parsers[d.Types]
@@ -33,7 +33,8 @@ func generate(definitions []definition) ([]map[string]any, error) {
 		all = append(all, tree)
 	}
 	for types, p := range parsers {
-		// The loader skips what schemas do not need, so that types are incomplete.
+		// The loader skips what schemas do not need, so the types are incomplete: that is
+		// no error.
 		if loader.PrintErrors(p.roots, packages.TypeError) {
 			return nil, fmt.Errorf("%s: the types have errors", types)
 		}
@@ -82,7 +83,7 @@ func (p *parser) generate(d definition) (map[string]any, error) {
 	return decoded(made)
 }
 
-// complete adds to a CRD what the types do not have.
+// complete adds the fields to a CRD that the types do not have.
 func (d definition) complete(made *apiext.CustomResourceDefinition) error {
 	crd.FixTopLevelMetadata(*made)
 	made.Labels = map[string]string{"app.kubernetes.io/name": "nodevirt"}
@@ -125,7 +126,7 @@ func (d definition) complete(made *apiext.CustomResourceDefinition) error {
 	return nil
 }
 
-// decoded is a CRD without the fields that only an API server writes.
+// decoded returns a CRD without the fields that only an API server writes.
 func decoded(made apiext.CustomResourceDefinition) (map[string]any, error) {
 	text, err := json.Marshal(made)
 	if err != nil {

@@ -1,7 +1,7 @@
 // Program crds writes the CustomResourceDefinitions of KubeVirt's API: crds DIR <
-// DEFINITIONS, where DIR is the folder for the files. The definitions are those of
-// package controller/kinds, as JSON; the schemas come from the types in Go. It runs
-// in the module that names the types' version.
+// DEFINITIONS, where DIR is the folder for the files. DEFINITIONS is the JSON of package
+// controller/kinds; the schemas come from the Go types. The program runs in the module
+// that pins the version of the types.
 package main
 
 import (

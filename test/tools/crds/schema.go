@@ -2,15 +2,14 @@ package main
 
 import apiext "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 
-// undescribed takes the descriptions out of a schema: with them a CRD of two
-// versions is larger than the annotation that kubectl apply keeps it in.
+// undescribed removes the descriptions from a schema. With them, a CRD of two versions is
+// too large for the annotation in which kubectl apply stores it.
 func undescribed(s *apiext.JSONSchemaProps) {
 	each(s, func(s *apiext.JSONSchemaProps) { s.Description = "" })
 }
 
-// keepUnknown makes the API server keep fields that a schema doesn't have. It
-// would drop them before admission sees them, and a misspelt field would be
-// ignored without a word.
+// keepUnknown makes the API server keep fields that a schema doesn't have. Otherwise it
+// would drop them before admission sees them, and ignore a misspelt field silently.
 func keepUnknown(s *apiext.JSONSchemaProps) {
 	yes := true
 	each(s, func(s *apiext.JSONSchemaProps) {
@@ -20,7 +19,7 @@ func keepUnknown(s *apiext.JSONSchemaProps) {
 	})
 }
 
-// each calls f for a schema and all that are in it.
+// each calls f for a schema and all schemas in it.
 func each(s *apiext.JSONSchemaProps, f func(*apiext.JSONSchemaProps)) {
 	f(s)
 	for name, property := range s.Properties {

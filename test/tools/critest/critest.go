@@ -1,5 +1,5 @@
-// Package critest keeps in this module's go.sum what critest, which is a test without a package that
-// could be named as a tool, is built from.
+// Package critest keeps the dependencies of critest in this module's go.sum. critest is a test, so a
+// tool directive can't name it.
 package critest
 
 import (

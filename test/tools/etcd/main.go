@@ -1,4 +1,4 @@
-// Program etcd is etcd's server under its own name: that of its module's path would be "server".
+// Program etcd is etcd's server. Built from its own module, the program would be named "server".
 package main
 
 import (

@@ -1,5 +1,5 @@
-// Program render writes what a kustomization or a Helm chart makes, as kubectl and helm would apply
-// it, without a cluster.
+// Program render prints the objects of a kustomization or a Helm chart, as kubectl and helm would
+// apply them, without a cluster.
 package main
 
 import (
@@ -53,7 +53,7 @@ func run(args []string) (string, error) {
 	}
 }
 
-// list is a flag that may be given many times.
+// list is a flag that may be repeated.
 type list []string
 
 func (l *list) String() string     { return strings.Join(*l, ",") }

@@ -157,7 +157,7 @@ func (k DiskDetail) text() string {
 	case k.Source == "empty":
 		return fmt.Sprintf("%s, empty at first, on %s, takes %s", cli.Bytes(k.VirtualSize), k.Bus, cli.Bytes(k.Allocated))
 	case k.Source == "claim":
-		return fmt.Sprintf("claim, on %s, volume %s", k.Bus, k.File)
+		return fmt.Sprintf("PVC, on %s, volume %s", k.Bus, k.File)
 	case k.Path == "":
 		return fmt.Sprintf("%s, on %s", k.Source, k.Bus)
 	}

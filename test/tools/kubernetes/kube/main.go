@@ -1,6 +1,6 @@
 // Program kube is the Kubernetes that the test cluster runs: its servers, its node's programs and
-// kubectl in one binary, which links what they share once. It is called by the name of one of them,
-// or with that name as the first argument. The flags are that program's own.
+// kubectl in one binary, which contains their shared code once. Its name, or its first argument,
+// selects the program. The flags are that program's own.
 package main
 
 import (

@@ -11,24 +11,24 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
-// claim returns the set's instances. It adopts running instances without an owner
-// that the selector selects, and releases those that it no longer selects: these
-// continue without the set.
-func (r *Reconciler) claim(ctx context.Context, set *replicaSet, selector labels.Selector) ([]*instance, error) {
+// members returns the set's instances. It adopts running instances without an owner that
+// the selector selects, and releases those that it no longer selects: these continue
+// without the set.
+func (r *Reconciler) members(ctx context.Context, set *replicaSet, selector labels.Selector) ([]*instance, error) {
 	owned, err := r.list(ctx, set.Namespace, string(set.UID))
 	if err != nil {
 		return nil, err
 	}
-	var claimed []*instance
+	var all []*instance
 	for _, vmi := range owned {
 		if vmi.DeletionTimestamp != nil || selector.Matches(labels.Set(vmi.Labels)) {
-			claimed = append(claimed, vmi)
+			all = append(all, vmi)
 		} else if err := r.release(ctx, set, vmi); err != nil {
 			return nil, err
 		}
 	}
 	if set.DeletionTimestamp != nil {
-		return claimed, nil
+		return all, nil
 	}
 	orphans, err := r.list(ctx, set.Namespace, ownerNone)
 	if err != nil {
@@ -38,19 +38,19 @@ func (r *Reconciler) claim(ctx context.Context, set *replicaSet, selector labels
 		return vmi.DeletionTimestamp != nil || vmi.IsFinal() || !selector.Matches(labels.Set(vmi.Labels))
 	})
 	if len(orphans) == 0 {
-		return claimed, nil
+		return all, nil
 	}
 	// A set that is being deleted, which the cache may not know yet, takes nothing along.
 	if there, err := r.isThere(ctx, set); err != nil || !there {
-		return claimed, err
+		return all, err
 	}
 	for _, vmi := range orphans {
 		if err := r.adopt(ctx, set, vmi); err != nil {
 			return nil, err
 		}
-		claimed = append(claimed, vmi)
+		all = append(all, vmi)
 	}
-	return claimed, nil
+	return all, nil
 }
 
 func (r *Reconciler) list(ctx context.Context, namespace, owner string) ([]*instance, error) {
