@@ -43,8 +43,7 @@ func TestReproducible(t *testing.T) {
 	}
 }
 
-// TestContents: the program is all that there is, and runs as an unprivileged
-// user.
+// TestContents: the program is all that there is, and runs as nobody.
 func TestContents(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "built")
 	if err := os.WriteFile(file, []byte("program"), 0o600); err != nil {
