@@ -11,7 +11,7 @@ import (
 )
 
 // Bounds of connections. The front proxies of a cluster are few, and each reuses
-// its connections; a console, a display or a forwarded port has one of its own.
+// its connections; a console, a display or a forwarded port has its own.
 const (
 	// handshakeTimeout bounds a TLS handshake.
 	handshakeTimeout = 5 * time.Second

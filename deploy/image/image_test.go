@@ -43,7 +43,7 @@ func TestReproducible(t *testing.T) {
 	}
 }
 
-// TestContents: the program is all that there is, and runs as nobody.
+// TestContents: the image has the program only, and runs it as an unprivileged user.
 func TestContents(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "built")
 	if err := os.WriteFile(file, []byte("program"), 0o600); err != nil {

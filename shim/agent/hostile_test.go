@@ -37,7 +37,7 @@ func socket(t *testing.T) string {
 	return filepath.Join(dir, "s")
 }
 
-// impostor serves what claims to be an agent, one connection at a time as QEMU does.
+// impostor serves as an agent, one connection at a time as QEMU does.
 func impostor(t *testing.T, serve func(net.Conn)) (*Agent, *link) {
 	t.Helper()
 	path := socket(t)
@@ -154,7 +154,7 @@ func TestAnswersInPieces(t *testing.T) {
 	}
 }
 
-// Who waits while another finds an agent silent need not wait as long again.
+// A call that waits while another one finds the agent silent does not wait as long again.
 func TestWaitsDoNotAddUp(t *testing.T) {
 	link := newLink(Options{})
 	join(link, Options{})
@@ -227,7 +227,7 @@ func TestDue(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a := New(Options{Socket: filepath.Join(t.TempDir(), "none")})
 		if a.Facts.Due() {
-			t.Error("an agent that nobody knows of is due")
+			t.Error("an unknown agent is due")
 		}
 		if a.Port.Report(Present); !a.Facts.Due() {
 			t.Error("an agent that has come is not due")

@@ -97,7 +97,7 @@ func TestARealAgent(t *testing.T) {
 	}
 }
 
-// A command that nobody waits for any more ends with its children.
+// A command whose caller no longer waits ends with its children.
 func TestTheEndOfTheWait(t *testing.T) {
 	a := realAgent(t)
 	mark := filepath.Join(t.TempDir(), "alive")
@@ -116,7 +116,7 @@ func TestTheEndOfTheWait(t *testing.T) {
 	if !errors.Is(err, why) {
 		t.Errorf("error %v", err)
 	}
-	// What was killed ends when it next has a processor, and may write once more by then.
+	// What was killed ends when it next has a processor, and may write again by then.
 	for begun := time.Now(); ; {
 		if err := os.Remove(mark); err != nil && !errors.Is(err, fs.ErrNotExist) {
 			t.Fatal(err)

@@ -27,7 +27,7 @@ import (
 	"github.com/nodevirt/nodevirt/test/node"
 )
 
-// realVMs are the VMs of a node without libvirtd, with the VM containers that records tell of.
+// realVMs are the VMs of a node without libvirtd, with the VM containers of the records.
 func realVMs(t *testing.T, n *node.Node, backend *grpc.ClientConn, records *record.Store) *vm.VMs {
 	t.Helper()
 	dir := t.TempDir()
@@ -68,7 +68,7 @@ func realVMs(t *testing.T, n *node.Node, backend *grpc.ClientConn, records *reco
 	return m
 }
 
-// TestContainerd stands the front before a real containerd with an ordinary pod and a VM's.
+// TestContainerd puts the front before a real containerd with an ordinary pod and a VM's.
 func TestContainerd(t *testing.T) {
 	n := node.ForTest(t, node.Options{Components: []string{node.Registry, node.Containerd}})
 	backend, err := Dial(n.ContainerdSocket())
@@ -95,7 +95,7 @@ func TestContainerd(t *testing.T) {
 	closed(t, cri)
 	pods := runtimeapi.NewRuntimeServiceClient(cri)
 
-	// As long as there is no VM, there is nothing that a client could tell apart.
+	// As long as there is no VM, a client sees no difference.
 	unlike(t, w, nil)
 	plain := run(t, n, pods, "plain", "")
 	unlike(t, w, nil)
@@ -131,7 +131,7 @@ func TestContainerd(t *testing.T) {
 	}
 	_, err = pods.RunPodSandbox(t.Context(), &runtimeapi.RunPodSandboxRequest{Config: config("other"), RuntimeHandler: "gvisor"})
 	if status.Code(err) == codes.OK {
-		t.Error("a handler that nobody has")
+		t.Error("containerd accepts an unknown handler")
 	}
 	if all := handlers(t, pods); len(all) != 2 {
 		t.Errorf("sandboxes: %v", all)
@@ -227,7 +227,7 @@ func run(t *testing.T, n *node.Node, pods runtimeapi.RuntimeServiceClient, name,
 	return made.GetPodSandboxId()
 }
 
-// handlers are the listed sandboxes', and those that the stream tells must be the same.
+// handlers are the listed sandboxes', and those in the stream must be the same.
 func handlers(t *testing.T, pods runtimeapi.RuntimeServiceClient) map[string]string {
 	t.Helper()
 	all := map[string]string{}

@@ -194,7 +194,7 @@ func TestEvents(t *testing.T) {
 		PodSandboxStatus:   &runtimeapi.PodSandboxStatus{Id: "pod", RuntimeHandler: "vm"},
 		ContainersStatuses: []*runtimeapi.ContainerStatus{{Id: "vm"}},
 	})
-	// Containerd's of a VM's pod tells of the VM, too.
+	// Containerd's event of a VM's pod names the VM too.
 	f, err := encode(&runtimeapi.ContainerEventResponse{
 		ContainerId: "sidecar", PodSandboxStatus: &runtimeapi.PodSandboxStatus{Id: "pod", RuntimeHandler: "runc"},
 		ContainersStatuses: []*runtimeapi.ContainerStatus{{Id: "sidecar"}},
@@ -214,7 +214,7 @@ func TestEvents(t *testing.T) {
 	if got := receive(); !bytes.Equal(got, odd) {
 		t.Errorf("another pod's event: %q, want %q", got, odd)
 	}
-	// Without a client nobody listens.
+	// Without a client the stream has no reader.
 	cancel()
 	<-(<-m.ended).Done()
 }

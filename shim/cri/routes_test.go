@@ -18,7 +18,7 @@ var passed = map[string]string{
 }
 
 // TestRoutes walks all of CRI, so that a method which a new version brings can't slip by: one whose
-// request or reply tells of containers or sandboxes has a route, or a reason.
+// request or reply names containers or sandboxes has a route, or a reason.
 func TestRoutes(t *testing.T) {
 	routed, reasons := newFront(nil, noVMs{}).routes, map[string]bool{}
 	services := new(runtimeapi.VersionRequest).ProtoReflect().Descriptor().ParentFile().Services()
@@ -37,7 +37,7 @@ func TestRoutes(t *testing.T) {
 			case ok && reason:
 				t.Errorf("%s has a route, and a reason to have none", name)
 			case names && !ok && !reason:
-				t.Errorf("%s tells of containers or sandboxes and has neither a route nor a reason to be passed on", name)
+				t.Errorf("%s names containers or sandboxes and has neither a route nor a reason to be passed on", name)
 			case reason && !names:
 				t.Errorf("%s is passed on anyway: it needs no reason", name)
 			}
@@ -53,7 +53,7 @@ func TestRoutes(t *testing.T) {
 	}
 }
 
-// names tells whether a message, or one in it, names a container or a sandbox.
+// names reports whether a message, or one in it, names a container or a sandbox.
 func names(m protoreflect.MessageDescriptor, seen map[protoreflect.FullName]bool) bool {
 	if seen[m.FullName()] {
 		return false

@@ -267,7 +267,7 @@ func equal(t *testing.T, what string, want, got []frame) {
 	}
 }
 
-// same tells whether a client can tell the front from what is behind it.
+// same reports whether a client gets the same from the front as from what is behind it.
 func same(t *testing.T, want, got outcome) {
 	t.Helper()
 	equal(t, "replies", want.replies, got.replies)
@@ -374,7 +374,7 @@ func TestLarge(t *testing.T) {
 		o := do(t.Context(), t, w.client, method, large)
 		equal(t, method, []frame{large}, o.replies)
 	}
-	// More than the front takes is the client's error, told by the front.
+	// More than the front takes is the client's error, which the front reports.
 	for _, method := range []string{unrouted, routed} {
 		o := do(t.Context(), t, w.client, method, make(frame, maxMessage+1))
 		if want := []byte{8, byte(codes.ResourceExhausted)}; !bytes.HasPrefix(o.status, want) {
@@ -383,7 +383,7 @@ func TestLarge(t *testing.T) {
 	}
 }
 
-// TestAway: a client learns at once that nobody is there.
+// TestAway: a client learns at once that the server is away.
 func TestAway(t *testing.T) {
 	conn, err := Dial(filepath.Join(t.TempDir(), "nobody.sock"))
 	if err != nil {

@@ -102,7 +102,7 @@ func TestExportsBesideABrokenOne(t *testing.T) {
 		t.Errorf("%v, %v", all, err)
 	}
 	if _, err := d.Exports.strays(nil); err == nil {
-		t.Error("it is not known what is nobody's")
+		t.Error("strays were found without a list of records")
 	}
 }
 

@@ -285,7 +285,7 @@ func TestLibvirtdRestarts(t *testing.T) {
 	daemon.start(t)
 	eventually(t, events, "resync", func(e Event) bool { return e.Kind == EventResync })
 	wantState(t, d, g, State{Status: StatusRunning, PID: pid})
-	// libvirtd tells that it runs until it has looked for its monitor, and then nobody that it doesn't.
+	// libvirtd reports a running domain until it looks for its monitor; no event reports the end.
 	for {
 		s, err := d.Observer.State(t.Context(), victim.UUID)
 		if err != nil {

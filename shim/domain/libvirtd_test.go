@@ -105,7 +105,7 @@ func (l *libvirtd) kill(t *testing.T) {
 	if err := l.cmd.Process.Kill(); err != nil {
 		t.Error("kill libvirtd:", err)
 	}
-	_ = l.cmd.Wait() // tells of the signal, no more
+	_ = l.cmd.Wait() // only reports the signal
 }
 
 // startDriver starts a driver that ends with the test, and waits for its

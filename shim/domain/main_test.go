@@ -15,11 +15,11 @@ import (
 	"github.com/nodevirt/nodevirt/test/needs"
 )
 
-// stageVariable tells a re-executed test binary what it is there for.
+// stageVariable has the role of a re-executed test binary.
 const stageVariable = "NODEVIRT_DOMAIN_TEST_STAGE"
 
-// TestMain runs the tests in mount, network and process id namespaces of their
-// own, three processes deep: the one that "go test" started, which only waits;
+// TestMain runs the tests in mount, network and process id namespaces
+// for themselves, three processes deep: the one that "go test" started, which only waits;
 // an init, which mounts and reaps, as libvirt's QEMU processes are orphans by
 // design; and the tests. When the init ends the kernel kills what is left, so
 // that nothing can stay behind.

@@ -39,7 +39,7 @@ func TestAwaitEnd(t *testing.T) {
 	if err := stdin.Close(); err != nil {
 		t.Fatal(err)
 	}
-	if err := <-waits; err != nil { // though nobody waited for the process yet
+	if err := <-waits; err != nil { // though no caller waited for the process yet
 		t.Error(err)
 	}
 	_ = qemu.Wait()

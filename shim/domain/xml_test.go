@@ -137,7 +137,7 @@ func TestXMLIsValid(t *testing.T) {
 	for name, m := range map[string]Description{
 		"plain": plainDomain(), "tcg": tcgDomain(), "rich": richDomain(), "network": networkDomain(),
 	} {
-		// Each has a name and UUID of its own here.
+		// Each has its own name and UUID here.
 		m.Name, m.UUID = name, uuid.NewString()
 		text, err := XML(m)
 		if err != nil {

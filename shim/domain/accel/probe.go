@@ -18,7 +18,7 @@ const (
 	// exitStatus is QEMU's exit code when the guest writes 0x2a to the port. No
 	// failure of QEMU has it.
 	exitStatus = 0x2a<<1 | 1
-	// nobody is the user of a probe: VMs don't run as root either.
+	// The user of a probe: VMs don't run as root either.
 	nobody = 65534
 )
 
