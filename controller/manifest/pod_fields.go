@@ -5,6 +5,7 @@ import (
 	kubevirt "kubevirt.io/api/core/v1"
 
 	"github.com/nodevirt/nodevirt/shim/fields"
+	"github.com/nodevirt/nodevirt/shim/vmspec"
 )
 
 // PodFields returns the fields of a VMI's spec that a manifest may have beside
@@ -13,7 +14,7 @@ import (
 func PodFields() fields.Supported {
 	const host = "a probe goes to the VM's own address"
 	all := fields.Supported{
-		Rows: podRows(),
+		Rows: append(podRows(), vmspec.PodFields()...),
 		Wholes: []fields.Whole{
 			{Path: "nodeSelector", Is: "a map of labels", Check: LabelMap},
 			{Path: "affinity", Is: "a Kubernetes affinity", Check: affinity},
@@ -61,7 +62,6 @@ func podRows() []fields.Row {
 		fields.At("dnsConfig.searches[]", fields.Subdomain),
 		fields.At("dnsConfig.options[].name", fields.Match(`[!-~]+`, fields.MaxLabel)),
 		fields.At("dnsConfig.options[].value", fields.Text(fields.MaxLabel)),
-		fields.At("volumes[].containerDisk.imagePullSecret", fields.Subdomain),
 	}
 }
 

@@ -63,13 +63,8 @@ func machine(s *kubevirt.VirtualMachineInstanceSpec) ([]byte, error) {
 		TerminationGracePeriodSeconds: s.TerminationGracePeriodSeconds,
 		Networks:                      s.Networks,
 	}
-	for _, v := range s.Volumes {
-		if v.ContainerDisk != nil {
-			disk := *v.ContainerDisk
-			disk.ImagePullSecret = ""
-			v.ContainerDisk = &disk
-		}
-		part.Volumes = append(part.Volumes, v)
+	for _, v := range vmspec.PodVolumes(s.Volumes) {
+		part.Volumes = append(part.Volumes, v.Node)
 	}
 	text, err := json.Marshal(part)
 	if err != nil {
@@ -90,7 +85,8 @@ func sentences(problems field.ErrorList) error {
 // whose pods have a new name each: a guest with a disk that lasts must not take
 // each start for its first.
 func addMetaData(all map[string]string, vmi *kubevirt.VirtualMachineInstance) error {
-	seeded := slices.ContainsFunc(vmi.Spec.Volumes, func(v kubevirt.Volume) bool { return v.CloudInitNoCloud != nil })
+	seeded := slices.ContainsFunc(vmspec.PodVolumes(vmi.Spec.Volumes),
+		func(v vmspec.PodVolume) bool { return v.Kind.Source == vmspec.SourceSeed })
 	for _, key := range []string{
 		vmspec.AnnotationUserData, vmspec.AnnotationNetworkConfig, vmspec.AnnotationSSHKeys,
 	} {

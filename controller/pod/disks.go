@@ -9,6 +9,8 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	kubevirt "kubevirt.io/api/core/v1"
+
+	"github.com/nodevirt/nodevirt/shim/vmspec"
 )
 
 // mountRoot is the folder of the container under which volumes are mounted, each
@@ -34,16 +36,16 @@ func boot(s *kubevirt.VirtualMachineInstanceSpec, stub string) (bootImage, error
 			order[d.Name] = *d.BootOrder
 		}
 	}
-	var images []kubevirt.Volume
-	for _, v := range s.Volumes {
-		if v.ContainerDisk != nil {
-			images = append(images, v)
+	var disks []vmspec.PodVolume
+	for _, v := range vmspec.PodVolumes(s.Volumes) {
+		if v.Kind.Registry {
+			disks = append(disks, v)
 		}
 	}
-	if len(images) > 0 {
-		rank := func(v kubevirt.Volume) uint { return cmp.Or(order[v.Name], math.MaxUint) }
-		first := slices.MinFunc(images, func(a, b kubevirt.Volume) int { return cmp.Compare(rank(a), rank(b)) })
-		return bootImage{first.ContainerDisk.Image, first.ContainerDisk.ImagePullPolicy, first.Name}, nil
+	if len(disks) > 0 {
+		rank := func(v vmspec.PodVolume) uint { return cmp.Or(order[v.Name], math.MaxUint) }
+		first := slices.MinFunc(disks, func(a, b vmspec.PodVolume) int { return cmp.Compare(rank(a), rank(b)) })
+		return bootImage{first.Source.Image.Reference, first.Source.Image.PullPolicy, first.Name}, nil
 	}
 	if f := s.Domain.Firmware; f != nil && f.KernelBoot != nil && f.KernelBoot.Container != nil {
 		return bootImage{image: f.KernelBoot.Container.Image, policy: f.KernelBoot.Container.ImagePullPolicy}, nil
@@ -55,65 +57,31 @@ func boot(s *kubevirt.VirtualMachineInstanceSpec, stub string) (bootImage, error
 	return bootImage{image: stub}, nil
 }
 
-// mountImages gives the pod an OCI image volume for each registry disk but the
-// one in the container's image.
-func mountImages(s *corev1.PodSpec, volumes []kubevirt.Volume, boot string) {
-	for _, v := range volumes {
-		if v.ContainerDisk == nil || v.Name == boot {
-			continue
-		}
-		s.Volumes = append(s.Volumes, corev1.Volume{Name: v.Name, VolumeSource: corev1.VolumeSource{
-			Image: &corev1.ImageVolumeSource{Reference: v.ContainerDisk.Image, PullPolicy: v.ContainerDisk.ImagePullPolicy},
-		}})
-		mount(s, v.Name)
-	}
-}
-
-// mountSecrets gives the pod the Secrets that cloud-init's volumes name, each
-// volume its own in one folder. The kubelet reads them: the controller may not.
-func mountSecrets(s *corev1.PodSpec, volumes []kubevirt.Volume) {
-	for _, v := range volumes {
-		if v.CloudInitNoCloud == nil {
-			continue
-		}
-		var sources []corev1.VolumeProjection
-		seen := map[string]bool{}
-		for _, ref := range []*corev1.LocalObjectReference{
-			v.CloudInitNoCloud.UserDataSecretRef, v.CloudInitNoCloud.NetworkDataSecretRef,
-		} {
-			if ref != nil && !seen[ref.Name] {
-				seen[ref.Name] = true
-				sources = append(sources, corev1.VolumeProjection{Secret: &corev1.SecretProjection{LocalObjectReference: *ref}})
-			}
-		}
-		if len(sources) == 0 {
-			continue
-		}
-		s.Volumes = append(s.Volumes, corev1.Volume{Name: v.Name, VolumeSource: corev1.VolumeSource{
-			Projected: &corev1.ProjectedVolumeSource{Sources: sources},
-		}})
-		mount(s, v.Name)
-	}
-}
-
-// mount has the node find a volume by the end of the path.
-func mount(s *corev1.PodSpec, name string) {
+// mountVolumes gives the pod what each volume of the instance needs, but for the
+// registry disk in the container's image. The container mounts it at a path by which
+// the node finds it.
+func mountVolumes(s *corev1.PodSpec, volumes []kubevirt.Volume, boot string) {
 	c := &s.Containers[0]
-	c.VolumeMounts = append(c.VolumeMounts, corev1.VolumeMount{
-		Name: name, MountPath: path.Join(mountRoot, name), ReadOnly: true,
-	})
+	for _, v := range vmspec.PodVolumes(volumes) {
+		if v.Source == nil || v.Kind.Registry && v.Name == boot {
+			continue
+		}
+		s.Volumes = append(s.Volumes, corev1.Volume{Name: v.Name, VolumeSource: *v.Source})
+		c.VolumeMounts = append(c.VolumeMounts, corev1.VolumeMount{
+			Name: v.Name, MountPath: path.Join(mountRoot, v.Name), ReadOnly: v.Kind.Needs != vmspec.NeedVolume,
+		})
+	}
 }
 
-// pullSecrets are those of all registry disks, each once.
+// pullSecrets are those of all volumes, each once.
 func pullSecrets(s *kubevirt.VirtualMachineInstanceSpec) []corev1.LocalObjectReference {
 	var secrets []corev1.LocalObjectReference
 	seen := map[string]bool{"": true}
-	for _, v := range s.Volumes {
-		if v.ContainerDisk == nil || seen[v.ContainerDisk.ImagePullSecret] {
-			continue
+	for _, v := range vmspec.PodVolumes(s.Volumes) {
+		if !seen[v.PullSecret] {
+			seen[v.PullSecret] = true
+			secrets = append(secrets, corev1.LocalObjectReference{Name: v.PullSecret})
 		}
-		seen[v.ContainerDisk.ImagePullSecret] = true
-		secrets = append(secrets, corev1.LocalObjectReference{Name: v.ContainerDisk.ImagePullSecret})
 	}
 	return secrets
 }

@@ -45,8 +45,7 @@ func New(vmi *kubevirt.VirtualMachineInstance, o Options) (*corev1.Pod, error) {
 	}
 	spec := podSpec(vmi, from)
 	spec.RuntimeClassName = &o.RuntimeClass
-	mountImages(&spec, vmi.Spec.Volumes, from.volume)
-	mountSecrets(&spec, vmi.Spec.Volumes)
+	mountVolumes(&spec, vmi.Spec.Volumes, from.volume)
 	return &corev1.Pod{
 		ObjectMeta: metav1.ObjectMeta{
 			Name:            Name(vmi),
@@ -81,7 +80,6 @@ func podSpec(vmi *kubevirt.VirtualMachineInstance, from bootImage) corev1.PodSpe
 		SchedulerName:                 s.SchedulerName,
 		PriorityClassName:             s.PriorityClassName,
 		ImagePullSecrets:              pullSecrets(s),
-		ServiceAccountName:            serviceAccount(s),
 		// A guest sees neither a token nor environment variables of Services.
 		AutomountServiceAccountToken: &no,
 		EnableServiceLinks:           &no,
@@ -103,14 +101,4 @@ func container(s *kubevirt.VirtualMachineInstanceSpec, from bootImage) corev1.Co
 		Stdin: true,
 		TTY:   true,
 	}
-}
-
-// serviceAccount is the one whose volume the instance has; "" for the namespace's default.
-func serviceAccount(s *kubevirt.VirtualMachineInstanceSpec) string {
-	for _, v := range s.Volumes {
-		if v.ServiceAccount != nil {
-			return v.ServiceAccount.ServiceAccountName
-		}
-	}
-	return ""
 }

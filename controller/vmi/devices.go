@@ -56,11 +56,7 @@ func volumes(all []kubevirt.Volume, disks []vmspec.Disk) []kubevirt.VolumeStatus
 		if !ok {
 			continue
 		}
-		one := kubevirt.VolumeStatus{Name: v.Name, Target: target}
-		if claim := v.PersistentVolumeClaim; claim != nil {
-			one.PersistentVolumeClaimInfo = &kubevirt.PersistentVolumeClaimInfo{ClaimName: claim.ClaimName}
-		}
-		statuses = append(statuses, one)
+		statuses = append(statuses, kubevirt.VolumeStatus{Name: v.Name, Target: target})
 	}
 	return statuses
 }

@@ -1,6 +1,10 @@
 package vmspec
 
-import "github.com/nodevirt/nodevirt/shim/fields"
+import (
+	"slices"
+
+	"github.com/nodevirt/nodevirt/shim/fields"
+)
 
 // Supported returns the fields of a VMI's spec that a node supports, with paths
 // below "spec". Everything that reads a VMI goes by this one list: what it does
@@ -9,6 +13,12 @@ import "github.com/nodevirt/nodevirt/shim/fields"
 func Supported() fields.Supported { return fields.Supported{Rows: rows(), Hints: hints()} }
 
 func rows() []fields.Row {
+	return slices.Concat(domainRows(), []fields.Row{fields.At("volumes[].name", fields.Label)},
+		volumeRows(func(k VolumeKind) []fields.Row { return k.rows }), networkRows())
+}
+
+// domainRows are the fields of the VM itself. [VolumeKinds] has those of volumes.
+func domainRows() []fields.Row {
 	return []fields.Row{
 		fields.At("hostname", fields.Label),
 		fields.At("terminationGracePeriodSeconds", fields.Integer(0, 1<<31-1)),
@@ -74,18 +84,11 @@ func rows() []fields.Row {
 		fields.At("domain.devices.autoattachGraphicsDevice", fields.Boolean),
 		fields.At("domain.devices.autoattachSerialConsole", fields.Only(true)),
 		fields.At("domain.devices.autoattachPodInterface", fields.Boolean),
+	}
+}
 
-		fields.At("volumes[].name", fields.Label),
-		fields.At("volumes[].containerDisk.image", fields.Text(1024)),
-		fields.At("volumes[].containerDisk.path", imagePath),
-		fields.At("volumes[].containerDisk.imagePullPolicy", fields.OneOf("Always", "IfNotPresent", "Never")),
-		fields.At("volumes[].emptyDisk.capacity", fields.Quantity),
-		fields.At("volumes[].cloudInitNoCloud.userData", secretText),
-		fields.At("volumes[].cloudInitNoCloud.userDataBase64", secretText),
-		fields.At("volumes[].cloudInitNoCloud.secretRef.name", fields.Subdomain),
-		fields.At("volumes[].cloudInitNoCloud.networkData", secretText),
-		fields.At("volumes[].cloudInitNoCloud.networkDataBase64", secretText),
-		fields.At("volumes[].cloudInitNoCloud.networkDataSecretRef.name", fields.Subdomain),
+func networkRows() []fields.Row {
+	return []fields.Row{
 		fields.At("networks", fields.List(maxInterfaces)),
 		fields.At("networks[].name", deviceName),
 		fields.At("networks[].pod", fields.Object),

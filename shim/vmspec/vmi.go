@@ -160,8 +160,8 @@ func firmware(
 }
 
 func isOwnImage(image string, vmi *kubevirt.VirtualMachineInstanceSpec, r request) bool {
-	for _, v := range vmi.Volumes {
-		if v.ContainerDisk != nil && v.ContainerDisk.Image == image {
+	for _, v := range PodVolumes(vmi.Volumes) {
+		if v.Kind.Registry && v.Source.Image.Reference == image {
 			return true
 		}
 	}

@@ -6,6 +6,8 @@ import (
 
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	kubevirt "kubevirt.io/api/core/v1"
+
+	"github.com/nodevirt/nodevirt/shim/fields"
 )
 
 // Need is what a pod must give the VM's container for a volume.
@@ -47,6 +49,11 @@ type VolumeKind struct {
 	// given reports whether a volume has Field; read returns what it says of its disk.
 	given func(kubevirt.Volume) bool
 	read  func(v *volumes, at *field.Path, g kubevirt.Volume) (Disk, field.ErrorList)
+	// pod returns what Needs is for one volume, and removes from the volume what only
+	// the pod needs; nil for kinds without needs.
+	pod func(*kubevirt.Volume) PodVolume
+	// rows are the supported fields below Field, podRows those that no node reads.
+	rows, podRows []fields.Row
 }
 
 // VolumeKinds returns the table of volume kinds. Kinds with the same field are
@@ -56,6 +63,13 @@ func VolumeKinds() []VolumeKind {
 		Field: "containerDisk", Registry: true,
 		given: func(g kubevirt.Volume) bool { return g.ContainerDisk != nil },
 		read:  (*volumes).registryDisk,
+		pod:   imageVolume,
+		rows: []fields.Row{
+			fields.At("image", fields.Text(1024)),
+			fields.At("path", imagePath),
+			fields.At("imagePullPolicy", fields.OneOf("Always", "IfNotPresent", "Never")),
+		},
+		podRows: []fields.Row{fields.At("imagePullSecret", fields.Subdomain)},
 	}
 	own, mounted := containerDisk, containerDisk
 	own.Source, own.Needs = SourceImage, NeedImage
@@ -64,14 +78,24 @@ func VolumeKinds() []VolumeKind {
 		own,
 		mounted,
 		{
-			Source: SourceSeed, Field: "cloudInitNoCloud", Needs: NeedSecrets, Fixed: true,
-			given: func(g kubevirt.Volume) bool { return g.CloudInitNoCloud != nil },
-			read:  (*volumes).cloudInitDisk,
-		},
-		{
 			Source: SourceEmpty, Field: "emptyDisk",
 			given: func(g kubevirt.Volume) bool { return g.EmptyDisk != nil },
 			read:  (*volumes).emptyDisk,
+			rows:  []fields.Row{fields.At("capacity", fields.Quantity)},
+		},
+		{
+			Source: SourceSeed, Field: "cloudInitNoCloud", Needs: NeedSecrets, Fixed: true,
+			given: func(g kubevirt.Volume) bool { return g.CloudInitNoCloud != nil },
+			read:  (*volumes).cloudInitDisk,
+			pod:   seedSecrets,
+			rows: []fields.Row{
+				fields.At("userData", secretText),
+				fields.At("userDataBase64", secretText),
+				fields.At("secretRef.name", fields.Subdomain),
+				fields.At("networkData", secretText),
+				fields.At("networkDataBase64", secretText),
+				fields.At("networkDataSecretRef.name", fields.Subdomain),
+			},
 		},
 		{Source: SourcePVC, Needs: NeedVolume},
 		{Source: SourceImport},
@@ -88,13 +112,21 @@ func (s Source) Kind() VolumeKind {
 	return all[i]
 }
 
-// volumeFields returns the fields that a volume of a VMI can have, sorted, and
-// those that one has.
-func volumeFields(g kubevirt.Volume) (known []string, given []VolumeKind) {
+// fieldKinds returns the kinds that a VMI's volume can have, one for each field.
+func fieldKinds() []VolumeKind {
+	var kinds []VolumeKind
 	for _, k := range VolumeKinds() {
-		if k.Field == "" || slices.Contains(known, k.Field) {
-			continue
+		if k.Field != "" && !slices.ContainsFunc(kinds, func(o VolumeKind) bool { return o.Field == k.Field }) {
+			kinds = append(kinds, k)
 		}
+	}
+	return kinds
+}
+
+// volumeFields returns the fields that a volume of a VMI can have, sorted, and the
+// kinds of those that one has.
+func volumeFields(g kubevirt.Volume) (known []string, given []VolumeKind) {
+	for _, k := range fieldKinds() {
 		known = append(known, k.Field)
 		if k.given(g) {
 			given = append(given, k)
@@ -103,4 +135,15 @@ func volumeFields(g kubevirt.Volume) (known []string, given []VolumeKind) {
 	slices.Sort(known)
 	slices.SortFunc(given, func(a, b VolumeKind) int { return strings.Compare(a.Field, b.Field) })
 	return known, given
+}
+
+// volumeRows returns the supported fields of volumes[] that rows selects from a kind.
+func volumeRows(rows func(VolumeKind) []fields.Row) []fields.Row {
+	var all []fields.Row
+	for _, k := range fieldKinds() {
+		for _, r := range rows(k) {
+			all = append(all, fields.Row{Path: "volumes[]." + k.Field + "." + r.Path, Takes: r.Takes})
+		}
+	}
+	return all
 }
