@@ -26,8 +26,11 @@ import (
 type Options struct {
 	// RuntimeClass is the name of the RuntimeClass of instances' pods.
 	RuntimeClass string
-	// StubImage is the image of VMs whose volumes have none; empty refuses such VMs.
+	// StubImage is the image of VMs whose volumes have none; the controller's own
+	// where it is empty.
 	StubImage string
+	// Pod is the name of the controller's own pod, if it runs in one.
+	Pod string
 	// MetricsAddress and HealthAddress are where to listen, HOST:PORT; "0" for not at all.
 	MetricsAddress, HealthAddress string
 	// LeaderElection lets one of several controllers work at a time, by a Lease in
@@ -124,7 +127,11 @@ func setUp(ctx context.Context, m manager.Manager, o Options) error {
 	if err != nil {
 		return fmt.Errorf("set up the reconcilers' client: %w", err)
 	}
-	in := kind.Cluster{Manager: m, Uncached: uncached, RuntimeClass: o.RuntimeClass, StubImage: o.StubImage, Now: time.Now}
+	stub, err := stubImage(ctx, uncached, o)
+	if err != nil {
+		return err
+	}
+	in := kind.Cluster{Manager: m, Uncached: uncached, RuntimeClass: o.RuntimeClass, StubImage: stub, Now: time.Now}
 	for _, k := range kinds.All() {
 		if k.SetUp == nil {
 			continue

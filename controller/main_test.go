@@ -82,14 +82,17 @@ func newWorld(t testing.TB) *world {
 }
 
 // start runs a controller until stop.
-func (w *world) start() {
+func (w *world) start() { w.startWith(controller.Options{}) }
+
+// startWith does it with options.
+func (w *world) startWith(o controller.Options) {
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan struct{})
 	output := &testWriter{t: w}
 	go func() {
 		defer close(done)
 		log := slog.New(slog.NewTextHandler(output, &slog.HandlerOptions{Level: slog.LevelWarn}))
-		o := controller.Options{RuntimeClass: "vm", MetricsAddress: "0", HealthAddress: "0"}
+		o.RuntimeClass, o.MetricsAddress, o.HealthAddress = "vm", "0", "0"
 		config := w.server.Config()
 		config.WrapTransport = w.requests.count
 		if err := controller.Run(ctx, config, o, log); err != nil && ctx.Err() == nil {

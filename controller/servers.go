@@ -4,10 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io/fs"
 	"log/slog"
-	"os"
-	"strings"
 	"time"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -31,8 +28,6 @@ const (
 	// the Secret which its Role lets the controller write.
 	service     = "nodevirt-controller"
 	certificate = "nodevirt-controller-tls"
-	// namespaceFile has the namespace of a container's pod.
-	namespaceFile = "/var/run/secrets/kubernetes.io/serviceaccount/namespace"
 )
 
 // addServers has the manager serve the aggregated API, on all replicas and with one
@@ -87,15 +82,12 @@ func presets(live client.Reader) admission.Presets {
 }
 
 func newKeeper(cluster *rest.Config, o Options, log *slog.Logger) (*certs.Keeper, error) {
-	namespace := o.Namespace
+	namespace, err := o.namespace()
+	if err != nil {
+		return nil, err
+	}
 	if namespace == "" {
-		text, err := os.ReadFile(namespaceFile)
-		if errors.Is(err, fs.ErrNotExist) {
-			return nil, errors.New("no namespace: not in a pod; set -namespace, or -api-address 0")
-		} else if err != nil {
-			return nil, fmt.Errorf("read the pod's namespace: %w", err)
-		}
-		namespace = strings.TrimSpace(string(text))
+		return nil, errors.New("no namespace: not in a pod; set -namespace, or -api-address 0")
 	}
 	scheme, err := api.NewScheme()
 	if err != nil {

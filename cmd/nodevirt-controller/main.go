@@ -4,6 +4,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"flag"
 	"fmt"
 	"log/slog"
@@ -55,7 +56,8 @@ func run(ctx context.Context, args []string) error {
 	)
 	flags.StringVar(&o.RuntimeClass, "runtime-class", "vm", "`name` of the RuntimeClass of VMs' pods")
 	flags.StringVar(&o.StubImage, "stub-image", "",
-		"`image` of VMs whose volumes have none, such as VMs that boot from the network; any image that nodes can pull")
+		"`image` of VMs whose volumes have none, such as VMs that boot from the network; any image that nodes can pull "+
+			"(default: the controller's own)")
 	flags.StringVar(&o.MetricsAddress, "metrics-address", ":8080", "`address` to serve Prometheus' metrics on; 0 for none")
 	flags.StringVar(&o.HealthAddress, "health-address", ":8081", "`address` to serve /healthz and /readyz on; 0 for none")
 	flags.BoolVar(&o.LeaderElection, "leader-elect", true, "of several controllers let one work at a time")
@@ -67,6 +69,7 @@ func run(ctx context.Context, args []string) error {
 		"`namespace` of the Service by which the API server connects, and of its certificate (default: the pod's own)")
 	flags.TextVar(&level, "log-level", slog.LevelInfo, "debug, info, warn or error")
 	o.Version = program.Version(version)
+	o.Pod, _ = os.Hostname() // Kubernetes names it after the pod
 	if done, err := program.Parse(flags, usage, o.Version, args); done || err != nil {
 		return err
 	}
@@ -92,6 +95,11 @@ func clientConfig(file, version string) (*rest.Config, error) {
 	rules := clientcmd.NewDefaultClientConfigLoadingRules()
 	rules.ExplicitPath = file
 	config, err := clientcmd.NewNonInteractiveDeferredLoadingClientConfig(rules, nil).ClientConfig()
+	if clientcmd.IsEmptyConfig(err) {
+		// The image is also that of VMs without one: a runtime that is not the shim starts this program.
+		return nil, errors.New("find the API server: no kubeconfig and no service account; " +
+			"set -kubeconfig, or, if this is the pod of a VM, run nodevirt-shim on its node")
+	}
 	if err != nil {
 		return nil, fmt.Errorf("find the API server: %w", err)
 	}

@@ -7,6 +7,7 @@ import (
 
 // TestRun: wrong arguments are reported, and nothing starts.
 func TestRun(t *testing.T) {
+	t.Setenv("KUBECONFIG", "/nowhere/config") // and what a VM's pod has: no service account
 	for _, tt := range []struct {
 		args []string
 		want string // in the error; "" for none
@@ -17,6 +18,7 @@ func TestRun(t *testing.T) {
 		{[]string{"serve"}, `unexpected argument "serve"`},
 		{[]string{"-log-level", "loud"}, "log-level"},
 		{[]string{"-kubeconfig", "/nowhere/config"}, "find the API server"},
+		{nil, "run nodevirt-shim on its node"},
 	} {
 		err := run(t.Context(), tt.args)
 		if tt.want == "" && err != nil || tt.want != "" && (err == nil || !strings.Contains(err.Error(), tt.want)) {

@@ -74,7 +74,7 @@ type Cluster struct {
 	Uncached client.Client
 	// RuntimeClass is the name of the RuntimeClass of instances' pods.
 	RuntimeClass string
-	// StubImage is the image of VMs whose volumes have none.
+	// StubImage is the image of VMs whose volumes have none; empty refuses such VMs.
 	StubImage string
 	Now       func() time.Time
 }

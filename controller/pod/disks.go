@@ -27,8 +27,9 @@ type bootImage struct {
 
 // boot returns the image of the VM's container: that of the first registry disk in
 // boot order, or of the first one without an order. A VM without a registry disk
-// has the image that holds its kernel, and otherwise the stub image, which holds
-// nothing: the annotation that names the container makes it a VM.
+// has the image that holds its kernel, and otherwise the stub image. The annotation
+// that names the container makes it a VM, and the node uses nothing of the stub
+// image: so any version serves, and a node pulls it once.
 func boot(s *kubevirt.VirtualMachineInstanceSpec, stub string) (bootImage, error) {
 	order := map[string]uint{}
 	for _, d := range s.Domain.Devices.Disks {
@@ -54,7 +55,7 @@ func boot(s *kubevirt.VirtualMachineInstanceSpec, stub string) (bootImage, error
 		return bootImage{}, errors.New("spec.volumes: no containerDisk: " +
 			"add one, or have the cluster's administrator set -stub-image of nodevirt-controller")
 	}
-	return bootImage{image: stub}, nil
+	return bootImage{image: stub, policy: corev1.PullIfNotPresent}, nil
 }
 
 // mountVolumes gives the pod what each volume of the instance needs, but for the

@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"gotest.tools/v3/golden"
+	corev1 "k8s.io/api/core/v1"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 	kubevirt "kubevirt.io/api/core/v1"
 	"sigs.k8s.io/yaml"
@@ -124,6 +125,9 @@ func TestImages(t *testing.T) {
 			}
 			if got := p.Spec.Containers[0].Image; got != tt.want {
 				t.Errorf("image %s, want %s", got, tt.want)
+			}
+			if c := p.Spec.Containers[0]; strings.Contains(c.Image, "stub") && c.ImagePullPolicy != corev1.PullIfNotPresent {
+				t.Errorf("pull policy %q of a stub", c.ImagePullPolicy)
 			}
 			if got := vmspec.VMContainer(p.Annotations); got != pod.Container {
 				t.Errorf("the node is not asked for a VM: %q", got)
