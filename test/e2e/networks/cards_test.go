@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"maps"
 	"net/http"
-	"net/netip"
 	"slices"
 	"strings"
 	"testing"
@@ -21,8 +20,8 @@ import (
 const mebibyte = 1 << 20
 
 // withMultus has the real Multus make the pod's networks: eth0 as before, but with jumbo frames,
-// net1 by CNI's bridge and net2 by its macvlan. It reads them from its own configuration, where a
-// cluster has it ask the API server.
+// net1 by CNI's bridge, net2 by its macvlan, and net3 by a bridge that assigns no addresses. It reads
+// them from its own configuration, where a cluster has it ask the API server.
 func withMultus(list map[string]any) {
 	first := list["plugins"].([]map[string]any)[0]
 	first["mtu"] = 9000
@@ -30,6 +29,7 @@ func withMultus(list map[string]any) {
 		first,
 		{"name": "net1", "type": "bridge", "bridge": "cni1", "mtu": 1280, "isGateway": true, "ipam": hostLocal("10.98.1.0/24")},
 		{"name": "net2", "type": "macvlan", "master": "cni1", "mtu": 1280, "ipam": hostLocal("10.98.2.0/24")},
+		{"name": "net3", "type": "bridge", "bridge": bootBridge, "ipam": map[string]any{}},
 	}
 	for _, d := range delegates {
 		d["cniVersion"] = "0.4.0"
@@ -79,8 +79,7 @@ type card struct {
 }
 
 func TestSeveralCards(t *testing.T) {
-	ctx := t.Context()
-	n := node.ForTest(t, node.Options{Subnet: netip.MustParsePrefix("10.98.0.0/24"), CNI: withMultus})
+	ctx, n := t.Context(), shared
 	disk, err := guest.Tiny(ctx, n.GuestOptions())
 	assert.NilError(t, err)
 	image, err := images.RegistryDisk(disk, images.DiskOptions{})
@@ -99,16 +98,18 @@ func TestSeveralCards(t *testing.T) {
 	if _, err := n.Crictl(ctx, "start", vm); err != nil {
 		t.Fatal(err)
 	}
+	// All networks count their addresses alike.
+	url, last := podURL(t, n, id)
 	for round := range 2 {
-		fetch(t, n, "http://10.98.0.2/")
-		got := cards(t, n)
+		fetch(t, n, url)
+		got := cards(t, n, url)
 		if len(got) != 3 {
 			t.Fatalf("cards %+v", got)
 		}
 		for i, want := range []struct {
 			address     string
 			mtu, queues int
-		}{{"10.0.2.2/24", 9000, 2}, {"10.98.1.2/24", 1280, 2}, {"10.98.2.2/24", 1280, 2}} {
+		}{{"10.0.2.2/24", 9000, 2}, {"10.98.1." + last + "/24", 1280, 2}, {"10.98.2." + last + "/24", 1280, 2}} {
 			if c := got[i]; !slices.Contains(c.Addresses, want.address) || c.MTU != want.mtu || c.Queues != want.queues {
 				t.Errorf("boot %d: card %d is %+v, want %+v", round, i, c, want)
 			}
@@ -117,25 +118,34 @@ func TestSeveralCards(t *testing.T) {
 			t.Errorf("MAC address of the second card is %s", got[1].MAC)
 		}
 		// Each card is on its own network.
-		if page := fetch(t, n, "http://10.98.1.2/"); !strings.HasPrefix(page, "ip=10.0.2.2") {
+		if page := fetch(t, n, "http://10.98.1."+last+"/"); !strings.HasPrefix(page, "ip=10.0.2.2") {
 			t.Errorf("on its second network the guest says %q", page)
 		}
 		if round == 0 {
-			before := boot(t, n)
-			if _, err := n.Fetch(ctx, http.MethodPost, "http://10.98.0.2/cgi-bin/reboot", ""); err != nil {
+			before := boot(t, n, url)
+			if _, err := n.Fetch(ctx, http.MethodPost, url+"cgi-bin/reboot", ""); err != nil {
 				t.Fatal(err)
 			}
-			wait.Until(t, "the guest to reboot", func() bool { return boot(t, n) != before })
+			wait.Until(t, "the guest to reboot", func() bool { return boot(t, n, url) != before })
 		}
 	}
 	assert.NilError(t, n.RemovePod(ctx, id, p))
 }
 
-func cards(t *testing.T, n *node.Node) []card {
+// podURL returns the URL of a pod's web server, and the last part of the pod's address.
+func podURL(t *testing.T, n *node.Node, id string) (url, last string) {
+	t.Helper()
+	ip, err := n.Crictl(t.Context(), "inspectp", "--output", "go-template", "--template", "{{.status.network.ip}}", id)
+	assert.NilError(t, err)
+	ip = strings.TrimSpace(ip)
+	return "http://" + ip + "/", ip[strings.LastIndex(ip, ".")+1:]
+}
+
+func cards(t *testing.T, n *node.Node, url string) []card {
 	t.Helper()
 	var info struct{ Interfaces []card }
 	wait.Until(t, "an address on each card", func() bool {
-		text := fetch(t, n, "http://10.98.0.2/cgi-bin/info")
+		text := fetch(t, n, url+"cgi-bin/info")
 		assert.NilError(t, json.Unmarshal([]byte(text), &info), text)
 		return !slices.ContainsFunc(info.Interfaces, func(c card) bool {
 			return !slices.ContainsFunc(c.Addresses, func(a string) bool { return strings.HasPrefix(a, "10.") })
@@ -145,10 +155,10 @@ func cards(t *testing.T, n *node.Node) []card {
 }
 
 // boot is the identifier of the guest's boot.
-func boot(t *testing.T, n *node.Node) string {
+func boot(t *testing.T, n *node.Node, url string) string {
 	t.Helper()
 	var info struct{ BootID string }
-	text := fetch(t, n, "http://10.98.0.2/cgi-bin/info")
+	text := fetch(t, n, url+"cgi-bin/info")
 	if err := json.Unmarshal([]byte(text), &info); err != nil {
 		t.Fatalf("%v in %s", err, text)
 	}

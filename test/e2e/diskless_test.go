@@ -1,0 +1,96 @@
+package e2e
+
+import (
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+
+	v1 "github.com/google/go-containerregistry/pkg/v1"
+	"gotest.tools/v3/assert"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/nodevirt/nodevirt/deploy/image"
+	"github.com/nodevirt/nodevirt/test/guest"
+	"github.com/nodevirt/nodevirt/test/images"
+	"github.com/nodevirt/nodevirt/test/wait"
+)
+
+// withoutDisk is a pod as the controller makes it of a VMI whose volumes have no image.
+func withoutDisk(t *testing.T, vmi string) *pod {
+	t.Helper()
+	return vmPod(t, annotated(map[string]string{"nodevirt.io/vm-container": "guest", "nodevirt.io/vmi": vmi}))
+}
+
+// TestWithoutADisk runs a VM that has nothing to boot from. Its image is the controller's, as in a
+// cluster.
+func TestWithoutADisk(t *testing.T) {
+	t.Parallel()
+	program := filepath.Join(t.TempDir(), "program")
+	assert.NilError(t, os.WriteFile(program, []byte("a program of another process"), 0o755))
+	img, err := image.Controller(program, "test")
+	assert.NilError(t, err)
+	ref, err := suite.Push(t.Context(), "nodevirt-controller:test", img)
+	assert.NilError(t, err)
+	assert.NilError(t, pull(t.Context(), ref))
+
+	c := withoutDisk(t, `{"domain": {"devices": {"autoattachGraphicsDevice": true}}}`).vm(ref).start()
+	domain := c.info().VM.Domain.Name
+	if text := inNode(t, "virsh", "dumpxml", domain); strings.Contains(text, "<disk ") {
+		t.Errorf("the VM has a disk:\n%s", text)
+	}
+	wait.Until(t, "the firmware to find nothing", func() bool { return strings.Contains(screen(t, domain), "No bootable device") })
+	if s := c.status(); s.State != runtimeapi.ContainerState_CONTAINER_RUNNING {
+		t.Errorf("the container is %s", s.State)
+	}
+	c.stop(1)
+	c.wantEnd(c.status(), 137, "Error")
+	c.removeIt()
+}
+
+// screen returns the characters on a display in VGA's text mode, from its memory: each is followed by
+// its colours.
+func screen(t *testing.T, domain string) string {
+	t.Helper()
+	var text []byte
+	for line := range strings.Lines(inNode(t, "virsh", "qemu-monitor-command", domain, "--hmp", "xp /4000xb 0xb8000")) {
+		_, values, _ := strings.Cut(line, ":")
+		for i, value := range strings.Fields(values) {
+			if n, err := strconv.ParseUint(strings.TrimPrefix(value, "0x"), 16, 8); err == nil && i%2 == 0 {
+				text = append(text, byte(n))
+			}
+		}
+	}
+	return string(text)
+}
+
+// TestOnlyAKernel boots a kernel and an initial RAM disk from an image without a disk.
+func TestOnlyAKernel(t *testing.T) {
+	t.Parallel()
+	k, err := guest.TinyKernel(t.Context(), suite.GuestOptions())
+	assert.NilError(t, err)
+	img, err := images.FromFiles(v1.Config{}, images.Layer{Files: []images.File{
+		{Name: "boot/"}, {Name: "boot/vmlinuz", From: k.Image}, {Name: "boot/initrd", From: k.Initrd},
+	}})
+	assert.NilError(t, err)
+	ref, err := suite.Push(t.Context(), "only-kernel:1", img)
+	assert.NilError(t, err)
+	assert.NilError(t, pull(t.Context(), ref))
+
+	c := withoutDisk(t, `{
+		"domain": {
+			"firmware": {"kernelBoot": {"kernelArgs": "`+guest.Cmdline+` e2e.kernel=only", "container": {
+				"image": "`+ref+`", "kernelPath": "/boot/vmlinuz", "initrdPath": "/boot/initrd"}}},
+			"devices": {"interfaces": [{"name": "default", "bridge": {}}]}
+		},
+		"networks": [{"name": "default", "pod": {}}]
+	}`).vm(ref).start().up()
+	g := c.guest()
+	if !strings.HasSuffix(g.Cmdline, "e2e.kernel=only") || len(g.Disks) != 0 {
+		t.Errorf("command line %q, disks %+v", g.Cmdline, g.Disks)
+	}
+	c.reboots()
+	c.stop(60)
+	c.wantEnd(c.status(), 0, "Completed")
+}
