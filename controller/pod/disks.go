@@ -49,7 +49,12 @@ func boot(s *kubevirt.VirtualMachineInstanceSpec, stub string) (bootImage, error
 		return bootImage{first.Source.Image.Reference, first.Source.Image.PullPolicy, first.Name}, nil
 	}
 	if f := s.Domain.Firmware; f != nil && f.KernelBoot != nil && f.KernelBoot.Container != nil {
-		return bootImage{image: f.KernelBoot.Container.Image, policy: f.KernelBoot.Container.ImagePullPolicy}, nil
+		kernel := f.KernelBoot.Container
+		if kernel.Image == "" {
+			return bootImage{}, errors.New("spec.domain.firmware.kernelBoot.container.image: " +
+				"name the kernel's image: no volume has one")
+		}
+		return bootImage{image: kernel.Image, policy: kernel.ImagePullPolicy}, nil
 	}
 	if stub == "" {
 		return bootImage{}, errors.New("spec.volumes: no containerDisk: " +

@@ -86,6 +86,14 @@ func TestRefused(t *testing.T) {
 			},
 			"spec.volumes: no containerDisk",
 		},
+		"no kernel's image": {
+			func(vmi *kubevirt.VirtualMachineInstance) {
+				vmi.Spec.Volumes, vmi.Spec.Domain.Devices.Disks = nil, nil
+				vmi.Spec.Domain.Firmware = &kubevirt.Firmware{KernelBoot: &kubevirt.KernelBoot{
+					Container: &kubevirt.KernelBootContainer{KernelPath: "/boot/vmlinuz"}}}
+			},
+			"spec.domain.firmware.kernelBoot.container.image: name the kernel's image",
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			vmi := read(t, "least")
