@@ -14,12 +14,11 @@ import (
 
 // wordList is testdata/words.yaml.
 type wordList struct {
-	Unfinished []string
-	MaxLines   int `yaml:"maxLines"`
-	MaxWords   int `yaml:"maxWords"`
-	Words      []*word
-	Openings   []*word
-	Names      []string
+	MaxLines int `yaml:"maxLines"`
+	MaxWords int `yaml:"maxWords"`
+	Words    []*word
+	Openings []*word
+	Names    []string
 }
 
 // word is an expression that the project avoids.
@@ -60,13 +59,6 @@ func readWords(t *testing.T) wordList {
 
 // anySpace lets an expression match across the lines of a paragraph or a comment.
 func anySpace(expression string) string { return strings.ReplaceAll(expression, " ", `\s+`) }
-
-// exempts reports whether a finding is in a folder or a file whose words are not finished.
-func (l wordList) exempts(finding string) bool {
-	return slices.ContainsFunc(l.Unfinished, func(path string) bool {
-		return strings.HasPrefix(finding, filepath.Join("..", path))
-	})
-}
 
 // check finds words that should be avoided.
 func (l wordList) check(pieces []piece) []string {

@@ -29,9 +29,7 @@ func TestWords(t *testing.T) {
 	} {
 		t.Run(scope.name, func(t *testing.T) {
 			for _, f := range scope.findings {
-				if !list.exempts(f) {
-					t.Error(f)
-				}
+				t.Error(f)
 			}
 		})
 	}

@@ -39,7 +39,7 @@ type proxyListener struct {
 	open    int
 }
 
-func newProxyListener(l net.Listener, config *tls.Config) *proxyListener {
+func newProxyListener(ctx context.Context, l net.Listener, config *tls.Config) *proxyListener {
 	p := &proxyListener{
 		Listener: l, config: config, pending: map[string]int{},
 		ready: make(chan net.Conn), failed: make(chan error, 1), done: make(chan struct{}),
@@ -48,7 +48,7 @@ func newProxyListener(l net.Listener, config *tls.Config) *proxyListener {
 		close(p.done)
 		return l.Close()
 	})
-	go p.accept()
+	go p.accept(ctx)
 	return p
 }
 
@@ -67,7 +67,7 @@ func (p *proxyListener) Accept() (net.Conn, error) {
 // Close closes the listener. Accepted connections stay open.
 func (p *proxyListener) Close() error { return p.close() }
 
-func (p *proxyListener) accept() {
+func (p *proxyListener) accept(ctx context.Context) {
 	for {
 		c, err := p.Listener.Accept()
 		if err != nil {
@@ -83,7 +83,7 @@ func (p *proxyListener) accept() {
 			_ = c.Close()
 			continue
 		}
-		go p.handshake(c, address)
+		go p.handshake(ctx, c, address)
 	}
 }
 
@@ -98,9 +98,9 @@ func temporary(err error) bool {
 	return false
 }
 
-func (p *proxyListener) handshake(c net.Conn, address string) {
+func (p *proxyListener) handshake(ctx context.Context, c net.Conn, address string) {
 	secure := tls.Server(c, p.config)
-	ctx, cancel := context.WithTimeout(context.Background(), handshakeTimeout)
+	ctx, cancel := context.WithTimeout(ctx, handshakeTimeout)
 	defer cancel()
 	err := secure.HandshakeContext(ctx)
 	if !p.settle(address, err == nil) {

@@ -107,7 +107,7 @@ func (s *Server) Serve(ctx context.Context, listener net.Listener) error {
 	if s.front.start(ctx, s.options.Log) != nil { // ctx has ended
 		return listener.Close()
 	}
-	proxied := newProxyListener(listener, &tls.Config{
+	proxied := newProxyListener(ctx, listener, &tls.Config{
 		MinVersion: tls.VersionTLS12, GetCertificate: s.options.Certificate,
 		ClientAuth: tls.RequireAnyClientCert, VerifyConnection: s.front.verify,
 		NextProtos: []string{"http/1.1"}, // WebSocket handlers hijack the connection

@@ -9,6 +9,7 @@ import (
 	"crypto/x509"
 	"crypto/x509/pkix"
 	"encoding/pem"
+	"errors"
 	"io"
 	"log/slog"
 	"math/big"
@@ -208,8 +209,8 @@ func TestSilentConnections(t *testing.T) {
 }
 
 func isTimeout(err error) bool {
-	n, ok := err.(net.Error)
-	return ok && n.Timeout()
+	var n net.Error
+	return errors.As(err, &n) && n.Timeout()
 }
 
 // TestBounds: the listener counts handshakes for each address, and connections.
