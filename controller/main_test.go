@@ -3,6 +3,7 @@ package controller_test
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"flag"
 	"fmt"
 	"log/slog"
@@ -19,6 +20,7 @@ import (
 	"github.com/nodevirt/nodevirt/controller/api"
 	"github.com/nodevirt/nodevirt/test/apiserver"
 	"github.com/nodevirt/nodevirt/test/needs"
+	"github.com/nodevirt/nodevirt/test/wait"
 )
 
 // world is an API server with a controller, and the test as scheduler and kubelet.
@@ -182,11 +184,12 @@ func untilGone(w *world, o client.Object, name string) {
 // eventually waits until something is so.
 func eventually(w *world, so func() bool, what func() string) {
 	w.Helper()
-	for deadline := time.Now().Add(patience); !so(); time.Sleep(20 * time.Millisecond) {
-		if time.Now().After(deadline) {
-			w.Fatalf("wait in vain for %s", what())
+	wait.Success(w, "the controller", func(context.Context) error {
+		if so() {
+			return nil
 		}
-	}
+		return errors.New(what())
+	})
 }
 
 const inNamespace = client.InNamespace(namespace)

@@ -26,6 +26,7 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"gotest.tools/v3/assert"
 	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -50,36 +51,29 @@ type authority struct {
 func newAuthority(t *testing.T) authority {
 	t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	check(t, err)
+	assert.NilError(t, err)
 	template := &x509.Certificate{
 		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "authority"}, NotAfter: time.Now().Add(time.Hour),
 		NotBefore: time.Now().Add(-time.Minute), IsCA: true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageCertSign,
 	}
 	der, err := x509.CreateCertificate(rand.Reader, template, template, key.Public(), key)
-	check(t, err)
+	assert.NilError(t, err)
 	cert, err := x509.ParseCertificate(der)
-	check(t, err)
+	assert.NilError(t, err)
 	return authority{cert, key}
 }
 
 func (a authority) issue(t *testing.T, name string) tls.Certificate {
 	t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	check(t, err)
+	assert.NilError(t, err)
 	der, err := x509.CreateCertificate(rand.Reader, &x509.Certificate{
 		SerialNumber: big.NewInt(2), Subject: pkix.Name{CommonName: name}, NotAfter: time.Now().Add(time.Hour),
 		NotBefore: time.Now().Add(-time.Minute), IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)},
 		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth, x509.ExtKeyUsageServerAuth},
 	}, a.cert, key.Public(), a.key)
-	check(t, err)
+	assert.NilError(t, err)
 	return tls.Certificate{Certificate: [][]byte{der}, PrivateKey: key}
-}
-
-func check(t *testing.T, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
 }
 
 // world is a real API server, ours behind it, and the test as the former's proxy.
@@ -108,35 +102,35 @@ func (t transport) RoundTrip(r *http.Request) (*http.Response, error) {
 func newWorld(t *testing.T) *world {
 	w := &world{T: t, front: newAuthority(t)}
 	file := filepath.Join(t.TempDir(), "front.crt")
-	check(t, os.WriteFile(file, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: w.front.cert.Raw}), 0o600))
+	assert.NilError(t, os.WriteFile(file, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: w.front.cert.Raw}), 0o600))
 	k := apiserver.ForTest(t, "--requestheader-client-ca-file="+file, "--requestheader-allowed-names=front",
 		"--requestheader-username-headers=X-Remote-User", "--requestheader-group-headers=X-Remote-Group",
 		"--requestheader-extra-headers-prefix=X-Remote-Extra-")
-	check(t, k.Apply(t.Context(), "../../deploy/crds/*.yaml"))
+	assert.NilError(t, k.Apply(t.Context(), "../../deploy/crds/*.yaml"))
 	scheme, err := api.NewScheme()
-	check(t, err)
-	check(t, rbacv1.AddToScheme(scheme))
+	assert.NilError(t, err)
+	assert.NilError(t, rbacv1.AddToScheme(scheme))
 	w.Client, err = client.New(k.Config(), client.Options{Scheme: scheme})
-	check(t, err)
+	assert.NilError(t, err)
 	config := k.Config()
 	config.WrapTransport = func(to http.RoundTripper) http.RoundTripper { return transport{w, to} }
 	own := newAuthority(t)
 	serving := own.issue(t, "subresources")
 	log := slog.New(slog.DiscardHandler)
 	cluster, err := kubernetes.NewForConfig(k.Config())
-	check(t, err)
+	assert.NilError(t, err)
 	s, err := aggregated.New(aggregated.Options{
 		Certificate: func(*tls.ClientHelloInfo) (*tls.Certificate, error) { return &serving, nil },
 		Cluster:     cluster, Log: log,
 	})
-	check(t, err)
+	assert.NilError(t, err)
 	users, err := subresources.New(subresources.Options{
 		Caller: s.Caller, Config: config, Scheme: scheme, Version: "test", Log: log,
 	})
-	check(t, err)
+	assert.NilError(t, err)
 	s.Add(subresources.Group, users.Handler(), subresources.Versions...)
 	l, err := net.Listen("tcp", "127.0.0.1:0")
-	check(t, err)
+	assert.NilError(t, err)
 	w.url = "https://" + l.Addr().String() + "/apis/subresources.kubevirt.io/v1/namespaces/default/"
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan error)
@@ -147,7 +141,7 @@ func newWorld(t *testing.T) *world {
 			t.Error(err)
 		}
 	})
-	check(t, wait.Do(t.Context(), func(context.Context) error { return s.Ready(nil) }))
+	assert.NilError(t, wait.Do(t.Context(), func(context.Context) error { return s.Ready(nil) }))
 	roots := x509.NewCertPool()
 	roots.AddCert(own.cert)
 	w.http = func(c *tls.Certificate) *http.Client {
@@ -164,17 +158,17 @@ func newWorld(t *testing.T) *world {
 func (w *world) ask(proxy *tls.Certificate, user, method, path, body string) (code int, message string) {
 	w.Helper()
 	r, err := http.NewRequestWithContext(w.Context(), method, w.url+path, strings.NewReader(body))
-	check(w.T, err)
+	assert.NilError(w.T, err)
 	r.Header.Set("X-Remote-User", user)
 	r.Header.Set("X-Remote-Group", "people")
 	reply, err := w.http(proxy).Do(r)
-	check(w.T, err)
+	assert.NilError(w.T, err)
 	defer func() { _ = reply.Body.Close() }()
 	text, err := io.ReadAll(reply.Body)
-	check(w.T, err)
+	assert.NilError(w.T, err)
 	var status struct{ Message string }
 	if len(bytes.TrimSpace(text)) > 0 {
-		check(w.T, json.Unmarshal(text, &status))
+		assert.NilError(w.T, json.Unmarshal(text, &status))
 	}
 	return reply.StatusCode, status.Message
 }
@@ -183,11 +177,11 @@ func (w *world) ask(proxy *tls.Certificate, user, method, path, body string) (co
 func (w *world) may(user, verb string, resources ...string) {
 	w.Helper()
 	name := user + "-" + verb
-	check(w.T, w.Create(w.Context(), &rbacv1.Role{
+	assert.NilError(w.T, w.Create(w.Context(), &rbacv1.Role{
 		ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: name},
 		Rules:      []rbacv1.PolicyRule{{APIGroups: []string{subresources.Group}, Resources: resources, Verbs: []string{verb}}},
 	}))
-	check(w.T, w.Create(w.Context(), &rbacv1.RoleBinding{
+	assert.NilError(w.T, w.Create(w.Context(), &rbacv1.RoleBinding{
 		ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: name},
 		RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "Role", Name: name},
 		Subjects:   []rbacv1.Subject{{APIGroup: rbacv1.GroupName, Kind: "User", Name: user}},
@@ -252,7 +246,7 @@ func (w *world) vm(t *testing.T, name string, strategy kubevirt.VirtualMachineRu
 			RunStrategy: &strategy, Template: &kubevirt.VirtualMachineInstanceTemplateSpec{},
 		},
 	}
-	check(t, w.Create(t.Context(), vm))
+	assert.NilError(t, w.Create(t.Context(), vm))
 	return vm
 }
 
@@ -263,9 +257,9 @@ func (w *world) vmi(t *testing.T, name string, owner *kubevirt.VirtualMachine, p
 	if owner != nil {
 		vmi.OwnerReferences = []metav1.OwnerReference{*metav1.NewControllerRef(owner, kubevirt.VirtualMachineGroupVersionKind)}
 	}
-	check(t, w.Create(t.Context(), vmi))
+	assert.NilError(t, w.Create(t.Context(), vmi))
 	vmi.Status.Phase = phase
-	check(t, w.Status().Update(t.Context(), vmi))
+	assert.NilError(t, w.Status().Update(t.Context(), vmi))
 	return vmi
 }
 
@@ -325,7 +319,7 @@ func testLifecycle(t *testing.T, w *world, front tls.Certificate) {
 			}
 			continue
 		}
-		check(t, w.Get(t.Context(), client.ObjectKeyFromObject(vm), vm))
+		assert.NilError(t, w.Get(t.Context(), client.ObjectKeyFromObject(vm), vm))
 		requests := []kubevirt.StateChangeRequestAction{}
 		for _, r := range vm.Status.StateChangeRequests {
 			requests = append(requests, r.Action)
@@ -363,7 +357,7 @@ func testMeanwhile(t *testing.T, w *world, front tls.Certificate) {
 		code, message := w.ask(&front, "admin", "PUT", "virtualmachines/"+vm.Name+"/start", "")
 		w.meanwhile.Store(nil)
 		before := vm.ResourceVersion
-		check(t, w.Get(t.Context(), client.ObjectKeyFromObject(vm), vm))
+		assert.NilError(t, w.Get(t.Context(), client.ObjectKeyFromObject(vm), vm))
 		started := *vm.Spec.RunStrategy == kubevirt.RunStrategyAlways || len(vm.Status.StateChangeRequests) == 1
 		if code != 202 || vm.Annotations["touched"] == "" || vm.ResourceVersion == before || !started {
 			t.Errorf("%s: status %d, %q; then %+v", name, code, message, vm)
@@ -383,7 +377,7 @@ func (w *world) touch(t *testing.T, o client.Object) {
 // A pod that merely has the name of an instance's pod is not entered.
 func testOthersPods(t *testing.T, w *world, front tls.Certificate) {
 	vmi := w.vmi(t, "podless", nil, kubevirt.Running)
-	check(t, w.Create(t.Context(), &corev1.Pod{
+	assert.NilError(t, w.Create(t.Context(), &corev1.Pod{
 		ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: pod.Name(vmi)},
 		Spec:       corev1.PodSpec{Containers: []corev1.Container{{Name: pod.Container, Image: "example.com/trap"}}},
 	}))
@@ -408,8 +402,8 @@ func testDisplay(t *testing.T, w *world, front tls.Certificate) {
 	withPod := func(name string, owner *kubevirt.VirtualMachine, display bool) {
 		vmi := w.vmi(t, name, owner, kubevirt.Running)
 		vmi.Spec.Domain.Devices.AutoattachGraphicsDevice = &display
-		check(t, w.Update(t.Context(), vmi))
-		check(t, w.Create(t.Context(), &corev1.Pod{
+		assert.NilError(t, w.Update(t.Context(), vmi))
+		assert.NilError(t, w.Create(t.Context(), &corev1.Pod{
 			ObjectMeta: metav1.ObjectMeta{
 				Namespace: "default", Name: pod.Name(vmi),
 				OwnerReferences: []metav1.OwnerReference{*metav1.NewControllerRef(vmi, kubevirt.VirtualMachineInstanceGroupVersionKind)},

@@ -20,6 +20,7 @@ import (
 	"github.com/nodevirt/nodevirt/shim/stream"
 	"github.com/nodevirt/nodevirt/shim/vm/vmerrors"
 	"github.com/nodevirt/nodevirt/shim/vm/vmtest"
+	"github.com/nodevirt/nodevirt/test/wait"
 )
 
 func wantError(t *testing.T, err error, words ...string) {
@@ -283,7 +284,7 @@ func TestAgentEvents(t *testing.T) {
 	}
 	// A new connection to libvirtd asks; while libvirtd knows no answer, it is unknown.
 	n.agents.Handle(v, domain.Event{Kind: domain.EventResync})
-	eventually(t, "libvirtd is asked", func() bool { return n.script.Count("Libvirt.AgentConnected") == 1 })
+	wait.Until(t, "libvirtd is asked", func() bool { return n.script.Count("Libvirt.AgentConnected") == 1 })
 	if presence() != agent.Unknown {
 		t.Errorf("in doubt: %s", presence())
 	}
@@ -291,10 +292,10 @@ func TestAgentEvents(t *testing.T) {
 		t.Fatal(err)
 	}
 	n.agents.Handle(v, domain.Event{Kind: domain.EventResync})
-	eventually(t, "it is absent", func() bool { return presence() == agent.Absent })
+	wait.Until(t, "it is absent", func() bool { return presence() == agent.Absent })
 	n.libvirt.SetGuest(uuid, vmtest.Guest{Agent: true})
 	n.agents.Handle(v, domain.Event{Kind: domain.EventResync})
-	eventually(t, "it is present", func() bool { return presence() == agent.Present })
+	wait.Until(t, "it is present", func() bool { return presence() == agent.Present })
 	n.mu.Lock()
 	if n.changed < 4 {
 		t.Errorf("%d changes were reported", n.changed)

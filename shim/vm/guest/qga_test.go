@@ -14,7 +14,6 @@ import (
 	"strings"
 	"sync"
 	"testing"
-	"time"
 
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
@@ -170,16 +169,4 @@ func (f *fakeTerminals) Attach(_ context.Context, c terminal.Console, in io.Read
 	}
 	_, err := io.Copy(out, in)
 	return err
-}
-
-// eventually waits for work in the background.
-func eventually(t *testing.T, what string, ok func() bool) {
-	t.Helper()
-	for !ok() {
-		select {
-		case <-t.Context().Done():
-			t.Fatalf("never: %s", what)
-		case <-time.After(time.Millisecond):
-		}
-	}
 }
