@@ -12,9 +12,9 @@ import (
 	"strings"
 )
 
-// Broken is a record that cannot be read, and was moved to the folder broken/ with its files.
+// Broken is a sandbox's record that cannot be read, and was moved to the folder broken/.
 type Broken struct {
-	// Kind is "sandbox", "intent" or "container".
+	// Kind is "sandbox" or "intent".
 	Kind string
 	ID   string
 	// Path is its new path.
@@ -23,21 +23,19 @@ type Broken struct {
 	Err error
 }
 
-// MoveBroken moves broken records (truncated, garbled, or of another ID) to broken/,
-// so that they affect only their own VM. It leaves records that a newer version
-// wrote, or that the disk fails to return: for those the reading functions return
-// an error. Call it when the shim starts, before the reading functions.
+// MoveBroken moves broken records of sandboxes (truncated, garbled, or of another ID)
+// to broken/: the record of the sandbox's VM holds the same. It leaves records that
+// a newer version wrote, or that the disk fails to return, to [Store.Refused]. Call
+// it when the shim starts, before the reading functions.
 func (s *Store) MoveBroken() ([]Broken, error) {
 	var all []Broken
 	for _, k := range []struct {
-		kind, dir, suffix, inner string
-		check                    func(path, id string) error
+		kind, suffix string
 	}{
-		{"sandbox", s.sandboxes(), ".json", "", checkRecord[Sandbox]},
-		{"intent", s.sandboxes(), ".intent", "", checkRecord[Sandbox]},
-		{"container", s.containers(), "", "record.json", checkRecord[Container]},
+		{"sandbox", ".json"},
+		{"intent", ".intent"},
 	} {
-		entries, err := os.ReadDir(k.dir)
+		entries, err := os.ReadDir(s.sandboxes())
 		if err != nil {
 			return all, fmt.Errorf("read records: %w", err)
 		}
@@ -46,12 +44,12 @@ func (s *Store) MoveBroken() ([]Broken, error) {
 			if !found || !isID(id) {
 				continue
 			}
-			from := filepath.Join(k.dir, e.Name())
+			from := filepath.Join(s.sandboxes(), e.Name())
 			owner := id
 			if k.kind == "intent" {
 				owner = "" // its key is not the sandbox's ID, which is not known yet
 			}
-			broken := k.check(filepath.Join(from, k.inner), owner)
+			broken := checkRecord[Sandbox](from, owner)
 			if !errors.Is(broken, errBroken) {
 				continue
 			}
@@ -65,7 +63,7 @@ func (s *Store) MoveBroken() ([]Broken, error) {
 	return all, nil
 }
 
-// errBroken marks the records that MoveBroken moves.
+// errBroken marks records whose content is not a record's.
 var errBroken = errors.New("record is broken")
 
 // checkRecord returns errBroken if the file is not a record, or is not that of the ID.
@@ -103,7 +101,7 @@ func (r Container) valid(id string) error {
 	return nil
 }
 
-// moveToBroken moves a file or folder to broken/. It appends a number if the name is taken.
+// moveToBroken moves a file to broken/. It appends a number if the name is taken.
 func (s *Store) moveToBroken(from string) (to string, err error) {
 	base := filepath.Join(s.broken(), filepath.Base(from))
 	to = base
@@ -117,22 +115,6 @@ func (s *Store) moveToBroken(from string) (to string, err error) {
 		return "", fmt.Errorf("move a broken record to broken/: %w", err)
 	}
 	return to, nil
-}
-
-// BrokenContainers returns the IDs of the containers in broken/. Their guests may
-// still run, and their disks are kept until an administrator removes the folder.
-func (s *Store) BrokenContainers() ([]string, error) {
-	entries, err := os.ReadDir(s.broken())
-	if err != nil {
-		return nil, fmt.Errorf("read broken records: %w", err)
-	}
-	var ids []string
-	for _, e := range entries {
-		if id, _, _ := strings.Cut(e.Name(), "."); e.IsDir() && isID(id) {
-			ids = append(ids, id)
-		}
-	}
-	return ids, nil
 }
 
 // broken wraps a decoding error with errBroken. Of a newer version's record only

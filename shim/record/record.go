@@ -52,6 +52,9 @@ const (
 	Exited   State = "exited"
 )
 
+// Unknown is the state of a container whose record is [Refused]. No record on disk has it.
+const Unknown State = "unknown"
+
 // Container is a VM container.
 type Container struct {
 	Version   int    `json:"version"`

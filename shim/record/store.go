@@ -22,7 +22,8 @@ var ErrNewer = errdefs.ErrFailedPrecondition.WithMessage("record is of a newer v
 //	sandboxes/ID.json      and KEY.intent of one that is being created
 //	containers/ID/record.json   and beside it what belongs to the VM
 //
-// broken/         what MoveBroken moved out of the others
+//	broken/                what MoveBroken moved out of sandboxes/
+//
 // A write replaces a whole record. Different records may be written concurrently.
 // IDs are containerd's: 64 hexadecimal digits.
 type Store struct{ root string }
@@ -85,7 +86,7 @@ func (s *Store) RemoveIntent(key string) error {
 	return ignoreAbsent(os.Remove(filepath.Join(s.sandboxes(), key+".intent")))
 }
 
-// Intents returns all intents by their keys.
+// Intents returns the intents that can be read, by their keys.
 func (s *Store) Intents() (map[string]Sandbox, error) {
 	entries, err := os.ReadDir(s.sandboxes())
 	if err != nil {
@@ -97,16 +98,14 @@ func (s *Store) Intents() (map[string]Sandbox, error) {
 		if !ok || !isID(key) {
 			continue
 		}
-		r, err := read[Sandbox](filepath.Join(s.sandboxes(), e.Name()))
-		if err != nil {
-			return nil, err
+		if r, err := read[Sandbox](filepath.Join(s.sandboxes(), e.Name())); err == nil {
+			all[key] = r
 		}
-		all[key] = r
 	}
 	return all, nil
 }
 
-// Sandboxes returns the records of all sandboxes.
+// Sandboxes returns the records of all sandboxes but the [Store.Refused].
 func (s *Store) Sandboxes() ([]Sandbox, error) {
 	return readAll[Sandbox](s.sandboxes(), ".json", "")
 }
@@ -131,7 +130,7 @@ func (s *Store) RemoveContainer(id string) error {
 	return os.RemoveAll(s.ContainerDir(id))
 }
 
-// Containers returns the records of all containers. It removes folders without a
+// Containers returns the records of all containers but the [Store.Refused]. It removes folders without a
 // record, which a crash left before anything else was created for the container.
 func (s *Store) Containers() ([]Container, error) {
 	dirs, err := os.ReadDir(s.containers())
@@ -176,8 +175,9 @@ func write(path string, v any) error {
 }
 
 // readAll reads the record of each entry of dir that is named ID+suffix: the file
-// itself, or the file inner in it. It skips temporary files, which an interrupted write left.
-func readAll[T any](dir, suffix, inner string) ([]T, error) {
+// itself, or the file inner in it. It skips temporary files, which an interrupted write left,
+// and records that cannot be used.
+func readAll[T interface{ valid(id string) error }](dir, suffix, inner string) ([]T, error) {
 	entries, err := os.ReadDir(dir)
 	if err != nil {
 		return nil, fmt.Errorf("read records: %w", err)
@@ -192,11 +192,9 @@ func readAll[T any](dir, suffix, inner string) ([]T, error) {
 		if !found || !isID(id) {
 			continue
 		}
-		r, err := read[T](filepath.Join(dir, e.Name(), inner))
-		if err != nil {
-			return nil, err
+		if r, err := read[T](filepath.Join(dir, e.Name(), inner)); err == nil && r.valid(id) == nil {
+			all = append(all, r)
 		}
-		all = append(all, r)
 	}
 	return all, nil
 }

@@ -229,30 +229,6 @@ func TestCutOff(t *testing.T) {
 	}
 }
 
-func TestNewer(t *testing.T) {
-	s, root := open(t)
-	path := filepath.Join(root, "sandboxes", idA+".json")
-	write(t, path, `{"version": 4, "id": {"of": "another form"}}`)
-	_, err := s.Sandboxes()
-	if !errors.Is(err, record.ErrNewer) {
-		t.Fatalf("got %v, want %v", err, record.ErrNewer)
-	}
-	want := "read record " + path + ": record is of a newer version of nodevirt (4, this one reads up to 3): " +
-		"run that version, or remove the VM with it first"
-	if err.Error() != want {
-		t.Errorf("got  %v\nwant %s", err, want)
-	}
-}
-
-func TestBroken(t *testing.T) {
-	s, root := open(t)
-	path := filepath.Join(root, "sandboxes", idA+".json")
-	write(t, path, `{"version": 3, "id": `)
-	if _, err := s.Sandboxes(); err == nil || !strings.Contains(err.Error(), path) {
-		t.Errorf("the error doesn't name the file: %v", err)
-	}
-}
-
 func TestIDs(t *testing.T) {
 	s, root := open(t)
 	outside := filepath.Join(filepath.Dir(root), "outside")

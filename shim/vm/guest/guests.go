@@ -79,6 +79,8 @@ func (g *Guests) running(id string) (*table.VM, error) {
 		return v, nil
 	case record.Exited:
 		return nil, fmt.Errorf("container is in %s state", runtimeapi.ContainerState_CONTAINER_EXITED)
+	case record.Unknown:
+		return nil, g.table.Refusals.Of(v.Record().ID)
 	}
 	return nil, fmt.Errorf("container is in %s state", runtimeapi.ContainerState_CONTAINER_CREATED)
 }

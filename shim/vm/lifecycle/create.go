@@ -64,6 +64,9 @@ func (c *creator) create(ctx context.Context, sandboxID string, config *runtimea
 			c.conditions.RefuseContainer(sandbox, err)
 		}
 	}()
+	if err := c.table.Refusals.Of(sandboxID); err != nil {
+		return "", err
+	}
 	annotations := sandbox.Config.Value.GetAnnotations()
 	if named := vmspec.VMContainer(annotations); named != "" && named != config.GetMetadata().GetName() {
 		return "", fmt.Errorf("container %q: %w", config.GetMetadata().GetName(), vmerrors.ErrNotVM)

@@ -43,9 +43,9 @@ func (k *diskKeeper) watchPortals(ctx context.Context) {
 }
 
 // sweep removes what a shim that was killed left of disks without a record. While
-// a record is broken it removes nothing: it does not know that VM's disks.
+// a record cannot be used it removes nothing: it does not know that VM's disks.
 func (k *diskKeeper) sweep(ctx context.Context) {
-	if len(k.table.Broken()) > 0 {
+	if k.table.Refusals.Any() {
 		return
 	}
 	err := k.disks.Sweep(ctx, func() []record.Container { return k.table.Records() })

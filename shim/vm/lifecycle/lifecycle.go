@@ -152,6 +152,9 @@ func (l *Lifecycle) StopIn(ctx context.Context, sandboxID string) error {
 
 // RemoveIn removes the VMs of a sandbox, before containerd removes it.
 func (l *Lifecycle) RemoveIn(ctx context.Context, sandboxID string) error {
+	if err := l.table.Refusals.Of(sandboxID); err != nil {
+		return err
+	}
 	var errs []error
 	for _, v := range l.table.All(sandboxID) {
 		errs = append(errs, l.Remove(ctx, v.Record().ID))

@@ -164,7 +164,7 @@ type Groups interface {
 type Records interface {
 	Sweep() error
 	MoveBroken() ([]record.Broken, error)
-	BrokenContainers() ([]string, error)
+	Refused() ([]record.Refused, error)
 	Sandboxes() ([]record.Sandbox, error)
 	Containers() ([]record.Container, error)
 }

@@ -8,38 +8,72 @@ import (
 	"strings"
 
 	"github.com/nodevirt/nodevirt/shim/disk"
+	"github.com/nodevirt/nodevirt/shim/record"
 	"github.com/nodevirt/nodevirt/shim/vm/layout"
 )
 
-// moveBroken moves broken records out of the way: they stop nothing but their
-// own VM. Its guest may still run; logStrayDomains reports it.
+// moveBroken moves broken records of sandboxes out of the way. A sandbox's VM
+// restores the record.
 func (c *recovery) moveBroken() error {
 	broken, err := c.records.MoveBroken()
 	for _, b := range broken {
-		out := "remove the pod that it was of, with virsh its domain if there still is one, then this file"
-		if b.Kind == "container" {
-			out = "with virsh destroy and undefine its domain, whose name ends in _" + b.ID[:12] + ", if there still is one; " +
-				"take from the folder what is of use, remove it, and start the shim again, which releases the image's disk"
+		c.log.Error("a broken record was moved", "kind", b.Kind, "id", b.ID, "path", b.Path, "error", b.Err,
+			"remedy", "remove the pod that it was of, then this file")
+	}
+	return err
+}
+
+// refuse enters the containers and sandboxes whose records cannot be used, so that
+// these records stop nothing but their own VMs. Their guests may run, and keep what
+// is known of them: names, user IDs, disks. Nothing of them is changed or removed.
+func (c *recovery) refuse() error {
+	all, err := c.records.Refused()
+	if err != nil {
+		return err
+	}
+	users := false
+	for _, f := range all {
+		c.log.Error("a record cannot be used, and its VM is left alone", "kind", f.Kind, "id", f.ID, "path", f.Path,
+			"error", f.Err, "remedy", `see "Records that cannot be used" in docs/node.md`)
+		switch f.Kind {
+		case "container":
+			c.refuseContainer(f)
+			users = true
+		case "sandbox":
+			if f.Sandbox.Handler == "" {
+				f.Sandbox.Handler = c.handler
+			}
+			c.table.RefuseSandbox(f.Sandbox, f.Err)
 		}
-		c.log.Error("a broken record was set aside", "kind", b.Kind, "id", b.ID, "path", b.Path, "error", b.Err, "remedy", out)
 	}
-	if err != nil {
-		return err
+	if !users {
+		return nil
 	}
-	ids, err := c.records.BrokenContainers()
-	if err != nil || len(ids) == 0 {
-		return err
+	return c.table.ReserveUsersInUse()
+}
+
+// refuseContainer reserves the disks of a container whose guest may run, and enters
+// the container without them: nothing may open or remove them.
+func (c *recovery) refuseContainer(f record.Refused) {
+	r := f.Container
+	r.State = record.Running
+	if err := c.disks.Recover(r); err != nil {
+		c.log.Warn("reserving the disks of a VM whose record cannot be used failed", "id", f.ID, "error", err)
 	}
-	inUse, err := c.table.UsersInUse()
-	if err != nil {
-		return err
+	r.State, r.Spec.Disks, r.Disks = record.Unknown, nil, nil
+	r.Reason, r.Message = "RecordRefused", f.Err.Error()
+	c.table.RefuseContainer(r, f.Err)
+	if r.SandboxID == "" {
+		return
 	}
-	c.table.SetBroken(ids, inUse)
-	return nil
+	if _, known := c.table.Sandbox(r.SandboxID); !known && r.Sandbox.Value.GetMetadata() != nil {
+		// Its own record may be read next. Without one the pod's removal must not pass it by.
+		c.table.RecoverSandbox(record.Sandbox{ID: r.SandboxID, Handler: c.handler, CreatedAt: r.CreatedAt, Config: r.Sandbox})
+	}
 }
 
 // sweepRun ends and removes what the run folder holds of containers without a
-// record. A container whose record is broken counts as one with a record.
+// record. A container whose record cannot be used counts as one with a record.
 func (c *recovery) sweepRun(ctx context.Context) error {
 	errs := []error{c.network.Sweep(ctx, c.table.Knows)}
 	sockets, err := os.ReadDir(c.layout.Consoles)

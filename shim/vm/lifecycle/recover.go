@@ -46,7 +46,8 @@ func newRecovery(o Options, s *starts, e *ends, d *dhcpKeeper) *recovery {
 
 // run fills the table from the records.
 //
-// It sets a broken record aside. A container found creating was never reported to
+// A container whose record cannot be used is entered as it is, and nothing changes
+// it. A container found creating was never reported to
 // its caller: it goes, if not at once then as soon as possible. A container found
 // starting failed to start; its phases are undone when libvirtd answers. A guest
 // found running may have ended since; the watcher finds out. Disks that no
@@ -56,6 +57,9 @@ func (c *recovery) run(ctx context.Context) error {
 		return err
 	}
 	if err := c.moveBroken(); err != nil {
+		return err
+	}
+	if err := c.refuse(); err != nil {
 		return err
 	}
 	sandboxes, err := c.records.Sandboxes()

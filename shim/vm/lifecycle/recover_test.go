@@ -9,6 +9,7 @@ import (
 
 	"github.com/nodevirt/nodevirt/shim/domain"
 	"github.com/nodevirt/nodevirt/shim/record"
+	"github.com/nodevirt/nodevirt/shim/vm/vmerrors"
 	"github.com/nodevirt/nodevirt/shim/vm/vmtest"
 )
 
@@ -146,38 +147,75 @@ func TestRecoverExited(t *testing.T) {
 	})
 }
 
-// TestRecoverBroken: a broken record stops nothing but its own VM, and nothing of
-// that VM is removed.
-func TestRecoverBroken(t *testing.T) {
+// TestRecoverRefused: a record that cannot be used, here of a newer version, stops
+// nothing but its own VM, and nothing of that VM is changed or removed.
+func TestRecoverRefused(t *testing.T) {
 	onNode(t, func(t *testing.T, n *node) {
 		id, other := n.started(t, "pod"), n.created(t, "other")
 		r := n.rec(t, id)
 		must(t, os.WriteFile(n.layout.ConsoleSocket(id), nil, 0o600))
-		n.store.Break("container", id, errors.New("it is cut off"))
+		n.store.Refuse("container", id, record.ErrNewer)
 		n.restart(t)
 		n.run(t)
-		if n.Has(id) || !n.Has(other) {
-			t.Error("the wrong container is known")
+		v, err := n.table.Find(id)
+		must(t, err)
+		if now := v.Record(); !n.Has(other) || now.State != record.Unknown || now.Reason != "RecordRefused" ||
+			now.Message != record.ErrNewer.Error() || now.Domain != r.Domain {
+			t.Errorf("it is %+v", now)
 		}
-		if n.log.count("a broken record was set aside") != 1 || n.log.count("whose name ends in _"+id[:12]) != 1 {
+		if n.log.count("a record cannot be used, and its VM is left alone") != 1 {
 			t.Errorf("log:\n%s", n.log.text.String())
 		}
-		if n.network.Server(id) == 0 || !strings.Contains(strings.Join(n.images.Left(), " "), id) {
-			t.Error("parts of a VM whose record is broken were removed")
+		for call, err := range map[string]error{
+			"start": n.Start(t.Context(), id), "stop": n.Stop(t.Context(), id, 0), "remove": n.Remove(t.Context(), id),
+			"stop pod": n.StopIn(t.Context(), r.SandboxID), "remove pod": n.RemoveIn(t.Context(), r.SandboxID),
+			"update": n.Update(t.Context(), id, nil),
+		} {
+			if !errors.Is(err, vmerrors.ErrRecord) || !errors.Is(err, record.ErrNewer) {
+				t.Errorf("%s: %v", call, err)
+			}
+		}
+		n.libvirt.SetAway(true)
+		n.libvirt.SetAway(false)
+		time.Sleep(time.Hour)
+		if n.network.Server(id) == 0 || !strings.Contains(strings.Join(n.images.Left(), " "), id) ||
+			n.libvirt.Status(r.Domain.UUID) != domain.StatusRunning {
+			t.Error("parts of a VM whose record cannot be used were removed")
 		}
 		if _, err := os.Stat(n.layout.ConsoleSocket(id)); err != nil {
 			t.Error(err)
 		}
-		n.libvirt.SetAway(true)
-		n.libvirt.SetAway(false)
-		time.Sleep(time.Millisecond)
-		if n.log.count("libvirt runs a domain of nodevirt's that no record here knows") != 1 || n.libvirt.Status(r.Domain.UUID) != domain.StatusRunning {
-			t.Errorf("log:\n%s", n.log.text.String())
+		if _, found := n.store.Container(id); found {
+			t.Error("the record was written over")
 		}
 		n.disks.Lost("") // a daemon restarts
 		time.Sleep(time.Millisecond)
 		if n.script.Count("Disks.Sweep") != 0 {
-			t.Error("disks are swept though a record is broken")
+			t.Error("disks are swept though a record cannot be used")
+		}
+		must(t, n.Start(t.Context(), other)) // the node serves on
+	})
+}
+
+// TestRecoverRefusedSandbox: the record of a sandbox is of a newer version.
+func TestRecoverRefusedSandbox(t *testing.T) {
+	onNode(t, func(t *testing.T, n *node) {
+		r := n.rec(t, n.started(t, "pod"))
+		n.store.Refuse("sandbox", r.SandboxID, record.ErrNewer)
+		n.restart(t)
+		_, err := n.Create(t.Context(), r.SandboxID, r.Config.Value)
+		for call, err := range map[string]error{"create": err, "remove": n.RemoveIn(t.Context(), r.SandboxID)} {
+			if !errors.Is(err, vmerrors.ErrRecord) || !errors.Is(err, record.ErrNewer) {
+				t.Errorf("%s: %v", call, err)
+			}
+		}
+		if n.script.Count("Store.PutSandbox") > 1 { // the first
+			t.Error("the record was written over")
+		}
+		n.sandboxes.Gone = []string{r.SandboxID}
+		n.restart(t)
+		if n.script.Count("Store.RemoveSandbox") > 0 {
+			t.Error("the record was removed")
 		}
 	})
 }
@@ -251,7 +289,7 @@ func TestRecoverRemovesVMsOfSandboxesThatAreGone(t *testing.T) {
 // TestRecoverFails: what a shim can't work without.
 func TestRecoverFails(t *testing.T) {
 	for _, call := range []string{
-		"Images.Sweep", "Store.Sweep", "Store.MoveBroken", "Store.Sandboxes", "Store.Containers", "Sandboxes.Reconcile",
+		"Images.Sweep", "Store.Sweep", "Store.MoveBroken", "Store.Refused", "Store.Sandboxes", "Store.Containers", "Sandboxes.Reconcile",
 	} {
 		onNode(t, func(t *testing.T, n *node) {
 			n.script.Fail(call, errors.New("input/output error"))

@@ -21,7 +21,7 @@ func (p *Reports) List(f *runtimeapi.ContainerFilter) []*runtimeapi.Container {
 	var list []*runtimeapi.Container
 	for _, v := range p.table.All("") {
 		r := v.Record()
-		if r.State == record.Creating {
+		if !reported(r) {
 			continue
 		}
 		if l := listed(r); matches(l, f) {

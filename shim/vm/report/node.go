@@ -57,7 +57,7 @@ func NewNode(o Options, stats *Stats, from Sources) *Node {
 // Snapshot returns what is on the node now, without what can't be read.
 func (n *Node) Snapshot(ctx context.Context) metrics.Snapshot {
 	s := metrics.Snapshot{States: map[string]int{}}
-	for _, state := range []record.State{record.Creating, record.Created, record.Starting, record.Running, record.Exited} {
+	for _, state := range []record.State{record.Creating, record.Created, record.Starting, record.Running, record.Exited, record.Unknown} {
 		s.States[string(state)] = 0
 	}
 	var domains map[string]domain.Stats

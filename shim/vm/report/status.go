@@ -59,7 +59,7 @@ func (p *Reports) Status(id string, verbose bool) (*runtimeapi.ContainerStatusRe
 		return nil, err
 	}
 	reply := &runtimeapi.ContainerStatusResponse{Status: status(v.Record())}
-	if !verbose {
+	if !verbose || v.Record().State == record.Unknown {
 		return reply, nil
 	}
 	reply.Info, err = p.info.of(v)
@@ -70,7 +70,7 @@ func (p *Reports) Status(id string, verbose bool) (*runtimeapi.ContainerStatusRe
 func (p *Reports) Statuses(sandboxID string) []*runtimeapi.ContainerStatus {
 	var all []*runtimeapi.ContainerStatus
 	for _, v := range p.table.All(sandboxID) {
-		if r := v.Record(); r.State != record.Creating {
+		if r := v.Record(); reported(r) {
 			all = append(all, status(r))
 		}
 	}
@@ -97,6 +97,9 @@ func status(r record.Container) *runtimeapi.ContainerStatus {
 		}},
 		StopSignal: r.Config.Value.GetStopSignal(),
 	}
+	if s.Metadata == nil { // of a record that cannot be used
+		s.Metadata = &runtimeapi.ContainerMetadata{}
+	}
 	if s.StopSignal == runtimeapi.Signal_SIGNAL_RUNTIME_DEFAULT {
 		s.StopSignal = runtimeapi.Signal_SIGNAL_SIGTERM
 	}
@@ -113,7 +116,16 @@ func status(r record.Container) *runtimeapi.ContainerStatus {
 		s.FinishedAt = r.FinishedAt.UnixNano()
 		s.ExitCode, s.Reason, s.Message = r.ExitCode, r.Reason, r.Message
 	}
+	if r.State == record.Unknown {
+		s.Reason, s.Message = r.Reason, r.Message
+	}
 	return s
+}
+
+// reported reports whether lists have a container: it is created, and it is known
+// which pod's it is.
+func reported(r record.Container) bool {
+	return r.State != record.Creating && r.SandboxID != "" && r.Config.Value.GetMetadata() != nil
 }
 
 // State translates a record's state into CRI's: a container whose start is under

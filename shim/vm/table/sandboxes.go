@@ -66,6 +66,9 @@ func (t *Table) IfSandbox(id string, do func()) {
 // ForgetSandbox removes the record of a sandbox, and the sandbox. It calls
 // forgotten, which must not call the table, while the sandbox goes.
 func (t *Table) ForgetSandbox(id string, forgotten func(record.Sandbox)) error {
+	if err := t.Refusals.Of(id); err != nil {
+		return err
+	}
 	if err := t.store.RemoveSandbox(id); err != nil {
 		return fmt.Errorf("remove the record of sandbox %s: %w", id, err)
 	}

@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"log/slog"
 	"maps"
-	"slices"
 	"strings"
 	"sync"
 
@@ -23,6 +22,9 @@ type store interface {
 // Table holds the VMs and the sandboxes of one node. All methods may be called
 // from any goroutine.
 type Table struct {
+	// Refusals are the containers and sandboxes that no call changes.
+	Refusals Refusals
+
 	store store
 	users users
 
@@ -30,7 +32,6 @@ type Table struct {
 	sandboxes map[string]record.Sandbox
 	vms       map[string]*VM
 	names     map[string]string // reserved container name → id
-	broken    map[string]bool   // ids of containers whose records can't be read
 }
 
 // New returns an empty table. It gives out count user ids from base on.
@@ -38,7 +39,7 @@ func New(s store, base, count uint32) *Table {
 	return &Table{
 		store: s, users: users{base: base, count: count},
 		sandboxes: map[string]record.Sandbox{}, vms: map[string]*VM{},
-		names: map[string]string{}, broken: map[string]bool{},
+		names: map[string]string{},
 	}
 }
 
@@ -125,33 +126,6 @@ func (t *Table) forget(v *VM) {
 	if t.names[Name(r)] == r.ID {
 		delete(t.names, Name(r))
 	}
-}
-
-// SetBroken records which containers have records that can't be read, and the
-// user ids that processes had then: a guest of one of these must not share its
-// user with a new VM.
-func (t *Table) SetBroken(ids []string, inUse map[uint32]bool) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	for _, id := range ids {
-		t.broken[id] = true
-	}
-	t.users.lost = inUse
-}
-
-// Broken returns the ids of the containers whose records can't be read.
-func (t *Table) Broken() []string {
-	t.mu.RLock()
-	defer t.mu.RUnlock()
-	return slices.Collect(maps.Keys(t.broken))
-}
-
-// Knows reports whether the node has, or had, a container with this whole id:
-// one with a record, or one whose record can't be read.
-func (t *Table) Knows(id string) bool {
-	t.mu.RLock()
-	defer t.mu.RUnlock()
-	return t.vms[id] != nil || t.broken[id]
 }
 
 // Name is the container's name, which is unique on a node. containerd builds it the same way.

@@ -339,21 +339,50 @@ func TestQueries(t *testing.T) {
 	}
 }
 
-// TestBroken: a new VM does not share its user with the guest of a broken record.
-func TestBroken(t *testing.T) {
+// TestRefused: a VM whose record cannot be used keeps what is known of it, and
+// nothing gets its turn. A new VM does not share its user with a guest whose record
+// does not say its own.
+func TestRefused(t *testing.T) {
 	store := vmtest.NewStore(&vmtest.Script{}, t.TempDir())
-	vms := table.New(store, uint32(os.Getuid()), 2)
-	inUse, err := vms.UsersInUse()
-	if err != nil || !inUse[uint32(os.Getuid())] {
-		t.Fatalf("users %v, %v: this process runs", inUse, err)
+	vms := table.New(store, uint32(os.Getuid()), 3)
+	if err := vms.ReserveUsersInUse(); err != nil { // that of this process
+		t.Fatal(err)
 	}
-	vms.SetBroken([]string{id(7)}, map[uint32]bool{uint32(os.Getuid()): true})
+	lost := container(t, vms, 7)
+	lost.State, lost.Domain.UID = record.Unknown, uint32(os.Getuid())+1
+	vms.RefuseContainer(lost, errors.New("it is truncated"))
+	vms.RefuseContainer(record.Container{ID: id(8), State: record.Unknown}, errors.New("it is noise"))
+
 	v := table.NewVM(container(t, vms, 1))
-	if err := vms.Reserve(v); err != nil || v.Record().Domain.UID != uint32(os.Getuid())+1 {
+	if err := vms.Reserve(v); err != nil || v.Record().Domain.UID != uint32(os.Getuid())+2 {
 		t.Errorf("%v; user %d", err, v.Record().Domain.UID)
 	}
-	if !vms.Knows(id(7)) || vms.Has(id(7)) || !vms.Knows(id(1)) || vms.Knows(id(2)) || !slices.Equal(vms.Broken(), []string{id(7)}) {
-		t.Errorf("broken %v", vms.Broken())
+	same := lost
+	same.ID = id(9)
+	if err := vms.Reserve(table.NewVM(same)); !errors.Is(err, vmerrors.ErrExists) {
+		t.Errorf("its name: %v", err)
+	}
+	other := same
+	other.Config.Value = &runtimeapi.ContainerConfig{Metadata: &runtimeapi.ContainerMetadata{Name: "other"}}
+	if err := vms.Reserve(table.NewVM(other)); !errors.Is(err, vmerrors.ErrExists) {
+		t.Errorf("its pod: %v", err)
+	}
+	for _, one := range []string{id(7), id(8)} {
+		v, err := vms.Find(one)
+		if err != nil || !vms.Knows(one) || vms.Refusals.Of(one) == nil {
+			t.Fatalf("%s: %v", one, err)
+		}
+		if _, err := v.Lock(t.Context()); !errors.Is(err, vmerrors.ErrRecord) || !strings.Contains(err.Error(), "docs/node.md") {
+			t.Errorf("its turn: %v", err)
+		}
+	}
+	if vms.Knows(id(2)) || vms.Refusals.Of(id(1)) != nil || !vms.Refusals.Any() {
+		t.Error("the wrong ones are refused")
+	}
+	pod := record.Sandbox{ID: id(20)}
+	vms.RefuseSandbox(pod, record.ErrNewer)
+	if err := vms.ForgetSandbox(pod.ID, func(record.Sandbox) {}); !errors.Is(err, vmerrors.ErrRecord) || !errors.Is(err, record.ErrNewer) {
+		t.Errorf("its sandbox: %v", err)
 	}
 }
 

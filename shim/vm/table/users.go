@@ -29,11 +29,13 @@ func (u users) free(vms iter.Seq[*VM]) (uint32, error) {
 	return 0, fmt.Errorf("all %d user ids for VMs are taken: widen vm.uid_count in the shim's config", u.count)
 }
 
-// UsersInUse returns the user ids of the VMs' range that processes have now.
-func (t *Table) UsersInUse() (map[uint32]bool, error) {
+// ReserveUsersInUse keeps user IDs from new VMs that processes have now. Call it if
+// there is a container whose record cannot be used, and may not say its user ID: its
+// guest must not share that with a new VM.
+func (t *Table) ReserveUsersInUse() error {
 	entries, err := os.ReadDir("/proc")
 	if err != nil {
-		return nil, fmt.Errorf("find user ids in use: %w", err)
+		return fmt.Errorf("find user ids in use: %w", err)
 	}
 	used := map[uint32]bool{}
 	for _, e := range entries {
@@ -48,5 +50,8 @@ func (t *Table) UsersInUse() (map[uint32]bool, error) {
 			used[st.Uid] = true
 		}
 	}
-	return used, nil
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.users.lost = used
+	return nil
 }

@@ -20,6 +20,7 @@ type VM struct {
 	// gone is set, by the goroutine that has the turn, when the VM leaves the table.
 	gone      atomic.Bool
 	recovered bool
+	refused   error // why the VM's record cannot be used
 
 	values struct {
 		sync.Mutex
@@ -48,7 +49,11 @@ func (v *VM) Recovered() bool { return v.recovered }
 
 // Lock waits for the VM's turn, or for ctx. For a VM that left the table
 // meanwhile it returns ErrNotFound: nothing would ever undo what the caller does.
+// For a VM whose record cannot be used it returns ErrRecord.
 func (v *VM) Lock(ctx context.Context) (unlock func(), err error) {
+	if v.refused != nil {
+		return nil, v.refused
+	}
 	select {
 	case v.turn <- struct{}{}:
 	case <-ctx.Done():

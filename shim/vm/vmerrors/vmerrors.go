@@ -18,6 +18,8 @@ var (
 	ErrInvalid = errdefs.ErrInvalidArgument.WithMessage("invalid VM")
 	// ErrState reports that the container's state does not allow the call.
 	ErrState = errdefs.ErrFailedPrecondition.WithMessage("not in this state")
+	// ErrRecord reports a container or a sandbox whose record cannot be used. It stays as it is.
+	ErrRecord = errdefs.ErrFailedPrecondition.WithMessage("its record cannot be used")
 	// ErrRange reports a value outside of what the guest can be given.
 	ErrRange = errdefs.ErrOutOfRange.WithMessage("out of range")
 	// ErrUnfinished reports that a call ends before the work that it began. The work goes on.

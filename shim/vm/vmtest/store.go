@@ -20,7 +20,7 @@ type Store struct {
 	sandboxes  map[string]record.Sandbox
 	intents    map[string]record.Sandbox
 	containers map[string]record.Container
-	broken     []record.Broken
+	refused    []record.Refused
 }
 
 // NewStore returns a Store without records.
@@ -134,35 +134,27 @@ func (s *Store) Containers() ([]record.Container, error) {
 func (s *Store) Sweep() error { return s.script.note("Store.Sweep") }
 
 // MoveBroken implements record's.
-func (s *Store) MoveBroken() ([]record.Broken, error) {
-	if err := s.script.note("Store.MoveBroken"); err != nil {
+func (s *Store) MoveBroken() ([]record.Broken, error) { return nil, s.script.note("Store.MoveBroken") }
+
+// Refused implements record's.
+func (s *Store) Refused() ([]record.Refused, error) {
+	if err := s.script.note("Store.Refused"); err != nil {
 		return nil, err
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return slices.Clone(s.broken), nil
+	return slices.Clone(s.refused), nil
 }
 
-// BrokenContainers implements record's.
-func (s *Store) BrokenContainers() ([]string, error) {
+// Refuse makes a record one that cannot be used. What is known of it stays.
+func (s *Store) Refuse(kind, id string, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	var ids []string
-	for _, b := range s.broken {
-		if b.Kind == "container" {
-			ids = append(ids, b.ID)
-		}
-	}
-	return ids, nil
-}
-
-// Break makes a record broken.
-func (s *Store) Break(kind, id string, err error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
+	r := record.Refused{Kind: kind, ID: id, Path: s.ContainerDir(id), Err: err, Container: s.containers[id], Sandbox: s.sandboxes[id]}
+	r.Container.ID, r.Container.State, r.Sandbox.ID = id, record.Unknown, id
+	s.refused = append(s.refused, r)
 	delete(s.containers, id)
 	delete(s.sandboxes, id)
-	s.broken = append(s.broken, record.Broken{Kind: kind, ID: id, Path: s.ContainerDir(id), Err: err})
 }
 
 // Container returns a container's record as it is on disk.

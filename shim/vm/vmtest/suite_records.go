@@ -70,6 +70,9 @@ func TestRecords(t *testing.T, read lifecycle.Records, write recordWriter) {
 	if broken, err := read.MoveBroken(); err != nil || len(broken) != 0 {
 		t.Errorf("moved: %v, %v", broken, err)
 	}
+	if refused, err := read.Refused(); err != nil || len(refused) != 0 {
+		t.Errorf("refused: %v, %v", refused, err)
+	}
 	for range 2 {
 		do(write.RemoveIntent(key))
 		do(write.RemoveContainer(id))
