@@ -16,6 +16,7 @@ const (
 	ErrPlatform      = refusal("built for another platform")
 	ErrAmbiguous     = refusal("not exactly one disk")
 	ErrNotFound      = refusal("no such file in the image")
+	ErrName          = refusal("unusable file name")
 	ErrOutside       = refusal("leads outside the permitted path")
 	ErrNotRegular    = refusal("not a regular file")
 	ErrEmpty         = refusal("empty file")

@@ -10,6 +10,8 @@ import (
 	"slices"
 	"strings"
 	"syscall"
+	"unicode"
+	"unicode/utf8"
 )
 
 const (
@@ -41,9 +43,20 @@ func findDisk(root *os.Root, want string) (string, error) {
 	case err != nil:
 		return "", err
 	case info.IsDir() && name == diskDir:
-		return onlyFile(root)
+		if name, err = onlyFile(root); err != nil {
+			return "", err
+		}
 	}
-	return name, nil
+	return name, checkName(name)
+}
+
+// checkName refuses a path that records, libvirt's XML and logs cannot hold as it is.
+func checkName(name string) error {
+	if utf8.ValidString(name) && !strings.ContainsFunc(name, func(r rune) bool { return !unicode.IsGraphic(r) }) {
+		return nil
+	}
+	return fmt.Errorf("%.*q: %w: it is not UTF-8, or has characters that cannot be printed: rename the file in the image",
+		maxQuoted, name, ErrName)
 }
 
 // whatThereIs describes /disk for a user who named a file that isn't there.

@@ -6,6 +6,8 @@ import (
 	"path"
 	"regexp"
 	"strings"
+	"unicode"
+	"unicode/utf8"
 
 	"k8s.io/apimachinery/pkg/util/validation"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
@@ -70,6 +72,10 @@ func readMounts(c *runtimeapi.ContainerConfig) (mountsOf, error) {
 	for _, d := range c.GetDevices() {
 		volume := mounted{name: path.Base(d.GetContainerPath()), at: d.GetContainerPath(), host: d.GetHostPath(), block: true}
 		err := checkName(volume.name)
+		if err == nil && !printable(volume.host) {
+			err = fmt.Errorf("its path on the node, %.*q, is not UTF-8 or has characters that cannot be printed; rename the device",
+				maxPath, volume.host)
+		}
 		if !strings.Contains(d.GetPermissions(), "w") && err == nil {
 			err = errReadOnly
 		}
@@ -94,6 +100,10 @@ func readMount(m *runtimeapi.Mount) (mounted, error) {
 	if volume.image == "" && volume.secret == "" {
 		if volume.host = m.GetHostPath(); !path.IsAbs(volume.host) || path.Clean(volume.host) != volume.host {
 			return mounted{}, errVolume
+		}
+		if !printable(volume.host) {
+			return mounted{}, fmt.Errorf("its path on the node, %.*q, is not UTF-8 or has characters that cannot be printed; "+
+				"rename the folder", maxPath, volume.host)
 		}
 		if kind := kubeletKind.FindStringSubmatch(volume.host); kind != nil {
 			return mounted{}, fmt.Errorf("volumes of kind %s are not supported in a VM yet; remove it", kind[1])
@@ -141,6 +151,11 @@ func checkName(name string) error {
 		"(a-z, 0-9 and - inside, at most %d characters); mount it elsewhere", maxLabel)
 }
 
+// printable reports whether records, libvirt's XML and logs can hold a path as it is.
+func printable(path string) bool {
+	return utf8.ValidString(path) && !strings.ContainsFunc(path, func(r rune) bool { return !unicode.IsGraphic(r) })
+}
+
 // subPath turns a subPath of an image volume into a path below /disk.
 func subPath(sub string) (string, error) {
 	clean := path.Clean("/" + sub)
@@ -148,6 +163,10 @@ func subPath(sub string) (string, error) {
 		return "", nil
 	}
 	below, ok := strings.CutPrefix(clean, "/disk/")
+	if ok && !printable(below) {
+		return "", fmt.Errorf("subPath %.*q is not UTF-8 or has characters that cannot be printed; rename the file in the image",
+			maxPath, sub)
+	}
 	if !ok {
 		return "", fmt.Errorf("subPath %q: disks are in /disk of an image; name one there", excerpt(sub))
 	}

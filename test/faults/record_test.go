@@ -56,7 +56,7 @@ func TestBrokenRecords(t *testing.T) {
 		t.Errorf("its status: %v", s)
 	}
 	log := suite.LogTail(node.Shim, math.MaxInt)
-	for _, want := range []string{record, "record is broken: it is truncated", "broken/" + other.id + ".json"} {
+	for _, want := range []string{"containers/" + r.container + "/record.json", "record is broken: it is truncated", "broken/" + other.id + ".json"} {
 		if !strings.Contains(log, want) {
 			t.Errorf("the log does not have %q", want)
 		}
