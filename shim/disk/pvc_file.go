@@ -30,6 +30,9 @@ var errNoFile = errors.New(imageFile + " is missing in it: create it, or have th
 func (filePVC) takesTime(k Disk) bool { return pvcTakesTime(k) }
 
 func (p filePVC) create(ctx context.Context, k Disk) error {
+	if err := checkSubPath(k.Host); err != nil {
+		return err
+	}
 	if err := p.room(k); err != nil {
 		return err
 	}
@@ -38,6 +41,10 @@ func (p filePVC) create(ctx context.Context, k Disk) error {
 		return err
 	}
 	defer f.Close()
+	made, err := p.willMake(k, f)
+	if err != nil {
+		return err
+	}
 	if err := p.origin.write(ctx, k, f); err != nil {
 		return err
 	}
@@ -46,7 +53,22 @@ func (p filePVC) create(ctx context.Context, k Disk) error {
 	if err != nil {
 		return err
 	}
-	return errors.Join(p.grow(k, f), unlock())
+	if made || isMade(f) {
+		err = growDisk(k.Host, f)
+	}
+	return errors.Join(err, unlock())
+}
+
+// willMake reports whether create makes the disk, and marks the file then. A disk that
+// exists keeps its size: its owner chose that.
+func (filePVC) willMake(k Disk, f *os.File) (bool, error) {
+	if k.Content.Image == nil {
+		return false, nil
+	}
+	if is, _, err := persist.Look(f); err != nil || is {
+		return false, err
+	}
+	return true, markMade(f)
 }
 
 // attach opens the file. QEMU locks it through the same descriptor.
@@ -126,31 +148,6 @@ func (p filePVC) room(k Disk) error {
 	if free := int64(st.Bavail)*st.Frsize + taken; k.image().Content > free {
 		return fmt.Errorf("%w: the disk may take %d bytes, and the volume has %d free: use a larger one",
 			syscall.ENOSPC, k.image().Content, free)
-	}
-	return nil
-}
-
-// grow makes the file as large as its volume, if the folder is a separate file
-// system: other folders share one, and a disk must not take all of it.
-func (filePVC) grow(k Disk, f *os.File) error {
-	var folder, above, file unix.Stat_t
-	var st unix.Statfs_t
-	err := errors.Join(unix.Stat(k.Host, &folder), unix.Stat(filepath.Dir(k.Host), &above), unix.Fstat(int(f.Fd()), &file),
-		unix.Fstatfs(int(f.Fd()), &st))
-	if err != nil {
-		return fmt.Errorf("read the volume's size: %w", err)
-	}
-	if folder.Dev == above.Dev {
-		return nil
-	}
-	const mebibyte = 1 << 20
-	// Some stays free, as the file system's own records grow with the file.
-	size := (int64(st.Bavail)*st.Frsize + file.Blocks*512) / 100 * 95 / mebibyte * mebibyte
-	if size <= file.Size {
-		return nil
-	}
-	if err := f.Truncate(size); err != nil {
-		return fmt.Errorf("grow the disk to the volume's size: %w", err)
 	}
 	return nil
 }

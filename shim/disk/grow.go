@@ -1,0 +1,93 @@
+package disk
+
+import (
+	"bufio"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+
+	"golang.org/x/sys/unix"
+)
+
+// madeMark is the extended attribute of a file that this package made the disk of a
+// volume. Only root can set it. The file keeps it on other nodes, too.
+const madeMark = "trusted.nodevirt.made"
+
+// markMade marks a file as made here. A file system without such attributes is no
+// error: its disks keep the size that they are made with.
+func markMade(f *os.File) error {
+	err := unix.Fsetxattr(int(f.Fd()), madeMark, []byte("1"), 0)
+	if err != nil && !errors.Is(err, unix.ENOTSUP) && !errors.Is(err, unix.EPERM) {
+		return fmt.Errorf("mark the volume's disk: %w", err)
+	}
+	return nil
+}
+
+func isMade(f *os.File) bool {
+	_, err := unix.Fgetxattr(int(f.Fd()), madeMark, make([]byte, 1))
+	return err == nil
+}
+
+// growDisk makes the file of a folder as large as the folder's file system, if the
+// folder is the root of that: other folders share their space.
+func growDisk(folder string, f *os.File) error {
+	root, err := isRoot(folder)
+	if err != nil || !root {
+		return err
+	}
+	var file unix.Stat_t
+	var st unix.Statfs_t
+	if err := errors.Join(unix.Fstat(int(f.Fd()), &file), unix.Fstatfs(int(f.Fd()), &st)); err != nil {
+		return fmt.Errorf("get the volume's size: %w", err)
+	}
+	const mebibyte = 1 << 20
+	// Some stays free, as the file system's own records grow with the file.
+	size := (int64(st.Bavail)*st.Frsize + file.Blocks*512) / 100 * 95 / mebibyte * mebibyte
+	if size <= file.Size {
+		return nil
+	}
+	if err := f.Truncate(size); err != nil {
+		return fmt.Errorf("grow the disk to the volume's size: %w", err)
+	}
+	return nil
+}
+
+// isRoot reports whether a folder is a mount point that shows the root of its file
+// system, and not a folder below that, as the bind mount of a subPath does.
+func isRoot(folder string) (bool, error) {
+	folder, err := filepath.EvalSymlinks(folder)
+	if err != nil {
+		return false, fmt.Errorf("find the volume's mount: %w", err)
+	}
+	var st unix.Statx_t
+	if err := unix.Statx(unix.AT_FDCWD, folder, unix.AT_SYMLINK_NOFOLLOW, unix.STATX_MNT_ID, &st); err != nil {
+		return false, fmt.Errorf("find the volume's mount: %w", err)
+	}
+	mounts, err := os.Open("/proc/thread-self/mountinfo")
+	if err != nil {
+		return false, fmt.Errorf("find the volume's mount: %w", err)
+	}
+	defer mounts.Close()
+	return showsRoot(mounts, st.Mnt_id, folder)
+}
+
+// showsRoot looks the mount with an ID up in mountinfo, see proc_pid_mountinfo(5).
+func showsRoot(mountinfo io.Reader, id uint64, folder string) (bool, error) {
+	lines := bufio.NewScanner(mountinfo)
+	for lines.Scan() {
+		fields := strings.Fields(lines.Text())
+		if len(fields) > 5 && fields[0] == strconv.FormatUint(id, 10) {
+			return fields[3] == "/" && unescape(fields[4]) == folder, nil
+		}
+	}
+	return false, lines.Err()
+}
+
+// unescape decodes the characters that mountinfo writes as octal numbers.
+func unescape(s string) string {
+	return strings.NewReplacer(`\040`, " ", `\011`, "\t", `\012`, "\n", `\134`, `\`).Replace(s)
+}
