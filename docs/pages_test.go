@@ -155,6 +155,8 @@ func fields(prefix string, v reflect.Value) [][2]string {
 			all = append(all, [2]string{name, fmt.Sprintf("`%q`", x)})
 		case uint32:
 			all = append(all, [2]string{name, fmt.Sprintf("`%d`", x)})
+		case bool:
+			all = append(all, [2]string{name, fmt.Sprintf("`%t`", x)})
 		default:
 			all = append(all, fields(name+".", value)...)
 		}

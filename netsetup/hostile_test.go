@@ -59,6 +59,37 @@ func TestGuestIsItselfAlone(t *testing.T) {
 	}
 }
 
+// A guest takes nothing from its neighbours: only frames with its own addresses leave the pod, and none
+// with link-local addresses, which could be a neighbour's.
+func TestGuestTakesNothingFromNeighbours(t *testing.T) {
+	n := newNode(t)
+	pod := n.addPod(t)
+	m := n.start(t, idA, Pod{Netns: pod})
+	inPod(t, m.ns, silence)
+	v := newVillain(m.plan.NICs[0])
+	guest, outside := raw(t, m.ns, card), sniff(t, hostNamespace, n.bridge)
+	bad := v.Hostile()
+	maps.Copy(bad, v.Nameless())
+	for _, name := range slices.Sorted(maps.Keys(bad)) {
+		send(t, guest, bad[name])
+	}
+	honest := v.Honest()
+	for _, name := range []string{"UDP", "ARP announcement", "solicitation", "own advertisement", "own IPv6 in use?", "multicast membership"} {
+		send(t, guest, honest[name])
+		for { // frames keep their order
+			got := next(t, outside)
+			if bytes.Equal(got.Data, honest[name]) {
+				break
+			}
+			for what, data := range bad {
+				if bytes.Equal(got.Data, data) {
+					t.Errorf("leaves the pod: %s", what)
+				}
+			}
+		}
+	}
+}
+
 // silence keeps the guest's own kernel out of a test's frames.
 func silence(h *netlink.Handle) error {
 	link, err := h.LinkByName(card)

@@ -92,6 +92,9 @@ func (s *Setup) Plan(ctx context.Context, id string, pod Pod) (Plan, error) {
 			if err := p.NICs[i].read(h, id, interfaces[i]); err != nil {
 				return err
 			}
+			if err := p.NICs[i].checkMAC(i); err != nil && !s.anyMAC {
+				return err
+			}
 		}
 		return p.readSysctls(h)
 	})

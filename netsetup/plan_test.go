@@ -49,12 +49,43 @@ func TestPlan(t *testing.T) {
 	}
 
 	other := net.HardwareAddr{0x02, 0, 0, 0, 0, 1}
+	n.setup.anyMAC = true
 	got, err = n.setup.Plan(t.Context(), idA, Pod{Netns: pod, Interfaces: []Interface{{MAC: other}}})
 	if err != nil {
 		t.Fatal(err)
 	}
 	if !got.NICs[0].GuestMAC.equal(other) || !got.NICs[0].PodMAC.equal(own) {
 		t.Errorf("guest with its own address: guest %s, pod %s", got.NICs[0].GuestMAC, got.NICs[0].PodMAC)
+	}
+}
+
+// TestMACOnThePodNetwork: a bridged guest has the pod's own MAC address there, unless the node's
+// administrator permits others. Behind masquerade and on secondary networks the choice is free.
+func TestMACOnThePodNetwork(t *testing.T) {
+	n := newNode(t)
+	pod := n.addPod(t)
+	run(t, pod, "ip", "link", "add", "net1", "type", "veth", "peer", "name", "peer1")
+	run(t, pod, "sh", "-c", "ip link set net1 up; ip link set peer1 up")
+	own, other := linkMAC(t, pod, "eth0"), net.HardwareAddr{0x02, 0, 0, 0, 0, 1}
+	for name, c := range map[string]struct {
+		cards   []Interface
+		permits bool
+		refused bool
+	}{
+		"none":       {cards: []Interface{{}}},
+		"own":        {cards: []Interface{{MAC: own}}},
+		"another":    {cards: []Interface{{Name: "net1"}, {MAC: other}}, refused: true},
+		"permitted":  {cards: []Interface{{MAC: other}}, permits: true},
+		"masquerade": {cards: []Interface{{MAC: other, Binding: Masquerade}}},
+		"secondary":  {cards: []Interface{{Name: "net1", MAC: other}}},
+	} {
+		n.setup.anyMAC = c.permits
+		_, err := n.setup.Plan(t.Context(), idA, Pod{Netns: pod, Interfaces: c.cards})
+		if refusal, ok := errors.AsType[*MACError](err); ok != c.refused || !ok && err != nil {
+			t.Errorf("%s: %v", name, err)
+		} else if ok && (refusal.Card != 1 || !refusal.Own.equal(own) || !refusal.Wanted.equal(other) || !errors.Is(err, ErrUnsuited)) {
+			t.Errorf("%s: %+v", name, refusal)
+		}
 	}
 }
 

@@ -22,19 +22,21 @@ func bridgeChains(p Plan) []chain {
 	}
 	prerouting, postrouting := base(knftables.PreroutingHook), base(knftables.PostroutingHook)
 	input, output := base(knftables.InputHook), base(knftables.OutputHook)
+	forward := base(knftables.ForwardHook)
 	var guests []chain
 	for i, n := range p.NICs {
 		if n.bridged() {
 			fromNetwork(prerouting, n)
 			toNetwork(postrouting, n)
 			podSide(input, output, n)
+			guestToNetwork(forward, n)
 		}
 		guest := chain{family: knftables.BridgeFamily, name: "guest" + strconv.Itoa(i)}
 		prerouting.add("iifname", strconv.Quote(n.Tap), "jump", guest.name)
 		fromGuest(&guest, n)
 		guests = append(guests, guest)
 	}
-	return append([]chain{*prerouting, *postrouting, *input, *output}, guests...)
+	return append([]chain{*prerouting, *postrouting, *input, *output, *forward}, guests...)
 }
 
 // fromNetwork adds the rules for frames that arrive from the network.
@@ -60,6 +62,20 @@ func toNetwork(c *chain, n NIC) {
 		c.add(out, "udp dport { 67, 68, 546, 547 } drop")
 		c.add(out, "icmpv6 type { nd-router-solicit, nd-router-advert } drop")
 	}
+}
+
+// guestToNetwork adds the rules for frames from the guest to the network. The guest chooses its
+// link-local address, and could choose a neighbour's: so it uses that address only with its router,
+// which is the pod. Reports of multicast groups change no neighbour's tables.
+func guestToNetwork(c *chain, n NIC) {
+	if !n.IPv6.valid() {
+		return
+	}
+	out := knftables.Concat("iifname", strconv.Quote(n.Tap), "oifname", strconv.Quote(n.Interface))
+	c.add(out, "ip6 saddr :: icmpv6 type nd-neighbor-solicit", target, isLinkLocal, "drop")
+	c.add(out, "icmpv6 type nd-neighbor-advert", target, isLinkLocal, "drop")
+	c.add(out, "ip6 saddr fe80::/10", multicastTypes, "accept")
+	c.add(out, "ip6 saddr fe80::/10 drop")
 }
 
 // podSide isolates the pod's own addresses on the bridge: the pod talks with the guest alone. Its
@@ -114,21 +130,25 @@ func guestIPv4(c *chain, n NIC) {
 }
 
 // target is the position of the target in neighbour solicitations and advertisements (RFC 4861).
-const target = "@th,64,128"
+// The others match it with fe80::/10.
+const (
+	target       = "@th,64,128"
+	isLinkLocal  = "& 0xffc00000000000000000000000000000 == 0xfe800000000000000000000000000000"
+	notLinkLocal = "& 0xffc00000000000000000000000000000 != 0xfe800000000000000000000000000000"
+)
 
 // guestIPv6 lets the guest choose its link-local address, which each operating system makes in its
 // own way. It must not be the address of one of its routers.
 func guestIPv6(c *chain, n NIC) {
 	own := n.IPv6.Address.Addr()
-	const isLinkLocal, notLinkLocal = "& 0xffc00000000000000000000000000000 == 0xfe800000000000000000000000000000",
-		"& 0xffc00000000000000000000000000000 != 0xfe800000000000000000000000000000"
 	for _, router := range n.routers() {
 		c.add("ip6 saddr", router, "drop")
 		c.add("icmpv6 type nd-neighbor-advert", target, hex(router), "drop")
 	}
 	c.add("icmpv6 type nd-neighbor-advert", target, notLinkLocal, target, "!=", hex(own), "drop")
+	// Messages that configure the link are never fragmented (RFC 6980), and have this hop limit.
+	c.add("ip6 hoplimit 255 exthdr frag exists drop")
 	c.add("ip6 saddr", own, "accept")
-	// Messages that configure the link are never fragmented (RFC 6980).
 	c.add("exthdr frag exists drop")
 	c.add("ip6 saddr :: icmpv6 type { nd-router-solicit, mld-listener-report, mld2-listener-report } accept")
 	c.add("ip6 saddr :: icmpv6 type nd-neighbor-solicit", target, hex(own), "accept")

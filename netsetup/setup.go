@@ -36,6 +36,9 @@ type Options struct {
 	Dnsmasq string
 	// Dir is the folder that holds a folder DIR/ID for each VM, with dnsmasq's config and pid file.
 	Dir string
+	// PodNetworkMAC lets bridged guests have other MAC addresses on the pod network than
+	// the pod's interface, see [MACError].
+	PodNetworkMAC bool
 	// Logger may be nil.
 	Logger *slog.Logger
 }
@@ -45,6 +48,7 @@ type Options struct {
 type Setup struct {
 	dnsmasq string
 	dir     string
+	anyMAC  bool
 	log     *slog.Logger
 
 	mu  sync.Mutex
@@ -57,7 +61,7 @@ func New(o Options) *Setup {
 	if log == nil {
 		log = slog.New(slog.DiscardHandler)
 	}
-	return &Setup{dnsmasq: o.Dnsmasq, dir: o.Dir, log: log}
+	return &Setup{dnsmasq: o.Dnsmasq, dir: o.Dir, anyMAC: o.PodNetworkMAC, log: log}
 }
 
 // step is one step of Apply. Both functions may be called again at any point,

@@ -179,7 +179,7 @@ func newVMs(ctx context.Context, c config.Config, log *slog.Logger, backend *grp
 		Expander:       expander,
 		CreateTimeout:  time.Duration(c.Disks.GiveUp),
 		DiskMode:       vmspec.Mode(c.Disks.Mode),
-		Network:        netsetup.New(netsetup.Options{Dnsmasq: dnsmasq, Dir: filepath.Join(c.Run, "networks"), Logger: log}),
+		Network:        netsetup.New(netsetup.Options{Dnsmasq: dnsmasq, Dir: filepath.Join(c.Run, "networks"), PodNetworkMAC: c.VM.PodNetworkMAC, Logger: log}),
 		Consoles:       consoles,
 		Terminals:      terminal.New(log),
 		Driver:         driver,

@@ -103,7 +103,7 @@ func (w Webhooks) validate(ctx context.Context, request admission.Request) admis
 	if len(problems) > 0 {
 		return r.refuse(problems)
 	}
-	return admission.Allowed("")
+	return admission.Allowed("").WithWarnings(r.warnings()...)
 }
 
 // read decodes a request. The response is not nil if it is already decided.

@@ -81,6 +81,9 @@ type VM struct {
 	UIDCount uint32 `toml:"uid_count"`
 	// ResolvConf is the file with the DNS settings of pods that have none.
 	ResolvConf string `toml:"resolv_conf"`
+	// PodNetworkMAC lets VMs choose the MAC address of a bridged card on the pod
+	// network, where it may be another pod's.
+	PodNetworkMAC bool `toml:"pod_network_mac"`
 }
 
 // Disks configures how registry disks reach their VMs.

@@ -9,6 +9,8 @@ import (
 	"strings"
 	"testing"
 
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 	"gotest.tools/v3/assert"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
@@ -32,8 +34,7 @@ func TestThePodIsTheContract(t *testing.T) {
 	})
 	gateway := strings.Fields(inNode(t, "nsenter", "--net="+p.netns(), "ip", "route", "show", "default"))[2]
 	inNode(t, "nsenter", "--net="+p.netns(), "ip", "route", "add", "10.123.0.0/16", "via", gateway)
-	link := inNode(t, "nsenter", "--net="+p.netns(), "ip", "-oneline", "link", "show", "eth0")
-	mac := regexp.MustCompile(`link/ether (\S+)`).FindStringSubmatch(link)[1]
+	mac := p.mac()
 	c := p.vm(suite.tiny, func(c *runtimeapi.ContainerConfig) {
 		c.Linux.Resources = &runtimeapi.LinuxContainerResources{
 			MemoryLimitInBytes: 200 * mebibyte, CpuPeriod: 100_000, CpuQuota: 150_000,
@@ -68,6 +69,24 @@ func TestThePodIsTheContract(t *testing.T) {
 	}
 	if len(g.Disks) != 2 || g.Disks[0].ReadOnly || !g.Disks[1].ReadOnly {
 		t.Errorf("disks %+v", g.Disks)
+	}
+}
+
+// mac is the address of the pod's interface.
+func (p *pod) mac() string {
+	p.t.Helper()
+	link := inNode(p.t, "nsenter", "--net="+p.netns(), "ip", "-oneline", "link", "show", "eth0")
+	return regexp.MustCompile(`link/ether (\S+)`).FindStringSubmatch(link)[1]
+}
+
+// TestMACOnThePodNetwork: a bridged guest may have the pod's own, and no other's.
+func TestMACOnThePodNetwork(t *testing.T) {
+	t.Parallel()
+	p := vmPod(t, annotated(vmiNetwork(`{"name":"default","bridge":{},"macAddress":"02:00:00:e2:e0:01"}`, `{"name":"default","pod":{}}`)))
+	c := p.vm(suite.tiny)
+	_, err := suite.cri.StartContainer(t.Context(), &runtimeapi.StartContainerRequest{ContainerId: c.id})
+	if status.Code(err) != codes.FailedPrecondition || !strings.Contains(err.Error(), "spec.domain.devices.interfaces[0].macAddress") {
+		t.Errorf("the start: %v", err)
 	}
 }
 
@@ -117,7 +136,7 @@ func TestAVMIDescribesTheMachine(t *testing.T) {
 					map[string]any{"name": "seed", "disk": map[string]any{"bus": "virtio"}},
 					map[string]any{"name": "root", "disk": map[string]any{"bus": "virtio"}},
 				},
-				"interfaces": []any{map[string]any{"name": "default", "bridge": map[string]any{}, "macAddress": "02:00:00:e2:e0:01"}},
+				"interfaces": []any{map[string]any{"name": "default", "bridge": map[string]any{}}},
 				"rng":        map[string]any{},
 			},
 		},
@@ -129,6 +148,7 @@ func TestAVMIDescribesTheMachine(t *testing.T) {
 	})
 	assert.NilError(t, err)
 	p := vmPod(t, annotated(map[string]string{"nodevirt.io/vmi": string(vmi)}))
+	mac := p.mac()
 	c := p.vm(suite.kernel, func(c *runtimeapi.ContainerConfig) {
 		c.Linux.Resources.MemoryLimitInBytes = 256 * mebibyte
 		c.Mounts = append(c.Mounts, &runtimeapi.Mount{ContainerPath: "/volumes/seed", Readonly: true,
@@ -151,7 +171,7 @@ func TestAVMIDescribesTheMachine(t *testing.T) {
 	if g.Hostname != "from-vmi" {
 		t.Errorf("host name %q", g.Hostname)
 	}
-	g.wantNetwork(t, p, "02:00:00:e2:e0:01")
+	g.wantNetwork(t, p, mac)
 	if len(g.Disks) != 2 || !g.Disks[0].ReadOnly || g.Disks[1].ReadOnly {
 		t.Errorf("disks %+v; want the seed first", g.Disks)
 	}

@@ -65,6 +65,27 @@ func (v Villain) Honest() map[string][]byte {
 	}
 }
 
+// ownLinkLocal is a link-local address that a guest may choose, or take from a neighbour.
+var ownLinkLocal = netip.MustParseAddr("fe80::66")
+
+// Nameless is what a guest may say to its router alone: it is not known whose these
+// addresses are.
+func (v Villain) Nameless() map[string][]byte {
+	return map[string][]byte{
+		"a link-local advertisement":           v.neighbor(neighborAdvertisement, ownLinkLocal, ownLinkLocal),
+		"a link-local advertisement by global": v.neighbor(neighborAdvertisement, v.Own6, ownLinkLocal),
+		"own advertisement by link-local":      v.neighbor(neighborAdvertisement, ownLinkLocal, v.Own6),
+		"a solicitation by link-local":         v.neighbor(neighborSolicitation, ownLinkLocal, v.Gateway6),
+		"link-local in use?":                   v.neighbor(neighborSolicitation, netip.IPv6Unspecified(), ownLinkLocal),
+		"an echo request by link-local":        v.ipv6(ICMPv6(ownLinkLocal, allNodes, 128, 0, 1, 0, 1)),
+	}
+}
+
+// inFragment puts what follows the header of a packet of ICMPv6 behind that of a first fragment.
+func inFragment(packet []byte) []byte {
+	return append([]byte{protoICMPv6, 0, 0, 1, 0, 0, 0, 7}, packet[40:]...)
+}
+
 // Hostile is what must not come through.
 func (v Villain) Hostile() map[string][]byte {
 	offer := v.udp4(v.MAC, v.Own, broadcast4, 67, 68)
@@ -72,40 +93,45 @@ func (v Villain) Hostile() map[string][]byte {
 	ra := ICMPv6(v.Local, allNodes, routerAdvertisement, 64, 0, 7, 8, 0, 0, 0, 0, 0, 0, 0, 0)
 	// The same behind an extension header without options, and in a fragment.
 	hopByHop := append([]byte{protoICMPv6, 0, 1, 4, 0, 0, 0, 0}, ra[40:]...)
-	fragment := append([]byte{protoICMPv6, 0, 0, 1, 0, 0, 0, 7}, ra[40:]...)
+	fragment := inFragment(ra)
 	rest := append([]byte{protoICMPv6, 0, 0, 8, 0, 0, 0, 7}, ra[40:]...)
 	loopback4, loopback6 := netip.MustParseAddr("127.0.0.1"), netip.IPv6Loopback()
 	return map[string][]byte{
-		"another MAC":                 v.udp4(v.OtherMAC, v.Own, broadcast4, 1000, 1000),
-		"another IP":                  v.udp4(v.MAC, v.Other, broadcast4, 1000, 1000),
-		"another IPv6":                v.udp6(v.Other6, 1000, 1000),
-		"no IP":                       v.udp4(v.MAC, anybody, broadcast4, 1000, 1000),
-		"loopback as source":          v.udp4(v.MAC, loopback4, broadcast4, 1000, 1000),
-		"loopback":                    v.udp4(v.MAC, v.Own, loopback4, 1000, 1000),
-		"loopback of IPv6":            Ethernet(allNodesMAC, v.MAC, typeIPv6, IPv6(protoUDP, v.Own6, loopback6, UDP(v.Own6, loopback6, 1, 1, ""))),
-		"UDP from link-local":         v.udp6(v.Local, 1000, 1000),
-		"the gateway's ARP":           v.arp(2, v.MAC, v.Gateway, v.Own),
-		"a neighbour's ARP":           v.arp(1, v.MAC, v.Other, v.Gateway),
-		"ARP for another MAC":         v.arp(2, v.OtherMAC, v.Own, v.Own),
-		"ARP probe of a neighbour":    v.arp(1, v.MAC, anybody, v.Other),
-		"RARP":                        Ethernet(broadcastMAC, v.MAC, 0x8035, ARP(3, v.MAC, v.Own, v.MAC, v.Own)),
-		"DHCP server":                 offer,
-		"DHCP server in a VLAN":       Ethernet(broadcastMAC, v.MAC, typeVLAN, vlan),
-		"DHCPv6 server":               v.udp6(v.Local, 547, 546),
-		"DHCPv6 server, IPv6":         v.udp6(v.Own6, 547, 546),
-		"router":                      v.ipv6(ra),
-		"router with global":          v.ipv6(ICMPv6(v.Own6, allNodes, routerAdvertisement, 64, 0, 7, 8, 0, 0, 0, 0, 0, 0, 0, 0)),
-		"router behind a header":      v.ipv6(IPv6(0, v.Local, allNodes, hopByHop)),
-		"router in a fragment":        v.ipv6(IPv6(44, v.Local, allNodes, fragment)),
-		"router in a last fragment":   v.ipv6(IPv6(44, v.Local, allNodes, rest)),
-		"redirect":                    v.ipv6(ICMPv6(v.Local, allNodes, redirect, make([]byte, 36)...)),
-		"the gateway's advertisement": v.neighbor(neighborAdvertisement, v.Own6, v.Gateway6),
-		"the pod's advertisement":     v.neighbor(neighborAdvertisement, v.Local, v.Router6),
-		"a neighbour's advertisement": v.neighbor(neighborAdvertisement, v.Own6, v.Other6),
-		"solicitation as the router":  v.neighbor(neighborSolicitation, v.Router6, v.Other6),
-		"a neighbour's IPv6 in use?":  v.neighbor(neighborSolicitation, netip.IPv6Unspecified(), v.Other6),
-		"spanning tree":               Ethernet(net.HardwareAddr{1, 0x80, 0xc2, 0, 0, 0}, v.MAC, 38, append([]byte{0x42, 0x42, 3}, make([]byte, 43)...)),
-		"PPP over Ethernet":           Ethernet(broadcastMAC, v.MAC, 0x8863, make([]byte, 46)),
-		"an unknown protocol":         Ethernet(broadcastMAC, v.MAC, 0x88b5, make([]byte, 46)),
+		"another MAC":                   v.udp4(v.OtherMAC, v.Own, broadcast4, 1000, 1000),
+		"another IP":                    v.udp4(v.MAC, v.Other, broadcast4, 1000, 1000),
+		"another IPv6":                  v.udp6(v.Other6, 1000, 1000),
+		"no IP":                         v.udp4(v.MAC, anybody, broadcast4, 1000, 1000),
+		"loopback as source":            v.udp4(v.MAC, loopback4, broadcast4, 1000, 1000),
+		"loopback":                      v.udp4(v.MAC, v.Own, loopback4, 1000, 1000),
+		"loopback of IPv6":              Ethernet(allNodesMAC, v.MAC, typeIPv6, IPv6(protoUDP, v.Own6, loopback6, UDP(v.Own6, loopback6, 1, 1, ""))),
+		"UDP from link-local":           v.udp6(v.Local, 1000, 1000),
+		"the gateway's ARP":             v.arp(2, v.MAC, v.Gateway, v.Own),
+		"a neighbour's ARP":             v.arp(1, v.MAC, v.Other, v.Gateway),
+		"a gratuitous ARP reply":        v.arp(2, v.MAC, v.Other, v.Other),
+		"a gratuitous ARP request":      v.arp(1, v.MAC, v.Other, v.Other),
+		"ARP for another MAC":           v.arp(2, v.OtherMAC, v.Own, v.Own),
+		"ARP probe of a neighbour":      v.arp(1, v.MAC, anybody, v.Other),
+		"RARP":                          Ethernet(broadcastMAC, v.MAC, 0x8035, ARP(3, v.MAC, v.Own, v.MAC, v.Own)),
+		"DHCP server":                   offer,
+		"DHCP server in a VLAN":         Ethernet(broadcastMAC, v.MAC, typeVLAN, vlan),
+		"DHCPv6 server":                 v.udp6(v.Local, 547, 546),
+		"DHCPv6 server, IPv6":           v.udp6(v.Own6, 547, 546),
+		"router":                        v.ipv6(ra),
+		"router with global":            v.ipv6(ICMPv6(v.Own6, allNodes, routerAdvertisement, 64, 0, 7, 8, 0, 0, 0, 0, 0, 0, 0, 0)),
+		"router behind a header":        v.ipv6(IPv6(0, v.Local, allNodes, hopByHop)),
+		"router in a fragment":          v.ipv6(IPv6(44, v.Local, allNodes, fragment)),
+		"router in a last fragment":     v.ipv6(IPv6(44, v.Local, allNodes, rest)),
+		"redirect":                      v.ipv6(ICMPv6(v.Local, allNodes, redirect, make([]byte, 36)...)),
+		"the gateway's advertisement":   v.neighbor(neighborAdvertisement, v.Own6, v.Gateway6),
+		"the pod's advertisement":       v.neighbor(neighborAdvertisement, v.Local, v.Router6),
+		"a neighbour's advertisement":   v.neighbor(neighborAdvertisement, v.Own6, v.Other6),
+		"an advertisement, unsolicited": v.neighbor(neighborAdvertisement, v.Local, v.Other6),
+		"an advertisement in fragments": v.ipv6(IPv6(44, v.Own6, allNodes, inFragment(Neighbor(neighborAdvertisement, v.Own6, allNodes, v.Other6, v.MAC)))),
+		"a neighbour's solicitation":    v.neighbor(neighborSolicitation, v.Other6, v.Gateway6),
+		"solicitation as the router":    v.neighbor(neighborSolicitation, v.Router6, v.Other6),
+		"a neighbour's IPv6 in use?":    v.neighbor(neighborSolicitation, netip.IPv6Unspecified(), v.Other6),
+		"spanning tree":                 Ethernet(net.HardwareAddr{1, 0x80, 0xc2, 0, 0, 0}, v.MAC, 38, append([]byte{0x42, 0x42, 3}, make([]byte, 43)...)),
+		"PPP over Ethernet":             Ethernet(broadcastMAC, v.MAC, 0x8863, make([]byte, 46)),
+		"an unknown protocol":           Ethernet(broadcastMAC, v.MAC, 0x88b5, make([]byte, 46)),
 	}
 }

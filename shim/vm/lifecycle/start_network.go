@@ -2,6 +2,7 @@ package lifecycle
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net"
 	"net/netip"
@@ -32,6 +33,10 @@ func (s *start) makeTaps(ctx context.Context) error {
 		Searches:    dns.searches,
 		Interfaces:  interfaces,
 	})
+	if refused, ok := errors.AsType[*netsetup.MACError](err); ok {
+		return fmt.Errorf("%s: spec.domain.devices.interfaces[%d].macAddress: %w; leave it out, use masquerade or a secondary network, "+
+			"or have the node's administrator set vm.pod_network_mac in the shim's config", vmspec.AnnotationVMI, refused.Card, err)
+	}
 	if err != nil {
 		return err
 	}

@@ -2,12 +2,14 @@ package lifecycle_test
 
 import (
 	"errors"
+	"fmt"
 	"net/netip"
 	"slices"
 	"testing"
 	"time"
 
 	"github.com/nodevirt/nodevirt/imageunpack/iscsi"
+	"github.com/nodevirt/nodevirt/netsetup"
 	"github.com/nodevirt/nodevirt/shim/agent"
 	"github.com/nodevirt/nodevirt/shim/domain"
 	"github.com/nodevirt/nodevirt/shim/record"
@@ -99,6 +101,26 @@ func TestStartPlansCards(t *testing.T) {
 		nic := n.rec(t, id).Network.NICs[0]
 		if nic.GuestMAC.String() != "02:00:00:aa:bb:01" || nic.Binding != "masquerade" {
 			t.Errorf("card %+v", nic)
+		}
+	})
+}
+
+// TestStartRefusesMAC: the error names the field.
+func TestStartRefusesMAC(t *testing.T) {
+	onNode(t, func(t *testing.T, n *node) {
+		id, err := n.Create(t.Context(), n.addPod(t, "pod", map[string]string{vmspec.AnnotationVMI: cardsVMI}), request(0))
+		must(t, err)
+		n.script.Fail("Network.Plan", fmt.Errorf("plan: %w", &netsetup.MACError{
+			Card: 0, Interface: "eth0", Own: netsetup.MAC{2, 0, 0, 0, 0, 1}, Wanted: netsetup.MAC{2, 0, 0, 0, 0, 2},
+		}))
+		err = n.Start(t.Context(), id)
+		for _, words := range []string{
+			"nodevirt.io/vmi: spec.domain.devices.interfaces[0].macAddress: ", "eth0, 02:00:00:00:00:01, and not 02:00:00:00:00:02", "vm.pod_network_mac",
+		} {
+			wantError(t, err, words)
+		}
+		if !errors.Is(err, netsetup.ErrUnsuited) {
+			t.Errorf("its kind: %v", err)
 		}
 	})
 }

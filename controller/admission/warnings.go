@@ -1,0 +1,31 @@
+package admission
+
+import (
+	"fmt"
+	"slices"
+
+	"k8s.io/apimachinery/pkg/util/validation/field"
+	kubevirt "kubevirt.io/api/core/v1"
+)
+
+// warnings returns what may keep a sound VM from starting on some nodes. kubectl
+// prints it.
+func (r *Review) warnings() []string {
+	at := field.NewPath("spec", "template", "spec")
+	if r.rules.Instance {
+		at = field.NewPath("spec")
+	}
+	if r.VMI == nil {
+		return nil
+	}
+	var all []string
+	for i, card := range r.VMI.Domain.Devices.Interfaces {
+		pod := slices.ContainsFunc(r.VMI.Networks, func(n kubevirt.Network) bool { return n.Name == card.Name && n.Pod != nil })
+		if pod && card.Masquerade == nil && card.MacAddress != "" {
+			all = append(all, fmt.Sprintf("%s: on the pod network with bridge, a node starts the VM only if this is the pod's "+
+				"own address, or if the node's administrator permits others (vm.pod_network_mac); leave it out, or use masquerade",
+				at.Child("domain", "devices", "interfaces").Index(i).Child("macAddress")))
+		}
+	}
+	return all
+}

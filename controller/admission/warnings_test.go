@@ -1,0 +1,43 @@
+package admission_test
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/nodevirt/nodevirt/controller/admission"
+)
+
+// TestWarnsOfMAC: whether a node permits a MAC address on the pod network is its own
+// setting, so the VM is accepted with a warning.
+func TestWarnsOfMAC(t *testing.T) {
+	r := newRig(t)
+	const vmi = `
+apiVersion: kubevirt.io/v1
+kind: VirtualMachineInstance
+metadata: {name: guest, namespace: shop}
+spec:
+  domain:
+    memory: {guest: 1Gi}
+    devices:
+      interfaces:
+      - {name: lan, bridge: {}, macAddress: "02:00:00:00:00:01"}
+      - {name: default, BINDING: {}, macAddress: "02:00:00:00:00:02"}
+  networks:
+  - {name: lan, multus: {networkName: lan}}
+  - {name: default, pod: {}}
+  volumes:
+  - {name: root, containerDisk: {image: example.com/guest:1}}
+`
+	for binding, path := range map[string]string{"bridge": "spec.domain.devices.interfaces[1].macAddress: ", "masquerade": ""} {
+		answer := r.ask(t, admission.PathValidate, manifest(t, strings.Replace(vmi, "BINDING", binding, 1), "v1"), nil)
+		if !answer.Allowed {
+			t.Fatalf("%s: %v", binding, answer.Result)
+		}
+		if path == "" && len(answer.Warnings) == 0 {
+			continue
+		}
+		if len(answer.Warnings) != 1 || !strings.HasPrefix(answer.Warnings[0], path) || !strings.Contains(answer.Warnings[0], "vm.pod_network_mac") {
+			t.Errorf("%s: %q", binding, answer.Warnings)
+		}
+	}
+}
