@@ -56,6 +56,7 @@ const (
 	repair         = "look at it with qemu-img check, and build the image from a sound file"
 	flatten        = "make it one file with qemu-img convert -O qcow2, and build the image from that"
 	largerClusters = "give it larger clusters with qemu-img convert -O qcow2 -o cluster_size=2M, and build the image from that"
+	rewrite        = "write it again, without compression or with larger clusters, with qemu-img convert -O qcow2, and build the image from that"
 	decrypt        = "decrypt it with qemu-img convert --object secret,id=key,file=KEYFILE --image-opts " +
 		"driver=qcow2,encrypt.key-secret=key,file.filename=FILE -O qcow2 disk.qcow2, and build the image from that"
 )

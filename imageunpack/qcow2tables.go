@@ -29,6 +29,7 @@ type tables struct {
 	fileSize int64
 
 	content  uint64 // bytes that the guest sees in clusters which don't read as zeros
+	work     uint64 // the cost of reading the whole disk, see checkWork
 	reserved reservations
 	l1, l2   [chunk]byte // buffers
 }
@@ -50,7 +51,31 @@ func (t *tables) check() (err error) {
 	if err := t.checkL2Places(); err != nil {
 		return err
 	}
-	return t.checkMapping()
+	if err := t.checkMapping(); err != nil {
+		return err
+	}
+	return t.checkWork()
+}
+
+// The limit of the work that reading a whole disk takes, in bytes of uncompressed data that take
+// as long: baseWork for any file, and workRatio for each byte of the file. Each cluster is a
+// request, so that small ones take as long as minWork bytes, or minInflate if they are compressed.
+const (
+	baseWork   = 16 << 30
+	workRatio  = 100
+	minWork    = 4 << 10
+	minInflate = 64 << 10
+)
+
+// checkWork refuses a file that names the same data again and again. In a sound file each cluster
+// of the guest has its own data, so that the file's size limits the work, unless the data are
+// compressed beyond all measure. A conversion of such a file would keep the node busy for hours.
+func (t *tables) checkWork() error {
+	if most := baseWork + workRatio*uint64(t.fileSize); t.work > most {
+		return fmt.Errorf("%w: %d bytes hold a disk that takes as long to read as %s, and at most %s are supported: %s",
+			ErrUnsupported, t.fileSize, quantity(int64(t.work)), quantity(int64(most)), rewrite)
+	}
+	return nil
 }
 
 // checkRefcounts checks the positions of the refcount blocks.
@@ -120,6 +145,7 @@ func (t *tables) checkCluster(b []byte, length uint64) error {
 	entry := binary.BigEndian.Uint64(b)
 	if entry&entryCompressed != 0 {
 		t.content += length
+		t.work += max(length, minInflate)
 		return t.checkCompressed(entry)
 	}
 	offset := entry & offsetMask
@@ -137,6 +163,7 @@ func (t *tables) checkCluster(b []byte, length uint64) error {
 		return nil
 	}
 	t.content += length
+	t.work += max(length, minWork)
 	if err := t.checkPlace("data cluster", offset, length, t.fileSize); err != nil {
 		return err
 	}

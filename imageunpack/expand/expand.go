@@ -19,8 +19,6 @@ import (
 	"runtime"
 	"sync"
 	"syscall"
-
-	"golang.org/x/sync/semaphore"
 )
 
 // Options are the settings of an Expander.
@@ -49,6 +47,8 @@ type Source struct {
 	Key Key
 	// UID is the user that qemu-img runs as, which owns no other files; 0 is root.
 	UID uint32
+	// Namespace is the one that asks for the disk. Namespaces take turns.
+	Namespace string
 }
 
 // Progress is the progress of an expansion.
@@ -62,7 +62,7 @@ type Progress struct {
 // Expander expands disks. Its methods may be called from any goroutine.
 type Expander struct {
 	opts   Options
-	turns  *semaphore.Weighted // limits how many qemu-img run at the same time
+	turns  *Turns
 	room   room
 	ctx    context.Context // of the work in the background
 	cancel context.CancelFunc
@@ -80,7 +80,7 @@ func New(o Options) (*Expander, error) {
 	}
 	e := &Expander{
 		opts:  o,
-		turns: semaphore.NewWeighted(int64(max(2, runtime.GOMAXPROCS(0)/2))),
+		turns: NewTurns(max(2, runtime.GOMAXPROCS(0)/2)),
 		room:  room{reserve: o.Reserve, promised: map[*os.File]int64{}},
 		bases: map[string]*base{},
 	}
@@ -114,6 +114,9 @@ func (e *Expander) Close() {
 	e.cancel()
 	e.wg.Wait()
 }
+
+// Turns returns the turns of this node's conversions, for those that do not go through Expand.
+func (e *Expander) Turns() *Turns { return e.turns }
 
 // Reflink reports whether VMs' files are clones of bases.
 func (e *Expander) Reflink() bool {
@@ -160,13 +163,11 @@ func (e *Expander) expandInto(ctx context.Context, s Source, path string, progre
 		return err
 	}
 	defer release()
-	if !e.turns.TryAcquire(1) {
-		progress(Progress{Waiting: true})
-		if err := e.turns.Acquire(ctx, 1); err != nil {
-			return fmt.Errorf("wait for the expansion of other disks: %w", err)
-		}
+	end, err := e.turns.Take(ctx, s.Namespace, func() { progress(Progress{Waiting: true}) })
+	if err != nil {
+		return err
 	}
-	defer e.turns.Release(1)
+	defer end()
 	return e.fill(ctx, s, f, progress)
 }
 

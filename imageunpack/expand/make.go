@@ -66,10 +66,11 @@ func (e *Expander) fillBase(ctx context.Context, s Source, b *base, f *os.File) 
 	}
 	defer release()
 	b.progress.Store(&Progress{Waiting: true})
-	if err := e.turns.Acquire(ctx, 1); err != nil {
-		return fmt.Errorf("wait for the expansion of other disks: %w", err)
+	end, err := e.turns.Take(ctx, s.Namespace, func() {})
+	if err != nil {
+		return err
 	}
-	defer e.turns.Release(1)
+	defer end()
 	b.progress.Store(&Progress{})
 	begun := time.Now()
 	if err := e.fill(ctx, s, f, func(p Progress) { b.progress.Store(&p) }); err != nil {

@@ -12,6 +12,11 @@ import (
 
 // part writes length bytes of the disk from offset on and syncs them.
 func (w *writer) part(ctx context.Context, offset, length int64) error {
+	endTurn, err := w.Turn(ctx)
+	if err != nil {
+		return err
+	}
+	defer endTurn()
 	scratch, err := w.convert(ctx, offset, length)
 	if err != nil {
 		return err

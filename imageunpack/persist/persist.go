@@ -47,6 +47,9 @@ type Source struct {
 	Key string
 	// Scratch is a folder for a temporary file with one part of the disk.
 	Scratch string
+	// Turn waits until a part of the disk may be converted and written, and returns a function
+	// that ends the turn. Write takes a turn for each part.
+	Turn func(context.Context) (end func(), err error)
 }
 
 // Write writes the disk of s to a volume, unless that is a disk already. The volume is a regular file or
@@ -136,6 +139,11 @@ func (w *writer) begin() error {
 
 // head returns the beginning of the disk. It must not be zeros: such a volume would be taken for empty.
 func (w *writer) head(ctx context.Context) ([]byte, error) {
+	end, err := w.Turn(ctx)
+	if err != nil {
+		return nil, err
+	}
+	defer end()
 	scratch, err := w.convert(ctx, 0, min(headSize, w.Size))
 	if err != nil {
 		return nil, err

@@ -55,9 +55,12 @@ func write(ctx context.Context, source, volume, scratch string) error {
 	}
 	defer to.Close()
 	return persist.Write(ctx, to, persist.Source{
-		QemuImg: cmp.Or(os.Getenv(toolVariable), "qemu-img"), UID: 1900000007, File: from, Format: "qcow2", Size: size(source), Key: source, Scratch: scratch,
+		QemuImg: cmp.Or(os.Getenv(toolVariable), "qemu-img"), UID: 1900000007, File: from, Format: "qcow2", Size: size(source), Key: source, Scratch: scratch, Turn: free,
 	}, func(float64) {})
 }
+
+// free is a turn that is free at once.
+func free(context.Context) (func(), error) { return func() {}, nil }
 
 // size is that of a disk of these tests, whose names begin with it in MiB.
 func size(path string) int64 {
@@ -258,7 +261,7 @@ func TestAnotherOrigin(t *testing.T) {
 	assert.NilError(t, err)
 	defer to.Close()
 	err = persist.Write(ctx, to, persist.Source{
-		QemuImg: "qemu-img", File: from, Format: "qcow2", Size: 300 * mib, Key: "first", Scratch: t.TempDir(),
+		QemuImg: "qemu-img", File: from, Format: "qcow2", Size: 300 * mib, Key: "first", Scratch: t.TempDir(), Turn: free,
 	}, func(done float64) {
 		if done > 0.5 {
 			cancel()
@@ -269,6 +272,40 @@ func TestAnotherOrigin(t *testing.T) {
 	}
 	second, raw := disk(t, 20, 0, 10*mib)
 	assert.NilError(t, write(t.Context(), second, volume, t.TempDir()))
+	same(t, raw, volume)
+}
+
+// TestTurns: each part of a disk is written in a separate turn, and one that is not given ends the write.
+func TestTurns(t *testing.T) {
+	source, raw := disk(t, 300, 0, 290*mib)
+	from, err := os.Open(source)
+	assert.NilError(t, err)
+	defer from.Close()
+	volume := filepath.Join(t.TempDir(), "volume")
+	to, err := os.OpenFile(volume, os.O_RDWR|os.O_CREATE, 0o600)
+	assert.NilError(t, err)
+	defer to.Close()
+	taken, busy := 0, false
+	why := errors.New("the pod is removed")
+	s := persist.Source{QemuImg: "qemu-img", File: from, Format: "qcow2", Size: 300 * mib, Key: "one", Scratch: t.TempDir()}
+	s.Turn = func(context.Context) (func(), error) {
+		if taken == 2 {
+			return nil, why
+		}
+		if busy {
+			t.Error("two turns at a time")
+		}
+		taken, busy = taken+1, true
+		return func() { busy = false }, nil
+	}
+	if err := persist.Write(t.Context(), to, s, func(float64) {}); !errors.Is(err, why) || busy || isDisk(t, volume) {
+		t.Fatalf("without a turn: %v; busy %t", err, busy)
+	}
+	taken = -10
+	assert.NilError(t, persist.Write(t.Context(), to, s, func(float64) {}))
+	if taken != -8 || busy { // the head again, and the second part
+		t.Errorf("%d more turns, busy %t", taken+10, busy)
+	}
 	same(t, raw, volume)
 }
 

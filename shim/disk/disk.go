@@ -140,6 +140,9 @@ func (k Disk) image() imageunpack.Disk {
 	return *k.Content.Image
 }
 
+// podNamespace returns the namespace of the VM's pod; empty for a disk of no VM.
+func (k Disk) podNamespace() string { return k.VM.Sandbox.Value.GetMetadata().GetNamespace() }
+
 // wrap says which disk an error is about.
 func (k Disk) wrap(op string, err error) error {
 	if err == nil {

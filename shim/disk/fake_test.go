@@ -72,6 +72,7 @@ func (f *fakeImages) Open(_ context.Context, d imageunpack.Disk, name string) (*
 type fakeExpander struct {
 	reflink bool
 	held    []string
+	turns   *expand.Turns
 }
 
 func (f *fakeExpander) Expand(_ context.Context, s expand.Source, path string, tell func(expand.Progress)) error {
@@ -86,6 +87,7 @@ func (f *fakeExpander) Expand(_ context.Context, s expand.Source, path string, t
 
 func (f *fakeExpander) Hold(_ expand.Key, path string) { f.held = append(f.held, path) }
 func (f *fakeExpander) Reflink() bool                  { return f.reflink }
+func (f *fakeExpander) Turns() *expand.Turns           { return f.turns }
 
 // fakeDaemon is a tgtd. It has no targets while it is away.
 type fakeDaemon struct {
@@ -217,7 +219,12 @@ func (fakeDevices) makeNode(path string, number uint64, _, _ uint32) error {
 // fakePersister copies what is raw already, at once.
 type fakePersister struct{}
 
-func (fakePersister) write(_ context.Context, volume *os.File, from persist.Source, progress func(float64)) error {
+func (fakePersister) write(ctx context.Context, volume *os.File, from persist.Source, progress func(float64)) error {
+	end, err := from.Turn(ctx)
+	if err != nil {
+		return err
+	}
+	defer end()
 	content, err := io.ReadAll(from.File)
 	if err != nil {
 		return err
@@ -252,7 +259,7 @@ func newNodeIn(t *testing.T, dir string) *node {
 	log := slog.New(slog.DiscardHandler)
 	n := &node{
 		images:   &fakeImages{Unpacker: imageunpack.New(nil, imageunpack.Options{MaxDiskSize: 1 << 40}), folders: filepath.Join(dir, "images"), held: map[string]string{}},
-		expander: &fakeExpander{},
+		expander: &fakeExpander{turns: expand.NewTurns(1)},
 		daemon:   &fakeDaemon{served: map[string]iscsi.Target{}},
 		secrets:  fakeSecrets{}, shown: map[string]int{}, dir: dir,
 	}

@@ -28,7 +28,7 @@ type pvc struct {
 }
 
 func newPVC(o Options, reserved *reservations) pvc {
-	origin := origin{images: o.Unpacker, persist: o.persist, folder: o.Folder}
+	origin := origin{images: o.Unpacker, persist: o.persist, folder: o.Folder, turns: o.Expander.Turns()}
 	return pvc{
 		block: blockPVC{devices: o.devices, reserved: reserved, origin: origin},
 		file:  filePVC{origin: origin},
@@ -50,6 +50,7 @@ type origin struct {
 	images  imageOpener
 	persist persister
 	folder  func(id string) string
+	turns   *expand.Turns
 }
 
 // write makes a volume a copy of the disk's origin, if it has one, unless the
@@ -67,11 +68,19 @@ func (o origin) write(ctx context.Context, k Disk, volume *os.File) error {
 		return err
 	}
 	defer from.Close()
+	progress := expand.Progress{}
+	turn := func(ctx context.Context) (func(), error) {
+		end, err := o.turns.Take(ctx, k.podNamespace(), func() { k.progress(expand.Progress{Waiting: true, Done: progress.Done}) })
+		if err == nil {
+			k.progress(progress)
+		}
+		return end, err
+	}
 	key := sha256.Sum256([]byte(image.ImageID + image.Path))
 	err = o.persist.write(ctx, volume, persist.Source{
 		UID: k.VM.Domain.UID, File: from, Format: string(image.Format), Size: image.VirtualSize,
-		Key: hex.EncodeToString(key[:]), Scratch: o.folder(k.VM.ID),
-	}, func(done float64) { k.progress(expand.Progress{Done: done}) })
+		Key: hex.EncodeToString(key[:]), Scratch: o.folder(k.VM.ID), Turn: turn,
+	}, func(done float64) { progress.Done = done; k.progress(progress) })
 	if errors.Is(err, persist.ErrUnfit) {
 		return fmt.Errorf("%w: %w", ErrVolume, err)
 	}

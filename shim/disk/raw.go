@@ -34,7 +34,7 @@ func (r raw) create(ctx context.Context, k Disk) error {
 	defer f.Close()
 	return r.expander.Expand(ctx, expand.Source{
 		File: f, Format: string(image.Format), Size: image.VirtualSize, Needs: image.Content,
-		Key: keyOf(image), UID: k.VM.Domain.UID,
+		Key: keyOf(image), UID: k.VM.Domain.UID, Namespace: k.podNamespace(),
 	}, r.writable(k), k.progress)
 }
 

@@ -49,6 +49,7 @@ type expander interface {
 	Expand(ctx context.Context, s expand.Source, path string, progress func(expand.Progress)) error
 	Hold(k expand.Key, path string)
 	Reflink() bool
+	Turns() *expand.Turns
 }
 
 // targets serves files over iSCSI, as [iscsi.Daemon] does.

@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"fmt"
 	"io"
-	"os"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -141,40 +140,21 @@ func (s *suite) unmount(t *testing.T, dir string) {
 	})
 }
 
-// testCompressedClusters makes a VM of a qcow2 file that is small, but large for its guest: what
-// the node has of it stays small.
+// testCompressedClusters: a qcow2 file of some MiB, whose guest sees half a terabyte of one compressed
+// cluster, is refused in each mode, since a conversion of it would take hours.
 func (s *suite) testCompressedClusters(t *testing.T) {
 	bomb, err := guest.CompressedBomb()
 	assert.NilError(t, err)
 	ref := s.push(t, "compressed-clusters", imageOf(t, []images.File{{Name: "disk", Data: bomb}}))
 	s.pull(t, ref)
-	before := s.census(t)
-	p := s.run(t, "pod", nil)
-	id, err := s.create(t, p, newContainer(ref, nil))
-	assert.NilError(t, err)
-	assert.NilError(t, s.start(t, id))
-	s.wantRunning(t, id)
-	overlay, err := os.Stat(filepath.Join(s.n.Dir(), "nodevirt/containers", id, "disk.qcow2"))
-	if err != nil || overlay.Size() > mebibyte {
-		t.Errorf("overlay: %v, %v", overlay, err)
+	for _, mode := range []vmspec.Mode{vmspec.ModeFile, vmspec.ModeRaw} {
+		p := s.run(t, "pod", annotated(vmspec.AnnotationDiskMode, string(mode)))
+		before := s.census(t)
+		_, err = s.create(t, p, newContainer(ref, nil))
+		if status.Code(err) != codes.InvalidArgument || !strings.Contains(err.Error(), "takes as long to read as 512Gi") {
+			t.Errorf("mode %s: %v", mode, err)
+		}
+		s.wantNothingSince(t, before)
+		s.remove(t, p)
 	}
-	s.removeContainer(t, id)
-	s.remove(t, p)
-	s.wantNothingSince(t, before)
-}
-
-// testCompressedClustersRaw: half a terabyte that a disk of some MiB may come to is not begun.
-func (s *suite) testCompressedClustersRaw(t *testing.T) {
-	bomb, err := guest.CompressedBomb()
-	assert.NilError(t, err)
-	ref := s.push(t, "compressed-clusters-raw", imageOf(t, []images.File{{Name: "disk", Data: bomb}}))
-	s.pull(t, ref)
-	p := s.run(t, "pod", annotated(vmspec.AnnotationDiskMode, string(vmspec.ModeRaw)))
-	before := s.census(t)
-	_, err = s.create(t, p, newContainer(ref, nil))
-	if status.Code(err) != codes.ResourceExhausted || !strings.Contains(err.Error(), "it may take 512Gi") {
-		t.Errorf("a disk that may come to half a terabyte: %v", err)
-	}
-	s.wantNothingSince(t, before)
-	s.remove(t, p)
 }

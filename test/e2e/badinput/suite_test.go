@@ -47,7 +47,6 @@ func TestBadInput(t *testing.T) {
 	t.Run("disk", func(t *testing.T) { s.testDisks(t, "disk", diskCases(t)) })
 	t.Run("disk in image", func(t *testing.T) { s.testDisks(t, "image", imageCases()) })
 	t.Run("compressed clusters", s.testCompressedClusters)
-	t.Run("compressed clusters, raw", s.testCompressedClustersRaw)
 	t.Run("image removed", s.testImageRemoved)
 	t.Run("full disk", func(t *testing.T) { s.testFullDisk(t, vmspec.ModeFile) })
 	t.Run("full disk, iSCSI", func(t *testing.T) { s.testFullDisk(t, vmspec.ModeISCSI) }) // answered the same

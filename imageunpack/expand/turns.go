@@ -1,0 +1,117 @@
+package expand
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"sync"
+)
+
+// Turns limits how many conversions run at the same time on a node. Namespaces take turns: the
+// next conversion is one of the namespace that has the fewest running, and of several such of the one
+// that has waited longest since its last turn. One namespace leaves a turn to others, if there are
+// several. So a namespace with many long conversions does not delay another's one.
+type Turns struct {
+	most  int // how many turns one namespace gets at the same time
+	mu    sync.Mutex
+	free  int
+	count uint64 // turns given so far
+	of    map[string]*tenant
+}
+
+// tenant is a namespace with conversions that run or wait.
+type tenant struct {
+	running int
+	last    uint64 // the number of its last turn
+	waiting []chan struct{}
+}
+
+// NewTurns returns Turns for n conversions at the same time.
+func NewTurns(n int) *Turns { return &Turns{most: max(1, n-1), free: n, of: map[string]*tenant{}} }
+
+// Take waits for a turn of a namespace. It calls waiting first if there is no free one. The caller
+// calls release once, after its conversion.
+func (t *Turns) Take(ctx context.Context, namespace string, waiting func()) (release func(), err error) {
+	ready := make(chan struct{})
+	t.mu.Lock()
+	n := t.of[namespace]
+	if n == nil {
+		n = &tenant{}
+		t.of[namespace] = n
+	}
+	n.waiting = append(n.waiting, ready)
+	t.give()
+	t.mu.Unlock()
+	release = func() { t.release(namespace) }
+	select {
+	case <-ready:
+		return release, nil
+	default:
+	}
+	waiting()
+	select {
+	case <-ready:
+		return release, nil
+	case <-ctx.Done():
+		t.leave(namespace, ready)
+		return nil, fmt.Errorf("wait for the conversion of other disks: %w", context.Cause(ctx))
+	}
+}
+
+// give gives free turns to conversions that wait. The caller holds t.mu.
+func (t *Turns) give() {
+	for t.free > 0 {
+		var next *tenant
+		for _, name := range slices.SortedFunc(maps.Keys(t.of), strings.Compare) {
+			n := t.of[name]
+			if len(n.waiting) == 0 || n.running == t.most {
+				continue
+			}
+			if next == nil || n.running < next.running || n.running == next.running && n.last < next.last {
+				next = n
+			}
+		}
+		if next == nil {
+			return
+		}
+		t.free--
+		t.count++
+		next.running++
+		next.last = t.count
+		close(next.waiting[0])
+		next.waiting = next.waiting[1:]
+	}
+}
+
+func (t *Turns) release(namespace string) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.free++
+	t.of[namespace].running--
+	t.give()
+	t.forget(namespace)
+}
+
+// leave ends a wait. A turn that was given meanwhile goes to another.
+func (t *Turns) leave(namespace string, ready chan struct{}) {
+	t.mu.Lock()
+	n := t.of[namespace]
+	i := slices.Index(n.waiting, ready)
+	if i >= 0 {
+		n.waiting = slices.Delete(n.waiting, i, i+1)
+		t.forget(namespace)
+	}
+	t.mu.Unlock()
+	if i < 0 {
+		t.release(namespace)
+	}
+}
+
+// forget forgets a namespace without conversions. The caller holds t.mu.
+func (t *Turns) forget(namespace string) {
+	if n := t.of[namespace]; n.running == 0 && len(n.waiting) == 0 {
+		delete(t.of, namespace)
+	}
+}
