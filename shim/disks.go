@@ -12,6 +12,7 @@ import (
 	"github.com/nodevirt/nodevirt/imageunpack/expand"
 	"github.com/nodevirt/nodevirt/imageunpack/iscsi"
 	"github.com/nodevirt/nodevirt/imageunpack/rawview"
+	"github.com/nodevirt/nodevirt/netsetup/reach"
 	"github.com/nodevirt/nodevirt/shim/config"
 	"github.com/nodevirt/nodevirt/shim/disk"
 	"github.com/nodevirt/nodevirt/shim/domain"
@@ -42,9 +43,11 @@ func newDisks(c config.Config, qemuImg string, log *slog.Logger, u *imageunpack.
 	if err != nil {
 		storageDaemon = c.Tools.StorageDaemon // creating a view reports that it is missing
 	}
+	first, last := c.VM.UIDBase, c.VM.UIDBase+c.VM.UIDCount-1
 	return disk.New(disk.Options{
 		Unpacker: u, Expander: e, QemuImg: qemuImg, Folder: r.ContainerDir, Shares: c.Root,
-		FirstUID: c.VM.UIDBase, LastUID: c.VM.UIDBase + c.VM.UIDCount - 1,
+		FirstUID: first, LastUID: last,
+		Reach: reach.New(reach.Options{FirstUID: first, LastUID: last, CheckEvery: 30 * time.Second, Logger: log}),
 		ISCSI: disk.ISCSI{
 			Daemon: iscsi.New(iscsi.Options{Socket: c.ISCSI.Socket, Portal: portal, Logger: log}),
 			Key:    key, Secrets: s, Patience: time.Duration(c.ISCSI.Timeout), Logger: log,

@@ -12,13 +12,20 @@ import (
 )
 
 // Attachments gives VMs their disks while they run.
-type Attachments struct{ kinds kinds }
+type Attachments struct {
+	kinds kinds
+	reach limiter
+}
 
 // Attach makes what the disks need while their VM runs, and opens the files of each
-// FD group that the domain's XML names. The caller closes them, also those that come
+// FD group that the domain's XML names. It lets the VM's processes reach the disks'
+// portals, and no other address: a VM must not start if that fails. The caller closes them, also those that come
 // with an error; [Attachments.Detach] undoes the rest.
 func (a *Attachments) Attach(ctx context.Context, r record.Container) (map[string][]*os.File, error) {
 	files := map[string][]*os.File{}
+	if err := a.reach.Allow(ctx, r.Domain.UID, portals(a.Describe(r))); err != nil {
+		return files, err
+	}
 	for _, k := range of(r) {
 		opened, err := a.kinds.of(k).attach(ctx, k)
 		maps.Copy(files, opened)
@@ -35,6 +42,7 @@ func (a *Attachments) Detach(ctx context.Context, r record.Container) error {
 	for _, k := range slices.Backward(of(r)) {
 		errs = append(errs, k.wrap("detach", a.kinds.of(k).detach(ctx, k)))
 	}
+	errs = append(errs, a.reach.Allow(ctx, r.Domain.UID, nil))
 	return errors.Join(errs...)
 }
 

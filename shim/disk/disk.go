@@ -32,6 +32,8 @@ type Options struct {
 	Shares string
 	// FirstUID and LastUID bound the user ids of VMs.
 	FirstUID, LastUID uint32
+	// Reach lets VMs' processes reach the portals of their disks, and no other address.
+	Reach limiter
 	// Views show overlays as raw files.
 	Views rawview.Options
 
@@ -83,11 +85,11 @@ func New(o Options) *Disks {
 		lastUID: o.LastUID, log: o.Views.Logger,
 	}
 	kinds := newKinds(o, files, registry, imports)
-	attachments := &Attachments{kinds: kinds}
+	attachments := &Attachments{kinds: kinds, reach: o.Reach}
 	return &Disks{
 		Maker: &Maker{kinds: kinds, images: o.Unpacker}, Attachments: attachments, Exports: exports, Imports: imports,
 		Keeper: &Keeper{
-			daemon: o.ISCSI.Daemon, views: o.views, ended: ended, exports: exports, served: registry.served, attachments: attachments,
+			daemon: o.ISCSI.Daemon, views: o.views, ended: ended, exports: exports, served: registry.served, attachments: attachments, reach: o.Reach,
 			firstUID: o.FirstUID, lastUID: o.LastUID, patience: o.ISCSI.Patience, log: o.ISCSI.Logger,
 		},
 	}

@@ -237,6 +237,24 @@ func (fakePersister) write(ctx context.Context, volume *os.File, from persist.So
 	return err
 }
 
+// fakeReach holds the portals that each user may reach.
+type fakeReach map[uint32][]netip.AddrPort
+
+func (f fakeReach) Restore(_ context.Context, allowed map[uint32][]netip.AddrPort, keep func(uint32) bool) error {
+	maps.DeleteFunc(f, func(uid uint32, _ []netip.AddrPort) bool { return !keep(uid) })
+	maps.Copy(f, allowed)
+	return nil
+}
+
+func (f fakeReach) Allow(_ context.Context, uid uint32, portals []netip.AddrPort) error {
+	if f[uid] = portals; len(portals) == 0 {
+		delete(f, uid)
+	}
+	return nil
+}
+
+func (f fakeReach) Watch(ctx context.Context) { <-ctx.Done() }
+
 // node is a node whose parts are all fakes.
 type node struct {
 	*Disks
@@ -245,6 +263,7 @@ type node struct {
 	daemon   *fakeDaemon
 	secrets  fakeSecrets
 	shown    map[string]int
+	reach    fakeReach
 	dir      string
 }
 
@@ -261,14 +280,14 @@ func newNodeIn(t *testing.T, dir string) *node {
 		images:   &fakeImages{Unpacker: imageunpack.New(nil, imageunpack.Options{MaxDiskSize: 1 << 40}), folders: filepath.Join(dir, "images"), held: map[string]string{}},
 		expander: &fakeExpander{turns: expand.NewTurns(1)},
 		daemon:   &fakeDaemon{served: map[string]iscsi.Target{}},
-		secrets:  fakeSecrets{}, shown: map[string]int{}, dir: dir,
+		secrets:  fakeSecrets{}, shown: map[string]int{}, reach: fakeReach{}, dir: dir,
 	}
 	key, err := iscsi.OpenKey(filepath.Join(dir, "key"))
 	if err != nil {
 		t.Fatal(err)
 	}
 	n.Disks = New(Options{
-		Unpacker: n.images, Expander: n.expander, Shares: dir, LastUID: 9,
+		Unpacker: n.images, Expander: n.expander, Shares: dir, LastUID: 9, Reach: n.reach,
 		Folder:  func(id string) string { return filepath.Join(dir, "containers", id) },
 		ISCSI:   ISCSI{Daemon: n.daemon, Key: key, Secrets: n.secrets, Logger: log},
 		Views:   rawview.Options{Logger: log},

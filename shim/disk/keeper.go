@@ -26,6 +26,7 @@ type Keeper struct {
 	exports     exportKeeper
 	served      namer
 	attachments describer
+	reach       limiter
 
 	firstUID, lastUID uint32 // of VMs
 	// patience is as in [ISCSI].

@@ -178,6 +178,10 @@ func TestLife(t *testing.T) {
 			if len(described) != 1 || len(described[0].Layers) == 0 {
 				t.Fatalf("it is described as %+v", described)
 			}
+			// QEMU reaches the portals of its disks alone.
+			if want := portals(described); !slices.Equal(n.reach[r.Domain.UID], want) || described[0].Layers[0].ISCSI != nil && len(want) != 1 {
+				t.Errorf("the VM reaches %v; want %v", n.reach, want)
+			}
 			if tt.check != nil {
 				tt.check(t, n, described[0])
 			}
@@ -194,6 +198,9 @@ func TestLife(t *testing.T) {
 			if err := again.Maker.Recover(r); err != nil {
 				t.Error(err)
 			}
+			if err := again.Keeper.LimitReach(t.Context(), []record.Container{r}, false); err != nil || !slices.Equal(again.reach[r.Domain.UID], n.reach[r.Domain.UID]) {
+				t.Errorf("with the next shim the VM reaches %v, %v", again.reach, err)
+			}
 			for range 2 { // undoing twice is no error
 				err := errors.Join(n.Attachments.Detach(t.Context(), r), n.Maker.Remove(t.Context(), r), n.Maker.Release(t.Context(), r.ID, r.Spec.Disks))
 				if err != nil {
@@ -201,8 +208,8 @@ func TestLife(t *testing.T) {
 				}
 			}
 			nodes, err := os.ReadDir(filepath.Join(n.dir, "dev"))
-			if err != nil || len(nodes)+len(n.secrets)+len(n.daemon.served)+len(n.shown)+len(n.images.held) > 0 {
-				t.Errorf("left: %v, %v, %v, %v, %v, %v", nodes, n.secrets, n.daemon.served, n.shown, n.images.held, err)
+			if err != nil || len(nodes)+len(n.secrets)+len(n.daemon.served)+len(n.shown)+len(n.images.held)+len(n.reach) > 0 {
+				t.Errorf("left: %v, %v, %v, %v, %v, %v, %v", n.reach, nodes, n.secrets, n.daemon.served, n.shown, n.images.held, err)
 			}
 		})
 	}

@@ -6,6 +6,7 @@ import (
 	"slices"
 
 	"github.com/nodevirt/nodevirt/imageunpack/iscsi/outage"
+	"github.com/nodevirt/nodevirt/shim/domain"
 	"github.com/nodevirt/nodevirt/shim/record"
 )
 
@@ -20,7 +21,7 @@ func (w *Keeper) WatchPortals(ctx context.Context, running func() []record.Conta
 		Portals: func() []netip.AddrPort {
 			var all []netip.AddrPort
 			for _, r := range running() {
-				all = append(all, w.portals(r)...)
+				all = append(all, portals(w.attachments.Describe(r))...)
 			}
 			return all
 		},
@@ -28,10 +29,28 @@ func (w *Keeper) WatchPortals(ctx context.Context, running func() []record.Conta
 	})
 }
 
-// portals returns the portals of a container's iSCSI disks.
-func (w *Keeper) portals(r record.Container) []netip.AddrPort {
+// LimitReach lets the processes of VMs that may run reach the portals of their disks,
+// and no other address. If keepOthers is set, there may be VMs without a record: they
+// keep what an earlier shim allowed them.
+func (w *Keeper) LimitReach(ctx context.Context, running []record.Container, keepOthers bool) error {
+	allowed := map[uint32][]netip.AddrPort{}
+	for _, r := range running {
+		allowed[r.Domain.UID] = portals(w.attachments.Describe(r))
+	}
+	return w.reach.Restore(ctx, allowed, func(uid uint32) bool {
+		_, known := allowed[uid]
+		return known || keepOthers
+	})
+}
+
+// WatchReach restores the limits of VMs' reach, until ctx ends, when another program
+// has removed them.
+func (w *Keeper) WatchReach(ctx context.Context) { w.reach.Watch(ctx) }
+
+// portals returns the portals of iSCSI disks.
+func portals(disks []domain.Disk) []netip.AddrPort {
 	var all []netip.AddrPort
-	for _, disk := range w.attachments.Describe(r) {
+	for _, disk := range disks {
 		for _, layer := range disk.Layers {
 			if layer.ISCSI != nil && !slices.Contains(all, layer.ISCSI.Portal) {
 				all = append(all, layer.ISCSI.Portal)

@@ -69,6 +69,13 @@ type daemon interface {
 	Watch(ctx context.Context, back func(context.Context))
 }
 
+// limiter limits which addresses VMs' processes reach, as [reach.Filter] does.
+type limiter interface {
+	Restore(ctx context.Context, allowed map[uint32][]netip.AddrPort, keep func(uid uint32) bool) error
+	Allow(ctx context.Context, uid uint32, portals []netip.AddrPort) error
+	Watch(ctx context.Context)
+}
+
 // secrets are libvirtd's.
 type secrets interface {
 	SetSecret(ctx context.Context, s domain.Secret, value string) error

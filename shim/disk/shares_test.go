@@ -113,8 +113,8 @@ func TestSweep(t *testing.T) {
 	if len(n.shown) != 1 || len(n.daemon.served) != 2 || len(n.images.held) != 1 {
 		t.Errorf("left: %v, %v, %v", n.shown, n.daemon.served, n.images.held)
 	}
-	if portals := n.Keeper.portals(r); !slices.Equal(portals, append(portals[:0:0], n.daemon.Portal())) {
-		t.Errorf("portals %v", portals)
+	if all := portals(n.Attachments.Describe(r)); !slices.Equal(all, append(all[:0:0], n.daemon.Portal())) {
+		t.Errorf("portals %v", all)
 	}
 }
 

@@ -43,7 +43,7 @@ func layers() [][]string {
 		},
 		{
 			"controller/aggregated", "controller/certs", "deploy", "deploy/image", "imageunpack", "imageunpack/expand", "imageunpack/iscsi",
-			"imageunpack/iscsi/outage", "shim/agent", "shim/cgroup", "shim/console/...", "shim/domain/accel",
+			"imageunpack/iscsi/outage", "netsetup/reach", "shim/agent", "shim/cgroup", "shim/console/...", "shim/domain/accel",
 			"shim/fields/...", "shim/podstatus/condition", "shim/stream", "shim/vm/background", "shim/vm/vmerrors",
 			"shim/supervise",
 		},

@@ -106,7 +106,7 @@ func (l *Lifecycle) Recover(ctx context.Context) error { return l.recovery.run(c
 
 // Run watches the VMs until ctx ends. While libvirtd is away it waits.
 func (l *Lifecycle) Run(ctx context.Context) error {
-	return l.watcher.run(ctx, l.images.run, l.disks.watch, l.disks.watchPortals, l.logs.run)
+	return l.watcher.run(ctx, l.images.run, l.disks.watch, l.disks.watchPortals, l.disks.disks.WatchReach, l.logs.run)
 }
 
 // Create makes a VM container in a VM's sandbox, whose id is whole, and returns

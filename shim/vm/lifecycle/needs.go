@@ -96,11 +96,14 @@ type DiskAttacher interface {
 	Restore(ctx context.Context, r record.Container) error
 }
 
-// DiskKeeper reports what running VMs' disks lose, and removes what no VM needs; [disk.Keeper].
+// DiskKeeper reports what running VMs' disks lose, removes what no VM needs, and keeps VMs'
+// processes from addresses other than their disks' portals; [disk.Keeper].
 type DiskKeeper interface {
 	Watch(ctx context.Context, restore func(ctx context.Context, id string))
 	WatchPortals(ctx context.Context, running func() []record.Container)
 	Sweep(ctx context.Context, records func() []record.Container) error
+	LimitReach(ctx context.Context, running []record.Container, keepOthers bool) error
+	WatchReach(ctx context.Context)
 }
 
 // Images finds the disks in images; [imageunpack.Unpacker].

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"slices"
 	"time"
 
 	"github.com/nodevirt/nodevirt/shim/record"
@@ -22,6 +23,7 @@ type recovery struct {
 	sandboxes  Sandboxes
 	images     Images
 	disks      DiskMaker
+	keeper     DiskKeeper
 	network    Network
 	observer   Observer
 	consoles   Consoles
@@ -38,7 +40,7 @@ type recovery struct {
 
 func newRecovery(o Options, s *starts, e *ends, d *dhcpKeeper) *recovery {
 	return &recovery{
-		table: o.Table, records: o.Records, sandboxes: o.Sandboxes, images: o.Images, disks: o.DiskMaker,
+		table: o.Table, records: o.Records, sandboxes: o.Sandboxes, images: o.Images, disks: o.DiskMaker, keeper: o.DiskKeeper,
 		network: o.Network, observer: o.Observer, consoles: o.Consoles, conditions: o.Conditions, tasks: o.Tasks,
 		layout: o.Layout, log: o.Logger, handler: o.RuntimeHandler, starts: s, ends: e, dhcp: d,
 	}
@@ -73,6 +75,7 @@ func (c *recovery) run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	c.limitReach(ctx, containers)
 	for _, r := range containers {
 		c.recoverContainer(ctx, r)
 	}
@@ -91,6 +94,18 @@ func (c *recovery) run(ctx context.Context) error {
 		c.log.Error("releasing disks that no container holds failed", "error", err)
 	}
 	return nil
+}
+
+// limitReach comes before every change to a VM. If it fails, no VM starts until it
+// succeeds, but those that run must be served.
+func (c *recovery) limitReach(ctx context.Context, containers []record.Container) {
+	mayRun := slices.DeleteFunc(slices.Clone(containers), func(r record.Container) bool {
+		return r.State != record.Starting && r.State != record.Running && !r.Unclean
+	})
+	if err := c.keeper.LimitReach(ctx, mayRun, len(c.table.Broken()) > 0); err != nil {
+		c.log.Error("VMs' processes may reach the node's network, and no VM can start: install nftables, "+
+			"and check that the kernel has nf_tables; retrying", "error", err)
+	}
 }
 
 // recoverContainer enters one container. A sick VM must not keep the node from

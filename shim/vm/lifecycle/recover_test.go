@@ -97,8 +97,12 @@ func TestRecoverRunning(t *testing.T) {
 		n.libvirt.SetAway(true)
 		n.end() // its end is not seen
 		n.libvirt.End(n.rec(t, other).Domain.UUID, domain.ReasonShutdown)
+		n.script.Reset()
 		n.restart(t)
 		n.run(t)
+		if n.script.Count("Disks.reach") != 2 {
+			t.Errorf("%d VMs may reach their portals; want 2", n.script.Count("Disks.reach"))
+		}
 		if !n.consoles.Follows(id) {
 			t.Error("its console is not followed")
 		}
@@ -298,7 +302,8 @@ func TestRecoverFails(t *testing.T) {
 	}
 	for call, words := range map[string]string{ // what it can
 		"Network.Sweep": "removing what VMs that are gone had left failed", "Images.Owners": "releasing disks that no container holds failed",
-		"Disks.Recover": "finding the disks of a VM again failed", "Consoles.Follow": "finding a VM again failed",
+		"Disks.LimitReach": "VMs' processes may reach the node's network",
+		"Disks.Recover":    "finding the disks of a VM again failed", "Consoles.Follow": "finding a VM again failed",
 	} {
 		onNode(t, func(t *testing.T, n *node) {
 			n.started(t, "pod")

@@ -29,6 +29,17 @@ func (d *Disks) WatchPortals(ctx context.Context, running func() []record.Contai
 	<-ctx.Done()
 }
 
+// LimitReach implements disk's. It notes the VMs that may reach their portals.
+func (d *Disks) LimitReach(ctx context.Context, running []record.Container, _ bool) error {
+	for range running {
+		_ = d.script.note("Disks.reach")
+	}
+	return d.script.enter(ctx, "Disks.LimitReach")
+}
+
+// WatchReach implements disk's.
+func (d *Disks) WatchReach(ctx context.Context) { <-ctx.Done() }
+
 // Restore implements disk's.
 func (d *Disks) Restore(ctx context.Context, _ record.Container) error {
 	return d.script.enter(ctx, "Disks.Restore")
