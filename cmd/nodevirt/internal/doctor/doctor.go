@@ -75,6 +75,7 @@ func checks() []check {
 		{name: "dnsmasq", do: checkDnsmasq},
 		{name: "nft", do: checkNft},
 		{name: "kernel network", do: checkKernelNetwork},
+		{name: "VMs' reach", do: checkReach, optional: true},
 		{name: "cgroups", do: checkCgroups},
 		{name: "root folder", do: checkRootFolder},
 		{name: "containerd", do: checkContainerd},
