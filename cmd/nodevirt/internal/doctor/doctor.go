@@ -66,6 +66,7 @@ func checks() []check {
 		{name: "libvirtd", do: checkLibvirtd},
 		{name: "qemu.conf", do: checkQEMUConf},
 		{name: "libvirtd's restart", do: checkRestart, optional: true},
+		{name: "libvirtd's sockets", do: checkReadOnlySocket, optional: true},
 		{name: "host name", do: checkHostname, optional: true},
 		{name: "users", do: checkAccounts},
 		{name: "user ids", do: checkUIDs, optional: true},
