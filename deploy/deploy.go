@@ -13,3 +13,8 @@ var QEMUConf string
 //
 //go:embed libvirt/libvirtd.conf
 var LibvirtdConf string
+
+// TgtdUnit is the systemd unit of tgtd. Its comments explain each setting.
+//
+//go:embed systemd/nodevirt-tgtd.service
+var TgtdUnit string

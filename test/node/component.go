@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"path/filepath"
 	"slices"
+	"strings"
 
 	"github.com/nodevirt/nodevirt/deploy"
 	"github.com/nodevirt/nodevirt/test/node/config"
@@ -101,14 +102,28 @@ func (o Options) libvirtd(v config.Node) (Component, error) {
 	}, nil
 }
 
-// tgtd is as in deploy/systemd.
+// tgtd is as in deploy/systemd, with no other capabilities than it has there.
 func (o Options) tgtd(config.Node) (Component, error) {
 	return Component{
-		Name:  Tgtd,
-		Args:  []string{"/usr/sbin/tgtd", "-f", "-t", "2", "--iscsi", "portal=127.0.0.1:0,nop_interval=5,nop_count=6"},
+		Name: Tgtd,
+		Args: append(confined(deploy.TgtdUnit),
+			"/usr/sbin/tgtd", "-f", "-t", "2", "--iscsi", "portal=127.0.0.1:0,nop_interval=5,nop_count=6"),
 		Env:   []string{"TGT_IPC_SOCKET=" + tgtdSocket},
 		Ready: func(ctx context.Context, n *Node) error { return n.pingTgtd(ctx) },
 	}, nil
+}
+
+// confined is the beginning of a command line that leaves the rest the capabilities of a unit.
+func confined(unit string) []string {
+	kept := []string{"-all"}
+	for line := range strings.Lines(unit) {
+		if names, ok := strings.CutPrefix(strings.TrimSpace(line), "CapabilityBoundingSet="); ok {
+			for name := range strings.FieldsSeq(names) {
+				kept = append(kept, "+"+strings.ToLower(strings.TrimPrefix(name, "CAP_")))
+			}
+		}
+	}
+	return []string{"/usr/bin/setpriv", "--bounding-set=" + strings.Join(kept, ","), "--inh-caps=-all", "--no-new-privs"}
 }
 
 func (o Options) shim(v config.Node) (Component, error) {

@@ -1,0 +1,85 @@
+package deploy_test
+
+import (
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+)
+
+// setting is a line of a unit.
+type setting struct{ section, key, value string }
+
+func unit(t *testing.T, path string) (all []setting) {
+	t.Helper()
+	text, err := os.ReadFile(filepath.Join("systemd", path))
+	if err != nil {
+		t.Fatal(err)
+	}
+	section := ""
+	for line := range strings.Lines(string(text)) {
+		line = strings.TrimSpace(line)
+		key, value, ok := strings.Cut(line, "=")
+		switch {
+		case line == "", line[0] == '#':
+		case line[0] == '[':
+			section = line
+		case !ok:
+			t.Errorf("%s: line %q", path, line)
+		default:
+			all = append(all, setting{section, key, value})
+		}
+	}
+	return all
+}
+
+// TestUnitsAreConfined holds what daemons do without. See systemd.exec(5).
+func TestUnitsAreConfined(t *testing.T) {
+	for path, want := range map[string][]string{
+		"nodevirt-tgtd.service": {
+			"CapabilityBoundingSet=CAP_DAC_OVERRIDE CAP_SYS_PTRACE",
+			"NoNewPrivileges=yes", "ProtectSystem=strict", "ReadWritePaths=-/var/lib/nodevirt", "ProtectHome=yes",
+			"PrivateTmp=yes", "PrivateDevices=yes", "ProtectHostname=yes", "ProtectClock=yes", "ProtectKernelTunables=yes",
+			"ProtectKernelModules=yes", "ProtectKernelLogs=yes", "ProtectControlGroups=yes", "RestrictNamespaces=yes",
+			"RestrictRealtime=yes", "RestrictSUIDSGID=yes", "LockPersonality=yes", "MemoryDenyWriteExecute=yes", "UMask=0077",
+			"RestrictAddressFamilies=AF_UNIX AF_INET AF_INET6 AF_NETLINK", "SystemCallArchitectures=native",
+			"SystemCallFilter=@system-service",
+			"SystemCallFilter=~@chown @keyring @memlock @setuid @debug process_vm_readv process_vm_writev",
+			"SystemCallErrorNumber=EPERM", "RuntimeDirectoryMode=0700",
+		},
+		"nodevirt-shim.service": {
+			"NoNewPrivileges=yes", "ProtectSystem=full", "PrivateMounts=yes", "ProtectKernelLogs=yes", "ProtectKernelModules=yes",
+			"LockPersonality=yes", "RestrictRealtime=yes", "RestrictSUIDSGID=yes", "SystemCallArchitectures=native",
+			"RestrictAddressFamilies=AF_UNIX AF_INET AF_INET6 AF_NETLINK AF_PACKET",
+			"CapabilityBoundingSet=~CAP_AUDIT_CONTROL CAP_AUDIT_READ CAP_AUDIT_WRITE CAP_BLOCK_SUSPEND CAP_LEASE CAP_MAC_ADMIN",
+			"CapabilityBoundingSet=~CAP_MAC_OVERRIDE CAP_SYS_BOOT CAP_SYS_PACCT CAP_SYS_RAWIO CAP_SYS_TIME CAP_SYS_TTY_CONFIG",
+			"CapabilityBoundingSet=~CAP_SYSLOG CAP_WAKE_ALARM",
+		},
+	} {
+		settings := unit(t, path)
+		for _, line := range want {
+			key, value, _ := strings.Cut(line, "=")
+			if !slices.Contains(settings, setting{"[Service]", key, value}) {
+				t.Errorf("%s: %s is missing", path, line)
+			}
+		}
+		for _, s := range settings {
+			// systemd ignores a limit of starts in another section.
+			if strings.HasPrefix(s.key, "StartLimit") && s.section != "[Unit]" {
+				t.Errorf("%s: %s is in section %s", path, s.key, s.section)
+			}
+			// A second allow list would add to the first.
+			if s.key == "CapabilityBoundingSet" && !strings.HasPrefix(s.value, "~") && !slices.Contains(want, s.key+"="+s.value) {
+				t.Errorf("%s: more capabilities: %s", path, s.value)
+			}
+		}
+	}
+}
+
+// TestReadOnlySocketIsRoots: others could read the definitions of all VMs.
+func TestReadOnlySocketIsRoots(t *testing.T) {
+	if s := unit(t, "libvirtd-ro.socket.d/nodevirt.conf"); !slices.Contains(s, setting{"[Socket]", "SocketMode", "0600"}) {
+		t.Errorf("the settings are %v", s)
+	}
+}
