@@ -102,7 +102,7 @@ func (c *recovery) limitReach(ctx context.Context, containers []record.Container
 	mayRun := slices.DeleteFunc(slices.Clone(containers), func(r record.Container) bool {
 		return r.State != record.Starting && r.State != record.Running && !r.Unclean
 	})
-	if err := c.keeper.LimitReach(ctx, mayRun, len(c.table.Broken()) > 0); err != nil {
+	if err := c.keeper.LimitReach(ctx, mayRun, c.table.Refusals.Any()); err != nil {
 		c.log.Error("VMs' processes may reach the node's network, and no VM can start: install nftables, "+
 			"and check that the kernel has nf_tables; retrying", "error", err)
 	}
