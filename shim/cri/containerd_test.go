@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"log/slog"
+	"net/netip"
 	"os"
 	"path/filepath"
 	"slices"
@@ -26,6 +27,15 @@ import (
 	"github.com/nodevirt/nodevirt/shim/vm"
 	"github.com/nodevirt/nodevirt/test/node"
 )
+
+// unlimited stands for the limits of VMs' reach: no VM runs here.
+type unlimited struct{}
+
+func (unlimited) Restore(context.Context, map[uint32][]netip.AddrPort, func(uint32) bool) error {
+	return nil
+}
+func (unlimited) Allow(context.Context, uint32, []netip.AddrPort) error { return nil }
+func (unlimited) Watch(ctx context.Context)                             { <-ctx.Done() }
 
 // realVMs are the VMs of a node without libvirtd, with the VM containers of the records.
 func realVMs(t *testing.T, n *node.Node, backend *grpc.ClientConn, records *record.Store) *vm.VMs {
@@ -55,7 +65,7 @@ func realVMs(t *testing.T, n *node.Node, backend *grpc.ClientConn, records *reco
 		Pods: runtimeapi.NewRuntimeServiceClient(Native(backend)), Images: runtimeapi.NewImageServiceClient(Native(backend)),
 		Unpacker: imageunpack.New(client, imageunpack.Options{Namespace: "k8s.io", Snapshotter: "overlayfs", MountDir: mounts, MaxDiskSize: 1 << 40}),
 		Expander: expander,
-		Disks:    &disk.Disks{},
+		Disks:    disk.New(disk.Options{Folder: records.ContainerDir, Expander: expander, Reach: unlimited{}}),
 		Network:  netsetup.New(netsetup.Options{Dnsmasq: "dnsmasq", Dir: dir, Logger: log}),
 		Driver:   domain.NewDriver("qemu:///none", dir, log), Accelerator: domain.TCG,
 		ConsoleDir: filepath.Join(dir, "consoles"), AgentDir: filepath.Join(dir, "agents"), DisplayDir: filepath.Join(dir, "displays"),
