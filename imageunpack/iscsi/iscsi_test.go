@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"net"
 	"os"
 	"os/exec"
@@ -282,6 +283,49 @@ func TestWatch(t *testing.T) {
 	}
 	cancel()
 	<-done
+}
+
+// TestIdle: a Watch and calls that ended leave no connection on which tgtd works without end.
+func TestIdle(t *testing.T) {
+	s := start(t)
+	for range 3 {
+		ctx, cancel := context.WithCancel(t.Context())
+		back, done := make(chan struct{}), make(chan struct{})
+		go func() {
+			defer close(done)
+			s.Watch(ctx, func(context.Context) { close(back) })
+		}()
+		<-back
+		cancel()
+		<-done
+	}
+	for range 200 {
+		ctx, cancel := context.WithTimeout(t.Context(), time.Duration(rand.IntN(300))*time.Microsecond)
+		_, _ = s.List(ctx)
+		cancel()
+	}
+	processor := func() time.Duration {
+		t.Helper()
+		text, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", s.cmd.Process.Pid))
+		if err != nil {
+			t.Fatal(err)
+		}
+		fields := strings.Fields(string(text))
+		var ticks time.Duration
+		for _, f := range fields[13:15] { // user and system time, see proc(5)
+			n, err := strconv.Atoi(f)
+			if err != nil {
+				t.Fatal(err)
+			}
+			ticks += time.Duration(n)
+		}
+		return ticks * 10 * time.Millisecond
+	}
+	wait.Until(t, "tgtd to be idle", func() bool {
+		before := processor()
+		time.Sleep(time.Second)
+		return processor()-before <= 20*time.Millisecond
+	})
 }
 
 // TestThreads counts what a target costs.

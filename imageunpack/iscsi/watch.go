@@ -2,7 +2,14 @@ package iscsi
 
 import (
 	"context"
+	"fmt"
+	"net"
+	"os"
 	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/nodevirt/nodevirt/shim/supervise"
 )
 
 // The pauses between attempts to reach a tgtd that does not run.
@@ -16,7 +23,7 @@ const (
 func (d *Daemon) Watch(ctx context.Context, back func(context.Context)) {
 	logged := false
 	for pause := minPause; ctx.Err() == nil; pause = min(2*pause, maxPause) {
-		conn, err := d.dial(ctx)
+		process, err := d.process(ctx)
 		if err != nil {
 			if !logged && ctx.Err() == nil {
 				d.opts.Logger.Debug("tgtd does not answer", "error", err)
@@ -26,17 +33,55 @@ func (d *Daemon) Watch(ctx context.Context, back func(context.Context)) {
 			continue
 		}
 		logged, pause = false, minPause
-		// tgtd waits for a request on this connection until it ends.
-		stop := context.AfterFunc(ctx, func() { conn.Close() })
 		back(ctx)
-		_, _ = conn.Read(make([]byte, 1))
-		stop()
-		conn.Close()
+		err = supervise.AwaitEnd(ctx, process)
+		_ = process.Close()
 		if ctx.Err() == nil {
-			d.opts.Logger.Warn("tgtd ended; guests on iSCSI wait for it", "socket", d.opts.Socket)
+			d.opts.Logger.Warn("tgtd ended; guests on iSCSI wait for it", "socket", d.opts.Socket, "error", err)
 		}
 		wait(ctx, pause)
 	}
+}
+
+// process returns a pidfd of the tgtd that answers. Watch does not keep a connection instead: tgtd never
+// closes a connection without a request, and uses all of a processor once the other end is gone, such as
+// a shim that was restarted.
+func (d *Daemon) process(ctx context.Context) (*os.File, error) {
+	var pidfd *os.File
+	_, err := d.exchange(ctx, request{Mode: modeSystem, Op: opShow}, "", func(conn *net.UnixConn) (err error) {
+		pidfd, err = peer(conn)
+		return err
+	})
+	if err != nil && pidfd != nil {
+		_ = pidfd.Close()
+	}
+	if err != nil {
+		return nil, err
+	}
+	return pidfd, nil
+}
+
+// peer returns a pidfd of the process that listens at the other end.
+func peer(conn *net.UnixConn) (*os.File, error) {
+	raw, err := conn.SyscallConn()
+	if err != nil {
+		return nil, err
+	}
+	var credentials *unix.Ucred
+	var failed error
+	if err := raw.Control(func(fd uintptr) {
+		credentials, failed = unix.GetsockoptUcred(int(fd), unix.SOL_SOCKET, unix.SO_PEERCRED)
+	}); err != nil {
+		return nil, err
+	}
+	if failed != nil {
+		return nil, os.NewSyscallError("getsockopt", failed)
+	}
+	fd, err := unix.PidfdOpen(int(credentials.Pid), unix.PIDFD_NONBLOCK)
+	if err != nil {
+		return nil, fmt.Errorf("watch tgtd, process %d: %w", credentials.Pid, os.NewSyscallError("pidfd_open", err))
+	}
+	return os.NewFile(uintptr(fd), "pidfd"), nil
 }
 
 func wait(ctx context.Context, pause time.Duration) {

@@ -60,6 +60,14 @@ const (
 
 // call makes one request. tgtd closes the connection after its answer.
 func (d *Daemon) call(ctx context.Context, r request, text string) (string, error) {
+	return d.exchange(ctx, r, text, func(*net.UnixConn) error { return nil })
+}
+
+// exchange is call that calls connected first. It sends the request even if ctx or connected fail
+// meanwhile: a connection that is closed without one costs tgtd a processor.
+func (d *Daemon) exchange(
+	ctx context.Context, r request, text string, connected func(*net.UnixConn) error,
+) (string, error) {
 	ctx, cancel := context.WithTimeout(ctx, callTime)
 	defer cancel()
 	conn, err := d.dial(ctx)
@@ -67,16 +75,20 @@ func (d *Daemon) call(ctx context.Context, r request, text string) (string, erro
 		return "", err
 	}
 	defer conn.Close()
-	stop := context.AfterFunc(ctx, func() { conn.Close() })
+	stop := context.AfterFunc(ctx, func() { _ = conn.SetReadDeadline(time.Now()) })
 	defer stop()
+	failed := connected(conn)
 	answer, err := exchange(conn, r, text)
+	if failed != nil {
+		return "", failed
+	}
 	if err != nil && ctx.Err() != nil {
 		err = fmt.Errorf("%w: no answer: %w", ErrUnavailable, ctx.Err())
 	}
 	return answer, err
 }
 
-func (d *Daemon) dial(ctx context.Context) (net.Conn, error) {
+func (d *Daemon) dial(ctx context.Context) (*net.UnixConn, error) {
 	path := d.opts.Socket + ".0"
 	conn, err := (&net.Dialer{}).DialContext(ctx, "unix", path)
 	if errors.Is(err, syscall.ECONNREFUSED) || errors.Is(err, fs.ErrNotExist) {
@@ -86,7 +98,7 @@ func (d *Daemon) dial(ctx context.Context) (net.Conn, error) {
 		return nil, fmt.Errorf("%w: %w: check that tgtd runs on this node (systemd's unit nodevirt-tgtd; "+
 			"Debian's package tgt), and whether it has the socket %s", ErrUnavailable, err, path)
 	}
-	return conn, nil
+	return conn.(*net.UnixConn), nil
 }
 
 func exchange(conn io.ReadWriter, r request, text string) (string, error) {

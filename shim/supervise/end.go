@@ -81,17 +81,20 @@ func (p Process) open(pid int) (*handle, error) {
 	return h, nil
 }
 
-// wait returns when the process has ended, as a zombie at least: its pidfd is readable then.
-func (h *handle) wait(ctx context.Context) error {
-	if err := h.SetReadDeadline(time.Time{}); err != nil { // of an earlier wait
+func (h *handle) wait(ctx context.Context) error { return AwaitEnd(ctx, h.File) }
+
+// AwaitEnd returns when the process of a pidfd, which was opened with PIDFD_NONBLOCK, has ended, as a
+// zombie at least. It returns the error of ctx if that ends first. The caller keeps the pidfd.
+func AwaitEnd(ctx context.Context, pidfd *os.File) error {
+	if err := pidfd.SetReadDeadline(time.Time{}); err != nil { // of an earlier wait
 		return err
 	}
-	stop := context.AfterFunc(ctx, func() { _ = h.SetReadDeadline(time.Now()) })
+	stop := context.AfterFunc(ctx, func() { _ = pidfd.SetReadDeadline(time.Now()) })
 	defer stop()
 	if ctx.Err() != nil {
 		return ctx.Err()
 	}
-	conn, err := h.SyscallConn()
+	conn, err := pidfd.SyscallConn()
 	if err != nil {
 		return err
 	}

@@ -38,11 +38,11 @@ func layers() [][]string {
 		// What both halves read, and what knows neither.
 		{"shim/vmspec"},
 		{
-			"imageunpack/persist", "imageunpack/rawview", "imageunpack/registrydisk", "netsetup", "shim/podstatus",
+			"imageunpack/iscsi", "imageunpack/persist", "imageunpack/rawview", "imageunpack/registrydisk", "netsetup", "shim/podstatus",
 			"shim/stream/client", "shim/vm/layout",
 		},
 		{
-			"controller/aggregated", "controller/certs", "deploy", "deploy/image", "imageunpack", "imageunpack/expand", "imageunpack/iscsi",
+			"controller/aggregated", "controller/certs", "deploy", "deploy/image", "imageunpack", "imageunpack/expand",
 			"imageunpack/iscsi/outage", "netsetup/reach", "shim/agent", "shim/cgroup", "shim/console/...", "shim/domain/accel",
 			"shim/fields/...", "shim/podstatus/condition", "shim/stream", "shim/vm/background", "shim/vm/vmerrors",
 			"shim/supervise",
