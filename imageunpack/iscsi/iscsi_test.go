@@ -311,15 +311,15 @@ func TestIdle(t *testing.T) {
 			t.Fatal(err)
 		}
 		fields := strings.Fields(string(text))
-		var ticks time.Duration
+		ticks := 0
 		for _, f := range fields[13:15] { // user and system time, see proc(5)
 			n, err := strconv.Atoi(f)
 			if err != nil {
 				t.Fatal(err)
 			}
-			ticks += time.Duration(n)
+			ticks += n
 		}
-		return ticks * 10 * time.Millisecond
+		return time.Duration(ticks) * (time.Second / 100)
 	}
 	wait.Until(t, "tgtd to be idle", func() bool {
 		before := processor()
