@@ -2,17 +2,11 @@ package aggregated
 
 import (
 	"context"
-	"crypto/ecdsa"
-	"crypto/elliptic"
-	"crypto/rand"
 	"crypto/tls"
 	"crypto/x509"
-	"crypto/x509/pkix"
-	"encoding/pem"
 	"errors"
 	"io"
 	"log/slog"
-	"math/big"
 	"net"
 	"net/http"
 	"strconv"
@@ -27,60 +21,26 @@ import (
 	"k8s.io/client-go/kubernetes/fake"
 	"k8s.io/client-go/rest"
 
+	"github.com/nodevirt/nodevirt/test/cluster/pki"
 	"github.com/nodevirt/nodevirt/test/wait"
 )
-
-// authority signs certificates.
-type authority struct {
-	cert *x509.Certificate
-	key  *ecdsa.PrivateKey
-}
-
-func newAuthority(t *testing.T) authority {
-	t.Helper()
-	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	assert.NilError(t, err)
-	template := &x509.Certificate{
-		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "authority"}, NotAfter: time.Now().Add(time.Hour),
-		NotBefore: time.Now().Add(-time.Minute), IsCA: true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageCertSign,
-	}
-	der, err := x509.CreateCertificate(rand.Reader, template, template, key.Public(), key)
-	assert.NilError(t, err)
-	cert, err := x509.ParseCertificate(der)
-	assert.NilError(t, err)
-	return authority{cert, key}
-}
-
-func (a authority) issue(t *testing.T, name string) tls.Certificate {
-	t.Helper()
-	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	assert.NilError(t, err)
-	der, err := x509.CreateCertificate(rand.Reader, &x509.Certificate{
-		SerialNumber: big.NewInt(2), Subject: pkix.Name{CommonName: name}, NotAfter: time.Now().Add(time.Hour),
-		NotBefore: time.Now().Add(-time.Minute), IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)},
-		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth, x509.ExtKeyUsageServerAuth},
-	}, a.cert, key.Public(), a.key)
-	assert.NilError(t, err)
-	return tls.Certificate{Certificate: [][]byte{der}, PrivateKey: key}
-}
 
 // rig is a server whose group answers with the user's name.
 type rig struct {
 	address string
-	front   authority
+	front   *pki.Authority
 	roots   *x509.CertPool
 }
 
 func newRig(t *testing.T) rig {
 	t.Helper()
-	front, own := newAuthority(t), newAuthority(t)
-	r := rig{front: front, roots: x509.NewCertPool()}
-	r.roots.AddCert(own.cert)
-	serving := own.issue(t, "server")
+	front, own := pki.ForTest(t, "authority"), pki.ForTest(t, "authority")
+	r := rig{front: front, roots: own.Pool()}
+	serving := own.TLS(t, pki.Identity{Name: "server", Hosts: []string{"127.0.0.1"}})
 	cluster := fake.NewClientset(&corev1.ConfigMap{
 		ObjectMeta: metav1.ObjectMeta{Namespace: authenticationNamespace, Name: authenticationConfig},
 		Data: map[string]string{
-			"requestheader-client-ca-file":       string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: front.cert.Raw})),
+			"requestheader-client-ca-file":       string(front.PEM()),
 			"requestheader-allowed-names":        `["front"]`,
 			"requestheader-username-headers":     `["X-Remote-User"]`,
 			"requestheader-group-headers":        `["X-Remote-Group"]`,
@@ -146,7 +106,7 @@ func (r rig) get(t *testing.T, cert *tls.Certificate, path, user string) (int, s
 // TestCallers: only the front proxy can connect, and only its word on a user counts.
 func TestCallers(t *testing.T) {
 	r := newRig(t)
-	front, other, stranger := r.front.issue(t, "front"), r.front.issue(t, "kubelet"), newAuthority(t).issue(t, "front")
+	front, other, stranger := r.front.TLS(t, pki.Identity{Name: "front"}), r.front.TLS(t, pki.Identity{Name: "kubelet"}), pki.ForTest(t, "authority").TLS(t, pki.Identity{Name: "front"})
 	for name, cert := range map[string]*tls.Certificate{
 		"no certificate": nil, "another authority": &stranger, "another name": &other,
 	} {
@@ -178,7 +138,7 @@ func TestCallers(t *testing.T) {
 // a bound, holds no place for long, and keeps the front proxy out no longer.
 func TestSilentConnections(t *testing.T) {
 	r := newRig(t)
-	front := r.front.issue(t, "front")
+	front := r.front.TLS(t, pki.Identity{Name: "front"})
 	var open []net.Conn
 	for range maxHandshakesOfOne + 100 {
 		c, err := net.Dial("tcp", r.address)

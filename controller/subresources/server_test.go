@@ -3,18 +3,11 @@ package subresources_test
 import (
 	"bytes"
 	"context"
-	"crypto/ecdsa"
-	"crypto/elliptic"
-	"crypto/rand"
 	"crypto/tls"
-	"crypto/x509"
-	"crypto/x509/pkix"
 	"encoding/json"
-	"encoding/pem"
 	"fmt"
 	"io"
 	"log/slog"
-	"math/big"
 	"net"
 	"net/http"
 	"os"
@@ -23,7 +16,6 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
-	"time"
 
 	"github.com/google/go-cmp/cmp"
 	"gotest.tools/v3/assert"
@@ -39,48 +31,15 @@ import (
 	"github.com/nodevirt/nodevirt/controller/pod"
 	"github.com/nodevirt/nodevirt/controller/subresources"
 	"github.com/nodevirt/nodevirt/test/apiserver"
+	"github.com/nodevirt/nodevirt/test/cluster/pki"
 	"github.com/nodevirt/nodevirt/test/wait"
 )
-
-// authority signs certificates for tests.
-type authority struct {
-	cert *x509.Certificate
-	key  *ecdsa.PrivateKey
-}
-
-func newAuthority(t *testing.T) authority {
-	t.Helper()
-	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	assert.NilError(t, err)
-	template := &x509.Certificate{
-		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "authority"}, NotAfter: time.Now().Add(time.Hour),
-		NotBefore: time.Now().Add(-time.Minute), IsCA: true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageCertSign,
-	}
-	der, err := x509.CreateCertificate(rand.Reader, template, template, key.Public(), key)
-	assert.NilError(t, err)
-	cert, err := x509.ParseCertificate(der)
-	assert.NilError(t, err)
-	return authority{cert, key}
-}
-
-func (a authority) issue(t *testing.T, name string) tls.Certificate {
-	t.Helper()
-	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	assert.NilError(t, err)
-	der, err := x509.CreateCertificate(rand.Reader, &x509.Certificate{
-		SerialNumber: big.NewInt(2), Subject: pkix.Name{CommonName: name}, NotAfter: time.Now().Add(time.Hour),
-		NotBefore: time.Now().Add(-time.Minute), IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)},
-		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth, x509.ExtKeyUsageServerAuth},
-	}, a.cert, key.Public(), a.key)
-	assert.NilError(t, err)
-	return tls.Certificate{Certificate: [][]byte{der}, PrivateKey: key}
-}
 
 // world is a real API server, ours behind it, and the test as the former's proxy.
 type world struct {
 	*testing.T
 	client.Client
-	front authority
+	front *pki.Authority
 	url   string
 	http  func(*tls.Certificate) *http.Client
 	// meanwhile is called before each request of the server's to the API server.
@@ -100,9 +59,9 @@ func (t transport) RoundTrip(r *http.Request) (*http.Response, error) {
 }
 
 func newWorld(t *testing.T) *world {
-	w := &world{T: t, front: newAuthority(t)}
+	w := &world{T: t, front: pki.ForTest(t, "authority")}
 	file := filepath.Join(t.TempDir(), "front.crt")
-	assert.NilError(t, os.WriteFile(file, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: w.front.cert.Raw}), 0o600))
+	assert.NilError(t, os.WriteFile(file, w.front.PEM(), 0o600))
 	k := apiserver.ForTest(t, "--requestheader-client-ca-file="+file, "--requestheader-allowed-names=front",
 		"--requestheader-username-headers=X-Remote-User", "--requestheader-group-headers=X-Remote-Group",
 		"--requestheader-extra-headers-prefix=X-Remote-Extra-")
@@ -114,8 +73,8 @@ func newWorld(t *testing.T) *world {
 	assert.NilError(t, err)
 	config := k.Config()
 	config.WrapTransport = func(to http.RoundTripper) http.RoundTripper { return transport{w, to} }
-	own := newAuthority(t)
-	serving := own.issue(t, "subresources")
+	own := pki.ForTest(t, "authority")
+	serving := own.TLS(t, pki.Identity{Name: "subresources", Hosts: []string{"127.0.0.1"}})
 	log := slog.New(slog.DiscardHandler)
 	cluster, err := kubernetes.NewForConfig(k.Config())
 	assert.NilError(t, err)
@@ -142,8 +101,7 @@ func newWorld(t *testing.T) *world {
 		}
 	})
 	assert.NilError(t, wait.Do(t.Context(), func(context.Context) error { return s.Ready(nil) }))
-	roots := x509.NewCertPool()
-	roots.AddCert(own.cert)
+	roots := own.Pool()
 	w.http = func(c *tls.Certificate) *http.Client {
 		config := &tls.Config{RootCAs: roots, MinVersion: tls.VersionTLS12}
 		if c != nil {
@@ -190,7 +148,7 @@ func (w *world) may(user, verb string, resources ...string) {
 
 func TestServer(t *testing.T) {
 	w := newWorld(t)
-	front := w.front.issue(t, "front")
+	front := w.front.TLS(t, pki.Identity{Name: "front"})
 	w.may("starter", "update", "virtualmachines/start")
 	w.may("viewer", "get", "virtualmachineinstances/console")
 	w.may("admin", "update", "virtualmachines/start", "virtualmachines/stop", "virtualmachines/restart",

@@ -90,7 +90,11 @@ type Pair struct{ Cert, Key []byte }
 
 func newPair(der []byte, key crypto.Signer) (Pair, error) {
 	private, err := PrivateKey(key)
-	return Pair{pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}), private}, err
+	return Pair{encodeCertificate(der), private}, err
+}
+
+func encodeCertificate(der []byte) []byte {
+	return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der})
 }
 
 // PrivateKey is a key in PEM.
