@@ -210,13 +210,13 @@ func TestFailureUnder(t *testing.T) {
 // wrong.
 func TestHoldBack(t *testing.T) {
 	now := time.Now()
-	for told, want := range map[time.Duration]time.Duration{
+	for given, want := range map[time.Duration]time.Duration{
 		-time.Second: 0, time.Second: time.Second, backoff.Longest: backoff.Longest, time.Hour: 0,
 	} {
 		vm := new(kubevirt.VirtualMachine)
-		vm.Status.StartFailure = &kubevirt.VirtualMachineStartFailure{RetryAfterTimestamp: new(metav1.NewTime(now.Add(told)))}
+		vm.Status.StartFailure = &kubevirt.VirtualMachineStartFailure{RetryAfterTimestamp: new(metav1.NewTime(now.Add(given)))}
 		if got := holdBack(vm, now); got != want {
-			t.Errorf("retry after %s: %s, want %s", told, got, want)
+			t.Errorf("retry after %s: %s, want %s", given, got, want)
 		}
 	}
 }

@@ -193,8 +193,8 @@ func TestAbsence(t *testing.T) {
 	if err := <-failed; !errors.Is(err, ErrGone) && !errors.Is(err, ErrAbsent) {
 		t.Errorf("an agent that went away: %v", err)
 	}
-	nobody := New(Options{Socket: socket(t)})
-	if _, err := nobody.Commands.Exec(t.Context(), Command{Args: []string{"true"}}); !errors.Is(err, ErrGone) {
+	absent := New(Options{Socket: socket(t)})
+	if _, err := absent.Commands.Exec(t.Context(), Command{Args: []string{"true"}}); !errors.Is(err, ErrGone) {
 		t.Errorf("without a machine: %v", err)
 	}
 }

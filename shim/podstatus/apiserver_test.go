@@ -156,9 +156,9 @@ func (r *rig) writesAVM() {
 	if c := r.await(p, condition.VMReady, condition.ReasonRunning); c.Message != "" || c.Status != corev1.ConditionTrue || c.LastTransitionTime.IsZero() {
 		t.Errorf("%+v", c)
 	}
-	told := r.await(p, condition.GuestInfo, condition.ReasonAgentReported)
-	if g, err := condition.Parse(told.Message); err != nil || g.Hostname != "web" {
-		t.Errorf("%+v, %v", told, err)
+	reported := r.await(p, condition.GuestInfo, condition.ReasonAgentReported)
+	if g, err := condition.Parse(reported.Message); err != nil || g.Hostname != "web" {
+		t.Errorf("%+v, %v", reported, err)
 	}
 	if c, err := r.find(t.Context(), p, corev1.PodReady); err != nil || c.Status != corev1.ConditionTrue {
 		t.Errorf("the kubelet's condition: %+v, %v", c, err)
