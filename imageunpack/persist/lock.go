@@ -24,6 +24,23 @@ func Lock(volume *os.File) (unlock func() error, err error) {
 	return unlock, err
 }
 
+// CheckWriter returns ErrInUse if the volume is locked by [Lock]. Those that only read the volume do not
+// lock it. It knows locks of files only: a device that the node has mounted can still be read.
+func CheckWriter(volume *os.File) error {
+	device, err := isDevice(volume)
+	if err != nil || device {
+		return err
+	}
+	lock := unix.Flock_t{Type: unix.F_RDLCK, Whence: io.SeekStart}
+	if err := unix.FcntlFlock(volume.Fd(), unix.F_OFD_GETLK, &lock); err != nil {
+		return fmt.Errorf("find the volume's lock: %w", err)
+	}
+	if lock.Type != unix.F_UNLCK {
+		return ErrInUse
+	}
+	return nil
+}
+
 // lock is Lock, and also returns the file to write the volume with.
 func lock(volume *os.File) (locked *os.File, unlock func() error, err error) {
 	device, err := isDevice(volume)

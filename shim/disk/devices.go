@@ -12,9 +12,9 @@ import (
 
 // devices are block devices of the node.
 type devices interface {
-	// open opens a block device, for reading and writing, and returns its number.
-	// Another file is ErrVolume.
-	open(path string) (*os.File, uint64, error)
+	// open opens a block device, for writing too unless readOnly is true, and returns its
+	// number. Another file is ErrVolume.
+	open(path string, readOnly bool) (*os.File, uint64, error)
 	// path returns where makeNode makes the node of a name.
 	path(name string) string
 	// makeNode makes a node of a device, which a user can open.
@@ -24,8 +24,8 @@ type devices interface {
 // kernelDevices are the kernel's.
 type kernelDevices struct{}
 
-func (kernelDevices) open(path string) (*os.File, uint64, error) {
-	f, err := os.OpenFile(path, os.O_RDWR|syscall.O_NONBLOCK, 0)
+func (kernelDevices) open(path string, readOnly bool) (*os.File, uint64, error) {
+	f, err := os.OpenFile(path, access(readOnly)|syscall.O_NONBLOCK, 0)
 	if err != nil {
 		return nil, 0, fmt.Errorf("%w: %w", ErrVolume, err)
 	}
@@ -38,6 +38,14 @@ func (kernelDevices) open(path string) (*os.File, uint64, error) {
 		return nil, 0, errors.Join(err, f.Close())
 	}
 	return f, st.Rdev, nil
+}
+
+// access returns the flag to open a volume with.
+func access(readOnly bool) int {
+	if readOnly {
+		return os.O_RDONLY
+	}
+	return os.O_RDWR
 }
 
 // path is in /dev, since other file systems may be mounted without device nodes.

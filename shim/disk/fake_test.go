@@ -190,7 +190,7 @@ func (f fakeViews) List() ([]string, error)        { return slices.Sorted(maps.K
 // fakeDevices are regular files. Nodes are in a folder, and hold their device's number.
 type fakeDevices string
 
-func (f fakeDevices) open(path string) (*os.File, uint64, error) {
+func (f fakeDevices) open(path string, _ bool) (*os.File, uint64, error) {
 	file, err := os.OpenFile(path, os.O_RDWR, 0)
 	if err != nil {
 		return nil, 0, fmt.Errorf("%w: %w", ErrVolume, err)

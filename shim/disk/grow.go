@@ -33,10 +33,11 @@ func isMade(f *os.File) bool {
 }
 
 // growDisk makes the file of a folder as large as the folder's file system, if the
-// folder is the root of that: other folders share their space.
-func growDisk(folder string, f *os.File) error {
+// folder is the root of that: other folders share their space, and a file there gets
+// the size in bytes that is wanted, as far as there is space.
+func growDisk(folder string, f *os.File, wanted int64) error {
 	root, err := isRoot(folder)
-	if err != nil || !root {
+	if err != nil || !root && wanted == 0 {
 		return err
 	}
 	var file unix.Stat_t
@@ -47,7 +48,13 @@ func growDisk(folder string, f *os.File) error {
 	const mebibyte = 1 << 20
 	// Some stays free, as the file system's own records grow with the file.
 	size := (int64(st.Bavail)*st.Frsize + file.Blocks*512) / 100 * 95 / mebibyte * mebibyte
+	if !root {
+		size = min(size, wanted)
+	}
 	if size <= file.Size {
+		if file.Size == 0 {
+			return fmt.Errorf("create the disk: %w", unix.ENOSPC)
+		}
 		return nil
 	}
 	if err := f.Truncate(size); err != nil {

@@ -95,6 +95,31 @@ func TestGrow(t *testing.T) {
 			t.Errorf("in a folder that is mounted: %d", got)
 		}
 	}
+	blank := vmspec.Disk{Name: "d", Source: vmspec.SourcePVC, Size: 20 * testMiB}
+	if got := size(blank, fileSystem(t)); got != 95*testMiB {
+		t.Errorf("a blank disk in a file system: %d", got)
+	}
+	folder := filepath.Join(shared, "blank")
+	makeFolder(t, folder)
+	if got := size(blank, folder); got != 20*testMiB {
+		t.Errorf("a blank disk in a folder: %d", got)
+	}
+	blank.Size = 1 << 40
+	folder = filepath.Join(shared, "large")
+	makeFolder(t, folder)
+	if got := size(blank, folder); got < 80*testMiB || got > 95*testMiB {
+		t.Errorf("a blank disk that is larger than the file system: %d", got)
+	}
+	if got := size(blank, existing(fileSystem(t))); got != testMiB {
+		t.Errorf("a disk that was there, in place of a blank one: %d", got)
+	}
+	sized := origin
+	sized.Size = 30 * testMiB
+	folder = filepath.Join(shared, "sized")
+	makeFolder(t, folder)
+	if got := size(sized, folder); got != 30*testMiB {
+		t.Errorf("a sized disk with an origin: %d", got)
+	}
 	if got := size(plain, existing(fileSystem(t))); got != testMiB {
 		t.Errorf("a disk that was there: %d", got)
 	}

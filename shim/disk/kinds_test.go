@@ -2,6 +2,7 @@ package disk
 
 import (
 	"errors"
+	"fmt"
 	"maps"
 	"os"
 	"path/filepath"
@@ -260,6 +261,39 @@ func TestOneVMAtATime(t *testing.T) {
 	}
 }
 
+// TestReaders: VMs that only read a volume share it, and none of them shares it with a VM that writes it.
+func TestReaders(t *testing.T) {
+	n := newNode(t)
+	none := func(string, expand.Progress) {}
+	for _, block := range []bool{true, false} {
+		writes := n.volume(t, fmt.Sprint("d", block), block, "content")
+		reads := writes
+		reads.ReadOnly = true
+		first, second, writer := n.container(t, "c1", reads), n.container(t, "c2", reads), n.container(t, "c3", writes)
+		for _, r := range []record.Container{first, second} {
+			if err := n.Maker.Create(t.Context(), r, none); err != nil {
+				t.Fatal(err)
+			}
+			files, err := n.Attachments.Attach(t.Context(), r)
+			defer closeAll(files)
+			if err != nil {
+				t.Errorf("block %t: a reader: %v", block, err)
+			}
+			for _, f := range files["dfalse-top"] {
+				if _, err := f.Write([]byte("x")); err == nil {
+					t.Error("a reader can write")
+				}
+			}
+		}
+		if !block {
+			continue // QEMU locks the file
+		}
+		if _, err := n.Attachments.Attach(t.Context(), writer); !errors.Is(err, ErrInUse) {
+			t.Errorf("a writer beside readers: %v", err)
+		}
+	}
+}
+
 // TestLockedVolume: a volume that another process writes is refused, at each step.
 func TestLockedVolume(t *testing.T) {
 	n := newNode(t)
@@ -281,6 +315,11 @@ func TestLockedVolume(t *testing.T) {
 	closeAll(files)
 	if !errors.Is(err, persist.ErrInUse) {
 		t.Errorf("attach: %v", err)
+	}
+	reader := d
+	reader.ReadOnly = true
+	if err := n.Maker.Create(t.Context(), n.container(t, "c2", reader), nil); !errors.Is(err, persist.ErrInUse) {
+		t.Errorf("create a reader: %v", err)
 	}
 	if err := unlock(); err != nil {
 		t.Fatal(err)
@@ -377,7 +416,7 @@ func TestFacts(t *testing.T) {
 func TestDevices(t *testing.T) {
 	for name, d := range map[string]devices{"kernel": kernelDevices{}, "fake": fakeDevices(t.TempDir())} {
 		for _, path := range []string{"/missing", t.TempDir()} {
-			if _, _, err := d.open(path); !errors.Is(err, ErrVolume) {
+			if _, _, err := d.open(path, false); !errors.Is(err, ErrVolume) {
 				t.Errorf("%s: %s: %v", name, path, err)
 			}
 		}
@@ -388,7 +427,7 @@ func TestDevices(t *testing.T) {
 			t.Errorf("%s: a node is made in no folder", name)
 		}
 	}
-	if _, _, err := (kernelDevices{}).open(filepath.Join(t.TempDir(), "..")); !errors.Is(err, ErrVolume) {
+	if _, _, err := (kernelDevices{}).open(filepath.Join(t.TempDir(), ".."), true); !errors.Is(err, ErrVolume) {
 		t.Errorf("a folder is a device: %v", err)
 	}
 }

@@ -20,8 +20,9 @@ import (
 var ErrVolume = errdefs.ErrInvalidArgument.WithMessage("unusable volume")
 
 // pvc are the ways to attach a PVC: a block device, or the file disk.img in a folder.
-// A PVC outlives its container, and one VM at a time uses it: QEMU locks a file; a
-// device, which QEMU opens by the VM's own node, is reserved here.
+// A PVC outlives its container, and one VM at a time uses it, or several that all
+// read it only: QEMU locks a file; a device, which QEMU opens by the VM's own node, is
+// reserved here.
 type pvc struct {
 	block blockPVC
 	file  filePVC
@@ -90,8 +91,12 @@ func (o origin) write(ctx context.Context, k Disk, volume *os.File) error {
 	return nil
 }
 
-// lockedNow returns an error if another process uses the volume at this moment.
-func lockedNow(f *os.File) error {
+// lockedNow returns an error if another process uses the volume at this moment; of a
+// volume that the VM reads only, if another process writes an image to it.
+func lockedNow(k Disk, f *os.File) error {
+	if k.ReadOnly {
+		return persist.CheckWriter(f)
+	}
 	unlock, err := persist.Lock(f)
 	if err != nil {
 		return err

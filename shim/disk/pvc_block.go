@@ -21,7 +21,7 @@ type blockPVC struct {
 func (blockPVC) takesTime(k Disk) bool { return pvcTakesTime(k) }
 
 func (b blockPVC) create(ctx context.Context, k Disk) error {
-	f, number, err := b.devices.open(k.Host)
+	f, number, err := b.devices.open(k.Host, k.ReadOnly)
 	if err != nil {
 		return err
 	}
@@ -34,11 +34,11 @@ func (b blockPVC) create(ctx context.Context, k Disk) error {
 		return err
 	}
 	// The lock ends here. But a kubelet repeats this call, and not a start.
-	return lockedNow(f)
+	return lockedNow(k, f)
 }
 
 func (b blockPVC) attach(_ context.Context, k Disk) (map[string][]*os.File, error) {
-	f, number, err := b.devices.open(k.Host)
+	f, number, err := b.devices.open(k.Host, k.ReadOnly)
 	if err != nil {
 		return nil, err
 	}
@@ -46,7 +46,7 @@ func (b blockPVC) attach(_ context.Context, k Disk) (map[string][]*os.File, erro
 	if err := b.ask(k, number, b.reserved.take); err != nil {
 		return nil, err
 	}
-	if err := lockedNow(f); err != nil {
+	if err := lockedNow(k, f); err != nil {
 		return nil, err
 	}
 	if err := b.removeNode(k); err != nil {
@@ -80,7 +80,7 @@ func (b blockPVC) recover(k Disk, active bool) error {
 	if !active {
 		return nil
 	}
-	f, number, err := b.devices.open(k.Host)
+	f, number, err := b.devices.open(k.Host, k.ReadOnly)
 	if err != nil {
 		return err
 	}

@@ -36,7 +36,7 @@ func (p filePVC) create(ctx context.Context, k Disk) error {
 	if err := p.room(k); err != nil {
 		return err
 	}
-	f, err := p.open(k, k.Content.Image != nil)
+	f, err := p.open(k, k.Content.Image != nil || k.Size > 0)
 	if err != nil {
 		return err
 	}
@@ -48,13 +48,16 @@ func (p filePVC) create(ctx context.Context, k Disk) error {
 	if err := p.origin.write(ctx, k, f); err != nil {
 		return err
 	}
+	if k.ReadOnly {
+		return lockedNow(k, f)
+	}
 	// The lock ends here. But a kubelet repeats this call, and not a start.
 	unlock, err := persist.Lock(f)
 	if err != nil {
 		return err
 	}
 	if made || isMade(f) {
-		err = growDisk(k.Host, f)
+		err = growDisk(k.Host, f, k.Size)
 	}
 	return errors.Join(err, unlock())
 }
@@ -62,11 +65,17 @@ func (p filePVC) create(ctx context.Context, k Disk) error {
 // willMake reports whether create makes the disk, and marks the file then. A disk that
 // exists keeps its size: its owner chose that.
 func (filePVC) willMake(k Disk, f *os.File) (bool, error) {
-	if k.Content.Image == nil {
+	switch {
+	case k.Content.Image != nil:
+		if is, _, err := persist.Look(f); err != nil || is {
+			return false, err
+		}
+	case k.Size > 0:
+		if info, err := f.Stat(); err != nil || info.Size() > 0 {
+			return false, err
+		}
+	default:
 		return false, nil
-	}
-	if is, _, err := persist.Look(f); err != nil || is {
-		return false, err
 	}
 	return true, markMade(f)
 }
@@ -77,7 +86,7 @@ func (p filePVC) attach(_ context.Context, k Disk) (map[string][]*os.File, error
 	if err != nil {
 		return nil, err
 	}
-	return map[string][]*os.File{k.group("top"): {f}}, lockedNow(f)
+	return map[string][]*os.File{k.group("top"): {f}}, lockedNow(k, f)
 }
 
 func (filePVC) describe(k Disk) domain.Disk {
@@ -96,7 +105,7 @@ func (filePVC) open(k Disk, create bool) (*os.File, error) {
 	if err == nil && !info.Mode().IsRegular() {
 		return nil, fmt.Errorf("%w: %s in it is not a regular file", ErrVolume, imageFile)
 	}
-	flags := os.O_RDWR | syscall.O_NOFOLLOW | syscall.O_NONBLOCK
+	flags := access(k.ReadOnly) | syscall.O_NOFOLLOW | syscall.O_NONBLOCK
 	if create {
 		flags |= os.O_CREATE
 	}

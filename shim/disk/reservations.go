@@ -11,11 +11,11 @@ var ErrInUse = errdefs.ErrFailedPrecondition.WithMessage("in use by another VM o
 
 // reservations are the disks that running VMs use alone, where no lock of the kernel
 // ensures that: block devices, on which a lock would keep QEMU from freeing ranges,
-// and disks of other nodes. There are none when a shim starts; [Maker.Recover] adds
+// and disks of other nodes. Disks that only read share it. There are none when a shim starts; [Maker.Recover] adds
 // those of running VMs.
 type reservations struct {
 	mu sync.Mutex
-	by map[string]string // owners of disks, by what they use
+	by map[string]map[string]bool // what disks use, their owners, and whether these only read it
 }
 
 // take reserves something for a disk, or returns ErrInUse.
@@ -26,9 +26,12 @@ func (r *reservations) take(k Disk, what string) error {
 		return err
 	}
 	if r.by == nil {
-		r.by = map[string]string{}
+		r.by = map[string]map[string]bool{}
 	}
-	r.by[what] = k.owner()
+	if r.by[what] == nil {
+		r.by[what] = map[string]bool{}
+	}
+	r.by[what][k.owner()] = k.ReadOnly
 	return nil
 }
 
@@ -40,8 +43,10 @@ func (r *reservations) free(k Disk, what string) error {
 }
 
 func (r *reservations) other(k Disk, what string) error {
-	if by := r.by[what]; by != "" && by != k.owner() {
-		return ErrInUse
+	for by, reads := range r.by[what] {
+		if by != k.owner() && !(reads && k.ReadOnly) {
+			return ErrInUse
+		}
 	}
 	return nil
 }
@@ -51,7 +56,8 @@ func (r *reservations) drop(k Disk) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for what, by := range r.by {
-		if by == k.owner() {
+		delete(by, k.owner())
+		if len(by) == 0 {
 			delete(r.by, what)
 		}
 	}

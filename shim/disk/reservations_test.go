@@ -13,6 +13,9 @@ func TestReservations(t *testing.T) {
 	disk := func(id, name string) Disk {
 		return Disk{Disk: vmspec.Disk{Name: name}, VM: record.Container{ID: id}}
 	}
+	reader := func(id, name string) Disk {
+		return Disk{Disk: vmspec.Disk{Name: name, ReadOnly: true}, VM: record.Container{ID: id}}
+	}
 	var r reservations
 	for _, step := range []struct {
 		k    Disk
@@ -24,6 +27,10 @@ func TestReservations(t *testing.T) {
 		{disk("2", "x"), "a", ErrInUse},
 		{disk("1", "y"), "a", ErrInUse},
 		{disk("2", "x"), "b", nil},
+		{reader("3", "x"), "a", ErrInUse},
+		{reader("3", "x"), "c", nil},
+		{reader("4", "x"), "c", nil},
+		{disk("2", "x"), "c", ErrInUse},
 	} {
 		if err := r.free(step.k, step.of); !errors.Is(err, step.want) {
 			t.Errorf("%s for %s of %s: %v, want %v", step.of, step.k.Name, step.k.VM.ID, err, step.want)
@@ -36,6 +43,10 @@ func TestReservations(t *testing.T) {
 	r.drop(disk("1", "x"))
 	if err := r.take(disk("1", "y"), "a"); err != nil {
 		t.Errorf("what was dropped: %v", err)
+	}
+	r.drop(reader("3", "x"))
+	if err := r.free(disk("1", "y"), "c"); !errors.Is(err, ErrInUse) {
+		t.Errorf("one of two readers was dropped: %v", err)
 	}
 	if err := r.free(disk("1", "y"), "b"); !errors.Is(err, ErrInUse) {
 		t.Errorf("another's was dropped: %v", err)

@@ -46,8 +46,11 @@ func disk(spec vmspec.Disk, layers []Layer) libvirtxml.DomainDisk {
 		Serial:       spec.Serial,
 		Alias:        &libvirtxml.DomainAlias{Name: "ua-" + spec.Name},
 	}
-	if spec.CDROM {
+	switch {
+	case spec.CDROM:
 		d.Device = "cdrom"
+	case spec.LUN:
+		d.Device = "lun"
 	}
 	if spec.CDROM || spec.ReadOnly || top.ReadOnly {
 		d.ReadOnly = &libvirtxml.DomainDiskReadOnly{}

@@ -32,6 +32,8 @@ const (
 	AnnotationMetaData = AnnotationPrefix + "cloud-init-meta-data"
 	// AnnotationDiskOrigin names, for volumes, the registry disks that they begin as.
 	AnnotationDiskOrigin = AnnotationPrefix + "disk-origin"
+	// AnnotationBlankDisks names volumes in which the node creates a disk, and its size.
+	AnnotationBlankDisks = AnnotationPrefix + "blank-disks"
 	// AnnotationNetworkConfig is cloud-init's network configuration, word for word.
 	AnnotationNetworkConfig = AnnotationPrefix + "cloud-init-network-config"
 	// AnnotationSSHKeys are lines in the format of OpenSSH's authorized_keys.
@@ -49,6 +51,7 @@ func Annotations() []string {
 		AnnotationMetaData,
 		AnnotationNetworkConfig,
 		AnnotationUserData,
+		AnnotationBlankDisks,
 		AnnotationDiskMode,
 		AnnotationDiskOrigin,
 		AnnotationImports,
@@ -86,6 +89,7 @@ type wishes struct {
 	modes         modes
 	imports       []string
 	origins       map[string]string // names of registry disks, by PVC
+	blanks        blanks
 }
 
 // readAnnotations decodes a pod's annotations. Its error names every problem.
@@ -116,6 +120,9 @@ func readAnnotations(annotations map[string]string) (wishes, error) {
 		case AnnotationDiskOrigin:
 			o, err := parseOrigins(value)
 			w.origins, errs = o, append(errs, err)
+		case AnnotationBlankDisks:
+			b, err := parseBlanks(value)
+			w.blanks, errs = b, append(errs, err)
 		case AnnotationVMI:
 			vmi, problems := DecodeVMI([]byte(value))
 			w.vmi, errs = vmi, append(errs, annotationError(problems))

@@ -23,15 +23,17 @@ func (o bootOrder) take(at *field.Path, place uint) field.ErrorList {
 }
 
 // setDisk makes one disk bootable where no device has a place in the boot order:
-// the disk of the container's image, else the first disk, else the first CD-ROM. A
-// VM without such a disk boots its kernel, or nothing.
+// the disk of the container's image, else the first disk, else the first CD-ROM. In
+// a VM with PVCs the container's image is no better than other disks: its author did
+// not choose it. A VM without such a disk boots its kernel, or nothing.
 func (o bootOrder) setDisk(disks []Disk) {
 	if len(o) > 0 {
 		return
 	}
 	bootable := func(d Disk) bool { return !d.Source.Kind().Fixed }
+	pvcs := slices.ContainsFunc(disks, func(d Disk) bool { return d.Source == SourcePVC })
 	for _, fits := range []func(Disk) bool{
-		func(d Disk) bool { return d.Source == SourceImage },
+		func(d Disk) bool { return d.Source == SourceImage && !pvcs },
 		func(d Disk) bool { return bootable(d) && !d.CDROM },
 		bootable,
 	} {

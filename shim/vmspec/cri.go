@@ -108,6 +108,9 @@ func plain(w wishes, r request) (Spec, error) {
 		if m.secret != "" {
 			return Spec{}, fmt.Errorf("container %s: volume mounted at %s: %w", r.container, excerpt(m.at), errVolume)
 		}
+		if m.readOnly {
+			return Spec{}, fmt.Errorf("container %s: %s: %w", excerpt(r.container), m.what(), errReadOnly)
+		}
 		if taken[m.name] {
 			return Spec{}, fmt.Errorf("container %s: volume mounted at %s: the VM has a disk of the name %q already; "+
 				"mount it elsewhere", excerpt(r.container), excerpt(m.at), m.name)
@@ -116,6 +119,9 @@ func plain(w wishes, r request) (Spec, error) {
 	}
 	var err error
 	if spec.Disks, err = applyOrigins(spec.Disks, w.origins); err != nil {
+		return Spec{}, err
+	}
+	if err := w.blanks.apply(spec.Disks); err != nil {
 		return Spec{}, err
 	}
 	if !w.seeded {

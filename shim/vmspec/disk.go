@@ -64,7 +64,8 @@ type Disk struct {
 	// Mode is how a registry disk is attached to the VM. It is empty in a [Request]
 	// that leaves it to the node, and for disks that come from no image.
 	Mode Mode `json:"mode,omitempty"`
-	// Size of a SourceEmpty in bytes, a multiple of 1 MiB.
+	// Size of a SourceEmpty in bytes, a multiple of 1 MiB. Of a SourcePVC it is the size
+	// of the disk.img to create if the volume is a folder without one; 0 creates none.
 	Size int64 `json:"size,omitempty"`
 	// Import is the node's name of a SourceImport.
 	Import string `json:"import,omitempty"`
@@ -72,9 +73,11 @@ type Disk struct {
 	// Target is libvirt's name of the disk, such as "vda", which is unique in the VM
 	// and never changes. It is empty in a [Request].
 	Target string `json:"target,omitempty"`
-	// CDROM makes it a CD-ROM drive, ReadOnly a disk that the guest can't write.
+	// CDROM makes it a CD-ROM drive, ReadOnly a disk that the guest can't write. LUN
+	// passes the guest's SCSI commands to the node's device.
 	CDROM    bool   `json:"cdrom,omitempty"`
 	ReadOnly bool   `json:"readOnly,omitempty"`
+	LUN      bool   `json:"lun,omitempty"`
 	Serial   string `json:"serial,omitempty"`
 	// BootOrder counts from 1; 0 means not bootable.
 	BootOrder uint `json:"bootOrder,omitempty"`

@@ -58,10 +58,14 @@ func readDisk(at *field.Path, d kubevirt.Disk, disk Disk) (Disk, field.ErrorList
 	switch {
 	case d.Disk != nil && d.CDRom != nil:
 		problems = append(problems, refused(at, "disk and cdrom: use one of them"))
+	case d.LUN != nil && (d.Disk != nil || d.CDRom != nil):
+		problems = append(problems, refused(at, "lun and another device: use one of them"))
 	case d.CDRom != nil:
 		disk.CDROM, disk.ReadOnly, bus = true, true, d.CDRom.Bus
+	case d.LUN != nil:
+		problems = append(problems, disk.readLUN(at.Child("lun"), d.LUN)...)
 	case d.Disk != nil:
-		disk.ReadOnly, bus = d.Disk.ReadOnly, d.Disk.Bus
+		disk.ReadOnly, bus = disk.ReadOnly || d.Disk.ReadOnly, d.Disk.Bus
 	}
 	if bus != "" {
 		disk.Bus = Bus(bus)
@@ -69,6 +73,9 @@ func readDisk(at *field.Path, d kubevirt.Disk, disk Disk) (Disk, field.ErrorList
 	// QEMU has no read-only disk on SATA. cloud-init finds its seed by the label, also in a CD-ROM drive.
 	if disk.Bus == BusSATA && !disk.CDROM && disk.Source.Kind().Fixed {
 		disk.CDROM, disk.ReadOnly = true, true
+	}
+	if disk.Bus == BusSATA && !disk.CDROM && disk.ReadOnly {
+		problems = append(problems, refused(at.Child("disk", "bus"), "a read-only disk on bus sata must be a cdrom; use virtio or scsi"))
 	}
 	if d.BootOrder != nil {
 		disk.BootOrder = *d.BootOrder
@@ -82,6 +89,18 @@ func readDisk(at *field.Path, d kubevirt.Disk, disk Disk) (Disk, field.ErrorList
 			"what a VM writes to such a volume is its own, and no other's to share; leave it out"))
 	}
 	return disk, append(problems, disk.readIO(at, d)...)
+}
+
+// readLUN reads a disk whose SCSI commands the node's device answers.
+func (disk *Disk) readLUN(at *field.Path, l *kubevirt.LunTarget) field.ErrorList {
+	disk.LUN, disk.ReadOnly, disk.Bus = true, disk.ReadOnly || l.ReadOnly, BusSCSI
+	switch {
+	case disk.Source != SourcePVC && disk.Source != "":
+		return field.ErrorList{refused(at, "needs a PVC of volumeMode Block; use disk")}
+	case disk.Host != "" && !disk.Block:
+		return field.ErrorList{refused(at, "needs a PVC of volumeMode Block, and this one is a file system; use disk")}
+	}
+	return nil
 }
 
 // readIO reads how the node reads and writes a disk. As with KubeVirt, an error

@@ -36,16 +36,16 @@ spec.domain.resources: must be an object, not []`},
 	{"unsupported", `{"nodeSelector": {"a": "b"}, "livenessProbe": {},
 		"domain": {"clock": {"timezone": "UTC"}, "cpu": {"numa": {}}, "firmware": {"bootloader": {"efi": {}, "bios": {"useSerial": true}}},
 			"resources": {"limits": {"nvidia.com/gpu": 1}}, "memory": {"hugepages": {"pageSize": "2Mi"}},
-			"devices": {"disks": [{"name": "a", "disk": {}}, {"name": "b", "lun": {}, "tag": "x"}],
+			"devices": {"disks": [{"name": "a", "disk": {}}, {"name": "b", "lun": {"reservation": true}, "tag": "x"}],
 				"interfaces": [{"name": "default", "slirp": {}, "state": "down"}],
 				"tpm": {}, "autoattachSerialConsole": false}},
 		"networks": [{"name": "default", "multus": {"networkName": "x", "default": true}}],
 		"volumes": [{"name": "a", "cloudInitConfigDrive": {"userData": "x"}}, {"name": "b", "hostDisk": {"path": "/etc"}},
-			{"name": "c", "persistentVolumeClaim": {"claimName": "x"}}, {"name": "d", "cloudInitNoCloud": {"secretRef": {"name": "x"}}}]}`,
+			{"name": "c", "dataVolume": {"name": "x"}}, {"name": "d", "cloudInitNoCloud": {"secretRef": {"name": "x"}}}]}`,
 		`spec.domain.clock.timezone: not supported
 spec.domain.cpu.numa: not supported
 spec.domain.devices.autoattachSerialConsole: false: not supported; use true or leave it out
-spec.domain.devices.disks[1].lun: not supported; use disk
+spec.domain.devices.disks[1].lun.reservation: not supported
 spec.domain.devices.disks[1].tag: not supported
 spec.domain.devices.interfaces[0].slirp: not supported; use bridge or masquerade
 spec.domain.devices.interfaces[0].state: not supported
@@ -59,7 +59,7 @@ spec.networks[0].multus.default: not supported; use pod, and let Multus make tha
 spec.nodeSelector: not supported
 spec.volumes[0].cloudInitConfigDrive: not supported; use cloudInitNoCloud
 spec.volumes[1].hostDisk: not supported
-spec.volumes[2].persistentVolumeClaim: not supported; use a pod without a VMI, which can mount a PVC as a disk`},
+spec.volumes[2].dataVolume: not supported`},
 	{"slow quantity", `{"domain": {"devices": {}, "memory": {"maxGuest": "1.11111111111111111111e999999999"}}}`,
 		`spec.domain.memory.maxGuest: not supported`},
 	{"values", `{"hostname": "Db.example.com", "terminationGracePeriodSeconds": -1,
@@ -98,7 +98,7 @@ spec.domain.resources.limits.memory: Invalid value: "0": must be a quantity grea
 spec.domain.cpu.features[2].name: Duplicate value: "aes"
 spec.domain.firmware.kernelBoot.container.kernelPath: Required value: kernelArgs and initrdPath go with a kernel
 spec.volumes[0].name: Required value
-spec.volumes[0]: Required value: cloudInitNoCloud, containerDisk or emptyDisk
+spec.volumes[0]: Required value: cloudInitNoCloud, containerDisk, emptyDisk or persistentVolumeClaim
 spec.domain.devices.disks[0].name: Required value
 spec.domain.devices.disks[1].name: Invalid value: "b": no volume has this name
 spec.networks[0].name: Required value
@@ -168,6 +168,15 @@ spec.volumes[1].emptyDisk.capacity: Invalid value: "0": must be a quantity great
 spec.domain.devices.disks[0].io: Invalid value: "native": goes past the node's cache, and cache is writeback; use threads, or cache none
 spec.domain.devices.disks[1].shareable: what a VM writes to such a volume is its own, and no other's to share; leave it out
 spec.domain.devices.disks[1].serial: Duplicate value: "S"`},
+	{"disks that no volume allows", `{"domain": {"devices": {"disks": [
+			{"name": "a", "lun": {}}, {"name": "b", "disk": {}}, {"name": "c", "lun": {}, "disk": {}}, {"name": "d", "disk": {"bus": "sata", "readonly": true}}]}},
+		"volumes": [{"name": "a", "containerDisk": {"image": "a"}}, {"name": "b", "persistentVolumeClaim": {"claimName": "b", "readOnly": true}},
+			{"name": "c", "persistentVolumeClaim": {"claimName": ""}}, {"name": "d", "persistentVolumeClaim": {"claimName": "d"}}]}`,
+		`spec.volumes[2].persistentVolumeClaim.claimName: Required value: the name of a PVC
+spec.domain.devices.disks[0].lun: needs a PVC of volumeMode Block; use disk
+spec.domain.devices.disks[1].disk.bus: a read-only disk on bus sata must be a cdrom; use virtio or scsi
+spec.domain.devices.disks[2]: lun and another device: use one of them
+spec.domain.devices.disks[3].disk.bus: a read-only disk on bus sata must be a cdrom; use virtio or scsi`},
 	{"too many vCPUs", least(`"cpu": {"cores": 240, "sockets": 240, "threads": 240}`, ``), `spec.domain.cpu: sockets × cores × threads makes 13824000 vCPUs; a VM has at most 240`},
 	{"too many vCPUs by limit", least(`"resources": {"limits": {"cpu": "300"}}`, ``), `spec.domain.resources.limits.cpu: Invalid value: "300": a VM has at most 240 vCPUs`},
 	{"little memory", least(`"memory": {"guest": "15Mi"}`, ``), `spec.domain.memory.guest: Invalid value: "15Mi": 15728640 bytes are too little for a guest; give it at least 16 MiB`},
@@ -228,8 +237,8 @@ func TestBadAnnotations(t *testing.T) {
 		annotations map[string]string
 		want        string
 	}{
-		{"unknown", map[string]string{"nodevirt.io/vmis": "", "nodevirt.io/": ""}, `annotation nodevirt.io/: unknown; known are nodevirt.io/cloud-init-meta-data, nodevirt.io/cloud-init-network-config, nodevirt.io/cloud-init-user-data, nodevirt.io/disk-mode, nodevirt.io/disk-origin, nodevirt.io/imported-disks, nodevirt.io/ssh-authorized-keys, nodevirt.io/vm-container, nodevirt.io/vmi
-annotation nodevirt.io/vmis: unknown; known are nodevirt.io/cloud-init-meta-data, nodevirt.io/cloud-init-network-config, nodevirt.io/cloud-init-user-data, nodevirt.io/disk-mode, nodevirt.io/disk-origin, nodevirt.io/imported-disks, nodevirt.io/ssh-authorized-keys, nodevirt.io/vm-container, nodevirt.io/vmi`},
+		{"unknown", map[string]string{"nodevirt.io/vmis": "", "nodevirt.io/": ""}, `annotation nodevirt.io/: unknown; known are nodevirt.io/cloud-init-meta-data, nodevirt.io/cloud-init-network-config, nodevirt.io/cloud-init-user-data, nodevirt.io/blank-disks, nodevirt.io/disk-mode, nodevirt.io/disk-origin, nodevirt.io/imported-disks, nodevirt.io/ssh-authorized-keys, nodevirt.io/vm-container, nodevirt.io/vmi
+annotation nodevirt.io/vmis: unknown; known are nodevirt.io/cloud-init-meta-data, nodevirt.io/cloud-init-network-config, nodevirt.io/cloud-init-user-data, nodevirt.io/blank-disks, nodevirt.io/disk-mode, nodevirt.io/disk-origin, nodevirt.io/imported-disks, nodevirt.io/ssh-authorized-keys, nodevirt.io/vm-container, nodevirt.io/vmi`},
 		{"not text", map[string]string{vmspec.AnnotationUserData: "\xff"}, `nodevirt.io/cloud-init-user-data: not UTF-8 text`},
 		{"container", map[string]string{vmspec.AnnotationVMContainer: "A b"}, `nodevirt.io/vm-container: "A b" is not a container's name`},
 		{"size", map[string]string{vmspec.AnnotationUserData: strings.Repeat("a", 256<<10)}, `annotations under nodevirt.io/: 262176 bytes; at most 262144 are allowed`},
@@ -283,7 +292,7 @@ func TestValidateSandbox(t *testing.T) {
 		NamespaceOptions: &runtimeapi.NamespaceOption{Network: runtimeapi.NamespaceMode_NODE},
 	}}
 	checkError(t, vmspec.ValidateSandbox(p), `a VM needs a separate pod network; remove hostNetwork or runtimeClassName vm
-annotation nodevirt.io/x: unknown; known are nodevirt.io/cloud-init-meta-data, nodevirt.io/cloud-init-network-config, nodevirt.io/cloud-init-user-data, nodevirt.io/disk-mode, nodevirt.io/disk-origin, nodevirt.io/imported-disks, nodevirt.io/ssh-authorized-keys, nodevirt.io/vm-container, nodevirt.io/vmi`)
+annotation nodevirt.io/x: unknown; known are nodevirt.io/cloud-init-meta-data, nodevirt.io/cloud-init-network-config, nodevirt.io/cloud-init-user-data, nodevirt.io/blank-disks, nodevirt.io/disk-mode, nodevirt.io/disk-origin, nodevirt.io/imported-disks, nodevirt.io/ssh-authorized-keys, nodevirt.io/vm-container, nodevirt.io/vmi`)
 	// One that says nothing of machines may hold ordinary containers alone.
 	p.Annotations = nil
 	if err := vmspec.ValidateSandbox(p); err != nil {

@@ -20,6 +20,7 @@ func TestFromCRI(t *testing.T) {
 		annotations map[string]string
 		resources   *runtimeapi.LinuxContainerResources // nil: 1.5 CPUs and 256 MiB
 		mounts      []*runtimeapi.Mount
+		devices     []*runtimeapi.Device
 	}{
 		{name: "plain"},
 		{name: "plain-image-volumes", mounts: []*runtimeapi.Mount{
@@ -85,7 +86,31 @@ func TestFromCRI(t *testing.T) {
 			name:        "vmi-disk-mode",
 			annotations: with(vmi(least(``, ``)), vmspec.AnnotationDiskMode, " file , root = raw"),
 		},
-		{name: "vmi-all", annotations: vmi(allVMI), resources: noLimits},
+		{name: "vmi-all", annotations: vmi(allVMI), resources: noLimits, devices: []*runtimeapi.Device{
+			{ContainerPath: "/dev/san", HostPath: "/pods/1/san", Permissions: "mr"},
+		}},
+		{
+			name: "vmi-pvcs",
+			annotations: with(vmi(`{"domain": {"devices": {"disks": [{"name": "cd", "cdrom": {}}, {"name": "root", "disk": {"bus": "virtio"}},
+				{"name": "block", "disk": {"bus": "virtio"}}, {"name": "san", "lun": {}}, {"name": "library", "disk": {"bus": "virtio"}}]}},
+				"volumes": [{"name": "root", "persistentVolumeClaim": {"claimName": "a"}}, {"name": "block", "persistentVolumeClaim": {"claimName": "b"}},
+					{"name": "cd", "persistentVolumeClaim": {"claimName": "c"}}, {"name": "san", "persistentVolumeClaim": {"claimName": "d"}},
+					{"name": "library", "persistentVolumeClaim": {"claimName": "e"}}]}`), vmspec.AnnotationBlankDisks, "root=1Gi"),
+			mounts: []*runtimeapi.Mount{{ContainerPath: "/volumes/root", HostPath: "/srv/root"},
+				{ContainerPath: "/volumes/cd", HostPath: "/srv/cd", Readonly: true}},
+			devices: []*runtimeapi.Device{
+				{ContainerPath: "/dev/block", HostPath: "/dev/sdb", Permissions: "mrw"},
+				{ContainerPath: "/dev/san", HostPath: "/dev/sdc", Permissions: "mrw"},
+				{ContainerPath: "/dev/library", HostPath: "/dev/sdd", Permissions: "r"},
+			},
+		},
+		{
+			name: "vmi-pvc-origin",
+			annotations: with(vmi(`{"domain": {"devices": {"disks": [{"name": "tools", "cdrom": {}}, {"name": "root"}]}},
+				"volumes": [{"name": "image", "containerDisk": {"image": "i"}}, {"name": "tools", "containerDisk": {"image": "t"}},
+					{"name": "root", "persistentVolumeClaim": {"claimName": "a"}}]}`), vmspec.AnnotationDiskOrigin, "root=image"),
+			mounts: []*runtimeapi.Mount{{ContainerPath: "/volumes/root", HostPath: "/srv/root"}, imageAt("/volumes/tools", "sha256:1")},
+		},
 		{
 			name: "vmi-nulls-and-empty",
 			annotations: vmi(`{"hostname": "", "networks": null, "tolerations": null, "domain": {
@@ -124,7 +149,7 @@ func TestFromCRI(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			pod, container := pod(tt.annotations), container(tt.resources)
-			container.Mounts = tt.mounts
+			container.Mounts, container.Devices = tt.mounts, tt.devices
 			if err := vmspec.ValidateSandbox(pod); err != nil {
 				t.Errorf("ValidateSandbox: %v", err)
 			}
@@ -246,7 +271,8 @@ const allVMI = `{
 				{"name": "seed", "cdrom": {"bus": "sata", "readonly": true}, "bootOrder": 2},
 				{"name": "root", "disk": {"bus": "virtio", "readonly": false}, "bootOrder": 1,
 					"serial": "root-1", "cache": "writeback", "io": "threads", "errorPolicy": "enospace", "shareable": false},
-				{"name": "scratch", "disk": {"bus": "scsi"}, "io": "native"}
+				{"name": "scratch", "disk": {"bus": "scsi"}, "io": "native"},
+				{"name": "san", "lun": {"bus": "scsi", "readonly": true}}
 			],
 			"interfaces": [{"name": "pods_1", "model": "e1000e", "macAddress": "02-00-00-AA-bb-01",
 				"masquerade": {}, "ports": [{"name": "http", "port": 80}, {"port": 53, "protocol": "UDP"}]},
@@ -263,6 +289,7 @@ const allVMI = `{
 		{"name": "root", "containerDisk": {"image": "example.com/guest:1", "path": "/disk/root.qcow2",
 			"imagePullPolicy": "IfNotPresent"}},
 		{"name": "scratch", "emptyDisk": {"capacity": "1G"}},
+		{"name": "san", "persistentVolumeClaim": {"claimName": "san", "readOnly": true}},
 		{"name": "seed", "cloudInitNoCloud": {"userData": "#cloud-config\n", "networkDataBase64": "dmVyc2lvbjogMgo="}}
 	],
 	"networks": [

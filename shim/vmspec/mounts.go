@@ -33,6 +33,7 @@ type mounted struct {
 	secret   string // folder of the node with a Secret's files, of a volume that is no image
 	host     string // path of any other volume on the node
 	block    bool   // it is a block device
+	readOnly bool   // it is of host, and can't be written
 }
 
 // mountsOf returns a container's volumes, in its order.
@@ -70,14 +71,14 @@ func readMounts(c *runtimeapi.ContainerConfig) (mountsOf, error) {
 		all = append(all, volume)
 	}
 	for _, d := range c.GetDevices() {
-		volume := mounted{name: path.Base(d.GetContainerPath()), at: d.GetContainerPath(), host: d.GetHostPath(), block: true}
+		volume := mounted{
+			name: path.Base(d.GetContainerPath()), at: d.GetContainerPath(), host: d.GetHostPath(), block: true,
+			readOnly: !strings.Contains(d.GetPermissions(), "w"),
+		}
 		err := checkName(volume.name)
 		if err == nil && !printable(volume.host) {
 			err = fmt.Errorf("its path on the node, %.*q, is not UTF-8 or has characters that cannot be printed; rename the device",
 				maxPath, volume.host)
-		}
-		if !strings.Contains(d.GetPermissions(), "w") && err == nil {
-			err = errReadOnly
 		}
 		if other, taken := all.find(volume.name); taken && err == nil {
 			err = fmt.Errorf("the disk name %q is that of %s, too; give one of them another path", volume.name, excerpt(other.at))
@@ -108,9 +109,7 @@ func readMount(m *runtimeapi.Mount) (mounted, error) {
 		if kind := kubeletKind.FindStringSubmatch(volume.host); kind != nil {
 			return mounted{}, fmt.Errorf("volumes of kind %s are not supported in a VM yet; remove it", kind[1])
 		}
-		if m.GetReadonly() {
-			return mounted{}, errReadOnly
-		}
+		volume.readOnly = m.GetReadonly()
 	}
 	if err := checkName(volume.name); err != nil {
 		return mounted{}, err
@@ -123,7 +122,7 @@ func readMount(m *runtimeapi.Mount) (mounted, error) {
 // errVolume is the error for a volume that can't become a disk.
 var errVolume = errors.New("such volumes are not supported in a VM yet; remove it")
 
-// errReadOnly is the error for a PVC that is read-only.
+// errReadOnly is the error for a read-only volume of a pod without a VMI.
 var errReadOnly = errors.New("a VM writes to its disk, and this is read-only; mount it otherwise, or not at all")
 
 // secretFolder returns the folder of a mount if the kubelet has put Secrets into
@@ -171,6 +170,14 @@ func subPath(sub string) (string, error) {
 		return "", fmt.Errorf("subPath %q: disks are in /disk of an image; name one there", excerpt(sub))
 	}
 	return below, nil
+}
+
+// what names the volume in errors.
+func (m mounted) what() string {
+	if m.block {
+		return "device " + excerpt(m.at)
+	}
+	return "volume mounted at " + excerpt(m.at)
 }
 
 // disk returns the disk of a volume without further options.

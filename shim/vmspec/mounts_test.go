@@ -16,6 +16,13 @@ func TestBadMounts(t *testing.T) {
 		return vmi(`{"domain": {"devices": {"disks": [{"name": "root"}, {"name": "seed"}]}},
 			"volumes": [{"name": "root", "containerDisk": {"image": "r"}}, {"name": "seed", ` + source + `}]}`)
 	}
+	pvcs := vmi(`{"domain": {"devices": {"disks": [{"name": "root"}, {"name": "data"}]}}, "volumes": [
+		{"name": "root", "persistentVolumeClaim": {"claimName": "r"}}, {"name": "data", "persistentVolumeClaim": {"claimName": "d"}}]}`)
+	one := func(device string) map[string]string {
+		return vmi(`{"domain": {"devices": {"disks": [{"name": "root", ` + device + `}]}}, "volumes": [
+			{"name": "root", "persistentVolumeClaim": {"claimName": "r"}}]}`)
+	}
+	lun, lunless := one(`"lun": {}`), one(`"disk": {"bus": "virtio"}`)
 	bySecret := seeded(`"cloudInitNoCloud": {"secretRef": {"name": "a"}}`)
 	for _, tt := range []struct {
 		name        string
@@ -56,6 +63,19 @@ container vm: volume mounted at /a�/c : the last part of the path names the di
 			`nodevirt.io/vmi: spec.volumes[1].cloudInitNoCloud: its Secret is not mounted; mount it at a path that ends in /seed`},
 		{"a read-only folder", nil, []*runtimeapi.Mount{{ContainerPath: "/data", HostPath: "/srv", Readonly: true}},
 			`container vm: volume mounted at /data: a VM writes to its disk, and this is read-only; mount it otherwise, or not at all`},
+		{"no PVC", pvcs, []*runtimeapi.Mount{imageAt("/volumes/data", "sha256:1")},
+			`nodevirt.io/vmi: spec.volumes[0].persistentVolumeClaim: the container has no such volume; mount the PVC, or name it as a device, at a path that ends in /root
+nodevirt.io/vmi: spec.volumes[1].persistentVolumeClaim: what is mounted at /volumes/data is no PVC`},
+		{"a lun in a folder", lun, []*runtimeapi.Mount{{ContainerPath: "/volumes/root", HostPath: "/srv"}},
+			`nodevirt.io/vmi: spec.domain.devices.disks[0].lun: needs a PVC of volumeMode Block, and this one is a file system; use disk`},
+		{"blank disks of nothing", map[string]string{vmspec.AnnotationBlankDisks: "a=1Gi,image=1Gi,ro=1Gi"}, []*runtimeapi.Mount{
+			imageAt("/image", "sha256:1")},
+			`nodevirt.io/blank-disks: the container has no volume "a" but images; mount a PVC at a path that ends in it
+nodevirt.io/blank-disks: the container has no volume "image" but images; mount a PVC at a path that ends in it
+nodevirt.io/blank-disks: the container has no volume "ro" but images; mount a PVC at a path that ends in it`},
+		{"a blank disk on a read-only volume", with(lunless, vmspec.AnnotationBlankDisks, "root=1Gi"),
+			[]*runtimeapi.Mount{{ContainerPath: "/volumes/root", HostPath: "/srv", Readonly: true}},
+			`nodevirt.io/blank-disks: volume "root" is a device or read-only; leave it out`},
 		{"origins of nothing", map[string]string{vmspec.AnnotationDiskOrigin: "a=disk,data=b,image=disk"}, []*runtimeapi.Mount{
 			{ContainerPath: "/data", HostPath: "/srv"}, imageAt("/image", "sha256:1")},
 			`nodevirt.io/disk-origin: the container has no volume "a" but images; mount a PVC at a path that ends in it

@@ -57,6 +57,16 @@ func imageVolume(g *kubevirt.Volume) PodVolume {
 	return v
 }
 
+// pvcVolume is a PVC. Whether the VM's container mounts it or has it as a device, its
+// volumeMode decides.
+func pvcVolume(g *kubevirt.Volume) PodVolume {
+	c := g.PersistentVolumeClaim
+	c.Hotpluggable = false
+	return PodVolume{Source: &corev1.VolumeSource{PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{
+		ClaimName: c.ClaimName, ReadOnly: c.ReadOnly,
+	}}}
+}
+
 // seedSecrets are the Secrets that a cloud-init volume names, in one folder. The
 // kubelet reads them: the controller may not.
 func seedSecrets(g *kubevirt.Volume) PodVolume {

@@ -59,6 +59,8 @@ func domainRows() []fields.Row {
 		fields.At("domain.devices.disks[].name", fields.Label),
 		fields.At("domain.devices.disks[].disk.bus", diskBus),
 		fields.At("domain.devices.disks[].disk.readonly", fields.Boolean),
+		fields.At("domain.devices.disks[].lun.bus", fields.OneOf(BusSCSI)),
+		fields.At("domain.devices.disks[].lun.readonly", fields.Boolean),
 		fields.At("domain.devices.disks[].cdrom.bus", cdromBus),
 		fields.At("domain.devices.disks[].cdrom.readonly", fields.Only(true)),
 		fields.At("domain.devices.disks[].bootOrder", fields.Integer(1, 1<<16)),
@@ -106,7 +108,6 @@ func hints() map[string]string {
 	)
 	return map[string]string{
 		"domain.devices.disks[].floppy":                        "use disk or cdrom",
-		"domain.devices.disks[].lun":                           "use disk",
 		"domain.devices.interfaces[].binding":                  binding,
 		"domain.devices.interfaces[].macvtap":                  binding,
 		"domain.devices.interfaces[].passt":                    binding,
@@ -118,7 +119,6 @@ func hints() map[string]string {
 		"networks[].multus.default":                            "use pod, and let Multus make that network the pod's",
 		"volumes[].cloudInitConfigDrive":                       "use cloudInitNoCloud",
 		"volumes[].containerDisk.imagePullSecret":              ofPod,
-		"volumes[].persistentVolumeClaim":                      "use a pod without a VMI, which can mount a PVC as a disk",
 		"volumes[].registryDisk":                               "use containerDisk",
 	}
 }

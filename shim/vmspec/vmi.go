@@ -27,12 +27,15 @@ func checkVMI(root *field.Path, vmi *kubevirt.VirtualMachineInstanceSpec) field.
 
 // fromVMI returns the VM that a VMI describes, within a container's limits.
 func fromVMI(w wishes, r request) (Spec, error) {
-	if len(w.origins) > 0 {
-		return Spec{}, fmt.Errorf("%s: goes with pods without %s", AnnotationDiskOrigin, AnnotationVMI)
-	}
 	t, problems := translate(field.NewPath("spec"), w.vmi, r)
 	err := annotationError(problems)
 	if err != nil {
+		return Spec{}, err
+	}
+	if t.Disks, err = applyOrigins(t.Disks, w.origins); err != nil {
+		return Spec{}, err
+	}
+	if err := w.blanks.apply(t.Disks); err != nil {
 		return Spec{}, err
 	}
 	if t.Memory == 0 {
@@ -50,7 +53,11 @@ func checkSeed(w wishes) error {
 	}
 	t, _ := translate(field.NewPath("spec"), w.vmi, request{}) // passed checkVMI
 	_, err := t.withSeed(w, request{})
-	return errors.Join(err, w.modes.apply(t.Disks))
+	disks, originErr := applyOrigins(t.Disks, w.origins)
+	if originErr != nil {
+		return errors.Join(err, originErr)
+	}
+	return errors.Join(err, w.blanks.apply(disks), w.modes.apply(disks))
 }
 
 // translation is the VM that a VMI describes, without the seed, which depends on

@@ -97,7 +97,17 @@ func VolumeKinds() []VolumeKind {
 				fields.At("networkDataSecretRef.name", fields.Subdomain),
 			},
 		},
-		{Source: SourcePVC, Needs: NeedVolume},
+		{
+			Source: SourcePVC, Field: "persistentVolumeClaim", Needs: NeedVolume,
+			given: func(g kubevirt.Volume) bool { return g.PersistentVolumeClaim != nil },
+			read:  (*volumes).pvcDisk,
+			pod:   pvcVolume,
+			rows: []fields.Row{
+				fields.At("claimName", fields.Subdomain),
+				fields.At("readOnly", fields.Boolean),
+			},
+			podRows: []fields.Row{fields.At("hotpluggable", fields.Boolean)},
+		},
 		{Source: SourceImport},
 	}
 }

@@ -151,6 +151,28 @@ func (*volumes) emptyDisk(at *field.Path, g kubevirt.Volume) (Disk, field.ErrorL
 	return Disk{Source: SourceEmpty, Size: (capacity.Value() + mebibyte - 1) / mebibyte * mebibyte}, nil
 }
 
+// pvcDisk reads a PVC, which the container mounts, or has as a device, at a path that
+// ends in the volume's name.
+func (v *volumes) pvcDisk(at *field.Path, g kubevirt.Volume) (Disk, field.ErrorList) {
+	d := Disk{Source: SourcePVC, ReadOnly: g.PersistentVolumeClaim.ReadOnly}
+	if g.PersistentVolumeClaim.ClaimName == "" {
+		return d, field.ErrorList{field.Required(at.Child("claimName"), "the name of a PVC")}
+	}
+	if v.mounts == nil {
+		return d, nil
+	}
+	m, isMounted := v.mounts.find(g.Name)
+	switch {
+	case !isMounted:
+		return d, field.ErrorList{refused(at, "the container has no such volume; mount the PVC, or name it as a device, at a path that ends in /%s",
+			excerpt(g.Name))}
+	case m.host == "":
+		return d, field.ErrorList{refused(at, "what is mounted at %s is no PVC", excerpt(m.at))}
+	}
+	d.Host, d.Block, d.ReadOnly = m.host, m.block, d.ReadOnly || m.readOnly
+	return d, nil
+}
+
 // belowDisk turns KubeVirt's path in the image into one below its folder /disk.
 func belowDisk(at *field.Path, path string) (string, field.ErrorList) {
 	if path == "" {
