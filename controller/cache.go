@@ -11,10 +11,11 @@ import (
 	"github.com/nodevirt/nodevirt/controller/kinds"
 	"github.com/nodevirt/nodevirt/controller/pod"
 	"github.com/nodevirt/nodevirt/controller/vmi"
+	"github.com/nodevirt/nodevirt/shim/vmspec"
 )
 
 // caches returns what the controller holds in memory: the pods of instances, nodes,
-// and the objects of our kinds, each without the fields that no reconciler reads. A trimmed
+// PVCs, and the objects of our kinds, each without the fields that no reconciler reads. A trimmed
 // object must not be written back whole: writes are patches.
 func caches() cache.Options {
 	objects := map[client.Object]cache.ByObject{
@@ -22,7 +23,8 @@ func caches() cache.Options {
 			Label:     labels.SelectorFromSet(labels.Set{kubevirt.AppLabel: pod.LabelValue}),
 			Transform: trimmed(trimPod),
 		},
-		new(corev1.Node): {Transform: trimmed(trimNode)},
+		new(corev1.Node):                  {Transform: trimmed(trimNode)},
+		new(corev1.PersistentVolumeClaim): {Transform: trimmed(trimPVC)},
 	}
 	for _, k := range kinds.All() {
 		if k.Cached {
@@ -66,13 +68,36 @@ func trimPod(p *corev1.Pod) {
 		metav1.SetMetaDataAnnotation(&p.ObjectMeta, kubevirt.DomainAnnotation, annotations[kubevirt.DomainAnnotation])
 		metav1.SetMetaDataLabel(&p.ObjectMeta, kubevirt.CreatedByLabel, labels[kubevirt.CreatedByLabel])
 	}
-	p.Spec = corev1.PodSpec{NodeName: p.Spec.NodeName}
+	p.Spec = corev1.PodSpec{NodeName: p.Spec.NodeName, Volumes: pvcs(p.Spec.Volumes)}
 	p.Status.InitContainerStatuses = nil
 	p.Status.EphemeralContainerStatuses = nil
 	for i := range p.Status.ContainerStatuses {
 		c := &p.Status.ContainerStatuses[i]
 		*c = corev1.ContainerStatus{Name: c.Name, State: c.State}
 	}
+}
+
+// pvcs keeps the volumes that are PVCs.
+func pvcs(volumes []corev1.Volume) []corev1.Volume {
+	var all []corev1.Volume
+	for _, v := range volumes {
+		if v.PersistentVolumeClaim != nil {
+			all = append(all, v)
+		}
+	}
+	return all
+}
+
+// trimPVC keeps what decides whether and how instances use a PVC.
+func trimPVC(c *corev1.PersistentVolumeClaim) {
+	c.ManagedFields, c.Labels = nil, nil
+	origin, ok := c.Annotations[vmspec.AnnotationDiskOrigin]
+	if c.Annotations = nil; ok {
+		c.Annotations = map[string]string{vmspec.AnnotationDiskOrigin: origin}
+	}
+	s := c.Spec
+	c.Spec = corev1.PersistentVolumeClaimSpec{AccessModes: s.AccessModes, VolumeMode: s.VolumeMode, Resources: s.Resources}
+	c.Status = corev1.PersistentVolumeClaimStatus{Phase: c.Status.Phase, Capacity: c.Status.Capacity}
 }
 
 func trimNode(n *corev1.Node) {

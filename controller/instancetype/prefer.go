@@ -96,6 +96,9 @@ func preferDisks(p *api.DevicePreferences, disks []kubevirt.Disk) {
 			setUnset(&d.CDRom.Bus, p.PreferredCdromBus)
 			continue
 		}
+		if d.LUN != nil {
+			continue
+		}
 		if d.Disk == nil {
 			d.Disk = new(kubevirt.DiskTarget)
 		}

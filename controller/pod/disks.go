@@ -17,6 +17,9 @@ import (
 // at a path that ends in its name: by that the node finds them.
 const mountRoot = "/volumes"
 
+// deviceRoot is the folder of block volumes' devices.
+const deviceRoot = "/dev"
+
 // bootImage is the image of the container that is the VM.
 type bootImage struct {
 	image  string
@@ -64,17 +67,25 @@ func boot(s *kubevirt.VirtualMachineInstanceSpec, stub string) (bootImage, error
 }
 
 // mountVolumes gives the pod what each volume of the instance needs, but for the
-// registry disk in the container's image. The container mounts it at a path by which
-// the node finds it.
-func mountVolumes(s *corev1.PodSpec, volumes []kubevirt.Volume, boot string) {
+// registry disk in the container's image. The container mounts it, or has it as a
+// device, at a path by which the node finds it.
+func mountVolumes(s *corev1.PodSpec, volumes []kubevirt.Volume, boot string, pvcs map[string]claimed) {
 	c := &s.Containers[0]
 	for _, v := range vmspec.PodVolumes(volumes) {
 		if v.Source == nil || v.Kind.Registry && v.Name == boot {
 			continue
 		}
+		pvc := pvcs[v.Name]
+		if v.Source.PersistentVolumeClaim != nil {
+			v.Source.PersistentVolumeClaim.ReadOnly = pvc.ReadOnly
+		}
 		s.Volumes = append(s.Volumes, corev1.Volume{Name: v.Name, VolumeSource: *v.Source})
+		if pvc.block {
+			c.VolumeDevices = append(c.VolumeDevices, corev1.VolumeDevice{Name: v.Name, DevicePath: path.Join(deviceRoot, v.Name)})
+			continue
+		}
 		c.VolumeMounts = append(c.VolumeMounts, corev1.VolumeMount{
-			Name: v.Name, MountPath: path.Join(mountRoot, v.Name), ReadOnly: v.Kind.Needs != vmspec.NeedVolume,
+			Name: v.Name, MountPath: path.Join(mountRoot, v.Name), ReadOnly: v.Kind.Needs != vmspec.NeedVolume || pvc.ReadOnly,
 		})
 	}
 }

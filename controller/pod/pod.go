@@ -32,20 +32,25 @@ type Options struct {
 	StubImage string
 }
 
-// New returns the pod of an instance. An error names the fields of the instance
-// that no pod can be made of.
-func New(vmi *kubevirt.VirtualMachineInstance, o Options) (*corev1.Pod, error) {
+// New returns the pod of an instance that uses these PVCs. An error names the fields
+// of the instance that no pod can be made of.
+func New(vmi *kubevirt.VirtualMachineInstance, claims Claims, o Options) (*corev1.Pod, error) {
+	pvcs, err := claims.volumes(&vmi.Spec)
+	if err != nil {
+		return nil, err
+	}
 	annotations, err := annotations(vmi)
 	if err != nil {
 		return nil, err
 	}
+	addPVCs(annotations, pvcs)
 	from, err := boot(&vmi.Spec, o.StubImage)
 	if err != nil {
 		return nil, err
 	}
 	spec := podSpec(vmi, from)
 	spec.RuntimeClassName = &o.RuntimeClass
-	mountVolumes(&spec, vmi.Spec.Volumes, from.volume)
+	mountVolumes(&spec, vmi.Spec.Volumes, from.volume, pvcs)
 	return &corev1.Pod{
 		ObjectMeta: metav1.ObjectMeta{
 			Name:            Name(vmi),

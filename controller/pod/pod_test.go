@@ -25,7 +25,7 @@ func TestNew(t *testing.T) {
 	for _, file := range files {
 		name := strings.TrimSuffix(filepath.Base(file), ".vmi.yaml")
 		t.Run(name, func(t *testing.T) {
-			p, err := pod.New(read(t, name), pod.Options{RuntimeClass: "vm"})
+			p, err := pod.New(read(t, name), claims(t), pod.Options{RuntimeClass: "vm", StubImage: "registry.example.com/stub:1"})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -43,6 +43,26 @@ func TestNew(t *testing.T) {
 			}
 		})
 	}
+}
+
+// claims are the PVCs of the instances in testdata.
+func claims(t *testing.T) pod.Claims {
+	t.Helper()
+	all := pod.Claims{}
+	for name, text := range map[string]string{
+		"block":  `{"spec": {"volumeMode": "Block", "resources": {"requests": {"storage": "1Gi"}}}}`,
+		"files":  `{"spec": {"volumeMode": "Filesystem", "resources": {"requests": {"storage": "1Gi"}}}, "status": {"capacity": {"storage": "2Gi"}}}`,
+		"iso":    `{"spec": {"resources": {"requests": {"storage": "1Gi"}}}}`,
+		"shared": `{"spec": {"volumeMode": "Block"}}`,
+		"san":    `{"spec": {"volumeMode": "Block"}}`,
+	} {
+		pvc := new(corev1.PersistentVolumeClaim)
+		if err := yaml.UnmarshalStrict([]byte(text), pvc); err != nil {
+			t.Fatal(err)
+		}
+		all[name] = pvc
+	}
+	return all
 }
 
 func read(t *testing.T, name string) *kubevirt.VirtualMachineInstance {
@@ -86,6 +106,16 @@ func TestRefused(t *testing.T) {
 			},
 			"spec.volumes: no containerDisk",
 		},
+		"no PVC": {
+			func(vmi *kubevirt.VirtualMachineInstance) { addPVC(vmi, "missing", kubevirt.DiskDevice{}) },
+			"volume pvc: PVC missing does not exist",
+		},
+		"a lun in a file system": {
+			func(vmi *kubevirt.VirtualMachineInstance) {
+				addPVC(vmi, "files", kubevirt.DiskDevice{LUN: &kubevirt.LunTarget{}})
+			},
+			"volume pvc: PVC files has volumeMode Filesystem, and a lun needs Block; use disk",
+		},
 		"no kernel's image": {
 			func(vmi *kubevirt.VirtualMachineInstance) {
 				vmi.Spec.Volumes, vmi.Spec.Domain.Devices.Disks = nil, nil
@@ -98,12 +128,22 @@ func TestRefused(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			vmi := read(t, "least")
 			tt.change(vmi)
-			_, err := pod.New(vmi, pod.Options{RuntimeClass: "vm"})
+			_, err := pod.New(vmi, claims(t), pod.Options{RuntimeClass: "vm"})
 			if err == nil || !strings.Contains(err.Error(), tt.want) {
 				t.Errorf("%v, want %s", err, tt.want)
 			}
 		})
 	}
+}
+
+// addPVC adds a disk on a PVC.
+func addPVC(vmi *kubevirt.VirtualMachineInstance, name string, device kubevirt.DiskDevice) {
+	vmi.Spec.Domain.Devices.Disks = append(vmi.Spec.Domain.Devices.Disks, kubevirt.Disk{Name: "pvc", DiskDevice: device})
+	vmi.Spec.Volumes = append(vmi.Spec.Volumes, kubevirt.Volume{Name: "pvc", VolumeSource: kubevirt.VolumeSource{
+		PersistentVolumeClaim: &kubevirt.PersistentVolumeClaimVolumeSource{
+			PersistentVolumeClaimVolumeSource: corev1.PersistentVolumeClaimVolumeSource{ClaimName: name},
+		},
+	}})
 }
 
 // TestImages is which image the VM's container has.
@@ -127,7 +167,7 @@ func TestImages(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			vmi := read(t, "least")
 			tt.change(vmi)
-			p, err := pod.New(vmi, pod.Options{RuntimeClass: "vm", StubImage: "registry.example.com/stub:1"})
+			p, err := pod.New(vmi, nil, pod.Options{RuntimeClass: "vm", StubImage: "registry.example.com/stub:1"})
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -38,11 +38,11 @@ func Kind() kind.Kind {
 	}
 }
 
-func setUp(_ context.Context, in kind.Cluster) error {
+func setUp(ctx context.Context, in kind.Cluster) error {
 	m := in.Manager
 	r := &Reconciler{
 		Client: m.GetClient(), Live: m.GetAPIReader(), Events: m.GetEventRecorder("virtualmachine-controller"),
 		Now: in.Now, Revisions: in.Uncached,
 	}
-	return r.SetUp(m, vmi.Backoff())
+	return r.SetUp(ctx, m, vmi.Backoff())
 }

@@ -3,6 +3,8 @@ package vm
 import (
 	corev1 "k8s.io/api/core/v1"
 	kubevirt "kubevirt.io/api/core/v1"
+
+	"github.com/nodevirt/nodevirt/controller/vmi"
 )
 
 // printable returns the status that kubectl get shows.
@@ -28,13 +30,15 @@ func printable(vm *kubevirt.VirtualMachine, o outcome) kubevirt.VirtualMachinePr
 	case o.vmi.Status.Phase == kubevirt.Running:
 		return kubevirt.VirtualMachineStatusRunning
 	}
-	return starting(o.vmi)
+	return starting(o)
 }
 
 func withoutInstance(o outcome) kubevirt.VirtualMachinePrintableStatus {
 	switch {
 	case o.decision.wait > 0, o.decision.stop && o.startFailure != nil && o.strategy != kubevirt.RunStrategyHalted:
 		return kubevirt.VirtualMachineStatusCrashLoopBackOff
+	case o.wanted && o.unbound:
+		return kubevirt.VirtualMachineStatusWaitingForVolumeBinding
 	case o.wanted, o.decision.stop && o.strategy == kubevirt.RunStrategyAlways:
 		return kubevirt.VirtualMachineStatusStarting
 	}
@@ -42,18 +46,23 @@ func withoutInstance(o outcome) kubevirt.VirtualMachinePrintableStatus {
 }
 
 // starting returns what keeps an instance from running, if KubeVirt has a status for it.
-func starting(vmi *kubevirt.VirtualMachineInstance) kubevirt.VirtualMachinePrintableStatus {
-	scheduled := condition(vmi, kubevirt.VirtualMachineInstanceConditionType(corev1.PodScheduled))
-	if scheduled != nil && scheduled.Status == corev1.ConditionFalse {
-		return kubevirt.VirtualMachineStatusUnschedulable
+func starting(o outcome) kubevirt.VirtualMachinePrintableStatus {
+	reason := ""
+	if c := condition(o.vmi, kubevirt.VirtualMachineInstanceSynchronized); c != nil {
+		reason = c.Reason
 	}
-	if c := condition(vmi, kubevirt.VirtualMachineInstanceSynchronized); c != nil {
-		switch c.Reason {
-		case string(kubevirt.VirtualMachineStatusErrImagePull):
-			return kubevirt.VirtualMachineStatusErrImagePull
-		case string(kubevirt.VirtualMachineStatusImagePullBackOff):
-			return kubevirt.VirtualMachineStatusImagePullBackOff
-		}
+	scheduled := condition(o.vmi, kubevirt.VirtualMachineInstanceConditionType(corev1.PodScheduled))
+	switch {
+	case reason == vmi.ReasonPVCNotFound:
+		return kubevirt.VirtualMachineStatusPvcNotFound
+	case scheduled != nil && scheduled.Status == corev1.ConditionFalse:
+		return kubevirt.VirtualMachineStatusUnschedulable
+	case o.unbound:
+		return kubevirt.VirtualMachineStatusWaitingForVolumeBinding
+	case reason == string(kubevirt.VirtualMachineStatusErrImagePull):
+		return kubevirt.VirtualMachineStatusErrImagePull
+	case reason == string(kubevirt.VirtualMachineStatusImagePullBackOff):
+		return kubevirt.VirtualMachineStatusImagePullBackOff
 	}
 	return kubevirt.VirtualMachineStatusStarting
 }

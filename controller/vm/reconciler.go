@@ -78,6 +78,11 @@ func (r *Reconciler) run(
 	considered.Status.StartFailure = o.startFailure
 	o.decision = decide(considered, strategy, vmi, now)
 	o.wanted = wantsStart(considered, strategy)
+	if o.wanted || vmi != nil && vmi.Status.Phase != kubevirt.Running {
+		if o.unbound, err = r.unbound(ctx, vm); err != nil {
+			return ctrl.Result{}, err
+		}
+	}
 	switch {
 	case o.decision.stop:
 		// The status records what must outlast the instance before it is deleted.

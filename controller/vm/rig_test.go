@@ -14,6 +14,7 @@ import (
 	typesapi "kubevirt.io/api/instancetype/v1beta1"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 
 	"github.com/nodevirt/nodevirt/test/fakecluster"
 )
@@ -43,6 +44,9 @@ func newRig(t *testing.T) *rig {
 	g.Cluster = fakecluster.New(t, fakecluster.Options{
 		Scheme: scheme,
 		Status: []client.Object{new(kubevirt.VirtualMachine), new(kubevirt.VirtualMachineInstance)},
+		Index: func(b *fake.ClientBuilder) *fake.ClientBuilder {
+			return b.WithIndex(new(kubevirt.VirtualMachine), indexPVC, pvcNames)
+		},
 	})
 	g.r = &Reconciler{
 		Client: g.Cached(), Live: g.Client, Revisions: g.Cached(), Events: g.Recorder,

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
 	kubevirt "kubevirt.io/api/core/v1"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -26,11 +27,15 @@ const (
 )
 
 // SetUp lets the manager run the reconciler.
-func (r *Reconciler) SetUp(m manager.Manager, backoff workqueue.TypedRateLimiter[reconcile.Request]) error {
+func (r *Reconciler) SetUp(ctx context.Context, m manager.Manager, backoff workqueue.TypedRateLimiter[reconcile.Request]) error {
+	if err := m.GetFieldIndexer().IndexField(ctx, new(kubevirt.VirtualMachine), indexPVC, pvcNames); err != nil {
+		return fmt.Errorf("index VMs by %s: %w", indexPVC, err)
+	}
 	all := ctrl.NewControllerManagedBy(m).
 		Named("vm").
 		For(new(kubevirt.VirtualMachine)).
-		Watches(new(kubevirt.VirtualMachineInstance), handler.EnqueueRequestsFromMapFunc(sameName))
+		Watches(new(kubevirt.VirtualMachineInstance), handler.EnqueueRequestsFromMapFunc(sameName)).
+		Watches(new(corev1.PersistentVolumeClaim), handler.EnqueueRequestsFromMapFunc(r.ofPVC))
 	for _, kind := range instancetype.Kinds() {
 		all.WatchesMetadata(kind, handler.EnqueueRequestsFromMapFunc(r.whoWants))
 	}

@@ -24,6 +24,7 @@ type outcome struct {
 	wanted       bool // an instance, where there is none
 	startFailure *kubevirt.VirtualMachineStartFailure
 	failure      error // what could not be done
+	unbound      bool  // a PVC waits for its volume
 }
 
 // again returns when to reconcile without an event; 0 for never.

@@ -53,6 +53,8 @@ func conditions(vmi *kubevirt.VirtualMachineInstance, v view, now time.Time) []c
 	}
 	if c := scheduled(v); c != nil {
 		set(*c)
+	} else if v.pod == nil && !v.gone {
+		drop(podScheduled)
 	}
 	if t := v.find(); t != nil && v.phase() != kubevirt.Running {
 		set(cond{
@@ -96,16 +98,21 @@ func ready(v view) cond {
 	return c
 }
 
+const podScheduled = kubevirt.VirtualMachineInstanceConditionType(corev1.PodScheduled)
+
 func scheduled(v view) *cond {
 	if v.pod == nil {
-		return nil
+		if v.trouble == nil || !v.trouble.unschedulable {
+			return nil
+		}
+		return &cond{Type: podScheduled, Status: corev1.ConditionFalse, Reason: corev1.PodReasonUnschedulable, Message: v.trouble.message}
 	}
 	p := conditionOf(v.pod, corev1.PodScheduled)
 	if p == nil {
 		return nil
 	}
 	return &cond{
-		Type:   kubevirt.VirtualMachineInstanceConditionType(corev1.PodScheduled),
+		Type:   podScheduled,
 		Status: p.Status, Reason: p.Reason, Message: p.Message,
 	}
 }

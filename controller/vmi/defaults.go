@@ -44,8 +44,10 @@ func setBuses(spec admission.Tree, made vmspec.Spec) {
 			continue
 		}
 		kind := "disk"
-		if disk["cdrom"] != nil {
-			kind = "cdrom"
+		for _, other := range []string{"cdrom", "lun"} {
+			if disk[other] != nil {
+				kind = other
+			}
 		}
 		admission.SetDefault(admission.Child(disk, kind), "bus", string(made.Disks[i].Bus))
 	}

@@ -7,19 +7,20 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	kubevirt "kubevirt.io/api/core/v1"
 
+	"github.com/nodevirt/nodevirt/controller/pod"
 	"github.com/nodevirt/nodevirt/shim/vmspec"
 )
 
 // setMachine reports the VM's machine type, vCPUs, memory and disks, as KubeVirt does if neither
 // migration nor hotplug has changed them.
-func setMachine(s *kubevirt.VirtualMachineInstanceStatus, vmi *kubevirt.VirtualMachineInstance) {
+func setMachine(s *kubevirt.VirtualMachineInstanceStatus, vmi *kubevirt.VirtualMachineInstance, claims pod.Claims) {
 	made, _ := vmspec.Preview(field.NewPath("spec"), &vmi.Spec)
 	s.Machine = &kubevirt.Machine{Type: made.Machine}
 	s.CurrentCPUTopology = &kubevirt.CPUTopology{
 		Cores: made.CPU.Cores, Sockets: made.CPU.Sockets, Threads: made.CPU.Threads,
 	}
 	s.Memory = memory(made.Memory)
-	s.VolumeStatus = volumes(vmi.Spec.Volumes, made.Disks)
+	s.VolumeStatus = volumes(&vmi.Spec, made.Disks, claims)
 	plug(s.Interfaces, made.Interfaces)
 }
 
@@ -44,19 +45,29 @@ func memory(bytes int64) *kubevirt.MemoryStatus {
 	return &kubevirt.MemoryStatus{GuestAtBoot: q, GuestCurrent: q, GuestRequested: q}
 }
 
-// volumes returns the volumes with a disk, under the disk's name in libvirt.
-func volumes(all []kubevirt.Volume, disks []vmspec.Disk) []kubevirt.VolumeStatus {
+// volumes returns the volumes with a disk, under the disk's name in libvirt, and what
+// is known of their PVCs.
+func volumes(s *kubevirt.VirtualMachineInstanceSpec, disks []vmspec.Disk, claims pod.Claims) []kubevirt.VolumeStatus {
+	pvcs := map[string]*kubevirt.PersistentVolumeClaimInfo{}
+	for _, use := range pod.PVCs(s) {
+		if c := claims[use.Name]; c != nil {
+			pvcs[use.Volume] = &kubevirt.PersistentVolumeClaimInfo{
+				ClaimName: use.Name, AccessModes: c.Spec.AccessModes, VolumeMode: c.Spec.VolumeMode,
+				Capacity: c.Status.Capacity, Requests: c.Spec.Resources.Requests,
+			}
+		}
+	}
 	names := map[string]string{}
 	for i, t := range vmspec.Targets(disks) {
 		names[disks[i].Name] = t
 	}
 	var statuses []kubevirt.VolumeStatus
-	for _, v := range all {
+	for _, v := range s.Volumes {
 		target, ok := names[v.Name]
 		if !ok {
 			continue
 		}
-		statuses = append(statuses, kubevirt.VolumeStatus{Name: v.Name, Target: target})
+		statuses = append(statuses, kubevirt.VolumeStatus{Name: v.Name, Target: target, PersistentVolumeClaimInfo: pvcs[v.Name]})
 	}
 	return statuses
 }

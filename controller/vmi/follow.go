@@ -31,6 +31,11 @@ func (r *Reconciler) follow(
 			return ctrl.Result{}, err
 		}
 	}
+	if v.running() {
+		if v.claims, err = r.claims(ctx, vmi); err != nil {
+			return ctrl.Result{}, err
+		}
+	}
 	if err := r.label(ctx, vmi, p); err != nil {
 		return ctrl.Result{}, err
 	}

@@ -28,6 +28,8 @@ type Reconciler struct {
 	Pods pod.Options
 	// Now is the time; a test may have its own.
 	Now func() time.Time
+
+	turns turns
 }
 
 // Reconcile takes the next step for the instance of a name, or for the pods that an
@@ -95,16 +97,28 @@ func (r *Reconciler) create(ctx context.Context, vmi *kubevirt.VirtualMachineIns
 			return ctrl.Result{}, ignoreGone(fmt.Errorf("add finalizer to VMI %s: %w", vmi.Name, err))
 		}
 	}
-	wanted, err := pod.New(vmi, r.Pods)
-	if err != nil { // a retry would fail in the same way: a change of the VMI triggers the next attempt
-		return ctrl.Result{}, r.report(ctx, vmi, view{trouble: &trouble{"FailedCreate", err.Error()}})
+	end := r.turns.take(pvcKeys(vmi))
+	if end == nil {
+		return ctrl.Result{RequeueAfter: turn}, nil
+	}
+	defer end()
+	claims, err := r.claims(ctx, vmi)
+	if err != nil {
+		return ctrl.Result{}, err
+	}
+	if t, err := r.unusable(ctx, vmi, claims); err != nil || t != nil {
+		return ctrl.Result{}, r.wait(ctx, vmi, t, err)
+	}
+	wanted, err := pod.New(vmi, claims, r.Pods)
+	if err != nil { // a retry would fail in the same way: a change of the VMI or a PVC triggers the next attempt
+		return ctrl.Result{}, r.report(ctx, vmi, view{trouble: failedCreate(err)})
 	}
 	switch err := r.Client.Create(ctx, wanted); {
 	case apierrors.IsAlreadyExists(err):
 		return r.reclaim(ctx, vmi, wanted.Name)
 	case err != nil:
 		failed := fmt.Errorf("create pod %s: %w", wanted.Name, err)
-		if err := r.report(ctx, vmi, view{trouble: &trouble{"FailedCreate", failed.Error()}}); err != nil {
+		if err := r.report(ctx, vmi, view{trouble: failedCreate(failed)}); err != nil {
 			return ctrl.Result{}, err
 		}
 		return ctrl.Result{}, failed

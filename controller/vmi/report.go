@@ -57,9 +57,12 @@ func news(before, after *kubevirt.VirtualMachineInstanceStatus, v view) []item {
 	for _, now := range after.Conditions {
 		was := find(before.Conditions, now.Type)
 		bad := now.Type == kubevirt.VirtualMachineInstanceSynchronized ||
-			now.Type == kubevirt.VirtualMachineInstanceConditionType(corev1.PodScheduled)
+			now.Type == podScheduled
 		if !bad || now.Status != corev1.ConditionFalse || (was != nil && sameTrouble(*was, now)) {
 			continue
+		}
+		if v.pod == nil && now.Type == podScheduled {
+			continue // the other condition says it
 		}
 		reason := now.Reason
 		if now.Type != kubevirt.VirtualMachineInstanceSynchronized {

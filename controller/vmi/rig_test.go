@@ -47,6 +47,7 @@ func newRig(t *testing.T) *rig {
 			for name, key := range indexes() {
 				b = b.WithIndex(new(corev1.Pod), name, key)
 			}
+			b = b.WithIndex(new(kubevirt.VirtualMachineInstance), indexPVC, pvcNames)
 			return b.WithIndex(new(corev1.Event), "involvedObject.uid", func(o client.Object) []string {
 				return []string{string(o.(*corev1.Event).InvolvedObject.UID)}
 			})

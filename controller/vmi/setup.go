@@ -18,6 +18,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/manager"
 	"sigs.k8s.io/controller-runtime/pkg/predicate"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	"github.com/nodevirt/nodevirt/controller/pod"
 )
 
 const (
@@ -25,6 +27,10 @@ const (
 	indexInstance = "nodevirt.io/instance"
 	// indexNode finds pods by the name of their node.
 	indexNode = "nodevirt.io/node"
+	// indexPVC finds pods, and instances, by the names of their PVCs.
+	indexPVC = "nodevirt.io/pvc"
+	// turn is about how long another worker takes to create a pod.
+	turn = 50 * time.Millisecond
 	// workers reconcile at once; each mostly waits for the API server.
 	workers = 16
 	// timeout of one reconciliation: an API server that hangs must not hold a worker.
@@ -41,7 +47,17 @@ func indexes() map[string]client.IndexerFunc {
 			return nil
 		},
 		indexNode: func(o client.Object) []string { return []string{o.(*corev1.Pod).Spec.NodeName} },
+		indexPVC:  func(o client.Object) []string { return pvcsOf(o.(*corev1.Pod)) },
 	}
+}
+
+// pvcNames returns the names of an instance's PVCs, for the index.
+func pvcNames(o client.Object) []string {
+	var names []string
+	for _, use := range pod.PVCs(&o.(*kubevirt.VirtualMachineInstance).Spec) {
+		names = append(names, use.Name)
+	}
+	return names
 }
 
 // SetUp lets the manager run the reconciler.
@@ -51,10 +67,15 @@ func (r *Reconciler) SetUp(ctx context.Context, m manager.Manager) error {
 			return fmt.Errorf("index pods by %s: %w", name, err)
 		}
 	}
+	if err := m.GetFieldIndexer().IndexField(ctx, new(kubevirt.VirtualMachineInstance), indexPVC, pvcNames); err != nil {
+		return fmt.Errorf("index VMIs by %s: %w", indexPVC, err)
+	}
 	err := ctrl.NewControllerManagedBy(m).
 		Named("vmi").
 		For(new(kubevirt.VirtualMachineInstance)).
 		Watches(new(corev1.Pod), handler.EnqueueRequestsFromMapFunc(ofPod)).
+		Watches(new(corev1.Pod), handler.EnqueueRequestsFromMapFunc(r.sharersOfPod)).
+		Watches(new(corev1.PersistentVolumeClaim), handler.EnqueueRequestsFromMapFunc(r.ofPVC)).
 		Watches(new(corev1.Node), handler.EnqueueRequestsFromMapFunc(r.ofNode), builder.WithPredicates(nodeChanges())).
 		WithOptions(controller.Options{
 			MaxConcurrentReconciles: workers,
@@ -93,6 +114,34 @@ func (r *Reconciler) ofNode(ctx context.Context, o client.Object) []reconcile.Re
 	var all []reconcile.Request
 	for i := range pods.Items {
 		all = append(all, ofPod(ctx, &pods.Items[i])...)
+	}
+	return all
+}
+
+// sharersOfPod returns the instances that use a PVC of a pod, and may wait for it.
+func (r *Reconciler) sharersOfPod(ctx context.Context, o client.Object) []reconcile.Request {
+	var all []reconcile.Request
+	for _, name := range pvcsOf(o.(*corev1.Pod)) {
+		all = append(all, r.users(ctx, o.GetNamespace(), name)...)
+	}
+	return all
+}
+
+// ofPVC returns the instances that use a PVC.
+func (r *Reconciler) ofPVC(ctx context.Context, o client.Object) []reconcile.Request {
+	return r.users(ctx, o.GetNamespace(), o.GetName())
+}
+
+func (r *Reconciler) users(ctx context.Context, namespace, pvc string) []reconcile.Request {
+	var vmis kubevirt.VirtualMachineInstanceList
+	err := r.Client.List(ctx, &vmis, client.InNamespace(namespace), client.MatchingFields{indexPVC: pvc},
+		client.DisableReadYourWritesConsistency, client.UnsafeDisableDeepCopy)
+	if err != nil {
+		return nil // the cache is being stopped
+	}
+	var all []reconcile.Request
+	for i := range vmis.Items {
+		all = append(all, reconcile.Request{NamespacedName: client.ObjectKeyFromObject(&vmis.Items[i])})
 	}
 	return all
 }

@@ -15,7 +15,13 @@ import (
 // trouble is what keeps a guest from running, in the words of its source.
 type trouble struct {
 	reason, message string
+	// unschedulable says that the scheduler would refuse the pod. KubeVirt reports that
+	// in place of a pod.
+	unschedulable bool
 }
+
+// failedCreate says that there is no pod.
+func failedCreate(err error) *trouble { return &trouble{reason: "FailedCreate", message: err.Error()} }
 
 // find returns what keeps the guest from running; nil for nothing.
 func (v view) find() *trouble {
@@ -39,7 +45,7 @@ func (v view) refused() *trouble {
 		(c.Reason != condition.ReasonCreateFailed && c.Reason != condition.ReasonStartFailed) {
 		return nil
 	}
-	return &trouble{c.Reason, c.Message}
+	return &trouble{reason: c.Reason, message: c.Message}
 }
 
 // waitingTrouble returns the kubelet's reason for a container that it cannot start.
@@ -52,7 +58,7 @@ func (v view) waitingTrouble() *trouble {
 	case "", "ContainerCreating", "PodInitializing":
 		return nil
 	}
-	return &trouble{c.Waiting.Reason, c.Waiting.Message}
+	return &trouble{reason: c.Waiting.Reason, message: c.Waiting.Message}
 }
 
 // troubles are the reasons of events of a pod without a sandbox that say why.
@@ -85,7 +91,7 @@ func (r *Reconciler) troubleInEvents(ctx context.Context, p *corev1.Pod) (*troub
 	if last == nil {
 		return nil, nil
 	}
-	return &trouble{last.Reason, last.Message}, nil
+	return &trouble{reason: last.Reason, message: last.Message}, nil
 }
 
 // when returns when an event was last seen. Several fields can have that time.

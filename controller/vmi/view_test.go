@@ -179,9 +179,9 @@ func TestTrouble(t *testing.T) {
 		v    view
 		want trouble
 	}{
-		{seen(readyNode, corev1.PodPending, pulling), trouble{"ErrImagePull", "no such image"}},
-		{refused, trouble{"CreateFailed", "too little memory"}},
-		{view{trouble: &trouble{"FailedMount", "no such Secret"}}, trouble{"FailedMount", "no such Secret"}},
+		{seen(readyNode, corev1.PodPending, pulling), trouble{reason: "ErrImagePull", message: "no such image"}},
+		{refused, trouble{reason: "CreateFailed", message: "too little memory"}},
+		{view{trouble: &trouble{reason: "FailedMount", message: "no such Secret"}}, trouble{reason: "FailedMount", message: "no such Secret"}},
 	} {
 		if got := tt.v.find(); got == nil || *got != tt.want {
 			t.Errorf("%+v, want %+v", got, tt.want)

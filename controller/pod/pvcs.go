@@ -1,0 +1,100 @@
+package pod
+
+import (
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	kubevirt "kubevirt.io/api/core/v1"
+
+	"github.com/nodevirt/nodevirt/shim/vmspec"
+)
+
+// PVC is how an instance uses a PVC.
+type PVC struct {
+	// Volume is the name of the instance's volume, Name that of the PVC.
+	Volume, Name string
+	// ReadOnly says that the guest can't write the PVC.
+	ReadOnly bool
+	// LUN says that the PVC must be a SCSI device.
+	LUN bool
+}
+
+// PVCs returns the PVCs that an instance uses, in the order of its volumes.
+func PVCs(s *kubevirt.VirtualMachineInstanceSpec) []PVC {
+	var all []PVC
+	for _, v := range vmspec.PodVolumes(s.Volumes) {
+		if v.Source == nil || v.Source.PersistentVolumeClaim == nil {
+			continue
+		}
+		use := PVC{Volume: v.Name, Name: v.Source.PersistentVolumeClaim.ClaimName, ReadOnly: v.Source.PersistentVolumeClaim.ReadOnly}
+		for _, d := range s.Domain.Devices.Disks {
+			if d.Name != v.Name {
+				continue
+			}
+			use.LUN = d.LUN != nil
+			use.ReadOnly = use.ReadOnly || d.CDRom != nil || d.Disk != nil && d.Disk.ReadOnly || d.LUN != nil && d.LUN.ReadOnly
+		}
+		all = append(all, use)
+	}
+	return all
+}
+
+// Claims are the PVCs of an instance's namespace by their names, as far as the
+// instance uses them.
+type Claims map[string]*corev1.PersistentVolumeClaim
+
+// volumes returns the volumes of an instance that are PVCs, by their names, and what
+// is wrong with one of them.
+func (c Claims) volumes(s *kubevirt.VirtualMachineInstanceSpec) (map[string]claimed, error) {
+	all := map[string]claimed{}
+	for _, use := range PVCs(s) {
+		object := c[use.Name]
+		if object == nil {
+			return nil, fmt.Errorf("volume %s: PVC %s does not exist", use.Volume, use.Name)
+		}
+		mode := object.Spec.VolumeMode
+		v := claimed{PVC: use, object: object, block: mode != nil && *mode == corev1.PersistentVolumeBlock}
+		if use.LUN && !v.block {
+			return nil, fmt.Errorf("volume %s: PVC %s has volumeMode Filesystem, and a lun needs Block; use disk", use.Volume, use.Name)
+		}
+		all[use.Volume] = v
+	}
+	return all, nil
+}
+
+// claimed is a volume with its PVC.
+type claimed struct {
+	PVC
+	object *corev1.PersistentVolumeClaim
+	block  bool
+}
+
+// addPVCs asks the node to create disks in the file systems that have none, as KubeVirt
+// does: such a PVC was just provisioned.
+func addPVCs(annotations map[string]string, volumes map[string]claimed) {
+	var blank []string
+	for name, v := range volumes {
+		if size := v.size(); !v.block && !v.ReadOnly && size > 0 {
+			blank = append(blank, name+"="+strconv.FormatInt(size, 10))
+		}
+	}
+	if slices.Sort(blank); len(blank) > 0 {
+		annotations[vmspec.AnnotationBlankDisks] = strings.Join(blank, ",")
+	}
+}
+
+// size returns the size of the PVC in bytes: what was requested, since a volume may
+// have more than the user asked for; 0 if that is unknown.
+func (c claimed) size() int64 {
+	requested, capacity := c.object.Spec.Resources.Requests[corev1.ResourceStorage], c.object.Status.Capacity[corev1.ResourceStorage]
+	switch {
+	case requested.IsZero():
+		return capacity.Value()
+	case capacity.IsZero() || requested.Cmp(capacity) < 0:
+		return requested.Value()
+	}
+	return capacity.Value()
+}

@@ -1,0 +1,63 @@
+package vm
+
+import (
+	"context"
+	"fmt"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	kubevirt "kubevirt.io/api/core/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	"github.com/nodevirt/nodevirt/controller/pod"
+)
+
+// indexPVC finds VirtualMachines by the names of their PVCs.
+const indexPVC = "nodevirt.io/pvc"
+
+// pvcNames returns the names of a VirtualMachine's PVCs, for the index.
+func pvcNames(o client.Object) []string {
+	var names []string
+	for _, use := range pvcs(o.(*kubevirt.VirtualMachine)) {
+		names = append(names, use.Name)
+	}
+	return names
+}
+
+func pvcs(vm *kubevirt.VirtualMachine) []pod.PVC {
+	if vm.Spec.Template == nil {
+		return nil
+	}
+	return pod.PVCs(&vm.Spec.Template.Spec)
+}
+
+// unbound reports whether a PVC of a VirtualMachine exists and is not bound to a volume.
+func (r *Reconciler) unbound(ctx context.Context, vm *kubevirt.VirtualMachine) (bool, error) {
+	for _, use := range pvcs(vm) {
+		pvc := new(corev1.PersistentVolumeClaim)
+		switch err := r.Client.Get(ctx, client.ObjectKey{Namespace: vm.Namespace, Name: use.Name}, pvc); {
+		case apierrors.IsNotFound(err):
+		case err != nil:
+			return false, fmt.Errorf("read PVC %s/%s: %w", vm.Namespace, use.Name, err)
+		case pvc.Status.Phase != corev1.ClaimBound:
+			return true, nil
+		}
+	}
+	return false, nil
+}
+
+// ofPVC returns the VirtualMachines that use a PVC.
+func (r *Reconciler) ofPVC(ctx context.Context, o client.Object) []reconcile.Request {
+	var vms kubevirt.VirtualMachineList
+	err := r.Client.List(ctx, &vms, client.InNamespace(o.GetNamespace()), client.MatchingFields{indexPVC: o.GetName()},
+		client.DisableReadYourWritesConsistency, client.UnsafeDisableDeepCopy)
+	if err != nil {
+		return nil // the cache is being stopped
+	}
+	var all []reconcile.Request
+	for i := range vms.Items {
+		all = append(all, reconcile.Request{NamespacedName: client.ObjectKeyFromObject(&vms.Items[i])})
+	}
+	return all
+}

@@ -1,0 +1,134 @@
+package vmi
+
+import (
+	"context"
+	"fmt"
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	kubevirt "kubevirt.io/api/core/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/nodevirt/nodevirt/controller/pod"
+)
+
+// Reasons why an instance waits for its PVCs. The first is KubeVirt's.
+const (
+	ReasonPVCNotFound = "FailedPvcNotFound"
+	ReasonPVCDeleted  = "PVCDeleted"
+	ReasonPVCInUse    = "PVCInUse"
+)
+
+// claims returns the PVCs of an instance that exist.
+func (r *Reconciler) claims(ctx context.Context, vmi *kubevirt.VirtualMachineInstance) (pod.Claims, error) {
+	all := pod.Claims{}
+	for _, use := range pod.PVCs(&vmi.Spec) {
+		pvc := new(corev1.PersistentVolumeClaim)
+		switch err := r.Client.Get(ctx, client.ObjectKey{Namespace: vmi.Namespace, Name: use.Name}, pvc); {
+		case err == nil:
+			all[use.Name] = pvc
+		case !apierrors.IsNotFound(err):
+			return nil, fmt.Errorf("read PVC %s/%s: %w", vmi.Namespace, use.Name, err)
+		}
+	}
+	return all, nil
+}
+
+// unusable returns why an instance can't use its PVCs yet; nil if it can. A PVC that
+// is not bound is no reason: some are bound to a volume only when a pod uses them.
+func (r *Reconciler) unusable(
+	ctx context.Context, vmi *kubevirt.VirtualMachineInstance, claims pod.Claims,
+) (*trouble, error) {
+	for _, use := range pod.PVCs(&vmi.Spec) {
+		pvc := claims[use.Name]
+		switch {
+		case pvc == nil:
+			return &trouble{reason: ReasonPVCNotFound, unschedulable: true,
+				message: fmt.Sprintf("PVC %s/%s does not exist; the instance starts when it does.", vmi.Namespace, use.Name)}, nil
+		case pvc.DeletionTimestamp != nil:
+			return &trouble{reason: ReasonPVCDeleted, unschedulable: true,
+				message: fmt.Sprintf("PVC %s/%s is being deleted; create it again.", vmi.Namespace, use.Name)}, nil
+		}
+		user, err := r.user(ctx, vmi, use, pvc)
+		if err != nil {
+			return nil, err
+		}
+		if user != nil {
+			from, _ := originOf(user)
+			return &trouble{reason: ReasonPVCInUse,
+				message: fmt.Sprintf("PVC %s/%s is in use by instance %s (pod %s); stop that one, or use a PVC with access mode ReadWriteMany.",
+					vmi.Namespace, use.Name, from.name, user.Name)}, nil
+		}
+	}
+	return nil, nil
+}
+
+// wait reports why an instance waits for its PVCs. Their events, and those of the pods
+// that use them, trigger the next step.
+func (r *Reconciler) wait(ctx context.Context, vmi *kubevirt.VirtualMachineInstance, t *trouble, err error) error {
+	if err != nil {
+		return err
+	}
+	return r.report(ctx, vmi, view{trouble: t})
+}
+
+// user returns another instance's pod that uses a PVC and excludes this instance from
+// it; nil if there is none. Instances share a PVC if its access mode allows it, or if
+// none of them writes it. ReadWriteOnce does not ensure that: it is about nodes.
+func (r *Reconciler) user(
+	ctx context.Context, vmi *kubevirt.VirtualMachineInstance, use pod.PVC, pvc *corev1.PersistentVolumeClaim,
+) (*corev1.Pod, error) {
+	if slices.Contains(pvc.Spec.AccessModes, corev1.ReadWriteMany) {
+		return nil, nil
+	}
+	var pods corev1.PodList
+	// The cache has the pods that this process has created: the read waits for them.
+	err := r.Client.List(ctx, &pods, client.InNamespace(vmi.Namespace), client.MatchingFields{indexPVC: use.Name})
+	if err != nil {
+		return nil, fmt.Errorf("list pods with PVC %s/%s: %w", vmi.Namespace, use.Name, err)
+	}
+	for i := range pods.Items {
+		p := &pods.Items[i]
+		from, ours := originOf(p)
+		if !ours || from.uid == vmi.UID || use.ReadOnly && readsOnly(p, use.Name) {
+			continue
+		}
+		v, err := r.look(ctx, p)
+		if err != nil {
+			return nil, err
+		}
+		if !v.ended() {
+			return p, nil
+		}
+	}
+	return nil, nil
+}
+
+// pvcKeys identifies the PVCs of an instance in its cluster.
+func pvcKeys(vmi *kubevirt.VirtualMachineInstance) []string {
+	var keys []string
+	for _, use := range pod.PVCs(&vmi.Spec) {
+		keys = append(keys, vmi.Namespace+"/"+use.Name)
+	}
+	return keys
+}
+
+// pvcsOf returns the names of a pod's PVCs.
+func pvcsOf(p *corev1.Pod) []string {
+	var names []string
+	for _, v := range p.Spec.Volumes {
+		if v.PersistentVolumeClaim != nil {
+			names = append(names, v.PersistentVolumeClaim.ClaimName)
+		}
+	}
+	return names
+}
+
+// readsOnly reports whether a pod can't write a PVC.
+func readsOnly(p *corev1.Pod, name string) bool {
+	return !slices.ContainsFunc(p.Spec.Volumes, func(v corev1.Volume) bool {
+		c := v.PersistentVolumeClaim
+		return c != nil && c.ClaimName == name && !c.ReadOnly
+	})
+}
