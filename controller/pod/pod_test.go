@@ -25,7 +25,7 @@ func TestNew(t *testing.T) {
 	for _, file := range files {
 		name := strings.TrimSuffix(filepath.Base(file), ".vmi.yaml")
 		t.Run(name, func(t *testing.T) {
-			p, err := pod.New(read(t, name), claims(t), pod.Options{RuntimeClass: "vm", StubImage: "registry.example.com/stub:1"})
+			p, err := pod.New(read(t, name), pvcObjects(t), pod.Options{RuntimeClass: "vm", StubImage: "registry.example.com/stub:1"})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -45,10 +45,10 @@ func TestNew(t *testing.T) {
 	}
 }
 
-// claims are the PVCs of the instances in testdata.
-func claims(t *testing.T) pod.Claims {
+// pvcObjects are the PVCs of the instances in testdata.
+func pvcObjects(t *testing.T) pod.PVCObjects {
 	t.Helper()
-	all := pod.Claims{}
+	all := pod.PVCObjects{}
 	for name, text := range map[string]string{
 		"block":  `{"spec": {"volumeMode": "Block", "resources": {"requests": {"storage": "1Gi"}}}}`,
 		"files":  `{"spec": {"volumeMode": "Filesystem", "resources": {"requests": {"storage": "1Gi"}}}, "status": {"capacity": {"storage": "2Gi"}}}`,
@@ -128,7 +128,7 @@ func TestRefused(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			vmi := read(t, "least")
 			tt.change(vmi)
-			_, err := pod.New(vmi, claims(t), pod.Options{RuntimeClass: "vm"})
+			_, err := pod.New(vmi, pvcObjects(t), pod.Options{RuntimeClass: "vm"})
 			if err == nil || !strings.Contains(err.Error(), tt.want) {
 				t.Errorf("%v, want %s", err, tt.want)
 			}

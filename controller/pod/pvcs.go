@@ -42,21 +42,21 @@ func PVCs(s *kubevirt.VirtualMachineInstanceSpec) []PVC {
 	return all
 }
 
-// Claims are the PVCs of an instance's namespace by their names, as far as the
+// PVCObjects are the PVCs of an instance's namespace by their names, as far as the
 // instance uses them.
-type Claims map[string]*corev1.PersistentVolumeClaim
+type PVCObjects map[string]*corev1.PersistentVolumeClaim
 
 // volumes returns the volumes of an instance that are PVCs, by their names, and what
 // is wrong with one of them.
-func (c Claims) volumes(s *kubevirt.VirtualMachineInstanceSpec) (map[string]claimed, error) {
-	all := map[string]claimed{}
+func (c PVCObjects) volumes(s *kubevirt.VirtualMachineInstanceSpec) (map[string]pvcVolume, error) {
+	all := map[string]pvcVolume{}
 	for _, use := range PVCs(s) {
 		object := c[use.Name]
 		if object == nil {
 			return nil, fmt.Errorf("volume %s: PVC %s does not exist", use.Volume, use.Name)
 		}
 		mode := object.Spec.VolumeMode
-		v := claimed{PVC: use, object: object, block: mode != nil && *mode == corev1.PersistentVolumeBlock}
+		v := pvcVolume{PVC: use, object: object, block: mode != nil && *mode == corev1.PersistentVolumeBlock}
 		if use.LUN && !v.block {
 			return nil, fmt.Errorf("volume %s: PVC %s has volumeMode Filesystem, and a lun needs Block; use disk", use.Volume, use.Name)
 		}
@@ -65,8 +65,8 @@ func (c Claims) volumes(s *kubevirt.VirtualMachineInstanceSpec) (map[string]clai
 	return all, nil
 }
 
-// claimed is a volume with its PVC.
-type claimed struct {
+// pvcVolume is a volume with its PVC.
+type pvcVolume struct {
 	PVC
 	object *corev1.PersistentVolumeClaim
 	block  bool
@@ -74,7 +74,7 @@ type claimed struct {
 
 // addPVCs asks the node to create disks in the file systems that have none, as KubeVirt
 // does: such a PVC was just provisioned.
-func addPVCs(annotations map[string]string, volumes map[string]claimed) {
+func addPVCs(annotations map[string]string, volumes map[string]pvcVolume) {
 	var blank []string
 	for name, v := range volumes {
 		if size := v.size(); !v.block && !v.ReadOnly && size > 0 {
@@ -88,7 +88,7 @@ func addPVCs(annotations map[string]string, volumes map[string]claimed) {
 
 // size returns the size of the PVC in bytes: what was requested, since a volume may
 // have more than the user asked for; 0 if that is unknown.
-func (c claimed) size() int64 {
+func (c pvcVolume) size() int64 {
 	requested, capacity := c.object.Spec.Resources.Requests[corev1.ResourceStorage], c.object.Status.Capacity[corev1.ResourceStorage]
 	switch {
 	case requested.IsZero():

@@ -53,7 +53,7 @@ func conditions(vmi *kubevirt.VirtualMachineInstance, v view, now time.Time) []c
 	}
 	if c := scheduled(v); c != nil {
 		set(*c)
-	} else if v.pod == nil && !v.gone {
+	} else if !v.gone { // what was said before there was a pod
 		drop(podScheduled)
 	}
 	if t := v.find(); t != nil && v.phase() != kubevirt.Running {

@@ -13,14 +13,14 @@ import (
 
 // setMachine reports the VM's machine type, vCPUs, memory and disks, as KubeVirt does if neither
 // migration nor hotplug has changed them.
-func setMachine(s *kubevirt.VirtualMachineInstanceStatus, vmi *kubevirt.VirtualMachineInstance, claims pod.Claims) {
+func setMachine(s *kubevirt.VirtualMachineInstanceStatus, vmi *kubevirt.VirtualMachineInstance, pvcs pod.PVCObjects) {
 	made, _ := vmspec.Preview(field.NewPath("spec"), &vmi.Spec)
 	s.Machine = &kubevirt.Machine{Type: made.Machine}
 	s.CurrentCPUTopology = &kubevirt.CPUTopology{
 		Cores: made.CPU.Cores, Sockets: made.CPU.Sockets, Threads: made.CPU.Threads,
 	}
 	s.Memory = memory(made.Memory)
-	s.VolumeStatus = volumes(&vmi.Spec, made.Disks, claims)
+	s.VolumeStatus = volumes(&vmi.Spec, made.Disks, pvcs)
 	plug(s.Interfaces, made.Interfaces)
 }
 
@@ -47,11 +47,11 @@ func memory(bytes int64) *kubevirt.MemoryStatus {
 
 // volumes returns the volumes with a disk, under the disk's name in libvirt, and what
 // is known of their PVCs.
-func volumes(s *kubevirt.VirtualMachineInstanceSpec, disks []vmspec.Disk, claims pod.Claims) []kubevirt.VolumeStatus {
-	pvcs := map[string]*kubevirt.PersistentVolumeClaimInfo{}
+func volumes(s *kubevirt.VirtualMachineInstanceSpec, disks []vmspec.Disk, pvcs pod.PVCObjects) []kubevirt.VolumeStatus {
+	info := map[string]*kubevirt.PersistentVolumeClaimInfo{}
 	for _, use := range pod.PVCs(s) {
-		if c := claims[use.Name]; c != nil {
-			pvcs[use.Volume] = &kubevirt.PersistentVolumeClaimInfo{
+		if c := pvcs[use.Name]; c != nil {
+			info[use.Volume] = &kubevirt.PersistentVolumeClaimInfo{
 				ClaimName: use.Name, AccessModes: c.Spec.AccessModes, VolumeMode: c.Spec.VolumeMode,
 				Capacity: c.Status.Capacity, Requests: c.Spec.Resources.Requests,
 			}
@@ -67,7 +67,7 @@ func volumes(s *kubevirt.VirtualMachineInstanceSpec, disks []vmspec.Disk, claims
 		if !ok {
 			continue
 		}
-		statuses = append(statuses, kubevirt.VolumeStatus{Name: v.Name, Target: target, PersistentVolumeClaimInfo: pvcs[v.Name]})
+		statuses = append(statuses, kubevirt.VolumeStatus{Name: v.Name, Target: target, PersistentVolumeClaimInfo: info[v.Name]})
 	}
 	return statuses
 }

@@ -32,7 +32,7 @@ func (r *Reconciler) follow(
 		}
 	}
 	if v.running() {
-		if v.claims, err = r.claims(ctx, vmi); err != nil {
+		if v.pvcs, err = r.pvcObjects(ctx, vmi); err != nil {
 			return ctrl.Result{}, err
 		}
 	}

@@ -20,9 +20,9 @@ const (
 	ReasonPVCInUse    = "PVCInUse"
 )
 
-// claims returns the PVCs of an instance that exist.
-func (r *Reconciler) claims(ctx context.Context, vmi *kubevirt.VirtualMachineInstance) (pod.Claims, error) {
-	all := pod.Claims{}
+// pvcObjects returns the PVCs of an instance that exist.
+func (r *Reconciler) pvcObjects(ctx context.Context, vmi *kubevirt.VirtualMachineInstance) (pod.PVCObjects, error) {
+	all := pod.PVCObjects{}
 	for _, use := range pod.PVCs(&vmi.Spec) {
 		pvc := new(corev1.PersistentVolumeClaim)
 		switch err := r.Client.Get(ctx, client.ObjectKey{Namespace: vmi.Namespace, Name: use.Name}, pvc); {
@@ -38,10 +38,10 @@ func (r *Reconciler) claims(ctx context.Context, vmi *kubevirt.VirtualMachineIns
 // unusable returns why an instance can't use its PVCs yet; nil if it can. A PVC that
 // is not bound is no reason: some are bound to a volume only when a pod uses them.
 func (r *Reconciler) unusable(
-	ctx context.Context, vmi *kubevirt.VirtualMachineInstance, claims pod.Claims,
+	ctx context.Context, vmi *kubevirt.VirtualMachineInstance, pvcs pod.PVCObjects,
 ) (*trouble, error) {
 	for _, use := range pod.PVCs(&vmi.Spec) {
-		pvc := claims[use.Name]
+		pvc := pvcs[use.Name]
 		switch {
 		case pvc == nil:
 			return &trouble{reason: ReasonPVCNotFound, unschedulable: true,

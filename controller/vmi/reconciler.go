@@ -102,14 +102,14 @@ func (r *Reconciler) create(ctx context.Context, vmi *kubevirt.VirtualMachineIns
 		return ctrl.Result{RequeueAfter: turn}, nil
 	}
 	defer end()
-	claims, err := r.claims(ctx, vmi)
+	objects, err := r.pvcObjects(ctx, vmi)
 	if err != nil {
 		return ctrl.Result{}, err
 	}
-	if t, err := r.unusable(ctx, vmi, claims); err != nil || t != nil {
+	if t, err := r.unusable(ctx, vmi, objects); err != nil || t != nil {
 		return ctrl.Result{}, r.wait(ctx, vmi, t, err)
 	}
-	wanted, err := pod.New(vmi, claims, r.Pods)
+	wanted, err := pod.New(vmi, objects, r.Pods)
 	if err != nil { // a retry would fail in the same way: a change of the VMI or a PVC triggers the next attempt
 		return ctrl.Result{}, r.report(ctx, vmi, view{trouble: failedCreate(err)})
 	}

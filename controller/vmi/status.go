@@ -35,7 +35,7 @@ func status(vmi *kubevirt.VirtualMachineInstance, v view, now time.Time) kubevir
 		s.Interfaces = interfaces(vmi, v.pod)
 		addGuests(s.Interfaces, v)
 		s.GuestOSInfo = osInfo(v)
-		setMachine(&s, vmi, v.claims)
+		setMachine(&s, vmi, v.pvcs)
 	}
 	s.Conditions = conditions(vmi, v, now)
 	return s

@@ -18,8 +18,8 @@ type view struct {
 	node node
 	// trouble is what keeps the guest from running, if the pod does not say.
 	trouble *trouble
-	// claims are the instance's PVCs, once its guest runs.
-	claims pod.Claims
+	// pvcs are the instance's PVCs, once its guest runs.
+	pvcs pod.PVCObjects
 }
 
 // node is what matters of an instance's node.

@@ -1,0 +1,121 @@
+//go:build cluster
+
+package cluster
+
+import (
+	"context"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"gotest.tools/v3/assert"
+
+	"github.com/nodevirt/nodevirt/test/guest"
+	"github.com/nodevirt/nodevirt/test/loopfs"
+	"github.com/nodevirt/nodevirt/test/wait"
+)
+
+// localPVC makes a PVC whose volume is a folder or a device of the first node.
+func localPVC(t *testing.T, name, mode, path string) {
+	t.Helper()
+	class := "local-" + name
+	spec := func(kind, name string, spec object) {
+		version := "v1"
+		if kind == "StorageClass" {
+			version = "storage.k8s.io/v1"
+		}
+		o := object{"apiVersion": version, "kind": kind, "metadata": object{"name": name}}
+		for key, value := range spec {
+			o[key] = value
+		}
+		made(t, o)
+	}
+	spec("StorageClass", class, object{"provisioner": "kubernetes.io/no-provisioner", "volumeBindingMode": "WaitForFirstConsumer"})
+	spec("PersistentVolume", "local-"+name, object{"spec": object{
+		"storageClassName": class, "volumeMode": mode, "accessModes": []string{"ReadWriteOnce"},
+		"capacity": object{"storage": "96Mi"}, "local": object{"path": path},
+		"nodeAffinity": object{"required": object{"nodeSelectorTerms": []object{{"matchExpressions": []object{
+			{"key": "kubernetes.io/hostname", "operator": "In", "values": []string{suite.Nodes()[0].Name()}},
+		}}}}},
+	}})
+	spec("PersistentVolumeClaim", name, object{"spec": object{
+		"storageClassName": class, "volumeMode": mode, "accessModes": []string{"ReadWriteOnce"},
+		"resources": object{"requests": object{"storage": "96Mi"}},
+	}})
+}
+
+// onPVC is an instance that boots from a PVC.
+func onPVC(name, pvc string) object {
+	return strangersVMI(name, func(spec, _, _ object) {
+		spec["terminationGracePeriodSeconds"] = 60
+		spec["volumes"] = []object{{"name": "boot", "persistentVolumeClaim": object{"claimName": pvc}}}
+	})
+}
+
+// addressOf waits for an instance to answer, and returns its address.
+func addressOf(t *testing.T, name string) string {
+	t.Helper()
+	assert.NilError(t, suite.WaitFor(t.Context(), "vmi/"+name, "jsonpath={.status.phase}=Running"))
+	answerOf(t, name, "")
+	return kubectl(t, "get", "vmi", name, "-o", "jsonpath={.status.interfaces[0].ipAddress}")
+}
+
+// TestAnInstanceBootsFromAPVC: a guest has no other disk than a PVC, which a second instance can't use
+// before the first has ended. Then it has what the first one wrote.
+func TestAnInstanceBootsFromAPVC(t *testing.T) {
+	t.Parallel()
+	disk, err := guest.Tiny(t.Context(), suite.Control().GuestOptions())
+	assert.NilError(t, err)
+	for name, volume := range map[string]func(*testing.T) (mode, path, disk string){
+		"block": func(t *testing.T) (mode, path, disk string) {
+			device := loopfs.Device(t, 96<<20)
+			return "Block", device, device
+		},
+		"files": func(t *testing.T) (mode, path, disk string) {
+			folder := t.TempDir()
+			file := filepath.Join(folder, "disk.img")
+			assert.NilError(t, os.WriteFile(file, nil, 0o600))
+			assert.NilError(t, os.Truncate(file, 96<<20))
+			return "Filesystem", folder, file
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			mode, path, to := volume(t)
+			_, err := suite.Nodes()[0].Output(t.Context(), "qemu-img", "convert", "-n", "-O", "raw", disk, to)
+			assert.NilError(t, err)
+			pvc := "boot-" + name
+			first := made(t, onPVC(name+"-first", pvc))
+			assert.NilError(t, suite.WaitFor(t.Context(), "vmi/"+first,
+				`jsonpath={.status.conditions[?(@.type=="Synchronized")].reason}=FailedPvcNotFound`))
+			localPVC(t, pvc, mode, path)
+			ip := addressOf(t, first)
+			second := made(t, onPVC(name+"-second", pvc))
+			assert.NilError(t, suite.WaitFor(t.Context(), "vmi/"+second,
+				`jsonpath={.status.conditions[?(@.type=="Synchronized")].reason}=PVCInUse`))
+			wait.Success(t, "the guest's file", func(ctx context.Context) error {
+				_, err := suite.Kubectl(ctx, "exec", shell, "--", "wget", "-q", "-O", "-", "--post-data=kept", "http://"+ip+"/cgi-bin/disk")
+				return err
+			})
+			kubectl(t, "delete", "vmi", first)
+			ip = addressOf(t, second)
+			asked(t, ip, "/cgi-bin/disk", "kept")
+			kubectl(t, "delete", "vmi", second) // before the PVC
+		})
+	}
+}
+
+// TestABlankPVC: a PVC of an empty file system becomes a disk.
+func TestABlankPVC(t *testing.T) {
+	t.Parallel()
+	folder := t.TempDir()
+	localPVC(t, "blank", "Filesystem", folder)
+	name := made(t, strangersVMI("on-blank", volume(object{"persistentVolumeClaim": object{"claimName": "blank"}})))
+	addressOf(t, name)
+	info, err := os.Stat(filepath.Join(folder, "disk.img"))
+	assert.NilError(t, err)
+	if info.Size() != 96<<20 {
+		t.Errorf("the disk has %d bytes", info.Size())
+	}
+	kubectl(t, "delete", "vmi", name)
+}
