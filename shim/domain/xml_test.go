@@ -70,6 +70,7 @@ func richDomain() Description {
 		vmspec.Disk{Name: "fixed", Bus: vmspec.BusVirtio, ReadOnly: true},
 		vmspec.Disk{Name: "claim", Bus: vmspec.BusVirtio},
 		vmspec.Disk{Name: "remote", Bus: vmspec.BusVirtio},
+		vmspec.Disk{Name: "san", Bus: vmspec.BusSCSI, LUN: true},
 	)
 	for i, target := range vmspec.Targets(m.Spec.Disks) {
 		m.Spec.Disks[i].Target = target
@@ -83,6 +84,7 @@ func richDomain() Description {
 			Portal: netip.MustParseAddrPort("127.0.0.1:3260"), Target: "iqn.2026-11.io.nodevirt:a", LUN: 1,
 			Initiator: "iqn.2026-11.io.nodevirt:by.b", User: "user", Secret: "66666666-2222-4333-8444-555555555555",
 		}}}},
+		Disk{Layers: []Layer{{Format: "raw", Path: "/run/vm/san", Block: true}}},
 	)
 	m.Spec.Interfaces[0].Model = "e1000e"
 	m.Spec.RNG, m.Spec.Balloon = false, false

@@ -169,14 +169,16 @@ spec.domain.devices.disks[0].io: Invalid value: "native": goes past the node's c
 spec.domain.devices.disks[1].shareable: what a VM writes to such a volume is its own, and no other's to share; leave it out
 spec.domain.devices.disks[1].serial: Duplicate value: "S"`},
 	{"disks that no volume allows", `{"domain": {"devices": {"disks": [
-			{"name": "a", "lun": {}}, {"name": "b", "disk": {}}, {"name": "c", "lun": {}, "disk": {}}, {"name": "d", "disk": {"bus": "sata", "readonly": true}}]}},
+			{"name": "a", "lun": {}}, {"name": "b", "disk": {}}, {"name": "c", "lun": {}, "disk": {}}, {"name": "e", "lun": {}, "serial": "E"}, {"name": "d", "disk": {"bus": "sata", "readonly": true}}]}},
 		"volumes": [{"name": "a", "containerDisk": {"image": "a"}}, {"name": "b", "persistentVolumeClaim": {"claimName": "b", "readOnly": true}},
-			{"name": "c", "persistentVolumeClaim": {"claimName": ""}}, {"name": "d", "persistentVolumeClaim": {"claimName": "d"}}]}`,
+			{"name": "c", "persistentVolumeClaim": {"claimName": ""}}, {"name": "d", "persistentVolumeClaim": {"claimName": "d"}},
+			{"name": "e", "persistentVolumeClaim": {"claimName": "e"}}]}`,
 		`spec.volumes[2].persistentVolumeClaim.claimName: Required value: the name of a PVC
 spec.domain.devices.disks[0].lun: needs a PVC of volumeMode Block; use disk
 spec.domain.devices.disks[1].disk.bus: a read-only disk on bus sata must be a cdrom; use virtio or scsi
 spec.domain.devices.disks[2]: lun and another device: use one of them
-spec.domain.devices.disks[3].disk.bus: a read-only disk on bus sata must be a cdrom; use virtio or scsi`},
+spec.domain.devices.disks[3].serial: a lun has the serial number of its device; leave it out
+spec.domain.devices.disks[4].disk.bus: a read-only disk on bus sata must be a cdrom; use virtio or scsi`},
 	{"too many vCPUs", least(`"cpu": {"cores": 240, "sockets": 240, "threads": 240}`, ``), `spec.domain.cpu: sockets × cores × threads makes 13824000 vCPUs; a VM has at most 240`},
 	{"too many vCPUs by limit", least(`"resources": {"limits": {"cpu": "300"}}`, ``), `spec.domain.resources.limits.cpu: Invalid value: "300": a VM has at most 240 vCPUs`},
 	{"little memory", least(`"memory": {"guest": "15Mi"}`, ``), `spec.domain.memory.guest: Invalid value: "15Mi": 15728640 bytes are too little for a guest; give it at least 16 MiB`},
