@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net/http"
 	"slices"
+	"strconv"
 
 	"sigs.k8s.io/controller-runtime/pkg/webhook/admission"
 
@@ -16,7 +17,7 @@ type Tree = map[string]any
 
 // setDefaults writes the defaults into the object.
 func (r *Review) setDefaults() error {
-	spec, ok := withoutNulls(r.Object["spec"]).(Tree)
+	spec, ok := storable(r.Object["spec"]).(Tree)
 	if !ok {
 		return fmt.Errorf("%s %s: no spec after it was checked", r.request.Kind.Kind, r.request.Name)
 	}
@@ -79,15 +80,15 @@ func SetDefault(of Tree, key string, value any) {
 	}
 }
 
-// withoutNulls returns a copy without null, which stands for an unset field and
-// which the schema refuses.
-func withoutNulls(value any) any {
+// storable returns a copy that the schema takes: without null, which stands for an
+// unset field, and with quantities such as 1.5 as text.
+func storable(value any) any {
 	switch value := value.(type) {
 	case Tree:
 		result := make(Tree, len(value))
 		for key, v := range value {
 			if v != nil {
-				result[key] = withoutNulls(v)
+				result[key] = storable(v)
 			}
 		}
 		return result
@@ -95,10 +96,12 @@ func withoutNulls(value any) any {
 		result := make([]any, 0, len(value))
 		for _, v := range value {
 			if v != nil {
-				result = append(result, withoutNulls(v))
+				result = append(result, storable(v))
 			}
 		}
 		return result
+	case float64:
+		return strconv.FormatFloat(value, 'f', -1, 64)
 	}
 	return value
 }

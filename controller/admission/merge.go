@@ -42,7 +42,7 @@ func (m *merger) merge(path string, own, theirs Tree) {
 				m.merge(at, Child(own, key), part)
 			}
 		case said == nil:
-			own[key], m.applied = withoutNulls(given), true
+			own[key], m.applied = storable(given), true
 		case isNamed(said) && isNamed(given):
 			own[key] = m.mergeNamed(at, said.([]any), given.([]any))
 		default:
@@ -57,7 +57,7 @@ func (m *merger) mergeNamed(at string, own, theirs []any) []any {
 		name := given.(Tree)["name"].(string)
 		have := slices.IndexFunc(own, func(said any) bool { return said.(Tree)["name"] == name })
 		if have < 0 {
-			own, m.applied = append(own, withoutNulls(given)), true
+			own, m.applied = append(own, storable(given)), true
 			continue
 		}
 		m.compare(at+"["+name+"]", own[have], given)
@@ -66,7 +66,7 @@ func (m *merger) mergeNamed(at string, own, theirs []any) []any {
 }
 
 func (m *merger) compare(at string, said, given any) {
-	if reflect.DeepEqual(withoutNulls(said), withoutNulls(given)) {
+	if reflect.DeepEqual(storable(said), storable(given)) {
 		m.applied = true
 	} else {
 		m.overridden = append(m.overridden, "spec."+at)
@@ -87,6 +87,6 @@ func isNamed(value any) bool {
 // contradictions returns the parts that two presets set to different values.
 func contradictions(a, b Tree) string {
 	var m merger
-	m.merge("domain", withoutNulls(a).(Tree), b)
+	m.merge("domain", storable(a).(Tree), b)
 	return strings.Join(m.overridden, ", ")
 }

@@ -4,13 +4,31 @@ import (
 	"fmt"
 	"slices"
 
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	kubevirt "kubevirt.io/api/core/v1"
+
+	"github.com/nodevirt/nodevirt/controller/manifest"
 )
 
-// warnings returns what may keep a sound VM from starting on some nodes. kubectl
-// prints it.
-func (r *Review) warnings() []string {
+// warnings returns what has no effect, and what may keep a sound VM from starting on
+// some nodes. kubectl prints it.
+func (r *Review) warnings() []string { return append(r.ignored(), r.obstacles()...) }
+
+// ignored returns warnings of names in a template.
+func (r *Review) ignored() []string {
+	metadata, _, _ := unstructured.NestedMap(r.Object, "spec", "template", "metadata")
+	var all []string
+	for _, name := range manifest.IgnoredNames() {
+		if metadata[name] != nil && metadata[name] != "" {
+			all = append(all, fmt.Sprintf("%s: has no effect: an instance's name and namespace follow from its owner's",
+				field.NewPath("spec", "template", "metadata", name)))
+		}
+	}
+	return all
+}
+
+func (r *Review) obstacles() []string {
 	at := field.NewPath("spec", "template", "spec")
 	if r.rules.Instance {
 		at = field.NewPath("spec")

@@ -20,7 +20,7 @@ func SupportedOfTypes() fields.Supported {
 	vmi := vmspec.Supported()
 	return fields.Supported{
 		Rows: []fields.Row{
-			fields.At("cpu.guest", fields.Integer(1, vmspec.MaxVCPUs)),
+			fields.At("cpu.guest", fields.Integer(0, vmspec.MaxVCPUs)),
 			fields.At("cpu.model", vmi.Takes("domain.cpu.model")),
 			fields.At("memory.guest", fields.Quantity),
 			fields.At("memory.overcommitPercent", fields.Integer(0, 99)),

@@ -12,11 +12,19 @@ import (
 // TemplateFields returns the fields of a template beside its spec, for every kind
 // whose objects create instances.
 func TemplateFields() fields.Supported {
-	return fields.Supported{Wholes: []fields.Whole{
+	supported := fields.Supported{Wholes: []fields.Whole{
 		{Path: "template.metadata.labels", Is: "a map of labels", Check: LabelMap},
 		{Path: "template.metadata.annotations", Is: "a map of annotations", Check: AnnotationMap},
 	}}
+	for _, name := range IgnoredNames() {
+		supported.Rows = append(supported.Rows, fields.At("template.metadata."+name, fields.Text(253)))
+	}
+	return supported
 }
+
+// IgnoredNames returns the fields of a template's metadata that have no effect, as with
+// KubeVirt: an instance's name and namespace follow from its owner's.
+func IgnoredNames() []string { return []string{"name", "generateName", "namespace"} }
 
 // CheckTemplate decodes a spec that has a template of instances into a value of
 // the API. By lists the supported fields beside the template's spec, which is

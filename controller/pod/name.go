@@ -5,6 +5,7 @@ import (
 	"encoding/hex"
 	"strings"
 
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/rand"
 	kubevirt "kubevirt.io/api/core/v1"
 )
@@ -43,4 +44,10 @@ func hostname(vmi *kubevirt.VirtualMachineInstance) string {
 // clip shortens a name without leaving a character at its end that no name ends in.
 func clip(name string, limit int) string {
 	return strings.TrimRight(name[:min(len(name), limit)], "-.")
+}
+
+// RevisionName returns KubeVirt's name of the ControllerRevision of a VirtualMachine's
+// spec, as an instance was started from it.
+func RevisionName(vm types.UID, generation string) string {
+	return "revision-start-vm-" + string(vm) + "-" + generation
 }

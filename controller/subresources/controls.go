@@ -7,6 +7,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	kubevirt "kubevirt.io/api/core/v1"
 )
 
@@ -49,6 +50,57 @@ func (s *Server) setPaused(ctx context.Context, c *call, paused bool) error {
 		}
 	}
 	return c.accept()
+}
+
+// freeze stops the guest's writes to its file systems, for at most the time that the
+// caller gives.
+func (s *Server) freeze(ctx context.Context, c *call) error {
+	options := struct {
+		UnfreezeTimeout *metav1.Duration `json:"unfreezeTimeout"`
+	}{}
+	if err := c.body(&options); err != nil {
+		return err
+	}
+	_, found, err := s.running(ctx, c)
+	if err != nil {
+		return err
+	}
+	limit := "0s"
+	if options.UnfreezeTimeout != nil {
+		limit = options.UnfreezeTimeout.Duration.String()
+	}
+	if _, err := s.control(ctx, found, "freeze", limit); err != nil {
+		return err
+	}
+	return c.accept()
+}
+
+// unfreeze lets the guest write again.
+func (s *Server) unfreeze(ctx context.Context, c *call) error {
+	_, found, err := s.running(ctx, c)
+	if err != nil {
+		return err
+	}
+	if _, err := s.control(ctx, found, "unfreeze"); err != nil {
+		return err
+	}
+	return c.accept()
+}
+
+// softReboot asks the guest to boot again: by its power button, or by its agent if it
+// has no ACPI.
+func (s *Server) softReboot(ctx context.Context, c *call) error {
+	vmi, err := s.instance(ctx, c)
+	if err != nil {
+		return err
+	}
+	f := vmi.Spec.Domain.Features
+	hasACPI := f == nil || f.ACPI.Enabled == nil || *f.ACPI.Enabled
+	if vmi.Status.Phase == kubevirt.Running && !hasCondition(vmi, kubevirt.VirtualMachineInstancePaused) && !hasACPI &&
+		!hasCondition(vmi, kubevirt.VirtualMachineInstanceAgentConnected) {
+		return c.conflict("VMI neither have the agent connected nor the ACPI feature enabled")
+	}
+	return s.press("reboot")(ctx, c)
 }
 
 const errPausedProbe = constant("Pausing VMIs with LivenessProbe is currently not supported")

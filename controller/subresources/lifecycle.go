@@ -21,9 +21,6 @@ func (s *Server) start(ctx context.Context, c *call) error {
 	if err := c.body(&options); err != nil {
 		return err
 	}
-	if options.Paused {
-		return missing("nodevirt can't start a VM paused: start it, then pause it")
-	}
 	return c.decide(func() error { return s.tryStart(ctx, c, options) })
 }
 
@@ -37,15 +34,26 @@ func (s *Server) tryStart(ctx context.Context, c *call, options kubevirt.StartOp
 	}
 	switch strategy {
 	case kubevirt.RunStrategyHalted:
+		if options.Paused { // the reconciler then changes the strategy
+			return s.request(ctx, c, vm, options.DryRun, startRequest(options))
+		}
 		return s.setRunning(ctx, c, vm, true, options.DryRun)
 	case kubevirt.RunStrategyRerunOnFailure, kubevirt.RunStrategyManual:
-		requests := []kubevirt.VirtualMachineStateChangeRequest{{Action: kubevirt.StartRequest}}
+		requests := []kubevirt.VirtualMachineStateChangeRequest{startRequest(options)}
 		if vmi != nil {
 			requests = append([]kubevirt.VirtualMachineStateChangeRequest{{Action: kubevirt.StopRequest, UID: &vmi.UID}}, requests...)
 		}
 		return s.request(ctx, c, vm, options.DryRun, requests...)
 	}
 	return c.conflict("%s does not support manual start requests", strategy)
+}
+
+func startRequest(options kubevirt.StartOptions) kubevirt.VirtualMachineStateChangeRequest {
+	r := kubevirt.VirtualMachineStateChangeRequest{Action: kubevirt.StartRequest}
+	if options.Paused {
+		r.Data = map[string]string{kubevirt.StartRequestDataPausedKey: kubevirt.StartRequestDataPausedTrue}
+	}
+	return r
 }
 
 // stop ends a VM's instance until a user starts the VM again.

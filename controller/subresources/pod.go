@@ -60,10 +60,10 @@ func (s *Server) running(ctx context.Context, c *call) (*kubevirt.VirtualMachine
 }
 
 // control presses a button of the machine in a pod, and returns what it says.
-func (s *Server) control(ctx context.Context, p *corev1.Pod, name string) ([]byte, error) {
+func (s *Server) control(ctx context.Context, p *corev1.Pod, name string, arguments ...string) ([]byte, error) {
 	out, complaint := bounded{most: maxAnswer}, bounded{most: maxComplaint}
 	err := s.stream(ctx, p, "exec", &corev1.PodExecOptions{
-		Container: pod.Container, Command: []string{"nodevirt.io/" + name}, Stdout: true, Stderr: true,
+		Container: pod.Container, Command: append([]string{"nodevirt.io/" + name}, arguments...), Stdout: true, Stderr: true,
 	}, remotecommand.StreamOptions{Stdout: &out, Stderr: &complaint})
 	if err != nil {
 		return nil, apierrors.NewInternalError(fmt.Errorf("%w%s", err, complaint.text))

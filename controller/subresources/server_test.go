@@ -240,7 +240,7 @@ func testLifecycle(t *testing.T, w *world, front tls.Certificate) {
 	}{
 		{halted, none, "start", "", 202, "Always []"},
 		{halted, none, "start", `{"dryRun":["All"]}`, 202, "Halted []"},
-		{halted, none, "start", `{"paused":true}`, 501, "can't start a VM paused"},
+		{halted, none, "start", `{"paused":true}`, 202, "Halted [Start]"},
 		{halted, none, "start", `{`, 400, "can not unmarshal"},
 		{always, running, "start", "", 409, "VM is already running"},
 		{always, failed, "start", "", 409, "Always does not support manual start requests"},

@@ -8,8 +8,6 @@ func unsupported() map[string]string {
 		"migrate":                    "nodevirt does not migrate VMs: stop the VM and start it elsewhere",
 		"memorydump":                 "nodevirt makes no memory dumps",
 		"removememorydump":           "nodevirt makes no memory dumps",
-		"freeze":                     "nodevirt does not freeze guests' file systems",
-		"unfreeze":                   "nodevirt does not freeze guests' file systems",
 		"backup":                     "nodevirt makes no backups",
 		"usbredir":                   "nodevirt's VMs have no USB to redirect devices to",
 		"vsock":                      "nodevirt's VMs have no VSOCK device",

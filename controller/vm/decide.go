@@ -87,6 +87,20 @@ func startRequested(vm *kubevirt.VirtualMachine) bool {
 	return false
 }
 
+// startsPaused reports whether a user requested a start that leaves the guest paused.
+func startsPaused(vm *kubevirt.VirtualMachine) bool {
+	for _, r := range vm.Status.StateChangeRequests {
+		if pausedStart(r) {
+			return true
+		}
+	}
+	return false
+}
+
+func pausedStart(r kubevirt.VirtualMachineStateChangeRequest) bool {
+	return r.Action == kubevirt.StartRequest && r.Data[kubevirt.StartRequestDataPausedKey] == kubevirt.StartRequestDataPausedTrue
+}
+
 func stopRequested(vm *kubevirt.VirtualMachine, vmi *kubevirt.VirtualMachineInstance) bool {
 	for _, r := range vm.Status.StateChangeRequests {
 		if r.Action == kubevirt.StopRequest && r.UID != nil && *r.UID == vmi.UID {
@@ -106,7 +120,7 @@ func pending(
 	for _, r := range vm.Status.StateChangeRequests {
 		switch {
 		case r.Action == kubevirt.StopRequest && (vmi == nil || r.UID == nil || *r.UID != vmi.UID):
-		case r.Action == kubevirt.StartRequest && strategy == kubevirt.RunStrategyHalted:
+		case r.Action == kubevirt.StartRequest && strategy == kubevirt.RunStrategyHalted && !(vmi == nil && pausedStart(r)):
 		case r.Action == kubevirt.StartRequest && vmi != nil && vmi.DeletionTimestamp == nil &&
 			!vmi.IsFinal() && !stopRequested(vm, vmi):
 		default:

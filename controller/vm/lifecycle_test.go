@@ -17,7 +17,7 @@ import (
 )
 
 const (
-	makes        = "patch VirtualMachine, create VirtualMachineInstance, patch status of VirtualMachine"
+	makes        = "patch VirtualMachine, create ControllerRevision, create VirtualMachineInstance, patch status of VirtualMachine"
 	writesStatus = "patch status of VirtualMachine"
 )
 

@@ -71,6 +71,9 @@ func (r *Reconciler) run(
 	if err != nil {
 		return ctrl.Result{}, r.report(ctx, vm, outcome{vmi: vmi, failure: err})
 	}
+	if strategy == kubevirt.RunStrategyHalted && vmi == nil && startsPaused(vm) {
+		return ctrl.Result{}, r.unhalt(ctx, vm) // the VM's event triggers the start
+	}
 	now := r.Now()
 	o := outcome{vmi: vmi, strategy: strategy, startFailure: failureUnder(strategy, vm.Status.StartFailure, vmi, now)}
 	o.failure = r.keepTypes(ctx, vm)
@@ -100,6 +103,24 @@ func (r *Reconciler) run(
 	return ctrl.Result{RequeueAfter: o.again(now)}, err
 }
 
+// unhalt changes the strategy of a halted VM that a user has requested to start
+// paused: the request alone says how to start it.
+func (r *Reconciler) unhalt(ctx context.Context, vm *kubevirt.VirtualMachine) error {
+	before := vm.DeepCopy()
+	if vm.Spec.Running != nil {
+		running := true
+		vm.Spec.Running = &running
+	} else {
+		always := kubevirt.RunStrategyAlways
+		vm.Spec.RunStrategy = &always
+	}
+	patch := client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{})
+	if err := r.Client.Patch(ctx, vm, patch); err != nil {
+		return client.IgnoreNotFound(fmt.Errorf("start VM %s/%s: %w", vm.Namespace, vm.Name, err))
+	}
+	return nil
+}
+
 func (r *Reconciler) start(ctx context.Context, vm *kubevirt.VirtualMachine) (*kubevirt.VirtualMachineInstance, error) {
 	template, err := r.template(ctx, vm)
 	if err != nil {
@@ -107,6 +128,9 @@ func (r *Reconciler) start(ctx context.Context, vm *kubevirt.VirtualMachine) (*k
 	}
 	vmi, err := instance(vm, template)
 	if err != nil {
+		return nil, err
+	}
+	if err := r.keepRevision(ctx, vm); err != nil {
 		return nil, err
 	}
 	if err := r.Client.Create(ctx, vmi); err != nil {

@@ -44,6 +44,10 @@ func instance(
 	vmi.Annotations[kubevirt.VirtualMachineGenerationAnnotation] = strconv.FormatInt(vm.Generation, 10)
 	vmi.Annotations[pod.AnnotationTemplate] = digest
 	maps.Copy(vmi.Annotations, instancetype.Annotations(vm))
+	if startsPaused(vm) {
+		paused := kubevirt.StartStrategyPaused
+		vmi.Spec.StartStrategy = &paused
+	}
 	if vmi.Spec.Domain.Firmware == nil {
 		vmi.Spec.Domain.Firmware = new(kubevirt.Firmware)
 	}

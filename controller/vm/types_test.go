@@ -44,7 +44,8 @@ func TestInstancetype(t *testing.T) {
 	g.Add(t, large())
 	g.Writes()
 	g.reconcile()
-	g.expect("create ControllerRevision, patch status of VirtualMachine, create VirtualMachineInstance, patch status of VirtualMachine")
+	g.expect("create ControllerRevision, patch status of VirtualMachine, create ControllerRevision, create VirtualMachineInstance, " +
+		"patch status of VirtualMachine")
 	if cpu := g.vmi().Spec.Domain.CPU; cpu == nil || cpu.Sockets*cpu.Cores*cpu.Threads != 4 {
 		t.Errorf("CPU: %+v", cpu)
 	}

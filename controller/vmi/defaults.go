@@ -1,6 +1,8 @@
 package vmi
 
 import (
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	kubevirt "kubevirt.io/api/core/v1"
 
@@ -14,6 +16,8 @@ func setDefaults(r *admission.Review, spec admission.Tree) {
 	admission.SetMachine(spec, made)
 	setCPU(spec, made)
 	setMemory(spec, r.VMI)
+	setRequests(spec, r.VMI)
+	setInputs(spec, made)
 	setBuses(spec, made)
 	setNetwork(spec, r.VMI)
 }
@@ -34,6 +38,36 @@ func setMemory(spec admission.Tree, vmi *kubevirt.VirtualMachineInstanceSpec) {
 	if !guest.IsZero() {
 		admission.SetDefault(admission.Child(admission.Child(spec, "domain"), "memory"), "guest", guest.String())
 	}
+}
+
+// setRequests shows what the pod requests: a limit, or else the guest's memory, stands
+// for a request.
+func setRequests(spec admission.Tree, vmi *kubevirt.VirtualMachineInstanceSpec) {
+	d := vmi.Domain
+	request := func(name corev1.ResourceName, q resource.Quantity) {
+		if requested := d.Resources.Requests[name]; !q.IsZero() && requested.IsZero() {
+			resources := admission.Child(admission.Child(spec, "domain"), "resources")
+			admission.SetDefault(admission.Child(resources, "requests"), string(name), q.String())
+		}
+	}
+	request(corev1.ResourceCPU, d.Resources.Limits[corev1.ResourceCPU])
+	memory := d.Resources.Limits[corev1.ResourceMemory]
+	if memory.IsZero() && d.Memory != nil && d.Memory.Guest != nil {
+		memory = *d.Memory.Guest
+	}
+	request(corev1.ResourceMemory, memory)
+}
+
+// setInputs shows the input devices, with their types and buses.
+func setInputs(spec admission.Tree, made vmspec.Spec) {
+	if len(made.Inputs) == 0 {
+		return
+	}
+	var all []any
+	for _, i := range made.Inputs {
+		all = append(all, admission.Tree{"name": i.Name, "type": string(kubevirt.InputTypeTablet), "bus": i.Bus})
+	}
+	admission.Child(admission.Child(spec, "domain"), "devices")["inputs"] = all
 }
 
 func setBuses(spec admission.Tree, made vmspec.Spec) {

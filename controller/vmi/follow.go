@@ -42,6 +42,9 @@ func (r *Reconciler) follow(
 	if err := r.report(ctx, vmi, v); err != nil {
 		return ctrl.Result{}, err
 	}
+	if vmi.DeletionTimestamp != nil && v.ended() && controllerutil.ContainsFinalizer(p, pod.Finalizer) {
+		r.Events.Eventf(vmi, p, corev1.EventTypeNormal, kubevirt.Deleted.String(), "Delete", "Signaled Deletion")
+	}
 	if err := r.release(ctx, v); err != nil { // only now: the end is on record
 		return ctrl.Result{}, err
 	}
@@ -86,9 +89,20 @@ func (r *Reconciler) remove(
 		}
 		r.Events.Eventf(vmi, p, corev1.EventTypeNormal, "SuccessfulDelete", "Delete",
 			"Deleted virtual machine pod %s", p.Name)
+		if v := (view{pod: p}); v.running() && grace(vmi) > 0 {
+			r.Events.Eventf(vmi, p, corev1.EventTypeNormal, kubevirt.ShuttingDown.String(), "Delete", "Signaled Graceful Shutdown")
+		}
 		return ctrl.Result{}, nil // the pod's event triggers the next step
 	}
 	return r.follow(ctx, vmi, p)
+}
+
+// grace returns the seconds that the guest has to shut down.
+func grace(vmi *kubevirt.VirtualMachineInstance) int64 {
+	if g := vmi.Spec.TerminationGracePeriodSeconds; g != nil {
+		return *g
+	}
+	return pod.DefaultGracePeriod
 }
 
 // forget removes the finalizer of an instance whose pod is really gone.

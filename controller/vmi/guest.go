@@ -49,6 +49,15 @@ func osInfo(v view) kubevirt.VirtualMachineInstanceGuestOSInfo {
 	}
 }
 
+// frozen returns KubeVirt's word for a guest whose file systems are frozen; "" for
+// others.
+func frozen(v view) string {
+	if g, ok := v.guest(); ok && g.Frozen {
+		return "frozen"
+	}
+	return ""
+}
+
 // addGuests adds to the cards their names in the guest, and the guest's addresses if
 // the pod's network has none. It finds a card by its MAC or IP address, or as the only
 // remaining one.

@@ -62,7 +62,7 @@ func TestStart(t *testing.T) {
 	if s := g.vmi().Status; s.Phase != kubevirt.Running || s.NodeName != "node1" || s.ActivePods[p.UID] != "node1" {
 		t.Errorf("running: %+v", s)
 	}
-	if e := g.Events(); e != "Normal Started VirtualMachineInstance started." {
+	if e := g.Events(); e != "Normal Created VirtualMachineInstance defined.\nNormal Started VirtualMachineInstance started." {
 		t.Errorf("events: %s", e)
 	}
 	g.reconcile()

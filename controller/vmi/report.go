@@ -43,11 +43,13 @@ func news(before, after *kubevirt.VirtualMachineInstanceStatus, v view) []item {
 	if after.Phase != before.Phase {
 		switch after.Phase {
 		case kubevirt.Running:
-			all = append(all, item{corev1.EventTypeNormal, "Started", "Run", "VirtualMachineInstance started."})
+			all = append(all,
+				item{corev1.EventTypeNormal, kubevirt.Created.String(), "Run", "VirtualMachineInstance defined."},
+				item{corev1.EventTypeNormal, kubevirt.Started.String(), "Run", "VirtualMachineInstance started."})
 		case kubevirt.Succeeded:
-			all = append(all, item{corev1.EventTypeNormal, "Stopped", "Stop", v.shutDown()})
+			all = append(all, item{corev1.EventTypeNormal, kubevirt.Stopped.String(), "Stop", v.shutDown()})
 		case kubevirt.Failed:
-			warn("Failed", v.why())
+			warn(v.failureEvent(), v.why())
 		case kubevirt.Unknown:
 			warn(ReasonNodeUnresponsive, fmt.Sprintf("Node %s does not report. If the node is off for good, "+
 				"delete its Node object or taint it %s: the guest then starts elsewhere.",
@@ -98,6 +100,15 @@ func (v view) shutDown() string {
 		return "The VirtualMachineInstance was shut down: " + v.disruption()
 	}
 	return "The VirtualMachineInstance was shut down."
+}
+
+// failureEvent returns the reason of the event about a failed instance: KubeVirt's for
+// a guest that ran, if it did.
+func (v view) failureEvent() string {
+	if c := v.compute(); c != nil && c.Terminated != nil {
+		return kubevirt.Stopped.String()
+	}
+	return "Failed"
 }
 
 // why returns why an instance has failed.

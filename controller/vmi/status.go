@@ -9,6 +9,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	kubevirt "kubevirt.io/api/core/v1"
+
+	"github.com/nodevirt/nodevirt/controller/pod"
 )
 
 // status returns the instance's status for a view. It is pure and idempotent, so
@@ -28,6 +30,7 @@ func status(vmi *kubevirt.VirtualMachineInstance, v view, now time.Time) kubevir
 	}
 	s.Phase = phase
 	s.Reason = reason(v)
+	s.VirtualMachineRevisionName = revisionName(vmi)
 	if v.pod != nil {
 		setPod(&s, v.pod)
 	}
@@ -35,10 +38,21 @@ func status(vmi *kubevirt.VirtualMachineInstance, v view, now time.Time) kubevir
 		s.Interfaces = interfaces(vmi, v.pod)
 		addGuests(s.Interfaces, v)
 		s.GuestOSInfo = osInfo(v)
+		s.FSFreezeStatus = frozen(v)
 		setMachine(&s, vmi, v.pvcs)
 	}
 	s.Conditions = conditions(vmi, v, now)
 	return s
+}
+
+// revisionName returns the name of the ControllerRevision that its VirtualMachine has
+// made for this start; "" for an instance without one.
+func revisionName(vmi *kubevirt.VirtualMachineInstance) string {
+	owner, generation := metav1.GetControllerOf(vmi), vmi.Annotations[kubevirt.VirtualMachineGenerationAnnotation]
+	if owner == nil || owner.Kind != kubevirt.VirtualMachineGroupVersionKind.Kind || generation == "" {
+		return ""
+	}
+	return pod.RevisionName(owner.UID, generation)
 }
 
 func transition(

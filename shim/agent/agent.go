@@ -18,6 +18,7 @@ type Agent struct {
 	Port     *Port
 	Commands *Commands
 	Queries  *Queries
+	Actions  *Actions
 	Facts    *Facts
 }
 
@@ -40,9 +41,10 @@ func join(l *link, o Options) *Agent {
 		terminals <- t
 	}
 	queries := &Queries{agent: l}
+	facts := &Facts{port: port, agent: queries, changed: o.Changed}
 	return &Agent{
-		Port: port, Queries: queries,
+		Port: port, Queries: queries, Facts: facts,
 		Commands: &Commands{agent: l, terminals: terminals},
-		Facts:    &Facts{port: port, agent: queries, changed: o.Changed},
+		Actions:  &Actions{agent: l, facts: facts},
 	}
 }

@@ -19,6 +19,8 @@ type State struct {
 	Hostname   string      `json:"hostname,omitempty"`
 	OS         *OS         `json:"os,omitempty"`
 	Interfaces []Interface `json:"interfaces,omitempty"`
+	// Frozen says that the guest's file systems accept no writes.
+	Frozen bool `json:"frozen,omitempty"`
 	// Problem is why the agent reported nothing.
 	Problem string `json:"problem,omitempty"`
 }
@@ -146,6 +148,11 @@ func (f *Facts) end(s State) {
 	if f.port.read().changes != f.seen {
 		f.asked = time.Time{}
 		return
+	}
+	if s.Frozen && !f.state.Updated.IsZero() { // a frozen guest answers little else
+		known := f.state
+		known.Frozen, known.Updated = true, s.Updated
+		s = known
 	}
 	f.state = s
 }

@@ -20,7 +20,7 @@ func (q *Queries) State(ctx context.Context) (State, error) {
 	var s State
 	var errs []error
 	for _, ask := range []func(context.Context, *State) error{
-		q.askVersion, q.askHostname, q.askOS, q.askInterfaces,
+		q.askFrozen, q.askVersion, q.askHostname, q.askOS, q.askInterfaces,
 	} {
 		err := ask(ctx, &s)
 		if _, refused := errors.AsType[*refusal](err); err != nil && !refused {
@@ -30,6 +30,15 @@ func (q *Queries) State(ctx context.Context) (State, error) {
 	}
 	s.Updated = time.Now()
 	return s, errors.Join(errs...)
+}
+
+// askFrozen ignores a refusal: not all guests can freeze their file systems.
+func (q *Queries) askFrozen(ctx context.Context, s *State) (err error) {
+	s.Frozen, err = frozen(ctx, q.agent)
+	if _, refused := errors.AsType[*refusal](err); refused {
+		return nil
+	}
+	return err
 }
 
 func (q *Queries) askVersion(ctx context.Context, s *State) error {

@@ -23,6 +23,8 @@ const (
 	EventCrashed   EventKind = "crashed"
 	EventStopped   EventKind = "stopped"
 	EventOther     EventKind = "other"
+	// EventWatchdog: the guest stopped to reset its watchdog, whose action follows.
+	EventWatchdog EventKind = "watchdog"
 	// EventRebooted: the guest or a call reset the VM. One reset may send two events.
 	EventRebooted EventKind = "rebooted"
 	// The guest agent has opened or closed its port.
@@ -118,6 +120,17 @@ func rebootCallback(send func(Event)) libvirt.DomainEventGenericCallback {
 			return
 		}
 		send(Event{UUID: uuid, Kind: EventRebooted})
+	}
+}
+
+func watchdogCallback(send func(Event)) libvirt.DomainEventWatchdogCallback {
+	return func(_ *libvirt.Connect, dom *libvirt.Domain, _ *libvirt.DomainEventWatchdog) {
+		uuid, err := dom.GetUUIDString() // reads the handle, without a call
+		if err != nil {
+			send(Event{Kind: EventResync})
+			return
+		}
+		send(Event{UUID: uuid, Kind: EventWatchdog})
 	}
 }
 

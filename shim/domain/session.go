@@ -72,6 +72,7 @@ func (s *session) listen(send func(Event)) error {
 	for _, register := range []func() (int, error){
 		func() (int, error) { return s.conn.DomainEventLifecycleRegister(nil, lifecycleCallback(send)) },
 		func() (int, error) { return s.conn.DomainEventRebootRegister(nil, rebootCallback(send)) },
+		func() (int, error) { return s.conn.DomainEventWatchdogRegister(nil, watchdogCallback(send)) },
 	} {
 		id, err := register()
 		if err != nil {

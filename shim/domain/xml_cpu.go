@@ -71,9 +71,11 @@ func capabilities(c *libvirtxml.DomainCPU) *libvirtxml.DomainQEMUCapabilities {
 // here and adds to the attack surface.
 func features(desc Description) *libvirtxml.DomainFeatureList {
 	f := &libvirtxml.DomainFeatureList{
-		ACPI:   &libvirtxml.DomainFeature{},
 		APIC:   &libvirtxml.DomainFeatureAPIC{},
 		VMPort: &libvirtxml.DomainFeatureState{State: "off"},
+	}
+	if !desc.Spec.NoACPI {
+		f.ACPI = &libvirtxml.DomainFeature{}
 	}
 	if desc.Accelerator == TCG {
 		f.TCG = &libvirtxml.DomainFeatureTCG{TBCache: tbCache(desc.Spec.Memory)}

@@ -25,26 +25,32 @@ func devices(desc Description) (*libvirtxml.DomainDeviceList, error) {
 	return &libvirtxml.DomainDeviceList{
 		Emulator:    desc.Emulator,
 		Disks:       disks,
-		Controllers: controllers(desc.Spec.Disks),
+		Controllers: controllers(desc.Spec),
 		Interfaces:  nics,
-		Serials:     []libvirtxml.DomainSerial{serial(desc)},
+		Serials:     serials(desc),
 		Consoles:    consoles(desc),
 		Channels:    []libvirtxml.DomainChannel{agent(desc)},
+		Inputs:      inputs(desc.Spec.Inputs),
 		Graphics:    graphics(desc),
 		Videos:      videos(desc),
 		MemBalloon:  balloon(desc.Spec.Balloon),
 		RNGs:        rng(desc.Spec.RNG),
+		Watchdogs:   watchdogs(desc.Spec.Watchdog),
 		// A guest reports a panic, and its domain ends as crashed.
 		Panics: []libvirtxml.DomainPanic{{Model: "isa"}},
 	}, nil
 }
 
 // controllers returns the controllers for which libvirt's default is not wanted:
-// no USB, and virtio for SCSI disks.
-func controllers(disks []vmspec.Disk) []libvirtxml.DomainController {
-	all := []libvirtxml.DomainController{{Type: "usb", Model: "none"}}
+// no USB without a device on it, and virtio for SCSI disks.
+func controllers(spec vmspec.Spec) []libvirtxml.DomainController {
+	usb := libvirtxml.DomainController{Type: "usb", Model: "none"}
+	if slices.ContainsFunc(spec.Inputs, func(i vmspec.Input) bool { return i.Bus == "usb" }) {
+		usb.Model = "qemu-xhci"
+	}
+	all := []libvirtxml.DomainController{usb}
 	scsi := func(d vmspec.Disk) bool { return d.Bus == vmspec.BusSCSI }
-	if slices.ContainsFunc(disks, scsi) {
+	if slices.ContainsFunc(spec.Disks, scsi) {
 		all = append(all, libvirtxml.DomainController{Type: "scsi", Model: "virtio-scsi"})
 	}
 	return all
@@ -57,11 +63,17 @@ func nics(desc Description) ([]libvirtxml.DomainInterface, error) {
 	}
 	var all []libvirtxml.DomainInterface
 	for _, spec := range desc.Spec.Interfaces {
+		place, err := pciAddress(spec.PCI)
+		if err != nil {
+			return nil, fmt.Errorf("network card %s: %w", spec.Name, err)
+		}
 		i := slices.IndexFunc(desc.NICs, func(n NIC) bool { return n.Name == spec.Name })
 		if i < 0 {
 			return nil, fmt.Errorf("network card %s has no tap", spec.Name)
 		}
-		all = append(all, nic(spec, desc.NICs[i]))
+		card := nic(spec, desc.NICs[i])
+		card.Address = place
+		all = append(all, card)
 	}
 	return all, nil
 }
@@ -94,11 +106,12 @@ func nic(spec vmspec.Interface, n NIC) libvirtxml.DomainInterface {
 
 // consoles returns the serial console, which libvirt requires first, and virtio consoles.
 func consoles(desc Description) []libvirtxml.DomainConsole {
-	port := uint(0)
-	all := []libvirtxml.DomainConsole{{
-		Source: serial(desc).Source, Log: serial(desc).Log,
-		Target: &libvirtxml.DomainConsoleTarget{Type: "serial", Port: &port},
-	}}
+	var all []libvirtxml.DomainConsole
+	for _, s := range serials(desc) {
+		all = append(all, libvirtxml.DomainConsole{
+			Source: s.Source, Log: s.Log, Target: &libvirtxml.DomainConsoleTarget{Type: "serial", Port: s.Target.Port},
+		})
+	}
 	for i, path := range desc.TerminalSockets {
 		port := uint(i + 1)
 		all = append(all, libvirtxml.DomainConsole{
@@ -111,16 +124,19 @@ func consoles(desc Description) []libvirtxml.DomainConsole {
 	return all
 }
 
-// serial returns the serial port of the console.
-func serial(desc Description) libvirtxml.DomainSerial {
+// serials returns the serial port of the console, unless the VM has none.
+func serials(desc Description) []libvirtxml.DomainSerial {
+	if desc.Spec.NoSerial {
+		return nil
+	}
 	port := uint(0)
-	return libvirtxml.DomainSerial{
+	return []libvirtxml.DomainSerial{{
 		Source: &libvirtxml.DomainChardevSource{
 			UNIX: &libvirtxml.DomainChardevSourceUNIX{Mode: "bind", Path: desc.ConsoleSocket},
 		},
 		Log:    &libvirtxml.DomainChardevLog{File: desc.ConsoleLog, Append: "on"},
 		Target: &libvirtxml.DomainSerialTarget{Port: &port},
-	}
+	}}
 }
 
 // balloon returns the balloon device, which reports the guest's memory use and

@@ -22,6 +22,9 @@ func disks(desc Description) ([]libvirtxml.DomainDisk, error) {
 			return nil, fmt.Errorf("disk %s: %w", spec.Name, err)
 		}
 		d := disk(spec, desc.Disks[i].Layers)
+		if d.Address, err = pciAddress(spec.PCI); err != nil {
+			return nil, fmt.Errorf("disk %s: %w", spec.Name, err)
+		}
 		if spec.Bus == vmspec.BusSCSI {
 			d.Address = &libvirtxml.DomainAddress{Drive: address(uint(unit))}
 		}

@@ -59,6 +59,9 @@ func richDomain() Description {
 		{Name: "aes", Policy: "require"}, {Name: "vmx", Policy: "disable"},
 	}}
 	m.Spec.Display, m.DisplaySocket = true, "/run/vm/display/vnc"
+	m.Spec.Inputs = []vmspec.Input{{Name: "pen", Bus: "virtio"}, {Name: "default-0", Bus: "usb"}}
+	m.Spec.Watchdog = vmspec.WatchdogPoweroff
+	m.Spec.Disks[0].PCI, m.Spec.Interfaces[0].PCI = "0000:02:00.0", "0000:01:00.0"
 	m.Spec.Firmware = vmspec.Firmware{
 		UUID: "11111111-2222-4333-8444-555555555555", Serial: "SN-1",
 		Kernel: &vmspec.Kernel{Path: "/boot/vmlinuz", Initrd: "/boot/initrd", Args: "console=ttyS0"},
@@ -104,6 +107,15 @@ func strangeDomain() Description {
 	return m
 }
 
+// bareDomain has neither a console nor a power button.
+func bareDomain() Description {
+	m := plainDomain()
+	m.Spec.NoSerial, m.Spec.NoACPI = true, true
+	m.TerminalSockets = []string{"/run/vm/hvc0", "/run/vm/hvc1"}
+	m.Spec.Memory = 1 << 20
+	return m
+}
+
 // networkDomain has no disk, and boots from its second card.
 func networkDomain() Description {
 	m := plainDomain()
@@ -120,6 +132,7 @@ func TestXML(t *testing.T) {
 		"rich":    richDomain(),
 		"strange": strangeDomain(),
 		"network": networkDomain(),
+		"bare":    bareDomain(),
 	} {
 		t.Run(name, func(t *testing.T) {
 			got, err := XML(m)
@@ -137,7 +150,7 @@ func TestXMLIsValid(t *testing.T) {
 	startLibvirtd(t)
 	d := startDriver(t)
 	for name, m := range map[string]Description{
-		"plain": plainDomain(), "tcg": tcgDomain(), "rich": richDomain(), "network": networkDomain(),
+		"plain": plainDomain(), "tcg": tcgDomain(), "rich": richDomain(), "network": networkDomain(), "bare": bareDomain(),
 	} {
 		// Each has its own name and UUID here.
 		m.Name, m.UUID = name, uuid.NewString()

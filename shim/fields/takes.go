@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"regexp"
+	"strconv"
 
 	"k8s.io/apimachinery/pkg/api/resource"
 	"k8s.io/apimachinery/pkg/util/validation"
@@ -126,11 +127,15 @@ const maxQuantity = 1 << 50
 // plainQuantity keeps out exponents that take long to compute with.
 var plainQuantity = regexp.MustCompile(`^[0-9]{1,18}(\.[0-9]{1,9})?([mkKMGT]|[KMGT]i|[eE][0-9])?$`)
 
-// Quantity takes a quantity of Kubernetes that is greater than 0 and at most 2^50.
+// Quantity takes a quantity of Kubernetes that is greater than 0 and at most 2^50, as
+// text or as a number.
 func Quantity(at *field.Path, value any) *field.Error {
 	s, ok := value.(string)
 	if n, isInt := value.(int64); isInt {
 		s, ok = fmt.Sprint(n), true
+	}
+	if n, isFloat := value.(float64); isFloat {
+		s, ok = strconv.FormatFloat(n, 'f', -1, 64), true
 	}
 	if !ok {
 		return WrongType(at, value, "a quantity")

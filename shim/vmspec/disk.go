@@ -85,6 +85,10 @@ type Disk struct {
 	Cache       string `json:"cache,omitempty"`
 	IO          string `json:"io,omitempty"`
 	ErrorPolicy string `json:"errorPolicy,omitempty"`
+	// PCI is the address of a disk on bus virtio.
+	PCI PCIAddress `json:"pci,omitempty"`
+	// Tag is the author's name of the disk's role, for the guest's metadata.
+	Tag string `json:"tag,omitempty"`
 }
 
 // Registry reports whether the disk is one in an image.

@@ -53,7 +53,7 @@ func disks(at *field.Path, given []kubevirt.Disk, v volumes, boot bootOrder) ([]
 // readDisk adds to the content of a disk how it is attached.
 func readDisk(at *field.Path, d kubevirt.Disk, disk Disk) (Disk, field.ErrorList) {
 	var problems field.ErrorList
-	disk.Name, disk.Bus, disk.Serial = d.Name, BusSATA, d.Serial
+	disk.Name, disk.Bus, disk.Serial, disk.Tag = d.Name, BusSATA, d.Serial, d.Tag
 	bus := kubevirt.DiskBus("")
 	switch {
 	case d.Disk != nil && d.CDRom != nil:
@@ -66,9 +66,13 @@ func readDisk(at *field.Path, d kubevirt.Disk, disk Disk) (Disk, field.ErrorList
 		problems = append(problems, disk.readLUN(at.Child("lun"), d.LUN)...)
 	case d.Disk != nil:
 		disk.ReadOnly, bus = disk.ReadOnly || d.Disk.ReadOnly, d.Disk.Bus
+		disk.PCI = PCIAddress(d.Disk.PciAddress)
 	}
 	if bus != "" {
 		disk.Bus = Bus(bus)
+	}
+	if disk.PCI != "" && disk.Bus != BusVirtio {
+		problems = append(problems, refused(at.Child("disk", "pciAddress"), "goes with bus virtio"))
 	}
 	// QEMU has no read-only disk on SATA. cloud-init finds its seed by the label, also in a CD-ROM drive.
 	if disk.Bus == BusSATA && !disk.CDROM && disk.Source.Kind().Fixed {

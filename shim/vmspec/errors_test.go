@@ -36,17 +36,16 @@ spec.domain.resources: must be an object, not []`},
 	{"unsupported", `{"nodeSelector": {"a": "b"}, "livenessProbe": {},
 		"domain": {"clock": {"timezone": "UTC"}, "cpu": {"numa": {}}, "firmware": {"bootloader": {"efi": {}, "bios": {"useSerial": true}}},
 			"resources": {"limits": {"nvidia.com/gpu": 1}}, "memory": {"hugepages": {"pageSize": "2Mi"}},
-			"devices": {"disks": [{"name": "a", "disk": {}}, {"name": "b", "lun": {"reservation": true}, "tag": "x"}],
+			"devices": {"disks": [{"name": "a", "disk": {}}, {"name": "b", "lun": {"reservation": true}, "blockSize": {}}],
 				"interfaces": [{"name": "default", "slirp": {}, "state": "down"}],
-				"tpm": {}, "autoattachSerialConsole": false}},
+				"tpm": {}}},
 		"networks": [{"name": "default", "multus": {"networkName": "x", "default": true}}],
 		"volumes": [{"name": "a", "cloudInitConfigDrive": {"userData": "x"}}, {"name": "b", "hostDisk": {"path": "/etc"}},
 			{"name": "c", "dataVolume": {"name": "x"}}, {"name": "d", "cloudInitNoCloud": {"secretRef": {"name": "x"}}}]}`,
 		`spec.domain.clock.timezone: not supported
 spec.domain.cpu.numa: not supported
-spec.domain.devices.autoattachSerialConsole: false: not supported; use true or leave it out
+spec.domain.devices.disks[1].blockSize: not supported
 spec.domain.devices.disks[1].lun.reservation: not supported
-spec.domain.devices.disks[1].tag: not supported
 spec.domain.devices.interfaces[0].slirp: not supported; use bridge or masquerade
 spec.domain.devices.interfaces[0].state: not supported
 spec.domain.devices.tpm: not supported
@@ -181,7 +180,14 @@ spec.domain.devices.disks[3].serial: a lun has the serial number of its device; 
 spec.domain.devices.disks[4].disk.bus: a read-only disk on bus sata must be a cdrom; use virtio or scsi`},
 	{"too many vCPUs", least(`"cpu": {"cores": 240, "sockets": 240, "threads": 240}`, ``), `spec.domain.cpu: sockets × cores × threads makes 13824000 vCPUs; a VM has at most 240`},
 	{"too many vCPUs by limit", least(`"resources": {"limits": {"cpu": "300"}}`, ``), `spec.domain.resources.limits.cpu: Invalid value: "300": a VM has at most 240 vCPUs`},
-	{"little memory", least(`"memory": {"guest": "15Mi"}`, ``), `spec.domain.memory.guest: Invalid value: "15Mi": 15728640 bytes are too little for a guest; give it at least 16 MiB`},
+	{"little memory", least(`"memory": {"guest": "976Ki"}`, ``), `spec.domain.memory.guest: Invalid value: "976Ki": 999424 bytes are too little for a VM: must be greater than or equal to 1M`},
+	{"devices", `{"domain": {"devices": {"inputs": [{}, {"name": "a"}, {"name": "a"}], "watchdog": {"i6300esb": {}},
+		"disks": [{"name": "root", "disk": {"bus": "sata", "pciAddress": "0000:01:00.0"}}]}},
+		"volumes": [{"name": "root", "containerDisk": {"image": "a"}}]}`, `spec.domain.devices.disks[0].disk.pciAddress: goes with bus virtio
+spec.domain.devices.inputs[0].name: Required value
+spec.domain.devices.inputs[2].name: Duplicate value: "a"
+spec.domain.devices.watchdog.name: Required value`},
+	{"a watchdog of no model", `{"domain": {"devices": {"watchdog": {"name": "dog"}}}}`, `spec.domain.devices.watchdog.i6300esb: Required value: the only model`},
 	{"much memory", least(`"memory": {"guest": "999999999999T"}`, ``), `spec.domain.memory.guest: Invalid value: "999999999999T": must be a quantity of at most 1125899906842624`},
 	{"requests above limits", least(`"resources": {"requests": {"cpu": 3, "memory": "2Gi"},
 		"limits": {"cpu": 2, "memory": "1Gi"}}`, ``), `spec.domain.resources.requests.cpu: Invalid value: "3": larger than limits.cpu, 2
@@ -318,7 +324,7 @@ func TestContradictions(t *testing.T) {
 	}{
 		{"no memory", nil, &runtimeapi.LinuxContainerResources{}, `container vm: a VM needs resources.limits.memory`},
 		{"no memory in a VMI", vmi(least(``, ``)), &runtimeapi.LinuxContainerResources{}, `container vm: a VM needs resources.limits.memory`},
-		{"little memory", nil, &runtimeapi.LinuxContainerResources{MemoryLimitInBytes: 16<<20 - 1}, `container vm: resources.limits.memory: 16777215 bytes are too little for a guest; give it at least 16 MiB`},
+		{"little memory", nil, &runtimeapi.LinuxContainerResources{MemoryLimitInBytes: 1e6 - 1}, `container vm: resources.limits.memory: 999999 bytes are too little for a VM: must be greater than or equal to 1M`},
 		{"too much", nil, &runtimeapi.LinuxContainerResources{
 			MemoryLimitInBytes: 1<<63 - 1, CpuQuota: 1<<63 - 1, CpuPeriod: 1}, `container vm: resources.limits.cpu makes 9223372036854775807 vCPUs; a VM has at most 240
 container vm: resources.limits.memory: 9223372036854775807 bytes are too much for a guest; give it at most 16384 GiB`},

@@ -250,13 +250,14 @@ func least(domain, devices string) string {
 const allVMI = `{
 	"hostname": "db",
 	"terminationGracePeriodSeconds": 30,
+	"startStrategy": "Paused",
 	"domain": {
 		"cpu": {"cores": 2, "sockets": 3, "threads": 1, "model": "Skylake-Client-IBRS",
 			"features": [{"name": "vmx", "policy": "disable"}, {"name": "aes"}]},
 		"memory": {"guest": "1.5Gi"},
 		"resources": {"requests": {"cpu": "500m", "memory": "1536Mi"}, "limits": {"cpu": 6, "memory": "2Gi"}},
 		"machine": {"type": "pc-q35-7.2"},
-		"features": {"acpi": {"enabled": true}, "apic": {"enabled": true, "endOfInterrupt": false}},
+		"features": {"acpi": {"enabled": false}, "apic": {"enabled": true, "endOfInterrupt": false}},
 		"clock": {"utc": {}, "timer": {"hpet": {"present": false}, "pit": {"present": true, "tickPolicy": "delay"},
 			"rtc": {"present": true, "tickPolicy": "catchup"}}},
 		"firmware": {
@@ -269,19 +270,22 @@ const allVMI = `{
 		"devices": {
 			"disks": [
 				{"name": "seed", "cdrom": {"bus": "sata", "readonly": true}, "bootOrder": 2},
-				{"name": "root", "disk": {"bus": "virtio", "readonly": false}, "bootOrder": 1,
-					"serial": "root-1", "cache": "writeback", "io": "threads", "errorPolicy": "enospace", "shareable": false},
+				{"name": "root", "disk": {"bus": "virtio", "readonly": false, "pciAddress": "0000:02:00.0"}, "bootOrder": 1,
+					"serial": "root-1", "tag": "system", "cache": "writeback", "io": "threads", "errorPolicy": "enospace", "shareable": false},
 				{"name": "scratch", "disk": {"bus": "scsi"}, "io": "native"},
 				{"name": "san", "lun": {"bus": "scsi", "readonly": true}}
 			],
 			"interfaces": [{"name": "pods_1", "model": "e1000e", "macAddress": "02-00-00-AA-bb-01",
 				"masquerade": {}, "ports": [{"name": "http", "port": 80}, {"port": 53, "protocol": "UDP"}]},
-				{"name": "backup", "model": "virtio", "bridge": {}, "bootOrder": 3}],
+				{"name": "backup", "model": "virtio", "bridge": {}, "bootOrder": 3, "pciAddress": "0000:01:00.0", "tag": "backups"}],
 			"networkInterfaceMultiqueue": true,
 			"rng": {},
 			"autoattachMemBalloon": false,
 			"autoattachGraphicsDevice": true,
-			"autoattachSerialConsole": true,
+			"autoattachSerialConsole": false,
+			"autoattachInputDevice": true,
+			"inputs": [{"name": "pen", "type": "tablet", "bus": "virtio"}, {"name": "mouse"}],
+			"watchdog": {"name": "dog", "i6300esb": {"action": "poweroff"}},
 			"autoattachPodInterface": true
 		}
 	},

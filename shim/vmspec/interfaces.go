@@ -114,7 +114,10 @@ func readNetworks(at *field.Path, given []kubevirt.Network) (map[string]network,
 
 func readInterface(at *field.Path, given kubevirt.Interface, n network) (Interface, field.ErrorList) {
 	var problems field.ErrorList
-	result := Interface{Name: given.Name, Model: given.Model, Binding: BindingBridge, Device: n.device}
+	result := Interface{
+		Name: given.Name, Model: given.Model, Binding: BindingBridge, Device: n.device,
+		PCI: PCIAddress(given.PciAddress), Tag: given.Tag,
+	}
 	if result.Model == "" {
 		result.Model = defaultModel
 	}

@@ -8,8 +8,8 @@ import (
 
 const (
 	mebibyte = 1 << 20
-	// minMemory is the least that QEMU's firmware needs, though too little for any guest.
-	minMemory = 16 * mebibyte
+	// minMemory is KubeVirt's bound, 1 MB. QEMU starts with as little, and no guest boots.
+	minMemory = 1e6
 	// maxMemory is the most that guest physical addresses of 44 bits reach.
 	maxMemory = 1 << 44
 	// MaxVCPUs is the largest number of vCPUs of a VM. It is below 255, the limit of q35 without an IOMMU for
@@ -57,15 +57,14 @@ func (r request) memory() (int64, error) {
 	return memory, nil
 }
 
-// ram rounds a size in bytes down to a size that a VM can have.
+// ram rounds a size in bytes down to a size that a VM can have, to at least 1 MiB.
 func ram(size int64) (int64, error) {
 	switch {
 	case size < minMemory:
-		return 0, fmt.Errorf("%d bytes are too little for a guest; give it at least %d MiB",
-			size, minMemory/mebibyte)
+		return 0, fmt.Errorf("%d bytes are too little for a VM: must be greater than or equal to 1M", size)
 	case size > maxMemory:
 		return 0, fmt.Errorf("%d bytes are too much for a guest; give it at most %d GiB",
 			size, maxMemory>>30)
 	}
-	return size / mebibyte * mebibyte, nil
+	return max(size/mebibyte, 1) * mebibyte, nil
 }

@@ -24,6 +24,16 @@ type Spec struct {
 	Balloon bool `json:"balloon"`
 	// Display attaches a graphics card, whose picture VNC shows.
 	Display bool `json:"display,omitempty"`
+	// NoSerial leaves out the serial port, and with it the console.
+	NoSerial bool `json:"noSerial,omitempty"`
+	// Inputs are further input devices.
+	Inputs []Input `json:"inputs,omitempty"`
+	// Watchdog is the action of a watchdog, which is attached unless it is empty.
+	Watchdog WatchdogAction `json:"watchdog,omitempty"`
+	// NoACPI hides ACPI from the guest, which then has no power button.
+	NoACPI bool `json:"noACPI,omitempty"`
+	// StartPaused leaves the guest paused after its start.
+	StartPaused bool `json:"startPaused,omitempty"`
 	// Hostname is the guest's host name, one DNS label.
 	Hostname string `json:"hostname"`
 	// Seed is the content of the NoCloud disk; nil where no disk carries one.
@@ -107,7 +117,32 @@ type Interface struct {
 	// BootOrder is the card's place in the boot order, which it shares with disks. It
 	// counts from 1; 0 means not bootable.
 	BootOrder uint `json:"bootOrder,omitempty"`
+	// PCI is the card's address.
+	PCI PCIAddress `json:"pci,omitempty"`
+	// Tag is the author's name of the card's role, for the guest's metadata.
+	Tag string `json:"tag,omitempty"`
 }
+
+// Input is an input device. The only type is a tablet.
+type Input struct {
+	Name string `json:"name"`
+	// Bus is usb or virtio.
+	Bus string `json:"bus"`
+}
+
+// WatchdogAction is what happens when a guest has stopped to reset its watchdog.
+type WatchdogAction string
+
+// The actions of a watchdog.
+const (
+	WatchdogPoweroff WatchdogAction = "poweroff"
+	WatchdogReset    WatchdogAction = "reset"
+	WatchdogShutdown WatchdogAction = "shutdown"
+)
+
+// PCIAddress is the place of a device on the guest's PCI buses, as text such as
+// 0000:01:00.0. Empty lets libvirt choose one.
+type PCIAddress string
 
 // Seed is the content of a NoCloud data source (cloud-init's documentation,
 // "NoCloud"). The disk always has user-data and meta-data, even if they are empty:

@@ -3,6 +3,8 @@ package vmspec
 import (
 	"slices"
 
+	kubevirt "kubevirt.io/api/core/v1"
+
 	"github.com/nodevirt/nodevirt/shim/fields"
 )
 
@@ -22,6 +24,7 @@ func domainRows() []fields.Row {
 	return []fields.Row{
 		fields.At("hostname", fields.Label),
 		fields.At("terminationGracePeriodSeconds", fields.Integer(0, 1<<31-1)),
+		fields.At("startStrategy", fields.OneOf(kubevirt.StartStrategyPaused)),
 
 		fields.At("domain.cpu.cores", fields.Integer(0, MaxVCPUs)),
 		fields.At("domain.cpu.sockets", fields.Integer(0, MaxVCPUs)),
@@ -37,8 +40,8 @@ func domainRows() []fields.Row {
 		fields.At("domain.resources.limits.memory", fields.Quantity),
 		fields.At("domain.machine.type", machineType),
 
+		fields.At("domain.features.acpi.enabled", fields.Boolean),
 		// As every machine has them: said, they change nothing.
-		fields.At("domain.features.acpi.enabled", fields.Only(true)),
 		fields.At("domain.features.apic.enabled", fields.Only(true)),
 		fields.At("domain.features.apic.endOfInterrupt", fields.Only(false)),
 		fields.At("domain.clock.utc", fields.Object),
@@ -59,12 +62,14 @@ func domainRows() []fields.Row {
 		fields.At("domain.devices.disks[].name", fields.Label),
 		fields.At("domain.devices.disks[].disk.bus", diskBus),
 		fields.At("domain.devices.disks[].disk.readonly", fields.Boolean),
+		fields.At("domain.devices.disks[].disk.pciAddress", pciAddress),
 		fields.At("domain.devices.disks[].lun.bus", fields.OneOf(BusSCSI)),
 		fields.At("domain.devices.disks[].lun.readonly", fields.Boolean),
 		fields.At("domain.devices.disks[].cdrom.bus", cdromBus),
 		fields.At("domain.devices.disks[].cdrom.readonly", fields.Only(true)),
 		fields.At("domain.devices.disks[].bootOrder", fields.Integer(1, 1<<16)),
 		fields.At("domain.devices.disks[].serial", serial),
+		fields.At("domain.devices.disks[].tag", tag),
 		fields.At("domain.devices.disks[].cache", diskCache),
 		fields.At("domain.devices.disks[].io", diskIO),
 		fields.At("domain.devices.disks[].errorPolicy", fields.OneOf("stop", "report", "ignore", "enospace")),
@@ -74,6 +79,8 @@ func domainRows() []fields.Row {
 		fields.At("domain.devices.interfaces[].model", cardModel),
 		fields.At("domain.devices.interfaces[].macAddress", mac),
 		fields.At("domain.devices.interfaces[].bootOrder", fields.Integer(1, 1<<16)),
+		fields.At("domain.devices.interfaces[].pciAddress", pciAddress),
+		fields.At("domain.devices.interfaces[].tag", tag),
 		fields.At("domain.devices.interfaces[].bridge", fields.Object),
 		fields.At("domain.devices.interfaces[].masquerade", fields.Object),
 		fields.At("domain.devices.interfaces[].ports", fields.List(256)),
@@ -84,8 +91,15 @@ func domainRows() []fields.Row {
 		fields.At("domain.devices.rng", fields.Object),
 		fields.At("domain.devices.autoattachMemBalloon", fields.Boolean),
 		fields.At("domain.devices.autoattachGraphicsDevice", fields.Boolean),
-		fields.At("domain.devices.autoattachSerialConsole", fields.Only(true)),
+		fields.At("domain.devices.autoattachSerialConsole", fields.Boolean),
+		fields.At("domain.devices.autoattachInputDevice", fields.Boolean),
 		fields.At("domain.devices.autoattachPodInterface", fields.Boolean),
+		fields.At("domain.devices.inputs", fields.List(maxInputs)),
+		fields.At("domain.devices.inputs[].name", deviceName),
+		fields.At("domain.devices.inputs[].type", fields.OneOf(kubevirt.InputTypeTablet)),
+		fields.At("domain.devices.inputs[].bus", fields.OneOf(kubevirt.InputBusUSB, kubevirt.InputBusVirtio)),
+		fields.At("domain.devices.watchdog.name", deviceName),
+		fields.At("domain.devices.watchdog.i6300esb.action", fields.OneOf(WatchdogPoweroff, WatchdogReset, WatchdogShutdown)),
 	}
 }
 

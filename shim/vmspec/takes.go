@@ -13,8 +13,9 @@ import (
 )
 
 const (
-	// maxInterfaces bounds network cards.
+	// maxInterfaces bounds network cards, maxInputs input devices.
 	maxInterfaces = 8
+	maxInputs     = 8
 	// maxSerial is SCSI's and SMBIOS's, long enough for a UUID.
 	maxSerial = 36
 	// maxKernelArgs is x86's COMMAND_LINE_SIZE, with its final NUL.
@@ -24,6 +25,8 @@ const (
 
 var (
 	serial     = fields.Match(`[A-Za-z0-9_.+-]+`, maxSerial)
+	tag        = fields.Match(`[A-Za-z0-9_-]+`, fields.MaxLabel)
+	pciAddress = fields.Match(`[0-9a-fA-F]{4}:[0-9a-fA-F]{2}:[0-9a-fA-F]{2}\.[0-7]`, 12)
 	deviceName = fields.Match(`[A-Za-z0-9_-]+`, fields.MaxLabel)
 	imagePath  = fields.String(func(at *field.Path, s string) *field.Error {
 		if len(s) > 4095 || !path.IsAbs(s) || path.Clean(s) != s ||

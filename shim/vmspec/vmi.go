@@ -116,27 +116,25 @@ func translate(
 	if m := vmi.Domain.Machine; m != nil && m.Type != "" {
 		machine = m.Type
 	}
-	balloon := vmi.Domain.Devices.AutoattachMemBalloon
-	display := vmi.Domain.Devices.AutoattachGraphicsDevice // KubeVirt's default is true
 	name := vmi.Hostname
 	if name == "" {
 		name = r.hostname
 	}
-	return translation{
-		Spec: Spec{
-			CPU:        cpu,
-			Memory:     memory,
-			Machine:    machine,
-			Firmware:   firmware,
-			Disks:      disks,
-			Interfaces: interfaces,
-			RNG:        vmi.Domain.Devices.Rng != nil,
-			Balloon:    balloon == nil || *balloon,
-			Display:    display != nil && *display,
-			Hostname:   name,
-		},
-		cloudInit: volumes.cloudInit,
-	}, problems
+	spec := Spec{
+		CPU:         cpu,
+		Memory:      memory,
+		Machine:     machine,
+		Firmware:    firmware,
+		Disks:       disks,
+		Interfaces:  interfaces,
+		Hostname:    name,
+		StartPaused: vmi.StartStrategy != nil && *vmi.StartStrategy == kubevirt.StartStrategyPaused,
+	}
+	if f := vmi.Domain.Features; f != nil {
+		spec.NoACPI = !isOr(f.ACPI.Enabled, true)
+	}
+	problems = append(problems, spec.devices(domain.Child("devices"), vmi.Domain.Devices)...)
+	return translation{Spec: spec, cloudInit: volumes.cloudInit}, problems
 }
 
 // firmware reads the SMBIOS fields and the kernel.

@@ -64,6 +64,8 @@ type Guest struct {
 	Hostname     string      `json:"hostname,omitempty"`
 	OS           *OS         `json:"os,omitempty"`
 	Interfaces   []Interface `json:"interfaces,omitempty"`
+	// Frozen says that the guest's file systems accept no writes, for a backup.
+	Frozen bool `json:"frozen,omitempty"`
 }
 
 // OS is an operating system, with values of os-release(5) and uname(2).

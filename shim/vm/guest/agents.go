@@ -88,6 +88,11 @@ func (a *Agents) Recent(v *table.VM) *agent.State {
 // Absent notes that the guest's agent can't be there: the guest starts, or has ended.
 func (a *Agents) Absent(v *table.VM) { a.Of(v).Port.Report(agent.Absent) }
 
+// PowerOff asks the agent to power the guest off.
+func (a *Agents) PowerOff(ctx context.Context, v *table.VM) error {
+	return a.Of(v).Actions.PowerOff(ctx)
+}
+
 // RemoveSockets removes the sockets of a guest that has ended.
 func (a *Agents) RemoveSockets(id string) error {
 	var errs []error

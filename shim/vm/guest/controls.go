@@ -24,6 +24,9 @@ const controlPing = "ping"
 // control does something with a running VM, and returns what to print.
 type control func(ctx context.Context, v *table.VM) ([]byte, error)
 
+// argued makes a control of the argument in its command.
+type argued func(argument string) (control, error)
+
 // power pauses and resets domains; [domain.Lifecycle].
 type power interface {
 	Pause(ctx context.Context, uuid string) error
@@ -37,26 +40,38 @@ type screens interface {
 	Screenshot(ctx context.Context, uuid string) ([]byte, error)
 }
 
-// controls maps the names behind the prefix to what they do.
-type controls map[string]control
+// controls are the names behind the prefix with what they do, without and with an
+// argument.
+type controls struct {
+	plain map[string]control
+	with  map[string]argued
+}
 
 func newControls(p power, s screens, a *Agents) controls {
-	asked := queries{a}
-	return controls{
+	asked, writes := queries{a}, newFreezes(a)
+	with := map[string]argued{"freeze": writes.freeze}
+	return controls{with: with, plain: map[string]control{
+		"unfreeze":    writes.thaw,
 		"pause":       byLibvirt(p.Pause),
 		"unpause":     byLibvirt(p.Resume),
 		"reset":       byLibvirt(p.Reset),
-		"reboot":      byLibvirt(p.Reboot),
+		"reboot":      reboot(p, a),
 		"screenshot":  screenshot(s),
 		controlPing:   asked.ping,
 		"guest-info":  asked.info,
 		"users":       asked.users,
 		"filesystems": asked.filesystems,
-	}
+	}}
+}
+
+// names returns the controls' names, sorted.
+func (c controls) names() []string {
+	all := slices.Collect(maps.Keys(c.with))
+	return slices.Sorted(slices.Values(slices.AppendSeq(all, maps.Keys(c.plain))))
 }
 
 // find returns the control that a command asks for, nil if the command is for
-// the guest. Controls take no arguments.
+// the guest.
 func (c controls) find(command []string) (control, error) {
 	if len(command) == 0 {
 		return nil, nil
@@ -65,15 +80,30 @@ func (c controls) find(command []string) (control, error) {
 	if !ours {
 		return nil, nil
 	}
-	do, known := c[name]
-	switch {
+	do, known := c.plain[name]
+	switch with := c.with[name]; {
+	case with != nil && len(command) == 2:
+		return with(command[1])
+	case with != nil:
+		return nil, fmt.Errorf("%w: the machine control %s takes one argument", vmerrors.ErrInvalid, command[0])
 	case !known:
 		return nil, fmt.Errorf("%w: there is no machine control %.80q: after %s comes one of %s", vmerrors.ErrInvalid, command[0],
-			controlPrefix, strings.Join(slices.Sorted(maps.Keys(c)), ", "))
+			controlPrefix, strings.Join(c.names(), ", "))
 	case len(command) > 1:
 		return nil, fmt.Errorf("%w: the machine control %s takes no arguments", vmerrors.ErrInvalid, command[0])
 	}
 	return do, nil
+}
+
+// reboot presses the power button, or asks the agent of a guest that has none.
+func reboot(p power, a *Agents) control {
+	press := byLibvirt(p.Reboot)
+	return func(ctx context.Context, v *table.VM) ([]byte, error) {
+		if v.Record().Spec.NoACPI {
+			return nil, a.Of(v).Actions.Reboot(ctx)
+		}
+		return press(ctx, v)
+	}
 }
 
 // byLibvirt is a control that libvirtd alone carries out.

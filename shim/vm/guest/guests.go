@@ -16,6 +16,7 @@ import (
 	"github.com/nodevirt/nodevirt/shim/stream"
 	"github.com/nodevirt/nodevirt/shim/vm/layout"
 	"github.com/nodevirt/nodevirt/shim/vm/table"
+	"github.com/nodevirt/nodevirt/shim/vm/vmerrors"
 )
 
 // terminals connects clients to serial consoles; [terminal.Terminals] does.
@@ -97,6 +98,10 @@ func (g *Guests) Attach(ctx context.Context, id string, s stream.Streams) error 
 	v, err := g.running(id)
 	if err != nil {
 		return err
+	}
+	if v.Record().Spec.NoSerial {
+		return fmt.Errorf("%w: VM container %q has no serial console: set autoattachSerialConsole: true", vmerrors.ErrInvalid,
+			v.Record().Config.Value.GetMetadata().GetName())
 	}
 	out := io.Discard
 	if s.Out != nil {

@@ -144,8 +144,10 @@ func TestControls(t *testing.T) {
 		t.Error(err)
 	}
 	for words, command := range map[string][]string{
-		`there is no machine control "nodevirt.io/x": after nodevirt.io/ comes one of filesystems, guest-info, pause, ping`: {"nodevirt.io/x"},
-		"the machine control nodevirt.io/pause takes no arguments":                                                          {"nodevirt.io/pause", "now"},
+		`there is no machine control "nodevirt.io/x": after nodevirt.io/ comes one of filesystems, freeze, guest-info`: {"nodevirt.io/x"},
+		"the machine control nodevirt.io/pause takes no arguments":                                                     {"nodevirt.io/pause", "now"},
+		"the machine control nodevirt.io/freeze takes one argument":                                                    {"nodevirt.io/freeze"},
+		`freeze: "soon" is not a duration such as 10s`:                                                                 {"nodevirt.io/freeze", "soon"},
 	} {
 		_, err := n.ExecSync(t.Context(), "a", command, 0)
 		wantError(t, err, words)
@@ -209,6 +211,41 @@ func TestQueries(t *testing.T) {
 		_, err := n.ExecSync(t.Context(), "b", []string{"nodevirt.io/" + name}, 0)
 		wantError(t, err, agent.ErrAbsent.Error())
 	}
+}
+
+// TestFreeze: a freeze of a frozen guest succeeds, and one with a time ends by itself.
+func TestFreeze(t *testing.T) {
+	n := newNode(t)
+	v := n.add("a", record.Running)
+	n.serve(t, v, map[string]string{
+		"guest-fsfreeze-status": `"thawed"`, "guest-fsfreeze-freeze": `1`, "guest-fsfreeze-thaw": `1`, "guest-shutdown": `{}`,
+	})
+	control := func(command ...string) {
+		t.Helper()
+		if r, err := n.ExecSync(t.Context(), "a", command, 0); err != nil || r.GetExitCode() != 0 {
+			t.Errorf("%v: %v, %v", command, r, err)
+		}
+	}
+	control("nodevirt.io/freeze", "0s")
+	control("nodevirt.io/freeze", "1h")
+	control("nodevirt.io/freeze", "1ms")
+	control("nodevirt.io/unfreeze")
+	r := v.Record()
+	r.Spec.NoACPI = true // its agent reboots it
+	v.Publish(r)
+	control("nodevirt.io/reboot")
+	if len(n.domains.done) > 0 {
+		t.Errorf("libvirtd did %v", n.domains.done)
+	}
+}
+
+func TestAttachWithoutConsole(t *testing.T) {
+	n := newNode(t)
+	v := n.add("a", record.Running)
+	r := v.Record()
+	r.Spec.NoSerial = true
+	v.Publish(r)
+	wantError(t, n.Attach(t.Context(), r.ID, stream.Streams{}), `VM container "vm" has no serial console`)
 }
 
 func TestAttach(t *testing.T) {

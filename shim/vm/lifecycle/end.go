@@ -29,6 +29,7 @@ type ends struct {
 	libvirtd   connector
 	disks      DiskMaker
 	groups     Groups
+	agents     Agents
 	conditions Conditions
 	events     Publisher
 	tasks      *background.Tasks
@@ -44,14 +45,15 @@ type ends struct {
 
 // endState is what ends knows of one VM.
 type endState struct {
-	panicked atomic.Bool // the guest's kernel reported a panic
-	cleaning atomic.Bool // cleanLater is at work
+	panicked  atomic.Bool // the guest's kernel reported a panic
+	unwatched atomic.Bool // the guest's watchdog expired, and powers the VM off
+	cleaning  atomic.Bool // cleanLater is at work
 }
 
 func newEnds(o Options, down *teardown, p *pending) *ends {
 	e := &ends{
 		table: o.Table, domains: o.Domains, observer: o.Observer, processes: o.Processes, libvirtd: o.Connection,
-		disks: o.DiskMaker, groups: o.Groups, conditions: o.Conditions,
+		disks: o.DiskMaker, groups: o.Groups, agents: o.Agents, conditions: o.Conditions,
 		events: o.Events, tasks: o.Tasks, metrics: o.Metrics, layout: o.Layout, log: o.Logger,
 		down: down, pending: p, errors: newDiskErrors(o),
 	}
@@ -105,7 +107,8 @@ func (e *ends) settle(ctx context.Context, v *table.VM) error {
 // finish records an end. The caller has the VM's turn.
 func (e *ends) finish(ctx context.Context, v *table.VM, r record.Container, reason domain.Reason) error {
 	r.State, r.FinishedAt, r.Domain.PID = record.Exited, time.Now(), 0
-	end := endingOf(reason, r.Domain.Name, func() bool { return e.oomKilled(r) }, e.of.Of(v).panicked.Load)
+	state := e.of.Of(v)
+	end := endingOf(reason, r.Domain.Name, func() bool { return e.oomKilled(r) }, state.panicked.Load, state.unwatched.Load)
 	r.ExitCode, r.Reason, r.Message = end.code, end.reason, end.message
 	// The end is on disk at once, since libvirt forgets it with the domain. It is
 	// published when all is undone, so that a new container finds the pod free. The

@@ -17,9 +17,9 @@ const (
 	codeAborted = 128 + 6 // of a process that gave up by itself
 )
 
-// endingOf translates libvirt's reason for the end of a domain. oomKilled and
-// panicked are asked only where libvirt does not know the reason.
-func endingOf(reason domain.Reason, name string, oomKilled, panicked func() bool) ending {
+// endingOf translates libvirt's reason for the end of a domain. oomKilled, panicked
+// and unwatched are asked only where libvirt does not know the reason.
+func endingOf(reason domain.Reason, name string, oomKilled, panicked, unwatched func() bool) ending {
 	switch reason {
 	case domain.ReasonShutdown:
 		return ending{0, reasonCompleted, ""}
@@ -32,6 +32,9 @@ func endingOf(reason domain.Reason, name string, oomKilled, panicked func() bool
 	}
 	if panicked() {
 		return ending{codeAborted, reasonError, "the guest's kernel panicked"}
+	}
+	if unwatched() {
+		return ending{codeKilled, reasonError, "the guest's watchdog expired, and powered the VM off"}
 	}
 	return ending{codeKilled, reasonError, "QEMU ended unexpectedly: see libvirt's log of domain " + name}
 }

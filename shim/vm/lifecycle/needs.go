@@ -177,6 +177,8 @@ type Agents interface {
 	Handle(v *table.VM, e domain.Event)
 	Absent(v *table.VM)
 	RemoveSockets(id string) error
+	// PowerOff asks the agent to power the guest off.
+	PowerOff(ctx context.Context, v *table.VM) error
 }
 
 // Conditions reports VMs to the API server; package report's Conditions.

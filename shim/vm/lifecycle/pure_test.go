@@ -106,7 +106,7 @@ func TestEnd(t *testing.T) {
 		{domain.ReasonOther, false, true, panicked},
 		{domain.ReasonNone, false, false, unexpected},
 	} {
-		got := endingOf(c.reason, "d", func() bool { return c.oom }, func() bool { return c.panicked })
+		got := endingOf(c.reason, "d", func() bool { return c.oom }, func() bool { return c.panicked }, func() bool { return false })
 		if got != c.want {
 			t.Errorf("%q, OOM %t, panicked %t: %+v, want %+v", c.reason, c.oom, c.panicked, got, c.want)
 		}

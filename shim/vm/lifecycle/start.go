@@ -91,11 +91,19 @@ func (s *starts) boot(ctx context.Context, one *start) error {
 	}
 	s.dhcp.keep(v)
 	s.ends.watch(v)
-	s.conditions.SetState(v, domain.State{Status: domain.StatusRunning})
+	s.conditions.SetState(v, begins(one.rec))
 	r := v.Record()
 	table.Logger(s.log, r).Info("VM started", "pid", r.Domain.PID, "duration", time.Since(begun))
 	s.events.Publish(r, runtimeapi.ContainerEventType_CONTAINER_STARTED_EVENT)
 	return nil
+}
+
+// begins returns the state of a domain after its start.
+func begins(r record.Container) domain.State {
+	if r.Spec.StartPaused {
+		return domain.State{Status: domain.StatusPaused, Reason: domain.ReasonUser}
+	}
+	return domain.State{Status: domain.StatusRunning}
 }
 
 // run runs the phases, and records the VM as running.

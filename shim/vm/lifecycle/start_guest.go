@@ -150,6 +150,10 @@ func (s *start) adjustOOMScore(qemu int) error {
 	return nil
 }
 
+// resume lets the guest run, unless its author wants it paused.
 func (s *start) resume(ctx context.Context) error {
+	if s.rec.Spec.StartPaused {
+		return nil
+	}
 	return s.parts.domains.Resume(ctx, s.rec.Domain.UUID)
 }

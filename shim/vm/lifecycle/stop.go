@@ -77,7 +77,9 @@ const powerButtonPause = 5 * time.Second
 // shutDown asks the guest to power off, and reports whether it has within timeout.
 func (e *ends) shutDown(ctx context.Context, v *table.VM, timeout time.Duration) bool {
 	log := table.Logger(e.log, v.Record())
-	if err := e.pressPower(ctx, v, patience); err != nil {
+	if v.Record().Spec.NoACPI {
+		e.tasks.Run(func(ctx context.Context) { e.askAgent(ctx, v) })
+	} else if err := e.pressPower(ctx, v, patience); err != nil {
 		if !errors.Is(err, domain.ErrNotRunning) && !errors.Is(err, domain.ErrNotFound) {
 			log.Warn("requesting an ACPI shutdown failed", "error", err)
 		}
@@ -92,13 +94,22 @@ func (e *ends) shutDown(ctx context.Context, v *table.VM, timeout time.Duration)
 		case <-v.Exited():
 			return true
 		case <-again.C:
-			_ = e.pressPower(ctx, v, powerButtonPause) // its end, or that of the time, says enough
+			if !v.Record().Spec.NoACPI {
+				_ = e.pressPower(ctx, v, powerButtonPause) // its end, or that of the time, says enough
+			}
 		case <-limit.C:
 			log.Info("the guest did not power off in time", "timeout", timeout)
 			return false
 		case <-ctx.Done():
 			return false
 		}
+	}
+}
+
+// askAgent asks the agent of a guest without a power button to power it off.
+func (e *ends) askAgent(ctx context.Context, v *table.VM) {
+	if err := e.agents.PowerOff(ctx, v); err != nil && ctx.Err() == nil {
+		table.Logger(e.log, v.Record()).Warn("requesting a shutdown from the guest agent failed", "error", err)
 	}
 }
 

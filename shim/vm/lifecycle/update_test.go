@@ -44,8 +44,8 @@ func TestUpdateCreated(t *testing.T) {
 		if was.Config.Value.GetLinux().GetResources().GetMemoryLimitInBytes() != 256<<20 {
 			t.Error("the earlier record was changed")
 		}
-		if err := n.Update(t.Context(), id, memory(1)); !errors.Is(err, vmerrors.ErrInvalid) {
-			t.Errorf("1 MiB of RAM: %v", err)
+		if err := n.Update(t.Context(), id, &runtimeapi.LinuxContainerResources{MemoryLimitInBytes: 1 << 19}); !errors.Is(err, vmerrors.ErrInvalid) {
+			t.Errorf("512 KiB of RAM: %v", err)
 		}
 		wantError(t, n.Update(t.Context(), "unknown", memory(1)), "not found")
 	})

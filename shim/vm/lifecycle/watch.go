@@ -7,6 +7,7 @@ import (
 	"github.com/nodevirt/nodevirt/shim/record"
 	"github.com/nodevirt/nodevirt/shim/vm/background"
 	"github.com/nodevirt/nodevirt/shim/vm/table"
+	"github.com/nodevirt/nodevirt/shim/vmspec"
 )
 
 // watcher acts on libvirtd's events. After each new connection to libvirtd it
@@ -92,6 +93,8 @@ func (w *watcher) handleVM(v *table.VM, e domain.Event) {
 		w.tasks.Run(func(ctx context.Context) { w.dhcp.forgetClient(ctx, v) })
 	case e.Kind == domain.EventCrashed:
 		w.ends.of.Of(v).panicked.Store(true)
+	case e.Kind == domain.EventWatchdog:
+		w.ends.of.Of(v).unwatched.Store(r.Spec.Watchdog == vmspec.WatchdogPoweroff)
 	case e.Kind == domain.EventStopped, e.Kind == domain.EventSuspended, e.Kind == domain.EventResumed && w.conditions.Paused(v):
 		w.tasks.Run(func(ctx context.Context) { w.ends.settleLogged(ctx, v) })
 	}

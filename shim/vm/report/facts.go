@@ -59,7 +59,7 @@ func guest(s agent.State, r record.Container) *condition.Guest {
 	if s.Updated.IsZero() || s.Problem != "" && s.Version == "" {
 		return nil
 	}
-	g := &condition.Guest{AgentVersion: s.Version, Hostname: s.Hostname}
+	g := &condition.Guest{AgentVersion: s.Version, Hostname: s.Hostname, Frozen: s.Frozen}
 	if o := s.OS; o != nil {
 		g.OS = &condition.OS{ID: o.ID, PrettyName: o.Name, VersionID: o.Version, Kernel: o.Kernel, Machine: o.Machine}
 	}

@@ -1,6 +1,7 @@
 package vmtest
 
 import (
+	"context"
 	"sync"
 
 	"github.com/nodevirt/nodevirt/shim/agent"
@@ -42,6 +43,9 @@ func (a *Agents) Absent(v *table.VM) {
 
 // RemoveSockets implements guest's.
 func (a *Agents) RemoveSockets(string) error { return a.script.note("Agents.RemoveSockets") }
+
+// PowerOff implements guest's.
+func (a *Agents) PowerOff(context.Context, *table.VM) error { return a.script.note("Agents.PowerOff") }
 
 // State implements guest's.
 func (a *Agents) State(v *table.VM) agent.State {

@@ -25,7 +25,7 @@ func containerCases() []badCase {
 			name: "no memory limit", at: atCreate, container: memory(0), code: codes.InvalidArgument,
 		},
 		{
-			name: "too little memory", at: atCreate, container: memory(8 * mebibyte), code: codes.InvalidArgument,
+			name: "too little memory", at: atCreate, container: memory(mebibyte / 2), code: codes.InvalidArgument,
 		},
 		{
 			name: "too many processors", at: atCreate, code: codes.InvalidArgument,

@@ -50,7 +50,7 @@ func vmiCases() []badCase {
 		refusedDomain("multicast MAC", "", `,"interfaces":[{"name":"n","bridge":{},"macAddress":"01:00:00:00:00:01"}]`),
 		refusedDomain("XML in the CPU's model", `"cpu":{"model":"qemu64</model><feature name='x'/>"}`, ""),
 		refusedDomain("slirp", "", `,"interfaces":[{"name":"n","slirp":{}}]`),
-		refusedDomain("too little memory", `"memory":{"guest":"8Mi"}`, ""),
+		refusedDomain("too little memory", `"memory":{"guest":"512Ki"}`, ""),
 		refusedDomain("limits below requests", `"resources":{"requests":{"memory":"64Mi"},"limits":{"memory":"32Mi"}}`, ""),
 		{name: "a path outside", pod: vmiAt("/disk/../etc/shadow"), code: codes.InvalidArgument},
 		{name: "a path beside", pod: vmiAt("/other/disk.img"), code: codes.InvalidArgument},

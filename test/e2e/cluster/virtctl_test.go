@@ -181,9 +181,10 @@ func (v *virtctl) lifecycle() {
 	v.works("stop "+virtual, "VM virtual was scheduled to stop")
 	v.state("Stopped")
 	v.refused("stop "+virtual, "VM is not running")
-	v.refused("start --paused "+virtual, "can't start a VM paused")
 	v.works("start --dry-run "+virtual, "Dry Run execution")
-	if _, err := v.run("", "start", virtual); err != nil {
+	v.works("start --paused "+virtual, "VM virtual was scheduled to start")
+	v.state("Paused")
+	if _, err := v.run("", "unpause", "vm", virtual); err != nil {
 		v.t.Fatal(err)
 	}
 	v.state("Running")

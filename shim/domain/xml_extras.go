@@ -1,0 +1,43 @@
+package domain
+
+import (
+	"fmt"
+	"strings"
+
+	"libvirt.org/go/libvirtxml"
+
+	"github.com/nodevirt/nodevirt/shim/vmspec"
+)
+
+// inputs returns the VM's tablets. Their aliases can't be those of disks or network
+// cards.
+func inputs(wanted []vmspec.Input) []libvirtxml.DomainInput {
+	var all []libvirtxml.DomainInput
+	for _, i := range wanted {
+		all = append(all, libvirtxml.DomainInput{
+			Type: "tablet", Bus: i.Bus, Alias: &libvirtxml.DomainAlias{Name: "ua-input_" + i.Name},
+		})
+	}
+	return all
+}
+
+func watchdogs(action vmspec.WatchdogAction) []libvirtxml.DomainWatchdog {
+	if action == "" {
+		return nil
+	}
+	return []libvirtxml.DomainWatchdog{{Model: "i6300esb", Action: string(action)}}
+}
+
+// pciAddress returns a device's address, nil for one that libvirt chooses.
+func pciAddress(given vmspec.PCIAddress) (*libvirtxml.DomainAddress, error) {
+	if given == "" {
+		return nil, nil
+	}
+	var domain, bus, slot, function uint
+	if _, err := fmt.Sscanf(strings.ToLower(string(given)), "%4x:%2x:%2x.%1x", &domain, &bus, &slot, &function); err != nil {
+		return nil, fmt.Errorf("PCI address %q: %w", given, err)
+	}
+	return &libvirtxml.DomainAddress{PCI: &libvirtxml.DomainAddressPCI{
+		Domain: &domain, Bus: &bus, Slot: &slot, Function: &function,
+	}}, nil
+}
