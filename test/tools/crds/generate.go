@@ -70,9 +70,8 @@ func load(types string) (*parser, error) {
 }
 
 func (p *parser) generate(d definition) (map[string]any, error) {
-	none := 0
 	of := schema.GroupKind{Group: d.Group, Kind: d.Kind}
-	p.NeedCRDFor(of, &none)
+	p.NeedCRDFor(of, nil)
 	made, ok := p.CustomResourceDefinitions[of]
 	if !ok {
 		return nil, errors.New("there is no such type")
@@ -109,7 +108,6 @@ func (d definition) complete(made *apiext.CustomResourceDefinition) error {
 		}
 	}
 	root := v.Schema.OpenAPIV3Schema
-	undescribed(root)
 	yes := true
 	root.XPreserveUnknownFields = &yes
 	spec := root.Properties["spec"]
@@ -119,6 +117,7 @@ func (d definition) complete(made *apiext.CustomResourceDefinition) error {
 		return nil
 	}
 	second := *v.DeepCopy()
+	undescribed(second.Schema.OpenAPIV3Schema)
 	second.Name, second.Storage, second.Deprecated = d.Older, false, true
 	warning := fmt.Sprintf("%s/%s is deprecated; use %[1]s/%[3]s", d.Group, d.Older, v.Name)
 	second.DeprecationWarning = &warning

@@ -2,8 +2,8 @@ package main
 
 import apiext "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 
-// undescribed removes the descriptions from a schema. With them, a CRD of two versions is
-// too large for the annotation in which kubectl apply stores it.
+// undescribed removes the descriptions from a schema. With those of two versions, a CRD
+// would be too large for the annotation in which kubectl apply stores it.
 func undescribed(s *apiext.JSONSchemaProps) {
 	each(s, func(s *apiext.JSONSchemaProps) { s.Description = "" })
 }
