@@ -61,6 +61,7 @@ func addServers(m manager.Manager, cluster *rest.Config, o Options, log *slog.Lo
 	}
 	webhooks := admission.Webhooks{Kinds: kinds.Rules(), Presets: presets(m.GetAPIReader())}
 	server.Add(subresources.Group, users.Handler(), subresources.Versions...)
+	server.Describe(users.Paths())
 	server.Add(admission.Group, webhooks.Handler(server.Caller), admission.Version)
 	if err := m.Add(server); err != nil {
 		return fmt.Errorf("add the aggregated API: %w", err)

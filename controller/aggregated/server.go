@@ -34,6 +34,7 @@ type Server struct {
 	front   *frontProxy
 	mux     *http.ServeMux
 	groups  []metav1.APIGroup
+	openapi openapi
 	// serving is set once the server can identify the front proxy.
 	serving atomic.Bool
 }
@@ -61,6 +62,7 @@ func New(o Options) (*Server, error) {
 			TypeMeta: metav1.TypeMeta{Kind: "APIGroupList", APIVersion: "v1"}, Groups: s.groups,
 		})
 	})
+	s.mux.Handle("GET /openapi/v2", &s.openapi)
 	s.mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) { notFound(w, r) })
 	return s, nil
 }
@@ -77,6 +79,10 @@ func (s *Server) Add(name string, handler http.Handler, versions ...string) {
 	s.mux.HandleFunc("GET /apis/"+name, func(w http.ResponseWriter, _ *http.Request) { Reply(w, http.StatusOK, group) })
 	s.mux.Handle("/apis/"+name+"/", handler)
 }
+
+// Describe adds paths to the OpenAPI document, version 2, from which the API server
+// makes version 3, too. Call it before Start.
+func (s *Server) Describe(paths map[string]any) { s.openapi.add(paths) }
 
 // Caller returns the user whom the front proxy names in a request. It fails if the
 // request names none.

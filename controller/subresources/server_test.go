@@ -88,6 +88,7 @@ func newWorld(t *testing.T) *world {
 	})
 	assert.NilError(t, err)
 	s.Add(subresources.Group, users.Handler(), subresources.Versions...)
+	s.Describe(users.Paths())
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	assert.NilError(t, err)
 	w.url = "https://" + l.Addr().String() + "/apis/subresources.kubevirt.io/v1/namespaces/default/"
