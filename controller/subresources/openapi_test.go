@@ -7,7 +7,7 @@ import (
 )
 
 // TestOpenAPI: each subresource that discovery lists is described in each version, with
-// an ID of its own and every placeholder of its path.
+// a separate ID and every placeholder of its path.
 func TestOpenAPI(t *testing.T) {
 	paths := newServer(t).Paths()
 	ids := map[any]string{}

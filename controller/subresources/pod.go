@@ -92,10 +92,11 @@ func (b *bounded) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// attach joins streams and the machine's serial console, until either ends.
+// attach joins streams and the machine's serial console, until either ends or a newer
+// caller comes.
 func (s *Server) attach(ctx context.Context, p *corev1.Pod, in io.Reader, out io.Writer) error {
-	return s.stream(ctx, p, "attach", &corev1.PodAttachOptions{
-		Container: pod.Container, Stdin: true, Stdout: true, TTY: true,
+	return s.stream(ctx, p, "exec", &corev1.PodExecOptions{
+		Container: pod.Container, Command: []string{"nodevirt.io/console"}, Stdin: true, Stdout: true, TTY: true,
 	}, remotecommand.StreamOptions{Stdin: in, Stdout: out, Tty: true})
 }
 

@@ -2,15 +2,22 @@ package subresources
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"strconv"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/client-go/util/exec"
 	kubevirt "kubevirt.io/api/core/v1"
 )
 
-// console is the machine's serial console.
+// codeTakenOver is the exit code of a console's client that a newer one has ended; package
+// guest of the shim has the same.
+const codeTakenOver = 75
+
+// console is the machine's serial console, for one caller at a time: a newer one ends it,
+// wherever its connection comes from.
 func (s *Server) console(ctx context.Context, c *call) error {
 	vmi, found, err := s.running(ctx, c)
 	if err != nil {
@@ -29,10 +36,14 @@ func (s *Server) console(ctx context.Context, c *call) error {
 	in, gone := leaving(client, cancel)
 	defer func() { _ = in.Close() }()
 	err = s.attach(ctx, found, in, client)
-	if gone() {
-		err = nil
+	switch exit, ended := errors.AsType[exec.CodeExitError](err); {
+	case gone():
+		client.end(nil)
+	case ended && exit.Code == codeTakenOver:
+		_ = client.Close() // as KubeVirt does: its clients then say what may have happened
+	default:
+		client.end(err)
 	}
-	client.end(err)
 	return nil
 }
 

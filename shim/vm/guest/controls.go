@@ -51,16 +51,17 @@ func newControls(p power, s screens, a *Agents) controls {
 	asked, writes := queries{a}, newFreezes(a)
 	with := map[string]argued{"freeze": writes.freeze}
 	return controls{with: with, plain: map[string]control{
-		"unfreeze":    writes.thaw,
-		"pause":       byLibvirt(p.Pause),
-		"unpause":     byLibvirt(p.Resume),
-		"reset":       byLibvirt(p.Reset),
-		"reboot":      reboot(p, a),
-		"screenshot":  screenshot(s),
-		controlPing:   asked.ping,
-		"guest-info":  asked.info,
-		"users":       asked.users,
-		"filesystems": asked.filesystems,
+		"unfreeze":     writes.thaw,
+		controlConsole: consoleWithoutStream,
+		"pause":        byLibvirt(p.Pause),
+		"unpause":      byLibvirt(p.Resume),
+		"reset":        byLibvirt(p.Reset),
+		"reboot":       reboot(p, a),
+		"screenshot":   screenshot(s),
+		controlPing:    asked.ping,
+		"guest-info":   asked.info,
+		"users":        asked.users,
+		"filesystems":  asked.filesystems,
 	}}
 }
 

@@ -42,6 +42,8 @@ func (g *Guests) Exec(ctx context.Context, id string, command []string, s stream
 	}
 	if control, err := g.controls.find(command); err != nil {
 		return execFailed(v, err)
+	} else if control != nil && command[0] == controlPrefix+controlConsole {
+		return g.console(ctx, v, s)
 	} else if control != nil {
 		return g.execControl(ctx, v, control, s)
 	}

@@ -50,14 +50,18 @@ type Guests struct {
 	terminals  terminals
 	namespaces namespaces
 	log        *slog.Logger
+
+	consoleClients table.PerVM[*consoleClient]
 }
 
 // New returns Guests.
 func New(o Options) *Guests {
-	return &Guests{
+	g := &Guests{
 		table: o.Table, agents: o.Agents, controls: newControls(o.Power, o.Screens, o.Agents), layout: o.Layout,
 		terminals: o.Terminals, namespaces: o.Namespaces, log: o.Logger,
 	}
+	g.consoleClients.New = func(*table.VM) *consoleClient { return &consoleClient{} }
+	return g
 }
 
 // Running returns the whole id of a container that runs. For others it returns
@@ -99,6 +103,11 @@ func (g *Guests) Attach(ctx context.Context, id string, s stream.Streams) error 
 	if err != nil {
 		return err
 	}
+	return g.attach(ctx, v, s)
+}
+
+func (g *Guests) attach(ctx context.Context, v *table.VM, s stream.Streams) error {
+	id := v.Record().ID
 	if v.Record().Spec.NoSerial {
 		return fmt.Errorf("%w: VM container %q has no serial console: set autoattachSerialConsole: true", vmerrors.ErrInvalid,
 			v.Record().Config.Value.GetMetadata().GetName())

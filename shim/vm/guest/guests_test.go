@@ -2,6 +2,7 @@ package guest
 
 import (
 	"bytes"
+	"context"
 	"errors"
 	"io"
 	"net"
@@ -144,10 +145,10 @@ func TestControls(t *testing.T) {
 		t.Error(err)
 	}
 	for words, command := range map[string][]string{
-		`there is no machine control "nodevirt.io/x": after nodevirt.io/ comes one of filesystems, freeze, guest-info`: {"nodevirt.io/x"},
-		"the machine control nodevirt.io/pause takes no arguments":                                                     {"nodevirt.io/pause", "now"},
-		"the machine control nodevirt.io/freeze takes one argument":                                                    {"nodevirt.io/freeze"},
-		`freeze: "soon" is not a duration such as 10s`:                                                                 {"nodevirt.io/freeze", "soon"},
+		`there is no machine control "nodevirt.io/x": after nodevirt.io/ comes one of console, filesystems, freeze, guest-info`: {"nodevirt.io/x"},
+		"the machine control nodevirt.io/pause takes no arguments":                                                              {"nodevirt.io/pause", "now"},
+		"the machine control nodevirt.io/freeze takes one argument":                                                             {"nodevirt.io/freeze"},
+		`freeze: "soon" is not a duration such as 10s`:                                                                          {"nodevirt.io/freeze", "soon"},
 	} {
 		_, err := n.ExecSync(t.Context(), "a", command, 0)
 		wantError(t, err, words)
@@ -237,6 +238,40 @@ func TestFreeze(t *testing.T) {
 	if len(n.domains.done) > 0 {
 		t.Errorf("libvirtd did %v", n.domains.done)
 	}
+}
+
+// TestConsole: the newest client ends the one before, and none that attaches.
+func TestConsole(t *testing.T) {
+	n := newNode(t)
+	n.consoles.held = true
+	v := n.add("a", record.Running)
+	command := []string{"nodevirt.io/console"}
+	if err := n.CheckExec("a", &runtimeapi.ExecRequest{Cmd: command}); err != nil {
+		t.Error(err)
+	}
+	ctx, leave := context.WithCancel(t.Context())
+	attached, first, second := make(chan error, 1), make(chan error, 1), make(chan error, 1)
+	go func() { attached <- n.Attach(ctx, v.Record().ID, stream.Streams{In: strings.NewReader("")}) }()
+	go func() { first <- n.Exec(ctx, "a", command, stream.Streams{In: strings.NewReader(""), TTY: true}) }()
+	n.consoles.waitFor(2)
+	go func() { second <- n.Exec(ctx, "a", command, stream.Streams{In: strings.NewReader(""), TTY: true}) }()
+	if err := <-first; err == nil || err.Error() != "exit code 75" {
+		t.Errorf("the first console ended with %v", err)
+	}
+	n.consoles.waitFor(3)
+	select {
+	case err := <-attached:
+		t.Errorf("the one who attached ended with %v", err)
+	case err := <-second:
+		t.Errorf("the second console ended with %v", err)
+	default:
+	}
+	leave()
+	if a, s := <-attached, <-second; a != nil || s != nil {
+		t.Errorf("after the end: %v, %v", a, s)
+	}
+	_, err := n.ExecSync(t.Context(), "a", command, 0)
+	wantError(t, err, "the console needs a stream")
 }
 
 func TestAttachWithoutConsole(t *testing.T) {

@@ -14,6 +14,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
@@ -159,10 +160,36 @@ func (f *fakeDomains) Screenshot(_ context.Context, uuid string) ([]byte, error)
 	return f.picture, f.do("screenshot", uuid)
 }
 
-// fakeTerminals echoes what a client types.
-type fakeTerminals struct{ last terminal.Console }
+// fakeTerminals echoes what a client types, or holds clients until their contexts end.
+type fakeTerminals struct {
+	last terminal.Console
+	held bool
 
-func (f *fakeTerminals) Attach(_ context.Context, c terminal.Console, in io.Reader, out io.Writer) error {
+	mu      sync.Mutex
+	clients int
+}
+
+// waitFor waits for a number of clients that have come.
+func (f *fakeTerminals) waitFor(clients int) {
+	for {
+		f.mu.Lock()
+		came := f.clients
+		f.mu.Unlock()
+		if came >= clients {
+			return
+		}
+		time.Sleep(time.Millisecond)
+	}
+}
+
+func (f *fakeTerminals) Attach(ctx context.Context, c terminal.Console, in io.Reader, out io.Writer) error {
+	if f.held {
+		f.mu.Lock()
+		f.clients++
+		f.mu.Unlock()
+		<-ctx.Done()
+		return nil
+	}
 	f.last = c
 	if in == nil {
 		return errors.New("nothing is typed")

@@ -10,7 +10,6 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
-	"github.com/gorilla/websocket"
 	"gotest.tools/v3/assert"
 
 	"github.com/nodevirt/nodevirt/test/wait"
@@ -52,24 +51,20 @@ func TestConsole(t *testing.T) {
 	t.Parallel()
 	const name = "talkative"
 	instance(t, name)
-	silent := connect(t, name+"/console")
-	silent.send("\n")
-	silent.sees("# ")
-
 	refusedDial(t, "nobody/console", "", 404, `virtualmachineinstances.kubevirt.io "nobody" not found`)
 	refusedDial(t, name+"/console", "somebody", 403, `User "somebody" cannot get resource "virtualmachineinstances/console"`)
 
-	// Two at once: what either types is answered to both, and the end of one is nothing to the other.
-	first, second := connect(t, name+"/console"), connect(t, name+"/console")
-	for i, typing := range []*socket{first, second} {
-		typing.send(fmt.Sprintf("echo client-$((%d + 40))\n", i))
-		for _, s := range []*socket{first, second} {
-			s.sees(fmt.Sprintf("\nclient-%d", i+40))
-		}
-	}
-	assert.NilError(t, second.WriteMessage(websocket.CloseMessage, websocket.FormatCloseMessage(websocket.CloseNormalClosure, "")))
-	second.endsNormally()
-	heavy(first)
+	// The newest ends the one before, and not those that attach to the pod.
+	first := connect(t, name+"/console")
+	first.send("echo client-$((1 + 40))\n")
+	first.sees("\nclient-41")
+	watching := start(t, "attach", kubectl(t, "get", "pods", "--selector="+byName+"="+name, "-o", "name"))
+	silent := connect(t, name+"/console")
+	first.isTakenOver()
+	silent.send("echo client-$((2 + 40))\n")
+	silent.sees("\nclient-42")
+	watching.until("", "client-42")
+	heavy(silent)
 
 	// Longer than the API server's timeout of requests, which is a minute.
 	wait.Success(t, "pings on a silent console", func(context.Context) error {
@@ -83,7 +78,6 @@ func TestConsole(t *testing.T) {
 	silent.sees("answer-42")
 	silent.send("/etc/stop poweroff\n")
 	silent.endsNormally()
-	first.endsNormally()
 	assert.NilError(t, suite.WaitFor(t.Context(), "vmi/"+name, "jsonpath={.status.phase}=Succeeded"))
 	refusedDial(t, name+"/console", "", 409, "VMI is not running")
 }

@@ -153,7 +153,13 @@ func (s *socket) takes(n int) (taken []byte) {
 }
 
 // endsNormally waits for the other side's end, which has to be the usual one.
-func (s *socket) endsNormally() {
+func (s *socket) endsNormally() { s.endsWith(websocket.CloseNormalClosure) }
+
+// isTakenOver wants the socket's end without a word, as KubeVirt ends a console for a
+// newer one.
+func (s *socket) isTakenOver() { s.endsWith(websocket.CloseAbnormalClosure) }
+
+func (s *socket) endsWith(code int) {
 	s.t.Helper()
 	wait.Success(s.t, "the socket's end", func(context.Context) error {
 		select {
@@ -163,7 +169,7 @@ func (s *socket) endsNormally() {
 			return errors.New("it is open")
 		}
 	})
-	if !websocket.IsCloseError(s.err, websocket.CloseNormalClosure) {
+	if !websocket.IsCloseError(s.err, code) {
 		s.t.Errorf("the socket ended with %v", s.err)
 	}
 }
