@@ -86,7 +86,7 @@ func sentences(problems field.ErrorList) error {
 // each start for its first.
 func addMetaData(all map[string]string, vmi *kubevirt.VirtualMachineInstance) error {
 	seeded := slices.ContainsFunc(vmspec.PodVolumes(vmi.Spec.Volumes),
-		func(v vmspec.PodVolume) bool { return v.Kind.Source == vmspec.SourceSeed })
+		func(v vmspec.PodVolume) bool { return v.Kind.Needs == vmspec.NeedSecrets })
 	for _, key := range []string{
 		vmspec.AnnotationUserData, vmspec.AnnotationNetworkConfig, vmspec.AnnotationSSHKeys,
 	} {

@@ -102,3 +102,13 @@ func pullSecrets(s *kubevirt.VirtualMachineInstanceSpec) []corev1.LocalObjectRef
 	}
 	return secrets
 }
+
+// serviceAccount is that of the volume with its token; empty for the default one.
+func serviceAccount(s *kubevirt.VirtualMachineInstanceSpec) string {
+	for _, v := range vmspec.PodVolumes(s.Volumes) {
+		if v.ServiceAccount != "" {
+			return v.ServiceAccount
+		}
+	}
+	return ""
+}

@@ -85,7 +85,8 @@ func podSpec(vmi *kubevirt.VirtualMachineInstance, from bootImage) corev1.PodSpe
 		SchedulerName:                 s.SchedulerName,
 		PriorityClassName:             s.PriorityClassName,
 		ImagePullSecrets:              pullSecrets(s),
-		// A guest sees neither a token nor environment variables of Services.
+		ServiceAccountName:            serviceAccount(s),
+		// A guest sees neither a token, but that of a volume, nor environment variables of Services.
 		AutomountServiceAccountToken: &no,
 		EnableServiceLinks:           &no,
 		SecurityContext:              podSecurity(),

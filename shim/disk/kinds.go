@@ -7,6 +7,7 @@ import (
 	"github.com/nodevirt/nodevirt/imageunpack"
 	"github.com/nodevirt/nodevirt/shim/domain"
 	"github.com/nodevirt/nodevirt/shim/record"
+	"github.com/nodevirt/nodevirt/shim/seed"
 	"github.com/nodevirt/nodevirt/shim/vmspec"
 )
 
@@ -74,13 +75,21 @@ func newKinds(o Options, files folders, registry registry, imports *Imports) kin
 	always := func(k kind) func(Disk) kind { return func(Disk) kind { return k } }
 	reserved := &reservations{}
 	pvc := newPVC(o, reserved)
+	written := row{nothing{}, always(filesDisk(files))}
 	return kinds{
 		vmspec.SourceImage:  {ownImage{}, registry.kind},
 		vmspec.SourceVolume: {mountedImage{o.Unpacker}, registry.kind},
-		vmspec.SourceSeed:   {nothing{}, always(seedDisk{files: files})},
+		vmspec.SourceSeed:   {nothing{}, always(seedDisk(files, seed.NoCloud()))},
 		vmspec.SourceEmpty:  {nothing{}, always(empty{blank: o.Unpacker, files: files})},
 		vmspec.SourceImport: {importContent{imports: imports}, always(imported{imports: imports, reserved: reserved, secrets: o.ISCSI.Secrets})},
 		vmspec.SourcePVC:    {nothing{}, pvc.kind},
+
+		vmspec.SourceConfigDrive:    {nothing{}, always(seedDisk(files, seed.ConfigDrive()))},
+		vmspec.SourceConfigMap:      written,
+		vmspec.SourceSecret:         written,
+		vmspec.SourceDownwardAPI:    written,
+		vmspec.SourceServiceAccount: written,
+		vmspec.SourceSysprep:        written,
 	}
 }
 

@@ -13,6 +13,7 @@ import (
 	"github.com/nodevirt/nodevirt/imageunpack/expand"
 	"github.com/nodevirt/nodevirt/imageunpack/persist"
 	"github.com/nodevirt/nodevirt/shim/domain"
+	"github.com/nodevirt/nodevirt/shim/iso/isotest"
 	"github.com/nodevirt/nodevirt/shim/record"
 	"github.com/nodevirt/nodevirt/shim/vmspec"
 )
@@ -112,6 +113,17 @@ func TestLife(t *testing.T) {
 		},
 		"seed": func(*testing.T, *node) kindCase {
 			return kindCase{disk: vmspec.Disk{Name: "d", Source: vmspec.SourceSeed, ReadOnly: true}, groups: []string{"d-top"}}
+		},
+		"config drive": func(*testing.T, *node) kindCase {
+			return kindCase{disk: vmspec.Disk{Name: "d", Source: vmspec.SourceConfigDrive, ReadOnly: true}, groups: []string{"d-top"}}
+		},
+		"ConfigMap": func(t *testing.T, n *node) kindCase {
+			d := vmspec.Disk{Name: "d", Source: vmspec.SourceConfigMap, Host: mountOf(t, map[string]string{"key": "value"}), Label: "cfgdata"}
+			return kindCase{disk: d, groups: []string{"d-top"}, check: func(t *testing.T, _ *node, made domain.Disk) {
+				if l := made.Layers[0]; !l.ReadOnly || l.Format != "raw" || isotest.Read(t, l.Path).Label != "cfgdata" {
+					t.Errorf("%+v", made)
+				}
+			}}
 		},
 		"PVC": func(t *testing.T, n *node) kindCase {
 			return kindCase{disk: n.volume(t, "d", false, "content"), groups: []string{"d-top"}}

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"github.com/nodevirt/nodevirt/shim/vmspec"
@@ -96,8 +97,7 @@ func salvageContainer(path, id string) Container {
 func knownDisks(all []vmspec.Disk) []vmspec.Disk {
 	var known []vmspec.Disk
 	for _, d := range all {
-		switch d.Source {
-		case vmspec.SourceImage, vmspec.SourceVolume, vmspec.SourceSeed, vmspec.SourceEmpty, vmspec.SourceImport, vmspec.SourcePVC:
+		if slices.ContainsFunc(vmspec.VolumeKinds(), func(k vmspec.VolumeKind) bool { return k.Source == d.Source }) {
 			known = append(known, d)
 		}
 	}

@@ -10,14 +10,23 @@ import (
 	kubevirt "kubevirt.io/api/core/v1"
 )
 
-// cloudInit is the content of a VMI's cloudInitNoCloud volume.
+// cloudInit is the content of a VMI's cloud-init volume.
 type cloudInit struct {
+	source        Source
 	userData      string
 	networkConfig string
 	// userDataSecret and networkSecret are true for a part that is in a Secret instead.
 	// The Secret's files are in folder, which is "" while the container is unknown.
 	userDataSecret, networkSecret bool
 	folder                        string
+}
+
+// cloudInitOf returns a volume's fields, which both data sources have.
+func cloudInitOf(g kubevirt.Volume) *kubevirt.CloudInitNoCloudSource {
+	if g.CloudInitNoCloud == nil {
+		return (*kubevirt.CloudInitNoCloudSource)(g.CloudInitConfigDrive)
+	}
+	return g.CloudInitNoCloud
 }
 
 func readCloudInit(
@@ -56,10 +65,10 @@ func (c *cloudInit) find(at *field.Path, name string, mounts *mountsOf) field.Er
 		return nil
 	}
 	m, ok := mounts.find(name)
-	if !ok || m.secret == "" {
+	if !ok || m.files == "" {
 		return field.ErrorList{refused(at, "its Secret is not mounted; mount it at a path that ends in /%s", excerpt(name))}
 	}
-	c.folder = m.secret
+	c.folder = m.files
 	return nil
 }
 
@@ -100,8 +109,8 @@ func (w wishes) withCloudInit(c *cloudInit) (wishes, error) {
 		{AnnotationNetworkConfig, &w.networkConfig, c.networkConfig, c.networkSecret},
 	} {
 		if *part.have != "" && (part.fromVolume != "" || part.isSecret) {
-			return w, fmt.Errorf("%s: the VMI's cloudInitNoCloud volume has this too; use one of them",
-				part.key)
+			return w, fmt.Errorf("%s: the VMI's %s volume has this too; use one of them",
+				part.key, c.source.Kind().Field)
 		}
 		*part.have += part.fromVolume
 	}

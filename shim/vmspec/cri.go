@@ -105,7 +105,7 @@ func plain(w wishes, r request) (Spec, error) {
 	}
 	taken := map[string]bool{ownDisk: true, seedDisk().Name: w.seeded}
 	for _, m := range *r.mounts {
-		if m.secret != "" {
+		if m.files != "" {
 			return Spec{}, fmt.Errorf("container %s: volume mounted at %s: %w", r.container, excerpt(m.at), errVolume)
 		}
 		if m.readOnly {

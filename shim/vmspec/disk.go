@@ -14,6 +14,14 @@ const (
 	SourceVolume Source = "volume"
 	// SourceSeed is the NoCloud disk made from Spec.Seed.
 	SourceSeed Source = "seed"
+	// SourceConfigDrive is a config drive made from Spec.Seed.
+	SourceConfigDrive Source = "configDrive"
+	// SourceConfigMap and the next ones are read-only disks with the files of Disk.Host.
+	SourceConfigMap      Source = "configMap"
+	SourceSecret         Source = "secret"
+	SourceDownwardAPI    Source = "downwardAPI"
+	SourceServiceAccount Source = "serviceAccount"
+	SourceSysprep        Source = "sysprep"
 	// SourceEmpty is a disk without content, which is deleted with the container.
 	SourceEmpty Source = "empty"
 	// SourceImport is a disk of another node, which this node knows as Disk.Import.
@@ -50,7 +58,7 @@ type Disk struct {
 	Name   string `json:"name"`
 	Source Source `json:"source"`
 	// Host is the path of a SourcePVC on the node: a block device, or a folder with
-	// the file disk.img.
+	// the file disk.img. Of a disk with files it is the folder that holds them.
 	Host  string `json:"host,omitempty"`
 	Block bool   `json:"block,omitempty"`
 	// Origin is the initial content of a PVC. Image and Path then describe the
@@ -67,6 +75,8 @@ type Disk struct {
 	// Size of a SourceEmpty in bytes, a multiple of 1 MiB. Of a SourcePVC it is the size
 	// of the disk.img to create if the volume is a folder without one; 0 creates none.
 	Size int64 `json:"size,omitempty"`
+	// Label is the label of a disk with files.
+	Label string `json:"label,omitempty"`
 	// Import is the node's name of a SourceImport.
 	Import string `json:"import,omitempty"`
 	Bus    Bus    `json:"bus"`

@@ -56,7 +56,6 @@ spec.domain.resources.limits.nvidia.com/gpu: not supported
 spec.livenessProbe: not supported
 spec.networks[0].multus.default: not supported; use pod, and let Multus make that network the pod's
 spec.nodeSelector: not supported
-spec.volumes[0].cloudInitConfigDrive: not supported; use cloudInitNoCloud
 spec.volumes[1].hostDisk: not supported
 spec.volumes[2].dataVolume: not supported`},
 	{"slow quantity", `{"domain": {"devices": {}, "memory": {"maxGuest": "1.11111111111111111111e999999999"}}}`,
@@ -97,7 +96,7 @@ spec.domain.resources.limits.memory: Invalid value: "0": must be a quantity grea
 spec.domain.cpu.features[2].name: Duplicate value: "aes"
 spec.domain.firmware.kernelBoot.container.kernelPath: Required value: kernelArgs and initrdPath go with a kernel
 spec.volumes[0].name: Required value
-spec.volumes[0]: Required value: cloudInitNoCloud, containerDisk, emptyDisk or persistentVolumeClaim
+spec.volumes[0]: Required value: cloudInitConfigDrive, cloudInitNoCloud, configMap, containerDisk, downwardAPI, emptyDisk, persistentVolumeClaim, secret, serviceAccount or sysprep
 spec.domain.devices.disks[0].name: Required value
 spec.domain.devices.disks[1].name: Invalid value: "b": no volume has this name
 spec.networks[0].name: Required value
@@ -282,6 +281,32 @@ nodevirt.io/imported-disks: "" is no import's name`},
 		{"user data twice", with(vmi(`{"domain": {"devices": {"disks": [{"name": "a"}, {"name": "b"}]}}, "volumes": [
 			{"name": "a", "containerDisk": {"image": "a"}}, {"name": "b", "cloudInitNoCloud": {"userData": "a"}}]}`),
 			vmspec.AnnotationUserData, "b"), `nodevirt.io/cloud-init-user-data: the VMI's cloudInitNoCloud volume has this too; use one of them`},
+		{"two of cloud-init", vmi(`{"domain": {"devices": {"disks": [{"name": "a"}]}}, "volumes": [
+			{"name": "a", "cloudInitConfigDrive": {"userData": "a"}}, {"name": "b", "cloudInitNoCloud": {"userData": "a"}}]}`),
+			`nodevirt.io/vmi: spec.volumes[1].cloudInitNoCloud: one cloud-init volume per VM is supported`},
+		{"fields of volumes with files", vmi(`{"domain": {"devices": {}}, "volumes": [{"name": "b", "secret": {"secretName": "../a", "volumeLabel": " x"}},
+			{"name": "c", "downwardAPI": {"fields": [{"path": "../a"}, {"path": "a/../b"}, {"path": "c", "resourceFieldRef": {"resource": "limits.cpu", "divisor": 3}}]}}]}`),
+			`nodevirt.io/vmi: spec.volumes[0].secret.secretName: Invalid value: "../a": must be DNS labels with dots between them, at most 253 characters
+nodevirt.io/vmi: spec.volumes[0].secret.volumeLabel: Invalid value: " x": must match [!-~]([ -~]*[!-~])? and have at most 32 characters
+nodevirt.io/vmi: spec.volumes[1].downwardAPI.fields[0].path: Invalid value: "../a": must be a relative path of at most 253 characters, without . and ..
+nodevirt.io/vmi: spec.volumes[1].downwardAPI.fields[1].path: Invalid value: "a/../b": must be a relative path of at most 253 characters, without . and ..
+nodevirt.io/vmi: spec.volumes[1].downwardAPI.fields[2].resourceFieldRef.divisor: Invalid value: "3": must match 0|1([mkMGTPE]|[KMGTPE]i)? and have at most 3 characters`},
+		{"volumes with no files", vmi(`{"domain": {"devices": {}}, "volumes": [{"name": "a", "configMap": {}}, {"name": "b", "secret": {}},
+			{"name": "c", "downwardAPI": {"fields": [{"path": "a"}, {"fieldRef": {"fieldPath": "a"}, "resourceFieldRef": {"resource": "a"}}, {"path": "a", "fieldRef": {"fieldPath": "a"}}]}},
+			{"name": "d", "serviceAccount": {}}, {"name": "e", "serviceAccount": {"serviceAccountName": "a"}},
+			{"name": "f", "sysprep": {}}, {"name": "g", "sysprep": {"secret": {"name": ""}, "configMap": {"name": "a"}}}, {"name": "h", "downwardAPI": {}}]}`),
+			`nodevirt.io/vmi: spec.volumes[0].configMap.name: Required value
+nodevirt.io/vmi: spec.volumes[1].secret.secretName: Required value
+nodevirt.io/vmi: spec.volumes[2].downwardAPI.fields[0]: Required value: fieldRef or resourceFieldRef
+nodevirt.io/vmi: spec.volumes[2].downwardAPI.fields[1].path: Required value
+nodevirt.io/vmi: spec.volumes[2].downwardAPI.fields[1]: fieldRef and resourceFieldRef: use one of them
+nodevirt.io/vmi: spec.volumes[2].downwardAPI.fields[2].path: Duplicate value: "a"
+nodevirt.io/vmi: spec.volumes[3].serviceAccount.serviceAccountName: Required value
+nodevirt.io/vmi: spec.volumes[4].serviceAccount: a pod has one service account; use one such volume
+nodevirt.io/vmi: spec.volumes[5].sysprep: Required value: configMap or secret
+nodevirt.io/vmi: spec.volumes[6].sysprep: configMap and secret: use one of them
+nodevirt.io/vmi: spec.volumes[6].sysprep.secret.name: Required value
+nodevirt.io/vmi: spec.volumes[7].downwardAPI.fields: Required value`},
 		{"name of the seed", with(vmi(`{"domain": {"devices": {"disks": [{"name": "cloudinit"}]}}, "volumes": [
 			{"name": "cloudinit", "containerDisk": {"image": "a"}}]}`), vmspec.AnnotationUserData, "b"), `nodevirt.io/vmi: the disk name "cloudinit" is taken by the seed of the cloud-init annotations; rename the disk, or add a cloudInitNoCloud volume`},
 		{"several", map[string]string{vmspec.AnnotationSSHKeys: "", vmspec.AnnotationMetaData: "[]", vmspec.AnnotationVMI: `{"domain": {"devices": {"disks": [{"name": "x"}]}}}`}, `nodevirt.io/cloud-init-meta-data: not a YAML or JSON mapping: yaml: unmarshal errors:   line 1: cannot unmarshal !!seq into map[string]interface {}

@@ -86,9 +86,31 @@ func TestFromCRI(t *testing.T) {
 			name:        "vmi-disk-mode",
 			annotations: with(vmi(least(``, ``)), vmspec.AnnotationDiskMode, " file , root = raw"),
 		},
-		{name: "vmi-all", annotations: vmi(allVMI), resources: noLimits, devices: []*runtimeapi.Device{
-			{ContainerPath: "/dev/san", HostPath: "/pods/1/san", Permissions: "mr"},
-		}},
+		{name: "vmi-all", annotations: vmi(allVMI), resources: noLimits, mounts: []*runtimeapi.Mount{
+			filesAt("config", "configmap"), filesAt("secret", "secret"), filesAt("pod", "downward-api"),
+			filesAt("account", "projected"), filesAt("answers", "secret"),
+		}, devices: []*runtimeapi.Device{{ContainerPath: "/dev/san", HostPath: "/pods/1/san", Permissions: "mr"}}},
+		{
+			name: "vmi-files",
+			annotations: vmi(`{"domain": {"devices": {"disks": [{"name": "root"}, {"name": "config", "disk": {"bus": "virtio"}},
+					{"name": "secret", "cdrom": {"bus": "scsi"}, "serial": "S-1"}]}},
+				"volumes": [{"name": "config", "configMap": {"name": "a"}}, {"name": "root", "containerDisk": {"image": "r"}},
+					{"name": "secret", "secret": {"secretName": "b", "volumeLabel": "OEMDRV"}}, {"name": "answers", "sysprep": {"configMap": {"name": "c"}}}]}`),
+			mounts: []*runtimeapi.Mount{filesAt("config", "configmap"), filesAt("secret", "secret"), filesAt("answers", "configmap")},
+		},
+		{
+			name: "vmi-config-drive",
+			annotations: with(with(vmi(`{"domain": {"firmware": {"uuid": "5d307ca9-b3ef-428c-8861-06e72d69f223"}, "devices": {"disks": [{"name": "root"}, {"name": "seed", "disk": {"bus": "virtio"}}]}},
+				"volumes": [{"name": "root", "containerDisk": {"image": "r"}}, {"name": "seed", "cloudInitConfigDrive": {
+					"secretRef": {"name": "a"}, "networkData": "{}"}}]}`), vmspec.AnnotationSSHKeys, "ssh-rsa AAAAnew two"),
+				vmspec.AnnotationMetaData, "zone: b\nnested: {z: 1, 2: [true, null]}\npublic-keys: ssh-rsa AAAAold one\n"),
+			mounts: []*runtimeapi.Mount{{ContainerPath: "/volumes/seed", HostPath: secretsAt}},
+		},
+		{
+			name: "vmi-config-drive-least",
+			annotations: vmi(`{"domain": {"devices": {}}, "volumes": [{"name": "root", "containerDisk": {"image": "a"}},
+				{"name": "seed", "cloudInitConfigDrive": {"userData": "#!/bin/sh\n"}}]}`),
+		},
 		{
 			name: "vmi-pvcs",
 			annotations: with(vmi(`{"domain": {"devices": {"disks": [{"name": "cd", "cdrom": {}}, {"name": "root", "disk": {"bus": "virtio"}},
@@ -217,10 +239,17 @@ func container(r *runtimeapi.LinuxContainerResources) *runtimeapi.ContainerConfi
 	}
 }
 
-// imageAt is an image volume.
 // secretsAt is where a kubelet puts Secrets.
 const secretsAt = "/var/lib/kubelet/pods/1-2-3/volumes/kubernetes.io~projected/seed"
 
+// filesAt is a volume of a kind to which the kubelet writes files.
+func filesAt(name, kind string) *runtimeapi.Mount {
+	return &runtimeapi.Mount{
+		ContainerPath: "/volumes/" + name, Readonly: true, HostPath: "/var/lib/kubelet/pods/1-2-3/volumes/kubernetes.io~" + kind + "/" + name,
+	}
+}
+
+// imageAt is an image volume.
 func imageAt(path, id string, subPath ...string) *runtimeapi.Mount {
 	return &runtimeapi.Mount{
 		ContainerPath: path, Readonly: true, Image: &runtimeapi.ImageSpec{Image: id}, ImageSubPath: strings.Join(subPath, "/"),
@@ -294,7 +323,14 @@ const allVMI = `{
 			"imagePullPolicy": "IfNotPresent"}},
 		{"name": "scratch", "emptyDisk": {"capacity": "1G"}},
 		{"name": "san", "persistentVolumeClaim": {"claimName": "san", "readOnly": true}},
-		{"name": "seed", "cloudInitNoCloud": {"userData": "#cloud-config\n", "networkDataBase64": "dmVyc2lvbjogMgo="}}
+		{"name": "seed", "cloudInitNoCloud": {"userData": "#cloud-config\n", "networkDataBase64": "dmVyc2lvbjogMgo="}},
+		{"name": "config", "configMap": {"name": "a", "optional": true, "volumeLabel": "My files"}},
+		{"name": "secret", "secret": {"secretName": "a", "optional": false, "volumeLabel": "OEMDRV"}},
+		{"name": "pod", "downwardAPI": {"volumeLabel": "pod", "fields": [
+			{"path": "about/labels", "mode": 420, "fieldRef": {"apiVersion": "v1", "fieldPath": "metadata.labels"}},
+			{"path": "memory", "resourceFieldRef": {"containerName": "compute", "resource": "limits.memory", "divisor": "1Mi"}}]}},
+		{"name": "account", "serviceAccount": {"serviceAccountName": "a"}},
+		{"name": "answers", "sysprep": {"secret": {"name": "a"}}}
 	],
 	"networks": [
 		{"name": "pods_1", "pod": {"vmNetworkCIDR": "10.9.0.0/24", "vmIPv6NetworkCIDR": "fd09::/120"}},

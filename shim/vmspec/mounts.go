@@ -30,7 +30,7 @@ type mounted struct {
 	name, at string
 	image    string // id of an image volume
 	path     string // of the disk below /disk in that image, from the mount's subPath; may be empty
-	secret   string // folder of the node with a Secret's files, of a volume that is no image
+	files    string // folder of the node with the files of a volume that is no image, such as a Secret
 	host     string // path of any other volume on the node
 	block    bool   // it is a block device
 	readOnly bool   // it is of host, and can't be written
@@ -96,9 +96,9 @@ func readMounts(c *runtimeapi.ContainerConfig) (mountsOf, error) {
 func readMount(m *runtimeapi.Mount) (mounted, error) {
 	volume := mounted{name: path.Base(m.GetContainerPath()), at: m.GetContainerPath(), image: m.GetImage().GetImage()}
 	if volume.image == "" {
-		volume.secret = secretFolder(m.GetHostPath())
+		volume.files = filesFolder(m.GetHostPath())
 	}
-	if volume.image == "" && volume.secret == "" {
+	if volume.image == "" && volume.files == "" {
 		if volume.host = m.GetHostPath(); !path.IsAbs(volume.host) || path.Clean(volume.host) != volume.host {
 			return mounted{}, errVolume
 		}
@@ -125,14 +125,14 @@ var errVolume = errors.New("such volumes are not supported in a VM yet; remove i
 // errReadOnly is the error for a read-only volume of a pod without a VMI.
 var errReadOnly = errors.New("a VM writes to its disk, and this is read-only; mount it otherwise, or not at all")
 
-// secretFolder returns the folder of a mount if the kubelet has put Secrets into
-// it, as the folder's name says; "" otherwise.
-func secretFolder(host string) string {
-	if !path.IsAbs(host) || path.Clean(host) != host {
+// filesFolder returns the folder of a mount if the kubelet has put the files of
+// Kubernetes objects into it, as the folder's name says; "" otherwise.
+func filesFolder(host string) string {
+	if !path.IsAbs(host) || path.Clean(host) != host || !printable(host) {
 		return ""
 	}
 	switch path.Base(path.Dir(host)) {
-	case "kubernetes.io~secret", "kubernetes.io~projected":
+	case "kubernetes.io~secret", "kubernetes.io~projected", "kubernetes.io~configmap", "kubernetes.io~downward-api":
 		return host
 	}
 	return ""

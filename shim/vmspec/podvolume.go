@@ -16,6 +16,8 @@ type PodVolume struct {
 	Source *corev1.VolumeSource
 	// PullSecret is the name of the Secret to pull the image with; empty for none.
 	PullSecret string
+	// ServiceAccount is the name of the pod's; empty for the namespace's default.
+	ServiceAccount string
 	// Node is the VMI's volume as the node reads it, without what only the pod needs.
 	Node kubevirt.Volume
 }
@@ -72,9 +74,8 @@ func pvcVolume(g *kubevirt.Volume) PodVolume {
 func seedSecrets(g *kubevirt.Volume) PodVolume {
 	var sources []corev1.VolumeProjection
 	seen := map[string]bool{}
-	for _, ref := range []*corev1.LocalObjectReference{
-		g.CloudInitNoCloud.UserDataSecretRef, g.CloudInitNoCloud.NetworkDataSecretRef,
-	} {
+	c := cloudInitOf(*g)
+	for _, ref := range []*corev1.LocalObjectReference{c.UserDataSecretRef, c.NetworkDataSecretRef} {
 		if ref != nil && !seen[ref.Name] {
 			seen[ref.Name] = true
 			sources = append(sources, corev1.VolumeProjection{Secret: &corev1.SecretProjection{LocalObjectReference: *ref}})

@@ -21,15 +21,19 @@ const (
 // seed returns the NoCloud content for a pod's annotations. It adds to the author's meta
 // data what cloud-init requires, such as instance-id.
 func (w wishes) seed(instance, hostname string) (*Seed, error) {
-	meta := w.metaData.withDefault(keyInstanceID, instance).withDefault(keyHostname, hostname)
-	if len(w.sshKeys) > 0 {
-		meta = meta.with(keyPublicKeys, append(meta.publicKeys(), w.sshKeys...))
-	}
-	text, err := yaml.Marshal(yaml.MapSlice(meta))
+	text, err := yaml.Marshal(yaml.MapSlice(w.wholeMetaData(instance, hostname)))
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", AnnotationMetaData, err)
 	}
 	return &Seed{UserData: w.userData, MetaData: string(text), NetworkConfig: w.networkConfig}, nil
+}
+
+func (w wishes) wholeMetaData(instance, hostname string) metaData {
+	meta := w.metaData.withDefault(keyInstanceID, instance).withDefault(keyHostname, hostname)
+	if len(w.sshKeys) > 0 {
+		meta = meta.with(keyPublicKeys, append(meta.publicKeys(), w.sshKeys...))
+	}
+	return meta
 }
 
 // parseMetaData reads the author's meta data; JSON is YAML.
@@ -133,6 +137,8 @@ func flatten(value any) []string {
 				keys = append(keys, line)
 			}
 		}
+	case []string:
+		return v
 	case []any:
 		for _, element := range v {
 			keys = append(keys, flatten(element)...)

@@ -36,7 +36,7 @@ type Spec struct {
 	StartPaused bool `json:"startPaused,omitempty"`
 	// Hostname is the guest's host name, one DNS label.
 	Hostname string `json:"hostname"`
-	// Seed is the content of the NoCloud disk; nil where no disk carries one.
+	// Seed is the content of the cloud-init disk; nil where no disk carries one.
 	Seed *Seed `json:"seed,omitempty"`
 }
 
@@ -145,7 +145,7 @@ const (
 type PCIAddress string
 
 // Seed is the content of a NoCloud data source (cloud-init's documentation,
-// "NoCloud"). The disk always has user-data and meta-data, even if they are empty:
+// "NoCloud") or of a config drive, as the source of its disk says. The disk always has user-data and meta-data, even if they are empty:
 // cloud-init ignores a seed without one of them. An empty NetworkConfig makes no
 // file.
 type Seed struct {

@@ -131,7 +131,6 @@ func hints() map[string]string {
 		"domain.firmware.bootloader.efi":                       "use bios",
 		"domain.firmware.kernelBoot.container.imagePullSecret": ofPod,
 		"networks[].multus.default":                            "use pod, and let Multus make that network the pod's",
-		"volumes[].cloudInitConfigDrive":                       "use cloudInitNoCloud",
 		"volumes[].containerDisk.imagePullSecret":              ofPod,
 		"volumes[].registryDisk":                               "use containerDisk",
 	}

@@ -86,6 +86,12 @@ func (t translation) withSeed(w wishes, r request) (Spec, error) {
 	if spec.Seed, err = w.seed(r.instance, spec.Hostname); err != nil || t.cloudInit == nil {
 		return spec, err
 	}
+	if t.cloudInit.source == SourceConfigDrive {
+		meta := w.wholeMetaData(r.instance, spec.Hostname)
+		if spec.Seed.MetaData, err = meta.configDrive(spec.Firmware.UUID); err != nil {
+			return Spec{}, err
+		}
+	}
 	if t.cloudInit.userDataSecret {
 		spec.Seed.UserDataFrom = t.cloudInit.folder
 	}

@@ -24,13 +24,17 @@ const (
 	NeedImageVolume Need = "image volume"
 	// NeedSecrets are mounted Secrets, if the volume names any.
 	NeedSecrets Need = "secrets"
+	// NeedFiles is a mount whose files the kubelet has written, such as a ConfigMap.
+	NeedFiles Need = "files"
 	// NeedVolume is a writable mount, or a block device.
 	NeedVolume Need = "volume"
 )
 
 // takesVolume reports whether a container may mount a folder, or have a device,
 // for such a disk.
-func (n Need) takesVolume() bool { return n != NeedNothing && n != NeedSecrets }
+func (n Need) takesVolume() bool {
+	return n != NeedNothing && n != NeedSecrets && n != NeedFiles
+}
 
 // VolumeKind is what all disks of one source have in common. What a node does
 // with them is the table of package disk.
@@ -74,7 +78,7 @@ func VolumeKinds() []VolumeKind {
 	own, mounted := containerDisk, containerDisk
 	own.Source, own.Needs = SourceImage, NeedImage
 	mounted.Source, mounted.Needs = SourceVolume, NeedImageVolume
-	return []VolumeKind{
+	return append([]VolumeKind{
 		own,
 		mounted,
 		{
@@ -83,20 +87,8 @@ func VolumeKinds() []VolumeKind {
 			read:  (*volumes).emptyDisk,
 			rows:  []fields.Row{fields.At("capacity", fields.Quantity)},
 		},
-		{
-			Source: SourceSeed, Field: "cloudInitNoCloud", Needs: NeedSecrets, Fixed: true,
-			given: func(g kubevirt.Volume) bool { return g.CloudInitNoCloud != nil },
-			read:  (*volumes).cloudInitDisk,
-			pod:   seedSecrets,
-			rows: []fields.Row{
-				fields.At("userData", secretText),
-				fields.At("userDataBase64", secretText),
-				fields.At("secretRef.name", fields.Subdomain),
-				fields.At("networkData", secretText),
-				fields.At("networkDataBase64", secretText),
-				fields.At("networkDataSecretRef.name", fields.Subdomain),
-			},
-		},
+		cloudInitKind(SourceSeed, "cloudInitNoCloud", func(g kubevirt.Volume) bool { return g.CloudInitNoCloud != nil }),
+		cloudInitKind(SourceConfigDrive, "cloudInitConfigDrive", func(g kubevirt.Volume) bool { return g.CloudInitConfigDrive != nil }),
 		{
 			Source: SourcePVC, Field: "persistentVolumeClaim", Needs: NeedVolume,
 			given: func(g kubevirt.Volume) bool { return g.PersistentVolumeClaim != nil },
@@ -109,6 +101,26 @@ func VolumeKinds() []VolumeKind {
 			podRows: []fields.Row{fields.At("hotpluggable", fields.Boolean)},
 		},
 		{Source: SourceImport},
+	}, fileKinds()...)
+}
+
+// cloudInitKind is one of cloud-init's data sources, which have the same fields.
+func cloudInitKind(source Source, name string, given func(kubevirt.Volume) bool) VolumeKind {
+	return VolumeKind{
+		Source: source, Field: name, Needs: NeedSecrets, Fixed: true,
+		given: given,
+		read: func(v *volumes, at *field.Path, g kubevirt.Volume) (Disk, field.ErrorList) {
+			return v.cloudInitDisk(at, g, source)
+		},
+		pod: seedSecrets,
+		rows: []fields.Row{
+			fields.At("userData", secretText),
+			fields.At("userDataBase64", secretText),
+			fields.At("secretRef.name", fields.Subdomain),
+			fields.At("networkData", secretText),
+			fields.At("networkDataBase64", secretText),
+			fields.At("networkDataSecretRef.name", fields.Subdomain),
+		},
 	}
 }
 

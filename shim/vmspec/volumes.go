@@ -75,8 +75,9 @@ func (v *volumes) checkWhole(at *field.Path, r request) field.ErrorList {
 		}
 		needs := o.Source.Kind().Needs
 		switch {
-		case m.secret != "" && (needs != NeedSecrets || v.cloudInit.folder == ""):
-			problems = append(problems, refused(o.at, "container %s mounts a Secret at %s, and this volume names none", r.container, excerpt(m.at)))
+		case m.files != "" && needs != NeedFiles && (needs != NeedSecrets || v.cloudInit.folder == ""):
+			problems = append(problems, refused(o.at, "container %s mounts files, such as a Secret, at %s, and this volume takes none",
+				r.container, excerpt(m.at)))
 		case m.host != "" && !needs.takesVolume():
 			problems = append(problems, refused(o.at, "container %s has a volume at %s, and this one takes none; mount it elsewhere",
 				r.container, excerpt(m.at)))
@@ -103,16 +104,17 @@ func (v *volumes) read(at *field.Path, g kubevirt.Volume) (Disk, field.ErrorList
 }
 
 // cloudInitDisk reads the seed's volume.
-func (v *volumes) cloudInitDisk(at *field.Path, g kubevirt.Volume) (Disk, field.ErrorList) {
-	if v.of(SourceSeed) != nil {
+func (v *volumes) cloudInitDisk(at *field.Path, g kubevirt.Volume, source Source) (Disk, field.ErrorList) {
+	if v.cloudInit != nil {
 		return Disk{}, field.ErrorList{refused(at, "one cloud-init volume per VM is supported")}
 	}
-	c, problems := readCloudInit(at, g.CloudInitNoCloud)
+	c, problems := readCloudInit(at, cloudInitOf(g))
+	c.source = source
 	if c.userDataSecret || c.networkSecret {
 		problems = append(problems, c.find(at, g.Name, v.mounts)...)
 	}
 	v.cloudInit = c
-	return Disk{Source: SourceSeed}, problems
+	return Disk{Source: source}, problems
 }
 
 // registryDisk reads a containerDisk: the disk of an image that the container mounts

@@ -104,11 +104,11 @@ func TestAStrangersVMIsStayInTheirPods(t *testing.T) {
 		path   string // is refused
 	}{
 		"host-disk": {volume(object{"hostDisk": object{"path": "/etc/shadow", "type": "Disk"}}), "spec.volumes[1].hostDisk"},
-		"secret":    {volume(object{"secret": object{"secretName": "treasure"}}), "spec.volumes[1].secret"},
-		"config":    {volume(object{"configMap": object{"name": "treasure"}}), "spec.volumes[1].configMap"},
-		"account":   {volume(object{"serviceAccount": object{"serviceAccountName": "default"}}), "spec.volumes[1].serviceAccount"},
+		"secret":    {volume(object{"secret": object{"secretName": "../default/treasure"}}), "spec.volumes[1].secret.secretName"},
+		"config":    {volume(object{"configMap": object{"name": "default/treasure"}}), "spec.volumes[1].configMap.name"},
+		"account":   {volume(object{"serviceAccount": object{"serviceAccountName": "../default/default"}}), "spec.volumes[1].serviceAccount.serviceAccountName"},
 		"ephemeral": {volume(object{"ephemeral": object{"persistentVolumeClaim": object{"claimName": "others"}}}), "spec.volumes[1].ephemeral"},
-		"sysprep":   {volume(object{"sysprep": object{"secret": object{"name": "treasure"}}}), "spec.volumes[1].sysprep"},
+		"sysprep":   {volume(object{"sysprep": object{"secret": object{"name": "../treasure"}}}), "spec.volumes[1].sysprep.secret.name"},
 		"downward":  {volume(object{"downwardMetrics": object{}}), "spec.volumes[1].downwardMetrics"},
 		"memory":    {volume(object{"memoryDump": object{"claimName": "others"}}), "spec.volumes[1].memoryDump"},
 		"seed": {volume(object{"cloudInitNoCloud": object{"secretRef": object{"name": "../default/treasure"}, "userData": "x"}}),

@@ -129,7 +129,7 @@ func (v VM) disks() []DiskDetail {
 		case d.Source == vmspec.SourceEmpty:
 			k.Format, k.VirtualSize = from.Format, d.Size
 		}
-		if !d.ReadOnly && d.Source != vmspec.SourceSeed {
+		if !d.ReadOnly && !d.Source.Kind().Fixed {
 			k.File, k.Allocated = from.Path, from.Allocated
 		}
 		all = append(all, k)

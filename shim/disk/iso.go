@@ -1,0 +1,37 @@
+package disk
+
+import (
+	"context"
+	"os"
+
+	"github.com/nodevirt/nodevirt/imageunpack"
+	"github.com/nodevirt/nodevirt/shim/domain"
+)
+
+// isoDisk is a read-only disk with files: an ISO 9660 image in the container's folder.
+// It holds the files as they are when the container is created.
+type isoDisk struct {
+	passive
+	files folders
+	// name is the image's name in the folder, and write writes it.
+	name  func(Disk) string
+	write func(ctx context.Context, k Disk, path string) error
+}
+
+func (i isoDisk) create(ctx context.Context, k Disk) error { return i.write(ctx, k, i.path(k)) }
+
+func (i isoDisk) attach(_ context.Context, k Disk) (map[string][]*os.File, error) {
+	f, err := os.Open(i.path(k))
+	if err != nil {
+		return nil, err
+	}
+	return map[string][]*os.File{k.group("top"): {f}}, nil
+}
+
+func (i isoDisk) describe(k Disk) domain.Disk {
+	return domain.Disk{Layers: []domain.Layer{{
+		Format: string(imageunpack.Raw), Path: i.path(k), FDGroup: k.group("top"), ReadOnly: true,
+	}}}
+}
+
+func (i isoDisk) path(k Disk) string { return i.files.path(k, i.name(k)) }

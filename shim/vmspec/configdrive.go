@@ -1,0 +1,39 @@
+package vmspec
+
+import (
+	"cmp"
+	"fmt"
+
+	"go.yaml.in/yaml/v2"
+	kyaml "sigs.k8s.io/yaml"
+)
+
+// configDrive returns meta data by the names that OpenStack has for it, as JSON.
+// cloud-init takes the UUID, by default the guest's or else the instance's id, for the
+// instance's id.
+func (m metaData) configDrive(uuid string) (string, error) {
+	names := map[any]string{keyInstanceID: "instance_id", keyHostname: "hostname", keyPublicKeys: "public_keys"}
+	keys := yaml.MapSlice{}
+	for i, key := range m.publicKeys() {
+		keys = append(keys, yaml.MapItem{Key: fmt.Sprint(i), Value: key})
+	}
+	var drive metaData
+	for _, item := range m {
+		if item.Key == keyPublicKeys {
+			item.Value = keys
+		}
+		if name, ok := names[item.Key]; ok {
+			item.Key = name
+		}
+		drive = append(drive, item)
+	}
+	drive = drive.withDefault("uuid", cmp.Or(uuid, fmt.Sprint(m.get(keyInstanceID))))
+	text, err := yaml.Marshal(yaml.MapSlice(drive))
+	if err == nil {
+		text, err = kyaml.YAMLToJSON(text)
+	}
+	if err != nil {
+		return "", fmt.Errorf("%s: %w", AnnotationMetaData, err)
+	}
+	return string(text) + "\n", nil
+}
