@@ -60,9 +60,20 @@ func TestTheExampleOfAPreset(t *testing.T) {
 func TestTheExampleOfCloudInit(t *testing.T) {
 	t.Parallel()
 	apply(t, "cloud-init.yaml")
-	const line = "hello from cloud-init on named-by-vm"
+	prints(t, "cloud-init", "hello from cloud-init on named-by-vm")
+}
+
+func TestTheExampleOfFiles(t *testing.T) {
+	t.Parallel()
+	apply(t, "files.yaml")
+	prints(t, "files", "the color is blue, the key 9 characters long")
+}
+
+// prints waits until the user data of a VM's guest has printed a line.
+func prints(t *testing.T, name, line string) {
+	t.Helper()
 	wait.Success(t, "what user data prints", func(ctx context.Context) error {
-		log, err := suite.Kubectl(ctx, "logs", "--tail=200", "--selector=vm.kubevirt.io/name=cloud-init")
+		log, err := suite.Kubectl(ctx, "logs", "--tail=200", "--selector=vm.kubevirt.io/name="+name)
 		if err == nil && !strings.Contains(log, line) {
 			err = fmt.Errorf("log: %q", log)
 		}
