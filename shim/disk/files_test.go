@@ -12,9 +12,9 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/nodevirt/nodevirt/shim/iso"
-	"github.com/nodevirt/nodevirt/shim/iso/isotest"
 	"github.com/nodevirt/nodevirt/shim/record"
 	"github.com/nodevirt/nodevirt/shim/vmspec"
+	"github.com/nodevirt/nodevirt/test/isofs"
 )
 
 // mountOf makes a folder as the kubelet does for a volume with files: names are links
@@ -47,7 +47,7 @@ func link(t *testing.T, to, path string) {
 }
 
 // isoOf makes the image of a mount.
-func isoOf(t *testing.T, source vmspec.Source, host string) (isotest.Image, error) {
+func isoOf(t *testing.T, source vmspec.Source, host string) (isofs.Image, error) {
 	t.Helper()
 	dir := t.TempDir()
 	makeFolder(t, dir, "c1")
@@ -58,9 +58,9 @@ func isoOf(t *testing.T, source vmspec.Source, host string) (isotest.Image, erro
 		if readErr != nil || len(left) > 0 {
 			t.Errorf("left %v, %v", left, readErr)
 		}
-		return isotest.Image{}, err
+		return isofs.Image{}, err
 	}
-	return isotest.Read(t, filepath.Join(dir, "c1", "files-d.iso")), nil
+	return isofs.Read(t, filepath.Join(dir, "c1", "files-d.iso")), nil
 }
 
 func TestFilesOfAMount(t *testing.T) {

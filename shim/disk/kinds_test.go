@@ -13,9 +13,9 @@ import (
 	"github.com/nodevirt/nodevirt/imageunpack/expand"
 	"github.com/nodevirt/nodevirt/imageunpack/persist"
 	"github.com/nodevirt/nodevirt/shim/domain"
-	"github.com/nodevirt/nodevirt/shim/iso/isotest"
 	"github.com/nodevirt/nodevirt/shim/record"
 	"github.com/nodevirt/nodevirt/shim/vmspec"
+	"github.com/nodevirt/nodevirt/test/isofs"
 )
 
 // TestRows: the node has a row for each kind of volume, and no other.
@@ -117,10 +117,10 @@ func TestLife(t *testing.T) {
 		"config drive": func(*testing.T, *node) kindCase {
 			return kindCase{disk: vmspec.Disk{Name: "d", Source: vmspec.SourceConfigDrive, ReadOnly: true}, groups: []string{"d-top"}}
 		},
-		"ConfigMap": func(t *testing.T, n *node) kindCase {
+		"ConfigMap": func(t *testing.T, _ *node) kindCase {
 			d := vmspec.Disk{Name: "d", Source: vmspec.SourceConfigMap, Host: mountOf(t, map[string]string{"key": "value"}), Label: "cfgdata"}
 			return kindCase{disk: d, groups: []string{"d-top"}, check: func(t *testing.T, _ *node, made domain.Disk) {
-				if l := made.Layers[0]; !l.ReadOnly || l.Format != "raw" || isotest.Read(t, l.Path).Label != "cfgdata" {
+				if l := made.Layers[0]; !l.ReadOnly || l.Format != "raw" || isofs.Read(t, l.Path).Label != "cfgdata" {
 					t.Errorf("%+v", made)
 				}
 			}}

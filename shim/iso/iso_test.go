@@ -19,7 +19,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/nodevirt/nodevirt/shim/iso"
-	"github.com/nodevirt/nodevirt/shim/iso/isotest"
+	"github.com/nodevirt/nodevirt/test/isofs"
 	"github.com/nodevirt/nodevirt/test/needs"
 )
 
@@ -36,7 +36,7 @@ func add(files map[string]string) func(*iso.Files) error {
 }
 
 func TestWrite(t *testing.T) {
-	full := strings.Repeat("0123456789abcde\n", isotest.Block/16)
+	full := strings.Repeat("0123456789abcde\n", isofs.Block/16)
 	many := map[string]string{}
 	for n := range iso.MaxFiles {
 		many[fmt.Sprintf("a-key-of-many-%d.conf", n)] = strings.Repeat("x", n)
@@ -49,7 +49,7 @@ func TestWrite(t *testing.T) {
 		"whole blocks":        {"a": full, "b": full + full, "c": full},
 		"bytes around blocks": {"a": full[1:], "b": full + "x"},
 		"large":               {"a": "{}", "b": strings.Repeat(full, 128)},
-		"zeros":               {"a": strings.Repeat("\x00", 3*isotest.Block), "b": "\x00", "c": full, "d": "x" + strings.Repeat("\x00", 2*isotest.Block-1)},
+		"zeros":               {"a": strings.Repeat("\x00", 3*isofs.Block), "b": "\x00", "c": full, "d": "x" + strings.Repeat("\x00", 2*isofs.Block-1)},
 		"binary":              {"a.bin": "\x00\xff\xfe" + strings.Repeat("\x80\x00", 4096)},
 		"as large as can be":  {"a": strings.Repeat("y", iso.MaxBytes)},
 		"as many as can be":   many,
@@ -65,7 +65,7 @@ func TestWrite(t *testing.T) {
 			if err := iso.Write(t.Context(), path, "label", add(files)); err != nil {
 				t.Fatal(err)
 			}
-			image := isotest.Read(t, path)
+			image := isofs.Read(t, path)
 			if diff := cmp.Diff(files, image.Files); diff != "" {
 				t.Errorf("Rock Ridge (-want +got):\n%s", diff)
 			}
@@ -88,7 +88,7 @@ func TestWrite(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if info.Mode() != 0o600 || info.Size()%isotest.Block != 0 {
+			if info.Mode() != 0o600 || info.Size()%isofs.Block != 0 {
 				t.Errorf("mode %v, %d bytes", info.Mode(), info.Size())
 			}
 		})
@@ -142,7 +142,7 @@ func TestLabel(t *testing.T) {
 		if err := iso.Write(t.Context(), path, label, add(map[string]string{"a": "b"})); err != nil {
 			t.Fatal(err)
 		}
-		if i := isotest.Read(t, path); i.Label != label || i.JolietLabel != joliet {
+		if i := isofs.Read(t, path); i.Label != label || i.JolietLabel != joliet {
 			t.Errorf("label %q, %q; want %q, %q", i.Label, i.JolietLabel, label, joliet)
 		}
 		for tag, want := range map[string]string{"LABEL": label, "TYPE": "iso9660"} {
@@ -160,7 +160,7 @@ func TestReplaces(t *testing.T) {
 		if err := iso.Write(t.Context(), path, "label", add(map[string]string{"key": content})); err != nil {
 			t.Fatal(err)
 		}
-		if got := isotest.Read(t, path).Files["key"]; got != content {
+		if got := isofs.Read(t, path).Files["key"]; got != content {
 			t.Errorf("the file holds %q, want %q", got, content)
 		}
 	}

@@ -6,9 +6,9 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/nodevirt/nodevirt/shim/iso/isotest"
 	"github.com/nodevirt/nodevirt/shim/seed"
 	"github.com/nodevirt/nodevirt/shim/vmspec"
+	"github.com/nodevirt/nodevirt/test/isofs"
 )
 
 func TestWrite(t *testing.T) {
@@ -38,7 +38,7 @@ func TestWrite(t *testing.T) {
 			if err := seed.Write(t.Context(), path, tt.layout, tt.seed); err != nil {
 				t.Fatal(err)
 			}
-			image := isotest.Read(t, path)
+			image := isofs.Read(t, path)
 			if diff := cmp.Diff(tt.want, image.Files); diff != "" || image.Label != tt.label {
 				t.Errorf("label %q; files (-want +got):\n%s", image.Label, diff)
 			}

@@ -16,12 +16,16 @@ const (
 	SourceSeed Source = "seed"
 	// SourceConfigDrive is a config drive made from Spec.Seed.
 	SourceConfigDrive Source = "configDrive"
-	// SourceConfigMap and the next ones are read-only disks with the files of Disk.Host.
-	SourceConfigMap      Source = "configMap"
-	SourceSecret         Source = "secret"
-	SourceDownwardAPI    Source = "downwardAPI"
+	// SourceConfigMap is a read-only disk with the files of a ConfigMap, in Disk.Host.
+	SourceConfigMap Source = "configMap"
+	// SourceSecret is such a disk of a Secret.
+	SourceSecret Source = "secret"
+	// SourceDownwardAPI is such a disk of the pod's fields.
+	SourceDownwardAPI Source = "downwardAPI"
+	// SourceServiceAccount is such a disk of a service account.
 	SourceServiceAccount Source = "serviceAccount"
-	SourceSysprep        Source = "sysprep"
+	// SourceSysprep is such a disk of a ConfigMap or Secret for Windows.
+	SourceSysprep Source = "sysprep"
 	// SourceEmpty is a disk without content, which is deleted with the container.
 	SourceEmpty Source = "empty"
 	// SourceImport is a disk of another node, which this node knows as Disk.Import.

@@ -75,7 +75,7 @@ func checkBounds(t *testing.T, spec vmspec.Spec) {
 	if spec.Seed != nil {
 		wantSeeds = 1
 	}
-	if sources[vmspec.SourceImage] > 1 || sources[vmspec.SourceSeed] != wantSeeds ||
+	if sources[vmspec.SourceImage] > 1 || sources[vmspec.SourceSeed]+sources[vmspec.SourceConfigDrive] != wantSeeds ||
 		len(spec.Disks) != sources[vmspec.SourceImage]+wantSeeds+sources[vmspec.SourceEmpty] {
 		t.Errorf("disks %+v, seed %v", spec.Disks, spec.Seed)
 	}

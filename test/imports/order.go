@@ -44,7 +44,7 @@ func layers() [][]string {
 		{
 			"controller/aggregated", "controller/certs", "deploy", "deploy/image", "imageunpack", "imageunpack/expand",
 			"imageunpack/iscsi/outage", "netsetup/reach", "shim/agent", "shim/cgroup", "shim/console/...", "shim/domain/accel",
-			"shim/fields/...", "shim/iso/...", "shim/podstatus/condition", "shim/stream", "shim/vm/background", "shim/vm/vmerrors",
+			"shim/fields/...", "shim/iso", "shim/podstatus/condition", "shim/stream", "shim/vm/background", "shim/vm/vmerrors",
 			"shim/supervise",
 		},
 	}

@@ -1,7 +1,7 @@
-// Package isotest reads ISO 9660 images by the standards alone (ECMA-119; IEEE P1281 and
+// Package isofs reads ISO 9660 images by the standards alone (ECMA-119; IEEE P1281 and
 // P1282 for Rock Ridge; Microsoft's Joliet specification), so that the library which
 // writes them is not its own judge. Not every kernel that the tests run on can mount one.
-package isotest
+package isofs
 
 import (
 	"bytes"
