@@ -21,7 +21,7 @@ const showFiles = `#!/bin/sh
 export PATH=/bin
 read -r disk options
 blockdev --flushbufs "/dev/$disk"
-echo "label $(blkid "/dev/$disk" | sed 's/.*LABEL="\([^"]*\)".*/\1/')"
+echo "label $(dd if="/dev/$disk" bs=1 skip=32808 count=32 2>/dev/null | sed 's/ *$//')"
 mkdir -p /files && mount -t iso9660 -o "ro${options:+,$options}" "/dev/$disk" /files && cd /files || exit 1
 find . -type f | sort | while read -r f; do
 	if [ "$(stat -c %s "$f")" -gt 100 ]; then
