@@ -21,6 +21,7 @@ import (
 	"github.com/nodevirt/nodevirt/controller/certs"
 	"github.com/nodevirt/nodevirt/controller/kinds"
 	"github.com/nodevirt/nodevirt/controller/subresources"
+	"github.com/nodevirt/nodevirt/controller/vmi"
 )
 
 const (
@@ -59,7 +60,13 @@ func addServers(m manager.Manager, cluster *rest.Config, o Options, log *slog.Lo
 	if err != nil {
 		return err
 	}
-	webhooks := admission.Webhooks{Kinds: kinds.Rules(), Presets: presets(m.GetAPIReader())}
+	live, err := client.New(m.GetConfig(), client.Options{HTTPClient: m.GetHTTPClient(), Scheme: m.GetScheme(), Mapper: m.GetRESTMapper()})
+	if err != nil {
+		return fmt.Errorf("set up the webhooks' client: %w", err)
+	}
+	webhooks := admission.Webhooks{
+		Kinds: kinds.Rules(), Presets: presets(m.GetAPIReader()), Evictions: vmi.Evictions{Live: live}.Refuse,
+	}
 	server.Add(subresources.Group, users.Handler(), subresources.Versions...)
 	server.Describe(users.Paths())
 	server.Add(admission.Group, webhooks.Handler(server.Caller), admission.Version)

@@ -29,8 +29,11 @@ type manifest struct {
 	Rules    []rule
 	RoleRef  struct{ Name string }
 	Subjects []struct{ Name string }
-	Webhooks []struct{ Rules []rule }
-	Spec     struct {
+	Webhooks []struct {
+		Name  string
+		Rules []rule
+	}
+	Spec struct {
 		MatchConstraints struct{ ResourceRules []rule }
 	}
 }
@@ -116,6 +119,9 @@ func TestWebhooksOfKinds(t *testing.T) {
 	for name, o := range objects(t, "kubernetes/webhooks.yaml") {
 		var have []string
 		for _, w := range o.Webhooks {
+			if w.Name == "evict.nodevirt.io" { // of pods
+				continue
+			}
 			for _, r := range w.Rules {
 				for _, resource := range r.Resources {
 					have = append(have, fmt.Sprintf("%s/%s %s", r.APIGroups[0], r.APIVersions[0], resource))

@@ -49,6 +49,8 @@ type Webhooks struct {
 	Kinds map[string]Rules
 	// Presets lists the presets of a namespace.
 	Presets Presets
+	// Evictions decides on the pods of instances.
+	Evictions Evictions
 }
 
 // fillIn answers with the defaults of unset fields. It refuses what validate

@@ -5,6 +5,7 @@ import (
 	"cmp"
 	"context"
 	"encoding/json"
+	"fmt"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -17,6 +18,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/yaml"
 	"k8s.io/apiserver/pkg/authentication/user"
 
@@ -32,6 +34,9 @@ func newRig(t *testing.T, presets ...unstructured.Unstructured) rig {
 	web := httptest.NewServer(admission.Webhooks{
 		Kinds:   kinds.Rules(),
 		Presets: func(context.Context, string) ([]unstructured.Unstructured, error) { return presets, nil },
+		Evictions: func(_ context.Context, pod types.NamespacedName, dryRun bool) (string, error) {
+			return map[string]string{"held": fmt.Sprintf("no eviction, dry run %t", dryRun)}[pod.Name], nil
+		},
 	}.Handler(named))
 	t.Cleanup(web.Close)
 	return rig{web.URL}
