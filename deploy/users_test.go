@@ -58,11 +58,11 @@ func expected() map[string]grants {
 			admin: "update", edit: "update",
 		},
 	} {
-		for _, name := range strings.Fields(names) {
+		for name := range strings.FieldsSeq(names) {
 			table["subresources.kubevirt.io virtualmachineinstances/"+name] = of
 		}
 	}
-	for _, name := range strings.Fields("start stop restart addvolume removevolume memorydump") {
+	for name := range strings.FieldsSeq("start stop restart addvolume removevolume memorydump") {
 		table["subresources.kubevirt.io virtualmachines/"+name] = grants{admin: "update", edit: "update"}
 	}
 	table["subresources.kubevirt.io virtualmachines/portforward"] = grants{admin: "get", edit: "get"}

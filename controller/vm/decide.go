@@ -1,6 +1,7 @@
 package vm
 
 import (
+	"slices"
 	"time"
 
 	kubevirt "kubevirt.io/api/core/v1"
@@ -89,12 +90,7 @@ func startRequested(vm *kubevirt.VirtualMachine) bool {
 
 // startsPaused reports whether a user requested a start that leaves the guest paused.
 func startsPaused(vm *kubevirt.VirtualMachine) bool {
-	for _, r := range vm.Status.StateChangeRequests {
-		if pausedStart(r) {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(vm.Status.StateChangeRequests, pausedStart)
 }
 
 func pausedStart(r kubevirt.VirtualMachineStateChangeRequest) bool {
@@ -120,7 +116,7 @@ func pending(
 	for _, r := range vm.Status.StateChangeRequests {
 		switch {
 		case r.Action == kubevirt.StopRequest && (vmi == nil || r.UID == nil || *r.UID != vmi.UID):
-		case r.Action == kubevirt.StartRequest && strategy == kubevirt.RunStrategyHalted && !(vmi == nil && pausedStart(r)):
+		case r.Action == kubevirt.StartRequest && strategy == kubevirt.RunStrategyHalted && (vmi != nil || !pausedStart(r)):
 		case r.Action == kubevirt.StartRequest && vmi != nil && vmi.DeletionTimestamp == nil &&
 			!vmi.IsFinal() && !stopRequested(vm, vmi):
 		default:

@@ -21,7 +21,7 @@ func TestRevision(t *testing.T) {
 	g.reconcile()
 	vm := g.vm()
 	former, next := revision(vm, 3), revision(vm, 4)
-	if err := g.Client.Get(t.Context(), client.ObjectKeyFromObject(former), former); err != nil {
+	if err := g.Get(t.Context(), client.ObjectKeyFromObject(former), former); err != nil {
 		t.Fatal(err)
 	}
 	if former.Name != "revision-start-vm-"+string(vm.UID)+"-3" || former.Revision != 3 || !metav1.IsControlledBy(former, vm) {

@@ -19,7 +19,7 @@ func TestEvictions(t *testing.T) {
 		g.reconcile()
 		p := g.pods()[0]
 		p.Spec.NodeName = "node1"
-		if err := g.Client.Update(t.Context(), &p); err != nil {
+		if err := g.Update(t.Context(), &p); err != nil {
 			t.Fatal(err)
 		}
 		e, key := Evictions{Live: g.Client}, types.NamespacedName{Namespace: p.Namespace, Name: p.Name}
