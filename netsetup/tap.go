@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"syscall"
 
 	"github.com/vishvananda/netlink"
 	"github.com/vishvananda/netlink/nl"
@@ -59,7 +60,11 @@ func newTap(h *netlink.Handle, name string, queues bool) (netlink.Link, error) {
 	if queues { // as many as QEMU opens
 		flags |= netlink.TUNTAP_MULTI_QUEUE
 	}
+	// LinkAdd opens the tap, and closes it. A process that the shim starts meanwhile would hold a copy of
+	// the descriptor until it runs its program, and QEMU would find the tap busy.
+	syscall.ForkLock.RLock()
 	err := h.LinkAdd(&netlink.Tuntap{LinkAttrs: attrs, Mode: netlink.TUNTAP_MODE_TAP, Flags: flags})
+	syscall.ForkLock.RUnlock()
 	if err != nil {
 		return nil, fmt.Errorf("add tap %s: %w", name, err)
 	}
