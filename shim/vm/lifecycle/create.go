@@ -67,6 +67,9 @@ func (c *creator) create(ctx context.Context, sandboxID string, config *runtimea
 	if err := c.table.Refusals.Of(sandboxID); err != nil {
 		return "", err
 	}
+	if config.GetMetadata() == nil { // without it, the next shim could not read the record
+		return "", fmt.Errorf("container of sandbox %q: %w: its config has no metadata", sandboxID, vmerrors.ErrInvalid)
+	}
 	annotations := sandbox.Config.Value.GetAnnotations()
 	if named := vmspec.VMContainer(annotations); named != "" && named != config.GetMetadata().GetName() {
 		return "", fmt.Errorf("container %q: %w", config.GetMetadata().GetName(), vmerrors.ErrNotVM)

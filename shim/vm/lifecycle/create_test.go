@@ -7,6 +7,8 @@ import (
 	"testing"
 	"time"
 
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
 	"github.com/nodevirt/nodevirt/imageunpack"
 	"github.com/nodevirt/nodevirt/shim/disk"
 	"github.com/nodevirt/nodevirt/shim/record"
@@ -123,6 +125,20 @@ func TestCreateRefusesSettings(t *testing.T) {
 }
 
 // TestReleaseIsRetried: containerd goes away while a container is made.
+// TestCreateWithoutMetadata: the next shim could not use the record of such a container.
+func TestCreateWithoutMetadata(t *testing.T) {
+	onNode(t, func(t *testing.T, n *node) {
+		unnamed := request(0)
+		unnamed.Metadata = nil
+		for what, config := range map[string]*runtimeapi.ContainerConfig{"metadata": unnamed, "config": nil} {
+			if _, err := n.Create(t.Context(), n.addPod(t, "without-"+what, nil), config); !errors.Is(err, vmerrors.ErrInvalid) {
+				t.Errorf("without %s: %v", what, err)
+			}
+		}
+		n.wantNothing(t)
+	})
+}
+
 func TestReleaseIsRetried(t *testing.T) {
 	onNode(t, func(t *testing.T, n *node) {
 		away := errors.New("containerd is away")
