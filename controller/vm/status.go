@@ -33,7 +33,8 @@ func (o outcome) again(now time.Time) time.Duration {
 	case o.decision.wait > 0:
 		return o.decision.wait
 	case o.startFailure != nil && o.vmi != nil && o.vmi.Status.Phase == kubevirt.Running:
-		return max(backoff.Steady-backoff.RunTime(o.vmi, now), time.Second)
+		// At most as long as it takes: if the clock was set back, it has run for less than nothing.
+		return min(max(backoff.Steady-backoff.RunTime(o.vmi, now), time.Second), backoff.Steady)
 	}
 	return 0
 }

@@ -16,13 +16,14 @@ import (
 // within milliseconds, before it reports the pod without it. The wait saves a write per instance.
 const schedulerTime = 5 * time.Second
 
-// unheard returns how long to wait for that condition; 0 for not at all.
+// unheard returns how long to wait for that condition; 0 for not at all. A pod of the future means that
+// the clock was set back: how long it has waited is not known.
 func (v view) unheard(now time.Time) time.Duration {
 	p := v.pod
 	if p.Spec.NodeName != "" || p.DeletionTimestamp != nil || v.terminal() || conditionOf(p, corev1.PodScheduled) != nil {
 		return 0
 	}
-	return max(schedulerTime-now.Sub(p.CreationTimestamp.Time), 0)
+	return max(schedulerTime-now.Sub(p.CreationTimestamp.Time).Abs(), 0)
 }
 
 // skipped returns the phases between two others that the reconciler never saw, with

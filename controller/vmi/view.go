@@ -138,7 +138,7 @@ func (v view) lookAgain(now time.Time) (due bool, next time.Duration) {
 	if c := conditionOf(v.pod, corev1.PodScheduled); c != nil {
 		bound = c.LastTransitionTime.Time
 	}
-	silent := now.Sub(bound)
+	silent := now.Sub(bound).Abs() // the clock may have been set back since
 	if silent < silence {
 		return false, silence - silent
 	}

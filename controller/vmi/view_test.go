@@ -111,6 +111,20 @@ func TestReadNode(t *testing.T) {
 	}
 }
 
+func TestUnheard(t *testing.T) {
+	now := time.Now()
+	for age, want := range map[time.Duration]time.Duration{
+		0: schedulerTime, 4 * time.Second: time.Second, time.Hour: 0,
+		-24 * time.Hour: 0, // the clock was set back
+	} {
+		v := seen(readyNode, corev1.PodPending)
+		v.pod.Spec.NodeName, v.pod.CreationTimestamp = "", metav1.NewTime(now.Add(-age))
+		if got := v.unheard(now); got != want {
+			t.Errorf("of age %s: %s, want %s", age, got, want)
+		}
+	}
+}
+
 func TestLookAgain(t *testing.T) {
 	now := time.Now()
 	for _, tt := range []struct {
@@ -123,6 +137,7 @@ func TestLookAgain(t *testing.T) {
 		{"just bound", seen(readyNode, corev1.PodPending, creating), time.Second, false, 2 * time.Second},
 		{"silent", seen(readyNode, corev1.PodPending, creating), 10 * time.Second, true, 5 * time.Second},
 		{"long silent", seen(readyNode, corev1.PodPending), time.Hour, true, time.Minute},
+		{"clock set back", seen(readyNode, corev1.PodPending), -24 * time.Hour, true, time.Minute},
 		{"tells itself", seen(readyNode, corev1.PodPending, pulling), time.Hour, false, 0},
 		{"runs", seen(readyNode, corev1.PodRunning, running), time.Hour, false, 0},
 	} {

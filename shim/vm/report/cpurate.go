@@ -39,7 +39,8 @@ func (r *cpuRate) rate(now cpuSample, started time.Time) *runtimeapi.UInt64Value
 	if base.at.IsZero() {
 		base.at = started
 	}
-	if now.at.Sub(base.at) >= rateSpan {
+	// Less than nothing: another shim recorded the start, and then the clock was set back.
+	if span := now.at.Sub(base.at); span >= rateSpan || span < 0 {
 		r.older, r.newer = base, now
 	} else if !r.older.at.IsZero() {
 		base = r.older

@@ -24,6 +24,8 @@ func TestCPURate(t *testing.T) {
 		{"asked seldom", []cpuSample{at(2, 1e9), at(3600, 2e9)}, none},
 		{"asked again", []cpuSample{at(3600, 1e9), at(3602, 3e9)}, 1e9},
 		{"counted backwards", []cpuSample{at(2, 1e9), at(4, 5e8)}, none},
+		{"clock set back since the start", []cpuSample{at(-3600, 1e9), at(-3598, 2e9)}, 5e8},
+		{"clock set forward since the start", []cpuSample{at(86400, 1e9), at(86402, 2e9)}, 5e8},
 		{"idle", []cpuSample{at(2, 1e9), at(4, 1e9)}, 0},
 	} {
 		var r cpuRate

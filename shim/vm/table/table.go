@@ -67,7 +67,8 @@ func (t *Table) Recover(r record.Container) *VM {
 }
 
 // Reserve enters a VM, and takes its container name and a user id for it.
-// The name has containerd's form. A pod holds one VM that has not ended.
+// The name has containerd's form. A pod holds one VM that has not ended. The VM's creation
+// is later than that of the pod's other VMs, also if the clock was set back since.
 func (t *Table) Reserve(v *VM) error {
 	r := v.Record()
 	name := Name(r)
@@ -80,7 +81,14 @@ func (t *Table) Reserve(v *VM) error {
 		return fmt.Errorf("container name %q is reserved for %q: %w", name, id, vmerrors.ErrExists)
 	}
 	for _, other := range t.vms {
-		if o := other.Record(); o.SandboxID == r.SandboxID && o.State != record.Exited {
+		o := other.Record()
+		if o.SandboxID != r.SandboxID {
+			continue
+		}
+		if before := o.CreatedAt.Round(0); !r.CreatedAt.Round(0).After(before) { // as the records have it
+			r.CreatedAt = before.Add(1)
+		}
+		if o.State != record.Exited {
 			return fmt.Errorf("pod %s/%s: VM container %q (%s) %w: a pod holds one VM at a time, "+
 				"so remove that one first, or use another pod",
 				r.Sandbox.Value.GetMetadata().GetNamespace(), r.Sandbox.Value.GetMetadata().GetName(),

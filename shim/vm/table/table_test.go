@@ -12,6 +12,7 @@ import (
 	"sync"
 	"testing"
 	"testing/synctest"
+	"time"
 
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
@@ -294,6 +295,26 @@ func TestSandboxes(t *testing.T) {
 	vms.IfSandbox(a, func() { called = true })
 	if !called {
 		t.Error("the sandbox is not known")
+	}
+}
+
+// TestClockSetBack: the newer VM of a pod stays the newer one.
+func TestClockSetBack(t *testing.T) {
+	vms, _, _ := newTable(t)
+	older, newer := container(t, vms, 1), container(t, vms, 1)
+	older.State, older.CreatedAt = record.Exited, time.Now().Add(24*time.Hour)
+	newer.ID, newer.CreatedAt = id(2), time.Now()
+	newer.Config.Value = &runtimeapi.ContainerConfig{Metadata: &runtimeapi.ContainerMetadata{Name: "vm", Attempt: 1}}
+	vms.Recover(older)
+	v := table.NewVM(newer)
+	if err := vms.Reserve(v); err != nil {
+		t.Fatal(err)
+	}
+	called := false
+	vms.IfLatest(v.Record(), func() { called = true })
+	vms.IfLatest(older, func() { t.Error("the older VM counts") })
+	if !called {
+		t.Errorf("the newer VM, created at %s, does not count", v.Record().CreatedAt)
 	}
 }
 

@@ -29,7 +29,7 @@ func checkRestart(_ context.Context, c config.Config) Finding {
 	}
 	var names []string
 	for _, u := range unborn {
-		if time.Since(u.Since) > birth {
+		if time.Since(u.Since).Abs() > birth { // a time in the future is from before the clock was set back
 			names = append(names, u.Name)
 		}
 	}
