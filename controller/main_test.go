@@ -7,6 +7,7 @@ import (
 	"flag"
 	"fmt"
 	"log/slog"
+	"net/http"
 	"os"
 	"sync"
 	"testing"
@@ -30,6 +31,8 @@ type world struct {
 	server   *apiserver.Server
 	requests *requests // of the controller
 	stop     func()    // the controller
+	// between is between the controller and the API server; nil for nothing.
+	between func(http.RoundTripper) http.RoundTripper
 }
 
 const namespace = "default"
@@ -97,6 +100,9 @@ func (w *world) startWith(o controller.Options) {
 		o.RuntimeClass, o.MetricsAddress, o.HealthAddress = "vm", "0", "0"
 		config := w.server.Config()
 		config.WrapTransport = w.requests.count
+		if w.between != nil {
+			config.Wrap(w.between)
+		}
 		if err := controller.Run(ctx, config, o, log); err != nil && ctx.Err() == nil {
 			w.Errorf("controller: %v", err)
 		}
