@@ -3,7 +3,7 @@
 SHELL := /bin/sh
 .DEFAULT_GOAL := help
 .PHONY: help build controller image man tools kubernetes packages run down shell status cluster cluster-down cluster-shell \
-	unit test test-critest test-cluster test-faults fuzz bench bench-cluster generate lint clean
+	unit test test-critest test-cluster test-faults test-fuzz-cri test-many test-soak fuzz bench bench-cluster generate lint clean
 
 BIN     := $(CURDIR)/bin
 # This tag removes gRPC's debug pages. Their template engine makes the linker keep every method of every
@@ -32,6 +32,11 @@ CLUSTER_TAGS = $(TAGS),cluster$(SLOW:%=,slow)
 # The number of rounds of make test-faults, and the seed of the first; each next round adds 1.
 ROUNDS ?= 20
 SEED   ?= $(shell od -An -N4 -tu4 /dev/urandom | tr -d ' ')
+# The number of calls of make test-fuzz-cri, and of ordinary containers of make test-many.
+CALLS  ?= 10000
+MANY   ?= 1000
+# The duration of make test-soak.
+MINUTES ?= 10
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -100,6 +105,18 @@ test: packages tools kubernetes build ## Run all tests, including those with rea
 test-faults: packages tools build ## Break a node with running guests; ROUNDS=200 SEED=1
 	go vet -tags $(TAGS),faults ./test/faults
 	$(BIN)/gotest -tags $(TAGS),faults -count 1 -timeout 1h $(FLAGS) ./test/faults -rounds $(ROUNDS) -seed $(SEED)
+
+FAULTS = $(BIN)/gotest -count 1 -timeout 2h -v $(FLAGS)
+
+test-fuzz-cri: packages tools build ## Compare random CRI calls with a model; CALLS=10000 SEED=1
+	$(FAULTS) -tags $(TAGS),faults -run 'TestFuzzCRI$$' ./test/faults -calls $(CALLS) -seed $(SEED)
+
+test-many: packages tools build ## Run VMs beside ordinary containers; MANY=1000
+	$(FAULTS) -tags $(TAGS),faults -run 'TestMany$$' ./test/faults -many $(MANY)
+
+test-soak: packages tools build ## Run VMs one after the other, and look for growth; MINUTES=10
+	go vet -tags $(TAGS),faults,soak ./test/faults
+	$(FAULTS) -tags $(TAGS),faults,soak -run 'TestSoak$$' ./test/faults -minutes $(MINUTES)
 
 # -v prints the table.
 test-critest: packages tools kubernetes build ## Run cri-tools' critest without and with the shim, and compare

@@ -21,7 +21,7 @@ func TestLateToken(t *testing.T) {
 			Address: "127.0.0.1:0", Machines: newEchoes(), Logger: slog.New(slog.DiscardHandler),
 		})
 		assert.NilError(t, err)
-		defer s.Close()
+		defer func() { assert.NilError(t, s.Close()) }()
 		urls := func() []string {
 			exec, err := s.Exec(&runtimeapi.ExecRequest{ContainerId: "c1", Cmd: []string{"true"}, Stdout: true})
 			assert.NilError(t, err)

@@ -22,6 +22,8 @@ import (
 var (
 	seed   = flag.Uint64("seed", 1, "seed of the first round; the next ones count up")
 	rounds = flag.Int("rounds", 20, "number of rounds")
+	calls  = flag.Int("calls", 300, "number of calls of TestFuzzCRI")
+	many   = flag.Int("many", 20, "number of ordinary containers of TestMany")
 	bin    = flag.String("bin", "", "folder of the node's programs, if not the checkout's bin/")
 )
 
@@ -99,19 +101,25 @@ func push(ctx context.Context) (err error) {
 		ref        *string
 		name, path string
 	}{{&suite.tiny, "tiny:1", disk}, {&suite.halt, "halt:1", sector}} {
-		img, err := images.RegistryDisk(i.path, images.DiskOptions{})
-		if err != nil {
-			return err
-		}
-		if *i.ref, err = suite.Push(ctx, i.name, img); err != nil {
-			return err
-		}
-		pull := &runtimeapi.PullImageRequest{Image: &runtimeapi.ImageSpec{Image: *i.ref}}
-		if _, err := runtimeapi.NewImageServiceClient(suite.conn).PullImage(ctx, pull); err != nil {
+		if *i.ref, err = pushDisk(ctx, i.name, i.path); err != nil {
 			return err
 		}
 	}
 	return nil
+}
+
+// pushDisk makes an image of a disk, and has the node pull it.
+func pushDisk(ctx context.Context, name, path string) (ref string, err error) {
+	img, err := images.RegistryDisk(path, images.DiskOptions{})
+	if err != nil {
+		return "", err
+	}
+	if ref, err = suite.Push(ctx, name, img); err != nil {
+		return "", err
+	}
+	pull := &runtimeapi.PullImageRequest{Image: &runtimeapi.ImageSpec{Image: ref}}
+	_, err = runtimeapi.NewImageServiceClient(suite.conn).PullImage(ctx, pull)
+	return ref, err
 }
 
 // redial connects to the shim again: gRPC would notice late that it is back.
