@@ -3,7 +3,7 @@
 SHELL := /bin/sh
 .DEFAULT_GOAL := help
 .PHONY: help build controller image man tools kubernetes packages run down shell status cluster cluster-down cluster-shell \
-	unit test test-critest test-cluster test-faults test-fuzz-cri test-many test-soak fuzz bench bench-cluster generate lint clean
+	unit test test-critest test-cluster test-kubevirt test-faults test-fuzz-cri test-many test-soak fuzz bench bench-cluster generate lint clean
 
 BIN     := $(CURDIR)/bin
 # This tag removes gRPC's debug pages. Their template engine makes the linker keep every method of every
@@ -129,6 +129,13 @@ test-cluster: packages kubernetes build controller ## Run the tests that need a 
 	$(SLOW:%=test/tools/build metrics_server)
 	go vet -tags $(TAGS),cluster,slow,examples,away ./test/e2e/cluster ./test/e2e/nodes
 	$(BIN)/gotest -tags $(CLUSTER_TAGS) -count 1 -p 1 -timeout $(TIMEOUT) ./test/e2e/cluster $(SLOW:%=./test/e2e/nodes) $(FLAGS)
+
+# Which specs run and how many at once: FOCUS, a regular expression; LABELS, ginkgo's filter; PROCS.
+test-kubevirt: packages kubernetes build controller ## Run KubeVirt's functional suite; LABELS=, FOCUS=, PROCS=2, FLAGS=-update
+	@test/tools/build kubevirt
+	go vet -tags $(TAGS),kubevirt ./test/kubevirt
+	KUBEVIRT_LABELS='$(LABELS)' KUBEVIRT_FOCUS='$(FOCUS)' KUBEVIRT_PROCS='$(PROCS)' \
+		$(BIN)/gotest -tags $(TAGS),kubevirt -count 1 -timeout 4h $(FLAGS) ./test/kubevirt
 
 fuzz: packages ## Run each fuzz target for a while; TIME=30s
 	@test/tools/fuzz $(TIME) $(shell nproc)

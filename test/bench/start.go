@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"path/filepath"
-	"slices"
 
 	"github.com/nodevirt/nodevirt/test/bench/report"
 )
@@ -63,20 +62,14 @@ func (p *pod) vmSide(of, image string) side {
 	}
 }
 
-// shares splits the time of starts: the shim's phases of StartContainer, what remains for
-// CreateContainer, libvirt's calls, and QEMU alone.
+// shares splits the time of starts: the shim's phases of StartContainer, of which some run at the
+// same time, libvirt's calls, and QEMU alone.
 func (r *rig) shares(ctx context.Context, ref *reference, whole report.Series) ([]report.Row, error) {
 	phases, err := readPhases(filepath.Join(r.Dir(), "log", "shim.log"), len(whole.Samples))
 	if err != nil {
 		return nil, err
 	}
-	rest := report.Series{Of: whole.Of, Samples: slices.Clone(whole.Samples)}
-	for _, p := range phases {
-		for i := range rest.Samples {
-			rest.Samples[i] -= p.Samples[i]
-		}
-	}
-	rows := []report.Row{value("shim: CreateContainer, calls", rest)}
+	var rows []report.Row
 	for _, p := range phases {
 		rows = append(rows, value("shim: "+p.Of, p))
 	}

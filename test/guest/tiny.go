@@ -91,6 +91,7 @@ type tinyVariant struct {
 	kernel   string   // the package that depends on today's kernel
 	modules  []string // late ones, after those that all have
 	packages []string // of the guest agent
+	files    []entry  // more files, or those that replace some of tiny/
 }
 
 var plainTiny = tinyVariant{name: "tiny", kernel: cloud}
@@ -110,6 +111,9 @@ func tiny(ctx context.Context, o Options, v tinyVariant) (string, error) {
 	key := []string{tinyRecipe, Cmdline, strings.Join(earlyModules, " "), strings.Join(v.late(), " ")}
 	for _, p := range found {
 		key = append(key, p.Key())
+	}
+	for _, f := range v.files {
+		key = append(key, f.name, string(f.data))
 	}
 	err = walkFiles(tinyFiles, "tiny", func(name string, data []byte) error {
 		key = append(key, name, string(data))

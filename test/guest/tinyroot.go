@@ -34,8 +34,8 @@ var (
 func tinyRoot(v tinyVariant, k kernelFiles, bb busyboxFiles) ([]entry, error) {
 	root := []entry{}
 	for _, dir := range []string{
-		"bin", "dev", "disk", "etc", "etc/acpi", "etc/acpi/PWRF", "lib", "lib/modules", "mem", "proc", "root", "run",
-		"seed", "sys", "tmp", "www", "www/cgi-bin",
+		"bin", "dev", "disk", "etc", "etc/acpi", "etc/acpi/PWRF", "home", "lib", "lib/modules", "mem", "mnt", "proc",
+		"root", "run", "seed", "sys", "tmp", "var", "www", "www/cgi-bin",
 	} {
 		root = append(root, entry{name: dir, mode: typeDir | 0o755})
 	}
@@ -56,14 +56,22 @@ func tinyRoot(v tinyVariant, k kernelFiles, bb busyboxFiles) ([]entry, error) {
 		if path.Dir(name) == "." { // not for the guest's root
 			return nil
 		}
-		mode := uint32(typeFile | 0o644)
-		if bytes.HasPrefix(data, []byte("#!")) { // embedding loses the file's own permissions
-			mode = typeFile | 0o755
-		}
-		root = append(root, entry{name: name, mode: mode, data: data})
+		root = append(root, fileEntry(name, data))
 		return nil
 	})
-	return root, err
+	replaced := func(e entry) bool {
+		return slices.ContainsFunc(v.files, func(f entry) bool { return f.name == e.name })
+	}
+	return append(slices.DeleteFunc(root, replaced), v.files...), err
+}
+
+// fileEntry is a file of the guest's. Embedding loses its own permissions: a script can be executed.
+func fileEntry(name string, data []byte) entry {
+	mode := uint32(typeFile | 0o644)
+	if bytes.HasPrefix(data, []byte("#!")) {
+		mode = typeFile | 0o755
+	}
+	return entry{name: name, mode: mode, data: data}
 }
 
 // agentEntries are the agent's files where the guest's scripts and its loader look for them.

@@ -18,12 +18,13 @@ option() { [ -e "/run/dhcp.$1" ] && sed -n "s/^$2=//p" "/run/dhcp.$1"; }
 # address prints the first IPv4 address of an interface.
 address() { ip -4 -o addr show dev "$1" 2>/dev/null | awk '{ sub("/.*", "", $4); print $4; exit }'; }
 
-# publish sets the hostname (the seed's, else DHCP's) and writes the page "/".
+# publish sets the hostname (the seed's, else DHCP's, else the guest's own) and writes the page "/".
 publish() {
 	[ -s /run/seed.hostname ] && read -r name </run/seed.hostname || name=$(option eth0 hostname)
-	hostname "${name:-tiny}"
+	[ -n "$name" ] || read -r name </etc/hostname
+	hostname "$name"
 	read -r mtu 2>/dev/null </sys/class/net/eth0/mtu
-	echo "ip=$(address eth0) host=${name:-tiny} mtu=$mtu dns=$(option eth0 dns)" >/www/index.html
+	echo "ip=$(address eth0) host=$name mtu=$mtu dns=$(option eth0 dns)" >/www/index.html
 }
 
 # page starts a CGI answer of a type, text by default.

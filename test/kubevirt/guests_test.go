@@ -1,0 +1,63 @@
+//go:build kubevirt
+
+package kubevirt
+
+import (
+	"context"
+
+	v1 "github.com/google/go-containerregistry/pkg/v1"
+
+	"github.com/nodevirt/nodevirt/test/cluster"
+	"github.com/nodevirt/nodevirt/test/guest"
+	"github.com/nodevirt/nodevirt/test/images"
+)
+
+// guests are the images that specs name, and the login that they expect of each.
+var guests = []struct {
+	image   string
+	flavour guest.Flavour
+	agent   bool
+	folder  string // of the disk in the image
+}{
+	{"alpine-container-disk-demo", guest.Alpine, false, "disk"},
+	{"cirros-container-disk-demo", guest.Cirros, false, "disk"},
+	{"cirros-custom-container-disk-demo", guest.Cirros, false, "custom-disk"},
+	{"alpine-with-test-tooling-container-disk", guest.Alpine, true, "disk"},
+	{"fedora-with-test-tooling-container-disk", guest.Fedora, true, "disk"},
+	{"fedora-realtime-container-disk", guest.Fedora, true, "disk"},
+	{"virtio-container-disk", guest.Alpine, false, "disk"},
+}
+
+// pushTools pushes the image of the pods that specs start beside VMs: busybox under its name vm-killer.
+func pushTools(ctx context.Context, c *cluster.Cluster) error {
+	img, err := images.Busybox(ctx, c.Control().GuestOptions())
+	if err != nil {
+		return err
+	}
+	bash := images.File{Name: "bin/bash", Mode: 0o755, Data: []byte("#!/bin/sh\nexec sh \"$@\"\n")}
+	config := v1.Config{Cmd: []string{"sh"}, Env: []string{"PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"}}
+	if img, err = images.Extend(img, config, images.Layer{Files: []images.File{bash}}); err != nil {
+		return err
+	}
+	_, err = c.Push(ctx, "kubevirt/vm-killer:"+version, img)
+	return err
+}
+
+func pushGuests(ctx context.Context, c *cluster.Cluster) error {
+	for _, g := range guests {
+		path, err := guest.TinyWithLogin(ctx, c.Control().GuestOptions(), g.flavour, g.agent)
+		if err != nil {
+			return err
+		}
+		img, err := images.FromFiles(v1.Config{}, images.Layer{Files: []images.File{
+			{Name: g.folder + "/"}, {Name: g.folder + "/downloaded", From: path},
+		}})
+		if err != nil {
+			return err
+		}
+		if _, err := c.Push(ctx, "kubevirt/"+g.image+":"+version, img); err != nil {
+			return err
+		}
+	}
+	return nil
+}

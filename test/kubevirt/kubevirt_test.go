@@ -1,0 +1,116 @@
+//go:build kubevirt
+
+package kubevirt
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"golang.org/x/sync/errgroup"
+	"gotest.tools/v3/assert"
+	"gotest.tools/v3/golden"
+
+	"github.com/nodevirt/nodevirt/test/cluster"
+	"github.com/nodevirt/nodevirt/test/node"
+)
+
+// version is the suite's, and the tag of the images that it names.
+const version = "v1.8.2"
+
+// What the environment may say, so that a run can be narrowed: make test-kubevirt FOCUS=… LABELS=….
+const (
+	focusVariable  = "KUBEVIRT_FOCUS"  // a regular expression of specs' words
+	labelsVariable = "KUBEVIRT_LABELS" // a filter of ginkgo's labels
+	procsVariable  = "KUBEVIRT_PROCS"  // how many specs run at once
+)
+
+// fast are the specs of .ci/run.
+const fast = "conformance && !sig-storage && !sig-compute-migrations && !RequiresOutsideConnectivity"
+
+var shared *cluster.Cluster
+
+func TestMain(m *testing.M) {
+	os.Exit(cluster.Main(m, cluster.Options{}, func(ctx context.Context, c *cluster.Cluster) error {
+		shared = c
+		return prepare(ctx, c)
+	}))
+}
+
+// TestSuite runs the suite, or a part of it, and compares each spec's end with the file's.
+func TestSuite(t *testing.T) {
+	report := filepath.Join(t.ArtifactDir(), "report.json")
+	ctx, stop := context.WithCancel(t.Context())
+	var keeper errgroup.Group
+	keeper.Go(func() error { return keepDeployed(ctx, shared) })
+	run(t, report)
+	stop()
+	assert.NilError(t, keeper.Wait())
+	got, err := readReport(report)
+	assert.NilError(t, err)
+	assert.Assert(t, len(got) > 0, "no spec ran")
+	fmt.Print(got.table())
+
+	file := golden.Path(outcomesFile)
+	text, err := os.ReadFile(file)
+	assert.NilError(t, err)
+	want, err := readOutcomes(string(text))
+	assert.NilError(t, err)
+	if golden.FlagUpdate() {
+		assert.NilError(t, os.WriteFile(file, []byte(want.update(got).text()), 0o644))
+		return
+	}
+	if unlike := want.unlike(got); len(unlike) > 0 {
+		t.Errorf("these specs ended in another way than testdata/%s says; -update takes them in:\n%s",
+			outcomesFile, strings.Join(unlike, "\n"))
+	}
+}
+
+// run runs the suite. Specs that fail are no error; a suite that does not come to its end is.
+func run(t *testing.T, report string) {
+	t.Helper()
+	dir := filepath.Dir(report)
+	bin, err := node.CheckoutBin()
+	assert.NilError(t, err)
+	program := func(name string) string { return filepath.Join(bin, name) }
+	config := filepath.Join(dir, "config.json")
+	assert.NilError(t, os.WriteFile(config, []byte("{}"), 0o644))
+	ginkgo := []string{
+		"--procs=" + setting(procsVariable, "2"), "--no-color", "-v", "--timeout=3h",
+		"--output-dir=" + dir, "--json-report=" + filepath.Base(report),
+		"--label-filter=" + setting(labelsVariable, fast), "--focus=" + os.Getenv(focusVariable),
+	}
+	kubeconfig := filepath.Join(filepath.Dir(shared.Kubeconfig()), "pki", "admin.kubeconfig")
+	suite := []string{
+		program("kubevirt.test"), "--",
+		"--kubeconfig=" + kubeconfig, "--container-prefix=quay.io/kubevirt", "--container-tag=" + version,
+		"--kubectl-path=" + program("kubectl"), "--virtctl-path=" + program("virtctl"),
+		"--installed-namespace=" + installed, "--config=" + config,
+		"--skip-shasums-check", "--skip-dual-stack-test", "--artifacts=" + dir,
+	}
+	command := append(append([]string{"-C", dir, program("kubevirt-ginkgo")}, ginkgo...), suite...)
+	cmd := shared.Control().Command(t.Context(), "env", command...)
+	cmd.Env = append(cmd.Env, "KUBECONFIG="+kubeconfig, "ARTIFACTS="+dir,
+		"REPORTER_MAX_FAILS=-1") // it would collect the cluster's state after each failure
+	out, err := os.Create(filepath.Join(dir, "suite.log"))
+	assert.NilError(t, err)
+	defer out.Close()
+	cmd.Stdout, cmd.Stderr = out, out
+	if err := cmd.Run(); err != nil {
+		if _, ended := errors.AsType[*exec.ExitError](err); !ended {
+			t.Fatalf("run the suite: %v", err)
+		}
+	}
+}
+
+func setting(variable, otherwise string) string {
+	if value := os.Getenv(variable); value != "" {
+		return value
+	}
+	return otherwise
+}
