@@ -94,7 +94,7 @@ cluster-shell: ## Open a shell in the cluster's network, where kubectl works
 # test/needs, or a helper that does, which ends the test if NODEVIRT_UNIT is set. make test runs all tests.
 # Without -count 1: these tests run no program of the checkout, so Go's cached results are valid.
 unit: ## Run the tests that need neither root, QEMU, a network nor built tools; FLAGS=-cover
-	@NODEVIRT_UNIT=1 go test -tags $(TAGS) $(FLAGS) $$(go list $(PKG) | grep -v /test/e2e)
+	@NODEVIRT_UNIT=1 go test -tags $(TAGS) -parallel 16 $(FLAGS) $$(go list $(PKG) | grep -v /test/e2e)
 
 # -count 1: Go's cache ignores changes of the programs that a test runs.
 test: packages tools kubernetes build ## Run all tests, including those with real components
