@@ -17,11 +17,32 @@ import (
 	"github.com/nodevirt/nodevirt/shim/disk"
 	"github.com/nodevirt/nodevirt/shim/domain"
 	"github.com/nodevirt/nodevirt/shim/record"
+	"github.com/nodevirt/nodevirt/shim/vm/resources"
 )
+
+// newConverter finds what converts images' disks.
+func newConverter(c config.Config) (expand.Tool, error) {
+	qemuImg, err := exec.LookPath(c.Tools.QemuImg)
+	if err != nil {
+		return expand.Tool{}, fmt.Errorf("tools.qemu_img: %w; install qemu-utils", err)
+	}
+	self, err := os.Executable()
+	if err != nil {
+		return expand.Tool{}, fmt.Errorf("find this program: %w", err)
+	}
+	dir := filepath.Join(c.Run, "convert")
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return expand.Tool{}, fmt.Errorf("create a folder for conversions: %w", err)
+	}
+	return expand.Tool{QemuImg: qemuImg, Stage: []string{filepath.Join(filepath.Dir(self), viewProgram), "convert"}, Dir: dir}, nil
+}
+
+// viewProgram is the program nodevirt-view, which is in the folder of this one.
+const viewProgram = "nodevirt-view"
 
 // newDisks creates the parts that deal with VMs' disks. tgtd and qemu-storage-daemon need not
 // exist until a VM uses them.
-func newDisks(c config.Config, qemuImg string, log *slog.Logger, u *imageunpack.Unpacker, e *expand.Expander, r *record.Store, s *domain.Secrets) (*disk.Disks, error) {
+func newDisks(c config.Config, tool expand.Tool, log *slog.Logger, u *imageunpack.Unpacker, e *expand.Expander, r *record.Store, s *domain.Secrets) (*disk.Disks, error) {
 	portal, err := c.ISCSI.Portal()
 	if err != nil {
 		return nil, err
@@ -35,17 +56,13 @@ func newDisks(c config.Config, qemuImg string, log *slog.Logger, u *imageunpack.
 			return nil, fmt.Errorf("create a folder for disks: %w", err)
 		}
 	}
-	self, err := os.Executable()
-	if err != nil {
-		return nil, fmt.Errorf("find this program: %w", err)
-	}
 	storageDaemon, err := exec.LookPath(c.Tools.StorageDaemon)
 	if err != nil {
 		storageDaemon = c.Tools.StorageDaemon // creating a view reports that it is missing
 	}
 	first, last := c.VM.UIDBase, c.VM.UIDBase+c.VM.UIDCount-1
 	return disk.New(disk.Options{
-		Unpacker: u, Expander: e, QemuImg: qemuImg, Folder: r.ContainerDir, Shares: c.Root,
+		Unpacker: u, Expander: e, Tool: tool, Groups: resources.Groups{Overhead: int64(c.VM.OverheadMemory)}, Folder: r.ContainerDir, Shares: c.Root,
 		FirstUID: first, LastUID: last,
 		Reach: reach.New(reach.Options{FirstUID: first, LastUID: last, CheckEvery: 30 * time.Second, Logger: log}),
 		ISCSI: disk.ISCSI{
@@ -53,7 +70,7 @@ func newDisks(c config.Config, qemuImg string, log *slog.Logger, u *imageunpack.
 			Key:    key, Secrets: s, Patience: time.Duration(c.ISCSI.Timeout), Logger: log,
 		},
 		Views: rawview.Options{
-			Dir: filepath.Join(c.Run, "views"), StorageDaemon: storageDaemon, Stage: []string{filepath.Join(filepath.Dir(self), "nodevirt-view")}, Logger: log,
+			Dir: filepath.Join(c.Run, "views"), StorageDaemon: storageDaemon, Stage: []string{tool.Stage[0]}, Logger: log,
 		},
 	}), nil
 }

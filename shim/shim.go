@@ -123,9 +123,9 @@ func Run(ctx context.Context, c config.Config, log *slog.Logger) error {
 
 // newVMs creates the parts of package vm and their dependencies.
 func newVMs(ctx context.Context, c config.Config, log *slog.Logger, backend *grpc.ClientConn, client *containerd.Client, measures *metrics.Metrics) (*vm.VMs, *disk.Disks, error) {
-	qemuImg, err := exec.LookPath(c.Tools.QemuImg)
+	converter, err := newConverter(c)
 	if err != nil {
-		return nil, nil, fmt.Errorf("tools.qemu_img: %w; install qemu-utils", err)
+		return nil, nil, err
 	}
 	dnsmasq, err := exec.LookPath(c.Tools.Dnsmasq)
 	if err != nil {
@@ -157,7 +157,7 @@ func newVMs(ctx context.Context, c config.Config, log *slog.Logger, backend *grp
 		MaxDiskSize: int64(c.VM.MaxDiskSize),
 	})
 	expander, err := expand.New(expand.Options{
-		QemuImg: qemuImg,
+		Tool:    converter,
 		Dir:     filepath.Join(c.Root, "expanded"),
 		Limit:   int64(c.Disks.CacheLimit),
 		Reserve: int64(c.Disks.Reserve),
@@ -166,7 +166,7 @@ func newVMs(ctx context.Context, c config.Config, log *slog.Logger, backend *grp
 	if err != nil {
 		return nil, nil, err
 	}
-	disks, err := newDisks(c, qemuImg, log, unpacker, expander, records, driver.Secrets)
+	disks, err := newDisks(c, converter, log, unpacker, expander, records, driver.Secrets)
 	if err != nil {
 		return nil, nil, err
 	}

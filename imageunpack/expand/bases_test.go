@@ -60,7 +60,7 @@ func TestBasesOutliveARestart(t *testing.T) {
 	bases := filepath.Join(dir, "bases")
 	assert.NilError(t, os.WriteFile(filepath.Join(bases, "sha256-00-00.raw.123.new"), nil, 0o600))
 	assert.NilError(t, os.Mkdir(filepath.Join(bases, "folder.raw"), 0o700))
-	e = expander(t, dir, func(o *expand.Options) { o.QemuImg = "false" })
+	e = expander(t, dir, func(o *expand.Options) { o.Tool.QemuImg = "false" })
 	if names := entries(t, bases); len(names) != 1 || !strings.HasSuffix(names[0], ".raw") {
 		t.Errorf("the bases are %q", names)
 	}

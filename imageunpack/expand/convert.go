@@ -3,23 +3,35 @@ package expand
 import (
 	"bytes"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"os"
 	"os/exec"
 	"runtime"
+	"slices"
 	"strconv"
 	"syscall"
 
-	"golang.org/x/sys/unix"
+	"github.com/nodevirt/nodevirt/imageunpack/confine"
 )
 
-// Conversion is a run of qemu-img convert that makes a raw disk.
-type Conversion struct {
+// Tool is qemu-img, and what confines it.
+type Tool struct {
 	// QemuImg is the path of qemu-img.
 	QemuImg string
-	// UID is the user that qemu-img runs as, which must own To; 0 is root. Other users can read
-	// all files, which From may need, but write only their own.
+	// Stage is a command that calls [confine.Enter] with its last argument, Dir, which Run adds.
+	Stage []string
+	// Dir is a folder on which the process mounts a file tree that only it sees.
+	Dir string
+}
+
+// Conversion is a run of qemu-img convert that makes a raw disk. qemu-img runs as package confine
+// describes.
+type Conversion struct {
+	Tool Tool
+	// UID is the user that qemu-img runs as, which owns no other files and must own To. From may be of
+	// any owner.
 	UID uint32
 	// From is open for reading. To is open for reading and writing: a file or a block device
 	// of at least the disk's size. Both stay the caller's.
@@ -33,23 +45,44 @@ type Conversion struct {
 	Zeroed bool
 	// Offload lets the file system share or copy data if it can.
 	Offload bool
+	// Started, if not nil, is called with the id of the process before it reads the disk. An error
+	// makes Run fail.
+	Started func(pid int) error
 }
+
+// The descriptors that the process inherits.
+const (
+	fromFD = 3
+	toFD   = 4
+)
 
 // Run converts, and calls progress, from another goroutine, with the completed part, from 0 to 1.
 // qemu-img has ended when Run returns, and it ends with this process.
 func (c Conversion) Run(ctx context.Context, progress func(done float64)) error {
-	cmd := exec.CommandContext(ctx, c.QemuImg, c.args()...)
-	cmd.Env = []string{"LC_ALL=C", "PATH=" + os.Getenv("PATH")}
-	cmd.ExtraFiles = []*os.File{c.From, c.To} // 3 and 4
+	info, err := c.From.Stat()
+	if err != nil {
+		return fmt.Errorf("convert to raw: %w", err)
+	}
+	path, err := exec.LookPath(c.Tool.QemuImg)
+	if err != nil {
+		return fmt.Errorf("convert to raw: %w", err)
+	}
+	work, err := json.Marshal(confine.Program{
+		Path: path, Args: append([]string{"qemu-img"}, c.args()...),
+		UID: c.UID, GID: c.UID, ReadAll: info.Mode().Perm()&0o004 == 0,
+		Descriptors: []int{fromFD, toFD}, EndsWithParent: true,
+	})
+	if err != nil {
+		return fmt.Errorf("convert to raw: %w", err)
+	}
+	cmd := exec.CommandContext(ctx, c.Tool.Stage[0], append(slices.Clone(c.Tool.Stage[1:]), c.Tool.Dir)...)
+	cmd.Env = []string{"LC_ALL=C"}
+	cmd.ExtraFiles = []*os.File{c.From, c.To}
 	cmd.Stdout = &percent{progress: progress}
 	stderr := &head{}
 	cmd.Stderr = stderr
-	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
-	if c.UID != 0 {
-		cmd.SysProcAttr.Credential = &syscall.Credential{Uid: c.UID, Gid: c.UID}
-		cmd.SysProcAttr.AmbientCaps = []uintptr{unix.CAP_DAC_READ_SEARCH}
-	}
-	err := runLocked(cmd)
+	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL, Cloneflags: syscall.CLONE_NEWNS}
+	err = c.runLocked(cmd, work)
 	switch {
 	case err == nil:
 		return nil
@@ -64,6 +97,7 @@ func (c Conversion) Run(ctx context.Context, progress func(done float64)) error 
 // args returns qemu-img's arguments. Sixteen parallel requests, written in any order, were the
 // fastest variant measured; see docs/performance.md.
 func (c Conversion) args() []string {
+	from, to := fmt.Sprintf("/proc/self/fd/%d", fromFD), fmt.Sprintf("/proc/self/fd/%d", toFD)
 	args := []string{"convert", "-p", "-O", "raw", "-n", "-W", "-m", "16"}
 	if c.Zeroed {
 		args = append(args, "--target-is-zero")
@@ -76,21 +110,38 @@ func (c Conversion) args() []string {
 		args = append(args, "-S", "64k")
 	}
 	if c.Length == 0 {
-		return append(args, "-f", c.Format, "/proc/self/fd/3", "/proc/self/fd/4")
+		return append(args, "-f", c.Format, from, to)
 	}
-	part := fmt.Sprintf("driver=raw,offset=%d,size=%d,file.driver=%s,file.file.driver=file,file.file.filename=/proc/self/fd/3",
-		c.Offset, c.Length, c.Format)
-	return append(args, "--image-opts", part, "/proc/self/fd/4")
+	part := fmt.Sprintf("driver=raw,offset=%d,size=%d,file.driver=%s,file.file.driver=file,file.file.filename=%s",
+		c.Offset, c.Length, c.Format, from)
+	return append(args, "--image-opts", part, to)
 }
 
 // runLocked runs a command on a thread that lives as long as the command: for the kernel the
-// parent of Pdeathsig is a thread.
-func runLocked(cmd *exec.Cmd) error {
+// parent of Pdeathsig is a thread. The process gets its work when Started has returned.
+func (c Conversion) runLocked(cmd *exec.Cmd, work []byte) error {
+	stdin, err := cmd.StdinPipe()
+	if err != nil {
+		return err
+	}
 	done := make(chan error, 1)
 	go func() {
 		runtime.LockOSThread()
 		defer runtime.UnlockOSThread()
-		done <- cmd.Run()
+		if err := cmd.Start(); err != nil {
+			done <- err
+			return
+		}
+		var refused error
+		if c.Started != nil {
+			refused = c.Started(cmd.Process.Pid)
+		}
+		if refused == nil {
+			_, refused = stdin.Write(work)
+		}
+		// Without its work the process ends.
+		_ = stdin.Close()
+		done <- errors.Join(refused, cmd.Wait())
 	}()
 	return <-done
 }

@@ -23,8 +23,8 @@ import (
 
 // Options are the settings of an Expander.
 type Options struct {
-	// QemuImg is the path of qemu-img.
-	QemuImg string
+	// Tool converts.
+	Tool Tool
 	// Dir is the folder of the bases, for the caller alone. New creates it. It should be on the
 	// file system of the VMs' files: clones to another file system are impossible.
 	Dir string
@@ -45,8 +45,10 @@ type Source struct {
 	Size, Needs int64
 	// Key identifies the content.
 	Key Key
-	// UID is the user that qemu-img runs as, which owns no other files; 0 is root.
+	// UID is the user that qemu-img runs as, which owns no other files.
 	UID uint32
+	// Started is [Conversion.Started].
+	Started func(pid int) error
 	// Namespace is the one that asks for the disk. Namespaces take turns.
 	Namespace string
 }
@@ -184,7 +186,7 @@ func (e *Expander) fill(ctx context.Context, s Source, f *os.File, progress func
 		return err
 	}
 	c := Conversion{
-		QemuImg: e.opts.QemuImg, UID: s.UID,
+		Tool: e.opts.Tool, UID: s.UID, Started: s.Started,
 		From: s.File, Format: s.Format, To: f, Zeroed: true, Offload: clones && sameFileSystem(s.File, f),
 	}
 	if err := c.Run(ctx, func(done float64) { progress(Progress{Done: done}) }); err != nil {

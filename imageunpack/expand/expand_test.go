@@ -18,6 +18,7 @@ import (
 
 	"gotest.tools/v3/assert"
 
+	"github.com/nodevirt/nodevirt/imageunpack/confine/confinetest"
 	"github.com/nodevirt/nodevirt/imageunpack/expand"
 	"github.com/nodevirt/nodevirt/test/guest"
 	"github.com/nodevirt/nodevirt/test/loopfs"
@@ -85,9 +86,20 @@ func bomb(t *testing.T, n int) expand.Source {
 	return s
 }
 
+// TestMain is the stage of conversions, too.
+func TestMain(m *testing.M) {
+	confinetest.Enter()
+	os.Exit(m.Run())
+}
+
+func tool(t *testing.T) expand.Tool {
+	t.Helper()
+	return expand.Tool{QemuImg: "qemu-img", Stage: confinetest.Stage(), Dir: t.TempDir()}
+}
+
 func expander(t *testing.T, dir string, change ...func(*expand.Options)) *expand.Expander {
 	t.Helper()
-	o := expand.Options{QemuImg: "qemu-img", Dir: filepath.Join(dir, "bases"), Limit: 1 << 30, Logger: slog.New(slog.DiscardHandler)}
+	o := expand.Options{Tool: tool(t), Dir: filepath.Join(dir, "bases"), Limit: 1 << 30, Logger: slog.New(slog.DiscardHandler)}
 	for _, c := range change {
 		c(&o)
 	}

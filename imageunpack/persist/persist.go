@@ -34,10 +34,11 @@ var ErrUnfit = errdefs.ErrInvalidArgument.WithMessage("the volume does not fit t
 
 // Source is a registry disk that has been checked.
 type Source struct {
-	// QemuImg is the path of qemu-img, which runs as UID, a user that owns no other files;
-	// 0 is root.
-	QemuImg string
+	Tool expand.Tool
+	// UID is the user that qemu-img runs as, which owns no other files. Started is
+	// [expand.Conversion.Started].
 	UID     uint32
+	Started func(pid int) error
 	// File is open for reading. Format is its format, by QEMU's name, and Size the virtual size
 	// in bytes.
 	File   *os.File
@@ -175,7 +176,7 @@ func (w *writer) convert(ctx context.Context, offset, length int64) (_ *os.File,
 		return nil, fmt.Errorf("create a file for a part of the disk: %w", err)
 	}
 	err = expand.Conversion{
-		QemuImg: w.QemuImg, UID: w.UID, From: w.File, Format: w.Format, To: scratch, Zeroed: true,
+		Tool: w.Tool, UID: w.UID, Started: w.Started, From: w.File, Format: w.Format, To: scratch, Zeroed: true,
 		Offset: offset, Length: length,
 	}.Run(ctx, func(float64) {})
 	return scratch, err

@@ -2,7 +2,6 @@ package persist_test
 
 import (
 	"bytes"
-	"cmp"
 	"context"
 	"crypto/rand"
 	"errors"
@@ -18,6 +17,8 @@ import (
 	"golang.org/x/sys/unix"
 	"gotest.tools/v3/assert"
 
+	"github.com/nodevirt/nodevirt/imageunpack/confine/confinetest"
+	"github.com/nodevirt/nodevirt/imageunpack/expand"
 	"github.com/nodevirt/nodevirt/imageunpack/persist"
 	"github.com/nodevirt/nodevirt/test/loopfs"
 	"github.com/nodevirt/nodevirt/test/needs"
@@ -25,13 +26,14 @@ import (
 
 const mib = 1 << 20
 
-// toolVariable is another program in qemu-img's place.
+// toolVariable is a program that comes before the stage of a conversion.
 const toolVariable = "NODEVIRT_PERSIST_TOOL"
 
 // childVariable makes a test binary write the volume that it names, and end.
 const childVariable = "NODEVIRT_PERSIST_TEST"
 
 func TestMain(m *testing.M) {
+	confinetest.Enter()
 	if of := os.Getenv(childVariable); of != "" {
 		source, volume, _ := strings.Cut(of, ":")
 		if err := write(context.Background(), source, volume, "."); err != nil {
@@ -54,9 +56,17 @@ func write(ctx context.Context, source, volume, scratch string) error {
 		return err
 	}
 	defer to.Close()
+	tool := tool()
+	if before := os.Getenv(toolVariable); before != "" {
+		tool.Stage = append([]string{before}, tool.Stage...)
+	}
 	return persist.Write(ctx, to, persist.Source{
-		QemuImg: cmp.Or(os.Getenv(toolVariable), "qemu-img"), UID: 1900000007, File: from, Format: "qcow2", Size: size(source), Key: source, Scratch: scratch, Turn: free,
+		Tool: tool, UID: 1900000007, File: from, Format: "qcow2", Size: size(source), Key: source, Scratch: scratch, Turn: free,
 	}, func(float64) {})
+}
+
+func tool() expand.Tool {
+	return expand.Tool{QemuImg: "qemu-img", Stage: confinetest.Stage(), Dir: os.TempDir()}
 }
 
 // free is a turn that is free at once.
@@ -223,17 +233,13 @@ func child(t *testing.T, source, volume string, asked func() bool) (ended bool, 
 func TestToolKilled(t *testing.T) {
 	source, raw := disk(t, 600, 0, 300*mib, 599*mib)
 	volume := filepath.Join(t.TempDir(), "volume")
-	dir, err := os.MkdirTemp("", "persist-") // not t.TempDir, where the tool's user can't look into
-	assert.NilError(t, err)
-	t.Cleanup(func() { assert.NilError(t, os.RemoveAll(dir)) })
-	assert.NilError(t, os.Chmod(dir, 0o755))
+	dir := t.TempDir()
 	runs := filepath.Join(dir, "runs")
 	tool := filepath.Join(dir, "tool")
-	assert.NilError(t, os.WriteFile(runs, nil, 0o666))
-	assert.NilError(t, os.Chmod(runs, 0o666))
+	assert.NilError(t, os.WriteFile(runs, nil, 0o600))
 	// The third run ends as if it were killed from outside.
 	assert.NilError(t, os.WriteFile(tool, fmt.Appendf(nil,
-		"#!/bin/sh\necho >>%[1]s\n[ $(wc -l <%[1]s) = 3 ] && kill -9 $$\nexec qemu-img \"$@\"\n", runs), 0o755))
+		"#!/bin/sh\necho >>%[1]s\n[ $(wc -l <%[1]s) = 3 ] && kill -9 $$\nexec \"$@\"\n", runs), 0o755))
 	t.Setenv(toolVariable, tool)
 	if err := write(t.Context(), source, volume, dir); err == nil || isDisk(t, volume) {
 		t.Fatalf("the tool was killed: %v; a disk: %t", err, isDisk(t, volume))
@@ -261,7 +267,7 @@ func TestAnotherOrigin(t *testing.T) {
 	assert.NilError(t, err)
 	defer to.Close()
 	err = persist.Write(ctx, to, persist.Source{
-		QemuImg: "qemu-img", File: from, Format: "qcow2", Size: 300 * mib, Key: "first", Scratch: t.TempDir(), Turn: free,
+		Tool: tool(), File: from, Format: "qcow2", Size: 300 * mib, Key: "first", Scratch: t.TempDir(), Turn: free,
 	}, func(done float64) {
 		if done > 0.5 {
 			cancel()
@@ -287,7 +293,7 @@ func TestTurns(t *testing.T) {
 	defer to.Close()
 	taken, busy := 0, false
 	why := errors.New("the pod is removed")
-	s := persist.Source{QemuImg: "qemu-img", File: from, Format: "qcow2", Size: 300 * mib, Key: "one", Scratch: t.TempDir()}
+	s := persist.Source{Tool: tool(), File: from, Format: "qcow2", Size: 300 * mib, Key: "one", Scratch: t.TempDir()}
 	s.Turn = func(context.Context) (func(), error) {
 		if taken == 2 {
 			return nil, why

@@ -258,8 +258,8 @@ func confined(t *testing.T, pid int) {
 	if status["Uid"] != user || status["Gid"] != user || status["Groups"] != "" || status["NoNewPrivs"] != "1" {
 		t.Errorf("it runs as %q, %q, groups %q, no_new_privs %s", status["Uid"], status["Gid"], status["Groups"], status["NoNewPrivs"])
 	}
-	const override = "0000000000000002"
-	if c := status["CapEff"]; c != "0000000000000000" && c != override {
+	const readAll = "0000000000000004"
+	if c := status["CapEff"]; c != "0000000000000000" && c != readAll {
 		t.Errorf("capabilities %s", c)
 	}
 	for _, path := range []string{"/root", "/tmp", "/var", "/home", "/etc/passwd", "/dev/fuse"} {

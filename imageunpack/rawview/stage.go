@@ -2,16 +2,13 @@ package rawview
 
 import (
 	"encoding/json"
-	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
-	"runtime"
-	"strings"
-	"syscall"
 
 	"golang.org/x/sys/unix"
 
+	"github.com/nodevirt/nodevirt/imageunpack/confine"
 	"github.com/nodevirt/nodevirt/shim/supervise"
 )
 
@@ -26,14 +23,7 @@ const (
 const shown = "/dev/disk"
 
 // stage is the input of [Enter]: the work between the start of the process and qemu-storage-daemon.
-type stage struct {
-	UID, GID uint32
-	// Override lets the process open files of any owner, for a base that only its owner can read. Its
-	// file tree holds no other files.
-	Override bool
-	Program  string
-	Args     []string
-}
+type stage struct{ confine.Program }
 
 func newStage(view View, base *os.File, program string) (stage, error) {
 	info, err := base.Stat()
@@ -41,10 +31,11 @@ func newStage(view View, base *os.File, program string) (stage, error) {
 		return stage{}, err
 	}
 	args, err := arguments(view)
-	return stage{
-		UID: view.UID, GID: view.GID, Override: info.Mode().Perm()&0o004 == 0,
-		Program: program, Args: append([]string{"qemu-storage-daemon"}, args...),
-	}, err
+	return stage{confine.Program{
+		Path: program, Args: append([]string{"qemu-storage-daemon"}, args...),
+		UID: view.UID, GID: view.GID, ReadAll: info.Mode().Perm()&0o004 == 0,
+		Descriptors: []int{overlayFD, baseFD, deviceFD},
+	}}, err
 }
 
 // arguments returns qemu-storage-daemon's arguments. They name each layer's format, so that none is
@@ -80,7 +71,6 @@ func arguments(view View) ([]string, error) {
 // Enter turns the calling process into the process of a view, whose folder is dir. It returns only if
 // that fails.
 func Enter(dir string) error {
-	runtime.LockOSThread()
 	var s stage
 	text, err := os.ReadFile(filepath.Join(dir, stageName))
 	if err == nil {
@@ -92,128 +82,23 @@ func Enter(dir string) error {
 	if err != nil {
 		return fmt.Errorf("start the view in %s: %w", dir, err)
 	}
-	if err := makeTree(filepath.Join(dir, rootName), s); err != nil {
-		return fmt.Errorf("create the file tree of a view: %w", err)
-	}
-	for _, fd := range []uintptr{overlayFD, baseFD, deviceFD} {
-		if _, err := unix.FcntlInt(fd, unix.F_SETFD, 0); err != nil {
-			return fmt.Errorf("keep descriptor %d: %w", fd, err)
-		}
-	}
-	if err := dropRights(s); err != nil {
-		return fmt.Errorf("give up root: %w", err)
-	}
-	return fmt.Errorf("start %s: %w", s.Program, syscall.Exec(s.Program, s.Args, []string{"LC_ALL=C"}))
+	return s.Execute(filepath.Join(dir, rootName), s.mountDisk)
 }
 
-// makeTree makes root the file tree of this process, which has its own mount namespace.
-func makeTree(root string, s stage) error {
-	var errs []error
-	do := func(what string, err error) {
-		if err != nil {
-			errs = append(errs, fmt.Errorf("%s: %w", what, err))
-		}
+// mountDisk mounts the raw file in the file tree of the process.
+func (s stage) mountDisk(root string) error {
+	if err := os.Mkdir(filepath.Join(root, "dev/fd"), 0o755); err != nil {
+		return err
 	}
-	do("make mounts private", unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, ""))
-	do("mount tmpfs", unix.Mount("tmpfs", root, "tmpfs", unix.MS_NOSUID|unix.MS_NOEXEC, "mode=755,size=64k"))
-	for _, dir := range []string{"etc", "proc", "dev", "dev/fd"} {
-		do("make folder", os.Mkdir(filepath.Join(root, dir), 0o755))
-	}
-	for _, dir := range []string{"usr", "lib", "lib64"} { // the program and its libraries
-		do("bind /"+dir, bindReadOnly(root, dir))
-	}
-	do("bind ld.so.cache", bindReadOnly(root, "etc/ld.so.cache"))
-	do("bind null", bindReadOnly(root, "dev/null"))
-	do("mount proc", unix.Mount("proc", filepath.Join(root, "proc"), "proc",
-		unix.MS_RDONLY|unix.MS_NOSUID|unix.MS_NODEV|unix.MS_NOEXEC, ""))
 	for _, name := range []string{fmt.Sprintf("dev/fd/%d", deviceFD), shown} {
-		do("make file", os.WriteFile(filepath.Join(root, name), nil, 0o600))
+		if err := os.WriteFile(filepath.Join(root, name), nil, 0o600); err != nil {
+			return err
+		}
 	}
-	do("mount the disk", unix.Mount("nodevirt", filepath.Join(root, shown), "fuse", unix.MS_NOSUID|unix.MS_NODEV|unix.MS_NOEXEC,
-		fmt.Sprintf("fd=%d,rootmode=100000,user_id=%d,group_id=%d,allow_other,default_permissions", deviceFD, s.UID, s.GID)))
-	if len(errs) > 0 {
-		return errors.Join(errs...)
-	}
-	do("enter", unix.Chdir(root))
-	do("enter", unix.PivotRoot(".", "."))
-	do("unmount the node's files", unix.Unmount(".", unix.MNT_DETACH))
-	do("enter", unix.Chdir("/"))
-	return errors.Join(errs...)
-}
-
-// bindReadOnly mounts a file or folder of the node in the tree, read-only.
-func bindReadOnly(root, name string) error {
-	from, to := "/"+name, filepath.Join(root, name)
-	info, err := os.Lstat(from)
-	if errors.Is(err, os.ErrNotExist) {
-		return nil // not every distribution has a /lib64
-	}
+	options := fmt.Sprintf("fd=%d,rootmode=100000,user_id=%d,group_id=%d,allow_other,default_permissions", deviceFD, s.UID, s.GID)
+	err := unix.Mount("nodevirt", filepath.Join(root, shown), "fuse", unix.MS_NOSUID|unix.MS_NODEV|unix.MS_NOEXEC, options)
 	if err != nil {
-		return err
+		return fmt.Errorf("mount the disk: %w", err)
 	}
-	switch {
-	case info.Mode()&os.ModeSymlink != 0:
-		link, err := os.Readlink(from)
-		if err != nil {
-			return err
-		}
-		return os.Symlink(link, to)
-	case info.IsDir():
-		err = os.Mkdir(to, 0o755)
-	default:
-		err = os.WriteFile(to, nil, 0o644)
-	}
-	if err != nil {
-		return err
-	}
-	if err := unix.Mount(from, to, "", unix.MS_BIND, ""); err != nil {
-		return err
-	}
-	flags := uintptr(unix.MS_BIND | unix.MS_REMOUNT | unix.MS_RDONLY | unix.MS_NOSUID)
-	if !strings.HasPrefix(name, "dev/") {
-		flags |= unix.MS_NODEV
-	}
-	return unix.Mount("", to, "", flags, "")
-}
-
-// dropRights sets the VM's user and drops all capabilities, or all but CAP_DAC_OVERRIDE.
-func dropRights(s stage) error {
-	if err := unix.Prctl(unix.PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0); err != nil {
-		return err
-	}
-	for c := uintptr(0); c <= unix.CAP_LAST_CAP; c++ {
-		if s.Override && c == unix.CAP_DAC_OVERRIDE {
-			continue
-		}
-		err := unix.Prctl(unix.PR_CAPBSET_DROP, c, 0, 0, 0)
-		if err != nil && !errors.Is(err, unix.EINVAL) {
-			return err
-		}
-	}
-	if s.Override {
-		if err := unix.Prctl(unix.PR_SET_KEEPCAPS, 1, 0, 0, 0); err != nil {
-			return err
-		}
-	}
-	// Only this thread needs it: Exec ends all others.
-	if _, _, e := syscall.RawSyscall(syscall.SYS_SETGROUPS, 0, 0, 0); e != 0 {
-		return e
-	}
-	if _, _, e := syscall.RawSyscall(syscall.SYS_SETRESGID, uintptr(s.GID), uintptr(s.GID), uintptr(s.GID)); e != 0 {
-		return e
-	}
-	if _, _, e := syscall.RawSyscall(syscall.SYS_SETRESUID, uintptr(s.UID), uintptr(s.UID), uintptr(s.UID)); e != 0 {
-		return e
-	}
-	if !s.Override {
-		return nil
-	}
-	set := unix.CapUserData{
-		Effective: 1 << unix.CAP_DAC_OVERRIDE, Permitted: 1 << unix.CAP_DAC_OVERRIDE, Inheritable: 1 << unix.CAP_DAC_OVERRIDE,
-	}
-	both := [2]unix.CapUserData{set}
-	if err := unix.Capset(&unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}, &both[0]); err != nil {
-		return err
-	}
-	return unix.Prctl(unix.PR_CAP_AMBIENT, unix.PR_CAP_AMBIENT_RAISE, unix.CAP_DAC_OVERRIDE, 0, 0)
+	return nil
 }

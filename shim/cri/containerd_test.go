@@ -55,7 +55,7 @@ func realVMs(t *testing.T, n *node.Node, backend *grpc.ClientConn, records *reco
 	if err != nil {
 		t.Fatal(err)
 	}
-	expander, err := expand.New(expand.Options{QemuImg: "qemu-img", Dir: filepath.Join(dir, "expanded"), Logger: log})
+	expander, err := expand.New(expand.Options{Dir: filepath.Join(dir, "expanded"), Logger: log})
 	if err != nil {
 		t.Fatal(err)
 	}

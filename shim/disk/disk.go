@@ -23,8 +23,10 @@ import (
 type Options struct {
 	Unpacker unpacker
 	Expander expander
-	// QemuImg is the path of qemu-img.
-	QemuImg string
+	// Tool converts images for volumes.
+	Tool expand.Tool
+	// Groups has programs that work on a VM's disk count as the VM's.
+	Groups groups
 	// Folder returns the folder of a container, which is removed with the container.
 	Folder func(id string) string
 	ISCSI  ISCSI
@@ -65,7 +67,7 @@ func New(o Options) *Disks {
 		o.devices = kernelDevices{}
 	}
 	if o.persist == nil {
-		o.persist = qemuPersister{o.QemuImg}
+		o.persist = qemuPersister{o.Tool}
 	}
 	ended := make(chan string, maxEnded)
 	if o.views == nil {

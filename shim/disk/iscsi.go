@@ -17,7 +17,6 @@ import (
 	"github.com/nodevirt/nodevirt/imageunpack"
 	"github.com/nodevirt/nodevirt/imageunpack/iscsi"
 	"github.com/nodevirt/nodevirt/imageunpack/rawview"
-	"github.com/nodevirt/nodevirt/shim/cgroup"
 	"github.com/nodevirt/nodevirt/shim/domain"
 )
 
@@ -45,6 +44,7 @@ type overISCSI struct {
 	targets targets
 	key     iscsi.Key
 	secrets secrets
+	groups  groups
 }
 
 func (o overISCSI) takesTime(Disk) bool { return o.raw.expander.Reflink() }
@@ -92,7 +92,7 @@ func (o overISCSI) shown(ctx context.Context, k Disk) (string, error) {
 	if pid == 0 {
 		pid, err = o.show(ctx, k)
 	} else {
-		err = k.place(pid) // the shim that started it may have ended before
+		err = o.place(k, pid) // the shim that started it may have ended before
 	}
 	return rawview.Path(pid), err
 }
@@ -106,21 +106,17 @@ func (o overISCSI) show(ctx context.Context, k Disk) (pid int, err error) {
 	return o.views.Show(ctx, rawview.View{
 		ID: viewOf(k), Overlay: o.overlay.writable(k), BaseFormat: string(k.image().Format),
 		UID: k.VM.Domain.UID, GID: k.VM.Domain.UID, Durable: k.standalone,
-		Started: k.place, // the kernel takes as long for it as the process does to be ready
+		Started: func(pid int) error { return o.place(k, pid) }, // the kernel takes as long for it as the process does to be ready
 	}, base)
 }
 
 // place moves a view's process to the cgroup of the VM, which QEMU's own work on the
 // disk would count for.
-func (k Disk) place(pid int) error {
+func (o overISCSI) place(k Disk, pid int) error {
 	if k.standalone {
 		return nil
 	}
-	group, err := cgroup.Open(k.VM.Sandbox.Value.GetLinux().GetCgroupParent(), k.VM.ID)
-	if err != nil {
-		return err
-	}
-	return group.Add(pid)
+	return o.groups.Add(k.VM, pid)
 }
 
 // breakOff takes the disk from a target in use, which stays without a disk.

@@ -29,7 +29,7 @@ type pvc struct {
 }
 
 func newPVC(o Options, reserved *reservations) pvc {
-	origin := origin{images: o.Unpacker, persist: o.persist, folder: o.Folder, turns: o.Expander.Turns()}
+	origin := origin{images: o.Unpacker, persist: o.persist, folder: o.Folder, turns: o.Expander.Turns(), groups: o.Groups}
 	return pvc{
 		block: blockPVC{devices: o.devices, reserved: reserved, origin: origin},
 		file:  filePVC{origin: origin},
@@ -52,6 +52,7 @@ type origin struct {
 	persist persister
 	folder  func(id string) string
 	turns   *expand.Turns
+	groups  groups
 }
 
 // write makes a volume a copy of the disk's origin, if it has one, unless the
@@ -79,7 +80,7 @@ func (o origin) write(ctx context.Context, k Disk, volume *os.File) error {
 	}
 	key := sha256.Sum256([]byte(image.ImageID + image.Path))
 	err = o.persist.write(ctx, volume, persist.Source{
-		UID: k.VM.Domain.UID, File: from, Format: string(image.Format), Size: image.VirtualSize,
+		UID: k.VM.Domain.UID, Started: joining(o.groups, k), File: from, Format: string(image.Format), Size: image.VirtualSize,
 		Key: hex.EncodeToString(key[:]), Scratch: o.folder(k.VM.ID), Turn: turn,
 	}, func(done float64) { progress.Done = done; k.progress(progress) })
 	if errors.Is(err, persist.ErrUnfit) {

@@ -16,6 +16,7 @@ type raw struct {
 	images   imageOpener
 	expander expander
 	files    folders
+	groups   groups
 }
 
 func (raw) file(k Disk) string {
@@ -34,7 +35,7 @@ func (r raw) create(ctx context.Context, k Disk) error {
 	defer f.Close()
 	return r.expander.Expand(ctx, expand.Source{
 		File: f, Format: string(image.Format), Size: image.VirtualSize, Needs: image.Content,
-		Key: keyOf(image), UID: k.VM.Domain.UID, Namespace: k.podNamespace(),
+		Key: keyOf(image), UID: k.VM.Domain.UID, Started: joining(r.groups, k), Namespace: k.podNamespace(),
 	}, r.writable(k), k.progress)
 }
 

@@ -16,12 +16,12 @@ type registry struct {
 func newRegistry(o Options, files folders) registry {
 	r := registry{
 		overlay:  overlay{images: o.Unpacker, overlays: o.Unpacker, files: files},
-		raw:      raw{images: o.Unpacker, expander: o.Expander, files: files},
+		raw:      raw{images: o.Unpacker, expander: o.Expander, files: files, groups: o.Groups},
 		readOnly: readOnly{images: o.Unpacker},
 	}
 	r.served = overISCSI{
 		raw: r.raw, overlay: r.overlay, images: o.Unpacker, views: o.views,
-		targets: o.ISCSI.Daemon, key: o.ISCSI.Key, secrets: o.ISCSI.Secrets,
+		targets: o.ISCSI.Daemon, key: o.ISCSI.Key, secrets: o.ISCSI.Secrets, groups: o.Groups,
 	}
 	return r
 }

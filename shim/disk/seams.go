@@ -11,6 +11,7 @@ import (
 	"github.com/nodevirt/nodevirt/imageunpack/persist"
 	"github.com/nodevirt/nodevirt/imageunpack/rawview"
 	"github.com/nodevirt/nodevirt/shim/domain"
+	"github.com/nodevirt/nodevirt/shim/record"
 )
 
 // unpacker is the source of images, as [imageunpack.Unpacker] is.
@@ -50,6 +51,26 @@ type expander interface {
 	Hold(k expand.Key, path string)
 	Reflink() bool
 	Turns() *expand.Turns
+}
+
+// groups changes the cgroups of VMs, as package resources' Groups does.
+type groups interface {
+	Create(r record.Container) error
+	Add(r record.Container, pid int) error
+}
+
+// joining returns a function that moves a process to the cgroup of a disk's VM, which it makes. Undoing
+// the VM's creation, or its start, removes the cgroup.
+func joining(g groups, k Disk) func(pid int) error {
+	if k.standalone {
+		return nil
+	}
+	return func(pid int) error {
+		if err := g.Create(k.VM); err != nil {
+			return err
+		}
+		return g.Add(k.VM, pid)
+	}
 }
 
 // targets serves files over iSCSI, as [iscsi.Daemon] does.
@@ -95,10 +116,10 @@ type persister interface {
 	write(ctx context.Context, volume *os.File, from persist.Source, progress func(done float64)) error
 }
 
-// qemuPersister writes with the qemu-img at a path.
-type qemuPersister struct{ qemuImg string }
+// qemuPersister writes with qemu-img.
+type qemuPersister struct{ tool expand.Tool }
 
 func (p qemuPersister) write(ctx context.Context, volume *os.File, from persist.Source, progress func(done float64)) error {
-	from.QemuImg = p.qemuImg
+	from.Tool = p.tool
 	return persist.Write(ctx, volume, from, progress)
 }

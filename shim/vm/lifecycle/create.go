@@ -37,6 +37,7 @@ type creator struct {
 	tasks      *background.Tasks
 	metrics    *metrics.Metrics
 	layout     layout.Layout
+	groups     Groups
 	log        *slog.Logger
 
 	ends        *ends
@@ -49,7 +50,7 @@ type creator struct {
 func newCreator(o Options, e *ends, p *pending) *creator {
 	return &creator{
 		table: o.Table, images: o.Images, store: o.ImageStore, disks: o.DiskMaker, files: o.Files, conditions: o.Conditions,
-		events: o.Events, tasks: o.Tasks, metrics: o.Metrics, layout: o.Layout, log: o.Logger,
+		events: o.Events, tasks: o.Tasks, metrics: o.Metrics, layout: o.Layout, groups: o.Groups, log: o.Logger,
 		ends: e, pending: p, accelerator: o.Describer.Accelerator, mode: o.DiskMode, timeout: o.CreateTimeout,
 	}
 }
@@ -150,7 +151,7 @@ func (c *creator) prepare(ctx context.Context, sandbox record.Sandbox, config *r
 		n.rec.Domain.GID = gid
 	}
 	n.undo = append(n.undo, func(ctx context.Context) error {
-		return errors.Join(c.disks.Remove(ctx, n.rec), c.table.Drop(n.vm))
+		return errors.Join(c.groups.Remove(n.rec), c.disks.Remove(ctx, n.rec), c.table.Drop(n.vm))
 	})
 	if err := c.table.Put(n.vm, n.rec); err != nil {
 		return nil, fmt.Errorf("container %q: %w", name, err)
