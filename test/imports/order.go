@@ -41,8 +41,9 @@ func layers() [][]string {
 			"imageunpack/iscsi", "imageunpack/persist", "imageunpack/rawview", "imageunpack/registrydisk", "netsetup", "shim/podstatus",
 			"shim/stream/client", "shim/vm/layout",
 		},
+		{"imageunpack/confine/confinetest", "imageunpack/expand"},
 		{
-			"controller/aggregated", "controller/certs", "deploy", "deploy/image", "imageunpack", "imageunpack/expand",
+			"controller/aggregated", "controller/certs", "deploy", "deploy/image", "imageunpack", "imageunpack/confine",
 			"imageunpack/iscsi/outage", "netsetup/reach", "shim/agent", "shim/cgroup", "shim/console/...", "shim/domain/accel",
 			"shim/fields/...", "shim/iso", "shim/podstatus/condition", "shim/stream", "shim/vm/background", "shim/vm/vmerrors",
 			"shim/supervise",

@@ -28,7 +28,7 @@ func TestReasons(t *testing.T) {
 	assert.Equal(t, all.text(), string(text))
 }
 
-// TestUnlike: what got worse, what got better, and what is new are all told.
+// TestUnlike: what got worse, what got better, and what is new are all reported.
 func TestUnlike(t *testing.T) {
 	s := func(text string) spec { return spec{"vm_test.go", text} }
 	want := outcomes{s("stays"): {state: passed}, s("worse"): {state: passed}, s("better"): {state: "failed", reason: "no migration"}}

@@ -5,6 +5,7 @@ package cluster
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 
@@ -82,5 +83,31 @@ func TestAGuestHasItsNameInAHeadlessService(t *testing.T) {
 	ip := kubectl(t, "get", "vmi", name, "-o", "jsonpath={.status.interfaces[0].ipAddress}")
 	if got := said(t, shell, "nslookup", full); !strings.Contains(got, ip) {
 		t.Errorf("%s, whose address is %s, is resolved to %s", full, ip, got)
+	}
+}
+
+// A pod that shares its process namespace shows its containers' processes to a sidecar with all rights
+// that root has in a container, and none of the VM's: QEMU and dnsmasq are not the pod's to end.
+func TestASharedProcessNamespaceHoldsNoVM(t *testing.T) {
+	t.Parallel()
+	const name = "shared-processes"
+	pod := vmPod(name, suite.tiny)
+	pod["metadata"].(object)["annotations"] = object{"nodevirt.io/vm-container": "c"}
+	spec := pod["spec"].(object)
+	spec["shareProcessNamespace"] = true
+	spec["terminationGracePeriodSeconds"] = 5
+	spec["containers"] = append(spec["containers"].([]object), object{
+		"name": "look", "image": suite.busybox, "command": []string{"sleep", "100000"},
+	})
+	ready(t, pod)
+	seen := kubectl(t, "exec", name, "-c", "look", "--", "sh", "-c", "cat /proc/[0-9]*/comm")
+	programs := strings.Fields(seen)
+	if !slices.Contains(programs, "pause") || !slices.Contains(programs, "sleep") {
+		t.Errorf("the namespace is not shared: %q", programs)
+	}
+	for _, program := range programs {
+		if strings.HasPrefix(program, "qemu") || program == "dnsmasq" {
+			t.Errorf("a sidecar sees %s", program)
+		}
 	}
 }
