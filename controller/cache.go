@@ -11,7 +11,6 @@ import (
 	"github.com/nodevirt/nodevirt/controller/kinds"
 	"github.com/nodevirt/nodevirt/controller/pod"
 	"github.com/nodevirt/nodevirt/controller/vmi"
-	"github.com/nodevirt/nodevirt/shim/vmspec"
 )
 
 // caches returns what the controller holds in memory: the pods of instances, nodes,
@@ -91,9 +90,12 @@ func pvcs(volumes []corev1.Volume) []corev1.Volume {
 // trimPVC keeps what decides whether and how instances use a PVC.
 func trimPVC(c *corev1.PersistentVolumeClaim) {
 	c.ManagedFields, c.Labels = nil, nil
-	origin, ok := c.Annotations[vmspec.AnnotationDiskOrigin]
-	if c.Annotations = nil; ok {
-		c.Annotations = map[string]string{vmspec.AnnotationDiskOrigin: origin}
+	annotations := c.Annotations
+	c.Annotations = nil
+	for _, key := range []string{pod.AnnotationOrigin, pod.AnnotationFilled} {
+		if value, ok := annotations[key]; ok {
+			metav1.SetMetaDataAnnotation(&c.ObjectMeta, key, value)
+		}
 	}
 	s := c.Spec
 	c.Spec = corev1.PersistentVolumeClaimSpec{AccessModes: s.AccessModes, VolumeMode: s.VolumeMode, Resources: s.Resources}

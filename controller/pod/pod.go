@@ -35,6 +35,7 @@ type Options struct {
 // New returns the pod of an instance that uses these PVCs. An error names the fields
 // of the instance that no pod can be made of.
 func New(vmi *kubevirt.VirtualMachineInstance, objects PVCObjects, o Options) (*corev1.Pod, error) {
+	vmi = withOrigins(vmi, objects)
 	pvcs, err := objects.volumes(&vmi.Spec)
 	if err != nil {
 		return nil, err

@@ -54,7 +54,11 @@ func pvcObjects(t *testing.T) pod.PVCObjects {
 		"files":  `{"spec": {"volumeMode": "Filesystem", "resources": {"requests": {"storage": "1Gi"}}}, "status": {"capacity": {"storage": "2Gi"}}}`,
 		"iso":    `{"spec": {"resources": {"requests": {"storage": "1Gi"}}}}`,
 		"shared": `{"spec": {"volumeMode": "Block"}}`,
-		"san":    `{"spec": {"volumeMode": "Block"}}`,
+		"new": `{"metadata": {"annotations": {"nodevirt.io/disk-origin": "registry.example.com/guest:1"}},
+			"spec": {"resources": {"requests": {"storage": "1Gi"}}}}`,
+		"filled": `{"metadata": {"annotations": {"nodevirt.io/disk-origin": "registry.example.com/guest:1", "nodevirt.io/disk-filled": "true"}},
+			"spec": {"volumeMode": "Block"}}`,
+		"san": `{"spec": {"volumeMode": "Block"}}`,
 	} {
 		pvc := new(corev1.PersistentVolumeClaim)
 		if err := yaml.UnmarshalStrict([]byte(text), pvc); err != nil {

@@ -20,6 +20,8 @@ type PVC struct {
 	ReadOnly bool
 	// LUN says that the PVC must be a SCSI device.
 	LUN bool
+	// DataVolume says that the volume names a DataVolume, whose PVC has its name.
+	DataVolume bool
 }
 
 // PVCs returns the PVCs that an instance uses, in the order of its volumes.
@@ -29,7 +31,8 @@ func PVCs(s *kubevirt.VirtualMachineInstanceSpec) []PVC {
 		if v.Source == nil || v.Source.PersistentVolumeClaim == nil {
 			continue
 		}
-		use := PVC{Volume: v.Name, Name: v.Source.PersistentVolumeClaim.ClaimName, ReadOnly: v.Source.PersistentVolumeClaim.ReadOnly}
+		c := v.Source.PersistentVolumeClaim
+		use := PVC{Volume: v.Name, Name: c.ClaimName, ReadOnly: c.ReadOnly, DataVolume: v.Kind.Field == vmspec.FieldDataVolume}
 		for _, d := range s.Domain.Devices.Disks {
 			if d.Name != v.Name {
 				continue

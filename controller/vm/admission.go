@@ -33,6 +33,12 @@ func check(r *admission.Review) field.ErrorList {
 	if vm == nil {
 		return problems
 	}
+	for i, t := range vm.DataVolumeTemplates {
+		if t.Namespace != "" && t.Namespace != r.Meta.Namespace {
+			problems = append(problems, field.Forbidden(spec.Child("dataVolumeTemplates").Index(i).Child("metadata", "namespace"),
+				"is not the VM's; leave it out"))
+		}
+	}
 	return append(problems, r.CheckTemplate(vm.Template)...)
 }
 

@@ -44,8 +44,9 @@ func TestCheck(t *testing.T) {
 			"spec.preference.name: Required value"},
 		{`{"runStrategy": "Always", "preference": {"name": "x", "kind": "Other"}, ` + template + `}`,
 			"spec.preference.kind: Unsupported value"},
-		{`{"runStrategy": "Always", "dataVolumeTemplates": [], ` + template + `}`,
-			"spec.dataVolumeTemplates: not supported; use a volume with containerDisk"},
+		{`{"runStrategy": "Always", "dataVolumeTemplates": [], ` + template + `}`, ""},
+		{`{"runStrategy": "Always", "dataVolumeTemplates": [{"metadata": {"name": "x"}, "spec": {"pvc": {}, "source": {"blank": {}}}}], ` + template + `}`,
+			`spec.dataVolumeTemplates[0].metadata.name: Invalid value: "x": no volume of the template names it`},
 		{`7`, "spec: must be an object"},
 		{`null`, "spec: Required value"},
 	} {

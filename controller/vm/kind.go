@@ -6,6 +6,7 @@ import (
 	kubevirt "kubevirt.io/api/core/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/nodevirt/nodevirt/controller/datavolume"
 	"github.com/nodevirt/nodevirt/controller/kind"
 	"github.com/nodevirt/nodevirt/controller/vmi"
 )
@@ -40,9 +41,13 @@ func Kind() kind.Kind {
 
 func setUp(ctx context.Context, in kind.Cluster) error {
 	m := in.Manager
+	dataVolumes, err := datavolume.New(m.GetConfig())
+	if err != nil {
+		return err
+	}
 	r := &Reconciler{
 		Client: m.GetClient(), Live: m.GetAPIReader(), Events: m.GetEventRecorder("virtualmachine-controller"),
-		Now: in.Now, Revisions: in.Uncached,
+		Now: in.Now, Revisions: in.Uncached, DataVolumes: dataVolumes,
 	}
 	return r.SetUp(ctx, m, vmi.Backoff())
 }

@@ -26,11 +26,10 @@ func Supported() fields.Supported {
 			fields.At("preference.revisionName", fields.Subdomain),
 		},
 		Hints: map[string]string{
-			"dataVolumeTemplates":          "use a volume with containerDisk",
 			"instancetype.inferFromVolume": "use name",
 			"preference.inferFromVolume":   "use name",
 		},
-	}.And(manifest.TemplateFields())
+	}.And(dataVolumeFields()).And(manifest.TemplateFields())
 }
 
 // CheckManifest decodes a VirtualMachine's spec out of a manifest, as
@@ -39,7 +38,7 @@ func CheckManifest(at *field.Path, tree any) (*kubevirt.VirtualMachineSpec, fiel
 	vm := new(kubevirt.VirtualMachineSpec)
 	table := Supported().Table(func() any { return new(kubevirt.VirtualMachineSpec) })
 	vmi, problems := manifest.CheckTemplate(at, tree, table, vm)
-	problems = append(problems, fields.Unrelated(checkMatchers(at, vm), problems)...)
+	problems = append(problems, fields.Unrelated(append(checkMatchers(at, vm), checkTemplates(at, vm, vmi)...), problems)...)
 	if len(problems) > 0 {
 		return nil, problems
 	}

@@ -35,6 +35,8 @@ func printable(vm *kubevirt.VirtualMachine, o outcome) kubevirt.VirtualMachinePr
 
 func withoutInstance(o outcome) kubevirt.VirtualMachinePrintableStatus {
 	switch {
+	case isTemplateError(o.failure):
+		return kubevirt.VirtualMachineStatusDataVolumeError
 	case o.decision.wait > 0, o.decision.stop && o.startFailure != nil && o.strategy != kubevirt.RunStrategyHalted:
 		return kubevirt.VirtualMachineStatusCrashLoopBackOff
 	case o.wanted && o.unbound:
@@ -44,6 +46,9 @@ func withoutInstance(o outcome) kubevirt.VirtualMachinePrintableStatus {
 	}
 	return kubevirt.VirtualMachineStatusStopped
 }
+
+// statusDataVolumeNotFound is a status of KubeVirt's first versions.
+const statusDataVolumeNotFound kubevirt.VirtualMachinePrintableStatus = "ErrorDataVolumeNotFound"
 
 // starting returns what keeps an instance from running, if KubeVirt has a status for it.
 func starting(o outcome) kubevirt.VirtualMachinePrintableStatus {
@@ -55,8 +60,14 @@ func starting(o outcome) kubevirt.VirtualMachinePrintableStatus {
 	switch {
 	case reason == vmi.ReasonPVCNotFound:
 		return kubevirt.VirtualMachineStatusPvcNotFound
+	case reason == vmi.ReasonDataVolumeNotFound:
+		return statusDataVolumeNotFound
+	case reason == vmi.ReasonDataVolumeFailed:
+		return kubevirt.VirtualMachineStatusDataVolumeError
 	case scheduled != nil && scheduled.Status == corev1.ConditionFalse:
 		return kubevirt.VirtualMachineStatusUnschedulable
+	case reason == vmi.ReasonDataVolumeNotReady:
+		return kubevirt.VirtualMachineStatusProvisioning
 	case o.unbound:
 		return kubevirt.VirtualMachineStatusWaitingForVolumeBinding
 	case reason == string(kubevirt.VirtualMachineStatusErrImagePull):

@@ -24,6 +24,8 @@ type Reconciler struct {
 	Live client.Reader
 	// Revisions creates ControllerRevisions, which no cache has.
 	Revisions client.Writer
+	// DataVolumes reads and creates CDI's objects.
+	DataVolumes DataVolumes
 	// Events reach the users of VirtualMachines.
 	Events events.EventRecorder
 	// Now is the time; a test may have its own.
@@ -76,7 +78,7 @@ func (r *Reconciler) run(
 	}
 	now := r.Now()
 	o := outcome{vmi: vmi, strategy: strategy, startFailure: failureUnder(strategy, vm.Status.StartFailure, vmi, now)}
-	o.failure = r.keepTypes(ctx, vm)
+	o.failure = errors.Join(r.keepTypes(ctx, vm), r.createDataVolumes(ctx, vm))
 	considered := vm.DeepCopy()
 	considered.Status.StartFailure = o.startFailure
 	o.decision = decide(considered, strategy, vmi, now)

@@ -2,6 +2,7 @@ package vm
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"strconv"
@@ -30,6 +31,8 @@ type outcome struct {
 // again returns when to reconcile without an event; 0 for never.
 func (o outcome) again(now time.Time) time.Duration {
 	switch {
+	case errors.Is(o.failure, errNeedsCDI):
+		return lookForCDI
 	case o.decision.wait > 0:
 		return o.decision.wait
 	case o.startFailure != nil && o.vmi != nil && o.vmi.Status.Phase == kubevirt.Running:
@@ -131,6 +134,9 @@ func conditions(vm *kubevirt.VirtualMachine, o outcome, now time.Time) []cond {
 func failureReason(failure error) string {
 	if m := missing(failure); m != nil {
 		return m.Reason
+	}
+	if isTemplateError(failure) {
+		return reasonDataVolume
 	}
 	return "FailedCreate"
 }

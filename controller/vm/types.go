@@ -55,7 +55,7 @@ func (r *Reconciler) template(
 func changes(failure error) bool {
 	var conflicts utilerrors.Aggregate
 	m := missing(failure)
-	return m != nil && !m.Revision || errors.As(failure, &conflicts)
+	return m != nil && !m.Revision || errors.As(failure, &conflicts) || errors.Is(failure, errNeedsCDI)
 }
 
 // missing returns the error of an object that does not exist yet; nil for another

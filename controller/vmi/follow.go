@@ -35,6 +35,9 @@ func (r *Reconciler) follow(
 		if v.pvcs, err = r.pvcObjects(ctx, vmi); err != nil {
 			return ctrl.Result{}, err
 		}
+		if err := r.markFilled(ctx, vmi, v.pvcs); err != nil {
+			return ctrl.Result{}, err
+		}
 	}
 	if err := r.label(ctx, vmi, p); err != nil {
 		return ctrl.Result{}, err

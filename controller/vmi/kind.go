@@ -6,6 +6,7 @@ import (
 	kubevirt "kubevirt.io/api/core/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/nodevirt/nodevirt/controller/datavolume"
 	"github.com/nodevirt/nodevirt/controller/kind"
 	"github.com/nodevirt/nodevirt/controller/manifest"
 	"github.com/nodevirt/nodevirt/controller/pod"
@@ -46,9 +47,14 @@ func Kind() kind.Kind {
 
 func setUp(ctx context.Context, in kind.Cluster) error {
 	m := in.Manager
+	dataVolumes, err := datavolume.New(m.GetConfig())
+	if err != nil {
+		return err
+	}
 	r := &Reconciler{
 		Client: m.GetClient(), Live: m.GetAPIReader(), Events: m.GetEventRecorder("virtualmachine-controller"),
-		Pods: pod.Options{RuntimeClass: in.RuntimeClass, StubImage: in.StubImage}, Now: in.Now,
+		DataVolumes: dataVolumes,
+		Pods:        pod.Options{RuntimeClass: in.RuntimeClass, StubImage: in.StubImage}, Now: in.Now,
 	}
 	return r.SetUp(ctx, m)
 }

@@ -8,16 +8,22 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	kubevirt "kubevirt.io/api/core/v1"
+	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/nodevirt/nodevirt/controller/pod"
 )
 
-// Reasons why an instance waits for its PVCs. The first is KubeVirt's.
+// Reasons why an instance waits for its PVCs.
 const (
-	ReasonPVCNotFound = "FailedPvcNotFound"
-	ReasonPVCDeleted  = "PVCDeleted"
-	ReasonPVCInUse    = "PVCInUse"
+	// These are KubeVirt's.
+	ReasonPVCNotFound      = "FailedPvcNotFound"
+	ReasonDataVolumeFailed = "FailedDataVolumeImport"
+
+	ReasonPVCDeleted         = "PVCDeleted"
+	ReasonPVCInUse           = "PVCInUse"
+	ReasonDataVolumeNotFound = "FailedDataVolumeNotFound"
+	ReasonDataVolumeNotReady = "DataVolumeNotReady"
 )
 
 // pvcObjects returns the PVCs of an instance that exist.
@@ -42,6 +48,9 @@ func (r *Reconciler) unusable(
 ) (*trouble, error) {
 	for _, use := range pod.PVCs(&vmi.Spec) {
 		pvc := pvcs[use.Name]
+		if t, err := r.unfilled(ctx, vmi, use, pvc); err != nil || t != nil {
+			return t, err
+		}
 		switch {
 		case pvc == nil:
 			return &trouble{reason: ReasonPVCNotFound, unschedulable: true,
@@ -65,12 +74,16 @@ func (r *Reconciler) unusable(
 }
 
 // wait reports why an instance waits for its PVCs. Their events, and those of the pods
-// that use them, trigger the next step.
-func (r *Reconciler) wait(ctx context.Context, vmi *kubevirt.VirtualMachineInstance, t *trouble, err error) error {
+// that use them, trigger the next step. No events of DataVolumes arrive here.
+func (r *Reconciler) wait(ctx context.Context, vmi *kubevirt.VirtualMachineInstance, t *trouble, err error) (ctrl.Result, error) {
 	if err != nil {
-		return err
+		return ctrl.Result{}, err
 	}
-	return r.report(ctx, vmi, view{trouble: t})
+	again := ctrl.Result{}
+	if t.poll {
+		again.RequeueAfter = pollDataVolume
+	}
+	return again, r.report(ctx, vmi, view{trouble: t})
 }
 
 // user returns another instance's pod that uses a PVC and excludes this instance from

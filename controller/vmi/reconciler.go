@@ -24,6 +24,8 @@ type Reconciler struct {
 	Live client.Reader
 	// Events reach the users of instances.
 	Events events.EventRecorder
+	// DataVolumes reads CDI's objects.
+	DataVolumes DataVolumes
 	// Pods are the options of the pods that are made.
 	Pods pod.Options
 	// Now is the time; a test may have its own.
@@ -107,7 +109,7 @@ func (r *Reconciler) create(ctx context.Context, vmi *kubevirt.VirtualMachineIns
 		return ctrl.Result{}, err
 	}
 	if t, err := r.unusable(ctx, vmi, objects); err != nil || t != nil {
-		return ctrl.Result{}, r.wait(ctx, vmi, t, err)
+		return r.wait(ctx, vmi, t, err)
 	}
 	wanted, err := pod.New(vmi, objects, r.Pods)
 	if err != nil { // a retry would fail in the same way: a change of the VMI or a PVC triggers the next attempt

@@ -91,6 +91,9 @@ func sameTrouble(a, b cond) bool {
 	if pull(a) && pull(b) {
 		return true
 	}
+	if a.Reason == ReasonDataVolumeNotReady && a.Reason == b.Reason { // only the progress differs
+		return true
+	}
 	return a.Status == b.Status && a.Message == b.Message && (a.Reason == b.Reason || a.Message != "")
 }
 

@@ -1,6 +1,7 @@
 package vmi
 
 import (
+	"context"
 	"testing"
 	"time"
 
@@ -15,6 +16,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 	kjson "sigs.k8s.io/json"
 
+	"github.com/nodevirt/nodevirt/controller/datavolume"
 	"github.com/nodevirt/nodevirt/controller/manifest"
 	"github.com/nodevirt/nodevirt/controller/pod"
 	"github.com/nodevirt/nodevirt/test/fakecluster"
@@ -27,6 +29,14 @@ type rig struct {
 	t   *testing.T
 	now time.Time
 	r   *Reconciler
+	cdi *fakeDataVolumes
+}
+
+// fakeDataVolumes is what CDI says of the only DataVolume.
+type fakeDataVolumes struct{ datavolume.State }
+
+func (f *fakeDataVolumes) Get(context.Context, string, string) (datavolume.State, error) {
+	return f.State, nil
 }
 
 var web = types.NamespacedName{Namespace: "default", Name: "web"}
@@ -39,7 +49,7 @@ func newRig(t *testing.T) *rig {
 			t.Fatal(err)
 		}
 	}
-	g := &rig{t: t, now: time.Now().Truncate(time.Second)}
+	g := &rig{t: t, now: time.Now().Truncate(time.Second), cdi: new(fakeDataVolumes)}
 	g.Cluster = fakecluster.New(t, fakecluster.Options{
 		Scheme: scheme,
 		Status: []client.Object{new(kubevirt.VirtualMachineInstance)},
@@ -55,7 +65,7 @@ func newRig(t *testing.T) *rig {
 	})
 	g.r = &Reconciler{
 		Client: g.Cached(), Live: g.Client, Events: g.Recorder,
-		Pods: pod.Options{RuntimeClass: "vm"}, Now: func() time.Time { return g.now },
+		DataVolumes: g.cdi, Pods: pod.Options{RuntimeClass: "vm"}, Now: func() time.Time { return g.now },
 	}
 	return g
 }

@@ -18,6 +18,8 @@ type trouble struct {
 	// unschedulable says that the scheduler would refuse the pod. KubeVirt reports that
 	// in place of a pod.
 	unschedulable bool
+	// poll says that no event reports the end of it.
+	poll bool
 }
 
 // failedCreate says that there is no pod.

@@ -69,6 +69,15 @@ func pvcVolume(g *kubevirt.Volume) PodVolume {
 	}}}
 }
 
+// dataVolumePVC is the PVC of a DataVolume.
+func dataVolumePVC(g *kubevirt.Volume) PodVolume {
+	g.PersistentVolumeClaim = &kubevirt.PersistentVolumeClaimVolumeSource{
+		PersistentVolumeClaimVolumeSource: corev1.PersistentVolumeClaimVolumeSource{ClaimName: g.DataVolume.Name},
+	}
+	g.DataVolume = nil
+	return pvcVolume(g)
+}
+
 // seedSecrets are the Secrets that a cloud-init volume names, in one folder. The
 // kubelet reads them: the controller may not.
 func seedSecrets(g *kubevirt.Volume) PodVolume {

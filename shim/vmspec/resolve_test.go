@@ -147,12 +147,20 @@ func TestImageDisk(t *testing.T) {
 }
 
 func TestVolumeKinds(t *testing.T) {
-	seen := map[vmspec.Source]bool{}
+	type row struct {
+		source vmspec.Source
+		field  string
+	}
+	seen := map[row]bool{}
 	for _, k := range vmspec.VolumeKinds() {
-		if seen[k.Source] || k.Source.Kind().Needs != k.Needs {
-			t.Errorf("source %q is in two rows", k.Source)
+		if of := k.Source.Kind(); of.Needs != k.Needs || of.Registry != k.Registry || of.Fixed != k.Fixed {
+			t.Errorf("source %q is in two rows that differ", k.Source)
 		}
-		seen[k.Source] = true
+		r := row{k.Source, k.Field}
+		if seen[r] {
+			t.Errorf("%+v is in two rows", r)
+		}
+		seen[r] = true
 	}
 	if vmspec.Source("other").Kind().Field != "" {
 		t.Error("an unknown source has a kind")

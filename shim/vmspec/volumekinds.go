@@ -30,6 +30,9 @@ const (
 	NeedVolume Need = "volume"
 )
 
+// FieldDataVolume is the field of volumes that name a DataVolume of CDI.
+const FieldDataVolume = "dataVolume"
+
 // takesVolume reports whether a container may mount a folder, or have a device,
 // for such a disk.
 func (n Need) takesVolume() bool {
@@ -99,6 +102,17 @@ func VolumeKinds() []VolumeKind {
 				fields.At("readOnly", fields.Boolean),
 			},
 			podRows: []fields.Row{fields.At("hotpluggable", fields.Boolean)},
+		},
+		{
+			// The PVC has the name of the DataVolume, and a node reads only that.
+			Source: SourcePVC, Field: FieldDataVolume, Needs: NeedVolume,
+			given: func(g kubevirt.Volume) bool { return g.DataVolume != nil },
+			read:  (*volumes).dataVolumeDisk,
+			pod:   dataVolumePVC,
+			podRows: []fields.Row{
+				fields.At("name", fields.Subdomain),
+				fields.At("hotpluggable", fields.Boolean),
+			},
 		},
 		{Source: SourceImport},
 	}, fileKinds()...)

@@ -6,7 +6,7 @@ import "testing"
 // readers ask for.
 func TestVolumeKindsAreWhole(t *testing.T) {
 	for _, k := range fieldKinds() {
-		if k.given == nil || k.read == nil || len(k.rows) == 0 {
+		if k.given == nil || k.read == nil || len(k.rows)+len(k.podRows) == 0 {
 			t.Errorf("%s: given, read or rows is missing", k.Field)
 		}
 		if needed := k.Needs != NeedNothing; needed != (k.pod != nil) {

@@ -175,6 +175,14 @@ func (v *volumes) pvcDisk(at *field.Path, g kubevirt.Volume) (Disk, field.ErrorL
 	return d, nil
 }
 
+// dataVolumeDisk reads a DataVolume. A manifest has it; in the pod it is a PVC.
+func (*volumes) dataVolumeDisk(at *field.Path, g kubevirt.Volume) (Disk, field.ErrorList) {
+	if g.DataVolume.Name == "" {
+		return Disk{Source: SourcePVC}, field.ErrorList{field.Required(at.Child("name"), "the name of a DataVolume or a PVC")}
+	}
+	return Disk{Source: SourcePVC}, nil
+}
+
 // belowDisk turns KubeVirt's path in the image into one below its folder /disk.
 func belowDisk(at *field.Path, path string) (string, field.ErrorList) {
 	if path == "" {

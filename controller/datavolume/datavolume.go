@@ -1,0 +1,88 @@
+// Package datavolume reads and creates DataVolumes, the objects by which CDI (the
+// Containerized Data Importer) fills PVCs, in clusters that have CDI. nodevirt neither
+// installs nor serves this kind. The package leaves PVCs without CDI to controller/vm.
+package datavolume
+
+import (
+	"context"
+	"fmt"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/dynamic"
+	"k8s.io/client-go/rest"
+)
+
+// Kind is the kind of DataVolumes.
+const Kind = "DataVolume"
+
+// version is the API's group and version.
+func version() schema.GroupVersion {
+	return schema.GroupVersion{Group: "cdi.kubevirt.io", Version: "v1beta1"}
+}
+
+// State is what is known of one DataVolume.
+type State struct {
+	// Served says that the cluster has CDI's kinds, Found that the object exists.
+	Served, Found bool
+	// Phase and Progress are CDI's words.
+	Phase, Progress string
+}
+
+// Filled reports whether a VM's pod can use the PVC of the DataVolume. CDI fills a PVC
+// in phase PendingPopulation before Kubernetes binds it, so that no pod runs before.
+func (s State) Filled() bool { return s.Phase == "Succeeded" || s.Phase == "PendingPopulation" }
+
+// Failed reports whether CDI gave up.
+func (s State) Failed() bool { return s.Phase == "Failed" }
+
+// Client reads and creates DataVolumes. It asks the API server each time: few VMs wait
+// for one, and the kind may not be there to be watched.
+type Client struct{ dynamic dynamic.Interface }
+
+// New returns a client of a cluster.
+func New(cluster *rest.Config) (*Client, error) {
+	d, err := dynamic.NewForConfig(cluster)
+	if err != nil {
+		return nil, fmt.Errorf("set up the client of DataVolumes: %w", err)
+	}
+	return &Client{d}, nil
+}
+
+func (c *Client) in(namespace string) dynamic.ResourceInterface {
+	return c.dynamic.Resource(version().WithResource("datavolumes")).Namespace(namespace)
+}
+
+// Get returns the state of a DataVolume. It is no error that there is none.
+func (c *Client) Get(ctx context.Context, namespace, name string) (State, error) {
+	object, err := c.in(namespace).Get(ctx, name, metav1.GetOptions{})
+	switch {
+	case apierrors.IsNotFound(err):
+		// The API server has no path for a kind that it does not serve.
+		return State{Served: !apierrors.HasStatusCause(err, metav1.CauseTypeUnexpectedServerResponse)}, nil
+	case err != nil:
+		return State{}, fmt.Errorf("read DataVolume %s/%s: %w", namespace, name, err)
+	}
+	s := State{Served: true, Found: true}
+	s.Phase, _, _ = unstructured.NestedString(object.Object, "status", "phase")
+	s.Progress, _, _ = unstructured.NestedString(object.Object, "status", "progress")
+	return s, nil
+}
+
+// Create creates a DataVolume with a spec, unless it exists.
+func (c *Client) Create(ctx context.Context, meta metav1.ObjectMeta, spec map[string]any) error {
+	object := &unstructured.Unstructured{Object: map[string]any{"spec": spec}}
+	object.SetGroupVersionKind(version().WithKind(Kind))
+	object.SetName(meta.Name)
+	object.SetNamespace(meta.Namespace)
+	object.SetLabels(meta.Labels)
+	object.SetAnnotations(meta.Annotations)
+	object.SetOwnerReferences(meta.OwnerReferences)
+	_, err := c.in(meta.Namespace).Create(ctx, object, metav1.CreateOptions{})
+	if err != nil && !apierrors.IsAlreadyExists(err) {
+		return fmt.Errorf("create DataVolume %s/%s: %w", meta.Namespace, meta.Name, err)
+	}
+	return nil
+}

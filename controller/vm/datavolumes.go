@@ -1,0 +1,108 @@
+package vm
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	kubevirt "kubevirt.io/api/core/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/nodevirt/nodevirt/controller/datavolume"
+)
+
+// DataVolumes reads and creates CDI's objects, as [datavolume.Client] does.
+type DataVolumes interface {
+	Get(ctx context.Context, namespace, name string) (datavolume.State, error)
+	Create(ctx context.Context, meta metav1.ObjectMeta, spec map[string]any) error
+}
+
+// reasonDataVolume is KubeVirt's reason for a DataVolume that cannot be created.
+const reasonDataVolume = "FailedDataVolumeCreate"
+
+// lookForCDI is the time between two looks whether the cluster has CDI.
+const lookForCDI = time.Minute
+
+// templateError says that the controller cannot create the PVC of a template.
+type templateError struct{ error }
+
+func (e templateError) Unwrap() error { return e.error }
+
+// createDataVolumes creates the DataVolume of each of a VirtualMachine's templates or,
+// in a cluster without CDI, the PVC. It leaves alone what exists.
+func (r *Reconciler) createDataVolumes(ctx context.Context, vm *kubevirt.VirtualMachine) error {
+	for i := range vm.Spec.DataVolumeTemplates {
+		t := &vm.Spec.DataVolumeTemplates[i]
+		key := client.ObjectKey{Namespace: vm.Namespace, Name: t.Name}
+		err := r.Client.Get(ctx, key, new(corev1.PersistentVolumeClaim))
+		if err == nil {
+			continue
+		}
+		if !apierrors.IsNotFound(err) {
+			return fmt.Errorf("read PVC %s: %w", key, err)
+		}
+		state, err := r.DataVolumes.Get(ctx, vm.Namespace, t.Name)
+		switch {
+		case err != nil:
+			return err
+		case state.Found:
+		case state.Served:
+			err = r.createDataVolume(ctx, vm, t)
+		default:
+			err = r.createPVC(ctx, vm, i)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (r *Reconciler) createDataVolume(ctx context.Context, vm *kubevirt.VirtualMachine, t *kubevirt.DataVolumeTemplateSpec) error {
+	spec, err := runtime.DefaultUnstructuredConverter.ToUnstructured(&t.Spec)
+	if err != nil {
+		return fmt.Errorf("encode the spec of DataVolume %s: %w", t.Name, err)
+	}
+	if err := r.DataVolumes.Create(ctx, ownedBy(vm, t), spec); err != nil {
+		return templateError{err}
+	}
+	r.Events.Eventf(vm, nil, corev1.EventTypeNormal, "SuccessfulDataVolumeCreate", "Create", "Created DataVolume %s", t.Name)
+	return nil
+}
+
+func (r *Reconciler) createPVC(ctx context.Context, vm *kubevirt.VirtualMachine, i int) error {
+	t := &vm.Spec.DataVolumeTemplates[i]
+	pvc, err := pvcOf(vm.Namespace, t)
+	if err != nil {
+		return templateError{fmt.Errorf("spec.dataVolumeTemplates[%d].spec.%w", i, err)}
+	}
+	pvc.ObjectMeta = ownedBy(vm, t)
+	if image := originOf(t); image != "" {
+		metav1.SetMetaDataAnnotation(&pvc.ObjectMeta, annotationOrigin, image)
+	}
+	if err := r.Client.Create(ctx, pvc); err != nil && !apierrors.IsAlreadyExists(err) {
+		return templateError{fmt.Errorf("create PVC %s/%s: %w", vm.Namespace, t.Name, err)}
+	}
+	r.Events.Eventf(vm, pvc, corev1.EventTypeNormal, "SuccessfulDataVolumeCreate", "Create",
+		"Created PVC %s, since the cluster has no DataVolumes", t.Name)
+	return nil
+}
+
+// ownedBy returns the metadata of what is created from a template.
+func ownedBy(vm *kubevirt.VirtualMachine, t *kubevirt.DataVolumeTemplateSpec) metav1.ObjectMeta {
+	return *(&metav1.ObjectMeta{
+		Name: t.Name, Namespace: vm.Namespace, Labels: t.Labels, Annotations: t.Annotations,
+		OwnerReferences: []metav1.OwnerReference{*metav1.NewControllerRef(vm, kubevirt.VirtualMachineGroupVersionKind)},
+	}).DeepCopy()
+}
+
+// isTemplateError reports whether a failure is about one of the templates.
+func isTemplateError(failure error) bool {
+	var t templateError
+	return errors.As(failure, &t)
+}

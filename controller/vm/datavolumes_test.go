@@ -1,0 +1,118 @@
+package vm
+
+import (
+	"context"
+	"strings"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	kubevirt "kubevirt.io/api/core/v1"
+	"sigs.k8s.io/yaml"
+
+	"github.com/nodevirt/nodevirt/controller/datavolume"
+	"github.com/nodevirt/nodevirt/controller/pod"
+)
+
+// fakeDataVolumes are CDI's objects; nil stands for a cluster without CDI.
+type fakeDataVolumes map[string]map[string]any
+
+func (f fakeDataVolumes) Get(_ context.Context, _, name string) (datavolume.State, error) {
+	return datavolume.State{Served: f != nil, Found: f[name] != nil}, nil
+}
+
+func (f fakeDataVolumes) Create(_ context.Context, meta metav1.ObjectMeta, spec map[string]any) error {
+	f[meta.Name] = spec
+	return nil
+}
+
+// ofTemplate gives a VM a volume with a template of that spec.
+func ofTemplate(t *testing.T, spec string) func(*kubevirt.VirtualMachine) {
+	return func(vm *kubevirt.VirtualMachine) {
+		onPVC(vm)
+		template := kubevirt.DataVolumeTemplateSpec{ObjectMeta: metav1.ObjectMeta{Name: "data"}}
+		if err := yaml.UnmarshalStrict([]byte(spec), &template.Spec); err != nil {
+			t.Fatal(err)
+		}
+		vm.Spec.DataVolumeTemplates = []kubevirt.DataVolumeTemplateSpec{template}
+	}
+}
+
+const storage = `"storage": {"resources": {"requests": {"storage": "2Gi"}}}`
+
+// TestPVCOfTemplate: in a cluster without CDI a template becomes a PVC, or the VM says
+// that it needs CDI.
+func TestPVCOfTemplate(t *testing.T) {
+	for _, tt := range []struct{ spec, origin, from, want string }{
+		{`{` + storage + `, "source": {"registry": {"url": "docker://registry.example.com/guest:1"}}}`, "registry.example.com/guest:1", "", ""},
+		{`{` + storage + `, "source": {"blank": {}}}`, "", "", ""},
+		{`{"pvc": {"accessModes": ["ReadWriteMany"], "resources": {"requests": {"storage": "2Gi"}}}, "source": {"pvc": {"namespace": "default", "name": "golden"}}}`,
+			"", "golden", ""},
+		{`{` + storage + `, "source": {"snapshot": {"name": "yesterday"}}}`, "", "yesterday", ""},
+		{`{` + storage + `, "source": {"pvc": {"namespace": "other", "name": "golden"}}}`, "", "",
+			"spec.dataVolumeTemplates[0].spec.source.pvc.namespace: a PVC of another namespace needs CDI"},
+		{`{` + storage + `, "source": {"http": {"url": "https://example.com/x.qcow2"}}}`, "", "",
+			"spec.dataVolumeTemplates[0].spec.source.http: needs CDI (Containerized Data Importer), which this cluster does not have; " +
+				"install it, or use registry, blank, pvc or snapshot"},
+		{`{` + storage + `, "source": {"registry": {"url": "oci-archive://x"}}}`, "", "", "source.registry.url: docker://IMAGE is copied by the node; another URL needs CDI"},
+		{`{` + storage + `, "source": {"registry": {"url": "docker://x", "secretRef": "s"}}}`, "", "", "secretRef, certConfigMap and imageStream: needs CDI"},
+		{`{` + storage + `, "sourceRef": {"kind": "DataSource", "name": "x"}}`, "", "", "spec.sourceRef: needs CDI"},
+		{`{"storage": {}, "source": {"blank": {}}}`, "", "", "spec.storage.resources.requests.storage: required"},
+	} {
+		g := newRig(t)
+		g.r.DataVolumes = fakeDataVolumes(nil)
+		g.add(kubevirt.RunStrategyAlways, ofTemplate(t, tt.spec))
+		if tt.want != "" {
+			result, err := g.try()
+			if c := g.failure(); c == nil || c.Reason != "FailedDataVolumeCreate" || !strings.Contains(c.Message, tt.want) {
+				t.Errorf("%s: %+v; want %s", tt.spec, c, tt.want)
+			}
+			if needs := strings.Contains(tt.want, "needs CDI"); needs != (err == nil) || needs && result.RequeueAfter != lookForCDI {
+				t.Errorf("%s: %+v, %v", tt.spec, result, err)
+			}
+			g.printable(kubevirt.VirtualMachineStatusDataVolumeError)
+			if g.vmi() != nil {
+				t.Errorf("%s: there is an instance", tt.spec)
+			}
+			continue
+		}
+		g.reconcile()
+		pvc := &corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Namespace: web.Namespace, Name: "data"}}
+		if !g.Exists(t, pvc) {
+			t.Fatalf("%s: no PVC", tt.spec)
+		}
+		if !metav1.IsControlledBy(pvc, g.vm()) || pvc.Annotations[pod.AnnotationOrigin] != tt.origin ||
+			len(pvc.Spec.AccessModes) != 1 || pvc.Spec.Resources.Requests.Storage().String() != "2Gi" {
+			t.Errorf("%s: %+v", tt.spec, pvc)
+		}
+		if from := pvc.Spec.DataSource; (from != nil) != (tt.from != "") || from != nil && from.Name != tt.from {
+			t.Errorf("%s: data source %+v", tt.spec, from)
+		}
+		if g.vmi() == nil {
+			t.Errorf("%s: no instance", tt.spec)
+		}
+		g.Writes()
+		g.reconcile()
+		if got := g.Writes(); strings.Contains(got, "PersistentVolumeClaim") {
+			t.Errorf("%s: written again: %s", tt.spec, got)
+		}
+	}
+}
+
+// TestDataVolumeOfTemplate: in a cluster with CDI a template becomes a DataVolume.
+func TestDataVolumeOfTemplate(t *testing.T) {
+	g := newRig(t)
+	cdi := fakeDataVolumes{}
+	g.r.DataVolumes = cdi
+	g.add(kubevirt.RunStrategyHalted, ofTemplate(t, `{`+storage+`, "source": {"http": {"url": "https://example.com/x.qcow2"}}}`))
+	for range 2 {
+		g.reconcile()
+		source, _ := cdi["data"]["source"].(map[string]any)
+		if len(cdi) != 1 || source["http"] == nil {
+			t.Errorf("DataVolumes: %v", cdi)
+		}
+	}
+	if events := g.Events(); !strings.Contains(events, "SuccessfulDataVolumeCreate Created DataVolume data") {
+		t.Errorf("events: %s", events)
+	}
+}

@@ -1,0 +1,113 @@
+package vm
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	kubevirt "kubevirt.io/api/core/v1"
+
+	"github.com/nodevirt/nodevirt/controller/pod"
+)
+
+const annotationOrigin = pod.AnnotationOrigin
+
+// errNeedsCDI is the error for templates that only CDI can fill.
+var errNeedsCDI = errors.New("needs CDI (Containerized Data Importer), which this cluster does not have; " +
+	"install it, or use registry, blank, pvc or snapshot")
+
+// snapshots is the API group of VolumeSnapshots.
+const snapshots = "snapshot.storage.k8s.io"
+
+// pvcOf returns the PVC of a template of a DataVolume, without metadata, for a cluster
+// without CDI. The error begins with the path of a field below the template's spec.
+func pvcOf(namespace string, t *kubevirt.DataVolumeTemplateSpec) (*corev1.PersistentVolumeClaim, error) {
+	pvc := new(corev1.PersistentVolumeClaim)
+	switch s := &t.Spec; {
+	case s.PVC != nil:
+		s.PVC.DeepCopyInto(&pvc.Spec)
+	case s.Storage != nil:
+		storage := s.Storage.DeepCopy()
+		pvc.Spec = corev1.PersistentVolumeClaimSpec{
+			AccessModes: storage.AccessModes, Selector: storage.Selector, Resources: storage.Resources, VolumeName: storage.VolumeName,
+			StorageClassName: storage.StorageClassName, VolumeMode: storage.VolumeMode,
+			DataSource: storage.DataSource, DataSourceRef: storage.DataSourceRef,
+		}
+	}
+	if len(pvc.Spec.AccessModes) == 0 {
+		pvc.Spec.AccessModes = []corev1.PersistentVolumeAccessMode{corev1.ReadWriteOnce}
+	}
+	if err := addSource(&pvc.Spec, namespace, t); err != nil {
+		return nil, err
+	}
+	if pvc.Spec.Resources.Requests.Storage().IsZero() {
+		return nil, fmt.Errorf("%s.resources.requests.storage: required, since the cluster has no CDI to compute it", storageField(t))
+	}
+	return pvc, nil
+}
+
+func storageField(t *kubevirt.DataVolumeTemplateSpec) string {
+	if t.Spec.PVC != nil {
+		return "pvc"
+	}
+	return "storage"
+}
+
+// addSource sets where the storage's provisioner copies the volume from. A node copies
+// an image, at the first use.
+func addSource(spec *corev1.PersistentVolumeClaimSpec, namespace string, t *kubevirt.DataVolumeTemplateSpec) error {
+	s := t.Spec.Source
+	switch {
+	case t.Spec.SourceRef != nil:
+		return fmt.Errorf("sourceRef: %w", errNeedsCDI)
+	case s == nil: // then it is in dataSource, as admission has checked
+		return nil
+	case s.Blank != nil:
+		return nil
+	case s.PVC != nil:
+		if s.PVC.Namespace != "" && s.PVC.Namespace != namespace {
+			return fmt.Errorf("source.pvc.namespace: a PVC of another namespace %w", errNeedsCDI)
+		}
+		spec.DataSource = &corev1.TypedLocalObjectReference{Kind: "PersistentVolumeClaim", Name: s.PVC.Name}
+	case s.Snapshot != nil:
+		if s.Snapshot.Namespace != "" && s.Snapshot.Namespace != namespace {
+			return fmt.Errorf("source.snapshot.namespace: a snapshot of another namespace %w", errNeedsCDI)
+		}
+		spec.DataSource = &corev1.TypedLocalObjectReference{APIGroup: new(snapshots), Kind: "VolumeSnapshot", Name: s.Snapshot.Name}
+	case s.Registry == nil:
+		return fmt.Errorf("source.%s: %w", sourceName(t), errNeedsCDI)
+	case s.Registry.SecretRef != nil || s.Registry.CertConfigMap != nil || s.Registry.ImageStream != nil:
+		return fmt.Errorf("source.registry: secretRef, certConfigMap and imageStream: %w", errNeedsCDI)
+	case originOf(t) == "":
+		return fmt.Errorf("source.registry.url: docker://IMAGE is copied by the node; another URL %w", errNeedsCDI)
+	}
+	return nil
+}
+
+// originOf returns the image of a template; "" if it has none.
+func originOf(t *kubevirt.DataVolumeTemplateSpec) string {
+	if s := t.Spec.Source; s != nil && s.Registry != nil && s.Registry.URL != nil {
+		if image, ok := strings.CutPrefix(*s.Registry.URL, "docker://"); ok {
+			return image
+		}
+	}
+	return ""
+}
+
+// sourceName returns the field of a source that only CDI knows.
+func sourceName(t *kubevirt.DataVolumeTemplateSpec) string {
+	switch s := t.Spec.Source; {
+	case s.HTTP != nil:
+		return "http"
+	case s.S3 != nil:
+		return "s3"
+	case s.GCS != nil:
+		return "gcs"
+	case s.Upload != nil:
+		return "upload"
+	case s.Imageio != nil:
+		return "imageio"
+	}
+	return "vddk"
+}

@@ -1,0 +1,83 @@
+package vmi
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	kubevirt "kubevirt.io/api/core/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/nodevirt/nodevirt/controller/datavolume"
+	"github.com/nodevirt/nodevirt/controller/pod"
+)
+
+// DataVolumes reads CDI's objects, as [datavolume.Client] does.
+type DataVolumes interface {
+	Get(ctx context.Context, namespace, name string) (datavolume.State, error)
+}
+
+// pollDataVolume is the time between two looks at a DataVolume.
+const pollDataVolume = 5 * time.Second
+
+// unfilled returns why CDI has not filled a PVC; nil if it has, or does not own the
+// PVC. A volume may name a DataVolume where only a PVC of that name is: CDI may be gone.
+func (r *Reconciler) unfilled(
+	ctx context.Context, vmi *kubevirt.VirtualMachineInstance, use pod.PVC, pvc *corev1.PersistentVolumeClaim,
+) (*trouble, error) {
+	name := use.Name
+	switch {
+	case pvc == nil && !use.DataVolume:
+		return nil, nil
+	case pvc != nil:
+		owner := metav1.GetControllerOf(pvc)
+		if owner == nil || owner.Kind != datavolume.Kind {
+			return nil, nil
+		}
+		name = owner.Name
+	}
+	dv, err := r.DataVolumes.Get(ctx, vmi.Namespace, name)
+	at := vmi.Namespace + "/" + name
+	switch {
+	case err != nil:
+		return nil, err
+	case !dv.Found && pvc != nil:
+		return nil, nil // being collected: its owner is gone
+	case !dv.Found:
+		return &trouble{reason: ReasonDataVolumeNotFound, unschedulable: true, poll: dv.Served,
+			message: fmt.Sprintf("Neither DataVolume nor PVC %s exists; the instance starts when one does.", at)}, nil
+	case dv.Failed():
+		return &trouble{reason: ReasonDataVolumeFailed, poll: true,
+			message: fmt.Sprintf("DataVolume %s has failed; see its events, and create it again.", at)}, nil
+	case !dv.Filled() || pvc == nil:
+		return &trouble{reason: ReasonDataVolumeNotReady, poll: true,
+			message: fmt.Sprintf("DataVolume %s is in phase %s, progress %s.", at, orUnknown(dv.Phase), orUnknown(dv.Progress))}, nil
+	}
+	return nil, nil
+}
+
+func orUnknown(word string) string {
+	if word == "" {
+		return "unknown"
+	}
+	return word
+}
+
+// markFilled records on the PVCs of a running instance that they are copies of their
+// images now.
+func (r *Reconciler) markFilled(ctx context.Context, vmi *kubevirt.VirtualMachineInstance, pvcs pod.PVCObjects) error {
+	for _, use := range pod.PVCs(&vmi.Spec) {
+		pvc := pvcs[use.Name]
+		if pvc == nil || use.ReadOnly || pod.Unfilled(pvc) == "" {
+			continue
+		}
+		before := pvc.DeepCopy()
+		metav1.SetMetaDataAnnotation(&pvc.ObjectMeta, pod.AnnotationFilled, "true")
+		if err := r.Client.Patch(ctx, pvc, client.MergeFrom(before)); err != nil {
+			return ignoreGone(fmt.Errorf("mark PVC %s/%s as filled: %w", pvc.Namespace, pvc.Name, err))
+		}
+	}
+	return nil
+}
