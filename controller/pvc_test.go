@@ -1,6 +1,7 @@
 package controller_test
 
 import (
+	"encoding/json"
 	"fmt"
 	"strings"
 	"testing"
@@ -161,4 +162,59 @@ func TestOnePodPerPVC(t *testing.T) {
 	w.exited(&first, 0)
 	eventually(w, func() bool { return len(pods(true)) == 1 && len(pods(false)) == 1 }, func() string { return "the next instance has no pod" })
 	waiting(count - 2)
+}
+
+// TestDataVolumeTemplates: in a cluster without CDI a VM's templates become PVCs, once, and a VM of a
+// DataVolume that does not exist says so.
+func TestDataVolumeTemplates(t *testing.T) {
+	w := newWorld(t)
+	w.withStub()
+	w.node("templates")
+	vm := &kubevirt.VirtualMachine{
+		ObjectMeta: metav1.ObjectMeta{Name: "templates", Namespace: namespace},
+		Spec: kubevirt.VirtualMachineSpec{
+			RunStrategy: new(kubevirt.RunStrategyAlways),
+			Template:    &kubevirt.VirtualMachineInstanceTemplateSpec{Spec: newVMI("templates").Spec},
+		},
+	}
+	onDataVolume := func(spec *kubevirt.VirtualMachineInstanceSpec, name string) {
+		spec.Volumes = []kubevirt.Volume{{Name: "root", VolumeSource: kubevirt.VolumeSource{DataVolume: &kubevirt.DataVolumeSource{Name: name}}}}
+	}
+	onDataVolume(&vm.Spec.Template.Spec, "templates")
+	template := `{"metadata": {"name": "templates"}, "spec": {"source": {"registry": {"url": "docker://registry.example.com/guest:1"}},
+		"storage": {"volumeMode": "Block", "resources": {"requests": {"storage": "1Gi"}}}}}`
+	vm.Spec.DataVolumeTemplates = make([]kubevirt.DataVolumeTemplateSpec, 1)
+	if err := json.Unmarshal([]byte(template), &vm.Spec.DataVolumeTemplates[0]); err != nil {
+		t.Fatal(err)
+	}
+	if err := w.Create(t.Context(), vm); err != nil {
+		t.Fatal(err)
+	}
+	pvc := until(w, new(corev1.PersistentVolumeClaim), "templates", "the PVC", func(*corev1.PersistentVolumeClaim) bool { return true })
+	if !metav1.IsControlledBy(pvc, vm) || pvc.Annotations["nodevirt.io/disk-origin"] != "registry.example.com/guest:1" {
+		t.Errorf("PVC %+v", pvc.ObjectMeta)
+	}
+	first := w.instanceOf("templates", nil)
+	p := w.podOf(first)
+	if p.Annotations[vmspec.AnnotationDiskOrigin] == "" || p.Spec.Containers[0].Image != "registry.example.com/guest:1" {
+		t.Errorf("annotations %v, image %s", p.Annotations, p.Spec.Containers[0].Image)
+	}
+	w.run(first, "templates")
+	until(w, pvc, "templates", "the mark", func(pvc *corev1.PersistentVolumeClaim) bool {
+		return pvc.Annotations["nodevirt.io/disk-filled"] == "true"
+	})
+	w.exited(p, 0)
+	next := w.podOf(w.instanceOf("templates", first))
+	if next.Annotations[vmspec.AnnotationDiskOrigin] != "" || next.Spec.Containers[0].Image != "registry.example.com/stub:1" {
+		t.Errorf("the next pod: annotations %v, image %s", next.Annotations, next.Spec.Containers[0].Image)
+	}
+
+	missing := vm.DeepCopy()
+	missing.ObjectMeta = metav1.ObjectMeta{Name: "no-data-volume", Namespace: namespace}
+	missing.Spec.DataVolumeTemplates = nil
+	onDataVolume(&missing.Spec.Template.Spec, "missing")
+	if err := w.Create(t.Context(), missing); err != nil {
+		t.Fatal(err)
+	}
+	w.printable("no-data-volume", "ErrorDataVolumeNotFound")
 }

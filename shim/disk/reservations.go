@@ -44,7 +44,7 @@ func (r *reservations) free(k Disk, what string) error {
 
 func (r *reservations) other(k Disk, what string) error {
 	for by, reads := range r.by[what] {
-		if by != k.owner() && !(reads && k.ReadOnly) {
+		if by != k.owner() && (!reads || !k.ReadOnly) {
 			return ErrInUse
 		}
 	}

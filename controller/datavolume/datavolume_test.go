@@ -1,0 +1,45 @@
+package datavolume
+
+import (
+	"testing"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/dynamic/fake"
+)
+
+// TestClient: in a cluster with CDI, DataVolumes are created once, and read. The
+// controller's tests have a cluster without CDI.
+func TestClient(t *testing.T) {
+	resource := version().WithResource("datavolumes")
+	c := &Client{fake.NewSimpleDynamicClientWithCustomListKinds(runtime.NewScheme(), map[schema.GroupVersionResource]string{resource: "DataVolumeList"})}
+	s, err := c.Get(t.Context(), "default", "data")
+	if err != nil || s != (State{Served: true}) {
+		t.Errorf("%+v, %v", s, err)
+	}
+	meta := metav1.ObjectMeta{Namespace: "default", Name: "data", Labels: map[string]string{"a": "b"}}
+	for range 2 {
+		if err := c.Create(t.Context(), meta, map[string]any{"source": map[string]any{"blank": map[string]any{}}}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	object, err := c.in("default").Get(t.Context(), "data", metav1.GetOptions{})
+	if err != nil || object.GetKind() != "DataVolume" || object.GetLabels()["a"] != "b" {
+		t.Fatalf("%+v, %v", object, err)
+	}
+	if err := unstructured.SetNestedStringMap(object.Object, map[string]string{"phase": "ImportInProgress", "progress": "4%"}, "status"); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := c.in("default").Update(t.Context(), object, metav1.UpdateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	s, err = c.Get(t.Context(), "default", "data")
+	if err != nil || s != (State{Served: true, Found: true, Phase: "ImportInProgress", Progress: "4%"}) || s.Filled() || s.Failed() {
+		t.Errorf("%+v, %v", s, err)
+	}
+	if !(State{Phase: "Succeeded"}).Filled() || !(State{Phase: "PendingPopulation"}).Filled() || !(State{Phase: "Failed"}).Failed() {
+		t.Error("phases")
+	}
+}
