@@ -13,6 +13,10 @@
 //   - The instance has a finalizer. The controller removes it when the pod is gone.
 //     So the next instance of that name waits; it still looks for earlier pods.
 //
+// Nor do two guests write one PVC that is not ReadWriteMany: an instance waits while
+// another one's pod uses the PVC, and workers take turns, by PVC, from that look until
+// the pod is created.
+//
 // Before a step that cannot be undone, the controller asks the API server, not the
 // cache, whether a pod, an instance or a node is really gone.
 package vmi

@@ -14,6 +14,7 @@ import (
 	"gotest.tools/v3/assert"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
+	"github.com/nodevirt/nodevirt/test/guest"
 	"github.com/nodevirt/nodevirt/test/loopfs"
 )
 
@@ -154,4 +155,49 @@ func TestBadVolumes(t *testing.T) {
 			}
 		})
 	}
+}
+
+// TestAVMIOnVolumes: a VMI boots from a PVC in the stub image's place, with a blank disk, and with volumes
+// that it only reads and shares with another VM.
+func TestAVMIOnVolumes(t *testing.T) {
+	t.Parallel()
+	folder := func(name string) string {
+		dir := filepath.Join(suite.Dir(), "vmi-"+name)
+		assert.NilError(t, os.Mkdir(dir, 0o755))
+		t.Cleanup(func() { assert.NilError(t, os.RemoveAll(dir)) })
+		return dir
+	}
+	root, blank, library, device := folder("root"), folder("blank"), folder("library"), loopfs.Device(t, 8*mebibyte)
+	tiny, err := guest.Tiny(t.Context(), suite.GuestOptions())
+	assert.NilError(t, err)
+	inNode(t, "qemu-img", "convert", "-O", "raw", tiny, filepath.Join(root, "disk.img"))
+	assert.NilError(t, os.WriteFile(filepath.Join(library, "disk.img"), make([]byte, 4*mebibyte), 0o600))
+	const vmi = `{"domain": {"devices": {"disks": [{"name": "root", "disk": {"bus": "virtio"}}, {"name": "blank", "disk": {"bus": "virtio"}},
+		{"name": "library", "cdrom": {"bus": "scsi"}}, {"name": "block", "disk": {"bus": "virtio"}}]}}, "volumes": [
+		{"name": "root", "persistentVolumeClaim": {"claimName": "a"}}, {"name": "blank", "persistentVolumeClaim": {"claimName": "b"}},
+		{"name": "library", "persistentVolumeClaim": {"claimName": "c"}}, {"name": "block", "persistentVolumeClaim": {"claimName": "d", "readOnly": true}}]}`
+	p := vmPod(t, annotated(map[string]string{"nodevirt.io/vmi": vmi, "nodevirt.io/vm-container": "guest", "nodevirt.io/blank-disks": "blank=16Mi"}))
+	readOnly := func(c *runtimeapi.ContainerConfig) {
+		c.Mounts = append(c.Mounts, &runtimeapi.Mount{ContainerPath: "/volumes/library", HostPath: library, Readonly: true})
+		c.Devices = append(c.Devices, &runtimeapi.Device{ContainerPath: "/dev/block", HostPath: device, Permissions: "r"})
+	}
+	vm := p.vm(suite.busybox, readOnly, func(c *runtimeapi.ContainerConfig) {
+		c.Mounts = append(c.Mounts, &runtimeapi.Mount{ContainerPath: "/volumes/root", HostPath: root},
+			&runtimeapi.Mount{ContainerPath: "/volumes/blank", HostPath: blank})
+	}).start().up()
+	sizes := map[string]int64{}
+	for _, d := range vm.guest().Disks {
+		sizes[d.Name] = d.Size
+	}
+	if sizes["vda"] != 64*mebibyte || sizes["vdb"] != 16*mebibyte || sizes["vdc"] != 8*mebibyte {
+		t.Errorf("the guest's disks: %v", sizes)
+	}
+	const second = `{"domain": {"devices": {"disks": [{"name": "library", "cdrom": {"bus": "scsi"}}, {"name": "block", "disk": {"bus": "virtio"}}]}},
+		"volumes": [{"name": "library", "persistentVolumeClaim": {"claimName": "c"}},
+		{"name": "block", "persistentVolumeClaim": {"claimName": "d", "readOnly": true}}]}`
+	other := vmPod(t, named("second"), annotated(map[string]string{"nodevirt.io/vmi": second, "nodevirt.io/vm-container": "guest"}))
+	reader := other.vm(suite.busybox, readOnly).start()
+	reader.removeIt()
+	vm.stop(60)
+	vm.removeIt()
 }
