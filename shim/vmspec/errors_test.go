@@ -81,8 +81,8 @@ spec.domain.devices.disks[0].serial: Invalid value: "ü": must match [A-Za-z0-9_
 spec.domain.devices.interfaces[0].macAddress: Invalid value: "01:00:00:00:00:01": must be a unicast MAC address such as 02:00:00:00:00:01
 spec.domain.devices.interfaces[0].model: Unsupported value: "ne2k_pci": supported values: "virtio", "e1000", "e1000e", "rtl8139"
 spec.domain.devices.interfaces[0].name: Invalid value: "a b": must match [A-Za-z0-9_-]+ and have at most 63 characters
-spec.domain.firmware.kernelBoot.container.initrdPath: Invalid value: "boot/initrd": must be an absolute path in the image, without . and ..
-spec.domain.firmware.kernelBoot.container.kernelPath: Invalid value: "/boot/../../etc/shadow": must be an absolute path in the image, without . and ..
+spec.domain.firmware.kernelBoot.container.initrdPath: Invalid value: "boot/initrd": must be an absolute path to a file without relative components
+spec.domain.firmware.kernelBoot.container.kernelPath: Invalid value: "/boot/../../etc/shadow": must be an absolute path to a file without relative components
 spec.domain.firmware.kernelBoot.kernelArgs: Invalid value: "a b": must be one line of at most 2047 bytes
 spec.domain.firmware.serial: Invalid value: "a,b": must match [A-Za-z0-9_.+-]+ and have at most 36 characters
 spec.domain.firmware.uuid: Invalid value: "1": must match [0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12} and have at most 36 characters

@@ -31,7 +31,7 @@ var (
 	imagePath  = fields.String(func(at *field.Path, s string) *field.Error {
 		if len(s) > 4095 || !path.IsAbs(s) || path.Clean(s) != s ||
 			strings.ContainsFunc(s, unicode.IsControl) {
-			return invalid(at, s, "must be an absolute path in the image, without . and ..")
+			return invalid(at, s, "must be an absolute path to a file without relative components")
 		}
 		return nil
 	})
