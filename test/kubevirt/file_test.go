@@ -18,7 +18,6 @@ func TestReasons(t *testing.T) {
 	assert.NilError(t, err)
 	all, err := readOutcomes(string(text))
 	assert.NilError(t, err)
-	assert.Assert(t, len(all) > 0)
 	for _, s := range all.specs() {
 		o := all[s]
 		if (o.reason == "") != (o.state == passed) || strings.HasPrefix(o.reason, "not looked into") {
