@@ -58,7 +58,7 @@ func TestConsole(t *testing.T) {
 	first := connect(t, name+"/console")
 	first.send("echo client-$((1 + 40))\n")
 	first.sees("\nclient-41")
-	watching := start(t, "attach", kubectl(t, "get", "pods", "--selector="+byName+"="+name, "-o", "name"))
+	watching := start(t, "attach", "-it", kubectl(t, "get", "pods", "--selector="+byName+"="+name, "-o", "name"))
 	silent := connect(t, name+"/console")
 	first.isTakenOver()
 	silent.send("echo client-$((2 + 40))\n")
