@@ -35,7 +35,7 @@ func localPVC(t *testing.T, name, mode, path string) {
 		"storageClassName": class, "volumeMode": mode, "accessModes": []string{"ReadWriteOnce"},
 		"capacity": object{"storage": "96Mi"}, "local": object{"path": path},
 		"nodeAffinity": object{"required": object{"nodeSelectorTerms": []object{{"matchExpressions": []object{
-			{"key": "kubernetes.io/hostname", "operator": "In", "values": []string{suite.Nodes()[0].Name()}},
+			{"key": "kubernetes.io/hostname", "operator": "In", "values": []string{"node-1"}},
 		}}}}},
 	}})
 	spec("PersistentVolumeClaim", name, object{"spec": object{
