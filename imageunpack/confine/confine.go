@@ -10,6 +10,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"os"
+	"path/filepath"
 	"runtime"
 	"syscall"
 
@@ -47,7 +48,11 @@ func Enter(root string) error {
 func (p Program) Execute(root string, more func(root string) error) error {
 	runtime.LockOSThread()
 	parent := os.Getppid()
-	if err := enterTree(root, more); err != nil {
+	path, err := filepath.EvalSymlinks(p.Path) // of links, the tree has those of /usr alone
+	if err != nil {
+		return err
+	}
+	if err := enterTree(root, path, more); err != nil {
 		return fmt.Errorf("create the file tree of %s: %w", p.Path, err)
 	}
 	for _, fd := range p.Descriptors {
@@ -69,5 +74,5 @@ func (p Program) Execute(root string, more func(root string) error) error {
 	if err := forbidCalls(); err != nil {
 		return fmt.Errorf("limit the system calls: %w", err)
 	}
-	return fmt.Errorf("start %s: %w", p.Path, syscall.Exec(p.Path, p.Args, []string{"LC_ALL=C"}))
+	return fmt.Errorf("start %s: %w", p.Path, syscall.Exec(path, p.Args, []string{"LC_ALL=C"}))
 }

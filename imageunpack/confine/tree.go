@@ -10,8 +10,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// enterTree makes root the file tree of this process, which has its own mount namespace.
-func enterTree(root string, more func(root string) error) error {
+// enterTree makes root the file tree of this process, which has its own mount namespace and is to execute
+// program.
+func enterTree(root, program string, more func(root string) error) error {
 	var errs []error
 	do := func(what string, err error) {
 		if err != nil {
@@ -25,6 +26,10 @@ func enterTree(root string, more func(root string) error) error {
 	}
 	for _, dir := range []string{"usr", "lib", "lib64"} { // the program and its libraries
 		do("bind /"+dir, bindReadOnly(root, dir))
+	}
+	if _, err := os.Lstat(filepath.Join(root, program)); err != nil { // an administrator's own
+		do("make folder", os.MkdirAll(filepath.Join(root, filepath.Dir(program)), 0o755))
+		do("bind the program", bindReadOnly(root, strings.TrimPrefix(program, "/")))
 	}
 	do("bind ld.so.cache", bindReadOnly(root, "etc/ld.so.cache"))
 	do("bind null", bindReadOnly(root, "dev/null"))

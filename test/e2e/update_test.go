@@ -112,9 +112,9 @@ func TestUpdateOfAGuestThatKeepsItsMemory(t *testing.T) {
 func TestUpdateBeforeTheStart(t *testing.T) {
 	t.Parallel()
 	c := vmPod(t).vm(suite.tiny)
-	err := c.update(&runtimeapi.LinuxContainerResources{MemoryLimitInBytes: mebibyte})
+	err := c.update(&runtimeapi.LinuxContainerResources{MemoryLimitInBytes: mebibyte / 2})
 	if status.Code(err) != codes.InvalidArgument {
-		t.Errorf("1 MiB: %v", err)
+		t.Errorf("half a MiB: %v", err)
 	}
 	assert.NilError(t, c.update(&runtimeapi.LinuxContainerResources{
 		MemoryLimitInBytes: 160 * mebibyte, CpuPeriod: 100000, CpuQuota: 200000,

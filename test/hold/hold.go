@@ -23,7 +23,7 @@ func Program(dir, tool string) (path string, err error) {
 	if err != nil {
 		return "", err
 	}
-	path = filepath.Join(dir, tool)
+	path = filepath.Join(dir, filepath.Base(tool))
 	script := fmt.Sprintf("#!/bin/sh\n[ -p %[1]s.hold ] && read -r _ <%[1]s.hold\nexec %[2]s \"$@\"\n", path, real)
 	return path, os.WriteFile(path, []byte(script), 0o755)
 }

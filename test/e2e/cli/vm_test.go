@@ -165,7 +165,7 @@ func (u user) testFailure(t *testing.T) {
 	}{
 		{u.run("no-such.invalid/disk:1"), "pull image no-such.invalid/disk:1"},
 		{u.run("no-such:1", "--pull", "never"), "is not on this node"},
-		{u.run("halt:1", "--memory", "1Mi"), "resources.limits.memory"},
+		{u.run("halt:1", "--memory", "500Ki"), "resources.limits.memory"},
 		{u.run("halt:1", "--runtime-handler", "vmm"), `has no handler "vmm"`},
 		{u.run(u.n.RegistryAddress() + "/pause:dev"), "no disk in /disk"},
 	} {

@@ -34,7 +34,7 @@ var suite struct {
 	*node.Node
 	cri     runtimeapi.RuntimeServiceClient
 	images  runtimeapi.ImageServiceClient
-	qemuImg string // a program that can be held
+	convert string // a program that can be held
 	halt    string // image with a disk that says "halted"
 }
 
@@ -62,24 +62,55 @@ func onXFS(m *testing.M) int {
 			panic(err)
 		}
 	}()
-	tools, err := os.MkdirTemp("", "tools")
-	if err == nil {
-		err = os.Chmod(tools, 0o711)
-	}
-	if err == nil {
-		suite.qemuImg, err = hold.Program(tools, "qemu-img")
-	}
+	bin, err := heldBin()
 	if err != nil {
 		panic(err)
 	}
 	return node.Main(m, node.Options{
+		Bin:    bin,
 		Subnet: netip.MustParsePrefix("10.97.0.0/16"),
 		ShimConfig: func(c map[string]any) {
-			c["tools"] = map[string]any{"qemu_img": suite.qemuImg}
 			c["disks"] = map[string]any{"mode": "raw", "give_up": giveUp.String(), "reserve": "64Mi"}
 		},
 	}, prepare)
 }
+
+// heldBin makes a folder with the node's programs, whose shim finds a program that can be held in the
+// place of the one that confines qemu-img.
+func heldBin() (string, error) {
+	bin, err := os.MkdirTemp("", "bin")
+	if err != nil {
+		return "", err
+	}
+	from, err := node.CheckoutBin()
+	if err != nil {
+		return "", err
+	}
+	programs, err := os.ReadDir(from)
+	if err != nil {
+		return "", err
+	}
+	for _, p := range programs {
+		if name := p.Name(); name != shimProgram && name != viewProgram {
+			if err := os.Symlink(filepath.Join(from, name), filepath.Join(bin, name)); err != nil {
+				return "", err
+			}
+		}
+	}
+	// The shim looks beside its own file, not beside a link to it.
+	shim, err := os.ReadFile(filepath.Join(from, shimProgram))
+	if err != nil {
+		return "", err
+	}
+	suite.convert, err = hold.Program(bin, filepath.Join(from, viewProgram))
+	return bin, errors.Join(err, os.Chmod(bin, 0o755), os.WriteFile(filepath.Join(bin, shimProgram), shim, 0o755))
+}
+
+// The programs of the shim and of what it starts to confine qemu-img.
+const (
+	shimProgram = "nodevirt-shim"
+	viewProgram = "nodevirt-view"
+)
 
 func prepare(ctx context.Context, n *node.Node) error {
 	suite.Node = n

@@ -36,7 +36,7 @@ func (p *pod) held(word string) (image string, release func()) {
 	p.t.Helper()
 	image, err := push(p.t.Context(), strings.ToLower(p.t.Name()), word)
 	assert.NilError(p.t, err)
-	release, done := hold.Held(p.t, suite.qemuImg, func() error { return p.short(image) })
+	release, done := hold.Held(p.t, suite.convert, func() error { return p.short(image) })
 	p.t.Cleanup(release)
 	p.wantUnfinished(<-done)
 	return image, release

@@ -133,7 +133,7 @@ func onVolume(c *runtimeapi.PodSandboxConfig) {
 // written by then.
 func (v volume) killedAt(t *testing.T, p *pod, image string, run int, done int64) {
 	t.Helper()
-	release, answer := hold.HeldAt(t, suite.qemuImg, run, func() error {
+	release, answer := hold.HeldAt(t, suite.convert, run, func() error {
 		_, err := p.create(t.Context(), image, v.mount)
 		return err
 	})
