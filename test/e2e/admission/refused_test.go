@@ -117,7 +117,7 @@ func TestTaken(t *testing.T) {
 				t.Errorf("applied again it has generation %d", given.GetGeneration())
 			}
 			strategy, _, _ := unstructured.NestedString(object.Object, "spec", "runStrategy")
-			starts := strategy != "Halted" && strategy != "Manual" && !awaitsVolumes(t, object)
+			starts := strategy != "Halted" && strategy != "Manual" && runsHere(t, object)
 			if object.GroupVersionKind().Group == "kubevirt.io" && starts {
 				hasPod(t, c, object)
 			}
@@ -125,12 +125,14 @@ func TestTaken(t *testing.T) {
 	}
 }
 
-// awaitsVolumes reports whether a manifest names PVCs or DataVolumes, which do not exist here.
-func awaitsVolumes(t *testing.T, object *unstructured.Unstructured) bool {
+// runsHere reports whether a manifest names an image, as no other is set for the controller here, and no PVC
+// or DataVolume, which do not exist.
+func runsHere(t *testing.T, object *unstructured.Unstructured) bool {
 	t.Helper()
 	text, err := object.MarshalJSON()
 	assert.NilError(t, err)
-	return bytes.Contains(text, []byte(`"persistentVolumeClaim":`)) || bytes.Contains(text, []byte(`"dataVolume":`))
+	has := func(field string) bool { return bytes.Contains(text, []byte(`"`+field+`":`)) }
+	return has("image") && !has("persistentVolumeClaim") && !has("dataVolume")
 }
 
 // hasPod waits for the pod of an instance, or for one of a replica set.
