@@ -22,11 +22,12 @@ func main() {
 
 // run returns only if it failed.
 func run(args []string) error {
-	if len(args) == 2 && args[0] == "convert" {
-		return confine.Enter(args[1])
+	enter := rawview.Enter
+	if len(args) > 0 && args[0] == "convert" {
+		enter, args = confine.Enter, args[1:]
 	}
 	if len(args) != 1 || args[0] == "" || args[0][0] == '-' {
 		return errUsage
 	}
-	return rawview.Enter(args[0])
+	return enter(args[0])
 }

@@ -55,7 +55,7 @@ func secret(t *testing.T) *os.File {
 func TestReach(t *testing.T) {
 	out, err := run(t, secret(t), confine.Program{Path: "/usr/bin/ls", Args: []string{"ls", "-A", "/", "/etc", "/dev", "/proc"}})
 	assert.NilError(t, err, out)
-	for _, name := range strings.Fields(out) {
+	for name := range strings.FieldsSeq(out) {
 		switch name {
 		case "/:", "/etc:", "/dev:", "/proc:", "usr", "lib", "lib64", "etc", "proc", "dev", "ld.so.cache", "null", "self", "thread-self":
 		default:

@@ -4,6 +4,7 @@ package cluster
 
 import (
 	"context"
+	"maps"
 	"os"
 	"path/filepath"
 	"testing"
@@ -25,9 +26,7 @@ func localPVC(t *testing.T, name, mode, path string) {
 			version = "storage.k8s.io/v1"
 		}
 		o := object{"apiVersion": version, "kind": kind, "metadata": object{"name": name}}
-		for key, value := range spec {
-			o[key] = value
-		}
+		maps.Copy(o, spec)
 		made(t, o)
 	}
 	spec("StorageClass", class, object{"provisioner": "kubernetes.io/no-provisioner", "volumeBindingMode": "WaitForFirstConsumer"})
