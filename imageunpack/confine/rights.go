@@ -2,10 +2,20 @@ package confine
 
 import (
 	"errors"
+	"os"
 	"syscall"
 
 	"golang.org/x/sys/unix"
 )
+
+// Private reports whether only its owner can read a file, so that a program of another user needs ReadAll.
+func Private(f *os.File) (bool, error) {
+	info, err := f.Stat()
+	if err != nil {
+		return false, err
+	}
+	return info.Mode().Perm()&0o004 == 0, nil
+}
 
 // readAll is the capability of ReadAll.
 const readAll = unix.CAP_DAC_READ_SEARCH

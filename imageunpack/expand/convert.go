@@ -59,7 +59,7 @@ const (
 // Run converts, and calls progress, from another goroutine, with the completed part, from 0 to 1.
 // qemu-img has ended when Run returns, and it ends with this process.
 func (c Conversion) Run(ctx context.Context, progress func(done float64)) error {
-	info, err := c.From.Stat()
+	private, err := confine.Private(c.From)
 	if err != nil {
 		return fmt.Errorf("convert to raw: %w", err)
 	}
@@ -69,7 +69,7 @@ func (c Conversion) Run(ctx context.Context, progress func(done float64)) error 
 	}
 	work, err := json.Marshal(confine.Program{
 		Path: path, Args: append([]string{"qemu-img"}, c.args()...),
-		UID: c.UID, GID: c.UID, ReadAll: info.Mode().Perm()&0o004 == 0,
+		UID: c.UID, GID: c.UID, ReadAll: private,
 		Descriptors: []int{fromFD, toFD}, EndsWithParent: true,
 	})
 	if err != nil {

@@ -22,20 +22,19 @@ const (
 // shown is the path of the raw file in the process's own file tree.
 const shown = "/dev/disk"
 
-// stage is the input of [Enter]: the work between the start of the process and qemu-storage-daemon.
-type stage struct{ confine.Program }
-
-func newStage(view View, base *os.File, program string) (stage, error) {
-	info, err := base.Stat()
+// newStage returns the input of [Enter]: the work between the start of the process and
+// qemu-storage-daemon.
+func newStage(view View, base *os.File, program string) (confine.Program, error) {
+	private, err := confine.Private(base)
 	if err != nil {
-		return stage{}, err
+		return confine.Program{}, err
 	}
 	args, err := arguments(view)
-	return stage{confine.Program{
+	return confine.Program{
 		Path: program, Args: append([]string{"qemu-storage-daemon"}, args...),
-		UID: view.UID, GID: view.GID, ReadAll: info.Mode().Perm()&0o004 == 0,
+		UID: view.UID, GID: view.GID, ReadAll: private,
 		Descriptors: []int{overlayFD, baseFD, deviceFD},
-	}}, err
+	}, err
 }
 
 // arguments returns qemu-storage-daemon's arguments. They name each layer's format, so that none is
@@ -71,10 +70,10 @@ func arguments(view View) ([]string, error) {
 // Enter turns the calling process into the process of a view, whose folder is dir. It returns only if
 // that fails.
 func Enter(dir string) error {
-	var s stage
+	var p confine.Program
 	text, err := os.ReadFile(filepath.Join(dir, stageName))
 	if err == nil {
-		err = json.Unmarshal(text, &s)
+		err = json.Unmarshal(text, &p)
 	}
 	if err == nil {
 		err = supervise.WritePID(filepath.Join(dir, pidName))
@@ -82,11 +81,11 @@ func Enter(dir string) error {
 	if err != nil {
 		return fmt.Errorf("start the view in %s: %w", dir, err)
 	}
-	return s.Execute(filepath.Join(dir, rootName), s.mountDisk)
+	return p.Execute(filepath.Join(dir, rootName), func(root string) error { return mountDisk(root, p.UID, p.GID) })
 }
 
-// mountDisk mounts the raw file in the file tree of the process.
-func (s stage) mountDisk(root string) error {
+// mountDisk mounts the raw file, which belongs to a user, in the file tree of the process.
+func mountDisk(root string, uid, gid uint32) error {
 	if err := os.Mkdir(filepath.Join(root, "dev/fd"), 0o755); err != nil {
 		return err
 	}
@@ -95,7 +94,7 @@ func (s stage) mountDisk(root string) error {
 			return err
 		}
 	}
-	options := fmt.Sprintf("fd=%d,rootmode=100000,user_id=%d,group_id=%d,allow_other,default_permissions", deviceFD, s.UID, s.GID)
+	options := fmt.Sprintf("fd=%d,rootmode=100000,user_id=%d,group_id=%d,allow_other,default_permissions", deviceFD, uid, gid)
 	err := unix.Mount("nodevirt", filepath.Join(root, shown), "fuse", unix.MS_NOSUID|unix.MS_NODEV|unix.MS_NOEXEC, options)
 	if err != nil {
 		return fmt.Errorf("mount the disk: %w", err)
