@@ -135,7 +135,7 @@ test-kubevirt: packages kubernetes build controller ## Run KubeVirt's functional
 	@test/tools/build kubevirt
 	go vet -tags $(TAGS),kubevirt ./test/kubevirt
 	KUBEVIRT_LABELS='$(LABELS)' KUBEVIRT_FOCUS='$(FOCUS)' KUBEVIRT_PROCS='$(PROCS)' \
-		$(BIN)/gotest -tags $(TAGS),kubevirt -count 1 -timeout 4h $(FLAGS) ./test/kubevirt
+		$(BIN)/gotest -tags $(TAGS),kubevirt -count 1 -timeout 4h ./test/kubevirt $(FLAGS)
 
 fuzz: packages ## Run each fuzz target for a while; TIME=30s
 	@test/tools/fuzz $(TIME) $(shell nproc)

@@ -34,7 +34,7 @@ func realAgent(t *testing.T, args ...string) *Agent {
 		}
 	}
 	program := filepath.Join(dir, "qemu-ga")
-	if err := os.WriteFile(program, files.Program, 0o755); err != nil {
+	if err := os.WriteFile(program, files.Programs["qemu-ga"], 0o755); err != nil {
 		t.Fatal(err)
 	}
 	cmd := exec.Command(filepath.Join(dir, "ld-linux-x86-64.so.2"), append([]string{"--library-path", dir, program,

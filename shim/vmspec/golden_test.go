@@ -333,6 +333,6 @@ const allVMI = `{
 		{"name": "answers", "sysprep": {"secret": {"name": "a"}}}
 	],
 	"networks": [
-		{"name": "pods_1", "pod": {"vmNetworkCIDR": "10.9.0.0/24", "vmIPv6NetworkCIDR": "fd09::/120"}},
+		{"name": "pods_1", "pod": {"vmNetworkCIDR": "10.009.0.0/24", "vmIPv6NetworkCIDR": "fd09::/120"}},
 		{"name": "backup", "multus": {"networkName": "default/backup-net"}}]
 }`

@@ -150,6 +150,9 @@ func readInterface(at *field.Path, given kubevirt.Interface, n network) (Interfa
 	}
 	if n.pod != nil {
 		result.NetworkCIDR, result.NetworkCIDR6 = n.pod.VMNetworkCIDR, n.pod.VMIPv6NetworkCIDR
+		if p, err := parseCIDR(result.NetworkCIDR); err == nil {
+			result.NetworkCIDR = p.String()
+		}
 	}
 	return result, problems
 }

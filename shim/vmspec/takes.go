@@ -8,6 +8,7 @@ import (
 	"unicode"
 
 	"k8s.io/apimachinery/pkg/util/validation/field"
+	utilnet "k8s.io/utils/net"
 
 	"github.com/nodevirt/nodevirt/shim/fields"
 )
@@ -71,13 +72,26 @@ var (
 // cidr takes a network with room for its own address, the pod's and the guest's.
 func cidr(family string, shortest, longest int) fields.Takes {
 	return fields.String(func(at *field.Path, s string) *field.Error {
-		p, err := netip.ParsePrefix(s)
+		p, err := parseCIDR(s)
 		if err != nil || p.Addr().Is4() != (family == "IPv4") || p.Addr().Is4In6() ||
 			p.Bits() < shortest || p.Bits() > longest {
 			return invalid(at, s, "must be an %s network with a length from %d to %d", family, shortest, longest)
 		}
 		return nil
 	})
+}
+
+// parseCIDR reads a network as KubeVirt does: an IPv4 one may have numbers with leading zeros, which
+// stay decimal.
+func parseCIDR(s string) (netip.Prefix, error) {
+	if strings.Contains(s, ":") {
+		return netip.ParsePrefix(s)
+	}
+	_, network, err := utilnet.ParseCIDRSloppy(s)
+	if err != nil {
+		return netip.Prefix{}, err
+	}
+	return netip.ParsePrefix(network.String())
 }
 
 const noMAC = "00:00:00:00:00:00"

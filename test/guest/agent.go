@@ -8,21 +8,24 @@ import (
 	"fmt"
 	"io"
 	"path"
+	"slices"
 	"strings"
 
 	"github.com/nodevirt/nodevirt/test/guest/deb"
 )
+
+// agentProgram is the guest agent's program.
+const agentProgram = "qemu-ga"
 
 // agentPackages hold Debian's guest agent, which is the first, and the libraries that it needs.
 var agentPackages = []string{
 	"qemu-guest-agent", "libc6", "libglib2.0-0", "libpcre2-8-0", "libnuma1", "libudev1", "liburing2",
 }
 
-// AgentFiles are the guest agent's program, and the shared libraries that it needs by their names,
-// its loader among them.
-type AgentFiles struct {
-	Program   []byte
-	Libraries map[string][]byte
+// ProgramFiles are programs of Debian's by their names, and the shared libraries that they need, their
+// loader among them.
+type ProgramFiles struct {
+	Programs, Libraries map[string][]byte
 }
 
 // The loader's name, which programs have built in with its folder.
@@ -32,44 +35,54 @@ const (
 )
 
 // Agent takes Debian's guest agent out of its package.
-func Agent(ctx context.Context, o Options) (AgentFiles, error) {
-	found, err := deb.Resolve(ctx, agentPackages...)
-	if err != nil {
-		return AgentFiles{}, err
-	}
-	return readAgent(ctx, o, found)
+func Agent(ctx context.Context, o Options) (ProgramFiles, error) {
+	return Programs(ctx, o, agentPackages, agentProgram)
 }
 
-func readAgent(ctx context.Context, o Options, packages []deb.Package) (AgentFiles, error) {
-	all := sharedObjects{files: map[string][]byte{}, links: map[string]string{}}
+// Programs takes programs out of packages, which hold the libraries, too.
+func Programs(ctx context.Context, o Options, packages []string, names ...string) (ProgramFiles, error) {
+	found, err := deb.Resolve(ctx, packages...)
+	if err != nil {
+		return ProgramFiles{}, err
+	}
+	return readPrograms(ctx, o, found, names...)
+}
+
+func readPrograms(ctx context.Context, o Options, packages []deb.Package, names ...string) (ProgramFiles, error) {
+	all := sharedObjects{wanted: names, files: map[string][]byte{}, links: map[string]string{}}
 	for _, p := range packages {
 		file, err := p.Download(ctx, o.Packages())
 		if err != nil {
-			return AgentFiles{}, err
+			return ProgramFiles{}, err
 		}
 		if err := deb.Read(ctx, file, all.add); err != nil {
-			return AgentFiles{}, err
+			return ProgramFiles{}, err
 		}
 	}
-	agent := AgentFiles{Program: all.files["qemu-ga"], Libraries: map[string][]byte{}}
-	if agent.Program == nil {
-		return AgentFiles{}, fmt.Errorf("package %s holds no qemu-ga", packages[0].Key())
+	result := ProgramFiles{Programs: map[string][]byte{}, Libraries: map[string][]byte{}}
+	for _, name := range names {
+		if all.files[name] == nil {
+			return ProgramFiles{}, fmt.Errorf("package %s holds no %s", packages[0].Key(), name)
+		}
+		result.Programs[name] = all.files[name]
+		if err := all.need(all.files[name], result.Libraries); err != nil {
+			return ProgramFiles{}, err
+		}
 	}
-	if err := all.need(agent.Program, agent.Libraries); err != nil {
-		return AgentFiles{}, err
-	}
-	return agent, all.take(loader, agent.Libraries)
+	return result, all.take(loader, result.Libraries)
 }
 
 // sharedObjects are programs and libraries by their names, and links to them.
 type sharedObjects struct {
-	files map[string][]byte
-	links map[string]string
+	wanted []string // programs
+	files  map[string][]byte
+	links  map[string]string
 }
 
 func (s sharedObjects) add(name string, h *tar.Header, r io.Reader) (err error) {
 	base := path.Base(name)
-	if base != "qemu-ga" && !strings.Contains(base, ".so") {
+	program := strings.HasSuffix(path.Dir(name), "bin") && slices.Contains(s.wanted, base)
+	if !program && !strings.Contains(base, ".so") {
 		return nil
 	}
 	switch h.Typeflag {
@@ -110,7 +123,7 @@ func (s sharedObjects) take(name string, into map[string][]byte) error {
 		data = s.files[s.links[name]]
 	}
 	if data == nil {
-		return fmt.Errorf("no package of %s holds %s", strings.Join(agentPackages, ", "), name)
+		return fmt.Errorf("no package holds %s, which %s need", name, strings.Join(s.wanted, ", "))
 	}
 	into[name] = data
 	return s.need(data, into)

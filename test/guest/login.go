@@ -58,3 +58,6 @@ func TinyWithLogin(ctx context.Context, o Options, flavour Flavour, agent bool) 
 	}
 	return filepath.Join(dir, "disk.qcow2"), nil
 }
+
+// Netcat is the guests' nc, a script for a busybox.
+func Netcat() ([]byte, error) { return loginFiles.ReadFile("login/bin/nc") }

@@ -159,7 +159,7 @@ func buildTiny(ctx context.Context, o Options, v tinyVariant, packages []deb.Pac
 		return err
 	}
 	if agent := packages[2:]; len(agent) > 0 {
-		files, err := readAgent(ctx, o, agent)
+		files, err := readPrograms(ctx, o, agent, agentProgram)
 		if err != nil {
 			return err
 		}

@@ -75,9 +75,9 @@ func fileEntry(name string, data []byte) entry {
 }
 
 // agentEntries are the agent's files where the guest's scripts and its loader look for them.
-func agentEntries(a AgentFiles) []entry {
+func agentEntries(a ProgramFiles) []entry {
 	entries := []entry{
-		{name: "bin/qemu-ga", mode: typeFile | 0o755, data: a.Program},
+		{name: "bin/" + agentProgram, mode: typeFile | 0o755, data: a.Programs[agentProgram]},
 		{name: loaderDir, mode: typeDir | 0o755},
 	}
 	for _, name := range slices.Sorted(maps.Keys(a.Libraries)) {

@@ -29,6 +29,8 @@ var kinds = []struct{ group, version, kind, plural string }{
 	{"snapshot.kubevirt.io", "v1beta1", "VirtualMachineRestore", "virtualmachinerestores"},
 	{"export.kubevirt.io", "v1beta1", "VirtualMachineExport", "virtualmachineexports"},
 	{"migrations.kubevirt.io", "v1alpha1", "MigrationPolicy", "migrationpolicies"},
+	{"backup.kubevirt.io", "v1alpha1", "VirtualMachineBackup", "virtualmachinebackups"},
+	{"backup.kubevirt.io", "v1alpha1", "VirtualMachineBackupTracker", "virtualmachinebackuptrackers"},
 	{"clone.kubevirt.io", "v1beta1", "VirtualMachineClone", "virtualmachineclones"},
 }
 

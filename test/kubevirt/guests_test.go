@@ -28,15 +28,36 @@ var guests = []struct {
 	{"virtio-container-disk", guest.Alpine, false, "disk"},
 }
 
-// pushTools pushes the image of the pods that specs start beside VMs: busybox under its name vm-killer.
+// pushTools pushes the image of the pods that specs start beside VMs, as a user who is not root: busybox
+// and bash under its name vm-killer.
 func pushTools(ctx context.Context, c *cluster.Cluster) error {
-	img, err := images.Busybox(ctx, c.Control().GuestOptions())
+	o := c.Control().GuestOptions()
+	img, err := images.Busybox(ctx, o)
 	if err != nil {
 		return err
 	}
-	bash := images.File{Name: "bin/bash", Mode: 0o755, Data: []byte("#!/bin/sh\nexec sh \"$@\"\n")}
-	config := v1.Config{Cmd: []string{"sh"}, Env: []string{"PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"}}
-	if img, err = images.Extend(img, config, images.Layer{Files: []images.File{bash}}); err != nil {
+	bash, err := guest.Programs(ctx, o, []string{"bash", "libtinfo6", "libc6"}, "bash")
+	if err != nil {
+		return err
+	}
+	netcat, err := guest.Netcat()
+	if err != nil {
+		return err
+	}
+	files := []images.File{
+		{Name: "usr/local/", Mode: 0o755}, {Name: "usr/local/bin/", Mode: 0o755},
+		{Name: "usr/local/bin/nc", Mode: 0o755, Data: netcat}, // the busybox's own is a link
+		{Name: "bin/bash", Mode: 0o755, Data: bash.Programs["bash"]},
+	}
+	for name, data := range bash.Libraries {
+		if name == "libtinfo.so.6" { // busybox has the others
+			files = append(files, images.File{Name: "lib/x86_64-linux-gnu/" + name, Mode: 0o755, Data: data})
+		}
+	}
+	config := v1.Config{
+		User: "1001", Cmd: []string{"bash"}, Env: []string{"PATH=/usr/local/bin:/usr/bin:/bin:/usr/sbin:/sbin"},
+	}
+	if img, err = images.Extend(img, config, images.Layer{Files: files}); err != nil {
 		return err
 	}
 	_, err = c.Push(ctx, "kubevirt/vm-killer:"+version, img)
