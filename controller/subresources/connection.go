@@ -5,72 +5,59 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"net/http"
+	"strconv"
 
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/util/httpstream" //nolint:staticcheck // client-go's port-forward still has its types
+	"k8s.io/client-go/tools/remotecommand"
+
+	"github.com/nodevirt/nodevirt/controller/pod"
 )
 
-// connection is a connection to a port of a pod, over a separate stream. Its owner closes it.
+// connected is what a node says first when it has connected to a port; package guest of the shim has the same.
+const connected = "connected\n"
+
+// connection is a connection to a port of a pod. Its owner closes it.
 type connection struct {
-	httpstream.Stream
-	pipe   httpstream.Connection
-	failed chan error
-}
-
-// maxComplaint bounds a node's message about a connection that failed, in bytes.
-const maxComplaint = 4096
-
-// open makes the two streams of Kubernetes' port-forward protocol: one for errors, one for data.
-func open(pipe httpstream.Connection, port string) (*connection, error) {
-	headers := http.Header{}
-	headers.Set(corev1.StreamType, corev1.StreamTypeError)
-	headers.Set(corev1.PortHeader, port)
-	headers.Set(corev1.PortForwardRequestIDHeader, "0")
-	complaints, err := pipe.CreateStream(headers)
-	if err != nil {
-		return nil, fmt.Errorf("open port %s: %w", port, err)
-	}
-	_ = complaints.Close() // of our half: we have nothing to say
-	headers.Set(corev1.StreamType, corev1.StreamTypeData)
-	data, err := pipe.CreateStream(headers)
-	if err != nil {
-		return nil, fmt.Errorf("open port %s: %w", port, err)
-	}
-	c := &connection{Stream: data, pipe: pipe, failed: make(chan error, 1)}
-	go func() {
-		text, err := io.ReadAll(io.LimitReader(complaints, maxComplaint))
-		if len(text) > 0 {
-			err = errors.New(string(text))
-		}
-		c.failed <- err
-	}()
-	return c, nil
-}
-
-// outcome waits for the first end of the connection, and returns the cause if it failed. The node's
-// message says more than the error of the stream.
-func (c *connection) outcome(ctx context.Context, ended <-chan error) error {
-	select {
-	case err := <-c.failed:
-		if err != nil {
-			return err
-		}
-	case err := <-ended:
-		return err
-	case <-ctx.Done():
-		return nil
-	}
-	select {
-	case err := <-ended:
-		return err
-	case <-ctx.Done():
-		return nil
-	}
+	io.Reader
+	io.Writer
+	cancel func()
 }
 
 // Close ends the connection in both directions.
 func (c *connection) Close() error {
-	_ = c.Reset()
-	return c.pipe.Close()
+	c.cancel()
+	return nil
+}
+
+// dial connects to a TCP port of a pod, by its node. What went wrong is an error, also of reading later.
+func (s *Server) dial(ctx context.Context, p *corev1.Pod, port uint16) (*connection, error) {
+	ctx, cancel := context.WithCancel(ctx)
+	input, toNode := io.Pipe()
+	fromNode, output := io.Pipe()
+	go func() {
+		complaint := bounded{most: maxComplaint}
+		err := s.stream(ctx, p, "exec", &corev1.PodExecOptions{
+			Container: pod.Container, Command: []string{"nodevirt.io/connect", strconv.Itoa(int(port))},
+			Stdin: true, Stdout: true, Stderr: true,
+		}, remotecommand.StreamOptions{Stdin: input, Stdout: output, Stderr: &complaint})
+		if err != nil && len(complaint.text) > 0 {
+			err = fmt.Errorf("%w: %s", err, complaint.text)
+		}
+		_ = output.CloseWithError(err) // io.EOF if it is nil
+		_ = input.CloseWithError(io.ErrClosedPipe)
+	}()
+	c := &connection{Reader: fromNode, Writer: toNode, cancel: func() {
+		cancel()
+		_ = toNode.Close()
+		_ = fromNode.Close()
+	}}
+	first := make([]byte, len(connected))
+	_, err := io.ReadFull(fromNode, first)
+	if err == nil && string(first) != connected {
+		err = errors.New("the node is of an older version")
+	}
+	if err != nil {
+		return nil, errors.Join(fmt.Errorf("connect to port %d: %w", port, err), c.Close())
+	}
+	return c, nil
 }

@@ -2,7 +2,6 @@ package subresources
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"io"
 
@@ -12,7 +11,6 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/util/httpstream" //nolint:staticcheck // client-go's port-forward still has its types
 	"k8s.io/client-go/kubernetes/scheme"
-	"k8s.io/client-go/tools/portforward"
 	"k8s.io/client-go/tools/remotecommand"
 	kubevirt "kubevirt.io/api/core/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -120,21 +118,5 @@ func (s *Server) stream(
 	return executor.StreamWithContext(ctx, streams)
 }
 
-// dial connects to a TCP port of a pod. It returns the errors that the pod's node reports at once;
-// later errors end the connection.
-func (s *Server) dial(p *corev1.Pod, port string) (*connection, error) {
-	request := s.cluster.CoreV1().RESTClient().Post().Resource("pods").Namespace(p.Namespace).Name(p.Name).SubResource("portforward")
-	dialer, err := portforward.NewSPDYOverWebsocketDialer(request.URL(), s.Config)
-	if err != nil {
-		return nil, err
-	}
-	pipe, _, err := dialer.Dial(portforward.PortForwardProtocolV1Name)
-	if err != nil {
-		return nil, err
-	}
-	c, err := open(pipe, port)
-	if err != nil {
-		return nil, errors.Join(err, pipe.Close())
-	}
-	return c, nil
-}
+// maxComplaint bounds a node's message about what failed, in bytes.
+const maxComplaint = 4096

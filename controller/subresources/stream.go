@@ -80,9 +80,9 @@ func (s *Server) vnc(ctx context.Context, c *call) error {
 	if !hasDisplay(vmi) { // else it would be the guest's own port
 		return apierrors.NewBadRequest("No graphics devices are present. Set autoattachGraphicsDevice: true")
 	}
-	server, err := s.dial(found, strconv.Itoa(vncPort))
+	server, err := s.dial(ctx, found, vncPort)
 	if err != nil {
-		return apierrors.NewInternalError(fmt.Errorf("connect to the display: %w", err))
+		return apierrors.NewInternalError(err)
 	}
 	return c.join(ctx, server)
 }
@@ -118,9 +118,9 @@ func (s *Server) portForward(ctx context.Context, c *call) error {
 			return err
 		}
 	}
-	server, err := s.dial(found, strconv.FormatUint(port, 10))
+	server, err := s.dial(ctx, found, uint16(port))
 	if err != nil {
-		return apierrors.NewInternalError(fmt.Errorf("connect to port %d: %w", port, err))
+		return apierrors.NewInternalError(err)
 	}
 	return c.join(ctx, server)
 }
@@ -146,6 +146,11 @@ func (c *call) join(ctx context.Context, server *connection) error {
 			ended <- err
 		}()
 	}
-	client.end(server.outcome(ctx, ended))
+	select {
+	case err := <-ended:
+		client.end(err)
+	case <-ctx.Done():
+		client.end(nil)
+	}
 	return nil
 }

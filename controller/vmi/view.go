@@ -7,6 +7,7 @@ import (
 	kubevirt "kubevirt.io/api/core/v1"
 
 	"github.com/nodevirt/nodevirt/controller/pod"
+	"github.com/nodevirt/nodevirt/shim/podstatus/condition"
 )
 
 // view is the input of an instance's status.
@@ -88,6 +89,13 @@ func (v view) ended() bool {
 	return v.terminal()
 }
 
+// completed reports whether the node says that the guest has powered off. The kubelet, which has to
+// say that it ended, does so a second or more later.
+func (v view) completed() bool {
+	c := conditionOf(v.pod, condition.VMReady)
+	return c != nil && c.Status == corev1.ConditionFalse && c.Reason == condition.ReasonCompleted
+}
+
 // terminal: the kubelet gives a pod its last phase when no container runs.
 func (v view) terminal() bool {
 	return v.pod.Status.Phase == corev1.PodFailed || v.pod.Status.Phase == corev1.PodSucceeded
@@ -110,6 +118,8 @@ func (v view) phase() kubevirt.VirtualMachineInstancePhase {
 		return kubevirt.Scheduling
 	case v.node.lost:
 		return kubevirt.Unknown
+	case v.completed():
+		return kubevirt.Succeeded
 	case v.running():
 		return kubevirt.Running
 	}

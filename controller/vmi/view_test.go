@@ -46,6 +46,14 @@ func unbound(v view) view {
 	return v
 }
 
+// saysOff makes the pod of a view one whose node has reported that the guest powered off.
+func saysOff(v view) view {
+	v.pod.Status.Conditions = append(v.pod.Status.Conditions, corev1.PodCondition{
+		Type: condition.VMReady, Status: corev1.ConditionFalse, Reason: condition.ReasonCompleted,
+	})
+	return v
+}
+
 // TestPhase: what an instance's phase is, and whether its pod's finalizer may go.
 // The lines that must not end are what keeps a second guest from being started.
 func TestPhase(t *testing.T) {
@@ -66,6 +74,8 @@ func TestPhase(t *testing.T) {
 		"pull failed":         {seen(readyNode, corev1.PodPending, pulling), kubevirt.Scheduled, false, ""},
 		"running":             {seen(readyNode, corev1.PodRunning, running), kubevirt.Running, false, ""},
 		"running, deleted":    {deleted(seen(readyNode, corev1.PodRunning, running)), kubevirt.Running, false, ""},
+		"the node says off":   {saysOff(seen(readyNode, corev1.PodRunning, running)), kubevirt.Succeeded, false, ""},
+		"said off, then lost": {saysOff(seen(lostNode, corev1.PodRunning, running)), kubevirt.Unknown, false, "NodeUnresponsive"},
 		"running, failed":     {seen(readyNode, corev1.PodFailed, running), kubevirt.Running, false, ""},
 		"running, node lost":  {seen(lostNode, corev1.PodRunning, running), kubevirt.Unknown, false, "NodeUnresponsive"},
 		"lost and deleted":    {deleted(seen(lostNode, corev1.PodRunning, running)), kubevirt.Unknown, false, "NodeUnresponsive"},

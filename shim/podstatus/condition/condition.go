@@ -34,6 +34,8 @@ const (
 	// ReasonCreateFailed: the node refused the container, or failed to create it.
 	// The kubelet retries.
 	ReasonCreateFailed = "CreateFailed"
+	// ReasonCompleted: the guest has powered off.
+	ReasonCompleted = "Completed"
 	// ReasonStartFailed: the VM could not be started.
 	ReasonStartFailed = "StartFailed"
 )

@@ -49,7 +49,7 @@ type controls struct {
 
 func newControls(p power, s screens, a *Agents) controls {
 	asked, writes := queries{a}, newFreezes(a)
-	with := map[string]argued{"freeze": writes.freeze}
+	with := map[string]argued{"freeze": writes.freeze, controlConnect: connectWithoutStream}
 	return controls{with: with, plain: map[string]control{
 		"unfreeze":     writes.thaw,
 		controlConsole: consoleWithoutStream,

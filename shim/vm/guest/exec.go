@@ -42,8 +42,8 @@ func (g *Guests) Exec(ctx context.Context, id string, command []string, s stream
 	}
 	if control, err := g.controls.find(command); err != nil {
 		return execFailed(v, err)
-	} else if control != nil && command[0] == controlPrefix+controlConsole {
-		return g.console(ctx, v, s)
+	} else if do := g.streamed(command); control != nil && do != nil {
+		return do(ctx, v, s)
 	} else if control != nil {
 		return g.execControl(ctx, v, control, s)
 	}
@@ -63,6 +63,21 @@ func (g *Guests) Exec(ctx context.Context, id string, command []string, s stream
 	}
 	if r.Code != 0 {
 		return &stream.ExitError{Code: int(r.Code)}
+	}
+	return nil
+}
+
+// streamed returns what a control does with a client's streams; nil if it has none.
+func (g *Guests) streamed(command []string) func(ctx context.Context, v *table.VM, s stream.Streams) error {
+	switch {
+	case len(command) == 0:
+		return nil
+	case command[0] == controlPrefix+controlConsole:
+		return g.console
+	case command[0] == controlPrefix+controlConnect:
+		return func(ctx context.Context, v *table.VM, s stream.Streams) error {
+			return g.connect(ctx, v, s, command[1])
+		}
 	}
 	return nil
 }

@@ -130,27 +130,34 @@ func (g *Guests) Forward(ctx context.Context, sandboxID string, port uint16, cli
 	if !ok {
 		return errors.New("the pod's VM does not run any more: try again for its other containers")
 	}
-	r := v.Record()
-	if r.Spec.Display && port == displayPort {
-		conn, err := g.dialDisplay(r)
-		if err != nil {
-			return fmt.Errorf("VM container %q: %w", r.Config.Value.GetMetadata().GetName(), err)
-		}
-		stream.Join(ctx, client, conn)
-		return nil
-	}
-	netns, err := g.namespaces.NetworkNamespace(ctx, sandboxID)
+	conn, err := g.dial(ctx, v.Record(), port)
 	if err != nil {
 		return err
+	}
+	stream.Join(ctx, client, conn)
+	return nil
+}
+
+// dial connects to a TCP port of a VM's pod, or to its display.
+func (g *Guests) dial(ctx context.Context, r record.Container, port uint16) (stream.Conn, error) {
+	conn, err := g.dialPort(ctx, r, port)
+	if err != nil {
+		return nil, fmt.Errorf("VM container %q: %w", r.Config.Value.GetMetadata().GetName(), err)
+	}
+	return conn, nil
+}
+
+func (g *Guests) dialPort(ctx context.Context, r record.Container, port uint16) (stream.Conn, error) {
+	if r.Spec.Display && port == displayPort {
+		return g.dialDisplay(r)
+	}
+	netns, err := g.namespaces.NetworkNamespace(ctx, r.SandboxID)
+	if err != nil {
+		return nil, err
 	}
 	var guest []netip.Addr
 	if r.Network != nil {
 		guest = r.Network.GuestAddresses()
 	}
-	conn, err := netsetup.Dial(ctx, netns, guest, port)
-	if err != nil {
-		return fmt.Errorf("VM container %q: %w", r.Config.Value.GetMetadata().GetName(), err)
-	}
-	stream.Join(ctx, client, conn)
-	return nil
+	return netsetup.Dial(ctx, netns, guest, port)
 }

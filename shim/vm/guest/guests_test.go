@@ -145,7 +145,7 @@ func TestControls(t *testing.T) {
 		t.Error(err)
 	}
 	for words, command := range map[string][]string{
-		`there is no machine control "nodevirt.io/x": after nodevirt.io/ comes one of console, filesystems, freeze, guest-info`: {"nodevirt.io/x"},
+		`there is no machine control "nodevirt.io/x": after nodevirt.io/ comes one of connect, console, filesystems, freeze, guest-info`: {"nodevirt.io/x"},
 		"the machine control nodevirt.io/pause takes no arguments":                                                              {"nodevirt.io/pause", "now"},
 		"the machine control nodevirt.io/freeze takes one argument":                                                             {"nodevirt.io/freeze"},
 		`freeze: "soon" is not a duration such as 10s`:                                                                          {"nodevirt.io/freeze", "soon"},
@@ -313,20 +313,7 @@ func TestForward(t *testing.T) {
 	wantError(t, n.Forward(t.Context(), "pod-a", 80, client), `VM container "vm": `) // there is no such namespace
 	wantError(t, n.Forward(t.Context(), "pod-a", 5900, client), `VM container "vm": connect to the display`)
 
-	if err := os.MkdirAll(n.layout.DisplayDir(r.ID), 0o700); err != nil {
-		t.Fatal(err)
-	}
-	l, err := net.Listen("unix", n.layout.DisplaySocket(r.ID))
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer l.Close()
-	go func() {
-		if c, err := l.Accept(); err == nil {
-			_, _ = io.WriteString(c, "RFB 003.008\n")
-			c.Close()
-		}
-	}()
+	n.serveDisplay(t, r.ID)
 	done := make(chan error, 1)
 	go func() { done <- n.Forward(t.Context(), "pod-a", 5900, client) }()
 	got := make([]byte, 12)
@@ -337,6 +324,61 @@ func TestForward(t *testing.T) {
 	if err := <-done; err != nil {
 		t.Error(err)
 	}
+}
+
+// serveDisplay answers one client of a VM's display after the other, as a VNC server begins.
+func (n *node) serveDisplay(t *testing.T, id string) {
+	t.Helper()
+	if err := os.MkdirAll(n.layout.DisplayDir(id), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	l, err := net.Listen("unix", n.layout.DisplaySocket(id))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = l.Close() })
+	go func() {
+		for {
+			c, err := l.Accept()
+			if err != nil {
+				return
+			}
+			_, _ = io.WriteString(c, "RFB 003.008\n")
+			_ = c.Close()
+		}
+	}()
+}
+
+// TestConnect: a client hears that it is connected, and gets what the port says until the port closes.
+func TestConnect(t *testing.T) {
+	n := newNode(t)
+	v := n.add("a", record.Running)
+	r := v.Record()
+	r.Network, r.Spec.Display = &netsetup.Plan{}, true
+	v.Publish(r)
+	connect := func(port string) (string, error) {
+		var out bytes.Buffer
+		in, other := io.Pipe()
+		defer other.Close()
+		err := n.Exec(t.Context(), "a", []string{"nodevirt.io/connect", port}, stream.Streams{In: in, Out: &out})
+		return out.String(), err
+	}
+	for port, want := range map[string]string{
+		"0": "no port from 1 to 65535", "x": "no port", "65536": "no port", "80": `VM container "vm": `, "5900": "connect to the display",
+	} {
+		out, err := connect(port)
+		wantError(t, err, want)
+		if out != "" {
+			t.Errorf("%s: it wrote %q", port, out)
+		}
+	}
+	n.serveDisplay(t, r.ID)
+	if out, err := connect("5900"); err != nil || out != "connected\nRFB 003.008\n" {
+		t.Errorf("%q, %v", out, err)
+	}
+	wantError(t, n.Exec(t.Context(), "a", []string{"nodevirt.io/connect", "5900"}, stream.Streams{}), "needs streams")
+	_, err := n.ExecSync(t.Context(), "a", []string{"nodevirt.io/connect", "5900"}, 0)
+	wantError(t, err, "needs streams")
 }
 
 func TestAgentEvents(t *testing.T) {
