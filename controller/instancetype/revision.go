@@ -12,12 +12,13 @@ import (
 	appsv1 "k8s.io/api/apps/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	kubevirt "kubevirt.io/api/core/v1"
 	groups "kubevirt.io/api/instancetype"
 	api "kubevirt.io/api/instancetype/v1beta1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/nodevirt/nodevirt/controller/pod"
 )
 
 // revisionOf returns the name of the VM's revision of this object; "" for none yet.
@@ -153,7 +154,7 @@ func (m matcher) fromObject(
 	object.SetFinalizers(nil)
 	object.SetOwnerReferences(nil)
 	object.SetManagedFields(nil)
-	text, err := json.Marshal(object)
+	data, err := pod.RevisionData(object)
 	if err != nil {
 		return nil, err
 	}
@@ -172,6 +173,6 @@ func (m matcher) fromObject(
 				groups.ControllerRevisionObjectVersionLabel:    api.SchemeGroupVersion.Version,
 			},
 		},
-		Data: runtime.RawExtension{Raw: text},
+		Data: data,
 	}, nil
 }

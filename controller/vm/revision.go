@@ -2,13 +2,13 @@ package vm
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"strconv"
 
 	appsv1 "k8s.io/api/apps/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	kubevirt "kubevirt.io/api/core/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -20,13 +20,17 @@ import (
 // created from, with KubeVirt's name and content, and deletes that of the instance
 // before.
 func (r *Reconciler) keepRevision(ctx context.Context, vm *kubevirt.VirtualMachine) error {
-	text, err := json.Marshal(map[string]any{"spec": revisionSpec(vm)})
+	spec, err := r.revisionSpec(ctx, vm)
+	if err != nil {
+		return err
+	}
+	data, err := pod.RevisionData(map[string]any{"spec": spec})
 	if err != nil {
 		return fmt.Errorf("encode the spec of VM %s: %w", vm.Name, err)
 	}
 	made := revision(vm, vm.Generation)
 	made.OwnerReferences = []metav1.OwnerReference{*metav1.NewControllerRef(vm, kubevirt.VirtualMachineGroupVersionKind)}
-	made.Data, made.Revision = runtime.RawExtension{Raw: text}, vm.Generation
+	made.Data, made.Revision = data, vm.Generation
 	if err := r.Revisions.Create(ctx, made); err != nil && !apierrors.IsAlreadyExists(err) {
 		return fmt.Errorf("create ControllerRevision %s: %w", made.Name, err)
 	}
@@ -46,14 +50,27 @@ func revision(vm *kubevirt.VirtualMachine, generation int64) *appsv1.ControllerR
 	}}
 }
 
-// revisionSpec returns the spec with the revisions of its instance type and preference.
-func revisionSpec(vm *kubevirt.VirtualMachine) *kubevirt.VirtualMachineSpec {
-	spec := vm.Spec.DeepCopy()
-	if of := vm.Status.InstancetypeRef; spec.Instancetype != nil && of != nil && of.ControllerRevisionRef != nil {
-		spec.Instancetype.RevisionName = of.ControllerRevisionRef.Name
+// revisionSpec returns the spec as its author has written it, with the revisions of its instance type
+// and preference. If the spec has changed meanwhile, it is the one that the instance will have.
+func (r *Reconciler) revisionSpec(ctx context.Context, vm *kubevirt.VirtualMachine) (map[string]any, error) {
+	written := new(unstructured.Unstructured)
+	written.SetGroupVersionKind(kubevirt.VirtualMachineGroupVersionKind)
+	if err := r.Live.Get(ctx, client.ObjectKeyFromObject(vm), written); err != nil {
+		return nil, fmt.Errorf("read VM %s: %w", vm.Name, err)
 	}
-	if of := vm.Status.PreferenceRef; spec.Preference != nil && of != nil && of.ControllerRevisionRef != nil {
-		spec.Preference.RevisionName = of.ControllerRevisionRef.Name
+	spec, ok := written.Object["spec"].(map[string]any)
+	if !ok || written.GetGeneration() != vm.Generation {
+		var err error
+		if spec, err = runtime.DefaultUnstructuredConverter.ToUnstructured(&vm.Spec); err != nil {
+			return nil, fmt.Errorf("encode the spec of VM %s: %w", vm.Name, err)
+		}
 	}
-	return spec
+	name := func(matcher string, of *kubevirt.InstancetypeStatusRef) {
+		if given, ok := spec[matcher].(map[string]any); ok && of != nil && of.ControllerRevisionRef != nil {
+			given["revisionName"] = of.ControllerRevisionRef.Name
+		}
+	}
+	name("instancetype", vm.Status.InstancetypeRef)
+	name("preference", vm.Status.PreferenceRef)
+	return spec, nil
 }

@@ -34,6 +34,14 @@ func TestRevision(t *testing.T) {
 	if diff := cmp.Diff(vm.Spec, kept.Spec); diff != "" {
 		t.Errorf("its spec (-VM +revision):\n%s", diff)
 	}
+	// A collector removes an owner only from data that the API server encodes as it is.
+	var again any
+	if err := json.Unmarshal(former.Data.Raw, &again); err != nil {
+		t.Fatal(err)
+	}
+	if sorted, err := json.Marshal(again); err != nil || string(sorted) != string(former.Data.Raw) {
+		t.Errorf("the data is not sorted: %s, %v", former.Data.Raw, err)
+	}
 	if got := g.vmi().Annotations[kubevirt.VirtualMachineGenerationAnnotation]; former.Name != pod.RevisionName(vm.UID, got) {
 		t.Errorf("the instance is of generation %s", got)
 	}

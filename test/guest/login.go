@@ -13,6 +13,13 @@ import (
 //go:embed login
 var loginFiles embed.FS
 
+// sshPackages hold OpenSSH's server, and the libraries that it needs beside the guest agent's.
+var sshPackages = []string{
+	"openssh-server", "openssh-client", "libaudit1", "libcap-ng0", "libcap2", "libcom-err2", "libcrypt1", "libgcrypt20",
+	"libgpg-error0", "libgssapi-krb5-2", "libk5crypto3", "libkeyutils1", "libkrb5-3", "libkrb5support0", "liblz4-1", "liblzma5",
+	"libnsl2", "libpam0g", "libselinux1", "libssl3", "libsystemd0", "libtirpc3", "libwrap0", "libzstd1", "zlib1g",
+}
+
 // Flavour is a distribution whose console a guest with a login imitates.
 type Flavour string
 
@@ -24,13 +31,14 @@ const (
 )
 
 // TinyWithLogin returns the path of a disk as Tiny's, whose guest asks for a login on its console and
-// prompts as a distribution does. With the agent it needs 112 MiB of memory.
+// prompts as a distribution does. One with the agent has OpenSSH's server, too, and needs 160 MiB of memory.
 func TinyWithLogin(ctx context.Context, o Options, flavour Flavour, agent bool) (string, error) {
 	name := string(flavour)
 	v := tinyVariant{name: "tiny-" + name, kernel: cloud}
 	if agent {
 		v.name += "-agent"
-		v.packages = agentPackages
+		v.modules = freezeModules
+		v.packages, v.programs = slices.Concat(agentPackages, sshPackages), []string{agentProgram, "sshd", "ssh-keygen"}
 	}
 	host := name
 	if flavour == Alpine {
@@ -40,7 +48,7 @@ func TinyWithLogin(ctx context.Context, o Options, flavour Flavour, agent bool) 
 		"etc/flavour":    "FLAVOUR=" + name + "\n",
 		"etc/hostname":   host + "\n",
 		"etc/os-release": "ID=" + name + "\nNAME=" + name + "\nVERSION_ID=1\nPRETTY_NAME=" + name + "\n",
-		"etc/passwd":     "root:x:0:0:root:/root:/bin/sh\n",
+		"etc/passwd":     "root:x:0:0:root:/root:/bin/sh\n" + "sshd:x:74:74:sshd:/var/empty:/bin/false\n",
 	} {
 		v.files = append(v.files, fileEntry(path, []byte(text)))
 	}

@@ -22,7 +22,7 @@ import (
 var tinyFiles embed.FS
 
 // tinyRecipe changes when the way changes in which the same inputs are put together.
-const tinyRecipe = "2"
+const tinyRecipe = "3"
 
 // Cmdline is the kernel's command line of Tiny's disk, for those who boot its kernel directly. It
 // spends no time on what an emulated machine doesn't need, and restarts the guest after a panic.
@@ -66,7 +66,8 @@ func TinyKernel(ctx context.Context, o Options) (Kernel, error) {
 // TinyWithAgent returns the path of a disk as Tiny's whose guest also runs Debian's QEMU guest agent,
 // and starts it again a second after it has ended. It needs 112 MiB of memory.
 func TinyWithAgent(ctx context.Context, o Options) (path string, err error) {
-	dir, err := tiny(ctx, o, tinyVariant{name: "tiny-agent", kernel: cloud, packages: agentPackages})
+	dir, err := tiny(ctx, o, tinyVariant{name: "tiny-agent", kernel: cloud, modules: freezeModules,
+		packages: agentPackages, programs: []string{agentProgram}})
 	if err != nil {
 		return "", err
 	}
@@ -90,7 +91,8 @@ type tinyVariant struct {
 	name     string   // in the cache
 	kernel   string   // the package that depends on today's kernel
 	modules  []string // late ones, after those that all have
-	packages []string // of the guest agent
+	packages []string // of the programs, with their libraries
+	programs []string // of Debian's, such as the guest agent
 	files    []entry  // more files, or those that replace some of tiny/
 }
 
@@ -141,7 +143,7 @@ func todaysKernel(ctx context.Context, meta string) (string, error) {
 	return "", fmt.Errorf("package %s %s depends on no kernel", meta, found[0].Version)
 }
 
-// buildTiny takes the packages of the kernel, of busybox and, if there are more, of the guest agent.
+// buildTiny takes the packages of the kernel, of busybox and, if there are more, of the programs.
 func buildTiny(ctx context.Context, o Options, v tinyVariant, packages []deb.Package, dir string) error {
 	kernel, busybox := packages[0], packages[1]
 	o.step("guest: download %s and %s", kernel.Name, busybox.Name)
@@ -158,12 +160,12 @@ func buildTiny(ctx context.Context, o Options, v tinyVariant, packages []deb.Pac
 	if err != nil {
 		return err
 	}
-	if agent := packages[2:]; len(agent) > 0 {
-		files, err := readPrograms(ctx, o, agent, agentProgram)
+	if len(v.programs) > 0 {
+		files, err := readPrograms(ctx, o, packages[2:], v.programs...)
 		if err != nil {
 			return err
 		}
-		root = append(root, agentEntries(files)...)
+		root = append(root, programEntries(files)...)
 	}
 	if err := writeInitrd(filepath.Join(dir, "initrd"), root); err != nil {
 		return fmt.Errorf("make the initial RAM disk: %w", err)

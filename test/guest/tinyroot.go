@@ -22,6 +22,8 @@ var (
 		"cdrom", "isofs", "fat", "vfat", "nls_cp437", "nls_ascii",
 		"scsi_common", "scsi_mod", "sd_mod", "sr_mod", "virtio_scsi",
 	}
+	// freezeModules are late ones of guests with an agent: a file system that can be frozen, in a file.
+	freezeModules = []string{"loop", "crc16", "crc32c_generic", "mbcache", "jbd2", "ext4"}
 	// sataModules are late ones of Debian's full kernel, which has what sd_mod needs in modules. The
 	// controller's comes last: once it is loaded its disks and CDs are there.
 	sataModules = []string{
@@ -34,8 +36,8 @@ var (
 func tinyRoot(v tinyVariant, k kernelFiles, bb busyboxFiles) ([]entry, error) {
 	root := []entry{}
 	for _, dir := range []string{
-		"bin", "dev", "disk", "etc", "etc/acpi", "etc/acpi/PWRF", "home", "lib", "lib/modules", "mem", "mnt", "proc",
-		"root", "run", "seed", "sys", "tmp", "var", "www", "www/cgi-bin",
+		"bin", "data", "dev", "disk", "etc", "etc/acpi", "etc/acpi/PWRF", "home", "lib", "lib/modules", "mem", "mnt", "proc",
+		"root", "run", "sbin", "seed", "sys", "tmp", "var", "www", "www/cgi-bin",
 	} {
 		root = append(root, entry{name: dir, mode: typeDir | 0o755})
 	}
@@ -74,18 +76,18 @@ func fileEntry(name string, data []byte) entry {
 	return entry{name: name, mode: mode, data: data}
 }
 
-// agentEntries are the agent's files where the guest's scripts and its loader look for them.
-func agentEntries(a ProgramFiles) []entry {
-	entries := []entry{
-		{name: "bin/" + agentProgram, mode: typeFile | 0o755, data: a.Programs[agentProgram]},
-		{name: loaderDir, mode: typeDir | 0o755},
+// programEntries are programs and their libraries where the guest's scripts and its loader look for them.
+func programEntries(p ProgramFiles) []entry {
+	entries := []entry{{name: loaderDir, mode: typeDir | 0o755}}
+	for _, name := range slices.Sorted(maps.Keys(p.Programs)) {
+		entries = append(entries, entry{name: "bin/" + name, mode: typeFile | 0o755, data: p.Programs[name]})
 	}
-	for _, name := range slices.Sorted(maps.Keys(a.Libraries)) {
+	for _, name := range slices.Sorted(maps.Keys(p.Libraries)) {
 		dir := "lib"
 		if name == loader {
 			dir = loaderDir
 		}
-		entries = append(entries, entry{name: path.Join(dir, name), mode: typeFile | 0o755, data: a.Libraries[name]})
+		entries = append(entries, entry{name: path.Join(dir, name), mode: typeFile | 0o755, data: p.Libraries[name]})
 	}
 	return entries
 }
