@@ -216,5 +216,5 @@ func TestDataVolumeTemplates(t *testing.T) {
 	if err := w.Create(t.Context(), missing); err != nil {
 		t.Fatal(err)
 	}
-	w.printable("no-data-volume", "ErrorDataVolumeNotFound")
+	w.printable("no-data-volume", "ErrorPvcNotFound")
 }

@@ -47,9 +47,6 @@ func withoutInstance(o outcome) kubevirt.VirtualMachinePrintableStatus {
 	return kubevirt.VirtualMachineStatusStopped
 }
 
-// statusDataVolumeNotFound is a status of KubeVirt's first versions.
-const statusDataVolumeNotFound kubevirt.VirtualMachinePrintableStatus = "ErrorDataVolumeNotFound"
-
 // starting returns what keeps an instance from running, if KubeVirt has a status for it.
 func starting(o outcome) kubevirt.VirtualMachinePrintableStatus {
 	reason := ""
@@ -58,10 +55,8 @@ func starting(o outcome) kubevirt.VirtualMachinePrintableStatus {
 	}
 	scheduled := condition(o.vmi, kubevirt.VirtualMachineInstanceConditionType(corev1.PodScheduled))
 	switch {
-	case reason == vmi.ReasonPVCNotFound:
+	case reason == vmi.ReasonPVCNotFound, reason == vmi.ReasonDataVolumeNotFound: // one status for both, as KubeVirt
 		return kubevirt.VirtualMachineStatusPvcNotFound
-	case reason == vmi.ReasonDataVolumeNotFound:
-		return statusDataVolumeNotFound
 	case reason == vmi.ReasonDataVolumeFailed:
 		return kubevirt.VirtualMachineStatusDataVolumeError
 	case scheduled != nil && scheduled.Status == corev1.ConditionFalse:

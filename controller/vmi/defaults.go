@@ -35,7 +35,7 @@ func setMemory(spec admission.Tree, vmi *kubevirt.VirtualMachineInstanceSpec) {
 	if guest.IsZero() {
 		guest = vmi.Domain.Resources.Limits.Memory()
 	}
-	if !guest.IsZero() {
+	if vmspec.CheckMemory(guest.Value()) == nil { // else no node has as much as is requested
 		admission.SetDefault(admission.Child(admission.Child(spec, "domain"), "memory"), "guest", guest.String())
 	}
 }

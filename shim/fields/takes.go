@@ -121,15 +121,22 @@ func Only(want bool) Takes {
 	}
 }
 
-// maxQuantity leaves room to count it in thousandths.
-const maxQuantity = 1 << 50
+const (
+	maxQuantity = 1 << 50 // leaves room to count it in thousandths
+	maxBytes    = 1 << 60
+)
 
 // plainQuantity keeps out exponents that take long to compute with.
-var plainQuantity = regexp.MustCompile(`^[0-9]{1,18}(\.[0-9]{1,9})?([mkKMGT]|[KMGT]i|[eE][0-9])?$`)
+var plainQuantity = regexp.MustCompile(`^[0-9]{1,18}(\.[0-9]{1,9})?([mkKMGTPE]|[KMGTPE]i|[eE][0-9])?$`)
 
 // Quantity takes a quantity of Kubernetes that is greater than 0 and at most 2^50, as
 // text or as a number.
-func Quantity(at *field.Path, value any) *field.Error {
+func Quantity(at *field.Path, value any) *field.Error { return quantity(at, value, maxQuantity) }
+
+// Bytes takes a quantity as [Quantity] does, up to 1Ei: no node has so much, so that its pod waits.
+func Bytes(at *field.Path, value any) *field.Error { return quantity(at, value, maxBytes) }
+
+func quantity(at *field.Path, value any, most int64) *field.Error {
 	s, ok := value.(string)
 	if n, isInt := value.(int64); isInt {
 		s, ok = fmt.Sprint(n), true
@@ -147,8 +154,8 @@ func Quantity(at *field.Path, value any) *field.Error {
 	if err != nil || q.Sign() <= 0 {
 		return Invalid(at, s, "must be a quantity greater than 0")
 	}
-	if q.CmpInt64(maxQuantity) > 0 { // what doesn't fit an int64 reads as 0 later
-		return Invalid(at, s, "must be a quantity of at most %d", int64(maxQuantity))
+	if q.CmpInt64(most) > 0 { // what doesn't fit an int64 reads as 0 later
+		return Invalid(at, s, "must be a quantity of at most %d", most)
 	}
 	return nil
 }

@@ -56,6 +56,9 @@ func cpuFromResources(
 		if !ok {
 			continue
 		}
+		if q.Value() > MaxVCPUs && from.name == "requests" && r.mounts == nil {
+			return MaxVCPUs, nil // no node has so many CPUs: the pod's status will say so
+		}
 		if q.Value() > MaxVCPUs {
 			return 1, invalid(domain.Child("resources", from.name, "cpu"), q.String(),
 				"a VM has at most %d vCPUs", MaxVCPUs)
@@ -128,6 +131,9 @@ func guestMemory(
 	}
 	if guest.IsZero() {
 		return 0, problems
+	}
+	if wanted := d.Memory == nil || d.Memory.Guest == nil; wanted && guest.Value() > maxMemory && r.mounts == nil {
+		return maxMemory, problems // no node has so much: the pod's status will say so
 	}
 	memory, err := ram(guest.Value())
 	switch {

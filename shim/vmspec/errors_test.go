@@ -1,11 +1,14 @@
 package vmspec_test
 
 import (
+	"encoding/json"
 	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	"k8s.io/apimachinery/pkg/util/validation/field"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+	kubevirt "kubevirt.io/api/core/v1"
 
 	"github.com/nodevirt/nodevirt/shim/vmspec"
 )
@@ -235,6 +238,28 @@ func TestBadVMI(t *testing.T) {
 				t.Errorf("FromCRI says otherwise: %v", again)
 			}
 		})
+	}
+}
+
+// TestTooMuchToSchedule: requests that no node can meet are accepted before there is a container, since
+// the pod's status says that none can, and refused by a node.
+func TestTooMuchToSchedule(t *testing.T) {
+	var spec kubevirt.VirtualMachineInstanceSpec
+	text := `{"domain": {"devices": {}, "resources": {"requests": {"memory": "1Ei", "cpu": "1M"}}}}`
+	if err := json.Unmarshal([]byte(text), &spec); err != nil {
+		t.Fatal(err)
+	}
+	if _, problems := vmspec.DecodeVMI([]byte(text)); len(problems) > 0 {
+		t.Errorf("the fields: %v", problems)
+	}
+	if made, problems := vmspec.Preview(field.NewPath("spec"), &spec); len(problems) > 0 || made.CPU.Sockets != vmspec.MaxVCPUs {
+		t.Errorf("before the pod: %+v, %v", made.CPU, problems)
+	}
+	_, err := vmspec.FromCRI(pod(vmi(text)), container(nil))
+	for _, want := range []string{"requests.cpu: Invalid value: \"1M\"", "requests.memory: Invalid value: \"1Ei\""} {
+		if err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("a node says %v, want %s", err, want)
+		}
 	}
 }
 

@@ -35,9 +35,9 @@ func domainRows() []fields.Row {
 		fields.At("domain.cpu.features[].policy", cpuPolicy),
 		fields.At("domain.memory.guest", fields.Quantity),
 		fields.At("domain.resources.requests.cpu", fields.Quantity),
-		fields.At("domain.resources.requests.memory", fields.Quantity),
+		fields.At("domain.resources.requests.memory", fields.Bytes),
 		fields.At("domain.resources.limits.cpu", fields.Quantity),
-		fields.At("domain.resources.limits.memory", fields.Quantity),
+		fields.At("domain.resources.limits.memory", fields.Bytes),
 		fields.At("domain.machine.type", machineType),
 
 		fields.At("domain.features.acpi.enabled", fields.Boolean),
