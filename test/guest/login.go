@@ -44,6 +44,9 @@ func TinyWithLogin(ctx context.Context, o Options, flavour Flavour, agent bool) 
 	if flavour == Alpine {
 		host = "localhost"
 	}
+	if flavour == Alpine && !agent { // the cloud's kernel knows no watchdog
+		v.kernel, v.modules = fullKernel, []string{"i6300esb"}
+	}
 	for path, text := range map[string]string{
 		"etc/flavour":    "FLAVOUR=" + name + "\n",
 		"etc/hostname":   host + "\n",

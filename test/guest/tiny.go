@@ -77,14 +77,17 @@ func TinyWithAgent(ctx context.Context, o Options) (path string, err error) {
 // TinyWithSATA returns the path of a disk as Tiny's whose guest sees disks and CDs on SATA too: it has
 // Debian's full kernel, since the cloud one has no driver for their controller. It needs 112 MiB of memory.
 func TinyWithSATA(ctx context.Context, o Options) (path string, err error) {
-	dir, err := tiny(ctx, o, tinyVariant{name: "tiny-sata", kernel: "linux-image-amd64", modules: sataModules})
+	dir, err := tiny(ctx, o, tinyVariant{name: "tiny-sata", kernel: fullKernel, modules: sataModules})
 	if err != nil {
 		return "", err
 	}
 	return filepath.Join(dir, "disk.qcow2"), nil
 }
 
-const cloud = "linux-image-cloud-amd64"
+const (
+	cloud      = "linux-image-cloud-amd64"
+	fullKernel = "linux-image-amd64"
+)
 
 // tinyVariant is what Tiny and its like differ in.
 type tinyVariant struct {

@@ -22,8 +22,8 @@ var (
 		"cdrom", "isofs", "fat", "vfat", "nls_cp437", "nls_ascii",
 		"scsi_common", "scsi_mod", "sd_mod", "sr_mod", "virtio_scsi",
 	}
-	// freezeModules are late ones of guests with an agent: a file system that can be frozen, in a file.
-	freezeModules = []string{"loop", "crc16", "crc32c_generic", "mbcache", "jbd2", "ext4"}
+	// freezeModules are late ones of guests with an agent: for a file system in a file.
+	freezeModules = []string{"loop"}
 	// sataModules are late ones of Debian's full kernel, which has what sd_mod needs in modules. The
 	// controller's comes last: once it is loaded its disks and CDs are there.
 	sataModules = []string{

@@ -16,6 +16,7 @@ type spec struct{ file, text string }
 // outcome is how a spec ended.
 type outcome struct {
 	state  string // passed, failed or skipped
+	set    string // conformance for a spec of KubeVirt's conformance; empty for others
 	reason string // why it does not pass, for a reader who wants to check it; empty if it passes
 }
 
@@ -23,21 +24,21 @@ type outcome struct {
 type outcomes map[spec]outcome
 
 // header is the file's first line.
-const header = "file\toutcome\tspec\treason\n"
+const header = "file\tset\toutcome\tspec\treason\n"
 
 // readOutcomes reads what text wrote.
 func readOutcomes(text string) (outcomes, error) {
 	all := outcomes{}
 	for line := range strings.Lines(strings.TrimPrefix(text, header)) {
 		fields := strings.Split(strings.TrimSuffix(line, "\n"), "\t")
-		if len(fields) != 4 {
+		if len(fields) != 5 {
 			return nil, fmt.Errorf("not an outcome: %q", line)
 		}
-		s := spec{fields[0], fields[2]}
+		s := spec{fields[0], fields[3]}
 		if _, double := all[s]; double {
 			return nil, fmt.Errorf("two outcomes of %q", s.text)
 		}
-		all[s] = outcome{state: fields[1], reason: fields[3]}
+		all[s] = outcome{set: fields[1], state: fields[2], reason: fields[4]}
 	}
 	return all, nil
 }
@@ -47,7 +48,7 @@ func (o outcomes) text() string {
 	var b strings.Builder
 	b.WriteString(header)
 	for _, s := range o.specs() {
-		fmt.Fprintf(&b, "%s\t%s\t%s\t%s\n", s.file, o[s].state, s.text, o[s].reason)
+		fmt.Fprintf(&b, "%s\t%s\t%s\t%s\t%s\n", s.file, o[s].set, o[s].state, s.text, o[s].reason)
 	}
 	return b.String()
 }

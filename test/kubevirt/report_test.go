@@ -5,7 +5,6 @@ package kubevirt
 import (
 	"encoding/json"
 	"fmt"
-	"maps"
 	"os"
 	"path"
 	"regexp"
@@ -13,27 +12,8 @@ import (
 	"strings"
 )
 
-// table counts the outcomes by the specs' files.
-func (o outcomes) table() string {
-	counts, total := map[string]map[string]int{}, map[string]int{}
-	for s, got := range o {
-		if counts[s.file] == nil {
-			counts[s.file] = map[string]int{}
-		}
-		counts[s.file][got.state]++
-		total[got.state]++
-	}
-	var b strings.Builder
-	row := func(name string, n map[string]int) {
-		fmt.Fprintf(&b, "%-44s %7d %7d %7d\n", name, n[passed], n["failed"], n["skipped"])
-	}
-	fmt.Fprintf(&b, "%-44s %7s %7s %7s\n", "", passed, "failed", "skipped")
-	for _, file := range slices.Sorted(maps.Keys(counts)) {
-		row(file, counts[file])
-	}
-	row("all", total)
-	return b.String()
-}
+// conformance is the label of the specs by which KubeVirt tells whether a cluster serves its API.
+const conformance = "conformance"
 
 // readReport reads ginkgo's report in JSON. Specs that the filters left out are not in the result.
 func readReport(file string) (outcomes, error) {
@@ -44,6 +24,8 @@ func readReport(file string) (outcomes, error) {
 	var suites []struct {
 		SpecReports []struct {
 			ContainerHierarchyTexts    []string
+			ContainerHierarchyLabels   [][]string
+			LeafNodeLabels             []string
 			LeafNodeType, LeafNodeText string
 			LeafNodeLocation           struct{ FileName string }
 			State                      string
@@ -62,6 +44,9 @@ func readReport(file string) (outcomes, error) {
 			_, name, _ := strings.Cut(path.Clean(r.LeafNodeLocation.FileName), "/tests/")
 			s := spec{name, words(strings.Join(append(r.ContainerHierarchyTexts, r.LeafNodeText), " "))}
 			got := outcome{state: r.State}
+			if slices.Contains(slices.Concat(append(r.ContainerHierarchyLabels, r.LeafNodeLabels)...), conformance) {
+				got.set = conformance
+			}
 			if r.State != passed {
 				got.reason = "not looked into: " + shorten(words(r.Failure.Message))
 			}
@@ -69,7 +54,7 @@ func readReport(file string) (outcomes, error) {
 				got.state = "failed" // ginkgo has several words for it
 			}
 			if before, double := all[s]; double && before.state != got.state {
-				got = outcome{state: "failed", reason: "of several specs of these words some fail: " + before.reason + got.reason}
+				got = outcome{set: got.set, state: "failed", reason: "of several specs of these words some fail: " + before.reason + got.reason}
 			}
 			all[s] = got
 		}
