@@ -26,6 +26,7 @@ const version = "v1.8.2"
 // What the environment may say, so that a run can be narrowed: make test-kubevirt FOCUS=… LABELS=….
 const (
 	focusVariable  = "KUBEVIRT_FOCUS"  // a regular expression of specs' words
+	filesVariable  = "KUBEVIRT_FILES"  // a regular expression of the files of specs
 	labelsVariable = "KUBEVIRT_LABELS" // a filter of ginkgo's labels
 	procsVariable  = "KUBEVIRT_PROCS"  // how many specs run at once
 )
@@ -84,6 +85,9 @@ func run(t *testing.T, report string) {
 		"--procs=" + setting(procsVariable, "2"), "--no-color", "-v", "--timeout=3h",
 		"--output-dir=" + dir, "--json-report=" + filepath.Base(report),
 		"--label-filter=" + setting(labelsVariable, fast), "--focus=" + os.Getenv(focusVariable),
+	}
+	if files := os.Getenv(filesVariable); files != "" {
+		ginkgo = append(ginkgo, "--focus-file="+files)
 	}
 	kubeconfig := filepath.Join(filepath.Dir(shared.Kubeconfig()), "pki", "admin.kubeconfig")
 	suite := []string{
