@@ -40,7 +40,7 @@ func (o Options) apiserver() node.Component {
 		Args: []string{
 			o.bin("kube-apiserver"), "--etcd-servers=http://127.0.0.1:2379",
 			"--advertise-address=" + controlAddress, "--secure-port=6443", "--allow-privileged=true",
-			"--service-cluster-ip-range=" + servicesRange,
+			"--service-cluster-ip-range=" + o.ranges(servicesRange, servicesRange6),
 			"--authorization-mode=Node,RBAC", "--enable-admission-plugins=NodeRestriction",
 			"--client-ca-file=" + pki("ca.crt"),
 			"--tls-cert-file=" + pki("apiserver.crt"), "--tls-private-key-file=" + pki("apiserver.key"),

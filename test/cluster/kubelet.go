@@ -33,7 +33,7 @@ func (o Options) kubelet(n *node.Node, i int) (node.Component, error) {
 		Args: []string{
 			o.bin("devnode"), "shadow", etc("sysctl"),
 			o.bin("kubelet"), "--config=" + etc("kubelet.json"), "--kubeconfig=" + o.path("pki", nodeName(i)+".kubeconfig"),
-			"--hostname-override=" + nodeName(i), "--node-ip=" + nodeAddress(i).String(),
+			"--hostname-override=" + nodeName(i), "--node-ip=" + o.ranges(nodeAddress(i).String(), nodeAddress6(i).String()),
 			"--node-labels=nodevirt.io/node=true",
 		},
 		Files: files,

@@ -1,12 +1,14 @@
 package cluster
 
 import (
+	"context"
 	"fmt"
 	"net"
 	"net/netip"
 
 	"github.com/vishvananda/netlink"
 	"github.com/vishvananda/netns"
+	"golang.org/x/sys/unix"
 
 	"github.com/nodevirt/nodevirt/test/node"
 )
@@ -65,7 +67,7 @@ func makeBridge(control *node.Node) error {
 
 // join connects a node to the bridge. Its pods are reached through it, and all else through the control
 // plane. Services are reached from there through the first node.
-func join(control, n *node.Node, i int) error {
+func (o Options) join(ctx context.Context, control, n *node.Node, i int) error {
 	own := nodeAddress(i)
 	there, err := eth0(n)
 	if err != nil || there {
@@ -96,12 +98,16 @@ func join(control, n *node.Node, i int) error {
 	if err != nil {
 		return err
 	}
-	return inNetwork(n, func(h *netlink.Handle) error {
+	err = inNetwork(n, func(h *netlink.Handle) error {
 		if err := address(h, "eth0", own); err != nil {
 			return err
 		}
 		return route(h, "0.0.0.0/0", netip.MustParseAddr(controlAddress))
 	})
+	if err != nil || !o.DualStack {
+		return err
+	}
+	return join6(ctx, control, n, i)
 }
 
 // port is the control plane's end of a node's link.
@@ -123,8 +129,15 @@ func address(h *netlink.Handle, name string, ip netip.Addr) error {
 	if err != nil {
 		return fmt.Errorf("find link %s: %w", name, err)
 	}
-	addr := &netlink.Addr{IPNet: &net.IPNet{IP: ip.AsSlice(), Mask: net.CIDRMask(nodesBits, 32)}}
-	if err := h.AddrAdd(link, addr); err != nil {
+	bits := nodesBits
+	if ip.Is6() {
+		bits = nodesBits6
+	}
+	addr := &netlink.Addr{
+		IPNet: &net.IPNet{IP: ip.AsSlice(), Mask: net.CIDRMask(bits, ip.BitLen())},
+		Flags: unix.IFA_F_NODAD, // nobody else has it, and it can be used at once
+	}
+	if err := h.AddrReplace(link, addr); err != nil {
 		return fmt.Errorf("give %s its address: %w", name, err)
 	}
 	if err := h.LinkSetUp(link); err != nil {

@@ -17,6 +17,7 @@ type Options struct {
 	Bin        string               // where the built programs are; default: bin/ of the checkout
 	Cache      string               // of what takes long to make; default: guest.DefaultCache
 	Nodes      int                  // how many; default 2
+	DualStack  bool                 // nodes, pods and Services have IPv6, too
 	Bound      bool                 // the cluster ends with this process, however that ends
 	Kubelet    func(map[string]any) // changes the kubelets' configuration before it is written
 	ShimConfig func(map[string]any) // changes the shims' configuration before it is written

@@ -36,7 +36,7 @@ func (o Options) worker(ctx context.Context, control *node.Node, i int) (*node.N
 		Components: []string{node.Containerd, node.Libvirtd, node.Tgtd, node.Shim},
 		Registry:   controlAddress + ":5000",
 		ShimConfig: o.shimConfig(i),
-		CNI:        o.cni(i),
+		CNI:        o.cni(i), Subnet6: o.nodePods6(i),
 		Binds: []supervisor.Bind{
 			{From: hosts, To: "/etc/hosts"},
 			{From: resolv, To: "/etc/resolv.conf"},
@@ -48,7 +48,7 @@ func (o Options) worker(ctx context.Context, control *node.Node, i int) (*node.N
 	if err != nil {
 		return n, err
 	}
-	if err := join(control, n, i); err != nil {
+	if err := o.join(ctx, control, n, i); err != nil {
 		return n, err
 	}
 	for _, make := range []func(*node.Node, int) (node.Component, error){o.kubelet, o.proxy} {
@@ -113,7 +113,7 @@ func (o Options) proxy(_ *node.Node, i int) (node.Component, error) {
 		"clientConnection":   object{"kubeconfig": o.path("pki", "proxy.kubeconfig")},
 		"hostnameOverride":   nodeName(i),
 		"mode":               "nftables",
-		"clusterCIDR":        podsRange,
+		"clusterCIDR":        o.ranges(podsRange, podsRange6),
 		"healthzBindAddress": "127.0.0.1:10256",
 		"metricsBindAddress": "127.0.0.1:10249",
 		// These sysctls are the machine's.

@@ -37,7 +37,7 @@ const fast = "conformance && !sig-storage && !sig-compute-migrations && !Require
 var shared *cluster.Cluster
 
 func TestMain(m *testing.M) {
-	os.Exit(cluster.Main(m, cluster.Options{}, func(ctx context.Context, c *cluster.Cluster) error {
+	os.Exit(cluster.Main(m, cluster.Options{DualStack: true}, func(ctx context.Context, c *cluster.Cluster) error {
 		shared = c
 		return prepare(ctx, c)
 	}))
@@ -95,7 +95,7 @@ func run(t *testing.T, report string) {
 		"--kubeconfig=" + kubeconfig, "--container-prefix=quay.io/kubevirt", "--container-tag=" + version,
 		"--kubectl-path=" + program("kubectl"), "--virtctl-path=" + program("virtctl"),
 		"--installed-namespace=" + installed, "--config=" + config,
-		"--skip-shasums-check", "--skip-dual-stack-test", "--artifacts=" + dir,
+		"--skip-shasums-check", "--artifacts=" + dir,
 	}
 	command := append(append([]string{"-C", dir, program("kubevirt-ginkgo")}, ginkgo...), suite...)
 	cmd := shared.Control().Command(t.Context(), "env", command...)
