@@ -36,7 +36,7 @@ func (s *Server) dial(ctx context.Context, p *corev1.Pod, port uint16) (*connect
 	fromNode, output := io.Pipe()
 	go func() {
 		complaint := bounded{most: maxComplaint}
-		err := s.stream(ctx, p, "exec", &corev1.PodExecOptions{
+		err := s.stream(ctx, p, &corev1.PodExecOptions{
 			Container: pod.Container, Command: []string{"nodevirt.io/connect", strconv.Itoa(int(port))},
 			Stdin: true, Stdout: true, Stderr: true,
 		}, remotecommand.StreamOptions{Stdin: input, Stdout: output, Stderr: &complaint})

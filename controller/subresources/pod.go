@@ -8,7 +8,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/util/httpstream" //nolint:staticcheck // client-go's port-forward still has its types
 	"k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/tools/remotecommand"
@@ -60,7 +59,7 @@ func (s *Server) running(ctx context.Context, c *call) (*kubevirt.VirtualMachine
 // control presses a button of the machine in a pod, and returns what it says.
 func (s *Server) control(ctx context.Context, p *corev1.Pod, name string, arguments ...string) ([]byte, error) {
 	out, complaint := bounded{most: maxAnswer}, bounded{most: maxComplaint}
-	err := s.stream(ctx, p, "exec", &corev1.PodExecOptions{
+	err := s.stream(ctx, p, &corev1.PodExecOptions{
 		Container: pod.Container, Command: append([]string{"nodevirt.io/" + name}, arguments...), Stdout: true, Stderr: true,
 	}, remotecommand.StreamOptions{Stdout: &out, Stderr: &complaint})
 	if err != nil {
@@ -93,16 +92,16 @@ func (b *bounded) Write(p []byte) (int, error) {
 // attach joins streams and the machine's serial console, until either ends or a newer
 // caller comes.
 func (s *Server) attach(ctx context.Context, p *corev1.Pod, in io.Reader, out io.Writer) error {
-	return s.stream(ctx, p, "exec", &corev1.PodExecOptions{
+	return s.stream(ctx, p, &corev1.PodExecOptions{
 		Container: pod.Container, Command: []string{"nodevirt.io/console"}, Stdin: true, Stdout: true, TTY: true,
 	}, remotecommand.StreamOptions{Stdin: in, Stdout: out, Tty: true})
 }
 
 func (s *Server) stream(
-	ctx context.Context, p *corev1.Pod, subresource string, options runtime.Object, streams remotecommand.StreamOptions,
+	ctx context.Context, p *corev1.Pod, options *corev1.PodExecOptions, streams remotecommand.StreamOptions,
 ) error {
 	request := s.cluster.CoreV1().RESTClient().Post().Resource("pods").Namespace(p.Namespace).Name(p.Name).
-		SubResource(subresource).VersionedParams(options, scheme.ParameterCodec)
+		SubResource("exec").VersionedParams(options, scheme.ParameterCodec)
 	byWebSocket, err := remotecommand.NewWebSocketExecutor(s.Config, "GET", request.URL().String())
 	if err != nil {
 		return err
