@@ -135,7 +135,7 @@ func address(h *netlink.Handle, name string, ip netip.Addr) error {
 	}
 	addr := &netlink.Addr{
 		IPNet: &net.IPNet{IP: ip.AsSlice(), Mask: net.CIDRMask(bits, ip.BitLen())},
-		Flags: unix.IFA_F_NODAD, // nobody else has it, and it can be used at once
+		Flags: unix.IFA_F_NODAD, // no other node has it, and it can be used at once
 	}
 	if err := h.AddrReplace(link, addr); err != nil {
 		return fmt.Errorf("give %s its address: %w", name, err)

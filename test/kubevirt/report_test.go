@@ -12,7 +12,7 @@ import (
 	"strings"
 )
 
-// conformance is the label of the specs by which KubeVirt tells whether a cluster serves its API.
+// conformance is the label of the specs that say whether a cluster serves KubeVirt's API.
 const conformance = "conformance"
 
 // readReport reads ginkgo's report in JSON. Specs that the filters left out are not in the result.

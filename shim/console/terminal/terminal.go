@@ -24,6 +24,8 @@ import (
 type Console struct {
 	// Raw is the file that QEMU appends output to, Socket the socket that takes input.
 	Raw, Socket string
+	// Live leaves out what the guest printed before.
+	Live bool
 	// Ended is closed when the VM has ended and Raw is complete.
 	Ended <-chan struct{}
 }
@@ -41,13 +43,13 @@ func New(log *slog.Logger) *Terminals {
 	return &Terminals{log: log, keyboards: map[string]*keyboard{}}
 }
 
-// Attach writes the end of the guest's past output and its new output to out, until
+// Attach writes the end of the guest's past output, unless c is live, and its new output to out, until
 // the VM ends, which is not an error, ctx is done or out fails. It sends in, which
 // may be nil, to the guest; a read of in may continue after Attach returns.
 func (t *Terminals) Attach(ctx context.Context, c Console, in io.Reader, out io.Writer) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	v, err := openView(c.Raw)
+	v, err := openView(c.Raw, c.Live)
 	if err != nil {
 		return fmt.Errorf("attach to the console: %w", err)
 	}

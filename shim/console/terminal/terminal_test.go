@@ -256,6 +256,20 @@ func (s *stuck) Write(p []byte) (int, error) {
 	return s.client.Write(p)
 }
 
+func TestALiveClientSeesNoHistory(t *testing.T) {
+	m, ts := newMachine(t), newTerminals()
+	m.print("login: ")
+	m.Live = true
+	c := m.attach(ts, true)
+	qemu := m.accept()
+	c.types("x")
+	_, err := io.ReadFull(qemu, make([]byte, 1))
+	assert.NilError(t, err)
+	m.print("welcome")
+	c.sees("welcome")
+	assert.Equal(t, c.seen(), "welcome")
+}
+
 func TestASlowClientSkipsAndDisturbsNoOther(t *testing.T) {
 	m, ts := newMachine(t), newTerminals()
 	m.print("begin\n")

@@ -32,9 +32,9 @@ type view struct {
 	buf  [chunk]byte
 }
 
-// openView opens a view at the start of history. It refuses anything but a regular
+// openView opens a view at the start of history, or at the end if it is live. It refuses anything but a regular
 // file, since QEMU's user, which is not trusted, could replace the file.
-func openView(path string) (*view, error) {
+func openView(path string, live bool) (*view, error) {
 	f, err := os.OpenFile(path, os.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0)
 	if err != nil {
 		return nil, err
@@ -44,7 +44,11 @@ func openView(path string) (*view, error) {
 	if err == nil && !info.Mode().IsRegular() {
 		err = fmt.Errorf("%s is a %v, want a regular file", path, info.Mode().Type())
 	}
-	if err == nil {
+	switch {
+	case err != nil:
+	case live:
+		v.at = info.Size()
+	default:
 		err = v.rewind(info.Size())
 	}
 	if err != nil {

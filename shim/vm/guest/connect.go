@@ -12,7 +12,7 @@ import (
 	"github.com/nodevirt/nodevirt/shim/vm/vmerrors"
 )
 
-// controlConnect joins a client and a TCP port of the pod. Unlike a port-forward, it tells the client
+// controlConnect joins a client and a TCP port of the pod. Unlike a port-forward, it reports to the client
 // when it is connected: it then writes the line [connected]. controller/subresources has the same.
 const controlConnect = "connect"
 
