@@ -30,15 +30,16 @@ const (
 	Fedora Flavour = "fedora" // as fedora, with the password fedora
 )
 
-// TinyWithLogin returns the path of a disk as Tiny's, whose guest asks for a login on its console and
-// prompts as a distribution does. One with the agent has OpenSSH's server, too, and needs 160 MiB of memory.
+// TinyWithLogin returns the path of a disk as Tiny's, whose guest asks for a login on its console, has
+// Debian's bash, and prompts as a distribution does. One with the agent has OpenSSH's server, too, and needs 160 MiB of memory.
 func TinyWithLogin(ctx context.Context, o Options, flavour Flavour, agent bool) (string, error) {
 	name := string(flavour)
-	v := tinyVariant{name: "tiny-" + name, kernel: cloud}
+	v := tinyVariant{name: "tiny-" + name, kernel: cloud, packages: []string{"bash", "libtinfo6", "libc6"}, programs: []string{"bash"}}
 	if agent {
 		v.name += "-agent"
 		v.modules = freezeModules
-		v.packages, v.programs = slices.Concat(agentPackages, sshPackages), []string{agentProgram, "sshd", "ssh-keygen"}
+		v.packages = slices.Concat([]string{"bash", "libtinfo6"}, agentPackages, sshPackages)
+		v.programs = append(v.programs, agentProgram, "sshd", "ssh-keygen")
 	}
 	host := name
 	if flavour == Alpine {
