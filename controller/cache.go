@@ -10,6 +10,7 @@ import (
 
 	"github.com/nodevirt/nodevirt/controller/kinds"
 	"github.com/nodevirt/nodevirt/controller/pod"
+	"github.com/nodevirt/nodevirt/controller/pool"
 	"github.com/nodevirt/nodevirt/controller/vmi"
 )
 
@@ -87,12 +88,12 @@ func pvcs(volumes []corev1.Volume) []corev1.Volume {
 	return all
 }
 
-// trimPVC keeps what decides whether and how instances use a PVC.
+// trimPVC keeps what decides whether and how instances and pools use a PVC.
 func trimPVC(c *corev1.PersistentVolumeClaim) {
 	c.ManagedFields, c.Labels = nil, nil
 	annotations := c.Annotations
 	c.Annotations = nil
-	for _, key := range []string{pod.AnnotationOrigin, pod.AnnotationFilled} {
+	for _, key := range []string{pod.AnnotationOrigin, pod.AnnotationFilled, pool.AnnotationPreserved} {
 		if value, ok := annotations[key]; ok {
 			metav1.SetMetaDataAnnotation(&c.ObjectMeta, key, value)
 		}

@@ -96,7 +96,7 @@ func (d described) count() (with, without int) {
 	return with, without
 }
 
-// TestCRDVersions: of machines v1 is stored, v1alpha3 served. And a plain kubectl apply, which keeps an object in
+// TestCRDVersions: of machines v1 is stored, v1alpha3 served; pools have their own versions. And a plain kubectl apply, which keeps an object in
 // an annotation, has room for it there.
 func TestCRDVersions(t *testing.T) {
 	for name, text := range generated(t, "crds") {
@@ -117,8 +117,11 @@ func TestCRDVersions(t *testing.T) {
 			t.Fatal(err)
 		}
 		want := []version{{Name: "v1", Served: true, Storage: true}, {Name: "v1alpha3", Served: true}}
-		if crd.Spec.Group == "instancetype.kubevirt.io" {
+		switch crd.Spec.Group {
+		case "instancetype.kubevirt.io":
 			want = []version{{Name: "v1beta1", Served: true, Storage: true}}
+		case "pool.kubevirt.io":
+			want = []version{{Name: "v1beta1", Served: true, Storage: true}, {Name: "v1alpha1", Served: true}}
 		}
 		if diff := cmp.Diff(want, crd.Spec.Versions); diff != "" {
 			t.Errorf("%s: %s", name, diff)

@@ -33,7 +33,7 @@ func expected() map[string]grants {
 		"snapshot.kubevirt.io virtualmachinerestores":          {admin: all, edit: change, view: read},
 		"export.kubevirt.io virtualmachineexports":             {admin: all, edit: change, view: read},
 		"clone.kubevirt.io virtualmachineclones":               {admin: all, edit: change, view: read},
-		"pool.kubevirt.io virtualmachinepools":                 {admin: all, edit: change, view: read},
+		"pool.kubevirt.io virtualmachinepools/scale":           {admin: "get patch update", edit: "get patch update", view: "get"},
 		"migrations.kubevirt.io migrationpolicies":             {admin: read, edit: read, view: read},
 		"subresources.kubevirt.io expand-vm-spec":              {admin: "update", edit: "update", view: "update"},
 		"subresources.kubevirt.io virtualmachines/expand-spec": {admin: "get", edit: "get", view: "get"},

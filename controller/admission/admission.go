@@ -29,6 +29,9 @@ const (
 type Rules struct {
 	// Instance says that the object is itself an instance: presets change it.
 	Instance bool
+	// Within is the way from the object's spec to the spec that has the template of
+	// instances; empty for the object's spec.
+	Within []string
 	// Finalizer is set on new objects, unless it is empty. The reconciler would do
 	// so too, with a separate request for each object.
 	Finalizer string

@@ -60,17 +60,27 @@ func CheckAnnotations(
 	return problems
 }
 
+// template returns the path of the template of instances.
+func (r *Review) template() *field.Path {
+	return field.NewPath("spec", r.rules.Within...).Child("template")
+}
+
+// CheckMisplaced refuses the annotations of instances on an object that creates them.
+func (r *Review) CheckMisplaced(meta *field.Path, annotations map[string]string) field.ErrorList {
+	var problems field.ErrorList
+	for _, key := range slices.Sorted(maps.Keys(annotations)) {
+		if strings.HasPrefix(key, vmspec.AnnotationPrefix) {
+			problems = append(problems, field.Forbidden(meta.Child("annotations").Key(key),
+				"belongs to the instance; put it into "+r.template().Child("metadata", "annotations").String()))
+		}
+	}
+	return problems
+}
+
 // CheckTemplated checks an object with a template, except for its spec, which it
 // returns.
 func (r *Review) CheckTemplated() (any, field.ErrorList) {
-	meta := field.NewPath("metadata")
-	var problems field.ErrorList
-	for _, key := range slices.Sorted(maps.Keys(r.Meta.Annotations)) {
-		if strings.HasPrefix(key, vmspec.AnnotationPrefix) {
-			problems = append(problems, field.Forbidden(meta.Child("annotations").Key(key),
-				"belongs to the instance; put it into spec.template.metadata.annotations"))
-		}
-	}
+	problems := r.CheckMisplaced(field.NewPath("metadata"), r.Meta.Annotations)
 	tree := r.Spec()
 	if tree == nil {
 		problems = append(problems, field.Required(field.NewPath("spec"), "describe the VM here"))
@@ -81,5 +91,5 @@ func (r *Review) CheckTemplated() (any, field.ErrorList) {
 // CheckTemplate checks a template whose spec is sound.
 func (r *Review) CheckTemplate(t *kubevirt.VirtualMachineInstanceTemplateSpec) field.ErrorList {
 	r.VMI = &t.Spec
-	return CheckAnnotations(field.NewPath("spec", "template", "metadata", "annotations"), t.ObjectMeta.Annotations, r.VMI)
+	return CheckAnnotations(r.template().Child("metadata", "annotations"), t.ObjectMeta.Annotations, r.VMI)
 }

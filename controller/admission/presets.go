@@ -111,11 +111,17 @@ func InstanceSubject(r *Review) (Subject, bool) {
 // preference decides the same fields.
 func (r *Review) TemplateSubject(further map[string]string) (Subject, bool) {
 	given, ok := r.Object["spec"].(Tree)
-	if !ok || given["instancetype"] != nil || given["preference"] != nil {
+	if !ok {
 		return Subject{}, false
 	}
-	r.merged = runtime.DeepCopyJSON(given)
-	template, ok := r.merged["template"].(Tree)
+	merged := runtime.DeepCopyJSON(given)
+	owner, found, err := unstructured.NestedFieldNoCopy(merged, r.rules.Within...)
+	of, isObject := owner.(Tree)
+	if err != nil || !found || !isObject || of["instancetype"] != nil || of["preference"] != nil {
+		return Subject{}, false
+	}
+	r.merged = merged
+	template, ok := of["template"].(Tree)
 	spec, isObject := template["spec"].(Tree)
 	if !ok || !isObject {
 		return Subject{}, false
@@ -128,11 +134,11 @@ func (r *Review) TemplateSubject(further map[string]string) (Subject, bool) {
 	for key, value := range further {
 		metav1.SetMetaDataLabel(&meta, key, value)
 	}
-	return Subject{field.NewPath("spec", "template", "metadata"), meta, spec}, true
+	return Subject{r.template().Child("metadata"), meta, spec}, true
 }
 
-// SetTemplateDefaults fills the defaults into the spec of an object with a
-// template. The template stays as its author wrote it, except for the machine type,
+// SetTemplateDefaults fills the defaults into a spec that has a template of
+// instances. The template stays as its author wrote it, except for the machine type,
 // which a preference may decide.
 func (r *Review) SetTemplateDefaults(spec Tree) {
 	of := Child(Child(spec, "template"), "spec")

@@ -65,6 +65,13 @@ func TestUpdate(t *testing.T) {
 			"metadata.annotations[nodevirt.io/vmi]: not among those",
 		},
 		{"a VM's cores", "vm-halted", set(int64(2), "spec", "template", "spec", "domain", "cpu", "cores"), ""},
+		{"a pool's template", "pool", set("Manual", "spec", "virtualMachineTemplate", "spec", "runStrategy"), ""},
+		{
+			"a pool's selector", "pool-strategies", func(t *testing.T, o *unstructured.Unstructured) {
+				set("b", "spec", "selector", "matchLabels", "app")(t, o)
+				set("b", "spec", "virtualMachineTemplate", "metadata", "labels", "app")(t, o)
+			}, "spec.selector: cannot change; create another pool",
+		},
 		{"a VM's strategy", "vm-halted", set("Always", "spec", "runStrategy"), ""},
 		{"a VM's instance type", "vm-typed", set("large", "spec", "instancetype", "name"), ""},
 		{

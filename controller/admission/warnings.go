@@ -17,19 +17,26 @@ func (r *Review) warnings() []string { return append(r.ignored(), r.obstacles().
 
 // ignored returns warnings of names in a template.
 func (r *Review) ignored() []string {
-	metadata, _, _ := unstructured.NestedMap(r.Object, "spec", "template", "metadata")
+	templates := [][]string{slices.Concat([]string{"spec"}, r.rules.Within, []string{"template"})}
+	if len(r.rules.Within) > 0 { // the template of VMs that this one is in
+		templates = append(templates, []string{"spec", r.rules.Within[0]})
+	}
 	var all []string
-	for _, name := range manifest.IgnoredNames() {
-		if metadata[name] != nil && metadata[name] != "" {
-			all = append(all, fmt.Sprintf("%s: has no effect: an instance's name and namespace follow from its owner's",
-				field.NewPath("spec", "template", "metadata", name)))
+	for _, template := range templates {
+		path := append(template, "metadata")
+		metadata, _, _ := unstructured.NestedMap(r.Object, path...)
+		for _, name := range manifest.IgnoredNames() {
+			if metadata[name] != nil && metadata[name] != "" {
+				all = append(all, fmt.Sprintf("%s: has no effect: an instance's name and namespace follow from its owner's",
+					field.NewPath(path[0], path[1:]...).Child(name)))
+			}
 		}
 	}
 	return all
 }
 
 func (r *Review) obstacles() []string {
-	at := field.NewPath("spec", "template", "spec")
+	at := r.template().Child("spec")
 	if r.rules.Instance {
 		at = field.NewPath("spec")
 	}

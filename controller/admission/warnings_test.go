@@ -4,8 +4,30 @@ import (
 	"strings"
 	"testing"
 
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
 	"github.com/nodevirt/nodevirt/controller/admission"
 )
+
+// TestWarnsOfNames: names in the templates of a pool have no effect, and are no error.
+func TestWarnsOfNames(t *testing.T) {
+	r := newRig(t)
+	object := r.taken(t, "pool")
+	for _, path := range [][]string{
+		{"spec", "virtualMachineTemplate", "metadata", "name"},
+		{"spec", "virtualMachineTemplate", "spec", "template", "metadata", "namespace"},
+	} {
+		if err := unstructured.SetNestedField(object.Object, "x", path...); err != nil {
+			t.Fatal(err)
+		}
+	}
+	answer := r.ask(t, admission.PathValidate, encoded(t, object), nil)
+	want := "spec.virtualMachineTemplate.spec.template.metadata.namespace: has no effect: an instance's name and namespace follow from its owner's\n" +
+		"spec.virtualMachineTemplate.metadata.name: has no effect: an instance's name and namespace follow from its owner's"
+	if got := strings.Join(answer.Warnings, "\n"); !answer.Allowed || got != want {
+		t.Errorf("allowed: %t, warnings: %s", answer.Allowed, got)
+	}
+}
 
 // TestWarnsOfMAC: whether a node permits a MAC address on the pod network is its own
 // setting, so the VM is accepted with a warning.

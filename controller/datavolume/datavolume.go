@@ -1,16 +1,20 @@
-// Package datavolume reads and creates DataVolumes, the objects by which CDI (the
+// Package datavolume reads, creates and releases DataVolumes, the objects by which CDI (the
 // Containerized Data Importer) fills PVCs, in clusters that have CDI. nodevirt neither
 // installs nor serves this kind. The package leaves PVCs without CDI to controller/vm.
 package datavolume
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
+	"slices"
 
+	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/rest"
 )
@@ -38,7 +42,7 @@ func (s State) Filled() bool { return s.Phase == "Succeeded" || s.Phase == "Pend
 // Failed reports whether CDI gave up.
 func (s State) Failed() bool { return s.Phase == "Failed" }
 
-// Client reads and creates DataVolumes. It asks the API server each time: few VMs wait
+// Client reads, creates and releases DataVolumes. It asks the API server each time: few VMs wait
 // for one, and the kind may not be there to be watched.
 type Client struct{ dynamic dynamic.Interface }
 
@@ -83,6 +87,35 @@ func (c *Client) Create(ctx context.Context, meta metav1.ObjectMeta, spec map[st
 	_, err := c.in(meta.Namespace).Create(ctx, object, metav1.CreateOptions{})
 	if err != nil && !apierrors.IsAlreadyExists(err) {
 		return fmt.Errorf("create DataVolume %s/%s: %w", meta.Namespace, meta.Name, err)
+	}
+	return nil
+}
+
+// ChangeOwners changes the owners of a DataVolume, unless it is gone.
+func (c *Client) ChangeOwners(
+	ctx context.Context, namespace, name string, change func([]metav1.OwnerReference) []metav1.OwnerReference,
+) error {
+	object, err := c.in(namespace).Get(ctx, name, metav1.GetOptions{})
+	if apierrors.IsNotFound(err) {
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("read DataVolume %s/%s: %w", namespace, name, err)
+	}
+	have := object.GetOwnerReferences()
+	next := change(slices.Clone(have))
+	if equality.Semantic.DeepEqual(have, next) {
+		return nil
+	}
+	patch, err := json.Marshal(map[string]any{"metadata": map[string]any{
+		"resourceVersion": object.GetResourceVersion(), "ownerReferences": next,
+	}})
+	if err != nil {
+		return fmt.Errorf("encode the owners of DataVolume %s/%s: %w", namespace, name, err)
+	}
+	_, err = c.in(namespace).Patch(ctx, name, types.MergePatchType, patch, metav1.PatchOptions{})
+	if err != nil && !apierrors.IsNotFound(err) {
+		return fmt.Errorf("change the owners of DataVolume %s/%s: %w", namespace, name, err)
 	}
 	return nil
 }

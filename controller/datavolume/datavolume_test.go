@@ -43,3 +43,29 @@ func TestClient(t *testing.T) {
 		t.Error("phases")
 	}
 }
+
+// TestChangeOwners: owners of a DataVolume change, and a DataVolume that is gone has none.
+func TestChangeOwners(t *testing.T) {
+	resource := version().WithResource("datavolumes")
+	c := &Client{fake.NewSimpleDynamicClientWithCustomListKinds(runtime.NewScheme(), map[schema.GroupVersionResource]string{resource: "DataVolumeList"})}
+	owner := metav1.OwnerReference{APIVersion: "kubevirt.io/v1", Kind: "VirtualMachine", Name: "web-0", UID: "1"}
+	set := func(all []metav1.OwnerReference) func([]metav1.OwnerReference) []metav1.OwnerReference {
+		return func([]metav1.OwnerReference) []metav1.OwnerReference { return all }
+	}
+	if err := c.ChangeOwners(t.Context(), "default", "data", set(nil)); err != nil {
+		t.Errorf("of none: %v", err)
+	}
+	meta := metav1.ObjectMeta{Namespace: "default", Name: "data", OwnerReferences: []metav1.OwnerReference{owner}}
+	if err := c.Create(t.Context(), meta, map[string]any{}); err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range [][]metav1.OwnerReference{nil, nil, {owner}} {
+		if err := c.ChangeOwners(t.Context(), "default", "data", set(want)); err != nil {
+			t.Fatal(err)
+		}
+		object, err := c.in("default").Get(t.Context(), "data", metav1.GetOptions{})
+		if err != nil || len(object.GetOwnerReferences()) != len(want) {
+			t.Errorf("%+v, %v; want %+v", object, err, want)
+		}
+	}
+}

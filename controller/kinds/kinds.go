@@ -8,6 +8,7 @@ import (
 	"github.com/nodevirt/nodevirt/controller/admission"
 	"github.com/nodevirt/nodevirt/controller/instancetype"
 	"github.com/nodevirt/nodevirt/controller/kind"
+	"github.com/nodevirt/nodevirt/controller/pool"
 	"github.com/nodevirt/nodevirt/controller/preset"
 	"github.com/nodevirt/nodevirt/controller/replicaset"
 	"github.com/nodevirt/nodevirt/controller/vm"
@@ -20,6 +21,7 @@ func All() []kind.Kind {
 		vmi.Kind(),
 		vm.Kind(),
 		replicaset.Kind(),
+		pool.Kind(),
 		instancetype.TypeKind(),
 		instancetype.ClusterTypeKind(),
 		instancetype.PreferenceKind(),

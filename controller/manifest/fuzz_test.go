@@ -12,6 +12,7 @@ import (
 	kjson "sigs.k8s.io/json"
 
 	"github.com/nodevirt/nodevirt/controller/manifest"
+	"github.com/nodevirt/nodevirt/controller/pool"
 	"github.com/nodevirt/nodevirt/controller/preset"
 	"github.com/nodevirt/nodevirt/controller/replicaset"
 	"github.com/nodevirt/nodevirt/controller/vm"
@@ -39,6 +40,8 @@ func FuzzManifest(f *testing.F) {
 		_, problems := vm.CheckManifest(root, tree)
 		checkSentences(t, problems)
 		_, problems = replicaset.CheckManifest(root, tree)
+		checkSentences(t, problems)
+		_, problems = pool.CheckManifest(root, tree)
 		checkSentences(t, problems)
 		checkSentences(t, preset.CheckManifest(root, tree))
 		vmi, problems := manifest.CheckVMI(root, tree)

@@ -111,6 +111,18 @@ func LabelSelector(at *field.Path, value any) field.ErrorList {
 	return metavalidation.ValidateLabelSelector(s, metavalidation.LabelSelectorValidationOptions{}, at)
 }
 
+// NodeRequirements checks a list of node selector requirements.
+func NodeRequirements(at *field.Path, value any) field.ErrorList {
+	all, problems := as[[]corev1.NodeSelectorRequirement](at, value)
+	if len(problems) > 0 {
+		return problems
+	}
+	for i, r := range *all {
+		problems = append(problems, nodeRequirement(at.Index(i), r)...)
+	}
+	return problems
+}
+
 func affinity(at *field.Path, value any) field.ErrorList {
 	a, problems := as[corev1.Affinity](at, value)
 	if len(problems) > 0 {

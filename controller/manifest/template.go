@@ -3,21 +3,24 @@ package manifest
 import (
 	"maps"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	kubevirt "kubevirt.io/api/core/v1"
 
 	"github.com/nodevirt/nodevirt/shim/fields"
 )
 
-// TemplateFields returns the fields of a template beside its spec, for every kind
-// whose objects create instances.
-func TemplateFields() fields.Supported {
+// TemplateFields returns the fields beside its spec of the template at a path, for
+// every kind whose objects create instances or VMs.
+func TemplateFields(template string) fields.Supported {
+	at := template + ".metadata."
 	supported := fields.Supported{Wholes: []fields.Whole{
-		{Path: "template.metadata.labels", Is: "a map of labels", Check: LabelMap},
-		{Path: "template.metadata.annotations", Is: "a map of annotations", Check: AnnotationMap},
+		{Path: at + "labels", Is: "a map of labels", Check: LabelMap},
+		{Path: at + "annotations", Is: "a map of annotations", Check: AnnotationMap},
 	}}
 	for _, name := range IgnoredNames() {
-		supported.Rows = append(supported.Rows, fields.At("template.metadata."+name, fields.Text(253)))
+		supported.Rows = append(supported.Rows, fields.At(at+name, fields.Text(253)))
 	}
 	return supported
 }
@@ -32,7 +35,7 @@ func IgnoredNames() []string { return []string{"name", "generateName", "namespac
 func CheckTemplate(
 	at *field.Path, tree any, by fields.Table, into any,
 ) (*kubevirt.VirtualMachineInstanceSpec, field.ErrorList) {
-	rest, instance, given := cutTemplate(tree)
+	rest, instance, given := CutTemplate(tree, "template")
 	sound, problems := by.Check(at, rest)
 	if err := fields.Decode(sound, into); err != nil {
 		problems = append(problems, fields.Invalid(at, field.OmitValueType{}, "%s", fields.Excerpt(err.Error())))
@@ -48,19 +51,37 @@ func CheckTemplate(
 	return vmi, nil
 }
 
-// cutTemplate takes the template's spec out of the spec of a VM or of a replica set.
-func cutTemplate(tree any) (rest, spec any, given bool) {
+// CutTemplate takes the spec of the template of a name out of its owner's spec, and
+// reports whether there is one.
+func CutTemplate(tree any, name string) (rest, spec any, given bool) {
 	owner, ok := tree.(map[string]any)
 	if !ok {
 		return tree, nil, false
 	}
-	template, ok := owner["template"].(map[string]any)
+	template, ok := owner[name].(map[string]any)
 	if !ok {
 		return tree, nil, false
 	}
 	spec = template["spec"]
 	owner, template = maps.Clone(owner), maps.Clone(template)
 	delete(template, "spec")
-	owner["template"] = template
+	owner[name] = template
 	return owner, spec, spec != nil
+}
+
+// CheckSelector requires a selector that selects what a template creates, by the
+// labels at the path of, and not everything.
+func CheckSelector(at *field.Path, s *metav1.LabelSelector, of string, given map[string]string) field.ErrorList {
+	switch {
+	case s == nil:
+		return field.ErrorList{field.Required(at, "selects what the template creates, by labels")}
+	case len(s.MatchLabels)+len(s.MatchExpressions) == 0:
+		return field.ErrorList{fields.Invalid(at, field.OmitValueType{}, "selects everything in the namespace; name labels")}
+	}
+	matches, err := metav1.LabelSelectorAsSelector(s)
+	if err == nil && !matches.Matches(labels.Set(given)) { // the table reports an error
+		return field.ErrorList{fields.Invalid(at, field.OmitValueType{},
+			"selector does not match labels of %s; give the template the labels that it selects", of)}
+	}
+	return nil
 }

@@ -1,8 +1,6 @@
 package replicaset
 
 import (
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	kubevirt "kubevirt.io/api/core/v1"
 
@@ -19,7 +17,7 @@ func Supported() fields.Supported {
 			fields.At("paused", fields.Boolean),
 		},
 		Wholes: []fields.Whole{{Path: "selector", Is: "a label selector", Check: manifest.LabelSelector}},
-	}.And(manifest.TemplateFields())
+	}.And(manifest.TemplateFields("template"))
 }
 
 // CheckManifest decodes a replica set's spec out of a manifest, as
@@ -29,7 +27,8 @@ func CheckManifest(at *field.Path, tree any) (*kubevirt.VirtualMachineInstanceRe
 	set := new(kubevirt.VirtualMachineInstanceReplicaSetSpec)
 	table := Supported().Table(func() any { return new(kubevirt.VirtualMachineInstanceReplicaSetSpec) })
 	vmi, problems := manifest.CheckTemplate(at, tree, table, set)
-	if further := checkSelector(at, set); len(further) > 0 {
+	if set.Template != nil { // else CheckTemplate reports it
+		further := manifest.CheckSelector(at.Child("selector"), set.Selector, "template.metadata.labels", set.Template.ObjectMeta.Labels)
 		problems = append(problems, fields.Unrelated(further, problems)...)
 	}
 	if len(problems) > 0 {
@@ -37,23 +36,4 @@ func CheckManifest(at *field.Path, tree any) (*kubevirt.VirtualMachineInstanceRe
 	}
 	set.Template.Spec = *vmi
 	return set, nil
-}
-
-func checkSelector(at *field.Path, set *kubevirt.VirtualMachineInstanceReplicaSetSpec) field.ErrorList {
-	here := at.Child("selector")
-	switch s := set.Selector; {
-	case s == nil:
-		return field.ErrorList{field.Required(here, "selects the set's instances by their labels")}
-	case len(s.MatchLabels)+len(s.MatchExpressions) == 0:
-		return field.ErrorList{fields.Invalid(here, field.OmitValueType{}, "selects every instance of the namespace; name labels")}
-	}
-	matches, err := metav1.LabelSelectorAsSelector(set.Selector)
-	if err != nil || set.Template == nil {
-		return nil // the table and CheckTemplate report both
-	}
-	if !matches.Matches(labels.Set(set.Template.ObjectMeta.Labels)) {
-		return field.ErrorList{fields.Invalid(here, field.OmitValueType{},
-			"does not match the labels of template.metadata.labels; give the template the labels that it selects")}
-	}
-	return nil
 }

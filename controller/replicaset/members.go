@@ -9,6 +9,9 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 	kubevirt "kubevirt.io/api/core/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/nodevirt/nodevirt/controller/index"
+	"github.com/nodevirt/nodevirt/controller/replicas"
 )
 
 // members returns the set's instances. It adopts running instances without an owner that
@@ -30,7 +33,7 @@ func (r *Reconciler) members(ctx context.Context, set *replicaSet, selector labe
 	if set.DeletionTimestamp != nil {
 		return all, nil
 	}
-	orphans, err := r.list(ctx, set.Namespace, ownerNone)
+	orphans, err := r.list(ctx, set.Namespace, index.OwnerNone)
 	if err != nil {
 		return nil, err
 	}
@@ -41,7 +44,7 @@ func (r *Reconciler) members(ctx context.Context, set *replicaSet, selector labe
 		return all, nil
 	}
 	// A set that is being deleted, which the cache may not know yet, takes nothing along.
-	if there, err := r.isThere(ctx, set); err != nil || !there {
+	if there, err := replicas.Exists(ctx, r.Live, set); err != nil || !there {
 		return all, err
 	}
 	for _, vmi := range orphans {
@@ -55,7 +58,7 @@ func (r *Reconciler) members(ctx context.Context, set *replicaSet, selector labe
 
 func (r *Reconciler) list(ctx context.Context, namespace, owner string) ([]*instance, error) {
 	var list kubevirt.VirtualMachineInstanceList
-	err := r.Client.List(ctx, &list, client.InNamespace(namespace), client.MatchingFields{indexOwner: owner})
+	err := r.Client.List(ctx, &list, client.InNamespace(namespace), client.MatchingFields{index.Owner: owner})
 	if err != nil {
 		return nil, fmt.Errorf("list VMIs: %w", err)
 	}
@@ -64,14 +67,6 @@ func (r *Reconciler) list(ctx context.Context, namespace, owner string) ([]*inst
 		all[i] = &list.Items[i]
 	}
 	return all, nil
-}
-
-func (r *Reconciler) isThere(ctx context.Context, set *replicaSet) (bool, error) {
-	live := new(replicaSet)
-	if err := r.Live.Get(ctx, client.ObjectKeyFromObject(set), live); err != nil {
-		return false, client.IgnoreNotFound(err)
-	}
-	return live.UID == set.UID && live.DeletionTimestamp == nil, nil
 }
 
 func (r *Reconciler) adopt(ctx context.Context, set *replicaSet, vmi *instance) error {

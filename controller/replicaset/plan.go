@@ -7,6 +7,7 @@ import (
 	kubevirt "kubevirt.io/api/core/v1"
 
 	"github.com/nodevirt/nodevirt/controller/backoff"
+	"github.com/nodevirt/nodevirt/controller/replicas"
 )
 
 // plan is what a replica set needs next.
@@ -41,7 +42,7 @@ func decide(set *replicaSet, all []*instance, wait bool, now time.Time) plan {
 	if set.Spec.Paused || set.DeletionTimestamp != nil {
 		return plan{active: p.active}
 	}
-	room := wanted(set) - len(p.active)
+	room := replicas.Wanted(set.Spec.Replicas) - len(p.active)
 	if room < 0 {
 		order(p.active)
 		p.remove = append(p.remove, p.active[:-room]...)
@@ -53,14 +54,6 @@ func decide(set *replicaSet, all []*instance, wait bool, now time.Time) plan {
 	}
 	p.missing = room - len(p.held)
 	return p
-}
-
-// wanted returns how many replicas the set should have.
-func wanted(set *replicaSet) int {
-	if set.Spec.Replicas == nil {
-		return 1
-	}
-	return int(*set.Spec.Replicas)
 }
 
 // leaves reports whether an instance's pod was deleted or evicted: the instance can

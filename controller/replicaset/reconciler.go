@@ -6,12 +6,13 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/client-go/tools/events"
 	kubevirt "kubevirt.io/api/core/v1"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/nodevirt/nodevirt/controller/replicas"
 )
 
 type (
@@ -75,15 +76,5 @@ func selectorOf(set *replicaSet) (labels.Selector, error) {
 	if set.Spec.Template == nil {
 		return nil, errors.New("spec.template: required")
 	}
-	if set.Spec.Selector == nil || len(set.Spec.Selector.MatchLabels)+len(set.Spec.Selector.MatchExpressions) == 0 {
-		return nil, errors.New("spec.selector: required")
-	}
-	selector, err := metav1.LabelSelectorAsSelector(set.Spec.Selector)
-	if err != nil {
-		return nil, err
-	}
-	if !selector.Matches(labels.Set(set.Spec.Template.ObjectMeta.Labels)) {
-		return nil, errors.New("spec.selector: does not match the labels of spec.template.metadata.labels")
-	}
-	return selector, nil
+	return replicas.Selector(set.Spec.Selector, "template", set.Spec.Template.ObjectMeta.Labels)
 }

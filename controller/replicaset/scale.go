@@ -6,9 +6,7 @@ import (
 	"maps"
 	"slices"
 	"strconv"
-	"sync/atomic"
 
-	"golang.org/x/sync/errgroup"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -16,18 +14,13 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/nodevirt/nodevirt/controller/pod"
+	"github.com/nodevirt/nodevirt/controller/replicas"
 )
 
-const (
-	// atOnce bounds the requests for one set that are under way at a time.
-	atOnce = 16
-	// maxName is the length of a label's value: an instance's name is one of its pod's.
-	maxName = 63
-)
+// maxName is the length of a label's value: an instance's name is one of its pod's.
+const maxName = 63
 
-// create makes n instances beside those that are known, first one, then twice as many
-// each time: what the API server refuses, by a quota say, it is not asked for n times.
-// It returns how many it made.
+// create makes n instances beside those that are known. It returns how many it made.
 func (r *Reconciler) create(ctx context.Context, set *replicaSet, known []*instance, n int) (int, error) {
 	if n <= 0 {
 		return 0, nil
@@ -36,25 +29,7 @@ func (r *Reconciler) create(ctx context.Context, set *replicaSet, known []*insta
 	if err != nil {
 		return 0, err
 	}
-	var made atomic.Int64
-	for batch := 1; len(names) > 0; batch = min(2*batch, atOnce) {
-		now := names[:min(batch, len(names))]
-		names = names[len(now):]
-		var group errgroup.Group
-		for _, name := range now {
-			group.Go(func() error {
-				err := r.createOne(ctx, set, name)
-				if err == nil {
-					made.Add(1)
-				}
-				return err
-			})
-		}
-		if err := group.Wait(); err != nil {
-			return int(made.Load()), err
-		}
-	}
-	return int(made.Load()), nil
+	return replicas.Create(names, func(name string) error { return r.createOne(ctx, set, name) })
 }
 
 func (r *Reconciler) createOne(ctx context.Context, set *replicaSet, name string) error {
@@ -108,12 +83,7 @@ func fromTemplate(set *replicaSet, name string) *instance {
 
 // remove deletes those very instances.
 func (r *Reconciler) remove(ctx context.Context, set *replicaSet, all []*instance) error {
-	var group errgroup.Group
-	group.SetLimit(atOnce)
-	for _, vmi := range all {
-		group.Go(func() error { return r.removeOne(ctx, set, vmi) })
-	}
-	return group.Wait()
+	return replicas.Each(all, func(vmi *instance) error { return r.removeOne(ctx, set, vmi) })
 }
 
 func (r *Reconciler) removeOne(ctx context.Context, set *replicaSet, vmi *instance) error {

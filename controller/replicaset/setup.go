@@ -15,13 +15,11 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/handler"
 	"sigs.k8s.io/controller-runtime/pkg/manager"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	"github.com/nodevirt/nodevirt/controller/index"
 )
 
 const (
-	// indexOwner finds instances by the UID of their controller.
-	indexOwner = "nodevirt.io/owner"
-	// ownerNone stands for that of instances without one.
-	ownerNone = "none"
 	// workers reconcile at once; each mostly waits for the API server.
 	workers = 4
 	// timeout of one reconciliation: an API server that hangs must not hold a worker.
@@ -30,7 +28,7 @@ const (
 
 // SetUp lets the manager run the reconciler.
 func (r *Reconciler) SetUp(ctx context.Context, m manager.Manager, retries workqueue.TypedRateLimiter[reconcile.Request]) error {
-	if err := m.GetFieldIndexer().IndexField(ctx, new(instance), indexOwner, ownerOf); err != nil {
+	if err := m.GetFieldIndexer().IndexField(ctx, new(instance), index.Owner, index.OwnerOf); err != nil {
 		return fmt.Errorf("index VMIs by owner: %w", err)
 	}
 	err := ctrl.NewControllerManagedBy(m).
@@ -47,13 +45,6 @@ func (r *Reconciler) SetUp(ctx context.Context, m manager.Manager, retries workq
 		return fmt.Errorf("set up the replica set controller: %w", err)
 	}
 	return nil
-}
-
-func ownerOf(o client.Object) []string {
-	if owner := metav1.GetControllerOf(o); owner != nil {
-		return []string{string(owner.UID)}
-	}
-	return []string{ownerNone}
 }
 
 // setsOf returns the replica set that owns an instance or, if it has no owner, the

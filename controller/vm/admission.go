@@ -27,23 +27,30 @@ func check(r *admission.Review) field.ErrorList {
 	if tree == nil {
 		return problems
 	}
-	problems = append(problems, checkRunning(spec, tree)...)
+	problems = append(problems, CheckRunning(spec, tree)...)
 	vm, p := CheckManifest(spec, tree)
 	problems = append(problems, p...)
 	if vm == nil {
 		return problems
 	}
+	problems = append(problems, CheckNamespaces(spec, vm, r.Meta.Namespace)...)
+	return append(problems, r.CheckTemplate(vm.Template)...)
+}
+
+// CheckNamespaces refuses templates of DataVolumes of another namespace than the VM's.
+func CheckNamespaces(spec *field.Path, vm *kubevirt.VirtualMachineSpec, namespace string) field.ErrorList {
+	var problems field.ErrorList
 	for i, t := range vm.DataVolumeTemplates {
-		if t.Namespace != "" && t.Namespace != r.Meta.Namespace {
+		if t.Namespace != "" && t.Namespace != namespace {
 			problems = append(problems, field.Forbidden(spec.Child("dataVolumeTemplates").Index(i).Child("metadata", "namespace"),
 				"is not the VM's; leave it out"))
 		}
 	}
-	return append(problems, r.CheckTemplate(vm.Template)...)
+	return problems
 }
 
-// checkRunning requires one of the two fields that say when an instance exists.
-func checkRunning(spec *field.Path, tree any) field.ErrorList {
+// CheckRunning requires one of the two fields that say when an instance exists.
+func CheckRunning(spec *field.Path, tree any) field.ErrorList {
 	vm, ok := tree.(map[string]any)
 	if !ok {
 		return nil // the field table reports it

@@ -29,7 +29,7 @@ func Supported() fields.Supported {
 			"instancetype.inferFromVolume": "use name",
 			"preference.inferFromVolume":   "use name",
 		},
-	}.And(dataVolumeFields()).And(manifest.TemplateFields())
+	}.And(dataVolumeFields()).And(manifest.TemplateFields("template"))
 }
 
 // CheckManifest decodes a VirtualMachine's spec out of a manifest, as

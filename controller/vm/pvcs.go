@@ -10,11 +10,9 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
+	"github.com/nodevirt/nodevirt/controller/index"
 	"github.com/nodevirt/nodevirt/controller/pod"
 )
-
-// indexPVC finds VirtualMachines by the names of their PVCs.
-const indexPVC = "nodevirt.io/pvc"
 
 // pvcNames returns the names of a VirtualMachine's PVCs, for the index.
 func pvcNames(o client.Object) []string {
@@ -49,15 +47,5 @@ func (r *Reconciler) unbound(ctx context.Context, vm *kubevirt.VirtualMachine) (
 
 // ofPVC returns the VirtualMachines that use a PVC.
 func (r *Reconciler) ofPVC(ctx context.Context, o client.Object) []reconcile.Request {
-	var vms kubevirt.VirtualMachineList
-	err := r.Client.List(ctx, &vms, client.InNamespace(o.GetNamespace()), client.MatchingFields{indexPVC: o.GetName()},
-		client.DisableReadYourWritesConsistency, client.UnsafeDisableDeepCopy)
-	if err != nil {
-		return nil // the cache is being stopped
-	}
-	var all []reconcile.Request
-	for i := range vms.Items {
-		all = append(all, reconcile.Request{NamespacedName: client.ObjectKeyFromObject(&vms.Items[i])})
-	}
-	return all
+	return index.Requests(ctx, r.Client, new(kubevirt.VirtualMachineList), o.GetNamespace(), index.PVC, o.GetName())
 }

@@ -16,6 +16,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 
+	"github.com/nodevirt/nodevirt/controller/index"
 	"github.com/nodevirt/nodevirt/test/fakecluster"
 )
 
@@ -45,7 +46,7 @@ func newRig(t *testing.T) *rig {
 		Scheme: scheme,
 		Status: []client.Object{new(kubevirt.VirtualMachine), new(kubevirt.VirtualMachineInstance)},
 		Index: func(b *fake.ClientBuilder) *fake.ClientBuilder {
-			return b.WithIndex(new(kubevirt.VirtualMachine), indexPVC, pvcNames)
+			return b.WithIndex(new(kubevirt.VirtualMachine), index.PVC, pvcNames)
 		},
 	})
 	g.r = &Reconciler{

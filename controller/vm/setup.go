@@ -16,6 +16,7 @@ import (
 
 	"k8s.io/client-go/util/workqueue"
 
+	"github.com/nodevirt/nodevirt/controller/index"
 	"github.com/nodevirt/nodevirt/controller/instancetype"
 )
 
@@ -28,8 +29,8 @@ const (
 
 // SetUp lets the manager run the reconciler.
 func (r *Reconciler) SetUp(ctx context.Context, m manager.Manager, backoff workqueue.TypedRateLimiter[reconcile.Request]) error {
-	if err := m.GetFieldIndexer().IndexField(ctx, new(kubevirt.VirtualMachine), indexPVC, pvcNames); err != nil {
-		return fmt.Errorf("index VMs by %s: %w", indexPVC, err)
+	if err := m.GetFieldIndexer().IndexField(ctx, new(kubevirt.VirtualMachine), index.PVC, pvcNames); err != nil {
+		return fmt.Errorf("index VMs by %s: %w", index.PVC, err)
 	}
 	all := ctrl.NewControllerManagedBy(m).
 		Named("vm").

@@ -11,6 +11,7 @@ import (
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/nodevirt/nodevirt/controller/index"
 	"github.com/nodevirt/nodevirt/controller/pod"
 )
 
@@ -97,7 +98,7 @@ func (r *Reconciler) user(
 	}
 	var pods corev1.PodList
 	// The cache has the pods that this process has created: the read waits for them.
-	err := r.Client.List(ctx, &pods, client.InNamespace(vmi.Namespace), client.MatchingFields{indexPVC: use.Name})
+	err := r.Client.List(ctx, &pods, client.InNamespace(vmi.Namespace), client.MatchingFields{index.PVC: use.Name})
 	if err != nil {
 		return nil, fmt.Errorf("list pods with PVC %s/%s: %w", vmi.Namespace, use.Name, err)
 	}

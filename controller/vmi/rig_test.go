@@ -17,6 +17,7 @@ import (
 	kjson "sigs.k8s.io/json"
 
 	"github.com/nodevirt/nodevirt/controller/datavolume"
+	"github.com/nodevirt/nodevirt/controller/index"
 	"github.com/nodevirt/nodevirt/controller/manifest"
 	"github.com/nodevirt/nodevirt/controller/pod"
 	"github.com/nodevirt/nodevirt/test/fakecluster"
@@ -57,7 +58,7 @@ func newRig(t *testing.T) *rig {
 			for name, key := range indexes() {
 				b = b.WithIndex(new(corev1.Pod), name, key)
 			}
-			b = b.WithIndex(new(kubevirt.VirtualMachineInstance), indexPVC, pvcNames)
+			b = b.WithIndex(new(kubevirt.VirtualMachineInstance), index.PVC, pvcNames)
 			return b.WithIndex(new(corev1.Event), "involvedObject.uid", func(o client.Object) []string {
 				return []string{string(o.(*corev1.Event).InvolvedObject.UID)}
 			})

@@ -19,6 +19,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/predicate"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
+	"github.com/nodevirt/nodevirt/controller/index"
 	"github.com/nodevirt/nodevirt/controller/pod"
 )
 
@@ -27,8 +28,6 @@ const (
 	indexInstance = "nodevirt.io/instance"
 	// indexNode finds pods by the name of their node.
 	indexNode = "nodevirt.io/node"
-	// indexPVC finds pods, and instances, by the names of their PVCs.
-	indexPVC = "nodevirt.io/pvc"
 	// turn is about how long another worker takes to create a pod.
 	turn = 50 * time.Millisecond
 	// workers reconcile at once; each mostly waits for the API server.
@@ -47,7 +46,7 @@ func indexes() map[string]client.IndexerFunc {
 			return nil
 		},
 		indexNode: func(o client.Object) []string { return []string{o.(*corev1.Pod).Spec.NodeName} },
-		indexPVC:  func(o client.Object) []string { return pvcsOf(o.(*corev1.Pod)) },
+		index.PVC: func(o client.Object) []string { return pvcsOf(o.(*corev1.Pod)) },
 	}
 }
 
@@ -67,8 +66,8 @@ func (r *Reconciler) SetUp(ctx context.Context, m manager.Manager) error {
 			return fmt.Errorf("index pods by %s: %w", name, err)
 		}
 	}
-	if err := m.GetFieldIndexer().IndexField(ctx, new(kubevirt.VirtualMachineInstance), indexPVC, pvcNames); err != nil {
-		return fmt.Errorf("index VMIs by %s: %w", indexPVC, err)
+	if err := m.GetFieldIndexer().IndexField(ctx, new(kubevirt.VirtualMachineInstance), index.PVC, pvcNames); err != nil {
+		return fmt.Errorf("index VMIs by %s: %w", index.PVC, err)
 	}
 	err := ctrl.NewControllerManagedBy(m).
 		Named("vmi").
@@ -133,17 +132,7 @@ func (r *Reconciler) ofPVC(ctx context.Context, o client.Object) []reconcile.Req
 }
 
 func (r *Reconciler) users(ctx context.Context, namespace, pvc string) []reconcile.Request {
-	var vmis kubevirt.VirtualMachineInstanceList
-	err := r.Client.List(ctx, &vmis, client.InNamespace(namespace), client.MatchingFields{indexPVC: pvc},
-		client.DisableReadYourWritesConsistency, client.UnsafeDisableDeepCopy)
-	if err != nil {
-		return nil // the cache is being stopped
-	}
-	var all []reconcile.Request
-	for i := range vmis.Items {
-		all = append(all, reconcile.Request{NamespacedName: client.ObjectKeyFromObject(&vmis.Items[i])})
-	}
-	return all
+	return index.Requests(ctx, r.Client, new(kubevirt.VirtualMachineInstanceList), namespace, index.PVC, pvc)
 }
 
 // nodeChanges passes events that change what is known about a node's guests.

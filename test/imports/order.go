@@ -15,6 +15,7 @@ func layers() [][]string {
 		{"controller/subresources"},
 		{"controller/api"},
 		{"controller/kinds"},
+		{"controller/pool"},
 		{"controller/preset", "controller/replicaset", "controller/vm"},
 		{"controller/backoff", "controller/instancetype"},
 		{"controller/vmi"},
@@ -43,7 +44,7 @@ func layers() [][]string {
 		},
 		{"imageunpack/confine/confinetest", "imageunpack/expand"},
 		{
-			"controller/aggregated", "controller/certs", "controller/datavolume", "deploy", "deploy/image", "imageunpack", "imageunpack/confine",
+			"controller/aggregated", "controller/certs", "controller/datavolume", "controller/index", "controller/replicas", "deploy", "deploy/image", "imageunpack", "imageunpack/confine",
 			"imageunpack/iscsi/outage", "netsetup/reach", "shim/agent", "shim/cgroup", "shim/console/...", "shim/domain/accel",
 			"shim/fields/...", "shim/iso", "shim/podstatus/condition", "shim/stream", "shim/vm/background", "shim/vm/vmerrors",
 			"shim/supervise",

@@ -23,7 +23,6 @@ var fixtures string
 var kinds = []struct{ group, version, kind, plural string }{
 	{"kubevirt.io", "v1", "KubeVirt", "kubevirts"},
 	{"kubevirt.io", "v1", "VirtualMachineInstanceMigration", "virtualmachineinstancemigrations"},
-	{"pool.kubevirt.io", "v1beta1", "VirtualMachinePool", "virtualmachinepools"},
 	{"snapshot.kubevirt.io", "v1beta1", "VirtualMachineSnapshot", "virtualmachinesnapshots"},
 	{"snapshot.kubevirt.io", "v1beta1", "VirtualMachineSnapshotContent", "virtualmachinesnapshotcontents"},
 	{"snapshot.kubevirt.io", "v1beta1", "VirtualMachineRestore", "virtualmachinerestores"},

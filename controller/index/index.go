@@ -1,0 +1,48 @@
+// Package index defines the indexes of the controller's cache that several kinds
+// share, and looks objects up by them. It leaves indexes of a single kind to the
+// kind's package.
+package index
+
+import (
+	"context"
+
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+)
+
+const (
+	// PVC finds objects by the names of the PVCs that they use.
+	PVC = "nodevirt.io/pvc"
+	// Owner finds objects by the UID of their controller, as [OwnerOf] returns it.
+	Owner = "nodevirt.io/owner"
+	// OwnerNone stands for the UID of objects without a controller.
+	OwnerNone = "none"
+)
+
+// OwnerOf returns the value of the index [Owner].
+func OwnerOf(o client.Object) []string {
+	if owner := metav1.GetControllerOf(o); owner != nil {
+		return []string{string(owner.UID)}
+	}
+	return []string{OwnerNone}
+}
+
+// Requests returns a request for each object of a namespace that has a value in an
+// index. List is an empty list of the objects' kind. There are none if the cache is
+// being stopped.
+func Requests(ctx context.Context, cache client.Reader, list client.ObjectList, namespace, by, value string) []reconcile.Request {
+	err := cache.List(ctx, list, client.InNamespace(namespace), client.MatchingFields{by: value},
+		client.DisableReadYourWritesConsistency, client.UnsafeDisableDeepCopy)
+	if err != nil {
+		return nil
+	}
+	var all []reconcile.Request
+	_ = meta.EachListItem(list, func(o runtime.Object) error { // fails only if the function does
+		all = append(all, reconcile.Request{NamespacedName: client.ObjectKeyFromObject(o.(client.Object))})
+		return nil
+	})
+	return all
+}

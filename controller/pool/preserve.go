@@ -1,0 +1,122 @@
+package pool
+
+import (
+	"context"
+	"fmt"
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	kubevirt "kubevirt.io/api/core/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/nodevirt/nodevirt/controller/datavolume"
+)
+
+// AnnotationPreserved names the pool that keeps a PVC whose VM it removed. The pool's
+// next VM of that number adopts the PVC.
+const AnnotationPreserved = "vm.nodevirt.io/preserved-by-pool"
+
+type owners = []metav1.OwnerReference
+
+// preserve releases the PVCs of a VM's templates, so that they outlive the VM. Each
+// step can be repeated: the mark is written first, and removed last.
+func (r *Reconciler) preserve(ctx context.Context, pool *vmPool, vm *kubevirt.VirtualMachine) error {
+	release := func(all owners) owners {
+		return slices.DeleteFunc(slices.Clone(all), func(o metav1.OwnerReference) bool { return o.UID == vm.UID })
+	}
+	for i := range vm.Spec.DataVolumeTemplates {
+		pvc, err := r.pvc(ctx, vm.Namespace, vm.Spec.DataVolumeTemplates[i].Name)
+		if err != nil {
+			return err
+		}
+		if pvc == nil { // there is no state yet
+			continue
+		}
+		err = r.changePVC(ctx, "preserve", pvc, func() {
+			metav1.SetMetaDataAnnotation(&pvc.ObjectMeta, AnnotationPreserved, pool.Name)
+			pvc.OwnerReferences = release(pvc.OwnerReferences)
+		})
+		if err != nil {
+			return err
+		}
+		if name := dataVolumeOf(pvc); name != "" {
+			if err := r.DataVolumes.ChangeOwners(ctx, vm.Namespace, name, release); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// adoptPVCs makes VMs the owners of the PVCs that the pool preserved for them.
+func (r *Reconciler) adoptPVCs(ctx context.Context, w *work) error {
+	for _, m := range w.active {
+		for i := range m.vm.Spec.DataVolumeTemplates {
+			pvc, err := r.pvc(ctx, m.vm.Namespace, m.vm.Spec.DataVolumeTemplates[i].Name)
+			if err != nil {
+				return err
+			}
+			if pvc == nil || pvc.Annotations[AnnotationPreserved] != w.pool.Name {
+				continue
+			}
+			if err := r.adopt(ctx, m.vm, pvc); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+func (r *Reconciler) adopt(ctx context.Context, vm *kubevirt.VirtualMachine, pvc *corev1.PersistentVolumeClaim) error {
+	add := func(all owners) owners {
+		if slices.ContainsFunc(all, func(o metav1.OwnerReference) bool { return o.UID == vm.UID }) {
+			return all
+		}
+		return append(slices.Clone(all), *metav1.NewControllerRef(vm, kubevirt.VirtualMachineGroupVersionKind))
+	}
+	name := dataVolumeOf(pvc)
+	if name != "" {
+		if err := r.DataVolumes.ChangeOwners(ctx, vm.Namespace, name, add); err != nil {
+			return err
+		}
+	}
+	return r.changePVC(ctx, "adopt", pvc, func() {
+		delete(pvc.Annotations, AnnotationPreserved)
+		if name == "" && metav1.GetControllerOf(pvc) == nil {
+			pvc.OwnerReferences = add(pvc.OwnerReferences)
+		}
+	})
+}
+
+// dataVolumeOf returns the name of the DataVolume that owns a PVC; "" for none.
+func dataVolumeOf(pvc *corev1.PersistentVolumeClaim) string {
+	if owner := metav1.GetControllerOf(pvc); owner != nil && owner.Kind == datavolume.Kind {
+		return owner.Name
+	}
+	return ""
+}
+
+// pvc reads a PVC; nil if there is none.
+func (r *Reconciler) pvc(ctx context.Context, namespace, name string) (*corev1.PersistentVolumeClaim, error) {
+	pvc := new(corev1.PersistentVolumeClaim)
+	err := r.Client.Get(ctx, client.ObjectKey{Namespace: namespace, Name: name}, pvc)
+	if apierrors.IsNotFound(err) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("read PVC %s/%s: %w", namespace, name, err)
+	}
+	return pvc, nil
+}
+
+func (r *Reconciler) changePVC(ctx context.Context, verb string, pvc *corev1.PersistentVolumeClaim, change func()) error {
+	before := pvc.DeepCopy()
+	change()
+	patch := client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{})
+	if err := r.Client.Patch(ctx, pvc, patch); err != nil {
+		return client.IgnoreNotFound(fmt.Errorf("%s PVC %s: %w", verb, pvc.Name, err))
+	}
+	return nil
+}
