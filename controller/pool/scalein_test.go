@@ -89,7 +89,7 @@ func TestScaleInUnmanaged(t *testing.T) {
 	g.has("web-1", "web-2")
 }
 
-// withDisk gives the template a disk of its own for each VM.
+// withDisk gives each VM of the template a separate disk.
 func withDisk(pool *vmPool) {
 	spec := &pool.Spec.VirtualMachineTemplate.Spec
 	spec.DataVolumeTemplates = []kubevirt.DataVolumeTemplateSpec{{ObjectMeta: metav1.ObjectMeta{Name: "root"}}}
