@@ -48,7 +48,7 @@ func policyFields(at string) fields.Supported {
 		))},
 		Wholes: []fields.Whole{
 			{Path: at + "selectors.labelSelector", Is: "a label selector", Check: manifest.LabelSelector},
-			{Path: at + "selectors.nodeSelectorRequirementMatcher", Is: "a list of node selector requirements", Check: manifest.NodeRequirements},
+			{Path: at + "selectors.nodeSelectorRequirementMatcher", Is: "node selector requirements", Check: manifest.NodeRequirements},
 		},
 		Hints: map[string]string{at + "basePolicy": "use sortPolicy"},
 	}
