@@ -81,8 +81,8 @@ func (r *Reconciler) sick(w *work) []*member {
 		}
 		if after = max(after, r.heals.wait(key, m.vm.Name, w.now)); after == 0 {
 			all = append(all, m)
-		} else if w.again == 0 || after < w.again {
-			w.again = after
+		} else {
+			w.lookAfter(after)
 		}
 	}
 	return all

@@ -21,17 +21,24 @@ const AnnotationPreserved = "vm.nodevirt.io/preserved-by-pool"
 type owners = []metav1.OwnerReference
 
 // preserve releases the PVCs of a VM's templates, so that they outlive the VM. Each
-// step can be repeated: the mark is written first, and removed last.
+// step can be repeated: the mark is written first, and removed last. A PVC that the VM
+// does not own, since it was there before, gets no mark: the pool must never own it.
 func (r *Reconciler) preserve(ctx context.Context, pool *vmPool, vm *kubevirt.VirtualMachine) error {
-	release := func(all owners) owners {
-		return slices.DeleteFunc(slices.Clone(all), func(o metav1.OwnerReference) bool { return o.UID == vm.UID })
-	}
+	isVM := func(o metav1.OwnerReference) bool { return o.UID == vm.UID }
+	release := func(all owners) owners { return slices.DeleteFunc(slices.Clone(all), isVM) }
 	for i := range vm.Spec.DataVolumeTemplates {
 		pvc, err := r.pvc(ctx, vm.Namespace, vm.Spec.DataVolumeTemplates[i].Name)
 		if err != nil {
 			return err
 		}
 		if pvc == nil { // there is no state yet
+			continue
+		}
+		all, err := r.owners(ctx, pvc)
+		if err != nil {
+			return err
+		}
+		if pvc.Annotations[AnnotationPreserved] != pool.Name && !slices.ContainsFunc(all, isVM) {
 			continue
 		}
 		err = r.changePVC(ctx, "preserve", pvc, func() {
@@ -88,6 +95,45 @@ func (r *Reconciler) adopt(ctx context.Context, vm *kubevirt.VirtualMachine, pvc
 			pvc.OwnerReferences = add(pvc.OwnerReferences)
 		}
 	})
+}
+
+// owners returns the owners of a PVC or, if it has one, of its DataVolume.
+func (r *Reconciler) owners(ctx context.Context, pvc *corev1.PersistentVolumeClaim) (owners, error) {
+	name := dataVolumeOf(pvc)
+	if name == "" {
+		return pvc.OwnerReferences, nil
+	}
+	var all owners
+	err := r.DataVolumes.ChangeOwners(ctx, pvc.Namespace, name, func(have owners) owners {
+		all = have
+		return have
+	})
+	return all, err
+}
+
+// leftDisk reports whether a PVC for the VM of a number still belongs to a former VM of
+// its name. The garbage collector is about to delete it: a new VM must not use it.
+func (r *Reconciler) leftDisk(ctx context.Context, pool *vmPool, index int) (bool, error) {
+	for _, t := range specOf(pool, index).DataVolumeTemplates {
+		pvc, err := r.pvc(ctx, pool.Namespace, t.Name)
+		if err != nil {
+			return false, err
+		}
+		if pvc == nil {
+			continue
+		}
+		all, err := r.owners(ctx, pvc)
+		if err != nil {
+			return false, err
+		}
+		former := func(o metav1.OwnerReference) bool {
+			return o.Kind == kubevirt.VirtualMachineGroupVersionKind.Kind && o.Name == nameOf(pool, index)
+		}
+		if pvc.DeletionTimestamp != nil || slices.ContainsFunc(all, former) {
+			return true, nil
+		}
+	}
+	return false, nil
 }
 
 // dataVolumeOf returns the name of the DataVolume that owns a PVC; "" for none.

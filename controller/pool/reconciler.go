@@ -58,6 +58,13 @@ type work struct {
 	failure  *failure        // nil for none
 }
 
+// lookAfter reconciles again after a time, at the latest.
+func (w *work) lookAfter(d time.Duration) {
+	if w.again == 0 || d < w.again {
+		w.again = d
+	}
+}
+
 // failure is the reason why a pool is not as its spec requests.
 type failure struct {
 	reason string

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -90,7 +91,7 @@ func (r *Reconciler) grow(ctx context.Context, w *work) error {
 		return err
 	}
 	indexes, err := r.freeIndexes(ctx, w, missing)
-	if err != nil {
+	if err != nil || len(indexes) == 0 {
 		return err
 	}
 	if err := r.keepRevision(ctx, w.pool); err != nil {
@@ -110,8 +111,12 @@ func (r *Reconciler) create(ctx context.Context, pool *vmPool, index int) error 
 	return nil
 }
 
+// collection is about how long the garbage collector takes.
+const collection = 2 * time.Second
+
 // freeIndexes returns the lowest numbers with which no VM is named, its owner and
-// state aside.
+// state aside. A number keeps its place while the garbage collector removes the former
+// VM's disks.
 func (r *Reconciler) freeIndexes(ctx context.Context, w *work, n int) ([]int, error) {
 	taken := map[int]bool{}
 	for _, m := range slices.Concat(w.active, w.leaving) {
@@ -124,12 +129,22 @@ func (r *Reconciler) freeIndexes(ctx context.Context, w *work, n int) ([]int, er
 		}
 		key := client.ObjectKey{Namespace: w.pool.Namespace, Name: nameOf(w.pool, index)}
 		err := r.Client.Get(ctx, key, new(kubevirt.VirtualMachine), client.DisableReadYourWritesConsistency) // the list has waited
-		switch {
-		case apierrors.IsNotFound(err):
-			free = append(free, index)
-		case err != nil:
+		if err == nil {
+			continue
+		}
+		if !apierrors.IsNotFound(err) {
 			return nil, fmt.Errorf("look for a name: %w", err)
 		}
+		left, err := r.leftDisk(ctx, w.pool, index)
+		if err != nil {
+			return nil, err
+		}
+		if left {
+			n--
+			w.lookAfter(collection)
+			continue
+		}
+		free = append(free, index)
 	}
 	return free, nil
 }

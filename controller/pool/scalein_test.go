@@ -169,10 +169,45 @@ func TestStatePreservationOfCDI(t *testing.T) {
 	}
 }
 
-// TestNotPreserved: a PVC that the pool did not preserve stays its owner's.
+// TestLeftDisk: a VM does not get the disk of its predecessor, which is about to be
+// deleted with it.
+func TestLeftDisk(t *testing.T) {
+	yes := true
+	for name, owner := range map[string]metav1.OwnerReference{
+		"without CDI": {},
+		"with CDI":    {APIVersion: "cdi.kubevirt.io/v1beta1", Kind: datavolume.Kind, Name: "root-0", UID: "dv", Controller: &yes},
+	} {
+		t.Run(name, func(t *testing.T) {
+			g := newRig(t)
+			g.add(2, withDisk)
+			g.reconcile()
+			vm := g.vm("web-0")
+			of := owners{*metav1.NewControllerRef(vm, kubevirt.VirtualMachineGroupVersionKind)}
+			if owner.Name != "" {
+				g.dataVolumes["root-0"], of = of, owners{owner}
+			}
+			pvc := g.addPVC(vm, of...)
+			if err := g.Delete(t.Context(), vm); err != nil {
+				t.Fatal(err)
+			}
+			g.gone()
+			if got := g.reconcile(); got.RequeueAfter != collection {
+				t.Errorf("%+v", got)
+			}
+			g.has("web-1")
+			if err := g.Delete(t.Context(), pvc); err != nil {
+				t.Fatal(err)
+			}
+			g.reconcile()
+			g.has("web-0", "web-1")
+		})
+	}
+}
+
+// TestNotPreserved: a PVC that was there before its VM stays its owner's.
 func TestNotPreserved(t *testing.T) {
 	g := newRig(t)
-	g.add(1, withDisk)
+	g.add(1, withDisk, proactive(nil, api.StatePreservationOffline))
 	g.reconcile()
 	pvc := g.addPVC(g.vm("web-0"), metav1.OwnerReference{APIVersion: "v1", Kind: "ConfigMap", Name: "x", UID: "x"})
 	g.Writes()
