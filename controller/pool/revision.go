@@ -45,7 +45,7 @@ func (v revision) sameInstance(other revision) bool {
 // sameStrategy reports whether two revisions agree when VMs run.
 func (v revision) sameStrategy(other revision) bool {
 	a, b := v.Template.Spec, other.Template.Spec
-	return equality.Semantic.DeepEqual(a.RunStrategy, b.RunStrategy) && equality.Semantic.DeepEqual(a.Running, b.Running) //nolint:staticcheck // KubeVirt still serves the older field
+	return equality.Semantic.DeepEqual(a.RunStrategy, b.RunStrategy) && equality.Semantic.DeepEqual(a.Running, b.Running)
 }
 
 // maxRevision is the length of a label's value.

@@ -3,6 +3,7 @@ package pool
 import (
 	"context"
 	"fmt"
+	"maps"
 	"slices"
 
 	corev1 "k8s.io/api/core/v1"
@@ -90,7 +91,7 @@ func bringUpToDate(pool *vmPool, m *member, former *revision) {
 	}
 	spec := specOf(pool, m.index)
 	if former != nil && former.sameStrategy(next) {
-		spec.Running, spec.RunStrategy = vm.Spec.Running, vm.Spec.RunStrategy //nolint:staticcheck // KubeVirt still serves the older field
+		spec.Running, spec.RunStrategy = vm.Spec.Running, vm.Spec.RunStrategy
 	}
 	switch {
 	case former != nil && former.sameInstance(next):
@@ -111,9 +112,7 @@ func overlay(have, were, now map[string]string) map[string]string {
 			all[key] = value
 		}
 	}
-	for key, value := range now {
-		all[key] = value
-	}
+	maps.Copy(all, now)
 	return all
 }
 

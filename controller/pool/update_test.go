@@ -203,11 +203,11 @@ func TestReplaceByStrategy(t *testing.T) {
 	}
 	g := newRig(t)
 	m := &member{vm: new(kubevirt.VirtualMachine), vmi: new(kubevirt.VirtualMachineInstance)}
-	m.vm.Spec.Running, m.vm.Spec.RunStrategy = new(true), new(kubevirt.RunStrategyManual) //nolint:staticcheck // KubeVirt still serves the older field
+	m.vm.Spec.Running, m.vm.Spec.RunStrategy = new(true), new(kubevirt.RunStrategyManual)
 	if err := g.r.replaceInstance(t.Context(), new(vmPool), m); err == nil {
 		t.Error("no error for two strategies")
 	}
-	m.vm.Spec.Running = nil //nolint:staticcheck // the same
+	m.vm.Spec.Running = nil
 	m.vm.Status.StateChangeRequests = []kubevirt.VirtualMachineStateChangeRequest{{Action: kubevirt.StartRequest}}
 	if err := g.r.replaceInstance(t.Context(), new(vmPool), m); err != nil || g.Writes() != "" {
 		t.Errorf("another request: %v", err)
