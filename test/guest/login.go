@@ -31,14 +31,15 @@ const (
 )
 
 // TinyWithLogin returns the path of a disk as Tiny's, whose guest asks for a login on its console, has
-// Debian's bash, and prompts as a distribution does. One with the agent has OpenSSH's server, too, and needs 160 MiB of memory.
+// Debian's bash, asks for an IPv6 address, and prompts as a distribution does. One with the agent has OpenSSH's server, too, and needs 160 MiB of memory.
 func TinyWithLogin(ctx context.Context, o Options, flavour Flavour, agent bool) (string, error) {
 	name := string(flavour)
-	v := tinyVariant{name: "tiny-" + name, kernel: cloud, packages: []string{"bash", "libtinfo6", "libc6"}, programs: []string{"bash"}}
+	loginPackages := []string{"bash", "libtinfo6", "isc-dhcp-client"}
+	v := tinyVariant{name: "tiny-" + name, kernel: cloud, packages: slices.Concat(loginPackages, []string{"libc6"}), programs: []string{"bash", "dhclient"}}
 	if agent {
 		v.name += "-agent"
 		v.modules = freezeModules
-		v.packages = slices.Concat([]string{"bash", "libtinfo6"}, agentPackages, sshPackages)
+		v.packages = slices.Concat(loginPackages, agentPackages, sshPackages)
 		v.programs = append(v.programs, agentProgram, "sshd", "ssh-keygen")
 	}
 	host := name
