@@ -23,7 +23,7 @@ const (
 	accessPause = 5 * time.Second
 	// maxAccessRetry bounds the time between two attempts to set what the guest's agent
 	// has refused. The time begins as accessPause, and doubles.
-	maxAccessRetry = time.Minute
+	maxAccessRetry = 30 * time.Second
 )
 
 // access is the state of one guest's credentials. Nothing of it is recorded: another
