@@ -29,7 +29,7 @@ func TestTinyWithLogin(t *testing.T) {
 		UserData: "#!/bin/bash\nwhile [ ! -e /run/go-on ]; do sleep 1; done\n" +
 			"echo -e '\\n\\nBLACKLIST_RPC=guest-exec,guest-ssh-add-authorized-keys' | sudo tee -a /etc/sysconfig/qemu-ga\n",
 	}))
-	m := start(t, 192, append(drive(overlay(t, disk), "qcow2"), drive(drivePath, "raw", "readonly=on")...)...)
+	m := start(t, 256, append(drive(overlay(t, disk), "qcow2"), drive(drivePath, "raw", "readonly=on")...)...)
 	m.waitFor(`^nodevirt guest: up host=drive`, 5*time.Minute)
 
 	a := agent.New(agent.Options{Socket: m.agent, Large: make(chan struct{}, 1)})
