@@ -30,7 +30,7 @@ const current = "..data"
 func Version(s vmspec.MountedSecret) (string, error) {
 	version, err := os.Readlink(filepath.Join(s.Folder, current))
 	if err != nil {
-		return "", fmt.Errorf("Secret %s: %w", s.Name, err)
+		return "", fmt.Errorf("read Secret %s: %w", s.Name, err)
 	}
 	return version, nil
 }
@@ -67,12 +67,12 @@ func Passwords(s vmspec.MountedSecret) (map[string]string, error) {
 func each(s vmspec.MountedSecret, read func(name, content string) error) error {
 	files, err := readFiles(s.Folder)
 	if err != nil {
-		return fmt.Errorf("Secret %s: %w", s.Name, err)
+		return fmt.Errorf("read Secret %s: %w", s.Name, err)
 	}
 	var errs []error
 	for _, f := range files {
 		if err := read(f.name, f.content); err != nil {
-			errs = append(errs, fmt.Errorf("Secret %s: %w", s.Name, err))
+			errs = append(errs, fmt.Errorf("read Secret %s: %w", s.Name, err))
 		}
 	}
 	return errors.Join(errs...)

@@ -71,7 +71,7 @@ func TestRefused(t *testing.T) {
 		}
 	}
 	_, err := credential.Passwords(mount(t, "..1", map[string]string{"root": "hunter2\nx"}))
-	if err == nil || err.Error() != "Secret s: key root: a password is one line of text" {
+	if err == nil || err.Error() != "read Secret s: key root: a password is one line of text" {
 		t.Error(err)
 	}
 	if _, err := credential.Version(vmspec.MountedSecret{Name: "s", Folder: t.TempDir()}); err == nil {

@@ -24,7 +24,7 @@ const (
 	GuestInfo = "nodevirt.io/GuestInfo"
 	// AccessCredentialsSynchronized is True while the guest has the keys and passwords of
 	// the VM's Secrets, as far as its agent sets them. Other VMs don't have the condition.
-	AccessCredentialsSynchronized = "nodevirt.io/AccessCredentialsSynchronized"
+	AccessCredentialsSynchronized = "nodevirt.io/AccessCredentialsSynchronized" //nolint:gosec // a name, not a secret
 	// LiveMigratable is False with a reason if the VM cannot be migrated to another
 	// node while it runs.
 	LiveMigratable = "nodevirt.io/LiveMigratable"

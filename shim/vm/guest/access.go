@@ -77,11 +77,11 @@ func (a *Agents) keepAccess(v *table.VM) {
 	if len(v.Record().Spec.Credentials) == 0 {
 		return
 	}
-	ctx, end := context.WithCancel(a.tasks.Context())
 	s := a.access.Of(v)
-	s.begin(end)
-	a.tasks.Run(func(context.Context) {
+	a.tasks.Run(func(ctx context.Context) {
+		ctx, end := context.WithCancel(ctx)
 		defer end()
+		s.begin(end)
 		s.turn.Lock()
 		defer s.turn.Unlock()
 		a.syncAccess(ctx, v)

@@ -114,7 +114,7 @@ func TestAccessFails(t *testing.T) {
 	)
 	n.serve(t, v, map[string]string{"guest-set-user-password": "once {}"})
 	n.agents.watch(v)
-	if got := n.waitForAccess(t, v, condition.ReasonSyncFailed); got != "Secret keys: key a: line 1 is not a public key as in authorized_keys" {
+	if got := n.waitForAccess(t, v, condition.ReasonSyncFailed); got != "read Secret keys: key a: line 1 is not a public key as in authorized_keys" {
 		t.Errorf("a bad key: %q", got)
 	}
 	// From the second time on the agent disables both commands.
@@ -130,6 +130,10 @@ func TestAccessFails(t *testing.T) {
 	}
 	n.agents.Absent(v)
 	n.waitForAccess(t, v, condition.ReasonAgentDisconnected)
+	n.agents.Of(v).Port.Report(agent.Present)
+	if c := n.agents.Credentials(v); c != nil {
+		t.Errorf("an agent that was not asked yet: %+v", c)
+	}
 	if c := n.agents.Credentials(n.add("b", record.Running)); c != nil {
 		t.Errorf("a VM without credentials: %+v", c)
 	}

@@ -92,8 +92,11 @@ func (a *Agents) Recent(v *table.VM) *agent.State {
 	return &s
 }
 
-// Absent notes that the guest's agent can't be there: the guest starts, or has ended.
-func (a *Agents) Absent(v *table.VM) { a.Of(v).Port.Report(agent.Absent) }
+// Absent notes that the guest's agent is not there.
+func (a *Agents) Absent(v *table.VM) {
+	a.access.Of(v).begin(func() {}) // nothing is known of another agent
+	a.Of(v).Port.Report(agent.Absent)
+}
 
 // PowerOff asks the agent to power the guest off.
 func (a *Agents) PowerOff(ctx context.Context, v *table.VM) error {
@@ -121,7 +124,7 @@ func (a *Agents) Handle(v *table.VM, e domain.Event) {
 		a.Of(v).Port.Report(agent.Present)
 		a.watch(v)
 	case e.Kind == domain.EventAgentDisconnected:
-		a.Of(v).Port.Report(agent.Absent)
+		a.Absent(v)
 	}
 }
 
