@@ -63,6 +63,7 @@ func machine(s *kubevirt.VirtualMachineInstanceSpec) ([]byte, error) {
 		StartStrategy:                 s.StartStrategy,
 		TerminationGracePeriodSeconds: s.TerminationGracePeriodSeconds,
 		Networks:                      s.Networks,
+		AccessCredentials:             s.AccessCredentials,
 	}
 	for _, v := range vmspec.PodVolumes(s.Volumes) {
 		part.Volumes = append(part.Volumes, v.Node)

@@ -67,11 +67,11 @@ func boot(s *kubevirt.VirtualMachineInstanceSpec, stub string) (bootImage, error
 }
 
 // mountVolumes gives the pod what each volume of the instance needs, but for the
-// registry disk in the container's image. The container mounts it, or has it as a
-// device, at a path by which the node finds it.
-func mountVolumes(s *corev1.PodSpec, volumes []kubevirt.Volume, boot string, pvcs map[string]pvcVolume) {
+// registry disk in the container's image, and the Secret of each access credential. The
+// container mounts it, or has it as a device, at a path by which the node finds it.
+func mountVolumes(s *corev1.PodSpec, vmi *kubevirt.VirtualMachineInstanceSpec, boot string, pvcs map[string]pvcVolume) {
 	c := &s.Containers[0]
-	for _, v := range vmspec.PodVolumes(volumes) {
+	for _, v := range slices.Concat(vmspec.PodVolumes(vmi.Volumes), vmspec.CredentialVolumes(vmi.AccessCredentials)) {
 		if v.Source == nil || v.Kind.Registry && v.Name == boot {
 			continue
 		}

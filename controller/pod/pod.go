@@ -51,7 +51,7 @@ func New(vmi *kubevirt.VirtualMachineInstance, objects PVCObjects, o Options) (*
 	}
 	spec := podSpec(vmi, from)
 	spec.RuntimeClassName = &o.RuntimeClass
-	mountVolumes(&spec, vmi.Spec.Volumes, from.volume, pvcs)
+	mountVolumes(&spec, &vmi.Spec, from.volume, pvcs)
 	return &corev1.Pod{
 		ObjectMeta: metav1.ObjectMeta{
 			Name:            Name(vmi),

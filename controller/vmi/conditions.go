@@ -48,6 +48,15 @@ func conditions(vmi *kubevirt.VirtualMachineInstance, v view, now time.Time) []c
 			drop(kind.own)
 		}
 	}
+	for _, kind := range []kubevirt.VirtualMachineInstanceConditionType{
+		kubevirt.VirtualMachineInstanceAccessCredentialsSynchronized, kubevirt.VirtualMachineInstanceUnsupportedAgent,
+	} {
+		if c := access(v, kind); c != nil {
+			set(*c)
+		} else {
+			drop(kind)
+		}
+	}
 	if v.pod != nil {
 		set(migratable(vmi))
 	}
@@ -96,6 +105,24 @@ func ready(v view) cond {
 		c.Status, c.Reason, c.Message = p.Status, p.Reason, p.Message
 	}
 	return c
+}
+
+// access returns the condition of a type that the state of a running guest's access
+// credentials gives; nil for none.
+func access(v view, kind kubevirt.VirtualMachineInstanceConditionType) *cond {
+	if !v.running() {
+		return nil
+	}
+	c := conditionOf(v.pod, condition.AccessCredentialsSynchronized)
+	switch {
+	case c == nil:
+		return nil
+	case kind == kubevirt.VirtualMachineInstanceAccessCredentialsSynchronized:
+		return &cond{Type: kind, Status: c.Status, Reason: c.Reason, Message: c.Message}
+	case c.Reason == condition.ReasonUnsupportedAgent:
+		return &cond{Type: kind, Status: corev1.ConditionTrue, Reason: c.Reason, Message: c.Message}
+	}
+	return nil
 }
 
 const podScheduled = kubevirt.VirtualMachineInstanceConditionType(corev1.PodScheduled)

@@ -8,6 +8,8 @@ import (
 	"k8s.io/apimachinery/pkg/api/equality"
 	kubevirt "kubevirt.io/api/core/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/nodevirt/nodevirt/shim/podstatus/condition"
 )
 
 // report writes the instance's status if it has changed, and sends events about what
@@ -56,6 +58,7 @@ func news(before, after *kubevirt.VirtualMachineInstanceStatus, v view) []item {
 				after.NodeName, corev1.TaintNodeOutOfService+"=nodeshutdown:NoExecute"))
 		}
 	}
+	all = append(all, accessNews(before.Conditions, after.Conditions)...)
 	for _, now := range after.Conditions {
 		was := find(before.Conditions, now.Type)
 		bad := now.Type == kubevirt.VirtualMachineInstanceSynchronized ||
@@ -73,6 +76,22 @@ func news(before, after *kubevirt.VirtualMachineInstanceStatus, v view) []item {
 		warn(reason, now.Message)
 	}
 	return all
+}
+
+// accessNews returns KubeVirt's events about access credentials. A guest whose agent is not
+// there is no event: each one begins so.
+func accessNews(before, after []cond) []item {
+	was := find(before, kubevirt.VirtualMachineInstanceAccessCredentialsSynchronized)
+	now := find(after, kubevirt.VirtualMachineInstanceAccessCredentialsSynchronized)
+	switch {
+	case now == nil || now.Reason == condition.ReasonAgentDisconnected,
+		was != nil && was.Status == now.Status && was.Message == now.Message:
+		return nil
+	case now.Status == corev1.ConditionTrue:
+		return []item{{corev1.EventTypeNormal, kubevirt.AccessCredentialsSyncSuccess.String(), "Run", "Access credentials sync successful."}}
+	}
+	return []item{{corev1.EventTypeWarning, kubevirt.AccessCredentialsSyncFailed.String(), "Run",
+		"Access credentials sync failed: " + now.Message}}
 }
 
 func find(all []cond, kind kubevirt.VirtualMachineInstanceConditionType) *cond {

@@ -98,6 +98,49 @@ func TestWhy(t *testing.T) {
 	}
 }
 
+// TestAccess: the state of access credentials becomes KubeVirt's conditions and events.
+func TestAccess(t *testing.T) {
+	vmi := new(kubevirt.VirtualMachineInstance)
+	of := func(status corev1.ConditionStatus, reason, message string) view {
+		v := seen(readyNode, corev1.PodRunning, running)
+		v.pod.Status.Conditions = append(v.pod.Status.Conditions, corev1.PodCondition{
+			Type: condition.AccessCredentialsSynchronized, Status: status, Reason: reason, Message: message})
+		return v
+	}
+	for _, tt := range []struct {
+		v           view
+		synced      corev1.ConditionStatus // "" for no condition
+		unsupported bool
+		event       string
+	}{
+		{seen(readyNode, corev1.PodRunning, running), "", false, ""},
+		{of(corev1.ConditionFalse, condition.ReasonAgentDisconnected, "no agent"), corev1.ConditionFalse, false, ""},
+		{of(corev1.ConditionFalse, condition.ReasonSyncFailed, "no user"), corev1.ConditionFalse, false, "Access credentials sync failed: no user"},
+		{of(corev1.ConditionFalse, condition.ReasonSyncFailed, "no user"), corev1.ConditionFalse, false, ""},
+		{of(corev1.ConditionFalse, condition.ReasonUnsupportedAgent, "no guest-x"), corev1.ConditionFalse, true, "Access credentials sync failed: no guest-x"},
+		{of(corev1.ConditionTrue, condition.ReasonSynchronized, ""), corev1.ConditionTrue, false, "Access credentials sync successful."},
+		{seen(readyNode, corev1.PodFailed, crashed), "", false, ""},
+	} {
+		before := vmi.Status.Conditions
+		vmi.Status.Conditions = conditions(vmi, tt.v, time.Now())
+		var status corev1.ConditionStatus
+		if c := find(vmi.Status.Conditions, kubevirt.VirtualMachineInstanceAccessCredentialsSynchronized); c != nil {
+			status = c.Status
+		}
+		c := find(vmi.Status.Conditions, kubevirt.VirtualMachineInstanceUnsupportedAgent)
+		if unsupported := c != nil && c.Status == corev1.ConditionTrue && c.Message != ""; status != tt.synced || unsupported != tt.unsupported {
+			t.Errorf("%+v: synchronized %q, unsupported %t", tt, status, unsupported)
+		}
+		event := ""
+		for _, e := range accessNews(before, vmi.Status.Conditions) {
+			event += e.text
+		}
+		if event != tt.event {
+			t.Errorf("event %q, want %q", event, tt.event)
+		}
+	}
+}
+
 // TestDisrupted: an end that others caused says nothing about the next start.
 func TestDisrupted(t *testing.T) {
 	for reason, want := range map[string]bool{ReasonPodDeleted: true, ReasonNodeGone: true, "Error": false, "": false} {

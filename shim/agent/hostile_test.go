@@ -141,6 +141,36 @@ func TestHostileAgents(t *testing.T) {
 	}
 }
 
+// An agent that answers with the password that it was given cannot put it into an error.
+func TestPasswordsStaySecret(t *testing.T) {
+	for answer, want := range map[string]error{
+		`{"error": {"class": "GenericError", "desc": "hunter2"}}`:             nil,
+		`{"error": {"class": "CommandNotFound", "desc": "hunter2 disabled"}}`: ErrDisabled,
+		`{"return": hunter2}`: ErrGarbled,
+		`hunter2`:             ErrGarbled,
+	} {
+		a, _ := impostor(t, synced(answer+"\n"))
+		err := a.Actions.SetPassword(t.Context(), "root", "hunter2")
+		if err == nil || !strings.Contains(err.Error(), "guest-set-user-password") || strings.Contains(err.Error(), "hunter") || want != nil && !errors.Is(err, want) {
+			t.Errorf("%s: %v", answer, err)
+		}
+	}
+}
+
+func TestSetKeys(t *testing.T) {
+	a, _ := impostor(t, synced(`{"return": {}}`+"\n", `{"error": {"class": "GenericError", "desc": "failed to lookup user 'x'"}}`+"\n",
+		`{"error": {"class": "CommandNotFound", "desc": "no"}}`+"\n"))
+	if err := a.Actions.SetKeys(t.Context(), "x", []string{"ssh-rsa AAAA"}); err != nil {
+		t.Error(err)
+	}
+	if err := a.Actions.SetKeys(t.Context(), "x", nil); err == nil || !strings.Contains(err.Error(), "failed to lookup user") {
+		t.Error(err)
+	}
+	if err := a.Actions.SetKeys(t.Context(), "x", nil); !errors.Is(err, ErrDisabled) || !strings.Contains(err.Error(), "guest-ssh-add-authorized-keys") {
+		t.Error(err)
+	}
+}
+
 func TestAnswersInPieces(t *testing.T) {
 	large := bytes.Repeat([]byte("x"), 3<<20)
 	a, link := impostor(t, synced(accepted, `{"return": {"exited": false}}`+"\n",

@@ -12,7 +12,7 @@ func seedDisk(files folders, layout seed.Layout) isoDisk {
 		files: files,
 		name:  func(Disk) string { return "seed.iso" },
 		write: func(ctx context.Context, k Disk, path string) error {
-			content, err := seed.WithSecrets(*k.VM.Spec.Seed)
+			content, err := seed.WithSecrets(layout, *k.VM.Spec.Seed)
 			if err != nil {
 				return err
 			}

@@ -24,6 +24,8 @@ type Facts struct {
 	Reason, Message string
 	// Since is when Ready changed; the time of the write if zero.
 	Since time.Time
+	// Credentials are nil for a VM whose agent sets no keys and passwords, and if not known.
+	Credentials *Credentials
 	// Machine is nil unless the domain exists: before the start and after the end.
 	Machine *Machine
 }
@@ -36,6 +38,12 @@ type Machine struct {
 	Agent *bool
 	// Guest is what the agent reported, nil if it did not.
 	Guest *condition.Guest
+}
+
+// Credentials say whether the guest has the keys and passwords that its agent sets.
+type Credentials struct {
+	// Reason is one of AccessCredentialsSynchronized, Message what failed.
+	Reason, Message string
 }
 
 // Condition is a condition of a pod. Unlike the API's type it encodes empty fields,
@@ -69,6 +77,10 @@ func (f Facts) conditions(now time.Time) []Condition {
 		since = now
 	}
 	all := []Condition{made(condition.VMReady, f.Ready, f.Reason, clip(f.Message, maxMessage), since)}
+	if c := f.Credentials; c != nil {
+		all = append(all, made(condition.AccessCredentialsSynchronized, c.Reason == condition.ReasonSynchronized,
+			c.Reason, clip(c.Message, maxMessage), now))
+	}
 	if f.Machine == nil {
 		return append(all,
 			made(condition.Paused, false, condition.ReasonNotPaused, "", now),

@@ -46,3 +46,27 @@ func TestClip(t *testing.T) {
 		}
 	}
 }
+
+// TestCredentials: the condition is there for VMs with credentials, and True only once these are set.
+func TestCredentials(t *testing.T) {
+	for reason, want := range map[string]string{
+		"": "", condition.ReasonSynchronized: "True", condition.ReasonSyncFailed: "False", condition.ReasonUnsupportedAgent: "False",
+	} {
+		f := running(true, "")
+		if reason != "" {
+			f.Credentials = &Credentials{Reason: reason, Message: strings.Repeat("x", maxMessage+1)}
+		}
+		got := ""
+		for _, c := range f.conditions(time.Unix(0, 0)) {
+			if c.Type == condition.AccessCredentialsSynchronized {
+				got = c.Status
+				if c.Reason != reason || len(c.Message) > maxMessage {
+					t.Errorf("%s: %d bytes of message, reason %s", reason, len(c.Message), c.Reason)
+				}
+			}
+		}
+		if got != want {
+			t.Errorf("%s: status %q, want %q", reason, got, want)
+		}
+	}
+}

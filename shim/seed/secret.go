@@ -8,15 +8,16 @@ import (
 	"os"
 	"strings"
 
+	"github.com/nodevirt/nodevirt/shim/credential"
 	"github.com/nodevirt/nodevirt/shim/vmspec"
 )
 
 // maxSecret is the largest Secret to read, in bytes. It is Kubernetes' limit.
 const maxSecret = 1 << 20
 
-// WithSecrets returns a seed with the Secrets that the kubelet has mounted for it.
-// Keys are KubeVirt's, in either of their forms.
-func WithSecrets(s vmspec.Seed) (vmspec.Seed, error) {
+// WithSecrets returns a layout's seed with the Secrets that the kubelet has mounted for
+// it. Keys are KubeVirt's, in either of their forms.
+func WithSecrets(l Layout, s vmspec.Seed) (vmspec.Seed, error) {
 	var errs []error
 	for _, part := range []struct {
 		folder, key, other string
@@ -31,7 +32,13 @@ func WithSecrets(s vmspec.Seed) (vmspec.Seed, error) {
 		content, err := readSecret(part.folder, part.key, part.other)
 		*part.to, errs = content, append(errs, err)
 	}
-	return s, errors.Join(errs...)
+	var keys []string
+	for _, secret := range s.KeysFrom {
+		more, err := credential.Keys(secret)
+		keys, errs = append(keys, more...), append(errs, err)
+	}
+	s, err := s.WithKeys(l.source, keys)
+	return s, errors.Join(append(errs, err)...)
 }
 
 // readSecret reads the first key that exists. The files of a Secret are links within its folder.

@@ -35,7 +35,7 @@ func secretFolder(t *testing.T, files map[string]string) string {
 
 func TestWithSecrets(t *testing.T) {
 	one := secretFolder(t, map[string]string{"userdata": "#cloud-config", "networkData": "version: 2"})
-	got, err := seed.WithSecrets(vmspec.Seed{MetaData: "m", UserDataFrom: one, NetworkConfigFrom: one})
+	got, err := seed.WithSecrets(seed.NoCloud(), vmspec.Seed{MetaData: "m", UserDataFrom: one, NetworkConfigFrom: one})
 	if err != nil || got.UserData != "#cloud-config" || got.NetworkConfig != "version: 2" || got.MetaData != "m" {
 		t.Errorf("%+v, %v", got, err)
 	}
@@ -50,8 +50,35 @@ func TestWithSecrets(t *testing.T) {
 		outside:              "escapes",
 		"/nowhere":           "no such file",
 	} {
-		if _, err := seed.WithSecrets(vmspec.Seed{UserDataFrom: folder}); err == nil || !strings.Contains(err.Error(), want) {
+		if _, err := seed.WithSecrets(seed.NoCloud(), vmspec.Seed{UserDataFrom: folder}); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %v, want %s", folder, err, want)
 		}
+	}
+}
+
+func TestWithKeys(t *testing.T) {
+	keys := []vmspec.MountedSecret{
+		{Name: "a", Folder: secretFolder(t, map[string]string{"b": "ssh-rsa AAAA2", "a": "ssh-rsa AAAA1 me"})},
+		{Name: "b", Folder: secretFolder(t, map[string]string{"a": "ssh-rsa AAAA3"})},
+	}
+	for _, tt := range []struct {
+		layout         seed.Layout
+		metaData, want string
+	}{
+		{seed.NoCloud(), "instance-id: i\n", "instance-id: i\npublic-keys:\n- ssh-rsa AAAA1 me\n- ssh-rsa AAAA2\n- ssh-rsa AAAA3\n"},
+		{seed.NoCloud(), "public-keys:\n- ssh-rsa AAAA0\nzone: b\n",
+			"public-keys:\n- ssh-rsa AAAA0\n- ssh-rsa AAAA1 me\n- ssh-rsa AAAA2\n- ssh-rsa AAAA3\nzone: b\n"},
+		{seed.ConfigDrive(), `{"uuid":"u"}`, `{"public_keys":{"0":"ssh-rsa AAAA1 me","1":"ssh-rsa AAAA2","2":"ssh-rsa AAAA3"},"uuid":"u"}` + "\n"},
+		{seed.ConfigDrive(), `{"public_keys":{"0":"ssh-rsa AAAA0"}}`,
+			`{"public_keys":{"0":"ssh-rsa AAAA0","1":"ssh-rsa AAAA1 me","2":"ssh-rsa AAAA2","3":"ssh-rsa AAAA3"}}` + "\n"},
+	} {
+		got, err := seed.WithSecrets(tt.layout, vmspec.Seed{MetaData: tt.metaData, KeysFrom: keys})
+		if err != nil || got.MetaData != tt.want {
+			t.Errorf("%s: %q, %v", tt.metaData, got.MetaData, err)
+		}
+	}
+	none := vmspec.Seed{MetaData: "a: b\n", KeysFrom: []vmspec.MountedSecret{{Name: "a", Folder: "/nowhere"}}}
+	if got, err := seed.WithSecrets(seed.NoCloud(), none); err == nil || !strings.Contains(err.Error(), "Secret a: ") || got.MetaData != none.MetaData {
+		t.Errorf("%+v, %v", got, err)
 	}
 }

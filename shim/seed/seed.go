@@ -19,20 +19,24 @@ type Layout struct {
 	// Label is the volume's label, by which cloud-init finds the volume.
 	Label string
 
+	source                                    vmspec.Source
 	folder, userData, metaData, networkConfig string
 }
 
 // NoCloud is the layout of the data source of this name (cloud-init's documentation,
 // "NoCloud").
 func NoCloud() Layout {
-	return Layout{Label: "cidata", userData: "user-data", metaData: "meta-data", networkConfig: "network-config"}
+	return Layout{
+		Label: "cidata", source: vmspec.SourceSeed,
+		userData: "user-data", metaData: "meta-data", networkConfig: "network-config",
+	}
 }
 
 // ConfigDrive is the layout of OpenStack's config drive, version 2 (cloud-init's
 // documentation, "Config drive").
 func ConfigDrive() Layout {
 	return Layout{
-		Label: "config-2", folder: "openstack/latest",
+		Label: "config-2", source: vmspec.SourceConfigDrive, folder: "openstack/latest",
 		userData: "user_data", metaData: "meta_data.json", networkConfig: "network_data.json",
 	}
 }

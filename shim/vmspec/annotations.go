@@ -109,7 +109,10 @@ func readAnnotations(annotations map[string]string) (wishes, error) {
 			m, err := parseMetaData(value)
 			w.seeded, w.metaData, errs = true, m, append(errs, err)
 		case AnnotationSSHKeys:
-			keys, err := parseSSHKeys(value)
+			keys, err := AuthorizedKeys(AnnotationSSHKeys, value)
+			if len(keys) == 0 && err == nil {
+				err = errors.New(AnnotationSSHKeys + ": holds no key; remove it or add one")
+			}
 			w.seeded, w.sshKeys, errs = true, keys, append(errs, err)
 		case AnnotationDiskMode:
 			m, err := parseModes(value)

@@ -189,6 +189,30 @@ spec.domain.devices.disks[4].disk.bus: a read-only disk on bus sata must be a cd
 spec.domain.devices.inputs[0].name: Required value
 spec.domain.devices.inputs[2].name: Duplicate value: "a"
 spec.domain.devices.watchdog.name: Required value`},
+	{"access credentials", `{"domain": {}, "volumes": [{"name": "seed", "cloudInitNoCloud": {"userData": "x"}},
+			{"name": "access-credential-6", "cloudInitNoCloud": {"userData": "x"}}],
+		"accessCredentials": [{}, {"sshPublicKey": {}, "userPassword": {}},
+			{"sshPublicKey": {"source": {"secret": {"secretName": "a"}}, "propagationMethod": {"noCloud": {}, "configDrive": {}}}},
+			{"sshPublicKey": {"source": {"secret": {"secretName": "a"}}, "propagationMethod": {"configDrive": {}}}},
+			{"sshPublicKey": {"source": {"secret": {"secretName": "a"}}, "propagationMethod": {"qemuGuestAgent": {}}}},
+			{"userPassword": {}},
+			{"sshPublicKey": {"source": {"secret": {"secretName": "a"}}, "propagationMethod": {"noCloud": {}}}}]}`,
+		`spec.volumes[1].cloudInitNoCloud: one cloud-init volume per VM is supported
+spec.accessCredentials[0]: Required value: sshPublicKey or userPassword
+spec.accessCredentials[1]: sshPublicKey and userPassword: use one of them
+spec.accessCredentials[1].sshPublicKey.source.secret.secretName: Required value
+spec.accessCredentials[1].sshPublicKey.propagationMethod: Required value: configDrive, noCloud or qemuGuestAgent
+spec.accessCredentials[2].sshPublicKey.propagationMethod: use one of configDrive, noCloud and qemuGuestAgent
+spec.accessCredentials[3].sshPublicKey.propagationMethod: configDrive requires a volume of kind cloudInitConfigDrive; add one
+spec.accessCredentials[4].sshPublicKey.propagationMethod.qemuGuestAgent.users: Required value: the users that the keys are for
+spec.accessCredentials[5].userPassword.source.secret.secretName: Required value
+spec.accessCredentials[5].userPassword.propagationMethod.qemuGuestAgent: Required value
+spec.volumes[1]: the volume of spec.accessCredentials[6] has the name access-credential-6, too; rename this one`},
+	{"names in access credentials", `{"domain": {}, "accessCredentials": [
+			{"sshPublicKey": {"source": {"secret": {"secretName": "../a"}}, "propagationMethod": {"qemuGuestAgent": {"users": ["a b", "../a"]}}}}]}`,
+		`spec.accessCredentials[0].sshPublicKey.propagationMethod.qemuGuestAgent.users[0]: Invalid value: "a b": must match [A-Za-z0-9_][A-Za-z0-9_.@$-]* and have at most 63 characters
+spec.accessCredentials[0].sshPublicKey.propagationMethod.qemuGuestAgent.users[1]: Invalid value: "../a": must match [A-Za-z0-9_][A-Za-z0-9_.@$-]* and have at most 63 characters
+spec.accessCredentials[0].sshPublicKey.source.secret.secretName: Invalid value: "../a": must be DNS labels with dots between them, at most 253 characters`},
 	{"a watchdog of no model", `{"domain": {"devices": {"watchdog": {"name": "dog"}}}}`, `spec.domain.devices.watchdog.i6300esb: Required value: the only model`},
 	{"much memory", least(`"memory": {"guest": "999999999999T"}`, ``), `spec.domain.memory.guest: Invalid value: "999999999999T": must be a quantity of at most 1125899906842624`},
 	{"requests above limits", least(`"resources": {"requests": {"cpu": 3, "memory": "2Gi"},

@@ -89,6 +89,7 @@ func TestFromCRI(t *testing.T) {
 		{name: "vmi-all", annotations: vmi(allVMI), resources: noLimits, mounts: []*runtimeapi.Mount{
 			filesAt("config", "configmap"), filesAt("secret", "secret"), filesAt("pod", "downward-api"),
 			filesAt("account", "projected"), filesAt("answers", "secret"),
+			filesAt("access-credential-0", "secret"), filesAt("access-credential-1", "secret"), filesAt("access-credential-2", "secret"),
 		}, devices: []*runtimeapi.Device{{ContainerPath: "/dev/san", HostPath: "/pods/1/san", Permissions: "mr"}}},
 		{
 			name: "vmi-files",
@@ -102,9 +103,10 @@ func TestFromCRI(t *testing.T) {
 			name: "vmi-config-drive",
 			annotations: with(with(vmi(`{"domain": {"firmware": {"uuid": "5d307ca9-b3ef-428c-8861-06e72d69f223"}, "devices": {"disks": [{"name": "root"}, {"name": "seed", "disk": {"bus": "virtio"}}]}},
 				"volumes": [{"name": "root", "containerDisk": {"image": "r"}}, {"name": "seed", "cloudInitConfigDrive": {
-					"secretRef": {"name": "a"}, "networkData": "{}"}}]}`), vmspec.AnnotationSSHKeys, "ssh-rsa AAAAnew two"),
+					"secretRef": {"name": "a"}, "networkData": "{}"}}],
+				"accessCredentials": [{"sshPublicKey": {"source": {"secret": {"secretName": "keys"}}, "propagationMethod": {"configDrive": {}}}}]}`), vmspec.AnnotationSSHKeys, "ssh-rsa AAAAnew two"),
 				vmspec.AnnotationMetaData, "zone: b\nnested: {z: 1, 2: [true, null]}\npublic-keys: ssh-rsa AAAAold one\n"),
-			mounts: []*runtimeapi.Mount{{ContainerPath: "/volumes/seed", HostPath: secretsAt}},
+			mounts: []*runtimeapi.Mount{{ContainerPath: "/volumes/seed", HostPath: secretsAt}, filesAt("access-credential-0", "secret")},
 		},
 		{
 			name: "vmi-config-drive-least",
@@ -334,5 +336,10 @@ const allVMI = `{
 	],
 	"networks": [
 		{"name": "pods_1", "pod": {"vmNetworkCIDR": "10.009.0.0/24", "vmIPv6NetworkCIDR": "fd09::/120"}},
-		{"name": "backup", "multus": {"networkName": "default/backup-net"}}]
+		{"name": "backup", "multus": {"networkName": "default/backup-net"}}],
+	"accessCredentials": [
+		{"sshPublicKey": {"source": {"secret": {"secretName": "team"}}, "propagationMethod": {"noCloud": {}}}},
+		{"sshPublicKey": {"source": {"secret": {"secretName": "team"}}, "propagationMethod": {"qemuGuestAgent": {"users": ["fedora", "j.doe@example"]}}}},
+		{"userPassword": {"source": {"secret": {"secretName": "passwords"}}, "propagationMethod": {"qemuGuestAgent": {}}}}
+	]
 }`

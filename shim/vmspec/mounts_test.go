@@ -23,6 +23,8 @@ func TestBadMounts(t *testing.T) {
 			{"name": "root", "persistentVolumeClaim": {"claimName": "r"}}]}`)
 	}
 	lun, lunless := one(`"lun": {}`), one(`"disk": {"bus": "virtio"}`)
+	withKeys := vmi(`{"domain": {}, "accessCredentials": [
+		{"userPassword": {"source": {"secret": {"secretName": "a"}}, "propagationMethod": {"qemuGuestAgent": {}}}}]}`)
 	bySecret := seeded(`"cloudInitNoCloud": {"secretRef": {"name": "a"}}`)
 	for _, tt := range []struct {
 		name        string
@@ -57,6 +59,12 @@ container vm: volume mounted at /a�/c : the last part of the path names the di
 			`nodevirt.io/vmi: spec.volumes[1]: container vm mounts files, such as a Secret, at /seed, and this volume takes none`},
 		{"no Secret", bySecret, nil,
 			`nodevirt.io/vmi: spec.volumes[1].cloudInitNoCloud: its Secret is not mounted; mount it at a path that ends in /seed`},
+		{"no Secret of a credential", withKeys, nil,
+			`nodevirt.io/vmi: spec.accessCredentials[0]: its Secret is not mounted; mount it at a path that ends in /access-credential-0`},
+		{"a folder for a credential's Secret", withKeys, []*runtimeapi.Mount{{ContainerPath: "/access-credential-0", HostPath: "/etc"}},
+			`nodevirt.io/vmi: spec.accessCredentials[0]: its Secret is not mounted; mount it at a path that ends in /access-credential-0`},
+		{"a credential too many", withKeys, []*runtimeapi.Mount{filesAt("access-credential-0", "secret"), filesAt("access-credential-1", "secret")},
+			`nodevirt.io/vmi: spec.volumes: container vm mounts a volume at /volumes/access-credential-1, and none of these has the name "access-credential-1"`},
 		{"a folder for a Secret", bySecret, []*runtimeapi.Mount{{ContainerPath: "/seed", HostPath: "/srv/kubernetes.io~secret/../../etc"}},
 			`container vm: volume mounted at /seed: such volumes are not supported in a VM yet; remove it`},
 		{"a ConfigMap", nil, []*runtimeapi.Mount{filesAt("config", "configmap")},

@@ -1,7 +1,6 @@
 package vmspec
 
 import (
-	"errors"
 	"fmt"
 	"strings"
 	"unicode"
@@ -151,9 +150,33 @@ func flatten(value any) []string {
 	return keys
 }
 
-// parseSSHKeys reads lines of authorized_keys (sshd(8)), without blank lines and
-// comments.
-func parseSSHKeys(text string) ([]string, error) {
+// WithKeys returns the seed with more SSH keys, after those of its meta data, which has
+// the format of a disk's source.
+func (s Seed) WithKeys(source Source, keys []string) (Seed, error) {
+	if len(keys) == 0 {
+		return s, nil
+	}
+	var m metaData
+	err := yaml.Unmarshal([]byte(s.MetaData), (*yaml.MapSlice)(&m)) // JSON is YAML
+	if err == nil && source == SourceConfigDrive {
+		m = m.with(keyDriveKeys, numbered(append(flatten(m.get(keyDriveKeys)), keys...)))
+		s.MetaData, err = m.json()
+		return s, err
+	}
+	var text []byte
+	if err == nil {
+		text, err = yaml.Marshal(yaml.MapSlice(m.with(keyPublicKeys, append(m.publicKeys(), keys...))))
+	}
+	if err != nil {
+		return s, fmt.Errorf("add SSH keys to cloud-init's meta data: %w", err)
+	}
+	s.MetaData = string(text)
+	return s, nil
+}
+
+// AuthorizedKeys reads lines of authorized_keys (sshd(8)), without blank lines and
+// comments. Its errors begin with the text's origin.
+func AuthorizedKeys(origin, text string) ([]string, error) {
 	var keys []string
 	var errs []error
 	number := 0
@@ -163,14 +186,10 @@ func parseSSHKeys(text string) ([]string, error) {
 		switch {
 		case line == "" || strings.HasPrefix(line, "#"):
 		case !isSSHKey(line):
-			errs = append(errs, fmt.Errorf("%s: line %d is not a public key as in authorized_keys",
-				AnnotationSSHKeys, number))
+			errs = append(errs, fmt.Errorf("%s: line %d is not a public key as in authorized_keys", origin, number))
 		default:
 			keys = append(keys, line)
 		}
-	}
-	if len(keys)+len(errs) == 0 {
-		return nil, errors.New(AnnotationSSHKeys + ": holds no key; remove it or add one")
 	}
 	return keys, capped(errs)
 }

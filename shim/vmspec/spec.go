@@ -38,6 +38,8 @@ type Spec struct {
 	Hostname string `json:"hostname"`
 	// Seed is the content of the cloud-init disk; nil where no disk carries one.
 	Seed *Seed `json:"seed,omitempty"`
+	// Credentials are the keys and passwords that the guest's agent sets.
+	Credentials []Credential `json:"credentials,omitempty"`
 }
 
 // CPU is a guest's processor. Sockets, Cores and Threads are at least 1;
@@ -157,4 +159,6 @@ type Seed struct {
 	// to the NoCloud disk alone.
 	UserDataFrom      string `json:"userDataFrom,omitempty"`
 	NetworkConfigFrom string `json:"networkConfigFrom,omitempty"`
+	// KeysFrom are Secrets with SSH keys, which are added to those of MetaData.
+	KeysFrom []MountedSecret `json:"keysFrom,omitempty"`
 }

@@ -16,7 +16,7 @@ func Supported() fields.Supported { return fields.Supported{Rows: rows(), Hints:
 
 func rows() []fields.Row {
 	return slices.Concat(domainRows(), []fields.Row{fields.At("volumes[].name", fields.Label)},
-		volumeRows(func(k VolumeKind) []fields.Row { return k.rows }), networkRows())
+		volumeRows(func(k VolumeKind) []fields.Row { return k.rows }), networkRows(), credentialRows())
 }
 
 // domainRows are the fields of the VM itself. [VolumeKinds] has those of volumes.

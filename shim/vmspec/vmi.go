@@ -65,6 +65,7 @@ func checkSeed(w wishes) error {
 type translation struct {
 	Spec
 	cloudInit *cloudInit // nil without such a volume
+	keys      []MountedSecret
 }
 
 // withSeed returns the VM with the seed of its volume and the annotations.
@@ -92,6 +93,7 @@ func (t translation) withSeed(w wishes, r request) (Spec, error) {
 			return Spec{}, err
 		}
 	}
+	spec.Seed.KeysFrom = t.keys
 	if t.cloudInit.userDataSecret {
 		spec.Seed.UserDataFrom = t.cloudInit.folder
 	}
@@ -110,7 +112,9 @@ func translate(
 	problems = append(problems, p...)
 	firmware, p := firmware(domain.Child("firmware"), vmi, r)
 	problems = append(problems, p...)
-	volumes, p := readVolumes(root, vmi.Volumes, r)
+	volumes, p := readVolumes(root, vmi, r)
+	problems = append(problems, p...)
+	access, p := readCredentials(root.Child("accessCredentials"), vmi.AccessCredentials, &volumes)
 	problems = append(problems, p...)
 	boot := bootOrder{}
 	disks, p := disks(domain.Child("devices", "disks"), vmi.Domain.Devices.Disks, volumes, boot)
@@ -134,13 +138,14 @@ func translate(
 		Disks:       disks,
 		Interfaces:  interfaces,
 		Hostname:    name,
+		Credentials: access.byAgent,
 		StartPaused: vmi.StartStrategy != nil && *vmi.StartStrategy == kubevirt.StartStrategyPaused,
 	}
 	if f := vmi.Domain.Features; f != nil {
 		spec.NoACPI = !isOr(f.ACPI.Enabled, true)
 	}
 	problems = append(problems, spec.devices(domain.Child("devices"), vmi.Domain.Devices)...)
-	return translation{Spec: spec, cloudInit: volumes.cloudInit}, problems
+	return translation{Spec: spec, cloudInit: volumes.cloudInit, keys: access.seeded}, problems
 }
 
 // firmware reads the SMBIOS fields and the kernel.

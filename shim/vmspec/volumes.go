@@ -21,6 +21,8 @@ type volumes struct {
 	all       []volume
 	mounts    *mountsOf // the container's, nil where it is not known yet
 	cloudInit *cloudInit
+	// credentials is the number of access credentials, whose Secrets are mounted, too.
+	credentials int
 }
 
 func (v *volumes) find(name string) *volume {
@@ -39,11 +41,11 @@ func (v *volumes) of(source Source) *volume {
 	return &v.all[i]
 }
 
-func readVolumes(root *field.Path, given []kubevirt.Volume, r request) (volumes, field.ErrorList) {
+func readVolumes(root *field.Path, vmi *kubevirt.VirtualMachineInstanceSpec, r request) (volumes, field.ErrorList) {
 	at := root.Child("volumes")
-	v := volumes{mounts: r.mounts}
+	v := volumes{mounts: r.mounts, credentials: len(vmi.AccessCredentials)}
 	var problems field.ErrorList
-	for i, g := range given {
+	for i, g := range vmi.Volumes {
 		at := at.Index(i)
 		if g.Name == "" {
 			problems = append(problems, field.Required(at.Child("name"), ""))
@@ -68,6 +70,9 @@ func (v *volumes) checkWhole(at *field.Path, r request) field.ErrorList {
 	var problems field.ErrorList
 	for _, m := range *v.mounts {
 		o := v.find(m.name)
+		if o == nil && v.ofCredential(m.name) {
+			continue
+		}
 		if o == nil {
 			problems = append(problems, refused(at, "container %s mounts a volume at %s, and none of these has the name %q",
 				r.container, excerpt(m.at), m.name))
@@ -84,6 +89,16 @@ func (v *volumes) checkWhole(at *field.Path, r request) field.ErrorList {
 		}
 	}
 	return problems
+}
+
+// ofCredential reports whether a mount has the name of a credential's Secret.
+func (v *volumes) ofCredential(name string) bool {
+	for i := range v.credentials {
+		if name == credentialName(i) {
+			return true
+		}
+	}
+	return false
 }
 
 // read returns what a volume says of its disk.

@@ -31,11 +31,15 @@ const (
 )
 
 // TinyWithLogin returns the path of a disk as Tiny's, whose guest asks for a login on its console, has
-// Debian's bash, asks for an IPv6 address, and prompts as a distribution does. One with the agent has OpenSSH's server, too, and needs 160 MiB of memory.
+// Debian's bash, asks for an IPv6 address, and prompts as a distribution does. It needs 112 MiB of memory;
+// one with the agent has OpenSSH's server, too, and needs 192 MiB.
 func TinyWithLogin(ctx context.Context, o Options, flavour Flavour, agent bool) (string, error) {
 	name := string(flavour)
 	loginPackages := []string{"bash", "libtinfo6", "isc-dhcp-client"}
-	v := tinyVariant{name: "tiny-" + name, kernel: cloud, packages: slices.Concat(loginPackages, []string{"libc6"}), programs: []string{"bash", "dhclient"}}
+	v := tinyVariant{
+		name: "tiny-" + name, kernel: cloud,
+		packages: slices.Concat(loginPackages, []string{"libc6"}), programs: []string{"bash", "dhclient"},
+	}
 	if agent {
 		v.name += "-agent"
 		v.modules = freezeModules
@@ -49,11 +53,17 @@ func TinyWithLogin(ctx context.Context, o Options, flavour Flavour, agent bool) 
 	if flavour == Alpine && !agent { // the cloud's kernel knows no watchdog
 		v.kernel, v.modules = fullKernel, []string{"i6300esb"}
 	}
+	passwd := "root:x:0:0:root:/root:/bin/sh\n" + "sshd:x:74:74:sshd:/var/empty:/bin/false\n"
+	if flavour != Alpine {
+		passwd += name + ":x:0:0:" + name + ":/home/" + name + ":/bin/sh\n"
+		v.files = append(v.files, entry{name: "home/" + name, mode: typeDir | 0o755})
+	}
+	v.files = append(v.files, entry{name: "etc/sysconfig", mode: typeDir | 0o755})
 	for path, text := range map[string]string{
 		"etc/flavour":    "FLAVOUR=" + name + "\n",
 		"etc/hostname":   host + "\n",
 		"etc/os-release": "ID=" + name + "\nNAME=" + name + "\nVERSION_ID=1\nPRETTY_NAME=" + name + "\n",
-		"etc/passwd":     "root:x:0:0:root:/root:/bin/sh\n" + "sshd:x:74:74:sshd:/var/empty:/bin/false\n",
+		"etc/passwd":     passwd,
 	} {
 		v.files = append(v.files, fileEntry(path, []byte(text)))
 	}

@@ -35,6 +35,7 @@ func layers() [][]string {
 		{"shim/metrics", "shim/share", "shim/vminfo"},
 		{"shim/disk/...", "shim/vm/event", "shim/vmfile"},
 		{"shim/config", "shim/domain", "shim/record", "shim/seed"},
+		{"shim/credential"},
 
 		// What both halves read, and what knows neither.
 		{"shim/vmspec"},

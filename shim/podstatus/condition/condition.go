@@ -22,6 +22,9 @@ const (
 	AgentConnected = "nodevirt.io/AgentConnected"
 	// GuestInfo is True if its message is a [Guest] as JSON, as reported by the guest agent.
 	GuestInfo = "nodevirt.io/GuestInfo"
+	// AccessCredentialsSynchronized is True while the guest has the keys and passwords of
+	// the VM's Secrets, as far as its agent sets them. Other VMs don't have the condition.
+	AccessCredentialsSynchronized = "nodevirt.io/AccessCredentialsSynchronized" //nolint:gosec // a name, not a secret
 	// LiveMigratable is False with a reason if the VM cannot be migrated to another
 	// node while it runs.
 	LiveMigratable = "nodevirt.io/LiveMigratable"
@@ -54,6 +57,13 @@ const (
 	ReasonAgentConnected    = "AgentConnected"
 	ReasonAgentDisconnected = "AgentDisconnected"
 	ReasonAgentReported     = "AgentReported"
+)
+
+// Reasons of AccessCredentialsSynchronized, beside ReasonAgentDisconnected.
+const (
+	ReasonSynchronized     = "Synchronized"
+	ReasonSyncFailed       = "SyncFailed"
+	ReasonUnsupportedAgent = "UnsupportedAgent" // the agent does not support a needed command
 )
 
 // ReasonMigrationUnsupported is the reason of LiveMigratable: this version does not migrate VMs.

@@ -34,23 +34,30 @@ type Agents struct {
 	ports  ports
 	tasks  *background.Tasks
 	log    *slog.Logger
-	of     table.PerVM[*agent.Agent]
+	// changed notes that something new is known of a guest.
+	changed func(*table.VM)
+	of      table.PerVM[*agent.Agent]
+	access  table.PerVM[*access]
+	// accessPause is the time between two looks at the Secrets of credentials.
+	accessPause time.Duration
 }
 
 // NewAgents returns Agents. It calls changed, from any goroutine, whenever
 // something new is known of a running guest.
 func NewAgents(l layout.Layout, p ports, tasks *background.Tasks, log *slog.Logger, changed func(*table.VM)) *Agents {
 	large := make(chan struct{}, largeAnswers)
-	a := &Agents{layout: l, ports: p, tasks: tasks, log: log}
+	a := &Agents{layout: l, ports: p, tasks: tasks, log: log, accessPause: accessPause}
+	a.changed = func(v *table.VM) {
+		if v.Record().State == record.Running {
+			changed(v)
+		}
+	}
+	a.access.New = func(*table.VM) *access { return &access{end: func() {}} }
 	a.of.New = func(v *table.VM) *agent.Agent {
 		id := v.Record().ID
 		return agent.New(agent.Options{
 			Socket: l.AgentSocket(id), Terminals: commandTerminals(l, id), Large: large,
-			Changed: func() {
-				if v.Record().State == record.Running {
-					changed(v)
-				}
-			},
+			Changed: func() { a.changed(v) },
 		})
 	}
 	return a
@@ -85,8 +92,11 @@ func (a *Agents) Recent(v *table.VM) *agent.State {
 	return &s
 }
 
-// Absent notes that the guest's agent can't be there: the guest starts, or has ended.
-func (a *Agents) Absent(v *table.VM) { a.Of(v).Port.Report(agent.Absent) }
+// Absent notes that the guest's agent is not there.
+func (a *Agents) Absent(v *table.VM) {
+	a.access.Of(v).begin(func() {}) // nothing is known of another agent
+	a.Of(v).Port.Report(agent.Absent)
+}
 
 // PowerOff asks the agent to power the guest off.
 func (a *Agents) PowerOff(ctx context.Context, v *table.VM) error {
@@ -114,7 +124,7 @@ func (a *Agents) Handle(v *table.VM, e domain.Event) {
 		a.Of(v).Port.Report(agent.Present)
 		a.watch(v)
 	case e.Kind == domain.EventAgentDisconnected:
-		a.Of(v).Port.Report(agent.Absent)
+		a.Absent(v)
 	}
 }
 
@@ -135,7 +145,9 @@ func (a *Agents) find(ctx context.Context, v *table.VM, resolve func(agent.Prese
 	}
 }
 
-// watch asks an agent that came for what a status reports.
+// watch asks an agent that came for what a status reports, and sets the guest's
+// credentials.
 func (a *Agents) watch(v *table.VM) {
+	a.keepAccess(v)
 	a.tasks.Run(func(ctx context.Context) { a.Of(v).Facts.Watch(ctx, v.Exited()) })
 }

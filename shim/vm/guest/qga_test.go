@@ -37,7 +37,8 @@ type node struct {
 	tasks    *background.Tasks
 
 	mu      sync.Mutex
-	changed int // how often something new was known of a guest
+	changed int      // how often something new was known of a guest
+	asked   []string // the requests about the guest's users
 }
 
 func newNode(t *testing.T) *node {
@@ -95,7 +96,7 @@ func (n *node) serve(t *testing.T, v *table.VM, answers map[string]string) {
 			if err != nil {
 				return
 			}
-			speak(c, answers)
+			n.speak(c, answers)
 			c.Close()
 		}
 	})
@@ -107,7 +108,7 @@ func (n *node) serve(t *testing.T, v *table.VM, answers map[string]string) {
 	n.agents.Of(v).Port.Report(agent.Present)
 }
 
-func speak(c net.Conn, answers map[string]string) {
+func (n *node) speak(c net.Conn, answers map[string]string) {
 	in := bufio.NewReader(c)
 	for {
 		line, err := in.ReadString('\n')
@@ -122,6 +123,11 @@ func speak(c net.Conn, answers map[string]string) {
 		}
 		if json.Unmarshal([]byte(strings.TrimPrefix(line, "\xff")), &asked) != nil {
 			return
+		}
+		if strings.Contains(line, "username") {
+			n.mu.Lock()
+			n.asked = append(n.asked, strings.TrimSpace(line))
+			n.mu.Unlock()
 		}
 		answer, known := answers[asked.Execute]
 		if first, once := strings.CutPrefix(answer, "once "); once {

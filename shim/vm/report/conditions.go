@@ -36,6 +36,8 @@ type agents interface {
 	// VM that does not run.
 	State(v *table.VM) agent.State
 	Recent(v *table.VM) *agent.State
+	// Credentials is nil for a VM whose agent sets no keys and passwords.
+	Credentials(v *table.VM) *podstatus.Credentials
 }
 
 // Conditions reports VMs to the API server, as conditions of their pods. No

@@ -15,6 +15,7 @@ import (
 	"github.com/nodevirt/nodevirt/shim/podstatus/condition"
 	"github.com/nodevirt/nodevirt/shim/record"
 	"github.com/nodevirt/nodevirt/shim/vm/vmerrors"
+	"github.com/nodevirt/nodevirt/shim/vmspec"
 )
 
 func TestConditionsOfAVM(t *testing.T) {
@@ -96,6 +97,29 @@ func TestConditionsOfAGuest(t *testing.T) {
 	n.conditions.Update(v)
 	if f, _, _ := n.writer.Of("pod-a"); len(f.Machine.Guest.Interfaces) != 0 {
 		t.Errorf("a guest without cards has %+v", f.Machine.Guest.Interfaces)
+	}
+}
+
+// TestConditionsOfCredentials: what the agent has set is reported while the guest runs.
+func TestConditionsOfCredentials(t *testing.T) {
+	n := newNode(t)
+	v := n.add("a", record.Running)
+	n.conditions.SetState(v, domain.State{Status: domain.StatusRunning})
+	if f, _, _ := n.writer.Of("pod-a"); f.Credentials != nil {
+		t.Errorf("a VM without credentials: %+v", f.Credentials)
+	}
+	failed := podstatus.Credentials{Reason: condition.ReasonSyncFailed, Message: "no such user"}
+	n.agents.SetCredentials(v.Record().ID, failed)
+	n.conditions.Update(v)
+	if f, _, _ := n.writer.Of("pod-a"); f.Credentials == nil || *f.Credentials != failed {
+		t.Errorf("credentials %+v", f.Credentials)
+	}
+	change(v, func(r *record.Container) {
+		r.State, r.Spec.Credentials = record.Exited, []vmspec.Credential{{}}
+	})
+	n.conditions.Update(v)
+	if f, _, _ := n.writer.Of("pod-a"); f.Credentials == nil || f.Credentials.Reason != condition.ReasonAgentDisconnected {
+		t.Errorf("after the end: %+v", f.Credentials)
 	}
 }
 

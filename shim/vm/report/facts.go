@@ -19,9 +19,12 @@ func (c *Conditions) facts(v *table.VM, r record.Container) podstatus.Facts {
 		if r.Reason == ReasonStartError {
 			f.Reason = condition.ReasonStartFailed
 		}
+		if len(r.Spec.Credentials) > 0 {
+			f.Credentials = &podstatus.Credentials{Reason: condition.ReasonAgentDisconnected}
+		}
 		return f
 	}
-	f := podstatus.Facts{Ready: true, Reason: condition.ReasonRunning, Since: r.StartedAt, Machine: &podstatus.Machine{}}
+	f := podstatus.Facts{Ready: true, Reason: condition.ReasonRunning, Since: r.StartedAt, Machine: &podstatus.Machine{}, Credentials: c.agents.Credentials(v)}
 	if paused := pausedReason(*c.paused.Of(v).Load()); paused != "" {
 		f.Ready, f.Reason, f.Machine.Paused = false, paused, paused
 	}

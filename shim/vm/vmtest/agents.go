@@ -6,6 +6,7 @@ import (
 
 	"github.com/nodevirt/nodevirt/shim/agent"
 	"github.com/nodevirt/nodevirt/shim/domain"
+	"github.com/nodevirt/nodevirt/shim/podstatus"
 	"github.com/nodevirt/nodevirt/shim/record"
 	"github.com/nodevirt/nodevirt/shim/vm/table"
 )
@@ -16,16 +17,36 @@ type Agents struct {
 
 	mu     sync.Mutex
 	states map[string]agent.State
+	access map[string]podstatus.Credentials
 }
 
 // NewAgents returns Agents that know nothing.
-func NewAgents(s *Script) *Agents { return &Agents{script: s, states: map[string]agent.State{}} }
+func NewAgents(s *Script) *Agents {
+	return &Agents{script: s, states: map[string]agent.State{}, access: map[string]podstatus.Credentials{}}
+}
 
 // Set sets what is known of a VM's guest.
 func (a *Agents) Set(id string, s agent.State) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.states[id] = s
+}
+
+// SetCredentials sets whether a VM's guest has its credentials.
+func (a *Agents) SetCredentials(id string, c podstatus.Credentials) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.access[id] = c
+}
+
+// Credentials implements guest's.
+func (a *Agents) Credentials(v *table.VM) *podstatus.Credentials {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if c, ok := a.access[v.Record().ID]; ok {
+		return &c
+	}
+	return nil
 }
 
 // Handle implements guest's.

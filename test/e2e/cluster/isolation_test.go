@@ -139,10 +139,10 @@ func TestAStrangersVMIsStayInTheirPods(t *testing.T) {
 		}, "spec.domain.devices.interfaces[0].sriov"},
 		"credentials": {func(spec, _, _ object) {
 			spec["accessCredentials"] = []object{{"sshPublicKey": object{
-				"source":            object{"secret": object{"secretName": "treasure"}},
-				"propagationMethod": object{"noCloud": object{}},
+				"source":            object{"secret": object{"secretName": "../default/treasure"}},
+				"propagationMethod": object{"qemuGuestAgent": object{"users": []string{"root"}}},
 			}}}
-		}, "spec.accessCredentials"},
+		}, "spec.accessCredentials[0].sshPublicKey.source.secret.secretName"},
 		"claims": {func(spec, _, _ object) { spec["resourceClaims"] = []object{{"name": "r"}} }, "spec.resourceClaims"},
 	} {
 		err := asStranger(t, strangersVMI(name, c.change))

@@ -22,13 +22,17 @@ import (
 // server is the VM that virtctl's ssh and scp go to, of a distribution as people run them.
 const server = "debian"
 
+// The Secrets with the keys and the passwords of the server's users.
+const serverKeys, serverPasswords = server + "-keys", server + "-passwords"
+
 // secureShell is the client's side of ssh.
 type secureShell struct {
 	*virtctl
 	folder string // with the key, and what is copied
 }
 
-// startServer starts a VM that cloud-init gives a user with the key, and returns at once.
+// startServer starts a VM that cloud-init gives a user with the key, and returns at once. The guest's
+// agent sets the same key, and a password.
 func (v *virtctl) startServer() *secureShell {
 	v.t.Helper()
 	s := &secureShell{v, v.t.TempDir()}
@@ -52,13 +56,25 @@ func (v *virtctl) startServer() *secureShell {
 			log, _ := suite.Kubectl(ctx, "logs", "--selector=vm.kubevirt.io/name="+server, "--tail=60")
 			v.t.Logf("%s\n%s", about, log)
 		}
-		if _, err := suite.Kubectl(ctx, "delete", "vm", server, "--ignore-not-found"); err != nil {
-			v.t.Error(err)
+		for _, what := range []string{"vm/" + server, "secret/" + serverKeys, "secret/" + serverPasswords} {
+			if _, err := suite.Kubectl(ctx, "delete", what, "--ignore-not-found"); err != nil {
+				v.t.Error(err)
+			}
 		}
 	})
-	assert.NilError(v.t, suite.Apply(ctx, fmt.Sprintf(`apiVersion: kubevirt.io/v1
+	assert.NilError(v.t, suite.Apply(ctx, fmt.Sprintf(`apiVersion: v1
+kind: Secret
+metadata: {name: %[2]s}
+stringData: {key: "%[5]s"}
+---
+apiVersion: v1
+kind: Secret
+metadata: {name: %[3]s}
+stringData: {jdoe: %[6]s}
+---
+apiVersion: kubevirt.io/v1
 kind: VirtualMachine
-metadata: {name: %s}
+metadata: {name: %[1]s}
 spec:
   runStrategy: Always
   template:
@@ -69,8 +85,11 @@ spec:
           disks: [{name: boot, disk: {bus: virtio}}, {name: seed, disk: {bus: virtio}}]
           interfaces: [{name: default, masquerade: {}}]
       networks: [{name: default, pod: {}}]
+      accessCredentials:
+      - sshPublicKey: {source: {secret: {secretName: %[2]s}}, propagationMethod: {qemuGuestAgent: {users: [jdoe]}}}
+      - userPassword: {source: {secret: {secretName: %[3]s}}, propagationMethod: {qemuGuestAgent: {}}}
       volumes:
-      - {name: boot, containerDisk: {image: "%s"}}
+      - {name: boot, containerDisk: {image: "%[4]s"}}
       - name: seed
         cloudInitNoCloud:
           userData: |
@@ -78,8 +97,8 @@ spec:
             users:
             - name: jdoe
               shell: /bin/bash
-              ssh_authorized_keys: ["%s"]
-`, server, ref, strings.TrimSpace(string(key)))))
+              ssh_authorized_keys: ["%[5]s"]
+`, server, serverKeys, serverPasswords, ref, strings.TrimSpace(string(key)), rand.Text())))
 	return s
 }
 
@@ -140,5 +159,27 @@ func (s *secureShell) works() {
 			s.t.Errorf("%d bytes came back of %d, %v", len(got), len(sent), err)
 		}
 		_ = os.Remove(s.path("back")) // which the next round writes again
+	}
+	s.credentials()
+}
+
+// credentials waits for what the agent has set, and changes the Secrets.
+func (s *secureShell) credentials() {
+	s.t.Helper()
+	assert.NilError(s.t, suite.WaitFor(s.t.Context(), "vmi/"+server, "condition=AccessCredentialsSynchronized"))
+	for _, args := range [][]string{
+		{"remove-ssh-key", "--user=jdoe", "--force", "--file=key.pub", server},
+		{"add-ssh-key", "--user=jdoe", "--force", "--file=key.pub", server},
+		{"set-password", "--user=jdoe", "--force", "--password=p", server},
+	} {
+		command := "credentials " + strings.Join(args, " ")
+		if out, err := s.virtctl.run("", strings.Fields(strings.Replace(command, "key.pub", s.path("key.pub"), 1))...); err != nil {
+			s.t.Errorf("%s: %v: %s", command, err, out)
+		}
+		s.used(command)
+	}
+	data := kubectl(s.t, "get", "secret", serverKeys, serverPasswords, "-o", "jsonpath={range .items[*]}{.data} {end}")
+	if !strings.Contains(data, `"jdoe":"cA=="`) || !strings.Contains(data, `"ssh-key-`) {
+		s.t.Errorf("virtctl made the Secrets %s", data)
 	}
 }

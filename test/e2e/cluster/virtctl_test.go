@@ -325,7 +325,6 @@ func (v *virtctl) unsupported() {
 	v.refused("guestfs claim", "")
 	v.refused("vmexport create "+virtual+" --vm="+virtual, "")
 	v.refused("image-upload dv disk --size=1Gi --image-path=/etc/hostname", "")
-	v.refused("credentials set-password --user=root --password=p "+virtual, "")
 	v.refused("adm log-verbosity --all", "")
 	v.refused("permitted-devices", "")
 }
