@@ -43,7 +43,7 @@ func Start(ctx context.Context, o Options) (*Cluster, error) {
 		return nil, fmt.Errorf("start the control plane's node: %w", err)
 	}
 	c := &Cluster{o: o, control: control, nodes: make([]*node.Node, o.Nodes)}
-	if err := makeBridge(control); err != nil {
+	if err := o.makeBridge(control); err != nil {
 		return c, err
 	}
 	if err := c.startAll(ctx); err != nil {

@@ -41,9 +41,6 @@ func join6(ctx context.Context, control, n *node.Node, i int) error {
 	own := nodeAddress6(i)
 	err := inNetwork(control, func(h *netlink.Handle) error {
 		if i == 1 {
-			if err := address(h, bridge, netip.MustParseAddr(controlAddress6)); err != nil {
-				return err
-			}
 			if err := route(h, servicesRange6, own); err != nil {
 				return err
 			}

@@ -51,7 +51,7 @@ func inNetwork(n *node.Node, do func(*netlink.Handle) error) error {
 }
 
 // makeBridge gives the control plane its address, on the bridge that nodes are going to join.
-func makeBridge(control *node.Node) error {
+func (o Options) makeBridge(control *node.Node) error {
 	return inNetwork(control, func(h *netlink.Handle) error {
 		if _, err := h.LinkByName(bridge); err == nil {
 			return nil
@@ -60,6 +60,11 @@ func makeBridge(control *node.Node) error {
 		attrs.Name = bridge
 		if err := h.LinkAdd(&netlink.Bridge{LinkAttrs: attrs}); err != nil {
 			return fmt.Errorf("make bridge: %w", err)
+		}
+		if o.DualStack {
+			if err := address(h, bridge, netip.MustParseAddr(controlAddress6)); err != nil {
+				return err
+			}
 		}
 		return address(h, bridge, netip.MustParseAddr(controlAddress))
 	})
