@@ -51,7 +51,7 @@ func TinyWithLogin(ctx context.Context, o Options, flavour Flavour, agent bool) 
 		host = "localhost"
 	}
 	if flavour == Alpine && !agent { // the cloud's kernel knows no watchdog
-		v.kernel, v.modules = fullKernel, []string{"i6300esb"}
+		v.kernel, v.modules = fullKernel, []string{"watchdog", "i6300esb"}
 	}
 	passwd := "root:x:0:0:root:/root:/bin/sh\n" + "sshd:x:74:74:sshd:/var/empty:/bin/false\n"
 	if flavour != Alpine {
