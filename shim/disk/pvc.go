@@ -43,6 +43,15 @@ func (p pvc) kind(k Disk) kind {
 	return p.file
 }
 
+// open opens the device or the file.
+func (p pvc) open(k Disk) (*os.File, error) {
+	if !k.Block {
+		return p.file.open(k, false)
+	}
+	f, _, err := p.block.devices.open(k.Host, k.ReadOnly)
+	return f, err
+}
+
 // pvcTakesTime reports whether the PVC becomes the copy of an image first.
 func pvcTakesTime(k Disk) bool { return k.Origin != "" }
 

@@ -32,6 +32,9 @@ const (
 	SourceImport Source = "import"
 	// SourcePVC is a writable volume of the pod, such as a PVC, which outlives the pod.
 	SourcePVC Source = "claim"
+	// SourceEphemeral is such a volume that the VM only reads. Writes of the guest are
+	// deleted with the container.
+	SourceEphemeral Source = "ephemeral"
 )
 
 // Origin is the source of the registry disk that a PVC becomes a copy of before
@@ -61,8 +64,8 @@ type Disk struct {
 	// Name is unique in the VM; it becomes the libvirt alias "ua-NAME".
 	Name   string `json:"name"`
 	Source Source `json:"source"`
-	// Host is the path of a SourcePVC on the node: a block device, or a folder with
-	// the file disk.img. Of a disk with files it is the folder that holds them.
+	// Host is the path on the node of a SourcePVC or a SourceEphemeral: a block device, or
+	// a folder with the file disk.img. Of a disk with files it is the folder that holds them.
 	Host  string `json:"host,omitempty"`
 	Block bool   `json:"block,omitempty"`
 	// Origin is the initial content of a PVC. Image and Path then describe the
@@ -104,6 +107,10 @@ type Disk struct {
 	// Tag is the author's name of the disk's role, for the guest's metadata.
 	Tag string `json:"tag,omitempty"`
 }
+
+// OnVolume reports whether the disk is on a volume that the container mounts, or has as
+// a device.
+func (d Disk) OnVolume() bool { return d.Source.Kind().Needs == NeedVolume }
 
 // Registry reports whether the disk is one in an image.
 func (d Disk) Registry() bool { return d.Source.Kind().Registry }

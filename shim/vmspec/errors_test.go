@@ -99,7 +99,7 @@ spec.domain.resources.limits.memory: Invalid value: "0": must be a quantity grea
 spec.domain.cpu.features[2].name: Duplicate value: "aes"
 spec.domain.firmware.kernelBoot.container.kernelPath: Required value: kernelArgs and initrdPath go with a kernel
 spec.volumes[0].name: Required value
-spec.volumes[0]: Required value: cloudInitConfigDrive, cloudInitNoCloud, configMap, containerDisk, dataVolume, downwardAPI, emptyDisk, persistentVolumeClaim, secret, serviceAccount or sysprep
+spec.volumes[0]: Required value: cloudInitConfigDrive, cloudInitNoCloud, configMap, containerDisk, dataVolume, downwardAPI, emptyDisk, ephemeral, persistentVolumeClaim, secret, serviceAccount or sysprep
 spec.domain.devices.disks[0].name: Required value
 spec.domain.devices.disks[1].name: Invalid value: "b": no volume has this name
 spec.networks[0].name: Required value
@@ -173,8 +173,10 @@ spec.domain.devices.disks[1].serial: Duplicate value: "S"`},
 			{"name": "a", "lun": {}}, {"name": "b", "disk": {}}, {"name": "c", "lun": {}, "disk": {}}, {"name": "e", "lun": {}, "serial": "E"}, {"name": "d", "disk": {"bus": "sata", "readonly": true}}]}},
 		"volumes": [{"name": "a", "containerDisk": {"image": "a"}}, {"name": "b", "persistentVolumeClaim": {"claimName": "b", "readOnly": true}},
 			{"name": "c", "persistentVolumeClaim": {"claimName": ""}}, {"name": "d", "persistentVolumeClaim": {"claimName": "d"}},
-			{"name": "e", "persistentVolumeClaim": {"claimName": "e"}}]}`,
+			{"name": "e", "persistentVolumeClaim": {"claimName": "e"}}, {"name": "f", "ephemeral": {}}, {"name": "g", "ephemeral": {"persistentVolumeClaim": {}}}]}`,
 		`spec.volumes[2].persistentVolumeClaim.claimName: Required value: the name of a PVC
+spec.volumes[5].ephemeral.persistentVolumeClaim.claimName: Required value: the name of a PVC
+spec.volumes[6].ephemeral.persistentVolumeClaim.claimName: Required value: the name of a PVC
 spec.domain.devices.disks[0].lun: needs a PVC of volumeMode Block; use disk
 spec.domain.devices.disks[1].disk.bus: a read-only disk on bus sata must be a cdrom; use virtio or scsi
 spec.domain.devices.disks[2]: lun and another device: use one of them

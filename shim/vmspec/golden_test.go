@@ -90,7 +90,10 @@ func TestFromCRI(t *testing.T) {
 			filesAt("config", "configmap"), filesAt("secret", "secret"), filesAt("pod", "downward-api"),
 			filesAt("account", "projected"), filesAt("answers", "secret"),
 			filesAt("access-credential-0", "secret"), filesAt("access-credential-1", "secret"), filesAt("access-credential-2", "secret"),
-		}, devices: []*runtimeapi.Device{{ContainerPath: "/dev/san", HostPath: "/pods/1/san", Permissions: "mr"}}},
+		}, devices: []*runtimeapi.Device{
+			{ContainerPath: "/dev/san", HostPath: "/pods/1/san", Permissions: "mr"},
+			{ContainerPath: "/dev/golden", HostPath: "/pods/1/golden", Permissions: "mr"},
+		}},
 		{
 			name: "vmi-files",
 			annotations: vmi(`{"domain": {"devices": {"disks": [{"name": "root"}, {"name": "config", "disk": {"bus": "virtio"}},
@@ -127,6 +130,14 @@ func TestFromCRI(t *testing.T) {
 				{ContainerPath: "/dev/san", HostPath: "/dev/sdc", Permissions: "mrw"},
 				{ContainerPath: "/dev/library", HostPath: "/dev/sdd", Permissions: "r"},
 			},
+		},
+		{
+			name: "vmi-ephemeral",
+			annotations: vmi(`{"domain": {"devices": {"disks": [{"name": "root", "disk": {"bus": "virtio"}}, {"name": "cd", "cdrom": {}}]}},
+				"volumes": [{"name": "image", "containerDisk": {"image": "i"}}, {"name": "root", "ephemeral": {"persistentVolumeClaim": {"claimName": "a"}}},
+					{"name": "cd", "ephemeral": {"persistentVolumeClaim": {"claimName": "b"}}}]}`),
+			mounts:  []*runtimeapi.Mount{{ContainerPath: "/volumes/root", HostPath: "/srv/root", Readonly: true}},
+			devices: []*runtimeapi.Device{{ContainerPath: "/dev/cd", HostPath: "/dev/sdb", Permissions: "r"}},
 		},
 		{
 			name: "vmi-pvc-origin",
@@ -325,6 +336,7 @@ const allVMI = `{
 			"imagePullPolicy": "IfNotPresent"}},
 		{"name": "scratch", "emptyDisk": {"capacity": "1G"}},
 		{"name": "san", "persistentVolumeClaim": {"claimName": "san", "readOnly": true}},
+		{"name": "golden", "ephemeral": {"persistentVolumeClaim": {"claimName": "golden", "readOnly": true}}},
 		{"name": "seed", "cloudInitNoCloud": {"userData": "#cloud-config\n", "networkDataBase64": "dmVyc2lvbjogMgo="}},
 		{"name": "config", "configMap": {"name": "a", "optional": true, "volumeLabel": "My files"}},
 		{"name": "secret", "secret": {"secretName": "a", "optional": false, "volumeLabel": "OEMDRV"}},

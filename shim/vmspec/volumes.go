@@ -168,26 +168,43 @@ func (*volumes) emptyDisk(at *field.Path, g kubevirt.Volume) (Disk, field.ErrorL
 	return Disk{Source: SourceEmpty, Size: (capacity.Value() + mebibyte - 1) / mebibyte * mebibyte}, nil
 }
 
-// pvcDisk reads a PVC, which the container mounts, or has as a device, at a path that
-// ends in the volume's name.
+// pvcDisk reads a PVC.
 func (v *volumes) pvcDisk(at *field.Path, g kubevirt.Volume) (Disk, field.ErrorList) {
 	d := Disk{Source: SourcePVC, ReadOnly: g.PersistentVolumeClaim.ReadOnly}
 	if g.PersistentVolumeClaim.ClaimName == "" {
 		return d, field.ErrorList{field.Required(at.Child("claimName"), "the name of a PVC")}
 	}
-	if v.mounts == nil {
-		return d, nil
+	m, problems := v.volume(at, g.Name)
+	d.Host, d.Block, d.ReadOnly = m.host, m.block, d.ReadOnly || m.readOnly
+	return d, problems
+}
+
+// ephemeralDisk reads a disk that begins as a PVC and leaves the PVC as it is.
+func (v *volumes) ephemeralDisk(at *field.Path, g kubevirt.Volume) (Disk, field.ErrorList) {
+	d, at := Disk{Source: SourceEphemeral}, at.Child("persistentVolumeClaim")
+	if c := g.Ephemeral.PersistentVolumeClaim; c == nil || c.ClaimName == "" {
+		return d, field.ErrorList{field.Required(at.Child("claimName"), "the name of a PVC")}
 	}
-	m, isMounted := v.mounts.find(g.Name)
+	m, problems := v.volume(at, g.Name)
+	d.Host, d.Block = m.host, m.block
+	return d, problems
+}
+
+// volume returns the volume that the container mounts, or has as a device, at a path
+// that ends in a name; an empty one if the container is not known yet.
+func (v *volumes) volume(at *field.Path, name string) (mounted, field.ErrorList) {
+	if v.mounts == nil {
+		return mounted{}, nil
+	}
+	m, isMounted := v.mounts.find(name)
 	switch {
 	case !isMounted:
-		return d, field.ErrorList{refused(at, "the container has no such volume; mount the PVC, or name it as a device, at a path that ends in /%s",
-			excerpt(g.Name))}
+		return m, field.ErrorList{refused(at, "the container has no such volume; mount the PVC, or name it as a device, at a path that ends in /%s",
+			excerpt(name))}
 	case m.host == "":
-		return d, field.ErrorList{refused(at, "what is mounted at %s is no PVC", excerpt(m.at))}
+		return m, field.ErrorList{refused(at, "what is mounted at %s is no PVC", excerpt(m.at))}
 	}
-	d.Host, d.Block, d.ReadOnly = m.host, m.block, d.ReadOnly || m.readOnly
-	return d, nil
+	return m, nil
 }
 
 // dataVolumeDisk reads a DataVolume. A manifest has it; in the pod it is a PVC.
