@@ -84,6 +84,7 @@ func newKinds(o Options, files folders, registry registry, imports *Imports) kin
 		vmspec.SourceImport: {importContent{imports: imports}, always(imported{imports: imports, reserved: reserved, secrets: o.ISCSI.Secrets})},
 		vmspec.SourcePVC:    {nothing{}, pvc.kind},
 
+		vmspec.SourceHostDisk:  {nothing{}, always(hostDisk{pvc.file})},
 		vmspec.SourceEphemeral: {nothing{}, always(ephemeral{pvc: pvc, overlays: o.Unpacker, files: files})},
 
 		vmspec.SourceConfigDrive:    {nothing{}, always(seedDisk(files, seed.ConfigDrive()))},

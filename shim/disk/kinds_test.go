@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"syscall"
 	"testing"
 
 	"github.com/nodevirt/nodevirt/imageunpack"
@@ -162,6 +163,16 @@ func TestLife(t *testing.T) {
 			d.Source = vmspec.SourceEphemeral
 			return kindCase{disk: d, groups: []string{"d-top"}, writable: "disk-d.qcow2", check: checkEphemeral}
 		},
+		"host disk": func(t *testing.T, n *node) kindCase {
+			d := n.volume(t, "d", false, "")
+			d.Source, d.File, d.Size = vmspec.SourceHostDisk, "host.img", 3<<20
+			return kindCase{disk: d, groups: []string{"d-top"}, check: func(t *testing.T, _ *node, made domain.Disk) {
+				info, err := os.Stat(filepath.Join(d.Host, d.File))
+				if err != nil || info.Size() != 3<<20 || made.Layers[0].Format != "raw" || filepath.Base(made.Layers[0].Path) != d.File {
+					t.Errorf("%+v, %v, %v", made, info, err)
+				}
+			}}
+		},
 		"import": func(t *testing.T, n *node) kindCase {
 			if err := n.Imports.Add(theImport("data")); err != nil {
 				t.Fatal(err)
@@ -289,6 +300,36 @@ func TestEphemeralSharesItsVolume(t *testing.T) {
 	empty.Source = vmspec.SourceEphemeral
 	if err := n.Maker.Create(t.Context(), n.container(t, "c4", empty), none); !errors.Is(err, ErrVolume) {
 		t.Errorf("an empty volume: %v", err)
+	}
+}
+
+// TestHostDisk: a file that exists keeps its content and size, one is created only if the spec says so
+// and there is room, and none is a link.
+func TestHostDisk(t *testing.T) {
+	n := newNode(t)
+	d := n.volume(t, "d", false, "content")
+	d.Source, d.File, d.Size = vmspec.SourceHostDisk, imageFile, 1<<20
+	if err := n.Maker.Create(t.Context(), n.container(t, "c1", d), nil); err != nil {
+		t.Fatal(err)
+	}
+	if content, err := os.ReadFile(filepath.Join(d.Host, imageFile)); err != nil || string(content) != "content" {
+		t.Errorf("the file holds %q, %v", content, err)
+	}
+	if err := os.Symlink("disk.img", filepath.Join(d.Host, "link")); err != nil {
+		t.Fatal(err)
+	}
+	for file, tt := range map[string]struct {
+		size int64
+		cd   bool
+		want error
+	}{
+		"missing": {0, false, errNoHostDisk}, "cd": {1 << 20, true, errNoHostDisk}, "large": {1 << 60, false, syscall.ENOSPC}, "link": {1 << 20, false, ErrVolume},
+	} {
+		d := d
+		d.File, d.Size, d.ReadOnly = file, tt.size, tt.cd
+		if err := n.Maker.Create(t.Context(), n.container(t, "c1", d), nil); !errors.Is(err, tt.want) {
+			t.Errorf("%s: %v; want %v", file, err, tt.want)
+		}
 	}
 }
 

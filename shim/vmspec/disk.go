@@ -35,6 +35,8 @@ const (
 	// SourceEphemeral is such a volume that the VM only reads. Writes of the guest are
 	// deleted with the container.
 	SourceEphemeral Source = "ephemeral"
+	// SourceHostDisk is a file in a folder of the node, which outlives the pod.
+	SourceHostDisk Source = "hostDisk"
 )
 
 // Origin is the source of the registry disk that a PVC becomes a copy of before
@@ -65,9 +67,12 @@ type Disk struct {
 	Name   string `json:"name"`
 	Source Source `json:"source"`
 	// Host is the path on the node of a SourcePVC or a SourceEphemeral: a block device, or
-	// a folder with the file disk.img. Of a disk with files it is the folder that holds them.
+	// a folder with the file disk.img. Of a SourceHostDisk it is the folder with File. Of a
+	// disk with files it is the folder that holds them.
 	Host  string `json:"host,omitempty"`
 	Block bool   `json:"block,omitempty"`
+	// File is the name of a SourceHostDisk in Host.
+	File string `json:"file,omitempty"`
 	// Origin is the initial content of a PVC. Image and Path then describe the
 	// registry disk.
 	Origin Origin `json:"origin,omitempty"`
@@ -80,7 +85,8 @@ type Disk struct {
 	// that leaves it to the node, and for disks that come from no image.
 	Mode Mode `json:"mode,omitempty"`
 	// Size of a SourceEmpty in bytes, a multiple of 1 MiB. Of a SourcePVC it is the size
-	// of the disk.img to create if the volume is a folder without one; 0 creates none.
+	// of the disk.img to create if the volume is a folder without one; 0 creates none. Of a
+	// SourceHostDisk it is the size of the file to create, in the same way.
 	Size int64 `json:"size,omitempty"`
 	// Label is the label of a disk with files.
 	Label string `json:"label,omitempty"`

@@ -43,7 +43,7 @@ spec.domain.resources: must be an object, not []`},
 				"interfaces": [{"name": "default", "slirp": {}, "state": "down"}],
 				"tpm": {}}},
 		"networks": [{"name": "default", "multus": {"networkName": "x", "default": true}}],
-		"volumes": [{"name": "a", "cloudInitConfigDrive": {"userData": "x"}}, {"name": "b", "hostDisk": {"path": "/etc"}},
+		"volumes": [{"name": "a", "cloudInitConfigDrive": {"userData": "x"}}, {"name": "b", "downwardMetrics": {}},
 			{"name": "c", "dataVolume": {"name": "x"}}, {"name": "d", "cloudInitNoCloud": {"secretRef": {"name": "x"}}}]}`,
 		`spec.domain.clock.timezone: not supported
 spec.domain.cpu.numa: not supported
@@ -59,7 +59,7 @@ spec.domain.resources.limits.nvidia.com/gpu: not supported
 spec.livenessProbe: not supported
 spec.networks[0].multus.default: not supported; use pod, and let Multus make that network the pod's
 spec.nodeSelector: not supported
-spec.volumes[1].hostDisk: not supported
+spec.volumes[1].downwardMetrics: not supported
 spec.volumes[2].dataVolume: not supported`},
 	{"slow quantity", `{"domain": {"devices": {}, "memory": {"maxGuest": "1.11111111111111111111e999999999"}}}`,
 		`spec.domain.memory.maxGuest: not supported`},
@@ -99,7 +99,7 @@ spec.domain.resources.limits.memory: Invalid value: "0": must be a quantity grea
 spec.domain.cpu.features[2].name: Duplicate value: "aes"
 spec.domain.firmware.kernelBoot.container.kernelPath: Required value: kernelArgs and initrdPath go with a kernel
 spec.volumes[0].name: Required value
-spec.volumes[0]: Required value: cloudInitConfigDrive, cloudInitNoCloud, configMap, containerDisk, dataVolume, downwardAPI, emptyDisk, ephemeral, persistentVolumeClaim, secret, serviceAccount or sysprep
+spec.volumes[0]: Required value: cloudInitConfigDrive, cloudInitNoCloud, configMap, containerDisk, dataVolume, downwardAPI, emptyDisk, ephemeral, hostDisk, persistentVolumeClaim, secret, serviceAccount or sysprep
 spec.domain.devices.disks[0].name: Required value
 spec.domain.devices.disks[1].name: Invalid value: "b": no volume has this name
 spec.networks[0].name: Required value
@@ -182,6 +182,16 @@ spec.domain.devices.disks[1].disk.bus: a read-only disk on bus sata must be a cd
 spec.domain.devices.disks[2]: lun and another device: use one of them
 spec.domain.devices.disks[3].serial: a lun has the serial number of its device; leave it out
 spec.domain.devices.disks[4].disk.bus: a read-only disk on bus sata must be a cdrom; use virtio or scsi`},
+	{"host disks", `{"domain": {"devices": {}}, "volumes": [{"name": "a", "hostDisk": {"path": "/", "type": "Folder"}},
+		{"name": "b", "hostDisk": {"path": "../a", "type": "Disk", "capacity": "-1"}}]}`, `spec.volumes[0].hostDisk.path: Invalid value: "/": must be the path of a file
+spec.volumes[0].hostDisk.type: Unsupported value: "Folder": supported values: "Disk", "DiskOrCreate"
+spec.volumes[1].hostDisk.capacity: Invalid value: "-1": must be a quantity such as 500m, 2, 512Mi or 1.5Gi
+spec.volumes[1].hostDisk.path: Invalid value: "../a": must be an absolute path to a file without relative components`},
+	{"host disks that contradict themselves", `{"domain": {"devices": {}}, "volumes": [{"name": "a", "hostDisk": {}},
+		{"name": "b", "hostDisk": {"path": "/a", "type": "Disk", "capacity": "1Gi"}}, {"name": "c", "hostDisk": {"path": "/a", "type": "DiskOrCreate"}}]}`, `spec.volumes[0].hostDisk.path: Required value
+spec.volumes[0].hostDisk.type: Required value: Disk or DiskOrCreate
+spec.volumes[1].hostDisk.capacity: goes with type DiskOrCreate
+spec.volumes[2].hostDisk.capacity: Required value: the size of the file to create`},
 	{"too many vCPUs", least(`"cpu": {"cores": 240, "sockets": 240, "threads": 240}`, ``), `spec.domain.cpu: sockets × cores × threads makes 13824000 vCPUs; a VM has at most 240`},
 	{"too many vCPUs by limit", least(`"resources": {"limits": {"cpu": "300"}}`, ``), `spec.domain.resources.limits.cpu: Invalid value: "300": a VM has at most 240 vCPUs`},
 	{"little memory", least(`"memory": {"guest": "976Ki"}`, ``), `spec.domain.memory.guest: Invalid value: "976Ki": 999424 bytes are too little for a VM: must be greater than or equal to 1M`},

@@ -88,7 +88,7 @@ func TestFromCRI(t *testing.T) {
 		},
 		{name: "vmi-all", annotations: vmi(allVMI), resources: noLimits, mounts: []*runtimeapi.Mount{
 			filesAt("config", "configmap"), filesAt("secret", "secret"), filesAt("pod", "downward-api"),
-			filesAt("account", "projected"), filesAt("answers", "secret"),
+			filesAt("account", "projected"), filesAt("answers", "secret"), {ContainerPath: "/volumes/host", HostPath: "/var/data"},
 			filesAt("access-credential-0", "secret"), filesAt("access-credential-1", "secret"), filesAt("access-credential-2", "secret"),
 		}, devices: []*runtimeapi.Device{
 			{ContainerPath: "/dev/san", HostPath: "/pods/1/san", Permissions: "mr"},
@@ -138,6 +138,13 @@ func TestFromCRI(t *testing.T) {
 					{"name": "cd", "ephemeral": {"persistentVolumeClaim": {"claimName": "b"}}}]}`),
 			mounts:  []*runtimeapi.Mount{{ContainerPath: "/volumes/root", HostPath: "/srv/root", Readonly: true}},
 			devices: []*runtimeapi.Device{{ContainerPath: "/dev/cd", HostPath: "/dev/sdb", Permissions: "r"}},
+		},
+		{
+			name: "vmi-host-disk",
+			annotations: vmi(`{"domain": {"devices": {"disks": [{"name": "root", "disk": {"bus": "virtio"}}, {"name": "cd", "cdrom": {}}]}},
+				"volumes": [{"name": "root", "hostDisk": {"path": "/var/data/root.img", "type": "DiskOrCreate", "capacity": "10M"}},
+					{"name": "cd", "hostDisk": {"path": "/srv/cd.iso", "type": "Disk", "capacity": "0"}}]}`),
+			mounts: []*runtimeapi.Mount{{ContainerPath: "/volumes/root", HostPath: "/var/data"}, {ContainerPath: "/volumes/cd", HostPath: "/srv", Readonly: true}},
 		},
 		{
 			name: "vmi-pvc-origin",
@@ -337,6 +344,7 @@ const allVMI = `{
 		{"name": "scratch", "emptyDisk": {"capacity": "1G"}},
 		{"name": "san", "persistentVolumeClaim": {"claimName": "san", "readOnly": true}},
 		{"name": "golden", "ephemeral": {"persistentVolumeClaim": {"claimName": "golden", "readOnly": true}}},
+		{"name": "host", "hostDisk": {"path": "/var/data/host.img", "type": "DiskOrCreate", "capacity": "1G", "shared": true}},
 		{"name": "seed", "cloudInitNoCloud": {"userData": "#cloud-config\n", "networkDataBase64": "dmVyc2lvbjogMgo="}},
 		{"name": "config", "configMap": {"name": "a", "optional": true, "volumeLabel": "My files"}},
 		{"name": "secret", "secret": {"secretName": "a", "optional": false, "volumeLabel": "OEMDRV"}},

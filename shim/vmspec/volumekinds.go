@@ -124,6 +124,18 @@ func VolumeKinds() []VolumeKind {
 				fields.At("persistentVolumeClaim.readOnly", fields.Boolean),
 			},
 		},
+		{
+			Source: SourceHostDisk, Field: "hostDisk", Needs: NeedVolume,
+			given: func(g kubevirt.Volume) bool { return g.HostDisk != nil },
+			read:  (*volumes).hostDisk,
+			pod:   hostFolder,
+			rows: []fields.Row{
+				fields.At("path", filePath),
+				fields.At("type", fields.OneOf(kubevirt.HostDiskExists, kubevirt.HostDiskExistsOrCreate)),
+				fields.At("capacity", quantityOrZero),
+				fields.At("shared", fields.Boolean),
+			},
+		},
 		{Source: SourceImport},
 	}, fileKinds()...)
 }

@@ -5,6 +5,7 @@ import (
 	"slices"
 	"strings"
 
+	"k8s.io/apimachinery/pkg/api/resource"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	kubevirt "kubevirt.io/api/core/v1"
 )
@@ -165,7 +166,12 @@ func (*volumes) emptyDisk(at *field.Path, g kubevirt.Volume) (Disk, field.ErrorL
 	if capacity.IsZero() {
 		return Disk{Source: SourceEmpty}, field.ErrorList{field.Required(at.Child("capacity"), "")}
 	}
-	return Disk{Source: SourceEmpty, Size: (capacity.Value() + mebibyte - 1) / mebibyte * mebibyte}, nil
+	return Disk{Source: SourceEmpty, Size: wholeMebibytes(capacity)}, nil
+}
+
+// wholeMebibytes returns a size in bytes, rounded up to a MiB.
+func wholeMebibytes(size resource.Quantity) int64 {
+	return (size.Value() + mebibyte - 1) / mebibyte * mebibyte
 }
 
 // pvcDisk reads a PVC.
@@ -174,7 +180,7 @@ func (v *volumes) pvcDisk(at *field.Path, g kubevirt.Volume) (Disk, field.ErrorL
 	if g.PersistentVolumeClaim.ClaimName == "" {
 		return d, field.ErrorList{field.Required(at.Child("claimName"), "the name of a PVC")}
 	}
-	m, problems := v.volume(at, g.Name)
+	m, problems := v.volume(at, g.Name, "PVC")
 	d.Host, d.Block, d.ReadOnly = m.host, m.block, d.ReadOnly || m.readOnly
 	return d, problems
 }
@@ -185,24 +191,25 @@ func (v *volumes) ephemeralDisk(at *field.Path, g kubevirt.Volume) (Disk, field.
 	if c := g.Ephemeral.PersistentVolumeClaim; c == nil || c.ClaimName == "" {
 		return d, field.ErrorList{field.Required(at.Child("claimName"), "the name of a PVC")}
 	}
-	m, problems := v.volume(at, g.Name)
+	m, problems := v.volume(at, g.Name, "PVC")
 	d.Host, d.Block = m.host, m.block
 	return d, problems
 }
 
 // volume returns the volume that the container mounts, or has as a device, at a path
-// that ends in a name; an empty one if the container is not known yet.
-func (v *volumes) volume(at *field.Path, name string) (mounted, field.ErrorList) {
+// that ends in a name; an empty one if the container is not known yet. What is the
+// word for such volumes.
+func (v *volumes) volume(at *field.Path, name, what string) (mounted, field.ErrorList) {
 	if v.mounts == nil {
 		return mounted{}, nil
 	}
 	m, isMounted := v.mounts.find(name)
 	switch {
 	case !isMounted:
-		return m, field.ErrorList{refused(at, "the container has no such volume; mount the PVC, or name it as a device, at a path that ends in /%s",
-			excerpt(name))}
+		return m, field.ErrorList{refused(at, "the container has no such volume; mount the %s, or name it as a device, at a path that ends in /%s",
+			what, excerpt(name))}
 	case m.host == "":
-		return m, field.ErrorList{refused(at, "what is mounted at %s is no PVC", excerpt(m.at))}
+		return m, field.ErrorList{refused(at, "what is mounted at %s is no %s", excerpt(m.at), what)}
 	}
 	return m, nil
 }
