@@ -34,7 +34,7 @@ func newRig(t *testing.T, presets ...unstructured.Unstructured) rig {
 	return newRigIn(t, admission.Webhooks{}, presets...)
 }
 
-// newRigIn is newRig in a cluster with settings of its own.
+// newRigIn is newRig in a cluster with settings.
 func newRigIn(t *testing.T, cluster admission.Webhooks, presets ...unstructured.Unstructured) rig {
 	t.Helper()
 	web := httptest.NewServer(admission.Webhooks{

@@ -122,6 +122,14 @@ func TestRefused(t *testing.T) {
 			},
 			"volume pvc: PVC files has volumeMode Filesystem, and a lun needs Block; use disk",
 		},
+		"a shareable disk on a PVC of one node": {
+			func(vmi *kubevirt.VirtualMachineInstance) {
+				yes := true
+				addPVC(vmi, "files", kubevirt.DiskDevice{})
+				vmi.Spec.Domain.Devices.Disks[1].Shareable = &yes
+			},
+			"volume pvc: PVC files is not of access mode ReadWriteMany, which a shareable disk needs",
+		},
 		"a host disk": {
 			func(vmi *kubevirt.VirtualMachineInstance) {
 				vmi.Spec.Volumes = append(vmi.Spec.Volumes, kubevirt.Volume{Name: "host", VolumeSource: kubevirt.VolumeSource{

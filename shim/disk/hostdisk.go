@@ -20,7 +20,13 @@ func (h hostDisk) create(_ context.Context, k Disk) error {
 	if err := checkSubPath(k.Host); err != nil {
 		return err
 	}
-	f, err := h.open(k, k.Size > 0 && !k.ReadOnly)
+	creates := k.Size > 0 && !k.ReadOnly
+	if creates {
+		if err := h.room(k); err != nil {
+			return err
+		}
+	}
+	f, err := h.open(k, creates)
 	if err != nil {
 		return err
 	}
@@ -33,25 +39,39 @@ func (h hostDisk) create(_ context.Context, k Disk) error {
 	if err != nil {
 		return err
 	}
-	return errors.Join(h.extend(k, f), unlock())
+	return errors.Join(extend(f, k.Size), unlock())
 }
 
-// extend gives a new file its size. A file with content keeps its own.
-func (hostDisk) extend(k Disk, f *os.File) error {
+// extend gives a new file its size in bytes. A file with content keeps its own.
+func extend(f *os.File, wanted int64) error {
 	size, err := persist.Size(f)
-	if err != nil || size > 0 || k.Size == 0 {
+	if err != nil || size > 0 {
+		return err
+	}
+	if err := f.Truncate(wanted); err != nil {
+		return fmt.Errorf("create the disk: %w", err)
+	}
+	return nil
+}
+
+// room refuses a file that the folder's file system can't hold, before it is created.
+func (h hostDisk) room(k Disk) error {
+	switch f, err := h.open(k, false); {
+	case err == nil:
+		defer f.Close()
+		if size, err := persist.Size(f); err != nil || size > 0 {
+			return err
+		}
+	case !errors.Is(err, errNoHostDisk):
 		return err
 	}
 	var st unix.Statfs_t
-	if err := unix.Fstatfs(int(f.Fd()), &st); err != nil {
+	if err := unix.Statfs(k.Host, &st); err != nil {
 		return fmt.Errorf("read the folder's free space: %w", err)
 	}
 	if free := int64(st.Bavail) * st.Frsize; k.Size > free {
 		return fmt.Errorf("%w: the disk may take %d bytes, and the folder has %d free: use a smaller capacity",
 			syscall.ENOSPC, k.Size, free)
-	}
-	if err := f.Truncate(k.Size); err != nil {
-		return fmt.Errorf("create the disk: %w", err)
 	}
 	return nil
 }

@@ -1,7 +1,6 @@
 package disk
 
 import (
-	"encoding/binary"
 	"errors"
 	"fmt"
 	"maps"
@@ -9,7 +8,6 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
-	"syscall"
 	"testing"
 
 	"github.com/nodevirt/nodevirt/imageunpack"
@@ -249,87 +247,6 @@ func TestLife(t *testing.T) {
 				t.Errorf("left: %v, %v, %v, %v, %v, %v, %v", n.reach, nodes, n.secrets, n.daemon.served, n.shown, n.images.held, err)
 			}
 		})
-	}
-}
-
-// checkEphemeral checks a disk on an ephemeral PVC: QEMU writes the upper layer, knows the
-// format of both, and finds a disk of the PVC's size.
-func checkEphemeral(t *testing.T, _ *node, d domain.Disk) {
-	t.Helper()
-	if len(d.Layers) != 2 || d.Layers[0].Format != "qcow2" || d.Layers[0].ReadOnly || d.Layers[1].Format != "raw" || !d.Layers[1].ReadOnly {
-		t.Fatalf("%+v", d)
-	}
-	if base := d.Layers[1]; base.Block == (base.FDGroup != "") {
-		t.Errorf("%+v", base)
-	}
-	header, err := os.ReadFile(d.Layers[0].Path)
-	if err != nil || binary.BigEndian.Uint64(header[24:]) != 1024 {
-		t.Errorf("the disk has %d bytes, %v", header[24:32], err)
-	}
-}
-
-// TestEphemeralSharesItsVolume: VMs on an ephemeral PVC share it with others that read it, and with no
-// VM that writes it.
-func TestEphemeralSharesItsVolume(t *testing.T) {
-	n := newNode(t)
-	none := func(string, expand.Progress) {}
-	writes := n.volume(t, "d", true, strings.Repeat("x", 1024))
-	shares := writes
-	shares.Source = vmspec.SourceEphemeral
-	first, second, writer := n.container(t, "c1", shares), n.container(t, "c2", shares), n.container(t, "c3", writes)
-	for _, r := range []record.Container{first, second} {
-		if err := n.Maker.Create(t.Context(), r, none); err != nil {
-			t.Fatal(err)
-		}
-		files, err := n.Attachments.Attach(t.Context(), r)
-		defer closeAll(files)
-		if err != nil {
-			t.Error(err)
-		}
-	}
-	if err := n.Maker.Create(t.Context(), writer, none); !errors.Is(err, ErrInUse) {
-		t.Errorf("a writer: %v", err)
-	}
-	if content, err := os.ReadFile(writes.Host); err != nil || string(content) != strings.Repeat("x", 1024) {
-		t.Errorf("the volume was written: %q, %v", content, err)
-	}
-	empty := n.volume(t, "e", false, "")
-	if err := os.WriteFile(filepath.Join(empty.Host, imageFile), nil, 0o600); err != nil {
-		t.Fatal(err)
-	}
-	empty.Source = vmspec.SourceEphemeral
-	if err := n.Maker.Create(t.Context(), n.container(t, "c4", empty), none); !errors.Is(err, ErrVolume) {
-		t.Errorf("an empty volume: %v", err)
-	}
-}
-
-// TestHostDisk: a file that exists keeps its content and size, one is created only if the spec says so
-// and there is room, and none is a link.
-func TestHostDisk(t *testing.T) {
-	n := newNode(t)
-	d := n.volume(t, "d", false, "content")
-	d.Source, d.File, d.Size = vmspec.SourceHostDisk, imageFile, 1<<20
-	if err := n.Maker.Create(t.Context(), n.container(t, "c1", d), nil); err != nil {
-		t.Fatal(err)
-	}
-	if content, err := os.ReadFile(filepath.Join(d.Host, imageFile)); err != nil || string(content) != "content" {
-		t.Errorf("the file holds %q, %v", content, err)
-	}
-	if err := os.Symlink("disk.img", filepath.Join(d.Host, "link")); err != nil {
-		t.Fatal(err)
-	}
-	for file, tt := range map[string]struct {
-		size int64
-		cd   bool
-		want error
-	}{
-		"missing": {0, false, errNoHostDisk}, "cd": {1 << 20, true, errNoHostDisk}, "large": {1 << 60, false, syscall.ENOSPC}, "link": {1 << 20, false, ErrVolume},
-	} {
-		d := d
-		d.File, d.Size, d.ReadOnly = file, tt.size, tt.cd
-		if err := n.Maker.Create(t.Context(), n.container(t, "c1", d), nil); !errors.Is(err, tt.want) {
-			t.Errorf("%s: %v; want %v", file, err, tt.want)
-		}
 	}
 }
 

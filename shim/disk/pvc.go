@@ -102,9 +102,9 @@ func (o origin) write(ctx context.Context, k Disk, volume *os.File) error {
 }
 
 // lockedNow returns an error if another process uses the volume at this moment; of a
-// volume that the VM reads only, if another process writes an image to it.
+// volume that the VM reads only, or shares, if another process writes an image to it.
 func lockedNow(k Disk, f *os.File) error {
-	if k.ReadOnly {
+	if k.use() != alone {
 		return persist.CheckWriter(f)
 	}
 	unlock, err := persist.Lock(f)

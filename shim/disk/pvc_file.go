@@ -59,7 +59,7 @@ func (p filePVC) create(ctx context.Context, k Disk) error {
 	if err := p.origin.write(ctx, k, f); err != nil {
 		return err
 	}
-	if k.ReadOnly {
+	if k.ReadOnly || k.Shareable && !made {
 		return lockedNow(k, f)
 	}
 	// The lock ends here. But a kubelet repeats this call, and not a start.

@@ -108,6 +108,15 @@ type Disk struct {
 	Cache       string `json:"cache,omitempty"`
 	IO          string `json:"io,omitempty"`
 	ErrorPolicy string `json:"errorPolicy,omitempty"`
+	// Shareable lets other VMs write the volume at the same time.
+	Shareable bool `json:"shareable,omitempty"`
+	// BlockSize is what the guest sees of the disk's blocks.
+	BlockSize BlockSize `json:"blockSize,omitzero"`
+	// IOThread is the thread that does the disk's I/O, from 1 to Spec.IOThreads; 0 is QEMU's
+	// main thread. Queues is the number of parallel queues of a disk on bus virtio; 0 is
+	// QEMU's default.
+	IOThread uint32 `json:"ioThread,omitempty"`
+	Queues   uint32 `json:"queues,omitempty"`
 	// PCI is the address of a disk on bus virtio.
 	PCI PCIAddress `json:"pci,omitempty"`
 	// Tag is the author's name of the disk's role, for the guest's metadata.

@@ -2,6 +2,7 @@ package vmspec_test
 
 import (
 	"encoding/json"
+	"slices"
 	"strings"
 	"testing"
 
@@ -39,7 +40,7 @@ spec.domain.resources: must be an object, not []`},
 	{"unsupported", `{"nodeSelector": {"a": "b"}, "livenessProbe": {},
 		"domain": {"clock": {"timezone": "UTC"}, "cpu": {"numa": {}}, "firmware": {"bootloader": {"efi": {}, "bios": {"useSerial": true}}},
 			"resources": {"limits": {"nvidia.com/gpu": 1}}, "memory": {"hugepages": {"pageSize": "2Mi"}},
-			"devices": {"disks": [{"name": "a", "disk": {}}, {"name": "b", "lun": {"reservation": true}, "blockSize": {}}],
+			"devices": {"disks": [{"name": "a", "disk": {}}, {"name": "b", "lun": {"reservation": true}, "blockSize": {"custom": {"discardGranularity": 512}}}],
 				"interfaces": [{"name": "default", "slirp": {}, "state": "down"}],
 				"tpm": {}}},
 		"networks": [{"name": "default", "multus": {"networkName": "x", "default": true}}],
@@ -47,8 +48,8 @@ spec.domain.resources: must be an object, not []`},
 			{"name": "c", "dataVolume": {"name": "x"}}, {"name": "d", "cloudInitNoCloud": {"secretRef": {"name": "x"}}}]}`,
 		`spec.domain.clock.timezone: not supported
 spec.domain.cpu.numa: not supported
-spec.domain.devices.disks[1].blockSize: not supported
-spec.domain.devices.disks[1].lun.reservation: not supported
+spec.domain.devices.disks[1].blockSize.custom.discardGranularity: not supported
+spec.domain.devices.disks[1].lun.reservation: true: not supported; use false or leave it out: only root can reserve SCSI devices
 spec.domain.devices.interfaces[0].slirp: not supported; use bridge or masquerade
 spec.domain.devices.interfaces[0].state: not supported
 spec.domain.devices.tpm: not supported
@@ -59,7 +60,7 @@ spec.domain.resources.limits.nvidia.com/gpu: not supported
 spec.livenessProbe: not supported
 spec.networks[0].multus.default: not supported; use pod, and let Multus make that network the pod's
 spec.nodeSelector: not supported
-spec.volumes[1].downwardMetrics: not supported
+spec.volumes[1].downwardMetrics: not supported; a guest gets no metrics of its node; Prometheus gets those of VMs from the shim
 spec.volumes[2].dataVolume: not supported`},
 	{"slow quantity", `{"domain": {"devices": {}, "memory": {"maxGuest": "1.11111111111111111111e999999999"}}}`,
 		`spec.domain.memory.maxGuest: not supported`},
@@ -182,16 +183,6 @@ spec.domain.devices.disks[1].disk.bus: a read-only disk on bus sata must be a cd
 spec.domain.devices.disks[2]: lun and another device: use one of them
 spec.domain.devices.disks[3].serial: a lun has the serial number of its device; leave it out
 spec.domain.devices.disks[4].disk.bus: a read-only disk on bus sata must be a cdrom; use virtio or scsi`},
-	{"host disks", `{"domain": {"devices": {}}, "volumes": [{"name": "a", "hostDisk": {"path": "/", "type": "Folder"}},
-		{"name": "b", "hostDisk": {"path": "../a", "type": "Disk", "capacity": "-1"}}]}`, `spec.volumes[0].hostDisk.path: Invalid value: "/": must be the path of a file
-spec.volumes[0].hostDisk.type: Unsupported value: "Folder": supported values: "Disk", "DiskOrCreate"
-spec.volumes[1].hostDisk.capacity: Invalid value: "-1": must be a quantity such as 500m, 2, 512Mi or 1.5Gi
-spec.volumes[1].hostDisk.path: Invalid value: "../a": must be an absolute path to a file without relative components`},
-	{"host disks that contradict themselves", `{"domain": {"devices": {}}, "volumes": [{"name": "a", "hostDisk": {}},
-		{"name": "b", "hostDisk": {"path": "/a", "type": "Disk", "capacity": "1Gi"}}, {"name": "c", "hostDisk": {"path": "/a", "type": "DiskOrCreate"}}]}`, `spec.volumes[0].hostDisk.path: Required value
-spec.volumes[0].hostDisk.type: Required value: Disk or DiskOrCreate
-spec.volumes[1].hostDisk.capacity: goes with type DiskOrCreate
-spec.volumes[2].hostDisk.capacity: Required value: the size of the file to create`},
 	{"too many vCPUs", least(`"cpu": {"cores": 240, "sockets": 240, "threads": 240}`, ``), `spec.domain.cpu: sockets × cores × threads makes 13824000 vCPUs; a VM has at most 240`},
 	{"too many vCPUs by limit", least(`"resources": {"limits": {"cpu": "300"}}`, ``), `spec.domain.resources.limits.cpu: Invalid value: "300": a VM has at most 240 vCPUs`},
 	{"little memory", least(`"memory": {"guest": "976Ki"}`, ``), `spec.domain.memory.guest: Invalid value: "976Ki": 999424 bytes are too little for a VM: must be greater than or equal to 1M`},
@@ -256,7 +247,7 @@ spec.volumes[3].name: Invalid value: "a_": must be a DNS label: a-z, 0-9 and - i
 }
 
 func TestBadVMI(t *testing.T) {
-	for _, tt := range badVMIs {
+	for _, tt := range slices.Concat(badVMIs, badDisks) {
 		t.Run(tt.name, func(t *testing.T) {
 			err := vmspec.ValidateSandbox(pod(vmi(tt.vmi)))
 			if err == nil {

@@ -132,6 +132,31 @@ func TestFromCRI(t *testing.T) {
 			},
 		},
 		{
+			name: "vmi-io-threads",
+			annotations: vmi(`{"domain": {"ioThreadsPolicy": "auto", "resources": {"requests": {"cpu": "1500m"}}, "devices": {"disks": [
+					{"name": "a", "disk": {"bus": "virtio"}}, {"name": "b", "disk": {"bus": "virtio"}, "dedicatedIOThread": true},
+					{"name": "c", "disk": {"bus": "scsi"}}, {"name": "d", "disk": {"bus": "virtio"}}, {"name": "e", "disk": {"bus": "virtio"}},
+					{"name": "f", "disk": {"bus": "virtio"}}, {"name": "g", "disk": {"bus": "virtio"}}]}},
+				"volumes": [{"name": "a", "emptyDisk": {"capacity": 1}}, {"name": "b", "emptyDisk": {"capacity": 1}}, {"name": "c", "emptyDisk": {"capacity": 1}},
+					{"name": "d", "emptyDisk": {"capacity": 1}}, {"name": "e", "emptyDisk": {"capacity": 1}}, {"name": "f", "emptyDisk": {"capacity": 1}},
+					{"name": "g", "emptyDisk": {"capacity": 1}}]}`),
+		},
+		{
+			name: "vmi-dedicated-io-thread",
+			annotations: vmi(`{"domain": {"devices": {"blockMultiQueue": true, "disks": [
+					{"name": "a", "disk": {"bus": "virtio"}, "dedicatedIOThread": true}, {"name": "b", "disk": {"bus": "scsi"}}]}},
+				"volumes": [{"name": "a", "emptyDisk": {"capacity": 1}}, {"name": "b", "emptyDisk": {"capacity": 1}}]}`),
+		},
+		{
+			name: "vmi-shareable",
+			annotations: vmi(`{"domain": {"ioThreadsPolicy": "shared", "devices": {"disks": [
+					{"name": "a", "disk": {"bus": "virtio"}, "shareable": true}, {"name": "b", "disk": {"bus": "scsi"}, "shareable": true, "cache": "writethrough"}]}},
+				"volumes": [{"name": "a", "persistentVolumeClaim": {"claimName": "a"}}, {"name": "b", "persistentVolumeClaim": {"claimName": "b"}}]}`),
+			devices: []*runtimeapi.Device{
+				{ContainerPath: "/dev/a", HostPath: "/dev/sdb", Permissions: "mrw"}, {ContainerPath: "/dev/b", HostPath: "/dev/sdc", Permissions: "mrw"},
+			},
+		},
+		{
 			name: "vmi-ephemeral",
 			annotations: vmi(`{"domain": {"devices": {"disks": [{"name": "root", "disk": {"bus": "virtio"}}, {"name": "cd", "cdrom": {}}]}},
 				"volumes": [{"name": "image", "containerDisk": {"image": "i"}}, {"name": "root", "ephemeral": {"persistentVolumeClaim": {"claimName": "a"}}},
@@ -306,6 +331,8 @@ const allVMI = `{
 		"memory": {"guest": "1.5Gi"},
 		"resources": {"requests": {"cpu": "500m", "memory": "1536Mi"}, "limits": {"cpu": 6, "memory": "2Gi"}},
 		"machine": {"type": "pc-q35-7.2"},
+		"ioThreadsPolicy": "supplementalPool",
+		"ioThreads": {"supplementalPoolThreadCount": 3},
 		"features": {"acpi": {"enabled": false}, "apic": {"enabled": true, "endOfInterrupt": false}},
 		"clock": {"utc": {}, "timer": {"hpet": {"present": false}, "pit": {"present": true, "tickPolicy": "delay"},
 			"rtc": {"present": true, "tickPolicy": "catchup"}}},
@@ -320,14 +347,17 @@ const allVMI = `{
 			"disks": [
 				{"name": "seed", "cdrom": {"bus": "sata", "readonly": true}, "bootOrder": 2},
 				{"name": "root", "disk": {"bus": "virtio", "readonly": false, "pciAddress": "0000:02:00.0"}, "bootOrder": 1,
-					"serial": "root-1", "tag": "system", "cache": "writeback", "io": "threads", "errorPolicy": "enospace", "shareable": false},
+					"serial": "root-1", "tag": "system", "cache": "writeback", "io": "threads", "errorPolicy": "enospace", "shareable": false,
+					"dedicatedIOThread": false, "blockSize": {"custom": {"logical": 512, "physical": 4096}}},
+				{"name": "golden", "disk": {"bus": "virtio"}, "blockSize": {"matchVolume": {"enabled": true}}},
 				{"name": "scratch", "disk": {"bus": "scsi"}, "io": "native"},
-				{"name": "san", "lun": {"bus": "scsi", "readonly": true}}
+				{"name": "san", "lun": {"bus": "scsi", "readonly": true, "reservation": false}}
 			],
 			"interfaces": [{"name": "pods_1", "model": "e1000e", "macAddress": "02-00-00-AA-bb-01",
 				"masquerade": {}, "ports": [{"name": "http", "port": 80}, {"port": 53, "protocol": "UDP"}]},
 				{"name": "backup", "model": "virtio", "bridge": {}, "bootOrder": 3, "pciAddress": "0000:01:00.0", "tag": "backups"}],
 			"networkInterfaceMultiqueue": true,
+			"blockMultiQueue": true,
 			"rng": {},
 			"autoattachMemBalloon": false,
 			"autoattachGraphicsDevice": true,

@@ -109,9 +109,9 @@ func TestAStrangersVMIsStayInTheirPods(t *testing.T) {
 		"account":   {volume(object{"serviceAccount": object{"serviceAccountName": "../default/default"}}), "spec.volumes[1].serviceAccount.serviceAccountName"},
 		"ephemeral": {volume(object{"ephemeral": object{"persistentVolumeClaim": object{"claimName": "../default/treasure"}}}),
 			"spec.volumes[1].ephemeral.persistentVolumeClaim.claimName"},
-		"sysprep":   {volume(object{"sysprep": object{"secret": object{"name": "../treasure"}}}), "spec.volumes[1].sysprep.secret.name"},
-		"downward":  {volume(object{"downwardMetrics": object{}}), "spec.volumes[1].downwardMetrics"},
-		"memory":    {volume(object{"memoryDump": object{"claimName": "others"}}), "spec.volumes[1].memoryDump"},
+		"sysprep":  {volume(object{"sysprep": object{"secret": object{"name": "../treasure"}}}), "spec.volumes[1].sysprep.secret.name"},
+		"downward": {volume(object{"downwardMetrics": object{}}), "spec.volumes[1].downwardMetrics"},
+		"memory":   {volume(object{"memoryDump": object{"claimName": "others"}}), "spec.volumes[1].memoryDump"},
 		"seed": {volume(object{"cloudInitNoCloud": object{"secretRef": object{"name": "../default/treasure"}, "userData": "x"}}),
 			"spec.volumes[1].cloudInitNoCloud"},
 		"climbing-disk": {func(spec, _, _ object) {
