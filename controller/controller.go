@@ -29,6 +29,8 @@ type Options struct {
 	// StubImage is the image of VMs whose volumes have none; the controller's own
 	// where it is empty.
 	StubImage string
+	// HostDisks lets VMs have disks in folders of their nodes.
+	HostDisks bool
 	// Pod is the name of the controller's own pod, if it runs in one.
 	Pod string
 	// MetricsAddress and HealthAddress are where to listen, HOST:PORT; "0" for not at all.
@@ -131,7 +133,7 @@ func setUp(ctx context.Context, m manager.Manager, o Options) error {
 	if err != nil {
 		return err
 	}
-	in := kind.Cluster{Manager: m, Uncached: uncached, RuntimeClass: o.RuntimeClass, StubImage: stub, Now: time.Now}
+	in := kind.Cluster{Manager: m, Uncached: uncached, RuntimeClass: o.RuntimeClass, StubImage: stub, HostDisks: o.HostDisks, Now: time.Now}
 	for _, k := range kinds.All() {
 		if k.SetUp == nil {
 			continue

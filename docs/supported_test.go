@@ -188,6 +188,8 @@ func decoded(t *testing.T, text string) any {
 
 // phrase turns the words of a refusal into those of a description.
 var phrase = strings.NewReplacer("must be ", "", "must have ", "", "must match ", "",
+	"DNS labels with dots between them, at most 253 characters", "a DNS name",
+	"a DNS label: a-z, 0-9 and - inside, at most 63 characters", "a DNS label",
 	" and have ", ", ", "may not be more than ", "at most ", "supported values: ", "one of ",
 	"false: not supported; use true or leave it out", "true",
 	"true: not supported; use false or leave it out", "false")

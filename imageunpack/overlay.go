@@ -20,6 +20,20 @@ func (u *Unpacker) Overlay(d Disk, path string) error {
 	return nil
 }
 
+// VolumeOverlay makes a new qcow2 file at path that is backed by a volume: a raw disk of size bytes,
+// rounded up to a multiple of 512. The same rules apply as for [Unpacker.Overlay].
+func (u *Unpacker) VolumeOverlay(size int64, path string) error {
+	err := CheckSize("volume", size, u.opts.MaxDiskSize)
+	if err == nil {
+		size = (size + sector - 1) / sector * sector
+		err = create(path, newQCOW2{size: size, backing: volumeName, backingFormat: Raw})
+	}
+	if err != nil {
+		return fmt.Errorf("make overlay %s of a volume: %w", path, err)
+	}
+	return nil
+}
+
 // Blank makes a new qcow2 file at path that holds an empty disk of size bytes, a multiple of 512.
 // The same rules apply as for [Unpacker.Overlay].
 func (u *Unpacker) Blank(size int64, path string) error {
@@ -50,6 +64,9 @@ func create(path string, n newQCOW2) (err error) {
 	}()
 	return errors.Join(f.Chmod(0o600), f.Truncate(n.length()), n.writeTo(f))
 }
+
+// volumeName is an overlay's name for a volume, see [backingName].
+const volumeName = "nodevirt-volume:"
 
 // backingName is an overlay's name for its backing file, for a person who inspects the overlay. QEMU
 // and libvirt take the text before the colon for a protocol. Neither has one of that name, so an

@@ -107,6 +107,22 @@ func TestOverlayFails(t *testing.T) {
 	}
 }
 
+func TestVolumeOverlay(t *testing.T) {
+	n := newNode(t)
+	path := filepath.Join(t.TempDir(), "overlay.qcow2")
+	n.check(n.VolumeOverlay(mib-1, path))
+	var got map[string]any
+	n.check(json.Unmarshal([]byte(qemuTool(t, "qemu-img", "info", "--output=json", path)), &got))
+	for key, want := range map[string]any{"virtual-size": float64(mib), "backing-filename": "nodevirt-volume:", "backing-filename-format": "raw"} {
+		if diff := cmp.Diff(want, got[key]); diff != "" {
+			t.Errorf("%s: %s", key, diff)
+		}
+	}
+	if err := n.VolumeOverlay(maxDisk+1, path+".large"); !errors.Is(err, imageunpack.ErrSize) {
+		t.Errorf("a large volume: %v", err)
+	}
+}
+
 func TestBlank(t *testing.T) {
 	n := newNode(t)
 	path := filepath.Join(t.TempDir(), "blank.qcow2")

@@ -58,6 +58,8 @@ func run(ctx context.Context, args []string) error {
 	flags.StringVar(&o.StubImage, "stub-image", "",
 		"`image` of VMs whose volumes have none, such as VMs that boot from the network; any image that nodes can pull "+
 			"(default: the controller's own)")
+	flags.BoolVar(&o.HostDisks, "host-disks", false,
+		"let VMs have hostDisk volumes, as KubeVirt's feature gate HostDisk does; Pod Security must let their pods have hostPath volumes")
 	flags.StringVar(&o.MetricsAddress, "metrics-address", ":8080", "`address` to serve Prometheus' metrics on; 0 for none")
 	flags.StringVar(&o.HealthAddress, "health-address", ":8081", "`address` to serve /healthz and /readyz on; 0 for none")
 	flags.BoolVar(&o.LeaderElection, "leader-elect", true, "of several controllers let one work at a time")

@@ -9,6 +9,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	"sigs.k8s.io/controller-runtime/pkg/webhook/admission"
 
+	"github.com/nodevirt/nodevirt/controller/manifest"
 	"github.com/nodevirt/nodevirt/shim/fields"
 )
 
@@ -54,6 +55,8 @@ type Webhooks struct {
 	Presets Presets
 	// Evictions decides on the pods of instances.
 	Evictions Evictions
+	// HostDisks lets instances have disks in folders of their nodes.
+	HostDisks bool
 }
 
 // fillIn answers with the defaults of unset fields. It refuses what validate
@@ -72,7 +75,7 @@ func (w Webhooks) fillIn(ctx context.Context, request admission.Request) admissi
 		return admission.Errored(http.StatusInternalServerError, err)
 	}
 	if len(problems) == 0 {
-		problems = r.check()
+		problems = w.check(r)
 	}
 	if len(problems) > 0 {
 		return r.refuse(problems)
@@ -100,7 +103,7 @@ func (w Webhooks) validate(ctx context.Context, request admission.Request) admis
 		}
 	}
 	if len(problems) == 0 {
-		problems = r.check()
+		problems = w.check(r)
 	}
 	if len(problems) == 0 && r.Old != nil && r.rules.CheckUpdate != nil {
 		problems = r.rules.CheckUpdate(r)
@@ -131,8 +134,15 @@ func (w Webhooks) read(request admission.Request) (*Review, *admission.Response)
 	return r, nil
 }
 
-// check returns what is wrong with the object by itself.
-func (r *Review) check() field.ErrorList {
+// check returns what is wrong with the object by itself, and in this cluster.
+func (w Webhooks) check(r *Review) field.ErrorList {
 	problems := append(r.checkTop(), r.rules.Check(r)...)
+	if !w.HostDisks && r.VMI != nil {
+		at := field.NewPath("spec")
+		if !r.rules.Instance {
+			at = r.template().Child("spec")
+		}
+		problems = append(problems, manifest.HostDisks(at, r.VMI)...)
+	}
 	return problems[:min(len(problems), fields.MaxFound)]
 }

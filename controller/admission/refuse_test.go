@@ -81,3 +81,18 @@ func refusal(t *testing.T, answer *admissionv1.AdmissionResponse) string {
 	}
 	return answer.Result.Message
 }
+
+// TestHostDisks: a cluster that allows host disks takes what others refuse.
+func TestHostDisks(t *testing.T) {
+	r := newRigIn(t, admission.Webhooks{HostDisks: true})
+	for _, name := range []string{"host-disk", "vm-host-disk", "pool-host-disk"} {
+		text, err := os.ReadFile("testdata/refused/" + name + ".yaml")
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, body := split(string(text))
+		if answer := r.ask(t, admission.PathValidate, manifest(t, body, ""), nil); !answer.Allowed {
+			t.Errorf("%s: %+v", name, answer.Result)
+		}
+	}
+}

@@ -31,7 +31,15 @@ type rig struct{ url string }
 
 func newRig(t *testing.T, presets ...unstructured.Unstructured) rig {
 	t.Helper()
+	return newRigIn(t, admission.Webhooks{}, presets...)
+}
+
+// newRigIn is newRig in a cluster with settings.
+func newRigIn(t *testing.T, cluster admission.Webhooks, presets ...unstructured.Unstructured) rig {
+	t.Helper()
 	web := httptest.NewServer(admission.Webhooks{
+		HostDisks: cluster.HostDisks,
+
 		Kinds:   kinds.Rules(),
 		Presets: func(context.Context, string) ([]unstructured.Unstructured, error) { return presets, nil },
 		Evictions: func(_ context.Context, pod types.NamespacedName, dryRun bool) (string, error) {

@@ -76,6 +76,8 @@ type Cluster struct {
 	RuntimeClass string
 	// StubImage is the image of VMs whose volumes have none; empty refuses such VMs.
 	StubImage string
+	// HostDisks lets instances have disks in folders of their nodes.
+	HostDisks bool
 	Now       func() time.Time
 }
 

@@ -132,11 +132,11 @@ func TestCheckVMITogether(t *testing.T) {
 			{"name": "claim", "nfs": {"server": "x"}},
 			{"name": "lonely", "cloudInitNoCloud": {"userData": "#"}}]}`))
 	want := `
-spec.domain.devices.disks[3].type: RegistryDisk:v1alpha is an old form; give the disk a name, and add a volume of that name with containerDisk.image: vmdisks/fedora25
-spec.domain.devices.disks[4].type: PersistentVolumeClaim is an old form; give the disk a name, and add a volume of that name with persistentVolumeClaim.claimName: data
+spec.domain.devices.disks[3].type: RegistryDisk:v1alpha is an old form; give the disk a name, and add a volume of that name with containerDisk.image: vmdisks/fedora25, or run nodevirt convert -f FILE
+spec.domain.devices.disks[4].type: PersistentVolumeClaim is an old form; give the disk a name, and add a volume of that name with persistentVolumeClaim.claimName: data, or run nodevirt convert -f FILE
 spec.domain.cpu.bogus: unknown field
 spec.volumes[1].nfs: unknown field
-spec.domain.devices.disks[2].lun.reservation: not supported
+spec.domain.devices.disks[2].lun.reservation: true: not supported; use false or leave it out: only root can reserve SCSI devices
 spec.domain.devices.gpus: not supported
 spec.domain.devices.disks[1].name: Invalid value: "seed": no volume has this name
 spec.domain.devices.disks[1].bootOrder: Duplicate value: 1

@@ -49,12 +49,15 @@ func today(kind, source string) string {
 		}
 		return hint
 	}
-	const instead = "; give the disk a name, and add a volume of that name with "
+	const (
+		instead = "; give the disk a name, and add a volume of that name with "
+		convert = ", or run nodevirt convert -f FILE"
+	)
 	switch kind {
 	case "RegistryDisk:v1alpha", "ContainerRegistryDisk:v1alpha", "ContainerDisk:v1alpha":
-		return kind + " is an old form" + instead + "containerDisk.image: " + value("IMAGE")
+		return kind + " is an old form" + instead + "containerDisk.image: " + value("IMAGE") + convert
 	case "PersistentVolumeClaim":
-		return kind + " is an old form" + instead + "persistentVolumeClaim.claimName: " + value("NAME")
+		return kind + " is an old form" + instead + "persistentVolumeClaim.claimName: " + value("NAME") + convert
 	}
 	return "unknown field" + instead + "the disk's source"
 }

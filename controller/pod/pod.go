@@ -3,7 +3,10 @@ package pod
 import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/validation/field"
 	kubevirt "kubevirt.io/api/core/v1"
+
+	"github.com/nodevirt/nodevirt/controller/manifest"
 )
 
 const (
@@ -30,11 +33,16 @@ type Options struct {
 	// StubImage is the image of the VM's container where no volume has one. Empty
 	// means that each VM needs a containerDisk or a kernel's image.
 	StubImage string
+	// HostDisks lets instances have disks in folders of their nodes.
+	HostDisks bool
 }
 
 // New returns the pod of an instance that uses these PVCs. An error names the fields
 // of the instance that no pod can be made of.
 func New(vmi *kubevirt.VirtualMachineInstance, objects PVCObjects, o Options) (*corev1.Pod, error) {
+	if problems := manifest.HostDisks(field.NewPath("spec"), &vmi.Spec); len(problems) > 0 && !o.HostDisks {
+		return nil, sentences(problems)
+	}
 	vmi = withOrigins(vmi, objects)
 	pvcs, err := objects.volumes(&vmi.Spec)
 	if err != nil {

@@ -25,7 +25,9 @@ func TestNew(t *testing.T) {
 	for _, file := range files {
 		name := strings.TrimSuffix(filepath.Base(file), ".vmi.yaml")
 		t.Run(name, func(t *testing.T) {
-			p, err := pod.New(read(t, name), pvcObjects(t), pod.Options{RuntimeClass: "vm", StubImage: "registry.example.com/stub:1"})
+			p, err := pod.New(read(t, name), pvcObjects(t), pod.Options{
+				RuntimeClass: "vm", StubImage: "registry.example.com/stub:1", HostDisks: true,
+			})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -119,6 +121,21 @@ func TestRefused(t *testing.T) {
 				addPVC(vmi, "files", kubevirt.DiskDevice{LUN: &kubevirt.LunTarget{}})
 			},
 			"volume pvc: PVC files has volumeMode Filesystem, and a lun needs Block; use disk",
+		},
+		"a shareable disk on a PVC of one node": {
+			func(vmi *kubevirt.VirtualMachineInstance) {
+				yes := true
+				addPVC(vmi, "files", kubevirt.DiskDevice{})
+				vmi.Spec.Domain.Devices.Disks[1].Shareable = &yes
+			},
+			"volume pvc: PVC files is not of access mode ReadWriteMany, which a shareable disk needs",
+		},
+		"a host disk": {
+			func(vmi *kubevirt.VirtualMachineInstance) {
+				vmi.Spec.Volumes = append(vmi.Spec.Volumes, kubevirt.Volume{Name: "host", VolumeSource: kubevirt.VolumeSource{
+					HostDisk: &kubevirt.HostDisk{Path: "/var/data/disk.img", Type: kubevirt.HostDiskExists}}})
+			},
+			"spec.volumes[1].hostDisk: HostDisk feature gate is not enabled",
 		},
 		"no kernel's image": {
 			func(vmi *kubevirt.VirtualMachineInstance) {

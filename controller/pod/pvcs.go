@@ -20,6 +20,8 @@ type PVC struct {
 	ReadOnly bool
 	// LUN says that the PVC must be a SCSI device.
 	LUN bool
+	// Shareable says that guests of several instances write the PVC.
+	Shareable bool
 	// DataVolume says that the volume names a DataVolume, whose PVC has its name.
 	DataVolume bool
 }
@@ -38,6 +40,7 @@ func PVCs(s *kubevirt.VirtualMachineInstanceSpec) []PVC {
 				continue
 			}
 			use.LUN = d.LUN != nil
+			use.Shareable = d.Shareable != nil && *d.Shareable
 			use.ReadOnly = use.ReadOnly || d.CDRom != nil || d.Disk != nil && d.Disk.ReadOnly || d.LUN != nil && d.LUN.ReadOnly
 		}
 		all = append(all, use)
@@ -62,6 +65,10 @@ func (c PVCObjects) volumes(s *kubevirt.VirtualMachineInstanceSpec) (map[string]
 		v := pvcVolume{PVC: use, object: object, block: mode != nil && *mode == corev1.PersistentVolumeBlock}
 		if use.LUN && !v.block {
 			return nil, fmt.Errorf("volume %s: PVC %s has volumeMode Filesystem, and a lun needs Block; use disk", use.Volume, use.Name)
+		}
+		if use.Shareable && !use.ReadOnly && !slices.Contains(object.Spec.AccessModes, corev1.ReadWriteMany) {
+			return nil, fmt.Errorf("volume %s: PVC %s is not of access mode ReadWriteMany, which a shareable disk needs; "+
+				"leave shareable out, or use another PVC", use.Volume, use.Name)
 		}
 		all[use.Volume] = v
 	}

@@ -54,7 +54,7 @@ func setUp(ctx context.Context, in kind.Cluster) error {
 	r := &Reconciler{
 		Client: m.GetClient(), Live: m.GetAPIReader(), Events: m.GetEventRecorder("virtualmachine-controller"),
 		DataVolumes: dataVolumes,
-		Pods:        pod.Options{RuntimeClass: in.RuntimeClass, StubImage: in.StubImage}, Now: in.Now,
+		Pods:        pod.Options{RuntimeClass: in.RuntimeClass, StubImage: in.StubImage, HostDisks: in.HostDisks}, Now: in.Now,
 	}
 	return r.SetUp(ctx, m)
 }

@@ -28,6 +28,14 @@ func onPVC(change ...func(*kubevirt.Disk)) func(*kubevirt.VirtualMachineInstance
 	}
 }
 
+// onEphemeral makes an instance's PVC ephemeral.
+func onEphemeral(vmi *kubevirt.VirtualMachineInstance) {
+	onPVC()(vmi)
+	v := &vmi.Spec.Volumes[0]
+	v.Ephemeral = &kubevirt.EphemeralVolumeSource{PersistentVolumeClaim: &v.PersistentVolumeClaim.PersistentVolumeClaimVolumeSource}
+	v.PersistentVolumeClaim = nil
+}
+
 func asCD(d *kubevirt.Disk) { d.DiskDevice = kubevirt.DiskDevice{CDRom: &kubevirt.CDRomTarget{}} }
 
 func call(name string) func(*kubevirt.VirtualMachineInstance) {
@@ -143,6 +151,22 @@ func TestPVCOfAnother(t *testing.T) {
 		t.Errorf("%d pods; want one that has ended and two that read", got)
 	}
 	g.waits("other", "PVCInUse", "in use by instance another-reader")
+}
+
+// TestEphemeralPVC: instances share a PVC that is ephemeral for all of them.
+func TestEphemeralPVC(t *testing.T) {
+	g := newRig(t)
+	g.add(onEphemeral)
+	g.waits("web", "FailedPvcNotFound", "PVC default/data does not exist")
+	g.addPVC(corev1.ReadWriteOnce)
+	g.add(call("other"), onEphemeral)
+	g.reconcile()
+	g.reconcileOf("other")
+	if got := len(g.pods()); got != 2 {
+		t.Errorf("%d pods", got)
+	}
+	g.add(call("writer"), onPVC())
+	g.waits("writer", "PVCInUse", "in use by instance")
 }
 
 // TestSharedPVC: instances share a PVC whose access mode is for that.

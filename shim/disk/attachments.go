@@ -29,6 +29,9 @@ func (a *Attachments) Attach(ctx context.Context, r record.Container) (map[strin
 	for _, k := range of(r) {
 		opened, err := a.kinds.of(k).attach(ctx, k)
 		maps.Copy(files, opened)
+		if err == nil {
+			err = checkDirect(k, opened)
+		}
 		if err != nil {
 			return files, k.wrap("open", err)
 		}

@@ -15,7 +15,7 @@ import (
 func Facts(acquired map[string]record.Disk) map[string]vmspec.DiskFacts {
 	facts := map[string]vmspec.DiskFacts{}
 	for name, disk := range acquired {
-		facts[name] = vmspec.DiskFacts{CD: disk.Image != nil && disk.Image.CD}
+		facts[name] = vmspec.DiskFacts{CD: disk.Image != nil && disk.Image.CD, BlockSize: disk.BlockSize}
 	}
 	return facts
 }

@@ -8,6 +8,8 @@ import (
 	"syscall"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/nodevirt/nodevirt/shim/vmspec"
 )
 
 // devices are block devices of the node.
@@ -15,6 +17,8 @@ type devices interface {
 	// open opens a block device, for writing too unless readOnly is true, and returns its
 	// number. Another file is ErrVolume.
 	open(path string, readOnly bool) (*os.File, uint64, error)
+	// blockSize returns the size of an open device's blocks.
+	blockSize(f *os.File) (vmspec.BlockSize, error)
 	// path returns where makeNode makes the node of a name.
 	path(name string) string
 	// makeNode makes a node of a device, which a user can open.

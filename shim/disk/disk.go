@@ -86,10 +86,11 @@ func New(o Options) *Disks {
 		images: o.Unpacker, served: registry.served, targets: o.ISCSI.Daemon, files: exportFiles{files.exports},
 		lastUID: o.LastUID, log: o.Views.Logger,
 	}
-	kinds := newKinds(o, files, registry, imports)
+	volumes := newPVC(o, &reservations{})
+	kinds := newKinds(o, files, registry, imports, volumes)
 	attachments := &Attachments{kinds: kinds, reach: o.Reach}
 	return &Disks{
-		Maker: &Maker{kinds: kinds, images: o.Unpacker}, Attachments: attachments, Exports: exports, Imports: imports,
+		Maker: &Maker{kinds: kinds, images: o.Unpacker, volumes: volumes}, Attachments: attachments, Exports: exports, Imports: imports,
 		Keeper: &Keeper{
 			daemon: o.ISCSI.Daemon, views: o.views, ended: ended, exports: exports, served: registry.served, attachments: attachments, reach: o.Reach,
 			firstUID: o.FirstUID, lastUID: o.LastUID, patience: o.ISCSI.Patience, log: o.ISCSI.Logger,

@@ -22,6 +22,7 @@ import (
 	"github.com/nodevirt/nodevirt/imageunpack/persist"
 	"github.com/nodevirt/nodevirt/imageunpack/rawview"
 	"github.com/nodevirt/nodevirt/shim/domain"
+	"github.com/nodevirt/nodevirt/shim/vmspec"
 )
 
 // fakeImages is containerd's side of an Unpacker: images are folders. What needs no
@@ -203,6 +204,13 @@ func (f fakeDevices) open(path string, _ bool) (*os.File, uint64, error) {
 		return nil, 0, errors.Join(err, file.Close())
 	}
 	return file, info.Sys().(*syscall.Stat_t).Ino, nil
+}
+
+func (fakeDevices) blockSize(f *os.File) (vmspec.BlockSize, error) {
+	if _, err := f.Stat(); err != nil {
+		return vmspec.BlockSize{}, err
+	}
+	return vmspec.BlockSize{Logical: 512, Physical: 4096}, nil
 }
 
 func (f fakeDevices) path(name string) string { return filepath.Join(string(f), name) }

@@ -71,18 +71,19 @@ type row struct {
 // other half.
 type kinds map[vmspec.Source]row
 
-func newKinds(o Options, files folders, registry registry, imports *Imports) kinds {
+func newKinds(o Options, files folders, registry registry, imports *Imports, pvc pvc) kinds {
 	always := func(k kind) func(Disk) kind { return func(Disk) kind { return k } }
-	reserved := &reservations{}
-	pvc := newPVC(o, reserved)
 	written := row{nothing{}, always(filesDisk(files))}
 	return kinds{
 		vmspec.SourceImage:  {ownImage{}, registry.kind},
 		vmspec.SourceVolume: {mountedImage{o.Unpacker}, registry.kind},
 		vmspec.SourceSeed:   {nothing{}, always(seedDisk(files, seed.NoCloud()))},
 		vmspec.SourceEmpty:  {nothing{}, always(empty{blank: o.Unpacker, files: files})},
-		vmspec.SourceImport: {importContent{imports: imports}, always(imported{imports: imports, reserved: reserved, secrets: o.ISCSI.Secrets})},
+		vmspec.SourceImport: {importContent{imports: imports}, always(imported{imports: imports, reserved: pvc.block.reserved, secrets: o.ISCSI.Secrets})},
 		vmspec.SourcePVC:    {nothing{}, pvc.kind},
+
+		vmspec.SourceHostDisk:  {nothing{}, always(hostDisk{pvc.file})},
+		vmspec.SourceEphemeral: {nothing{}, always(ephemeral{pvc: pvc, overlays: o.Unpacker, files: files})},
 
 		vmspec.SourceConfigDrive:    {nothing{}, always(seedDisk(files, seed.ConfigDrive()))},
 		vmspec.SourceConfigMap:      written,

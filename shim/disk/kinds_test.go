@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/nodevirt/nodevirt/imageunpack"
@@ -149,6 +150,26 @@ func TestLife(t *testing.T) {
 			d := n.volume(t, "d", true, "")
 			d.Origin = vmspec.OriginOwn
 			return kindCase{disk: d, takesTime: true}
+		},
+		"ephemeral": func(t *testing.T, n *node) kindCase {
+			d := n.volume(t, "d", false, strings.Repeat("x", 700))
+			d.Source = vmspec.SourceEphemeral
+			return kindCase{disk: d, groups: []string{"d-base", "d-top"}, writable: "disk-d.qcow2", check: checkEphemeral}
+		},
+		"ephemeral block": func(t *testing.T, n *node) kindCase {
+			d := n.volume(t, "d", true, strings.Repeat("x", 1024))
+			d.Source = vmspec.SourceEphemeral
+			return kindCase{disk: d, groups: []string{"d-top"}, writable: "disk-d.qcow2", check: checkEphemeral}
+		},
+		"host disk": func(t *testing.T, n *node) kindCase {
+			d := n.volume(t, "d", false, "")
+			d.Source, d.File, d.Size = vmspec.SourceHostDisk, "host.img", 3<<20
+			return kindCase{disk: d, groups: []string{"d-top"}, check: func(t *testing.T, _ *node, made domain.Disk) {
+				info, err := os.Stat(filepath.Join(d.Host, d.File))
+				if err != nil || info.Size() != 3<<20 || made.Layers[0].Format != "raw" || filepath.Base(made.Layers[0].Path) != d.File {
+					t.Errorf("%+v, %v, %v", made, info, err)
+				}
+			}}
 		},
 		"import": func(t *testing.T, n *node) kindCase {
 			if err := n.Imports.Add(theImport("data")); err != nil {

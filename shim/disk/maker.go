@@ -14,8 +14,9 @@ import (
 
 // Maker makes the disks of VM containers, and undoes that.
 type Maker struct {
-	kinds  kinds
-	images imageHolder
+	kinds   kinds
+	images  imageHolder
+	volumes pvc
 }
 
 // Acquire returns what the disks of a container are made of. The container, by its
@@ -32,6 +33,11 @@ func (m *Maker) Acquire(
 		content, err := m.kinds.content(k).acquire(ctx, k, own)
 		if err != nil {
 			return nil, fmt.Errorf("disk %q: %w", k.Name, err)
+		}
+		if k.BlockSize.MatchVolume {
+			if content.BlockSize, err = m.volumes.blockSize(k); err != nil {
+				return nil, fmt.Errorf("disk %q: find the volume's block size: %w", k.Name, err)
+			}
 		}
 		acquired[k.Name] = content
 	}

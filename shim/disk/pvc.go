@@ -43,6 +43,15 @@ func (p pvc) kind(k Disk) kind {
 	return p.file
 }
 
+// open opens the device or the file.
+func (p pvc) open(k Disk) (*os.File, error) {
+	if !k.Block {
+		return p.file.open(k, false)
+	}
+	f, _, err := p.block.devices.open(k.Host, k.ReadOnly)
+	return f, err
+}
+
 // pvcTakesTime reports whether the PVC becomes the copy of an image first.
 func pvcTakesTime(k Disk) bool { return k.Origin != "" }
 
@@ -93,9 +102,9 @@ func (o origin) write(ctx context.Context, k Disk, volume *os.File) error {
 }
 
 // lockedNow returns an error if another process uses the volume at this moment; of a
-// volume that the VM reads only, if another process writes an image to it.
+// volume that the VM reads only, or shares, if another process writes an image to it.
 func lockedNow(k Disk, f *os.File) error {
-	if k.ReadOnly {
+	if k.use() != alone {
 		return persist.CheckWriter(f)
 	}
 	unlock, err := persist.Lock(f)

@@ -23,9 +23,20 @@ type filePVC struct {
 
 const imageFile = "disk.img"
 
-// errNoFile says that a folder holds no disk.
-var errNoFile = errors.New(imageFile + " is missing in it: create it, or have the disk of an image " +
-	"written to it (annotation nodevirt.io/disk-origin)")
+// The errors for a folder that holds no disk.
+var (
+	errNoFile = errors.New(imageFile + " is missing in it: create it, or have the disk of an image " +
+		"written to it (annotation nodevirt.io/disk-origin)")
+	errNoHostDisk = errors.New("the file is missing in it: create it, or use type DiskOrCreate")
+)
+
+// file returns the name of the disk in its folder, and the error if it is missing.
+func (k Disk) file() (string, error) {
+	if k.File != "" {
+		return k.File, errNoHostDisk
+	}
+	return imageFile, errNoFile
+}
 
 func (filePVC) takesTime(k Disk) bool { return pvcTakesTime(k) }
 
@@ -48,7 +59,7 @@ func (p filePVC) create(ctx context.Context, k Disk) error {
 	if err := p.origin.write(ctx, k, f); err != nil {
 		return err
 	}
-	if k.ReadOnly {
+	if k.ReadOnly || k.Shareable && !made {
 		return lockedNow(k, f)
 	}
 	// The lock ends here. But a kubelet repeats this call, and not a start.
@@ -90,7 +101,8 @@ func (p filePVC) attach(_ context.Context, k Disk) (map[string][]*os.File, error
 }
 
 func (filePVC) describe(k Disk) domain.Disk {
-	return describePVC(k, domain.Layer{Path: filepath.Join(k.Host, imageFile), FDGroup: k.group("top")})
+	name, _ := k.file()
+	return describePVC(k, domain.Layer{Path: filepath.Join(k.Host, name), FDGroup: k.group("top")})
 }
 
 // open opens the file. Other pods may write to the folder too: anything but a regular
@@ -101,23 +113,24 @@ func (filePVC) open(k Disk, create bool) (*os.File, error) {
 		return nil, fmt.Errorf("%w: %w", ErrVolume, err)
 	}
 	defer root.Close()
-	info, err := root.Lstat(imageFile)
+	name, missing := k.file()
+	info, err := root.Lstat(name)
 	if err == nil && !info.Mode().IsRegular() {
-		return nil, fmt.Errorf("%w: %s in it is not a regular file", ErrVolume, imageFile)
+		return nil, fmt.Errorf("%w: %s in it is not a regular file", ErrVolume, name)
 	}
 	flags := access(k.ReadOnly) | syscall.O_NOFOLLOW | syscall.O_NONBLOCK
 	if create {
 		flags |= os.O_CREATE
 	}
-	f, err := root.OpenFile(imageFile, flags, 0o600)
+	f, err := root.OpenFile(name, flags, 0o600)
 	if errors.Is(err, fs.ErrNotExist) {
-		return nil, fmt.Errorf("%w: %w", ErrVolume, errNoFile)
+		return nil, fmt.Errorf("%w: %w", ErrVolume, missing)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", ErrVolume, err)
 	}
 	if info, err = f.Stat(); err == nil && !info.Mode().IsRegular() {
-		err = fmt.Errorf("%w: %s in it is not a regular file", ErrVolume, imageFile)
+		err = fmt.Errorf("%w: %s in it is not a regular file", ErrVolume, name)
 	}
 	if err != nil {
 		return nil, errors.Join(err, f.Close())

@@ -11,11 +11,31 @@ var ErrInUse = errdefs.ErrFailedPrecondition.WithMessage("in use by another VM o
 
 // reservations are the disks that running VMs use alone, where no lock of the kernel
 // ensures that: block devices, on which a lock would keep QEMU from freeing ranges,
-// and disks of other nodes. Disks that only read share it. There are none when a shim starts; [Maker.Recover] adds
-// those of running VMs.
+// and disks of other nodes. Disks that only read share it, and so do disks that are all
+// shareable. There are none when a shim starts; [Maker.Recover] adds those of running
+// VMs.
 type reservations struct {
 	mu sync.Mutex
-	by map[string]map[string]bool // what disks use, their owners, and whether these only read it
+	by map[string]map[string]use // what disks use, their owners, and how these use it
+}
+
+// use is how a disk uses its volume.
+type use int
+
+const (
+	alone use = iota
+	reads
+	shares
+)
+
+func (k Disk) use() use {
+	switch {
+	case k.Shareable:
+		return shares
+	case k.ReadOnly:
+		return reads
+	}
+	return alone
 }
 
 // take reserves something for a disk, or returns ErrInUse.
@@ -26,12 +46,12 @@ func (r *reservations) take(k Disk, what string) error {
 		return err
 	}
 	if r.by == nil {
-		r.by = map[string]map[string]bool{}
+		r.by = map[string]map[string]use{}
 	}
 	if r.by[what] == nil {
-		r.by[what] = map[string]bool{}
+		r.by[what] = map[string]use{}
 	}
-	r.by[what][k.owner()] = k.ReadOnly
+	r.by[what][k.owner()] = k.use()
 	return nil
 }
 
@@ -43,8 +63,8 @@ func (r *reservations) free(k Disk, what string) error {
 }
 
 func (r *reservations) other(k Disk, what string) error {
-	for by, reads := range r.by[what] {
-		if by != k.owner() && (!reads || !k.ReadOnly) {
+	for by, as := range r.by[what] {
+		if by != k.owner() && (as == alone || as != k.use()) {
 			return ErrInUse
 		}
 	}

@@ -16,6 +16,9 @@ func TestReservations(t *testing.T) {
 	reader := func(id, name string) Disk {
 		return Disk{Disk: vmspec.Disk{Name: name, ReadOnly: true}, VM: record.Container{ID: id}}
 	}
+	sharer := func(id, name string) Disk {
+		return Disk{Disk: vmspec.Disk{Name: name, Shareable: true}, VM: record.Container{ID: id}}
+	}
 	var r reservations
 	for _, step := range []struct {
 		k    Disk
@@ -31,6 +34,11 @@ func TestReservations(t *testing.T) {
 		{reader("3", "x"), "c", nil},
 		{reader("4", "x"), "c", nil},
 		{disk("2", "x"), "c", ErrInUse},
+		{sharer("5", "x"), "c", ErrInUse},
+		{sharer("5", "x"), "d", nil},
+		{sharer("6", "x"), "d", nil},
+		{reader("3", "y"), "d", ErrInUse},
+		{disk("2", "y"), "d", ErrInUse},
 	} {
 		if err := r.free(step.k, step.of); !errors.Is(err, step.want) {
 			t.Errorf("%s for %s of %s: %v, want %v", step.of, step.k.Name, step.k.VM.ID, err, step.want)

@@ -19,6 +19,7 @@ type unpacker interface {
 	imageHolder
 	imageOpener
 	overlayMaker
+	volumeOverlayMaker
 	blankMaker
 	// Owners returns those that hold an image.
 	Owners(ctx context.Context) ([]string, error)
@@ -38,6 +39,11 @@ type imageOpener interface {
 // overlayMaker makes qcow2 files above the disks of images.
 type overlayMaker interface {
 	Overlay(d imageunpack.Disk, path string) error
+}
+
+// volumeOverlayMaker makes qcow2 files above volumes.
+type volumeOverlayMaker interface {
+	VolumeOverlay(size int64, path string) error
 }
 
 // blankMaker makes empty qcow2 files.

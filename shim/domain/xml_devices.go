@@ -51,7 +51,11 @@ func controllers(spec vmspec.Spec) []libvirtxml.DomainController {
 	all := []libvirtxml.DomainController{usb}
 	scsi := func(d vmspec.Disk) bool { return d.Bus == vmspec.BusSCSI }
 	if slices.ContainsFunc(spec.Disks, scsi) {
-		all = append(all, libvirtxml.DomainController{Type: "scsi", Model: "virtio-scsi"})
+		c := libvirtxml.DomainController{Type: "scsi", Model: "virtio-scsi"}
+		if spec.IOThreads > 0 { // the first one is never a disk's own
+			c.Driver = &libvirtxml.DomainControllerDriver{IOThread: 1}
+		}
+		all = append(all, c)
 	}
 	return all
 }

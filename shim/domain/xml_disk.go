@@ -61,6 +61,20 @@ func disk(spec vmspec.Disk, layers []Layer) libvirtxml.DomainDisk {
 		// Ranges that the guest frees are freed in the overlay too.
 		d.Driver.Discard = "unmap"
 	}
+	if b := spec.BlockSize; b.Logical > 0 {
+		d.BlockIO = &libvirtxml.DomainDiskBlockIO{LogicalBlockSize: uint(b.Logical), PhysicalBlockSize: uint(b.Physical)}
+	}
+	if spec.Shareable {
+		d.Shareable = &libvirtxml.DomainDiskShareable{}
+	}
+	if spec.IOThread > 0 {
+		thread := uint(spec.IOThread)
+		d.Driver.IOThread = &thread
+	}
+	if spec.Queues > 0 {
+		queues := uint(spec.Queues)
+		d.Driver.Queues = &queues
+	}
 	if spec.BootOrder > 0 {
 		d.Boot = &libvirtxml.DomainDeviceBoot{Order: spec.BootOrder}
 	}

@@ -74,7 +74,12 @@ func richDomain() Description {
 		vmspec.Disk{Name: "claim", Bus: vmspec.BusVirtio},
 		vmspec.Disk{Name: "remote", Bus: vmspec.BusVirtio},
 		vmspec.Disk{Name: "san", Bus: vmspec.BusSCSI, LUN: true},
+		vmspec.Disk{Name: "ephemeral", Bus: vmspec.BusVirtio, IOThread: 2, BlockSize: vmspec.BlockSize{Logical: 512, Physical: 4096}},
+		vmspec.Disk{Name: "pristine", Bus: vmspec.BusVirtio, IOThread: 1},
+		vmspec.Disk{Name: "host", Bus: vmspec.BusVirtio, IOThread: 1, Queues: 8},
+		vmspec.Disk{Name: "shared", Bus: vmspec.BusVirtio, Cache: "none", Shareable: true, IOThread: 1},
 	)
+	m.Spec.IOThreads = 2
 	for i, target := range vmspec.Targets(m.Spec.Disks) {
 		m.Spec.Disks[i].Target = target
 	}
@@ -88,6 +93,13 @@ func richDomain() Description {
 			Initiator: "iqn.2026-11.io.nodevirt:by.b", User: "user", Secret: "66666666-2222-4333-8444-555555555555",
 		}}}},
 		Disk{Layers: []Layer{{Format: "raw", Path: "/run/vm/san", Block: true}}},
+		Disk{Layers: []Layer{{Format: "qcow2", Path: "/run/vm/disk-ephemeral.qcow2", FDGroup: "ephemeral-top"}, {Format: "raw", Path: "/run/vm/golden", Block: true, ReadOnly: true}}},
+		Disk{Layers: []Layer{
+			{Format: "qcow2", Path: "/run/vm/disk-pristine.qcow2", FDGroup: "pristine-top"},
+			{Format: "raw", Path: "/srv/pvc/disk.img", FDGroup: "pristine-base", ReadOnly: true},
+		}},
+		raw("/var/data/host.img", "host-top", false),
+		Disk{Layers: []Layer{{Format: "raw", Path: "/run/vm/shared", Block: true}}},
 	)
 	m.Spec.Interfaces[0].Model = "e1000e"
 	m.Spec.RNG, m.Spec.Balloon = false, false

@@ -1,6 +1,9 @@
 package record
 
-import "github.com/nodevirt/nodevirt/imageunpack"
+import (
+	"github.com/nodevirt/nodevirt/imageunpack"
+	"github.com/nodevirt/nodevirt/shim/vmspec"
+)
 
 // Disk is the source of a disk in a VM's spec, as far as it has been resolved or created.
 type Disk struct {
@@ -9,6 +12,8 @@ type Disk struct {
 	Image *imageunpack.Disk `json:"image,omitempty"`
 	// Import is the disk of another node that this disk is; nil for disks with other sources.
 	Import *Import `json:"import,omitempty"`
+	// BlockSize is that of the volume of a disk whose guest must see it.
+	BlockSize vmspec.BlockSize `json:"blockSize,omitzero"`
 }
 
 // Import is a disk that another node exports over iSCSI. Records do not contain its password.

@@ -31,7 +31,7 @@ func (o bootOrder) setDisk(disks []Disk) {
 		return
 	}
 	bootable := func(d Disk) bool { return !d.Source.Kind().Fixed }
-	pvcs := slices.ContainsFunc(disks, func(d Disk) bool { return d.Source == SourcePVC })
+	pvcs := slices.ContainsFunc(disks, Disk.OnVolume)
 	for _, fits := range []func(Disk) bool{
 		func(d Disk) bool { return d.Source == SourceImage && !pvcs },
 		func(d Disk) bool { return bootable(d) && !d.CDROM },

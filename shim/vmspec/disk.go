@@ -32,6 +32,11 @@ const (
 	SourceImport Source = "import"
 	// SourcePVC is a writable volume of the pod, such as a PVC, which outlives the pod.
 	SourcePVC Source = "claim"
+	// SourceEphemeral is such a volume that the VM only reads. Writes of the guest are
+	// deleted with the container.
+	SourceEphemeral Source = "ephemeral"
+	// SourceHostDisk is a file in a folder of the node, which outlives the pod.
+	SourceHostDisk Source = "hostDisk"
 )
 
 // Origin is the source of the registry disk that a PVC becomes a copy of before
@@ -61,10 +66,13 @@ type Disk struct {
 	// Name is unique in the VM; it becomes the libvirt alias "ua-NAME".
 	Name   string `json:"name"`
 	Source Source `json:"source"`
-	// Host is the path of a SourcePVC on the node: a block device, or a folder with
-	// the file disk.img. Of a disk with files it is the folder that holds them.
+	// Host is the path on the node of a SourcePVC or a SourceEphemeral: a block device, or
+	// a folder with the file disk.img. Of a SourceHostDisk it is the folder with File. Of a
+	// disk with files it is the folder that holds them.
 	Host  string `json:"host,omitempty"`
 	Block bool   `json:"block,omitempty"`
+	// File is the name of a SourceHostDisk in Host.
+	File string `json:"file,omitempty"`
 	// Origin is the initial content of a PVC. Image and Path then describe the
 	// registry disk.
 	Origin Origin `json:"origin,omitempty"`
@@ -77,7 +85,8 @@ type Disk struct {
 	// that leaves it to the node, and for disks that come from no image.
 	Mode Mode `json:"mode,omitempty"`
 	// Size of a SourceEmpty in bytes, a multiple of 1 MiB. Of a SourcePVC it is the size
-	// of the disk.img to create if the volume is a folder without one; 0 creates none.
+	// of the disk.img to create if the volume is a folder without one; 0 creates none. Of a
+	// SourceHostDisk it is the size of the file to create, in the same way.
 	Size int64 `json:"size,omitempty"`
 	// Label is the label of a disk with files.
 	Label string `json:"label,omitempty"`
@@ -99,11 +108,24 @@ type Disk struct {
 	Cache       string `json:"cache,omitempty"`
 	IO          string `json:"io,omitempty"`
 	ErrorPolicy string `json:"errorPolicy,omitempty"`
+	// Shareable lets other VMs write the volume at the same time.
+	Shareable bool `json:"shareable,omitempty"`
+	// BlockSize is what the guest sees of the disk's blocks.
+	BlockSize BlockSize `json:"blockSize,omitzero"`
+	// IOThread is the thread that does the disk's I/O, from 1 to Spec.IOThreads; 0 is QEMU's
+	// main thread. Queues is the number of parallel queues of a disk on bus virtio; 0 is
+	// QEMU's default.
+	IOThread uint32 `json:"ioThread,omitempty"`
+	Queues   uint32 `json:"queues,omitempty"`
 	// PCI is the address of a disk on bus virtio.
 	PCI PCIAddress `json:"pci,omitempty"`
 	// Tag is the author's name of the disk's role, for the guest's metadata.
 	Tag string `json:"tag,omitempty"`
 }
+
+// OnVolume reports whether the disk is on a volume that the container mounts, or has as
+// a device.
+func (d Disk) OnVolume() bool { return d.Source.Kind().Needs == NeedVolume }
 
 // Registry reports whether the disk is one in an image.
 func (d Disk) Registry() bool { return d.Source.Kind().Registry }

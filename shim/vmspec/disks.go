@@ -91,11 +91,25 @@ func readDisk(at *field.Path, d kubevirt.Disk, disk Disk) (Disk, field.ErrorList
 		problems = append(problems, invalid(at.Child("serial"), d.Serial,
 			"a disk on bus %s has at most %d characters of it", disk.Bus, maxShortSerial))
 	}
-	if d.Shareable != nil && *d.Shareable {
-		problems = append(problems, refused(at.Child("shareable"),
-			"what a VM writes to such a volume is its own, and no other's to share; leave it out"))
+	problems = append(problems, disk.readBlockSize(at.Child("blockSize"), d.BlockSize)...)
+	problems = append(problems, disk.readIO(at, d)...)
+	return disk, append(problems, disk.readShareable(at, d)...)
+}
+
+// readShareable reads whether other VMs write the volume, too. The node's cache would
+// hide from one VM what another one writes.
+func (disk *Disk) readShareable(at *field.Path, d kubevirt.Disk) field.ErrorList {
+	switch disk.Shareable = isOr(d.Shareable, false); {
+	case !disk.Shareable:
+	case disk.Source != SourcePVC && disk.Source != "":
+		return field.ErrorList{refused(at.Child("shareable"),
+			"what a VM writes to such a volume is its own, and no other's to share; leave it out")}
+	case disk.Cache == "":
+		disk.Cache = string(kubevirt.CacheNone)
+	case disk.Cache == string(kubevirt.CacheWriteBack):
+		return field.ErrorList{invalid(at.Child("cache"), disk.Cache, "a shareable disk needs none, the default, or writethrough")}
 	}
-	return disk, append(problems, disk.readIO(at, d)...)
+	return nil
 }
 
 // readLUN reads a disk whose SCSI commands the node's device answers.

@@ -2,6 +2,7 @@ package vmspec_test
 
 import (
 	"encoding/json"
+	"slices"
 	"strings"
 	"testing"
 
@@ -39,16 +40,16 @@ spec.domain.resources: must be an object, not []`},
 	{"unsupported", `{"nodeSelector": {"a": "b"}, "livenessProbe": {},
 		"domain": {"clock": {"timezone": "UTC"}, "cpu": {"numa": {}}, "firmware": {"bootloader": {"efi": {}, "bios": {"useSerial": true}}},
 			"resources": {"limits": {"nvidia.com/gpu": 1}}, "memory": {"hugepages": {"pageSize": "2Mi"}},
-			"devices": {"disks": [{"name": "a", "disk": {}}, {"name": "b", "lun": {"reservation": true}, "blockSize": {}}],
+			"devices": {"disks": [{"name": "a", "disk": {}}, {"name": "b", "lun": {"reservation": true}, "blockSize": {"custom": {"discardGranularity": 512}}}],
 				"interfaces": [{"name": "default", "slirp": {}, "state": "down"}],
 				"tpm": {}}},
 		"networks": [{"name": "default", "multus": {"networkName": "x", "default": true}}],
-		"volumes": [{"name": "a", "cloudInitConfigDrive": {"userData": "x"}}, {"name": "b", "hostDisk": {"path": "/etc"}},
+		"volumes": [{"name": "a", "cloudInitConfigDrive": {"userData": "x"}}, {"name": "b", "downwardMetrics": {}},
 			{"name": "c", "dataVolume": {"name": "x"}}, {"name": "d", "cloudInitNoCloud": {"secretRef": {"name": "x"}}}]}`,
 		`spec.domain.clock.timezone: not supported
 spec.domain.cpu.numa: not supported
-spec.domain.devices.disks[1].blockSize: not supported
-spec.domain.devices.disks[1].lun.reservation: not supported
+spec.domain.devices.disks[1].blockSize.custom.discardGranularity: not supported
+spec.domain.devices.disks[1].lun.reservation: true: not supported; use false or leave it out: only root can reserve SCSI devices
 spec.domain.devices.interfaces[0].slirp: not supported; use bridge or masquerade
 spec.domain.devices.interfaces[0].state: not supported
 spec.domain.devices.tpm: not supported
@@ -59,7 +60,7 @@ spec.domain.resources.limits.nvidia.com/gpu: not supported
 spec.livenessProbe: not supported
 spec.networks[0].multus.default: not supported; use pod, and let Multus make that network the pod's
 spec.nodeSelector: not supported
-spec.volumes[1].hostDisk: not supported
+spec.volumes[1].downwardMetrics: not supported; a guest gets no metrics of its node; Prometheus gets those of VMs from the shim
 spec.volumes[2].dataVolume: not supported`},
 	{"slow quantity", `{"domain": {"devices": {}, "memory": {"maxGuest": "1.11111111111111111111e999999999"}}}`,
 		`spec.domain.memory.maxGuest: not supported`},
@@ -99,7 +100,7 @@ spec.domain.resources.limits.memory: Invalid value: "0": must be a quantity grea
 spec.domain.cpu.features[2].name: Duplicate value: "aes"
 spec.domain.firmware.kernelBoot.container.kernelPath: Required value: kernelArgs and initrdPath go with a kernel
 spec.volumes[0].name: Required value
-spec.volumes[0]: Required value: cloudInitConfigDrive, cloudInitNoCloud, configMap, containerDisk, dataVolume, downwardAPI, emptyDisk, persistentVolumeClaim, secret, serviceAccount or sysprep
+spec.volumes[0]: Required value: cloudInitConfigDrive, cloudInitNoCloud, configMap, containerDisk, dataVolume, downwardAPI, emptyDisk, ephemeral, hostDisk, persistentVolumeClaim, secret, serviceAccount or sysprep
 spec.domain.devices.disks[0].name: Required value
 spec.domain.devices.disks[1].name: Invalid value: "b": no volume has this name
 spec.networks[0].name: Required value
@@ -173,8 +174,10 @@ spec.domain.devices.disks[1].serial: Duplicate value: "S"`},
 			{"name": "a", "lun": {}}, {"name": "b", "disk": {}}, {"name": "c", "lun": {}, "disk": {}}, {"name": "e", "lun": {}, "serial": "E"}, {"name": "d", "disk": {"bus": "sata", "readonly": true}}]}},
 		"volumes": [{"name": "a", "containerDisk": {"image": "a"}}, {"name": "b", "persistentVolumeClaim": {"claimName": "b", "readOnly": true}},
 			{"name": "c", "persistentVolumeClaim": {"claimName": ""}}, {"name": "d", "persistentVolumeClaim": {"claimName": "d"}},
-			{"name": "e", "persistentVolumeClaim": {"claimName": "e"}}]}`,
+			{"name": "e", "persistentVolumeClaim": {"claimName": "e"}}, {"name": "f", "ephemeral": {}}, {"name": "g", "ephemeral": {"persistentVolumeClaim": {}}}]}`,
 		`spec.volumes[2].persistentVolumeClaim.claimName: Required value: the name of a PVC
+spec.volumes[5].ephemeral.persistentVolumeClaim.claimName: Required value: the name of a PVC
+spec.volumes[6].ephemeral.persistentVolumeClaim.claimName: Required value: the name of a PVC
 spec.domain.devices.disks[0].lun: needs a PVC of volumeMode Block; use disk
 spec.domain.devices.disks[1].disk.bus: a read-only disk on bus sata must be a cdrom; use virtio or scsi
 spec.domain.devices.disks[2]: lun and another device: use one of them
@@ -244,7 +247,7 @@ spec.volumes[3].name: Invalid value: "a_": must be a DNS label: a-z, 0-9 and - i
 }
 
 func TestBadVMI(t *testing.T) {
-	for _, tt := range badVMIs {
+	for _, tt := range slices.Concat(badVMIs, badDisks) {
 		t.Run(tt.name, func(t *testing.T) {
 			err := vmspec.ValidateSandbox(pod(vmi(tt.vmi)))
 			if err == nil {

@@ -2,6 +2,7 @@ package vmspec_test
 
 import (
 	"encoding/json"
+	"slices"
 	"testing"
 	"unicode/utf8"
 
@@ -19,7 +20,7 @@ func FuzzFromCRI(f *testing.F) {
 	f.Add("", `{"instance-id": "a", "public-keys": ["b"]}`, "ssh-rsa AAAA me", "#cloud-config")
 	f.Add(least(`"cpu": {"cores": 2}`, `"rng": {}`), "a: &a [b]\nc: *a\n", "# none", "")
 	f.Add(least(`"memory": {"guest": "1e9"}`, ``), "? [a]\n: {b: !!binary YQ==}", "", "x")
-	for _, bad := range badVMIs {
+	for _, bad := range slices.Concat(badVMIs, badDisks) {
 		f.Add(bad.vmi, "", "", "")
 	}
 	f.Fuzz(func(t *testing.T, vmi, metaData, sshKeys, userData string) {

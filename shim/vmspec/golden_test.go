@@ -88,9 +88,12 @@ func TestFromCRI(t *testing.T) {
 		},
 		{name: "vmi-all", annotations: vmi(allVMI), resources: noLimits, mounts: []*runtimeapi.Mount{
 			filesAt("config", "configmap"), filesAt("secret", "secret"), filesAt("pod", "downward-api"),
-			filesAt("account", "projected"), filesAt("answers", "secret"),
+			filesAt("account", "projected"), filesAt("answers", "secret"), {ContainerPath: "/volumes/host", HostPath: "/var/data"},
 			filesAt("access-credential-0", "secret"), filesAt("access-credential-1", "secret"), filesAt("access-credential-2", "secret"),
-		}, devices: []*runtimeapi.Device{{ContainerPath: "/dev/san", HostPath: "/pods/1/san", Permissions: "mr"}}},
+		}, devices: []*runtimeapi.Device{
+			{ContainerPath: "/dev/san", HostPath: "/pods/1/san", Permissions: "mr"},
+			{ContainerPath: "/dev/golden", HostPath: "/pods/1/golden", Permissions: "mr"},
+		}},
 		{
 			name: "vmi-files",
 			annotations: vmi(`{"domain": {"devices": {"disks": [{"name": "root"}, {"name": "config", "disk": {"bus": "virtio"}},
@@ -127,6 +130,46 @@ func TestFromCRI(t *testing.T) {
 				{ContainerPath: "/dev/san", HostPath: "/dev/sdc", Permissions: "mrw"},
 				{ContainerPath: "/dev/library", HostPath: "/dev/sdd", Permissions: "r"},
 			},
+		},
+		{
+			name: "vmi-io-threads",
+			annotations: vmi(`{"domain": {"ioThreadsPolicy": "auto", "resources": {"requests": {"cpu": "1500m"}}, "devices": {"disks": [
+					{"name": "a", "disk": {"bus": "virtio"}}, {"name": "b", "disk": {"bus": "virtio"}, "dedicatedIOThread": true},
+					{"name": "c", "disk": {"bus": "scsi"}}, {"name": "d", "disk": {"bus": "virtio"}}, {"name": "e", "disk": {"bus": "virtio"}},
+					{"name": "f", "disk": {"bus": "virtio"}}, {"name": "g", "disk": {"bus": "virtio"}}]}},
+				"volumes": [{"name": "a", "emptyDisk": {"capacity": 1}}, {"name": "b", "emptyDisk": {"capacity": 1}}, {"name": "c", "emptyDisk": {"capacity": 1}},
+					{"name": "d", "emptyDisk": {"capacity": 1}}, {"name": "e", "emptyDisk": {"capacity": 1}}, {"name": "f", "emptyDisk": {"capacity": 1}},
+					{"name": "g", "emptyDisk": {"capacity": 1}}]}`),
+		},
+		{
+			name: "vmi-dedicated-io-thread",
+			annotations: vmi(`{"domain": {"devices": {"blockMultiQueue": true, "disks": [
+					{"name": "a", "disk": {"bus": "virtio"}, "dedicatedIOThread": true}, {"name": "b", "disk": {"bus": "scsi"}}]}},
+				"volumes": [{"name": "a", "emptyDisk": {"capacity": 1}}, {"name": "b", "emptyDisk": {"capacity": 1}}]}`),
+		},
+		{
+			name: "vmi-shareable",
+			annotations: vmi(`{"domain": {"ioThreadsPolicy": "shared", "devices": {"disks": [
+					{"name": "a", "disk": {"bus": "virtio"}, "shareable": true}, {"name": "b", "disk": {"bus": "scsi"}, "shareable": true, "cache": "writethrough"}]}},
+				"volumes": [{"name": "a", "persistentVolumeClaim": {"claimName": "a"}}, {"name": "b", "persistentVolumeClaim": {"claimName": "b"}}]}`),
+			devices: []*runtimeapi.Device{
+				{ContainerPath: "/dev/a", HostPath: "/dev/sdb", Permissions: "mrw"}, {ContainerPath: "/dev/b", HostPath: "/dev/sdc", Permissions: "mrw"},
+			},
+		},
+		{
+			name: "vmi-ephemeral",
+			annotations: vmi(`{"domain": {"devices": {"disks": [{"name": "root", "disk": {"bus": "virtio"}}, {"name": "cd", "cdrom": {}}]}},
+				"volumes": [{"name": "image", "containerDisk": {"image": "i"}}, {"name": "root", "ephemeral": {"persistentVolumeClaim": {"claimName": "a"}}},
+					{"name": "cd", "ephemeral": {"persistentVolumeClaim": {"claimName": "b"}}}]}`),
+			mounts:  []*runtimeapi.Mount{{ContainerPath: "/volumes/root", HostPath: "/srv/root", Readonly: true}},
+			devices: []*runtimeapi.Device{{ContainerPath: "/dev/cd", HostPath: "/dev/sdb", Permissions: "r"}},
+		},
+		{
+			name: "vmi-host-disk",
+			annotations: vmi(`{"domain": {"devices": {"disks": [{"name": "root", "disk": {"bus": "virtio"}}, {"name": "cd", "cdrom": {}}]}},
+				"volumes": [{"name": "root", "hostDisk": {"path": "/var/data/root.img", "type": "DiskOrCreate", "capacity": "10M"}},
+					{"name": "cd", "hostDisk": {"path": "/srv/cd.iso", "type": "Disk", "capacity": "0"}}]}`),
+			mounts: []*runtimeapi.Mount{{ContainerPath: "/volumes/root", HostPath: "/var/data"}, {ContainerPath: "/volumes/cd", HostPath: "/srv", Readonly: true}},
 		},
 		{
 			name: "vmi-pvc-origin",
@@ -288,6 +331,8 @@ const allVMI = `{
 		"memory": {"guest": "1.5Gi"},
 		"resources": {"requests": {"cpu": "500m", "memory": "1536Mi"}, "limits": {"cpu": 6, "memory": "2Gi"}},
 		"machine": {"type": "pc-q35-7.2"},
+		"ioThreadsPolicy": "supplementalPool",
+		"ioThreads": {"supplementalPoolThreadCount": 3},
 		"features": {"acpi": {"enabled": false}, "apic": {"enabled": true, "endOfInterrupt": false}},
 		"clock": {"utc": {}, "timer": {"hpet": {"present": false}, "pit": {"present": true, "tickPolicy": "delay"},
 			"rtc": {"present": true, "tickPolicy": "catchup"}}},
@@ -302,14 +347,17 @@ const allVMI = `{
 			"disks": [
 				{"name": "seed", "cdrom": {"bus": "sata", "readonly": true}, "bootOrder": 2},
 				{"name": "root", "disk": {"bus": "virtio", "readonly": false, "pciAddress": "0000:02:00.0"}, "bootOrder": 1,
-					"serial": "root-1", "tag": "system", "cache": "writeback", "io": "threads", "errorPolicy": "enospace", "shareable": false},
+					"serial": "root-1", "tag": "system", "cache": "writeback", "io": "threads", "errorPolicy": "enospace", "shareable": false,
+					"dedicatedIOThread": false, "blockSize": {"custom": {"logical": 512, "physical": 4096}}},
+				{"name": "golden", "disk": {"bus": "virtio"}, "blockSize": {"matchVolume": {"enabled": true}}},
 				{"name": "scratch", "disk": {"bus": "scsi"}, "io": "native"},
-				{"name": "san", "lun": {"bus": "scsi", "readonly": true}}
+				{"name": "san", "lun": {"bus": "scsi", "readonly": true, "reservation": false}}
 			],
 			"interfaces": [{"name": "pods_1", "model": "e1000e", "macAddress": "02-00-00-AA-bb-01",
 				"masquerade": {}, "ports": [{"name": "http", "port": 80}, {"port": 53, "protocol": "UDP"}]},
 				{"name": "backup", "model": "virtio", "bridge": {}, "bootOrder": 3, "pciAddress": "0000:01:00.0", "tag": "backups"}],
 			"networkInterfaceMultiqueue": true,
+			"blockMultiQueue": true,
 			"rng": {},
 			"autoattachMemBalloon": false,
 			"autoattachGraphicsDevice": true,
@@ -325,6 +373,8 @@ const allVMI = `{
 			"imagePullPolicy": "IfNotPresent"}},
 		{"name": "scratch", "emptyDisk": {"capacity": "1G"}},
 		{"name": "san", "persistentVolumeClaim": {"claimName": "san", "readOnly": true}},
+		{"name": "golden", "ephemeral": {"persistentVolumeClaim": {"claimName": "golden", "readOnly": true}}},
+		{"name": "host", "hostDisk": {"path": "/var/data/host.img", "type": "DiskOrCreate", "capacity": "1G", "shared": true}},
 		{"name": "seed", "cloudInitNoCloud": {"userData": "#cloud-config\n", "networkDataBase64": "dmVyc2lvbjogMgo="}},
 		{"name": "config", "configMap": {"name": "a", "optional": true, "volumeLabel": "My files"}},
 		{"name": "secret", "secret": {"secretName": "a", "optional": false, "volumeLabel": "OEMDRV"}},

@@ -86,6 +86,8 @@ container vm: volume mounted at /a�/c : the last part of the path names the di
 		{"no PVC", pvcs, []*runtimeapi.Mount{imageAt("/volumes/data", "sha256:1")},
 			`nodevirt.io/vmi: spec.volumes[0].persistentVolumeClaim: the container has no such volume; mount the PVC, or name it as a device, at a path that ends in /root
 nodevirt.io/vmi: spec.volumes[1].persistentVolumeClaim: what is mounted at /volumes/data is no PVC`},
+		{"no folder of a host disk", seeded(`"hostDisk": {"path": "/a", "type": "Disk"}`), []*runtimeapi.Mount{imageAt("/seed", "sha256:1")},
+			`nodevirt.io/vmi: spec.volumes[1].hostDisk: what is mounted at /seed is no folder`},
 		{"a lun in a folder", lun, []*runtimeapi.Mount{{ContainerPath: "/volumes/root", HostPath: "/srv"}},
 			`nodevirt.io/vmi: spec.domain.devices.disks[0].lun: needs a PVC of volumeMode Block, and this one is a file system; use disk`},
 		{"blank disks of nothing", map[string]string{vmspec.AnnotationBlankDisks: "a=1Gi,image=1Gi,ro=1Gi"}, []*runtimeapi.Mount{

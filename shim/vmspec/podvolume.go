@@ -78,6 +78,17 @@ func dataVolumePVC(g *kubevirt.Volume) PodVolume {
 	return pvcVolume(g)
 }
 
+// ephemeralVolume is a PVC that the pod can't write.
+func ephemeralVolume(g *kubevirt.Volume) PodVolume {
+	c := g.Ephemeral.PersistentVolumeClaim
+	if c == nil { // admission has refused it
+		return PodVolume{}
+	}
+	return PodVolume{Source: &corev1.VolumeSource{PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{
+		ClaimName: c.ClaimName, ReadOnly: true,
+	}}}
+}
+
 // seedSecrets are the Secrets that a cloud-init volume names, in one folder. The
 // kubelet reads them: the controller may not.
 func seedSecrets(g *kubevirt.Volume) PodVolume {

@@ -31,6 +31,8 @@ type DiskFacts struct {
 	// the disk keeps; empty before the first one.
 	Mode   Mode
 	Target string
+	// BlockSize is that of the disk's volume; empty if the disk does not ask for it.
+	BlockSize BlockSize
 }
 
 // Resolve returns the spec of the VM. The same request and the same facts always
@@ -42,6 +44,9 @@ func (u Unresolved) Resolve(f Facts) Spec {
 		d := &s.Disks[i]
 		known := f.Disks[d.Name]
 		d.Target = known.Target
+		if d.BlockSize.MatchVolume {
+			d.BlockSize.Logical, d.BlockSize.Physical = known.BlockSize.Logical, known.BlockSize.Physical
+		}
 		if !d.Registry() {
 			continue
 		}
@@ -62,7 +67,7 @@ func (u Unresolved) Resolve(f Facts) Spec {
 func (s Spec) Facts() Facts {
 	f := Facts{Disks: map[string]DiskFacts{}}
 	for _, d := range s.Disks {
-		f.Disks[d.Name] = DiskFacts{CD: d.CDROM, Mode: d.Mode, Target: d.Target}
+		f.Disks[d.Name] = DiskFacts{CD: d.CDROM, Mode: d.Mode, Target: d.Target, BlockSize: d.BlockSize}
 	}
 	return f
 }

@@ -69,6 +69,23 @@ func TestResolve(t *testing.T) {
 	}
 }
 
+// TestResolveBlockSize: the node's facts decide where the VMI asks for the volume's block size.
+func TestResolveBlockSize(t *testing.T) {
+	u := fromCRI(t, vmi(`{"domain": {"devices": {"disks": [{"name": "a", "disk": {"bus": "virtio"}, "blockSize": {"matchVolume": {}}},
+			{"name": "b", "disk": {"bus": "virtio"}}]}},
+		"volumes": [{"name": "a", "persistentVolumeClaim": {"claimName": "a"}}, {"name": "b", "emptyDisk": {"capacity": 1}}]}`),
+		&runtimeapi.Mount{ContainerPath: "/a", HostPath: "/srv/a"})
+	size := vmspec.BlockSize{Logical: 512, Physical: 4096}
+	spec := u.Resolve(vmspec.Facts{Disks: map[string]vmspec.DiskFacts{"a": {BlockSize: size}, "b": {BlockSize: size}}})
+	size.MatchVolume = true
+	if a, b := spec.Disks[0].BlockSize, spec.Disks[1].BlockSize; a != size || b != (vmspec.BlockSize{}) {
+		t.Errorf("block sizes %+v and %+v", a, b)
+	}
+	if diff := cmp.Diff(spec, u.Resolve(spec.Facts())); diff != "" {
+		t.Errorf("resolved again from the record (-want +got):\n%s", diff)
+	}
+}
+
 // TestResolveAfterUnplug: the disks that are left keep their targets.
 func TestResolveAfterUnplug(t *testing.T) {
 	all := fromCRI(t, nil, imageAt("/a", "sha256:1"), imageAt("/b", "sha256:2")).Resolve(vmspec.Facts{})

@@ -17,6 +17,9 @@ type Spec struct {
 	Firmware Firmware `json:"firmware"`
 	// Disks are attached in this order. A VM may have none.
 	Disks []Disk `json:"disks"`
+	// IOThreads is the number of QEMU's threads for the I/O of disks; 0 means that QEMU's
+	// main thread does it.
+	IOThreads uint32 `json:"ioThreads,omitempty"`
 	// Interfaces are the guest's network cards.
 	Interfaces []Interface `json:"interfaces,omitempty"`
 	// RNG attaches a virtio entropy source, Balloon a virtio memory balloon.

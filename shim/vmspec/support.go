@@ -39,6 +39,9 @@ func domainRows() []fields.Row {
 		fields.At("domain.resources.limits.cpu", fields.Quantity),
 		fields.At("domain.resources.limits.memory", fields.Bytes),
 		fields.At("domain.machine.type", machineType),
+		fields.At("domain.ioThreadsPolicy", fields.OneOf(
+			kubevirt.IOThreadsPolicyShared, kubevirt.IOThreadsPolicyAuto, kubevirt.IOThreadsPolicySupplementalPool)),
+		fields.At("domain.ioThreads.supplementalPoolThreadCount", fields.Integer(1, maxIOThreads)),
 
 		fields.At("domain.features.acpi.enabled", fields.Boolean),
 		// As every machine has them: said, they change nothing.
@@ -65,6 +68,7 @@ func domainRows() []fields.Row {
 		fields.At("domain.devices.disks[].disk.pciAddress", pciAddress),
 		fields.At("domain.devices.disks[].lun.bus", fields.OneOf(BusSCSI)),
 		fields.At("domain.devices.disks[].lun.readonly", fields.Boolean),
+		fields.At("domain.devices.disks[].lun.reservation", noReservation),
 		fields.At("domain.devices.disks[].cdrom.bus", cdromBus),
 		fields.At("domain.devices.disks[].cdrom.readonly", fields.Only(true)),
 		fields.At("domain.devices.disks[].bootOrder", fields.Integer(1, 1<<16)),
@@ -74,6 +78,11 @@ func domainRows() []fields.Row {
 		fields.At("domain.devices.disks[].io", diskIO),
 		fields.At("domain.devices.disks[].errorPolicy", fields.OneOf("stop", "report", "ignore", "enospace")),
 		fields.At("domain.devices.disks[].shareable", fields.Boolean),
+		fields.At("domain.devices.disks[].dedicatedIOThread", fields.Boolean),
+		fields.At("domain.devices.disks[].blockSize.custom.logical", blockSize),
+		fields.At("domain.devices.disks[].blockSize.custom.physical", blockSize),
+		fields.At("domain.devices.disks[].blockSize.matchVolume.enabled", fields.Boolean),
+		fields.At("domain.devices.blockMultiQueue", fields.Boolean),
 		fields.At("domain.devices.interfaces", fields.List(maxInterfaces)),
 		fields.At("domain.devices.interfaces[].name", deviceName),
 		fields.At("domain.devices.interfaces[].model", cardModel),
@@ -117,10 +126,12 @@ func networkRows() []fields.Row {
 // hints help users whose VMI has more fields: they name what to use instead.
 func hints() map[string]string {
 	const (
+		metrics = "a guest gets no metrics of its node; Prometheus gets those of VMs from the shim"
 		binding = "use bridge or masquerade"
 		ofPod   = "use the pod's imagePullSecrets"
 	)
 	return map[string]string{
+		"domain.devices.downwardMetrics":                       metrics,
 		"domain.devices.disks[].floppy":                        "use disk or cdrom",
 		"domain.devices.interfaces[].binding":                  binding,
 		"domain.devices.interfaces[].macvtap":                  binding,
@@ -132,6 +143,7 @@ func hints() map[string]string {
 		"domain.firmware.kernelBoot.container.imagePullSecret": ofPod,
 		"networks[].multus.default":                            "use pod, and let Multus make that network the pod's",
 		"volumes[].containerDisk.imagePullSecret":              ofPod,
+		"volumes[].downwardMetrics":                            metrics,
 		"volumes[].registryDisk":                               "use containerDisk",
 	}
 }

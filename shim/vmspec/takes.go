@@ -64,6 +64,15 @@ var (
 	cardModel   = fields.OneOf("virtio", "e1000", "e1000e", "rtl8139")
 )
 
+// noReservation takes false. The kernel lets only root reserve a SCSI device, and QEMU is
+// another user.
+func noReservation(at *field.Path, value any) *field.Error {
+	if value == true {
+		return refused(at, "true: not supported; use false or leave it out: only root can reserve SCSI devices")
+	}
+	return fields.Boolean(at, value)
+}
+
 var (
 	network4 = cidr("IPv4", 8, 30)
 	network6 = cidr("IPv6", 64, 126)

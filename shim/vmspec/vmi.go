@@ -144,6 +144,10 @@ func translate(
 	if f := vmi.Domain.Features; f != nil {
 		spec.NoACPI = !isOr(f.ACPI.Enabled, true)
 	}
+	problems = append(problems, spec.ioThreads(domain, &vmi.Domain)...)
+	if isOr(vmi.Domain.Devices.BlockMultiQueue, false) {
+		spec.queueDisks()
+	}
 	problems = append(problems, spec.devices(domain.Child("devices"), vmi.Domain.Devices)...)
 	return translation{Spec: spec, cloudInit: volumes.cloudInit, keys: access.seeded}, problems
 }

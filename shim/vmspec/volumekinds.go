@@ -26,7 +26,7 @@ const (
 	NeedSecrets Need = "secrets"
 	// NeedFiles is a mount whose files the kubelet has written, such as a ConfigMap.
 	NeedFiles Need = "files"
-	// NeedVolume is a writable mount, or a block device.
+	// NeedVolume is a mount of a folder with a disk, or a block device.
 	NeedVolume Need = "volume"
 )
 
@@ -112,6 +112,28 @@ func VolumeKinds() []VolumeKind {
 			podRows: []fields.Row{
 				fields.At("name", fields.Subdomain),
 				fields.At("hotpluggable", fields.Boolean),
+			},
+		},
+		{
+			Source: SourceEphemeral, Field: "ephemeral", Needs: NeedVolume,
+			given: func(g kubevirt.Volume) bool { return g.Ephemeral != nil },
+			read:  (*volumes).ephemeralDisk,
+			pod:   ephemeralVolume,
+			rows: []fields.Row{
+				fields.At("persistentVolumeClaim.claimName", fields.Subdomain),
+				fields.At("persistentVolumeClaim.readOnly", fields.Boolean),
+			},
+		},
+		{
+			Source: SourceHostDisk, Field: "hostDisk", Needs: NeedVolume,
+			given: func(g kubevirt.Volume) bool { return g.HostDisk != nil },
+			read:  (*volumes).hostDisk,
+			pod:   hostFolder,
+			rows: []fields.Row{
+				fields.At("path", filePath),
+				fields.At("type", fields.OneOf(kubevirt.HostDiskExists, kubevirt.HostDiskExistsOrCreate)),
+				fields.At("capacity", quantityOrZero),
+				fields.At("shared", fields.Boolean),
 			},
 		},
 		{Source: SourceImport},

@@ -5,6 +5,7 @@ import (
 	"slices"
 	"strings"
 
+	"k8s.io/apimachinery/pkg/api/resource"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	kubevirt "kubevirt.io/api/core/v1"
 )
@@ -165,29 +166,52 @@ func (*volumes) emptyDisk(at *field.Path, g kubevirt.Volume) (Disk, field.ErrorL
 	if capacity.IsZero() {
 		return Disk{Source: SourceEmpty}, field.ErrorList{field.Required(at.Child("capacity"), "")}
 	}
-	return Disk{Source: SourceEmpty, Size: (capacity.Value() + mebibyte - 1) / mebibyte * mebibyte}, nil
+	return Disk{Source: SourceEmpty, Size: wholeMebibytes(capacity)}, nil
 }
 
-// pvcDisk reads a PVC, which the container mounts, or has as a device, at a path that
-// ends in the volume's name.
+// wholeMebibytes returns a size in bytes, rounded up to a MiB.
+func wholeMebibytes(size resource.Quantity) int64 {
+	return (size.Value() + mebibyte - 1) / mebibyte * mebibyte
+}
+
+// pvcDisk reads a PVC.
 func (v *volumes) pvcDisk(at *field.Path, g kubevirt.Volume) (Disk, field.ErrorList) {
 	d := Disk{Source: SourcePVC, ReadOnly: g.PersistentVolumeClaim.ReadOnly}
 	if g.PersistentVolumeClaim.ClaimName == "" {
 		return d, field.ErrorList{field.Required(at.Child("claimName"), "the name of a PVC")}
 	}
-	if v.mounts == nil {
-		return d, nil
+	m, problems := v.volume(at, g.Name, "PVC")
+	d.Host, d.Block, d.ReadOnly = m.host, m.block, d.ReadOnly || m.readOnly
+	return d, problems
+}
+
+// ephemeralDisk reads a disk that begins as a PVC and leaves the PVC as it is.
+func (v *volumes) ephemeralDisk(at *field.Path, g kubevirt.Volume) (Disk, field.ErrorList) {
+	d, at := Disk{Source: SourceEphemeral}, at.Child("persistentVolumeClaim")
+	if c := g.Ephemeral.PersistentVolumeClaim; c == nil || c.ClaimName == "" {
+		return d, field.ErrorList{field.Required(at.Child("claimName"), "the name of a PVC")}
 	}
-	m, isMounted := v.mounts.find(g.Name)
+	m, problems := v.volume(at, g.Name, "PVC")
+	d.Host, d.Block = m.host, m.block
+	return d, problems
+}
+
+// volume returns the volume that the container mounts, or has as a device, at a path
+// that ends in a name; an empty one if the container is not known yet. What is the
+// word for such volumes.
+func (v *volumes) volume(at *field.Path, name, what string) (mounted, field.ErrorList) {
+	if v.mounts == nil {
+		return mounted{}, nil
+	}
+	m, isMounted := v.mounts.find(name)
 	switch {
 	case !isMounted:
-		return d, field.ErrorList{refused(at, "the container has no such volume; mount the PVC, or name it as a device, at a path that ends in /%s",
-			excerpt(g.Name))}
+		return m, field.ErrorList{refused(at, "the container has no such volume; mount the %s, or name it as a device, at a path that ends in /%s",
+			what, excerpt(name))}
 	case m.host == "":
-		return d, field.ErrorList{refused(at, "what is mounted at %s is no PVC", excerpt(m.at))}
+		return m, field.ErrorList{refused(at, "what is mounted at %s is no %s", excerpt(m.at), what)}
 	}
-	d.Host, d.Block, d.ReadOnly = m.host, m.block, d.ReadOnly || m.readOnly
-	return d, nil
+	return m, nil
 }
 
 // dataVolumeDisk reads a DataVolume. A manifest has it; in the pod it is a PVC.

@@ -10,6 +10,7 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/cobra/doc"
 
+	"github.com/nodevirt/nodevirt/cmd/nodevirt/internal/convert"
 	"github.com/nodevirt/nodevirt/cmd/nodevirt/internal/disks"
 	"github.com/nodevirt/nodevirt/cmd/nodevirt/internal/doctor"
 	"github.com/nodevirt/nodevirt/cmd/nodevirt/internal/image"
@@ -40,7 +41,7 @@ images that they boot from, and checks whether the node can run them.`,
 			cmd.AddCommand(c)
 		}
 	}
-	add("vms", run.Command(), vms.PSCommand(), vms.InspectCommand(), vms.ConsoleCommand(), vms.VNCCommand(), vms.RmCommand())
+	add("vms", run.Command(), vms.PSCommand(), vms.InspectCommand(), vms.ConsoleCommand(), vms.VNCCommand(), vms.RmCommand(), convert.Command())
 	add("node", image.Command(), disks.Command(), doctor.Command())
 	cmd.AddCommand(manCommand())
 	for _, c := range cmd.Commands() {

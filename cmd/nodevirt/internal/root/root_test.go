@@ -35,7 +35,7 @@ func execute(t *testing.T, args ...string) (string, error) {
 
 func TestHelp(t *testing.T) {
 	for _, path := range [][]string{
-		{}, {"run"}, {"ps"}, {"inspect"}, {"console"}, {"vnc"}, {"rm"}, {"doctor"}, {"image"}, {"image", "build"}, {"image", "inspect"},
+		{}, {"run"}, {"ps"}, {"inspect"}, {"console"}, {"vnc"}, {"rm"}, {"doctor"}, {"image"}, {"image", "build"}, {"image", "inspect"}, {"convert"},
 	} {
 		name := strings.Join(append([]string{"nodevirt"}, path...), "-")
 		t.Run(name, func(t *testing.T) {
@@ -118,6 +118,8 @@ func TestAMistakeIsNamed(t *testing.T) {
 		"run x -d --rm":                        "[detach rm] were all set",
 		"run x --runtime-endpoint /no/sock":    "no shim at /no/sock",
 		"ps -o yaml":                           "want table or json",
+		"convert":                              `required flag(s) "filename" not set`,
+		"convert -f /no/file":                  "read the manifests: open /no/file: no such file",
 		"image build x":                        `required flag(s) "tag" not set`,
 		"image build /no/disk -t x:1":          "open the disk: stat /no/disk: no such file",
 		"image build /no/disk -t X":            `image reference "X"`,

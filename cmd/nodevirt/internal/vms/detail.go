@@ -118,7 +118,7 @@ func (v VM) disks() []DiskDetail {
 		k := DiskDetail{Name: d.Name, Source: string(d.Source), Bus: string(d.Bus), ReadOnly: d.ReadOnly}
 		from := v.Info.Disk(d.Name)
 		switch {
-		case d.Source == vmspec.SourcePVC:
+		case d.OnVolume():
 			k.Format = from.Format
 		case from.Image != nil:
 			if d.Source == vmspec.SourceVolume {

@@ -1,0 +1,43 @@
+package vmspec_test
+
+// badDisks are further VMIs that are refused, for their disks and volumes, see badVMIs.
+var badDisks = []struct{ name, vmi, want string }{
+	{"block sizes", `{"domain": {"devices": {"disks": [{"name": "a", "blockSize": {"custom": {"logical": 1000, "physical": 4194304}}}]}},
+		"volumes": [{"name": "a", "emptyDisk": {"capacity": 1}}]}`, `spec.domain.devices.disks[0].blockSize.custom.logical: Invalid value: 1000: must be a power of 2 from 512 to 2097152
+spec.domain.devices.disks[0].blockSize.custom.physical: Invalid value: 4194304: must be a power of 2 from 512 to 2097152`},
+	{"block sizes that contradict", `{"domain": {"devices": {"disks": [{"name": "a", "blockSize": {"custom": {"logical": 4096, "physical": 4096}}},
+			{"name": "b", "disk": {"bus": "virtio"}, "blockSize": {"custom": {"logical": 4096, "physical": 512}}},
+			{"name": "c", "disk": {"bus": "virtio"}, "blockSize": {"custom": {"logical": 512, "physical": 512}, "matchVolume": {}}},
+			{"name": "d", "disk": {"bus": "virtio"}, "blockSize": {"matchVolume": {}}}, {"name": "e", "cdrom": {}, "blockSize": {"matchVolume": {}}},
+			{"name": "f", "blockSize": {"matchVolume": {}}}, {"name": "g", "blockSize": {"custom": {"logical": 512}, "matchVolume": {"enabled": false}}}]}},
+		"volumes": [{"name": "a", "emptyDisk": {"capacity": 1}}, {"name": "b", "emptyDisk": {"capacity": 1}}, {"name": "c", "emptyDisk": {"capacity": 1}},
+			{"name": "d", "emptyDisk": {"capacity": 1}}, {"name": "e", "emptyDisk": {"capacity": 1}},
+			{"name": "f", "persistentVolumeClaim": {"claimName": "f"}}, {"name": "g", "emptyDisk": {"capacity": 1}}]}`,
+		`spec.domain.devices.disks[0].blockSize.custom.logical: Invalid value: 4096: a disk on bus sata has blocks of 512 bytes
+spec.domain.devices.disks[1].blockSize.custom.logical: Invalid value: 4096: larger than physical, 512
+spec.domain.devices.disks[2].blockSize: custom and matchVolume: use one of them
+spec.domain.devices.disks[3].blockSize.matchVolume: needs a PVC or a hostDisk; use custom
+spec.domain.devices.disks[4].blockSize: goes with disk; a cdrom and a lun have their own
+spec.domain.devices.disks[5].blockSize.matchVolume: goes with bus virtio or scsi
+spec.domain.devices.disks[6].blockSize.custom.physical: Required value: a size in bytes, such as 4096`},
+	{"I/O threads", `{"domain": {"ioThreadsPolicy": "supplementalPool", "devices": {}}}`, `spec.domain.ioThreads.supplementalPoolThreadCount: Required value: the number of threads`},
+	{"I/O threads without a pool", `{"domain": {"ioThreads": {"supplementalPoolThreadCount": 2}, "devices": {}}}`,
+		`spec.domain.ioThreads.supplementalPoolThreadCount: goes with ioThreadsPolicy supplementalPool`},
+	{"dedicated I/O threads", `{"domain": {"ioThreadsPolicy": "supplementalPool", "ioThreads": {"supplementalPoolThreadCount": 2}, "devices": {"disks": [
+			{"name": "a", "dedicatedIOThread": true}, {"name": "b", "disk": {"bus": "virtio"}, "dedicatedIOThread": true}]}},
+		"volumes": [{"name": "a", "emptyDisk": {"capacity": 1}}, {"name": "b", "emptyDisk": {"capacity": 1}}]}`, `spec.domain.devices.disks[0].dedicatedIOThread: goes with bus virtio
+spec.domain.devices.disks[1].dedicatedIOThread: goes with ioThreadsPolicy shared or auto`},
+	{"shareable and cached", `{"domain": {"devices": {"disks": [{"name": "a", "shareable": true, "cache": "writeback"}]}},
+		"volumes": [{"name": "a", "persistentVolumeClaim": {"claimName": "a"}}]}`,
+		`spec.domain.devices.disks[0].cache: Invalid value: "writeback": a shareable disk needs none, the default, or writethrough`},
+	{"host disks", `{"domain": {"devices": {}}, "volumes": [{"name": "a", "hostDisk": {"path": "/", "type": "Folder"}},
+		{"name": "b", "hostDisk": {"path": "../a", "type": "Disk", "capacity": "-1"}}]}`, `spec.volumes[0].hostDisk.path: Invalid value: "/": must be the path of a file
+spec.volumes[0].hostDisk.type: Unsupported value: "Folder": supported values: "Disk", "DiskOrCreate"
+spec.volumes[1].hostDisk.capacity: Invalid value: "-1": must be a quantity such as 500m, 2, 512Mi or 1.5Gi
+spec.volumes[1].hostDisk.path: Invalid value: "../a": must be an absolute path to a file without relative components`},
+	{"host disks that contradict themselves", `{"domain": {"devices": {}}, "volumes": [{"name": "a", "hostDisk": {}},
+		{"name": "b", "hostDisk": {"path": "/a", "type": "Disk", "capacity": "1Gi"}}, {"name": "c", "hostDisk": {"path": "/a", "type": "DiskOrCreate"}}]}`, `spec.volumes[0].hostDisk.path: Required value
+spec.volumes[0].hostDisk.type: Required value: Disk or DiskOrCreate
+spec.volumes[1].hostDisk.capacity: goes with type DiskOrCreate
+spec.volumes[2].hostDisk.capacity: Required value: the size of the file to create`},
+}
