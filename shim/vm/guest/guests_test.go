@@ -359,7 +359,7 @@ func TestConnect(t *testing.T) {
 	connect := func(port string) (string, error) {
 		var out bytes.Buffer
 		in, other := io.Pipe()
-		defer other.Close()
+		defer func() { _ = other.Close() }()
 		err := n.Exec(t.Context(), "a", []string{"nodevirt.io/connect", port}, stream.Streams{In: in, Out: &out})
 		return out.String(), err
 	}
