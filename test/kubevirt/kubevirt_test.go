@@ -55,7 +55,7 @@ func TestSuite(t *testing.T) {
 	got, err := readReport(report)
 	assert.NilError(t, err)
 	assert.Assert(t, len(got) > 0, "no spec ran")
-	fmt.Print(got.tables())
+	fmt.Print(got.lists())
 
 	file := golden.Path(outcomesFile)
 	text, err := os.ReadFile(file)
