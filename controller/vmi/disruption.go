@@ -29,7 +29,10 @@ func Disrupted(vmi *kubevirt.VirtualMachineInstance) bool {
 // disrupted: the guest, which ran, ended after its pod was deleted.
 func (v view) disrupted() bool {
 	c := v.compute()
-	return v.ended() && v.pod.DeletionTimestamp != nil && c != nil && c.Terminated != nil
+	if c == nil || v.pod.DeletionTimestamp == nil {
+		return false
+	}
+	return v.ended() && c.Terminated != nil || v.running() && v.completed()
 }
 
 // disruption says why the pod was deleted, if that is known: a drain, a taint, or

@@ -92,7 +92,7 @@ func (r *Reconciler) remove(
 		}
 		r.Events.Eventf(vmi, p, corev1.EventTypeNormal, "SuccessfulDelete", "Delete",
 			"Deleted virtual machine pod %s", p.Name)
-		if v := (view{pod: p}); v.running() && grace(vmi) > 0 {
+		if v := (view{pod: p}); v.running() && !v.completed() && grace(vmi) > 0 {
 			r.Events.Eventf(vmi, p, corev1.EventTypeNormal, kubevirt.ShuttingDown.String(), "Delete", "Signaled Graceful Shutdown")
 		}
 		return ctrl.Result{}, nil // the pod's event triggers the next step

@@ -75,6 +75,7 @@ func TestPhase(t *testing.T) {
 		"running":             {seen(readyNode, corev1.PodRunning, running), kubevirt.Running, false, ""},
 		"running, deleted":    {deleted(seen(readyNode, corev1.PodRunning, running)), kubevirt.Running, false, ""},
 		"the node says off":   {saysOff(seen(readyNode, corev1.PodRunning, running)), kubevirt.Succeeded, false, ""},
+		"drained, said off":   {deleted(saysOff(seen(readyNode, corev1.PodRunning, running))), kubevirt.Succeeded, false, "PodDeleted"},
 		"said off, then lost": {saysOff(seen(lostNode, corev1.PodRunning, running)), kubevirt.Unknown, false, "NodeUnresponsive"},
 		"running, failed":     {seen(readyNode, corev1.PodFailed, running), kubevirt.Running, false, ""},
 		"running, node lost":  {seen(lostNode, corev1.PodRunning, running), kubevirt.Unknown, false, "NodeUnresponsive"},
