@@ -57,3 +57,28 @@ type Definition struct {
 func (k Kind) Definition() Definition {
 	return Definition{Types: k.Types(), Group: k.Version.Group, Kind: k.Name(), Older: k.Older, Details: k.CRD}
 }
+
+// Replicas is the CRD of a kind that keeps a number of objects, of the kind named, with their columns
+// and a scale subresource.
+func Replicas(of string, shortNames ...string) CRD {
+	return CRD{
+		ShortNames: shortNames,
+		Columns: []Column{
+			{
+				Name: "Desired", Type: "integer", JSONPath: ".spec.replicas",
+				Description: "Number of desired " + of,
+			},
+			{
+				Name: "Current", Type: "integer", JSONPath: ".status.replicas",
+				Description: "Number of managed and not final or deleted " + of,
+			},
+			{
+				Name: "Ready", Type: "integer", JSONPath: ".status.readyReplicas",
+				Description: "Number of managed " + of + " which are ready to receive traffic",
+			},
+			Age(),
+		},
+		Status: true,
+		Scale:  &Scale{Spec: ".spec.replicas", Status: ".status.replicas", Selector: ".status.labelSelector"},
+	}
+}

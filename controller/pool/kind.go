@@ -19,26 +19,7 @@ func Kind() kind.Kind {
 		Object:  func() client.Object { return new(api.VirtualMachinePool) },
 		List:    func() client.ObjectList { return new(api.VirtualMachinePoolList) },
 		Cached:  true,
-		CRD: kind.CRD{
-			ShortNames: []string{"vmpool", "vmpools"},
-			Columns: []kind.Column{
-				{
-					Name: "Desired", Type: "integer", JSONPath: ".spec.replicas",
-					Description: "Number of desired VirtualMachines",
-				},
-				{
-					Name: "Current", Type: "integer", JSONPath: ".status.replicas",
-					Description: "Number of managed and not final or deleted VirtualMachines",
-				},
-				{
-					Name: "Ready", Type: "integer", JSONPath: ".status.readyReplicas",
-					Description: "Number of managed VirtualMachines which are ready to receive traffic",
-				},
-				kind.Age(),
-			},
-			Status: true,
-			Scale:  &kind.Scale{Spec: ".spec.replicas", Status: ".status.replicas", Selector: ".status.labelSelector"},
-		},
+		CRD:     kind.Replicas("VirtualMachines", "vmpool", "vmpools"),
 		Access: kind.Access{
 			Object:     []string{"get", "list", "watch"},
 			Status:     []string{"patch"},

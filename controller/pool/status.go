@@ -11,6 +11,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	api "kubevirt.io/api/pool/v1beta1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/nodevirt/nodevirt/controller/replicas"
 )
 
 // report writes the pool's status, if it has changed.
@@ -26,12 +28,7 @@ func (r *Reconciler) report(ctx context.Context, w *work) error {
 	if err := r.Client.Status().Patch(ctx, pool, patch); err != nil {
 		return client.IgnoreNotFound(fmt.Errorf("write status of pool %s/%s: %w", pool.Namespace, pool.Name, err))
 	}
-	switch was, is := find(before.Status.Conditions, paused), find(next.Conditions, paused); {
-	case was == nil && is != nil:
-		r.Events.Eventf(pool, nil, corev1.EventTypeNormal, "SuccessfulPaused", "Pause", "Paused")
-	case was != nil && is == nil:
-		r.Events.Eventf(pool, nil, corev1.EventTypeNormal, "SuccessfulResumed", "Resume", "Resumed")
-	}
+	replicas.ReportPause(r.Events, pool, find(before.Status.Conditions, paused) != nil, find(next.Conditions, paused) != nil)
 	return nil
 }
 

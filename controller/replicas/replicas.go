@@ -10,8 +10,10 @@ import (
 	"sync/atomic"
 
 	"golang.org/x/sync/errgroup"
+	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/client-go/tools/events"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
@@ -89,4 +91,14 @@ func Exists[T any, P object[T]](ctx context.Context, live client.Reader, owner P
 		return false, client.IgnoreNotFound(err)
 	}
 	return have.GetUID() == owner.GetUID() && have.GetDeletionTimestamp() == nil, nil
+}
+
+// ReportPause sends KubeVirt's event to an owner that was paused or resumed, if it was.
+func ReportPause(to events.EventRecorder, owner client.Object, was, is bool) {
+	switch {
+	case !was && is:
+		to.Eventf(owner, nil, corev1.EventTypeNormal, "SuccessfulPaused", "Pause", "Paused")
+	case was && !is:
+		to.Eventf(owner, nil, corev1.EventTypeNormal, "SuccessfulResumed", "Resume", "Resumed")
+	}
 }

@@ -18,26 +18,7 @@ func Kind() kind.Kind {
 		Object:  func() client.Object { return new(kubevirt.VirtualMachineInstanceReplicaSet) },
 		List:    func() client.ObjectList { return new(kubevirt.VirtualMachineInstanceReplicaSetList) },
 		Cached:  true,
-		CRD: kind.CRD{
-			ShortNames: []string{"vmirs", "vmirss"},
-			Columns: []kind.Column{
-				{
-					Name: "Desired", Type: "integer", JSONPath: ".spec.replicas",
-					Description: "Number of desired VirtualMachineInstances",
-				},
-				{
-					Name: "Current", Type: "integer", JSONPath: ".status.replicas",
-					Description: "Number of managed and not final or deleted VirtualMachineInstances",
-				},
-				{
-					Name: "Ready", Type: "integer", JSONPath: ".status.readyReplicas",
-					Description: "Number of managed VirtualMachineInstances which are ready to receive traffic",
-				},
-				kind.Age(),
-			},
-			Status: true,
-			Scale:  &kind.Scale{Spec: ".spec.replicas", Status: ".status.replicas", Selector: ".status.labelSelector"},
-		},
+		CRD:     kind.Replicas("VirtualMachineInstances", "vmirs", "vmirss"),
 		Access: kind.Access{
 			Object:     []string{"get", "list", "watch"},
 			Status:     []string{"patch"},

@@ -12,6 +12,8 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 	kubevirt "kubevirt.io/api/core/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/nodevirt/nodevirt/controller/replicas"
 )
 
 // outcome is all that a replica set's status is made of.
@@ -40,12 +42,7 @@ func (r *Reconciler) report(ctx context.Context, set *replicaSet, o outcome) err
 	if err := r.Client.Status().Patch(ctx, set, patch); err != nil {
 		return client.IgnoreNotFound(fmt.Errorf("write status of VMI replica set %s/%s: %w", set.Namespace, set.Name, err))
 	}
-	switch was, is := find(before.Status.Conditions, paused), find(next.Conditions, paused); {
-	case was == nil && is != nil:
-		r.Events.Eventf(set, nil, corev1.EventTypeNormal, "SuccessfulPaused", "Pause", "Paused")
-	case was != nil && is == nil:
-		r.Events.Eventf(set, nil, corev1.EventTypeNormal, "SuccessfulResumed", "Resume", "Resumed")
-	}
+	replicas.ReportPause(r.Events, set, find(before.Status.Conditions, paused) != nil, find(next.Conditions, paused) != nil)
 	return nil
 }
 
