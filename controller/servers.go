@@ -65,7 +65,7 @@ func addServers(m manager.Manager, cluster *rest.Config, o Options, log *slog.Lo
 		return fmt.Errorf("set up the webhooks' client: %w", err)
 	}
 	webhooks := admission.Webhooks{
-		Kinds: kinds.Rules(), Presets: presets(m.GetAPIReader()), Evictions: vmi.Evictions{Live: live}.Refuse,
+		Kinds: kinds.Rules(), Presets: presets(m.GetAPIReader()), Live: m.GetAPIReader(), Evictions: vmi.Evictions{Live: live}.Refuse,
 		HostDisks: o.HostDisks,
 	}
 	server.Add(subresources.Group, users.Handler(), subresources.Versions...)

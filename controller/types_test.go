@@ -166,7 +166,7 @@ func TestMachineConflictsWithType(t *testing.T) {
 		vm.Spec.Instancetype = &kubevirt.InstancetypeMatcher{Name: "conflicting", Kind: "VirtualMachineInstancetype"}
 		vm.Spec.RunStrategy = new(kubevirt.RunStrategyAlways)
 	})
-	w.failure("conflicting", "FailedCreate", "spec.template.spec.domain.memory: Forbidden: conflicts with selected instance type")
+	w.failure("conflicting", "FailedCreate", "VM field(s) spec.template.spec.domain.memory conflicts with selected instance type")
 	w.change(vm, false, func() { vm.Spec.Template.Spec.Domain.Memory = nil })
 	if vmi := w.instanceOf("conflicting", nil); vmi.Spec.Domain.Memory.Guest.String() != "256Mi" {
 		t.Errorf("memory: %+v", vmi.Spec.Domain.Memory)

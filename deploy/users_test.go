@@ -53,7 +53,8 @@ func expected() map[string]grants {
 		"guestosinfo filesystemlist userlist sev/fetchcertchain sev/querylaunchmeasurement objectgraph": {
 			admin: "get", edit: "get", view: "get",
 		},
-		"console vnc vnc/screenshot portforward usbredir": {admin: "get", edit: "get"},
+		"console vnc portforward usbredir": {admin: "get", edit: "get"},
+		"vnc/screenshot":                   {admin: "get"},
 		"pause unpause addvolume removevolume freeze unfreeze softreboot reset sev/setupsession sev/injectlaunchsecret": {
 			admin: "update", edit: "update",
 		},

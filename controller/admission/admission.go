@@ -7,6 +7,7 @@ import (
 
 	admissionv1 "k8s.io/api/admission/v1"
 	"k8s.io/apimachinery/pkg/util/validation/field"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/webhook/admission"
 
 	"github.com/nodevirt/nodevirt/controller/manifest"
@@ -40,6 +41,8 @@ type Rules struct {
 	Check func(*Review) field.ErrorList
 	// CheckUpdate returns what is wrong with the change of a sound object.
 	CheckUpdate func(*Review) field.ErrorList
+	// CheckTypes returns what is wrong with a sound object together with the objects that it names.
+	CheckTypes func(context.Context, client.Reader, *Review) (field.ErrorList, error)
 	// Default fills the defaults into the spec of a sound object. It changes nothing
 	// that is set, and applied again it changes nothing.
 	Default func(r *Review, spec Tree)
@@ -53,6 +56,8 @@ type Webhooks struct {
 	Kinds map[string]Rules
 	// Presets lists the presets of a namespace.
 	Presets Presets
+	// Live reads the objects that a checked one names; the reader must not be behind.
+	Live client.Reader
 	// Evictions decides on the pods of instances.
 	Evictions Evictions
 	// HostDisks lets instances have disks in folders of their nodes.
@@ -107,6 +112,12 @@ func (w Webhooks) validate(ctx context.Context, request admission.Request) admis
 	}
 	if len(problems) == 0 && r.Old != nil && r.rules.CheckUpdate != nil {
 		problems = r.rules.CheckUpdate(r)
+	}
+	if len(problems) == 0 && r.rules.CheckTypes != nil {
+		var err error
+		if problems, err = r.rules.CheckTypes(ctx, w.Live, r); err != nil {
+			return admission.Errored(http.StatusInternalServerError, err)
+		}
 	}
 	if len(problems) > 0 {
 		return r.refuse(problems)

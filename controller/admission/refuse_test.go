@@ -72,7 +72,8 @@ func refusal(t *testing.T, answer *admissionv1.AdmissionResponse) string {
 		t.Errorf("code %d, reason %s", answer.Result.Code, answer.Result.Reason)
 	}
 	for _, cause := range answer.Result.Details.Causes {
-		if cause.Field == "" || !strings.Contains(answer.Result.Message, cause.Field+": "+cause.Message) {
+		if cause.Field == "" || !strings.Contains(answer.Result.Message, cause.Message) ||
+			!strings.Contains(answer.Result.Message, cause.Field) {
 			t.Errorf("cause %+v is not in the message:\n%s", cause, answer.Result.Message)
 		}
 	}

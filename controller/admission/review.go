@@ -10,6 +10,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	kubevirt "kubevirt.io/api/core/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/webhook/admission"
 	kjson "sigs.k8s.io/json"
 
@@ -39,6 +40,14 @@ func (r *Review) Spec() any {
 		return r.merged
 	}
 	return r.Object["spec"]
+}
+
+// Decode reads the object into a value of the API.
+func (r *Review) Decode(into client.Object) error {
+	if err := json.Unmarshal(r.request.Object.Raw, into); err != nil {
+		return fmt.Errorf("decode object: %w", err)
+	}
+	return nil
 }
 
 func newReview(request admission.Request, kinds map[string]Rules) (*Review, error) {

@@ -21,6 +21,8 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/yaml"
 	"k8s.io/apiserver/pkg/authentication/user"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 
 	"github.com/nodevirt/nodevirt/controller/admission"
 	"github.com/nodevirt/nodevirt/controller/kinds"
@@ -39,6 +41,7 @@ func newRigIn(t *testing.T, cluster admission.Webhooks, presets ...unstructured.
 	t.Helper()
 	web := httptest.NewServer(admission.Webhooks{
 		HostDisks: cluster.HostDisks,
+		Live:      cmp.Or(cluster.Live, client.Reader(fake.NewFakeClient())),
 
 		Kinds:   kinds.Rules(),
 		Presets: func(context.Context, string) ([]unstructured.Unstructured, error) { return presets, nil },

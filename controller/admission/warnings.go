@@ -44,6 +44,9 @@ func (r *Review) obstacles() []string {
 		return nil
 	}
 	var all []string
+	if !r.rules.Instance && !r.sized() && !manifest.HasMemory(r.VMI) {
+		all = append(all, fmt.Sprintf("%s: not set; a VM without memory does not start", at.Child("domain", "memory", "guest")))
+	}
 	for i, card := range r.VMI.Domain.Devices.Interfaces {
 		pod := slices.ContainsFunc(r.VMI.Networks, func(n kubevirt.Network) bool { return n.Name == card.Name && n.Pod != nil })
 		if pod && card.Masquerade == nil && card.MacAddress != "" {
@@ -53,4 +56,10 @@ func (r *Review) obstacles() []string {
 		}
 	}
 	return all
+}
+
+// sized reports whether an instance type sets the size of the template's instances.
+func (r *Review) sized() bool {
+	_, found, _ := unstructured.NestedMap(r.Object, slices.Concat([]string{"spec"}, r.rules.Within, []string{"instancetype"})...)
+	return found
 }

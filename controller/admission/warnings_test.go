@@ -63,3 +63,25 @@ spec:
 		}
 	}
 }
+
+// TestWarnsOfMemory: a template may have no memory yet, since an instance type may be named later.
+func TestWarnsOfMemory(t *testing.T) {
+	r := newRig(t)
+	const vm = `
+apiVersion: kubevirt.io/v1
+kind: VirtualMachine
+metadata: {name: guest, namespace: shop}
+spec:
+  runStrategy: Halted
+  TYPE
+  template: {spec: {domain: {devices: {}}}}
+`
+	for line, want := range map[string]string{
+		"": "spec.template.spec.domain.memory.guest: not set; a VM without memory does not start", "instancetype: {name: missing}": "",
+	} {
+		answer := r.ask(t, admission.PathValidate, manifest(t, strings.Replace(vm, "TYPE", line, 1), "v1"), nil)
+		if got := strings.Join(answer.Warnings, "\n"); !answer.Allowed || got != want {
+			t.Errorf("%q: allowed: %t, warnings: %s", line, answer.Allowed, got)
+		}
+	}
+}

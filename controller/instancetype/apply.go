@@ -59,7 +59,7 @@ func conflicts(
 	problems := manifest.SizeConflicts(spec, vmi)
 	conflict := func(is bool, path *field.Path) {
 		if is {
-			problems = append(problems, field.Forbidden(path, manifest.ConflictsWithType))
+			problems = append(problems, manifest.ConflictWithType(path))
 		}
 	}
 	conflict(vmi.Domain.CPU != nil && vmi.Domain.CPU.Model != "" && of.CPU.Model != nil, spec.Child("domain", "cpu", "model"))
@@ -84,13 +84,15 @@ func (t Types) setSize(vmi *kubevirt.VirtualMachineInstanceSpec) {
 		cpu.Model = *of.CPU.Model
 	}
 	guest := of.Memory.Guest.DeepCopy()
-	vmi.Domain.Memory = &kubevirt.Memory{Guest: &guest}
+	if !guest.IsZero() {
+		vmi.Domain.Memory = &kubevirt.Memory{Guest: &guest}
+	}
 	if percent := int64(of.Memory.OvercommitPercent); percent > 0 {
 		if vmi.Domain.Resources.Requests == nil {
 			vmi.Domain.Resources.Requests = corev1.ResourceList{}
 		}
 		vmi.Domain.Resources.Requests[corev1.ResourceMemory] =
-			*resource.NewQuantity(guest.Value()/100*(100-percent), guest.Format)
+			*resource.NewQuantity(overcommitted(guest.Value(), percent), guest.Format)
 	}
 	if of.NodeSelector != nil {
 		vmi.NodeSelector = maps.Clone(of.NodeSelector)
@@ -98,4 +100,10 @@ func (t Types) setSize(vmi *kubevirt.VirtualMachineInstanceSpec) {
 	if of.SchedulerName != "" {
 		vmi.SchedulerName = of.SchedulerName
 	}
+}
+
+// overcommitted is the part of a guest's memory that its pod requests. It is computed as KubeVirt does it, down to
+// the rounding, so that the same manifest requests the same.
+func overcommitted(guest, percent int64) int64 {
+	return int64(float32(guest) * (1 - float32(percent)/100))
 }

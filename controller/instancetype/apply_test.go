@@ -176,30 +176,30 @@ func TestProblems(t *testing.T) {
 			"all that conflicts", large, "", `{metadata: {annotations: {x: z}}, spec: {nodeSelector: {}, schedulerName: theirs, domain: {
 				cpu: {sockets: 1, cores: 1, threads: 1, model: host-model}, memory: {},
 				resources: {requests: {cpu: 1, memory: 1Gi}, limits: {cpu: 1, memory: 1Gi}}}}}`,
-			`spec.template.spec.domain.cpu.sockets: conflicts with selected instance type
-spec.template.spec.domain.cpu.cores: conflicts with selected instance type
-spec.template.spec.domain.cpu.threads: conflicts with selected instance type
-spec.template.spec.domain.memory: conflicts with selected instance type
-spec.template.spec.domain.resources.requests.cpu: conflicts with selected instance type
-spec.template.spec.domain.resources.limits.cpu: conflicts with selected instance type
-spec.template.spec.domain.resources.requests.memory: conflicts with selected instance type
-spec.template.spec.domain.resources.limits.memory: conflicts with selected instance type
-spec.template.spec.domain.cpu.model: conflicts with selected instance type
-spec.template.spec.nodeSelector: conflicts with selected instance type
-spec.template.spec.schedulerName: conflicts with selected instance type
-spec.template.metadata.annotations[x]: conflicts with selected instance type`,
+			`VM field(s) spec.template.spec.domain.cpu.sockets conflicts with selected instance type
+VM field(s) spec.template.spec.domain.cpu.cores conflicts with selected instance type
+VM field(s) spec.template.spec.domain.cpu.threads conflicts with selected instance type
+VM field(s) spec.template.spec.domain.memory conflicts with selected instance type
+VM field(s) spec.template.spec.domain.resources.requests.cpu conflicts with selected instance type
+VM field(s) spec.template.spec.domain.resources.limits.cpu conflicts with selected instance type
+VM field(s) spec.template.spec.domain.resources.requests.memory conflicts with selected instance type
+VM field(s) spec.template.spec.domain.resources.limits.memory conflicts with selected instance type
+VM field(s) spec.template.spec.domain.cpu.model conflicts with selected instance type
+VM field(s) spec.template.spec.nodeSelector conflicts with selected instance type
+VM field(s) spec.template.spec.schedulerName conflicts with selected instance type
+VM field(s) spec.template.metadata.annotations[x] conflicts with selected instance type`,
 		},
 		{"what does not conflict", large, "", `{metadata: {annotations: {x: w}}, spec: {domain: {cpu: {features: [{name: a}]}}}}`, ""},
 		{
 			"too small a type", large, `{requirements: {cpu: {guest: 8}, memory: {guest: 4Gi}}}`, `{}`,
-			`spec.instancetype: insufficient CPU resources of 4 vCPU provided by instance type, preference requires 8 vCPU
-spec.instancetype: insufficient Memory resources of 2Gi provided by instance type, preference requires 4Gi`,
+			`spec.instancetype: failure checking preference requirements: insufficient CPU resources of 4 vCPU provided by instance type, preference requires 8 vCPU
+spec.instancetype: failure checking preference requirements: insufficient Memory resources of 2Gi provided by instance type, preference requires 4Gi`,
 		},
 		{
 			"too small a VM", "", `{requirements: {cpu: {guest: 8}, memory: {guest: 4Gi}}}`,
 			`{spec: {domain: {cpu: {sockets: 2, cores: 2}, resources: {requests: {memory: 1Gi}}}}}`,
-			`spec.template.spec.domain.cpu: insufficient CPU resources of 4 vCPU provided by VirtualMachine, preference requires 8 vCPU
-spec.template.spec.domain.memory: insufficient Memory resources of 1Gi provided by VirtualMachine, preference requires 4Gi`,
+			`spec.template.spec.domain.cpu: failure checking preference requirements: insufficient CPU resources of 4 vCPU provided by VirtualMachine, preference requires 8 vCPU
+spec.template.spec.domain.memory: failure checking preference requirements: insufficient Memory resources of 1Gi provided by VirtualMachine, preference requires 4Gi`,
 		},
 		{
 			"a VM that is large enough", "", `{requirements: {cpu: {guest: 2}, memory: {guest: 1Gi}}}`,

@@ -14,6 +14,14 @@ func annotationsOfInstances() fields.Whole {
 	return fields.Whole{Path: "annotations", Is: "a map of annotations", Check: manifest.AnnotationMap}
 }
 
+// guestMemory takes 0 as well, which clients write for none: a VM of such a type does not start.
+func guestMemory(at *field.Path, value any) *field.Error {
+	if value == "0" {
+		return nil
+	}
+	return fields.Quantity(at, value)
+}
+
 // SupportedOfTypes returns the fields of an instance type's spec. Where a VMI has
 // the same field, both take the same values.
 func SupportedOfTypes() fields.Supported {
@@ -22,7 +30,7 @@ func SupportedOfTypes() fields.Supported {
 		Rows: []fields.Row{
 			fields.At("cpu.guest", fields.Integer(0, vmspec.MaxVCPUs)),
 			fields.At("cpu.model", vmi.Takes("domain.cpu.model")),
-			fields.At("memory.guest", fields.Quantity),
+			fields.At("memory.guest", guestMemory),
 			fields.At("memory.overcommitPercent", fields.Integer(0, 99)),
 			fields.At("schedulerName", fields.Subdomain),
 		},
@@ -87,16 +95,12 @@ func CheckType(at *field.Path, tree any) (*instancetype.VirtualMachineInstancety
 	if spec == nil {
 		return nil, problems
 	}
-	var missing field.ErrorList
-	if spec.CPU.Guest == 0 {
-		missing = append(missing, field.Required(at.Child("cpu", "guest"), "set the number of vCPUs"))
+	if size := spec.Memory.Guest; !size.IsZero() {
+		if err := vmspec.CheckMemory(size.Value()); err != nil {
+			problems = append(problems, fields.Invalid(at.Child("memory", "guest"), size.String(), "%s", err))
+		}
 	}
-	if size := spec.Memory.Guest; size.IsZero() {
-		missing = append(missing, field.Required(at.Child("memory", "guest"), "set the size of the memory"))
-	} else if err := vmspec.CheckMemory(size.Value()); err != nil {
-		missing = append(missing, fields.Invalid(at.Child("memory", "guest"), size.String(), "%s", err))
-	}
-	if problems = append(problems, fields.Unrelated(missing, problems)...); len(problems) > 0 {
+	if len(problems) > 0 {
 		return nil, problems
 	}
 	return spec, nil

@@ -30,12 +30,13 @@ func (t Types) check(at *field.Path, vmi *kubevirt.VirtualMachineInstanceSpec) f
 		path = field.NewPath("spec", "instancetype")
 		cpus, by, memory, memoryPath = t.Instancetype.CPU.Guest, "instance type", &t.Instancetype.Memory.Guest, path
 	}
+	const of = "failure checking preference requirements: "
 	if c := needs.CPU; c != nil && cpus < c.Guest {
-		problems = append(problems, field.Forbidden(path, fmt.Sprintf(
+		problems = append(problems, field.Forbidden(path, fmt.Sprintf(of+
 			"insufficient CPU resources of %d vCPU provided by %s, preference requires %d vCPU", cpus, by, c.Guest)))
 	}
 	if m := needs.Memory; m != nil && memory.Cmp(m.Guest) < 0 {
-		problems = append(problems, field.Forbidden(memoryPath, fmt.Sprintf(
+		problems = append(problems, field.Forbidden(memoryPath, fmt.Sprintf(of+
 			"insufficient Memory resources of %s provided by %s, preference requires %s", memory, by, &m.Guest)))
 	}
 	return problems

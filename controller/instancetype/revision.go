@@ -125,11 +125,11 @@ func keep(
 		return fmt.Errorf("read ControllerRevision %s: %w", made.Name, err)
 	}
 	// A UID and a generation identify one content: a revision that differs is not ours.
+	if !sameSpec(have.Data.Raw, text) {
+		return fmt.Errorf("found existing ControllerRevision with unexpected data: %s; delete it", made.Name)
+	}
 	if !metav1.IsControlledBy(have, vm) {
 		return fmt.Errorf("ControllerRevision %s is there, and not of VM %s; delete it", made.Name, vm.Name)
-	}
-	if !sameSpec(have.Data.Raw, text) {
-		return fmt.Errorf("ControllerRevision %s is there with another content; delete it", made.Name)
 	}
 	return nil
 }

@@ -6,10 +6,33 @@ import (
 	kubevirt "kubevirt.io/api/core/v1"
 
 	"github.com/nodevirt/nodevirt/shim/fields"
+	"github.com/nodevirt/nodevirt/shim/vmspec"
 )
 
-// ConflictsWithType is KubeVirt's text for a field that an instance type sets.
-const ConflictsWithType = "conflicts with selected instance type"
+// ConflictWithType is the problem of a field that an instance type sets, in KubeVirt's words.
+func ConflictWithType(at *field.Path) *field.Error {
+	return fields.Invalid(at, field.OmitValueType{}, "VM field(s) %s conflicts with selected instance type", at)
+}
+
+// sizeCheck returns what is wrong with the size in a VMI's spec.
+type sizeCheck func(at *field.Path, vmi *kubevirt.VirtualMachineInstanceSpec) field.ErrorList
+
+// requireMemory is the check of a VMI that is to run.
+func requireMemory(at *field.Path, vmi *kubevirt.VirtualMachineInstanceSpec) field.ErrorList {
+	if HasMemory(vmi) {
+		return nil
+	}
+	return field.ErrorList{field.Required(at.Child("domain", "memory", "guest"), "set the size of the VM's memory")}
+}
+
+// anySize is the check of a template: an instance type may be named, or memory be set, before its instances run.
+func anySize(*field.Path, *kubevirt.VirtualMachineInstanceSpec) field.ErrorList { return nil }
+
+// HasMemory reports whether a VMI's spec says how much memory the VM has.
+func HasMemory(vmi *kubevirt.VirtualMachineInstanceSpec) bool {
+	vm, _ := vmspec.Preview(field.NewPath("spec"), vmi)
+	return vm.Memory != 0
+}
 
 // SizeConflicts returns the fields by which a VMI's spec sets its size although
 // its VM's instance type sets it.
@@ -18,7 +41,7 @@ func SizeConflicts(at *field.Path, vmi *kubevirt.VirtualMachineInstanceSpec) fie
 	domain := at.Child("domain")
 	conflict := func(is bool, path ...string) {
 		if is {
-			problems = append(problems, fields.Refused(domain.Child(path[0], path[1:]...), "%s", ConflictsWithType))
+			problems = append(problems, ConflictWithType(domain.Child(path[0], path[1:]...)))
 		}
 	}
 	if cpu := vmi.Domain.CPU; cpu != nil {

@@ -44,7 +44,11 @@ func CheckTemplate(
 		return nil, append(problems, field.Required(at.Child("template", "spec"), "describe the VM here"))
 	}
 	object, _ := rest.(map[string]any) // only VirtualMachines have this field
-	vmi, p := checkSpec(at.Child("template", "spec"), instance, object["instancetype"] != nil)
+	size := anySize
+	if object["instancetype"] != nil {
+		size = SizeConflicts
+	}
+	vmi, p := checkSpec(at.Child("template", "spec"), instance, size)
 	if problems = append(problems, p...); len(problems) > 0 {
 		return nil, problems
 	}

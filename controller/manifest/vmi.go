@@ -17,12 +17,11 @@ type plainSpec kubevirt.VirtualMachineInstanceSpec
 // path, contradictions between sound fields included; at is the spec's own path.
 // The spec is nil if there is a problem.
 func CheckVMI(at *field.Path, tree any) (*kubevirt.VirtualMachineInstanceSpec, field.ErrorList) {
-	return checkSpec(at, tree, false)
+	return checkSpec(at, tree, requireMemory)
 }
 
-// checkSpec is CheckVMI of a spec whose size comes from an instance type if sized
-// is true.
-func checkSpec(at *field.Path, tree any, sized bool) (*kubevirt.VirtualMachineInstanceSpec, field.ErrorList) {
+// checkSpec is CheckVMI with another check of the size.
+func checkSpec(at *field.Path, tree any, size sizeCheck) (*kubevirt.VirtualMachineInstanceSpec, field.ErrorList) {
 	tree, problems := oldDisks(at, tree)
 	table := vmspec.Supported().And(PodFields()).Table(func() any { return new(plainSpec) })
 	spec, p := fields.CheckAs[plainSpec](table, at, tree)
@@ -31,14 +30,8 @@ func checkSpec(at *field.Path, tree any, sized bool) (*kubevirt.VirtualMachineIn
 		return nil, problems
 	}
 	vmi := (*kubevirt.VirtualMachineInstanceSpec)(spec)
-	vm, further := vmspec.Preview(at, vmi)
-	switch {
-	case sized:
-		further = append(further, SizeConflicts(at, vmi)...)
-	case vm.Memory == 0:
-		missing := field.Required(at.Child("domain", "memory", "guest"), "set the size of the VM's memory")
-		further = append(further, fields.Unrelated(field.ErrorList{missing}, further)...)
-	}
+	_, further := vmspec.Preview(at, vmi)
+	further = append(further, fields.Unrelated(size(at, vmi), further)...)
 	further = append(further, checkPod(at, vmi)...)
 	if problems = append(problems, fields.Unrelated(further, problems)...); len(problems) > 0 {
 		return nil, problems

@@ -1,11 +1,15 @@
 package vm
 
 import (
+	"context"
+
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	kubevirt "kubevirt.io/api/core/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/nodevirt/nodevirt/controller/admission"
+	"github.com/nodevirt/nodevirt/controller/instancetype"
 )
 
 func rules() admission.Rules {
@@ -13,6 +17,7 @@ func rules() admission.Rules {
 		Finalizer:   kubevirt.VirtualMachineControllerFinalizer,
 		Check:       check,
 		CheckUpdate: checkRevisions,
+		CheckTypes:  checkTypes,
 		Default:     func(r *admission.Review, spec admission.Tree) { r.SetTemplateDefaults(spec) },
 		Presets: func(r *admission.Review) (admission.Subject, bool) {
 			return r.TemplateSubject(map[string]string{kubevirt.VirtualMachineLabel: r.Meta.Name})
@@ -80,4 +85,21 @@ func checkRevisions(r *admission.Review) field.ErrorList {
 		}
 	}
 	return problems
+}
+
+// checkTypes refuses a VirtualMachine that contradicts its instance type or its preference. Those need not exist yet,
+// and whatever else keeps them from being read, the VM's conditions report when it starts.
+func checkTypes(ctx context.Context, live client.Reader, r *admission.Review) (field.ErrorList, error) {
+	vm := new(kubevirt.VirtualMachine)
+	if err := r.Decode(vm); err != nil {
+		return nil, err
+	}
+	if vm.Spec.Template == nil || vm.Spec.Instancetype == nil && vm.Spec.Preference == nil {
+		return nil, nil
+	}
+	types, err := instancetype.Find(ctx, live, vm)
+	if err != nil {
+		return nil, nil //nolint:nilerr // as the comment above says
+	}
+	return types.Apply(field.NewPath("spec", "template"), vm.Spec.Template.DeepCopy()), nil
 }

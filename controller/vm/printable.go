@@ -41,6 +41,8 @@ func withoutInstance(o outcome) kubevirt.VirtualMachinePrintableStatus {
 		return kubevirt.VirtualMachineStatusCrashLoopBackOff
 	case o.wanted && o.unbound:
 		return kubevirt.VirtualMachineStatusWaitingForVolumeBinding
+	case missing(o.failure) != nil:
+		return kubevirt.VirtualMachineStatusStopped
 	case o.wanted, o.decision.stop && o.strategy == kubevirt.RunStrategyAlways:
 		return kubevirt.VirtualMachineStatusStarting
 	}

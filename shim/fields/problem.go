@@ -54,8 +54,14 @@ func Refused(path *field.Path, format string, args ...any) *field.Error {
 	return field.Forbidden(path, fmt.Sprintf(format, args...))
 }
 
-// Sentence returns a problem as text: its path, a colon and what is wrong.
-func Sentence(p *field.Error) string { return Clip(p.Field, maxPath) + ": " + body(p) }
+// Sentence returns a problem as text: its path, a colon and what is wrong. A text of KubeVirt's that names the path
+// stands alone.
+func Sentence(p *field.Error) string {
+	if _, omitted := p.BadValue.(field.OmitValueType); omitted && strings.Contains(p.Detail, p.Field) {
+		return p.Detail
+	}
+	return Clip(p.Field, maxPath) + ": " + body(p)
+}
 
 // body returns the text of a problem without its path. "Forbidden:" would
 // suggest missing permissions, and "Invalid value:" needs a value to show.
