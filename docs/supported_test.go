@@ -154,7 +154,7 @@ func (l list) taken(t *testing.T, path string) string {
 	}
 	said := ""
 	for _, probe := range []string{
-		`[[]]`, `{}`, `false`, `true`, `-1`, `"!"`, `"\n"`,
+		`[[]]`, `{}`, `false`, `true`, `-1`, `-99999999`, `"!"`, `"\n"`,
 		`"` + strings.Repeat("x", 1<<19) + `"`, `[` + strings.Repeat("{},", 999) + `{}]`,
 	} {
 		for _, p := range l.check(field.NewPath("spec"), decoded(t, fieldstest.JSONAt(strings.TrimPrefix(path, "spec."), probe))) {
@@ -173,8 +173,11 @@ func (l list) taken(t *testing.T, path string) string {
 	if said == "" {
 		t.Errorf("%s takes anything", path)
 	}
-	return phrase.Replace(said)
+	return interval.ReplaceAllString(phrase.Replace(said), "$1…$2")
 }
+
+// interval is what integers take.
+var interval = regexp.MustCompile(`from (-?[0-9]+) to ([0-9]+)`)
 
 // decoded decodes JSON as the controller does.
 func decoded(t *testing.T, text string) any {
@@ -190,6 +193,7 @@ func decoded(t *testing.T, text string) any {
 var phrase = strings.NewReplacer("must be ", "", "must have ", "", "must match ", "",
 	"DNS labels with dots between them, at most 253 characters", "a DNS name",
 	"a DNS label: a-z, 0-9 and - inside, at most 63 characters", "a DNS label",
-	" and have ", ", ", "may not be more than ", "at most ", "supported values: ", "one of ",
+	" and have ", ", ", "may not be more than ", "at most ", "supported values: ", "",
+	"true or false", "boolean", "a quantity such as 500m, 2, 512Mi or 1.5Gi", "quantity", "an object", "object",
 	"false: not supported; use true or leave it out", "true",
 	"true: not supported; use false or leave it out", "false")

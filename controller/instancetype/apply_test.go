@@ -72,6 +72,17 @@ func TestApply(t *testing.T) {
 				resources: {requests: {memory: 750Mi}}}}}`,
 		},
 		{
+			"a preference for Windows", "", `{
+				features: {preferredAcpi: {enabled: false}, preferredKvm: {hidden: true}, preferredHyperv: {
+					relaxed: {}, vapic: {enabled: false}, spinlocks: {spinlocks: 8191}}},
+				clock: {preferredClockOffset: {timezone: Europe/Berlin}, preferredTimer: {hyperv: {}, hpet: {present: true}}}}`,
+			`{spec: {domain: {features: {hyperv: {vapic: {enabled: true}}}, clock: {timer: {hpet: {present: false}}}}}}`,
+			`{spec: {domain: {
+				features: {acpi: {enabled: false}, kvm: {hidden: true}, hyperv: {
+					relaxed: {}, vapic: {enabled: true}, spinlocks: {spinlocks: 8191}}},
+				clock: {timezone: Europe/Berlin, timer: {hyperv: {}, hpet: {present: false}}}}}}`,
+		},
+		{
 			"a preference", "", `{
 				annotations: {x: theirs, z: theirs},
 				cpu: {preferredCPUFeatures: [{name: a, policy: require}, {name: b}]},

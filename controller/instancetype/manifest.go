@@ -1,6 +1,8 @@
 package instancetype
 
 import (
+	"slices"
+
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	instancetype "kubevirt.io/api/instancetype/v1beta1"
 
@@ -46,7 +48,7 @@ func SupportedOfTypes() fields.Supported {
 func SupportedOfPreferences() fields.Supported {
 	vmi := vmspec.Supported()
 	return fields.Supported{
-		Rows: []fields.Row{
+		Rows: slices.Concat(derivedRows(), []fields.Row{
 			fields.At("cpu.preferredCPUTopology", fields.OneOf(
 				instancetype.Sockets, instancetype.Cores, instancetype.Threads, instancetype.Spread, instancetype.Any,
 				instancetype.DeprecatedPreferSockets, instancetype.DeprecatedPreferCores, instancetype.DeprecatedPreferThreads,
@@ -78,7 +80,7 @@ func SupportedOfPreferences() fields.Supported {
 			fields.At("requirements.architecture", fields.OneOf("amd64")),
 			fields.At("requirements.cpu.guest", fields.Integer(0, vmspec.MaxVCPUs)),
 			fields.At("requirements.memory.guest", fields.Quantity),
-		},
+		}),
 		Wholes: []fields.Whole{annotationsOfInstances()},
 		Hints: map[string]string{
 			"firmware.preferredEfi":    "use preferredUseBios",

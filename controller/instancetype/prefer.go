@@ -16,6 +16,12 @@ func prefer(p *api.VirtualMachinePreferenceSpec, vmi *kubevirt.VirtualMachineIns
 		preferDisks(p.Devices, vmi.Domain.Devices.Disks)
 		preferInterfaces(p.Devices, vmi)
 	}
+	if p.Features != nil {
+		preferFeatures(p.Features, &vmi.Domain)
+	}
+	if p.Clock != nil {
+		preferClock(p.Clock, &vmi.Domain)
+	}
 	if f := p.Firmware; f != nil && f.PreferredUseBios != nil && *f.PreferredUseBios {
 		preferBIOS(&vmi.Domain)
 	}

@@ -21,7 +21,14 @@ func Supported() fields.Supported {
 // fields of several presets make together is checked with the instance.
 func CheckManifest(at *field.Path, tree any) field.ErrorList {
 	table := Supported().Table(func() any { return new(kubevirt.VirtualMachineInstancePresetSpec) })
-	_, problems := table.Check(at, tree)
+	spec, problems := fields.CheckAs[kubevirt.VirtualMachineInstancePresetSpec](table, at, tree)
+	if spec != nil && spec.Domain != nil {
+		for i, d := range spec.Domain.Devices.Disks {
+			if p := vmspec.CheckDevice(at.Child("domain", "devices", "disks").Index(i), d); p != nil {
+				problems = append(problems, p)
+			}
+		}
+	}
 	preset, ok := tree.(map[string]any)
 	if !ok {
 		return problems

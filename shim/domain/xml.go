@@ -54,7 +54,7 @@ func domainOf(desc Description) (*libvirtxml.Domain, error) {
 		OS:        boot(desc),
 		Features:  features(desc),
 		CPU:       cpu(desc),
-		Clock:     clock(),
+		Clock:     clock(desc),
 		PM: &libvirtxml.DomainPM{
 			SuspendToMem:  &libvirtxml.DomainPMPolicy{Enabled: "no"},
 			SuspendToDisk: &libvirtxml.DomainPMPolicy{Enabled: "no"},

@@ -73,6 +73,8 @@ func features(desc Description) *libvirtxml.DomainFeatureList {
 	f := &libvirtxml.DomainFeatureList{
 		APIC:   &libvirtxml.DomainFeatureAPIC{},
 		VMPort: &libvirtxml.DomainFeatureState{State: "off"},
+
+		HyperV: hyperv(desc), PVSpinlock: pvSpinlock(desc), KVM: hiddenKVM(desc),
 	}
 	if !desc.Spec.NoACPI {
 		f.ACPI = &libvirtxml.DomainFeature{}
@@ -88,16 +90,4 @@ func features(desc Description) *libvirtxml.DomainFeatureList {
 func tbCache(memory int64) *libvirtxml.DomainFeatureTCGTBCache {
 	size := min(max(memory/4, 32*mib), 512*mib)
 	return &libvirtxml.DomainFeatureTCGTBCache{Unit: "MiB", Size: uint(size / mib)}
-}
-
-// clock returns a clock in UTC. The timer policies are those that libvirt's
-// documentation recommends for guests that keep their own time. There is no HPET:
-// its periodic interrupts cost the node processor time.
-func clock() *libvirtxml.DomainClock {
-	c := &libvirtxml.DomainClock{Offset: "utc", Timer: []libvirtxml.DomainTimer{
-		{Name: "rtc", TickPolicy: "catchup"},
-		{Name: "pit", TickPolicy: "delay"},
-		{Name: "hpet", Present: "no"},
-	}}
-	return c
 }

@@ -46,6 +46,8 @@ func tcgDomain() Description {
 	m := plainDomain()
 	m.Accelerator = TCG
 	m.Spec.Memory = 64 << 20
+	m.Spec.Board = vmspec.Board{PVSpinlock: new(true), Hyperv: &vmspec.Hyperv{Passthrough: true}}
+	m.Spec.Clock = vmspec.Clock{Offset: -3600, Timers: []vmspec.Timer{{Name: vmspec.TimerHyperv}, {Name: vmspec.TimerKVM}}}
 	return m
 }
 
@@ -103,6 +105,14 @@ func richDomain() Description {
 	)
 	m.Spec.Interfaces[0].Model = "e1000e"
 	m.Spec.RNG, m.Spec.Balloon = false, false
+	m.Spec.Board = vmspec.Board{HideKVM: true, PVSpinlock: new(false), Hyperv: &vmspec.Hyperv{
+		Relaxed: true, VAPIC: true, VPIndex: true, Runtime: true, SyNIC: true, SyNICTimer: true, DirectTimer: true, Reset: true,
+		Frequencies: true, Reenlightenment: true, TLBFlush: true, IPI: true, EVMCS: true, Retries: 8191, VendorID: "Contoso 1",
+	}}
+	m.Spec.Clock = vmspec.Clock{Timezone: "Europe/Berlin", Timers: []vmspec.Timer{
+		{Name: vmspec.TimerRTC, TickPolicy: "delay", Track: "guest"}, {Name: vmspec.TimerPIT, Absent: true},
+		{Name: vmspec.TimerHPET}, {Name: vmspec.TimerHyperv}, {Name: vmspec.TimerKVM, Absent: true},
+	}}
 	return m
 }
 

@@ -54,8 +54,8 @@ func Refused(path *field.Path, format string, args ...any) *field.Error {
 	return field.Forbidden(path, fmt.Sprintf(format, args...))
 }
 
-// Sentence returns a problem as text: its path, a colon and what is wrong. A text of KubeVirt's that names the path
-// stands alone.
+// Sentence returns a problem as text: its path, a colon and what is wrong. A text of KubeVirt's that has the path
+// is the whole sentence.
 func Sentence(p *field.Error) string {
 	if _, omitted := p.BadValue.(field.OmitValueType); omitted && strings.Contains(p.Detail, p.Field) {
 		return p.Detail

@@ -50,16 +50,26 @@ func disks(at *field.Path, given []kubevirt.Disk, v volumes, boot bootOrder) ([]
 	return result, problems
 }
 
+// CheckDevice refuses a disk with several devices.
+func CheckDevice(at *field.Path, d kubevirt.Disk) *field.Error {
+	switch {
+	case d.Disk != nil && d.CDRom != nil:
+		return refused(at, "disk and cdrom: use one of them")
+	case d.LUN != nil && (d.Disk != nil || d.CDRom != nil):
+		return refused(at, "lun and another device: use one of them")
+	}
+	return nil
+}
+
 // readDisk adds to the content of a disk how it is attached.
 func readDisk(at *field.Path, d kubevirt.Disk, disk Disk) (Disk, field.ErrorList) {
 	var problems field.ErrorList
 	disk.Name, disk.Bus, disk.Serial, disk.Tag = d.Name, BusSATA, d.Serial, d.Tag
 	bus := kubevirt.DiskBus("")
+	contradiction := CheckDevice(at, d)
 	switch {
-	case d.Disk != nil && d.CDRom != nil:
-		problems = append(problems, refused(at, "disk and cdrom: use one of them"))
-	case d.LUN != nil && (d.Disk != nil || d.CDRom != nil):
-		problems = append(problems, refused(at, "lun and another device: use one of them"))
+	case contradiction != nil:
+		problems = append(problems, contradiction)
 	case d.CDRom != nil:
 		disk.CDROM, disk.ReadOnly, bus = true, true, d.CDRom.Bus
 	case d.LUN != nil:

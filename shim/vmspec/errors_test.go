@@ -38,7 +38,7 @@ spec.domain.resources: must be an object, not []`},
 	{"control characters in a key", `{"a\u001b[2J": 1}`, `spec.a�[2J: unknown field`},
 	{"long key", `{"` + strings.Repeat("k", 10_000) + `": 1}`, "spec." + strings.Repeat("k", 251) + "…: unknown field"},
 	{"unsupported", `{"nodeSelector": {"a": "b"}, "livenessProbe": {},
-		"domain": {"clock": {"timezone": "UTC"}, "cpu": {"numa": {}}, "firmware": {"bootloader": {"efi": {}, "bios": {"useSerial": true}}},
+		"domain": {"cpu": {"numa": {}}, "firmware": {"bootloader": {"efi": {}, "bios": {"useSerial": true}}},
 			"resources": {"limits": {"nvidia.com/gpu": 1}}, "memory": {"hugepages": {"pageSize": "2Mi"}},
 			"devices": {"disks": [{"name": "a", "disk": {}}, {"name": "b", "lun": {"reservation": true}, "blockSize": {"custom": {"discardGranularity": 512}}}],
 				"interfaces": [{"name": "default", "slirp": {}, "state": "down"}],
@@ -46,8 +46,7 @@ spec.domain.resources: must be an object, not []`},
 		"networks": [{"name": "default", "multus": {"networkName": "x", "default": true}}],
 		"volumes": [{"name": "a", "cloudInitConfigDrive": {"userData": "x"}}, {"name": "b", "downwardMetrics": {}},
 			{"name": "c", "dataVolume": {"name": "x"}}, {"name": "d", "cloudInitNoCloud": {"secretRef": {"name": "x"}}}]}`,
-		`spec.domain.clock.timezone: not supported
-spec.domain.cpu.numa: not supported
+		`spec.domain.cpu.numa: not supported
 spec.domain.devices.disks[1].blockSize.custom.discardGranularity: not supported
 spec.domain.devices.disks[1].lun.reservation: true: not supported; use false or leave it out: only root can reserve SCSI devices
 spec.domain.devices.interfaces[0].slirp: not supported; use bridge or masquerade

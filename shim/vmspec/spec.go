@@ -35,6 +35,9 @@ type Spec struct {
 	Watchdog WatchdogAction `json:"watchdog,omitempty"`
 	// NoACPI hides ACPI from the guest, which then has no power button.
 	NoACPI bool `json:"noACPI,omitempty"`
+	// Board are further features of the guest's board, and Clock is its clock.
+	Board Board `json:"board,omitzero"`
+	Clock Clock `json:"clock,omitzero"`
 	// StartPaused leaves the guest paused after its start.
 	StartPaused bool `json:"startPaused,omitempty"`
 	// Hostname is the guest's host name, one DNS label.

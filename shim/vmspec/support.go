@@ -15,7 +15,7 @@ import (
 func Supported() fields.Supported { return fields.Supported{Rows: rows(), Hints: hints()} }
 
 func rows() []fields.Row {
-	return slices.Concat(domainRows(), []fields.Row{fields.At("volumes[].name", fields.Label)},
+	return slices.Concat(domainRows(), boardRows(), clockRows(), []fields.Row{fields.At("volumes[].name", fields.Label)},
 		volumeRows(func(k VolumeKind) []fields.Row { return k.rows }), networkRows(), credentialRows())
 }
 
@@ -48,11 +48,6 @@ func domainRows() []fields.Row {
 		fields.At("domain.features.apic.enabled", fields.Only(true)),
 		fields.At("domain.features.apic.endOfInterrupt", fields.Only(false)),
 		fields.At("domain.clock.utc", fields.Object),
-		fields.At("domain.clock.timer.hpet.present", fields.Only(false)),
-		fields.At("domain.clock.timer.pit.present", fields.Only(true)),
-		fields.At("domain.clock.timer.pit.tickPolicy", fields.OneOf("delay")),
-		fields.At("domain.clock.timer.rtc.present", fields.Only(true)),
-		fields.At("domain.clock.timer.rtc.tickPolicy", fields.OneOf("catchup")),
 
 		fields.At("domain.firmware.uuid", fields.Match(hexUUID, 36)),
 		fields.At("domain.firmware.serial", serial),

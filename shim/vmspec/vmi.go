@@ -134,6 +134,8 @@ func translate(
 		CPU:         cpu,
 		Memory:      memory,
 		Machine:     machine,
+		Board:       readBoard(vmi.Domain.Features),
+		Clock:       readClock(vmi.Domain.Clock),
 		Firmware:    firmware,
 		Disks:       disks,
 		Interfaces:  interfaces,
