@@ -13,10 +13,11 @@ import (
 	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime"
 	kubevirt "kubevirt.io/api/core/v1"
 	api "kubevirt.io/api/pool/v1beta1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/nodevirt/nodevirt/controller/pod"
 )
 
 // revision is the part of a pool's spec that its VMs are made of.
@@ -65,7 +66,7 @@ func revisionName(pool *vmPool) string {
 
 // keepRevision creates the ControllerRevision of the pool's present revision.
 func (r *Reconciler) keepRevision(ctx context.Context, pool *vmPool) error {
-	text, err := json.Marshal(map[string]any{"spec": revisionOf(pool)})
+	data, err := pod.RevisionData(map[string]any{"spec": revisionOf(pool)})
 	if err != nil {
 		return fmt.Errorf("encode the template of pool %s: %w", pool.Name, err)
 	}
@@ -74,7 +75,7 @@ func (r *Reconciler) keepRevision(ctx context.Context, pool *vmPool) error {
 			Name: revisionName(pool), Namespace: pool.Namespace,
 			OwnerReferences: []metav1.OwnerReference{*metav1.NewControllerRef(pool, api.SchemeGroupVersion.WithKind(api.VirtualMachinePoolKind))},
 		},
-		Data:     runtime.RawExtension{Raw: text},
+		Data:     data,
 		Revision: pool.Generation,
 	}
 	if err := r.Revisions.Create(ctx, made); err != nil && !apierrors.IsAlreadyExists(err) {

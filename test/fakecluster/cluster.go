@@ -5,13 +5,17 @@
 package fakecluster
 
 import (
+	"bytes"
 	"context"
+	"encoding/json"
+	"errors"
 	"fmt"
 	"strconv"
 	"strings"
 	"sync"
 	"testing"
 
+	appsv1 "k8s.io/api/apps/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -67,8 +71,14 @@ func New(t testing.TB, o Options) *Cluster {
 	return c
 }
 
-// create gives an object its UID.
+// create gives an object its UID. It refuses a revision that no collector could take from its owner: the API server
+// sorts the keys of its data at the next change, and takes that for a change of the data.
 func (c *Cluster) create(ctx context.Context, w client.WithWatch, o client.Object, how ...client.CreateOption) error {
+	if revision, is := o.(*appsv1.ControllerRevision); is {
+		if err := checkSorted(revision.Data.Raw); err != nil {
+			return fmt.Errorf("ControllerRevision %s: %w", o.GetName(), err)
+		}
+	}
 	if o.GetUID() == "" {
 		c.mu.Lock()
 		c.uids++
@@ -215,4 +225,29 @@ func (c *Cluster) Exists(t testing.TB, o client.Object) bool {
 		t.Fatalf("read %s: %v", o.GetName(), err)
 	}
 	return err == nil
+}
+
+// checkSorted reports data whose keys are in another order than that of their names.
+func checkSorted(data []byte) error {
+	if len(data) == 0 {
+		return nil
+	}
+	decoder := json.NewDecoder(bytes.NewReader(data))
+	decoder.UseNumber()
+	var content any
+	if err := decoder.Decode(&content); err != nil {
+		return err
+	}
+	sorted, err := json.Marshal(content)
+	if err != nil {
+		return err
+	}
+	var compact bytes.Buffer
+	if err := json.Compact(&compact, data); err != nil {
+		return err
+	}
+	if !bytes.Equal(sorted, compact.Bytes()) {
+		return errors.New("the keys of its data are not sorted")
+	}
+	return nil
 }
