@@ -131,11 +131,11 @@ test-cluster: packages kubernetes build controller ## Run the tests that need a 
 	$(BIN)/gotest -tags $(CLUSTER_TAGS) -count 1 -p 1 -timeout $(TIMEOUT) ./test/e2e/cluster $(SLOW:%=./test/e2e/nodes) $(FLAGS)
 
 # Which specs run and how many at once: FOCUS and FILES, regular expressions of words and of files;
-# LABELS, ginkgo's filter; PROCS.
-test-kubevirt: packages kubernetes build controller ## Run KubeVirt's functional suite; LABELS=, FOCUS=, FILES=, PROCS=2, FLAGS=-update
+# LABELS, ginkgo's filter; PROCS. FAST=1 runs some that pass in a few minutes.
+test-kubevirt: packages kubernetes build controller ## Run KubeVirt's functional suite; FAST=1, LABELS=, FOCUS=, FILES=, PROCS=2, FLAGS=-update
 	@test/tools/build kubevirt
 	go vet -tags $(TAGS),kubevirt ./test/kubevirt
-	KUBEVIRT_LABELS='$(LABELS)' KUBEVIRT_FOCUS='$(FOCUS)' KUBEVIRT_FILES='$(FILES)' KUBEVIRT_PROCS='$(PROCS)' \
+	KUBEVIRT_LABELS='$(LABELS)' KUBEVIRT_FOCUS='$(FOCUS)' KUBEVIRT_FILES='$(FILES)' KUBEVIRT_PROCS='$(PROCS)' KUBEVIRT_FAST='$(FAST)' \
 		$(BIN)/gotest -tags $(TAGS),kubevirt -count 1 -timeout 4h ./test/kubevirt $(FLAGS)
 
 fuzz: packages ## Run each fuzz target for a while; TIME=30s

@@ -12,7 +12,6 @@ import (
 	appsv1 "k8s.io/api/apps/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/util/validation/field"
 	kubevirt "kubevirt.io/api/core/v1"
 	groups "kubevirt.io/api/instancetype"
 	api "kubevirt.io/api/instancetype/v1beta1"
@@ -38,7 +37,7 @@ func (m matcher) revisionOf(vm *kubevirt.VirtualMachine) string {
 // Keep creates the missing revisions of a VM's types, so that its next instances are
 // like its first. It returns the VM's status with their names, which the caller must
 // write before it creates an instance. Errors are those of [Find], and a
-// [utilerrors.Aggregate] if the types do not fit the VM.
+// [*ConflictError] if the types do not fit the VM.
 func Keep(
 	ctx context.Context, r client.Reader, w client.Writer, vm *kubevirt.VirtualMachine,
 ) (*kubevirt.VirtualMachineStatus, error) {
@@ -68,7 +67,7 @@ func Keep(
 			fresh = append(fresh, revision)
 		}
 	}
-	if err := types.Apply(field.NewPath("spec", "template"), vm.Spec.Template.DeepCopy()).ToAggregate(); err != nil {
+	if err := types.Expand(vm.Spec.Template.DeepCopy()); err != nil {
 		return nil, err
 	}
 	for _, revision := range fresh {

@@ -6,7 +6,6 @@ import (
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/util/validation/field"
 	kubevirt "kubevirt.io/api/core/v1"
 
 	"github.com/nodevirt/nodevirt/controller/instancetype"
@@ -32,7 +31,7 @@ func (s *Server) expandGiven(ctx context.Context, c *call) error {
 	}
 	if vm.Namespace != "" && vm.Namespace != c.namespace {
 		return apierrors.NewBadRequest(fmt.Sprintf(
-			"VM namespace must be empty or %s, not %s", c.namespace, vm.Namespace))
+			"VM namespace must be empty or %s", c.namespace))
 	}
 	vm.Namespace = c.namespace
 	return s.expanded(ctx, c, vm)
@@ -41,7 +40,7 @@ func (s *Server) expandGiven(ctx context.Context, c *call) error {
 func (s *Server) expanded(ctx context.Context, c *call, vm *kubevirt.VirtualMachine) error {
 	types, err := instancetype.Find(ctx, s.objects, vm)
 	if err == nil && vm.Spec.Template != nil {
-		err = types.Apply(field.NewPath("spec", "template"), vm.Spec.Template).ToAggregate()
+		err = types.Expand(vm.Spec.Template)
 	}
 	if err != nil {
 		return apierrors.NewBadRequest(err.Error())

@@ -6,8 +6,6 @@ import (
 	"fmt"
 
 	"k8s.io/apimachinery/pkg/api/equality"
-	utilerrors "k8s.io/apimachinery/pkg/util/errors"
-	"k8s.io/apimachinery/pkg/util/validation/field"
 	kubevirt "kubevirt.io/api/core/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
@@ -47,13 +45,13 @@ func (r *Reconciler) template(
 		return nil, err
 	}
 	template := vm.Spec.Template.DeepCopy()
-	return template, types.Apply(field.NewPath("spec", "template"), template).ToAggregate()
+	return template, types.Expand(template)
 }
 
 // changes reports whether only the change of a watched object can end a failure, so
 // that a retry is useless.
 func changes(failure error) bool {
-	var conflicts utilerrors.Aggregate
+	var conflicts *instancetype.ConflictError
 	m := missing(failure)
 	return m != nil && !m.Revision || errors.As(failure, &conflicts) || errors.Is(failure, errNeedsCDI)
 }

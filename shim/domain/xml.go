@@ -60,7 +60,7 @@ func domainOf(desc Description) (*libvirtxml.Domain, error) {
 			SuspendToDisk: &libvirtxml.DomainPMPolicy{Enabled: "no"},
 		},
 		OnPoweroff:      "destroy",
-		OnReboot:        "restart",
+		OnReboot:        onReboot(desc),
 		OnCrash:         "destroy",
 		Devices:         devices,
 		SecLabel:        []libvirtxml.DomainSecLabel{owner(desc)},
@@ -69,6 +69,14 @@ func domainOf(desc Description) (*libvirtxml.Domain, error) {
 	}
 	d.QEMUCapabilities = capabilities(d.CPU)
 	return d, nil
+}
+
+// onReboot returns what libvirt does when the guest reboots.
+func onReboot(desc Description) string {
+	if desc.Spec.EndOnReboot {
+		return "destroy"
+	}
+	return "restart"
 }
 
 // owner makes QEMU run as the VM's own user. libvirt must not relabel files: they

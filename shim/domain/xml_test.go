@@ -104,7 +104,7 @@ func richDomain() Description {
 		Disk{Layers: []Layer{{Format: "raw", Path: "/run/vm/shared", Block: true}}},
 	)
 	m.Spec.Interfaces[0].Model = "e1000e"
-	m.Spec.RNG, m.Spec.Balloon = false, false
+	m.Spec.RNG, m.Spec.Balloon, m.Spec.EndOnReboot = false, false, true
 	m.Spec.Board = vmspec.Board{HideKVM: true, PVSpinlock: new(false), Hyperv: &vmspec.Hyperv{
 		Relaxed: true, VAPIC: true, VPIndex: true, Runtime: true, SyNIC: true, SyNICTimer: true, DirectTimer: true, Reset: true,
 		Frequencies: true, Reenlightenment: true, TLBFlush: true, IPI: true, EVMCS: true, Retries: 8191, VendorID: "Contoso 1",

@@ -331,6 +331,7 @@ const allVMI = `{
 		"memory": {"guest": "1.5Gi"},
 		"resources": {"requests": {"cpu": "500m", "memory": "1536Mi"}, "limits": {"cpu": 6, "memory": "2Gi"}},
 		"machine": {"type": "pc-q35-7.2"},
+		"rebootPolicy": "Terminate",
 		"ioThreadsPolicy": "supplementalPool",
 		"ioThreads": {"supplementalPoolThreadCount": 3},
 		"features": {"acpi": {"enabled": false}, "apic": {"enabled": true, "endOfInterrupt": false},

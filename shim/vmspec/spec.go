@@ -38,6 +38,8 @@ type Spec struct {
 	// Board are further features of the guest's board, and Clock is its clock.
 	Board Board `json:"board,omitzero"`
 	Clock Clock `json:"clock,omitzero"`
+	// EndOnReboot makes a reboot of the guest its end, as if it had powered off.
+	EndOnReboot bool `json:"endOnReboot,omitempty"`
 	// StartPaused leaves the guest paused after its start.
 	StartPaused bool `json:"startPaused,omitempty"`
 	// Hostname is the guest's host name, one DNS label.

@@ -39,6 +39,7 @@ func domainRows() []fields.Row {
 		fields.At("domain.resources.limits.cpu", fields.Quantity),
 		fields.At("domain.resources.limits.memory", fields.Bytes),
 		fields.At("domain.machine.type", machineType),
+		fields.At("domain.rebootPolicy", fields.OneOf(kubevirt.RebootPolicyReboot, kubevirt.RebootPolicyTerminate)),
 		fields.At("domain.ioThreadsPolicy", fields.OneOf(
 			kubevirt.IOThreadsPolicyShared, kubevirt.IOThreadsPolicyAuto, kubevirt.IOThreadsPolicySupplementalPool)),
 		fields.At("domain.ioThreads.supplementalPoolThreadCount", fields.Integer(1, maxIOThreads)),

@@ -141,6 +141,7 @@ func translate(
 		Interfaces:  interfaces,
 		Hostname:    name,
 		Credentials: access.byAgent,
+		EndOnReboot: vmi.Domain.RebootPolicy != nil && *vmi.Domain.RebootPolicy == kubevirt.RebootPolicyTerminate,
 		StartPaused: vmi.StartStrategy != nil && *vmi.StartStrategy == kubevirt.StartStrategyPaused,
 	}
 	if f := vmi.Domain.Features; f != nil {

@@ -31,8 +31,8 @@ const (
 	procsVariable  = "KUBEVIRT_PROCS"  // how many specs run at once
 )
 
-// fast are the specs of .ci/run.
-const fast = "conformance && !sig-storage && !sig-compute-migrations && !RequiresOutsideConnectivity"
+// usual are the labels of the specs that run if no other are asked for.
+const usual = "conformance && !sig-storage && !sig-compute-migrations && !RequiresOutsideConnectivity"
 
 var shared *cluster.Cluster
 
@@ -56,6 +56,7 @@ func TestSuite(t *testing.T) {
 	assert.NilError(t, err)
 	assert.Assert(t, len(got) > 0, "no spec ran")
 	fmt.Print(got.lists())
+	checkFast(t, got)
 
 	file := golden.Path(outcomesFile)
 	text, err := os.ReadFile(file)
@@ -84,7 +85,7 @@ func run(t *testing.T, report string) {
 	ginkgo := []string{
 		"--procs=" + setting(procsVariable, "2"), "--no-color", "-v", "--timeout=3h",
 		"--output-dir=" + dir, "--json-report=" + filepath.Base(report),
-		"--label-filter=" + setting(labelsVariable, fast), "--focus=" + os.Getenv(focusVariable),
+		"--label-filter=" + setting(labelsVariable, usual), "--focus=" + focus(t),
 	}
 	if files := os.Getenv(filesVariable); files != "" {
 		ginkgo = append(ginkgo, "--focus-file="+files)
