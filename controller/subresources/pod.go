@@ -47,13 +47,23 @@ func (s *Server) running(ctx context.Context, c *call) (*kubevirt.VirtualMachine
 		}
 	}
 	if vmi.Status.Phase != kubevirt.Running {
-		return nil, nil, c.conflict("VMI is not running")
+		return nil, nil, c.notRunning(vmi)
 	}
 	found, err := s.podOf(ctx, vmi)
 	if apierrors.IsNotFound(err) {
-		return nil, nil, c.conflict("VMI is not running")
+		return nil, nil, c.notRunning(vmi)
 	}
 	return vmi, found, err
+}
+
+// notRunning refuses a call that needs a guest. As with KubeVirt, the status of a console or a display of an instance
+// that has not ended is 400: after no other do clients try again until their timeout.
+func (c *call) notRunning(vmi *kubevirt.VirtualMachineInstance) error {
+	const sentence = "VMI is not running"
+	if (c.subresource == "console" || c.subresource == "vnc") && !vmi.IsFinal() {
+		return apierrors.NewBadRequest(sentence)
+	}
+	return c.conflict(sentence)
 }
 
 // control presses a button of the machine in a pod, and returns what it says.
