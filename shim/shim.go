@@ -37,6 +37,7 @@ import (
 	"github.com/nodevirt/nodevirt/shim/record"
 	"github.com/nodevirt/nodevirt/shim/share"
 	"github.com/nodevirt/nodevirt/shim/stream"
+	"github.com/nodevirt/nodevirt/shim/tpm"
 	"github.com/nodevirt/nodevirt/shim/vm"
 	"github.com/nodevirt/nodevirt/shim/vmspec"
 )
@@ -170,6 +171,10 @@ func newVMs(ctx context.Context, c config.Config, log *slog.Logger, backend *grp
 	if err != nil {
 		return nil, nil, err
 	}
+	tpms, err := tpm.New(c.Tools.Swtpm, filepath.Join(c.Run, "tpms"))
+	if err != nil {
+		return nil, nil, err
+	}
 	vms, err := vm.New(ctx, vm.Options{
 		Records:        records,
 		Pods:           runtimeapi.NewRuntimeServiceClient(cri.Native(backend)),
@@ -180,6 +185,7 @@ func newVMs(ctx context.Context, c config.Config, log *slog.Logger, backend *grp
 		CreateTimeout:  time.Duration(c.Disks.GiveUp),
 		DiskMode:       vmspec.Mode(c.Disks.Mode),
 		Network:        netsetup.New(netsetup.Options{Dnsmasq: dnsmasq, Dir: filepath.Join(c.Run, "networks"), PodNetworkMAC: c.VM.PodNetworkMAC, Logger: log}),
+		TPMs:           tpms,
 		Consoles:       consoles,
 		Terminals:      terminal.New(log),
 		Driver:         driver,

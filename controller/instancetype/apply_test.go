@@ -119,6 +119,19 @@ func TestApply(t *testing.T) {
 			`{spec: {domain: {devices: {autoattachPodInterface: false}}}}`,
 		},
 		{
+			"firmware", "", `{firmware: {preferredEfi: {secureBoot: true}}, features: {preferredSmm: {}}, devices: {preferredTPM: {}, preferredAutoattachPodInterface: false}}`,
+			`{}`, `{spec: {domain: {firmware: {bootloader: {efi: {secureBoot: true}}}, features: {smm: {}}, devices: {tpm: {}, autoattachPodInterface: false}}}}`,
+		},
+		{
+			"old names of firmware", "", `{firmware: {preferredUseEfi: true, preferredUseSecureBoot: false}}`,
+			`{}`, `{spec: {domain: {firmware: {bootloader: {efi: {secureBoot: false}}}}}}`,
+		},
+		{
+			"firmware that the VM chose", "", `{firmware: {preferredEfi: {}}, features: {preferredSmm: {}}, devices: {preferredTPM: {}, preferredAutoattachPodInterface: false}}`,
+			`{spec: {domain: {firmware: {bootloader: {bios: {}}}, features: {smm: {enabled: false}}, devices: {tpm: {enabled: false}}}}}`,
+			`{spec: {domain: {firmware: {bootloader: {bios: {}}}, features: {smm: {enabled: false}}, devices: {tpm: {enabled: false}, autoattachPodInterface: false}}}}`,
+		},
+		{
 			"both", small, `{requirements: {cpu: {guest: 1}, memory: {guest: 128Mi}}}`, `{}`,
 			`{spec: {domain: {cpu: {sockets: 1, cores: 1, threads: 1}, memory: {guest: 128Mi}}}}`,
 		},

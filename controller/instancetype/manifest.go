@@ -72,7 +72,14 @@ func SupportedOfPreferences() fields.Supported {
 			fields.At("devices.preferredInterfaceModel", vmi.Takes("domain.devices.interfaces[].model")),
 			fields.At("devices.preferredNetworkInterfaceMultiQueue", fields.Boolean),
 			fields.At("devices.preferredRng", fields.Object),
+			fields.At("devices.preferredTPM.enabled", fields.Boolean),
+			fields.At("devices.preferredTPM.persistent", vmi.Takes("domain.devices.tpm.persistent")),
+			fields.At("features.preferredSmm.enabled", fields.Boolean),
+			fields.At("firmware.preferredEfi.secureBoot", fields.Boolean),
+			fields.At("firmware.preferredEfi.persistent", vmi.Takes("domain.firmware.bootloader.efi.persistent")),
 			fields.At("firmware.preferredUseBios", fields.Only(true)),
+			fields.At("firmware.preferredUseEfi", fields.Boolean),
+			fields.At("firmware.preferredUseSecureBoot", fields.Boolean),
 			fields.At("machine.preferredMachineType", vmi.Takes("domain.machine.type")),
 			fields.At("preferredArchitecture", fields.OneOf("amd64")),
 			fields.At("preferredSubdomain", fields.Label),
@@ -82,10 +89,6 @@ func SupportedOfPreferences() fields.Supported {
 			fields.At("requirements.memory.guest", fields.Quantity),
 		}),
 		Wholes: []fields.Whole{annotationsOfInstances()},
-		Hints: map[string]string{
-			"firmware.preferredEfi":    "use preferredUseBios",
-			"firmware.preferredUseEfi": "use preferredUseBios",
-		},
 	}
 }
 

@@ -22,8 +22,8 @@ func prefer(p *api.VirtualMachinePreferenceSpec, vmi *kubevirt.VirtualMachineIns
 	if p.Clock != nil {
 		preferClock(p.Clock, &vmi.Domain)
 	}
-	if f := p.Firmware; f != nil && f.PreferredUseBios != nil && *f.PreferredUseBios {
-		preferBIOS(&vmi.Domain)
+	if p.Firmware != nil {
+		preferFirmware(p.Firmware, &vmi.Domain)
 	}
 	if m := p.Machine; m != nil && m.PreferredMachineType != "" {
 		if vmi.Domain.Machine == nil {
@@ -77,6 +77,7 @@ func preferDevices(p *api.DevicePreferences, devices *kubevirt.Devices) {
 	setNil(&devices.AutoattachSerialConsole, p.PreferredAutoattachSerialConsole)
 	setNil(&devices.NetworkInterfaceMultiQueue, p.PreferredNetworkInterfaceMultiQueue)
 	setNil(&devices.Rng, p.PreferredRng)
+	setNil(&devices.TPM, p.PreferredTPM)
 }
 
 // showDevices writes down the disks and the network card that a machine has though
@@ -122,17 +123,5 @@ func preferInterfaces(p *api.DevicePreferences, vmi *kubevirt.VirtualMachineInst
 		if ofPod && card.InterfaceBindingMethod == (kubevirt.InterfaceBindingMethod{}) {
 			setNil(&card.Masquerade, p.PreferredInterfaceMasquerade)
 		}
-	}
-}
-
-func preferBIOS(domain *kubevirt.DomainSpec) {
-	if domain.Firmware == nil {
-		domain.Firmware = new(kubevirt.Firmware)
-	}
-	if domain.Firmware.Bootloader == nil {
-		domain.Firmware.Bootloader = new(kubevirt.Bootloader)
-	}
-	if b := domain.Firmware.Bootloader; b.EFI == nil && b.BIOS == nil {
-		b.BIOS = new(kubevirt.BIOS)
 	}
 }

@@ -40,6 +40,7 @@ func preferFeatures(p *api.FeaturePreferences, domain *kubevirt.DomainSpec) {
 	setNil(&f.APIC, p.PreferredApic)
 	setNil(&f.KVM, p.PreferredKvm)
 	setNil(&f.Pvspinlock, p.PreferredPvspinlock)
+	setNil(&f.SMM, p.PreferredSmm)
 	if p.PreferredHyperv != nil && f.HypervPassthrough == nil {
 		preferHyperv(p.PreferredHyperv.DeepCopy(), f)
 	}

@@ -136,6 +136,7 @@ type Tools struct {
 	Dnsmasq       string `toml:"dnsmasq"`
 	QemuImg       string `toml:"qemu_img"`
 	StorageDaemon string `toml:"storage_daemon"`
+	Swtpm         string `toml:"swtpm"`
 }
 
 // Metrics configures the endpoint of Prometheus metrics.
@@ -183,7 +184,7 @@ func Default() Config {
 		Disks:   Disks{Mode: string(vmspec.ModeFile), CacheLimit: 64 << 30, GiveUp: Duration(10 * time.Minute), Reserve: 1 << 30},
 		Stream:  Stream{Address: "127.0.0.1:0", IdleTimeout: Duration(4 * time.Hour)}, // as containerd's
 		ISCSI:   ISCSI{Socket: "/run/nodevirt-tgtd/tgtd", Address: "127.0.0.1", Port: 3260, Timeout: Duration(30 * time.Second)},
-		Tools:   Tools{Dnsmasq: "dnsmasq", QemuImg: "qemu-img", StorageDaemon: "qemu-storage-daemon"},
+		Tools:   Tools{Dnsmasq: "dnsmasq", QemuImg: "qemu-img", StorageDaemon: "qemu-storage-daemon", Swtpm: "swtpm"},
 		Metrics: Metrics{Address: "/run/nodevirt/metrics.sock"},
 	}
 }
@@ -244,7 +245,7 @@ func (c Config) check() error {
 	for _, f := range []field{
 		{"containerd.namespace", c.Containerd.Namespace}, {"containerd.snapshotter", c.Containerd.Snapshotter},
 		{"libvirt.uri", c.Libvirt.URI}, {"tools.dnsmasq", c.Tools.Dnsmasq}, {"tools.qemu_img", c.Tools.QemuImg},
-		{"tools.storage_daemon", c.Tools.StorageDaemon},
+		{"tools.storage_daemon", c.Tools.StorageDaemon}, {"tools.swtpm", c.Tools.Swtpm},
 	} {
 		if f.value == "" {
 			errs = append(errs, fmt.Errorf("%s: must not be empty", f.name))

@@ -1,5 +1,5 @@
 // Package credential reads the mounted Secrets that hold keys and passwords of a guest's
-// users.
+// users, or its licenses.
 //
 // It owns the format of these Secrets, which is KubeVirt's, and the bounds of what is
 // read. It leaves mounts and their renewal to the kubelet, and the values to its callers,
@@ -33,6 +33,20 @@ func Version(s vmspec.MountedSecret) (string, error) {
 		return "", fmt.Errorf("read Secret %s: %w", s.Name, err)
 	}
 	return version, nil
+}
+
+// Value returns the value of one key of a Secret.
+func Value(s vmspec.MountedSecret, key string) (string, error) {
+	files, err := readFiles(s.Folder)
+	if err != nil {
+		return "", fmt.Errorf("read Secret %s: %w", s.Name, err)
+	}
+	for _, f := range files {
+		if f.name == key {
+			return f.content, nil
+		}
+	}
+	return "", fmt.Errorf("read Secret %s: key %s: %w", s.Name, key, fs.ErrNotExist)
 }
 
 // Keys returns the SSH keys in a Secret, in the order of the Secret's keys. Each value

@@ -4,6 +4,7 @@ import (
 	"net"
 
 	"github.com/nodevirt/nodevirt/shim/domain/accel"
+	"github.com/nodevirt/nodevirt/shim/uefi"
 	"github.com/nodevirt/nodevirt/shim/vmspec"
 )
 
@@ -54,7 +55,19 @@ type Description struct {
 	// Kernel and Initrd are the VM's private copies of Spec.Firmware.Kernel's
 	// files. QEMU opens them by path, as UID.
 	Kernel, Initrd string
+	// UEFI is the node's firmware, nil for a VM with a BIOS. UEFIVariables is the path of
+	// the VM's copy of its variables, which QEMU writes as UID.
+	UEFI          *uefi.Firmware
+	UEFIVariables string
+	// ACPITables are the VM's copies of Spec.Firmware.Tables.
+	ACPITables []ACPITable
+	// TPMSocket is the path of the socket of the VM's TPM, if Spec.TPM is set. QEMU
+	// connects to it as UID.
+	TPMSocket string
 }
+
+// ACPITable is the path of a file with an ACPI table.
+type ACPITable struct{ Signature, Path string }
 
 // Disk is the content of one disk: the layers of its backing chain. The guest
 // writes to the first.

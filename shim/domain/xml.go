@@ -38,7 +38,7 @@ func domainOf(desc Description) (*libvirtxml.Domain, error) {
 	if err != nil {
 		return nil, err
 	}
-	smbios, err := systemUUID(desc)
+	args, err := arguments(desc)
 	if err != nil {
 		return nil, err
 	}
@@ -50,7 +50,7 @@ func domainOf(desc Description) (*libvirtxml.Domain, error) {
 		Memory:    &libvirtxml.DomainMemory{Value: uint(desc.Spec.Memory / mib), Unit: "MiB"},
 		IOThreads: uint(desc.Spec.IOThreads),
 		VCPU:      &libvirtxml.DomainVCPU{Placement: "static", Value: vcpus(desc.Spec.CPU)},
-		SysInfo:   sysinfo(desc.Spec.Firmware),
+		SysInfo:   sysinfo(desc.Spec),
 		OS:        boot(desc),
 		Features:  features(desc),
 		CPU:       cpu(desc),
@@ -64,7 +64,7 @@ func domainOf(desc Description) (*libvirtxml.Domain, error) {
 		OnCrash:         "destroy",
 		Devices:         devices,
 		SecLabel:        []libvirtxml.DomainSecLabel{owner(desc)},
-		QEMUCommandline: smbios,
+		QEMUCommandline: args,
 		QEMUOverride:    agentOverride(),
 	}
 	d.QEMUCapabilities = capabilities(d.CPU)

@@ -79,6 +79,7 @@ func features(desc Description) *libvirtxml.DomainFeatureList {
 	if !desc.Spec.NoACPI {
 		f.ACPI = &libvirtxml.DomainFeature{}
 	}
+	f.SMM = smm(desc)
 	if desc.Accelerator == TCG {
 		f.TCG = &libvirtxml.DomainFeatureTCG{TBCache: tbCache(desc.Spec.Memory)}
 	}

@@ -36,6 +36,7 @@ func devices(desc Description) (*libvirtxml.DomainDeviceList, error) {
 		MemBalloon:  balloon(desc.Spec.Balloon),
 		RNGs:        rng(desc.Spec.RNG),
 		Watchdogs:   watchdogs(desc.Spec.Watchdog),
+		TPMs:        tpms(desc),
 		// A guest reports a panic, and its domain ends as crashed.
 		Panics: []libvirtxml.DomainPanic{{Model: "isa"}},
 	}, nil

@@ -12,6 +12,7 @@ import (
 	"github.com/google/uuid"
 	"gotest.tools/v3/golden"
 
+	"github.com/nodevirt/nodevirt/shim/uefi"
 	"github.com/nodevirt/nodevirt/shim/vmspec"
 )
 
@@ -147,14 +148,38 @@ func networkDomain() Description {
 	return m
 }
 
+// uefiDomain boots by UEFI, with secure boot or without, and has a TPM.
+func uefiDomain(secure bool) Description {
+	m := plainDomain()
+	m.Spec.Firmware.UEFI, m.Spec.SMM, m.Spec.TPM = &vmspec.UEFI{SecureBoot: secure}, secure, true
+	m.UEFI = &uefi.Firmware{Code: "/usr/share/OVMF/OVMF_CODE_4M.fd", Variables: "/usr/share/OVMF/OVMF_VARS_4M.fd", SMM: secure}
+	if secure {
+		m.UEFI.Code = "/usr/share/OVMF/OVMF_CODE_4M.ms.fd"
+	}
+	m.UEFIVariables, m.TPMSocket = "/run/vm/uefi-variables", "/run/vm/tpm/socket"
+	return m
+}
+
+// licensedDomain has ACPI tables, a chassis, and no UEFI.
+func licensedDomain() Description {
+	m := plainDomain()
+	m.ACPITables = []ACPITable{{"SLIC", "/run/vm/acpi-SLIC"}, {"MSDM", "/run/v,m/acpi-MSDM"}}
+	m.Spec.Chassis = vmspec.Chassis{Manufacturer: "ACME & <Co>", Version: "1", Serial: "C-1", Asset: "A-1", SKU: "S-1"}
+	m.Spec.SMM = true
+	return m
+}
+
 func TestXML(t *testing.T) {
 	for name, m := range map[string]Description{
-		"plain":   plainDomain(),
-		"tcg":     tcgDomain(),
-		"rich":    richDomain(),
-		"strange": strangeDomain(),
-		"network": networkDomain(),
-		"bare":    bareDomain(),
+		"uefi":        uefiDomain(false),
+		"secure-boot": uefiDomain(true),
+		"licensed":    licensedDomain(),
+		"plain":       plainDomain(),
+		"tcg":         tcgDomain(),
+		"rich":        richDomain(),
+		"strange":     strangeDomain(),
+		"network":     networkDomain(),
+		"bare":        bareDomain(),
 	} {
 		t.Run(name, func(t *testing.T) {
 			got, err := XML(m)
@@ -173,6 +198,7 @@ func TestXMLIsValid(t *testing.T) {
 	d := startDriver(t)
 	for name, m := range map[string]Description{
 		"plain": plainDomain(), "tcg": tcgDomain(), "rich": richDomain(), "network": networkDomain(), "bare": bareDomain(),
+		"uefi": uefiDomain(false), "secure-boot": uefiDomain(true), "licensed": licensedDomain(),
 	} {
 		// Each has its own name and UUID here.
 		m.Name, m.UUID = name, uuid.NewString()

@@ -15,6 +15,7 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/nodevirt/nodevirt/netsetup"
+	"github.com/nodevirt/nodevirt/shim/uefi"
 	"github.com/nodevirt/nodevirt/shim/vmspec"
 )
 
@@ -88,6 +89,8 @@ type Container struct {
 	Resources Message[runtimeapi.LinuxContainerResources, *runtimeapi.LinuxContainerResources] `json:"resources,omitzero"`
 	// Unclean is true if a start has begun and its work is not fully undone.
 	Unclean bool `json:"unclean,omitempty"`
+	// Firmware is the node's UEFI firmware that the VM uses; nil for one with a BIOS.
+	Firmware *uefi.Firmware `json:"firmware,omitempty"`
 	// Network is what the shim created in the pod's network namespace; nil if that is nothing.
 	Network *netsetup.Plan `json:"network,omitempty"`
 }
@@ -109,6 +112,8 @@ type Domain struct {
 	UID  uint32 `json:"uid"`
 	GID  uint32 `json:"gid"`
 	PID  int    `json:"pid,omitempty"`
+	// TPMUID is the user and the group of the VM's TPM; 0 for a VM without one.
+	TPMUID uint32 `json:"tpmUID,omitempty"`
 }
 
 // Message is a protobuf message that a record stores as readable JSON.

@@ -7,16 +7,19 @@ package vmfile
 
 import (
 	"context"
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
+	"strings"
 
 	"github.com/containerd/errdefs"
 
 	"github.com/nodevirt/nodevirt/imageunpack"
+	"github.com/nodevirt/nodevirt/shim/credential"
 	"github.com/nodevirt/nodevirt/shim/domain"
 	"github.com/nodevirt/nodevirt/shim/record"
 	"github.com/nodevirt/nodevirt/shim/vmspec"
@@ -30,9 +33,8 @@ type file struct {
 	// name is the file's in the container's folder.
 	name string
 	// field is the VMI's that asks for the file, for errors.
-	field string
-	// source is the file's path in the container's image; empty if the VM needs none.
-	source func(vmspec.Spec) string
+	field  string
+	source func(record.Container) source
 	mode   fs.FileMode
 	// limit bounds the size, in bytes. An image must not fill the node.
 	limit int64
@@ -40,27 +42,70 @@ type file struct {
 	describe func(*domain.Description, string)
 }
 
-const gibibyte = 1 << 30
+// source is where a file comes from. One of its fields is set if the VM needs the file.
+type source struct {
+	image string            // path in the container's image
+	node  string            // path of a file of the node's own packages
+	table *vmspec.ACPITable // key of a Secret
+}
+
+func (s source) none() bool { return s == source{} }
+
+const (
+	kibibyte = 1 << 10
+	mebibyte = 1 << 20
+	gibibyte = 1 << 30
+)
 
 // table lists the files. QEMU opens them by path, as the VM's user, who owns them.
 func table() []file {
-	kernel := func(s vmspec.Spec) vmspec.Kernel {
-		if s.Firmware.Kernel == nil {
+	kernel := func(r record.Container) vmspec.Kernel {
+		if r.Spec.Firmware.Kernel == nil {
 			return vmspec.Kernel{}
 		}
-		return *s.Firmware.Kernel
+		return *r.Spec.Firmware.Kernel
 	}
-	const container = "spec.domain.firmware.kernelBoot.container."
+	const container, acpi = "spec.domain.firmware.kernelBoot.container.", "spec.domain.firmware.acpi."
 	return []file{
 		{
 			name: "kernel", field: container + "kernelPath", mode: 0o400, limit: gibibyte,
-			source:   func(s vmspec.Spec) string { return kernel(s).Path },
+			source:   func(r record.Container) source { return source{image: kernel(r).Path} },
 			describe: func(m *domain.Description, path string) { m.Kernel = path },
 		},
 		{
 			name: "initrd", field: container + "initrdPath", mode: 0o400, limit: gibibyte,
-			source:   func(s vmspec.Spec) string { return kernel(s).Initrd },
+			source:   func(r record.Container) source { return source{image: kernel(r).Initrd} },
 			describe: func(m *domain.Description, path string) { m.Initrd = path },
+		},
+		{
+			name: "uefi-variables", field: "spec.domain.firmware.bootloader.efi", mode: 0o600, limit: 64 * mebibyte,
+			source: func(r record.Container) source {
+				if r.Firmware == nil {
+					return source{}
+				}
+				return source{node: r.Firmware.Variables}
+			},
+			describe: func(m *domain.Description, path string) { m.UEFIVariables = path },
+		},
+		acpiTable("SLIC", acpi+"slicNameRef"),
+		acpiTable("MSDM", acpi+"msdmNameRef"),
+	}
+}
+
+// acpiTable is the row of an ACPI table.
+func acpiTable(signature, field string) file {
+	return file{
+		name: "acpi-" + signature, field: field, mode: 0o400, limit: 64 * kibibyte,
+		source: func(r record.Container) source {
+			for _, t := range r.Spec.Firmware.Tables {
+				if t.Signature == signature {
+					return source{table: &t}
+				}
+			}
+			return source{}
+		},
+		describe: func(m *domain.Description, path string) {
+			m.ACPITables = append(m.ACPITables, domain.ACPITable{Signature: signature, Path: path})
 		},
 	}
 }
@@ -86,14 +131,11 @@ func New(images opener, folder func(id string) string) *Files {
 // is known. Image is the container's own, and nil only for a VM that needs no file of it. Errors that the pod causes are ErrInvalid, or those of imageunpack.
 func (f *Files) Create(ctx context.Context, r record.Container, image *imageunpack.Disk) error {
 	for _, row := range table() {
-		from := row.source(r.Spec)
-		if from == "" {
+		from := row.source(r)
+		if from.none() {
 			continue
 		}
-		if image == nil {
-			return fmt.Errorf("make file %s: the container's image is not held", row.name)
-		}
-		if err := f.copy(ctx, row, r, *image, from); err != nil {
+		if err := f.make(ctx, row, r, image, from); err != nil {
 			if errors.Is(err, imageunpack.ErrUnusable) {
 				err = fmt.Errorf("%w: %w", ErrInvalid, err)
 			}
@@ -103,12 +145,54 @@ func (f *Files) Create(ctx context.Context, r record.Container, image *imageunpa
 	return nil
 }
 
-func (f *Files) copy(ctx context.Context, row file, r record.Container, image imageunpack.Disk, from string) (err error) {
-	src, err := f.images.Open(ctx, image, from)
+// make makes one file.
+func (f *Files) make(ctx context.Context, row file, r record.Container, image *imageunpack.Disk, from source) error {
+	switch {
+	case from.table != nil:
+		text, err := acpi(*from.table)
+		if err != nil {
+			return err
+		}
+		return f.write(row, r, strings.NewReader(text), "the table")
+	case from.node != "":
+		src, err := os.Open(from.node)
+		if err != nil {
+			return fmt.Errorf("copy the node's firmware: %w", err)
+		}
+		defer src.Close()
+		return f.write(row, r, src, from.node)
+	case image == nil:
+		return fmt.Errorf("make file %s: the container's image is not held", row.name)
+	}
+	src, err := f.images.Open(ctx, *image, from.image)
 	if err != nil {
 		return err
 	}
 	defer src.Close()
+	return f.write(row, r, src, from.image+" of image "+image.Image)
+}
+
+// acpiHeader is the size of a table's header, in bytes, which begins with the signature
+// and the length (ACPI specification, "System Description Table Header").
+const acpiHeader = 36
+
+// acpi returns an ACPI table, which QEMU copies as it is.
+func acpi(t vmspec.ACPITable) (string, error) {
+	text, err := credential.Value(t.Secret, t.Key())
+	if errors.Is(err, fs.ErrNotExist) {
+		return "", fmt.Errorf("%w: %w", ErrInvalid, err)
+	}
+	if err != nil {
+		return "", err
+	}
+	if len(text) < acpiHeader || text[:4] != t.Signature || binary.LittleEndian.Uint32([]byte(text[4:8])) != uint32(len(text)) {
+		return "", fmt.Errorf("%w: key %s of volume %s is no ACPI table %s with a header and its length", ErrInvalid, t.Key(), t.Secret.Name, t.Signature)
+	}
+	return text, nil
+}
+
+// write copies src, which errors call what, to a file of the VM's user.
+func (f *Files) write(row file, r record.Container, src io.Reader, what string) (err error) {
 	path := f.path(r.ID, row)
 	dst, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, row.mode)
 	if err != nil {
@@ -117,10 +201,10 @@ func (f *Files) copy(ctx context.Context, row file, r record.Container, image im
 	defer func() { err = errors.Join(err, dst.Close()) }()
 	n, err := io.Copy(dst, io.LimitReader(src, row.limit+1))
 	if err != nil {
-		return fmt.Errorf("copy %s of image %s: %w", from, image.Image, err)
+		return fmt.Errorf("copy %s: %w", what, err)
 	}
 	if n > row.limit {
-		return fmt.Errorf("%w: %s of image %s is larger than %d GiB", ErrInvalid, from, image.Image, row.limit/gibibyte)
+		return fmt.Errorf("%w: %s is larger than %d KiB", ErrInvalid, what, row.limit/kibibyte)
 	}
 	if err := dst.Chown(int(r.Domain.UID), int(r.Domain.GID)); err != nil {
 		return fmt.Errorf("give %s to the VM's user: %w", path, err)
@@ -143,7 +227,7 @@ func (f *Files) Remove(id string) error {
 // Describe sets the paths of a container's files in its domain.
 func (f *Files) Describe(r record.Container, m *domain.Description) {
 	for _, row := range table() {
-		if row.source(r.Spec) != "" {
+		if !row.source(r).none() {
 			row.describe(m, f.path(r.ID, row))
 		}
 	}

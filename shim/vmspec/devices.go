@@ -13,6 +13,7 @@ func (s *Spec) devices(at *field.Path, d kubevirt.Devices) field.ErrorList {
 	s.Balloon = isOr(d.AutoattachMemBalloon, true)
 	s.Display = isOr(d.AutoattachGraphicsDevice, false) // KubeVirt's default is true
 	s.NoSerial = !isOr(d.AutoattachSerialConsole, true)
+	s.TPM = d.TPM != nil && isOr(d.TPM.Enabled, true)
 	problems := s.inputs(at.Child("inputs"), d)
 	return append(problems, s.watchdog(at.Child("watchdog"), d.Watchdog)...)
 }

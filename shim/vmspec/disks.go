@@ -41,7 +41,7 @@ func disks(at *field.Path, given []kubevirt.Disk, v volumes, boot bootOrder) ([]
 		result = append(result, disk)
 	}
 	for _, volume := range v.all {
-		if volume.name != "" && !names[volume.name] {
+		if volume.name != "" && !names[volume.name] && !volume.table {
 			disk, p := readDisk(at, kubevirt.Disk{Name: volume.name}, volume.Disk)
 			problems = append(problems, p...)
 			result = append(result, disk)

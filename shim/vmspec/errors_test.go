@@ -38,11 +38,11 @@ spec.domain.resources: must be an object, not []`},
 	{"control characters in a key", `{"a\u001b[2J": 1}`, `spec.a�[2J: unknown field`},
 	{"long key", `{"` + strings.Repeat("k", 10_000) + `": 1}`, "spec." + strings.Repeat("k", 251) + "…: unknown field"},
 	{"unsupported", `{"nodeSelector": {"a": "b"}, "livenessProbe": {},
-		"domain": {"cpu": {"numa": {}}, "firmware": {"bootloader": {"efi": {}, "bios": {"useSerial": true}}},
+		"domain": {"cpu": {"numa": {}}, "firmware": {"bootloader": {"efi": {"secureBoot": false, "persistent": true}, "bios": {"useSerial": true}}},
 			"resources": {"limits": {"nvidia.com/gpu": 1}}, "memory": {"hugepages": {"pageSize": "2Mi"}},
 			"devices": {"disks": [{"name": "a", "disk": {}}, {"name": "b", "lun": {"reservation": true}, "blockSize": {"custom": {"discardGranularity": 512}}}],
 				"interfaces": [{"name": "default", "slirp": {}, "state": "down"}],
-				"tpm": {}}},
+				"tpm": {"persistent": true}}},
 		"networks": [{"name": "default", "multus": {"networkName": "x", "default": true}}],
 		"volumes": [{"name": "a", "cloudInitConfigDrive": {"userData": "x"}}, {"name": "b", "downwardMetrics": {}},
 			{"name": "c", "dataVolume": {"name": "x"}}, {"name": "d", "cloudInitNoCloud": {"secretRef": {"name": "x"}}}]}`,
@@ -51,9 +51,9 @@ spec.domain.devices.disks[1].blockSize.custom.discardGranularity: not supported
 spec.domain.devices.disks[1].lun.reservation: true: not supported; use false or leave it out: only root can reserve SCSI devices
 spec.domain.devices.interfaces[0].slirp: not supported; use bridge or masquerade
 spec.domain.devices.interfaces[0].state: not supported
-spec.domain.devices.tpm: not supported
+spec.domain.devices.tpm.persistent: true: not supported; use false or leave it out: it lasts only as long as the instance
 spec.domain.firmware.bootloader.bios.useSerial: not supported
-spec.domain.firmware.bootloader.efi: not supported; use bios
+spec.domain.firmware.bootloader.efi.persistent: true: not supported; use false or leave it out: it lasts only as long as the instance
 spec.domain.memory.hugepages: not supported
 spec.domain.resources.limits.nvidia.com/gpu: not supported
 spec.livenessProbe: not supported
@@ -220,6 +220,14 @@ spec.accessCredentials[0].sshPublicKey.source.secret.secretName: Invalid value: 
 	{"requests above limits", least(`"resources": {"requests": {"cpu": 3, "memory": "2Gi"},
 		"limits": {"cpu": 2, "memory": "1Gi"}}`, ``), `spec.domain.resources.requests.cpu: Invalid value: "3": larger than limits.cpu, 2
 spec.domain.resources.requests.memory: Invalid value: "2Gi": larger than limits.memory, 1Gi`},
+	{"secure boot without SMM", least(`"firmware": {"bootloader": {"efi": {}}}`, ``), `spec.domain: has EFI SecureBoot enabled. SecureBoot requires SMM, which is currently disabled; enable features.smm, or set secureBoot to false`},
+	{"SMM disabled", least(`"features": {"smm": {"enabled": false}}, "firmware": {"bootloader": {"efi": {"secureBoot": true}}}`, ``), `spec.domain: has EFI SecureBoot enabled. SecureBoot requires SMM, which is currently disabled; enable features.smm, or set secureBoot to false`},
+	{"SMM of another machine", least(`"machine": {"type": "pc-i440fx-7.2"}, "features": {"smm": {}}, "firmware": {"bootloader": {"efi": {}}}`, ``), `spec.domain.machine.type: Invalid value: "pc-i440fx-7.2": features.smm requires a machine of type q35`},
+	{"two boot loaders, no ACPI", least(`"features": {"acpi": {"enabled": false}}, "firmware": {"bootloader": {"bios": {}, "efi": {"secureBoot": false}}}`, ``), `spec.domain.firmware.bootloader: has both EFI and BIOS configured, but they are mutually exclusive
+spec.domain.features.acpi: efi requires ACPI; enable it`},
+	{"no ACPI table", least(`"firmware": {"acpi": {}}`, ``), `spec.domain.firmware.acpi: ACPI was set but no SLIC nor MSDM volume reference was set`},
+	{"bad ACPI tables", least(`"firmware": {"acpi": {"slicNameRef": "root", "msdmNameRef": "missing"}}`, ``), `spec.domain.firmware.acpi.slicNameRef: Invalid value: "root": refers to Volume of unsupported type; use a secret
+spec.domain.firmware.acpi.msdmNameRef: Invalid value: "missing": does not have a matching Volume`},
 	{"kernel path without kernel", least(`"firmware": {"kernelBoot": {"container": {"initrdPath": "/initrd"}}}`, ``), `spec.domain.firmware.kernelBoot.container.kernelPath: Required value: kernelArgs and initrdPath go with a kernel`},
 	{"many problems", `{"volumes": [` + strings.TrimPrefix(strings.Repeat(`, {"name": "a_"}`, 16), ",") +
 		`], "domain": {"devices": {"disks": [` + strings.TrimPrefix(strings.Repeat(`, {"name": "a_"}`, 16), ",") + `]}}}`, `spec.domain.devices.disks[0].name: Invalid value: "a_": must be a DNS label: a-z, 0-9 and - inside, at most 63 characters

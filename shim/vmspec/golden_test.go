@@ -87,7 +87,7 @@ func TestFromCRI(t *testing.T) {
 			annotations: with(vmi(least(``, ``)), vmspec.AnnotationDiskMode, " file , root = raw"),
 		},
 		{name: "vmi-all", annotations: vmi(allVMI), resources: noLimits, mounts: []*runtimeapi.Mount{
-			filesAt("config", "configmap"), filesAt("secret", "secret"), filesAt("pod", "downward-api"),
+			filesAt("config", "configmap"), filesAt("secret", "secret"), filesAt("slic", "secret"), filesAt("pod", "downward-api"),
 			filesAt("account", "projected"), filesAt("answers", "secret"), {ContainerPath: "/volumes/host", HostPath: "/var/data"},
 			filesAt("access-credential-0", "secret"), filesAt("access-credential-1", "secret"), filesAt("access-credential-2", "secret"),
 		}, devices: []*runtimeapi.Device{
@@ -334,7 +334,8 @@ const allVMI = `{
 		"rebootPolicy": "Terminate",
 		"ioThreadsPolicy": "supplementalPool",
 		"ioThreads": {"supplementalPoolThreadCount": 3},
-		"features": {"acpi": {"enabled": false}, "apic": {"enabled": true, "endOfInterrupt": false},
+		"chassis": {"manufacturer": "ACME & Co", "version": "1.0", "serial": "C-1", "asset": "A-1", "sku": "S-1"},
+		"features": {"acpi": {"enabled": true}, "smm": {"enabled": true}, "apic": {"enabled": true, "endOfInterrupt": false},
 			"hypervPassthrough": {"enabled": false}, "kvm": {"hidden": true}, "pvspinlock": {"enabled": false},
 			"hyperv": {"relaxed": {"enabled": true}, "vapic": {"enabled": false}, "spinlocks": {"enabled": true, "spinlocks": 8191},
 				"vpindex": {"enabled": false}, "runtime": {"enabled": true}, "synic": {"enabled": false},
@@ -348,13 +349,15 @@ const allVMI = `{
 		"firmware": {
 			"uuid": "5D307CA9-B3EF-428C-8861-06E72D69F223",
 			"serial": "e4686d2c-6e8d-4335-b8fd-81bee22f4815",
-			"bootloader": {"bios": {}},
+			"acpi": {"slicNameRef": "slic", "msdmNameRef": "secret"},
+			"bootloader": {"efi": {"secureBoot": true, "persistent": false}},
 			"kernelBoot": {"kernelArgs": "console=ttyS0 root=/dev/vda", "container": {
 				"image": "example.com/guest:1", "kernelPath": "/boot/vmlinuz", "initrdPath": "/boot/initrd.img"}}
 		},
 		"devices": {
 			"disks": [
 				{"name": "seed", "cdrom": {"bus": "sata", "readonly": true}, "bootOrder": 2},
+				{"name": "secret", "cdrom": {}},
 				{"name": "root", "disk": {"bus": "virtio", "readonly": false, "pciAddress": "0000:02:00.0"}, "bootOrder": 1,
 					"serial": "root-1", "tag": "system", "cache": "writeback", "io": "threads", "errorPolicy": "enospace", "shareable": false,
 					"dedicatedIOThread": false, "blockSize": {"custom": {"logical": 512, "physical": 4096}}},
@@ -368,6 +371,7 @@ const allVMI = `{
 			"networkInterfaceMultiqueue": true,
 			"blockMultiQueue": true,
 			"rng": {},
+			"tpm": {"enabled": true, "persistent": false},
 			"autoattachMemBalloon": false,
 			"autoattachGraphicsDevice": true,
 			"autoattachSerialConsole": false,
@@ -387,6 +391,7 @@ const allVMI = `{
 		{"name": "seed", "cloudInitNoCloud": {"userData": "#cloud-config\n", "networkDataBase64": "dmVyc2lvbjogMgo="}},
 		{"name": "config", "configMap": {"name": "a", "optional": true, "volumeLabel": "My files"}},
 		{"name": "secret", "secret": {"secretName": "a", "optional": false, "volumeLabel": "OEMDRV"}},
+		{"name": "slic", "secret": {"secretName": "license"}},
 		{"name": "pod", "downwardAPI": {"volumeLabel": "pod", "fields": [
 			{"path": "about/labels", "mode": 420, "fieldRef": {"apiVersion": "v1", "fieldPath": "metadata.labels"}},
 			{"path": "memory", "resourceFieldRef": {"containerName": "compute", "resource": "limits.memory", "divisor": "1Mi"}}]}},

@@ -4,6 +4,8 @@
 // file, uses no network and knows no hypervisor.
 package vmspec
 
+import "strings"
+
 // Spec is a virtual machine, checked and with every default filled in, see
 // [Unresolved.Resolve]. It is a value: later steps read it and never write it.
 type Spec struct {
@@ -13,8 +15,14 @@ type Spec struct {
 	Memory int64 `json:"memory"`
 	// Machine is the QEMU machine type, such as "q35".
 	Machine string `json:"machine"`
-	// Firmware identifies the VM to its guest, and may boot a kernel.
+	// Firmware identifies the VM to its guest, and boots it.
 	Firmware Firmware `json:"firmware"`
+	// Chassis is that of SMBIOS.
+	Chassis Chassis `json:"chassis,omitzero"`
+	// SMM lets the firmware use system management mode, which secure boot requires.
+	SMM bool `json:"smm,omitempty"`
+	// TPM attaches a TPM 2.0, whose state ends with the VM.
+	TPM bool `json:"tpm,omitempty"`
 	// Disks are attached in this order. A VM may have none.
 	Disks []Disk `json:"disks"`
 	// IOThreads is the number of QEMU's threads for the I/O of disks; 0 means that QEMU's
@@ -70,13 +78,43 @@ type CPUFeature struct {
 	Policy string `json:"policy"`
 }
 
-// Firmware is the content of the guest's SMBIOS, and the kernel to boot.
+// Firmware is the system's part of SMBIOS, ACPI tables, and what boots the guest.
 type Firmware struct {
 	// UUID is the guest's system UUID; empty means the VM's own.
 	UUID   string `json:"uuid,omitempty"`
 	Serial string `json:"serial,omitempty"`
 	// Kernel boots directly instead of the boot disk's loader.
 	Kernel *Kernel `json:"kernel,omitempty"`
+	// UEFI replaces the BIOS.
+	UEFI *UEFI `json:"uefi,omitempty"`
+	// Tables are ACPI tables beside QEMU's own.
+	Tables []ACPITable `json:"tables,omitempty"`
+}
+
+// UEFI is a firmware whose variables last as long as the VM.
+type UEFI struct {
+	// SecureBoot has the firmware start only what Microsoft's keys have signed.
+	SecureBoot bool `json:"secureBoot,omitempty"`
+}
+
+// ACPITable is an ACPI table with a license for Windows.
+type ACPITable struct {
+	// Signature is SLIC or MSDM.
+	Signature string `json:"signature"`
+	// Secret has the table in its key slic.bin or msdm.bin.
+	Secret MountedSecret `json:"secret"`
+}
+
+// Key returns the key of the Secret that has the table.
+func (t ACPITable) Key() string { return strings.ToLower(t.Signature) + ".bin" }
+
+// Chassis is the content of SMBIOS's structure of this name. Empty fields are QEMU's.
+type Chassis struct {
+	Manufacturer string `json:"manufacturer,omitempty"`
+	Version      string `json:"version,omitempty"`
+	Serial       string `json:"serial,omitempty"`
+	Asset        string `json:"asset,omitempty"`
+	SKU          string `json:"sku,omitempty"`
 }
 
 // Kernel is a kernel in the container's image, booted directly. Paths are

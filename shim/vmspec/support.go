@@ -15,11 +15,11 @@ import (
 func Supported() fields.Supported { return fields.Supported{Rows: rows(), Hints: hints()} }
 
 func rows() []fields.Row {
-	return slices.Concat(domainRows(), boardRows(), clockRows(), []fields.Row{fields.At("volumes[].name", fields.Label)},
+	return slices.Concat(domainRows(), firmwareRows(), deviceRows(), boardRows(), clockRows(), []fields.Row{fields.At("volumes[].name", fields.Label)},
 		volumeRows(func(k VolumeKind) []fields.Row { return k.rows }), networkRows(), credentialRows())
 }
 
-// domainRows are the fields of the VM itself. [VolumeKinds] has those of volumes.
+// domainRows are the fields of the processor, the memory and the board. [VolumeKinds] has those of volumes.
 func domainRows() []fields.Row {
 	return []fields.Row{
 		fields.At("hostname", fields.Label),
@@ -45,19 +45,17 @@ func domainRows() []fields.Row {
 		fields.At("domain.ioThreads.supplementalPoolThreadCount", fields.Integer(1, maxIOThreads)),
 
 		fields.At("domain.features.acpi.enabled", fields.Boolean),
+		fields.At("domain.features.smm.enabled", fields.Boolean),
 		// As every machine has them: said, they change nothing.
 		fields.At("domain.features.apic.enabled", fields.Only(true)),
 		fields.At("domain.features.apic.endOfInterrupt", fields.Only(false)),
 		fields.At("domain.clock.utc", fields.Object),
+	}
+}
 
-		fields.At("domain.firmware.uuid", fields.Match(hexUUID, 36)),
-		fields.At("domain.firmware.serial", serial),
-		fields.At("domain.firmware.bootloader.bios", fields.Object),
-		fields.At("domain.firmware.kernelBoot.kernelArgs", kernelArgs),
-		fields.At("domain.firmware.kernelBoot.container.image", fields.Text(1024)),
-		fields.At("domain.firmware.kernelBoot.container.kernelPath", imagePath),
-		fields.At("domain.firmware.kernelBoot.container.initrdPath", imagePath),
-
+// deviceRows are the fields of the VM's devices.
+func deviceRows() []fields.Row {
+	return []fields.Row{
 		fields.At("domain.devices.disks[].name", fields.Label),
 		fields.At("domain.devices.disks[].disk.bus", diskBus),
 		fields.At("domain.devices.disks[].disk.readonly", fields.Boolean),
@@ -94,6 +92,8 @@ func domainRows() []fields.Row {
 		fields.At("domain.devices.interfaces[].ports[].port", fields.Integer(1, 1<<16-1)),
 		fields.At("domain.devices.networkInterfaceMultiqueue", fields.Boolean),
 		fields.At("domain.devices.rng", fields.Object),
+		fields.At("domain.devices.tpm.enabled", fields.Boolean),
+		fields.At("domain.devices.tpm.persistent", ofInstance),
 		fields.At("domain.devices.autoattachMemBalloon", fields.Boolean),
 		fields.At("domain.devices.autoattachGraphicsDevice", fields.Boolean),
 		fields.At("domain.devices.autoattachSerialConsole", fields.Boolean),
@@ -135,7 +135,6 @@ func hints() map[string]string {
 		"domain.devices.interfaces[].passtBinding":             binding,
 		"domain.devices.interfaces[].slirp":                    binding,
 		"domain.devices.interfaces[].sriov":                    binding,
-		"domain.firmware.bootloader.efi":                       "use bios",
 		"domain.firmware.kernelBoot.container.imagePullSecret": ofPod,
 		"networks[].multus.default":                            "use pod, and let Multus make that network the pod's",
 		"volumes[].containerDisk.imagePullSecret":              ofPod,

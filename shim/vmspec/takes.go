@@ -26,6 +26,7 @@ const (
 
 var (
 	serial     = fields.Match(`[A-Za-z0-9_.+-]+`, maxSerial)
+	smbiosText = fields.Match(`[!-~]([ -~]*[!-~])?`, 64)
 	tag        = fields.Match(`[A-Za-z0-9_-]+`, fields.MaxLabel)
 	pciAddress = fields.Match(`[0-9a-fA-F]{4}:[0-9a-fA-F]{2}:[0-9a-fA-F]{2}\.[0-7]`, 12)
 	deviceName = fields.Match(`[A-Za-z0-9_-]+`, fields.MaxLabel)

@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"strings"
 
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	kubevirt "kubevirt.io/api/core/v1"
@@ -110,9 +109,11 @@ func translate(
 	cpu, problems := processor(domain, &vmi.Domain, r)
 	memory, p := guestMemory(domain, &vmi.Domain, r)
 	problems = append(problems, p...)
-	firmware, p := firmware(domain.Child("firmware"), vmi, r)
+	firmware, p := readFirmware(domain.Child("firmware"), vmi, r)
 	problems = append(problems, p...)
 	volumes, p := readVolumes(root, vmi, r)
+	problems = append(problems, p...)
+	firmware.Tables, p = volumes.acpiTables(domain.Child("firmware", "acpi"), vmi.Domain.Firmware)
 	problems = append(problems, p...)
 	access, p := readCredentials(root.Child("accessCredentials"), vmi.AccessCredentials, &volumes)
 	problems = append(problems, p...)
@@ -146,47 +147,14 @@ func translate(
 	}
 	if f := vmi.Domain.Features; f != nil {
 		spec.NoACPI = !isOr(f.ACPI.Enabled, true)
+		spec.SMM = f.SMM != nil && isOr(f.SMM.Enabled, true)
 	}
+	spec.Chassis = chassis(vmi.Domain.Chassis)
+	problems = append(problems, spec.checkFirmware(domain)...)
 	problems = append(problems, spec.ioThreads(domain, &vmi.Domain)...)
 	if isOr(vmi.Domain.Devices.BlockMultiQueue, false) {
 		spec.queueDisks()
 	}
 	problems = append(problems, spec.devices(domain.Child("devices"), vmi.Domain.Devices)...)
 	return translation{Spec: spec, cloudInit: volumes.cloudInit, keys: access.seeded}, problems
-}
-
-// firmware reads the SMBIOS fields and the kernel.
-func firmware(
-	at *field.Path, vmi *kubevirt.VirtualMachineInstanceSpec, r request,
-) (Firmware, field.ErrorList) {
-	f := vmi.Domain.Firmware
-	if f == nil {
-		return Firmware{}, nil
-	}
-	result := Firmware{UUID: strings.ToLower(string(f.UUID)), Serial: f.Serial}
-	boot := f.KernelBoot
-	if boot == nil {
-		return result, nil
-	}
-	at = at.Child("kernelBoot")
-	c := boot.Container
-	switch {
-	case c == nil || c.KernelPath == "":
-		return result, field.ErrorList{field.Required(at.Child("container", "kernelPath"),
-			"kernelArgs and initrdPath go with a kernel")}
-	case c.Image != "" && r.image != "" && !isOwnImage(c.Image, vmi, r):
-		return result, field.ErrorList{invalid(at.Child("container", "image"), c.Image,
-			"must be the VM's own image, %s, or left out", excerpt(r.image))}
-	}
-	result.Kernel = &Kernel{Path: c.KernelPath, Initrd: c.InitrdPath, Args: boot.KernelArgs}
-	return result, nil
-}
-
-func isOwnImage(image string, vmi *kubevirt.VirtualMachineInstanceSpec, r request) bool {
-	for _, v := range PodVolumes(vmi.Volumes) {
-		if v.Kind.Registry && v.Source.Image.Reference == image {
-			return true
-		}
-	}
-	return image == r.image
 }

@@ -15,6 +15,8 @@ type volume struct {
 	at   *field.Path
 	name string
 	Disk // the fields that the volume says
+	// table says that the volume holds an ACPI table.
+	table bool
 }
 
 // volumes is what a VMI's volumes hold.
@@ -55,7 +57,7 @@ func readVolumes(root *field.Path, vmi *kubevirt.VirtualMachineInstanceSpec, r r
 		}
 		disk, p := v.read(at, g)
 		problems = append(problems, p...)
-		v.all = append(v.all, volume{at, g.Name, disk})
+		v.all = append(v.all, volume{at: at, name: g.Name, Disk: disk})
 	}
 	if len(problems) > 0 && v.mounts != nil {
 		return v, problems // what is missing may be what is wrong

@@ -41,14 +41,14 @@ func layers() [][]string {
 		{"shim/vmspec"},
 		{
 			"imageunpack/iscsi", "imageunpack/persist", "imageunpack/rawview", "imageunpack/registrydisk", "netsetup", "shim/podstatus",
-			"shim/stream/client", "shim/vm/layout",
+			"shim/stream/client", "shim/tpm", "shim/vm/layout",
 		},
 		{"imageunpack/confine/confinetest", "imageunpack/expand"},
 		{
 			"controller/aggregated", "controller/certs", "controller/datavolume", "controller/index", "controller/replicas", "deploy", "deploy/image", "imageunpack", "imageunpack/confine",
 			"imageunpack/iscsi/outage", "netsetup/reach", "shim/agent", "shim/cgroup", "shim/console/...", "shim/domain/accel",
 			"shim/fields/...", "shim/iso", "shim/podstatus/condition", "shim/stream", "shim/vm/background", "shim/vm/vmerrors",
-			"shim/supervise",
+			"shim/supervise", "shim/uefi",
 		},
 	}
 }

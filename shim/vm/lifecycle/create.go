@@ -16,6 +16,7 @@ import (
 	"github.com/nodevirt/nodevirt/shim/domain/accel"
 	"github.com/nodevirt/nodevirt/shim/metrics"
 	"github.com/nodevirt/nodevirt/shim/record"
+	"github.com/nodevirt/nodevirt/shim/uefi"
 	"github.com/nodevirt/nodevirt/shim/vm/background"
 	"github.com/nodevirt/nodevirt/shim/vm/layout"
 	"github.com/nodevirt/nodevirt/shim/vm/table"
@@ -44,6 +45,7 @@ type creator struct {
 	pending     *pending
 	accelerator domain.Accelerator
 	mode        vmspec.Mode
+	firmware    []string
 	timeout     time.Duration
 }
 
@@ -51,7 +53,7 @@ func newCreator(o Options, e *ends, p *pending) *creator {
 	return &creator{
 		table: o.Table, images: o.Images, store: o.ImageStore, disks: o.DiskMaker, files: o.Files, conditions: o.Conditions,
 		events: o.Events, tasks: o.Tasks, metrics: o.Metrics, layout: o.Layout, groups: o.Groups, log: o.Logger,
-		ends: e, pending: p, accelerator: o.Describer.Accelerator, mode: o.DiskMode, timeout: o.CreateTimeout,
+		ends: e, pending: p, accelerator: o.Describer.Accelerator, mode: o.DiskMode, firmware: o.Firmware, timeout: o.CreateTimeout,
 	}
 }
 
@@ -138,6 +140,13 @@ func (c *creator) prepare(ctx context.Context, sandbox record.Sandbox, config *r
 	name := config.GetMetadata().GetName()
 	if err = c.acquireDisks(ctx, n); err != nil {
 		return nil, fmt.Errorf("container %q: %w", name, err)
+	}
+	if efi := n.rec.Spec.Firmware.UEFI; efi != nil {
+		found, err := uefi.Find(c.firmware, n.rec.Spec.Machine, efi.SecureBoot)
+		if err != nil {
+			return nil, fmt.Errorf("container %q: %s: spec.domain.firmware.bootloader.efi: %w", name, vmspec.AnnotationVMI, err)
+		}
+		n.rec.Firmware = &found
 	}
 	if err := c.ends.supersede(ctx, n.rec); err != nil {
 		return nil, fmt.Errorf("container %q: %w", name, err)

@@ -14,7 +14,10 @@ type Describer struct {
 	Disks interface {
 		Describe(r record.Container) []domain.Disk
 	}
-	Files  *vmfile.Files
+	Files *vmfile.Files
+	TPMs  interface {
+		Socket(id string) string
+	}
 	Layout layout.Layout
 	// Accelerator is what guests run on; Emulator is QEMU's path.
 	Accelerator domain.Accelerator
@@ -41,11 +44,15 @@ func (d Describer) Describe(r record.Container) domain.Description {
 
 		TerminalSockets: d.Layout.TerminalSockets(r.ID),
 		Disks:           d.Disks.Describe(r),
+		UEFI:            r.Firmware,
 	}
 	if r.Network != nil {
 		for _, n := range r.Network.NICs {
 			m.NICs = append(m.NICs, domain.NIC{Name: n.Card, Tap: n.Tap, MAC: net.HardwareAddr(n.GuestMAC), MTU: n.MTU})
 		}
+	}
+	if r.Spec.TPM {
+		m.TPMSocket = d.TPMs.Socket(r.ID)
 	}
 	d.Files.Describe(r, &m)
 	return m

@@ -34,6 +34,7 @@ type Options struct {
 	DiskAttacher DiskAttacher
 	DiskKeeper   DiskKeeper
 	Network      Network
+	TPMs         TPMs
 	Groups       Groups
 	Consoles     Consoles
 	Domains      Domains
@@ -54,6 +55,8 @@ type Options struct {
 	DiskMode vmspec.Mode
 	// CreateTimeout is how long the shim goes on expanding a disk that no call asks for.
 	CreateTimeout time.Duration
+	// Firmware are the folders of descriptors of UEFI firmware, as [uefi.Dirs] has them.
+	Firmware []string
 	// ResolvConf is the file with the DNS settings of pods that have none.
 	ResolvConf string
 }
@@ -80,21 +83,22 @@ func New(o Options) *Lifecycle {
 	pending := &pending{byName: map[string]*creation{}}
 	late := &unanswered{domains: o.Domains, log: o.Logger}
 	down := &teardown{
-		groups: o.Groups, network: o.Network, consoles: o.Consoles, layout: o.Layout,
+		groups: o.Groups, network: o.Network, consoles: o.Consoles, tpms: o.TPMs, layout: o.Layout,
 		disks: o.DiskAttacher, domains: o.Domains, agents: o.Agents,
 	}
 	ends := newEnds(o, down, pending)
 	dhcp := newDHCPKeeper(o)
+	tpms := &tpmKeeper{tpms: o.TPMs, tasks: o.Tasks, log: o.Logger}
 	resizer := &resizer{table: o.Table, groups: o.Groups, memory: o.Memory, libvirtd: o.Connection, log: o.Logger}
 	disks := &diskKeeper{table: o.Table, disks: o.DiskKeeper, attached: o.DiskAttacher, tasks: o.Tasks, log: o.Logger}
 	l := &Lifecycle{
 		table: o.Table, consoles: o.Consoles, ends: ends, resizer: resizer, disks: disks,
 		creator: newCreator(o, ends, pending),
-		starts:  newStarts(o, down, ends, dhcp, late),
+		starts:  newStarts(o, down, ends, dhcp, tpms, late),
 		images:  &imageCollector{images: o.Images, store: o.ImageStore, expanded: o.Expanded, log: o.Logger},
 	}
 	l.logs = &domainLogs{table: o.Table, layout: o.Layout, log: o.Logger}
-	l.recovery = newRecovery(o, l.starts, ends, dhcp)
+	l.recovery = newRecovery(o, l.starts, ends, dhcp, tpms)
 	l.watcher = newWatcher(o, ends, resizer, disks, dhcp, late, l.recovery)
 	return l
 }

@@ -13,6 +13,7 @@ import (
 	"github.com/nodevirt/nodevirt/shim/console"
 	"github.com/nodevirt/nodevirt/shim/domain"
 	"github.com/nodevirt/nodevirt/shim/record"
+	"github.com/nodevirt/nodevirt/shim/tpm"
 	"github.com/nodevirt/nodevirt/shim/vm/table"
 	"github.com/nodevirt/nodevirt/shim/vmspec"
 )
@@ -144,6 +145,15 @@ type dhcp interface {
 	Serve(ctx context.Context, p netsetup.Plan) (pid int, err error)
 	Watch(ctx context.Context, p netsetup.Plan) error
 	Forget(ctx context.Context, p netsetup.Plan) (ended bool, err error)
+}
+
+// TPMs emulates TPMs; [tpm.TPMs].
+type TPMs interface {
+	Start(ctx context.Context, o tpm.Owner, started func(pid int) error) (pid int, err error)
+	Watch(ctx context.Context, id string) error
+	Remove(ctx context.Context, id string) error
+	Sweep(ctx context.Context, known func(id string) bool) error
+	Socket(id string) string
 }
 
 // Consoles follows serial consoles; [console.Logs].

@@ -20,13 +20,19 @@ import (
 func callOf(phase string) string {
 	return map[string]string{
 		"cgroup": "Groups.Create", "taps": "Network.Taps", "bridge": "Network.Apply", "dhcp": "Network.Serve",
-		"console": "Consoles.Follow", "disks": "Disks.Attach", "domain": "Libvirt.Define", "start": "Libvirt.Start",
+		"console": "Consoles.Follow", "tpm": "TPMs.Start", "disks": "Disks.Attach", "domain": "Libvirt.Define", "start": "Libvirt.Start",
 		"process": "Libvirt.AwaitProcess", "placement": "Groups.Add", "connect": "Network.Connect", "resume": "Libvirt.Resume",
 	}[phase]
 }
 
 const displayVMI = `{"domain": {"devices": {"autoattachGraphicsDevice": true, "disks": [{"name": "root", "disk": {"bus": "virtio"}}]}},
 	"volumes": [{"name": "root", "containerDisk": {"image": "example.com/vm:1"}}]}`
+
+// withTPM are the annotations of a VM with a TPM.
+func withTPM() map[string]string {
+	return map[string]string{vmspec.AnnotationVMI: `{"domain": {"devices": {"tpm": {}, "disks": [{"name": "root", "disk": {"bus": "virtio"}}]}},
+		"volumes": [{"name": "root", "containerDisk": {"image": "example.com/vm:1"}}]}`}
+}
 
 // failPhase makes a phase fail.
 func failPhase(t *testing.T, n *node, phase string) (words string) {
@@ -54,7 +60,7 @@ func TestEachPhaseFails(t *testing.T) {
 	for _, p := range lifecycle.Phases() {
 		t.Run(p.Name, func(t *testing.T) {
 			onNode(t, func(t *testing.T, n *node) {
-				annotations := map[string]string{}
+				annotations := withTPM()
 				if p.Name == "display" { // which only root can give to another group
 					annotations[vmspec.AnnotationVMI] = displayVMI
 				}
@@ -95,7 +101,8 @@ func TestPhasesFollowEachOther(t *testing.T) {
 		}
 		t.Run(held.Name, func(t *testing.T) {
 			onNode(t, func(t *testing.T, n *node) {
-				id := n.created(t, "pod")
+				id, err := n.Create(t.Context(), n.addPod(t, "pod", withTPM()), request(0))
+				must(t, err)
 				release := n.script.Hold(callOf(held.Name))
 				n.script.Reset()
 				done := make(chan error)
@@ -124,6 +131,7 @@ func TestPhasesFollowEachOther(t *testing.T) {
 func undos() []string {
 	return []string{
 		"Groups.Remove", "Network.Undo", "Consoles.Finish", "Disks.Detach", "Libvirt.Destroy", "Libvirt.Undefine", "Agents.RemoveSockets",
+		"TPMs.Remove",
 	}
 }
 
@@ -133,10 +141,11 @@ func TestUndoIsRetried(t *testing.T) {
 	for _, call := range undos() {
 		t.Run(call, func(t *testing.T) {
 			onNode(t, func(t *testing.T, n *node) {
-				id := n.created(t, "pod")
+				id, err := n.Create(t.Context(), n.addPod(t, "pod", withTPM()), request(0))
+				must(t, err)
 				n.script.Fail("Libvirt.Resume", errors.New("resume is broken"))
 				n.script.Fail(call, errors.New("it is busy"))
-				err := n.Start(t.Context(), id)
+				err = n.Start(t.Context(), id)
 				wantError(t, err, "resume is broken", "undo ", "it is busy")
 				if r := n.wantEnd(t, id, 128, "StartError", "it is busy"); !r.Unclean {
 					t.Error("it counts as clean")

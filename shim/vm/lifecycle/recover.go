@@ -36,13 +36,14 @@ type recovery struct {
 	starts *starts
 	ends   *ends
 	dhcp   *dhcpKeeper
+	tpms   *tpmKeeper
 }
 
-func newRecovery(o Options, s *starts, e *ends, d *dhcpKeeper) *recovery {
+func newRecovery(o Options, s *starts, e *ends, d *dhcpKeeper, p *tpmKeeper) *recovery {
 	return &recovery{
 		table: o.Table, records: o.Records, sandboxes: o.Sandboxes, images: o.Images, disks: o.DiskMaker, keeper: o.DiskKeeper,
 		network: o.Network, observer: o.Observer, consoles: o.Consoles, conditions: o.Conditions, tasks: o.Tasks,
-		layout: o.Layout, log: o.Logger, handler: o.RuntimeHandler, starts: s, ends: e, dhcp: d,
+		layout: o.Layout, log: o.Logger, handler: o.RuntimeHandler, starts: s, ends: e, dhcp: d, tpms: p,
 	}
 }
 
@@ -138,6 +139,7 @@ func (c *recovery) recoverState(ctx context.Context, v *table.VM, r record.Conta
 		return c.starts.fail(v, r, errors.New("the shim ended while the VM was being started"))
 	case record.Running:
 		c.dhcp.keep(v)
+		c.tpms.keep(v)
 		c.ends.watch(v)
 		return c.consoles.Follow(c.layout.Console(r.ID, r.LogPath))
 	}

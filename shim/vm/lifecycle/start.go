@@ -33,14 +33,15 @@ type starts struct {
 	down  *teardown
 	ends  *ends
 	dhcp  *dhcpKeeper
+	tpms  *tpmKeeper
 }
 
-func newStarts(o Options, down *teardown, ends *ends, dhcp *dhcpKeeper, late *unanswered) *starts {
+func newStarts(o Options, down *teardown, ends *ends, dhcp *dhcpKeeper, tpms *tpmKeeper, late *unanswered) *starts {
 	return &starts{
 		table: o.Table, sandboxes: o.Sandboxes, libvirtd: o.Connection, conditions: o.Conditions, events: o.Events,
-		metrics: o.Metrics, log: o.Logger, down: down, ends: ends, dhcp: dhcp,
+		metrics: o.Metrics, log: o.Logger, down: down, ends: ends, dhcp: dhcp, tpms: tpms,
 		parts: parts{
-			table: o.Table, groups: o.Groups, network: o.Network, consoles: o.Consoles, disks: o.DiskAttacher,
+			table: o.Table, groups: o.Groups, network: o.Network, consoles: o.Consoles, tpms: o.TPMs, disks: o.DiskAttacher,
 			domains: o.Domains, processes: o.Processes, agents: o.Agents, describer: o.Describer, layout: o.Layout,
 			resolvConf: o.ResolvConf, late: late, log: o.Logger,
 		},
@@ -90,6 +91,7 @@ func (s *starts) boot(ctx context.Context, one *start) error {
 		return s.undo(ctx, one, err)
 	}
 	s.dhcp.keep(v)
+	s.tpms.keep(v)
 	s.ends.watch(v)
 	s.conditions.SetState(v, begins(one.rec))
 	r := v.Record()

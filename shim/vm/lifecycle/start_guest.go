@@ -23,6 +23,7 @@ type parts struct {
 	groups     Groups
 	network    Network
 	consoles   Consoles
+	tpms       TPMs
 	disks      DiskAttacher
 	domains    starter
 	processes  Processes

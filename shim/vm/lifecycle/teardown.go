@@ -15,6 +15,7 @@ type teardown struct {
 	groups   Groups
 	network  Network
 	consoles Consoles
+	tpms     TPMs
 	layout   layout.Layout
 	disks    DiskAttacher
 	domains  ender

@@ -66,7 +66,7 @@ func (t *Table) Recover(r record.Container) *VM {
 	return v
 }
 
-// Reserve enters a VM, and takes its container name and a user id for it.
+// Reserve enters a VM, and takes its container name and its user ids.
 // The name has containerd's form. A pod holds one VM that has not ended. The VM's creation
 // is later than that of the pod's other VMs, also if the clock was set back since.
 func (t *Table) Reserve(v *VM) error {
@@ -95,11 +95,18 @@ func (t *Table) Reserve(v *VM) error {
 				o.Config.Value.GetMetadata().GetName(), o.ID, vmerrors.ErrExists)
 		}
 	}
-	uid, err := t.users.free(maps.Values(t.vms))
+	wanted := 1
+	if r.Spec.TPM {
+		wanted = 2
+	}
+	uids, err := t.users.free(maps.Values(t.vms), wanted)
 	if err != nil {
 		return err
 	}
-	r.Domain.UID, r.Domain.GID = uid, uid
+	r.Domain.UID, r.Domain.GID = uids[0], uids[0]
+	if r.Spec.TPM {
+		r.Domain.TPMUID = uids[1]
+	}
 	v.Publish(r)
 	t.names[name] = r.ID
 	t.vms[r.ID] = v

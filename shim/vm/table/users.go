@@ -9,24 +9,28 @@ import (
 	"syscall"
 )
 
-// users gives each VM a different user id.
+// users gives each VM a different user id, and its TPM another one.
 type users struct {
 	base, count uint32
 	lost        map[uint32]bool
 }
 
-// free returns the lowest user id that no VM has.
-func (u users) free(vms iter.Seq[*VM]) (uint32, error) {
+// free returns the n lowest user ids that no VM has.
+func (u users) free(vms iter.Seq[*VM], n int) ([]uint32, error) {
 	taken := map[uint32]bool{}
 	for v := range vms {
-		taken[v.Record().Domain.UID] = true
+		d := v.Record().Domain
+		taken[d.UID], taken[d.TPMUID] = true, true
 	}
-	for n := range u.count {
-		if uid := u.base + n; !taken[uid] && !u.lost[uid] {
-			return uid, nil
+	var all []uint32
+	for i := range u.count {
+		if uid := u.base + i; !taken[uid] && !u.lost[uid] {
+			if all = append(all, uid); len(all) == n {
+				return all, nil
+			}
 		}
 	}
-	return 0, fmt.Errorf("all %d user ids for VMs are taken: widen vm.uid_count in the shim's config", u.count)
+	return nil, fmt.Errorf("all %d user ids for VMs are taken: widen vm.uid_count in the shim's config", u.count)
 }
 
 // ReserveUsersInUse keeps user IDs from new VMs that processes have now. Call it if

@@ -4,6 +4,7 @@ import (
 	"testing"
 
 	"github.com/nodevirt/nodevirt/shim/domain"
+	"github.com/nodevirt/nodevirt/shim/tpm"
 	"github.com/nodevirt/nodevirt/shim/vm/lifecycle"
 	"github.com/nodevirt/nodevirt/shim/vm/vmtest"
 	"github.com/nodevirt/nodevirt/shim/vmspec"
@@ -53,6 +54,14 @@ func TestNetwork(t *testing.T) {
 	n := vmtest.NewNetwork(&vmtest.Script{})
 	vmtest.TestNetwork(t, n, "/run/netns/pod")
 	if left := n.Left(); len(left) > 0 {
+		t.Error(left)
+	}
+}
+
+func TestTPMs(t *testing.T) {
+	all := vmtest.NewTPMs(&vmtest.Script{})
+	vmtest.TestTPMs(t, all, tpm.Owner{ID: "c", UID: 1, Client: 2})
+	if left := all.Left(); len(left) > 0 {
 		t.Error(left)
 	}
 }

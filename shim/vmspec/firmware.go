@@ -1,0 +1,144 @@
+package vmspec
+
+import (
+	"strings"
+
+	"k8s.io/apimachinery/pkg/util/validation/field"
+	kubevirt "kubevirt.io/api/core/v1"
+
+	"github.com/nodevirt/nodevirt/shim/fields"
+)
+
+func firmwareRows() []fields.Row {
+	return []fields.Row{
+		fields.At("domain.firmware.uuid", fields.Match(hexUUID, 36)),
+		fields.At("domain.firmware.serial", serial),
+		fields.At("domain.firmware.acpi.slicNameRef", fields.Label),
+		fields.At("domain.firmware.acpi.msdmNameRef", fields.Label),
+		fields.At("domain.firmware.bootloader.bios", fields.Object),
+		fields.At("domain.firmware.bootloader.efi.secureBoot", fields.Boolean),
+		fields.At("domain.firmware.bootloader.efi.persistent", ofInstance),
+		fields.At("domain.firmware.kernelBoot.kernelArgs", kernelArgs),
+		fields.At("domain.firmware.kernelBoot.container.image", fields.Text(1024)),
+		fields.At("domain.firmware.kernelBoot.container.kernelPath", imagePath),
+		fields.At("domain.firmware.kernelBoot.container.initrdPath", imagePath),
+		fields.At("domain.chassis.manufacturer", smbiosText),
+		fields.At("domain.chassis.version", smbiosText),
+		fields.At("domain.chassis.serial", smbiosText),
+		fields.At("domain.chassis.asset", smbiosText),
+		fields.At("domain.chassis.sku", smbiosText),
+	}
+}
+
+// ofInstance takes false for the persistence of state, which ends with the instance.
+func ofInstance(at *field.Path, value any) *field.Error {
+	if value == true {
+		return refused(at, "true: not supported; use false or leave it out: it lasts only as long as the instance")
+	}
+	return fields.Boolean(at, value)
+}
+
+// readFirmware reads the boot loader, the kernel, and what identifies the VM.
+func readFirmware(
+	at *field.Path, vmi *kubevirt.VirtualMachineInstanceSpec, r request,
+) (Firmware, field.ErrorList) {
+	f := vmi.Domain.Firmware
+	if f == nil {
+		return Firmware{}, nil
+	}
+	result := Firmware{UUID: strings.ToLower(string(f.UUID)), Serial: f.Serial}
+	var problems field.ErrorList
+	if b := f.Bootloader; b != nil && b.EFI != nil {
+		result.UEFI = &UEFI{SecureBoot: isOr(b.EFI.SecureBoot, true)}
+		if b.BIOS != nil {
+			problems = append(problems, refused(at.Child("bootloader"), "has both EFI and BIOS configured, but they are mutually exclusive"))
+		}
+	}
+	kernel, p := readKernel(at.Child("kernelBoot"), vmi, r)
+	result.Kernel = kernel
+	return result, append(problems, p...)
+}
+
+func readKernel(at *field.Path, vmi *kubevirt.VirtualMachineInstanceSpec, r request) (*Kernel, field.ErrorList) {
+	boot := vmi.Domain.Firmware.KernelBoot
+	if boot == nil {
+		return nil, nil
+	}
+	c := boot.Container
+	switch {
+	case c == nil || c.KernelPath == "":
+		return nil, field.ErrorList{field.Required(at.Child("container", "kernelPath"),
+			"kernelArgs and initrdPath go with a kernel")}
+	case c.Image != "" && r.image != "" && !isOwnImage(c.Image, vmi, r):
+		return nil, field.ErrorList{invalid(at.Child("container", "image"), c.Image,
+			"must be the VM's own image, %s, or left out", excerpt(r.image))}
+	}
+	return &Kernel{Path: c.KernelPath, Initrd: c.InitrdPath, Args: boot.KernelArgs}, nil
+}
+
+func isOwnImage(image string, vmi *kubevirt.VirtualMachineInstanceSpec, r request) bool {
+	for _, v := range PodVolumes(vmi.Volumes) {
+		if v.Kind.Registry && v.Source.Image.Reference == image {
+			return true
+		}
+	}
+	return image == r.image
+}
+
+// acpiTables reads the ACPI tables that volumes with Secrets hold. As with KubeVirt such
+// a volume is no disk, unless a disk has its name.
+func (v *volumes) acpiTables(at *field.Path, f *kubevirt.Firmware) ([]ACPITable, field.ErrorList) {
+	if f == nil || f.ACPI == nil {
+		return nil, nil
+	}
+	given := f.ACPI
+	if given.SlicNameRef == "" && given.MsdmNameRef == "" {
+		return nil, field.ErrorList{refused(at, "ACPI was set but no SLIC nor MSDM volume reference was set")}
+	}
+	var all []ACPITable
+	var problems field.ErrorList
+	for _, ref := range []struct{ field, volume, signature string }{
+		{"slicNameRef", given.SlicNameRef, "SLIC"}, {"msdmNameRef", given.MsdmNameRef, "MSDM"},
+	} {
+		if ref.volume == "" {
+			continue
+		}
+		switch volume := v.find(ref.volume); {
+		case volume == nil:
+			problems = append(problems, invalid(at.Child(ref.field), ref.volume, "does not have a matching Volume"))
+		case volume.Source != SourceSecret:
+			problems = append(problems, invalid(at.Child(ref.field), ref.volume, "refers to Volume of unsupported type; use a secret"))
+		default:
+			volume.table = true
+			all = append(all, ACPITable{Signature: ref.signature, Secret: MountedSecret{Name: ref.volume, Folder: volume.Host}})
+		}
+	}
+	return all, problems
+}
+
+// checkFirmware returns the combinations that QEMU has no machine for.
+func (s *Spec) checkFirmware(domain *field.Path) field.ErrorList {
+	var problems field.ErrorList
+	q35 := s.Machine == defaultMachine || strings.HasPrefix(s.Machine, "pc-q35-")
+	efi := s.Firmware.UEFI
+	if efi != nil && efi.SecureBoot && !s.SMM {
+		problems = append(problems, refused(domain, "has EFI SecureBoot enabled. SecureBoot requires SMM, which is currently disabled; "+
+			"enable features.smm, or set secureBoot to false"))
+	}
+	if s.SMM && !q35 {
+		problems = append(problems, invalid(domain.Child("machine", "type"), s.Machine, "features.smm requires a machine of type q35"))
+	}
+	if efi != nil && s.NoACPI {
+		problems = append(problems, refused(domain.Child("features", "acpi"), "efi requires ACPI; enable it"))
+	}
+	return problems
+}
+
+func chassis(given *kubevirt.Chassis) Chassis {
+	if given == nil {
+		return Chassis{}
+	}
+	return Chassis{
+		Manufacturer: given.Manufacturer, Version: given.Version, Serial: given.Serial, Asset: given.Asset, SKU: given.Sku,
+	}
+}
