@@ -16,6 +16,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/nodevirt/nodevirt/test/loopdev"
 	"github.com/nodevirt/nodevirt/test/needs"
 )
 
@@ -55,7 +56,7 @@ func New(dir, kind string, size int64) (_ *FS, err error) {
 	if out, err := exec.Command("mkfs."+kind, "-q", force, fs.file).CombinedOutput(); err != nil {
 		return nil, fmt.Errorf("make %s: %w: %s", kind, err, bytes.TrimSpace(out))
 	}
-	loop, err := attach(f)
+	loop, err := loopdev.Attach(f, unix.LO_FLAGS_AUTOCLEAR)
 	if err != nil {
 		return nil, err
 	}
@@ -96,35 +97,6 @@ func Detach(dir string) error {
 	return nil
 }
 
-// attach gives a file a loop device that goes with its last user.
-func attach(f *os.File) (*os.File, error) {
-	control, err := os.OpenFile("/dev/loop-control", os.O_RDWR, 0)
-	if err != nil {
-		return nil, fmt.Errorf("find a loop device: %w", err)
-	}
-	defer control.Close()
-	for {
-		n, err := unix.IoctlRetInt(int(control.Fd()), unix.LOOP_CTL_GET_FREE)
-		if err != nil {
-			return nil, fmt.Errorf("find a loop device: %w", err)
-		}
-		loop, err := open(n)
-		if err != nil {
-			return nil, err
-		}
-		err = unix.IoctlLoopConfigure(int(loop.Fd()), &unix.LoopConfig{
-			Fd: uint32(f.Fd()), Info: unix.LoopInfo64{Flags: unix.LO_FLAGS_AUTOCLEAR},
-		})
-		if err == nil {
-			return loop, nil
-		}
-		_ = loop.Close()                 // nothing was written
-		if !errors.Is(err, unix.EBUSY) { // another process was faster
-			return nil, fmt.Errorf("attach %s to %s: %w", f.Name(), loop.Name(), err)
-		}
-	}
-}
-
 // Device is a block device of zeros, of a size in bytes, which goes when the test ends.
 func Device(t testing.TB, size int64) (path string) {
 	t.Helper()
@@ -137,23 +109,12 @@ func Device(t testing.TB, size int64) (path string) {
 	if err := f.Truncate(size); err != nil {
 		t.Fatal(err)
 	}
-	loop, err := attach(f)
+	loop, err := loopdev.Attach(f, unix.LO_FLAGS_AUTOCLEAR)
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = loop.Close() }) // nothing was written by it
 	return loop.Name()
-}
-
-// open opens a loop device, whose node is missing on a host without udev.
-func open(n int) (*os.File, error) {
-	path := fmt.Sprintf("/dev/loop%d", n)
-	const loopMajor = 7
-	err := unix.Mknod(path, unix.S_IFBLK|0o660, int(unix.Mkdev(loopMajor, uint32(n))))
-	if err != nil && !errors.Is(err, unix.EEXIST) {
-		return nil, fmt.Errorf("make %s: %w", path, err)
-	}
-	return os.OpenFile(path, os.O_RDWR, 0)
 }
 
 // mount mounts a device nowhere, and returns the mount's descriptor.
