@@ -2,7 +2,7 @@
 
 SHELL := /bin/sh
 .DEFAULT_GOAL := help
-.PHONY: help build controller image man tools kubernetes packages run down shell status cluster cluster-down cluster-shell \
+.PHONY: help build controller image man tools kubernetes storage packages run down shell status cluster cluster-down cluster-shell \
 	unit test test-critest test-cluster test-kubevirt test-faults test-fuzz-cri test-many test-soak fuzz bench bench-cluster generate lint clean
 
 BIN     := $(CURDIR)/bin
@@ -81,7 +81,10 @@ status: ## Show the development node's daemons, pods and containers
 kubernetes: tools
 	@test/tools/build kubernetes etcd coredns virtctl
 
-cluster: packages kubernetes build controller ## Bring up a Kubernetes cluster of two nodes on this host, and a VM in it; NODES=1
+storage: tools
+	@test/tools/build csi
+
+cluster: packages kubernetes storage build controller ## Bring up a Kubernetes cluster of two nodes on this host, and a VM in it; NODES=1
 	@$(BIN)/cluster run -nodes $(NODES)
 
 cluster-down: ## Stop the cluster, and remove its files
@@ -125,14 +128,14 @@ test-critest: packages tools kubernetes build ## Run cri-tools' critest without 
 	$(BIN)/gotest -tags $(TAGS),critest -count 1 -timeout $(TIMEOUT) -v $(FLAGS) ./test/critest
 
 # -p 1: each package starts its own cluster.
-test-cluster: packages kubernetes build controller ## Run the tests that need a cluster; SLOW=1 for the slow ones, too
+test-cluster: packages kubernetes storage build controller ## Run the tests that need a cluster; SLOW=1 for the slow ones, too
 	$(SLOW:%=test/tools/build metrics_server)
 	go vet -tags $(TAGS),cluster,slow,examples,away ./test/e2e/cluster ./test/e2e/nodes
 	$(BIN)/gotest -tags $(CLUSTER_TAGS) -count 1 -p 1 -timeout $(TIMEOUT) ./test/e2e/cluster $(SLOW:%=./test/e2e/nodes) $(FLAGS)
 
 # Which specs run and how many at once: FOCUS and FILES, regular expressions of words and of files;
 # LABELS, ginkgo's filter; PROCS. FAST=1 runs some that pass in a few minutes.
-test-kubevirt: packages kubernetes build controller ## Run KubeVirt's functional suite; FAST=1, LABELS=, FOCUS=, FILES=, PROCS=2, FLAGS=-update
+test-kubevirt: packages kubernetes storage build controller ## Run KubeVirt's functional suite; FAST=1, LABELS=, FOCUS=, FILES=, PROCS=2, FLAGS=-update
 	@test/tools/build kubevirt
 	go vet -tags $(TAGS),kubevirt ./test/kubevirt
 	KUBEVIRT_LABELS='$(LABELS)' KUBEVIRT_FOCUS='$(FOCUS)' KUBEVIRT_FILES='$(FILES)' KUBEVIRT_PROCS='$(PROCS)' KUBEVIRT_FAST='$(FAST)' \

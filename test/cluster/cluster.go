@@ -69,7 +69,10 @@ func (c *Cluster) startAll(ctx context.Context) error {
 				return err
 			}
 		}
-		return nil
+		if !c.o.Storage {
+			return nil
+		}
+		return c.startStorage(ctx)
 	})
 	for i := range c.nodes {
 		group.Go(func() (err error) {
@@ -92,6 +95,11 @@ func (c *Cluster) settle(ctx context.Context) error {
 	for i := range c.nodes {
 		if err := c.WaitFor(ctx, "node/"+nodeName(i+1), "condition=Ready"); err != nil {
 			return fmt.Errorf("%w\n%s", err, c.nodes[i].LogTail(Kubelet, 25))
+		}
+		if c.o.Storage {
+			if err := c.awaitStorage(ctx, nodeName(i+1)); err != nil {
+				return fmt.Errorf("%w\n%s", err, c.nodes[i].LogTail(CSI, 25))
+			}
 		}
 		fmt.Fprintf(c.o.Log, "%s is Ready\n", nodeName(i+1))
 	}

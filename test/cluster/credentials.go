@@ -21,8 +21,11 @@ const (
 // keep writes the certificates and kubeconfig files of a cluster to its folder pki, once.
 func (o Options) keep() error {
 	if _, err := os.Stat(o.path("pki")); err == nil {
-		if _, err := os.Stat(o.path("pki", nodeName(o.Nodes)+".crt")); err != nil {
-			return fmt.Errorf("the cluster in %s was made for fewer than %d nodes: stop it first: %w", o.Dir, o.Nodes, err)
+		for _, id := range []string{nodeName(o.Nodes), "csi"} {
+			if _, err := os.Stat(o.path("pki", id+".crt")); err != nil {
+				return fmt.Errorf("the cluster in %s was made for fewer than %d nodes, or before a change: stop it first: %w",
+					o.Dir, o.Nodes, err)
+			}
 		}
 		return nil
 	} else if !errors.Is(err, fs.ErrNotExist) {
@@ -101,6 +104,7 @@ func (o Options) identities() map[string]pki.Identity {
 		"controller-manager": {Name: "system:kube-controller-manager"},
 		"scheduler":          {Name: "system:kube-scheduler"},
 		"proxy":              {Name: "system:kube-proxy"},
+		"csi":                {Name: "csi-sidecars", Group: admins},
 	}
 	for i := 1; i <= o.Nodes; i++ {
 		name := nodeName(i)

@@ -10,5 +10,6 @@
 //	10.200.0.1  bridge   └─ eth0 node-2 …  10.200.0.11, pods 10.244.1.0/24
 //	etcd, kube-apiserver,
 //	kube-controller-manager,
-//	kube-scheduler, registry
+//	kube-scheduler, registry;   csi-driver on each node, with Options.Storage
+//	CSI sidecars
 package cluster

@@ -50,7 +50,11 @@ func runMain(ctx context.Context, tests interface{ Run() int }, o Options, prepa
 		}
 	}
 	if code != 0 {
-		for _, name := range []string{"kube-apiserver", Kubelet, node.Containerd, node.Libvirtd, node.Shim} {
+		names := []string{"kube-apiserver", Kubelet, node.Containerd, node.Libvirtd, node.Shim}
+		if o.Storage {
+			names = append(names, CSI, "csi-provisioner")
+		}
+		for _, name := range names {
 			fmt.Println(c.LogTail(name, 40))
 		}
 	}

@@ -18,6 +18,7 @@ type Options struct {
 	Cache      string               // of what takes long to make; default: guest.DefaultCache
 	Nodes      int                  // how many; default 2
 	DualStack  bool                 // nodes, pods and Services have IPv6, too
+	Storage    bool                 // it provides volumes; see the StorageClasses in manifests/storage.yaml
 	Bound      bool                 // the cluster ends with this process, however that ends
 	Kubelet    func(map[string]any) // changes the kubelets' configuration before it is written
 	ShimConfig func(map[string]any) // changes the shims' configuration before it is written

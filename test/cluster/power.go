@@ -19,8 +19,17 @@ func (c *Cluster) PowerOff(ctx context.Context, name string) error {
 	if i < 0 {
 		return fmt.Errorf("cut the power of %s: no such node is up", name)
 	}
+	held, err := c.o.held(name)
+	if err != nil {
+		return err
+	}
 	if err := c.nodes[i].PowerOff(ctx); err != nil {
 		return err
+	}
+	for _, d := range held {
+		if err := d.Detach(); err != nil {
+			return fmt.Errorf("cut the power of %s: %w", name, err)
+		}
 	}
 	c.nodes[i] = nil
 	return unplug(c.control, i+1)

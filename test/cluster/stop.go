@@ -9,6 +9,7 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
+	"github.com/nodevirt/nodevirt/test/csi"
 	"github.com/nodevirt/nodevirt/test/node"
 )
 
@@ -52,7 +53,7 @@ func (c *Cluster) Stop(ctx context.Context) error {
 		})
 	}
 	_ = group.Wait() // each must be tried
-	if err := errors.Join(errs...); err != nil {
+	if err := errors.Join(append(errs, csi.Release(c.o.storage()))...); err != nil {
 		return fmt.Errorf("stop the cluster in %s: %w", c.o.Dir, err)
 	}
 	if err := os.RemoveAll(c.o.Dir); err != nil {

@@ -60,6 +60,9 @@ func (o Options) worker(ctx context.Context, control *node.Node, i int) (*node.N
 			return n, err
 		}
 	}
+	if o.Storage {
+		return n, n.Add(ctx, o.storageNode(i))
+	}
 	return n, nil
 }
 

@@ -34,10 +34,16 @@ const (
 // usual are the labels of the specs that run if no other are asked for.
 const usual = "conformance && !sig-storage && !sig-compute-migrations && !RequiresOutsideConnectivity"
 
+// storageClasses name the cluster's StorageClass for what specs need. File systems can't be shared.
+const storageClasses = `{
+	"storageRWOFileSystem": "local", "storageRWOBlock": "local", "storageRWXBlock": "local",
+	"storageSnapshot": "local", "storageClassCSI": "local", "storageVMState": "local"
+}`
+
 var shared *cluster.Cluster
 
 func TestMain(m *testing.M) {
-	os.Exit(cluster.Main(m, cluster.Options{DualStack: true}, func(ctx context.Context, c *cluster.Cluster) error {
+	os.Exit(cluster.Main(m, cluster.Options{DualStack: true, Storage: true}, func(ctx context.Context, c *cluster.Cluster) error {
 		shared = c
 		return prepare(ctx, c)
 	}))
@@ -81,7 +87,7 @@ func run(t *testing.T, report string) {
 	assert.NilError(t, err)
 	program := func(name string) string { return filepath.Join(bin, name) }
 	config := filepath.Join(dir, "config.json")
-	assert.NilError(t, os.WriteFile(config, []byte("{}"), 0o644))
+	assert.NilError(t, os.WriteFile(config, []byte(storageClasses), 0o644))
 	ginkgo := []string{
 		"--procs=" + setting(procsVariable, "2"), "--no-color", "-v", "--timeout=3h",
 		"--output-dir=" + dir, "--json-report=" + filepath.Base(report),

@@ -43,7 +43,7 @@ func up(ctx context.Context, args []string) error {
 
 // options are what a command that starts a cluster takes.
 func options(command string, args []string) (cluster.Options, error) {
-	o := cluster.Options{Dir: dir()}
+	o := cluster.Options{Dir: dir(), Storage: true}
 	flags := flag.NewFlagSet(command, flag.ContinueOnError)
 	flags.IntVar(&o.Nodes, "nodes", 2, "how many nodes the cluster has")
 	if err := flags.Parse(args); err != nil {
