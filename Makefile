@@ -128,14 +128,14 @@ test-critest: packages tools kubernetes build ## Run cri-tools' critest without 
 	$(BIN)/gotest -tags $(TAGS),critest -count 1 -timeout $(TIMEOUT) -v $(FLAGS) ./test/critest
 
 # -p 1: each package starts its own cluster.
-test-cluster: packages kubernetes storage build controller ## Run the tests that need a cluster; SLOW=1 for the slow ones, too
+test-cluster: packages kubernetes $(SLOW:%=storage) build controller ## Run the tests that need a cluster; SLOW=1 for the slow ones, too
 	$(SLOW:%=test/tools/build metrics_server)
 	go vet -tags $(TAGS),cluster,slow,examples,away ./test/e2e/cluster ./test/e2e/nodes
 	$(BIN)/gotest -tags $(CLUSTER_TAGS) -count 1 -p 1 -timeout $(TIMEOUT) ./test/e2e/cluster $(SLOW:%=./test/e2e/nodes) $(FLAGS)
 
 # Which specs run and how many at once: FOCUS and FILES, regular expressions of words and of files;
 # LABELS, ginkgo's filter; PROCS. FAST=1 runs some that pass in a few minutes.
-test-kubevirt: packages kubernetes storage build controller ## Run KubeVirt's functional suite; FAST=1, LABELS=, FOCUS=, FILES=, PROCS=2, FLAGS=-update
+test-kubevirt: packages kubernetes $(if $(FAST),,storage) build controller ## Run KubeVirt's functional suite; FAST=1, LABELS=, FOCUS=, FILES=, PROCS=2, FLAGS=-update
 	@test/tools/build kubevirt
 	go vet -tags $(TAGS),kubevirt ./test/kubevirt
 	KUBEVIRT_LABELS='$(LABELS)' KUBEVIRT_FOCUS='$(FOCUS)' KUBEVIRT_FILES='$(FILES)' KUBEVIRT_PROCS='$(PROCS)' KUBEVIRT_FAST='$(FAST)' \

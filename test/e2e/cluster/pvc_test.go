@@ -3,6 +3,7 @@
 package cluster
 
 import (
+	"context"
 	"maps"
 	"os"
 	"path/filepath"
@@ -12,6 +13,7 @@ import (
 
 	"github.com/nodevirt/nodevirt/test/guest"
 	"github.com/nodevirt/nodevirt/test/loopfs"
+	"github.com/nodevirt/nodevirt/test/wait"
 )
 
 // localPVC makes a PVC whose volume is a folder or a device of the first node.
@@ -55,6 +57,15 @@ func addressOf(t *testing.T, name string) string {
 	assert.NilError(t, suite.WaitFor(t.Context(), "vmi/"+name, "jsonpath={.status.phase}=Running"))
 	answerOf(t, name, "")
 	return kubectl(t, "get", "vmi", name, "-o", "jsonpath={.status.interfaces[0].ipAddress}")
+}
+
+// write has a guest keep a text on its disk.
+func write(t *testing.T, ip, text string) {
+	t.Helper()
+	wait.Success(t, "the guest's file", func(ctx context.Context) error {
+		_, err := suite.Kubectl(ctx, "exec", shell, "--", "wget", "-q", "-O", "-", "--post-data="+text, "http://"+ip+"/cgi-bin/disk")
+		return err
+	})
 }
 
 // TestAnInstanceBootsFromAPVC: a guest has no other disk than a PVC, which a second instance can't use

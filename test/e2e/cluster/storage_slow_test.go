@@ -1,0 +1,65 @@
+//go:build cluster && slow
+
+package cluster
+
+import (
+	"testing"
+
+	"gotest.tools/v3/assert"
+
+	"github.com/nodevirt/nodevirt/shim/vmspec"
+	"github.com/nodevirt/nodevirt/test/wait"
+)
+
+// provisioned makes a PVC, whose volume the cluster makes: blank, or from a VolumeSnapshot.
+func provisioned(t *testing.T, name, mode, size, snapshot string) {
+	t.Helper()
+	spec := object{
+		"storageClassName": "local", "volumeMode": mode, "accessModes": []string{"ReadWriteOnce"},
+		"resources": object{"requests": object{"storage": size}},
+	}
+	if snapshot != "" {
+		spec["dataSource"] = object{"apiGroup": "snapshot.storage.k8s.io", "kind": "VolumeSnapshot", "name": snapshot}
+	}
+	made(t, object{"apiVersion": "v1", "kind": "PersistentVolumeClaim", "metadata": object{"name": name}, "spec": spec})
+}
+
+// storage says that the cluster provides volumes. Its programs take minutes to build.
+const storage = true
+
+// TestAProvisionedPVC: a PVC that the cluster provides becomes a guest's disk, grows and is kept in a
+// snapshot, both while the guest runs. Another instance has the content of the snapshot's time.
+func TestAProvisionedPVC(t *testing.T) {
+	t.Parallel()
+	for name, mode := range map[string]string{"provided-block": "Block", "provided-files": "Filesystem"} {
+		t.Run(mode, func(t *testing.T) {
+			t.Parallel()
+			provisioned(t, name, mode, "128Mi", "")
+			vmi := strangersVMI(name, func(spec, _, _ object) {
+				spec["volumes"] = []object{
+					{"name": "boot", "persistentVolumeClaim": object{"claimName": name}},
+					{"name": "image", "containerDisk": object{"image": suite.tiny}},
+				}
+			})
+			vmi["metadata"].(object)["annotations"] = object{vmspec.AnnotationDiskOrigin: "boot=image"}
+			made(t, vmi)
+			ip := addressOf(t, name)
+			write(t, ip, "kept")
+
+			kubectl(t, "patch", "pvc", name, "--type=merge", "--patch", `{"spec":{"resources":{"requests":{"storage":"192Mi"}}}}`)
+			assert.NilError(t, suite.WaitFor(t.Context(), "pvc/"+name, "jsonpath={.status.capacity.storage}=192Mi"))
+			snapshot := made(t, object{
+				"apiVersion": "snapshot.storage.k8s.io/v1", "kind": "VolumeSnapshot", "metadata": object{"name": name},
+				"spec": object{"volumeSnapshotClassName": "local", "source": object{"persistentVolumeClaimName": name}},
+			})
+			assert.NilError(t, suite.WaitFor(t.Context(), "volumesnapshot/"+snapshot, "jsonpath={.status.readyToUse}=true"))
+			write(t, ip, "changed")
+
+			restored := name + "-restored"
+			provisioned(t, restored, mode, "192Mi", snapshot)
+			made(t, onPVC(restored, restored))
+			asked(t, addressOf(t, restored), "/cgi-bin/disk", "kept")
+			asked(t, ip, "/cgi-bin/disk", "changed")
+		})
+	}
+}
