@@ -12,6 +12,7 @@ import (
 	"github.com/nodevirt/nodevirt/controller/pod"
 	"github.com/nodevirt/nodevirt/controller/pool"
 	"github.com/nodevirt/nodevirt/controller/vmi"
+	"github.com/nodevirt/nodevirt/shim/vmspec"
 )
 
 // caches returns what the controller holds in memory: the pods of instances, nodes,
@@ -61,8 +62,10 @@ func trimPod(p *corev1.Pod) {
 	p.ManagedFields = nil
 	annotations, labels := p.Annotations, p.Labels
 	p.Annotations, p.Labels = nil, nil
-	if networks, ok := annotations[vmi.AnnotationNetworkStatus]; ok {
-		p.Annotations = map[string]string{vmi.AnnotationNetworkStatus: networks}
+	for _, key := range []string{vmi.AnnotationNetworkStatus, vmspec.AnnotationNetworkDisks} {
+		if value, ok := annotations[key]; ok {
+			metav1.SetMetaDataAnnotation(&p.ObjectMeta, key, value)
+		}
 	}
 	if metav1.GetControllerOf(p) == nil { // then these identify the instance
 		metav1.SetMetaDataAnnotation(&p.ObjectMeta, kubevirt.DomainAnnotation, annotations[kubevirt.DomainAnnotation])
@@ -99,7 +102,9 @@ func trimPVC(c *corev1.PersistentVolumeClaim) {
 		}
 	}
 	s := c.Spec
-	c.Spec = corev1.PersistentVolumeClaimSpec{AccessModes: s.AccessModes, VolumeMode: s.VolumeMode, Resources: s.Resources}
+	c.Spec = corev1.PersistentVolumeClaimSpec{
+		AccessModes: s.AccessModes, VolumeMode: s.VolumeMode, Resources: s.Resources, VolumeName: s.VolumeName, StorageClassName: s.StorageClassName,
+	}
 	c.Status = corev1.PersistentVolumeClaimStatus{Phase: c.Status.Phase, Capacity: c.Status.Capacity}
 }
 

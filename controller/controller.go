@@ -31,6 +31,8 @@ type Options struct {
 	StubImage string
 	// HostDisks lets VMs have disks in folders of their nodes.
 	HostDisks bool
+	// NetworkDisks has nodes' QEMU open PVCs on iSCSI and RBD over the network.
+	NetworkDisks bool
 	// Pod is the name of the controller's own pod, if it runs in one.
 	Pod string
 	// MetricsAddress and HealthAddress are where to listen, HOST:PORT; "0" for not at all.
@@ -133,7 +135,7 @@ func setUp(ctx context.Context, m manager.Manager, o Options) error {
 	if err != nil {
 		return err
 	}
-	in := kind.Cluster{Manager: m, Uncached: uncached, RuntimeClass: o.RuntimeClass, StubImage: stub, HostDisks: o.HostDisks, Now: time.Now}
+	in := kind.Cluster{Manager: m, Uncached: uncached, RuntimeClass: o.RuntimeClass, StubImage: stub, HostDisks: o.HostDisks, NetworkDisks: o.NetworkDisks, Now: time.Now}
 	for _, k := range kinds.All() {
 		if k.SetUp == nil {
 			continue

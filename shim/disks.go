@@ -63,6 +63,7 @@ func newDisks(c config.Config, tool expand.Tool, log *slog.Logger, u *imageunpac
 	first, last := c.VM.UIDBase, c.VM.UIDBase+c.VM.UIDCount-1
 	return disk.New(disk.Options{
 		Unpacker: u, Expander: e, Tool: tool, Groups: resources.Groups{Overhead: int64(c.VM.OverheadMemory)}, Folder: r.ContainerDir, Shares: c.Root,
+		Network: c.Disks.Network, CephConfig: filepath.Join(c.Run, "ceph", "ceph.conf"),
 		FirstUID: first, LastUID: last,
 		Reach: reach.New(reach.Options{FirstUID: first, LastUID: last, CheckEvery: 30 * time.Second, Logger: log}),
 		ISCSI: disk.ISCSI{

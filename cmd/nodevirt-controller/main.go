@@ -60,6 +60,8 @@ func run(ctx context.Context, args []string) error {
 			"(default: the controller's own)")
 	flags.BoolVar(&o.HostDisks, "host-disks", false,
 		"let VMs have hostDisk volumes, as KubeVirt's feature gate HostDisk does; Pod Security must let their pods have hostPath volumes")
+	flags.BoolVar(&o.NetworkDisks, "network-disks", false,
+		"have QEMU open PVCs on iSCSI and RBD over the network, in place of the node's kernel; nodes need disks.network in the shim's config")
 	flags.StringVar(&o.MetricsAddress, "metrics-address", ":8080", "`address` to serve Prometheus' metrics on; 0 for none")
 	flags.StringVar(&o.HealthAddress, "health-address", ":8081", "`address` to serve /healthz and /readyz on; 0 for none")
 	flags.BoolVar(&o.LeaderElection, "leader-elect", true, "of several controllers let one work at a time")

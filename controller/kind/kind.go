@@ -78,7 +78,9 @@ type Cluster struct {
 	StubImage string
 	// HostDisks lets instances have disks in folders of their nodes.
 	HostDisks bool
-	Now       func() time.Time
+	// NetworkDisks has nodes' QEMU open PVCs on iSCSI and RBD over the network.
+	NetworkDisks bool
+	Now          func() time.Time
 }
 
 // Name returns the kind's name, such as VirtualMachine.

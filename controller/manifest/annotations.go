@@ -16,7 +16,9 @@ import (
 // their pod, sorted. Everyone who may create the pod may set them. A policy in
 // deploy/, which has the same list, reserves the others for the controller.
 func PodAnnotations() []string {
-	return slices.DeleteFunc(vmspec.Annotations(), func(key string) bool { return key == vmspec.AnnotationImports })
+	return slices.DeleteFunc(vmspec.Annotations(), func(key string) bool {
+		return key == vmspec.AnnotationImports || key == vmspec.AnnotationNetworkDisks
+	})
 }
 
 // Annotations returns the annotations of nodevirt that a VMI or a template may

@@ -76,6 +76,10 @@ func mountVolumes(s *corev1.PodSpec, vmi *kubevirt.VirtualMachineInstanceSpec, b
 			continue
 		}
 		pvc := pvcs[v.Name]
+		if pvc.network != nil {
+			pvc.addTo(s, v)
+			continue
+		}
 		if v.Source.PersistentVolumeClaim != nil {
 			v.Source.PersistentVolumeClaim.ReadOnly = pvc.ReadOnly
 		}

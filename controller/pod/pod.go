@@ -37,22 +37,25 @@ type Options struct {
 	HostDisks bool
 }
 
-// New returns the pod of an instance that uses these PVCs. An error names the fields
-// of the instance that no pod can be made of.
-func New(vmi *kubevirt.VirtualMachineInstance, objects PVCObjects, o Options) (*corev1.Pod, error) {
+// New returns the pod of an instance that uses these PVCs, some of which are network
+// disks. An error names the fields of the instance that no pod can be made of.
+func New(vmi *kubevirt.VirtualMachineInstance, objects PVCObjects, network NetworkDisks, o Options) (*corev1.Pod, error) {
 	if problems := manifest.HostDisks(field.NewPath("spec"), &vmi.Spec); len(problems) > 0 && !o.HostDisks {
 		return nil, sentences(problems)
 	}
-	vmi = withOrigins(vmi, objects)
-	pvcs, err := objects.volumes(&vmi.Spec)
+	pvcs, err := objects.volumes(&vmi.Spec, network)
 	if err != nil {
 		return nil, err
 	}
+	vmi = withOrigins(vmi, objects)
 	annotations, err := annotations(vmi)
 	if err != nil {
 		return nil, err
 	}
 	addPVCs(annotations, pvcs)
+	if err := addNetworkDisks(annotations, network); err != nil {
+		return nil, err
+	}
 	from, err := boot(&vmi.Spec, o.StubImage)
 	if err != nil {
 		return nil, err

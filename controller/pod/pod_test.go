@@ -25,7 +25,7 @@ func TestNew(t *testing.T) {
 	for _, file := range files {
 		name := strings.TrimSuffix(filepath.Base(file), ".vmi.yaml")
 		t.Run(name, func(t *testing.T) {
-			p, err := pod.New(read(t, name), pvcObjects(t), pod.Options{
+			p, err := pod.New(read(t, name), pvcObjects(t), networkDisks(t), pod.Options{
 				RuntimeClass: "vm", StubImage: "registry.example.com/stub:1", HostDisks: true,
 			})
 			if err != nil {
@@ -149,7 +149,7 @@ func TestRefused(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			vmi := read(t, "least")
 			tt.change(vmi)
-			_, err := pod.New(vmi, pvcObjects(t), pod.Options{RuntimeClass: "vm"})
+			_, err := pod.New(vmi, pvcObjects(t), nil, pod.Options{RuntimeClass: "vm"})
 			if err == nil || !strings.Contains(err.Error(), tt.want) {
 				t.Errorf("%v, want %s", err, tt.want)
 			}
@@ -188,7 +188,7 @@ func TestImages(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			vmi := read(t, "least")
 			tt.change(vmi)
-			p, err := pod.New(vmi, nil, pod.Options{RuntimeClass: "vm", StubImage: "registry.example.com/stub:1"})
+			p, err := pod.New(vmi, nil, nil, pod.Options{RuntimeClass: "vm", StubImage: "registry.example.com/stub:1"})
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -22,6 +22,8 @@ type PVC struct {
 	LUN bool
 	// Shareable says that guests of several instances write the PVC.
 	Shareable bool
+	// Ephemeral says that the guest's writes do not reach the PVC.
+	Ephemeral bool
 	// DataVolume says that the volume names a DataVolume, whose PVC has its name.
 	DataVolume bool
 }
@@ -34,7 +36,8 @@ func PVCs(s *kubevirt.VirtualMachineInstanceSpec) []PVC {
 			continue
 		}
 		c := v.Source.PersistentVolumeClaim
-		use := PVC{Volume: v.Name, Name: c.ClaimName, ReadOnly: c.ReadOnly, DataVolume: v.Kind.Field == vmspec.FieldDataVolume}
+		use := PVC{Volume: v.Name, Name: c.ClaimName, ReadOnly: c.ReadOnly, DataVolume: v.Kind.Field == vmspec.FieldDataVolume,
+			Ephemeral: v.Kind.Source == vmspec.SourceEphemeral}
 		for _, d := range s.Domain.Devices.Disks {
 			if d.Name != v.Name {
 				continue
@@ -54,7 +57,7 @@ type PVCObjects map[string]*corev1.PersistentVolumeClaim
 
 // volumes returns the volumes of an instance that are PVCs, by their names, and what
 // is wrong with one of them.
-func (c PVCObjects) volumes(s *kubevirt.VirtualMachineInstanceSpec) (map[string]pvcVolume, error) {
+func (c PVCObjects) volumes(s *kubevirt.VirtualMachineInstanceSpec, network NetworkDisks) (map[string]pvcVolume, error) {
 	all := map[string]pvcVolume{}
 	for _, use := range PVCs(s) {
 		object := c[use.Name]
@@ -63,7 +66,14 @@ func (c PVCObjects) volumes(s *kubevirt.VirtualMachineInstanceSpec) (map[string]
 		}
 		mode := object.Spec.VolumeMode
 		v := pvcVolume{PVC: use, object: object, block: mode != nil && *mode == corev1.PersistentVolumeBlock}
-		if use.LUN && !v.block {
+		if disk, ok := network[use.Volume]; ok {
+			v.network, v.ReadOnly = &disk, v.ReadOnly || disk.ReadOnly
+			if Unfilled(object) != "" {
+				return nil, fmt.Errorf("volume %s: PVC %s is a network disk, which no node fills from an image; remove its annotation %s",
+					use.Volume, use.Name, AnnotationOrigin)
+			}
+		}
+		if use.LUN && !v.block && v.network == nil {
 			return nil, fmt.Errorf("volume %s: PVC %s has volumeMode Filesystem, and a lun needs Block; use disk", use.Volume, use.Name)
 		}
 		if use.Shareable && !use.ReadOnly && !slices.Contains(object.Spec.AccessModes, corev1.ReadWriteMany) {
@@ -80,6 +90,8 @@ type pvcVolume struct {
 	PVC
 	object *corev1.PersistentVolumeClaim
 	block  bool
+	// network is what QEMU opens in place of a mount; nil for none.
+	network *vmspec.NetworkDisk
 }
 
 // addPVCs asks the node to create disks in the file systems that have none, as KubeVirt
@@ -87,7 +99,7 @@ type pvcVolume struct {
 func addPVCs(annotations map[string]string, volumes map[string]pvcVolume) {
 	var blank []string
 	for name, v := range volumes {
-		if size := v.size(); !v.block && !v.ReadOnly && size > 0 {
+		if size := v.size(); !v.block && v.network == nil && !v.ReadOnly && size > 0 {
 			blank = append(blank, name+"="+strconv.FormatInt(size, 10))
 		}
 	}

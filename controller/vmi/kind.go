@@ -53,8 +53,9 @@ func setUp(ctx context.Context, in kind.Cluster) error {
 	}
 	r := &Reconciler{
 		Client: m.GetClient(), Live: m.GetAPIReader(), Events: m.GetEventRecorder("virtualmachine-controller"),
-		DataVolumes: dataVolumes,
-		Pods:        pod.Options{RuntimeClass: in.RuntimeClass, StubImage: in.StubImage, HostDisks: in.HostDisks}, Now: in.Now,
+		DataVolumes:  dataVolumes,
+		NetworkDisks: in.NetworkDisks,
+		Pods:         pod.Options{RuntimeClass: in.RuntimeClass, StubImage: in.StubImage, HostDisks: in.HostDisks}, Now: in.Now,
 	}
 	return r.SetUp(ctx, m)
 }

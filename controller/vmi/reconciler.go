@@ -26,6 +26,8 @@ type Reconciler struct {
 	Events events.EventRecorder
 	// DataVolumes reads CDI's objects.
 	DataVolumes DataVolumes
+	// NetworkDisks has nodes' QEMU open PVCs on iSCSI and RBD over the network.
+	NetworkDisks bool
 	// Pods are the options of the pods that are made.
 	Pods pod.Options
 	// Now is the time; a test may have its own.
@@ -111,7 +113,25 @@ func (r *Reconciler) create(ctx context.Context, vmi *kubevirt.VirtualMachineIns
 	if t, err := r.unusable(ctx, vmi, objects); err != nil || t != nil {
 		return r.wait(ctx, vmi, t, err)
 	}
-	wanted, err := pod.New(vmi, objects, r.Pods)
+	return r.createWith(ctx, vmi, objects)
+}
+
+// createWith creates the pod of an instance that can use its PVCs, and has a turn with
+// them.
+func (r *Reconciler) createWith(ctx context.Context, vmi *kubevirt.VirtualMachineInstance, objects pod.PVCObjects) (ctrl.Result, error) {
+	network, t, err := r.networkDisks(ctx, vmi, objects)
+	if err != nil || t != nil {
+		return r.wait(ctx, vmi, t, err)
+	}
+	endTargets := r.turns.take(targetKeys(network))
+	if endTargets == nil {
+		return ctrl.Result{RequeueAfter: turn}, nil
+	}
+	defer endTargets()
+	if t, err := r.targetUser(ctx, vmi, network); err != nil || t != nil {
+		return r.wait(ctx, vmi, t, err)
+	}
+	wanted, err := pod.New(vmi, objects, network, r.Pods)
 	if err != nil { // a retry would fail in the same way: a change of the VMI or a PVC triggers the next attempt
 		return ctrl.Result{}, r.report(ctx, vmi, view{trouble: failedCreate(err)})
 	}

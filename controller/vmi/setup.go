@@ -28,6 +28,8 @@ const (
 	indexInstance = "nodevirt.io/instance"
 	// indexNode finds pods by the name of their node.
 	indexNode = "nodevirt.io/node"
+	// indexTarget finds pods by the keys of their network disks.
+	indexTarget = "nodevirt.io/network-disk"
 	// turn is about how long another worker takes to create a pod.
 	turn = 50 * time.Millisecond
 	// workers reconcile at once; each mostly waits for the API server.
@@ -45,8 +47,9 @@ func indexes() map[string]client.IndexerFunc {
 			}
 			return nil
 		},
-		indexNode: func(o client.Object) []string { return []string{o.(*corev1.Pod).Spec.NodeName} },
-		index.PVC: func(o client.Object) []string { return pvcsOf(o.(*corev1.Pod)) },
+		indexNode:   func(o client.Object) []string { return []string{o.(*corev1.Pod).Spec.NodeName} },
+		index.PVC:   func(o client.Object) []string { return pvcsOf(o.(*corev1.Pod)) },
+		indexTarget: func(o client.Object) []string { return targetsOf(o.(*corev1.Pod)) },
 	}
 }
 

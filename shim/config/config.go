@@ -95,6 +95,8 @@ type Disks struct {
 	CacheLimit Quantity `toml:"cache_limit"`
 	// GiveUp is how long the expansion of a disk continues without a call that requests it.
 	GiveUp Duration `toml:"give_up"`
+	// Network lets VMs have PVCs that QEMU opens over the network.
+	Network bool `toml:"network"`
 	// Reserve is the space that expanding a disk leaves free, as a Kubernetes quantity.
 	Reserve Quantity `toml:"reserve"`
 }

@@ -23,7 +23,7 @@ type Attachments struct {
 // with an error; [Attachments.Detach] undoes the rest.
 func (a *Attachments) Attach(ctx context.Context, r record.Container) (map[string][]*os.File, error) {
 	files := map[string][]*os.File{}
-	if err := a.reach.Allow(ctx, r.Domain.UID, portals(a.Describe(r))); err != nil {
+	if err := a.reach.Allow(ctx, r.Domain.UID, reachable(a.Describe(r))); err != nil {
 		return files, err
 	}
 	for _, k := range of(r) {

@@ -30,6 +30,10 @@ type Options struct {
 	// Folder returns the folder of a container, which is removed with the container.
 	Folder func(id string) string
 	ISCSI  ISCSI
+	// Network lets VMs have disks that QEMU opens over the network, from the node's own
+	// network. CephConfig is the file that those on Ceph read; it need not exist.
+	Network    bool
+	CephConfig string
 	// Shares is the folder of exports and imports.
 	Shares string
 	// FirstUID and LastUID bound the user ids of VMs.
@@ -43,6 +47,8 @@ type Options struct {
 	// disk of an image to a volume; nil for qemu-img's.
 	devices devices
 	persist persister
+	// ask connects to the portals of network disks; nil for TCP.
+	ask asker
 	// views are nil for those of package rawview.
 	views views
 }
@@ -65,6 +71,9 @@ const maxEnded = 1024
 func New(o Options) *Disks {
 	if o.devices == nil {
 		o.devices = kernelDevices{}
+	}
+	if o.ask == nil {
+		o.ask = dial
 	}
 	if o.persist == nil {
 		o.persist = qemuPersister{o.Tool}

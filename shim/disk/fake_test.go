@@ -273,6 +273,24 @@ type node struct {
 	shown    map[string]int
 	reach    fakeReach
 	dir      string
+	// answers are the addresses of the portals that answer.
+	answers map[string]string
+}
+
+// ask is an asker.
+func (n *node) ask(_ context.Context, portal string) (netip.AddrPort, error) {
+	at, ok := n.answers[portal]
+	if !ok {
+		for _, other := range n.answers { // by its address
+			if other == portal {
+				at = other
+			}
+		}
+	}
+	if at == "" {
+		return netip.AddrPort{}, fmt.Errorf("dial %s: no route", portal)
+	}
+	return netip.MustParseAddrPort(at), nil
 }
 
 func newNode(t *testing.T) *node {
@@ -288,6 +306,7 @@ func newNodeIn(t *testing.T, dir string) *node {
 		images:   &fakeImages{Unpacker: imageunpack.New(nil, imageunpack.Options{MaxDiskSize: 1 << 40}), folders: filepath.Join(dir, "images"), held: map[string]string{}},
 		expander: &fakeExpander{turns: expand.NewTurns(1)},
 		daemon:   &fakeDaemon{served: map[string]iscsi.Target{}},
+		answers:  map[string]string{"10.0.0.2:3260": "10.0.0.2:3260", "10.0.0.3:3300": "10.0.0.3:3300", "mon.example.com:3300": "10.0.0.4:3300"},
 		secrets:  fakeSecrets{}, shown: map[string]int{}, reach: fakeReach{}, dir: dir,
 	}
 	key, err := iscsi.OpenKey(filepath.Join(dir, "key"))
@@ -296,10 +315,11 @@ func newNodeIn(t *testing.T, dir string) *node {
 	}
 	n.Disks = New(Options{
 		Unpacker: n.images, Expander: n.expander, Shares: dir, LastUID: 9, Reach: n.reach,
+		Network: true, CephConfig: filepath.Join(dir, "ceph", "ceph.conf"),
 		Folder:  func(id string) string { return filepath.Join(dir, "containers", id) },
 		ISCSI:   ISCSI{Daemon: n.daemon, Key: key, Secrets: n.secrets, Logger: log},
 		Views:   rawview.Options{Logger: log},
-		devices: fakeDevices(filepath.Join(dir, "dev")), persist: fakePersister{}, views: fakeViews{n.shown},
+		devices: fakeDevices(filepath.Join(dir, "dev")), persist: fakePersister{}, views: fakeViews{n.shown}, ask: n.ask,
 	})
 	makeFolder(t, dir, "dev")
 	n.addImage(t, "guest", []byte("a raw disk"))

@@ -10,6 +10,7 @@ import (
 	"github.com/nodevirt/nodevirt/imageunpack"
 	"github.com/nodevirt/nodevirt/shim/domain"
 	"github.com/nodevirt/nodevirt/shim/record"
+	"github.com/nodevirt/nodevirt/shim/vmspec"
 )
 
 // importContent is the connection of an imported disk.
@@ -79,8 +80,11 @@ func (o imported) alone(k Disk, ask func(Disk, string) error) error {
 	return nil
 }
 
-// place returns what identifies an import's disk, whatever its names on this node.
-func place(i *record.Import) string { return fmt.Sprintf("%s %s %d", i.Portal, i.Target, i.LUN) }
+// place returns what identifies an import's disk, whatever its names on this node. It
+// may be a PVC, too.
+func place(i *record.Import) string {
+	return vmspec.NetworkDisk{ISCSI: &vmspec.ISCSIVolume{Target: i.Target, LUN: i.LUN}}.Keys()[0]
+}
 
 // restore sets the password again, which is not in the record.
 func (o imported) restore(ctx context.Context, k Disk) error {
@@ -99,7 +103,7 @@ func (o imported) restore(ctx context.Context, k Disk) error {
 	if i.Target != held.Target || i.Initiator != held.Initiator {
 		return fmt.Errorf("import %s is another disk than when the container was created: create a new container", held.Name)
 	}
-	return setSecret(ctx, o.secrets, k, access)
+	return setSecret(ctx, o.secrets, k, domain.SecretISCSI, access.Password.Reveal())
 }
 
 func (o imported) detach(ctx context.Context, k Disk) error {

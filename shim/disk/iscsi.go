@@ -68,7 +68,7 @@ func (o overISCSI) restore(ctx context.Context, k Disk) error {
 	if err := o.serve(ctx, k); err != nil {
 		return err
 	}
-	return setSecret(ctx, o.secrets, k, o.access(k))
+	return setSecret(ctx, o.secrets, k, domain.SecretISCSI, o.access(k).Password.Reveal())
 }
 
 // serve makes tgtd serve the raw file.
@@ -135,13 +135,13 @@ func (o overISCSI) unserve(ctx context.Context, k Disk) error {
 	return errors.Join(o.targets.Remove(ctx, o.access(k)), o.views.Hide(ctx, viewOf(k)))
 }
 
-// setSecret passes the password of an access to libvirtd.
-func setSecret(ctx context.Context, s secrets, k Disk, a iscsi.Access) error {
+// setSecret passes the password of a disk to libvirtd.
+func setSecret(ctx context.Context, s secrets, k Disk, kind domain.SecretKind, password string) error {
 	pod := k.VM.Sandbox.Value.GetMetadata()
 	return s.SetSecret(ctx, domain.Secret{
-		UUID: secretOf(k), Usage: k.VM.Domain.UUID + "/" + k.Name,
+		UUID: secretOf(k), Kind: kind, Usage: k.VM.Domain.UUID + "/" + k.Name,
 		Description: fmt.Sprintf("nodevirt: disk %s of pod %s/%s", k.Name, pod.GetNamespace(), pod.GetName()),
-	}, a.Password.Reveal())
+	}, password)
 }
 
 func (o overISCSI) describe(k Disk) domain.Disk {

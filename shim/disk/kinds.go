@@ -73,6 +73,10 @@ type kinds map[vmspec.Source]row
 
 func newKinds(o Options, files folders, registry registry, imports *Imports, pvc pvc) kinds {
 	always := func(k kind) func(Disk) kind { return func(Disk) kind { return k } }
+	overNetwork := row{
+		networkContent{on: o.Network, asker: o.ask},
+		always(networkDisk{reserved: pvc.block.reserved, secrets: o.ISCSI.Secrets, asker: o.ask, config: o.CephConfig}),
+	}
 	written := row{nothing{}, always(filesDisk(files))}
 	return kinds{
 		vmspec.SourceImage:  {ownImage{}, registry.kind},
@@ -81,6 +85,8 @@ func newKinds(o Options, files folders, registry registry, imports *Imports, pvc
 		vmspec.SourceEmpty:  {nothing{}, always(empty{blank: o.Unpacker, files: files})},
 		vmspec.SourceImport: {importContent{imports: imports}, always(imported{imports: imports, reserved: pvc.block.reserved, secrets: o.ISCSI.Secrets})},
 		vmspec.SourcePVC:    {nothing{}, pvc.kind},
+		vmspec.SourceISCSI:  overNetwork,
+		vmspec.SourceRBD:    overNetwork,
 
 		vmspec.SourceHostDisk:  {nothing{}, always(hostDisk{pvc.file})},
 		vmspec.SourceEphemeral: {nothing{}, always(ephemeral{pvc: pvc, overlays: o.Unpacker, files: files})},

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"net/netip"
 	"os"
 	"path/filepath"
 	"slices"
@@ -171,6 +172,28 @@ func TestLife(t *testing.T) {
 				}
 			}}
 		},
+		"iSCSI PVC": func(*testing.T, *node) kindCase {
+			return kindCase{disk: iscsiDisk(t), check: func(t *testing.T, n *node, d domain.Disk) {
+				want := domain.ISCSI{
+					Portal: netip.MustParseAddrPort("10.0.0.2:3260"), Target: "iqn.2026-11.com.example:disk", LUN: 1, User: "me",
+					Secret: d.Layers[0].ISCSI.Secret,
+				}
+				if got := d.Layers[0]; *got.ISCSI != want || got.Format != "raw" || d.ErrorPolicy != "stop" || len(n.secrets) != 1 || n.secrets[want.Secret] != "hunter2" {
+					t.Errorf("%+v, %v", got.ISCSI, n.secrets)
+				}
+			}}
+		},
+		"RBD PVC": func(*testing.T, *node) kindCase {
+			return kindCase{disk: rbdDisk(t), check: func(t *testing.T, n *node, d domain.Disk) {
+				got := d.Layers[0].RBD
+				if len(got.Monitors) != 2 || got.User != "nodevirt" || n.secrets[got.Secret] != "decoded" {
+					t.Errorf("%+v, %v", got, n.secrets)
+				}
+				if text, err := os.ReadFile(got.Config); err != nil || !strings.Contains(string(text), "client_mount_timeout = 5") {
+					t.Errorf("%s, %v", text, err)
+				}
+			}}
+		},
 		"import": func(t *testing.T, n *node) kindCase {
 			if err := n.Imports.Add(theImport("data")); err != nil {
 				t.Fatal(err)
@@ -214,7 +237,7 @@ func TestLife(t *testing.T) {
 				t.Fatalf("it is described as %+v", described)
 			}
 			// QEMU reaches the portals of its disks alone.
-			if want := portals(described); !slices.Equal(n.reach[r.Domain.UID], want) || described[0].Layers[0].ISCSI != nil && len(want) != 1 {
+			if want := reachable(described); !slices.Equal(n.reach[r.Domain.UID], want) || described[0].Layers[0].ISCSI != nil && len(want) != 1 {
 				t.Errorf("the VM reaches %v; want %v", n.reach, want)
 			}
 			if tt.check != nil {

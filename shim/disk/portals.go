@@ -35,7 +35,7 @@ func (w *Keeper) WatchPortals(ctx context.Context, running func() []record.Conta
 func (w *Keeper) LimitReach(ctx context.Context, running []record.Container, keepOthers bool) error {
 	allowed := map[uint32][]netip.AddrPort{}
 	for _, r := range running {
-		allowed[r.Domain.UID] = portals(w.attachments.Describe(r))
+		allowed[r.Domain.UID] = reachable(w.attachments.Describe(r))
 	}
 	return w.reach.Restore(ctx, allowed, func(uid uint32) bool {
 		_, known := allowed[uid]

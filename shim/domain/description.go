@@ -89,6 +89,8 @@ type Layer struct {
 	Block bool
 	// ISCSI is the layer's iSCSI disk, in place of Path.
 	ISCSI *ISCSI
+	// RBD is the layer's image in Ceph, in place of Path.
+	RBD *RBD
 	// FDGroup names the descriptors that QEMU uses instead of opening Path, see
 	// [Lifecycle.Start]. If it is empty, QEMU opens Path as the VM's UID.
 	FDGroup string

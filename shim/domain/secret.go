@@ -9,12 +9,22 @@ import (
 	"libvirt.org/go/libvirtxml"
 )
 
+// SecretKind says what a [Secret] is for, in libvirt's words.
+type SecretKind string
+
+// The kinds of secrets: CHAP's password, and the key of a user of Ceph.
+const (
+	SecretISCSI SecretKind = "iscsi"
+	SecretCeph  SecretKind = "ceph"
+)
+
 // Secret is a password that libvirtd passes to QEMU. It is private: libvirtd never
 // returns its value. It is ephemeral: libvirtd keeps it in memory alone, and loses
 // it at a restart.
 type Secret struct {
 	// UUID is the secret's identity. Usage names its purpose, uniquely in this libvirtd.
 	UUID, Usage string
+	Kind        SecretKind
 	// Description is for node administrators.
 	Description string
 }
@@ -22,13 +32,9 @@ type Secret struct {
 // Secrets keeps passwords in libvirtd.
 type Secrets struct{ conn *Connection }
 
-// SetSecret defines an iSCSI password in libvirtd, or replaces its value.
+// SetSecret defines a password in libvirtd, or replaces its value.
 func (s *Secrets) SetSecret(ctx context.Context, secret Secret, value string) error {
-	text, err := (&libvirtxml.Secret{
-		Ephemeral: "yes", Private: "yes",
-		UUID: secret.UUID, Description: secret.Description,
-		Usage: &libvirtxml.SecretUsage{Type: "iscsi", Target: secret.Usage},
-	}).Marshal()
+	text, err := secret.xml()
 	if err != nil {
 		return fmt.Errorf("encode secret %s: %w", secret.UUID, err)
 	}
@@ -41,6 +47,18 @@ func (s *Secrets) SetSecret(ctx context.Context, secret Secret, value string) er
 		return struct{}{}, defined.SetValue([]byte(value), 0)
 	})
 	return err
+}
+
+func (s Secret) xml() (string, error) {
+	usage := &libvirtxml.SecretUsage{Type: string(s.Kind)}
+	if s.Kind == SecretCeph {
+		usage.Name = s.Usage
+	} else {
+		usage.Target = s.Usage
+	}
+	return (&libvirtxml.Secret{
+		Ephemeral: "yes", Private: "yes", UUID: s.UUID, Description: s.Description, Usage: usage,
+	}).Marshal()
 }
 
 // RemoveSecret removes a secret from libvirtd, if it exists.

@@ -85,6 +85,9 @@ func source(l Layer) *libvirtxml.DomainDiskSource {
 	if l.ISCSI != nil {
 		return &libvirtxml.DomainDiskSource{Network: l.ISCSI.source()}
 	}
+	if l.RBD != nil {
+		return &libvirtxml.DomainDiskSource{Network: l.RBD.source()}
+	}
 	if l.Block {
 		return &libvirtxml.DomainDiskSource{Block: &libvirtxml.DomainDiskSourceBlock{Dev: l.Path}}
 	}

@@ -11,27 +11,37 @@ import (
 // namespace.
 type ISCSI struct {
 	Portal netip.AddrPort
-	// Target and LUN identify the disk. Initiator is QEMU's own name.
+	// Target and LUN identify the disk. Initiator is QEMU's own name; empty for QEMU's
+	// default.
 	Target    string
 	LUN       int
 	Initiator string
 	// User is the user for CHAP; Secret is the UUID of the [Secret] with the password.
+	// Both are empty for a target without CHAP.
 	User, Secret string
 }
 
 func (i ISCSI) source() *libvirtxml.DomainDiskSourceNetwork {
-	return &libvirtxml.DomainDiskSourceNetwork{
+	source := &libvirtxml.DomainDiskSourceNetwork{
 		Protocol: "iscsi",
 		Name:     i.Target + "/" + strconv.Itoa(i.LUN),
 		Hosts: []libvirtxml.DomainDiskSourceHost{
 			{Name: i.Portal.Addr().String(), Port: strconv.Itoa(int(i.Portal.Port()))},
 		},
-		Initiator: &libvirtxml.DomainDiskSourceNetworkInitiator{
-			IQN: &libvirtxml.DomainDiskSourceNetworkIQN{Name: i.Initiator},
-		},
-		Auth: &libvirtxml.DomainDiskAuth{
-			Username: i.User,
-			Secret:   &libvirtxml.DomainDiskSecret{Type: "iscsi", UUID: i.Secret},
-		},
+		Auth: diskAuth(i.User, SecretISCSI, i.Secret),
 	}
+	if i.Initiator != "" {
+		source.Initiator = &libvirtxml.DomainDiskSourceNetworkInitiator{
+			IQN: &libvirtxml.DomainDiskSourceNetworkIQN{Name: i.Initiator},
+		}
+	}
+	return source
+}
+
+// diskAuth returns the credentials of a disk; nil for none.
+func diskAuth(user string, kind SecretKind, secret string) *libvirtxml.DomainDiskAuth {
+	if secret == "" {
+		return nil
+	}
+	return &libvirtxml.DomainDiskAuth{Username: user, Secret: &libvirtxml.DomainDiskSecret{Type: string(kind), UUID: secret}}
 }

@@ -169,6 +169,42 @@ func licensedDomain() Description {
 	return m
 }
 
+// netdiskDomain has the network disks of PVCs. The first is that of KubeVirt's first
+// proposal of such disks.
+func netdiskDomain() Description {
+	m := plainDomain()
+	m.Spec.Disks = nil
+	for i, name := range []string{"proposal", "chap", "lun", "rbd"} {
+		m.Spec.Disks = append(m.Spec.Disks, vmspec.Disk{Name: name, Bus: vmspec.BusSCSI, LUN: name == "lun", Target: "sd" + string(rune('a'+i))})
+	}
+	raw := func(l Layer) Disk {
+		l.Format = "raw"
+		return Disk{ErrorPolicy: "stop", Layers: []Layer{l}}
+	}
+	target := ISCSI{Portal: netip.MustParseAddrPort("10.0.2.15:3260"), Target: "iqn.2013-07.com.example:iscsi-nopool", LUN: 2}
+	chap, lun := target, target
+	chap.LUN, chap.User, chap.Secret = 3, "user", "66666666-2222-4333-8444-555555555555"
+	lun.Portal, lun.LUN, lun.Initiator = netip.MustParseAddrPort("[fd00::1]:3260"), 0, "iqn.2026-11.com.example:node"
+	m.Disks = []Disk{raw(Layer{ISCSI: &target}), raw(Layer{ISCSI: &chap}), raw(Layer{ISCSI: &lun}), raw(Layer{ReadOnly: true, RBD: &RBD{
+		Monitors: []netip.AddrPort{netip.MustParseAddrPort("10.0.0.1:3300"), netip.MustParseAddrPort("[fd00::2]:3300")},
+		Pool:     "vms", Image: "disk", User: "nodevirt", Secret: "77777777-2222-4333-8444-555555555555", Config: "/run/vm/ceph.conf",
+	}})}
+	return m
+}
+
+// TestSecrets: libvirtd tells the two kinds apart by their usage.
+func TestSecrets(t *testing.T) {
+	for kind, want := range map[SecretKind]string{
+		SecretISCSI: "<usage type=\"iscsi\">\n    <target>vm/disk</target>",
+		SecretCeph:  "<usage type=\"ceph\">\n    <name>vm/disk</name>",
+	} {
+		got, err := Secret{UUID: "u", Usage: "vm/disk", Kind: kind}.xml()
+		if err != nil || !strings.Contains(got, want) || !strings.Contains(got, `ephemeral="yes" private="yes"`) {
+			t.Errorf("%s: %v", got, err)
+		}
+	}
+}
+
 func TestXML(t *testing.T) {
 	for name, m := range map[string]Description{
 		"uefi":        uefiDomain(false),
@@ -180,6 +216,7 @@ func TestXML(t *testing.T) {
 		"strange":     strangeDomain(),
 		"network":     networkDomain(),
 		"bare":        bareDomain(),
+		"netdisk":     netdiskDomain(),
 	} {
 		t.Run(name, func(t *testing.T) {
 			got, err := XML(m)
@@ -199,6 +236,7 @@ func TestXMLIsValid(t *testing.T) {
 	for name, m := range map[string]Description{
 		"plain": plainDomain(), "tcg": tcgDomain(), "rich": richDomain(), "network": networkDomain(), "bare": bareDomain(),
 		"uefi": uefiDomain(false), "secure-boot": uefiDomain(true), "licensed": licensedDomain(),
+		"netdisk": netdiskDomain(),
 	} {
 		// Each has its own name and UUID here.
 		m.Name, m.UUID = name, uuid.NewString()

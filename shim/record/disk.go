@@ -1,6 +1,8 @@
 package record
 
 import (
+	"net/netip"
+
 	"github.com/nodevirt/nodevirt/imageunpack"
 	"github.com/nodevirt/nodevirt/shim/vmspec"
 )
@@ -12,8 +14,19 @@ type Disk struct {
 	Image *imageunpack.Disk `json:"image,omitempty"`
 	// Import is the disk of another node that this disk is; nil for disks with other sources.
 	Import *Import `json:"import,omitempty"`
+	// Network is how QEMU reaches a disk over the network; nil for other disks.
+	Network *NetworkDisk `json:"network,omitempty"`
 	// BlockSize is that of the volume of a disk whose guest must see it.
 	BlockSize vmspec.BlockSize `json:"blockSize,omitzero"`
+}
+
+// NetworkDisk is how QEMU reaches a PVC over the network. Records do not contain its
+// password or key.
+type NetworkDisk struct {
+	// Portals are the chosen portal of an iSCSI target, or the monitors of Ceph.
+	Portals []netip.AddrPort `json:"portals"`
+	// User is CHAP's; empty for none.
+	User string `json:"user,omitempty"`
 }
 
 // Import is a disk that another node exports over iSCSI. Records do not contain its password.

@@ -26,6 +26,9 @@ const (
 	AnnotationDiskMode = AnnotationPrefix + "disk-mode"
 	// AnnotationImports names disks that the node imports, with commas between.
 	AnnotationImports = AnnotationPrefix + "imported-disks"
+	// AnnotationNetworkDisks says which PVCs QEMU opens over the network, and where they
+	// are: a JSON object of [NetworkDisk] by the names of volumes.
+	AnnotationNetworkDisks = AnnotationPrefix + "network-disks"
 	// AnnotationUserData is cloud-init's user data, word for word.
 	AnnotationUserData = AnnotationPrefix + "cloud-init-user-data"
 	// AnnotationMetaData is cloud-init's meta data, a YAML or JSON mapping.
@@ -55,6 +58,7 @@ func Annotations() []string {
 		AnnotationDiskMode,
 		AnnotationDiskOrigin,
 		AnnotationImports,
+		AnnotationNetworkDisks,
 		AnnotationSSHKeys,
 		AnnotationVMContainer,
 		AnnotationVMI,
@@ -90,6 +94,7 @@ type wishes struct {
 	imports       []string
 	origins       map[string]string // names of registry disks, by PVC
 	blanks        blanks
+	network       map[string]NetworkDisk
 }
 
 // readAnnotations decodes a pod's annotations. Its error names every problem.
@@ -120,6 +125,9 @@ func readAnnotations(annotations map[string]string) (wishes, error) {
 		case AnnotationImports:
 			names, err := parseImports(value)
 			w.imports, errs = names, append(errs, err)
+		case AnnotationNetworkDisks:
+			all, err := ParseNetworkDisks(value)
+			w.network, errs = all, append(errs, err)
 		case AnnotationDiskOrigin:
 			o, err := parseOrigins(value)
 			w.origins, errs = o, append(errs, err)

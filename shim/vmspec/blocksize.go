@@ -34,6 +34,8 @@ func (disk *Disk) readBlockSize(at *field.Path, given *kubevirt.BlockSize) field
 		return field.ErrorList{refused(at, "custom and matchVolume: use one of them")}
 	case (custom != nil || match) && (disk.CDROM || disk.LUN):
 		return field.ErrorList{refused(at, "goes with disk; a cdrom and a lun have their own")}
+	case match && disk.Network != nil:
+		return field.ErrorList{refused(at.Child("matchVolume"), "the node does not know the block size of a network disk; use custom")}
 	case match && disk.Source != "" && !disk.OnVolume():
 		return field.ErrorList{refused(at.Child("matchVolume"), "needs a PVC or a hostDisk; use custom")}
 	case match && disk.Bus == BusSATA:

@@ -26,6 +26,7 @@ func FromCRI(
 		instance:  instanceID(sandbox.GetMetadata()),
 		limits:    readLimits(container.GetLinux().GetResources()),
 		mounts:    &mounts,
+		network:   w.network,
 	}
 	if r.image == "" {
 		r.image = container.GetImage().GetImage() // crictl: as it was written
@@ -38,6 +39,9 @@ func FromCRI(
 	}
 	if err == nil {
 		err = w.modes.apply(spec.Disks)
+	}
+	if err == nil {
+		err = checkUsed(w.network, spec.Disks)
 	}
 	if err == nil {
 		spec.Disks, err = addImports(spec.Disks, w.imports)
@@ -76,6 +80,7 @@ type request struct {
 	instance  string // cloud-init's instance-id
 	limits    limits
 	mounts    *mountsOf // nil where the container is not known yet
+	network   map[string]NetworkDisk
 }
 
 // ownDisk is the name of the image's disk in a pod that describes no VM.

@@ -30,6 +30,9 @@ const (
 	SourceEmpty Source = "empty"
 	// SourceImport is a disk of another node, which this node knows as Disk.Import.
 	SourceImport Source = "import"
+	// SourceISCSI and SourceRBD are PVCs that QEMU opens over the network, Disk.Network.
+	SourceISCSI Source = "iscsi"
+	SourceRBD   Source = "rbd"
 	// SourcePVC is a writable volume of the pod, such as a PVC, which outlives the pod.
 	SourcePVC Source = "claim"
 	// SourceEphemeral is such a volume that the VM only reads. Writes of the guest are
@@ -92,7 +95,10 @@ type Disk struct {
 	Label string `json:"label,omitempty"`
 	// Import is the node's name of a SourceImport.
 	Import string `json:"import,omitempty"`
-	Bus    Bus    `json:"bus"`
+	// Network is what a SourceISCSI or SourceRBD is, and Secret its credentials, if any.
+	Network *NetworkDisk  `json:"network,omitempty"`
+	Secret  MountedSecret `json:"secret,omitzero"`
+	Bus     Bus           `json:"bus"`
 	// Target is libvirt's name of the disk, such as "vda", which is unique in the VM
 	// and never changes. It is empty in a [Request].
 	Target string `json:"target,omitempty"`

@@ -111,7 +111,7 @@ func readDisk(at *field.Path, d kubevirt.Disk, disk Disk) (Disk, field.ErrorList
 func (disk *Disk) readShareable(at *field.Path, d kubevirt.Disk) field.ErrorList {
 	switch disk.Shareable = isOr(d.Shareable, false); {
 	case !disk.Shareable:
-	case disk.Source != SourcePVC && disk.Source != "":
+	case disk.Source != SourcePVC && disk.Network == nil && disk.Source != "":
 		return field.ErrorList{refused(at.Child("shareable"),
 			"what a VM writes to such a volume is its own, and no other's to share; leave it out")}
 	case disk.Cache == "":
@@ -126,7 +126,9 @@ func (disk *Disk) readShareable(at *field.Path, d kubevirt.Disk) field.ErrorList
 func (disk *Disk) readLUN(at *field.Path, l *kubevirt.LunTarget) field.ErrorList {
 	disk.LUN, disk.ReadOnly, disk.Bus = true, disk.ReadOnly || l.ReadOnly, BusSCSI
 	switch {
-	case disk.Source != SourcePVC && disk.Source != "":
+	case disk.Source == SourceRBD:
+		return field.ErrorList{refused(at, "an RBD image takes no SCSI commands; use disk")}
+	case disk.Source != SourcePVC && disk.Source != SourceISCSI && disk.Source != "":
 		return field.ErrorList{refused(at, "needs a PVC of volumeMode Block; use disk")}
 	case disk.Host != "" && !disk.Block:
 		return field.ErrorList{refused(at, "needs a PVC of volumeMode Block, and this one is a file system; use disk")}

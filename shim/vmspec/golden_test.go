@@ -41,6 +41,21 @@ func TestFromCRI(t *testing.T) {
 			mounts: []*runtimeapi.Mount{imageAt("/volumes/tools", "sha256:1", "disk/a.iso"), imageAt("/volumes/data", "sha256:2")},
 		},
 		{
+			name: "vmi-network-disks",
+			annotations: with(vmi(`{"domain": {"devices": {"disks": [{"name": "root", "disk": {"bus": "virtio"}}, {"name": "san", "lun": {}},
+					{"name": "cluster", "disk": {"bus": "virtio"}, "shareable": true}, {"name": "image", "disk": {"bus": "scsi"}}]}},
+				"volumes": [{"name": "root", "persistentVolumeClaim": {"claimName": "root"}}, {"name": "san", "persistentVolumeClaim": {"claimName": "san"}},
+					{"name": "cluster", "persistentVolumeClaim": {"claimName": "cluster"}}, {"name": "image", "persistentVolumeClaim": {"claimName": "image"}}]}`),
+				vmspec.AnnotationNetworkDisks, `{
+				"root": {"pvc": "root", "volume": "pv1", "secret": "chap", "secretMount": "root-abcde",
+					"iscsi": {"portals": ["10.0.0.1:3260", "san.example.com:3260"], "target": "iqn.2013-07.com.example:iscsi-nopool", "lun": 2, "initiator": "iqn.2026-11.com.example:node"}},
+				"san": {"pvc": "san", "volume": "pv2", "iscsi": {"portals": ["[fd00::1]:3260"], "target": "iqn.2013-07.com.example:tape", "lun": 0}},
+				"cluster": {"pvc": "cluster", "volume": "pv3", "shared": true, "iscsi": {"portals": ["10.0.0.1:3260"], "target": "eui.02004567A425678D", "lun": 1}},
+				"image": {"pvc": "image", "volume": "pv4", "readOnly": true, "secret": "ceph", "secretMount": "image-abcde",
+					"rbd": {"monitors": ["10.0.0.1:6789"], "pool": "vms", "image": "disk", "user": "nodevirt"}}}`),
+			mounts: []*runtimeapi.Mount{filesAt("root-abcde", "secret"), filesAt("image-abcde", "secret")},
+		},
+		{
 			name: "vmi-secrets",
 			annotations: vmi(`{"domain": {"devices": {"disks": [{"name": "root"}, {"name": "seed", "disk": {"bus": "virtio"}}]}},
 				"volumes": [{"name": "root", "containerDisk": {"image": "r"}}, {"name": "seed", "cloudInitNoCloud": {

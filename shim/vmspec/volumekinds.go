@@ -137,6 +137,8 @@ func VolumeKinds() []VolumeKind {
 			},
 		},
 		{Source: SourceImport},
+		{Source: SourceISCSI},
+		{Source: SourceRBD},
 	}, fileKinds()...)
 }
 

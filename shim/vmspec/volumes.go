@@ -24,6 +24,7 @@ type volumes struct {
 	all       []volume
 	mounts    *mountsOf // the container's, nil where it is not known yet
 	cloudInit *cloudInit
+	network   map[string]NetworkDisk // of PVCs that the container does not mount
 	// credentials is the number of access credentials, whose Secrets are mounted, too.
 	credentials int
 }
@@ -46,7 +47,7 @@ func (v *volumes) of(source Source) *volume {
 
 func readVolumes(root *field.Path, vmi *kubevirt.VirtualMachineInstanceSpec, r request) (volumes, field.ErrorList) {
 	at := root.Child("volumes")
-	v := volumes{mounts: r.mounts, credentials: len(vmi.AccessCredentials)}
+	v := volumes{mounts: r.mounts, network: r.network, credentials: len(vmi.AccessCredentials)}
 	var problems field.ErrorList
 	for i, g := range vmi.Volumes {
 		at := at.Index(i)
@@ -73,7 +74,7 @@ func (v *volumes) checkWhole(at *field.Path, r request) field.ErrorList {
 	var problems field.ErrorList
 	for _, m := range *v.mounts {
 		o := v.find(m.name)
-		if o == nil && v.ofCredential(m.name) {
+		if o == nil && (v.ofCredential(m.name) || v.ofNetworkDisk(m)) {
 			continue
 		}
 		if o == nil {
@@ -98,6 +99,16 @@ func (v *volumes) checkWhole(at *field.Path, r request) field.ErrorList {
 func (v *volumes) ofCredential(name string) bool {
 	for i := range v.credentials {
 		if name == credentialName(i) {
+			return true
+		}
+	}
+	return false
+}
+
+// ofNetworkDisk reports whether a mount is the Secret of a network disk.
+func (v *volumes) ofNetworkDisk(m mounted) bool {
+	for _, n := range v.network {
+		if m.files != "" && n.SecretMount == m.name {
 			return true
 		}
 	}
@@ -182,9 +193,27 @@ func (v *volumes) pvcDisk(at *field.Path, g kubevirt.Volume) (Disk, field.ErrorL
 	if g.PersistentVolumeClaim.ClaimName == "" {
 		return d, field.ErrorList{field.Required(at.Child("claimName"), "the name of a PVC")}
 	}
+	if n, ok := v.network[g.Name]; ok {
+		return v.networkDisk(at, d, n)
+	}
 	m, problems := v.volume(at, g.Name, "PVC")
 	d.Host, d.Block, d.ReadOnly = m.host, m.block, d.ReadOnly || m.readOnly
 	return d, problems
+}
+
+// networkDisk reads a PVC that QEMU opens over the network. The container mounts its
+// Secret alone.
+func (v *volumes) networkDisk(at *field.Path, d Disk, n NetworkDisk) (Disk, field.ErrorList) {
+	d.Source, d.Network, d.ReadOnly = n.Source(), &n, d.ReadOnly || n.ReadOnly
+	if n.Secret == "" || v.mounts == nil {
+		return d, nil
+	}
+	m, isMounted := v.mounts.find(n.SecretMount)
+	if !isMounted || m.files == "" {
+		return d, field.ErrorList{refused(at, "Secret %s is not mounted; mount it at a path that ends in /%s", n.Secret, n.SecretMount)}
+	}
+	d.Secret = MountedSecret{Name: n.Secret, Folder: m.files}
+	return d, nil
 }
 
 // ephemeralDisk reads a disk that begins as a PVC and leaves the PVC as it is.

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"strings"
 	"time"
 
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
@@ -117,7 +118,7 @@ func (s *starts) run(ctx context.Context, one *start) error {
 	})
 	if err != nil {
 		return fmt.Errorf("start VM container %q of pod %s: %w%s",
-			one.rec.Config.Value.GetMetadata().GetName(), table.PodName(one.rec), err, startRemedy(err))
+			one.rec.Config.Value.GetMetadata().GetName(), table.PodName(one.rec), err, startRemedy(err, one.rec.Spec.Disks))
 	}
 	r := one.record()
 	r.State, r.StartedAt, r.Domain.PID = record.Running, time.Now(), one.qemu
@@ -163,9 +164,30 @@ func awaitLibvirtd(ctx context.Context, c connector) {
 	_ = c.Connected(ctx)
 }
 
+// networkRemedy names the network disks that QEMU may have failed to open: its errors
+// name none.
+func networkRemedy(disks []vmspec.Disk) string {
+	text := ""
+	for _, d := range disks {
+		if d.Network == nil {
+			continue
+		}
+		text += fmt.Sprintf("; disk %q is %s", d.Name, d.Network)
+		if d.Network.Secret != "" {
+			text += ", with the credentials in Secret " + d.Network.Secret
+		}
+	}
+	if text != "" {
+		text += ": check that the disk exists and that its server accepts these credentials"
+	}
+	return text
+}
+
 // startRemedy is what to do about a failed start, if the error does not say.
-func startRemedy(err error) string {
+func startRemedy(err error, disks []vmspec.Disk) string {
 	switch {
+	case strings.Contains(err.Error(), "iSCSI:") || strings.Contains(err.Error(), "rbd"):
+		return networkRemedy(disks)
 	case errors.Is(err, domain.ErrUnsupported):
 		return ": change annotation " + vmspec.AnnotationVMI + ", or have the pod run on another node"
 	case errors.Is(err, iscsi.ErrUnavailable):
