@@ -13,6 +13,7 @@ import (
 	eventsv1 "k8s.io/api/events/v1"
 	nodev1 "k8s.io/api/node/v1"
 	policyv1 "k8s.io/api/policy/v1"
+	storagev1 "k8s.io/api/storage/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 
@@ -35,6 +36,7 @@ func NewScheme() (*runtime.Scheme, error) {
 		eventsv1.AddToScheme,
 		nodev1.AddToScheme,
 		policyv1.AddToScheme,
+		storagev1.AddToScheme,
 		addRevisions,
 		addKinds,
 	} {

@@ -25,7 +25,7 @@ func TestNew(t *testing.T) {
 	for _, file := range files {
 		name := strings.TrimSuffix(filepath.Base(file), ".vmi.yaml")
 		t.Run(name, func(t *testing.T) {
-			p, err := pod.New(read(t, name), pvcObjects(t), networkDisks(t), pod.Options{
+			p, err := pod.New(read(t, name), pvcObjects(t), networkDisks(t, name), pod.Options{
 				RuntimeClass: "vm", StubImage: "registry.example.com/stub:1", HostDisks: true,
 			})
 			if err != nil {

@@ -35,7 +35,9 @@ func TestMain(m *testing.M) {
 	os.Exit(node.Main(clean{m}, node.Options{
 		Subnet6: netip.MustParsePrefix("fd00:10:244:1::/64"),
 		// Long enough for a tgtd that is only restarted.
-		ShimConfig: func(c map[string]any) { c["iscsi"] = map[string]any{"timeout": "5s"} },
+		ShimConfig: func(c map[string]any) {
+			c["iscsi"], c["disks"] = map[string]any{"timeout": "5s"}, map[string]any{"network": true}
+		},
 	}, prepare))
 }
 
