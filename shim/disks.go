@@ -63,9 +63,9 @@ func newDisks(c config.Config, tool expand.Tool, log *slog.Logger, u *imageunpac
 	first, last := c.VM.UIDBase, c.VM.UIDBase+c.VM.UIDCount-1
 	return disk.New(disk.Options{
 		Unpacker: u, Expander: e, Tool: tool, Groups: resources.Groups{Overhead: int64(c.VM.OverheadMemory)}, Folder: r.ContainerDir, Shares: c.Root,
-		Network: c.Disks.Network, CephConfig: filepath.Join(c.Run, "ceph", "ceph.conf"),
+		Network: c.Disks.Network, CephConfig: filepath.Join(c.Run, "ceph", "ceph.conf"), CephNetworks: c.Disks.CephNetworks,
 		FirstUID: first, LastUID: last,
-		Reach: reach.New(reach.Options{FirstUID: first, LastUID: last, CheckEvery: 30 * time.Second, Logger: log}),
+		Reach: reach.New(reach.Options{FirstUID: first, LastUID: last, CheckEvery: 30 * time.Second, Networks: c.Disks.CephNetworks, Logger: log}),
 		ISCSI: disk.ISCSI{
 			Daemon: iscsi.New(iscsi.Options{Socket: c.ISCSI.Socket, Portal: portal, Logger: log}),
 			Key:    key, Secrets: s, Patience: time.Duration(c.ISCSI.Timeout), Logger: log,

@@ -21,10 +21,13 @@ import (
 	"sigs.k8s.io/knftables"
 )
 
-// Options are the settings of a Filter. All are needed.
+// Options are the settings of a Filter. All are needed, but for Networks.
 type Options struct {
 	// FirstUID to LastUID are the users of VMs, and of no other processes.
 	FirstUID, LastUID uint32
+	// Networks are those of storage whose servers are not known beforehand: a user that may
+	// reach a portal in one of them reaches all of these networks by TCP.
+	Networks []netip.Prefix
 	// CheckEvery is the pause between two looks of Watch at the table.
 	CheckEvery time.Duration
 	Logger     *slog.Logger
@@ -85,11 +88,11 @@ func (f *Filter) Allow(ctx context.Context, uid uint32, portals []netip.AddrPort
 		return nil
 	}
 	if f.loaded && f.change(ctx, func(tx *knftables.Transaction) {
-		for _, p := range was {
-			tx.Delete(element(uid, p))
+		for _, e := range f.elements(uid, was) {
+			tx.Delete(e)
 		}
-		for _, p := range is {
-			tx.Add(element(uid, p))
+		for _, e := range f.elements(uid, is) {
+			tx.Add(e)
 		}
 	}) == nil {
 		return nil

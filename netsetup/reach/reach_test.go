@@ -283,3 +283,35 @@ func TestWithoutNft(t *testing.T) {
 		}
 	}
 }
+
+// TestNetworks: a user with a portal in a network of storage reaches all of it, and another user does not.
+func TestNetworks(t *testing.T) {
+	if !alone(t) {
+		return
+	}
+	for _, address := range []string{"10.7.0.1/24", "10.7.0.2/24", "10.8.0.1/24"} {
+		run(t, "ip", "address", "add", address, "dev", "lo")
+	}
+	monitor, osd, other := listen(t, "10.7.0.1:0"), listen(t, "10.7.0.2:0"), listen(t, "10.8.0.1:0")
+	f := reach.New(reach.Options{
+		FirstUID: first, LastUID: last, Networks: []netip.Prefix{netip.MustParsePrefix("10.7.0.0/24"), netip.MustParsePrefix("fd07::/64")},
+		CheckEvery: time.Second, Logger: slog.New(slog.NewTextHandler(t.Output(), nil)),
+	})
+	must(t, f.Restore(t.Context(), map[uint32][]netip.AddrPort{first: {other}}, func(uint32) bool { return false }))
+	for range 2 { // and after the table was loaded whole
+		must(t, f.Allow(t.Context(), uid, []netip.AddrPort{monitor}))
+		for to, want := range map[netip.AddrPort]bool{monitor: true, osd: true, other: false} {
+			if err := connect(uid, to); (err == nil) != want {
+				t.Errorf("%s: %v", to, err)
+			}
+		}
+		if err := connect(first, osd); err == nil {
+			t.Error("a user without a portal there reaches the network")
+		}
+		must(t, f.Restore(t.Context(), nil, func(uint32) bool { return true }))
+	}
+	must(t, f.Allow(t.Context(), uid, nil))
+	if err := connect(uid, osd); err == nil {
+		t.Error("the user reaches the network without a portal")
+	}
+}

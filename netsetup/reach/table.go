@@ -6,6 +6,7 @@ import (
 	"net/netip"
 	"os"
 	"os/exec"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -22,6 +23,9 @@ const (
 	portals6 = "portals6"
 )
 
+// wide is the set of users that may reach all of Options.Networks.
+const wide = "wide"
+
 // changeTime is how long a run of nft may take.
 const changeTime = 10 * time.Second
 
@@ -33,7 +37,15 @@ func (f *Filter) table(tx *knftables.Transaction) {
 	tx.Add(&knftables.Table{})
 	tx.Add(&knftables.Set{Name: portals4, Type: "uid . ipv4_addr . inet_service"})
 	tx.Add(&knftables.Set{Name: portals6, Type: "uid . ipv6_addr . inet_service"})
+	tx.Add(&knftables.Set{Name: wide, Type: "uid"})
 	tx.Add(&knftables.Chain{Name: "vm"})
+	for _, network := range f.opts.Networks {
+		family := "ip"
+		if network.Addr().Is6() {
+			family = "ip6"
+		}
+		tx.Add(&knftables.Rule{Chain: "vm", Rule: "meta skuid @" + wide + " " + family + " daddr " + network.Masked().String() + " meta l4proto tcp accept"})
+	}
 	for _, rule := range []string{
 		"meta skuid . ip daddr . tcp dport @" + portals4 + " accept",
 		"meta skuid . ip6 daddr . tcp dport @" + portals6 + " accept",
@@ -47,14 +59,30 @@ func (f *Filter) table(tx *knftables.Transaction) {
 	})
 	tx.Add(&knftables.Rule{Chain: "output", Rule: entry(f.opts.FirstUID, f.opts.LastUID)})
 	for uid, portals := range f.allowed {
-		for _, p := range portals {
-			tx.Add(element(uid, p))
+		for _, e := range f.elements(uid, portals) {
+			tx.Add(e)
 		}
 	}
 }
 
 // entry is the rule that sends the packets of a range of users to the other rules.
 func entry(first, last uint32) string { return fmt.Sprintf("meta skuid %d-%d jump vm", first, last) }
+
+// elements are those of a user's portals.
+func (f *Filter) elements(uid uint32, portals []netip.AddrPort) []*knftables.Element {
+	var all []*knftables.Element
+	for _, p := range portals {
+		all = append(all, element(uid, p))
+	}
+	if slices.ContainsFunc(portals, f.inNetworks) {
+		all = append(all, &knftables.Element{Set: wide, Key: []string{fmt.Sprint(uid)}})
+	}
+	return all
+}
+
+func (f *Filter) inNetworks(p netip.AddrPort) bool {
+	return slices.ContainsFunc(f.opts.Networks, func(n netip.Prefix) bool { return n.Contains(p.Addr()) })
+}
 
 func element(uid uint32, p netip.AddrPort) *knftables.Element {
 	set := portals4

@@ -97,6 +97,9 @@ type Disks struct {
 	GiveUp Duration `toml:"give_up"`
 	// Network lets VMs have PVCs that QEMU opens over the network.
 	Network bool `toml:"network"`
+	// CephNetworks are the networks of Ceph's monitors and OSDs. VMs with disks there
+	// reach them.
+	CephNetworks []netip.Prefix `toml:"ceph_networks"`
 	// Reserve is the space that expanding a disk leaves free, as a Kubernetes quantity.
 	Reserve Quantity `toml:"reserve"`
 }
@@ -183,7 +186,7 @@ func Default() Config {
 			UIDCount:   65536,
 			ResolvConf: "/etc/resolv.conf",
 		},
-		Disks:   Disks{Mode: string(vmspec.ModeFile), CacheLimit: 64 << 30, GiveUp: Duration(10 * time.Minute), Reserve: 1 << 30},
+		Disks:   Disks{Mode: string(vmspec.ModeFile), CephNetworks: []netip.Prefix{}, CacheLimit: 64 << 30, GiveUp: Duration(10 * time.Minute), Reserve: 1 << 30},
 		Stream:  Stream{Address: "127.0.0.1:0", IdleTimeout: Duration(4 * time.Hour)}, // as containerd's
 		ISCSI:   ISCSI{Socket: "/run/nodevirt-tgtd/tgtd", Address: "127.0.0.1", Port: 3260, Timeout: Duration(30 * time.Second)},
 		Tools:   Tools{Dnsmasq: "dnsmasq", QemuImg: "qemu-img", StorageDaemon: "qemu-storage-daemon", Swtpm: "swtpm"},

@@ -10,6 +10,7 @@ package disk
 
 import (
 	"fmt"
+	"net/netip"
 	"path/filepath"
 
 	"github.com/nodevirt/nodevirt/imageunpack"
@@ -32,8 +33,10 @@ type Options struct {
 	ISCSI  ISCSI
 	// Network lets VMs have disks that QEMU opens over the network, from the node's own
 	// network. CephConfig is the file that those on Ceph read; it need not exist.
-	Network    bool
-	CephConfig string
+	// CephNetworks are those that Reach lets them reach.
+	Network      bool
+	CephConfig   string
+	CephNetworks []netip.Prefix
 	// Shares is the folder of exports and imports.
 	Shares string
 	// FirstUID and LastUID bound the user ids of VMs.

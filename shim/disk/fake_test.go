@@ -315,7 +315,7 @@ func newNodeIn(t *testing.T, dir string) *node {
 	}
 	n.Disks = New(Options{
 		Unpacker: n.images, Expander: n.expander, Shares: dir, LastUID: 9, Reach: n.reach,
-		Network: true, CephConfig: filepath.Join(dir, "ceph", "ceph.conf"),
+		Network: true, CephConfig: filepath.Join(dir, "ceph", "ceph.conf"), CephNetworks: []netip.Prefix{netip.MustParsePrefix("10.0.0.0/24")},
 		Folder:  func(id string) string { return filepath.Join(dir, "containers", id) },
 		ISCSI:   ISCSI{Daemon: n.daemon, Key: key, Secrets: n.secrets, Logger: log},
 		Views:   rawview.Options{Logger: log},

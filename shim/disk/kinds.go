@@ -74,7 +74,7 @@ type kinds map[vmspec.Source]row
 func newKinds(o Options, files folders, registry registry, imports *Imports, pvc pvc) kinds {
 	always := func(k kind) func(Disk) kind { return func(Disk) kind { return k } }
 	overNetwork := row{
-		networkContent{on: o.Network, asker: o.ask},
+		networkContent{on: o.Network, asker: o.ask, ceph: o.CephNetworks},
 		always(networkDisk{reserved: pvc.block.reserved, secrets: o.ISCSI.Secrets, asker: o.ask, config: o.CephConfig}),
 	}
 	written := row{nothing{}, always(filesDisk(files))}

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net"
 	"net/netip"
+	"slices"
 	"time"
 
 	"github.com/containerd/errdefs"
@@ -19,6 +20,9 @@ var (
 	// ErrNetworkOff says that the node's administrator has not allowed network disks.
 	ErrNetworkOff = errdefs.ErrFailedPrecondition.WithMessage("network disks are off on this node: " +
 		"set disks.network in the config of nodevirt-shim, or have the pod run on another node")
+	// errCephNetwork says that QEMU would not reach a cluster of Ceph.
+	errCephNetwork = errdefs.ErrFailedPrecondition.WithMessage("the monitor is in none of the networks in disks.ceph_networks " +
+		"in the config of nodevirt-shim: add the networks of monitors and OSDs there")
 	// ErrNoPortal says that no portal of a network disk answers.
 	ErrNoPortal = errdefs.ErrUnavailable.WithMessage("no portal answers")
 )
@@ -28,6 +32,8 @@ type networkContent struct {
 	nothing
 	on    bool
 	asker asker
+	// ceph are the networks in which QEMU reaches Ceph.
+	ceph []netip.Prefix
 }
 
 // acquire finds the addresses of a network disk's portals. Of an iSCSI target's it is the
@@ -42,6 +48,11 @@ func (o networkContent) acquire(ctx context.Context, k Disk, _ *imageunpack.Disk
 	var err error
 	if n.RBD != nil {
 		held.Portals, err = o.asker.all(ctx, n.RBD.Monitors)
+		for _, p := range held.Portals {
+			if !slices.ContainsFunc(o.ceph, func(n netip.Prefix) bool { return n.Contains(p.Addr()) }) {
+				err = fmt.Errorf("%s: %w", p, errCephNetwork)
+			}
+		}
 	} else {
 		held.Portals, err = o.asker.first(ctx, n.ISCSI.Portals)
 	}

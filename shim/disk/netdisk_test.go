@@ -108,6 +108,10 @@ func TestBadNetworkDisks(t *testing.T) {
 		if d.Network.ISCSI != nil {
 			acquire(nil, "read Secret chap")
 		}
+		if d.Network.RBD != nil {
+			n.answers["mon.example.com:3300"] = "10.9.0.1:3300"
+			acquire(errCephNetwork, "10.9.0.1:3300: ", "disks.ceph_networks")
+		}
 		clear(n.answers)
 		acquire(ErrNoPortal, "dial ", "no route")
 		n.Maker.kinds[d.Source] = row{networkContent{}, n.Maker.kinds[d.Source].kind}
