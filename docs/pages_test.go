@@ -3,6 +3,7 @@ package docs_test
 
 import (
 	"fmt"
+	"net/netip"
 	"io/fs"
 	"net/url"
 	"os"
@@ -155,6 +156,8 @@ func fields(prefix string, v reflect.Value) [][2]string {
 			all = append(all, [2]string{name, fmt.Sprintf("`%q`", x)})
 		case uint32:
 			all = append(all, [2]string{name, fmt.Sprintf("`%d`", x)})
+		case []netip.Prefix:
+			all = append(all, [2]string{name, fmt.Sprintf("`%v`", x)})
 		case bool:
 			all = append(all, [2]string{name, fmt.Sprintf("`%t`", x)})
 		default:

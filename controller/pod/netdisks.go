@@ -61,7 +61,7 @@ func NetworkDisk(use PVC, pvc *corev1.PersistentVolumeClaim, pv *corev1.Persiste
 		return disk, false, nil
 	}
 	if ref != nil && ref.Namespace != "" && ref.Namespace != pvc.Namespace {
-		return disk, true, unusable(disk, fmt.Errorf("its Secret %s is in namespace %s, and pods mount Secrets of their own; "+
+		return disk, true, unusable(disk, fmt.Errorf("its Secret %s is in namespace %s, and pods mount only Secrets of their namespace; "+
 			"create the Secret in namespace %s, and name it in the PersistentVolume", ref.Name, ref.Namespace, pvc.Namespace))
 	}
 	if ref != nil {
@@ -92,7 +92,7 @@ func withPorts(port string, given []string) []string {
 	return all
 }
 
-// addNetworkDisks tells the node where the network disks are.
+// addNetworkDisks writes for the node where the network disks are.
 func addNetworkDisks(annotations map[string]string, disks NetworkDisks) error {
 	if len(disks) == 0 {
 		return nil

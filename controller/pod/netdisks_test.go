@@ -88,7 +88,7 @@ func TestNetworkDisk(t *testing.T) {
 		"another type":              {use, "ReadWriteOnce", `{"nfs": {"server": "a", "path": "/b"}}`, nil, ""},
 		"no Secret":                 {use, "ReadWriteOnce", iscsi(`, "chapAuthSession": true`), nil, "PVC data: PersistentVolume pv1: chapAuthSession needs a secretRef"},
 		"another namespace's Secret": {use, "ReadWriteOnce", iscsi(`, "chapAuthSession": true, "secretRef": {"name": "chap", "namespace": "storage"}`), nil,
-			"its Secret chap is in namespace storage, and pods mount Secrets of their own; create the Secret in namespace default"},
+			"its Secret chap is in namespace storage, and pods mount only Secrets of their namespace; create the Secret in namespace default"},
 		"bad name": {use, "ReadWriteOnce", strings.Replace(iscsi(``), "example:disk", "example:disk/", 1), nil, "is no iSCSI name of a target"},
 		"no key":   {use, "ReadWriteOnce", rbd(``), nil, "a Secret with the user's key is missing"},
 		"RBD": {use, "ReadWriteOnce", rbd(`, "secretRef": {"name": "ceph"}`), &vmspec.NetworkDisk{

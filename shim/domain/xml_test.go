@@ -192,7 +192,7 @@ func netdiskDomain() Description {
 	return m
 }
 
-// TestSecrets: libvirtd tells the two kinds apart by their usage.
+// TestSecrets: libvirtd distinguishes the two kinds by their usage.
 func TestSecrets(t *testing.T) {
 	for kind, want := range map[SecretKind]string{
 		SecretISCSI: "<usage type=\"iscsi\">\n    <target>vm/disk</target>",

@@ -2,6 +2,7 @@ package cluster
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"path/filepath"
 
@@ -22,6 +23,15 @@ func (c *Cluster) Deploy(ctx context.Context) error {
 	folder := filepath.Join(filepath.Dir(c.o.Bin), "deploy")
 	if _, err := c.Kubectl(ctx, "apply", "--server-side", "-k", folder); err != nil {
 		return err
+	}
+	if len(c.o.Controller) > 0 {
+		patch, err := json.Marshal([]map[string]any{{"op": "add", "path": "/spec/template/spec/containers/0/args", "value": c.o.Controller}})
+		if err != nil {
+			return fmt.Errorf("encode the controller's flags: %w", err)
+		}
+		if _, err := c.Kubectl(ctx, "--namespace=nodevirt", "patch", "deployment", "nodevirt-controller", "--type=json", "--patch="+string(patch)); err != nil {
+			return err
+		}
 	}
 	_, err = c.Kubectl(ctx, "--namespace=nodevirt", "rollout", "status", "deployment/nodevirt-controller",
 		fmt.Sprintf("--timeout=%s", startLimit))
