@@ -65,7 +65,7 @@ func NetworkDisk(use PVC, pvc *corev1.PersistentVolumeClaim, pv *corev1.Persiste
 			"create the Secret in namespace %s, and name it in the PersistentVolume", ref.Name, ref.Namespace, pvc.Namespace))
 	}
 	if ref != nil {
-		disk.Secret, disk.SecretMount = ref.Name, UniqueName(use.Volume, maxLabel, "credentials of "+use.Volume)
+		disk.SecretName, disk.SecretMount = ref.Name, UniqueName(use.Volume, maxLabel, "credentials of "+use.Volume)
 	}
 	if err := disk.Check(); err != nil {
 		return disk, true, unusable(disk, err)
@@ -115,7 +115,7 @@ func (c pvcVolume) addTo(s *corev1.PodSpec, v vmspec.PodVolume) {
 		return
 	}
 	s.Volumes = append(s.Volumes, corev1.Volume{Name: name, VolumeSource: corev1.VolumeSource{
-		Secret: &corev1.SecretVolumeSource{SecretName: c.network.Secret},
+		Secret: &corev1.SecretVolumeSource{SecretName: c.network.SecretName},
 	}})
 	to := &s.Containers[0]
 	to.VolumeMounts = append(to.VolumeMounts, corev1.VolumeMount{Name: name, MountPath: path.Join(mountRoot, name), ReadOnly: true})

@@ -92,7 +92,7 @@ func TestNetworkDisk(t *testing.T) {
 		"bad name": {use, "ReadWriteOnce", strings.Replace(iscsi(``), "example:disk", "example:disk/", 1), nil, "is no iSCSI name of a target"},
 		"no key":   {use, "ReadWriteOnce", rbd(``), nil, "a Secret with the user's key is missing"},
 		"RBD": {use, "ReadWriteOnce", rbd(`, "secretRef": {"name": "ceph"}`), &vmspec.NetworkDisk{
-			PVC: "data", Volume: "pv1", Secret: "ceph", SecretMount: pod.UniqueName("root", 63, "credentials of root"),
+			PVC: "data", Volume: "pv1", SecretName: "ceph", SecretMount: pod.UniqueName("root", 63, "credentials of root"),
 			RBD: &vmspec.RBDVolume{Monitors: []string{"10.0.0.1:6789"}, Pool: "rbd", Image: "disk", User: "admin"},
 		}, ""},
 	} {

@@ -149,7 +149,8 @@ func (r *Reconciler) userOf(
 // instance use the disk, too.
 func sharesTarget(p *corev1.Pod, disk vmspec.NetworkDisk, key string) bool {
 	for _, other := range networkDisksOf(p) {
-		if slices.Contains(other.Keys(), key) && !(other.Shared && disk.Shared) && !(other.ReadOnly && disk.ReadOnly) {
+		together := other.Shared && disk.Shared || other.ReadOnly && disk.ReadOnly
+		if slices.Contains(other.Keys(), key) && !together {
 			return false
 		}
 	}

@@ -11,9 +11,9 @@ import (
 
 // The keys of Secrets of type kubernetes.io/iscsi-chap, which are those of iscsid.
 const (
-	chapUser     = "node.session.auth.username"
-	chapPassword = "node.session.auth.password"
-	chapMutual   = "node.session.auth.username_in"
+	chapUser   = "node.session.auth.username"
+	chapWord   = "node.session.auth.password"
+	chapMutual = "node.session.auth.username_in"
 )
 
 // maxCHAP bounds CHAP's user and password, as RFC 3720 does.
@@ -25,14 +25,14 @@ func CHAP(s vmspec.MountedSecret) (user, password string, err error) {
 	if err != nil {
 		return "", "", err
 	}
-	user, password = all[chapUser], all[chapPassword]
+	user, password = all[chapUser], all[chapWord]
 	switch {
 	case all[chapMutual] != "":
 		err = errors.New("key " + chapMutual + ": QEMU does not authenticate targets; remove the key")
 	case !fits(user):
 		err = errors.New("key " + chapUser + ": must be one line of 1 to 255 printable characters")
 	case !fits(password):
-		err = errors.New("key " + chapPassword + ": must be one line of 1 to 255 printable characters")
+		err = errors.New("key " + chapWord + ": must be one line of 1 to 255 printable characters")
 	}
 	if err != nil {
 		return "", "", fmt.Errorf("read Secret %s: %w", s.Name, err)

@@ -69,7 +69,7 @@ func (networkDisk) each(k Disk, ask func(Disk, string) error) error {
 
 // restore sets the password or the key again, which is not in the record.
 func (o networkDisk) restore(ctx context.Context, k Disk) error {
-	if k.Network.Secret == "" {
+	if k.Network.SecretName == "" {
 		return nil
 	}
 	if k.Network.RBD != nil {
@@ -88,7 +88,7 @@ func (o networkDisk) restore(ctx context.Context, k Disk) error {
 
 func (o networkDisk) detach(ctx context.Context, k Disk) error {
 	o.reserved.drop(k)
-	if k.Network.Secret == "" {
+	if k.Network.SecretName == "" {
 		return nil
 	}
 	return o.secrets.RemoveSecret(ctx, secretOf(k))
@@ -110,7 +110,7 @@ func (o networkDisk) describe(k Disk) domain.Disk {
 	}
 	layer := domain.Layer{Format: string(imageunpack.Raw), ReadOnly: k.ReadOnly}
 	secret := ""
-	if k.Network.Secret != "" {
+	if k.Network.SecretName != "" {
 		secret = secretOf(k)
 	}
 	if v := k.Network.RBD; v != nil {

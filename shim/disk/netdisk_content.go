@@ -56,7 +56,7 @@ func (o networkContent) acquire(ctx context.Context, k Disk, _ *imageunpack.Disk
 	} else {
 		held.Portals, err = o.asker.first(ctx, n.ISCSI.Portals)
 	}
-	if err == nil && n.ISCSI != nil && n.Secret != "" {
+	if err == nil && n.ISCSI != nil && n.SecretName != "" {
 		held.User, _, err = credential.CHAP(k.Secret)
 	}
 	if err != nil {

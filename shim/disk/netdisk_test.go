@@ -28,7 +28,7 @@ func iscsiDisk(t *testing.T) vmspec.Disk {
 	return vmspec.Disk{
 		Name: "d", Source: vmspec.SourceISCSI,
 		Secret: secretOfFiles(t, "chap", map[string]string{"node.session.auth.username": "me", "node.session.auth.password": "hunter2"}),
-		Network: &vmspec.NetworkDisk{PVC: "data", Volume: "pv1", Secret: "chap", SecretMount: "d-chap", ISCSI: &vmspec.ISCSIVolume{
+		Network: &vmspec.NetworkDisk{PVC: "data", Volume: "pv1", SecretName: "chap", SecretMount: "d-chap", ISCSI: &vmspec.ISCSIVolume{
 			Portals: []string{"10.0.0.1:3260", "10.0.0.2:3260"}, Target: "iqn.2026-11.com.example:disk", LUN: 1,
 		}},
 	}
@@ -39,7 +39,7 @@ func rbdDisk(t *testing.T) vmspec.Disk {
 	t.Helper()
 	return vmspec.Disk{
 		Name: "d", Source: vmspec.SourceRBD, Secret: secretOfFiles(t, "ceph", map[string]string{"key": "ZGVjb2RlZA=="}),
-		Network: &vmspec.NetworkDisk{PVC: "data", Volume: "pv1", Secret: "ceph", SecretMount: "d-ceph", RBD: &vmspec.RBDVolume{
+		Network: &vmspec.NetworkDisk{PVC: "data", Volume: "pv1", SecretName: "ceph", SecretMount: "d-ceph", RBD: &vmspec.RBDVolume{
 			Monitors: []string{"10.0.0.9:3300", "10.0.0.3:3300", "mon.example.com:3300"}, Pool: "vms", Image: "disk", User: "nodevirt",
 		}},
 	}

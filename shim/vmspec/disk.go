@@ -30,9 +30,10 @@ const (
 	SourceEmpty Source = "empty"
 	// SourceImport is a disk of another node, which this node knows as Disk.Import.
 	SourceImport Source = "import"
-	// SourceISCSI and SourceRBD are PVCs that QEMU opens over the network, Disk.Network.
+	// SourceISCSI is a PVC that QEMU opens over the network, Disk.Network.
 	SourceISCSI Source = "iscsi"
-	SourceRBD   Source = "rbd"
+	// SourceRBD is such a PVC on Ceph.
+	SourceRBD Source = "rbd"
 	// SourcePVC is a writable volume of the pod, such as a PVC, which outlives the pod.
 	SourcePVC Source = "claim"
 	// SourceEphemeral is such a volume that the VM only reads. Writes of the guest are

@@ -47,11 +47,11 @@ func TestFromCRI(t *testing.T) {
 				"volumes": [{"name": "root", "persistentVolumeClaim": {"claimName": "root"}}, {"name": "san", "persistentVolumeClaim": {"claimName": "san"}},
 					{"name": "cluster", "persistentVolumeClaim": {"claimName": "cluster"}}, {"name": "image", "persistentVolumeClaim": {"claimName": "image"}}]}`),
 				vmspec.AnnotationNetworkDisks, `{
-				"root": {"pvc": "root", "volume": "pv1", "secret": "chap", "secretMount": "root-abcde",
+				"root": {"pvc": "root", "volume": "pv1", "secretName": "chap", "secretMount": "root-abcde",
 					"iscsi": {"portals": ["10.0.0.1:3260", "san.example.com:3260"], "target": "iqn.2013-07.com.example:iscsi-nopool", "lun": 2, "initiator": "iqn.2026-11.com.example:node"}},
 				"san": {"pvc": "san", "volume": "pv2", "iscsi": {"portals": ["[fd00::1]:3260"], "target": "iqn.2013-07.com.example:tape", "lun": 0}},
 				"cluster": {"pvc": "cluster", "volume": "pv3", "shared": true, "iscsi": {"portals": ["10.0.0.1:3260"], "target": "eui.02004567A425678D", "lun": 1}},
-				"image": {"pvc": "image", "volume": "pv4", "readOnly": true, "secret": "ceph", "secretMount": "image-abcde",
+				"image": {"pvc": "image", "volume": "pv4", "readOnly": true, "secretName": "ceph", "secretMount": "image-abcde",
 					"rbd": {"monitors": ["10.0.0.1:6789"], "pool": "vms", "image": "disk", "user": "nodevirt"}}}`),
 			mounts: []*runtimeapi.Mount{filesAt("root-abcde", "secret"), filesAt("image-abcde", "secret")},
 		},

@@ -25,9 +25,9 @@ type NetworkDisk struct {
 	// pods may write the volume.
 	ReadOnly bool `json:"readOnly,omitempty"`
 	Shared   bool `json:"shared,omitempty"`
-	// Secret is the name of the Secret with the credentials; empty for none. SecretMount
+	// SecretName is the name of the Secret with the credentials; empty for none. SecretMount
 	// is the last part of the path at which the container mounts the Secret.
-	Secret      string `json:"secret,omitempty"`
+	SecretName  string `json:"secretName,omitempty"`
 	SecretMount string `json:"secretMount,omitempty"`
 
 	ISCSI *ISCSIVolume `json:"iscsi,omitempty"`
@@ -77,7 +77,7 @@ func (n NetworkDisk) Source() Source {
 
 // String names the disk for messages, without credentials.
 func (n NetworkDisk) String() string {
-	what := ""
+	var what string
 	if n.RBD != nil {
 		what = fmt.Sprintf("RBD image %s/%s at %s", n.RBD.Pool, n.RBD.Image, strings.Join(n.RBD.Monitors, ", "))
 	} else {
@@ -107,12 +107,12 @@ func (n NetworkDisk) Check() error {
 		return errors.New("name iscsi or rbd")
 	case len(validation.IsDNS1123Subdomain(n.PVC))+len(validation.IsDNS1123Subdomain(n.Volume)) > 0:
 		return errors.New("name the PVC and its PersistentVolume")
-	case (n.Secret == "") != (n.SecretMount == ""):
-		return errors.New("secret and secretMount go together")
-	case n.Secret != "" && len(validation.IsDNS1123Subdomain(n.Secret))+len(validation.IsDNS1123Label(n.SecretMount)) > 0:
-		return fmt.Errorf("%q at %q is no mounted Secret", excerpt(n.Secret), excerpt(n.SecretMount))
+	case (n.SecretName == "") != (n.SecretMount == ""):
+		return errors.New("secretName and secretMount go together")
+	case n.SecretName != "" && len(validation.IsDNS1123Subdomain(n.SecretName))+len(validation.IsDNS1123Label(n.SecretMount)) > 0:
+		return fmt.Errorf("%q at %q is no mounted Secret", excerpt(n.SecretName), excerpt(n.SecretMount))
 	case n.RBD != nil:
-		return n.RBD.check(n.Secret)
+		return n.RBD.check(n.SecretName)
 	}
 	return n.ISCSI.check()
 }

@@ -11,12 +11,12 @@ import (
 
 // onISCSI is the annotation of a disk root whose fields are changed by old and new texts.
 func onISCSI(change ...string) string {
-	return strings.NewReplacer(change...).Replace(`{"root": {"pvc": "data", "volume": "pv1", "secret": "chap", "secretMount": "root-abcde",
+	return strings.NewReplacer(change...).Replace(`{"root": {"pvc": "data", "volume": "pv1", "secretName": "chap", "secretMount": "root-abcde",
 		"iscsi": {"portals": ["10.0.0.1:3260"], "target": "iqn.2026-11.com.example:disk", "lun": 1, "initiator": "iqn.2026-11.com.example:node"}}}`)
 }
 
 func onRBD(change ...string) string {
-	return strings.NewReplacer(change...).Replace(`{"root": {"pvc": "data", "volume": "pv1", "secret": "ceph", "secretMount": "root-abcde",
+	return strings.NewReplacer(change...).Replace(`{"root": {"pvc": "data", "volume": "pv1", "secretName": "ceph", "secretMount": "root-abcde",
 		"rbd": {"monitors": ["10.0.0.1:3300"], "pool": "vms", "image": "disk", "user": "nodevirt"}}}`)
 }
 
@@ -36,11 +36,11 @@ func TestParseNetworkDisks(t *testing.T) {
 		{onISCSI("10.0.0.1:3260", "/run/x:1"), "is no address or host name with a port"},
 		{onISCSI("10.0.0.1:3260", "10.0.0.1:0"), "is no address or host name with a port"},
 		{onISCSI(`"10.0.0.1:3260"`, ``), "0 portals; use 1 to 16"},
-		{onISCSI(`"secret": "chap", `, ``), "secret and secretMount go together"},
+		{onISCSI(`"secretName": "chap", `, ``), "secretName and secretMount go together"},
 		{onISCSI(`root-abcde`, `../x`), "is no mounted Secret"},
 		{onISCSI(`"volume": "pv1"`, `"volume": ""`), "name the PVC and its PersistentVolume"},
 		{onISCSI(`"iscsi"`, `"rbd": {}, "iscsi"`), "name iscsi or rbd"},
-		{onRBD(`"secret": "ceph", "secretMount": "root-abcde",`, ``), "a Secret with the user's key is missing"},
+		{onRBD(`"secretName": "ceph", "secretMount": "root-abcde",`, ``), "a Secret with the user's key is missing"},
 		{onRBD(`"disk"`, `"disk:conf=/etc/passwd"`), "is no name of a pool, an image or a user"},
 		{onRBD(`"10.0.0.1:3300"`, ``), "0 monitors; use 1 to 16"},
 	} {

@@ -205,14 +205,14 @@ func (v *volumes) pvcDisk(at *field.Path, g kubevirt.Volume) (Disk, field.ErrorL
 // Secret alone.
 func (v *volumes) networkDisk(at *field.Path, d Disk, n NetworkDisk) (Disk, field.ErrorList) {
 	d.Source, d.Network, d.ReadOnly = n.Source(), &n, d.ReadOnly || n.ReadOnly
-	if n.Secret == "" || v.mounts == nil {
+	if n.SecretName == "" || v.mounts == nil {
 		return d, nil
 	}
 	m, isMounted := v.mounts.find(n.SecretMount)
 	if !isMounted || m.files == "" {
-		return d, field.ErrorList{refused(at, "Secret %s is not mounted; mount it at a path that ends in /%s", n.Secret, n.SecretMount)}
+		return d, field.ErrorList{refused(at, "Secret %s is not mounted; mount it at a path that ends in /%s", n.SecretName, n.SecretMount)}
 	}
-	d.Secret = MountedSecret{Name: n.Secret, Folder: m.files}
+	d.Secret = MountedSecret{Name: n.SecretName, Folder: m.files}
 	return d, nil
 }
 

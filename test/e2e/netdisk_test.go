@@ -77,7 +77,7 @@ func (s *san) disk(pvc, target string, portals ...string) vmspec.NetworkDisk {
 		Portals: append(portals, s.portal), Target: target, LUN: 2,
 	}}
 	if target == sanCHAP {
-		d.Secret, d.SecretMount = "chap", "root-chap"
+		d.SecretName, d.SecretMount = "chap", "root-chap"
 	}
 	return d
 }

@@ -173,8 +173,8 @@ func networkRemedy(disks []vmspec.Disk) string {
 			continue
 		}
 		text += fmt.Sprintf("; disk %q is %s", d.Name, d.Network)
-		if d.Network.Secret != "" {
-			text += ", with the credentials in Secret " + d.Network.Secret
+		if d.Network.SecretName != "" {
+			text += ", with the credentials in Secret " + d.Network.SecretName
 		}
 	}
 	if text != "" {
