@@ -12,10 +12,11 @@ import (
 
 // clusterScoped returns the names of the kinds whose objects are in no namespace.
 func clusterScoped() sets.Set[string] {
-	all := sets.New("ComponentStatus", "MutatingAdmissionPolicy", "MutatingAdmissionPolicyBinding",
+	all := sets.New("CSIDriver", "CSINode", "ComponentStatus", "MutatingAdmissionPolicy", "MutatingAdmissionPolicyBinding",
 		"MutatingWebhookConfiguration", "Namespace", "Node", "PersistentVolume", "RuntimeClass",
-		"SelfSubjectAccessReview", "SelfSubjectRulesReview", "SubjectAccessReview",
-		"ValidatingAdmissionPolicy", "ValidatingAdmissionPolicyBinding", "ValidatingWebhookConfiguration")
+		"SelfSubjectAccessReview", "SelfSubjectRulesReview", "StorageClass", "SubjectAccessReview",
+		"ValidatingAdmissionPolicy", "ValidatingAdmissionPolicyBinding", "ValidatingWebhookConfiguration",
+		"VolumeAttachment", "VolumeAttributesClass")
 	for _, k := range kinds.All() {
 		if k.CRD.ClusterScoped {
 			all.Insert(k.Name())

@@ -6,6 +6,7 @@ import (
 	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	nodev1 "k8s.io/api/node/v1"
+	storagev1 "k8s.io/api/storage/v1"
 	kubevirt "kubevirt.io/api/core/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/apiutil"
@@ -43,6 +44,7 @@ func TestMapper(t *testing.T) {
 		"/v1, Resource=nodes root":                           &corev1.Node{},
 		"kubevirt.io/v1, Resource=virtualmachines namespace": &kubevirt.VirtualMachine{},
 		"node.k8s.io/v1, Resource=runtimeclasses root":       &nodev1.RuntimeClass{},
+		"storage.k8s.io/v1, Resource=storageclasses root":    &storagev1.StorageClass{},
 		"coordination.k8s.io/v1, Resource=leases namespace":  &coordinationv1.Lease{},
 	} {
 		kind, err := apiutil.GVKForObject(object, scheme)

@@ -186,8 +186,6 @@ func networkRemedy(disks []vmspec.Disk) string {
 // startRemedy is what to do about a failed start, if the error does not say.
 func startRemedy(err error, disks []vmspec.Disk) string {
 	switch {
-	case strings.Contains(err.Error(), "iSCSI:") || strings.Contains(err.Error(), "rbd"):
-		return networkRemedy(disks)
 	case errors.Is(err, domain.ErrUnsupported):
 		return ": change annotation " + vmspec.AnnotationVMI + ", or have the pod run on another node"
 	case errors.Is(err, iscsi.ErrUnavailable):
@@ -195,6 +193,8 @@ func startRemedy(err error, disks []vmspec.Disk) string {
 			", or disks.mode in the config of nodevirt-shim"
 	case errors.Is(err, domain.ErrUnavailable):
 		return ": see whether it runs on this node, and start a new container"
+	case strings.Contains(err.Error(), "iSCSI:") || strings.Contains(err.Error(), "rbd"):
+		return networkRemedy(disks)
 	}
 	return ""
 }
