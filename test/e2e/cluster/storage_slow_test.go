@@ -8,7 +8,6 @@ import (
 	"gotest.tools/v3/assert"
 
 	"github.com/nodevirt/nodevirt/shim/vmspec"
-	"github.com/nodevirt/nodevirt/test/wait"
 )
 
 // provisioned makes a PVC, whose volume the cluster makes: blank, or from a VolumeSnapshot.
