@@ -23,6 +23,7 @@ import (
 type session struct {
 	t        *testing.T
 	terminal *os.File
+	ended    chan struct{} // closed after the client, when all of its output is in text
 
 	mu   sync.Mutex
 	text bytes.Buffer
@@ -43,16 +44,16 @@ func startOn(t *testing.T, client func(context.Context, ...string) *exec.Cmd, ar
 	terminal, err := pty.Start(cmd)
 	assert.NilError(t, err)
 	s.terminal = terminal
-	copied := make(chan struct{})
+	s.ended = make(chan struct{})
 	go func() {
-		_, _ = io.Copy(s, terminal) // until the terminal is closed
-		close(copied)
+		_, _ = io.Copy(s, terminal) // until the client ends, or the terminal is closed
+		close(s.ended)
 	}()
 	t.Cleanup(func() {
 		cancel()
 		_ = cmd.Wait() // it was killed
 		_ = terminal.Close()
-		<-copied
+		<-s.ended
 	})
 	return s
 }
@@ -61,6 +62,13 @@ func (s *session) Write(p []byte) (int, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.text.Write(p)
+}
+
+// types types a text once.
+func (s *session) types(text string) {
+	s.t.Helper()
+	_, err := s.terminal.WriteString(text)
+	assert.NilError(s.t, err)
 }
 
 // until types a text, time and again, until the output holds a line with what is wanted, and returns that.
@@ -74,6 +82,11 @@ func (s *session) until(typed, want string) (line string) {
 			if strings.Contains(line, want) {
 				return nil
 			}
+		}
+		select {
+		case <-s.ended: // a terminal without a client takes no more once it is full
+			s.t.Fatalf("no %q in the output of a client that has ended: %q", want, s.text.String())
+		default:
 		}
 		if _, err := s.terminal.WriteString(typed); err != nil {
 			return fmt.Errorf("type: %w; output: %q", err, s.text.String())
