@@ -24,6 +24,7 @@ import (
 	"github.com/nodevirt/nodevirt/shim/domain"
 	"github.com/nodevirt/nodevirt/shim/metrics"
 	"github.com/nodevirt/nodevirt/shim/record"
+	"github.com/nodevirt/nodevirt/shim/tpm"
 	"github.com/nodevirt/nodevirt/shim/vm"
 	"github.com/nodevirt/nodevirt/test/node"
 )
@@ -59,6 +60,10 @@ func realVMs(t *testing.T, n *node.Node, backend *grpc.ClientConn, records *reco
 	if err != nil {
 		t.Fatal(err)
 	}
+	tpms, err := tpm.New("swtpm", filepath.Join(dir, "tpms"))
+	if err != nil {
+		t.Fatal(err)
+	}
 	m, err := vm.New(t.Context(), vm.Options{
 		Metrics: metrics.New(),
 		Records: records, Logger: log, Consoles: consoles,
@@ -67,6 +72,7 @@ func realVMs(t *testing.T, n *node.Node, backend *grpc.ClientConn, records *reco
 		Expander: expander,
 		Disks:    disk.New(disk.Options{Folder: records.ContainerDir, Expander: expander, Reach: unlimited{}}),
 		Network:  netsetup.New(netsetup.Options{Dnsmasq: "dnsmasq", Dir: dir, Logger: log}),
+		TPMs:     tpms,
 		Driver:   domain.NewDriver("qemu:///none", dir, log), Accelerator: domain.TCG,
 		ConsoleDir: filepath.Join(dir, "consoles"), AgentDir: filepath.Join(dir, "agents"), DisplayDir: filepath.Join(dir, "displays"),
 		UIDBase: 5000, UIDCount: 10,

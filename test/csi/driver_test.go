@@ -5,7 +5,10 @@ import (
 	"errors"
 	"log/slog"
 	"os"
+	"os/exec"
 	"path/filepath"
+	"runtime"
+	"syscall"
 	"testing"
 
 	"github.com/kubernetes-csi/csi-test/v5/pkg/sanity"
@@ -39,8 +42,34 @@ func started(t *testing.T) (dir, endpoint string) {
 	return dir, o.Endpoint
 }
 
+// inside is set in the test process that runs the suite.
+const inside = "NODEVIRT_TEST_SANITY"
+
+// alone runs a test in a process of its own, and reports whether this is it. Ginkgo refuses to run in a process with
+// the flag -test.parallel.
+func alone(t *testing.T) bool {
+	t.Helper()
+	if os.Getenv(inside) != "" {
+		return true
+	}
+	self, err := os.Executable()
+	assert.NilError(t, err)
+	cmd := exec.CommandContext(t.Context(), self, "-test.v", "-test.run=^"+t.Name()+"$")
+	cmd.Env = append(os.Environ(), inside+"=1")
+	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+	runtime.LockOSThread() // with the thread the process would end
+	defer runtime.UnlockOSThread()
+	out, err := cmd.CombinedOutput()
+	t.Logf("%s", out)
+	assert.NilError(t, err)
+	return false
+}
+
 // TestSanity: Kubernetes' suite for CSI drivers passes, with file systems and with block volumes.
 func TestSanity(t *testing.T) {
+	if !alone(t) {
+		return
+	}
 	dir, endpoint := started(t)
 	config := func(access string) sanity.TestConfig {
 		c := sanity.NewTestConfig()
