@@ -201,7 +201,10 @@ func (u *user) said() string { return u.out.String() }
 // asks has qemu-io do something, and returns what it says of it.
 func (u *user) asks(t *testing.T, line string) string {
 	t.Helper()
-	before := len(u.said())
+	before := 0 // without a line, the answer is to the start, and may be complete
+	if line != "" {
+		before = len(u.said())
+	}
 	fmt.Fprintln(u.in, line)
 	for end := time.Now().Add(2 * time.Minute); ; time.Sleep(10 * time.Millisecond) {
 		if said := u.said()[before:]; strings.Contains(said, "512/512") || strings.Contains(said, "failed") {
