@@ -3,8 +3,8 @@ package docs_test
 
 import (
 	"fmt"
-	"net/netip"
 	"io/fs"
+	"net/netip"
 	"net/url"
 	"os"
 	"path/filepath"

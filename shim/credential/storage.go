@@ -12,7 +12,7 @@ import (
 // The keys of Secrets of type kubernetes.io/iscsi-chap, which are those of iscsid.
 const (
 	chapUser   = "node.session.auth.username"
-	chapWord   = "node.session.auth.password"
+	chapWord   = "node.session.auth.password" //nolint:gosec // the key of a password
 	chapMutual = "node.session.auth.username_in"
 )
 
