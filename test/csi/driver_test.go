@@ -45,7 +45,7 @@ func started(t *testing.T) (dir, endpoint string) {
 // inside is set in the test process that runs the suite.
 const inside = "NODEVIRT_TEST_SANITY"
 
-// alone runs a test in a process of its own, and reports whether this is it. Ginkgo refuses to run in a process with
+// alone runs a test in a separate process, and reports whether this is it. Ginkgo refuses to run in a process with
 // the flag -test.parallel.
 func alone(t *testing.T) bool {
 	t.Helper()
