@@ -103,7 +103,11 @@ func (r *Reconciler) targetUser(ctx context.Context, vmi *kubevirt.VirtualMachin
 	for _, volume := range slices.Sorted(maps.Keys(disks)) {
 		disk := disks[volume]
 		for _, key := range disk.Keys() {
-			user, err := r.userOf(ctx, vmi, disk, key)
+			var pods corev1.PodList
+			if err := r.Client.List(ctx, &pods, client.MatchingFields{indexTarget: key}); err != nil {
+				return nil, fmt.Errorf("list pods with %s: %w", key, err)
+			}
+			user, err := r.holder(ctx, vmi, pods.Items, func(p *corev1.Pod) bool { return sharesTarget(p, disk, key) })
 			if err != nil {
 				return nil, err
 			}
@@ -114,32 +118,6 @@ func (r *Reconciler) targetUser(ctx context.Context, vmi *kubevirt.VirtualMachin
 			return &trouble{reason: ReasonPVCInUse, poll: true,
 				message: fmt.Sprintf("%s is in use by instance %s/%s (pod %s), over another PVC; stop that one, or use another disk.",
 					disk, user.Namespace, from.name, user.Name)}, nil
-		}
-	}
-	return nil, nil
-}
-
-// userOf returns another instance's pod that uses a network disk by its key, and excludes
-// this instance from it; nil if there is none.
-func (r *Reconciler) userOf(
-	ctx context.Context, vmi *kubevirt.VirtualMachineInstance, disk vmspec.NetworkDisk, key string,
-) (*corev1.Pod, error) {
-	var pods corev1.PodList
-	if err := r.Client.List(ctx, &pods, client.MatchingFields{indexTarget: key}); err != nil {
-		return nil, fmt.Errorf("list pods with %s: %w", key, err)
-	}
-	for i := range pods.Items {
-		p := &pods.Items[i]
-		from, ours := originOf(p)
-		if !ours || from.uid == vmi.UID || sharesTarget(p, disk, key) {
-			continue
-		}
-		v, err := r.look(ctx, p)
-		if err != nil {
-			return nil, err
-		}
-		if !v.ended() {
-			return p, nil
 		}
 	}
 	return nil, nil

@@ -102,10 +102,18 @@ func (r *Reconciler) user(
 	if err != nil {
 		return nil, fmt.Errorf("list pods with PVC %s/%s: %w", vmi.Namespace, use.Name, err)
 	}
-	for i := range pods.Items {
-		p := &pods.Items[i]
+	return r.holder(ctx, vmi, pods.Items, func(p *corev1.Pod) bool { return use.ReadOnly && readsOnly(p, use.Name) })
+}
+
+// holder returns the first of some pods that is another instance's, has not ended and does not share its storage with
+// this instance; nil if there is none.
+func (r *Reconciler) holder(
+	ctx context.Context, vmi *kubevirt.VirtualMachineInstance, pods []corev1.Pod, shares func(*corev1.Pod) bool,
+) (*corev1.Pod, error) {
+	for i := range pods {
+		p := &pods[i]
 		from, ours := originOf(p)
-		if !ours || from.uid == vmi.UID || use.ReadOnly && readsOnly(p, use.Name) {
+		if !ours || from.uid == vmi.UID || shares(p) {
 			continue
 		}
 		v, err := r.look(ctx, p)
