@@ -1,6 +1,7 @@
 package subresources
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -13,7 +14,8 @@ import (
 	"github.com/nodevirt/nodevirt/controller/pod"
 )
 
-// connected is what a node says first when it has connected to a port; package guest of the shim has the same.
+// connected is what a node says first when it has connected to a port or a console; package guest of the shim has
+// the same.
 const connected = "connected\n"
 
 // connection is a connection to a port of a pod. Its owner closes it.
@@ -31,20 +33,42 @@ func (c *connection) Close() error {
 
 // dial connects to a TCP port of a pod, by its node. What went wrong is an error, also of reading later.
 func (s *Server) dial(ctx context.Context, p *corev1.Pod, port uint16) (*connection, error) {
+	c, err := s.connect(ctx, p, false, "nodevirt.io/connect", strconv.Itoa(int(port)))
+	if err != nil {
+		return nil, fmt.Errorf("connect to port %d: %w", port, err)
+	}
+	return c, nil
+}
+
+// dialConsole connects to a machine's serial console, until either ends or a newer caller comes. When it
+// returns, it has ended the caller before.
+func (s *Server) dialConsole(ctx context.Context, p *corev1.Pod) (*connection, error) {
+	c, err := s.connect(ctx, p, true, "nodevirt.io/console")
+	if err != nil {
+		return nil, fmt.Errorf("connect to the console: %w", err)
+	}
+	return c, nil
+}
+
+// connect runs a command of the node that says when it is connected.
+func (s *Server) connect(ctx context.Context, p *corev1.Pod, tty bool, command ...string) (*connection, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	input, toNode := io.Pipe()
 	fromNode, output := io.Pipe()
 	go func() {
 		complaint := bounded{most: maxComplaint}
+		streams := remotecommand.StreamOptions{Stdin: input, Stdout: output, Stderr: &complaint, Tty: tty}
+		if tty {
+			streams.Stderr = nil // a terminal has none
+		}
 		err := s.stream(ctx, p, &corev1.PodExecOptions{
-			Container: pod.Container, Command: []string{"nodevirt.io/connect", strconv.Itoa(int(port))},
-			Stdin: true, Stdout: true, Stderr: true,
-		}, remotecommand.StreamOptions{Stdin: input, Stdout: output, Stderr: &complaint})
+			Container: pod.Container, Command: command, Stdin: true, Stdout: true, Stderr: !tty, TTY: tty,
+		}, streams)
 		if err != nil && len(complaint.text) > 0 {
 			err = fmt.Errorf("%w: %s", err, complaint.text)
 		}
 		_ = output.CloseWithError(err) // io.EOF if it is nil
-		_ = input.CloseWithError(io.ErrClosedPipe)
+		_ = input.CloseWithError(cmp.Or(err, io.EOF))
 	}()
 	c := &connection{Reader: fromNode, Writer: toNode, cancel: func() {
 		cancel()
@@ -57,7 +81,7 @@ func (s *Server) dial(ctx context.Context, p *corev1.Pod, port uint16) (*connect
 		err = errors.New("the node is of an older version")
 	}
 	if err != nil {
-		return nil, errors.Join(fmt.Errorf("connect to port %d: %w", port, err), c.Close())
+		return nil, errors.Join(err, c.Close())
 	}
 	return c, nil
 }

@@ -3,7 +3,6 @@ package subresources
 import (
 	"context"
 	"fmt"
-	"io"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -97,14 +96,6 @@ func (b *bounded) Write(p []byte) (int, error) {
 	b.text = append(b.text, p[:room]...)
 	b.more = b.more || room < len(p)
 	return len(p), nil
-}
-
-// attach joins streams and the machine's serial console, until either ends or a newer
-// caller comes.
-func (s *Server) attach(ctx context.Context, p *corev1.Pod, in io.Reader, out io.Writer) error {
-	return s.stream(ctx, p, &corev1.PodExecOptions{
-		Container: pod.Container, Command: []string{"nodevirt.io/console"}, Stdin: true, Stdout: true, TTY: true,
-	}, remotecommand.StreamOptions{Stdin: in, Stdout: out, Tty: true})
 }
 
 func (s *Server) stream(

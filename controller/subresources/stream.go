@@ -17,7 +17,8 @@ import (
 const codeTakenOver = 75
 
 // console is the machine's serial console, for one caller at a time: a newer one ends it,
-// wherever its connection comes from.
+// wherever its connection comes from. The node knows of a caller before the caller has its connection: of two
+// callers that come one after the other, the second is the newer.
 func (s *Server) console(ctx context.Context, c *call) error {
 	vmi, found, err := s.running(ctx, c)
 	if err != nil {
@@ -26,46 +27,11 @@ func (s *Server) console(ctx context.Context, c *call) error {
 	if on := vmi.Spec.Domain.Devices.AutoattachSerialConsole; on != nil && !*on {
 		return apierrors.NewBadRequest("No serial consoles are present.")
 	}
-	client, err := c.upgrade()
+	server, err := s.dialConsole(ctx, found)
 	if err != nil {
-		return nil // the upgrader has replied
+		return apierrors.NewInternalError(err)
 	}
-	ctx, cancel := context.WithCancel(ctx)
-	defer cancel()
-	go client.keep(ctx)
-	in, gone := leaving(client, cancel)
-	defer func() { _ = in.Close() }()
-	err = s.attach(ctx, found, in, client)
-	switch exit, ended := errors.AsType[exec.CodeExitError](err); {
-	case gone():
-		client.end(nil)
-	case ended && exit.Code == codeTakenOver:
-		_ = client.Close() // as KubeVirt does: its clients then say what may have happened
-	default:
-		client.end(err)
-	}
-	return nil
-}
-
-// leaving passes on what a client sends until the reader is closed, and calls cancel when the client
-// has disconnected. The second function reports whether it has.
-func leaving(client io.Reader, cancel func()) (io.ReadCloser, func() bool) {
-	left := make(chan struct{})
-	r, w := io.Pipe()
-	go func() {
-		_, err := io.Copy(w, client)
-		close(left)
-		_ = w.CloseWithError(err)
-		cancel()
-	}()
-	return r, func() bool {
-		select {
-		case <-left:
-			return true
-		default:
-			return false
-		}
-	}
+	return c.join(ctx, server)
 }
 
 // vncPort is where a pod's node serves its machine's display.
@@ -148,6 +114,13 @@ func (c *call) join(ctx context.Context, server *connection) error {
 	}
 	select {
 	case err := <-ended:
+		if exit, ok := errors.AsType[exec.CodeExitError](err); ok && exit.Code == codeTakenOver {
+			_ = client.Close() // as KubeVirt does: its clients then say what may have happened
+			return nil
+		}
+		if errors.Is(err, io.EOF) { // of a write: the node has ended
+			err = nil
+		}
 		client.end(err)
 	case <-ctx.Done():
 		client.end(nil)

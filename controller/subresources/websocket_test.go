@@ -91,27 +91,6 @@ func TestAClientThatLeavesIsTheEnd(t *testing.T) {
 	}
 }
 
-// The rest of what a client sends doesn't keep a console that has ended.
-func TestLeavingEnds(t *testing.T) {
-	ended := make(chan struct{})
-	in, gone := leaving(endless{}, func() { close(ended) })
-	if _, err := io.ReadFull(in, make([]byte, chunk)); err != nil {
-		t.Fatal(err)
-	}
-	if gone() {
-		t.Error("the client has left")
-	}
-	if err := in.Close(); err != nil {
-		t.Fatal(err)
-	}
-	<-ended
-}
-
-// endless always has something to say.
-type endless struct{}
-
-func (endless) Read(p []byte) (int, error) { return len(p), nil }
-
 func TestBounded(t *testing.T) {
 	b := bounded{most: 5}
 	for _, part := range []string{"abc", "de"} {

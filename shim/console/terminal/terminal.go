@@ -26,6 +26,8 @@ type Console struct {
 	Raw, Socket string
 	// Live leaves out what the guest printed before.
 	Live bool
+	// Greeting is written to a client before the guest's output: from then on it misses none.
+	Greeting string
 	// Ended is closed when the VM has ended and Raw is complete.
 	Ended <-chan struct{}
 }
@@ -54,6 +56,11 @@ func (t *Terminals) Attach(ctx context.Context, c Console, in io.Reader, out io.
 		return fmt.Errorf("attach to the console: %w", err)
 	}
 	defer v.close()
+	if c.Greeting != "" {
+		if _, err := io.WriteString(out, c.Greeting); err != nil {
+			return fmt.Errorf("attach to the console: %w", err)
+		}
+	}
 	typed := make(chan struct{}, 1)
 	if in != nil {
 		k := t.keyboard(c.Socket)

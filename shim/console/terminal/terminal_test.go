@@ -259,7 +259,7 @@ func (s *stuck) Write(p []byte) (int, error) {
 func TestALiveClientSeesNoHistory(t *testing.T) {
 	m, ts := newMachine(t), newTerminals()
 	m.print("login: ")
-	m.Live = true
+	m.Live, m.Greeting = true, "hello\n"
 	c := m.attach(ts, true)
 	qemu := m.accept()
 	c.types("x")
@@ -267,7 +267,7 @@ func TestALiveClientSeesNoHistory(t *testing.T) {
 	assert.NilError(t, err)
 	m.print("welcome")
 	c.sees("welcome")
-	assert.Equal(t, c.seen(), "welcome")
+	assert.Equal(t, c.seen(), "hello\nwelcome")
 }
 
 func TestASlowClientSkipsAndDisturbsNoOther(t *testing.T) {

@@ -39,12 +39,13 @@ func (c *consoleClient) replace(end context.CancelCauseFunc) {
 }
 
 // console joins a client and the serial console until a newer client comes. As with KubeVirt, the client
-// sees what comes from then on: its programs wait for what answers to them.
+// sees what comes from then on: its programs wait for what answers to them. It first reads the line [connected],
+// so that it knows that it is the newest.
 func (g *Guests) console(ctx context.Context, v *table.VM, s stream.Streams) error {
 	ctx, end := context.WithCancelCause(ctx)
 	defer end(nil)
 	g.consoleClients.Of(v).replace(end)
-	err := g.attach(ctx, v, s, true)
+	err := g.attach(ctx, v, s, connected)
 	if errors.Is(context.Cause(ctx), errTakenOver) {
 		return &stream.ExitError{Code: codeTakenOver}
 	}

@@ -103,11 +103,11 @@ func (g *Guests) Attach(ctx context.Context, id string, s stream.Streams) error 
 	if err != nil {
 		return err
 	}
-	return g.attach(ctx, v, s, false)
+	return g.attach(ctx, v, s, "")
 }
 
 // attach joins a client and the console; a live client does not see what was printed before.
-func (g *Guests) attach(ctx context.Context, v *table.VM, s stream.Streams, live bool) error {
+func (g *Guests) attach(ctx context.Context, v *table.VM, s stream.Streams, greeting string) error {
 	id := v.Record().ID
 	if v.Record().Spec.NoSerial {
 		return fmt.Errorf("%w: VM container %q has no serial console: set autoattachSerialConsole: true", vmerrors.ErrInvalid,
@@ -119,7 +119,7 @@ func (g *Guests) attach(ctx context.Context, v *table.VM, s stream.Streams, live
 	}
 	table.Logger(g.log, v.Record()).Debug("a client is attached to the console", "types", s.In != nil)
 	return g.terminals.Attach(ctx, terminal.Console{
-		Raw: g.layout.ConsoleFile(id), Socket: g.layout.ConsoleSocket(id), Ended: v.Exited(), Live: live,
+		Raw: g.layout.ConsoleFile(id), Socket: g.layout.ConsoleSocket(id), Ended: v.Exited(), Live: greeting != "", Greeting: greeting,
 	}, s.In, out)
 }
 

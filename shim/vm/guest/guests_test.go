@@ -259,6 +259,9 @@ func TestConsole(t *testing.T) {
 		t.Errorf("the first console ended with %v", err)
 	}
 	n.consoles.waitFor(3)
+	if last := n.consoles.last; !last.Live || last.Greeting != "connected\n" {
+		t.Errorf("the second console's client is greeted with %q, live: %t", last.Greeting, last.Live)
+	}
 	select {
 	case err := <-attached:
 		t.Errorf("the one who attached ended with %v", err)

@@ -192,6 +192,7 @@ func (f *fakeTerminals) Attach(ctx context.Context, c terminal.Console, in io.Re
 	if f.held {
 		f.mu.Lock()
 		f.clients++
+		f.last = c
 		f.mu.Unlock()
 		<-ctx.Done()
 		return nil
