@@ -93,6 +93,9 @@ func run(t *testing.T, report string) {
 		"--output-dir=" + dir, "--json-report=" + filepath.Base(report),
 		"--label-filter=" + setting(labelsVariable, usual), "--focus=" + focus(t),
 	}
+	if os.Getenv(fastVariable) != "" {
+		ginkgo = append(ginkgo, "--flake-attempts=2") // each change runs these; what passed late is printed
+	}
 	if files := os.Getenv(filesVariable); files != "" {
 		ginkgo = append(ginkgo, "--focus-file="+files)
 	}

@@ -15,6 +15,9 @@ import (
 // conformance is the label of the specs that say whether a cluster serves KubeVirt's API.
 const conformance = "conformance"
 
+// maxOutput bounds what is printed of a spec's output, in bytes.
+const maxOutput = 8 << 10
+
 // readReport reads ginkgo's report in JSON. Specs that the filters left out are not in the result.
 func readReport(file string) (outcomes, error) {
 	text, err := os.ReadFile(file)
@@ -30,6 +33,8 @@ func readReport(file string) (outcomes, error) {
 			LeafNodeLocation           struct{ FileName string }
 			State                      string
 			Failure                    struct{ Message string }
+			NumAttempts                int
+			CapturedGinkgoWriterOutput string
 		}
 	}
 	if err := json.Unmarshal(text, &suites); err != nil {
@@ -40,6 +45,10 @@ func readReport(file string) (outcomes, error) {
 		for _, r := range suite.SpecReports {
 			if r.LeafNodeType != "It" || r.State == "pending" || r.State == "skipped" && r.Failure.Message == "" {
 				continue
+			}
+			if r.State == passed && r.NumAttempts > 1 {
+				text := r.CapturedGinkgoWriterOutput
+				fmt.Printf("passed at attempt %d: %s\n%s\n", r.NumAttempts, r.LeafNodeText, text[max(len(text)-maxOutput, 0):])
 			}
 			_, name, _ := strings.Cut(path.Clean(r.LeafNodeLocation.FileName), "/tests/")
 			s := spec{name, words(strings.Join(append(r.ContainerHierarchyTexts, r.LeafNodeText), " "))}
