@@ -34,7 +34,6 @@ func PodFields() fields.Supported {
 
 func podRows() []fields.Row {
 	return []fields.Row{
-		fields.At("subdomain", fields.Label),
 		fields.At("priorityClassName", fields.Subdomain),
 		fields.At("schedulerName", fields.Subdomain),
 		fields.At("architecture", fields.OneOf("amd64")),

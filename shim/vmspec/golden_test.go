@@ -338,6 +338,7 @@ func least(domain, devices string) string {
 // allVMI uses each supported path.
 const allVMI = `{
 	"hostname": "db",
+	"subdomain": "web",
 	"terminationGracePeriodSeconds": 30,
 	"startStrategy": "Paused",
 	"domain": {

@@ -52,6 +52,8 @@ type Spec struct {
 	StartPaused bool `json:"startPaused,omitempty"`
 	// Hostname is the guest's host name, one DNS label.
 	Hostname string `json:"hostname"`
+	// Subdomain is the pod's: the guest searches names below it first. May be empty.
+	Subdomain string `json:"subdomain,omitempty"`
 	// Seed is the content of the cloud-init disk; nil where no disk carries one.
 	Seed *Seed `json:"seed,omitempty"`
 	// Credentials are the keys and passwords that the guest's agent sets.

@@ -23,6 +23,7 @@ func rows() []fields.Row {
 func domainRows() []fields.Row {
 	return []fields.Row{
 		fields.At("hostname", fields.Label),
+		fields.At("subdomain", fields.Label),
 		fields.At("terminationGracePeriodSeconds", fields.Integer(0, 1<<31-1)),
 		fields.At("startStrategy", fields.OneOf(kubevirt.StartStrategyPaused)),
 

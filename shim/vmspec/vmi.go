@@ -141,6 +141,7 @@ func translate(
 		Disks:       disks,
 		Interfaces:  interfaces,
 		Hostname:    name,
+		Subdomain:   vmi.Subdomain,
 		Credentials: access.byAgent,
 		EndOnReboot: vmi.Domain.RebootPolicy != nil && *vmi.Domain.RebootPolicy == kubevirt.RebootPolicyTerminate,
 		StartPaused: vmi.StartStrategy != nil && *vmi.StartStrategy == kubevirt.StartStrategyPaused,

@@ -6,6 +6,7 @@ import (
 	"io"
 	"net/netip"
 	"os"
+	"slices"
 	"strings"
 
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
@@ -48,6 +49,20 @@ func readResolvConf(r io.Reader) (dns, error) {
 		return dns{}, fmt.Errorf("read the node's DNS settings: %w", err)
 	}
 	return d, nil
+}
+
+// withSubdomain puts a pod's subdomain before the search domain of its namespace, as KubeVirt does, so that
+// a guest knows its full name. Kubernetes leaves it out.
+func withSubdomain(searches []string, subdomain, namespace string) []string {
+	of := slices.IndexFunc(searches, func(s string) bool { return strings.HasPrefix(s, namespace+".svc.") })
+	if subdomain == "" || of < 0 {
+		return searches
+	}
+	full := subdomain + "." + searches[of]
+	if slices.Contains(searches, full) {
+		return searches
+	}
+	return append([]string{full}, searches...)
 }
 
 // addresses keeps the servers that a guest can reach. Loopback is the guest's own.

@@ -10,6 +10,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
+	"gotest.tools/v3/assert"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/nodevirt/nodevirt/shim/domain"
@@ -54,6 +55,23 @@ func TestPodDNS(t *testing.T) {
 	}
 	if _, err := podDNS(nil, conf+".none"); !errors.Is(err, os.ErrNotExist) {
 		t.Errorf("without a file: %v", err)
+	}
+}
+
+func TestWithSubdomain(t *testing.T) {
+	cluster := []string{"shop.svc.cluster.local", "svc.cluster.local", "cluster.local"}
+	for _, c := range map[string]struct {
+		searches  []string
+		subdomain string
+		want      []string
+	}{
+		"none":                  {cluster, "", cluster},
+		"a subdomain":           {cluster, "web", append([]string{"web.shop.svc.cluster.local"}, cluster...)},
+		"not first":             {[]string{"example.org", cluster[0]}, "web", []string{"web." + cluster[0], "example.org", cluster[0]}},
+		"there before":          {[]string{cluster[0], "web." + cluster[0]}, "web", []string{cluster[0], "web." + cluster[0]}},
+		"not Kubernetes' names": {[]string{"example.org"}, "web", []string{"example.org"}},
+	} {
+		assert.DeepEqual(t, withSubdomain(c.searches, c.subdomain, "shop"), c.want, cmpopts.EquateEmpty())
 	}
 }
 

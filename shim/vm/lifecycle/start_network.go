@@ -30,7 +30,7 @@ func (s *start) makeTaps(ctx context.Context) error {
 		Netns:       s.netns,
 		Hostname:    s.rec.Spec.Hostname,
 		Nameservers: dns.servers,
-		Searches:    dns.searches,
+		Searches:    withSubdomain(dns.searches, s.rec.Spec.Subdomain, s.rec.Sandbox.Value.GetMetadata().GetNamespace()),
 		Interfaces:  interfaces,
 	})
 	if refused, ok := errors.AsType[*netsetup.MACError](err); ok {
