@@ -43,6 +43,9 @@ type Rules struct {
 	CheckUpdate func(*Review) field.ErrorList
 	// CheckTypes returns what is wrong with a sound object together with the objects that it names.
 	CheckTypes func(context.Context, client.Reader, *Review) (field.ErrorList, error)
+	// Infer changes an object, which need not be sound, by what others say, and returns what is wrong with what it asks
+	// for.
+	Infer func(context.Context, client.Reader, *Review) (field.ErrorList, error)
 	// Default fills the defaults into the spec of a sound object. It changes nothing
 	// that is set, and applied again it changes nothing.
 	Default func(r *Review, spec Tree)
@@ -75,7 +78,10 @@ func (w Webhooks) fillIn(ctx context.Context, request admission.Request) admissi
 	if r.untouched() {
 		return admission.Allowed("")
 	}
-	problems, err := r.applyPresets(ctx, w.Presets)
+	problems, err := r.infer(ctx, w.Live)
+	if err == nil && len(problems) == 0 {
+		problems, err = r.applyPresets(ctx, w.Presets)
+	}
 	if err != nil {
 		return admission.Errored(http.StatusInternalServerError, err)
 	}
@@ -100,12 +106,12 @@ func (w Webhooks) validate(ctx context.Context, request admission.Request) admis
 	if r.untouched() {
 		return admission.Allowed("")
 	}
-	var problems field.ErrorList
-	if !r.rules.Instance { // the first webhook has applied them to an instance
-		var err error
-		if problems, err = r.applyPresets(ctx, w.Presets); err != nil {
-			return admission.Errored(http.StatusInternalServerError, err)
-		}
+	problems, err := r.infer(ctx, w.Live)                      // nothing, after the first webhook
+	if err == nil && len(problems) == 0 && !r.rules.Instance { // the first webhook has applied them to an instance
+		problems, err = r.applyPresets(ctx, w.Presets)
+	}
+	if err != nil {
+		return admission.Errored(http.StatusInternalServerError, err)
 	}
 	if len(problems) == 0 {
 		problems = w.check(r)
@@ -114,7 +120,6 @@ func (w Webhooks) validate(ctx context.Context, request admission.Request) admis
 		problems = r.rules.CheckUpdate(r)
 	}
 	if len(problems) == 0 && r.rules.CheckTypes != nil {
-		var err error
 		if problems, err = r.rules.CheckTypes(ctx, w.Live, r); err != nil {
 			return admission.Errored(http.StatusInternalServerError, err)
 		}

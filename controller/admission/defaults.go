@@ -1,12 +1,15 @@
 package admission
 
 import (
+	"context"
 	"encoding/json"
 	"fmt"
 	"net/http"
 	"slices"
 	"strconv"
 
+	"k8s.io/apimachinery/pkg/util/validation/field"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/webhook/admission"
 
 	"github.com/nodevirt/nodevirt/shim/vmspec"
@@ -14,6 +17,14 @@ import (
 
 // Tree is decoded JSON.
 type Tree = map[string]any
+
+// infer changes the object as its kind's rules say.
+func (r *Review) infer(ctx context.Context, live client.Reader) (field.ErrorList, error) {
+	if r.rules.Infer == nil {
+		return nil, nil
+	}
+	return r.rules.Infer(ctx, live, r)
+}
 
 // setDefaults writes the defaults into the object.
 func (r *Review) setDefaults() error {

@@ -13,7 +13,11 @@ import (
 // or, by default, in the cluster.
 type matcher struct {
 	kubevirt.Matcher
+	// field is where a virtual machine's spec has it.
+	field             string
 	kind, clusterKind string
+	// nameLabel and kindLabel are the labels by which what a volume comes from names a type.
+	nameLabel, kindLabel string
 	// missing is the reason of a condition if there is no such object.
 	missing string
 	// annotation and clusterAnnotation have the name, on an instance.
@@ -31,7 +35,8 @@ func matchers(vm *kubevirt.VirtualMachine) []matcher {
 	var all []matcher
 	if m := vm.Spec.Instancetype; m != nil {
 		all = append(all, matcher{
-			Matcher: m, missing: "FailedFindInstancetype",
+			Matcher: m, field: "instancetype", missing: "FailedFindInstancetype",
+			nameLabel: groups.DefaultInstancetypeLabel, kindLabel: groups.DefaultInstancetypeKindLabel,
 			kind: "VirtualMachineInstancetype", clusterKind: "VirtualMachineClusterInstancetype",
 			annotation: kubevirt.InstancetypeAnnotation, clusterAnnotation: kubevirt.ClusterInstancetypeAnnotation,
 			status: func(s *kubevirt.VirtualMachineStatus) **kubevirt.InstancetypeStatusRef { return &s.InstancetypeRef },
@@ -45,7 +50,8 @@ func matchers(vm *kubevirt.VirtualMachine) []matcher {
 	}
 	if m := vm.Spec.Preference; m != nil {
 		all = append(all, matcher{
-			Matcher: m, missing: "FailedFindPreference",
+			Matcher: m, field: "preference", missing: "FailedFindPreference",
+			nameLabel: groups.DefaultPreferenceLabel, kindLabel: groups.DefaultPreferenceKindLabel,
 			kind: "VirtualMachinePreference", clusterKind: "VirtualMachineClusterPreference",
 			annotation: kubevirt.PreferenceAnnotation, clusterAnnotation: kubevirt.ClusterPreferenceAnnotation,
 			status: func(s *kubevirt.VirtualMachineStatus) **kubevirt.InstancetypeStatusRef { return &s.PreferenceRef },

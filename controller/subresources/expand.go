@@ -29,6 +29,9 @@ func (s *Server) expandGiven(ctx context.Context, c *call) error {
 	if vm.Spec.Template == nil {
 		return apierrors.NewBadRequest("Object is not a valid VirtualMachine")
 	}
+	if m := vm.Spec.Instancetype; m != nil && m.InferFromVolume != "" {
+		return apierrors.NewBadRequest("spec.instancetype.inferFromVolume: only a VM that is created infers its types; use name")
+	}
 	if vm.Namespace != "" && vm.Namespace != c.namespace {
 		return apierrors.NewBadRequest(fmt.Sprintf(
 			"VM namespace must be empty or %s", c.namespace))

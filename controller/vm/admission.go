@@ -18,6 +18,7 @@ func rules() admission.Rules {
 		Check:       check,
 		CheckUpdate: checkRevisions,
 		CheckTypes:  checkTypes,
+		Infer:       infer,
 		Default:     func(r *admission.Review, spec admission.Tree) { r.SetTemplateDefaults(spec) },
 		Presets: func(r *admission.Review) (admission.Subject, bool) {
 			return r.TemplateSubject(map[string]string{kubevirt.VirtualMachineLabel: r.Meta.Name})
@@ -102,4 +103,32 @@ func checkTypes(ctx context.Context, live client.Reader, r *admission.Review) (f
 		return nil, nil //nolint:nilerr // as the comment above says
 	}
 	return types.Apply(field.NewPath("spec", "template"), vm.Spec.Template.DeepCopy()), nil
+}
+
+// infer puts the names of types into a VirtualMachine that the labels of its volumes' sources say.
+func infer(ctx context.Context, live client.Reader, r *admission.Review) (field.ErrorList, error) {
+	vm := new(kubevirt.VirtualMachine)
+	if err := r.Decode(vm); err != nil || vm.Spec.Template == nil {
+		return nil, nil //nolint:nilerr // check reports what is wrong with it
+	}
+	vm.Namespace = r.Meta.Namespace
+	inferred, problems, err := instancetype.Infer(ctx, live, field.NewPath("spec"), vm)
+	if err != nil || len(problems) > 0 {
+		return problems, err
+	}
+	spec := admission.Child(r.Object, "spec")
+	for _, i := range inferred {
+		if i.Name == "" {
+			delete(spec, i.Matcher)
+			continue
+		}
+		spec[i.Matcher] = admission.Tree{"name": i.Name}
+		if i.Kind != "" {
+			admission.Child(spec, i.Matcher)["kind"] = i.Kind
+		}
+		if i.Ignore && i.Matcher == "instancetype" { // as KubeVirt does: the memory is for a VM without one
+			unstructured.RemoveNestedField(spec, "template", "spec", "domain", "memory")
+		}
+	}
+	return nil, nil
 }

@@ -21,13 +21,13 @@ func Supported() fields.Supported {
 			fields.At("instancetype.kind", kindOf("VirtualMachineInstancetype", "VirtualMachineClusterInstancetype")),
 			fields.At("instancetype.name", fields.Subdomain),
 			fields.At("instancetype.revisionName", fields.Subdomain),
+			fields.At("instancetype.inferFromVolume", fields.Label),
+			fields.At("instancetype.inferFromVolumeFailurePolicy", inferPolicy()),
 			fields.At("preference.kind", kindOf("VirtualMachinePreference", "VirtualMachineClusterPreference")),
 			fields.At("preference.name", fields.Subdomain),
 			fields.At("preference.revisionName", fields.Subdomain),
-		},
-		Hints: map[string]string{
-			"instancetype.inferFromVolume": "use name",
-			"preference.inferFromVolume":   "use name",
+			fields.At("preference.inferFromVolume", fields.Label),
+			fields.At("preference.inferFromVolumeFailurePolicy", inferPolicy()),
 		},
 	}.And(dataVolumeFields()).And(manifest.TemplateFields("template"))
 }
@@ -46,16 +46,21 @@ func CheckManifest(at *field.Path, tree any) (*kubevirt.VirtualMachineSpec, fiel
 	return vm, nil
 }
 
-// checkMatchers requires names of the instance type and of the preference.
+// checkMatchers requires names of the instance type and of the preference, or volumes to infer them from.
 func checkMatchers(at *field.Path, vm *kubevirt.VirtualMachineSpec) field.ErrorList {
 	var problems field.ErrorList
-	if vm.Instancetype != nil && vm.Instancetype.Name == "" {
+	if vm.Instancetype != nil && vm.Instancetype.Name+vm.Instancetype.InferFromVolume == "" {
 		problems = append(problems, field.Required(at.Child("instancetype", "name"), "the name of an instance type"))
 	}
-	if vm.Preference != nil && vm.Preference.Name == "" {
+	if vm.Preference != nil && vm.Preference.Name+vm.Preference.InferFromVolume == "" {
 		problems = append(problems, field.Required(at.Child("preference", "name"), "the name of a preference"))
 	}
 	return problems
+}
+
+// inferPolicy takes what KubeVirt does.
+func inferPolicy() fields.Takes {
+	return fields.OneOf(kubevirt.RejectInferFromVolumeFailure, kubevirt.IgnoreInferFromVolumeFailure)
 }
 
 // kindOf takes the name of a resource's kind, or of the resource, in any case.
