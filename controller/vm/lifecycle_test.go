@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"gotest.tools/v3/assert"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	kubevirt "kubevirt.io/api/core/v1"
@@ -317,6 +318,51 @@ func TestOrphan(t *testing.T) {
 				t.Error("the VM waits for an instance that is not its own")
 			}
 		})
+	}
+}
+
+// TestOrphanBehindTheCache: the instance that Kubernetes has released stays, if the cache still has it as the VM's.
+func TestOrphanBehindTheCache(t *testing.T) {
+	g := newRig(t)
+	g.add(always)
+	g.reconcile()
+	before := g.vmi()
+	fakecluster.Change(t, g.Cluster, g.vmi(), func(vmi *kubevirt.VirtualMachineInstance) { vmi.OwnerReferences = nil })
+	if err := g.Delete(t.Context(), g.vm()); err != nil {
+		t.Fatal(err)
+	}
+	g.Behind = func(o client.Object) {
+		if vmi, is := o.(*kubevirt.VirtualMachineInstance); is {
+			before.DeepCopyInto(vmi)
+		}
+	}
+	_, err := g.try()
+	assert.ErrorContains(t, err, "delete VMI")
+	g.Behind = nil
+	g.reconcile()
+	if vmi := g.vmi(); vmi == nil || vmi.DeletionTimestamp != nil {
+		t.Error("the instance was deleted")
+	}
+}
+
+// TestNoAdoptionByADeletedVM: a VM that the cache has as it was does not adopt the instance that it has released.
+func TestNoAdoptionByADeletedVM(t *testing.T) {
+	g := newRig(t)
+	g.add(always)
+	g.reconcile()
+	fakecluster.Change(t, g.Cluster, g.vmi(), func(vmi *kubevirt.VirtualMachineInstance) { vmi.OwnerReferences = nil })
+	before := g.vm()
+	if err := g.Delete(t.Context(), g.vm()); err != nil {
+		t.Fatal(err)
+	}
+	g.Behind = func(o client.Object) {
+		if vm, is := o.(*kubevirt.VirtualMachine); is {
+			before.DeepCopyInto(vm)
+		}
+	}
+	_, _ = g.try() // its status can't be written
+	if vmi := g.vmi(); len(vmi.OwnerReferences) > 0 {
+		t.Errorf("adopted: %v", vmi.OwnerReferences)
 	}
 }
 

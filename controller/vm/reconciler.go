@@ -145,10 +145,17 @@ func (r *Reconciler) start(ctx context.Context, vm *kubevirt.VirtualMachine) (*k
 
 // stop deletes this instance, and no later one of its name.
 func (r *Reconciler) stop(ctx context.Context, vm *kubevirt.VirtualMachine, vmi *kubevirt.VirtualMachineInstance) error {
+	return r.deleteIf(ctx, vm, vmi, client.Preconditions{UID: &vmi.UID})
+}
+
+// deleteIf deletes an instance that meets the conditions.
+func (r *Reconciler) deleteIf(
+	ctx context.Context, vm *kubevirt.VirtualMachine, vmi *kubevirt.VirtualMachineInstance, conditions client.Preconditions,
+) error {
 	if vmi.DeletionTimestamp != nil {
 		return nil
 	}
-	err := r.Client.Delete(ctx, vmi, client.Preconditions{UID: &vmi.UID})
+	err := r.Client.Delete(ctx, vmi, conditions)
 	if apierrors.IsNotFound(err) {
 		return nil
 	}
@@ -173,6 +180,13 @@ func (r *Reconciler) adopt(
 		return fmt.Errorf("VMI %s belongs to %s %s", vmi.Name, owner.Kind, owner.Name), nil
 	case vmi.DeletionTimestamp != nil:
 		return fmt.Errorf("VMI %s, which has no owner, is being deleted", vmi.Name), nil
+	}
+	live := new(kubevirt.VirtualMachine) // the cache may be behind
+	if err := r.Live.Get(ctx, client.ObjectKeyFromObject(vm), live); err != nil {
+		return nil, fmt.Errorf("read VM %s: %w", vm.Name, err)
+	}
+	if live.UID != vm.UID || live.DeletionTimestamp != nil {
+		return fmt.Errorf("VMI %s has no owner, and VM %s is being deleted", vmi.Name, vm.Name), nil
 	}
 	before := vmi.DeepCopy()
 	vmi.OwnerReferences = append(vmi.OwnerReferences, *metav1.NewControllerRef(vm, kubevirt.VirtualMachineGroupVersionKind))
@@ -202,7 +216,9 @@ func (r *Reconciler) keep(ctx context.Context, vm *kubevirt.VirtualMachine) erro
 func (r *Reconciler) remove(ctx context.Context, vm *kubevirt.VirtualMachine, vmi *kubevirt.VirtualMachineInstance) error {
 	orphan := controllerutil.ContainsFinalizer(vm, metav1.FinalizerOrphanDependents)
 	if vmi != nil && !orphan {
-		if err := r.stop(ctx, vm, vmi); err != nil {
+		// Not an instance that Kubernetes has orphaned, for which the finalizer has gone, and which the cache has as it was.
+		now := client.Preconditions{UID: &vmi.UID, ResourceVersion: &vmi.ResourceVersion}
+		if err := r.deleteIf(ctx, vm, vmi, now); err != nil {
 			return err
 		}
 		return r.report(ctx, vm, outcome{vmi: vmi})

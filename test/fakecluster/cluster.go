@@ -47,6 +47,8 @@ type Cluster struct {
 	Recorder *events.FakeRecorder
 	// Hidden says which objects the cache does not have; nil hides none.
 	Hidden func(client.Object) bool
+	// Behind changes an object that is read from the cache to what it was; nil changes none.
+	Behind func(client.Object)
 	// Fail returns the error of a write; nil lets all succeed.
 	Fail func(verb string, o client.Object) error
 
@@ -92,13 +94,14 @@ func (c *Cluster) create(ctx context.Context, w client.WithWatch, o client.Objec
 func (c *Cluster) delete(ctx context.Context, w client.WithWatch, o client.Object, how ...client.DeleteOption) error {
 	var options client.DeleteOptions
 	options.ApplyOptions(how)
-	if p := options.Preconditions; p != nil && p.UID != nil {
+	if p := options.Preconditions; p != nil {
 		have := o.DeepCopyObject().(client.Object)
 		if err := w.Get(ctx, client.ObjectKeyFromObject(o), have); err != nil {
 			return err
 		}
-		if have.GetUID() != *p.UID {
-			return apierrors.NewConflict(schema.GroupResource{}, o.GetName(), fmt.Errorf("the UID is %s", have.GetUID()))
+		if p.UID != nil && have.GetUID() != *p.UID || p.ResourceVersion != nil && have.GetResourceVersion() != *p.ResourceVersion {
+			return apierrors.NewConflict(schema.GroupResource{}, o.GetName(),
+				fmt.Errorf("the UID is %s, the version %s", have.GetUID(), have.GetResourceVersion()))
 		}
 	}
 	return w.Delete(ctx, o, how...)
@@ -115,6 +118,9 @@ func (c *Cluster) Cached() client.Client {
 			}
 			if c.Hidden != nil && c.Hidden(o) {
 				return apierrors.NewNotFound(schema.GroupResource{Resource: c.kind(o)}, key.Name)
+			}
+			if c.Behind != nil {
+				c.Behind(o)
 			}
 			return nil
 		},
