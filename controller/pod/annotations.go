@@ -60,6 +60,7 @@ func machine(s *kubevirt.VirtualMachineInstanceSpec) ([]byte, error) {
 	part := kubevirt.VirtualMachineInstanceSpec{
 		Domain:                        s.Domain,
 		Hostname:                      s.Hostname,
+		Subdomain:                     s.Subdomain,
 		StartStrategy:                 s.StartStrategy,
 		TerminationGracePeriodSeconds: s.TerminationGracePeriodSeconds,
 		Networks:                      s.Networks,
