@@ -38,6 +38,7 @@ import (
 	"github.com/nodevirt/nodevirt/shim/share"
 	"github.com/nodevirt/nodevirt/shim/stream"
 	"github.com/nodevirt/nodevirt/shim/tpm"
+	"github.com/nodevirt/nodevirt/shim/virtiofs"
 	"github.com/nodevirt/nodevirt/shim/vm"
 	"github.com/nodevirt/nodevirt/shim/vmspec"
 )
@@ -175,6 +176,10 @@ func newVMs(ctx context.Context, c config.Config, log *slog.Logger, backend *grp
 	if err != nil {
 		return nil, nil, err
 	}
+	filesystems, err := virtiofs.New(filepath.Join(c.Run, "files"), []string{converter.Stage[0], "share"}, virtiofs.Programs())
+	if err != nil {
+		return nil, nil, err
+	}
 	vms, err := vm.New(ctx, vm.Options{
 		Records:        records,
 		Pods:           runtimeapi.NewRuntimeServiceClient(cri.Native(backend)),
@@ -186,6 +191,7 @@ func newVMs(ctx context.Context, c config.Config, log *slog.Logger, backend *grp
 		DiskMode:       vmspec.Mode(c.Disks.Mode),
 		Network:        netsetup.New(netsetup.Options{Dnsmasq: dnsmasq, Dir: filepath.Join(c.Run, "networks"), PodNetworkMAC: c.VM.PodNetworkMAC, Logger: log}),
 		TPMs:           tpms,
+		Filesystems:    filesystems,
 		Consoles:       consoles,
 		Terminals:      terminal.New(log),
 		Driver:         driver,

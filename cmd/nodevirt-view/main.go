@@ -1,6 +1,6 @@
-// Command nodevirt-view confines its own process and then executes a program of QEMU's that reads a
-// stranger's disk: qemu-storage-daemon, which shows the disk as a raw file, or qemu-img, which converts
-// it. The shim starts it. It is a separate small program, so that it starts in a tenth of the time that
+// Command nodevirt-view confines its own process and then executes a program that works for a stranger:
+// qemu-storage-daemon, which shows a disk as a raw file, qemu-img, which converts one, or virtiofsd,
+// which shows a guest a folder. The shim starts it. It is a separate small program, so that it starts in a tenth of the time that
 // the shim takes.
 package main
 
@@ -11,9 +11,10 @@ import (
 
 	"github.com/nodevirt/nodevirt/imageunpack/confine"
 	"github.com/nodevirt/nodevirt/imageunpack/rawview"
+	"github.com/nodevirt/nodevirt/shim/virtiofs"
 )
 
-var errUsage = errors.New("usage: nodevirt-view [convert] FOLDER; nodevirt-shim runs it")
+var errUsage = errors.New("usage: nodevirt-view [convert] FOLDER, or nodevirt-view share FOLDER PROGRAM; nodevirt-shim runs it")
 
 func main() {
 	fmt.Fprintln(os.Stderr, "nodevirt-view:", run(os.Args[1:]))
@@ -22,6 +23,9 @@ func main() {
 
 // run returns only if it failed.
 func run(args []string) error {
+	if len(args) == 3 && args[0] == "share" {
+		return virtiofs.Enter(args[1], args[2])
+	}
 	enter := rawview.Enter
 	if len(args) > 0 && args[0] == "convert" {
 		enter, args = confine.Enter, args[1:]

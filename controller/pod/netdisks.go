@@ -33,7 +33,7 @@ func NetworkDisk(use PVC, pvc *corev1.PersistentVolumeClaim, pv *corev1.Persiste
 	}
 	var ref *corev1.SecretReference
 	switch {
-	case use.Ephemeral: // the node reads it below an overlay
+	case use.Ephemeral, use.Filesystem: // the node reads it below an overlay, or its files
 		return disk, false, nil
 	case pv.Spec.ISCSI != nil:
 		s := pv.Spec.ISCSI

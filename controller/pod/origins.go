@@ -43,7 +43,7 @@ func withOrigins(vmi *kubevirt.VirtualMachineInstance, pvcs PVCObjects) *kubevir
 	var more []kubevirt.Volume
 	for _, use := range PVCs(&vmi.Spec) {
 		object := pvcs[use.Name]
-		if object == nil || use.ReadOnly || own[use.Volume] || Unfilled(object) == "" {
+		if object == nil || !use.Fills() || own[use.Volume] || Unfilled(object) == "" {
 			continue
 		}
 		name := UniqueName(use.Volume, maxLabel, "origin of "+use.Volume)

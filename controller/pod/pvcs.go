@@ -24,9 +24,14 @@ type PVC struct {
 	Shareable bool
 	// Ephemeral says that the guest's writes do not reach the PVC.
 	Ephemeral bool
+	// Filesystem says that the guest mounts the PVC, which is no disk then.
+	Filesystem bool
 	// DataVolume says that the volume names a DataVolume, whose PVC has its name.
 	DataVolume bool
 }
+
+// Fills reports whether the node can make the PVC a copy of an image for the instance.
+func (c PVC) Fills() bool { return !c.ReadOnly && !c.Filesystem }
 
 // PVCs returns the PVCs that an instance uses, in the order of its volumes.
 func PVCs(s *kubevirt.VirtualMachineInstanceSpec) []PVC {
@@ -46,6 +51,7 @@ func PVCs(s *kubevirt.VirtualMachineInstanceSpec) []PVC {
 			use.Shareable = d.Shareable != nil && *d.Shareable
 			use.ReadOnly = use.ReadOnly || d.CDRom != nil || d.Disk != nil && d.Disk.ReadOnly || d.LUN != nil && d.LUN.ReadOnly
 		}
+		use.Filesystem = slices.ContainsFunc(s.Domain.Devices.Filesystems, func(f kubevirt.Filesystem) bool { return f.Name == v.Name })
 		all = append(all, use)
 	}
 	return all
@@ -73,6 +79,9 @@ func (c PVCObjects) volumes(s *kubevirt.VirtualMachineInstanceSpec, network Netw
 					use.Volume, use.Name, AnnotationOrigin)
 			}
 		}
+		if use.Filesystem && v.block {
+			return nil, fmt.Errorf("volume %s: PVC %s has volumeMode Block, and filesystems need Filesystem; use disk", use.Volume, use.Name)
+		}
 		if use.LUN && !v.block && v.network == nil {
 			return nil, fmt.Errorf("volume %s: PVC %s has volumeMode Filesystem, and a lun needs Block; use disk", use.Volume, use.Name)
 		}
@@ -99,7 +108,7 @@ type pvcVolume struct {
 func addPVCs(annotations map[string]string, volumes map[string]pvcVolume) {
 	var blank []string
 	for name, v := range volumes {
-		if size := v.size(); !v.block && v.network == nil && !v.ReadOnly && size > 0 {
+		if size := v.size(); !v.block && v.network == nil && !v.ReadOnly && !v.Filesystem && size > 0 {
 			blank = append(blank, name+"="+strconv.FormatInt(size, 10))
 		}
 	}

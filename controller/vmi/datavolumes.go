@@ -70,7 +70,7 @@ func orUnknown(word string) string {
 func (r *Reconciler) markFilled(ctx context.Context, vmi *kubevirt.VirtualMachineInstance, pvcs pod.PVCObjects) error {
 	for _, use := range pod.PVCs(&vmi.Spec) {
 		pvc := pvcs[use.Name]
-		if pvc == nil || use.ReadOnly || pod.Unfilled(pvc) == "" {
+		if pvc == nil || !use.Fills() || pod.Unfilled(pvc) == "" {
 			continue
 		}
 		before := pvc.DeepCopy()

@@ -23,6 +23,7 @@ const (
 
 	ReasonPVCDeleted         = "PVCDeleted"
 	ReasonPVCInUse           = "PVCInUse"
+	ReasonPVCNotFilled       = "PVCNotFilled"
 	ReasonDataVolumeNotFound = "FailedDataVolumeNotFound"
 	ReasonDataVolumeNotReady = "DataVolumeNotReady"
 )
@@ -59,6 +60,12 @@ func (r *Reconciler) unusable(
 		case pvc.DeletionTimestamp != nil:
 			return &trouble{reason: ReasonPVCDeleted, unschedulable: true,
 				message: fmt.Sprintf("PVC %s/%s is being deleted; create it again.", vmi.Namespace, use.Name)}, nil
+		}
+		if image := pod.Unfilled(pvc); image != "" && !use.Fills() {
+			return &trouble{reason: ReasonPVCNotFilled, unschedulable: true,
+				message: fmt.Sprintf("PVC %s/%s is not a copy of image %s yet, and this instance can't make it one; "+
+					"start one that writes the PVC as a disk first, or remove the PVC's annotation %s.",
+					vmi.Namespace, use.Name, image, pod.AnnotationOrigin)}, nil
 		}
 		user, err := r.user(ctx, vmi, use, pvc)
 		if err != nil {

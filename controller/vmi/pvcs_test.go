@@ -169,6 +169,27 @@ func TestEphemeralPVC(t *testing.T) {
 	g.waits("writer", "PVCInUse", "in use by instance")
 }
 
+// TestUnfilledPVC: an instance that can't fill a PVC from its image waits until another one has.
+func TestUnfilledPVC(t *testing.T) {
+	g := newRig(t)
+	pvc := g.addPVC(corev1.ReadWriteOnce)
+	fakecluster.Change(t, g.Cluster, pvc, func(pvc *corev1.PersistentVolumeClaim) {
+		pvc.Annotations = map[string]string{"nodevirt.io/disk-origin": "registry.example.com/guest:1"}
+	})
+	g.add(onEphemeral)
+	g.add(call("reader"), onPVC(asCD))
+	g.add(call("mounts"), onPVC(), func(vmi *kubevirt.VirtualMachineInstance) {
+		d := &vmi.Spec.Domain.Devices
+		d.Disks, d.Filesystems = nil, []kubevirt.Filesystem{{Name: "root", Virtiofs: &kubevirt.FilesystemVirtiofs{}}}
+	})
+	for _, name := range []string{"web", "reader", "mounts"} {
+		g.waits(name, "PVCNotFilled", "PVC default/data is not a copy of image registry.example.com/guest:1 yet")
+	}
+	fakecluster.Change(t, g.Cluster, pvc, func(pvc *corev1.PersistentVolumeClaim) { pvc.Annotations["nodevirt.io/disk-filled"] = "true" })
+	g.reconcile()
+	g.onePod()
+}
+
 // TestSharedPVC: instances share a PVC whose access mode is for that.
 func TestSharedPVC(t *testing.T) {
 	g := newRig(t)

@@ -25,6 +25,7 @@ import (
 	"github.com/nodevirt/nodevirt/shim/metrics"
 	"github.com/nodevirt/nodevirt/shim/record"
 	"github.com/nodevirt/nodevirt/shim/tpm"
+	"github.com/nodevirt/nodevirt/shim/virtiofs"
 	"github.com/nodevirt/nodevirt/shim/vm"
 	"github.com/nodevirt/nodevirt/test/node"
 )
@@ -64,6 +65,10 @@ func realVMs(t *testing.T, n *node.Node, backend *grpc.ClientConn, records *reco
 	if err != nil {
 		t.Fatal(err)
 	}
+	filesystems, err := virtiofs.New(filepath.Join(dir, "files"), nil, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
 	m, err := vm.New(t.Context(), vm.Options{
 		Metrics: metrics.New(),
 		Records: records, Logger: log, Consoles: consoles,
@@ -72,8 +77,8 @@ func realVMs(t *testing.T, n *node.Node, backend *grpc.ClientConn, records *reco
 		Expander: expander,
 		Disks:    disk.New(disk.Options{Folder: records.ContainerDir, Expander: expander, Reach: unlimited{}}),
 		Network:  netsetup.New(netsetup.Options{Dnsmasq: "dnsmasq", Dir: dir, Logger: log}),
-		TPMs:     tpms,
-		Driver:   domain.NewDriver("qemu:///none", dir, log), Accelerator: domain.TCG,
+		TPMs:     tpms, Filesystems: filesystems,
+		Driver: domain.NewDriver("qemu:///none", dir, log), Accelerator: domain.TCG,
 		ConsoleDir: filepath.Join(dir, "consoles"), AgentDir: filepath.Join(dir, "agents"), DisplayDir: filepath.Join(dir, "displays"),
 		UIDBase: 5000, UIDCount: 10,
 	})

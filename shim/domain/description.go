@@ -52,6 +52,9 @@ type Description struct {
 	// DisplaySocket is the path of QEMU's VNC socket, if Spec.Display is set. QEMU
 	// creates it, in a folder that belongs to UID.
 	DisplaySocket string
+	// FilesystemSockets are the paths of the sockets of virtiofsd, in the order of
+	// Spec.Filesystems. QEMU connects to them as UID.
+	FilesystemSockets []string
 	// Kernel and Initrd are the VM's private copies of Spec.Firmware.Kernel's
 	// files. QEMU opens them by path, as UID.
 	Kernel, Initrd string

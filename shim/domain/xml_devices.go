@@ -22,6 +22,10 @@ func devices(desc Description) (*libvirtxml.DomainDeviceList, error) {
 	if err != nil {
 		return nil, err
 	}
+	filesystems, err := filesystems(desc)
+	if err != nil {
+		return nil, err
+	}
 	return &libvirtxml.DomainDeviceList{
 		Emulator:    desc.Emulator,
 		Disks:       disks,
@@ -37,6 +41,7 @@ func devices(desc Description) (*libvirtxml.DomainDeviceList, error) {
 		RNGs:        rng(desc.Spec.RNG),
 		Watchdogs:   watchdogs(desc.Spec.Watchdog),
 		TPMs:        tpms(desc),
+		Filesystems: filesystems,
 		// A guest reports a panic, and its domain ends as crashed.
 		Panics: []libvirtxml.DomainPanic{{Model: "isa"}},
 	}, nil

@@ -52,6 +52,14 @@ func tcgDomain() Description {
 	return m
 }
 
+// filesystemsDomain has folders of the node.
+func filesystemsDomain() Description {
+	m := plainDomain()
+	m.Spec.Filesystems = []vmspec.Filesystem{{Name: "data", Host: "/srv/data"}, {Name: "config", Host: "/config", ReadOnly: true}}
+	m.FilesystemSockets = []string{"/run/vm/0.sock", "/run/vm/1.sock"}
+	return m
+}
+
 // richDomain uses what a spec can say.
 func richDomain() Description {
 	m := plainDomain()
@@ -217,6 +225,7 @@ func TestXML(t *testing.T) {
 		"network":     networkDomain(),
 		"bare":        bareDomain(),
 		"netdisk":     netdiskDomain(),
+		"filesystems": filesystemsDomain(),
 	} {
 		t.Run(name, func(t *testing.T) {
 			got, err := XML(m)
@@ -236,7 +245,7 @@ func TestXMLIsValid(t *testing.T) {
 	for name, m := range map[string]Description{
 		"plain": plainDomain(), "tcg": tcgDomain(), "rich": richDomain(), "network": networkDomain(), "bare": bareDomain(),
 		"uefi": uefiDomain(false), "secure-boot": uefiDomain(true), "licensed": licensedDomain(),
-		"netdisk": netdiskDomain(),
+		"netdisk": netdiskDomain(), "filesystems": filesystemsDomain(),
 	} {
 		// Each has its own name and UUID here.
 		m.Name, m.UUID = name, uuid.NewString()
@@ -262,14 +271,15 @@ func TestXMLIsValid(t *testing.T) {
 
 func TestXMLRefuses(t *testing.T) {
 	for want, spoil := range map[string]func(*Description){
-		"accelerator":               func(m *Description) { m.Accelerator = "auto" },
-		"0 disks for 1":             func(m *Description) { m.Disks = nil },
-		"disk disk0 has no content": func(m *Description) { m.Disks[0].Layers = nil },
-		"disk disk0: \"\" is not":   func(m *Description) { m.Spec.Disks[0].Target = "" },
-		"0 network cards for 1":     func(m *Description) { m.NICs = nil },
-		"network card default":      func(m *Description) { m.NICs[0].Name = "other" },
-		"firmware UUID \"-smp 9\"":  func(m *Description) { m.Spec.Firmware.UUID = "-smp 9" },
-		"memory of 0 bytes":         func(m *Description) { m.Spec.Memory = 0 },
+		"accelerator":                  func(m *Description) { m.Accelerator = "auto" },
+		"0 disks for 1":                func(m *Description) { m.Disks = nil },
+		"disk disk0 has no content":    func(m *Description) { m.Disks[0].Layers = nil },
+		"disk disk0: \"\" is not":      func(m *Description) { m.Spec.Disks[0].Target = "" },
+		"0 network cards for 1":        func(m *Description) { m.NICs = nil },
+		"1 sockets for 0 file systems": func(m *Description) { m.FilesystemSockets = []string{"/run/vm/0.sock"} },
+		"network card default":         func(m *Description) { m.NICs[0].Name = "other" },
+		"firmware UUID \"-smp 9\"":     func(m *Description) { m.Spec.Firmware.UUID = "-smp 9" },
+		"memory of 0 bytes":            func(m *Description) { m.Spec.Memory = 0 },
 	} {
 		m := plainDomain()
 		spoil(&m)

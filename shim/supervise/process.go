@@ -12,6 +12,7 @@ package supervise
 
 import (
 	"os"
+	"syscall"
 	"time"
 )
 
@@ -31,6 +32,9 @@ type Process struct {
 	// Namespaces are the CLONE_NEW* flags of the namespaces that the process has to itself. All others
 	// are those of the thread that calls [Process.Start].
 	Namespaces uintptr
+	// IDs are the users and groups of the user namespace that the process has to itself. User is one
+	// of that namespace then. Without a size the process is in its starter's.
+	IDs syscall.SysProcIDMap
 
 	// PIDFile is the path of a file with the process id, which the process itself writes: in decimal,
 	// or as [WritePID] does. It is needed.

@@ -64,6 +64,11 @@ func (p Process) configure(cmd *exec.Cmd) {
 	cmd.Dir, cmd.Env = "/", []string{"LC_ALL=C"}
 	cmd.ExtraFiles = p.Files
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true, Cloneflags: p.Namespaces}
+	if p.IDs.Size > 0 {
+		cmd.SysProcAttr.Cloneflags |= syscall.CLONE_NEWUSER
+		cmd.SysProcAttr.UidMappings, cmd.SysProcAttr.GidMappings = []syscall.SysProcIDMap{p.IDs}, []syscall.SysProcIDMap{p.IDs}
+		cmd.SysProcAttr.GidMappingsEnableSetgroups = true
+	}
 	if p.User != nil {
 		cmd.SysProcAttr.Credential = &syscall.Credential{Uid: p.User.UID, Gid: p.User.GID}
 	}

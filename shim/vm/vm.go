@@ -38,6 +38,7 @@ import (
 	"github.com/nodevirt/nodevirt/shim/record"
 	"github.com/nodevirt/nodevirt/shim/tpm"
 	"github.com/nodevirt/nodevirt/shim/uefi"
+	"github.com/nodevirt/nodevirt/shim/virtiofs"
 	"github.com/nodevirt/nodevirt/shim/vm/background"
 	"github.com/nodevirt/nodevirt/shim/vm/event"
 	"github.com/nodevirt/nodevirt/shim/vm/guest"
@@ -53,20 +54,21 @@ import (
 
 // Options are what the VM containers are made with, and settings. All are needed.
 type Options struct {
-	Records   *record.Store
-	Pods      runtimeapi.RuntimeServiceClient // containerd's
-	Images    runtimeapi.ImageServiceClient   // containerd's
-	Unpacker  *imageunpack.Unpacker
-	Disks     *disk.Disks
-	Expander  *expand.Expander
-	Network   *netsetup.Setup
-	TPMs      *tpm.TPMs
-	Consoles  *console.Logs
-	Terminals *terminal.Terminals
-	Driver    *domain.Driver
-	PodStatus *podstatus.Writer
-	Metrics   *metrics.Metrics
-	Logger    *slog.Logger
+	Records     *record.Store
+	Pods        runtimeapi.RuntimeServiceClient // containerd's
+	Images      runtimeapi.ImageServiceClient   // containerd's
+	Unpacker    *imageunpack.Unpacker
+	Disks       *disk.Disks
+	Expander    *expand.Expander
+	Network     *netsetup.Setup
+	TPMs        *tpm.TPMs
+	Filesystems *virtiofs.Servers
+	Consoles    *console.Logs
+	Terminals   *terminal.Terminals
+	Driver      *domain.Driver
+	PodStatus   *podstatus.Writer
+	Metrics     *metrics.Metrics
+	Logger      *slog.Logger
 
 	// RuntimeHandler is CRI's name of the VMs' handler.
 	RuntimeHandler string
@@ -130,7 +132,7 @@ func join(o Options, paths layout.Layout) *VMs {
 	tasks := background.New()
 	groups := resources.Groups{Overhead: o.OverheadMemory}
 	files := vmfile.New(o.Unpacker, paths.Folder)
-	describer := lifecycle.Describer{Disks: o.Disks.Attachments, Files: files, TPMs: o.TPMs, Layout: paths, Accelerator: o.Accelerator, Emulator: o.Emulator}
+	describer := lifecycle.Describer{Disks: o.Disks.Attachments, Files: files, TPMs: o.TPMs, Filesystems: o.Filesystems, Layout: paths, Accelerator: o.Accelerator, Emulator: o.Emulator}
 	var conditions *report.Conditions
 	agents := guest.NewAgents(paths, o.Driver.Observer, tasks, o.Logger, func(v *table.VM) { conditions.Update(v) })
 	conditions = report.NewConditions(vms, o.PodStatus, agents)
@@ -142,7 +144,7 @@ func join(o Options, paths layout.Layout) *VMs {
 		Table: vms, Sandboxes: sandboxes, Agents: agents, Conditions: conditions, Events: events, Tasks: tasks,
 		Records: o.Records, Images: o.Unpacker, ImageStore: o.Images, Expanded: o.Expander,
 		DiskMaker: o.Disks.Maker, DiskAttacher: o.Disks.Attachments, DiskKeeper: o.Disks.Keeper,
-		Network: o.Network, TPMs: o.TPMs, Firmware: uefi.Dirs(), Groups: groups, Consoles: o.Consoles,
+		Network: o.Network, TPMs: o.TPMs, Filesystems: o.Filesystems, Firmware: uefi.Dirs(), Groups: groups, Consoles: o.Consoles,
 		Domains: o.Driver.Lifecycle, Observer: o.Driver.Observer, Processes: o.Driver.Processes,
 		Memory: o.Driver.Balloon, Connection: o.Driver.Connection,
 		Describer: describer, Files: files, Layout: paths, Metrics: o.Metrics, Logger: o.Logger,

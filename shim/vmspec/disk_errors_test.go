@@ -27,6 +27,16 @@ spec.domain.devices.disks[6].blockSize.custom.physical: Required value: a size i
 			{"name": "a", "dedicatedIOThread": true}, {"name": "b", "disk": {"bus": "virtio"}, "dedicatedIOThread": true}]}},
 		"volumes": [{"name": "a", "emptyDisk": {"capacity": 1}}, {"name": "b", "emptyDisk": {"capacity": 1}}]}`, `spec.domain.devices.disks[0].dedicatedIOThread: goes with bus virtio
 spec.domain.devices.disks[1].dedicatedIOThread: goes with ioThreadsPolicy shared or auto`},
+	{"file systems", `{"domain": {"devices": {"disks": [{"name": "b"}], "filesystems": [{"name": "a"}, {"virtiofs": {}}, {"name": "b", "virtiofs": {}}, {"name": "b", "virtiofs": {}},
+			{"name": "none", "virtiofs": {}}, {"name": "empty", "virtiofs": {}}, {"name": "a-name-that-is-longer-than-virtio-fs-takes", "virtiofs": {}}]}},
+		"volumes": [{"name": "a", "configMap": {"name": "a"}}, {"name": "b", "persistentVolumeClaim": {"claimName": "b"}}, {"name": "empty", "emptyDisk": {"capacity": 1}}]}`,
+		`spec.domain.devices.filesystems[0].virtiofs: Required value: the only type
+spec.domain.devices.filesystems[1].name: Required value
+spec.domain.devices.filesystems[3].name: Duplicate value: "b"
+spec.domain.devices.filesystems[4].name: Invalid value: "none": no volume has this name
+spec.domain.devices.filesystems[5].name: Invalid value: "empty": its volume holds no files for the guest; use configMap, dataVolume, downwardAPI, persistentVolumeClaim, secret, serviceAccount
+spec.domain.devices.filesystems[6].name: Invalid value: "a-name-that-is-longer-than-virtio-fs-takes": a guest mounts it by its name, which has at most 36 characters
+spec.domain.devices.disks[0].name: Invalid value: "b": its volume is in filesystems, too; remove one of them`},
 	{"shareable and cached", `{"domain": {"devices": {"disks": [{"name": "a", "shareable": true, "cache": "writeback"}]}},
 		"volumes": [{"name": "a", "persistentVolumeClaim": {"claimName": "a"}}]}`,
 		`spec.domain.devices.disks[0].cache: Invalid value: "writeback": a shareable disk needs none, the default, or writethrough`},

@@ -26,6 +26,8 @@ func disks(at *field.Path, given []kubevirt.Disk, v volumes, boot bootOrder) ([]
 			problems = append(problems, field.Duplicate(at.Child("name"), d.Name))
 		case volume == nil:
 			problems = append(problems, invalid(at.Child("name"), d.Name, "no volume has this name"))
+		case volume.filesystem:
+			problems = append(problems, invalid(at.Child("name"), d.Name, "its volume is in filesystems, too; remove one of them"))
 		}
 		var content Disk
 		if volume != nil {
@@ -41,7 +43,7 @@ func disks(at *field.Path, given []kubevirt.Disk, v volumes, boot bootOrder) ([]
 		result = append(result, disk)
 	}
 	for _, volume := range v.all {
-		if volume.name != "" && !names[volume.name] && !volume.table {
+		if volume.name != "" && !names[volume.name] && !volume.table && !volume.filesystem {
 			disk, p := readDisk(at, kubevirt.Disk{Name: volume.name}, volume.Disk)
 			problems = append(problems, p...)
 			result = append(result, disk)

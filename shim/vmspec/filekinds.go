@@ -25,7 +25,7 @@ func fileKinds() []VolumeKind {
 	label := fields.At("volumeLabel", volumeLabel)
 	return []VolumeKind{
 		{
-			Source: SourceConfigMap, Field: "configMap", Needs: NeedFiles, Fixed: true,
+			Source: SourceConfigMap, Field: "configMap", Needs: NeedFiles, Fixed: true, Shows: true,
 			given: func(g kubevirt.Volume) bool { return g.ConfigMap != nil },
 			read: func(v *volumes, at *field.Path, g kubevirt.Volume) (Disk, field.ErrorList) {
 				d, problems := v.files(at, g.Name, Disk{Source: SourceConfigMap, Label: g.ConfigMap.VolumeLabel})
@@ -39,7 +39,7 @@ func fileKinds() []VolumeKind {
 			rows: []fields.Row{fields.At("name", fields.Subdomain), fields.At("optional", fields.Boolean), label},
 		},
 		{
-			Source: SourceSecret, Field: "secret", Needs: NeedFiles, Fixed: true,
+			Source: SourceSecret, Field: "secret", Needs: NeedFiles, Fixed: true, Shows: true,
 			given: func(g kubevirt.Volume) bool { return g.Secret != nil },
 			read: func(v *volumes, at *field.Path, g kubevirt.Volume) (Disk, field.ErrorList) {
 				d, problems := v.files(at, g.Name, Disk{Source: SourceSecret, Label: g.Secret.VolumeLabel})
@@ -53,7 +53,7 @@ func fileKinds() []VolumeKind {
 			rows: []fields.Row{fields.At("secretName", fields.Subdomain), fields.At("optional", fields.Boolean), label},
 		},
 		{
-			Source: SourceDownwardAPI, Field: "downwardAPI", Needs: NeedFiles, Fixed: true,
+			Source: SourceDownwardAPI, Field: "downwardAPI", Needs: NeedFiles, Fixed: true, Shows: true,
 			given: func(g kubevirt.Volume) bool { return g.DownwardAPI != nil },
 			read:  (*volumes).downwardAPI,
 			pod: func(g *kubevirt.Volume) PodVolume {
@@ -72,7 +72,7 @@ func fileKinds() []VolumeKind {
 			},
 		},
 		{
-			Source: SourceServiceAccount, Field: "serviceAccount", Needs: NeedFiles, Fixed: true,
+			Source: SourceServiceAccount, Field: "serviceAccount", Needs: NeedFiles, Fixed: true, Shows: true,
 			given: func(g kubevirt.Volume) bool { return g.ServiceAccount != nil },
 			read:  (*volumes).serviceAccount,
 			pod:   accountVolume,

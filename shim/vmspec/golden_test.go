@@ -172,6 +172,17 @@ func TestFromCRI(t *testing.T) {
 			},
 		},
 		{
+			name: "vmi-filesystems",
+			annotations: vmi(`{"domain": {"devices": {"disks": [{"name": "root"}], "filesystems": [{"name": "data", "virtiofs": {}}, {"name": "library", "virtiofs": {}},
+					{"name": "config", "virtiofs": {}}, {"name": "secret", "virtiofs": {}}, {"name": "pod", "virtiofs": {}}, {"name": "account", "virtiofs": {}}]}},
+				"volumes": [{"name": "config", "configMap": {"name": "a"}}, {"name": "secret", "secret": {"secretName": "a"}},
+					{"name": "pod", "downwardAPI": {"fields": [{"path": "labels", "fieldRef": {"fieldPath": "metadata.labels"}}]}},
+					{"name": "account", "serviceAccount": {"serviceAccountName": "a"}}, {"name": "data", "persistentVolumeClaim": {"claimName": "a"}},
+					{"name": "library", "persistentVolumeClaim": {"claimName": "b"}}, {"name": "root", "containerDisk": {"image": "r"}}]}`),
+			mounts: []*runtimeapi.Mount{filesAt("config", "configmap"), filesAt("secret", "secret"), filesAt("pod", "downward-api"), filesAt("account", "projected"),
+				{ContainerPath: "/volumes/data", HostPath: "/srv/data"}, {ContainerPath: "/volumes/library", HostPath: "/srv/library", Readonly: true}},
+		},
+		{
 			name: "vmi-ephemeral",
 			annotations: vmi(`{"domain": {"devices": {"disks": [{"name": "root", "disk": {"bus": "virtio"}}, {"name": "cd", "cdrom": {}}]}},
 				"volumes": [{"name": "image", "containerDisk": {"image": "i"}}, {"name": "root", "ephemeral": {"persistentVolumeClaim": {"claimName": "a"}}},
@@ -381,6 +392,7 @@ const allVMI = `{
 				{"name": "scratch", "disk": {"bus": "scsi"}, "io": "native"},
 				{"name": "san", "lun": {"bus": "scsi", "readonly": true, "reservation": false}}
 			],
+			"filesystems": [{"name": "account", "virtiofs": {}}],
 			"interfaces": [{"name": "pods_1", "model": "e1000e", "macAddress": "02-00-00-AA-bb-01",
 				"masquerade": {}, "ports": [{"name": "http", "port": 80}, {"port": 53, "protocol": "UDP"}]},
 				{"name": "backup", "model": "virtio", "bridge": {}, "bootOrder": 3, "pciAddress": "0000:01:00.0", "tag": "backups"}],

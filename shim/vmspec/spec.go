@@ -25,6 +25,8 @@ type Spec struct {
 	TPM bool `json:"tpm,omitempty"`
 	// Disks are attached in this order. A VM may have none.
 	Disks []Disk `json:"disks"`
+	// Filesystems are folders that the guest can mount.
+	Filesystems []Filesystem `json:"filesystems,omitempty"`
 	// IOThreads is the number of QEMU's threads for the I/O of disks; 0 means that QEMU's
 	// main thread does it.
 	IOThreads uint32 `json:"ioThreads,omitempty"`

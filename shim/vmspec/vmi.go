@@ -115,6 +115,8 @@ func translate(
 	problems = append(problems, p...)
 	firmware.Tables, p = volumes.acpiTables(domain.Child("firmware", "acpi"), vmi.Domain.Firmware)
 	problems = append(problems, p...)
+	filesystems, p := volumes.filesystems(domain.Child("devices", "filesystems"), vmi.Domain.Devices.Filesystems)
+	problems = append(problems, p...)
 	access, p := readCredentials(root.Child("accessCredentials"), vmi.AccessCredentials, &volumes)
 	problems = append(problems, p...)
 	boot := bootOrder{}
@@ -139,6 +141,7 @@ func translate(
 		Clock:       readClock(vmi.Domain.Clock),
 		Firmware:    firmware,
 		Disks:       disks,
+		Filesystems: filesystems,
 		Interfaces:  interfaces,
 		Hostname:    name,
 		Subdomain:   vmi.Subdomain,

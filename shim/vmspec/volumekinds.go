@@ -52,6 +52,8 @@ type VolumeKind struct {
 	Registry bool
 	// Fixed says that a guest can't write the disk, nor boot from it.
 	Fixed bool
+	// Shows says that a guest can mount the volume's files, in place of a disk.
+	Shows bool
 
 	// given reports whether a volume has Field; read returns what it says of its disk.
 	given func(kubevirt.Volume) bool
@@ -93,7 +95,7 @@ func VolumeKinds() []VolumeKind {
 		cloudInitKind(SourceSeed, "cloudInitNoCloud", func(g kubevirt.Volume) bool { return g.CloudInitNoCloud != nil }),
 		cloudInitKind(SourceConfigDrive, "cloudInitConfigDrive", func(g kubevirt.Volume) bool { return g.CloudInitConfigDrive != nil }),
 		{
-			Source: SourcePVC, Field: "persistentVolumeClaim", Needs: NeedVolume,
+			Source: SourcePVC, Field: "persistentVolumeClaim", Needs: NeedVolume, Shows: true,
 			given: func(g kubevirt.Volume) bool { return g.PersistentVolumeClaim != nil },
 			read:  (*volumes).pvcDisk,
 			pod:   pvcVolume,
@@ -105,7 +107,7 @@ func VolumeKinds() []VolumeKind {
 		},
 		{
 			// The PVC has the name of the DataVolume, and a node reads only that.
-			Source: SourcePVC, Field: FieldDataVolume, Needs: NeedVolume,
+			Source: SourcePVC, Field: FieldDataVolume, Needs: NeedVolume, Shows: true,
 			given: func(g kubevirt.Volume) bool { return g.DataVolume != nil },
 			read:  (*volumes).dataVolumeDisk,
 			pod:   dataVolumePVC,

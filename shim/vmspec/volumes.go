@@ -17,6 +17,8 @@ type volume struct {
 	Disk // the fields that the volume says
 	// table says that the volume holds an ACPI table.
 	table bool
+	// filesystem says that the guest mounts the volume.
+	filesystem bool
 }
 
 // volumes is what a VMI's volumes hold.

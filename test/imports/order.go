@@ -41,7 +41,7 @@ func layers() [][]string {
 		{"shim/vmspec"},
 		{
 			"imageunpack/iscsi", "imageunpack/persist", "imageunpack/rawview", "imageunpack/registrydisk", "netsetup", "shim/podstatus",
-			"shim/stream/client", "shim/tpm", "shim/vm/layout",
+			"shim/stream/client", "shim/tpm", "shim/virtiofs", "shim/vm/layout",
 		},
 		{"imageunpack/confine/confinetest", "imageunpack/expand"},
 		{

@@ -18,6 +18,9 @@ type Describer struct {
 	TPMs  interface {
 		Socket(id string) string
 	}
+	Filesystems interface {
+		Socket(id string, n int) string
+	}
 	Layout layout.Layout
 	// Accelerator is what guests run on; Emulator is QEMU's path.
 	Accelerator domain.Accelerator
@@ -53,6 +56,9 @@ func (d Describer) Describe(r record.Container) domain.Description {
 	}
 	if r.Spec.TPM {
 		m.TPMSocket = d.TPMs.Socket(r.ID)
+	}
+	for n := range r.Spec.Filesystems {
+		m.FilesystemSockets = append(m.FilesystemSockets, d.Filesystems.Socket(r.ID, n))
 	}
 	d.Files.Describe(r, &m)
 	return m

@@ -47,6 +47,7 @@ type ends struct {
 type endState struct {
 	panicked  atomic.Bool // the guest's kernel reported a panic
 	unwatched atomic.Bool // the guest's watchdog expired, and powers the VM off
+	unserved  atomic.Bool // a virtiofsd ended before the VM
 	cleaning  atomic.Bool // cleanLater is at work
 }
 
@@ -108,7 +109,7 @@ func (e *ends) settle(ctx context.Context, v *table.VM) error {
 func (e *ends) finish(ctx context.Context, v *table.VM, r record.Container, reason domain.Reason) error {
 	r.State, r.FinishedAt, r.Domain.PID = record.Exited, time.Now(), 0
 	state := e.of.Of(v)
-	end := endingOf(reason, r.Domain.Name, func() bool { return e.oomKilled(r) }, state.panicked.Load, state.unwatched.Load)
+	end := endingOf(reason, r.Domain.Name, func() bool { return e.oomKilled(r) }, state.unserved.Load, state.panicked.Load, state.unwatched.Load)
 	r.ExitCode, r.Reason, r.Message = end.code, end.reason, end.message
 	// The end is on disk at once, since libvirt forgets it with the domain. It is
 	// published when all is undone, so that a new container finds the pod free. The

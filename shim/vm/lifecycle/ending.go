@@ -17,13 +17,19 @@ const (
 	codeAborted = 128 + 6 // of a process that gave up by itself
 )
 
-// endingOf translates libvirt's reason for the end of a domain. oomKilled, panicked
-// and unwatched are asked only where libvirt does not know the reason.
-func endingOf(reason domain.Reason, name string, oomKilled, panicked, unwatched func() bool) ending {
-	switch reason {
-	case domain.ReasonShutdown:
+// endingOf translates libvirt's reason for the end of a domain. unserved says that the shim
+// stopped it for want of a file system; oomKilled, panicked and unwatched are asked only
+// where libvirt does not know the reason.
+func endingOf(reason domain.Reason, name string, oomKilled, unserved, panicked, unwatched func() bool) ending {
+	switch {
+	case unserved() && oomKilled():
+		return ending{codeKilled, reasonOOMKilled,
+			"virtiofsd needed more memory than the container's limit and the pod's overhead allow, and the VM was stopped"}
+	case unserved():
+		return ending{codeKilled, reasonError, "virtiofsd ended unexpectedly, and the VM was stopped: its guest would wait for the file system forever"}
+	case reason == domain.ReasonShutdown:
 		return ending{0, reasonCompleted, ""}
-	case domain.ReasonDestroyed:
+	case reason == domain.ReasonDestroyed:
 		return ending{codeKilled, reasonError, "the VM was powered off"}
 	}
 	if oomKilled() {

@@ -35,6 +35,7 @@ type Options struct {
 	DiskKeeper   DiskKeeper
 	Network      Network
 	TPMs         TPMs
+	Filesystems  Filesystems
 	Groups       Groups
 	Consoles     Consoles
 	Domains      Domains
@@ -83,22 +84,22 @@ func New(o Options) *Lifecycle {
 	pending := &pending{byName: map[string]*creation{}}
 	late := &unanswered{domains: o.Domains, log: o.Logger}
 	down := &teardown{
-		groups: o.Groups, network: o.Network, consoles: o.Consoles, tpms: o.TPMs, layout: o.Layout,
+		groups: o.Groups, network: o.Network, consoles: o.Consoles, tpms: o.TPMs, filesystems: o.Filesystems, layout: o.Layout,
 		disks: o.DiskAttacher, domains: o.Domains, agents: o.Agents,
 	}
 	ends := newEnds(o, down, pending)
 	dhcp := newDHCPKeeper(o)
-	tpms := &tpmKeeper{tpms: o.TPMs, tasks: o.Tasks, log: o.Logger}
+	helpers := newHelperKeeper(o, ends)
 	resizer := &resizer{table: o.Table, groups: o.Groups, memory: o.Memory, libvirtd: o.Connection, log: o.Logger}
 	disks := &diskKeeper{table: o.Table, disks: o.DiskKeeper, attached: o.DiskAttacher, tasks: o.Tasks, log: o.Logger}
 	l := &Lifecycle{
 		table: o.Table, consoles: o.Consoles, ends: ends, resizer: resizer, disks: disks,
 		creator: newCreator(o, ends, pending),
-		starts:  newStarts(o, down, ends, dhcp, tpms, late),
+		starts:  newStarts(o, down, ends, dhcp, helpers, late),
 		images:  &imageCollector{images: o.Images, store: o.ImageStore, expanded: o.Expanded, log: o.Logger},
 	}
 	l.logs = &domainLogs{table: o.Table, layout: o.Layout, log: o.Logger}
-	l.recovery = newRecovery(o, l.starts, ends, dhcp, tpms)
+	l.recovery = newRecovery(o, l.starts, ends, dhcp, helpers)
 	l.watcher = newWatcher(o, ends, resizer, disks, dhcp, late, l.recovery)
 	return l
 }

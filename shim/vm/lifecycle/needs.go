@@ -14,6 +14,7 @@ import (
 	"github.com/nodevirt/nodevirt/shim/domain"
 	"github.com/nodevirt/nodevirt/shim/record"
 	"github.com/nodevirt/nodevirt/shim/tpm"
+	"github.com/nodevirt/nodevirt/shim/virtiofs"
 	"github.com/nodevirt/nodevirt/shim/vm/table"
 	"github.com/nodevirt/nodevirt/shim/vmspec"
 )
@@ -154,6 +155,15 @@ type TPMs interface {
 	Remove(ctx context.Context, id string) error
 	Sweep(ctx context.Context, known func(id string) bool) error
 	Socket(id string) string
+}
+
+// Filesystems serves folders to guests; [virtiofs.Servers].
+type Filesystems interface {
+	Start(ctx context.Context, o virtiofs.Owner, folders []virtiofs.Folder, started func(pid int) error) error
+	Watch(ctx context.Context, id string) error
+	Remove(ctx context.Context, id string) error
+	Sweep(ctx context.Context, known func(id string) bool) error
+	Socket(id string, n int) string
 }
 
 // Consoles follows serial consoles; [console.Logs].

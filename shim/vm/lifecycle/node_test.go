@@ -32,19 +32,20 @@ import (
 type node struct {
 	*lifecycle.Lifecycle
 
-	script     *vmtest.Script
-	store      *vmtest.Store
-	images     *vmtest.Images
-	disks      *vmtest.Disks
-	network    *vmtest.Network
-	tpms       *vmtest.TPMs
-	groups     *vmtest.Groups
-	consoles   *vmtest.Consoles
-	libvirt    *vmtest.Libvirt
-	agents     *vmtest.Agents
-	conditions *vmtest.Conditions
-	events     *vmtest.Publications
-	sandboxes  *vmtest.Sandboxes
+	script      *vmtest.Script
+	store       *vmtest.Store
+	images      *vmtest.Images
+	disks       *vmtest.Disks
+	network     *vmtest.Network
+	tpms        *vmtest.TPMs
+	filesystems *vmtest.Filesystems
+	groups      *vmtest.Groups
+	consoles    *vmtest.Consoles
+	libvirt     *vmtest.Libvirt
+	agents      *vmtest.Agents
+	conditions  *vmtest.Conditions
+	events      *vmtest.Publications
+	sandboxes   *vmtest.Sandboxes
 
 	table  *table.Table
 	tasks  *background.Tasks
@@ -84,7 +85,7 @@ func newNode(t *testing.T) *node {
 	s, dir := &vmtest.Script{}, t.TempDir()
 	n := &node{
 		script: s, dir: dir, store: vmtest.NewStore(s, filepath.Join(dir, "containers")), images: vmtest.NewImages(s, dir),
-		network: vmtest.NewNetwork(s), tpms: vmtest.NewTPMs(s), groups: vmtest.NewGroups(s), consoles: vmtest.NewConsoles(s), libvirt: vmtest.NewLibvirt(s),
+		network: vmtest.NewNetwork(s), tpms: vmtest.NewTPMs(s), filesystems: vmtest.NewFilesystems(s), groups: vmtest.NewGroups(s), consoles: vmtest.NewConsoles(s), libvirt: vmtest.NewLibvirt(s),
 		agents: vmtest.NewAgents(s), conditions: vmtest.NewConditions(), events: &vmtest.Publications{}, log: &lines{},
 		stop: func() {}, mode: vmspec.ModeFile,
 	}
@@ -120,10 +121,10 @@ func (n *node) join() {
 		Table: n.table, Sandboxes: n.sandboxes, Agents: n.agents, Conditions: n.conditions, Events: n.events, Tasks: n.tasks,
 		Records: n.store, Images: n.images, ImageStore: n.images, Expanded: n.images,
 		DiskMaker: n.disks, DiskAttacher: n.disks, DiskKeeper: n.disks,
-		Network: n.network, TPMs: n.tpms, Firmware: []string{filepath.Join(n.dir, "firmware")}, Groups: n.groups, Consoles: n.consoles,
+		Network: n.network, TPMs: n.tpms, Filesystems: n.filesystems, Firmware: []string{filepath.Join(n.dir, "firmware")}, Groups: n.groups, Consoles: n.consoles,
 		Domains: n.libvirt.Lifecycle, Observer: n.libvirt.Observer, Processes: n.libvirt.Processes, Memory: n.libvirt.Balloon, Connection: n.libvirt.Connection,
 		Files:     files,
-		Describer: lifecycle.Describer{Disks: n.disks, Files: files, TPMs: n.tpms, Layout: n.layout, Accelerator: domain.TCG, Emulator: "/usr/bin/qemu-system-x86_64"},
+		Describer: lifecycle.Describer{Disks: n.disks, Files: files, TPMs: n.tpms, Filesystems: n.filesystems, Layout: n.layout, Accelerator: domain.TCG, Emulator: "/usr/bin/qemu-system-x86_64"},
 		Layout:    n.layout, Metrics: metrics.New(), Logger: log,
 		RuntimeHandler: "vm", DiskMode: n.mode, CreateTimeout: 5 * time.Minute, ResolvConf: filepath.Join(n.dir, "resolv.conf"),
 	})
@@ -236,7 +237,7 @@ func (n *node) wantEnd(t *testing.T, id string, code int32, reason, message stri
 // running lists what is left of guests that run.
 func (n *node) running() []string {
 	var all []string
-	for _, left := range []func() []string{n.libvirt.Left, n.network.Left, n.tpms.Left, n.groups.Left, n.consoles.Left} {
+	for _, left := range []func() []string{n.libvirt.Left, n.network.Left, n.tpms.Left, n.filesystems.Left, n.groups.Left, n.consoles.Left} {
 		all = append(all, left()...)
 	}
 	for _, left := range n.disks.Left() {

@@ -75,7 +75,7 @@ func (c *recovery) refuseContainer(f record.Refused) {
 // sweepRun ends and removes what the run folder holds of containers without a
 // record. A container whose record cannot be used counts as one with a record.
 func (c *recovery) sweepRun(ctx context.Context) error {
-	errs := []error{c.network.Sweep(ctx, c.table.Knows), c.tpms.tpms.Sweep(ctx, c.table.Knows)}
+	errs := []error{c.network.Sweep(ctx, c.table.Knows), c.tpms.Sweep(ctx, c.table.Knows), c.filesystems.Sweep(ctx, c.table.Knows)}
 	sockets, err := os.ReadDir(c.layout.Consoles)
 	errs = append(errs, err)
 	for _, s := range sockets {

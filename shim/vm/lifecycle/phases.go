@@ -28,7 +28,7 @@ type phase struct {
 
 // phases are a start, each after those that it needs. The end of a VM is the same
 // list backwards: the cgroup is the last to go, since it can go only when QEMU,
-// dnsmasq, swtpm and the disks' processes have ended.
+// dnsmasq, swtpm, virtiofsd and the disks' processes have ended.
 //
 // The domain starts paused. QEMU is in the VM's cgroup, and its card is
 // connected, before the guest executes its first instruction. A tap moves into
@@ -43,7 +43,8 @@ func phases() []phase {
 		{"display", []string{"cgroup"}, (*start).makeDisplay, (*teardown).removeDisplay, 5 * time.Second},
 		{"disks", []string{"cgroup"}, (*start).attachDisks, (*teardown).detachDisks, 10 * time.Second},
 		{"tpm", []string{"cgroup"}, (*start).startTPM, (*teardown).removeTPM, 10 * time.Second},
-		{"domain", []string{"taps", "console", "display", "disks", "tpm"}, (*start).defineDomain, (*teardown).removeDomain, 20 * time.Second},
+		{"filesystems", []string{"cgroup"}, (*start).startFilesystems, (*teardown).removeFilesystems, 10 * time.Second},
+		{"domain", []string{"taps", "console", "display", "disks", "tpm", "filesystems"}, (*start).defineDomain, (*teardown).removeDomain, 20 * time.Second},
 		{"start", []string{"domain"}, (*start).startDomain, nil, 0},
 		{"process", []string{"domain"}, (*start).awaitProcess, nil, 0},
 		{"placement", []string{"process"}, (*start).placeQEMU, nil, 0},

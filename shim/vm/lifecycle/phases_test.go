@@ -10,6 +10,8 @@ import (
 	"testing/synctest"
 	"time"
 
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
 	"github.com/nodevirt/nodevirt/shim/domain"
 	"github.com/nodevirt/nodevirt/shim/record"
 	"github.com/nodevirt/nodevirt/shim/vm/lifecycle"
@@ -20,7 +22,7 @@ import (
 func callOf(phase string) string {
 	return map[string]string{
 		"cgroup": "Groups.Create", "taps": "Network.Taps", "bridge": "Network.Apply", "dhcp": "Network.Serve",
-		"console": "Consoles.Follow", "tpm": "TPMs.Start", "disks": "Disks.Attach", "domain": "Libvirt.Define", "start": "Libvirt.Start",
+		"console": "Consoles.Follow", "tpm": "TPMs.Start", "filesystems": "Filesystems.Start", "disks": "Disks.Attach", "domain": "Libvirt.Define", "start": "Libvirt.Start",
 		"process": "Libvirt.AwaitProcess", "placement": "Groups.Add", "connect": "Network.Connect", "resume": "Libvirt.Resume",
 	}[phase]
 }
@@ -32,6 +34,15 @@ const displayVMI = `{"domain": {"devices": {"autoattachGraphicsDevice": true, "d
 func withTPM() map[string]string {
 	return map[string]string{vmspec.AnnotationVMI: `{"domain": {"devices": {"tpm": {}, "disks": [{"name": "root", "disk": {"bus": "virtio"}}]}},
 		"volumes": [{"name": "root", "containerDisk": {"image": "example.com/vm:1"}}]}`}
+}
+
+// withHelpers are the annotations of a VM with a TPM and a file system, and its container.
+func withHelpers() (map[string]string, *runtimeapi.ContainerConfig) {
+	c := request(0)
+	c.Mounts = []*runtimeapi.Mount{{ContainerPath: "/volumes/config", HostPath: "/volumes/kubernetes.io~configmap/config", Readonly: true}}
+	return map[string]string{vmspec.AnnotationVMI: `{"domain": {"devices": {"tpm": {}, "filesystems": [{"name": "config", "virtiofs": {}}],
+			"disks": [{"name": "root", "disk": {"bus": "virtio"}}]}},
+		"volumes": [{"name": "root", "containerDisk": {"image": "example.com/vm:1"}}, {"name": "config", "configMap": {"name": "a"}}]}`}, c
 }
 
 // failPhase makes a phase fail.
@@ -60,11 +71,11 @@ func TestEachPhaseFails(t *testing.T) {
 	for _, p := range lifecycle.Phases() {
 		t.Run(p.Name, func(t *testing.T) {
 			onNode(t, func(t *testing.T, n *node) {
-				annotations := withTPM()
+				annotations, c := withHelpers()
 				if p.Name == "display" { // which only root can give to another group
-					annotations[vmspec.AnnotationVMI] = displayVMI
+					annotations[vmspec.AnnotationVMI], c = displayVMI, request(0)
 				}
-				id, err := n.Create(t.Context(), n.addPod(t, "pod", annotations), request(0))
+				id, err := n.Create(t.Context(), n.addPod(t, "pod", annotations), c)
 				must(t, err)
 				n.events.Take()
 				words := failPhase(t, n, p.Name)
@@ -101,7 +112,8 @@ func TestPhasesFollowEachOther(t *testing.T) {
 		}
 		t.Run(held.Name, func(t *testing.T) {
 			onNode(t, func(t *testing.T, n *node) {
-				id, err := n.Create(t.Context(), n.addPod(t, "pod", withTPM()), request(0))
+				annotations, c := withHelpers()
+				id, err := n.Create(t.Context(), n.addPod(t, "pod", annotations), c)
 				must(t, err)
 				release := n.script.Hold(callOf(held.Name))
 				n.script.Reset()
@@ -131,7 +143,7 @@ func TestPhasesFollowEachOther(t *testing.T) {
 func undos() []string {
 	return []string{
 		"Groups.Remove", "Network.Undo", "Consoles.Finish", "Disks.Detach", "Libvirt.Destroy", "Libvirt.Undefine", "Agents.RemoveSockets",
-		"TPMs.Remove",
+		"TPMs.Remove", "Filesystems.Remove",
 	}
 }
 
@@ -141,7 +153,8 @@ func TestUndoIsRetried(t *testing.T) {
 	for _, call := range undos() {
 		t.Run(call, func(t *testing.T) {
 			onNode(t, func(t *testing.T, n *node) {
-				id, err := n.Create(t.Context(), n.addPod(t, "pod", withTPM()), request(0))
+				annotations, c := withHelpers()
+				id, err := n.Create(t.Context(), n.addPod(t, "pod", annotations), c)
 				must(t, err)
 				n.script.Fail("Libvirt.Resume", errors.New("resume is broken"))
 				n.script.Fail(call, errors.New("it is busy"))

@@ -108,23 +108,28 @@ func TestEnd(t *testing.T) {
 	unexpected := ending{137, "Error", "QEMU ended unexpectedly: see libvirt's log of domain d"}
 	panicked := ending{134, "Error", "the guest's kernel panicked"}
 	killed := ending{137, "OOMKilled", "QEMU needed more memory than the container's limit and the pod's overhead allow"}
+	unserved := ending{137, "Error", "virtiofsd ended unexpectedly, and the VM was stopped: its guest would wait for the file system forever"}
 	for _, c := range []struct {
-		reason        domain.Reason
-		oom, panicked bool
-		want          ending
+		reason                  domain.Reason
+		oom, panicked, unserved bool
+		want                    ending
 	}{
-		{domain.ReasonShutdown, false, false, ending{0, "Completed", ""}},
-		{domain.ReasonShutdown, true, true, ending{0, "Completed", ""}},
-		{domain.ReasonDestroyed, false, false, ending{137, "Error", "the VM was powered off"}},
-		{domain.ReasonCrashed, false, false, unexpected},
-		{domain.ReasonCrashed, false, true, panicked},
-		{domain.ReasonCrashed, true, true, killed},
-		{domain.ReasonFailed, false, false, unexpected},
-		{domain.ReasonDaemon, false, false, unexpected},
-		{domain.ReasonOther, false, true, panicked},
-		{domain.ReasonNone, false, false, unexpected},
+		{domain.ReasonShutdown, false, false, false, ending{0, "Completed", ""}},
+		{domain.ReasonShutdown, true, true, false, ending{0, "Completed", ""}},
+		{domain.ReasonDestroyed, false, false, false, ending{137, "Error", "the VM was powered off"}},
+		{domain.ReasonCrashed, false, false, false, unexpected},
+		{domain.ReasonCrashed, false, true, false, panicked},
+		{domain.ReasonCrashed, true, true, false, killed},
+		{domain.ReasonFailed, false, false, false, unexpected},
+		{domain.ReasonDaemon, false, false, false, unexpected},
+		{domain.ReasonOther, false, true, false, panicked},
+		{domain.ReasonNone, false, false, false, unexpected},
+		{domain.ReasonShutdown, false, false, true, unserved},
+		{domain.ReasonDestroyed, false, false, true, unserved},
+		{domain.ReasonDestroyed, true, false, true, ending{137, "OOMKilled",
+			"virtiofsd needed more memory than the container's limit and the pod's overhead allow, and the VM was stopped"}},
 	} {
-		got := endingOf(c.reason, "d", func() bool { return c.oom }, func() bool { return c.panicked }, func() bool { return false })
+		got := endingOf(c.reason, "d", func() bool { return c.oom }, func() bool { return c.unserved }, func() bool { return c.panicked }, func() bool { return false })
 		if got != c.want {
 			t.Errorf("%q, OOM %t, panicked %t: %+v, want %+v", c.reason, c.oom, c.panicked, got, c.want)
 		}

@@ -33,17 +33,20 @@ type recovery struct {
 	log        *slog.Logger
 	handler    string
 
-	starts *starts
-	ends   *ends
-	dhcp   *dhcpKeeper
-	tpms   *tpmKeeper
+	starts      *starts
+	ends        *ends
+	dhcp        *dhcpKeeper
+	tpms        TPMs
+	filesystems Filesystems
+	helpers     *helperKeeper
 }
 
-func newRecovery(o Options, s *starts, e *ends, d *dhcpKeeper, p *tpmKeeper) *recovery {
+func newRecovery(o Options, s *starts, e *ends, d *dhcpKeeper, h *helperKeeper) *recovery {
 	return &recovery{
 		table: o.Table, records: o.Records, sandboxes: o.Sandboxes, images: o.Images, disks: o.DiskMaker, keeper: o.DiskKeeper,
 		network: o.Network, observer: o.Observer, consoles: o.Consoles, conditions: o.Conditions, tasks: o.Tasks,
-		layout: o.Layout, log: o.Logger, handler: o.RuntimeHandler, starts: s, ends: e, dhcp: d, tpms: p,
+		layout: o.Layout, log: o.Logger, handler: o.RuntimeHandler, starts: s, ends: e, dhcp: d, helpers: h,
+		tpms: o.TPMs, filesystems: o.Filesystems,
 	}
 }
 
@@ -139,7 +142,7 @@ func (c *recovery) recoverState(ctx context.Context, v *table.VM, r record.Conta
 		return c.starts.fail(v, r, errors.New("the shim ended while the VM was being started"))
 	case record.Running:
 		c.dhcp.keep(v)
-		c.tpms.keep(v)
+		c.helpers.keep(v)
 		c.ends.watch(v)
 		return c.consoles.Follow(c.layout.Console(r.ID, r.LogPath))
 	}

@@ -30,19 +30,19 @@ type starts struct {
 	metrics    *metrics.Metrics
 	log        *slog.Logger
 
-	parts parts
-	down  *teardown
-	ends  *ends
-	dhcp  *dhcpKeeper
-	tpms  *tpmKeeper
+	parts   parts
+	down    *teardown
+	ends    *ends
+	dhcp    *dhcpKeeper
+	helpers *helperKeeper
 }
 
-func newStarts(o Options, down *teardown, ends *ends, dhcp *dhcpKeeper, tpms *tpmKeeper, late *unanswered) *starts {
+func newStarts(o Options, down *teardown, ends *ends, dhcp *dhcpKeeper, helpers *helperKeeper, late *unanswered) *starts {
 	return &starts{
 		table: o.Table, sandboxes: o.Sandboxes, libvirtd: o.Connection, conditions: o.Conditions, events: o.Events,
-		metrics: o.Metrics, log: o.Logger, down: down, ends: ends, dhcp: dhcp, tpms: tpms,
+		metrics: o.Metrics, log: o.Logger, down: down, ends: ends, dhcp: dhcp, helpers: helpers,
 		parts: parts{
-			table: o.Table, groups: o.Groups, network: o.Network, consoles: o.Consoles, tpms: o.TPMs, disks: o.DiskAttacher,
+			table: o.Table, groups: o.Groups, network: o.Network, consoles: o.Consoles, tpms: o.TPMs, filesystems: o.Filesystems, disks: o.DiskAttacher,
 			domains: o.Domains, processes: o.Processes, agents: o.Agents, describer: o.Describer, layout: o.Layout,
 			resolvConf: o.ResolvConf, late: late, log: o.Logger,
 		},
@@ -92,7 +92,7 @@ func (s *starts) boot(ctx context.Context, one *start) error {
 		return s.undo(ctx, one, err)
 	}
 	s.dhcp.keep(v)
-	s.tpms.keep(v)
+	s.helpers.keep(v)
 	s.ends.watch(v)
 	s.conditions.SetState(v, begins(one.rec))
 	r := v.Record()

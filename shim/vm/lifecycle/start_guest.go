@@ -19,20 +19,21 @@ import (
 
 // parts are what the phases of a start work with.
 type parts struct {
-	table      *table.Table
-	groups     Groups
-	network    Network
-	consoles   Consoles
-	tpms       TPMs
-	disks      DiskAttacher
-	domains    starter
-	processes  Processes
-	agents     Agents
-	describer  Describer
-	layout     layout.Layout
-	resolvConf string
-	late       *unanswered
-	log        *slog.Logger
+	table       *table.Table
+	groups      Groups
+	network     Network
+	consoles    Consoles
+	tpms        TPMs
+	filesystems Filesystems
+	disks       DiskAttacher
+	domains     starter
+	processes   Processes
+	agents      Agents
+	describer   Describer
+	layout      layout.Layout
+	resolvConf  string
+	late        *unanswered
+	log         *slog.Logger
 }
 
 // start is one start under way: what each phase makes for those after it. A phase

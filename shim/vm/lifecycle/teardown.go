@@ -12,14 +12,15 @@ import (
 
 // teardown undoes what a start made. It works from the record alone.
 type teardown struct {
-	groups   Groups
-	network  Network
-	consoles Consoles
-	tpms     TPMs
-	layout   layout.Layout
-	disks    DiskAttacher
-	domains  ender
-	agents   Agents
+	groups      Groups
+	network     Network
+	consoles    Consoles
+	tpms        TPMs
+	filesystems Filesystems
+	layout      layout.Layout
+	disks       DiskAttacher
+	domains     ender
+	agents      Agents
 }
 
 // run undoes all phases of a VM's start, and updates r, which the caller writes.

@@ -5,6 +5,7 @@ import (
 
 	"github.com/nodevirt/nodevirt/shim/domain"
 	"github.com/nodevirt/nodevirt/shim/tpm"
+	"github.com/nodevirt/nodevirt/shim/virtiofs"
 	"github.com/nodevirt/nodevirt/shim/vm/lifecycle"
 	"github.com/nodevirt/nodevirt/shim/vm/vmtest"
 	"github.com/nodevirt/nodevirt/shim/vmspec"
@@ -55,6 +56,14 @@ func TestNetwork(t *testing.T) {
 	vmtest.TestNetwork(t, n, "/run/netns/pod")
 	if left := n.Left(); len(left) > 0 {
 		t.Error(left)
+	}
+}
+
+func TestFilesystems(t *testing.T) {
+	all := vmtest.NewFilesystems(&vmtest.Script{})
+	vmtest.TestFilesystems(t, all, virtiofs.Owner{ID: "c", Client: 2}, []virtiofs.Folder{{Path: "/a"}, {Path: "/b", ReadOnly: true}})
+	if left := all.Left(); len(left) > 0 {
+		t.Errorf("left %v", left)
 	}
 }
 
