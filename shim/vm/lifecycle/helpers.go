@@ -11,7 +11,7 @@ import (
 )
 
 // helper is a program that a VM needs as long as it runs. QEMU does not connect to another
-// one: that would not know what the guest has told the first.
+// one, which would not know the state that the guest has in the first.
 type helper struct {
 	name  string
 	used  func(r record.Container) bool
