@@ -23,8 +23,8 @@ func main() {
 
 // run returns only if it failed.
 func run(args []string) error {
-	if len(args) == 3 && args[0] == "share" {
-		return virtiofs.Enter(args[1], args[2])
+	if len(args) > 0 && args[0] == "share" {
+		return share(args[1:])
 	}
 	enter := rawview.Enter
 	if len(args) > 0 && args[0] == "convert" {
@@ -34,4 +34,11 @@ func run(args []string) error {
 		return errUsage
 	}
 	return enter(args[0])
+}
+
+func share(args []string) error {
+	if len(args) != 2 {
+		return errUsage
+	}
+	return virtiofs.Enter(args[0], args[1])
 }

@@ -8,7 +8,7 @@ import (
 
 // TestRun: the program says what it is for; a folder without a view starts nothing.
 func TestRun(t *testing.T) {
-	for _, args := range [][]string{nil, {"-help"}, {""}, {"a", "b"}} {
+	for _, args := range [][]string{nil, {"-help"}, {""}, {"a", "b"}, {"share", "a"}} {
 		if err := run(args); !errors.Is(err, errUsage) {
 			t.Errorf("%q: %v", args, err)
 		}

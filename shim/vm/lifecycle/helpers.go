@@ -58,7 +58,7 @@ func (k *helperKeeper) keepOne(ctx context.Context, v *table.VM, r record.Contai
 	if err := h.watch(ctx, r.ID); ctx.Err() != nil {
 		return
 	} else if err != nil {
-		log.Error("watching the process of "+h.name+" failed", "error", err)
+		log.Error("watching a helper process failed", "of", h.name, "error", err)
 		return
 	}
 	limited, cancel := context.WithTimeout(ctx, endTime)
