@@ -120,16 +120,18 @@ func (s *Servers) listen(ctx context.Context, o Owner, n int) (*os.File, error) 
 	return socket.File()
 }
 
-// firstID and rangeSize are the ids of user namespaces, above those of VMs, systemd, subuid and
-// Kubernetes. There are 32,767 ranges; no two VMs with different users below that share one.
+// The ids of user namespaces are above those of systemd, subuid, Kubernetes and, by default, VMs, and
+// below 1 << 31, from where programs such as ps show negative ones. VMs whose users are less than
+// ranges apart share no id.
 const (
-	firstID   = 1 << 31
+	firstID   = 0x72000000
 	rangeSize = 1 << 16
+	ranges    = (1<<31 - firstID) / rangeSize
 )
 
 // privateIDs are the ids of the VM whose QEMU has a user.
 func privateIDs(client uint32) syscall.SysProcIDMap {
-	return syscall.SysProcIDMap{HostID: firstID + int(client%(firstID/rangeSize-1))*rangeSize, Size: rangeSize}
+	return syscall.SysProcIDMap{HostID: firstID + int(client%ranges)*rangeSize, Size: rangeSize}
 }
 
 // oneID makes root of the namespace one user of the node.

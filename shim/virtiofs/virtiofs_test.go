@@ -77,7 +77,7 @@ func TestConfinement(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	root := 1<<31 + client%(1<<15-1)<<16
+	root := 0x72000000 + client%3584<<16
 	for n, pid := range pids {
 		proc := fmt.Sprintf("/proc/%d", pid)
 		status, err := os.ReadFile(proc + "/status")
