@@ -107,6 +107,24 @@ func TestConfinement(t *testing.T) {
 	}
 }
 
+// TestOneUser: on a file system without ID-mapped mounts, such as sysfs, virtiofsd has the rights of one user.
+func TestOneUser(t *testing.T) {
+	needs.Parts(t, "virtiofsd, and root")
+	all, _ := servers(t, virtiofs.Programs()...)
+	err := all.Start(t.Context(), owner(), []virtiofs.Folder{{Path: "/sys/kernel", ReadOnly: true}}, func(pid int) error {
+		for file, want := range map[string]string{"uid_map": "0 107 1", "gid_map": "0 107 1"} {
+			text, err := os.ReadFile(fmt.Sprintf("/proc/%d/%s", pid, file))
+			if got := strings.Join(strings.Fields(string(text)), " "); err != nil || got != want {
+				t.Errorf("%s is %q, %v, want %q", file, got, err, want)
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		t.Error(err)
+	}
+}
+
 // TestFailures: an error names the folder or the remedy, and leaves nothing.
 func TestFailures(t *testing.T) {
 	needs.Parts(t, "root")
