@@ -1,0 +1,23 @@
+package handover
+
+import (
+	"context"
+	"fmt"
+)
+
+// turn lets one goroutine at a time change a migration. A goroutine waits no longer
+// than its context, since the one before may wait for libvirt.
+type turn chan struct{}
+
+func newTurn() turn { return make(turn, 1) }
+
+func (t turn) take(ctx context.Context) error {
+	select {
+	case t <- struct{}{}:
+		return nil
+	case <-ctx.Done():
+		return fmt.Errorf("wait for the migration's step in progress: %w", context.Cause(ctx))
+	}
+}
+
+func (t turn) end() { <-t }
