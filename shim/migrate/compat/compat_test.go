@@ -1,0 +1,186 @@
+package compat
+
+import (
+	"encoding/json"
+	"errors"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"gotest.tools/v3/golden"
+	"libvirt.org/go/libvirtxml"
+)
+
+// own is the target's domain, as the shim describes it. live is the source's, as libvirt
+// returns it.
+const (
+	own = `<domain type="qemu">
+  <name>vm</name>
+  <os><type arch="x86_64" machine="q35">hvm</type></os>
+  <cpu mode="host-model" check="partial"><topology sockets="1" dies="1" cores="2" threads="1"></topology></cpu>
+  <devices>
+    <disk type="file" device="disk">
+      <source file="/target/disk" fdgroup="disk-0"></source><target dev="vda" bus="virtio"></target>
+    </disk>
+    <controller type="usb" model="none"></controller>
+    <controller type="scsi" model="virtio-scsi"><driver iothread="1"></driver></controller>
+    <interface type="ethernet"><mac address="02:00:00:00:00:0A"></mac><target dev="tap-target" managed="no"></target></interface>
+    <rng model="virtio"><backend model="random">/dev/urandom</backend></rng>
+    <memballoon model="virtio"></memballoon>
+  </devices>
+</domain>`
+	live = `<domain type="qemu">
+  <name>vm</name>
+  <os><type arch="x86_64" machine="pc-q35-7.2">hvm</type></os>
+  <cpu mode="custom" match="exact" check="full"><model fallback="forbid">EPYC-Rome</model><vendor>AMD</vendor>
+    <topology sockets="9" dies="1" cores="9" threads="9"/><feature policy="require" name="x2apic"/><feature policy="disable" name="svm"/></cpu>
+  <devices>
+    <emulator>/hostile</emulator>
+    <disk type="file" device="disk"><source file="/etc/shadow"/><target dev="vda" bus="virtio"/>
+      <address type="pci" domain="0x0000" bus="0x03" slot="0x00" function="0x0"/></disk>
+    <controller type="usb" index="0" model="none"/>
+    <controller type="pci" index="0" model="pcie-root"/>
+    <controller type="pci" index="1" model="pcie-root-port"><model name="pcie-root-port"/><target chassis="1" port="0x10"/>
+      <address type="pci" domain="0x0000" bus="0x00" slot="0x02" function="0x0" multifunction="on"/></controller>
+    <controller type="scsi" index="0" model="virtio-scsi"><address type="pci" domain="0x0000" bus="0x02" slot="0x00" function="0x0"/></controller>
+    <controller type="sata" index="0"><address type="pci" domain="0x0000" bus="0x00" slot="0x1f" function="0x2"/></controller>
+    <controller type="virtio-serial" index="0"><address type="pci" domain="0x0000" bus="0x07" slot="0x00" function="0x0"/></controller>
+    <interface type="ethernet"><mac address="02:00:00:00:00:0a"/><target dev="tap-source"/>
+      <address type="pci" domain="0x0000" bus="0x01" slot="0x00" function="0x0"/></interface>
+    <rng model="virtio"><backend model="random">/dev/sda</backend><address type="pci" domain="0x0000" bus="0x06" slot="0x00" function="0x0"/></rng>
+    <memballoon model="virtio"><address type="pci" domain="0x0000" bus="0x05" slot="0x00" function="0x0"/></memballoon>
+  </devices>
+</domain>`
+)
+
+func TestApply(t *testing.T) {
+	data, err := Encode(live)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s, err := Decode(data)
+	if err != nil {
+		t.Fatal(err)
+	}
+	got, err := Apply(own, s)
+	if err != nil {
+		t.Fatal(err)
+	}
+	golden.Assert(t, got, "applied.xml")
+}
+
+// TestHostileShapes has what Decode and Apply refuse.
+func TestHostileShapes(t *testing.T) {
+	data, err := Encode(live)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, change := range map[string]func(*Shape){
+		"an element":             func(s *Shape) { s.Machine = "q35'><kernel>/etc/shadow</kernel>" },
+		"an option of QEMU's":    func(s *Shape) { s.Machine = "pc-q35-7.2,accel=kvm" },
+		"another board":          func(s *Shape) { s.Machine = "pc-i440fx-7.2" },
+		"no machine":             func(s *Shape) { s.Machine = "" },
+		"host-model":             func(s *Shape) { s.CPU.Mode = "host-model" },
+		"a CPU with an option":   func(s *Shape) { s.CPU.Model = "max,pmu=on" },
+		"a policy":               func(s *Shape) { s.CPU.Features[0].Policy = "x" },
+		"a feature":              func(s *Shape) { s.CPU.Features[0].Name = "a b" },
+		"many features":          func(s *Shape) { s.CPU.Features = make([]Feature, maxFeatures+1) },
+		"a controller's type":    func(s *Shape) { s.Controllers[0].Type = "xenbus" },
+		"a controller's model":   func(s *Shape) { s.Controllers[0].Model = "vfio" },
+		"a controller twice":     func(s *Shape) { s.Controllers[1] = s.Controllers[0] },
+		"a high index":           func(s *Shape) { s.Controllers[0].Index = 256 },
+		"a high chassis":         func(s *Shape) { s.Controllers[2].Chassis = 256 },
+		"a high port":            func(s *Shape) { s.Controllers[2].Port = new(uint(256)) },
+		"a controller's address": func(s *Shape) { s.Controllers[2].Address.Slot = 32 },
+		"a high bus":             func(s *Shape) { s.Addresses["disk/vda"] = Address{Bus: 256} },
+		"a high function":        func(s *Shape) { s.Addresses["disk/vda"] = Address{Function: 8} },
+		"multifunction":          func(s *Shape) { s.Addresses["disk/vda"] = Address{MultiFunction: "yes"} },
+		"a missing device":       func(s *Shape) { s.Addresses["disk/vdb"] = Address{} },
+		"a host device":          func(s *Shape) { s.Addresses["hostdev/0"] = Address{} },
+		"a path":                 func(s *Shape) { s.Addresses["disk/../../x"] = Address{} },
+		"many devices":           func(s *Shape) { s.Controllers = make([]Controller, maxDevices+1) },
+	} {
+		var s Shape
+		if err := json.Unmarshal(data, &s); err != nil {
+			t.Fatal(err)
+		}
+		change(&s)
+		changed, err := json.Marshal(s)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if s, err = Decode(changed); err == nil {
+			_, err = Apply(own, s)
+		}
+		if !errors.Is(err, ErrShape) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	for name, text := range map[string]string{
+		"nothing":       "",
+		"no object":     "[]",
+		"another field": `{"machine":"pc-q35-7.2","cpu":{"mode":"maximum"},"emulator":"/bin/sh"}`,
+		"more":          string(data) + "{}",
+		"too long":      strings.Repeat(" ", maxEncoded+1),
+		"a negative":    `{"machine":"pc-q35-7.2","cpu":{"mode":"maximum"},"addresses":{"disk/vda":{"bus":-1}}}`,
+	} {
+		if _, err := Decode([]byte(text)); !errors.Is(err, ErrShape) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	for _, text := range []string{"", "<domain/>", "<domain><os><type machine='q35'>hvm</type></os></domain>"} {
+		if _, err := Encode(text); err == nil {
+			t.Errorf("%q has a shape", text)
+		}
+	}
+}
+
+// FuzzShape checks that no shape changes anything of the target's domain but the machine,
+// the CPU, controllers and PCI addresses.
+func FuzzShape(f *testing.F) {
+	data, err := Encode(live)
+	if err != nil {
+		f.Fatal(err)
+	}
+	f.Add(data)
+	f.Add([]byte(`{"machine":"pc-q35-9.1","cpu":{"mode":"maximum"},"addresses":{"disk/vda":{"bus":7,"slot":31,"function":7,"multifunction":"on"}}}`))
+	want := rest(f, own)
+	f.Fuzz(func(t *testing.T, data []byte) {
+		s, err := Decode(data)
+		if err != nil {
+			return
+		}
+		text, err := Apply(own, s)
+		if err != nil {
+			return
+		}
+		if diff := cmp.Diff(want, rest(t, text)); diff != "" {
+			t.Error(diff)
+		}
+		if strings.Count(text, "<") > strings.Count(own, "<")+8*(len(s.Controllers)+len(s.Addresses)+len(s.CPU.Features)+4) {
+			t.Errorf("elements from nowhere:\n%s", text)
+		}
+	})
+}
+
+// rest returns a domain without what a shape may change.
+func rest(t testing.TB, text string) string {
+	t.Helper()
+	var d libvirtxml.Domain
+	if err := d.Unmarshal(text); err != nil {
+		t.Fatal(err)
+	}
+	d.OS.Type.Machine, d.CPU.Mode, d.CPU.Match, d.CPU.Check, d.CPU.Migratable, d.CPU.Vendor = "", "", "", "", "", ""
+	d.CPU.Model, d.CPU.Features, d.Devices.Controllers = nil, nil, nil
+	for _, at := range addresses(d.Devices) {
+		if *at != nil && (*at).PCI == nil {
+			t.Error("an address that is not of PCI")
+		}
+		*at = nil
+	}
+	out, err := d.Marshal()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return out
+}
