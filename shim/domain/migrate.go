@@ -16,33 +16,52 @@ func (l *Lifecycle) Associate(ctx context.Context, uuid string, files map[string
 	if err != nil {
 		return nil, &failure{op: "pass files of", object: object, detail: err}
 	}
-	conn, err := await(ctx, "pass files of", object, func() (*libvirt.Connect, error) {
-		defer groups.close()
-		conn, err := libvirt.NewConnect(l.conn.uri)
-		if err != nil {
-			return nil, &failure{op: "pass files of", object: object, kind: ErrUnavailable, detail: plain(err)}
-		}
-		err = l.associate(conn, uuid, groups)
-		if err == nil && ctx.Err() == nil {
-			return conn, nil
-		}
-		alive := isAlive(conn)
-		conn.Close()
-		return nil, &failure{op: "pass files of", object: object, kind: kindOf(err, alive), detail: plain(err)}
-	})
-	if err != nil {
-		return nil, err
+	type result struct {
+		conn *libvirt.Connect
+		err  error
 	}
-	return func() { conn.Close() }, nil
+	done := make(chan result)
+	go func() {
+		defer groups.close()
+		conn, err := associated(l.conn.uri, uuid, groups)
+		select {
+		case done <- result{conn, err}:
+		case <-ctx.Done():
+			if conn != nil {
+				conn.Close()
+			}
+		}
+	}()
+	select {
+	case r := <-done:
+		if r.err != nil {
+			return nil, r.err
+		}
+		return func() { r.conn.Close() }, nil
+	case <-ctx.Done():
+		return nil, expired(ctx, "pass files of", object)
+	}
 }
 
-func (*Lifecycle) associate(conn *libvirt.Connect, uuid string, groups fdGroups) error {
-	dom, err := conn.LookupDomainByUUIDString(uuid)
+// associated returns the connection that has passed the files.
+func associated(uri, uuid string, groups fdGroups) (*libvirt.Connect, error) {
+	failed := &failure{op: "pass files of", object: "domain " + uuid}
+	conn, err := libvirt.NewConnect(uri)
 	if err != nil {
-		return err
+		failed.kind, failed.detail = ErrUnavailable, plain(err)
+		return nil, failed
 	}
-	defer dom.Free()
-	return groups.associate(dom)
+	dom, err := conn.LookupDomainByUUIDString(uuid)
+	if err == nil {
+		err = groups.associate(dom)
+		dom.Free()
+	}
+	if err != nil {
+		failed.kind, failed.detail = kindOf(err, isAlive(conn)), plain(err)
+		conn.Close()
+		return nil, failed
+	}
+	return conn, nil
 }
 
 // MigratableXML returns a running domain's XML, as another node's libvirt can read it.
