@@ -180,7 +180,7 @@ func move(t *testing.T, from, to *end) {
 	}
 }
 
-// remembers checks the guest's memory and disk. Its disk is read anew.
+// remembers checks the guest's memory and disk. It reads the disk without its cache.
 func remembers(t *testing.T, console *shell) {
 	t.Helper()
 	got := console.run(t, "echo 3 > /proc/sys/vm/drop_caches; echo $NOTE; dd if=/dev/vda bs=7 count=1 skip=0 iflag=skip_bytes 2>/dev/null; dd if=/dev/vda bs=512 skip=100 count=1 2>/dev/null | head -c 7")

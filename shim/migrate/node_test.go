@@ -213,7 +213,7 @@ func (e *end) boot(t *testing.T) {
 	if _, err := e.Start(t.Context(), e.id.String(), e.files); err != nil {
 		t.Fatal(err)
 	}
-	if err := e.Lifecycle.Resume(t.Context(), e.id.String()); err != nil {
+	if err := e.Resume(t.Context(), e.id.String()); err != nil {
 		t.Fatal(err)
 	}
 	for range 6000 {

@@ -33,6 +33,7 @@ func layers() [][]string {
 		{"shim/vm/report"},
 		{"shim/vm/resources", "shim/vm/table"},
 		{"shim/metrics", "shim/share", "shim/vminfo"},
+		{"shim/migrate"},
 		{"shim/disk/...", "shim/vm/event", "shim/vmfile"},
 		{"shim/config", "shim/domain", "shim/record", "shim/seed"},
 		{"shim/credential"},
@@ -47,7 +48,8 @@ func layers() [][]string {
 		{
 			"controller/aggregated", "controller/certs", "controller/datavolume", "controller/index", "controller/replicas", "deploy", "deploy/image", "imageunpack", "imageunpack/confine",
 			"imageunpack/iscsi/outage", "netsetup/reach", "shim/agent", "shim/cgroup", "shim/console/...", "shim/domain/accel",
-			"shim/fields/...", "shim/iso", "shim/podstatus/condition", "shim/stream", "shim/vm/background", "shim/vm/vmerrors",
+			"shim/fields/...", "shim/iso", "shim/migrate/compat", "shim/migrate/handover", "shim/migrate/link", "shim/migrate/rpc",
+			"shim/podstatus/condition", "shim/stream", "shim/vm/background", "shim/vm/vmerrors",
 			"shim/supervise", "shim/uefi",
 		},
 	}

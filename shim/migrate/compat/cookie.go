@@ -31,7 +31,7 @@ func CheckCookie(cookie []byte, vm string) error {
 	text := bytes.TrimSuffix(cookie, []byte{0})
 	d := xml.NewDecoder(bytes.NewReader(text))
 	var path []string
-	var id string
+	var id []byte
 	for {
 		token, err := d.Token()
 		if errors.Is(err, io.EOF) {
@@ -50,13 +50,13 @@ func CheckCookie(cookie []byte, vm string) error {
 			path = path[:len(path)-1]
 		case xml.CharData:
 			if len(path) == 2 && path[1] == "uuid" {
-				id += string(token)
+				id = append(id, token...)
 			}
 		case xml.Directive, xml.ProcInst:
 			return fmt.Errorf("%w: libvirt's cookie has a directive", ErrShape)
 		}
 	}
-	if id != vm {
+	if string(id) != vm {
 		return fmt.Errorf("%w: libvirt's cookie is of VM %.80q", ErrShape, id)
 	}
 	return nil

@@ -41,8 +41,7 @@ func TestCheckCookie(t *testing.T) {
 func FuzzCheckCookie(f *testing.F) {
 	f.Add([]byte(goodCookie))
 	f.Fuzz(func(t *testing.T, data []byte) {
-		if err := CheckCookie(data, testVM); err == nil && len(data) > 0 &&
-			(!strings.Contains(string(data), "qemu-migration") || strings.Contains(string(data), "<!ENTITY") && !strings.Contains(string(data), "<!--")) {
+		if CheckCookie(data, testVM) == nil && len(data) > 0 && !strings.Contains(string(data), "qemu-migration") {
 			t.Errorf("accepted: %q", data)
 		}
 	})

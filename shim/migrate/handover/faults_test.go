@@ -276,7 +276,7 @@ func TestTornRecord(t *testing.T) {
 					synctest.Test(t, func(t *testing.T) {
 						w := newWorld()
 						torn, killed := false, false
-						w.fault = func(p *process, at string) {
+						w.fault = func(_ *process, at string) {
 							switch {
 							case at == side+" before write "+write && !torn:
 								torn = true

@@ -88,7 +88,7 @@ func (l *Listener) Run(ctx context.Context) error {
 }
 
 // introduce completes the handshake and reads the stream's kind.
-func (l *Listener) introduce(ctx context.Context, conn net.Conn) (*tls.Conn, Stream, error) {
+func (l *Listener) introduce(ctx context.Context, conn net.Conn) (net.Conn, Stream, error) {
 	if err := conn.SetDeadline(time.Now().Add(introduction)); err != nil {
 		return nil, 0, err
 	}

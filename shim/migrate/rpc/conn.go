@@ -85,7 +85,7 @@ func (c *Conn) open(ctx context.Context) error {
 }
 
 // Close ends the connection, also during a call.
-func (c *Conn) Close() error { return c.conn.Close() }
+func (c *Conn) Close() { c.conn.Close() }
 
 // call sends a call and returns its answer's decoder.
 func (c *Conn) call(ctx context.Context, procedure uint32, arguments encoder) (*decoder, error) {

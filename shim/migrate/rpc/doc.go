@@ -7,7 +7,7 @@
 // libvirt's library has no functions for single phases: a client of the library either
 // connects to both libvirtds, or lets the source's libvirtd connect to the target's.
 // Either needs a libvirt socket that reaches another node, which makes root of one node
-// root of the other. With single calls, each shim talks to the libvirtd of its own node,
+// root of the other. With single calls, each shim calls the libvirtd on its node,
 // and the shims exchange libvirt's cookies.
 //
 // The protocol is the stable one between libvirt's own client and libvirtd (program
