@@ -43,7 +43,7 @@ type end struct {
 func newEnd(t *testing.T, id uuid.UUID, uid uint32) *end {
 	t.Helper()
 	n := node.ForTest(t, node.Options{Components: []string{node.Libvirtd}})
-	d := domain.NewDriver(n.LibvirtURI(), filepath.Join(n.Dir(), "run", "libvirt"), slog.New(slog.NewTextHandler(t.Output(), nil)))
+	d := domain.NewDriver(n.LibvirtURI(), filepath.Join(n.Dir(), "run", "libvirt"), slog.New(slog.NewTextHandler(t.Output(), &slog.HandlerOptions{Level: slog.LevelError})))
 	ctx, cancel := context.WithCancel(context.WithoutCancel(t.Context()))
 	done := make(chan error, 1)
 	go func() { done <- d.Connection.Run(ctx) }()
@@ -210,10 +210,13 @@ func (e *end) boot(t *testing.T) {
 	if err := e.Define(t.Context(), e.xml); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := e.Start(t.Context(), e.id.String(), e.files); err != nil {
+	// Not Start, which finds no process of another PID namespace.
+	release, err := e.Associate(t.Context(), e.id.String(), e.files)
+	if err != nil {
 		t.Fatal(err)
 	}
-	if err := e.Resume(t.Context(), e.id.String()); err != nil {
+	defer release()
+	if _, err := e.node.Output(t.Context(), "virsh", "start", "vm"); err != nil {
 		t.Fatal(err)
 	}
 	for range 6000 {

@@ -172,13 +172,19 @@ func (s *Source) Keep(ctx context.Context) error {
 		return nil
 	case err != nil:
 		return err
-	case state.Status == domain.StatusPaused && state.Reason == domain.ReasonMigrated:
+	case stopped(state):
 		err = s.vm.Domains.Resume(ctx, s.uuid())
 	}
 	if errors.Is(err, domain.ErrNotRunning) || errors.Is(err, domain.ErrNotFound) {
 		err = nil // the guest ended
 	}
 	return errors.Join(err, s.vm.Sockets.Remove())
+}
+
+// stopped reports whether libvirt's job stopped the guest. A libvirtd that restarted
+// since may not know the reason.
+func stopped(s domain.State) bool {
+	return s.Status == domain.StatusPaused && (s.Reason == domain.ReasonMigrated || s.Reason == domain.ReasonOther)
 }
 
 // Leave ends QEMU. libvirtd reports the end as a migration if it can confirm it.
