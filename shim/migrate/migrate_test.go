@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -120,9 +121,11 @@ func TestMigration(t *testing.T) {
 			why := errors.New("cancelled")
 			var m *migration
 			var once sync.Once
+			var reached atomic.Bool
 			m = newMigration(t, a, b, never(t, a, b, func(s handover.Step) {
 				if s == step {
 					once.Do(func() {
+						reached.Store(true)
 						cancel(why)
 						if step == handover.StepReceived { // too late for the source, not for the target
 							if err := m.target.Refuse(t.Context(), why.Error()); err != nil {
@@ -146,9 +149,12 @@ func TestMigration(t *testing.T) {
 			if !a.running(t) || b.running(t) {
 				t.Error("the guest does not run on the source alone")
 			}
+			if !reached.Load() {
+				t.Error("the step was not reached")
+			}
 			remembers(t, console)
-			b.remake(t)
 		})
+		b.remake(t)
 	}
 	move(t, a, b)
 	a.remake(t)

@@ -122,7 +122,9 @@ func (t *Target) step(ctx context.Context, m message) (message, error) {
 		t.observe(StepPreparing)
 		cookie, err := t.vm.Prepare(ctx, m.Cookie)
 		t.progress = prepared
-		t.observe(StepReady)
+		if err == nil {
+			t.observe(StepReady)
+		}
 		return message{Kind: kindDone, Cookie: cookie}, err
 	case m.Kind == kindAlive && t.progress == prepared:
 		return message{Kind: kindDone}, nil
