@@ -138,6 +138,10 @@ func newVMs(ctx context.Context, c config.Config, log *slog.Logger, backend *grp
 		return nil, nil, err
 	}
 	log.Info("accelerator", "setting", c.VM.Accelerator, "used", accelerator, "why", why)
+	emulator, err := emulatorOf(c, log)
+	if err != nil {
+		return nil, nil, err
+	}
 	records, err := record.Open(c.Root)
 	if err != nil {
 		return nil, nil, err
@@ -200,7 +204,7 @@ func newVMs(ctx context.Context, c config.Config, log *slog.Logger, backend *grp
 		Logger:         log,
 		RuntimeHandler: c.Handler,
 		Accelerator:    accelerator,
-		Emulator:       c.VM.Emulator,
+		Emulator:       emulator,
 		DomainLogs:     c.Libvirt.Log,
 		ConsoleDir:     filepath.Join(c.Run, "consoles"),
 		AgentDir:       filepath.Join(c.Run, "agents"),

@@ -67,6 +67,8 @@ type VM struct {
 	Accelerator string `toml:"accelerator"`
 	// Emulator is the path of QEMU.
 	Emulator string `toml:"emulator"`
+	// Landlock is auto, require or off: whether the kernel limits QEMU to its VM's files.
+	Landlock string `toml:"landlock"`
 	// OverheadMemory is the memory that QEMU may use beside the guest's RAM if the
 	// RuntimeClass sets no overhead, as a Kubernetes quantity.
 	OverheadMemory Quantity `toml:"overhead_memory"`
@@ -85,6 +87,15 @@ type VM struct {
 	// network, where it may be another pod's.
 	PodNetworkMAC bool `toml:"pod_network_mac"`
 }
+
+// The values of VM.Landlock.
+const (
+	// LandlockAuto uses Landlock if the kernel supports it, LandlockRequire keeps the shim
+	// from starting otherwise, and LandlockOff does not use it.
+	LandlockAuto    = "auto"
+	LandlockRequire = "require"
+	LandlockOff     = "off"
+)
 
 // Disks configures how registry disks reach their VMs.
 type Disks struct {
@@ -177,6 +188,7 @@ func Default() Config {
 		VM: VM{
 			Accelerator:    "auto",
 			Emulator:       "/usr/bin/qemu-system-x86_64",
+			Landlock:       LandlockAuto,
 			OverheadMemory: 256 << 20,
 			LogLimit:       128 << 20,
 			// The largest file of ext4 with 4 KiB blocks, where overlays are.
@@ -282,6 +294,11 @@ func (c Config) check() error {
 	case "auto", "kvm", "tcg":
 	default:
 		errs = append(errs, fmt.Errorf("vm.accelerator: %q is none of auto, kvm, tcg", c.VM.Accelerator))
+	}
+	switch c.VM.Landlock {
+	case LandlockAuto, LandlockRequire, LandlockOff:
+	default:
+		errs = append(errs, fmt.Errorf("vm.landlock: %q is none of auto, require, off", c.VM.Landlock))
 	}
 	// UnmarshalText does not check a quantity that is written as a number.
 	if c.VM.OverheadMemory < 0 || c.VM.OverheadMemory > maxPlain {

@@ -132,6 +132,7 @@ func TestErrors(t *testing.T) {
 		"empty handler":          `handler = ""`,
 		"handler of containerd":  "handler = 'runc'\n[containerd]\nsandbox_handler = 'runc'",
 		"accelerator":            "[vm]\naccelerator = 'hvf'",
+		"landlock":               "[vm]\nlandlock = 'on'",
 		"quantity":               "[vm]\noverhead_memory = '256 megs'",
 		"negative quantity":      "[vm]\noverhead_memory = '-1Mi'",
 		"huge quantity":          "[vm]\noverhead_memory = '8Ei'",

@@ -7,6 +7,7 @@ import (
 	"github.com/google/uuid"
 	"libvirt.org/go/libvirtxml"
 
+	"github.com/nodevirt/nodevirt/shim/domain/landlock"
 	"github.com/nodevirt/nodevirt/shim/vmspec"
 )
 
@@ -90,10 +91,13 @@ func arguments(desc Description) (*libvirtxml.DomainQEMUCommandline, error) {
 	for _, t := range desc.ACPITables { // libvirt 9.0 knows SLIC alone
 		args = append(args, "-acpitable", "sig="+t.Signature+",file="+strings.ReplaceAll(t.Path, ",", ",,"))
 	}
-	if len(args) == 0 {
-		return nil, nil
+	files, err := filesOf(desc).Encode()
+	if err != nil {
+		return nil, err
 	}
-	line := &libvirtxml.DomainQEMUCommandline{}
+	line := &libvirtxml.DomainQEMUCommandline{
+		Envs: []libvirtxml.DomainQEMUCommandlineEnv{{Name: landlock.Variable, Value: files}},
+	}
 	for _, a := range args {
 		line.Args = append(line.Args, libvirtxml.DomainQEMUCommandlineArg{Value: a})
 	}

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"net"
 	"os"
+	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
@@ -20,12 +21,14 @@ import (
 type intruder struct {
 	t        *testing.T
 	uid, gid int
+	// qemu is the process id of the QEMU whose limits to files it has, 0 without.
+	qemu int
 }
 
 func (c *container) intruder() intruder {
 	c.t.Helper()
 	d := c.info().VM.Domain
-	return intruder{c.t, d.UID, d.GID}
+	return intruder{t: c.t, uid: d.UID, gid: d.GID}
 }
 
 // succeeds returns which of the actions did not fail; see programs/intruder.
@@ -38,8 +41,17 @@ func (i intruder) succeeds(actions ...string) (done []string) {
 	file, err := os.Open(program.From) // the user can't enter its folder
 	assert.NilError(i.t, err)
 	defer file.Close()
+	path := "/proc/self/fd/3"
+	if i.qemu != 0 {
+		path = inPlaceOfQEMU(i.t, program)
+	}
 	cmd := suite.Command(i.t.Context(), "setpriv", fmt.Sprint("--reuid=", i.uid), fmt.Sprint("--regid=", i.gid), "--clear-groups",
-		"--no-new-privs", "--bounding-set=-all", "--inh-caps=-all", "/proc/self/fd/3")
+		"--no-new-privs", "--bounding-set=-all", "--inh-caps=-all", path)
+	if i.qemu != 0 {
+		env, err := os.ReadFile(filepath.Join(procOf(i.qemu), "environ"))
+		assert.NilError(i.t, err)
+		cmd.Env = append(cmd.Env, strings.Split(strings.TrimSuffix(string(env), "\x00"), "\x00")...)
+	}
 	cmd.ExtraFiles = []*os.File{file}
 	cmd.Stdin = strings.NewReader(strings.Join(actions, "\n") + "\n")
 	out, err := cmd.Output()
@@ -71,7 +83,7 @@ func TestABrokenQEMUHasNoNetwork(t *testing.T) {
 		actions = append(actions, "tcp "+l.Addr().String(), "udp "+l.Addr().String())
 	}
 	// An ordinary user reaches all, as would a VM's without the rules.
-	ordinary := intruder{t, 64001, 64001}
+	ordinary := intruder{t: t, uid: 64001, gid: 64001}
 	if got := ordinary.succeeds(actions...); !slices.Equal(got, actions) {
 		t.Errorf("an ordinary user reaches %q of %q", got, actions)
 	}

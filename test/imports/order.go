@@ -48,6 +48,7 @@ func layers() [][]string {
 		{
 			"controller/aggregated", "controller/certs", "controller/datavolume", "controller/index", "controller/replicas", "deploy", "deploy/image", "imageunpack", "imageunpack/confine",
 			"imageunpack/iscsi/outage", "netsetup/reach", "shim/agent", "shim/cgroup", "shim/console/...", "shim/domain/accel",
+			"shim/domain/landlock",
 			"shim/fields/...", "shim/iso", "shim/migrate/compat", "shim/migrate/handover", "shim/migrate/link", "shim/migrate/rpc",
 			"shim/podstatus/condition", "shim/stream", "shim/vm/background", "shim/vm/vmerrors",
 			"shim/supervise", "shim/uefi",

@@ -133,7 +133,7 @@ func (o Options) shim(v config.Node) (Component, error) {
 	}
 	return Component{
 		Name:  Shim,
-		Args:  []string{filepath.Join(o.Bin, "nodevirt-shim"), "-config", o.etc("nodevirt-shim.toml")},
+		Args:  []string{filepath.Join(Programs, "nodevirt-shim"), "-config", o.etc("nodevirt-shim.toml")},
 		Files: map[string]string{o.etc("nodevirt-shim.toml"): text},
 		Ready: func(ctx context.Context, n *Node) error { return n.pingCRI(ctx, n.ShimSocket()) },
 	}, nil

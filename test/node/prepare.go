@@ -14,6 +14,10 @@ import (
 	"github.com/nodevirt/nodevirt/test/node/supervisor"
 )
 
+// Programs is the folder of built programs in the node. VMs' users execute one of them, and may not be able
+// to enter the checkout.
+const Programs = "/run/bin"
+
 // prepare makes the folders of a node that is about to start, and empties those that a machine
 // that boots finds empty too.
 func (o Options) prepare(ctx context.Context) error {
@@ -37,6 +41,7 @@ func (o Options) prepare(ctx context.Context) error {
 			{From: o.path("log", "libvirt"), To: "/var/log/libvirt"},
 			{From: filepath.Join(o.Cache, "libvirt"), To: "/var/cache/libvirt"},
 			{From: o.path("cni"), To: "/var/lib/cni"},
+			{From: o.Bin, To: Programs},
 		}, o.Binds...),
 	}
 	dirs := []string{o.run("containerd"), o.run("libvirt"), o.run("nodevirt"), o.run(tgtdFolder), o.path("cwd"), o.path("nodevirt")}

@@ -23,7 +23,7 @@ import (
 type user struct {
 	*testing.T
 	n *node.Node
-	// program is the path of bin/nodevirt.
+	// program is the path of nodevirt in the node.
 	program string
 }
 
@@ -36,9 +36,7 @@ type result struct {
 func newUser(t *testing.T) user {
 	t.Helper()
 	n := node.ForTest(t, node.Options{Subnet: netip.MustParsePrefix("10.97.0.0/16")})
-	bin, err := node.CheckoutBin()
-	assert.NilError(t, err)
-	return user{t, n, filepath.Join(bin, "nodevirt")}
+	return user{t, n, filepath.Join(node.Programs, "nodevirt")}
 }
 
 // try runs nodevirt, whatever its exit code is.

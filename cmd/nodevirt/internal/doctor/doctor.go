@@ -77,6 +77,7 @@ func checks() []check {
 		{name: "nft", do: checkNft},
 		{name: "kernel network", do: checkKernelNetwork},
 		{name: "VMs' reach", do: checkReach, optional: true},
+		{name: "VMs' files", do: checkLandlock, optional: true},
 		{name: "cgroups", do: checkCgroups},
 		{name: "root folder", do: checkRootFolder},
 		{name: "containerd", do: checkContainerd},
