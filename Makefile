@@ -2,7 +2,7 @@
 
 SHELL := /bin/sh
 .DEFAULT_GOAL := help
-.PHONY: help build controller image man tools kubernetes storage packages run down shell status cluster cluster-down cluster-shell \
+.PHONY: help build controller image man packages-deb release test-packages tools kubernetes storage packages run down shell status cluster cluster-down cluster-shell \
 	unit test test-critest test-cluster test-kubevirt test-faults test-fuzz-cri test-many test-soak fuzz bench bench-cluster generate lint clean
 
 BIN     := $(CURDIR)/bin
@@ -59,6 +59,21 @@ image: controller ## Build the controller's image, without docker; FLAGS='-name 
 man: build ## Write the nodevirt command's man pages into bin/man/
 	@rm -rf $(BIN)/man
 	$(BIN)/nodevirt man $(BIN)/man
+
+# Reproducible, like the controller. They link libvirt, so they run where its library and glibc are not older.
+PACKAGES = $(BIN)/packages
+packages-deb: packages ## Write the .deb and .rpm packages of this commit into bin/packages/
+	@test/tools/build nfpm
+	@rm -rf $(PACKAGES) && mkdir -p $(PACKAGES)/programs
+	CGO_ENABLED=1 go build -tags $(TAGS) -trimpath -buildvcs=false -ldflags '-s -w -buildid= -X main.version=$(VERSION)' \
+		-o $(PACKAGES)/programs/ ./cmd/nodevirt ./cmd/nodevirt-shim ./cmd/nodevirt-view
+	VERSION='$(VERSION)' deploy/packages/build $(PACKAGES) $(PACKAGES)/programs
+
+# The name of the controller's image in a release's manifests and chart.
+IMAGE ?= registry.example.com/nodevirt/nodevirt-controller
+release: packages-deb controller ## Write all files of a release into bin/release/; VERSION=v1.2.3 IMAGE=HOST/NAME FLAGS=-push
+	@test/tools/build render
+	VERSION='$(VERSION)' IMAGE='$(IMAGE)' FLAGS='$(FLAGS)' deploy/release/build $(BIN)/release $(PACKAGES)
 
 tools: ## Build containerd, runc, crictl and Multus at their pinned versions into bin/
 	@test/tools/build
@@ -120,6 +135,10 @@ test-many: packages tools build ## Run VMs beside ordinary containers; MANY=1000
 test-soak: packages tools build ## Run VMs one after the other, and look for growth; MINUTES=10
 	go vet -tags $(TAGS),faults,soak ./test/faults
 	$(FAULTS) -tags $(TAGS),faults,soak -run 'TestSoak$$' ./test/faults -minutes $(MINUTES)
+
+test-packages: packages-deb ## Check the packages, and install, upgrade and purge them in a folder; needs lintian and rpm
+	go vet -tags $(TAGS),packages ./test/packages
+	$(BIN)/gotest -tags $(TAGS),packages -count 1 -timeout $(TIMEOUT) $(FLAGS) ./test/packages
 
 # -v prints the table.
 test-critest: packages tools kubernetes build ## Run cri-tools' critest without and with the shim, and compare

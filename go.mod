@@ -3,6 +3,7 @@ module github.com/nodevirt/nodevirt
 go 1.26.6
 
 require (
+	github.com/CycloneDX/cyclonedx-go v0.12.0
 	github.com/KimMachineGun/automemlimit v0.7.5
 	github.com/container-storage-interface/spec v1.12.0
 	github.com/containerd/containerd/v2 v2.4.2

@@ -46,7 +46,7 @@ func layers() [][]string {
 		},
 		{"imageunpack/confine/confinetest", "imageunpack/expand"},
 		{
-			"controller/aggregated", "controller/certs", "controller/datavolume", "controller/index", "controller/replicas", "deploy", "deploy/image", "imageunpack", "imageunpack/confine",
+			"controller/aggregated", "controller/certs", "controller/datavolume", "controller/index", "controller/replicas", "deploy", "deploy/image", "deploy/release", "imageunpack", "imageunpack/confine",
 			"imageunpack/iscsi/outage", "netsetup/reach", "shim/agent", "shim/cgroup", "shim/console/...", "shim/domain/accel",
 			"shim/domain/landlock",
 			"shim/fields/...", "shim/iso", "shim/migrate/compat", "shim/migrate/handover", "shim/migrate/link", "shim/migrate/rpc",

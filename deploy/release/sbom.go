@@ -1,0 +1,103 @@
+package release
+
+import (
+	"bytes"
+	"cmp"
+	"crypto/sha256"
+	"debug/buildinfo"
+	"encoding/hex"
+	"fmt"
+	"io"
+	"maps"
+	"os"
+	"path/filepath"
+	"runtime/debug"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/CycloneDX/cyclonedx-go"
+)
+
+const module = "github.com/nodevirt/nodevirt"
+
+// SBOM writes the bill of materials of programs that Go has linked, as CycloneDX JSON: each program
+// with its checksum, and the modules that it contains. The same programs, version and time give the
+// same text.
+func SBOM(w io.Writer, version string, at time.Time, programs []string) error {
+	all := map[string]cyclonedx.Component{}
+	var edges []cyclonedx.Dependency
+	var refs []string
+	for _, file := range programs {
+		program, info, err := read(file, version)
+		if err != nil {
+			return fmt.Errorf("bill of materials: %w", err)
+		}
+		all[program.BOMRef] = program
+		refs = append(refs, program.BOMRef)
+		var parts []string
+		for _, part := range modules(info) {
+			all[part.BOMRef] = part
+			parts = append(parts, part.BOMRef)
+		}
+		slices.Sort(parts)
+		edges = append(edges, cyclonedx.Dependency{Ref: program.BOMRef, Dependencies: &parts})
+	}
+	slices.Sort(refs)
+	top := cyclonedx.Component{
+		BOMRef: purl(module, version), Type: cyclonedx.ComponentTypeApplication,
+		Name: "nodevirt", Version: version, PackageURL: purl(module, version),
+	}
+	edges = append(edges, cyclonedx.Dependency{Ref: top.BOMRef, Dependencies: &refs})
+	slices.SortFunc(edges, func(a, b cyclonedx.Dependency) int { return cmp.Compare(a.Ref, b.Ref) })
+	components := make([]cyclonedx.Component, 0, len(all))
+	for _, ref := range slices.Sorted(maps.Keys(all)) {
+		components = append(components, all[ref])
+	}
+	bom := cyclonedx.NewBOM()
+	bom.Metadata = &cyclonedx.Metadata{Timestamp: at.UTC().Format(time.RFC3339), Component: &top}
+	bom.Components, bom.Dependencies = &components, &edges
+	return cyclonedx.NewBOMEncoder(w, cyclonedx.BOMFileFormatJSON).SetPretty(true).Encode(bom)
+}
+
+// read describes a program by its file.
+func read(file, version string) (cyclonedx.Component, *debug.BuildInfo, error) {
+	text, err := os.ReadFile(file)
+	if err != nil {
+		return cyclonedx.Component{}, nil, err
+	}
+	info, err := buildinfo.Read(bytes.NewReader(text))
+	if err != nil {
+		return cyclonedx.Component{}, nil, fmt.Errorf("%s: %w", file, err)
+	}
+	sum := sha256.Sum256(text)
+	name := filepath.Base(file)
+	return cyclonedx.Component{
+		BOMRef: "program:" + name, Type: cyclonedx.ComponentTypeApplication, Name: name, Version: version,
+		Hashes: &[]cyclonedx.Hash{{Algorithm: cyclonedx.HashAlgoSHA256, Value: hex.EncodeToString(sum[:])}},
+	}, info, nil
+}
+
+// modules returns the modules that a program contains, and Go's standard library.
+func modules(info *debug.BuildInfo) []cyclonedx.Component {
+	all := []cyclonedx.Component{library("std", strings.TrimPrefix(info.GoVersion, "go"))}
+	for _, m := range info.Deps {
+		if m.Replace != nil {
+			m = m.Replace
+		}
+		all = append(all, library(m.Path, m.Version))
+	}
+	return all
+}
+
+func library(path, version string) cyclonedx.Component {
+	return cyclonedx.Component{
+		BOMRef: purl(path, version), Type: cyclonedx.ComponentTypeLibrary,
+		Name: path, Version: version, PackageURL: purl(path, version),
+	}
+}
+
+// purl returns a package URL of Go's type, in which only "+" of a version needs an escape.
+func purl(path, version string) string {
+	return "pkg:golang/" + path + "@" + strings.ReplaceAll(version, "+", "%2B")
+}
