@@ -66,7 +66,7 @@ packages-deb: packages ## Write the .deb and .rpm packages of this commit into b
 	@test/tools/build nfpm
 	@rm -rf $(PACKAGES) && mkdir -p $(PACKAGES)/programs
 	CGO_ENABLED=1 go build -tags $(TAGS) -trimpath -buildvcs=false -ldflags '-s -w -buildid= -X main.version=$(VERSION)' \
-		-o $(PACKAGES)/programs/ ./cmd/nodevirt ./cmd/nodevirt-shim ./cmd/nodevirt-view
+		-o $(PACKAGES)/programs/ ./cmd/nodevirt ./cmd/nodevirt-shim ./cmd/nodevirt-qemu ./cmd/nodevirt-view
 	VERSION='$(VERSION)' deploy/packages/build $(PACKAGES) $(PACKAGES)/programs
 
 # The name of the controller's image in a release's manifests and chart.

@@ -18,3 +18,23 @@ var LibvirtdConf string
 //
 //go:embed systemd/nodevirt-tgtd.service
 var TgtdUnit string
+
+// ShimUnit is the systemd unit of the shim. Its comments explain each setting.
+//
+//go:embed systemd/nodevirt-shim.service
+var ShimUnit string
+
+// LibvirtdDropIn is the drop-in of libvirtd's unit.
+//
+//go:embed systemd/libvirtd.service.d/nodevirt.conf
+var LibvirtdDropIn string
+
+// SocketDropIn is the drop-in of the unit of libvirtd's read-only socket.
+//
+//go:embed systemd/libvirtd-ro.socket.d/nodevirt.conf
+var SocketDropIn string
+
+// ShimConfig is the shim's config file with all defaults.
+//
+//go:embed nodevirt-shim.toml
+var ShimConfig string

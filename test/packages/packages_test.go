@@ -142,7 +142,8 @@ func TestReproducible(t *testing.T) {
 	first := filepath.Join(built, "programs")
 	linked := strings.TrimSpace(strings.TrimPrefix(run(t, filepath.Join(first, "nodevirt"), "--version"), "nodevirt "))
 	cmd := exec.CommandContext(t.Context(), "go", "build", "-tags", "grpcnotrace", "-trimpath", "-buildvcs=false",
-		"-ldflags", "-s -w -buildid= -X main.version="+linked, "-o", programs+"/", "../../cmd/nodevirt", "../../cmd/nodevirt-shim", "../../cmd/nodevirt-view")
+		"-ldflags", "-s -w -buildid= -X main.version="+linked, "-o", programs+"/", "../../cmd/nodevirt", "../../cmd/nodevirt-shim",
+		"../../cmd/nodevirt-qemu", "../../cmd/nodevirt-view")
 	cmd.Env = append(os.Environ(), "CGO_ENABLED=1")
 	if out, err := cmd.CombinedOutput(); err != nil {
 		t.Fatalf("link the programs again: %v\n%s", err, out)

@@ -51,6 +51,8 @@ type check struct {
 	limit time.Duration
 	// optional says that VMs can start even if the check does not end in time.
 	optional bool
+	// installed says that nodevirt node install makes the check pass.
+	installed bool
 }
 
 // privileges is the check that other checks' verdicts depend on.
@@ -64,9 +66,9 @@ func checks() []check {
 		{name: "qemu-img", do: checkQemuImg},
 		{name: "accelerator", do: checkAccelerator, limit: accelerationTime},
 		{name: "libvirtd", do: checkLibvirtd},
-		{name: "qemu.conf", do: checkQEMUConf},
-		{name: "libvirtd's restart", do: checkRestart, optional: true},
-		{name: "libvirtd's sockets", do: checkReadOnlySocket, optional: true},
+		{name: "qemu.conf", do: checkQEMUConf, installed: true},
+		{name: "libvirtd's restart", do: checkRestart, optional: true, installed: true},
+		{name: "libvirtd's sockets", do: checkReadOnlySocket, optional: true, installed: true},
 		{name: "host name", do: checkHostname, optional: true},
 		{name: "users", do: checkAccounts},
 		{name: "user ids", do: checkUIDs, optional: true},
@@ -76,13 +78,13 @@ func checks() []check {
 		{name: "dnsmasq", do: checkDnsmasq},
 		{name: "nft", do: checkNft},
 		{name: "kernel network", do: checkKernelNetwork},
-		{name: "VMs' reach", do: checkReach, optional: true},
-		{name: "VMs' files", do: checkLandlock, optional: true},
+		{name: "VMs' reach", do: checkReach, optional: true, installed: true},
+		{name: "VMs' files", do: checkLandlock, optional: true, installed: true},
 		{name: "cgroups", do: checkCgroups},
 		{name: "root folder", do: checkRootFolder},
 		{name: "containerd", do: checkContainerd},
 		{name: "CNI", do: checkCNI},
-		{name: "shim", do: checkShim},
+		{name: "shim", do: checkShim, installed: true},
 	}
 }
 
@@ -125,7 +127,7 @@ The exit code is 1 if VMs cannot start. Warnings alone leave it 0.`,
 			if err != nil {
 				return err
 			}
-			found := examine(cmd.Context(), c, cmd.ErrOrStderr())
+			found := examine(cmd.Context(), c, cmd.ErrOrStderr(), checks())
 			if err := cmd.Context().Err(); err != nil {
 				return fmt.Errorf("interrupted")
 			}
@@ -145,9 +147,14 @@ The exit code is 1 if VMs cannot start. Warnings alone leave it 0.`,
 	return cmd
 }
 
-func examine(ctx context.Context, c config.Config, progress io.Writer) []Finding {
+// BeforeInstallation runs the checks whose remedy is not nodevirt node install itself.
+func BeforeInstallation(ctx context.Context, c config.Config, progress io.Writer) []Finding {
+	return examine(ctx, c, progress, slices.DeleteFunc(checks(), func(k check) bool { return k.installed }))
+}
+
+func examine(ctx context.Context, c config.Config, progress io.Writer, checks []check) []Finding {
 	var found []Finding
-	for _, k := range checks() {
+	for _, k := range checks {
 		done := cli.Spin(progress, "check "+k.name)
 		f := bounded(ctx, k, c)
 		done()

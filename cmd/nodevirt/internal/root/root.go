@@ -14,6 +14,7 @@ import (
 	"github.com/nodevirt/nodevirt/cmd/nodevirt/internal/disks"
 	"github.com/nodevirt/nodevirt/cmd/nodevirt/internal/doctor"
 	"github.com/nodevirt/nodevirt/cmd/nodevirt/internal/image"
+	"github.com/nodevirt/nodevirt/cmd/nodevirt/internal/nodesetup"
 	"github.com/nodevirt/nodevirt/cmd/nodevirt/internal/run"
 	"github.com/nodevirt/nodevirt/cmd/nodevirt/internal/vms"
 )
@@ -42,7 +43,7 @@ images that they boot from, and checks whether the node can run them.`,
 		}
 	}
 	add("vms", run.Command(), vms.PSCommand(), vms.InspectCommand(), vms.ConsoleCommand(), vms.VNCCommand(), vms.RmCommand(), convert.Command())
-	add("node", image.Command(), disks.Command(), doctor.Command())
+	add("node", image.Command(), disks.Command(), doctor.Command(), nodesetup.Command())
 	cmd.AddCommand(manCommand())
 	for _, c := range cmd.Commands() {
 		refuse(c)

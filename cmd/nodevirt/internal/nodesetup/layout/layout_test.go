@@ -1,0 +1,96 @@
+package layout_test
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"gotest.tools/v3/golden"
+
+	"github.com/nodevirt/nodevirt/cmd/nodevirt/internal/nodesetup/layout"
+)
+
+// TestDetect reads nodes as the distributions' installers leave them. The folders of testdata are the
+// nodes' roots; the golden files have the layouts and the kubelet's new file.
+func TestDetect(t *testing.T) {
+	nodes, err := filepath.Glob("testdata/*/root")
+	if err != nil || len(nodes) == 0 {
+		t.Fatalf("no nodes: %v", err)
+	}
+	for _, dir := range nodes {
+		name := filepath.Base(filepath.Dir(dir))
+		t.Run(name, func(t *testing.T) {
+			root := open(t, dir)
+			l, err := layout.Detect(root)
+			if err != nil {
+				t.Fatal(err)
+			}
+			e, err := l.Kubelet(root, "/run/nodevirt/nodevirt.sock")
+			if err != nil {
+				t.Fatal(err)
+			}
+			golden.Assert(t, fmt.Sprintf("%s\nunit %s\ncontainerd %s\nkubeconfig %s\n\n/%s:\n%s",
+				l.Name, l.Unit, l.Containerd, l.Kubeconfig, e.Path, e.Text), name+"/want.golden")
+		})
+	}
+}
+
+func open(t *testing.T, dir string) *os.Root {
+	t.Helper()
+	root, err := os.OpenRoot(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = root.Close() })
+	return root
+}
+
+const (
+	kubeletUnit = "usr/lib/systemd/system/kubelet.service"
+	dropIn      = kubeletUnit + ".d/10-kubeadm.conf"
+	reads       = "[Service]\nEnvironmentFile=-/etc/default/kubelet\nExecStart=/usr/bin/kubelet $KUBELET_EXTRA_ARGS\n"
+	defaults    = "etc/default/kubelet"
+	k3sUnit     = "etc/systemd/system/k3s.service"
+	k0sUnit     = "etc/systemd/system/k0sworker.service"
+)
+
+// TestRefused: a node that the package does not know is left alone.
+func TestRefused(t *testing.T) {
+	for name, c := range map[string]struct {
+		files map[string]string
+		want  string
+	}{
+		"no Kubernetes":     {nil, "found neither"},
+		"another kubelet":   {map[string]string{kubeletUnit: "[Service]\nExecStart=/usr/bin/kubelet\n"}, "not set up by kubeadm"},
+		"quotes":            {map[string]string{kubeletUnit: "x", dropIn: reads, defaults: "KUBELET_EXTRA_ARGS=\"a\" \"b\"\n"}, "one pair of quotes"},
+		"two lines":         {map[string]string{kubeletUnit: "x", dropIn: reads, defaults: "KUBELET_EXTRA_ARGS=--a \\\n--b\n"}, "on one line"},
+		"k3s with docker":   {map[string]string{k3sUnit: "[Service]\nExecStart=/usr/local/bin/k3s server --docker\n"}, "sets --docker"},
+		"k3s with a folder": {map[string]string{k3sUnit: "x", "etc/rancher/k3s/config.yaml": "data-dir: /srv\n"}, "sets data-dir"},
+		"k0s' containerd":   {map[string]string{k0sUnit: "ExecStart=k0s worker --cri-socket=remote:/x\n"}, "sets --cri-socket"},
+		"k0s' controller":   {map[string]string{"etc/systemd/system/k0scontroller.service": "ExecStart=k0s controller\n"}, "runs no kubelet"},
+		"k0s' quotes":       {map[string]string{k0sUnit: "ExecStart=k0s worker \"--kubelet-extra-args=--a --b\"\n"}, "without quotes"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			dir := t.TempDir()
+			for path, text := range c.files {
+				path = filepath.Join(dir, path)
+				if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+					t.Fatal(err)
+				}
+				if err := os.WriteFile(path, []byte(text), 0o644); err != nil {
+					t.Fatal(err)
+				}
+			}
+			root := open(t, dir)
+			l, err := layout.Detect(root)
+			if err == nil {
+				_, err = l.Kubelet(root, "/run/x.sock")
+			}
+			if err == nil || !strings.Contains(err.Error(), c.want) {
+				t.Errorf("error %v, not %q", err, c.want)
+			}
+		})
+	}
+}

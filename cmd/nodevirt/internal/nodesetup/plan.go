@@ -1,0 +1,109 @@
+package nodesetup
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"strings"
+
+	"github.com/nodevirt/nodevirt/cmd/nodevirt/internal/nodesetup/journal"
+	"github.com/nodevirt/nodevirt/cmd/nodevirt/internal/nodesetup/layout"
+	"github.com/nodevirt/nodevirt/deploy"
+	"github.com/nodevirt/nodevirt/shim/config"
+)
+
+const shimUnit = "nodevirt-shim.service"
+
+// edit is a file with new text, and what that is for.
+type edit struct{ path, text, why string }
+
+// plan is what an installation changes.
+type plan struct {
+	layout layout.Layout
+	daemon daemon
+	config config.Config
+	edits  []edit
+}
+
+// newPlan reads the node's files. programs is the folder of the shim for a node without the package
+// nodevirt-node.
+func newPlan(root *os.Root, programs string) (p plan, err error) {
+	if p.layout, err = layout.Detect(root); err != nil {
+		return p, err
+	}
+	p.daemon = libvirt(root)
+	unit, err := read(root, "usr/lib/systemd/system/"+shimUnit)
+	if err != nil {
+		return p, err
+	}
+	if unit == "" {
+		if _, err := root.Stat(strings.TrimPrefix(programs, "/") + "/nodevirt-shim"); err != nil {
+			return p, fmt.Errorf("find nodevirt-shim: %w; install the package nodevirt-node, or put the programs into one folder", err)
+		}
+		p.edits = append(p.edits, edit{"etc/systemd/system/" + shimUnit, placed(deploy.ShimUnit, programs), "the shim's unit"})
+	}
+	shim, c, err := shimConfig(root, p.layout)
+	if err != nil {
+		return p, err
+	}
+	p.config = c
+	files, err := p.daemon.files(root, programs)
+	if err != nil {
+		return p, err
+	}
+	kubelet, err := p.layout.Kubelet(root, c.Listen)
+	if err != nil {
+		return p, err
+	}
+	p.edits = append(append(p.edits, shim), files...)
+	// The kubelet's file is the last one: a kubelet that restarts meanwhile uses containerd.
+	p.edits = append(p.edits, edit{kubelet.Path, kubelet.Text, "the kubelet calls the shim"})
+	return p, nil
+}
+
+// files returns the journal's records of the files that the plan changes.
+func (p plan) files(root *os.Root) ([]journal.File, error) {
+	var all []journal.File
+	for _, e := range p.edits {
+		f, err := journal.Plan(root, e.path, []byte(e.text))
+		if err != nil {
+			return nil, err
+		}
+		if f.Changes() {
+			all = append(all, f)
+		}
+	}
+	return all, nil
+}
+
+// print lists the changes.
+func (p plan) print(w io.Writer, files []journal.File) {
+	fmt.Fprintf(w, "This node runs %s, in the unit %s.\n\nFiles:\n", p.layout.Name, p.layout.Unit)
+	why := map[string]string{}
+	for _, e := range p.edits {
+		why[e.path] = e.why
+	}
+	for _, f := range files {
+		verb := "change"
+		if f.Before == nil {
+			verb = "create"
+		}
+		fmt.Fprintf(w, "  %s /%s: %s\n", verb, f.Path, why[f.Path])
+	}
+	fmt.Fprintf(w, "Services:\n  restart %s, enable and start %s, restart %s\n", p.daemon, shimUnit, p.layout.Unit)
+	fmt.Fprintf(w, "Node:\n  label %s=%s\n\n", Label, labelValue)
+}
+
+// read returns a file's text, empty if there is no file.
+func read(root *os.Root, name string) (string, error) {
+	text, err := root.ReadFile(name)
+	if errors.Is(err, fs.ErrNotExist) {
+		return "", nil
+	}
+	if err != nil {
+		return "", fmt.Errorf("read /%s: %w", name, err)
+	}
+	return string(text), nil
+}
