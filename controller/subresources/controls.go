@@ -144,7 +144,9 @@ func (s *Server) agentReport(control string) handler {
 			return err
 		}
 		if !hasCondition(vmi, kubevirt.VirtualMachineInstanceAgentConnected) {
-			return c.conflict("VMI does not have guest agent connected")
+			// As KubeVirt: its clients show text of an internal error alone.
+			http.Error(c.w, "VMI does not have guest agent connected", http.StatusInternalServerError)
+			return nil
 		}
 		text, err := s.control(ctx, found, control)
 		if err != nil {

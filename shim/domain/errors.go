@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"regexp"
 	"strings"
 
 	"github.com/containerd/errdefs"
@@ -125,8 +126,12 @@ func plain(err error) error {
 	for _, class := range []string{"internal error: ", "unsupported configuration: "} {
 		message = strings.TrimPrefix(message, class)
 	}
+	message = emulatorLink.ReplaceAllString(message, "$1")
 	return errors.New(strings.Replace(err.Error(), e.Error(), message, 1))
 }
+
+// emulatorLink finds the path by which libvirt starts QEMU, whose folder differs on each node.
+var emulatorLink = regexp.MustCompile(`/[^' ]*/emulators/[0-9a-f]+/([a-z-]+)`)
 
 // expired returns the error of a call whose context has ended. A deadline means
 // that libvirtd hangs; a cancellation does not.

@@ -67,7 +67,7 @@ spec.volumes[2].dataVolume: not supported`},
 		"domain": {"cpu": {"cores": 241, "model": "a b", "features": [{"name": "AES", "policy": "maybe"}]},
 			"machine": {"type": "pc-q35-7.2,accel=kvm"}, "memory": {"guest": "1e999999999"},
 			"resources": {"requests": {"cpu": "-1"}, "limits": {"memory": "0"}},
-			"firmware": {"uuid": "1", "serial": "a,b", "kernelBoot": {"kernelArgs": "a\nb",
+			"firmware": {"uuid": "1", "serial": " a", "kernelBoot": {"kernelArgs": "a\nb",
 				"container": {"kernelPath": "/boot/../../etc/shadow", "initrdPath": "boot/initrd"}}},
 			"devices": {"disks": [{"name": "A_b", "disk": {"bus": "ide"}, "bootOrder": 0, "serial": "ü", "cache": "unsafe"}],
 				"interfaces": [{"name": "a b", "model": "ne2k_pci", "macAddress": "01:00:00:00:00:01"}]}},
@@ -87,7 +87,7 @@ spec.domain.devices.interfaces[0].name: Invalid value: "a b": must match [A-Za-z
 spec.domain.firmware.kernelBoot.container.initrdPath: Invalid value: "boot/initrd": must be an absolute path to a file without relative components
 spec.domain.firmware.kernelBoot.container.kernelPath: Invalid value: "/boot/../../etc/shadow": must be an absolute path to a file without relative components
 spec.domain.firmware.kernelBoot.kernelArgs: Invalid value: "a b": must be one line of at most 2047 bytes
-spec.domain.firmware.serial: Invalid value: "a,b": must match [A-Za-z0-9_.+-]+ and have at most 36 characters
+spec.domain.firmware.serial: Invalid value: " a": must match [!-~]([ -~]*[!-~])? and have at most 64 characters
 spec.domain.firmware.uuid: Invalid value: "1": must match [0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12} and have at most 36 characters
 spec.domain.machine.type: Invalid value: "pc-q35-7.2,accel=kvm": must match q35|pc|pc-(q35|i440fx)-[0-9]{1,2}\.[0-9]{1,2} and have at most 32 characters
 spec.domain.memory.guest: Invalid value: "1e999999999": must be a quantity such as 500m, 2, 512Mi or 1.5Gi

@@ -12,7 +12,7 @@ import (
 func firmwareRows() []fields.Row {
 	return []fields.Row{
 		fields.At("domain.firmware.uuid", fields.Match(hexUUID, 36)),
-		fields.At("domain.firmware.serial", serial),
+		fields.At("domain.firmware.serial", smbiosText),
 		fields.At("domain.firmware.acpi.slicNameRef", fields.Label),
 		fields.At("domain.firmware.acpi.msdmNameRef", fields.Label),
 		fields.At("domain.firmware.bootloader.bios", fields.Object),

@@ -17,7 +17,7 @@ const (
 	// maxInterfaces bounds network cards, maxInputs input devices.
 	maxInterfaces = 8
 	maxInputs     = 8
-	// maxSerial is SCSI's and SMBIOS's, long enough for a UUID.
+	// maxSerial is SCSI's, long enough for a UUID.
 	maxSerial = 36
 	// maxKernelArgs is x86's COMMAND_LINE_SIZE, with its final NUL.
 	maxKernelArgs = 2047
