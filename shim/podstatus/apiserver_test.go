@@ -12,7 +12,6 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/client-go/tools/clientcmd"
 	clientapi "k8s.io/client-go/tools/clientcmd/api"
 	kube "sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -65,20 +64,7 @@ func newRig(t *testing.T) *rig {
 // credential writes the node's kubeconfig.
 func (r *rig) credential() {
 	r.Helper()
-	c := r.server.Config()
-	authority, err := os.ReadFile(c.CAFile)
-	if err != nil {
-		r.Fatal(err)
-	}
-	err = clientcmd.WriteToFile(clientapi.Config{
-		Clusters: map[string]*clientapi.Cluster{"c": {
-			Server: c.Host, CertificateAuthorityData: authority, TLSServerName: c.ServerName,
-		}},
-		AuthInfos:      map[string]*clientapi.AuthInfo{"n": {Token: nodeToken}},
-		Contexts:       map[string]*clientapi.Context{"x": {Cluster: "c", AuthInfo: "n"}},
-		CurrentContext: "x",
-	}, r.kubeconfig)
-	if err != nil {
+	if err := r.server.WriteKubeconfig(r.kubeconfig, clientapi.AuthInfo{Token: nodeToken}); err != nil {
 		r.Fatal(err)
 	}
 }

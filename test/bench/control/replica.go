@@ -11,7 +11,6 @@ import (
 	"syscall"
 	"time"
 
-	"k8s.io/client-go/tools/clientcmd"
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 
 	"github.com/nodevirt/nodevirt/test/apiserver"
@@ -30,7 +29,7 @@ type replica struct {
 
 func (r *rig) start(ctx context.Context, i int) (*replica, error) {
 	kubeconfig := filepath.Join(r.dir, "kubeconfig")
-	if err := writeKubeconfig(kubeconfig, r.server); err != nil {
+	if err := r.server.WriteKubeconfig(kubeconfig, clientcmdapi.AuthInfo{Token: r.server.Config().BearerToken}); err != nil {
 		return nil, err
 	}
 	log, err := os.Create(filepath.Join(r.dir, fmt.Sprintf("controller-%d.log", i)))
@@ -105,16 +104,4 @@ func (r *rig) weigh(ctx context.Context) (w weight, err error) {
 		w.pss, w.rss = w.pss+pss, w.rss+rss
 	}
 	return w, nil
-}
-
-func writeKubeconfig(path string, server *apiserver.Server) error {
-	config := server.Config()
-	k := clientcmdapi.NewConfig()
-	k.Clusters["c"] = &clientcmdapi.Cluster{
-		Server: config.Host, CertificateAuthority: config.CAFile, TLSServerName: config.ServerName,
-	}
-	k.AuthInfos["u"] = &clientcmdapi.AuthInfo{Token: config.BearerToken}
-	k.Contexts["x"] = &clientcmdapi.Context{Cluster: "c", AuthInfo: "u"}
-	k.CurrentContext = "x"
-	return clientcmd.WriteToFile(*k, path)
 }

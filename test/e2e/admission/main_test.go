@@ -18,7 +18,6 @@ import (
 	"github.com/go-logr/logr"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/client-go/rest"
-	"k8s.io/client-go/tools/clientcmd"
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/log"
@@ -162,18 +161,12 @@ const memoryLimit = 256 << 20
 // and the memory that deploy gives it.
 func startController(dir string, port int) error {
 	config := suite.server.Config()
-	k := clientcmdapi.NewConfig()
-	k.Clusters["c"] = &clientcmdapi.Cluster{
-		Server: config.Host, CertificateAuthority: config.CAFile, TLSServerName: config.ServerName,
-	}
-	k.AuthInfos["u"] = &clientcmdapi.AuthInfo{
-		Token: config.BearerToken, Impersonate: account, ImpersonateGroups: []string{"system:authenticated"},
-	}
-	k.Contexts["x"] = &clientcmdapi.Context{Cluster: "c", AuthInfo: "u"}
-	k.CurrentContext = "x"
 	suite.address = net.JoinHostPort("127.0.0.1", strconv.Itoa(port))
 	file := filepath.Join(dir, "kubeconfig")
-	if err := clientcmd.WriteToFile(*k, file); err != nil {
+	err := suite.server.WriteKubeconfig(file, clientcmdapi.AuthInfo{
+		Token: config.BearerToken, Impersonate: account, ImpersonateGroups: []string{"system:authenticated"},
+	})
+	if err != nil {
 		return err
 	}
 	cmd := exec.Command(root+"bin/nodevirt-controller", "-kubeconfig", file, "-namespace", system, "-log-level", "error",

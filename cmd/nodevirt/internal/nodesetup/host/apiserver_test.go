@@ -10,7 +10,6 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/client-go/tools/clientcmd"
 	clientapi "k8s.io/client-go/tools/clientcmd/api"
 	kube "sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -27,21 +26,8 @@ test-user,user,3,""
 // kubeconfig writes a kubeconfig with a token.
 func kubeconfig(t *testing.T, s *apiserver.Server, token string) string {
 	t.Helper()
-	c := s.Config()
-	authority, err := os.ReadFile(c.CAFile)
-	if err != nil {
-		t.Fatal(err)
-	}
 	path := filepath.Join(t.TempDir(), "kubeconfig")
-	err = clientcmd.WriteToFile(clientapi.Config{
-		Clusters: map[string]*clientapi.Cluster{"c": {
-			Server: c.Host, CertificateAuthorityData: authority, TLSServerName: c.ServerName,
-		}},
-		AuthInfos:      map[string]*clientapi.AuthInfo{"n": {Token: token}},
-		Contexts:       map[string]*clientapi.Context{"x": {Cluster: "c", AuthInfo: "n"}},
-		CurrentContext: "x",
-	}, path)
-	if err != nil {
+	if err := s.WriteKubeconfig(path, clientapi.AuthInfo{Token: token}); err != nil {
 		t.Fatal(err)
 	}
 	return path
