@@ -161,7 +161,11 @@ func (k *creation) await(ctx context.Context, config *runtimeapi.ContainerConfig
 	done := make(chan error, 1)
 	select {
 	case k.calls <- collect{config, done}:
-		return k.draft.rec.ID, <-done
+		err := <-done
+		if err == nil {
+			<-k.gone // so that a caller who has the id finds the creation ended
+		}
+		return k.draft.rec.ID, err
 	case <-k.gone:
 		return "", fmt.Errorf("container %q was undone or collected by another call meanwhile: %w", name, vmerrors.ErrExists)
 	case <-waiting.Done():
