@@ -49,7 +49,7 @@ func layers() [][]string {
 			"controller/aggregated", "controller/certs", "controller/datavolume", "controller/index", "controller/replicas", "deploy", "deploy/image", "deploy/release", "imageunpack", "imageunpack/confine",
 			"imageunpack/iscsi/outage", "netsetup/reach", "shim/agent", "shim/cgroup", "shim/console/...", "shim/domain/accel",
 			"shim/domain/landlock",
-			"shim/fields/...", "shim/iso", "shim/migrate/compat", "shim/migrate/handover", "shim/migrate/link", "shim/migrate/rpc",
+			"shim/fields/...", "shim/iso", "shim/migrate/compat", "shim/migrate/handover", "shim/migrate/link", "shim/migrate/order", "shim/migrate/rpc",
 			"shim/podstatus/condition", "shim/stream", "shim/vm/background", "shim/vm/vmerrors",
 			"shim/supervise", "shim/uefi",
 		},
@@ -68,7 +68,7 @@ func bans() []ban {
 	return []ban{
 		{
 			from: "controller/...", to: "shim/...",
-			except: []string{"shim/fields", "shim/podstatus/condition", "shim/vmspec"},
+			except: []string{"shim/fields", "shim/migrate/order", "shim/podstatus/condition", "shim/vmspec"},
 			why:    "the cluster's half knows of nodes only what a pod and its conditions carry",
 		},
 		{

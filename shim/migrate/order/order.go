@@ -1,0 +1,89 @@
+// Package order has what the controller and the two nodes of a migration say to each
+// other: the machine controls, their arguments and answers, all JSON.
+//
+// The controller gives these orders by exec in the VM's container, in this order:
+//
+//  1. source: [Identify], which returns the source's fingerprint
+//  2. target: [Receive] with it, which returns the target's address and fingerprint
+//  3. source: [Send] with these; the migration goes on in the background
+//  4. both:   [Status], as often as it likes
+//
+// Each may be repeated: a node that carried an order out gives the same answer again.
+package order
+
+import "time"
+
+// The machine controls. Each takes one argument, the JSON of the type beside it.
+const (
+	Identify = "migrate-identify" // Migration; answers Identity
+	Receive  = "migrate-receive"  // Reception; answers Identity
+	Send     = "migrate-send"     // Sending; answers Report
+	Status   = "migrate-status"   // Migration; answers Report
+	Cancel   = "migrate-cancel"   // Migration; answers Report
+	Decide   = "migrate-decide"   // Decision; answers Report
+)
+
+// Annotation of the target's pod has the migration's UID. The pod's VM does not boot:
+// it waits for the guest of the source.
+const Annotation = "nodevirt.io/migration"
+
+// Migration names a migration by the UID of its object.
+type Migration struct {
+	Migration string `json:"migration"`
+}
+
+// Identity is how one end is reached and recognised.
+type Identity struct {
+	// Fingerprint is the hexadecimal SHA-256 of the end's certificate for this migration.
+	Fingerprint string `json:"fingerprint"`
+	// Address is the target's host and port; empty for a source.
+	Address string `json:"address,omitempty"`
+}
+
+// Reception is an order to a target.
+type Reception struct {
+	Migration
+	// Source is the source's fingerprint.
+	Source string `json:"source"`
+}
+
+// Sending is an order to a source.
+type Sending struct {
+	Migration
+	Target Identity `json:"target"`
+	// Bandwidth bounds the copy, in bytes a second; 0 is no bound.
+	Bandwidth int64 `json:"bandwidth,omitempty"`
+	// AutoConverge allows QEMU to slow a guest down that writes faster than is copied.
+	AutoConverge bool `json:"autoConverge,omitempty"`
+	// Timeout bounds the whole copy, and Stall the time without progress; 0 is no bound.
+	Timeout time.Duration `json:"timeout,omitempty"`
+	Stall   time.Duration `json:"stall,omitempty"`
+}
+
+// Decision is an administrator's or the controller's answer in place of a target that
+// is gone for good.
+type Decision struct {
+	Migration
+	// Run is true if the source is to run its guest, and false if the guest is the target's.
+	Run bool `json:"run"`
+}
+
+// Report is what an end knows.
+type Report struct {
+	Migration
+	// State is a state of package handover.
+	State string `json:"state"`
+	// Reason says why the source kept or the target refused the guest.
+	Reason string `json:"reason,omitempty"`
+	// Ended means that the node has carried out its decision.
+	Ended bool `json:"ended,omitempty"`
+	// Unsettled means that the source has no answer: its guest is paused until it has one.
+	Unsettled bool `json:"unsettled,omitempty"`
+	// Total, Processed and Remaining count bytes of memory and disks.
+	Total     int64 `json:"total,omitempty"`
+	Processed int64 `json:"processed,omitempty"`
+	Remaining int64 `json:"remaining,omitempty"`
+	// Begun and Done are times of the node's clock; zero before.
+	Begun time.Time `json:"begun,omitzero"`
+	Done  time.Time `json:"done,omitzero"`
+}
