@@ -22,6 +22,9 @@ LONGEST = ./test/e2e/... ./test/guest
 # The packages to test, and further flags: make test PKG=./test/node/... FLAGS='-v -run TestStart'
 PKG   ?= $(LONGEST) ./...
 FLAGS ?=
+# How many tests may fail and be run again. One that passes then is named in the last lines: it is unsteady.
+AGAIN ?=
+GOTEST = $(BIN)/gotest $(AGAIN:%=-again=%)
 # How long make fuzz runs each target.
 TIME  ?= 30s
 # The number of nodes of make cluster.
@@ -118,13 +121,13 @@ unit: ## Run the tests that need neither root, QEMU, a network nor built tools; 
 test: packages tools kubernetes build ## Run all tests, including those with real components
 	@test/tools/build promtool render crds
 	go vet -tags $(TAGS) ./...
-	$(BIN)/gotest -tags $(TAGS) -count 1 -p $(PARALLEL) -parallel $(PARALLEL) -timeout $(TIMEOUT) $(FLAGS) $(PKG)
+	$(GOTEST) -tags $(TAGS) -count 1 -p $(PARALLEL) -parallel $(PARALLEL) -timeout $(TIMEOUT) $(FLAGS) $(PKG)
 
 test-faults: packages tools build ## Break a node with running guests; ROUNDS=200 SEED=1
 	go vet -tags $(TAGS),faults ./test/faults
-	$(BIN)/gotest -tags $(TAGS),faults -count 1 -timeout 1h $(FLAGS) ./test/faults -rounds $(ROUNDS) -seed $(SEED)
+	$(GOTEST) -tags $(TAGS),faults -count 1 -timeout 1h $(FLAGS) ./test/faults -rounds $(ROUNDS) -seed $(SEED)
 
-FAULTS = $(BIN)/gotest -count 1 -timeout 2h -v $(FLAGS)
+FAULTS = $(GOTEST) -count 1 -timeout 2h -v $(FLAGS)
 
 test-fuzz-cri: packages tools build ## Compare random CRI calls with a model; CALLS=10000 SEED=1
 	$(FAULTS) -tags $(TAGS),faults -run 'TestFuzzCRI$$' ./test/faults -calls $(CALLS) -seed $(SEED)
@@ -138,19 +141,19 @@ test-soak: packages tools build ## Run VMs one after the other, and look for gro
 
 test-packages: packages-deb ## Check the packages, and install, upgrade and purge them in a folder; needs lintian and rpm
 	go vet -tags $(TAGS),packages ./test/packages
-	$(BIN)/gotest -tags $(TAGS),packages -count 1 -timeout $(TIMEOUT) $(FLAGS) ./test/packages
+	$(GOTEST) -tags $(TAGS),packages -count 1 -timeout $(TIMEOUT) $(FLAGS) ./test/packages
 
 # -v prints the table.
 test-critest: packages tools kubernetes build ## Run cri-tools' critest without and with the shim, and compare
 	@test/tools/build critest
 	go vet -tags $(TAGS),critest ./test/critest
-	$(BIN)/gotest -tags $(TAGS),critest -count 1 -timeout $(TIMEOUT) -v $(FLAGS) ./test/critest
+	$(GOTEST) -tags $(TAGS),critest -count 1 -timeout $(TIMEOUT) -v $(FLAGS) ./test/critest
 
 # -p 1: each package starts its own cluster.
 test-cluster: packages kubernetes $(SLOW:%=storage) build controller ## Run the tests that need a cluster; SLOW=1 for the slow ones, too
 	$(SLOW:%=test/tools/build metrics_server)
 	go vet -tags $(TAGS),cluster,slow,examples,away ./test/e2e/cluster ./test/e2e/nodes
-	$(BIN)/gotest -tags $(CLUSTER_TAGS) -count 1 -p 1 -timeout $(TIMEOUT) ./test/e2e/cluster $(SLOW:%=./test/e2e/nodes) $(FLAGS)
+	$(GOTEST) -tags $(CLUSTER_TAGS) -count 1 -p 1 -timeout $(TIMEOUT) ./test/e2e/cluster $(SLOW:%=./test/e2e/nodes) $(FLAGS)
 
 # Which specs run and how many at once: FOCUS and FILES, regular expressions of words and of files;
 # LABELS, ginkgo's filter; PROCS. FAST=1 runs some that pass in a few minutes.
@@ -158,7 +161,7 @@ test-kubevirt: packages kubernetes $(if $(FAST),,storage) build controller ## Ru
 	@test/tools/build kubevirt
 	go vet -tags $(TAGS),kubevirt ./test/kubevirt
 	KUBEVIRT_LABELS='$(LABELS)' KUBEVIRT_FOCUS='$(FOCUS)' KUBEVIRT_FILES='$(FILES)' KUBEVIRT_PROCS='$(PROCS)' KUBEVIRT_FAST='$(FAST)' \
-		$(BIN)/gotest -tags $(TAGS),kubevirt -count 1 -timeout 4h ./test/kubevirt $(FLAGS)
+		$(GOTEST) -tags $(TAGS),kubevirt -count 1 -timeout 4h ./test/kubevirt $(FLAGS)
 
 fuzz: packages ## Run each fuzz target for a while; TIME=30s
 	@test/tools/fuzz $(TIME) $(shell nproc)

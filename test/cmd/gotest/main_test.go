@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"path/filepath"
 	"regexp"
 	"strings"
 	"testing"
@@ -81,6 +82,27 @@ func TestPassed(t *testing.T) {
 	code, out = samples(t, "-v", "-run", "TestGood", "./testdata/sample")
 	if code != 0 || !strings.Contains(out, "all is well") || !strings.Contains(out, "--- PASS: TestGood") {
 		t.Errorf("with -v: code %d, output\n%s", code, out)
+	}
+}
+
+// TestAgain: a test that passes at the second try is named, and no failure. One that fails twice is, and
+// so are too many failures, and a build's.
+func TestAgain(t *testing.T) {
+	t.Setenv("SAMPLE_TRIES", filepath.Join(t.TempDir(), "tries"))
+	code, out := samples(t, "-again=1", "./testdata/once", "./testdata/crash", "-run", "TestOnce|TestGood")
+	if want := "\nFailed once, and passed at the second try:\n  TestOnce of "; code != 0 || strings.Count(out, want) != 1 {
+		t.Errorf("code %d, output\n%s", code, out)
+	}
+	for name, args := range map[string][]string{
+		"fails twice": {"-again=2", "./testdata/sample"},
+		"too many":    {"-again=1", "./testdata/sample"},
+		"no build":    {"-again=1", "./testdata/broken"},
+		"a crash":     {"-again=1", "./testdata/crash"},
+	} {
+		code, out := samples(t, args...)
+		if tries := strings.Count(out, "What failed:"); code != 1 || tries > 2 || tries == 2 != (name == "fails twice") {
+			t.Errorf("%s: code %d after %d tries", name, code, tries)
+		}
 	}
 }
 
