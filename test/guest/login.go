@@ -13,9 +13,9 @@ import (
 //go:embed login
 var loginFiles embed.FS
 
-// sshPackages hold OpenSSH's server, and the libraries that it needs beside the guest agent's.
+// sshPackages hold OpenSSH's server, dmidecode, and the libraries that it needs beside the guest agent's.
 var sshPackages = []string{
-	"openssh-server", "openssh-client", "libaudit1", "libcap-ng0", "libcap2", "libcom-err2", "libcrypt1", "libgcrypt20",
+	"dmidecode", "openssh-server", "openssh-client", "libaudit1", "libcap-ng0", "libcap2", "libcom-err2", "libcrypt1", "libgcrypt20",
 	"libgpg-error0", "libgssapi-krb5-2", "libk5crypto3", "libkeyutils1", "libkrb5-3", "libkrb5support0", "liblz4-1", "liblzma5",
 	"libnsl2", "libpam0g", "libselinux1", "libssl3", "libsystemd0", "libtirpc3", "libwrap0", "libzstd1", "zlib1g",
 }
@@ -44,14 +44,14 @@ func TinyWithLogin(ctx context.Context, o Options, flavour Flavour, agent bool) 
 		v.name += "-agent"
 		v.modules = freezeModules
 		v.packages = slices.Concat(loginPackages, agentPackages, sshPackages)
-		v.programs = append(v.programs, agentProgram, "sshd", "ssh-keygen")
+		v.programs = append(v.programs, agentProgram, "dmidecode", "sshd", "ssh-keygen")
 	}
 	host := name
 	if flavour == Alpine {
 		host = "localhost"
 	}
-	if flavour == Alpine && !agent { // the cloud's kernel knows no watchdog
-		v.kernel, v.modules = fullKernel, []string{"watchdog", "i6300esb"}
+	if flavour == Alpine && !agent { // the cloud's kernel knows no watchdog, and no USB
+		v.kernel, v.modules = fullKernel, append([]string{"watchdog", "i6300esb"}, inputModules...)
 	}
 	passwd := "root:x:0:0:root:/root:/bin/sh\n" + "sshd:x:74:74:sshd:/var/empty:/bin/false\n"
 	if flavour != Alpine {
@@ -59,10 +59,11 @@ func TinyWithLogin(ctx context.Context, o Options, flavour Flavour, agent bool) 
 		v.files = append(v.files, entry{name: "home/" + name, mode: typeDir | 0o755})
 	}
 	v.files = append(v.files, entry{name: "etc/sysconfig", mode: typeDir | 0o755})
+	title := strings.ToUpper(name[:1]) + name[1:]
 	for path, text := range map[string]string{
 		"etc/flavour":    "FLAVOUR=" + name + "\n",
 		"etc/hostname":   host + "\n",
-		"etc/os-release": "ID=" + name + "\nNAME=" + name + "\nVERSION_ID=1\nPRETTY_NAME=" + name + "\n",
+		"etc/os-release": "ID=" + name + "\nNAME=" + title + "\nVERSION_ID=1\nPRETTY_NAME=" + title + "\n",
 		"etc/passwd":     passwd,
 	} {
 		v.files = append(v.files, fileEntry(path, []byte(text)))

@@ -24,6 +24,8 @@ var (
 	}
 	// freezeModules are late ones of guests with an agent: for a file system in a file.
 	freezeModules = []string{"loop"}
+	// inputModules are late ones of Debian's full kernel, for input devices on virtio and USB.
+	inputModules = []string{"virtio_input", "usb-common", "usbcore", "xhci-hcd", "xhci-pci", "hid", "hid-generic", "usbhid"}
 	// virtiofsModules are late ones of guests that mount folders of the node.
 	virtiofsModules = []string{"fuse", "virtiofs"}
 	// sataModules are late ones of Debian's full kernel, which has what sd_mod needs in modules. The

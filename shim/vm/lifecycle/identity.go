@@ -40,16 +40,17 @@ func logPath(l layout.Layout, r record.Container) string {
 }
 
 // domainName is how virsh shows the VM: its pod, and enough of the container's id
-// to distinguish it from an earlier one.
+// to distinguish it from an earlier one. Clients of a display see it, too. libvirtd
+// names files after it.
 func domainName(namespace, name, id string) string {
-	clean := func(s string) string {
+	clean := func(s string, most int) string {
 		b := []byte(s)
 		for i, c := range b {
 			if (c < 'a' || c > 'z') && (c < 'A' || c > 'Z') && (c < '0' || c > '9') && c != '-' && c != '.' {
 				b[i] = '-'
 			}
 		}
-		return string(b[:min(len(b), 48)])
+		return string(b[:min(len(b), most)])
 	}
-	return clean(namespace) + "_" + clean(name) + "_" + id[:12]
+	return clean(namespace, 63) + "_" + clean(name, 96) + "_" + id[:12]
 }

@@ -78,10 +78,10 @@ func TestWithSubdomain(t *testing.T) {
 func TestDomainName(t *testing.T) {
 	id := strings.Repeat("0123456789abcdef", 4)
 	for want, in := range map[string][2]string{
-		"default_web-1_0123456789ab":                {"default", "web-1"},
-		"a--b_c.d-_0123456789ab":                    {"a/_b", "c.d\n"},
-		"__0123456789ab":                            {"", ""},
-		strings.Repeat("n", 48) + "_p_0123456789ab": {strings.Repeat("n", 63), "p"},
+		"default_web-1_0123456789ab": {"default", "web-1"},
+		"a--b_c.d-_0123456789ab":     {"a/_b", "c.d\n"},
+		"__0123456789ab":             {"", ""},
+		strings.Repeat("n", 63) + "_" + strings.Repeat("p", 96) + "_0123456789ab": {strings.Repeat("n", 64), strings.Repeat("p", 253)},
 	} {
 		if got := domainName(in[0], in[1], id); got != want {
 			t.Errorf("%q: %q, want %q", in, got, want)

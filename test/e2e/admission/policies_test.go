@@ -11,6 +11,7 @@ import (
 	"gotest.tools/v3/assert"
 	corev1 "k8s.io/api/core/v1"
 	policyv1 "k8s.io/api/policy/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -141,32 +142,57 @@ func TestFreeAnnotations(t *testing.T) {
 	}
 }
 
-// TestStatus: only the controller writes the status of a VM and the number of replicas.
+// TestStatus: only the controller writes the status of a VM and the number of replicas, and who may do so in
+// all namespaces. A namespace's owner may not.
 func TestStatus(t *testing.T) {
 	alice, us := userClient(t, "alice"), userClient(t, account)
+	owner, err := newClient(as("owner"))
+	assert.NilError(t, err)
+	all := []string{"*"}
+	for _, o := range []client.Object{
+		&rbacv1.Role{
+			ObjectMeta: metav1.ObjectMeta{Name: "status", Namespace: "default"},
+			Rules:      []rbacv1.PolicyRule{{APIGroups: all, Resources: all, Verbs: all}},
+		},
+		&rbacv1.RoleBinding{
+			ObjectMeta: metav1.ObjectMeta{Name: "status", Namespace: "default"},
+			RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "Role", Name: "status"},
+			Subjects:   []rbacv1.Subject{{APIGroup: rbacv1.GroupName, Kind: rbacv1.UserKind, Name: "owner"}},
+		},
+	} {
+		create(t, alice, o)
+	}
 	for name, c := range map[string]struct{ field, value string }{
 		"vm-halted": {"created", "true"}, "set-zero": {"readyReplicas", "7"},
 	} {
 		o, _ := read(t, root+"controller/admission/testdata/taken/"+name+".yaml")
 		o.SetName("status")
-		assert.NilError(t, alice.Create(t.Context(), o))
-		t.Cleanup(func() {
-			if err := alice.Delete(context.WithoutCancel(t.Context()), o); err != nil {
-				t.Error(err)
-			}
-		})
+		create(t, alice, o)
 		told := client.RawPatch("application/merge-patch+json", []byte(`{"status": {"`+c.field+`": `+c.value+`}}`))
-		if err := alice.Status().Patch(t.Context(), o.DeepCopy(), told); !apierrors.IsForbidden(err) ||
+		if err := owner.Status().Patch(t.Context(), o.DeepCopy(), told); !apierrors.IsForbidden(err) ||
 			!strings.Contains(err.Error(), "status: only nodevirt's controller writes it") {
 			t.Errorf("status of %s: %v", name, err)
 		}
 		other := o.DeepCopy()
-		assert.NilError(t, alice.Patch(t.Context(), other, told))
+		assert.NilError(t, owner.Patch(t.Context(), other, told))
 		if got, _, _ := unstructured.NestedFieldNoCopy(other.Object, "status", c.field); fmt.Sprint(got) == c.value {
 			t.Errorf("the object %s itself takes a status", name)
 		}
-		if err := us.Status().Patch(t.Context(), o.DeepCopy(), told); err != nil {
-			t.Errorf("by the controller, of %s: %v", name, err)
+		for by, c := range map[string]client.Client{"the controller": us, "a cluster's administrator": alice} {
+			if err := c.Status().Patch(t.Context(), o.DeepCopy(), told); err != nil {
+				t.Errorf("by %s, of %s: %v", by, name, err)
+			}
 		}
 	}
+}
+
+// create creates an object, and deletes it when the test ends.
+func create(t *testing.T, c client.Client, o client.Object) {
+	t.Helper()
+	assert.NilError(t, c.Create(t.Context(), o))
+	t.Cleanup(func() {
+		if err := c.Delete(context.WithoutCancel(t.Context()), o); err != nil {
+			t.Error(err)
+		}
+	})
 }
