@@ -20,6 +20,10 @@ func (r *Reconciler) keepTypes(ctx context.Context, vm *kubevirt.VirtualMachine)
 		return nil
 	}
 	status, err := instancetype.Keep(ctx, r.Live, r.Revisions, vm)
+	if err != nil {
+		return err
+	}
+	old, err := instancetype.Upgrade(ctx, r.Live, r.Revisions, vm, status)
 	if err != nil || equality.Semantic.DeepEqual(*status, vm.Status) {
 		return err
 	}
@@ -28,6 +32,11 @@ func (r *Reconciler) keepTypes(ctx context.Context, vm *kubevirt.VirtualMachine)
 	patch := client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{})
 	if err := r.Client.Status().Patch(ctx, vm, patch); err != nil {
 		return fmt.Errorf("write status of VM %s/%s: %w", vm.Namespace, vm.Name, err)
+	}
+	for _, o := range old {
+		if err := client.IgnoreNotFound(r.Revisions.Delete(ctx, o)); err != nil {
+			return fmt.Errorf("delete ControllerRevision %s: %w", o.Name, err)
+		}
 	}
 	return nil
 }
