@@ -4,7 +4,8 @@
 // The controller gives these orders by exec in the VM's container, in this order:
 //
 //  1. source: [Identify], which returns the source's fingerprint
-//  2. target: [Receive] with it, which returns the target's address and fingerprint
+//  2. target: [Receive] with it and the source's guest, which returns the target's address
+//     and fingerprint
 //  3. source: [Send] with these; the migration goes on in the background
 //  4. both:   [Status], as often as it likes
 //
@@ -38,6 +39,19 @@ type Identity struct {
 	Fingerprint string `json:"fingerprint"`
 	// Address is the target's host and port; empty for a source.
 	Address string `json:"address,omitempty"`
+	// Guest describes the source's VM to the target; nil for a target. The controller
+	// passes it on unchanged, in [Reception].
+	Guest *Guest `json:"guest,omitempty"`
+}
+
+// Guest is what the target must know of the source's VM before the source connects. A VM
+// keeps its identity for libvirt on its way: that is not of the pod.
+type Guest struct {
+	// UUID is the domain's.
+	UUID string `json:"uuid"`
+	// Disks identify the content below the disks that are copied, by the disks' names:
+	// the target must have the same.
+	Disks map[string]string `json:"disks,omitempty"`
 }
 
 // Reception is an order to a target.
@@ -45,6 +59,8 @@ type Reception struct {
 	Migration
 	// Source is the source's fingerprint.
 	Source string `json:"source"`
+	// Guest is the source's VM, from its [Identity].
+	Guest *Guest `json:"guest"`
 }
 
 // Sending is an order to a source.
