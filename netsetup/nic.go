@@ -46,6 +46,8 @@ type NIC struct {
 	IPv6 Addressing `json:"ipv6,omitzero"`
 	// Ports are forwarded to a masqueraded guest; none means all.
 	Ports []Port `json:"ports,omitempty"`
+	// Reserved is a TCP port that is not forwarded; 0 for none.
+	Reserved uint16 `json:"reserved,omitempty"`
 
 	// Original is the interface as CNI made it.
 	Original Snapshot `json:"original"`
@@ -74,7 +76,7 @@ type Route struct {
 
 // newNIC returns the VM's card number i with the names of its devices.
 func newNIC(id string, i int, wanted Interface) NIC {
-	n := NIC{Card: wanted.Card, Binding: wanted.Binding, Queues: wanted.Queues, Interface: wanted.Name, Bridge: bridgeName(i), Tap: tapName(id, i)}
+	n := NIC{Card: wanted.Card, Binding: wanted.Binding, Queues: wanted.Queues, Reserved: wanted.Reserved, Interface: wanted.Name, Bridge: bridgeName(i), Tap: tapName(id, i)}
 	if n.Interface == "" {
 		n.Interface = podInterface
 	}

@@ -38,6 +38,8 @@ type Interface struct {
 	Queues int
 	// Ports are forwarded to a masqueraded guest; the others stay the pod's. None means all.
 	Ports []Port
+	// Reserved is a TCP port that stays the pod's, whatever Ports says; 0 for none.
+	Reserved uint16
 	// IPv4 and IPv6 are the private networks of a masqueraded guest. The invalid prefix means
 	// KubeVirt's default.
 	IPv4, IPv6 netip.Prefix

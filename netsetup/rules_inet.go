@@ -85,6 +85,9 @@ func stopOthers(c *chain, p Plan) {
 // passTo forwards connections to the guest's ports on the pod's addresses to the guest, also those of
 // sidecars. Loopback addresses stay the sidecars'.
 func passTo(toGuest, fromPod *chain, n NIC) {
+	if n.Reserved != 0 {
+		toGuest.add("iifname", strconv.Quote(n.Interface), "tcp dport", strconv.Itoa(int(n.Reserved)), "return")
+	}
 	for _, f := range n.privateFamilies() {
 		for _, ports := range n.portMatches(f.icmp) {
 			action := fmt.Sprintf("%s daddr { %s } %s dnat %s to %s", f.word, strings.Join(texts(f.pod, len(f.pod)), ", "), ports, f.word, f.guest)

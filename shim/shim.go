@@ -11,6 +11,7 @@ import (
 	"fmt"
 	"log/slog"
 	"net"
+	"net/url"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -209,6 +210,8 @@ func newVMs(ctx context.Context, c config.Config, log *slog.Logger, backend *grp
 		ConsoleDir:     filepath.Join(c.Run, "consoles"),
 		AgentDir:       filepath.Join(c.Run, "agents"),
 		DisplayDir:     filepath.Join(c.Run, "displays"),
+		MigrationDir:   filepath.Join(c.Run, "migrations"),
+		Libvirtd:       libvirtSocket(c.Libvirt),
 		OverheadMemory: int64(c.VM.OverheadMemory),
 		UIDBase:        c.VM.UIDBase,
 		UIDCount:       c.VM.UIDCount,
@@ -216,6 +219,14 @@ func newVMs(ctx context.Context, c config.Config, log *slog.Logger, backend *grp
 		ResolvConf:     c.VM.ResolvConf,
 	})
 	return vms, disks, err
+}
+
+// libvirtSocket returns the path of libvirtd's socket: that of the URI, or the usual one.
+func libvirtSocket(c config.Libvirt) string {
+	if u, err := url.Parse(c.URI); err == nil && u.Query().Get("socket") != "" {
+		return u.Query().Get("socket")
+	}
+	return filepath.Join(c.Run, "libvirt-sock")
 }
 
 // waitForContainerd waits until containerd's CRI answers, and returns the mount

@@ -62,6 +62,9 @@ type Description struct {
 	// the VM's copy of its variables, which QEMU writes as UID.
 	UEFI          *uefi.Firmware
 	UEFIVariables string
+	// MigrationDir is the folder in which QEMU makes sockets to receive its guest; empty
+	// for a guest that boots.
+	MigrationDir string
 	// ACPITables are the VM's copies of Spec.Firmware.Tables.
 	ACPITables []ACPITable
 	// TPMSocket is the path of the socket of the VM's TPM, if Spec.TPM is set. QEMU

@@ -39,5 +39,8 @@ func filesOf(desc Description) landlock.Files {
 	if desc.Spec.Display {
 		f.Sockets = append(f.Sockets, filepath.Dir(desc.DisplaySocket))
 	}
+	if desc.MigrationDir != "" {
+		f.Sockets = append(f.Sockets, desc.MigrationDir)
+	}
 	return f
 }

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/nodevirt/nodevirt/shim/domain"
+	"github.com/nodevirt/nodevirt/shim/migrate/compat"
 	"github.com/nodevirt/nodevirt/shim/migrate/link"
 	"github.com/nodevirt/nodevirt/shim/migrate/rpc"
 )
@@ -23,6 +24,10 @@ type VM struct {
 	// UID and GID are QEMU's.
 	UID, GID uint32
 	Sockets  Sockets
+	// Bandwidth bounds the copy, in MiB a second; 0 is no bound. Converge allows QEMU to
+	// slow a guest down that writes faster than is copied. Both are the source's.
+	Bandwidth uint64
+	Converge  bool
 	// CopyDisks says that disks are copied, and Disks which: names in the guest, such as
 	// vda. Both ends must agree.
 	CopyDisks bool
@@ -60,19 +65,27 @@ func (s *Source) flags() rpc.Flags {
 	if s.vm.CopyDisks {
 		f |= rpc.CopyDisks
 	}
+	if s.vm.Converge {
+		f |= rpc.Converge
+	}
 	return f
 }
 
 func (s *Source) parameters() rpc.Parameters {
-	p := rpc.Parameters{URI: uri(s.vm.Sockets.Memory())}
+	p := rpc.Parameters{URI: uri(s.vm.Sockets.Memory()), Bandwidth: s.vm.Bandwidth}
 	if s.vm.CopyDisks {
 		p.Disks, p.DisksURI = s.vm.Disks, uri(s.vm.Sockets.Disks())
 	}
 	return p
 }
 
-// Begin starts libvirt's job.
+// Begin starts libvirt's job. The domain has another name on each node, and libvirt
+// wants the source's here.
 func (s *Source) Begin(ctx context.Context, text string) ([]byte, error) {
+	text, err := compat.Rename(text, s.vm.Name)
+	if err != nil {
+		return nil, err
+	}
 	conn, err := rpc.Dial(ctx, s.vm.Libvirtd)
 	if err != nil {
 		return nil, err

@@ -78,6 +78,12 @@ func (t *Target) Prepare(ctx context.Context, cookie []byte) ([]byte, error) {
 	if err := compat.CheckCookie(cookie, t.uuid()); err != nil {
 		return nil, err
 	}
+	t.mu.Lock()
+	text, err := compat.Rename(t.text, compat.CookieName(cookie))
+	t.mu.Unlock()
+	if err != nil {
+		return nil, err
+	}
 	release, err := t.files.Associate(ctx, t.uuid(), t.incoming.Files)
 	if err != nil {
 		return nil, err
@@ -85,7 +91,7 @@ func (t *Target) Prepare(ctx context.Context, cookie []byte) ([]byte, error) {
 	conn, err := rpc.Dial(ctx, t.vm.Libvirtd)
 	t.mu.Lock()
 	t.release, t.conn = release, conn
-	p := rpc.Parameters{DestinationXML: t.text, DestinationName: t.vm.Name, URI: uri(t.vm.Sockets.Memory())}
+	p := rpc.Parameters{DestinationXML: text, DestinationName: t.vm.Name, URI: uri(t.vm.Sockets.Memory())}
 	t.mu.Unlock()
 	if err != nil {
 		return nil, err

@@ -93,7 +93,7 @@ func (f Facts) conditions(now time.Time) []Condition {
 		paused = condition.ReasonNotPaused
 	}
 	all = append(all,
-		made(condition.Paused, m.Paused != "", paused, "", now),
+		made(condition.Paused, m.Paused != "", paused, pausedMessage(f), now),
 		made(condition.LiveMigratable, false, condition.ReasonMigrationUnsupported, migrationUnsupported, since))
 	switch {
 	case m.Agent == nil:
@@ -108,6 +108,14 @@ func (f Facts) conditions(now time.Time) []Condition {
 			made(condition.GuestInfo, false, condition.ReasonAgentDisconnected, "", now))
 	}
 	return all
+}
+
+// pausedMessage says what to do about a paused guest, if its reason does not.
+func pausedMessage(f Facts) string {
+	if f.Machine.Paused == "" {
+		return ""
+	}
+	return clip(f.Message, maxMessage)
 }
 
 func made(kind string, status bool, reason, message string, since time.Time) Condition {

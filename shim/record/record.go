@@ -87,6 +87,9 @@ type Container struct {
 	Domain Domain `json:"domain"`
 	// Resources replace Config's since an update of the running container; nil without an update.
 	Resources Message[runtimeapi.LinuxContainerResources, *runtimeapi.LinuxContainerResources] `json:"resources,omitzero"`
+	// Incoming is the UID of the migration whose guest the container waits for. Its state
+	// is running, as CRI has it, and nothing boots.
+	Incoming string `json:"incoming,omitempty"`
 	// Unclean is true if a start has begun and its work is not fully undone.
 	Unclean bool `json:"unclean,omitempty"`
 	// Firmware is the node's UEFI firmware that the VM uses; nil for one with a BIOS.

@@ -6,6 +6,7 @@
 //	table      VMs and sandboxes in memory, as their records say
 //	sandbox    pod sandboxes: intents, containerd's list
 //	lifecycle  create, start, end, remove, resize, recover
+//	move       live migrations
 //	guest      the ways into a running guest: agent, exec, console, display
 //	report     statuses, stats, metrics, pod conditions
 //	resources  CRI's resources in terms of cgroups and guest memory
@@ -34,6 +35,7 @@ import (
 	"github.com/nodevirt/nodevirt/shim/disk"
 	"github.com/nodevirt/nodevirt/shim/domain"
 	"github.com/nodevirt/nodevirt/shim/metrics"
+	"github.com/nodevirt/nodevirt/shim/migrate/handover"
 	"github.com/nodevirt/nodevirt/shim/podstatus"
 	"github.com/nodevirt/nodevirt/shim/record"
 	"github.com/nodevirt/nodevirt/shim/tpm"
@@ -44,6 +46,7 @@ import (
 	"github.com/nodevirt/nodevirt/shim/vm/guest"
 	"github.com/nodevirt/nodevirt/shim/vm/layout"
 	"github.com/nodevirt/nodevirt/shim/vm/lifecycle"
+	"github.com/nodevirt/nodevirt/shim/vm/move"
 	"github.com/nodevirt/nodevirt/shim/vm/report"
 	"github.com/nodevirt/nodevirt/shim/vm/resources"
 	"github.com/nodevirt/nodevirt/shim/vm/sandbox"
@@ -84,6 +87,9 @@ type Options struct {
 	// ConsoleDir, AgentDir and DisplayDir are the folders of the sockets of serial
 	// consoles, guest agents and displays.
 	ConsoleDir, AgentDir, DisplayDir string
+	// MigrationDir is the folder of the sockets of migrations, Libvirtd the path of
+	// libvirtd's socket.
+	MigrationDir, Libvirtd string
 	// OverheadMemory, in bytes, is used for pods that name no overhead.
 	OverheadMemory int64
 	// UIDBase and UIDCount are the range of user ids for VMs.
@@ -115,7 +121,7 @@ type VMs struct {
 func New(ctx context.Context, o Options) (*VMs, error) {
 	paths := layout.Layout{
 		Folder: o.Records.ContainerDir, DomainLogs: o.DomainLogs,
-		Consoles: o.ConsoleDir, Agents: o.AgentDir, Displays: o.DisplayDir,
+		Consoles: o.ConsoleDir, Agents: o.AgentDir, Displays: o.DisplayDir, Migrations: o.MigrationDir,
 	}
 	if err := paths.Make(); err != nil {
 		return nil, err
@@ -140,8 +146,15 @@ func join(o Options, paths layout.Layout) *VMs {
 		Table: vms, Intents: o.Records, Pods: o.Pods, Conditions: conditions, Tasks: tasks, Logger: o.Logger,
 	})
 	events := &event.Broker{}
-	life := lifecycle.New(lifecycle.Options{
-		Table: vms, Sandboxes: sandboxes, Agents: agents, Conditions: conditions, Events: events, Tasks: tasks,
+	var life *lifecycle.Lifecycle
+	moves := move.New(move.Options{
+		Table: vms, Tasks: tasks, Disks: o.Disks.Attachments, Sandboxes: sandboxes, Conditions: conditions,
+		Domains: libvirtd{o.Driver.Lifecycle, o.Driver.Observer}, Life: func() move.Life { return life }, Describe: describer.Describe,
+		Listen: netsetup.Listen, Dial: netsetup.DialFrom, Libvirtd: o.Libvirtd, Accelerator: o.Accelerator, Layout: paths,
+		Limits: handover.DefaultLimits(), Logger: o.Logger,
+	})
+	life = lifecycle.New(lifecycle.Options{
+		Table: vms, Sandboxes: sandboxes, Agents: agents, Conditions: conditions, Events: events, Moves: moves, Tasks: tasks,
 		Records: o.Records, Images: o.Unpacker, ImageStore: o.Images, Expanded: o.Expander,
 		DiskMaker: o.Disks.Maker, DiskAttacher: o.Disks.Attachments, DiskKeeper: o.Disks.Keeper,
 		Network: o.Network, TPMs: o.TPMs, Filesystems: o.Filesystems, Firmware: uefi.Dirs(), Groups: groups, Consoles: o.Consoles,
@@ -158,7 +171,7 @@ func join(o Options, paths layout.Layout) *VMs {
 	return &VMs{
 		Sandboxes: sandboxes, Lifecycle: life, Events: events,
 		Guests: guest.New(guest.Options{
-			Table: vms, Agents: agents, Layout: paths, Power: o.Driver.Lifecycle, Screens: o.Driver.Observer, Terminals: o.Terminals,
+			Table: vms, Agents: agents, Layout: paths, Power: o.Driver.Lifecycle, Screens: o.Driver.Observer, Moves: moves, Terminals: o.Terminals,
 			Namespaces: sandboxes, Logger: o.Logger,
 		}),
 		Reports: report.New(reporting, stats),
@@ -168,6 +181,12 @@ func join(o Options, paths layout.Layout) *VMs {
 		}),
 		podStatus: o.PodStatus, tasks: tasks, expander: o.Expander, consoles: o.Consoles,
 	}
+}
+
+// libvirtd are the parts of the driver that a migration needs.
+type libvirtd struct {
+	*domain.Lifecycle
+	*domain.Observer
 }
 
 // Run watches the VMs until ctx ends. While libvirtd is away it waits.

@@ -10,6 +10,8 @@ import (
 
 	"k8s.io/apimachinery/pkg/util/validation"
 	kubevirt "kubevirt.io/api/core/v1"
+
+	"github.com/nodevirt/nodevirt/shim/migrate/order"
 )
 
 // The annotations of a pod that speak to nodevirt. Any other key under
@@ -41,6 +43,9 @@ const (
 	AnnotationNetworkConfig = AnnotationPrefix + "cloud-init-network-config"
 	// AnnotationSSHKeys are lines in the format of OpenSSH's authorized_keys.
 	AnnotationSSHKeys = AnnotationPrefix + "ssh-authorized-keys"
+	// AnnotationMigration names a migration by its UID. The pod's VM does not boot: it waits
+	// for the guest.
+	AnnotationMigration = order.Annotation
 )
 
 // maxAnnotations bounds the keys and values under AnnotationPrefix together,
@@ -58,6 +63,7 @@ func Annotations() []string {
 		AnnotationDiskMode,
 		AnnotationDiskOrigin,
 		AnnotationImports,
+		AnnotationMigration,
 		AnnotationNetworkDisks,
 		AnnotationSSHKeys,
 		AnnotationVMContainer,
@@ -69,6 +75,15 @@ func Annotations() []string {
 // the pod leaves it to the images: every image that holds a disk is then a VM.
 func VMContainer(annotations map[string]string) string {
 	return annotations[AnnotationVMContainer]
+}
+
+// Migration returns the UID of the migration whose guest a pod waits for; empty for a pod
+// whose VM boots.
+func Migration(annotations map[string]string) string { return annotations[AnnotationMigration] }
+
+// migrationUID reports whether a text can be the UID of an object.
+func migrationUID(text string) bool {
+	return len(text) <= 64 && len(validation.IsDNS1123Label(text)) == 0
 }
 
 // speaks reports whether a pod has annotations of nodevirt.
@@ -159,6 +174,8 @@ func checkAnnotations(annotations map[string]string) error {
 				excerpt(key), strings.Join(Annotations(), ", ")))
 		case !utf8.ValidString(value):
 			errs = append(errs, fmt.Errorf("%s: not UTF-8 text", key))
+		case key == AnnotationMigration && !migrationUID(value):
+			errs = append(errs, fmt.Errorf("%s: %q is not a migration's UID", key, excerpt(value)))
 		case key == AnnotationVMContainer && len(validation.IsDNS1123Label(value)) > 0:
 			errs = append(errs, fmt.Errorf("%s: %q is not a container's name", key, excerpt(value)))
 		}

@@ -30,6 +30,7 @@ func layers() [][]string {
 		{"shim/vm"},
 		{"shim/vm/vmtest"},
 		{"shim/vm/guest", "shim/vm/lifecycle", "shim/vm/sandbox"},
+		{"shim/vm/move"},
 		{"shim/vm/report"},
 		{"shim/vm/resources", "shim/vm/table"},
 		{"shim/metrics", "shim/share", "shim/vminfo"},

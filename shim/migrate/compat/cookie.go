@@ -16,6 +16,16 @@ const (
 	maxDepth = 64
 )
 
+// CookieName returns the name of the source's domain in a checked cookie, which libvirt
+// compares; empty if it has none. It is only a name in XML.
+func CookieName(cookie []byte) string {
+	var c struct {
+		Name string `xml:"name"`
+	}
+	_ = xml.Unmarshal(bytes.TrimSuffix(cookie, []byte{0}), &c) // it was checked
+	return c.Name
+}
+
 // CheckCookie checks a cookie of the source's libvirt before the node's libvirtd, which
 // runs as root, reads it: a plain XML document about the VM, without entities, whose
 // sizes are bounded. An empty one is valid. libvirt ignores the parts that no flag of the

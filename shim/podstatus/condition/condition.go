@@ -39,6 +39,10 @@ const (
 	ReasonCreateFailed = "CreateFailed"
 	// ReasonCompleted: the guest has powered off.
 	ReasonCompleted = "Completed"
+	// ReasonMigrated: the guest runs on another node.
+	ReasonMigrated = "Migrated"
+	// ReasonMigrationRefused: the container waited for a guest that did not come.
+	ReasonMigrationRefused = "MigrationRefused"
 	// ReasonStartFailed: the VM could not be started.
 	ReasonStartFailed = "StartFailed"
 )

@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/nodevirt/nodevirt/shim/vm/background"
+	"github.com/nodevirt/nodevirt/shim/vm/move"
 	"github.com/nodevirt/nodevirt/shim/vm/table"
 	"github.com/nodevirt/nodevirt/shim/vm/vmerrors"
 )
@@ -40,6 +41,14 @@ type screens interface {
 	Screenshot(ctx context.Context, uuid string) ([]byte, error)
 }
 
+// moves are the migrations of VMs; package move's Moves.
+type moves interface {
+	// Do carries out a machine control of migrations.
+	Do(ctx context.Context, v *table.VM, control, argument string) ([]byte, error)
+	// MayResume reports whether the VM's guest is this node's to resume.
+	MayResume(v *table.VM) bool
+}
+
 // controls are the names behind the prefix with what they do, without and with an
 // argument.
 type controls struct {
@@ -47,16 +56,19 @@ type controls struct {
 	with  map[string]argued
 }
 
-func newControls(p power, s screens, a *Agents) controls {
+func newControls(p power, s screens, a *Agents, m moves) controls {
 	asked, writes := queries{a}, newFreezes(a)
 	with := map[string]argued{"freeze": writes.freeze, controlConnect: connectWithoutStream}
+	for _, name := range move.Controls() {
+		with[name] = moving(m, name)
+	}
 	return controls{with: with, plain: map[string]control{
 		"unfreeze":     writes.thaw,
 		controlConsole: consoleWithoutStream,
-		"pause":        byLibvirt(p.Pause),
-		"unpause":      byLibvirt(p.Resume),
-		"reset":        byLibvirt(p.Reset),
-		"reboot":       reboot(p, a),
+		"pause":        here(byLibvirt(p.Pause)),
+		"unpause":      resume(m, byLibvirt(p.Resume)),
+		"reset":        here(byLibvirt(p.Reset)),
+		"reboot":       here(reboot(p, a)),
 		"screenshot":   screenshot(s),
 		controlPing:    asked.ping,
 		"guest-info":   asked.info,
@@ -94,6 +106,33 @@ func (c controls) find(command []string) (control, error) {
 		return nil, fmt.Errorf("%w: the machine control %s takes no arguments", vmerrors.ErrInvalid, command[0])
 	}
 	return do, nil
+}
+
+// moving is a control of migrations.
+func moving(m moves, name string) argued {
+	return func(argument string) (control, error) {
+		return func(ctx context.Context, v *table.VM) ([]byte, error) { return m.Do(ctx, v, name, argument) }, nil
+	}
+}
+
+// here is a control that needs a guest, and not one that is still to come.
+func here(do control) control {
+	return func(ctx context.Context, v *table.VM) ([]byte, error) {
+		if migration := v.Record().Incoming; migration != "" {
+			return nil, fmt.Errorf("%w: the VM waits for its guest, in migration %s", vmerrors.ErrState, migration)
+		}
+		return do(ctx, v)
+	}
+}
+
+// resume is a control that resumes a guest, unless another node may run it.
+func resume(m moves, do control) control {
+	return here(func(ctx context.Context, v *table.VM) ([]byte, error) {
+		if !m.MayResume(v) {
+			return nil, fmt.Errorf("%w: the guest is moving to another node, which may run it", vmerrors.ErrState)
+		}
+		return do(ctx, v)
+	})
 }
 
 // reboot presses the power button, or asks the agent of a guest that has none.

@@ -36,6 +36,7 @@ type Options struct {
 	Layout     layout.Layout
 	Power      power
 	Screens    screens
+	Moves      moves
 	Terminals  terminals
 	Namespaces namespaces
 	Logger     *slog.Logger
@@ -57,7 +58,7 @@ type Guests struct {
 // New returns Guests.
 func New(o Options) *Guests {
 	g := &Guests{
-		table: o.Table, agents: o.Agents, controls: newControls(o.Power, o.Screens, o.Agents), layout: o.Layout,
+		table: o.Table, agents: o.Agents, controls: newControls(o.Power, o.Screens, o.Agents, o.Moves), layout: o.Layout,
 		terminals: o.Terminals, namespaces: o.Namespaces, log: o.Logger,
 	}
 	g.consoleClients.New = func(*table.VM) *consoleClient { return &consoleClient{} }

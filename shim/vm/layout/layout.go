@@ -18,8 +18,8 @@ import (
 type Layout struct {
 	// Folder returns the folder of a container's own files.
 	Folder func(id string) string
-	// Consoles, Agents and Displays are the folders of the sockets.
-	Consoles, Agents, Displays string
+	// Consoles, Agents, Displays and Migrations are the folders of the sockets.
+	Consoles, Agents, Displays, Migrations string
 	// DomainLogs is the folder of libvirt's logs, which has one file for each domain.
 	DomainLogs string
 }
@@ -30,7 +30,7 @@ const terminals = 5
 
 // Make makes the folders of the sockets.
 func (l Layout) Make() error {
-	for _, dir := range []string{l.Consoles, l.Agents, l.Displays} {
+	for _, dir := range []string{l.Consoles, l.Agents, l.Displays, l.Migrations} {
 		if err := os.MkdirAll(dir, 0o711); err != nil {
 			return fmt.Errorf("make the folder of sockets %s: %w", dir, err)
 		}
@@ -71,6 +71,9 @@ func (l Layout) DisplayDir(id string) string { return filepath.Join(l.Displays, 
 
 // DisplaySocket is the unix socket on which QEMU serves VNC.
 func (l Layout) DisplaySocket(id string) string { return filepath.Join(l.DisplayDir(id), "vnc") }
+
+// MigrationDir is the folder of the sockets of a migration to or from the node.
+func (l Layout) MigrationDir(id string) string { return filepath.Join(l.Migrations, id) }
 
 // DomainLog is libvirt's log of a domain.
 func (l Layout) DomainLog(domain string) string { return filepath.Join(l.DomainLogs, domain+".log") }

@@ -54,6 +54,9 @@ func (d Describer) Describe(r record.Container) domain.Description {
 			m.NICs = append(m.NICs, domain.NIC{Name: n.Card, Tap: n.Tap, MAC: net.HardwareAddr(n.GuestMAC), MTU: n.MTU})
 		}
 	}
+	if r.Incoming != "" {
+		m.MigrationDir = d.Layout.MigrationDir(r.ID)
+	}
 	if r.Spec.TPM {
 		m.TPMSocket = d.TPMs.Socket(r.ID)
 	}

@@ -17,13 +17,14 @@ import (
 type diskErrors struct {
 	observer Observer
 	domains  starter
+	moves    Moves
 	tasks    *background.Tasks
 	log      *slog.Logger
 	busy     table.PerVM[*atomic.Bool]
 }
 
 func newDiskErrors(o Options) *diskErrors {
-	d := &diskErrors{observer: o.Observer, domains: o.Domains, tasks: o.Tasks, log: o.Logger}
+	d := &diskErrors{observer: o.Observer, domains: o.Domains, moves: o.Moves, tasks: o.Tasks, log: o.Logger}
 	d.busy.New = func(*table.VM) *atomic.Bool { return &atomic.Bool{} }
 	return d
 }
@@ -69,6 +70,8 @@ func (d *diskErrors) try(ctx context.Context, v *table.VM) (runs bool) {
 		d.busy.Of(v).Store(false)
 		table.Logger(d.log, r).Info("the guest that was stopped at a disk error goes on")
 		return true
+	case !d.moves.MayResume(v):
+		return false // another node may have the guest
 	}
 	ctx, cancel := background.AtMost(ctx, patience)
 	defer cancel()

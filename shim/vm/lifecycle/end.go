@@ -32,6 +32,7 @@ type ends struct {
 	agents     Agents
 	conditions Conditions
 	events     Publisher
+	moves      Moves
 	tasks      *background.Tasks
 	metrics    *metrics.Metrics
 	layout     layout.Layout
@@ -55,7 +56,7 @@ func newEnds(o Options, down *teardown, p *pending) *ends {
 	e := &ends{
 		table: o.Table, domains: o.Domains, observer: o.Observer, processes: o.Processes, libvirtd: o.Connection,
 		disks: o.DiskMaker, groups: o.Groups, agents: o.Agents, conditions: o.Conditions,
-		events: o.Events, tasks: o.Tasks, metrics: o.Metrics, layout: o.Layout, log: o.Logger,
+		events: o.Events, moves: o.Moves, tasks: o.Tasks, metrics: o.Metrics, layout: o.Layout, log: o.Logger,
 		down: down, pending: p, errors: newDiskErrors(o),
 	}
 	e.of.New = func(*table.VM) *endState { return &endState{} }
@@ -85,8 +86,8 @@ func (e *ends) settle(ctx context.Context, v *table.VM) error {
 	}
 	defer unlock()
 	r := v.Record()
-	if r.State != record.Running {
-		return nil
+	if r.State != record.Running || r.Incoming != "" {
+		return nil // the migration decides about a guest that comes
 	}
 	state, err := stateOf(ctx, e.observer, r)
 	switch {
@@ -107,9 +108,16 @@ func (e *ends) settle(ctx context.Context, v *table.VM) error {
 
 // finish records an end. The caller has the VM's turn.
 func (e *ends) finish(ctx context.Context, v *table.VM, r record.Container, reason domain.Reason) error {
-	r.State, r.FinishedAt, r.Domain.PID = record.Exited, time.Now(), 0
 	state := e.of.Of(v)
-	end := endingOf(reason, r.Domain.Name, func() bool { return e.oomKilled(r) }, state.unserved.Load, state.panicked.Load, state.unwatched.Load)
+	if e.moves.Left(v) {
+		return e.finishAs(ctx, v, r, ending{0, reasonMigrated, "the guest runs on another node"})
+	}
+	return e.finishAs(ctx, v, r, endingOf(reason, r.Domain.Name, func() bool { return e.oomKilled(r) }, state.unserved.Load, state.panicked.Load, state.unwatched.Load))
+}
+
+// finishAs records an end that is known.
+func (e *ends) finishAs(ctx context.Context, v *table.VM, r record.Container, end ending) error {
+	r.State, r.FinishedAt, r.Domain.PID = record.Exited, time.Now(), 0
 	r.ExitCode, r.Reason, r.Message = end.code, end.reason, end.message
 	// The end is on disk at once, since libvirt forgets it with the domain. It is
 	// published when all is undone, so that a new container finds the pod free. The

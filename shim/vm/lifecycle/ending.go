@@ -1,6 +1,9 @@
 package lifecycle
 
-import "github.com/nodevirt/nodevirt/shim/domain"
+import (
+	"github.com/nodevirt/nodevirt/shim/domain"
+	"github.com/nodevirt/nodevirt/shim/podstatus/condition"
+)
 
 // ending is the end of a guest in CRI's words: those that containerd has for a process.
 type ending struct {
@@ -12,9 +15,12 @@ const (
 	reasonCompleted = "Completed"
 	reasonError     = "Error"
 	reasonOOMKilled = "OOMKilled"
+	reasonMigrated  = condition.ReasonMigrated
+	reasonRefused   = condition.ReasonMigrationRefused
 
 	codeKilled  = 128 + 9 // of a process that SIGKILL ended
 	codeAborted = 128 + 6 // of a process that gave up by itself
+	codeRefused = 1       // of a container whose guest did not come
 )
 
 // endingOf translates libvirt's reason for the end of a domain. unserved says that the shim

@@ -24,6 +24,7 @@ type Options struct {
 	Agents     Agents
 	Conditions Conditions
 	Events     Publisher
+	Moves      Moves
 	Tasks      *background.Tasks
 
 	Records      Records

@@ -209,6 +209,20 @@ type Conditions interface {
 	RefuseContainer(sandbox record.Sandbox, err error)
 }
 
+// Moves are the migrations of the node's VMs; package move's Moves.
+type Moves interface {
+	// Check returns why a VM cannot move between nodes, nil if it can.
+	Check(r record.Container) error
+	// Recover goes on with a VM's migration after a restart of the shim. It does not wait.
+	Recover(v *table.VM)
+	// MayResume reports whether the VM's guest is this node's to resume.
+	MayResume(v *table.VM) bool
+	// Left reports whether the VM's guest has left for another node.
+	Left(v *table.VM) bool
+	// End refuses the guest that a VM waits for. If the guest came meanwhile, that is no error.
+	End(ctx context.Context, v *table.VM, reason string) error
+}
+
 // Sandboxes knows the VMs' sandboxes; package sandbox's Sandboxes.
 type Sandboxes interface {
 	NetworkNamespace(ctx context.Context, id string) (string, error)

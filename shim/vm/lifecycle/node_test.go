@@ -46,6 +46,7 @@ type node struct {
 	conditions  *vmtest.Conditions
 	events      *vmtest.Publications
 	sandboxes   *vmtest.Sandboxes
+	moves       *vmtest.Moves
 
 	table  *table.Table
 	tasks  *background.Tasks
@@ -93,6 +94,7 @@ func newNode(t *testing.T) *node {
 	n.layout = layout.Layout{
 		Folder: n.store.ContainerDir, DomainLogs: dir,
 		Consoles: filepath.Join(dir, "consoles"), Agents: filepath.Join(dir, "agents"), Displays: filepath.Join(dir, "displays"),
+		Migrations: filepath.Join(dir, "migrations"),
 	}
 	if err := n.layout.Make(); err != nil {
 		t.Fatal(err)
@@ -115,10 +117,11 @@ func (n *node) join() {
 	log := slog.New(slog.NewTextHandler(n.log, &slog.HandlerOptions{Level: slog.LevelDebug}))
 	n.table = table.New(n.store, uint32(os.Getuid()), 3)
 	n.tasks = background.New()
-	n.sandboxes = vmtest.NewSandboxes(n.script, n.table)
+	n.sandboxes, n.moves = vmtest.NewSandboxes(n.script, n.table), vmtest.NewMoves(n.script)
+	n.moves.Refuse = func(ctx context.Context, v *table.VM, reason string) error { return n.Refuse(ctx, v, reason) }
 	files := vmfile.New(n.images, n.layout.Folder)
 	n.Lifecycle = lifecycle.New(lifecycle.Options{
-		Table: n.table, Sandboxes: n.sandboxes, Agents: n.agents, Conditions: n.conditions, Events: n.events, Tasks: n.tasks,
+		Table: n.table, Sandboxes: n.sandboxes, Agents: n.agents, Conditions: n.conditions, Events: n.events, Moves: n.moves, Tasks: n.tasks,
 		Records: n.store, Images: n.images, ImageStore: n.images, Expanded: n.images,
 		DiskMaker: n.disks, DiskAttacher: n.disks, DiskKeeper: n.disks,
 		Network: n.network, TPMs: n.tpms, Filesystems: n.filesystems, Firmware: []string{filepath.Join(n.dir, "firmware")}, Groups: n.groups, Consoles: n.consoles,

@@ -32,6 +32,7 @@ type recovery struct {
 	layout     layout.Layout
 	log        *slog.Logger
 	handler    string
+	moves      Moves
 
 	starts      *starts
 	ends        *ends
@@ -45,7 +46,7 @@ func newRecovery(o Options, s *starts, e *ends, d *dhcpKeeper, h *helperKeeper) 
 	return &recovery{
 		table: o.Table, records: o.Records, sandboxes: o.Sandboxes, images: o.Images, disks: o.DiskMaker, keeper: o.DiskKeeper,
 		network: o.Network, observer: o.Observer, consoles: o.Consoles, conditions: o.Conditions, tasks: o.Tasks,
-		layout: o.Layout, log: o.Logger, handler: o.RuntimeHandler, starts: s, ends: e, dhcp: d, helpers: h,
+		layout: o.Layout, log: o.Logger, handler: o.RuntimeHandler, starts: s, ends: e, dhcp: d, helpers: h, moves: o.Moves,
 		tpms: o.TPMs, filesystems: o.Filesystems,
 	}
 }
@@ -141,7 +142,11 @@ func (c *recovery) recoverState(ctx context.Context, v *table.VM, r record.Conta
 		// is undone once libvirtd answers.
 		return c.starts.fail(v, r, errors.New("the shim ended while the VM was being started"))
 	case record.Running:
+		c.moves.Recover(v) // before anything resumes a guest that another node may have
 		c.dhcp.keep(v)
+		if r.Incoming != "" {
+			return c.consoles.Follow(c.layout.Console(r.ID, r.LogPath))
+		}
 		c.helpers.keep(v)
 		c.ends.watch(v)
 		return c.consoles.Follow(c.layout.Console(r.ID, r.LogPath))

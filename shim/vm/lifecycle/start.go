@@ -27,6 +27,7 @@ type starts struct {
 	libvirtd   connector
 	conditions Conditions
 	events     Publisher
+	moves      Moves
 	metrics    *metrics.Metrics
 	log        *slog.Logger
 
@@ -39,7 +40,7 @@ type starts struct {
 
 func newStarts(o Options, down *teardown, ends *ends, dhcp *dhcpKeeper, helpers *helperKeeper, late *unanswered) *starts {
 	return &starts{
-		table: o.Table, sandboxes: o.Sandboxes, libvirtd: o.Connection, conditions: o.Conditions, events: o.Events,
+		table: o.Table, sandboxes: o.Sandboxes, libvirtd: o.Connection, conditions: o.Conditions, events: o.Events, moves: o.Moves,
 		metrics: o.Metrics, log: o.Logger, down: down, ends: ends, dhcp: dhcp, helpers: helpers,
 		parts: parts{
 			table: o.Table, groups: o.Groups, network: o.Network, consoles: o.Consoles, tpms: o.TPMs, filesystems: o.Filesystems, disks: o.DiskAttacher,
@@ -75,6 +76,7 @@ func (s *starts) start(ctx context.Context, id string) (err error) {
 	}
 	awaitLibvirtd(ctx, s.libvirtd)
 	r.State, r.Unclean = record.Starting, true
+	r.Incoming = vmspec.Migration(r.Sandbox.Value.GetAnnotations())
 	if err := s.table.Put(v, r); err != nil {
 		return err
 	}
@@ -92,11 +94,15 @@ func (s *starts) boot(ctx context.Context, one *start) error {
 		return s.undo(ctx, one, err)
 	}
 	s.dhcp.keep(v)
-	s.helpers.keep(v)
-	s.ends.watch(v)
-	s.conditions.SetState(v, begins(one.rec))
 	r := v.Record()
-	table.Logger(s.log, r).Info("VM started", "pid", r.Domain.PID, "duration", time.Since(begun))
+	if r.Incoming != "" {
+		table.Logger(s.log, r).Info("VM waits for its guest", "migration", r.Incoming, "duration", time.Since(begun))
+	} else {
+		s.helpers.keep(v)
+		s.ends.watch(v)
+		s.conditions.SetState(v, begins(one.rec))
+		table.Logger(s.log, r).Info("VM started", "pid", r.Domain.PID, "duration", time.Since(begun))
+	}
 	s.events.Publish(r, runtimeapi.ContainerEventType_CONTAINER_STARTED_EVENT)
 	return nil
 }
@@ -112,10 +118,13 @@ func begins(r record.Container) domain.State {
 // run runs the phases, and records the VM as running.
 func (s *starts) run(ctx context.Context, one *start) error {
 	log := table.Logger(s.log, one.rec)
-	err := runPhases(ctx, one, phases(), func(name string, took time.Duration) {
-		s.metrics.StartPhase(name, took)
-		log.Debug("phase of a start", "phase", name, "duration", took)
-	})
+	list, err := s.phasesOf(one.rec)
+	if err == nil {
+		err = runPhases(ctx, one, list, func(name string, took time.Duration) {
+			s.metrics.StartPhase(name, took)
+			log.Debug("phase of a start", "phase", name, "duration", took)
+		})
+	}
 	if err != nil {
 		return fmt.Errorf("start VM container %q of pod %s: %w%s",
 			one.rec.Config.Value.GetMetadata().GetName(), table.PodName(one.rec), err, startRemedy(err, one.rec.Spec.Disks))

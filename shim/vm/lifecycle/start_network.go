@@ -8,6 +8,7 @@ import (
 	"net/netip"
 
 	"github.com/nodevirt/nodevirt/netsetup"
+	"github.com/nodevirt/nodevirt/shim/vm/move"
 	"github.com/nodevirt/nodevirt/shim/vm/vmerrors"
 	"github.com/nodevirt/nodevirt/shim/vmspec"
 )
@@ -25,6 +26,11 @@ func (s *start) makeTaps(ctx context.Context) error {
 	interfaces, err := podInterfaces(s.rec.Spec.Interfaces)
 	if err != nil {
 		return err
+	}
+	if s.rec.Incoming != "" {
+		for i := range interfaces {
+			interfaces[i].Reserved = move.Port
+		}
 	}
 	plan, err := s.parts.network.Plan(ctx, s.rec.ID, netsetup.Pod{
 		Netns:       s.netns,

@@ -37,8 +37,11 @@ func (e *ends) stop(ctx context.Context, v *table.VM, timeout time.Duration) err
 	if err != nil {
 		return err
 	}
-	r := v.Record()
 	unlock()
+	if err := e.endWaiting(ctx, v); err != nil {
+		return err
+	}
+	r := v.Record()
 	if r.State != record.Running {
 		return nil
 	}

@@ -76,6 +76,8 @@ func (w *watcher) handle(e domain.Event) {
 func (w *watcher) handleVM(v *table.VM, e domain.Event) {
 	r := v.Record()
 	switch {
+	case r.State == record.Running && r.Incoming != "":
+		// Its migration watches it.
 	case e.Kind == domain.EventResync && r.State == record.Running:
 		w.tasks.Run(func(ctx context.Context) {
 			w.ends.settleLogged(ctx, v)

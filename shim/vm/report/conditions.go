@@ -49,12 +49,15 @@ type Conditions struct {
 	// paused is why a guest's CPUs stand still: ReasonNone if they run, nil if
 	// libvirtd was not asked yet.
 	paused table.PerVM[*atomic.Pointer[domain.Reason]]
+	// unsettled says what to do about a guest that a migration has paused; nil if nothing.
+	unsettled table.PerVM[*atomic.Pointer[string]]
 }
 
 // NewConditions returns Conditions.
 func NewConditions(t *table.Table, w writer, a agents) *Conditions {
 	c := &Conditions{table: t, writer: w, agents: a}
 	c.paused.New = func(*table.VM) *atomic.Pointer[domain.Reason] { return &atomic.Pointer[domain.Reason]{} }
+	c.unsettled.New = func(*table.VM) *atomic.Pointer[string] { return &atomic.Pointer[string]{} }
 	return c
 }
 
@@ -90,6 +93,13 @@ func (c *Conditions) SetState(v *table.VM, s domain.State) {
 		reason = s.Reason
 	}
 	c.paused.Of(v).Store(&reason)
+	c.Update(v)
+}
+
+// SetUnsettled reports what to do about a guest that is paused because its migration has
+// no end; an empty message reports that it has one.
+func (c *Conditions) SetUnsettled(v *table.VM, message string) {
+	c.unsettled.Of(v).Store(&message)
 	c.Update(v)
 }
 

@@ -27,6 +27,9 @@ func (c *Conditions) facts(v *table.VM, r record.Container) podstatus.Facts {
 	f := podstatus.Facts{Ready: true, Reason: condition.ReasonRunning, Since: r.StartedAt, Machine: &podstatus.Machine{}, Credentials: c.agents.Credentials(v)}
 	if paused := pausedReason(*c.paused.Of(v).Load()); paused != "" {
 		f.Ready, f.Reason, f.Machine.Paused = false, paused, paused
+		if message := c.unsettled.Of(v).Load(); message != nil && *message != "" {
+			f.Reason, f.Machine.Paused, f.Message = condition.ReasonPausedMigration, condition.ReasonPausedMigration, *message
+		}
 	}
 	s := c.agents.State(v)
 	switch s.Presence {

@@ -1,0 +1,114 @@
+package lifecycle
+
+import (
+	"context"
+	"errors"
+	"slices"
+
+	"github.com/nodevirt/nodevirt/shim/domain"
+	"github.com/nodevirt/nodevirt/shim/record"
+	"github.com/nodevirt/nodevirt/shim/vm/background"
+	"github.com/nodevirt/nodevirt/shim/vm/table"
+	"github.com/nodevirt/nodevirt/shim/vm/vmerrors"
+)
+
+// later are the phases of a guest that boots. For one that comes from another node,
+// package move does the same when the guest's source has connected.
+func later() []string {
+	return []string{"domain", "start", "process", "placement", "connect", "resume"}
+}
+
+// phasesOf returns the phases of a container's start.
+func (s *starts) phasesOf(r record.Container) ([]phase, error) {
+	if r.Incoming == "" {
+		return phases(), nil
+	}
+	if err := s.moves.Check(r); err != nil {
+		return nil, err
+	}
+	return slices.DeleteFunc(phases(), func(p phase) bool { return slices.Contains(later(), p.name) }), nil
+}
+
+// Place moves the QEMU that waits for a guest into the VM's cgroup, and the taps, which
+// it has open, into the pod.
+func (l *Lifecycle) Place(ctx context.Context, v *table.VM) error {
+	r := v.Record()
+	one := &start{parts: l.starts.parts, vm: v, rec: r, plan: r.Network}
+	if err := one.awaitProcess(ctx); err != nil {
+		return err
+	}
+	if err := one.placeQEMU(ctx); err != nil {
+		return err
+	}
+	return one.connect(ctx)
+}
+
+// Admit records that the guest that a container waited for runs in it, or did.
+func (l *Lifecycle) Admit(ctx context.Context, v *table.VM) error { return l.starts.admit(ctx, v) }
+
+func (s *starts) admit(ctx context.Context, v *table.VM) error {
+	unlock, err := v.Lock(ctx)
+	if errors.Is(err, vmerrors.ErrNotFound) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	defer unlock()
+	r := v.Record()
+	if r.State != record.Running || r.Incoming == "" {
+		return nil
+	}
+	state, err := stateOf(ctx, s.ends.observer, r)
+	if err != nil && !errors.Is(err, domain.ErrNotFound) {
+		return err
+	}
+	migration := r.Incoming
+	r.Incoming, r.Domain.PID = "", state.PID
+	if err := s.table.Put(v, r); err != nil {
+		return err
+	}
+	s.helpers.keep(v)
+	if r.Domain.PID != 0 {
+		s.ends.watch(v)
+	}
+	s.ends.tasks.Run(func(ctx context.Context) { s.ends.settleLogged(ctx, v) }) // also reports the state
+	table.Logger(s.log, r).Info("the guest came from another node", "migration", migration, "pid", r.Domain.PID)
+	return nil
+}
+
+// Refuse ends a container whose guest does not come.
+func (l *Lifecycle) Refuse(ctx context.Context, v *table.VM, reason string) error {
+	return l.ends.refuse(ctx, v, reason)
+}
+
+func (e *ends) refuse(ctx context.Context, v *table.VM, reason string) error {
+	unlock, err := v.Lock(ctx)
+	if errors.Is(err, vmerrors.ErrNotFound) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	defer unlock()
+	r := v.Record()
+	if r.State != record.Running || r.Incoming == "" {
+		return nil
+	}
+	return e.finishAs(ctx, v, r, ending{codeRefused, reasonRefused, "the guest did not move here: " + reason})
+}
+
+// Settle records the end of a guest that has ended. It changes no VM that runs.
+func (l *Lifecycle) Settle(ctx context.Context, v *table.VM) error {
+	ctx, cancel := background.AtMost(ctx, patience)
+	defer cancel()
+	return l.ends.settle(ctx, v)
+}
+
+// endWaiting refuses the guest that a VM waits for, before its container stops.
+func (e *ends) endWaiting(ctx context.Context, v *table.VM) error {
+	if v.Record().Incoming == "" {
+		return nil
+	}
+	return e.moves.End(ctx, v, "its container is stopped")
+}

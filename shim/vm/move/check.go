@@ -1,0 +1,95 @@
+package move
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/nodevirt/nodevirt/shim/domain"
+	"github.com/nodevirt/nodevirt/shim/record"
+	"github.com/nodevirt/nodevirt/shim/vm/vmerrors"
+	"github.com/nodevirt/nodevirt/shim/vmspec"
+)
+
+// Check returns why a VM cannot move between nodes, nil if it can.
+func (m *Moves) Check(r record.Container) error {
+	var why []string
+	add := func(is bool, format string, args ...any) {
+		if is {
+			why = append(why, fmt.Sprintf(format, args...))
+		}
+	}
+	s := r.Spec
+	for _, n := range s.Interfaces {
+		add(n.Binding != vmspec.BindingMasquerade, "network card %q has the binding bridge: the pod's address stays on its node; use masquerade", n.Name)
+		add(slices.Contains(n.Ports, vmspec.Port{Protocol: "tcp", Number: Port}), "network card %q forwards TCP port %d, which migrations use", n.Name, Port)
+	}
+	for _, d := range s.Disks {
+		reason := unmovable(d)
+		add(reason != "", "disk %q %s", d.Name, reason)
+	}
+	add(len(s.Filesystems) > 0, "it has file systems, which are on its node")
+	add(s.TPM, "it has a TPM, whose state is not copied")
+	add(s.Firmware.UEFI != nil, "it has UEFI firmware, whose variables are not copied")
+	cpu := s.CPU.Model
+	add(m.o.Accelerator == domain.KVM && (cpu == "" || cpu == "host-passthrough"),
+		"its CPU is the node's own: name a model in spec.domain.cpu.model")
+	if len(why) == 0 {
+		return nil
+	}
+	return fmt.Errorf("the VM cannot move between nodes: %w: %s", vmerrors.ErrInvalid, strings.Join(why, "; "))
+}
+
+// unmovable says why a disk cannot be copied; empty if it can, or if the target makes it.
+func unmovable(d vmspec.Disk) string {
+	switch {
+	case d.Registry() && d.Mode == vmspec.ModeISCSI:
+		return "has the mode iscsi: its target daemon is on the node"
+	case d.Registry(), d.Source == vmspec.SourceEmpty:
+		return ""
+	case d.Source == vmspec.SourceISCSI || d.Source == vmspec.SourceRBD:
+		return "is opened over the network, which migrations do not support yet"
+	case d.Source == vmspec.SourceImport:
+		return "is imported from another node"
+	case d.OnVolume(), d.Source == vmspec.SourceHostDisk:
+		return "is on a volume, which migrations do not support yet"
+	}
+	return "" // files that both nodes have of the pod
+}
+
+// copied returns the names in the guest of the disks whose content is copied.
+func copied(r record.Container) []string {
+	var all []string
+	for _, d := range r.Spec.Disks {
+		if (d.Registry() || d.Source == vmspec.SourceEmpty) && !d.CDROM && !d.ReadOnly {
+			all = append(all, d.Target)
+		}
+	}
+	return all
+}
+
+// contents identifies the registry disks that a VM's disks begin as.
+func contents(r record.Container) map[string]string {
+	all := map[string]string{}
+	for name, d := range r.Disks {
+		if d.Image != nil {
+			all[name] = d.Image.ImageID + " " + d.Image.Path
+		}
+	}
+	return all
+}
+
+// sameContents returns an error if this node's registry disks are others than the source's.
+func sameContents(r record.Container, theirs map[string]string) error {
+	own := contents(r)
+	for _, name := range slices.Sorted(maps.Keys(own)) {
+		if own[name] != theirs[name] {
+			return fmt.Errorf("%w: disk %q is %s here and %q on the source: the image's tag has changed", vmerrors.ErrInvalid, name, own[name], theirs[name])
+		}
+	}
+	if len(own) != len(theirs) {
+		return fmt.Errorf("%w: the VM has %d disks of images here and %d on the source", vmerrors.ErrInvalid, len(own), len(theirs))
+	}
+	return nil
+}

@@ -1,0 +1,133 @@
+package move
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+
+	"k8s.io/apimachinery/pkg/util/validation"
+
+	"github.com/nodevirt/nodevirt/shim/migrate/handover"
+	"github.com/nodevirt/nodevirt/shim/migrate/order"
+	"github.com/nodevirt/nodevirt/shim/record"
+	"github.com/nodevirt/nodevirt/shim/vm/background"
+	"github.com/nodevirt/nodevirt/shim/vm/table"
+	"github.com/nodevirt/nodevirt/shim/vm/vmerrors"
+)
+
+// Controls returns the names of the machine controls of migrations.
+func Controls() []string {
+	return []string{order.Identify, order.Receive, order.Send, order.Status, order.Cancel, order.Decide}
+}
+
+// Do carries out a machine control with its argument, and returns its answer.
+func (m *Moves) Do(ctx context.Context, v *table.VM, control, argument string) ([]byte, error) {
+	switch control {
+	case order.Identify:
+		return answer(ctx, v, argument, m.identify)
+	case order.Receive:
+		return answer(ctx, v, argument, m.receive)
+	case order.Send:
+		return answer(ctx, v, argument, m.send)
+	case order.Status:
+		return answer(ctx, v, argument, m.status)
+	case order.Cancel:
+		return answer(ctx, v, argument, m.cancel)
+	case order.Decide:
+		return answer(ctx, v, argument, m.decide)
+	}
+	return nil, fmt.Errorf("%w: there is no control %q of migrations", vmerrors.ErrInvalid, control)
+}
+
+// answer decodes an order's argument, carries the order out, and encodes its answer.
+func answer[A, R any](ctx context.Context, v *table.VM, argument string, do func(context.Context, *table.VM, A) (R, error)) ([]byte, error) {
+	var about order.Migration
+	var a A
+	if err := errors.Join(json.Unmarshal([]byte(argument), &about), json.Unmarshal([]byte(argument), &a)); err != nil {
+		return nil, fmt.Errorf("%w: the argument is not JSON as expected: %w", vmerrors.ErrInvalid, err)
+	}
+	if len(validation.IsDNS1123Label(about.Migration)) > 0 {
+		return nil, fmt.Errorf("%w: %.80q is not a migration's UID", vmerrors.ErrInvalid, about.Migration)
+	}
+	r, err := do(ctx, v, a)
+	if err != nil {
+		return nil, err
+	}
+	text, err := json.Marshal(r)
+	return append(text, '\n'), err
+}
+
+// known returns the migration of a UID.
+func (m *Moves) known(v *table.VM, uid string) (*migration, error) {
+	one, broken := m.of(v).last()
+	if broken != nil {
+		return nil, broken
+	}
+	if one == nil || one.uid != uid {
+		return nil, fmt.Errorf("%w: the VM has no migration %s here", vmerrors.ErrNotFound, uid)
+	}
+	return one, nil
+}
+
+// status reports a migration, from memory alone.
+func (m *Moves) status(_ context.Context, v *table.VM, a order.Migration) (order.Report, error) {
+	if r := v.Record(); r.Incoming == a.Migration && r.State == record.Running {
+		if one, _ := m.of(v).last(); one == nil { // it waits for the order to receive
+			return order.Report{Migration: a, State: string(handover.Incoming)}, nil
+		}
+	}
+	one, err := m.known(v, a.Migration)
+	if err != nil {
+		return order.Report{}, err
+	}
+	return one.report(), nil
+}
+
+var errCancelled = errors.New("the migration was cancelled")
+
+// cancel ends a migration that is not handed over. The report says how far it came.
+func (m *Moves) cancel(ctx context.Context, v *table.VM, a order.Migration) (order.Report, error) {
+	if v.Record().Incoming == a.Migration {
+		if err := m.End(ctx, v, errCancelled.Error()); err != nil {
+			return order.Report{}, err
+		}
+	}
+	one, err := m.known(v, a.Migration)
+	if err != nil {
+		return order.Report{}, err
+	}
+	one.mu.Lock()
+	stop := one.cancel
+	one.mu.Unlock()
+	if stop != nil {
+		stop(errCancelled)
+	}
+	return one.report(), nil
+}
+
+// decide ends a migration whose target does not answer, as the caller knows what became
+// of the guest there.
+func (m *Moves) decide(ctx context.Context, v *table.VM, a order.Decision) (order.Report, error) {
+	one, err := m.known(v, a.Migration.Migration)
+	if err != nil {
+		return order.Report{}, err
+	}
+	source := one.from()
+	if source == nil {
+		return order.Report{}, fmt.Errorf("%w: this node is not the source of migration %s", vmerrors.ErrState, one.uid)
+	}
+	if source.Record().Ended {
+		return one.report(), nil
+	}
+	decision := handover.Answer{State: handover.Taken}
+	if a.Run {
+		decision = handover.Answer{State: handover.Refused, Reason: "it was decided that the source runs the guest"}
+	}
+	within, cancel := background.AtMost(ctx, patience)
+	defer cancel()
+	if err := source.Decide(within, decision); err != nil {
+		return order.Report{}, err
+	}
+	return one.report(), nil
+}

@@ -1,0 +1,95 @@
+package move
+
+import (
+	"context"
+	"net"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/nodevirt/nodevirt/shim/migrate/handover"
+	"github.com/nodevirt/nodevirt/shim/migrate/link"
+	"github.com/nodevirt/nodevirt/shim/migrate/order"
+)
+
+// end is this node's end of a migration: [handover.Source] or [handover.Target].
+type end interface{ Record() handover.Record }
+
+// migration is one migration of a VM, as this node knows it. The fields of an end are set
+// once, under the mutex.
+type migration struct {
+	uid      string
+	identity link.Identity
+	copied   atomic.Int64 // bytes sent to the target
+
+	mu        sync.Mutex
+	source    *handover.Source
+	target    *handover.Target
+	cancel    context.CancelCauseFunc // of a source that runs
+	peer      string                  // the source's fingerprint, on the target
+	address   string                  // the target's
+	begun     time.Time
+	done      time.Time
+	unsettled bool
+}
+
+// ends returns the node's end, nil if the migration has not begun.
+func (g *migration) ends() end {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	switch {
+	case g.source != nil:
+		return g.source
+	case g.target != nil:
+		return g.target
+	}
+	return nil
+}
+
+// from returns the source, nil if this node is not the source of one that began.
+func (g *migration) from() *handover.Source {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return g.source
+}
+
+// active reports whether the migration has begun and this node has not carried its
+// decision out.
+func (g *migration) active() bool {
+	e := g.ends()
+	return e != nil && !e.Record().Ended
+}
+
+func (g *migration) finished() {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.done.IsZero() {
+		g.done = time.Now()
+	}
+	g.unsettled = false
+}
+
+// report says what is known, from memory alone.
+func (g *migration) report() order.Report {
+	r := order.Report{Migration: order.Migration{Migration: g.uid}, Processed: g.copied.Load()}
+	if e := g.ends(); e != nil {
+		rec := e.Record()
+		r.State, r.Reason, r.Ended = string(rec.State), rec.Reason, rec.Ended
+	}
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	r.Begun, r.Done, r.Unsettled = g.begun, g.done, g.unsettled
+	return r
+}
+
+// counted counts what is sent on a connection.
+type counted struct {
+	net.Conn
+	sent *atomic.Int64
+}
+
+func (c counted) Write(p []byte) (int, error) {
+	n, err := c.Conn.Write(p)
+	c.sent.Add(int64(n))
+	return n, err
+}

@@ -1,0 +1,160 @@
+package move
+
+import (
+	"context"
+	"log/slog"
+	"net"
+	"net/netip"
+	"os"
+	"sync"
+	"time"
+
+	"github.com/google/uuid"
+
+	"github.com/nodevirt/nodevirt/shim/domain"
+	"github.com/nodevirt/nodevirt/shim/migrate"
+	"github.com/nodevirt/nodevirt/shim/migrate/handover"
+	"github.com/nodevirt/nodevirt/shim/record"
+	"github.com/nodevirt/nodevirt/shim/vm/background"
+	"github.com/nodevirt/nodevirt/shim/vm/layout"
+	"github.com/nodevirt/nodevirt/shim/vm/table"
+)
+
+// Port is the TCP port on which a pod that waits for a guest listens. It stays the pod's:
+// a masqueraded guest that came by migration is not reached on it.
+const Port = 49152
+
+// Domains is the node's libvirtd; [domain.Driver]'s parts.
+type Domains interface {
+	migrate.Domains
+	migrate.Files
+	MigratableXML(ctx context.Context, uuid string) (string, error)
+}
+
+// Life changes what VMs are; package lifecycle's Lifecycle.
+type Life interface {
+	// Place moves the QEMU that waits for a guest into its cgroup and its pod's network.
+	Place(ctx context.Context, v *table.VM) error
+	// Admit records that the guest runs here.
+	Admit(ctx context.Context, v *table.VM) error
+	// Refuse ends the container of a guest that does not come.
+	Refuse(ctx context.Context, v *table.VM, reason string) error
+	// Settle records the end of a guest that has ended.
+	Settle(ctx context.Context, v *table.VM) error
+}
+
+// Disks opens the files of a VM's disks; [disk.Attachments].
+type Disks interface {
+	Attach(ctx context.Context, r record.Container) (map[string][]*os.File, error)
+}
+
+// Sandboxes finds pods' network namespaces; package sandbox's Sandboxes.
+type Sandboxes interface {
+	NetworkNamespace(ctx context.Context, sandboxID string) (string, error)
+}
+
+// Conditions reports VMs to the API server; package report's Conditions.
+type Conditions interface {
+	// SetUnsettled reports why a guest that is handed over is paused; empty if it is not.
+	SetUnsettled(v *table.VM, message string)
+}
+
+// Options are the parts that Moves works with. All are needed.
+type Options struct {
+	Table      *table.Table
+	Tasks      *background.Tasks
+	Domains    Domains
+	Disks      Disks
+	Sandboxes  Sandboxes
+	Conditions Conditions
+	// Life returns the lifecycle, which is made later.
+	Life func() Life
+	// Describe returns a VM's domain.
+	Describe func(r record.Container) domain.Description
+	// Listen and Dial are netsetup's, inside a pod's network namespace.
+	Listen func(ctx context.Context, netns string, port uint16) (net.Listener, error)
+	Dial   func(ctx context.Context, netns string, to netip.AddrPort) (net.Conn, error)
+	// Libvirtd is the path of libvirtd's socket.
+	Libvirtd    string
+	Accelerator domain.Accelerator
+	Layout      layout.Layout
+	Limits      handover.Limits
+	Logger      *slog.Logger
+}
+
+// Moves are the migrations of a node's VMs.
+type Moves struct {
+	o   Options
+	vms table.PerVM[*state]
+}
+
+// New returns Moves.
+func New(o Options) *Moves {
+	m := &Moves{o: o}
+	m.vms.New = func(*table.VM) *state { return &state{} }
+	return m
+}
+
+// state is what is known of a VM's migrations.
+type state struct {
+	orders sync.Mutex // held while an order is carried out
+
+	mu      sync.Mutex
+	current *migration // the last one; nil for a VM that never moved
+	broken  error      // why the record of the last one cannot be used
+}
+
+// last returns the last migration, nil if there is none.
+func (s *state) last() (*migration, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.current, s.broken
+}
+
+func (s *state) set(one *migration) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.current = one
+}
+
+func (m *Moves) of(v *table.VM) *state { return m.vms.Of(v) }
+
+func (m *Moves) file(r record.Container) *handover.File {
+	return handover.NewFile(m.o.Layout.Folder(r.ID))
+}
+
+// machine returns the VM as package migrate needs it.
+func (m *Moves) machine(r record.Container) (migrate.VM, error) {
+	id, err := uuid.Parse(r.Domain.UUID)
+	disks := copied(r)
+	return migrate.VM{
+		Libvirtd: m.o.Libvirtd, Name: r.Domain.Name, UUID: id, UID: r.Domain.UID, GID: r.Domain.GID,
+		Sockets: migrate.Sockets{Dir: m.o.Layout.MigrationDir(r.ID)}, CopyDisks: len(disks) > 0, Disks: disks, Domains: m.o.Domains,
+	}, err
+}
+
+// observe logs the steps of a migration.
+func (m *Moves) observe(v *table.VM, migration string, also func(handover.Step)) func(handover.Step) {
+	return func(s handover.Step) {
+		table.Logger(m.o.Logger, v.Record()).Info("a migration's step", "migration", migration, "step", string(s))
+		also(s)
+	}
+}
+
+// MayResume reports whether the VM's guest is this node's to resume. It reads memory alone.
+func (m *Moves) MayResume(v *table.VM) bool {
+	one, broken := m.of(v).last()
+	if broken != nil || v.Record().Incoming != "" {
+		return false
+	}
+	return one == nil || one.ends() == nil || one.ends().Record().MayResume()
+}
+
+// Left reports whether the VM's guest has left for another node. It reads memory alone.
+func (m *Moves) Left(v *table.VM) bool {
+	one, _ := m.of(v).last()
+	return one != nil && one.ends() != nil && one.ends().Record().State == handover.Left
+}
+
+// retryPause is the time between two tries to carry a decision out.
+const retryPause = 2 * time.Second

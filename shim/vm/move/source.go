@@ -1,0 +1,227 @@
+package move
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"time"
+
+	"github.com/nodevirt/nodevirt/shim/migrate"
+	"github.com/nodevirt/nodevirt/shim/migrate/compat"
+	"github.com/nodevirt/nodevirt/shim/migrate/handover"
+	"github.com/nodevirt/nodevirt/shim/migrate/link"
+	"github.com/nodevirt/nodevirt/shim/migrate/order"
+	"github.com/nodevirt/nodevirt/shim/record"
+	"github.com/nodevirt/nodevirt/shim/vm/background"
+	"github.com/nodevirt/nodevirt/shim/vm/table"
+	"github.com/nodevirt/nodevirt/shim/vm/vmerrors"
+)
+
+// patience bounds an order's calls to libvirtd.
+const patience = 30 * time.Second
+
+// identify makes the source's identity for a migration.
+func (m *Moves) identify(_ context.Context, v *table.VM, a order.Migration) (order.Identity, error) {
+	s := m.of(v)
+	s.orders.Lock()
+	defer s.orders.Unlock()
+	r := v.Record()
+	one, err := m.free(v, a.Migration)
+	if err != nil {
+		return order.Identity{}, err
+	}
+	if r.State != record.Running || r.Incoming != "" {
+		return order.Identity{}, fmt.Errorf("%w: the VM does not run", vmerrors.ErrState)
+	}
+	if err := m.Check(r); err != nil {
+		return order.Identity{}, err
+	}
+	if one == nil {
+		one = &migration{uid: a.Migration}
+		if one.identity, err = link.NewIdentity(); err != nil {
+			return order.Identity{}, err
+		}
+		s.set(one)
+	}
+	return order.Identity{
+		Fingerprint: one.identity.Fingerprint().String(), Guest: &order.Guest{UUID: r.Domain.UUID, Disks: contents(r)},
+	}, nil
+}
+
+// free returns the migration of this UID if it is known, and nil if it is a new one which may
+// begin.
+func (m *Moves) free(v *table.VM, uid string) (*migration, error) {
+	one, broken := m.of(v).last()
+	switch {
+	case broken != nil:
+		return nil, broken
+	case one == nil || one.uid != uid && !one.active():
+		return nil, nil
+	case one.uid != uid:
+		return nil, fmt.Errorf("%w: migration %s has not ended", vmerrors.ErrState, one.uid)
+	}
+	return one, nil
+}
+
+// send begins to move the VM, in the background.
+func (m *Moves) send(ctx context.Context, v *table.VM, a order.Sending) (order.Report, error) {
+	s := m.of(v)
+	s.orders.Lock()
+	defer s.orders.Unlock()
+	one, err := m.free(v, a.Migration.Migration)
+	if err != nil {
+		return order.Report{}, err
+	}
+	if one == nil {
+		return order.Report{}, fmt.Errorf("%w: migration %s has no certificate here: send %s first; the shim forgets it when it restarts",
+			vmerrors.ErrState, a.Migration.Migration, order.Identify)
+	}
+	if one.ends() != nil {
+		return one.report(), nil // it began before
+	}
+	r := v.Record()
+	if r.State != record.Running {
+		return order.Report{}, fmt.Errorf("%w: the VM does not run", vmerrors.ErrState)
+	}
+	dialer, err := m.dialer(ctx, r, one, a.Target)
+	if err != nil {
+		return order.Report{}, err
+	}
+	within, cancel := background.AtMost(ctx, patience)
+	defer cancel()
+	text, err := m.o.Domains.MigratableXML(within, r.Domain.UUID)
+	if err != nil {
+		return order.Report{}, err
+	}
+	shape, err := compat.Encode(text)
+	if err != nil {
+		return order.Report{}, err
+	}
+	machine, err := m.machine(r)
+	if err != nil {
+		return order.Report{}, err
+	}
+	machine.Bandwidth, machine.Converge = uint64(max(0, a.Bandwidth)+1<<20-1)>>20, a.AutoConverge
+	if err := machine.Sockets.MakeSource(); err != nil {
+		return order.Report{}, err
+	}
+	rec := handover.NewSending(one.uid, r.Domain.UUID)
+	if err := m.file(r).Put(rec); err != nil {
+		return order.Report{}, errors.Join(err, machine.Sockets.Remove())
+	}
+	source := handover.NewSource(rec, migrate.NewSource(machine, dialer), m.file(r), m.o.Limits, m.observe(v, one.uid, func(handover.Step) {}))
+	running, stop := context.WithCancelCause(m.o.Tasks.Context())
+	one.mu.Lock()
+	one.source, one.cancel, one.begun = source, stop, time.Now()
+	one.mu.Unlock()
+	dial := func(ctx context.Context) (net.Conn, error) { return dialer.Dial(ctx, link.Control) }
+	m.o.Tasks.Run(func(ctx context.Context) {
+		defer stop(nil)
+		m.o.Tasks.Run(func(context.Context) { one.bound(running, a.Timeout, a.Stall) })
+		err := source.Run(running, dial, shape)
+		stop(nil)
+		m.settle(ctx, v, one, dial, err)
+	})
+	return one.report(), nil
+}
+
+// dialer reaches the target from the VM's pod.
+func (m *Moves) dialer(ctx context.Context, r record.Container, one *migration, target order.Identity) (*link.Dialer, error) {
+	peer, err := link.ParseFingerprint(target.Fingerprint)
+	if err != nil {
+		return nil, fmt.Errorf("%w: target: %w", vmerrors.ErrInvalid, err)
+	}
+	address, err := netip.ParseAddrPort(target.Address)
+	if err != nil {
+		return nil, fmt.Errorf("%w: target: %w", vmerrors.ErrInvalid, err)
+	}
+	netns, err := m.o.Sandboxes.NetworkNamespace(ctx, r.SandboxID)
+	if err != nil {
+		return nil, err
+	}
+	return link.NewDialer(one.identity, peer, func(ctx context.Context) (net.Conn, error) {
+		conn, err := m.o.Dial(ctx, netns, address)
+		if err != nil {
+			return nil, err
+		}
+		return counted{conn, &one.copied}, nil
+	}), nil
+}
+
+// bound cancels a copy that takes too long, or stops.
+func (g *migration) bound(ctx context.Context, timeout, stall time.Duration) {
+	begun, last, moved := time.Now(), int64(-1), time.Now()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-time.After(time.Second):
+		}
+		if g.ends().Record().State != handover.Sending {
+			return // the copy is complete
+		}
+		if n := g.copied.Load(); n != last {
+			last, moved = n, time.Now()
+		}
+		switch {
+		case timeout > 0 && time.Since(begun) > timeout:
+			g.cancel(fmt.Errorf("the copy took more than %s", timeout))
+		case stall > 0 && time.Since(moved) > stall:
+			g.cancel(fmt.Errorf("nothing was copied for %s", stall))
+		}
+	}
+}
+
+// askTime is how long a source asks the target before others can decide for it.
+const askTime = 5 * time.Second
+
+// settle carries out a source's decision, and asks the target for one if need be, until
+// that has ended or the shim does. err is what happened before.
+func (m *Moves) settle(ctx context.Context, v *table.VM, one *migration, dial func(context.Context) (net.Conn, error), err error) {
+	log := table.Logger(m.o.Logger, v.Record())
+	if err != nil {
+		log.Warn("a migration failed", "migration", one.uid, "error", err)
+	}
+	for !one.source.Record().Ended {
+		if ctx.Err() != nil {
+			return // the next shim recovers it
+		}
+		if one.source.Record().State == handover.HandedOver {
+			m.unsettled(v, one, true)
+		}
+		asking, cancel := context.WithTimeout(ctx, askTime)
+		if err := one.source.Recover(asking, dial); err != nil && ctx.Err() == nil {
+			log.Debug("settling a migration failed, retrying", "migration", one.uid, "error", err)
+		}
+		cancel()
+		if !one.source.Record().Ended {
+			background.Sleep(ctx, retryPause)
+		}
+	}
+	one.finished()
+	m.unsettled(v, one, false)
+	log.Info("a migration ended", "migration", one.uid, "state", one.source.Record().State, "reason", one.source.Record().Reason)
+	if err := m.o.Life().Settle(context.WithoutCancel(ctx), v); err != nil {
+		log.Error("asking for the state of a VM failed", "error", err)
+	}
+}
+
+// unsettledMessage says what to do about a guest that is paused because no answer came.
+const unsettledMessage = "the guest is handed over to another node, which does not answer; it is paused so that it never runs on both. " +
+	"It goes on when that node answers. If that node is gone for good, delete its Node object, or taint it with " +
+	"node.kubernetes.io/out-of-service"
+
+func (m *Moves) unsettled(v *table.VM, one *migration, is bool) {
+	one.mu.Lock()
+	was := one.unsettled
+	one.unsettled = is
+	one.mu.Unlock()
+	switch {
+	case is && !was:
+		m.o.Conditions.SetUnsettled(v, unsettledMessage)
+	case !is:
+		m.o.Conditions.SetUnsettled(v, "")
+	}
+}

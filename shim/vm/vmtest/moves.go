@@ -1,0 +1,79 @@
+package vmtest
+
+import (
+	"context"
+	"sync"
+
+	"github.com/nodevirt/nodevirt/shim/record"
+	"github.com/nodevirt/nodevirt/shim/vm/table"
+)
+
+// Moves is a fake of package move's Moves, on which no VM moves unless a test says so.
+type Moves struct {
+	script *Script
+	// Refuse ends a container that waits, as the lifecycle does.
+	Refuse func(ctx context.Context, v *table.VM, reason string) error
+
+	mu      sync.Mutex
+	others  map[string]bool // VMs whose guests other nodes may run
+	left    map[string]bool
+	recover []string
+}
+
+// NewMoves returns Moves.
+func NewMoves(s *Script) *Moves {
+	return &Moves{script: s, others: map[string]bool{}, left: map[string]bool{}}
+}
+
+// Check implements move's.
+func (m *Moves) Check(record.Container) error { return m.script.note("Moves.Check") }
+
+// Recover implements move's.
+func (m *Moves) Recover(v *table.VM) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.recover = append(m.recover, v.Record().ID)
+}
+
+// Recovered returns the VMs whose migrations were recovered.
+func (m *Moves) Recovered() []string {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.recover
+}
+
+// MayResume implements move's.
+func (m *Moves) MayResume(v *table.VM) bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return !m.others[v.Record().ID]
+}
+
+// Left implements move's.
+func (m *Moves) Left(v *table.VM) bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.left[v.Record().ID]
+}
+
+// End implements move's.
+func (m *Moves) End(ctx context.Context, v *table.VM, reason string) error {
+	if err := m.script.enter(ctx, "Moves.End"); err != nil {
+		return err
+	}
+	return m.Refuse(ctx, v, reason)
+}
+
+// SetElsewhere says whether another node may run a VM's guest.
+func (m *Moves) SetElsewhere(id string, is bool) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.others[id] = is
+}
+
+// SetLeft says that a VM's guest has left.
+func (m *Moves) SetLeft(id string) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.left[id] = true
+}

@@ -1,0 +1,300 @@
+package migration
+
+import (
+	"context"
+	"encoding/json"
+	"net/netip"
+	"os/exec"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/uuid"
+	"gotest.tools/v3/assert"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/nodevirt/nodevirt/shim/migrate/handover"
+	"github.com/nodevirt/nodevirt/shim/migrate/order"
+	"github.com/nodevirt/nodevirt/shim/podstatus/condition"
+	"github.com/nodevirt/nodevirt/test/guest"
+	"github.com/nodevirt/nodevirt/test/images"
+	"github.com/nodevirt/nodevirt/test/node"
+	"github.com/nodevirt/nodevirt/test/wait"
+)
+
+// TestMigration moves a guest to another node and back. Before that it stays where it is: its target is
+// stopped, or loses its shim. Its memory, its disks and its processes are as before each time.
+func TestMigration(t *testing.T) {
+	a, b := newNode(t, "10.96.0.0/16"), newNode(t, "10.97.0.0/16")
+	cable(t, a, b)
+	path, err := guest.TinyWithAgent(t.Context(), a.GuestOptions())
+	assert.NilError(t, err)
+	image, err := images.RegistryDisk(path, images.DiskOptions{})
+	assert.NilError(t, err)
+	for _, m := range []*machine{a, b} {
+		m.image, err = m.Push(t.Context(), "guest:1", image)
+		assert.NilError(t, err)
+		m.before, err = m.Settled(t.Context())
+		assert.NilError(t, err)
+	}
+
+	first := a.pod(t, "first", "")
+	first.start()
+	first.answers()
+	boot := first.sh("cat /proc/sys/kernel/random/boot_id")
+	first.sh("dd if=/dev/urandom of=/tmp/r bs=64k count=64 2>/dev/null; dd if=/tmp/r of=/dev/vdb bs=64k seek=100 conv=fsync 2>/dev/null; " +
+		"dd if=/tmp/r of=/dev/vda bs=512 seek=1500 count=100 conv=fsync 2>/dev/null")
+	first.sh("(i=0; while :; do echo $((i += 1)) >/tmp/count; sleep 0.2; done) >/dev/null 2>&1 &")
+	const read = "echo 3 >/proc/sys/vm/drop_caches; sha256sum </tmp/r; dd if=/dev/vdb bs=64k skip=100 count=64 2>/dev/null | sha256sum; " +
+		"dd if=/dev/vda bs=512 skip=1500 count=100 2>/dev/null | sha256sum"
+	content := first.sh(read)
+
+	t.Run("refused", func(t *testing.T) {
+		for name, end := range map[string]func(v *vm){
+			"stopped": func(v *vm) { v.stop() },
+			"its shim restarts": func(v *vm) {
+				assert.NilError(t, b.Restart(t.Context(), node.Shim))
+			},
+		} {
+			migration := uuid.NewString()
+			id := order.Identity{}
+			first.control(order.Identify, order.Migration{Migration: migration}, &id)
+			target := b.pod(t, "refused", migration)
+			target.start()
+			var reached order.Identity
+			target.control(order.Receive, order.Reception{Migration: order.Migration{Migration: migration}, Source: id.Fingerprint, Guest: id.Guest}, &reached)
+			end(target)
+			if s := target.ended(); s.Reason != condition.ReasonMigrationRefused || s.ExitCode == 0 {
+				t.Errorf("%s: the target ended with %d, %s, %q", name, s.ExitCode, s.Reason, s.Message)
+			}
+			target.remove()
+			// The source connects to nobody.
+			first.control(order.Send, order.Sending{Migration: order.Migration{Migration: migration}, Target: reached}, nil)
+			if r := first.over(migration); r.State != string(handover.Kept) || r.Reason == "" {
+				t.Errorf("%s: the source reports %+v", name, r)
+			}
+		}
+		first.answers()
+	})
+
+	second := move(t, first, b, "second")
+	check(t, second, boot, content, read)
+	second.sh("dd if=/dev/urandom of=/tmp/r bs=64k count=64 2>/dev/null; dd if=/tmp/r of=/dev/vdb bs=64k seek=200 conv=fsync 2>/dev/null")
+	third := move(t, second, a, "third")
+	check(t, third, boot, third.sh(read), read)
+	third.stop()
+	third.remove()
+	for _, m := range []*machine{a, b} {
+		assert.NilError(t, m.SameAgain(t.Context(), m.before, time.Minute))
+	}
+}
+
+// move moves a guest to another node.
+func move(t *testing.T, from *vm, to *machine, name string) *vm {
+	t.Helper()
+	migration := order.Migration{Migration: uuid.NewString()}
+	var source, target order.Identity
+	from.control(order.Identify, migration, &source)
+	v := to.pod(t, name, migration.Migration)
+	v.start()
+	v.control(order.Receive, order.Reception{Migration: migration, Source: source.Fingerprint, Guest: source.Guest}, &target)
+	begun := time.Now()
+	from.control(order.Send, order.Sending{Migration: migration, Target: target, Timeout: 3 * time.Minute}, nil)
+	if s := from.ended(); s.Reason != condition.ReasonMigrated || s.ExitCode != 0 {
+		t.Fatalf("the source ended with %d, %s, %q", s.ExitCode, s.Reason, s.Message)
+	}
+	t.Log("moved in", time.Since(begun))
+	if r := v.over(migration.Migration); r.State != string(handover.Taken) {
+		t.Errorf("the target reports %+v", r)
+	}
+	from.remove()
+	return v
+}
+
+// check checks that a guest is the one that has moved.
+func check(t *testing.T, v *vm, boot, content, read string) {
+	t.Helper()
+	v.answers()
+	if got := v.sh("cat /proc/sys/kernel/random/boot_id"); got != boot {
+		t.Errorf("another guest: %s, was %s", got, boot)
+	}
+	if got := v.sh(read); got != content {
+		t.Errorf("the disks have\n%s\nand had\n%s", got, content)
+	}
+	count := v.sh("cat /tmp/count")
+	wait.Until(t, "its processes run", func() bool { return v.sh("cat /tmp/count") != count })
+	v.control("pause", nil, nil)
+	v.control("unpause", nil, nil)
+	v.answers()
+}
+
+// machine is a node.
+type machine struct {
+	*node.Node
+	subnet string
+	image  string
+	cri    runtimeapi.RuntimeServiceClient
+	before node.Census
+}
+
+func newNode(t *testing.T, subnet string) *machine {
+	t.Helper()
+	m := &machine{Node: node.ForTest(t, node.Options{Subnet: netip.MustParsePrefix(subnet)}), subnet: subnet}
+	conn, err := node.DialCRI(m.ShimSocket())
+	assert.NilError(t, err)
+	t.Cleanup(func() { _ = conn.Close() })
+	m.cri = runtimeapi.NewRuntimeServiceClient(conn)
+	return m
+}
+
+// vm is a VM in a pod.
+type vm struct {
+	*machine
+	t       *testing.T
+	sandbox string
+	config  node.Pod
+	id      string
+}
+
+const vmi = `{
+	"domain": {"devices": {
+		"disks": [{"name": "root", "disk": {"bus": "virtio"}}, {"name": "data", "disk": {"bus": "virtio"}}],
+		"interfaces": [{"name": "default", "masquerade": {}}]
+	}},
+	"networks": [{"name": "default", "pod": {}}],
+	"volumes": [{"name": "root", "containerDisk": {"image": "r"}}, {"name": "data", "emptyDisk": {"capacity": "64Mi"}}]
+}`
+
+// pod makes a pod with a VM. With a migration the VM waits for a guest.
+func (m *machine) pod(t *testing.T, name, migration string) *vm {
+	t.Helper()
+	p := m.NewPod(name)
+	annotations := map[string]any{"nodevirt.io/vmi": vmi}
+	if migration != "" {
+		annotations[order.Annotation] = migration
+	}
+	p["annotations"] = annotations
+	sandbox, err := m.RunPod(t.Context(), p, "vm")
+	assert.NilError(t, err)
+	v := &vm{machine: m, t: t, sandbox: sandbox, config: p}
+	t.Cleanup(v.remove)
+	c := node.NewContainer("guest", m.image)
+	c["linux"] = map[string]any{"resources": map[string]any{"memory_limit_in_bytes": 256 << 20}}
+	v.id, err = m.CreateContainer(t.Context(), sandbox, p, c)
+	assert.NilError(t, err)
+	return v
+}
+
+func (v *vm) start() {
+	v.t.Helper()
+	_, err := v.cri.StartContainer(v.t.Context(), &runtimeapi.StartContainerRequest{ContainerId: v.id})
+	assert.NilError(v.t, err)
+}
+
+func (v *vm) stop() {
+	v.t.Helper()
+	_, err := v.cri.StopContainer(v.t.Context(), &runtimeapi.StopContainerRequest{ContainerId: v.id})
+	assert.NilError(v.t, err)
+}
+
+func (v *vm) remove() {
+	if v.sandbox == "" {
+		return
+	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(v.t.Context()), wait.Patience)
+	defer cancel()
+	if err := v.RemovePod(ctx, v.sandbox, v.config); err != nil {
+		v.t.Error(err)
+	}
+	v.sandbox = ""
+}
+
+func (v *vm) exec(command ...string) (*runtimeapi.ExecSyncResponse, error) {
+	return v.cri.ExecSync(v.t.Context(), &runtimeapi.ExecSyncRequest{ContainerId: v.id, Cmd: command, Timeout: 120})
+}
+
+// sh runs a line in the guest.
+func (v *vm) sh(line string) string {
+	v.t.Helper()
+	r, err := v.exec("sh", "-c", line)
+	assert.NilError(v.t, err)
+	return strings.TrimSpace(string(r.Stdout))
+}
+
+// answers waits for the guest's agent.
+func (v *vm) answers() {
+	v.t.Helper()
+	wait.Until(v.t, "the guest's agent answers", func() bool {
+		r, err := v.exec("true")
+		return err == nil && r.ExitCode == 0
+	})
+}
+
+// control sends a machine control, with an argument unless it is nil, and decodes the answer.
+func (v *vm) control(name string, argument, answer any) {
+	v.t.Helper()
+	assert.NilError(v.t, v.try(name, argument, answer))
+}
+
+func (v *vm) try(name string, argument, answer any) error {
+	command := []string{"nodevirt.io/" + name}
+	if argument != nil {
+		text, err := json.Marshal(argument)
+		if err != nil {
+			return err
+		}
+		command = append(command, string(text))
+	}
+	r, err := v.exec(command...)
+	if err == nil && answer != nil {
+		err = json.Unmarshal(r.Stdout, answer)
+	}
+	return err
+}
+
+// over waits until a node has carried out its decision about a migration.
+func (v *vm) over(migration string) (r order.Report) {
+	v.t.Helper()
+	wait.Until(v.t, "the migration is over", func() bool {
+		v.control(order.Status, order.Migration{Migration: migration}, &r)
+		return r.Ended
+	})
+	return r
+}
+
+// ended waits until the container has ended.
+func (v *vm) ended() *runtimeapi.ContainerStatus {
+	v.t.Helper()
+	var s *runtimeapi.ContainerStatus
+	wait.Until(v.t, "the container ends", func() bool {
+		r, err := v.cri.ContainerStatus(v.t.Context(), &runtimeapi.ContainerStatusRequest{ContainerId: v.id})
+		s = r.GetStatus()
+		return err == nil && s.State == runtimeapi.ContainerState_CONTAINER_EXITED
+	})
+	return s
+}
+
+// cable joins two nodes, and routes their pods' networks over it.
+func cable(t *testing.T, a, b *machine) {
+	t.Helper()
+	out, err := exec.CommandContext(t.Context(), "ip", "link", "add", "cable", "netns", strconv.Itoa(a.PID()),
+		"type", "veth", "peer", "name", "cable", "netns", strconv.Itoa(b.PID())).CombinedOutput()
+	if err != nil {
+		t.Fatalf("join two nodes: %v: %s", err, out)
+	}
+	for _, end := range []struct {
+		own, other   *machine
+		address, via string
+	}{{a, b, "10.78.0.1", "10.78.0.2"}, {b, a, "10.78.0.2", "10.78.0.1"}} {
+		inNode(t, end.own, "ip", "addr", "add", end.address+"/24", "dev", "cable")
+		inNode(t, end.own, "ip", "link", "set", "cable", "up")
+		inNode(t, end.own, "ip", "route", "add", end.other.subnet, "via", end.via)
+	}
+}
+
+func inNode(t *testing.T, n *machine, name string, args ...string) {
+	t.Helper()
+	_, err := n.Output(t.Context(), name, args...)
+	assert.NilError(t, err)
+}
