@@ -161,6 +161,31 @@ func TestControls(t *testing.T) {
 	wantError(t, n.Exec(t.Context(), "a", []string{"nodevirt.io/pause"}, stream.Streams{}), "domain is not running")
 }
 
+// TestControlsOfMigrations: package move carries them out, and a guest that another node may
+// run is not resumed, nor one that is still to come.
+func TestControlsOfMigrations(t *testing.T) {
+	n := newNode(t)
+	v := n.add("a", record.Running)
+	r, err := n.ExecSync(t.Context(), "a", []string{"nodevirt.io/migrate-status", "{}"}, 0)
+	if err != nil || string(r.GetStdout()) != "migrate-status {}" {
+		t.Errorf("%v, %v", r, err)
+	}
+	wantError(t, n.CheckExec("a", &runtimeapi.ExecRequest{Cmd: []string{"nodevirt.io/migrate-send"}}), "takes one argument")
+	n.moves.SetElsewhere(v.Record().ID, true)
+	_, err = n.ExecSync(t.Context(), "a", []string{"nodevirt.io/unpause"}, 0)
+	wantError(t, err, "the guest is moving to another node")
+	waits := v.Record()
+	waits.Incoming = "0d2c5a5e"
+	v.Publish(waits)
+	for _, name := range []string{"pause", "unpause", "reset", "reboot"} {
+		_, err := n.ExecSync(t.Context(), "a", []string{"nodevirt.io/" + name}, 0)
+		wantError(t, err, "the VM waits for its guest, in migration 0d2c5a5e")
+	}
+	if len(n.domains.done) > 0 {
+		t.Errorf("done: %v", n.domains.done)
+	}
+}
+
 func TestScreenshot(t *testing.T) {
 	n := newNode(t)
 	v := n.add("a", record.Running)

@@ -35,6 +35,7 @@ type node struct {
 	domains  *fakeDomains
 	consoles *fakeTerminals
 	tasks    *background.Tasks
+	moves    *vmtest.Moves
 
 	mu      sync.Mutex
 	changed int      // how often something new was known of a guest
@@ -65,8 +66,9 @@ func newNode(t *testing.T) *node {
 		defer n.mu.Unlock()
 		n.changed++
 	})
+	n.moves = vmtest.NewMoves(s)
 	n.Guests = New(Options{
-		Table: vms, Agents: agents, Layout: l, Power: n.domains, Screens: n.domains, Terminals: n.consoles,
+		Table: vms, Agents: agents, Layout: l, Power: n.domains, Screens: n.domains, Moves: n.moves, Terminals: n.consoles,
 		Namespaces: vmtest.NewSandboxes(s, vms), Logger: log,
 	})
 	return n

@@ -12,8 +12,8 @@ import (
 	"github.com/nodevirt/nodevirt/shim/vmspec"
 )
 
-// Check returns why a VM cannot move between nodes, nil if it can.
-func (m *Moves) Check(r record.Container) error {
+// check returns why a VM cannot move between nodes, nil if it can.
+func (m *node) check(r record.Container) error {
 	var why []string
 	add := func(is bool, format string, args ...any) {
 		if is {

@@ -25,17 +25,17 @@ func Controls() []string {
 func (m *Moves) Do(ctx context.Context, v *table.VM, control, argument string) ([]byte, error) {
 	switch control {
 	case order.Identify:
-		return answer(ctx, v, argument, m.identify)
+		return answer(ctx, v, argument, m.sources.identify)
 	case order.Receive:
-		return answer(ctx, v, argument, m.receive)
+		return answer(ctx, v, argument, m.targets.receive)
 	case order.Send:
-		return answer(ctx, v, argument, m.send)
+		return answer(ctx, v, argument, m.sources.send)
 	case order.Status:
 		return answer(ctx, v, argument, m.status)
 	case order.Cancel:
 		return answer(ctx, v, argument, m.cancel)
 	case order.Decide:
-		return answer(ctx, v, argument, m.decide)
+		return answer(ctx, v, argument, m.sources.decide)
 	}
 	return nil, fmt.Errorf("%w: there is no control %q of migrations", vmerrors.ErrInvalid, control)
 }
@@ -59,7 +59,7 @@ func answer[A, R any](ctx context.Context, v *table.VM, argument string, do func
 }
 
 // known returns the migration of a UID.
-func (m *Moves) known(v *table.VM, uid string) (*migration, error) {
+func (m *node) known(v *table.VM, uid string) (*migration, error) {
 	one, broken := m.of(v).last()
 	if broken != nil {
 		return nil, broken
@@ -73,11 +73,11 @@ func (m *Moves) known(v *table.VM, uid string) (*migration, error) {
 // status reports a migration, from memory alone.
 func (m *Moves) status(_ context.Context, v *table.VM, a order.Migration) (order.Report, error) {
 	if r := v.Record(); r.Incoming == a.Migration && r.State == record.Running {
-		if one, _ := m.of(v).last(); one == nil { // it waits for the order to receive
+		if one, _ := m.node.of(v).last(); one == nil { // it waits for the order to receive
 			return order.Report{Migration: a, State: string(handover.Incoming)}, nil
 		}
 	}
-	one, err := m.known(v, a.Migration)
+	one, err := m.node.known(v, a.Migration)
 	if err != nil {
 		return order.Report{}, err
 	}
@@ -93,7 +93,7 @@ func (m *Moves) cancel(ctx context.Context, v *table.VM, a order.Migration) (ord
 			return order.Report{}, err
 		}
 	}
-	one, err := m.known(v, a.Migration)
+	one, err := m.node.known(v, a.Migration)
 	if err != nil {
 		return order.Report{}, err
 	}
@@ -108,7 +108,7 @@ func (m *Moves) cancel(ctx context.Context, v *table.VM, a order.Migration) (ord
 
 // decide ends a migration whose target does not answer, as the caller knows what became
 // of the guest there.
-func (m *Moves) decide(ctx context.Context, v *table.VM, a order.Decision) (order.Report, error) {
+func (m *sources) decide(ctx context.Context, v *table.VM, a order.Decision) (order.Report, error) {
 	one, err := m.known(v, a.Migration.Migration)
 	if err != nil {
 		return order.Report{}, err

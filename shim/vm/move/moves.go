@@ -84,15 +84,36 @@ type Options struct {
 
 // Moves are the migrations of a node's VMs.
 type Moves struct {
+	node    *node
+	sources *sources
+	targets *targets
+}
+
+// node is what both ends of migrations work with.
+type node struct {
 	o   Options
 	vms table.PerVM[*state]
 }
 
+// sources are the VMs that leave, targets those that come.
+type (
+	sources struct{ *node }
+	targets struct{ *node }
+)
+
 // New returns Moves.
 func New(o Options) *Moves {
-	m := &Moves{o: o}
-	m.vms.New = func(*table.VM) *state { return &state{} }
-	return m
+	n := &node{o: o}
+	n.vms.New = func(*table.VM) *state { return &state{} }
+	return &Moves{node: n, sources: &sources{n}, targets: &targets{n}}
+}
+
+// Check returns why a VM cannot move between nodes, nil if it can.
+func (m *Moves) Check(r record.Container) error { return m.node.check(r) }
+
+// End refuses the guest that a VM waits for. If the guest came meanwhile, that is no error.
+func (m *Moves) End(ctx context.Context, v *table.VM, reason string) error {
+	return m.targets.end(ctx, v, reason)
 }
 
 // state is what is known of a VM's migrations.
@@ -117,14 +138,14 @@ func (s *state) set(one *migration) {
 	s.current = one
 }
 
-func (m *Moves) of(v *table.VM) *state { return m.vms.Of(v) }
+func (m *node) of(v *table.VM) *state { return m.vms.Of(v) }
 
-func (m *Moves) file(r record.Container) *handover.File {
+func (m *node) file(r record.Container) *handover.File {
 	return handover.NewFile(m.o.Layout.Folder(r.ID))
 }
 
 // machine returns the VM as package migrate needs it.
-func (m *Moves) machine(r record.Container) (migrate.VM, error) {
+func (m *node) machine(r record.Container) (migrate.VM, error) {
 	id, err := uuid.Parse(r.Domain.UUID)
 	disks := copied(r)
 	return migrate.VM{
@@ -134,7 +155,7 @@ func (m *Moves) machine(r record.Container) (migrate.VM, error) {
 }
 
 // observe logs the steps of a migration.
-func (m *Moves) observe(v *table.VM, migration string, also func(handover.Step)) func(handover.Step) {
+func (m *node) observe(v *table.VM, migration string, also func(handover.Step)) func(handover.Step) {
 	return func(s handover.Step) {
 		table.Logger(m.o.Logger, v.Record()).Info("a migration's step", "migration", migration, "step", string(s))
 		also(s)
@@ -143,7 +164,7 @@ func (m *Moves) observe(v *table.VM, migration string, also func(handover.Step))
 
 // MayResume reports whether the VM's guest is this node's to resume. It reads memory alone.
 func (m *Moves) MayResume(v *table.VM) bool {
-	one, broken := m.of(v).last()
+	one, broken := m.node.of(v).last()
 	if broken != nil || v.Record().Incoming != "" {
 		return false
 	}
@@ -152,7 +173,7 @@ func (m *Moves) MayResume(v *table.VM) bool {
 
 // Left reports whether the VM's guest has left for another node. It reads memory alone.
 func (m *Moves) Left(v *table.VM) bool {
-	one, _ := m.of(v).last()
+	one, _ := m.node.of(v).last()
 	return one != nil && one.ends() != nil && one.ends().Record().State == handover.Left
 }
 

@@ -22,39 +22,39 @@ var errForgotten = errors.New("the shim restarted, and the migration's certifica
 // from outside, since its certificate is lost. A target that has not decided refuses.
 func (m *Moves) Recover(v *table.VM) {
 	r := v.Record()
-	rec, found, err := m.file(r).Get()
-	log := table.Logger(m.o.Logger, r)
+	rec, found, err := m.node.file(r).Get()
+	log := table.Logger(m.node.o.Logger, r)
 	if err != nil {
 		log.Error("the record of a VM's migration cannot be used, and the guest is not resumed here", "error", err,
 			"remedy", "find out which node runs the guest; then remove the record, and restart nodevirt-shim")
-		s := m.of(v)
+		s := m.node.of(v)
 		s.mu.Lock()
 		s.broken = fmt.Errorf("the last migration's: %w", err)
 		s.mu.Unlock()
 		return
 	}
 	if !found || r.Incoming != "" && rec.Migration != r.Incoming {
-		m.refuseWaiting(v)
+		m.targets.refuseWaiting(v)
 		return
 	}
-	one, err := m.recovered(v, r, rec)
+	one, err := m.node.recovered(v, r, rec)
 	if err != nil {
 		log.Error("recovering a migration failed", "error", err)
 		return
 	}
-	m.of(v).set(one)
+	m.node.of(v).set(one)
 	switch {
 	case rec.Ended && r.Incoming == "":
 		return
 	case one.source != nil:
 		dial := func(context.Context) (net.Conn, error) { return nil, errForgotten }
-		m.o.Tasks.Run(func(ctx context.Context) { m.settle(ctx, v, one, dial, nil) })
+		m.node.o.Tasks.Run(func(ctx context.Context) { m.sources.settle(ctx, v, one, dial, nil) })
 	case rec.Ended && rec.State == handover.Refused:
-		m.refuseWaiting(v)
+		m.targets.refuseWaiting(v)
 	default:
-		m.o.Tasks.Run(func(ctx context.Context) {
+		m.node.o.Tasks.Run(func(ctx context.Context) {
 			for !one.target.Record().Ended && ctx.Err() == nil {
-				m.carryOut(ctx, v, one)
+				m.targets.carryOut(ctx, v, one)
 				if !one.target.Record().Ended {
 					background.Sleep(ctx, retryPause)
 				}
@@ -64,7 +64,7 @@ func (m *Moves) Recover(v *table.VM) {
 }
 
 // recovered returns a migration as its record says.
-func (m *Moves) recovered(v *table.VM, r record.Container, rec handover.Record) (*migration, error) {
+func (m *node) recovered(v *table.VM, r record.Container, rec handover.Record) (*migration, error) {
 	machine, err := m.machine(r)
 	if err != nil {
 		return nil, err
@@ -86,7 +86,7 @@ func (m *Moves) recovered(v *table.VM, r record.Container, rec handover.Record) 
 }
 
 // refuseWaiting ends a container that waited for a guest whose migration never began.
-func (m *Moves) refuseWaiting(v *table.VM) {
+func (m *targets) refuseWaiting(v *table.VM) {
 	if v.Record().Incoming == "" {
 		return
 	}

@@ -23,7 +23,7 @@ import (
 const patience = 30 * time.Second
 
 // identify makes the source's identity for a migration.
-func (m *Moves) identify(_ context.Context, v *table.VM, a order.Migration) (order.Identity, error) {
+func (m *sources) identify(_ context.Context, v *table.VM, a order.Migration) (order.Identity, error) {
 	s := m.of(v)
 	s.orders.Lock()
 	defer s.orders.Unlock()
@@ -35,7 +35,7 @@ func (m *Moves) identify(_ context.Context, v *table.VM, a order.Migration) (ord
 	if r.State != record.Running || r.Incoming != "" {
 		return order.Identity{}, fmt.Errorf("%w: the VM does not run", vmerrors.ErrState)
 	}
-	if err := m.Check(r); err != nil {
+	if err := m.check(r); err != nil {
 		return order.Identity{}, err
 	}
 	if one == nil {
@@ -52,7 +52,7 @@ func (m *Moves) identify(_ context.Context, v *table.VM, a order.Migration) (ord
 
 // free returns the migration of this UID if it is known, and nil if it is a new one which may
 // begin.
-func (m *Moves) free(v *table.VM, uid string) (*migration, error) {
+func (m *node) free(v *table.VM, uid string) (*migration, error) {
 	one, broken := m.of(v).last()
 	switch {
 	case broken != nil:
@@ -66,7 +66,7 @@ func (m *Moves) free(v *table.VM, uid string) (*migration, error) {
 }
 
 // send begins to move the VM, in the background.
-func (m *Moves) send(ctx context.Context, v *table.VM, a order.Sending) (order.Report, error) {
+func (m *sources) send(ctx context.Context, v *table.VM, a order.Sending) (order.Report, error) {
 	s := m.of(v)
 	s.orders.Lock()
 	defer s.orders.Unlock()
@@ -128,7 +128,7 @@ func (m *Moves) send(ctx context.Context, v *table.VM, a order.Sending) (order.R
 }
 
 // dialer reaches the target from the VM's pod.
-func (m *Moves) dialer(ctx context.Context, r record.Container, one *migration, target order.Identity) (*link.Dialer, error) {
+func (m *sources) dialer(ctx context.Context, r record.Container, one *migration, target order.Identity) (*link.Dialer, error) {
 	peer, err := link.ParseFingerprint(target.Fingerprint)
 	if err != nil {
 		return nil, fmt.Errorf("%w: target: %w", vmerrors.ErrInvalid, err)
@@ -179,7 +179,7 @@ const askTime = 5 * time.Second
 
 // settle carries out a source's decision, and asks the target for one if need be, until
 // that has ended or the shim does. err is what happened before.
-func (m *Moves) settle(ctx context.Context, v *table.VM, one *migration, dial func(context.Context) (net.Conn, error), err error) {
+func (m *sources) settle(ctx context.Context, v *table.VM, one *migration, dial func(context.Context) (net.Conn, error), err error) {
 	log := table.Logger(m.o.Logger, v.Record())
 	if err != nil {
 		log.Warn("a migration failed", "migration", one.uid, "error", err)
@@ -213,7 +213,7 @@ const unsettledMessage = "the guest is handed over to another node, which does n
 	"It goes on when that node answers. If that node is gone for good, delete its Node object, or taint it with " +
 	"node.kubernetes.io/out-of-service"
 
-func (m *Moves) unsettled(v *table.VM, one *migration, is bool) {
+func (m *sources) unsettled(v *table.VM, one *migration, is bool) {
 	one.mu.Lock()
 	was := one.unsettled
 	one.unsettled = is

@@ -25,7 +25,7 @@ import (
 type arriving struct {
 	*migrate.Target
 
-	moves *Moves
+	node  *node
 	vm    *table.VM
 	own   *migration
 	close func() // closes the disks' files
@@ -38,7 +38,7 @@ func (a *arriving) Resume(ctx context.Context) error {
 		return err
 	}
 	a.close()
-	return errors.Join(err, a.moves.o.Life().Admit(ctx, a.vm))
+	return errors.Join(err, a.node.o.Life().Admit(ctx, a.vm))
 }
 
 // Discard implements handover's. It ends the container.
@@ -51,11 +51,11 @@ func (a *arriving) Discard(ctx context.Context) error {
 	if e := a.own.ends(); e != nil {
 		reason = e.Record().Reason
 	}
-	return a.moves.o.Life().Refuse(ctx, a.vm, reason)
+	return a.node.o.Life().Refuse(ctx, a.vm, reason)
 }
 
 // receive has a container that waits for its guest listen for the source.
-func (m *Moves) receive(ctx context.Context, v *table.VM, a order.Reception) (order.Identity, error) {
+func (m *targets) receive(ctx context.Context, v *table.VM, a order.Reception) (order.Identity, error) {
 	s := m.of(v)
 	s.orders.Lock()
 	defer s.orders.Unlock()
@@ -89,7 +89,7 @@ func (m *Moves) receive(ctx context.Context, v *table.VM, a order.Reception) (or
 }
 
 // adopt gives a container that waits the identity of the source's domain.
-func (m *Moves) adopt(ctx context.Context, v *table.VM, uid string, guest *order.Guest) error {
+func (m *targets) adopt(ctx context.Context, v *table.VM, uid string, guest *order.Guest) error {
 	if guest == nil {
 		return fmt.Errorf("%w: the order names no guest", vmerrors.ErrInvalid)
 	}
@@ -126,7 +126,7 @@ func (m *Moves) adopt(ctx context.Context, v *table.VM, uid string, guest *order
 }
 
 // listen makes what the target needs, and serves the source in the background.
-func (m *Moves) listen(ctx context.Context, v *table.VM, one *migration, peer link.Fingerprint) (err error) {
+func (m *targets) listen(ctx context.Context, v *table.VM, one *migration, peer link.Fingerprint) (err error) {
 	r := v.Record()
 	machine, err := m.machine(r)
 	if err != nil {
@@ -169,7 +169,7 @@ func (m *Moves) listen(ctx context.Context, v *table.VM, one *migration, peer li
 	})
 	began := make(chan struct{})
 	begin := sync.OnceFunc(func() { close(began) })
-	target := handover.NewTarget(rec, &arriving{inner, m, v, one, closeAll}, m.file(r), m.o.Limits, m.observe(v, one.uid, func(s handover.Step) {
+	target := handover.NewTarget(rec, &arriving{inner, m.node, v, one, closeAll}, m.file(r), m.o.Limits, m.observe(v, one.uid, func(s handover.Step) {
 		if s == handover.StepDefining {
 			begin()
 		}
@@ -192,7 +192,7 @@ const (
 )
 
 // serve serves the source until the decision is carried out and known there.
-func (m *Moves) serve(v *table.VM, one *migration, l *link.Listener, began <-chan struct{}) {
+func (m *targets) serve(v *table.VM, one *migration, l *link.Listener, began <-chan struct{}) {
 	m.o.Tasks.Run(func(ctx context.Context) {
 		ctx, cancel := context.WithCancel(ctx)
 		defer cancel()
@@ -205,7 +205,7 @@ func (m *Moves) serve(v *table.VM, one *migration, l *link.Listener, began <-cha
 
 // attend refuses a guest whose source does not connect, and carries out what failed. It
 // returns when the listener is of no more use.
-func (m *Moves) attend(ctx context.Context, v *table.VM, one *migration, began <-chan struct{}) {
+func (m *targets) attend(ctx context.Context, v *table.VM, one *migration, began <-chan struct{}) {
 	select {
 	case <-began:
 	case <-v.Exited():
@@ -231,7 +231,7 @@ func (m *Moves) attend(ctx context.Context, v *table.VM, one *migration, began <
 }
 
 // carryOut carries out a target's decision.
-func (m *Moves) carryOut(ctx context.Context, v *table.VM, one *migration) {
+func (m *targets) carryOut(ctx context.Context, v *table.VM, one *migration) {
 	log := table.Logger(m.o.Logger, v.Record())
 	err := one.target.Recover(ctx)
 	switch {
@@ -242,8 +242,8 @@ func (m *Moves) carryOut(ctx context.Context, v *table.VM, one *migration) {
 	}
 }
 
-// End refuses the guest that a VM waits for. If the guest came meanwhile, that is no error.
-func (m *Moves) End(ctx context.Context, v *table.VM, reason string) error {
+// end refuses the guest that a VM waits for. If the guest came meanwhile, that is no error.
+func (m *targets) end(ctx context.Context, v *table.VM, reason string) error {
 	s := m.of(v)
 	s.orders.Lock()
 	defer s.orders.Unlock()

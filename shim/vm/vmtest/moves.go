@@ -56,6 +56,11 @@ func (m *Moves) Left(v *table.VM) bool {
 	return m.left[v.Record().ID]
 }
 
+// Do implements move's: it answers with the control and its argument.
+func (m *Moves) Do(ctx context.Context, _ *table.VM, control, argument string) ([]byte, error) {
+	return []byte(control + " " + argument), m.script.enter(ctx, "Moves.Do")
+}
+
 // End implements move's.
 func (m *Moves) End(ctx context.Context, v *table.VM, reason string) error {
 	if err := m.script.enter(ctx, "Moves.End"); err != nil {

@@ -48,7 +48,7 @@ func (n *Network) Plan(ctx context.Context, id string, pod netsetup.Pod) (netset
 		}
 		nic := netsetup.NIC{
 			Card:    wanted.Card,
-			Binding: wanted.Binding, Interface: wanted.Name, Queues: wanted.Queues, MTU: 1500,
+			Binding: wanted.Binding, Interface: wanted.Name, Queues: wanted.Queues, Reserved: wanted.Reserved, MTU: 1500,
 			Bridge: fmt.Sprintf("br%d", i), Tap: fmt.Sprintf("tap%d-%.8s", i, id), GuestMAC: netsetup.MAC(mac),
 		}
 		nic.IPv4.Address = netip.PrefixFrom(netip.AddrFrom4([4]byte{10, 88, 1, byte(10 + i)}), 24)

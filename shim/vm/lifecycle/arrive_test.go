@@ -1,0 +1,155 @@
+package lifecycle_test
+
+import (
+	"errors"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/nodevirt/nodevirt/shim/domain"
+	"github.com/nodevirt/nodevirt/shim/migrate/order"
+	"github.com/nodevirt/nodevirt/shim/record"
+	"github.com/nodevirt/nodevirt/shim/vm/move"
+	"github.com/nodevirt/nodevirt/shim/vmspec"
+)
+
+const migration = "0d2c5a5e-0000-4000-8000-000000000001"
+
+// waiting makes a pod whose VM waits for its guest.
+func (n *node) waiting(t *testing.T) (id string) {
+	t.Helper()
+	id, err := n.Create(t.Context(), n.addPod(t, "pod", map[string]string{
+		order.Annotation: migration,
+		vmspec.AnnotationVMI: `{"domain": {"devices": {"interfaces": [{"name": "default", "masquerade": {}}]}}, ` +
+			`"networks": [{"name": "default", "pod": {}}]}`,
+	}), request(0))
+	must(t, err)
+	must(t, n.Start(t.Context(), id))
+	return id
+}
+
+// arrive has the guest come, as a migration does, and stop before its CPUs run.
+func (n *node) arrive(t *testing.T, id string) {
+	t.Helper()
+	r := n.rec(t, id)
+	must(t, n.libvirt.Lifecycle.Define(t.Context(), "<domain><name>"+r.Domain.Name+"</name><uuid>"+r.Domain.UUID+"</uuid></domain>"))
+	_, err := n.libvirt.Lifecycle.Start(t.Context(), r.Domain.UUID, nil)
+	must(t, err)
+	v, err := n.table.Find(id)
+	must(t, err)
+	must(t, n.Place(t.Context(), v))
+}
+
+// TestWaitForGuest: the start of a container that waits makes all but the domain. The guest that comes
+// is an ordinary one.
+func TestWaitForGuest(t *testing.T) {
+	onNode(t, func(t *testing.T, n *node) {
+		n.run(t)
+		id := n.waiting(t)
+		r := n.rec(t, id)
+		if r.State != record.Running || r.Incoming != migration || r.Network.NICs[0].Card != "default" || !n.network.Has(id, "bridge") || n.network.Has(id, "connected") {
+			t.Errorf("record %+v", r)
+		}
+		if got := n.libvirt.Left(); len(got) > 0 {
+			t.Errorf("domains: %v", got)
+		}
+		n.libvirt.SetAway(true)
+		n.libvirt.SetAway(false) // which has all VMs looked at
+		time.Sleep(time.Minute)
+		n.arrive(t, id)
+		if _, pids, _ := n.groups.Of(id); len(pids) < 1 || !n.network.Has(id, "connected") {
+			t.Errorf("QEMU is not placed: %v", pids)
+		}
+		v, err := n.table.Find(id)
+		must(t, err)
+		must(t, n.libvirt.Lifecycle.Resume(t.Context(), r.Domain.UUID))
+		for range 2 {
+			must(t, n.Admit(t.Context(), v))
+		}
+		time.Sleep(time.Millisecond)
+		if r := n.rec(t, id); r.Incoming != "" || r.Domain.PID == 0 || n.conditions.StateOf(id).Status != domain.StatusRunning {
+			t.Errorf("record %+v", r)
+		}
+		n.libvirt.End(r.Domain.UUID, domain.ReasonShutdown)
+		time.Sleep(time.Millisecond)
+		n.wantEnd(t, id, 0, "Completed", "")
+		must(t, n.Remove(t.Context(), id))
+		n.wantNothing(t)
+	})
+}
+
+// TestStopWaiting: a container that waits ends as refused, also after a restart of the shim.
+func TestStopWaiting(t *testing.T) {
+	for _, restart := range []bool{false, true} {
+		onNode(t, func(t *testing.T, n *node) {
+			id := n.waiting(t)
+			if restart {
+				n.restart(t)
+				if got := n.moves.Recovered(); !slices.Equal(got, []string{id}) {
+					t.Errorf("recovered: %v", got)
+				}
+			}
+			n.arrive(t, id)
+			must(t, n.Stop(t.Context(), id, time.Minute))
+			n.wantEnd(t, id, 1, "MigrationRefused", "its container is stopped")
+			if len(n.running()) > 0 {
+				t.Errorf("left: %v", n.running())
+			}
+			must(t, n.Remove(t.Context(), id))
+			n.wantNothing(t)
+		})
+	}
+}
+
+// TestStartOfUnmovable: a VM that cannot move does not wait.
+func TestStartOfUnmovable(t *testing.T) {
+	onNode(t, func(t *testing.T, n *node) {
+		n.script.Fail("Moves.Check", errors.New("it has a TPM"))
+		id, err := n.Create(t.Context(), n.addPod(t, "pod", map[string]string{order.Annotation: migration}), request(0))
+		must(t, err)
+		wantError(t, n.Start(t.Context(), id), "it has a TPM")
+		n.wantEnd(t, id, 128, "StartError", "it has a TPM")
+	})
+}
+
+// TestGuestLeft: a guest that runs on another node has not failed.
+func TestGuestLeft(t *testing.T) {
+	onNode(t, func(t *testing.T, n *node) {
+		n.run(t)
+		id := n.started(t, "pod")
+		n.moves.SetLeft(id)
+		n.libvirt.End(n.rec(t, id).Domain.UUID, domain.ReasonDestroyed)
+		time.Sleep(time.Millisecond)
+		n.wantEnd(t, id, 0, "Migrated", "another node")
+	})
+}
+
+// TestNotResumedElsewhere: the retry after a disk error leaves a guest alone that another node may run.
+func TestNotResumedElsewhere(t *testing.T) {
+	onNode(t, func(t *testing.T, n *node) {
+		n.run(t)
+		id := n.started(t, "pod")
+		uuid := n.rec(t, id).Domain.UUID
+		n.moves.SetElsewhere(id, true)
+		n.libvirt.Pause(uuid, domain.ReasonIOError)
+		time.Sleep(time.Minute)
+		if got := n.libvirt.Status(uuid); got != domain.StatusPaused {
+			t.Errorf("the guest is %s", got)
+		}
+		n.moves.SetElsewhere(id, false)
+		time.Sleep(time.Minute)
+		if got := n.libvirt.Status(uuid); got != domain.StatusRunning {
+			t.Errorf("the guest is %s", got)
+		}
+	})
+}
+
+// TestReservedPort: the port of migrations stays the pod's that waits.
+func TestReservedPort(t *testing.T) {
+	onNode(t, func(t *testing.T, n *node) {
+		r := n.rec(t, n.waiting(t))
+		if r.Network.NICs[0].Reserved != move.Port {
+			t.Errorf("reserved: %d", r.Network.NICs[0].Reserved)
+		}
+	})
+}

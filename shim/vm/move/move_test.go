@@ -1,0 +1,272 @@
+package move_test
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"log/slog"
+	"net"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/nodevirt/nodevirt/imageunpack"
+	"github.com/nodevirt/nodevirt/shim/domain"
+	"github.com/nodevirt/nodevirt/shim/migrate/handover"
+	"github.com/nodevirt/nodevirt/shim/record"
+	"github.com/nodevirt/nodevirt/shim/vm/background"
+	"github.com/nodevirt/nodevirt/shim/vm/layout"
+	"github.com/nodevirt/nodevirt/shim/vm/move"
+	"github.com/nodevirt/nodevirt/shim/vm/table"
+	"github.com/nodevirt/nodevirt/shim/vm/vmtest"
+	"github.com/nodevirt/nodevirt/shim/vmspec"
+)
+
+const (
+	uid   = "0d2c5a5e-0000-4000-8000-000000000001"
+	other = "0d2c5a5e-0000-4000-8000-000000000002"
+	vmID  = "7c3f2c9e-0000-4000-8000-000000000003"
+)
+
+// domains is the fake of libvirtd, with what only migrations call.
+type domains struct {
+	*vmtest.Lifecycle
+	*vmtest.Observer
+}
+
+func (domains) Associate(context.Context, string, map[string][]*os.File) (func(), error) {
+	return func() {}, nil
+}
+
+func (domains) MigratableXML(context.Context, string) (string, error) {
+	return "", errors.New("no XML")
+}
+
+// rig is Moves on fakes. It is the lifecycle, too.
+type rig struct {
+	*move.Moves
+
+	dir     string
+	script  *vmtest.Script
+	store   *vmtest.Store
+	libvirt *vmtest.Libvirt
+	table   *table.Table
+	tasks   *background.Tasks
+	layout  layout.Layout
+
+	mu       sync.Mutex
+	calls    []string
+	messages []string
+}
+
+func newRig(t *testing.T) *rig {
+	t.Helper()
+	dir, err := os.MkdirTemp("", "m") // short enough for sockets
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = os.RemoveAll(dir) })
+	s := &vmtest.Script{}
+	r := &rig{dir: dir, script: s, store: vmtest.NewStore(s, filepath.Join(dir, "c")), libvirt: vmtest.NewLibvirt(s)}
+	r.table = table.New(r.store, uint32(os.Getuid()), 4)
+	r.tasks = background.New()
+	t.Cleanup(r.tasks.Stop)
+	r.layout = layout.Layout{Folder: r.store.ContainerDir, Migrations: filepath.Join(dir, "s")}
+	if err := os.Mkdir(r.layout.Migrations, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	r.Moves = move.New(move.Options{
+		Table: r.table, Tasks: r.tasks, Domains: domains{r.libvirt.Lifecycle, r.libvirt.Observer}, Disks: r, Sandboxes: r, Conditions: r,
+		Life: func() move.Life { return r },
+		Describe: func(c record.Container) domain.Description {
+			return domain.Description{Name: c.Domain.Name, UUID: c.Domain.UUID, Spec: c.Spec, Accelerator: domain.TCG, Emulator: "/qemu"}
+		},
+		Listen: func(context.Context, string, uint16) (net.Listener, error) { return net.Listen("tcp", "127.0.0.1:0") },
+		Dial: func(ctx context.Context, _ string, to netip.AddrPort) (net.Conn, error) {
+			return (&net.Dialer{}).DialContext(ctx, "tcp", to.String())
+		},
+		Libvirtd: filepath.Join(dir, "none"), Accelerator: domain.TCG, Layout: r.layout, Limits: handover.DefaultLimits(),
+		Logger: slog.New(slog.NewTextHandler(t.Output(), &slog.HandlerOptions{Level: slog.LevelDebug})),
+	})
+	return r
+}
+
+func (r *rig) note(call string) error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.calls = append(r.calls, call)
+	return nil
+}
+
+// said returns the calls to the lifecycle, and forgets them.
+func (r *rig) said() string {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	all := strings.Join(r.calls, ", ")
+	r.calls = nil
+	return all
+}
+
+func (r *rig) Place(context.Context, *table.VM) error { return r.note("place") }
+
+func (r *rig) Admit(ctx context.Context, v *table.VM) error {
+	if v.Record().Incoming == "" {
+		return nil
+	}
+	return errors.Join(r.note("admit"), r.change(ctx, v, func(c *record.Container) { c.Incoming = "" }))
+}
+
+func (r *rig) Refuse(ctx context.Context, v *table.VM, reason string) error {
+	if v.Record().State == record.Exited {
+		return nil
+	}
+	return errors.Join(r.note("refuse: "+reason), r.change(ctx, v, func(c *record.Container) { c.State = record.Exited }))
+}
+
+func (r *rig) Settle(context.Context, *table.VM) error { return r.note("settle") }
+
+func (r *rig) change(ctx context.Context, v *table.VM, do func(*record.Container)) error {
+	unlock, err := v.Lock(ctx)
+	if err != nil {
+		return err
+	}
+	defer unlock()
+	c := v.Record()
+	do(&c)
+	return r.table.Put(v, c)
+}
+
+func (r *rig) Attach(context.Context, record.Container) (map[string][]*os.File, error) {
+	return nil, r.note("attach")
+}
+
+func (r *rig) NetworkNamespace(context.Context, string) (string, error) { return "/run/netns/x", nil }
+
+func (r *rig) SetUnsettled(_ *table.VM, message string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.messages = append(r.messages, message)
+}
+
+func (r *rig) message() string {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if len(r.messages) == 0 {
+		return ""
+	}
+	return r.messages[len(r.messages)-1]
+}
+
+// vm adds a VM that runs, or that waits for the guest of a migration.
+func (r *rig) vm(t *testing.T, name, incoming string) *table.VM {
+	t.Helper()
+	c := record.Container{
+		ID: strings.Repeat(name, 64), SandboxID: name, State: record.Running, Incoming: incoming,
+		Domain: record.Domain{Name: "vm-" + name, UUID: vmID, UID: uint32(os.Getuid()), GID: uint32(os.Getgid())},
+		Spec: vmspec.Spec{
+			CPU: vmspec.CPU{Sockets: 1, Cores: 1, Threads: 1}, Memory: 64 << 20, Machine: "q35",
+		},
+		Disks: map[string]record.Disk{"root": {Image: &imageunpack.Disk{ImageID: "sha256:1", Path: "/disk"}}},
+	}
+	if incoming != "" {
+		c.Domain.UUID = strings.Replace(vmID, "7c", "8c", 1)
+	}
+	c.Sandbox.Value = &runtimeapi.PodSandboxConfig{Metadata: &runtimeapi.PodSandboxMetadata{Name: name}}
+	c.Config.Value = &runtimeapi.ContainerConfig{Metadata: &runtimeapi.ContainerMetadata{Name: "vm"}}
+	if err := r.store.PutContainer(c); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.MkdirAll(r.layout.Folder(c.ID), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	return r.table.Recover(c)
+}
+
+// guest gives a VM a domain in a state.
+func (r *rig) guest(t *testing.T, v *table.VM, paused domain.Reason) {
+	t.Helper()
+	c := v.Record()
+	text := "<domain><name>" + c.Domain.Name + "</name><uuid>" + vmID + "</uuid></domain>"
+	err := r.libvirt.Lifecycle.Define(t.Context(), text)
+	if err == nil {
+		_, err = r.libvirt.Lifecycle.Start(t.Context(), vmID, nil)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	if paused == domain.ReasonNone {
+		if err := r.libvirt.Lifecycle.Resume(t.Context(), vmID); err != nil {
+			t.Fatal(err)
+		}
+		return
+	}
+	r.libvirt.Pause(vmID, paused)
+}
+
+// put writes the record of a migration.
+func (r *rig) put(t *testing.T, v *table.VM, state handover.State, ended bool) {
+	t.Helper()
+	rec := handover.NewIncoming(uid, vmID)
+	rec.State, rec.Ended = state, ended
+	if err := handover.NewFile(r.layout.Folder(v.Record().ID)).Put(rec); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// do gives an order.
+func do[R any](t *testing.T, r *rig, v *table.VM, control string, argument any) (answer R, err error) {
+	t.Helper()
+	text, err := json.Marshal(argument)
+	if err != nil {
+		t.Fatal(err)
+	}
+	out, err := r.Do(t.Context(), v, control, string(text))
+	if err == nil {
+		err = json.Unmarshal(out, &answer)
+	}
+	return answer, err
+}
+
+func wantError(t *testing.T, err error, words string) {
+	t.Helper()
+	if err == nil || !strings.Contains(err.Error(), words) {
+		t.Errorf("error %v; want %q", err, words)
+	}
+}
+
+// TestCheck has each reason for which a VM stays on its node.
+func TestCheck(t *testing.T) {
+	r := newRig(t)
+	for words, change := range map[string]func(*vmspec.Spec){
+		"":                        func(*vmspec.Spec) {},
+		"binding bridge":          func(s *vmspec.Spec) { s.Interfaces[0].Binding = vmspec.BindingBridge },
+		"forwards TCP port 49152": func(s *vmspec.Spec) { s.Interfaces[0].Ports = []vmspec.Port{{Protocol: "tcp", Number: move.Port}} },
+		"file systems":            func(s *vmspec.Spec) { s.Filesystems = []vmspec.Filesystem{{}} },
+		"has a TPM":               func(s *vmspec.Spec) { s.TPM = true },
+		"has UEFI firmware":       func(s *vmspec.Spec) { s.Firmware.UEFI = &vmspec.UEFI{} },
+		`disk "d" has the mode`:   func(s *vmspec.Spec) { s.Disks = disk(vmspec.SourceImage, vmspec.ModeISCSI) },
+		`disk "d" is on a volume`: func(s *vmspec.Spec) { s.Disks = disk(vmspec.SourcePVC, "") },
+		`disk "d" is opened over`: func(s *vmspec.Spec) { s.Disks = disk(vmspec.SourceRBD, "") },
+		`disk "d" is imported`:    func(s *vmspec.Spec) { s.Disks = disk(vmspec.SourceImport, "") },
+	} {
+		var c record.Container
+		c.Spec.Interfaces = []vmspec.Interface{{Name: "n", Binding: vmspec.BindingMasquerade}}
+		c.Spec.Disks = slices.Concat(disk(vmspec.SourceImage, vmspec.ModeFile), disk(vmspec.SourceEmpty, ""), disk(vmspec.SourceSeed, ""))
+		change(&c.Spec)
+		if err := r.Check(c); words != "" {
+			wantError(t, err, words)
+		} else if err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+func disk(s vmspec.Source, m vmspec.Mode) []vmspec.Disk {
+	return []vmspec.Disk{{Name: "d", Source: s, Mode: m, Target: "vda"}}
+}

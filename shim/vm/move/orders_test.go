@@ -1,0 +1,103 @@
+package move_test
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/nodevirt/nodevirt/shim/migrate/handover"
+	"github.com/nodevirt/nodevirt/shim/migrate/order"
+	"github.com/nodevirt/nodevirt/shim/record"
+)
+
+// TestIdentify: the answer is the same again, and one migration follows another.
+func TestIdentify(t *testing.T) {
+	r := newRig(t)
+	v := r.vm(t, "a", "")
+	first, err := do[order.Identity](t, r, v, order.Identify, order.Migration{Migration: uid})
+	if err != nil || first.Guest == nil || first.Guest.UUID != vmID || first.Guest.Disks["root"] != "sha256:1 /disk" {
+		t.Fatalf("%+v, %v", first, err)
+	}
+	again, err := do[order.Identity](t, r, v, order.Identify, order.Migration{Migration: uid})
+	if err != nil || again.Fingerprint != first.Fingerprint {
+		t.Errorf("another identity: %+v, %v", again, err)
+	}
+	if next, err := do[order.Identity](t, r, v, order.Identify, order.Migration{Migration: other}); err != nil || next.Fingerprint == first.Fingerprint {
+		t.Errorf("the next migration: %+v, %v", next, err)
+	}
+	_, err = do[order.Report](t, r, v, order.Send, order.Sending{Migration: order.Migration{Migration: uid}})
+	wantError(t, err, "has no certificate here")
+	_, err = do[order.Report](t, r, v, order.Status, order.Migration{Migration: uid})
+	wantError(t, err, "has no migration")
+	_, err = do[order.Identity](t, r, v, order.Identify, order.Migration{Migration: "../x"})
+	wantError(t, err, "is not a migration's UID")
+	if !r.MayResume(v) || r.Left(v) {
+		t.Error("the guest is not this node's")
+	}
+	_, err = do[order.Identity](t, r, r.vm(t, "b", uid), order.Identify, order.Migration{Migration: uid})
+	wantError(t, err, "the VM does not run")
+}
+
+// TestReceive: a container that waits takes the identity of its guest, and listens until it is stopped.
+func TestReceive(t *testing.T) {
+	r := newRig(t)
+	v := r.vm(t, "b", uid)
+	fingerprint := strings.Repeat("ab", 32)
+	wanted := order.Reception{
+		Migration: order.Migration{Migration: uid}, Source: fingerprint,
+		Guest: &order.Guest{UUID: vmID, Disks: map[string]string{"root": "sha256:1 /disk"}},
+	}
+	for words, change := range map[string]func(*order.Reception){
+		"names no guest":                          func(a *order.Reception) { a.Guest = nil },
+		"guest: invalid UUID":                     func(a *order.Reception) { a.Guest = &order.Guest{UUID: "x"} },
+		"source: fingerprint":                     func(a *order.Reception) { a.Source = "x" },
+		"waits for the guest of migration " + uid: func(a *order.Reception) { a.Migration.Migration = other },
+		"the image's tag has changed":             func(a *order.Reception) { a.Guest = &order.Guest{UUID: vmID} },
+	} {
+		a := wanted
+		change(&a)
+		_, err := do[order.Identity](t, r, v, order.Receive, a)
+		wantError(t, err, words)
+	}
+	if s, err := do[order.Report](t, r, v, order.Status, order.Migration{Migration: uid}); err != nil || s.State != string(handover.Incoming) {
+		t.Errorf("before: %+v, %v", s, err)
+	}
+	former := r.vm(t, "a", "")
+	_, err := do[order.Identity](t, r, v, order.Receive, wanted)
+	wantError(t, err, "on this node has the same VM")
+	if err := r.change(t.Context(), former, func(c *record.Container) { c.State = record.Exited }); err != nil {
+		t.Fatal(err)
+	}
+	first, err := do[order.Identity](t, r, v, order.Receive, wanted)
+	if err != nil || first.Address == "" || first.Guest != nil || v.Record().Domain.UUID != vmID {
+		t.Fatalf("%+v, %v, %+v", first, err, v.Record().Domain)
+	}
+	if again, err := do[order.Identity](t, r, v, order.Receive, wanted); err != nil || again != first {
+		t.Errorf("again: %+v, %v; was %+v", again, err, first)
+	}
+	another := wanted
+	another.Source = strings.Repeat("cd", 32)
+	_, err = do[order.Identity](t, r, v, order.Receive, another)
+	wantError(t, err, "expects another source")
+	if r.MayResume(v) {
+		t.Error("a guest that is still to come may be resumed")
+	}
+	if s, err := do[order.Report](t, r, v, order.Cancel, order.Migration{Migration: uid}); err != nil || s.State != string(handover.Refused) || !s.Ended {
+		t.Errorf("cancelled: %+v, %v", s, err)
+	}
+	if got := r.said(); got != "attach, refuse: the migration was cancelled" || v.Record().State != record.Exited {
+		t.Errorf("calls: %s; %s", got, v.Record().State)
+	}
+}
+
+// TestEndBeforeTheOrder: a container that waits and got no order can be stopped.
+func TestEndBeforeTheOrder(t *testing.T) {
+	r := newRig(t)
+	v := r.vm(t, "b", uid)
+	if err := r.End(t.Context(), v, "stopped"); err != nil || r.said() != "refuse: stopped" {
+		t.Error(err)
+	}
+	_, err := do[order.Identity](t, r, v, order.Receive, order.Reception{
+		Migration: order.Migration{Migration: uid}, Source: strings.Repeat("ab", 32), Guest: &order.Guest{UUID: vmID},
+	})
+	wantError(t, err, "does not wait for a guest")
+}
