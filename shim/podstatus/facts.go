@@ -1,6 +1,7 @@
 package podstatus
 
 import (
+	"cmp"
 	"encoding/json"
 	"strings"
 	"time"
@@ -34,6 +35,10 @@ type Facts struct {
 type Machine struct {
 	// Paused is why the guest is paused, empty while it runs.
 	Paused string
+	// Movable is true if the VM can migrate to another node while it runs. Otherwise Stays
+	// says why not; empty means that the node migrates no VM.
+	Movable bool
+	Stays   string
 	// Agent says whether the guest agent is connected; nil if that is not known.
 	Agent *bool
 	// Guest is what the agent reported, nil if it did not.
@@ -92,9 +97,13 @@ func (f Facts) conditions(now time.Time) []Condition {
 	if paused == "" {
 		paused = condition.ReasonNotPaused
 	}
+	movable, stays := condition.ReasonMigrationUnsupported, clip(cmp.Or(m.Stays, migrationUnsupported), maxMessage)
+	if m.Movable {
+		movable, stays = condition.ReasonMigratable, ""
+	}
 	all = append(all,
 		made(condition.Paused, m.Paused != "", paused, pausedMessage(f), now),
-		made(condition.LiveMigratable, false, condition.ReasonMigrationUnsupported, migrationUnsupported, since))
+		made(condition.LiveMigratable, m.Movable, movable, stays, since))
 	switch {
 	case m.Agent == nil:
 	case *m.Agent:

@@ -141,13 +141,14 @@ func join(o Options, paths layout.Layout) *VMs {
 	describer := lifecycle.Describer{Disks: o.Disks.Attachments, Files: files, TPMs: o.TPMs, Filesystems: o.Filesystems, Layout: paths, Accelerator: o.Accelerator, Emulator: o.Emulator}
 	var conditions *report.Conditions
 	agents := guest.NewAgents(paths, o.Driver.Observer, tasks, o.Logger, func(v *table.VM) { conditions.Update(v) })
-	conditions = report.NewConditions(vms, o.PodStatus, agents)
+	var moves *move.Moves
+	conditions = report.NewConditions(vms, o.PodStatus, agents, func(r record.Container) string { return moves.Stays(r) })
 	sandboxes := sandbox.New(sandbox.Options{
 		Table: vms, Intents: o.Records, Pods: o.Pods, Conditions: conditions, Tasks: tasks, Logger: o.Logger,
 	})
 	events := &event.Broker{}
 	var life *lifecycle.Lifecycle
-	moves := move.New(move.Options{
+	moves = move.New(move.Options{
 		Table: vms, Tasks: tasks, Disks: o.Disks.Attachments, Sandboxes: sandboxes, Conditions: conditions,
 		Domains: libvirtd{o.Driver.Lifecycle, o.Driver.Observer}, Life: func() move.Life { return life }, Describe: describer.Describe,
 		Listen: netsetup.Listen, Dial: netsetup.DialFrom, Libvirtd: o.Libvirtd, Accelerator: o.Accelerator, Layout: paths,

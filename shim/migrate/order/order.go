@@ -87,7 +87,7 @@ type Decision struct {
 // Report is what an end knows.
 type Report struct {
 	Migration
-	// State is a state of package handover.
+	// State is a state of package handover; empty if the node knows no such migration.
 	State string `json:"state"`
 	// Reason says why the source kept or the target refused the guest.
 	Reason string `json:"reason,omitempty"`

@@ -25,8 +25,8 @@ const (
 	// AccessCredentialsSynchronized is True while the guest has the keys and passwords of
 	// the VM's Secrets, as far as its agent sets them. Other VMs don't have the condition.
 	AccessCredentialsSynchronized = "nodevirt.io/AccessCredentialsSynchronized" //nolint:gosec // a name, not a secret
-	// LiveMigratable is False with a reason if the VM cannot be migrated to another
-	// node while it runs.
+	// LiveMigratable is True if the VM can be migrated to another node while it runs. If it
+	// is False, the message says why not.
 	LiveMigratable = "nodevirt.io/LiveMigratable"
 )
 
@@ -70,8 +70,11 @@ const (
 	ReasonUnsupportedAgent = "UnsupportedAgent" // the agent does not support a needed command
 )
 
-// ReasonMigrationUnsupported is the reason of LiveMigratable: this version does not migrate VMs.
-const ReasonMigrationUnsupported = "MigrationUnsupported"
+// Reasons of LiveMigratable.
+const (
+	ReasonMigratable           = "Migratable"
+	ReasonMigrationUnsupported = "MigrationUnsupported" // of this VM, by this version
+)
 
 // Guest is what a guest agent reports. All of it is the guest's own text, and not trusted.
 type Guest struct {

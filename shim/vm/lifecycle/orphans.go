@@ -83,6 +83,13 @@ func (c *recovery) sweepRun(ctx context.Context) error {
 			errs = append(errs, layout.IgnoreAbsent(os.Remove(filepath.Join(c.layout.Consoles, s.Name()))))
 		}
 	}
+	migrations, err := os.ReadDir(c.layout.Migrations)
+	errs = append(errs, err)
+	for _, folder := range migrations {
+		if !c.table.Knows(folder.Name()) {
+			errs = append(errs, os.RemoveAll(filepath.Join(c.layout.Migrations, folder.Name())))
+		}
+	}
 	return errors.Join(errs...)
 }
 

@@ -74,5 +74,5 @@ func (t *teardown) removeDomain(ctx context.Context, r *record.Container) error 
 	if err := t.domains.Undefine(ctx, r.Domain.UUID); err != nil {
 		return err
 	}
-	return t.agents.RemoveSockets(r.ID)
+	return errors.Join(t.agents.RemoveSockets(r.ID), os.RemoveAll(t.layout.MigrationDir(r.ID)))
 }

@@ -14,6 +14,14 @@ import (
 
 // check returns why a VM cannot move between nodes, nil if it can.
 func (m *node) check(r record.Container) error {
+	if why := m.stays(r); why != "" {
+		return fmt.Errorf("the VM cannot move between nodes: %w: %s", vmerrors.ErrInvalid, why)
+	}
+	return nil
+}
+
+// stays says why a VM stays on its node; empty if it can move.
+func (m *node) stays(r record.Container) string {
 	var why []string
 	add := func(is bool, format string, args ...any) {
 		if is {
@@ -35,10 +43,7 @@ func (m *node) check(r record.Container) error {
 	cpu := s.CPU.Model
 	add(m.o.Accelerator == domain.KVM && (cpu == "" || cpu == "host-passthrough"),
 		"its CPU is the node's own: name a model in spec.domain.cpu.model")
-	if len(why) == 0 {
-		return nil
-	}
-	return fmt.Errorf("the VM cannot move between nodes: %w: %s", vmerrors.ErrInvalid, strings.Join(why, "; "))
+	return strings.Join(why, "; ")
 }
 
 // unmovable says why a disk cannot be copied; empty if it can, or if the target makes it.

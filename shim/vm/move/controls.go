@@ -77,8 +77,16 @@ func (m *Moves) status(_ context.Context, v *table.VM, a order.Migration) (order
 			return order.Report{Migration: a, State: string(handover.Incoming)}, nil
 		}
 	}
+	return m.about(v, a, order.Report{Migration: a})
+}
+
+// about reports a migration, or returns the report for one that is not known.
+func (m *Moves) about(v *table.VM, a order.Migration, unknown order.Report) (order.Report, error) {
 	one, err := m.node.known(v, a.Migration)
-	if err != nil {
+	switch {
+	case errors.Is(err, vmerrors.ErrNotFound):
+		return unknown, nil
+	case err != nil:
 		return order.Report{}, err
 	}
 	return one.report(), nil
@@ -88,26 +96,21 @@ var errCancelled = errors.New("the migration was cancelled")
 
 // cancel ends a migration that is not handed over. The report says how far it came.
 func (m *Moves) cancel(ctx context.Context, v *table.VM, a order.Migration) (order.Report, error) {
+	unknown := order.Report{Migration: a}
 	if v.Record().Incoming == a.Migration {
 		if err := m.End(ctx, v, errCancelled.Error()); err != nil {
 			return order.Report{}, err
 		}
+		unknown.State, unknown.Reason, unknown.Ended = string(handover.Refused), errCancelled.Error(), true
 	}
-	one, err := m.node.known(v, a.Migration)
-	if err != nil {
-		return order.Report{}, err
+	if one, err := m.node.known(v, a.Migration); err == nil {
+		one.stop(errCancelled)
 	}
-	one.mu.Lock()
-	stop := one.cancel
-	one.mu.Unlock()
-	if stop != nil {
-		stop(errCancelled)
-	}
-	return one.report(), nil
+	return m.about(v, a, unknown)
 }
 
-// decide ends a migration whose target does not answer, as the caller knows what became
-// of the guest there.
+// decide ends a migration whose target does not answer, as the caller knows what
+// happened to the guest there.
 func (m *sources) decide(ctx context.Context, v *table.VM, a order.Decision) (order.Report, error) {
 	one, err := m.known(v, a.Migration.Migration)
 	if err != nil {

@@ -53,6 +53,16 @@ func (g *migration) from() *handover.Source {
 	return g.source
 }
 
+// stop ends a source's copy, if there is one.
+func (g *migration) stop(why error) {
+	g.mu.Lock()
+	cancel := g.cancel
+	g.mu.Unlock()
+	if cancel != nil {
+		cancel(why)
+	}
+}
+
 // active reports whether the migration has begun and this node has not carried its
 // decision out.
 func (g *migration) active() bool {

@@ -111,6 +111,9 @@ func New(o Options) *Moves {
 // Check returns why a VM cannot move between nodes, nil if it can.
 func (m *Moves) Check(r record.Container) error { return m.node.check(r) }
 
+// Stays says why a VM stays on its node; empty if it can move.
+func (m *Moves) Stays(r record.Container) string { return m.node.stays(r) }
+
 // End refuses the guest that a VM waits for. If the guest came meanwhile, that is no error.
 func (m *Moves) End(ctx context.Context, v *table.VM, reason string) error {
 	return m.targets.end(ctx, v, reason)

@@ -26,8 +26,11 @@ func TestIdentify(t *testing.T) {
 	}
 	_, err = do[order.Report](t, r, v, order.Send, order.Sending{Migration: order.Migration{Migration: uid}})
 	wantError(t, err, "has no certificate here")
-	_, err = do[order.Report](t, r, v, order.Status, order.Migration{Migration: uid})
-	wantError(t, err, "has no migration")
+	for _, control := range []string{order.Status, order.Cancel} {
+		if s, err := do[order.Report](t, r, v, control, order.Migration{Migration: uid}); err != nil || s.State != "" || s.Migration.Migration != uid {
+			t.Errorf("%s of an unknown migration: %+v, %v", control, s, err)
+		}
+	}
 	_, err = do[order.Identity](t, r, v, order.Identify, order.Migration{Migration: "../x"})
 	wantError(t, err, "is not a migration's UID")
 	if !r.MayResume(v) || r.Left(v) {

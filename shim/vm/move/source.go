@@ -167,9 +167,9 @@ func (g *migration) bound(ctx context.Context, timeout, stall time.Duration) {
 		}
 		switch {
 		case timeout > 0 && time.Since(begun) > timeout:
-			g.cancel(fmt.Errorf("the copy took more than %s", timeout))
+			g.stop(fmt.Errorf("the copy took more than %s", timeout))
 		case stall > 0 && time.Since(moved) > stall:
-			g.cancel(fmt.Errorf("nothing was copied for %s", stall))
+			g.stop(fmt.Errorf("nothing was copied for %s", stall))
 		}
 	}
 }

@@ -46,6 +46,8 @@ type Conditions struct {
 	table  *table.Table
 	writer writer
 	agents agents
+	// stays says why a VM stays on its node; empty if it can migrate.
+	stays func(record.Container) string
 	// paused is why a guest's CPUs stand still: ReasonNone if they run, nil if
 	// libvirtd was not asked yet.
 	paused table.PerVM[*atomic.Pointer[domain.Reason]]
@@ -53,9 +55,10 @@ type Conditions struct {
 	unsettled table.PerVM[*atomic.Pointer[string]]
 }
 
-// NewConditions returns Conditions.
-func NewConditions(t *table.Table, w writer, a agents) *Conditions {
-	c := &Conditions{table: t, writer: w, agents: a}
+// NewConditions returns Conditions. stays says why a VM stays on its node; empty if it can
+// migrate.
+func NewConditions(t *table.Table, w writer, a agents, stays func(record.Container) string) *Conditions {
+	c := &Conditions{table: t, writer: w, agents: a, stays: stays}
 	c.paused.New = func(*table.VM) *atomic.Pointer[domain.Reason] { return &atomic.Pointer[domain.Reason]{} }
 	c.unsettled.New = func(*table.VM) *atomic.Pointer[string] { return &atomic.Pointer[string]{} }
 	return c

@@ -25,6 +25,8 @@ func (c *Conditions) facts(v *table.VM, r record.Container) podstatus.Facts {
 		return f
 	}
 	f := podstatus.Facts{Ready: true, Reason: condition.ReasonRunning, Since: r.StartedAt, Machine: &podstatus.Machine{}, Credentials: c.agents.Credentials(v)}
+	f.Machine.Stays = c.stays(r)
+	f.Machine.Movable = f.Machine.Stays == ""
 	if paused := pausedReason(*c.paused.Of(v).Load()); paused != "" {
 		f.Ready, f.Reason, f.Machine.Paused = false, paused, paused
 		if message := c.unsettled.Of(v).Load(); message != nil && *message != "" {

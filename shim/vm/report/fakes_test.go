@@ -47,7 +47,7 @@ func newNode(t *testing.T) *node {
 		writer: vmtest.NewWriter(), images: vmtest.NewImages(s, t.TempDir()), domains: map[string]domain.Stats{},
 	}
 	disks := vmtest.NewDisks(s, n.images)
-	n.conditions = report.NewConditions(n.table, n.writer, n.agents)
+	n.conditions = report.NewConditions(n.table, n.writer, n.agents, func(record.Container) string { return "" })
 	l := layout.Layout{Folder: func(id string) string { return "/containers/" + id }, Displays: "/displays"}
 	o := report.Options{
 		Table: n.table, Conditions: n.conditions, Agents: n.agents, Groups: n.groups, Disks: disks,

@@ -35,6 +35,9 @@ func TestMigration(t *testing.T) {
 	for _, m := range []*machine{a, b} {
 		m.image, err = m.Push(t.Context(), "guest:1", image)
 		assert.NilError(t, err)
+		begin := m.pod(t, "begin", "") // the first pod of a node brings the pods' bridge and libvirt's folders
+		begin.start()
+		begin.remove()
 		m.before, err = m.Settled(t.Context())
 		assert.NilError(t, err)
 	}
@@ -69,7 +72,7 @@ func TestMigration(t *testing.T) {
 				t.Errorf("%s: the target ended with %d, %s, %q", name, s.ExitCode, s.Reason, s.Message)
 			}
 			target.remove()
-			// The source connects to nobody.
+			// The source finds no target.
 			first.control(order.Send, order.Sending{Migration: order.Migration{Migration: migration}, Target: reached}, nil)
 			if r := first.over(migration); r.State != string(handover.Kept) || r.Reason == "" {
 				t.Errorf("%s: the source reports %+v", name, r)
