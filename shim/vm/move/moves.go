@@ -93,6 +93,9 @@ type Moves struct {
 type node struct {
 	o   Options
 	vms table.PerVM[*state]
+	// adopting is held while a container takes the identity of a guest, which no other
+	// container of the node has.
+	adopting sync.Mutex
 }
 
 // sources are the VMs that leave, targets those that come.
@@ -178,6 +181,16 @@ func (m *Moves) MayResume(v *table.VM) bool {
 func (m *Moves) Left(v *table.VM) bool {
 	one, _ := m.node.of(v).last()
 	return one != nil && one.ends() != nil && one.ends().Record().State == handover.Left
+}
+
+// exited reports whether a VM's guest has ended.
+func exited(v *table.VM) bool {
+	select {
+	case <-v.Exited():
+		return true
+	default:
+		return false
+	}
 }
 
 // retryPause is the time between two tries to carry a decision out.

@@ -4,6 +4,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/nodevirt/nodevirt/shim/domain"
 	"github.com/nodevirt/nodevirt/shim/migrate/handover"
 	"github.com/nodevirt/nodevirt/shim/migrate/order"
 	"github.com/nodevirt/nodevirt/shim/record"
@@ -13,6 +14,12 @@ import (
 func TestIdentify(t *testing.T) {
 	r := newRig(t)
 	v := r.vm(t, "a", "")
+	r.guest(t, v, domain.ReasonUser)
+	_, err := do[order.Identity](t, r, v, order.Identify, order.Migration{Migration: uid})
+	wantError(t, err, "the guest is paused")
+	if err := r.libvirt.Lifecycle.Resume(t.Context(), vmID); err != nil {
+		t.Fatal(err)
+	}
 	first, err := do[order.Identity](t, r, v, order.Identify, order.Migration{Migration: uid})
 	if err != nil || first.Guest == nil || first.Guest.UUID != vmID || first.Guest.Disks["root"] != "sha256:1 /disk" {
 		t.Fatalf("%+v, %v", first, err)

@@ -53,7 +53,7 @@ func (m *Moves) Recover(v *table.VM) {
 		m.targets.refuseWaiting(v)
 	default:
 		m.node.o.Tasks.Run(func(ctx context.Context) {
-			for !one.target.Record().Ended && ctx.Err() == nil {
+			for !one.target.Record().Ended && ctx.Err() == nil && !exited(v) {
 				m.targets.carryOut(ctx, v, one)
 				if !one.target.Record().Ended {
 					background.Sleep(ctx, retryPause)

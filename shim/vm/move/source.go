@@ -8,6 +8,7 @@ import (
 	"net/netip"
 	"time"
 
+	"github.com/nodevirt/nodevirt/shim/domain"
 	"github.com/nodevirt/nodevirt/shim/migrate"
 	"github.com/nodevirt/nodevirt/shim/migrate/compat"
 	"github.com/nodevirt/nodevirt/shim/migrate/handover"
@@ -23,7 +24,7 @@ import (
 const patience = 30 * time.Second
 
 // identify makes the source's identity for a migration.
-func (m *sources) identify(_ context.Context, v *table.VM, a order.Migration) (order.Identity, error) {
+func (m *sources) identify(ctx context.Context, v *table.VM, a order.Migration) (order.Identity, error) {
 	s := m.of(v)
 	s.orders.Lock()
 	defer s.orders.Unlock()
@@ -39,6 +40,9 @@ func (m *sources) identify(_ context.Context, v *table.VM, a order.Migration) (o
 		return order.Identity{}, err
 	}
 	if one == nil {
+		if err := m.runs(ctx, r); err != nil {
+			return order.Identity{}, err
+		}
 		one = &migration{uid: a.Migration}
 		if one.identity, err = link.NewIdentity(); err != nil {
 			return order.Identity{}, err
@@ -48,6 +52,17 @@ func (m *sources) identify(_ context.Context, v *table.VM, a order.Migration) (o
 	return order.Identity{
 		Fingerprint: one.identity.Fingerprint().String(), Guest: &order.Guest{UUID: r.Domain.UUID, Disks: contents(r)},
 	}, nil
+}
+
+// runs returns an error for a guest that is paused: the target would resume it.
+func (m *sources) runs(ctx context.Context, r record.Container) error {
+	ctx, cancel := background.AtMost(ctx, patience)
+	defer cancel()
+	state, err := m.o.Domains.State(ctx, r.Domain.UUID)
+	if err == nil && state.Status != domain.StatusRunning {
+		err = fmt.Errorf("%w: the guest is %s: it must run to move", vmerrors.ErrState, state.Status)
+	}
+	return err
 }
 
 // free returns the migration of this UID if it is known, and nil if it is a new one which may
@@ -185,8 +200,8 @@ func (m *sources) settle(ctx context.Context, v *table.VM, one *migration, dial 
 		log.Warn("a migration failed", "migration", one.uid, "error", err)
 	}
 	for !one.source.Record().Ended {
-		if ctx.Err() != nil {
-			return // the next shim recovers it
+		if ctx.Err() != nil || exited(v) {
+			return // the next shim recovers it, or nothing is left of it
 		}
 		if one.source.Record().State == handover.HandedOver {
 			m.unsettled(v, one, true)

@@ -102,6 +102,8 @@ func (m *targets) adopt(ctx context.Context, v *table.VM, uid string, guest *ord
 		return err
 	}
 	defer unlock()
+	m.adopting.Lock()
+	defer m.adopting.Unlock()
 	r := v.Record()
 	switch {
 	case r.State != record.Running || r.Incoming == "":
@@ -217,7 +219,7 @@ func (m *targets) attend(ctx context.Context, v *table.VM, one *migration, began
 	case <-ctx.Done():
 		return
 	}
-	for !one.target.Record().Ended && ctx.Err() == nil {
+	for !one.target.Record().Ended && ctx.Err() == nil && !exited(v) {
 		if one.target.Record().State != handover.Incoming {
 			m.carryOut(ctx, v, one)
 		}
