@@ -81,7 +81,7 @@ func (m *node) free(v *table.VM, uid string) (*migration, error) {
 }
 
 // send begins to move the VM, in the background.
-func (m *sources) send(ctx context.Context, v *table.VM, a order.Sending) (order.Report, error) {
+func (m *sources) send(ctx context.Context, v *table.VM, a order.Sending) (order.Report, error) { //nolint:contextcheck // the task outlives the order
 	s := m.of(v)
 	s.orders.Lock()
 	defer s.orders.Unlock()

@@ -35,9 +35,9 @@ func TestMigration(t *testing.T) {
 	for _, m := range []*machine{a, b} {
 		m.image, err = m.Push(t.Context(), "guest:1", image)
 		assert.NilError(t, err)
-		begin := m.pod(t, "begin", "") // the first pod of a node brings the pods' bridge and libvirt's folders
-		begin.start()
-		begin.remove()
+		empty := m.pod(t, "empty", "") // the first pod of a node brings the pods' bridge and libvirt's folders
+		empty.start()
+		empty.remove()
 		m.before, err = m.Settled(t.Context())
 		assert.NilError(t, err)
 	}
@@ -55,10 +55,8 @@ func TestMigration(t *testing.T) {
 
 	t.Run("refused", func(t *testing.T) {
 		for name, end := range map[string]func(v *vm){
-			"stopped": func(v *vm) { v.stop() },
-			"its shim restarts": func(v *vm) {
-				assert.NilError(t, b.Restart(t.Context(), node.Shim))
-			},
+			"stopped":           func(v *vm) { v.stop() },
+			"its shim restarts": func(*vm) { assert.NilError(t, b.Restart(t.Context(), node.Shim)) },
 		} {
 			migration := uuid.NewString()
 			id := order.Identity{}
@@ -81,6 +79,33 @@ func TestMigration(t *testing.T) {
 		first.answers()
 	})
 
+	t.Run("ended while it copies", func(t *testing.T) {
+		for name, end := range map[string]func(m order.Migration){
+			"cancelled":                  func(m order.Migration) { first.control(order.Cancel, m, nil) },
+			"the source's shim restarts": func(order.Migration) { assert.NilError(t, a.Restart(t.Context(), node.Shim)) },
+			"the target's shim restarts": func(order.Migration) { assert.NilError(t, b.Restart(t.Context(), node.Shim)) },
+		} {
+			migration, target := begin(t, first, b, "ended", 1<<20)
+			wait.Until(t, "it copies", func() bool {
+				var r order.Report
+				first.control(order.Status, migration, &r)
+				return r.Processed > 1<<20
+			})
+			end(migration)
+			if r := first.over(migration.Migration); r.State != string(handover.Kept) || r.Reason == "" {
+				t.Errorf("%s: the source reports %+v", name, r)
+			}
+			if s := target.ended(); s.Reason != condition.ReasonMigrationRefused {
+				t.Errorf("%s: the target ended with %d, %s, %q", name, s.ExitCode, s.Reason, s.Message)
+			}
+			target.remove()
+			first.answers()
+			if got := first.sh(read); got != content {
+				t.Errorf("%s: the disks have\n%s\nand had\n%s", name, got, content)
+			}
+		}
+	})
+
 	second := move(t, first, b, "second")
 	check(t, second, boot, content, read)
 	second.sh("dd if=/dev/urandom of=/tmp/r bs=64k count=64 2>/dev/null; dd if=/tmp/r of=/dev/vdb bs=64k seek=200 conv=fsync 2>/dev/null")
@@ -93,8 +118,8 @@ func TestMigration(t *testing.T) {
 	}
 }
 
-// move moves a guest to another node.
-func move(t *testing.T, from *vm, to *machine, name string) *vm {
+// begin begins to move a guest to another node, with a bandwidth in bytes a second unless it is 0.
+func begin(t *testing.T, from *vm, to *machine, name string, bandwidth int64) (order.Migration, *vm) {
 	t.Helper()
 	migration := order.Migration{Migration: uuid.NewString()}
 	var source, target order.Identity
@@ -102,8 +127,15 @@ func move(t *testing.T, from *vm, to *machine, name string) *vm {
 	v := to.pod(t, name, migration.Migration)
 	v.start()
 	v.control(order.Receive, order.Reception{Migration: migration, Source: source.Fingerprint, Guest: source.Guest}, &target)
+	from.control(order.Send, order.Sending{Migration: migration, Target: target, Timeout: 3 * time.Minute, Bandwidth: bandwidth}, nil)
+	return migration, v
+}
+
+// move moves a guest to another node.
+func move(t *testing.T, from *vm, to *machine, name string) *vm {
+	t.Helper()
 	begun := time.Now()
-	from.control(order.Send, order.Sending{Migration: migration, Target: target, Timeout: 3 * time.Minute}, nil)
+	migration, v := begin(t, from, to, name, 0)
 	if s := from.ended(); s.Reason != condition.ReasonMigrated || s.ExitCode != 0 {
 		t.Fatalf("the source ended with %d, %s, %q", s.ExitCode, s.Reason, s.Message)
 	}
