@@ -47,7 +47,9 @@ func expected() map[string]grants {
 		if k.CRD.ClusterScoped {
 			of.everyone = read
 		}
-		table[k.Version.Group+" "+k.Resource()] = of
+		if key := k.Version.Group + " " + k.Resource(); table[key] == (grants{}) { // else it has an exception
+			table[key] = of
+		}
 	}
 	for names, of := range map[string]grants{
 		"guestosinfo filesystemlist userlist sev/fetchcertchain sev/querylaunchmeasurement objectgraph": {
@@ -55,7 +57,7 @@ func expected() map[string]grants {
 		},
 		"console vnc portforward usbredir": {admin: "get", edit: "get"},
 		"vnc/screenshot":                   {admin: "get"},
-		"pause unpause addvolume removevolume freeze unfreeze softreboot reset sev/setupsession sev/injectlaunchsecret": {
+		"pause unpause addvolume removevolume freeze unfreeze softreboot reset evacuate/cancel sev/setupsession sev/injectlaunchsecret": {
 			admin: "update", edit: "update",
 		},
 	} {
@@ -63,7 +65,7 @@ func expected() map[string]grants {
 			table["subresources.kubevirt.io virtualmachineinstances/"+name] = of
 		}
 	}
-	for name := range strings.FieldsSeq("start stop restart addvolume removevolume memorydump") {
+	for name := range strings.FieldsSeq("start stop restart addvolume removevolume memorydump evacuate/cancel") {
 		table["subresources.kubevirt.io virtualmachines/"+name] = grants{admin: "update", edit: "update"}
 	}
 	table["subresources.kubevirt.io virtualmachines/portforward"] = grants{admin: "get", edit: "get"}

@@ -37,6 +37,8 @@ type Rules struct {
 	// Finalizer is set on new objects, unless it is empty. The reconciler would do
 	// so too, with a separate request for each object.
 	Finalizer string
+	// Labels returns the labels of a new object that is sound; nil for a kind without.
+	Labels func(*Review) map[string]string
 	// Check returns what is wrong with the object by itself.
 	Check func(*Review) field.ErrorList
 	// CheckUpdate returns what is wrong with the change of a sound object.

@@ -35,6 +35,7 @@ func (r *Review) setDefaults() error {
 	r.Object["spec"] = spec
 	if r.Old == nil {
 		r.setFinalizer()
+		r.setLabels()
 	}
 	if r.rules.Default != nil {
 		r.rules.Default(r, spec)
@@ -50,6 +51,15 @@ func (r *Review) setFinalizer() {
 	metadata := Child(r.Object, "metadata")
 	all, _ := metadata["finalizers"].([]any)
 	metadata["finalizers"] = append(all, own)
+}
+
+func (r *Review) setLabels() {
+	if r.rules.Labels == nil {
+		return
+	}
+	for key, value := range r.rules.Labels(r) {
+		Child(Child(r.Object, "metadata"), "labels")[key] = value
+	}
 }
 
 // patch answers with the difference between the request's object and r's.

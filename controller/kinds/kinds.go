@@ -8,6 +8,7 @@ import (
 	"github.com/nodevirt/nodevirt/controller/admission"
 	"github.com/nodevirt/nodevirt/controller/instancetype"
 	"github.com/nodevirt/nodevirt/controller/kind"
+	"github.com/nodevirt/nodevirt/controller/migration"
 	"github.com/nodevirt/nodevirt/controller/pool"
 	"github.com/nodevirt/nodevirt/controller/preset"
 	"github.com/nodevirt/nodevirt/controller/replicaset"
@@ -19,6 +20,7 @@ import (
 func All() []kind.Kind {
 	return []kind.Kind{
 		vmi.Kind(),
+		migration.Kind(),
 		vm.Kind(),
 		replicaset.Kind(),
 		pool.Kind(),

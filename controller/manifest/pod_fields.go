@@ -38,7 +38,8 @@ func podRows() []fields.Row {
 		fields.At("schedulerName", fields.Subdomain),
 		fields.At("architecture", fields.OneOf("amd64")),
 		fields.At("evictionStrategy", fields.OneOf(
-			kubevirt.EvictionStrategyNone, kubevirt.EvictionStrategyLiveMigrateIfPossible, kubevirt.EvictionStrategyExternal)),
+			kubevirt.EvictionStrategyNone, kubevirt.EvictionStrategyLiveMigrate,
+			kubevirt.EvictionStrategyLiveMigrateIfPossible, kubevirt.EvictionStrategyExternal)),
 		fields.At("tolerations", fields.List(64)),
 		fields.At("tolerations[].key", labelKey),
 		fields.At("tolerations[].operator", fields.OneOf(corev1.TolerationOpExists, corev1.TolerationOpEqual)),

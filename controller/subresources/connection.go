@@ -11,6 +11,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/client-go/tools/remotecommand"
 
+	"github.com/nodevirt/nodevirt/controller/control"
 	"github.com/nodevirt/nodevirt/controller/pod"
 )
 
@@ -56,16 +57,16 @@ func (s *Server) connect(ctx context.Context, p *corev1.Pod, tty bool, command .
 	input, toNode := io.Pipe()
 	fromNode, output := io.Pipe()
 	go func() {
-		complaint := bounded{most: maxComplaint}
+		complaint := control.Bounded{Most: control.MaxComplaint}
 		streams := remotecommand.StreamOptions{Stdin: input, Stdout: output, Stderr: &complaint, Tty: tty}
 		if tty {
 			streams.Stderr = nil // a terminal has none
 		}
-		err := s.stream(ctx, p, &corev1.PodExecOptions{
+		err := s.pods.Stream(ctx, p, &corev1.PodExecOptions{
 			Container: pod.Container, Command: command, Stdin: true, Stdout: true, Stderr: !tty, TTY: tty,
 		}, streams)
-		if err != nil && len(complaint.text) > 0 {
-			err = fmt.Errorf("%w: %s", err, complaint.text)
+		if err != nil && len(complaint.Text) > 0 {
+			err = fmt.Errorf("%w: %s", err, complaint.Text)
 		}
 		_ = output.CloseWithError(err) // io.EOF if it is nil
 		_ = input.CloseWithError(cmp.Or(err, io.EOF))

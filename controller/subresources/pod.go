@@ -7,9 +7,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/util/httpstream" //nolint:staticcheck // client-go's port-forward still has its types
-	"k8s.io/client-go/kubernetes/scheme"
-	"k8s.io/client-go/tools/remotecommand"
 	kubevirt "kubevirt.io/api/core/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -19,9 +16,9 @@ import (
 // podOf is an instance's own pod: one that merely has its name is not entered.
 func (s *Server) podOf(ctx context.Context, vmi *kubevirt.VirtualMachineInstance) (*corev1.Pod, error) {
 	found := new(corev1.Pod)
-	err := s.objects.Get(ctx, client.ObjectKey{Namespace: vmi.Namespace, Name: pod.Name(vmi)}, found)
+	err := s.objects.Get(ctx, client.ObjectKey{Namespace: vmi.Namespace, Name: pod.Current(vmi)}, found)
 	if apierrors.IsNotFound(err) || err == nil && !metav1.IsControlledBy(found, vmi) {
-		return nil, apierrors.NewNotFound(corev1.Resource("pods"), pod.Name(vmi))
+		return nil, apierrors.NewNotFound(corev1.Resource("pods"), pod.Current(vmi))
 	}
 	if err != nil {
 		return nil, apierrors.NewInternalError(fmt.Errorf("read the VM's pod: %w", err))
@@ -67,56 +64,8 @@ func (c *call) notRunning(vmi *kubevirt.VirtualMachineInstance) error {
 
 // control presses a button of the machine in a pod, and returns what it says.
 func (s *Server) control(ctx context.Context, p *corev1.Pod, name string, arguments ...string) ([]byte, error) {
-	out, complaint := bounded{most: maxAnswer}, bounded{most: maxComplaint}
-	err := s.stream(ctx, p, &corev1.PodExecOptions{
-		Container: pod.Container, Command: append([]string{"nodevirt.io/" + name}, arguments...), Stdout: true, Stderr: true,
-	}, remotecommand.StreamOptions{Stdout: &out, Stderr: &complaint})
-	if err != nil {
-		return nil, apierrors.NewInternalError(fmt.Errorf("%w%s", err, complaint.text))
-	}
-	if out.more {
-		return nil, apierrors.NewInternalError(fmt.Errorf("the node's answer has more than %d bytes", maxAnswer))
-	}
-	return out.text, nil
+	return s.pods.Control(ctx, p, maxAnswer, name, arguments...)
 }
 
 // maxAnswer bounds what a node says to a button, in bytes: the picture of a large display.
 const maxAnswer = 64 << 20
-
-// bounded keeps the beginning of what is written to it, most bytes of it, and notes whether there was more.
-type bounded struct {
-	most int
-	text []byte
-	more bool
-}
-
-// Write implements io.Writer.
-func (b *bounded) Write(p []byte) (int, error) {
-	room := min(len(p), b.most-len(b.text))
-	b.text = append(b.text, p[:room]...)
-	b.more = b.more || room < len(p)
-	return len(p), nil
-}
-
-func (s *Server) stream(
-	ctx context.Context, p *corev1.Pod, options *corev1.PodExecOptions, streams remotecommand.StreamOptions,
-) error {
-	request := s.cluster.CoreV1().RESTClient().Post().Resource("pods").Namespace(p.Namespace).Name(p.Name).
-		SubResource("exec").VersionedParams(options, scheme.ParameterCodec)
-	byWebSocket, err := remotecommand.NewWebSocketExecutor(s.Config, "GET", request.URL().String())
-	if err != nil {
-		return err
-	}
-	bySPDY, err := remotecommand.NewSPDYExecutor(s.Config, "POST", request.URL())
-	if err != nil {
-		return err
-	}
-	executor, err := remotecommand.NewFallbackExecutor(byWebSocket, bySPDY, httpstream.IsUpgradeFailure)
-	if err != nil {
-		return err
-	}
-	return executor.StreamWithContext(ctx, streams)
-}
-
-// maxComplaint bounds a node's message about what failed, in bytes.
-const maxComplaint = 4096

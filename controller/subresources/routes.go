@@ -43,6 +43,7 @@ func (s *Server) table() []route {
 		{"virtualmachines", "start", http.MethodPut, s.start},
 		{"virtualmachines", "stop", http.MethodPut, s.stop},
 		{"virtualmachines", "restart", http.MethodPut, s.restart},
+		{"virtualmachines", "migrate", http.MethodPut, s.migrate},
 		{"virtualmachines", "expand-spec", http.MethodGet, s.expand},
 		{"virtualmachineinstances", "console", http.MethodGet, s.console},
 		{"virtualmachineinstances", "vnc", http.MethodGet, s.vnc},
@@ -57,6 +58,7 @@ func (s *Server) table() []route {
 		{"virtualmachineinstances", "userlist", http.MethodGet, s.agentReport("users")},
 		{"virtualmachineinstances", "filesystemlist", http.MethodGet, s.agentReport("filesystems")},
 	}
+	all = append(all, both("evacuate/cancel", http.MethodPut, s.cancelEvacuation)...)
 	all = append(all, both("portforward/{port}", http.MethodGet, s.portForward)...)
 	all = append(all, both("portforward/{port}/{protocol}", http.MethodGet, s.portForward)...)
 	for subresource, sentence := range unsupported() {

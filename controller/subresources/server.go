@@ -12,6 +12,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/nodevirt/nodevirt/controller/api"
+	"github.com/nodevirt/nodevirt/controller/control"
 )
 
 // Options configure the API.
@@ -30,8 +31,10 @@ type Options struct {
 // Server is the API.
 type Server struct {
 	Options
-	// cluster authorizes callers, and connects to pods.
+	// cluster authorizes callers.
 	cluster kubernetes.Interface
+	// pods connects to pods.
+	pods *control.Client
 	// objects reads and writes at the API server. A cache may lag behind what a user has just changed,
 	// and a replica that does not lead has none.
 	objects client.Client
@@ -51,5 +54,5 @@ func New(o Options) (*Server, error) {
 	if err != nil {
 		return nil, fmt.Errorf("set up the subresources' API: %w", err)
 	}
-	return &Server{Options: o, cluster: cluster, objects: objects}, nil
+	return &Server{Options: o, cluster: cluster, pods: control.New(cluster, o.Config), objects: objects}, nil
 }

@@ -27,6 +27,8 @@ func printable(vm *kubevirt.VirtualMachine, o outcome) kubevirt.VirtualMachinePr
 		return kubevirt.VirtualMachineStatusUnknown
 	case isTrue(o.vmi, kubevirt.VirtualMachineInstancePaused):
 		return kubevirt.VirtualMachineStatusPaused
+	case o.vmi.Status.Phase == kubevirt.Running && vmi.Migrating(o.vmi):
+		return kubevirt.VirtualMachineStatusMigrating
 	case o.vmi.Status.Phase == kubevirt.Running:
 		return kubevirt.VirtualMachineStatusRunning
 	}

@@ -58,7 +58,7 @@ func conditions(vmi *kubevirt.VirtualMachineInstance, v view, now time.Time) []c
 		}
 	}
 	if v.pod != nil {
-		set(migratable(vmi))
+		set(migratable(vmi, v))
 	}
 	if c := scheduled(v); c != nil {
 		set(*c)
@@ -142,22 +142,4 @@ func scheduled(v view) *cond {
 		Type:   podScheduled,
 		Status: p.Status, Reason: p.Reason, Message: p.Message,
 	}
-}
-
-// migratable returns the condition that the instance cannot be migrated, and the first reason.
-func migratable(vmi *kubevirt.VirtualMachineInstance) cond {
-	c := cond{
-		Type: kubevirt.VirtualMachineInstanceIsMigratable, Status: corev1.ConditionFalse,
-		Reason:  kubevirt.VirtualMachineInstanceReasonNotMigratable,
-		Message: "live migration is not supported",
-	}
-	bridged := len(vmi.Spec.Domain.Devices.Interfaces) == 0
-	for _, i := range vmi.Spec.Domain.Devices.Interfaces {
-		bridged = bridged || i.Masquerade == nil
-	}
-	if bridged {
-		c.Reason = kubevirt.VirtualMachineInstanceReasonInterfaceNotMigratable
-		c.Message = "cannot migrate VMI which does not use masquerade to connect to the pod network"
-	}
-	return c
 }

@@ -9,15 +9,17 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	kubevirt "kubevirt.io/api/core/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/nodevirt/nodevirt/controller/pod"
 )
 
 // Evictions decides whether pods of instances may be evicted. It reads and writes at the
 // API server: any replica decides.
 type Evictions struct{ Live client.Client }
 
-// Refuse returns why a pod must not be evicted; "" if it may be. The strategy External
-// leaves an instance to another controller, which finds the node that it should leave in
-// the instance's status, as with KubeVirt.
+// Refuse returns why a pod must not be evicted; "" if it may be. An instance that should
+// leave its node has the node's name in its status, as with KubeVirt: a migration follows,
+// or another controller acts if the strategy is External.
 func (e Evictions) Refuse(ctx context.Context, key types.NamespacedName, dryRun bool) (string, error) {
 	p := new(corev1.Pod)
 	if err := e.Live.Get(ctx, key, p); err != nil {
@@ -31,21 +33,56 @@ func (e Evictions) Refuse(ctx context.Context, key types.NamespacedName, dryRun 
 	if err := e.Live.Get(ctx, client.ObjectKey{Namespace: key.Namespace, Name: owner.Name}, vmi); err != nil {
 		return "", ignoreGone(fmt.Errorf("read VMI %s/%s: %w", key.Namespace, owner.Name, err))
 	}
-	if s := vmi.Spec.EvictionStrategy; vmi.UID != owner.UID || s == nil || *s != kubevirt.EvictionStrategyExternal {
+	if vmi.UID != owner.UID {
 		return "", nil
 	}
-	text := fmt.Sprintf("Eviction triggered evacuation of VMI \"%s/%s\"", vmi.Namespace, vmi.Name)
-	if vmi.Status.EvacuationNodeName != "" {
-		return "Evacuation in progress: " + text, nil
+	stays, refusal := evacuated(vmi)
+	if !stays || refusal != "" {
+		return refusal, nil
 	}
+	text := fmt.Sprintf("Eviction triggered evacuation of VMI \"%s/%s\"", vmi.Namespace, vmi.Name)
+	switch {
+	case vmi.Status.EvacuationNodeName != "":
+		return "Evacuation in progress: " + text, nil
+	case Migrating(vmi) && p.Name != pod.Current(vmi):
+		return "Eviction request for target Pod", nil
+	case p.Name != pod.Current(vmi):
+		return "", nil // the source of a migration that has ended
+	}
+	return text, e.mark(ctx, vmi, p.Spec.NodeName, dryRun)
+}
+
+// evacuated reports whether an eviction leaves the instance's pod and has the instance
+// leave its node. A refusal says why it can do neither.
+func evacuated(vmi *kubevirt.VirtualMachineInstance) (evacuate bool, refusal string) {
+	if vmi.Spec.EvictionStrategy == nil {
+		return false, ""
+	}
+	able, _ := IsMigratable(vmi)
+	switch *vmi.Spec.EvictionStrategy {
+	case kubevirt.EvictionStrategyExternal:
+		return true, ""
+	case kubevirt.EvictionStrategyLiveMigrateIfPossible:
+		return able, ""
+	case kubevirt.EvictionStrategyLiveMigrate:
+		if !able {
+			return false, fmt.Sprintf("VMI %s is configured with an eviction strategy but is not live-migratable", vmi.Name)
+		}
+		return true, ""
+	}
+	return false, ""
+}
+
+// mark writes which node the instance should leave.
+func (e Evictions) mark(ctx context.Context, vmi *kubevirt.VirtualMachineInstance, node string, dryRun bool) error {
 	before := vmi.DeepCopy()
-	vmi.Status.EvacuationNodeName = p.Spec.NodeName
+	vmi.Status.EvacuationNodeName = node
 	options := &client.SubResourcePatchOptions{}
 	if dryRun {
 		options.DryRun = []string{metav1.DryRunAll}
 	}
 	if err := e.Live.Status().Patch(ctx, vmi, client.MergeFrom(before), options); err != nil {
-		return "", fmt.Errorf("write status of VMI %s/%s: %w", vmi.Namespace, vmi.Name, err)
+		return fmt.Errorf("write status of VMI %s/%s: %w", vmi.Namespace, vmi.Name, err)
 	}
-	return text, nil
+	return nil
 }

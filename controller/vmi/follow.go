@@ -22,6 +22,9 @@ func (r *Reconciler) follow(
 	if err != nil {
 		return ctrl.Result{}, err
 	}
+	if v.ended() && Migrating(vmi) && vmi.DeletionTimestamp == nil {
+		return ctrl.Result{}, nil // the guest may run on the target: the migration's end says so
+	}
 	if wait := v.unheard(r.Now()); wait > 0 {
 		return ctrl.Result{RequeueAfter: wait}, nil
 	}
@@ -119,6 +122,9 @@ func (r *Reconciler) forget(ctx context.Context, vmi *kubevirt.VirtualMachineIns
 	}
 	if p != nil {
 		return r.reclaim(ctx, vmi, p.Name)
+	}
+	if there, err := r.othersExist(ctx, vmi); err != nil || there {
+		return ctrl.Result{}, err // their events trigger the next step
 	}
 	before := vmi.DeepCopy()
 	controllerutil.RemoveFinalizer(vmi, kubevirt.VirtualMachineInstanceFinalizer)

@@ -46,16 +46,24 @@ func Kind() kind.Kind {
 }
 
 func setUp(ctx context.Context, in kind.Cluster) error {
-	m := in.Manager
-	dataVolumes, err := datavolume.New(m.GetConfig())
+	r, err := New(in)
 	if err != nil {
 		return err
 	}
-	r := &Reconciler{
+	return r.SetUp(ctx, in.Manager)
+}
+
+// New returns a reconciler of a cluster. It runs only after SetUp.
+func New(in kind.Cluster) (*Reconciler, error) {
+	m := in.Manager
+	dataVolumes, err := datavolume.New(m.GetConfig())
+	if err != nil {
+		return nil, err
+	}
+	return &Reconciler{
 		Client: m.GetClient(), Live: m.GetAPIReader(), Events: m.GetEventRecorder("virtualmachine-controller"),
 		DataVolumes:  dataVolumes,
 		NetworkDisks: in.NetworkDisks,
 		Pods:         pod.Options{RuntimeClass: in.RuntimeClass, StubImage: in.StubImage, HostDisks: in.HostDisks}, Now: in.Now,
-	}
-	return r.SetUp(ctx, m)
+	}, nil
 }

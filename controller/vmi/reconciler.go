@@ -53,6 +53,22 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resu
 	if err != nil {
 		return ctrl.Result{}, err
 	}
+	wait, err := r.endOthers(ctx, vmi)
+	if err != nil {
+		return ctrl.Result{}, err
+	}
+	result, err := r.step(ctx, vmi, own, previous)
+	if err == nil && wait > 0 && (result.RequeueAfter == 0 || wait < result.RequeueAfter) {
+		result.RequeueAfter = wait
+	}
+	return result, err
+}
+
+// step takes the next step for an instance, whose pod is nil if there is none. Previous
+// is the pod of an earlier instance that has not ended.
+func (r *Reconciler) step(
+	ctx context.Context, vmi *kubevirt.VirtualMachineInstance, own *corev1.Pod, previous string,
+) (ctrl.Result, error) {
 	switch {
 	case vmi.DeletionTimestamp != nil:
 		return r.remove(ctx, vmi, own)
@@ -60,6 +76,8 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resu
 		return r.follow(ctx, vmi, own)
 	case vmi.IsFinal():
 		return ctrl.Result{}, nil
+	case Migrating(vmi):
+		return ctrl.Result{}, nil // the migration's end says which pod has the guest
 	case len(vmi.Status.ActivePods) > 0:
 		return r.lost(ctx, vmi)
 	case previous != "":
@@ -77,8 +95,13 @@ func (r *Reconciler) ownPod(ctx context.Context, vmi *kubevirt.VirtualMachineIns
 }
 
 func ownPod(ctx context.Context, from client.Reader, vmi *kubevirt.VirtualMachineInstance) (*corev1.Pod, error) {
+	return namedPod(ctx, from, vmi, pod.Current(vmi))
+}
+
+// namedPod returns the instance's pod of a name; nil if there is none.
+func namedPod(ctx context.Context, from client.Reader, vmi *kubevirt.VirtualMachineInstance, name string) (*corev1.Pod, error) {
 	p := new(corev1.Pod)
-	key := client.ObjectKey{Namespace: vmi.Namespace, Name: pod.Name(vmi)}
+	key := client.ObjectKey{Namespace: vmi.Namespace, Name: name}
 	switch err := from.Get(ctx, key, p); {
 	case apierrors.IsNotFound(err):
 		return nil, nil

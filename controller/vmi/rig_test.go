@@ -56,7 +56,7 @@ func newRig(t *testing.T) *rig {
 		Scheme: scheme,
 		Status: []client.Object{new(kubevirt.VirtualMachineInstance)},
 		Index: func(b *fake.ClientBuilder) *fake.ClientBuilder {
-			for name, key := range indexes() {
+			for name, key := range Indexes() {
 				b = b.WithIndex(new(corev1.Pod), name, key)
 			}
 			b = b.WithIndex(new(kubevirt.VirtualMachineInstance), index.PVC, pvcNames)

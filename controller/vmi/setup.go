@@ -38,8 +38,8 @@ const (
 	timeout = 30 * time.Second
 )
 
-// indexes returns the indexes of pods by their names.
-func indexes() map[string]client.IndexerFunc {
+// Indexes returns the indexes of pods by their names.
+func Indexes() map[string]client.IndexerFunc {
 	return map[string]client.IndexerFunc{
 		indexInstance: func(o client.Object) []string {
 			if from, ours := originOf(o.(*corev1.Pod)); ours {
@@ -64,7 +64,7 @@ func pvcNames(o client.Object) []string {
 
 // SetUp lets the manager run the reconciler.
 func (r *Reconciler) SetUp(ctx context.Context, m manager.Manager) error {
-	for name, key := range indexes() {
+	for name, key := range Indexes() {
 		if err := m.GetFieldIndexer().IndexField(ctx, new(corev1.Pod), name, key); err != nil {
 			return fmt.Errorf("index pods by %s: %w", name, err)
 		}

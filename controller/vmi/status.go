@@ -40,6 +40,7 @@ func status(vmi *kubevirt.VirtualMachineInstance, v view, now time.Time) kubevir
 		s.GuestOSInfo = osInfo(v)
 		s.FSFreezeStatus = frozen(v)
 		setMachine(&s, vmi, v.pvcs)
+		s.MigrationMethod = migrationMethod(&vmi.Spec)
 	}
 	s.Conditions = conditions(vmi, v, now)
 	return s

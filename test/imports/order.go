@@ -16,11 +16,12 @@ func layers() [][]string {
 		{"controller/api"},
 		{"controller/kinds"},
 		{"controller/pool"},
-		{"controller/preset", "controller/replicaset", "controller/vm"},
+		{"controller/migration", "controller/preset", "controller/replicaset", "controller/vm"},
 		{"controller/backoff", "controller/instancetype"},
 		{"controller/vmi"},
 		{"controller/kind"},
 		{"controller/admission"},
+		{"controller/control"},
 		{"controller/pod"},
 		{"controller/manifest"},
 

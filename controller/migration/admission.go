@@ -1,0 +1,107 @@
+package migration
+
+import (
+	"context"
+	"fmt"
+	"reflect"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+	kubevirt "kubevirt.io/api/core/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/nodevirt/nodevirt/controller/admission"
+	instances "github.com/nodevirt/nodevirt/controller/vmi"
+)
+
+func rules() admission.Rules {
+	return admission.Rules{
+		Finalizer:   kubevirt.VirtualMachineInstanceMigrationFinalizer,
+		Labels:      labels,
+		Check:       check,
+		CheckUpdate: checkUpdate,
+		CheckTypes:  checkInstance,
+	}
+}
+
+// labels returns that by which clients find the migrations of an instance.
+func labels(r *admission.Review) map[string]string {
+	spec, _ := CheckManifest(field.NewPath("spec"), r.Object["spec"])
+	if spec == nil || len(spec.VMIName) > maxLabel {
+		return nil
+	}
+	return map[string]string{kubevirt.MigrationSelectorLabel: spec.VMIName}
+}
+
+// maxLabel is the length of a label's value.
+const maxLabel = 63
+
+func check(r *admission.Review) field.ErrorList {
+	spec := field.NewPath("spec")
+	tree := r.Object["spec"]
+	if tree == nil {
+		return field.ErrorList{field.Required(spec, "name the VMI in vmiName")}
+	}
+	_, problems := CheckManifest(spec, tree)
+	return problems
+}
+
+func checkUpdate(r *admission.Review) field.ErrorList {
+	if reflect.DeepEqual(r.Old["spec"], r.Object["spec"]) {
+		return nil
+	}
+	return field.ErrorList{field.Forbidden(field.NewPath("spec"), "update of Migration object's spec is restricted")}
+}
+
+// checkInstance refuses a new migration of an instance that cannot be migrated now.
+func checkInstance(ctx context.Context, live client.Reader, r *admission.Review) (field.ErrorList, error) {
+	if r.Old != nil {
+		return nil, nil
+	}
+	at := field.NewPath("spec", "vmiName")
+	spec, problems := CheckManifest(field.NewPath("spec"), r.Object["spec"])
+	if len(problems) > 0 {
+		return problems, nil
+	}
+	vmi := new(kubevirt.VirtualMachineInstance)
+	key := client.ObjectKey{Namespace: r.Meta.Namespace, Name: spec.VMIName}
+	err := live.Get(ctx, key, vmi)
+	if apierrors.IsNotFound(err) {
+		return field.ErrorList{field.Forbidden(at, fmt.Sprintf("the VMI \"%s\" does not exist", key))}, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("read VMI %s: %w", key, err)
+	}
+	if why := ineligible(vmi); why != "" {
+		return field.ErrorList{field.Forbidden(at, why)}, nil
+	}
+	var all kubevirt.VirtualMachineInstanceMigrationList
+	if err := live.List(ctx, &all, client.InNamespace(key.Namespace)); err != nil {
+		return nil, fmt.Errorf("list migrations of VMI %s: %w", key, err)
+	}
+	for i := range all.Items {
+		if m := &all.Items[i]; m.Spec.VMIName == spec.VMIName && !m.IsFinal() {
+			return field.ErrorList{field.Forbidden(at, fmt.Sprintf(
+				"in-flight migration detected. Active migration job (%s) is currently already in progress for VMI %s.", m.UID, spec.VMIName))}, nil
+		}
+	}
+	return nil, nil
+}
+
+// ineligible returns why no migration of an instance can begin; "" if one can.
+func ineligible(vmi *kubevirt.VirtualMachineInstance) string {
+	able, c := instances.IsMigratable(vmi)
+	switch {
+	case vmi.IsFinal():
+		return "Cannot migrate VMI in finalized state."
+	case vmi.DeletionTimestamp != nil:
+		return "Cannot migrate VMI that is being deleted."
+	case vmi.Status.Phase != kubevirt.Running:
+		return "VMI is not running"
+	case able:
+		return ""
+	case c == nil:
+		return "Cannot migrate VMI: its node has not reported yet whether it can be migrated"
+	}
+	return fmt.Sprintf("Cannot migrate VMI, Reason: %s, Message: %s", c.Reason, c.Message)
+}

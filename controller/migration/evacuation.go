@@ -1,0 +1,141 @@
+package migration
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/tools/events"
+	kubevirt "kubevirt.io/api/core/v1"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/builder"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/controller"
+	"sigs.k8s.io/controller-runtime/pkg/handler"
+	"sigs.k8s.io/controller-runtime/pkg/manager"
+	"sigs.k8s.io/controller-runtime/pkg/predicate"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	instances "github.com/nodevirt/nodevirt/controller/vmi"
+)
+
+// Evacuations makes a migration for each instance that an eviction asked to leave its
+// node.
+type Evacuations struct {
+	// Client reads from the cache and must wait there for its own writes.
+	Client client.Client
+	// Events reach the users of instances.
+	Events events.EventRecorder
+	// Now is the time; a test may have its own.
+	Now func() time.Time
+}
+
+// The wait after failed evacuations of an instance in a row, as in KubeVirt.
+const (
+	shortestWait = 20 * time.Second
+	longestWait  = 10 * time.Minute
+)
+
+// SetUp lets the manager run the reconciler. The index is that of [Reconciler].
+func (e *Evacuations) SetUp(m manager.Manager) error {
+	leaves := predicate.NewPredicateFuncs(func(o client.Object) bool { return o.(*instance).Status.EvacuationNodeName != "" })
+	err := ctrl.NewControllerManagedBy(m).
+		Named("evacuation").
+		For(new(instance), builder.WithPredicates(leaves)).
+		Watches(new(migration), handler.EnqueueRequestsFromMapFunc(ofMigration)).
+		WithOptions(controller.Options{MaxConcurrentReconciles: workers, ReconciliationTimeout: timeout, RateLimiter: instances.Backoff()}).
+		Complete(e)
+	if err != nil {
+		return fmt.Errorf("set up the evacuations' controller: %w", err)
+	}
+	return nil
+}
+
+// ofMigration returns the instance of a migration that has ended.
+func ofMigration(_ context.Context, o client.Object) []reconcile.Request {
+	m := o.(*migration)
+	if !m.IsFinal() {
+		return nil
+	}
+	return []reconcile.Request{{NamespacedName: client.ObjectKey{Namespace: m.Namespace, Name: m.Spec.VMIName}}}
+}
+
+// Reconcile makes the migration of an instance, if it should leave its node and none is
+// under way.
+func (e *Evacuations) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result, error) {
+	vmi := new(instance)
+	if err := e.Client.Get(ctx, req.NamespacedName, vmi); err != nil {
+		return ctrl.Result{}, client.IgnoreNotFound(err)
+	}
+	if !leaves(vmi) {
+		return ctrl.Result{}, nil
+	}
+	var list kubevirt.VirtualMachineInstanceMigrationList
+	// The cache has the migrations that this process has made: the read waits for them.
+	err := e.Client.List(ctx, &list, client.InNamespace(vmi.Namespace), client.MatchingFields{indexInstance: vmi.Name})
+	if err != nil {
+		return ctrl.Result{}, fmt.Errorf("list migrations of VMI %s: %w", req, err)
+	}
+	busy, wait := backlog(list.Items, e.Now())
+	if busy || wait > 0 {
+		return ctrl.Result{RequeueAfter: wait}, nil
+	}
+	priority := kubevirt.PrioritySystemCritical
+	m := &migration{
+		ObjectMeta: metav1.ObjectMeta{
+			Namespace: vmi.Namespace, GenerateName: "kubevirt-evacuation-",
+			Annotations: map[string]string{kubevirt.EvacuationMigrationAnnotation: vmi.Status.EvacuationNodeName},
+		},
+		Spec: kubevirt.VirtualMachineInstanceMigrationSpec{VMIName: vmi.Name, Priority: &priority},
+	}
+	if err := e.Client.Create(ctx, m); err != nil {
+		e.Events.Eventf(vmi, nil, corev1.EventTypeWarning, "FailedCreate", "Evacuate", "Error creating a Migration: %.900s", err.Error())
+		return ctrl.Result{}, fmt.Errorf("create migration of VMI %s: %w", req, err)
+	}
+	e.Events.Eventf(vmi, m, corev1.EventTypeNormal, "SuccessfulCreate", "Evacuate", "Created Migration %s", m.Name)
+	return ctrl.Result{}, nil
+}
+
+// leaves reports whether an instance should leave its node by a migration.
+func leaves(vmi *instance) bool {
+	external := vmi.Spec.EvictionStrategy != nil && *vmi.Spec.EvictionStrategy == kubevirt.EvictionStrategyExternal
+	return vmi.Status.EvacuationNodeName != "" && vmi.Status.EvacuationNodeName == vmi.Status.NodeName &&
+		!external && ineligible(vmi) == "" && !instances.Migrating(vmi)
+}
+
+// backlog reports whether a migration of an instance is under way, and how long the next
+// evacuation has to wait after those that failed in a row.
+func backlog(all []migration, now time.Time) (busy bool, wait time.Duration) {
+	var succeeded, last time.Time
+	endOf := func(m *migration) time.Time {
+		if s := m.Status.MigrationState; s != nil && s.EndTimestamp != nil {
+			return s.EndTimestamp.Time
+		}
+		return m.CreationTimestamp.Time
+	}
+	for i := range all {
+		switch m := &all[i]; {
+		case !m.IsFinal():
+			return true, 0
+		case m.Status.Phase == kubevirt.MigrationSucceeded && endOf(m).After(succeeded):
+			succeeded = endOf(m)
+		}
+	}
+	failures := 0
+	for i := range all {
+		m := &all[i]
+		if m.Status.Phase != kubevirt.MigrationFailed || m.Annotations[kubevirt.EvacuationMigrationAnnotation] == "" || endOf(m).Before(succeeded) {
+			continue
+		}
+		failures++
+		if endOf(m).After(last) {
+			last = endOf(m)
+		}
+	}
+	if failures == 0 {
+		return false, 0
+	}
+	return false, max(min(shortestWait<<(failures-1), longestWait)-now.Sub(last).Abs(), 0)
+}

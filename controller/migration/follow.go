@@ -1,0 +1,166 @@
+package migration
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	kubevirt "kubevirt.io/api/core/v1"
+	ctrl "sigs.k8s.io/controller-runtime"
+
+	"github.com/nodevirt/nodevirt/shim/migrate/order"
+)
+
+const (
+	// firstPoll is the time before the first look at a migration that runs, and the
+	// shortest one between two; lastPoll is the longest.
+	firstPoll = time.Second
+	lastPoll  = 15 * time.Second
+	// patience is how long the target alone is asked.
+	patience = 10 * time.Second
+	// silence is how long a source whose node does not answer is taken for one that may
+	// have the guest, once the target has refused it.
+	silence = 2 * time.Minute
+)
+
+// follow asks both ends for their reports, and acts on them.
+func (r *Reconciler) follow(ctx context.Context, w work) (ctrl.Result, error) {
+	if err := r.noteCancel(ctx, w); err != nil {
+		return ctrl.Result{}, err
+	}
+	undone := w.m.Status.MigrationState.FailureReason != "" || cancelled(w.m)
+	source, target := r.reports(ctx, w, undone)
+	v := decide(source, target, undone)
+	if v == undo {
+		r.cancel(ctx, w, &source, &target)
+		v = decide(source, target, true)
+		undone = true
+	}
+	if v == resume {
+		// The target's refusal, or the loss of its node, takes the place of its answer.
+		source.report, _ = r.ask(ctx, w.m, w.source, order.Decide, order.Decision{Migration: named(w.m), Run: true})
+		v = decide(source, target, true)
+	}
+	if v == undo && undone && r.silent(w, source, target) {
+		v = failed
+	}
+	reason := cmp.Or(w.m.Status.MigrationState.FailureReason, reasonOf(w.m, source, target))
+	switch {
+	case v == succeed:
+		return ctrl.Result{}, r.succeed(ctx, w)
+	case v == failed:
+		return ctrl.Result{}, r.fail(ctx, w.m, w.vmi, reason)
+	case undone: // a controller that restarts undoes it too
+		if err := r.write(ctx, w.m, func() { w.m.Status.MigrationState.FailureReason = reason }); err != nil {
+			return ctrl.Result{}, err
+		}
+	}
+	return ctrl.Result{RequeueAfter: r.nextPoll(w.m)}, r.noteUnsettled(ctx, w, v)
+}
+
+// reports asks the target, and the source if the target does not decide: while both
+// work, only one node is asked.
+func (r *Reconciler) reports(ctx context.Context, w work, undone bool) (source, target end) {
+	source.State, target.State = w.sourceState, w.targetState
+	if !target.Ended {
+		target.report, _ = r.ask(ctx, w.m, w.target, order.Status, named(w.m))
+	}
+	late := r.Now().Sub(since(w.m).Time).Abs() > patience
+	if target.is(stateTaken) || target.is(stateIncoming) && !undone && !late && !source.Ended || source.Ended {
+		return source, target
+	}
+	source.report, _ = r.ask(ctx, w.m, w.source, order.Status, named(w.m))
+	return source, target
+}
+
+// cancel has both ends give up, the source first: it may not have handed the guest over
+// yet. The answers replace the reports.
+func (r *Reconciler) cancel(ctx context.Context, w work, source, target *end) {
+	if !source.Ended {
+		if report, err := r.ask(ctx, w.m, w.source, order.Cancel, named(w.m)); err == nil {
+			source.report = report
+		}
+	}
+	if !target.Ended {
+		if report, err := r.ask(ctx, w.m, w.target, order.Cancel, named(w.m)); err == nil {
+			target.report = report
+		}
+	}
+}
+
+// silent reports whether a source that never answers has nothing to settle: its node may
+// have no record of a migration that never began.
+func (r *Reconciler) silent(w work, source, target end) bool {
+	if source.report != nil || source.Lost || target.report != nil && !target.is(stateRefused, stateUnknown) {
+		return false
+	}
+	if w.m.Status.Phase != kubevirt.MigrationTargetReady && w.m.Status.Phase != kubevirt.MigrationRunning {
+		return true // the source was never told to send
+	}
+	return r.Now().Sub(since(w.m).Time).Abs() > silence && (target.report != nil || target.Ended)
+}
+
+// nextPoll grows with the time that the migration has run.
+func (r *Reconciler) nextPoll(m *migration) time.Duration {
+	return min(max(r.Now().Sub(since(m).Time).Abs()/2, firstPoll), lastPoll)
+}
+
+// reasonCancelled is KubeVirt's.
+const reasonCancelled = "Migration failed due to being canceled"
+
+// noteCancel writes that a user has cancelled the migration.
+func (r *Reconciler) noteCancel(ctx context.Context, w work) error {
+	if !cancelled(w.m) || w.m.Status.MigrationState.AbortRequested {
+		return nil
+	}
+	err := r.write(ctx, w.m, func() {
+		r.setCondition(w.m, kubevirt.VirtualMachineInstanceMigrationAbortRequested, "", "the migration's object was deleted")
+		s := w.m.Status.MigrationState
+		s.AbortRequested, s.AbortStatus = true, kubevirt.MigrationAbortInProgress
+		s.FailureReason = cmp.Or(s.FailureReason, reasonCancelled)
+	})
+	if err != nil {
+		return err
+	}
+	return r.begin(ctx, w.m, w.vmi)
+}
+
+// reasonOf returns why a migration must be undone, by what is known of both ends.
+func reasonOf(m *migration, source, target end) string {
+	switch {
+	case target.report != nil && target.report.Reason != "":
+		return "node " + m.Status.MigrationState.TargetNode + ": " + target.report.Reason
+	case source.report != nil && source.report.Reason != "":
+		return "node " + m.Status.MigrationState.SourceNode + ": " + source.report.Reason
+	case target.Vacant:
+		return "node " + m.Status.MigrationState.TargetNode + " is gone"
+	case target.Ended:
+		return "Migration failed because target pod shutdown during migration"
+	case source.Ended:
+		return "Migration failed vmi shutdown during migration."
+	case source.is(stateUnknown):
+		return "node " + m.Status.MigrationState.SourceNode + " has no record of the migration"
+	case target.is(stateUnknown):
+		return "node " + m.Status.MigrationState.TargetNode + " has no record of the migration"
+	}
+	return "the migration failed, and no node says why"
+}
+
+// noteUnsettled says what to do about a guest that no node runs.
+func (r *Reconciler) noteUnsettled(ctx context.Context, w work, v verdict) error {
+	text := ""
+	if v == unsettled {
+		s := w.m.Status.MigrationState
+		text = fmt.Sprintf("The guest is paused: node %s has handed it over, and node %s has not answered. "+
+			"If node %s is off for good, delete its Node object or taint it %s: the guest then continues on node %s.",
+			s.SourceNode, s.TargetNode, s.TargetNode, corev1.TaintNodeOutOfService+"=nodeshutdown:NoExecute", s.SourceNode)
+	}
+	before := len(w.m.Status.Conditions)
+	err := r.write(ctx, w.m, func() { r.setCondition(w.m, conditionUnsettled, "TargetSilent", text) })
+	if err == nil && text != "" && len(w.m.Status.Conditions) > before {
+		r.Events.Eventf(w.vmi, w.m, corev1.EventTypeWarning, "MigrationUnsettled", "Migrate", "%s", text)
+	}
+	return err
+}

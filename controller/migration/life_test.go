@@ -1,0 +1,440 @@
+package migration
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	kubevirt "kubevirt.io/api/core/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/nodevirt/nodevirt/controller/pod"
+	instances "github.com/nodevirt/nodevirt/controller/vmi"
+	"github.com/nodevirt/nodevirt/shim/migrate/order"
+	"github.com/nodevirt/nodevirt/test/fakecluster"
+)
+
+// maxRequests is how many requests a migration of a few seconds may need.
+const maxRequests = 25
+
+// TestSuccess follows a migration from its creation to the removal of the source's pod,
+// and counts what it costs.
+func TestSuccess(t *testing.T) {
+	g := newRig(t)
+	g.running()
+	first := g.source().Name
+	m := g.migrate()
+	g.reconcile()
+	target := g.target()
+	if target == nil || target.Annotations[order.Annotation] != string(m.UID) || target.Labels[kubevirt.MigrationJobLabel] != string(m.UID) {
+		t.Fatalf("target pod: %+v", target)
+	}
+	if target.Spec.NodeSelector["zone"] != "b" || target.Spec.Affinity.PodAntiAffinity == nil || len(target.Spec.ReadinessGates) != 1 {
+		t.Errorf("target pod: %+v", target.Spec)
+	}
+	if got := pod.Current(g.vmi()); got != first || len(g.vmi().Status.ActivePods) != 1 {
+		t.Errorf("the instance's pod is %s before its guest has left", got)
+	}
+	g.boot(target, "node2", "10.0.0.2")
+	g.reconcile()
+	if s := g.migration().Status; s.Phase != kubevirt.MigrationRunning || s.MigrationState.TargetNodeAddress != "10.0.0.2:4711" {
+		t.Fatalf("status: %+v", s)
+	}
+	if s := g.vmi().Status.MigrationState; s == nil || s.StartTimestamp == nil || s.TargetNode != "node2" || s.MigrationUID != m.UID {
+		t.Errorf("the instance's state: %+v", s)
+	}
+	for range 3 { // it copies
+		wait := g.reconcile().RequeueAfter
+		if wait < firstPoll {
+			t.Errorf("polls again after %s", wait)
+		}
+		g.now = g.now.Add(wait)
+	}
+	g.nodes.take()
+	g.end(g.source(), 0, "Migrated") // its kubelet is faster than the controller
+	g.reconcile()
+	g.reconcile()
+	vmi, s := g.vmi(), g.migration().Status
+	if s.Phase != kubevirt.MigrationSucceeded || !s.MigrationState.Completed || s.MigrationState.Failed || s.MigrationState.EndTimestamp == nil {
+		t.Errorf("status: %+v %+v", s, s.MigrationState)
+	}
+	if vmi.Status.Phase != kubevirt.Running || vmi.Status.NodeName != "node2" || pod.Current(vmi) != target.Name ||
+		vmi.Status.ActivePods[target.UID] != "node2" || vmi.Status.Interfaces[0].IP != "10.0.0.2" {
+		t.Errorf("instance: %+v", vmi.Status)
+	}
+	if p := g.pod(first); p != nil {
+		t.Errorf("the source's pod is still there: %+v", p.ObjectMeta)
+	}
+	var phases []string
+	for _, p := range s.PhaseTransitionTimestamps {
+		phases = append(phases, string(p.Phase))
+	}
+	if got := strings.Join(phases, " "); got != "Pending Scheduling Scheduled PreparingTarget TargetReady Running Succeeded" {
+		t.Errorf("phases: %s", got)
+	}
+	events := g.Events()
+	for _, want := range []string{"SuccessfulCreate Created migration target pod", "SuccessfulMigration", "Migrated The VirtualMachineInstance migrated to node node2."} {
+		if !strings.Contains(events, want) {
+			t.Errorf("no event %s in\n%s", want, events)
+		}
+	}
+	writes := g.Writes()
+	requests := len(strings.Split(writes, ", ")) + len(g.nodes.orders) + len(strings.Split(events, "\n"))
+	if requests > maxRequests {
+		t.Errorf("%d requests: %s; %v;\n%s", requests, writes, g.nodes.orders, events)
+	}
+}
+
+// TestBackAndForth: the next migration starts from where the last one ended.
+func TestBackAndForth(t *testing.T) {
+	g := newRig(t)
+	g.running()
+	for i := range 3 {
+		before := pod.Current(g.vmi())
+		g.to(kubevirt.MigrationRunning)
+		g.nodes.take()
+		if m := g.settle(); m.Status.Phase != kubevirt.MigrationSucceeded || m.Status.MigrationState.SourcePod != before {
+			t.Fatalf("%d: %+v", i, m.Status.MigrationState)
+		}
+		g.end(g.pod(before), 0, "Migrated")
+		g.reconcile()
+		g.reconcile()
+		if g.pod(before) != nil || g.pod(pod.Current(g.vmi())) == nil {
+			t.Errorf("%d: the instance has pod %s, which came from %s", i, pod.Current(g.vmi()), before)
+		}
+		if err := g.Client.Delete(t.Context(), g.migration()); err != nil {
+			t.Fatal(err)
+		}
+		g.reconcile()
+		if g.migration() != nil {
+			t.Errorf("%d: the ended migration cannot be deleted", i)
+		}
+	}
+}
+
+// TestFailures: whatever fails before the target has the guest, the instance runs on in
+// its pod, the target's pod goes, and the migration says why.
+func TestFailures(t *testing.T) {
+	running := func(g *rig) { g.to(kubevirt.MigrationRunning) }
+	for name, tt := range map[string]struct {
+		do   func(*rig)
+		want string
+	}{
+		"a node without the control": {func(g *rig) {
+			g.nodes.fail[order.Identify] = errors.New(`there is no machine control "nodevirt.io/migrate-identify"`)
+			g.to(kubevirt.MigrationPreparingTarget)
+		}, "there is no machine control"},
+		"no answer of the target": {func(g *rig) {
+			g.nodes.fail[order.Receive] = errors.New("no route to host")
+			g.migrate()
+			g.reconcile()
+			g.boot(g.target(), "node2", "10.0.0.2")
+		}, "no route to host"},
+		"another's address": {func(g *rig) {
+			g.nodes.answer = map[string]string{order.Receive: `{"fingerprint": "` + strings.Repeat("ab", 32) + `", "address": "10.9.9.9:22"}`}
+			g.migrate()
+			g.reconcile()
+			g.boot(g.target(), "node2", "10.0.0.2")
+		}, "not one of the pod"},
+		"no fingerprint": {func(g *rig) {
+			g.nodes.answer = map[string]string{order.Identify: `{"fingerprint": "x"}`}
+			g.migrate()
+			g.reconcile()
+			g.boot(g.target(), "node2", "10.0.0.2")
+		}, "no fingerprint"},
+		"Send is refused": {func(g *rig) {
+			g.nodes.fail[order.Send] = errors.New("the VM is paused")
+			g.migrate()
+			g.reconcile()
+			g.boot(g.target(), "node2", "10.0.0.2")
+			g.reconcile()
+		}, "the VM is paused"},
+		"never scheduled": {func(g *rig) {
+			g.to(kubevirt.MigrationScheduling)
+			fakecluster.Change(g.t, g.Cluster, g.target(), func(p *corev1.Pod) {
+				p.CreationTimestamp = metav1.NewTime(g.now)
+				p.Status.Conditions = []corev1.PodCondition{{
+					Type: corev1.PodScheduled, Status: corev1.ConditionFalse, Reason: corev1.PodReasonUnschedulable, Message: "0/2 nodes are available",
+				}}
+			})
+		}, "0/2 nodes are available"},
+		"the target does not start": {func(g *rig) {
+			g.to(kubevirt.MigrationScheduling)
+			g.end(g.target(), 1, "Error")
+		}, "target pod shutdown"},
+		"the copy fails": {func(g *rig) {
+			running(g)
+			g.nodes.states[g.nodes.sourcePod], g.nodes.states[g.nodes.targetPod], g.nodes.reason = stateKept, stateRefused, "no space left\x00"
+		}, "no space left"},
+		"the target dies": {func(g *rig) { running(g); g.end(g.target(), 1, "Error") }, "target pod shutdown"},
+		"the target's node is gone": {func(g *rig) {
+			running(g)
+			g.nodes.states[g.nodes.sourcePod], g.nodes.unsettled = stateHandedOver, true
+			if err := g.Delete(g.t.Context(), &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "node2"}}); err != nil {
+				g.t.Fatal(err)
+			}
+		}, "node node2 is gone"},
+		"the target refused a guest that was handed over": {func(g *rig) {
+			running(g)
+			g.nodes.states[g.nodes.sourcePod], g.nodes.states[g.nodes.targetPod] = stateHandedOver, stateRefused
+			g.nodes.unsettled = true
+		}, "failed"},
+		"no record": {func(g *rig) { running(g); clear(g.nodes.states) }, "no record"},
+		"a state that is none": {func(g *rig) {
+			running(g)
+			g.nodes.states[g.nodes.sourcePod], g.nodes.states[g.nodes.targetPod] = stateKept, "everything"
+			g.nodes.answer = nil
+			g.now = g.now.Add(time.Minute)
+			g.reconcile()
+			g.nodes.states[g.nodes.targetPod] = stateIncoming
+		}, "failed"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			g := newRig(t)
+			g.running()
+			tt.do(g)
+			m := g.settle()
+			s := m.Status.MigrationState
+			if m.Status.Phase != kubevirt.MigrationFailed || !s.Failed || !strings.Contains(s.FailureReason, tt.want) {
+				t.Errorf("status: %+v %+v", m.Status, s)
+			}
+			g.stays()
+		})
+	}
+}
+
+// stays checks that the instance runs on in its first pod, alone.
+func (g *rig) stays() {
+	g.t.Helper()
+	g.reconcile()
+	vmi := g.vmi()
+	if vmi.Status.Phase != kubevirt.Running || vmi.Status.NodeName != "node1" || pod.Current(vmi) != pod.Name(vmi) || instances.Migrating(vmi) {
+		g.t.Errorf("instance: %+v", vmi.Status)
+	}
+	if s := g.source(); s == nil || s.DeletionTimestamp != nil {
+		g.t.Errorf("the source's pod is gone: %+v", s)
+	}
+	var pods corev1.PodList
+	if err := g.List(g.t.Context(), &pods); err != nil {
+		g.t.Fatal(err)
+	}
+	for _, p := range pods.Items {
+		if p.Name != pod.Name(vmi) && p.DeletionTimestamp == nil {
+			g.t.Errorf("pod %s remains", p.Name)
+		}
+	}
+}
+
+// TestUnsettled: no node runs the guest, and the migration says what to do, until the
+// target answers.
+func TestUnsettled(t *testing.T) {
+	g := newRig(t)
+	g.running()
+	g.to(kubevirt.MigrationRunning)
+	g.nodes.states[g.nodes.sourcePod], g.nodes.unsettled, g.nodes.deaf = stateHandedOver, true, g.nodes.targetPod
+	for range 20 {
+		g.now = g.now.Add(time.Minute)
+		g.reconcile()
+	}
+	m := g.migration()
+	if m.IsFinal() || len(m.Status.Conditions) != 1 || m.Status.Conditions[0].Type != conditionUnsettled ||
+		!strings.Contains(m.Status.Conditions[0].Message, "node2") || g.nodes.gave(order.Decide) {
+		t.Errorf("status: %+v", m.Status)
+	}
+	if e := g.Events(); strings.Count(e, "MigrationUnsettled") != 1 {
+		t.Errorf("events: %s", e)
+	}
+	g.nodes.deaf = ""
+	g.nodes.take()
+	if m := g.settle(); m.Status.Phase != kubevirt.MigrationSucceeded || len(m.Status.Conditions) != 0 {
+		t.Errorf("status: %+v", m.Status)
+	}
+}
+
+// TestCancel: a migration that is deleted in any phase leaves the guest where it is,
+// unless the target has it.
+func TestCancel(t *testing.T) {
+	for _, phase := range []kubevirt.VirtualMachineInstanceMigrationPhase{
+		kubevirt.MigrationPending, kubevirt.MigrationScheduling, kubevirt.MigrationPreparingTarget, kubevirt.MigrationRunning,
+	} {
+		t.Run(string(phase), func(t *testing.T) {
+			g := newRig(t)
+			g.running()
+			g.to(phase)
+			if err := g.Client.Delete(t.Context(), g.migration()); err != nil {
+				t.Fatal(err)
+			}
+			if m := g.settle(); m != nil {
+				t.Errorf("%+v remains", m.Status)
+			}
+			g.stays()
+			if e := g.Events(); !strings.Contains(e, reasonCancelled) {
+				t.Errorf("events: %s", e)
+			}
+			s := g.vmi().Status.MigrationState
+			if phase != kubevirt.MigrationPending && (!s.AbortRequested || s.AbortStatus != kubevirt.MigrationAbortSucceeded) {
+				t.Errorf("state: %+v", s)
+			}
+		})
+	}
+	t.Run("too late", func(t *testing.T) {
+		g := newRig(t)
+		g.running()
+		g.to(kubevirt.MigrationRunning)
+		g.nodes.take()
+		if err := g.Client.Delete(t.Context(), g.migration()); err != nil {
+			t.Fatal(err)
+		}
+		g.settle()
+		if s := g.vmi().Status; s.NodeName != "node2" || s.MigrationState.Failed || s.MigrationState.AbortStatus != kubevirt.MigrationAbortFailed {
+			t.Errorf("%+v", s.MigrationState)
+		}
+	})
+}
+
+// TestEnds: the end of the guest, or of the instance, ends the migration.
+func TestEnds(t *testing.T) {
+	for _, phase := range []kubevirt.VirtualMachineInstanceMigrationPhase{kubevirt.MigrationScheduling, kubevirt.MigrationRunning} {
+		t.Run("power off in "+string(phase), func(t *testing.T) {
+			g := newRig(t)
+			g.running()
+			g.to(phase)
+			g.end(g.source(), 0, "Completed")
+			if m := g.settle(); m.Status.Phase != kubevirt.MigrationFailed {
+				t.Errorf("%+v", m.Status)
+			}
+			g.reconcile()
+			if vmi := g.vmi(); vmi.Status.Phase != kubevirt.Succeeded || pod.Current(vmi) != pod.Name(vmi) {
+				t.Errorf("%+v", vmi.Status)
+			}
+		})
+		t.Run("deletion in "+string(phase), func(t *testing.T) {
+			g := newRig(t)
+			g.running()
+			g.to(phase)
+			target := g.target()
+			if err := g.Client.Delete(t.Context(), g.vmi()); err != nil {
+				t.Fatal(err)
+			}
+			g.settle()
+			for _, p := range []*corev1.Pod{g.source(), g.pod(target.Name)} {
+				if p != nil && p.DeletionTimestamp == nil {
+					t.Errorf("pod %s runs on", p.Name)
+				}
+			}
+			g.end(g.source(), 0, "Completed")
+			g.reconcile()
+			g.reconcile()
+			if p := g.pod(target.Name); p != nil { // one without a node ends at once
+				if g.vmi() == nil {
+					t.Fatal("the instance is gone before its second pod")
+				}
+				g.end(p, 1, "Error")
+			}
+			g.reconcile()
+			g.reconcile()
+			if g.vmi() != nil {
+				t.Error("the instance remains")
+			}
+		})
+	}
+	t.Run("on the target, before the controller knows of it", func(t *testing.T) {
+		g := newRig(t)
+		g.running()
+		g.to(kubevirt.MigrationRunning)
+		g.nodes.take()
+		g.end(g.source(), 0, "Migrated")
+		g.end(g.target(), 0, "Completed")
+		if m := g.settle(); m.Status.Phase != kubevirt.MigrationSucceeded {
+			t.Errorf("%+v", m.Status)
+		}
+		g.reconcile()
+		if vmi := g.vmi(); vmi.Status.Phase != kubevirt.Succeeded || vmi.Status.NodeName != "node2" {
+			t.Errorf("%+v", vmi.Status)
+		}
+	})
+}
+
+// TestRestarts crashes the controller at each of its writes, before and after it, in a
+// migration that succeeds and in one that fails: another controller continues.
+func TestRestarts(t *testing.T) {
+	for _, succeeds := range []bool{true, false} {
+		for crash := 0; ; crash++ {
+			if crash > 60 {
+				t.Fatal("so many writes")
+			}
+			if !crashAt(t, succeeds, crash) {
+				break
+			}
+		}
+	}
+}
+
+// crashAt reports whether there was a write of that number.
+func crashAt(t *testing.T, succeeds bool, crash int) (reached bool) {
+	t.Run(fmt.Sprintf("succeeds %t, write %d", succeeds, crash), func(t *testing.T) {
+		g := newRig(t)
+		g.running()
+		g.migrate()
+		n := 0
+		g.Fail = func(string, client.Object) error {
+			n++
+			if n-1 == crash {
+				reached = true
+				return errInjected
+			}
+			return nil
+		}
+		for range 60 {
+			g.reconcile()
+			if reached {
+				g.restart()
+			}
+			if target := g.target(); target != nil && len(target.Status.ContainerStatuses) == 0 {
+				g.boot(target, "node2", "10.0.0.2")
+			}
+			m := g.migration()
+			if m.IsFinal() {
+				break
+			}
+			if m.Status.Phase == kubevirt.MigrationRunning {
+				if succeeds {
+					g.nodes.take()
+					g.end(g.source(), 0, "Migrated")
+				} else {
+					g.nodes.states[g.nodes.sourcePod], g.nodes.states[g.nodes.targetPod] = stateKept, stateRefused
+				}
+			}
+			g.now = g.now.Add(time.Second)
+		}
+		g.reconcile()
+		g.reconcile()
+		switch m := g.migration(); {
+		case succeeds && (m.Status.Phase != kubevirt.MigrationSucceeded || g.vmi().Status.NodeName != "node2" || g.vmi().Status.Phase != kubevirt.Running):
+			t.Errorf("%+v; %+v", m.Status, g.vmi().Status)
+		case !succeeds && m.Status.Phase != kubevirt.MigrationFailed:
+			t.Errorf("%+v", m.Status)
+		case !succeeds:
+			g.stays()
+		}
+	})
+	return reached
+}
+
+// TestGarbage: the oldest ended migrations go.
+func TestGarbage(t *testing.T) {
+	var all []migration
+	for i := range kept + 2 {
+		m := migration{ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprint(i), CreationTimestamp: metav1.NewTime(time.Unix(int64(100-i), 0))}}
+		m.Status.Phase = kubevirt.MigrationFailed
+		all = append(all, m)
+	}
+	all[1].Status.Phase = kubevirt.MigrationRunning
+	if old := oldest(all); len(old) != 1 || old[0].Name != fmt.Sprint(kept+1) {
+		t.Errorf("%v", old)
+	}
+}

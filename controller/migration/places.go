@@ -1,0 +1,130 @@
+package migration
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"slices"
+	"sync"
+	"time"
+
+	kubevirt "kubevirt.io/api/core/v1"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/nodevirt/nodevirt/controller/pod"
+)
+
+// The limits of migrations at once are KubeVirt's defaults.
+const (
+	maxInCluster = 5
+	maxFromNode  = 2
+)
+
+// waitAgain is how long a migration waits for a place if no event says that one is free.
+const waitAgain = 30 * time.Second
+
+// places lets one worker at a time look for a place and take it.
+type places struct{ mu sync.Mutex }
+
+// wait begins a migration once it has a place.
+func (r *Reconciler) wait(ctx context.Context, m *migration, vmi *instance) (ctrl.Result, error) {
+	if cancelled(m) {
+		return ctrl.Result{}, r.fail(ctx, m, nil, reasonCancelled)
+	}
+	if why := ineligible(vmi); why != "" {
+		return ctrl.Result{}, r.fail(ctx, m, nil, why)
+	}
+	took, err := r.take(ctx, m, vmi)
+	switch {
+	case err != nil:
+		return ctrl.Result{}, err
+	case took:
+		return r.proceed(ctx, m, vmi)
+	case m.Status.Phase == kubevirt.MigrationPending:
+		return ctrl.Result{RequeueAfter: waitAgain}, nil
+	}
+	return ctrl.Result{RequeueAfter: waitAgain}, r.write(ctx, m, func() { r.enter(m, kubevirt.MigrationPending) })
+}
+
+// take reports whether the migration has a place, and writes that it has.
+func (r *Reconciler) take(ctx context.Context, m *migration, vmi *instance) (bool, error) {
+	r.places.mu.Lock()
+	defer r.places.mu.Unlock()
+	var list kubevirt.VirtualMachineInstanceMigrationList
+	// The cache has the places that this process has given: the read waits for them.
+	if err := r.Client.List(ctx, &list, client.MatchingFields{indexUnfinished: unfinished}); err != nil {
+		return false, fmt.Errorf("list migrations: %w", err)
+	}
+	nodeOf := func(other *migration) string {
+		if other.UID == m.UID {
+			return vmi.Status.NodeName
+		}
+		of := new(instance)
+		if err := r.Client.Get(ctx, client.ObjectKey{Namespace: other.Namespace, Name: other.Spec.VMIName}, of); err != nil {
+			return ""
+		}
+		return of.Status.NodeName
+	}
+	if !hasPlace(m, list.Items, nodeOf) {
+		return false, nil
+	}
+	return true, r.write(ctx, m, func() {
+		r.enter(m, kubevirt.MigrationPending)
+		r.enter(m, kubevirt.MigrationScheduling)
+		m.Status.MigrationState = &state{
+			MigrationUID: m.UID, Mode: kubevirt.MigrationPreCopy,
+			SourceNode: vmi.Status.NodeName, SourcePod: pod.Current(vmi), TargetPod: pod.TargetName(vmi, m),
+		}
+	})
+}
+
+// hasPlace reports whether a pending migration may begin: those with a higher priority,
+// and among equals the older ones, come first. NodeOf returns the node of a pending
+// one's instance; "" if it is not known.
+func hasPlace(m *migration, all []migration, nodeOf func(*migration) string) bool {
+	cluster, from := 0, map[string]int{}
+	var pending []*migration
+	for i := range all {
+		switch other := &all[i]; {
+		case isPending(other):
+			if other.DeletionTimestamp == nil {
+				pending = append(pending, other)
+			}
+		case !other.IsFinal():
+			cluster++
+			if s := other.Status.MigrationState; s != nil {
+				from[s.SourceNode]++
+			}
+		}
+	}
+	slices.SortFunc(pending, func(a, b *migration) int {
+		return cmp.Or(
+			cmp.Compare(rank(a), rank(b)),
+			a.CreationTimestamp.Compare(b.CreationTimestamp.Time),
+			cmp.Compare(a.UID, b.UID),
+		)
+	})
+	for _, other := range pending {
+		node := nodeOf(other)
+		room := cluster < maxInCluster && from[node] < maxFromNode
+		if other.UID == m.UID {
+			return room
+		}
+		if room && node != "" {
+			cluster++
+			from[node]++
+		}
+	}
+	return false
+}
+
+func rank(m *migration) int {
+	priority := kubevirt.PriorityUserTriggered
+	if m.Spec.Priority != nil {
+		priority = *m.Spec.Priority
+	}
+	return slices.Index([]kubevirt.MigrationPriority{
+		kubevirt.PrioritySystemCritical, kubevirt.PriorityUserTriggered, kubevirt.PrioritySystemMaintenance,
+	}, priority)
+}

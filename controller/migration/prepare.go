@@ -1,0 +1,97 @@
+package migration
+
+import (
+	"cmp"
+	"context"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	kubevirt "kubevirt.io/api/core/v1"
+	ctrl "sigs.k8s.io/controller-runtime"
+
+	"github.com/nodevirt/nodevirt/shim/migrate/order"
+)
+
+const (
+	// prepareFor is how long the nodes may fail to carry out the orders.
+	prepareFor = 20 * time.Second
+	// stall and perGiB bound a copy, as in KubeVirt.
+	stall  = 150 * time.Second
+	perGiB = 150 * time.Second
+)
+
+// prepare connects both ends. No guest is at stake before the order [order.Send]: the phase
+// TargetReady, which says that it may have been given, is written first. Nodes give the
+// same answers again, so a controller that restarts in that phase repeats all of it.
+func (r *Reconciler) prepare(ctx context.Context, w work) (ctrl.Result, error) {
+	sent := w.m.Status.Phase == kubevirt.MigrationTargetReady
+	switch {
+	case cancelled(w.m), w.m.Status.MigrationState.FailureReason != "", sent && (w.sourceState.Ended || w.targetState.Ended):
+		return r.follow(ctx, w)
+	case w.sourceState.Ended:
+		return ctrl.Result{}, r.fail(ctx, w.m, w.vmi, "Migration failed vmi shutdown during migration.")
+	case w.targetState.Ended || w.target.DeletionTimestamp != nil:
+		return ctrl.Result{}, r.fail(ctx, w.m, w.vmi, "Migration failed because target pod shutdown during migration")
+	}
+	source, err := r.identify(ctx, w)
+	if err != nil {
+		return r.unprepared(ctx, w, err)
+	}
+	target, err := r.receive(ctx, w, source)
+	if err != nil {
+		return r.unprepared(ctx, w, err)
+	}
+	now := metav1.NewTime(r.Now())
+	err = r.write(ctx, w.m, func() {
+		r.enter(w.m, kubevirt.MigrationTargetReady)
+		s := w.m.Status.MigrationState
+		s.TargetNode, s.TargetNodeAddress = w.target.Spec.NodeName, target.Address
+		s.StartTimestamp = cmp.Or(s.StartTimestamp, &now)
+	})
+	if err != nil {
+		return ctrl.Result{}, err
+	}
+	if err := r.begin(ctx, w.m, w.vmi); err != nil {
+		return ctrl.Result{}, err
+	}
+	return r.send(ctx, w, target)
+}
+
+// unprepared tries again for a while: nothing has happened yet.
+func (r *Reconciler) unprepared(ctx context.Context, w work, why error) (ctrl.Result, error) {
+	if r.Now().Sub(since(w.m).Time).Abs() < prepareFor {
+		return ctrl.Result{RequeueAfter: 2 * time.Second}, nil
+	}
+	reason := "Failed to prepare the migration: " + why.Error()
+	if w.m.Status.Phase != kubevirt.MigrationTargetReady {
+		return ctrl.Result{}, r.fail(ctx, w.m, w.vmi, reason)
+	}
+	if err := r.write(ctx, w.m, func() { w.m.Status.MigrationState.FailureReason = reason }); err != nil {
+		return ctrl.Result{}, err
+	}
+	return r.follow(ctx, w)
+}
+
+// send has the source begin.
+func (r *Reconciler) send(ctx context.Context, w work, target order.Identity) (ctrl.Result, error) {
+	_, err := r.ask(ctx, w.m, w.source, order.Send, order.Sending{
+		Migration: named(w.m), Target: target, Timeout: copyTime(w.vmi), Stall: stall,
+	})
+	return ctrl.Result{RequeueAfter: firstPoll}, r.write(ctx, w.m, func() {
+		r.enter(w.m, kubevirt.MigrationRunning)
+		if err != nil { // it may have begun all the same
+			w.m.Status.MigrationState.FailureReason = err.Error()
+		}
+	})
+}
+
+// copyTime bounds the copy of memory. That of disks has no bound but progress: their
+// size is not known here.
+func copyTime(vmi *instance) time.Duration {
+	m := vmi.Status.Memory
+	if vmi.Status.MigrationMethod == kubevirt.BlockMigration || m == nil || m.GuestCurrent == nil {
+		return 0
+	}
+	const gib = 1 << 30
+	return perGiB * time.Duration(max((m.GuestCurrent.Value()+gib-1)/gib, 1))
+}

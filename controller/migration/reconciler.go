@@ -1,0 +1,205 @@
+package migration
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/client-go/tools/events"
+	kubevirt "kubevirt.io/api/core/v1"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
+
+	instances "github.com/nodevirt/nodevirt/controller/vmi"
+)
+
+type (
+	migration = kubevirt.VirtualMachineInstanceMigration
+	instance  = kubevirt.VirtualMachineInstance
+	state     = kubevirt.VirtualMachineInstanceMigrationState
+)
+
+// pods makes and reads the pods of instances; [instances.Reconciler].
+type pods interface {
+	Manifest(ctx context.Context, vmi *instance) (*corev1.Pod, error)
+	PodOf(ctx context.Context, vmi *instance, name string) (*corev1.Pod, error)
+	StateOf(ctx context.Context, p *corev1.Pod) (instances.State, error)
+}
+
+// nodes gives an order to the VM in a pod; [control.Client].
+type nodes interface {
+	Control(ctx context.Context, p *corev1.Pod, most int, name string, arguments ...string) ([]byte, error)
+}
+
+// Reconciler takes migrations from phase to phase.
+//
+//	Pending ─▶ Scheduling ─▶ Scheduled ─▶ PreparingTarget ─▶ TargetReady ─▶ Running ─▶ Succeeded
+//	(a place)  (target pod)  (it runs)    (orders)           (Send)         (reports)
+//	   └───────────┴─────────────┴────────────┴──────────────────┴─────────────┴─────▶ Failed
+type Reconciler struct {
+	// Client reads from the cache and must wait there for its own writes.
+	Client client.Client
+	// Live reads from the API server.
+	Live client.Reader
+	// Events reach the users of migrations and instances.
+	Events events.EventRecorder
+	// Pods makes and reads the pods of instances.
+	Pods pods
+	// Nodes reaches the nodes of pods.
+	Nodes nodes
+	// Now is the time; a test may have its own.
+	Now func() time.Time
+
+	places places
+}
+
+// Reconcile takes the next step for the migration of a name.
+func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result, error) {
+	result, err := r.reconcile(ctx, req)
+	if apierrors.IsConflict(err) { // the instance's reconciler has written its status
+		return ctrl.Result{RequeueAfter: conflictWait}, nil
+	}
+	return result, err
+}
+
+// conflictWait is about how long the cache takes to have another reconciler's write.
+const conflictWait = 50 * time.Millisecond
+
+func (r *Reconciler) reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result, error) {
+	m := new(migration)
+	if err := r.Client.Get(ctx, req.NamespacedName, m); err != nil {
+		return ctrl.Result{}, client.IgnoreNotFound(err)
+	}
+	if m.IsFinal() {
+		return ctrl.Result{}, r.leave(ctx, m)
+	}
+	vmi, err := r.instanceOf(ctx, m)
+	if err != nil {
+		return ctrl.Result{}, err
+	}
+	if m.Status.Phase == kubevirt.MigrationPhaseUnset {
+		if err := r.adopt(ctx, m); err != nil {
+			return ctrl.Result{}, err
+		}
+	}
+	if vmi == nil {
+		return ctrl.Result{}, r.fail(ctx, m, nil, "Migration failed because vmi does not exist.")
+	}
+	if s := vmi.Status.MigrationState; mine(m, vmi) && s.EndTimestamp != nil {
+		return ctrl.Result{}, r.conclude(ctx, m, vmi) // it ended before it could say so
+	}
+	if vmi.DeletionTimestamp != nil || vmi.IsFinal() { // the instance ends all its pods
+		return ctrl.Result{}, r.fail(ctx, m, vmi, "Migration failed vmi shutdown during migration.")
+	}
+	if isPending(m) {
+		return r.wait(ctx, m, vmi)
+	}
+	return r.proceed(ctx, m, vmi)
+}
+
+// proceed takes the next step for a migration that has begun.
+func (r *Reconciler) proceed(ctx context.Context, m *migration, vmi *instance) (ctrl.Result, error) {
+	if !mine(m, vmi) {
+		if s := vmi.Status.MigrationState; s != nil && s.EndTimestamp == nil && s.MigrationUID != "" {
+			return ctrl.Result{}, r.fail(ctx, m, nil, fmt.Sprintf("VMI is not eligible for migration because another migration job "+
+				"is in progress: the one with UID %s; if its object was removed, delete the VMI or restart its VM", s.MigrationUID))
+		}
+		if m.Status.Phase != kubevirt.MigrationScheduling {
+			return ctrl.Result{}, r.fail(ctx, m, nil, "VMI's migration state was taken over by another migration job during active migration.")
+		}
+		if err := r.begin(ctx, m, vmi); err != nil {
+			return ctrl.Result{}, err
+		}
+	}
+	w, err := r.look(ctx, m, vmi)
+	if err != nil {
+		return ctrl.Result{}, err
+	}
+	switch m.Status.Phase {
+	case kubevirt.MigrationScheduling:
+		return r.schedule(ctx, w)
+	case kubevirt.MigrationScheduled, kubevirt.MigrationPreparingTarget, kubevirt.MigrationTargetReady:
+		return r.prepare(ctx, w)
+	}
+	return r.follow(ctx, w)
+}
+
+// work is a migration that has begun, with what the cluster knows of both ends.
+type work struct {
+	m   *migration
+	vmi *instance
+	// The pods are nil if they are gone.
+	source, target           *corev1.Pod
+	sourceState, targetState instances.State
+}
+
+func (r *Reconciler) look(ctx context.Context, m *migration, vmi *instance) (w work, err error) {
+	w = work{m: m, vmi: vmi}
+	s := vmi.Status.MigrationState
+	if w.source, err = r.Pods.PodOf(ctx, vmi, s.SourcePod); err != nil {
+		return w, err
+	}
+	if w.target, err = r.Pods.PodOf(ctx, vmi, s.TargetPod); err != nil {
+		return w, err
+	}
+	if w.sourceState, err = r.Pods.StateOf(ctx, w.source); err != nil {
+		return w, err
+	}
+	w.targetState, err = r.Pods.StateOf(ctx, w.target)
+	return w, err
+}
+
+// instanceOf returns the migration's instance; nil if there is none.
+func (r *Reconciler) instanceOf(ctx context.Context, m *migration) (*instance, error) {
+	key := client.ObjectKey{Namespace: m.Namespace, Name: m.Spec.VMIName}
+	vmi := new(instance)
+	err := r.Client.Get(ctx, key, vmi)
+	if apierrors.IsNotFound(err) {
+		err = r.Live.Get(ctx, key, vmi)
+	}
+	if apierrors.IsNotFound(err) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("read VMI %s: %w", key, err)
+	}
+	return vmi, nil
+}
+
+// adopt sets the finalizer and the label that admission sets.
+func (r *Reconciler) adopt(ctx context.Context, m *migration) error {
+	before := m.DeepCopy()
+	if m.DeletionTimestamp == nil {
+		controllerutil.AddFinalizer(m, kubevirt.VirtualMachineInstanceMigrationFinalizer)
+	}
+	if name := m.Spec.VMIName; len(name) <= maxLabel && m.Labels[kubevirt.MigrationSelectorLabel] != name {
+		if m.Labels == nil {
+			m.Labels = map[string]string{}
+		}
+		m.Labels[kubevirt.MigrationSelectorLabel] = name
+	}
+	if len(m.Finalizers) == len(before.Finalizers) && len(m.Labels) == len(before.Labels) {
+		return nil
+	}
+	patch := client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{})
+	if err := r.Client.Patch(ctx, m, patch); err != nil {
+		return fmt.Errorf("add finalizer to migration %s/%s: %w", m.Namespace, m.Name, err)
+	}
+	return nil
+}
+
+// mine reports whether the instance's migration state is of a migration.
+func mine(m *migration, vmi *instance) bool {
+	s := vmi.Status.MigrationState
+	return s != nil && s.MigrationUID == m.UID
+}
+
+func isPending(m *migration) bool {
+	return m.Status.Phase == kubevirt.MigrationPhaseUnset || m.Status.Phase == kubevirt.MigrationPending
+}
+
+// cancelled reports whether a user has deleted the migration, which is how to cancel it.
+func cancelled(m *migration) bool { return m.DeletionTimestamp != nil }

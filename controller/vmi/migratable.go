@@ -1,0 +1,98 @@
+package vmi
+
+import (
+	"fmt"
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
+	kubevirt "kubevirt.io/api/core/v1"
+
+	"github.com/nodevirt/nodevirt/controller/pod"
+	"github.com/nodevirt/nodevirt/shim/podstatus/condition"
+)
+
+// migratable returns the condition that says whether the instance can be migrated, and
+// the first reason why not, as KubeVirt words it.
+func migratable(vmi *kubevirt.VirtualMachineInstance, v view) cond {
+	c := cond{Type: kubevirt.VirtualMachineInstanceIsMigratable, Status: corev1.ConditionFalse}
+	switch {
+	case bridged(&vmi.Spec):
+		c.Reason = kubevirt.VirtualMachineInstanceReasonInterfaceNotMigratable
+		c.Message = "cannot migrate VMI which does not use masquerade to connect to the pod network"
+	case len(vmi.Spec.Domain.Devices.HostDevices)+len(vmi.Spec.Domain.Devices.GPUs) > 0:
+		c.Reason, c.Message = kubevirt.VirtualMachineInstanceReasonHostDeviceNotMigratable, "VMI uses a PCI host devices"
+	case len(vmi.Spec.Domain.Devices.Filesystems) > 0:
+		c.Reason, c.Message = kubevirt.VirtualMachineInstanceReasonVirtIOFSNotMigratable, "VMI uses virtiofs"
+	default:
+		if why := unshared(vmi, v.pvcs); why != "" {
+			c.Reason, c.Message = kubevirt.VirtualMachineInstanceReasonDisksNotMigratable, why
+			return c
+		}
+		// The node knows what its QEMU and its version can do.
+		if node := conditionOf(v.pod, condition.LiveMigratable); node != nil && node.Status == corev1.ConditionFalse {
+			c.Reason, c.Message = kubevirt.VirtualMachineInstanceReasonNotMigratable, node.Message
+			return c
+		}
+		c.Status = corev1.ConditionTrue
+	}
+	return c
+}
+
+// bridged reports whether the guest has the address of its pod, which does not move.
+func bridged(s *kubevirt.VirtualMachineInstanceSpec) bool {
+	if len(s.Networks) == 0 && len(s.Domain.Devices.Interfaces) == 0 {
+		auto := s.Domain.Devices.AutoattachPodInterface
+		return auto == nil || *auto
+	}
+	at := slices.IndexFunc(s.Networks, func(n kubevirt.Network) bool { return n.Pod != nil })
+	if at < 0 {
+		return false
+	}
+	return !slices.ContainsFunc(s.Domain.Devices.Interfaces, func(i kubevirt.Interface) bool {
+		return i.Name == s.Networks[at].Name && i.Masquerade != nil
+	})
+}
+
+// unshared returns why the target of a migration could not use the instance's disks.
+func unshared(vmi *kubevirt.VirtualMachineInstance, pvcs pod.PVCObjects) string {
+	for _, use := range pod.PVCs(&vmi.Spec) {
+		const rule = "live migration requires that all PVCs must be shared (using ReadWriteMany access mode)"
+		pvc := pvcs[use.Name]
+		if pvc == nil {
+			return fmt.Sprintf("cannot migrate VMI: Unable to determine if PVC %s is shared, %s", use.Name, rule)
+		}
+		if !slices.Contains(pvc.Spec.AccessModes, corev1.ReadWriteMany) {
+			return fmt.Sprintf("cannot migrate VMI: PVC %s is not shared, %s", use.Name, rule)
+		}
+	}
+	if slices.ContainsFunc(vmi.Spec.Volumes, func(v kubevirt.Volume) bool {
+		return v.HostDisk != nil && (v.HostDisk.Shared == nil || !*v.HostDisk.Shared)
+	}) {
+		return "cannot migrate VMI with non-shared HostDisk"
+	}
+	return ""
+}
+
+// migrationMethod says whether a migration copies disks, as KubeVirt names it: all but
+// those on PVCs and the read-only ones.
+func migrationMethod(s *kubevirt.VirtualMachineInstanceSpec) kubevirt.VirtualMachineInstanceMigrationMethod {
+	onPVC := map[string]bool{}
+	for _, use := range pod.PVCs(s) {
+		onPVC[use.Volume] = !use.Ephemeral
+	}
+	for _, v := range s.Volumes {
+		at := slices.IndexFunc(s.Domain.Devices.Disks, func(d kubevirt.Disk) bool { return d.Name == v.Name })
+		readOnly := at >= 0 && s.Domain.Devices.Disks[at].CDRom != nil
+		if !onPVC[v.Name] && !readOnly && v.HostDisk == nil {
+			return kubevirt.BlockMigration
+		}
+	}
+	return kubevirt.LiveMigration
+}
+
+// IsMigratable reports whether the instance can be migrated, and the condition that says
+// why not; nil if there is none yet.
+func IsMigratable(vmi *kubevirt.VirtualMachineInstance) (bool, *kubevirt.VirtualMachineInstanceCondition) {
+	c := find(vmi.Status.Conditions, kubevirt.VirtualMachineInstanceIsMigratable)
+	return c != nil && c.Status == corev1.ConditionTrue, c
+}
