@@ -66,7 +66,7 @@ func TestCRDDescriptions(t *testing.T) {
 			t.Fatal(err)
 		}
 		with, without := crd.Spec.Versions[0].Schema.OpenAPIV3Schema.count()
-		if with < 10*without {
+		if with < 8*without {
 			t.Errorf("%s: %d fields with a description, %d without", name, with, without)
 		}
 	}

@@ -97,7 +97,7 @@ func (r *Reconciler) silent(w work, source, target end) bool {
 		return false
 	}
 	if w.m.Status.Phase != kubevirt.MigrationTargetReady && w.m.Status.Phase != kubevirt.MigrationRunning {
-		return true // the source was never told to send
+		return true // the source was never ordered to send
 	}
 	return r.Now().Sub(since(w.m).Time).Abs() > silence && (target.report != nil || target.Ended)
 }

@@ -85,8 +85,8 @@ func (r *Reconciler) send(ctx context.Context, w work, target order.Identity) (c
 	})
 }
 
-// copyTime bounds the copy of memory. That of disks has no bound but progress: their
-// size is not known here.
+// copyTime bounds the copy of memory. Only its progress bounds the copy of disks: the
+// cluster does not know their size.
 func copyTime(vmi *instance) time.Duration {
 	m := vmi.Status.Memory
 	if vmi.Status.MigrationMethod == kubevirt.BlockMigration || m == nil || m.GuestCurrent == nil {

@@ -36,7 +36,7 @@ const (
 	unsettled
 	// succeed: the target has the guest.
 	succeed
-	// failed: the source has the guest, or nobody will have it again.
+	// failed: the source has the guest, or no node will have it again.
 	failed
 	// undo: cancel the migration at both ends, and ask again.
 	undo
@@ -46,8 +46,8 @@ const (
 
 // decide returns what to do. Undone says that the migration must not go on.
 //
-// Only the target's word moves the guest: or nobody's, if neither end can run it again,
-// and the source says that it has gone. A source resumes only if the target durably
+// Only the target's word moves the guest. If neither end can run it again, the source's
+// word that it has gone is enough. A source resumes only if the target durably
 // refused, or is on a node that is gone.
 func decide(source, target end, undone bool) verdict {
 	// Never is true if the target never takes the guest from now on.

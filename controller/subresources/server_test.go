@@ -154,7 +154,7 @@ func TestServer(t *testing.T) {
 	w.may("viewer", "get", "virtualmachineinstances/console")
 	w.may("admin", "update", "virtualmachines/start", "virtualmachines/stop", "virtualmachines/restart",
 		"virtualmachineinstances/pause", "virtualmachines/migrate", "expand-vm-spec")
-	w.may("admin", "get", "virtualmachineinstances/console", "virtualmachineinstances/vnc", "virtualmachineinstances/portforward",
+	w.may("admin", "get", "virtualmachines/memorydump", "virtualmachineinstances/console", "virtualmachineinstances/vnc", "virtualmachineinstances/portforward",
 		"virtualmachines/portforward", "virtualmachines/expand-spec")
 	t.Run("callers", func(t *testing.T) { testCallers(t, w, front) })
 	t.Run("lifecycle", func(t *testing.T) { testLifecycle(t, w, front) })
@@ -185,7 +185,8 @@ func testCallers(t *testing.T, w *world, front tls.Certificate) {
 		{"another namespace", &front, "starter", "PUT", "../kube-system/virtualmachines/callers/start", 403, ""},
 		{"the right", &front, "starter", "PUT", "virtualmachines/callers/start", 202, ""},
 		{"no such VM", &front, "starter", "PUT", "virtualmachines/nothing/start", 404, `virtualmachines.kubevirt.io "nothing" not found`},
-		{"what nobody has", &front, "admin", "PUT", "virtualmachines/callers/migrate", 501, "does not migrate"},
+		{"what nobody has", &front, "admin", "GET", "virtualmachines/callers/memorydump", 501, "no memory dumps"},
+		{"a migration without an instance", &front, "admin", "PUT", "virtualmachines/callers/migrate", 404, "not found"},
 		{"a port that is none", &front, "admin", "GET", "virtualmachineinstances/callers/portforward/70000/tcp", 400, "1 to 65535"},
 		{"a protocol that is none", &front, "admin", "GET", "virtualmachineinstances/callers/portforward/7/icmp", 400, "neither tcp nor udp"},
 		{"UDP", &front, "admin", "GET", "virtualmachineinstances/callers/portforward/7/udp", 501, "UDP"},

@@ -90,15 +90,3 @@ func TestAClientThatLeavesIsTheEnd(t *testing.T) {
 		t.Errorf("the end is read as %v", err)
 	}
 }
-
-func TestBounded(t *testing.T) {
-	b := bounded{most: 5}
-	for _, part := range []string{"abc", "de"} {
-		if n, err := b.Write([]byte(part)); n != len(part) || err != nil || b.more {
-			t.Errorf("%s: %d, %v, %t", part, n, err, b.more)
-		}
-	}
-	if n, err := b.Write([]byte("f")); n != 1 || err != nil || !b.more || string(b.text) != "abcde" {
-		t.Errorf("%d, %v: %q, %t", n, err, b.text, b.more)
-	}
-}

@@ -43,3 +43,42 @@ func TestEvictions(t *testing.T) {
 		}
 	}
 }
+
+// TestEvictionsByMigration: an instance that can be migrated stays until a migration has
+// moved it. Another one stays too, or is evicted, as its strategy says.
+func TestEvictionsByMigration(t *testing.T) {
+	const evacuates = `Eviction triggered evacuation of VMI "default/web"`
+	for _, tt := range []struct {
+		strategy kubevirt.EvictionStrategy
+		able     bool
+		want     string
+	}{
+		{kubevirt.EvictionStrategyLiveMigrate, true, evacuates},
+		{kubevirt.EvictionStrategyLiveMigrate, false, "VMI web is configured with an eviction strategy but is not live-migratable"},
+		{kubevirt.EvictionStrategyLiveMigrateIfPossible, true, evacuates},
+		{kubevirt.EvictionStrategyLiveMigrateIfPossible, false, ""},
+	} {
+		g := newRig(t)
+		g.add(func(vmi *kubevirt.VirtualMachineInstance) {
+			vmi.Spec.EvictionStrategy = &tt.strategy
+			if tt.able {
+				vmi.Spec.Networks = []kubevirt.Network{*kubevirt.DefaultPodNetwork()}
+				vmi.Spec.Domain.Devices.Interfaces = []kubevirt.Interface{{
+					Name: "default", InterfaceBindingMethod: kubevirt.InterfaceBindingMethod{Masquerade: new(kubevirt.InterfaceMasquerade)},
+				}}
+			}
+		})
+		g.reconcile()
+		p := g.onePod()
+		g.bind(p, "node1")
+		g.state(p, running)
+		g.reconcile()
+		e, key := Evictions{Live: g.Client}, types.NamespacedName{Namespace: p.Namespace, Name: p.Name}
+		if got, err := e.Refuse(t.Context(), key, false); err != nil || got != tt.want {
+			t.Errorf("%s, migratable %t: %q, %v; want %q", tt.strategy, tt.able, got, err, tt.want)
+		}
+		if got := g.vmi().Status.EvacuationNodeName; (got == "node1") != (tt.want == evacuates) {
+			t.Errorf("%s, migratable %t: it should leave node %q", tt.strategy, tt.able, got)
+		}
+	}
+}

@@ -22,7 +22,6 @@ var fixtures string
 // kinds are KubeVirt's kinds that the suite lists when it cleans up, and that nodevirt does not have.
 var kinds = []struct{ group, version, kind, plural string }{
 	{"kubevirt.io", "v1", "KubeVirt", "kubevirts"},
-	{"kubevirt.io", "v1", "VirtualMachineInstanceMigration", "virtualmachineinstancemigrations"},
 	{"snapshot.kubevirt.io", "v1beta1", "VirtualMachineSnapshot", "virtualmachinesnapshots"},
 	{"snapshot.kubevirt.io", "v1beta1", "VirtualMachineSnapshotContent", "virtualmachinesnapshotcontents"},
 	{"snapshot.kubevirt.io", "v1beta1", "VirtualMachineRestore", "virtualmachinerestores"},

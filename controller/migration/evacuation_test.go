@@ -1,0 +1,80 @@
+package migration
+
+import (
+	"testing"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	kubevirt "kubevirt.io/api/core/v1"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/nodevirt/nodevirt/test/fakecluster"
+)
+
+// TestEvacuation: an evicted instance gets one migration at a time, until it has left
+// its node.
+func TestEvacuation(t *testing.T) {
+	g := newRig(t)
+	vmi := g.running()
+	e := &Evacuations{Client: g.Cached(), Events: g.Recorder, Now: func() time.Time { return g.now }}
+	evacuate := func() time.Duration {
+		t.Helper()
+		result, err := e.Reconcile(t.Context(), ctrl.Request{NamespacedName: client.ObjectKeyFromObject(vmi)})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return result.RequeueAfter
+	}
+	evacuate()
+	if g.migration() != nil {
+		t.Fatal("it should stay")
+	}
+	fakecluster.Change(t, g.Cluster, vmi, func(vmi *instance) { vmi.Status.EvacuationNodeName = "node1" })
+	evacuate()
+	evacuate()
+	all := g.migrations()
+	if len(all) != 1 || *all[0].Spec.Priority != kubevirt.PrioritySystemCritical || all[0].Annotations[kubevirt.EvacuationMigrationAnnotation] != "node1" {
+		t.Fatalf("%+v", all)
+	}
+	g.reconcile()
+	g.boot(g.target(), "node2", "10.0.0.2")
+	g.reconcile()
+	g.nodes.take()
+	if m := g.settle(); m.Status.Phase != kubevirt.MigrationSucceeded {
+		t.Fatalf("%+v", m.Status)
+	}
+	evacuate()
+	if got := g.vmi().Status; got.EvacuationNodeName != "" || got.NodeName != "node2" || len(g.migrations()) != 1 {
+		t.Errorf("%+v, %d migrations", got, len(g.migrations()))
+	}
+}
+
+// TestBacklog: the wait doubles with each failure in a row.
+func TestBacklog(t *testing.T) {
+	now := time.Now()
+	failed := func(ago time.Duration) migration {
+		end := metav1.NewTime(now.Add(-ago))
+		m := migration{ObjectMeta: metav1.ObjectMeta{Annotations: map[string]string{kubevirt.EvacuationMigrationAnnotation: "node1"}}}
+		m.Status.Phase, m.Status.MigrationState = kubevirt.MigrationFailed, &state{EndTimestamp: &end}
+		return m
+	}
+	done := failed(2 * time.Minute)
+	done.Status.Phase = kubevirt.MigrationSucceeded
+	for name, tt := range map[string]struct {
+		all  []migration
+		busy bool
+		wait time.Duration
+	}{
+		"none":           {},
+		"under way":      {all: []migration{{}}, busy: true},
+		"one failed":     {all: []migration{failed(5 * time.Second)}, wait: 15 * time.Second},
+		"three failed":   {all: []migration{failed(time.Hour), failed(time.Minute), failed(0)}, wait: 80 * time.Second},
+		"long ago":       {all: []migration{failed(time.Hour)}},
+		"before success": {all: []migration{failed(time.Hour), failed(3 * time.Minute), done, failed(time.Second)}, wait: 19 * time.Second},
+	} {
+		if busy, wait := backlog(tt.all, now); busy != tt.busy || wait != tt.wait {
+			t.Errorf("%s: busy %t, wait %s; want %t, %s", name, busy, wait, tt.busy, tt.wait)
+		}
+	}
+}

@@ -1,0 +1,78 @@
+package vmi
+
+import (
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	kubevirt "kubevirt.io/api/core/v1"
+
+	"github.com/nodevirt/nodevirt/controller/pod"
+	"github.com/nodevirt/nodevirt/shim/podstatus/condition"
+)
+
+// TestMigratable: the reasons are KubeVirt's, and the node has the last word.
+func TestMigratable(t *testing.T) {
+	pvc := func(mode corev1.PersistentVolumeAccessMode) pod.PVCObjects {
+		return pod.PVCObjects{"claim": &corev1.PersistentVolumeClaim{Spec: corev1.PersistentVolumeClaimSpec{AccessModes: []corev1.PersistentVolumeAccessMode{mode}}}}
+	}
+	claim := func(s *kubevirt.VirtualMachineInstanceSpec) {
+		source := new(kubevirt.PersistentVolumeClaimVolumeSource)
+		source.ClaimName = "claim"
+		s.Volumes = []kubevirt.Volume{{Name: "root", VolumeSource: kubevirt.VolumeSource{PersistentVolumeClaim: source}}}
+	}
+	for name, tt := range map[string]struct {
+		change func(*kubevirt.VirtualMachineInstanceSpec)
+		pvcs   pod.PVCObjects
+		node   string // why not, by the node
+		want   string // the reason; empty if it can be migrated
+		method kubevirt.VirtualMachineInstanceMigrationMethod
+	}{
+		"a registry disk": {method: kubevirt.BlockMigration},
+		"bridge": {
+			change: func(s *kubevirt.VirtualMachineInstanceSpec) {
+				s.Domain.Devices.Interfaces[0].InterfaceBindingMethod = kubevirt.InterfaceBindingMethod{Bridge: new(kubevirt.InterfaceBridge)}
+			},
+			want: kubevirt.VirtualMachineInstanceReasonInterfaceNotMigratable, method: kubevirt.BlockMigration,
+		},
+		"the default network": {
+			change: func(s *kubevirt.VirtualMachineInstanceSpec) { s.Networks, s.Domain.Devices.Interfaces = nil, nil },
+			want:   kubevirt.VirtualMachineInstanceReasonInterfaceNotMigratable, method: kubevirt.BlockMigration,
+		},
+		"a second network's bridge": {
+			change: func(s *kubevirt.VirtualMachineInstanceSpec) {
+				s.Networks = []kubevirt.Network{{Name: "default", NetworkSource: kubevirt.NetworkSource{Multus: &kubevirt.MultusNetwork{NetworkName: "lan"}}}}
+				s.Domain.Devices.Interfaces[0].InterfaceBindingMethod = kubevirt.InterfaceBindingMethod{Bridge: new(kubevirt.InterfaceBridge)}
+			},
+			method: kubevirt.BlockMigration,
+		},
+		"a shared PVC":        {change: claim, pvcs: pvc(corev1.ReadWriteMany), method: kubevirt.LiveMigration},
+		"a PVC of one node":   {change: claim, pvcs: pvc(corev1.ReadWriteOnce), want: kubevirt.VirtualMachineInstanceReasonDisksNotMigratable, method: kubevirt.LiveMigration},
+		"an unknown PVC":      {change: claim, want: kubevirt.VirtualMachineInstanceReasonDisksNotMigratable, method: kubevirt.LiveMigration},
+		"the node's own word": {node: "swtpm is too old", want: kubevirt.VirtualMachineInstanceReasonNotMigratable, method: kubevirt.BlockMigration},
+	} {
+		vmi := &kubevirt.VirtualMachineInstance{Spec: kubevirt.VirtualMachineInstanceSpec{
+			Networks: []kubevirt.Network{*kubevirt.DefaultPodNetwork()},
+			Volumes:  []kubevirt.Volume{{Name: "root", VolumeSource: kubevirt.VolumeSource{ContainerDisk: new(kubevirt.ContainerDiskSource)}}},
+		}}
+		vmi.Spec.Domain.Devices.Interfaces = []kubevirt.Interface{{
+			Name: "default", InterfaceBindingMethod: kubevirt.InterfaceBindingMethod{Masquerade: new(kubevirt.InterfaceMasquerade)},
+		}}
+		if tt.change != nil {
+			tt.change(&vmi.Spec)
+		}
+		v := seen(readyNode, corev1.PodRunning, running)
+		v.pvcs = tt.pvcs
+		if tt.node != "" {
+			v.pod.Status.Conditions = append(v.pod.Status.Conditions, corev1.PodCondition{
+				Type: condition.LiveMigratable, Status: corev1.ConditionFalse, Message: tt.node,
+			})
+		}
+		c := migratable(vmi, v)
+		if c.Reason != tt.want || (c.Status == corev1.ConditionTrue) != (tt.want == "") || tt.node != "" && c.Message != tt.node {
+			t.Errorf("%s: %+v, want %q", name, c, tt.want)
+		}
+		if got := migrationMethod(&vmi.Spec); got != tt.method {
+			t.Errorf("%s: %s, want %s", name, got, tt.method)
+		}
+	}
+}
