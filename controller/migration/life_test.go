@@ -10,6 +10,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	kubevirt "kubevirt.io/api/core/v1"
+	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/nodevirt/nodevirt/controller/pod"
@@ -106,7 +107,7 @@ func TestBackAndForth(t *testing.T) {
 		if g.pod(before) != nil || g.pod(pod.Current(g.vmi())) == nil {
 			t.Errorf("%d: the instance has pod %s, which came from %s", i, pod.Current(g.vmi()), before)
 		}
-		if err := g.Client.Delete(t.Context(), g.migration()); err != nil {
+		if err := g.Delete(t.Context(), g.migration()); err != nil {
 			t.Fatal(err)
 		}
 		g.reconcile()
@@ -265,7 +266,7 @@ func TestCancel(t *testing.T) {
 			g := newRig(t)
 			g.running()
 			g.to(phase)
-			if err := g.Client.Delete(t.Context(), g.migration()); err != nil {
+			if err := g.Delete(t.Context(), g.migration()); err != nil {
 				t.Fatal(err)
 			}
 			if m := g.settle(); m != nil {
@@ -286,7 +287,7 @@ func TestCancel(t *testing.T) {
 		g.running()
 		g.to(kubevirt.MigrationRunning)
 		g.nodes.take()
-		if err := g.Client.Delete(t.Context(), g.migration()); err != nil {
+		if err := g.Delete(t.Context(), g.migration()); err != nil {
 			t.Fatal(err)
 		}
 		g.settle()
@@ -317,7 +318,7 @@ func TestEnds(t *testing.T) {
 			g.running()
 			g.to(phase)
 			target := g.target()
-			if err := g.Client.Delete(t.Context(), g.vmi()); err != nil {
+			if err := g.Delete(t.Context(), g.vmi()); err != nil {
 				t.Fatal(err)
 			}
 			g.settle()
@@ -423,6 +424,42 @@ func crashAt(t *testing.T, succeeds bool, crash int) (reached bool) {
 		}
 	})
 	return reached
+}
+
+// TestBehind: a cache that does not have the instance's state yet changes nothing.
+func TestBehind(t *testing.T) {
+	g := newRig(t)
+	g.running()
+	g.to(kubevirt.MigrationRunning)
+	g.Behind = func(o client.Object) {
+		if vmi, ok := o.(*instance); ok {
+			vmi.Status.MigrationState, vmi.ResourceVersion = nil, "1"
+		}
+	}
+	if _, err := g.r.Reconcile(t.Context(), ctrl.Request{NamespacedName: client.ObjectKeyFromObject(g.migration())}); err != nil {
+		t.Fatal(err)
+	}
+	g.Behind = nil
+	if m := g.migration(); m.IsFinal() {
+		t.Errorf("%+v", m.Status)
+	}
+	g.nodes.take()
+	if m := g.settle(); m.Status.Phase != kubevirt.MigrationSucceeded {
+		t.Errorf("%+v", m.Status)
+	}
+}
+
+// TestCutLink: the nodes do not reach each other, but the controller reaches both. The
+// target's refusal lets the source resume.
+func TestCutLink(t *testing.T) {
+	g := newRig(t)
+	g.running()
+	g.to(kubevirt.MigrationRunning)
+	g.nodes.states[g.nodes.sourcePod], g.nodes.unsettled = stateHandedOver, true
+	if m := g.settle(); m.Status.Phase != kubevirt.MigrationFailed || !g.nodes.gave(order.Decide) || g.nodes.states[g.nodes.targetPod] != stateRefused {
+		t.Errorf("%+v, nodes %v", m.Status, g.nodes.states)
+	}
+	g.stays()
 }
 
 // TestGarbage: the oldest ended migrations go.

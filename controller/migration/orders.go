@@ -19,7 +19,7 @@ import (
 
 const (
 	// orderTime bounds one order to a node.
-	orderTime = 20 * time.Second
+	orderTime = 15 * time.Second
 	// maxReport bounds a node's answer, in bytes.
 	maxReport = 64 << 10
 	// maxReason bounds a node's text in a status, in bytes.

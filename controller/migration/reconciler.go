@@ -103,6 +103,13 @@ func (r *Reconciler) reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resu
 // proceed takes the next step for a migration that has begun.
 func (r *Reconciler) proceed(ctx context.Context, m *migration, vmi *instance) (ctrl.Result, error) {
 	if !mine(m, vmi) {
+		current := new(instance)
+		if err := r.Live.Get(ctx, client.ObjectKeyFromObject(vmi), current); err != nil {
+			return ctrl.Result{}, fmt.Errorf("read VMI %s/%s: %w", vmi.Namespace, vmi.Name, err)
+		}
+		if current.ResourceVersion != vmi.ResourceVersion {
+			return ctrl.Result{RequeueAfter: conflictWait}, nil // the cache is behind
+		}
 		if s := vmi.Status.MigrationState; s != nil && s.EndTimestamp == nil && s.MigrationUID != "" {
 			return ctrl.Result{}, r.fail(ctx, m, nil, fmt.Sprintf("VMI is not eligible for migration because another migration job "+
 				"is in progress: the one with UID %s; if its object was removed, delete the VMI or restart its VM", s.MigrationUID))

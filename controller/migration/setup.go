@@ -27,7 +27,7 @@ const (
 	unfinished      = "true"
 	// workers reconcile at once; each mostly waits for nodes.
 	workers = 16
-	// timeout of one reconciliation, which gives a node three orders at most.
+	// timeout of one reconciliation, which gives both nodes five orders at most.
 	timeout = 90 * time.Second
 )
 

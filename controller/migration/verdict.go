@@ -1,9 +1,10 @@
 package migration
 
 import (
-	"github.com/nodevirt/nodevirt/shim/migrate/order"
+	"slices"
 
 	instances "github.com/nodevirt/nodevirt/controller/vmi"
+	"github.com/nodevirt/nodevirt/shim/migrate/order"
 )
 
 // end is what is known of one end of a migration.
@@ -15,15 +16,7 @@ type end struct {
 
 // is reports whether the node answered with one of some states.
 func (e end) is(states ...string) bool {
-	if e.report == nil {
-		return false
-	}
-	for _, s := range states {
-		if e.report.State == s {
-			return true
-		}
-	}
-	return false
+	return e.report != nil && slices.Contains(states, e.report.State)
 }
 
 // verdict is what to do about a migration whose orders are given.
@@ -63,6 +56,8 @@ func decide(source, target end, undone bool) verdict {
 		return resume
 	case target.Ended && (source.is(stateKept, stateUnknown) || source.Ended):
 		return failed
+	case source.is(stateHandedOver) && source.report.Unsettled && target.is(stateIncoming):
+		return undo // they do not reach each other: the target's refusal settles it
 	case source.is(stateHandedOver) && source.report.Unsettled:
 		return unsettled
 	case source.is(stateKept, stateUnknown), target.is(stateUnknown), source.Ended, target.Ended, never, undone:
