@@ -57,7 +57,7 @@ func expected() map[string]grants {
 		},
 		"console vnc portforward usbredir": {admin: "get", edit: "get"},
 		"vnc/screenshot":                   {admin: "get"},
-		"pause unpause addvolume removevolume freeze unfreeze softreboot reset evacuate/cancel sev/setupsession sev/injectlaunchsecret": {
+		"pause unpause addvolume removevolume freeze unfreeze softreboot reset evacuate evacuate/cancel sev/setupsession sev/injectlaunchsecret": {
 			admin: "update", edit: "update",
 		},
 	} {
@@ -65,7 +65,7 @@ func expected() map[string]grants {
 			table["subresources.kubevirt.io virtualmachineinstances/"+name] = of
 		}
 	}
-	for name := range strings.FieldsSeq("start stop restart addvolume removevolume memorydump evacuate/cancel") {
+	for name := range strings.FieldsSeq("start stop restart addvolume removevolume memorydump evacuate evacuate/cancel") {
 		table["subresources.kubevirt.io virtualmachines/"+name] = grants{admin: "update", edit: "update"}
 	}
 	table["subresources.kubevirt.io virtualmachines/portforward"] = grants{admin: "get", edit: "get"}
