@@ -142,7 +142,7 @@ func TestFailures(t *testing.T) {
 			g.boot(g.target(), "node2", "10.0.0.2")
 		}, "not one of the pod"},
 		"no fingerprint": {func(g *rig) {
-			g.nodes.answer = map[string]string{order.Identify: `{"fingerprint": "x"}`}
+			g.nodes.answer = map[string]string{order.Identify: `{"fingerprint": "x", "guest": {}}`}
 			g.migrate()
 			g.reconcile()
 			g.boot(g.target(), "node2", "10.0.0.2")

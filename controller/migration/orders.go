@@ -89,13 +89,18 @@ func (r *Reconciler) identify(ctx context.Context, w work) (order.Identity, erro
 	if err := r.give(ctx, w.source, order.Identify, named(w.m), &i); err != nil {
 		return i, err
 	}
+	if i.Guest == nil {
+		return i, fmt.Errorf("pod %s on node %s: the answer does not name the guest", w.source.Name, w.source.Spec.NodeName)
+	}
 	return i, checkFingerprint(i, w.source)
 }
 
 // receive has the target listen for the source.
 func (r *Reconciler) receive(ctx context.Context, w work, source order.Identity) (order.Identity, error) {
 	var i order.Identity
-	if err := r.give(ctx, w.target, order.Receive, order.Reception{Migration: named(w.m), Source: source.Fingerprint}, &i); err != nil {
+	if err := r.give(ctx, w.target, order.Receive, order.Reception{
+		Migration: named(w.m), Source: source.Fingerprint, Guest: source.Guest,
+	}, &i); err != nil {
 		return i, err
 	}
 	if err := checkFingerprint(i, w.target); err != nil {

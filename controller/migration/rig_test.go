@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"reflect"
 	"slices"
 	"strings"
 	"testing"
@@ -285,7 +286,8 @@ func (f *fakeNodes) Control(_ context.Context, p *corev1.Pod, most int, name str
 	}
 	var o struct {
 		order.Migration
-		Run bool `json:"run"`
+		Run   bool         `json:"run"`
+		Guest *order.Guest `json:"guest"`
 	}
 	if err := json.Unmarshal([]byte(arguments[0]), &o); err != nil {
 		return nil, err
@@ -294,9 +296,13 @@ func (f *fakeNodes) Control(_ context.Context, p *corev1.Pod, most int, name str
 	switch name {
 	case order.Identify:
 		f.sourcePod = p.Name
+		identity.Guest = guest()
 		return json.Marshal(identity)
 	case order.Receive:
 		f.targetPod = p.Name
+		if !reflect.DeepEqual(o.Guest, guest()) {
+			return nil, fmt.Errorf("the guest is %+v", o.Guest)
+		}
 		if f.states[p.Name] == "" {
 			f.states[p.Name] = stateIncoming
 		}
@@ -319,6 +325,11 @@ func (f *fakeNodes) Control(_ context.Context, p *corev1.Pod, most int, name str
 	return json.Marshal(order.Report{
 		Migration: o.Migration, State: f.states[p.Name], Reason: f.reason, Unsettled: f.unsettled && f.states[p.Name] == stateHandedOver,
 	})
+}
+
+// guest is what the source says of its VM.
+func guest() *order.Guest {
+	return &order.Guest{UUID: "u", Disks: map[string]string{"root": "sha256:1"}}
 }
 
 // take has the target take the guest.
