@@ -49,7 +49,7 @@ require (
 	k8s.io/klog/v2 v2.140.0
 	k8s.io/kubelet v0.37.0
 	k8s.io/streaming v0.37.2
-	kubevirt.io/api v1.8.2
+	kubevirt.io/api v1.9.0
 	libvirt.org/go/libvirt v1.11006.0
 	libvirt.org/go/libvirtxml v1.11006.0
 	sigs.k8s.io/controller-runtime v0.25.2

@@ -41,7 +41,7 @@ const machineAndDisk = `
 
 // allOfPods sets each field that a manifest may say of a VMI's pod.
 const allOfPods = `{
-	"subdomain": "web", "priorityClassName": "high", "schedulerName": "mine", "architecture": "amd64",
+	"subdomain": "web", "priorityClassName": "high", "schedulerName": "mine", "serviceAccountName": "runner", "architecture": "amd64",
 	"evictionStrategy": "None", "nodeSelector": {"zone": "b"},
 	"affinity": {
 		"nodeAffinity": {

@@ -18,6 +18,7 @@ func checkPod(at *field.Path, vmi *kubevirt.VirtualMachineInstanceSpec) field.Er
 	}
 	problems = append(problems, checkSpread(at.Child("topologySpreadConstraints"), vmi.TopologySpreadConstraints)...)
 	problems = append(problems, checkDNS(at, vmi)...)
+	problems = append(problems, checkAccount(at, vmi)...)
 	ports := map[string]bool{}
 	for i, card := range vmi.Domain.Devices.Interfaces {
 		for j, p := range card.Ports {
@@ -34,6 +35,17 @@ func checkPod(at *field.Path, vmi *kubevirt.VirtualMachineInstanceSpec) field.Er
 		problems = append(problems, fields.Invalid(at.Child("livenessProbe", "successThreshold"), p.SuccessThreshold, "must be 1"))
 	}
 	return problems
+}
+
+// checkAccount wants one service account: the pod has one.
+func checkAccount(at *field.Path, vmi *kubevirt.VirtualMachineInstanceSpec) field.ErrorList {
+	for i, v := range vmi.Volumes {
+		if a := v.ServiceAccount; a != nil && vmi.ServiceAccountName != "" && a.ServiceAccountName != vmi.ServiceAccountName {
+			return field.ErrorList{fields.Invalid(at.Child("volumes").Index(i).Child("serviceAccount", "serviceAccountName"),
+				a.ServiceAccountName, "a pod has one service account, and %s names another", at.Child("serviceAccountName"))}
+		}
+	}
+	return nil
 }
 
 func checkToleration(at *field.Path, t corev1.Toleration) field.ErrorList {

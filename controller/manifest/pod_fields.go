@@ -36,6 +36,7 @@ func podRows() []fields.Row {
 	return []fields.Row{
 		fields.At("priorityClassName", fields.Subdomain),
 		fields.At("schedulerName", fields.Subdomain),
+		fields.At("serviceAccountName", fields.Subdomain),
 		fields.At("architecture", fields.OneOf("amd64")),
 		fields.At("evictionStrategy", fields.OneOf(
 			kubevirt.EvictionStrategyNone, kubevirt.EvictionStrategyLiveMigrate,

@@ -107,12 +107,13 @@ func pullSecrets(s *kubevirt.VirtualMachineInstanceSpec) []corev1.LocalObjectRef
 	return secrets
 }
 
-// serviceAccount is that of the volume with its token; empty for the default one.
+// serviceAccount is that of the instance, or of the volume with its token; empty for the
+// default one.
 func serviceAccount(s *kubevirt.VirtualMachineInstanceSpec) string {
 	for _, v := range vmspec.PodVolumes(s.Volumes) {
 		if v.ServiceAccount != "" {
 			return v.ServiceAccount
 		}
 	}
-	return ""
+	return s.ServiceAccountName
 }

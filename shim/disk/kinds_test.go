@@ -24,6 +24,9 @@ import (
 func TestRows(t *testing.T) {
 	var kinds []vmspec.Source
 	for _, k := range vmspec.VolumeKinds() {
+		if k.FilesOnly {
+			continue
+		}
 		kinds = append(kinds, k.Source)
 	}
 	slices.Sort(kinds)

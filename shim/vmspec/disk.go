@@ -39,6 +39,9 @@ const (
 	// SourceEphemeral is such a volume that the VM only reads. Writes of the guest are
 	// deleted with the container.
 	SourceEphemeral Source = "ephemeral"
+	// SourceContainerPath is a folder that the container mounts for another reason. It is
+	// never a disk.
+	SourceContainerPath Source = "containerPath"
 	// SourceHostDisk is a file in a folder of the node, which outlives the pod.
 	SourceHostDisk Source = "hostDisk"
 )
@@ -75,7 +78,8 @@ type Disk struct {
 	// disk with files it is the folder that holds them.
 	Host  string `json:"host,omitempty"`
 	Block bool   `json:"block,omitempty"`
-	// File is the name of a SourceHostDisk in Host.
+	// File is the name of a SourceHostDisk in Host. Of a SourceContainerPath it is the path
+	// in the container.
 	File string `json:"file,omitempty"`
 	// Origin is the initial content of a PVC. Image and Path then describe the
 	// registry disk.

@@ -34,7 +34,7 @@ spec.domain.devices.disks[1].dedicatedIOThread: goes with ioThreadsPolicy shared
 spec.domain.devices.filesystems[1].name: Required value
 spec.domain.devices.filesystems[3].name: Duplicate value: "b"
 spec.domain.devices.filesystems[4].name: Invalid value: "none": no volume has this name
-spec.domain.devices.filesystems[5].name: Invalid value: "empty": its volume holds no files for the guest; use configMap, dataVolume, downwardAPI, persistentVolumeClaim, secret, serviceAccount
+spec.domain.devices.filesystems[5].name: Invalid value: "empty": its volume holds no files for the guest; use configMap, containerPath, dataVolume, downwardAPI, persistentVolumeClaim, secret, serviceAccount
 spec.domain.devices.filesystems[6].name: Invalid value: "a-name-that-is-longer-than-virtio-fs-takes": a guest mounts it by its name, which has at most 36 characters
 spec.domain.devices.disks[0].name: Invalid value: "b": its volume is in filesystems, too; remove one of them`},
 	{"shareable and cached", `{"domain": {"devices": {"disks": [{"name": "a", "shareable": true, "cache": "writeback"}]}},

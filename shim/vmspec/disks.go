@@ -69,6 +69,9 @@ func readDisk(at *field.Path, d kubevirt.Disk, disk Disk) (Disk, field.ErrorList
 	disk.Name, disk.Bus, disk.Serial, disk.Tag = d.Name, BusSATA, d.Serial, d.Tag
 	bus := kubevirt.DiskBus("")
 	contradiction := CheckDevice(at, d)
+	if disk.Source.Kind().FilesOnly {
+		contradiction = refused(at, "volume %q can't be a disk; name it in filesystems", d.Name)
+	}
 	switch {
 	case contradiction != nil:
 		problems = append(problems, contradiction)

@@ -85,6 +85,12 @@ func fileKinds() []VolumeKind {
 			pod:   sysprepVolume,
 			rows:  []fields.Row{fields.At("configMap.name", fields.Subdomain), fields.At("secret.name", fields.Subdomain)},
 		},
+		{
+			Source: SourceContainerPath, Field: "containerPath", Fixed: true, Shows: true, FilesOnly: true,
+			given: func(g kubevirt.Volume) bool { return g.ContainerPath != nil },
+			read:  (*volumes).containerPath,
+			rows:  []fields.Row{fields.At("path", imagePath), fields.At("readOnly", fields.Only(true))},
+		},
 	}
 }
 

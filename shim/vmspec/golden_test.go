@@ -103,7 +103,8 @@ func TestFromCRI(t *testing.T) {
 		},
 		{name: "vmi-all", annotations: vmi(allVMI), resources: noLimits, mounts: []*runtimeapi.Mount{
 			filesAt("config", "configmap"), filesAt("secret", "secret"), filesAt("slic", "secret"), filesAt("pod", "downward-api"),
-			filesAt("account", "projected"), filesAt("answers", "secret"), {ContainerPath: "/volumes/host", HostPath: "/var/data"},
+			filesAt("account", "projected"), filesAt("answers", "secret"),
+			{ContainerPath: "/var/run/secrets/cloud/token", HostPath: "/pods/1/volumes/kubernetes.io~projected/token"}, {ContainerPath: "/volumes/host", HostPath: "/var/data"},
 			filesAt("access-credential-0", "secret"), filesAt("access-credential-1", "secret"), filesAt("access-credential-2", "secret"),
 		}, devices: []*runtimeapi.Device{
 			{ContainerPath: "/dev/san", HostPath: "/pods/1/san", Permissions: "mr"},
@@ -392,7 +393,7 @@ const allVMI = `{
 				{"name": "scratch", "disk": {"bus": "scsi"}, "io": "native"},
 				{"name": "san", "lun": {"bus": "scsi", "readonly": true, "reservation": false}}
 			],
-			"filesystems": [{"name": "account", "virtiofs": {}}],
+			"filesystems": [{"name": "account", "virtiofs": {}}, {"name": "cloud", "virtiofs": {}}],
 			"interfaces": [{"name": "pods_1", "model": "e1000e", "macAddress": "02-00-00-AA-bb-01",
 				"masquerade": {}, "ports": [{"name": "http", "port": 80}, {"port": 53, "protocol": "UDP"}]},
 				{"name": "backup", "model": "virtio", "bridge": {}, "bootOrder": 3, "pciAddress": "0000:01:00.0", "tag": "backups"}],
@@ -424,7 +425,8 @@ const allVMI = `{
 			{"path": "about/labels", "mode": 420, "fieldRef": {"apiVersion": "v1", "fieldPath": "metadata.labels"}},
 			{"path": "memory", "resourceFieldRef": {"containerName": "compute", "resource": "limits.memory", "divisor": "1Mi"}}]}},
 		{"name": "account", "serviceAccount": {"serviceAccountName": "a"}},
-		{"name": "answers", "sysprep": {"secret": {"name": "a"}}}
+		{"name": "answers", "sysprep": {"secret": {"name": "a"}}},
+		{"name": "cloud", "containerPath": {"path": "/var/run/secrets/cloud/token", "readOnly": true}}
 	],
 	"networks": [
 		{"name": "pods_1", "pod": {"vmNetworkCIDR": "10.009.0.0/24", "vmIPv6NetworkCIDR": "fd09::/120"}},

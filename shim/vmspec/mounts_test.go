@@ -1,6 +1,7 @@
 package vmspec_test
 
 import (
+	"strings"
 	"testing"
 
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
@@ -25,6 +26,13 @@ func TestBadMounts(t *testing.T) {
 	lun, lunless := one(`"lun": {}`), one(`"disk": {"bus": "virtio"}`)
 	withKeys := vmi(`{"domain": {}, "accessCredentials": [
 		{"userPassword": {"source": {"secret": {"secretName": "a"}}, "propagationMethod": {"qemuGuestAgent": {}}}}]}`)
+	byPath := func(volumes string, filesystems ...string) map[string]string {
+		var shown []string
+		for _, name := range filesystems {
+			shown = append(shown, `{"name": "`+name+`", "virtiofs": {}}`)
+		}
+		return vmi(`{"domain": {"devices": {"filesystems": [` + strings.Join(shown, ", ") + `]}}, "volumes": [` + volumes + `]}`)
+	}
 	bySecret := seeded(`"cloudInitNoCloud": {"secretRef": {"name": "a"}}`)
 	for _, tt := range []struct {
 		name        string
@@ -38,6 +46,15 @@ container vm: volume mounted at /: the last part of the path names the disk, and
 container vm: volume mounted at /a�/c : the last part of the path names the disk, and must be a DNS label (a-z, 0-9 and - inside, at most 63 characters); mount it elsewhere`},
 		{"one name", nil, []*runtimeapi.Mount{imageAt("/a/data", "sha256:1"), imageAt("/b/data", "sha256:2")},
 			`container vm: volume mounted at /b/data: the disk name "data" is that of /a/data, too; mount one of them elsewhere`},
+		{"container path", byPath(`{"name": "a", "containerPath": {"path": "/run/a"}}, {"name": "c", "containerPath": {"path": "/run/c"}},
+			{"name": "d", "containerPath": {"path": "/dev/d"}}`, "a", "c", "d"),
+			[]*runtimeapi.Mount{imageAt("/run/a", "sha256:1"), {ContainerPath: "/run/c/below", HostPath: "/srv/c"}},
+			`nodevirt.io/vmi: spec.volumes[0].containerPath.path: Invalid value: "/run/a": what the container has there is no folder of the node
+nodevirt.io/vmi: spec.volumes[1].containerPath.path: Invalid value: "/run/c": the container mounts nothing there; name a mount's own path
+nodevirt.io/vmi: spec.volumes[2].containerPath.path: Invalid value: "/dev/d": the container mounts nothing there; name a mount's own path`},
+		{"container path of another volume", byPath(`{"name": "a", "containerPath": {"path": "/volumes/b"}}, {"name": "b", "persistentVolumeClaim": {"claimName": "b"}}`, "a"),
+			[]*runtimeapi.Mount{{ContainerPath: "/volumes/b", HostPath: "/srv/b"}},
+			`nodevirt.io/vmi: spec.volumes[0]: what container vm mounts at /volumes/b is for another volume`},
 		{"the image's name", nil, []*runtimeapi.Mount{imageAt("/mnt/disk", "sha256:1")},
 			`container vm: volume mounted at /mnt/disk: the VM has a disk of the name "disk" already; mount it elsewhere`},
 		{"the seed's name", map[string]string{vmspec.AnnotationUserData: "a"}, []*runtimeapi.Mount{imageAt("/cloudinit", "sha256:1")},

@@ -52,8 +52,9 @@ type VolumeKind struct {
 	Registry bool
 	// Fixed says that a guest can't write the disk, nor boot from it.
 	Fixed bool
-	// Shows says that a guest can mount the volume's files, in place of a disk.
-	Shows bool
+	// Shows says that a guest can mount the volume's files, in place of a disk, and
+	// FilesOnly that no disk can have them.
+	Shows, FilesOnly bool
 
 	// given reports whether a volume has Field; read returns what it says of its disk.
 	given func(kubevirt.Volume) bool

@@ -76,7 +76,12 @@ func (v *volumes) checkWhole(at *field.Path, r request) field.ErrorList {
 	var problems field.ErrorList
 	for _, m := range *v.mounts {
 		o := v.find(m.name)
-		if o == nil && (v.ofCredential(m.name) || v.ofNetworkDisk(m)) {
+		path := v.ofContainerPath(m)
+		if path != nil && (o != nil || v.ofCredential(m.name) || v.ofNetworkDisk(m)) {
+			problems = append(problems, refused(path.at, "what container %s mounts at %s is for another volume", r.container, excerpt(m.at)))
+			continue
+		}
+		if o == nil && (path != nil || v.ofCredential(m.name) || v.ofNetworkDisk(m)) {
 			continue
 		}
 		if o == nil {
