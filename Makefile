@@ -173,6 +173,7 @@ generate: ## Regenerate the CRDs and the lists of supported fields
 	@test/tools/build crds
 	go run ./deploy/cmd/kinds | $(BIN)/crds deploy/crds
 	go test ./docs -run TestSupported -update
+	go test ./controller/admission -run TestFields -update
 
 bench-cluster: packages kubernetes build controller ## Measure VMs in a cluster, beside ordinary pods; FLAGS='-help'
 	go run ./test/bench/cluster/cmd/bench-cluster -out $(BIN)/bench/cluster $(FLAGS)

@@ -103,25 +103,56 @@ const (
 	lastColumn  = 100
 )
 
-// tree lists the supported fields, each below the object that it is in, with what it takes.
+// tree lists the supported fields, each below the object that it is in, with what it takes. An
+// object with one field is in the field's line.
 func (l list) tree(t *testing.T) string {
-	var b strings.Builder
-	var parents []string
-	paths := l.fields.Paths("spec.")
+	paths := l.fields.Paths("")
 	if l.sorted {
 		slices.Sort(paths)
 	}
+	taken := map[string]string{}
 	for _, path := range paths {
-		steps := strings.Split(path, ".")[1:] // after "spec"
-		for depth, name := range steps[:len(steps)-1] {
-			if depth >= len(parents) || parents[depth] != name {
-				parents = append(parents[:depth:depth], name)
-				fmt.Fprintf(&b, "%s%s\n", strings.Repeat("  ", depth), name)
-			}
+		taken[path] = l.taken(t, "spec."+path)
+	}
+	return level("", "", paths, taken, map[string]string{})
+}
+
+// level lists the fields below a path. Said are the lists of objects that are above, by their text.
+func level(indent, at string, paths []string, taken, said map[string]string) string {
+	var b strings.Builder
+	for len(paths) > 0 {
+		name, _, isObject := strings.Cut(strings.TrimPrefix(paths[0], at), ".")
+		end := slices.IndexFunc(paths, func(p string) bool { return p != at+name && !strings.HasPrefix(p, at+name+".") })
+		if end < 0 {
+			end = len(paths)
 		}
-		parents = parents[:min(len(parents), len(steps)-1)]
-		name := strings.Repeat("  ", len(steps)-1) + steps[len(steps)-1]
-		b.WriteString(twoColumns(name, l.taken(t, path)))
+		switch below := paths[:end]; {
+		case !isObject:
+			b.WriteString(twoColumns(indent+name, taken[paths[0]]))
+			below = below[1:]
+			if len(below) > 0 { // it takes an object, whose fields follow
+				b.WriteString(level(indent+"  ", at+name+".", below, taken, said))
+			}
+		case end == 1:
+			b.WriteString(twoColumns(indent+strings.TrimPrefix(paths[0], at), taken[paths[0]]))
+		default:
+			text := level("", at+name+".", below, taken, map[string]string{})
+			if other := said[text]; other != "" {
+				b.WriteString(twoColumns(indent+name, "as "+other))
+				break
+			}
+			said[text] = at + name
+			for all := true; all; { // with the objects that have one object alone
+				step, _, more := strings.Cut(strings.TrimPrefix(below[0], at+name+"."), ".")
+				longer := name + "." + step
+				all = more && !slices.ContainsFunc(below, func(p string) bool { return !strings.HasPrefix(p, at+longer+".") })
+				if all {
+					name = longer
+				}
+			}
+			b.WriteString(indent + name + "\n" + level(indent+"  ", at+name+".", below, taken, said))
+		}
+		paths = paths[end:]
 	}
 	return b.String()
 }

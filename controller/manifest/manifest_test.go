@@ -137,7 +137,7 @@ spec.domain.devices.disks[4].type: PersistentVolumeClaim is an old form; give th
 spec.domain.cpu.bogus: unknown field
 spec.volumes[1].nfs: unknown field
 spec.domain.devices.disks[2].lun.reservation: true: not supported; use false or leave it out: only root can reserve SCSI devices
-spec.domain.devices.gpus: not supported
+spec.domain.devices.gpus: not supported; a guest gets no device of its node
 spec.domain.devices.disks[1].name: Invalid value: "seed": no volume has this name
 spec.domain.devices.disks[1].bootOrder: Duplicate value: 1
 spec.domain.devices.disks[3].name: Required value

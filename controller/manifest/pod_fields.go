@@ -34,6 +34,9 @@ func PodFields() fields.Supported {
 
 func podRows() []fields.Row {
 	return []fields.Row{
+		fields.At("domain.firmware.kernelBoot.container.imagePullPolicy", fields.OneOf(
+			corev1.PullAlways, corev1.PullIfNotPresent, corev1.PullNever)),
+		fields.At("domain.firmware.kernelBoot.container.imagePullSecret", fields.Subdomain),
 		fields.At("priorityClassName", fields.Subdomain),
 		fields.At("schedulerName", fields.Subdomain),
 		fields.At("serviceAccountName", fields.Subdomain),

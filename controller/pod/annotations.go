@@ -66,6 +66,11 @@ func machine(s *kubevirt.VirtualMachineInstanceSpec) ([]byte, error) {
 		Networks:                      s.Networks,
 		AccessCredentials:             s.AccessCredentials,
 	}
+	if kernelImage(s) != nil {
+		part.Domain = *s.Domain.DeepCopy()
+		kernel := kernelImage(&part)
+		kernel.ImagePullPolicy, kernel.ImagePullSecret = "", ""
+	}
 	for _, v := range vmspec.PodVolumes(s.Volumes) {
 		part.Volumes = append(part.Volumes, v.Node)
 	}

@@ -51,8 +51,7 @@ func boot(s *kubevirt.VirtualMachineInstanceSpec, stub string) (bootImage, error
 		first := slices.MinFunc(disks, func(a, b vmspec.PodVolume) int { return cmp.Compare(rank(a), rank(b)) })
 		return bootImage{first.Source.Image.Reference, first.Source.Image.PullPolicy, first.Name}, nil
 	}
-	if f := s.Domain.Firmware; f != nil && f.KernelBoot != nil && f.KernelBoot.Container != nil {
-		kernel := f.KernelBoot.Container
+	if kernel := kernelImage(s); kernel != nil {
 		if kernel.Image == "" {
 			return bootImage{}, errors.New("spec.domain.firmware.kernelBoot.container.image: " +
 				"name the kernel's image: no volume has one")
@@ -64,6 +63,14 @@ func boot(s *kubevirt.VirtualMachineInstanceSpec, stub string) (bootImage, error
 			"add one, or have the cluster's administrator set -stub-image of nodevirt-controller")
 	}
 	return bootImage{image: stub, policy: corev1.PullIfNotPresent}, nil
+}
+
+// kernelImage returns what the instance says of its kernel's image; nil without one.
+func kernelImage(s *kubevirt.VirtualMachineInstanceSpec) *kubevirt.KernelBootContainer {
+	if f := s.Domain.Firmware; f != nil && f.KernelBoot != nil {
+		return f.KernelBoot.Container
+	}
+	return nil
 }
 
 // mountVolumes gives the pod what each volume of the instance needs, but for the
@@ -94,15 +101,21 @@ func mountVolumes(s *corev1.PodSpec, vmi *kubevirt.VirtualMachineInstanceSpec, b
 	}
 }
 
-// pullSecrets are those of all volumes, each once.
+// pullSecrets are those of all volumes and of the kernel's image, each once.
 func pullSecrets(s *kubevirt.VirtualMachineInstanceSpec) []corev1.LocalObjectReference {
 	var secrets []corev1.LocalObjectReference
 	seen := map[string]bool{"": true}
-	for _, v := range vmspec.PodVolumes(s.Volumes) {
-		if !seen[v.PullSecret] {
-			seen[v.PullSecret] = true
-			secrets = append(secrets, corev1.LocalObjectReference{Name: v.PullSecret})
+	add := func(name string) {
+		if !seen[name] {
+			seen[name] = true
+			secrets = append(secrets, corev1.LocalObjectReference{Name: name})
 		}
+	}
+	for _, v := range vmspec.PodVolumes(s.Volumes) {
+		add(v.PullSecret)
+	}
+	if kernel := kernelImage(s); kernel != nil {
+		add(kernel.ImagePullSecret)
 	}
 	return secrets
 }

@@ -47,12 +47,12 @@ spec.domain.resources: must be an object, not []`},
 		"volumes": [{"name": "a", "cloudInitConfigDrive": {"userData": "x"}}, {"name": "b", "downwardMetrics": {}},
 			{"name": "c", "dataVolume": {"name": "x"}}, {"name": "d", "cloudInitNoCloud": {"secretRef": {"name": "x"}}}]}`,
 		`spec.domain.cpu.numa: not supported
-spec.domain.devices.disks[1].blockSize.custom.discardGranularity: not supported
+spec.domain.devices.disks[1].blockSize.custom.discardGranularity: not supported; libvirt before 11.6 can't set it
 spec.domain.devices.disks[1].lun.reservation: true: not supported; use false or leave it out: only root can reserve SCSI devices
 spec.domain.devices.interfaces[0].slirp: not supported; use bridge or masquerade
 spec.domain.devices.interfaces[0].state: not supported
 spec.domain.devices.tpm.persistent: true: not supported; use false or leave it out: it lasts only as long as the instance
-spec.domain.firmware.bootloader.bios.useSerial: not supported
+spec.domain.firmware.bootloader.bios.useSerial: not supported; QEMU's BIOS writes to the display alone
 spec.domain.firmware.bootloader.efi.persistent: true: not supported; use false or leave it out: it lasts only as long as the instance
 spec.domain.memory.hugepages: not supported
 spec.domain.resources.limits.nvidia.com/gpu: not supported

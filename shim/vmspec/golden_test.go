@@ -405,6 +405,8 @@ const allVMI = `{
 			"autoattachGraphicsDevice": true,
 			"autoattachSerialConsole": false,
 			"autoattachInputDevice": true,
+			"logSerialConsole": true,
+			"disableHotplug": true,
 			"inputs": [{"name": "pen", "type": "tablet", "bus": "virtio"}, {"name": "mouse"}],
 			"watchdog": {"name": "dog", "i6300esb": {"action": "poweroff"}},
 			"autoattachPodInterface": true

@@ -12,7 +12,9 @@ import (
 // below "spec". Everything that reads a VMI goes by this one list: what it does
 // not name is refused. Manifests have further fields, which never reach a node
 // and which controller/manifest lists.
-func Supported() fields.Supported { return fields.Supported{Rows: rows(), Hints: hints()} }
+func Supported() fields.Supported {
+	return fields.Supported{Rows: rows(), Hints: hints()}.And(fields.Supported{Hints: reasons()})
+}
 
 func rows() []fields.Row {
 	return slices.Concat(domainRows(), firmwareRows(), deviceRows(), boardRows(), clockRows(), []fields.Row{fields.At("volumes[].name", fields.Label)},
@@ -103,6 +105,9 @@ func deviceRows() []fields.Row {
 		fields.At("domain.devices.autoattachSerialConsole", fields.Boolean),
 		fields.At("domain.devices.autoattachInputDevice", fields.Boolean),
 		fields.At("domain.devices.autoattachPodInterface", fields.Boolean),
+		// The container's log always has the console's output, and no VM has hotplug.
+		fields.At("domain.devices.logSerialConsole", fields.Only(true)),
+		fields.At("domain.devices.disableHotplug", fields.Only(true)),
 		fields.At("domain.devices.inputs", fields.List(maxInputs)),
 		fields.At("domain.devices.inputs[].name", deviceName),
 		fields.At("domain.devices.inputs[].type", fields.OneOf(kubevirt.InputTypeTablet)),

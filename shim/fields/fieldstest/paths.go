@@ -52,7 +52,8 @@ func FieldsOf(t reflect.Type) map[string]reflect.Type {
 		case name != "":
 			fields[name] = f.Type
 		case f.Anonymous:
-			maps.Copy(fields, FieldsOf(f.Type))
+			inlined, _ := Element(f.Type, "")
+			maps.Copy(fields, FieldsOf(inlined))
 		}
 	}
 	return fields

@@ -1,0 +1,236 @@
+package admission_test
+
+import (
+	"cmp"
+	"fmt"
+	"maps"
+	"os"
+	"path/filepath"
+	"reflect"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	diff "github.com/google/go-cmp/cmp"
+	"gotest.tools/v3/golden"
+	"k8s.io/apimachinery/pkg/util/yaml"
+	kubevirt "kubevirt.io/api/core/v1"
+
+	"github.com/nodevirt/nodevirt/controller/admission"
+	"github.com/nodevirt/nodevirt/shim/fields/fieldstest"
+)
+
+// fieldsPage is the page that lists the state of each field.
+const fieldsPage = "../../docs/fields.md"
+
+// switches are the controller's flags that let instances have more fields. A manifest in
+// testdata/switched has a flag's name.
+func switches() map[string]admission.Webhooks {
+	return map[string]admission.Webhooks{
+		"-host-disks": {HostDisks: true},
+	}
+}
+
+// states are the leaf fields of an instance's spec, by what admission does with them.
+type states struct {
+	works             []string
+	switched, refused map[string][]string // by the flag, and by the reason
+}
+
+// TestFields sets every leaf field of KubeVirt's type. The webhooks must take it in a
+// manifest of testdata, or refuse it by its path. With -update the test writes the page.
+func TestFields(t *testing.T) {
+	r := newRig(t)
+	set := map[string]bool{}
+	for path, text := range files(t, "testdata/taken") {
+		object := manifest(t, text, "")
+		if strings.Contains(text, "kind: VirtualMachineInstance\n") && r.ask(t, admission.PathValidate, object, nil).Allowed {
+			maps.Copy(set, fieldsSet(t, path, object))
+		}
+	}
+	behind := map[string]string{} // the switches of fields
+	for flag, cluster := range switches() {
+		path := "testdata/switched/" + strings.TrimPrefix(flag, "-") + ".yaml"
+		text, err := os.ReadFile(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		object := manifest(t, string(text), "")
+		if said := refusal(t, r.ask(t, admission.PathValidate, object, nil)); !strings.Contains(said, "set "+flag+" of nodevirt-controller") {
+			t.Errorf("%s: the refusal does not name the flag: %s", path, said)
+		}
+		if answer := newRigIn(t, cluster).ask(t, admission.PathValidate, object, nil); !answer.Allowed {
+			t.Errorf("%s: %s", path, answer.Result.Message)
+		}
+		for path := range fieldsSet(t, path, object) {
+			behind[path] = flag
+		}
+	}
+	s := states{switched: map[string][]string{}, refused: map[string][]string{}}
+	for path, of := range leaves("", reflect.TypeFor[kubevirt.VirtualMachineInstanceSpec]()) {
+		switch flag := behind[path]; {
+		case set[path]:
+			s.works = append(s.works, path)
+		case flag != "":
+			s.switched[flag] = append(s.switched[flag], path)
+		default:
+			why, refused := r.reason(t, path, of)
+			if !refused {
+				t.Errorf("%s: no manifest in testdata/taken or testdata/switched sets it, and admission does not say that it is not supported: %s", path, why)
+			}
+			s.refused[why] = append(s.refused[why], path)
+		}
+	}
+	s.compare(t)
+}
+
+// leaves returns the fields of a type of KubeVirt's that have no fields of KubeVirt's
+// below them. A type of Kubernetes, a map and an empty object count as one field.
+func leaves(at string, of reflect.Type) map[string]reflect.Type {
+	of, at = fieldstest.Element(of, at)
+	below := fieldstest.FieldsOf(of)
+	if len(below) == 0 || of.PkgPath() != reflect.TypeFor[kubevirt.Disk]().PkgPath() {
+		return map[string]reflect.Type{at: of}
+	}
+	all := map[string]reflect.Type{}
+	for name, field := range below {
+		maps.Copy(all, leaves(strings.TrimPrefix(at+"."+name, "."), field))
+	}
+	return all
+}
+
+// fieldsSet returns the paths that have a value other than Go's zero.
+func fieldsSet(t *testing.T, file string, object []byte) map[string]bool {
+	t.Helper()
+	var tree struct {
+		Spec map[string]any `json:"spec"`
+	}
+	if err := yaml.Unmarshal(object, &tree); err != nil {
+		t.Fatalf("%s: %v", file, err)
+	}
+	set := map[string]bool{}
+	var visit func(at string, value any)
+	visit = func(at string, value any) {
+		switch value := value.(type) {
+		case map[string]any:
+			set[at] = true
+			for name, below := range value {
+				visit(strings.TrimPrefix(at+"."+name, "."), below)
+			}
+		case []any:
+			for _, element := range value {
+				visit(at+"[]", element)
+			}
+		case nil:
+		default:
+			if !reflect.ValueOf(value).IsZero() {
+				set[at] = true
+			}
+		}
+	}
+	visit("", tree.Spec)
+	return set
+}
+
+// notSupported is how admission refuses a field that a node does not support.
+var notSupported = regexp.MustCompile(`^(?:true: )?not supported(?:; use false or leave it out)?(?:(?:; |: )(.*))?$`)
+
+// reason sets a field that nothing else is beside. It returns why admission refuses it.
+func (r rig) reason(t *testing.T, path string, of reflect.Type) (why string, refused bool) {
+	t.Helper()
+	value := map[reflect.Kind]string{reflect.Bool: "true", reflect.String: `"x"`, reflect.Struct: "{}", reflect.Map: "{}"}[of.Kind()]
+	if value == "" {
+		value = "1"
+	}
+	object := `{"apiVersion": "kubevirt.io/v1", "kind": "VirtualMachineInstance", "metadata": {"name": "a"}, "spec": ` +
+		fieldstest.JSONAt(path, value) + `}`
+	answer := r.ask(t, admission.PathValidate, []byte(object), nil)
+	why = refusal(t, answer)
+	at := "spec." + strings.ReplaceAll(path, "[]", "[0]")
+	for _, cause := range answer.Result.Details.Causes {
+		if m := notSupported.FindStringSubmatch(cause.Message); m != nil && strings.HasPrefix(at, cause.Field) {
+			return m[1], true
+		}
+	}
+	return why, false
+}
+
+// compare compares the page's lists with the states.
+func (s states) compare(t *testing.T) {
+	t.Helper()
+	text, err := os.ReadFile(fieldsPage)
+	if err != nil {
+		t.Fatal(err)
+	}
+	marks := regexp.MustCompile(`(?s)(<!-- fields: begin[^>]*-->\n)(.*?)(<!-- fields: end -->\n)`)
+	at := marks.FindSubmatchIndex(text)
+	if at == nil {
+		t.Fatalf("%s has no marks", fieldsPage)
+	}
+	want, have := s.page(), string(text[at[4]:at[5]])
+	if golden.FlagUpdate() {
+		text = slices.Concat(text[:at[4]], []byte(want), text[at[5]:])
+		if err := os.WriteFile(filepath.FromSlash(fieldsPage), text, 0o644); err != nil {
+			t.Fatal(err)
+		}
+		return
+	}
+	if difference := diff.Diff(want, have); difference != "" {
+		t.Errorf("%s: run with -update: (-code +page)\n%s", fieldsPage, difference)
+	}
+}
+
+// page returns the counts and the lists as Markdown.
+func (s states) page() string {
+	count := func(of map[string][]string) (n int) {
+		for _, paths := range of {
+			n += len(paths)
+		}
+		return n
+	}
+	behind, refused := count(s.switched), count(s.refused)
+	var b strings.Builder
+	fmt.Fprintf(&b, "\nOf %d fields, %d work, %d need a flag of the controller, and admission refuses %d.\n\n## Works\n",
+		len(s.works)+behind+refused, len(s.works), behind, refused)
+	b.WriteString("\n```text\n" + block("", s.works) + "```\n\n## Needs a flag\n\n```text\n")
+	for _, flag := range slices.Sorted(maps.Keys(s.switched)) {
+		b.WriteString(flag + "\n" + block("  ", s.switched[flag]))
+	}
+	b.WriteString("```\n\n## Refused\n\n```text\n")
+	for _, why := range slices.Sorted(maps.Keys(s.refused)) {
+		b.WriteString(cmp.Or(why, "not implemented") + "\n" + block("  ", s.refused[why]))
+	}
+	return b.String() + "```\n\n"
+}
+
+// object is the first part of a field's path, which the page's lines begin with.
+var object = regexp.MustCompile(`^(domain\.(devices\.)?)?[^.]+\.`)
+
+// block lists fields in a line for each object, with the names in braces.
+func block(indent string, paths []string) string {
+	byObject := map[string][]string{}
+	for _, path := range slices.Sorted(slices.Values(paths)) {
+		i := len(object.FindString(path))
+		byObject[path[:i]] = append(byObject[path[:i]], path[i:])
+	}
+	var b strings.Builder
+	for _, prefix := range slices.Sorted(maps.Keys(byObject)) {
+		names := byObject[prefix]
+		if len(names) == 1 {
+			b.WriteString(indent + prefix + names[0] + "\n")
+			continue
+		}
+		line := indent + prefix + "{"
+		for i, name := range names {
+			end := map[bool]string{true: "}\n", false: ","}[i == len(names)-1]
+			if len(line)+len(name)+len(end) > 100 {
+				b.WriteString(line + "\n")
+				line = indent + "  "
+			}
+			line += name + end
+		}
+		b.WriteString(line)
+	}
+	return b.String()
+}
