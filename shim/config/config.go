@@ -15,6 +15,7 @@ import (
 
 	"github.com/pelletier/go-toml/v2"
 
+	"github.com/nodevirt/nodevirt/shim/virtiofs"
 	"github.com/nodevirt/nodevirt/shim/vmspec"
 )
 
@@ -331,6 +332,9 @@ func (c Config) check() error {
 	}
 	if c.VM.UIDBase < 1000 || c.VM.UIDCount == 0 || uint64(c.VM.UIDBase)+uint64(c.VM.UIDCount) > 1<<32-2 {
 		errs = append(errs, errors.New("vm.uid_base, vm.uid_count: not a range of unprivileged user ids"))
+	} else if c.VM.UIDBase <= virtiofs.LastID && c.VM.UIDBase+c.VM.UIDCount > virtiofs.FirstID {
+		errs = append(errs, fmt.Errorf("vm.uid_base, vm.uid_count: %d to %d overlaps the ids of file systems, %d to %d; set a lower vm.uid_base",
+			c.VM.UIDBase, c.VM.UIDBase+c.VM.UIDCount-1, virtiofs.FirstID, virtiofs.LastID))
 	}
 	return errors.Join(errs...)
 }

@@ -150,6 +150,8 @@ func TestErrors(t *testing.T) {
 		"ids of accounts":        "[vm]\nuid_base = 0",
 		"no ids":                 "[vm]\nuid_count = 0",
 		"ids past the end":       "[vm]\nuid_base = 4294967000\nuid_count = 65536",
+		"ids into file systems":  "[vm]\nuid_base = 1912602600\nuid_count = 25",
+		"ids in file systems":    "[vm]\nuid_base = 2147483647\nuid_count = 1",
 		"negative ids":           "[vm]\nuid_base = -1",
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -120,18 +120,20 @@ func (s *Servers) listen(ctx context.Context, o Owner, n int) (*os.File, error) 
 	return socket.File()
 }
 
-// The ids of user namespaces are above those of systemd, subuid, Kubernetes and, by default, VMs, and
+// FirstID and LastID bound the ids of user namespaces. They are above those of systemd, subuid, Kubernetes and, by default, VMs, and
 // below 1 << 31, from where programs such as ps show negative ones. VMs whose users are less than
 // ranges apart share no id.
 const (
-	firstID   = 0x72000000
+	FirstID = 0x72000000
+	LastID  = 1<<31 - 1
+
 	rangeSize = 1 << 16
-	ranges    = (1<<31 - firstID) / rangeSize
+	ranges    = (LastID + 1 - FirstID) / rangeSize
 )
 
 // privateIDs are the ids of the VM whose QEMU has a user.
 func privateIDs(client uint32) syscall.SysProcIDMap {
-	return syscall.SysProcIDMap{HostID: firstID + int(client%ranges)*rangeSize, Size: rangeSize}
+	return syscall.SysProcIDMap{HostID: FirstID + int(client%ranges)*rangeSize, Size: rangeSize}
 }
 
 // oneID makes root of the namespace one user of the node.
