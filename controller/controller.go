@@ -20,6 +20,7 @@ import (
 	"github.com/nodevirt/nodevirt/controller/api"
 	"github.com/nodevirt/nodevirt/controller/kind"
 	"github.com/nodevirt/nodevirt/controller/kinds"
+	"github.com/nodevirt/nodevirt/controller/manifest"
 )
 
 // Options are what an administrator says of the controller.
@@ -29,8 +30,8 @@ type Options struct {
 	// StubImage is the image of VMs whose volumes have none; the controller's own
 	// where it is empty.
 	StubImage string
-	// HostDisks lets VMs have disks in folders of their nodes.
-	HostDisks bool
+	// Gates are what instances may have in this cluster.
+	Gates manifest.Gates
 	// NetworkDisks has nodes' QEMU open PVCs on iSCSI and RBD over the network.
 	NetworkDisks bool
 	// Pod is the name of the controller's own pod, if it runs in one.
@@ -135,7 +136,7 @@ func setUp(ctx context.Context, m manager.Manager, o Options) error {
 	if err != nil {
 		return err
 	}
-	in := kind.Cluster{Manager: m, Uncached: uncached, RuntimeClass: o.RuntimeClass, StubImage: stub, HostDisks: o.HostDisks, NetworkDisks: o.NetworkDisks, Now: time.Now}
+	in := kind.Cluster{Manager: m, Uncached: uncached, RuntimeClass: o.RuntimeClass, StubImage: stub, Gates: o.Gates, NetworkDisks: o.NetworkDisks, Now: time.Now}
 	for _, k := range kinds.All() {
 		if k.SetUp == nil {
 			continue

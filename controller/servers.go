@@ -66,7 +66,7 @@ func addServers(m manager.Manager, cluster *rest.Config, o Options, log *slog.Lo
 	}
 	webhooks := admission.Webhooks{
 		Kinds: kinds.Rules(), Presets: presets(m.GetAPIReader()), Live: m.GetAPIReader(), Evictions: vmi.Evictions{Live: live}.Refuse,
-		HostDisks: o.HostDisks,
+		Gates: o.Gates,
 	}
 	server.Add(subresources.Group, users.Handler(), subresources.Versions...)
 	server.Describe(users.Paths())

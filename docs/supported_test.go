@@ -204,8 +204,11 @@ func (l list) taken(t *testing.T, path string) string {
 	if said == "" {
 		t.Errorf("%s takes anything", path)
 	}
-	return interval.ReplaceAllString(phrase.Replace(said), "$1…$2")
+	return bounded.ReplaceAllString(interval.ReplaceAllString(phrase.Replace(said), "$1…$2"), "$1{1,$2}")
 }
+
+// bounded is what a text of some characters takes.
+var bounded = regexp.MustCompile(`^(\[[^]]*\])\+, at most ([0-9]+) characters$`)
 
 // interval is what integers take.
 var interval = regexp.MustCompile(`from (-?[0-9]+) to ([0-9]+)`)
@@ -224,6 +227,7 @@ func decoded(t *testing.T, text string) any {
 var phrase = strings.NewReplacer("must be ", "", "must have ", "", "must match ", "",
 	"DNS labels with dots between them, at most 253 characters", "a DNS name",
 	"a DNS label: a-z, 0-9 and - inside, at most 63 characters", "a DNS label",
+	"an absolute path to a file without relative components", "a file's absolute path",
 	" and have ", ", ", "may not be more than ", "at most ", "supported values: ", "",
 	"true or false", "boolean", "a quantity such as 500m, 2, 512Mi or 1.5Gi", "quantity", "an object", "object",
 	"false: not supported; use true or leave it out", "true",

@@ -58,8 +58,10 @@ func run(ctx context.Context, args []string) error {
 	flags.StringVar(&o.StubImage, "stub-image", "",
 		"`image` of VMs whose volumes have none, such as VMs that boot from the network; any image that nodes can pull "+
 			"(default: the controller's own)")
-	flags.BoolVar(&o.HostDisks, "host-disks", false,
+	flags.BoolVar(&o.Gates.HostDisks, "host-disks", false,
 		"let VMs have hostDisk volumes, as KubeVirt's feature gate HostDisk does; Pod Security must let their pods have hostPath volumes")
+	flags.BoolVar(&o.Gates.DownwardMetrics, "downward-metrics", false,
+		"let VMs have downwardMetrics volumes, as KubeVirt's feature gate DownwardMetrics does, with the node's name, CPU time and memory")
 	flags.BoolVar(&o.NetworkDisks, "network-disks", false,
 		"have QEMU open PVCs on iSCSI and RBD over the network, in place of the node's kernel; nodes need disks.network in the shim's config")
 	flags.StringVar(&o.MetricsAddress, "metrics-address", ":8080", "`address` to serve Prometheus' metrics on; 0 for none")

@@ -65,8 +65,8 @@ type Webhooks struct {
 	Live client.Reader
 	// Evictions decides on the pods of instances.
 	Evictions Evictions
-	// HostDisks lets instances have disks in folders of their nodes.
-	HostDisks bool
+	// Gates are what instances may have in this cluster.
+	Gates manifest.Gates
 }
 
 // fillIn answers with the defaults of unset fields. It refuses what validate
@@ -155,12 +155,12 @@ func (w Webhooks) read(request admission.Request) (*Review, *admission.Response)
 // check returns what is wrong with the object by itself, and in this cluster.
 func (w Webhooks) check(r *Review) field.ErrorList {
 	problems := append(r.checkTop(), r.rules.Check(r)...)
-	if !w.HostDisks && r.VMI != nil {
+	if r.VMI != nil {
 		at := field.NewPath("spec")
 		if !r.rules.Instance {
 			at = r.template().Child("spec")
 		}
-		problems = append(problems, manifest.HostDisks(at, r.VMI)...)
+		problems = append(problems, w.Gates.Check(at, r.VMI)...)
 	}
 	return problems[:min(len(problems), fields.MaxFound)]
 }

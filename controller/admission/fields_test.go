@@ -18,6 +18,7 @@ import (
 	kubevirt "kubevirt.io/api/core/v1"
 
 	"github.com/nodevirt/nodevirt/controller/admission"
+	manifests "github.com/nodevirt/nodevirt/controller/manifest"
 	"github.com/nodevirt/nodevirt/shim/fields/fieldstest"
 )
 
@@ -28,7 +29,8 @@ const fieldsPage = "../../docs/fields.md"
 // testdata/switched has a flag's name.
 func switches() map[string]admission.Webhooks {
 	return map[string]admission.Webhooks{
-		"-host-disks": {HostDisks: true},
+		"-host-disks":       {Gates: manifests.Gates{HostDisks: true}},
+		"-downward-metrics": {Gates: manifests.Gates{DownwardMetrics: true}},
 	}
 }
 

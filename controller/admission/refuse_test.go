@@ -10,6 +10,7 @@ import (
 	admissionv1 "k8s.io/api/admission/v1"
 
 	"github.com/nodevirt/nodevirt/controller/admission"
+	manifests "github.com/nodevirt/nodevirt/controller/manifest"
 )
 
 // mark begins each line of a manifest in testdata/refused that holds the expected
@@ -88,7 +89,7 @@ func refusal(t *testing.T, answer *admissionv1.AdmissionResponse) string {
 
 // TestHostDisks: a cluster that allows host disks takes what others refuse.
 func TestHostDisks(t *testing.T) {
-	r := newRigIn(t, admission.Webhooks{HostDisks: true})
+	r := newRigIn(t, admission.Webhooks{Gates: manifests.Gates{HostDisks: true}})
 	for _, name := range []string{"host-disk", "vm-host-disk", "pool-host-disk"} {
 		text, err := os.ReadFile("testdata/refused/" + name + ".yaml")
 		if err != nil {

@@ -40,8 +40,8 @@ func newRig(t *testing.T, presets ...unstructured.Unstructured) rig {
 func newRigIn(t *testing.T, cluster admission.Webhooks, presets ...unstructured.Unstructured) rig {
 	t.Helper()
 	web := httptest.NewServer(admission.Webhooks{
-		HostDisks: cluster.HostDisks,
-		Live:      cmp.Or(cluster.Live, client.Reader(fake.NewFakeClient())),
+		Gates: cluster.Gates,
+		Live:  cmp.Or(cluster.Live, client.Reader(fake.NewFakeClient())),
 
 		Kinds:   kinds.Rules(),
 		Presets: func(context.Context, string) ([]unstructured.Unstructured, error) { return presets, nil },

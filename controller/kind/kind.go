@@ -15,6 +15,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/manager"
 
 	"github.com/nodevirt/nodevirt/controller/admission"
+	"github.com/nodevirt/nodevirt/controller/manifest"
 	"github.com/nodevirt/nodevirt/shim/fields"
 )
 
@@ -76,8 +77,8 @@ type Cluster struct {
 	RuntimeClass string
 	// StubImage is the image of VMs whose volumes have none; empty refuses such VMs.
 	StubImage string
-	// HostDisks lets instances have disks in folders of their nodes.
-	HostDisks bool
+	// Gates are what instances may have in this cluster.
+	Gates manifest.Gates
 	// NetworkDisks has nodes' QEMU open PVCs on iSCSI and RBD over the network.
 	NetworkDisks bool
 	Now          func() time.Time

@@ -33,14 +33,14 @@ type Options struct {
 	// StubImage is the image of the VM's container where no volume has one. Empty
 	// means that each VM needs a containerDisk or a kernel's image.
 	StubImage string
-	// HostDisks lets instances have disks in folders of their nodes.
-	HostDisks bool
+	// Gates are what instances may have in this cluster.
+	Gates manifest.Gates
 }
 
 // New returns the pod of an instance that uses these PVCs, some of which are network
 // disks. An error names the fields of the instance that no pod can be made of.
 func New(vmi *kubevirt.VirtualMachineInstance, objects PVCObjects, network NetworkDisks, o Options) (*corev1.Pod, error) {
-	if problems := manifest.HostDisks(field.NewPath("spec"), &vmi.Spec); len(problems) > 0 && !o.HostDisks {
+	if problems := o.Gates.Check(field.NewPath("spec"), &vmi.Spec); len(problems) > 0 {
 		return nil, sentences(problems)
 	}
 	pvcs, err := objects.volumes(&vmi.Spec, network)

@@ -11,6 +11,7 @@ import (
 	kubevirt "kubevirt.io/api/core/v1"
 	"sigs.k8s.io/yaml"
 
+	"github.com/nodevirt/nodevirt/controller/manifest"
 	"github.com/nodevirt/nodevirt/controller/pod"
 	"github.com/nodevirt/nodevirt/shim/vmspec"
 )
@@ -26,7 +27,7 @@ func TestNew(t *testing.T) {
 		name := strings.TrimSuffix(filepath.Base(file), ".vmi.yaml")
 		t.Run(name, func(t *testing.T) {
 			p, err := pod.New(read(t, name), pvcObjects(t), networkDisks(t, name), pod.Options{
-				RuntimeClass: "vm", StubImage: "registry.example.com/stub:1", HostDisks: true,
+				RuntimeClass: "vm", StubImage: "registry.example.com/stub:1", Gates: manifest.Gates{HostDisks: true, DownwardMetrics: true},
 			})
 			if err != nil {
 				t.Fatal(err)

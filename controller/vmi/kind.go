@@ -64,6 +64,6 @@ func New(in kind.Cluster) (*Reconciler, error) {
 		Client: m.GetClient(), Live: m.GetAPIReader(), Events: m.GetEventRecorder("virtualmachine-controller"),
 		DataVolumes:  dataVolumes,
 		NetworkDisks: in.NetworkDisks,
-		Pods:         pod.Options{RuntimeClass: in.RuntimeClass, StubImage: in.StubImage, HostDisks: in.HostDisks}, Now: in.Now,
+		Pods:         pod.Options{RuntimeClass: in.RuntimeClass, StubImage: in.StubImage, Gates: in.Gates}, Now: in.Now,
 	}, nil
 }

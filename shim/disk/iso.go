@@ -8,8 +8,8 @@ import (
 	"github.com/nodevirt/nodevirt/shim/domain"
 )
 
-// isoDisk is a read-only disk with files: an ISO 9660 image in the container's folder.
-// It holds the files as they are when the container is created.
+// isoDisk is a read-only disk, such as an ISO 9660 image, in the container's folder. One
+// with files holds them as they are when the container is created.
 type isoDisk struct {
 	passive
 	files folders

@@ -97,6 +97,7 @@ func newKinds(o Options, files folders, registry registry, imports *Imports, pvc
 		vmspec.SourceDownwardAPI:    written,
 		vmspec.SourceServiceAccount: written,
 		vmspec.SourceSysprep:        written,
+		vmspec.SourceMetrics:        {nothing{}, always(metricsDisk(files))},
 	}
 }
 

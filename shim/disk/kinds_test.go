@@ -16,6 +16,7 @@ import (
 	"github.com/nodevirt/nodevirt/imageunpack/persist"
 	"github.com/nodevirt/nodevirt/shim/domain"
 	"github.com/nodevirt/nodevirt/shim/record"
+	"github.com/nodevirt/nodevirt/shim/vhostmd"
 	"github.com/nodevirt/nodevirt/shim/vmspec"
 	"github.com/nodevirt/nodevirt/test/isofs"
 )
@@ -128,6 +129,15 @@ func TestLife(t *testing.T) {
 			return kindCase{disk: d, groups: []string{"d-top"}, check: func(t *testing.T, _ *node, made domain.Disk) {
 				if l := made.Layers[0]; !l.ReadOnly || l.Format != "raw" || isofs.Read(t, l.Path).Label != "cfgdata" {
 					t.Errorf("%+v", made)
+				}
+			}}
+		},
+		"metrics": func(*testing.T, *node) kindCase {
+			d := vmspec.Disk{Name: "d", Source: vmspec.SourceMetrics, ReadOnly: true}
+			return kindCase{disk: d, groups: []string{"d-top"}, check: func(t *testing.T, _ *node, made domain.Disk) {
+				info, err := os.Stat(made.Layers[0].Path)
+				if err != nil || info.Size() != vhostmd.Size || !made.Layers[0].ReadOnly || made.Layers[0].Format != "raw" {
+					t.Errorf("%+v, %v, %v", made, info, err)
 				}
 			}}
 		},

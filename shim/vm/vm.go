@@ -23,6 +23,8 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"os"
+	"strings"
 	"time"
 
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
@@ -40,6 +42,7 @@ import (
 	"github.com/nodevirt/nodevirt/shim/record"
 	"github.com/nodevirt/nodevirt/shim/tpm"
 	"github.com/nodevirt/nodevirt/shim/uefi"
+	"github.com/nodevirt/nodevirt/shim/vhostmd"
 	"github.com/nodevirt/nodevirt/shim/virtiofs"
 	"github.com/nodevirt/nodevirt/shim/vm/background"
 	"github.com/nodevirt/nodevirt/shim/vm/event"
@@ -109,6 +112,7 @@ type VMs struct {
 	Node      *report.Node
 	Events    *event.Broker
 
+	downward  *report.Downward
 	podStatus *podstatus.Writer
 	tasks     *background.Tasks
 	expander  *expand.Expander
@@ -169,17 +173,21 @@ func join(o Options, paths layout.Layout) *VMs {
 		Progress: life, Layout: paths, ImageFS: o.ImageFS, Logger: o.Logger,
 	}
 	stats := report.NewStats(reporting)
+	node := report.NewNode(reporting, stats, report.Sources{
+		Domains: o.Driver.Observer.Stats, Cards: o.Network.Counters, Expanded: o.Expander.Usage,
+		Expanding: life.Expanding, Images: o.Images,
+	})
+	name, _ := os.Hostname() // the kubelet's default name of the node
+	host := vhostmd.Node{Name: strings.ToLower(name), Proc: "/proc", Sys: "/sys"}
 	return &VMs{
 		Sandboxes: sandboxes, Lifecycle: life, Events: events,
 		Guests: guest.New(guest.Options{
 			Table: vms, Agents: agents, Layout: paths, Power: o.Driver.Lifecycle, Screens: o.Driver.Observer, Moves: moves, Terminals: o.Terminals,
 			Namespaces: sandboxes, Logger: o.Logger,
 		}),
-		Reports: report.New(reporting, stats),
-		Node: report.NewNode(reporting, stats, report.Sources{
-			Domains: o.Driver.Observer.Stats, Cards: o.Network.Counters, Expanded: o.Expander.Usage,
-			Expanding: life.Expanding, Images: o.Images,
-		}),
+		Reports:   report.New(reporting, stats),
+		Node:      node,
+		downward:  report.NewDownward(reporting, node, host, o.Disks.Attachments.MetricsFiles),
 		podStatus: o.PodStatus, tasks: tasks, expander: o.Expander, consoles: o.Consoles,
 	}
 }
@@ -193,6 +201,7 @@ type libvirtd struct {
 // Run watches the VMs until ctx ends. While libvirtd is away it waits.
 func (v *VMs) Run(ctx context.Context) error {
 	v.tasks.Run(func(context.Context) { v.podStatus.Run(ctx) })
+	v.tasks.Run(func(context.Context) { v.downward.Run(ctx) })
 	return v.Lifecycle.Run(ctx)
 }
 

@@ -39,6 +39,8 @@ const (
 	// SourceEphemeral is such a volume that the VM only reads. Writes of the guest are
 	// deleted with the container.
 	SourceEphemeral Source = "ephemeral"
+	// SourceMetrics is a read-only disk with metrics of the node and the VM.
+	SourceMetrics Source = "downwardMetrics"
 	// SourceContainerPath is a folder that the container mounts for another reason. It is
 	// never a disk.
 	SourceContainerPath Source = "containerPath"

@@ -27,6 +27,10 @@ spec.domain.devices.disks[6].blockSize.custom.physical: Required value: a size i
 			{"name": "a", "dedicatedIOThread": true}, {"name": "b", "disk": {"bus": "virtio"}, "dedicatedIOThread": true}]}},
 		"volumes": [{"name": "a", "emptyDisk": {"capacity": 1}}, {"name": "b", "emptyDisk": {"capacity": 1}}]}`, `spec.domain.devices.disks[0].dedicatedIOThread: goes with bus virtio
 spec.domain.devices.disks[1].dedicatedIOThread: goes with ioThreadsPolicy shared or auto`},
+	{"metrics", `{"domain": {"devices": {"disks": [{"name": "a", "disk": {"bus": "sata"}}, {"name": "b", "cdrom": {}}, {"name": "c", "disk": {}, "bootOrder": 1}]}},
+		"volumes": [{"name": "a", "downwardMetrics": {}}, {"name": "b", "downwardMetrics": {}}, {"name": "c", "downwardMetrics": {}}]}`,
+		`spec.domain.devices.disks[0]: downwardMetrics needs a disk on bus virtio
+spec.domain.devices.disks[1]: downwardMetrics needs a disk on bus virtio`},
 	{"file systems", `{"domain": {"devices": {"disks": [{"name": "b"}], "filesystems": [{"name": "a"}, {"virtiofs": {}}, {"name": "b", "virtiofs": {}}, {"name": "b", "virtiofs": {}},
 			{"name": "none", "virtiofs": {}}, {"name": "empty", "virtiofs": {}}, {"name": "a-name-that-is-longer-than-virtio-fs-takes", "virtiofs": {}}]}},
 		"volumes": [{"name": "a", "configMap": {"name": "a"}}, {"name": "b", "persistentVolumeClaim": {"claimName": "b"}}, {"name": "empty", "emptyDisk": {"capacity": 1}}]}`,

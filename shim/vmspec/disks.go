@@ -89,6 +89,9 @@ func readDisk(at *field.Path, d kubevirt.Disk, disk Disk) (Disk, field.ErrorList
 	if disk.PCI != "" && disk.Bus != BusVirtio {
 		problems = append(problems, refused(at.Child("disk", "pciAddress"), "goes with bus virtio"))
 	}
+	if disk.Source == SourceMetrics {
+		problems = append(problems, disk.readMetrics(at, bus)...)
+	}
 	// QEMU has no read-only disk on SATA. cloud-init finds its seed by the label, also in a CD-ROM drive.
 	if disk.Bus == BusSATA && !disk.CDROM && disk.Source.Kind().Fixed {
 		disk.CDROM, disk.ReadOnly = true, true
@@ -124,6 +127,16 @@ func (disk *Disk) readShareable(at *field.Path, d kubevirt.Disk) field.ErrorList
 	case disk.Cache == string(kubevirt.CacheWriteBack):
 		return field.ErrorList{invalid(at.Child("cache"), disk.Cache, "a shareable disk needs none, the default, or writethrough")}
 	}
+	return nil
+}
+
+// readMetrics wants a disk with metrics on virtio, as KubeVirt does: a CD-ROM drive has
+// other blocks than programs read.
+func (disk *Disk) readMetrics(at *field.Path, bus kubevirt.DiskBus) field.ErrorList {
+	if disk.LUN || disk.CDROM || bus != "" && Bus(bus) != BusVirtio {
+		return field.ErrorList{refused(at, "downwardMetrics needs a disk on bus virtio")}
+	}
+	disk.Bus, disk.ReadOnly = BusVirtio, true
 	return nil
 }
 

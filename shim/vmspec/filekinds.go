@@ -86,6 +86,14 @@ func fileKinds() []VolumeKind {
 			rows:  []fields.Row{fields.At("configMap.name", fields.Subdomain), fields.At("secret.name", fields.Subdomain)},
 		},
 		{
+			Source: SourceMetrics, Field: "downwardMetrics", Fixed: true,
+			given: func(g kubevirt.Volume) bool { return g.DownwardMetrics != nil },
+			read: func(*volumes, *field.Path, kubevirt.Volume) (Disk, field.ErrorList) {
+				return Disk{Source: SourceMetrics, ReadOnly: true}, nil
+			},
+			rows: []fields.Row{fields.At("", fields.Object)},
+		},
+		{
 			Source: SourceContainerPath, Field: "containerPath", Fixed: true, Shows: true, FilesOnly: true,
 			given: func(g kubevirt.Volume) bool { return g.ContainerPath != nil },
 			read:  (*volumes).containerPath,

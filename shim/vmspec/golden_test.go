@@ -428,6 +428,7 @@ const allVMI = `{
 			{"path": "memory", "resourceFieldRef": {"containerName": "compute", "resource": "limits.memory", "divisor": "1Mi"}}]}},
 		{"name": "account", "serviceAccount": {"serviceAccountName": "a"}},
 		{"name": "answers", "sysprep": {"secret": {"name": "a"}}},
+		{"name": "metrics", "downwardMetrics": {}},
 		{"name": "cloud", "containerPath": {"path": "/var/run/secrets/cloud/token", "readOnly": true}}
 	],
 	"networks": [

@@ -131,12 +131,11 @@ func networkRows() []fields.Row {
 // hints help users whose VMI has more fields: they name what to use instead.
 func hints() map[string]string {
 	const (
-		metrics = "a guest gets no metrics of its node; Prometheus gets those of VMs from the shim"
 		binding = "use bridge or masquerade"
 		ofPod   = "use the pod's imagePullSecrets"
 	)
 	return map[string]string{
-		"domain.devices.downwardMetrics":                       metrics,
+		"domain.devices.downwardMetrics":                       "use a volume downwardMetrics",
 		"domain.devices.disks[].floppy":                        "use disk or cdrom",
 		"domain.devices.interfaces[].binding":                  binding,
 		"domain.devices.interfaces[].macvtap":                  binding,
@@ -147,7 +146,6 @@ func hints() map[string]string {
 		"domain.firmware.kernelBoot.container.imagePullSecret": ofPod,
 		"networks[].multus.default":                            "use pod, and let Multus make that network the pod's",
 		"volumes[].containerDisk.imagePullSecret":              ofPod,
-		"volumes[].downwardMetrics":                            metrics,
 		"volumes[].registryDisk":                               "use containerDisk",
 	}
 }

@@ -205,7 +205,8 @@ func volumeRows(rows func(VolumeKind) []fields.Row) []fields.Row {
 	var all []fields.Row
 	for _, k := range fieldKinds() {
 		for _, r := range rows(k) {
-			all = append(all, fields.Row{Path: "volumes[]." + k.Field + "." + r.Path, Takes: r.Takes})
+			path := strings.TrimSuffix("volumes[]."+k.Field+"."+r.Path, ".")
+			all = append(all, fields.Row{Path: path, Takes: r.Takes})
 		}
 	}
 	return all

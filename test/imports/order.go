@@ -53,7 +53,7 @@ func layers() [][]string {
 			"shim/domain/landlock",
 			"shim/fields/...", "shim/iso", "shim/migrate/compat", "shim/migrate/handover", "shim/migrate/link", "shim/migrate/order", "shim/migrate/rpc",
 			"shim/podstatus/condition", "shim/stream", "shim/vm/background", "shim/vm/vmerrors",
-			"shim/supervise", "shim/uefi",
+			"shim/supervise", "shim/uefi", "shim/vhostmd",
 		},
 	}
 }

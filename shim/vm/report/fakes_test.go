@@ -26,6 +26,7 @@ import (
 // node is reports with fakes of all that they read.
 type node struct {
 	*report.Reports
+	options    report.Options
 	script     *vmtest.Script
 	table      *table.Table
 	groups     *vmtest.Groups
@@ -54,6 +55,7 @@ func newNode(t *testing.T) *node {
 		Domains:  lifecycle.Describer{Disks: disks, Layout: l, Accelerator: domain.TCG, Emulator: "/usr/bin/qemu-system-x86_64"},
 		Progress: unfinished{}, Layout: l, ImageFS: t.TempDir(), Logger: slog.New(slog.NewTextHandler(t.Output(), nil)),
 	}
+	n.options = o
 	stats := report.NewStats(o)
 	n.Reports = report.New(o, stats)
 	n.node = report.NewNode(o, stats, report.Sources{

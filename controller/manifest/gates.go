@@ -1,0 +1,35 @@
+package manifest
+
+import (
+	"k8s.io/apimachinery/pkg/util/validation/field"
+	kubevirt "kubevirt.io/api/core/v1"
+
+	"github.com/nodevirt/nodevirt/shim/fields"
+)
+
+// Gates are what a cluster's administrator lets instances have. All are off by default,
+// as KubeVirt's feature gates of these names are.
+type Gates struct {
+	// HostDisks lets instances have disks in folders of their nodes.
+	HostDisks bool
+	// DownwardMetrics lets instances read metrics of their nodes.
+	DownwardMetrics bool
+}
+
+// Check returns the problems of an instance that has what is switched off, in KubeVirt's
+// words; at is the spec's own path.
+func (g Gates) Check(at *field.Path, spec *kubevirt.VirtualMachineInstanceSpec) field.ErrorList {
+	var problems field.ErrorList
+	for i, v := range spec.Volumes {
+		at := at.Child("volumes").Index(i)
+		if v.HostDisk != nil && !g.HostDisks {
+			problems = append(problems, fields.Refused(at.Child("hostDisk"),
+				"HostDisk feature gate is not enabled; use a PVC, or set -host-disks of nodevirt-controller"))
+		}
+		if v.DownwardMetrics != nil && !g.DownwardMetrics {
+			problems = append(problems, fields.Refused(at.Child("downwardMetrics"),
+				"DownwardMetrics feature gate is not enabled; set -downward-metrics of nodevirt-controller"))
+		}
+	}
+	return problems
+}
