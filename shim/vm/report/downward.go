@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"slices"
 	"time"
 
 	"github.com/nodevirt/nodevirt/shim/domain"
@@ -66,7 +67,7 @@ func (d *Downward) write(ctx context.Context, now time.Time) {
 	domains := d.node.domains(ctx)
 	for v, of := range files {
 		r := v.Record()
-		metrics := append(host[:len(host):len(host)], ofGuest(domains[r.Domain.UUID])...)
+		metrics := slices.Concat(host, ofGuest(domains[r.Domain.UUID]))
 		var errs []error
 		for _, path := range of {
 			errs = append(errs, vhostmd.Write(path, metrics))
