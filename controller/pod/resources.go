@@ -30,7 +30,39 @@ func resources(d *kubevirt.DomainSpec) corev1.ResourceRequirements {
 	if !given(r, corev1.ResourceCPU) {
 		r.Requests[corev1.ResourceCPU] = *resource.NewMilliQuantity(milliPerVCPU*vcpus(d), resource.DecimalSI)
 	}
+	if d.Memory != nil && d.Memory.Hugepages != nil {
+		requestHugePages(r, d.Memory)
+	}
 	return r
+}
+
+// leastMemory is what a container with huge pages requests of ordinary memory, at least: a limit
+// of 0 is none.
+const leastMemory = 1 << 20
+
+// requestHugePages turns what was requested for the guest's memory into huge pages. As with
+// KubeVirt, what is requested beyond that memory stays.
+func requestHugePages(r corev1.ResourceRequirements, m *kubevirt.Memory) {
+	request, limit := r.Requests[corev1.ResourceMemory], r.Limits[corev1.ResourceMemory]
+	pages := request
+	if request.IsZero() {
+		pages = limit
+	}
+	if m.Guest != nil && (pages.IsZero() || pages.Cmp(*m.Guest) > 0) {
+		pages = *m.Guest
+	}
+	if r.Limits == nil {
+		r.Limits = corev1.ResourceList{}
+	}
+	name := corev1.ResourceName(corev1.ResourceHugePagesPrefix + m.Hugepages.PageSize)
+	r.Requests[name], r.Limits[name] = pages, pages
+	rest := func(q resource.Quantity) resource.Quantity {
+		return *resource.NewQuantity(max(q.Value()-pages.Value(), leastMemory), resource.BinarySI)
+	}
+	r.Requests[corev1.ResourceMemory] = rest(request)
+	if !limit.IsZero() {
+		r.Limits[corev1.ResourceMemory] = rest(limit)
+	}
 }
 
 func given(r corev1.ResourceRequirements, name corev1.ResourceName) bool {

@@ -37,13 +37,13 @@ func devices(desc Description) (*libvirtxml.DomainDeviceList, error) {
 		Inputs:      inputs(desc.Spec.Inputs),
 		Graphics:    graphics(desc),
 		Videos:      videos(desc),
-		MemBalloon:  balloon(desc.Spec.Balloon),
-		RNGs:        rng(desc.Spec.RNG),
+		MemBalloon:  balloon(desc.Spec),
+		RNGs:        rng(desc.Spec),
 		Watchdogs:   watchdogs(desc.Spec.Watchdog),
 		TPMs:        tpms(desc),
 		Filesystems: filesystems,
-		// A guest reports a panic, and its domain ends as crashed.
-		Panics: []libvirtxml.DomainPanic{{Model: "isa"}},
+		Sounds:      sounds(desc.Spec.Sound),
+		Panics:      panics(desc),
 	}, nil
 }
 
@@ -58,12 +58,31 @@ func controllers(spec vmspec.Spec) []libvirtxml.DomainController {
 	scsi := func(d vmspec.Disk) bool { return d.Bus == vmspec.BusSCSI }
 	if slices.ContainsFunc(spec.Disks, scsi) {
 		c := libvirtxml.DomainController{Type: "scsi", Model: "virtio-scsi"}
+		if spec.Transitional {
+			c.Model = transitional
+		}
 		if spec.IOThreads > 0 { // the first one is never a disk's own
 			c.Driver = &libvirtxml.DomainControllerDriver{IOThread: 1}
 		}
 		all = append(all, c)
 	}
+	if spec.Transitional { // that of the guest agent's port and of virtio consoles
+		all = append(all, libvirtxml.DomainController{Type: "virtio-serial", Model: transitional})
+	}
 	return all
+}
+
+const (
+	virtio       = "virtio"
+	transitional = "virtio-transitional"
+)
+
+// virtioModel returns the model of the VM's virtio devices that have no other.
+func virtioModel(spec vmspec.Spec) string {
+	if spec.Transitional {
+		return transitional
+	}
+	return virtio
 }
 
 func nics(desc Description) ([]libvirtxml.DomainInterface, error) {
@@ -99,6 +118,12 @@ func nic(spec vmspec.Interface, n NIC) libvirtxml.DomainInterface {
 		Target: &libvirtxml.DomainInterfaceTarget{Dev: n.Tap, Managed: "no"},
 		Model:  &libvirtxml.DomainInterfaceModel{Type: spec.Model},
 		Alias:  &libvirtxml.DomainAlias{Name: "ua-nic_" + spec.Name},
+	}
+	if spec.ACPIIndex > 0 {
+		i.ACPI = &libvirtxml.DomainDeviceACPI{Index: spec.ACPIIndex}
+	}
+	if spec.Unplugged {
+		i.Link = &libvirtxml.DomainInterfaceLink{State: "down"}
 	}
 	if spec.BootOrder > 0 {
 		i.Boot = &libvirtxml.DomainDeviceBoot{Order: spec.BootOrder}
@@ -152,23 +177,27 @@ func serials(desc Description) []libvirtxml.DomainSerial {
 // balloon returns the balloon device, which reports the guest's memory use and
 // releases the pages that the guest frees. libvirt adds one by default, so the
 // XML must say if there is none.
-func balloon(wanted bool) *libvirtxml.DomainMemBalloon {
-	if !wanted {
+func balloon(spec vmspec.Spec) *libvirtxml.DomainMemBalloon {
+	if !spec.Balloon {
 		return &libvirtxml.DomainMemBalloon{Model: "none"}
 	}
-	return &libvirtxml.DomainMemBalloon{
-		Model:             "virtio",
+	b := &libvirtxml.DomainMemBalloon{
+		Model:             virtioModel(spec),
 		FreePageReporting: "on",
 		Stats:             &libvirtxml.DomainMemBalloonStats{Period: balloonPeriod},
 	}
+	if spec.HugePage > 0 { // a guest frees smaller ones
+		b.FreePageReporting = ""
+	}
+	return b
 }
 
-func rng(wanted bool) []libvirtxml.DomainRNG {
-	if !wanted {
+func rng(spec vmspec.Spec) []libvirtxml.DomainRNG {
+	if !spec.RNG {
 		return nil
 	}
 	return []libvirtxml.DomainRNG{{
-		Model: "virtio",
+		Model: virtioModel(spec),
 		Backend: &libvirtxml.DomainRNGBackend{
 			Random: &libvirtxml.DomainRNGBackendRandom{Device: "/dev/urandom"},
 		},

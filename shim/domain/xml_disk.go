@@ -22,6 +22,9 @@ func disks(desc Description) ([]libvirtxml.DomainDisk, error) {
 			return nil, fmt.Errorf("disk %s: %w", spec.Name, err)
 		}
 		d := disk(spec, desc.Disks[i].Layers)
+		if spec.Bus == vmspec.BusVirtio && desc.Spec.Transitional {
+			d.Model = transitional
+		}
 		if d.Address, err = pciAddress(spec.PCI); err != nil {
 			return nil, fmt.Errorf("disk %s: %w", spec.Name, err)
 		}
@@ -52,6 +55,7 @@ func disk(spec vmspec.Disk, layers []Layer) libvirtxml.DomainDisk {
 	switch {
 	case spec.CDROM:
 		d.Device = "cdrom"
+		d.Target.Tray = spec.Tray
 	case spec.LUN:
 		d.Device = "lun"
 	}

@@ -1,6 +1,10 @@
 package domain
 
-import "libvirt.org/go/libvirtxml"
+import (
+	"cmp"
+
+	"libvirt.org/go/libvirtxml"
+)
 
 // videoMemory is enough for a picture of 2560 × 1600, in KiB.
 const videoMemory = 16 << 10
@@ -20,13 +24,15 @@ func graphics(desc Description) []libvirtxml.DomainGraphic {
 	}}
 }
 
-// videos returns a graphics card for which firmware and every operating system have
-// a driver. libvirt adds a PS/2 keyboard and mouse: there is no USB.
+// videos returns the graphics card, by default one for which firmware and every operating
+// system have a driver. libvirt adds a PS/2 keyboard and mouse: there is no USB.
 func videos(desc Description) []libvirtxml.DomainVideo {
 	if !desc.Spec.Display {
 		return nil
 	}
-	return []libvirtxml.DomainVideo{{
-		Model: libvirtxml.DomainVideoModel{Type: "vga", VRam: videoMemory, Heads: 1, Primary: "yes"},
-	}}
+	model := libvirtxml.DomainVideoModel{Type: cmp.Or(desc.Spec.Video, "vga"), Heads: 1, Primary: "yes"}
+	if model.Type != "virtio" && model.Type != "ramfb" { // which have the guest's memory
+		model.VRam = videoMemory
+	}
+	return []libvirtxml.DomainVideo{{Model: model}}
 }

@@ -28,6 +28,23 @@ func watchdogs(action vmspec.WatchdogAction) []libvirtxml.DomainWatchdog {
 	return []libvirtxml.DomainWatchdog{{Model: "i6300esb", Action: string(action)}}
 }
 
+// panics returns the devices with which a guest reports a panic, so that its domain ends as
+// crashed. TCG does not have Microsoft's.
+func panics(desc Description) []libvirtxml.DomainPanic {
+	all := []libvirtxml.DomainPanic{{Model: "isa"}}
+	if desc.Spec.HypervPanic && desc.Accelerator != TCG {
+		all = append(all, libvirtxml.DomainPanic{Model: "hyperv"})
+	}
+	return all
+}
+
+func sounds(model string) []libvirtxml.DomainSound {
+	if model == "" {
+		return nil
+	}
+	return []libvirtxml.DomainSound{{Model: model}}
+}
+
 // pciAddress returns a device's address, nil for one that libvirt chooses.
 func pciAddress(given vmspec.PCIAddress) (*libvirtxml.DomainAddress, error) {
 	if given == "" {

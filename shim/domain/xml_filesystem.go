@@ -4,8 +4,6 @@ import (
 	"fmt"
 
 	"libvirt.org/go/libvirtxml"
-
-	"github.com/nodevirt/nodevirt/shim/vmspec"
 )
 
 // filesystems returns the file systems of the VM. Their virtiofsd are not libvirt's: libvirt would run
@@ -26,13 +24,3 @@ func filesystems(desc Description) ([]libvirtxml.DomainFilesystem, error) {
 	return all, nil
 }
 
-// memoryBacking lets virtiofsd reach the guest's memory, in which the guest's requests are.
-func memoryBacking(spec vmspec.Spec) *libvirtxml.DomainMemoryBacking {
-	if len(spec.Filesystems) == 0 {
-		return nil
-	}
-	return &libvirtxml.DomainMemoryBacking{
-		MemorySource: &libvirtxml.DomainMemorySource{Type: "memfd"},
-		MemoryAccess: &libvirtxml.DomainMemoryAccess{Mode: "shared"},
-	}
-}

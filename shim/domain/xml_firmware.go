@@ -2,6 +2,7 @@ package domain
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/google/uuid"
@@ -17,6 +18,9 @@ func boot(desc Description) *libvirtxml.DomainOS {
 	}
 	if k := desc.Spec.Firmware.Kernel; k != nil {
 		os.Kernel, os.Initrd, os.Cmdline = desc.Kernel, desc.Initrd, k.Args
+	}
+	if desc.Spec.Firmware.OnSerial {
+		os.BIOS = &libvirtxml.DomainBIOS{UseSerial: "yes"}
 	}
 	if len(sysinfo(desc.Spec)) > 0 {
 		os.SMBios = &libvirtxml.DomainSMBios{Mode: "sysinfo"}
@@ -60,26 +64,33 @@ func tpms(desc Description) []libvirtxml.DomainTPM {
 
 func sysinfo(s vmspec.Spec) []libvirtxml.DomainSysInfo {
 	var text libvirtxml.DomainSysInfoSMBIOS
-	if s.Firmware.Serial != "" {
-		text.System = &libvirtxml.DomainSysInfoSystem{
-			Entry: []libvirtxml.DomainSysInfoEntry{{Name: "serial", Value: s.Firmware.Serial}},
-		}
+	board := vmspec.BoardText{}
+	if s.Firmware.Board != nil {
+		board = *s.Firmware.Board
 	}
-	if s.Chassis != (vmspec.Chassis{}) {
-		text.Chassis = &libvirtxml.DomainSysInfoChassis{}
+	if all := entries("manufacturer", board.Manufacturer, "product", board.Product, "serial", s.Firmware.Serial,
+		"family", board.Family); len(all) > 0 {
+		text.System = &libvirtxml.DomainSysInfoSystem{Entry: all}
 	}
-	for _, e := range []libvirtxml.DomainSysInfoEntry{
-		{Name: "manufacturer", Value: s.Chassis.Manufacturer}, {Name: "version", Value: s.Chassis.Version},
-		{Name: "serial", Value: s.Chassis.Serial}, {Name: "asset", Value: s.Chassis.Asset}, {Name: "sku", Value: s.Chassis.SKU},
-	} {
-		if e.Value != "" {
-			text.Chassis.Entry = append(text.Chassis.Entry, e)
-		}
+	if all := entries("manufacturer", s.Chassis.Manufacturer, "version", s.Chassis.Version, "serial", s.Chassis.Serial,
+		"asset", s.Chassis.Asset, "sku", s.Chassis.SKU); len(all) > 0 {
+		text.Chassis = &libvirtxml.DomainSysInfoChassis{Entry: all}
 	}
 	if text.System == nil && text.Chassis == nil {
 		return nil
 	}
 	return []libvirtxml.DomainSysInfo{{SMBIOS: &text}}
+}
+
+// entries returns those of names and values that have a value.
+func entries(namesAndValues ...string) []libvirtxml.DomainSysInfoEntry {
+	var all []libvirtxml.DomainSysInfoEntry
+	for pair := range slices.Chunk(namesAndValues, 2) {
+		if pair[1] != "" {
+			all = append(all, libvirtxml.DomainSysInfoEntry{Name: pair[0], Value: pair[1]})
+		}
+	}
+	return all
 }
 
 // arguments returns what libvirt has no element for.

@@ -72,6 +72,8 @@ func richDomain() Description {
 	m.Spec.Display, m.DisplaySocket = true, "/run/vm/display/vnc"
 	m.Spec.Inputs = []vmspec.Input{{Name: "pen", Bus: "virtio"}, {Name: "default-0", Bus: "usb"}}
 	m.Spec.Watchdog = vmspec.WatchdogPoweroff
+	m.Spec.Video, m.Spec.Sound, m.Spec.HypervPanic = "virtio", "ich9", true
+	m.Spec.Interfaces[0].ACPIIndex, m.Spec.Interfaces[0].Unplugged = 7, true
 	m.Spec.Disks[0].PCI, m.Spec.Interfaces[0].PCI = "0000:02:00.0", "0000:01:00.0"
 	m.Spec.Firmware = vmspec.Firmware{
 		UUID: "11111111-2222-4333-8444-555555555555", Serial: "SN-1",
@@ -79,7 +81,7 @@ func richDomain() Description {
 	}
 	m.Kernel, m.Initrd = "/run/vm/kernel", "/run/vm/initrd"
 	m.Spec.Disks = append(m.Spec.Disks,
-		vmspec.Disk{Name: "seed", Bus: vmspec.BusSATA, CDROM: true, BootOrder: 2},
+		vmspec.Disk{Name: "seed", Bus: vmspec.BusSATA, CDROM: true, Tray: "open", BootOrder: 2},
 		vmspec.Disk{Name: "data", Bus: vmspec.BusSCSI, Serial: "D-1", Cache: "none", IO: "native", ErrorPolicy: "enospace"},
 		vmspec.Disk{Name: "fixed", Bus: vmspec.BusVirtio, ReadOnly: true},
 		vmspec.Disk{Name: "claim", Bus: vmspec.BusVirtio},
@@ -174,6 +176,27 @@ func licensedDomain() Description {
 	m.ACPITables = []ACPITable{{"SLIC", "/run/vm/acpi-SLIC"}, {"MSDM", "/run/v,m/acpi-MSDM"}}
 	m.Spec.Chassis = vmspec.Chassis{Manufacturer: "ACME & <Co>", Version: "1", Serial: "C-1", Asset: "A-1", SKU: "S-1"}
 	m.Spec.SMM = true
+	m.Spec.Firmware.Board, m.Spec.Firmware.OnSerial = &vmspec.BoardText{Manufacturer: "KubeVirt", Product: "None", Family: "KubeVirt"}, true
+	return m
+}
+
+// hugeDomain has huge pages, of which virtiofsd reads requests if the VM has file systems.
+func hugeDomain(page int64, filesystems bool) Description {
+	m := plainDomain()
+	if filesystems {
+		m = filesystemsDomain()
+	}
+	m.Spec.HugePage = page
+	return m
+}
+
+// transitionalDomain is for a guest with old virtio drivers.
+func transitionalDomain() Description {
+	m := plainDomain()
+	m.Spec.Transitional = true
+	m.Spec.Interfaces[0].Model = "virtio-transitional"
+	m.Spec.Disks = append(m.Spec.Disks, vmspec.Disk{Name: "data", Bus: vmspec.BusSCSI, Target: "sda"})
+	m.Disks = append(m.Disks, Disk{Layers: []Layer{{Format: "raw", Path: "/run/vm/data.raw", FDGroup: "data-0"}}})
 	return m
 }
 
@@ -226,6 +249,10 @@ func TestXML(t *testing.T) {
 		"bare":        bareDomain(),
 		"netdisk":     netdiskDomain(),
 		"filesystems": filesystemsDomain(),
+
+		"transitional": transitionalDomain(),
+		"huge-2Mi":     hugeDomain(2<<20, false),
+		"huge-1Gi":     hugeDomain(1<<30, true),
 	} {
 		t.Run(name, func(t *testing.T) {
 			got, err := XML(m)
@@ -245,7 +272,8 @@ func TestXMLIsValid(t *testing.T) {
 	for name, m := range map[string]Description{
 		"plain": plainDomain(), "tcg": tcgDomain(), "rich": richDomain(), "network": networkDomain(), "bare": bareDomain(),
 		"uefi": uefiDomain(false), "secure-boot": uefiDomain(true), "licensed": licensedDomain(),
-		"netdisk": netdiskDomain(), "filesystems": filesystemsDomain(),
+		"netdisk": netdiskDomain(), "filesystems": filesystemsDomain(), "transitional": transitionalDomain(),
+		"huge-2Mi": hugeDomain(2<<20, false), "huge-1Gi": hugeDomain(1<<30, true),
 	} {
 		// Each has its own name and UUID here.
 		m.Name, m.UUID = name, uuid.NewString()

@@ -118,7 +118,12 @@ func guestMemory(
 	domain *field.Path, d *kubevirt.DomainSpec, r request,
 ) (int64, field.ErrorList) {
 	at := domain.Child("resources")
-	problems := agreeMemory(at, d.Resources, r)
+	page := hugePage(d)
+	if page > 0 {
+		// The container's limit of memory is for QEMU alone.
+		r.limits.memory = r.limits.hugepages[hugePageName(page)]
+	}
+	problems := agreeMemory(at, d.Resources, r, page)
 	guest, path := resource.Quantity{}, at.Child("limits", "memory")
 	if q, ok := d.Resources.Limits[corev1.ResourceMemory]; ok {
 		guest = q
@@ -130,7 +135,7 @@ func guestMemory(
 		guest, path = *d.Memory.Guest, domain.Child("memory", "guest")
 	}
 	if guest.IsZero() {
-		return 0, problems
+		return page, problems // as with KubeVirt, one huge page
 	}
 	if wanted := d.Memory == nil || d.Memory.Guest == nil; wanted && guest.Value() > maxMemory && r.mounts == nil {
 		return maxMemory, problems // no node has so much: the pod's status will say so
@@ -139,7 +144,12 @@ func guestMemory(
 	switch {
 	case err != nil:
 		return 0, append(problems, invalid(path, guest.String(), "%s", err))
+	case page > 0 && memory%page != 0:
+		problems = append(problems, invalid(path, guest.String(), "is not a multiple of the page size, %s", bytesText(page)))
 	case len(problems) > 0: // reported already
+	case page > 0 && r.limits.memory > 0 && guest.Value() > r.limits.memory:
+		problems = append(problems, invalid(path, guest.String(), "larger than resources.limits.hugepages-%s of container %s, which is %s",
+			bytesText(page), r.container, bytesText(r.limits.memory)))
 	case r.limits.memory > 0 && guest.Value() > r.limits.memory:
 		problems = append(problems, invalid(path, guest.String(),
 			"larger than resources.limits.memory of container %s, which is %s",
@@ -148,19 +158,31 @@ func guestMemory(
 	return memory, problems
 }
 
-func agreeMemory(at *field.Path, res kubevirt.ResourceRequirements, r request) field.ErrorList {
+func agreeMemory(at *field.Path, res kubevirt.ResourceRequirements, r request, page int64) field.ErrorList {
 	limit, limited := res.Limits[corev1.ResourceMemory]
 	want, wanted := res.Requests[corev1.ResourceMemory]
 	if limited && wanted && want.Cmp(limit) > 0 {
 		return field.ErrorList{invalid(at.Child("requests", "memory"), want.String(),
 			"larger than limits.memory, %s", limit.String())}
 	}
-	if limited && r.limits.memory > 0 && limit.Value() != r.limits.memory {
+	if limited && page == 0 && r.limits.memory > 0 && limit.Value() != r.limits.memory {
 		return field.ErrorList{invalid(at.Child("limits", "memory"), limit.String(),
 			"contradicts resources.limits.memory of container %s, which is %s",
 			r.container, bytesText(r.limits.memory))}
 	}
 	return nil
+}
+
+// hugePage returns the size in bytes of a VMI's huge pages; 0 for none.
+func hugePage(d *kubevirt.DomainSpec) int64 {
+	if d.Memory == nil || d.Memory.Hugepages == nil {
+		return 0
+	}
+	size, err := resource.ParseQuantity(d.Memory.Hugepages.PageSize)
+	if err != nil {
+		return 0
+	}
+	return size.Value()
 }
 
 func bytesText(n int64) string {

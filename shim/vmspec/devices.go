@@ -10,12 +10,40 @@ import (
 // devices reads what a VMI has beside disks and network cards into s.
 func (s *Spec) devices(at *field.Path, d kubevirt.Devices) field.ErrorList {
 	s.RNG = d.Rng != nil
+	s.Transitional = isOr(d.UseVirtioTransitional, false)
 	s.Balloon = isOr(d.AutoattachMemBalloon, true)
-	s.Display = isOr(d.AutoattachGraphicsDevice, false) // KubeVirt's default is true
 	s.NoSerial = !isOr(d.AutoattachSerialConsole, true)
 	s.TPM = d.TPM != nil && isOr(d.TPM.Enabled, true)
-	problems := s.inputs(at.Child("inputs"), d)
+	problems := append(s.inputs(at.Child("inputs"), d), s.display(at, d)...)
+	problems = append(problems, s.sound(at.Child("sound"), d.Sound)...)
+	for _, p := range d.PanicDevices {
+		s.HypervPanic = s.HypervPanic || p.Model != nil && *p.Model == kubevirt.Hyperv
+	}
 	return append(problems, s.watchdog(at.Child("watchdog"), d.Watchdog)...)
+}
+
+// display reads the graphics card. KubeVirt attaches one by default.
+func (s *Spec) display(at *field.Path, d kubevirt.Devices) field.ErrorList {
+	s.Display = isOr(d.AutoattachGraphicsDevice, d.Video != nil)
+	switch {
+	case d.Video != nil && !s.Display:
+		return field.ErrorList{refused(at.Child("video"), "requires autoattachGraphicsDevice")}
+	case d.Video != nil:
+		s.Video = d.Video.Type
+	}
+	return nil
+}
+
+// sound reads the sound card, which is KubeVirt's default one without a model.
+func (s *Spec) sound(at *field.Path, given *kubevirt.SoundDevice) field.ErrorList {
+	switch {
+	case given == nil:
+		return nil
+	case given.Name == "":
+		return field.ErrorList{field.Required(at.Child("name"), "")}
+	}
+	s.Sound = cmp.Or(given.Model, "ich9")
+	return nil
 }
 
 // defaultInput is KubeVirt's name of the device that autoattachInputDevice adds.

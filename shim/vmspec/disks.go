@@ -77,6 +77,7 @@ func readDisk(at *field.Path, d kubevirt.Disk, disk Disk) (Disk, field.ErrorList
 		problems = append(problems, contradiction)
 	case d.CDRom != nil:
 		disk.CDROM, disk.ReadOnly, bus = true, true, d.CDRom.Bus
+		disk.Tray = string(d.CDRom.Tray)
 	case d.LUN != nil:
 		problems = append(problems, disk.readLUN(at.Child("lun"), d.LUN)...)
 	case d.Disk != nil:

@@ -38,10 +38,10 @@ spec.domain.resources: must be an object, not []`},
 	{"control characters in a key", `{"a\u001b[2J": 1}`, `spec.a�[2J: unknown field`},
 	{"long key", `{"` + strings.Repeat("k", 10_000) + `": 1}`, "spec." + strings.Repeat("k", 251) + "…: unknown field"},
 	{"unsupported", `{"nodeSelector": {"a": "b"}, "livenessProbe": {},
-		"domain": {"cpu": {"numa": {}}, "firmware": {"bootloader": {"efi": {"secureBoot": false, "persistent": true}, "bios": {"useSerial": true}}},
-			"resources": {"limits": {"nvidia.com/gpu": 1}}, "memory": {"hugepages": {"pageSize": "2Mi"}},
+		"domain": {"cpu": {"numa": {}}, "firmware": {"bootloader": {"efi": {"secureBoot": false, "persistent": true}}},
+			"resources": {"limits": {"nvidia.com/gpu": 1}}, "memory": {"hugepages": {"pageSize": "64Ki"}},
 			"devices": {"disks": [{"name": "a", "disk": {}}, {"name": "b", "lun": {"reservation": true}, "blockSize": {"custom": {"discardGranularity": 512}}}],
-				"interfaces": [{"name": "default", "slirp": {}, "state": "down"}],
+				"interfaces": [{"name": "default", "slirp": {}, "state": "absent"}],
 				"tpm": {"persistent": true}}},
 		"networks": [{"name": "default", "multus": {"networkName": "x", "default": true}}],
 		"volumes": [{"name": "a", "cloudInitConfigDrive": {"userData": "x"}}, {"name": "b", "downwardMetrics": {}},
@@ -50,11 +50,10 @@ spec.domain.resources: must be an object, not []`},
 spec.domain.devices.disks[1].blockSize.custom.discardGranularity: not supported; libvirt before 11.6 can't set it
 spec.domain.devices.disks[1].lun.reservation: true: not supported; use false or leave it out: only root can reserve SCSI devices
 spec.domain.devices.interfaces[0].slirp: not supported; use bridge or masquerade
-spec.domain.devices.interfaces[0].state: not supported
+spec.domain.devices.interfaces[0].state: Unsupported value: "absent": supported values: "up", "down"
 spec.domain.devices.tpm.persistent: true: not supported; use false or leave it out: it lasts only as long as the instance
-spec.domain.firmware.bootloader.bios.useSerial: not supported; QEMU's BIOS writes to the display alone
 spec.domain.firmware.bootloader.efi.persistent: true: not supported; use false or leave it out: it lasts only as long as the instance
-spec.domain.memory.hugepages: not supported
+spec.domain.memory.hugepages.pageSize: Unsupported value: "64Ki": supported values: "2Mi", "1Gi"
 spec.domain.resources.limits.nvidia.com/gpu: not supported
 spec.livenessProbe: not supported
 spec.networks[0].multus.default: not supported; use pod, and let Multus make that network the pod's
@@ -81,7 +80,7 @@ spec.domain.devices.disks[0].disk.bus: Unsupported value: "ide": supported value
 spec.domain.devices.disks[0].name: Invalid value: "A_b": must be a DNS label: a-z, 0-9 and - inside, at most 63 characters
 spec.domain.devices.disks[0].serial: Invalid value: "ü": must match [A-Za-z0-9_.+-]+ and have at most 36 characters
 spec.domain.devices.interfaces[0].macAddress: Invalid value: "01:00:00:00:00:01": must be a unicast MAC address such as 02:00:00:00:00:01
-spec.domain.devices.interfaces[0].model: Unsupported value: "ne2k_pci": supported values: "virtio", "e1000", "e1000e", "rtl8139"
+spec.domain.devices.interfaces[0].model: Unsupported value: "ne2k_pci": supported values: "virtio", "virtio-transitional", "e1000", "e1000e", "rtl8139"
 spec.domain.devices.interfaces[0].name: Invalid value: "a b": must match [A-Za-z0-9_-]+ and have at most 63 characters
 spec.domain.firmware.kernelBoot.container.initrdPath: Invalid value: "boot/initrd": must be an absolute path to a file without relative components
 spec.domain.firmware.kernelBoot.container.kernelPath: Invalid value: "/boot/../../etc/shadow": must be an absolute path to a file without relative components
@@ -222,6 +221,15 @@ spec.domain.resources.requests.memory: Invalid value: "2Gi": larger than limits.
 	{"secure boot without SMM", least(`"firmware": {"bootloader": {"efi": {}}}`, ``), `spec.domain: has EFI SecureBoot enabled. SecureBoot requires SMM, which is currently disabled; enable features.smm, or set secureBoot to false`},
 	{"SMM disabled", least(`"features": {"smm": {"enabled": false}}, "firmware": {"bootloader": {"efi": {"secureBoot": true}}}`, ``), `spec.domain: has EFI SecureBoot enabled. SecureBoot requires SMM, which is currently disabled; enable features.smm, or set secureBoot to false`},
 	{"SMM of another machine", least(`"machine": {"type": "pc-i440fx-7.2"}, "features": {"smm": {}}, "firmware": {"bootloader": {"efi": {}}}`, ``), `spec.domain.machine.type: Invalid value: "pc-i440fx-7.2": features.smm requires a machine of type q35`},
+	{"serial BIOS, video and sound", least(`"firmware": {"bootloader": {"bios": {"useSerial": true}}}`, `"autoattachSerialConsole": false, "autoattachGraphicsDevice": false,
+		"video": {}, "sound": {}, "interfaces": [{"name": "a", "acpiIndex": 1}, {"name": "b", "acpiIndex": 1}]`), `spec.domain.firmware.bootloader.bios.useSerial: requires autoattachSerialConsole
+spec.domain.devices.interfaces[0].name: Invalid value: "a": no network has this name
+spec.domain.devices.interfaces[1].name: Invalid value: "b": no network has this name
+spec.domain.devices.interfaces[1].acpiIndex: Duplicate value: 1
+spec.domain.devices.video: requires autoattachGraphicsDevice
+spec.domain.devices.sound.name: Required value`},
+	{"a part of a huge page", least(`"memory": {"guest": "1.5Gi", "hugepages": {"pageSize": "1Gi"}}`, ``),
+		`spec.domain.memory.guest: Invalid value: "1536Mi": is not a multiple of the page size, 1Gi`},
 	{"two boot loaders, no ACPI", least(`"features": {"acpi": {"enabled": false}}, "firmware": {"bootloader": {"bios": {}, "efi": {"secureBoot": false}}}`, ``), `spec.domain.firmware.bootloader: has both EFI and BIOS configured, but they are mutually exclusive
 spec.domain.features.acpi: efi requires ACPI; enable it`},
 	{"no ACPI table", least(`"firmware": {"acpi": {}}`, ``), `spec.domain.firmware.acpi: ACPI was set but no SLIC nor MSDM volume reference was set`},

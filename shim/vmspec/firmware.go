@@ -15,7 +15,7 @@ func firmwareRows() []fields.Row {
 		fields.At("domain.firmware.serial", smbiosText),
 		fields.At("domain.firmware.acpi.slicNameRef", fields.Label),
 		fields.At("domain.firmware.acpi.msdmNameRef", fields.Label),
-		fields.At("domain.firmware.bootloader.bios", fields.Object),
+		fields.At("domain.firmware.bootloader.bios.useSerial", fields.Boolean),
 		fields.At("domain.firmware.bootloader.efi.secureBoot", fields.Boolean),
 		fields.At("domain.firmware.bootloader.efi.persistent", ofInstance),
 		fields.At("domain.firmware.kernelBoot.kernelArgs", kernelArgs),
@@ -48,6 +48,12 @@ func readFirmware(
 	}
 	result := Firmware{UUID: strings.ToLower(string(f.UUID)), Serial: f.Serial}
 	var problems field.ErrorList
+	if b := f.Bootloader; b != nil && b.BIOS != nil && isOr(b.BIOS.UseSerial, false) {
+		result.OnSerial = true
+		if !isOr(vmi.Domain.Devices.AutoattachSerialConsole, true) {
+			problems = append(problems, refused(at.Child("bootloader", "bios", "useSerial"), "requires autoattachSerialConsole"))
+		}
+	}
 	if b := f.Bootloader; b != nil && b.EFI != nil {
 		result.UEFI = &UEFI{SecureBoot: isOr(b.EFI.SecureBoot, true)}
 		if b.BIOS != nil {
@@ -57,6 +63,11 @@ func readFirmware(
 	kernel, p := readKernel(at.Child("kernelBoot"), vmi, r)
 	result.Kernel = kernel
 	return result, append(problems, p...)
+}
+
+// kubevirtBoard is KubeVirt's default, by which guests and their tools know where they run.
+func kubevirtBoard() *BoardText {
+	return &BoardText{Manufacturer: "KubeVirt", Product: "None", Family: "KubeVirt"}
 }
 
 func readKernel(at *field.Path, vmi *kubevirt.VirtualMachineInstanceSpec, r request) (*Kernel, field.ErrorList) {

@@ -219,6 +219,13 @@ func TestFromCRI(t *testing.T) {
 				"limits": {"cpu": "2500m", "memory": "1Gi"}}`, ``)),
 		},
 		{
+			name: "vmi-hugepages", // the limit of memory is for QEMU
+			resources: &runtimeapi.LinuxContainerResources{MemoryLimitInBytes: 1 << 20, HugepageLimits: []*runtimeapi.HugepageLimit{
+				{PageSize: "2MB", Limit: 512 << 20}, {PageSize: "1GB"}}},
+			annotations: vmi(least(`"memory": {"guest": "512Mi", "hugepages": {"pageSize": "2Mi"}},
+				"resources": {"limits": {"memory": "512Mi"}}`, ``)),
+		},
+		{
 			name: "vmi-no-interface-scsi",
 			annotations: vmi(`{"domain": {"devices": {"autoattachPodInterface": false,
 				"disks": [{"name": "root", "serial": "0123456789-0123456789-0123456789", "disk": {"bus": "scsi"}}]}},
@@ -356,8 +363,8 @@ const allVMI = `{
 	"domain": {
 		"cpu": {"cores": 2, "sockets": 3, "threads": 1, "model": "Skylake-Client-IBRS",
 			"features": [{"name": "vmx", "policy": "disable"}, {"name": "aes"}]},
-		"memory": {"guest": "1.5Gi"},
-		"resources": {"requests": {"cpu": "500m", "memory": "1536Mi"}, "limits": {"cpu": 6, "memory": "2Gi"}},
+		"memory": {"guest": "1.5Gi", "hugepages": {"pageSize": "2Mi"}},
+		"resources": {"requests": {"cpu": "500m", "memory": "1536Mi"}, "limits": {"cpu": 6, "memory": "2Gi"}, "overcommitGuestOverhead": true},
 		"machine": {"type": "pc-q35-7.2"},
 		"rebootPolicy": "Terminate",
 		"ioThreadsPolicy": "supplementalPool",
@@ -385,7 +392,7 @@ const allVMI = `{
 		"devices": {
 			"disks": [
 				{"name": "seed", "cdrom": {"bus": "sata", "readonly": true}, "bootOrder": 2},
-				{"name": "secret", "cdrom": {}},
+				{"name": "secret", "cdrom": {"tray": "open"}},
 				{"name": "root", "disk": {"bus": "virtio", "readonly": false, "pciAddress": "0000:02:00.0"}, "bootOrder": 1,
 					"serial": "root-1", "tag": "system", "cache": "writeback", "io": "threads", "errorPolicy": "enospace", "shareable": false,
 					"dedicatedIOThread": false, "blockSize": {"custom": {"logical": 512, "physical": 4096}}},
@@ -396,17 +403,22 @@ const allVMI = `{
 			"filesystems": [{"name": "account", "virtiofs": {}}, {"name": "cloud", "virtiofs": {}}],
 			"interfaces": [{"name": "pods_1", "model": "e1000e", "macAddress": "02-00-00-AA-bb-01",
 				"masquerade": {}, "ports": [{"name": "http", "port": 80}, {"port": 53, "protocol": "UDP"}]},
-				{"name": "backup", "model": "virtio", "bridge": {}, "bootOrder": 3, "pciAddress": "0000:01:00.0", "tag": "backups"}],
+				{"name": "backup", "model": "virtio", "bridge": {}, "bootOrder": 3, "pciAddress": "0000:01:00.0", "tag": "backups",
+				"acpiIndex": 101, "state": "down"}],
 			"networkInterfaceMultiqueue": true,
 			"blockMultiQueue": true,
 			"rng": {},
+			"useVirtioTransitional": true,
 			"tpm": {"enabled": true, "persistent": false},
 			"autoattachMemBalloon": false,
 			"autoattachGraphicsDevice": true,
 			"autoattachSerialConsole": false,
-			"autoattachInputDevice": true,
 			"logSerialConsole": true,
+			"autoattachInputDevice": true,
 			"disableHotplug": true,
+			"sound": {"name": "card", "model": "ac97"},
+			"video": {"type": "virtio"},
+			"panicDevices": [{"model": "hyperv"}, {}],
 			"inputs": [{"name": "pen", "type": "tablet", "bus": "virtio"}, {"name": "mouse"}],
 			"watchdog": {"name": "dog", "i6300esb": {"action": "poweroff"}},
 			"autoattachPodInterface": true

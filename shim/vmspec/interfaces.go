@@ -1,6 +1,7 @@
 package vmspec
 
 import (
+	"cmp"
 	"net"
 	"strconv"
 	"strings"
@@ -21,10 +22,13 @@ func interfaces(
 		if auto := devices.AutoattachPodInterface; auto != nil && !*auto {
 			return nil, nil
 		}
-		return []Interface{plainInterface(queues(vmi, defaultModel, vcpus))}, nil
+		one := plainInterface(queues(vmi, defaultModel, vcpus))
+		one.Model = virtioModel(devices)
+		return []Interface{one}, nil
 	}
 	networks, problems := readNetworks(root.Child("networks"), vmi.Networks)
 	var result []Interface
+	numbers := map[int]bool{}
 	for i, given := range devices.Interfaces {
 		at := root.Child("domain", "devices", "interfaces").Index(i)
 		network, known := networks[given.Name]
@@ -35,9 +39,14 @@ func interfaces(
 			problems = append(problems,
 				invalid(at.Child("name"), given.Name, "no network has this name"))
 		}
+		given.Model = cmp.Or(given.Model, virtioModel(devices))
 		one, p := readInterface(at, given, network)
 		problems = append(problems, p...)
 		problems = append(problems, boot.take(at, one.BootOrder)...)
+		if n := given.ACPIIndex; n > 0 && numbers[n] {
+			problems = append(problems, field.Duplicate(at.Child("acpiIndex"), n))
+		}
+		numbers[given.ACPIIndex] = true
 		one.Queues = queues(vmi, one.Model, vcpus)
 		result = append(result, one)
 		delete(networks, given.Name)
@@ -59,12 +68,20 @@ func plainInterface(queues uint32) Interface {
 	}
 }
 
+// virtioModel returns the model of cards whose author names none.
+func virtioModel(d kubevirt.Devices) string {
+	if isOr(d.UseVirtioTransitional, false) {
+		return transitional
+	}
+	return defaultModel
+}
+
 // maxQueues is what the kernel gives to one tap (MAX_TAP_QUEUES).
 const maxQueues = 256
 
 // queues is one for each vCPU where the VMI wants that, and the model can.
 func queues(vmi *kubevirt.VirtualMachineInstanceSpec, model string, vcpus uint32) uint32 {
-	if wanted := vmi.Domain.Devices.NetworkInterfaceMultiQueue; wanted == nil || !*wanted || model != defaultModel {
+	if wanted := vmi.Domain.Devices.NetworkInterfaceMultiQueue; wanted == nil || !*wanted || (model != defaultModel && model != transitional) {
 		return 0
 	}
 	return min(vcpus, maxQueues)
@@ -117,9 +134,7 @@ func readInterface(at *field.Path, given kubevirt.Interface, n network) (Interfa
 	result := Interface{
 		Name: given.Name, Model: given.Model, Binding: BindingBridge, Device: n.device,
 		PCI: PCIAddress(given.PciAddress), Tag: given.Tag,
-	}
-	if result.Model == "" {
-		result.Model = defaultModel
+		ACPIIndex: uint(max(given.ACPIIndex, 0)), Unplugged: given.State == kubevirt.InterfaceStateLinkDown,
 	}
 	// Dashes and dots are fine with KubeVirt, libvirt wants colons; the table has checked it.
 	if address, err := net.ParseMAC(given.MacAddress); err == nil {

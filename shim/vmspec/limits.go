@@ -2,6 +2,7 @@ package vmspec
 
 import (
 	"fmt"
+	"math"
 
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
@@ -21,10 +22,23 @@ const (
 type limits struct {
 	cpuQuota, cpuPeriod int64 // microseconds
 	memory              int64 // bytes
+	// hugepages has bytes by the names of page sizes, see hugePageName.
+	hugepages map[string]int64
+}
+
+// hugePageName returns CRI's name of a page size, such as 2MB.
+func hugePageName(page int64) string {
+	if page >= 1<<30 {
+		return fmt.Sprintf("%dGB", page>>30)
+	}
+	return fmt.Sprintf("%dMB", page>>20)
 }
 
 func readLimits(r *runtimeapi.LinuxContainerResources) limits {
-	l := limits{memory: max(r.GetMemoryLimitInBytes(), 0)}
+	l := limits{memory: max(r.GetMemoryLimitInBytes(), 0), hugepages: map[string]int64{}}
+	for _, h := range r.GetHugepageLimits() {
+		l.hugepages[h.GetPageSize()] = int64(min(h.GetLimit(), math.MaxInt64))
+	}
 	if r.GetCpuQuota() > 0 && r.GetCpuPeriod() > 0 {
 		l.cpuQuota, l.cpuPeriod = r.GetCpuQuota(), r.GetCpuPeriod()
 	}

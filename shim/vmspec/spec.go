@@ -13,6 +13,8 @@ type Spec struct {
 	CPU CPU `json:"cpu"`
 	// Memory is the guest's RAM in bytes, a multiple of 1 MiB.
 	Memory int64 `json:"memory"`
+	// HugePage is the size in bytes of the pages that the RAM consists of; 0 for ordinary ones.
+	HugePage int64 `json:"hugePage,omitempty"`
 	// Machine is the QEMU machine type, such as "q35".
 	Machine string `json:"machine"`
 	// Firmware identifies the VM to its guest, and boots it.
@@ -37,12 +39,20 @@ type Spec struct {
 	Balloon bool `json:"balloon"`
 	// Display attaches a graphics card, whose picture VNC shows.
 	Display bool `json:"display,omitempty"`
+	// Video is the model of that card.
+	Video string `json:"video,omitempty"`
+	// Sound is the model of the sound card; empty for none. Nothing plays its sound.
+	Sound string `json:"sound,omitempty"`
+	// HypervPanic attaches Microsoft's device by which a guest reports a panic, beside the one that each VM has.
+	HypervPanic bool `json:"hypervPanic,omitempty"`
 	// NoSerial leaves out the serial port, and with it the console.
 	NoSerial bool `json:"noSerial,omitempty"`
 	// Inputs are further input devices.
 	Inputs []Input `json:"inputs,omitempty"`
 	// Watchdog is the action of a watchdog, which is attached unless it is empty.
 	Watchdog WatchdogAction `json:"watchdog,omitempty"`
+	// Transitional makes virtio devices also work with drivers of virtio before 1.0.
+	Transitional bool `json:"transitional,omitempty"`
 	// NoACPI hides ACPI from the guest, which then has no power button.
 	NoACPI bool `json:"noACPI,omitempty"`
 	// Board are further features of the guest's board, and Clock is its clock.
@@ -87,12 +97,23 @@ type Firmware struct {
 	// UUID is the guest's system UUID; empty means the VM's own.
 	UUID   string `json:"uuid,omitempty"`
 	Serial string `json:"serial,omitempty"`
+	// Board is the text about the system that its author does not choose; nil for QEMU's.
+	Board *BoardText `json:"board,omitempty"`
+	// OnSerial has the BIOS use the serial console.
+	OnSerial bool `json:"onSerial,omitempty"`
 	// Kernel boots directly instead of the boot disk's loader.
 	Kernel *Kernel `json:"kernel,omitempty"`
 	// UEFI replaces the BIOS.
 	UEFI *UEFI `json:"uefi,omitempty"`
 	// Tables are ACPI tables beside QEMU's own.
 	Tables []ACPITable `json:"tables,omitempty"`
+}
+
+// BoardText is the text of SMBIOS about the system's maker.
+type BoardText struct {
+	Manufacturer string `json:"manufacturer"`
+	Product      string `json:"product"`
+	Family       string `json:"family"`
 }
 
 // UEFI is a firmware whose variables last as long as the VM.
@@ -150,7 +171,7 @@ type Port struct {
 // Interface is a network card on one of the pod's networks.
 type Interface struct {
 	Name string `json:"name"`
-	// Model is virtio, e1000, e1000e or rtl8139.
+	// Model is virtio, virtio-transitional, e1000, e1000e or rtl8139.
 	Model string `json:"model"`
 	// MAC is the guest's hardware address; empty means the one that the pod's CNI gave.
 	MAC string `json:"mac,omitempty"`
@@ -171,6 +192,10 @@ type Interface struct {
 	BootOrder uint `json:"bootOrder,omitempty"`
 	// PCI is the card's address.
 	PCI PCIAddress `json:"pci,omitempty"`
+	// ACPIIndex is the number by which the guest names the card; 0 for none.
+	ACPIIndex uint `json:"acpiIndex,omitempty"`
+	// Unplugged starts the card without a link.
+	Unplugged bool `json:"unplugged,omitempty"`
 	// Tag is the author's name of the card's role, for the guest's metadata.
 	Tag string `json:"tag,omitempty"`
 }

@@ -14,9 +14,12 @@ import (
 )
 
 const (
-	// maxInterfaces bounds network cards, maxInputs input devices.
-	maxInterfaces = 8
-	maxInputs     = 8
+	// These bound network cards, input devices, and devices that report a guest's panic.
+	maxInterfaces   = 8
+	maxInputs       = 8
+	maxPanicDevices = 2
+	// maxACPIIndex is QEMU's.
+	maxACPIIndex = 16383
 	// maxSerial is SCSI's, long enough for a UUID.
 	maxSerial = 36
 	// maxKernelArgs is x86's COMMAND_LINE_SIZE, with its final NUL.
@@ -62,7 +65,7 @@ var (
 	cdromBus    = fields.OneOf(BusSATA, BusSCSI)
 	diskCache   = fields.OneOf("none", "writethrough", "writeback")
 	diskIO      = fields.OneOf("native", "threads", "default")
-	cardModel   = fields.OneOf("virtio", "e1000", "e1000e", "rtl8139")
+	cardModel   = fields.OneOf("virtio", transitional, "e1000", "e1000e", "rtl8139")
 )
 
 // noReservation takes false. The kernel lets only root reserve a SCSI device, and QEMU is

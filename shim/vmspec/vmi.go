@@ -14,6 +14,7 @@ const (
 	defaultInterface = "default"
 	podDevice        = "eth0"
 	defaultModel     = "virtio"
+	transitional     = "virtio-transitional"
 )
 
 // checkVMI returns the problems that the field table can't find: missing fields,
@@ -113,6 +114,7 @@ func translate(
 	problems = append(problems, p...)
 	volumes, p := readVolumes(root, vmi, r)
 	problems = append(problems, p...)
+	firmware.Board = kubevirtBoard()
 	firmware.Tables, p = volumes.acpiTables(domain.Child("firmware", "acpi"), vmi.Domain.Firmware)
 	problems = append(problems, p...)
 	filesystems, p := volumes.filesystems(domain.Child("devices", "filesystems"), vmi.Domain.Devices.Filesystems)
@@ -136,6 +138,7 @@ func translate(
 	spec := Spec{
 		CPU:         cpu,
 		Memory:      memory,
+		HugePage:    hugePage(&vmi.Domain),
 		Machine:     machine,
 		Board:       readBoard(vmi.Domain.Features),
 		Clock:       readClock(vmi.Domain.Clock),

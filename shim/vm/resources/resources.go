@@ -77,12 +77,16 @@ const (
 
 // Memory bounds the memory limit, in bytes, that a container can be given while
 // its guest runs. The guest booted with ram, and only the balloon changes how
-// much of it the guest has.
-type Memory struct{ least, ram, most int64 }
+// much of it the guest has. A guest with huge pages keeps its RAM: its container's
+// limit is for QEMU alone.
+type Memory struct {
+	least, ram, most int64
+	huge             bool
+}
 
 // MemoryOf returns the bounds of a VM.
 func MemoryOf(r record.Container) Memory {
-	b := Memory{ram: r.Spec.Memory, most: math.MaxInt64}
+	b := Memory{ram: r.Spec.Memory, most: math.MaxInt64, huge: r.Spec.HugePage > 0}
 	b.least = min(b.ram, max(leastMemory, b.ram/leastMemoryPart))
 	if !r.Spec.Balloon {
 		b.least = b.ram
@@ -95,7 +99,7 @@ func MemoryOf(r record.Container) Memory {
 
 // Check refuses a limit that the guest can't be given.
 func (b Memory) Check(limit int64) error {
-	if limit >= b.least && limit <= b.most {
+	if b.huge || limit >= b.least && limit <= b.most {
 		return nil
 	}
 	most := "any more"
@@ -108,7 +112,7 @@ func (b Memory) Check(limit int64) error {
 
 // Guest returns how much of its RAM, in bytes, the guest has under a limit.
 func (b Memory) Guest(limit int64) int64 {
-	if limit <= 0 || limit > b.ram {
+	if b.huge || limit <= 0 || limit > b.ram {
 		return b.ram
 	}
 	return limit / mebibyte * mebibyte

@@ -98,13 +98,13 @@ func TestMemory(t *testing.T) {
 		balloon    bool
 		want       Memory
 	}{
-		"plain":         {1024 * mi, 1024 * mi, true, Memory{256 * mi, 1024 * mi, 1024 * mi}},
-		"small":         {128 * mi, 128 * mi, true, Memory{64 * mi, 128 * mi, 128 * mi}},
-		"tiny":          {32 * mi, 32 * mi, true, Memory{32 * mi, 32 * mi, 32 * mi}},
-		"VMI's RAM":     {512 * mi, 1024 * mi, true, Memory{128 * mi, 512 * mi, 1024 * mi}},
-		"no limit":      {512 * mi, 0, true, Memory{128 * mi, 512 * mi, math.MaxInt64}},
-		"no balloon":    {512 * mi, 512 * mi, false, Memory{512 * mi, 512 * mi, 512 * mi}},
-		"rounded limit": {128 * mi, 128*mi + 5, true, Memory{64 * mi, 128 * mi, 128*mi + 5}},
+		"plain":         {1024 * mi, 1024 * mi, true, Memory{256 * mi, 1024 * mi, 1024 * mi, false}},
+		"small":         {128 * mi, 128 * mi, true, Memory{64 * mi, 128 * mi, 128 * mi, false}},
+		"tiny":          {32 * mi, 32 * mi, true, Memory{32 * mi, 32 * mi, 32 * mi, false}},
+		"VMI's RAM":     {512 * mi, 1024 * mi, true, Memory{128 * mi, 512 * mi, 1024 * mi, false}},
+		"no limit":      {512 * mi, 0, true, Memory{128 * mi, 512 * mi, math.MaxInt64, false}},
+		"no balloon":    {512 * mi, 512 * mi, false, Memory{512 * mi, 512 * mi, 512 * mi, false}},
+		"rounded limit": {128 * mi, 128*mi + 5, true, Memory{64 * mi, 128 * mi, 128*mi + 5, false}},
 	} {
 		var r record.Container
 		r.Spec.Memory, r.Spec.Balloon = c.ram, c.balloon
@@ -122,7 +122,11 @@ func TestMemory(t *testing.T) {
 			}
 		}
 	}
-	b := Memory{64 * mi, 128 * mi, 128 * mi}
+	huge := Memory{64 * mi, 128 * mi, 128 * mi, true}
+	if err := huge.Check(mi); err != nil || huge.Guest(mi) != 128*mi {
+		t.Errorf("with huge pages: %v, %d", err, huge.Guest(mi))
+	}
+	b := Memory{64 * mi, 128 * mi, 128 * mi, false}
 	for limit, want := range map[int64]int64{0: 128 * mi, -1: 128 * mi, 100*mi + 7: 100 * mi, 4096 * mi: 128 * mi} {
 		if got := b.Guest(limit); got != want {
 			t.Errorf("under %d: %d, want %d", limit, got, want)
