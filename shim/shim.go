@@ -33,6 +33,7 @@ import (
 	"github.com/nodevirt/nodevirt/shim/disk"
 	"github.com/nodevirt/nodevirt/shim/domain"
 	"github.com/nodevirt/nodevirt/shim/domain/accel"
+	"github.com/nodevirt/nodevirt/shim/hostcpu"
 	"github.com/nodevirt/nodevirt/shim/metrics"
 	"github.com/nodevirt/nodevirt/shim/podstatus"
 	"github.com/nodevirt/nodevirt/shim/record"
@@ -138,6 +139,10 @@ func newVMs(ctx context.Context, c config.Config, log *slog.Logger, backend *grp
 	if err != nil {
 		return nil, nil, err
 	}
+	nodeCPUs, err := hostcpu.Read("/sys/devices/system")
+	if err != nil {
+		return nil, nil, err
+	}
 	log.Info("accelerator", "setting", c.VM.Accelerator, "used", accelerator, "why", why)
 	emulator, err := emulatorOf(c, log)
 	if err != nil {
@@ -204,6 +209,7 @@ func newVMs(ctx context.Context, c config.Config, log *slog.Logger, backend *grp
 		Metrics:        measures,
 		Logger:         log,
 		RuntimeHandler: c.Handler,
+		NodeCPUs:       nodeCPUs,
 		Accelerator:    accelerator,
 		Emulator:       emulator,
 		DomainLogs:     c.Libvirt.Log,

@@ -35,6 +35,8 @@ type Options struct {
 	StubImage string
 	// Gates are what instances may have in this cluster.
 	Gates manifest.Gates
+	// Surroundings are those of one instance.
+	Surroundings Surroundings
 }
 
 // New returns the pod of an instance that uses these PVCs, some of which are network
@@ -60,7 +62,7 @@ func New(vmi *kubevirt.VirtualMachineInstance, objects PVCObjects, network Netwo
 	if err != nil {
 		return nil, err
 	}
-	spec := podSpec(vmi, from)
+	spec := podSpec(vmi, from, o.Surroundings)
 	spec.RuntimeClassName = &o.RuntimeClass
 	mountVolumes(&spec, &vmi.Spec, from.volume, pvcs)
 	return &corev1.Pod{
@@ -76,21 +78,21 @@ func New(vmi *kubevirt.VirtualMachineInstance, objects PVCObjects, network Netwo
 	}, nil
 }
 
-func podSpec(vmi *kubevirt.VirtualMachineInstance, from bootImage) corev1.PodSpec {
+func podSpec(vmi *kubevirt.VirtualMachineInstance, from bootImage, around Surroundings) corev1.PodSpec {
 	no, grace := false, int64(DefaultGracePeriod)
 	if g := vmi.Spec.TerminationGracePeriodSeconds; g != nil {
 		grace = *g
 	}
 	s := vmi.Spec.DeepCopy()
 	return corev1.PodSpec{
-		Containers:                    []corev1.Container{container(s, from)},
+		Containers:                    []corev1.Container{container(s, from, around)},
 		Hostname:                      hostname(vmi),
 		Subdomain:                     s.Subdomain,
 		RestartPolicy:                 corev1.RestartPolicyNever,
 		TerminationGracePeriodSeconds: &grace,
 		DNSPolicy:                     s.DNSPolicy,
 		DNSConfig:                     s.DNSConfig,
-		NodeSelector:                  s.NodeSelector,
+		NodeSelector:                  nodeSelector(s),
 		Affinity:                      s.Affinity,
 		Tolerations:                   s.Tolerations,
 		TopologySpreadConstraints:     s.TopologySpreadConstraints,
@@ -105,12 +107,12 @@ func podSpec(vmi *kubevirt.VirtualMachineInstance, from bootImage) corev1.PodSpe
 	}
 }
 
-func container(s *kubevirt.VirtualMachineInstanceSpec, from bootImage) corev1.Container {
+func container(s *kubevirt.VirtualMachineInstanceSpec, from bootImage, around Surroundings) corev1.Container {
 	return corev1.Container{
 		Name:            Container,
 		Image:           from.image,
 		ImagePullPolicy: from.policy,
-		Resources:       resources(&s.Domain),
+		Resources:       resources(s, around),
 		Ports:           ports(s),
 		LivenessProbe:   probe(s.LivenessProbe),
 		ReadinessProbe:  probe(s.ReadinessProbe),

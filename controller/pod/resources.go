@@ -5,18 +5,34 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
+	"k8s.io/apimachinery/pkg/util/validation/field"
 	kubevirt "kubevirt.io/api/core/v1"
+
+	"github.com/nodevirt/nodevirt/shim/vmspec"
 )
 
 // milliPerVCPU is what a vCPU requests where the instance doesn't say: a tenth of
 // a processor, as KubeVirt's default cpuAllocationRatio has it.
 const milliPerVCPU = 100
 
+// Surroundings are what the cluster says of an instance's resources.
+type Surroundings struct {
+	// Overhead is that of the RuntimeClass, in bytes, for an instance that overcommits it.
+	Overhead int64
+	// LimitCPU says that a quota counts limits of CPU, and that the instance has none.
+	LimitCPU bool
+	// MemoryRatio is that of the memory limit to the request, if a quota counts limits of
+	// memory and the instance has none; 0 otherwise.
+	MemoryRatio float64
+}
+
 // resources are what the instance says, and where it doesn't, requests for the
 // guest's memory and a share for each vCPU. QEMU's own part is the RuntimeClass's
-// overhead. As with KubeVirt there are limits only where the instance has some;
-// Kubernetes fills in a request from a limit.
-func resources(d *kubevirt.DomainSpec) corev1.ResourceRequirements {
+// overhead. As with KubeVirt there are limits only where the instance has some, where
+// a quota requires them, and with dedicated CPUs; Kubernetes fills in a request from
+// a limit.
+func resources(s *kubevirt.VirtualMachineInstanceSpec, around Surroundings) corev1.ResourceRequirements {
+	d := &s.Domain
 	r := corev1.ResourceRequirements{
 		Requests: maps.Clone(d.Resources.Requests),
 		Limits:   maps.Clone(d.Resources.Limits),
@@ -30,19 +46,67 @@ func resources(d *kubevirt.DomainSpec) corev1.ResourceRequirements {
 	if !given(r, corev1.ResourceCPU) {
 		r.Requests[corev1.ResourceCPU] = *resource.NewMilliQuantity(milliPerVCPU*vcpus(d), resource.DecimalSI)
 	}
-	if d.Memory != nil && d.Memory.Hugepages != nil {
-		requestHugePages(r, d.Memory)
+	vm, _ := vmspec.Preview(field.NewPath("spec"), s)
+	if vm.CPU.Dedicated {
+		dedicate(&r, vm)
+	}
+	if vm.HugePage > 0 {
+		requestHugePages(&r, d.Memory)
+	}
+	limitAsQuotasRequire(&r, vm, around)
+	if d.Resources.OvercommitGuestOverhead && vm.HugePage == 0 && !vm.CPU.Dedicated {
+		request := r.Requests.Memory().Value()
+		r.Requests[corev1.ResourceMemory] = *resource.NewQuantity(max(request-around.Overhead, leastMemory), resource.BinarySI)
 	}
 	return r
 }
 
-// leastMemory is what a container with huge pages requests of ordinary memory, at least: a limit
-// of 0 is none.
+// dedicate requests whole CPUs, and as much memory as the limit is, so that the pod is Guaranteed
+// and the kubelet gives it CPUs that no other container uses. The iothreads of a supplemental
+// pool, and QEMU's other threads if the instance isolates them, have separate CPUs.
+func dedicate(r *corev1.ResourceRequirements, vm vmspec.Spec) {
+	cpus := *resource.NewQuantity(int64(vm.DedicatedCPUs()), resource.DecimalSI)
+	memory := r.Requests[corev1.ResourceMemory]
+	if memory.IsZero() {
+		memory = r.Limits[corev1.ResourceMemory]
+	}
+	setLimit(r, corev1.ResourceCPU, cpus)
+	setLimit(r, corev1.ResourceMemory, memory)
+	r.Requests[corev1.ResourceCPU], r.Requests[corev1.ResourceMemory] = cpus, memory
+}
+
+// limitAsQuotasRequire adds the limits without which a quota refuses the pod. The limit of
+// memory never keeps the guest from its RAM.
+func limitAsQuotasRequire(r *corev1.ResourceRequirements, vm vmspec.Spec, around Surroundings) {
+	if _, limited := r.Limits[corev1.ResourceCPU]; around.LimitCPU && !limited {
+		threads := uint32(0)
+		if vm.IOThreadPool {
+			threads = vm.IOThreads
+		}
+		setLimit(r, corev1.ResourceCPU, *resource.NewQuantity(int64(vm.CPU.VCPUs()+threads), resource.DecimalSI))
+	}
+	if _, limited := r.Limits[corev1.ResourceMemory]; around.MemoryRatio > 0 && !limited {
+		bytes := int64(float64(r.Requests.Memory().Value()) * around.MemoryRatio)
+		if vm.HugePage == 0 {
+			bytes = max(bytes, vm.Memory)
+		}
+		setLimit(r, corev1.ResourceMemory, *resource.NewQuantity(bytes, resource.BinarySI))
+	}
+}
+
+func setLimit(r *corev1.ResourceRequirements, name corev1.ResourceName, to resource.Quantity) {
+	if r.Limits == nil {
+		r.Limits = corev1.ResourceList{}
+	}
+	r.Limits[name] = to
+}
+
+// leastMemory is what a container requests of ordinary memory, at least: a limit of 0 is none.
 const leastMemory = 1 << 20
 
 // requestHugePages turns what was requested for the guest's memory into huge pages. As with
 // KubeVirt, what is requested beyond that memory stays.
-func requestHugePages(r corev1.ResourceRequirements, m *kubevirt.Memory) {
+func requestHugePages(r *corev1.ResourceRequirements, m *kubevirt.Memory) {
 	request, limit := r.Requests[corev1.ResourceMemory], r.Limits[corev1.ResourceMemory]
 	pages := request
 	if request.IsZero() {
@@ -51,11 +115,9 @@ func requestHugePages(r corev1.ResourceRequirements, m *kubevirt.Memory) {
 	if m.Guest != nil && (pages.IsZero() || pages.Cmp(*m.Guest) > 0) {
 		pages = *m.Guest
 	}
-	if r.Limits == nil {
-		r.Limits = corev1.ResourceList{}
-	}
 	name := corev1.ResourceName(corev1.ResourceHugePagesPrefix + m.Hugepages.PageSize)
-	r.Requests[name], r.Limits[name] = pages, pages
+	setLimit(r, name, pages)
+	r.Requests[name] = pages
 	rest := func(q resource.Quantity) resource.Quantity {
 		return *resource.NewQuantity(max(q.Value()-pages.Value(), leastMemory), resource.BinarySI)
 	}

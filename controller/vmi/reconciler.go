@@ -154,7 +154,11 @@ func (r *Reconciler) createWith(ctx context.Context, vmi *kubevirt.VirtualMachin
 	if t, err := r.targetUser(ctx, vmi, network); err != nil || t != nil {
 		return r.wait(ctx, vmi, t, err)
 	}
-	wanted, err := pod.New(vmi, objects, network, r.Pods)
+	options := r.Pods
+	if options.Surroundings, err = r.surroundings(ctx, vmi); err != nil {
+		return ctrl.Result{}, err
+	}
+	wanted, err := pod.New(vmi, objects, network, options)
 	if err != nil { // a retry would fail in the same way: a change of the VMI or a PVC triggers the next attempt
 		return ctrl.Result{}, r.report(ctx, vmi, view{trouble: failedCreate(err)})
 	}

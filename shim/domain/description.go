@@ -4,6 +4,7 @@ import (
 	"net"
 
 	"github.com/nodevirt/nodevirt/shim/domain/accel"
+	"github.com/nodevirt/nodevirt/shim/hostcpu"
 	"github.com/nodevirt/nodevirt/shim/uefi"
 	"github.com/nodevirt/nodevirt/shim/vmspec"
 )
@@ -67,6 +68,10 @@ type Description struct {
 	MigrationDir string
 	// ACPITables are the VM's copies of Spec.Firmware.Tables.
 	ACPITables []ACPITable
+	// CPUSet are the node's processors that the container may use, as a list such as 0-3,7;
+	// NodeCPUs are all of the node's.
+	CPUSet   string
+	NodeCPUs []hostcpu.CPU
 	// TPMSocket is the path of the socket of the VM's TPM, if Spec.TPM is set. QEMU
 	// connects to it as UID.
 	TPMSocket string

@@ -50,7 +50,7 @@ func domainOf(desc Description) (*libvirtxml.Domain, error) {
 		Memory:        &libvirtxml.DomainMemory{Value: uint(desc.Spec.Memory / mib), Unit: "MiB"},
 		MemoryBacking: memoryBacking(desc.Spec),
 		IOThreads:     uint(desc.Spec.IOThreads),
-		VCPU:          &libvirtxml.DomainVCPU{Placement: "static", Value: vcpus(desc.Spec.CPU)},
+		VCPU:          &libvirtxml.DomainVCPU{Placement: "static", Value: uint(desc.Spec.CPU.VCPUs())},
 		SysInfo:       sysinfo(desc.Spec),
 		OS:            boot(desc),
 		Features:      features(desc),
@@ -69,6 +69,9 @@ func domainOf(desc Description) (*libvirtxml.Domain, error) {
 		QEMUOverride:    agentOverride(),
 	}
 	d.QEMUCapabilities = capabilities(d.CPU)
+	if err := placement(d, desc); err != nil {
+		return nil, err
+	}
 	return d, nil
 }
 

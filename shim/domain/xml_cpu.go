@@ -2,13 +2,7 @@ package domain
 
 import (
 	"libvirt.org/go/libvirtxml"
-
-	"github.com/nodevirt/nodevirt/shim/vmspec"
 )
-
-func vcpus(c vmspec.CPU) uint {
-	return uint(c.Sockets * c.Cores * c.Threads)
-}
 
 func cpu(desc Description) *libvirtxml.DomainCPU {
 	c := cpuModel(desc.Accelerator, desc.Spec.CPU.Model)

@@ -23,4 +23,3 @@ func filesystems(desc Description) ([]libvirtxml.DomainFilesystem, error) {
 	}
 	return all, nil
 }
-

@@ -6,12 +6,14 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
 	"github.com/google/uuid"
 	"gotest.tools/v3/golden"
 
+	"github.com/nodevirt/nodevirt/shim/hostcpu"
 	"github.com/nodevirt/nodevirt/shim/uefi"
 	"github.com/nodevirt/nodevirt/shim/vmspec"
 )
@@ -190,6 +192,80 @@ func hugeDomain(page int64, filesystems bool) Description {
 	return m
 }
 
+// dedicatedDomain has processors for itself, on two NUMA nodes.
+func dedicatedDomain() Description {
+	m := plainDomain()
+	m.CPUSet, m.NodeCPUs = "2-7", nodeCPUs()
+	m.Spec.CPU = vmspec.CPU{Sockets: 1, Cores: 2, Threads: 2, Dedicated: true, IsolateEmulator: true}
+	m.Spec.IOThreads, m.Spec.IOThreadPool, m.Spec.Disks[0].IOThread = 1, true, 1
+	return m
+}
+
+// realtimeDomain sees the node's NUMA nodes.
+func realtimeDomain() Description {
+	m := dedicatedDomain()
+	m.Spec.CPU.NUMA, m.Spec.CPU.Realtime, m.Spec.HugePage, m.Spec.Memory = true, "0-2,^1", 2<<20, 1<<30+2<<20
+	m.Spec.CPU.IsolateEmulator, m.Spec.IOThreadPool = false, false
+	m.CPUSet = "0,2,4,5"
+	m.Spec.CPU.Threads, m.Spec.CPU.Cores = 1, 4
+	return m
+}
+
+// nodeCPUs are two NUMA nodes with two cores each, of two threads.
+func nodeCPUs() []hostcpu.CPU {
+	return []hostcpu.CPU{
+		{ID: 0, Core: 0}, {ID: 1, Core: 1}, {ID: 2, Core: 2, Node: 1}, {ID: 3, Core: 3, Node: 1},
+		{ID: 4, Core: 0}, {ID: 5, Core: 1}, {ID: 6, Core: 2, Node: 1}, {ID: 7, Core: 3, Node: 1},
+	}
+}
+
+func TestPins(t *testing.T) {
+	for name, tt := range map[string]struct {
+		cpuset                  string
+		cores, threads, pool    uint32
+		isolate, numa           bool
+		iothreads               uint32
+		want, emulator, ioPlace string
+	}{
+		"whole cores":             {cpuset: "2-7", cores: 2, threads: 2, want: "2,6,3,7"},
+		"part of a core":          {cpuset: "1,4,5", cores: 1, threads: 2, want: "1,5"},
+		"a core of two":           {cpuset: "0,1", cores: 1, threads: 2, want: "0,1"},
+		"across NUMA nodes":       {cpuset: "0,2", cores: 1, threads: 2, want: "0,2"},
+		"not across NUMA nodes":   {cpuset: "0,2", cores: 1, threads: 2, numa: true, want: "on two NUMA nodes"},
+		"too few":                 {cpuset: "0-3", cores: 4, threads: 1, isolate: true, want: "needs 5"},
+		"none":                    {cores: 1, threads: 1, want: "needs 1"},
+		"bad":                     {cpuset: "a", cores: 1, threads: 1, want: "not the number"},
+		"isolated, with a thread": {cpuset: "0-2", cores: 2, threads: 1, isolate: true, iothreads: 2, want: "0,1", emulator: "2", ioPlace: "2 2"},
+		"pool":                    {cpuset: "0-3,6", cores: 2, threads: 1, isolate: true, pool: 2, want: "0,1", emulator: "3", ioPlace: "2 6"},
+		"shared threads":          {cpuset: "0-3", cores: 4, threads: 1, iothreads: 3, want: "0,1,2,3", ioPlace: "0,3 1 2"},
+		"more threads than CPUs":  {cpuset: "0-1", cores: 2, threads: 1, iothreads: 3, want: "0,1", ioPlace: "0 1 0"},
+	} {
+		m := plainDomain()
+		m.CPUSet, m.NodeCPUs = tt.cpuset, nodeCPUs()
+		m.Spec.CPU = vmspec.CPU{Sockets: 1, Cores: tt.cores, Threads: tt.threads, Dedicated: true, IsolateEmulator: tt.isolate, NUMA: tt.numa}
+		m.Spec.IOThreads, m.Spec.IOThreadPool = tt.iothreads+tt.pool, tt.pool > 0
+		p, err := PinsOf(m)
+		if err != nil {
+			if !strings.Contains(err.Error(), tt.want) {
+				t.Errorf("%s: %v", name, err)
+			}
+			continue
+		}
+		var vcpus []int
+		for _, c := range p.VCPUs {
+			vcpus = append(vcpus, c.ID)
+		}
+		var threads []string
+		for _, cpus := range p.IOThreads {
+			threads = append(threads, hostcpu.Format(cpus))
+		}
+		got := []string{hostcpu.Format(vcpus), hostcpu.Format(p.Emulator), strings.Join(threads, " ")}
+		if want := []string{tt.want, tt.emulator, tt.ioPlace}; !slices.Equal(got, want) {
+			t.Errorf("%s: %q, want %q", name, got, want)
+		}
+	}
+}
+
 // transitionalDomain is for a guest with old virtio drivers.
 func transitionalDomain() Description {
 	m := plainDomain()
@@ -253,6 +329,8 @@ func TestXML(t *testing.T) {
 		"transitional": transitionalDomain(),
 		"huge-2Mi":     hugeDomain(2<<20, false),
 		"huge-1Gi":     hugeDomain(1<<30, true),
+		"dedicated":    dedicatedDomain(),
+		"realtime":     realtimeDomain(),
 	} {
 		t.Run(name, func(t *testing.T) {
 			got, err := XML(m)
@@ -274,6 +352,7 @@ func TestXMLIsValid(t *testing.T) {
 		"uefi": uefiDomain(false), "secure-boot": uefiDomain(true), "licensed": licensedDomain(),
 		"netdisk": netdiskDomain(), "filesystems": filesystemsDomain(), "transitional": transitionalDomain(),
 		"huge-2Mi": hugeDomain(2<<20, false), "huge-1Gi": hugeDomain(1<<30, true),
+		"dedicated": dedicatedDomain(), "realtime": realtimeDomain(),
 	} {
 		// Each has its own name and UUID here.
 		m.Name, m.UUID = name, uuid.NewString()

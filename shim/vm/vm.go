@@ -36,6 +36,7 @@ import (
 	"github.com/nodevirt/nodevirt/shim/console/terminal"
 	"github.com/nodevirt/nodevirt/shim/disk"
 	"github.com/nodevirt/nodevirt/shim/domain"
+	"github.com/nodevirt/nodevirt/shim/hostcpu"
 	"github.com/nodevirt/nodevirt/shim/metrics"
 	"github.com/nodevirt/nodevirt/shim/migrate/handover"
 	"github.com/nodevirt/nodevirt/shim/podstatus"
@@ -82,6 +83,8 @@ type Options struct {
 	DiskMode vmspec.Mode
 	// CreateTimeout is how long the shim goes on expanding a disk that no call asks for.
 	CreateTimeout time.Duration
+	// NodeCPUs are the node's processors.
+	NodeCPUs []hostcpu.CPU
 	// Accelerator is what guests run on; Emulator is QEMU's path.
 	Accelerator domain.Accelerator
 	Emulator    string
@@ -142,7 +145,7 @@ func join(o Options, paths layout.Layout) *VMs {
 	tasks := background.New()
 	groups := resources.Groups{Overhead: o.OverheadMemory}
 	files := vmfile.New(o.Unpacker, paths.Folder)
-	describer := lifecycle.Describer{Disks: o.Disks.Attachments, Files: files, TPMs: o.TPMs, Filesystems: o.Filesystems, Layout: paths, Accelerator: o.Accelerator, Emulator: o.Emulator}
+	describer := lifecycle.Describer{Disks: o.Disks.Attachments, Files: files, TPMs: o.TPMs, Filesystems: o.Filesystems, Layout: paths, Accelerator: o.Accelerator, Emulator: o.Emulator, NodeCPUs: o.NodeCPUs}
 	var conditions *report.Conditions
 	agents := guest.NewAgents(paths, o.Driver.Observer, tasks, o.Logger, func(v *table.VM) { conditions.Update(v) })
 	var moves *move.Moves

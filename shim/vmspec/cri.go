@@ -25,6 +25,7 @@ func FromCRI(
 		hostname:  hostname(sandbox),
 		instance:  instanceID(sandbox.GetMetadata()),
 		limits:    readLimits(container.GetLinux().GetResources()),
+		cpuset:    container.GetLinux().GetResources().GetCpusetCpus(),
 		mounts:    &mounts,
 		network:   w.network,
 	}
@@ -79,6 +80,7 @@ type request struct {
 	hostname  string // a DNS label
 	instance  string // cloud-init's instance-id
 	limits    limits
+	cpuset    string    // the node's processors that the container may use; empty for all
 	mounts    *mountsOf // nil where the container is not known yet
 	network   map[string]NetworkDisk
 }

@@ -111,9 +111,9 @@ type Disk struct {
 	Target string `json:"target,omitempty"`
 	// CDROM makes it a CD-ROM drive, ReadOnly a disk that the guest can't write. LUN
 	// passes the guest's SCSI commands to the node's device.
-	CDROM    bool   `json:"cdrom,omitempty"`
+	CDROM bool `json:"cdrom,omitempty"`
 	// Tray is open or closed, that of a CD-ROM drive; empty is closed.
-	Tray string `json:"tray,omitempty"`
+	Tray     string `json:"tray,omitempty"`
 	ReadOnly bool   `json:"readOnly,omitempty"`
 	LUN      bool   `json:"lun,omitempty"`
 	Serial   string `json:"serial,omitempty"`

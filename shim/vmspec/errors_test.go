@@ -38,7 +38,7 @@ spec.domain.resources: must be an object, not []`},
 	{"control characters in a key", `{"a\u001b[2J": 1}`, `spec.a�[2J: unknown field`},
 	{"long key", `{"` + strings.Repeat("k", 10_000) + `": 1}`, "spec." + strings.Repeat("k", 251) + "…: unknown field"},
 	{"unsupported", `{"nodeSelector": {"a": "b"}, "livenessProbe": {},
-		"domain": {"cpu": {"numa": {}}, "firmware": {"bootloader": {"efi": {"secureBoot": false, "persistent": true}}},
+		"domain": {"cpu": {"maxSockets": 2}, "firmware": {"bootloader": {"efi": {"secureBoot": false, "persistent": true}}},
 			"resources": {"limits": {"nvidia.com/gpu": 1}}, "memory": {"hugepages": {"pageSize": "64Ki"}},
 			"devices": {"disks": [{"name": "a", "disk": {}}, {"name": "b", "lun": {"reservation": true}, "blockSize": {"custom": {"discardGranularity": 512}}}],
 				"interfaces": [{"name": "default", "slirp": {}, "state": "absent"}],
@@ -46,7 +46,7 @@ spec.domain.resources: must be an object, not []`},
 		"networks": [{"name": "default", "multus": {"networkName": "x", "default": true}}],
 		"volumes": [{"name": "a", "cloudInitConfigDrive": {"userData": "x"}}, {"name": "b", "downwardMetrics": {}},
 			{"name": "c", "dataVolume": {"name": "x"}}, {"name": "d", "cloudInitNoCloud": {"secretRef": {"name": "x"}}}]}`,
-		`spec.domain.cpu.numa: not supported
+		`spec.domain.cpu.maxSockets: not supported
 spec.domain.devices.disks[1].blockSize.custom.discardGranularity: not supported; libvirt before 11.6 can't set it
 spec.domain.devices.disks[1].lun.reservation: true: not supported; use false or leave it out: only root can reserve SCSI devices
 spec.domain.devices.interfaces[0].slirp: not supported; use bridge or masquerade
@@ -228,6 +228,19 @@ spec.domain.devices.interfaces[1].name: Invalid value: "b": no network has this 
 spec.domain.devices.interfaces[1].acpiIndex: Duplicate value: 1
 spec.domain.devices.video: requires autoattachGraphicsDevice
 spec.domain.devices.sound.name: Required value`},
+	{"processors without dedicated ones", least(`"cpu": {"cores": 2, "isolateEmulatorThread": true, "numa": {"guestMappingPassthrough": {}}, "realtime": {"mask": "0-2"}}`, ``),
+		`spec.domain.cpu.isolateEmulatorThread: requires dedicatedCpuPlacement
+spec.domain.cpu.numa.guestMappingPassthrough: requires dedicatedCpuPlacement
+spec.domain.cpu.numa.guestMappingPassthrough: requires domain.memory.hugepages
+spec.domain.cpu.realtime: requires dedicatedCpuPlacement and numa.guestMappingPassthrough
+spec.domain.cpu.realtime.mask: Invalid value: "0-2": the vCPUs are 0 to 1`},
+	{"dedicated processors", least(`"cpu": {"threads": 3, "dedicatedCpuPlacement": true},
+		"resources": {"requests": {"cpu": "2500m", "memory": "1Gi"}, "limits": {"cpu": "3", "memory": "2Gi"}}`, ``),
+		`spec.domain.resources.requests.cpu: Invalid value: "2500m": must be the number of vCPUs, 3, with dedicatedCpuPlacement
+spec.domain.resources.requests.memory: Invalid value: "1Gi": must equal limits.memory, 2Gi, with dedicatedCpuPlacement
+spec.domain.cpu.threads: Invalid value: 3: must be at most 2 with dedicatedCpuPlacement`},
+	{"no number of dedicated processors", least(`"cpu": {"dedicatedCpuPlacement": true}`, ``),
+		`spec.domain.cpu.cores: Required value: or resources.requests.cpu, with dedicatedCpuPlacement`},
 	{"a part of a huge page", least(`"memory": {"guest": "1.5Gi", "hugepages": {"pageSize": "1Gi"}}`, ``),
 		`spec.domain.memory.guest: Invalid value: "1536Mi": is not a multiple of the page size, 1Gi`},
 	{"two boot loaders, no ACPI", least(`"features": {"acpi": {"enabled": false}}, "firmware": {"bootloader": {"bios": {}, "efi": {"secureBoot": false}}}`, ``), `spec.domain.firmware.bootloader: has both EFI and BIOS configured, but they are mutually exclusive

@@ -101,7 +101,7 @@ func TestFromCRI(t *testing.T) {
 			name:        "vmi-disk-mode",
 			annotations: with(vmi(least(``, ``)), vmspec.AnnotationDiskMode, " file , root = raw"),
 		},
-		{name: "vmi-all", annotations: vmi(allVMI), resources: noLimits, mounts: []*runtimeapi.Mount{
+		{name: "vmi-all", annotations: vmi(allVMI), resources: &runtimeapi.LinuxContainerResources{CpusetCpus: "0-9"}, mounts: []*runtimeapi.Mount{
 			filesAt("config", "configmap"), filesAt("secret", "secret"), filesAt("slic", "secret"), filesAt("pod", "downward-api"),
 			filesAt("account", "projected"), filesAt("answers", "secret"),
 			{ContainerPath: "/var/run/secrets/cloud/token", HostPath: "/pods/1/volumes/kubernetes.io~projected/token"}, {ContainerPath: "/volumes/host", HostPath: "/var/data"},
@@ -362,9 +362,10 @@ const allVMI = `{
 	"startStrategy": "Paused",
 	"domain": {
 		"cpu": {"cores": 2, "sockets": 3, "threads": 1, "model": "Skylake-Client-IBRS",
-			"features": [{"name": "vmx", "policy": "disable"}, {"name": "aes"}]},
+			"features": [{"name": "vmx", "policy": "disable"}, {"name": "aes"}],
+			"dedicatedCpuPlacement": true, "isolateEmulatorThread": true, "numa": {"guestMappingPassthrough": {}}, "realtime": {"mask": "0-4,^1"}},
 		"memory": {"guest": "1.5Gi", "hugepages": {"pageSize": "2Mi"}},
-		"resources": {"requests": {"cpu": "500m", "memory": "1536Mi"}, "limits": {"cpu": 6, "memory": "2Gi"}, "overcommitGuestOverhead": true},
+		"resources": {"requests": {"cpu": 6, "memory": "2Gi"}, "limits": {"cpu": 6, "memory": "2Gi"}, "overcommitGuestOverhead": true},
 		"machine": {"type": "pc-q35-7.2"},
 		"rebootPolicy": "Terminate",
 		"ioThreadsPolicy": "supplementalPool",

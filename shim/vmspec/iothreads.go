@@ -21,6 +21,7 @@ func (s *Spec) ioThreads(domain *field.Path, d *kubevirt.DomainSpec) field.Error
 		count = *d.IOThreads.SupplementalPoolThreadCount
 	}
 	pool := policy == kubevirt.IOThreadsPolicySupplementalPool
+	s.IOThreadPool = pool
 	at := domain.Child("ioThreads", "supplementalPoolThreadCount")
 	switch {
 	case pool && count == 0:
@@ -100,7 +101,7 @@ func (s *Spec) giveThreads(domain *field.Path, dedicated map[string]bool, shared
 func (s *Spec) queueDisks() {
 	for i := range s.Disks {
 		if s.Disks[i].Bus == BusVirtio {
-			s.Disks[i].Queues = s.CPU.Sockets * s.CPU.Cores * s.CPU.Threads
+			s.Disks[i].Queues = s.CPU.VCPUs()
 		}
 	}
 }

@@ -32,6 +32,8 @@ type Spec struct {
 	// IOThreads is the number of QEMU's threads for the I/O of disks; 0 means that QEMU's
 	// main thread does it.
 	IOThreads uint32 `json:"ioThreads,omitempty"`
+	// IOThreadPool gives each of these threads one more of the VM's dedicated processors.
+	IOThreadPool bool `json:"ioThreadPool,omitempty"`
 	// Interfaces are the guest's network cards.
 	Interfaces []Interface `json:"interfaces,omitempty"`
 	// RNG attaches a virtio entropy source, Balloon a virtio memory balloon.
@@ -83,6 +85,14 @@ type CPU struct {
 	Model string `json:"model,omitempty"`
 	// Features add to the model or take from it.
 	Features []CPUFeature `json:"features,omitempty"`
+	// Dedicated says that the vCPUs have processors of the node that no other container uses,
+	// IsolateEmulator that QEMU's other threads have one more.
+	Dedicated       bool `json:"dedicated,omitempty"`
+	IsolateEmulator bool `json:"isolateEmulator,omitempty"`
+	// NUMA shows the guest the NUMA nodes of these processors.
+	NUMA bool `json:"numa,omitempty"`
+	// Realtime are the vCPUs that are scheduled in real time, as a list such as 0-3,^1.
+	Realtime string `json:"realtime,omitempty"`
 }
 
 // CPUFeature is a CPU flag with libvirt's policy word (force, require,

@@ -17,7 +17,7 @@ func Supported() fields.Supported {
 }
 
 func rows() []fields.Row {
-	return slices.Concat(domainRows(), firmwareRows(), deviceRows(), boardRows(), clockRows(), []fields.Row{fields.At("volumes[].name", fields.Label)},
+	return slices.Concat(domainRows(), dedicatedRows(), firmwareRows(), deviceRows(), boardRows(), clockRows(), []fields.Row{fields.At("volumes[].name", fields.Label)},
 		volumeRows(func(k VolumeKind) []fields.Row { return k.rows }), networkRows(), credentialRows())
 }
 
@@ -109,7 +109,6 @@ func deviceRows() []fields.Row {
 		fields.At("domain.devices.autoattachMemBalloon", fields.Boolean),
 		fields.At("domain.devices.autoattachGraphicsDevice", fields.Boolean),
 		fields.At("domain.devices.autoattachSerialConsole", fields.Boolean),
-		fields.At("domain.devices.logSerialConsole", fields.Only(true)),
 		fields.At("domain.devices.autoattachInputDevice", fields.Boolean),
 		fields.At("domain.devices.autoattachPodInterface", fields.Boolean),
 		// The container's log always has the console's output, and no VM has hotplug.

@@ -32,6 +32,9 @@ func fromVMI(w wishes, r request) (Spec, error) {
 	if err != nil {
 		return Spec{}, err
 	}
+	if err := t.checkCPUSet(r); err != nil {
+		return Spec{}, err
+	}
 	if t.Disks, err = applyOrigins(t.Disks, w.origins); err != nil {
 		return Spec{}, err
 	}
@@ -159,6 +162,7 @@ func translate(
 	spec.Chassis = chassis(vmi.Domain.Chassis)
 	problems = append(problems, spec.checkFirmware(domain)...)
 	problems = append(problems, spec.ioThreads(domain, &vmi.Domain)...)
+	problems = append(problems, spec.dedicated(domain, &vmi.Domain)...)
 	if isOr(vmi.Domain.Devices.BlockMultiQueue, false) {
 		spec.queueDisks()
 	}

@@ -4,8 +4,10 @@ import (
 	"net"
 
 	"github.com/nodevirt/nodevirt/shim/domain"
+	"github.com/nodevirt/nodevirt/shim/hostcpu"
 	"github.com/nodevirt/nodevirt/shim/record"
 	"github.com/nodevirt/nodevirt/shim/vm/layout"
+	"github.com/nodevirt/nodevirt/shim/vm/resources"
 	"github.com/nodevirt/nodevirt/shim/vmfile"
 )
 
@@ -25,6 +27,8 @@ type Describer struct {
 	// Accelerator is what guests run on; Emulator is QEMU's path.
 	Accelerator domain.Accelerator
 	Emulator    string
+	// NodeCPUs are the node's processors.
+	NodeCPUs []hostcpu.CPU
 }
 
 // Describe returns the domain. It opens nothing.
@@ -48,6 +52,8 @@ func (d Describer) Describe(r record.Container) domain.Description {
 		TerminalSockets: d.Layout.TerminalSockets(r.ID),
 		Disks:           d.Disks.Describe(r),
 		UEFI:            r.Firmware,
+		CPUSet:          resources.Of(r).GetCpusetCpus(),
+		NodeCPUs:        d.NodeCPUs,
 	}
 	if r.Network != nil {
 		for _, n := range r.Network.NICs {

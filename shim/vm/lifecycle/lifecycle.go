@@ -91,7 +91,7 @@ func New(o Options) *Lifecycle {
 	ends := newEnds(o, down, pending)
 	dhcp := newDHCPKeeper(o)
 	helpers := newHelperKeeper(o, ends)
-	resizer := &resizer{table: o.Table, groups: o.Groups, memory: o.Memory, libvirtd: o.Connection, log: o.Logger}
+	resizer := &resizer{table: o.Table, groups: o.Groups, memory: o.Memory, libvirtd: o.Connection, threads: pinner{o.Describer, o.Domains}, log: o.Logger}
 	disks := &diskKeeper{table: o.Table, disks: o.DiskKeeper, attached: o.DiskAttacher, tasks: o.Tasks, log: o.Logger}
 	l := &Lifecycle{
 		table: o.Table, consoles: o.Consoles, ends: ends, resizer: resizer, disks: disks,

@@ -152,8 +152,12 @@ func (s *start) adjustOOMScore(qemu int) error {
 	return nil
 }
 
-// resume lets the guest run, unless its author wants it paused.
+// resume places QEMU's threads, which are in the VM's cgroup now, and lets the guest run, unless
+// its author wants it paused.
 func (s *start) resume(ctx context.Context) error {
+	if err := (pinner{s.parts.describer, s.parts.domains}).pin(ctx, s.record()); err != nil {
+		return err
+	}
 	if s.rec.Spec.StartPaused {
 		return nil
 	}

@@ -25,6 +25,7 @@ type resizer struct {
 	groups   Groups
 	memory   Memory
 	libvirtd connector
+	threads  pinner
 	log      *slog.Logger
 }
 
@@ -112,6 +113,11 @@ func (z *resizer) apply(ctx context.Context, r record.Container, from *runtimeap
 	}
 	if err := z.setLimits(r); err != nil {
 		return err
+	}
+	if resources.Of(r).GetCpusetCpus() != from.GetCpusetCpus() {
+		if err := z.threads.pin(ctx, r); err != nil {
+			return err
+		}
 	}
 	if has > had {
 		return z.memory.SetMemory(ctx, r.Domain.UUID, has)

@@ -37,6 +37,7 @@ type fakeDomain struct {
 	// Balloon is false for a guest that releases no memory.
 	balloon bool
 	agent   bool
+	pins    domain.Pins
 	// obeys is the number of the power button's press that the guest acts on; 0 for none.
 	obeys, presses int
 	// keep is false for a domain that was undefined while it ran.

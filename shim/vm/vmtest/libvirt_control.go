@@ -78,6 +78,13 @@ func (l *Libvirt) Status(uuid string) domain.Status {
 	return ""
 }
 
+// Pins returns where a domain's threads were placed last.
+func (l *Libvirt) Pins(uuid string) domain.Pins {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.domains[uuid].pins
+}
+
 // Left returns the domains that there are.
 func (l *Libvirt) Left() []string {
 	l.mu.Lock()

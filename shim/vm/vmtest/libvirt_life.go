@@ -71,6 +71,18 @@ func (c *Lifecycle) Start(ctx context.Context, uuid string, _ map[string][]*os.F
 	return d.state.PID, nil
 }
 
+// Pin implements domain's.
+func (c *Lifecycle) Pin(ctx context.Context, uuid string, p domain.Pins) error {
+	l := c.libvirt
+	d, err := l.onRunning(ctx, "Pin", uuid)
+	if err != nil {
+		return err
+	}
+	defer l.mu.Unlock()
+	d.pins = p
+	return nil
+}
+
 // Resume implements domain's.
 func (c *Lifecycle) Resume(ctx context.Context, uuid string) error {
 	l := c.libvirt
