@@ -63,6 +63,14 @@ func conflicts(
 		}
 	}
 	conflict(vmi.Domain.CPU != nil && vmi.Domain.CPU.Model != "" && of.CPU.Model != nil, spec.Child("domain", "cpu", "model"))
+	if cpu, typed := vmi.Domain.CPU, of.CPU; cpu != nil {
+		at := spec.Child("domain", "cpu")
+		conflict(cpu.DedicatedCPUPlacement && typed.DedicatedCPUPlacement != nil, at.Child("dedicatedCpuPlacement"))
+		conflict(cpu.IsolateEmulatorThread && typed.IsolateEmulatorThread != nil, at.Child("isolateEmulatorThread"))
+		conflict(cpu.NUMA != nil && typed.NUMA != nil, at.Child("numa"))
+		conflict(cpu.Realtime != nil && typed.Realtime != nil, at.Child("realtime"))
+	}
+	conflict(vmi.Domain.IOThreadsPolicy != nil && of.IOThreadsPolicy != nil, spec.Child("domain", "ioThreadsPolicy"))
 	conflict(vmi.NodeSelector != nil && of.NodeSelector != nil, spec.Child("nodeSelector"))
 	conflict(vmi.SchedulerName != "" && of.SchedulerName != "", spec.Child("schedulerName"))
 	for _, key := range slices.Sorted(maps.Keys(of.Annotations)) {
@@ -83,9 +91,11 @@ func (t Types) setSize(vmi *kubevirt.VirtualMachineInstanceSpec) {
 	if of.CPU.Model != nil {
 		cpu.Model = *of.CPU.Model
 	}
+	t.setPlacement(cpu)
+	setNil(&vmi.Domain.IOThreadsPolicy, of.IOThreadsPolicy)
 	guest := of.Memory.Guest.DeepCopy()
 	if !guest.IsZero() {
-		vmi.Domain.Memory = &kubevirt.Memory{Guest: &guest}
+		vmi.Domain.Memory = &kubevirt.Memory{Guest: &guest, Hugepages: of.Memory.Hugepages.DeepCopy()}
 	}
 	if percent := int64(of.Memory.OvercommitPercent); percent > 0 {
 		if vmi.Domain.Resources.Requests == nil {
@@ -100,6 +110,18 @@ func (t Types) setSize(vmi *kubevirt.VirtualMachineInstanceSpec) {
 	if of.SchedulerName != "" {
 		vmi.SchedulerName = of.SchedulerName
 	}
+}
+
+// setPlacement writes where the vCPUs are.
+func (t Types) setPlacement(cpu *kubevirt.CPU) {
+	of := t.Instancetype.CPU
+	is := func(flag *bool) bool { return flag != nil && *flag }
+	cpu.DedicatedCPUPlacement = cpu.DedicatedCPUPlacement || is(of.DedicatedCPUPlacement)
+	cpu.IsolateEmulatorThread = cpu.IsolateEmulatorThread || is(of.IsolateEmulatorThread)
+	if of.NUMA != nil {
+		cpu.NUMA = of.NUMA.DeepCopy()
+	}
+	setNil(&cpu.Realtime, of.Realtime)
 }
 
 // overcommitted is the part of a guest's memory that its pod requests. It is computed as KubeVirt does it, down to

@@ -72,6 +72,15 @@ func TestApply(t *testing.T) {
 				resources: {requests: {memory: 750Mi}}}}}`,
 		},
 		{
+			"dedicated CPUs", `{cpu: {guest: 2, dedicatedCPUPlacement: true, isolateEmulatorThread: true, numa: {guestMappingPassthrough: {}}, realtime: {mask: "0"}},
+				memory: {guest: 1Gi, hugepages: {pageSize: 2Mi}}, ioThreadsPolicy: auto}`, `{firmware: {preferredUseBiosSerial: true},
+				devices: {preferredUseVirtioTransitional: true, preferredSoundModel: ac97, preferredAutoattachPodInterface: false}}`,
+			`{spec: {domain: {firmware: {bootloader: {bios: {}}}, devices: {sound: {name: card}}}}}`,
+			`{spec: {domain: {cpu: {sockets: 2, cores: 1, threads: 1, dedicatedCpuPlacement: true, isolateEmulatorThread: true,
+				numa: {guestMappingPassthrough: {}}, realtime: {mask: "0"}}, memory: {guest: 1Gi, hugepages: {pageSize: 2Mi}}, ioThreadsPolicy: auto,
+				firmware: {bootloader: {bios: {useSerial: true}}}, devices: {useVirtioTransitional: true, sound: {name: card, model: ac97}, autoattachPodInterface: false}}}}`,
+		},
+		{
 			"a preference for Windows", "", `{
 				features: {preferredAcpi: {enabled: false}, preferredKvm: {hidden: true}, preferredHyperv: {
 					relaxed: {}, vapic: {enabled: false}, spinlocks: {spinlocks: 8191}}},

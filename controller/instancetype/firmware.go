@@ -8,6 +8,11 @@ import (
 // preferFirmware chooses the firmware of a VM that names none.
 func preferFirmware(p *api.FirmwarePreferences, domain *kubevirt.DomainSpec) {
 	is := func(flag *bool) bool { return flag != nil && *flag }
+	defer func() { // for a BIOS that the VM names too
+		if f := domain.Firmware; f != nil && f.Bootloader != nil && f.Bootloader.BIOS != nil {
+			setNil(&f.Bootloader.BIOS.UseSerial, p.PreferredUseBiosSerial)
+		}
+	}()
 	efi := p.PreferredEfi
 	if efi == nil && is(p.DeprecatedPreferredUseEfi) {
 		efi = &kubevirt.EFI{SecureBoot: p.DeprecatedPreferredUseSecureBoot}

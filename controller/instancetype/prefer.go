@@ -78,6 +78,10 @@ func preferDevices(p *api.DevicePreferences, devices *kubevirt.Devices) {
 	setNil(&devices.NetworkInterfaceMultiQueue, p.PreferredNetworkInterfaceMultiQueue)
 	setNil(&devices.Rng, p.PreferredRng)
 	setNil(&devices.TPM, p.PreferredTPM)
+	setNil(&devices.UseVirtioTransitional, p.PreferredUseVirtioTransitional)
+	if devices.Sound != nil {
+		setUnset(&devices.Sound.Model, p.PreferredSoundModel)
+	}
 }
 
 // showDevices writes down the disks and the network card that a machine has though

@@ -15,11 +15,14 @@ import (
 func processor(
 	domain *field.Path, d *kubevirt.DomainSpec, r request,
 ) (CPU, field.ErrorList) {
-	problems := agreeCPU(domain.Child("resources"), d.Resources, r)
 	given := kubevirt.CPU{}
 	if d.CPU != nil {
 		given = *d.CPU
 	}
+	if given.DedicatedCPUPlacement {
+		r.limits.cpuQuota = 0 // it is also for processors that are no vCPUs
+	}
+	problems := agreeCPU(domain.Child("resources"), d.Resources, r)
 	features, p := cpuFeatures(domain.Child("cpu", "features"), given.Features)
 	problems = append(problems, p...)
 	cpu := CPU{
