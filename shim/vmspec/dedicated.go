@@ -50,13 +50,8 @@ func (s *Spec) dedicated(domain *field.Path, d *kubevirt.DomainSpec) field.Error
 	if given.IsolateEmulatorThread && !s.CPU.Dedicated {
 		problems = append(problems, refused(at.Child("isolateEmulatorThread"), "requires dedicatedCpuPlacement"))
 	}
-	if passed := at.Child("numa", "guestMappingPassthrough"); s.CPU.NUMA {
-		if !s.CPU.Dedicated {
-			problems = append(problems, refused(passed, "requires dedicatedCpuPlacement"))
-		}
-		if s.HugePage == 0 {
-			problems = append(problems, refused(passed, "requires domain.memory.hugepages"))
-		}
+	if s.CPU.NUMA && (!s.CPU.Dedicated || s.HugePage == 0) {
+		problems = append(problems, refused(at.Child("numa", "guestMappingPassthrough"), "requires dedicatedCpuPlacement and memory.hugepages"))
 	}
 	if given.Realtime != nil {
 		problems = append(problems, s.realtime(at.Child("realtime"), given.Realtime)...)

@@ -230,8 +230,7 @@ spec.domain.devices.video: requires autoattachGraphicsDevice
 spec.domain.devices.sound.name: Required value`},
 	{"processors without dedicated ones", least(`"cpu": {"cores": 2, "isolateEmulatorThread": true, "numa": {"guestMappingPassthrough": {}}, "realtime": {"mask": "0-2"}}`, ``),
 		`spec.domain.cpu.isolateEmulatorThread: requires dedicatedCpuPlacement
-spec.domain.cpu.numa.guestMappingPassthrough: requires dedicatedCpuPlacement
-spec.domain.cpu.numa.guestMappingPassthrough: requires domain.memory.hugepages
+spec.domain.cpu.numa.guestMappingPassthrough: requires dedicatedCpuPlacement and memory.hugepages
 spec.domain.cpu.realtime: requires dedicatedCpuPlacement and numa.guestMappingPassthrough
 spec.domain.cpu.realtime.mask: Invalid value: "0-2": the vCPUs are 0 to 1`},
 	{"dedicated processors", least(`"cpu": {"threads": 3, "dedicatedCpuPlacement": true},

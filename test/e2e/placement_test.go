@@ -41,7 +41,7 @@ func TestPlacement(t *testing.T) {
 		}
 	}).start()
 	c.saying("SeaBIOS")
-	c.up()
+	c.saying("nodevirt guest: up host=") // after what the BIOS has written
 	wantCPU(t, c.pid(), "0")
 	if used := statusOf(t, fmt.Sprintf("/proc/%d/status", c.pid()), "HugetlbPages"); used == "0 kB" {
 		t.Error("the guest has no huge pages")
