@@ -16,7 +16,7 @@ import (
 )
 
 // caches returns what the controller holds in memory: the pods of instances, nodes,
-// PVCs, and the objects of our kinds, each without the fields that no reconciler reads. A trimmed
+// PVCs, ResourceQuotas, and the objects of our kinds, each without the fields that no reconciler reads. A trimmed
 // object must not be written back whole: writes are patches.
 func caches() cache.Options {
 	objects := map[client.Object]cache.ByObject{
@@ -26,6 +26,7 @@ func caches() cache.Options {
 		},
 		new(corev1.Node):                  {Transform: trimmed(trimNode)},
 		new(corev1.PersistentVolumeClaim): {Transform: trimmed(trimPVC)},
+		new(corev1.ResourceQuota):         {Transform: trimmed(trimQuota)},
 	}
 	for _, k := range kinds.All() {
 		if k.Cached {
@@ -55,6 +56,12 @@ const lastApplied = "kubectl.kubernetes.io/last-applied-configuration"
 func trimMeta(o client.Object) {
 	o.SetManagedFields(nil)
 	delete(o.GetAnnotations(), lastApplied)
+}
+
+// trimQuota keeps what the quota limits.
+func trimQuota(q *corev1.ResourceQuota) {
+	trimMeta(q)
+	q.Status = corev1.ResourceQuotaStatus{}
 }
 
 // trimPod keeps what identifies a pod's instance, its node and its state.

@@ -35,7 +35,7 @@ func (r *Reconciler) surroundings(ctx context.Context, vmi *kubevirt.VirtualMach
 		return s, nil
 	}
 	quotas := new(corev1.ResourceQuotaList)
-	if err := r.Live.List(ctx, quotas, client.InNamespace(vmi.Namespace)); err != nil {
+	if err := r.Client.List(ctx, quotas, client.InNamespace(vmi.Namespace)); err != nil {
 		return s, fmt.Errorf("list the ResourceQuotas of namespace %s: %w", vmi.Namespace, err)
 	}
 	limitsMemory := false

@@ -72,6 +72,9 @@ func (r *Reconciler) SetUp(ctx context.Context, m manager.Manager) error {
 	if err := m.GetFieldIndexer().IndexField(ctx, new(kubevirt.VirtualMachineInstance), index.PVC, pvcNames); err != nil {
 		return fmt.Errorf("index VMIs by %s: %w", index.PVC, err)
 	}
+	if _, err := m.GetCache().GetInformer(ctx, new(corev1.ResourceQuota)); err != nil { // for limits
+		return fmt.Errorf("watch ResourceQuotas: %w", err)
+	}
 	err := ctrl.NewControllerManagedBy(m).
 		Named("vmi").
 		For(new(kubevirt.VirtualMachineInstance)).

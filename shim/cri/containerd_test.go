@@ -80,7 +80,8 @@ func realVMs(t *testing.T, n *node.Node, backend *grpc.ClientConn, records *reco
 		TPMs:     tpms, Filesystems: filesystems,
 		Driver: domain.NewDriver("qemu:///none", dir, log), Accelerator: domain.TCG,
 		ConsoleDir: filepath.Join(dir, "consoles"), AgentDir: filepath.Join(dir, "agents"), DisplayDir: filepath.Join(dir, "displays"),
-		UIDBase: 5000, UIDCount: 10,
+		MigrationDir: filepath.Join(dir, "migrations"),
+		UIDBase:      5000, UIDCount: 10,
 	})
 	if err != nil {
 		t.Fatal(err)

@@ -16,7 +16,7 @@ func TestDownwardMetrics(t *testing.T) {
 		"volumes": [{"name": "root", "containerDisk": {"image": "r"}}, {"name": "metrics", "downwardMetrics": {}}]}`,
 	})).vm(suite.tiny).start().up()
 	vm.post("/cgi-bin/program", shell)
-	const metric = "blockdev --flushbufs /dev/vdb; dd if=/dev/vdb bs=4096 count=4 2>/dev/null | tr -d '\\000' | grep -A1 NAME | sed -n 's/.*<value>\\(.*\\)<.*/\\1/p'\n"
+	const metric = "blockdev --flushbufs /dev/vdb; dd if=/dev/vdb bs=4096 count=4 2>/dev/null | tr -d '\\000' | grep -A1 'NAME' | sed -n 's/.*<value>\\(.*\\)<.*/\\1/p'\n"
 	read := func(name string) []string { return strings.Fields(vm.runs(strings.ReplaceAll(metric, "NAME", name))) }
 	latest := func() int {
 		values := read("<name>Time<")
