@@ -51,7 +51,9 @@ func TestMigrationToUnreachableNodes(t *testing.T) {
 	}
 	w.bind(target, "migration-target")
 	w.running(target)
-	until(w, m, m.Name, "its failure", func(m *kubevirt.VirtualMachineInstanceMigration) bool { return m.Status.Phase == kubevirt.MigrationFailed })
+	until(w, m, m.Name, "its failure", func(m *kubevirt.VirtualMachineInstanceMigration) bool {
+		return m.Status.Phase == kubevirt.MigrationFailed
+	})
 	if s := m.Status.MigrationState; !strings.Contains(s.FailureReason, order.Identify) || s.TargetNode != "migration-target" || s.SourcePod != source.Name {
 		t.Errorf("state: %+v", s)
 	}

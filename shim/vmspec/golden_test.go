@@ -11,9 +11,6 @@ import (
 	"github.com/nodevirt/nodevirt/shim/vmspec"
 )
 
-// noLimits is a container that may use the whole node.
-var noLimits = &runtimeapi.LinuxContainerResources{}
-
 func TestFromCRI(t *testing.T) {
 	for _, tt := range []struct {
 		name        string // of its golden file
