@@ -162,7 +162,11 @@ func TestAVMIDescribesTheMachine(t *testing.T) {
 	if !strings.Contains(g.CPUModel, "Nehalem") || g.CPUs != 2 {
 		t.Errorf("%d CPUs of model %q", g.CPUs, g.CPUModel)
 	}
-	if !strings.Contains(g.Product, "i440FX") || g.ProductUUID != "6ba7b810-9dad-41d1-80b4-00c04fd430c8" {
+	c.post("/cgi-bin/program", shell)
+	if bridge := c.runs("cat /sys/bus/pci/devices/0000:00:00.0/device\n"); strings.TrimSpace(bridge) != "0x1237" {
+		t.Errorf("the host bridge is %q; want i440FX's", bridge)
+	}
+	if g.Product != "None" || g.ProductUUID != "6ba7b810-9dad-41d1-80b4-00c04fd430c8" {
 		t.Errorf("product %q, UUID %q", g.Product, g.ProductUUID)
 	}
 	if g.Memory > 160*mebibyte || g.Memory < 110*mebibyte {
