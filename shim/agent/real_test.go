@@ -9,6 +9,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -51,12 +52,26 @@ func realAgent(t *testing.T, args ...string) *Agent {
 		_ = cmd.Wait()
 	})
 	for begun := time.Now(); ; time.Sleep(5 * time.Millisecond) {
-		if _, err := os.Stat(path); err == nil {
+		if listens(t, path) {
 			return a
 		} else if time.Since(begun) > 3*time.Minute {
-			t.Fatal(err)
+			t.Fatalf("nothing listens on %s", path)
 		}
 	}
+}
+
+// listens reports whether a program listens on a socket, which is there a moment before it does. The
+// agent takes one client, so this does not connect.
+func listens(t *testing.T, path string) bool {
+	t.Helper()
+	const accepts = " 00010000 " // proc(5): the flags of /proc/net/unix
+	all, err := os.ReadFile("/proc/net/unix")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return slices.ContainsFunc(strings.Split(string(all), "\n"), func(line string) bool {
+		return strings.HasSuffix(line, " "+path) && strings.Contains(line, accepts)
+	})
 }
 
 func TestARealAgent(t *testing.T) {
