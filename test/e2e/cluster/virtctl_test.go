@@ -150,6 +150,7 @@ spec:
 	v.doors()
 	v.buttons()
 	v.objects()
+	v.moves()
 	v.unsupported()
 	ssh.works()
 	v.complete()
@@ -311,6 +312,15 @@ func (v *virtctl) sized() {
 	v.used("expand --file=vm.yaml")
 }
 
+// moves begins a migration and ends it.
+func (v *virtctl) moves() {
+	v.t.Helper()
+	v.works("migrate "+virtual, "was scheduled to migrate")
+	v.works("migrate-cancel "+virtual, "was scheduled to migrate-cancel")
+	wait.Until(v.t, "the migration is gone", func() bool { return kubectl(v.t, "get", "vmim", "-o", "name") == "" })
+	v.state("Running")
+}
+
 func (v *virtctl) unsupported() {
 	v.t.Helper()
 	assert.NilError(v.t, suite.Apply(v.t.Context(), `{"apiVersion": "v1", "kind": "PersistentVolumeClaim", "metadata": {"name": "more"},
@@ -318,8 +328,6 @@ func (v *virtctl) unsupported() {
 	defer func() { kubectl(v.t, "delete", "pvc", "more") }()
 	v.refused("addvolume "+virtual+" --volume-name=more", "can't add a volume to a VM that runs")
 	v.refused("removevolume "+virtual+" --volume-name=boot", "can't remove a volume from a VM that runs")
-	v.refused("migrate "+virtual, "Cannot migrate VMI, Reason: ")
-	v.refused("migrate-cancel "+virtual, "Found no migration to cancel")
 	v.refused("memory-dump get "+virtual+" --claim-name=claim", "no memory dumps")
 	v.refused("objectgraph "+virtual, "keeps no graph")
 	v.refused("usbredir 0 "+virtual, "")
