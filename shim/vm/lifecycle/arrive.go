@@ -9,7 +9,6 @@ import (
 	"github.com/nodevirt/nodevirt/shim/record"
 	"github.com/nodevirt/nodevirt/shim/vm/background"
 	"github.com/nodevirt/nodevirt/shim/vm/table"
-	"github.com/nodevirt/nodevirt/shim/vm/vmerrors"
 )
 
 // later are the phases of a guest that boots. For one that comes from another node,
@@ -47,15 +46,11 @@ func (l *Lifecycle) Place(ctx context.Context, v *table.VM) error {
 func (l *Lifecycle) Admit(ctx context.Context, v *table.VM) error { return l.starts.admit(ctx, v) }
 
 func (s *starts) admit(ctx context.Context, v *table.VM) error {
-	unlock, err := v.Lock(ctx)
-	if errors.Is(err, vmerrors.ErrNotFound) {
-		return nil
-	}
-	if err != nil {
+	r, unlock, err := lockIfThere(ctx, v)
+	if err != nil || unlock == nil {
 		return err
 	}
 	defer unlock()
-	r := v.Record()
 	if r.State != record.Running || r.Incoming == "" {
 		return nil
 	}
@@ -83,15 +78,11 @@ func (l *Lifecycle) Refuse(ctx context.Context, v *table.VM, reason string) erro
 }
 
 func (e *ends) refuse(ctx context.Context, v *table.VM, reason string) error {
-	unlock, err := v.Lock(ctx)
-	if errors.Is(err, vmerrors.ErrNotFound) {
-		return nil
-	}
-	if err != nil {
+	r, unlock, err := lockIfThere(ctx, v)
+	if err != nil || unlock == nil {
 		return err
 	}
 	defer unlock()
-	r := v.Record()
 	if r.State != record.Running || r.Incoming == "" {
 		return nil
 	}

@@ -74,18 +74,27 @@ func stateOf(ctx context.Context, o Observer, r record.Container) (domain.State,
 	return o.State(ctx, r.Domain.UUID)
 }
 
+// lockIfThere locks a VM and returns its record. Of a VM that is gone it locks nothing,
+// and unlock is nil.
+func lockIfThere(ctx context.Context, v *table.VM) (r record.Container, unlock func(), err error) {
+	unlock, err = v.Lock(ctx)
+	if errors.Is(err, vmerrors.ErrNotFound) {
+		return r, nil, nil
+	}
+	if err != nil {
+		return r, nil, err
+	}
+	return v.Record(), unlock, nil
+}
+
 // settle records the end of a guest that has ended, and undoes what was made for
 // it. It changes no VM that runs.
 func (e *ends) settle(ctx context.Context, v *table.VM) error {
-	unlock, err := v.Lock(ctx)
-	if errors.Is(err, vmerrors.ErrNotFound) {
-		return nil
-	}
-	if err != nil {
+	r, unlock, err := lockIfThere(ctx, v)
+	if err != nil || unlock == nil {
 		return err
 	}
 	defer unlock()
-	r := v.Record()
 	if r.State != record.Running || r.Incoming != "" {
 		return nil // the migration decides about a guest that comes
 	}

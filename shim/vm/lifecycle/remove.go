@@ -35,15 +35,11 @@ func (e *ends) remove(ctx context.Context, v *table.VM) error {
 	if err := e.stop(ctx, v, 0); err != nil {
 		return fmt.Errorf("failed to forcibly stop container %q: %w", v.Record().ID, err)
 	}
-	unlock, err := v.Lock(ctx)
-	if errors.Is(err, vmerrors.ErrNotFound) {
-		return nil // another call was faster
-	}
-	if err != nil {
+	r, unlock, err := lockIfThere(ctx, v)
+	if err != nil || unlock == nil { // nil: another call was faster
 		return err
 	}
 	defer unlock()
-	r := v.Record()
 	if err := e.discard(ctx, v); err != nil {
 		return fmt.Errorf("remove VM container %q: %w%s", r.ID, err, stopRemedy(err))
 	}
@@ -108,15 +104,11 @@ func supersedes(r, old record.Container) bool {
 
 // removeUnstarted changes no container that was started meanwhile.
 func (e *ends) removeUnstarted(ctx context.Context, v *table.VM) error {
-	unlock, err := v.Lock(ctx)
-	if errors.Is(err, vmerrors.ErrNotFound) {
-		return nil
-	}
-	if err != nil {
+	r, unlock, err := lockIfThere(ctx, v)
+	if err != nil || unlock == nil {
 		return err
 	}
 	defer unlock()
-	r := v.Record()
 	if r.State != record.Created {
 		return nil
 	}
