@@ -3,7 +3,7 @@
 SHELL := /bin/sh
 .DEFAULT_GOAL := help
 .PHONY: help build controller image man packages-deb release test-packages tools kubernetes storage packages run down shell status cluster cluster-down cluster-shell \
-	unit test test-critest test-cluster test-kubevirt test-faults test-fuzz-cri test-many test-soak fuzz bench bench-cluster generate lint clean
+	unit test test-critest test-cluster test-kubevirt test-conformance test-faults test-fuzz-cri test-many test-soak fuzz bench bench-cluster generate lint clean
 
 BIN     := $(CURDIR)/bin
 # This tag removes gRPC's debug pages. Their template engine makes the linker keep every method of every
@@ -162,6 +162,13 @@ test-kubevirt: packages kubernetes $(if $(FAST),,storage) build controller ## Ru
 	go vet -tags $(TAGS),kubevirt ./test/kubevirt
 	KUBEVIRT_LABELS='$(LABELS)' KUBEVIRT_FOCUS='$(FOCUS)' KUBEVIRT_FILES='$(FILES)' KUBEVIRT_PROCS='$(PROCS)' KUBEVIRT_FAST='$(FAST)' \
 		$(GOTEST) -tags $(TAGS),kubevirt -count 1 -timeout 4h ./test/kubevirt $(FLAGS)
+
+# SIDE=shim or SIDE=containerd runs one cluster alone. FOCUS and SKIP are regular expressions of specs' words.
+test-conformance: packages kubernetes build ## Run Kubernetes' conformance with and without the shim, and compare; FOCUS=, SKIP=, SIDE=, PROCS=4, FLAGS=-update
+	@test/tools/build e2e
+	go vet -tags $(TAGS),conformance ./test/conformance
+	CONFORMANCE_FOCUS='$(FOCUS)' CONFORMANCE_SKIP='$(SKIP)' CONFORMANCE_SIDE='$(SIDE)' CONFORMANCE_PROCS='$(PROCS)' \
+		$(GOTEST) -tags $(TAGS),conformance -count 1 -timeout 12h ./test/conformance $(FLAGS)
 
 fuzz: packages ## Run each fuzz target for a while; TIME=30s
 	@test/tools/fuzz $(TIME) $(shell nproc)

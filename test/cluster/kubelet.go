@@ -43,6 +43,7 @@ func (o Options) kubelet(n *node.Node, i int) (node.Component, error) {
 
 func (o Options) kubeletConfig(i int, cgroup string) object {
 	pki := func(name string) string { return o.path("pki", name) }
+	_, runtime := o.components()
 	c := object{
 		"apiVersion":     "kubelet.config.k8s.io/v1beta1",
 		"kind":           "KubeletConfiguration",
@@ -54,7 +55,7 @@ func (o Options) kubeletConfig(i int, cgroup string) object {
 		"tlsPrivateKeyFile":  pki(nodeName(i) + "-server.key"),
 		"healthzBindAddress": "127.0.0.1",
 
-		"containerRuntimeEndpoint": "unix:///run/nodevirt/nodevirt.sock",
+		"containerRuntimeEndpoint": runtime,
 		"clusterDNS":               []string{dnsService},
 		"clusterDomain":            "cluster.local",
 

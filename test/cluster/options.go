@@ -18,6 +18,7 @@ type Options struct {
 	Cache      string               // of what takes long to make; default: guest.DefaultCache
 	Nodes      int                  // how many; default 2
 	DualStack  bool                 // nodes, pods and Services have IPv6, too
+	Plain      bool                 // the nodes have no shim: containerd is the kubelets' runtime
 	Storage    bool                 // it provides volumes; see the StorageClasses in manifests/storage.yaml
 	Bound      bool                 // the cluster ends with this process, however that ends
 	Kubelet    func(map[string]any) // changes the kubelets' configuration before it is written
@@ -62,6 +63,14 @@ func (o Options) complete() (Options, error) {
 
 func (o Options) path(elem ...string) string {
 	return filepath.Join(append([]string{o.Dir}, elem...)...)
+}
+
+// components are those of a node, and runtime is where its kubelet finds the container runtime.
+func (o Options) components() (names []string, runtime string) {
+	if o.Plain {
+		return []string{node.Containerd}, "unix:///run/containerd/containerd.sock"
+	}
+	return []string{node.Containerd, node.Libvirtd, node.Tgtd, node.Shim}, "unix:///run/nodevirt/nodevirt.sock"
 }
 
 func (o Options) bin(name string) string { return filepath.Join(o.Bin, name) }

@@ -30,10 +30,11 @@ func (o Options) worker(ctx context.Context, control *node.Node, i int) (*node.N
 	if err != nil {
 		return nil, err
 	}
+	components, _ := o.components()
 	n, err := node.Start(ctx, node.Options{
 		Dir: o.path(name), Bin: o.Bin, Cache: o.Cache, Hostname: name, Subnet: nodePods(i), Bound: o.Bound,
 		Log:        progress.Of(name, o.Log),
-		Components: []string{node.Containerd, node.Libvirtd, node.Tgtd, node.Shim},
+		Components: components,
 		Registry:   controlAddress + ":5000",
 		ShimConfig: o.shimConfig(i),
 		CNI:        o.cni(i), Subnet6: o.nodePods6(i),

@@ -48,6 +48,15 @@ func Programs(ctx context.Context, o Options, packages []string, names ...string
 	return readPrograms(ctx, o, found, names...)
 }
 
+// ProgramsOf takes programs out of packages and of those that they depend on.
+func ProgramsOf(ctx context.Context, o Options, packages []string, names ...string) (ProgramFiles, error) {
+	found, err := deb.Closure(ctx, packages...)
+	if err != nil {
+		return ProgramFiles{}, err
+	}
+	return readPrograms(ctx, o, found, names...)
+}
+
 func readPrograms(ctx context.Context, o Options, packages []deb.Package, names ...string) (ProgramFiles, error) {
 	all := sharedObjects{wanted: names, files: map[string][]byte{}, links: map[string]string{}}
 	for _, p := range packages {

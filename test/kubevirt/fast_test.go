@@ -10,6 +10,8 @@ import (
 
 	"gotest.tools/v3/assert"
 	"gotest.tools/v3/golden"
+
+	"github.com/nodevirt/nodevirt/test/specs"
 )
 
 // fastVariable, with any value, has the suite run the specs of fastFile alone, which pass in a few minutes.
@@ -39,14 +41,14 @@ func focus(t *testing.T) string {
 }
 
 // checkFast reports specs of the fast set that did not run: the suite has them no more, or by other words.
-func checkFast(t *testing.T, got outcomes) {
+func checkFast(t *testing.T, got specs.Outcomes) {
 	t.Helper()
 	if os.Getenv(fastVariable) == "" {
 		return
 	}
 	ran := map[string]bool{}
 	for s := range got {
-		ran[s.text] = true
+		ran[s.Text] = true
 	}
 	for _, words := range fastSpecs(t) {
 		if !ran[words] {

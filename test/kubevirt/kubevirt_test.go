@@ -18,7 +18,11 @@ import (
 
 	"github.com/nodevirt/nodevirt/test/cluster"
 	"github.com/nodevirt/nodevirt/test/node"
+	"github.com/nodevirt/nodevirt/test/specs"
 )
+
+// conformance is the label of the specs that say whether a cluster serves KubeVirt's API.
+const conformance = "conformance"
 
 // version is the suite's, and the tag of the images that it names.
 const version = "v1.8.2"
@@ -58,22 +62,22 @@ func TestSuite(t *testing.T) {
 	run(t, report)
 	stop()
 	assert.NilError(t, keeper.Wait())
-	got, err := readReport(report)
+	got, err := specs.ReadReport(report, "/tests/", conformance)
 	assert.NilError(t, err)
 	assert.Assert(t, len(got) > 0, "no spec ran")
-	fmt.Print(got.lists())
+	fmt.Print(got.Lists())
 	checkFast(t, got)
 
 	file := golden.Path(outcomesFile)
 	text, err := os.ReadFile(file)
 	assert.NilError(t, err)
-	want, err := readOutcomes(string(text))
+	want, err := specs.Read(string(text))
 	assert.NilError(t, err)
 	if golden.FlagUpdate() {
-		assert.NilError(t, os.WriteFile(file, []byte(want.update(got).text()), 0o644))
+		assert.NilError(t, os.WriteFile(file, []byte(want.Update(got).Text()), 0o644))
 		return
 	}
-	if unlike := want.unlike(got); len(unlike) > 0 {
+	if unlike := want.Unlike(got); len(unlike) > 0 {
 		t.Errorf("these specs ended in another way than testdata/%s says; -update takes them in:\n%s",
 			outcomesFile, strings.Join(unlike, "\n"))
 	}

@@ -1,6 +1,4 @@
-//go:build kubevirt
-
-package kubevirt
+package specs
 
 import (
 	"encoding/json"
@@ -12,14 +10,13 @@ import (
 	"strings"
 )
 
-// conformance is the label of the specs that say whether a cluster serves KubeVirt's API.
-const conformance = "conformance"
-
 // maxOutput bounds what is printed of a spec's output, in bytes.
 const maxOutput = 8 << 10
 
-// readReport reads ginkgo's report in JSON. Specs that the filters left out are not in the result.
-func readReport(file string) (outcomes, error) {
+// ReadReport reads ginkgo's report in JSON. Specs that the filters left out are not in the result. Their
+// files are named without folder, a part of their paths such as "/tests/", and what is before it. A spec
+// with the label set is in that set.
+func ReadReport(file, folder, set string) (Outcomes, error) {
 	text, err := os.ReadFile(file)
 	if err != nil {
 		return nil, err
@@ -40,30 +37,30 @@ func readReport(file string) (outcomes, error) {
 	if err := json.Unmarshal(text, &suites); err != nil {
 		return nil, fmt.Errorf("read the suite's report: %w", err)
 	}
-	all := outcomes{}
+	all := Outcomes{}
 	for _, suite := range suites {
 		for _, r := range suite.SpecReports {
-			if r.LeafNodeType != "It" || r.State == "pending" || r.State == "skipped" && r.Failure.Message == "" {
+			if r.LeafNodeType != "It" || r.State == "pending" || r.State == Skipped && r.Failure.Message == "" {
 				continue
 			}
-			if r.State == passed && r.NumAttempts > 1 {
+			if r.State == Passed && r.NumAttempts > 1 {
 				text := r.CapturedGinkgoWriterOutput
 				fmt.Printf("passed at attempt %d: %s\n%s\n", r.NumAttempts, r.LeafNodeText, text[max(len(text)-maxOutput, 0):])
 			}
-			_, name, _ := strings.Cut(path.Clean(r.LeafNodeLocation.FileName), "/tests/")
-			s := spec{name, words(strings.Join(append(r.ContainerHierarchyTexts, r.LeafNodeText), " "))}
-			got := outcome{state: r.State}
-			if slices.Contains(slices.Concat(append(r.ContainerHierarchyLabels, r.LeafNodeLabels)...), conformance) {
-				got.set = conformance
+			_, name, _ := strings.Cut(path.Clean(r.LeafNodeLocation.FileName), folder)
+			s := Spec{name, words(strings.Join(append(r.ContainerHierarchyTexts, r.LeafNodeText), " "))}
+			got := Outcome{State: r.State}
+			if slices.Contains(slices.Concat(append(r.ContainerHierarchyLabels, r.LeafNodeLabels)...), set) {
+				got.Set = set
 			}
-			if r.State != passed {
-				got.reason = "not looked into: " + shorten(words(r.Failure.Message))
+			if r.State != Passed {
+				got.Reason = unexplained + shorten(words(r.Failure.Message))
 			}
-			if r.State != passed && r.State != "skipped" {
-				got.state = "failed" // ginkgo has several words for it
+			if r.State != Passed && r.State != Skipped {
+				got.State = Failed
 			}
-			if before, double := all[s]; double && before.state != got.state {
-				got = outcome{set: got.set, state: "failed", reason: "of several specs of these words some fail: " + before.reason + got.reason}
+			if before, double := all[s]; double && before.State != got.State {
+				got = Outcome{Set: got.Set, State: Failed, Reason: "of several specs of these words some fail: " + before.Reason + got.Reason}
 			}
 			all[s] = got
 		}

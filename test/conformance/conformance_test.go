@@ -1,0 +1,134 @@
+//go:build conformance
+
+package conformance
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"gotest.tools/v3/assert"
+	"gotest.tools/v3/golden"
+
+	"github.com/nodevirt/nodevirt/test/cluster"
+	"github.com/nodevirt/nodevirt/test/node"
+	"github.com/nodevirt/nodevirt/test/specs"
+)
+
+// What the environment may say, so that a run can be narrowed: make test-conformance FOCUS=….
+const (
+	focusVariable = "CONFORMANCE_FOCUS" // a regular expression of specs' words
+	skipVariable  = "CONFORMANCE_SKIP"  // a regular expression of the words of specs to leave out
+	procsVariable = "CONFORMANCE_PROCS" // how many specs run at once
+	sideVariable  = "CONFORMANCE_SIDE"  // containerd or shim: only that cluster, compared with the file
+)
+
+// usual are the words of the specs that run if no other are asked for.
+const usual = `\[Conformance\]|\[NodeConformance\]`
+
+// set is the label of the specs of Kubernetes' conformance.
+const set = "Conformance"
+
+// The clusters.
+const (
+	plain   = "containerd"
+	through = "shim"
+)
+
+// TestSuite runs the suite, or a part of it, on both clusters, one after the other. Each spec must end in the
+// same way on both, and as the file says.
+func TestSuite(t *testing.T) {
+	sides := []string{plain, through}
+	if only := os.Getenv(sideVariable); only != "" {
+		sides = []string{only}
+	}
+	got := map[string]specs.Outcomes{}
+	for _, side := range sides {
+		assert.Assert(t, t.Run(side, func(t *testing.T) { got[side] = runOn(t, side) }))
+		fmt.Printf("%s:\n\n%s\n", side, got[side].Lists())
+	}
+	if len(sides) == 2 {
+		if unlike := got[plain].Unlike(got[through]); len(unlike) > 0 {
+			t.Errorf("these specs ended in another way through the shim than with containerd alone:\n%s", strings.Join(unlike, "\n"))
+		}
+	}
+
+	file := golden.Path(outcomesFile)
+	text, err := os.ReadFile(file)
+	assert.NilError(t, err)
+	want, err := specs.Read(string(text))
+	assert.NilError(t, err)
+	run := got[sides[len(sides)-1]]
+	if golden.FlagUpdate() {
+		assert.NilError(t, os.WriteFile(file, []byte(want.Update(run).Text()), 0o644))
+		return
+	}
+	if unlike := want.Unlike(run); len(unlike) > 0 {
+		t.Errorf("these specs ended in another way than testdata/%s says; -update takes them in:\n%s",
+			outcomesFile, strings.Join(unlike, "\n"))
+	}
+}
+
+// runOn runs the suite on a cluster of its own.
+func runOn(t *testing.T, side string) specs.Outcomes {
+	t.Helper()
+	ctx := t.Context()
+	dir, err := os.MkdirTemp("", "nodevirt-") // t.TempDir's paths are too long for sockets
+	assert.NilError(t, err)
+	assert.NilError(t, os.Chmod(dir, 0o711))
+	c, err := cluster.Start(ctx, cluster.Options{Dir: dir, Plain: side == plain, Bound: true})
+	t.Cleanup(func() {
+		if c != nil {
+			assert.Check(t, c.Stop(context.WithoutCancel(ctx)))
+		}
+	})
+	assert.NilError(t, err)
+	assert.NilError(t, pushImages(ctx, c))
+	report := filepath.Join(t.ArtifactDir(), side+".json")
+	runSuite(t, c, report)
+	got, err := specs.ReadReport(report, "/test/e2e/", set)
+	assert.NilError(t, err)
+	assert.Assert(t, len(got) > 0, "no spec ran")
+	return got
+}
+
+// runSuite runs the suite. Specs that fail are no error; a suite that does not come to its end is.
+func runSuite(t *testing.T, c *cluster.Cluster, report string) {
+	t.Helper()
+	dir := filepath.Dir(report)
+	bin, err := node.CheckoutBin()
+	assert.NilError(t, err)
+	kubeconfig := filepath.Join(filepath.Dir(c.Kubeconfig()), "pki", "admin.kubeconfig")
+	command := []string{
+		"-C", dir, filepath.Join(bin, "e2e-ginkgo"),
+		"--procs=" + setting(procsVariable, "4"), "--no-color", "--timeout=6h", "--poll-progress-after=5m",
+		"--output-dir=" + dir, "--json-report=" + filepath.Base(report),
+		"--focus=" + setting(focusVariable, usual), "--skip=" + os.Getenv(skipVariable),
+		filepath.Join(bin, "e2e.test"), "--",
+		"--kubeconfig=" + kubeconfig, "--kubectl-path=" + filepath.Join(bin, "kubectl"), "--provider=skeleton",
+		"--report-dir=" + dir, "--dump-logs-on-failure=false", "--disable-log-dump",
+	}
+	cmd := c.Control().Command(t.Context(), "env", command...)
+	cmd.Env = append(cmd.Env, "KUBECONFIG="+kubeconfig)
+	out, err := os.Create(strings.TrimSuffix(report, ".json") + ".log")
+	assert.NilError(t, err)
+	defer out.Close()
+	cmd.Stdout, cmd.Stderr = out, out
+	if err := cmd.Run(); err != nil {
+		if _, ended := errors.AsType[*exec.ExitError](err); !ended {
+			t.Fatalf("run the suite: %v", err)
+		}
+	}
+}
+
+func setting(variable, otherwise string) string {
+	if value := os.Getenv(variable); value != "" {
+		return value
+	}
+	return otherwise
+}
