@@ -3,7 +3,9 @@ package cri
 import (
 	"context"
 	"fmt"
+	"strings"
 
+	"github.com/vishvananda/netlink"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
@@ -112,18 +114,40 @@ func amended[T any, M message[T]](sandboxes sandboxIndex, change func(M)) route 
 		if err != nil {
 			return err
 		}
-		backend, err := c.ask(f)
-		if err != nil {
-			return err
-		}
-		defer backend.cancel(nil)
-		return c.replies(backend, func(f frame) error {
-			reply := M(new(T))
-			if err := decode(f, reply); err != nil {
+		for tries := 0; ; tries++ {
+			answered, err := amend(c, f, change)
+			if err == nil || answered || tries == maxAgain || !changedMeanwhile(err) {
 				return err
 			}
-			change(reply)
-			return c.send(reply)
-		})
+		}
 	}
+}
+
+// amend asks containerd once. It reports whether the client got a reply.
+func amend[T any, M message[T]](c *call, request frame, change func(M)) (answered bool, err error) {
+	backend, err := c.ask(request)
+	if err != nil {
+		return false, err
+	}
+	defer backend.cancel(nil)
+	err = c.replies(backend, func(f frame) error {
+		reply := M(new(T))
+		if err := decode(f, reply); err != nil {
+			return err
+		}
+		change(reply)
+		answered = true
+		return c.send(reply)
+	})
+	return answered, err
+}
+
+// maxAgain is how often containerd is asked again.
+const maxAgain = 5
+
+// changedMeanwhile reports that containerd could not read a pod's network because a
+// link in it changed. A VM's start and end change links, and containerd then fails
+// the stats of all pods.
+func changedMeanwhile(err error) bool {
+	return status.Code(err) == codes.Unknown && strings.Contains(status.Convert(err).Message(), netlink.ErrDumpInterrupted.Error())
 }
