@@ -164,7 +164,7 @@ test-kubevirt: packages kubernetes $(if $(FAST),,storage) build controller ## Ru
 		$(GOTEST) -tags $(TAGS),kubevirt -count 1 -timeout 4h ./test/kubevirt $(FLAGS)
 
 # SIDE=shim or SIDE=containerd runs one cluster alone. FOCUS and SKIP are regular expressions of specs' words.
-test-conformance: packages kubernetes build ## Run Kubernetes' conformance with and without the shim, and compare; FOCUS=, SKIP=, SIDE=, PROCS=4, FLAGS=-update
+test-conformance: packages kubernetes build ## Run Kubernetes' conformance with and without the shim, and compare; FOCUS=, SKIP=, SIDE=, PROCS=10, FLAGS=-update
 	@test/tools/build e2e
 	go vet -tags $(TAGS),conformance ./test/conformance
 	CONFORMANCE_FOCUS='$(FOCUS)' CONFORMANCE_SKIP='$(SKIP)' CONFORMANCE_SIDE='$(SIDE)' CONFORMANCE_PROCS='$(PROCS)' \

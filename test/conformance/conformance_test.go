@@ -106,7 +106,7 @@ func runSuite(t *testing.T, c *cluster.Cluster, report string) {
 	kubeconfig := filepath.Join(filepath.Dir(c.Kubeconfig()), "pki", "admin.kubeconfig")
 	command := []string{
 		"-C", dir, filepath.Join(bin, "e2e-ginkgo"),
-		"--procs=" + setting(procsVariable, "4"), "--no-color", "--timeout=6h", "--poll-progress-after=5m",
+		"--procs=" + setting(procsVariable, "10"), "--no-color", "--timeout=6h", "--poll-progress-after=5m",
 		"--output-dir=" + dir, "--json-report=" + filepath.Base(report),
 		"--focus=" + setting(focusVariable, usual), "--skip=" + os.Getenv(skipVariable),
 		filepath.Join(bin, "e2e.test"), "--",
