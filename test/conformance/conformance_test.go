@@ -59,10 +59,7 @@ func TestSuite(t *testing.T) {
 	}
 
 	file := golden.Path(outcomesFile)
-	text, err := os.ReadFile(file)
-	assert.NilError(t, err)
-	want, err := specs.Read(string(text))
-	assert.NilError(t, err)
+	want, _ := specs.FromFile(t, file)
 	run := got[sides[len(sides)-1]]
 	if golden.FlagUpdate() {
 		assert.NilError(t, os.WriteFile(file, []byte(want.Update(run).Text()), 0o644))

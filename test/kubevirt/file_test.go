@@ -1,10 +1,8 @@
 package kubevirt
 
 import (
-	"os"
 	"testing"
 
-	"gotest.tools/v3/assert"
 	"gotest.tools/v3/golden"
 
 	"github.com/nodevirt/nodevirt/test/specs"
@@ -14,13 +12,10 @@ import (
 const outcomesFile = "outcomes.tsv"
 
 // TestReasons: each spec that does not pass has a reason that a person wrote.
-func TestReasons(t *testing.T) {
-	text, err := os.ReadFile(golden.Path(outcomesFile))
-	assert.NilError(t, err)
-	all, err := specs.Read(string(text))
-	assert.NilError(t, err)
-	for _, problem := range all.WithoutReason() {
-		t.Error(problem)
-	}
-	assert.Equal(t, all.Text(), string(text))
+func TestReasons(t *testing.T) { specs.Reasons(t, golden.Path(outcomesFile)) }
+
+// TestPage holds the page against the file of outcomes. With -update it writes the page.
+func TestPage(t *testing.T) {
+	all, _ := specs.FromFile(t, golden.Path(outcomesFile))
+	specs.InPage(t, "../../docs/conformance.md", "outcomes", all)
 }

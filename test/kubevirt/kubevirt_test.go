@@ -69,10 +69,7 @@ func TestSuite(t *testing.T) {
 	checkFast(t, got)
 
 	file := golden.Path(outcomesFile)
-	text, err := os.ReadFile(file)
-	assert.NilError(t, err)
-	want, err := specs.Read(string(text))
-	assert.NilError(t, err)
+	want, _ := specs.FromFile(t, file)
 	if golden.FlagUpdate() {
 		assert.NilError(t, os.WriteFile(file, []byte(want.Update(got).Text()), 0o644))
 		return

@@ -84,9 +84,9 @@ func (o Outcomes) Update(run Outcomes) Outcomes {
 	return all
 }
 
-// WithoutReason lists the specs that do not pass and have no reason that a person wrote, and those that pass
+// withoutReason lists the specs that do not pass and have no reason that a person wrote, and those that pass
 // and have one.
-func (o Outcomes) WithoutReason() (problems []string) {
+func (o Outcomes) withoutReason() (problems []string) {
 	for _, s := range o.Specs() {
 		got := o[s]
 		if (got.Reason == "") != (got.State == Passed) || strings.HasPrefix(got.Reason, unexplained) {
