@@ -34,6 +34,9 @@ var (
 // it, and it stays the same over restarts, so that the guest finds the card that it knows.
 var masqueradeMAC = net.HardwareAddr{0x0a, 0x58, 10, 0, 2, 2}
 
+// gatewayMAC is the address of a masqueraded guest's gateway. Nothing outside the pod sees it.
+var gatewayMAC = MAC{0x0a, 0x58, 10, 0, 2, 1}
+
 // masqueraded reports whether the card has the binding Masquerade.
 func (n NIC) masqueraded() bool { return n.Binding == Masquerade }
 

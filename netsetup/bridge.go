@@ -28,27 +28,44 @@ func linkNetwork(bridge string) netip.Prefix {
 	return netip.PrefixFrom(netip.AddrFrom16(address), 64)
 }
 
-// addBridge creates the bridge with its marker in one request, then configures it. A new
-// bridge has no spanning tree, so its ports forward at once, whatever its delay.
+// addBridge creates the bridge, marks it as the VM's, then configures it. A new bridge has no
+// spanning tree, so its ports forward at once, whatever its delay.
 func addBridge(p Plan, n NIC) error {
 	return withinLink(p.Netns, func(h *netlink.Handle) error {
 		attrs := netlink.NewLinkAttrs()
 		attrs.Name, attrs.MTU = n.Bridge, n.MTU
-		attrs.HardwareAddr = net.HardwareAddr(n.BridgeMAC)
+		attrs.HardwareAddr = net.HardwareAddr(p.firstMAC(n))
 		snooping := false // the guest's multicast must not wait for a querier
 		err := h.LinkAdd(&netlink.Bridge{LinkAttrs: attrs, MulticastSnooping: &snooping})
 		if err != nil && !errors.Is(err, fs.ErrExist) {
 			return fmt.Errorf("add bridge %s: %w", n.Bridge, err)
 		}
-		bridge, err := n.ownBridge(h)
+		bridge, err := p.ownBridge(h, n)
 		if err != nil {
 			return err
 		}
 		if bridge == nil {
 			return fmt.Errorf("bridge %s: %w", n.Bridge, ErrInUse)
 		}
+		if err := markBridge(h, bridge, p, n); err != nil {
+			return err
+		}
 		return configureBridge(h, bridge, n)
 	})
+}
+
+// firstMAC returns the address with which the bridge is created. It marks the bridge until its
+// alias does: the kernel ignores an alias in the request that creates a link.
+func (p Plan) firstMAC(n NIC) MAC { return localMAC(p.ID, "bridge "+n.Bridge) }
+
+// markBridge sets the alias that marks the bridge as the VM's, and then the address that guests see.
+func markBridge(h *netlink.Handle, bridge netlink.Link, p Plan, n NIC) error {
+	if bridge.Attrs().Alias != p.ID {
+		if err := h.LinkSetAlias(bridge, p.ID); err != nil {
+			return fmt.Errorf("set alias of %s: %w", n.Bridge, err)
+		}
+	}
+	return setMAC(h, bridge, n.BridgeMAC)
 }
 
 func configureBridge(h *netlink.Handle, bridge netlink.Link, n NIC) error {
@@ -148,11 +165,15 @@ func removeBridge(p Plan, n NIC) error {
 	})
 }
 
-// ownBridge returns the Plan's bridge, and nil if there is none or if it is another VM's.
-func (n NIC) ownBridge(h *netlink.Handle) (netlink.Link, error) {
+// ownBridge returns the Plan's bridge, and nil if there is none or if it is another VM's. Former
+// versions set no alias and kept the first address.
+func (p Plan) ownBridge(h *netlink.Handle, n NIC) (netlink.Link, error) {
 	link, err := findLink(h, n.Bridge)
-	if err != nil || link == nil || !n.BridgeMAC.equal(link.Attrs().HardwareAddr) {
+	if err != nil || link == nil {
 		return nil, err
+	}
+	if link.Attrs().Alias != p.ID && !p.firstMAC(n).equal(link.Attrs().HardwareAddr) {
+		return nil, nil
 	}
 	return link, nil
 }
@@ -161,7 +182,7 @@ func (n NIC) ownBridge(h *netlink.Handle) (netlink.Link, error) {
 // there is nothing of this card to undo.
 func withinOwn(p Plan, n NIC, fn func(h *netlink.Handle, bridge netlink.Link) error) error {
 	err := withinLink(p.Netns, func(h *netlink.Handle) error {
-		bridge, err := n.ownBridge(h)
+		bridge, err := p.ownBridge(h, n)
 		if err != nil || bridge == nil {
 			return err
 		}

@@ -4,6 +4,7 @@ import (
 	"net"
 	"net/netip"
 	"os"
+	"sync/atomic"
 	"testing"
 	"unsafe"
 
@@ -16,6 +17,8 @@ import (
 type testGuest struct {
 	ns   string // the guest's network stack
 	plan Plan
+	card *os.File
+	tap  atomic.Pointer[os.File]
 }
 
 // card is the guest's network card in its namespace.
@@ -66,9 +69,8 @@ func powerOnCard(t *testing.T, plan Plan) *testGuest {
 	t.Helper()
 	m := &testGuest{ns: newNamespace(t), plan: plan}
 	host := openTap(t, plan.NICs[0].Tap)
-	var guest *os.File
 	inPod(t, m.ns, func(h *netlink.Handle) error {
-		guest = openTap(t, card)
+		m.card = openTap(t, card)
 		link, err := h.LinkByName(card)
 		if err != nil {
 			return err
@@ -78,20 +80,26 @@ func powerOnCard(t *testing.T, plan Plan) *testGuest {
 		}
 		return h.LinkSetUp(link)
 	})
-	go pass(guest, host)
-	go pass(host, guest)
+	m.plugInto(host)
+	go pass(m.tap.Load, m.card)
 	return m
 }
 
+// plugInto connects the guest's card to a tap.
+func (m *testGuest) plugInto(tap *os.File) {
+	m.tap.Store(tap)
+	go pass(func() *os.File { return m.card }, tap)
+}
+
 // pass moves frames with their virtio header, until one of the ends is closed.
-func pass(to, from *os.File) {
+func pass(to func() *os.File, from *os.File) {
 	frame := make([]byte, 65550)
 	for {
 		n, err := from.Read(frame)
 		if err != nil {
 			return
 		}
-		_, _ = to.Write(frame[:n]) // a card that is down loses frames
+		_, _ = to().Write(frame[:n]) // a card that is down loses frames
 	}
 }
 

@@ -25,10 +25,13 @@
 //
 // [Setup.Undo] undoes as much of that as was done. It needs the Plan alone.
 //
-// The bridge's MAC address marks the Plan that owns the bridge. It is set when the bridge is
-// created, before any other change in the pod, and Undo removes the bridge last. A Plan whose
-// bridge is absent has nothing to undo on eth0, and an old Plan never disturbs a later VM in
-// the same pod.
+// The bridge's alias, the VM's id, marks the Plan that owns the bridge. Until it is set, the MAC
+// address with which the bridge is created does. Both come before any other change in the pod,
+// and Undo removes the bridge last. A Plan whose bridge is absent has nothing to undo on eth0,
+// and an old Plan never disturbs a later VM in the same pod.
+//
+// The bridge's MAC address then becomes that of the guest's router, which is the same in each pod
+// that the guest moves to. So are the router's link-local address and its advertisements.
 //
 // The pod's other containers keep loopback and, on nvbr0, the link-local address
 // 169.254.75.10, with a route to the guest. Nothing outside the pod reaches that address.

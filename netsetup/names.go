@@ -132,7 +132,7 @@ func (m MAC) equal(o net.HardwareAddr) bool { return bytes.Equal(m, o) }
 
 func (m MAC) isZero() bool { return !slices.ContainsFunc(m, func(b byte) bool { return b != 0 }) }
 
-// localMAC derives a locally administered unicast address from a VM's id and a role.
+// localMAC derives a locally administered unicast address from an identity and a role.
 func localMAC(id, role string) MAC {
 	sum := sha256.Sum256([]byte(role + "\x00" + id))
 	return MAC{0x02, sum[0], sum[1], sum[2], sum[3], sum[4]}

@@ -27,7 +27,7 @@ type NIC struct {
 	Tap       string `json:"tap"`
 
 	// GuestMAC is the address of the guest's card. PodMAC is the interface's while the VM exists,
-	// OriginalMAC the one that CNI gave it. BridgeMAC marks the bridge as this Plan's.
+	// OriginalMAC the one that CNI gave it. BridgeMAC is the bridge's, which is the guest's router.
 	GuestMAC    MAC `json:"guestMAC"`
 	PodMAC      MAC `json:"podMAC"`
 	OriginalMAC MAC `json:"originalMAC"`
@@ -153,8 +153,21 @@ func (n *NIC) setMACs(id string, own, guest net.HardwareAddr) error {
 	case n.bridged() && guest.String() == own.String():
 		n.PodMAC = localMAC(id, "interface "+n.Interface)
 	}
-	n.BridgeMAC = localMAC(id, "bridge "+n.Bridge)
+	n.BridgeMAC = n.routerMAC()
+	if n.GuestMAC.equal(net.HardwareAddr(n.BridgeMAC)) {
+		return fmt.Errorf("%s is the address of the guest's gateway: choose another one", guest)
+	}
 	return nil
+}
+
+// routerMAC returns the address of the guest's router, which the guest keeps in its tables when it
+// moves to another pod. So it depends on the guest alone. On a network that other pods share, it
+// must also be unique, as the guest's own address is.
+func (n *NIC) routerMAC() MAC {
+	if n.masqueraded() {
+		return gatewayMAC
+	}
+	return localMAC(n.GuestMAC.String(), "router")
 }
 
 // setAddresses decides which of the interface's addresses and routes the guest gets.

@@ -27,7 +27,7 @@ func TestPlan(t *testing.T) {
 		NICs: []NIC{{
 			Binding: Bridge, Interface: "eth0", Bridge: "nvbr0", Tap: "nva1b2c3d4e5f",
 			GuestMAC: MAC(own), OriginalMAC: MAC(own),
-			PodMAC: localMAC(idA, "interface eth0"), BridgeMAC: localMAC(idA, "bridge nvbr0"),
+			PodMAC: localMAC(idA, "interface eth0"), BridgeMAC: localMAC(own.String(), "router"),
 			MTU: 1400,
 			IPv4: Addressing{
 				Pod:     netip.MustParsePrefix("169.254.75.10/32"),
@@ -140,6 +140,8 @@ func TestPlanRefuses(t *testing.T) {
 		"empty label":        {pod: Pod{Netns: pod, Searches: []string{"a..b"}}, want: `"a..b"`},
 		"multicast MAC": {pod: withMAC(pod, net.HardwareAddr{1, 0, 0, 0, 0, 0}),
 			want: "01:00:00:00:00:00"},
+		"the gateway's MAC": {pod: Pod{Netns: pod, Interfaces: []Interface{{Binding: Masquerade, MAC: net.HardwareAddr(gatewayMAC)}}},
+			want: "gateway"},
 		"no MAC":    {pod: withMAC(pod, make(net.HardwareAddr, 6)), want: "unicast"},
 		"short id":  {id: "a1b2", pod: Pod{Netns: pod}, want: `"a1b2"`},
 		"id with /": {id: "../../../../etc", pod: Pod{Netns: pod}, want: "hex"},

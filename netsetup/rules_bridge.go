@@ -100,6 +100,7 @@ func fromGuest(c *chain, n NIC) {
 	// A guest must not be a DHCP server or a router.
 	c.add("udp sport { 67, 547 } drop")
 	c.add(routerTypes, "drop")
+	c.add(announcement(n.GuestMAC), "accept")
 	// No host should accept loopback addresses from a wire, but some do.
 	c.add("ip daddr 127.0.0.0/8 drop")
 	c.add("ip6 daddr ::1 drop")
@@ -114,6 +115,14 @@ func fromGuest(c *chain, n NIC) {
 		guestIPv6(c, n)
 	}
 	c.add("drop")
+}
+
+// announcement matches the frames by which QEMU announces a guest that came by migration, so that
+// switches learn its new port: requests of RARP that contain the guest's MAC address and no others.
+func announcement(mac MAC) string {
+	const request = "0x0001080006040003" // Ethernet and IPv4, and the lengths of their addresses
+	own := fmt.Sprintf("0x%x", []byte(mac))
+	return knftables.Concat("ether type 0x8035 @nh,0,64", request, "@nh,64,48", own, "@nh,112,32 0 @nh,144,48", own, "@nh,192,32 0")
 }
 
 func guestIPv4(c *chain, n NIC) {

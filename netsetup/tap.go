@@ -94,7 +94,7 @@ func connect(p Plan, n NIC) error {
 	if err := moveTap(p, n); err != nil {
 		return err
 	}
-	return withinLink(p.Netns, func(h *netlink.Handle) error { return enslaveTap(h, n) })
+	return withinLink(p.Netns, func(h *netlink.Handle) error { return enslaveTap(h, p, n) })
 }
 
 func moveTap(p Plan, n NIC) error {
@@ -115,7 +115,7 @@ func moveTap(p Plan, n NIC) error {
 	})
 }
 
-func enslaveTap(h *netlink.Handle, n NIC) error {
+func enslaveTap(h *netlink.Handle, p Plan, n NIC) error {
 	tap, err := findTap(h, n.Tap)
 	if err != nil {
 		return err
@@ -123,7 +123,7 @@ func enslaveTap(h *netlink.Handle, n NIC) error {
 	if tap == nil {
 		return errors.New("no such tap: call Apply first")
 	}
-	bridge, err := n.ownBridge(h)
+	bridge, err := p.ownBridge(h, n)
 	if err != nil {
 		return err
 	}

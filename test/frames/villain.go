@@ -30,6 +30,10 @@ func (v Villain) arp(operation uint16, src net.HardwareAddr, from, to netip.Addr
 	return Ethernet(broadcastMAC, v.MAC, typeARP, ARP(operation, src, from, broadcastMAC, to))
 }
 
+func (v Villain) rarp(of net.HardwareAddr, ip netip.Addr) []byte {
+	return Ethernet(broadcastMAC, v.MAC, 0x8035, ARP(3, of, ip, of, ip))
+}
+
 func (v Villain) neighbor(kind byte, from, target netip.Addr) []byte {
 	return v.ipv6(Neighbor(kind, from, allNodes, target, v.MAC))
 }
@@ -56,6 +60,7 @@ func (v Villain) Honest() map[string][]byte {
 		"ARP request":          v.arp(1, v.MAC, v.Own, v.Gateway),
 		"ARP announcement":     v.arp(2, v.MAC, v.Own, v.Own),
 		"ARP probe":            v.arp(1, v.MAC, anybody, v.Own),
+		"RARP of a migration":  v.rarp(v.MAC, anybody),
 		"router solicitation":  v.ipv6(ICMPv6(v.Local, allNodes, 133, 0, 0, 0, 0)),
 		"solicitation":         v.neighbor(neighborSolicitation, v.Own6, v.Gateway6),
 		"own IPv6 in use?":     v.neighbor(neighborSolicitation, netip.IPv6Unspecified(), v.Own6),
@@ -111,7 +116,8 @@ func (v Villain) Hostile() map[string][]byte {
 		"a gratuitous ARP request":      v.arp(1, v.MAC, v.Other, v.Other),
 		"ARP for another MAC":           v.arp(2, v.OtherMAC, v.Own, v.Own),
 		"ARP probe of a neighbour":      v.arp(1, v.MAC, anybody, v.Other),
-		"RARP":                          Ethernet(broadcastMAC, v.MAC, 0x8035, ARP(3, v.MAC, v.Own, v.MAC, v.Own)),
+		"RARP with an IP":               v.rarp(v.MAC, v.Own),
+		"RARP for another MAC":          v.rarp(v.OtherMAC, anybody),
 		"DHCP server":                   offer,
 		"DHCP server in a VLAN":         Ethernet(broadcastMAC, v.MAC, typeVLAN, vlan),
 		"DHCPv6 server":                 v.udp6(v.Local, 547, 546),

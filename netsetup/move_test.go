@@ -1,0 +1,170 @@
+package netsetup
+
+import (
+	"net"
+	"net/netip"
+	"strings"
+	"testing"
+
+	"github.com/vishvananda/netlink"
+)
+
+// moveTo does what a migration does to a guest's network: another pod waits for the guest, which
+// then sends and receives there, with all that its kernel knows.
+func (n *node) moveTo(t *testing.T, m *testGuest, id string, pod Pod) {
+	t.Helper()
+	plan, err := n.setup.Plan(t.Context(), id, pod)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { n.undo(t, plan) })
+	if err := n.setup.Apply(t.Context(), plan); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := n.setup.Serve(t.Context(), plan); err != nil {
+		t.Fatal(err)
+	}
+	tap := openTap(t, plan.NICs[0].Tap)
+	if err := n.setup.Connect(t.Context(), plan); err != nil {
+		t.Fatal(err)
+	}
+	early := make(chan net.Conn)
+	go func() { // a client that does not wait for the guest
+		conn, _ := dial(t, hostNamespace, netip.AddrPortFrom(plan.PodIPs()[0], 80).String())
+		early <- conn
+	}()
+	m.plan = plan
+	m.plugInto(tap)
+	if conn := <-early; conn == nil {
+		t.Error("a connection that began before the guest came fails")
+	} else {
+		conn.Close()
+	}
+}
+
+// TestGuestKeepsItsRouter: a guest that moves to another pod has its router's address of each
+// kind in its tables, and uses them at once.
+func TestGuestKeepsItsRouter(t *testing.T) {
+	n := newNode(t)
+	first, second := n.addPod(t), n.addPod(t)
+	m := n.start(t, idA, masqueraded(first))
+	m.configure(t, m.dhcp(t, "system"))
+	m.configure6(t, m.dhcp6(t, "system"))
+	serveIn(t, m.ns, "[::]:80", "guest")
+	serveIn(t, hostNamespace, "[::]:81", "node")
+	for _, target := range []string{"10.88.1.1:81", "[fd00:88::1]:81"} {
+		if got := ask(t, m.ns, target); got != "node" {
+			t.Errorf("%s answers %q", target, got)
+		}
+	}
+	router := m.router6(t)
+	freezeNeighbors(t, m)
+	n.moveTo(t, m, idB, masqueraded(second))
+	for _, target := range []string{"10.88.1.1:81", "[fd00:88::1]:81"} {
+		if got := ask(t, m.ns, target); got != "node" {
+			t.Errorf("after the move %s answers %q", target, got)
+		}
+	}
+	for _, target := range []string{"10.88.1.3:80", "[fd00:88::3]:80"} {
+		if got := ask(t, hostNamespace, target); got != "guest" {
+			t.Errorf("after the move %s answers %q", target, got)
+		}
+	}
+	if got := linkLocal(m.plan.NICs[0].BridgeMAC); got != router {
+		t.Errorf("the guest's router was %s, is %s", router, got)
+	}
+}
+
+// freezeNeighbors makes the guest keep its neighbours' addresses without asking again.
+func freezeNeighbors(t *testing.T, m *testGuest) {
+	t.Helper()
+	kept := 0
+	inPod(t, m.ns, func(h *netlink.Handle) error {
+		link, err := h.LinkByName(card)
+		if err != nil {
+			return err
+		}
+		all, err := h.NeighList(link.Attrs().Index, netlink.FAMILY_ALL)
+		if err != nil {
+			return err
+		}
+		for _, one := range all {
+			if one.IP.IsMulticast() || len(one.HardwareAddr) == 0 || one.State == netlink.NUD_NOARP {
+				continue
+			}
+			one.State = netlink.NUD_PERMANENT
+			if err := h.NeighSet(&one); err != nil {
+				return err
+			}
+			kept++
+		}
+		return nil
+	})
+	if kept < 2 {
+		t.Fatalf("the guest knows %d neighbours, not its gateway and its router", kept)
+	}
+}
+
+// On a network that others share, the router of a bridged guest is its own, in each pod.
+func TestRouterOfABridgedGuest(t *testing.T) {
+	n := newNode(t)
+	n.setup.anyMAC = true
+	router := func(id string, mac net.HardwareAddr) string {
+		p, err := n.setup.Plan(t.Context(), id, withMAC(n.addPod(t), mac))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return p.NICs[0].BridgeMAC.String()
+	}
+	own, other := net.HardwareAddr{2, 0, 0, 0, 0, 1}, net.HardwareAddr{2, 0, 0, 0, 0, 2}
+	if a, b := router(idA, own), router(idB, own); a != b {
+		t.Errorf("a guest's router is %s in one pod and %s in another", a, b)
+	}
+	if a, b := router(idA, own), router(idA, other); a == b {
+		t.Errorf("two guests have the router %s", a)
+	}
+}
+
+// A former version marked its bridges by their addresses alone.
+func TestBridgeOfAFormerVersion(t *testing.T) {
+	n := newNode(t)
+	pod := n.addPod(t)
+	before := state(t, pod)
+	plan, other := n.planOf(t, idA, masqueraded(pod)), n.planOf(t, idB, masqueraded(pod))
+	plan.NICs[0].BridgeMAC = plan.firstMAC(plan.NICs[0])
+	if err := n.setup.Apply(t.Context(), plan); err != nil {
+		t.Fatal(err)
+	}
+	run(t, pod, "ip", "link", "set", "nvbr0", "alias", "")
+	n.undo(t, other)
+	if got := run(t, pod, "ip", "link", "show", "nvbr0"); strings.Contains(got, "alias") || !strings.Contains(got, plan.NICs[0].BridgeMAC.String()) {
+		t.Fatalf("another VM's undo has left %s", got)
+	}
+	powerOn(t, plan)
+	if err := n.setup.Connect(t.Context(), plan); err != nil {
+		t.Error(err)
+	}
+	n.undo(t, plan)
+	same(t, "pod", before, state(t, pod))
+}
+
+// A crash can come between the requests that create the bridge and mark it.
+func TestBridgeThatIsHalfMarked(t *testing.T) {
+	n := newNode(t)
+	pod := n.addPod(t)
+	before := state(t, pod)
+	for _, alias := range []string{"", idA} {
+		plan := n.planOf(t, idA, masqueraded(pod))
+		first := plan.firstMAC(plan.NICs[0])
+		run(t, pod, "ip", "link", "add", "nvbr0", "address", first.String(), "type", "bridge")
+		run(t, pod, "ip", "link", "set", "nvbr0", "alias", alias)
+		if err := n.setup.Apply(t.Context(), plan); err != nil {
+			t.Fatal(err)
+		}
+		if got := linkMAC(t, pod, "nvbr0"); !gatewayMAC.equal(got) {
+			t.Errorf("the gateway has the address %s, want %s", got, gatewayMAC)
+		}
+		n.undo(t, plan)
+		same(t, "pod", before, state(t, pod))
+	}
+}
