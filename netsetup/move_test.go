@@ -3,15 +3,16 @@ package netsetup
 import (
 	"net"
 	"net/netip"
+	"os"
 	"strings"
 	"testing"
 
 	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
 )
 
-// moveTo does what a migration does to a guest's network: another pod waits for the guest, which
-// then sends and receives there, with all that its kernel knows.
-func (n *node) moveTo(t *testing.T, m *testGuest, id string, pod Pod) {
+// await prepares another pod for a guest that comes by migration.
+func (n *node) await(t *testing.T, id string, pod Pod) (Plan, *os.File) {
 	t.Helper()
 	plan, err := n.setup.Plan(t.Context(), id, pod)
 	if err != nil {
@@ -28,6 +29,14 @@ func (n *node) moveTo(t *testing.T, m *testGuest, id string, pod Pod) {
 	if err := n.setup.Connect(t.Context(), plan); err != nil {
 		t.Fatal(err)
 	}
+	return plan, tap
+}
+
+// moveTo does what a migration does to a guest's network: another pod waits for the guest, which
+// then sends and receives there, with all that its kernel knows.
+func (n *node) moveTo(t *testing.T, m *testGuest, id string, pod Pod) {
+	t.Helper()
+	plan, tap := n.await(t, id, pod)
 	early := make(chan net.Conn)
 	go func() { // a client that does not wait for the guest
 		conn, _ := dial(t, hostNamespace, netip.AddrPortFrom(plan.PodIPs()[0], 80).String())
@@ -103,6 +112,68 @@ func freezeNeighbors(t *testing.T, m *testGuest) {
 	if kept < 2 {
 		t.Fatalf("the guest knows %d neighbours, not its gateway and its router", kept)
 	}
+}
+
+// TestSwitchesLearnTheNewPort: on a network that others share, a waiting pod is silent, and QEMU's
+// announcement directs the guest's frames to it.
+func TestSwitchesLearnTheNewPort(t *testing.T) {
+	n := newNode(t)
+	conf := map[string]any{"cniVersion": "0.4.0", "name": "net3", "type": "bridge", "bridge": "cni3"}
+	t.Cleanup(func() { removeLink(t, "cni3") })
+	var pods []string
+	for _, id := range []string{"source", "target", "client"} {
+		pod := n.addPod(t)
+		runCNI(t, conf, "ADD", id, pod, "net3")
+		t.Cleanup(func() { runCNI(t, conf, "DEL", id, pod, "net3") })
+		pods = append(pods, pod)
+	}
+	own := MAC{2, 0, 0, 0, 0, 0x42}
+	on := func(pod string) Pod {
+		return Pod{Netns: pod, Interfaces: []Interface{{Name: "net3", MAC: net.HardwareAddr(own)}}}
+	}
+	m := n.start(t, idA, on(pods[0]))
+	run(t, m.ns, "ip", "addr", "add", "10.77.3.1/24", "dev", card)
+	run(t, pods[2], "ip", "addr", "add", "10.77.3.2/24", "dev", "net3")
+	serveIn(t, m.ns, "10.77.3.1:80", "guest")
+	if got := ask(t, pods[2], "10.77.3.1:80"); got != "guest" {
+		t.Fatalf("the guest answers %q", got)
+	}
+	before := portOf(t, "cni3", own)
+	plan, tap := n.await(t, idB, on(pods[1]))
+	if got := portOf(t, "cni3", own); got != before {
+		t.Errorf("the guest's port was %d, and is %d before it moved", before, got)
+	}
+	m.plan = plan
+	m.plugInto(tap)
+	header := make([]byte, 10) // of virtio
+	if _, err := tap.Write(append(header, newVillain(plan.NICs[0]).Honest()["RARP of a migration"]...)); err != nil {
+		t.Fatal(err)
+	}
+	if got := portOf(t, "cni3", own); got == before {
+		t.Errorf("the guest's port is %d as before it moved", got)
+	}
+	if got := ask(t, pods[2], "10.77.3.1:80"); got != "guest" {
+		t.Errorf("after the move the guest answers %q", got)
+	}
+}
+
+// portOf returns the port of a bridge of the node to which it sends frames for an address.
+func portOf(t *testing.T, bridge string, mac MAC) (port int) {
+	t.Helper()
+	inPod(t, hostNamespace, func(h *netlink.Handle) error {
+		link, err := h.LinkByName(bridge)
+		if err != nil {
+			return err
+		}
+		all, err := h.NeighList(0, unix.AF_BRIDGE)
+		for _, one := range all {
+			if one.MasterIndex == link.Attrs().Index && mac.equal(one.HardwareAddr) {
+				port = one.LinkIndex
+			}
+		}
+		return err
+	})
+	return port
 }
 
 // On a network that others share, the router of a bridged guest is its own, in each pod.

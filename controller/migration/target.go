@@ -13,6 +13,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/nodevirt/nodevirt/controller/pod"
+	instances "github.com/nodevirt/nodevirt/controller/vmi"
 	"github.com/nodevirt/nodevirt/shim/migrate/order"
 	"github.com/nodevirt/nodevirt/shim/podstatus/condition"
 )
@@ -55,7 +56,7 @@ func (r *Reconciler) schedule(ctx context.Context, w work) (ctrl.Result, error) 
 
 // create makes the target's pod.
 func (r *Reconciler) create(ctx context.Context, w work) (ctrl.Result, error) {
-	p, err := r.Pods.Manifest(ctx, w.vmi)
+	p, err := r.Pods.Manifest(ctx, instances.WithMACs(w.vmi))
 	if err != nil {
 		return ctrl.Result{}, r.fail(ctx, w.m, w.vmi, "Failed to make the target pod: "+clip(err.Error()))
 	}

@@ -128,6 +128,8 @@ func interfaces(vmi *kubevirt.VirtualMachineInstance, p *corev1.Pod) []kubevirt.
 		at := slices.IndexFunc(vmi.Spec.Domain.Devices.Interfaces, func(i kubevirt.Interface) bool { return i.Name == n.Name })
 		if at >= 0 && vmi.Spec.Domain.Devices.Interfaces[at].MacAddress != "" {
 			one.MAC = vmi.Spec.Domain.Devices.Interfaces[at].MacAddress
+		} else if mac := keptMAC(p, n.Name); mac != "" {
+			one.MAC = mac
 		}
 		all = append(all, one)
 	}

@@ -210,6 +210,9 @@ type Interface struct {
 	Tag string `json:"tag,omitempty"`
 }
 
+// OnPodNetwork reports whether the card is on the pod's own network, not on a secondary one.
+func (i Interface) OnPodNetwork() bool { return i.Device == "" || i.Device == podDevice }
+
 // Input is an input device. The only type is a tablet.
 type Input struct {
 	Name string `json:"name"`

@@ -52,6 +52,9 @@ type Guest struct {
 	// Disks identify the content below the disks that are copied, by the disks' names:
 	// the target must have the same.
 	Disks map[string]string `json:"disks,omitempty"`
+	// Cards are the addresses of the cards with the binding bridge, by the cards' names: the
+	// target must have the same.
+	Cards map[string]string `json:"cards,omitempty"`
 }
 
 // Reception is an order to a target.

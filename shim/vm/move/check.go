@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/nodevirt/nodevirt/netsetup"
 	"github.com/nodevirt/nodevirt/shim/domain"
 	"github.com/nodevirt/nodevirt/shim/record"
 	"github.com/nodevirt/nodevirt/shim/vm/vmerrors"
@@ -30,7 +31,8 @@ func (m *node) stays(r record.Container) string {
 	}
 	s := r.Spec
 	for _, n := range s.Interfaces {
-		add(n.Binding != vmspec.BindingMasquerade, "network card %q has the binding bridge: the pod's address stays on its node; use masquerade", n.Name)
+		add(n.Binding != vmspec.BindingMasquerade && n.OnPodNetwork(),
+			"network card %q has the binding bridge: the pod's address stays on its node; use masquerade", n.Name)
 		add(slices.Contains(n.Ports, vmspec.Port{Protocol: "tcp", Number: Port}), "network card %q forwards TCP port %d, which migrations use", n.Name, Port)
 	}
 	for _, d := range s.Disks {
@@ -83,6 +85,43 @@ func contents(r record.Container) map[string]string {
 		}
 	}
 	return all
+}
+
+// cards describes the addresses of the cards that other hosts reach without a pod between, by the
+// cards' names. A guest that moves keeps them.
+func cards(r record.Container) map[string]string {
+	all := map[string]string{}
+	if r.Network == nil {
+		return all
+	}
+	for _, n := range r.Network.NICs {
+		if n.Binding == netsetup.Masquerade {
+			continue
+		}
+		text := n.GuestMAC.String()
+		for _, a := range []netsetup.Addressing{n.IPv4, n.IPv6} {
+			if a.Address.IsValid() {
+				text += " " + a.Address.Addr().String()
+			}
+		}
+		all[n.Card] = text
+	}
+	return all
+}
+
+// sameCards returns an error if the guest could not go on with its addresses on this node.
+func sameCards(r record.Container, theirs map[string]string) error {
+	own := cards(r)
+	for _, name := range slices.Sorted(maps.Keys(own)) {
+		if own[name] != theirs[name] {
+			return fmt.Errorf("%w: network card %q has the addresses %s here and %.100q on the source: its network must give the same "+
+				"to both pods, or leave IP addresses to guests", vmerrors.ErrInvalid, name, own[name], theirs[name])
+		}
+	}
+	if len(own) != len(theirs) {
+		return fmt.Errorf("%w: the VM has %d network cards with the binding bridge here and %d on the source", vmerrors.ErrInvalid, len(own), len(theirs))
+	}
+	return nil
 }
 
 // sameContents returns an error if this node's registry disks are others than the source's.

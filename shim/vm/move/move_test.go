@@ -244,8 +244,14 @@ func wantError(t *testing.T, err error, words string) {
 func TestCheck(t *testing.T) {
 	r := newRig(t)
 	for words, change := range map[string]func(*vmspec.Spec){
-		"":                        func(*vmspec.Spec) {},
-		"binding bridge":          func(s *vmspec.Spec) { s.Interfaces[0].Binding = vmspec.BindingBridge },
+		"": func(s *vmspec.Spec) {
+			s.Interfaces = append(s.Interfaces, vmspec.Interface{Name: "lan", Binding: vmspec.BindingBridge, Device: "net1"})
+		},
+		"binding bridge": func(s *vmspec.Spec) {
+			s.Interfaces = []vmspec.Interface{
+				{Name: "lan", Binding: vmspec.BindingBridge, Device: "net1"}, {Name: "n", Binding: vmspec.BindingBridge, Device: "eth0"},
+			}
+		},
 		"forwards TCP port 49152": func(s *vmspec.Spec) { s.Interfaces[0].Ports = []vmspec.Port{{Protocol: "tcp", Number: move.Port}} },
 		"file systems":            func(s *vmspec.Spec) { s.Filesystems = []vmspec.Filesystem{{}} },
 		"has a TPM":               func(s *vmspec.Spec) { s.TPM = true },

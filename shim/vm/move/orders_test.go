@@ -1,9 +1,11 @@
 package move_test
 
 import (
+	"net/netip"
 	"strings"
 	"testing"
 
+	"github.com/nodevirt/nodevirt/netsetup"
 	"github.com/nodevirt/nodevirt/shim/domain"
 	"github.com/nodevirt/nodevirt/shim/migrate/handover"
 	"github.com/nodevirt/nodevirt/shim/migrate/order"
@@ -96,6 +98,44 @@ func TestReceive(t *testing.T) {
 	}
 	if got := r.said(); got != "attach, refuse: the migration was cancelled" || v.Record().State != record.Exited {
 		t.Errorf("calls: %s; %s", got, v.Record().State)
+	}
+}
+
+// TestReceiveCards: a guest comes only where its bridged cards have the same addresses.
+func TestReceiveCards(t *testing.T) {
+	r := newRig(t)
+	v := r.vm(t, "b", uid)
+	err := r.change(t.Context(), v, func(c *record.Container) {
+		c.Network = &netsetup.Plan{NICs: []netsetup.NIC{
+			{Card: "default", Binding: netsetup.Masquerade, GuestMAC: netsetup.MAC{2, 0, 0, 0, 0, 1}},
+			{
+				Card: "lan", Binding: netsetup.Bridge, GuestMAC: netsetup.MAC{2, 0, 0, 0, 0, 2},
+				IPv4: netsetup.Addressing{Address: netip.MustParsePrefix("10.0.0.2/24")},
+			},
+		}}
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	wanted := order.Reception{
+		Migration: order.Migration{Migration: uid}, Source: strings.Repeat("ab", 32),
+		Guest: &order.Guest{UUID: vmID, Disks: map[string]string{"root": "sha256:1 /disk"}},
+	}
+	for words, cards := range map[string]map[string]string{
+		`card "lan" has the addresses 02:00:00:00:00:02 10.0.0.2 here and "" on`:                           nil,
+		`card "lan" has the addresses 02:00:00:00:00:02 10.0.0.2 here and "02:00:00:00:00:02 10.0.0.3" on`: {"lan": "02:00:00:00:00:02 10.0.0.3"},
+		"1 network cards with the binding bridge here and 2 on":                                            {"lan": "02:00:00:00:00:02 10.0.0.2", "wan": "x"},
+	} {
+		wanted.Guest.Cards = cards
+		_, err := do[order.Identity](t, r, v, order.Receive, wanted)
+		wantError(t, err, words)
+	}
+	wanted.Guest.Cards = map[string]string{"lan": "02:00:00:00:00:02 10.0.0.2"}
+	if _, err := do[order.Identity](t, r, v, order.Receive, wanted); err != nil {
+		t.Error(err)
+	}
+	if err := r.change(t.Context(), v, func(c *record.Container) { c.Incoming = "" }); err != nil {
+		t.Fatal(err)
 	}
 }
 

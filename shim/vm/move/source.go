@@ -50,7 +50,7 @@ func (m *sources) identify(ctx context.Context, v *table.VM, a order.Migration) 
 		s.set(one)
 	}
 	return order.Identity{
-		Fingerprint: one.identity.Fingerprint().String(), Guest: &order.Guest{UUID: r.Domain.UUID, Disks: contents(r)},
+		Fingerprint: one.identity.Fingerprint().String(), Guest: &order.Guest{UUID: r.Domain.UUID, Disks: contents(r), Cards: cards(r)},
 	}, nil
 }
 
