@@ -66,7 +66,7 @@ func TestCRDDescriptions(t *testing.T) {
 			t.Fatal(err)
 		}
 		with, without := crd.Spec.Versions[0].Schema.OpenAPIV3Schema.count()
-		if with < 8*without {
+		if with < 8*without && name != "migrationpolicies.yaml" { // KubeVirt describes only a few of its fields
 			t.Errorf("%s: %d fields with a description, %d without", name, with, without)
 		}
 	}
@@ -120,6 +120,8 @@ func TestCRDVersions(t *testing.T) {
 		switch crd.Spec.Group {
 		case "instancetype.kubevirt.io":
 			want = []version{{Name: "v1beta1", Served: true, Storage: true}}
+		case "migrations.kubevirt.io":
+			want = []version{{Name: "v1alpha1", Served: true, Storage: true}}
 		case "pool.kubevirt.io":
 			want = []version{{Name: "v1beta1", Served: true, Storage: true}, {Name: "v1alpha1", Served: true}}
 		}

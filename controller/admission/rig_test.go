@@ -15,6 +15,7 @@ import (
 
 	jsonpatch "github.com/evanphx/json-patch/v5"
 	admissionv1 "k8s.io/api/admission/v1"
+	apimeta "k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -87,10 +88,11 @@ func (r rig) ask(t *testing.T, path string, object, old []byte) *admissionv1.Adm
 		t.Fatal(err)
 	}
 	gvk := meta.GroupVersionKind()
+	plural, _ := apimeta.UnsafeGuessKindToResource(gvk)
 	request := &admissionv1.AdmissionRequest{
 		UID:       "1",
 		Kind:      metav1.GroupVersionKind{Group: gvk.Group, Version: gvk.Version, Kind: gvk.Kind},
-		Resource:  metav1.GroupVersionResource{Group: gvk.Group, Version: gvk.Version, Resource: strings.ToLower(gvk.Kind) + "s"},
+		Resource:  metav1.GroupVersionResource(plural),
 		Name:      meta.Name,
 		Operation: admissionv1.Create,
 		Object:    runtime.RawExtension{Raw: object},

@@ -6,9 +6,9 @@ package kind
 import (
 	"context"
 	"reflect"
-	"strings"
 	"time"
 
+	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -88,7 +88,10 @@ type Cluster struct {
 func (k Kind) Name() string { return reflect.TypeOf(k.Object()).Elem().Name() }
 
 // Resource returns the plural in lower case, such as virtualmachines.
-func (k Kind) Resource() string { return strings.ToLower(k.Name()) + "s" }
+func (k Kind) Resource() string {
+	plural, _ := meta.UnsafeGuessKindToResource(k.Version.WithKind(k.Name()))
+	return plural.Resource
+}
 
 // Types returns the import path of the package with the kind's types.
 func (k Kind) Types() string { return reflect.TypeOf(k.Object()).Elem().PkgPath() }

@@ -9,6 +9,7 @@ import (
 	"github.com/nodevirt/nodevirt/controller/instancetype"
 	"github.com/nodevirt/nodevirt/controller/kind"
 	"github.com/nodevirt/nodevirt/controller/migration"
+	"github.com/nodevirt/nodevirt/controller/migrationpolicy"
 	"github.com/nodevirt/nodevirt/controller/pool"
 	"github.com/nodevirt/nodevirt/controller/preset"
 	"github.com/nodevirt/nodevirt/controller/replicaset"
@@ -29,6 +30,7 @@ func All() []kind.Kind {
 		instancetype.PreferenceKind(),
 		instancetype.ClusterPreferenceKind(),
 		preset.Kind(),
+		migrationpolicy.Kind(),
 	}
 }
 

@@ -8,17 +8,14 @@ import (
 	"sync"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
 	kubevirt "kubevirt.io/api/core/v1"
+	migrations "kubevirt.io/api/migrations/v1alpha1"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/nodevirt/nodevirt/controller/migrationpolicy"
 	"github.com/nodevirt/nodevirt/controller/pod"
-)
-
-// The limits of migrations at once are KubeVirt's defaults.
-const (
-	maxInCluster = 5
-	maxFromNode  = 2
 )
 
 // waitAgain is how long a migration waits for a place if no event says that one is free.
@@ -69,14 +66,38 @@ func (r *Reconciler) take(ctx context.Context, m *migration, vmi *instance) (boo
 	if !hasPlace(m, list.Items, nodeOf) {
 		return false, nil
 	}
+	policy, err := r.policyOf(ctx, vmi)
+	if err != nil {
+		return false, err
+	}
 	return true, r.write(ctx, m, func() {
 		r.enter(m, kubevirt.MigrationPending)
 		r.enter(m, kubevirt.MigrationScheduling)
 		m.Status.MigrationState = &state{
 			MigrationUID: m.UID, Mode: kubevirt.MigrationPreCopy,
 			SourceNode: vmi.Status.NodeName, SourcePod: pod.Current(vmi), TargetPod: pod.TargetName(vmi, m),
+			VMIMConfigurationOptions: migrationpolicy.Configure(policy),
+		}
+		if policy != nil {
+			m.Status.MigrationState.MigrationPolicyName = &policy.Name
 		}
 	})
+}
+
+// policyOf returns the policy for an instance's migrations; nil for none.
+func (r *Reconciler) policyOf(ctx context.Context, vmi *instance) (*migrations.MigrationPolicy, error) {
+	var all migrations.MigrationPolicyList
+	if err := r.Client.List(ctx, &all); err != nil {
+		return nil, fmt.Errorf("list migration policies: %w", err)
+	}
+	if len(all.Items) == 0 {
+		return nil, nil
+	}
+	namespace := new(corev1.Namespace)
+	if err := r.Live.Get(ctx, client.ObjectKey{Name: vmi.Namespace}, namespace); err != nil {
+		return nil, fmt.Errorf("read namespace %s: %w", vmi.Namespace, err)
+	}
+	return migrationpolicy.Match(all.Items, vmi.Labels, namespace.Labels), nil
 }
 
 // hasPlace reports whether a pending migration may begin: those with a higher priority,
@@ -107,7 +128,7 @@ func hasPlace(m *migration, all []migration, nodeOf func(*migration) string) boo
 	})
 	for _, other := range pending {
 		node := nodeOf(other)
-		room := cluster < maxInCluster && from[node] < maxFromNode
+		room := cluster < migrationpolicy.MaxInCluster && from[node] < migrationpolicy.MaxFromNode
 		if other.UID == m.UID {
 			return room
 		}

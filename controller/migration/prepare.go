@@ -9,16 +9,12 @@ import (
 	kubevirt "kubevirt.io/api/core/v1"
 	ctrl "sigs.k8s.io/controller-runtime"
 
+	"github.com/nodevirt/nodevirt/controller/migrationpolicy"
 	"github.com/nodevirt/nodevirt/shim/migrate/order"
 )
 
-const (
-	// prepareFor is how long the nodes may fail to carry out the orders.
-	prepareFor = 20 * time.Second
-	// stall and perGiB bound a copy, as in KubeVirt.
-	stall  = 150 * time.Second
-	perGiB = 150 * time.Second
-)
+// prepareFor is how long the nodes may fail to carry out the orders.
+const prepareFor = 20 * time.Second
 
 // prepare connects both ends. No guest is at stake before the order [order.Send]: the phase
 // TargetReady, which says that it may have been given, is written first. Nodes give the
@@ -74,9 +70,7 @@ func (r *Reconciler) unprepared(ctx context.Context, w work, why error) (ctrl.Re
 
 // send has the source begin.
 func (r *Reconciler) send(ctx context.Context, w work, target order.Identity) (ctrl.Result, error) {
-	_, err := r.ask(ctx, w.m, w.source, order.Send, order.Sending{
-		Migration: named(w.m), Target: target, Timeout: copyTime(w.vmi), Stall: stall,
-	})
+	_, err := r.ask(ctx, w.m, w.source, order.Send, sending(w, target))
 	return ctrl.Result{RequeueAfter: firstPoll}, r.write(ctx, w.m, func() {
 		r.enter(w.m, kubevirt.MigrationRunning)
 		if err != nil { // it may have begun all the same
@@ -85,13 +79,30 @@ func (r *Reconciler) send(ctx context.Context, w work, target order.Identity) (c
 	})
 }
 
-// copyTime bounds the copy of memory. Only its progress bounds the copy of disks: the
-// cluster does not know their size.
-func copyTime(vmi *instance) time.Duration {
+// sending returns the order to the source, with what the migration's policy says.
+func sending(w work, target order.Identity) order.Sending {
+	c := w.m.Status.MigrationState.VMIMConfigurationOptions
+	if c == nil { // a former version began the migration
+		c = migrationpolicy.Configure(nil)
+	}
+	return order.Sending{
+		Migration: named(w.m), Target: target, Bandwidth: c.BandwidthPerMigration.Value(), AutoConverge: *c.AllowAutoConverge,
+		Timeout: copyTime(w.vmi, time.Duration(*c.CompletionTimeoutPerGiB)),
+		Stall:   time.Duration(*c.ProgressTimeout) * time.Second,
+	}
+}
+
+// maxCopy bounds all copies, in seconds.
+const maxCopy = 365 * 24 * 60 * 60
+
+// copyTime bounds the copy of memory, by the seconds that a GiB may take; 0 is no bound. Only
+// its progress bounds the copy of disks: the cluster does not know their size.
+func copyTime(vmi *instance, perGiB time.Duration) time.Duration {
 	m := vmi.Status.Memory
 	if vmi.Status.MigrationMethod == kubevirt.BlockMigration || m == nil || m.GuestCurrent == nil {
 		return 0
 	}
-	const gib = 1 << 30
-	return perGiB * time.Duration(max((m.GuestCurrent.Value()+gib-1)/gib, 1))
+	const gib, most = 1 << 30, 1 << 20
+	size := min(max((m.GuestCurrent.Value()+gib-1)/gib, 1), most)
+	return min(perGiB*time.Duration(size), maxCopy) * time.Second
 }

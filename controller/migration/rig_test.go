@@ -15,6 +15,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	kubevirt "kubevirt.io/api/core/v1"
+	migrations "kubevirt.io/api/migrations/v1alpha1"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
@@ -40,7 +41,7 @@ type rig struct {
 func newRig(t *testing.T) *rig {
 	t.Helper()
 	scheme := runtime.NewScheme()
-	for _, add := range []func(*runtime.Scheme) error{corev1.AddToScheme, kubevirt.AddToScheme} {
+	for _, add := range []func(*runtime.Scheme) error{corev1.AddToScheme, kubevirt.AddToScheme, migrations.AddToScheme} {
 		if err := add(scheme); err != nil {
 			t.Fatal(err)
 		}
@@ -264,6 +265,7 @@ type fakeNodes struct {
 	fail                 map[string]error // by order
 	answer               map[string]string
 	orders               []string
+	sent                 order.Sending // the last such order
 	unsettled            bool
 	reason               string
 	deaf                 string // the pod whose node does not answer
@@ -309,6 +311,9 @@ func (f *fakeNodes) Control(_ context.Context, p *corev1.Pod, most int, name str
 		identity.Address = p.Status.PodIP + ":4711"
 		return json.Marshal(identity)
 	case order.Send:
+		if err := json.Unmarshal([]byte(arguments[0]), &f.sent); err != nil {
+			return nil, err
+		}
 		if f.states[p.Name] == "" {
 			f.states[p.Name] = stateSending
 		}

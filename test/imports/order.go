@@ -17,7 +17,7 @@ func layers() [][]string {
 		{"controller/kinds"},
 		{"controller/pool"},
 		{"controller/migration", "controller/preset", "controller/replicaset", "controller/vm"},
-		{"controller/backoff", "controller/instancetype"},
+		{"controller/backoff", "controller/instancetype", "controller/migrationpolicy"},
 		{"controller/vmi"},
 		{"controller/kind"},
 		{"controller/admission"},

@@ -26,14 +26,10 @@ var kinds = []struct{ group, version, kind, plural string }{
 	{"snapshot.kubevirt.io", "v1beta1", "VirtualMachineSnapshotContent", "virtualmachinesnapshotcontents"},
 	{"snapshot.kubevirt.io", "v1beta1", "VirtualMachineRestore", "virtualmachinerestores"},
 	{"export.kubevirt.io", "v1beta1", "VirtualMachineExport", "virtualmachineexports"},
-	{"migrations.kubevirt.io", "v1alpha1", "MigrationPolicy", "migrationpolicies"},
 	{"backup.kubevirt.io", "v1alpha1", "VirtualMachineBackup", "virtualmachinebackups"},
 	{"backup.kubevirt.io", "v1alpha1", "VirtualMachineBackupTracker", "virtualmachinebackuptrackers"},
 	{"clone.kubevirt.io", "v1beta1", "VirtualMachineClone", "virtualmachineclones"},
 }
-
-// clusterScoped is the only kind of these without a namespace.
-const clusterScoped = "MigrationPolicy"
 
 // definition is a CRD that accepts whatever the suite writes.
 const definition = `
@@ -42,8 +38,8 @@ kind: CustomResourceDefinition
 metadata: {name: %[4]s.%[1]s}
 spec:
   group: %[1]s
-  scope: %[5]s
-  names: {kind: %[3]s, plural: %[4]s, singular: %[6]s, listKind: %[3]sList}
+  scope: Namespaced
+  names: {kind: %[3]s, plural: %[4]s, singular: %[5]s, listKind: %[3]sList}
   versions:
     - name: %[2]s
       served: true
@@ -68,15 +64,11 @@ func prepare(ctx context.Context, c *cluster.Cluster) error {
 		return err
 	}
 	for _, k := range kinds {
-		scope := "Namespaced"
-		if k.kind == clusterScoped {
-			scope = "Cluster"
-		}
 		name := k.plural + "." + k.group
 		if _, err := c.Kubectl(ctx, "get", "crd", name); err == nil {
 			continue // nodevirt has it
 		}
-		text := fmt.Sprintf(definition, k.group, k.version, k.kind, k.plural, scope, strings.ToLower(k.kind))
+		text := fmt.Sprintf(definition, k.group, k.version, k.kind, k.plural, strings.ToLower(k.kind))
 		if err := c.Apply(ctx, text); err != nil {
 			return err
 		}
