@@ -8,6 +8,7 @@ import (
 	"k8s.io/client-go/rest"
 	kubevirt "kubevirt.io/api/core/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/metrics"
 
 	"github.com/nodevirt/nodevirt/controller/control"
 	"github.com/nodevirt/nodevirt/controller/kind"
@@ -65,6 +66,9 @@ func setUp(ctx context.Context, in kind.Cluster) error {
 	}
 	if err := r.SetUp(ctx, m); err != nil {
 		return err
+	}
+	if err := m.Add(newMeasures(r.Client, metrics.Registry)); err != nil {
+		return fmt.Errorf("add the migrations' metrics: %w", err)
 	}
 	e := &Evacuations{Client: m.GetClient(), Events: r.Events, Now: in.Now}
 	return e.SetUp(m)
