@@ -70,3 +70,26 @@ func (o *Observer) MigratableXML(ctx context.Context, uuid string) (string, erro
 		return dom.GetXMLDesc(libvirt.DOMAIN_XML_SECURE | libvirt.DOMAIN_XML_MIGRATABLE)
 	})
 }
+
+// Job is the progress of a domain's migration, in bytes, and its rates, in bytes a second. It is of
+// memory and disks, as libvirt counts them.
+type Job struct {
+	Total, Processed, Remaining uint64
+	// Dirty is the rate at which the guest writes memory. Memory and Disk are those of the copies.
+	Dirty, Memory, Disk uint64
+}
+
+// Job returns the progress of a domain that migrates; nil for one that does not.
+func (o *Observer) Job(ctx context.Context, uuid string) (*Job, error) {
+	return onDomain(ctx, o.conn, "read the progress of", uuid, func(dom *libvirt.Domain) (*Job, error) {
+		s, err := dom.GetJobStats(0)
+		if err != nil || s.Type == libvirt.DOMAIN_JOB_NONE {
+			return nil, err
+		}
+		return &Job{
+			Total: s.DataTotal, Processed: s.DataProcessed, Remaining: s.DataRemaining,
+			Dirty:  s.MemDirtyRate * s.MemPageSize, // pages a second
+			Memory: s.MemBps, Disk: s.DiskBps,
+		}, nil
+	})
+}

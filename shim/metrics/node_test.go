@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/nodevirt/nodevirt/shim/cgroup"
+	"github.com/nodevirt/nodevirt/shim/domain"
 	"github.com/nodevirt/nodevirt/shim/metrics"
 )
 
@@ -32,6 +33,33 @@ func TestTwoOfOneName(t *testing.T) {
 	want := `kubevirt_vmi_cpu_usage_seconds_total{name="v",namespace="n",node="here"} 3` + "\n"
 	if status != http.StatusOK || strings.Count(body, "kubevirt_vmi_cpu_usage_seconds_total{") != 1 || !strings.Contains(body, want) {
 		t.Errorf("status %d:\n%s", status, body)
+	}
+}
+
+// TestMigration: a copy in progress has series by KubeVirt's names, and a VM without one has none.
+func TestMigration(t *testing.T) {
+	m := metrics.New()
+	m.Collect(sourceFunc(func(context.Context) metrics.Snapshot {
+		return metrics.Snapshot{VMs: []metrics.VM{
+			{Namespace: "n", Name: "moves", Migration: &domain.Job{Total: 60, Processed: 40, Remaining: 20, Dirty: 3, Memory: 2, Disk: 1}},
+			{Namespace: "n", Name: "stays"},
+		}}
+	}), "here")
+	var got []string
+	_, body := serve(t, m)("/metrics")
+	for line := range strings.Lines(body) {
+		if of, ok := strings.CutPrefix(strings.TrimSpace(line), "kubevirt_vmi_migration_"); ok {
+			got = append(got, of)
+		}
+	}
+	slices.Sort(got)
+	const of = `_bytes{name="moves",namespace="n",node="here"} `
+	want := []string{
+		"data_processed" + of + "40", "data_remaining" + of + "20", "data_total" + of + "60",
+		"dirty_memory_rate" + of + "3", "disk_transfer_rate" + of + "1", "memory_transfer_rate" + of + "2",
+	}
+	if !slices.Equal(got, want) {
+		t.Errorf("got %q\nwant %q", got, want)
 	}
 }
 

@@ -48,6 +48,8 @@ type VM struct {
 	Domain    *domain.Stats
 	DiskNames map[string]string
 	Cards     []Card
+	// Migration is the progress of a copy to another node; nil if there is none.
+	Migration *domain.Job
 }
 
 // Card is a network card of a guest, and its counters as the guest sees them.

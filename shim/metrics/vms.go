@@ -14,6 +14,7 @@ type vms struct {
 	throttled                    series
 	domain                       domainSeries
 	cards                        cardSeries
+	migration                    migrationSeries
 }
 
 // vmLabels are the labels of each metric of a VM, before its own.
@@ -38,6 +39,7 @@ func newVMs(node string) vms {
 		cgroupSwap:   g("nodevirt_vm_memory_swap_bytes", "The VM's memory that the node has swapped out."),
 		domain:       newDomainSeries(),
 		cards:        newCardSeries(),
+		migration:    newMigrationSeries(),
 	}
 }
 
@@ -77,6 +79,9 @@ func (v vms) collectOne(to sender, vm VM) {
 		v.domain.collect(to, vm)
 	}
 	v.cards.collect(to, vm.Cards)
+	if vm.Migration != nil {
+		v.migration.collect(to, *vm.Migration)
+	}
 }
 
 // sender sends the metrics of one VM.

@@ -178,7 +178,7 @@ func join(o Options, paths layout.Layout) *VMs {
 	stats := report.NewStats(reporting)
 	node := report.NewNode(reporting, stats, report.Sources{
 		Domains: o.Driver.Observer.Stats, Cards: o.Network.Counters, Expanded: o.Expander.Usage,
-		Expanding: life.Expanding, Images: o.Images,
+		Expanding: life.Expanding, Images: o.Images, Progress: moves.Progress,
 	})
 	name, _ := os.Hostname() // the kubelet's default name of the node
 	host := vhostmd.Node{Name: strings.ToLower(name), Proc: "/proc", Sys: "/sys"}

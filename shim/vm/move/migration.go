@@ -7,6 +7,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/nodevirt/nodevirt/shim/domain"
 	"github.com/nodevirt/nodevirt/shim/migrate/handover"
 	"github.com/nodevirt/nodevirt/shim/migrate/link"
 	"github.com/nodevirt/nodevirt/shim/migrate/order"
@@ -20,7 +21,8 @@ type end interface{ Record() handover.Record }
 type migration struct {
 	uid      string
 	identity link.Identity
-	copied   atomic.Int64 // bytes sent to the target
+	copied   atomic.Int64               // bytes sent to the target
+	job      atomic.Pointer[domain.Job] // of a copy in progress; may be nil
 
 	mu        sync.Mutex
 	source    *handover.Source
@@ -85,6 +87,9 @@ func (g *migration) report() order.Report {
 	if e := g.ends(); e != nil {
 		rec := e.Record()
 		r.State, r.Reason, r.Ended = string(rec.State), rec.Reason, rec.Ended
+	}
+	if job := g.job.Load(); job != nil {
+		r.Total, r.Remaining = int64(job.Total), int64(job.Remaining)
 	}
 	g.mu.Lock()
 	defer g.mu.Unlock()

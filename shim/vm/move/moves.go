@@ -29,6 +29,7 @@ type Domains interface {
 	migrate.Domains
 	migrate.Files
 	MigratableXML(ctx context.Context, uuid string) (string, error)
+	Job(ctx context.Context, uuid string) (*domain.Job, error)
 }
 
 // Life changes what VMs are; package lifecycle's Lifecycle.
@@ -175,6 +176,16 @@ func (m *Moves) MayResume(v *table.VM) bool {
 		return false
 	}
 	return one == nil || one.ends() == nil || one.ends().Record().MayResume()
+}
+
+// Progress returns how far the copy of a VM's guest to another node is; nil if there is none, or if
+// libvirt did not say. It reads memory alone.
+func (m *Moves) Progress(v *table.VM) *domain.Job {
+	one, _ := m.node.of(v).last()
+	if one == nil {
+		return nil
+	}
+	return one.job.Load()
 }
 
 // Left reports whether the VM's guest has left for another node. It reads memory alone.

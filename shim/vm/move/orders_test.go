@@ -1,9 +1,11 @@
 package move_test
 
 import (
+	"net"
 	"net/netip"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/nodevirt/nodevirt/netsetup"
 	"github.com/nodevirt/nodevirt/shim/domain"
@@ -136,6 +138,47 @@ func TestReceiveCards(t *testing.T) {
 	}
 	if err := r.change(t.Context(), v, func(c *record.Container) { c.Incoming = "" }); err != nil {
 		t.Fatal(err)
+	}
+}
+
+// TestProgress: libvirt's figures are known while the guest is copied, and no longer.
+func TestProgress(t *testing.T) {
+	r := newRig(t)
+	v := r.vm(t, "a", "")
+	r.guest(t, v, domain.ReasonNone)
+	if _, err := do[order.Identity](t, r, v, order.Identify, order.Migration{Migration: uid}); err != nil {
+		t.Fatal(err)
+	}
+	silent, err := net.Listen("tcp", "127.0.0.1:0") // a target that never answers
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer silent.Close()
+	_, err = do[order.Report](t, r, v, order.Send, order.Sending{
+		Migration: order.Migration{Migration: uid}, Target: order.Identity{Fingerprint: strings.Repeat("ab", 32), Address: silent.Addr().String()},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	until(t, func() bool { return r.Progress(v) != nil })
+	if p := r.Progress(v); p.Total != 30 || p.Processed != 20 || p.Remaining != 10 {
+		t.Errorf("%+v", p)
+	}
+	if s, err := do[order.Report](t, r, v, order.Status, order.Migration{Migration: uid}); err != nil || s.Total != 30 || s.Remaining != 10 {
+		t.Errorf("%+v, %v", s, err)
+	}
+	if _, err := do[order.Report](t, r, v, order.Cancel, order.Migration{Migration: uid}); err != nil {
+		t.Fatal(err)
+	}
+	until(t, func() bool { return r.Progress(v) == nil })
+}
+
+func until(t *testing.T, is func() bool) {
+	t.Helper()
+	for deadline := time.Now().Add(time.Minute); !is(); time.Sleep(10 * time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatal("it takes too long")
+		}
 	}
 }
 

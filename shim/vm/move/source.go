@@ -135,6 +135,7 @@ func (m *sources) send(ctx context.Context, v *table.VM, a order.Sending) (order
 	m.o.Tasks.Run(func(ctx context.Context) {
 		defer stop(nil)
 		m.o.Tasks.Run(func(context.Context) { one.bound(running, a.Timeout, a.Stall) })
+		m.o.Tasks.Run(func(context.Context) { m.measure(running, one, r.Domain.UUID) })
 		err := source.Run(running, dial, shape)
 		stop(nil)
 		m.settle(ctx, v, one, dial, err)
@@ -186,6 +187,28 @@ func (g *migration) bound(ctx context.Context, timeout, stall time.Duration) {
 		case stall > 0 && time.Since(moved) > stall:
 			g.stop(fmt.Errorf("nothing was copied for %s", stall))
 		}
+	}
+}
+
+const (
+	// measurePause is the time between two questions to libvirt for a copy's progress, and
+	// measureTime bounds one.
+	measurePause = time.Second
+	measureTime  = 5 * time.Second
+)
+
+// measure keeps the progress of a copy. A libvirtd that hangs leaves it unknown.
+func (m *sources) measure(ctx context.Context, one *migration, uuid string) {
+	defer one.job.Store(nil)
+	for ctx.Err() == nil && one.ends().Record().State == handover.Sending {
+		within, cancel := background.AtMost(ctx, measureTime)
+		job, err := m.o.Domains.Job(within, uuid)
+		cancel()
+		if err != nil {
+			job = nil
+		}
+		one.job.Store(job)
+		background.Sleep(ctx, measurePause)
 	}
 }
 

@@ -71,6 +71,12 @@ func newNode(t *testing.T) *node {
 		Expanded:  func() expand.Usage { return expand.Usage{Bases: 2, Bytes: 4096} },
 		Expanding: func() []metrics.Expansion { return []metrics.Expansion{{Disk: "disk"}} },
 		Images:    n.images,
+		Progress: func(v *table.VM) *domain.Job {
+			if strings.HasPrefix(v.Record().ID, "a") {
+				return &domain.Job{Remaining: 7}
+			}
+			return nil
+		},
 	})
 	return n
 }

@@ -28,6 +28,8 @@ type Sources struct {
 	Domains func(ctx context.Context) (map[string]domain.Stats, error)
 	// Cards returns the counters of a VM's cards, in the order of its plan.
 	Cards func(p netsetup.Plan) ([]netsetup.Counters, error)
+	// Progress returns how far the copy of a VM to another node is; nil if there is none.
+	Progress func(v *table.VM) *domain.Job
 	// Expanded and Expanding are the disks that were expanded, and those under way.
 	Expanded  func() expand.Usage
 	Expanding func() []metrics.Expansion
@@ -134,7 +136,7 @@ func (n *Node) describe(v *table.VM, r record.Container, domains map[string]doma
 	if d, ok := domains[r.Domain.UUID]; ok {
 		vm.Domain, vm.DiskNames = &d, domain.DiskNames(r.Spec)
 	}
-	vm.Cards = n.cards(r)
+	vm.Cards, vm.Migration = n.cards(r), n.from.Progress(v)
 	return vm
 }
 

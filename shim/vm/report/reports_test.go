@@ -191,7 +191,8 @@ func TestSnapshot(t *testing.T) {
 			s.ImageFSUsed != 4096 || s.ImageFSSize == 0 || s.Expanded != 2 || len(s.Expanding) != 1 {
 			t.Errorf("snapshot %+v", s)
 		}
-		if vm := s.VMs[0]; vm.Domain == nil || vm.Group == nil || vm.Agent == nil || *vm.Agent || len(vm.Cards) != 1 || vm.Cards[0].Name != "default" {
+		if vm := s.VMs[0]; vm.Domain == nil || vm.Group == nil || vm.Agent == nil || *vm.Agent || len(vm.Cards) != 1 || vm.Cards[0].Name != "default" ||
+			vm.Migration == nil || vm.Migration.Remaining != 7 {
 			t.Errorf("VM %+v", vm)
 		}
 	})
