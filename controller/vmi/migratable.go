@@ -61,7 +61,9 @@ func unshared(vmi *kubevirt.VirtualMachineInstance, pvcs pod.PVCObjects) string 
 		if pvc == nil {
 			return fmt.Sprintf("cannot migrate VMI: Unable to determine if PVC %s is shared, %s", use.Name, rule)
 		}
-		if !slices.Contains(pvc.Spec.AccessModes, corev1.ReadWriteMany) {
+		shared := slices.Contains(pvc.Spec.AccessModes, corev1.ReadWriteMany) ||
+			slices.Contains(pvc.Spec.AccessModes, corev1.ReadOnlyMany) && (use.ReadOnly || use.Ephemeral)
+		if !shared {
 			return fmt.Sprintf("cannot migrate VMI: PVC %s is not shared, %s", use.Name, rule)
 		}
 	}

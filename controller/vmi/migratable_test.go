@@ -45,6 +45,28 @@ func TestMigratable(t *testing.T) {
 			},
 			method: kubevirt.BlockMigration,
 		},
+		"a PVC that several nodes read": {change: claim, pvcs: pvc(corev1.ReadOnlyMany), want: kubevirt.VirtualMachineInstanceReasonDisksNotMigratable, method: kubevirt.LiveMigration},
+		"such a PVC, read only": {
+			change: func(s *kubevirt.VirtualMachineInstanceSpec) {
+				claim(s)
+				s.Volumes[0].PersistentVolumeClaim.ReadOnly = true
+			},
+			pvcs: pvc(corev1.ReadOnlyMany), method: kubevirt.LiveMigration,
+		},
+		"such a PVC below an ephemeral disk": {
+			change: func(s *kubevirt.VirtualMachineInstanceSpec) {
+				s.Volumes = []kubevirt.Volume{{Name: "root", VolumeSource: kubevirt.VolumeSource{Ephemeral: &kubevirt.EphemeralVolumeSource{
+					PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: "claim"},
+				}}}}
+			},
+			pvcs: pvc(corev1.ReadOnlyMany), method: kubevirt.BlockMigration,
+		},
+		"a hostDisk": {
+			change: func(s *kubevirt.VirtualMachineInstanceSpec) {
+				s.Volumes = []kubevirt.Volume{{Name: "root", VolumeSource: kubevirt.VolumeSource{HostDisk: &kubevirt.HostDisk{}}}}
+			},
+			want: kubevirt.VirtualMachineInstanceReasonDisksNotMigratable, method: kubevirt.LiveMigration,
+		},
 		"a shared PVC":        {change: claim, pvcs: pvc(corev1.ReadWriteMany), method: kubevirt.LiveMigration},
 		"a PVC of one node":   {change: claim, pvcs: pvc(corev1.ReadWriteOnce), want: kubevirt.VirtualMachineInstanceReasonDisksNotMigratable, method: kubevirt.LiveMigration},
 		"an unknown PVC":      {change: claim, want: kubevirt.VirtualMachineInstanceReasonDisksNotMigratable, method: kubevirt.LiveMigration},

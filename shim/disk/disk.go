@@ -149,6 +149,9 @@ func (f folders) path(k Disk, name string) string {
 	return filepath.Join(f.containers(k.VM.ID), name)
 }
 
+// comes reports whether the guest is still on another node, which has its volumes in use.
+func (k Disk) comes() bool { return k.VM.Incoming != "" }
+
 // image returns the registry disk below; without one, a value that opens nothing.
 func (k Disk) image() imageunpack.Disk {
 	if k.Content.Image == nil {

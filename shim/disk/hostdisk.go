@@ -20,6 +20,9 @@ func (h hostDisk) create(_ context.Context, k Disk) error {
 	if err := checkSubPath(k.Host); err != nil {
 		return err
 	}
+	if k.comes() {
+		return h.present(k)
+	}
 	creates := k.Size > 0 && !k.ReadOnly
 	if creates {
 		if err := h.room(k); err != nil {

@@ -23,6 +23,10 @@ var ErrVolume = errdefs.ErrInvalidArgument.WithMessage("unusable volume")
 // A PVC outlives its container, and one VM at a time uses it, or several that all
 // read it only: QEMU locks a file; a device, which QEMU opens by the VM's own node, is
 // reserved here.
+//
+// A guest that comes from another node has the PVC there. Until its hand-over this node writes
+// nothing to the PVC, and holds no lock of a file: QEMU takes the lock when the source's QEMU
+// has released it. The controller counts both nodes as one user of the PVC.
 type pvc struct {
 	block blockPVC
 	file  filePVC
@@ -102,9 +106,10 @@ func (o origin) write(ctx context.Context, k Disk, volume *os.File) error {
 }
 
 // lockedNow returns an error if another process uses the volume at this moment; of a
-// volume that the VM reads only, or shares, if another process writes an image to it.
+// volume that the VM reads only, or shares, and of a file that the guest still has on another
+// node, if another process writes an image to it.
 func lockedNow(k Disk, f *os.File) error {
-	if k.use() != alone {
+	if k.use() != alone || k.comes() && !k.Block {
 		return persist.CheckWriter(f)
 	}
 	unlock, err := persist.Lock(f)

@@ -30,8 +30,10 @@ func (b blockPVC) create(ctx context.Context, k Disk) error {
 	if err := b.ask(k, number, b.reserved.free); err != nil {
 		return err
 	}
-	if err := b.origin.write(ctx, k, f); err != nil {
-		return err
+	if !k.comes() {
+		if err := b.origin.write(ctx, k, f); err != nil {
+			return err
+		}
 	}
 	// The lock ends here. But a kubelet repeats this call, and not a start.
 	return lockedNow(k, f)

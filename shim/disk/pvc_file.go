@@ -44,6 +44,9 @@ func (p filePVC) create(ctx context.Context, k Disk) error {
 	if err := checkSubPath(k.Host); err != nil {
 		return err
 	}
+	if k.comes() {
+		return p.present(k)
+	}
 	if err := p.room(k); err != nil {
 		return err
 	}
@@ -71,6 +74,21 @@ func (p filePVC) create(ctx context.Context, k Disk) error {
 		err = growDisk(k.Host, f, k.Size)
 	}
 	return errors.Join(err, unlock())
+}
+
+// present returns an error if the disk of a guest that comes is not in the folder.
+func (p filePVC) present(k Disk) error {
+	f, err := p.open(k, false)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	size, err := persist.Size(f)
+	if err == nil && size == 0 {
+		_, missing := k.file()
+		err = fmt.Errorf("%w: the guest's disk is empty here: both nodes must see the same volume: %w", ErrVolume, missing)
+	}
+	return errors.Join(err, lockedNow(k, f))
 }
 
 // willMake reports whether create makes the disk, and marks the file then. A disk that

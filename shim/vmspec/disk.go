@@ -123,6 +123,8 @@ type Disk struct {
 	Cache       string `json:"cache,omitempty"`
 	IO          string `json:"io,omitempty"`
 	ErrorPolicy string `json:"errorPolicy,omitempty"`
+	// Shared says that the folder of a SourceHostDisk is the same on all nodes.
+	Shared bool `json:"shared,omitempty"`
 	// Shareable lets other VMs write the volume at the same time.
 	Shareable bool `json:"shareable,omitempty"`
 	// BlockSize is what the guest sees of the disk's blocks.
@@ -144,6 +146,22 @@ func (d Disk) OnVolume() bool { return d.Source.Kind().Needs == NeedVolume }
 
 // Registry reports whether the disk is one in an image.
 func (d Disk) Registry() bool { return d.Source.Kind().Registry }
+
+// Transfer returns what a live migration does with the disk, or why the VM cannot have one.
+func (d Disk) Transfer() (m Transfer, why string) {
+	m = d.Source.Kind().Transfer
+	switch {
+	case d.Registry() && d.Mode == ModeISCSI:
+		return "", "has the mode iscsi: its target daemon is on the node"
+	case d.Source == SourceHostDisk && !d.Shared:
+		return "", "is a hostDisk that is not shared"
+	case m == TransferNone:
+		return "", "is imported from another node, which this node alone may reach"
+	case m == TransferCopied && (d.CDROM || d.ReadOnly):
+		return TransferRemade, "" // the guest wrote nothing
+	}
+	return m, ""
+}
 
 // Begins returns the source of the disk's first content: that of its origin, or
 // its own.

@@ -25,7 +25,7 @@ func fileKinds() []VolumeKind {
 	label := fields.At("volumeLabel", volumeLabel)
 	return []VolumeKind{
 		{
-			Source: SourceConfigMap, Field: "configMap", Needs: NeedFiles, Fixed: true, Shows: true,
+			Source: SourceConfigMap, Field: "configMap", Needs: NeedFiles, Fixed: true, Transfer: TransferRemade, Shows: true,
 			given: func(g kubevirt.Volume) bool { return g.ConfigMap != nil },
 			read: func(v *volumes, at *field.Path, g kubevirt.Volume) (Disk, field.ErrorList) {
 				d, problems := v.files(at, g.Name, Disk{Source: SourceConfigMap, Label: g.ConfigMap.VolumeLabel})
@@ -39,7 +39,7 @@ func fileKinds() []VolumeKind {
 			rows: []fields.Row{fields.At("name", fields.Subdomain), fields.At("optional", fields.Boolean), label},
 		},
 		{
-			Source: SourceSecret, Field: "secret", Needs: NeedFiles, Fixed: true, Shows: true,
+			Source: SourceSecret, Field: "secret", Needs: NeedFiles, Fixed: true, Transfer: TransferRemade, Shows: true,
 			given: func(g kubevirt.Volume) bool { return g.Secret != nil },
 			read: func(v *volumes, at *field.Path, g kubevirt.Volume) (Disk, field.ErrorList) {
 				d, problems := v.files(at, g.Name, Disk{Source: SourceSecret, Label: g.Secret.VolumeLabel})
@@ -53,7 +53,7 @@ func fileKinds() []VolumeKind {
 			rows: []fields.Row{fields.At("secretName", fields.Subdomain), fields.At("optional", fields.Boolean), label},
 		},
 		{
-			Source: SourceDownwardAPI, Field: "downwardAPI", Needs: NeedFiles, Fixed: true, Shows: true,
+			Source: SourceDownwardAPI, Field: "downwardAPI", Needs: NeedFiles, Fixed: true, Transfer: TransferRemade, Shows: true,
 			given: func(g kubevirt.Volume) bool { return g.DownwardAPI != nil },
 			read:  (*volumes).downwardAPI,
 			pod: func(g *kubevirt.Volume) PodVolume {
@@ -72,21 +72,21 @@ func fileKinds() []VolumeKind {
 			},
 		},
 		{
-			Source: SourceServiceAccount, Field: "serviceAccount", Needs: NeedFiles, Fixed: true, Shows: true,
+			Source: SourceServiceAccount, Field: "serviceAccount", Needs: NeedFiles, Fixed: true, Transfer: TransferRemade, Shows: true,
 			given: func(g kubevirt.Volume) bool { return g.ServiceAccount != nil },
 			read:  (*volumes).serviceAccount,
 			pod:   accountVolume,
 			rows:  []fields.Row{fields.At("serviceAccountName", fields.Subdomain)},
 		},
 		{
-			Source: SourceSysprep, Field: "sysprep", Needs: NeedFiles, Fixed: true,
+			Source: SourceSysprep, Field: "sysprep", Needs: NeedFiles, Fixed: true, Transfer: TransferRemade,
 			given: func(g kubevirt.Volume) bool { return g.Sysprep != nil },
 			read:  (*volumes).sysprep,
 			pod:   sysprepVolume,
 			rows:  []fields.Row{fields.At("configMap.name", fields.Subdomain), fields.At("secret.name", fields.Subdomain)},
 		},
 		{
-			Source: SourceMetrics, Field: "downwardMetrics", Fixed: true,
+			Source: SourceMetrics, Field: "downwardMetrics", Fixed: true, Transfer: TransferRemade,
 			given: func(g kubevirt.Volume) bool { return g.DownwardMetrics != nil },
 			read: func(*volumes, *field.Path, kubevirt.Volume) (Disk, field.ErrorList) {
 				return Disk{Source: SourceMetrics, ReadOnly: true}, nil

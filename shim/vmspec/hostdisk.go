@@ -14,7 +14,7 @@ import (
 // has a hostPath volume for it, so that Pod Security decides who may have one.
 func (v *volumes) hostDisk(at *field.Path, g kubevirt.Volume) (Disk, field.ErrorList) {
 	h := g.HostDisk
-	d := Disk{Source: SourceHostDisk, File: path.Base(h.Path)}
+	d := Disk{Source: SourceHostDisk, File: path.Base(h.Path), Shared: h.Shared != nil && *h.Shared}
 	problems := required(at.Child("path"), h.Path)
 	creates := h.Type == kubevirt.HostDiskExistsOrCreate
 	switch {

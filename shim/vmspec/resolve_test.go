@@ -170,7 +170,7 @@ func TestVolumeKinds(t *testing.T) {
 	}
 	seen := map[row]bool{}
 	for _, k := range vmspec.VolumeKinds() {
-		if of := k.Source.Kind(); of.Needs != k.Needs || of.Registry != k.Registry || of.Fixed != k.Fixed {
+		if of := k.Source.Kind(); of.Needs != k.Needs || of.Registry != k.Registry || of.Fixed != k.Fixed || of.Transfer != k.Transfer {
 			t.Errorf("source %q is in two rows that differ", k.Source)
 		}
 		r := row{k.Source, k.Field}

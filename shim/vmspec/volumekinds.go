@@ -39,6 +39,22 @@ func (n Need) takesVolume() bool {
 	return n != NeedNothing && n != NeedSecrets && n != NeedFiles
 }
 
+// Transfer is what a live migration does with a disk.
+type Transfer string
+
+const (
+	// TransferNone says that a VM with such a disk stays on its node.
+	TransferNone Transfer = ""
+	// TransferCopied says that QEMU copies what the guest has written. Both nodes have what
+	// is below it.
+	TransferCopied Transfer = "copied"
+	// TransferShared says that both nodes use the same storage. QEMU passes its locks on.
+	TransferShared Transfer = "shared"
+	// TransferRemade says that the target makes the disk, which the guest can't write, from
+	// what its own pod has.
+	TransferRemade Transfer = "remade"
+)
+
 // VolumeKind is what all disks of one source have in common. What a node does
 // with them is the table of package disk.
 type VolumeKind struct {
@@ -55,6 +71,8 @@ type VolumeKind struct {
 	// Shows says that a guest can mount the volume's files, in place of a disk, and
 	// FilesOnly that no disk can have them.
 	Shows, FilesOnly bool
+	// Transfer is what a live migration does with the disk; see [Disk.Transfer].
+	Transfer Transfer
 
 	// given reports whether a volume has Field; read returns what it says of its disk.
 	given func(kubevirt.Volume) bool
@@ -70,7 +88,7 @@ type VolumeKind struct {
 // read by the same function, which chooses the source.
 func VolumeKinds() []VolumeKind {
 	containerDisk := VolumeKind{
-		Field: "containerDisk", Registry: true,
+		Field: "containerDisk", Registry: true, Transfer: TransferCopied,
 		given: func(g kubevirt.Volume) bool { return g.ContainerDisk != nil },
 		read:  (*volumes).registryDisk,
 		pod:   imageVolume,
@@ -88,7 +106,7 @@ func VolumeKinds() []VolumeKind {
 		own,
 		mounted,
 		{
-			Source: SourceEmpty, Field: "emptyDisk",
+			Source: SourceEmpty, Field: "emptyDisk", Transfer: TransferCopied,
 			given: func(g kubevirt.Volume) bool { return g.EmptyDisk != nil },
 			read:  (*volumes).emptyDisk,
 			rows:  []fields.Row{fields.At("capacity", fields.Quantity)},
@@ -96,7 +114,7 @@ func VolumeKinds() []VolumeKind {
 		cloudInitKind(SourceSeed, "cloudInitNoCloud", func(g kubevirt.Volume) bool { return g.CloudInitNoCloud != nil }),
 		cloudInitKind(SourceConfigDrive, "cloudInitConfigDrive", func(g kubevirt.Volume) bool { return g.CloudInitConfigDrive != nil }),
 		{
-			Source: SourcePVC, Field: "persistentVolumeClaim", Needs: NeedVolume, Shows: true,
+			Source: SourcePVC, Field: "persistentVolumeClaim", Needs: NeedVolume, Shows: true, Transfer: TransferShared,
 			given: func(g kubevirt.Volume) bool { return g.PersistentVolumeClaim != nil },
 			read:  (*volumes).pvcDisk,
 			pod:   pvcVolume,
@@ -108,7 +126,7 @@ func VolumeKinds() []VolumeKind {
 		},
 		{
 			// The PVC has the name of the DataVolume, and a node reads only that.
-			Source: SourcePVC, Field: FieldDataVolume, Needs: NeedVolume, Shows: true,
+			Source: SourcePVC, Field: FieldDataVolume, Needs: NeedVolume, Shows: true, Transfer: TransferShared,
 			given: func(g kubevirt.Volume) bool { return g.DataVolume != nil },
 			read:  (*volumes).dataVolumeDisk,
 			pod:   dataVolumePVC,
@@ -118,7 +136,7 @@ func VolumeKinds() []VolumeKind {
 			},
 		},
 		{
-			Source: SourceEphemeral, Field: "ephemeral", Needs: NeedVolume,
+			Source: SourceEphemeral, Field: "ephemeral", Needs: NeedVolume, Transfer: TransferCopied,
 			given: func(g kubevirt.Volume) bool { return g.Ephemeral != nil },
 			read:  (*volumes).ephemeralDisk,
 			pod:   ephemeralVolume,
@@ -128,7 +146,7 @@ func VolumeKinds() []VolumeKind {
 			},
 		},
 		{
-			Source: SourceHostDisk, Field: "hostDisk", Needs: NeedVolume,
+			Source: SourceHostDisk, Field: "hostDisk", Needs: NeedVolume, Transfer: TransferShared,
 			given: func(g kubevirt.Volume) bool { return g.HostDisk != nil },
 			read:  (*volumes).hostDisk,
 			pod:   hostFolder,
@@ -140,15 +158,15 @@ func VolumeKinds() []VolumeKind {
 			},
 		},
 		{Source: SourceImport},
-		{Source: SourceISCSI},
-		{Source: SourceRBD},
+		{Source: SourceISCSI, Transfer: TransferShared},
+		{Source: SourceRBD, Transfer: TransferShared},
 	}, fileKinds()...)
 }
 
 // cloudInitKind is one of cloud-init's data sources, which have the same fields.
 func cloudInitKind(source Source, name string, given func(kubevirt.Volume) bool) VolumeKind {
 	return VolumeKind{
-		Source: source, Field: name, Needs: NeedSecrets, Fixed: true,
+		Source: source, Field: name, Needs: NeedSecrets, Fixed: true, Transfer: TransferRemade,
 		given: given,
 		read: func(v *volumes, at *field.Path, g kubevirt.Volume) (Disk, field.ErrorList) {
 			return v.cloudInitDisk(at, g, source)

@@ -24,6 +24,9 @@ func (n *node) waiting(t *testing.T) (id string) {
 			`"networks": [{"name": "default", "pod": {}}]}`,
 	}), request(0))
 	must(t, err)
+	if got := n.rec(t, id).Incoming; got != migration {
+		t.Errorf("the disks are made as for a guest that boots: %q", got)
+	}
 	must(t, n.Start(t.Context(), id))
 	return id
 }

@@ -9,6 +9,7 @@ import (
 
 	"github.com/nodevirt/nodevirt/shim/record"
 	"github.com/nodevirt/nodevirt/shim/vm/layout"
+	"github.com/nodevirt/nodevirt/shim/vmspec"
 )
 
 // newRecord returns the record of a container before anything is done for it.
@@ -19,6 +20,7 @@ func newRecord(sandbox record.Sandbox, config *runtimeapi.ContainerConfig) recor
 		State:     record.Creating,
 		CreatedAt: time.Now(),
 		Sandbox:   sandbox.Config,
+		Incoming:  vmspec.Migration(sandbox.Config.Value.GetAnnotations()),
 	}
 	r.Config.Value = config
 	pod := sandbox.Config.Value

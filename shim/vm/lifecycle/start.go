@@ -76,7 +76,6 @@ func (s *starts) start(ctx context.Context, id string) (err error) {
 	}
 	awaitLibvirtd(ctx, s.libvirtd)
 	r.State, r.Unclean = record.Starting, true
-	r.Incoming = vmspec.Migration(r.Sandbox.Value.GetAnnotations())
 	if err := s.table.Put(v, r); err != nil {
 		return err
 	}

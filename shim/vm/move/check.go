@@ -36,7 +36,7 @@ func (m *node) stays(r record.Container) string {
 		add(slices.Contains(n.Ports, vmspec.Port{Protocol: "tcp", Number: Port}), "network card %q forwards TCP port %d, which migrations use", n.Name, Port)
 	}
 	for _, d := range s.Disks {
-		reason := unmovable(d)
+		_, reason := d.Transfer()
 		add(reason != "", "disk %q %s", d.Name, reason)
 	}
 	add(len(s.Filesystems) > 0, "it has file systems, which are on its node")
@@ -48,28 +48,11 @@ func (m *node) stays(r record.Container) string {
 	return strings.Join(why, "; ")
 }
 
-// unmovable says why a disk cannot be copied; empty if it can, or if the target makes it.
-func unmovable(d vmspec.Disk) string {
-	switch {
-	case d.Registry() && d.Mode == vmspec.ModeISCSI:
-		return "has the mode iscsi: its target daemon is on the node"
-	case d.Registry(), d.Source == vmspec.SourceEmpty:
-		return ""
-	case d.Source == vmspec.SourceISCSI || d.Source == vmspec.SourceRBD:
-		return "is opened over the network, which migrations do not support yet"
-	case d.Source == vmspec.SourceImport:
-		return "is imported from another node"
-	case d.OnVolume(), d.Source == vmspec.SourceHostDisk:
-		return "is on a volume, which migrations do not support yet"
-	}
-	return "" // files that both nodes have of the pod
-}
-
 // copied returns the names in the guest of the disks whose content is copied.
 func copied(r record.Container) []string {
 	var all []string
 	for _, d := range r.Spec.Disks {
-		if (d.Registry() || d.Source == vmspec.SourceEmpty) && !d.CDROM && !d.ReadOnly {
+		if m, _ := d.Transfer(); m == vmspec.TransferCopied {
 			all = append(all, d.Target)
 		}
 	}

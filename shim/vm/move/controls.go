@@ -97,7 +97,7 @@ var errCancelled = errors.New("the migration was cancelled")
 // cancel ends a migration that is not handed over. The report says how far it came.
 func (m *Moves) cancel(ctx context.Context, v *table.VM, a order.Migration) (order.Report, error) {
 	unknown := order.Report{Migration: a}
-	if v.Record().Incoming == a.Migration {
+	if r := v.Record(); r.Incoming == a.Migration && r.State == record.Running {
 		if err := m.End(ctx, v, errCancelled.Error()); err != nil {
 			return order.Report{}, err
 		}

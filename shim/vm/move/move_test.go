@@ -261,13 +261,14 @@ func TestCheck(t *testing.T) {
 		"has a TPM":               func(s *vmspec.Spec) { s.TPM = true },
 		"has UEFI firmware":       func(s *vmspec.Spec) { s.Firmware.UEFI = &vmspec.UEFI{} },
 		`disk "d" has the mode`:   func(s *vmspec.Spec) { s.Disks = disk(vmspec.SourceImage, vmspec.ModeISCSI) },
-		`disk "d" is on a volume`: func(s *vmspec.Spec) { s.Disks = disk(vmspec.SourcePVC, "") },
-		`disk "d" is opened over`: func(s *vmspec.Spec) { s.Disks = disk(vmspec.SourceRBD, "") },
+		`disk "d" is a hostDisk`:  func(s *vmspec.Spec) { s.Disks = disk(vmspec.SourceHostDisk, "") },
 		`disk "d" is imported`:    func(s *vmspec.Spec) { s.Disks = disk(vmspec.SourceImport, "") },
 	} {
 		var c record.Container
 		c.Spec.Interfaces = []vmspec.Interface{{Name: "n", Binding: vmspec.BindingMasquerade}}
-		c.Spec.Disks = slices.Concat(disk(vmspec.SourceImage, vmspec.ModeFile), disk(vmspec.SourceEmpty, ""), disk(vmspec.SourceSeed, ""))
+		c.Spec.Disks = slices.Concat(disk(vmspec.SourceImage, vmspec.ModeFile), disk(vmspec.SourceEmpty, ""), disk(vmspec.SourceSeed, ""),
+			disk(vmspec.SourcePVC, ""), disk(vmspec.SourceISCSI, ""), disk(vmspec.SourceRBD, ""), disk(vmspec.SourceEphemeral, ""),
+			[]vmspec.Disk{{Source: vmspec.SourceHostDisk, Shared: true}})
 		change(&c.Spec)
 		if err := r.Check(c); words != "" {
 			wantError(t, err, words)
