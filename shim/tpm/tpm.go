@@ -1,7 +1,8 @@
 // Package tpm runs the TPMs of VMs: a swtpm for each, which emulates a TPM 2.0.
 //
 // It owns the processes, their sockets and their state, which is in a folder that a
-// reboot empties and which ends with the VM. QEMU is a TPM's only client. When TPMs
+// reboot empties and which ends with the VM. QEMU is a TPM's only client. It carries the
+// state to a new TPM on another node within the stream of a live migration. When TPMs
 // start and end is package vm's.
 package tpm
 

@@ -40,7 +40,6 @@ func (m *node) stays(r record.Container) string {
 		add(reason != "", "disk %q %s", d.Name, reason)
 	}
 	add(len(s.Filesystems) > 0, "it has file systems, which are on its node")
-	add(s.TPM, "it has a TPM, whose state is not copied")
 	add(s.Firmware.UEFI != nil, "it has UEFI firmware, whose variables are not copied")
 	cpu := s.CPU.Model
 	add(m.o.Accelerator == domain.KVM && (cpu == "" || cpu == "host-passthrough"),

@@ -258,7 +258,6 @@ func TestCheck(t *testing.T) {
 		},
 		"forwards TCP port 49152": func(s *vmspec.Spec) { s.Interfaces[0].Ports = []vmspec.Port{{Protocol: "tcp", Number: move.Port}} },
 		"file systems":            func(s *vmspec.Spec) { s.Filesystems = []vmspec.Filesystem{{}} },
-		"has a TPM":               func(s *vmspec.Spec) { s.TPM = true },
 		"has UEFI firmware":       func(s *vmspec.Spec) { s.Firmware.UEFI = &vmspec.UEFI{} },
 		`disk "d" has the mode`:   func(s *vmspec.Spec) { s.Disks = disk(vmspec.SourceImage, vmspec.ModeISCSI) },
 		`disk "d" is a hostDisk`:  func(s *vmspec.Spec) { s.Disks = disk(vmspec.SourceHostDisk, "") },
@@ -266,6 +265,7 @@ func TestCheck(t *testing.T) {
 	} {
 		var c record.Container
 		c.Spec.Interfaces = []vmspec.Interface{{Name: "n", Binding: vmspec.BindingMasquerade}}
+		c.Spec.TPM = true // its state is in QEMU's stream
 		c.Spec.Disks = slices.Concat(disk(vmspec.SourceImage, vmspec.ModeFile), disk(vmspec.SourceEmpty, ""), disk(vmspec.SourceSeed, ""),
 			disk(vmspec.SourcePVC, ""), disk(vmspec.SourceISCSI, ""), disk(vmspec.SourceRBD, ""), disk(vmspec.SourceEphemeral, ""),
 			[]vmspec.Disk{{Source: vmspec.SourceHostDisk, Shared: true}})
