@@ -143,6 +143,10 @@ func newVMs(ctx context.Context, c config.Config, log *slog.Logger, backend *grp
 	if err != nil {
 		return nil, nil, err
 	}
+	nodeCPU, err := hostcpu.Identify("/proc/cpuinfo")
+	if err != nil {
+		return nil, nil, err
+	}
 	log.Info("accelerator", "setting", c.VM.Accelerator, "used", accelerator, "why", why)
 	emulator, err := emulatorOf(c, log)
 	if err != nil {
@@ -210,6 +214,7 @@ func newVMs(ctx context.Context, c config.Config, log *slog.Logger, backend *grp
 		Logger:         log,
 		RuntimeHandler: c.Handler,
 		NodeCPUs:       nodeCPUs,
+		NodeCPU:        nodeCPU,
 		Accelerator:    accelerator,
 		Emulator:       emulator,
 		DomainLogs:     c.Libvirt.Log,

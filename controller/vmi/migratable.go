@@ -23,6 +23,8 @@ func migratable(vmi *kubevirt.VirtualMachineInstance, v view) cond {
 		c.Reason, c.Message = kubevirt.VirtualMachineInstanceReasonHostDeviceNotMigratable, "VMI uses a PCI host devices"
 	case len(vmi.Spec.Domain.Devices.Filesystems) > 0:
 		c.Reason, c.Message = kubevirt.VirtualMachineInstanceReasonVirtIOFSNotMigratable, "VMI uses virtiofs"
+	case hypervPassthrough(&vmi.Spec):
+		c.Reason, c.Message = kubevirt.VirtualMachineInstanceReasonHypervPassthroughNotMigratable, "VMI uses hyperv passthrough"
 	default:
 		if why := unshared(vmi, v.pvcs); why != "" {
 			c.Reason, c.Message = kubevirt.VirtualMachineInstanceReasonDisksNotMigratable, why
@@ -36,6 +38,16 @@ func migratable(vmi *kubevirt.VirtualMachineInstance, v view) cond {
 		c.Status = corev1.ConditionTrue
 	}
 	return c
+}
+
+// hypervPassthrough reports whether the guest has all Hyper-V features of its node.
+func hypervPassthrough(s *kubevirt.VirtualMachineInstanceSpec) bool {
+	f := s.Domain.Features
+	if f == nil || f.HypervPassthrough == nil {
+		return false
+	}
+	enabled := f.HypervPassthrough.Enabled
+	return enabled == nil || *enabled
 }
 
 // bridged reports whether the guest has the address of its pod, which does not move.

@@ -67,6 +67,12 @@ func TestMigratable(t *testing.T) {
 			},
 			want: kubevirt.VirtualMachineInstanceReasonDisksNotMigratable, method: kubevirt.LiveMigration,
 		},
+		"all Hyper-V features of the node": {
+			change: func(s *kubevirt.VirtualMachineInstanceSpec) {
+				s.Domain.Features = &kubevirt.Features{HypervPassthrough: &kubevirt.HyperVPassthrough{}}
+			},
+			want: kubevirt.VirtualMachineInstanceReasonHypervPassthroughNotMigratable, method: kubevirt.BlockMigration,
+		},
 		"a shared PVC":        {change: claim, pvcs: pvc(corev1.ReadWriteMany), method: kubevirt.LiveMigration},
 		"a PVC of one node":   {change: claim, pvcs: pvc(corev1.ReadWriteOnce), want: kubevirt.VirtualMachineInstanceReasonDisksNotMigratable, method: kubevirt.LiveMigration},
 		"an unknown PVC":      {change: claim, want: kubevirt.VirtualMachineInstanceReasonDisksNotMigratable, method: kubevirt.LiveMigration},

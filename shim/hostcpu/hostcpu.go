@@ -1,5 +1,5 @@
-// Package hostcpu reads the node's processors: which core and which NUMA node each is of. It owns
-// the lists of processors that the kernel and the kubelet write, such as 0-3,7. It leaves their use
+// Package hostcpu reads the node's processors: their model, and which core and which NUMA node each
+// is of. It owns the lists of processors that the kernel and the kubelet write, such as 0-3,7. It leaves their use
 // to package domain.
 package hostcpu
 

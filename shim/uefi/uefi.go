@@ -33,6 +33,19 @@ type Firmware struct {
 	SMM bool `json:"smm,omitempty"`
 }
 
+// Sizes returns the sizes of the program and of the variables, in bytes.
+func (f Firmware) Sizes() (code, variables int64, err error) {
+	var sizes [2]int64
+	for i, path := range []string{f.Code, f.Variables} {
+		info, err := os.Stat(path)
+		if err != nil {
+			return 0, 0, fmt.Errorf("read the node's UEFI firmware: %w", err)
+		}
+		sizes[i] = info.Size()
+	}
+	return sizes[0], sizes[1], nil
+}
+
 // Dirs returns the folders of descriptors, the most important first. A file in one
 // replaces the files of its name in those after it.
 func Dirs() []string { return []string{"/etc/qemu/firmware", "/usr/share/qemu/firmware"} }

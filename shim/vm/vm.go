@@ -83,8 +83,9 @@ type Options struct {
 	DiskMode vmspec.Mode
 	// CreateTimeout is how long the shim goes on expanding a disk that no call asks for.
 	CreateTimeout time.Duration
-	// NodeCPUs are the node's processors.
+	// NodeCPUs are the node's processors, NodeCPU their model.
 	NodeCPUs []hostcpu.CPU
+	NodeCPU  string
 	// Accelerator is what guests run on; Emulator is QEMU's path.
 	Accelerator domain.Accelerator
 	Emulator    string
@@ -158,7 +159,7 @@ func join(o Options, paths layout.Layout) *VMs {
 	moves = move.New(move.Options{
 		Table: vms, Tasks: tasks, Disks: o.Disks.Attachments, Sandboxes: sandboxes, Conditions: conditions,
 		Domains: libvirtd{o.Driver.Lifecycle, o.Driver.Observer}, Life: func() move.Life { return life }, Describe: describer.Describe,
-		Listen: netsetup.Listen, Dial: netsetup.DialFrom, Libvirtd: o.Libvirtd, Accelerator: o.Accelerator, Layout: paths,
+		Listen: netsetup.Listen, Dial: netsetup.DialFrom, Libvirtd: o.Libvirtd, Accelerator: o.Accelerator, CPU: o.NodeCPU, Layout: paths,
 		Limits: handover.DefaultLimits(), Logger: o.Logger,
 	})
 	life = lifecycle.New(lifecycle.Options{

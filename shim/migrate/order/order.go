@@ -12,7 +12,10 @@
 // Each may be repeated: a node that carried an order out gives the same answer again.
 package order
 
-import "time"
+import (
+	"fmt"
+	"time"
+)
 
 // The machine controls. Each takes one argument, the JSON of the type beside it.
 const (
@@ -55,6 +58,28 @@ type Guest struct {
 	// Cards are the addresses of the cards with the binding bridge, by the cards' names: the
 	// target must have the same.
 	Cards map[string]string `json:"cards,omitempty"`
+	// Firmware is the guest's UEFI firmware; nil for a BIOS.
+	Firmware *Firmware `json:"firmware,omitempty"`
+	// CPU identifies the node's CPU for a guest that has all of it; empty for a named model.
+	CPU string `json:"cpu,omitempty"`
+}
+
+// Firmware is what both nodes' UEFI firmware must have in common. QEMU carries the program
+// and the variables as memory, and the target writes the variables to a file of that size.
+type Firmware struct {
+	// Code and Variables are sizes in bytes.
+	Code      int64 `json:"code"`
+	Variables int64 `json:"variables"`
+	// SMM says that the firmware requires system management mode.
+	SMM bool `json:"smm,omitempty"`
+}
+
+// String describes the firmware for an error.
+func (f *Firmware) String() string {
+	if f == nil {
+		return "missing"
+	}
+	return fmt.Sprintf("%d and %d bytes, with system management mode: %t", f.Code, f.Variables, f.SMM)
 }
 
 // Reception is an order to a target.

@@ -71,6 +71,12 @@ type rig struct {
 
 func newRig(t *testing.T) *rig {
 	t.Helper()
+	return newRigOn(t, domain.TCG)
+}
+
+// newRigOn returns a rig whose guests run on an accelerator.
+func newRigOn(t *testing.T, on domain.Accelerator) *rig {
+	t.Helper()
 	dir, err := os.MkdirTemp("", "m") // short enough for sockets
 	if err != nil {
 		t.Fatal(err)
@@ -95,7 +101,7 @@ func newRig(t *testing.T) *rig {
 		Dial: func(ctx context.Context, _ string, to netip.AddrPort) (net.Conn, error) {
 			return (&net.Dialer{}).DialContext(ctx, "tcp", to.String())
 		},
-		Libvirtd: filepath.Join(dir, "none"), Accelerator: domain.TCG, Layout: r.layout, Limits: handover.DefaultLimits(),
+		Libvirtd: filepath.Join(dir, "none"), Accelerator: on, CPU: "Intel 6/85/7", Layout: r.layout, Limits: handover.DefaultLimits(),
 		Logger: slog.New(slog.NewTextHandler(t.Output(), &slog.HandlerOptions{Level: slog.LevelDebug})),
 	})
 	return r
@@ -258,7 +264,7 @@ func TestCheck(t *testing.T) {
 		},
 		"forwards TCP port 49152": func(s *vmspec.Spec) { s.Interfaces[0].Ports = []vmspec.Port{{Protocol: "tcp", Number: move.Port}} },
 		"file systems":            func(s *vmspec.Spec) { s.Filesystems = []vmspec.Filesystem{{}} },
-		"has UEFI firmware":       func(s *vmspec.Spec) { s.Firmware.UEFI = &vmspec.UEFI{} },
+		"all Hyper-V features":    func(s *vmspec.Spec) { s.Board.Hyperv = &vmspec.Hyperv{Passthrough: true} },
 		`disk "d" has the mode`:   func(s *vmspec.Spec) { s.Disks = disk(vmspec.SourceImage, vmspec.ModeISCSI) },
 		`disk "d" is a hostDisk`:  func(s *vmspec.Spec) { s.Disks = disk(vmspec.SourceHostDisk, "") },
 		`disk "d" is imported`:    func(s *vmspec.Spec) { s.Disks = disk(vmspec.SourceImport, "") },
@@ -266,6 +272,7 @@ func TestCheck(t *testing.T) {
 		var c record.Container
 		c.Spec.Interfaces = []vmspec.Interface{{Name: "n", Binding: vmspec.BindingMasquerade}}
 		c.Spec.TPM = true // its state is in QEMU's stream
+		c.Spec.Firmware.UEFI, c.Spec.Board.Hyperv = &vmspec.UEFI{}, &vmspec.Hyperv{}
 		c.Spec.Disks = slices.Concat(disk(vmspec.SourceImage, vmspec.ModeFile), disk(vmspec.SourceEmpty, ""), disk(vmspec.SourceSeed, ""),
 			disk(vmspec.SourcePVC, ""), disk(vmspec.SourceISCSI, ""), disk(vmspec.SourceRBD, ""), disk(vmspec.SourceEphemeral, ""),
 			[]vmspec.Disk{{Source: vmspec.SourceHostDisk, Shared: true}})

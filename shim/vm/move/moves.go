@@ -78,9 +78,11 @@ type Options struct {
 	// Libvirtd is the path of libvirtd's socket.
 	Libvirtd    string
 	Accelerator domain.Accelerator
-	Layout      layout.Layout
-	Limits      handover.Limits
-	Logger      *slog.Logger
+	// CPU identifies the node's CPU; package hostcpu's Identify.
+	CPU    string
+	Layout layout.Layout
+	Limits handover.Limits
+	Logger *slog.Logger
 }
 
 // Moves are the migrations of a node's VMs.

@@ -1,8 +1,12 @@
 package move_test
 
 import (
+	"errors"
+	"fmt"
 	"net"
 	"net/netip"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -12,6 +16,8 @@ import (
 	"github.com/nodevirt/nodevirt/shim/migrate/handover"
 	"github.com/nodevirt/nodevirt/shim/migrate/order"
 	"github.com/nodevirt/nodevirt/shim/record"
+	"github.com/nodevirt/nodevirt/shim/uefi"
+	"github.com/nodevirt/nodevirt/shim/vm/table"
 )
 
 // TestIdentify: the answer is the same again, and one migration follows another.
@@ -66,6 +72,12 @@ func TestReceive(t *testing.T) {
 		"source: fingerprint":                     func(a *order.Reception) { a.Source = "x" },
 		"waits for the guest of migration " + uid: func(a *order.Reception) { a.Migration.Migration = other },
 		"the image's tag has changed":             func(a *order.Reception) { a.Guest = &order.Guest{UUID: vmID} },
+		"the UEFI firmware is missing here and 1 and 2 bytes, with system management mode: false on the source": func(a *order.Reception) {
+			a.Guest = &order.Guest{UUID: vmID, Disks: a.Guest.Disks, Firmware: &order.Firmware{Code: 1, Variables: 2}}
+		},
+		`the nodes' differ: "" here and "AMD" on the source`: func(a *order.Reception) {
+			a.Guest = &order.Guest{UUID: vmID, Disks: a.Guest.Disks, CPU: "AMD"}
+		},
 	} {
 		a := wanted
 		change(&a)
@@ -193,4 +205,66 @@ func TestEndBeforeTheOrder(t *testing.T) {
 		Migration: order.Migration{Migration: uid}, Source: strings.Repeat("ab", 32), Guest: &order.Guest{UUID: vmID},
 	})
 	wantError(t, err, "does not wait for a guest")
+}
+
+// TestSameFirmware: the firmware of both nodes must be of the same size.
+func TestSameFirmware(t *testing.T) {
+	r := newRig(t)
+	files := func(v *table.VM, code, variables int) {
+		c := v.Record()
+		dir := t.TempDir()
+		c.Firmware = &uefi.Firmware{Code: filepath.Join(dir, "code"), Variables: filepath.Join(dir, "variables")}
+		if err := errors.Join(os.WriteFile(c.Firmware.Code, make([]byte, code), 0o600), os.WriteFile(c.Firmware.Variables, make([]byte, variables), 0o600)); err != nil {
+			t.Fatal(err)
+		}
+		v.Publish(c)
+	}
+	source, target := r.vm(t, "a", ""), r.vm(t, "b", uid)
+	r.guest(t, source, domain.ReasonNone)
+	files(source, 4096, 512)
+	id, err := do[order.Identity](t, r, source, order.Identify, order.Migration{Migration: uid})
+	if err != nil || id.Guest.Firmware == nil || *id.Guest.Firmware != (order.Firmware{Code: 4096, Variables: 512}) {
+		t.Fatalf("%+v, %v", id.Guest, err)
+	}
+	if err := r.change(t.Context(), source, func(c *record.Container) { c.State = record.Exited }); err != nil {
+		t.Fatal(err)
+	}
+	receive := order.Reception{Migration: order.Migration{Migration: uid}, Source: id.Fingerprint, Guest: id.Guest}
+	files(target, 4096, 1024)
+	_, err = do[order.Identity](t, r, target, order.Receive, receive)
+	wantError(t, err, "install the same on both nodes")
+	files(target, 4096, 512)
+	if _, err := do[order.Identity](t, r, target, order.Receive, receive); err != nil {
+		t.Error(err)
+	}
+}
+
+// TestSameCPU: a guest that has all of its node's CPU moves to an equal one alone, and one
+// with a named model to any.
+func TestSameCPU(t *testing.T) {
+	r := newRigOn(t, domain.KVM)
+	v := r.vm(t, "a", "")
+	r.guest(t, v, domain.ReasonNone)
+	for i, tt := range []struct{ model, want string }{{"", "Intel 6/85/7"}, {"host-passthrough", "Intel 6/85/7"}, {"host-model", ""}, {"EPYC", ""}} {
+		c := v.Record()
+		c.Spec.CPU.Model = tt.model
+		v.Publish(c)
+		id, err := do[order.Identity](t, r, v, order.Identify, order.Migration{Migration: fmt.Sprint("m", i)})
+		if err != nil || id.Guest.CPU != tt.want {
+			t.Errorf("%q: %+v, %v", tt.model, id.Guest, err)
+		}
+	}
+	if err := r.change(t.Context(), v, func(c *record.Container) { c.State = record.Exited }); err != nil {
+		t.Fatal(err)
+	}
+	target := r.vm(t, "b", uid)
+	receive := order.Reception{Migration: order.Migration{Migration: uid}, Source: strings.Repeat("ab", 32), Guest: &order.Guest{
+		UUID: vmID, Disks: map[string]string{"root": "sha256:1 /disk"}, CPU: "Intel 6/79/1",
+	}}
+	_, err := do[order.Identity](t, r, target, order.Receive, receive)
+	wantError(t, err, "name a model in spec.domain.cpu.model")
+	receive.Guest.CPU = "Intel 6/85/7"
+	if _, err := do[order.Identity](t, r, target, order.Receive, receive); err != nil {
+		t.Error(err)
+	}
 }

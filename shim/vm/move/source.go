@@ -39,6 +39,10 @@ func (m *sources) identify(ctx context.Context, v *table.VM, a order.Migration) 
 	if err := m.check(r); err != nil {
 		return order.Identity{}, err
 	}
+	own, err := m.guest(r)
+	if err != nil {
+		return order.Identity{}, err
+	}
 	if one == nil {
 		if err := m.runs(ctx, r); err != nil {
 			return order.Identity{}, err
@@ -49,9 +53,7 @@ func (m *sources) identify(ctx context.Context, v *table.VM, a order.Migration) 
 		}
 		s.set(one)
 	}
-	return order.Identity{
-		Fingerprint: one.identity.Fingerprint().String(), Guest: &order.Guest{UUID: r.Domain.UUID, Disks: contents(r), Cards: cards(r)},
-	}, nil
+	return order.Identity{Fingerprint: one.identity.Fingerprint().String(), Guest: &own}, nil
 }
 
 // runs returns an error for a guest that is paused: the target would resume it.

@@ -111,7 +111,11 @@ func (m *targets) adopt(ctx context.Context, v *table.VM, uid string, guest *ord
 	case r.Incoming != uid:
 		return fmt.Errorf("%w: the container waits for the guest of migration %s", vmerrors.ErrState, r.Incoming)
 	}
-	if err := errors.Join(sameContents(r, guest.Disks), sameCards(r, guest.Cards)); err != nil {
+	own, err := m.guest(r)
+	if err != nil {
+		return err
+	}
+	if err := same(own, *guest); err != nil {
 		return err
 	}
 	for _, other := range m.o.Table.All("") {
