@@ -96,6 +96,8 @@ func TestHostileShapes(t *testing.T) {
 		"a high function":        func(s *Shape) { s.Addresses["disk/vda"] = Address{Function: 8} },
 		"multifunction":          func(s *Shape) { s.Addresses["disk/vda"] = Address{MultiFunction: "yes"} },
 		"a missing device":       func(s *Shape) { s.Addresses["disk/vdb"] = Address{} },
+		"a NUMA node":            func(s *Shape) { s.NUMA = []Cell{{CPUs: "0,1", Memory: 1}} },
+		"many NUMA nodes":        func(s *Shape) { s.NUMA = make([]Cell, maxCells+1) },
 		"a host device":          func(s *Shape) { s.Addresses["hostdev/0"] = Address{} },
 		"a path":                 func(s *Shape) { s.Addresses["disk/../../x"] = Address{} },
 		"many devices":           func(s *Shape) { s.Controllers = make([]Controller, maxDevices+1) },
@@ -131,6 +133,41 @@ func TestHostileShapes(t *testing.T) {
 	for _, text := range []string{"", "<domain/>", "<domain><os><type machine='q35'>hvm</type></os></domain>"} {
 		if _, err := Encode(text); err == nil {
 			t.Errorf("%q has a shape", text)
+		}
+	}
+}
+
+// TestNUMA: the guest's NUMA nodes must be the same, however they are written, and the
+// target's keep what is of its node.
+func TestNUMA(t *testing.T) {
+	with := func(text, cells string) string {
+		return strings.Replace(text, "</topology></cpu>", "</topology><numa>"+cells+"</numa></cpu>", 1)
+	}
+	const source = `<cell id="0" cpus="0-1" memory="65536" unit="KiB"/><cell id="1" cpus="2" memory="1024" unit="KiB"/>`
+	running := strings.Replace(live, "</cpu>", "<numa>"+source+"</numa></cpu>", 1)
+	data, err := Encode(running)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s, err := Decode(data)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for cells, same := range map[string]bool{
+		`<cell id="0" cpus="0,1" memory="64" unit="MiB"/><cell id="1" cpus="2" memory="1" unit="MiB"/>`: true,
+		`<cell id="0" cpus="0,2" memory="64" unit="MiB"/><cell id="1" cpus="1" memory="1" unit="MiB"/>`: false,
+		`<cell id="0" cpus="0,1,2" memory="65" unit="MiB"/>`:                                            false,
+		`<cell id="0" cpus="0,1" memory="64" unit="GiB"/><cell id="1" cpus="2" memory="1" unit="MiB"/>`: false,
+		`<cell id="0" cpus="x" memory="64" unit="MiB"/>`:                                                false,
+		`<cell id="0" cpus="0" memory="64" unit="TB"/>`:                                                 false,
+		"": false,
+	} {
+		text, err := Apply(with(own, cells), s)
+		if (err == nil) != same || err != nil && !errors.Is(err, ErrShape) {
+			t.Errorf("%s: %v", cells, err)
+		}
+		if same && !strings.Contains(text, `cpus="0,1"`) {
+			t.Errorf("the target's own cells are gone:\n%s", text)
 		}
 	}
 }

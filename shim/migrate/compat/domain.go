@@ -26,7 +26,11 @@ func shapeOf(text string) (Shape, error) {
 	if d.OS == nil || d.OS.Type == nil || d.CPU == nil || d.Devices == nil {
 		return Shape{}, fmt.Errorf("%w: no machine, CPU or devices", ErrShape)
 	}
-	s := Shape{Machine: d.OS.Type.Machine, CPU: cpuOf(d.CPU), Addresses: map[string]Address{}}
+	cells, err := cellsOf(d.CPU)
+	if err != nil {
+		return Shape{}, err
+	}
+	s := Shape{Machine: d.OS.Type.Machine, CPU: cpuOf(d.CPU), NUMA: cells, Addresses: map[string]Address{}}
 	for _, c := range d.Devices.Controllers {
 		one := Controller{Type: c.Type, Model: c.Model, Index: value(c.Index), Address: addressOf(c.Address)}
 		if c.PCI != nil && c.PCI.Target != nil {
@@ -68,6 +72,9 @@ func Apply(text string, s Shape) (string, error) {
 	}
 	if !sameBoard(d.OS.Type.Machine, s.Machine) {
 		return "", fmt.Errorf("%w: machine %q for a VM with %q", ErrShape, s.Machine, d.OS.Type.Machine)
+	}
+	if err := sameCells(d.CPU, s); err != nil {
+		return "", err
 	}
 	d.OS.Type.Machine = s.Machine
 	applyCPU(d.CPU, s.CPU)

@@ -28,6 +28,7 @@ type Shape struct {
 	// Machine is the board with its version, such as pc-q35-7.2.
 	Machine     string       `json:"machine"`
 	CPU         CPU          `json:"cpu"`
+	NUMA        []Cell       `json:"numa,omitempty"`
 	Controllers []Controller `json:"controllers"`
 	// Addresses are those of the other devices, by their [key].
 	Addresses map[string]Address `json:"addresses"`
@@ -114,6 +115,9 @@ func (s Shape) check() error {
 	}
 	if err := s.CPU.check(); err != nil {
 		return err
+	}
+	if len(s.NUMA) > maxCells {
+		return fmt.Errorf("%w: more than %d NUMA nodes", ErrShape, maxCells)
 	}
 	if len(s.Controllers) > maxDevices || len(s.Addresses) > maxDevices {
 		return fmt.Errorf("%w: more than %d devices", ErrShape, maxDevices)

@@ -65,11 +65,20 @@ func (s *starts) admit(ctx context.Context, v *table.VM) error {
 	}
 	s.helpers.keep(v)
 	if r.Domain.PID != 0 {
+		s.placeThreads(ctx, r)
 		s.ends.watch(v)
 	}
 	s.ends.tasks.Run(func(ctx context.Context) { s.ends.settleLogged(ctx, v) }) // also reports the state
 	table.Logger(s.log, r).Info("the guest came from another node", "migration", migration, "pid", r.Domain.PID)
 	return nil
+}
+
+// placeThreads places the threads of a guest that came, whose cgroup changed since libvirt
+// did: while it comes, libvirt changes nothing of it. The guest runs without, too.
+func (s *starts) placeThreads(ctx context.Context, r record.Container) {
+	if err := (pinner{s.parts.describer, s.parts.domains}).pin(ctx, r); err != nil {
+		table.Logger(s.log, r).Error("the guest's threads may be on each other's processors", "error", err)
+	}
 }
 
 // Refuse ends a container whose guest does not come.

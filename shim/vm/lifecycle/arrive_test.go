@@ -2,9 +2,12 @@ package lifecycle_test
 
 import (
 	"errors"
+	"fmt"
 	"slices"
 	"testing"
 	"time"
+
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/nodevirt/nodevirt/shim/domain"
 	"github.com/nodevirt/nodevirt/shim/migrate/order"
@@ -155,4 +158,44 @@ func TestReservedPort(t *testing.T) {
 			t.Errorf("reserved: %d", r.Network.NICs[0].Reserved)
 		}
 	})
+}
+
+// TestArriveOnOwnProcessors: the threads of a guest that came are placed on the processors that
+// the container has by then.
+func TestArriveOnOwnProcessors(t *testing.T) {
+	for _, failed := range []bool{false, true} {
+		onNode(t, func(t *testing.T, n *node) {
+			n.run(t)
+			c := request(0)
+			c.Linux.Resources.CpusetCpus = "0-1"
+			id, err := n.Create(t.Context(), n.addPod(t, "pod", map[string]string{
+				order.Annotation: migration, vmspec.AnnotationVMI: dedicatedVMI,
+			}), c)
+			must(t, err)
+			must(t, n.Start(t.Context(), id))
+			must(t, n.Update(t.Context(), id, &runtimeapi.LinuxContainerResources{CpusetCpus: "1-2"}))
+			n.arrive(t, id)
+			r := n.rec(t, id)
+			if got := n.libvirt.Pins(r.Domain.UUID).VCPUs; len(got) > 0 {
+				t.Errorf("libvirt is asked to place %v while the guest comes", got)
+			}
+			if failed {
+				n.script.Fail("Libvirt.Pin", domain.ErrUnavailable)
+			}
+			v, err := n.table.Find(id)
+			must(t, err)
+			must(t, n.libvirt.Lifecycle.Resume(t.Context(), r.Domain.UUID))
+			must(t, n.Admit(t.Context(), v))
+			got, want := fmt.Sprint(n.libvirt.Pins(r.Domain.UUID).VCPUs), "[{1 1 0} {2 2 0}]"
+			if failed {
+				want = "[]"
+			}
+			if r := n.rec(t, id); got != want || r.Incoming != "" {
+				t.Errorf("pins %s, want %s; record %+v", got, want, r.Domain)
+			}
+			if failed && n.log.count("the guest's threads may be") != 1 {
+				t.Error("nothing says that the threads are not placed")
+			}
+		})
+	}
 }

@@ -102,8 +102,12 @@ func (z *resizer) changeRunning(ctx context.Context, v *table.VM, r record.Conta
 }
 
 // apply changes a running VM from one set of resources to the record's. The limit
-// of its cgroup is never below what the guest has.
+// of its cgroup is never below what the guest has. For a guest that is still to come, only
+// the cgroup changes: its threads are placed when it is here.
 func (z *resizer) apply(ctx context.Context, r record.Container, from *runtimeapi.LinuxContainerResources) error {
+	if r.Incoming != "" {
+		return z.setLimits(r)
+	}
 	b := resources.MemoryOf(r)
 	had, has := b.Guest(from.GetMemoryLimitInBytes()), b.Guest(resources.Of(r).GetMemoryLimitInBytes())
 	if has < had {
