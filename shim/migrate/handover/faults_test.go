@@ -265,6 +265,33 @@ func TestFaults(t *testing.T) {
 	}
 }
 
+// TestLockedPVC: the target completes the guest, cannot write that it has, and refuses. Its
+// QEMU has the lock of the PVC until it ends, and the source resumes its guest after that.
+func TestLockedPVC(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld()
+		failed, stalled := false, false
+		w.fault = func(_ *process, at string) {
+			switch {
+			case at == "target before write taken" && !failed:
+				failed = true
+				faults()["fill the target's disk"](w)
+			case at == "target after write taken":
+				w.mu.Lock()
+				w.target.full = false
+				w.mu.Unlock()
+			case at == "target before Discard" && !stalled:
+				stalled = true
+				time.Sleep(time.Minute)
+			}
+		}
+		w.play(t)
+		if w.locked == 0 || w.source.disk.State != Kept || w.source.qemu != running {
+			t.Errorf("%d calls found the lock taken; source %+v, its guest is %s\n%s", w.locked, *w.source.disk, w.source.qemu, strings.Join(w.trace, "\n"))
+		}
+	})
+}
+
 // TestTornRecord has a write of a decision that fails and leaves the new record, a second
 // one that fails, and then a shim that dies at each later point.
 func TestTornRecord(t *testing.T) {

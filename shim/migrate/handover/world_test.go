@@ -32,8 +32,12 @@ type world struct {
 	// count of the target's copy. ran means that the target has run the guest.
 	memory, copied int
 	ran            bool
-	violations     []string
-	trace          []string
+	// claim is the node whose QEMU has the lock of the guest's PVC, which both nodes see.
+	// locked counts the calls that found it with the other's.
+	claim      *node
+	locked     int
+	violations []string
+	trace      []string
 
 	source, target *node
 	link           *link
@@ -45,6 +49,7 @@ func newWorld() *world {
 	w := &world{link: &link{}, fault: func(*process, string) {}}
 	w.source = &node{w: w, name: "source", qemu: running}
 	w.target = &node{w: w, name: "target", qemu: absent}
+	w.claim = w.source
 	return w
 }
 
@@ -69,8 +74,13 @@ func (n *node) set(s status) {
 	w.trace = append(w.trace, n.name+" is "+string(s))
 	bad := func(text string) { w.violations = append(w.violations, text) }
 	switch {
+	case s == absent && w.claim == n:
+		w.claim = nil
+		return
 	case s != running:
 		return
+	case w.claim != n:
+		bad("a guest runs without the lock of its PVC")
 	case w.source.qemu == running && w.target.qemu == running:
 		bad("two guests run")
 	case n == w.source && w.ran:
@@ -161,6 +171,7 @@ func (p *process) at(point string) {
 }
 
 var (
+	errLocked      = errors.New("failed to get \"write\" lock")
 	errDead        = errors.New("the shim is dead")
 	errUnavailable = errors.New("libvirtd ended")
 	errGone        = errors.New("the domain does not run")
@@ -242,6 +253,7 @@ func (v fakeSource) Perform(ctx context.Context, cookie []byte) ([]byte, error) 
 			return errors.New("the stream ended")
 		}
 		v.set(paused)
+		v.w.claim = nil
 		v.w.copied = v.w.memory
 		return nil
 	})
@@ -249,9 +261,13 @@ func (v fakeSource) Perform(ctx context.Context, cookie []byte) ([]byte, error) 
 
 func (v fakeSource) Keep(context.Context) error {
 	return v.call("Keep", func() error {
-		if v.qemu == paused {
-			v.set(running)
+		if v.qemu != paused {
+			return nil
 		}
+		if err := v.lock(); err != nil {
+			return err
+		}
+		v.set(running)
 		return nil
 	})
 }
@@ -264,6 +280,16 @@ func (v fakeSource) Running(context.Context) (bool, error) {
 	is := false
 	err := v.call("Running", func() error { is = v.qemu == running; return nil })
 	return is, err
+}
+
+// lock gives the node's QEMU the lock of the PVC, unless the other's QEMU has it.
+func (p *process) lock() error {
+	if p.w.claim != nil && p.w.claim != p.node {
+		p.w.locked++
+		return errLocked
+	}
+	p.w.claim = p.node
+	return nil
 }
 
 func (p *process) need(s ...status) error {
@@ -287,6 +313,9 @@ func (v fakeTarget) Prepare(_ context.Context, cookie []byte) ([]byte, error) {
 func (v fakeTarget) Finish(_ context.Context, cookie []byte) ([]byte, error) {
 	return append(cookie, " finished"...), v.call("Finish", func() error {
 		if err := v.need(waiting); err != nil {
+			return err
+		}
+		if err := v.lock(); err != nil {
 			return err
 		}
 		v.set(paused)
