@@ -48,19 +48,25 @@ func TestArrival(t *testing.T) {
 	ephemeral.Source = vmspec.SourceEphemeral
 	lockedByQEMU(t, filepath.Join(file.Host, imageFile))
 
-	for name, d := range map[string]vmspec.Disk{"file": file, "filled": filled, "host": host, "block": block, "ephemeral": ephemeral} {
+	for name, d := range map[string]vmspec.Disk{"file": file, "filled": filled, "host": host, "block": block, "ephemeral": ephemeral,
+		"iscsi": iscsiDisk(t), "rbd": rbdDisk(t)} {
 		r := waits(n.container(t, name, d))
 		if err := n.Maker.Create(t.Context(), r, none); err != nil {
 			t.Errorf("%s: create: %v", name, err)
 			continue
 		}
-		for range 2 { // at the start, and when the source connects
+		// At the start, and when the source's order has brought its domain's UUID.
+		for _, uuid := range []string{r.Domain.UUID, "1f0c1c1e-0000-4000-8000-000000000001"} {
+			r.Domain.UUID = uuid
 			files, err := n.Attachments.Attach(t.Context(), r)
 			closeAll(files)
 			if err != nil {
 				t.Errorf("%s: attach: %v", name, err)
 			}
 		}
+	}
+	if len(n.secrets) != 2 {
+		t.Errorf("libvirtd has %d secrets before the domains that need two", len(n.secrets))
 	}
 	for path, want := range map[string]string{filepath.Join(file.Host, imageFile): content, block.Host: "\x00\x00\x00"} {
 		if got, err := os.ReadFile(path); err != nil || string(got) != want {
@@ -70,8 +76,13 @@ func TestArrival(t *testing.T) {
 	if err := n.Maker.Create(t.Context(), n.container(t, "boots", file), none); !errors.Is(err, persist.ErrInUse) {
 		t.Errorf("a VM that boots gets the guest's volume: %v", err)
 	}
-	if err := n.Attachments.Detach(t.Context(), waits(n.container(t, "block", block))); err != nil {
-		t.Error(err)
+	for name, d := range map[string]vmspec.Disk{"block": block, "iscsi": iscsiDisk(t), "rbd": rbdDisk(t)} {
+		if err := n.Attachments.Detach(t.Context(), waits(n.container(t, name, d))); err != nil {
+			t.Error(err)
+		}
+	}
+	if len(n.secrets) > 0 {
+		t.Errorf("secrets of VMs that are gone: %d", len(n.secrets))
 	}
 }
 

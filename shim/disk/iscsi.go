@@ -139,7 +139,7 @@ func (o overISCSI) unserve(ctx context.Context, k Disk) error {
 func setSecret(ctx context.Context, s secrets, k Disk, kind domain.SecretKind, password string) error {
 	pod := k.VM.Sandbox.Value.GetMetadata()
 	return s.SetSecret(ctx, domain.Secret{
-		UUID: secretOf(k), Kind: kind, Usage: k.VM.Domain.UUID + "/" + k.Name,
+		UUID: secretOf(k), Kind: kind, Usage: k.usage(),
 		Description: fmt.Sprintf("nodevirt: disk %s of pod %s/%s", k.Name, pod.GetNamespace(), pod.GetName()),
 	}, password)
 }
@@ -168,14 +168,12 @@ func (o overISCSI) writable(k Disk) string {
 
 func (o overISCSI) access(k Disk) iscsi.Access { return o.key.Access(k.VM.ID + "/" + k.Name) }
 
-// secretOf returns the UUID of a disk's secret.
-func secretOf(k Disk) string {
-	vm, err := uuid.Parse(k.VM.Domain.UUID)
-	if err != nil {
-		vm = uuid.Nil
-	}
-	return uuid.NewSHA1(vm, []byte(k.Name)).String()
-}
+// secretOf returns the UUID of a disk's secret. It is the container's: a domain that comes from
+// another node keeps its own UUID.
+func secretOf(k Disk) string { return uuid.NewSHA1(uuid.Nil, []byte(k.usage())).String() }
+
+// usage names the disk, uniquely in this libvirtd.
+func (k Disk) usage() string { return k.VM.ID + "/" + k.Name }
 
 // viewOf names a disk's view. [Container] reads the container from the name.
 func viewOf(k Disk) string {
