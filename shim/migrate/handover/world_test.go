@@ -32,9 +32,9 @@ type world struct {
 	// count of the target's copy. ran means that the target has run the guest.
 	memory, copied int
 	ran            bool
-	// claim is the node whose QEMU has the lock of the guest's PVC, which both nodes see.
+	// lockedBy is the node whose QEMU has the lock of the guest's PVC, which both nodes see.
 	// locked counts the calls that found it with the other's.
-	claim      *node
+	lockedBy   *node
 	locked     int
 	violations []string
 	trace      []string
@@ -49,7 +49,7 @@ func newWorld() *world {
 	w := &world{link: &link{}, fault: func(*process, string) {}}
 	w.source = &node{w: w, name: "source", qemu: running}
 	w.target = &node{w: w, name: "target", qemu: absent}
-	w.claim = w.source
+	w.lockedBy = w.source
 	return w
 }
 
@@ -74,12 +74,12 @@ func (n *node) set(s status) {
 	w.trace = append(w.trace, n.name+" is "+string(s))
 	bad := func(text string) { w.violations = append(w.violations, text) }
 	switch {
-	case s == absent && w.claim == n:
-		w.claim = nil
+	case s == absent && w.lockedBy == n:
+		w.lockedBy = nil
 		return
 	case s != running:
 		return
-	case w.claim != n:
+	case w.lockedBy != n:
 		bad("a guest runs without the lock of its PVC")
 	case w.source.qemu == running && w.target.qemu == running:
 		bad("two guests run")
@@ -253,7 +253,7 @@ func (v fakeSource) Perform(ctx context.Context, cookie []byte) ([]byte, error) 
 			return errors.New("the stream ended")
 		}
 		v.set(paused)
-		v.w.claim = nil
+		v.w.lockedBy = nil
 		v.w.copied = v.w.memory
 		return nil
 	})
@@ -284,11 +284,11 @@ func (v fakeSource) Running(context.Context) (bool, error) {
 
 // lock gives the node's QEMU the lock of the PVC, unless the other's QEMU has it.
 func (p *process) lock() error {
-	if p.w.claim != nil && p.w.claim != p.node {
+	if p.w.lockedBy != nil && p.w.lockedBy != p.node {
 		p.w.locked++
 		return errLocked
 	}
-	p.w.claim = p.node
+	p.w.lockedBy = p.node
 	return nil
 }
 
