@@ -26,20 +26,14 @@ import (
 // TestMigration moves a guest to another node and back. Before that it stays where it is: its target is
 // stopped, or loses its shim. Its memory, its disks and its processes are as before each time.
 func TestMigration(t *testing.T) {
-	a, b := newNode(t, "10.96.0.0/16"), newNode(t, "10.97.0.0/16")
-	cable(t, a, b)
-	path, err := guest.TinyWithAgent(t.Context(), a.GuestOptions())
-	assert.NilError(t, err)
-	image, err := images.RegistryDisk(path, images.DiskOptions{})
-	assert.NilError(t, err)
+	a, b := newNodes(t)
 	for _, m := range []*machine{a, b} {
-		m.image, err = m.Push(t.Context(), "guest:1", image)
-		assert.NilError(t, err)
 		empty := m.pod(t, "empty", "") // the first pod of a node brings the pods' bridge and libvirt's folders
 		empty.start()
 		empty.remove()
-		m.before, err = m.Settled(t.Context())
+		before, err := m.Settled(t.Context())
 		assert.NilError(t, err)
+		m.before = before
 	}
 
 	first := a.pod(t, "first", "")
@@ -118,6 +112,22 @@ func TestMigration(t *testing.T) {
 	}
 }
 
+// newNodes starts two nodes that reach each other's pods, and have the image of a guest.
+func newNodes(t *testing.T) (a, b *machine) {
+	t.Helper()
+	a, b = newNode(t, "10.96.0.0/16"), newNode(t, "10.97.0.0/16")
+	cable(t, a, b)
+	path, err := guest.TinyWithAgent(t.Context(), a.GuestOptions())
+	assert.NilError(t, err)
+	image, err := images.RegistryDisk(path, images.DiskOptions{})
+	assert.NilError(t, err)
+	for _, m := range []*machine{a, b} {
+		m.image, err = m.Push(t.Context(), "guest:1", image)
+		assert.NilError(t, err)
+	}
+	return a, b
+}
+
 // begin begins to move a guest to another node, with a bandwidth in bytes a second unless it is 0.
 func begin(t *testing.T, from *vm, to *machine, name string, bandwidth int64) (order.Migration, *vm) {
 	t.Helper()
@@ -171,11 +181,14 @@ type machine struct {
 	image  string
 	cri    runtimeapi.RuntimeServiceClient
 	before node.Census
+	// vmi is that of its pods, and devices are their containers'.
+	vmi     string
+	devices []any
 }
 
 func newNode(t *testing.T, subnet string) *machine {
 	t.Helper()
-	m := &machine{Node: node.ForTest(t, node.Options{Subnet: netip.MustParsePrefix(subnet)}), subnet: subnet}
+	m := &machine{Node: node.ForTest(t, node.Options{Subnet: netip.MustParsePrefix(subnet)}), subnet: subnet, vmi: vmi}
 	conn, err := node.DialCRI(m.ShimSocket())
 	assert.NilError(t, err)
 	t.Cleanup(func() { _ = conn.Close() })
@@ -205,7 +218,7 @@ const vmi = `{
 func (m *machine) pod(t *testing.T, name, migration string) *vm {
 	t.Helper()
 	p := m.NewPod(name)
-	annotations := map[string]any{"nodevirt.io/vmi": vmi}
+	annotations := map[string]any{"nodevirt.io/vmi": m.vmi}
 	if migration != "" {
 		annotations[order.Annotation] = migration
 	}
@@ -215,6 +228,9 @@ func (m *machine) pod(t *testing.T, name, migration string) *vm {
 	v := &vm{machine: m, t: t, sandbox: sandbox, config: p}
 	t.Cleanup(v.remove)
 	c := node.NewContainer("guest", m.image)
+	if m.devices != nil {
+		c["devices"] = m.devices
+	}
 	c["linux"] = map[string]any{"resources": map[string]any{"memory_limit_in_bytes": 256 << 20}}
 	v.id, err = m.CreateContainer(t.Context(), sandbox, p, c)
 	assert.NilError(t, err)
