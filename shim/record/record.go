@@ -90,12 +90,21 @@ type Container struct {
 	// Incoming is the UID of the migration whose guest the container waits for. Its state
 	// is running, as CRI has it, and nothing boots.
 	Incoming string `json:"incoming,omitempty"`
+	// Freeze is when the node ends the freeze of the guest's file systems; nil for no end.
+	Freeze *Freeze `json:"freeze,omitempty"`
 	// Unclean is true if a start has begun and its work is not fully undone.
 	Unclean bool `json:"unclean,omitempty"`
 	// Firmware is the node's UEFI firmware that the VM uses; nil for one with a BIOS.
 	Firmware *uefi.Firmware `json:"firmware,omitempty"`
 	// Network is what the shim created in the pod's network namespace; nil if that is nothing.
 	Network *netsetup.Plan `json:"network,omitempty"`
+}
+
+// Freeze is the end of a freeze of a guest's file systems.
+type Freeze struct {
+	Until time.Time `json:"until"`
+	// Limit is the time that the freeze lasts at most, in nanoseconds.
+	Limit time.Duration `json:"limit"`
 }
 
 // Image is the container's image as ContainerStatus reports it.

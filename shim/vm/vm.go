@@ -138,6 +138,7 @@ func New(ctx context.Context, o Options) (*VMs, error) {
 	if err := v.Lifecycle.Recover(ctx); err != nil {
 		return nil, errors.Join(err, v.Close())
 	}
+	v.Guests.Recover()
 	return v, nil
 }
 

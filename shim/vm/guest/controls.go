@@ -22,6 +22,9 @@ const controlPrefix = "nodevirt.io/"
 // controlPing asks whether the guest's agent answers.
 const controlPing = "ping"
 
+// controlKeepFrozen extends a freeze, and answers whether it has lasted until now.
+const controlKeepFrozen = "keep-frozen"
+
 // control does something with a running VM, and returns what to print.
 type control func(ctx context.Context, v *table.VM) ([]byte, error)
 
@@ -56,9 +59,11 @@ type controls struct {
 	with  map[string]argued
 }
 
-func newControls(p power, s screens, a *Agents, m moves) controls {
-	asked, writes := queries{a}, newFreezes(a)
-	with := map[string]argued{"freeze": writes.freeze, controlConnect: connectWithoutStream}
+func newControls(p power, s screens, a *Agents, writes *freezes, m moves) controls {
+	asked := queries{a}
+	with := map[string]argued{
+		"freeze": writes.freeze, controlKeepFrozen: writes.keep, controlConnect: connectWithoutStream,
+	}
 	for _, name := range move.Controls() {
 		with[name] = moving(m, name)
 	}

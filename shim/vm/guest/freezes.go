@@ -2,23 +2,35 @@ package guest
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"sync"
 	"time"
 
+	"github.com/nodevirt/nodevirt/shim/agent"
+	"github.com/nodevirt/nodevirt/shim/record"
+	"github.com/nodevirt/nodevirt/shim/vm/background"
 	"github.com/nodevirt/nodevirt/shim/vm/table"
 	"github.com/nodevirt/nodevirt/shim/vm/vmerrors"
 )
 
+// What the control keep-frozen answers, in the agent's words.
+const (
+	answerFrozen = "frozen"
+	answerThawed = "thawed"
+)
+
 // freezes are the controls of guests' writes to their file systems. A freeze may have
-// an end, which a restart of the shim forgets.
+// an end, which is in the VM's record before the guest freezes: a shim that starts
+// thaws the guest in time.
 type freezes struct {
+	table  *table.Table
 	agents *Agents
 	ends   table.PerVM[*freezeEnd]
 }
 
-func newFreezes(a *Agents) *freezes {
-	f := &freezes{agents: a}
+func newFreezes(t *table.Table, a *Agents) *freezes {
+	f := &freezes{table: t, agents: a}
 	f.ends.New = func(*table.VM) *freezeEnd { return &freezeEnd{cancel: func() {}} }
 	return f
 }
@@ -27,36 +39,119 @@ func newFreezes(a *Agents) *freezes {
 type freezeEnd struct {
 	mu     sync.Mutex
 	cancel func()
+	// pending says that the freeze has an end, which has not come.
+	pending bool
+}
+
+// parseLimit reads how long a guest may stay frozen.
+func parseLimit(control, limit string) (time.Duration, error) {
+	longest, err := time.ParseDuration(limit)
+	if err != nil || longest < 0 {
+		return 0, fmt.Errorf("%w: %s: %.20q is not a duration such as 10s; 0s has no end", vmerrors.ErrInvalid, control, limit)
+	}
+	return longest, nil
 }
 
 // freeze stops the writes, and lets them continue after a time unless that is 0.
 func (f *freezes) freeze(limit string) (control, error) {
-	longest, err := time.ParseDuration(limit)
-	if err != nil || longest < 0 {
-		return nil, fmt.Errorf("%w: freeze: %.20q is not a duration such as 10s; 0s has no end", vmerrors.ErrInvalid, limit)
+	longest, err := parseLimit("freeze", limit)
+	if err != nil {
+		return nil, err
 	}
 	return func(ctx context.Context, v *table.VM) ([]byte, error) {
-		if err := f.agents.Of(v).Actions.Freeze(ctx); err != nil {
+		was := f.isPending(v)
+		if err := f.endAfter(ctx, v, longest); err != nil {
 			return nil, err
 		}
-		f.endAfter(v, longest)
-		return nil, nil
+		err := f.agents.Of(v).Actions.Freeze(ctx)
+		if unable := errors.Is(err, agent.ErrAbsent) || errors.Is(err, agent.ErrDisabled); unable && !was {
+			return nil, errors.Join(err, f.endAfter(ctx, v, 0))
+		}
+		return nil, err // the guest may be frozen nevertheless: the end remains
+	}, nil
+}
+
+// keep extends a freeze that has an end. It answers whether the guest has been frozen
+// since the freeze began: a guest that may write again is not frozen by it.
+func (f *freezes) keep(limit string) (control, error) {
+	longest, err := parseLimit(controlKeepFrozen, limit)
+	if err != nil {
+		return nil, err
+	}
+	return func(ctx context.Context, v *table.VM) ([]byte, error) {
+		if !f.isPending(v) {
+			return []byte(answerThawed), nil
+		}
+		frozen, err := f.agents.Of(v).Actions.Frozen(ctx)
+		if err != nil {
+			return nil, err
+		}
+		if !frozen { // by its agent's own limit, or because the guest has booted again
+			return []byte(answerThawed), nil
+		}
+		if err := f.endAfter(ctx, v, longest); err != nil {
+			return nil, err
+		}
+		return []byte(answerFrozen), nil
 	}, nil
 }
 
 func (f *freezes) thaw(ctx context.Context, v *table.VM) ([]byte, error) {
-	f.endAfter(v, 0)
-	return nil, f.agents.Of(v).Actions.Thaw(ctx)
+	if err := f.agents.Of(v).Actions.Thaw(ctx); err != nil {
+		return nil, err // the end, if any, retries
+	}
+	return nil, f.endAfter(ctx, v, 0)
 }
 
-// endAfter replaces the end of a guest's freeze; 0 is none.
-func (f *freezes) endAfter(v *table.VM, longest time.Duration) {
+// endAfter replaces the end of a guest's freeze, on disk first; 0 is none.
+func (f *freezes) endAfter(ctx context.Context, v *table.VM, longest time.Duration) error {
+	unlock, err := v.Lock(ctx)
+	if err != nil {
+		return err
+	}
+	defer unlock()
+	r := v.Record()
+	switch {
+	case longest > 0:
+		r.Freeze = &record.Freeze{Until: time.Now().Add(longest), Limit: longest}
+	case r.Freeze != nil:
+		r.Freeze = nil
+	default:
+		f.schedule(v, 0, false)
+		return nil
+	}
+	if err := f.table.Put(v, r); err != nil {
+		return fmt.Errorf("record the end of the freeze: %w", err)
+	}
+	f.schedule(v, longest, longest > 0)
+	return nil
+}
+
+// recover schedules the ends of the freezes that an earlier shim process has recorded.
+func (f *freezes) recover() {
+	for _, v := range f.table.All("") {
+		if r := v.Record(); r.State == record.Running && r.Freeze != nil {
+			// If the clock was set back, the guest waits for its limit at most.
+			f.schedule(v, min(max(time.Until(r.Freeze.Until), 0), r.Freeze.Limit), true)
+		}
+	}
+}
+
+func (f *freezes) isPending(v *table.VM) bool {
+	end := f.ends.Of(v)
+	end.mu.Lock()
+	defer end.mu.Unlock()
+	return end.pending
+}
+
+// schedule replaces the timer of the end of a guest's freeze.
+func (f *freezes) schedule(v *table.VM, after time.Duration, pending bool) {
 	end := f.ends.Of(v)
 	end.mu.Lock()
 	defer end.mu.Unlock()
 	end.cancel()
-	end.cancel = func() {}
-	if longest == 0 {
+	end.cancel, end.pending = func() {}, pending
+	if !pending {
 		return
 	}
 	stop := make(chan struct{})
@@ -66,10 +161,25 @@ func (f *freezes) endAfter(v *table.VM, longest time.Duration) {
 		case <-ctx.Done():
 		case <-v.Exited():
 		case <-stop:
-		case <-time.After(longest):
-			f.thawAt(ctx, v, stop)
+		case <-time.After(after):
+			if end.due(stop) {
+				f.thawAt(ctx, v, stop)
+			}
 		}
 	})
+}
+
+// due reports whether the end has come: no other one has replaced it.
+func (e *freezeEnd) due(stop <-chan struct{}) bool {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	select {
+	case <-stop:
+		return false
+	default:
+		e.pending = false
+		return true
+	}
 }
 
 // retryThaw is the pause between attempts to end a freeze.
@@ -79,7 +189,11 @@ const retryThaw = 5 * time.Second
 func (f *freezes) thawAt(ctx context.Context, v *table.VM, stop <-chan struct{}) {
 	for {
 		err := f.agents.Of(v).Actions.Thaw(ctx)
-		if err == nil || ctx.Err() != nil {
+		if err == nil {
+			f.forget(ctx, v, stop)
+			return
+		}
+		if ctx.Err() != nil {
 			return
 		}
 		table.Logger(f.agents.log, v.Record()).Warn("ending the freeze of a guest's file systems failed, retrying", "error", err)
@@ -92,5 +206,27 @@ func (f *freezes) thawAt(ctx context.Context, v *table.VM, stop <-chan struct{})
 			return
 		case <-time.After(retryThaw):
 		}
+	}
+}
+
+// forget removes an end that has come from the VM's record, unless another one has
+// replaced it. If that fails, the next shim thaws a guest that is not frozen.
+func (f *freezes) forget(ctx context.Context, v *table.VM, stop <-chan struct{}) {
+	ctx, cancel := background.AtMost(ctx, patience)
+	defer cancel()
+	unlock, err := v.Lock(ctx)
+	if err != nil {
+		return
+	}
+	defer unlock()
+	select {
+	case <-stop:
+		return
+	default:
+	}
+	r := v.Record()
+	r.Freeze = nil
+	if err := f.table.Put(v, r); err != nil {
+		table.Logger(f.agents.log, r).Warn("removing the end of a freeze from the VM's record failed", "error", err)
 	}
 }

@@ -47,6 +47,7 @@ type Guests struct {
 	table      *table.Table
 	agents     *Agents
 	controls   controls
+	freezes    *freezes
 	layout     layout.Layout
 	terminals  terminals
 	namespaces namespaces
@@ -57,13 +58,18 @@ type Guests struct {
 
 // New returns Guests.
 func New(o Options) *Guests {
+	writes := newFreezes(o.Table, o.Agents)
 	g := &Guests{
-		table: o.Table, agents: o.Agents, controls: newControls(o.Power, o.Screens, o.Agents, o.Moves), layout: o.Layout,
-		terminals: o.Terminals, namespaces: o.Namespaces, log: o.Logger,
+		table: o.Table, agents: o.Agents, controls: newControls(o.Power, o.Screens, o.Agents, writes, o.Moves), layout: o.Layout,
+		freezes: writes, terminals: o.Terminals, namespaces: o.Namespaces, log: o.Logger,
 	}
 	g.consoleClients.New = func(*table.VM) *consoleClient { return &consoleClient{} }
 	return g
 }
+
+// Recover continues what an earlier shim process has promised to running guests. Call it
+// once the table has the VMs. It does not wait.
+func (g *Guests) Recover() { g.freezes.recover() }
 
 // Running returns the whole id of a container that runs. For others it returns
 // an error in containerd's words.

@@ -9,6 +9,7 @@ import (
 	"os"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -19,6 +20,7 @@ import (
 	"github.com/nodevirt/nodevirt/shim/domain"
 	"github.com/nodevirt/nodevirt/shim/record"
 	"github.com/nodevirt/nodevirt/shim/stream"
+	"github.com/nodevirt/nodevirt/shim/vm/table"
 	"github.com/nodevirt/nodevirt/shim/vm/vmerrors"
 	"github.com/nodevirt/nodevirt/shim/vm/vmtest"
 	"github.com/nodevirt/nodevirt/test/wait"
@@ -239,29 +241,141 @@ func TestQueries(t *testing.T) {
 	}
 }
 
+// fileSystems is the agent of a guest whose file systems can be frozen.
+func fileSystems(n *node, t *testing.T, v *table.VM) *freezable {
+	t.Helper()
+	f := &freezable{frozen: "thawed"}
+	n.serveWith(t, v, func(command string) (string, bool) {
+		f.mu.Lock()
+		defer f.mu.Unlock()
+		switch command {
+		case "guest-fsfreeze-status":
+			return `"` + f.frozen + `"`, true
+		case "guest-fsfreeze-freeze":
+			f.frozen = "frozen"
+		case "guest-fsfreeze-thaw":
+			f.frozen = "thawed"
+		case "guest-shutdown":
+			return "{}", true
+		default:
+			return "", false
+		}
+		return "1", true
+	})
+	return f
+}
+
+type freezable struct {
+	mu     sync.Mutex
+	frozen string
+}
+
+func (f *freezable) set(state string) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.frozen = state
+}
+
+// waitFor waits for a state of the file systems.
+func (f *freezable) waitFor(t *testing.T, state string) {
+	t.Helper()
+	for deadline := time.Now().Add(time.Minute); ; time.Sleep(time.Millisecond) {
+		f.mu.Lock()
+		now := f.frozen
+		f.mu.Unlock()
+		if now == state {
+			return
+		}
+		if time.Now().After(deadline) {
+			t.Fatalf("the guest is %s, want %s", now, state)
+		}
+	}
+}
+
+// press runs a control of the VM a, and returns its answer.
+func (n *node) press(t *testing.T, command ...string) string {
+	t.Helper()
+	r, err := n.ExecSync(t.Context(), "a", command, 0)
+	if err != nil || r.GetExitCode() != 0 {
+		t.Fatalf("%v: %v, %v", command, r, err)
+	}
+	return string(r.GetStdout())
+}
+
 // TestFreeze: a freeze of a frozen guest succeeds, and one with a time ends by itself.
 func TestFreeze(t *testing.T) {
 	n := newNode(t)
 	v := n.add("a", record.Running)
-	n.serve(t, v, map[string]string{
-		"guest-fsfreeze-status": `"thawed"`, "guest-fsfreeze-freeze": `1`, "guest-fsfreeze-thaw": `1`, "guest-shutdown": `{}`,
-	})
-	control := func(command ...string) {
-		t.Helper()
-		if r, err := n.ExecSync(t.Context(), "a", command, 0); err != nil || r.GetExitCode() != 0 {
-			t.Errorf("%v: %v, %v", command, r, err)
-		}
+	guest := fileSystems(n, t, v)
+	n.press(t, "nodevirt.io/freeze", "0s")
+	if v.Record().Freeze != nil {
+		t.Error("a freeze without an end has one on disk")
 	}
-	control("nodevirt.io/freeze", "0s")
-	control("nodevirt.io/freeze", "1h")
-	control("nodevirt.io/freeze", "1ms")
-	control("nodevirt.io/unfreeze")
+	n.press(t, "nodevirt.io/freeze", "1h")
+	if f := v.Record().Freeze; f == nil || f.Limit != time.Hour {
+		t.Errorf("the end of the freeze is not on disk: %+v", f)
+	}
+	n.press(t, "nodevirt.io/freeze", "1ms")
+	guest.waitFor(t, "thawed")
+	n.press(t, "nodevirt.io/freeze", "1h")
+	n.press(t, "nodevirt.io/unfreeze")
+	guest.waitFor(t, "thawed")
+	if v.Record().Freeze != nil {
+		t.Error("a thawed guest has the end of a freeze on disk")
+	}
 	r := v.Record()
 	r.Spec.NoACPI = true // its agent reboots it
 	v.Publish(r)
-	control("nodevirt.io/reboot")
+	n.press(t, "nodevirt.io/reboot")
 	if len(n.domains.done) > 0 {
 		t.Errorf("libvirtd did %v", n.domains.done)
+	}
+}
+
+// TestKeepFrozen: a freeze is extended only if it has lasted, and one that has ended does not
+// begin again.
+func TestKeepFrozen(t *testing.T) {
+	n := newNode(t)
+	v := n.add("a", record.Running)
+	guest := fileSystems(n, t, v)
+	keep := func(want string) {
+		t.Helper()
+		if got := n.press(t, "nodevirt.io/keep-frozen", "1h"); got != want {
+			t.Errorf("keep-frozen answers %q, want %q", got, want)
+		}
+	}
+	keep("thawed")
+	guest.waitFor(t, "thawed")
+	n.press(t, "nodevirt.io/freeze", "30m")
+	keep("frozen")
+	if f := v.Record().Freeze; f == nil || f.Limit != time.Hour {
+		t.Errorf("the longer freeze is not on disk: %+v", f)
+	}
+	guest.set("thawed") // by the guest itself
+	keep("thawed")
+	n.press(t, "nodevirt.io/freeze", "1ms")
+	guest.waitFor(t, "thawed")
+	keep("thawed")
+}
+
+// TestFreezeEndsAfterRestart: a shim that starts thaws a guest that another one has frozen,
+// also if the clock was set back meanwhile.
+func TestFreezeEndsAfterRestart(t *testing.T) {
+	for name, until := range map[string]time.Duration{"past": -time.Hour, "clock set back": time.Hour} {
+		n := newNode(t)
+		v := n.add("a", record.Running)
+		guest := fileSystems(n, t, v)
+		guest.set("frozen")
+		r := v.Record()
+		r.Freeze = &record.Freeze{Until: time.Now().Add(until), Limit: time.Millisecond}
+		v.Publish(r)
+		n.Recover()
+		guest.waitFor(t, "thawed")
+		for deadline := time.Now().Add(time.Minute); v.Record().Freeze != nil; time.Sleep(time.Millisecond) {
+			if time.Now().After(deadline) {
+				t.Fatalf("%s: the end of the freeze is still on disk", name)
+			}
+		}
 	}
 }
 

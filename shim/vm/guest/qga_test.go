@@ -87,6 +87,20 @@ func (n *node) add(letter string, state record.State) *table.VM {
 // refuses other commands, and those whose answer begins with "once" from the second on.
 func (n *node) serve(t *testing.T, v *table.VM, answers map[string]string) {
 	t.Helper()
+	n.serveWith(t, v, func(command string) (string, bool) {
+		answer, known := answers[command]
+		if first, once := strings.CutPrefix(answer, "once "); once {
+			answer = first
+			delete(answers, command)
+		}
+		return answer, known
+	})
+}
+
+// serveWith answers with the JSON that a function returns for a command, and refuses
+// commands that it does not know.
+func (n *node) serveWith(t *testing.T, v *table.VM, answers func(command string) (string, bool)) {
+	t.Helper()
 	l, err := net.Listen("unix", n.layout.AgentSocket(v.Record().ID))
 	if err != nil {
 		t.Fatal(err)
@@ -110,7 +124,7 @@ func (n *node) serve(t *testing.T, v *table.VM, answers map[string]string) {
 	n.agents.Of(v).Port.Report(agent.Present)
 }
 
-func (n *node) speak(c net.Conn, answers map[string]string) {
+func (n *node) speak(c net.Conn, answers func(command string) (string, bool)) {
 	in := bufio.NewReader(c)
 	for {
 		line, err := in.ReadString('\n')
@@ -131,11 +145,7 @@ func (n *node) speak(c net.Conn, answers map[string]string) {
 			n.asked = append(n.asked, strings.TrimSpace(line))
 			n.mu.Unlock()
 		}
-		answer, known := answers[asked.Execute]
-		if first, once := strings.CutPrefix(answer, "once "); once {
-			answer = first
-			delete(answers, asked.Execute)
-		}
+		answer, known := answers(asked.Execute)
 		switch {
 		case asked.Execute == "guest-sync-delimited":
 			fmt.Fprintf(c, "\xff{\"return\": %d}\n", asked.Arguments.ID)
