@@ -143,3 +143,39 @@ func TestStrangeRequests(t *testing.T) {
 		}
 	}
 }
+
+// TestUpdateInProgress: a VM that is being snapshotted keeps its volumes and its state, and one
+// that is being restored does not start.
+func TestUpdateInProgress(t *testing.T) {
+	r := newRig(t)
+	other := []any{map[string]any{"name": "root", "containerDisk": map[string]any{"image": "example.com/other"}}}
+	for _, c := range []struct {
+		status string
+		value  any
+		path   []string
+		want   string // "" is taken
+	}{
+		{"snapshotInProgress", "Always", []string{"runStrategy"}, `Cannot update VM running state until snapshot "x" completes`},
+		{"snapshotInProgress", other, []string{"template", "spec", "volumes"}, `Cannot update VM disks or volumes until snapshot "x" completes`},
+		{"snapshotInProgress", "web", []string{"template", "spec", "hostname"}, ""},
+		{"restoreInProgress", "Always", []string{"runStrategy"}, `Cannot start VM until restore "x" completes`},
+		{"restoreInProgress", "web", []string{"template", "spec", "hostname"}, ""},
+	} {
+		old := r.taken(t, "vm-halted")
+		if err := unstructured.SetNestedField(old.Object, "Halted", "spec", "runStrategy"); err != nil {
+			t.Fatal(err)
+		}
+		unstructured.RemoveNestedField(old.Object, "spec", "running")
+		if err := unstructured.SetNestedField(old.Object, "x", "status", c.status); err != nil {
+			t.Fatal(err)
+		}
+		now := old.DeepCopy()
+		if err := unstructured.SetNestedField(now.Object, c.value, append([]string{"spec"}, c.path...)...); err != nil {
+			t.Fatal(err)
+		}
+		answer := r.ask(t, admission.PathValidate, encoded(t, now), encoded(t, old))
+		if answer.Allowed != (c.want == "") || !answer.Allowed && !strings.Contains(refusal(t, answer), c.want) {
+			t.Errorf("%s, %v: %+v, want %q", c.status, c.path, answer.Result, c.want)
+		}
+	}
+}

@@ -13,6 +13,7 @@ import (
 	"github.com/nodevirt/nodevirt/controller/pool"
 	"github.com/nodevirt/nodevirt/controller/preset"
 	"github.com/nodevirt/nodevirt/controller/replicaset"
+	"github.com/nodevirt/nodevirt/controller/snapshot"
 	"github.com/nodevirt/nodevirt/controller/vm"
 	"github.com/nodevirt/nodevirt/controller/vmi"
 )
@@ -25,6 +26,8 @@ func All() []kind.Kind {
 		vm.Kind(),
 		replicaset.Kind(),
 		pool.Kind(),
+		snapshot.Kind(),
+		snapshot.ContentKind(),
 		instancetype.TypeKind(),
 		instancetype.ClusterTypeKind(),
 		instancetype.PreferenceKind(),

@@ -2,6 +2,8 @@ package vm
 
 import (
 	"context"
+	"fmt"
+	"reflect"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/util/validation/field"
@@ -16,7 +18,7 @@ func rules() admission.Rules {
 	return admission.Rules{
 		Finalizer:   kubevirt.VirtualMachineControllerFinalizer,
 		Check:       check,
-		CheckUpdate: checkRevisions,
+		CheckUpdate: checkUpdate,
 		CheckTypes:  checkTypes,
 		Infer:       infer,
 		Default:     func(r *admission.Review, spec admission.Tree) { r.SetTemplateDefaults(spec) },
@@ -71,6 +73,44 @@ func CheckRunning(spec *field.Path, tree any) field.ErrorList {
 			"set when the VM should run: Always, RerunOnFailure, Manual, Halted or Once")}
 	}
 	return nil
+}
+
+// checkUpdate returns what is wrong with the change of a sound VirtualMachine.
+func checkUpdate(r *admission.Review) field.ErrorList {
+	return append(checkRevisions(r), checkInProgress(r)...)
+}
+
+// checkInProgress refuses what would change a snapshot that is being taken, or start a guest
+// on disks that are being restored, as KubeVirt does.
+func checkInProgress(r *admission.Review) field.ErrorList {
+	snapshot, _, _ := unstructured.NestedString(r.Object, "status", "snapshotInProgress")
+	restore, _, _ := unstructured.NestedString(r.Object, "status", "restoreInProgress")
+	changed := func(path ...string) bool {
+		old, _, _ := unstructured.NestedFieldNoCopy(r.Old, path...)
+		now, _, _ := unstructured.NestedFieldNoCopy(r.Object, path...)
+		return !reflect.DeepEqual(old, now)
+	}
+	var problems field.ErrorList
+	refuse := func(at *field.Path, format, operation string) {
+		problems = append(problems, field.Forbidden(at, fmt.Sprintf(format, operation)))
+	}
+	at := field.NewPath("spec")
+	if volumes := []string{"spec", "template", "spec", "volumes"}; snapshot != "" && changed(volumes...) {
+		refuse(at.Child(volumes[1], volumes[2:]...), "Cannot update VM disks or volumes until snapshot %q completes", snapshot)
+	}
+	for _, name := range []string{"running", "runStrategy"} {
+		if !changed("spec", name) {
+			continue
+		}
+		if snapshot != "" {
+			refuse(at.Child(name), "Cannot update VM running state until snapshot %q completes", snapshot)
+		}
+		now, _, _ := unstructured.NestedFieldNoCopy(r.Object, "spec", name)
+		if restore != "" && now != nil && now != false && now != string(kubevirt.RunStrategyHalted) {
+			refuse(at.Child(name), "Cannot start VM until restore %q completes", restore)
+		}
+	}
+	return problems
 }
 
 // checkRevisions refuses to name another instance type or preference together with

@@ -83,6 +83,9 @@ func (r *Reconciler) run(
 	considered.Status.StartFailure = o.startFailure
 	o.decision = decide(considered, strategy, vmi, now)
 	o.wanted = wantsStart(considered, strategy)
+	if vm.Status.RestoreInProgress != nil { // its disks are not the guest's yet
+		o.decision.start = false
+	}
 	if o.wanted || vmi != nil && vmi.Status.Phase != kubevirt.Running {
 		if o.unbound, err = r.unbound(ctx, vm); err != nil {
 			return ctrl.Result{}, err

@@ -16,7 +16,7 @@ func layers() [][]string {
 		{"controller/api"},
 		{"controller/kinds"},
 		{"controller/pool"},
-		{"controller/migration", "controller/preset", "controller/replicaset", "controller/vm"},
+		{"controller/migration", "controller/preset", "controller/replicaset", "controller/snapshot", "controller/vm"},
 		{"controller/backoff", "controller/instancetype", "controller/migrationpolicy"},
 		{"controller/vmi"},
 		{"controller/kind"},
@@ -48,7 +48,7 @@ func layers() [][]string {
 		},
 		{"imageunpack/confine/confinetest", "imageunpack/expand", "shim/migrate/compat"},
 		{
-			"controller/aggregated", "controller/certs", "controller/datavolume", "controller/index", "controller/replicas", "deploy", "deploy/image", "deploy/release", "imageunpack", "imageunpack/confine",
+			"controller/aggregated", "controller/certs", "controller/datavolume", "controller/index", "controller/replicas", "controller/volumesnapshot", "deploy", "deploy/image", "deploy/release", "imageunpack", "imageunpack/confine",
 			"imageunpack/iscsi/outage", "netsetup/reach", "shim/agent", "shim/cgroup", "shim/console/...", "shim/domain/accel",
 			"shim/domain/landlock",
 			"shim/fields/...", "shim/hostcpu", "shim/iso", "shim/migrate/handover", "shim/migrate/link", "shim/migrate/order", "shim/migrate/rpc",

@@ -1,0 +1,216 @@
+package snapshot
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"maps"
+
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	storagev1 "k8s.io/api/storage/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	kubevirt "kubevirt.io/api/core/v1"
+	api "kubevirt.io/api/snapshot/v1beta1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
+
+	"github.com/nodevirt/nodevirt/controller/volumesnapshot"
+)
+
+// lastApplied is kubectl's annotation, which is as large as the object.
+const lastApplied = "kubectl.kubernetes.io/last-applied-configuration"
+
+// contentName returns KubeVirt's name of a snapshot's content.
+func contentName(s *vmSnapshot) string {
+	if s.Status != nil && s.Status.VirtualMachineSnapshotContentName != nil {
+		return *s.Status.VirtualMachineSnapshotContentName
+	}
+	return "vmsnapshot-content-" + string(s.UID)
+}
+
+// created reports whether all of a content is there, though drivers may not have copied it yet.
+func created(c *vmContent) bool { return c != nil && c.Status != nil && c.Status.CreationTime != nil }
+
+// ready reports whether a VM can be restored from a content.
+func ready(c *vmContent) bool {
+	return c != nil && c.Status != nil && c.Status.ReadyToUse != nil && *c.Status.ReadyToUse
+}
+
+// createContent keeps the locked source's spec and those of its PVCs.
+func (r *Reconciler) createContent(ctx context.Context, w *work) error {
+	vm, err := r.sourceSpec(ctx, w)
+	if err != nil {
+		return err
+	}
+	backups, err := r.backups(ctx, w)
+	if err != nil {
+		return err
+	}
+	if err := r.captureRevisions(ctx, w, vm); err != nil {
+		return err
+	}
+	content := &vmContent{
+		ObjectMeta: metav1.ObjectMeta{Namespace: w.s.Namespace, Name: contentName(w.s), Finalizers: []string{contentFinalizer}},
+		Spec: api.VirtualMachineSnapshotContentSpec{
+			VirtualMachineSnapshotName: &w.s.Name,
+			Source:                     api.SourceSpec{VirtualMachine: vm},
+			VolumeBackups:              backups,
+		},
+	}
+	if err := r.Client.Create(ctx, content); err != nil {
+		return fmt.Errorf("create snapshot content %s/%s: %w", content.Namespace, content.Name, err)
+	}
+	r.Events.Eventf(w.s, content, corev1.EventTypeNormal, "SuccessfulVirtualMachineSnapshotContentCreate", "Create",
+		"Successfully created VirtualMachineSnapshotContent %s", content.Name)
+	w.content = content
+	return nil
+}
+
+// sourceSpec returns the source as it should be restored: a running VM as it was started,
+// with the volumes of now.
+func (r *Reconciler) sourceSpec(ctx context.Context, w *work) (*api.VirtualMachine, error) {
+	vm := &api.VirtualMachine{ObjectMeta: simplified(w.vm.ObjectMeta), Spec: *w.vm.Spec.DeepCopy()}
+	if w.vmi == nil || w.vmi.Status.VirtualMachineRevisionName == "" {
+		return vm, nil
+	}
+	revision := new(appsv1.ControllerRevision)
+	key := client.ObjectKey{Namespace: w.vm.Namespace, Name: w.vmi.Status.VirtualMachineRevisionName}
+	if err := r.Revisions.Get(ctx, key, revision); err != nil {
+		return nil, fmt.Errorf("read ControllerRevision %s: %w", key, err)
+	}
+	var started struct{ Spec kubevirt.VirtualMachineSpec }
+	if err := json.Unmarshal(revision.Data.Raw, &started); err != nil || started.Spec.Template == nil {
+		return nil, fmt.Errorf("ControllerRevision %s is of no VM", key)
+	}
+	vm.Spec = started.Spec
+	now := w.vm.Spec.Template.Spec.DeepCopy()
+	vm.Spec.Template.Spec.Volumes = now.Volumes
+	vm.Spec.Template.Spec.Domain.Devices.Disks = now.Domain.Devices.Disks
+	vm.Spec.DataVolumeTemplates = w.vm.Spec.DeepCopy().DataVolumeTemplates
+	return vm, nil
+}
+
+// simplified returns what of an object's metadata its restored successor has too.
+func simplified(m metav1.ObjectMeta) metav1.ObjectMeta {
+	annotations := maps.Clone(m.Annotations)
+	delete(annotations, lastApplied)
+	return metav1.ObjectMeta{
+		Name: m.Name, Namespace: m.Namespace, UID: m.UID, ResourceVersion: m.ResourceVersion, Generation: m.Generation,
+		Labels: maps.Clone(m.Labels), Annotations: annotations,
+	}
+}
+
+// backups returns the source's PVCs that can have snapshots. As with KubeVirt, the snapshot
+// leaves out others.
+func (r *Reconciler) backups(ctx context.Context, w *work) ([]api.VolumeBackup, error) {
+	var all []api.VolumeBackup
+	for _, use := range r.ownPVCs(&w.vm.Spec.Template.Spec) {
+		key := client.ObjectKey{Namespace: w.vm.Namespace, Name: use.Name}
+		pvc := new(corev1.PersistentVolumeClaim)
+		if err := r.Live.Get(ctx, key, pvc); err != nil { // the cache has no labels
+			return nil, fmt.Errorf("read PVC %s: %w", key, err)
+		}
+		class, err := r.classOf(ctx, pvc.Spec.StorageClassName)
+		if err != nil {
+			return nil, err
+		}
+		if class == "" {
+			continue
+		}
+		name := fmt.Sprintf("vmsnapshot-%s-volume-%s", w.s.UID, use.Volume)
+		all = append(all, api.VolumeBackup{
+			VolumeName:            use.Volume,
+			PersistentVolumeClaim: api.PersistentVolumeClaim{ObjectMeta: simplified(pvc.ObjectMeta), Spec: *pvc.Spec.DeepCopy()},
+			VolumeSnapshotName:    &name,
+		})
+	}
+	return all, nil
+}
+
+// classOf returns the VolumeSnapshotClass for the PVCs of a StorageClass; "" for none.
+func (r *Reconciler) classOf(ctx context.Context, storageClass *string) (string, error) {
+	if storageClass == nil || *storageClass == "" {
+		return "", nil
+	}
+	of := new(storagev1.StorageClass)
+	err := r.Live.Get(ctx, client.ObjectKey{Name: *storageClass}, of)
+	if apierrors.IsNotFound(err) {
+		return "", nil
+	}
+	if err != nil {
+		return "", fmt.Errorf("read StorageClass %s: %w", *storageClass, err)
+	}
+	classes, _, err := r.Volumes.Classes(ctx)
+	if err != nil {
+		return "", err
+	}
+	name, matches := "", 0
+	for _, c := range classes {
+		switch {
+		case c.Driver != of.Provisioner:
+		case c.Default:
+			return c.Name, nil
+		default:
+			name = c.Name
+			matches++
+		}
+	}
+	if matches > 1 {
+		return "", fmt.Errorf("%d VolumeSnapshotClasses match StorageClass %s: mark one as default", matches, *storageClass)
+	}
+	return name, nil
+}
+
+// releaseContent deletes the content of a snapshot that ends, or lets it outlive the
+// snapshot, if that is its policy and the content is whole.
+func (r *Reconciler) releaseContent(ctx context.Context, w *work) error {
+	if w.content == nil {
+		return nil
+	}
+	before := w.content.DeepCopy()
+	if controllerutil.RemoveFinalizer(w.content, contentFinalizer) {
+		if err := r.patch(ctx, before, w.content); err != nil {
+			return err
+		}
+	}
+	if p := w.s.Spec.DeletionPolicy; p != nil && *p == api.VirtualMachineSnapshotContentRetain && ready(w.content) {
+		return nil
+	}
+	err := r.Client.Delete(ctx, w.content, client.Preconditions{UID: &w.content.UID})
+	if client.IgnoreNotFound(err) != nil {
+		return fmt.Errorf("delete snapshot content %s/%s: %w", w.content.Namespace, w.content.Name, err)
+	}
+	w.content = nil
+	return nil
+}
+
+// labels returns KubeVirt's labels of a content's VolumeSnapshots.
+func labels(c *vmContent) map[string]string {
+	return map[string]string{
+		"snapshot.kubevirt.io/source-vm-name":      c.Spec.Source.VirtualMachine.Name,
+		"snapshot.kubevirt.io/source-vm-namespace": c.Spec.Source.VirtualMachine.Namespace,
+	}
+}
+
+// have returns the content's VolumeSnapshots by their names.
+func (r *Reconciler) have(ctx context.Context, c *vmContent) (map[string]volumesnapshot.Snapshot, error) {
+	if len(c.Spec.VolumeBackups) == 0 {
+		return nil, nil
+	}
+	all, err := r.Volumes.List(ctx, c.Namespace, labels(c))
+	if err != nil {
+		return nil, err
+	}
+	ours := map[string]volumesnapshot.Snapshot{}
+	for _, b := range c.Spec.VolumeBackups {
+		if b.VolumeSnapshotName == nil {
+			continue
+		}
+		if s, ok := all[*b.VolumeSnapshotName]; ok {
+			ours[s.Name] = s
+		}
+	}
+	return ours, nil
+}

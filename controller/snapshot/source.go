@@ -1,0 +1,210 @@
+package snapshot
+
+import (
+	"context"
+	"fmt"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	kubevirt "kubevirt.io/api/core/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
+
+	"github.com/nodevirt/nodevirt/controller/pod"
+	instances "github.com/nodevirt/nodevirt/controller/vmi"
+)
+
+// work is a snapshot with what the cluster knows of its source and content.
+type work struct {
+	s *vmSnapshot
+	// was is the snapshot as it was last read or written.
+	was *vmSnapshot
+	// vm is the source; nil if there is none.
+	vm *kubevirt.VirtualMachine
+	// vmi is the source's instance; nil for none, or one that has ended.
+	vmi     *instance
+	content *vmContent
+	// locked says that the source is locked for this snapshot.
+	locked bool
+}
+
+// writes reports whether the source's guest may write and can be frozen: it runs, and has
+// an agent.
+func (w *work) writes() bool {
+	return w.vmi != nil && w.vmi.Status.Phase == kubevirt.Running && w.vmi.DeletionTimestamp == nil &&
+		has(w.vmi, kubevirt.VirtualMachineInstanceAgentConnected) && !has(w.vmi, kubevirt.VirtualMachineInstancePaused)
+}
+
+func has(vmi *instance, kind kubevirt.VirtualMachineInstanceConditionType) bool {
+	for _, c := range vmi.Status.Conditions {
+		if c.Type == kind {
+			return c.Status == corev1.ConditionTrue
+		}
+	}
+	return false
+}
+
+// look reads what belongs to a snapshot. A VM that has taken the place of the source is not
+// the source.
+func (r *Reconciler) look(ctx context.Context, s *vmSnapshot) (*work, error) {
+	w := &work{s: s, was: s.DeepCopy()}
+	key := client.ObjectKey{Namespace: s.Namespace, Name: s.Spec.Source.Name}
+	vm := new(kubevirt.VirtualMachine)
+	switch err := r.Client.Get(ctx, key, vm); {
+	case err == nil && (s.Status == nil || s.Status.SourceUID == nil || *s.Status.SourceUID == vm.UID):
+		w.vm = vm
+		in := vm.Status.SnapshotInProgress
+		w.locked = in != nil && *in == s.Name && controllerutil.ContainsFinalizer(vm, sourceFinalizer)
+	case err != nil && !apierrors.IsNotFound(err):
+		return nil, fmt.Errorf("read VM %s: %w", key, err)
+	}
+	vmi := new(instance)
+	switch err := r.Client.Get(ctx, key, vmi); {
+	case err == nil && w.vm != nil && metav1.IsControlledBy(vmi, w.vm) && !vmi.IsFinal():
+		w.vmi = vmi
+	case err != nil && !apierrors.IsNotFound(err):
+		return nil, fmt.Errorf("read VMI %s: %w", key, err)
+	}
+	content := new(vmContent)
+	switch err := r.Client.Get(ctx, client.ObjectKey{Namespace: s.Namespace, Name: contentName(s)}, content); {
+	case err == nil:
+		w.content = content
+	case !apierrors.IsNotFound(err):
+		return nil, fmt.Errorf("read snapshot content %s: %w", contentName(s), err)
+	}
+	return w, nil
+}
+
+// lock reserves the source for a snapshot. If it cannot yet, it returns why.
+func (r *Reconciler) lock(ctx context.Context, w *work) (why string, err error) {
+	why, err = r.unlockable(ctx, w)
+	if err != nil || why != "" {
+		return why, err
+	}
+	if w.vm.Status.SnapshotInProgress == nil {
+		before := w.vm.DeepCopy()
+		w.vm.Status.SnapshotInProgress = &w.s.Name
+		if err := r.patchStatus(ctx, before, w.vm); err != nil {
+			return "", err
+		}
+	}
+	before := w.vm.DeepCopy()
+	if controllerutil.AddFinalizer(w.vm, sourceFinalizer) {
+		if err := r.patch(ctx, before, w.vm); err != nil {
+			return "", err
+		}
+	}
+	w.locked = true
+	return "", nil
+}
+
+// unlockable returns why a snapshot of the source cannot begin yet; "" if it can.
+func (r *Reconciler) unlockable(ctx context.Context, w *work) (string, error) {
+	switch in := w.vm.Status.SnapshotInProgress; {
+	case w.vm.DeletionTimestamp != nil:
+		return "source is being deleted", nil
+	case w.vm.Spec.Template == nil:
+		return "source has no template", nil
+	case in != nil && *in != w.s.Name:
+		return fmt.Sprintf("snapshot %q in progress", *in), nil
+	case w.vm.Status.RestoreInProgress != nil:
+		return fmt.Sprintf("restore %q in progress", *w.vm.Status.RestoreInProgress), nil
+	case w.vmi != nil && instances.Migrating(w.vmi):
+		return "source is being migrated", nil
+	}
+	uses := r.ownPVCs(&w.vm.Spec.Template.Spec)
+	for _, use := range uses {
+		if why, err := r.unfit(ctx, w, use); err != nil || why != "" {
+			return why, err
+		}
+	}
+	if len(uses) == 0 {
+		return "", nil
+	}
+	if _, served, err := r.Volumes.Classes(ctx); err != nil || !served {
+		return "source has PVCs, and the cluster does not serve snapshot.storage.k8s.io/v1: install external-snapshotter", err
+	}
+	if w.vmi != nil {
+		return "", nil
+	}
+	return r.inUse(ctx, w, uses)
+}
+
+// ownPVCs returns the PVCs of an instance whose contents are the guest's.
+func (r *Reconciler) ownPVCs(spec *kubevirt.VirtualMachineInstanceSpec) []pod.PVC {
+	var all []pod.PVC
+	for _, use := range pod.PVCs(spec) {
+		if !use.Ephemeral {
+			all = append(all, use)
+		}
+	}
+	return all
+}
+
+// unfit returns why a PVC's content is not complete; "" if it is.
+func (r *Reconciler) unfit(ctx context.Context, w *work, use pod.PVC) (string, error) {
+	key := client.ObjectKey{Namespace: w.vm.Namespace, Name: use.Name}
+	pvc := new(corev1.PersistentVolumeClaim)
+	err := r.Client.Get(ctx, key, pvc)
+	switch {
+	case apierrors.IsNotFound(err):
+		return "volume doesnt exist: " + use.Name, nil
+	case err != nil:
+		return "", fmt.Errorf("read PVC %s: %w", key, err)
+	case pvc.DeletionTimestamp != nil:
+		return "volume is being deleted: " + use.Name, nil
+	case pvc.Status.Phase != corev1.ClaimBound:
+		return "volume not bound: " + use.Name, nil
+	case pod.Unfilled(pvc) != "":
+		return "volume not populated: " + use.Name, nil
+	case !use.DataVolume:
+		return "", nil
+	}
+	state, err := r.DataVolumes.Get(ctx, key.Namespace, key.Name)
+	if err == nil && state.Found && !state.Filled() {
+		return "volume not populated: " + use.Name, nil
+	}
+	return "", err
+}
+
+// inUse returns which pods use the PVCs of a VM that does not run.
+func (r *Reconciler) inUse(ctx context.Context, w *work, uses []pod.PVC) (string, error) {
+	names := map[string]bool{}
+	for _, use := range uses {
+		names[use.Name] = true
+	}
+	var list corev1.PodList
+	if err := r.Live.List(ctx, &list, client.InNamespace(w.vm.Namespace)); err != nil {
+		return "", fmt.Errorf("list pods in %s: %w", w.vm.Namespace, err)
+	}
+	for i := range list.Items {
+		p := &list.Items[i]
+		if p.Status.Phase == corev1.PodSucceeded || p.Status.Phase == corev1.PodFailed {
+			continue
+		}
+		for _, v := range p.Spec.Volumes {
+			if c := v.PersistentVolumeClaim; c != nil && names[c.ClaimName] {
+				return fmt.Sprintf("source is offline but pod %s uses PVC %s", p.Name, c.ClaimName), nil
+			}
+		}
+	}
+	return "", nil
+}
+
+// unlock releases the source, unless another snapshot has locked it.
+func (r *Reconciler) unlock(ctx context.Context, w *work) error {
+	if w.vm == nil || w.vm.Status.SnapshotInProgress == nil || *w.vm.Status.SnapshotInProgress != w.s.Name {
+		return nil
+	}
+	before := w.vm.DeepCopy()
+	if controllerutil.RemoveFinalizer(w.vm, sourceFinalizer) {
+		if err := r.patch(ctx, before, w.vm); err != nil {
+			return err
+		}
+	}
+	before = w.vm.DeepCopy()
+	w.vm.Status.SnapshotInProgress = nil
+	w.locked = false
+	return r.patchStatus(ctx, before, w.vm)
+}

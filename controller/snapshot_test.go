@@ -1,0 +1,139 @@
+package controller_test
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	storagev1 "k8s.io/api/storage/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	kubevirt "kubevirt.io/api/core/v1"
+	snapshotapi "kubevirt.io/api/snapshot/v1beta1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+)
+
+// volumeSnapshots serves VolumeSnapshots, with a class of the driver csi.
+func (w *world) volumeSnapshots() {
+	w.Helper()
+	if err := w.server.Apply(w.Context(), "testdata/volumesnapshots.yaml"); err != nil {
+		w.Fatal(err)
+	}
+	class := &unstructured.Unstructured{Object: map[string]any{"driver": "csi", "deletionPolicy": "Delete"}}
+	class.SetAPIVersion("snapshot.storage.k8s.io/v1")
+	class.SetKind("VolumeSnapshotClass")
+	class.SetName("fast")
+	if err := w.Create(w.Context(), class); client.IgnoreAlreadyExists(err) != nil {
+		w.Fatal(err)
+	}
+}
+
+// takeSnapshots does once what external-snapshotter and a driver do.
+func (w *world) takeSnapshots() {
+	w.Helper()
+	list := new(unstructured.UnstructuredList)
+	list.SetAPIVersion("snapshot.storage.k8s.io/v1")
+	list.SetKind("VolumeSnapshotList")
+	if err := w.List(w.Context(), list, inNamespace); err != nil {
+		w.Fatal(err)
+	}
+	for i := range list.Items {
+		o := &list.Items[i]
+		if o.Object["status"] != nil || o.GetDeletionTimestamp() != nil {
+			continue
+		}
+		o.Object["status"] = map[string]any{
+			"creationTime": time.Now().UTC().Format(time.RFC3339Nano), "readyToUse": true, "restoreSize": "1Gi",
+		}
+		if err := w.Status().Update(w.Context(), o); err != nil {
+			w.Fatal(err)
+		}
+	}
+}
+
+// boundPVC makes a PVC of the StorageClass csi that is bound.
+func (w *world) boundPVC(name string, labels map[string]string) *corev1.PersistentVolumeClaim {
+	w.Helper()
+	class := &storagev1.StorageClass{ObjectMeta: metav1.ObjectMeta{Name: "csi"}, Provisioner: "csi"}
+	if err := w.Create(w.Context(), class); client.IgnoreAlreadyExists(err) != nil {
+		w.Fatal(err)
+	}
+	pvc := &corev1.PersistentVolumeClaim{
+		ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: namespace, Labels: labels},
+		Spec: corev1.PersistentVolumeClaimSpec{
+			AccessModes: []corev1.PersistentVolumeAccessMode{corev1.ReadWriteOnce}, StorageClassName: &class.Name,
+			Resources: corev1.VolumeResourceRequirements{Requests: corev1.ResourceList{corev1.ResourceStorage: resource.MustParse("1Gi")}},
+		},
+	}
+	if err := w.Create(w.Context(), pvc); err != nil {
+		w.Fatal(err)
+	}
+	w.change(pvc, true, func() { pvc.Status.Phase = corev1.ClaimBound })
+	return pvc
+}
+
+// snapshotOf makes a snapshot of a VM.
+func (w *world) snapshotOf(vm, name string) *snapshotapi.VirtualMachineSnapshot {
+	w.Helper()
+	group := kubevirt.GroupVersion.Group
+	s := &snapshotapi.VirtualMachineSnapshot{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name}}
+	s.Spec.Source = corev1.TypedLocalObjectReference{APIGroup: &group, Kind: "VirtualMachine", Name: vm}
+	if err := w.Create(w.Context(), s); err != nil {
+		w.Fatal(err)
+	}
+	return s
+}
+
+// TestSnapshot: a snapshot waits for the kinds of external-snapshotter, and then has the VM and
+// its PVC. The API server serves it in both versions.
+func TestSnapshot(t *testing.T) {
+	w := newWorld(t)
+	w.withStub()
+	vm := w.vm("shot", kubevirt.RunStrategyHalted)
+	w.change(vm, false, func() {
+		vm.Labels = map[string]string{"app": "shot"}
+		onPVC(&vm.Spec.Template.Spec, "shot")
+	})
+	w.boundPVC("shot", map[string]string{"tier": "gold"})
+	s := w.snapshotOf("shot", "shot")
+	progressing := func(s *snapshotapi.VirtualMachineSnapshot) string {
+		if s.Status != nil {
+			for _, c := range s.Status.Conditions {
+				if c.Type == snapshotapi.ConditionProgressing {
+					return c.Reason
+				}
+			}
+		}
+		return ""
+	}
+	until(w, s, "shot", "a reason to wait", func(s *snapshotapi.VirtualMachineSnapshot) bool {
+		return strings.Contains(progressing(s), "install external-snapshotter")
+	})
+	w.volumeSnapshots()
+	until(w, s, "shot", "readiness", func(s *snapshotapi.VirtualMachineSnapshot) bool {
+		w.takeSnapshots()
+		return s.Status != nil && s.Status.Phase == snapshotapi.Succeeded && *s.Status.ReadyToUse
+	})
+	until(w, vm, "shot", "an unlocked VM", func(vm *kubevirt.VirtualMachine) bool { return vm.Status.SnapshotInProgress == nil })
+	content := until(w, new(snapshotapi.VirtualMachineSnapshotContent), *s.Status.VirtualMachineSnapshotContentName, "the content",
+		func(*snapshotapi.VirtualMachineSnapshotContent) bool { return true })
+	if b := content.Spec.VolumeBackups; len(b) != 1 || b[0].PersistentVolumeClaim.Labels["tier"] != "gold" || b[0].PersistentVolumeClaim.Name != "shot" {
+		t.Errorf("backups %+v", b)
+	}
+	if of := content.Spec.Source.VirtualMachine; of.Labels["app"] != "shot" || of.Spec.Template.Spec.Domain.Memory == nil {
+		t.Errorf("the VM in the content: %+v", of)
+	}
+	older := new(unstructured.Unstructured)
+	older.SetAPIVersion("snapshot.kubevirt.io/v1alpha1")
+	older.SetKind("VirtualMachineSnapshot")
+	if err := w.Get(t.Context(), client.ObjectKeyFromObject(s), older); err != nil {
+		t.Error(err)
+	}
+	if err := w.Delete(t.Context(), s); err != nil {
+		t.Fatal(err)
+	}
+	untilGone(w, s, "shot")
+	untilGone(w, content, content.Name)
+}
