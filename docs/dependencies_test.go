@@ -63,6 +63,7 @@ func TestDependencies(t *testing.T) {
 	}
 	slices.Sort(listed)
 	slices.Sort(want)
+	want = slices.Compact(want) // two modules may have the same tool
 	if diff := cmp.Diff(want, listed); diff != "" {
 		t.Errorf("dependencies.md is out of date (-go.mod +page):\n%s", diff)
 	}

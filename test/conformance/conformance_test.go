@@ -71,7 +71,7 @@ func TestSuite(t *testing.T) {
 	}
 }
 
-// runOn runs the suite on a cluster of its own.
+// runOn runs the suite on a separate cluster.
 func runOn(t *testing.T, side string) specs.Outcomes {
 	t.Helper()
 	ctx := t.Context()

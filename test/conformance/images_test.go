@@ -234,7 +234,7 @@ func (b builder) ipc() (v1.Image, error) {
 	return b.above(b.busybox, v1.Config{Cmd: []string{"sh"}}, files...)
 }
 
-// pet serves the name of a picture, by which specs tell one image from another.
+// pet serves the name of a picture, which differs between images.
 func (b builder) pet(picture string) (v1.Image, error) {
 	data := fmt.Sprintf("{\n  \"image\": %q\n}\n", picture)
 	return b.above(b.busybox, v1.Config{Entrypoint: []string{"/agnhost"}, Cmd: []string{"test-webserver"}},

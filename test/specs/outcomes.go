@@ -30,7 +30,7 @@ type Outcome struct {
 // Outcomes are those of a run, or of all specs that a file knows.
 type Outcomes map[Spec]Outcome
 
-// unexplained begins a reason that nobody has looked into.
+// unexplained begins a reason that the run gave, and no person.
 const unexplained = "not looked into: "
 
 // header is the file's first line.

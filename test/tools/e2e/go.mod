@@ -229,9 +229,6 @@ replace (
 tool (
 	github.com/onsi/ginkgo/v2/ginkgo
 	k8s.io/kubernetes/test/images/agnhost
-	k8s.io/kubernetes/test/images/nonewprivs
-	k8s.io/kubernetes/test/images/regression-issue-74839
-	k8s.io/kubernetes/test/images/resource-consumer
 	k8s.io/kubernetes/test/images/resource-consumer/consume-cpu
 	k8s.io/sample-apiserver
 )
