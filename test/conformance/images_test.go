@@ -48,7 +48,7 @@ func pushImages(ctx context.Context, c *cluster.Cluster) error {
 	for name, build := range map[string]func() (v1.Image, error){
 		e2e + "agnhost:2.63.0":             b.agnhost,
 		e2e + "agnhost:2.55":               b.agnhost,
-		e2e + "busybox:1.37.0-1":           func() (v1.Image, error) { return b.busybox, nil },
+		e2e + "busybox:1.37.0-1":           b.shell,
 		e2e + "glibc-dns-testing:2.0.0":    b.dns,
 		e2e + "ipc-utils:1.4":              b.ipc,
 		e2e + "kitten:1.8":                 func() (v1.Image, error) { return b.pet("kitten.jpg") },
@@ -124,6 +124,8 @@ func (b builder) agnhost() (v1.Image, error) {
 		b.built("agnhost", "agnhost"),
 		images.File{Name: "agnhost-2", Link: "agnhost"},
 		images.File{Name: "coredns", Mode: 0o755, From: filepath.Join(b.bin, "coredns")},
+		images.File{Name: "localhost.crt", From: filepath.Join(b.bin, "e2e-localhost.crt")},
+		images.File{Name: "localhost.key", From: filepath.Join(b.bin, "e2e-localhost.key")},
 		images.File{Name: "uploads/"},
 		images.File{Name: "usr/local/"}, images.File{Name: "usr/local/bin/"},
 		images.File{Name: "usr/local/bin/iperf", Link: "/usr/bin/iperf"},
@@ -257,6 +259,17 @@ func (b builder) nonewprivs() (v1.Image, error) {
 	program.Mode = 0o4755
 	return b.above(b.busybox, v1.Config{Cmd: []string{"nnp"}},
 		images.File{Name: "usr/local/"}, images.File{Name: "usr/local/bin/"}, program)
+}
+
+// shell is the busybox with bash as its shell. Debian's busybox does not pass on variables whose names
+// are no identifiers, such as a ConfigMap's keys.
+func (b builder) shell() (v1.Image, error) {
+	files, err := b.debian([]string{"bash"}, "bash")
+	if err != nil {
+		return nil, err
+	}
+	files = append(files, images.File{Name: "bin/sh", Link: "/usr/bin/bash"})
+	return b.above(b.busybox, v1.Config{Cmd: []string{"sh"}}, files...)
 }
 
 func (b builder) nonroot() (v1.Image, error) {
