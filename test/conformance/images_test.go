@@ -111,7 +111,7 @@ func (b builder) debian(packages []string, programs ...string) ([]images.File, e
 func (b builder) agnhost() (v1.Image, error) {
 	files, err := b.debian(
 		[]string{"bind9-dnsutils", "curl", "netcat-openbsd", "iproute2", "iperf", "bash", "util-linux"},
-		"dig", "curl", "nc.openbsd", "ss", "iperf", "bash", "ipcs", "ipcmk")
+		"dig", "curl", "nc.openbsd", "ip", "ss", "iperf", "bash", "ipcs", "ipcmk")
 	if err != nil {
 		return nil, err
 	}
