@@ -15,6 +15,7 @@ import (
 	clientapi "k8s.io/client-go/tools/clientcmd/api"
 	kube "sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/nodevirt/nodevirt/shim/kubelet"
 	"github.com/nodevirt/nodevirt/shim/podstatus/condition"
 	"github.com/nodevirt/nodevirt/test/apiserver"
 )
@@ -176,10 +177,10 @@ func (r *rig) writesAVM() {
 // onlyItsOwnPods: Kubernetes refuses a node's words on the pods of others, and on ones that are gone.
 func (r *rig) onlyItsOwnPods() {
 	t := r.T
-	c := &client{kubeconfig: r.kubeconfig}
+	c := &client{api: kubelet.New(r.kubeconfig)}
 	facts := running(false, "").conditions(time.Now())
 	other := r.pod("other", "node-2")
-	if err := c.patch(t.Context(), other, facts); err == nil || errors.Is(err, errAway) {
+	if err := c.patch(t.Context(), other, facts); err == nil || errors.Is(err, kubelet.ErrAway) {
 		t.Errorf("of another node's pod: %v", err)
 	}
 	if c, err := r.find(t.Context(), other, condition.VMReady); err != nil || c.Type != "" {
@@ -191,14 +192,14 @@ func (r *rig) onlyItsOwnPods() {
 	}
 	was := own
 	was.UID = "of-another-pod-that-had-this-name"
-	if err := c.patch(t.Context(), was, facts); !errors.Is(err, errGone) {
+	if err := c.patch(t.Context(), was, facts); !errors.Is(err, kubelet.ErrGone) {
 		t.Errorf("of a pod that is another one now: %v", err)
 	}
-	if _, err := c.conditions(t.Context(), was); !errors.Is(err, errGone) {
+	if _, err := c.conditions(t.Context(), was); !errors.Is(err, kubelet.ErrGone) {
 		t.Errorf("of a pod that is another one now: %v", err)
 	}
 	was.Name = "nobody"
-	if err := c.patch(t.Context(), was, facts); !errors.Is(err, errGone) {
+	if err := c.patch(t.Context(), was, facts); !errors.Is(err, kubelet.ErrGone) {
 		t.Errorf("of no pod: %v", err)
 	}
 	// What a pod's name could be were it a stranger's text stays one part of the path.

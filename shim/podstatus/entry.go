@@ -3,6 +3,8 @@ package podstatus
 import (
 	"errors"
 	"time"
+
+	"github.com/nodevirt/nodevirt/shim/kubelet"
 )
 
 // Intervals of the writes of one pod. They bound the writes that a guest can cause,
@@ -113,18 +115,18 @@ func (e *entry) wrote(changed []Condition, now time.Time) {
 // failed schedules the next attempt.
 func (e *entry) failed(err error, now time.Time) {
 	switch {
-	case errors.Is(err, errGone):
+	case errors.Is(err, kubelet.ErrGone):
 		e.gone, e.due = true, time.Time{}
 		return
-	case errors.Is(err, errRefused):
+	case errors.Is(err, kubelet.ErrRefused):
 		// The same conditions would be refused again. Others may be accepted.
 		e.last, e.failures, e.due, e.written = now, 0, time.Time{}, nil
 		return
-	case errors.Is(err, errConflict):
+	case errors.Is(err, kubelet.ErrConflict):
 		e.written = nil
 	}
 	pause := retry(e.failures)
-	if errors.Is(err, errAway) {
+	if errors.Is(err, kubelet.ErrAway) {
 		pause = min(pause, mostAway)
 	}
 	e.due = now.Add(pause)

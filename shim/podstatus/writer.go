@@ -7,6 +7,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/nodevirt/nodevirt/shim/kubelet"
 	"github.com/nodevirt/nodevirt/shim/podstatus/condition"
 )
 
@@ -14,7 +15,7 @@ const readyType = condition.VMReady
 
 // api is the API server.
 type api interface {
-	// conditions returns the conditions in a pod's status. It fails with errGone if
+	// conditions returns the conditions in a pod's status. It fails with kubelet.ErrGone if
 	// the pod of that name has another UID.
 	conditions(context.Context, Pod) ([]Condition, error)
 	// patch writes conditions and leaves other conditions unchanged.
@@ -42,7 +43,7 @@ func New(kubeconfig string, log *slog.Logger) *Writer {
 	if kubeconfig == "" {
 		return newWriter(nil, log)
 	}
-	return newWriter(&client{kubeconfig: kubeconfig}, log)
+	return newWriter(&client{api: kubelet.New(kubeconfig)}, log)
 }
 
 func newWriter(a api, log *slog.Logger) *Writer {
@@ -204,7 +205,7 @@ func (w *Writer) learn(ctx context.Context, e *entry) error {
 func (w *Writer) judge(e *entry, err error, now time.Time) {
 	log := w.log.With("namespace", e.pod.Namespace, "pod", e.pod.Name)
 	switch {
-	case errors.Is(err, errAway):
+	case errors.Is(err, kubelet.ErrAway):
 		if w.away == 0 {
 			log.Warn("cannot write pods' statuses, will retry", "error", err)
 		}
@@ -213,7 +214,7 @@ func (w *Writer) judge(e *entry, err error, now time.Time) {
 		return
 	case err == nil && w.away > 0:
 		w.log.Info("writing pods' statuses succeeds again")
-	case err == nil || errors.Is(err, errGone) || errors.Is(err, errConflict):
+	case err == nil || errors.Is(err, kubelet.ErrGone) || errors.Is(err, kubelet.ErrConflict):
 	case e.failures == 0:
 		log.Warn("cannot write a pod's status", "error", err)
 	}

@@ -14,6 +14,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/nodevirt/nodevirt/shim/kubelet"
 	"github.com/nodevirt/nodevirt/shim/podstatus/condition"
 )
 
@@ -33,7 +34,7 @@ func (s *server) call(pod Pod, what string) error {
 	case s.fails != nil:
 		return s.fails
 	case pod.UID != s.uid:
-		return errGone
+		return kubelet.ErrGone
 	}
 	return nil
 }
@@ -151,7 +152,7 @@ func TestFlapping(t *testing.T) {
 // TestOutage: the last facts arrive when the API server is back, and few calls are made until then.
 func TestOutage(t *testing.T) {
 	run(t, func(t *testing.T, w *Writer, s *server) {
-		s.fail(errAway)
+		s.fail(kubelet.ErrAway)
 		w.Set(pod, running(false, ""))
 		time.Sleep(time.Minute)
 		w.Set(pod, running(true, "web"))
@@ -207,7 +208,7 @@ func TestGone(t *testing.T) {
 // TestConflict: the pod is looked at before the next try.
 func TestConflict(t *testing.T) {
 	run(t, func(t *testing.T, w *Writer, s *server) {
-		s.fail(errConflict)
+		s.fail(kubelet.ErrConflict)
 		w.Set(pod, running(false, ""))
 		want(t, s, first)
 		s.fail(nil)
@@ -236,7 +237,7 @@ func TestForbidden(t *testing.T) {
 // TestRefused: the same is not sent again; something else is.
 func TestRefused(t *testing.T) {
 	run(t, func(t *testing.T, w *Writer, s *server) {
-		s.fail(errRefused)
+		s.fail(kubelet.ErrRefused)
 		w.Set(pod, running(false, ""))
 		time.Sleep(time.Hour)
 		want(t, s, first)

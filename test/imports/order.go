@@ -51,7 +51,7 @@ func layers() [][]string {
 			"controller/aggregated", "controller/certs", "controller/datavolume", "controller/index", "controller/replicas", "controller/volumesnapshot", "deploy", "deploy/image", "deploy/release", "imageunpack", "imageunpack/confine",
 			"imageunpack/iscsi/outage", "netsetup/reach", "shim/agent", "shim/cgroup", "shim/console/...", "shim/domain/accel",
 			"shim/domain/landlock",
-			"shim/fields/...", "shim/hostcpu", "shim/iso", "shim/migrate/handover", "shim/migrate/link", "shim/migrate/order", "shim/migrate/rpc",
+			"shim/fields/...", "shim/hostcpu", "shim/iso", "shim/kubelet", "shim/migrate/handover", "shim/migrate/link", "shim/migrate/order", "shim/migrate/rpc",
 			"shim/podstatus/condition", "shim/stream", "shim/vm/background", "shim/vm/vmerrors",
 			"shim/supervise", "shim/uefi", "shim/vhostmd",
 		},
