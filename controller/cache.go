@@ -115,8 +115,14 @@ func trimPVC(c *corev1.PersistentVolumeClaim) {
 	c.Status = corev1.PersistentVolumeClaimStatus{Phase: c.Status.Phase, Capacity: c.Status.Capacity}
 }
 
+// trimNode keeps whether a node can run VMs, and one label of each kind that says so: the scheduler reads
+// the others.
 func trimNode(n *corev1.Node) {
+	labels := n.Labels
 	n.ManagedFields, n.Annotations, n.Labels = nil, nil, nil
+	for _, kind := range pod.LabelKindsOf(labels) {
+		metav1.SetMetaDataLabel(&n.ObjectMeta, kind, "")
+	}
 	n.Spec = corev1.NodeSpec{Taints: n.Spec.Taints}
 	var ready []corev1.NodeCondition
 	for _, c := range n.Status.Conditions {

@@ -35,6 +35,7 @@ import (
 	"github.com/nodevirt/nodevirt/shim/domain/accel"
 	"github.com/nodevirt/nodevirt/shim/hostcpu"
 	"github.com/nodevirt/nodevirt/shim/metrics"
+	"github.com/nodevirt/nodevirt/shim/nodelabels"
 	"github.com/nodevirt/nodevirt/shim/podstatus"
 	"github.com/nodevirt/nodevirt/shim/record"
 	"github.com/nodevirt/nodevirt/shim/share"
@@ -74,7 +75,7 @@ func Run(ctx context.Context, c config.Config, log *slog.Logger) error {
 		return fmt.Errorf("connect to containerd: %w", err)
 	}
 	defer func() { _ = client.Close() }()
-	vms, disks, err := newVMs(ctx, c, log, backend, client, measures)
+	vms, disks, labels, err := newVMs(ctx, c, log, backend, client, measures)
 	if err != nil {
 		return err
 	}
@@ -101,6 +102,7 @@ func Run(ctx context.Context, c config.Config, log *slog.Logger) error {
 	watching, endWatching := context.WithCancel(context.WithoutCancel(ctx))
 	defer endWatching()
 	group.Go(func() error { return vms.Run(watching) })
+	group.Go(func() error { labels.Run(ctx); return nil })
 	group.Go(func() error { return serve(server, listener) })
 	group.Go(streams.Serve)
 	group.Go(func() error {
@@ -126,22 +128,22 @@ func Run(ctx context.Context, c config.Config, log *slog.Logger) error {
 }
 
 // newVMs creates the parts of package vm and their dependencies.
-func newVMs(ctx context.Context, c config.Config, log *slog.Logger, backend *grpc.ClientConn, client *containerd.Client, measures *metrics.Metrics) (*vm.VMs, *disk.Disks, error) {
+func newVMs(ctx context.Context, c config.Config, log *slog.Logger, backend *grpc.ClientConn, client *containerd.Client, measures *metrics.Metrics) (*vm.VMs, *disk.Disks, *nodelabels.Writer, error) {
 	converter, err := newConverter(c)
 	if err != nil {
-		return nil, nil, err
+		return nil, nil, nil, err
 	}
 	dnsmasq, err := exec.LookPath(c.Tools.Dnsmasq)
 	if err != nil {
-		return nil, nil, fmt.Errorf("tools.dnsmasq: %w; install dnsmasq-base", err)
+		return nil, nil, nil, fmt.Errorf("tools.dnsmasq: %w; install dnsmasq-base", err)
 	}
 	accelerator, why, err := accel.Resolve(ctx, c.VM.Accelerator, c.VM.Emulator)
 	if err != nil {
-		return nil, nil, err
+		return nil, nil, nil, err
 	}
 	nodeCPUs, err := hostcpu.Read("/sys/devices/system")
 	if err != nil {
-		return nil, nil, err
+		return nil, nil, nil, err
 	}
 	nodeCPU, err := hostcpu.Identify("/proc/cpuinfo")
 	if err != nil {
@@ -150,20 +152,20 @@ func newVMs(ctx context.Context, c config.Config, log *slog.Logger, backend *grp
 	log.Info("accelerator", "setting", c.VM.Accelerator, "used", accelerator, "why", why)
 	emulator, err := emulatorOf(c, log)
 	if err != nil {
-		return nil, nil, err
+		return nil, nil, nil, err
 	}
 	records, err := record.Open(c.Root)
 	if err != nil {
-		return nil, nil, err
+		return nil, nil, nil, err
 	}
 	consoles, err := console.New(int64(c.VM.LogLimit), log)
 	if err != nil {
-		return nil, nil, err
+		return nil, nil, nil, err
 	}
 	images := runtimeapi.NewImageServiceClient(cri.Native(backend))
 	imageFS, err := waitForContainerd(ctx, c, images, log)
 	if err != nil {
-		return nil, nil, err
+		return nil, nil, nil, err
 	}
 	driver := domain.NewDriver(c.Libvirt.URI, c.Libvirt.Run, log)
 	unpacker := imageunpack.New(client, imageunpack.Options{
@@ -180,19 +182,19 @@ func newVMs(ctx context.Context, c config.Config, log *slog.Logger, backend *grp
 		Logger:  log,
 	})
 	if err != nil {
-		return nil, nil, err
+		return nil, nil, nil, err
 	}
 	disks, err := newDisks(c, converter, log, unpacker, expander, records, driver.Secrets)
 	if err != nil {
-		return nil, nil, err
+		return nil, nil, nil, err
 	}
 	tpms, err := tpm.New(c.Tools.Swtpm, filepath.Join(c.Run, "tpms"))
 	if err != nil {
-		return nil, nil, err
+		return nil, nil, nil, err
 	}
 	filesystems, err := virtiofs.New(filepath.Join(c.Run, "files"), []string{converter.Stage[0], "share"}, virtiofs.Programs())
 	if err != nil {
-		return nil, nil, err
+		return nil, nil, nil, err
 	}
 	vms, err := vm.New(ctx, vm.Options{
 		Records:        records,
@@ -229,7 +231,13 @@ func newVMs(ctx context.Context, c config.Config, log *slog.Logger, backend *grp
 		ImageFS:        imageFS,
 		ResolvConf:     c.VM.ResolvConf,
 	})
-	return vms, disks, err
+	labels := nodelabels.New(c.Kubernetes.Kubeconfig, func(ctx context.Context) (domain.Capabilities, error) {
+		if err := driver.Connection.Connected(ctx); err != nil {
+			return domain.Capabilities{}, err
+		}
+		return driver.Host.Capabilities(ctx, accelerator, emulator)
+	}, log)
+	return vms, disks, labels, err
 }
 
 // libvirtSocket returns the path of libvirtd's socket: that of the URI, or the usual one.

@@ -51,6 +51,9 @@ func newRig(t *testing.T) *rig {
 		Scheme: scheme,
 		Status: []client.Object{new(instance), new(migration)},
 		Index: func(b *fake.ClientBuilder) *fake.ClientBuilder {
+			for name, key := range instances.NodeIndexes() {
+				b = b.WithIndex(new(corev1.Node), name, key)
+			}
 			for name, key := range instances.Indexes() {
 				b = b.WithIndex(new(corev1.Pod), name, key)
 			}

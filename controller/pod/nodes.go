@@ -2,21 +2,116 @@ package pod
 
 import (
 	"maps"
+	"slices"
+	"strings"
 
+	"k8s.io/apimachinery/pkg/util/validation"
+	"k8s.io/apimachinery/pkg/util/validation/field"
 	kubevirt "kubevirt.io/api/core/v1"
+
+	"github.com/nodevirt/nodevirt/shim/vmspec"
 )
 
-// nodeSelector is the instance's, with KubeVirt's labels of nodes that can give it processors for
-// itself, and real-time scheduling.
-func nodeSelector(s *kubevirt.VirtualMachineInstanceSpec) map[string]string {
-	cpu := s.Domain.CPU
-	if cpu == nil || !cpu.DedicatedCPUPlacement {
-		return s.NodeSelector
+// LabelKinds returns the prefixes of KubeVirt's node labels that a node writes about what it
+// can give a VM. A pod requires labels of a kind only if some node has labels of that kind.
+func LabelKinds() []string {
+	return []string{
+		kubevirt.NodeSchedulable, kubevirt.CPUModelLabel, kubevirt.CPUFeatureLabel, kubevirt.SupportedMachineTypeLabel,
+		kubevirt.HypervLabel, kubevirt.SupportedHostModelMigrationCPU,
 	}
-	all := map[string]string{kubevirt.CPUManager: "true"}
-	if cpu.Realtime != nil {
-		all[kubevirt.RealtimeLabel] = "true"
+}
+
+// LabelKindsOf returns the kinds of a node's labels.
+func LabelKindsOf(labels map[string]string) []string {
+	return slices.DeleteFunc(LabelKinds(), func(kind string) bool {
+		for key := range labels {
+			if strings.HasPrefix(key, kind) {
+				return false
+			}
+		}
+		return true
+	})
+}
+
+// nodeSelector is the instance's, with KubeVirt's labels of nodes that can start it.
+func nodeSelector(s *kubevirt.VirtualMachineInstanceSpec, around Surroundings) map[string]string {
+	all := map[string]string{}
+	if cpu := s.Domain.CPU; cpu != nil && cpu.DedicatedCPUPlacement {
+		all[kubevirt.CPUManager] = "true"
+		if cpu.Realtime != nil {
+			all[kubevirt.RealtimeLabel] = "true"
+		}
+	}
+	for kind, keys := range requirements(s, around) {
+		if !slices.Contains(around.LabelKinds, kind) {
+			continue
+		}
+		for _, key := range keys {
+			if len(validation.IsQualifiedName(key)) == 0 {
+				all[key] = "true"
+			}
+		}
 	}
 	maps.Copy(all, s.NodeSelector)
+	if len(all) == 0 {
+		return nil
+	}
+	return all
+}
+
+// requirements returns the labels that an instance requires, by their kinds. A cluster whose
+// nodes have no enlightenments, as they emulate, gives none: a guest does without.
+func requirements(s *kubevirt.VirtualMachineInstanceSpec, around Surroundings) map[string][]string {
+	vm, _ := vmspec.Preview(field.NewPath("spec"), s)
+	all := map[string][]string{kubevirt.NodeSchedulable: {kubevirt.NodeSchedulable}}
+	switch vm.CPU.Model {
+	case "", "maximum", kubevirt.CPUModeHostPassthrough:
+	case kubevirt.CPUModeHostModel:
+		hostModel(all, around.Source)
+	default:
+		all[kubevirt.CPUModelLabel] = []string{kubevirt.CPUModelLabel + vm.CPU.Model}
+	}
+	for _, f := range vm.CPU.Features {
+		if f.Policy == "require" {
+			all[kubevirt.CPUFeatureLabel] = append(all[kubevirt.CPUFeatureLabel], kubevirt.CPUFeatureLabel+f.Name)
+		}
+	}
+	all[kubevirt.SupportedMachineTypeLabel] = []string{kubevirt.SupportedMachineTypeLabel + vm.Machine}
+	all[kubevirt.HypervLabel] = enlightenments(vm.Board.Hyperv)
+	return all
+}
+
+// hostModel requires the CPU of the node that a guest leaves, whose labels source are; nil
+// for a guest that starts, which gets that of its node.
+func hostModel(all map[string][]string, source map[string]string) {
+	for key := range source {
+		if model, is := strings.CutPrefix(key, kubevirt.HostModelCPULabel); is {
+			all[kubevirt.SupportedHostModelMigrationCPU] = []string{kubevirt.SupportedHostModelMigrationCPU + model}
+		}
+		if feature, is := strings.CutPrefix(key, kubevirt.HostModelRequiredFeaturesLabel); is {
+			all[kubevirt.CPUFeatureLabel] = append(all[kubevirt.CPUFeatureLabel], kubevirt.CPUFeatureLabel+feature)
+		}
+	}
+}
+
+// intel is the vendor of the only CPUs that have eVMCS.
+const intel = "Intel"
+
+func enlightenments(h *vmspec.Hyperv) []string {
+	if h == nil || h.Passthrough {
+		return nil
+	}
+	var all []string
+	for name, wanted := range map[string]bool{
+		"vpindex": h.VPIndex, "runtime": h.Runtime, "reset": h.Reset, "synic": h.SyNIC, "synictimer": h.SyNICTimer,
+		"frequencies": h.Frequencies, "reenlightenment": h.Reenlightenment, "tlbflush": h.TLBFlush, "ipi": h.IPI,
+	} {
+		if wanted {
+			all = append(all, kubevirt.HypervLabel+name)
+		}
+	}
+	if h.EVMCS {
+		all = append(all, kubevirt.CPUModelVendorLabel+intel)
+	}
 	return all
 }

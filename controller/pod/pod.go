@@ -92,7 +92,7 @@ func podSpec(vmi *kubevirt.VirtualMachineInstance, from bootImage, around Surrou
 		TerminationGracePeriodSeconds: &grace,
 		DNSPolicy:                     s.DNSPolicy,
 		DNSConfig:                     s.DNSConfig,
-		NodeSelector:                  nodeSelector(s),
+		NodeSelector:                  nodeSelector(s, around),
 		Affinity:                      s.Affinity,
 		Tolerations:                   s.Tolerations,
 		TopologySpreadConstraints:     s.TopologySpreadConstraints,

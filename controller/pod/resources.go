@@ -15,7 +15,7 @@ import (
 // a processor, as KubeVirt's default cpuAllocationRatio has it.
 const milliPerVCPU = 100
 
-// Surroundings are what the cluster says of an instance's resources.
+// Surroundings are what the cluster says of an instance's resources and nodes.
 type Surroundings struct {
 	// Overhead is that of the RuntimeClass, in bytes, for an instance that overcommits it.
 	Overhead int64
@@ -24,6 +24,10 @@ type Surroundings struct {
 	// MemoryRatio is that of the memory limit to the request, if a quota counts limits of
 	// memory and the instance has none; 0 otherwise.
 	MemoryRatio float64
+	// LabelKinds are those of [LabelKinds] that some node has.
+	LabelKinds []string
+	// Source are the labels of the node from which the guest comes by a migration.
+	Source map[string]string
 }
 
 // resources are what the instance says, and where it doesn't, requests for the

@@ -16,7 +16,7 @@ import (
 // defaultMemoryRatio is KubeVirt's, of a pod's memory limit to its request.
 const defaultMemoryRatio = 2
 
-// surroundings reads what the cluster says of an instance's resources.
+// surroundings reads what the cluster says of an instance's resources and nodes.
 func (r *Reconciler) surroundings(ctx context.Context, vmi *kubevirt.VirtualMachineInstance) (pod.Surroundings, error) {
 	var s pod.Surroundings
 	if vmi.Spec.Domain.Resources.OvercommitGuestOverhead {
@@ -28,6 +28,11 @@ func (r *Reconciler) surroundings(ctx context.Context, vmi *kubevirt.VirtualMach
 			s.Overhead = class.Overhead.PodFixed.Memory().Value()
 		}
 	}
+	kinds, err := r.labelKinds(ctx)
+	if err != nil {
+		return s, err
+	}
+	s.LabelKinds = kinds
 	limits := vmi.Spec.Domain.Resources.Limits
 	_, cpu := limits[corev1.ResourceCPU]
 	_, memory := limits[corev1.ResourceMemory]
@@ -56,6 +61,23 @@ func (r *Reconciler) surroundings(ctx context.Context, vmi *kubevirt.VirtualMach
 	}
 	s.MemoryRatio = memoryRatio(namespace.Labels[kubevirt.AutoMemoryLimitsRatioLabel])
 	return s, nil
+}
+
+// labelKinds returns the kinds of labels by which nodes say what they can give VMs.
+func (r *Reconciler) labelKinds(ctx context.Context) ([]string, error) {
+	var all []string
+	for _, kind := range pod.LabelKinds() {
+		nodes := new(corev1.NodeList)
+		err := r.Client.List(ctx, nodes, client.MatchingFields{indexLabels: kind}, client.Limit(1),
+			client.DisableReadYourWritesConsistency, client.UnsafeDisableDeepCopy)
+		if err != nil {
+			return nil, fmt.Errorf("list nodes with labels %s: %w", kind, err)
+		}
+		if len(nodes.Items) > 0 {
+			all = append(all, kind)
+		}
+	}
+	return all, nil
 }
 
 // memoryRatio reads a namespace's label. As with KubeVirt, one that is no number of at least 1 counts as missing.

@@ -129,7 +129,26 @@ func (r *Reconciler) Manifest(ctx context.Context, vmi *kubevirt.VirtualMachineI
 	if t != nil {
 		return nil, errors.New(t.message)
 	}
-	return pod.New(vmi, objects, network, r.Pods)
+	options := r.Pods
+	if options.Surroundings, err = r.surroundings(ctx, vmi); err != nil {
+		return nil, err
+	}
+	if options.Surroundings.Source, err = r.sourceLabels(ctx, vmi); err != nil {
+		return nil, err
+	}
+	return pod.New(vmi, objects, network, options)
+}
+
+// sourceLabels returns the labels of the node of an instance's guest, if the guest has that node's CPU.
+func (r *Reconciler) sourceLabels(ctx context.Context, vmi *kubevirt.VirtualMachineInstance) (map[string]string, error) {
+	if cpu := vmi.Spec.Domain.CPU; cpu == nil || cpu.Model != kubevirt.CPUModeHostModel {
+		return nil, nil
+	}
+	n := new(corev1.Node)
+	if err := r.Live.Get(ctx, client.ObjectKey{Name: vmi.Status.NodeName}, n); err != nil {
+		return nil, fmt.Errorf("read the CPU of node %s: %w", vmi.Status.NodeName, err)
+	}
+	return n.Labels, nil
 }
 
 // State is what the cluster reports of a pod's VM.

@@ -59,6 +59,9 @@ func newRig(t *testing.T) *rig {
 			for name, key := range Indexes() {
 				b = b.WithIndex(new(corev1.Pod), name, key)
 			}
+			for name, key := range NodeIndexes() {
+				b = b.WithIndex(new(corev1.Node), name, key)
+			}
 			b = b.WithIndex(new(kubevirt.VirtualMachineInstance), index.PVC, pvcNames)
 			return b.WithIndex(new(corev1.Event), "involvedObject.uid", func(o client.Object) []string {
 				return []string{string(o.(*corev1.Event).InvolvedObject.UID)}

@@ -30,6 +30,8 @@ const (
 	indexNode = "nodevirt.io/node"
 	// indexTarget finds pods by the keys of their network disks.
 	indexTarget = "nodevirt.io/network-disk"
+	// indexLabels finds nodes by the kinds of their labels.
+	indexLabels = "nodevirt.io/labels"
 	// turn is about how long another worker takes to create a pod.
 	turn = 50 * time.Millisecond
 	// workers reconcile at once; each mostly waits for the API server.
@@ -53,6 +55,13 @@ func Indexes() map[string]client.IndexerFunc {
 	}
 }
 
+// NodeIndexes returns the indexes of nodes by their names.
+func NodeIndexes() map[string]client.IndexerFunc {
+	return map[string]client.IndexerFunc{
+		indexLabels: func(o client.Object) []string { return pod.LabelKindsOf(o.GetLabels()) },
+	}
+}
+
 // pvcNames returns the names of an instance's PVCs, for the index.
 func pvcNames(o client.Object) []string {
 	var names []string
@@ -64,6 +73,11 @@ func pvcNames(o client.Object) []string {
 
 // SetUp lets the manager run the reconciler.
 func (r *Reconciler) SetUp(ctx context.Context, m manager.Manager) error {
+	for name, key := range NodeIndexes() {
+		if err := m.GetFieldIndexer().IndexField(ctx, new(corev1.Node), name, key); err != nil {
+			return fmt.Errorf("index nodes by %s: %w", name, err)
+		}
+	}
 	for name, key := range Indexes() {
 		if err := m.GetFieldIndexer().IndexField(ctx, new(corev1.Pod), name, key); err != nil {
 			return fmt.Errorf("index pods by %s: %w", name, err)

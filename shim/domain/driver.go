@@ -10,6 +10,7 @@ type Driver struct {
 	Balloon    *Balloon
 	Processes  *Processes
 	Secrets    *Secrets
+	Host       *Host
 }
 
 // NewDriver returns a driver for the libvirtd at uri, such as "qemu:///system".
@@ -24,5 +25,6 @@ func NewDriver(uri, runDir string, log *slog.Logger) *Driver {
 		Observer:  &Observer{conn: conn, processes: processes, log: log, stats: make(chan struct{}, statsAtOnce)},
 		Balloon:   &Balloon{conn: conn},
 		Secrets:   &Secrets{conn: conn},
+		Host:      &Host{conn: conn},
 	}
 }

@@ -22,8 +22,11 @@ func XML(desc Description) (string, error) {
 	return text, nil
 }
 
+// kinds returns libvirt's names of domains by their accelerators.
+func kinds() map[Accelerator]string { return map[Accelerator]string{KVM: "kvm", TCG: "qemu"} }
+
 func domainOf(desc Description) (*libvirtxml.Domain, error) {
-	kind := map[Accelerator]string{KVM: "kvm", TCG: "qemu"}[desc.Accelerator]
+	kind := kinds()[desc.Accelerator]
 	if kind == "" {
 		return nil, fmt.Errorf("accelerator %q is neither %s nor %s", desc.Accelerator, KVM, TCG)
 	}

@@ -22,7 +22,9 @@ type status struct {
 	} `json:"status"`
 }
 
-func path(pod Pod) []string { return []string{"api", "v1", "namespaces", pod.Namespace, "pods", pod.Name} }
+func path(pod Pod) []string {
+	return []string{"api", "v1", "namespaces", pod.Namespace, "pods", pod.Name}
+}
 
 // conditions returns the conditions in a pod's status.
 func (c *client) conditions(ctx context.Context, pod Pod) ([]Condition, error) {

@@ -36,7 +36,7 @@ func layers() [][]string {
 		{"shim/vm/resources", "shim/vm/table"},
 		{"shim/metrics", "shim/share", "shim/vminfo"},
 		{"shim/migrate"},
-		{"shim/disk/...", "shim/vm/event", "shim/vmfile"},
+		{"shim/disk/...", "shim/nodelabels", "shim/vm/event", "shim/vmfile"},
 		{"shim/config", "shim/domain", "shim/record", "shim/seed"},
 		{"shim/credential"},
 

@@ -1,0 +1,74 @@
+package pod_test
+
+import (
+	"maps"
+	"slices"
+	"testing"
+
+	kubevirt "kubevirt.io/api/core/v1"
+
+	"github.com/nodevirt/nodevirt/controller/pod"
+)
+
+// TestNodeSelector: a pod requires the labels that nodes write, of the kinds that some node has.
+func TestNodeSelector(t *testing.T) {
+	yes := &kubevirt.FeatureState{}
+	rich := func(s *kubevirt.VirtualMachineInstanceSpec) {
+		s.Domain.CPU = &kubevirt.CPU{Model: "Nehalem", Features: []kubevirt.CPUFeature{
+			{Name: "avx2"}, {Name: "aes", Policy: "require"}, {Name: "pcid", Policy: "disable"}, {Name: "ends-badly-"},
+		}}
+		s.Domain.Machine = &kubevirt.Machine{Type: "pc-q35-7.2"}
+		s.Domain.Features = &kubevirt.Features{Hyperv: &kubevirt.FeatureHyperv{
+			Relaxed: yes, VPIndex: yes, SyNIC: yes, SyNICTimer: &kubevirt.SyNICTimer{}, VAPIC: yes, EVMCS: yes,
+		}}
+		s.NodeSelector = map[string]string{"zone": "a"}
+	}
+	hostModel := func(s *kubevirt.VirtualMachineInstanceSpec) { s.Domain.CPU = &kubevirt.CPU{Model: kubevirt.CPUModeHostModel} }
+	source := map[string]string{
+		"kubernetes.io/hostname": "n", "host-model-cpu.node.kubevirt.io/EPYC": "true", "host-model-required-features.node.kubevirt.io/umip": "true",
+	}
+	for name, tt := range map[string]struct {
+		around pod.Surroundings
+		change func(*kubevirt.VirtualMachineInstanceSpec)
+		want   []string
+	}{
+		"no labels": {pod.Surroundings{}, rich, []string{"zone=a"}},
+		"all labels": {pod.Surroundings{LabelKinds: pod.LabelKinds()}, rich, []string{
+			"cpu-feature.node.kubevirt.io/aes=true", "cpu-feature.node.kubevirt.io/avx2=true", "cpu-model.node.kubevirt.io/Nehalem=true",
+			"cpu-vendor.node.kubevirt.io/Intel=true",
+			"hyperv.node.kubevirt.io/synic=true", "hyperv.node.kubevirt.io/synictimer=true", "hyperv.node.kubevirt.io/vpindex=true",
+			"kubevirt.io/schedulable=true", "machine-type.node.kubevirt.io/pc-q35-7.2=true", "zone=a",
+		}},
+		"nodes that emulate": {pod.Surroundings{LabelKinds: []string{kubevirt.NodeSchedulable, kubevirt.CPUModelLabel}}, rich, []string{
+			"cpu-model.node.kubevirt.io/Nehalem=true", "kubevirt.io/schedulable=true", "zone=a",
+		}},
+		"a plain instance": {pod.Surroundings{LabelKinds: pod.LabelKinds()}, func(*kubevirt.VirtualMachineInstanceSpec) {}, []string{
+			"kubevirt.io/schedulable=true", "machine-type.node.kubevirt.io/q35=true",
+		}},
+		"host-model": {pod.Surroundings{LabelKinds: pod.LabelKinds()}, hostModel, []string{
+			"kubevirt.io/schedulable=true", "machine-type.node.kubevirt.io/q35=true",
+		}},
+		"host-model that migrates": {pod.Surroundings{LabelKinds: pod.LabelKinds(), Source: source}, hostModel, []string{
+			"cpu-feature.node.kubevirt.io/umip=true", "cpu-model-migration.node.kubevirt.io/EPYC=true",
+			"kubevirt.io/schedulable=true", "machine-type.node.kubevirt.io/q35=true",
+		}},
+		"an instance that says otherwise": {pod.Surroundings{LabelKinds: pod.LabelKinds()}, func(s *kubevirt.VirtualMachineInstanceSpec) {
+			s.NodeSelector = map[string]string{"kubevirt.io/schedulable": "false"}
+		}, []string{"kubevirt.io/schedulable=false", "machine-type.node.kubevirt.io/q35=true"}},
+	} {
+		vmi := read(t, "least")
+		tt.change(&vmi.Spec)
+		p, err := pod.New(vmi, nil, nil, pod.Options{RuntimeClass: "vm", Surroundings: tt.around})
+		if err != nil {
+			t.Errorf("%s: %v", name, err)
+			continue
+		}
+		var got []string
+		for _, key := range slices.Sorted(maps.Keys(p.Spec.NodeSelector)) {
+			got = append(got, key+"="+p.Spec.NodeSelector[key])
+		}
+		if !slices.Equal(got, tt.want) {
+			t.Errorf("%s: %q, want %q", name, got, tt.want)
+		}
+	}
+}

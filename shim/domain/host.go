@@ -1,0 +1,176 @@
+package domain
+
+import (
+	"context"
+	"encoding/xml"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	"libvirt.org/go/libvirt"
+	"libvirt.org/go/libvirtxml"
+)
+
+// Host reads what libvirt offers the node's VMs.
+type Host struct{ conn *Connection }
+
+// Capabilities are what the node can give a VM. The names are libvirt's.
+type Capabilities struct {
+	// Machines are types of boards, aliases such as q35 included.
+	Machines []string
+	// Models are the CPU models that a guest can have here. KnownModels are all that
+	// this libvirt knows.
+	Models, KnownModels []string
+	// HostModel is the CPU model that host-model stands for, with HostFeatures beside
+	// it; empty without host-model. Vendor is the vendor of that CPU.
+	HostModel, Vendor string
+	HostFeatures      []string
+	// Features are the CPU features that a guest can have here.
+	Features []string
+	// Hyperv are the enlightenments.
+	Hyperv []string
+	// TSC is the frequency in Hz of the time stamp counter, 0 if it is not known, and
+	// TSCScaling says whether a guest can have another one.
+	TSC        uint64
+	TSCScaling bool
+}
+
+const (
+	arch    = "x86_64"
+	machine = "q35"
+)
+
+// Capabilities asks libvirt what VMs can have with an accelerator and an emulator.
+func (h *Host) Capabilities(ctx context.Context, a Accelerator, emulator string) (Capabilities, error) {
+	kind := kinds()[a]
+	texts, err := call(ctx, h.conn, "read the capabilities of", "libvirt", func(c *libvirt.Connect) (capabilityXML, error) {
+		var texts capabilityXML
+		var err error
+		if texts.host, err = c.GetCapabilities(); err != nil {
+			return texts, err
+		}
+		if texts.domain, err = c.GetDomainCapabilities(emulator, arch, machine, kind, 0); err != nil {
+			return texts, err
+		}
+		definition, err := hostModelCPU(texts.domain)
+		if err != nil || definition == "" {
+			return texts, err
+		}
+		texts.cpu, err = c.BaselineHypervisorCPU(emulator, arch, machine, kind, []string{definition},
+			libvirt.CONNECT_BASELINE_CPU_EXPAND_FEATURES)
+		return texts, err
+	})
+	if err != nil {
+		return Capabilities{}, err
+	}
+	return texts.read(a)
+}
+
+// capabilityXML is what libvirt describes: the node, domains on it, and the CPU of
+// host-model with all of its features, if there is one.
+type capabilityXML struct{ host, domain, cpu string }
+
+func (t capabilityXML) read(a Accelerator) (Capabilities, error) {
+	var caps Capabilities
+	var host libvirtxml.Caps
+	var domain libvirtxml.DomainCaps
+	var cpu libvirtxml.DomainCPU
+	err := errors.Join(xml.Unmarshal([]byte(t.host), &host), xml.Unmarshal([]byte(t.domain), &domain))
+	if t.cpu != "" {
+		err = errors.Join(err, xml.Unmarshal([]byte(t.cpu), &cpu))
+	}
+	if err != nil {
+		return caps, fmt.Errorf("decode the capabilities of libvirt: %w", err)
+	}
+	for _, guest := range host.Guests {
+		if guest.OSType == "hvm" && guest.Arch.Name == arch {
+			caps.machines(guest.Arch, kinds()[a])
+		}
+	}
+	if counter := host.Host.CPU.Counter; a == KVM && counter != nil && counter.Name == "tsc" {
+		caps.TSC, caps.TSCScaling = uint64(counter.Frequency), counter.Scaling == "yes"
+	}
+	caps.models(domain.CPU)
+	for _, f := range cpu.Features {
+		if f.Policy == "require" {
+			caps.Features = append(caps.Features, f.Name)
+		}
+	}
+	if f := domain.Features; a == KVM && f != nil && f.HyperV != nil && f.HyperV.Supported == "yes" {
+		for _, e := range f.HyperV.Enums {
+			if e.Name == "features" {
+				caps.Hyperv = append(caps.Hyperv, e.Values...)
+			}
+		}
+	}
+	for _, names := range []*[]string{&caps.Machines, &caps.Models, &caps.KnownModels, &caps.HostFeatures, &caps.Features, &caps.Hyperv} {
+		slices.Sort(*names)
+		*names = slices.Compact(*names)
+	}
+	return caps, nil
+}
+
+// machines reads the types of boards of an architecture. libvirt lists them with a kind
+// of domain only where they differ from those of other kinds.
+func (c *Capabilities) machines(a libvirtxml.CapsGuestArch, kind string) {
+	all := a.Machines
+	for _, d := range a.Domains {
+		if d.Type == kind && len(d.Machines) > 0 {
+			all = d.Machines
+		}
+	}
+	for _, m := range all {
+		c.Machines = append(c.Machines, m.Name)
+	}
+}
+
+func (c *Capabilities) models(cpu *libvirtxml.DomainCapsCPU) {
+	if cpu == nil {
+		return
+	}
+	for _, mode := range cpu.Modes {
+		switch {
+		case mode.Supported != "yes":
+		case mode.Name == "host-model" && len(mode.Models) > 0:
+			c.HostModel, c.Vendor = strings.TrimSpace(mode.Models[0].Name), mode.Vendor
+			for _, f := range mode.Features {
+				if f.Policy == "require" {
+					c.HostFeatures = append(c.HostFeatures, f.Name)
+				}
+			}
+		case mode.Name == "custom":
+			for _, m := range mode.Models {
+				c.KnownModels = append(c.KnownModels, m.Name)
+				if m.Usable == "yes" {
+					c.Models = append(c.Models, m.Name)
+				}
+			}
+		}
+	}
+}
+
+// hostModelCPU returns the CPU that host-model stands for as a definition of a CPU; empty
+// if there is none.
+func hostModelCPU(domain string) (string, error) {
+	var caps libvirtxml.DomainCaps
+	if err := xml.Unmarshal([]byte(domain), &caps); err != nil {
+		return "", fmt.Errorf("decode the capabilities of domains: %w", err)
+	}
+	if caps.CPU == nil {
+		return "", nil
+	}
+	for _, mode := range caps.CPU.Modes {
+		if mode.Name != "host-model" || mode.Supported != "yes" || len(mode.Models) == 0 {
+			continue
+		}
+		cpu := libvirtxml.DomainCPU{
+			Match: "exact", Model: &libvirtxml.DomainCPUModel{Fallback: mode.Models[0].Fallback, Value: mode.Models[0].Name}, Vendor: mode.Vendor,
+		}
+		for _, f := range mode.Features {
+			cpu.Features = append(cpu.Features, libvirtxml.DomainCPUFeature{Policy: f.Policy, Name: f.Name})
+		}
+		return cpu.Marshal()
+	}
+	return "", nil
+}

@@ -1,0 +1,61 @@
+package nodelabels
+
+import (
+	"context"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	clientapi "k8s.io/client-go/tools/clientcmd/api"
+	kube "sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/nodevirt/nodevirt/shim/domain"
+	"github.com/nodevirt/nodevirt/test/apiserver"
+)
+
+// TestAPIServer labels a node of a real API server, with a node's credential and rights.
+func TestAPIServer(t *testing.T) {
+	dir := t.TempDir()
+	file := filepath.Join(dir, "tokens")
+	const tokens = "test-admin,admin,1,\"system:masters\"\ntest-node,system:node:node-1,2,\"system:nodes\"\n"
+	if err := os.WriteFile(file, []byte(tokens), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	s := apiserver.ForTest(t, "--token-auth-file="+file, "--authorization-mode=Node", "--enable-admission-plugins=NodeRestriction")
+	c, err := kube.New(s.Config(), kube.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	kubeconfig := filepath.Join(dir, "kubelet.conf")
+	if err := s.WriteKubeconfig(kubeconfig, clientapi.AuthInfo{Token: "test-node"}); err != nil {
+		t.Fatal(err)
+	}
+	n := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "node-1", Labels: map[string]string{
+		"kubernetes.io/hostname": "node-1", "cpu-model.node.kubevirt.io/EPYC": "true",
+	}}}
+	if err := c.Create(t.Context(), n); err != nil {
+		t.Fatal(err)
+	}
+	w := New(kubeconfig, func(context.Context) (domain.Capabilities, error) {
+		return domain.Capabilities{Models: []string{"Nehalem"}, Machines: []string{"q35"}, Hyperv: []string{"ipi"}}, nil
+	}, slog.New(slog.NewTextHandler(t.Output(), nil)))
+	// The API server creates the roles by which anyone may ask who they are after its start.
+	for end := time.Now().Add(2 * time.Minute); w.written == nil && time.Now().Before(end); time.Sleep(100 * time.Millisecond) {
+		w.step(t.Context())
+	}
+	if err := c.Get(t.Context(), kube.ObjectKeyFromObject(n), n); err != nil {
+		t.Fatal(err)
+	}
+	for key, want := range map[string]string{
+		"kubernetes.io/hostname": "node-1", "cpu-model.node.kubevirt.io/EPYC": "", "cpu-model.node.kubevirt.io/Nehalem": "true",
+		"machine-type.node.kubevirt.io/q35": "true", "hyperv.node.kubevirt.io/ipi": "true", "kubevirt.io/schedulable": "true",
+	} {
+		if got := n.Labels[key]; got != want {
+			t.Errorf("%s is %q, want %q", key, got, want)
+		}
+	}
+}

@@ -1,0 +1,99 @@
+package nodelabels
+
+import (
+	"context"
+	"log/slog"
+	"maps"
+	"time"
+
+	kubevirt "kubevirt.io/api/core/v1"
+
+	"github.com/nodevirt/nodevirt/shim/domain"
+	"github.com/nodevirt/nodevirt/shim/kubelet"
+)
+
+const (
+	// look is how often the Writer asks libvirt, and retries what failed.
+	look = 15 * time.Second
+	// again is how often the Writer reads the Node without a change: someone may have
+	// changed the labels.
+	again = 10 * time.Minute
+	// askTime is how long libvirtd may be away, such as for a restart, before the
+	// scheduler avoids the node.
+	askTime = 30 * time.Second
+)
+
+// Source returns the node's capabilities, or an error while it can start no VM.
+type Source func(context.Context) (domain.Capabilities, error)
+
+// Writer keeps the labels of the node up to date.
+type Writer struct {
+	node   *node // nil: no labels are written
+	source Source
+	log    *slog.Logger
+
+	// written are the labels of the last success, at.
+	written map[string]string
+	at      time.Time
+	failed  bool
+}
+
+// New returns a Writer with a kubeconfig, which need not exist yet. With an empty path it
+// writes nothing.
+func New(kubeconfig string, source Source, log *slog.Logger) *Writer {
+	w := &Writer{source: source, log: log}
+	if kubeconfig != "" {
+		w.node = &node{api: kubelet.New(kubeconfig)}
+	}
+	return w
+}
+
+// Run writes labels until ctx ends.
+func (w *Writer) Run(ctx context.Context) {
+	if w.node == nil {
+		return
+	}
+	t := time.NewTicker(look)
+	defer t.Stop()
+	for {
+		w.step(ctx)
+		select {
+		case <-ctx.Done():
+			return
+		case <-t.C:
+		}
+	}
+}
+
+// step writes the labels if they changed. While libvirt does not answer, only the label
+// by which the scheduler avoids the node changes.
+func (w *Writer) step(ctx context.Context) {
+	asking, cancel := context.WithTimeout(ctx, askTime)
+	caps, down := w.source(asking)
+	cancel()
+	if ctx.Err() != nil {
+		return
+	}
+	wanted := map[string]string{kubevirt.NodeSchedulable: "false"}
+	if down == nil {
+		wanted = Of(caps)
+		wanted[kubevirt.NodeSchedulable] = "true"
+	}
+	if maps.Equal(wanted, w.written) && time.Since(w.at) < again {
+		return
+	}
+	err := w.node.update(ctx, wanted, down != nil)
+	switch {
+	case ctx.Err() != nil:
+	case err != nil:
+		if !w.failed {
+			w.log.Warn("cannot label the node, will retry", "error", err)
+		}
+		w.failed, w.written = true, nil
+	default:
+		if down != nil && w.written[kubevirt.NodeSchedulable] != "false" {
+			w.log.Warn("no VM can start here: the node is labelled as not schedulable", "error", down)
+		}
+		w.failed, w.written, w.at = false, wanted, time.Now()
+	}
+}
