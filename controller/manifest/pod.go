@@ -1,12 +1,15 @@
 package manifest
 
 import (
+	"slices"
+
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/util/intstr"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	kubevirt "kubevirt.io/api/core/v1"
 
 	"github.com/nodevirt/nodevirt/shim/fields"
+	"github.com/nodevirt/nodevirt/shim/vmspec"
 )
 
 // checkPod finds missing and contradictory fields of the VMI's pod, so that the API
@@ -19,6 +22,7 @@ func checkPod(at *field.Path, vmi *kubevirt.VirtualMachineInstanceSpec) field.Er
 	problems = append(problems, checkSpread(at.Child("topologySpreadConstraints"), vmi.TopologySpreadConstraints)...)
 	problems = append(problems, checkDNS(at, vmi)...)
 	problems = append(problems, checkAccount(at, vmi)...)
+	problems = append(problems, checkKernel(at.Child("domain", "firmware", "kernelBoot", "container", "image"), vmi)...)
 	ports := map[string]bool{}
 	for i, card := range vmi.Domain.Devices.Interfaces {
 		for j, p := range card.Ports {
@@ -44,6 +48,28 @@ func checkAccount(at *field.Path, vmi *kubevirt.VirtualMachineInstanceSpec) fiel
 			return field.ErrorList{fields.Invalid(at.Child("volumes").Index(i).Child("serviceAccount", "serviceAccountName"),
 				a.ServiceAccountName, "a pod has one service account, and %s names another", at.Child("serviceAccountName"))}
 		}
+	}
+	return nil
+}
+
+// checkKernel wants one image for the kernel and for registry disks: the pod's container has one.
+func checkKernel(at *field.Path, vmi *kubevirt.VirtualMachineInstanceSpec) field.ErrorList {
+	f := vmi.Domain.Firmware
+	if f == nil || f.KernelBoot == nil || f.KernelBoot.Container == nil {
+		return nil
+	}
+	image := f.KernelBoot.Container.Image
+	var images []string
+	for _, v := range vmspec.PodVolumes(vmi.Volumes) {
+		if v.Kind.Registry {
+			images = append(images, v.Source.Image.Reference)
+		}
+	}
+	switch {
+	case image == "" && len(images) == 0:
+		return field.ErrorList{field.Required(at, "name the kernel's image: no volume has one")}
+	case image != "" && len(images) > 0 && !slices.Contains(images, image):
+		return field.ErrorList{fields.Invalid(at, image, "must be the image of a containerDisk of the VM, or left out")}
 	}
 	return nil
 }

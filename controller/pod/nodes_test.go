@@ -23,7 +23,9 @@ func TestNodeSelector(t *testing.T) {
 		}}
 		s.NodeSelector = map[string]string{"zone": "a"}
 	}
-	hostModel := func(s *kubevirt.VirtualMachineInstanceSpec) { s.Domain.CPU = &kubevirt.CPU{Model: kubevirt.CPUModeHostModel} }
+	hostModel := func(s *kubevirt.VirtualMachineInstanceSpec) {
+		s.Domain.CPU = &kubevirt.CPU{Model: kubevirt.CPUModeHostModel}
+	}
 	source := map[string]string{
 		"kubernetes.io/hostname": "n", "host-model-cpu.node.kubevirt.io/EPYC": "true", "host-model-required-features.node.kubevirt.io/umip": "true",
 	}

@@ -127,6 +127,7 @@ func guestMemory(
 		r.limits.memory = r.limits.hugepages[hugePageName(page)]
 	}
 	problems := agreeMemory(at, d.Resources, r, page)
+	limit := d.Resources.Limits[corev1.ResourceMemory]
 	guest, path := resource.Quantity{}, at.Child("limits", "memory")
 	if q, ok := d.Resources.Limits[corev1.ResourceMemory]; ok {
 		guest = q
@@ -150,6 +151,8 @@ func guestMemory(
 	case page > 0 && memory%page != 0:
 		problems = append(problems, invalid(path, guest.String(), "is not a multiple of the page size, %s", bytesText(page)))
 	case len(problems) > 0: // reported already
+	case page == 0 && d.Memory != nil && d.Memory.Guest != nil && !limit.IsZero() && guest.Cmp(limit) > 0:
+		problems = append(problems, invalid(path, guest.String(), "larger than limits.memory, %s", limit.String()))
 	case page > 0 && r.limits.memory > 0 && guest.Value() > r.limits.memory:
 		problems = append(problems, invalid(path, guest.String(), "larger than resources.limits.hugepages-%s of container %s, which is %s",
 			bytesText(page), r.container, bytesText(r.limits.memory)))
