@@ -61,9 +61,9 @@ func TestPolicy(t *testing.T) {
 func TestCopyTime(t *testing.T) {
 	vmi := new(instance)
 	vmi.Status.Memory = &kubevirt.MemoryStatus{GuestCurrent: new(resource.MustParse("4Ti"))}
-	for perGiB, want := range map[time.Duration]time.Duration{0: 0, 150: 4096 * 150 * time.Second, 1 << 31: maxCopy * time.Second} {
+	for perGiB, want := range map[int64]time.Duration{0: 0, 150: 4096 * 150 * time.Second, 1 << 31: maxCopy * time.Second} {
 		if got := copyTime(vmi, perGiB); got != want {
-			t.Errorf("%d: %s, want %s", perGiB, got, want)
+			t.Errorf("%d s: %s, want %s", perGiB, got, want)
 		}
 	}
 }

@@ -87,7 +87,7 @@ func sending(w work, target order.Identity) order.Sending {
 	}
 	return order.Sending{
 		Migration: named(w.m), Target: target, Bandwidth: c.BandwidthPerMigration.Value(), AutoConverge: *c.AllowAutoConverge,
-		Timeout: copyTime(w.vmi, time.Duration(*c.CompletionTimeoutPerGiB)),
+		Timeout: copyTime(w.vmi, *c.CompletionTimeoutPerGiB),
 		Stall:   time.Duration(*c.ProgressTimeout) * time.Second,
 	}
 }
@@ -97,12 +97,12 @@ const maxCopy = 365 * 24 * 60 * 60
 
 // copyTime bounds the copy of memory, by the seconds that a GiB may take; 0 is no bound. Only
 // its progress bounds the copy of disks: the cluster does not know their size.
-func copyTime(vmi *instance, perGiB time.Duration) time.Duration {
+func copyTime(vmi *instance, perGiB int64) time.Duration {
 	m := vmi.Status.Memory
 	if vmi.Status.MigrationMethod == kubevirt.BlockMigration || m == nil || m.GuestCurrent == nil {
 		return 0
 	}
 	const gib, most = 1 << 30, 1 << 20
 	size := min(max((m.GuestCurrent.Value()+gib-1)/gib, 1), most)
-	return min(perGiB*time.Duration(size), maxCopy) * time.Second
+	return time.Duration(min(perGiB*size, maxCopy)) * time.Second
 }

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
 
 	"github.com/nodevirt/nodevirt/netsetup"
 	"github.com/nodevirt/nodevirt/shim/domain"
@@ -56,13 +57,13 @@ func cards(r record.Container) map[string]string {
 		if n.Binding == netsetup.Masquerade {
 			continue
 		}
-		text := n.GuestMAC.String()
+		has := []string{n.GuestMAC.String()}
 		for _, a := range []netsetup.Addressing{n.IPv4, n.IPv6} {
 			if a.Address.IsValid() {
-				text += " " + a.Address.Addr().String()
+				has = append(has, a.Address.Addr().String())
 			}
 		}
-		all[n.Card] = text
+		all[n.Card] = strings.Join(has, " ")
 	}
 	return all
 }
