@@ -119,7 +119,7 @@ func TestReceive(t *testing.T) {
 func TestReceiveCards(t *testing.T) {
 	r := newRig(t)
 	v := r.vm(t, "b", uid)
-	err := r.change(t.Context(), v, func(c *record.Container) {
+	bridged := func(c *record.Container) {
 		c.Network = &netsetup.Plan{NICs: []netsetup.NIC{
 			{Card: "default", Binding: netsetup.Masquerade, GuestMAC: netsetup.MAC{2, 0, 0, 0, 0, 1}},
 			{
@@ -127,8 +127,8 @@ func TestReceiveCards(t *testing.T) {
 				IPv4: netsetup.Addressing{Address: netip.MustParsePrefix("10.0.0.2/24")},
 			},
 		}}
-	})
-	if err != nil {
+	}
+	if err := r.change(t.Context(), v, bridged); err != nil {
 		t.Fatal(err)
 	}
 	wanted := order.Reception{
@@ -148,8 +148,15 @@ func TestReceiveCards(t *testing.T) {
 	if _, err := do[order.Identity](t, r, v, order.Receive, wanted); err != nil {
 		t.Error(err)
 	}
-	if err := r.change(t.Context(), v, func(c *record.Container) { c.Incoming = "" }); err != nil {
+	from := newRig(t)
+	v = from.vm(t, "a", "")
+	if err := from.change(t.Context(), v, bridged); err != nil {
 		t.Fatal(err)
+	}
+	from.guest(t, v, domain.ReasonNone)
+	source, err := do[order.Identity](t, from, v, order.Identify, order.Migration{Migration: uid})
+	if err != nil || len(source.Guest.Cards) != 1 || source.Guest.Cards["lan"] != wanted.Guest.Cards["lan"] {
+		t.Errorf("the source: %+v, %v", source.Guest, err)
 	}
 }
 
