@@ -17,7 +17,7 @@ import (
 const codeTakenOver = 75
 
 // console is the machine's serial console, for one caller at a time: a newer one ends it,
-// wherever its connection comes from. The node knows of a caller before the caller has its connection: of two
+// wherever its connection comes from. It stays with a guest that moves to another node. The node knows of a caller before the caller has its connection: of two
 // callers that come one after the other, the second is the newer.
 func (s *Server) console(ctx context.Context, c *call) error {
 	vmi, found, err := s.running(ctx, c)
@@ -31,7 +31,7 @@ func (s *Server) console(ctx context.Context, c *call) error {
 	if err != nil {
 		return apierrors.NewInternalError(err)
 	}
-	return c.join(ctx, server)
+	return c.join(ctx, server, s.followed(c, vmi, found))
 }
 
 // vncPort is where a pod's node serves its machine's display.
@@ -50,7 +50,7 @@ func (s *Server) vnc(ctx context.Context, c *call) error {
 	if err != nil {
 		return apierrors.NewInternalError(err)
 	}
-	return c.join(ctx, server)
+	return c.join(ctx, server, nil)
 }
 
 // hasDisplay reports whether a VM has a display: only if its spec requests one.
@@ -88,42 +88,51 @@ func (s *Server) portForward(ctx context.Context, c *call) error {
 	if err != nil {
 		return apierrors.NewInternalError(err)
 	}
-	return c.join(ctx, server)
+	return c.join(ctx, server, nil)
 }
 
 // join passes bytes between the caller and a connection, which it closes, until one of them has ended:
-// WebSocket knows no half-closed connections.
-func (c *call) join(ctx context.Context, server *connection) error {
-	defer func() { _ = server.Close() }()
+// WebSocket knows no half-closed connections. A connection that next returns, unless it is nil, continues
+// one that the node has ended.
+func (c *call) join(ctx context.Context, server *connection, next func(context.Context) *connection) error {
+	node := &onward{next: next, now: server}
 	client, err := c.upgrade()
 	if err != nil {
+		_ = node.Close()
 		return nil // the upgrader has replied
 	}
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	go client.keep(ctx)
-	ended := make(chan error, 2)
-	for _, way := range []struct {
-		to   io.Writer
-		from io.Reader
-	}{{server, client}, {client, server}} {
-		go func() {
-			_, err := io.CopyBuffer(struct{ io.Writer }{way.to}, struct{ io.Reader }{way.from}, make([]byte, chunk))
-			ended <- err
-		}()
-	}
+	callers, nodes := make(chan error, 1), make(chan error, 1)
+	go func() {
+		_, err := io.CopyBuffer(struct{ io.Writer }{node}, struct{ io.Reader }{client}, make([]byte, chunk))
+		callers <- err
+	}()
+	go func() {
+		nodes <- node.copyTo(ctx, client)
+		_ = node.Close() // it has no next one any more
+	}()
 	select {
-	case err := <-ended:
-		if exit, ok := errors.AsType[exec.CodeExitError](err); ok && exit.Code == codeTakenOver {
-			_ = client.Close() // as KubeVirt does: its clients then say what may have happened
-			return nil
-		}
-		if errors.Is(err, io.EOF) { // of a write: the node has ended
-			err = nil
-		}
-		client.end(err)
+	case err = <-callers:
+	case err = <-nodes:
 	case <-ctx.Done():
-		client.end(nil)
 	}
+	cancel()
+	_ = node.Close()
+	if takenOver(err) {
+		_ = client.Close() // as KubeVirt does: its clients then say what may have happened
+		return nil
+	}
+	if errors.Is(err, io.EOF) { // of a write: the node has ended
+		err = nil
+	}
+	client.end(err)
 	return nil
+}
+
+// takenOver reports whether a console ended since a newer caller has it.
+func takenOver(err error) bool {
+	exit, ok := errors.AsType[exec.CodeExitError](err)
+	return ok && exit.Code == codeTakenOver
 }
