@@ -137,3 +137,71 @@ func TestSnapshot(t *testing.T) {
 	untilGone(w, s, "shot")
 	untilGone(w, content, content.Name)
 }
+
+// bindPVCs does once what a provisioner does with PVCs of a VolumeSnapshot.
+func (w *world) bindPVCs() {
+	w.Helper()
+	var list corev1.PersistentVolumeClaimList
+	if err := w.List(w.Context(), &list, inNamespace); err != nil {
+		w.Fatal(err)
+	}
+	for i := range list.Items {
+		if pvc := &list.Items[i]; pvc.Spec.DataSource != nil && pvc.Spec.DataSource.Kind == "VolumeSnapshot" && pvc.Status.Phase != corev1.ClaimBound {
+			w.change(pvc, true, func() { pvc.Status.Phase = corev1.ClaimBound })
+		}
+	}
+}
+
+// restore restores a snapshot, and waits until that is complete.
+func (w *world) restore(name, snapshot, target string) *snapshotapi.VirtualMachineRestore {
+	w.Helper()
+	group := kubevirt.GroupVersion.Group
+	r := &snapshotapi.VirtualMachineRestore{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name}}
+	r.Spec.Target = corev1.TypedLocalObjectReference{APIGroup: &group, Kind: "VirtualMachine", Name: target}
+	r.Spec.VirtualMachineSnapshotName = snapshot
+	if err := w.Create(w.Context(), r); err != nil {
+		w.Fatal(err)
+	}
+	return until(w, r, name, "completion", func(r *snapshotapi.VirtualMachineRestore) bool {
+		w.bindPVCs()
+		return r.Status != nil && r.Status.Complete != nil && *r.Status.Complete
+	})
+}
+
+// TestRestore: a VM that has changed is restored, and a copy of it is made, which starts.
+func TestRestore(t *testing.T) {
+	w := newWorld(t)
+	w.withStub()
+	w.node("restore")
+	w.volumeSnapshots()
+	w.boundPVC("restore", map[string]string{"tier": "gold"})
+	vm := w.vm("restore", kubevirt.RunStrategyHalted)
+	w.change(vm, false, func() {
+		vm.Spec.Template.Spec.Hostname = "before"
+		onPVC(&vm.Spec.Template.Spec, "restore")
+	})
+	s := w.snapshotOf("restore", "restore")
+	until(w, s, "restore", "readiness", func(s *snapshotapi.VirtualMachineSnapshot) bool {
+		w.takeSnapshots()
+		return s.Status != nil && s.Status.ReadyToUse != nil && *s.Status.ReadyToUse
+	})
+	until(w, vm, "restore", "an unlocked VM", func(vm *kubevirt.VirtualMachine) bool { return vm.Status.SnapshotInProgress == nil })
+	w.change(vm, false, func() { vm.Spec.Template.Spec.Hostname = "after" })
+
+	r := w.restore("back", "restore", "restore")
+	until(w, vm, "restore", "the former spec", func(vm *kubevirt.VirtualMachine) bool {
+		return vm.Spec.Template.Spec.Hostname == "before" && vm.Status.RestoreInProgress == nil
+	})
+	name := r.Status.Restores[0].PersistentVolumeClaimName
+	pvc := until(w, new(corev1.PersistentVolumeClaim), name, "the PVC", func(*corev1.PersistentVolumeClaim) bool { return true })
+	if got := vm.Spec.Template.Spec.Volumes[0].PersistentVolumeClaim.ClaimName; got != name || pvc.Labels["tier"] != "gold" || !metav1.IsControlledBy(pvc, vm) {
+		t.Errorf("the VM has PVC %s; %+v", got, pvc.ObjectMeta)
+	}
+
+	w.restore("copied", "restore", "restore-copy")
+	made := until(w, new(kubevirt.VirtualMachine), "restore-copy", "the copy", func(*kubevirt.VirtualMachine) bool { return true })
+	w.change(made, false, func() { made.Spec.RunStrategy = new(kubevirt.RunStrategyAlways) })
+	if vmi := w.instanceOf("restore-copy", nil); vmi.Spec.Hostname != "before" {
+		t.Errorf("host name %q", vmi.Spec.Hostname)
+	}
+}

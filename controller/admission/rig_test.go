@@ -22,6 +22,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/yaml"
 	"k8s.io/apiserver/pkg/authentication/user"
+	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 
@@ -40,9 +41,16 @@ func newRig(t *testing.T, presets ...unstructured.Unstructured) rig {
 // newRigIn is newRig in a cluster with settings.
 func newRigIn(t *testing.T, cluster admission.Webhooks, presets ...unstructured.Unstructured) rig {
 	t.Helper()
+	scheme := runtime.NewScheme()
+	if err := clientgoscheme.AddToScheme(scheme); err != nil {
+		t.Fatal(err)
+	}
+	for _, k := range kinds.All() {
+		scheme.AddKnownTypes(k.Version, k.Object(), k.List())
+	}
 	web := httptest.NewServer(admission.Webhooks{
 		Gates: cluster.Gates,
-		Live:  cmp.Or(cluster.Live, client.Reader(fake.NewFakeClient())),
+		Live:  cmp.Or(cluster.Live, client.Reader(fake.NewClientBuilder().WithScheme(scheme).Build())),
 
 		Kinds:   kinds.Rules(),
 		Presets: func(context.Context, string) ([]unstructured.Unstructured, error) { return presets, nil },

@@ -119,3 +119,20 @@ func (c *Client) ChangeOwners(
 	}
 	return nil
 }
+
+// DeleteOwned deletes a DataVolume whose controller is an owner, if it exists.
+func (c *Client) DeleteOwned(ctx context.Context, namespace, name string, owner metav1.Object) error {
+	object, err := c.in(namespace).Get(ctx, name, metav1.GetOptions{})
+	if apierrors.IsNotFound(err) || err == nil && !metav1.IsControlledBy(object, owner) {
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("read DataVolume %s/%s: %w", namespace, name, err)
+	}
+	uid := object.GetUID()
+	err = c.in(namespace).Delete(ctx, name, metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &uid}})
+	if err != nil && !apierrors.IsNotFound(err) {
+		return fmt.Errorf("delete DataVolume %s/%s: %w", namespace, name, err)
+	}
+	return nil
+}

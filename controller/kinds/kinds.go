@@ -13,6 +13,7 @@ import (
 	"github.com/nodevirt/nodevirt/controller/pool"
 	"github.com/nodevirt/nodevirt/controller/preset"
 	"github.com/nodevirt/nodevirt/controller/replicaset"
+	"github.com/nodevirt/nodevirt/controller/restore"
 	"github.com/nodevirt/nodevirt/controller/snapshot"
 	"github.com/nodevirt/nodevirt/controller/vm"
 	"github.com/nodevirt/nodevirt/controller/vmi"
@@ -28,6 +29,7 @@ func All() []kind.Kind {
 		pool.Kind(),
 		snapshot.Kind(),
 		snapshot.ContentKind(),
+		restore.Kind(),
 		instancetype.TypeKind(),
 		instancetype.ClusterTypeKind(),
 		instancetype.PreferenceKind(),

@@ -416,3 +416,20 @@ func TestNoTemplate(t *testing.T) {
 		t.Errorf("condition: %+v", c)
 	}
 }
+
+// TestRestoreInProgress: a VM does not start on disks that are being restored.
+func TestRestoreInProgress(t *testing.T) {
+	g := newRig(t)
+	g.add(always)
+	restore := "back"
+	fakecluster.Change(t, g.Cluster, g.vm(), func(vm *kubevirt.VirtualMachine) { vm.Status.RestoreInProgress = &restore })
+	g.reconcile()
+	if vmi := g.vmi(); vmi != nil {
+		t.Errorf("it has started: %+v", vmi.ObjectMeta)
+	}
+	fakecluster.Change(t, g.Cluster, g.vm(), func(vm *kubevirt.VirtualMachine) { vm.Status.RestoreInProgress = nil })
+	g.reconcile()
+	if g.vmi() == nil {
+		t.Error("it does not start afterwards")
+	}
+}

@@ -52,14 +52,15 @@ func instance(
 		vmi.Spec.Domain.Firmware = new(kubevirt.Firmware)
 	}
 	if vmi.Spec.Domain.Firmware.UUID == "" {
-		vmi.Spec.Domain.Firmware.UUID = systemUUID(vm)
+		vmi.Spec.Domain.Firmware.UUID = SystemUUID(vm.UID)
 	}
 	return vmi, nil
 }
 
-// systemUUID returns the UUID in the guest's SMBIOS, the same at each start.
-func systemUUID(vm *kubevirt.VirtualMachine) types.UID {
-	return types.UID(uuid.NewSHA1(uuid.NameSpaceOID, []byte(vm.UID)).String())
+// SystemUUID returns the UUID in the SMBIOS of the guests of a VirtualMachine with this UID,
+// the same at each start.
+func SystemUUID(vm types.UID) types.UID {
+	return types.UID(uuid.NewSHA1(uuid.NameSpaceOID, []byte(vm)).String())
 }
 
 // digest identifies the template's spec and the types that an instance was created

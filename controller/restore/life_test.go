@@ -1,0 +1,413 @@
+package restore
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	storagev1 "k8s.io/api/storage/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+	kubevirt "kubevirt.io/api/core/v1"
+	api "kubevirt.io/api/snapshot/v1beta1"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/fake"
+
+	"github.com/nodevirt/nodevirt/controller/vm"
+	"github.com/nodevirt/nodevirt/controller/volumesnapshot"
+	"github.com/nodevirt/nodevirt/test/fakecluster"
+)
+
+const namespace = "default"
+
+// rig is a reconciler with a cluster in memory. The test is the driver that fills and binds
+// PVCs, and the controller of VMs.
+type rig struct {
+	*fakecluster.Cluster
+	t   *testing.T
+	now time.Time
+	r   *Reconciler
+	// deleted are CDI's objects that were deleted.
+	deleted []string
+}
+
+func newRig(t *testing.T) *rig {
+	t.Helper()
+	scheme := runtime.NewScheme()
+	for _, add := range []func(*runtime.Scheme) error{
+		corev1.AddToScheme, appsv1.AddToScheme, storagev1.AddToScheme, kubevirt.AddToScheme, api.AddToScheme,
+	} {
+		if err := add(scheme); err != nil {
+			t.Fatal(err)
+		}
+	}
+	g := &rig{t: t, now: time.Now().Truncate(time.Second)}
+	g.Cluster = fakecluster.New(t, fakecluster.Options{
+		Scheme: scheme,
+		Status: []client.Object{
+			new(api.VirtualMachineSnapshot), new(api.VirtualMachineSnapshotContent), new(api.VirtualMachineRestore),
+			new(kubevirt.VirtualMachine), new(kubevirt.VirtualMachineInstance),
+		},
+		Index: func(b *fake.ClientBuilder) *fake.ClientBuilder {
+			return b.WithIndex(new(api.VirtualMachineRestore), indexTarget, targetName)
+		},
+	})
+	g.r = &Reconciler{
+		Client: g.Cached(), Live: g.Client, Revisions: g.Client, Snapshots: driver{}, DataVolumes: g, Events: g.Recorder,
+		Now: func() time.Time { return g.now },
+	}
+	g.Add(t, &storagev1.StorageClass{ObjectMeta: metav1.ObjectMeta{Name: "csi"}, Provisioner: "csi"})
+	return g
+}
+
+// driver has VolumeSnapshots that need 2 GiB when they are restored.
+type driver struct{}
+
+func (driver) Get(_ context.Context, _, name string) (*volumesnapshot.Snapshot, error) {
+	return &volumesnapshot.Snapshot{Name: name, RestoreSize: "2Gi"}, nil
+}
+
+func (g *rig) DeleteOwned(_ context.Context, _, name string, _ metav1.Object) error {
+	g.deleted = append(g.deleted, name)
+	return nil
+}
+
+func volumes(root, data, dv string) []kubevirt.Volume {
+	claim := func(name, of string) kubevirt.Volume {
+		v := kubevirt.Volume{Name: name}
+		v.PersistentVolumeClaim = &kubevirt.PersistentVolumeClaimVolumeSource{
+			PersistentVolumeClaimVolumeSource: corev1.PersistentVolumeClaimVolumeSource{ClaimName: of},
+		}
+		return v
+	}
+	made := kubevirt.Volume{Name: "made"}
+	made.DataVolume = &kubevirt.DataVolumeSource{Name: dv}
+	return []kubevirt.Volume{claim("root", root), claim("data", data), made}
+}
+
+// vm adds a VM that has changed since its snapshot, which this adds, too.
+func (g *rig) vm() *kubevirt.VirtualMachine {
+	g.t.Helper()
+	now := &kubevirt.VirtualMachine{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "web"}}
+	now.Spec.RunStrategy = new(kubevirt.RunStrategyManual)
+	now.Spec.Template = new(kubevirt.VirtualMachineInstanceTemplateSpec)
+	now.Spec.Template.Spec.Hostname = "now"
+	now.Spec.Template.Spec.Volumes = volumes("claim-root", "claim-other", "dv")
+	now.Spec.DataVolumeTemplates = []kubevirt.DataVolumeTemplateSpec{{ObjectMeta: metav1.ObjectMeta{Name: "dv"}}}
+	g.Add(g.t, now)
+	before := api.VirtualMachine{ObjectMeta: metav1.ObjectMeta{Name: "web", Namespace: namespace, UID: now.UID, Labels: map[string]string{"app": "web"}}}
+	before.Spec = *now.Spec.DeepCopy()
+	before.Spec.RunStrategy = new(kubevirt.RunStrategyAlways)
+	before.Spec.Template.Spec.Hostname = "before"
+	before.Spec.Template.Spec.Volumes[1].PersistentVolumeClaim.ClaimName = "claim-data"
+	before.Spec.Instancetype = &kubevirt.InstancetypeMatcher{Name: "large", RevisionName: "captured"}
+	revision := &appsv1.ControllerRevision{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "captured"}}
+	revision.Data.Raw = []byte(`{"kind":"large"}`)
+	content := &api.VirtualMachineSnapshotContent{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "content"}}
+	content.Spec.Source.VirtualMachine = &before
+	class := "csi"
+	for volume, claim := range map[string]string{"root": "claim-root", "data": "claim-data", "made": "dv"} {
+		name := "vs-" + volume
+		b := api.VolumeBackup{VolumeName: volume, VolumeSnapshotName: &name}
+		b.PersistentVolumeClaim.ObjectMeta = metav1.ObjectMeta{Name: claim, Labels: map[string]string{"of": claim},
+			Annotations: map[string]string{"mine": "yes", "pv.kubernetes.io/bind-completed": "yes"}}
+		b.PersistentVolumeClaim.Spec = corev1.PersistentVolumeClaimSpec{StorageClassName: &class, VolumeName: "pv",
+			Resources: corev1.VolumeResourceRequirements{Requests: corev1.ResourceList{corev1.ResourceStorage: resource.MustParse("1Gi")}}}
+		content.Spec.VolumeBackups = append(content.Spec.VolumeBackups, b)
+	}
+	slices.SortFunc(content.Spec.VolumeBackups, func(a, b api.VolumeBackup) int { return strings.Compare(a.VolumeName, b.VolumeName) })
+	s := &api.VirtualMachineSnapshot{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "snapshot"}}
+	yes := true
+	s.Status = &api.VirtualMachineSnapshotStatus{Phase: api.Succeeded, ReadyToUse: &yes, SourceUID: &now.UID, VirtualMachineSnapshotContentName: &content.Name}
+	g.Add(g.t, revision, content, s)
+	for _, name := range []string{"claim-root", "claim-data", "claim-other", "dv"} {
+		pvc := &corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name}}
+		if name == "dv" {
+			pvc.OwnerReferences = []metav1.OwnerReference{ownedBy(now)}
+		}
+		pvc.Status.Phase = corev1.ClaimBound
+		if err := g.Create(g.t.Context(), pvc); err != nil {
+			g.t.Fatal(err)
+		}
+	}
+	return now
+}
+
+// restore adds a restore of the snapshot.
+func (g *rig) restore(target string, change ...func(*api.VirtualMachineRestoreSpec)) *api.VirtualMachineRestore {
+	g.t.Helper()
+	rs := &api.VirtualMachineRestore{ObjectMeta: metav1.ObjectMeta{
+		Namespace: namespace, Name: "back", UID: "uid-back", CreationTimestamp: metav1.NewTime(g.now), Finalizers: []string{finalizer},
+	}}
+	group := kubevirt.GroupVersion.Group
+	rs.Spec.Target = corev1.TypedLocalObjectReference{APIGroup: &group, Kind: kindVM, Name: target}
+	rs.Spec.VirtualMachineSnapshotName = "snapshot"
+	for _, c := range change {
+		c(&rs.Spec)
+	}
+	g.Add(g.t, rs)
+	return rs
+}
+
+func (g *rig) reconcile() (ctrl.Result, error) {
+	g.t.Helper()
+	return g.r.Reconcile(g.t.Context(), ctrl.Request{NamespacedName: types.NamespacedName{Namespace: namespace, Name: "back"}})
+}
+
+// finish reconciles, and does the driver's work, until the restore ends.
+func (g *rig) finish(rs *api.VirtualMachineRestore) *api.VirtualMachineRestore {
+	g.t.Helper()
+	for range 10 {
+		if _, err := g.reconcile(); err != nil {
+			g.t.Fatal(err)
+		}
+		g.bind()
+		if g.Exists(g.t, rs); ended(rs) {
+			return rs
+		}
+	}
+	g.t.Fatalf("the restore does not end: %+v", rs.Status)
+	return nil
+}
+
+// bind binds each PVC that is not.
+func (g *rig) bind() {
+	g.t.Helper()
+	var list corev1.PersistentVolumeClaimList
+	if err := g.List(g.t.Context(), &list); err != nil {
+		g.t.Fatal(err)
+	}
+	for i := range list.Items {
+		fakecluster.Change(g.t, g.Cluster, &list.Items[i], func(c *corev1.PersistentVolumeClaim) { c.Status.Phase = corev1.ClaimBound })
+	}
+}
+
+func (g *rig) claim(name string) *corev1.PersistentVolumeClaim {
+	g.t.Helper()
+	pvc := &corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name}}
+	if !g.Exists(g.t, pvc) {
+		return nil
+	}
+	return pvc
+}
+
+func claims(v *kubevirt.VirtualMachine) string {
+	var names []string
+	for _, v := range v.Spec.Template.Spec.Volumes {
+		if v.DataVolume != nil {
+			names = append(names, "dv:"+v.DataVolume.Name)
+		} else {
+			names = append(names, v.PersistentVolumeClaim.ClaimName)
+		}
+	}
+	return strings.Join(names, " ")
+}
+
+func reason(rs *api.VirtualMachineRestore, kind api.ConditionType) string {
+	for _, c := range rs.Status.Conditions {
+		if c.Type == kind {
+			return c.Reason
+		}
+	}
+	return ""
+}
+
+// TestSameVM: the VM has its former spec on new PVCs, and keeps its run strategy. The disk of its
+// template is replaced.
+func TestSameVM(t *testing.T) {
+	g := newRig(t)
+	now := g.vm()
+	rs := g.restore("web")
+	if _, err := g.reconcile(); err != nil {
+		t.Fatal(err)
+	}
+	if g.Exists(t, now); now.Status.RestoreInProgress == nil || now.Spec.Template.Spec.Hostname != "now" {
+		t.Errorf("before PVCs are bound, the VM is locked by %v, its host name %s", now.Status.RestoreInProgress, now.Spec.Template.Spec.Hostname)
+	}
+	g.finish(rs)
+	g.Exists(t, now)
+	if *rs.Status.Complete != true || rs.Status.RestoreTime == nil || now.Status.RestoreInProgress != nil {
+		t.Errorf("status %+v, lock %v", rs.Status, now.Status.RestoreInProgress)
+	}
+	if s := now.Spec; s.Template.Spec.Hostname != "before" || *s.RunStrategy != kubevirt.RunStrategyManual ||
+		claims(now) != "restore-uid-back-root restore-uid-back-data dv:restore-uid-back-made" || s.DataVolumeTemplates[0].Name != "restore-uid-back-made" {
+		t.Errorf("spec %+v, PVCs %s", s, claims(now))
+	}
+	pvc := g.claim("restore-uid-back-data")
+	size := pvc.Spec.Resources.Requests[corev1.ResourceStorage]
+	if pvc.Spec.DataSource.Name != "vs-data" || pvc.Labels["of"] != "claim-data" || !metav1.IsControlledBy(pvc, now) || size.String() != "2Gi" ||
+		pvc.Annotations["mine"] != "yes" || pvc.Annotations["pv.kubernetes.io/bind-completed"] != "" || pvc.Spec.VolumeName != "" {
+		t.Errorf("PVC %+v", pvc)
+	}
+	if fmt.Sprint(rs.Status.DeletedDataVolumes, g.deleted) != "[dv] [dv]" || g.claim("dv") != nil || g.claim("claim-data") == nil {
+		t.Errorf("deleted %v; PVCs of the user are %v", rs.Status.DeletedDataVolumes, g.claim("claim-data"))
+	}
+	revision := &appsv1.ControllerRevision{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: now.Spec.Instancetype.RevisionName}}
+	if !g.Exists(t, revision) || revision.Name == "captured" || !metav1.IsControlledBy(revision, now) {
+		t.Errorf("revision %+v", revision.ObjectMeta)
+	}
+}
+
+// TestNewVM: a missing target is created, halted and patched.
+func TestNewVM(t *testing.T) {
+	g := newRig(t)
+	old := g.vm()
+	rs := g.finish(g.restore("copy", func(s *api.VirtualMachineRestoreSpec) {
+		s.Patches = []string{`{"op": "replace", "path": "/spec/template/spec/hostname", "value": "copy"}`}
+		s.VolumeRestorePolicy = new(api.VolumeRestorePolicyPrefixTargetName)
+		s.VolumeRestoreOverrides = []api.VolumeRestoreOverride{{VolumeName: "data", RestoreName: "mine", Labels: map[string]string{"a": "b"}}}
+	}))
+	made := &kubevirt.VirtualMachine{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "copy"}}
+	if !g.Exists(t, made) || *made.Spec.RunStrategy != kubevirt.RunStrategyHalted || made.Spec.Template.Spec.Hostname != "copy" ||
+		made.Labels["app"] != "web" || claims(made) != "copy-root mine dv:copy-made" || made.Spec.Template.Spec.Domain.Firmware != nil {
+		t.Errorf("VM %+v, PVCs %s", made, claims(made))
+	}
+	if pvc := g.claim("mine"); pvc.Labels["a"] != "b" || !metav1.IsControlledBy(pvc, made) {
+		t.Errorf("PVC %+v", pvc)
+	}
+	if g.Exists(t, old); old.Spec.Template.Spec.Hostname != "now" || g.claim("dv") == nil || len(rs.Status.DeletedDataVolumes) > 0 {
+		t.Error("the source has changed")
+	}
+}
+
+// TestLostVM: a VM that was deleted comes back with its SMBIOS UUID.
+func TestLostVM(t *testing.T) {
+	g := newRig(t)
+	old := g.vm()
+	if err := g.Delete(t.Context(), old); err != nil {
+		t.Fatal(err)
+	}
+	g.finish(g.restore("web"))
+	made := &kubevirt.VirtualMachine{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "web"}}
+	if !g.Exists(t, made) || made.Spec.Template.Spec.Domain.Firmware.UUID != vm.SystemUUID(old.UID) {
+		t.Errorf("VM %+v", made.Spec.Template)
+	}
+}
+
+// TestInPlace: the PVCs keep their names; those that are there are replaced.
+func TestInPlace(t *testing.T) {
+	g := newRig(t)
+	now := g.vm()
+	old := g.claim("claim-root").UID
+	g.finish(g.restore("web", func(s *api.VirtualMachineRestoreSpec) { s.VolumeRestorePolicy = new(api.VolumeRestorePolicyInPlace) }))
+	if g.Exists(t, now); claims(now) != "claim-root claim-data dv:dv" || g.claim("claim-root").UID == old || g.claim("dv").Spec.DataSource == nil {
+		t.Errorf("PVCs %s", claims(now))
+	}
+}
+
+// TestRunning: what a restore does with a target that runs.
+func TestRunning(t *testing.T) {
+	for policy, want := range map[api.TargetReadinessPolicy]string{
+		api.VirtualMachineRestoreFailImmediate:          "Restore target not ready",
+		api.VirtualMachineRestoreWaitGracePeriodAndFail: "Restore target failed to be ready within 5m0s",
+		api.VirtualMachineRestoreWaitEventually:         "",
+		api.VirtualMachineRestoreStopTarget:             "",
+	} {
+		g := newRig(t)
+		now := g.vm()
+		vmi := &kubevirt.VirtualMachineInstance{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "web"}}
+		g.Add(t, vmi)
+		rs := g.restore("web", func(s *api.VirtualMachineRestoreSpec) { s.TargetReadinessPolicy = &policy })
+		if _, err := g.reconcile(); err != nil {
+			t.Fatal(err)
+		}
+		g.now = g.now.Add(6 * time.Minute)
+		if _, err := g.reconcile(); err != nil {
+			t.Fatal(err)
+		}
+		g.Exists(t, rs)
+		g.Exists(t, now)
+		if got := reason(rs, api.ConditionFailure); got != want || len(rs.Status.Restores) > 0 {
+			t.Errorf("%s: failure %q, want %q, restores %v", policy, got, want, rs.Status.Restores)
+		}
+		stops := len(now.Status.StateChangeRequests) > 0 && *now.Status.StateChangeRequests[0].UID == vmi.UID
+		if stops != (policy == api.VirtualMachineRestoreStopTarget) {
+			t.Errorf("%s: requests %+v", policy, now.Status.StateChangeRequests)
+		}
+		if want != "" {
+			continue
+		}
+		if err := g.Delete(t.Context(), vmi); err != nil {
+			t.Fatal(err)
+		}
+		if g.finish(rs); !*rs.Status.Complete {
+			t.Errorf("%s: status %+v", policy, rs.Status)
+		}
+	}
+}
+
+// TestRefusals: restores that change nothing, in words.
+func TestRefusals(t *testing.T) {
+	for want, prepare := range map[string]func(g *rig) string{
+		"restore source and restore target are different": func(g *rig) string {
+			other := &kubevirt.VirtualMachine{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "other"}}
+			g.Add(g.t, other)
+			return "other"
+		},
+		"failed and is invalid to use": func(g *rig) string {
+			s := &api.VirtualMachineSnapshot{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "snapshot"}}
+			fakecluster.Change(g.t, g.Cluster, s, func(s *api.VirtualMachineSnapshot) { s.Status.Phase = api.Failed })
+			return "web"
+		},
+		"PVC copy-root exists": func(g *rig) string {
+			if err := g.Create(g.t.Context(), &corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "copy-root"}}); err != nil {
+				g.t.Fatal(err)
+			}
+			return "copy"
+		},
+	} {
+		g := newRig(t)
+		g.vm()
+		rs := g.restore(prepare(g), func(s *api.VirtualMachineRestoreSpec) {
+			s.VolumeRestorePolicy = new(api.VolumeRestorePolicyPrefixTargetName)
+		})
+		_, err := g.reconcile()
+		if g.Exists(t, rs); err == nil || !strings.Contains(err.Error(), want) || !strings.Contains(reason(rs, api.ConditionProgressing), want) {
+			t.Errorf("%v, condition %q; want %q", err, reason(rs, api.ConditionProgressing), want)
+		}
+	}
+}
+
+// TestDeletedRestore: a restore that is deleted unlocks its VM.
+func TestDeletedRestore(t *testing.T) {
+	g := newRig(t)
+	now := g.vm()
+	rs := g.restore("web")
+	if _, err := g.reconcile(); err != nil {
+		t.Fatal(err)
+	}
+	if err := g.Delete(t.Context(), rs); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := g.reconcile(); err != nil {
+		t.Fatal(err)
+	}
+	if g.Exists(t, now); now.Status.RestoreInProgress != nil || g.Exists(t, rs) {
+		t.Errorf("locked by %v", now.Status.RestoreInProgress)
+	}
+}
+
+// TestPatchedName: patches give a VM no other name than the target's.
+func TestPatchedName(t *testing.T) {
+	g := newRig(t)
+	g.vm()
+	g.restore("copy", func(s *api.VirtualMachineRestoreSpec) {
+		s.Patches = []string{`{"op": "replace", "path": "/metadata/name", "value": "other"}`}
+	})
+	var err error
+	for range 4 {
+		_, err = g.reconcile()
+		g.bind()
+	}
+	if err == nil || !strings.Contains(err.Error(), "the patches rename the VM") {
+		t.Errorf("%v", err)
+	}
+}

@@ -1,0 +1,84 @@
+package restore
+
+import (
+	"strings"
+
+	jsonpatch "github.com/evanphx/json-patch/v5"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+	kubevirt "kubevirt.io/api/core/v1"
+	api "kubevirt.io/api/snapshot/v1beta1"
+
+	"github.com/nodevirt/nodevirt/controller/manifest"
+	"github.com/nodevirt/nodevirt/shim/fields"
+)
+
+const kindVM = "VirtualMachine"
+
+const (
+	// maxPatches and maxPatch bound the patches of a restore, and a patch in bytes.
+	maxPatches = 64
+	maxPatch   = 16 << 10
+)
+
+// Supported returns the fields of a restore's spec that a manifest may have.
+func Supported() fields.Supported {
+	const override = "volumeRestoreOverrides[]."
+	return fields.Supported{
+		Rows: []fields.Row{
+			fields.At("target.apiGroup", fields.OneOf(kubevirt.GroupVersion.Group)),
+			fields.At("target.kind", fields.OneOf(kindVM)),
+			fields.At("target.name", fields.Subdomain),
+			fields.At("virtualMachineSnapshotName", fields.Subdomain),
+			fields.At("targetReadinessPolicy", fields.OneOf(api.VirtualMachineRestoreStopTarget,
+				api.VirtualMachineRestoreWaitGracePeriodAndFail, api.VirtualMachineRestoreFailImmediate, api.VirtualMachineRestoreWaitEventually)),
+			fields.At("volumeRestorePolicy", fields.OneOf(api.VolumeRestorePolicyRandomizeNames, api.VolumeRestorePolicyInPlace,
+				api.VolumeRestorePolicyPrefixTargetName)),
+			fields.At("volumeOwnershipPolicy", fields.OneOf(api.VolumeOwnershipPolicyVm, api.VolumeOwnershipPolicyNone)),
+			fields.At(override+"volumeName", fields.Label),
+			fields.At(override+"restoreName", fields.Subdomain),
+			fields.At("patches[]", fields.Text(maxPatch)),
+		},
+		Wholes: []fields.Whole{
+			{Path: override + "labels", Is: "a map of labels", Check: manifest.LabelMap},
+			{Path: override + "annotations", Is: "a map of annotations", Check: manifest.AnnotationMap},
+		},
+	}
+}
+
+// CheckManifest decodes a restore's spec out of a manifest. The spec is nil if there is a
+// problem.
+func CheckManifest(at *field.Path, tree any) (*api.VirtualMachineRestoreSpec, field.ErrorList) {
+	table := Supported().Table(func() any { return new(api.VirtualMachineRestoreSpec) })
+	spec, problems := fields.CheckAs[api.VirtualMachineRestoreSpec](table, at, tree)
+	if len(problems) > 0 {
+		return nil, problems
+	}
+	target := at.Child("target")
+	if g := spec.Target.APIGroup; g == nil {
+		problems = append(problems, field.Required(target.Child("apiGroup"), kubevirt.GroupVersion.Group))
+	}
+	if spec.Target.Kind == "" {
+		problems = append(problems, field.Required(target.Child("kind"), kindVM))
+	}
+	if spec.Target.Name == "" {
+		problems = append(problems, field.Required(target.Child("name"), "the name of a VirtualMachine"))
+	}
+	if spec.VirtualMachineSnapshotName == "" {
+		problems = append(problems, field.Required(at.Child("virtualMachineSnapshotName"), "the name of a VirtualMachineSnapshot"))
+	}
+	patches := at.Child("patches")
+	if len(spec.Patches) > maxPatches {
+		problems = append(problems, field.TooMany(patches, len(spec.Patches), maxPatches))
+	} else if _, err := decodePatches(spec.Patches); err != nil {
+		problems = append(problems, fields.Invalid(patches, field.OmitValueType{}, "each must be a JSON patch's operation: %s", fields.Excerpt(err.Error())))
+	}
+	if len(problems) > 0 {
+		return nil, problems
+	}
+	return spec, nil
+}
+
+// decodePatches reads the operations of a JSON patch, each of which is a text.
+func decodePatches(all []string) (jsonpatch.Patch, error) {
+	return jsonpatch.DecodePatch([]byte("[" + strings.Join(all, ",") + "]"))
+}

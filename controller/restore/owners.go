@@ -1,0 +1,86 @@
+package restore
+
+import (
+	"context"
+	"fmt"
+
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	api "kubevirt.io/api/snapshot/v1beta1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+)
+
+// own makes the restored VM the owner of its PVCs, unless the restore's policy is another,
+// and of its revisions.
+func (r *Reconciler) own(ctx context.Context, w *work) error {
+	if p := w.rs.Spec.VolumeOwnershipPolicy; p == nil || *p == api.VolumeOwnershipPolicyVm {
+		for _, one := range w.rs.Status.Restores {
+			pvc := new(corev1.PersistentVolumeClaim)
+			key := client.ObjectKey{Namespace: w.rs.Namespace, Name: one.PersistentVolumeClaimName}
+			if err := r.Live.Get(ctx, key, pvc); err != nil {
+				return fmt.Errorf("read PVC %s: %w", key, err)
+			}
+			if metav1.GetControllerOf(pvc) != nil {
+				continue
+			}
+			if err := r.setOwner(ctx, w, r.Client, pvc); err != nil {
+				return err
+			}
+		}
+	}
+	for _, what := range []string{"instancetype", "preference"} {
+		revision := new(appsv1.ControllerRevision)
+		key := client.ObjectKey{Namespace: w.rs.Namespace, Name: revisionName(w.rs, what)}
+		err := r.Revisions.Get(ctx, key, revision)
+		if apierrors.IsNotFound(err) {
+			continue
+		}
+		if err != nil {
+			return fmt.Errorf("read ControllerRevision %s: %w", key, err)
+		}
+		if metav1.IsControlledBy(revision, w.vm) {
+			continue
+		}
+		if err := r.setOwner(ctx, w, r.Revisions, revision); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (r *Reconciler) setOwner(ctx context.Context, w *work, by client.Writer, o client.Object) error {
+	before := o.DeepCopyObject().(client.Object)
+	o.SetOwnerReferences([]metav1.OwnerReference{ownedBy(w.vm)})
+	p := client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{})
+	if err := by.Patch(ctx, o, p); err != nil {
+		return fmt.Errorf("own %s: %w", o.GetName(), err)
+	}
+	return nil
+}
+
+// deleteObsolete deletes the disks of templates that the restored VM does not have, if they
+// are the VM's.
+func (r *Reconciler) deleteObsolete(ctx context.Context, w *work) error {
+	for _, name := range w.rs.Status.DeletedDataVolumes {
+		if err := r.DataVolumes.DeleteOwned(ctx, w.rs.Namespace, name, w.vm); err != nil {
+			return err
+		}
+		pvc := new(corev1.PersistentVolumeClaim)
+		key := client.ObjectKey{Namespace: w.rs.Namespace, Name: name}
+		err := r.Live.Get(ctx, key, pvc)
+		switch {
+		case apierrors.IsNotFound(err):
+			continue
+		case err != nil:
+			return fmt.Errorf("read PVC %s: %w", key, err)
+		case !metav1.IsControlledBy(pvc, w.vm) || pvc.DeletionTimestamp != nil:
+			continue
+		}
+		if err := r.Client.Delete(ctx, pvc, client.Preconditions{UID: &pvc.UID}); client.IgnoreNotFound(err) != nil {
+			return fmt.Errorf("delete PVC %s: %w", key, err)
+		}
+	}
+	return nil
+}

@@ -1,0 +1,365 @@
+package restore
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/tools/events"
+	kubevirt "kubevirt.io/api/core/v1"
+	api "kubevirt.io/api/snapshot/v1beta1"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
+
+	"github.com/nodevirt/nodevirt/controller/volumesnapshot"
+)
+
+// KubeVirt's annotations: of a VM and a PVC, which restore it comes from, and of a PVC its name.
+const (
+	annotationLast = "restore.kubevirt.io/lastRestoreUID"
+	annotationName = "restore.kubevirt.io/name"
+)
+
+const (
+	// retry is the time between two looks at what a restore waits for.
+	retry = 2 * time.Second
+	// conflictWait is about how long the cache takes to have another reconciler's write.
+	conflictWait = 50 * time.Millisecond
+)
+
+// snapshots reads VolumeSnapshots; [volumesnapshot.Client].
+type snapshots interface {
+	Get(ctx context.Context, namespace, name string) (*volumesnapshot.Snapshot, error)
+}
+
+// dataVolumes deletes CDI's objects; package datavolume's Client.
+type dataVolumes interface {
+	DeleteOwned(ctx context.Context, namespace, name string, owner metav1.Object) error
+}
+
+// Reconciler restores VMs.
+//
+//	target stopped ─▶ lock ─▶ names ─▶ PVCs ─▶ the VM's spec ─▶ owners, obsolete disks ─▶ complete
+type Reconciler struct {
+	// Client reads from the cache and must wait there for its own writes.
+	Client client.Client
+	// Live reads from the API server.
+	Live client.Reader
+	// Revisions reads and writes ControllerRevisions, which no cache has.
+	Revisions client.Client
+	// Snapshots reads VolumeSnapshots.
+	Snapshots snapshots
+	// DataVolumes deletes those that a restored VM does not have any more.
+	DataVolumes dataVolumes
+	// Events reach the users of restores.
+	Events events.EventRecorder
+	// Now is the time; a test may have its own.
+	Now func() time.Time
+}
+
+// work is a restore with its target.
+type work struct {
+	rs *api.VirtualMachineRestore
+	// was is the restore as it was last read or written.
+	was *api.VirtualMachineRestore
+	// vm is the target; nil if there is none.
+	vm *kubevirt.VirtualMachine
+	// vmi is an instance of the target's name; nil for none.
+	vmi *kubevirt.VirtualMachineInstance
+}
+
+// mark is the value of the annotation that says that an object comes from a restore.
+func mark(rs *api.VirtualMachineRestore) string { return rs.Name + "-" + string(rs.UID) }
+
+// restored reports whether the target's spec is the snapshot's.
+func (w *work) restored() bool {
+	return w.vm != nil && w.vm.Annotations[annotationLast] == mark(w.rs)
+}
+
+// waitError says what a restore waits for.
+type waitError struct{ reason string }
+
+func (e *waitError) Error() string { return e.reason }
+
+func waitFor(format string, args ...any) error { return &waitError{fmt.Sprintf(format, args...)} }
+
+// Reconcile takes the next step for the restore of a name.
+func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result, error) {
+	rs := new(api.VirtualMachineRestore)
+	if err := r.Client.Get(ctx, req.NamespacedName, rs); err != nil {
+		return ctrl.Result{}, client.IgnoreNotFound(err)
+	}
+	result, err := r.reconcile(ctx, rs)
+	if apierrors.IsConflict(err) { // another reconciler has written the VM
+		return ctrl.Result{RequeueAfter: conflictWait}, nil
+	}
+	return result, err
+}
+
+func (r *Reconciler) reconcile(ctx context.Context, rs *api.VirtualMachineRestore) (ctrl.Result, error) {
+	w := &work{rs: rs, was: rs.DeepCopy()}
+	if rs.Status == nil {
+		rs.Status = new(api.VirtualMachineRestoreStatus)
+	}
+	if err := r.look(ctx, w); err != nil {
+		return ctrl.Result{}, err
+	}
+	if rs.DeletionTimestamp != nil {
+		return ctrl.Result{}, r.remove(ctx, w)
+	}
+	if ended(w.was) {
+		return ctrl.Result{}, r.unlock(ctx, w)
+	}
+	if err := r.adopt(ctx, w); err != nil {
+		return ctrl.Result{}, err
+	}
+	if w.vmi != nil && !w.restored() {
+		return r.unready(ctx, w)
+	}
+	err := r.restore(ctx, w)
+	var wait *waitError
+	switch {
+	case err == nil:
+		return ctrl.Result{}, nil
+	case apierrors.IsConflict(err):
+		return ctrl.Result{}, err
+	case asWait(err, &wait):
+		return ctrl.Result{RequeueAfter: retry}, r.report(ctx, w, corev1.ConditionTrue, wait.reason)
+	}
+	if failure := r.report(ctx, w, corev1.ConditionFalse, err.Error()); failure != nil {
+		return ctrl.Result{}, failure
+	}
+	return ctrl.Result{}, err
+}
+
+func (r *Reconciler) look(ctx context.Context, w *work) error {
+	key := client.ObjectKey{Namespace: w.rs.Namespace, Name: w.rs.Spec.Target.Name}
+	vm, vmi := new(kubevirt.VirtualMachine), new(kubevirt.VirtualMachineInstance)
+	if err := r.Client.Get(ctx, key, vm); err == nil {
+		w.vm = vm
+	} else if !apierrors.IsNotFound(err) {
+		return fmt.Errorf("read VM %s: %w", key, err)
+	}
+	if err := r.Client.Get(ctx, key, vmi); err == nil {
+		w.vmi = vmi
+	} else if !apierrors.IsNotFound(err) {
+		return fmt.Errorf("read VMI %s: %w", key, err)
+	}
+	return nil
+}
+
+// adopt adds the finalizer, and makes the target the owner of its restore.
+func (r *Reconciler) adopt(ctx context.Context, w *work) error {
+	controllerutil.AddFinalizer(w.rs, finalizer)
+	if w.vm != nil && len(w.rs.OwnerReferences) == 0 {
+		w.rs.OwnerReferences = []metav1.OwnerReference{ownedBy(w.vm)}
+	}
+	if equality.Semantic.DeepEqual(w.was.ObjectMeta, w.rs.ObjectMeta) {
+		return nil
+	}
+	p := client.MergeFromWithOptions(w.was, client.MergeFromWithOptimisticLock{})
+	status := w.rs.Status
+	if err := r.Client.Patch(ctx, w.rs, p); err != nil {
+		return fmt.Errorf("write restore %s/%s: %w", w.rs.Namespace, w.rs.Name, err)
+	}
+	w.was, w.rs.Status = w.rs.DeepCopy(), status
+	return nil
+}
+
+func ownedBy(vm *kubevirt.VirtualMachine) metav1.OwnerReference {
+	return *metav1.NewControllerRef(vm, kubevirt.VirtualMachineGroupVersionKind)
+}
+
+// unready waits until the target has stopped, stops it, or gives up, as the restore's
+// policy says.
+func (r *Reconciler) unready(ctx context.Context, w *work) (ctrl.Result, error) {
+	policy := api.VirtualMachineRestoreWaitGracePeriodAndFail
+	if p := w.rs.Spec.TargetReadinessPolicy; p != nil {
+		policy = *p
+	}
+	again := time.Duration(0)
+	switch policy {
+	case api.VirtualMachineRestoreFailImmediate:
+		return ctrl.Result{}, r.fail(ctx, w, "Restore target not ready")
+	case api.VirtualMachineRestoreStopTarget:
+		if err := r.stop(ctx, w); err != nil {
+			return ctrl.Result{}, err
+		}
+	case api.VirtualMachineRestoreWaitGracePeriodAndFail:
+		again = w.rs.CreationTimestamp.Add(api.DefaultGracePeriod).Sub(r.Now())
+		if again < 0 {
+			return ctrl.Result{}, r.fail(ctx, w, fmt.Sprintf("Restore target failed to be ready within %s", api.DefaultGracePeriod))
+		}
+		again += time.Millisecond
+	}
+	return ctrl.Result{RequeueAfter: again}, r.report(ctx, w, corev1.ConditionFalse, "Waiting for target to be ready")
+}
+
+// stop stops the target, as virtctl stop does.
+func (r *Reconciler) stop(ctx context.Context, w *work) error {
+	if w.vm == nil || w.vmi.DeletionTimestamp != nil {
+		return nil
+	}
+	strategy, err := w.vm.RunStrategy()
+	if err != nil || strategy == kubevirt.RunStrategyHalted {
+		return err
+	}
+	before := w.vm.DeepCopy()
+	p := client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{})
+	if strategy == kubevirt.RunStrategyManual || strategy == kubevirt.RunStrategyRerunOnFailure {
+		if len(w.vm.Status.StateChangeRequests) > 0 {
+			return nil
+		}
+		w.vm.Status.StateChangeRequests = []kubevirt.VirtualMachineStateChangeRequest{{Action: kubevirt.StopRequest, UID: &w.vmi.UID}}
+		err = r.Client.Status().Patch(ctx, w.vm, p)
+	} else {
+		if w.vm.Spec.Running != nil {
+			w.vm.Spec.Running = new(bool)
+		} else {
+			halted := kubevirt.RunStrategyHalted
+			w.vm.Spec.RunStrategy = &halted
+		}
+		err = r.Client.Patch(ctx, w.vm, p)
+	}
+	if err != nil {
+		return fmt.Errorf("stop VM %s/%s: %w", w.vm.Namespace, w.vm.Name, err)
+	}
+	return nil
+}
+
+// restore takes all steps that are possible now.
+func (r *Reconciler) restore(ctx context.Context, w *work) error {
+	if !w.restored() {
+		if err := r.restoreSpec(ctx, w); err != nil {
+			return err
+		}
+	}
+	if err := r.own(ctx, w); err != nil {
+		return err
+	}
+	if err := r.deleteObsolete(ctx, w); err != nil {
+		return err
+	}
+	if err := r.unlock(ctx, w); err != nil {
+		return err
+	}
+	now, yes := metav1.NewTime(r.Now()), true
+	w.rs.Status.Complete, w.rs.Status.RestoreTime = &yes, &now
+	if err := r.report(ctx, w, corev1.ConditionFalse, "Operation complete"); err != nil {
+		return err
+	}
+	r.Events.Eventf(w.rs, w.vm, corev1.EventTypeNormal, "VirtualMachineRestoreComplete", "Restore",
+		"Successfully completed VirtualMachineRestore %s", w.rs.Name)
+	return nil
+}
+
+// restoreSpec creates the PVCs, and replaces the target's spec.
+func (r *Reconciler) restoreSpec(ctx context.Context, w *work) error {
+	snapshot, content, err := r.source(ctx, w)
+	if err != nil {
+		return err
+	}
+	if w.vm != nil && (snapshot.Status.SourceUID == nil || w.vm.UID != *snapshot.Status.SourceUID) {
+		return fmt.Errorf("restore source and restore target are different but restore target already exists")
+	}
+	if err := r.lock(ctx, w); err != nil {
+		return err
+	}
+	if err := r.plan(ctx, w, content); err != nil {
+		return err
+	}
+	if err := r.createPVCs(ctx, w, content); err != nil {
+		return err
+	}
+	return r.writeVM(ctx, w, content)
+}
+
+// source returns a snapshot that can be used, with its content.
+func (r *Reconciler) source(ctx context.Context, w *work) (*api.VirtualMachineSnapshot, *api.VirtualMachineSnapshotContent, error) {
+	key := client.ObjectKey{Namespace: w.rs.Namespace, Name: w.rs.Spec.VirtualMachineSnapshotName}
+	s := new(api.VirtualMachineSnapshot)
+	err := r.Client.Get(ctx, key, s)
+	switch {
+	case apierrors.IsNotFound(err):
+		return nil, nil, fmt.Errorf("VMSnapshot %s does not exist", key)
+	case err != nil:
+		return nil, nil, fmt.Errorf("read snapshot %s: %w", key, err)
+	case s.Status != nil && s.Status.Phase == api.Failed:
+		return nil, nil, fmt.Errorf("VMSnapshot %s failed and is invalid to use", key)
+	case s.Status == nil || s.Status.ReadyToUse == nil || !*s.Status.ReadyToUse || s.Status.VirtualMachineSnapshotContentName == nil:
+		return nil, nil, waitFor("VMSnapshot %s not ready", key)
+	}
+	key.Name = *s.Status.VirtualMachineSnapshotContentName
+	content := new(api.VirtualMachineSnapshotContent)
+	if err := r.Client.Get(ctx, key, content); err != nil {
+		return nil, nil, fmt.Errorf("read snapshot content %s: %w", key, err)
+	}
+	if vm := content.Spec.Source.VirtualMachine; vm == nil || vm.Spec.Template == nil {
+		return nil, nil, fmt.Errorf("snapshot content %s has no VM", key)
+	}
+	return s, content, nil
+}
+
+// lock keeps the target from starting.
+func (r *Reconciler) lock(ctx context.Context, w *work) error {
+	if w.vm == nil {
+		return nil
+	}
+	switch in := w.vm.Status.RestoreInProgress; {
+	case w.vm.DeletionTimestamp != nil:
+		return fmt.Errorf("VM %s is being deleted", w.vm.Name)
+	case w.vm.Status.SnapshotInProgress != nil:
+		return waitFor("vm snapshot %s in progress", *w.vm.Status.SnapshotInProgress)
+	case in != nil && *in != w.rs.Name:
+		return waitFor("vm restore %s in progress", *in)
+	case in != nil:
+		return nil
+	}
+	before := w.vm.DeepCopy()
+	w.vm.Status.RestoreInProgress = &w.rs.Name
+	p := client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{})
+	if err := r.Client.Status().Patch(ctx, w.vm, p); err != nil {
+		return fmt.Errorf("lock VM %s: %w", w.vm.Name, err)
+	}
+	// The VM's controller may have started it just before it saw the lock.
+	vmi := new(kubevirt.VirtualMachineInstance)
+	if err := r.Live.Get(ctx, client.ObjectKeyFromObject(w.vm), vmi); !apierrors.IsNotFound(err) {
+		return waitFor("Waiting for target to be ready")
+	}
+	return nil
+}
+
+// unlock lets the target start.
+func (r *Reconciler) unlock(ctx context.Context, w *work) error {
+	if w.vm == nil || w.vm.Status.RestoreInProgress == nil || *w.vm.Status.RestoreInProgress != w.rs.Name {
+		return nil
+	}
+	before := w.vm.DeepCopy()
+	w.vm.Status.RestoreInProgress = nil
+	p := client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{})
+	if err := r.Client.Status().Patch(ctx, w.vm, p); err != nil {
+		return client.IgnoreNotFound(fmt.Errorf("unlock VM %s: %w", w.vm.Name, err))
+	}
+	return nil
+}
+
+// remove ends a restore that is being deleted.
+func (r *Reconciler) remove(ctx context.Context, w *work) error {
+	if err := r.unlock(ctx, w); err != nil {
+		return err
+	}
+	before := w.rs.DeepCopy()
+	if !controllerutil.RemoveFinalizer(w.rs, finalizer) {
+		return nil
+	}
+	p := client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{})
+	if err := r.Client.Patch(ctx, w.rs, p); err != nil {
+		return client.IgnoreNotFound(fmt.Errorf("remove finalizer from restore %s/%s: %w", w.rs.Namespace, w.rs.Name, err))
+	}
+	return nil
+}

@@ -1,0 +1,170 @@
+package restore
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"slices"
+
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	kubevirt "kubevirt.io/api/core/v1"
+	api "kubevirt.io/api/snapshot/v1beta1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/nodevirt/nodevirt/controller/vm"
+)
+
+// writeVM replaces the target's spec by the snapshot's, or creates the target, halted.
+func (r *Reconciler) writeVM(ctx context.Context, w *work, content *api.VirtualMachineSnapshotContent) error {
+	source := content.Spec.Source.VirtualMachine
+	spec, err := r.spec(ctx, w, source)
+	if err != nil {
+		return err
+	}
+	if w.vm == nil {
+		return r.createVM(ctx, w, source, spec)
+	}
+	before := w.vm.DeepCopy()
+	spec.Running, spec.RunStrategy = before.Spec.Running, before.Spec.RunStrategy
+	w.vm.Spec = *spec
+	metav1.SetMetaDataAnnotation(&w.vm.ObjectMeta, annotationLast, mark(w.rs))
+	p := client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{})
+	if err := r.Client.Patch(ctx, w.vm, p); err != nil {
+		return fmt.Errorf("restore VM %s: %w", w.vm.Name, err)
+	}
+	return nil
+}
+
+func (r *Reconciler) createVM(ctx context.Context, w *work, source *api.VirtualMachine, spec *kubevirt.VirtualMachineSpec) error {
+	made := &kubevirt.VirtualMachine{
+		ObjectMeta: metav1.ObjectMeta{
+			Namespace: w.rs.Namespace, Name: w.rs.Spec.Target.Name, Labels: maps.Clone(source.Labels), Annotations: maps.Clone(source.Annotations),
+		},
+		Spec: *spec,
+	}
+	halted := kubevirt.RunStrategyHalted
+	made.Spec.Running, made.Spec.RunStrategy = nil, &halted
+	if made.Name == source.Name { // the guest finds its machine as it was
+		if made.Spec.Template.Spec.Domain.Firmware == nil {
+			made.Spec.Template.Spec.Domain.Firmware = new(kubevirt.Firmware)
+		}
+		if f := made.Spec.Template.Spec.Domain.Firmware; f.UUID == "" && source.UID != "" {
+			f.UUID = vm.SystemUUID(source.UID)
+		}
+	}
+	made, err := patched(made, w.rs.Spec.Patches)
+	if err != nil {
+		return err
+	}
+	if made.Name != w.rs.Spec.Target.Name || made.Namespace != w.rs.Namespace {
+		return fmt.Errorf("the patches rename the VM to %.253q: name it in spec.target", made.Name)
+	}
+	metav1.SetMetaDataAnnotation(&made.ObjectMeta, annotationLast, mark(w.rs))
+	if err := r.Client.Create(ctx, made); err != nil {
+		return fmt.Errorf("create VM %s: %w", made.Name, err)
+	}
+	w.vm = made
+	return nil
+}
+
+// patched applies a restore's patches to the VM that it creates.
+func patched(of *kubevirt.VirtualMachine, patches []string) (*kubevirt.VirtualMachine, error) {
+	if len(patches) == 0 {
+		return of, nil
+	}
+	patch, err := decodePatches(patches)
+	if err != nil {
+		return nil, fmt.Errorf("spec.patches: %w", err)
+	}
+	text, err := json.Marshal(of)
+	if err != nil {
+		return nil, fmt.Errorf("encode VM %s: %w", of.Name, err)
+	}
+	text, err = patch.Apply(text)
+	if err != nil {
+		return nil, fmt.Errorf("spec.patches: %w", err)
+	}
+	changed := new(kubevirt.VirtualMachine)
+	if err := json.Unmarshal(text, changed); err != nil {
+		return nil, fmt.Errorf("spec.patches: the result is no VirtualMachine: %w", err)
+	}
+	return changed, nil
+}
+
+// spec returns the snapshot's spec with the restored disks and revisions.
+func (r *Reconciler) spec(ctx context.Context, w *work, source *api.VirtualMachine) (*kubevirt.VirtualMachineSpec, error) {
+	spec := source.Spec.DeepCopy()
+	spec.DataVolumeTemplates = restoredTemplates(source, w.rs.Status.Restores)
+	volumes := spec.Template.Spec.Volumes
+	for i := range volumes {
+		v := &volumes[i]
+		at := slices.IndexFunc(w.rs.Status.Restores, func(one api.VolumeRestore) bool { return one.VolumeName == v.Name })
+		if at < 0 {
+			continue
+		}
+		one := w.rs.Status.Restores[at]
+		switch {
+		case v.PersistentVolumeClaim != nil:
+			v.PersistentVolumeClaim.ClaimName = one.PersistentVolumeClaimName
+		case v.DataVolume != nil && one.DataVolumeName != nil:
+			v.DataVolume.Name = *one.DataVolumeName
+		default:
+			v.VolumeSource = kubevirt.VolumeSource{PersistentVolumeClaim: &kubevirt.PersistentVolumeClaimVolumeSource{
+				PersistentVolumeClaimVolumeSource: corev1.PersistentVolumeClaimVolumeSource{ClaimName: one.PersistentVolumeClaimName},
+			}}
+		}
+	}
+	var err error
+	if m := spec.Instancetype; m != nil && m.RevisionName != "" {
+		if m.RevisionName, err = r.copyRevision(ctx, w, "instancetype", m.RevisionName); err != nil {
+			return nil, err
+		}
+	}
+	if m := spec.Preference; m != nil && m.RevisionName != "" {
+		if m.RevisionName, err = r.copyRevision(ctx, w, "preference", m.RevisionName); err != nil {
+			return nil, err
+		}
+	}
+	return spec, nil
+}
+
+// restoredTemplates returns a VM's templates with the names of the restored DataVolumes. A VM
+// fills no PVC that exists.
+func restoredTemplates(source *api.VirtualMachine, restores []api.VolumeRestore) []kubevirt.DataVolumeTemplateSpec {
+	all := source.Spec.DeepCopy().DataVolumeTemplates
+	for _, one := range restores {
+		if i := templateOf(source.Spec.DataVolumeTemplates, dataVolumeOf(source, one.VolumeName)); i >= 0 && one.DataVolumeName != nil {
+			all[i].Name = *one.DataVolumeName
+		}
+	}
+	return all
+}
+
+// copyRevision copies a revision of the snapshot's for the target, and returns the copy's name.
+func (r *Reconciler) copyRevision(ctx context.Context, w *work, what, name string) (string, error) {
+	of := new(appsv1.ControllerRevision)
+	key := client.ObjectKey{Namespace: w.rs.Namespace, Name: name}
+	if err := r.Revisions.Get(ctx, key, of); err != nil {
+		return "", fmt.Errorf("read ControllerRevision %s: %w", key, err)
+	}
+	made := &appsv1.ControllerRevision{
+		ObjectMeta: metav1.ObjectMeta{
+			Namespace: key.Namespace, Name: revisionName(w.rs, what), Labels: maps.Clone(of.Labels),
+			// Until the target owns it.
+			OwnerReferences: []metav1.OwnerReference{*metav1.NewControllerRef(w.rs, api.SchemeGroupVersion.WithKind("VirtualMachineRestore"))},
+		},
+		Data: of.Data, Revision: of.Revision,
+	}
+	if err := r.Revisions.Create(ctx, made); err != nil && !apierrors.IsAlreadyExists(err) {
+		return "", fmt.Errorf("create ControllerRevision %s: %w", made.Name, err)
+	}
+	return made.Name, nil
+}
+
+func revisionName(rs *api.VirtualMachineRestore, what string) string {
+	return "restore-" + string(rs.UID) + "-" + what
+}
