@@ -147,7 +147,7 @@ func newVMs(ctx context.Context, c config.Config, log *slog.Logger, backend *grp
 	}
 	nodeCPU, err := hostcpu.Identify("/proc/cpuinfo")
 	if err != nil {
-		return nil, nil, err
+		return nil, nil, nil, err
 	}
 	log.Info("accelerator", "setting", c.VM.Accelerator, "used", accelerator, "why", why)
 	emulator, err := emulatorOf(c, log)
