@@ -128,6 +128,10 @@ func guestMemory(
 	}
 	problems := agreeMemory(at, d.Resources, r, page)
 	limit := d.Resources.Limits[corev1.ResourceMemory]
+	pages, requested := d.Resources.Requests[corev1.ResourceMemory]
+	if !requested {
+		pages = limit
+	}
 	guest, path := resource.Quantity{}, at.Child("limits", "memory")
 	if q, ok := d.Resources.Limits[corev1.ResourceMemory]; ok {
 		guest = q
@@ -151,6 +155,8 @@ func guestMemory(
 	case page > 0 && memory%page != 0:
 		problems = append(problems, invalid(path, guest.String(), "is not a multiple of the page size, %s", bytesText(page)))
 	case len(problems) > 0: // reported already
+	case page > 0 && !pages.IsZero() && guest.Cmp(pages) > 0:
+		problems = append(problems, invalid(path, guest.String(), "larger than the memory of resources, %s: huge pages can't be overcommitted", pages.String()))
 	case page == 0 && d.Memory != nil && d.Memory.Guest != nil && !limit.IsZero() && guest.Cmp(limit) > 0:
 		problems = append(problems, invalid(path, guest.String(), "larger than limits.memory, %s", limit.String()))
 	case page > 0 && r.limits.memory > 0 && guest.Value() > r.limits.memory:
