@@ -168,7 +168,7 @@ func hostModelCPU(domain string) (string, error) {
 			Match: "exact", Model: &libvirtxml.DomainCPUModel{Fallback: mode.Models[0].Fallback, Value: mode.Models[0].Name}, Vendor: mode.Vendor,
 		}
 		for _, f := range mode.Features {
-			cpu.Features = append(cpu.Features, libvirtxml.DomainCPUFeature{Policy: f.Policy, Name: f.Name})
+			cpu.Features = append(cpu.Features, libvirtxml.DomainCPUFeature(f))
 		}
 		return cpu.Marshal()
 	}
