@@ -31,7 +31,7 @@ func TestOffline(t *testing.T) {
 	g.claim("claim-slow", "local") // no driver of snapshots
 	g.snapshot("one")
 	g.reconcile("one")
-	s := g.is("one", api.InProgress, "Source locked and operation in progress")
+	g.is("one", api.InProgress, "Source locked and operation in progress")
 	if g.lockedBy() != "one" || len(g.driver.all) != 2 {
 		t.Errorf("locked by %q, %d VolumeSnapshots", g.lockedBy(), len(g.driver.all))
 	}
@@ -39,7 +39,7 @@ func TestOffline(t *testing.T) {
 	if wait := g.reconcile("one").RequeueAfter; wait != retry {
 		t.Errorf("a snapshot that is not ready is looked at again after %s", wait)
 	}
-	s = g.is("one", api.Succeeded, "Operation complete")
+	s := g.is("one", api.Succeeded, "Operation complete")
 	if *s.Status.ReadyToUse || g.lockedBy() != "" {
 		t.Errorf("ready %t, locked by %q", *s.Status.ReadyToUse, g.lockedBy())
 	}
@@ -50,7 +50,7 @@ func TestOffline(t *testing.T) {
 	s = g.is("one", api.Succeeded, "Operation complete")
 	volumes := s.Status.SnapshotVolumes
 	if !*s.Status.ReadyToUse || fmt.Sprint(volumes.IncludedVolumes, volumes.ExcludedVolumes) != "[root data] [disk slow]" ||
-		fmt.Sprint(s.Status.Indications) != "[PartialSnapshot]" {
+		fmt.Sprint(indicationsOf(s)) != "[PartialSnapshot]" {
 		t.Errorf("status %+v, volumes %+v", s.Status, volumes)
 	}
 	content := g.content(s)
@@ -94,7 +94,7 @@ func TestFreeze(t *testing.T) {
 	if said := g.node.said(); said != "keep-frozen 10s, unfreeze" || g.node.frozen() {
 		t.Errorf("orders %q", said)
 	}
-	if fmt.Sprint(s.Status.Indications) != "[GuestAgent Online]" || s.Status.Error != nil {
+	if fmt.Sprint(indicationsOf(s)) != "[GuestAgent Online]" || s.Status.Error != nil {
 		t.Errorf("status %+v", s.Status)
 	}
 	if host := g.content(s).Spec.Source.VirtualMachine.Spec.Template.Spec.Hostname; host != "started" {
@@ -114,8 +114,8 @@ func TestNotFrozen(t *testing.T) {
 		g.driver.take(true)
 		g.reconcile("one")
 		s := g.is("one", api.Succeeded, "")
-		if fmt.Sprint(s.Status.Indications) != want || g.node.said() != "" {
-			t.Errorf("indications %v, want %s", s.Status.Indications, want)
+		if fmt.Sprint(indicationsOf(s)) != want || g.node.said() != "" {
+			t.Errorf("indications %v, want %s", indicationsOf(s), want)
 		}
 	}
 }
@@ -154,7 +154,7 @@ func TestControllerDies(t *testing.T) {
 	}
 	g.driver.take(true)
 	g.reconcile("one")
-	if s := g.is("one", api.Succeeded, ""); fmt.Sprint(s.Status.Indications) != "[GuestAgent Online]" || s.Status.Error != nil {
+	if s := g.is("one", api.Succeeded, ""); fmt.Sprint(indicationsOf(s)) != "[GuestAgent Online]" || s.Status.Error != nil {
 		t.Errorf("status %+v", s.Status)
 	}
 }
@@ -173,7 +173,7 @@ func TestFreezeLimited(t *testing.T) {
 	g.driver.take(true)
 	g.reconcile("one")
 	if s := g.is("one", api.Succeeded, ""); !indicated(s, api.VMSnapshotQuiesceTimeoutIndication) {
-		t.Errorf("indications %v", s.Status.Indications)
+		t.Errorf("indications %v", indicationsOf(s))
 	}
 }
 
@@ -285,7 +285,7 @@ func TestDeletion(t *testing.T) {
 		g.driver.take(true)
 		g.reconcile("one")
 		s := g.is("one", api.Succeeded, "")
-		if err := g.Client.Delete(t.Context(), s); err != nil {
+		if err := g.Delete(t.Context(), s); err != nil {
 			t.Fatal(err)
 		}
 		g.reconcile("one")
@@ -309,7 +309,7 @@ func TestDeletedInProgress(t *testing.T) {
 	g.snapshot("one")
 	g.reconcile("one")
 	s := g.get("one")
-	if err := g.Client.Delete(t.Context(), s); err != nil {
+	if err := g.Delete(t.Context(), s); err != nil {
 		t.Fatal(err)
 	}
 	g.node.fail = errors.New("the node is gone") // it thaws the guest by itself

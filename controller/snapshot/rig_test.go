@@ -76,7 +76,7 @@ func (g *rig) restart() {
 }
 
 // Get is CDI's.
-func (g *rig) Get(ctx context.Context, namespace, name string) (datavolume.State, error) {
+func (g *rig) Get(_ context.Context, _, name string) (datavolume.State, error) {
 	return g.volumes[name], nil
 }
 
@@ -324,4 +324,13 @@ func (g *rig) lockedBy() string {
 
 func request(name string) ctrl.Request {
 	return ctrl.Request{NamespacedName: types.NamespacedName{Namespace: namespace, Name: name}}
+}
+
+// indicationsOf returns what the snapshot's status indicates.
+func indicationsOf(s *vmSnapshot) []api.Indication {
+	var all []api.Indication
+	for _, i := range s.Status.SourceIndications {
+		all = append(all, i.Indication)
+	}
+	return all
 }

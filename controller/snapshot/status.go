@@ -27,7 +27,7 @@ func indications() map[api.Indication]string {
 }
 
 func indicated(s *vmSnapshot, i api.Indication) bool {
-	return s.Status != nil && slices.Contains(s.Status.Indications, i)
+	return s.Status != nil && slices.ContainsFunc(s.Status.SourceIndications, func(have api.SourceIndication) bool { return have.Indication == i })
 }
 
 // indicate adds an indication, in both fields.
@@ -36,7 +36,7 @@ func indicate(s *vmSnapshot, i api.Indication) {
 		s.Status = new(api.VirtualMachineSnapshotStatus)
 	}
 	if !indicated(s, i) {
-		s.Status.Indications = append(s.Status.Indications, i)
+		s.Status.Indications = append(s.Status.Indications, i) //nolint:staticcheck // clients still read the deprecated field
 		s.Status.SourceIndications = append(s.Status.SourceIndications, api.SourceIndication{Indication: i, Message: indications()[i]})
 	}
 }
@@ -228,7 +228,7 @@ func (r *Reconciler) contentStatus(w *work, have map[string]volumesnapshot.Snaps
 		if s.Error != "" {
 			text := clip(s.Error)
 			one.Error = &api.Error{Time: s.ErrorTime, Message: &text}
-			if problem == "" && !(s.ReadyToUse != nil && *s.ReadyToUse) {
+			if problem == "" && (s.ReadyToUse == nil || !*s.ReadyToUse) {
 				problem = "VolumeSnapshot " + s.Name + " error: " + text
 			}
 		}

@@ -62,3 +62,41 @@ func TestAProvisionedPVC(t *testing.T) {
 		})
 	}
 }
+
+// TestASnapshotOfAVM: a running VM's snapshot has its PVC's content of that time, and a restore
+// returns the stopped VM to it.
+func TestASnapshotOfAVM(t *testing.T) {
+	t.Parallel()
+	const name = "returning"
+	provisioned(t, name, "Block", "128Mi", "")
+	vmi := strangersVMI(name, func(spec, _, _ object) {
+		spec["volumes"] = []object{
+			{"name": "boot", "persistentVolumeClaim": object{"claimName": name}},
+			{"name": "image", "containerDisk": object{"image": suite.tiny}},
+		}
+	})
+	made(t, object{
+		"apiVersion": "kubevirt.io/v1", "kind": "VirtualMachine", "metadata": object{"name": name},
+		"spec": object{"runStrategy": "Always", "template": object{
+			"metadata": object{"annotations": object{vmspec.AnnotationDiskOrigin: "boot=image"}}, "spec": vmi["spec"],
+		}},
+	})
+	ip := addressOf(t, name)
+	write(t, ip, "kept")
+	source := object{"apiGroup": "kubevirt.io", "kind": "VirtualMachine", "name": name}
+	snapshot := made(t, object{
+		"apiVersion": "snapshot.kubevirt.io/v1beta1", "kind": "VirtualMachineSnapshot", "metadata": object{"name": name},
+		"spec": object{"source": source},
+	})
+	assert.NilError(t, suite.WaitFor(t.Context(), "vmsnapshot/"+snapshot, "jsonpath={.status.readyToUse}=true"))
+	write(t, ip, "changed")
+
+	restore := made(t, object{
+		"apiVersion": "snapshot.kubevirt.io/v1beta1", "kind": "VirtualMachineRestore", "metadata": object{"name": name},
+		"spec": object{"target": source, "virtualMachineSnapshotName": snapshot, "targetReadinessPolicy": "StopTarget"},
+	})
+	assert.NilError(t, suite.WaitFor(t.Context(), "vmrestore/"+restore, "jsonpath={.status.complete}=true"))
+	kubectl(t, "patch", "vm", name, "--type=merge", "--patch", `{"spec":{"runStrategy":"Always"}}`)
+	assert.NilError(t, suite.WaitFor(t.Context(), "vm/"+name, "condition=Ready"))
+	asked(t, addressOf(t, name), "/cgi-bin/disk", "kept")
+}
