@@ -11,6 +11,7 @@ type Driver struct {
 	Processes  *Processes
 	Secrets    *Secrets
 	Host       *Host
+	Hotplug    *Hotplug
 }
 
 // NewDriver returns a driver for the libvirtd at uri, such as "qemu:///system".
@@ -26,5 +27,6 @@ func NewDriver(uri, runDir string, log *slog.Logger) *Driver {
 		Balloon:   &Balloon{conn: conn},
 		Secrets:   &Secrets{conn: conn},
 		Host:      &Host{conn: conn},
+		Hotplug:   &Hotplug{conn: conn, names: fdSets},
 	}
 }

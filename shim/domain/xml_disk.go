@@ -17,19 +17,12 @@ func disks(desc Description) ([]libvirtxml.DomainDisk, error) {
 		if len(desc.Disks[i].Layers) == 0 {
 			return nil, fmt.Errorf("disk %s has no content", spec.Name)
 		}
-		unit, err := vmspec.TargetUnit(spec.Target)
+		d, err := placed(spec, disk(spec, desc.Disks[i].Layers))
 		if err != nil {
-			return nil, fmt.Errorf("disk %s: %w", spec.Name, err)
+			return nil, err
 		}
-		d := disk(spec, desc.Disks[i].Layers)
 		if spec.Bus == vmspec.BusVirtio && desc.Spec.Transitional {
 			d.Model = transitional
-		}
-		if d.Address, err = pciAddress(spec.PCI); err != nil {
-			return nil, fmt.Errorf("disk %s: %w", spec.Name, err)
-		}
-		if spec.Bus == vmspec.BusSCSI {
-			d.Address = &libvirtxml.DomainAddress{Drive: address(uint(unit))}
 		}
 		if d.Driver.ErrorPolicy == "" {
 			d.Driver.ErrorPolicy = desc.Disks[i].ErrorPolicy
@@ -37,6 +30,21 @@ func disks(desc Description) ([]libvirtxml.DomainDisk, error) {
 		all = append(all, d)
 	}
 	return all, nil
+}
+
+// placed gives a disk the address that its spec implies.
+func placed(spec vmspec.Disk, d libvirtxml.DomainDisk) (libvirtxml.DomainDisk, error) {
+	unit, err := vmspec.TargetUnit(spec.Target)
+	if err != nil {
+		return d, fmt.Errorf("disk %s: %w", spec.Name, err)
+	}
+	if d.Address, err = pciAddress(spec.PCI); err != nil {
+		return d, fmt.Errorf("disk %s: %w", spec.Name, err)
+	}
+	if spec.Bus == vmspec.BusSCSI {
+		d.Address = &libvirtxml.DomainAddress{Drive: address(uint(unit))}
+	}
+	return d, nil
 }
 
 func disk(spec vmspec.Disk, layers []Layer) libvirtxml.DomainDisk {

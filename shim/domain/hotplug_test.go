@@ -1,0 +1,92 @@
+package domain
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"golang.org/x/sys/unix"
+	"gotest.tools/v3/assert"
+	"libvirt.org/go/libvirt"
+
+	"github.com/nodevirt/nodevirt/shim/vmspec"
+)
+
+// plugged makes a disk whose file QEMU's user cannot open.
+func plugged(t *testing.T, target string, set int) (PluggedDisk, *os.File) {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "disk.img")
+	assert.NilError(t, os.WriteFile(path, make([]byte, 1<<20), 0o600))
+	return PluggedDisk{
+		Spec:  vmspec.Disk{Name: "hot-" + target, Bus: vmspec.BusSCSI, Target: target, Serial: "hot-" + target},
+		Layer: Layer{Format: "raw", Path: path}, Set: set,
+	}, openFile(t, path, unix.O_RDWR)
+}
+
+// opened returns how often a process has a file open.
+func opened(t *testing.T, pid int, path string) int {
+	t.Helper()
+	entries, err := os.ReadDir(fmt.Sprintf("/proc/%d/fd", pid))
+	assert.NilError(t, err)
+	n := 0
+	for _, e := range entries {
+		if to, _ := os.Readlink(fmt.Sprintf("/proc/%d/fd/%s", pid, e.Name())); to == path {
+			n++
+		}
+	}
+	return n
+}
+
+// TestHotplug: a running QEMU gets disks whose files it can't open by itself, and lets
+// go of them. No guest is needed to release a SCSI disk.
+func TestHotplug(t *testing.T) {
+	startLibvirtd(t)
+	d := startDriver(t)
+	g := newGuest(t)
+	scsi, file := plugged(t, "sda", 0)
+	define(t, d, g)
+	if err := d.Hotplug.Attach(t.Context(), g.UUID, scsi, file); !errors.Is(err, ErrNotRunning) {
+		t.Errorf("attach to a domain that is shut off: %v", err)
+	}
+	pid, err := d.Lifecycle.Start(t.Context(), g.UUID, g.files)
+	assert.NilError(t, err)
+	assert.NilError(t, d.Hotplug.Attach(t.Context(), g.UUID, scsi, file))
+	second, file2 := plugged(t, "sdb", 1)
+	assert.NilError(t, d.Hotplug.Attach(t.Context(), g.UUID, second, file2))
+	targets, err := d.Hotplug.Targets(t.Context(), g.UUID)
+	assert.NilError(t, err)
+	assert.DeepEqual(t, targets, map[string]bool{"vda": true, "sda": true, "sdb": true})
+	if n := opened(t, pid, scsi.Layer.Path); n == 0 {
+		t.Error("QEMU does not have the disk open")
+	}
+	text, err := onDomain(t.Context(), d.Connection, "describe", g.UUID, func(dom *libvirt.Domain) (string, error) { return dom.GetXMLDesc(0) })
+	assert.NilError(t, err)
+	for _, one := range []string{"<serial>hot-sda</serial>", "model='virtio-scsi'"} {
+		if !strings.Contains(text, one) {
+			t.Errorf("no %s in the domain:\n%s", one, text)
+		}
+	}
+
+	assert.NilError(t, d.Hotplug.Request(t.Context(), g.UUID, "sda"))
+	targets, err = d.Hotplug.Targets(t.Context(), g.UUID)
+	assert.NilError(t, err)
+	if targets["sda"] {
+		t.Error("the disk is still attached")
+	}
+	for range 2 {
+		assert.NilError(t, d.Hotplug.Release(t.Context(), g.UUID, 0))
+	}
+	assert.Equal(t, opened(t, pid, scsi.Layer.Path), 0)
+	assert.NilError(t, d.Hotplug.Request(t.Context(), g.UUID, "sda"), "request what is released")
+	// Its number, target and address are free.
+	third, file3 := plugged(t, "sda", 0)
+	third.Spec.ReadOnly = true
+	assert.NilError(t, d.Hotplug.Attach(t.Context(), g.UUID, third, file3))
+	err = d.Hotplug.Attach(t.Context(), g.UUID, third, file3)
+	if err == nil || !strings.Contains(err.Error(), "target sda already exists") {
+		t.Errorf("attach a disk twice: %v", err)
+	}
+}
