@@ -77,7 +77,7 @@ func (m *Maker) Create(ctx context.Context, r record.Container, progress func(di
 // hold in its memory. A problem with one disk does not affect the others.
 func (m *Maker) Recover(r record.Container) error {
 	var errs []error
-	for _, k := range of(r) {
+	for _, k := range append(of(r), plugged(r)...) {
 		errs = append(errs, k.wrap("lock", m.kinds.of(k).recover(k, mayRun(r))))
 	}
 	return errors.Join(errs...)

@@ -21,6 +21,8 @@ var (
 	// ErrRunning that it needs one that does not run.
 	ErrNotRunning = errdefs.ErrFailedPrecondition.WithMessage("domain is not running")
 	ErrRunning    = errdefs.ErrFailedPrecondition.WithMessage("domain is running")
+	// ErrPaused means that QEMU keeps a disk's file open until its guest runs.
+	ErrPaused = errdefs.ErrFailedPrecondition.WithMessage("the guest is paused")
 	// ErrUnavailable means that libvirtd does not run or did not answer in time. The
 	// domain may still run. Whether the call had an effect is unknown.
 	ErrUnavailable = errdefs.ErrUnavailable.WithMessage("libvirtd is not available")
@@ -71,6 +73,8 @@ func kindOf(err error, alive bool) error {
 		return ErrRunning
 	case errors.Is(err, ErrNotRunning):
 		return ErrNotRunning
+	case errors.Is(err, ErrPaused):
+		return ErrPaused
 	case !errors.As(err, &e):
 		return nil
 	}

@@ -60,10 +60,8 @@ func (h *Hotplug) Attach(ctx context.Context, uuid string, d PluggedDisk, file *
 	_, err = await(ctx, "attach a disk to", object, func() (struct{}, error) {
 		defer files.close()
 		return struct{}{}, do(context.WithoutCancel(ctx), h.conn, "attach a disk to", uuid, func(dom *libvirt.Domain) error {
-			if d.Spec.Bus == vmspec.BusSCSI {
-				if err := addSCSI(dom); err != nil {
-					return err
-				}
+			if err := prepare(dom, d.Spec); err != nil {
+				return err
 			}
 			if err := addFiles(dom, firstSet+d.Set, files[""]); err != nil {
 				return err
@@ -140,7 +138,7 @@ func (h *Hotplug) Targets(ctx context.Context, uuid string) (map[string]bool, er
 }
 
 // Release makes QEMU close the descriptors of a disk that is not attached. A set that
-// QEMU does not have is no error.
+// QEMU does not have is no error. The error is [ErrPaused] while the guest is paused.
 func (h *Hotplug) Release(ctx context.Context, uuid string, set int) error {
 	return do(ctx, h.conn, "close the file of a disk of", uuid, func(dom *libvirt.Domain) error {
 		return removeSet(dom, firstSet+set)
@@ -149,7 +147,7 @@ func (h *Hotplug) Release(ctx context.Context, uuid string, set int) error {
 
 func disksOf(dom *libvirt.Domain) ([]libvirtxml.DomainDisk, error) {
 	d, err := liveXML(dom)
-	if err != nil || d.Devices == nil {
+	if err != nil {
 		return nil, err
 	}
 	return d.Devices.Disks, nil
@@ -164,21 +162,28 @@ func liveXML(dom *libvirt.Domain) (libvirtxml.Domain, error) {
 	if err := d.Unmarshal(text); err != nil {
 		return d, fmt.Errorf("decode the domain's XML: %w", err)
 	}
+	if d.Devices == nil {
+		d.Devices = &libvirtxml.DomainDeviceList{}
+	}
 	return d, nil
 }
 
-// addSCSI adds the VM's one SCSI controller, unless the domain has it. libvirt would add
-// one of a model that few guests support.
-func addSCSI(dom *libvirt.Domain) error {
+// prepare adds the VM's one SCSI controller for a disk, unless the domain has it. libvirt
+// would add one of a model that few guests support. The disk's target must be free: the
+// descriptors that its set has would be closed.
+func prepare(dom *libvirt.Domain, spec vmspec.Disk) error {
 	d, err := liveXML(dom)
 	if err != nil {
 		return err
 	}
-	if d.Devices != nil {
-		for _, c := range d.Devices.Controllers {
-			if c.Type == "scsi" {
-				return nil
-			}
+	for _, other := range d.Devices.Disks {
+		if other.Target != nil && other.Target.Dev == spec.Target {
+			return fmt.Errorf("target %s already exists", spec.Target)
+		}
+	}
+	for _, c := range d.Devices.Controllers {
+		if c.Type == "scsi" {
+			return nil
 		}
 	}
 	first := uint(0)
@@ -226,7 +231,12 @@ func removeSet(dom *libvirt.Domain, set int) error {
 	if err != nil || !sets[set] {
 		return err
 	}
-	_, err = command(dom, "remove-fd", map[string]any{"fdset-id": set})
+	if _, err = command(dom, "remove-fd", map[string]any{"fdset-id": set}); err != nil {
+		return err
+	}
+	if sets, err = setsOf(dom); err == nil && sets[set] {
+		err = ErrPaused
+	}
 	return err
 }
 

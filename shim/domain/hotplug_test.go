@@ -43,7 +43,7 @@ func opened(t *testing.T, pid int, path string) int {
 // TestHotplug: a running QEMU gets disks whose files it can't open by itself, and lets
 // go of them. No guest is needed to release a SCSI disk.
 func TestHotplug(t *testing.T) {
-	startLibvirtd(t)
+	l := startLibvirtd(t)
 	d := startDriver(t)
 	g := newGuest(t)
 	scsi, file := plugged(t, "sda", 0)
@@ -70,12 +70,22 @@ func TestHotplug(t *testing.T) {
 		}
 	}
 
+	// A restarted libvirtd finds them again.
+	l.kill(t)
+	l.start(t)
+	events, unsubscribe := d.Connection.Subscribe()
+	defer unsubscribe()
+	eventually(t, events, "of a new connection", func(e Event) bool { return e.Kind == EventResync })
 	assert.NilError(t, d.Hotplug.Request(t.Context(), g.UUID, "sda"))
 	targets, err = d.Hotplug.Targets(t.Context(), g.UUID)
 	assert.NilError(t, err)
 	if targets["sda"] {
 		t.Error("the disk is still attached")
 	}
+	if err := d.Hotplug.Release(t.Context(), g.UUID, 0); !errors.Is(err, ErrPaused) {
+		t.Errorf("release while the guest is paused: %v", err)
+	}
+	assert.NilError(t, d.Lifecycle.Resume(t.Context(), g.UUID))
 	for range 2 {
 		assert.NilError(t, d.Hotplug.Release(t.Context(), g.UUID, 0))
 	}

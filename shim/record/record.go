@@ -83,6 +83,9 @@ type Container struct {
 	Spec  vmspec.Spec     `json:"spec"`
 	Disks map[string]Disk `json:"disks"`
 
+	// Plugged are the disks that the VM has got since it runs. They end with its guest.
+	Plugged []PluggedDisk `json:"plugged,omitempty"`
+
 	// Domain identifies the VM's domain and process.
 	Domain Domain `json:"domain"`
 	// Resources replace Config's since an update of the running container; nil without an update.

@@ -7,6 +7,7 @@
 //	sandbox    pod sandboxes: intents, containerd's list
 //	lifecycle  create, start, end, remove, resize, recover
 //	move       live migrations
+//	hotplug    disks that running VMs get
 //	guest      the ways into a running guest: agent, exec, console, display
 //	report     statuses, stats, metrics, pod conditions
 //	resources  CRI's resources in terms of cgroups and guest memory
@@ -48,6 +49,7 @@ import (
 	"github.com/nodevirt/nodevirt/shim/vm/background"
 	"github.com/nodevirt/nodevirt/shim/vm/event"
 	"github.com/nodevirt/nodevirt/shim/vm/guest"
+	"github.com/nodevirt/nodevirt/shim/vm/hotplug"
 	"github.com/nodevirt/nodevirt/shim/vm/layout"
 	"github.com/nodevirt/nodevirt/shim/vm/lifecycle"
 	"github.com/nodevirt/nodevirt/shim/vm/move"
@@ -116,6 +118,7 @@ type VMs struct {
 	Node      *report.Node
 	Events    *event.Broker
 
+	hotplugs  *hotplug.Hotplugs
 	downward  *report.Downward
 	podStatus *podstatus.Writer
 	tasks     *background.Tasks
@@ -139,6 +142,7 @@ func New(ctx context.Context, o Options) (*VMs, error) {
 		return nil, errors.Join(err, v.Close())
 	}
 	v.Guests.Recover()
+	v.hotplugs.Recover()
 	return v, nil
 }
 
@@ -173,6 +177,9 @@ func join(o Options, paths layout.Layout) *VMs {
 		Describer: describer, Files: files, Layout: paths, Metrics: o.Metrics, Logger: o.Logger,
 		RuntimeHandler: o.RuntimeHandler, DiskMode: o.DiskMode, CreateTimeout: o.CreateTimeout, ResolvConf: o.ResolvConf,
 	})
+	hotplugs := hotplug.New(hotplug.Options{
+		Table: vms, Tasks: tasks, Domains: o.Driver.Hotplug, Volumes: o.Disks.Attachments, Moves: moves, Pods: o.Pods, Conditions: conditions, Logger: o.Logger,
+	})
 	reporting := report.Options{
 		Table: vms, Conditions: conditions, Agents: agents, Groups: groups, Disks: o.Disks.Attachments, Domains: describer,
 		Progress: life, Layout: paths, ImageFS: o.ImageFS, Logger: o.Logger,
@@ -187,11 +194,12 @@ func join(o Options, paths layout.Layout) *VMs {
 	return &VMs{
 		Sandboxes: sandboxes, Lifecycle: life, Events: events,
 		Guests: guest.New(guest.Options{
-			Table: vms, Agents: agents, Layout: paths, Power: o.Driver.Lifecycle, Screens: o.Driver.Observer, Moves: moves, Terminals: o.Terminals,
+			Table: vms, Agents: agents, Layout: paths, Power: o.Driver.Lifecycle, Screens: o.Driver.Observer, Moves: moves, Hotplugs: hotplugs, Terminals: o.Terminals,
 			Namespaces: sandboxes, Logger: o.Logger,
 		}),
 		Reports:   report.New(reporting, stats),
 		Node:      node,
+		hotplugs:  hotplugs,
 		downward:  report.NewDownward(reporting, node, host, o.Disks.Attachments.MetricsFiles),
 		podStatus: o.PodStatus, tasks: tasks, expander: o.Expander, consoles: o.Consoles,
 	}

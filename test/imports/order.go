@@ -31,7 +31,7 @@ func layers() [][]string {
 		{"shim/vm"},
 		{"shim/vm/vmtest"},
 		{"shim/vm/guest", "shim/vm/lifecycle", "shim/vm/sandbox"},
-		{"shim/vm/move"},
+		{"shim/vm/hotplug", "shim/vm/move"},
 		{"shim/vm/report"},
 		{"shim/vm/resources", "shim/vm/table"},
 		{"shim/metrics", "shim/share", "shim/vminfo"},
@@ -52,7 +52,7 @@ func layers() [][]string {
 			"imageunpack/iscsi/outage", "netsetup/reach", "shim/agent", "shim/cgroup", "shim/console/...", "shim/domain/accel",
 			"shim/domain/landlock",
 			"shim/fields/...", "shim/hostcpu", "shim/iso", "shim/kubelet", "shim/migrate/handover", "shim/migrate/link", "shim/migrate/order", "shim/migrate/rpc",
-			"shim/podstatus/condition", "shim/stream", "shim/vm/background", "shim/vm/vmerrors",
+			"shim/podstatus/condition", "shim/stream", "shim/vm/background", "shim/vm/hotplug/order", "shim/vm/vmerrors",
 			"shim/supervise", "shim/uefi", "shim/vhostmd",
 		},
 	}

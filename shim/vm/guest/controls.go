@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/nodevirt/nodevirt/shim/vm/background"
+	"github.com/nodevirt/nodevirt/shim/vm/hotplug"
 	"github.com/nodevirt/nodevirt/shim/vm/move"
 	"github.com/nodevirt/nodevirt/shim/vm/table"
 	"github.com/nodevirt/nodevirt/shim/vm/vmerrors"
@@ -44,10 +45,14 @@ type screens interface {
 	Screenshot(ctx context.Context, uuid string) ([]byte, error)
 }
 
+// orders carry out machine controls of a part, each with an argument.
+type orders interface {
+	Do(ctx context.Context, v *table.VM, control, argument string) ([]byte, error)
+}
+
 // moves are the migrations of VMs; package move's Moves.
 type moves interface {
-	// Do carries out a machine control of migrations.
-	Do(ctx context.Context, v *table.VM, control, argument string) ([]byte, error)
+	orders
 	// MayResume reports whether the VM's guest is this node's to resume.
 	MayResume(v *table.VM) bool
 }
@@ -59,13 +64,16 @@ type controls struct {
 	with  map[string]argued
 }
 
-func newControls(p power, s screens, a *Agents, writes *freezes, m moves) controls {
+func newControls(p power, s screens, a *Agents, writes *freezes, m moves, disks orders) controls {
 	asked := queries{a}
 	with := map[string]argued{
 		"freeze": writes.freeze, controlKeepFrozen: writes.keep, controlConnect: connectWithoutStream,
 	}
 	for _, name := range move.Controls() {
-		with[name] = moving(m, name)
+		with[name] = ordered(m, name)
+	}
+	for _, name := range hotplug.Controls() {
+		with[name] = ordered(disks, name)
 	}
 	return controls{with: with, plain: map[string]control{
 		"unfreeze":     writes.thaw,
@@ -113,10 +121,10 @@ func (c controls) find(command []string) (control, error) {
 	return do, nil
 }
 
-// moving is a control of migrations.
-func moving(m moves, name string) argued {
+// ordered is a control that a part carries out.
+func ordered(o orders, name string) argued {
 	return func(argument string) (control, error) {
-		return func(ctx context.Context, v *table.VM) ([]byte, error) { return m.Do(ctx, v, name, argument) }, nil
+		return func(ctx context.Context, v *table.VM) ([]byte, error) { return o.Do(ctx, v, name, argument) }, nil
 	}
 }
 

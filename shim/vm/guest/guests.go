@@ -37,6 +37,7 @@ type Options struct {
 	Power      power
 	Screens    screens
 	Moves      moves
+	Hotplugs   orders
 	Terminals  terminals
 	Namespaces namespaces
 	Logger     *slog.Logger
@@ -60,8 +61,9 @@ type Guests struct {
 func New(o Options) *Guests {
 	writes := newFreezes(o.Table, o.Agents)
 	g := &Guests{
-		table: o.Table, agents: o.Agents, controls: newControls(o.Power, o.Screens, o.Agents, writes, o.Moves), layout: o.Layout,
-		freezes: writes, terminals: o.Terminals, namespaces: o.Namespaces, log: o.Logger,
+		table: o.Table, agents: o.Agents, layout: o.Layout,
+		controls: newControls(o.Power, o.Screens, o.Agents, writes, o.Moves, o.Hotplugs),
+		freezes:  writes, terminals: o.Terminals, namespaces: o.Namespaces, log: o.Logger,
 	}
 	g.consoleClients.New = func(*table.VM) *consoleClient { return &consoleClient{} }
 	return g

@@ -147,7 +147,7 @@ func TestControls(t *testing.T) {
 		t.Error(err)
 	}
 	for words, command := range map[string][]string{
-		`there is no machine control "nodevirt.io/x": after nodevirt.io/ comes one of connect, console, filesystems, freeze, guest-info`: {"nodevirt.io/x"},
+		`there is no machine control "nodevirt.io/x": after nodevirt.io/ comes one of connect, console, disk-attach, disk-detach`: {"nodevirt.io/x"},
 		"the machine control nodevirt.io/pause takes no arguments":                                                                       {"nodevirt.io/pause", "now"},
 		"the machine control nodevirt.io/freeze takes one argument":                                                                      {"nodevirt.io/freeze"},
 		`freeze: "soon" is not a duration such as 10s`:                                                                                   {"nodevirt.io/freeze", "soon"},
@@ -173,6 +173,10 @@ func TestControlsOfMigrations(t *testing.T) {
 		t.Errorf("%v, %v", r, err)
 	}
 	wantError(t, n.CheckExec("a", &runtimeapi.ExecRequest{Cmd: []string{"nodevirt.io/migrate-send"}}), "takes one argument")
+	r, err = n.ExecSync(t.Context(), "a", []string{"nodevirt.io/disk-status", "{}"}, 0)
+	if err != nil || string(r.GetStdout()) != "disk-status {}" {
+		t.Errorf("an order about a disk: %v, %v", r, err)
+	}
 	n.moves.SetElsewhere(v.Record().ID, true)
 	_, err = n.ExecSync(t.Context(), "a", []string{"nodevirt.io/unpause"}, 0)
 	wantError(t, err, "the guest is moving to another node")

@@ -54,6 +54,22 @@ func TestGuestEnds(t *testing.T) {
 	}
 }
 
+// TestEndWithPluggedDisks: the disks that a VM got while it ran end with its guest.
+func TestEndWithPluggedDisks(t *testing.T) {
+	onNode(t, func(t *testing.T, n *node) {
+		n.run(t)
+		id := n.started(t, "pod")
+		v, err := n.table.Find(id)
+		must(t, err)
+		must(t, n.table.Put(v, v.Record().WithPlugged(record.PluggedDisk{State: record.Attached})))
+		n.libvirt.End(v.Record().Domain.UUID, domain.ReasonShutdown)
+		time.Sleep(time.Millisecond)
+		if r := n.wantEnd(t, id, 0, "Completed", ""); r.Unclean || len(r.Plugged) > 0 {
+			t.Errorf("record %+v", r)
+		}
+	})
+}
+
 // TestEndWithoutAnEvent: libvirtd sends none for a QEMU that ended before a new
 // libvirtd had found it again.
 func TestEndWithoutAnEvent(t *testing.T) {

@@ -64,7 +64,11 @@ func (t *teardown) removeDisplay(_ context.Context, r *record.Container) error {
 }
 
 func (t *teardown) detachDisks(ctx context.Context, r *record.Container) error {
-	return t.disks.Detach(ctx, *r)
+	if err := t.disks.Detach(ctx, *r); err != nil {
+		return err
+	}
+	r.Plugged = nil
+	return nil
 }
 
 func (t *teardown) removeDomain(ctx context.Context, r *record.Container) error {

@@ -253,6 +253,8 @@ func wantError(t *testing.T, err error, words string) {
 // TestCheck has each reason for which a VM stays on its node.
 func TestCheck(t *testing.T) {
 	r := newRig(t)
+	got := record.Container{Plugged: []record.PluggedDisk{{State: record.Attached}}}
+	wantError(t, r.Check(got), "it has got disks since it runs")
 	for words, change := range map[string]func(*vmspec.Spec){
 		"": func(s *vmspec.Spec) {
 			s.Interfaces = append(s.Interfaces, vmspec.Interface{Name: "lan", Binding: vmspec.BindingBridge, Device: "net1"})

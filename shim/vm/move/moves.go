@@ -196,6 +196,12 @@ func (m *Moves) Left(v *table.VM) bool {
 	return one != nil && one.ends() != nil && one.ends().Record().State == handover.Left
 }
 
+// Moving reports whether the VM's guest is moving between nodes. It reads memory alone.
+func (m *Moves) Moving(v *table.VM) bool {
+	one, broken := m.node.of(v).last()
+	return broken != nil || one != nil && one.active()
+}
+
 // exited reports whether a VM's guest has ended.
 func exited(v *table.VM) bool {
 	select {

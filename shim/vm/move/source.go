@@ -102,6 +102,9 @@ func (m *sources) send(ctx context.Context, v *table.VM, a order.Sending) (order
 	if r.State != record.Running {
 		return order.Report{}, fmt.Errorf("%w: the VM does not run", vmerrors.ErrState)
 	}
+	if err := m.check(r); err != nil {
+		return order.Report{}, err // it got a disk since it was asked for its identity
+	}
 	dialer, err := m.dialer(ctx, r, one, a.Target)
 	if err != nil {
 		return order.Report{}, err

@@ -1,0 +1,73 @@
+package disk
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+
+	"github.com/nodevirt/nodevirt/shim/domain"
+	"github.com/nodevirt/nodevirt/shim/record"
+	"github.com/nodevirt/nodevirt/shim/vmspec"
+)
+
+// plugger is a kind whose disks running VMs can get.
+type plugger interface {
+	// plug opens the volume, and reserves it. Detach of the kind undoes the rest.
+	plug(Disk) (*os.File, error)
+}
+
+// Plug opens the volume of a disk that a running VM gets, and describes it for QEMU. The
+// caller closes the file; [Attachments.Unplug] undoes the rest, also after an error.
+func (a *Attachments) Plug(r record.Container, p record.PluggedDisk) (domain.PluggedDisk, *os.File, error) {
+	k := Disk{Disk: p.Disk, VM: r}
+	kind, can := a.kinds.of(k).(plugger)
+	if !can {
+		return domain.PluggedDisk{}, nil, fmt.Errorf("%w: a running VM can't get disk %q", ErrVolume, k.Name)
+	}
+	f, err := kind.plug(k)
+	if err == nil {
+		err = checkDirect(k, map[string][]*os.File{"": {f}})
+	}
+	if err != nil {
+		if f != nil {
+			err = errors.Join(err, f.Close())
+		}
+		return domain.PluggedDisk{}, nil, k.wrap("open", err)
+	}
+	return domain.PluggedDisk{Spec: p.Disk, Layer: a.kinds.of(k).describe(k).Layers[0], Set: p.Set}, f, nil
+}
+
+// Unplug undoes Plug. QEMU has closed the volume.
+func (a *Attachments) Unplug(ctx context.Context, r record.Container, d vmspec.Disk) error {
+	k := Disk{Disk: d, VM: r}
+	return k.wrap("detach", a.kinds.of(k).detach(ctx, k))
+}
+
+// plugged returns the disks that a VM has got since it runs.
+func plugged(r record.Container) []Disk {
+	all := make([]Disk, 0, len(r.Plugged))
+	for _, p := range r.Plugged {
+		all = append(all, Disk{Disk: p.Disk, VM: r})
+	}
+	return all
+}
+
+func (b blockPVC) plug(k Disk) (*os.File, error) {
+	f, number, err := b.devices.open(k.Host, k.ReadOnly)
+	if err != nil {
+		return nil, err
+	}
+	if err := b.ask(k, number, b.reserved.take); err != nil {
+		return f, err
+	}
+	return f, lockedNow(k, f)
+}
+
+func (p filePVC) plug(k Disk) (*os.File, error) {
+	f, err := p.open(k, false)
+	if err != nil {
+		return nil, err
+	}
+	return f, lockedNow(k, f)
+}

@@ -1,0 +1,69 @@
+package disk
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"testing"
+
+	"gotest.tools/v3/assert"
+
+	"github.com/nodevirt/nodevirt/shim/record"
+	"github.com/nodevirt/nodevirt/shim/vmspec"
+)
+
+// TestPlug: a running VM gets a volume as one that starts does, and others get it when it is released.
+func TestPlug(t *testing.T) {
+	n := newNode(t)
+	for _, block := range []bool{true, false} {
+		d := n.volume(t, fmt.Sprint("data-", block), block, "content")
+		d.Bus, d.Target = vmspec.BusSCSI, "sda"
+		first, second := n.container(t, "c1"), n.container(t, "c2", d)
+		one := record.PluggedDisk{State: record.Attaching, Disk: d, Set: 3}
+		first = first.WithPlugged(one)
+		described, f, err := n.Attachments.Plug(first, one)
+		assert.NilError(t, err)
+		text, err := io.ReadAll(f)
+		assert.NilError(t, err)
+		assert.Equal(t, string(text), "content")
+		assert.NilError(t, f.Close())
+		assert.Equal(t, described.Set, 3)
+		assert.Equal(t, described.Layer.Block, block)
+		assert.Equal(t, described.Layer.Format, "raw")
+
+		if !block {
+			continue // QEMU locks the file
+		}
+		if _, err := n.Attachments.Attach(t.Context(), second); !errors.Is(err, ErrInUse) {
+			t.Errorf("a second VM: %v", err)
+		}
+		assert.NilError(t, n.Attachments.Unplug(t.Context(), first, d))
+		assert.NilError(t, n.Maker.Recover(first), "of a VM that may not run")
+		_, _, err = n.Attachments.Plug(second, record.PluggedDisk{Disk: d})
+		assert.NilError(t, err)
+		assert.NilError(t, n.Attachments.Detach(t.Context(), second))
+
+		// A new shim finds the device in use again, and the VM's end releases it.
+		first.State = record.Running
+		assert.NilError(t, n.Maker.Recover(first))
+		if _, _, err := n.Attachments.Plug(second, record.PluggedDisk{Disk: d}); !errors.Is(err, ErrInUse) {
+			t.Errorf("after a restart: %v", err)
+		}
+		assert.NilError(t, n.Attachments.Detach(t.Context(), first))
+		_, _, err = n.Attachments.Plug(second, record.PluggedDisk{Disk: d})
+		assert.NilError(t, err)
+	}
+}
+
+func TestPlugRefuses(t *testing.T) {
+	n := newNode(t)
+	r := n.container(t, "c1")
+	for want, d := range map[error]vmspec.Disk{
+		ErrVolume: {Name: "e", Source: vmspec.SourceEmpty},
+		errNoFile: n.volume(t, "none", false, ""),
+	} {
+		if _, _, err := n.Attachments.Plug(r, record.PluggedDisk{Disk: d}); !errors.Is(err, want) {
+			t.Errorf("%s: %v; want %v", d.Name, err, want)
+		}
+	}
+}

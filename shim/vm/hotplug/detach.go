@@ -1,0 +1,73 @@
+package hotplug
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/nodevirt/nodevirt/shim/record"
+	"github.com/nodevirt/nodevirt/shim/vm/background"
+	"github.com/nodevirt/nodevirt/shim/vm/hotplug/order"
+	"github.com/nodevirt/nodevirt/shim/vm/table"
+	"github.com/nodevirt/nodevirt/shim/vm/vmerrors"
+)
+
+// releasePoll is the time between two looks at a disk that the guest is to release.
+const releasePoll = 100 * time.Millisecond
+
+// detach takes a disk away. It waits for a while until the guest has released it, and the
+// node goes on to ask the guest afterwards.
+func (h *Hotplugs) detach(ctx context.Context, v *table.VM, a order.Name) (order.Disk, error) {
+	if err := h.beginDetach(ctx, v, a.Name); err != nil {
+		return order.Disk{}, err
+	}
+	h.settleLater(v)
+	deadline := time.After(releaseTime)
+	for {
+		d := about(v.Record(), a.Name)
+		if d.State == order.None {
+			return d, nil
+		}
+		select {
+		case <-ctx.Done():
+			return order.Disk{}, ctx.Err()
+		case <-deadline:
+			return d, nil
+		case <-v.Exited():
+			return order.Disk{Name: a.Name, State: order.None}, nil
+		case <-time.After(releasePoll):
+		}
+	}
+}
+
+// beginDetach records that a disk goes, and begins that.
+func (h *Hotplugs) beginDetach(ctx context.Context, v *table.VM, name string) error {
+	unlock, err := v.Lock(ctx)
+	if err != nil {
+		return err
+	}
+	defer unlock()
+	r := v.Record()
+	i := r.FindPlugged(name)
+	if i < 0 || r.State != record.Running {
+		for _, d := range r.Spec.Disks {
+			if d.Name == name {
+				return fmt.Errorf("%w: the VM started with disk %q, and keeps it until it ends", vmerrors.ErrState, name)
+			}
+		}
+		return nil
+	}
+	p := r.Plugged[i]
+	if p.State != record.Detaching {
+		p.State = record.Detaching
+		if err := h.o.Table.Put(v, r.WithPlugged(p)); err != nil {
+			return err
+		}
+	}
+	ctx, cancel := background.AtMost(ctx, patience)
+	defer cancel()
+	if _, err := h.settleOne(ctx, v, p); err != nil {
+		table.Logger(h.o.Logger, r).Warn("detaching a disk failed, retrying", "disk", name, "error", err)
+	}
+	return nil
+}

@@ -1,0 +1,60 @@
+package hotplug
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"regexp"
+
+	"google.golang.org/grpc"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/nodevirt/nodevirt/shim/record"
+	"github.com/nodevirt/nodevirt/shim/vm/hotplug/order"
+	"github.com/nodevirt/nodevirt/shim/vm/vmerrors"
+)
+
+// Pods is what the package asks containerd's CRI.
+type Pods interface {
+	ContainerStatus(ctx context.Context, in *runtimeapi.ContainerStatusRequest, opts ...grpc.CallOption) (*runtimeapi.ContainerStatusResponse, error)
+	PodSandboxStatus(ctx context.Context, in *runtimeapi.PodSandboxStatusRequest, opts ...grpc.CallOption) (*runtimeapi.PodSandboxStatusResponse, error)
+}
+
+// finder finds the containers of attachment pods.
+type finder struct{ pods Pods }
+
+var containerID = regexp.MustCompile(`^[0-9a-f]{64}$`)
+
+// find returns the config of a container that runs in an attachment pod of a VM. Whoever
+// may give orders to a VM may name any container of the node: so its pod must be in the
+// VM's namespace, and must name the VM's pod.
+func (f finder) find(ctx context.Context, r record.Container, id string) (*runtimeapi.ContainerConfig, error) {
+	if !containerID.MatchString(id) {
+		return nil, fmt.Errorf("%w: %.80q is not a container's id", vmerrors.ErrInvalid, id)
+	}
+	reply, err := f.pods.ContainerStatus(ctx, &runtimeapi.ContainerStatusRequest{ContainerId: id, Verbose: true})
+	if err != nil {
+		return nil, fmt.Errorf("ask containerd for container %s: %w", id, err)
+	}
+	var info struct {
+		SandboxID string                      `json:"sandboxID"`
+		Config    *runtimeapi.ContainerConfig `json:"config"`
+	}
+	if err := json.Unmarshal([]byte(reply.GetInfo()["info"]), &info); err != nil {
+		return nil, fmt.Errorf("read containerd's verbose status of container %s: %w", id, err)
+	}
+	pod, err := f.pods.PodSandboxStatus(ctx, &runtimeapi.PodSandboxStatusRequest{PodSandboxId: info.SandboxID})
+	if err != nil {
+		return nil, fmt.Errorf("ask containerd for the pod of container %s: %w", id, err)
+	}
+	own, theirs := r.Sandbox.Value.GetMetadata(), pod.GetStatus()
+	if theirs.GetMetadata().GetNamespace() != own.GetNamespace() || theirs.GetAnnotations()[order.Annotation] != own.GetUid() || own.GetUid() == "" {
+		return nil, fmt.Errorf("%w: container %s is not of an attachment pod of this VM: such a pod is in namespace %s, with the annotation %s: %q",
+			vmerrors.ErrInvalid, id, own.GetNamespace(), order.Annotation, own.GetUid())
+	}
+	if theirs.GetState() != runtimeapi.PodSandboxState_SANDBOX_READY || reply.GetStatus().GetState() != runtimeapi.ContainerState_CONTAINER_RUNNING {
+		return nil, fmt.Errorf("%w: container %s of attachment pod %s does not run, so that its volumes may be gone",
+			vmerrors.ErrState, id, theirs.GetMetadata().GetName())
+	}
+	return info.Config, nil
+}

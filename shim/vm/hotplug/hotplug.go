@@ -1,0 +1,100 @@
+// Package hotplug gives running VMs disks, and takes them away again: it carries out the
+// orders of package order.
+//
+// A pod's volumes cannot change. So another pod, the attachment pod, has the kubelet mount
+// the volume on the VM's node. It names the VM's pod in the annotation of package order,
+// and has an ordinary container, which mounts the volume at a path that ends in the disk's
+// name. The order names the container, and containerd says where its volume is. The
+// attachment pod needs no handler: its sandbox has a process in any case, so that a
+// container with another pause costs less than a third kind of containers would.
+//
+//	order ──▶ record ──▶ containerd: mounts ──▶ open ──▶ QEMU's descriptors ──▶ device
+//
+// QEMU gets the opened volume, as at a start: the VM's user has no right on the volume, and
+// QEMU may open no path that it did not start with. Each step is recorded before it is
+// taken. After an error, or a restart of the shim, libvirt says which disks the domain has:
+// an attached disk stays, and all else is undone. A disk whose release was ordered is asked
+// for until the guest releases it. The volume must stay mounted until the state is none.
+//
+// The package owns the orders and the records of the disks. It leaves volumes to package
+// disk, devices to package domain, the end of a VM with its disks to package lifecycle, and
+// who may give orders to the API server, which lets users exec into the VM's pod.
+package hotplug
+
+import (
+	"context"
+	"log/slog"
+	"os"
+	"time"
+
+	"github.com/nodevirt/nodevirt/shim/domain"
+	"github.com/nodevirt/nodevirt/shim/record"
+	"github.com/nodevirt/nodevirt/shim/vm/background"
+	"github.com/nodevirt/nodevirt/shim/vm/table"
+	"github.com/nodevirt/nodevirt/shim/vmspec"
+)
+
+// Domains attaches disks to running domains; [domain.Hotplug].
+type Domains interface {
+	Attach(ctx context.Context, uuid string, d domain.PluggedDisk, file *os.File) error
+	Request(ctx context.Context, uuid, target string) error
+	Targets(ctx context.Context, uuid string) (map[string]bool, error)
+	Release(ctx context.Context, uuid string, set int) error
+}
+
+// Volumes opens volumes for VMs; [disk.Attachments].
+type Volumes interface {
+	Plug(r record.Container, p record.PluggedDisk) (domain.PluggedDisk, *os.File, error)
+	Unplug(ctx context.Context, r record.Container, d vmspec.Disk) error
+}
+
+// Moves are the migrations of VMs; package move's Moves.
+type Moves interface {
+	// Moving reports whether the VM's guest is moving between nodes.
+	Moving(v *table.VM) bool
+}
+
+// Conditions reports VMs to the API server; package report's Conditions.
+type Conditions interface {
+	// Update reports what a VM's record says, such as whether the VM can move.
+	Update(v *table.VM)
+}
+
+// Options are the parts that Hotplugs works with. All are needed.
+type Options struct {
+	Table      *table.Table
+	Tasks      *background.Tasks
+	Domains    Domains
+	Volumes    Volumes
+	Moves      Moves
+	Pods       Pods
+	Conditions Conditions
+	Logger     *slog.Logger
+}
+
+// Hotplugs are the disks that a node's running VMs get.
+type Hotplugs struct {
+	o       Options
+	finders finder
+	waits   table.PerVM[*waits]
+}
+
+// New returns Hotplugs.
+func New(o Options) *Hotplugs {
+	h := &Hotplugs{o: o, finders: finder{o.Pods}}
+	h.waits.New = func(*table.VM) *waits { return &waits{} }
+	return h
+}
+
+const (
+	// patience bounds a call to libvirtd.
+	patience = 30 * time.Second
+	// releaseTime is how long an order waits for the guest to release a disk. The node goes
+	// on to ask the guest afterwards.
+	releaseTime = 10 * time.Second
+	// maxPlugged bounds the disks that a VM gets.
+	maxPlugged = 64
+)
+
+// retryPause is the time between two requests to a guest, or to libvirtd while it is away.
+var retryPause = background.Pause{First: time.Second, Limit: 30 * time.Second}

@@ -1,0 +1,487 @@
+package hotplug_test
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"google.golang.org/grpc"
+	"gotest.tools/v3/assert"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/nodevirt/nodevirt/shim/domain"
+	"github.com/nodevirt/nodevirt/shim/record"
+	"github.com/nodevirt/nodevirt/shim/vm/background"
+	"github.com/nodevirt/nodevirt/shim/vm/hotplug"
+	"github.com/nodevirt/nodevirt/shim/vm/hotplug/order"
+	"github.com/nodevirt/nodevirt/shim/vm/table"
+	"github.com/nodevirt/nodevirt/shim/vm/vmerrors"
+	"github.com/nodevirt/nodevirt/shim/vm/vmtest"
+	"github.com/nodevirt/nodevirt/shim/vmspec"
+)
+
+const podUID = "0d2c5a5e-0000-4000-8000-000000000001"
+
+// errRefused is what a scripted call fails with.
+var errRefused = errors.New("refused")
+
+// rig is Hotplugs on fakes: those of its neighbours that it implements itself are maps.
+type rig struct {
+	*hotplug.Hotplugs
+	store *vmtest.Store
+	table *table.Table
+	vm    *table.VM
+
+	mu sync.Mutex
+	// attached are the targets in QEMU, by the sets that are open in it; a set is open
+	// without a target after a failure half-way.
+	attached map[int]string
+	reserved map[string]bool // volumes
+	// stubborn is a guest that releases nothing; away is a libvirtd that does not answer.
+	stubborn, away bool
+	// failing fails an attachment, before or after the disk is there.
+	failing  string
+	requests int
+	moving   bool
+	updates  int
+
+	container *runtimeapi.ContainerStatusResponse
+	pod       *runtimeapi.PodSandboxStatus
+}
+
+func newRig(t *testing.T) *rig {
+	t.Helper()
+	s := &vmtest.Script{}
+	r := &rig{store: vmtest.NewStore(s, t.TempDir()), attached: map[int]string{}, reserved: map[string]bool{}}
+	c := record.Container{ID: "c", SandboxID: "s", State: record.Running}
+	c.Sandbox.Value = &runtimeapi.PodSandboxConfig{Metadata: &runtimeapi.PodSandboxMetadata{Name: "pod", Namespace: "shop", Uid: podUID}}
+	c.Config.Value = &runtimeapi.ContainerConfig{Metadata: &runtimeapi.ContainerMetadata{Name: "vm"}}
+	c.Domain = record.Domain{Name: "d", UUID: "u"}
+	c.Spec.Disks = []vmspec.Disk{{Name: "boot", Bus: vmspec.BusSATA, Target: "sda"}}
+	assert.NilError(t, r.store.PutContainer(c))
+	r.pod = &runtimeapi.PodSandboxStatus{
+		Metadata: &runtimeapi.PodSandboxMetadata{Name: "hp", Namespace: "shop"}, State: runtimeapi.PodSandboxState_SANDBOX_READY,
+		Annotations: map[string]string{order.Annotation: podUID},
+	}
+	config := &runtimeapi.ContainerConfig{Metadata: &runtimeapi.ContainerMetadata{Name: "volumes"}}
+	for i := range 100 {
+		config.Mounts = append(config.Mounts, &runtimeapi.Mount{ContainerPath: fmt.Sprintf("/volumes/v%d", i), HostPath: fmt.Sprintf("/pods/hp/v%d", i)})
+	}
+	info, err := json.Marshal(map[string]any{"sandboxID": "hp", "config": config})
+	assert.NilError(t, err)
+	r.container = &runtimeapi.ContainerStatusResponse{
+		Status: &runtimeapi.ContainerStatus{State: runtimeapi.ContainerState_CONTAINER_RUNNING}, Info: map[string]string{"info": string(info)},
+	}
+	r.start(t)
+	return r
+}
+
+// start starts a shim, which reads the records.
+func (r *rig) start(t *testing.T) {
+	t.Helper()
+	tasks := background.New()
+	t.Cleanup(tasks.Stop)
+	r.table = table.New(r.store, 1000, 4)
+	on, _ := r.store.Container("c")
+	r.vm = r.table.Recover(on)
+	r.Hotplugs = hotplug.New(hotplug.Options{
+		Table: r.table, Tasks: tasks, Domains: (*domains)(r), Volumes: (*volumes)(r), Moves: r, Pods: r, Conditions: r,
+		Logger: slog.New(slog.NewTextHandler(t.Output(), nil)),
+	})
+	r.Recover()
+}
+
+func (r *rig) Moving(*table.VM) bool { return r.moving }
+func (r *rig) Update(*table.VM)      { r.updates++ }
+
+func (r *rig) ContainerStatus(_ context.Context, in *runtimeapi.ContainerStatusRequest, _ ...grpc.CallOption) (*runtimeapi.ContainerStatusResponse, error) {
+	if in.GetContainerId() != id {
+		return nil, errRefused
+	}
+	return r.container, nil
+}
+
+func (r *rig) PodSandboxStatus(_ context.Context, in *runtimeapi.PodSandboxStatusRequest, _ ...grpc.CallOption) (*runtimeapi.PodSandboxStatusResponse, error) {
+	if in.GetPodSandboxId() != "hp" {
+		return nil, errRefused
+	}
+	return &runtimeapi.PodSandboxStatusResponse{Status: r.pod}, nil
+}
+
+// domains is a libvirtd with one domain.
+type domains rig
+
+func (d *domains) enter() (func(), error) {
+	d.mu.Lock()
+	if d.away {
+		d.mu.Unlock()
+		return nil, domain.ErrUnavailable
+	}
+	return d.mu.Unlock, nil
+}
+
+func (d *domains) Attach(_ context.Context, _ string, p domain.PluggedDisk, f *os.File) error {
+	if on, _ := d.store.Container("c"); on.FindPlugged(p.Spec.Name) < 0 {
+		return errors.New("it is not recorded")
+	}
+	if _, err := f.Stat(); err != nil {
+		return err
+	}
+	done, err := d.enter()
+	if err != nil {
+		return err
+	}
+	defer done()
+	d.attached[p.Set] = ""
+	if d.failing == "before" {
+		return errRefused
+	}
+	d.attached[p.Set] = p.Spec.Target
+	if d.failing == "after" {
+		d.away = true
+		return domain.ErrUnavailable
+	}
+	return nil
+}
+
+func (d *domains) Request(_ context.Context, _, target string) error {
+	done, err := d.enter()
+	if err != nil {
+		return err
+	}
+	defer done()
+	d.requests++
+	for set, t := range d.attached {
+		if t == target && !d.stubborn {
+			d.attached[set] = ""
+		}
+	}
+	return nil
+}
+
+func (d *domains) Targets(context.Context, string) (map[string]bool, error) {
+	done, err := d.enter()
+	if err != nil {
+		return nil, err
+	}
+	defer done()
+	all := map[string]bool{"sda": true}
+	for _, t := range d.attached {
+		all[t] = true
+	}
+	return all, nil
+}
+
+func (d *domains) Release(_ context.Context, _ string, set int) error {
+	done, err := d.enter()
+	if err != nil {
+		return err
+	}
+	defer done()
+	if d.attached[set] != "" {
+		return errors.New("the disk is attached")
+	}
+	delete(d.attached, set)
+	return nil
+}
+
+// volumes are those of the node.
+type volumes rig
+
+func (d *volumes) Plug(_ record.Container, p record.PluggedDisk) (domain.PluggedDisk, *os.File, error) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.reserved[p.Disk.Host] = true
+	if d.failing == "volume" {
+		return domain.PluggedDisk{}, nil, errRefused
+	}
+	f, err := os.Open(os.DevNull)
+	return domain.PluggedDisk{Spec: p.Disk, Set: p.Set}, f, err
+}
+
+func (d *volumes) Unplug(_ context.Context, _ record.Container, p vmspec.Disk) error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	delete(d.reserved, p.Host)
+	return nil
+}
+
+var id = strings.Repeat("a", 64)
+
+// order gives an order, and returns the answer.
+func (r *rig) order(t *testing.T, control, argument string) (order.Disk, error) {
+	t.Helper()
+	text, err := r.Do(t.Context(), r.vm, control, argument)
+	var d order.Disk
+	if err == nil {
+		assert.NilError(t, json.Unmarshal(text, &d))
+	}
+	return d, err
+}
+
+func (r *rig) attach(t *testing.T, name string) (order.Disk, error) {
+	t.Helper()
+	return r.order(t, order.Attach, fmt.Sprintf(`{"disk": {"name": %q}, "container": %q}`, name, id))
+}
+
+func (r *rig) detach(t *testing.T, name string) (order.Disk, error) {
+	t.Helper()
+	return r.order(t, order.Detach, fmt.Sprintf(`{"name": %q}`, name))
+}
+
+// has checks what QEMU, the volumes and the record have, and that they agree.
+func (r *rig) has(t *testing.T, state record.PlugState, n int) {
+	t.Helper()
+	on, _ := r.store.Container("c")
+	assert.Equal(t, len(on.Plugged), n)
+	assert.Equal(t, len(r.vm.Record().Plugged), n)
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	assert.Equal(t, len(r.attached), n, "in QEMU")
+	assert.Equal(t, len(r.reserved), n, "volumes")
+	for _, p := range on.Plugged {
+		assert.Equal(t, p.State, state)
+		assert.Equal(t, r.attached[p.Set], p.Disk.Target)
+	}
+}
+
+func TestAttachAndDetach(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t)
+		want := order.Disk{Name: "v0", State: order.Attached, Target: "sdb", Container: id}
+		for range 2 { // a repeated order has no effect
+			d, err := r.attach(t, "v0")
+			assert.NilError(t, err)
+			assert.Equal(t, d, want)
+		}
+		d, err := r.attach(t, "v1")
+		assert.NilError(t, err)
+		assert.Equal(t, d.Target, "sdc")
+		r.has(t, record.Attached, 2)
+		d, err = r.order(t, order.Status, `{"name": "v0"}`)
+		assert.NilError(t, err)
+		assert.Equal(t, d, want)
+		assert.Equal(t, r.updates, 2)
+
+		for range 2 {
+			d, err = r.detach(t, "v0")
+			assert.NilError(t, err)
+			assert.Equal(t, d, order.Disk{Name: "v0", State: order.None})
+		}
+		r.has(t, record.Attached, 1)
+		// Its target and its set are free.
+		d, err = r.attach(t, "v2")
+		assert.NilError(t, err)
+		assert.Equal(t, d.Target, "sdb")
+		r.has(t, record.Attached, 2)
+		if _, err := r.detach(t, "boot"); !errors.Is(err, vmerrors.ErrState) {
+			t.Errorf("a disk that the VM started with: %v", err)
+		}
+	})
+}
+
+// TestManyDisks: a VM gets more disks than KubeVirt's users ask for, and not without a bound.
+func TestManyDisks(t *testing.T) {
+	r := newRig(t)
+	for i := range 64 {
+		_, err := r.attach(t, fmt.Sprintf("v%d", i))
+		assert.NilError(t, err)
+	}
+	if _, err := r.attach(t, "v64"); !errors.Is(err, vmerrors.ErrRange) {
+		t.Errorf("one more: %v", err)
+	}
+	r.has(t, record.Attached, 64)
+}
+
+// TestFailedAttachment: what an attachment that fails had made is undone.
+func TestFailedAttachment(t *testing.T) {
+	for _, failing := range []string{"volume", "before"} {
+		r := newRig(t)
+		r.failing = failing
+		if _, err := r.attach(t, "v0"); !errors.Is(err, errRefused) {
+			t.Errorf("%s: %v", failing, err)
+		}
+		r.has(t, "", 0)
+		r.failing = ""
+		_, err := r.attach(t, "v0")
+		assert.NilError(t, err)
+	}
+}
+
+// TestUnknownAttachment: libvirtd attached a disk, and its answer was lost. Nothing is
+// undone, and the record follows when libvirtd is back.
+func TestUnknownAttachment(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t)
+		r.failing = "after"
+		if _, err := r.attach(t, "v0"); !errors.Is(err, domain.ErrUnavailable) {
+			t.Errorf("error %v", err)
+		}
+		d, err := r.attach(t, "v0")
+		assert.NilError(t, err)
+		assert.Equal(t, d.State, order.Attaching)
+		r.away = false
+		time.Sleep(time.Minute)
+		r.has(t, record.Attached, 1)
+	})
+}
+
+// TestStubbornGuest: an order to detach answers although the guest does not, and the
+// guest is asked again until it releases the disk.
+func TestStubbornGuest(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t)
+		_, err := r.attach(t, "v0")
+		assert.NilError(t, err)
+		r.stubborn = true
+		d, err := r.detach(t, "v0")
+		assert.NilError(t, err)
+		assert.Equal(t, d.State, order.Detaching)
+		r.has(t, record.Detaching, 1)
+		if _, err := r.attach(t, "v0"); !errors.Is(err, vmerrors.ErrState) {
+			t.Errorf("attach it meanwhile: %v", err)
+		}
+		before := r.requests
+		time.Sleep(10 * time.Minute)
+		if r.requests <= before {
+			t.Error("the guest is not asked again")
+		}
+		r.stubborn = false
+		time.Sleep(time.Minute)
+		r.has(t, "", 0)
+	})
+}
+
+// TestRestart: a new shim finds each state, and finishes or undoes it.
+func TestRestart(t *testing.T) {
+	for name, c := range map[string]struct {
+		state    record.PlugState
+		attached bool
+		want     int
+	}{
+		"before libvirtd was asked to attach": {record.Attaching, false, 0},
+		"before the answer was recorded":      {record.Attaching, true, 1},
+		"of an attached disk":                 {record.Attached, true, 1},
+		"of a disk that the guest ejected":    {record.Attached, false, 0},
+		"before the guest was asked":          {record.Detaching, true, 0},
+		"before the release was recorded":     {record.Detaching, false, 0},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				r := newRig(t)
+				_, err := r.attach(t, "v0")
+				assert.NilError(t, err)
+				on, _ := r.store.Container("c")
+				p := on.Plugged[0]
+				p.State = c.state
+				assert.NilError(t, r.store.PutContainer(on.WithPlugged(p)))
+				if !c.attached {
+					r.attached[p.Set] = ""
+				}
+				r.away = true
+				r.start(t)
+				time.Sleep(time.Minute)
+				r.away = false
+				time.Sleep(time.Minute)
+				r.has(t, record.Attached, c.want)
+			})
+		})
+	}
+}
+
+// TestEndedVM: the end of a VM ends its orders.
+func TestEndedVM(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t)
+		_, err := r.attach(t, "v0")
+		assert.NilError(t, err)
+		r.stubborn = true
+		go func() {
+			time.Sleep(time.Second)
+			c := r.vm.Record()
+			c.State = record.Exited
+			r.vm.Publish(c)
+		}()
+		d, err := r.detach(t, "v0")
+		assert.NilError(t, err)
+		assert.Equal(t, d.State, order.None)
+		if _, err := r.attach(t, "v1"); !errors.Is(err, vmerrors.ErrState) {
+			t.Errorf("attach a disk to an ended VM: %v", err)
+		}
+	})
+}
+
+// TestFullDisk: a disk that cannot be recorded is not attached.
+func TestFullDisk(t *testing.T) {
+	r := newRig(t)
+	c := r.vm.Record()
+	s := &vmtest.Script{}
+	full := vmtest.NewStore(s, t.TempDir())
+	s.Fail("Store.PutContainer", vmtest.ErrFull)
+	r.store = full
+	r.table = table.New(full, 1000, 4)
+	r.vm = r.table.Recover(c)
+	r.Hotplugs = hotplug.New(hotplug.Options{
+		Table: r.table, Domains: (*domains)(r), Volumes: (*volumes)(r), Moves: r, Pods: r, Conditions: r, Logger: slog.New(slog.DiscardHandler),
+	})
+	if _, err := r.attach(t, "v0"); !errors.Is(err, vmtest.ErrFull) {
+		t.Errorf("error %v", err)
+	}
+	assert.Equal(t, len(r.attached)+len(r.reserved), 0)
+}
+
+// TestForeignVolumes: an order names no container but one of the VM's attachment pods.
+func TestForeignVolumes(t *testing.T) {
+	for name, change := range map[string]func(r *rig){
+		"another namespace":        func(r *rig) { r.pod.Metadata.Namespace = "other" },
+		"another VM's":             func(r *rig) { r.pod.Annotations[order.Annotation] = "0d2c5a5e-0000-4000-8000-000000000002" },
+		"no annotation":            func(r *rig) { r.pod.Annotations = nil },
+		"a pod that stops":         func(r *rig) { r.pod.State = runtimeapi.PodSandboxState_SANDBOX_NOTREADY },
+		"a container that ended":   func(r *rig) { r.container.Status.State = runtimeapi.ContainerState_CONTAINER_EXITED },
+		"no verbose status":        func(r *rig) { r.container.Info = nil },
+		"no config":                func(r *rig) { r.container.Info["info"] = `{"sandboxID": "hp"}` },
+		"a pod that is gone":       func(r *rig) { r.container.Info["info"] = `{"sandboxID": "x"}` },
+		"a guest that is moving":   func(r *rig) { r.moving = true },
+		"a VM without a UID's pod": func(r *rig) { r.vm.Record().Sandbox.Value.Metadata.Uid = ""; r.pod.Annotations = nil },
+	} {
+		r := newRig(t)
+		change(r)
+		if d, err := r.attach(t, "v0"); err == nil {
+			t.Errorf("%s: %+v", name, d)
+		}
+		r.has(t, "", 0)
+	}
+}
+
+func TestBadOrders(t *testing.T) {
+	r := newRig(t)
+	for _, c := range []struct{ control, argument, want string }{
+		{order.Attach, `x`, "the argument is not JSON as expected"},
+		{order.Attach, `{"disk": {"name": "v0"}, "container": "../x"}`, `"../x" is not a container's id`},
+		{order.Attach, fmt.Sprintf(`{"disk": {"name": "v0"}, "container": %q}`, strings.Repeat("b", 64)), "ask containerd"},
+		{order.Attach, fmt.Sprintf(`{"disk": {"name": "v0", "disk": {"bus": "virtio"}}, "container": %q}`, id), "needs bus scsi"},
+		{order.Attach, fmt.Sprintf(`{"container": %q}`, id), "invalid VM"},
+		{order.Attach, fmt.Sprintf(`{"disk": {"name": "missing"}, "container": %q}`, id), "has no volume of this name"},
+		{order.Detach, `{"name": "../x"}`, "is not the name of a disk"},
+		{order.Status, `{}`, "is not the name of a disk"},
+		{"disk-format", `{}`, `there is no control "disk-format"`},
+	} {
+		if _, err := r.order(t, c.control, c.argument); err == nil || !strings.Contains(err.Error(), c.want) {
+			t.Errorf("%s %s: %v; want %q", c.control, c.argument, err, c.want)
+		}
+	}
+	_, err := r.attach(t, "v0")
+	assert.NilError(t, err)
+	_, err = r.order(t, order.Attach, fmt.Sprintf(`{"disk": {"name": "v1", "serial": "v0"}, "container": %q}`, id))
+	if !errors.Is(err, vmerrors.ErrInvalid) {
+		t.Errorf("a serial number twice: %v", err)
+	}
+}

@@ -1,0 +1,59 @@
+package hotplug
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+
+	"k8s.io/apimachinery/pkg/util/validation"
+
+	"github.com/nodevirt/nodevirt/shim/record"
+	"github.com/nodevirt/nodevirt/shim/vm/hotplug/order"
+	"github.com/nodevirt/nodevirt/shim/vm/table"
+	"github.com/nodevirt/nodevirt/shim/vm/vmerrors"
+)
+
+// Controls returns the names of the machine controls of disks.
+func Controls() []string { return []string{order.Attach, order.Detach, order.Status} }
+
+// Do carries out a machine control with its argument, and returns its answer.
+func (h *Hotplugs) Do(ctx context.Context, v *table.VM, control, argument string) ([]byte, error) {
+	switch control {
+	case order.Attach:
+		return answer(ctx, v, argument, h.attach)
+	case order.Detach:
+		return answer(ctx, v, argument, h.detach)
+	case order.Status:
+		return answer(ctx, v, argument, func(_ context.Context, v *table.VM, a order.Name) (order.Disk, error) {
+			return about(v.Record(), a.Name), nil
+		})
+	}
+	return nil, fmt.Errorf("%w: there is no control %q of disks", vmerrors.ErrInvalid, control)
+}
+
+// answer decodes an order's argument, carries the order out, and encodes its answer.
+func answer[A any](ctx context.Context, v *table.VM, argument string, do func(context.Context, *table.VM, A) (order.Disk, error)) ([]byte, error) {
+	var a A
+	if err := json.Unmarshal([]byte(argument), &a); err != nil {
+		return nil, fmt.Errorf("%w: the argument is not JSON as expected: %w", vmerrors.ErrInvalid, err)
+	}
+	if n, ok := any(a).(order.Name); ok && len(validation.IsDNS1123Label(n.Name)) > 0 {
+		return nil, fmt.Errorf("%w: %.80q is not the name of a disk", vmerrors.ErrInvalid, n.Name)
+	}
+	d, err := do(ctx, v, a)
+	if err != nil {
+		return nil, err
+	}
+	text, err := json.Marshal(d)
+	return append(text, '\n'), err
+}
+
+// about returns what a record says of a disk.
+func about(r record.Container, name string) order.Disk {
+	i := r.FindPlugged(name)
+	if i < 0 || r.State != record.Running {
+		return order.Disk{Name: name, State: order.None}
+	}
+	p := r.Plugged[i]
+	return order.Disk{Name: name, State: order.State(p.State), Target: p.Disk.Target, Container: p.Container}
+}

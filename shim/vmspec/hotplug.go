@@ -1,0 +1,104 @@
+package vmspec
+
+import (
+	"cmp"
+	"encoding/json"
+	"errors"
+	"fmt"
+
+	"k8s.io/apimachinery/pkg/util/validation/field"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+	kubevirt "kubevirt.io/api/core/v1"
+
+	"github.com/nodevirt/nodevirt/shim/fields"
+)
+
+// Hotplug returns the disk that a running VM gets: a disk of KubeVirt's, as JSON, on the
+// volume of its name that a container of another pod mounts, or has as a device. As with
+// KubeVirt its bus is scsi, and its serial number its name, if it says nothing else. The
+// disk has no target yet.
+func Hotplug(disk []byte, container *runtimeapi.ContainerConfig) (Disk, error) {
+	mounts, err := readMounts(container)
+	if err != nil {
+		return Disk{}, err
+	}
+	spec, err := hotplugSpec(disk)
+	if err != nil {
+		return Disk{}, err
+	}
+	one := spec.Domain.Devices.Disks[0]
+	m, found := mounts.find(one.Name)
+	if !found {
+		return Disk{}, fmt.Errorf("disk %q: container %s has no volume of this name; mount it at a path that ends in /%s",
+			one.Name, excerpt(container.GetMetadata().GetName()), one.Name)
+	}
+	root := field.NewPath("spec")
+	all, problems := readVolumes(root, spec, request{mounts: &mountsOf{m}, container: container.GetMetadata().GetName()})
+	at := root.Child("domain", "devices", "disks")
+	disks, p := disks(at, spec.Domain.Devices.Disks, all, bootOrder{})
+	problems = append(problems, p...)
+	if len(problems) == 0 {
+		problems = checkHotplug(at.Index(0), one)
+	}
+	if len(problems) > 0 {
+		return Disk{}, hotplugError(problems)
+	}
+	d := disks[0]
+	if !d.LUN {
+		d.Serial = cmp.Or(d.Serial, d.Name)
+	}
+	return d, nil
+}
+
+// hotplugSpec returns a VMI with the disk alone, and its bus, whose fields are known.
+func hotplugSpec(text []byte) (*kubevirt.VirtualMachineInstanceSpec, error) {
+	var disk map[string]any
+	if err := json.Unmarshal(text, &disk); err != nil {
+		return nil, fmt.Errorf("the disk is not JSON as expected: %s", excerpt(err.Error()))
+	}
+	if disk == nil {
+		return nil, errors.New("there is no disk")
+	}
+	if disk["disk"] == nil && disk["lun"] == nil && disk["cdrom"] == nil {
+		disk["disk"] = map[string]any{}
+	}
+	if device, ok := disk["disk"].(map[string]any); ok && device["bus"] == nil {
+		device["bus"] = BusSCSI
+	}
+	whole, err := json.Marshal(map[string]any{
+		"domain":  map[string]any{"devices": map[string]any{"disks": []any{disk}}},
+		"volumes": []any{map[string]any{"name": disk["name"], "persistentVolumeClaim": map[string]any{"claimName": "a"}}}, // which only the cluster knows
+	})
+	if err != nil {
+		return nil, err
+	}
+	spec, problems := DecodeVMI(whole)
+	if len(problems) > 0 {
+		return nil, hotplugError(problems)
+	}
+	return spec, nil
+}
+
+// checkHotplug refuses what a disk can have only from its VM's start.
+func checkHotplug(at *field.Path, d kubevirt.Disk) field.ErrorList {
+	var problems field.ErrorList
+	add := func(is bool, child, why string) {
+		if is {
+			problems = append(problems, refused(at.Child(child), "%s", why))
+		}
+	}
+	add(d.CDRom != nil, "cdrom", "a drive can't be added while the VM runs; use disk")
+	add(d.Disk != nil && d.Disk.Bus != kubevirt.DiskBusSCSI, "disk", "a disk that is added while the VM runs needs bus scsi")
+	add(d.BootOrder != nil, "bootOrder", "goes with a disk that the VM starts with")
+	add(d.DedicatedIOThread != nil && *d.DedicatedIOThread, "dedicatedIOThread", "goes with a disk that the VM starts with")
+	add(d.BlockSize != nil && d.BlockSize.MatchVolume != nil, "blockSize", "use custom for a disk that is added while the VM runs")
+	return problems
+}
+
+func hotplugError(problems field.ErrorList) error {
+	errs := make([]error, 0, len(problems))
+	for _, p := range problems {
+		errs = append(errs, fmt.Errorf("%s", fields.Sentence(p)))
+	}
+	return capped(errs)
+}

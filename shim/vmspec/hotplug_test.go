@@ -1,0 +1,63 @@
+package vmspec
+
+import (
+	"strings"
+	"testing"
+
+	"gotest.tools/v3/assert"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+)
+
+// attachment is a container that has a folder and a device.
+func attachment() *runtimeapi.ContainerConfig {
+	return &runtimeapi.ContainerConfig{
+		Metadata: &runtimeapi.ContainerMetadata{Name: "attachment"},
+		Mounts: []*runtimeapi.Mount{
+			{ContainerPath: "/etc/hosts", HostPath: "/pods/a/etc-hosts"},
+			{ContainerPath: "/volumes/files", HostPath: "/pods/a/files"},
+			{ContainerPath: "/volumes/fixed", HostPath: "/pods/a/fixed", Readonly: true},
+		},
+		Devices: []*runtimeapi.Device{{ContainerPath: "/volumes/raw", HostPath: "/dev/pod-raw", Permissions: "mrw"}},
+	}
+}
+
+func TestHotplug(t *testing.T) {
+	stop := "stop"
+	for text, want := range map[string]Disk{
+		`{"name": "files"}`: {Name: "files", Host: "/pods/a/files", Serial: "files"},
+		`{"name": "fixed"}`: {Name: "fixed", Host: "/pods/a/fixed", Serial: "fixed", ReadOnly: true},
+		`{"name": "raw", "disk": {"bus": "scsi", "readonly": true}, "serial": "S1", "cache": "none"}`: {
+			Name: "raw", Host: "/dev/pod-raw", Block: true, Serial: "S1", ReadOnly: true, Cache: "none",
+		},
+		`{"name": "raw", "serial": "a-serial-number-of-scsi"}`: {Name: "raw", Host: "/dev/pod-raw", Block: true, Serial: "a-serial-number-of-scsi"},
+		`{"name": "raw", "lun": {"bus": "scsi"}}`:              {Name: "raw", Host: "/dev/pod-raw", Block: true, LUN: true},
+		`{"name": "raw", "shareable": true}`:                   {Name: "raw", Host: "/dev/pod-raw", Block: true, Serial: "raw", Shareable: true, Cache: "none"},
+	} {
+		want.Source, want.Bus, want.ErrorPolicy = SourcePVC, BusSCSI, stop
+		got, err := Hotplug([]byte(text), attachment())
+		assert.NilError(t, err, text)
+		assert.DeepEqual(t, got, want)
+	}
+}
+
+func TestHotplugRefuses(t *testing.T) {
+	for text, want := range map[string]string{
+		`{"name": "other"}`:                                                  `disk "other": container attachment has no volume of this name; mount it at a path that ends in /other`,
+		`{"name": "files", "disk": {"bus": "virtio"}}`:                       "spec.domain.devices.disks[0].disk: a disk that is added while the VM runs needs bus scsi",
+		`{"name": "files", "cdrom": {"bus": "sata"}}`:                        "a drive can't be added while the VM runs",
+		`{"name": "files", "bootOrder": 1}`:                                  "bootOrder: goes with a disk that the VM starts with",
+		`{"name": "files", "dedicatedIOThread": true}`:                       "dedicatedIOThread: goes with",
+		`{"name": "files", "blockSize": {"matchVolume": {"enabled": true}}}`: "use custom",
+		`{"name": "files", "lun": {"bus": "scsi"}}`:                          "needs a PVC of volumeMode Block",
+		`{"name": "files", "serial": "a b"}`:                                 "serial",
+		`{"name": "files", "colour": "red"}`:                                 "colour",
+		`{"name": "files"}], "inputs": [{"name": "x"}`:                       "not JSON as expected",
+		`null`: "there is no disk",
+		`[]`:   "not JSON as expected",
+		``:     "not JSON as expected",
+	} {
+		if _, err := Hotplug([]byte(text), attachment()); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: %v; want %q", text, err, want)
+		}
+	}
+}
