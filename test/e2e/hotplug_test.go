@@ -64,7 +64,9 @@ func TestHotplug(t *testing.T) {
 	config.Mounts = append(config.Mounts, &runtimeapi.Mount{ContainerPath: "/volumes/files", HostPath: folder})
 	config.Devices = append(config.Devices, &runtimeapi.Device{ContainerPath: "/volumes/raw", HostPath: device, Permissions: "mrw"})
 	volumes := attachment.create(config).start()
-	order := func(name string) string { return fmt.Sprintf(`{"disk": {"name": %q}, "container": %q}`, name, volumes.id) }
+	order := func(name string) string {
+		return fmt.Sprintf(`{"disk": {"name": %q}, "container": %q}`, name, volumes.id)
+	}
 
 	for i, name := range []string{"files", "raw"} {
 		want := plugged{Name: name, State: "attached", Target: fmt.Sprintf("sd%c", 'a'+i)}

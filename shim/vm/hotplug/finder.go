@@ -25,7 +25,7 @@ type finder struct{ pods Pods }
 
 var containerID = regexp.MustCompile(`^[0-9a-f]{64}$`)
 
-// find returns the config of a container that runs in an attachment pod of a VM. Whoever
+// find returns the config of a container that runs in an attachment pod of a VM. A user who
 // may give orders to a VM may name any container of the node: so its pod must be in the
 // VM's namespace, and must name the VM's pod.
 func (f finder) find(ctx context.Context, r record.Container, id string) (*runtimeapi.ContainerConfig, error) {
