@@ -13,6 +13,7 @@ import (
 	"libvirt.org/go/libvirt"
 
 	"github.com/nodevirt/nodevirt/shim/vmspec"
+	"github.com/nodevirt/nodevirt/test/loopfs"
 )
 
 // plugged makes a disk whose file QEMU's user cannot open.
@@ -54,7 +55,10 @@ func TestHotplug(t *testing.T) {
 	pid, err := d.Lifecycle.Start(t.Context(), g.UUID, g.files)
 	assert.NilError(t, err)
 	assert.NilError(t, d.Hotplug.Attach(t.Context(), g.UUID, scsi, file))
-	second, file2 := plugged(t, "sdb", 1)
+	second, _ := plugged(t, "sdb", 1)
+	device := loopfs.Device(t, 1<<20)
+	second.Layer, second.Spec.Cache = Layer{Format: "raw", Path: device, Block: true}, "none"
+	file2 := openFile(t, device, unix.O_RDWR)
 	assert.NilError(t, d.Hotplug.Attach(t.Context(), g.UUID, second, file2))
 	targets, err := d.Hotplug.Targets(t.Context(), g.UUID)
 	assert.NilError(t, err)
@@ -64,7 +68,10 @@ func TestHotplug(t *testing.T) {
 	}
 	text, err := onDomain(t.Context(), d.Connection, "describe", g.UUID, func(dom *libvirt.Domain) (string, error) { return dom.GetXMLDesc(0) })
 	assert.NilError(t, err)
-	for _, one := range []string{"<serial>hot-sda</serial>", "model='virtio-scsi'"} {
+	if n := opened(t, pid, device); n == 0 {
+		t.Error("QEMU does not have the device open")
+	}
+	for _, one := range []string{"<serial>hot-sda</serial>", "model='virtio-scsi'", "<source dev='/dev/fdset/1048577'"} {
 		if !strings.Contains(text, one) {
 			t.Errorf("no %s in the domain:\n%s", one, text)
 		}

@@ -117,7 +117,7 @@ func hideKVM() error {
 	if err := unix.Mount("tmpfs", "/dev", "tmpfs", 0, "mode=0755"); err != nil {
 		return err
 	}
-	for _, name := range []string{"null", "zero", "random", "urandom", "net/tun"} {
+	for _, name := range []string{"null", "zero", "random", "urandom", "net/tun", "loop-control"} {
 		path := filepath.Join("/dev", name)
 		if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
 			return err
