@@ -11,6 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	kubevirt "kubevirt.io/api/core/v1"
 	instancetype "kubevirt.io/api/instancetype/v1beta1"
+	snapshot "kubevirt.io/api/snapshot/v1beta1"
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 
 	"github.com/nodevirt/nodevirt/controller/admission"
@@ -19,7 +20,7 @@ import (
 // TestExamples: the webhooks take the examples.
 func TestExamples(t *testing.T) {
 	scheme := runtime.NewScheme()
-	for _, add := range []func(*runtime.Scheme) error{kubevirt.AddToScheme, instancetype.AddToScheme} {
+	for _, add := range []func(*runtime.Scheme) error{kubevirt.AddToScheme, instancetype.AddToScheme, snapshot.AddToScheme} {
 		if err := add(scheme); err != nil {
 			t.Fatal(err)
 		}
