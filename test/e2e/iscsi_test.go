@@ -54,7 +54,7 @@ func TestISCSIDisk(t *testing.T) {
 	if got := c.page("/cgi-bin/disk"); got != "mine" {
 		t.Errorf("the disk holds %q", got)
 	}
-	s, domain := c.target(), c.info().VM.Domain.UUID
+	s := c.target()
 	if d := c.vmInfo().Disks; len(d) != 1 || d[0].Mode != vmspec.ModeISCSI {
 		t.Errorf("the disks are %+v", d)
 	}
@@ -84,7 +84,7 @@ func TestISCSIDisk(t *testing.T) {
 			t.Errorf("left: %v", left)
 		}
 	}
-	if secrets := inNode(t, "virsh", "secret-list"); strings.Contains(secrets, domain) {
+	if secrets := inNode(t, "virsh", "secret-list"); strings.Contains(secrets, c.id) {
 		t.Errorf("left:\n%s", secrets)
 	}
 }
@@ -211,9 +211,8 @@ func TestISCSIOutages(t *testing.T) {
 	}
 	c.target()
 	goesOn("with all of it")
-	domain := c.info().VM.Domain.UUID
 	wait.Until(t, "libvirtd has the secret again", func() bool {
-		return strings.Contains(inNode(t, "virsh", "secret-list"), domain)
+		return strings.Contains(inNode(t, "virsh", "secret-list"), c.id)
 	})
 	sh("touch /tmp/enough")
 	wait.Until(t, "the writer ends", func() bool { return sh("ls /tmp/ended 2>/dev/null") != "" })

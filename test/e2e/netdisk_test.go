@@ -135,8 +135,7 @@ func TestPVCsOnISCSI(t *testing.T) {
 			if first.up(); tt.device == virtioDisk {
 				first.post("/cgi-bin/disk", "kept "+name)
 			}
-			domain := first.info().VM.Domain
-			xml := inNode(t, "virsh", "dumpxml", domain.Name)
+			xml := inNode(t, "virsh", "dumpxml", first.info().VM.Domain.Name)
 			for _, want := range []string{"protocol='iscsi' name='" + tt.target + "/2'", "<host name='127.0.0.1' port='3270'/>"} {
 				if !strings.Contains(xml, want) {
 					t.Errorf("the XML has no %s:\n%s", want, xml)
@@ -144,6 +143,9 @@ func TestPVCsOnISCSI(t *testing.T) {
 			}
 			if tt.target == sanCHAP {
 				first.keepsSecret(sanPassword)
+				if has := inNode(t, "virsh", "secret-list"); !strings.Contains(has, first.id) {
+					t.Errorf("libvirtd has no secret of the disk:\n%s", has)
+				}
 			}
 			other := onNetwork(t, "other", virtioDisk, s.disk("alias", tt.target))
 			config := other.vmConfig(suite.tiny)
@@ -154,7 +156,7 @@ func TestPVCsOnISCSI(t *testing.T) {
 			}
 			first.stop(60)
 			first.removeIt()
-			if left := inNode(t, "virsh", "secret-list"); strings.Contains(left, domain.UUID) {
+			if left := inNode(t, "virsh", "secret-list"); strings.Contains(left, first.id) {
 				t.Errorf("left:\n%s", left)
 			}
 			if tt.device != virtioDisk {
