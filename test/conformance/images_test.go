@@ -264,7 +264,7 @@ func (b builder) nonewprivs() (v1.Image, error) {
 // shell is the busybox with bash as its shell. Debian's busybox does not pass on variables whose names
 // are no identifiers, such as a ConfigMap's keys.
 func (b builder) shell() (v1.Image, error) {
-	files, err := b.debian([]string{"bash"}, "bash")
+	files, err := b.debian([]string{"bash", "libtinfo6"}, "bash")
 	if err != nil {
 		return nil, err
 	}
