@@ -3,7 +3,6 @@ package migration
 import (
 	"context"
 	"fmt"
-	"reflect"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/util/validation/field"
@@ -18,8 +17,8 @@ func rules() admission.Rules {
 	return admission.Rules{
 		Finalizer:   kubevirt.VirtualMachineInstanceMigrationFinalizer,
 		Labels:      labels,
-		Check:       check,
-		CheckUpdate: checkUpdate,
+		Check:       admission.CheckSpec("name the VMI in vmiName", CheckManifest),
+		CheckUpdate: admission.SameSpec("update of Migration object's spec is restricted"),
 		CheckTypes:  checkInstance,
 	}
 }
@@ -35,23 +34,6 @@ func labels(r *admission.Review) map[string]string {
 
 // maxLabel is the length of a label's value.
 const maxLabel = 63
-
-func check(r *admission.Review) field.ErrorList {
-	spec := field.NewPath("spec")
-	tree := r.Object["spec"]
-	if tree == nil {
-		return field.ErrorList{field.Required(spec, "name the VMI in vmiName")}
-	}
-	_, problems := CheckManifest(spec, tree)
-	return problems
-}
-
-func checkUpdate(r *admission.Review) field.ErrorList {
-	if reflect.DeepEqual(r.Old["spec"], r.Object["spec"]) {
-		return nil
-	}
-	return field.ErrorList{field.Forbidden(field.NewPath("spec"), "update of Migration object's spec is restricted")}
-}
 
 // checkInstance refuses a new migration of an instance that cannot be migrated now.
 func checkInstance(ctx context.Context, live client.Reader, r *admission.Review) (field.ErrorList, error) {

@@ -3,7 +3,6 @@ package restore
 import (
 	"context"
 	"fmt"
-	"reflect"
 
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	api "kubevirt.io/api/snapshot/v1beta1"
@@ -16,24 +15,12 @@ import (
 const finalizer = "snapshot.kubevirt.io/vmrestore-protection"
 
 func rules() admission.Rules {
-	return admission.Rules{Finalizer: finalizer, Check: check, CheckUpdate: checkUpdate, CheckTypes: checkOthers}
-}
-
-func check(r *admission.Review) field.ErrorList {
-	spec := field.NewPath("spec")
-	tree := r.Object["spec"]
-	if tree == nil {
-		return field.ErrorList{field.Required(spec, "name the VM and the snapshot")}
+	return admission.Rules{
+		Finalizer:   finalizer,
+		Check:       admission.CheckSpec("name the VM and the snapshot", CheckManifest),
+		CheckUpdate: admission.SameSpec("spec is immutable after creation"),
+		CheckTypes:  checkOthers,
 	}
-	_, problems := CheckManifest(spec, tree)
-	return problems
-}
-
-func checkUpdate(r *admission.Review) field.ErrorList {
-	if reflect.DeepEqual(r.Old["spec"], r.Object["spec"]) {
-		return nil
-	}
-	return field.ErrorList{field.Forbidden(field.NewPath("spec"), "spec is immutable after creation")}
 }
 
 // checkOthers refuses a new restore of a VM that is being restored.

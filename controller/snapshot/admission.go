@@ -1,8 +1,6 @@
 package snapshot
 
 import (
-	"reflect"
-
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	api "kubevirt.io/api/snapshot/v1beta1"
 
@@ -17,31 +15,20 @@ const (
 	sourceFinalizer  = "snapshot.kubevirt.io/snapshot-source-protection"
 )
 
+// immutable refuses another spec: a snapshot is of one moment.
+const immutable = "spec is immutable after creation"
+
 func rules() admission.Rules {
-	return admission.Rules{Finalizer: finalizer, Check: check, CheckUpdate: checkUpdate}
-}
-
-func check(r *admission.Review) field.ErrorList {
-	spec := field.NewPath("spec")
-	tree := r.Object["spec"]
-	if tree == nil {
-		return field.ErrorList{field.Required(spec, "name the VM in source")}
+	return admission.Rules{
+		Finalizer:   finalizer,
+		Check:       admission.CheckSpec("name the VM in source", CheckManifest),
+		CheckUpdate: admission.SameSpec(immutable),
 	}
-	_, problems := CheckManifest(spec, tree)
-	return problems
-}
-
-// checkUpdate refuses another spec: a snapshot is of one moment.
-func checkUpdate(r *admission.Review) field.ErrorList {
-	if reflect.DeepEqual(r.Old["spec"], r.Object["spec"]) {
-		return nil
-	}
-	return field.ErrorList{field.Forbidden(field.NewPath("spec"), "spec is immutable after creation")}
 }
 
 // contentRules leave the VM in a content unchecked: admission checks it when it is restored.
 func contentRules() admission.Rules {
-	return admission.Rules{Check: checkContent, CheckUpdate: checkUpdate}
+	return admission.Rules{Check: checkContent, CheckUpdate: admission.SameSpec(immutable)}
 }
 
 // maxBackups bounds the volumes of a content: a VM has fewer.
