@@ -4,10 +4,8 @@ package conformance
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -103,29 +101,14 @@ func runSuite(t *testing.T, c *cluster.Cluster, report string) {
 	kubeconfig := filepath.Join(filepath.Dir(c.Kubeconfig()), "pki", "admin.kubeconfig")
 	command := []string{
 		"-C", dir, filepath.Join(bin, "e2e-ginkgo"),
-		"--procs=" + setting(procsVariable, "10"), "--no-color", "--timeout=6h", "--poll-progress-after=5m",
+		"--procs=" + specs.Setting(procsVariable, "10"), "--no-color", "--timeout=6h", "--poll-progress-after=5m",
 		"--output-dir=" + dir, "--json-report=" + filepath.Base(report),
-		"--focus=" + setting(focusVariable, usual), "--skip=" + os.Getenv(skipVariable),
+		"--focus=" + specs.Setting(focusVariable, usual), "--skip=" + os.Getenv(skipVariable),
 		filepath.Join(bin, "e2e.test"), "--",
 		"--kubeconfig=" + kubeconfig, "--kubectl-path=" + filepath.Join(bin, "kubectl"), "--provider=skeleton",
 		"--report-dir=" + dir, "--dump-logs-on-failure=false", "--disable-log-dump",
 	}
 	cmd := c.Control().Command(t.Context(), "env", command...)
 	cmd.Env = append(cmd.Env, "KUBECONFIG="+kubeconfig)
-	out, err := os.Create(strings.TrimSuffix(report, ".json") + ".log")
-	assert.NilError(t, err)
-	defer out.Close()
-	cmd.Stdout, cmd.Stderr = out, out
-	if err := cmd.Run(); err != nil {
-		if _, ended := errors.AsType[*exec.ExitError](err); !ended {
-			t.Fatalf("run the suite: %v", err)
-		}
-	}
-}
-
-func setting(variable, otherwise string) string {
-	if value := os.Getenv(variable); value != "" {
-		return value
-	}
-	return otherwise
+	specs.Run(t, cmd, strings.TrimSuffix(report, ".json")+".log")
 }

@@ -4,10 +4,8 @@ package kubevirt
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -90,9 +88,9 @@ func run(t *testing.T, report string) {
 	config := filepath.Join(dir, "config.json")
 	assert.NilError(t, os.WriteFile(config, []byte(storageClasses), 0o644))
 	ginkgo := []string{
-		"--procs=" + setting(procsVariable, "2"), "--no-color", "-v", "--timeout=3h",
+		"--procs=" + specs.Setting(procsVariable, "2"), "--no-color", "-v", "--timeout=3h",
 		"--output-dir=" + dir, "--json-report=" + filepath.Base(report),
-		"--label-filter=" + setting(labelsVariable, usual), "--focus=" + focus(t),
+		"--label-filter=" + specs.Setting(labelsVariable, usual), "--focus=" + focus(t),
 	}
 	if os.Getenv(fastVariable) != "" {
 		ginkgo = append(ginkgo, "--flake-attempts=2") // each change runs these; what passed late is printed
@@ -112,20 +110,5 @@ func run(t *testing.T, report string) {
 	cmd := shared.Control().Command(t.Context(), "env", command...)
 	cmd.Env = append(cmd.Env, "KUBECONFIG="+kubeconfig, "ARTIFACTS="+dir,
 		"REPORTER_MAX_FAILS=-1") // it would collect the cluster's state after each failure
-	out, err := os.Create(filepath.Join(dir, "suite.log"))
-	assert.NilError(t, err)
-	defer out.Close()
-	cmd.Stdout, cmd.Stderr = out, out
-	if err := cmd.Run(); err != nil {
-		if _, ended := errors.AsType[*exec.ExitError](err); !ended {
-			t.Fatalf("run the suite: %v", err)
-		}
-	}
-}
-
-func setting(variable, otherwise string) string {
-	if value := os.Getenv(variable); value != "" {
-		return value
-	}
-	return otherwise
+	specs.Run(t, cmd, filepath.Join(dir, "suite.log"))
 }
