@@ -154,7 +154,7 @@ func TestNotResumedElsewhere(t *testing.T) {
 func TestReservedPort(t *testing.T) {
 	onNode(t, func(t *testing.T, n *node) {
 		r := n.rec(t, n.waiting(t))
-		if r.Network.NICs[0].Reserved != move.Port {
+		if r.Network.NICs[0].Reserved != move.Port(r.Spec) {
 			t.Errorf("reserved: %d", r.Network.NICs[0].Reserved)
 		}
 	})

@@ -28,8 +28,9 @@ func (s *start) makeTaps(ctx context.Context) error {
 		return err
 	}
 	if s.rec.Incoming != "" {
+		port := move.Port(s.rec.Spec)
 		for i := range interfaces {
-			interfaces[i].Reserved = move.Port
+			interfaces[i].Reserved = port
 		}
 	}
 	plan, err := s.parts.network.Plan(ctx, s.rec.ID, netsetup.Pod{

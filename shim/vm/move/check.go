@@ -2,7 +2,6 @@ package move
 
 import (
 	"fmt"
-	"slices"
 	"strings"
 
 	"github.com/nodevirt/nodevirt/shim/record"
@@ -30,8 +29,8 @@ func (m *node) stays(r record.Container) string {
 	for _, n := range s.Interfaces {
 		add(n.Binding != vmspec.BindingMasquerade && n.OnPodNetwork(),
 			"network card %q has the binding bridge: the pod's address stays on its node; use masquerade", n.Name)
-		add(slices.Contains(n.Ports, vmspec.Port{Protocol: "tcp", Number: Port}), "network card %q forwards TCP port %d, which migrations use", n.Name, Port)
 	}
+	add(Port(s) == 0, "its network cards forward all TCP ports from %d on, of which migrations use one", firstPort)
 	for _, d := range s.Disks {
 		_, reason := d.Transfer()
 		add(reason != "", "disk %q %s", d.Name, reason)

@@ -264,12 +264,16 @@ func TestCheck(t *testing.T) {
 				{Name: "lan", Binding: vmspec.BindingBridge, Device: "net1"}, {Name: "n", Binding: vmspec.BindingBridge, Device: "eth0"},
 			}
 		},
-		"forwards TCP port 49152": func(s *vmspec.Spec) { s.Interfaces[0].Ports = []vmspec.Port{{Protocol: "tcp", Number: move.Port}} },
-		"file systems":            func(s *vmspec.Spec) { s.Filesystems = []vmspec.Filesystem{{}} },
-		"all Hyper-V features":    func(s *vmspec.Spec) { s.Board.Hyperv = &vmspec.Hyperv{Passthrough: true} },
-		`disk "d" has the mode`:   func(s *vmspec.Spec) { s.Disks = disk(vmspec.SourceImage, vmspec.ModeISCSI) },
-		`disk "d" is a hostDisk`:  func(s *vmspec.Spec) { s.Disks = disk(vmspec.SourceHostDisk, "") },
-		`disk "d" is imported`:    func(s *vmspec.Spec) { s.Disks = disk(vmspec.SourceImport, "") },
+		"forward all TCP ports from 49152": func(s *vmspec.Spec) {
+			for n := 49152; n <= 65535; n++ {
+				s.Interfaces[0].Ports = append(s.Interfaces[0].Ports, vmspec.Port{Protocol: "tcp", Number: uint16(n)})
+			}
+		},
+		"file systems":           func(s *vmspec.Spec) { s.Filesystems = []vmspec.Filesystem{{}} },
+		"all Hyper-V features":   func(s *vmspec.Spec) { s.Board.Hyperv = &vmspec.Hyperv{Passthrough: true} },
+		`disk "d" has the mode`:  func(s *vmspec.Spec) { s.Disks = disk(vmspec.SourceImage, vmspec.ModeISCSI) },
+		`disk "d" is a hostDisk`: func(s *vmspec.Spec) { s.Disks = disk(vmspec.SourceHostDisk, "") },
+		`disk "d" is imported`:   func(s *vmspec.Spec) { s.Disks = disk(vmspec.SourceImport, "") },
 	} {
 		var c record.Container
 		c.Spec.Interfaces = []vmspec.Interface{{Name: "n", Binding: vmspec.BindingMasquerade}}
@@ -283,6 +287,20 @@ func TestCheck(t *testing.T) {
 			wantError(t, err, words)
 		} else if err != nil {
 			t.Error(err)
+		}
+	}
+}
+
+// TestPort gives the port to the guest if a card forwards it by name, whatever its order.
+func TestPort(t *testing.T) {
+	named := func(ports ...vmspec.Port) vmspec.Interface { return vmspec.Interface{Ports: ports} }
+	tcp := func(n uint16) vmspec.Port { return vmspec.Port{Protocol: "tcp", Number: n} }
+	for want, interfaces := range map[uint16][]vmspec.Interface{
+		49152: {named(), named(vmspec.Port{Protocol: "udp", Number: 49152})},
+		49154: {named(tcp(49153)), named(tcp(80), tcp(49152))},
+	} {
+		if got := move.Port(vmspec.Spec{Interfaces: interfaces}); got != want {
+			t.Errorf("the port is %d, want %d", got, want)
 		}
 	}
 }

@@ -20,10 +20,6 @@ import (
 	"github.com/nodevirt/nodevirt/shim/vm/table"
 )
 
-// Port is the TCP port on which a pod that waits for a guest listens. It stays the pod's:
-// a masqueraded guest that came by migration is not reached on it.
-const Port = 49152
-
 // Domains is the node's libvirtd; [domain.Driver]'s parts.
 type Domains interface {
 	migrate.Domains

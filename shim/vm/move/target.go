@@ -162,7 +162,7 @@ func (m *targets) listen(ctx context.Context, v *table.VM, one *migration, peer 
 	if err := machine.Sockets.MakeTarget(r.Domain.UID, r.Domain.GID); err != nil {
 		return err
 	}
-	listener, err := m.o.Listen(ctx, netns, Port)
+	listener, err := m.o.Listen(ctx, netns, Port(r.Spec))
 	if err != nil {
 		return err
 	}
