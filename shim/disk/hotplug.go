@@ -14,18 +14,18 @@ import (
 // plugger is a kind whose disks running VMs can get.
 type plugger interface {
 	// plug opens the volume, and reserves it. Detach of the kind undoes the rest.
-	plug(Disk) (*os.File, error)
+	plug(context.Context, Disk) (*os.File, error)
 }
 
 // Plug opens the volume of a disk that a running VM gets, and describes it for QEMU. The
 // caller closes the file; [Attachments.Unplug] undoes the rest, also after an error.
-func (a *Attachments) Plug(r record.Container, p record.PluggedDisk) (domain.PluggedDisk, *os.File, error) {
+func (a *Attachments) Plug(ctx context.Context, r record.Container, p record.PluggedDisk) (domain.PluggedDisk, *os.File, error) {
 	k := Disk{Disk: p.Disk, VM: r}
 	kind, can := a.kinds.of(k).(plugger)
 	if !can {
 		return domain.PluggedDisk{}, nil, fmt.Errorf("%w: a running VM can't get disk %q", ErrVolume, k.Name)
 	}
-	f, err := kind.plug(k)
+	f, err := kind.plug(ctx, k)
 	if err == nil {
 		err = checkDirect(k, map[string][]*os.File{"": {f}})
 	}
@@ -53,7 +53,7 @@ func plugged(r record.Container) []Disk {
 	return all
 }
 
-func (b blockPVC) plug(k Disk) (*os.File, error) {
+func (b blockPVC) plug(_ context.Context, k Disk) (*os.File, error) {
 	f, number, err := b.devices.open(k.Host, k.ReadOnly)
 	if err != nil {
 		return nil, err
@@ -64,7 +64,12 @@ func (b blockPVC) plug(k Disk) (*os.File, error) {
 	return f, lockedNow(k, f)
 }
 
-func (p filePVC) plug(k Disk) (*os.File, error) {
+func (p filePVC) plug(ctx context.Context, k Disk) (*os.File, error) {
+	if k.Size > 0 { // the volume was perhaps just provisioned
+		if err := p.create(ctx, k); err != nil {
+			return nil, err
+		}
+	}
 	f, err := p.open(k, false)
 	if err != nil {
 		return nil, err

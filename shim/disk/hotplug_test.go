@@ -21,7 +21,7 @@ func TestPlug(t *testing.T) {
 		first, second := n.container(t, "c1"), n.container(t, "c2", d)
 		one := record.PluggedDisk{State: record.Attaching, Disk: d, Set: 3}
 		first = first.WithPlugged(one)
-		described, f, err := n.Attachments.Plug(first, one)
+		described, f, err := n.Attachments.Plug(t.Context(), first, one)
 		assert.NilError(t, err)
 		text, err := io.ReadAll(f)
 		assert.NilError(t, err)
@@ -39,18 +39,18 @@ func TestPlug(t *testing.T) {
 		}
 		assert.NilError(t, n.Attachments.Unplug(t.Context(), first, d))
 		assert.NilError(t, n.Maker.Recover(first), "of a VM that may not run")
-		_, _, err = n.Attachments.Plug(second, record.PluggedDisk{Disk: d})
+		_, _, err = n.Attachments.Plug(t.Context(), second, record.PluggedDisk{Disk: d})
 		assert.NilError(t, err)
 		assert.NilError(t, n.Attachments.Detach(t.Context(), second))
 
 		// A new shim finds the device in use again, and the VM's end releases it.
 		first.State = record.Running
 		assert.NilError(t, n.Maker.Recover(first))
-		if _, _, err := n.Attachments.Plug(second, record.PluggedDisk{Disk: d}); !errors.Is(err, ErrInUse) {
+		if _, _, err := n.Attachments.Plug(t.Context(), second, record.PluggedDisk{Disk: d}); !errors.Is(err, ErrInUse) {
 			t.Errorf("after a restart: %v", err)
 		}
 		assert.NilError(t, n.Attachments.Detach(t.Context(), first))
-		_, _, err = n.Attachments.Plug(second, record.PluggedDisk{Disk: d})
+		_, _, err = n.Attachments.Plug(t.Context(), second, record.PluggedDisk{Disk: d})
 		assert.NilError(t, err)
 	}
 }
@@ -62,8 +62,28 @@ func TestPlugRefuses(t *testing.T) {
 		ErrVolume: {Name: "e", Source: vmspec.SourceEmpty},
 		errNoFile: n.volume(t, "none", false, ""),
 	} {
-		if _, _, err := n.Attachments.Plug(r, record.PluggedDisk{Disk: d}); !errors.Is(err, want) {
+		if _, _, err := n.Attachments.Plug(t.Context(), r, record.PluggedDisk{Disk: d}); !errors.Is(err, want) {
 			t.Errorf("%s: %v; want %v", d.Name, err, want)
 		}
 	}
+}
+
+// TestPlugMakesDisk: a file system that was just provisioned gets a disk, which grows with it. One with a disk of
+// its owner's keeps it.
+func TestPlugMakesDisk(t *testing.T) {
+	n := newNode(t)
+	r := n.container(t, "c1")
+	size := func(d vmspec.Disk, wanted int64) int64 {
+		d.Size = wanted
+		_, f, err := n.Attachments.Plug(t.Context(), r, record.PluggedDisk{Disk: d})
+		assert.NilError(t, err)
+		defer f.Close()
+		info, err := f.Stat()
+		assert.NilError(t, err)
+		return info.Size()
+	}
+	fresh, own := n.volume(t, "none", false, ""), n.volume(t, "own", false, "content")
+	assert.Equal(t, size(fresh, 2<<20), int64(2<<20))
+	assert.Equal(t, size(fresh, 3<<20), int64(3<<20))
+	assert.Equal(t, size(own, 2<<20), int64(len("content")))
 }

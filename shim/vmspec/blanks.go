@@ -40,6 +40,14 @@ func parseBlanks(text string) (blanks, error) {
 	return all, capped(errs)
 }
 
+// blankOf is the one disk to create of a size in bytes; none if that is too small for a disk.
+func blankOf(pvc string, size int64) blanks {
+	if size < mebibyte {
+		return nil
+	}
+	return blanks{pvc: min(size, maxBlank) / mebibyte * mebibyte}
+}
+
 // apply sets the sizes of the disks to create.
 func (b blanks) apply(disks []Disk) error {
 	var errs []error

@@ -16,8 +16,9 @@ import (
 // Hotplug returns the disk that a running VM gets: a disk of KubeVirt's, as JSON, on the
 // volume of its name that a container of another pod mounts, or has as a device. As with
 // KubeVirt its bus is scsi, and its serial number its name, if it says nothing else. The
-// disk has no target yet.
-func Hotplug(disk []byte, container *runtimeapi.ContainerConfig) (Disk, error) {
+// disk has no target yet. Size is that of the disk in bytes that the node makes in a file
+// system without one; 0 makes none.
+func Hotplug(disk []byte, size int64, container *runtimeapi.ContainerConfig) (Disk, error) {
 	mounts, err := readMounts(container)
 	if err != nil {
 		return Disk{}, err
@@ -42,6 +43,9 @@ func Hotplug(disk []byte, container *runtimeapi.ContainerConfig) (Disk, error) {
 	}
 	if len(problems) > 0 {
 		return Disk{}, hotplugError(problems)
+	}
+	if err := blankOf(one.Name, size).apply(disks); err != nil {
+		return Disk{}, err
 	}
 	d := disks[0]
 	if !d.LUN {

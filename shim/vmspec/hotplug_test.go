@@ -34,7 +34,7 @@ func TestHotplug(t *testing.T) {
 		`{"name": "raw", "shareable": true}`:                   {Name: "raw", Host: "/dev/pod-raw", Block: true, Serial: "raw", Shareable: true, Cache: "none"},
 	} {
 		want.Source, want.Bus, want.ErrorPolicy = SourcePVC, BusSCSI, stop
-		got, err := Hotplug([]byte(text), attachment())
+		got, err := Hotplug([]byte(text), 0, attachment())
 		assert.NilError(t, err, text)
 		assert.DeepEqual(t, got, want)
 	}
@@ -56,8 +56,24 @@ func TestHotplugRefuses(t *testing.T) {
 		`[]`:   "not JSON as expected",
 		``:     "not JSON as expected",
 	} {
-		if _, err := Hotplug([]byte(text), attachment()); err == nil || !strings.Contains(err.Error(), want) {
+		if _, err := Hotplug([]byte(text), 0, attachment()); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %v; want %q", text, err, want)
+		}
+	}
+}
+
+func TestHotplugMakesDisks(t *testing.T) {
+	for _, tt := range []struct {
+		text       string
+		size, want int64
+	}{{`{"name": "files"}`, 5*mebibyte + 1, 5 * mebibyte}, {`{"name": "files"}`, 1, 0}, {`{"name": "files"}`, -1, 0}} {
+		d, err := Hotplug([]byte(tt.text), tt.size, attachment())
+		assert.NilError(t, err)
+		assert.Equal(t, d.Size, tt.want)
+	}
+	for _, text := range []string{`{"name": "raw"}`, `{"name": "fixed"}`} {
+		if _, err := Hotplug([]byte(text), mebibyte, attachment()); err == nil || !strings.Contains(err.Error(), "leave it out") {
+			t.Errorf("%s: %v", text, err)
 		}
 	}
 }

@@ -21,7 +21,7 @@ func (h *Hotplugs) attach(ctx context.Context, v *table.VM, a order.Attachment) 
 	if err != nil {
 		return order.Disk{}, err
 	}
-	d, err := vmspec.Hotplug(a.Disk, config)
+	d, err := vmspec.Hotplug(a.Disk, a.Size, config)
 	if err != nil {
 		return order.Disk{}, fmt.Errorf("%w: %w", vmerrors.ErrInvalid, err)
 	}
@@ -115,13 +115,13 @@ func freeSet(r record.Container) int {
 
 // plug gives a disk to QEMU.
 func (h *Hotplugs) plug(ctx context.Context, r record.Container, p record.PluggedDisk) error {
-	d, file, err := h.o.Volumes.Plug(r, p)
+	ctx, cancel := background.AtMost(ctx, patience)
+	defer cancel()
+	d, file, err := h.o.Volumes.Plug(ctx, r, p)
 	if err != nil {
 		return err
 	}
 	defer file.Close()
-	ctx, cancel := background.AtMost(ctx, patience)
-	defer cancel()
 	return h.o.Domains.Attach(ctx, r.Domain.UUID, d, file)
 }
 

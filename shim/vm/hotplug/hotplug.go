@@ -44,7 +44,7 @@ type Domains interface {
 
 // Volumes opens volumes for VMs; [disk.Attachments].
 type Volumes interface {
-	Plug(r record.Container, p record.PluggedDisk) (domain.PluggedDisk, *os.File, error)
+	Plug(ctx context.Context, r record.Container, p record.PluggedDisk) (domain.PluggedDisk, *os.File, error)
 	Unplug(ctx context.Context, r record.Container, d vmspec.Disk) error
 }
 

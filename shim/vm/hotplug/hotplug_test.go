@@ -196,7 +196,7 @@ func (d *domains) Release(_ context.Context, _ string, set int) error {
 // volumes are those of the node.
 type volumes rig
 
-func (d *volumes) Plug(_ record.Container, p record.PluggedDisk) (domain.PluggedDisk, *os.File, error) {
+func (d *volumes) Plug(_ context.Context, _ record.Container, p record.PluggedDisk) (domain.PluggedDisk, *os.File, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.reserved[p.Disk.Host] = true

@@ -21,6 +21,8 @@ type Attachment struct {
 	Disk json.RawMessage `json:"disk"`
 	// Container is the id of the container that has the volume of the disk's name.
 	Container string `json:"container"`
+	// Size is that of the disk in bytes that the node makes in a file system without one; 0 makes none.
+	Size int64 `json:"size,omitempty"`
 }
 
 // Name names a disk.
