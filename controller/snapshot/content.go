@@ -146,21 +146,7 @@ func (r *Reconciler) classOf(ctx context.Context, storageClass *string) (string,
 	if err != nil {
 		return "", err
 	}
-	name, matches := "", 0
-	for _, c := range classes {
-		switch {
-		case c.Driver != of.Provisioner:
-		case c.Default:
-			return c.Name, nil
-		default:
-			name = c.Name
-			matches++
-		}
-	}
-	if matches > 1 {
-		return "", fmt.Errorf("%d VolumeSnapshotClasses match StorageClass %s: mark one as default", matches, *storageClass)
-	}
-	return name, nil
+	return volumesnapshot.ClassOf(classes, of)
 }
 
 // releaseContent deletes the content of a snapshot that ends, or lets it outlive the

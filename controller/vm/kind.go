@@ -9,6 +9,7 @@ import (
 	"github.com/nodevirt/nodevirt/controller/datavolume"
 	"github.com/nodevirt/nodevirt/controller/kind"
 	"github.com/nodevirt/nodevirt/controller/vmi"
+	"github.com/nodevirt/nodevirt/controller/volumesnapshot"
 )
 
 // Kind describes VirtualMachines.
@@ -45,9 +46,13 @@ func setUp(ctx context.Context, in kind.Cluster) error {
 	if err != nil {
 		return err
 	}
+	snapshots, err := volumesnapshot.New(m.GetConfig())
+	if err != nil {
+		return err
+	}
 	r := &Reconciler{
 		Client: m.GetClient(), Live: m.GetAPIReader(), Events: m.GetEventRecorder("virtualmachine-controller"),
-		Now: in.Now, Revisions: in.Uncached, DataVolumes: dataVolumes,
+		Now: in.Now, Revisions: in.Uncached, DataVolumes: dataVolumes, Snapshots: snapshots,
 	}
 	return r.SetUp(ctx, m, vmi.Backoff())
 }

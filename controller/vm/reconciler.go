@@ -26,10 +26,14 @@ type Reconciler struct {
 	Revisions client.Writer
 	// DataVolumes reads and creates CDI's objects.
 	DataVolumes DataVolumes
+	// Snapshots lists the classes of PVCs' snapshots.
+	Snapshots SnapshotClasses
 	// Events reach the users of VirtualMachines.
 	Events events.EventRecorder
 	// Now is the time; a test may have its own.
 	Now func() time.Time
+
+	classes storageClasses
 }
 
 // Reconcile takes the next step for the VirtualMachine of a name.
@@ -91,6 +95,8 @@ func (r *Reconciler) run(
 			return ctrl.Result{}, err
 		}
 	}
+	var unknown error // which volumes snapshots have; the VM starts all the same
+	o.snapshots, o.lacksClass, unknown = r.snapshotStatuses(ctx, vm)
 	switch {
 	case o.decision.stop:
 		// The status records what must outlast the instance before it is deleted.
@@ -101,7 +107,7 @@ func (r *Reconciler) run(
 	case o.decision.start && o.failure == nil:
 		o.vmi, o.failure = r.start(ctx, vm)
 	}
-	err = r.report(ctx, vm, o)
+	err = errors.Join(r.report(ctx, vm, o), unknown)
 	if !changes(o.failure) {
 		err = errors.Join(err, o.failure)
 	}

@@ -1,11 +1,13 @@
 package vm
 
 import (
+	"context"
 	"testing"
 	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
+	storagev1 "k8s.io/api/storage/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -17,6 +19,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 
 	"github.com/nodevirt/nodevirt/controller/index"
+	"github.com/nodevirt/nodevirt/controller/volumesnapshot"
 	"github.com/nodevirt/nodevirt/test/fakecluster"
 )
 
@@ -27,6 +30,15 @@ type rig struct {
 	t   *testing.T
 	now time.Time
 	r   *Reconciler
+	// snapshotClasses are the cluster's VolumeSnapshotClasses, looks how often they were listed.
+	snapshotClasses []volumesnapshot.Class
+	looks           int
+}
+
+// Classes is external-snapshotter's.
+func (g *rig) Classes(context.Context) ([]volumesnapshot.Class, bool, error) {
+	g.looks++
+	return g.snapshotClasses, g.snapshotClasses != nil, nil
 }
 
 var web = types.NamespacedName{Namespace: "default", Name: "web"}
@@ -35,7 +47,7 @@ func newRig(t *testing.T) *rig {
 	t.Helper()
 	scheme := runtime.NewScheme()
 	for _, add := range []func(*runtime.Scheme) error{
-		corev1.AddToScheme, appsv1.AddToScheme, kubevirt.AddToScheme, typesapi.AddToScheme,
+		corev1.AddToScheme, appsv1.AddToScheme, storagev1.AddToScheme, kubevirt.AddToScheme, typesapi.AddToScheme,
 	} {
 		if err := add(scheme); err != nil {
 			t.Fatal(err)
@@ -51,7 +63,7 @@ func newRig(t *testing.T) *rig {
 	})
 	g.r = &Reconciler{
 		Client: g.Cached(), Live: g.Client, Revisions: g.Cached(), Events: g.Recorder,
-		Now: func() time.Time { return g.now },
+		Snapshots: g, Now: func() time.Time { return g.now },
 	}
 	return g
 }

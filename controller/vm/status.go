@@ -26,6 +26,9 @@ type outcome struct {
 	startFailure *kubevirt.VirtualMachineStartFailure
 	failure      error // what could not be done
 	unbound      bool  // a PVC waits for its volume
+	// snapshots say which volumes snapshots have; nil if that is unknown.
+	snapshots  []kubevirt.VolumeSnapshotStatus
+	lacksClass bool // a PVC has no VolumeSnapshotClass
 }
 
 // again returns when to reconcile without an event; 0 for never.
@@ -38,6 +41,8 @@ func (o outcome) again(now time.Time) time.Duration {
 	case o.startFailure != nil && o.vmi != nil && o.vmi.Status.Phase == kubevirt.Running:
 		// At most as long as it takes: if the clock was set back, it has run for less than nothing.
 		return min(max(backoff.Steady-backoff.RunTime(o.vmi, now), time.Second), backoff.Steady)
+	case o.lacksClass:
+		return lookForClass
 	}
 	return 0
 }
@@ -85,6 +90,9 @@ func status(vm *kubevirt.VirtualMachine, o outcome, now time.Time) kubevirt.Virt
 	if o.decision.again && !startRequested(vm) {
 		s.StateChangeRequests = append(s.StateChangeRequests,
 			kubevirt.VirtualMachineStateChangeRequest{Action: kubevirt.StartRequest})
+	}
+	if o.snapshots != nil {
+		s.VolumeSnapshotStatuses = o.snapshots
 	}
 	s.PrintableStatus = printable(vm, o)
 	s.Conditions = conditions(vm, o, now)

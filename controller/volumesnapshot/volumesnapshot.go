@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"time"
 
+	storagev1 "k8s.io/api/storage/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -86,6 +87,25 @@ func (c *Client) Classes(ctx context.Context) (all []Class, served bool, err err
 		all = append(all, Class{Name: o.GetName(), Driver: driver, Default: o.GetAnnotations()[annotationDefault] == "true"})
 	}
 	return all, true, nil
+}
+
+// ClassOf returns which of some classes takes snapshots of a StorageClass's PVCs; "" for none.
+func ClassOf(classes []Class, of *storagev1.StorageClass) (string, error) {
+	name, matches := "", 0
+	for _, c := range classes {
+		switch {
+		case c.Driver != of.Provisioner:
+		case c.Default:
+			return c.Name, nil
+		default:
+			name = c.Name
+			matches++
+		}
+	}
+	if matches > 1 {
+		return "", fmt.Errorf("%d VolumeSnapshotClasses match StorageClass %s: mark one as default", matches, of.Name)
+	}
+	return name, nil
 }
 
 // List returns the VolumeSnapshots of a namespace with labels, by their names.

@@ -1,0 +1,151 @@
+package vm
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	storagev1 "k8s.io/api/storage/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	kubevirt "kubevirt.io/api/core/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/nodevirt/nodevirt/controller/volumesnapshot"
+)
+
+const (
+	// classAge is how long the VolumeSnapshotClass of a StorageClass is kept in memory.
+	classAge = time.Minute
+	// lookForClass is the time between two looks for the VolumeSnapshotClass of a VM's PVC: the
+	// cluster may not serve the kind, so there is no watch.
+	lookForClass = 5 * time.Minute
+	// reasonNoPVC is KubeVirt's.
+	reasonNoPVC = "PVC not found"
+)
+
+// SnapshotClasses lists VolumeSnapshotClasses; [volumesnapshot.Client].
+type SnapshotClasses interface {
+	Classes(ctx context.Context) (all []volumesnapshot.Class, served bool, err error)
+}
+
+// storageClasses keeps for a while which StorageClasses have a VolumeSnapshotClass.
+type storageClasses struct {
+	mu    sync.Mutex
+	since time.Time
+	// problems are why PVCs of a StorageClass can have no snapshots, by the classes' names; nil
+	// if they can.
+	problems map[string]error
+}
+
+// errNoClass says that no VolumeSnapshotClass matches.
+var errNoClass = errors.New("no VolumeSnapshotClass")
+
+// find returns why the PVCs of a StorageClass can have no snapshots, if that is known.
+func (c *storageClasses) find(name string, now time.Time) (known bool, problem error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if age := now.Sub(c.since); age < 0 || age > classAge {
+		c.since, c.problems = now, map[string]error{}
+	}
+	problem, known = c.problems[name]
+	return known, problem
+}
+
+func (c *storageClasses) keep(name string, problem error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.problems[name] = problem
+}
+
+// unsnapshottable returns why the PVCs of a StorageClass can have no snapshots; nil if they can.
+func (r *Reconciler) unsnapshottable(ctx context.Context, storageClass string) (problem, err error) {
+	if known, problem := r.classes.find(storageClass, r.Now()); known {
+		return problem, nil
+	}
+	if problem, err = r.findClass(ctx, storageClass); err == nil {
+		r.classes.keep(storageClass, problem)
+	}
+	return problem, err
+}
+
+func (r *Reconciler) findClass(ctx context.Context, storageClass string) (problem, err error) {
+	of := new(storagev1.StorageClass)
+	if err := r.Live.Get(ctx, client.ObjectKey{Name: storageClass}, of); apierrors.IsNotFound(err) {
+		return errNoClass, nil
+	} else if err != nil {
+		return nil, fmt.Errorf("read StorageClass %s: %w", storageClass, err)
+	}
+	classes, _, err := r.Snapshots.Classes(ctx)
+	if err != nil {
+		return nil, err
+	}
+	name, problem := volumesnapshot.ClassOf(classes, of)
+	if problem == nil && name == "" {
+		problem = errNoClass
+	}
+	return problem, nil
+}
+
+// snapshotStatuses returns which volumes of a VM a VirtualMachineSnapshot has, and why not the
+// others. Lacks says that a PVC has no VolumeSnapshotClass, whose creation is no event here.
+func (r *Reconciler) snapshotStatuses(
+	ctx context.Context, vm *kubevirt.VirtualMachine,
+) (all []kubevirt.VolumeSnapshotStatus, lacks bool, err error) {
+	all = []kubevirt.VolumeSnapshotStatus{}
+	if vm.Spec.Template == nil {
+		return all, false, nil
+	}
+	names := map[string]string{}
+	for _, use := range pvcs(vm) {
+		if !use.Ephemeral {
+			names[use.Volume] = use.Name
+		}
+	}
+	for _, v := range vm.Spec.Template.Spec.Volumes {
+		one := kubevirt.VolumeSnapshotStatus{Name: v.Name, Enabled: true}
+		name, is := names[v.Name]
+		if !is {
+			one.Enabled, one.Reason = false, fmt.Sprintf("Snapshot is not supported for this volumeSource type [%s]", v.Name)
+			all = append(all, one)
+			continue
+		}
+		why, err := r.snapshottable(ctx, client.ObjectKey{Namespace: vm.Namespace, Name: name}, v.Name)
+		if err != nil {
+			return nil, false, err
+		}
+		if why != "" {
+			one.Enabled, one.Reason = false, why
+			lacks = lacks || why != reasonNoPVC
+		}
+		all = append(all, one)
+	}
+	return all, lacks, nil
+}
+
+// snapshottable returns why a PVC, which is a volume, can have no snapshots, in KubeVirt's words;
+// "" if it can.
+func (r *Reconciler) snapshottable(ctx context.Context, key client.ObjectKey, volume string) (why string, err error) {
+	pvc := new(corev1.PersistentVolumeClaim)
+	if err := r.Client.Get(ctx, key, pvc); apierrors.IsNotFound(err) {
+		return reasonNoPVC, nil
+	} else if err != nil {
+		return "", fmt.Errorf("read PVC %s: %w", key, err)
+	}
+	class, problem := "", errNoClass
+	if pvc.Spec.StorageClassName != nil && *pvc.Spec.StorageClassName != "" {
+		class = *pvc.Spec.StorageClassName
+		if problem, err = r.unsnapshottable(ctx, class); err != nil {
+			return "", err
+		}
+	}
+	switch {
+	case problem == nil:
+		return "", nil
+	case errors.Is(problem, errNoClass):
+		return fmt.Sprintf("No VolumeSnapshotClass: Volume snapshots are not configured for this StorageClass [%s] [%s]", class, volume), nil
+	}
+	return problem.Error(), nil
+}
