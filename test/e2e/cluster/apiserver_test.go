@@ -73,17 +73,6 @@ func TestTheAPIServerIsAway(t *testing.T) {
 	})
 }
 
-// instanceOf is a VMI of guest.Tiny.
-func instanceOf(name string) object { return strangersVMI(name, func(_, _, _ object) {}) }
-
-// machineOf is a VM of such an instance, which is always to run.
-func machineOf(name string) object {
-	return object{
-		"apiVersion": "kubevirt.io/v1", "kind": "VirtualMachine", "metadata": object{"name": name},
-		"spec": object{"runStrategy": "Always", "template": object{"spec": instanceOf(name)["spec"]}},
-	}
-}
-
 // removeAfter removes objects when the test ends, with what there is to know of them if it failed.
 func removeAfter(t *testing.T, objects ...string) {
 	t.Cleanup(func() {

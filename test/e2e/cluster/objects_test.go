@@ -33,6 +33,17 @@ func made(t *testing.T, o object) (name string) {
 	return name
 }
 
+// instanceOf is a VMI of guest.Tiny.
+func instanceOf(name string) object { return strangersVMI(name, func(_, _, _ object) {}) }
+
+// machineOf is a VM of such an instance, which is always to run.
+func machineOf(name string) object {
+	return object{
+		"apiVersion": "kubevirt.io/v1", "kind": "VirtualMachine", "metadata": object{"name": name},
+		"spec": object{"runStrategy": "Always", "template": object{"spec": instanceOf(name)["spec"]}},
+	}
+}
+
 // undo calls do when the test has ended.
 func undo(t *testing.T, do func(context.Context) error) {
 	t.Helper()
