@@ -8,6 +8,7 @@ type Driver struct {
 	Lifecycle  *Lifecycle
 	Observer   *Observer
 	Balloon    *Balloon
+	Sizes      *Sizes
 	Processes  *Processes
 	Secrets    *Secrets
 	Host       *Host
@@ -25,6 +26,7 @@ func NewDriver(uri, runDir string, log *slog.Logger) *Driver {
 		Lifecycle: &Lifecycle{conn: conn, processes: processes},
 		Observer:  &Observer{conn: conn, processes: processes, log: log, stats: make(chan struct{}, statsAtOnce)},
 		Balloon:   &Balloon{conn: conn},
+		Sizes:     &Sizes{conn: conn},
 		Secrets:   &Secrets{conn: conn},
 		Host:      &Host{conn: conn},
 		Hotplug:   &Hotplug{conn: conn, names: fdSets},

@@ -53,7 +53,7 @@ func domainOf(desc Description) (*libvirtxml.Domain, error) {
 		Memory:        &libvirtxml.DomainMemory{Value: uint(desc.Spec.Memory / mib), Unit: "MiB"},
 		MemoryBacking: memoryBacking(desc.Spec),
 		IOThreads:     uint(desc.Spec.IOThreads),
-		VCPU:          &libvirtxml.DomainVCPU{Placement: "static", Value: uint(desc.Spec.CPU.VCPUs())},
+		VCPU:          vcpus(desc.Spec.CPU),
 		SysInfo:       sysinfo(desc.Spec),
 		OS:            boot(desc),
 		Features:      features(desc),
@@ -72,6 +72,7 @@ func domainOf(desc Description) (*libvirtxml.Domain, error) {
 		QEMUOverride:    agentOverride(),
 	}
 	d.QEMUCapabilities = capabilities(d.CPU)
+	roomForMemory(d, desc.Spec)
 	if err := placement(d, desc); err != nil {
 		return nil, err
 	}

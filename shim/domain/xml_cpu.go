@@ -7,7 +7,7 @@ import (
 func cpu(desc Description) *libvirtxml.DomainCPU {
 	c := cpuModel(desc.Accelerator, desc.Spec.CPU.Model)
 	c.Topology = &libvirtxml.DomainCPUTopology{
-		Sockets: int(desc.Spec.CPU.Sockets),
+		Sockets: int(max(desc.Spec.CPU.MaxSockets, desc.Spec.CPU.Sockets)),
 		Dies:    1,
 		Cores:   int(desc.Spec.CPU.Cores),
 		Threads: int(desc.Spec.CPU.Threads),

@@ -54,6 +54,13 @@ func tcgDomain() Description {
 	return m
 }
 
+// maximumsDomain can get vCPUs and RAM while it runs.
+func maximumsDomain() Description {
+	m := plainDomain()
+	m.Spec.CPU.MaxSockets, m.Spec.MaxMemory = 4, 4<<30
+	return m
+}
+
 // filesystemsDomain has folders of the node.
 func filesystemsDomain() Description {
 	m := plainDomain()
@@ -331,6 +338,7 @@ func TestXML(t *testing.T) {
 		"huge-1Gi":     hugeDomain(1<<30, true),
 		"dedicated":    dedicatedDomain(),
 		"realtime":     realtimeDomain(),
+		"maximums":     maximumsDomain(),
 	} {
 		t.Run(name, func(t *testing.T) {
 			got, err := XML(m)
@@ -352,7 +360,7 @@ func TestXMLIsValid(t *testing.T) {
 		"uefi": uefiDomain(false), "secure-boot": uefiDomain(true), "licensed": licensedDomain(),
 		"netdisk": netdiskDomain(), "filesystems": filesystemsDomain(), "transitional": transitionalDomain(),
 		"huge-2Mi": hugeDomain(2<<20, false), "huge-1Gi": hugeDomain(1<<30, true),
-		"dedicated": dedicatedDomain(), "realtime": realtimeDomain(),
+		"dedicated": dedicatedDomain(), "realtime": realtimeDomain(), "maximums": maximumsDomain(),
 	} {
 		// Each has its own name and UUID here.
 		m.Name, m.UUID = name, uuid.NewString()

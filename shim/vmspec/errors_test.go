@@ -38,7 +38,7 @@ spec.domain.resources: must be an object, not []`},
 	{"control characters in a key", `{"a\u001b[2J": 1}`, `spec.a�[2J: unknown field`},
 	{"long key", `{"` + strings.Repeat("k", 10_000) + `": 1}`, "spec." + strings.Repeat("k", 251) + "…: unknown field"},
 	{"unsupported", `{"nodeSelector": {"a": "b"}, "livenessProbe": {},
-		"domain": {"cpu": {"maxSockets": 2}, "firmware": {"bootloader": {"efi": {"secureBoot": false, "persistent": true}}},
+		"domain": {"launchSecurity": {}, "firmware": {"bootloader": {"efi": {"secureBoot": false, "persistent": true}}},
 			"resources": {"limits": {"nvidia.com/gpu": 1}}, "memory": {"hugepages": {"pageSize": "64Ki"}},
 			"devices": {"disks": [{"name": "a", "disk": {}}, {"name": "b", "lun": {"reservation": true}, "blockSize": {"custom": {"discardGranularity": 512}}}],
 				"interfaces": [{"name": "default", "slirp": {}, "state": "absent"}],
@@ -46,13 +46,13 @@ spec.domain.resources: must be an object, not []`},
 		"networks": [{"name": "default", "multus": {"networkName": "x", "default": true}}],
 		"volumes": [{"name": "a", "cloudInitConfigDrive": {"userData": "x"}}, {"name": "b", "downwardMetrics": {}},
 			{"name": "c", "dataVolume": {"name": "x"}}, {"name": "d", "cloudInitNoCloud": {"secretRef": {"name": "x"}}}]}`,
-		`spec.domain.cpu.maxSockets: not supported
-spec.domain.devices.disks[1].blockSize.custom.discardGranularity: not supported; libvirt before 11.6 can't set it
+		`spec.domain.devices.disks[1].blockSize.custom.discardGranularity: not supported; libvirt before 11.6 can't set it
 spec.domain.devices.disks[1].lun.reservation: true: not supported; use false or leave it out: only root can reserve SCSI devices
 spec.domain.devices.interfaces[0].slirp: not supported; use bridge or masquerade
 spec.domain.devices.interfaces[0].state: Unsupported value: "absent": supported values: "up", "down"
 spec.domain.devices.tpm.persistent: true: not supported; use false or leave it out: it lasts only as long as the instance
 spec.domain.firmware.bootloader.efi.persistent: true: not supported; use false or leave it out: it lasts only as long as the instance
+spec.domain.launchSecurity: not supported; no node encrypts a guest's memory
 spec.domain.memory.hugepages.pageSize: Unsupported value: "64Ki": supported values: "2Mi", "1Gi"
 spec.domain.resources.limits.nvidia.com/gpu: not supported
 spec.livenessProbe: not supported
@@ -60,7 +60,20 @@ spec.networks[0].multus.default: not supported; use pod, and let Multus make tha
 spec.nodeSelector: not supported
 spec.volumes[2].dataVolume: not supported`},
 	{"slow quantity", `{"domain": {"devices": {}, "memory": {"maxGuest": "1.11111111111111111111e999999999"}}}`,
-		`spec.domain.memory.maxGuest: not supported`},
+		`spec.domain.memory.maxGuest: Invalid value: "1.11111111111111111111e999999999": must be a quantity such as 500m, 2, 512Mi or 1.5Gi`},
+	{"maximums below the start", least(`"cpu": {"sockets": 4, "cores": 2, "maxSockets": 3}, "memory": {"guest": "1Gi", "maxGuest": "1000Mi"}`, ``),
+		`spec.domain.cpu.maxSockets: Invalid value: 3: less than sockets, 4
+spec.domain.memory.maxGuest: Invalid value: "1000Mi": less than the guest's memory, 1Gi`},
+	{"maximums beyond a VM", least(`"cpu": {"cores": 61, "maxSockets": 4}, "memory": {"guest": "1Gi", "maxGuest": "17Ti"}`, ``),
+		`spec.domain.cpu.maxSockets: Invalid value: 4: maxSockets × cores × threads makes 244 vCPUs; a VM has at most 240
+spec.domain.memory.maxGuest: Invalid value: "17Ti": 18691697672192 bytes are too much for a guest; give it at most 16384 GiB`},
+	{"maximums of what is given at the start", least(`"cpu": {"cores": 2, "maxSockets": 4, "dedicatedCpuPlacement": true},
+		"memory": {"guest": "1Gi", "maxGuest": "2Gi", "hugepages": {"pageSize": "2Mi"}}`, ``),
+		`spec.domain.cpu.maxSockets: a VM with dedicatedCpuPlacement gets its CPUs when it starts
+spec.domain.memory.maxGuest: a VM with hugepages gets its memory when it starts`},
+	{"maximums without ACPI", least(`"features": {"acpi": {"enabled": false}}, "cpu": {"maxSockets": 4}, "memory": {"guest": "1Gi", "maxGuest": "2Gi"}`, ``),
+		`spec.domain.cpu.maxSockets: requires ACPI, which features.acpi.enabled turns off
+spec.domain.memory.maxGuest: requires ACPI, which features.acpi.enabled turns off`},
 	{"values", `{"hostname": "Db.example.com", "terminationGracePeriodSeconds": -1,
 		"domain": {"cpu": {"cores": 241, "model": "a b", "features": [{"name": "AES", "policy": "maybe"}]},
 			"machine": {"type": "pc-q35-7.2,accel=kvm"}, "memory": {"guest": "1e999999999"},

@@ -216,6 +216,11 @@ func TestFromCRI(t *testing.T) {
 				"limits": {"cpu": "2500m", "memory": "1Gi"}}`, ``)),
 		},
 		{
+			name:        "vmi-maximums",
+			resources:   &runtimeapi.LinuxContainerResources{MemoryLimitInBytes: 1 << 30},
+			annotations: vmi(least(`"cpu": {"sockets": 2, "cores": 3, "maxSockets": 4}, "memory": {"maxGuest": "4Gi"}`, ``)),
+		},
+		{
 			name: "vmi-hugepages", // the limit of memory is for QEMU
 			resources: &runtimeapi.LinuxContainerResources{MemoryLimitInBytes: 1 << 20, HugepageLimits: []*runtimeapi.HugepageLimit{
 				{PageSize: "2MB", Limit: 512 << 20}, {PageSize: "1GB"}}},

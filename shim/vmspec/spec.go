@@ -13,6 +13,8 @@ type Spec struct {
 	CPU CPU `json:"cpu"`
 	// Memory is the guest's RAM in bytes, a multiple of 1 MiB.
 	Memory int64 `json:"memory"`
+	// MaxMemory is the RAM in bytes that the running guest can get at most; 0 for no more than it starts with.
+	MaxMemory int64 `json:"maxMemory,omitempty"`
 	// HugePage is the size in bytes of the pages that the RAM consists of; 0 for ordinary ones.
 	HugePage int64 `json:"hugePage,omitempty"`
 	// Machine is the QEMU machine type, such as "q35".
@@ -80,6 +82,8 @@ type CPU struct {
 	Sockets uint32 `json:"sockets"`
 	Cores   uint32 `json:"cores"`
 	Threads uint32 `json:"threads"`
+	// MaxSockets is the number of sockets that the running VM can get at most; 0 for no more than it starts with.
+	MaxSockets uint32 `json:"maxSockets,omitempty"`
 	// Model is a libvirt CPU model name, "host-passthrough", "host-model",
 	// or empty for the best that the accelerator offers.
 	Model string `json:"model,omitempty"`

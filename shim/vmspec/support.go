@@ -17,7 +17,7 @@ func Supported() fields.Supported {
 }
 
 func rows() []fields.Row {
-	return slices.Concat(domainRows(), dedicatedRows(), firmwareRows(), deviceRows(), boardRows(), clockRows(), []fields.Row{fields.At("volumes[].name", fields.Label)},
+	return slices.Concat(domainRows(), dedicatedRows(), maximumRows(), firmwareRows(), deviceRows(), boardRows(), clockRows(), []fields.Row{fields.At("volumes[].name", fields.Label)},
 		volumeRows(func(k VolumeKind) []fields.Row { return k.rows }), networkRows(), credentialRows())
 }
 

@@ -46,6 +46,9 @@ func fromVMI(w wishes, r request) (Spec, error) {
 			return Spec{}, err
 		}
 	}
+	if err := t.checkMaxGuest(); err != nil {
+		return Spec{}, err
+	}
 	return t.withSeed(w, r)
 }
 
@@ -163,6 +166,7 @@ func translate(
 	problems = append(problems, spec.checkFirmware(domain)...)
 	problems = append(problems, spec.ioThreads(domain, &vmi.Domain)...)
 	problems = append(problems, spec.dedicated(domain, &vmi.Domain)...)
+	problems = append(problems, spec.maximums(domain, &vmi.Domain)...)
 	if isOr(vmi.Domain.Devices.BlockMultiQueue, false) {
 		spec.queueDisks()
 	}

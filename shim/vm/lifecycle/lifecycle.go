@@ -43,6 +43,7 @@ type Options struct {
 	Observer     Observer
 	Processes    Processes
 	Memory       Memory
+	Sizes        Sizes
 	Connection   Connection
 
 	Describer Describer
@@ -91,7 +92,7 @@ func New(o Options) *Lifecycle {
 	ends := newEnds(o, down, pending)
 	dhcp := newDHCPKeeper(o)
 	helpers := newHelperKeeper(o, ends)
-	resizer := &resizer{table: o.Table, groups: o.Groups, memory: o.Memory, libvirtd: o.Connection, threads: pinner{o.Describer, o.Domains}, log: o.Logger}
+	resizer := &resizer{table: o.Table, groups: o.Groups, memory: o.Memory, sizes: o.Sizes, libvirtd: o.Connection, threads: pinner{o.Describer, o.Domains}, log: o.Logger}
 	disks := &diskKeeper{table: o.Table, disks: o.DiskKeeper, attached: o.DiskAttacher, tasks: o.Tasks, log: o.Logger}
 	l := &Lifecycle{
 		table: o.Table, consoles: o.Consoles, ends: ends, resizer: resizer, disks: disks,
@@ -169,8 +170,7 @@ func (l *Lifecycle) RemoveIn(ctx context.Context, sandboxID string) error {
 }
 
 // Update changes a container's resources. For a running guest these are the
-// limits of its cgroup and, through the balloon, how much of its RAM it has; its
-// vCPUs stay. A container that has not started is translated again. For one that
+// limits of its cgroup, how much RAM it has and, up to the VM's maximum, vCPUs. A container that has not started is translated again. For one that
 // ended the change is only recorded.
 func (l *Lifecycle) Update(ctx context.Context, id string, change *runtimeapi.LinuxContainerResources) error {
 	return l.resizer.update(ctx, id, change)

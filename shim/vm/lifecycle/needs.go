@@ -66,6 +66,14 @@ type Memory interface {
 	Memory(ctx context.Context, uuid string) (bytes int64, err error)
 }
 
+// Sizes reads and adds vCPUs and RAM of running domains; [domain.Sizes].
+type Sizes interface {
+	Size(ctx context.Context, uuid string) (domain.Size, error)
+	// AddVCPUs and AddRAM add what is missing to so many vCPUs, or bytes.
+	AddVCPUs(ctx context.Context, uuid string, count uint32) error
+	AddRAM(ctx context.Context, uuid string, bytes int64) error
+}
+
 // connector waits for libvirtd.
 type connector interface {
 	// Connected waits until libvirtd answers, or returns why it does not.

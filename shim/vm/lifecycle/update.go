@@ -24,6 +24,7 @@ type resizer struct {
 	table    *table.Table
 	groups   Groups
 	memory   Memory
+	sizes    Sizes
 	libvirtd connector
 	threads  pinner
 	log      *slog.Logger
@@ -90,7 +91,7 @@ func (z *resizer) changeRunning(ctx context.Context, v *table.VM, r record.Conta
 	if err := z.table.Put(v, r); err != nil {
 		return err
 	}
-	err := z.apply(ctx, r, old)
+	err := z.apply(ctx, r, appliedOf(r, old))
 	if err == nil {
 		return nil
 	}
@@ -98,35 +99,76 @@ func (z *resizer) changeRunning(ctx context.Context, v *table.VM, r record.Conta
 	defer cancel()
 	failed := r.Resources.Value
 	r.Resources.Value = had
-	return errors.Join(err, z.table.Put(v, r), z.apply(ctx, r, failed))
+	return errors.Join(err, z.table.Put(v, r), z.apply(ctx, r, appliedOf(r, failed)))
 }
 
-// apply changes a running VM from one set of resources to the record's. The limit
-// of its cgroup is never below what the guest has. For a guest that is still to come, only
+// applied is what was applied to a running VM before.
+type applied struct {
+	memory int64 // the guest's
+	cpuset string
+}
+
+func appliedOf(r record.Container, from *runtimeapi.LinuxContainerResources) applied {
+	return applied{resources.MemoryOf(r).Guest(from.GetMemoryLimitInBytes()), from.GetCpusetCpus()}
+}
+
+// apply changes a running VM to the record's resources. The limit of its cgroup is
+// never below what the guest has. For a guest that is still to come, only
 // the cgroup changes: its threads are placed when it is here.
-func (z *resizer) apply(ctx context.Context, r record.Container, from *runtimeapi.LinuxContainerResources) error {
+func (z *resizer) apply(ctx context.Context, r record.Container, was applied) error {
 	if r.Incoming != "" {
 		return z.setLimits(r)
 	}
-	b := resources.MemoryOf(r)
-	had, has := b.Guest(from.GetMemoryLimitInBytes()), b.Guest(resources.Of(r).GetMemoryLimitInBytes())
-	if has < had {
-		if err := z.shrink(ctx, r, has); err != nil {
+	now := appliedOf(r, resources.Of(r))
+	if now.memory < was.memory {
+		if err := z.shrink(ctx, r, now.memory); err != nil {
 			return err
 		}
 	}
 	if err := z.setLimits(r); err != nil {
 		return err
 	}
-	if resources.Of(r).GetCpusetCpus() != from.GetCpusetCpus() {
+	if now.cpuset != was.cpuset {
 		if err := z.threads.pin(ctx, r); err != nil {
 			return err
 		}
 	}
-	if has > had {
-		return z.memory.SetMemory(ctx, r.Domain.UUID, has)
+	if now.memory > was.memory {
+		if err := z.grow(ctx, r, now.memory); err != nil {
+			return err
+		}
 	}
-	return nil
+	return z.addVCPUs(ctx, r)
+}
+
+// grow gives a guest memory: RAM that the domain does not have, and what the balloon has.
+func (z *resizer) grow(ctx context.Context, r record.Container, bytes int64) error {
+	if r.Spec.MaxMemory > 0 {
+		size, err := z.sizes.Size(ctx, r.Domain.UUID)
+		if err != nil {
+			return err
+		}
+		if more := (bytes - size.RAM) / vmspec.MemoryStep * vmspec.MemoryStep; more > 0 {
+			size.RAM += more
+			if err := z.sizes.AddRAM(ctx, r.Domain.UUID, size.RAM); err != nil {
+				return err
+			}
+		}
+		bytes = min(bytes, size.RAM)
+	}
+	if !r.Spec.Balloon {
+		return nil
+	}
+	return z.memory.SetMemory(ctx, r.Domain.UUID, bytes)
+}
+
+// addVCPUs comes last in a change: vCPUs are never taken away.
+func (z *resizer) addVCPUs(ctx context.Context, r record.Container) error {
+	count := resources.VCPUs(r)
+	if count <= r.Spec.CPU.VCPUs() {
+		return nil
+	}
+	return z.sizes.AddVCPUs(ctx, r.Domain.UUID, count)
 }
 
 func (z *resizer) setLimits(r record.Container) error {
@@ -187,7 +229,7 @@ func (z *resizer) applyAgain(ctx context.Context, v *table.VM) {
 	defer cancel()
 	has, err := z.memory.Memory(ctx, r.Domain.UUID)
 	if err == nil {
-		err = z.apply(ctx, r, &runtimeapi.LinuxContainerResources{MemoryLimitInBytes: has})
+		err = z.apply(ctx, r, applied{memory: has})
 	}
 	if err != nil {
 		table.Logger(z.log, r).Warn("applying a VM's changed resources again failed", "error", err)

@@ -8,10 +8,12 @@ import (
 
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
+	"github.com/nodevirt/nodevirt/shim/domain"
 	"github.com/nodevirt/nodevirt/shim/record"
 	"github.com/nodevirt/nodevirt/shim/vm/resources"
 	"github.com/nodevirt/nodevirt/shim/vm/vmerrors"
 	"github.com/nodevirt/nodevirt/shim/vm/vmtest"
+	"github.com/nodevirt/nodevirt/shim/vmspec"
 )
 
 func memory(mebibytes int64) *runtimeapi.LinuxContainerResources {
@@ -154,5 +156,89 @@ func TestUpdateDuringAStart(t *testing.T) {
 		if err := n.Update(t.Context(), id, memory(128)); !errors.Is(err, vmerrors.ErrState) {
 			t.Errorf("error %v", err)
 		}
+	})
+}
+
+// growing starts a VM of 1 vCPU and 256 MiB that can get 3 and 1 GiB.
+func growing(t *testing.T, n *node) (id string) {
+	t.Helper()
+	pod := n.addPod(t, "pod", map[string]string{vmspec.AnnotationVMI: `{"domain": {"cpu": {"maxSockets": 3}, "memory": {"maxGuest": "1Gi"},
+		"devices": {"disks": [{"name": "disk", "disk": {}}]}}, "volumes": [{"name": "disk", "containerDisk": {"image": "example.com/vm:1"}}]}`})
+	config := request(0)
+	config.Linux.Resources.CpuPeriod, config.Linux.Resources.CpuQuota = 100000, 100000
+	id, err := n.Create(t.Context(), pod, config)
+	must(t, err)
+	must(t, n.Start(t.Context(), id))
+	return id
+}
+
+func (n *node) wantSize(t *testing.T, id string, vcpus uint32, mebibytes int64) {
+	t.Helper()
+	size, err := n.libvirt.Sizes.Size(t.Context(), n.rec(t, id).Domain.UUID)
+	must(t, err)
+	if want := (domain.Size{VCPUs: vcpus, RAM: mebibytes << 20}); size != want {
+		t.Errorf("the domain has %+v, want %+v", size, want)
+	}
+}
+
+// TestUpdateGrows: higher limits give the guest vCPUs and RAM, lower ones take RAM by the balloon.
+func TestUpdateGrows(t *testing.T) {
+	onNode(t, func(t *testing.T, n *node) {
+		id := growing(t, n)
+		n.wantSize(t, id, 1, 256)
+		more := memory(512)
+		more.CpuQuota = 200000
+		for range 2 {
+			must(t, n.Update(t.Context(), id, more))
+			n.wantMemory(t, id, 512, 512)
+			n.wantSize(t, id, 2, 512)
+		}
+		must(t, n.Update(t.Context(), id, memory(300)))
+		n.wantMemory(t, id, 300, 256)
+		must(t, n.Update(t.Context(), id, &runtimeapi.LinuxContainerResources{CpuQuota: 50000}))
+		n.wantSize(t, id, 2, 512)
+		must(t, n.Update(t.Context(), id, memory(640)))
+		n.wantMemory(t, id, 640, 640)
+		n.wantSize(t, id, 2, 640)
+		if err := n.Update(t.Context(), id, memory(1025)); !errors.Is(err, vmerrors.ErrRange) {
+			t.Errorf("beyond the maximum: %v", err)
+		}
+		must(t, n.Update(t.Context(), id, &runtimeapi.LinuxContainerResources{CpuQuota: 9900000}))
+		n.wantSize(t, id, 3, 640)
+	})
+}
+
+// TestUpdateThatGrowsFails: the guest's memory and the group's limit are as before.
+func TestUpdateThatGrowsFails(t *testing.T) {
+	for _, call := range []string{"Libvirt.AddRAM", "Libvirt.AddVCPUs", "Libvirt.Size"} {
+		onNode(t, func(t *testing.T, n *node) {
+			id := growing(t, n)
+			n.script.FailOnce(call, errors.New("no slot"))
+			more := memory(512)
+			more.CpuQuota = 200000
+			wantError(t, n.Update(t.Context(), id, more), "no slot")
+			n.wantMemory(t, id, 256, 256)
+			must(t, n.Update(t.Context(), id, more))
+			n.wantMemory(t, id, 512, 512)
+			n.wantSize(t, id, 2, 512)
+		})
+	}
+}
+
+// TestGrowthIsAppliedAgain: a shim that ended while it gave a guest more.
+func TestGrowthIsAppliedAgain(t *testing.T) {
+	onNode(t, func(t *testing.T, n *node) {
+		id := growing(t, n)
+		r := n.rec(t, id)
+		r.Resources.Value = memory(512)
+		r.Resources.Value.CpuPeriod, r.Resources.Value.CpuQuota = 100000, 300000
+		must(t, n.store.PutContainer(r))
+		n.libvirt.SetAway(true)
+		n.restart(t)
+		n.run(t)
+		n.libvirt.SetAway(false)
+		time.Sleep(time.Second)
+		n.wantMemory(t, id, 512, 512)
+		n.wantSize(t, id, 3, 512)
 	})
 }

@@ -91,6 +91,11 @@ func TestMerge(t *testing.T) {
 	}
 }
 
+// bounds are those of a guest that gets no more than it boots with.
+func bounds(least, ram, most int64, huge bool) Memory {
+	return Memory{base: base{memory: ram}, least: least, most: most, max: ram, huge: huge}
+}
+
 func TestMemory(t *testing.T) {
 	const mi = 1 << 20
 	for name, c := range map[string]struct {
@@ -98,13 +103,13 @@ func TestMemory(t *testing.T) {
 		balloon    bool
 		want       Memory
 	}{
-		"plain":         {1024 * mi, 1024 * mi, true, Memory{256 * mi, 1024 * mi, 1024 * mi, false}},
-		"small":         {128 * mi, 128 * mi, true, Memory{64 * mi, 128 * mi, 128 * mi, false}},
-		"tiny":          {32 * mi, 32 * mi, true, Memory{32 * mi, 32 * mi, 32 * mi, false}},
-		"VMI's RAM":     {512 * mi, 1024 * mi, true, Memory{128 * mi, 512 * mi, 1024 * mi, false}},
-		"no limit":      {512 * mi, 0, true, Memory{128 * mi, 512 * mi, math.MaxInt64, false}},
-		"no balloon":    {512 * mi, 512 * mi, false, Memory{512 * mi, 512 * mi, 512 * mi, false}},
-		"rounded limit": {128 * mi, 128*mi + 5, true, Memory{64 * mi, 128 * mi, 128*mi + 5, false}},
+		"plain":         {1024 * mi, 1024 * mi, true, bounds(256*mi, 1024*mi, 1024*mi, false)},
+		"small":         {128 * mi, 128 * mi, true, bounds(64*mi, 128*mi, 128*mi, false)},
+		"tiny":          {32 * mi, 32 * mi, true, bounds(32*mi, 32*mi, 32*mi, false)},
+		"VMI's RAM":     {512 * mi, 1024 * mi, true, bounds(128*mi, 512*mi, 1024*mi, false)},
+		"no limit":      {512 * mi, 0, true, bounds(128*mi, 512*mi, math.MaxInt64, false)},
+		"no balloon":    {512 * mi, 512 * mi, false, bounds(512*mi, 512*mi, 512*mi, false)},
+		"rounded limit": {128 * mi, 128*mi + 5, true, bounds(64*mi, 128*mi, 128*mi+5, false)},
 	} {
 		var r record.Container
 		r.Spec.Memory, r.Spec.Balloon = c.ram, c.balloon
@@ -112,21 +117,22 @@ func TestMemory(t *testing.T) {
 			Resources: &runtimeapi.LinuxContainerResources{MemoryLimitInBytes: c.limit},
 		}}
 		b := MemoryOf(r)
+		b.limit = 0 // is the limit above
 		if b != c.want {
 			t.Errorf("%s: %+v, want %+v", name, b, c.want)
 		}
-		for limit, ok := range map[int64]bool{b.least: true, b.most: true, b.ram: true, b.least - 1: false, -1: false, b.most + 1: false} {
+		for limit, ok := range map[int64]bool{b.least: true, b.most: true, b.memory: true, b.least - 1: false, -1: false, b.most + 1: false} {
 			err := b.Check(limit) // b.most+1 may overflow to a negative one
 			if (err == nil) != ok || err != nil && !errors.Is(err, vmerrors.ErrRange) {
 				t.Errorf("%s: limit %d: %v", name, limit, err)
 			}
 		}
 	}
-	huge := Memory{64 * mi, 128 * mi, 128 * mi, true}
+	huge := bounds(64*mi, 128*mi, 128*mi, true)
 	if err := huge.Check(mi); err != nil || huge.Guest(mi) != 128*mi {
 		t.Errorf("with huge pages: %v, %d", err, huge.Guest(mi))
 	}
-	b := Memory{64 * mi, 128 * mi, 128 * mi, false}
+	b := bounds(64*mi, 128*mi, 128*mi, false)
 	for limit, want := range map[int64]int64{0: 128 * mi, -1: 128 * mi, 100*mi + 7: 100 * mi, 4096 * mi: 128 * mi} {
 		if got := b.Guest(limit); got != want {
 			t.Errorf("under %d: %d, want %d", limit, got, want)

@@ -17,6 +17,7 @@ type Libvirt struct {
 	Observer   *Observer
 	Processes  *Processes
 	Balloon    *Balloon
+	Sizes      *Sizes
 
 	script *Script
 
@@ -30,10 +31,12 @@ type Libvirt struct {
 
 // fakeDomain is a domain that is defined, or that runs.
 type fakeDomain struct {
-	info   domain.Info
-	state  domain.State
-	ram    int64
-	memory int64
+	info  domain.Info
+	state domain.State
+	// defined is what a start gives the domain, and size what it has. The maximums are those of both.
+	defined, size domain.Size
+	maximum       domain.Size
+	memory        int64
 	// Balloon is false for a guest that releases no memory.
 	balloon bool
 	agent   bool
@@ -51,7 +54,7 @@ func NewLibvirt(s *Script) *Libvirt {
 		listeners: map[chan domain.Event]struct{}{},
 	}
 	l.Connection, l.Lifecycle, l.Observer = &Connection{l}, &Lifecycle{l}, &Observer{l}
-	l.Processes, l.Balloon = &Processes{l}, &Balloon{l}
+	l.Processes, l.Balloon, l.Sizes = &Processes{l}, &Balloon{l}, &Sizes{l}
 	return l
 }
 

@@ -1,6 +1,7 @@
 package vmtest
 
 import (
+	"cmp"
 	"context"
 	"encoding/xml"
 	"errors"
@@ -20,7 +21,12 @@ func (c *Lifecycle) Define(ctx context.Context, text string) error {
 		Name   string `xml:"name"`
 		UUID   string `xml:"uuid"`
 		Memory int64  `xml:"memory"` // MiB
-		VM     struct {
+		Most   int64  `xml:"maxMemory"`
+		VCPUs  struct {
+			Current uint32 `xml:"current,attr"`
+			Most    uint32 `xml:",chardata"`
+		} `xml:"vcpu"`
+		VM struct {
 			Container struct {
 				ID   string `xml:"id,attr"`
 				Name string `xml:"name,attr"`
@@ -43,7 +49,9 @@ func (c *Lifecycle) Define(ctx context.Context, text string) error {
 		d = &fakeDomain{state: domain.State{Status: domain.StatusShutoff, Reason: domain.ReasonNeverRan}, balloon: true}
 		l.domains[x.UUID] = d
 	}
-	d.keep, d.ram = true, x.Memory<<20
+	d.keep = true
+	d.maximum = domain.Size{VCPUs: x.VCPUs.Most, RAM: max(x.Most, x.Memory) << 20}
+	d.defined = domain.Size{VCPUs: cmp.Or(x.VCPUs.Current, x.VCPUs.Most), RAM: x.Memory << 20}
 	d.info = domain.Info{
 		UUID: x.UUID, Name: x.Name, ContainerID: x.VM.Container.ID, ContainerName: x.VM.Container.Name,
 		PodNamespace: x.VM.Pod.Namespace, PodName: x.VM.Pod.Name,
@@ -65,7 +73,7 @@ func (c *Lifecycle) Start(ctx context.Context, uuid string, _ map[string][]*os.F
 	}
 	l.lastPID++
 	d.state = domain.State{Status: domain.StatusPaused, Reason: domain.ReasonUser, PID: l.lastPID}
-	d.memory, d.presses = d.ram, 0
+	d.size, d.memory, d.presses = d.defined, d.defined.RAM, 0
 	l.send(domain.Event{UUID: uuid, Kind: domain.EventStarted})
 	l.notify()
 	return d.state.PID, nil

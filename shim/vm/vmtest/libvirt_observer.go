@@ -57,7 +57,7 @@ func (b *Balloon) SetMemory(ctx context.Context, uuid string, bytes int64) error
 	}
 	defer l.mu.Unlock()
 	if d.balloon {
-		d.memory = min(bytes, d.ram)
+		d.memory = min(bytes, d.size.RAM)
 	}
 	return nil
 }
