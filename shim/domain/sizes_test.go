@@ -7,6 +7,8 @@ import (
 
 	"gotest.tools/v3/assert"
 	"libvirt.org/go/libvirt"
+
+	"github.com/nodevirt/nodevirt/shim/migrate/compat"
 )
 
 // TestSizes: a running QEMU gets vCPUs and RAM, a restarted libvirtd knows them, and a guest that
@@ -65,5 +67,43 @@ func TestSizes(t *testing.T) {
 	}
 	text, err := onDomain(ctx, d.Connection, "describe", g.UUID, func(dom *libvirt.Domain) (string, error) { return dom.GetXMLDesc(0) })
 	assert.NilError(t, err)
-	t.Log(text)
+
+	// The target of a migration, whose spec has by then what the guest has, can have the same.
+	target := newGuest(t)
+	target.Spec.CPU.Sockets, target.Spec.CPU.MaxSockets = 3, 3
+	target.Spec.Memory, target.Spec.MaxMemory = ram+512*mib, ram+512*mib
+	own, err := XML(target.Description)
+	assert.NilError(t, err)
+	data, err := compat.Encode(text)
+	assert.NilError(t, err)
+	shape, err := compat.Decode(data)
+	assert.NilError(t, err)
+	shape.Addresses = nil // of devices: they have a test
+	own, err = compat.Apply(own, shape)
+	assert.NilError(t, err)
+	assert.NilError(t, d.Lifecycle.Define(ctx, own))
+	_, err = d.Lifecycle.Start(ctx, target.UUID, target.files)
+	assert.NilError(t, err)
+	size, err = d.Sizes.Size(ctx, target.UUID)
+	assert.NilError(t, err)
+	assert.DeepEqual(t, size, Size{VCPUs: 3, RAM: ram + 512*mib})
+	there, err := onDomain(ctx, d.Connection, "describe", target.UUID, func(dom *libvirt.Domain) (string, error) { return dom.GetXMLDesc(0) })
+	assert.NilError(t, err)
+	for _, part := range []string{"vcpus", "maxMemory", "memory model='dimm'"} {
+		assert.Equal(t, element(there, part), element(text, part))
+	}
+
+	// So can a VM that boots with its maximum.
+	full := newGuest(t)
+	full.Spec.CPU.MaxSockets, full.Spec.MaxMemory = 1, ram
+	define(t, d, full)
+	_, err = d.Lifecycle.Start(ctx, full.UUID, full.files)
+	assert.NilError(t, err)
+}
+
+// element returns the first element of a name in XML, from its name to its end.
+func element(text, name string) string {
+	_, rest, _ := strings.Cut(text, "<"+name)
+	rest, _, _ = strings.Cut(rest, "</"+strings.Fields(name)[0]+">")
+	return rest
 }

@@ -172,6 +172,97 @@ func TestNUMA(t *testing.T) {
 	}
 }
 
+// roomy is a domain with room for 3 vCPUs and 64 MiB more than the RAM that it has.
+func roomy(text, vcpu, vcpus, memory, cell, devices string) string {
+	text = strings.Replace(text, "<os>", `<maxMemory slots="16" unit="KiB">196608</maxMemory><memory unit="KiB">`+memory+`</memory>`+vcpu+vcpus+"<os>", 1)
+	text = strings.Replace(text, "</cpu>", `<numa><cell id="0" cpus="0-2" memory="`+cell+`" unit="KiB"/></numa></cpu>`, 1)
+	return strings.Replace(text, "</devices>", devices+"</devices>", 1)
+}
+
+// TestSize: the target gets what the guest has got since its start, up to what its pod is for.
+func TestSize(t *testing.T) {
+	running := roomy(live, `<vcpu current="2">3</vcpu>`, `<vcpus><vcpu id="0" enabled="yes" hotpluggable="no" order="1"/>
+		<vcpu id="1" enabled="yes" hotpluggable="yes" order="2"/><vcpu id="2" enabled="no" hotpluggable="yes"/></vcpus>`, "131072", "65536",
+		`<memory model="dimm"><target><size unit="KiB">65536</size><node>0</node></target><address type="dimm" slot="0" base="0x100000000"/></memory>`)
+	data, err := Encode(running)
+	if err != nil {
+		t.Fatal(err)
+	}
+	target := roomy(own, `<vcpu current="2">3</vcpu>`, "", "131072", "131072", "")
+	s, err := Decode(data)
+	if err != nil {
+		t.Fatal(err)
+	}
+	got, err := Apply(target, s)
+	if err != nil {
+		t.Fatal(err)
+	}
+	golden.Assert(t, got, "sized.xml")
+
+	for name, change := range map[string]func(*Size){
+		"more vCPUs":           func(s *Size) { s.VCPUs[2], s.Online = VCPU{Online: true, Order: 3}, 3 },
+		"other vCPUs":          func(s *Size) { s.VCPUs, s.Online = s.VCPUs[:2], 2 },
+		"an order twice":       func(s *Size) { s.VCPUs[1].Order = 1 },
+		"an order of none":     func(s *Size) { s.VCPUs[2].Order = 3 },
+		"another number":       func(s *Size) { s.Online = 1 },
+		"many vCPUs":           func(s *Size) { s.VCPUs = make([]VCPU, maxDevices+1) },
+		"more memory":          func(s *Size) { s.Modules[0].Size++ },
+		"memory that wraps":    func(s *Size) { s.Modules = append(s.Modules, Module{Size: 1<<64 - 65536, Slot: 1}) },
+		"an empty module":      func(s *Size) { s.Modules[0].Size = 0 },
+		"a slot twice":         func(s *Size) { s.Modules[0].Size /= 2; s.Modules = append(s.Modules, s.Modules[0]) },
+		"a high slot":          func(s *Size) { s.Modules[0].Slot = maxModules },
+		"a high address":       func(s *Size) { s.Modules[0].Base = 1 << 60 },
+		"modules alone":        func(s *Size) { s.Boot = 0 },
+		"much memory at start": func(s *Size) { s.Boot = 1 << 60 },
+		"less at the start":    func(s *Size) { s.Boot = 32768 },
+	} {
+		var s Shape
+		if err := json.Unmarshal(data, &s); err != nil {
+			t.Fatal(err)
+		}
+		change(s.Size)
+		changed, err := json.Marshal(s)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if s, err = Decode(changed); err == nil {
+			_, err = Apply(target, s)
+		}
+		if !errors.Is(err, ErrShape) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	for name, target := range map[string]string{
+		"no room for vCPUs": roomy(own, `<vcpu>2</vcpu>`, "", "131072", "131072", ""),
+		"no room at all":    own,
+	} {
+		if _, err := Apply(target, s); !errors.Is(err, ErrShape) {
+			t.Errorf("a target with %s: %v", name, err)
+		}
+	}
+}
+
+// TestSizeOfTheStart: a guest that has got nothing yet moves to a pod that is for more.
+func TestSizeOfTheStart(t *testing.T) {
+	data, err := Encode(roomy(live, `<vcpu current="1">3</vcpu>`, "", "65536", "65536", ""))
+	if err != nil {
+		t.Fatal(err)
+	}
+	s, err := Decode(data)
+	if err != nil {
+		t.Fatal(err)
+	}
+	got, err := Apply(roomy(own, `<vcpu current="2">3</vcpu>`, "", "131072", "131072", ""), s)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, part := range []string{`<vcpu current="1">3</vcpu>`, `<memory unit="KiB">65536</memory>`, `cpus="0-2" memory="65536" unit="KiB"`} {
+		if !strings.Contains(got, part) {
+			t.Errorf("no %s in\n%s", part, got)
+		}
+	}
+}
+
 // FuzzShape checks that no shape changes anything of the target's domain but the machine,
 // the CPU, controllers and PCI addresses.
 func FuzzShape(f *testing.F) {

@@ -8,6 +8,7 @@
 // A hostile source must not choose more than that. Its domain's XML could name any file
 // of the target's node, which libvirtd opens as root. So the target takes a [Shape]: plain
 // data, of which each value is checked against a pattern or a list, and which only changes
-// devices that the target's own domain has. The exception are controllers without a
-// connection to the node.
+// devices that the target's own domain has. The exceptions are controllers without a
+// connection to the node, and what the guest has got of the vCPUs and the RAM that the
+// target's pod is for.
 package compat

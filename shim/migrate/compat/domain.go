@@ -30,7 +30,11 @@ func shapeOf(text string) (Shape, error) {
 	if err != nil {
 		return Shape{}, err
 	}
-	s := Shape{Machine: d.OS.Type.Machine, CPU: cpuOf(d.CPU), NUMA: cells, Addresses: map[string]Address{}}
+	size, err := sizeOf(d)
+	if err != nil {
+		return Shape{}, err
+	}
+	s := Shape{Machine: d.OS.Type.Machine, CPU: cpuOf(d.CPU), NUMA: cells, Size: size, Addresses: map[string]Address{}}
 	for _, c := range d.Devices.Controllers {
 		one := Controller{Type: c.Type, Model: c.Model, Index: value(c.Index), Address: addressOf(c.Address)}
 		if c.PCI != nil && c.PCI.Target != nil {
@@ -72,6 +76,9 @@ func Apply(text string, s Shape) (string, error) {
 	}
 	if !sameBoard(d.OS.Type.Machine, s.Machine) {
 		return "", fmt.Errorf("%w: machine %q for a VM with %q", ErrShape, s.Machine, d.OS.Type.Machine)
+	}
+	if err := applySize(&d, s.Size); err != nil {
+		return "", err
 	}
 	if err := sameCells(d.CPU, s); err != nil {
 		return "", err

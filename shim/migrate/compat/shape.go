@@ -29,6 +29,7 @@ type Shape struct {
 	Machine     string       `json:"machine"`
 	CPU         CPU          `json:"cpu"`
 	NUMA        []Cell       `json:"numa,omitempty"`
+	Size        *Size        `json:"size,omitempty"`
 	Controllers []Controller `json:"controllers"`
 	// Addresses are those of the other devices, by their [key].
 	Addresses map[string]Address `json:"addresses"`
@@ -114,6 +115,9 @@ func (s Shape) check() error {
 		return fmt.Errorf("%w: machine %q", ErrShape, s.Machine)
 	}
 	if err := s.CPU.check(); err != nil {
+		return err
+	}
+	if err := s.Size.check(); err != nil {
 		return err
 	}
 	if len(s.NUMA) > maxCells {
