@@ -16,6 +16,7 @@ import (
 	"github.com/nodevirt/nodevirt/shim/config"
 	"github.com/nodevirt/nodevirt/shim/disk"
 	"github.com/nodevirt/nodevirt/shim/domain"
+	"github.com/nodevirt/nodevirt/shim/hooks"
 	"github.com/nodevirt/nodevirt/shim/record"
 	"github.com/nodevirt/nodevirt/shim/vm/resources"
 )
@@ -42,7 +43,7 @@ const viewProgram = "nodevirt-view"
 
 // newDisks creates the parts that deal with VMs' disks. tgtd and qemu-storage-daemon need not
 // exist until a VM uses them.
-func newDisks(c config.Config, tool expand.Tool, log *slog.Logger, u *imageunpack.Unpacker, e *expand.Expander, r *record.Store, s *domain.Secrets) (*disk.Disks, error) {
+func newDisks(c config.Config, tool expand.Tool, log *slog.Logger, u *imageunpack.Unpacker, e *expand.Expander, r *record.Store, s *domain.Secrets, h *hooks.Hooks) (*disk.Disks, error) {
 	portal, err := c.ISCSI.Portal()
 	if err != nil {
 		return nil, err
@@ -70,6 +71,7 @@ func newDisks(c config.Config, tool expand.Tool, log *slog.Logger, u *imageunpac
 			Daemon: iscsi.New(iscsi.Options{Socket: c.ISCSI.Socket, Portal: portal, Logger: log}),
 			Key:    key, Secrets: s, Patience: time.Duration(c.ISCSI.Timeout), Logger: log,
 		},
+		Hooks: h,
 		Views: rawview.Options{
 			Dir: filepath.Join(c.Run, "views"), StorageDaemon: storageDaemon, Stage: []string{tool.Stage[0]}, Logger: log,
 		},

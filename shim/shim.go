@@ -33,6 +33,7 @@ import (
 	"github.com/nodevirt/nodevirt/shim/disk"
 	"github.com/nodevirt/nodevirt/shim/domain"
 	"github.com/nodevirt/nodevirt/shim/domain/accel"
+	"github.com/nodevirt/nodevirt/shim/hooks"
 	"github.com/nodevirt/nodevirt/shim/hostcpu"
 	"github.com/nodevirt/nodevirt/shim/metrics"
 	"github.com/nodevirt/nodevirt/shim/nodelabels"
@@ -184,7 +185,8 @@ func newVMs(ctx context.Context, c config.Config, log *slog.Logger, backend *grp
 	if err != nil {
 		return nil, nil, nil, err
 	}
-	disks, err := newDisks(c, converter, log, unpacker, expander, records, driver.Secrets)
+	sidecars := hooks.New(hooks.Options{Enabled: c.VM.HookSidecars, Limits: hooks.DefaultLimits(), Logger: log})
+	disks, err := newDisks(c, converter, log, unpacker, expander, records, driver.Secrets, sidecars)
 	if err != nil {
 		return nil, nil, nil, err
 	}
@@ -207,6 +209,7 @@ func newVMs(ctx context.Context, c config.Config, log *slog.Logger, backend *grp
 		DiskMode:       vmspec.Mode(c.Disks.Mode),
 		Network:        netsetup.New(netsetup.Options{Dnsmasq: dnsmasq, Dir: filepath.Join(c.Run, "networks"), PodNetworkMAC: c.VM.PodNetworkMAC, Logger: log}),
 		TPMs:           tpms,
+		Hooks:          sidecars,
 		Filesystems:    filesystems,
 		Consoles:       consoles,
 		Terminals:      terminal.New(log),

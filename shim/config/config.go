@@ -87,6 +87,8 @@ type VM struct {
 	// PodNetworkMAC lets VMs choose the MAC address of a bridged card on the pod
 	// network, where it may be another pod's.
 	PodNetworkMAC bool `toml:"pod_network_mac"`
+	// HookSidecars lets VMs have hook sidecars, which change what the guest sees.
+	HookSidecars bool `toml:"hook_sidecars"`
 }
 
 // The values of VM.Landlock.

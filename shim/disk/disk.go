@@ -43,6 +43,8 @@ type Options struct {
 	FirstUID, LastUID uint32
 	// Reach lets VMs' processes reach the portals of their disks, and no other address.
 	Reach limiter
+	// Hooks change cloud-init's disks of VMs with hook sidecars.
+	Hooks seedHooks
 	// Views show overlays as raw files.
 	Views rawview.Options
 

@@ -318,6 +318,7 @@ func newNodeIn(t *testing.T, dir string) *node {
 		Network: true, CephConfig: filepath.Join(dir, "ceph", "ceph.conf"), CephNetworks: []netip.Prefix{netip.MustParsePrefix("10.0.0.0/24")},
 		Folder:  func(id string) string { return filepath.Join(dir, "containers", id) },
 		ISCSI:   ISCSI{Daemon: n.daemon, Key: key, Secrets: n.secrets, Logger: log},
+		Hooks:   fakeHooks{},
 		Views:   rawview.Options{Logger: log},
 		devices: fakeDevices(filepath.Join(dir, "dev")), persist: fakePersister{}, views: fakeViews{n.shown}, ask: n.ask,
 	})

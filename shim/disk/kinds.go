@@ -81,7 +81,7 @@ func newKinds(o Options, files folders, registry registry, imports *Imports, pvc
 	return kinds{
 		vmspec.SourceImage:  {ownImage{}, registry.kind},
 		vmspec.SourceVolume: {mountedImage{o.Unpacker}, registry.kind},
-		vmspec.SourceSeed:   {nothing{}, always(seedDisk(files, seed.NoCloud()))},
+		vmspec.SourceSeed:   {nothing{}, always(seedDisk(files, seed.NoCloud(), o.Hooks))},
 		vmspec.SourceEmpty:  {nothing{}, always(empty{blank: o.Unpacker, files: files})},
 		vmspec.SourceImport: {importContent{imports: imports}, always(imported{imports: imports, reserved: pvc.block.reserved, secrets: o.ISCSI.Secrets})},
 		vmspec.SourcePVC:    {nothing{}, pvc.kind},
@@ -91,7 +91,7 @@ func newKinds(o Options, files folders, registry registry, imports *Imports, pvc
 		vmspec.SourceHostDisk:  {nothing{}, always(hostDisk{pvc.file})},
 		vmspec.SourceEphemeral: {nothing{}, always(ephemeral{pvc: pvc, overlays: o.Unpacker, files: files})},
 
-		vmspec.SourceConfigDrive:    {nothing{}, always(seedDisk(files, seed.ConfigDrive()))},
+		vmspec.SourceConfigDrive:    {nothing{}, always(seedDisk(files, seed.ConfigDrive(), o.Hooks))},
 		vmspec.SourceConfigMap:      written,
 		vmspec.SourceSecret:         written,
 		vmspec.SourceDownwardAPI:    written,

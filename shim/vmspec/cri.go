@@ -16,7 +16,8 @@ func FromCRI(
 ) (Unresolved, error) {
 	w, err := readAnnotations(sandbox.GetAnnotations())
 	mounts, mountsErr := readMounts(container)
-	if err := errors.Join(checkNetwork(sandbox), err, mountsErr, checkContainer(container)); err != nil {
+	hooks, hooksErr := readHooks(sandbox, container)
+	if err := errors.Join(checkNetwork(sandbox), err, mountsErr, hooksErr, checkContainer(container)); err != nil {
 		return Unresolved{}, err
 	}
 	r := request{
@@ -50,6 +51,7 @@ func FromCRI(
 	if err != nil {
 		return Unresolved{}, err
 	}
+	spec.Hooks = hooks
 	return Unresolved{spec: spec, plain: w.vmi == nil}, nil
 }
 

@@ -60,6 +60,11 @@ func TestFromCRI(t *testing.T) {
 			mounts: []*runtimeapi.Mount{{ContainerPath: "/volumes/seed", HostPath: secretsAt}},
 		},
 		{
+			name:        "plain-hooks",
+			annotations: map[string]string{vmspec.AnnotationHooks: `[{"image": "a", "args": ["--version", "v1alpha2"]}, {"image": "b"}]`},
+			mounts:      []*runtimeapi.Mount{{ContainerPath: vmspec.HooksPath, HostPath: "/var/lib/kubelet/pods/1/volumes/kubernetes.io~empty-dir/s"}},
+		},
+		{
 			name:      "plain-without-cpu-limit",
 			resources: &runtimeapi.LinuxContainerResources{CpuPeriod: 100_000, MemoryLimitInBytes: 200_000_000},
 		},

@@ -74,6 +74,8 @@ type Spec struct {
 	Seed *Seed `json:"seed,omitempty"`
 	// Credentials are the keys and passwords that the guest's agent sets.
 	Credentials []Credential `json:"credentials,omitempty"`
+	// Hooks are the VM's hook sidecars; nil for none.
+	Hooks *Hooks `json:"hooks,omitempty"`
 }
 
 // CPU is a guest's processor. Sockets, Cores and Threads are at least 1;

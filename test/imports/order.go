@@ -37,6 +37,7 @@ func layers() [][]string {
 		{"shim/metrics", "shim/share", "shim/vminfo"},
 		{"shim/migrate"},
 		{"shim/disk/...", "shim/nodelabels", "shim/vm/event", "shim/vmfile"},
+		{"shim/hooks"},
 		{"shim/config", "shim/domain", "shim/record", "shim/seed"},
 		{"shim/credential"},
 
@@ -51,7 +52,7 @@ func layers() [][]string {
 			"controller/aggregated", "controller/certs", "controller/datavolume", "controller/index", "controller/replicas", "controller/volumesnapshot", "deploy", "deploy/image", "deploy/release", "imageunpack", "imageunpack/confine",
 			"imageunpack/iscsi/outage", "netsetup/reach", "shim/agent", "shim/cgroup", "shim/console/...", "shim/domain/accel",
 			"shim/domain/landlock",
-			"shim/fields/...", "shim/hostcpu", "shim/iso", "shim/kubelet", "shim/migrate/handover", "shim/migrate/link", "shim/migrate/order", "shim/migrate/rpc",
+			"shim/fields/...", "shim/hooks/domainxml", "shim/hooks/wire", "shim/hostcpu", "shim/iso", "shim/kubelet", "shim/migrate/handover", "shim/migrate/link", "shim/migrate/order", "shim/migrate/rpc",
 			"shim/podstatus/condition", "shim/stream", "shim/vm/background", "shim/vm/hotplug/order", "shim/vm/vmerrors",
 			"shim/supervise", "shim/uefi", "shim/vhostmd",
 		},

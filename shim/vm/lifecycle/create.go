@@ -14,6 +14,7 @@ import (
 	"github.com/nodevirt/nodevirt/shim/disk"
 	"github.com/nodevirt/nodevirt/shim/domain"
 	"github.com/nodevirt/nodevirt/shim/domain/accel"
+	"github.com/nodevirt/nodevirt/shim/hooks"
 	"github.com/nodevirt/nodevirt/shim/metrics"
 	"github.com/nodevirt/nodevirt/shim/record"
 	"github.com/nodevirt/nodevirt/shim/uefi"
@@ -39,6 +40,7 @@ type creator struct {
 	metrics    *metrics.Metrics
 	layout     layout.Layout
 	groups     Groups
+	hooks      Hooks
 	log        *slog.Logger
 
 	ends        *ends
@@ -52,7 +54,7 @@ type creator struct {
 func newCreator(o Options, e *ends, p *pending) *creator {
 	return &creator{
 		table: o.Table, images: o.Images, store: o.ImageStore, disks: o.DiskMaker, files: o.Files, conditions: o.Conditions,
-		events: o.Events, tasks: o.Tasks, metrics: o.Metrics, layout: o.Layout, groups: o.Groups, log: o.Logger,
+		events: o.Events, tasks: o.Tasks, metrics: o.Metrics, layout: o.Layout, groups: o.Groups, hooks: o.Hooks, log: o.Logger,
 		ends: e, pending: p, accelerator: o.Describer.Accelerator, mode: o.DiskMode, firmware: o.Firmware, timeout: o.CreateTimeout,
 	}
 }
@@ -171,11 +173,15 @@ func (c *creator) prepare(ctx context.Context, sandbox record.Sandbox, config *r
 // makeFiles makes the disks and what else the start opens. It calls progress with
 // the state of each disk that takes time.
 func (c *creator) makeFiles(ctx context.Context, n *draft, progress func(disk string, p expand.Progress)) error {
-	err := c.disks.Create(ctx, n.rec, progress)
+	// A kubelet tries a creation again, but no start of a container that is not restarted.
+	err := c.hooks.Await(ctx, n.rec)
+	if err == nil {
+		err = c.disks.Create(ctx, n.rec, progress)
+	}
 	if err == nil {
 		err = c.files.Create(ctx, n.rec, n.own)
 	}
-	if errors.Is(err, disk.ErrVolume) || errors.Is(err, vmfile.ErrInvalid) {
+	if errors.Is(err, disk.ErrVolume) || errors.Is(err, vmfile.ErrInvalid) || errors.Is(err, hooks.ErrOff) {
 		err = fmt.Errorf("%w: %w", vmerrors.ErrInvalid, err)
 	}
 	if err != nil {

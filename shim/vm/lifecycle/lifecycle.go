@@ -37,6 +37,7 @@ type Options struct {
 	Network      Network
 	TPMs         TPMs
 	Filesystems  Filesystems
+	Hooks        Hooks
 	Groups       Groups
 	Consoles     Consoles
 	Domains      Domains
@@ -87,7 +88,7 @@ func New(o Options) *Lifecycle {
 	late := &unanswered{domains: o.Domains, log: o.Logger}
 	down := &teardown{
 		groups: o.Groups, network: o.Network, consoles: o.Consoles, tpms: o.TPMs, filesystems: o.Filesystems, layout: o.Layout,
-		disks: o.DiskAttacher, domains: o.Domains, agents: o.Agents,
+		disks: o.DiskAttacher, domains: o.Domains, agents: o.Agents, hooks: o.Hooks,
 	}
 	ends := newEnds(o, down, pending)
 	dhcp := newDHCPKeeper(o)

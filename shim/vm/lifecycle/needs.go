@@ -176,6 +176,13 @@ type Filesystems interface {
 	Socket(id string, n int) string
 }
 
+// Hooks calls the hook sidecars of VMs; [hooks.Hooks].
+type Hooks interface {
+	Await(ctx context.Context, r record.Container) error
+	OnDefineDomain(ctx context.Context, r record.Container, xml string) (string, error)
+	Shutdown(ctx context.Context, r record.Container)
+}
+
 // Consoles follows serial consoles; [console.Logs].
 type Consoles interface {
 	Follow(c console.Console) error

@@ -40,6 +40,7 @@ type node struct {
 	network     *vmtest.Network
 	tpms        *vmtest.TPMs
 	filesystems *vmtest.Filesystems
+	hooks       *vmtest.Hooks
 	groups      *vmtest.Groups
 	consoles    *vmtest.Consoles
 	libvirt     *vmtest.Libvirt
@@ -87,7 +88,7 @@ func newNode(t *testing.T) *node {
 	s, dir := &vmtest.Script{}, t.TempDir()
 	n := &node{
 		script: s, dir: dir, store: vmtest.NewStore(s, filepath.Join(dir, "containers")), images: vmtest.NewImages(s, dir),
-		network: vmtest.NewNetwork(s), tpms: vmtest.NewTPMs(s), filesystems: vmtest.NewFilesystems(s), groups: vmtest.NewGroups(s), consoles: vmtest.NewConsoles(s), libvirt: vmtest.NewLibvirt(s),
+		network: vmtest.NewNetwork(s), tpms: vmtest.NewTPMs(s), filesystems: vmtest.NewFilesystems(s), hooks: vmtest.NewHooks(s), groups: vmtest.NewGroups(s), consoles: vmtest.NewConsoles(s), libvirt: vmtest.NewLibvirt(s),
 		agents: vmtest.NewAgents(s), conditions: vmtest.NewConditions(), events: &vmtest.Publications{}, log: &lines{},
 		stop: func() {}, mode: vmspec.ModeFile,
 	}
@@ -125,7 +126,7 @@ func (n *node) join() {
 		Table: n.table, Sandboxes: n.sandboxes, Agents: n.agents, Conditions: n.conditions, Events: n.events, Moves: n.moves, Tasks: n.tasks,
 		Records: n.store, Images: n.images, ImageStore: n.images, Expanded: n.images,
 		DiskMaker: n.disks, DiskAttacher: n.disks, DiskKeeper: n.disks,
-		Network: n.network, TPMs: n.tpms, Filesystems: n.filesystems, Firmware: []string{filepath.Join(n.dir, "firmware")}, Groups: n.groups, Consoles: n.consoles,
+		Network: n.network, TPMs: n.tpms, Filesystems: n.filesystems, Hooks: n.hooks, Firmware: []string{filepath.Join(n.dir, "firmware")}, Groups: n.groups, Consoles: n.consoles,
 		Domains: n.libvirt.Lifecycle, Observer: n.libvirt.Observer, Processes: n.libvirt.Processes, Memory: n.libvirt.Balloon, Sizes: n.libvirt.Sizes, Connection: n.libvirt.Connection,
 		Files:     files,
 		Describer: lifecycle.Describer{Disks: n.disks, Files: files, TPMs: n.tpms, Filesystems: n.filesystems, Layout: n.layout, Accelerator: domain.TCG, Emulator: "/usr/bin/qemu-system-x86_64", NodeCPUs: []hostcpu.CPU{{ID: 0}, {ID: 1, Core: 1}, {ID: 2, Core: 2}}},

@@ -22,7 +22,7 @@ import (
 func callOf(phase string) string {
 	return map[string]string{
 		"cgroup": "Groups.Create", "taps": "Network.Taps", "bridge": "Network.Apply", "dhcp": "Network.Serve",
-		"console": "Consoles.Follow", "tpm": "TPMs.Start", "filesystems": "Filesystems.Start", "disks": "Disks.Attach", "domain": "Libvirt.Define", "start": "Libvirt.Start",
+		"console": "Consoles.Follow", "tpm": "TPMs.Start", "filesystems": "Filesystems.Start", "hooks": "Hooks.Await", "disks": "Disks.Attach", "domain": "Libvirt.Define", "start": "Libvirt.Start",
 		"process": "Libvirt.AwaitProcess", "placement": "Groups.Add", "connect": "Network.Connect", "resume": "Libvirt.Resume",
 	}[phase]
 }
@@ -36,11 +36,15 @@ func withTPM() map[string]string {
 		"volumes": [{"name": "root", "containerDisk": {"image": "example.com/vm:1"}}]}`}
 }
 
-// withHelpers are the annotations of a VM with a TPM and a file system, and its container.
+// withHelpers are the annotations of a VM with a TPM, a file system and a hook sidecar, and its
+// container.
 func withHelpers() (map[string]string, *runtimeapi.ContainerConfig) {
 	c := request(0)
-	c.Mounts = []*runtimeapi.Mount{{ContainerPath: "/volumes/config", HostPath: "/volumes/kubernetes.io~configmap/config", Readonly: true}}
-	return map[string]string{vmspec.AnnotationVMI: `{"domain": {"devices": {"tpm": {}, "filesystems": [{"name": "config", "virtiofs": {}}],
+	c.Mounts = []*runtimeapi.Mount{
+		{ContainerPath: "/volumes/config", HostPath: "/volumes/kubernetes.io~configmap/config", Readonly: true},
+		{ContainerPath: vmspec.HooksPath, HostPath: "/pods/1/volumes/kubernetes.io~empty-dir/sockets"},
+	}
+	return map[string]string{vmspec.AnnotationHooks: `[{"image": "a"}]`, vmspec.AnnotationVMI: `{"domain": {"devices": {"tpm": {}, "filesystems": [{"name": "config", "virtiofs": {}}],
 			"disks": [{"name": "root", "disk": {"bus": "virtio"}}]}},
 		"volumes": [{"name": "root", "containerDisk": {"image": "example.com/vm:1"}}, {"name": "config", "configMap": {"name": "a"}}]}`}, c
 }
@@ -73,7 +77,7 @@ func TestEachPhaseFails(t *testing.T) {
 			onNode(t, func(t *testing.T, n *node) {
 				annotations, c := withHelpers()
 				if p.Name == "display" { // which only root can give to another group
-					annotations[vmspec.AnnotationVMI], c = displayVMI, request(0)
+					annotations, c = map[string]string{vmspec.AnnotationVMI: displayVMI}, request(0)
 				}
 				id, err := n.Create(t.Context(), n.addPod(t, "pod", annotations), c)
 				must(t, err)

@@ -43,7 +43,7 @@ func newStarts(o Options, down *teardown, ends *ends, dhcp *dhcpKeeper, helpers 
 		table: o.Table, sandboxes: o.Sandboxes, libvirtd: o.Connection, conditions: o.Conditions, events: o.Events, moves: o.Moves,
 		metrics: o.Metrics, log: o.Logger, down: down, ends: ends, dhcp: dhcp, helpers: helpers,
 		parts: parts{
-			table: o.Table, groups: o.Groups, network: o.Network, consoles: o.Consoles, tpms: o.TPMs, filesystems: o.Filesystems, disks: o.DiskAttacher,
+			table: o.Table, groups: o.Groups, network: o.Network, consoles: o.Consoles, tpms: o.TPMs, filesystems: o.Filesystems, hooks: o.Hooks, disks: o.DiskAttacher,
 			domains: o.Domains, processes: o.Processes, agents: o.Agents, describer: o.Describer, layout: o.Layout,
 			resolvConf: o.ResolvConf, late: late, log: o.Logger,
 		},

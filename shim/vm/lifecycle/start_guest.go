@@ -25,6 +25,7 @@ type parts struct {
 	consoles    Consoles
 	tpms        TPMs
 	filesystems Filesystems
+	hooks       Hooks
 	disks       DiskAttacher
 	domains     starter
 	processes   Processes
@@ -102,9 +103,14 @@ func (s *start) attachDisks(ctx context.Context) (err error) {
 	return err
 }
 
+func (s *start) awaitHooks(ctx context.Context) error { return s.parts.hooks.Await(ctx, s.rec) }
+
 func (s *start) defineDomain(ctx context.Context) error {
 	text, err := domain.XML(s.parts.describer.Describe(s.record()))
 	if err != nil {
+		return err
+	}
+	if text, err = s.parts.hooks.OnDefineDomain(ctx, s.rec, text); err != nil {
 		return err
 	}
 	uuid := s.rec.Domain.UUID

@@ -21,6 +21,7 @@ type teardown struct {
 	disks       DiskAttacher
 	domains     ender
 	agents      Agents
+	hooks       Hooks
 }
 
 // run undoes all phases of a VM's start, and updates r, which the caller writes.
@@ -68,6 +69,12 @@ func (t *teardown) detachDisks(ctx context.Context, r *record.Container) error {
 		return err
 	}
 	r.Plugged = nil
+	return nil
+}
+
+// shutDownHooks reports the end of the domain to sidecars, which outlive their VM.
+func (t *teardown) shutDownHooks(ctx context.Context, r *record.Container) error {
+	t.hooks.Shutdown(ctx, *r)
 	return nil
 }
 

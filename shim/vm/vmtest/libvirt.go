@@ -32,6 +32,7 @@ type Libvirt struct {
 // fakeDomain is a domain that is defined, or that runs.
 type fakeDomain struct {
 	info  domain.Info
+	xml   string
 	state domain.State
 	// defined is what a start gives the domain, and size what it has. The maximums are those of both.
 	defined, size domain.Size

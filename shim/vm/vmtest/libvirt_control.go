@@ -78,6 +78,13 @@ func (l *Libvirt) Status(uuid string) domain.Status {
 	return ""
 }
 
+// XML returns how a domain was defined.
+func (l *Libvirt) XML(uuid string) string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.domains[uuid].xml
+}
+
 // Pins returns where a domain's threads were placed last.
 func (l *Libvirt) Pins(uuid string) domain.Pins {
 	l.mu.Lock()

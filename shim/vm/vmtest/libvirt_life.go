@@ -49,7 +49,7 @@ func (c *Lifecycle) Define(ctx context.Context, text string) error {
 		d = &fakeDomain{state: domain.State{Status: domain.StatusShutoff, Reason: domain.ReasonNeverRan}, balloon: true}
 		l.domains[x.UUID] = d
 	}
-	d.keep = true
+	d.keep, d.xml = true, text
 	d.maximum = domain.Size{VCPUs: x.VCPUs.Most, RAM: max(x.Most, x.Memory) << 20}
 	d.defined = domain.Size{VCPUs: cmp.Or(x.VCPUs.Current, x.VCPUs.Most), RAM: x.Memory << 20}
 	d.info = domain.Info{

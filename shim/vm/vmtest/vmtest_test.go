@@ -4,6 +4,7 @@ import (
 	"testing"
 
 	"github.com/nodevirt/nodevirt/shim/domain"
+	"github.com/nodevirt/nodevirt/shim/record"
 	"github.com/nodevirt/nodevirt/shim/tpm"
 	"github.com/nodevirt/nodevirt/shim/virtiofs"
 	"github.com/nodevirt/nodevirt/shim/vm/lifecycle"
@@ -73,6 +74,12 @@ func TestTPMs(t *testing.T) {
 	if left := all.Left(); len(left) > 0 {
 		t.Error(left)
 	}
+}
+
+func TestHooks(t *testing.T) {
+	r := record.Container{ID: "with"}
+	r.Spec.Hooks = &vmspec.Hooks{Folder: "/hooks", Sidecars: 1}
+	vmtest.TestHooks(t, vmtest.NewHooks(&vmtest.Script{}), r)
 }
 
 func TestGroups(t *testing.T) {
