@@ -79,11 +79,11 @@ func trimPod(p *corev1.Pod) {
 		metav1.SetMetaDataLabel(&p.ObjectMeta, kubevirt.CreatedByLabel, labels[kubevirt.CreatedByLabel])
 	}
 	p.Spec = corev1.PodSpec{NodeName: p.Spec.NodeName, Volumes: pvcs(p.Spec.Volumes)}
-	p.Status.InitContainerStatuses = nil
 	p.Status.EphemeralContainerStatuses = nil
-	for i := range p.Status.ContainerStatuses {
-		c := &p.Status.ContainerStatuses[i]
-		*c = corev1.ContainerStatus{Name: c.Name, State: c.State}
+	for _, all := range [][]corev1.ContainerStatus{p.Status.ContainerStatuses, p.Status.InitContainerStatuses} {
+		for i, c := range all {
+			all[i] = corev1.ContainerStatus{Name: c.Name, State: c.State}
+		}
 	}
 }
 

@@ -62,6 +62,9 @@ func run(ctx context.Context, args []string) error {
 		"let VMs have hostDisk volumes, as KubeVirt's feature gate HostDisk does; Pod Security must let their pods have hostPath volumes")
 	flags.BoolVar(&o.Gates.DownwardMetrics, "downward-metrics", false,
 		"let VMs have downwardMetrics volumes, as KubeVirt's feature gate DownwardMetrics does, with the node's name, CPU time and memory")
+	flags.BoolVar(&o.Gates.HookSidecars, "hook-sidecars", false,
+		"let VMs have hook sidecars, as KubeVirt's feature gate Sidecar does: containers that change the VM before its start; "+
+			"nodes need vm.hook_sidecars in the shim's config")
 	flags.BoolVar(&o.NetworkDisks, "network-disks", false,
 		"have QEMU open PVCs on iSCSI and RBD over the network, in place of the node's kernel; nodes need disks.network in the shim's config")
 	flags.StringVar(&o.MetricsAddress, "metrics-address", ":8080", "`address` to serve Prometheus' metrics on; 0 for none")

@@ -156,11 +156,12 @@ func (w Webhooks) read(request admission.Request) (*Review, *admission.Response)
 func (w Webhooks) check(r *Review) field.ErrorList {
 	problems := append(r.checkTop(), r.rules.Check(r)...)
 	if r.VMI != nil {
-		at := field.NewPath("spec")
+		var at *field.Path
 		if !r.rules.Instance {
-			at = r.template().Child("spec")
+			at = r.template()
 		}
-		problems = append(problems, w.Gates.Check(at, r.VMI)...)
+		problems = append(problems, w.Gates.Check(at.Child("spec"), r.VMI)...)
+		problems = append(problems, w.Gates.CheckAnnotations(at.Child("metadata", "annotations"), r.Annotations)...)
 	}
 	return problems[:min(len(problems), fields.MaxFound)]
 }

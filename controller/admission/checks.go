@@ -30,7 +30,6 @@ const networks = "k8s.v1.cni.cncf.io/networks"
 // here.
 func meaningless() []string {
 	return []string{
-		"hooks.kubevirt.io/hookSidecars",
 		"kubevirt.io/disablePCIHole64",
 		"kubevirt.io/ignitiondata",
 		"kubevirt.io/placePCIDevicesOnRootComplex",
@@ -90,6 +89,6 @@ func (r *Review) CheckTemplated() (any, field.ErrorList) {
 
 // CheckTemplate checks a template whose spec is sound.
 func (r *Review) CheckTemplate(t *kubevirt.VirtualMachineInstanceTemplateSpec) field.ErrorList {
-	r.VMI = &t.Spec
+	r.VMI, r.Annotations = &t.Spec, t.ObjectMeta.Annotations
 	return CheckAnnotations(r.template().Child("metadata", "annotations"), t.ObjectMeta.Annotations, r.VMI)
 }

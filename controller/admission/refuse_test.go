@@ -87,6 +87,24 @@ func refusal(t *testing.T, answer *admissionv1.AdmissionResponse) string {
 	return answer.Result.Message
 }
 
+// TestHookSidecars: a cluster that allows hook sidecars takes them, and checks what they are.
+func TestHookSidecars(t *testing.T) {
+	r := newRigIn(t, admission.Webhooks{Gates: manifests.Gates{HookSidecars: true}})
+	text, err := os.ReadFile("testdata/refused/annotation-hook-sidecar.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, body := split(string(text))
+	if answer := r.ask(t, admission.PathValidate, manifest(t, body, ""), nil); !answer.Allowed {
+		t.Errorf("%+v", answer.Result)
+	}
+	bad := strings.Replace(body, `"image"`, `"privileged": true, "image"`, 1)
+	want := `metadata.annotations[hooks.kubevirt.io/hookSidecars]: not a JSON list of sidecars: json: unknown field "privileged"`
+	if got := refusal(t, r.ask(t, admission.PathValidate, manifest(t, bad, ""), nil)); !strings.Contains(got, want) {
+		t.Errorf("%s, want %s", got, want)
+	}
+}
+
 // TestHostDisks: a cluster that allows host disks takes what others refuse.
 func TestHostDisks(t *testing.T) {
 	r := newRigIn(t, admission.Webhooks{Gates: manifests.Gates{HostDisks: true}})

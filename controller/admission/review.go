@@ -25,6 +25,8 @@ type Review struct {
 	// VMI is the spec of the instance, or of the template, once a check has found
 	// it to be sound; nil for kinds that have neither.
 	VMI *kubevirt.VirtualMachineInstanceSpec
+	// Annotations are those of the instance or of the template that has VMI.
+	Annotations map[string]string
 
 	request admission.Request
 	rules   Rules

@@ -5,6 +5,7 @@ import (
 	kubevirt "kubevirt.io/api/core/v1"
 
 	"github.com/nodevirt/nodevirt/shim/fields"
+	"github.com/nodevirt/nodevirt/shim/vmspec"
 )
 
 // Gates are what a cluster's administrator lets instances have. All are off by default,
@@ -14,6 +15,8 @@ type Gates struct {
 	HostDisks bool
 	// DownwardMetrics lets instances read metrics of their nodes.
 	DownwardMetrics bool
+	// HookSidecars lets instances have containers that change the VM before its start.
+	HookSidecars bool
 }
 
 // Check returns the problems of an instance that has what is switched off, in KubeVirt's
@@ -32,4 +35,13 @@ func (g Gates) Check(at *field.Path, spec *kubevirt.VirtualMachineInstanceSpec) 
 		}
 	}
 	return problems
+}
+
+// CheckAnnotations does so for the annotations of an instance.
+func (g Gates) CheckAnnotations(at *field.Path, annotations map[string]string) field.ErrorList {
+	if _, given := annotations[vmspec.AnnotationHooks]; given && !g.HookSidecars {
+		return field.ErrorList{fields.Refused(at.Key(vmspec.AnnotationHooks),
+			"Sidecar feature gate is not enabled; remove it, or set -hook-sidecars of nodevirt-controller")}
+	}
+	return nil
 }

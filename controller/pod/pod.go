@@ -42,7 +42,9 @@ type Options struct {
 // New returns the pod of an instance that uses these PVCs, some of which are network
 // disks. An error names the fields of the instance that no pod can be made of.
 func New(vmi *kubevirt.VirtualMachineInstance, objects PVCObjects, network NetworkDisks, o Options) (*corev1.Pod, error) {
-	if problems := o.Gates.Check(field.NewPath("spec"), &vmi.Spec); len(problems) > 0 {
+	problems := append(o.Gates.Check(field.NewPath("spec"), &vmi.Spec),
+		o.Gates.CheckAnnotations(field.NewPath("metadata", "annotations"), vmi.Annotations)...)
+	if len(problems) > 0 {
 		return nil, sentences(problems)
 	}
 	pvcs, err := objects.volumes(&vmi.Spec, network)
@@ -65,6 +67,9 @@ func New(vmi *kubevirt.VirtualMachineInstance, objects PVCObjects, network Netwo
 	spec := podSpec(vmi, from, o.Surroundings)
 	spec.RuntimeClassName = &o.RuntimeClass
 	mountVolumes(&spec, &vmi.Spec, from.volume, pvcs)
+	if err := addHooks(&spec, vmi); err != nil {
+		return nil, err
+	}
 	return &corev1.Pod{
 		ObjectMeta: metav1.ObjectMeta{
 			Name:            Name(vmi),

@@ -27,7 +27,7 @@ func TestNew(t *testing.T) {
 		name := strings.TrimSuffix(filepath.Base(file), ".vmi.yaml")
 		t.Run(name, func(t *testing.T) {
 			p, err := pod.New(read(t, name), pvcObjects(t), networkDisks(t, name), pod.Options{
-				RuntimeClass: "vm", StubImage: "registry.example.com/stub:1", Gates: manifest.Gates{HostDisks: true, DownwardMetrics: true},
+				RuntimeClass: "vm", StubImage: "registry.example.com/stub:1", Gates: manifest.Gates{HostDisks: true, DownwardMetrics: true, HookSidecars: true},
 			})
 			if err != nil {
 				t.Fatal(err)
@@ -138,6 +138,12 @@ func TestRefused(t *testing.T) {
 			},
 			"spec.volumes[1].hostDisk: HostDisk feature gate is not enabled",
 		},
+		"hook sidecars": {
+			func(vmi *kubevirt.VirtualMachineInstance) {
+				vmi.Annotations = map[string]string{vmspec.AnnotationHooks: `[{"image": "a"}]`}
+			},
+			"metadata.annotations[hooks.kubevirt.io/hookSidecars]: Sidecar feature gate is not enabled",
+		},
 		"no kernel's image": {
 			func(vmi *kubevirt.VirtualMachineInstance) {
 				vmi.Spec.Volumes, vmi.Spec.Domain.Devices.Disks = nil, nil
@@ -155,6 +161,16 @@ func TestRefused(t *testing.T) {
 				t.Errorf("%v, want %s", err, tt.want)
 			}
 		})
+	}
+}
+
+// TestHookVolumes: a volume may not have the name of one of the sidecars'.
+func TestHookVolumes(t *testing.T) {
+	vmi := read(t, "hooks")
+	vmi.Spec.Domain.Devices.Disks[0].Name, vmi.Spec.Volumes[0].Name = "hook-sidecar-sockets", "hook-sidecar-sockets"
+	_, err := pod.New(vmi, nil, nil, pod.Options{RuntimeClass: "vm", Gates: manifest.Gates{HookSidecars: true}})
+	if want := "spec.volumes[0].name: hook-sidecar- begins"; err == nil || !strings.Contains(err.Error(), want) {
+		t.Errorf("%v, want %s", err, want)
 	}
 }
 

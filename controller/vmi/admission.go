@@ -32,7 +32,7 @@ func check(r *admission.Review) field.ErrorList {
 	}
 	vmi, p := manifest.CheckVMI(spec, tree)
 	problems = append(problems, p...)
-	r.VMI = vmi
+	r.VMI, r.Annotations = vmi, r.Meta.Annotations
 	return append(problems, admission.CheckAnnotations(meta.Child("annotations"), r.Meta.Annotations, vmi)...)
 }
 

@@ -50,17 +50,29 @@ func (v view) refused() *trouble {
 	return &trouble{reason: c.Reason, message: c.Message}
 }
 
-// waitingTrouble returns the kubelet's reason for a container that it cannot start.
+// waitingTrouble returns the kubelet's reason for a container that it cannot start: the VM, or
+// a hook sidecar, which starts before.
 func (v view) waitingTrouble() *trouble {
-	c := v.compute()
-	if c == nil || c.Waiting == nil {
-		return nil
+	var all []*corev1.ContainerState
+	if c := v.compute(); c != nil {
+		all = append(all, c)
 	}
-	switch c.Waiting.Reason {
-	case "", "ContainerCreating", "PodInitializing":
-		return nil
+	if v.pod != nil && !v.running() {
+		for i := range v.pod.Status.InitContainerStatuses {
+			all = append(all, &v.pod.Status.InitContainerStatuses[i].State)
+		}
 	}
-	return &trouble{reason: c.Waiting.Reason, message: c.Waiting.Message}
+	for _, c := range all {
+		if c.Waiting == nil {
+			continue
+		}
+		switch c.Waiting.Reason {
+		case "", "ContainerCreating", "PodInitializing":
+		default:
+			return &trouble{reason: c.Waiting.Reason, message: c.Waiting.Message}
+		}
+	}
+	return nil
 }
 
 // troubles are the reasons of events of a pod without a sandbox that say why.

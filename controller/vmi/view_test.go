@@ -197,6 +197,8 @@ func TestStatus(t *testing.T) {
 }
 
 func TestTrouble(t *testing.T) {
+	hooked := seen(readyNode, corev1.PodPending, creating)
+	hooked.pod.Status.InitContainerStatuses = []corev1.ContainerStatus{{Name: "hook-sidecar-0", State: running}, {Name: "hook-sidecar-1", State: pulling}}
 	refused := seen(readyNode, corev1.PodPending, creating)
 	refused.pod.Status.Conditions = []corev1.PodCondition{{
 		Type: condition.VMReady, Status: corev1.ConditionFalse, Reason: condition.ReasonCreateFailed, Message: "too little memory",
@@ -208,6 +210,7 @@ func TestTrouble(t *testing.T) {
 		{seen(readyNode, corev1.PodPending, pulling), trouble{reason: "ErrImagePull", message: "no such image"}},
 		{refused, trouble{reason: "CreateFailed", message: "too little memory"}},
 		{view{trouble: &trouble{reason: "FailedMount", message: "no such Secret"}}, trouble{reason: "FailedMount", message: "no such Secret"}},
+		{hooked, trouble{reason: "ErrImagePull", message: "no such image"}},
 	} {
 		if got := tt.v.find(); got == nil || *got != tt.want {
 			t.Errorf("%+v, want %+v", got, tt.want)
