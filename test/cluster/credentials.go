@@ -21,7 +21,7 @@ const (
 // keep writes the certificates and kubeconfig files of a cluster to its folder pki, once.
 func (o Options) keep() error {
 	if _, err := os.Stat(o.path("pki")); err == nil {
-		for _, id := range []string{nodeName(o.Nodes), "csi"} {
+		for _, id := range []string{nodeName(o.Nodes), "csi", "policy"} {
 			if _, err := os.Stat(o.path("pki", id+".crt")); err != nil {
 				return fmt.Errorf("the cluster in %s was made for fewer than %d nodes, or before a change: stop it first: %w",
 					o.Dir, o.Nodes, err)
@@ -105,6 +105,7 @@ func (o Options) identities() map[string]pki.Identity {
 		"scheduler":          {Name: "system:kube-scheduler"},
 		"proxy":              {Name: "system:kube-proxy"},
 		"csi":                {Name: "csi-sidecars", Group: admins},
+		"policy":             {Name: "network-policy", Group: admins},
 	}
 	for i := 1; i <= o.Nodes; i++ {
 		name := nodeName(i)

@@ -9,7 +9,7 @@
 //	control ── cluster0 ─┬─ eth0 node-1    kubelet, kube-proxy; shim, containerd, libvirtd
 //	10.200.0.1  bridge   └─ eth0 node-2 …  10.200.0.11, pods 10.244.1.0/24
 //	etcd, kube-apiserver,
-//	kube-controller-manager,
-//	kube-scheduler, registry;   csi-driver on each node, with Options.Storage
+//	kube-controller-manager,    with Options.Storage, csi-driver on each node;
+//	kube-scheduler, registry;   with Options.Policies, network-policy
 //	CSI sidecars
 package cluster

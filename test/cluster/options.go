@@ -20,6 +20,7 @@ type Options struct {
 	DualStack  bool                 // nodes, pods and Services have IPv6, too
 	Plain      bool                 // the nodes have no shim: containerd is the kubelets' runtime
 	Storage    bool                 // it provides volumes; see the StorageClasses in manifests/storage.yaml
+	Policies   bool                 // its network enforces NetworkPolicies
 	Bound      bool                 // the cluster ends with this process, however that ends
 	Kubelet    func(map[string]any) // changes the kubelets' configuration before it is written
 	ShimConfig func(map[string]any) // changes the shims' configuration before it is written

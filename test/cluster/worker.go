@@ -61,6 +61,11 @@ func (o Options) worker(ctx context.Context, control *node.Node, i int) (*node.N
 			return n, err
 		}
 	}
+	if o.Policies {
+		if err := n.Add(ctx, o.policyNode(i)); err != nil {
+			return n, err
+		}
+	}
 	if o.Storage {
 		return n, n.Add(ctx, o.storageNode(i))
 	}

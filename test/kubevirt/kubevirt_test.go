@@ -45,7 +45,7 @@ const storageClasses = `{
 var shared *cluster.Cluster
 
 func TestMain(m *testing.M) {
-	os.Exit(cluster.Main(m, cluster.Options{DualStack: true, Storage: os.Getenv(fastVariable) == ""}, func(ctx context.Context, c *cluster.Cluster) error {
+	os.Exit(cluster.Main(m, cluster.Options{DualStack: true, Policies: true, Storage: os.Getenv(fastVariable) == ""}, func(ctx context.Context, c *cluster.Cluster) error {
 		shared = c
 		return prepare(ctx, c)
 	}))

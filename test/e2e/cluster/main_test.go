@@ -34,7 +34,7 @@ var suite struct {
 const logSize = 64 << 10
 
 func TestMain(m *testing.M) {
-	o := cluster.Options{Storage: storage, CNI: cni(), Controller: []string{"-network-disks"}, ShimConfig: func(c map[string]any) {
+	o := cluster.Options{Storage: storage, Policies: true, CNI: cni(), Controller: []string{"-network-disks"}, ShimConfig: func(c map[string]any) {
 		c["disks"] = map[string]any{"network": true}
 	}, Kubelet: func(c map[string]any) {
 		c["containerLogMaxSize"] = fmt.Sprint(logSize)
