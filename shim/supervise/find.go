@@ -65,7 +65,8 @@ func hasArgument(pid int, argument string) bool {
 }
 
 // startTime returns when a process started, in the kernel's ticks since boot (field 22 of
-// /proc/PID/stat, proc(5)), and "" if it has ended.
+// /proc/PID/stat, proc(5)), and "" if it has ended. A process whose first thread alone has ended is
+// a zombie with further threads: so is one for a moment when another thread executes a program.
 func startTime(pid int) string {
 	text, err := os.ReadFile(filepath.Join("/proc", strconv.Itoa(pid), "stat"))
 	if err != nil {
@@ -74,7 +75,10 @@ func startTime(pid int) string {
 	// The command's name, in parentheses, may have spaces and parentheses in it.
 	_, after, _ := strings.Cut(string(text[max(0, bytes.LastIndexByte(text, ')')):]), " ")
 	fields := strings.Fields(after) // from field 3, the state, on
-	if len(fields) < 20 || fields[0] == "Z" || fields[0] == "X" {
+	if len(fields) < 20 {
+		return ""
+	}
+	if state, threads := fields[0], fields[17]; state == "X" || state == "Z" && threads <= "1" {
 		return ""
 	}
 	return fields[19]

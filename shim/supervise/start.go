@@ -125,6 +125,9 @@ func (p Process) startChild(ctx context.Context) (int, error) {
 		_ = cmd.Process.Kill() // End needs the pid file, which need not be there yet
 		select {
 		case <-ended:
+			if errors.Is(err, ErrEnded) {
+				err = fmt.Errorf("%w: %v", err, cmd.ProcessState)
+			}
 		case <-time.After(p.Grace):
 		}
 		output, _ := os.ReadFile(p.Log)

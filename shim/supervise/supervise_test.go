@@ -6,12 +6,15 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"runtime"
 	"slices"
 	"strconv"
 	"strings"
 	"syscall"
 	"testing"
 	"time"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/nodevirt/nodevirt/shim/supervise"
 )
@@ -23,9 +26,21 @@ func TestMain(m *testing.M) {
 			fmt.Println(err)
 			os.Exit(1)
 		}
+		if strings.HasSuffix(os.Args[2], headless) {
+			_, _, _ = unix.Syscall(unix.SYS_EXIT, 0, 0, 0) // ends the first thread
+		}
 		time.Sleep(time.Hour)
 	}
 	os.Exit(m.Run())
+}
+
+// headless ends the names of pid files of processes whose first thread ends.
+const headless = ".headless"
+
+func init() {
+	if len(os.Args) == 3 && os.Args[1] == "-helper" {
+		runtime.LockOSThread() // to the first thread
+	}
 }
 
 // child is a process that writes its pid file itself.
@@ -62,7 +77,14 @@ func daemon(t *testing.T) supervise.Process {
 
 // TestLife starts, finds, watches and ends processes of both sorts.
 func TestLife(t *testing.T) {
-	for name, p := range map[string]supervise.Process{"child": child(t), "daemon": daemon(t)} {
+	withoutFirst := child(t)
+	withoutFirst.PIDFile += headless
+	withoutFirst.Args[1] = withoutFirst.PIDFile
+	withoutFirst.Ready = func(pid int) (bool, error) { // its first thread has ended
+		text, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+		return strings.Contains(string(text), ") Z "), err
+	}
+	for name, p := range map[string]supervise.Process{"child": child(t), "child without its first thread": withoutFirst, "daemon": daemon(t)} {
 		t.Run(name, func(t *testing.T) {
 			if pid, err := p.Find(); err != nil || pid != 0 {
 				t.Fatalf("before its start: process %d, %v", pid, err)
