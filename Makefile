@@ -159,6 +159,8 @@ test-cluster: packages kubernetes $(SLOW:%=storage) build controller ## Run the 
 # LABELS, ginkgo's filter; PROCS. FAST=1 runs some that pass in a few minutes.
 test-kubevirt: packages kubernetes $(if $(FAST),,storage) build controller ## Run KubeVirt's functional suite; FAST=1, LABELS=, FOCUS=, FILES=, PROCS=2, FLAGS=-update
 	@test/tools/build kubevirt
+	CGO_ENABLED=0 GOOS=linux GOARCH=amd64 go build -tags $(TAGS) -trimpath -buildvcs=false -ldflags '-s -w -buildid=' \
+		-o $(BIN)/image/ ./test/kubevirt/cmd/cloudinit-hook-sidecar
 	go vet -tags $(TAGS),kubevirt ./test/kubevirt
 	KUBEVIRT_LABELS='$(LABELS)' KUBEVIRT_FOCUS='$(FOCUS)' KUBEVIRT_FILES='$(FILES)' KUBEVIRT_PROCS='$(PROCS)' KUBEVIRT_FAST='$(FAST)' \
 		$(GOTEST) -tags $(TAGS),kubevirt -count 1 -timeout 4h ./test/kubevirt $(FLAGS)

@@ -57,6 +57,9 @@ func prepare(ctx context.Context, c *cluster.Cluster) error {
 	if err := pushTools(ctx, c); err != nil {
 		return err
 	}
+	if err := pushSidecar(ctx, c); err != nil {
+		return err
+	}
 	if err := c.Deploy(ctx); err != nil {
 		return err
 	}

@@ -4,12 +4,14 @@ package kubevirt
 
 import (
 	"context"
+	"path/filepath"
 
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 
 	"github.com/nodevirt/nodevirt/test/cluster"
 	"github.com/nodevirt/nodevirt/test/guest"
 	"github.com/nodevirt/nodevirt/test/images"
+	"github.com/nodevirt/nodevirt/test/node"
 )
 
 // guests are the images that specs name, and the login that they expect of each.
@@ -61,6 +63,22 @@ func pushTools(ctx context.Context, c *cluster.Cluster) error {
 		return err
 	}
 	_, err = c.Push(ctx, "kubevirt/vm-killer:"+version, img)
+	return err
+}
+
+// pushSidecar pushes the hook sidecar that specs name.
+func pushSidecar(ctx context.Context, c *cluster.Cluster) error {
+	bin, err := node.CheckoutBin()
+	if err != nil {
+		return err
+	}
+	const name = "cloudinit-hook-sidecar"
+	img, err := images.FromFiles(v1.Config{Entrypoint: []string{"/" + name}, User: "1001"},
+		images.Layer{Files: []images.File{{Name: name, Mode: 0o755, From: filepath.Join(bin, "image", name)}}})
+	if err != nil {
+		return err
+	}
+	_, err = c.Push(ctx, "kubevirt/example-"+name+":"+version, img)
 	return err
 }
 

@@ -45,7 +45,11 @@ const storageClasses = `{
 var shared *cluster.Cluster
 
 func TestMain(m *testing.M) {
-	os.Exit(cluster.Main(m, cluster.Options{DualStack: true, Policies: true, Storage: os.Getenv(fastVariable) == ""}, func(ctx context.Context, c *cluster.Cluster) error {
+	options := cluster.Options{
+		DualStack: true, Policies: true, Storage: os.Getenv(fastVariable) == "", Controller: []string{"-hook-sidecars"},
+		ShimConfig: func(all map[string]any) { all["vm"].(map[string]any)["hook_sidecars"] = true },
+	}
+	os.Exit(cluster.Main(m, options, func(ctx context.Context, c *cluster.Cluster) error {
 		shared = c
 		return prepare(ctx, c)
 	}))
