@@ -35,24 +35,23 @@ func (s state) rules(policy *networkingv1.NetworkPolicy, pod *corev1.Pod, d dire
 	var all []string
 	if d.kind == networkingv1.PolicyTypeIngress {
 		for _, rule := range policy.Spec.Ingress {
-			peers := s.peers(policy.Namespace, rule.From)
-			all = append(all, combine(peers.matches(d.other), portMatches(rule.Ports, []*corev1.Pod{pod}))...)
+			from := s.peers(policy.Namespace, rule.From)
+			all = append(all, combine(from.matches(d.other), portMatches(rule.Ports, []*corev1.Pod{pod}))...)
 		}
 		return all
 	}
 	for _, rule := range policy.Spec.Egress {
-		peers := s.peers(policy.Namespace, rule.To)
+		to := s.peers(policy.Namespace, rule.To)
 		numbers, names := split(rule.Ports)
 		if len(numbers) > 0 || len(rule.Ports) == 0 {
-			all = append(all, combine(peers.matches(d.other), portMatches(numbers, nil))...)
+			all = append(all, combine(to.matches(d.other), portMatches(numbers, nil))...)
 		}
 		if len(names) == 0 {
 			continue
 		}
 		// Each peer has its own port of a name.
-		for _, pod := range peers.pods {
-			one := peers
-			one.everyone, one.pods, one.blocks = false, []*corev1.Pod{pod}, nil
+		for _, pod := range to.pods {
+			one := peers{pods: []*corev1.Pod{pod}}
 			all = append(all, combine(one.matches(d.other), portMatches(names, one.pods))...)
 		}
 	}
