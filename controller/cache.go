@@ -4,6 +4,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/selection"
 	kubevirt "kubevirt.io/api/core/v1"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -21,7 +22,7 @@ import (
 func caches() cache.Options {
 	objects := map[client.Object]cache.ByObject{
 		new(corev1.Pod): {
-			Label:     labels.SelectorFromSet(labels.Set{kubevirt.AppLabel: pod.LabelValue}),
+			Label:     podSelector(),
 			Transform: trimmed(trimPod),
 		},
 		new(corev1.Node):                  {Transform: trimmed(trimNode)},
@@ -38,6 +39,15 @@ func caches() cache.Options {
 		DefaultTransform:            cache.TransformStripManagedFields(),
 		ByObject:                    objects,
 	}
+}
+
+// podSelector selects the pods of instances and their attachment pods.
+func podSelector() labels.Selector {
+	r, err := labels.NewRequirement(kubevirt.AppLabel, selection.In, []string{pod.LabelValue, pod.AttachmentLabelValue})
+	if err != nil {
+		return labels.Nothing() // only a bad constant makes that
+	}
+	return labels.NewSelector().Add(*r)
 }
 
 // trimmed makes a cache's transformation of a function that changes its object.
@@ -67,6 +77,10 @@ func trimQuota(q *corev1.ResourceQuota) {
 // trimPod keeps what identifies a pod's instance, its node and its state.
 func trimPod(p *corev1.Pod) {
 	p.ManagedFields = nil
+	if _, _, is := pod.AttachedTo(p); is {
+		p.Spec = corev1.PodSpec{NodeName: p.Spec.NodeName, Volumes: pvcs(p.Spec.Volumes)}
+		return
+	}
 	annotations, labels := p.Annotations, p.Labels
 	p.Annotations, p.Labels = nil, nil
 	for _, key := range []string{vmi.AnnotationNetworkStatus, vmspec.AnnotationNetworkDisks} {

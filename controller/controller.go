@@ -30,6 +30,9 @@ type Options struct {
 	// StubImage is the image of VMs whose volumes have none; the controller's own
 	// where it is empty.
 	StubImage string
+	// AttachmentImage is the image of pods that hold the volumes of VMs which got them while they
+	// run, and whose program waits; the controller's own where it is empty.
+	AttachmentImage string
 	// Gates are what instances may have in this cluster.
 	Gates manifest.Gates
 	// NetworkDisks has nodes' QEMU open PVCs on iSCSI and RBD over the network.
@@ -136,7 +139,11 @@ func setUp(ctx context.Context, m manager.Manager, o Options) error {
 	if err != nil {
 		return err
 	}
-	in := kind.Cluster{Manager: m, Uncached: uncached, RuntimeClass: o.RuntimeClass, StubImage: stub, Gates: o.Gates, NetworkDisks: o.NetworkDisks, Now: time.Now}
+	held, err := holder(ctx, uncached, o)
+	if err != nil {
+		return err
+	}
+	in := kind.Cluster{Manager: m, Uncached: uncached, RuntimeClass: o.RuntimeClass, StubImage: stub, Holder: held, Gates: o.Gates, NetworkDisks: o.NetworkDisks, Now: time.Now}
 	for _, k := range kinds.All() {
 		if k.SetUp == nil {
 			continue

@@ -12,6 +12,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/nodevirt/nodevirt/controller/pod"
 )
 
 const (
@@ -26,8 +28,29 @@ const (
 // definition. It returns "" if the controller runs in no pod, as on a developer's
 // host: such VMs are then refused.
 func stubImage(ctx context.Context, live client.Reader, o Options) (string, error) {
-	if o.StubImage != "" || o.Pod == "" {
+	if o.StubImage != "" {
 		return o.StubImage, nil
+	}
+	return ownImage(ctx, live, o, "-stub-image")
+}
+
+// HoldVolumes is the controller's argument to do nothing but hold the volumes of its pod.
+const HoldVolumes = "-hold-volumes"
+
+// holder returns the image of attachment pods.
+func holder(ctx context.Context, live client.Reader, o Options) (pod.Holder, error) {
+	if o.AttachmentImage != "" {
+		return pod.Holder{Image: o.AttachmentImage}, nil
+	}
+	image, err := ownImage(ctx, live, o, "-attachment-image")
+	return pod.Holder{Image: image, Args: []string{HoldVolumes}}, err
+}
+
+// ownImage returns the controller's own image, and names the flag to set if it can't be
+// found; "" if the controller runs in no pod.
+func ownImage(ctx context.Context, live client.Reader, o Options, flag string) (string, error) {
+	if o.Pod == "" {
+		return "", nil
 	}
 	namespace, err := o.namespace()
 	if err != nil || namespace == "" {
@@ -39,12 +62,12 @@ func stubImage(ctx context.Context, live client.Reader, o Options) (string, erro
 		return "", nil
 	}
 	if err != nil {
-		return "", fmt.Errorf("find the controller's own image: pod %s/%s: %w; or set -stub-image", namespace, o.Pod, err)
+		return "", fmt.Errorf("find the controller's own image: pod %s/%s: %w; or set %s", namespace, o.Pod, err, flag)
 	}
 	i := slices.IndexFunc(own.Spec.Containers, func(c corev1.Container) bool { return c.Name == container })
 	if i < 0 {
-		return "", fmt.Errorf("find the controller's own image: pod %s/%s has no container %s; set -stub-image",
-			namespace, o.Pod, container)
+		return "", fmt.Errorf("find the controller's own image: pod %s/%s has no container %s; set %s",
+			namespace, o.Pod, container, flag)
 	}
 	return own.Spec.Containers[i].Image, nil
 }

@@ -11,6 +11,7 @@ import (
 	"os"
 	"os/signal"
 	"runtime/debug"
+	"strings"
 	"syscall"
 
 	"github.com/KimMachineGun/automemlimit/memlimit"
@@ -58,6 +59,10 @@ func run(ctx context.Context, args []string) error {
 	flags.StringVar(&o.StubImage, "stub-image", "",
 		"`image` of VMs whose volumes have none, such as VMs that boot from the network; any image that nodes can pull "+
 			"(default: the controller's own)")
+	flags.StringVar(&o.AttachmentImage, "attachment-image", "",
+		"`image` of the pods that mount volumes for VMs that run; its program must wait, as that of registry.k8s.io/pause does "+
+			"(default: the controller's own)")
+	hold := flags.Bool(strings.TrimPrefix(controller.HoldVolumes, "-"), false, "wait for a signal and do nothing else: attachment pods run this")
 	flags.BoolVar(&o.Gates.HostDisks, "host-disks", false,
 		"let VMs have hostDisk volumes, as KubeVirt's feature gate HostDisk does; Pod Security must let their pods have hostPath volumes")
 	flags.BoolVar(&o.Gates.DownwardMetrics, "downward-metrics", false,
@@ -82,6 +87,12 @@ func run(ctx context.Context, args []string) error {
 	if done, err := program.Parse(flags, usage, o.Version, args); done || err != nil {
 		return err
 	}
+	ctx, stop := signal.NotifyContext(ctx, syscall.SIGINT, syscall.SIGTERM)
+	defer stop()
+	if *hold {
+		<-ctx.Done()
+		return nil
+	}
 	log := program.Log(level)
 	config, err := clientConfig(*kubeconfig, o.Version)
 	if err != nil {
@@ -95,8 +106,6 @@ func run(ctx context.Context, args []string) error {
 	if _, err := memlimit.SetGoMemLimitWithOpts(memlimit.WithRatio(memoryShare)); err != nil {
 		log.Debug("no memory limit set from the cgroup", "err", err)
 	}
-	ctx, stop := signal.NotifyContext(ctx, syscall.SIGINT, syscall.SIGTERM)
-	defer stop()
 	return controller.Run(ctx, config, o, log)
 }
 

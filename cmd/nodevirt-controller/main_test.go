@@ -1,8 +1,12 @@
 package main
 
 import (
+	"context"
 	"strings"
 	"testing"
+	"testing/synctest"
+
+	"github.com/nodevirt/nodevirt/controller"
 )
 
 // TestRun: wrong arguments are reported, and nothing starts.
@@ -25,4 +29,23 @@ func TestRun(t *testing.T) {
 			t.Errorf("%q: %v, want %q", tt.args, err, tt.want)
 		}
 	}
+}
+
+// TestHold: in an attachment pod the program needs no cluster, and waits.
+func TestHold(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ctx, cancel := context.WithCancel(t.Context())
+		ended := make(chan error, 1)
+		go func() { ended <- run(ctx, []string{controller.HoldVolumes}) }()
+		synctest.Wait()
+		select {
+		case err := <-ended:
+			t.Fatalf("it ended: %v", err)
+		default:
+		}
+		cancel()
+		if err := <-ended; err != nil {
+			t.Error(err)
+		}
+	})
 }

@@ -16,6 +16,7 @@ import (
 
 	"github.com/nodevirt/nodevirt/controller/admission"
 	"github.com/nodevirt/nodevirt/controller/manifest"
+	"github.com/nodevirt/nodevirt/controller/pod"
 	"github.com/nodevirt/nodevirt/shim/fields"
 )
 
@@ -77,6 +78,8 @@ type Cluster struct {
 	RuntimeClass string
 	// StubImage is the image of VMs whose volumes have none; empty refuses such VMs.
 	StubImage string
+	// Holder is the image of attachment pods.
+	Holder pod.Holder
 	// Gates are what instances may have in this cluster.
 	Gates manifest.Gates
 	// NetworkDisks has nodes' QEMU open PVCs on iSCSI and RBD over the network.

@@ -22,6 +22,7 @@ var kept = []string{
 	kubevirt.ControllerAPIStorageVersionObservedAnnotation,
 	AnnotationTemplate,
 	AnnotationOverridden,
+	AnnotationHotplugged,
 }
 
 // annotations returns the instance's annotations, KubeVirt's, and those that

@@ -21,6 +21,9 @@ const (
 	// AnnotationOverridden is on an instance which has said itself what presets say
 	// too, and is what: text for people.
 	AnnotationOverridden = "vm.nodevirt.io/overridden-presets"
+	// AnnotationHotplugged is on an instance of a VirtualMachine, and has the names of the
+	// hotplugged volumes that it has by the template.
+	AnnotationHotplugged = "vm.nodevirt.io/hotplugged-volumes"
 	// DefaultGracePeriod is the time in seconds that a guest has to shut down
 	// where the instance does not say. It is Kubernetes' and KubeVirt's.
 	DefaultGracePeriod = 30
@@ -40,8 +43,10 @@ type Options struct {
 }
 
 // New returns the pod of an instance that uses these PVCs, some of which are network
-// disks. An error names the fields of the instance that no pod can be made of.
+// disks. It has no volume that the VM gets once it runs. An error names the fields of the instance
+// that no pod can be made of.
 func New(vmi *kubevirt.VirtualMachineInstance, objects PVCObjects, network NetworkDisks, o Options) (*corev1.Pod, error) {
+	vmi = AtStart(vmi)
 	problems := append(o.Gates.Check(field.NewPath("spec"), &vmi.Spec),
 		o.Gates.CheckAnnotations(field.NewPath("metadata", "annotations"), vmi.Annotations)...)
 	if len(problems) > 0 {

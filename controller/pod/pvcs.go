@@ -61,6 +61,18 @@ func PVCs(s *kubevirt.VirtualMachineInstanceSpec) []PVC {
 // instance uses them.
 type PVCObjects map[string]*corev1.PersistentVolumeClaim
 
+// Info returns what an instance reports of a PVC; nil if it does not exist.
+func (c PVCObjects) Info(name string) *kubevirt.PersistentVolumeClaimInfo {
+	pvc := c[name]
+	if pvc == nil {
+		return nil
+	}
+	return &kubevirt.PersistentVolumeClaimInfo{
+		ClaimName: name, AccessModes: pvc.Spec.AccessModes, VolumeMode: pvc.Spec.VolumeMode,
+		Capacity: pvc.Status.Capacity, Requests: pvc.Spec.Resources.Requests,
+	}
+}
+
 // volumes returns the volumes of an instance that are PVCs, by their names, and what
 // is wrong with one of them.
 func (c PVCObjects) volumes(s *kubevirt.VirtualMachineInstanceSpec, network NetworkDisks) (map[string]pvcVolume, error) {

@@ -37,10 +37,11 @@ func check(r *admission.Review) field.ErrorList {
 }
 
 // checkUpdate refuses changes of an instance's spec, since its pod and its guest
-// exist already. The spec of a VirtualMachine may change: the next instance has it.
+// exist already, except for the volumes that a VM which runs can get and lose. The spec
+// of a VirtualMachine may change: the next instance has it.
 func checkUpdate(r *admission.Review) field.ErrorList {
-	var problems field.ErrorList
-	for _, at := range differences(field.NewPath("spec"), r.Old["spec"], r.Object["spec"]) {
+	old, now, problems := withoutPlugged(r)
+	for _, at := range differences(field.NewPath("spec"), old, now) {
 		problems = append(problems, field.Forbidden(at,
 			"an instance can't be changed; delete and recreate it, or change its VirtualMachine and restart that"))
 	}

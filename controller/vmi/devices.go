@@ -11,8 +11,8 @@ import (
 	"github.com/nodevirt/nodevirt/shim/vmspec"
 )
 
-// setMachine reports the VM's machine type, vCPUs, memory and disks, as KubeVirt does if neither
-// migration nor hotplug has changed them.
+// setMachine reports the VM's machine type, vCPUs, memory and disks as it has started. Package
+// hotplug reports the disks that the VM has got since.
 func setMachine(s *kubevirt.VirtualMachineInstanceStatus, vmi *kubevirt.VirtualMachineInstance, pvcs pod.PVCObjects) {
 	made, _ := vmspec.Preview(field.NewPath("spec"), &vmi.Spec)
 	s.Machine = &kubevirt.Machine{Type: made.Machine}
@@ -20,7 +20,8 @@ func setMachine(s *kubevirt.VirtualMachineInstanceStatus, vmi *kubevirt.VirtualM
 		Cores: made.CPU.Cores, Sockets: made.CPU.Sockets, Threads: made.CPU.Threads,
 	}
 	s.Memory = memory(made.Memory)
-	s.VolumeStatus = volumes(&vmi.Spec, made.Disks, pvcs)
+	plugged := slices.DeleteFunc(s.VolumeStatus, func(v kubevirt.VolumeStatus) bool { return v.HotplugVolume == nil })
+	s.VolumeStatus = append(volumes(&vmi.Spec, made.Disks, pvcs), plugged...)
 	plug(s.Interfaces, made.Interfaces)
 }
 
@@ -50,12 +51,7 @@ func memory(bytes int64) *kubevirt.MemoryStatus {
 func volumes(s *kubevirt.VirtualMachineInstanceSpec, disks []vmspec.Disk, pvcs pod.PVCObjects) []kubevirt.VolumeStatus {
 	info := map[string]*kubevirt.PersistentVolumeClaimInfo{}
 	for _, use := range pod.PVCs(s) {
-		if c := pvcs[use.Name]; c != nil {
-			info[use.Volume] = &kubevirt.PersistentVolumeClaimInfo{
-				ClaimName: use.Name, AccessModes: c.Spec.AccessModes, VolumeMode: c.Spec.VolumeMode,
-				Capacity: c.Status.Capacity, Requests: c.Spec.Resources.Requests,
-			}
-		}
+		info[use.Volume] = pvcs.Info(use.Name)
 	}
 	names := map[string]string{}
 	for i, t := range vmspec.Targets(disks) {

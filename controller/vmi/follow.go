@@ -38,7 +38,7 @@ func (r *Reconciler) follow(
 		if v.pvcs, err = r.pvcObjects(ctx, vmi); err != nil {
 			return ctrl.Result{}, err
 		}
-		if err := r.markFilled(ctx, vmi, v.pvcs); err != nil {
+		if err := r.markFilled(ctx, pod.AsStarted(vmi, p), v.pvcs); err != nil {
 			return ctrl.Result{}, err
 		}
 	}

@@ -2,11 +2,15 @@ package vmi
 
 import (
 	"context"
+	"fmt"
 
+	"k8s.io/client-go/kubernetes"
 	kubevirt "kubevirt.io/api/core/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/nodevirt/nodevirt/controller/control"
 	"github.com/nodevirt/nodevirt/controller/datavolume"
+	"github.com/nodevirt/nodevirt/controller/hotplug"
 	"github.com/nodevirt/nodevirt/controller/kind"
 	"github.com/nodevirt/nodevirt/controller/manifest"
 	"github.com/nodevirt/nodevirt/controller/pod"
@@ -50,7 +54,17 @@ func setUp(ctx context.Context, in kind.Cluster) error {
 	if err != nil {
 		return err
 	}
-	return r.SetUp(ctx, in.Manager)
+	if err := r.SetUp(ctx, in.Manager); err != nil {
+		return err
+	}
+	nodes, err := kubernetes.NewForConfig(in.Manager.GetConfig())
+	if err != nil {
+		return fmt.Errorf("set up the connections to VMs: %w", err)
+	}
+	h := &hotplug.Reconciler{
+		Client: r.Client, Events: r.Events, Guests: r, Nodes: control.New(nodes, in.Manager.GetConfig()), Holder: in.Holder,
+	}
+	return h.SetUp(ctx, in.Manager, Backoff())
 }
 
 // New returns a reconciler of a cluster. It runs only after SetUp.

@@ -25,6 +25,9 @@ func migratable(vmi *kubevirt.VirtualMachineInstance, v view) cond {
 		c.Reason, c.Message = kubevirt.VirtualMachineInstanceReasonVirtIOFSNotMigratable, "VMI uses virtiofs"
 	case hypervPassthrough(&vmi.Spec):
 		c.Reason, c.Message = kubevirt.VirtualMachineInstanceReasonHypervPassthroughNotMigratable, "VMI uses hyperv passthrough"
+	case pluggedFirst(vmi) != "":
+		c.Reason = kubevirt.VirtualMachineInstanceReasonDisksNotMigratable
+		c.Message = fmt.Sprintf("cannot migrate VMI with hotplugged volumes; remove volume %s first", pluggedFirst(vmi))
 	default:
 		if why := unshared(vmi, v.pvcs); why != "" {
 			c.Reason, c.Message = kubevirt.VirtualMachineInstanceReasonDisksNotMigratable, why

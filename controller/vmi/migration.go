@@ -118,11 +118,12 @@ func (r *Reconciler) othersExist(ctx context.Context, vmi *kubevirt.VirtualMachi
 
 // Manifest returns the pod that the instance would get now, for the target of a migration.
 func (r *Reconciler) Manifest(ctx context.Context, vmi *kubevirt.VirtualMachineInstance) (*corev1.Pod, error) {
-	objects, err := r.pvcObjects(ctx, vmi)
+	starting := pod.AtStart(vmi)
+	objects, err := r.pvcObjects(ctx, starting)
 	if err != nil {
 		return nil, err
 	}
-	network, t, err := r.networkDisks(ctx, vmi, objects)
+	network, t, err := r.networkDisks(ctx, starting, objects)
 	if err != nil {
 		return nil, err
 	}

@@ -67,15 +67,8 @@ func (r *Reconciler) unusable(
 					"start one that writes the PVC as a disk first, or remove the PVC's annotation %s.",
 					vmi.Namespace, use.Name, image, pod.AnnotationOrigin)}, nil
 		}
-		user, err := r.user(ctx, vmi, use, pvc)
-		if err != nil {
-			return nil, err
-		}
-		if user != nil {
-			from, _ := originOf(user)
-			return &trouble{reason: ReasonPVCInUse,
-				message: fmt.Sprintf("PVC %s/%s is in use by instance %s (pod %s); stop that one, or use a PVC with access mode ReadWriteMany.",
-					vmi.Namespace, use.Name, from.name, user.Name)}, nil
+		if t, err := r.inUse(ctx, vmi, use, pvc); err != nil || t != nil {
+			return t, err
 		}
 	}
 	return nil, nil
@@ -94,12 +87,12 @@ func (r *Reconciler) wait(ctx context.Context, vmi *kubevirt.VirtualMachineInsta
 	return again, r.report(ctx, vmi, view{trouble: t})
 }
 
-// user returns another instance's pod that uses a PVC and excludes this instance from
-// it; nil if there is none. Instances share a PVC if its access mode allows it, or if
-// none of them writes it. ReadWriteOnce does not ensure that: it is about nodes.
-func (r *Reconciler) user(
+// inUse returns that another instance uses a PVC and excludes this instance from it; nil
+// if none does. Instances share a PVC if its access mode allows it, or if none of them
+// writes it. ReadWriteOnce does not ensure that: it is about nodes.
+func (r *Reconciler) inUse(
 	ctx context.Context, vmi *kubevirt.VirtualMachineInstance, use pod.PVC, pvc *corev1.PersistentVolumeClaim,
-) (*corev1.Pod, error) {
+) (*trouble, error) {
 	if slices.Contains(pvc.Spec.AccessModes, corev1.ReadWriteMany) {
 		return nil, nil
 	}
@@ -109,7 +102,26 @@ func (r *Reconciler) user(
 	if err != nil {
 		return nil, fmt.Errorf("list pods with PVC %s/%s: %w", vmi.Namespace, use.Name, err)
 	}
-	return r.holder(ctx, vmi, pods.Items, func(p *corev1.Pod) bool { return use.ReadOnly && readsOnly(p, use.Name) })
+	used := func(instance, by string) *trouble {
+		return &trouble{reason: ReasonPVCInUse,
+			message: fmt.Sprintf("PVC %s/%s is in use by instance %s (pod %s); stop that one, or use a PVC with access mode ReadWriteMany.",
+				vmi.Namespace, use.Name, instance, by)}
+	}
+	user, err := r.holder(ctx, vmi, pods.Items, func(p *corev1.Pod) bool { return use.ReadOnly && readsOnly(p, use.Name) })
+	if err != nil {
+		return nil, err
+	}
+	if user != nil {
+		from, _ := originOf(user)
+		return used(from.name, user.Name), nil
+	}
+	instance, attachment, err := r.hotplugUser(ctx, vmi, use, pods.Items)
+	if err != nil || attachment == "" {
+		return nil, err
+	}
+	t := used(instance, attachment)
+	t.poll = true // not each end of that is an event of a pod
+	return t, nil
 }
 
 // holder returns the first of some pods that is another instance's, has not ended and does not share its storage with

@@ -124,16 +124,17 @@ func (r *Reconciler) create(ctx context.Context, vmi *kubevirt.VirtualMachineIns
 			return ctrl.Result{}, ignoreGone(fmt.Errorf("add finalizer to VMI %s: %w", vmi.Name, err))
 		}
 	}
-	end := r.turns.take(pvcKeys(vmi))
+	starting := pod.AtStart(vmi)
+	end := r.turns.take(pvcKeys(starting))
 	if end == nil {
 		return ctrl.Result{RequeueAfter: turn}, nil
 	}
 	defer end()
-	objects, err := r.pvcObjects(ctx, vmi)
+	objects, err := r.pvcObjects(ctx, starting)
 	if err != nil {
 		return ctrl.Result{}, err
 	}
-	if t, err := r.unusable(ctx, vmi, objects); err != nil || t != nil {
+	if t, err := r.unusable(ctx, starting, objects); err != nil || t != nil {
 		return r.wait(ctx, vmi, t, err)
 	}
 	return r.createWith(ctx, vmi, objects)
@@ -142,7 +143,7 @@ func (r *Reconciler) create(ctx context.Context, vmi *kubevirt.VirtualMachineIns
 // createWith creates the pod of an instance that can use its PVCs, and has a turn with
 // them.
 func (r *Reconciler) createWith(ctx context.Context, vmi *kubevirt.VirtualMachineInstance, objects pod.PVCObjects) (ctrl.Result, error) {
-	network, t, err := r.networkDisks(ctx, vmi, objects)
+	network, t, err := r.networkDisks(ctx, pod.AtStart(vmi), objects)
 	if err != nil || t != nil {
 		return r.wait(ctx, vmi, t, err)
 	}

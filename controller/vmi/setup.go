@@ -3,6 +3,7 @@ package vmi
 import (
 	"context"
 	"fmt"
+	"slices"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -62,11 +63,18 @@ func NodeIndexes() map[string]client.IndexerFunc {
 	}
 }
 
-// pvcNames returns the names of an instance's PVCs, for the index.
+// pvcNames returns the names of an instance's PVCs, for the index, with those that its VM
+// is about to lose.
 func pvcNames(o client.Object) []string {
+	vmi := o.(*kubevirt.VirtualMachineInstance)
 	var names []string
-	for _, use := range pod.PVCs(&o.(*kubevirt.VirtualMachineInstance).Spec) {
+	for _, use := range pod.PVCs(&vmi.Spec) {
 		names = append(names, use.Name)
+	}
+	for _, s := range vmi.Status.VolumeStatus {
+		if info := s.PersistentVolumeClaimInfo; s.HotplugVolume != nil && info != nil && !slices.Contains(names, info.ClaimName) {
+			names = append(names, info.ClaimName)
+		}
 	}
 	return names
 }

@@ -19,6 +19,7 @@ func layers() [][]string {
 		{"controller/migration", "controller/preset", "controller/replicaset", "controller/snapshot", "controller/vm"},
 		{"controller/backoff", "controller/instancetype", "controller/migrationpolicy"},
 		{"controller/vmi"},
+		{"controller/hotplug"},
 		{"controller/kind"},
 		{"controller/admission"},
 		{"controller/control"},
@@ -71,7 +72,7 @@ func bans() []ban {
 	return []ban{
 		{
 			from: "controller/...", to: "shim/...",
-			except: []string{"shim/fields", "shim/migrate/order", "shim/podstatus/condition", "shim/vmspec"},
+			except: []string{"shim/fields", "shim/migrate/order", "shim/podstatus/condition", "shim/vm/hotplug/order", "shim/vmspec"},
 			why:    "the cluster's half knows of nodes only what a pod and its conditions carry",
 		},
 		{

@@ -1,0 +1,185 @@
+package hotplug
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/types"
+	kubevirt "kubevirt.io/api/core/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/nodevirt/nodevirt/controller/pod"
+	"github.com/nodevirt/nodevirt/shim/vm/hotplug/order"
+)
+
+// Reasons in the status of volumes. All but the last two are KubeVirt's.
+const (
+	reasonCreated      = "SuccessfulCreate"
+	reasonNotReady     = "PVCNotReady"
+	reasonMounted      = "VolumeMountedToPod"
+	reasonReady        = "VolumeReady"
+	reasonUnMounted    = "VolumeUnMountedFromPod"
+	reasonFailedCreate = "FailedCreate"
+	reasonFailedAttach = "FailedAttachVolume"
+	reasonDetaching    = "DetachingVolume"
+)
+
+// retry is the time between two orders to a node that failed.
+const retry = 5 * time.Second
+
+// attach takes the next step for a volume that the VM should have.
+func (w *work) attach(ctx context.Context, v *volume) (time.Duration, error) {
+	ready := v.status.Phase == kubevirt.VolumeReady
+	switch {
+	case v.live == nil:
+		return w.create(ctx, v, ready)
+	case len(v.former) > 0: // those that ended have no one else to delete them
+		if err := w.deletePods(ctx, v.former); err != nil {
+			return 0, err
+		}
+	}
+	v.status.HotplugVolume.AttachPodName = v.live.Name
+	container := containerOf(v.live)
+	switch {
+	case ready && container == "": // another attachment pod replaces that of an attached disk
+		return 0, w.write(ctx, v)
+	case container == "":
+		v.status.HotplugVolume.AttachPodUID = ""
+		v.status.Phase, v.status.Reason = kubevirt.HotplugVolumeAttachedToNode, reasonCreated
+		v.status.Message = fmt.Sprintf("Created hotplug attachment pod %s, for volume %s", v.live.Name, v.name)
+		if why := unscheduled(v.live); why != nil {
+			v.status.Phase, v.status.Reason, v.status.Message = kubevirt.VolumePending, why.Reason, clip(why.Message)
+		}
+		return 0, w.write(ctx, v)
+	}
+	v.status.HotplugVolume.AttachPodUID = v.live.UID
+	if ready {
+		return 0, w.write(ctx, v)
+	}
+	if v.status.Phase != kubevirt.HotplugVolumeMounted {
+		v.status.Phase, v.status.Reason = kubevirt.HotplugVolumeMounted, reasonMounted
+		v.status.Message = fmt.Sprintf("Volume %s has been mounted by pod %s", v.name, v.live.Name)
+		if err := w.write(ctx, v); err != nil {
+			return 0, err
+		}
+	}
+	return w.order(ctx, v, container)
+}
+
+// create creates the attachment pod of a volume. The status names the pod before.
+func (w *work) create(ctx context.Context, v *volume, ready bool) (time.Duration, error) {
+	pvcs, release, why, err := w.Guests.Reserve(ctx, w.vmi, v.name)
+	if err != nil {
+		return 0, err
+	}
+	if why != nil {
+		if ready { // the VM has the disk
+			return max(why.Again, retry), nil
+		}
+		v.status.Phase, v.status.Reason, v.status.Message = kubevirt.VolumePending, why.Reason, why.Message
+		return why.Again, w.write(ctx, v)
+	}
+	defer release()
+	var former []types.UID
+	for _, p := range v.former {
+		former = append(former, p.UID)
+	}
+	p, err := pod.Attachment(w.vmi, w.own, v.name, pvcs, w.Holder, former...)
+	if err != nil { // a retry would fail in the same way
+		v.status.Phase, v.status.Reason, v.status.Message = kubevirt.VolumePending, reasonFailedCreate, err.Error()
+		return 0, w.write(ctx, v)
+	}
+	v.status.HotplugVolume.AttachPodName = p.Name
+	v.status.PersistentVolumeClaimInfo = pvcs.Info(volumeOf(p).PersistentVolumeClaim.ClaimName)
+	if !ready {
+		v.status.HotplugVolume.AttachPodUID, v.status.Target = "", ""
+		v.status.Phase, v.status.Reason, v.status.Message = kubevirt.VolumePending, reasonNotReady, "PVC is in phase ClaimPending"
+		if bound(pvcs, p) {
+			v.status.Phase, v.status.Message = kubevirt.VolumeBound, "PVC is in phase Bound"
+		}
+	}
+	if err := w.write(ctx, v); err != nil {
+		return 0, err
+	}
+	if err := w.deletePods(ctx, v.former); err != nil {
+		return 0, err
+	}
+	if err := w.Client.Create(ctx, p); err != nil {
+		w.Events.Eventf(w.vmi, nil, corev1.EventTypeWarning, reasonFailedCreate, "Hotplug", "Error creating attachment pod: %.900s", err.Error())
+		return 0, fmt.Errorf("create attachment pod %s: %w", p.Name, err)
+	}
+	w.Events.Eventf(w.vmi, nil, corev1.EventTypeNormal, reasonCreated, "Hotplug", "Created attachment pod %s", p.Name)
+	return 0, nil // the pod's event triggers the next step
+}
+
+// order has the node attach what an attachment pod has mounted.
+func (w *work) order(ctx context.Context, v *volume, container string) (time.Duration, error) {
+	spec := pod.DiskOf(&w.vmi.Spec, v.name)
+	if spec == nil { // admission refuses that
+		return 0, nil
+	}
+	disk, err := json.Marshal(spec)
+	if err != nil {
+		return 0, fmt.Errorf("encode disk %s: %w", v.name, err)
+	}
+	size, err := w.blankSize(ctx, v)
+	if err != nil {
+		return 0, err
+	}
+	d, err := w.give(ctx, v, order.Attach, order.Attachment{Disk: disk, Container: container, Size: size})
+	if err == nil && d.State != order.Attached {
+		err = fmt.Errorf("%s: the disk is %s", order.Attach, d.State)
+	}
+	if err != nil {
+		v.status.Reason, v.status.Message = reasonFailedAttach, err.Error()
+		return retry, w.write(ctx, v)
+	}
+	v.status.Phase, v.status.Reason, v.status.Target = kubevirt.VolumeReady, reasonReady, d.Target
+	v.status.Message = fmt.Sprintf("Successfully attach hotplugged volume %s to VM", v.name)
+	return 0, w.write(ctx, v)
+}
+
+// blankSize returns the size in bytes of the disk that the node makes if the volume has none.
+func (w *work) blankSize(ctx context.Context, v *volume) (int64, error) {
+	claim := volumeOf(v.live).PersistentVolumeClaim.ClaimName
+	pvc := new(corev1.PersistentVolumeClaim)
+	err := w.Client.Get(ctx, client.ObjectKey{Namespace: w.vmi.Namespace, Name: claim}, pvc)
+	if apierrors.IsNotFound(err) {
+		return 0, nil
+	}
+	if err != nil {
+		return 0, fmt.Errorf("read PVC %s/%s: %w", w.vmi.Namespace, claim, err)
+	}
+	return pod.PVCObjects{claim: pvc}.BlankSize(w.vmi, v.name), nil
+}
+
+// bound reports whether the PVC of an attachment pod is bound to a volume.
+func bound(pvcs pod.PVCObjects, p *corev1.Pod) bool {
+	pvc := pvcs[volumeOf(p).PersistentVolumeClaim.ClaimName]
+	return pvc != nil && pvc.Status.Phase == corev1.ClaimBound
+}
+
+// containerOf returns the ID of the container that has the volume; "" if it does not run.
+func containerOf(p *corev1.Pod) string {
+	for _, c := range p.Status.ContainerStatuses {
+		if c.State.Running != nil {
+			return bareID(c.ContainerID)
+		}
+	}
+	return ""
+}
+
+// unscheduled returns why no node has an attachment pod; nil if one has it.
+func unscheduled(p *corev1.Pod) *corev1.PodCondition {
+	for i := range p.Status.Conditions {
+		c := &p.Status.Conditions[i]
+		if c.Type == corev1.PodScheduled && c.Status == corev1.ConditionFalse {
+			return c
+		}
+	}
+	return nil
+}

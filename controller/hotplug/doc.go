@@ -1,0 +1,21 @@
+// Package hotplug gives the VMs of instances PVCs while they run, and takes them away
+// again.
+//
+// A volume of an instance is hot-plugged if it is hotpluggable and the VM's pod does not
+// have it. For each one there is an attachment pod on the VM's node, whose kubelet mounts
+// the PVC. The VM's node attaches what that pod has mounted, and detaches it before the pod
+// is deleted:
+//
+//	Pending, Bound ──▶ AttachedToNode ──▶ MountedToPod ──▶ Ready
+//	 (no pod yet)      (pod on its node)   (pod runs)     (the VM has the disk)
+//
+//	Ready ──▶ Detaching ──▶ UnMountedFromPod ──▶ no status
+//	       (ordered)    (the node has closed it)  (no pod)
+//
+// The instance's status names the attachment pod before the pod exists. From then on, until
+// the status is gone, the instance is a user of the PVC.
+//
+// The package owns attachment pods and the status of hot-plugged volumes. It leaves the
+// pods' content to controller/pod, the choice of volumes to users and to controller/vm, and
+// the use of PVCs by other instances to controller/vmi.
+package hotplug

@@ -1,0 +1,224 @@
+package hotplug
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/client-go/tools/events"
+	kubevirt "kubevirt.io/api/core/v1"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/nodevirt/nodevirt/controller/pod"
+)
+
+// Guests knows the instances' VMs; package vmi's Reconciler.
+type Guests interface {
+	// Guest returns an instance's VM.
+	Guest(ctx context.Context, vmi *kubevirt.VirtualMachineInstance) (Guest, error)
+	// Reserve returns the PVC of an instance's volume that no other instance uses, and a
+	// function that ends the instance's turn with it. In place of both it returns why the
+	// instance can't use the PVC.
+	Reserve(ctx context.Context, vmi *kubevirt.VirtualMachineInstance, volume string) (pod.PVCObjects, func(), *Refusal, error)
+}
+
+// Guest is the VM of an instance.
+type Guest struct {
+	// Pod is nil if there is none.
+	Pod *corev1.Pod
+	// Running says that the VM can get and lose disks, Ended that it never will run again.
+	Running, Ended bool
+}
+
+// Refusal is why an instance can't use a PVC.
+type Refusal struct {
+	Reason, Message string
+	// Again is when to look again; 0 for when an object changes.
+	Again time.Duration
+}
+
+// Nodes gives orders to VMs; [control.Client].
+type Nodes interface {
+	Control(ctx context.Context, p *corev1.Pod, most int, name string, arguments ...string) ([]byte, error)
+}
+
+// Reconciler attaches and detaches the hot-plugged volumes of instances.
+type Reconciler struct {
+	// Client reads from the cache and must wait there for its own writes.
+	Client client.Client
+	Guests Guests
+	Nodes  Nodes
+	// Events reach the users of instances.
+	Events events.EventRecorder
+	// Holder is the image of attachment pods.
+	Holder pod.Holder
+}
+
+// Reconcile takes the next step for the volumes of an instance.
+func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result, error) {
+	vmi := new(kubevirt.VirtualMachineInstance)
+	if err := r.Client.Get(ctx, req.NamespacedName, vmi); err != nil {
+		return ctrl.Result{}, client.IgnoreNotFound(err) // the VM's pod owns its attachment pods
+	}
+	guest, err := r.Guests.Guest(ctx, vmi)
+	if err != nil || guest.Pod == nil {
+		return ctrl.Result{}, err
+	}
+	pods, err := r.attachments(ctx, guest.Pod)
+	if err != nil {
+		return ctrl.Result{}, err
+	}
+	w := &work{Reconciler: r, vmi: vmi, own: guest.Pod, pods: pods}
+	switch {
+	case guest.Ended:
+		return ctrl.Result{}, w.deletePods(ctx, pods)
+	case !guest.Running:
+		return ctrl.Result{}, nil // an event of the instance or its pod triggers the next step
+	}
+	again, err := w.all(ctx)
+	return ctrl.Result{RequeueAfter: again}, err
+}
+
+// attachments returns the attachment pods of a VM.
+func (r *Reconciler) attachments(ctx context.Context, own *corev1.Pod) ([]corev1.Pod, error) {
+	var pods corev1.PodList
+	err := r.Client.List(ctx, &pods, client.InNamespace(own.Namespace), client.MatchingFields{indexAttachment: string(own.UID)})
+	if err != nil {
+		return nil, fmt.Errorf("list attachment pods of pod %s/%s: %w", own.Namespace, own.Name, err)
+	}
+	return pods.Items, nil
+}
+
+// work is what there is to do for one instance.
+type work struct {
+	*Reconciler
+	vmi  *kubevirt.VirtualMachineInstance
+	own  *corev1.Pod
+	pods []corev1.Pod
+}
+
+// all takes the next step for each volume, and returns when to look again; 0 for when an
+// object changes.
+func (w *work) all(ctx context.Context) (time.Duration, error) {
+	wanted := pod.Plugged(w.vmi, w.own)
+	names := slices.Clone(wanted)
+	add := func(name string) {
+		if !slices.Contains(names, name) {
+			names = append(names, name)
+		}
+	}
+	for _, s := range w.vmi.Status.VolumeStatus {
+		if s.HotplugVolume != nil {
+			add(s.Name)
+		}
+	}
+	for i := range w.pods {
+		add(volumeOf(&w.pods[i]).Name)
+	}
+	var again time.Duration
+	for _, name := range names {
+		v := w.volume(name)
+		step := w.detach
+		if slices.Contains(wanted, name) && !w.replaced(v) {
+			step = w.attach
+		}
+		wait, err := step(ctx, v)
+		if err != nil {
+			return 0, err
+		}
+		if wait > 0 && (again == 0 || wait < again) {
+			again = wait
+		}
+	}
+	return again, nil
+}
+
+// volume is one of an instance's, with what there is of it.
+type volume struct {
+	name string
+	// status is what the instance reports.
+	status kubevirt.VolumeStatus
+	// live is the attachment pod; nil if there is none. Former are those that go.
+	live   *corev1.Pod
+	former []corev1.Pod
+}
+
+func (w *work) volume(name string) *volume {
+	v := &volume{name: name, status: kubevirt.VolumeStatus{Name: name}}
+	if at := w.at(name); at >= 0 {
+		v.status = *w.vmi.Status.VolumeStatus[at].DeepCopy()
+	}
+	if v.status.HotplugVolume == nil {
+		v.status.HotplugVolume = new(kubevirt.HotplugVolumeStatus)
+	}
+	for i := range w.pods {
+		p := &w.pods[i]
+		switch {
+		case volumeOf(p).Name != name:
+		case p.DeletionTimestamp != nil || ended(p):
+			v.former = append(v.former, *p)
+		default:
+			v.live = p
+		}
+	}
+	return v
+}
+
+// at returns the place of a volume in the instance's status; -1 for none.
+func (w *work) at(name string) int {
+	return slices.IndexFunc(w.vmi.Status.VolumeStatus, func(s kubevirt.VolumeStatus) bool { return s.Name == name })
+}
+
+// replaced reports whether the instance names another PVC for a volume than the VM has.
+func (w *work) replaced(v *volume) bool {
+	var claim string
+	for _, use := range pod.PVCs(&w.vmi.Spec) {
+		if use.Volume == v.name {
+			claim = use.Name
+		}
+	}
+	if v.live != nil {
+		return volumeOf(v.live).PersistentVolumeClaim.ClaimName != claim
+	}
+	info := v.status.PersistentVolumeClaimInfo
+	return v.status.HotplugVolume.AttachPodName != "" && info != nil && info.ClaimName != claim
+}
+
+// volumeOf returns the one volume of an attachment pod.
+func volumeOf(p *corev1.Pod) corev1.Volume {
+	for _, v := range p.Spec.Volumes {
+		if v.PersistentVolumeClaim != nil {
+			return v
+		}
+	}
+	return corev1.Volume{VolumeSource: corev1.VolumeSource{PersistentVolumeClaim: new(corev1.PersistentVolumeClaimVolumeSource)}}
+}
+
+// ended reports whether an attachment pod never will hold its volume again.
+func ended(p *corev1.Pod) bool {
+	return p.Status.Phase == corev1.PodFailed || p.Status.Phase == corev1.PodSucceeded
+}
+
+// deletePods deletes attachment pods.
+func (w *work) deletePods(ctx context.Context, pods []corev1.Pod) error {
+	for i := range pods {
+		p := &pods[i]
+		if p.DeletionTimestamp != nil {
+			continue
+		}
+		err := w.Client.Delete(ctx, p, client.Preconditions{UID: &p.UID})
+		if apierrors.IsNotFound(err) {
+			continue
+		}
+		if err != nil {
+			w.Events.Eventf(w.vmi, nil, corev1.EventTypeWarning, "FailedDelete", "Hotplug", "Failed to delete attachment pod %s", p.Name)
+			return fmt.Errorf("delete attachment pod %s: %w", p.Name, err)
+		}
+		w.Events.Eventf(w.vmi, nil, corev1.EventTypeNormal, "SuccessfulDelete", "Hotplug", "Deleted attachment pod %s", p.Name)
+	}
+	return nil
+}

@@ -1,0 +1,95 @@
+package hotplug
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/util/workqueue"
+	kubevirt "kubevirt.io/api/core/v1"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/controller"
+	"sigs.k8s.io/controller-runtime/pkg/handler"
+	"sigs.k8s.io/controller-runtime/pkg/manager"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	"github.com/nodevirt/nodevirt/controller/index"
+	"github.com/nodevirt/nodevirt/controller/pod"
+)
+
+const (
+	// indexAttachment finds attachment pods by the UID of the VM's pod.
+	indexAttachment = "nodevirt.io/attachment"
+	// workers reconcile at once; each mostly waits for nodes.
+	workers = 16
+	// timeout of one reconciliation, which gives nodes orders.
+	timeout = 3 * time.Minute
+)
+
+// Indexes returns the indexes of pods by their names.
+func Indexes() map[string]client.IndexerFunc {
+	return map[string]client.IndexerFunc{
+		indexAttachment: func(o client.Object) []string {
+			if _, own, is := pod.AttachedTo(o.(*corev1.Pod)); is {
+				return []string{string(own)}
+			}
+			return nil
+		},
+	}
+}
+
+// SetUp lets the manager run the reconciler. The index of instances by their PVCs exists.
+func (r *Reconciler) SetUp(ctx context.Context, m manager.Manager, backoff workqueue.TypedRateLimiter[reconcile.Request]) error {
+	for name, key := range Indexes() {
+		if err := m.GetFieldIndexer().IndexField(ctx, new(corev1.Pod), name, key); err != nil {
+			return fmt.Errorf("index pods by %s: %w", name, err)
+		}
+	}
+	err := ctrl.NewControllerManagedBy(m).
+		Named("hotplug").
+		For(new(kubevirt.VirtualMachineInstance)).
+		Watches(new(corev1.Pod), handler.EnqueueRequestsFromMapFunc(r.ofPod)).
+		Watches(new(corev1.PersistentVolumeClaim), handler.EnqueueRequestsFromMapFunc(r.ofPVC)).
+		WithOptions(controller.Options{
+			MaxConcurrentReconciles: workers,
+			ReconciliationTimeout:   timeout,
+			RateLimiter:             backoff,
+		}).
+		Complete(r)
+	if err != nil {
+		return fmt.Errorf("set up the controller of hot-plugged volumes: %w", err)
+	}
+	return nil
+}
+
+// ofPod returns the instance of a pod, and the instances that may wait for its PVCs.
+func (r *Reconciler) ofPod(ctx context.Context, o client.Object) []reconcile.Request {
+	p := o.(*corev1.Pod)
+	var all []reconcile.Request
+	for _, v := range p.Spec.Volumes {
+		if v.PersistentVolumeClaim != nil {
+			all = append(all, r.users(ctx, p.Namespace, v.PersistentVolumeClaim.ClaimName)...)
+		}
+	}
+	name, _, is := pod.AttachedTo(p)
+	if owner := metav1.GetControllerOf(p); owner != nil && owner.Kind == kubevirt.VirtualMachineInstanceGroupVersionKind.Kind {
+		name, is = owner.Name, true
+	}
+	if is {
+		all = append(all, reconcile.Request{NamespacedName: types.NamespacedName{Namespace: p.Namespace, Name: name}})
+	}
+	return all
+}
+
+// ofPVC returns the instances that use a PVC.
+func (r *Reconciler) ofPVC(ctx context.Context, o client.Object) []reconcile.Request {
+	return r.users(ctx, o.GetNamespace(), o.GetName())
+}
+
+func (r *Reconciler) users(ctx context.Context, namespace, pvc string) []reconcile.Request {
+	return index.Requests(ctx, r.Client, new(kubevirt.VirtualMachineInstanceList), namespace, index.PVC, pvc)
+}

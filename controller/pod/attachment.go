@@ -1,0 +1,145 @@
+package pod
+
+import (
+	"fmt"
+	"path"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	kubevirt "kubevirt.io/api/core/v1"
+
+	"github.com/nodevirt/nodevirt/shim/vm/hotplug/order"
+)
+
+const (
+	// AttachmentLabelValue is the value of [kubevirt.AppLabel] of attachment pods, as with KubeVirt.
+	AttachmentLabelValue = "hotplug-disk"
+	// attachmentPrefix is KubeVirt's.
+	attachmentPrefix = "hp-volume-"
+	// attachmentGrace is the time in seconds that the program has to end. With 0 the API server
+	// would remove the pod before the kubelet has unmounted its volume.
+	attachmentGrace = 5
+)
+
+// Holder is the image of attachment pods, whose program waits until the pod ends.
+type Holder struct {
+	// Image is empty if the cluster has none: then no running VM gets a volume.
+	Image string
+	// Args are the program's arguments; nil for the image's own.
+	Args []string
+}
+
+// Attachment returns the pod that has the kubelet of a VM's node mount a volume for the VM,
+// which runs in pod own. The pod does nothing with the volume. Former are the attachment
+// pods that had the volume before and have not gone yet: the new one needs another name.
+func Attachment(
+	vmi *kubevirt.VirtualMachineInstance, own *corev1.Pod, volume string, objects PVCObjects, from Holder, former ...types.UID,
+) (*corev1.Pod, error) {
+	if from.Image == "" {
+		return nil, fmt.Errorf("volume %s: the controller does not know its own image; "+
+			"have the cluster's administrator set -attachment-image of nodevirt-controller", volume)
+	}
+	v, err := objects.one(vmi, volume)
+	if err != nil {
+		return nil, err
+	}
+	no, grace := false, int64(attachmentGrace)
+	c := corev1.Container{
+		Name: AttachmentLabelValue, Image: from.Image, Args: from.Args, ImagePullPolicy: corev1.PullIfNotPresent,
+		Resources: attachmentResources(), SecurityContext: containerSecurity(),
+	}
+	if v.block {
+		c.VolumeDevices = []corev1.VolumeDevice{{Name: volume, DevicePath: path.Join(deviceRoot, volume)}}
+	} else {
+		c.VolumeMounts = []corev1.VolumeMount{{Name: volume, MountPath: path.Join(mountRoot, volume), ReadOnly: v.ReadOnly}}
+	}
+	yes := true
+	return &corev1.Pod{
+		ObjectMeta: metav1.ObjectMeta{
+			Name: AttachmentName(own, volume, former...), Namespace: vmi.Namespace,
+			Labels: map[string]string{kubevirt.AppLabel: AttachmentLabelValue},
+			Annotations: map[string]string{
+				order.Annotation:          string(own.UID),
+				kubevirt.DomainAnnotation: vmi.Name,
+			},
+			// Without blockOwnerDeletion, which would need a right on the finalizers of pods.
+			OwnerReferences: []metav1.OwnerReference{{APIVersion: "v1", Kind: "Pod", Name: own.Name, UID: own.UID, Controller: &yes}},
+		},
+		Spec: corev1.PodSpec{
+			Containers: []corev1.Container{c},
+			Volumes: []corev1.Volume{{Name: volume, VolumeSource: corev1.VolumeSource{
+				PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: v.Name, ReadOnly: v.ReadOnly},
+			}}},
+			// The scheduler binds the PVC to a volume that the node reaches.
+			Affinity:                      onNode(own.Spec.NodeName),
+			Tolerations:                   []corev1.Toleration{{Operator: corev1.TolerationOpExists}},
+			PriorityClassName:             vmi.Spec.PriorityClassName,
+			TerminationGracePeriodSeconds: &grace,
+			AutomountServiceAccountToken:  &no,
+			EnableServiceLinks:            &no,
+			SecurityContext:               podSecurity(),
+		},
+	}, nil
+}
+
+// AttachmentName returns the name of an attachment pod; see [Attachment].
+func AttachmentName(own *corev1.Pod, volume string, former ...types.UID) string {
+	of := []string{string(own.UID), volume}
+	for _, uid := range former {
+		of = append(of, string(uid))
+	}
+	return UniqueName(attachmentPrefix+volume, maxLabel, strings.Join(of, "/"))
+}
+
+// AttachedTo returns the instance that an attachment pod is for, by its name, and the pod
+// of the instance's VM; false for another pod.
+func AttachedTo(p *corev1.Pod) (instance string, own types.UID, is bool) {
+	if p.Labels[kubevirt.AppLabel] != AttachmentLabelValue {
+		return "", "", false
+	}
+	instance, own = p.Annotations[kubevirt.DomainAnnotation], types.UID(p.Annotations[order.Annotation])
+	return instance, own, instance != "" && own != ""
+}
+
+// BlankSize returns the size in bytes of the disk that a node makes in a PVC which has none;
+// 0 for a PVC that needs none.
+func (c PVCObjects) BlankSize(vmi *kubevirt.VirtualMachineInstance, volume string) int64 {
+	v, err := c.one(vmi, volume)
+	if err != nil || v.block || v.ReadOnly {
+		return 0
+	}
+	return v.size()
+}
+
+// one returns one of an instance's volumes that is a PVC.
+func (c PVCObjects) one(vmi *kubevirt.VirtualMachineInstance, volume string) (pvcVolume, error) {
+	all, err := c.volumes(&Only(vmi, volume).Spec, nil)
+	if err != nil {
+		return pvcVolume{}, err
+	}
+	v, is := all[volume]
+	if !is {
+		return v, fmt.Errorf("volume %s is not a PVC", volume)
+	}
+	return v, nil
+}
+
+// onNode requires a node by its name.
+func onNode(name string) *corev1.Affinity {
+	return &corev1.Affinity{NodeAffinity: &corev1.NodeAffinity{
+		RequiredDuringSchedulingIgnoredDuringExecution: &corev1.NodeSelector{NodeSelectorTerms: []corev1.NodeSelectorTerm{{
+			MatchFields: []corev1.NodeSelectorRequirement{{Key: metav1.ObjectNameField, Operator: corev1.NodeSelectorOpIn, Values: []string{name}}},
+		}}},
+	}}
+}
+
+// attachmentResources are those of a program that waits. There are limits for quotas.
+func attachmentResources() corev1.ResourceRequirements {
+	return corev1.ResourceRequirements{
+		Requests: corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("10m"), corev1.ResourceMemory: resource.MustParse("16Mi")},
+		Limits:   corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("100m"), corev1.ResourceMemory: resource.MustParse("80Mi")},
+	}
+}

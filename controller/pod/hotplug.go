@@ -1,0 +1,139 @@
+package pod
+
+import (
+	"errors"
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
+	kubevirt "kubevirt.io/api/core/v1"
+)
+
+// Hotpluggable reports whether a volume says that running VMs may get and lose it.
+func Hotpluggable(v *kubevirt.Volume) bool {
+	return v.PersistentVolumeClaim != nil && v.PersistentVolumeClaim.Hotpluggable ||
+		v.DataVolume != nil && v.DataVolume.Hotpluggable
+}
+
+// CheckHotplug returns why no running VM can get a disk; nil if one can.
+func CheckHotplug(d *kubevirt.Disk) error {
+	switch {
+	case d.Disk == nil && d.LUN == nil:
+		return errors.New("requires diskDevice of type 'disk' or 'lun' to be used")
+	case d.Disk != nil && d.Disk.Bus != kubevirt.DiskBusSCSI:
+		return errors.New("requires bus to be 'scsi'. [" + string(d.Disk.Bus) + "] is not permitted")
+	case d.LUN != nil && d.LUN.Bus != "" && d.LUN.Bus != kubevirt.DiskBusSCSI:
+		return errors.New("requires bus to be 'scsi'. [" + string(d.LUN.Bus) + "] is not permitted")
+	case d.BootOrder != nil:
+		return errors.New("permits no bootOrder: a VM boots from disks that it starts with")
+	case d.DedicatedIOThread != nil && *d.DedicatedIOThread:
+		return errors.New("requires virtio bus for IOThreads")
+	case d.BlockSize != nil && d.BlockSize.MatchVolume != nil:
+		return errors.New("permits no blockSize.matchVolume; use custom")
+	}
+	return nil
+}
+
+// DiskOf returns the disk of a volume; nil if it has none.
+func DiskOf(s *kubevirt.VirtualMachineInstanceSpec, volume string) *kubevirt.Disk {
+	disks := s.Domain.Devices.Disks
+	i := slices.IndexFunc(disks, func(d kubevirt.Disk) bool { return d.Name == volume })
+	if i < 0 {
+		return nil
+	}
+	return &disks[i]
+}
+
+// VolumeOf returns the volume of a name; nil if there is none.
+func VolumeOf(s *kubevirt.VirtualMachineInstanceSpec, name string) *kubevirt.Volume {
+	i := slices.IndexFunc(s.Volumes, func(v kubevirt.Volume) bool { return v.Name == name })
+	if i < 0 {
+		return nil
+	}
+	return &s.Volumes[i]
+}
+
+// StartedWith reports whether an instance's VM, which runs, has a volume since its start.
+func StartedWith(vmi *kubevirt.VirtualMachineInstance, volume string) bool {
+	return slices.ContainsFunc(vmi.Status.VolumeStatus, func(s kubevirt.VolumeStatus) bool {
+		return s.Name == volume && s.HotplugVolume == nil
+	})
+}
+
+// Hotplugged returns the volumes that an instance's VM gets once it runs: the hotpluggable
+// ones with a disk that a running VM can get. The VM starts with the first disk, unless the
+// instance says what it boots from.
+func Hotplugged(s *kubevirt.VirtualMachineInstanceSpec) []string {
+	if off := s.Domain.Devices.DisableHotplug; off {
+		return nil
+	}
+	var all []string
+	for i := range s.Volumes {
+		v := &s.Volumes[i]
+		d := DiskOf(s, v.Name)
+		if !Hotpluggable(v) || d == nil || CheckHotplug(d) != nil {
+			continue
+		}
+		if d == &s.Domain.Devices.Disks[0] && !saysBoot(s) {
+			continue
+		}
+		all = append(all, v.Name)
+	}
+	return all
+}
+
+// saysBoot reports whether an instance says what its VM boots from.
+func saysBoot(s *kubevirt.VirtualMachineInstanceSpec) bool {
+	return s.Domain.Firmware != nil && s.Domain.Firmware.KernelBoot != nil ||
+		slices.ContainsFunc(s.Domain.Devices.Disks, func(d kubevirt.Disk) bool { return d.BootOrder != nil }) ||
+		slices.ContainsFunc(s.Domain.Devices.Interfaces, func(i kubevirt.Interface) bool { return i.BootOrder != nil })
+}
+
+// AtStart returns an instance without the volumes that its VM gets once it runs.
+func AtStart(vmi *kubevirt.VirtualMachineInstance) *kubevirt.VirtualMachineInstance {
+	return without(vmi, Hotplugged(&vmi.Spec))
+}
+
+// Plugged returns the volumes that an instance's VM has not started with: the hotpluggable
+// ones that the VM's pod does not have.
+func Plugged(vmi *kubevirt.VirtualMachineInstance, own *corev1.Pod) []string {
+	var all []string
+	for i := range vmi.Spec.Volumes {
+		v := &vmi.Spec.Volumes[i]
+		if Hotpluggable(v) && !slices.ContainsFunc(own.Spec.Volumes, func(has corev1.Volume) bool { return has.Name == v.Name }) {
+			all = append(all, v.Name)
+		}
+	}
+	return all
+}
+
+// AsStarted returns an instance without the volumes that its VM has not started with.
+func AsStarted(vmi *kubevirt.VirtualMachineInstance, own *corev1.Pod) *kubevirt.VirtualMachineInstance {
+	return without(vmi, Plugged(vmi, own))
+}
+
+// Only returns an instance with one volume and its disk alone.
+func Only(vmi *kubevirt.VirtualMachineInstance, volume string) *kubevirt.VirtualMachineInstance {
+	var others []string
+	for _, v := range vmi.Spec.Volumes {
+		if v.Name != volume {
+			others = append(others, v.Name)
+		}
+	}
+	return without(vmi, others)
+}
+
+func without(vmi *kubevirt.VirtualMachineInstance, volumes []string) *kubevirt.VirtualMachineInstance {
+	if len(volumes) == 0 {
+		return vmi
+	}
+	vmi = vmi.DeepCopy()
+	Remove(&vmi.Spec, volumes...)
+	return vmi
+}
+
+// Remove removes volumes and their disks from an instance's spec.
+func Remove(s *kubevirt.VirtualMachineInstanceSpec, volumes ...string) {
+	s.Volumes = slices.DeleteFunc(s.Volumes, func(v kubevirt.Volume) bool { return slices.Contains(volumes, v.Name) })
+	s.Domain.Devices.Disks = slices.DeleteFunc(s.Domain.Devices.Disks,
+		func(d kubevirt.Disk) bool { return slices.Contains(volumes, d.Name) })
+}

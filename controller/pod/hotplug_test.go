@@ -1,0 +1,107 @@
+package pod_test
+
+import (
+	"strings"
+	"testing"
+
+	"gotest.tools/v3/assert"
+	"gotest.tools/v3/golden"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	kubevirt "kubevirt.io/api/core/v1"
+	"sigs.k8s.io/yaml"
+
+	"github.com/nodevirt/nodevirt/controller/pod"
+)
+
+var holder = pod.Holder{Image: "registry.example.com/controller:1", Args: []string{"-hold-volumes"}}
+
+func launcher() *corev1.Pod {
+	return &corev1.Pod{
+		ObjectMeta: metav1.ObjectMeta{Name: "virt-launcher-pvcs-abcde", Namespace: "default", UID: "2c1f8c0e-0000-4000-8000-00000000000a"},
+		Spec:       corev1.PodSpec{NodeName: "node1"},
+	}
+}
+
+// TestAttachment makes the attachment pods of a file system and of a block device.
+func TestAttachment(t *testing.T) {
+	vmi := read(t, "pvcs")
+	vmi.Spec.Domain.Devices.Disks[3].Disk.ReadOnly = true
+	vmi.Spec.PriorityClassName = "important"
+	for _, volume := range []string{"late", "early", "library"} {
+		p, err := pod.Attachment(vmi, launcher(), volume, pvcObjects(t), holder)
+		assert.NilError(t, err)
+		text, err := yaml.Marshal(p)
+		assert.NilError(t, err)
+		golden.Assert(t, string(text), "attachment-"+volume+".pod.yaml")
+		instance, own, is := pod.AttachedTo(p)
+		assert.Assert(t, is && instance == "pvcs" && own == launcher().UID)
+	}
+	_, _, is := pod.AttachedTo(launcher())
+	assert.Assert(t, !is)
+	// A pod in place of one that goes has another name, again the same for the same one.
+	names := map[string]bool{}
+	for _, former := range [][]types.UID{nil, {"a"}, {"b"}, {"a", "b"}, {"a"}} {
+		names[pod.AttachmentName(launcher(), "late", former...)] = true
+	}
+	assert.Equal(t, len(names), 4)
+	for volume, want := range map[string]string{"root": "", "none": "volume none is not a PVC"} {
+		_, err := pod.Attachment(vmi, launcher(), volume, pvcObjects(t), holder)
+		assert.Equal(t, err == nil, want == "", "%s: %v", volume, err)
+	}
+	_, err := pod.Attachment(vmi, launcher(), "late", pvcObjects(t), pod.Holder{})
+	assert.ErrorContains(t, err, "-attachment-image")
+	assert.Equal(t, pvcObjects(t).BlankSize(vmi, "late"), int64(1<<30))
+	assert.Equal(t, pvcObjects(t).BlankSize(vmi, "early"), int64(0))
+}
+
+// TestHotplugged: what a VM needs to start, it starts with.
+func TestHotplugged(t *testing.T) {
+	yes := true
+	one := uint(1)
+	for name, tt := range map[string]struct {
+		change func(*kubevirt.VirtualMachineInstanceSpec)
+		want   string
+	}{
+		"a disk": {func(*kubevirt.VirtualMachineInstanceSpec) {}, "late"},
+		"a lun": {func(s *kubevirt.VirtualMachineInstanceSpec) {
+			s.Domain.Devices.Disks[6] = kubevirt.Disk{Name: "late", DiskDevice: kubevirt.DiskDevice{LUN: &kubevirt.LunTarget{}}}
+		}, "late"},
+		"a drive": {func(s *kubevirt.VirtualMachineInstanceSpec) {
+			s.Domain.Devices.Disks[6] = kubevirt.Disk{Name: "late", DiskDevice: kubevirt.DiskDevice{CDRom: &kubevirt.CDRomTarget{}}}
+		}, ""},
+		"to boot from":          {func(s *kubevirt.VirtualMachineInstanceSpec) { s.Domain.Devices.Disks[6].BootOrder = &one }, ""},
+		"with its own iothread": {func(s *kubevirt.VirtualMachineInstanceSpec) { s.Domain.Devices.Disks[6].DedicatedIOThread = &yes }, ""},
+		"with the volume's blocks": {func(s *kubevirt.VirtualMachineInstanceSpec) {
+			s.Domain.Devices.Disks[6].BlockSize = &kubevirt.BlockSize{MatchVolume: &kubevirt.FeatureState{}}
+		}, ""},
+		"without hotplug": {func(s *kubevirt.VirtualMachineInstanceSpec) { s.Domain.Devices.DisableHotplug = true }, ""},
+		"the first": {func(s *kubevirt.VirtualMachineInstanceSpec) {
+			s.Domain.Devices.Disks = s.Domain.Devices.Disks[6:]
+		}, ""},
+		"the first of a VM that boots from another": {func(s *kubevirt.VirtualMachineInstanceSpec) {
+			s.Domain.Devices.Disks = s.Domain.Devices.Disks[6:]
+			s.Domain.Devices.Disks[1].BootOrder = &one
+		}, "late"},
+		"without a disk": {func(s *kubevirt.VirtualMachineInstanceSpec) { s.Domain.Devices.Disks = s.Domain.Devices.Disks[:6] }, ""},
+	} {
+		vmi := read(t, "pvcs")
+		tt.change(&vmi.Spec)
+		before := vmi.DeepCopy()
+		assert.Equal(t, strings.Join(pod.Hotplugged(&vmi.Spec), ","), tt.want, name)
+		started := pod.AtStart(vmi)
+		assert.Equal(t, pod.VolumeOf(&started.Spec, "late") == nil, tt.want != "", name)
+		assert.Equal(t, pod.DiskOf(&started.Spec, "late") == nil, pod.DiskOf(&vmi.Spec, "late") == nil || tt.want != "", name)
+		assert.DeepEqual(t, vmi, before)
+	}
+}
+
+// TestPlugged: a VM got what its pod does not have.
+func TestPlugged(t *testing.T) {
+	vmi, own := read(t, "pvcs"), launcher()
+	own.Spec.Volumes = []corev1.Volume{{Name: "root"}, {Name: "early"}}
+	assert.DeepEqual(t, pod.Plugged(vmi, own), []string{"late"})
+	assert.Assert(t, pod.VolumeOf(&pod.AsStarted(vmi, own).Spec, "late") == nil)
+	assert.Assert(t, pod.VolumeOf(&pod.AsStarted(vmi, own).Spec, "early") != nil)
+}

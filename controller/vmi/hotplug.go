@@ -1,0 +1,146 @@
+package vmi
+
+import (
+	"context"
+	"fmt"
+
+	corev1 "k8s.io/api/core/v1"
+	kubevirt "kubevirt.io/api/core/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/nodevirt/nodevirt/controller/hotplug"
+	"github.com/nodevirt/nodevirt/controller/index"
+	"github.com/nodevirt/nodevirt/controller/pod"
+)
+
+// Guest returns an instance's VM, for package hotplug.
+func (r *Reconciler) Guest(ctx context.Context, vmi *kubevirt.VirtualMachineInstance) (hotplug.Guest, error) {
+	own, err := r.ownPod(ctx, vmi)
+	if err != nil || own == nil {
+		return hotplug.Guest{}, err
+	}
+	v, err := r.look(ctx, own)
+	if err != nil {
+		return hotplug.Guest{}, err
+	}
+	running := v.running() && vmi.Status.Phase == kubevirt.Running && vmi.DeletionTimestamp == nil && !Migrating(vmi)
+	return hotplug.Guest{Pod: own, Running: running && !v.ended(), Ended: v.ended()}, nil
+}
+
+// Reserve starts a turn with the PVC of a volume that an instance's VM gets while it runs.
+func (r *Reconciler) Reserve(
+	ctx context.Context, vmi *kubevirt.VirtualMachineInstance, volume string,
+) (pvcs pod.PVCObjects, release func(), why *hotplug.Refusal, err error) {
+	one := pod.Only(vmi, volume)
+	end := r.turns.take(pvcKeys(one))
+	if end == nil {
+		return nil, nil, &hotplug.Refusal{Reason: ReasonPVCInUse, Message: "Another instance is about to use the PVC.", Again: turn}, nil
+	}
+	defer func() {
+		if release == nil {
+			end()
+		}
+	}()
+	if pvcs, err = r.pvcObjects(ctx, one); err != nil {
+		return nil, nil, nil, err
+	}
+	t, err := r.unpluggable(ctx, one, pvcs)
+	if err != nil {
+		return nil, nil, nil, err
+	}
+	if t == nil {
+		return pvcs, end, nil, nil
+	}
+	why = &hotplug.Refusal{Reason: t.reason, Message: t.message}
+	if t.poll || t.reason == ReasonPVCInUse {
+		why.Again = pollDataVolume
+	}
+	return nil, nil, why, nil
+}
+
+// unpluggable returns why a VM that runs can't get the one PVC of an instance; nil if it can.
+func (r *Reconciler) unpluggable(
+	ctx context.Context, vmi *kubevirt.VirtualMachineInstance, pvcs pod.PVCObjects,
+) (*trouble, error) {
+	if t, err := r.unusable(ctx, vmi, pvcs); err != nil || t != nil {
+		return t, err
+	}
+	for _, use := range pod.PVCs(&vmi.Spec) {
+		if image := pod.Unfilled(pvcs[use.Name]); image != "" {
+			return &trouble{reason: ReasonPVCNotFilled, message: fmt.Sprintf(
+				"PVC %s/%s is not a copy of image %s yet, and a VM that runs can't make it one; start a VM with it first, "+
+					"or remove the PVC's annotation %s.", vmi.Namespace, use.Name, image, pod.AnnotationOrigin)}, nil
+		}
+	}
+	network, t, err := r.networkDisks(ctx, vmi, pvcs)
+	if err != nil || t != nil {
+		return t, err
+	}
+	for volume, disk := range network {
+		return failedCreate(fmt.Errorf("volume %s: %s is a network disk, which VMs get only when they start; restart the VM without hotpluggable",
+			volume, disk)), nil
+	}
+	return nil, nil
+}
+
+// holds reports whether an instance's VM has got, or is about to get, a PVC while it runs.
+// The attachment pod, which may not be there yet, is not enough: users can delete it.
+func holds(vmi *kubevirt.VirtualMachineInstance, claim string) (attachment string, is bool) {
+	if vmi.IsFinal() {
+		return "", false
+	}
+	for _, s := range vmi.Status.VolumeStatus {
+		if s.HotplugVolume != nil && s.HotplugVolume.AttachPodName != "" && s.Phase != kubevirt.HotplugVolumeUnMounted &&
+			s.PersistentVolumeClaimInfo != nil && s.PersistentVolumeClaimInfo.ClaimName == claim {
+			return s.HotplugVolume.AttachPodName, true
+		}
+	}
+	return "", false
+}
+
+// hotplugUser returns another instance whose VM has got a PVC while it runs, and its
+// attachment pod; "" for none.
+func (r *Reconciler) hotplugUser(
+	ctx context.Context, vmi *kubevirt.VirtualMachineInstance, use pod.PVC, pods []corev1.Pod,
+) (instance, attachment string, err error) {
+	var vmis kubevirt.VirtualMachineInstanceList
+	err = r.Client.List(ctx, &vmis, client.InNamespace(vmi.Namespace), client.MatchingFields{index.PVC: use.Name})
+	if err != nil {
+		return "", "", fmt.Errorf("list VMIs with PVC %s/%s: %w", vmi.Namespace, use.Name, err)
+	}
+	for i := range vmis.Items {
+		other := &vmis.Items[i]
+		attachment, is := holds(other, use.Name)
+		if is && other.UID != vmi.UID && !(use.ReadOnly && onlyReads(other, use.Name)) {
+			return other.Name, attachment, nil
+		}
+	}
+	for i := range pods {
+		p := &pods[i]
+		instance, own, is := pod.AttachedTo(p)
+		if _, mine := vmi.Status.ActivePods[own]; is && !mine && !(use.ReadOnly && readsOnly(p, use.Name)) {
+			return instance, p.Name, nil
+		}
+	}
+	return "", "", nil
+}
+
+// onlyReads reports whether an instance can't write a PVC.
+func onlyReads(vmi *kubevirt.VirtualMachineInstance, claim string) bool {
+	for _, use := range pod.PVCs(&vmi.Spec) {
+		if use.Name == claim {
+			return use.ReadOnly
+		}
+	}
+	return false // it is being detached
+}
+
+// pluggedFirst returns a volume that the instance's VM has got since it runs; "" for none.
+func pluggedFirst(vmi *kubevirt.VirtualMachineInstance) string {
+	for _, s := range vmi.Status.VolumeStatus {
+		if s.HotplugVolume != nil && s.HotplugVolume.AttachPodName != "" {
+			return s.Name
+		}
+	}
+	return ""
+}
