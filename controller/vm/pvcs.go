@@ -32,7 +32,12 @@ func pvcs(vm *kubevirt.VirtualMachine) []pod.PVC {
 
 // unbound reports whether a PVC of a VirtualMachine exists and is not bound to a volume.
 func (r *Reconciler) unbound(ctx context.Context, vm *kubevirt.VirtualMachine) (bool, error) {
-	for _, use := range pvcs(vm) {
+	if vm.Spec.Template == nil {
+		return false, nil
+	}
+	starting := vm.Spec.Template.Spec.DeepCopy()
+	pod.Remove(starting, pod.Hotplugged(starting)...)
+	for _, use := range pod.PVCs(starting) {
 		pvc := new(corev1.PersistentVolumeClaim)
 		switch err := r.Client.Get(ctx, client.ObjectKey{Namespace: vm.Namespace, Name: use.Name}, pvc); {
 		case apierrors.IsNotFound(err):

@@ -83,6 +83,11 @@ func (r *Reconciler) run(
 	now := r.Now()
 	o := outcome{vmi: vmi, strategy: strategy, startFailure: failureUnder(strategy, vm.Status.StartFailure, vmi, now)}
 	o.failure = errors.Join(r.keepTypes(ctx, vm), r.createDataVolumes(ctx, vm))
+	if err := r.plug(ctx, vm, vmi); apierrors.IsConflict(err) {
+		return ctrl.Result{}, err // the cache was behind
+	} else if err != nil {
+		o.failure = errors.Join(o.failure, err)
+	}
 	considered := vm.DeepCopy()
 	considered.Status.StartFailure = o.startFailure
 	o.decision = decide(considered, strategy, vmi, now)

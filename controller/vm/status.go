@@ -138,13 +138,17 @@ func conditions(vm *kubevirt.VirtualMachine, o outcome, now time.Time) []cond {
 	return wanted
 }
 
-// failureReason returns KubeVirt's reason why there is no instance.
+// failureReason returns KubeVirt's reason of a failure.
 func failureReason(failure error) string {
 	if m := missing(failure); m != nil {
 		return m.Reason
 	}
 	if isTemplateError(failure) {
 		return reasonDataVolume
+	}
+	var h hotplugError
+	if errors.As(failure, &h) {
+		return reasonHotplug
 	}
 	return "FailedCreate"
 }

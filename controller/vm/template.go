@@ -44,6 +44,7 @@ func instance(
 	vmi.Annotations[kubevirt.VirtualMachineGenerationAnnotation] = strconv.FormatInt(vm.Generation, 10)
 	vmi.Annotations[pod.AnnotationTemplate] = digest
 	maps.Copy(vmi.Annotations, instancetype.Annotations(vm))
+	setHotplugged(&vmi.ObjectMeta, pod.Hotplugged(&vmi.Spec))
 	if startsPaused(vm) {
 		paused := kubevirt.StartStrategyPaused
 		vmi.Spec.StartStrategy = &paused
@@ -66,7 +67,9 @@ func SystemUUID(vm types.UID) types.UID {
 // digest identifies the template's spec and the types that an instance was created
 // from. Labels and annotations do not change the VM.
 func digest(vm *kubevirt.VirtualMachine) (string, error) {
-	text, err := json.Marshal(vm.Spec.Template.Spec)
+	spec := vm.Spec.Template.Spec.DeepCopy()
+	pod.Remove(spec, pod.Hotplugged(spec)...) // which change while it runs
+	text, err := json.Marshal(spec)
 	if err == nil && (vm.Spec.Instancetype != nil || vm.Spec.Preference != nil) {
 		var types []byte
 		types, err = json.Marshal([]any{vm.Spec.Instancetype, vm.Spec.Preference})
