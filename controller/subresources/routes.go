@@ -58,6 +58,8 @@ func (s *Server) table() []route {
 		{"virtualmachineinstances", "userlist", http.MethodGet, s.agentReport("users")},
 		{"virtualmachineinstances", "filesystemlist", http.MethodGet, s.agentReport("filesystems")},
 	}
+	all = append(all, both("addvolume", http.MethodPut, s.addVolume)...)
+	all = append(all, both("removevolume", http.MethodPut, s.removeVolume)...)
 	all = append(all, both("evacuate/cancel", http.MethodPut, s.cancelEvacuation)...)
 	all = append(all, both("portforward/{port}", http.MethodGet, s.portForward)...)
 	all = append(all, both("portforward/{port}/{protocol}", http.MethodGet, s.portForward)...)

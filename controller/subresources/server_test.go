@@ -153,12 +153,14 @@ func TestServer(t *testing.T) {
 	w.may("starter", "update", "virtualmachines/start")
 	w.may("viewer", "get", "virtualmachineinstances/console")
 	w.may("admin", "update", "virtualmachines/start", "virtualmachines/stop", "virtualmachines/restart",
-		"virtualmachineinstances/pause", "virtualmachines/migrate", "expand-vm-spec")
+		"virtualmachineinstances/pause", "virtualmachines/migrate", "expand-vm-spec", "virtualmachines/addvolume",
+		"virtualmachines/removevolume", "virtualmachineinstances/addvolume", "virtualmachineinstances/removevolume")
 	w.may("admin", "get", "virtualmachines/memorydump", "virtualmachineinstances/console", "virtualmachineinstances/vnc", "virtualmachineinstances/portforward",
 		"virtualmachines/portforward", "virtualmachines/expand-spec")
 	t.Run("callers", func(t *testing.T) { testCallers(t, w, front) })
 	t.Run("lifecycle", func(t *testing.T) { testLifecycle(t, w, front) })
 	t.Run("meanwhile", func(t *testing.T) { testMeanwhile(t, w, front) })
+	t.Run("volumes", func(t *testing.T) { testVolumes(t, w, front) })
 	t.Run("pods", func(t *testing.T) { testOthersPods(t, w, front) })
 	w.may("forwarder", "get", "virtualmachineinstances/portforward", "virtualmachines/portforward")
 	t.Run("display", func(t *testing.T) { testDisplay(t, w, front) })

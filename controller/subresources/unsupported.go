@@ -3,8 +3,6 @@ package subresources
 // unsupported returns KubeVirt's other subresources, with the answer to their callers.
 func unsupported() map[string]string {
 	return map[string]string{ //nolint:gosec // names of subresources, and no credentials
-		"addvolume":                  "nodevirt can't add a volume to a VM that runs: add it to the VM's template, and restart the VM",
-		"removevolume":               "nodevirt can't remove a volume from a VM that runs: take it out of the VM's template, and restart the VM",
 		"memorydump":                 "nodevirt makes no memory dumps",
 		"removememorydump":           "nodevirt makes no memory dumps",
 		"backup":                     "nodevirt makes no backups",

@@ -35,6 +35,26 @@ func TestControllersAccount(t *testing.T) {
 	}
 	named := ordinary.DeepCopy()
 	named.ObjectMeta = metav1.ObjectMeta{Name: "virt-launcher-x", Namespace: "default", Labels: map[string]string{"kubevirt.io": "virt-launcher"}}
+	attachment := &corev1.Pod{
+		ObjectMeta: metav1.ObjectMeta{
+			Name: "hp-volume-x", Namespace: "default", Labels: map[string]string{"kubevirt.io": "hotplug-disk"},
+			Annotations: map[string]string{"nodevirt.io/attachment": "uid"},
+		},
+		Spec: corev1.PodSpec{
+			AutomountServiceAccountToken: new(false),
+			SecurityContext:              &corev1.PodSecurityContext{RunAsNonRoot: new(true)},
+			Containers: []corev1.Container{{
+				Name: "hotplug-disk", Image: "registry.example.com/app", SecurityContext: &corev1.SecurityContext{AllowPrivilegeEscalation: new(false)},
+			}},
+			Volumes: []corev1.Volume{{Name: "x", VolumeSource: corev1.VolumeSource{
+				PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: "x"}}}},
+		},
+	}
+	other := func(change func(*corev1.Pod)) error {
+		p := attachment.DeepCopy()
+		change(p)
+		return us.Create(t.Context(), p)
+	}
 	label := client.RawPatch("application/merge-patch+json", []byte(`{"metadata": {"labels": {"kubevirt.io": "virt-launcher"}}}`))
 	const refusal = "ValidatingAdmissionPolicy 'nodevirt-controller'"
 	for name, err := range map[string]error{
@@ -44,6 +64,14 @@ func TestControllersAccount(t *testing.T) {
 		"a command in a VM":  connect(vms.Name, "exec", command("sh")),
 		"no command in a VM": connect(vms.Name, "exec", command()),
 		"create":             us.Create(t.Context(), named.DeepCopy()),
+		"a host's folder": other(func(p *corev1.Pod) {
+			p.Spec.Volumes[0].VolumeSource = corev1.VolumeSource{HostPath: &corev1.HostPathVolumeSource{Path: "/"}}
+		}),
+		"a host's network": other(func(p *corev1.Pod) { p.Spec.HostNetwork = true }),
+		"root":             other(func(p *corev1.Pod) { p.Spec.SecurityContext = nil }),
+		"a token":          other(func(p *corev1.Pod) { p.Spec.AutomountServiceAccountToken = nil }),
+		"escalation":       other(func(p *corev1.Pod) { p.Spec.Containers[0].SecurityContext = nil }),
+		"another name":     other(func(p *corev1.Pod) { p.Name = "x" }),
 		"make it a VM's":     us.Patch(t.Context(), ordinary.DeepCopy(), label),
 		"delete":             us.Delete(t.Context(), ordinary.DeepCopy()),
 	} {
@@ -53,6 +81,8 @@ func TestControllersAccount(t *testing.T) {
 	}
 	_ = us.DeleteAllOf(t.Context(), &corev1.Pod{}, client.InNamespace("default"), client.MatchingFields{"metadata.name": "ordinary"})
 	assert.NilError(t, alice.Get(t.Context(), client.ObjectKeyFromObject(ordinary), new(corev1.Pod)))
+	assert.NilError(t, us.Create(t.Context(), attachment))
+	assert.NilError(t, us.Delete(t.Context(), attachment, client.GracePeriodSeconds(0)))
 	// Nothing runs here: what the policy allows fails later, for another reason.
 	for name, err := range map[string]error{
 		"a control": connect(vms.Name, "exec", command("nodevirt.io/pause")),
