@@ -66,6 +66,7 @@ func machine(s *kubevirt.VirtualMachineInstanceSpec) ([]byte, error) {
 		TerminationGracePeriodSeconds: s.TerminationGracePeriodSeconds,
 		Networks:                      s.Networks,
 		AccessCredentials:             s.AccessCredentials,
+		ResourceClaims:                s.ResourceClaims,
 	}
 	if kernelImage(s) != nil {
 		part.Domain = *s.Domain.DeepCopy()

@@ -19,6 +19,8 @@ type network struct {
 	Name      string `json:"name"`
 	Namespace string `json:"namespace,omitempty"`
 	Interface string `json:"interface"`
+	// MAC is set on a device of the node, which no bridge hides.
+	MAC string `json:"mac,omitempty"`
 }
 
 // addNetworks asks for the networks that aren't the pod's own, under the
@@ -32,6 +34,11 @@ func addNetworks(annotations map[string]string, s *kubevirt.VirtualMachineInstan
 		one := network{Name: n.Multus.NetworkName, Interface: "net" + strconv.Itoa(len(all)+1)}
 		if namespace, name, found := strings.Cut(one.Name, "/"); found {
 			one.Namespace, one.Name = namespace, name
+		}
+		for _, card := range s.Domain.Devices.Interfaces {
+			if card.Name == n.Name && card.SRIOV != nil {
+				one.MAC = strings.ReplaceAll(card.MacAddress, "-", ":")
+			}
 		}
 		all = append(all, one)
 	}

@@ -110,6 +110,7 @@ func podSpec(vmi *kubevirt.VirtualMachineInstance, from bootImage, around Surrou
 		PriorityClassName:             s.PriorityClassName,
 		ImagePullSecrets:              pullSecrets(s),
 		ServiceAccountName:            serviceAccount(s),
+		ResourceClaims:                resourceClaims(s),
 		// A guest sees neither a token, but that of a volume, nor environment variables of Services.
 		AutomountServiceAccountToken: &no,
 		EnableServiceLinks:           &no,

@@ -90,7 +90,7 @@ func TestRefused(t *testing.T) {
 			func(vmi *kubevirt.VirtualMachineInstance) {
 				vmi.Spec.Domain.Devices.GPUs = []kubevirt.GPU{{Name: "a"}}
 			},
-			"spec.domain.devices.gpus: not supported",
+			"spec.domain.devices.gpus[0].deviceName: Required value",
 		},
 		"the controller's annotation": {
 			func(vmi *kubevirt.VirtualMachineInstance) {

@@ -26,6 +26,9 @@ type Surroundings struct {
 	MemoryRatio float64
 	// LabelKinds are those of [LabelKinds] that some node has.
 	LabelKinds []string
+	// NetworkResources are the extended resources of networks of Multus, by the names that the
+	// instance has for them.
+	NetworkResources map[string]string
 	// Source are the labels of the node from which the guest comes by a migration.
 	Source map[string]string
 }
@@ -58,6 +61,7 @@ func resources(s *kubevirt.VirtualMachineInstanceSpec, around Surroundings) core
 		requestHugePages(&r, d.Memory)
 	}
 	limitAsQuotasRequire(&r, vm, around)
+	requestHostDevices(&r, vm.HostDevices, s, around)
 	if d.Resources.OvercommitGuestOverhead && vm.HugePage == 0 && !vm.CPU.Dedicated {
 		request := r.Requests.Memory().Value()
 		r.Requests[corev1.ResourceMemory] = *resource.NewQuantity(max(request-around.Overhead, leastMemory), resource.BinarySI)

@@ -97,7 +97,9 @@ func TestHotplug(t *testing.T) {
 		}
 	}
 	fakecluster.Change(t, g.Cluster, g.vmi(), status(kubevirt.VolumeReady))
-	g.template(func(s *kubevirt.VirtualMachineInstanceSpec) { pod.VolumeOf(s, "kept").PersistentVolumeClaim.ClaimName = "d" })
+	g.template(func(s *kubevirt.VirtualMachineInstanceSpec) {
+		pod.VolumeOf(s, "kept").PersistentVolumeClaim.ClaimName = "d"
+	})
 	g.reconcile()
 	g.has("root own")
 	g.reconcile()

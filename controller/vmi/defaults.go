@@ -113,7 +113,7 @@ func setNetwork(spec admission.Tree, vmi *kubevirt.VirtualMachineInstanceSpec) {
 	}
 	interfaces, _ := devices["interfaces"].([]any)
 	for _, i := range interfaces {
-		if card, ok := i.(admission.Tree); ok && card["masquerade"] == nil {
+		if card, ok := i.(admission.Tree); ok && card["masquerade"] == nil && card["sriov"] == nil {
 			admission.Child(card, "bridge")
 		}
 	}

@@ -33,6 +33,9 @@ func (r *Reconciler) surroundings(ctx context.Context, vmi *kubevirt.VirtualMach
 		return s, err
 	}
 	s.LabelKinds = kinds
+	if s.NetworkResources, err = r.networkResources(ctx, vmi); err != nil {
+		return s, err
+	}
 	limits := vmi.Spec.Domain.Resources.Limits
 	_, cpu := limits[corev1.ResourceCPU]
 	_, memory := limits[corev1.ResourceMemory]

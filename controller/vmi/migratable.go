@@ -19,8 +19,9 @@ func migratable(vmi *kubevirt.VirtualMachineInstance, v view) cond {
 	case bridged(&vmi.Spec):
 		c.Reason = kubevirt.VirtualMachineInstanceReasonInterfaceNotMigratable
 		c.Message = "cannot migrate VMI which does not use masquerade to connect to the pod network"
-	case len(vmi.Spec.Domain.Devices.HostDevices)+len(vmi.Spec.Domain.Devices.GPUs) > 0:
-		c.Reason, c.Message = kubevirt.VirtualMachineInstanceReasonHostDeviceNotMigratable, "VMI uses a PCI host devices"
+	case usesHostDevices(&vmi.Spec):
+		c.Reason = kubevirt.VirtualMachineInstanceReasonHostDeviceNotMigratable
+		c.Message = "VMI uses a PCI host devices"
 	case len(vmi.Spec.Domain.Devices.Filesystems) > 0:
 		c.Reason, c.Message = kubevirt.VirtualMachineInstanceReasonVirtIOFSNotMigratable, "VMI uses virtiofs"
 	case hypervPassthrough(&vmi.Spec):
@@ -41,6 +42,13 @@ func migratable(vmi *kubevirt.VirtualMachineInstance, v view) cond {
 		c.Status = corev1.ConditionTrue
 	}
 	return c
+}
+
+// usesHostDevices reports whether the guest has devices of its node.
+func usesHostDevices(s *kubevirt.VirtualMachineInstanceSpec) bool {
+	d := s.Domain.Devices
+	return len(d.HostDevices)+len(d.GPUs) > 0 ||
+		slices.ContainsFunc(d.Interfaces, func(i kubevirt.Interface) bool { return i.SRIOV != nil })
 }
 
 // hypervPassthrough reports whether the guest has all Hyper-V features of its node.

@@ -67,6 +67,24 @@ func TestMigratable(t *testing.T) {
 			},
 			want: kubevirt.VirtualMachineInstanceReasonDisksNotMigratable, method: kubevirt.LiveMigration,
 		},
+		"a device of a plug-in": {
+			change: func(s *kubevirt.VirtualMachineInstanceSpec) {
+				s.Domain.Devices.HostDevices = []kubevirt.HostDevice{{Name: "qat"}}
+			},
+			want: kubevirt.VirtualMachineInstanceReasonHostDeviceNotMigratable, method: kubevirt.BlockMigration,
+		},
+		"a GPU": {
+			change: func(s *kubevirt.VirtualMachineInstanceSpec) { s.Domain.Devices.GPUs = []kubevirt.GPU{{Name: "gpu"}} },
+			want:   kubevirt.VirtualMachineInstanceReasonHostDeviceNotMigratable, method: kubevirt.BlockMigration,
+		},
+		"an SR-IOV interface": {
+			change: func(s *kubevirt.VirtualMachineInstanceSpec) {
+				s.Domain.Devices.Interfaces = append(s.Domain.Devices.Interfaces, kubevirt.Interface{
+					Name: "fast", InterfaceBindingMethod: kubevirt.InterfaceBindingMethod{SRIOV: new(kubevirt.InterfaceSRIOV)},
+				})
+			},
+			want: kubevirt.VirtualMachineInstanceReasonHostDeviceNotMigratable, method: kubevirt.BlockMigration,
+		},
 		"all Hyper-V features of the node": {
 			change: func(s *kubevirt.VirtualMachineInstanceSpec) {
 				s.Domain.Features = &kubevirt.Features{HypervPassthrough: &kubevirt.HyperVPassthrough{}}

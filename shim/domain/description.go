@@ -5,6 +5,7 @@ import (
 
 	"github.com/nodevirt/nodevirt/shim/domain/accel"
 	"github.com/nodevirt/nodevirt/shim/hostcpu"
+	"github.com/nodevirt/nodevirt/shim/hostdevice"
 	"github.com/nodevirt/nodevirt/shim/uefi"
 	"github.com/nodevirt/nodevirt/shim/vmspec"
 )
@@ -39,6 +40,8 @@ type Description struct {
 	// Spec.Interfaces.
 	Disks []Disk
 	NICs  []NIC
+	// HostDevices are in the order of Spec.HostDevices. QEMU opens their nodes as UID.
+	HostDevices []hostdevice.Device
 	// ConsoleSocket is the path of the serial console's socket, which libvirtd
 	// creates. QEMU appends the console's output to ConsoleLog, with or without a
 	// client. Both are in folders that only root can write, since libvirtd opens

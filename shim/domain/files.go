@@ -36,6 +36,8 @@ func filesOf(desc Description) landlock.Files {
 			}
 		}
 	}
+	read, write := hostdevFiles(desc)
+	f.Read, f.Write = append(f.Read, read...), append(f.Write, write...)
 	if desc.Spec.Display {
 		f.Sockets = append(f.Sockets, filepath.Dir(desc.DisplaySocket))
 	}

@@ -6,6 +6,7 @@ import (
 
 	"libvirt.org/go/libvirtxml"
 
+	"github.com/nodevirt/nodevirt/shim/hostdevice"
 	"github.com/nodevirt/nodevirt/shim/vmspec"
 )
 
@@ -26,18 +27,23 @@ func devices(desc Description) (*libvirtxml.DomainDeviceList, error) {
 	if err != nil {
 		return nil, err
 	}
+	hostdevs, err := hostdevs(desc)
+	if err != nil {
+		return nil, err
+	}
 	return &libvirtxml.DomainDeviceList{
 		Emulator:    desc.Emulator,
 		Disks:       disks,
-		Controllers: controllers(desc.Spec),
+		Controllers: controllers(desc),
 		Interfaces:  nics,
+		Hostdevs:    hostdevs,
 		Serials:     serials(desc),
 		Consoles:    consoles(desc),
 		Channels:    []libvirtxml.DomainChannel{agent(desc)},
 		Inputs:      inputs(desc.Spec.Inputs),
 		Graphics:    graphics(desc),
 		Videos:      videos(desc),
-		MemBalloon:  balloon(desc.Spec),
+		MemBalloon:  balloon(desc),
 		RNGs:        rng(desc.Spec),
 		Watchdogs:   watchdogs(desc.Spec.Watchdog),
 		TPMs:        tpms(desc),
@@ -49,9 +55,11 @@ func devices(desc Description) (*libvirtxml.DomainDeviceList, error) {
 
 // controllers returns the controllers for which libvirt's default is not wanted:
 // no USB without a device on it, and virtio for SCSI disks.
-func controllers(spec vmspec.Spec) []libvirtxml.DomainController {
+func controllers(desc Description) []libvirtxml.DomainController {
+	spec := desc.Spec
 	usb := libvirtxml.DomainController{Type: "usb", Model: "none"}
-	if slices.ContainsFunc(spec.Inputs, func(i vmspec.Input) bool { return i.Bus == "usb" }) {
+	if slices.ContainsFunc(spec.Inputs, func(i vmspec.Input) bool { return i.Bus == "usb" }) ||
+		slices.ContainsFunc(desc.HostDevices, func(d hostdevice.Device) bool { return d.Kind == hostdevice.USB }) {
 		usb.Model = "qemu-xhci"
 	}
 	all := []libvirtxml.DomainController{usb}
@@ -177,7 +185,8 @@ func serials(desc Description) []libvirtxml.DomainSerial {
 // balloon returns the balloon device, which reports the guest's memory use and
 // releases the pages that the guest frees. libvirt adds one by default, so the
 // XML must say if there is none.
-func balloon(spec vmspec.Spec) *libvirtxml.DomainMemBalloon {
+func balloon(desc Description) *libvirtxml.DomainMemBalloon {
+	spec := desc.Spec
 	if !spec.Balloon {
 		return &libvirtxml.DomainMemBalloon{Model: "none"}
 	}
@@ -186,7 +195,8 @@ func balloon(spec vmspec.Spec) *libvirtxml.DomainMemBalloon {
 		FreePageReporting: "on",
 		Stats:             &libvirtxml.DomainMemBalloonStats{Period: balloonPeriod},
 	}
-	if spec.HugePage > 0 { // a guest frees smaller ones
+	vfio := slices.ContainsFunc(desc.HostDevices, func(d hostdevice.Device) bool { return d.Kind != hostdevice.USB })
+	if spec.HugePage > 0 || vfio { // a guest frees smaller ones; VFIO locks all
 		b.FreePageReporting = ""
 	}
 	return b

@@ -14,6 +14,7 @@ import (
 	"gotest.tools/v3/golden"
 
 	"github.com/nodevirt/nodevirt/shim/hostcpu"
+	"github.com/nodevirt/nodevirt/shim/hostdevice"
 	"github.com/nodevirt/nodevirt/shim/uefi"
 	"github.com/nodevirt/nodevirt/shim/vmspec"
 )
@@ -306,6 +307,50 @@ func netdiskDomain() Description {
 	return m
 }
 
+// hostdevDomain has devices of the node: each kind of VFIO's and of USB, and a network card that boots.
+func hostdevDomain() Description {
+	m := plainDomain()
+	m.Spec.Display, m.DisplaySocket = true, "/run/vm/display/vnc"
+	m.Spec.HostDevices = []vmspec.HostDevice{
+		{Kind: vmspec.HostDeviceGPU, Name: "gpu1", Resource: "nvidia.com/TU104"},
+		{Kind: vmspec.HostDeviceGPU, Name: "vgpu", Resource: "nvidia.com/GRID_T4-1Q"},
+		{Kind: vmspec.HostDeviceGPU, Name: "vgpu2", Resource: "nvidia.com/GRID_T4-1Q"},
+		{Kind: vmspec.HostDeviceGeneric, Name: "node-usb-to-vmi-storage", Resource: "kubevirt.io/storage"},
+		{Kind: vmspec.HostDeviceSRIOV, Name: "sriov-net", Network: "net1", PCI: "0000:05:00.0", BootOrder: 2},
+	}
+	m.HostDevices = []hostdevice.Device{
+		{Kind: hostdevice.PCI, Address: "0000:65:00.0", Node: "/dev/vfio/12"},
+		{Kind: hostdevice.MDev, Address: "4b20d080-1b54-4048-85b3-a6a62d165c01", Node: "/dev/vfio/15"},
+		{Kind: hostdevice.MDev, Address: "4b20d080-1b54-4048-85b3-a6a62d165c02", Node: "/dev/vfio/16"},
+		{Kind: hostdevice.USB, Address: "1:4", Node: "/dev/bus/usb/001/004"},
+		{Kind: hostdevice.PCI, Address: "0000:3b:02.1", Node: "/dev/vfio/13"},
+	}
+	return m
+}
+
+// TestPictures: which GPUs show a picture, by what their author says.
+func TestPictures(t *testing.T) {
+	for name, tt := range map[string]struct {
+		noDisplay    bool
+		first, other *vmspec.Picture
+		want         []shows
+	}{
+		"nothing said":   {want: []shows{{}, {"on", "on"}, {}}},
+		"no display":     {noDisplay: true, other: &vmspec.Picture{Enabled: true}, want: []shows{{}, {}, {}}},
+		"the second one": {other: &vmspec.Picture{Enabled: true}, want: []shows{{}, {}, {display: "on"}}},
+		"both":           {first: &vmspec.Picture{Enabled: true, RAMFB: true}, other: &vmspec.Picture{Enabled: true}, want: []shows{{}, {"on", "on"}, {display: "on"}}},
+		"none":           {first: new(vmspec.Picture), want: []shows{{}, {}, {}}},
+	} {
+		m := hostdevDomain()
+		m.Spec.Display = !tt.noDisplay
+		m.Spec.HostDevices, m.HostDevices = m.Spec.HostDevices[:3], m.HostDevices[:3]
+		m.Spec.HostDevices[1].Picture, m.Spec.HostDevices[2].Picture = tt.first, tt.other
+		if got := pictures(m); !slices.Equal(got, tt.want) {
+			t.Errorf("%s: %v, want %v", name, got, tt.want)
+		}
+	}
+}
+
 // TestSecrets: libvirtd distinguishes the two kinds by their usage.
 func TestSecrets(t *testing.T) {
 	for kind, want := range map[SecretKind]string{
@@ -339,6 +384,7 @@ func TestXML(t *testing.T) {
 		"dedicated":    dedicatedDomain(),
 		"realtime":     realtimeDomain(),
 		"maximums":     maximumsDomain(),
+		"hostdev":      hostdevDomain(),
 	} {
 		t.Run(name, func(t *testing.T) {
 			got, err := XML(m)
@@ -360,7 +406,7 @@ func TestXMLIsValid(t *testing.T) {
 		"uefi": uefiDomain(false), "secure-boot": uefiDomain(true), "licensed": licensedDomain(),
 		"netdisk": netdiskDomain(), "filesystems": filesystemsDomain(), "transitional": transitionalDomain(),
 		"huge-2Mi": hugeDomain(2<<20, false), "huge-1Gi": hugeDomain(1<<30, true),
-		"dedicated": dedicatedDomain(), "realtime": realtimeDomain(), "maximums": maximumsDomain(),
+		"dedicated": dedicatedDomain(), "realtime": realtimeDomain(), "maximums": maximumsDomain(), "hostdev": hostdevDomain(),
 	} {
 		// Each has its own name and UUID here.
 		m.Name, m.UUID = name, uuid.NewString()
@@ -390,6 +436,7 @@ func TestXMLRefuses(t *testing.T) {
 		"0 disks for 1":                func(m *Description) { m.Disks = nil },
 		"disk disk0 has no content":    func(m *Description) { m.Disks[0].Layers = nil },
 		"disk disk0: \"\" is not":      func(m *Description) { m.Spec.Disks[0].Target = "" },
+		"0 host devices for 1":         func(m *Description) { m.Spec.HostDevices = []vmspec.HostDevice{{Name: "gpu"}} },
 		"0 network cards for 1":        func(m *Description) { m.NICs = nil },
 		"1 sockets for 0 file systems": func(m *Description) { m.FilesystemSockets = []string{"/run/vm/0.sock"} },
 		"network card default":         func(m *Description) { m.NICs[0].Name = "other" },

@@ -15,6 +15,7 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/nodevirt/nodevirt/netsetup"
+	"github.com/nodevirt/nodevirt/shim/hostdevice"
 	"github.com/nodevirt/nodevirt/shim/uefi"
 	"github.com/nodevirt/nodevirt/shim/vmspec"
 )
@@ -99,6 +100,8 @@ type Container struct {
 	Unclean bool `json:"unclean,omitempty"`
 	// Firmware is the node's UEFI firmware that the VM uses; nil for one with a BIOS.
 	Firmware *uefi.Firmware `json:"firmware,omitempty"`
+	// HostDevices are the node's devices that the VM has, in the order of its spec.
+	HostDevices []hostdevice.Device `json:"hostDevices,omitempty"`
 	// Network is what the shim created in the pod's network namespace; nil if that is nothing.
 	Network *netsetup.Plan `json:"network,omitempty"`
 }

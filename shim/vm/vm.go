@@ -39,6 +39,7 @@ import (
 	"github.com/nodevirt/nodevirt/shim/domain"
 	"github.com/nodevirt/nodevirt/shim/hooks"
 	"github.com/nodevirt/nodevirt/shim/hostcpu"
+	"github.com/nodevirt/nodevirt/shim/hostdevice"
 	"github.com/nodevirt/nodevirt/shim/metrics"
 	"github.com/nodevirt/nodevirt/shim/migrate/handover"
 	"github.com/nodevirt/nodevirt/shim/podstatus"
@@ -173,7 +174,7 @@ func join(o Options, paths layout.Layout) *VMs {
 		Table: vms, Sandboxes: sandboxes, Agents: agents, Conditions: conditions, Events: events, Moves: moves, Tasks: tasks,
 		Records: o.Records, Images: o.Unpacker, ImageStore: o.Images, Expanded: o.Expander,
 		DiskMaker: o.Disks.Maker, DiskAttacher: o.Disks.Attachments, DiskKeeper: o.Disks.Keeper,
-		Network: o.Network, TPMs: o.TPMs, Filesystems: o.Filesystems, Hooks: o.Hooks, Firmware: uefi.Dirs(), Groups: groups, Consoles: o.Consoles,
+		Network: o.Network, TPMs: o.TPMs, Filesystems: o.Filesystems, Hooks: o.Hooks, Firmware: uefi.Dirs(), HostDevices: hostdevice.Node{Root: "/"}, Groups: groups, Consoles: o.Consoles,
 		Domains: o.Driver.Lifecycle, Observer: o.Driver.Observer, Processes: o.Driver.Processes,
 		Memory: o.Driver.Balloon, Sizes: o.Driver.Sizes, Connection: o.Driver.Connection,
 		Describer: describer, Files: files, Layout: paths, Metrics: o.Metrics, Logger: o.Logger,

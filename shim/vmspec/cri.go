@@ -43,6 +43,9 @@ func FromCRI(
 		err = w.modes.apply(spec.Disks)
 	}
 	if err == nil {
+		err = checkDevices(container, spec.HostDevices)
+	}
+	if err == nil {
 		err = checkUsed(w.network, spec.Disks)
 	}
 	if err == nil {

@@ -24,7 +24,7 @@ func (s *Spec) devices(at *field.Path, d kubevirt.Devices) field.ErrorList {
 
 // display reads the graphics card. KubeVirt attaches one by default.
 func (s *Spec) display(at *field.Path, d kubevirt.Devices) field.ErrorList {
-	s.Display = isOr(d.AutoattachGraphicsDevice, d.Video != nil)
+	s.Display = hasDisplay(d)
 	switch {
 	case d.Video != nil && !s.Display:
 		return field.ErrorList{refused(at.Child("video"), "requires autoattachGraphicsDevice")}
@@ -33,6 +33,9 @@ func (s *Spec) display(at *field.Path, d kubevirt.Devices) field.ErrorList {
 	}
 	return nil
 }
+
+// hasDisplay reports whether the VM has a graphics card.
+func hasDisplay(d kubevirt.Devices) bool { return isOr(d.AutoattachGraphicsDevice, d.Video != nil) }
 
 // sound reads the sound card, which is KubeVirt's default one without a model.
 func (s *Spec) sound(at *field.Path, given *kubevirt.SoundDevice) field.ErrorList {

@@ -241,6 +241,43 @@ spec.domain.devices.interfaces[1].name: Invalid value: "b": no network has this 
 spec.domain.devices.interfaces[1].acpiIndex: Duplicate value: 1
 spec.domain.devices.video: requires autoattachGraphicsDevice
 spec.domain.devices.sound.name: Required value`},
+	{"host devices", `{"resourceClaims": [{"name": "a"}, {"name": "b", "resourceClaimName": "x", "resourceClaimTemplateName": "y"}, {"name": "c", "resourceClaimName": "c"}, {"name": "c", "resourceClaimName": "d"}],
+		"domain": {"devices": {
+			"gpus": [{"name": "g"}, {"name": "g", "deviceName": "a.com/b", "claimName": "c", "requestName": "r"},
+				{"name": "h", "claimName": "none", "requestName": "r"}, {"name": "i", "claimName": "c"}, {"name": "j", "requestName": "r"},
+				{"name": "k", "deviceName": "a.com/b", "virtualGPUOptions": {"display": {"enabled": true}}}],
+			"hostDevices": [{"deviceName": "a.com/b"}, {"name": "l", "claimName": "c", "requestName": "r"}, {"name": "m", "claimName": "c", "requestName": "r"}]}}}`,
+		`spec.resourceClaims[0].resourceClaimName: Required value: or resourceClaimTemplateName
+spec.resourceClaims[1]: a ResourceClaim has either resourceClaimName or resourceClaimTemplateName
+spec.resourceClaims[3].name: Duplicate value: "c"
+spec.domain.devices.gpus[0].deviceName: Required value: or claimName and requestName
+spec.domain.devices.gpus[1].name: Duplicate value: "g"
+spec.domain.devices.gpus[1]: a device has either deviceName or claimName
+spec.domain.devices.gpus[2].claimName: Invalid value: "none": resourceClaims has no entry of this name
+spec.domain.devices.gpus[3].requestName: Required value
+spec.domain.devices.gpus[4].claimName: Required value
+spec.domain.devices.gpus[5].virtualGPUOptions.display.enabled: requires autoattachGraphicsDevice
+spec.domain.devices.hostDevices[0].name: Required value
+spec.domain.devices.hostDevices[2].requestName: another device has request "r" of this ResourceClaim`},
+	{"names of host devices", `{"domain": {"devices": {"gpus": [{"name": "g", "deviceName": "gpu"}, {"name": "h", "deviceName": "requests.kubernetes.io/gpu"}, {"name": "i/j", "deviceName": "a.com/b"}]}}}`,
+		`spec.domain.devices.gpus[0].deviceName: Invalid value: "gpu": must be the resource of a device plug-in, such as example.com/gpu
+spec.domain.devices.gpus[1].deviceName: Invalid value: "requests.kubernetes.io/gpu": must be the resource of a device plug-in, such as example.com/gpu
+spec.domain.devices.gpus[2].name: Invalid value: "i/j": must match [A-Za-z0-9_-]+ and have at most 63 characters`},
+	{"SR-IOV", `{"resourceClaims": [{"name": "c", "resourceClaimName": "c"}], "domain": {"devices": {"interfaces": [
+			{"name": "pod", "sriov": {}}, {"name": "net", "sriov": {}, "bridge": {}, "ports": [{"port": 1}], "state": "down", "acpiIndex": 1, "bootOrder": 1},
+			{"name": "claim", "sriov": {}, "macAddress": "02:00:00:00:00:01", "bootOrder": 1}, {"name": "other", "bridge": {}}, {"name": "none", "sriov": {}}]}},
+		"networks": [{"name": "pod", "pod": {}}, {"name": "net", "multus": {"networkName": "a"}}, {"name": "claim", "resourceClaim": {"claimName": "d", "requestName": "r"}},
+			{"name": "other", "multus": {"networkName": "a"}, "resourceClaim": {"claimName": "c", "requestName": "r"}}]}`,
+		`spec.networks[3]: a network of a resourceClaim has no other kind
+spec.domain.devices.interfaces[0].sriov: goes with a network of multus or of a resourceClaim
+spec.domain.devices.interfaces[1]: an interface has one binding, not sriov and another
+spec.domain.devices.interfaces[1].ports: goes with masquerade: the device has all ports
+spec.domain.devices.interfaces[1].state: the device's link is not the VM's to change
+spec.domain.devices.interfaces[1].acpiIndex: a device of the node has none; use pciAddress
+spec.domain.devices.interfaces[2].bootOrder: Duplicate value: 1
+spec.domain.devices.interfaces[2].macAddress: the ResourceClaim's driver sets the address
+spec.domain.devices.interfaces[4].name: Invalid value: "none": no network has this name
+spec.networks[2].resourceClaim.claimName: Invalid value: "d": resourceClaims has no entry of this name`},
 	{"processors without dedicated ones", least(`"cpu": {"cores": 2, "isolateEmulatorThread": true, "numa": {"guestMappingPassthrough": {}}, "realtime": {"mask": "0-2"}}`, ``),
 		`spec.domain.cpu.isolateEmulatorThread: requires dedicatedCpuPlacement
 spec.domain.cpu.numa.guestMappingPassthrough: requires dedicatedCpuPlacement and memory.hugepages

@@ -39,17 +39,23 @@ func interfaces(
 			problems = append(problems,
 				invalid(at.Child("name"), given.Name, "no network has this name"))
 		}
+		delete(networks, given.Name)
+		if given.BootOrder != nil {
+			problems = append(problems, boot.take(at, *given.BootOrder)...)
+		}
+		if given.SRIOV != nil { // [hostDevices] reads it
+			problems = append(problems, checkSRIOV(at, given, network, known)...)
+			continue
+		}
 		given.Model = cmp.Or(given.Model, virtioModel(devices))
 		one, p := readInterface(at, given, network)
 		problems = append(problems, p...)
-		problems = append(problems, boot.take(at, one.BootOrder)...)
 		if n := given.ACPIIndex; n > 0 && numbers[n] {
 			problems = append(problems, field.Duplicate(at.Child("acpiIndex"), n))
 		}
 		numbers[given.ACPIIndex] = true
 		one.Queues = queues(vmi, one.Model, vcpus)
 		result = append(result, one)
-		delete(networks, given.Name)
 	}
 	for i, network := range vmi.Networks {
 		if _, unused := networks[network.Name]; unused {
@@ -91,6 +97,8 @@ func queues(vmi *kubevirt.VirtualMachineInstanceSpec, model string, vcpus uint32
 type network struct {
 	device string
 	pod    *kubevirt.PodNetwork // nil for a secondary one
+	claim  *kubevirt.ClaimRequest
+	at     *field.Path // of the ResourceClaim
 }
 
 // readNetworks finds each network's interface in the pod: eth0 for the pod's own, and for
@@ -105,10 +113,14 @@ func readNetworks(at *field.Path, given []kubevirt.Network) (map[string]network,
 		case n.Name == "":
 			problems = append(problems, field.Required(at.Index(i).Child("name"), ""))
 			continue
-		case n.Pod == nil && n.Multus == nil:
+		case n.Pod == nil && n.Multus == nil && n.ResourceClaim == nil:
 			problems = append(problems, field.Required(at.Index(i).Child("pod"), "or multus"))
 		case n.Pod != nil && n.Multus != nil:
 			problems = append(problems, refused(at.Index(i), "a network is either the pod's or one of Multus"))
+		case n.ResourceClaim != nil && (n.Pod != nil || n.Multus != nil):
+			problems = append(problems, refused(at.Index(i), "a network of a resourceClaim has no other kind"))
+		case n.ResourceClaim != nil:
+			one.device, one.claim, one.at = "", n.ResourceClaim, at.Index(i).Child("resourceClaim")
 		case n.Multus != nil:
 			secondary++
 			one.device = "net" + strconv.Itoa(secondary)
@@ -142,6 +154,9 @@ func readInterface(at *field.Path, given kubevirt.Interface, n network) (Interfa
 	}
 	if given.BootOrder != nil {
 		result.BootOrder = *given.BootOrder
+	}
+	if n.claim != nil {
+		problems = append(problems, refused(at, "the network of a resourceClaim goes with sriov"))
 	}
 	if given.Masquerade == nil {
 		return result, append(problems, bridgeOnly(at, given, n)...)
@@ -181,6 +196,31 @@ func bridgeOnly(at *field.Path, given kubevirt.Interface, n network) field.Error
 	if n.pod != nil && n.pod.VMNetworkCIDR+n.pod.VMIPv6NetworkCIDR != "" {
 		problems = append(problems, refused(at, "the network's vmNetworkCIDR goes with masquerade: "+
 			"a bridged guest has the pod's address"))
+	}
+	return problems
+}
+
+// checkSRIOV refuses what a device of the node can't have. As with KubeVirt the device
+// decides its model.
+func checkSRIOV(at *field.Path, given kubevirt.Interface, n network, known bool) field.ErrorList {
+	var problems field.ErrorList
+	if given.Bridge != nil || given.Masquerade != nil {
+		problems = append(problems, refused(at, "an interface has one binding, not sriov and another"))
+	}
+	if known && n.claim == nil && (n.pod != nil || n.device == podDevice) {
+		problems = append(problems, refused(at.Child("sriov"), "goes with a network of multus or of a resourceClaim"))
+	}
+	if len(given.Ports) > 0 {
+		problems = append(problems, refused(at.Child("ports"), "goes with masquerade: the device has all ports"))
+	}
+	if given.State == kubevirt.InterfaceStateLinkDown {
+		problems = append(problems, refused(at.Child("state"), "the device's link is not the VM's to change"))
+	}
+	if given.ACPIIndex > 0 {
+		problems = append(problems, refused(at.Child("acpiIndex"), "a device of the node has none; use pciAddress"))
+	}
+	if n.claim != nil && given.MacAddress != "" {
+		problems = append(problems, refused(at.Child("macAddress"), "the ResourceClaim's driver sets the address"))
 	}
 	return problems
 }

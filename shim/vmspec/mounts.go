@@ -71,6 +71,9 @@ func readMounts(c *runtimeapi.ContainerConfig) (mountsOf, error) {
 		all = append(all, volume)
 	}
 	for _, d := range c.GetDevices() {
+		if ofDevicePlugin(d.GetHostPath()) {
+			continue
+		}
 		volume := mounted{
 			name: path.Base(d.GetContainerPath()), at: d.GetContainerPath(), host: d.GetHostPath(), block: true,
 			readOnly: !strings.Contains(d.GetPermissions(), "w"),

@@ -5,9 +5,6 @@ package vmspec
 func reasons() map[string]string {
 	all := map[string]string{}
 	for why, paths := range map[string][]string{
-		"a guest gets no device of its node": {
-			"domain.devices.gpus", "domain.devices.hostDevices", "networks[].resourceClaim", "resourceClaims",
-		},
 		"a guest gets no USB device of a client":              {"domain.devices.clientPassthrough"},
 		"a guest has no VSOCK; use the pod network":           {"domain.devices.autoattachVSOCK"},
 		"a running VM gets no further volumes":                {"utilityVolumes", "volumes[].memoryDump"},

@@ -38,6 +38,8 @@ type Spec struct {
 	IOThreadPool bool `json:"ioThreadPool,omitempty"`
 	// Interfaces are the guest's network cards.
 	Interfaces []Interface `json:"interfaces,omitempty"`
+	// HostDevices are devices of the node that the guest gets.
+	HostDevices []HostDevice `json:"hostDevices,omitempty"`
 	// RNG attaches a virtio entropy source, Balloon a virtio memory balloon.
 	RNG     bool `json:"rng"`
 	Balloon bool `json:"balloon"`

@@ -17,7 +17,7 @@ func Supported() fields.Supported {
 }
 
 func rows() []fields.Row {
-	return slices.Concat(domainRows(), dedicatedRows(), maximumRows(), firmwareRows(), deviceRows(), boardRows(), clockRows(), []fields.Row{fields.At("volumes[].name", fields.Label)},
+	return slices.Concat(domainRows(), dedicatedRows(), maximumRows(), firmwareRows(), deviceRows(), hostDeviceRows(), boardRows(), clockRows(), []fields.Row{fields.At("volumes[].name", fields.Label)},
 		volumeRows(func(k VolumeKind) []fields.Row { return k.rows }), networkRows(), credentialRows())
 }
 
@@ -153,7 +153,6 @@ func hints() map[string]string {
 		"domain.devices.interfaces[].passt":                    binding,
 		"domain.devices.interfaces[].passtBinding":             binding,
 		"domain.devices.interfaces[].slirp":                    binding,
-		"domain.devices.interfaces[].sriov":                    binding,
 		"domain.firmware.kernelBoot.container.imagePullSecret": ofPod,
 		"networks[].multus.default":                            "use pod, and let Multus make that network the pod's",
 		"volumes[].containerDisk.imagePullSecret":              ofPod,

@@ -133,6 +133,8 @@ func translate(
 	interfaces, p := interfaces(root, vmi, cpu.Sockets*cpu.Cores*cpu.Threads, boot)
 	problems = append(problems, p...)
 	boot.setDisk(disks)
+	hosts, p := hostDevices(root, vmi)
+	problems = append(problems, p...)
 	machine := defaultMachine
 	if m := vmi.Domain.Machine; m != nil && m.Type != "" {
 		machine = m.Type
@@ -152,6 +154,7 @@ func translate(
 		Disks:       disks,
 		Filesystems: filesystems,
 		Interfaces:  interfaces,
+		HostDevices: hosts,
 		Hostname:    name,
 		Subdomain:   vmi.Subdomain,
 		Credentials: access.byAgent,

@@ -40,7 +40,7 @@ func layers() [][]string {
 		{"shim/disk/...", "shim/nodelabels", "shim/vm/event", "shim/vmfile"},
 		{"shim/hooks"},
 		{"shim/config", "shim/domain", "shim/record", "shim/seed"},
-		{"shim/credential"},
+		{"shim/credential", "shim/hostdevice"},
 
 		// What both halves read, and what knows neither.
 		{"shim/vmspec"},

@@ -15,6 +15,7 @@ import (
 	"github.com/nodevirt/nodevirt/shim/domain"
 	"github.com/nodevirt/nodevirt/shim/domain/accel"
 	"github.com/nodevirt/nodevirt/shim/hooks"
+	"github.com/nodevirt/nodevirt/shim/hostdevice"
 	"github.com/nodevirt/nodevirt/shim/metrics"
 	"github.com/nodevirt/nodevirt/shim/record"
 	"github.com/nodevirt/nodevirt/shim/uefi"
@@ -48,6 +49,7 @@ type creator struct {
 	accelerator domain.Accelerator
 	mode        vmspec.Mode
 	firmware    []string
+	hostDevices hostdevice.Node
 	timeout     time.Duration
 }
 
@@ -55,7 +57,7 @@ func newCreator(o Options, e *ends, p *pending) *creator {
 	return &creator{
 		table: o.Table, images: o.Images, store: o.ImageStore, disks: o.DiskMaker, files: o.Files, conditions: o.Conditions,
 		events: o.Events, tasks: o.Tasks, metrics: o.Metrics, layout: o.Layout, groups: o.Groups, hooks: o.Hooks, log: o.Logger,
-		ends: e, pending: p, accelerator: o.Describer.Accelerator, mode: o.DiskMode, firmware: o.Firmware, timeout: o.CreateTimeout,
+		ends: e, pending: p, accelerator: o.Describer.Accelerator, mode: o.DiskMode, firmware: o.Firmware, hostDevices: o.HostDevices, timeout: o.CreateTimeout,
 	}
 }
 
@@ -149,6 +151,9 @@ func (c *creator) prepare(ctx context.Context, sandbox record.Sandbox, config *r
 			return nil, fmt.Errorf("container %q: %s: spec.domain.firmware.bootloader.efi: %w", name, vmspec.AnnotationVMI, err)
 		}
 		n.rec.Firmware = &found
+	}
+	if n.rec.HostDevices, err = c.hostDevices.Find(n.rec.SandboxID, n.rec.Spec.HostDevices, config); err != nil {
+		return nil, fmt.Errorf("container %q: %w: %s: %w", name, vmerrors.ErrInvalid, vmspec.AnnotationVMI, err)
 	}
 	if err := c.ends.supersede(ctx, n.rec); err != nil {
 		return nil, fmt.Errorf("container %q: %w", name, err)

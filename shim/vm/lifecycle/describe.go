@@ -52,6 +52,7 @@ func (d Describer) Describe(r record.Container) domain.Description {
 		TerminalSockets: d.Layout.TerminalSockets(r.ID),
 		Disks:           d.Disks.Describe(r),
 		UEFI:            r.Firmware,
+		HostDevices:     r.HostDevices,
 		CPUSet:          resources.Of(r).GetCpusetCpus(),
 		NodeCPUs:        d.NodeCPUs,
 	}

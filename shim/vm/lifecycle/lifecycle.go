@@ -8,6 +8,7 @@ import (
 
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
+	"github.com/nodevirt/nodevirt/shim/hostdevice"
 	"github.com/nodevirt/nodevirt/shim/metrics"
 	"github.com/nodevirt/nodevirt/shim/vm/background"
 	"github.com/nodevirt/nodevirt/shim/vm/layout"
@@ -61,6 +62,8 @@ type Options struct {
 	CreateTimeout time.Duration
 	// Firmware are the folders of descriptors of UEFI firmware, as [uefi.Dirs] has them.
 	Firmware []string
+	// HostDevices finds and lends the node's devices.
+	HostDevices hostdevice.Node
 	// ResolvConf is the file with the DNS settings of pods that have none.
 	ResolvConf string
 }
@@ -88,7 +91,7 @@ func New(o Options) *Lifecycle {
 	late := &unanswered{domains: o.Domains, log: o.Logger}
 	down := &teardown{
 		groups: o.Groups, network: o.Network, consoles: o.Consoles, tpms: o.TPMs, filesystems: o.Filesystems, layout: o.Layout,
-		disks: o.DiskAttacher, domains: o.Domains, agents: o.Agents, hooks: o.Hooks,
+		disks: o.DiskAttacher, domains: o.Domains, agents: o.Agents, hooks: o.Hooks, hostDevices: o.HostDevices,
 	}
 	ends := newEnds(o, down, pending)
 	dhcp := newDHCPKeeper(o)

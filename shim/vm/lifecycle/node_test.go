@@ -18,6 +18,7 @@ import (
 
 	"github.com/nodevirt/nodevirt/shim/domain"
 	"github.com/nodevirt/nodevirt/shim/hostcpu"
+	"github.com/nodevirt/nodevirt/shim/hostdevice"
 	"github.com/nodevirt/nodevirt/shim/metrics"
 	"github.com/nodevirt/nodevirt/shim/record"
 	"github.com/nodevirt/nodevirt/shim/vm/background"
@@ -126,7 +127,7 @@ func (n *node) join() {
 		Table: n.table, Sandboxes: n.sandboxes, Agents: n.agents, Conditions: n.conditions, Events: n.events, Moves: n.moves, Tasks: n.tasks,
 		Records: n.store, Images: n.images, ImageStore: n.images, Expanded: n.images,
 		DiskMaker: n.disks, DiskAttacher: n.disks, DiskKeeper: n.disks,
-		Network: n.network, TPMs: n.tpms, Filesystems: n.filesystems, Hooks: n.hooks, Firmware: []string{filepath.Join(n.dir, "firmware")}, Groups: n.groups, Consoles: n.consoles,
+		Network: n.network, TPMs: n.tpms, Filesystems: n.filesystems, Hooks: n.hooks, Firmware: []string{filepath.Join(n.dir, "firmware")}, HostDevices: hostdevice.Node{Root: n.dir}, Groups: n.groups, Consoles: n.consoles,
 		Domains: n.libvirt.Lifecycle, Observer: n.libvirt.Observer, Processes: n.libvirt.Processes, Memory: n.libvirt.Balloon, Sizes: n.libvirt.Sizes, Connection: n.libvirt.Connection,
 		Files:     files,
 		Describer: lifecycle.Describer{Disks: n.disks, Files: files, TPMs: n.tpms, Filesystems: n.filesystems, Layout: n.layout, Accelerator: domain.TCG, Emulator: "/usr/bin/qemu-system-x86_64", NodeCPUs: []hostcpu.CPU{{ID: 0}, {ID: 1, Core: 1}, {ID: 2, Core: 2}}},

@@ -18,7 +18,7 @@ import (
 	"github.com/nodevirt/nodevirt/shim/vmspec"
 )
 
-// callOf returns the call that a phase makes. The display has none.
+// callOf returns the call that a phase makes. The display and devices have none.
 func callOf(phase string) string {
 	return map[string]string{
 		"cgroup": "Groups.Create", "taps": "Network.Taps", "bridge": "Network.Apply", "dhcp": "Network.Serve",
@@ -57,6 +57,10 @@ func failPhase(t *testing.T, n *node, phase string) (words string) {
 		must(t, errors.Join(os.Remove(displays), os.Symlink(filepath.Join(n.dir, "missing"), displays)))
 		return "make the display's folder"
 	}
+	if phase == "devices" { // the device was unplugged
+		must(t, os.Remove(filepath.Join(n.dir, "dev/vfio/12")))
+		return "let QEMU open pci device 0000:65:00.0"
+	}
 	call := callOf(phase)
 	if call == "" {
 		t.Fatalf("this test does not know phase %s", phase)
@@ -78,6 +82,9 @@ func TestEachPhaseFails(t *testing.T) {
 				annotations, c := withHelpers()
 				if p.Name == "display" { // which only root can give to another group
 					annotations, c = map[string]string{vmspec.AnnotationVMI: displayVMI}, request(0)
+				}
+				if p.Name == "devices" {
+					annotations[vmspec.AnnotationVMI], c = withGPU, n.addGPU(t)
 				}
 				id, err := n.Create(t.Context(), n.addPod(t, "pod", annotations), c)
 				must(t, err)

@@ -10,6 +10,7 @@ import (
 	"strconv"
 
 	"github.com/nodevirt/nodevirt/shim/domain"
+	"github.com/nodevirt/nodevirt/shim/hostdevice"
 	"github.com/nodevirt/nodevirt/shim/record"
 	"github.com/nodevirt/nodevirt/shim/vm/layout"
 	"github.com/nodevirt/nodevirt/shim/vm/table"
@@ -33,6 +34,7 @@ type parts struct {
 	describer   Describer
 	layout      layout.Layout
 	resolvConf  string
+	hostDevices hostdevice.Node
 	late        *unanswered
 	log         *slog.Logger
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"os"
 
+	"github.com/nodevirt/nodevirt/shim/hostdevice"
 	"github.com/nodevirt/nodevirt/shim/record"
 	"github.com/nodevirt/nodevirt/shim/vm/layout"
 	"github.com/nodevirt/nodevirt/shim/vm/table"
@@ -22,6 +23,7 @@ type teardown struct {
 	domains     ender
 	agents      Agents
 	hooks       Hooks
+	hostDevices hostdevice.Node
 }
 
 // run undoes all phases of a VM's start, and updates r, which the caller writes.

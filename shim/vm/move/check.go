@@ -38,6 +38,7 @@ func (m *node) stays(r record.Container) string {
 	add(len(r.Plugged) > 0, "it has got disks since it runs, which migrations do not support yet")
 	add(s.Hooks != nil, "it has hook sidecars: those of its next pod could make another VM of it")
 	add(len(s.Filesystems) > 0, "it has file systems, which are on its node")
+	add(len(s.HostDevices) > 0, "it has devices of its node")
 	add(s.Board.Hyperv != nil && s.Board.Hyperv.Passthrough, "it has all Hyper-V features of its node: name them in spec.domain.features.hyperv")
 	return strings.Join(why, "; ")
 }

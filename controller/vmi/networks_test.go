@@ -1,0 +1,77 @@
+package vmi
+
+import (
+	"strings"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	kubevirt "kubevirt.io/api/core/v1"
+)
+
+// addNetwork makes a network of Multus with an annotation; empty for none.
+func (g *rig) addNetwork(namespace, name, resource string) {
+	g.t.Helper()
+	n := &unstructured.Unstructured{Object: map[string]any{"apiVersion": "k8s.cni.cncf.io/v1", "kind": "NetworkAttachmentDefinition"}}
+	n.SetNamespace(namespace)
+	n.SetName(name)
+	if resource != "" {
+		n.SetAnnotations(map[string]string{annotationResource: resource})
+	}
+	g.Add(g.t, n)
+}
+
+// withCards adds SR-IOV interfaces on networks.
+func withCards(networks ...string) func(*kubevirt.VirtualMachineInstance) {
+	return func(vmi *kubevirt.VirtualMachineInstance) {
+		for i, name := range networks {
+			card := string(rune('a' + i))
+			vmi.Spec.Networks = append(vmi.Spec.Networks, kubevirt.Network{
+				Name: card, NetworkSource: kubevirt.NetworkSource{Multus: &kubevirt.MultusNetwork{NetworkName: name}},
+			})
+			vmi.Spec.Domain.Devices.Interfaces = append(vmi.Spec.Domain.Devices.Interfaces, kubevirt.Interface{
+				Name: card, InterfaceBindingMethod: kubevirt.InterfaceBindingMethod{SRIOV: new(kubevirt.InterfaceSRIOV)},
+			})
+		}
+	}
+}
+
+// TestNetworkResources: the pod requests a device for each interface, of its network's resource.
+func TestNetworkResources(t *testing.T) {
+	g := newRig(t)
+	g.addNetwork("sriov", "fast", "example.com/vfs")
+	g.addNetwork(web.Namespace, "fast", "example.com/others")
+	g.addNetwork(web.Namespace, "plain", "")
+	g.add(withCards("sriov/fast", "sriov/fast", "fast", "plain"))
+	g.reconcile()
+	r := g.onePod().Spec.Containers[0].Resources
+	for name, want := range map[string]string{"example.com/vfs": "2", "example.com/others": "1"} {
+		limit, request := r.Limits[corev1.ResourceName(name)], r.Requests[corev1.ResourceName(name)]
+		if limit.String() != want || request.String() != want {
+			t.Errorf("%s: limit %s, request %s, want %s", name, limit.String(), request.String(), want)
+		}
+	}
+	if len(r.Limits) != 2 {
+		t.Errorf("limits %v", r.Limits)
+	}
+}
+
+// TestNetworkResourcesRefused: a network's author gets no other resource into the pod.
+func TestNetworkResourcesRefused(t *testing.T) {
+	for resource, want := range map[string]string{
+		"memory":               `network fast: annotation k8s.v1.cni.cncf.io/resourceName: "memory" is not a resource of a device plug-in`,
+		"kubernetes.io/memory": "is not a resource of a device plug-in",
+		"missing":              "read the resource of network fast: ",
+	} {
+		g := newRig(t)
+		if resource != "missing" {
+			g.addNetwork(web.Namespace, "fast", resource)
+		}
+		vmi := &kubevirt.VirtualMachineInstance{ObjectMeta: metav1.ObjectMeta{Namespace: web.Namespace, Name: web.Name}}
+		withCards("fast")(vmi)
+		if all, err := g.r.networkResources(t.Context(), vmi); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: %v, %v", resource, all, err)
+		}
+	}
+}
