@@ -45,7 +45,7 @@ func (w *work) attach(ctx context.Context, v *volume) (time.Duration, error) {
 	v.status.HotplugVolume.AttachPodName = v.live.Name
 	container := containerOf(v.live)
 	switch {
-	case ready && container == "": // another attachment pod replaces that of an attached disk
+	case container == "" && (ready || v.status.Phase == kubevirt.HotplugVolumeMounted): // the node may have the volume open
 		return 0, w.write(ctx, v)
 	case container == "":
 		v.status.HotplugVolume.AttachPodUID = ""
@@ -131,6 +131,11 @@ func (w *work) order(ctx context.Context, v *volume, container string) (time.Dur
 		return 0, err
 	}
 	d, err := w.give(ctx, v, order.Attach, order.Attachment{Disk: disk, Container: container, Size: size})
+	if err != nil { // the VM has the disk if an answer was lost, and the volume has another container since
+		if now, e := w.give(ctx, v, order.Status, order.Name{Name: v.name}); e == nil && now.State == order.Attached {
+			d, err = now, nil
+		}
+	}
 	if err == nil && d.State != order.Attached {
 		err = fmt.Errorf("%s: the disk is %s", order.Attach, d.State)
 	}

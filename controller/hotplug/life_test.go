@@ -192,6 +192,27 @@ func TestLostAttachment(t *testing.T) {
 	g.phase("data", kubevirt.VolumeReady, "VolumeReady")
 }
 
+// TestLostAnswer: a disk that was attached for a former container is the VM's.
+func TestLostAnswer(t *testing.T) {
+	g := newRig(t)
+	g.plug("data", "claim")
+	g.reconcile()
+	p := g.attachment()
+	g.run(p)
+	g.broken = true
+	g.reconcile()
+	g.phase("data", kubevirt.HotplugVolumeMounted, "FailedAttachVolume")
+	g.broken = false
+	g.disks["data"] = order.Disk{Name: "data", State: order.Attached, Target: "sdb", Container: "former"}
+	fakecluster.Change(t, g.Cluster, p, func(p *corev1.Pod) { p.Status.ContainerStatuses[0].State = corev1.ContainerState{} })
+	g.reconcile()
+	assert.Equal(t, g.status("data").HotplugVolume.AttachPodUID, p.UID, "the node may have the volume open")
+	g.run(p)
+	g.reconcile()
+	g.phase("data", kubevirt.VolumeReady, "VolumeReady")
+	assert.Equal(t, g.status("data").Target, "sdb")
+}
+
 // TestReplacedClaim: a volume of the same name on another PVC follows when the former is detached.
 func TestReplacedClaim(t *testing.T) {
 	g := attached(t)

@@ -64,6 +64,9 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resu
 	if err := r.Client.Get(ctx, req.NamespacedName, vmi); err != nil {
 		return ctrl.Result{}, client.IgnoreNotFound(err) // the VM's pod owns its attachment pods
 	}
+	if !concerned(vmi) {
+		return ctrl.Result{}, nil
+	}
 	guest, err := r.Guests.Guest(ctx, vmi)
 	if err != nil || guest.Pod == nil {
 		return ctrl.Result{}, err
@@ -81,6 +84,12 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resu
 	}
 	again, err := w.all(ctx)
 	return ctrl.Result{RequeueAfter: again}, err
+}
+
+// concerned reports whether an instance may have hot-plugged volumes.
+func concerned(vmi *kubevirt.VirtualMachineInstance) bool {
+	return slices.ContainsFunc(vmi.Spec.Volumes, func(v kubevirt.Volume) bool { return pod.Hotpluggable(&v) }) ||
+		slices.ContainsFunc(vmi.Status.VolumeStatus, func(s kubevirt.VolumeStatus) bool { return s.HotplugVolume != nil })
 }
 
 // attachments returns the attachment pods of a VM.

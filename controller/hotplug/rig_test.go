@@ -126,8 +126,11 @@ func (g *rig) Control(_ context.Context, p *corev1.Pod, _ int, name string, argu
 		if err := errors.Join(json.Unmarshal([]byte(arguments[0]), &a), json.Unmarshal(a.Disk, &d)); err != nil {
 			return nil, err
 		}
-		if g.disks[d.Name].State == order.Detaching {
+		switch have := g.disks[d.Name]; {
+		case have.State == order.Detaching:
 			return nil, errors.New("the disk is being detached")
+		case have.State != "" && have.Container != a.Container:
+			return nil, errors.New("already exists")
 		}
 		g.disks[d.Name] = order.Disk{Name: d.Name, State: order.Attached, Target: "sda", Container: a.Container}
 		return json.Marshal(g.disks[d.Name])
