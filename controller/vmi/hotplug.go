@@ -62,8 +62,17 @@ func (r *Reconciler) Reserve(
 func (r *Reconciler) unpluggable(
 	ctx context.Context, vmi *kubevirt.VirtualMachineInstance, pvcs pod.PVCObjects,
 ) (*trouble, error) {
-	if t, err := r.unusable(ctx, vmi, pvcs); err != nil || t != nil {
-		return t, err
+	t, err := r.unusable(ctx, vmi, pvcs)
+	if err != nil {
+		return nil, err
+	}
+	if t != nil {
+		for _, use := range pod.PVCs(&vmi.Spec) {
+			if t.reason == ReasonPVCNotFound {
+				t.message = fmt.Sprintf("PVC %s not found", use.Name) // the start does not wait for it
+			}
+		}
+		return t, nil
 	}
 	for _, use := range pod.PVCs(&vmi.Spec) {
 		if image := pod.Unfilled(pvcs[use.Name]); image != "" {

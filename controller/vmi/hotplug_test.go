@@ -116,7 +116,7 @@ func TestReserve(t *testing.T) {
 			t.Errorf("%q, %q; want %q, %q", r, m, reason, message)
 		}
 	}
-	check("FailedPvcNotFound", "does not exist")
+	check("FailedPvcNotFound", "PVC claim not found")
 	g.claim("claim", func(c *corev1.PersistentVolumeClaim) {
 		c.Annotations = map[string]string{pod.AnnotationOrigin: "registry.example.com/guest:1"}
 	})
