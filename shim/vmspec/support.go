@@ -111,9 +111,10 @@ func deviceRows() []fields.Row {
 		fields.At("domain.devices.autoattachSerialConsole", fields.Boolean),
 		fields.At("domain.devices.autoattachInputDevice", fields.Boolean),
 		fields.At("domain.devices.autoattachPodInterface", fields.Boolean),
-		// The container's log always has the console's output, and no VM has hotplug.
+		// The container's log always has the console's output.
 		fields.At("domain.devices.logSerialConsole", fields.Only(true)),
-		fields.At("domain.devices.disableHotplug", fields.Only(true)),
+		// The cluster's half honours it: a node attaches what it is ordered to.
+		fields.At("domain.devices.disableHotplug", fields.Boolean),
 		fields.At("domain.devices.inputs", fields.List(maxInputs)),
 		fields.At("domain.devices.inputs[].name", deviceName),
 		fields.At("domain.devices.inputs[].type", fields.OneOf(kubevirt.InputTypeTablet)),

@@ -326,8 +326,8 @@ func (v *virtctl) unsupported() {
 	assert.NilError(v.t, suite.Apply(v.t.Context(), `{"apiVersion": "v1", "kind": "PersistentVolumeClaim", "metadata": {"name": "more"},
 		"spec": {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Mi"}}}}`))
 	defer func() { kubectl(v.t, "delete", "pvc", "more") }()
-	v.refused("addvolume "+virtual+" --volume-name=more", "can't add a volume to a VM that runs")
-	v.refused("removevolume "+virtual+" --volume-name=boot", "can't remove a volume from a VM that runs")
+	v.works("addvolume "+virtual+" --volume-name=more --dry-run", "Successfully submitted add volume request")
+	v.refused("removevolume "+virtual+" --volume-name=boot", "is not hotpluggable")
 	v.refused("memory-dump get "+virtual+" --claim-name=claim", "no memory dumps")
 	v.refused("objectgraph "+virtual, "keeps no graph")
 	v.refused("usbredir 0 "+virtual, "")
