@@ -126,7 +126,8 @@ func prose(t *testing.T) []piece {
 	return all
 }
 
-// limits finds pages that are too long, alone and together.
+// limits finds pages that are too long, alone and together. The changelog's words do not count: it grows
+// with each release.
 func (l wordList) limits(t *testing.T) []string {
 	t.Helper()
 	var found []string
@@ -136,7 +137,9 @@ func (l wordList) limits(t *testing.T) []string {
 		if err != nil {
 			t.Fatal(err)
 		}
-		words += len(inWord.FindAll(text, -1))
+		if filepath.Base(page) != "CHANGELOG.md" {
+			words += len(inWord.FindAll(text, -1))
+		}
 		if n := strings.Count(string(generated.ReplaceAll(text, nil)), "\n"); n > l.MaxLines {
 			found = append(found, fmt.Sprintf("%s: %d lines by hand; at most %d", page, n, l.MaxLines))
 		}
