@@ -51,6 +51,8 @@ type Options struct {
 	// Namespace has the Service by which the API server connects, and the Secret with
 	// the certificate for it; empty for the pod's own namespace.
 	Namespace string
+	// GuestfsImage is the image of the pods that virtctl guestfs makes; empty for none.
+	GuestfsImage string
 	// Version is what the controller says of itself.
 	Version string
 }

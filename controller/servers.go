@@ -55,7 +55,7 @@ func addServers(m manager.Manager, cluster *rest.Config, o Options, log *slog.Lo
 		return err
 	}
 	users, err := subresources.New(subresources.Options{
-		Caller: server.Caller, Config: cluster, Scheme: m.GetScheme(), Version: o.Version, Log: log,
+		Caller: server.Caller, Config: cluster, Scheme: m.GetScheme(), Version: o.Version, GuestfsImage: o.GuestfsImage, Log: log,
 	})
 	if err != nil {
 		return err

@@ -81,9 +81,7 @@ func (s *Server) Handler() http.Handler {
 				s.guarded(version, r.resource, r.serve))
 		}
 		mux.HandleFunc("PUT "+base+"/namespaces/{namespace}/expand-vm-spec", s.guarded(version, "expand-vm-spec", s.expandGiven))
-		mux.HandleFunc("GET "+base+"/guestfs", s.open(func(context.Context, *call) error {
-			return missing("nodevirt has no image of libguestfs-tools")
-		}))
+		mux.HandleFunc("GET "+base+"/guestfs", s.open(s.guestfs))
 		mux.HandleFunc("GET "+base+"/version", s.open(s.version))
 		mux.HandleFunc("GET "+base+"/healthz", s.open(s.healthz))
 		mux.HandleFunc("GET "+base, s.open(s.resources(version)))

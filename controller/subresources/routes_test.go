@@ -108,6 +108,20 @@ func TestStrangersAreNobody(t *testing.T) {
 	}
 }
 
+// TestGuestfs names the image that the cluster's administrator chose.
+func TestGuestfs(t *testing.T) {
+	s := newServer(t)
+	s.GuestfsImage = "registry.example.com/libguestfs-tools:1"
+	for _, version := range Versions {
+		var got map[string]string
+		code := ask(t, s.Handler(), http.MethodGet, "/apis/subresources.kubevirt.io/"+version+"/guestfs", &got)
+		want := map[string]string{"gsImage": s.GuestfsImage, "registry": "", "tag": "", "digest": "", "imagePrefix": ""}
+		if diff := cmp.Diff(want, got); code != http.StatusOK || diff != "" {
+			t.Errorf("status %d (-want +got):\n%s", code, diff)
+		}
+	}
+}
+
 func TestAttributes(t *testing.T) {
 	c := &call{
 		Request: httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/", nil),

@@ -25,6 +25,9 @@ type Options struct {
 	Scheme *runtime.Scheme
 	// Version is the controller's.
 	Version string
+	// GuestfsImage is the image of libguestfs-tools; empty for none.
+	GuestfsImage string
+
 	Log     *slog.Logger
 }
 
