@@ -30,17 +30,12 @@ func Annotations() []string {
 	})
 }
 
-// CheckAnnotations checks a manifest's annotations of nodevirt, and its hook sidecars, as the node
-// will.
+// CheckAnnotations checks a manifest's annotations of nodevirt as the node will.
 // VMI is the spec that they belong to, which may be nil.
 func CheckAnnotations(
 	at *field.Path, annotations map[string]string, vmi *kubevirt.VirtualMachineInstanceSpec,
 ) field.ErrorList {
 	var problems field.ErrorList
-	if _, err := vmspec.HookSidecars(annotations); err != nil {
-		problems = append(problems, fields.Refused(at.Key(vmspec.AnnotationHooks), "%s",
-			strings.ReplaceAll(err.Error(), vmspec.AnnotationHooks+": ", "")))
-	}
 	own := map[string]string{}
 	for _, key := range slices.Sorted(maps.Keys(annotations)) {
 		if !strings.HasPrefix(key, vmspec.AnnotationPrefix) {

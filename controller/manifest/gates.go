@@ -1,6 +1,8 @@
 package manifest
 
 import (
+	"strings"
+
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	kubevirt "kubevirt.io/api/core/v1"
 
@@ -37,11 +39,16 @@ func (g Gates) Check(at *field.Path, spec *kubevirt.VirtualMachineInstanceSpec) 
 	return problems
 }
 
-// CheckAnnotations does so for the annotations of an instance.
+// CheckAnnotations does so for the annotations of an instance, and checks what is switched on as the
+// node will.
 func (g Gates) CheckAnnotations(at *field.Path, annotations map[string]string) field.ErrorList {
 	if _, given := annotations[vmspec.AnnotationHooks]; given && !g.HookSidecars {
 		return field.ErrorList{fields.Refused(at.Key(vmspec.AnnotationHooks),
-			"Sidecar feature gate is not enabled; remove it, or set -hook-sidecars of nodevirt-controller")}
+			"Sidecar feature gate is not enabled; set -hook-sidecars of nodevirt-controller")}
+	}
+	if _, err := vmspec.HookSidecars(annotations); err != nil {
+		return field.ErrorList{fields.Refused(at.Key(vmspec.AnnotationHooks), "%s",
+			strings.ReplaceAll(err.Error(), vmspec.AnnotationHooks+": ", ""))}
 	}
 	return nil
 }

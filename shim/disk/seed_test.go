@@ -22,7 +22,7 @@ func (fakeHooks) PreCloudInitIso(_ context.Context, _ record.Container, source v
 	return s, nil
 }
 
-// TestSeedHooks: sidecars change the disk of their own VM alone.
+// TestSeedHooks: sidecars change the disk of their VM alone.
 func TestSeedHooks(t *testing.T) {
 	n := newNode(t)
 	d := vmspec.Disk{Name: "d", Source: vmspec.SourceConfigDrive, ReadOnly: true}

@@ -46,8 +46,10 @@ var shared *cluster.Cluster
 
 func TestMain(m *testing.M) {
 	options := cluster.Options{
-		DualStack: true, Policies: true, Storage: os.Getenv(fastVariable) == "", Controller: []string{"-hook-sidecars"},
-		ShimConfig: func(all map[string]any) { all["vm"].(map[string]any)["hook_sidecars"] = true },
+		DualStack: true, Policies: true, Storage: os.Getenv(fastVariable) == "",
+		// The cluster does not have the image; a spec asks for its name.
+		Controller: []string{"-hook-sidecars", "-guestfs-image=quay.io/kubevirt/libguestfs-tools:" + version},
+		ShimConfig: func(all map[string]any) { all["vm"] = map[string]any{"hook_sidecars": true} },
 	}
 	os.Exit(cluster.Main(m, options, func(ctx context.Context, c *cluster.Cluster) error {
 		shared = c
