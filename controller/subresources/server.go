@@ -28,7 +28,7 @@ type Options struct {
 	// GuestfsImage is the image of libguestfs-tools; empty for none.
 	GuestfsImage string
 
-	Log     *slog.Logger
+	Log *slog.Logger
 }
 
 // Server is the API.
