@@ -32,7 +32,7 @@ const (
 
 // TinyWithLogin returns the path of a disk as Tiny's, whose guest asks for a login on its console, has
 // Debian's bash, asks for an IPv6 address, and prompts as a distribution does. It needs 112 MiB of memory;
-// one with the agent has OpenSSH's server, too, and needs 192 MiB.
+// one with the agent has OpenSSH's server, too, and needs 192 MiB. It serves no pages, unlike Tiny.
 func TinyWithLogin(ctx context.Context, o Options, flavour Flavour, agent bool) (string, error) {
 	name := string(flavour)
 	loginPackages := []string{"bash", "libtinfo6", "isc-dhcp-client"}

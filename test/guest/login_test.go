@@ -18,7 +18,7 @@ import (
 )
 
 // TestTinyWithLogin: a guest takes keys from a config drive, and keys and passwords from its agent, until
-// its user data disables that.
+// its user data disables that. Port 80 is free for servers that a test starts.
 func TestTinyWithLogin(t *testing.T) {
 	needs.Parts(t, "QEMU, a Debian mirror")
 	disk, err := guest.TinyWithLogin(t.Context(), guest.Options{Log: os.Stderr}, guest.Fedora, true)
@@ -58,6 +58,9 @@ func TestTinyWithLogin(t *testing.T) {
 	assert.NilError(t, a.Actions.SetPassword(t.Context(), "fedora", "hunter2 :x"))
 	if got := inGuest("cat /run/password.fedora"); got != "hunter2 :x\n" {
 		t.Errorf("password %q", got)
+	}
+	if got := inGuest("nc -klp 80 -e echo free >/dev/null 2>&1 & for i in 1 2 3 4 5; do nc 127.0.0.1 80 </dev/null && break; sleep 1; done"); got != "free\n" {
+		t.Errorf("answer of a server on port 80: %q", got)
 	}
 	inGuest("touch /run/go-on")
 	wait.Until(t, "the user data's end", func() bool {
