@@ -62,7 +62,7 @@ func TestSizes(t *testing.T) {
 	if err := d.Sizes.AddVCPUs(ctx, g.UUID, 4); err == nil || !strings.Contains(err.Error(), "add vCPUs to") {
 		t.Errorf("more vCPUs than the maximum: %v", err)
 	}
-	if err := d.Sizes.AddRAM(ctx, g.UUID, ram+640*mib); err == nil || !strings.Contains(err.Error(), "add RAM to") {
+	if err := d.Sizes.AddRAM(ctx, g.UUID, ram+768*mib); err == nil || !strings.Contains(err.Error(), "add RAM to") {
 		t.Errorf("more RAM than the maximum: %v", err)
 	}
 	text, err := onDomain(ctx, d.Connection, "describe", g.UUID, func(dom *libvirt.Domain) (string, error) { return dom.GetXMLDesc(0) })

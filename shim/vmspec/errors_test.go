@@ -71,6 +71,10 @@ spec.domain.memory.maxGuest: Invalid value: "17Ti": 18691697672192 bytes are too
 		"memory": {"guest": "1Gi", "maxGuest": "2Gi", "hugepages": {"pageSize": "2Mi"}}`, ``),
 		`spec.domain.cpu.maxSockets: a VM with dedicatedCpuPlacement gets its CPUs when it starts
 spec.domain.memory.maxGuest: a VM with hugepages gets its memory when it starts`},
+	{"maximums and limits", least(`"cpu": {"maxSockets": 4}, "memory": {"guest": "1Gi", "maxGuest": "2Gi"},
+		"resources": {"limits": {"cpu": 2, "memory": "2Gi"}}`, ``),
+		`spec.domain.resources.limits.cpu: with maxSockets the limit of the VM's container follows the VM's size; remove one of them
+spec.domain.resources.limits.memory: with maxGuest the limit of the VM's container follows the VM's size; remove one of them`},
 	{"maximums without ACPI", least(`"features": {"acpi": {"enabled": false}}, "cpu": {"maxSockets": 4}, "memory": {"guest": "1Gi", "maxGuest": "2Gi"}`, ``),
 		`spec.domain.cpu.maxSockets: requires ACPI, which features.acpi.enabled turns off
 spec.domain.memory.maxGuest: requires ACPI, which features.acpi.enabled turns off`},

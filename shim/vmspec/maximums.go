@@ -3,6 +3,7 @@ package vmspec
 import (
 	"fmt"
 
+	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	kubevirt "kubevirt.io/api/core/v1"
 
@@ -29,11 +30,23 @@ func (s *Spec) maximums(domain *field.Path, d *kubevirt.DomainSpec) field.ErrorL
 	var problems field.ErrorList
 	if d.CPU != nil && d.CPU.MaxSockets > 0 {
 		problems = append(problems, s.maxSockets(domain.Child("cpu", "maxSockets"), d.CPU.MaxSockets)...)
+		problems = append(problems, unlimited(domain, d, corev1.ResourceCPU, "maxSockets")...)
 	}
 	if d.Memory != nil && d.Memory.MaxGuest != nil && !d.Memory.MaxGuest.IsZero() {
 		problems = append(problems, s.maxGuest(domain.Child("memory", "maxGuest"), d.Memory)...)
+		problems = append(problems, unlimited(domain, d, corev1.ResourceMemory, "maxGuest")...)
 	}
 	return problems
+}
+
+// unlimited refuses a limit of a VMI that says what the VM can get: the container's limit follows
+// what the VM has.
+func unlimited(domain *field.Path, d *kubevirt.DomainSpec, resource corev1.ResourceName, with string) field.ErrorList {
+	if _, limited := d.Resources.Limits[resource]; !limited {
+		return nil
+	}
+	return field.ErrorList{refused(domain.Child("resources", "limits", string(resource)),
+		"with %s the limit of the VM's container follows the VM's size; remove one of them", with)}
 }
 
 func (s *Spec) maxSockets(at *field.Path, sockets uint32) field.ErrorList {
