@@ -74,7 +74,7 @@ func trimQuota(q *corev1.ResourceQuota) {
 	q.Status = corev1.ResourceQuotaStatus{}
 }
 
-// trimPod keeps what identifies a pod's instance, its node and its state.
+// trimPod keeps what identifies a pod's instance, its node, its state and the VM's size.
 func trimPod(p *corev1.Pod) {
 	p.ManagedFields = nil
 	if _, _, is := pod.AttachedTo(p); is {
@@ -92,13 +92,23 @@ func trimPod(p *corev1.Pod) {
 		metav1.SetMetaDataAnnotation(&p.ObjectMeta, kubevirt.DomainAnnotation, annotations[kubevirt.DomainAnnotation])
 		metav1.SetMetaDataLabel(&p.ObjectMeta, kubevirt.CreatedByLabel, labels[kubevirt.CreatedByLabel])
 	}
-	p.Spec = corev1.PodSpec{NodeName: p.Spec.NodeName, Volumes: pvcs(p.Spec.Volumes)}
+	p.Spec = corev1.PodSpec{NodeName: p.Spec.NodeName, Volumes: pvcs(p.Spec.Volumes), Containers: sizes(p.Spec.Containers)}
 	p.Status.EphemeralContainerStatuses = nil
 	for _, all := range [][]corev1.ContainerStatus{p.Status.ContainerStatuses, p.Status.InitContainerStatuses} {
 		for i, c := range all {
-			all[i] = corev1.ContainerStatus{Name: c.Name, State: c.State}
+			all[i] = corev1.ContainerStatus{Name: c.Name, State: c.State, Resources: c.Resources}
 		}
 	}
+}
+
+// sizes keeps the resources of the container that is the VM.
+func sizes(containers []corev1.Container) []corev1.Container {
+	for _, c := range containers {
+		if c.Name == pod.Container {
+			return []corev1.Container{{Name: c.Name, Resources: c.Resources}}
+		}
+	}
+	return nil
 }
 
 // pvcs keeps the volumes that are PVCs.

@@ -21,6 +21,7 @@ var kept = []string{
 	kubevirt.ControllerAPILatestVersionObservedAnnotation,
 	kubevirt.ControllerAPIStorageVersionObservedAnnotation,
 	AnnotationTemplate,
+	AnnotationFixed,
 	AnnotationOverridden,
 	AnnotationHotplugged,
 }

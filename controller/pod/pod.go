@@ -18,6 +18,9 @@ const (
 	// AnnotationTemplate is on an instance of a VirtualMachine, and is a digest of
 	// the template that it was made from. Pods don't have it.
 	AnnotationTemplate = "vm.nodevirt.io/template"
+	// AnnotationFixed is on such an instance, and is a digest of what of the template a running
+	// instance cannot take over. Pods don't have it.
+	AnnotationFixed = "vm.nodevirt.io/fixed-template"
 	// AnnotationOverridden is on an instance which has said itself what presets say
 	// too, and is what: text for people.
 	AnnotationOverridden = "vm.nodevirt.io/overridden-presets"

@@ -60,6 +60,7 @@ func resources(s *kubevirt.VirtualMachineInstanceSpec, around Surroundings) core
 	if vm.HugePage > 0 {
 		requestHugePages(&r, d.Memory)
 	}
+	limitToSize(&r, vm)
 	limitAsQuotasRequire(&r, vm, around)
 	requestHostDevices(&r, vm.HostDevices, s, around)
 	if d.Resources.OvercommitGuestOverhead && vm.HugePage == 0 && !vm.CPU.Dedicated {
@@ -81,6 +82,17 @@ func dedicate(r *corev1.ResourceRequirements, vm vmspec.Spec) {
 	setLimit(r, corev1.ResourceCPU, cpus)
 	setLimit(r, corev1.ResourceMemory, memory)
 	r.Requests[corev1.ResourceCPU], r.Requests[corev1.ResourceMemory] = cpus, memory
+}
+
+// limitToSize adds the limits by which the node learns what a VM with a maximum should have: the
+// guest gets more when a limit rises.
+func limitToSize(r *corev1.ResourceRequirements, vm vmspec.Spec) {
+	if vm.CPU.MaxSockets > 0 {
+		setLimit(r, corev1.ResourceCPU, *resource.NewQuantity(int64(vm.CPU.VCPUs()), resource.DecimalSI))
+	}
+	if vm.MaxMemory > 0 && vm.Memory > 0 {
+		setLimit(r, corev1.ResourceMemory, *resource.NewQuantity(vm.Memory, resource.BinarySI))
+	}
 }
 
 // limitAsQuotasRequire adds the limits without which a quota refuses the pod. The limit of

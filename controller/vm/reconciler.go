@@ -111,6 +111,10 @@ func (r *Reconciler) run(
 		return ctrl.Result{}, r.stop(ctx, vm, vmi)
 	case o.decision.start && o.failure == nil:
 		o.vmi, o.failure = r.start(ctx, vm)
+	default:
+		if err := r.resize(ctx, vm, vmi); err != nil {
+			return ctrl.Result{}, err
+		}
 	}
 	err = errors.Join(r.report(ctx, vm, o), unknown)
 	if !changes(o.failure) {

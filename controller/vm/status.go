@@ -108,6 +108,8 @@ var copied = []kubevirt.VirtualMachineInstanceConditionType{
 	kubevirt.VirtualMachineInstanceAgentConnected,
 	kubevirt.VirtualMachineInstanceIsMigratable,
 	kubevirt.VirtualMachineInstanceSynchronized,
+	kubevirt.VirtualMachineInstanceVCPUChange,
+	kubevirt.VirtualMachineInstanceMemoryChange,
 	kubevirt.VirtualMachineInstanceConditionType(corev1.PodScheduled),
 }
 

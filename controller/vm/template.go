@@ -22,7 +22,11 @@ import (
 func instance(
 	vm *kubevirt.VirtualMachine, t *kubevirt.VirtualMachineInstanceTemplateSpec,
 ) (*kubevirt.VirtualMachineInstance, error) {
-	digest, err := digest(vm)
+	whole, err := digest(vm)
+	if err != nil {
+		return nil, err
+	}
+	fixed, err := digest(withoutSize(vm))
 	if err != nil {
 		return nil, err
 	}
@@ -42,7 +46,7 @@ func instance(
 		vmi.Annotations = map[string]string{}
 	}
 	vmi.Annotations[kubevirt.VirtualMachineGenerationAnnotation] = strconv.FormatInt(vm.Generation, 10)
-	vmi.Annotations[pod.AnnotationTemplate] = digest
+	vmi.Annotations[pod.AnnotationTemplate], vmi.Annotations[pod.AnnotationFixed] = whole, fixed
 	maps.Copy(vmi.Annotations, instancetype.Annotations(vm))
 	setHotplugged(&vmi.ObjectMeta, pod.Hotplugged(&vmi.Spec))
 	if startsPaused(vm) {
@@ -83,12 +87,16 @@ func digest(vm *kubevirt.VirtualMachine) (string, error) {
 }
 
 // outdated reports whether the VirtualMachine's template has changed since the
-// instance was created.
+// instance was created, beyond what the running instance has or can get.
 func outdated(vm *kubevirt.VirtualMachine, vmi *kubevirt.VirtualMachineInstance) bool {
 	made := vmi.Annotations[pod.AnnotationTemplate]
 	if vm.Spec.Template == nil || made == "" {
 		return false // an adopted one
 	}
 	now, err := digest(vm)
-	return err == nil && now != made
+	if err != nil || now == made {
+		return false
+	}
+	_, live := grown(vm, vmi)
+	return !live
 }

@@ -1,10 +1,12 @@
 package vmi
 
 import (
+	"encoding/json"
 	"maps"
 	"reflect"
 	"slices"
 
+	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	kubevirt "kubevirt.io/api/core/v1"
 
@@ -37,11 +39,16 @@ func check(r *admission.Review) field.ErrorList {
 }
 
 // checkUpdate refuses changes of an instance's spec, since its pod and its guest
-// exist already, except for the volumes that a VM which runs can get and lose. The spec
-// of a VirtualMachine may change: the next instance has it.
+// exist already, except for the volumes that a VM which runs can get and lose, and for
+// more vCPUs and memory up to its maximums. The spec of a VirtualMachine may change: the
+// next instance has it.
 func checkUpdate(r *admission.Review) field.ErrorList {
 	old, now, problems := withoutPlugged(r)
+	grows := growing(r.Old["spec"], r.Object["spec"])
 	for _, at := range differences(field.NewPath("spec"), old, now) {
+		if slices.Contains(grows, at.String()) {
+			continue
+		}
 		problems = append(problems, field.Forbidden(at,
 			"an instance can't be changed; delete and recreate it, or change its VirtualMachine and restart that"))
 	}
@@ -77,4 +84,38 @@ func differences(at *field.Path, a, b any) []*field.Path {
 		return paths
 	}
 	return []*field.Path{at}
+}
+
+// growing returns the paths at which a running instance may get more, and does. The check of the whole
+// spec compares them with the maximums.
+func growing(before, after any) []string {
+	var old, now kubevirt.VirtualMachineInstanceSpec
+	if decode(before, &old) != nil || decode(after, &now) != nil {
+		return nil
+	}
+	var paths []string
+	if a, b := old.Domain.CPU, now.Domain.CPU; a != nil && b != nil && a.MaxSockets > 0 && b.Sockets >= a.Sockets {
+		paths = append(paths, "spec.domain.cpu.sockets")
+	}
+	a, b := old.Domain.Memory, now.Domain.Memory
+	if a == nil || b == nil || a.MaxGuest == nil || a.Guest == nil || b.Guest == nil || b.Guest.Cmp(*a.Guest) < 0 {
+		return paths
+	}
+	paths = append(paths, "spec.domain.memory.guest")
+	// The request grows by as much.
+	request := old.Domain.Resources.Requests[corev1.ResourceMemory]
+	request.Add(*b.Guest)
+	request.Sub(*a.Guest)
+	if q, has := now.Domain.Resources.Requests[corev1.ResourceMemory]; has && q.Cmp(request) == 0 {
+		paths = append(paths, "spec.domain.resources.requests.memory")
+	}
+	return paths
+}
+
+func decode(tree any, into *kubevirt.VirtualMachineInstanceSpec) error {
+	text, err := json.Marshal(tree)
+	if err != nil {
+		return err
+	}
+	return json.Unmarshal(text, into)
 }

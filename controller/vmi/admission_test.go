@@ -63,6 +63,38 @@ func TestCheckUpdate(t *testing.T) {
 	}
 }
 
+// TestCheckGrowth: a running instance may get more, and nothing less.
+func TestCheckGrowth(t *testing.T) {
+	const before = `{"domain": {"cpu": {"sockets": 2, "cores": 1, "maxSockets": 4}, "memory": {"guest": "1Gi", "maxGuest": "2Gi"},
+		"resources": {"requests": {"memory": "512Mi"}}}}`
+	for name, tt := range map[string]struct{ from, to, want string }{
+		"sockets":         {`"sockets": 2`, `"sockets": 3`, ""},
+		"fewer sockets":   {`"sockets": 2`, `"sockets": 1`, "spec.domain.cpu.sockets"},
+		"cores":           {`"cores": 1`, `"cores": 2`, "spec.domain.cpu.cores"},
+		"another maximum": {`"maxSockets": 4`, `"maxSockets": 8`, "spec.domain.cpu.maxSockets"},
+		"no maximum":      {`"sockets": 2`, `"sockets": 2`, ""},
+		"memory":          {`"guest": "1Gi"`, `"guest": "1536Mi"`, ""},
+		"less memory":     {`"guest": "1Gi"`, `"guest": "512Mi"`, "spec.domain.memory.guest"},
+		"request":         {`"memory": "512Mi"`, `"memory": "1Gi"`, "spec.domain.resources.requests.memory"},
+	} {
+		var paths []string
+		for _, p := range checkUpdate(review(t, strings.Replace(before, tt.from, tt.to, 1), before)) {
+			paths = append(paths, p.Field)
+		}
+		if got := strings.Join(paths, ", "); got != tt.want {
+			t.Errorf("%s: %q, want %q", name, got, tt.want)
+		}
+	}
+	both := strings.NewReplacer(`"guest": "1Gi"`, `"guest": "2Gi"`, `"memory": "512Mi"`, `"memory": "1536Mi"`).Replace(before)
+	if p := checkUpdate(review(t, both, before)); len(p) > 0 {
+		t.Errorf("memory with its request: %v", p)
+	}
+	without := strings.Replace(before, `, "maxSockets": 4`, "", 1)
+	if p := checkUpdate(review(t, strings.Replace(without, `"sockets": 2`, `"sockets": 3`, 1), without)); len(p) != 1 {
+		t.Errorf("sockets without a maximum: %v", p)
+	}
+}
+
 // TestDefaults: an instance shows what KubeVirt's defaults make of it, and what is
 // set stays.
 func TestDefaults(t *testing.T) {

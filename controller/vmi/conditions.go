@@ -57,6 +57,15 @@ func conditions(vmi *kubevirt.VirtualMachineInstance, v view, now time.Time) []c
 			drop(kind)
 		}
 	}
+	for _, kind := range []kubevirt.VirtualMachineInstanceConditionType{
+		kubevirt.VirtualMachineInstanceVCPUChange, kubevirt.VirtualMachineInstanceMemoryChange,
+	} {
+		if c := find(changes(vmi, v), kind); c != nil {
+			set(*c)
+		} else {
+			drop(kind)
+		}
+	}
 	if v.pod != nil {
 		set(migratable(vmi, v))
 	}

@@ -11,17 +11,14 @@ import (
 	"github.com/nodevirt/nodevirt/shim/vmspec"
 )
 
-// setMachine reports the VM's machine type, vCPUs, memory and disks as it has started. Package
+// setMachine reports the VM's machine type, size and disks as it has started. Package
 // hotplug reports the disks that the VM has got since.
-func setMachine(s *kubevirt.VirtualMachineInstanceStatus, vmi *kubevirt.VirtualMachineInstance, pvcs pod.PVCObjects) {
+func setMachine(s *kubevirt.VirtualMachineInstanceStatus, vmi *kubevirt.VirtualMachineInstance, v view) {
 	made, _ := vmspec.Preview(field.NewPath("spec"), &vmi.Spec)
 	s.Machine = &kubevirt.Machine{Type: made.Machine}
-	s.CurrentCPUTopology = &kubevirt.CPUTopology{
-		Cores: made.CPU.Cores, Sockets: made.CPU.Sockets, Threads: made.CPU.Threads,
-	}
-	s.Memory = memory(made.Memory)
+	setSize(s, made, pod.SizeIn(&vmi.Spec, v.limits()))
 	plugged := slices.DeleteFunc(s.VolumeStatus, func(v kubevirt.VolumeStatus) bool { return v.HotplugVolume == nil })
-	s.VolumeStatus = append(volumes(&vmi.Spec, made.Disks, pvcs), plugged...)
+	s.VolumeStatus = append(volumes(&vmi.Spec, made.Disks, v.pvcs), plugged...)
 	plug(s.Interfaces, made.Interfaces)
 }
 
@@ -37,13 +34,35 @@ func plug(cards []kubevirt.VirtualMachineInstanceNetworkInterface, made []vmspec
 	}
 }
 
-func memory(bytes int64) *kubevirt.MemoryStatus {
-	if bytes == 0 {
-		return nil
+// setSize reports the vCPUs and the memory of a VM that is made so, and has got size since. No guest
+// loses vCPUs while it runs.
+func setSize(s *kubevirt.VirtualMachineInstanceStatus, made vmspec.Spec, size pod.Size) {
+	now := &kubevirt.CPUTopology{Cores: made.CPU.Cores, Sockets: made.CPU.Sockets, Threads: made.CPU.Threads}
+	if size.Sockets > 0 {
+		now.Sockets = size.Sockets
+		if was := s.CurrentCPUTopology; was != nil {
+			now.Sockets = max(now.Sockets, was.Sockets)
+		}
 	}
+	s.CurrentCPUTopology = now
+	if made.Memory == 0 {
+		s.Memory = nil
+		return
+	}
+	m := &kubevirt.MemoryStatus{GuestAtBoot: quantity(made.Memory), GuestCurrent: quantity(made.Memory), GuestRequested: quantity(made.Memory)}
+	if size.Memory > 0 {
+		m.GuestCurrent = quantity(size.Memory)
+		if was := s.Memory; was != nil && was.GuestAtBoot != nil {
+			m.GuestAtBoot = was.GuestAtBoot
+		}
+	}
+	s.Memory = m
+}
+
+func quantity(bytes int64) *resource.Quantity {
 	q := resource.NewQuantity(bytes, resource.BinarySI)
 	_ = q.String() // as it comes back from the API server, or it would be written again
-	return &kubevirt.MemoryStatus{GuestAtBoot: q, GuestCurrent: q, GuestRequested: q}
+	return q
 }
 
 // volumes returns the volumes with a disk, under the disk's name in libvirt, and what

@@ -45,6 +45,11 @@ func (r *Reconciler) follow(
 	if err := r.label(ctx, vmi, p); err != nil {
 		return ctrl.Result{}, err
 	}
+	if wait, err := r.resize(ctx, vmi, &v); err != nil {
+		return ctrl.Result{}, err
+	} else if wait > 0 {
+		next = wait // a guest that runs has no other
+	}
 	if err := r.report(ctx, vmi, v); err != nil {
 		return ctrl.Result{}, err
 	}

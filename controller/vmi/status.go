@@ -39,7 +39,7 @@ func status(vmi *kubevirt.VirtualMachineInstance, v view, now time.Time) kubevir
 		addGuests(s.Interfaces, v)
 		s.GuestOSInfo = osInfo(v)
 		s.FSFreezeStatus = frozen(v)
-		setMachine(&s, pod.AsStarted(vmi, v.pod), v.pvcs)
+		setMachine(&s, pod.AsStarted(vmi, v.pod), v)
 		s.MigrationMethod = migrationMethod(&vmi.Spec)
 	}
 	s.Conditions = conditions(vmi, v, now)

@@ -19,6 +19,8 @@ type view struct {
 	node node
 	// trouble is what keeps the guest from running, if the pod does not say.
 	trouble *trouble
+	// unresized is why the API server refused to resize the pod.
+	unresized string
 	// pvcs are the instance's PVCs, once its guest runs.
 	pvcs pod.PVCObjects
 }
