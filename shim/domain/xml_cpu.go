@@ -65,7 +65,7 @@ func capabilities(c *libvirtxml.DomainCPU) *libvirtxml.DomainQEMUCapabilities {
 // here and adds to the attack surface.
 func features(desc Description) *libvirtxml.DomainFeatureList {
 	f := &libvirtxml.DomainFeatureList{
-		APIC:   &libvirtxml.DomainFeatureAPIC{},
+		APIC:   apic(desc),
 		VMPort: &libvirtxml.DomainFeatureState{State: "off"},
 
 		HyperV: hyperv(desc), PVSpinlock: pvSpinlock(desc), KVM: hiddenKVM(desc),

@@ -57,3 +57,12 @@ func hiddenKVM(desc Description) *libvirtxml.DomainFeatureKVM {
 	}
 	return &libvirtxml.DomainFeatureKVM{Hidden: on(true)}
 }
+
+// apic returns the interrupt controller, which every machine has. TCG has no paravirtual end of
+// interrupts, and a guest does without.
+func apic(desc Description) *libvirtxml.DomainFeatureAPIC {
+	if desc.Spec.Board.EndOfInterrupt && desc.Accelerator != TCG {
+		return &libvirtxml.DomainFeatureAPIC{EOI: "on"}
+	}
+	return &libvirtxml.DomainFeatureAPIC{}
+}

@@ -50,7 +50,7 @@ func tcgDomain() Description {
 	m := plainDomain()
 	m.Accelerator = TCG
 	m.Spec.Memory = 64 << 20
-	m.Spec.Board = vmspec.Board{PVSpinlock: new(true), Hyperv: &vmspec.Hyperv{Passthrough: true}}
+	m.Spec.Board = vmspec.Board{PVSpinlock: new(true), EndOfInterrupt: true, Hyperv: &vmspec.Hyperv{Passthrough: true}}
 	m.Spec.Clock = vmspec.Clock{Offset: -3600, Timers: []vmspec.Timer{{Name: vmspec.TimerHyperv}, {Name: vmspec.TimerKVM}}}
 	return m
 }
@@ -126,7 +126,7 @@ func richDomain() Description {
 	)
 	m.Spec.Interfaces[0].Model = "e1000e"
 	m.Spec.RNG, m.Spec.Balloon, m.Spec.EndOnReboot = false, false, true
-	m.Spec.Board = vmspec.Board{HideKVM: true, PVSpinlock: new(false), Hyperv: &vmspec.Hyperv{
+	m.Spec.Board = vmspec.Board{HideKVM: true, EndOfInterrupt: true, PVSpinlock: new(false), Hyperv: &vmspec.Hyperv{
 		Relaxed: true, VAPIC: true, VPIndex: true, Runtime: true, SyNIC: true, SyNICTimer: true, DirectTimer: true, Reset: true,
 		Frequencies: true, Reenlightenment: true, TLBFlush: true, IPI: true, EVMCS: true, Retries: 8191, VendorID: "Contoso 1",
 	}}

@@ -378,7 +378,7 @@ const allVMI = `{
 		"ioThreadsPolicy": "supplementalPool",
 		"ioThreads": {"supplementalPoolThreadCount": 3},
 		"chassis": {"manufacturer": "ACME & Co", "version": "1.0", "serial": "C-1", "asset": "A-1", "sku": "S-1"},
-		"features": {"acpi": {"enabled": true}, "smm": {"enabled": true}, "apic": {"enabled": true, "endOfInterrupt": false},
+		"features": {"acpi": {"enabled": true}, "smm": {"enabled": true}, "apic": {"enabled": true, "endOfInterrupt": true},
 			"hypervPassthrough": {"enabled": false}, "kvm": {"hidden": true}, "pvspinlock": {"enabled": false},
 			"hyperv": {"relaxed": {"enabled": true}, "vapic": {"enabled": false}, "spinlocks": {"enabled": true, "spinlocks": 8191},
 				"vpindex": {"enabled": false}, "runtime": {"enabled": true}, "synic": {"enabled": false},

@@ -14,6 +14,8 @@ type Board struct {
 	HideKVM bool `json:"hideKVM,omitempty"`
 	// PVSpinlock says whether the guest is offered paravirtual spinlocks; nil for QEMU's choice.
 	PVSpinlock *bool `json:"pvSpinlock,omitempty"`
+	// EndOfInterrupt lets the guest end interrupts without leaving to the hypervisor.
+	EndOfInterrupt bool `json:"endOfInterrupt,omitempty"`
 }
 
 // Hyperv are the enlightenments of Microsoft's hypervisor that a guest is offered, see libvirt's
@@ -71,7 +73,7 @@ func readBoard(f *kubevirt.Features) Board {
 	if f == nil {
 		return Board{}
 	}
-	b := Board{HideKVM: f.KVM != nil && f.KVM.Hidden}
+	b := Board{HideKVM: f.KVM != nil && f.KVM.Hidden, EndOfInterrupt: f.APIC != nil && f.APIC.EndOfInterrupt}
 	if f.Pvspinlock != nil {
 		b.PVSpinlock = new(isOr(f.Pvspinlock.Enabled, true))
 	}

@@ -51,9 +51,9 @@ func domainRows() []fields.Row {
 
 		fields.At("domain.features.acpi.enabled", fields.Boolean),
 		fields.At("domain.features.smm.enabled", fields.Boolean),
-		// As every machine has them: said, they change nothing.
+		// As every machine has it: said, it changes nothing.
 		fields.At("domain.features.apic.enabled", fields.Only(true)),
-		fields.At("domain.features.apic.endOfInterrupt", fields.Only(false)),
+		fields.At("domain.features.apic.endOfInterrupt", fields.Boolean),
 		fields.At("domain.clock.utc", fields.Object),
 	}
 }
