@@ -10,6 +10,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	cloneapi "kubevirt.io/api/clone/v1beta1"
 	kubevirt "kubevirt.io/api/core/v1"
 	snapshotapi "kubevirt.io/api/snapshot/v1beta1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -204,4 +205,55 @@ func TestRestore(t *testing.T) {
 	if vmi := w.instanceOf("restore-copy", nil); vmi.Spec.Hostname != "before" {
 		t.Errorf("host name %q", vmi.Spec.Hostname)
 	}
+}
+
+// TestClone: a clone of a VM waits until its disk can have snapshots, makes a VM that starts, and
+// goes with it. The API server serves it in both versions.
+func TestClone(t *testing.T) {
+	w := newWorld(t)
+	w.withStub()
+	w.node("clone")
+	w.volumeSnapshots()
+	w.boundPVC("clone", map[string]string{"tier": "gold"})
+	vm := w.vm("clone", kubevirt.RunStrategyHalted)
+	w.change(vm, false, func() {
+		vm.Labels = map[string]string{"app": "web", "role/first": "yes"}
+		vm.Spec.Template.Spec.Hostname = "first"
+		onPVC(&vm.Spec.Template.Spec, "clone")
+	})
+	group := kubevirt.GroupVersion.Group
+	c := &cloneapi.VirtualMachineClone{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "clone"}}
+	c.Spec.Source = &corev1.TypedLocalObjectReference{APIGroup: &group, Kind: "VirtualMachine", Name: "clone"}
+	c.Spec.Target = &corev1.TypedLocalObjectReference{APIGroup: &group, Kind: "VirtualMachine", Name: "clone-copy"}
+	c.Spec.LabelFilters = []string{"*", "!role/*"}
+	c.Spec.Patches = []string{`{"op": "replace", "path": "/spec/template/spec/hostname", "value": "second"}`}
+	if err := w.Create(t.Context(), c); err != nil {
+		t.Fatal(err)
+	}
+	until(w, c, "clone", "success", func(c *cloneapi.VirtualMachineClone) bool {
+		w.takeSnapshots()
+		w.bindPVCs()
+		return c.Status.Phase == cloneapi.Succeeded && c.Status.RestoreName == nil
+	})
+	untilGone(w, new(snapshotapi.VirtualMachineSnapshot), "tmp-snapshot-"+string(c.UID))
+	untilGone(w, new(snapshotapi.VirtualMachineRestore), "tmp-restore-"+string(c.UID))
+	made := until(w, new(kubevirt.VirtualMachine), *c.Status.TargetName, "the VM", func(*kubevirt.VirtualMachine) bool { return true })
+	if made.Labels["app"] != "web" || made.Labels["role/first"] != "" {
+		t.Errorf("labels %v", made.Labels)
+	}
+	w.change(made, false, func() { made.Spec.RunStrategy = new(kubevirt.RunStrategyAlways) })
+	vmi := w.instanceOf("clone-copy", nil)
+	if claim := vmi.Spec.Volumes[0].PersistentVolumeClaim.ClaimName; vmi.Spec.Hostname != "second" || claim == "clone" {
+		t.Errorf("host name %q, PVC %s", vmi.Spec.Hostname, claim)
+	}
+	older := new(unstructured.Unstructured)
+	older.SetAPIVersion("clone.kubevirt.io/v1alpha1")
+	older.SetKind("VirtualMachineClone")
+	if err := w.Get(t.Context(), client.ObjectKeyFromObject(c), older); err != nil {
+		t.Error(err)
+	}
+	if err := w.Delete(t.Context(), made); err != nil {
+		t.Fatal(err)
+	}
+	untilGone(w, c, "clone")
 }

@@ -6,6 +6,7 @@ package kinds
 
 import (
 	"github.com/nodevirt/nodevirt/controller/admission"
+	"github.com/nodevirt/nodevirt/controller/clone"
 	"github.com/nodevirt/nodevirt/controller/instancetype"
 	"github.com/nodevirt/nodevirt/controller/kind"
 	"github.com/nodevirt/nodevirt/controller/migration"
@@ -30,6 +31,7 @@ func All() []kind.Kind {
 		snapshot.Kind(),
 		snapshot.ContentKind(),
 		restore.Kind(),
+		clone.Kind(),
 		instancetype.TypeKind(),
 		instancetype.ClusterTypeKind(),
 		instancetype.PreferenceKind(),

@@ -31,7 +31,7 @@ func Kind() kind.Kind {
 			Status: true,
 		},
 		Access: kind.Access{
-			Object:     []string{"get", "list", "watch", "patch"},
+			Object:     []string{"get", "list", "watch", "create", "patch", "delete"},
 			Status:     []string{"patch"},
 			Finalizers: []string{"update"},
 		},

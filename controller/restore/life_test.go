@@ -395,6 +395,28 @@ func TestDeletedRestore(t *testing.T) {
 	}
 }
 
+// TestDeletedCopy: a restore that is deleted before its VM exists takes its PVCs along, and no other.
+func TestDeletedCopy(t *testing.T) {
+	g := newRig(t)
+	g.vm()
+	rs := g.restore("copy", func(s *api.VirtualMachineRestoreSpec) {
+		s.VolumeRestorePolicy = new(api.VolumeRestorePolicyPrefixTargetName)
+	})
+	if _, err := g.reconcile(); err != nil {
+		t.Fatal(err)
+	}
+	fakecluster.Change(t, g.Cluster, g.claim("copy-data"), func(c *corev1.PersistentVolumeClaim) { c.Annotations = nil })
+	if err := g.Delete(t.Context(), rs); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := g.reconcile(); err != nil {
+		t.Fatal(err)
+	}
+	if g.claim("copy-root") != nil || g.claim("copy-made") != nil || g.claim("copy-data") == nil || g.claim("claim-root") == nil || g.Exists(t, rs) {
+		t.Errorf("PVC copy-root %v, copy-data %v", g.claim("copy-root"), g.claim("copy-data"))
+	}
+}
+
 // TestPatchedName: patches give a VM no other name than the target's.
 func TestPatchedName(t *testing.T) {
 	g := newRig(t)

@@ -15,9 +15,10 @@ import (
 const kindVM = "VirtualMachine"
 
 const (
-	// maxPatches and maxPatch bound the patches of a restore, and a patch in bytes.
-	maxPatches = 64
-	maxPatch   = 16 << 10
+	// MaxPatches bounds the patches of a restore.
+	MaxPatches = 256
+	// MaxPatch bounds a patch, in bytes.
+	MaxPatch = 16 << 10
 )
 
 // Supported returns the fields of a restore's spec that a manifest may have.
@@ -36,7 +37,8 @@ func Supported() fields.Supported {
 			fields.At("volumeOwnershipPolicy", fields.OneOf(api.VolumeOwnershipPolicyVm, api.VolumeOwnershipPolicyNone)),
 			fields.At(override+"volumeName", fields.Label),
 			fields.At(override+"restoreName", fields.Subdomain),
-			fields.At("patches[]", fields.Text(maxPatch)),
+			fields.At("patches", fields.List(MaxPatches)),
+			fields.At("patches[]", fields.Text(MaxPatch)),
 		},
 		Wholes: []fields.Whole{
 			{Path: override + "labels", Is: "a map of labels", Check: manifest.LabelMap},
@@ -66,16 +68,19 @@ func CheckManifest(at *field.Path, tree any) (*api.VirtualMachineRestoreSpec, fi
 	if spec.VirtualMachineSnapshotName == "" {
 		problems = append(problems, field.Required(at.Child("virtualMachineSnapshotName"), "the name of a VirtualMachineSnapshot"))
 	}
-	patches := at.Child("patches")
-	if len(spec.Patches) > maxPatches {
-		problems = append(problems, field.TooMany(patches, len(spec.Patches), maxPatches))
-	} else if _, err := decodePatches(spec.Patches); err != nil {
-		problems = append(problems, fields.Invalid(patches, field.OmitValueType{}, "each must be a JSON patch's operation: %s", fields.Excerpt(err.Error())))
-	}
+	problems = append(problems, CheckPatches(at.Child("patches"), spec.Patches)...)
 	if len(problems) > 0 {
 		return nil, problems
 	}
 	return spec, nil
+}
+
+// CheckPatches returns what is wrong with the patches of a VM that is created.
+func CheckPatches(at *field.Path, patches []string) field.ErrorList {
+	if _, err := decodePatches(patches); err != nil {
+		return field.ErrorList{fields.Invalid(at, field.OmitValueType{}, "each must be a JSON patch's operation: %s", fields.Excerpt(err.Error()))}
+	}
+	return nil
 }
 
 // decodePatches reads the operations of a JSON patch, each of which is a text.

@@ -357,6 +357,9 @@ func (r *Reconciler) remove(ctx context.Context, w *work) error {
 	if !controllerutil.RemoveFinalizer(w.rs, finalizer) {
 		return nil
 	}
+	if err := r.discard(ctx, w); err != nil {
+		return err
+	}
 	p := client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{})
 	if err := r.Client.Patch(ctx, w.rs, p); err != nil {
 		return client.IgnoreNotFound(fmt.Errorf("remove finalizer from restore %s/%s: %w", w.rs.Namespace, w.rs.Name, err))

@@ -14,20 +14,23 @@ import (
 
 func asWait(err error, into **waitError) bool { return errors.As(err, into) }
 
-// ended reports whether a restore is complete or has failed.
-func ended(rs *api.VirtualMachineRestore) bool {
+// Outcome returns whether a restore is complete, and why it has failed; "" if it has not.
+func Outcome(rs *api.VirtualMachineRestore) (complete bool, failure string) {
 	if rs.Status == nil {
-		return false
-	}
-	if rs.Status.Complete != nil && *rs.Status.Complete {
-		return true
+		return false, ""
 	}
 	for _, c := range rs.Status.Conditions {
 		if c.Type == api.ConditionFailure && c.Status == corev1.ConditionTrue {
-			return true
+			failure = c.Reason
 		}
 	}
-	return false
+	return rs.Status.Complete != nil && *rs.Status.Complete, failure
+}
+
+// ended reports whether a restore is complete or has failed.
+func ended(rs *api.VirtualMachineRestore) bool {
+	complete, failure := Outcome(rs)
+	return complete || failure != ""
 }
 
 // report writes the status, with what the restore does or waits for.

@@ -56,12 +56,9 @@ func (r *Reconciler) createVM(ctx context.Context, w *work, source *api.VirtualM
 			f.UUID = vm.SystemUUID(source.UID)
 		}
 	}
-	made, err := patched(made, w.rs.Spec.Patches)
+	made, err := Patched(made, w.rs.Spec.Patches)
 	if err != nil {
 		return err
-	}
-	if made.Name != w.rs.Spec.Target.Name || made.Namespace != w.rs.Namespace {
-		return fmt.Errorf("the patches rename the VM to %.253q: name it in spec.target", made.Name)
 	}
 	metav1.SetMetaDataAnnotation(&made.ObjectMeta, annotationLast, mark(w.rs))
 	if err := r.Client.Create(ctx, made); err != nil {
@@ -71,8 +68,8 @@ func (r *Reconciler) createVM(ctx context.Context, w *work, source *api.VirtualM
 	return nil
 }
 
-// patched applies a restore's patches to the VM that it creates.
-func patched(of *kubevirt.VirtualMachine, patches []string) (*kubevirt.VirtualMachine, error) {
+// Patched returns a VM with the patches of the restore that creates it.
+func Patched(of *kubevirt.VirtualMachine, patches []string) (*kubevirt.VirtualMachine, error) {
 	if len(patches) == 0 {
 		return of, nil
 	}
@@ -91,6 +88,9 @@ func patched(of *kubevirt.VirtualMachine, patches []string) (*kubevirt.VirtualMa
 	changed := new(kubevirt.VirtualMachine)
 	if err := json.Unmarshal(text, changed); err != nil {
 		return nil, fmt.Errorf("spec.patches: the result is no VirtualMachine: %w", err)
+	}
+	if changed.Name != of.Name || changed.Namespace != of.Namespace {
+		return nil, fmt.Errorf("the patches rename the VM to %.253q: name it in spec.target", changed.Name)
 	}
 	return changed, nil
 }

@@ -171,6 +171,39 @@ func (r *Reconciler) clear(ctx context.Context, w *work, pvc *corev1.PersistentV
 	return nil
 }
 
+// discard deletes the PVCs of a restore that is deleted before it has created its VM: nothing else
+// knows them. PVCs that took the place of others stay.
+func (r *Reconciler) discard(ctx context.Context, w *work) error {
+	if complete, _ := Outcome(w.rs); complete || policyOf(w.rs) == api.VolumeRestorePolicyInPlace {
+		return nil
+	}
+	vm := new(kubevirt.VirtualMachine) // the cache may be behind
+	err := r.Live.Get(ctx, client.ObjectKey{Namespace: w.rs.Namespace, Name: w.rs.Spec.Target.Name}, vm)
+	if err == nil {
+		return nil
+	}
+	if !apierrors.IsNotFound(err) {
+		return fmt.Errorf("read VM %s: %w", w.rs.Spec.Target.Name, err)
+	}
+	for _, one := range w.rs.Status.Restores {
+		pvc := new(corev1.PersistentVolumeClaim)
+		key := client.ObjectKey{Namespace: w.rs.Namespace, Name: one.PersistentVolumeClaimName}
+		err := r.Live.Get(ctx, key, pvc)
+		switch {
+		case apierrors.IsNotFound(err):
+			continue
+		case err != nil:
+			return fmt.Errorf("read PVC %s: %w", key, err)
+		case pvc.Annotations[annotationLast] != mark(w.rs) || pvc.DeletionTimestamp != nil:
+			continue
+		}
+		if err := r.Client.Delete(ctx, pvc, client.Preconditions{UID: &pvc.UID}); client.IgnoreNotFound(err) != nil {
+			return fmt.Errorf("delete PVC %s: %w", key, err)
+		}
+	}
+	return nil
+}
+
 // binds reports whether Kubernetes binds a PVC at once.
 func (r *Reconciler) binds(ctx context.Context, pvc *corev1.PersistentVolumeClaim) (bool, error) {
 	if pvc.Spec.StorageClassName == nil {

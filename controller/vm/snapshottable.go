@@ -90,10 +90,10 @@ func (r *Reconciler) findClass(ctx context.Context, storageClass string) (proble
 }
 
 // snapshotStatuses returns which volumes of a VM a VirtualMachineSnapshot has, and why not the
-// others. Lacks says that a PVC has no VolumeSnapshotClass, whose creation is no event here.
+// others. Classless is true if a PVC has no VolumeSnapshotClass, whose creation is no event here.
 func (r *Reconciler) snapshotStatuses(
 	ctx context.Context, vm *kubevirt.VirtualMachine,
-) (all []kubevirt.VolumeSnapshotStatus, lacks bool, err error) {
+) (all []kubevirt.VolumeSnapshotStatus, classless bool, err error) {
 	all = []kubevirt.VolumeSnapshotStatus{}
 	if vm.Spec.Template == nil {
 		return all, false, nil
@@ -118,11 +118,11 @@ func (r *Reconciler) snapshotStatuses(
 		}
 		if why != "" {
 			one.Enabled, one.Reason = false, why
-			lacks = lacks || why != reasonNoPVC
+			classless = classless || why != reasonNoPVC
 		}
 		all = append(all, one)
 	}
-	return all, lacks, nil
+	return all, classless, nil
 }
 
 // snapshottable returns why a PVC, which is a volume, can have no snapshots, in KubeVirt's words;

@@ -15,6 +15,7 @@ func layers() [][]string {
 		{"controller/subresources"},
 		{"controller/api"},
 		{"controller/kinds"},
+		{"controller/clone"},
 		{"controller/pool", "controller/restore"},
 		{"controller/migration", "controller/preset", "controller/replicaset", "controller/snapshot", "controller/vm"},
 		{"controller/backoff", "controller/instancetype", "controller/migrationpolicy"},

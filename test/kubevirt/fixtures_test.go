@@ -25,7 +25,6 @@ var kinds = []struct{ group, version, kind, plural string }{
 	{"export.kubevirt.io", "v1beta1", "VirtualMachineExport", "virtualmachineexports"},
 	{"backup.kubevirt.io", "v1alpha1", "VirtualMachineBackup", "virtualmachinebackups"},
 	{"backup.kubevirt.io", "v1alpha1", "VirtualMachineBackupTracker", "virtualmachinebackuptrackers"},
-	{"clone.kubevirt.io", "v1beta1", "VirtualMachineClone", "virtualmachineclones"},
 }
 
 // definition is a CRD that accepts whatever the suite writes.

@@ -3,6 +3,7 @@
 package cluster
 
 import (
+	"context"
 	"testing"
 
 	"gotest.tools/v3/assert"
@@ -99,4 +100,46 @@ func TestASnapshotOfAVM(t *testing.T) {
 	kubectl(t, "patch", "vm", name, "--type=merge", "--patch", `{"spec":{"runStrategy":"Always"}}`)
 	assert.NilError(t, suite.WaitFor(t.Context(), "vm/"+name, "condition=Ready"))
 	asked(t, addressOf(t, name), "/cgi-bin/disk", "kept")
+}
+
+// TestACloneOfAVM: a clone of a running VM starts with a disk that has the content of that time.
+func TestACloneOfAVM(t *testing.T) {
+	t.Parallel()
+	const name, copied = "cloned", "cloned-copy"
+	provisioned(t, name, "Block", "128Mi", "")
+	vmi := strangersVMI(name, func(spec, _, _ object) {
+		spec["volumes"] = []object{
+			{"name": "boot", "persistentVolumeClaim": object{"claimName": name}},
+			{"name": "image", "containerDisk": object{"image": suite.tiny}},
+		}
+	})
+	made(t, object{
+		"apiVersion": "kubevirt.io/v1", "kind": "VirtualMachine", "metadata": object{"name": name},
+		"spec": object{"runStrategy": "Always", "template": object{
+			"metadata": object{"annotations": object{vmspec.AnnotationDiskOrigin: "boot=image"}}, "spec": vmi["spec"],
+		}},
+	})
+	ip := addressOf(t, name)
+	write(t, ip, "kept")
+	clone := made(t, object{
+		"apiVersion": "clone.kubevirt.io/v1beta1", "kind": "VirtualMachineClone", "metadata": object{"name": name},
+		"spec": object{
+			"source":           object{"apiGroup": "kubevirt.io", "kind": "VirtualMachine", "name": name},
+			"target":           object{"apiGroup": "kubevirt.io", "kind": "VirtualMachine", "name": copied},
+			"volumeNamePolicy": "PrefixTargetName",
+		},
+	})
+	assert.NilError(t, suite.WaitFor(t.Context(), "vmclone/"+clone, "jsonpath={.status.phase}=Succeeded"))
+	undo(t, func(ctx context.Context) error {
+		_, err := suite.Kubectl(ctx, "delete", "vm", copied, "--ignore-not-found")
+		return err
+	})
+	uid := kubectl(t, "get", "vmclone", clone, "-o", "jsonpath={.metadata.uid}")
+	write(t, ip, "changed")
+	kubectl(t, "patch", "vm", copied, "--type=merge", "--patch", `{"spec":{"runStrategy":"Always"}}`)
+	assert.NilError(t, suite.WaitFor(t.Context(), "vm/"+copied, "condition=Ready"))
+	asked(t, addressOf(t, copied), "/cgi-bin/disk", "kept")
+	asked(t, ip, "/cgi-bin/disk", "changed")
+	assert.NilError(t, suite.WaitFor(t.Context(), "pvc/"+copied+"-boot", "jsonpath={.status.phase}=Bound"))
+	kubectl(t, "wait", "vmrestore/tmp-restore-"+uid, "vmsnapshot/tmp-snapshot-"+uid, "--for=delete", "--timeout=60s")
 }
