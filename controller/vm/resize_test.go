@@ -6,8 +6,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	kubevirt "kubevirt.io/api/core/v1"
-
-	"github.com/nodevirt/nodevirt/test/fakecluster"
 )
 
 // resizable is a running instance of 1 socket and 64 MiB that can get 3 and 256 MiB.
@@ -28,9 +26,9 @@ func resizable(t *testing.T) *rig {
 	return g
 }
 
-func (g *rig) template(change func(d *kubevirt.DomainSpec)) {
+func (g *rig) domain(change func(d *kubevirt.DomainSpec)) {
 	g.t.Helper()
-	fakecluster.Change(g.t, g.Cluster, g.vm(), func(vm *kubevirt.VirtualMachine) { change(&vm.Spec.Template.Spec.Domain) })
+	g.template(func(s *kubevirt.VirtualMachineInstanceSpec) { change(&s.Domain) })
 	g.reconcile()
 	g.reconcile()
 }
@@ -42,11 +40,7 @@ func (g *rig) wantSize(sockets uint32, guest, request string, restart bool) {
 		g.t.Errorf("the instance has %d sockets, %s, requests %s; want %d, %s, %s", d.CPU.Sockets, d.Memory.Guest, d.Resources.Requests.Memory(),
 			sockets, guest, request)
 	}
-	required := false
-	for _, c := range g.vm().Status.Conditions {
-		required = required || c.Type == kubevirt.VirtualMachineRestartRequired
-	}
-	if required != restart {
+	if required := g.restartRequired(); required != restart {
 		g.t.Errorf("RestartRequired is %t", required)
 	}
 }
@@ -62,23 +56,23 @@ func TestResize(t *testing.T) {
 	}
 	g := resizable(t)
 	g.wantSize(1, "64Mi", "32Mi", false)
-	g.template(sockets(2))
+	g.domain(sockets(2))
 	g.wantSize(2, "64Mi", "32Mi", false)
-	g.template(guest("192Mi"))
+	g.domain(guest("192Mi"))
 	g.wantSize(2, "192Mi", "160Mi", false)
 	g.Writes()
 	g.reconcile()
 	g.expect("")
-	g.template(sockets(1))
+	g.domain(sockets(1))
 	g.wantSize(2, "192Mi", "160Mi", true)
-	g.template(sockets(4))
+	g.domain(sockets(4))
 	g.wantSize(2, "192Mi", "160Mi", true)
-	g.template(sockets(3))
+	g.domain(sockets(3))
 	g.wantSize(3, "192Mi", "160Mi", false)
-	g.template(guest("64Mi"))
+	g.domain(guest("64Mi"))
 	g.wantSize(3, "192Mi", "160Mi", true)
-	g.template(guest("256Mi"))
+	g.domain(guest("256Mi"))
 	g.wantSize(3, "256Mi", "224Mi", false)
-	g.template(func(d *kubevirt.DomainSpec) { d.CPU.Cores, d.CPU.Sockets = 2, 3 })
+	g.domain(func(d *kubevirt.DomainSpec) { d.CPU.Cores, d.CPU.Sockets = 2, 3 })
 	g.wantSize(3, "256Mi", "224Mi", true)
 }
