@@ -221,7 +221,7 @@ func (g *rig) phase(volume string, phase kubevirt.VolumePhase, reason string) {
 	}
 }
 
-// attachments returns the attachment pods that nobody has deleted.
+// attachments returns the attachment pods that are not deleted.
 func (g *rig) attachments() []corev1.Pod {
 	g.t.Helper()
 	var list corev1.PodList

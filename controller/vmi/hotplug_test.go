@@ -28,8 +28,8 @@ func hotpluggable(volume, claim string) func(*kubevirt.VirtualMachineInstance) {
 	}
 }
 
-// claim creates a PVC of one node.
-func (g *rig) claim(name string, change ...func(*corev1.PersistentVolumeClaim)) {
+// pvcOfOneNode creates a PVC that one node can use.
+func (g *rig) pvcOfOneNode(name string, change ...func(*corev1.PersistentVolumeClaim)) {
 	g.t.Helper()
 	pvc := &corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: name}}
 	pvc.Spec.AccessModes = []corev1.PersistentVolumeAccessMode{corev1.ReadWriteOnce}
@@ -117,7 +117,7 @@ func TestReserve(t *testing.T) {
 		}
 	}
 	check("FailedPvcNotFound", "PVC claim not found")
-	g.claim("claim", func(c *corev1.PersistentVolumeClaim) {
+	g.pvcOfOneNode("claim", func(c *corev1.PersistentVolumeClaim) {
 		c.Annotations = map[string]string{pod.AnnotationOrigin: "registry.example.com/guest:1"}
 	})
 	check("PVCNotFilled", "a VM that runs can't make it one")
@@ -167,7 +167,7 @@ func TestReserve(t *testing.T) {
 // TestStartWaitsForHotplug: an instance does not start with a PVC that another VM has got.
 func TestStartWaitsForHotplug(t *testing.T) {
 	g := newRig(t)
-	g.claim("claim")
+	g.pvcOfOneNode("claim")
 	other := &kubevirt.VirtualMachineInstance{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "second"}}
 	plugged("x", "claim", kubevirt.VolumeReady)(other)
 	g.Add(t, other)

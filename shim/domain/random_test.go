@@ -24,6 +24,7 @@ import (
 	"github.com/nodevirt/nodevirt/controller/pod"
 	"github.com/nodevirt/nodevirt/shim/fields"
 	"github.com/nodevirt/nodevirt/shim/hostcpu"
+	"github.com/nodevirt/nodevirt/shim/hostdevice"
 	"github.com/nodevirt/nodevirt/shim/uefi"
 	"github.com/nodevirt/nodevirt/shim/vmspec"
 )
@@ -202,6 +203,9 @@ func randomDomain(spec vmspec.Spec, c *runtimeapi.ContainerConfig) Description {
 	}
 	for i, card := range spec.Interfaces {
 		desc.NICs = append(desc.NICs, NIC{Name: card.Name, Tap: fmt.Sprint("tap", i), MAC: net.HardwareAddr{2, 0, 0, 0, 1, byte(i)}})
+	}
+	for i := range spec.HostDevices {
+		desc.HostDevices = append(desc.HostDevices, hostdevice.Device{Kind: hostdevice.PCI, Address: fmt.Sprintf("0000:65:%02x.0", i), Node: "/dev/vfio/12"})
 	}
 	for i := range spec.Filesystems {
 		desc.FilesystemSockets = append(desc.FilesystemSockets, fmt.Sprint("/run/vm/fs", i))

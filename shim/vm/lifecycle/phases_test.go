@@ -84,7 +84,7 @@ func TestEachPhaseFails(t *testing.T) {
 					annotations, c = map[string]string{vmspec.AnnotationVMI: displayVMI}, request(0)
 				}
 				if p.Name == "devices" {
-					annotations[vmspec.AnnotationVMI], c = withGPU, n.addGPU(t)
+					annotations, c = map[string]string{vmspec.AnnotationVMI: withGPU}, n.addGPU(t)
 				}
 				id, err := n.Create(t.Context(), n.addPod(t, "pod", annotations), c)
 				must(t, err)
