@@ -72,8 +72,8 @@ func TestControllersAccount(t *testing.T) {
 		"a token":          other(func(p *corev1.Pod) { p.Spec.AutomountServiceAccountToken = nil }),
 		"escalation":       other(func(p *corev1.Pod) { p.Spec.Containers[0].SecurityContext = nil }),
 		"another name":     other(func(p *corev1.Pod) { p.Name = "x" }),
-		"make it a VM's":     us.Patch(t.Context(), ordinary.DeepCopy(), label),
-		"delete":             us.Delete(t.Context(), ordinary.DeepCopy()),
+		"make it a VM's":   us.Patch(t.Context(), ordinary.DeepCopy(), label),
+		"delete":           us.Delete(t.Context(), ordinary.DeepCopy()),
 	} {
 		if err == nil || !strings.Contains(err.Error(), refusal) {
 			t.Errorf("%s: %v", name, err)

@@ -65,7 +65,8 @@ func TestARunningVMIsResized(t *testing.T) {
 	}
 
 	resize(2, "256Gi")
-	assert.NilError(t, suite.WaitFor(t.Context(), "vm/"+name, "condition=HotMemoryChange=False"))
+	// Not by condition: the VM's observed generation is that of its instance.
+	assert.NilError(t, suite.WaitFor(t.Context(), "vm/"+name, `jsonpath={.status.conditions[?(@.type=="HotMemoryChange")].status}=False`))
 	// The API server refuses it, or the kubelet.
 	why := kubectl(t, "get", "vm", name, "-o", `jsonpath={.status.conditions[?(@.type=="HotMemoryChange")].reason}`)
 	if why != "FailedResize" && why != "Infeasible" {
