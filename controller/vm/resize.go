@@ -70,7 +70,10 @@ func (r *Reconciler) resize(ctx context.Context, vm *kubevirt.VirtualMachine, vm
 		return nil
 	}
 	now, err := digest(vm)
-	if err != nil || now == vmi.Annotations[pod.AnnotationTemplate] {
+	if err != nil {
+		return err
+	}
+	if now == vmi.Annotations[pod.AnnotationTemplate] {
 		return nil
 	}
 	spec, live := grown(vm, vmi)

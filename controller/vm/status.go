@@ -148,8 +148,7 @@ func failureReason(failure error) string {
 	if isTemplateError(failure) {
 		return reasonDataVolume
 	}
-	var h hotplugError
-	if errors.As(failure, &h) {
+	if _, is := errors.AsType[hotplugError](failure); is {
 		return reasonHotplug
 	}
 	return "FailedCreate"

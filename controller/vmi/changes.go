@@ -79,7 +79,7 @@ func withoutVolumes(spec any) any {
 }
 
 // trimmed returns a decoded value without what a path leads to.
-func trimmed(value any, path ...string) any {
+func trimmed(value any, first string, rest ...string) any {
 	from, is := value.(map[string]any)
 	if !is {
 		return value
@@ -87,10 +87,10 @@ func trimmed(value any, path ...string) any {
 	to := make(map[string]any, len(from))
 	for key, child := range from {
 		switch {
-		case key != path[0]:
+		case key != first:
 			to[key] = child
-		case len(path) > 1:
-			to[key] = trimmed(child, path[1:]...)
+		case len(rest) > 0:
+			to[key] = trimmed(child, rest[0], rest[1:]...)
 		}
 	}
 	return to

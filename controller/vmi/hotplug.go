@@ -120,14 +120,14 @@ func (r *Reconciler) hotplugUser(
 	for i := range vmis.Items {
 		other := &vmis.Items[i]
 		attachment, is := holds(other, use.Name)
-		if is && other.UID != vmi.UID && !(use.ReadOnly && onlyReads(other, use.Name)) {
+		if is && other.UID != vmi.UID && (!use.ReadOnly || !onlyReads(other, use.Name)) {
 			return other.Name, attachment, nil
 		}
 	}
 	for i := range pods {
 		p := &pods[i]
 		instance, own, is := pod.AttachedTo(p)
-		if _, mine := vmi.Status.ActivePods[own]; is && !mine && !(use.ReadOnly && readsOnly(p, use.Name)) {
+		if _, mine := vmi.Status.ActivePods[own]; is && !mine && (!use.ReadOnly || !readsOnly(p, use.Name)) {
 			return instance, p.Name, nil
 		}
 	}

@@ -37,7 +37,7 @@ func TestMain(m *testing.M) {
 // headless ends the names of pid files of processes whose first thread ends.
 const headless = ".headless"
 
-func init() {
+func init() { //nolint:gochecknoinits // only this runs on the first thread for certain
 	if len(os.Args) == 3 && os.Args[1] == "-helper" {
 		runtime.LockOSThread() // to the first thread
 	}
