@@ -110,8 +110,8 @@ func (b builder) debian(packages []string, programs ...string) ([]images.File, e
 // agnhost has the suite's program for everything, and the tools that specs run beside it.
 func (b builder) agnhost() (v1.Image, error) {
 	files, err := b.debian(
-		[]string{"bind9-dnsutils", "curl", "netcat-openbsd", "iproute2", "iperf", "bash", "util-linux"},
-		"dig", "curl", "nc.openbsd", "ip", "ss", "iperf", "bash", "ipcs", "ipcmk")
+		[]string{"bind9-dnsutils", "curl", "netcat-openbsd", "iproute2", "iperf", "bash", "util-linux", "libc-bin"},
+		"dig", "curl", "nc.openbsd", "ip", "ss", "iperf", "bash", "ipcs", "ipcmk", "getent")
 	if err != nil {
 		return nil, err
 	}
@@ -236,11 +236,13 @@ func (b builder) ipc() (v1.Image, error) {
 	return b.above(b.busybox, v1.Config{Cmd: []string{"sh"}}, files...)
 }
 
-// pet serves the name of a picture, which differs between images.
+// pet serves the name of a picture, which differs between images. A spec mounts the image as a volume, and looks
+// for the distribution that the suite's own is made of.
 func (b builder) pet(picture string) (v1.Image, error) {
 	data := fmt.Sprintf("{\n  \"image\": %q\n}\n", picture)
 	return b.above(b.busybox, v1.Config{Entrypoint: []string{"/agnhost"}, Cmd: []string{"test-webserver"}},
 		b.built("agnhost", "agnhost"),
+		images.File{Name: "etc/os-release", Data: []byte("NAME=\"Alpine Linux\"\n")},
 		images.File{Name: "data.json", Data: []byte(data)}, images.File{Name: picture, Data: []byte(picture)})
 }
 
