@@ -106,11 +106,11 @@ func TestFailedCreate(t *testing.T) {
 	w.run(vmi, "refused")
 
 	bad := newVMI("unsupported")
-	bad.Spec.Domain.Devices.GPUs = []kubevirt.GPU{{Name: "a", DeviceName: "b"}}
+	bad.Spec.Domain.Devices.AutoattachVSOCK = new(true)
 	if err := w.Create(t.Context(), bad); err != nil {
 		t.Fatal(err)
 	}
-	w.event("unsupported", "FailedCreate", "spec.domain.devices.gpus: not supported")
+	w.event("unsupported", "FailedCreate", "spec.domain.devices.autoattachVSOCK: not supported")
 	w.delete(bad)
 	untilGone(w, bad, bad.Name)
 }

@@ -25,7 +25,7 @@ func TestWhatKubectlPrints(t *testing.T) {
 	}
 	var all strings.Builder
 	for _, name := range []string{
-		"cpu-as-text", "cpu-negative", "disk-without-volume", "gpus-and-host-devices", "memory-missing",
+		"cpu-as-text", "cpu-negative", "disk-without-volume", "host-devices", "memory-missing",
 		"volume-without-source", "old-registry-disk", "set-annotation",
 	} {
 		file := filepath.Join(root, "controller", "admission", "testdata", "refused", name+".yaml")

@@ -120,12 +120,6 @@ func TestAStrangersVMIsStayInTheirPods(t *testing.T) {
 		"climbing-kernel": {func(_, domain, _ object) {
 			domain["firmware"] = object{"kernelBoot": object{"container": object{"image": suite.tiny, "kernelPath": "../../etc/shadow"}}}
 		}, "spec.domain.firmware.kernelBoot.container.kernelPath"},
-		"host-device": {func(_, _, devices object) {
-			devices["hostDevices"] = []object{{"name": "h", "deviceName": "nodes.example/disk"}}
-		}, "spec.domain.devices.hostDevices"},
-		"gpu": {func(_, _, devices object) {
-			devices["gpus"] = []object{{"name": "g", "deviceName": "nodes.example/gpu"}}
-		}, "spec.domain.devices.gpus"},
 		"file-system": {func(_, _, devices object) {
 			devices["filesystems"] = []object{{"name": "boot", "virtiofs": object{}}}
 		}, "spec.domain.devices.filesystems"},
