@@ -8,6 +8,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	kubevirt "kubevirt.io/api/core/v1"
+	ctrl "sigs.k8s.io/controller-runtime"
 )
 
 // addNetwork makes a network of Multus with an annotation; empty for none.
@@ -74,4 +75,23 @@ func TestNetworkResourcesRefused(t *testing.T) {
 			t.Errorf("%s: %v, %v", resource, all, err)
 		}
 	}
+}
+
+// TestNetworkMissing: the instance says which network is missing, and gets its pod once that exists.
+func TestNetworkMissing(t *testing.T) {
+	g := newRig(t)
+	g.add(withCards("fast"))
+	if _, err := g.r.Reconcile(t.Context(), ctrl.Request{NamespacedName: web}); err == nil {
+		t.Error("no retry")
+	}
+	c := g.condition(kubevirt.VirtualMachineInstanceSynchronized)
+	if c == nil || c.Reason != "FailedCreate" || !strings.Contains(c.Message, "read the resource of network fast") {
+		t.Errorf("condition %+v", c)
+	}
+	if e := g.Events(); !strings.Contains(e, "Warning FailedCreate") {
+		t.Errorf("events %q", e)
+	}
+	g.addNetwork(web.Namespace, "fast", "example.com/vfs")
+	g.reconcile()
+	g.onePod()
 }

@@ -2,6 +2,7 @@ package vmi
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
@@ -156,8 +157,8 @@ func (r *Reconciler) createWith(ctx context.Context, vmi *kubevirt.VirtualMachin
 		return r.wait(ctx, vmi, t, err)
 	}
 	options := r.Pods
-	if options.Surroundings, err = r.surroundings(ctx, vmi); err != nil {
-		return ctrl.Result{}, err
+	if options.Surroundings, err = r.surroundings(ctx, vmi); err != nil { // such as of a network that is missing
+		return ctrl.Result{}, errors.Join(err, r.report(ctx, vmi, view{trouble: failedCreate(err)}))
 	}
 	wanted, err := pod.New(vmi, objects, network, options)
 	if err != nil { // a retry would fail in the same way: a change of the VMI or a PVC triggers the next attempt

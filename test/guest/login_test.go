@@ -59,7 +59,7 @@ func TestTinyWithLogin(t *testing.T) {
 	if got := inGuest("cat /run/password.fedora"); got != "hunter2 :x\n" {
 		t.Errorf("password %q", got)
 	}
-	if got := inGuest("nc -klp 80 -e echo free >/dev/null 2>&1 & for i in 1 2 3 4 5; do nc 127.0.0.1 80 </dev/null && break; sleep 1; done"); got != "free\n" {
+	if got := inGuest("/bin/nc -klp 80 -e echo free >/dev/null 2>&1 & for i in 1 2 3 4 5; do sleep 1 | nc 127.0.0.1 80 && break; sleep 1; done"); got != "free\n" {
 		t.Errorf("answer of a server on port 80: %q", got)
 	}
 	inGuest("touch /run/go-on")

@@ -125,14 +125,14 @@ func TestTaken(t *testing.T) {
 	}
 }
 
-// runsHere reports whether a manifest names an image, as no other is set for the controller here, and no PVC
-// or DataVolume, which do not exist.
+// runsHere reports whether a manifest names an image, as no other is set for the controller here, and no PVC,
+// DataVolume or network of devices, which do not exist.
 func runsHere(t *testing.T, object *unstructured.Unstructured) bool {
 	t.Helper()
 	text, err := object.MarshalJSON()
 	assert.NilError(t, err)
 	has := func(field string) bool { return bytes.Contains(text, []byte(`"`+field+`":`)) }
-	return has("image") && !has("persistentVolumeClaim") && !has("dataVolume")
+	return has("image") && !has("persistentVolumeClaim") && !has("dataVolume") && !has("sriov")
 }
 
 // hasPod waits for the pod of an instance, or for one of a replica set.
