@@ -103,7 +103,7 @@ func TestExplain(t *testing.T) {
 	kubectl(t, "api-resources", "--api-group=kubevirt.io") // explain may know only what kubectl kept before the CRDs came
 	for _, of := range []string{
 		"vm.spec", "vm.status", "vmi.spec", "vmi.spec.domain", "vmi.spec.domain.cpu", "vmi.spec.domain.devices", "vmi.status",
-		"vmirs.spec", "vmsnapshot.spec", "vmrestore.spec", "vminstancetype.spec", "vmpref.spec", "vmpool.spec.virtualMachineTemplate",
+		"vmirs.spec", "vmsnapshot.spec", "vmrestore.spec", "vminstancetype.spec", "vmpref.spec",
 	} {
 		text := kubectl(t, "explain", of)
 		about, fields, _ := strings.Cut(text, "FIELDS:")
