@@ -41,7 +41,7 @@ func TestHooks(t *testing.T) {
 		n.run(t)
 		must(t, n.Stop(t.Context(), id, 0))
 		calls = n.script.Calls()
-		if ended, told := slices.Index(calls, "Libvirt.Undefine"), slices.Index(calls, "Hooks.Shutdown"); ended < 0 || told < ended {
+		if removed, called := slices.Index(calls, "Libvirt.Undefine"), slices.Index(calls, "Hooks.Shutdown"); removed < 0 || called < removed {
 			t.Errorf("calls %v", calls)
 		}
 		must(t, n.Remove(t.Context(), id))
