@@ -225,7 +225,7 @@ func TestStubborn(t *testing.T) {
 	p := daemon(t)
 	p.Args = slices.Clone(p.Args)
 	p.Args[1] = strings.Replace(p.Args[1], "while :;", `trap "" TERM; while :;`, 1)
-	p.Grace = 200 * time.Millisecond
+	p.Grace = 2 * time.Second // also for the kernel to end it, on a machine under load
 	pid := start(t, p)
 	if err := p.End(t.Context()); err != nil {
 		t.Error(err)

@@ -4,14 +4,19 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"runtime"
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/kubernetes-csi/csi-test/v5/pkg/sanity"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials"
+	"google.golang.org/grpc/credentials/insecure"
 	"gotest.tools/v3/assert"
 
 	"github.com/nodevirt/nodevirt/test/loopfs"
@@ -65,6 +70,19 @@ func alone(t *testing.T) bool {
 	return false
 }
 
+// slow takes a while to connect. The suite waits for a change of the connection's state from the one
+// that it has read: for a minute, in vain, if that was the last.
+type slow struct {
+	credentials.TransportCredentials
+}
+
+func (s slow) ClientHandshake(ctx context.Context, authority string, c net.Conn) (net.Conn, credentials.AuthInfo, error) {
+	time.Sleep(time.Second)
+	return s.TransportCredentials.ClientHandshake(ctx, authority, c)
+}
+
+func (s slow) Clone() credentials.TransportCredentials { return slow{s.TransportCredentials.Clone()} }
+
 // TestSanity: Kubernetes' suite for CSI drivers passes, with file systems and with block volumes.
 func TestSanity(t *testing.T) {
 	if !alone(t) {
@@ -77,6 +95,7 @@ func TestSanity(t *testing.T) {
 		c.TargetPath, c.StagingPath = filepath.Join(dir, "target"), filepath.Join(dir, "staging")
 		c.TestVolumeSize, c.TestVolumeExpandSize = 64<<20, 96<<20
 		c.TestVolumeAccessType = access
+		c.DialOptions = append(c.DialOptions, grpc.WithTransportCredentials(slow{insecure.NewCredentials()}))
 		return c
 	}
 	block := config("block")

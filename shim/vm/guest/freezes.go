@@ -67,6 +67,9 @@ func (f *freezes) freeze(limit string) (control, error) {
 		if unable := errors.Is(err, agent.ErrAbsent) || errors.Is(err, agent.ErrDisabled); unable && !was {
 			return nil, errors.Join(err, f.endAfter(ctx, v, 0))
 		}
+		if longest > 0 && !f.isPending(v) { // the end came before the freeze did
+			return nil, errors.Join(err, f.endAfter(ctx, v, time.Nanosecond))
+		}
 		return nil, err // the guest may be frozen nevertheless: the end remains
 	}, nil
 }

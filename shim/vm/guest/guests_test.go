@@ -254,6 +254,7 @@ func fileSystems(n *node, t *testing.T, v *table.VM) *freezable {
 		defer f.mu.Unlock()
 		switch command {
 		case "guest-fsfreeze-status":
+			time.Sleep(f.slow)
 			return `"` + f.frozen + `"`, true
 		case "guest-fsfreeze-freeze":
 			f.frozen = "frozen"
@@ -272,6 +273,7 @@ func fileSystems(n *node, t *testing.T, v *table.VM) *freezable {
 type freezable struct {
 	mu     sync.Mutex
 	frozen string
+	slow   time.Duration // how long it takes to answer whether it is frozen
 }
 
 func (f *freezable) set(state string) {
@@ -333,6 +335,21 @@ func TestFreeze(t *testing.T) {
 	n.press(t, "nodevirt.io/reboot")
 	if len(n.domains.done) > 0 {
 		t.Errorf("libvirtd did %v", n.domains.done)
+	}
+}
+
+// TestSlowFreeze: a guest that freezes only after the end of its freeze has come is thawed.
+func TestSlowFreeze(t *testing.T) {
+	n := newNode(t)
+	v := n.add("a", record.Running)
+	guest := fileSystems(n, t, v)
+	guest.slow = 50 * time.Millisecond
+	n.press(t, "nodevirt.io/freeze", "1ms")
+	guest.waitFor(t, "thawed")
+	for deadline := time.Now().Add(time.Minute); v.Record().Freeze != nil; time.Sleep(time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatal("the end of the freeze is still on disk")
+		}
 	}
 }
 

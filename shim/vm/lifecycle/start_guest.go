@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"os"
 	"strconv"
+	"syscall"
 
 	"github.com/nodevirt/nodevirt/shim/domain"
 	"github.com/nodevirt/nodevirt/shim/hostdevice"
@@ -133,12 +134,17 @@ func (s *start) awaitProcess(ctx context.Context) (err error) {
 	return err
 }
 
-// placeQEMU moves QEMU into the VM's cgroup.
+// placeQEMU moves QEMU into the VM's cgroup. A QEMU that has ended meanwhile is no
+// error here: the phase start says why it ended.
 func (s *start) placeQEMU(context.Context) error {
-	if err := s.parts.groups.Add(s.rec, s.process); err != nil {
-		return err
+	err := s.parts.groups.Add(s.rec, s.process)
+	if err == nil {
+		err = s.adjustOOMScore(s.process)
 	}
-	return s.adjustOOMScore(s.process)
+	if errors.Is(err, syscall.ESRCH) {
+		return nil
+	}
+	return err
 }
 
 // adjustOOMScore makes QEMU as likely a victim of the OOM killer as the kubelet

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net/netip"
 	"slices"
+	"syscall"
 	"testing"
 	"time"
 
@@ -133,6 +134,17 @@ func TestOOMScore(t *testing.T) {
 		id, err := n.Create(t.Context(), n.addPod(t, "pod", nil), scored)
 		must(t, err)
 		wantError(t, n.Start(t.Context(), id), "set QEMU's OOM score")
+	})
+}
+
+// TestQEMUEndsAtOnce: that a QEMU has ended before it was in its cgroup hides not why it ended.
+func TestQEMUEndsAtOnce(t *testing.T) {
+	onNode(t, func(t *testing.T, n *node) {
+		id, err := n.Create(t.Context(), n.addPod(t, "pod", map[string]string{vmspec.AnnotationVMI: noCardVMI}), request(0))
+		must(t, err)
+		n.script.FailOnce("Groups.Add", fmt.Errorf("add process 1: %w", syscall.ESRCH))
+		n.script.Fail("Libvirt.Resume", errors.New("the login was refused"))
+		wantError(t, n.Start(t.Context(), id), "the login was refused")
 	})
 }
 
