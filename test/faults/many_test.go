@@ -70,27 +70,33 @@ func TestMany(t *testing.T) {
 		}
 		return err
 	})
-	timed("ListContainerStats of containerd alone", func(ctx context.Context) error {
-		conn, err := node.DialCRI(suite.ContainerdSocket())
-		if err != nil {
-			return err
-		}
-		defer func() { _ = conn.Close() }()
-		_, err = runtimeapi.NewRuntimeServiceClient(conn).ListContainerStats(ctx, &runtimeapi.ListContainerStatsRequest{})
-		return err
-	})
 	timed("ListPodSandboxStats", func(ctx context.Context) error {
 		_, err := suite.cri.ListPodSandboxStats(ctx, &runtimeapi.ListPodSandboxStatsRequest{})
 		return err
 	})
-	timed("the status of each VM", func(ctx context.Context) error {
+	conn, err := node.DialCRI(suite.ContainerdSocket())
+	assert.NilError(t, err)
+	defer func() { _ = conn.Close() }()
+	containerd := runtimeapi.NewRuntimeServiceClient(conn)
+	timed("ListContainerStats of containerd alone", func(ctx context.Context) error {
+		_, err := containerd.ListContainerStats(ctx, &runtimeapi.ListContainerStatsRequest{})
+		return err
+	})
+	timed("ListPodSandboxStats of containerd alone", func(ctx context.Context) error {
+		_, err := containerd.ListPodSandboxStats(ctx, &runtimeapi.ListPodSandboxStatsRequest{})
+		return err
+	})
+	timed("ContainerStatus of each VM", func(ctx context.Context) error {
 		for _, vm := range vms {
-			if err := vm.isTrue(ctx); err != nil {
+			if _, err := suite.cri.ContainerStatus(ctx, &runtimeapi.ContainerStatusRequest{ContainerId: vm.container, Verbose: true}); err != nil {
 				return err
 			}
 		}
 		return nil
 	})
+	for _, vm := range vms {
+		assert.NilError(t, vm.isTrue(t.Context()))
+	}
 	for _, c := range life[:started] {
 		timed(c.name, func(ctx context.Context) error { return c.do(ctx, r.pod) })
 	}
