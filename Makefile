@@ -25,6 +25,8 @@ FLAGS ?=
 # How many tests may fail and be run again. One that passes then is named in the last lines: it is unsteady.
 AGAIN ?=
 GOTEST = $(BIN)/gotest $(AGAIN:%=-again=%)
+# Without debugging data a test program is linked in half the time, and there are a hundred.
+LEAN = '-ldflags=-s -w'
 # How long make fuzz runs each target.
 TIME  ?= 30s
 # The number of nodes of make cluster.
@@ -115,13 +117,13 @@ cluster-shell: ## Open a shell in the cluster's network, where kubectl works
 # test/needs, or a helper that does, which ends the test if NODEVIRT_UNIT is set. make test runs all tests.
 # Without -count 1: these tests run no program of the checkout, so Go's cached results are valid.
 unit: ## Run the tests that need neither root, QEMU, a network nor built tools; FLAGS=-cover
-	@NODEVIRT_UNIT=1 go test -tags $(TAGS) -parallel 16 $(FLAGS) $$(go list $(PKG) | grep -v /test/e2e)
+	@NODEVIRT_UNIT=1 go test -tags $(TAGS) $(LEAN) -parallel 16 $(FLAGS) $$(go list $(PKG) | grep -v /test/e2e)
 
-# -count 1: Go's cache ignores changes of the programs that a test runs.
+# -count 1: Go's cache ignores changes of the programs that a test runs. -vet=off: go vet ran before.
 test: packages tools kubernetes build ## Run all tests, including those with real components
 	@test/tools/build promtool render crds
 	go vet -tags $(TAGS) ./...
-	$(GOTEST) -tags $(TAGS) -count 1 -p $(PARALLEL) -parallel $(PARALLEL) -timeout $(TIMEOUT) $(FLAGS) $(PKG)
+	$(GOTEST) -tags $(TAGS) $(LEAN) -vet=off -count 1 -p $(PARALLEL) -parallel $(PARALLEL) -timeout $(TIMEOUT) $(FLAGS) $(PKG)
 
 test-faults: packages tools build ## Break a node with running guests; ROUNDS=200 SEED=1
 	go vet -tags $(TAGS),faults ./test/faults
