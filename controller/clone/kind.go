@@ -7,7 +7,6 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/nodevirt/nodevirt/controller/kind"
-	instances "github.com/nodevirt/nodevirt/controller/vmi"
 )
 
 // Kind describes VirtualMachineClones.
@@ -43,5 +42,5 @@ func setUp(ctx context.Context, in kind.Cluster) error {
 	r := &Reconciler{
 		Client: m.GetClient(), Live: m.GetAPIReader(), Events: m.GetEventRecorder("clone-controller"), Now: in.Now,
 	}
-	return r.SetUp(ctx, m, instances.Backoff())
+	return r.SetUp(ctx, m)
 }

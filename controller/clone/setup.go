@@ -7,26 +7,21 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/client-go/util/workqueue"
 	kubevirt "kubevirt.io/api/core/v1"
 	snapshotapi "kubevirt.io/api/snapshot/v1beta1"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	"sigs.k8s.io/controller-runtime/pkg/controller"
 	"sigs.k8s.io/controller-runtime/pkg/handler"
 	"sigs.k8s.io/controller-runtime/pkg/manager"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"github.com/nodevirt/nodevirt/controller/index"
+	"github.com/nodevirt/nodevirt/controller/setup"
 )
 
 const (
 	// indexOf finds clones by what they are made of, and by the VM that they make: KIND/NAME.
 	indexOf = "nodevirt.io/clone-of"
-	// workers reconcile at once; each mostly waits for the API server.
-	workers = 8
-	// timeout of one reconciliation: an API server that hangs must not hold a worker.
-	timeout = time.Minute
 )
 
 func related(o client.Object) []string {
@@ -39,28 +34,18 @@ func related(o client.Object) []string {
 }
 
 // SetUp lets the manager run the reconciler.
-func (r *Reconciler) SetUp(ctx context.Context, m manager.Manager, retries workqueue.TypedRateLimiter[reconcile.Request]) error {
+func (r *Reconciler) SetUp(ctx context.Context, m manager.Manager) error {
 	if err := m.GetFieldIndexer().IndexField(ctx, new(vmClone), indexOf, related); err != nil {
 		return fmt.Errorf("index clones by %s: %w", indexOf, err)
 	}
-	err := ctrl.NewControllerManagedBy(m).
-		Named("clone").
+	all := ctrl.NewControllerManagedBy(m).
 		For(new(vmClone)).
 		Owns(new(snapshotapi.VirtualMachineSnapshot)).
 		Owns(new(snapshotapi.VirtualMachineRestore)).
 		Watches(new(kubevirt.VirtualMachine), r.of(kindVM)).
 		Watches(new(snapshotapi.VirtualMachineSnapshot), r.of(kindSnapshot)).
-		Watches(new(corev1.PersistentVolumeClaim), handler.EnqueueRequestsFromMapFunc(r.ofPVC)).
-		WithOptions(controller.Options{
-			MaxConcurrentReconciles: workers,
-			ReconciliationTimeout:   timeout,
-			RateLimiter:             retries,
-		}).
-		Complete(r)
-	if err != nil {
-		return fmt.Errorf("set up the clones' controller: %w", err)
-	}
-	return nil
+		Watches(new(corev1.PersistentVolumeClaim), handler.EnqueueRequestsFromMapFunc(r.ofPVC))
+	return setup.Complete(all, "clone", r, setup.Options{Workers: 8, Timeout: time.Minute})
 }
 
 // of returns the clones that an object of a kind belongs to.

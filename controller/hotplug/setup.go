@@ -8,26 +8,21 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/client-go/util/workqueue"
 	kubevirt "kubevirt.io/api/core/v1"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	"sigs.k8s.io/controller-runtime/pkg/controller"
 	"sigs.k8s.io/controller-runtime/pkg/handler"
 	"sigs.k8s.io/controller-runtime/pkg/manager"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"github.com/nodevirt/nodevirt/controller/index"
 	"github.com/nodevirt/nodevirt/controller/pod"
+	"github.com/nodevirt/nodevirt/controller/setup"
 )
 
 const (
 	// indexAttachment finds attachment pods by the UID of the VM's pod.
 	indexAttachment = "nodevirt.io/attachment"
-	// workers reconcile at once; each mostly waits for nodes.
-	workers = 16
-	// timeout of one reconciliation, which gives nodes orders.
-	timeout = 3 * time.Minute
 )
 
 // Indexes returns the indexes of pods by their names.
@@ -43,27 +38,17 @@ func Indexes() map[string]client.IndexerFunc {
 }
 
 // SetUp lets the manager run the reconciler. The index of instances by their PVCs exists.
-func (r *Reconciler) SetUp(ctx context.Context, m manager.Manager, backoff workqueue.TypedRateLimiter[reconcile.Request]) error {
+func (r *Reconciler) SetUp(ctx context.Context, m manager.Manager) error {
 	for name, key := range Indexes() {
 		if err := m.GetFieldIndexer().IndexField(ctx, new(corev1.Pod), name, key); err != nil {
 			return fmt.Errorf("index pods by %s: %w", name, err)
 		}
 	}
-	err := ctrl.NewControllerManagedBy(m).
-		Named("hotplug").
+	all := ctrl.NewControllerManagedBy(m).
 		For(new(kubevirt.VirtualMachineInstance)).
 		Watches(new(corev1.Pod), handler.EnqueueRequestsFromMapFunc(r.ofPod)).
-		Watches(new(corev1.PersistentVolumeClaim), handler.EnqueueRequestsFromMapFunc(r.ofPVC)).
-		WithOptions(controller.Options{
-			MaxConcurrentReconciles: workers,
-			ReconciliationTimeout:   timeout,
-			RateLimiter:             backoff,
-		}).
-		Complete(r)
-	if err != nil {
-		return fmt.Errorf("set up the controller of hot-plugged volumes: %w", err)
-	}
-	return nil
+		Watches(new(corev1.PersistentVolumeClaim), handler.EnqueueRequestsFromMapFunc(r.ofPVC))
+	return setup.Complete(all, "hotplug", r, setup.Options{Workers: 16, Timeout: 3 * time.Minute})
 }
 
 // ofPod returns the instance of a pod, and the instances that may wait for its PVCs.

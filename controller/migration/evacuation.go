@@ -12,12 +12,12 @@ import (
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/builder"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	"sigs.k8s.io/controller-runtime/pkg/controller"
 	"sigs.k8s.io/controller-runtime/pkg/handler"
 	"sigs.k8s.io/controller-runtime/pkg/manager"
 	"sigs.k8s.io/controller-runtime/pkg/predicate"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
+	"github.com/nodevirt/nodevirt/controller/setup"
 	instances "github.com/nodevirt/nodevirt/controller/vmi"
 )
 
@@ -41,16 +41,10 @@ const (
 // SetUp lets the manager run the reconciler. The index is that of [Reconciler].
 func (e *Evacuations) SetUp(m manager.Manager) error {
 	leaves := predicate.NewPredicateFuncs(func(o client.Object) bool { return o.(*instance).Status.EvacuationNodeName != "" })
-	err := ctrl.NewControllerManagedBy(m).
-		Named("evacuation").
+	all := ctrl.NewControllerManagedBy(m).
 		For(new(instance), builder.WithPredicates(leaves)).
-		Watches(new(migration), handler.EnqueueRequestsFromMapFunc(ofMigration)).
-		WithOptions(controller.Options{MaxConcurrentReconciles: workers, ReconciliationTimeout: timeout, RateLimiter: instances.Backoff()}).
-		Complete(e)
-	if err != nil {
-		return fmt.Errorf("set up the evacuations' controller: %w", err)
-	}
-	return nil
+		Watches(new(migration), handler.EnqueueRequestsFromMapFunc(ofMigration))
+	return setup.Complete(all, "evacuation", e, setup.Options{Workers: 16, Timeout: 90 * time.Second})
 }
 
 // ofMigration returns the instance of a migration that has ended.

@@ -10,13 +10,12 @@ import (
 	kubevirt "kubevirt.io/api/core/v1"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	"sigs.k8s.io/controller-runtime/pkg/controller"
 	"sigs.k8s.io/controller-runtime/pkg/handler"
 	"sigs.k8s.io/controller-runtime/pkg/manager"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"github.com/nodevirt/nodevirt/controller/index"
-	instances "github.com/nodevirt/nodevirt/controller/vmi"
+	"github.com/nodevirt/nodevirt/controller/setup"
 )
 
 const (
@@ -25,10 +24,6 @@ const (
 	// indexUnfinished finds the migrations that have not ended, by the value below.
 	indexUnfinished = "nodevirt.io/unfinished"
 	unfinished      = "true"
-	// workers reconcile at once; each mostly waits for nodes.
-	workers = 16
-	// timeout of one reconciliation, which gives both nodes five orders at most.
-	timeout = 90 * time.Second
 )
 
 // indexes returns the indexes of migrations by their names.
@@ -44,29 +39,20 @@ func indexes() map[string]client.IndexerFunc {
 	}
 }
 
-// SetUp lets the manager run the reconciler.
+// SetUp lets the manager run the reconciler. A reconciliation gives both nodes five orders
+// at most.
 func (r *Reconciler) SetUp(ctx context.Context, m manager.Manager) error {
 	for name, key := range indexes() {
 		if err := m.GetFieldIndexer().IndexField(ctx, new(migration), name, key); err != nil {
 			return fmt.Errorf("index migrations by %s: %w", name, err)
 		}
 	}
-	err := ctrl.NewControllerManagedBy(m).
-		Named("migration").
+	all := ctrl.NewControllerManagedBy(m).
 		For(new(migration)).
 		Watches(new(migration), handler.EnqueueRequestsFromMapFunc(r.waiting)).
 		Watches(new(kubevirt.VirtualMachineInstance), handler.EnqueueRequestsFromMapFunc(r.ofInstance)).
-		Watches(new(corev1.Pod), handler.EnqueueRequestsFromMapFunc(r.ofPod)).
-		WithOptions(controller.Options{
-			MaxConcurrentReconciles: workers,
-			ReconciliationTimeout:   timeout,
-			RateLimiter:             instances.Backoff(),
-		}).
-		Complete(r)
-	if err != nil {
-		return fmt.Errorf("set up the migrations' controller: %w", err)
-	}
-	return nil
+		Watches(new(corev1.Pod), handler.EnqueueRequestsFromMapFunc(r.ofPod))
+	return setup.Complete(all, "migration", r, setup.Options{Workers: 16, Timeout: 90 * time.Second})
 }
 
 // waiting returns the migrations that may begin once another one has ended.

@@ -8,7 +8,6 @@ import (
 
 	"github.com/nodevirt/nodevirt/controller/datavolume"
 	"github.com/nodevirt/nodevirt/controller/kind"
-	instances "github.com/nodevirt/nodevirt/controller/vmi"
 )
 
 // Kind describes VirtualMachinePools.
@@ -41,5 +40,5 @@ func setUp(ctx context.Context, in kind.Cluster) error {
 		Client: m.GetClient(), Live: m.GetAPIReader(), Revisions: in.Uncached, DataVolumes: dataVolumes,
 		Events: m.GetEventRecorder("virtualmachinepool-controller"), Now: in.Now,
 	}
-	return r.SetUp(ctx, m, instances.Backoff())
+	return r.SetUp(ctx, m)
 }

@@ -6,46 +6,28 @@ import (
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/client-go/util/workqueue"
 	kubevirt "kubevirt.io/api/core/v1"
 	api "kubevirt.io/api/pool/v1beta1"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	"sigs.k8s.io/controller-runtime/pkg/controller"
 	"sigs.k8s.io/controller-runtime/pkg/handler"
 	"sigs.k8s.io/controller-runtime/pkg/manager"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"github.com/nodevirt/nodevirt/controller/index"
-)
-
-const (
-	// workers reconcile at once; each mostly waits for the API server.
-	workers = 4
-	// timeout of one reconciliation: an API server that hangs must not hold a worker.
-	timeout = time.Minute
+	"github.com/nodevirt/nodevirt/controller/setup"
 )
 
 // SetUp lets the manager run the reconciler. The events of VMs are enough: a VM's
 // status changes with its instance.
-func (r *Reconciler) SetUp(ctx context.Context, m manager.Manager, retries workqueue.TypedRateLimiter[reconcile.Request]) error {
+func (r *Reconciler) SetUp(ctx context.Context, m manager.Manager) error {
 	if err := m.GetFieldIndexer().IndexField(ctx, new(kubevirt.VirtualMachine), index.Owner, index.OwnerOf); err != nil {
 		return fmt.Errorf("index VMs by owner: %w", err)
 	}
-	err := ctrl.NewControllerManagedBy(m).
-		Named("pool").
+	all := ctrl.NewControllerManagedBy(m).
 		For(new(api.VirtualMachinePool)).
-		Watches(new(kubevirt.VirtualMachine), handler.EnqueueRequestsFromMapFunc(poolOf)).
-		WithOptions(controller.Options{
-			MaxConcurrentReconciles: workers,
-			ReconciliationTimeout:   timeout,
-			RateLimiter:             retries,
-		}).
-		Complete(r)
-	if err != nil {
-		return fmt.Errorf("set up the pool controller: %w", err)
-	}
-	return nil
+		Watches(new(kubevirt.VirtualMachine), handler.EnqueueRequestsFromMapFunc(poolOf))
+	return setup.Complete(all, "pool", r, setup.Options{Workers: 4, Timeout: time.Minute})
 }
 
 // poolOf returns the pool that owns a VM. A VM that is released has an event with its

@@ -7,7 +7,6 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/nodevirt/nodevirt/controller/kind"
-	instances "github.com/nodevirt/nodevirt/controller/vmi"
 )
 
 // Kind describes VirtualMachineInstanceReplicaSets.
@@ -36,5 +35,5 @@ func setUp(ctx context.Context, in kind.Cluster) error {
 		Client: m.GetClient(), Live: m.GetAPIReader(), Events: m.GetEventRecorder("virtualmachinereplicaset-controller"),
 		Now: in.Now,
 	}
-	return r.SetUp(ctx, m, instances.Backoff())
+	return r.SetUp(ctx, m)
 }

@@ -8,7 +8,6 @@ import (
 
 	"github.com/nodevirt/nodevirt/controller/datavolume"
 	"github.com/nodevirt/nodevirt/controller/kind"
-	instances "github.com/nodevirt/nodevirt/controller/vmi"
 	"github.com/nodevirt/nodevirt/controller/volumesnapshot"
 )
 
@@ -55,5 +54,5 @@ func setUp(ctx context.Context, in kind.Cluster) error {
 		Client: m.GetClient(), Live: m.GetAPIReader(), Revisions: in.Uncached, Snapshots: snapshots, DataVolumes: dataVolumes,
 		Events: m.GetEventRecorder("virtualmachinerestore-controller"), Now: in.Now,
 	}
-	return r.SetUp(ctx, m, instances.Backoff())
+	return r.SetUp(ctx, m)
 }

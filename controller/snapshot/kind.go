@@ -97,5 +97,5 @@ func setUp(ctx context.Context, in kind.Cluster) error {
 		Client: m.GetClient(), Live: m.GetAPIReader(), Revisions: in.Uncached, Volumes: volumes, DataVolumes: dataVolumes, Pods: pods,
 		Nodes: control.New(cluster, config), Events: m.GetEventRecorder("virtualmachinesnapshot-controller"), Now: in.Now,
 	}
-	return r.SetUp(ctx, m, instances.Backoff())
+	return r.SetUp(ctx, m)
 }

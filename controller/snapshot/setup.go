@@ -5,50 +5,35 @@ import (
 	"fmt"
 	"time"
 
-	"k8s.io/client-go/util/workqueue"
 	kubevirt "kubevirt.io/api/core/v1"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	"sigs.k8s.io/controller-runtime/pkg/controller"
 	"sigs.k8s.io/controller-runtime/pkg/handler"
 	"sigs.k8s.io/controller-runtime/pkg/manager"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"github.com/nodevirt/nodevirt/controller/index"
+	"github.com/nodevirt/nodevirt/controller/setup"
 )
 
 const (
 	// indexSource finds snapshots by the name of their VM.
 	indexSource = "nodevirt.io/snapshot-source"
-	// workers reconcile at once; each mostly waits for the API server and for nodes.
-	workers = 16
-	// timeout of one reconciliation: an API server or a node that hangs must not hold a worker.
-	timeout = time.Minute
 )
 
 func sourceName(o client.Object) []string { return []string{o.(*vmSnapshot).Spec.Source.Name} }
 
 // SetUp lets the manager run the reconciler. VolumeSnapshots have no watch: the reconciler
 // looks again while it waits for them.
-func (r *Reconciler) SetUp(ctx context.Context, m manager.Manager, retries workqueue.TypedRateLimiter[reconcile.Request]) error {
+func (r *Reconciler) SetUp(ctx context.Context, m manager.Manager) error {
 	if err := m.GetFieldIndexer().IndexField(ctx, new(vmSnapshot), indexSource, sourceName); err != nil {
 		return fmt.Errorf("index snapshots by %s: %w", indexSource, err)
 	}
-	err := ctrl.NewControllerManagedBy(m).
-		Named("snapshot").
+	all := ctrl.NewControllerManagedBy(m).
 		For(new(vmSnapshot)).
 		Watches(new(kubevirt.VirtualMachine), handler.EnqueueRequestsFromMapFunc(r.ofSource)).
-		Watches(new(vmContent), handler.EnqueueRequestsFromMapFunc(ofContent)).
-		WithOptions(controller.Options{
-			MaxConcurrentReconciles: workers,
-			ReconciliationTimeout:   timeout,
-			RateLimiter:             retries,
-		}).
-		Complete(r)
-	if err != nil {
-		return fmt.Errorf("set up the snapshots' controller: %w", err)
-	}
-	return nil
+		Watches(new(vmContent), handler.EnqueueRequestsFromMapFunc(ofContent))
+	return setup.Complete(all, "snapshot", r, setup.Options{Workers: 16, Timeout: time.Minute})
 }
 
 func (r *Reconciler) ofSource(ctx context.Context, o client.Object) []reconcile.Request {

@@ -8,7 +8,6 @@ import (
 
 	"github.com/nodevirt/nodevirt/controller/datavolume"
 	"github.com/nodevirt/nodevirt/controller/kind"
-	"github.com/nodevirt/nodevirt/controller/vmi"
 	"github.com/nodevirt/nodevirt/controller/volumesnapshot"
 )
 
@@ -54,5 +53,5 @@ func setUp(ctx context.Context, in kind.Cluster) error {
 		Client: m.GetClient(), Live: m.GetAPIReader(), Events: m.GetEventRecorder("virtualmachine-controller"),
 		Now: in.Now, Revisions: in.Uncached, DataVolumes: dataVolumes, Snapshots: snapshots,
 	}
-	return r.SetUp(ctx, m, vmi.Backoff())
+	return r.SetUp(ctx, m)
 }

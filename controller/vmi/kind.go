@@ -64,7 +64,7 @@ func setUp(ctx context.Context, in kind.Cluster) error {
 	h := &hotplug.Reconciler{
 		Client: r.Client, Events: r.Events, Guests: r, Nodes: control.New(nodes, in.Manager.GetConfig()), Holder: in.Holder,
 	}
-	return h.SetUp(ctx, in.Manager, Backoff())
+	return h.SetUp(ctx, in.Manager)
 }
 
 // New returns a reconciler of a cluster. It runs only after SetUp.

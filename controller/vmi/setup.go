@@ -8,12 +8,10 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/client-go/util/workqueue"
 	kubevirt "kubevirt.io/api/core/v1"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/builder"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	"sigs.k8s.io/controller-runtime/pkg/controller"
 	"sigs.k8s.io/controller-runtime/pkg/event"
 	"sigs.k8s.io/controller-runtime/pkg/handler"
 	"sigs.k8s.io/controller-runtime/pkg/manager"
@@ -22,6 +20,7 @@ import (
 
 	"github.com/nodevirt/nodevirt/controller/index"
 	"github.com/nodevirt/nodevirt/controller/pod"
+	"github.com/nodevirt/nodevirt/controller/setup"
 )
 
 const (
@@ -35,10 +34,6 @@ const (
 	indexLabels = "nodevirt.io/labels"
 	// turn is about how long another worker takes to create a pod.
 	turn = 50 * time.Millisecond
-	// workers reconcile at once; each mostly waits for the API server.
-	workers = 16
-	// timeout of one reconciliation: an API server that hangs must not hold a worker.
-	timeout = 30 * time.Second
 )
 
 // Indexes returns the indexes of pods by their names.
@@ -97,29 +92,13 @@ func (r *Reconciler) SetUp(ctx context.Context, m manager.Manager) error {
 	if _, err := m.GetCache().GetInformer(ctx, new(corev1.ResourceQuota)); err != nil { // for limits
 		return fmt.Errorf("watch ResourceQuotas: %w", err)
 	}
-	err := ctrl.NewControllerManagedBy(m).
-		Named("vmi").
+	all := ctrl.NewControllerManagedBy(m).
 		For(new(kubevirt.VirtualMachineInstance)).
 		Watches(new(corev1.Pod), handler.EnqueueRequestsFromMapFunc(ofPod)).
 		Watches(new(corev1.Pod), handler.EnqueueRequestsFromMapFunc(r.sharersOfPod)).
 		Watches(new(corev1.PersistentVolumeClaim), handler.EnqueueRequestsFromMapFunc(r.ofPVC)).
-		Watches(new(corev1.Node), handler.EnqueueRequestsFromMapFunc(r.ofNode), builder.WithPredicates(nodeChanges())).
-		WithOptions(controller.Options{
-			MaxConcurrentReconciles: workers,
-			ReconciliationTimeout:   timeout,
-			RateLimiter:             Backoff(),
-		}).
-		Complete(r)
-	if err != nil {
-		return fmt.Errorf("set up the VMI controller: %w", err)
-	}
-	return nil
-}
-
-// Backoff is the wait between tries of one object, without a limit for all
-// together: that many instances fail must not keep others waiting.
-func Backoff() workqueue.TypedRateLimiter[reconcile.Request] {
-	return workqueue.NewTypedItemExponentialFailureRateLimiter[reconcile.Request](10*time.Millisecond, 30*time.Second)
+		Watches(new(corev1.Node), handler.EnqueueRequestsFromMapFunc(r.ofNode), builder.WithPredicates(nodeChanges()))
+	return setup.Complete(all, "vmi", r, setup.Options{Workers: 16, Timeout: 30 * time.Second})
 }
 
 func ofPod(_ context.Context, o client.Object) []reconcile.Request {
