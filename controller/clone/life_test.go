@@ -12,6 +12,7 @@ import (
 	snapshotapi "kubevirt.io/api/snapshot/v1beta1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/nodevirt/nodevirt/controller/index"
 	"github.com/nodevirt/nodevirt/test/fakecluster"
 )
 
@@ -270,11 +271,12 @@ func TestRelated(t *testing.T) {
 	}
 	vm := g.vm(name)
 	pvc := &corev1.PersistentVolumeClaim{ObjectMeta: meta("copy-root")}
-	if got := g.r.ofPVC(t.Context(), pvc); len(got) != 0 {
-		t.Errorf("clones of a PVC without an owner: %v", got)
+	if got := ownerOf(pvc); got != "" {
+		t.Errorf("a PVC without an owner is of %s", got)
 	}
 	pvc.OwnerReferences = []metav1.OwnerReference{*metav1.NewControllerRef(vm, kubevirt.VirtualMachineGroupVersionKind)}
-	if got := g.r.ofPVC(t.Context(), pvc); len(got) != 1 {
+	got := index.Requests(t.Context(), g.r.Client, new(vmCloneList), namespace, indexOf, ownerOf(pvc))
+	if len(got) != 1 {
 		t.Errorf("clones of the PVC: %v", got)
 	}
 }

@@ -33,17 +33,11 @@ type rig struct {
 
 func newRig(t *testing.T) *rig {
 	t.Helper()
-	scheme := runtime.NewScheme()
-	for _, add := range []func(*runtime.Scheme) error{
-		corev1.AddToScheme, kubevirt.AddToScheme, snapshotapi.AddToScheme, api.AddToScheme,
-	} {
-		if err := add(scheme); err != nil {
-			t.Fatal(err)
-		}
-	}
 	g := &rig{t: t, now: time.Now().Truncate(time.Second)}
 	g.Cluster = fakecluster.New(t, fakecluster.Options{
-		Scheme: scheme,
+		Types: []func(*runtime.Scheme) error{
+			corev1.AddToScheme, kubevirt.AddToScheme, snapshotapi.AddToScheme, api.AddToScheme,
+		},
 		Status: []client.Object{
 			new(snapshotapi.VirtualMachineSnapshot), new(snapshotapi.VirtualMachineRestore), new(kubevirt.VirtualMachine), new(vmClone),
 		},
@@ -65,11 +59,7 @@ func (g *rig) vm(name string) *kubevirt.VirtualMachine {
 	vm := &kubevirt.VirtualMachine{ObjectMeta: meta(name)}
 	vm.Labels = map[string]string{"app": "web"}
 	vm.Spec.Template = new(kubevirt.VirtualMachineInstanceTemplateSpec)
-	root := kubevirt.Volume{Name: "root"}
-	root.PersistentVolumeClaim = &kubevirt.PersistentVolumeClaimVolumeSource{
-		PersistentVolumeClaimVolumeSource: corev1.PersistentVolumeClaimVolumeSource{ClaimName: name + "-root"},
-	}
-	vm.Spec.Template.Spec.Volumes = []kubevirt.Volume{{Name: "image"}, root}
+	vm.Spec.Template.Spec.Volumes = []kubevirt.Volume{{Name: "image"}, fakecluster.ClaimVolume("root", name+"-root")}
 	vm.Status.VolumeSnapshotStatuses = []kubevirt.VolumeSnapshotStatus{{Name: "image"}, {Name: "root", Enabled: true}}
 	g.Add(g.t, vm)
 	return vm

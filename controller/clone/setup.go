@@ -2,7 +2,6 @@ package clone
 
 import (
 	"context"
-	"fmt"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -13,16 +12,13 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/handler"
 	"sigs.k8s.io/controller-runtime/pkg/manager"
-	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"github.com/nodevirt/nodevirt/controller/index"
 	"github.com/nodevirt/nodevirt/controller/setup"
 )
 
-const (
-	// indexOf finds clones by what they are made of, and by the VM that they make: KIND/NAME.
-	indexOf = "nodevirt.io/clone-of"
-)
+// indexOf finds clones by what they are made of, and by the VM that they make: KIND/NAME.
+const indexOf = "nodevirt.io/clone-of"
 
 func related(o client.Object) []string {
 	c := o.(*vmClone)
@@ -35,31 +31,33 @@ func related(o client.Object) []string {
 
 // SetUp lets the manager run the reconciler.
 func (r *Reconciler) SetUp(ctx context.Context, m manager.Manager) error {
-	if err := m.GetFieldIndexer().IndexField(ctx, new(vmClone), indexOf, related); err != nil {
-		return fmt.Errorf("index clones by %s: %w", indexOf, err)
+	if err := index.Add(ctx, m, new(vmClone), indexOf, related); err != nil {
+		return err
+	}
+	of := func(value func(client.Object) string) handler.EventHandler {
+		return index.Handler(r.Client, new(vmCloneList), indexOf, value)
 	}
 	all := ctrl.NewControllerManagedBy(m).
 		For(new(vmClone)).
 		Owns(new(snapshotapi.VirtualMachineSnapshot)).
 		Owns(new(snapshotapi.VirtualMachineRestore)).
-		Watches(new(kubevirt.VirtualMachine), r.of(kindVM)).
-		Watches(new(snapshotapi.VirtualMachineSnapshot), r.of(kindSnapshot)).
-		Watches(new(corev1.PersistentVolumeClaim), handler.EnqueueRequestsFromMapFunc(r.ofPVC))
+		Watches(new(kubevirt.VirtualMachine), of(vmOf)).
+		Watches(new(snapshotapi.VirtualMachineSnapshot), of(snapshotOf)).
+		Watches(new(corev1.PersistentVolumeClaim), of(ownerOf))
 	return setup.Complete(all, "clone", r, setup.Options{Workers: 8, Timeout: time.Minute})
 }
 
-// of returns the clones that an object of a kind belongs to.
-func (r *Reconciler) of(kind string) handler.EventHandler {
-	return handler.EnqueueRequestsFromMapFunc(func(ctx context.Context, o client.Object) []reconcile.Request {
-		return index.Requests(ctx, r.Client, new(vmCloneList), o.GetNamespace(), indexOf, kind+"/"+o.GetName())
-	})
-}
+// vmOf returns the value of a VM in the index.
+func vmOf(o client.Object) string { return kindVM + "/" + o.GetName() }
 
-// ofPVC returns the clones whose VM owns a PVC.
-func (r *Reconciler) ofPVC(ctx context.Context, o client.Object) []reconcile.Request {
+// snapshotOf returns the value of a snapshot in the index.
+func snapshotOf(o client.Object) string { return kindSnapshot + "/" + o.GetName() }
+
+// ownerOf returns the value of the VM that owns a PVC; "" for none.
+func ownerOf(o client.Object) string {
 	owner := metav1.GetControllerOf(o)
 	if owner == nil || owner.Kind != kindVM {
-		return nil
+		return ""
 	}
-	return index.Requests(ctx, r.Client, new(vmCloneList), o.GetNamespace(), indexOf, kindVM+"/"+owner.Name)
+	return kindVM + "/" + owner.Name
 }

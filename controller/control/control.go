@@ -32,6 +32,18 @@ func New(cluster kubernetes.Interface, config *rest.Config) *Client {
 	return &Client{cluster: cluster, config: config}
 }
 
+// ForConfig returns a client with the account and the connection of a configuration. The
+// client does not limit its requests: the API server's priority and fairness decide.
+func ForConfig(config *rest.Config) (*Client, error) {
+	unlimited := rest.CopyConfig(config)
+	unlimited.QPS = -1
+	cluster, err := kubernetes.NewForConfig(unlimited)
+	if err != nil {
+		return nil, fmt.Errorf("set up the connections to VMs: %w", err)
+	}
+	return New(cluster, unlimited), nil
+}
+
 // Control gives an order to the VM in a pod, and returns the node's answer, at most so
 // many bytes.
 func (c *Client) Control(ctx context.Context, p *corev1.Pod, most int, name string, arguments ...string) ([]byte, error) {

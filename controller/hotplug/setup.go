@@ -2,7 +2,6 @@ package hotplug
 
 import (
 	"context"
-	"fmt"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -40,14 +39,14 @@ func Indexes() map[string]client.IndexerFunc {
 // SetUp lets the manager run the reconciler. The index of instances by their PVCs exists.
 func (r *Reconciler) SetUp(ctx context.Context, m manager.Manager) error {
 	for name, key := range Indexes() {
-		if err := m.GetFieldIndexer().IndexField(ctx, new(corev1.Pod), name, key); err != nil {
-			return fmt.Errorf("index pods by %s: %w", name, err)
+		if err := index.Add(ctx, m, new(corev1.Pod), name, key); err != nil {
+			return err
 		}
 	}
 	all := ctrl.NewControllerManagedBy(m).
 		For(new(kubevirt.VirtualMachineInstance)).
 		Watches(new(corev1.Pod), handler.EnqueueRequestsFromMapFunc(r.ofPod)).
-		Watches(new(corev1.PersistentVolumeClaim), handler.EnqueueRequestsFromMapFunc(r.ofPVC))
+		Watches(new(corev1.PersistentVolumeClaim), index.Handler(r.Client, new(kubevirt.VirtualMachineInstanceList), index.PVC, client.Object.GetName))
 	return setup.Complete(all, "hotplug", r, setup.Options{Workers: 16, Timeout: 3 * time.Minute})
 }
 
@@ -57,7 +56,8 @@ func (r *Reconciler) ofPod(ctx context.Context, o client.Object) []reconcile.Req
 	var all []reconcile.Request
 	for _, v := range p.Spec.Volumes {
 		if v.PersistentVolumeClaim != nil {
-			all = append(all, r.users(ctx, p.Namespace, v.PersistentVolumeClaim.ClaimName)...)
+			all = append(all, index.Requests(
+				ctx, r.Client, new(kubevirt.VirtualMachineInstanceList), p.Namespace, index.PVC, v.PersistentVolumeClaim.ClaimName)...)
 		}
 	}
 	name, _, is := pod.AttachedTo(p)
@@ -68,13 +68,4 @@ func (r *Reconciler) ofPod(ctx context.Context, o client.Object) []reconcile.Req
 		all = append(all, reconcile.Request{NamespacedName: types.NamespacedName{Namespace: p.Namespace, Name: name}})
 	}
 	return all
-}
-
-// ofPVC returns the instances that use a PVC.
-func (r *Reconciler) ofPVC(ctx context.Context, o client.Object) []reconcile.Request {
-	return r.users(ctx, o.GetNamespace(), o.GetName())
-}
-
-func (r *Reconciler) users(ctx context.Context, namespace, pvc string) []reconcile.Request {
-	return index.Requests(ctx, r.Client, new(kubevirt.VirtualMachineInstanceList), namespace, index.PVC, pvc)
 }

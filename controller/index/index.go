@@ -5,11 +5,14 @@ package index
 
 import (
 	"context"
+	"fmt"
 
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/handler"
+	"sigs.k8s.io/controller-runtime/pkg/manager"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 )
 
@@ -28,6 +31,28 @@ func OwnerOf(o client.Object) []string {
 		return []string{string(owner.UID)}
 	}
 	return []string{OwnerNone}
+}
+
+// Add lets a manager's cache index the objects of a kind. By names the index; of returns an
+// object's values in it.
+func Add(ctx context.Context, m manager.Manager, kind client.Object, by string, of client.IndexerFunc) error {
+	if err := m.GetFieldIndexer().IndexField(ctx, kind, by, of); err != nil {
+		return fmt.Errorf("index %T by %s: %w", kind, by, err)
+	}
+	return nil
+}
+
+// Handler requests, for each event, the objects of a kind that have a value in an index:
+// those of the namespace of the event's object. List is an empty list of the kind. Value
+// returns the value for the event's object, such as its name; none are requested for "".
+func Handler(cache client.Reader, list client.ObjectList, by string, value func(client.Object) string) handler.EventHandler {
+	return handler.EnqueueRequestsFromMapFunc(func(ctx context.Context, o client.Object) []reconcile.Request {
+		of := value(o)
+		if of == "" {
+			return nil
+		}
+		return Requests(ctx, cache, list.DeepCopyObject().(client.ObjectList), o.GetNamespace(), by, of)
+	})
 }
 
 // Requests returns a request for each object of a namespace that has a value in an

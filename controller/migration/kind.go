@@ -4,8 +4,6 @@ import (
 	"context"
 	"fmt"
 
-	"k8s.io/client-go/kubernetes"
-	"k8s.io/client-go/rest"
 	kubevirt "kubevirt.io/api/core/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/metrics"
@@ -50,11 +48,9 @@ func Kind() kind.Kind {
 
 func setUp(ctx context.Context, in kind.Cluster) error {
 	m := in.Manager
-	config := rest.CopyConfig(m.GetConfig())
-	config.QPS = -1 // the API server's priority and fairness decide
-	cluster, err := kubernetes.NewForConfig(config)
+	nodes, err := control.ForConfig(m.GetConfig())
 	if err != nil {
-		return fmt.Errorf("set up the migrations' connections: %w", err)
+		return err
 	}
 	pods, err := instances.New(in)
 	if err != nil {
@@ -62,7 +58,7 @@ func setUp(ctx context.Context, in kind.Cluster) error {
 	}
 	r := &Reconciler{
 		Client: m.GetClient(), Live: m.GetAPIReader(), Events: m.GetEventRecorder("virtualmachineinstance-migration-controller"),
-		Pods: pods, Nodes: control.New(cluster, config), Now: in.Now,
+		Pods: pods, Nodes: nodes, Now: in.Now,
 	}
 	if err := r.SetUp(ctx, m); err != nil {
 		return err

@@ -40,15 +40,9 @@ type rig struct {
 
 func newRig(t *testing.T) *rig {
 	t.Helper()
-	scheme := runtime.NewScheme()
-	for _, add := range []func(*runtime.Scheme) error{corev1.AddToScheme, kubevirt.AddToScheme, migrations.AddToScheme} {
-		if err := add(scheme); err != nil {
-			t.Fatal(err)
-		}
-	}
 	g := &rig{t: t, now: time.Now().Truncate(time.Second), nodes: &fakeNodes{states: map[string]string{}, fail: map[string]error{}}}
 	g.Cluster = fakecluster.New(t, fakecluster.Options{
-		Scheme: scheme,
+		Types:  []func(*runtime.Scheme) error{corev1.AddToScheme, kubevirt.AddToScheme, migrations.AddToScheme},
 		Status: []client.Object{new(instance), new(migration)},
 		Index: func(b *fake.ClientBuilder) *fake.ClientBuilder {
 			for name, key := range instances.NodeIndexes() {

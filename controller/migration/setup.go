@@ -2,7 +2,6 @@ package migration
 
 import (
 	"context"
-	"fmt"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -43,15 +42,18 @@ func indexes() map[string]client.IndexerFunc {
 // at most.
 func (r *Reconciler) SetUp(ctx context.Context, m manager.Manager) error {
 	for name, key := range indexes() {
-		if err := m.GetFieldIndexer().IndexField(ctx, new(migration), name, key); err != nil {
-			return fmt.Errorf("index migrations by %s: %w", name, err)
+		if err := index.Add(ctx, m, new(migration), name, key); err != nil {
+			return err
 		}
+	}
+	of := func(value func(client.Object) string) handler.EventHandler {
+		return index.Handler(r.Client, new(kubevirt.VirtualMachineInstanceMigrationList), indexInstance, value)
 	}
 	all := ctrl.NewControllerManagedBy(m).
 		For(new(migration)).
 		Watches(new(migration), handler.EnqueueRequestsFromMapFunc(r.waiting)).
-		Watches(new(kubevirt.VirtualMachineInstance), handler.EnqueueRequestsFromMapFunc(r.ofInstance)).
-		Watches(new(corev1.Pod), handler.EnqueueRequestsFromMapFunc(r.ofPod))
+		Watches(new(kubevirt.VirtualMachineInstance), of(client.Object.GetName)).
+		Watches(new(corev1.Pod), of(instanceOf))
 	return setup.Complete(all, "migration", r, setup.Options{Workers: 16, Timeout: 90 * time.Second})
 }
 
@@ -75,18 +77,11 @@ func (r *Reconciler) waiting(ctx context.Context, o client.Object) []reconcile.R
 	return all
 }
 
-func (r *Reconciler) ofInstance(ctx context.Context, o client.Object) []reconcile.Request {
-	return r.ofName(ctx, o.GetNamespace(), o.GetName())
-}
-
-func (r *Reconciler) ofPod(ctx context.Context, o client.Object) []reconcile.Request {
-	owner := metav1.GetControllerOf(o)
+// instanceOf returns the name of the instance that owns a pod; "" for none.
+func instanceOf(pod client.Object) string {
+	owner := metav1.GetControllerOf(pod)
 	if owner == nil || owner.Kind != kubevirt.VirtualMachineInstanceGroupVersionKind.Kind {
-		return nil
+		return ""
 	}
-	return r.ofName(ctx, o.GetNamespace(), owner.Name)
-}
-
-func (r *Reconciler) ofName(ctx context.Context, namespace, vmi string) []reconcile.Request {
-	return index.Requests(ctx, r.Client, new(kubevirt.VirtualMachineInstanceMigrationList), namespace, indexInstance, vmi)
+	return owner.Name
 }

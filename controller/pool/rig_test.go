@@ -39,17 +39,11 @@ var web = types.NamespacedName{Namespace: "default", Name: "web"}
 
 func newRig(t *testing.T) *rig {
 	t.Helper()
-	scheme := runtime.NewScheme()
-	for _, add := range []func(*runtime.Scheme) error{
-		corev1.AddToScheme, appsv1.AddToScheme, kubevirt.AddToScheme, api.AddToScheme,
-	} {
-		if err := add(scheme); err != nil {
-			t.Fatal(err)
-		}
-	}
 	g := &rig{t: t, now: time.Now().Truncate(time.Second), dataVolumes: map[string]owners{}}
 	g.Cluster = fakecluster.New(t, fakecluster.Options{
-		Scheme: scheme,
+		Types: []func(*runtime.Scheme) error{
+			corev1.AddToScheme, appsv1.AddToScheme, kubevirt.AddToScheme, api.AddToScheme,
+		},
 		Status: []client.Object{new(vmPool), new(kubevirt.VirtualMachine), new(kubevirt.VirtualMachineInstance)},
 		Index: func(b *fake.ClientBuilder) *fake.ClientBuilder {
 			return b.WithIndex(new(kubevirt.VirtualMachine), index.Owner, index.OwnerOf)

@@ -2,7 +2,6 @@ package pool
 
 import (
 	"context"
-	"fmt"
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -21,8 +20,8 @@ import (
 // SetUp lets the manager run the reconciler. The events of VMs are enough: a VM's
 // status changes with its instance.
 func (r *Reconciler) SetUp(ctx context.Context, m manager.Manager) error {
-	if err := m.GetFieldIndexer().IndexField(ctx, new(kubevirt.VirtualMachine), index.Owner, index.OwnerOf); err != nil {
-		return fmt.Errorf("index VMs by owner: %w", err)
+	if err := index.Add(ctx, m, new(kubevirt.VirtualMachine), index.Owner, index.OwnerOf); err != nil {
+		return err
 	}
 	all := ctrl.NewControllerManagedBy(m).
 		For(new(api.VirtualMachinePool)).

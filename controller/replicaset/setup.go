@@ -2,7 +2,6 @@ package replicaset
 
 import (
 	"context"
-	"fmt"
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -20,8 +19,8 @@ import (
 
 // SetUp lets the manager run the reconciler.
 func (r *Reconciler) SetUp(ctx context.Context, m manager.Manager) error {
-	if err := m.GetFieldIndexer().IndexField(ctx, new(instance), index.Owner, index.OwnerOf); err != nil {
-		return fmt.Errorf("index VMIs by owner: %w", err)
+	if err := index.Add(ctx, m, new(instance), index.Owner, index.OwnerOf); err != nil {
+		return err
 	}
 	all := ctrl.NewControllerManagedBy(m).
 		For(new(replicaSet)).

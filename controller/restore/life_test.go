@@ -41,17 +41,11 @@ type rig struct {
 
 func newRig(t *testing.T) *rig {
 	t.Helper()
-	scheme := runtime.NewScheme()
-	for _, add := range []func(*runtime.Scheme) error{
-		corev1.AddToScheme, appsv1.AddToScheme, storagev1.AddToScheme, kubevirt.AddToScheme, api.AddToScheme,
-	} {
-		if err := add(scheme); err != nil {
-			t.Fatal(err)
-		}
-	}
 	g := &rig{t: t, now: time.Now().Truncate(time.Second)}
 	g.Cluster = fakecluster.New(t, fakecluster.Options{
-		Scheme: scheme,
+		Types: []func(*runtime.Scheme) error{
+			corev1.AddToScheme, appsv1.AddToScheme, storagev1.AddToScheme, kubevirt.AddToScheme, api.AddToScheme,
+		},
 		Status: []client.Object{
 			new(api.VirtualMachineSnapshot), new(api.VirtualMachineSnapshotContent), new(api.VirtualMachineRestore),
 			new(kubevirt.VirtualMachine), new(kubevirt.VirtualMachineInstance),
@@ -81,16 +75,9 @@ func (g *rig) DeleteOwned(_ context.Context, _, name string, _ metav1.Object) er
 }
 
 func volumes(root, data, dv string) []kubevirt.Volume {
-	claim := func(name, of string) kubevirt.Volume {
-		v := kubevirt.Volume{Name: name}
-		v.PersistentVolumeClaim = &kubevirt.PersistentVolumeClaimVolumeSource{
-			PersistentVolumeClaimVolumeSource: corev1.PersistentVolumeClaimVolumeSource{ClaimName: of},
-		}
-		return v
-	}
 	made := kubevirt.Volume{Name: "made"}
 	made.DataVolume = &kubevirt.DataVolumeSource{Name: dv}
-	return []kubevirt.Volume{claim("root", root), claim("data", data), made}
+	return []kubevirt.Volume{fakecluster.ClaimVolume("root", root), fakecluster.ClaimVolume("data", data), made}
 }
 
 // vm adds a VM that has changed since its snapshot, which this adds, too.

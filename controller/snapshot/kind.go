@@ -2,10 +2,7 @@ package snapshot
 
 import (
 	"context"
-	"fmt"
 
-	"k8s.io/client-go/kubernetes"
-	"k8s.io/client-go/rest"
 	api "kubevirt.io/api/snapshot/v1beta1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -75,17 +72,15 @@ func ContentKind() kind.Kind {
 
 func setUp(ctx context.Context, in kind.Cluster) error {
 	m := in.Manager
-	config := rest.CopyConfig(m.GetConfig())
-	config.QPS = -1 // the API server's priority and fairness decide
-	cluster, err := kubernetes.NewForConfig(config)
-	if err != nil {
-		return fmt.Errorf("set up the snapshots' connections: %w", err)
-	}
-	volumes, err := volumesnapshot.New(config)
+	nodes, err := control.ForConfig(m.GetConfig())
 	if err != nil {
 		return err
 	}
-	dataVolumes, err := datavolume.New(config)
+	volumes, err := volumesnapshot.New(m.GetConfig())
+	if err != nil {
+		return err
+	}
+	dataVolumes, err := datavolume.New(m.GetConfig())
 	if err != nil {
 		return err
 	}
@@ -95,7 +90,7 @@ func setUp(ctx context.Context, in kind.Cluster) error {
 	}
 	r := &Reconciler{
 		Client: m.GetClient(), Live: m.GetAPIReader(), Revisions: in.Uncached, Volumes: volumes, DataVolumes: dataVolumes, Pods: pods,
-		Nodes: control.New(cluster, config), Events: m.GetEventRecorder("virtualmachinesnapshot-controller"), Now: in.Now,
+		Nodes: nodes, Events: m.GetEventRecorder("virtualmachinesnapshot-controller"), Now: in.Now,
 	}
 	return r.SetUp(ctx, m)
 }

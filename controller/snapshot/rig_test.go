@@ -43,19 +43,13 @@ type rig struct {
 
 func newRig(t *testing.T) *rig {
 	t.Helper()
-	scheme := runtime.NewScheme()
-	for _, add := range []func(*runtime.Scheme) error{
-		corev1.AddToScheme, appsv1.AddToScheme, storagev1.AddToScheme, kubevirt.AddToScheme, api.AddToScheme,
-	} {
-		if err := add(scheme); err != nil {
-			t.Fatal(err)
-		}
-	}
 	g := &rig{t: t, now: time.Now().Truncate(time.Second), volumes: map[string]datavolume.State{}}
 	g.driver = &fakeDriver{g: g, served: true, classes: []volumesnapshot.Class{{Name: "fast", Driver: "csi"}}, all: map[string]volumesnapshot.Snapshot{}}
 	g.node = &fakeNode{g: g}
 	g.Cluster = fakecluster.New(t, fakecluster.Options{
-		Scheme: scheme,
+		Types: []func(*runtime.Scheme) error{
+			corev1.AddToScheme, appsv1.AddToScheme, storagev1.AddToScheme, kubevirt.AddToScheme, api.AddToScheme,
+		},
 		Status: []client.Object{new(vmSnapshot), new(vmContent), new(kubevirt.VirtualMachine), new(instance)},
 		Index: func(b *fake.ClientBuilder) *fake.ClientBuilder {
 			return b.WithIndex(new(vmSnapshot), indexSource, sourceName)
@@ -190,19 +184,12 @@ func (n *fakeNode) said() string {
 // vm adds a VM with two PVCs that can have snapshots, and volumes that cannot.
 func (g *rig) vm(change ...func(*kubevirt.VirtualMachine)) *kubevirt.VirtualMachine {
 	g.t.Helper()
-	claim := func(name string) kubevirt.Volume {
-		v := kubevirt.Volume{Name: name}
-		v.PersistentVolumeClaim = &kubevirt.PersistentVolumeClaimVolumeSource{
-			PersistentVolumeClaimVolumeSource: corev1.PersistentVolumeClaimVolumeSource{ClaimName: "claim-" + name},
-		}
-		return v
-	}
 	vm := &kubevirt.VirtualMachine{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "web", Labels: map[string]string{"app": "web"}}}
 	vm.Spec.RunStrategy = new(kubevirt.RunStrategyHalted)
 	vm.Spec.Template = new(kubevirt.VirtualMachineInstanceTemplateSpec)
 	vm.Spec.Template.Spec.Hostname = "now"
 	vm.Spec.Template.Spec.Volumes = []kubevirt.Volume{
-		claim("root"), claim("data"),
+		fakecluster.ClaimVolume("root", "claim-root"), fakecluster.ClaimVolume("data", "claim-data"),
 		{Name: "disk", VolumeSource: kubevirt.VolumeSource{ContainerDisk: &kubevirt.ContainerDiskSource{Image: "example.com/disk"}}},
 	}
 	for _, name := range []string{"root", "data"} {

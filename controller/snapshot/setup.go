@@ -2,7 +2,6 @@ package snapshot
 
 import (
 	"context"
-	"fmt"
 	"time"
 
 	kubevirt "kubevirt.io/api/core/v1"
@@ -16,28 +15,22 @@ import (
 	"github.com/nodevirt/nodevirt/controller/setup"
 )
 
-const (
-	// indexSource finds snapshots by the name of their VM.
-	indexSource = "nodevirt.io/snapshot-source"
-)
+// indexSource finds snapshots by the name of their VM.
+const indexSource = "nodevirt.io/snapshot-source"
 
 func sourceName(o client.Object) []string { return []string{o.(*vmSnapshot).Spec.Source.Name} }
 
 // SetUp lets the manager run the reconciler. VolumeSnapshots have no watch: the reconciler
 // looks again while it waits for them.
 func (r *Reconciler) SetUp(ctx context.Context, m manager.Manager) error {
-	if err := m.GetFieldIndexer().IndexField(ctx, new(vmSnapshot), indexSource, sourceName); err != nil {
-		return fmt.Errorf("index snapshots by %s: %w", indexSource, err)
+	if err := index.Add(ctx, m, new(vmSnapshot), indexSource, sourceName); err != nil {
+		return err
 	}
 	all := ctrl.NewControllerManagedBy(m).
 		For(new(vmSnapshot)).
-		Watches(new(kubevirt.VirtualMachine), handler.EnqueueRequestsFromMapFunc(r.ofSource)).
+		Watches(new(kubevirt.VirtualMachine), index.Handler(r.Client, new(vmSnapshotList), indexSource, client.Object.GetName)).
 		Watches(new(vmContent), handler.EnqueueRequestsFromMapFunc(ofContent))
 	return setup.Complete(all, "snapshot", r, setup.Options{Workers: 16, Timeout: time.Minute})
-}
-
-func (r *Reconciler) ofSource(ctx context.Context, o client.Object) []reconcile.Request {
-	return index.Requests(ctx, r.Client, new(vmSnapshotList), o.GetNamespace(), indexSource, o.GetName())
 }
 
 func ofContent(_ context.Context, o client.Object) []reconcile.Request {

@@ -8,9 +8,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	kubevirt "kubevirt.io/api/core/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
-	"github.com/nodevirt/nodevirt/controller/index"
 	"github.com/nodevirt/nodevirt/controller/pod"
 )
 
@@ -48,9 +46,4 @@ func (r *Reconciler) unbound(ctx context.Context, vm *kubevirt.VirtualMachine) (
 		}
 	}
 	return false, nil
-}
-
-// ofPVC returns the VirtualMachines that use a PVC.
-func (r *Reconciler) ofPVC(ctx context.Context, o client.Object) []reconcile.Request {
-	return index.Requests(ctx, r.Client, new(kubevirt.VirtualMachineList), o.GetNamespace(), index.PVC, o.GetName())
 }

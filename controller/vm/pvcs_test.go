@@ -7,6 +7,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	kubevirt "kubevirt.io/api/core/v1"
 
+	"github.com/nodevirt/nodevirt/controller/index"
 	"github.com/nodevirt/nodevirt/test/fakecluster"
 )
 
@@ -55,7 +56,7 @@ func TestPVCStatus(t *testing.T) {
 	expect(kubevirt.VirtualMachineStatusWaitingForVolumeBinding)
 	fakecluster.Change(t, g.Cluster, pvc, func(pvc *corev1.PersistentVolumeClaim) { pvc.Status.Phase = corev1.ClaimBound })
 	expect(kubevirt.VirtualMachineStatusStarting)
-	if got := g.r.ofPVC(t.Context(), pvc); len(got) != 1 {
+	if got := index.Requests(t.Context(), g.r.Client, new(kubevirt.VirtualMachineList), web.Namespace, index.PVC, pvc.Name); len(got) != 1 {
 		t.Errorf("VMs of the PVC: %v", got)
 	}
 }

@@ -2,7 +2,6 @@ package vm
 
 import (
 	"context"
-	"fmt"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -20,13 +19,13 @@ import (
 
 // SetUp lets the manager run the reconciler.
 func (r *Reconciler) SetUp(ctx context.Context, m manager.Manager) error {
-	if err := m.GetFieldIndexer().IndexField(ctx, new(kubevirt.VirtualMachine), index.PVC, pvcNames); err != nil {
-		return fmt.Errorf("index VMs by %s: %w", index.PVC, err)
+	if err := index.Add(ctx, m, new(kubevirt.VirtualMachine), index.PVC, pvcNames); err != nil {
+		return err
 	}
 	all := ctrl.NewControllerManagedBy(m).
 		For(new(kubevirt.VirtualMachine)).
 		Watches(new(kubevirt.VirtualMachineInstance), handler.EnqueueRequestsFromMapFunc(sameName)).
-		Watches(new(corev1.PersistentVolumeClaim), handler.EnqueueRequestsFromMapFunc(r.ofPVC))
+		Watches(new(corev1.PersistentVolumeClaim), index.Handler(r.Client, new(kubevirt.VirtualMachineList), index.PVC, client.Object.GetName))
 	for _, kind := range instancetype.Kinds() {
 		all.WatchesMetadata(kind, handler.EnqueueRequestsFromMapFunc(r.whoWants))
 	}

@@ -2,9 +2,7 @@ package vmi
 
 import (
 	"context"
-	"fmt"
 
-	"k8s.io/client-go/kubernetes"
 	kubevirt "kubevirt.io/api/core/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -57,12 +55,12 @@ func setUp(ctx context.Context, in kind.Cluster) error {
 	if err := r.SetUp(ctx, in.Manager); err != nil {
 		return err
 	}
-	nodes, err := kubernetes.NewForConfig(in.Manager.GetConfig())
+	nodes, err := control.ForConfig(in.Manager.GetConfig())
 	if err != nil {
-		return fmt.Errorf("set up the connections to VMs: %w", err)
+		return err
 	}
 	h := &hotplug.Reconciler{
-		Client: r.Client, Events: r.Events, Guests: r, Nodes: control.New(nodes, in.Manager.GetConfig()), Holder: in.Holder,
+		Client: r.Client, Events: r.Events, Guests: r, Nodes: nodes, Holder: in.Holder,
 	}
 	return h.SetUp(ctx, in.Manager)
 }

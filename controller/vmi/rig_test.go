@@ -45,15 +45,9 @@ var web = types.NamespacedName{Namespace: "default", Name: "web"}
 
 func newRig(t *testing.T) *rig {
 	t.Helper()
-	scheme := runtime.NewScheme()
-	for _, add := range []func(*runtime.Scheme) error{corev1.AddToScheme, storagev1.AddToScheme, kubevirt.AddToScheme} {
-		if err := add(scheme); err != nil {
-			t.Fatal(err)
-		}
-	}
 	g := &rig{t: t, now: time.Now().Truncate(time.Second), cdi: new(fakeDataVolumes)}
 	g.Cluster = fakecluster.New(t, fakecluster.Options{
-		Scheme: scheme,
+		Types:  []func(*runtime.Scheme) error{corev1.AddToScheme, storagev1.AddToScheme, kubevirt.AddToScheme},
 		Status: []client.Object{new(kubevirt.VirtualMachineInstance)},
 		Index: func(b *fake.ClientBuilder) *fake.ClientBuilder {
 			for name, key := range Indexes() {

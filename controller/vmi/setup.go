@@ -77,17 +77,17 @@ func pvcNames(o client.Object) []string {
 // SetUp lets the manager run the reconciler.
 func (r *Reconciler) SetUp(ctx context.Context, m manager.Manager) error {
 	for name, key := range NodeIndexes() {
-		if err := m.GetFieldIndexer().IndexField(ctx, new(corev1.Node), name, key); err != nil {
-			return fmt.Errorf("index nodes by %s: %w", name, err)
+		if err := index.Add(ctx, m, new(corev1.Node), name, key); err != nil {
+			return err
 		}
 	}
 	for name, key := range Indexes() {
-		if err := m.GetFieldIndexer().IndexField(ctx, new(corev1.Pod), name, key); err != nil {
-			return fmt.Errorf("index pods by %s: %w", name, err)
+		if err := index.Add(ctx, m, new(corev1.Pod), name, key); err != nil {
+			return err
 		}
 	}
-	if err := m.GetFieldIndexer().IndexField(ctx, new(kubevirt.VirtualMachineInstance), index.PVC, pvcNames); err != nil {
-		return fmt.Errorf("index VMIs by %s: %w", index.PVC, err)
+	if err := index.Add(ctx, m, new(kubevirt.VirtualMachineInstance), index.PVC, pvcNames); err != nil {
+		return err
 	}
 	if _, err := m.GetCache().GetInformer(ctx, new(corev1.ResourceQuota)); err != nil { // for limits
 		return fmt.Errorf("watch ResourceQuotas: %w", err)
@@ -96,7 +96,7 @@ func (r *Reconciler) SetUp(ctx context.Context, m manager.Manager) error {
 		For(new(kubevirt.VirtualMachineInstance)).
 		Watches(new(corev1.Pod), handler.EnqueueRequestsFromMapFunc(ofPod)).
 		Watches(new(corev1.Pod), handler.EnqueueRequestsFromMapFunc(r.sharersOfPod)).
-		Watches(new(corev1.PersistentVolumeClaim), handler.EnqueueRequestsFromMapFunc(r.ofPVC)).
+		Watches(new(corev1.PersistentVolumeClaim), index.Handler(r.Client, new(kubevirt.VirtualMachineInstanceList), index.PVC, client.Object.GetName)).
 		Watches(new(corev1.Node), handler.EnqueueRequestsFromMapFunc(r.ofNode), builder.WithPredicates(nodeChanges()))
 	return setup.Complete(all, "vmi", r, setup.Options{Workers: 16, Timeout: 30 * time.Second})
 }
@@ -128,18 +128,9 @@ func (r *Reconciler) ofNode(ctx context.Context, o client.Object) []reconcile.Re
 func (r *Reconciler) sharersOfPod(ctx context.Context, o client.Object) []reconcile.Request {
 	var all []reconcile.Request
 	for _, name := range pvcsOf(o.(*corev1.Pod)) {
-		all = append(all, r.users(ctx, o.GetNamespace(), name)...)
+		all = append(all, index.Requests(ctx, r.Client, new(kubevirt.VirtualMachineInstanceList), o.GetNamespace(), index.PVC, name)...)
 	}
 	return all
-}
-
-// ofPVC returns the instances that use a PVC.
-func (r *Reconciler) ofPVC(ctx context.Context, o client.Object) []reconcile.Request {
-	return r.users(ctx, o.GetNamespace(), o.GetName())
-}
-
-func (r *Reconciler) users(ctx context.Context, namespace, pvc string) []reconcile.Request {
-	return index.Requests(ctx, r.Client, new(kubevirt.VirtualMachineInstanceList), namespace, index.PVC, pvc)
 }
 
 // nodeChanges passes events that change what is known about a node's guests.

@@ -16,6 +16,7 @@ import (
 	"testing"
 
 	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -23,6 +24,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	clienttesting "k8s.io/client-go/testing"
 	"k8s.io/client-go/tools/events"
+	kubevirt "kubevirt.io/api/core/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/apiutil"
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
@@ -31,7 +33,8 @@ import (
 
 // Options are what a cluster is made of.
 type Options struct {
-	Scheme *runtime.Scheme
+	// Types add the kinds of objects to the cluster's scheme.
+	Types []func(*runtime.Scheme) error
 	// Status are objects of the kinds with a subresource status.
 	Status []client.Object
 	// Index adds field indexes.
@@ -61,10 +64,16 @@ type Cluster struct {
 func New(t testing.TB, o Options) *Cluster {
 	t.Helper()
 	c := &Cluster{Recorder: events.NewFakeRecorder(1000)}
+	scheme := runtime.NewScheme()
+	for _, add := range o.Types {
+		if err := add(scheme); err != nil {
+			t.Fatal(err)
+		}
+	}
 	// The tracker of managed fields, which is the default, cannot encode some of
 	// KubeVirt's types.
-	tracker := clienttesting.NewObjectTracker(o.Scheme, serializer.NewCodecFactory(o.Scheme).UniversalDecoder())
-	builder := fake.NewClientBuilder().WithScheme(o.Scheme).WithObjectTracker(tracker).WithStatusSubresource(o.Status...).
+	tracker := clienttesting.NewObjectTracker(scheme, serializer.NewCodecFactory(scheme).UniversalDecoder())
+	builder := fake.NewClientBuilder().WithScheme(scheme).WithObjectTracker(tracker).WithStatusSubresource(o.Status...).
 		WithInterceptorFuncs(interceptor.Funcs{Create: c.create, Delete: c.delete})
 	if o.Index != nil {
 		builder = o.Index(builder)
@@ -256,4 +265,13 @@ func checkSorted(data []byte) error {
 		return errors.New("the keys of its data are not sorted")
 	}
 	return nil
+}
+
+// ClaimVolume returns a volume of an instance on a PVC.
+func ClaimVolume(name, pvc string) kubevirt.Volume {
+	v := kubevirt.Volume{Name: name}
+	v.PersistentVolumeClaim = &kubevirt.PersistentVolumeClaimVolumeSource{
+		PersistentVolumeClaimVolumeSource: corev1.PersistentVolumeClaimVolumeSource{ClaimName: pvc},
+	}
+	return v
 }
