@@ -18,6 +18,7 @@ type testGuest struct {
 	ns   string // the guest's network stack
 	plan Plan
 	card *os.File
+	asks []byte // further options of DHCP
 	tap  atomic.Pointer[os.File]
 }
 

@@ -44,9 +44,18 @@ func TestDHCPConfig(t *testing.T) {
 				Routes:  []Route{{Destination: netip.MustParsePrefix("169.254.1.1/32")}},
 			}
 		}),
-		"island": plain(func(_ *Plan, n *NIC) { n.IPv4.Gateway = netip.Addr{} }),
+		"options": plain(func(_ *Plan, n *NIC) { n.DHCP = someOptions() }),
+		"island":  plain(func(_ *Plan, n *NIC) { n.IPv4.Gateway = netip.Addr{} }),
 	} {
 		t.Run(name, func(t *testing.T) { golden.Assert(t, dhcpConfig(plan), name+".conf") })
+	}
+}
+
+// someOptions have texts that dnsmasq reads as something else without quotes.
+func someOptions() DHCPOptions {
+	return DHCPOptions{
+		BootFile: `boot\x64\wdsnbp.com`, TFTPServer: "192.0.2.7", NTPServers: addrs("192.0.2.8", "192.0.2.9"),
+		Private: map[uint8]string{254: `a,"b" #c`, 224: "01:02", 230: "7"},
 	}
 }
 
@@ -62,6 +71,26 @@ func TestFittingSearches(t *testing.T) {
 	if got := fittingSearches(domains[:3]); !slices.Equal(got, domains[:3]) {
 		t.Errorf("of three domains %v fit", got)
 	}
+}
+
+// FuzzOptions: no text ends its quotes or its line.
+func FuzzOptions(f *testing.F) {
+	f.Add("boot", uint8(224))
+	f.Add("a\"\nport=53", uint8(1))
+	f.Fuzz(func(t *testing.T, text string, number uint8) {
+		o := DHCPOptions{BootFile: text, Private: map[uint8]string{number: text}}
+		if o.check() != nil {
+			return
+		}
+		for _, line := range o.values() {
+			number, quoted, _ := strings.Cut(line, ",")
+			inner := strings.ReplaceAll(quoted[1:len(quoted)-1], `\\`, "")
+			if strings.ContainsAny(line, "\n\r") || strings.Contains(strings.ReplaceAll(inner, `\"`, ""), `"`) ||
+				strings.HasSuffix(inner, `\`) || len(line) > 600 || number != "67" && number < "224" {
+				t.Errorf("%q becomes %q", text, line)
+			}
+		}
+	})
 }
 
 // FuzzNames: no host name or search domain adds a line or a value to the config.

@@ -43,6 +43,12 @@ const (
 // systems have.
 func (m *testGuest) dhcp(t *testing.T, client string) lease {
 	t.Helper()
+	return m.acked(t, client).lease(t)
+}
+
+// acked returns the server's answer to the request for a lease.
+func (m *testGuest) acked(t *testing.T, client string) reply {
+	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
 	defer cancel()
 	conn := m.listen(t, "0.0.0.0:68")
@@ -51,11 +57,10 @@ func (m *testGuest) dhcp(t *testing.T, client string) lease {
 	defer stop()
 
 	offered := m.exchange(t, conn, discover, offer, option8(optClient, "\xff"+client))
-	acked := m.exchange(t, conn, request, ack,
+	return m.exchange(t, conn, request, ack,
 		append(option8(optClient, "\xff"+client),
 			append(option8(optRequested, string(offered.yours)),
 				option8(optServer, string(offered.options[optServer]))...)...))
-	return acked.lease(t)
 }
 
 // listen opens a UDP socket on the guest's card.
@@ -126,8 +131,8 @@ func (m *testGuest) message(kind byte, more []byte) []byte {
 	copy(packet[28:], m.plan.NICs[0].GuestMAC)
 	copy(packet[236:], "\x63\x82\x53\x63")
 	packet = append(packet, option8(optType, string(kind))...)
-	packet = append(packet, option8(optParameters, string([]byte{optMask, optRouter, optDNS,
-		optHostname, optDomain, optSearch, optClassless}))...)
+	packet = append(packet, option8(optParameters, string(append([]byte{optMask, optRouter, optDNS,
+		optHostname, optDomain, optSearch, optClassless}, m.asks...)))...)
 	packet = append(packet, option8(optMaxSize, "\x05\x78")...)
 	return append(append(packet, more...), 255)
 }

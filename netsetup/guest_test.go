@@ -4,6 +4,8 @@ import (
 	"io"
 	"net"
 	"net/netip"
+	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -63,6 +65,30 @@ func TestGuestLearnsThePodsNetwork(t *testing.T) {
 	}
 	if diff := cmp.Diff(want, b.dhcp(t, "system"), compareAddrs); diff != "" {
 		t.Errorf("lease of a pod without DNS settings (-want +got):\n%s", diff)
+	}
+}
+
+func TestGuestGetsTheOptionsOfItsAuthor(t *testing.T) {
+	n := newNode(t)
+	for _, binding := range []Binding{Bridge, Masquerade} {
+		t.Run(string(binding), func(t *testing.T) {
+			id := map[Binding]string{Bridge: idA, Masquerade: idB}[binding]
+			m := n.start(t, id, Pod{Netns: n.addPod(t), Interfaces: []Interface{{Binding: binding, DHCP: someOptions()}}})
+			m.asks = []byte{optionNTP, optionTFTPServer, optionBootFile, 224, 230, 254}
+			got := map[byte]string{}
+			for number, value := range m.acked(t, "system").options {
+				if slices.Contains(m.asks, number) {
+					got[number] = strings.TrimRight(string(value), "\x00")
+				}
+			}
+			want := map[byte]string{
+				optionNTP: "\xc0\x00\x02\x08\xc0\x00\x02\x09", optionTFTPServer: "192.0.2.7", optionBootFile: `boot\x64\wdsnbp.com`,
+				224: "01:02", 230: "7", 254: `a,"b" #c`,
+			}
+			if diff := cmp.Diff(want, got); diff != "" {
+				t.Errorf("options (-want +got):\n%s", diff)
+			}
+		})
 	}
 }
 

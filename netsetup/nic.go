@@ -49,6 +49,9 @@ type NIC struct {
 	// Reserved is a TCP port that is not forwarded; 0 for none.
 	Reserved uint16 `json:"reserved,omitempty"`
 
+	// DHCP are further options of DHCPv4 for the guest.
+	DHCP DHCPOptions `json:"dhcp,omitzero"`
+
 	// Original is the interface as CNI made it.
 	Original Snapshot `json:"original"`
 }
@@ -76,7 +79,7 @@ type Route struct {
 
 // newNIC returns the VM's card number i with the names of its devices.
 func newNIC(id string, i int, wanted Interface) NIC {
-	n := NIC{Card: wanted.Card, Binding: wanted.Binding, Queues: wanted.Queues, Reserved: wanted.Reserved, Interface: wanted.Name, Bridge: bridgeName(i), Tap: tapName(id, i)}
+	n := NIC{Card: wanted.Card, Binding: wanted.Binding, Queues: wanted.Queues, Reserved: wanted.Reserved, DHCP: wanted.DHCP, Interface: wanted.Name, Bridge: bridgeName(i), Tap: tapName(id, i)}
 	if n.Interface == "" {
 		n.Interface = podInterface
 	}

@@ -40,6 +40,8 @@ type Interface struct {
 	Ports []Port
 	// Reserved is a TCP port that stays the pod's, whatever Ports says; 0 for none.
 	Reserved uint16
+	// DHCP are further options of DHCPv4 for the guest.
+	DHCP DHCPOptions
 	// IPv4 and IPv6 are the private networks of a masqueraded guest. The invalid prefix means
 	// KubeVirt's default.
 	IPv4, IPv6 netip.Prefix
@@ -119,6 +121,7 @@ func (p *Plan) check() error {
 			errs = append(errs, fmt.Errorf("interface %s is named twice", n.Interface))
 		}
 		taken[n.Interface] = true
+		errs = append(errs, n.DHCP.check())
 	}
 	return errors.Join(errs...)
 }

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"net"
 	"net/netip"
+	"slices"
 	"strings"
 	"testing"
 
@@ -138,6 +139,11 @@ func TestPlanRefuses(t *testing.T) {
 		"line in search":     {pod: Pod{Netns: pod, Searches: []string{"a\nb"}}, want: `"a\nb"`},
 		"comma in search":    {pod: Pod{Netns: pod, Searches: []string{"a,b"}}, want: `"a,b"`},
 		"empty label":        {pod: Pod{Netns: pod, Searches: []string{"a..b"}}, want: `"a..b"`},
+		"line in option":     {pod: with(pod, DHCPOptions{BootFile: "a\nport=53"}), want: `"a\nport=53"`},
+		"long option":        {pod: with(pod, DHCPOptions{TFTPServer: strings.Repeat("a", 256)}), want: "option 66"},
+		"option of DHCP":     {pod: with(pod, DHCPOptions{Private: map[uint8]string{6: "x"}}), want: "option 6 "},
+		"NTP server of IPv6": {pod: with(pod, DHCPOptions{NTPServers: addrs("fd00::1")}), want: "fd00::1"},
+		"17 NTP servers":     {pod: with(pod, DHCPOptions{NTPServers: slices.Repeat(addrs("192.0.2.1"), 17)}), want: "17"},
 		"multicast MAC": {pod: withMAC(pod, net.HardwareAddr{1, 0, 0, 0, 0, 0}),
 			want: "01:00:00:00:00:00"},
 		"the gateway's MAC": {pod: Pod{Netns: pod, Interfaces: []Interface{{Binding: Masquerade, MAC: net.HardwareAddr(gatewayMAC)}}},
@@ -167,6 +173,10 @@ func on(netns string, interfaces ...string) Pod {
 		pod.Interfaces = append(pod.Interfaces, Interface{Name: name})
 	}
 	return pod
+}
+
+func with(netns string, options DHCPOptions) Pod {
+	return Pod{Netns: netns, Interfaces: []Interface{{DHCP: options}}}
 }
 
 func withMAC(netns string, mac net.HardwareAddr) Pod {

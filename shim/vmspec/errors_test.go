@@ -119,6 +119,12 @@ spec.domain.devices.disks[0].name: Required value
 spec.domain.devices.disks[1].name: Invalid value: "b": no volume has this name
 spec.networks[0].name: Required value
 spec.domain.devices.interfaces[0].name: Required value`},
+	{"options of DHCP", networks(`{"name": "a", "bridge": {}, "dhcpOptions": {"privateOptions": [{"option": 224, "value": "a"}, {"option": 224, "value": "b"}, {}, {"option": 254}]}},
+		{"name": "b", "sriov": {}, "dhcpOptions": {"bootFileName": "a"}}`,
+		`{"name": "a", "pod": {}}, {"name": "b", "multus": {"networkName": "x"}}`), `spec.domain.devices.interfaces[0].dhcpOptions.privateOptions[1].option: Duplicate value: 224
+spec.domain.devices.interfaces[0].dhcpOptions.privateOptions[2].option: Required value
+spec.domain.devices.interfaces[0].dhcpOptions.privateOptions[3].value: Required value
+spec.domain.devices.interfaces[1].dhcpOptions: the device's network has its own DHCP server`},
 	{"a disk and a card first", networks(`{"name": "a", "bootOrder": 1}, {"name": "b", "bootOrder": 1}`,
 		`{"name": "a", "pod": {}}, {"name": "b", "multus": {"networkName": "x"}}`), `spec.domain.devices.interfaces[1].bootOrder: Duplicate value: 1`},
 	{"names that don't meet", `{"domain": {"devices": {

@@ -158,6 +158,8 @@ func readInterface(at *field.Path, given kubevirt.Interface, n network) (Interfa
 	if n.claim != nil {
 		problems = append(problems, refused(at, "the network of a resourceClaim goes with sriov"))
 	}
+	options, p := dhcpOptions(at.Child("dhcpOptions"), given.DHCPOptions)
+	result.DHCP, problems = options, append(problems, p...)
 	if given.Masquerade == nil {
 		return result, append(problems, bridgeOnly(at, given, n)...)
 	}
@@ -187,6 +189,32 @@ func readInterface(at *field.Path, given kubevirt.Interface, n network) (Interfa
 	return result, problems
 }
 
+// dhcpOptions reads the options that the pod's DHCP server gives to the guest.
+func dhcpOptions(at *field.Path, given *kubevirt.DHCPOptions) (*DHCPOptions, field.ErrorList) {
+	if given == nil {
+		return nil, nil
+	}
+	var problems field.ErrorList
+	result := &DHCPOptions{BootFile: given.BootFileName, TFTPServer: given.TFTPServerName, NTPServers: given.NTPServers}
+	for i, p := range given.PrivateOptions {
+		at, number := at.Child("privateOptions").Index(i), uint8(p.Option)
+		if _, twice := result.Private[number]; twice {
+			problems = append(problems, field.Duplicate(at.Child("option"), p.Option))
+		}
+		switch {
+		case number == 0:
+			problems = append(problems, field.Required(at.Child("option"), ""))
+			continue
+		case p.Value == "":
+			problems = append(problems, field.Required(at.Child("value"), ""))
+		case result.Private == nil:
+			result.Private = map[uint8]string{}
+		}
+		result.Private[number] = p.Value
+	}
+	return result, problems
+}
+
 // bridgeOnly refuses what means nothing to a guest that has the pod's own address.
 func bridgeOnly(at *field.Path, given kubevirt.Interface, n network) field.ErrorList {
 	var problems field.ErrorList
@@ -212,6 +240,9 @@ func checkSRIOV(at *field.Path, given kubevirt.Interface, n network, known bool)
 	}
 	if len(given.Ports) > 0 {
 		problems = append(problems, refused(at.Child("ports"), "goes with masquerade: the device has all ports"))
+	}
+	if given.DHCPOptions != nil {
+		problems = append(problems, refused(at.Child("dhcpOptions"), "the device's network has its own DHCP server"))
 	}
 	if given.State == kubevirt.InterfaceStateLinkDown {
 		problems = append(problems, refused(at.Child("state"), "the device's link is not the VM's to change"))

@@ -186,6 +186,15 @@ type Port struct {
 	Number   uint16 `json:"number"`
 }
 
+// DHCPOptions are options of DHCPv4 that only the author of the VM knows.
+type DHCPOptions struct {
+	BootFile   string   `json:"bootFile,omitempty"`
+	TFTPServer string   `json:"tftpServer,omitempty"`
+	NTPServers []string `json:"ntpServers,omitempty"`
+	// Private have the texts of options by their numbers.
+	Private map[uint8]string `json:"private,omitempty"`
+}
+
 // Interface is a network card on one of the pod's networks.
 type Interface struct {
 	Name string `json:"name"`
@@ -203,6 +212,8 @@ type Interface struct {
 	// means the usual ones.
 	NetworkCIDR  string `json:"networkCIDR,omitempty"`
 	NetworkCIDR6 string `json:"networkCIDR6,omitempty"`
+	// DHCP are further options of the guest's DHCP server; nil for none.
+	DHCP *DHCPOptions `json:"dhcp,omitempty"`
 	// Queues is the number of parallel queues of the card; 0 means one.
 	Queues uint32 `json:"queues,omitempty"`
 	// BootOrder is the card's place in the boot order, which it shares with disks. It

@@ -24,7 +24,11 @@ const (
 	maxSerial = 36
 	// maxKernelArgs is x86's COMMAND_LINE_SIZE, with its final NUL.
 	maxKernelArgs = 2047
-	hexUUID       = `[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}`
+	// maxDHCPText is the length of a DHCP option.
+	maxDHCPText = 255
+	// These are DHCP's options for private use (RFC 3942) that KubeVirt has.
+	firstPrivate, lastPrivate = 224, 254
+	hexUUID                   = `[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}`
 )
 
 var (
@@ -67,6 +71,17 @@ var (
 	diskIO      = fields.OneOf("native", "threads", "default")
 	cardModel   = fields.OneOf("virtio", transitional, "e1000", "e1000e", "rtl8139")
 )
+
+// dhcpText is the text of a DHCP option.
+var dhcpText = fields.Match(`[ -~]*`, maxDHCPText)
+
+// address4 takes an IPv4 address, as KubeVirt does also one whose numbers have leading zeros.
+var address4 = fields.String(func(at *field.Path, s string) *field.Error {
+	if utilnet.ParseIPSloppy(s).To4() == nil {
+		return invalid(at, s, "must be an IPv4 address")
+	}
+	return nil
+})
 
 // noReservation takes false. The kernel lets only root reserve a SCSI device, and QEMU is
 // another user.

@@ -137,7 +137,7 @@ func TestEnd(t *testing.T) {
 }
 
 func TestPodInterfaces(t *testing.T) {
-	for _, bad := range []vmspec.Interface{{MAC: "x"}, {NetworkCIDR: "x"}, {NetworkCIDR6: "x"}} {
+	for _, bad := range []vmspec.Interface{{MAC: "x"}, {NetworkCIDR: "x"}, {NetworkCIDR6: "x"}, {DHCP: &vmspec.DHCPOptions{NTPServers: []string{"x"}}}} {
 		bad.Name = "card"
 		_, err := podInterfaces([]vmspec.Interface{bad})
 		if !errors.Is(err, vmerrors.ErrInvalid) || !strings.Contains(err.Error(), `network card "card"`) {
@@ -147,9 +147,13 @@ func TestPodInterfaces(t *testing.T) {
 	all, err := podInterfaces([]vmspec.Interface{{
 		Device: "eth0", Binding: vmspec.BindingMasquerade, MAC: "02:00:00:00:00:01", Ports: []vmspec.Port{{Protocol: "tcp", Number: 80}},
 		NetworkCIDR: "10.9.0.0/24", NetworkCIDR6: "fd09::/120", Queues: 2,
+		DHCP: &vmspec.DHCPOptions{BootFile: "a", TFTPServer: "b", NTPServers: []string{"192.0.2.1"}, Private: map[uint8]string{224: "c"}},
 	}})
 	if err != nil || len(all) != 1 || all[0].Queues != 2 || all[0].Ports[0].Number != 80 || !all[0].IPv6.IsValid() {
 		t.Errorf("interfaces %+v, %v", all, err)
+	}
+	if o := all[0].DHCP; o.BootFile != "a" || o.TFTPServer != "b" || len(o.NTPServers) != 1 || o.Private[224] != "c" {
+		t.Errorf("DHCP options %+v", o)
 	}
 }
 

@@ -108,6 +108,9 @@ func podInterface(spec vmspec.Interface) (netsetup.Interface, error) {
 	for _, p := range spec.Ports {
 		wanted.Ports = append(wanted.Ports, netsetup.Port(p))
 	}
+	if wanted.DHCP, err = dhcpOptions(spec.DHCP); err != nil {
+		return wanted, err
+	}
 	if spec.NetworkCIDR != "" {
 		if wanted.IPv4, err = netip.ParsePrefix(spec.NetworkCIDR); err != nil {
 			return wanted, err
@@ -117,4 +120,19 @@ func podInterface(spec vmspec.Interface) (netsetup.Interface, error) {
 		wanted.IPv6, err = netip.ParsePrefix(spec.NetworkCIDR6)
 	}
 	return wanted, err
+}
+
+func dhcpOptions(given *vmspec.DHCPOptions) (netsetup.DHCPOptions, error) {
+	if given == nil {
+		return netsetup.DHCPOptions{}, nil
+	}
+	wanted := netsetup.DHCPOptions{BootFile: given.BootFile, TFTPServer: given.TFTPServer, Private: given.Private}
+	for _, server := range given.NTPServers {
+		address, err := netip.ParseAddr(server)
+		if err != nil {
+			return wanted, err
+		}
+		wanted.NTPServers = append(wanted.NTPServers, address)
+	}
+	return wanted, nil
 }
