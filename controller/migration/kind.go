@@ -52,13 +52,13 @@ func setUp(ctx context.Context, in kind.Cluster) error {
 	if err != nil {
 		return err
 	}
-	pods, err := instances.New(in)
+	vmis, err := instances.New(in)
 	if err != nil {
 		return err
 	}
 	r := &Reconciler{
 		Client: m.GetClient(), Live: m.GetAPIReader(), Events: m.GetEventRecorder("virtualmachineinstance-migration-controller"),
-		Pods: pods, Nodes: nodes, Now: in.Now,
+		Pods: vmis.Pods, Nodes: nodes, Now: in.Now,
 	}
 	if err := r.SetUp(ctx, m); err != nil {
 		return err

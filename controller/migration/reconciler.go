@@ -22,7 +22,7 @@ type (
 	state     = kubevirt.VirtualMachineInstanceMigrationState
 )
 
-// pods makes and reads the pods of instances; [instances.Reconciler].
+// pods makes and reads the pods of instances; [instances.Pods].
 type pods interface {
 	Manifest(ctx context.Context, vmi *instance) (*corev1.Pod, error)
 	PodOf(ctx context.Context, vmi *instance, name string) (*corev1.Pod, error)

@@ -64,10 +64,10 @@ func newRig(t *testing.T) *rig {
 // restart replaces the controller by one that knows nothing.
 func (g *rig) restart() {
 	now := func() time.Time { return g.now }
-	g.vmis = &instances.Reconciler{
+	g.vmis = instances.NewReconciler(instances.Options{
 		Client: g.Cached(), Live: g.Client, Events: g.Recorder, Pods: pod.Options{RuntimeClass: "vm"}, Now: now,
-	}
-	g.r = &Reconciler{Client: g.Cached(), Live: g.Client, Events: g.Recorder, Pods: g.vmis, Nodes: g.nodes, Now: now}
+	})
+	g.r = &Reconciler{Client: g.Cached(), Live: g.Client, Events: g.Recorder, Pods: g.vmis.Pods, Nodes: g.nodes, Now: now}
 }
 
 const (

@@ -84,12 +84,12 @@ func setUp(ctx context.Context, in kind.Cluster) error {
 	if err != nil {
 		return err
 	}
-	pods, err := instances.New(in)
+	vmis, err := instances.New(in)
 	if err != nil {
 		return err
 	}
 	r := &Reconciler{
-		Client: m.GetClient(), Live: m.GetAPIReader(), Revisions: in.Uncached, Volumes: volumes, DataVolumes: dataVolumes, Pods: pods,
+		Client: m.GetClient(), Live: m.GetAPIReader(), Revisions: in.Uncached, Volumes: volumes, DataVolumes: dataVolumes, Pods: vmis.Pods,
 		Nodes: nodes, Events: m.GetEventRecorder("virtualmachinesnapshot-controller"), Now: in.Now,
 	}
 	return r.SetUp(ctx, m)

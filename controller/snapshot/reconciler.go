@@ -41,7 +41,7 @@ type dataVolumes interface {
 	Get(ctx context.Context, namespace, name string) (datavolume.State, error)
 }
 
-// pods reads the pods of instances; package vmi's Reconciler.
+// pods reads the pods of instances; package vmi's Pods.
 type pods interface {
 	PodOf(ctx context.Context, vmi *instance, name string) (*corev1.Pod, error)
 }

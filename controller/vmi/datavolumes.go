@@ -24,7 +24,7 @@ const pollDataVolume = 5 * time.Second
 
 // unfilled returns why CDI has not filled a PVC; nil if it has, or does not own the
 // PVC. A volume may name a DataVolume where only a PVC of that name is: CDI may be gone.
-func (r *Reconciler) unfilled(
+func (c *claims) unfilled(
 	ctx context.Context, vmi *kubevirt.VirtualMachineInstance, use pod.PVC, pvc *corev1.PersistentVolumeClaim,
 ) (*trouble, error) {
 	name := use.Name
@@ -38,7 +38,7 @@ func (r *Reconciler) unfilled(
 		}
 		name = owner.Name
 	}
-	dv, err := r.DataVolumes.Get(ctx, vmi.Namespace, name)
+	dv, err := c.dataVolumes.Get(ctx, vmi.Namespace, name)
 	at := vmi.Namespace + "/" + name
 	switch {
 	case err != nil:
@@ -67,7 +67,7 @@ func orUnknown(word string) string {
 
 // markFilled records on the PVCs of a running instance that they are copies of their
 // images now.
-func (r *Reconciler) markFilled(ctx context.Context, vmi *kubevirt.VirtualMachineInstance, pvcs pod.PVCObjects) error {
+func (c *claims) markFilled(ctx context.Context, vmi *kubevirt.VirtualMachineInstance, pvcs pod.PVCObjects) error {
 	for _, use := range pod.PVCs(&vmi.Spec) {
 		pvc := pvcs[use.Name]
 		if pvc == nil || !use.Fills() || pod.Unfilled(pvc) == "" {
@@ -75,7 +75,7 @@ func (r *Reconciler) markFilled(ctx context.Context, vmi *kubevirt.VirtualMachin
 		}
 		before := pvc.DeepCopy()
 		metav1.SetMetaDataAnnotation(&pvc.ObjectMeta, pod.AnnotationFilled, "true")
-		if err := r.Client.Patch(ctx, pvc, client.MergeFrom(before)); err != nil {
+		if err := c.client.Patch(ctx, pvc, client.MergeFrom(before)); err != nil {
 			return ignoreGone(fmt.Errorf("mark PVC %s/%s as filled: %w", pvc.Namespace, pvc.Name, err))
 		}
 	}

@@ -13,13 +13,22 @@ import (
 	"github.com/nodevirt/nodevirt/controller/pod"
 )
 
-// Guest returns an instance's VM, for package hotplug.
-func (r *Reconciler) Guest(ctx context.Context, vmi *kubevirt.VirtualMachineInstance) (hotplug.Guest, error) {
-	own, err := r.ownPod(ctx, vmi)
+// Guests reserves what running VMs get, for package hotplug.
+type Guests struct {
+	client client.Client
+	turns  *turns
+	views  viewer
+	claims finder
+	disks  diskFinder
+}
+
+// Guest returns an instance's VM.
+func (g *Guests) Guest(ctx context.Context, vmi *kubevirt.VirtualMachineInstance) (hotplug.Guest, error) {
+	own, err := ownPod(ctx, g.client, vmi)
 	if err != nil || own == nil {
 		return hotplug.Guest{}, err
 	}
-	v, err := r.look(ctx, own)
+	v, err := g.views.look(ctx, own)
 	if err != nil {
 		return hotplug.Guest{}, err
 	}
@@ -28,11 +37,11 @@ func (r *Reconciler) Guest(ctx context.Context, vmi *kubevirt.VirtualMachineInst
 }
 
 // Reserve starts a turn with the PVC of a volume that an instance's VM gets while it runs.
-func (r *Reconciler) Reserve(
+func (g *Guests) Reserve(
 	ctx context.Context, vmi *kubevirt.VirtualMachineInstance, volume string,
 ) (pvcs pod.PVCObjects, release func(), why *hotplug.Refusal, err error) {
 	one := pod.Only(vmi, volume)
-	end := r.turns.take(pvcKeys(one))
+	end := g.turns.take(pvcKeys(one))
 	if end == nil {
 		return nil, nil, &hotplug.Refusal{Reason: ReasonPVCInUse, Message: "Another instance is about to use the PVC.", Again: turn}, nil
 	}
@@ -41,10 +50,10 @@ func (r *Reconciler) Reserve(
 			end()
 		}
 	}()
-	if pvcs, err = r.pvcObjects(ctx, one); err != nil {
+	if pvcs, err = g.claims.pvcObjects(ctx, one); err != nil {
 		return nil, nil, nil, err
 	}
-	t, err := r.unpluggable(ctx, one, pvcs)
+	t, err := g.unpluggable(ctx, one, pvcs)
 	if err != nil {
 		return nil, nil, nil, err
 	}
@@ -59,10 +68,10 @@ func (r *Reconciler) Reserve(
 }
 
 // unpluggable returns why a VM that runs can't get the one PVC of an instance; nil if it can.
-func (r *Reconciler) unpluggable(
+func (g *Guests) unpluggable(
 	ctx context.Context, vmi *kubevirt.VirtualMachineInstance, pvcs pod.PVCObjects,
 ) (*trouble, error) {
-	t, err := r.unusable(ctx, vmi, pvcs)
+	t, err := g.claims.unusable(ctx, vmi, pvcs)
 	if err != nil {
 		return nil, err
 	}
@@ -81,7 +90,7 @@ func (r *Reconciler) unpluggable(
 					"or remove the PVC's annotation %s.", vmi.Namespace, use.Name, image, pod.AnnotationOrigin)}, nil
 		}
 	}
-	network, t, err := r.networkDisks(ctx, vmi, pvcs)
+	network, t, err := g.disks.find(ctx, vmi, pvcs)
 	if err != nil || t != nil {
 		return t, err
 	}
@@ -109,11 +118,11 @@ func holds(vmi *kubevirt.VirtualMachineInstance, claim string) (attachment strin
 
 // hotplugUser returns another instance whose VM has got a PVC while it runs, and its
 // attachment pod; "" for none.
-func (r *Reconciler) hotplugUser(
+func (c *claims) hotplugUser(
 	ctx context.Context, vmi *kubevirt.VirtualMachineInstance, use pod.PVC, pods []corev1.Pod,
 ) (instance, attachment string, err error) {
 	var vmis kubevirt.VirtualMachineInstanceList
-	err = r.Client.List(ctx, &vmis, client.InNamespace(vmi.Namespace), client.MatchingFields{index.PVC: use.Name})
+	err = c.client.List(ctx, &vmis, client.InNamespace(vmi.Namespace), client.MatchingFields{index.PVC: use.Name})
 	if err != nil {
 		return "", "", fmt.Errorf("list VMIs with PVC %s/%s: %w", vmi.Namespace, use.Name, err)
 	}

@@ -58,12 +58,12 @@ func TestHotplugStart(t *testing.T) {
 	assert.Equal(t, len(p.Spec.Volumes), 0)
 	assert.Assert(t, !strings.Contains(p.Annotations["nodevirt.io/vmi"], "data"))
 	g.bind(p, "node1")
-	guest, err := g.r.Guest(t.Context(), g.vmi())
+	guest, err := g.r.Guests.Guest(t.Context(), g.vmi())
 	assert.NilError(t, err)
 	assert.Assert(t, guest.Pod != nil && !guest.Running && !guest.Ended)
 	g.state(p, running)
 	g.reconcile()
-	guest, err = g.r.Guest(t.Context(), g.vmi())
+	guest, err = g.r.Guests.Guest(t.Context(), g.vmi())
 	assert.NilError(t, err)
 	assert.Assert(t, guest.Running)
 	assert.Equal(t, len(g.vmi().Status.VolumeStatus), 1)
@@ -87,7 +87,7 @@ func TestHotplugStart(t *testing.T) {
 	assert.Equal(t, c.Message, "cannot migrate VMI with hotplugged volumes; remove volume data first")
 
 	g.state(g.onePod(), completed)
-	guest, err = g.r.Guest(t.Context(), g.vmi())
+	guest, err = g.r.Guests.Guest(t.Context(), g.vmi())
 	assert.NilError(t, err)
 	assert.Assert(t, guest.Ended && !guest.Running)
 }
@@ -98,13 +98,13 @@ func TestReserve(t *testing.T) {
 	vmi := g.add(hotpluggable("data", "claim"))
 	reserve := func() (reason, message string) {
 		t.Helper()
-		pvcs, release, why, err := g.r.Reserve(t.Context(), g.vmi(), "data")
+		pvcs, release, why, err := g.r.Guests.Reserve(t.Context(), g.vmi(), "data")
 		assert.NilError(t, err)
 		if why != nil {
 			return why.Reason, why.Message
 		}
 		assert.Assert(t, pvcs["claim"] != nil)
-		_, _, other, err := g.r.Reserve(t.Context(), g.vmi(), "data")
+		_, _, other, err := g.r.Guests.Reserve(t.Context(), g.vmi(), "data")
 		assert.NilError(t, err)
 		assert.Assert(t, other != nil && other.Again > 0, "two have a turn")
 		release()

@@ -14,6 +14,9 @@ import (
 	"github.com/nodevirt/nodevirt/controller/pod"
 )
 
+// eventSource is what reports the events of instances, as in KubeVirt.
+const eventSource = "virtualmachine-controller"
+
 // Kind describes VirtualMachineInstances.
 func Kind() kind.Kind {
 	return kind.Kind{
@@ -60,7 +63,7 @@ func setUp(ctx context.Context, in kind.Cluster) error {
 		return err
 	}
 	h := &hotplug.Reconciler{
-		Client: r.Client, Events: r.Events, Guests: r, Nodes: nodes, Holder: in.Holder,
+		Client: in.Manager.GetClient(), Events: in.Manager.GetEventRecorder(eventSource), Guests: r.Guests, Nodes: nodes, Holder: in.Holder,
 	}
 	return h.SetUp(ctx, in.Manager)
 }
@@ -72,10 +75,10 @@ func New(in kind.Cluster) (*Reconciler, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Reconciler{
-		Client: m.GetClient(), Live: m.GetAPIReader(), Events: m.GetEventRecorder("virtualmachine-controller"),
+	return NewReconciler(Options{
+		Client: m.GetClient(), Live: m.GetAPIReader(), Events: m.GetEventRecorder(eventSource),
 		DataVolumes:  dataVolumes,
 		NetworkDisks: in.NetworkDisks,
 		Pods:         pod.Options{RuntimeClass: in.RuntimeClass, StubImage: in.StubImage, Gates: in.Gates}, Now: in.Now,
-	}, nil
+	}), nil
 }

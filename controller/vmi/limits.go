@@ -16,24 +16,31 @@ import (
 // defaultMemoryRatio is KubeVirt's, of a pod's memory limit to its request.
 const defaultMemoryRatio = 2
 
-// surroundings reads what the cluster says of an instance's resources and nodes.
-func (r *Reconciler) surroundings(ctx context.Context, vmi *kubevirt.VirtualMachineInstance) (pod.Surroundings, error) {
+// surroundings reads what a pod depends on in its cluster.
+type surroundings struct {
+	client       client.Client
+	live         client.Reader
+	runtimeClass string
+}
+
+// read reads what the cluster says of an instance's resources and nodes.
+func (c *surroundings) read(ctx context.Context, vmi *kubevirt.VirtualMachineInstance) (pod.Surroundings, error) {
 	var s pod.Surroundings
 	if vmi.Spec.Domain.Resources.OvercommitGuestOverhead {
 		class := new(nodev1.RuntimeClass)
-		if err := r.Live.Get(ctx, client.ObjectKey{Name: r.Pods.RuntimeClass}, class); err != nil {
-			return s, fmt.Errorf("read the overhead of RuntimeClass %s: %w", r.Pods.RuntimeClass, err)
+		if err := c.live.Get(ctx, client.ObjectKey{Name: c.runtimeClass}, class); err != nil {
+			return s, fmt.Errorf("read the overhead of RuntimeClass %s: %w", c.runtimeClass, err)
 		}
 		if class.Overhead != nil {
 			s.Overhead = class.Overhead.PodFixed.Memory().Value()
 		}
 	}
-	kinds, err := r.labelKinds(ctx)
+	kinds, err := c.labelKinds(ctx)
 	if err != nil {
 		return s, err
 	}
 	s.LabelKinds = kinds
-	if s.NetworkResources, err = r.networkResources(ctx, vmi); err != nil {
+	if s.NetworkResources, err = c.networkResources(ctx, vmi); err != nil {
 		return s, err
 	}
 	limits := vmi.Spec.Domain.Resources.Limits
@@ -43,7 +50,7 @@ func (r *Reconciler) surroundings(ctx context.Context, vmi *kubevirt.VirtualMach
 		return s, nil
 	}
 	quotas := new(corev1.ResourceQuotaList)
-	if err := r.Client.List(ctx, quotas, client.InNamespace(vmi.Namespace)); err != nil {
+	if err := c.client.List(ctx, quotas, client.InNamespace(vmi.Namespace)); err != nil {
 		return s, fmt.Errorf("list the ResourceQuotas of namespace %s: %w", vmi.Namespace, err)
 	}
 	limitsMemory := false
@@ -59,7 +66,7 @@ func (r *Reconciler) surroundings(ctx context.Context, vmi *kubevirt.VirtualMach
 		return s, nil
 	}
 	namespace := new(corev1.Namespace)
-	if err := r.Live.Get(ctx, client.ObjectKey{Name: vmi.Namespace}, namespace); err != nil {
+	if err := c.live.Get(ctx, client.ObjectKey{Name: vmi.Namespace}, namespace); err != nil {
 		return s, fmt.Errorf("read the memory ratio of namespace %s: %w", vmi.Namespace, err)
 	}
 	s.MemoryRatio = memoryRatio(namespace.Labels[kubevirt.AutoMemoryLimitsRatioLabel])
@@ -67,11 +74,11 @@ func (r *Reconciler) surroundings(ctx context.Context, vmi *kubevirt.VirtualMach
 }
 
 // labelKinds returns the kinds of labels by which nodes say what they can give VMs.
-func (r *Reconciler) labelKinds(ctx context.Context) ([]string, error) {
+func (c *surroundings) labelKinds(ctx context.Context) ([]string, error) {
 	var all []string
 	for _, kind := range pod.LabelKinds() {
 		nodes := new(corev1.NodeList)
-		err := r.Client.List(ctx, nodes, client.MatchingFields{indexLabels: kind}, client.Limit(1),
+		err := c.client.List(ctx, nodes, client.MatchingFields{indexLabels: kind}, client.Limit(1),
 			client.DisableReadYourWritesConsistency, client.UnsafeDisableDeepCopy)
 		if err != nil {
 			return nil, fmt.Errorf("list nodes with labels %s: %w", kind, err)
@@ -81,6 +88,18 @@ func (r *Reconciler) labelKinds(ctx context.Context) ([]string, error) {
 		}
 	}
 	return all, nil
+}
+
+// sourceLabels returns the labels of the node of an instance's guest, if the guest has that node's CPU.
+func (c *surroundings) sourceLabels(ctx context.Context, vmi *kubevirt.VirtualMachineInstance) (map[string]string, error) {
+	if cpu := vmi.Spec.Domain.CPU; cpu == nil || cpu.Model != kubevirt.CPUModeHostModel {
+		return nil, nil
+	}
+	n := new(corev1.Node)
+	if err := c.live.Get(ctx, client.ObjectKey{Name: vmi.Status.NodeName}, n); err != nil {
+		return nil, fmt.Errorf("read the CPU of node %s: %w", vmi.Status.NodeName, err)
+	}
+	return n.Labels, nil
 }
 
 // memoryRatio reads a namespace's label. As with KubeVirt, one that is no number of at least 1 counts as missing.

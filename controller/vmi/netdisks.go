@@ -19,14 +19,30 @@ import (
 // ReasonPVCNotBound says that an instance waits for the volume of a PVC.
 const ReasonPVCNotBound = "PVCNotBound"
 
-// networkDisks returns the instance's PVCs that QEMU opens over the network. Only the
+// networkDisks are the PVCs that QEMU opens over the network.
+type networkDisks struct {
+	client client.Client
+	live   client.Reader
+	// enabled is [Options].NetworkDisks.
+	enabled bool
+	claims  holders
+}
+
+// holders returns who else uses storage; [claims].
+type holders interface {
+	holder(
+		ctx context.Context, vmi *kubevirt.VirtualMachineInstance, pods []corev1.Pod, shares func(*corev1.Pod) bool,
+	) (*corev1.Pod, error)
+}
+
+// find returns the instance's PVCs that QEMU opens over the network. Only the
 // volume of a PVC says whether it is one. So an instance waits until its PVCs are bound,
 // but for those that Kubernetes binds when a pod uses them: the kubelet mounts these.
-func (r *Reconciler) networkDisks(
+func (n *networkDisks) find(
 	ctx context.Context, vmi *kubevirt.VirtualMachineInstance, pvcs pod.PVCObjects,
 ) (pod.NetworkDisks, *trouble, error) {
 	all := pod.NetworkDisks{}
-	if !r.NetworkDisks {
+	if !n.enabled {
 		return all, nil, nil
 	}
 	for _, use := range pod.PVCs(&vmi.Spec) {
@@ -34,12 +50,12 @@ func (r *Reconciler) networkDisks(
 		if pvc == nil {
 			continue // pod.New reports it
 		}
-		pv, err := r.volumeOf(ctx, pvc)
+		pv, err := n.volumeOf(ctx, pvc)
 		if err != nil {
 			return nil, nil, err
 		}
 		if pv == nil {
-			if late, err := r.bindsLate(ctx, pvc); err != nil || late {
+			if late, err := n.bindsLate(ctx, pvc); err != nil || late {
 				if err != nil {
 					return nil, nil, err
 				}
@@ -65,12 +81,12 @@ func (r *Reconciler) networkDisks(
 
 // volumeOf returns the volume that a PVC is bound to; nil if there is none. A PVC may name
 // any volume: the volume decides.
-func (r *Reconciler) volumeOf(ctx context.Context, pvc *corev1.PersistentVolumeClaim) (*corev1.PersistentVolume, error) {
+func (n *networkDisks) volumeOf(ctx context.Context, pvc *corev1.PersistentVolumeClaim) (*corev1.PersistentVolume, error) {
 	if pvc.Spec.VolumeName == "" || pvc.Status.Phase != corev1.ClaimBound {
 		return nil, nil
 	}
 	pv := new(corev1.PersistentVolume)
-	err := r.Live.Get(ctx, client.ObjectKey{Name: pvc.Spec.VolumeName}, pv)
+	err := n.live.Get(ctx, client.ObjectKey{Name: pvc.Spec.VolumeName}, pv)
 	if err != nil {
 		return nil, client.IgnoreNotFound(fmt.Errorf("read PersistentVolume %s of PVC %s/%s: %w", pvc.Spec.VolumeName, pvc.Namespace, pvc.Name, err))
 	}
@@ -81,13 +97,13 @@ func (r *Reconciler) volumeOf(ctx context.Context, pvc *corev1.PersistentVolumeC
 }
 
 // bindsLate reports whether Kubernetes binds a PVC only when a pod uses it.
-func (r *Reconciler) bindsLate(ctx context.Context, pvc *corev1.PersistentVolumeClaim) (bool, error) {
+func (n *networkDisks) bindsLate(ctx context.Context, pvc *corev1.PersistentVolumeClaim) (bool, error) {
 	name := pvc.Spec.StorageClassName
 	if name == nil || *name == "" || pvc.Spec.VolumeName != "" {
 		return false, nil
 	}
 	class := new(storagev1.StorageClass)
-	if err := r.Live.Get(ctx, client.ObjectKey{Name: *name}, class); apierrors.IsNotFound(err) {
+	if err := n.live.Get(ctx, client.ObjectKey{Name: *name}, class); apierrors.IsNotFound(err) {
 		return false, nil
 	} else if err != nil {
 		return false, fmt.Errorf("read StorageClass %s of PVC %s/%s: %w", *name, pvc.Namespace, pvc.Name, err)
@@ -99,15 +115,15 @@ func (r *Reconciler) bindsLate(ctx context.Context, pvc *corev1.PersistentVolume
 // targetUser returns why an instance can't use its network disks yet; nil if it can. Two
 // PersistentVolumes, in two namespaces even, may be one disk: a PVC alone does not say
 // who uses it.
-func (r *Reconciler) targetUser(ctx context.Context, vmi *kubevirt.VirtualMachineInstance, disks pod.NetworkDisks) (*trouble, error) {
+func (n *networkDisks) targetUser(ctx context.Context, vmi *kubevirt.VirtualMachineInstance, disks pod.NetworkDisks) (*trouble, error) {
 	for _, volume := range slices.Sorted(maps.Keys(disks)) {
 		disk := disks[volume]
 		for _, key := range disk.Keys() {
 			var pods corev1.PodList
-			if err := r.Client.List(ctx, &pods, client.MatchingFields{indexTarget: key}); err != nil {
+			if err := n.client.List(ctx, &pods, client.MatchingFields{indexTarget: key}); err != nil {
 				return nil, fmt.Errorf("list pods with %s: %w", key, err)
 			}
-			user, err := r.holder(ctx, vmi, pods.Items, func(p *corev1.Pod) bool { return sharesTarget(p, disk, key) })
+			user, err := n.claims.holder(ctx, vmi, pods.Items, func(p *corev1.Pod) bool { return sharesTarget(p, disk, key) })
 			if err != nil {
 				return nil, err
 			}

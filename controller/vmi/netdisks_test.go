@@ -17,7 +17,7 @@ import (
 func netRig(t *testing.T) *rig {
 	t.Helper()
 	g := newRig(t)
-	g.r.NetworkDisks = true
+	g.wire(func(o *Options) { o.NetworkDisks = true })
 	return g
 }
 
@@ -156,11 +156,11 @@ func TestBadNetworkDisk(t *testing.T) {
 	vmi.Spec.Volumes[1].Name = "again"
 	pv := &corev1.PersistentVolume{ObjectMeta: metav1.ObjectMeta{Name: "pv1"}}
 	fakecluster.Change(t, g.Cluster, pv, func(pv *corev1.PersistentVolume) { pv.Spec.ISCSI.SecretRef.Namespace = "" })
-	objects, err := g.r.pvcObjects(t.Context(), vmi)
+	objects, err := g.r.maker.claims.pvcObjects(t.Context(), vmi)
 	if err != nil {
 		t.Fatal(err)
 	}
-	_, trouble, err := g.r.networkDisks(t.Context(), vmi, objects)
+	_, trouble, err := g.r.maker.disks.find(t.Context(), vmi, objects)
 	if err != nil || trouble == nil || !strings.Contains(trouble.message, "volume again: another volume of the instance is the same disk") {
 		t.Errorf("%+v, %v", trouble, err)
 	}
@@ -171,7 +171,7 @@ func TestTargetTurns(t *testing.T) {
 	g := netRig(t)
 	g.addVolume("pv1", g.addPVC(corev1.ReadWriteOnce))
 	g.add(onPVC())
-	end := g.r.turns.take([]string{"iscsi iqn.2026-11.com.example:disk/1"})
+	end := g.r.maker.turns.take([]string{"iscsi iqn.2026-11.com.example:disk/1"})
 	if got := g.reconcile(); got.RequeueAfter != turn || len(g.pods()) != 0 {
 		t.Errorf("%+v, %d pods", got, len(g.pods()))
 	}

@@ -20,7 +20,7 @@ const annotationResource = "k8s.v1.cni.cncf.io/resourceName"
 
 // networkResources reads the extended resources of the networks from which the instance has
 // devices of the node. A network without one gets its device in another way.
-func (r *Reconciler) networkResources(ctx context.Context, vmi *kubevirt.VirtualMachineInstance) (map[string]string, error) {
+func (c *surroundings) networkResources(ctx context.Context, vmi *kubevirt.VirtualMachineInstance) (map[string]string, error) {
 	var all map[string]string
 	for _, network := range pod.SRIOVNetworks(&vmi.Spec) {
 		key := client.ObjectKey{Namespace: vmi.Namespace, Name: network}
@@ -29,7 +29,7 @@ func (r *Reconciler) networkResources(ctx context.Context, vmi *kubevirt.Virtual
 		}
 		definition := new(metav1.PartialObjectMetadata)
 		definition.SetGroupVersionKind(schema.GroupVersionKind{Group: "k8s.cni.cncf.io", Version: "v1", Kind: "NetworkAttachmentDefinition"})
-		if err := r.Live.Get(ctx, key, definition); err != nil {
+		if err := c.live.Get(ctx, key, definition); err != nil {
 			return nil, fmt.Errorf("read the resource of network %s: %w", network, err)
 		}
 		resource := definition.Annotations[annotationResource]

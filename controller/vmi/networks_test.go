@@ -71,7 +71,7 @@ func TestNetworkResourcesRefused(t *testing.T) {
 		}
 		vmi := &kubevirt.VirtualMachineInstance{ObjectMeta: metav1.ObjectMeta{Namespace: web.Namespace, Name: web.Name}}
 		withCards("fast")(vmi)
-		if all, err := g.r.networkResources(t.Context(), vmi); err == nil || !strings.Contains(err.Error(), want) {
+		if all, err := (&surroundings{client: g.Cached(), live: g.Client}).networkResources(t.Context(), vmi); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %v, %v", resource, all, err)
 		}
 	}

@@ -8,7 +8,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	kubevirt "kubevirt.io/api/core/v1"
-	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/nodevirt/nodevirt/controller/index"
@@ -28,12 +27,19 @@ const (
 	ReasonDataVolumeNotReady = "DataVolumeNotReady"
 )
 
+// claims are the PVCs of instances: whether they are filled, and who uses them.
+type claims struct {
+	client      client.Client
+	dataVolumes DataVolumes
+	views       viewer
+}
+
 // pvcObjects returns the PVCs of an instance that exist.
-func (r *Reconciler) pvcObjects(ctx context.Context, vmi *kubevirt.VirtualMachineInstance) (pod.PVCObjects, error) {
+func (c *claims) pvcObjects(ctx context.Context, vmi *kubevirt.VirtualMachineInstance) (pod.PVCObjects, error) {
 	all := pod.PVCObjects{}
 	for _, use := range pod.PVCs(&vmi.Spec) {
 		pvc := new(corev1.PersistentVolumeClaim)
-		switch err := r.Client.Get(ctx, client.ObjectKey{Namespace: vmi.Namespace, Name: use.Name}, pvc); {
+		switch err := c.client.Get(ctx, client.ObjectKey{Namespace: vmi.Namespace, Name: use.Name}, pvc); {
 		case err == nil:
 			all[use.Name] = pvc
 		case !apierrors.IsNotFound(err):
@@ -45,12 +51,12 @@ func (r *Reconciler) pvcObjects(ctx context.Context, vmi *kubevirt.VirtualMachin
 
 // unusable returns why an instance can't use its PVCs yet; nil if it can. A PVC that
 // is not bound is no reason: some are bound to a volume only when a pod uses them.
-func (r *Reconciler) unusable(
+func (c *claims) unusable(
 	ctx context.Context, vmi *kubevirt.VirtualMachineInstance, pvcs pod.PVCObjects,
 ) (*trouble, error) {
 	for _, use := range pod.PVCs(&vmi.Spec) {
 		pvc := pvcs[use.Name]
-		if t, err := r.unfilled(ctx, vmi, use, pvc); err != nil || t != nil {
+		if t, err := c.unfilled(ctx, vmi, use, pvc); err != nil || t != nil {
 			return t, err
 		}
 		switch {
@@ -67,30 +73,17 @@ func (r *Reconciler) unusable(
 					"start one that writes the PVC as a disk first, or remove the PVC's annotation %s.",
 					vmi.Namespace, use.Name, image, pod.AnnotationOrigin)}, nil
 		}
-		if t, err := r.inUse(ctx, vmi, use, pvc); err != nil || t != nil {
+		if t, err := c.inUse(ctx, vmi, use, pvc); err != nil || t != nil {
 			return t, err
 		}
 	}
 	return nil, nil
 }
 
-// wait reports why an instance waits for its PVCs. Their events, and those of the pods
-// that use them, trigger the next step. No events of DataVolumes arrive here.
-func (r *Reconciler) wait(ctx context.Context, vmi *kubevirt.VirtualMachineInstance, t *trouble, err error) (ctrl.Result, error) {
-	if err != nil {
-		return ctrl.Result{}, err
-	}
-	again := ctrl.Result{}
-	if t.poll {
-		again.RequeueAfter = pollDataVolume
-	}
-	return again, r.report(ctx, vmi, view{trouble: t})
-}
-
 // inUse returns that another instance uses a PVC and excludes this instance from it; nil
 // if none does. Instances share a PVC if its access mode allows it, or if none of them
 // writes it. ReadWriteOnce does not ensure that: it is about nodes.
-func (r *Reconciler) inUse(
+func (c *claims) inUse(
 	ctx context.Context, vmi *kubevirt.VirtualMachineInstance, use pod.PVC, pvc *corev1.PersistentVolumeClaim,
 ) (*trouble, error) {
 	if slices.Contains(pvc.Spec.AccessModes, corev1.ReadWriteMany) {
@@ -98,7 +91,7 @@ func (r *Reconciler) inUse(
 	}
 	var pods corev1.PodList
 	// The cache has the pods that this process has created: the read waits for them.
-	err := r.Client.List(ctx, &pods, client.InNamespace(vmi.Namespace), client.MatchingFields{index.PVC: use.Name})
+	err := c.client.List(ctx, &pods, client.InNamespace(vmi.Namespace), client.MatchingFields{index.PVC: use.Name})
 	if err != nil {
 		return nil, fmt.Errorf("list pods with PVC %s/%s: %w", vmi.Namespace, use.Name, err)
 	}
@@ -107,7 +100,7 @@ func (r *Reconciler) inUse(
 			message: fmt.Sprintf("PVC %s/%s is in use by instance %s (pod %s); stop that one, or use a PVC with access mode ReadWriteMany.",
 				vmi.Namespace, use.Name, instance, by)}
 	}
-	user, err := r.holder(ctx, vmi, pods.Items, func(p *corev1.Pod) bool { return use.ReadOnly && readsOnly(p, use.Name) })
+	user, err := c.holder(ctx, vmi, pods.Items, func(p *corev1.Pod) bool { return use.ReadOnly && readsOnly(p, use.Name) })
 	if err != nil {
 		return nil, err
 	}
@@ -115,7 +108,7 @@ func (r *Reconciler) inUse(
 		from, _ := originOf(user)
 		return used(from.name, user.Name), nil
 	}
-	instance, attachment, err := r.hotplugUser(ctx, vmi, use, pods.Items)
+	instance, attachment, err := c.hotplugUser(ctx, vmi, use, pods.Items)
 	if err != nil || attachment == "" {
 		return nil, err
 	}
@@ -126,7 +119,7 @@ func (r *Reconciler) inUse(
 
 // holder returns the first of some pods that is another instance's, has not ended and does not share its storage with
 // this instance; nil if there is none.
-func (r *Reconciler) holder(
+func (c *claims) holder(
 	ctx context.Context, vmi *kubevirt.VirtualMachineInstance, pods []corev1.Pod, shares func(*corev1.Pod) bool,
 ) (*corev1.Pod, error) {
 	for i := range pods {
@@ -135,7 +128,7 @@ func (r *Reconciler) holder(
 		if !ours || from.uid == vmi.UID || shares(p) {
 			continue
 		}
-		v, err := r.look(ctx, p)
+		v, err := c.views.look(ctx, p)
 		if err != nil {
 			return nil, err
 		}

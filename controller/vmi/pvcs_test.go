@@ -45,7 +45,7 @@ func call(name string) func(*kubevirt.VirtualMachineInstance) {
 // addPVC creates the PVC data.
 func (g *rig) addPVC(modes ...corev1.PersistentVolumeAccessMode) *corev1.PersistentVolumeClaim {
 	g.t.Helper()
-	g.r.Pods.StubImage = "registry.example.com/stub:1"
+	g.wire(func(o *Options) { o.Pods.StubImage = "registry.example.com/stub:1" })
 	pvc := &corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Namespace: web.Namespace, Name: "data"}}
 	pvc.Spec.AccessModes = modes
 	pvc.Spec.Resources.Requests = corev1.ResourceList{corev1.ResourceStorage: resource.MustParse("1Gi")}
@@ -208,14 +208,14 @@ func TestPVCTurns(t *testing.T) {
 	g := newRig(t)
 	g.addPVC(corev1.ReadWriteOnce)
 	g.add(onPVC())
-	end := g.r.turns.take([]string{"default/other", "default/data"})
+	end := g.r.maker.turns.take([]string{"default/other", "default/data"})
 	if got := g.reconcile(); got.RequeueAfter != turn || len(g.pods()) != 0 {
 		t.Errorf("%+v, %d pods", got, len(g.pods()))
 	}
 	end()
 	g.reconcile()
 	g.onePod()
-	if again := g.r.turns.take([]string{"default/data"}); again == nil {
+	if again := g.r.maker.turns.take([]string{"default/data"}); again == nil {
 		t.Error("a turn has not ended")
 	}
 }

@@ -3,30 +3,40 @@ package vmi
 import (
 	"context"
 	"fmt"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
+	"k8s.io/client-go/tools/events"
 	kubevirt "kubevirt.io/api/core/v1"
+	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/nodevirt/nodevirt/shim/podstatus/condition"
 )
 
+// reporter writes the statuses of instances.
+type reporter struct {
+	client client.Client
+	events events.EventRecorder
+	now    func() time.Time
+}
+
 // report writes the instance's status if it has changed, and sends events about what
 // users may want to act on.
-func (r *Reconciler) report(ctx context.Context, vmi *kubevirt.VirtualMachineInstance, v view) error {
-	next := status(vmi, v, r.Now())
+func (w *reporter) report(ctx context.Context, vmi *kubevirt.VirtualMachineInstance, v view) error {
+	next := status(vmi, v, w.now())
 	if equality.Semantic.DeepEqual(next, vmi.Status) {
 		return nil
 	}
 	before := vmi.DeepCopy()
 	vmi.Status = next
 	patch := client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{})
-	if err := r.Client.Status().Patch(ctx, vmi, patch); err != nil {
+	if err := w.client.Status().Patch(ctx, vmi, patch); err != nil {
 		return ignoreGone(fmt.Errorf("write status of VMI %s/%s: %w", vmi.Namespace, vmi.Name, err))
 	}
 	for _, n := range news(&before.Status, &next, v) {
-		r.Events.Eventf(vmi, nil, n.kind, n.reason, n.action, "%s", n.text)
+		w.events.Eventf(vmi, nil, n.kind, n.reason, n.action, "%s", n.text)
 	}
 	return nil
 }
@@ -152,4 +162,17 @@ func (v view) why() string {
 		return fmt.Sprintf("The pod failed: %s: %s", v.pod.Status.Reason, v.pod.Status.Message)
 	}
 	return "The pod was removed before its guest started."
+}
+
+// wait reports why an instance waits for its PVCs. Their events, and those of the pods
+// that use them, trigger the next step. No events of DataVolumes arrive here.
+func (w *reporter) wait(ctx context.Context, vmi *kubevirt.VirtualMachineInstance, t *trouble, err error) (ctrl.Result, error) {
+	if err != nil {
+		return ctrl.Result{}, err
+	}
+	again := ctrl.Result{}
+	if t.poll {
+		again.RequeueAfter = pollDataVolume
+	}
+	return again, w.report(ctx, vmi, view{trouble: t})
 }

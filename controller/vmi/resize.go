@@ -7,6 +7,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/client-go/tools/events"
 	kubevirt "kubevirt.io/api/core/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -20,9 +21,15 @@ const (
 	resizeAgain = time.Minute
 )
 
+// resizer resizes the pods of running guests.
+type resizer struct {
+	client client.Client
+	events events.EventRecorder
+}
+
 // resize asks the kubelet for what the spec of a running instance says beyond its pod's size. The kubelet
 // and the node then give it to the guest. Wait is the time to the next try; 0 for none.
-func (r *Reconciler) resize(ctx context.Context, vmi *kubevirt.VirtualMachineInstance, v *view) (wait time.Duration, err error) {
+func (s *resizer) resize(ctx context.Context, vmi *kubevirt.VirtualMachineInstance, v *view) (wait time.Duration, err error) {
 	if !v.running() || v.completed() || v.ended() || vmi.DeletionTimestamp != nil || v.pod.DeletionTimestamp != nil || Migrating(vmi) {
 		return 0, nil
 	}
@@ -37,11 +44,11 @@ func (r *Reconciler) resize(ctx context.Context, vmi *kubevirt.VirtualMachineIns
 		}
 	}
 	patch := client.StrategicMergeFrom(v.pod.DeepCopy(), client.MergeFromWithOptimisticLock{})
-	err = r.Client.SubResource("resize").Patch(ctx, wanted, patch)
+	err = s.client.SubResource("resize").Patch(ctx, wanted, patch)
 	switch {
 	case err == nil:
 		v.pod = wanted
-		r.Events.Eventf(vmi, wanted, corev1.EventTypeNormal, "Resized", "Resize", "Resized virtual machine pod %s", wanted.Name)
+		s.events.Eventf(vmi, wanted, corev1.EventTypeNormal, "Resized", "Resize", "Resized virtual machine pod %s", wanted.Name)
 		return 0, nil
 	case apierrors.IsForbidden(err), apierrors.IsInvalid(err), apierrors.IsNotFound(err), apierrors.IsBadRequest(err):
 		v.unresized = fmt.Sprintf("resize pod %s: %s", wanted.Name, err)

@@ -32,6 +32,8 @@ type rig struct {
 	now time.Time
 	r   *Reconciler
 	cdi *fakeDataVolumes
+	// options are those of r.
+	options Options
 }
 
 // fakeDataVolumes is what CDI says of the only DataVolume.
@@ -62,11 +64,18 @@ func newRig(t *testing.T) *rig {
 			})
 		},
 	})
-	g.r = &Reconciler{
+	g.options = Options{
 		Client: g.Cached(), Live: g.Client, Events: g.Recorder,
 		DataVolumes: g.cdi, Pods: pod.Options{RuntimeClass: "vm"}, Now: func() time.Time { return g.now },
 	}
+	g.wire(func(*Options) {})
 	return g
+}
+
+// wire makes the reconciler again, with changed options.
+func (g *rig) wire(change func(*Options)) {
+	change(&g.options)
+	g.r = NewReconciler(g.options)
 }
 
 const spec = `{"domain": {"memory": {"guest": "64Mi"}, "devices": {"disks": [{"name": "root", "disk": {}}]}},

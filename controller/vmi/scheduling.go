@@ -48,7 +48,7 @@ func (v view) skipped(from, to kubevirt.VirtualMachineInstancePhase) []kubevirt.
 
 // label labels an instance with its pod's node, for selectors, if the node's name is
 // a valid label value.
-func (r *Reconciler) label(ctx context.Context, vmi *kubevirt.VirtualMachineInstance, p *corev1.Pod) error {
+func (f *follower) label(ctx context.Context, vmi *kubevirt.VirtualMachineInstance, p *corev1.Pod) error {
 	node := p.Spec.NodeName
 	if node == "" || vmi.Labels[kubevirt.NodeNameLabel] == node || vmi.DeletionTimestamp != nil || vmi.IsFinal() ||
 		len(validation.IsValidLabelValue(node)) > 0 {
@@ -57,7 +57,7 @@ func (r *Reconciler) label(ctx context.Context, vmi *kubevirt.VirtualMachineInst
 	before := vmi.DeepCopy()
 	metav1.SetMetaDataLabel(&vmi.ObjectMeta, kubevirt.NodeNameLabel, node)
 	patch := client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{})
-	if err := r.Client.Patch(ctx, vmi, patch); err != nil {
+	if err := f.client.Patch(ctx, vmi, patch); err != nil {
 		return ignoreGone(fmt.Errorf("label VMI %s/%s with its node: %w", vmi.Namespace, vmi.Name, err))
 	}
 	return nil

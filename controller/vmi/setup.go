@@ -96,7 +96,7 @@ func (r *Reconciler) SetUp(ctx context.Context, m manager.Manager) error {
 		For(new(kubevirt.VirtualMachineInstance)).
 		Watches(new(corev1.Pod), handler.EnqueueRequestsFromMapFunc(ofPod)).
 		Watches(new(corev1.Pod), handler.EnqueueRequestsFromMapFunc(r.sharersOfPod)).
-		Watches(new(corev1.PersistentVolumeClaim), index.Handler(r.Client, new(kubevirt.VirtualMachineInstanceList), index.PVC, client.Object.GetName)).
+		Watches(new(corev1.PersistentVolumeClaim), index.Handler(r.client, new(kubevirt.VirtualMachineInstanceList), index.PVC, client.Object.GetName)).
 		Watches(new(corev1.Node), handler.EnqueueRequestsFromMapFunc(r.ofNode), builder.WithPredicates(nodeChanges()))
 	return setup.Complete(all, "vmi", r, setup.Options{Workers: 16, Timeout: 30 * time.Second})
 }
@@ -113,7 +113,7 @@ func ofPod(_ context.Context, o client.Object) []reconcile.Request {
 // own events follow.
 func (r *Reconciler) ofNode(ctx context.Context, o client.Object) []reconcile.Request {
 	var pods corev1.PodList
-	err := r.Client.List(ctx, &pods, client.MatchingFields{indexNode: o.GetName()}, client.DisableReadYourWritesConsistency)
+	err := r.client.List(ctx, &pods, client.MatchingFields{indexNode: o.GetName()}, client.DisableReadYourWritesConsistency)
 	if err != nil {
 		return nil
 	}
@@ -128,7 +128,7 @@ func (r *Reconciler) ofNode(ctx context.Context, o client.Object) []reconcile.Re
 func (r *Reconciler) sharersOfPod(ctx context.Context, o client.Object) []reconcile.Request {
 	var all []reconcile.Request
 	for _, name := range pvcsOf(o.(*corev1.Pod)) {
-		all = append(all, index.Requests(ctx, r.Client, new(kubevirt.VirtualMachineInstanceList), o.GetNamespace(), index.PVC, name)...)
+		all = append(all, index.Requests(ctx, r.client, new(kubevirt.VirtualMachineInstanceList), o.GetNamespace(), index.PVC, name)...)
 	}
 	return all
 }

@@ -1,0 +1,142 @@
+package vmi
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/client-go/tools/events"
+	kubevirt "kubevirt.io/api/core/v1"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
+
+	"github.com/nodevirt/nodevirt/controller/pod"
+)
+
+// maker creates the pods of instances.
+type maker struct {
+	client  client.Client
+	live    client.Reader
+	events  events.EventRecorder
+	options pod.Options
+	turns   *turns
+	claims  finder
+	disks   interface {
+		diskFinder
+		targetUser(ctx context.Context, vmi *kubevirt.VirtualMachineInstance, disks pod.NetworkDisks) (*trouble, error)
+	}
+	cluster interface {
+		read(ctx context.Context, vmi *kubevirt.VirtualMachineInstance) (pod.Surroundings, error)
+	}
+	reports statuses
+}
+
+// create creates the instance's pod, after the finalizer that keeps the instance
+// until the pod is gone.
+func (m *maker) create(ctx context.Context, vmi *kubevirt.VirtualMachineInstance) (ctrl.Result, error) {
+	before := vmi.DeepCopy()
+	if controllerutil.AddFinalizer(vmi, kubevirt.VirtualMachineInstanceFinalizer) {
+		patch := client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{})
+		if err := m.client.Patch(ctx, vmi, patch); err != nil {
+			return ctrl.Result{}, ignoreGone(fmt.Errorf("add finalizer to VMI %s: %w", vmi.Name, err))
+		}
+	}
+	starting := pod.AtStart(vmi)
+	end := m.turns.take(pvcKeys(starting))
+	if end == nil {
+		return ctrl.Result{RequeueAfter: turn}, nil
+	}
+	defer end()
+	objects, err := m.claims.pvcObjects(ctx, starting)
+	if err != nil {
+		return ctrl.Result{}, err
+	}
+	if t, err := m.claims.unusable(ctx, starting, objects); err != nil || t != nil {
+		return m.reports.wait(ctx, vmi, t, err)
+	}
+	return m.createWith(ctx, vmi, objects)
+}
+
+// createWith creates the pod of an instance that can use its PVCs, and has a turn with
+// them.
+func (m *maker) createWith(ctx context.Context, vmi *kubevirt.VirtualMachineInstance, objects pod.PVCObjects) (ctrl.Result, error) {
+	network, t, err := m.disks.find(ctx, pod.AtStart(vmi), objects)
+	if err != nil || t != nil {
+		return m.reports.wait(ctx, vmi, t, err)
+	}
+	endTargets := m.turns.take(targetKeys(network))
+	if endTargets == nil {
+		return ctrl.Result{RequeueAfter: turn}, nil
+	}
+	defer endTargets()
+	if t, err := m.disks.targetUser(ctx, vmi, network); err != nil || t != nil {
+		return m.reports.wait(ctx, vmi, t, err)
+	}
+	options := m.options
+	if options.Surroundings, err = m.cluster.read(ctx, vmi); err != nil { // such as of a network that is missing
+		return ctrl.Result{}, errors.Join(err, m.reports.report(ctx, vmi, view{trouble: failedCreate(err)}))
+	}
+	wanted, err := pod.New(vmi, objects, network, options)
+	if err != nil { // a retry would fail in the same way: a change of the VMI or a PVC triggers the next attempt
+		return ctrl.Result{}, m.reports.report(ctx, vmi, view{trouble: failedCreate(err)})
+	}
+	switch err := m.client.Create(ctx, wanted); {
+	case apierrors.IsAlreadyExists(err):
+		return m.reclaim(ctx, vmi, wanted.Name)
+	case err != nil:
+		failed := fmt.Errorf("create pod %s: %w", wanted.Name, err)
+		if err := m.reports.report(ctx, vmi, view{trouble: failedCreate(failed)}); err != nil {
+			return ctrl.Result{}, err
+		}
+		return ctrl.Result{}, failed
+	}
+	m.events.Eventf(vmi, wanted, corev1.EventTypeNormal, "SuccessfulCreate", "Create",
+		"Created virtual machine pod %s", wanted.Name)
+	if text := vmi.Annotations[pod.AnnotationOverridden]; text != "" {
+		m.events.Eventf(vmi, nil, corev1.EventTypeNormal, string(kubevirt.Override), "Create",
+			"Some settings of VirtualMachineInstancePresets were not applied, since the instance has its own: %.900s", text)
+	}
+	return ctrl.Result{}, nil // the pod's event triggers the next step
+}
+
+// lost handles an instance whose pod is not in the cache: the pod may only have lost
+// the label by which the cache selects pods.
+func (m *maker) lost(ctx context.Context, vmi *kubevirt.VirtualMachineInstance) (ctrl.Result, error) {
+	p, err := ownPod(ctx, m.live, vmi)
+	if err != nil {
+		return ctrl.Result{}, err
+	}
+	if p != nil {
+		return m.reclaim(ctx, vmi, p.Name)
+	}
+	return ctrl.Result{}, m.reports.report(ctx, vmi, view{gone: true})
+}
+
+// reclaim restores a pod's label, so that the cache finds it.
+func (m *maker) reclaim(
+	ctx context.Context, vmi *kubevirt.VirtualMachineInstance, name string,
+) (ctrl.Result, error) {
+	p, err := ownPod(ctx, m.live, vmi)
+	if err != nil {
+		return ctrl.Result{}, err
+	}
+	if p == nil {
+		return ctrl.Result{}, fmt.Errorf("pod %s/%s is not of VMI %s: remove it", vmi.Namespace, name, vmi.Name)
+	}
+	if p.Labels[kubevirt.AppLabel] == pod.LabelValue {
+		return ctrl.Result{RequeueAfter: time.Second}, nil // the cache will have it
+	}
+	before := p.DeepCopy()
+	if p.Labels == nil {
+		p.Labels = map[string]string{}
+	}
+	p.Labels[kubevirt.AppLabel] = pod.LabelValue
+	if err := m.client.Patch(ctx, p, client.MergeFrom(before)); err != nil {
+		return ctrl.Result{}, fmt.Errorf("label pod %s: %w", name, err)
+	}
+	return ctrl.Result{}, nil
+}

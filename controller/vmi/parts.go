@@ -1,0 +1,90 @@
+package vmi
+
+import (
+	"context"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/client-go/tools/events"
+	kubevirt "kubevirt.io/api/core/v1"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/nodevirt/nodevirt/controller/pod"
+)
+
+// Options are what the instances' reconciler works with.
+type Options struct {
+	// Client reads from the cache and must wait there for its own writes.
+	Client client.Client
+	// Live reads from the API server.
+	Live client.Reader
+	// Events reach the users of instances.
+	Events events.EventRecorder
+	// DataVolumes reads CDI's objects.
+	DataVolumes DataVolumes
+	// NetworkDisks has nodes' QEMU open PVCs on iSCSI and RBD over the network.
+	NetworkDisks bool
+	// Pods are the options of the pods that are made.
+	Pods pod.Options
+	// Now is the time; a test may have its own.
+	Now func() time.Time
+}
+
+// NewReconciler makes the parts of a reconciler, and joins them.
+func NewReconciler(o Options) *Reconciler {
+	looks := &views{client: o.Client, live: o.Live}
+	ends := &endings{client: o.Client}
+	reports := &reporter{client: o.Client, events: o.Events, now: o.Now}
+	claims := &claims{client: o.Client, dataVolumes: o.DataVolumes, views: looks}
+	disks := &networkDisks{client: o.Client, live: o.Live, enabled: o.NetworkDisks, claims: claims}
+	cluster := &surroundings{client: o.Client, live: o.Live, runtimeClass: o.Pods.RuntimeClass}
+	strays := &strays{client: o.Client, live: o.Live, now: o.Now, views: looks, ends: ends}
+	turns := new(turns)
+	maker := &maker{
+		client: o.Client, live: o.Live, events: o.Events, options: o.Pods, turns: turns,
+		claims: claims, disks: disks, cluster: cluster, reports: reports,
+	}
+	return &Reconciler{
+		Guests: &Guests{client: o.Client, turns: turns, views: looks, claims: claims, disks: disks},
+		Pods:   &Pods{client: o.Client, options: o.Pods, views: looks, claims: claims, disks: disks, cluster: cluster},
+		client: o.Client,
+		strays: strays,
+		maker:  maker,
+		follower: &follower{
+			client: o.Client, live: o.Live, events: o.Events, now: o.Now, views: looks, claims: claims, ends: ends,
+			maker: maker, strays: strays, resizer: &resizer{client: o.Client, events: o.Events}, reports: reports,
+		},
+		reports: reports,
+	}
+}
+
+// Methods of a part that several others need.
+
+// viewer returns what is known of a pod's guest; [views].
+type viewer interface {
+	look(ctx context.Context, p *corev1.Pod) (view, error)
+}
+
+// ender ends pods; [endings].
+type ender interface {
+	deletePod(ctx context.Context, p *corev1.Pod, how ...client.DeleteOption) error
+	release(ctx context.Context, v view) error
+}
+
+// finder returns an instance's PVCs, and why the instance can't use them; [claims].
+type finder interface {
+	pvcObjects(ctx context.Context, vmi *kubevirt.VirtualMachineInstance) (pod.PVCObjects, error)
+	unusable(ctx context.Context, vmi *kubevirt.VirtualMachineInstance, pvcs pod.PVCObjects) (*trouble, error)
+}
+
+// diskFinder returns an instance's network disks; [networkDisks].
+type diskFinder interface {
+	find(ctx context.Context, vmi *kubevirt.VirtualMachineInstance, pvcs pod.PVCObjects) (pod.NetworkDisks, *trouble, error)
+}
+
+// statuses writes instances' statuses; [reporter].
+type statuses interface {
+	report(ctx context.Context, vmi *kubevirt.VirtualMachineInstance, v view) error
+	wait(ctx context.Context, vmi *kubevirt.VirtualMachineInstance, t *trouble, err error) (ctrl.Result, error)
+}
