@@ -11,6 +11,7 @@ import (
 	storagev1 "k8s.io/api/storage/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/tools/events"
 	kubevirt "kubevirt.io/api/core/v1"
 	api "kubevirt.io/api/snapshot/v1beta1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -38,17 +39,30 @@ func ready(c *vmContent) bool {
 	return c != nil && c.Status != nil && c.Status.ReadyToUse != nil && *c.Status.ReadyToUse
 }
 
-// createContent keeps the locked source's spec and those of its PVCs.
-func (r *Reconciler) createContent(ctx context.Context, w *work) error {
-	vm, err := r.sourceSpec(ctx, w)
+// contents makes and ends the contents of snapshots.
+type contents struct {
+	client    client.Client
+	live      client.Reader
+	revisions client.Client
+	volumes   volumes
+	events    events.EventRecorder
+	writer    patcher
+	captures  interface {
+		captureAll(ctx context.Context, w *work, vm *api.VirtualMachine) error
+	}
+}
+
+// create keeps the locked source's spec and those of its PVCs.
+func (c *contents) create(ctx context.Context, w *work) error {
+	vm, err := c.sourceSpec(ctx, w)
 	if err != nil {
 		return err
 	}
-	backups, err := r.backups(ctx, w)
+	backups, err := c.backups(ctx, w)
 	if err != nil {
 		return err
 	}
-	if err := r.captureRevisions(ctx, w, vm); err != nil {
+	if err := c.captures.captureAll(ctx, w, vm); err != nil {
 		return err
 	}
 	content := &vmContent{
@@ -59,10 +73,10 @@ func (r *Reconciler) createContent(ctx context.Context, w *work) error {
 			VolumeBackups:              backups,
 		},
 	}
-	if err := r.Client.Create(ctx, content); err != nil {
+	if err := c.client.Create(ctx, content); err != nil {
 		return fmt.Errorf("create snapshot content %s/%s: %w", content.Namespace, content.Name, err)
 	}
-	r.Events.Eventf(w.s, content, corev1.EventTypeNormal, "SuccessfulVirtualMachineSnapshotContentCreate", "Create",
+	c.events.Eventf(w.s, content, corev1.EventTypeNormal, "SuccessfulVirtualMachineSnapshotContentCreate", "Create",
 		"Successfully created VirtualMachineSnapshotContent %s", content.Name)
 	w.content = content
 	return nil
@@ -70,14 +84,14 @@ func (r *Reconciler) createContent(ctx context.Context, w *work) error {
 
 // sourceSpec returns the source as it should be restored: a running VM as it was started,
 // with the volumes of now.
-func (r *Reconciler) sourceSpec(ctx context.Context, w *work) (*api.VirtualMachine, error) {
+func (c *contents) sourceSpec(ctx context.Context, w *work) (*api.VirtualMachine, error) {
 	vm := &api.VirtualMachine{ObjectMeta: simplified(w.vm.ObjectMeta), Spec: *w.vm.Spec.DeepCopy()}
 	if w.vmi == nil || w.vmi.Status.VirtualMachineRevisionName == "" {
 		return vm, nil
 	}
 	revision := new(appsv1.ControllerRevision)
 	key := client.ObjectKey{Namespace: w.vm.Namespace, Name: w.vmi.Status.VirtualMachineRevisionName}
-	if err := r.Revisions.Get(ctx, key, revision); err != nil {
+	if err := c.revisions.Get(ctx, key, revision); err != nil {
 		return nil, fmt.Errorf("read ControllerRevision %s: %w", key, err)
 	}
 	var started struct{ Spec kubevirt.VirtualMachineSpec }
@@ -104,15 +118,15 @@ func simplified(m metav1.ObjectMeta) metav1.ObjectMeta {
 
 // backups returns the source's PVCs that can have snapshots. As with KubeVirt, the snapshot
 // leaves out others.
-func (r *Reconciler) backups(ctx context.Context, w *work) ([]api.VolumeBackup, error) {
+func (c *contents) backups(ctx context.Context, w *work) ([]api.VolumeBackup, error) {
 	var all []api.VolumeBackup
-	for _, use := range r.ownPVCs(&w.vm.Spec.Template.Spec) {
+	for _, use := range ownPVCs(&w.vm.Spec.Template.Spec) {
 		key := client.ObjectKey{Namespace: w.vm.Namespace, Name: use.Name}
 		pvc := new(corev1.PersistentVolumeClaim)
-		if err := r.Live.Get(ctx, key, pvc); err != nil { // the cache has no labels
+		if err := c.live.Get(ctx, key, pvc); err != nil { // the cache has no labels
 			return nil, fmt.Errorf("read PVC %s: %w", key, err)
 		}
-		class, err := r.classOf(ctx, pvc.Spec.StorageClassName)
+		class, err := c.classOf(ctx, pvc.Spec.StorageClassName)
 		if err != nil {
 			return nil, err
 		}
@@ -130,41 +144,41 @@ func (r *Reconciler) backups(ctx context.Context, w *work) ([]api.VolumeBackup, 
 }
 
 // classOf returns the VolumeSnapshotClass for the PVCs of a StorageClass; "" for none.
-func (r *Reconciler) classOf(ctx context.Context, storageClass *string) (string, error) {
+func (c *contents) classOf(ctx context.Context, storageClass *string) (string, error) {
 	if storageClass == nil || *storageClass == "" {
 		return "", nil
 	}
 	of := new(storagev1.StorageClass)
-	err := r.Live.Get(ctx, client.ObjectKey{Name: *storageClass}, of)
+	err := c.live.Get(ctx, client.ObjectKey{Name: *storageClass}, of)
 	if apierrors.IsNotFound(err) {
 		return "", nil
 	}
 	if err != nil {
 		return "", fmt.Errorf("read StorageClass %s: %w", *storageClass, err)
 	}
-	classes, _, err := r.Volumes.Classes(ctx)
+	classes, _, err := c.volumes.Classes(ctx)
 	if err != nil {
 		return "", err
 	}
 	return volumesnapshot.ClassOf(classes, of)
 }
 
-// releaseContent deletes the content of a snapshot that ends, or lets it outlive the
+// release deletes the content of a snapshot that ends, or lets it outlive the
 // snapshot, if that is its policy and the content is whole.
-func (r *Reconciler) releaseContent(ctx context.Context, w *work) error {
+func (c *contents) release(ctx context.Context, w *work) error {
 	if w.content == nil {
 		return nil
 	}
 	before := w.content.DeepCopy()
 	if controllerutil.RemoveFinalizer(w.content, contentFinalizer) {
-		if err := r.patch(ctx, before, w.content); err != nil {
+		if err := c.writer.patch(ctx, before, w.content); err != nil {
 			return err
 		}
 	}
 	if p := w.s.Spec.DeletionPolicy; p != nil && *p == api.VirtualMachineSnapshotContentRetain && ready(w.content) {
 		return nil
 	}
-	err := r.Client.Delete(ctx, w.content, client.Preconditions{UID: &w.content.UID})
+	err := c.client.Delete(ctx, w.content, client.Preconditions{UID: &w.content.UID})
 	if client.IgnoreNotFound(err) != nil {
 		return fmt.Errorf("delete snapshot content %s/%s: %w", w.content.Namespace, w.content.Name, err)
 	}
@@ -181,16 +195,16 @@ func labels(c *vmContent) map[string]string {
 }
 
 // have returns the content's VolumeSnapshots by their names.
-func (r *Reconciler) have(ctx context.Context, c *vmContent) (map[string]volumesnapshot.Snapshot, error) {
-	if len(c.Spec.VolumeBackups) == 0 {
+func (c *contents) have(ctx context.Context, content *vmContent) (map[string]volumesnapshot.Snapshot, error) {
+	if len(content.Spec.VolumeBackups) == 0 {
 		return nil, nil
 	}
-	all, err := r.Volumes.List(ctx, c.Namespace, labels(c))
+	all, err := c.volumes.List(ctx, content.Namespace, labels(content))
 	if err != nil {
 		return nil, err
 	}
 	ours := map[string]volumesnapshot.Snapshot{}
-	for _, b := range c.Spec.VolumeBackups {
+	for _, b := range content.Spec.VolumeBackups {
 		if b.VolumeSnapshotName == nil {
 			continue
 		}

@@ -9,6 +9,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/tools/events"
 	api "kubevirt.io/api/snapshot/v1beta1"
 
 	"github.com/nodevirt/nodevirt/controller/volumesnapshot"
@@ -17,17 +18,41 @@ import (
 // thawedEarly is the error of a content whose VolumeSnapshots are taken for the second time.
 const thawedEarly = "the guest's freeze ended before all VolumeSnapshots were taken; they are taken again"
 
+// driver has the VolumeSnapshots of a content taken.
+type driver struct {
+	volumes  volumes
+	events   events.EventRecorder
+	now      func() time.Time
+	captures interface {
+		own(ctx context.Context, w *work) error
+	}
+	contents interface {
+		classOf(ctx context.Context, storageClass *string) (string, error)
+		have(ctx context.Context, content *vmContent) (map[string]volumesnapshot.Snapshot, error)
+	}
+	guests interface {
+		order(ctx context.Context, w *work, control string, arguments ...string) (string, error)
+		freeze(ctx context.Context, w *work) error
+		frozen(ctx context.Context, w *work, atOnce bool) (bool, error)
+	}
+	statuses interface {
+		reportContent(ctx context.Context, w *work, have map[string]volumesnapshot.Snapshot, problem string) error
+		contentStatus(w *work, have map[string]volumesnapshot.Snapshot, problem string) *api.VirtualMachineSnapshotContentStatus
+		writeContent(ctx context.Context, w *work, before *vmContent, next *api.VirtualMachineSnapshotContentStatus) error
+	}
+}
+
 // drive takes the next step for a content without a creation time: it freezes the guest,
 // creates the VolumeSnapshots, and thaws the guest once drivers have taken all of them. It
 // returns when to look again.
 //
 // If the guest was thawed meanwhile, by its own limit for example, the VolumeSnapshots are
 // of different moments. They are taken again once; after that the snapshot says what it is.
-func (r *Reconciler) drive(ctx context.Context, w *work) (time.Duration, error) {
-	if err := r.ownRevisions(ctx, w); err != nil {
+func (d *driver) drive(ctx context.Context, w *work) (time.Duration, error) {
+	if err := d.captures.own(ctx, w); err != nil {
 		return 0, err
 	}
-	have, err := r.have(ctx, w.content)
+	have, err := d.contents.have(ctx, w.content)
 	if err != nil {
 		return 0, err
 	}
@@ -39,40 +64,40 @@ func (r *Reconciler) drive(ctx context.Context, w *work) (time.Duration, error) 
 	freezes := len(w.content.Spec.VolumeBackups) > 0 && w.writes() && !indicated(w.s, api.VMSnapshotQuiesceTimeoutIndication)
 	taken := w.taken(have)
 	if freezes {
-		if again, err := r.hold(ctx, w, have, taken); again > 0 || err != nil {
+		if again, err := d.hold(ctx, w, have, taken); again > 0 || err != nil {
 			return again, err
 		}
 	}
 	if !taken {
-		if err := r.createMissing(ctx, w, have); err != nil {
+		if err := d.createMissing(ctx, w, have); err != nil {
 			return 0, err
 		}
-		if have, err = r.have(ctx, w.content); err != nil {
+		if have, err = d.contents.have(ctx, w.content); err != nil {
 			return 0, err
 		}
-		return frozenPoll, r.reportContent(ctx, w, have, "")
+		return frozenPoll, d.statuses.reportContent(ctx, w, have, "")
 	}
 	if freezes {
-		if _, err := r.order(ctx, w, controlUnfreeze); err != nil {
-			r.Events.Eventf(w.s, w.vmi, corev1.EventTypeWarning, "UnfreezeFailed", "Unfreeze",
+		if _, err := d.guests.order(ctx, w, controlUnfreeze); err != nil {
+			d.events.Eventf(w.s, w.vmi, corev1.EventTypeWarning, "UnfreezeFailed", "Unfreeze",
 				"The guest thaws by itself within %s: %s", freezeLimit, err)
 		}
 	}
-	return 0, r.refresh(ctx, w)
+	return 0, d.refresh(ctx, w)
 }
 
 // hold freezes the guest before the first VolumeSnapshot, and keeps it frozen. It returns
 // when to try again, if that is not possible now.
-func (r *Reconciler) hold(ctx context.Context, w *work, have map[string]volumesnapshot.Snapshot, taken bool) (time.Duration, error) {
+func (d *driver) hold(ctx context.Context, w *work, have map[string]volumesnapshot.Snapshot, taken bool) (time.Duration, error) {
 	if len(have) == 0 {
-		if err := r.freeze(ctx, w); err != nil {
-			return retry, r.reportContent(ctx, w, have, err.Error())
+		if err := d.guests.freeze(ctx, w); err != nil {
+			return retry, d.statuses.reportContent(ctx, w, have, err.Error())
 		}
 		return 0, nil
 	}
-	held, err := r.frozen(ctx, w, taken)
+	held, err := d.guests.frozen(ctx, w, taken)
 	if err != nil {
-		return time.Second, r.reportContent(ctx, w, have, err.Error())
+		return time.Second, d.statuses.reportContent(ctx, w, have, err.Error())
 	}
 	if held {
 		return 0, nil
@@ -82,11 +107,11 @@ func (r *Reconciler) hold(ctx context.Context, w *work, have map[string]volumesn
 		return 0, nil
 	}
 	for _, s := range have {
-		if err := r.Volumes.Delete(ctx, w.content.Namespace, s); err != nil {
+		if err := d.volumes.Delete(ctx, w.content.Namespace, s); err != nil {
 			return 0, err
 		}
 	}
-	return time.Second, r.reportContent(ctx, w, nil, thawedEarly)
+	return time.Second, d.statuses.reportContent(ctx, w, nil, thawedEarly)
 }
 
 func (w *work) contentError() *api.Error {
@@ -103,12 +128,12 @@ func (w *work) taken(have map[string]volumesnapshot.Snapshot) bool {
 	})
 }
 
-func (r *Reconciler) createMissing(ctx context.Context, w *work, have map[string]volumesnapshot.Snapshot) error {
+func (d *driver) createMissing(ctx context.Context, w *work, have map[string]volumesnapshot.Snapshot) error {
 	for _, b := range w.content.Spec.VolumeBackups {
 		if b.VolumeSnapshotName == nil || have[*b.VolumeSnapshotName].Name != "" {
 			continue
 		}
-		class, err := r.classOf(ctx, b.PersistentVolumeClaim.Spec.StorageClassName)
+		class, err := d.contents.classOf(ctx, b.PersistentVolumeClaim.Spec.StorageClassName)
 		if err != nil {
 			return err
 		}
@@ -121,10 +146,10 @@ func (r *Reconciler) createMissing(ctx context.Context, w *work, have map[string
 				*metav1.NewControllerRef(w.content, api.SchemeGroupVersion.WithKind("VirtualMachineSnapshotContent")),
 			},
 		}
-		if err := r.Volumes.Create(ctx, meta, b.PersistentVolumeClaim.Name, class); err != nil {
+		if err := d.volumes.Create(ctx, meta, b.PersistentVolumeClaim.Name, class); err != nil {
 			return err
 		}
-		r.Events.Eventf(w.content, nil, corev1.EventTypeNormal, "SuccessfulVolumeSnapshotCreate", "Create",
+		d.events.Eventf(w.content, nil, corev1.EventTypeNormal, "SuccessfulVolumeSnapshotCreate", "Create",
 			"Successfully created VolumeSnapshot %s", meta.Name)
 	}
 	return nil
@@ -132,16 +157,16 @@ func (r *Reconciler) createMissing(ctx context.Context, w *work, have map[string
 
 // refresh writes the state of the content's VolumeSnapshots into its status, and its
 // creation time once all are taken.
-func (r *Reconciler) refresh(ctx context.Context, w *work) error {
-	have, err := r.have(ctx, w.content)
+func (d *driver) refresh(ctx context.Context, w *work) error {
+	have, err := d.contents.have(ctx, w.content)
 	if err != nil {
 		return err
 	}
 	before := w.content.DeepCopy()
-	next := r.contentStatus(w, have, "")
+	next := d.statuses.contentStatus(w, have, "")
 	if next.CreationTime == nil && w.taken(have) {
-		now := metav1.NewTime(r.Now())
+		now := metav1.NewTime(d.now())
 		next.CreationTime = &now
 	}
-	return r.writeContent(ctx, w, before, next)
+	return d.statuses.writeContent(ctx, w, before, next)
 }

@@ -88,9 +88,9 @@ func setUp(ctx context.Context, in kind.Cluster) error {
 	if err != nil {
 		return err
 	}
-	r := &Reconciler{
+	r := NewReconciler(Options{
 		Client: m.GetClient(), Live: m.GetAPIReader(), Revisions: in.Uncached, Volumes: volumes, DataVolumes: dataVolumes, Pods: vmis.Pods,
 		Nodes: nodes, Events: m.GetEventRecorder("virtualmachinesnapshot-controller"), Now: in.Now,
-	}
+	})
 	return r.SetUp(ctx, m)
 }

@@ -356,11 +356,11 @@ func TestClasses(t *testing.T) {
 	g := newRig(t)
 	class := "csi"
 	g.driver.classes = append(g.driver.classes, volumesnapshot.Class{Name: "other", Driver: "csi"}, volumesnapshot.Class{Name: "foreign", Driver: "x"})
-	if name, err := g.r.classOf(t.Context(), &class); err == nil || !strings.Contains(err.Error(), "mark one as default") {
+	if name, err := g.r.contents.classOf(t.Context(), &class); err == nil || !strings.Contains(err.Error(), "mark one as default") {
 		t.Errorf("%q, %v", name, err)
 	}
 	g.driver.classes[1].Default = true
-	if name, err := g.r.classOf(t.Context(), &class); err != nil || name != "other" {
+	if name, err := g.r.contents.classOf(t.Context(), &class); err != nil || name != "other" {
 		t.Errorf("%q, %v", name, err)
 	}
 }

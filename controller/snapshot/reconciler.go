@@ -2,14 +2,11 @@ package snapshot
 
 import (
 	"context"
-	"fmt"
-	"sync"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/events"
 	kubevirt "kubevirt.io/api/core/v1"
 	api "kubevirt.io/api/snapshot/v1beta1"
@@ -61,11 +58,8 @@ const (
 	conflictWait = 50 * time.Millisecond
 )
 
-// Reconciler takes snapshots from phase to phase.
-//
-//	InProgress: lock the VM ─▶ content ─▶ freeze, VolumeSnapshots, thaw ─▶ Succeeded, unlock
-//	     └──────────┴──────────────┴─────────────────────┴─▶ Failed at the deadline, unlock
-type Reconciler struct {
+// Options are what the snapshots' reconciler works with.
+type Options struct {
 	// Client reads from the cache and must wait there for its own writes.
 	Client client.Client
 	// Live reads from the API server.
@@ -84,40 +78,54 @@ type Reconciler struct {
 	Events events.EventRecorder
 	// Now is the time; a test may have its own.
 	Now func() time.Time
-
-	renewals renewals
 }
 
-// renewals are the times at which freezes were last extended, by the UIDs of snapshots.
-type renewals struct {
-	mu sync.Mutex
-	at map[types.UID]time.Time
-}
-
-func (r *renewals) of(s *vmSnapshot) time.Time {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return r.at[s.UID]
-}
-
-// set notes a time; the zero time forgets the snapshot.
-func (r *renewals) set(s *vmSnapshot, at time.Time) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if at.IsZero() {
-		delete(r.at, s.UID)
-		return
+// Reconciler takes snapshots from phase to phase. Its parts take the steps.
+//
+//	InProgress: lock the VM ─▶ content ─▶ freeze, VolumeSnapshots, thaw ─▶ Succeeded, unlock
+//	     └──────────┴──────────────┴─────────────────────┴─▶ Failed at the deadline, unlock
+type Reconciler struct {
+	client   client.Client
+	now      func() time.Time
+	writer   patcher
+	sources  *sources
+	contents *contents
+	driver   *driver
+	guests   interface {
+		forget(s *vmSnapshot)
+		order(ctx context.Context, w *work, control string, arguments ...string) (string, error)
 	}
-	if r.at == nil {
-		r.at = map[types.UID]time.Time{}
+	statuses interface {
+		report(ctx context.Context, w *work, why string) error
+		reportFailure(ctx context.Context, w *work) error
 	}
-	r.at[s.UID] = at
+}
+
+// NewReconciler makes the parts of a reconciler, and joins them.
+func NewReconciler(o Options) *Reconciler {
+	w := &writer{client: o.Client}
+	captures := &revisions{revisions: o.Revisions}
+	guests := &guests{pods: o.Pods, nodes: o.Nodes, now: o.Now}
+	statuses := &reporter{writer: w, now: o.Now}
+	contents := &contents{
+		client: o.Client, live: o.Live, revisions: o.Revisions, volumes: o.Volumes, events: o.Events, writer: w, captures: captures,
+	}
+	return &Reconciler{
+		client: o.Client, now: o.Now, writer: w,
+		sources:  &sources{client: o.Client, live: o.Live, volumes: o.Volumes, dataVolumes: o.DataVolumes, writer: w},
+		contents: contents,
+		driver: &driver{
+			volumes: o.Volumes, events: o.Events, now: o.Now, captures: captures, contents: contents, guests: guests, statuses: statuses,
+		},
+		guests:   guests,
+		statuses: statuses,
+	}
 }
 
 // Reconcile takes the next step for the snapshot of a name.
 func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result, error) {
 	s := new(vmSnapshot)
-	if err := r.Client.Get(ctx, req.NamespacedName, s); err != nil {
+	if err := r.client.Get(ctx, req.NamespacedName, s); err != nil {
 		return ctrl.Result{}, client.IgnoreNotFound(err)
 	}
 	result, err := r.reconcile(ctx, s)
@@ -152,7 +160,7 @@ func (r *Reconciler) take(ctx context.Context, w *work) (ctrl.Result, error) {
 		return r.wait(ctx, w, 0, "Source does not exist")
 	}
 	if !w.locked {
-		why, err := r.lock(ctx, w)
+		why, err := r.sources.lock(ctx, w)
 		if err != nil {
 			return ctrl.Result{}, err
 		}
@@ -161,17 +169,17 @@ func (r *Reconciler) take(ctx context.Context, w *work) (ctrl.Result, error) {
 		}
 	}
 	if w.content == nil {
-		if err := r.createContent(ctx, w); err != nil {
+		if err := r.contents.create(ctx, w); err != nil {
 			return ctrl.Result{}, err
 		}
 	}
-	again, err := r.drive(ctx, w)
+	again, err := r.driver.drive(ctx, w)
 	if err != nil {
 		return ctrl.Result{}, err
 	}
 	if created(w.content) {
-		r.renewals.set(w.s, time.Time{})
-		if err := r.report(ctx, w, ""); err != nil {
+		r.guests.forget(w.s)
+		if err := r.statuses.report(ctx, w, ""); err != nil {
 			return ctrl.Result{}, err
 		}
 		return r.tend(ctx, w)
@@ -182,11 +190,11 @@ func (r *Reconciler) take(ctx context.Context, w *work) (ctrl.Result, error) {
 // wait reports what a snapshot in progress waits for, and returns when to look again: at
 // the deadline at the latest.
 func (r *Reconciler) wait(ctx context.Context, w *work, again time.Duration, why string) (ctrl.Result, error) {
-	if err := r.report(ctx, w, why); err != nil {
+	if err := r.statuses.report(ctx, w, why); err != nil {
 		return ctrl.Result{}, err
 	}
 	if limit, ok := deadline(w.s); ok {
-		left := max(limit.Sub(r.Now()), 0) + time.Millisecond
+		left := max(limit.Sub(r.now()), 0) + time.Millisecond
 		if again == 0 || left < again {
 			again = left
 		}
@@ -197,16 +205,16 @@ func (r *Reconciler) wait(ctx context.Context, w *work, again time.Duration, why
 // tend unlocks the source of a snapshot that has succeeded, and waits until restores can
 // use it.
 func (r *Reconciler) tend(ctx context.Context, w *work) (ctrl.Result, error) {
-	if err := r.unlock(ctx, w); err != nil {
+	if err := r.sources.unlock(ctx, w); err != nil {
 		return ctrl.Result{}, err
 	}
 	if w.content == nil {
-		return ctrl.Result{}, r.report(ctx, w, "")
+		return ctrl.Result{}, r.statuses.report(ctx, w, "")
 	}
-	if err := r.refresh(ctx, w); err != nil {
+	if err := r.driver.refresh(ctx, w); err != nil {
 		return ctrl.Result{}, err
 	}
-	if err := r.report(ctx, w, ""); err != nil {
+	if err := r.statuses.report(ctx, w, ""); err != nil {
 		return ctrl.Result{}, err
 	}
 	if !ready(w.content) {
@@ -220,7 +228,7 @@ func (r *Reconciler) fail(ctx context.Context, w *work) error {
 	if err := r.release(ctx, w); err != nil {
 		return err
 	}
-	return r.reportFailure(ctx, w)
+	return r.statuses.reportFailure(ctx, w)
 }
 
 // remove ends a snapshot that is being deleted.
@@ -233,20 +241,20 @@ func (r *Reconciler) remove(ctx context.Context, w *work) error {
 	}
 	before := w.s.DeepCopy()
 	controllerutil.RemoveFinalizer(w.s, finalizer)
-	return r.patch(ctx, before, w.s)
+	return r.writer.patch(ctx, before, w.s)
 }
 
 // release lets go of all that a snapshot holds: the guest, the content, the VM.
 func (r *Reconciler) release(ctx context.Context, w *work) error {
-	r.renewals.set(w.s, time.Time{})
+	r.guests.forget(w.s)
 	if w.content != nil && !created(w.content) && w.locked && w.writes() {
 		// If this fails, the node thaws the guest by itself.
-		_, _ = r.order(ctx, w, controlUnfreeze)
+		_, _ = r.guests.order(ctx, w, controlUnfreeze)
 	}
-	if err := r.releaseContent(ctx, w); err != nil {
+	if err := r.contents.release(ctx, w); err != nil {
 		return err
 	}
-	return r.unlock(ctx, w)
+	return r.sources.unlock(ctx, w)
 }
 
 // keep adds the finalizer that admission adds.
@@ -254,39 +262,11 @@ func (r *Reconciler) keep(ctx context.Context, w *work) error {
 	if !controllerutil.AddFinalizer(w.s, finalizer) {
 		return nil
 	}
-	if err := r.patch(ctx, w.was, w.s); err != nil {
+	if err := r.writer.patch(ctx, w.was, w.s); err != nil {
 		return err
 	}
 	w.was = w.s.DeepCopy()
 	return nil
-}
-
-// patch writes the difference between two states of an object, unless it has changed
-// meanwhile or is gone.
-func (r *Reconciler) patch(ctx context.Context, before, now client.Object) error {
-	p := client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{})
-	if err := r.Client.Patch(ctx, now, p); err != nil {
-		return client.IgnoreNotFound(fmt.Errorf("write %s %s/%s: %w", kindOf(now), now.GetNamespace(), now.GetName(), err))
-	}
-	return nil
-}
-
-func (r *Reconciler) patchStatus(ctx context.Context, before, now client.Object) error {
-	p := client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{})
-	if err := r.Client.Status().Patch(ctx, now, p); err != nil {
-		return client.IgnoreNotFound(fmt.Errorf("write status of %s %s/%s: %w", kindOf(now), now.GetNamespace(), now.GetName(), err))
-	}
-	return nil
-}
-
-func kindOf(o client.Object) string {
-	switch o.(type) {
-	case *kubevirt.VirtualMachine:
-		return "VM"
-	case *vmContent:
-		return "snapshot content"
-	}
-	return "snapshot"
 }
 
 func phase(s *vmSnapshot) api.VirtualMachineSnapshotPhase {
@@ -307,5 +287,5 @@ func deadline(s *vmSnapshot) (at time.Time, ok bool) {
 
 func (r *Reconciler) expired(s *vmSnapshot) bool {
 	limit, ok := deadline(s)
-	return ok && r.Now().After(limit)
+	return ok && r.now().After(limit)
 }

@@ -14,9 +14,12 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
-// captureRevisions copies the ControllerRevisions of the source's instance type and
+// revisions keeps the instance type and the preference of a source, as ControllerRevisions.
+type revisions struct{ revisions client.Client }
+
+// captureAll copies the ControllerRevisions of the source's instance type and
 // preference, and has the VM in the content refer to the copies: they outlive the source.
-func (r *Reconciler) captureRevisions(ctx context.Context, w *work, vm *api.VirtualMachine) error {
+func (r *revisions) captureAll(ctx context.Context, w *work, vm *api.VirtualMachine) error {
 	if m := vm.Spec.Instancetype; m != nil {
 		name, err := r.capture(ctx, w, "instancetype", m.RevisionName, w.vm.Status.InstancetypeRef)
 		if err != nil {
@@ -36,7 +39,7 @@ func (r *Reconciler) captureRevisions(ctx context.Context, w *work, vm *api.Virt
 
 // capture copies the revision that a VM's spec or status names, and returns the copy's name.
 // A VM that has never had an instance may have none.
-func (r *Reconciler) capture(ctx context.Context, w *work, what, name string, ref *kubevirt.InstancetypeStatusRef) (string, error) {
+func (r *revisions) capture(ctx context.Context, w *work, what, name string, ref *kubevirt.InstancetypeStatusRef) (string, error) {
 	if name == "" && ref != nil && ref.ControllerRevisionRef != nil {
 		name = ref.ControllerRevisionRef.Name
 	}
@@ -45,7 +48,7 @@ func (r *Reconciler) capture(ctx context.Context, w *work, what, name string, re
 	}
 	of := new(appsv1.ControllerRevision)
 	key := client.ObjectKey{Namespace: w.vm.Namespace, Name: name}
-	if err := r.Revisions.Get(ctx, key, of); err != nil {
+	if err := r.revisions.Get(ctx, key, of); err != nil {
 		return "", fmt.Errorf("read ControllerRevision %s: %w", key, err)
 	}
 	made := &appsv1.ControllerRevision{
@@ -55,15 +58,15 @@ func (r *Reconciler) capture(ctx context.Context, w *work, what, name string, re
 		},
 		Data: of.Data, Revision: of.Revision,
 	}
-	if err := r.Revisions.Create(ctx, made); err != nil && !apierrors.IsAlreadyExists(err) {
+	if err := r.revisions.Create(ctx, made); err != nil && !apierrors.IsAlreadyExists(err) {
 		return "", fmt.Errorf("create ControllerRevision %s: %w", made.Name, err)
 	}
 	return made.Name, nil
 }
 
-// ownRevisions makes the content an owner of its copies, too: a content may outlive its
+// own makes the content an owner of its copies, too: a content may outlive its
 // snapshot.
-func (r *Reconciler) ownRevisions(ctx context.Context, w *work) error {
+func (r *revisions) own(ctx context.Context, w *work) error {
 	vm := w.content.Spec.Source.VirtualMachine
 	var names []string
 	if m := vm.Spec.Instancetype; m != nil && m.RevisionName != "" {
@@ -74,7 +77,7 @@ func (r *Reconciler) ownRevisions(ctx context.Context, w *work) error {
 	}
 	for _, name := range names {
 		revision := new(appsv1.ControllerRevision)
-		if err := r.Revisions.Get(ctx, client.ObjectKey{Namespace: w.content.Namespace, Name: name}, revision); err != nil {
+		if err := r.revisions.Get(ctx, client.ObjectKey{Namespace: w.content.Namespace, Name: name}, revision); err != nil {
 			return fmt.Errorf("read ControllerRevision %s: %w", name, err)
 		}
 		if slices.ContainsFunc(revision.OwnerReferences, func(o metav1.OwnerReference) bool { return o.UID == w.content.UID }) {
@@ -85,7 +88,7 @@ func (r *Reconciler) ownRevisions(ctx context.Context, w *work) error {
 		owner.Controller = nil
 		revision.OwnerReferences = append(revision.OwnerReferences, *owner)
 		patch := client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{})
-		if err := r.Revisions.Patch(ctx, revision, patch); err != nil {
+		if err := r.revisions.Patch(ctx, revision, patch); err != nil {
 			return fmt.Errorf("own ControllerRevision %s: %w", name, err)
 		}
 	}

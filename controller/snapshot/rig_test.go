@@ -63,10 +63,10 @@ func newRig(t *testing.T) *rig {
 
 // restart replaces the controller by one that knows nothing.
 func (g *rig) restart() {
-	g.r = &Reconciler{
+	g.r = NewReconciler(Options{
 		Client: g.Cached(), Live: g.Client, Revisions: g.Client, Volumes: g.driver, DataVolumes: g, Pods: g.node, Nodes: g.node,
 		Events: g.Recorder, Now: func() time.Time { return g.now },
-	}
+	})
 }
 
 // Get is CDI's.

@@ -28,7 +28,7 @@ func (r *Reconciler) SetUp(ctx context.Context, m manager.Manager) error {
 	}
 	all := ctrl.NewControllerManagedBy(m).
 		For(new(vmSnapshot)).
-		Watches(new(kubevirt.VirtualMachine), index.Handler(r.Client, new(vmSnapshotList), indexSource, client.Object.GetName)).
+		Watches(new(kubevirt.VirtualMachine), index.Handler(r.client, new(vmSnapshotList), indexSource, client.Object.GetName)).
 		Watches(new(vmContent), handler.EnqueueRequestsFromMapFunc(ofContent))
 	return setup.Complete(all, "snapshot", r, setup.Options{Workers: 16, Timeout: time.Minute})
 }

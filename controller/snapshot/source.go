@@ -51,7 +51,7 @@ func (r *Reconciler) look(ctx context.Context, s *vmSnapshot) (*work, error) {
 	w := &work{s: s, was: s.DeepCopy()}
 	key := client.ObjectKey{Namespace: s.Namespace, Name: s.Spec.Source.Name}
 	vm := new(kubevirt.VirtualMachine)
-	switch err := r.Client.Get(ctx, key, vm); {
+	switch err := r.client.Get(ctx, key, vm); {
 	case err == nil && (s.Status == nil || s.Status.SourceUID == nil || *s.Status.SourceUID == vm.UID):
 		w.vm = vm
 		in := vm.Status.SnapshotInProgress
@@ -60,14 +60,14 @@ func (r *Reconciler) look(ctx context.Context, s *vmSnapshot) (*work, error) {
 		return nil, fmt.Errorf("read VM %s: %w", key, err)
 	}
 	vmi := new(instance)
-	switch err := r.Client.Get(ctx, key, vmi); {
+	switch err := r.client.Get(ctx, key, vmi); {
 	case err == nil && w.vm != nil && metav1.IsControlledBy(vmi, w.vm) && !vmi.IsFinal():
 		w.vmi = vmi
 	case err != nil && !apierrors.IsNotFound(err):
 		return nil, fmt.Errorf("read VMI %s: %w", key, err)
 	}
 	content := new(vmContent)
-	switch err := r.Client.Get(ctx, client.ObjectKey{Namespace: s.Namespace, Name: contentName(s)}, content); {
+	switch err := r.client.Get(ctx, client.ObjectKey{Namespace: s.Namespace, Name: contentName(s)}, content); {
 	case err == nil:
 		w.content = content
 	case !apierrors.IsNotFound(err):
@@ -76,22 +76,31 @@ func (r *Reconciler) look(ctx context.Context, s *vmSnapshot) (*work, error) {
 	return w, nil
 }
 
+// sources locks and releases the VMs of snapshots.
+type sources struct {
+	client      client.Client
+	live        client.Reader
+	volumes     volumes
+	dataVolumes dataVolumes
+	writer      patcher
+}
+
 // lock reserves the source for a snapshot. If it cannot yet, it returns why.
-func (r *Reconciler) lock(ctx context.Context, w *work) (why string, err error) {
-	why, err = r.unlockable(ctx, w)
+func (l *sources) lock(ctx context.Context, w *work) (why string, err error) {
+	why, err = l.unlockable(ctx, w)
 	if err != nil || why != "" {
 		return why, err
 	}
 	if w.vm.Status.SnapshotInProgress == nil {
 		before := w.vm.DeepCopy()
 		w.vm.Status.SnapshotInProgress = &w.s.Name
-		if err := r.patchStatus(ctx, before, w.vm); err != nil {
+		if err := l.writer.patchStatus(ctx, before, w.vm); err != nil {
 			return "", err
 		}
 	}
 	before := w.vm.DeepCopy()
 	if controllerutil.AddFinalizer(w.vm, sourceFinalizer) {
-		if err := r.patch(ctx, before, w.vm); err != nil {
+		if err := l.writer.patch(ctx, before, w.vm); err != nil {
 			return "", err
 		}
 	}
@@ -100,7 +109,7 @@ func (r *Reconciler) lock(ctx context.Context, w *work) (why string, err error) 
 }
 
 // unlockable returns why a snapshot of the source cannot begin yet; "" if it can.
-func (r *Reconciler) unlockable(ctx context.Context, w *work) (string, error) {
+func (l *sources) unlockable(ctx context.Context, w *work) (string, error) {
 	switch in := w.vm.Status.SnapshotInProgress; {
 	case w.vm.DeletionTimestamp != nil:
 		return "source is being deleted", nil
@@ -113,26 +122,26 @@ func (r *Reconciler) unlockable(ctx context.Context, w *work) (string, error) {
 	case w.vmi != nil && instances.Migrating(w.vmi):
 		return "source is being migrated", nil
 	}
-	uses := r.ownPVCs(&w.vm.Spec.Template.Spec)
+	uses := ownPVCs(&w.vm.Spec.Template.Spec)
 	for _, use := range uses {
-		if why, err := r.unfit(ctx, w, use); err != nil || why != "" {
+		if why, err := l.unfit(ctx, w, use); err != nil || why != "" {
 			return why, err
 		}
 	}
 	if len(uses) == 0 {
 		return "", nil
 	}
-	if _, served, err := r.Volumes.Classes(ctx); err != nil || !served {
+	if _, served, err := l.volumes.Classes(ctx); err != nil || !served {
 		return "source has PVCs, and the cluster does not serve snapshot.storage.k8s.io/v1: install external-snapshotter", err
 	}
 	if w.vmi != nil {
 		return "", nil
 	}
-	return r.inUse(ctx, w, uses)
+	return l.inUse(ctx, w, uses)
 }
 
 // ownPVCs returns the PVCs of an instance whose contents are the guest's.
-func (r *Reconciler) ownPVCs(spec *kubevirt.VirtualMachineInstanceSpec) []pod.PVC {
+func ownPVCs(spec *kubevirt.VirtualMachineInstanceSpec) []pod.PVC {
 	var all []pod.PVC
 	for _, use := range pod.PVCs(spec) {
 		if !use.Ephemeral {
@@ -143,10 +152,10 @@ func (r *Reconciler) ownPVCs(spec *kubevirt.VirtualMachineInstanceSpec) []pod.PV
 }
 
 // unfit returns why a PVC's content is not complete; "" if it is.
-func (r *Reconciler) unfit(ctx context.Context, w *work, use pod.PVC) (string, error) {
+func (l *sources) unfit(ctx context.Context, w *work, use pod.PVC) (string, error) {
 	key := client.ObjectKey{Namespace: w.vm.Namespace, Name: use.Name}
 	pvc := new(corev1.PersistentVolumeClaim)
-	err := r.Client.Get(ctx, key, pvc)
+	err := l.client.Get(ctx, key, pvc)
 	switch {
 	case apierrors.IsNotFound(err):
 		return "volume doesnt exist: " + use.Name, nil
@@ -161,7 +170,7 @@ func (r *Reconciler) unfit(ctx context.Context, w *work, use pod.PVC) (string, e
 	case !use.DataVolume:
 		return "", nil
 	}
-	state, err := r.DataVolumes.Get(ctx, key.Namespace, key.Name)
+	state, err := l.dataVolumes.Get(ctx, key.Namespace, key.Name)
 	if err == nil && state.Found && !state.Filled() {
 		return "volume not populated: " + use.Name, nil
 	}
@@ -169,13 +178,13 @@ func (r *Reconciler) unfit(ctx context.Context, w *work, use pod.PVC) (string, e
 }
 
 // inUse returns which pods use the PVCs of a VM that does not run.
-func (r *Reconciler) inUse(ctx context.Context, w *work, uses []pod.PVC) (string, error) {
+func (l *sources) inUse(ctx context.Context, w *work, uses []pod.PVC) (string, error) {
 	names := map[string]bool{}
 	for _, use := range uses {
 		names[use.Name] = true
 	}
 	var list corev1.PodList
-	if err := r.Live.List(ctx, &list, client.InNamespace(w.vm.Namespace)); err != nil {
+	if err := l.live.List(ctx, &list, client.InNamespace(w.vm.Namespace)); err != nil {
 		return "", fmt.Errorf("list pods in %s: %w", w.vm.Namespace, err)
 	}
 	for i := range list.Items {
@@ -193,18 +202,18 @@ func (r *Reconciler) inUse(ctx context.Context, w *work, uses []pod.PVC) (string
 }
 
 // unlock releases the source, unless another snapshot has locked it.
-func (r *Reconciler) unlock(ctx context.Context, w *work) error {
+func (l *sources) unlock(ctx context.Context, w *work) error {
 	if w.vm == nil || w.vm.Status.SnapshotInProgress == nil || *w.vm.Status.SnapshotInProgress != w.s.Name {
 		return nil
 	}
 	before := w.vm.DeepCopy()
 	if controllerutil.RemoveFinalizer(w.vm, sourceFinalizer) {
-		if err := r.patch(ctx, before, w.vm); err != nil {
+		if err := l.writer.patch(ctx, before, w.vm); err != nil {
 			return err
 		}
 	}
 	before = w.vm.DeepCopy()
 	w.vm.Status.SnapshotInProgress = nil
 	w.locked = false
-	return r.patchStatus(ctx, before, w.vm)
+	return l.writer.patchStatus(ctx, before, w.vm)
 }

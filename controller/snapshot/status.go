@@ -4,6 +4,7 @@ import (
 	"context"
 	"slices"
 	"strings"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
@@ -41,8 +42,14 @@ func indicate(s *vmSnapshot, i api.Indication) {
 	}
 }
 
+// reporter writes the statuses of snapshots and of their contents.
+type reporter struct {
+	writer patcher
+	now    func() time.Time
+}
+
 // report writes the snapshot's status. Why says what it waits for while it is in progress.
-func (r *Reconciler) report(ctx context.Context, w *work, why string) error {
+func (r *reporter) report(ctx context.Context, w *work, why string) error {
 	s := w.s
 	r.copyContent(w)
 	st := s.Status
@@ -64,7 +71,7 @@ func (r *Reconciler) report(ctx context.Context, w *work, why string) error {
 }
 
 // reportFailure writes that the snapshot has passed its deadline.
-func (r *Reconciler) reportFailure(ctx context.Context, w *work) error {
+func (r *reporter) reportFailure(ctx context.Context, w *work) error {
 	last := ""
 	if c := w.s.Status; c != nil && c.Error != nil && c.Error.Message != nil {
 		last = *c.Error.Message
@@ -82,7 +89,7 @@ func (r *Reconciler) reportFailure(ctx context.Context, w *work) error {
 }
 
 // copyContent copies the content's state into the snapshot's status.
-func (r *Reconciler) copyContent(w *work) {
+func (r *reporter) copyContent(w *work) {
 	if w.s.Status == nil {
 		w.s.Status = new(api.VirtualMachineSnapshotStatus)
 	}
@@ -104,7 +111,7 @@ func (r *Reconciler) copyContent(w *work) {
 }
 
 // write completes the snapshot's status and writes it, if it differs.
-func (r *Reconciler) write(ctx context.Context, w *work) error {
+func (r *reporter) write(ctx context.Context, w *work) error {
 	if w.s.Status.ReadyToUse != nil && *w.s.Status.ReadyToUse {
 		r.condition(w.s, api.ConditionReady, corev1.ConditionTrue, "Ready", "")
 	} else {
@@ -116,7 +123,7 @@ func (r *Reconciler) write(ctx context.Context, w *work) error {
 	if equality.Semantic.DeepEqual(w.was.Status, w.s.Status) {
 		return nil
 	}
-	if err := r.patchStatus(ctx, w.was, w.s); err != nil {
+	if err := r.writer.patchStatus(ctx, w.was, w.s); err != nil {
 		return err
 	}
 	w.was = w.s.DeepCopy()
@@ -174,8 +181,8 @@ func find(s *vmSnapshot, kind api.ConditionType) *api.Condition {
 }
 
 // condition sets a condition; KubeVirt has its sentence as the reason.
-func (r *Reconciler) condition(s *vmSnapshot, kind api.ConditionType, status corev1.ConditionStatus, reason, message string) {
-	now := metav1.NewTime(r.Now())
+func (r *reporter) condition(s *vmSnapshot, kind api.ConditionType, status corev1.ConditionStatus, reason, message string) {
+	now := metav1.NewTime(r.now())
 	c := find(s, kind)
 	if c == nil {
 		s.Status.Conditions = append(s.Status.Conditions, api.Condition{Type: kind})
@@ -191,21 +198,21 @@ func (r *Reconciler) condition(s *vmSnapshot, kind api.ConditionType, status cor
 
 // reportContent writes the state of the content's VolumeSnapshots, and an error of the
 // controller's, if any.
-func (r *Reconciler) reportContent(ctx context.Context, w *work, have map[string]volumesnapshot.Snapshot, problem string) error {
+func (r *reporter) reportContent(ctx context.Context, w *work, have map[string]volumesnapshot.Snapshot, problem string) error {
 	before := w.content.DeepCopy()
 	return r.writeContent(ctx, w, before, r.contentStatus(w, have, problem))
 }
 
-func (r *Reconciler) writeContent(ctx context.Context, w *work, before *vmContent, next *api.VirtualMachineSnapshotContentStatus) error {
+func (r *reporter) writeContent(ctx context.Context, w *work, before *vmContent, next *api.VirtualMachineSnapshotContentStatus) error {
 	if equality.Semantic.DeepEqual(before.Status, next) {
 		return nil
 	}
 	w.content.Status = next
-	return r.patchStatus(ctx, before, w.content)
+	return r.writer.patchStatus(ctx, before, w.content)
 }
 
 // contentStatus returns the content's status with the state of its VolumeSnapshots.
-func (r *Reconciler) contentStatus(w *work, have map[string]volumesnapshot.Snapshot, problem string) *api.VirtualMachineSnapshotContentStatus {
+func (r *reporter) contentStatus(w *work, have map[string]volumesnapshot.Snapshot, problem string) *api.VirtualMachineSnapshotContentStatus {
 	next := new(api.VirtualMachineSnapshotContentStatus)
 	if w.content.Status != nil {
 		next = w.content.Status.DeepCopy()
@@ -241,7 +248,7 @@ func (r *Reconciler) contentStatus(w *work, have map[string]volumesnapshot.Snaps
 	case problem == "":
 		next.Error = nil
 	case next.Error == nil || next.Error.Message == nil || *next.Error.Message != problem:
-		now := metav1.NewTime(r.Now())
+		now := metav1.NewTime(r.now())
 		next.Error = &api.Error{Time: &now, Message: &problem}
 	}
 	return next
