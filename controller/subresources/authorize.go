@@ -11,6 +11,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apiserver/pkg/authentication/user"
+	"k8s.io/client-go/kubernetes"
 )
 
 // attributes are what a call is to the authorizer, which are KubeVirt's: the verb is that of the HTTP
@@ -25,13 +26,16 @@ func (c *call) attributes() *authorizationv1.ResourceAttributes {
 
 var verbs = map[string]string{http.MethodGet: "get", http.MethodPut: "update", http.MethodPost: "create"}
 
+// authorizer asks the API server what callers may do.
+type authorizer struct{ cluster kubernetes.Interface }
+
 // authorize asks the API server whether the caller may.
-func (s *Server) authorize(ctx context.Context, c *call) error {
+func (z *authorizer) authorize(ctx context.Context, c *call) error {
 	review := &authorizationv1.SubjectAccessReview{Spec: authorizationv1.SubjectAccessReviewSpec{
 		ResourceAttributes: c.attributes(),
 		User:               c.caller.GetName(), UID: c.caller.GetUID(), Groups: c.caller.GetGroups(), Extra: extra(c.caller),
 	}}
-	answer, err := s.cluster.AuthorizationV1().SubjectAccessReviews().Create(ctx, review, metav1.CreateOptions{})
+	answer, err := z.cluster.AuthorizationV1().SubjectAccessReviews().Create(ctx, review, metav1.CreateOptions{})
 	if err != nil {
 		return apierrors.NewInternalError(fmt.Errorf("ask what %s may do: %w", c.caller.GetName(), err))
 	}

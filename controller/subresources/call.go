@@ -1,7 +1,6 @@
 package subresources
 
 import (
-	"context"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -12,7 +11,6 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apiserver/pkg/authentication/user"
 	kubevirt "kubevirt.io/api/core/v1"
-	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
 // call is a request for a subresource.
@@ -76,24 +74,12 @@ func missing(sentence string) error {
 	}}
 }
 
-func (s *Server) machine(ctx context.Context, c *call) (*kubevirt.VirtualMachine, error) {
-	vm := new(kubevirt.VirtualMachine)
-	return vm, s.get(ctx, c, "virtualmachines", vm)
-}
-
-// instance is the call's, of a virtual machine the one that it has.
-func (s *Server) instance(ctx context.Context, c *call) (*kubevirt.VirtualMachineInstance, error) {
-	vmi := new(kubevirt.VirtualMachineInstance)
-	return vmi, s.get(ctx, c, "virtualmachineinstances", vmi)
-}
-
-func (s *Server) get(ctx context.Context, c *call, resource string, into client.Object) error {
-	err := s.objects.Get(ctx, client.ObjectKey{Namespace: c.namespace, Name: c.name}, into)
-	if apierrors.IsNotFound(err) {
-		return apierrors.NewNotFound(schema.GroupResource{Group: kubevirt.GroupVersion.Group, Resource: resource}, c.name)
+// notRunning refuses a call that needs a guest. As with KubeVirt, the status of a console or a display of an instance
+// that has not ended is 400: after no other do clients try again until their timeout.
+func (c *call) notRunning(vmi *kubevirt.VirtualMachineInstance) error {
+	const sentence = "VMI is not running"
+	if (c.subresource == "console" || c.subresource == "vnc") && !vmi.IsFinal() {
+		return apierrors.NewBadRequest(sentence)
 	}
-	if err != nil {
-		return apierrors.NewInternalError(fmt.Errorf("read %s %s/%s: %w", resource, c.namespace, c.name, err))
-	}
-	return nil
+	return c.conflict(sentence)
 }

@@ -32,9 +32,16 @@ func (c *connection) Close() error {
 	return nil
 }
 
+// dialer connects to the VMs in pods.
+type dialer struct {
+	nodes interface {
+		Stream(ctx context.Context, p *corev1.Pod, options *corev1.PodExecOptions, streams remotecommand.StreamOptions) error
+	}
+}
+
 // dial connects to a TCP port of a pod, by its node. What went wrong is an error, also of reading later.
-func (s *Server) dial(ctx context.Context, p *corev1.Pod, port uint16) (*connection, error) {
-	c, err := s.connect(ctx, p, false, "nodevirt.io/connect", strconv.Itoa(int(port)))
+func (d *dialer) dial(ctx context.Context, p *corev1.Pod, port uint16) (*connection, error) {
+	c, err := d.connect(ctx, p, false, "nodevirt.io/connect", strconv.Itoa(int(port)))
 	if err != nil {
 		return nil, fmt.Errorf("connect to port %d: %w", port, err)
 	}
@@ -43,8 +50,8 @@ func (s *Server) dial(ctx context.Context, p *corev1.Pod, port uint16) (*connect
 
 // dialConsole connects to a machine's serial console, until either ends or a newer caller comes. When it
 // returns, it has ended the caller before.
-func (s *Server) dialConsole(ctx context.Context, p *corev1.Pod) (*connection, error) {
-	c, err := s.connect(ctx, p, true, "nodevirt.io/console")
+func (d *dialer) dialConsole(ctx context.Context, p *corev1.Pod) (*connection, error) {
+	c, err := d.connect(ctx, p, true, "nodevirt.io/console")
 	if err != nil {
 		return nil, fmt.Errorf("connect to the console: %w", err)
 	}
@@ -52,7 +59,7 @@ func (s *Server) dialConsole(ctx context.Context, p *corev1.Pod) (*connection, e
 }
 
 // connect runs a command of the node that says when it is connected.
-func (s *Server) connect(ctx context.Context, p *corev1.Pod, tty bool, command ...string) (*connection, error) {
+func (d *dialer) connect(ctx context.Context, p *corev1.Pod, tty bool, command ...string) (*connection, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	input, toNode := io.Pipe()
 	fromNode, output := io.Pipe()
@@ -62,7 +69,7 @@ func (s *Server) connect(ctx context.Context, p *corev1.Pod, tty bool, command .
 		if tty {
 			streams.Stderr = nil // a terminal has none
 		}
-		err := s.pods.Stream(ctx, p, &corev1.PodExecOptions{
+		err := d.nodes.Stream(ctx, p, &corev1.PodExecOptions{
 			Container: pod.Container, Command: command, Stdin: true, Stdout: true, Stderr: !tty, TTY: tty,
 		}, streams)
 		if err != nil && len(complaint.Text) > 0 {

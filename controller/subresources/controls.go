@@ -11,24 +11,35 @@ import (
 	kubevirt "kubevirt.io/api/core/v1"
 )
 
+// controls are what the VM of a running instance does at once.
+type controls struct {
+	nodes interface {
+		Control(ctx context.Context, p *corev1.Pod, most int, name string, arguments ...string) ([]byte, error)
+	}
+	found interface {
+		instances
+		guests
+	}
+}
+
 // pause stops the machine's processors.
-func (s *Server) pause(ctx context.Context, c *call) error {
-	return s.setPaused(ctx, c, true)
+func (b *controls) pause(ctx context.Context, c *call) error {
+	return b.setPaused(ctx, c, true)
 }
 
 // unpause lets them go on.
-func (s *Server) unpause(ctx context.Context, c *call) error {
-	return s.setPaused(ctx, c, false)
+func (b *controls) unpause(ctx context.Context, c *call) error {
+	return b.setPaused(ctx, c, false)
 }
 
-func (s *Server) setPaused(ctx context.Context, c *call, paused bool) error {
+func (b *controls) setPaused(ctx context.Context, c *call, paused bool) error {
 	options := struct {
 		DryRun []string `json:"dryRun"`
 	}{}
 	if err := c.body(&options); err != nil {
 		return err
 	}
-	vmi, found, err := s.running(ctx, c)
+	vmi, found, err := b.found.running(ctx, c)
 	if err != nil {
 		return err
 	}
@@ -45,7 +56,7 @@ func (s *Server) setPaused(ctx context.Context, c *call, paused bool) error {
 		button = "pause"
 	}
 	if len(options.DryRun) == 0 {
-		if _, err := s.control(ctx, found, button); err != nil {
+		if _, err := b.control(ctx, found, button); err != nil {
 			return err
 		}
 	}
@@ -54,14 +65,14 @@ func (s *Server) setPaused(ctx context.Context, c *call, paused bool) error {
 
 // freeze stops the guest's writes to its file systems, for at most the time that the
 // caller gives.
-func (s *Server) freeze(ctx context.Context, c *call) error {
+func (b *controls) freeze(ctx context.Context, c *call) error {
 	options := struct {
 		UnfreezeTimeout *metav1.Duration `json:"unfreezeTimeout"`
 	}{}
 	if err := c.body(&options); err != nil {
 		return err
 	}
-	_, found, err := s.running(ctx, c)
+	_, found, err := b.found.running(ctx, c)
 	if err != nil {
 		return err
 	}
@@ -69,19 +80,19 @@ func (s *Server) freeze(ctx context.Context, c *call) error {
 	if options.UnfreezeTimeout != nil {
 		limit = options.UnfreezeTimeout.Duration.String()
 	}
-	if _, err := s.control(ctx, found, "freeze", limit); err != nil {
+	if _, err := b.control(ctx, found, "freeze", limit); err != nil {
 		return err
 	}
 	return c.accept()
 }
 
 // unfreeze lets the guest write again.
-func (s *Server) unfreeze(ctx context.Context, c *call) error {
-	_, found, err := s.running(ctx, c)
+func (b *controls) unfreeze(ctx context.Context, c *call) error {
+	_, found, err := b.found.running(ctx, c)
 	if err != nil {
 		return err
 	}
-	if _, err := s.control(ctx, found, "unfreeze"); err != nil {
+	if _, err := b.control(ctx, found, "unfreeze"); err != nil {
 		return err
 	}
 	return c.accept()
@@ -89,8 +100,8 @@ func (s *Server) unfreeze(ctx context.Context, c *call) error {
 
 // softReboot asks the guest to boot again: by its power button, or by its agent if it
 // has no ACPI.
-func (s *Server) softReboot(ctx context.Context, c *call) error {
-	vmi, err := s.instance(ctx, c)
+func (b *controls) softReboot(ctx context.Context, c *call) error {
+	vmi, err := b.found.instance(ctx, c)
 	if err != nil {
 		return err
 	}
@@ -100,7 +111,7 @@ func (s *Server) softReboot(ctx context.Context, c *call) error {
 		!hasCondition(vmi, kubevirt.VirtualMachineInstanceAgentConnected) {
 		return c.conflict("VMI neither have the agent connected nor the ACPI feature enabled")
 	}
-	return s.press("reboot")(ctx, c)
+	return b.press("reboot")(ctx, c)
 }
 
 const errPausedProbe = constant("Pausing VMIs with LivenessProbe is currently not supported")
@@ -120,16 +131,16 @@ func hasCondition(vmi *kubevirt.VirtualMachineInstance, kind kubevirt.VirtualMac
 }
 
 // press is a button of the machine that has nothing to say.
-func (s *Server) press(button string) handler {
+func (b *controls) press(button string) handler {
 	return func(ctx context.Context, c *call) error {
-		vmi, found, err := s.running(ctx, c)
+		vmi, found, err := b.found.running(ctx, c)
 		if err != nil {
 			return err
 		}
 		if hasCondition(vmi, kubevirt.VirtualMachineInstancePaused) {
 			return c.conflict("VMI is paused")
 		}
-		if _, err := s.control(ctx, found, button); err != nil {
+		if _, err := b.control(ctx, found, button); err != nil {
 			return err
 		}
 		return c.accept()
@@ -137,9 +148,9 @@ func (s *Server) press(button string) handler {
 }
 
 // agentReport returns what the guest's agent reports. The shim converts it to KubeVirt's types.
-func (s *Server) agentReport(control string) handler {
+func (b *controls) agentReport(control string) handler {
 	return func(ctx context.Context, c *call) error {
-		vmi, found, err := s.running(ctx, c)
+		vmi, found, err := b.found.running(ctx, c)
 		if err != nil {
 			return err
 		}
@@ -148,7 +159,7 @@ func (s *Server) agentReport(control string) handler {
 			http.Error(c.w, "VMI does not have guest agent connected", http.StatusInternalServerError)
 			return nil
 		}
-		text, err := s.control(ctx, found, control)
+		text, err := b.control(ctx, found, control)
 		if err != nil {
 			return err
 		}
@@ -160,12 +171,12 @@ func (s *Server) agentReport(control string) handler {
 }
 
 // screenshot is a picture of the machine's display, as PNG.
-func (s *Server) screenshot(ctx context.Context, c *call) error {
-	_, found, err := s.running(ctx, c)
+func (b *controls) screenshot(ctx context.Context, c *call) error {
+	_, found, err := b.found.running(ctx, c)
 	if err != nil {
 		return err
 	}
-	picture, err := s.control(ctx, found, "screenshot")
+	picture, err := b.control(ctx, found, "screenshot")
 	if err != nil {
 		return err
 	}
@@ -173,4 +184,12 @@ func (s *Server) screenshot(ctx context.Context, c *call) error {
 	c.w.WriteHeader(http.StatusOK)
 	_, _ = c.w.Write(picture)
 	return nil
+}
+
+// maxAnswer bounds what a node says to a button, in bytes: the picture of a large display.
+const maxAnswer = 64 << 20
+
+// control presses a button of the machine in a pod, and returns what it says.
+func (b *controls) control(ctx context.Context, p *corev1.Pod, name string, arguments ...string) ([]byte, error) {
+	return b.nodes.Control(ctx, p, maxAnswer, name, arguments...)
 }

@@ -7,21 +7,28 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	kubevirt "kubevirt.io/api/core/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/nodevirt/nodevirt/controller/instancetype"
 )
 
+// expander fills in instance types and preferences.
+type expander struct {
+	objects client.Client
+	found   machines
+}
+
 // expand is a virtual machine with all that its instance type and preference stand for.
-func (s *Server) expand(ctx context.Context, c *call) error {
-	vm, err := s.machine(ctx, c)
+func (e *expander) expand(ctx context.Context, c *call) error {
+	vm, err := e.found.machine(ctx, c)
 	if err != nil {
 		return err
 	}
-	return s.expanded(ctx, c, vm)
+	return e.expanded(ctx, c, vm)
 }
 
 // expandGiven is expand for a virtual machine in the request, which need not exist.
-func (s *Server) expandGiven(ctx context.Context, c *call) error {
+func (e *expander) expandGiven(ctx context.Context, c *call) error {
 	vm := new(kubevirt.VirtualMachine)
 	if err := c.body(vm); err != nil {
 		return err
@@ -37,11 +44,11 @@ func (s *Server) expandGiven(ctx context.Context, c *call) error {
 			"VM namespace must be empty or %s", c.namespace))
 	}
 	vm.Namespace = c.namespace
-	return s.expanded(ctx, c, vm)
+	return e.expanded(ctx, c, vm)
 }
 
-func (s *Server) expanded(ctx context.Context, c *call, vm *kubevirt.VirtualMachine) error {
-	types, err := instancetype.Find(ctx, s.objects, vm)
+func (e *expander) expanded(ctx context.Context, c *call, vm *kubevirt.VirtualMachine) error {
+	types, err := instancetype.Find(ctx, e.objects, vm)
 	if err == nil && vm.Spec.Template != nil {
 		err = types.Expand(vm.Spec.Template)
 	}

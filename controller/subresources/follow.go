@@ -6,7 +6,6 @@ import (
 	"sync"
 	"time"
 
-	corev1 "k8s.io/api/core/v1"
 	kubevirt "kubevirt.io/api/core/v1"
 
 	"github.com/nodevirt/nodevirt/controller/pod"
@@ -18,35 +17,6 @@ const (
 	moveTime = 30 * time.Second
 	movePoll = time.Second
 )
-
-// followed connects to the console of an instance's guest wherever a migration has moved it. The
-// returned function is for the end of a connection; it returns nil if the guest has not moved.
-func (s *Server) followed(c *call, vmi *kubevirt.VirtualMachineInstance, from *corev1.Pod) func(context.Context) *connection {
-	uid, at := vmi.UID, from.Name
-	read := func(ctx context.Context) *kubevirt.VirtualMachineInstance {
-		now, err := s.instance(ctx, c)
-		if err != nil || now.UID != uid {
-			return nil
-		}
-		return now
-	}
-	return func(ctx context.Context) *connection {
-		now := moved(ctx, read, at)
-		if now == nil {
-			return nil
-		}
-		to, err := s.podOf(ctx, now)
-		if err != nil {
-			return nil
-		}
-		server, err := s.dialConsole(ctx, to)
-		if err != nil {
-			return nil
-		}
-		at = to.Name
-		return server
-	}
-}
 
 // moved waits while a migration moves an instance's guest from a pod, and returns the instance when
 // another pod has the guest; nil if that does not happen. read returns nil without an instance.

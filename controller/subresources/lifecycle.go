@@ -14,18 +14,28 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
+// lifecycle starts, stops and restarts virtual machines.
+type lifecycle struct {
+	objects client.Client
+	found   interface {
+		instances
+		machines
+		pods
+	}
+}
+
 // start requests an instance of a VM that may be started manually: it changes the strategy of a halted
 // VM, and otherwise writes a request into the status, which the reconciler acts on.
-func (s *Server) start(ctx context.Context, c *call) error {
+func (l *lifecycle) start(ctx context.Context, c *call) error {
 	options := kubevirt.StartOptions{}
 	if err := c.body(&options); err != nil {
 		return err
 	}
-	return c.decide(func() error { return s.tryStart(ctx, c, options) })
+	return c.decide(func() error { return l.tryStart(ctx, c, options) })
 }
 
-func (s *Server) tryStart(ctx context.Context, c *call, options kubevirt.StartOptions) error {
-	vm, vmi, strategy, err := s.state(ctx, c)
+func (l *lifecycle) tryStart(ctx context.Context, c *call, options kubevirt.StartOptions) error {
+	vm, vmi, strategy, err := l.state(ctx, c)
 	if err != nil {
 		return err
 	}
@@ -35,15 +45,15 @@ func (s *Server) tryStart(ctx context.Context, c *call, options kubevirt.StartOp
 	switch strategy {
 	case kubevirt.RunStrategyHalted:
 		if options.Paused { // the reconciler then changes the strategy
-			return s.request(ctx, c, vm, options.DryRun, startRequest(options))
+			return l.request(ctx, c, vm, options.DryRun, startRequest(options))
 		}
-		return s.setRunning(ctx, c, vm, true, options.DryRun)
+		return l.setRunning(ctx, c, vm, true, options.DryRun)
 	case kubevirt.RunStrategyRerunOnFailure, kubevirt.RunStrategyManual:
 		requests := []kubevirt.VirtualMachineStateChangeRequest{startRequest(options)}
 		if vmi != nil {
 			requests = append([]kubevirt.VirtualMachineStateChangeRequest{{Action: kubevirt.StopRequest, UID: &vmi.UID}}, requests...)
 		}
-		return s.request(ctx, c, vm, options.DryRun, requests...)
+		return l.request(ctx, c, vm, options.DryRun, requests...)
 	}
 	return c.conflict("%s does not support manual start requests", strategy)
 }
@@ -57,16 +67,16 @@ func startRequest(options kubevirt.StartOptions) kubevirt.VirtualMachineStateCha
 }
 
 // stop ends a VM's instance until a user starts the VM again.
-func (s *Server) stop(ctx context.Context, c *call) error {
+func (l *lifecycle) stop(ctx context.Context, c *call) error {
 	options := kubevirt.StopOptions{}
 	if err := c.body(&options); err != nil {
 		return err
 	}
-	return c.decide(func() error { return s.tryStop(ctx, c, options) })
+	return c.decide(func() error { return l.tryStop(ctx, c, options) })
 }
 
-func (s *Server) tryStop(ctx context.Context, c *call, options kubevirt.StopOptions) error {
-	vm, vmi, strategy, err := s.state(ctx, c)
+func (l *lifecycle) tryStop(ctx context.Context, c *call, options kubevirt.StopOptions) error {
+	vm, vmi, strategy, err := l.state(ctx, c)
 	if err != nil {
 		return err
 	}
@@ -84,18 +94,18 @@ func (s *Server) tryStop(ctx context.Context, c *call, options kubevirt.StopOpti
 		if !running {
 			return c.conflict("VM is not running")
 		}
-		err = s.request(ctx, c, vm, options.DryRun, kubevirt.VirtualMachineStateChangeRequest{Action: kubevirt.StopRequest, UID: &vmi.UID})
+		err = l.request(ctx, c, vm, options.DryRun, kubevirt.VirtualMachineStateChangeRequest{Action: kubevirt.StopRequest, UID: &vmi.UID})
 	default:
-		err = s.setRunning(ctx, c, vm, false, options.DryRun)
+		err = l.setRunning(ctx, c, vm, false, options.DryRun)
 	}
 	if err != nil || !hurry {
 		return err
 	}
-	return s.hurry(ctx, c, vmi, *options.GracePeriod, options.DryRun)
+	return l.hurry(ctx, c, vmi, *options.GracePeriod, options.DryRun)
 }
 
 // restart replaces a virtual machine's instance by another.
-func (s *Server) restart(ctx context.Context, c *call) error {
+func (l *lifecycle) restart(ctx context.Context, c *call) error {
 	options := kubevirt.RestartOptions{}
 	if err := c.body(&options); err != nil {
 		return err
@@ -103,11 +113,11 @@ func (s *Server) restart(ctx context.Context, c *call) error {
 	if p := options.GracePeriodSeconds; p != nil && *p != 0 {
 		return apierrors.NewBadRequest("a restart takes no grace period but 0, which powers the VM off: the VM's own is in its template")
 	}
-	return c.decide(func() error { return s.tryRestart(ctx, c, options) })
+	return c.decide(func() error { return l.tryRestart(ctx, c, options) })
 }
 
-func (s *Server) tryRestart(ctx context.Context, c *call, options kubevirt.RestartOptions) error {
-	vm, vmi, strategy, err := s.state(ctx, c)
+func (l *lifecycle) tryRestart(ctx context.Context, c *call, options kubevirt.RestartOptions) error {
+	vm, vmi, strategy, err := l.state(ctx, c)
 	if err != nil {
 		return err
 	}
@@ -117,13 +127,13 @@ func (s *Server) tryRestart(ctx context.Context, c *call, options kubevirt.Resta
 	if vmi == nil || vmi.IsFinal() {
 		return c.conflict("VM is not running: %s", kubevirt.StartRequest)
 	}
-	err = s.request(ctx, c, vm, options.DryRun,
+	err = l.request(ctx, c, vm, options.DryRun,
 		kubevirt.VirtualMachineStateChangeRequest{Action: kubevirt.StopRequest, UID: &vmi.UID},
 		kubevirt.VirtualMachineStateChangeRequest{Action: kubevirt.StartRequest})
 	if err != nil || options.GracePeriodSeconds == nil {
 		return err
 	}
-	return s.hurry(ctx, c, vmi, *options.GracePeriodSeconds, options.DryRun)
+	return l.hurry(ctx, c, vmi, *options.GracePeriodSeconds, options.DryRun)
 }
 
 // errStale says that the VM has changed since it was read, mostly by the reconciler.
@@ -139,10 +149,10 @@ func (c *call) decide(try func() error) error {
 }
 
 // state is a virtual machine, its instance or nil, and its strategy.
-func (s *Server) state(ctx context.Context, c *call) (
+func (l *lifecycle) state(ctx context.Context, c *call) (
 	*kubevirt.VirtualMachine, *kubevirt.VirtualMachineInstance, kubevirt.VirtualMachineRunStrategy, error,
 ) {
-	vm, err := s.machine(ctx, c)
+	vm, err := l.found.machine(ctx, c)
 	if err != nil {
 		return nil, nil, "", err
 	}
@@ -150,7 +160,7 @@ func (s *Server) state(ctx context.Context, c *call) (
 	if err != nil {
 		return nil, nil, "", apierrors.NewInternalError(err)
 	}
-	vmi, err := s.instance(ctx, c)
+	vmi, err := l.found.instance(ctx, c)
 	if apierrors.IsNotFound(err) {
 		return vm, nil, strategy, nil
 	}
@@ -164,7 +174,7 @@ func (s *Server) state(ctx context.Context, c *call) (
 }
 
 // setRunning says in the manifest, in the field that it has, whether there should be an instance.
-func (s *Server) setRunning(ctx context.Context, c *call, vm *kubevirt.VirtualMachine, running bool, dryRun []string) error {
+func (l *lifecycle) setRunning(ctx context.Context, c *call, vm *kubevirt.VirtualMachine, running bool, dryRun []string) error {
 	before := vm.DeepCopy()
 	if vm.Spec.Running != nil {
 		vm.Spec.Running = &running
@@ -176,14 +186,14 @@ func (s *Server) setRunning(ctx context.Context, c *call, vm *kubevirt.VirtualMa
 		vm.Spec.RunStrategy = &strategy
 	}
 	patch := client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{})
-	if err := s.objects.Patch(ctx, vm, patch, &client.PatchOptions{DryRun: dryRun}); err != nil {
-		return s.failed(c, stale(err))
+	if err := l.objects.Patch(ctx, vm, patch, &client.PatchOptions{DryRun: dryRun}); err != nil {
+		return c.failed(stale(err))
 	}
 	return nil
 }
 
 // request writes a request into the status, unless the reconciler is still acting on another one.
-func (s *Server) request(
+func (l *lifecycle) request(
 	ctx context.Context, c *call, vm *kubevirt.VirtualMachine, dryRun []string, requests ...kubevirt.VirtualMachineStateChangeRequest,
 ) error {
 	if len(vm.Status.StateChangeRequests) > 0 {
@@ -196,28 +206,28 @@ func (s *Server) request(
 	if err != nil {
 		return err
 	}
-	err = s.objects.Status().Patch(ctx, vm, client.RawPatch(types.MergePatchType, text),
+	err = l.objects.Status().Patch(ctx, vm, client.RawPatch(types.MergePatchType, text),
 		&client.SubResourcePatchOptions{PatchOptions: client.PatchOptions{DryRun: dryRun}})
 	if err != nil {
-		return s.failed(c, stale(err))
+		return c.failed(stale(err))
 	}
 	return nil
 }
 
 // hurry shortens what is left of a guest's time to shut down. Without a pod there is no guest yet.
-func (s *Server) hurry(ctx context.Context, c *call, vmi *kubevirt.VirtualMachineInstance, seconds int64, dryRun []string) error {
-	found, err := s.podOf(ctx, vmi)
+func (l *lifecycle) hurry(ctx context.Context, c *call, vmi *kubevirt.VirtualMachineInstance, seconds int64, dryRun []string) error {
+	found, err := l.found.podOf(ctx, vmi)
 	if apierrors.IsNotFound(err) {
 		return nil
 	}
 	if err != nil {
 		return err
 	}
-	err = s.objects.Delete(ctx, found, &client.DeleteOptions{
+	err = l.objects.Delete(ctx, found, &client.DeleteOptions{
 		GracePeriodSeconds: &seconds, Preconditions: &metav1.Preconditions{UID: &found.UID}, DryRun: dryRun,
 	})
 	if err != nil && !apierrors.IsNotFound(err) {
-		return s.failed(c, err)
+		return c.failed(err)
 	}
 	return nil
 }
@@ -231,7 +241,7 @@ func stale(err error) error {
 }
 
 // failed passes on what the API server says: it is about the caller's object.
-func (s *Server) failed(c *call, err error) error {
+func (c *call) failed(err error) error {
 	if apierrors.ReasonForError(err) != metav1.StatusReasonUnknown {
 		return err
 	}

@@ -12,17 +12,26 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
+// migrations begins migrations, and keeps instances on their nodes.
+type migrations struct {
+	objects client.Client
+	found   interface {
+		instances
+		machines
+	}
+}
+
 // migrate creates a migration of a virtual machine's instance. Admission decides on it.
-func (s *Server) migrate(ctx context.Context, c *call) error {
+func (m *migrations) migrate(ctx context.Context, c *call) error {
 	options := kubevirt.MigrateOptions{}
 	if err := c.body(&options); err != nil {
 		return err
 	}
-	vm, err := s.machine(ctx, c)
+	vm, err := m.found.machine(ctx, c)
 	if err != nil {
 		return err
 	}
-	vmi, err := s.instance(ctx, c)
+	vmi, err := m.found.instance(ctx, c)
 	if err != nil {
 		return err
 	}
@@ -36,20 +45,20 @@ func (s *Server) migrate(ctx context.Context, c *call) error {
 		ObjectMeta: metav1.ObjectMeta{Namespace: c.namespace, GenerateName: "kubevirt-migrate-vm-"},
 		Spec:       kubevirt.VirtualMachineInstanceMigrationSpec{VMIName: vmi.Name, AddedNodeSelector: options.AddedNodeSelector},
 	}
-	if err := s.objects.Create(ctx, migration, &client.CreateOptions{DryRun: options.DryRun}); err != nil {
-		return s.failed(c, err)
+	if err := m.objects.Create(ctx, migration, &client.CreateOptions{DryRun: options.DryRun}); err != nil {
+		return c.failed(err)
 	}
 	return c.accept()
 }
 
 // cancelEvacuation has an instance stay on its node after an eviction. A migration that
 // has begun goes on.
-func (s *Server) cancelEvacuation(ctx context.Context, c *call) error {
+func (m *migrations) cancelEvacuation(ctx context.Context, c *call) error {
 	options := kubevirt.EvacuateCancelOptions{}
 	if err := c.body(&options); err != nil {
 		return err
 	}
-	vmi, err := s.instance(ctx, c)
+	vmi, err := m.found.instance(ctx, c)
 	if err != nil {
 		return err
 	}
@@ -67,10 +76,10 @@ func (s *Server) cancelEvacuation(ctx context.Context, c *call) error {
 	if err != nil {
 		return apierrors.NewInternalError(err)
 	}
-	err = s.objects.Status().Patch(ctx, vmi, client.RawPatch(types.MergePatchType, text),
+	err = m.objects.Status().Patch(ctx, vmi, client.RawPatch(types.MergePatchType, text),
 		&client.SubResourcePatchOptions{PatchOptions: client.PatchOptions{DryRun: options.DryRun}})
 	if err != nil {
-		return s.failed(c, err)
+		return c.failed(err)
 	}
 	c.w.WriteHeader(http.StatusOK)
 	return nil

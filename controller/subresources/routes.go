@@ -40,29 +40,29 @@ func both(subresource, method string, serve handler) []route {
 // table is all of the API.
 func (s *Server) table() []route {
 	all := []route{
-		{"virtualmachines", "start", http.MethodPut, s.start},
-		{"virtualmachines", "stop", http.MethodPut, s.stop},
-		{"virtualmachines", "restart", http.MethodPut, s.restart},
-		{"virtualmachines", "migrate", http.MethodPut, s.migrate},
-		{"virtualmachines", "expand-spec", http.MethodGet, s.expand},
-		{"virtualmachineinstances", "console", http.MethodGet, s.console},
-		{"virtualmachineinstances", "vnc", http.MethodGet, s.vnc},
-		{"virtualmachineinstances", "vnc/screenshot", http.MethodGet, s.screenshot},
-		{"virtualmachineinstances", "pause", http.MethodPut, s.pause},
-		{"virtualmachineinstances", "unpause", http.MethodPut, s.unpause},
-		{"virtualmachineinstances", "freeze", http.MethodPut, s.freeze},
-		{"virtualmachineinstances", "unfreeze", http.MethodPut, s.unfreeze},
-		{"virtualmachineinstances", "softreboot", http.MethodPut, s.softReboot},
-		{"virtualmachineinstances", "reset", http.MethodPut, s.press("reset")},
-		{"virtualmachineinstances", "guestosinfo", http.MethodGet, s.agentReport("guest-info")},
-		{"virtualmachineinstances", "userlist", http.MethodGet, s.agentReport("users")},
-		{"virtualmachineinstances", "filesystemlist", http.MethodGet, s.agentReport("filesystems")},
+		{"virtualmachines", "start", http.MethodPut, s.lifecycle.start},
+		{"virtualmachines", "stop", http.MethodPut, s.lifecycle.stop},
+		{"virtualmachines", "restart", http.MethodPut, s.lifecycle.restart},
+		{"virtualmachines", "migrate", http.MethodPut, s.migrations.migrate},
+		{"virtualmachines", "expand-spec", http.MethodGet, s.expander.expand},
+		{"virtualmachineinstances", "console", http.MethodGet, s.streams.console},
+		{"virtualmachineinstances", "vnc", http.MethodGet, s.streams.vnc},
+		{"virtualmachineinstances", "vnc/screenshot", http.MethodGet, s.controls.screenshot},
+		{"virtualmachineinstances", "pause", http.MethodPut, s.controls.pause},
+		{"virtualmachineinstances", "unpause", http.MethodPut, s.controls.unpause},
+		{"virtualmachineinstances", "freeze", http.MethodPut, s.controls.freeze},
+		{"virtualmachineinstances", "unfreeze", http.MethodPut, s.controls.unfreeze},
+		{"virtualmachineinstances", "softreboot", http.MethodPut, s.controls.softReboot},
+		{"virtualmachineinstances", "reset", http.MethodPut, s.controls.press("reset")},
+		{"virtualmachineinstances", "guestosinfo", http.MethodGet, s.controls.agentReport("guest-info")},
+		{"virtualmachineinstances", "userlist", http.MethodGet, s.controls.agentReport("users")},
+		{"virtualmachineinstances", "filesystemlist", http.MethodGet, s.controls.agentReport("filesystems")},
 	}
-	all = append(all, both("addvolume", http.MethodPut, s.addVolume)...)
-	all = append(all, both("removevolume", http.MethodPut, s.removeVolume)...)
-	all = append(all, both("evacuate/cancel", http.MethodPut, s.cancelEvacuation)...)
-	all = append(all, both("portforward/{port}", http.MethodGet, s.portForward)...)
-	all = append(all, both("portforward/{port}/{protocol}", http.MethodGet, s.portForward)...)
+	all = append(all, both("addvolume", http.MethodPut, s.volumes.add)...)
+	all = append(all, both("removevolume", http.MethodPut, s.volumes.remove)...)
+	all = append(all, both("evacuate/cancel", http.MethodPut, s.migrations.cancelEvacuation)...)
+	all = append(all, both("portforward/{port}", http.MethodGet, s.streams.portForward)...)
+	all = append(all, both("portforward/{port}/{protocol}", http.MethodGet, s.streams.portForward)...)
 	for subresource, sentence := range unsupported() {
 		for _, method := range []string{http.MethodGet, http.MethodPut} {
 			all = append(all, both(subresource, method, func(context.Context, *call) error { return missing(sentence) })...)
@@ -80,7 +80,7 @@ func (s *Server) Handler() http.Handler {
 			mux.HandleFunc(r.method+" "+base+"/namespaces/{namespace}/"+r.resource+"/{name}/"+r.subresource,
 				s.guarded(version, r.resource, r.serve))
 		}
-		mux.HandleFunc("PUT "+base+"/namespaces/{namespace}/expand-vm-spec", s.guarded(version, "expand-vm-spec", s.expandGiven))
+		mux.HandleFunc("PUT "+base+"/namespaces/{namespace}/expand-vm-spec", s.guarded(version, "expand-vm-spec", s.expander.expandGiven))
 		mux.HandleFunc("GET "+base+"/guestfs", s.open(s.guestfs))
 		mux.HandleFunc("GET "+base+"/version", s.open(s.version))
 		mux.HandleFunc("GET "+base+"/healthz", s.open(s.healthz))
@@ -127,7 +127,7 @@ func (s *Server) serve(ctx context.Context, c *call, serve handler) error {
 	c.caller = caller
 	log := s.Log.With("user", caller.GetName(), "verb", verbs[c.Method], "namespace", c.namespace,
 		"resource", c.resource, "name", c.name, "subresource", c.subresource)
-	if err := s.authorize(ctx, c); err != nil {
+	if err := s.authorizer.authorize(ctx, c); err != nil {
 		log.Warn("subresource refused", "error", err)
 		return err
 	}

@@ -31,17 +31,20 @@ type Options struct {
 	Log *slog.Logger
 }
 
-// Server is the API.
+// Server is the API. Its parts serve the subresources.
 type Server struct {
 	Options
-	// cluster authorizes callers.
+	// cluster says whether the API server answers.
 	cluster kubernetes.Interface
-	// pods connects to pods.
-	pods *control.Client
-	// objects reads and writes at the API server. A cache may lag behind what a user has just changed,
-	// and a replica that does not lead has none.
-	objects client.Client
 	health  health
+
+	authorizer *authorizer
+	lifecycle  *lifecycle
+	migrations *migrations
+	volumes    *volumes
+	controls   *controls
+	streams    *streams
+	expander   *expander
 }
 
 // New returns the API. Its requests wait for the API server only: the API server's priority and
@@ -53,9 +56,23 @@ func New(o Options) (*Server, error) {
 	if err != nil {
 		return nil, fmt.Errorf("set up the subresources' API: %w", err)
 	}
+	// The parts read and write at the API server. A cache may lag behind what a user has just
+	// changed, and a replica that does not lead has none.
 	objects, err := client.New(config, client.Options{Scheme: o.Scheme, Mapper: api.NewMapper(o.Scheme)})
 	if err != nil {
 		return nil, fmt.Errorf("set up the subresources' API: %w", err)
 	}
-	return &Server{Options: o, cluster: cluster, pods: control.New(cluster, o.Config), objects: objects}, nil
+	nodes := control.New(cluster, o.Config)
+	found := &finder{objects: objects}
+	authorizer := &authorizer{cluster: cluster}
+	return &Server{
+		Options: o, cluster: cluster,
+		authorizer: authorizer,
+		lifecycle:  &lifecycle{objects: objects, found: found},
+		migrations: &migrations{objects: objects, found: found},
+		volumes:    &volumes{objects: objects, found: found},
+		controls:   &controls{nodes: nodes, found: found},
+		streams:    &streams{authorizer: authorizer, dialer: &dialer{nodes: nodes}, found: found},
+		expander:   &expander{objects: objects, found: found},
+	}, nil
 }

@@ -7,6 +7,7 @@ import (
 	"io"
 	"strconv"
 
+	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/client-go/util/exec"
 	kubevirt "kubevirt.io/api/core/v1"
@@ -16,18 +17,34 @@ import (
 // guest of the shim has the same.
 const codeTakenOver = 75
 
+// streams connects callers to consoles, displays and ports of VMs.
+type streams struct {
+	authorizer interface {
+		authorize(ctx context.Context, c *call) error
+	}
+	dialer interface {
+		dial(ctx context.Context, p *corev1.Pod, port uint16) (*connection, error)
+		dialConsole(ctx context.Context, p *corev1.Pod) (*connection, error)
+	}
+	found interface {
+		instances
+		pods
+		guests
+	}
+}
+
 // console is the machine's serial console, for one caller at a time: a newer one ends it,
 // wherever its connection comes from. It stays with a guest that moves to another node. The node knows of a caller before the caller has its connection: of two
 // callers that come one after the other, the second is the newer.
-func (s *Server) console(ctx context.Context, c *call) error {
-	vmi, found, err := s.running(ctx, c)
+func (s *streams) console(ctx context.Context, c *call) error {
+	vmi, found, err := s.found.running(ctx, c)
 	if err != nil {
 		return err
 	}
 	if on := vmi.Spec.Domain.Devices.AutoattachSerialConsole; on != nil && !*on {
 		return apierrors.NewBadRequest("No serial consoles are present.")
 	}
-	server, err := s.dialConsole(ctx, found)
+	server, err := s.dialer.dialConsole(ctx, found)
 	if err != nil {
 		return apierrors.NewInternalError(err)
 	}
@@ -38,15 +55,15 @@ func (s *Server) console(ctx context.Context, c *call) error {
 const vncPort = 5900
 
 // vnc is the machine's display.
-func (s *Server) vnc(ctx context.Context, c *call) error {
-	vmi, found, err := s.running(ctx, c)
+func (s *streams) vnc(ctx context.Context, c *call) error {
+	vmi, found, err := s.found.running(ctx, c)
 	if err != nil {
 		return err
 	}
 	if !hasDisplay(vmi) { // else it would be the guest's own port
 		return apierrors.NewBadRequest("No graphics devices are present. Set autoattachGraphicsDevice: true")
 	}
-	server, err := s.dial(ctx, found, vncPort)
+	server, err := s.dialer.dial(ctx, found, vncPort)
 	if err != nil {
 		return apierrors.NewInternalError(err)
 	}
@@ -61,7 +78,7 @@ func hasDisplay(vmi *kubevirt.VirtualMachineInstance) bool {
 
 // portForward is a TCP port of the guest, or of the pod where the guest has none. The display's is for
 // those alone who may see that.
-func (s *Server) portForward(ctx context.Context, c *call) error {
+func (s *streams) portForward(ctx context.Context, c *call) error {
 	port, err := strconv.ParseUint(c.PathValue("port"), 10, 16)
 	if err != nil || port == 0 {
 		return apierrors.NewBadRequest(fmt.Sprintf("port %q is no number from 1 to 65535", c.PathValue("port")))
@@ -73,18 +90,18 @@ func (s *Server) portForward(ctx context.Context, c *call) error {
 	default:
 		return apierrors.NewBadRequest(fmt.Sprintf("protocol %q is neither tcp nor udp", protocol))
 	}
-	vmi, found, err := s.running(ctx, c)
+	vmi, found, err := s.found.running(ctx, c)
 	if err != nil {
 		return err
 	}
 	if port == vncPort && hasDisplay(vmi) {
 		display := *c
 		display.resource, display.subresource = "virtualmachineinstances", "vnc"
-		if err := s.authorize(ctx, &display); err != nil {
+		if err := s.authorizer.authorize(ctx, &display); err != nil {
 			return err
 		}
 	}
-	server, err := s.dial(ctx, found, uint16(port))
+	server, err := s.dialer.dial(ctx, found, uint16(port))
 	if err != nil {
 		return apierrors.NewInternalError(err)
 	}
@@ -135,4 +152,33 @@ func (c *call) join(ctx context.Context, server *connection, next func(context.C
 func takenOver(err error) bool {
 	exit, ok := errors.AsType[exec.CodeExitError](err)
 	return ok && exit.Code == codeTakenOver
+}
+
+// followed connects to the console of an instance's guest wherever a migration has moved it. The
+// returned function is for the end of a connection; it returns nil if the guest has not moved.
+func (s *streams) followed(c *call, vmi *kubevirt.VirtualMachineInstance, from *corev1.Pod) func(context.Context) *connection {
+	uid, at := vmi.UID, from.Name
+	read := func(ctx context.Context) *kubevirt.VirtualMachineInstance {
+		now, err := s.found.instance(ctx, c)
+		if err != nil || now.UID != uid {
+			return nil
+		}
+		return now
+	}
+	return func(ctx context.Context) *connection {
+		now := moved(ctx, read, at)
+		if now == nil {
+			return nil
+		}
+		to, err := s.found.podOf(ctx, now)
+		if err != nil {
+			return nil
+		}
+		server, err := s.dialer.dialConsole(ctx, to)
+		if err != nil {
+			return nil
+		}
+		at = to.Name
+		return server
+	}
 }

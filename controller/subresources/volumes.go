@@ -13,9 +13,18 @@ import (
 	"github.com/nodevirt/nodevirt/controller/pod"
 )
 
-// addVolume gives a VM a volume: an instance until it ends, and a virtual machine by its
+// volumes adds and removes the volumes of instances and virtual machines.
+type volumes struct {
+	objects client.Client
+	found   interface {
+		instances
+		machines
+	}
+}
+
+// add gives a VM a volume: an instance until it ends, and a virtual machine by its
 // template, which the reconciler passes on to its instance.
-func (s *Server) addVolume(ctx context.Context, c *call) error {
+func (s *volumes) add(ctx context.Context, c *call) error {
 	options := kubevirt.AddVolumeOptions{}
 	if err := c.body(&options); err != nil {
 		return err
@@ -29,7 +38,7 @@ func (s *Server) addVolume(ctx context.Context, c *call) error {
 		return apierrors.NewBadRequest("AddVolumeOptions requires VolumeSource to not be nil")
 	}
 	v, d := added(options)
-	return s.changeVolumes(ctx, c, options.DryRun, func(spec *kubevirt.VirtualMachineInstanceSpec, vmi *kubevirt.VirtualMachineInstance) error {
+	return s.change(ctx, c, options.DryRun, func(spec *kubevirt.VirtualMachineInstanceSpec, vmi *kubevirt.VirtualMachineInstance) error {
 		if vmi != nil {
 			if err := pod.CheckHotplug(&d); err != nil {
 				return apierrors.NewBadRequest(fmt.Sprintf("Hotplug configuration for disk [%s] %s.", d.Name, err))
@@ -83,8 +92,8 @@ func sourceOf(v *kubevirt.Volume) string {
 	return ""
 }
 
-// removeVolume takes a volume that addVolume could have added.
-func (s *Server) removeVolume(ctx context.Context, c *call) error {
+// remove takes a volume that addVolume could have added.
+func (s *volumes) remove(ctx context.Context, c *call) error {
 	options := kubevirt.RemoveVolumeOptions{}
 	if err := c.body(&options); err != nil {
 		return err
@@ -92,7 +101,7 @@ func (s *Server) removeVolume(ctx context.Context, c *call) error {
 	if options.Name == "" {
 		return apierrors.NewBadRequest("RemoveVolumeOptions requires name to be set")
 	}
-	return s.changeVolumes(ctx, c, options.DryRun, func(spec *kubevirt.VirtualMachineInstanceSpec, vmi *kubevirt.VirtualMachineInstance) error {
+	return s.change(ctx, c, options.DryRun, func(spec *kubevirt.VirtualMachineInstanceSpec, vmi *kubevirt.VirtualMachineInstance) error {
 		at := slices.IndexFunc(spec.Volumes, func(v kubevirt.Volume) bool { return v.Name == options.Name })
 		if at < 0 {
 			at = slices.IndexFunc(spec.Volumes, func(v kubevirt.Volume) bool { return sourceOf(&v) == options.Name })
@@ -113,9 +122,9 @@ func (s *Server) removeVolume(ctx context.Context, c *call) error {
 	})
 }
 
-// changeVolumes changes the spec of the call's instance, or the template of its virtual
+// change changes the spec of the call's instance, or the template of its virtual
 // machine. Change gets the running instance; nil for none.
-func (s *Server) changeVolumes(
+func (s *volumes) change(
 	ctx context.Context, c *call, dryRun []string,
 	change func(*kubevirt.VirtualMachineInstanceSpec, *kubevirt.VirtualMachineInstance) error,
 ) error {
@@ -130,17 +139,17 @@ func (s *Server) changeVolumes(
 		}
 		patch := client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{})
 		if err := s.objects.Patch(ctx, object, patch, &client.PatchOptions{DryRun: dryRun}); err != nil {
-			return s.failed(c, stale(err))
+			return c.failed(stale(err))
 		}
 		return nil
 	})
 }
 
 // withVolumes returns the call's object, the spec of its instance in it, and the running instance.
-func (s *Server) withVolumes(ctx context.Context, c *call) (
+func (s *volumes) withVolumes(ctx context.Context, c *call) (
 	client.Object, *kubevirt.VirtualMachineInstanceSpec, *kubevirt.VirtualMachineInstance, error,
 ) {
-	vmi, err := s.instance(ctx, c)
+	vmi, err := s.found.instance(ctx, c)
 	if c.resource == "virtualmachineinstances" {
 		if err != nil {
 			return nil, nil, nil, err
@@ -153,7 +162,7 @@ func (s *Server) withVolumes(ctx context.Context, c *call) (
 	if err != nil && !apierrors.IsNotFound(err) {
 		return nil, nil, nil, err
 	}
-	vm, machineErr := s.machine(ctx, c)
+	vm, machineErr := s.found.machine(ctx, c)
 	if machineErr != nil {
 		return nil, nil, nil, machineErr
 	}
