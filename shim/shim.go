@@ -45,11 +45,12 @@ import (
 	"github.com/nodevirt/nodevirt/shim/virtiofs"
 	"github.com/nodevirt/nodevirt/shim/vm"
 	"github.com/nodevirt/nodevirt/shim/vmspec"
+	"github.com/nodevirt/nodevirt/tracing"
 )
 
-// Run serves CRI until ctx ends. VMs continue to run when it returns; the next Run
+// Run serves CRI until ctx ends. The version is the program's. VMs continue to run when it returns; the next Run
 // with the same config finds them. Run waits for containerd, and notifies systemd when it is ready.
-func Run(ctx context.Context, c config.Config, log *slog.Logger) error {
+func Run(ctx context.Context, c config.Config, version string, log *slog.Logger) error {
 	if err := makeFolders(c); err != nil {
 		return err
 	}
@@ -65,18 +66,23 @@ func Run(ctx context.Context, c config.Config, log *slog.Logger) error {
 	}
 	defer unlockScrapes()
 	measures := metrics.New()
-	backend, err := cri.Dial(c.Containerd.Address)
+	traces, err := newTracing(ctx, c, version, log)
+	if err != nil {
+		return err
+	}
+	defer closeTracing(traces, log)
+	backend, err := cri.Dial(c.Containerd.Address, traces.DialOptions()...)
 	if err != nil {
 		return fmt.Errorf("connect to containerd: %w", err)
 	}
 	defer func() { _ = backend.Close() }()
 	client, err := containerd.New(c.Containerd.Address, containerd.WithDefaultNamespace(c.Containerd.Namespace),
-		containerd.WithExtraDialOpts([]grpc.DialOption{cri.Retry()}))
+		containerd.WithExtraDialOpts(append(traces.DialOptions(), cri.Retry())))
 	if err != nil {
 		return fmt.Errorf("connect to containerd: %w", err)
 	}
 	defer func() { _ = client.Close() }()
-	vms, disks, labels, err := newVMs(ctx, c, log, backend, client, measures)
+	vms, disks, labels, err := newVMs(ctx, c, log, backend, client, measures, traces)
 	if err != nil {
 		return err
 	}
@@ -94,7 +100,7 @@ func Run(ctx context.Context, c config.Config, log *slog.Logger) error {
 	front := cri.New(cri.Options{ //nolint:contextcheck // each call uses its client's context
 		Backend: backend, Streams: streams,
 		Sandboxes: vms.Sandboxes, Containers: vms.Lifecycle, Reports: vms.Reports, Guests: vms.Guests, Events: vms.Events,
-		Handler: c.Handler, SandboxHandler: c.Containerd.SandboxHandler, Logger: log, Metrics: measures,
+		Handler: c.Handler, SandboxHandler: c.Containerd.SandboxHandler, Logger: log, Metrics: measures, Tracing: traces,
 	})
 	server := front.GRPC()
 
@@ -129,7 +135,7 @@ func Run(ctx context.Context, c config.Config, log *slog.Logger) error {
 }
 
 // newVMs creates the parts of package vm and their dependencies.
-func newVMs(ctx context.Context, c config.Config, log *slog.Logger, backend *grpc.ClientConn, client *containerd.Client, measures *metrics.Metrics) (*vm.VMs, *disk.Disks, *nodelabels.Writer, error) {
+func newVMs(ctx context.Context, c config.Config, log *slog.Logger, backend *grpc.ClientConn, client *containerd.Client, measures *metrics.Metrics, traces *tracing.Tracing) (*vm.VMs, *disk.Disks, *nodelabels.Writer, error) {
 	converter, err := newConverter(c)
 	if err != nil {
 		return nil, nil, nil, err
@@ -216,6 +222,7 @@ func newVMs(ctx context.Context, c config.Config, log *slog.Logger, backend *grp
 		Driver:         driver,
 		PodStatus:      podstatus.New(c.Kubernetes.Kubeconfig, log),
 		Metrics:        measures,
+		Tracing:        traces,
 		Logger:         log,
 		RuntimeHandler: c.Handler,
 		NodeCPUs:       nodeCPUs,

@@ -75,7 +75,7 @@ func run(ctx context.Context, args []string) error {
 	log.Info("nodevirt-shim", "version", program.Version(version))
 	ctx, stop := signal.NotifyContext(ctx, syscall.SIGINT, syscall.SIGTERM)
 	defer stop()
-	if err := shim.Run(ctx, c, log); ctx.Err() == nil || !errors.Is(err, context.Canceled) {
+	if err := shim.Run(ctx, c, program.Version(version), log); ctx.Err() == nil || !errors.Is(err, context.Canceled) {
 		return err
 	}
 	return nil // ended while it waited for containerd

@@ -17,6 +17,7 @@ import (
 
 	"github.com/nodevirt/nodevirt/shim/virtiofs"
 	"github.com/nodevirt/nodevirt/shim/vmspec"
+	"github.com/nodevirt/nodevirt/tracing"
 )
 
 // Config is the shim's config. [Default] returns the defaults of its fields.
@@ -39,6 +40,7 @@ type Config struct {
 	Stream     Stream     `toml:"stream"`
 	Tools      Tools      `toml:"tools"`
 	Metrics    Metrics    `toml:"metrics"`
+	Tracing    Tracing    `toml:"tracing"`
 	Kubernetes Kubernetes `toml:"kubernetes"`
 }
 
@@ -165,6 +167,22 @@ type Metrics struct {
 	Address string `toml:"address"`
 }
 
+// Tracing configures the export of traces.
+type Tracing struct {
+	// Endpoint is the collector's OTLP receiver for gRPC, HOST:PORT; empty disables tracing.
+	Endpoint string `toml:"endpoint"`
+	// Ratio is the part of traces that are exported, 0 to 1. A kubelet that traces decides for its calls.
+	Ratio float64 `toml:"ratio"`
+	// Insecure connects without TLS. CA is the path of the CA's certificates in PEM, empty for the system's.
+	Insecure bool   `toml:"insecure"`
+	CA       string `toml:"ca"`
+}
+
+// Options returns the settings for package tracing.
+func (t Tracing) Options() tracing.Options {
+	return tracing.Options{Endpoint: t.Endpoint, Ratio: t.Ratio, Insecure: t.Insecure, CA: t.CA}
+}
+
 // Kubernetes configures the connection to the API server.
 type Kubernetes struct {
 	// Kubeconfig is the path of the kubelet's kubeconfig, with which the shim
@@ -206,6 +224,7 @@ func Default() Config {
 		ISCSI:   ISCSI{Socket: "/run/nodevirt-tgtd/tgtd", Address: "127.0.0.1", Port: 3260, Timeout: Duration(30 * time.Second)},
 		Tools:   Tools{Dnsmasq: "dnsmasq", QemuImg: "qemu-img", StorageDaemon: "qemu-storage-daemon", Swtpm: "swtpm"},
 		Metrics: Metrics{Address: "/run/nodevirt/metrics.sock"},
+		Tracing: Tracing{Ratio: 1},
 	}
 }
 
@@ -292,6 +311,9 @@ func (c Config) check() error {
 	}
 	if err := c.Metrics.check(); err != nil {
 		errs = append(errs, fmt.Errorf("metrics.address: %w", err))
+	}
+	for _, p := range c.Tracing.Options().Problems() {
+		errs = append(errs, fmt.Errorf("tracing.%s: %w", p.Field, p.Err))
 	}
 	switch c.VM.Accelerator {
 	case "auto", "kvm", "tcg":

@@ -133,6 +133,8 @@ func TestErrors(t *testing.T) {
 		"handler of containerd":  "handler = 'runc'\n[containerd]\nsandbox_handler = 'runc'",
 		"accelerator":            "[vm]\naccelerator = 'hvf'",
 		"landlock":               "[vm]\nlandlock = 'on'",
+		"tracing":                "[tracing]\nendpoint = 'https://collector:4317'\nratio = 1.5\nca = 'ca.pem'",
+		"tracing without TLS":    "[tracing]\nendpoint = 'collector:4317'\ninsecure = true\nca = '/etc/ca.pem'",
 		"quantity":               "[vm]\noverhead_memory = '256 megs'",
 		"negative quantity":      "[vm]\noverhead_memory = '-1Mi'",
 		"huge quantity":          "[vm]\noverhead_memory = '8Ei'",

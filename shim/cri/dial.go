@@ -9,9 +9,9 @@ import (
 )
 
 // Dial returns a connection to a CRI socket, such as containerd's, with the options
-// that New needs. It returns at once, and reconnects whenever the server has restarted.
-func Dial(socket string) (*grpc.ClientConn, error) {
-	return grpc.NewClient("unix://"+socket, dialOptions()...)
+// that New needs, and more. It returns at once, and reconnects whenever the server has restarted.
+func Dial(socket string, more ...grpc.DialOption) (*grpc.ClientConn, error) {
+	return grpc.NewClient("unix://"+socket, append(dialOptions(), more...)...)
 }
 
 // Retry returns the option to reconnect within a second, which suits a server on

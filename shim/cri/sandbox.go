@@ -13,7 +13,9 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/nodevirt/nodevirt/shim/metrics"
+	"github.com/nodevirt/nodevirt/shim/record"
 	"github.com/nodevirt/nodevirt/shim/vminfo"
+	"github.com/nodevirt/nodevirt/tracing"
 )
 
 // sandboxRecords are the records of VMs' sandboxes.
@@ -22,7 +24,7 @@ type sandboxRecords interface {
 	Intend(handler string, config *runtimeapi.PodSandboxConfig) (key string, err error)
 	Drop(key string) error
 	Resolve(key string)
-	Add(key, id, handler string, config *runtimeapi.PodSandboxConfig) error
+	Add(key string, made record.Sandbox) error
 	Forget(id string) error
 }
 
@@ -48,6 +50,7 @@ type sandboxCalls struct {
 	// handler is the runtime handler of VMs' sandboxes. sandboxHandler is the one that
 	// containerd gets instead.
 	handler, sandboxHandler string
+	tracing                 *tracing.Tracing
 	log                     *slog.Logger
 }
 
@@ -70,6 +73,19 @@ func (s *sandboxCalls) run(c *call, r *runtimeapi.RunPodSandboxRequest, f frame)
 	if r.GetRuntimeHandler() != s.handler {
 		return c.pass(f)
 	}
+	pod := r.GetConfig().GetMetadata()
+	ctx, end := s.tracing.Start(c.ctx, tracing.Call{
+		Name: "RunPodSandbox", Link: r.GetConfig().GetAnnotations()[tracing.Annotation],
+		Attributes: tracing.Pod(pod.GetNamespace(), pod.GetName(), pod.GetUid()),
+	})
+	c.ctx = ctx
+	err := s.runVM(c, r)
+	end(err)
+	return err
+}
+
+func (s *sandboxCalls) runVM(c *call, r *runtimeapi.RunPodSandboxRequest) error {
+	begun := time.Now()
 	if err := s.sandboxes.Check(r.GetConfig()); err != nil {
 		return err
 	}
@@ -91,7 +107,12 @@ func (s *sandboxCalls) run(c *call, r *runtimeapi.RunPodSandboxRequest, f frame)
 	if err := decode(reply, &made); err != nil {
 		return err
 	}
-	if err := s.sandboxes.Add(key, made.GetPodSandboxId(), s.handler, r.GetConfig()); err != nil {
+	sandbox := record.Sandbox{
+		ID: made.GetPodSandboxId(), Handler: s.handler, Trace: tracing.Format(c.ctx),
+		Timeline: []record.Phase{{Name: record.PhaseSandbox, Begun: begun, Took: time.Since(begun)}},
+	}
+	sandbox.Config.Value = r.GetConfig()
+	if err := s.sandboxes.Add(key, sandbox); err != nil {
 		err = errors.Join(err, s.removeAgain(c.ctx, made.GetPodSandboxId()))
 		s.sandboxes.Resolve(key)
 		return err

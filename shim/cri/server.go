@@ -18,6 +18,7 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/nodevirt/nodevirt/shim/metrics"
+	"github.com/nodevirt/nodevirt/tracing"
 )
 
 // maxMessage is the largest message in bytes, either way. containerd's is 16 MiB.
@@ -60,12 +61,15 @@ type Options struct {
 	Logger                  *slog.Logger
 	// Metrics counts each call.
 	Metrics *metrics.Metrics
+	// Tracing traces the calls that start VMs; nil for none.
+	Tracing *tracing.Tracing
 }
 
 // Server serves CRI.
 type Server struct {
 	backend *grpc.ClientConn
 	metrics *metrics.Metrics
+	tracing *tracing.Tracing
 	log     *slog.Logger
 	routes  map[string]route // by the methods' full names
 	// ending is closed to end the streams that last until their client leaves.
@@ -78,13 +82,13 @@ type route func(*call) error
 
 // New returns a Server. [Server.GRPC] serves it.
 func New(o Options) *Server {
-	s := &Server{backend: o.Backend, metrics: o.Metrics, log: o.Logger, routes: map[string]route{}, ending: make(chan struct{})}
+	s := &Server{backend: o.Backend, metrics: o.Metrics, tracing: o.Tracing, log: o.Logger, routes: map[string]route{}, ending: make(chan struct{})}
 	find := finder{sandboxes: o.Sandboxes, pods: runtimeapi.NewRuntimeServiceClient(o.Backend)}
 	for _, calls := range []map[string]route{
 		(&statusCalls{handler: o.Handler, sandboxHandler: o.SandboxHandler}).routes(),
 		(&sandboxCalls{
 			find: find, sandboxes: o.Sandboxes, vms: o.Containers, reports: o.Reports,
-			pods: runtimeapi.NewRuntimeServiceClient(Native(o.Backend)), handler: o.Handler, sandboxHandler: o.SandboxHandler, log: o.Logger,
+			pods: runtimeapi.NewRuntimeServiceClient(Native(o.Backend)), handler: o.Handler, sandboxHandler: o.SandboxHandler, tracing: o.Tracing, log: o.Logger,
 		}).routes(),
 		(&containerCalls{find: find, containers: o.Containers}).routes(),
 		(&containerReportCalls{containers: o.Containers, reports: o.Reports}).routes(),
@@ -127,10 +131,24 @@ func (s *Server) handle(_ any, stream grpc.ServerStream) error {
 	if !ok {
 		r = (*call).passStream
 	}
+	if s.tracing.On() && starts(method) {
+		c.ctx = s.tracing.FromCall(c.ctx)
+	}
 	begun := time.Now()
 	done := s.metrics.Call(method)
 	err := toStatus(r(c))
 	done(c.side, status.Code(err))
 	s.log.Debug("call", "method", method, "side", c.side, "duration", time.Since(begun), "error", err)
 	return err
+}
+
+// starts reports whether a method may be part of a VM's start. The others need no trace
+// context: the metadata of a forwarded call has it.
+func starts(method string) bool {
+	switch method {
+	case runtimeapi.RuntimeService_RunPodSandbox_FullMethodName, runtimeapi.RuntimeService_CreateContainer_FullMethodName,
+		runtimeapi.RuntimeService_StartContainer_FullMethodName:
+		return true
+	}
+	return false
 }

@@ -5,6 +5,8 @@ import (
 	"errors"
 
 	"libvirt.org/go/libvirt"
+
+	"github.com/nodevirt/nodevirt/tracing"
 )
 
 // await runs fn and waits for its result or the end of ctx. In the second case fn
@@ -29,14 +31,17 @@ func await[T any](ctx context.Context, op, object string, fn func() (T, error)) 
 	}
 }
 
-// call awaits fn on its own connection and adds the kind to an error.
+// call awaits fn on its own connection and adds the kind to an error. It has a span if the
+// context has one.
 func call[T any](ctx context.Context, c *Connection, op, object string,
 	fn func(*libvirt.Connect) (T, error),
-) (T, error) {
+) (_ T, err error) {
 	var zero T
 	if ctx.Err() != nil {
 		return zero, expired(ctx, op, object)
 	}
+	ctx, end := tracing.Phase(ctx, "libvirt", op)
+	defer func() { end(err) }()
 	calls := c.pool()
 	if calls == nil {
 		return zero, &failure{op: op, object: object, kind: ErrUnavailable}

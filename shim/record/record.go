@@ -33,7 +33,33 @@ type Sandbox struct {
 	Handler   string                                                             `json:"handler"`
 	CreatedAt time.Time                                                          `json:"createdAt"`
 	Config    Message[runtimeapi.PodSandboxConfig, *runtimeapi.PodSandboxConfig] `json:"config"`
+	// Timeline has the phase that created the sandbox, if the shim knows it.
+	Timeline []Phase `json:"timeline,omitempty"`
+	// Trace is the traceparent of the call that created the sandbox; empty without tracing.
+	Trace string `json:"trace,omitempty"`
 }
+
+// Phase is a part of a VM's start.
+type Phase struct {
+	Name  string    `json:"name"`
+	Begun time.Time `json:"begun"`
+	// Took is in nanoseconds.
+	Took time.Duration `json:"took"`
+}
+
+// The phases of a VM's start that are no phases of StartContainer.
+const (
+	// PhaseSandbox is RunPodSandbox.
+	PhaseSandbox = "sandbox"
+	// PhaseAcquire finds and holds the images of the disks, PhaseFiles makes the VM's files.
+	PhaseAcquire = "acquire"
+	PhaseFiles   = "files"
+	// PhaseResume is the last one of StartContainer: the guest runs.
+	PhaseResume = "resume"
+	// PhaseAgent lasts from there until the guest's agent is there. It is the first that the
+	// shim learns from a guest.
+	PhaseAgent = "agent"
+)
 
 // State is the phase of a VM container's life.
 //
@@ -104,6 +130,10 @@ type Container struct {
 	HostDevices []hostdevice.Device `json:"hostDevices,omitempty"`
 	// Network is what the shim created in the pod's network namespace; nil if that is nothing.
 	Network *netsetup.Plan `json:"network,omitempty"`
+	// Timeline has the phases of the VM's start that have ended, in the order in which they began.
+	Timeline []Phase `json:"timeline,omitempty"`
+	// Trace is the traceparent of the call that started the VM; empty without tracing.
+	Trace string `json:"trace,omitempty"`
 }
 
 // Freeze is the end of a freeze of a guest's file systems.

@@ -61,6 +61,7 @@ import (
 	"github.com/nodevirt/nodevirt/shim/vm/table"
 	"github.com/nodevirt/nodevirt/shim/vmfile"
 	"github.com/nodevirt/nodevirt/shim/vmspec"
+	"github.com/nodevirt/nodevirt/tracing"
 )
 
 // Options are what the VM containers are made with, and settings. All are needed.
@@ -80,6 +81,7 @@ type Options struct {
 	Driver      *domain.Driver
 	PodStatus   *podstatus.Writer
 	Metrics     *metrics.Metrics
+	Tracing     *tracing.Tracing // nil for none
 	Logger      *slog.Logger
 
 	// RuntimeHandler is CRI's name of the VMs' handler.
@@ -177,7 +179,7 @@ func join(o Options, paths layout.Layout) *VMs {
 		Network: o.Network, TPMs: o.TPMs, Filesystems: o.Filesystems, Hooks: o.Hooks, Firmware: uefi.Dirs(), HostDevices: hostdevice.Node{Root: "/"}, Groups: groups, Consoles: o.Consoles,
 		Domains: o.Driver.Lifecycle, Observer: o.Driver.Observer, Processes: o.Driver.Processes,
 		Memory: o.Driver.Balloon, Sizes: o.Driver.Sizes, Connection: o.Driver.Connection,
-		Describer: describer, Files: files, Layout: paths, Metrics: o.Metrics, Logger: o.Logger,
+		Describer: describer, Files: files, Layout: paths, Metrics: o.Metrics, Tracing: o.Tracing, Logger: o.Logger,
 		RuntimeHandler: o.RuntimeHandler, DiskMode: o.DiskMode, CreateTimeout: o.CreateTimeout, ResolvConf: o.ResolvConf,
 	})
 	hotplugs := hotplug.New(hotplug.Options{

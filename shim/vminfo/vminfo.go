@@ -53,6 +53,10 @@ type VM struct {
 	DisplaySocket string `json:"displaySocket,omitempty"`
 	// Folder holds the VM's own files.
 	Folder string `json:"folder"`
+	// Timeline has the phases of the VM's start that have ended.
+	Timeline []record.Phase `json:"timeline,omitempty"`
+	// TraceID is the ID of the start's trace, empty without tracing.
+	TraceID string `json:"traceID,omitempty"`
 }
 
 // Disk is the source of a disk of the spec.

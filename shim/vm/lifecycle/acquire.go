@@ -16,6 +16,23 @@ import (
 	"github.com/nodevirt/nodevirt/shim/vmspec"
 )
 
+// hold acquires what the container's disks are made of, and resolves its spec.
+func (c *creator) hold(ctx context.Context, n *draft, config *runtimeapi.ContainerConfig) (err error) {
+	ctx, ended := beginPhase(ctx, record.PhaseAcquire)
+	defer func() { n.rec.Timeline = append(n.rec.Timeline, ended(unlessOrdinary(err))) }()
+	if n.asked, n.own, err = c.acquire(ctx, n.rec.ID, n.rec.Sandbox.Value, config); err != nil {
+		return err
+	}
+	n.undo = append(n.undo, func(ctx context.Context) error { c.release(ctx, n.rec.ID, n.asked.Disks()); return nil })
+	if n.rec.Image, err = c.imageOf(ctx, config.GetImage().GetImage(), n.own); err != nil {
+		return err
+	}
+	if err = c.acquireDisks(ctx, n); err != nil {
+		return fmt.Errorf("container %q: %w", config.GetMetadata().GetName(), err)
+	}
+	return nil
+}
+
 // acquire translates the request, and holds what the VM uses of the container's
 // image: a disk, other files, or nothing. A container that the pod's annotation
 // does not name is a VM only if its image has a disk.

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"slices"
 	"time"
 
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
@@ -26,6 +27,7 @@ import (
 	"github.com/nodevirt/nodevirt/shim/vmfile"
 	"github.com/nodevirt/nodevirt/shim/vminfo"
 	"github.com/nodevirt/nodevirt/shim/vmspec"
+	"github.com/nodevirt/nodevirt/tracing"
 )
 
 // creator makes VM containers.
@@ -39,6 +41,7 @@ type creator struct {
 	events     Publisher
 	tasks      *background.Tasks
 	metrics    *metrics.Metrics
+	tracing    *tracing.Tracing
 	layout     layout.Layout
 	groups     Groups
 	hooks      Hooks
@@ -56,16 +59,18 @@ type creator struct {
 func newCreator(o Options, e *ends, p *pending) *creator {
 	return &creator{
 		table: o.Table, images: o.Images, store: o.ImageStore, disks: o.DiskMaker, files: o.Files, conditions: o.Conditions,
-		events: o.Events, tasks: o.Tasks, metrics: o.Metrics, layout: o.Layout, groups: o.Groups, hooks: o.Hooks, log: o.Logger,
+		events: o.Events, tasks: o.Tasks, metrics: o.Metrics, tracing: o.Tracing, layout: o.Layout, groups: o.Groups, hooks: o.Hooks, log: o.Logger,
 		ends: e, pending: p, accelerator: o.Describer.Accelerator, mode: o.DiskMode, firmware: o.Firmware, hostDevices: o.HostDevices, timeout: o.CreateTimeout,
 	}
 }
 
-func (c *creator) create(ctx context.Context, sandboxID string, config *runtimeapi.ContainerConfig) (_ string, err error) {
+func (c *creator) create(ctx context.Context, sandboxID string, config *runtimeapi.ContainerConfig) (id string, err error) {
 	sandbox, ok := c.table.Sandbox(sandboxID)
 	if !ok {
 		return "", fmt.Errorf("sandbox %q: %w", sandboxID, vmerrors.ErrNotVM)
 	}
+	ctx, end := c.tracing.Start(ctx, tracedCall("CreateContainer", sandbox, config, ""))
+	defer func() { endCreate(ctx, end, id, err) }()
 	defer func() {
 		if err != nil {
 			c.conditions.RefuseContainer(sandbox, err)
@@ -93,7 +98,7 @@ func (c *creator) create(ctx context.Context, sandboxID string, config *runtimea
 		return "", err
 	}
 	if c.disks.TakeTime(n.rec) {
-		return c.begin(n).await(ctx, config) //nolint:contextcheck // the work may outlive the call
+		return c.begin(ctx, n).await(ctx, config) //nolint:contextcheck // the work may outlive the call
 	}
 	defer n.unlock()
 	err = c.makeFiles(ctx, n, func(string, expand.Progress) {})
@@ -113,6 +118,7 @@ type draft struct {
 	rec    record.Container
 	asked  vmspec.Unresolved // the request, before the disks' content was known
 	own    *imageunpack.Disk // the container's image, nil if the VM uses nothing of it
+	files  record.Phase      // the making of the files
 	undo   []func(context.Context) error
 	unlock func()
 }
@@ -134,17 +140,10 @@ func (c *creator) prepare(ctx context.Context, sandbox record.Sandbox, config *r
 			n.unlock()
 		}
 	}()
-	if n.asked, n.own, err = c.acquire(ctx, n.rec.ID, sandbox.Config.Value, config); err != nil {
-		return nil, err
-	}
-	n.undo = append(n.undo, func(ctx context.Context) error { c.release(ctx, n.rec.ID, n.asked.Disks()); return nil })
-	if n.rec.Image, err = c.imageOf(ctx, config.GetImage().GetImage(), n.own); err != nil {
+	if err = c.hold(ctx, n, config); err != nil {
 		return nil, err
 	}
 	name := config.GetMetadata().GetName()
-	if err = c.acquireDisks(ctx, n); err != nil {
-		return nil, fmt.Errorf("container %q: %w", name, err)
-	}
 	if efi := n.rec.Spec.Firmware.UEFI; efi != nil {
 		found, err := uefi.Find(c.firmware, n.rec.Spec.Machine, efi.SecureBoot)
 		if err != nil {
@@ -177,9 +176,11 @@ func (c *creator) prepare(ctx context.Context, sandbox record.Sandbox, config *r
 
 // makeFiles makes the disks and what else the start opens. It calls progress with
 // the state of each disk that takes time.
-func (c *creator) makeFiles(ctx context.Context, n *draft, progress func(disk string, p expand.Progress)) error {
+func (c *creator) makeFiles(ctx context.Context, n *draft, progress func(disk string, p expand.Progress)) (err error) {
+	ctx, ended := beginPhase(ctx, record.PhaseFiles)
+	defer func() { n.files = ended(err) }()
 	// A kubelet tries a creation again, but no start of a container that is not restarted.
-	err := c.hooks.Await(ctx, n.rec)
+	err = c.hooks.Await(ctx, n.rec)
 	if err == nil {
 		err = c.disks.Create(ctx, n.rec, progress)
 	}
@@ -201,7 +202,7 @@ func (c *creator) finish(n *draft, config *runtimeapi.ContainerConfig) error {
 	r := n.rec
 	r.Config.Value = config
 	r.LogPath = logPath(c.layout, r)
-	r.State = record.Created
+	r.State, r.Timeline = record.Created, append(slices.Clone(r.Timeline), n.files)
 	if err := c.table.Put(n.vm, r); err != nil {
 		return err
 	}

@@ -13,6 +13,7 @@ import (
 	"github.com/nodevirt/nodevirt/shim/vm/table"
 	"github.com/nodevirt/nodevirt/shim/vm/vmerrors"
 	"github.com/nodevirt/nodevirt/shim/vmspec"
+	"github.com/nodevirt/nodevirt/tracing"
 )
 
 // creation is the work of a CreateContainer that may take longer than one call.
@@ -77,13 +78,13 @@ func (c *creator) earlier(ctx context.Context, sandbox record.Sandbox, config *r
 	}
 }
 
-// begin makes what is missing of a draft in the background.
-func (c *creator) begin(n *draft) *creation {
+// begin makes what is missing of a draft in the background. Its trace is the call's.
+func (c *creator) begin(call context.Context, n *draft) *creation {
 	k := &creation{
 		creator: c, draft: n,
 		ready: make(chan struct{}), gone: make(chan struct{}), calls: make(chan collect),
 	}
-	ctx, cancel := context.WithCancelCause(c.tasks.Context())
+	ctx, cancel := context.WithCancelCause(tracing.With(c.tasks.Context(), call))
 	k.cancel = cancel
 	k.idle = time.AfterFunc(c.timeout, func() { cancel(errForgotten) })
 	c.pending.add(k)

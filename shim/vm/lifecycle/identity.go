@@ -2,6 +2,7 @@ package lifecycle
 
 import (
 	"path/filepath"
+	"slices"
 	"time"
 
 	"github.com/google/uuid"
@@ -21,6 +22,9 @@ func newRecord(sandbox record.Sandbox, config *runtimeapi.ContainerConfig) recor
 		CreatedAt: time.Now(),
 		Sandbox:   sandbox.Config,
 		Incoming:  vmspec.Migration(sandbox.Config.Value.GetAnnotations()),
+	}
+	if config.GetMetadata().GetAttempt() == 0 { // else the sandbox was made for an earlier container
+		r.Timeline = slices.Clone(sandbox.Timeline)
 	}
 	r.Config.Value = config
 	pod := sandbox.Config.Value

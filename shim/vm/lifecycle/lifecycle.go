@@ -16,6 +16,7 @@ import (
 	"github.com/nodevirt/nodevirt/shim/vmfile"
 	"github.com/nodevirt/nodevirt/shim/vminfo"
 	"github.com/nodevirt/nodevirt/shim/vmspec"
+	"github.com/nodevirt/nodevirt/tracing"
 )
 
 // Options are the parts that a Lifecycle works with, and its settings. All are needed.
@@ -52,7 +53,9 @@ type Options struct {
 	Files     *vmfile.Files
 	Layout    layout.Layout
 	Metrics   *metrics.Metrics
-	Logger    *slog.Logger
+	// Tracing traces starts; nil for none.
+	Tracing *tracing.Tracing
+	Logger  *slog.Logger
 
 	// RuntimeHandler is CRI's name of the VMs' handler.
 	RuntimeHandler string

@@ -28,6 +28,7 @@ import (
 	"github.com/nodevirt/nodevirt/shim/vm/vmtest"
 	"github.com/nodevirt/nodevirt/shim/vmfile"
 	"github.com/nodevirt/nodevirt/shim/vmspec"
+	"github.com/nodevirt/nodevirt/tracing"
 )
 
 // node is a Lifecycle with fakes of all its parts.
@@ -56,8 +57,10 @@ type node struct {
 	layout layout.Layout
 	mode   vmspec.Mode
 	dir    string
-	log    *lines
-	stop   func() // ends Run
+	// tracing is nil for none.
+	tracing *tracing.Tracing
+	log     *lines
+	stop    func() // ends Run
 }
 
 // lines is a log.
@@ -131,7 +134,7 @@ func (n *node) join() {
 		Domains: n.libvirt.Lifecycle, Observer: n.libvirt.Observer, Processes: n.libvirt.Processes, Memory: n.libvirt.Balloon, Sizes: n.libvirt.Sizes, Connection: n.libvirt.Connection,
 		Files:     files,
 		Describer: lifecycle.Describer{Disks: n.disks, Files: files, TPMs: n.tpms, Filesystems: n.filesystems, Layout: n.layout, Accelerator: domain.TCG, Emulator: "/usr/bin/qemu-system-x86_64", NodeCPUs: []hostcpu.CPU{{ID: 0}, {ID: 1, Core: 1}, {ID: 2, Core: 2}}},
-		Layout:    n.layout, Metrics: metrics.New(), Logger: log,
+		Layout:    n.layout, Metrics: metrics.New(), Tracing: n.tracing, Logger: log,
 		RuntimeHandler: "vm", DiskMode: n.mode, CreateTimeout: 5 * time.Minute, ResolvConf: filepath.Join(n.dir, "resolv.conf"),
 	})
 }

@@ -51,15 +51,15 @@ func phases() []phase {
 		{"process", []string{"domain"}, (*start).awaitProcess, nil, 0},
 		{"placement", []string{"process"}, (*start).placeQEMU, nil, 0},
 		{"connect", []string{"process", "bridge"}, (*start).connect, nil, 0},
-		{"resume", []string{"start", "placement", "connect", "dhcp"}, (*start).resume, nil, 0},
+		{record.PhaseResume, []string{"start", "placement", "connect", "dhcp"}, (*start).resume, nil, 0},
 	}
 }
 
 // runPhases runs the phases, and cancels the others when one fails. It returns the
 // first error when none runs any more: that of a phase which was at work, and not
-// of one that waited for it. measure gets the time that each phase took, from any
+// of one that waited for it. measure gets each phase that has ended, from any
 // goroutine.
-func runPhases(ctx context.Context, s *start, all []phase, measure func(name string, took time.Duration)) error {
+func runPhases(ctx context.Context, s *start, all []phase, measure func(record.Phase)) error {
 	group, together := errgroup.WithContext(ctx)
 	ended := map[string]chan struct{}{}
 	for _, one := range all {
@@ -74,9 +74,9 @@ func runPhases(ctx context.Context, s *start, all []phase, measure func(name str
 					return nil
 				}
 			}
-			begun := time.Now()
-			err := one.do(s, together)
-			measure(one.name, time.Since(begun))
+			own, done := beginPhase(together, one.name)
+			err := one.do(s, own)
+			measure(done(err))
 			if err != nil {
 				return err
 			}

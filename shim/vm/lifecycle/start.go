@@ -18,6 +18,7 @@ import (
 	"github.com/nodevirt/nodevirt/shim/vm/report"
 	"github.com/nodevirt/nodevirt/shim/vm/table"
 	"github.com/nodevirt/nodevirt/shim/vmspec"
+	"github.com/nodevirt/nodevirt/tracing"
 )
 
 // starts boots created containers.
@@ -29,6 +30,7 @@ type starts struct {
 	events     Publisher
 	moves      Moves
 	metrics    *metrics.Metrics
+	tracing    *tracing.Tracing
 	log        *slog.Logger
 
 	parts   parts
@@ -41,7 +43,7 @@ type starts struct {
 func newStarts(o Options, down *teardown, ends *ends, dhcp *dhcpKeeper, helpers *helperKeeper, late *unanswered) *starts {
 	return &starts{
 		table: o.Table, sandboxes: o.Sandboxes, libvirtd: o.Connection, conditions: o.Conditions, events: o.Events, moves: o.Moves,
-		metrics: o.Metrics, log: o.Logger, down: down, ends: ends, dhcp: dhcp, helpers: helpers,
+		metrics: o.Metrics, tracing: o.Tracing, log: o.Logger, down: down, ends: ends, dhcp: dhcp, helpers: helpers,
 		parts: parts{
 			table: o.Table, groups: o.Groups, network: o.Network, consoles: o.Consoles, tpms: o.TPMs, filesystems: o.Filesystems, hooks: o.Hooks, disks: o.DiskAttacher,
 			domains: o.Domains, processes: o.Processes, agents: o.Agents, describer: o.Describer, layout: o.Layout,
@@ -67,6 +69,9 @@ func (s *starts) start(ctx context.Context, id string) (err error) {
 	ctx, cancel := background.AtMost(ctx, startTime)
 	defer cancel()
 	r := v.Record()
+	sandbox, _ := s.table.Sandbox(r.SandboxID)
+	ctx, end := s.tracing.Start(ctx, tracedCall("StartContainer", sandbox, r.Config.Value, r.ID))
+	defer func() { end(err) }()
 	if r.State != record.Created {
 		return fmt.Errorf("failed to set starting state for container %q: container is in %s state", r.ID, report.State(r.State))
 	}
@@ -75,7 +80,7 @@ func (s *starts) start(ctx context.Context, id string) (err error) {
 		return err
 	}
 	awaitLibvirtd(ctx, s.libvirtd)
-	r.State, r.Unclean = record.Starting, true
+	r.State, r.Unclean, r.Trace = record.Starting, true, tracing.Format(ctx)
 	if err := s.table.Put(v, r); err != nil {
 		return err
 	}
@@ -119,10 +124,13 @@ func (s *starts) run(ctx context.Context, one *start) error {
 	log := table.Logger(s.log, one.rec)
 	list, err := s.phasesOf(one.rec)
 	if err == nil {
-		err = runPhases(ctx, one, list, func(name string, took time.Duration) {
-			s.metrics.StartPhase(name, took)
-			log.Debug("phase of a start", "phase", name, "duration", took)
+		var took timeline
+		err = runPhases(ctx, one, list, func(p record.Phase) {
+			took.add(p)
+			s.metrics.StartPhase(p.Name, p.Took)
+			log.Debug("phase of a start", "phase", p.Name, "duration", p.Took)
 		})
+		one.timeline = took.sorted()
 	}
 	if err != nil {
 		return fmt.Errorf("start VM container %q of pod %s: %w%s",

@@ -7,6 +7,7 @@ import (
 	"io/fs"
 	"log/slog"
 	"os"
+	"slices"
 	"strconv"
 	"syscall"
 
@@ -52,12 +53,15 @@ type start struct {
 	files   map[string][]*os.File // disks: by FD group
 	process int                   // process: QEMU's id, from its pid file
 	qemu    int                   // start: QEMU's id, from libvirt
+
+	timeline []record.Phase // the phases, once none runs
 }
 
 // record is the VM's record with what the start has made.
 func (s *start) record() record.Container {
 	r := s.rec
 	r.Network = s.plan
+	r.Timeline = append(slices.Clone(r.Timeline), s.timeline...)
 	return r
 }
 

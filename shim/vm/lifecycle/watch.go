@@ -25,12 +25,13 @@ type watcher struct {
 	dhcp     *dhcpKeeper
 	late     *unanswered
 	recovery *recovery
+	answers  *answers
 }
 
 func newWatcher(o Options, e *ends, z *resizer, d *diskKeeper, k *dhcpKeeper, late *unanswered, r *recovery) *watcher {
 	return &watcher{
 		table: o.Table, connection: o.Connection, agents: o.Agents, conditions: o.Conditions, tasks: o.Tasks,
-		ends: e, resizer: z, disks: d, dhcp: k, late: late, recovery: r,
+		ends: e, resizer: z, disks: d, dhcp: k, late: late, recovery: r, answers: newAnswers(o),
 	}
 }
 
@@ -91,6 +92,8 @@ func (w *watcher) handleVM(v *table.VM, e domain.Event) {
 			}
 		})
 	case e.UUID != r.Domain.UUID:
+	case e.Kind == domain.EventAgentConnected:
+		w.answers.note(v)
 	case e.Kind == domain.EventRebooted:
 		w.tasks.Run(func(ctx context.Context) { w.dhcp.forgetClient(ctx, v) })
 	case e.Kind == domain.EventCrashed:

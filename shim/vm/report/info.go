@@ -12,6 +12,7 @@ import (
 	"github.com/nodevirt/nodevirt/shim/vm/table"
 	"github.com/nodevirt/nodevirt/shim/vminfo"
 	"github.com/nodevirt/nodevirt/shim/vmspec"
+	"github.com/nodevirt/nodevirt/tracing"
 )
 
 // disks is what reports need to know of VMs' disks; [disk.Attachments] does.
@@ -62,6 +63,8 @@ func (i *info) of(v *table.VM) (map[string]string, error) {
 			ConsoleSocket: d.ConsoleSocket,
 			DisplaySocket: display,
 			Folder:        i.layout.Folder(r.ID),
+			Timeline:      r.Timeline,
+			TraceID:       tracing.TraceID(r.Trace),
 		},
 		Config: r.Config,
 	})

@@ -80,7 +80,7 @@ func (s *Sandboxes) fulfil(key string, r record.Sandbox, sandboxes []*runtimeapi
 			continue
 		}
 		s.log.Info("found a sandbox whose creation was cut off", "sandbox", one.GetId())
-		if err := s.Add(key, one.GetId(), r.Handler, r.Config.Value); err != nil {
+		if err := s.Add(key, record.Sandbox{ID: one.GetId(), Handler: r.Handler, Config: r.Config}); err != nil {
 			return err
 		}
 	}

@@ -85,10 +85,10 @@ func (s *Sandboxes) Intend(handler string, config *runtimeapi.PodSandboxConfig) 
 // Drop removes an intent: containerd reported that it made no sandbox.
 func (s *Sandboxes) Drop(key string) error { return s.intents.RemoveIntent(key) }
 
-// Add records that a sandbox, which containerd made as it was intended, is a VM's.
-func (s *Sandboxes) Add(key, id, handler string, config *runtimeapi.PodSandboxConfig) error {
-	r := record.Sandbox{ID: id, Handler: handler, CreatedAt: time.Now()}
-	r.Config.Value = config
+// Add records that a sandbox, which containerd made as it was intended, is a VM's. It
+// sets the time of its creation.
+func (s *Sandboxes) Add(key string, r record.Sandbox) error {
+	r.CreatedAt = time.Now()
 	if err := s.table.AddSandbox(r); err != nil {
 		return err
 	}

@@ -50,6 +50,13 @@ func pod(name string) *runtimeapi.PodSandboxConfig {
 	return &runtimeapi.PodSandboxConfig{Metadata: &runtimeapi.PodSandboxMetadata{Name: name, Namespace: "ns", Uid: "uid-" + name}}
 }
 
+// made is the sandbox that containerd made for a pod.
+func made(letter string) record.Sandbox {
+	r := record.Sandbox{ID: id(letter), Handler: "vm"}
+	r.Config.Value = pod(letter)
+	return r
+}
+
 func must(t *testing.T, err error) {
 	t.Helper()
 	if err != nil {
@@ -93,7 +100,7 @@ func TestLifeOfASandbox(t *testing.T) {
 		if n.Any("") {
 			t.Error("an intent is no sandbox")
 		}
-		must(t, n.Add(key, id("a"), "vm", pod("a")))
+		must(t, n.Add(key, made("a")))
 		if handler, ok := n.Handler(id("a")); !ok || handler != "vm" || n.intents(t) != 0 || !n.Any("aa") || n.Any("b") {
 			t.Errorf("handler %q, %t; %d intents", handler, ok, n.intents(t))
 		}
@@ -102,7 +109,7 @@ func TestLifeOfASandbox(t *testing.T) {
 			t.Errorf("reports ended on %v", n.conditions.Forgotten())
 		}
 		n.script.Fail("Store.PutSandbox", vmtest.ErrFull)
-		if err := n.Add(key, id("a"), "vm", pod("a")); !errors.Is(err, vmtest.ErrFull) {
+		if err := n.Add(key, made("a")); !errors.Is(err, vmtest.ErrFull) {
 			t.Errorf("error %v", err)
 		}
 		n.script.Fail("Store.RemoveSandbox", vmtest.ErrFull)
@@ -169,7 +176,7 @@ func TestResolveOfARemovedSandbox(t *testing.T) {
 func TestReconcile(t *testing.T) {
 	onNode(t, func(t *testing.T, n *node) {
 		for _, letter := range []string{"a", "b", "c"} {
-			must(t, n.Add(id("0"), id(letter), "vm", pod(letter)))
+			must(t, n.Add(id("0"), made(letter)))
 		}
 		n.pods.Add(id("a"), pod("a").GetMetadata())
 		n.pods.Add(id("d"), pod("d").GetMetadata())
