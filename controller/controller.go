@@ -21,6 +21,7 @@ import (
 	"github.com/nodevirt/nodevirt/controller/kind"
 	"github.com/nodevirt/nodevirt/controller/kinds"
 	"github.com/nodevirt/nodevirt/controller/manifest"
+	"github.com/nodevirt/nodevirt/tracing"
 )
 
 // Options are what an administrator says of the controller.
@@ -53,6 +54,8 @@ type Options struct {
 	Namespace string
 	// GuestfsImage is the image of the pods that virtctl guestfs makes; empty for none.
 	GuestfsImage string
+	// Tracing has the settings of the collector; without an endpoint nothing is traced.
+	Tracing tracing.Options
 	// Version is what the controller says of itself.
 	Version string
 }
@@ -64,17 +67,22 @@ const lease = "nodevirt-controller"
 func Run(ctx context.Context, cluster *rest.Config, o Options, log *slog.Logger) error {
 	logger := logr.FromSlogHandler(log.Handler())
 	ctrl.SetLogger(logger)
+	traces, err := newTracing(ctx, o, log)
+	if err != nil {
+		return err
+	}
+	defer closeTracing(traces, log)
 	m, err := New(cluster, o, logger)
 	if err != nil {
 		return err
 	}
-	if err := m.Add(leader(m, o)); err != nil {
+	if err := m.Add(leader(m, o, traces)); err != nil {
 		return fmt.Errorf("add the reconcilers: %w", err)
 	}
 	if err := addChecks(m); err != nil {
 		return err
 	}
-	if err := addServers(m, cluster, o, log); err != nil {
+	if err := addServers(m, cluster, o, traces, log); err != nil {
 		return err
 	}
 	if err := m.Start(ctx); err != nil {
@@ -120,9 +128,9 @@ func New(cluster *rest.Config, o Options, log logr.Logger) (manager.Manager, err
 }
 
 // leader sets the reconcilers up once this replica leads: until then it has no cache of what they read.
-func leader(m manager.Manager, o Options) manager.RunnableFunc {
+func leader(m manager.Manager, o Options, traces *tracing.Tracing) manager.RunnableFunc {
 	return func(ctx context.Context) error {
-		if err := setUp(ctx, m, o); err != nil {
+		if err := setUp(ctx, m, o, traces); err != nil {
 			return err
 		}
 		<-ctx.Done()
@@ -130,7 +138,7 @@ func leader(m manager.Manager, o Options) manager.RunnableFunc {
 	}
 }
 
-func setUp(ctx context.Context, m manager.Manager, o Options) error {
+func setUp(ctx context.Context, m manager.Manager, o Options, traces *tracing.Tracing) error {
 	uncached, err := client.New(m.GetConfig(), client.Options{
 		HTTPClient: m.GetHTTPClient(), Scheme: m.GetScheme(), Mapper: m.GetRESTMapper(),
 	})
@@ -145,7 +153,7 @@ func setUp(ctx context.Context, m manager.Manager, o Options) error {
 	if err != nil {
 		return err
 	}
-	in := kind.Cluster{Manager: m, Uncached: uncached, RuntimeClass: o.RuntimeClass, StubImage: stub, Holder: held, Gates: o.Gates, NetworkDisks: o.NetworkDisks, Now: time.Now}
+	in := kind.Cluster{Manager: m, Uncached: uncached, RuntimeClass: o.RuntimeClass, StubImage: stub, Holder: held, Gates: o.Gates, NetworkDisks: o.NetworkDisks, Tracing: traces, Now: time.Now}
 	for _, k := range kinds.All() {
 		if k.SetUp == nil {
 			continue

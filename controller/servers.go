@@ -22,6 +22,7 @@ import (
 	"github.com/nodevirt/nodevirt/controller/kinds"
 	"github.com/nodevirt/nodevirt/controller/subresources"
 	"github.com/nodevirt/nodevirt/controller/vmi"
+	"github.com/nodevirt/nodevirt/tracing"
 )
 
 const (
@@ -33,7 +34,7 @@ const (
 
 // addServers has the manager serve the aggregated API, on all replicas and with one
 // certificate: admission for the API server, and subresources for users.
-func addServers(m manager.Manager, cluster *rest.Config, o Options, log *slog.Logger) error {
+func addServers(m manager.Manager, cluster *rest.Config, o Options, traces *tracing.Tracing, log *slog.Logger) error {
 	if o.APIAddress == "" || o.APIAddress == "0" {
 		return nil
 	}
@@ -66,7 +67,7 @@ func addServers(m manager.Manager, cluster *rest.Config, o Options, log *slog.Lo
 	}
 	webhooks := admission.Webhooks{
 		Kinds: kinds.Rules(), Presets: presets(m.GetAPIReader()), Live: m.GetAPIReader(), Evictions: vmi.Evictions{Live: live}.Refuse,
-		Gates: o.Gates,
+		Gates: o.Gates, Tracing: traces,
 	}
 	server.Add(subresources.Group, users.Handler(), subresources.Versions...)
 	server.Describe(users.Paths())

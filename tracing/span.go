@@ -14,8 +14,9 @@ import (
 
 // Call is a call that begins or continues a trace.
 type Call struct {
-	// Name is the name of its span.
+	// Name is the name of its span, and Kind the span's role; 0 for work inside this process.
 	Name string
+	Kind trace.SpanKind
 	// Parent is a traceparent of ours, such as a record's. The span continues that trace if
 	// the context has no trace of the caller, and is linked to it otherwise.
 	Parent string
@@ -31,7 +32,7 @@ func (t *Tracing) Start(ctx context.Context, c Call) (context.Context, func(erro
 	if t == nil {
 		return ctx, func(error) {}
 	}
-	options := []trace.SpanStartOption{trace.WithSpanKind(trace.SpanKindServer), trace.WithAttributes(c.Attributes...)}
+	options := []trace.SpanStartOption{trace.WithSpanKind(c.Kind), trace.WithAttributes(c.Attributes...)}
 	if link, ok := Parse(c.Link); ok {
 		options = append(options, trace.WithLinks(trace.Link{SpanContext: link}))
 	}
@@ -100,6 +101,18 @@ func Container(name, id string) []attribute.KeyValue {
 	}
 	return all
 }
+
+// Object returns the attributes of an object of the API; an empty name is not known yet.
+func Object(kind, namespace, name string) []attribute.KeyValue {
+	all := []attribute.KeyValue{semconv.K8SNamespaceName(namespace), attribute.String("nodevirt.kind", kind)}
+	if name != "" {
+		all = append(all, attribute.String("nodevirt.name", name))
+	}
+	return all
+}
+
+// Allowed returns the attribute of a review's result.
+func Allowed(yes bool) attribute.KeyValue { return attribute.Bool("nodevirt.allowed", yes) }
 
 // ContainerID returns the attribute of a container's ID.
 func ContainerID(id string) attribute.KeyValue { return semconv.ContainerID(id) }

@@ -75,6 +75,11 @@ func run(ctx context.Context, args []string) error {
 	flags.StringVar(&o.GuestfsImage, "guestfs-image", "",
 		"`image` of libguestfs-tools, such as KubeVirt's, for the pods of virtctl guestfs (default: none)")
 	flags.StringVar(&o.MetricsAddress, "metrics-address", ":8080", "`address` to serve Prometheus' metrics on; 0 for none")
+	flags.StringVar(&o.Tracing.Endpoint, "tracing-endpoint", "",
+		"`HOST:PORT` of an OpenTelemetry collector's OTLP receiver for gRPC, for traces of VMs' creation (default: none)")
+	flags.Float64Var(&o.Tracing.Ratio, "tracing-ratio", 1, "part of VMs that are traced, 0 to 1; use the same as in the shim's config")
+	flags.BoolVar(&o.Tracing.Insecure, "tracing-insecure", false, "connect to the collector without TLS")
+	flags.StringVar(&o.Tracing.CA, "tracing-ca", "", "`file` of certificates in PEM that the collector's is checked against (default: the system's)")
 	flags.StringVar(&o.HealthAddress, "health-address", ":8081", "`address` to serve /healthz and /readyz on; 0 for none")
 	flags.BoolVar(&o.LeaderElection, "leader-elect", true, "of several controllers let one work at a time")
 	flags.StringVar(&o.LeaderElectionNamespace, "leader-election-namespace", "",

@@ -12,6 +12,7 @@ import (
 
 	"github.com/nodevirt/nodevirt/controller/manifest"
 	"github.com/nodevirt/nodevirt/shim/fields"
+	"github.com/nodevirt/nodevirt/tracing"
 )
 
 // Group and Version are those of the API that the webhooks are served as. The API
@@ -67,6 +68,8 @@ type Webhooks struct {
 	Evictions Evictions
 	// Gates are what instances may have in this cluster.
 	Gates manifest.Gates
+	// Tracing traces reviews; nil for none.
+	Tracing *tracing.Tracing
 }
 
 // fillIn answers with the defaults of unset fields. It refuses what validate
@@ -96,6 +99,7 @@ func (w Webhooks) fillIn(ctx context.Context, request admission.Request) admissi
 	if err := r.setDefaults(); err != nil {
 		return admission.Errored(http.StatusInternalServerError, err)
 	}
+	r.setTrace(ctx)
 	return r.patch()
 }
 

@@ -49,7 +49,7 @@ func newRigIn(t *testing.T, cluster admission.Webhooks, presets ...unstructured.
 		scheme.AddKnownTypes(k.Version, k.Object(), k.List())
 	}
 	web := httptest.NewServer(admission.Webhooks{
-		Gates: cluster.Gates,
+		Gates: cluster.Gates, Tracing: cluster.Tracing,
 		Live:  cmp.Or(cluster.Live, client.Reader(fake.NewClientBuilder().WithScheme(scheme).Build())),
 
 		Kinds:   kinds.Rules(),

@@ -36,7 +36,7 @@ const (
 // user of a request. Only the API server receives an answer: reviews contain
 // presets, whatever namespace a request names.
 func (w Webhooks) Handler(caller func(*http.Request) (user.Info, error)) http.Handler {
-	slots := make(chan struct{}, maxReviews)
+	slots, tracer := make(chan struct{}, maxReviews), w.Tracing
 	serve := func(decide admission.HandlerFunc) http.Handler {
 		hook := &admission.Webhook{Handler: decide}
 		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -50,12 +50,12 @@ func (w Webhooks) Handler(caller func(*http.Request) (user.Info, error)) http.Ha
 				return
 			}
 			defer func() { <-slots }()
-			bounded(w, r, hook)
+			bounded(w, r.WithContext(tracer.FromRequest(r)), hook)
 		})
 	}
 	mux := http.NewServeMux()
-	mux.Handle("POST "+PathDefault, serve(w.fillIn))
-	mux.Handle("POST "+PathValidate, serve(w.validate))
+	mux.Handle("POST "+PathDefault, serve(w.traced("default", w.fillIn)))
+	mux.Handle("POST "+PathValidate, serve(w.traced("validate", w.validate)))
 	mux.Handle("POST "+PathEvict, serve(w.evict))
 	mux.HandleFunc("GET /apis/"+Group+"/"+Version, func(w http.ResponseWriter, _ *http.Request) {
 		aggregated.Reply(w, http.StatusOK, metav1.APIResourceList{

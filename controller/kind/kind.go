@@ -18,6 +18,7 @@ import (
 	"github.com/nodevirt/nodevirt/controller/manifest"
 	"github.com/nodevirt/nodevirt/controller/pod"
 	"github.com/nodevirt/nodevirt/shim/fields"
+	"github.com/nodevirt/nodevirt/tracing"
 )
 
 // Kind describes one API kind.
@@ -84,7 +85,9 @@ type Cluster struct {
 	Gates manifest.Gates
 	// NetworkDisks has nodes' QEMU open PVCs on iSCSI and RBD over the network.
 	NetworkDisks bool
-	Now          func() time.Time
+	// Tracing traces reconciles; nil for none.
+	Tracing *tracing.Tracing
+	Now     func() time.Time
 }
 
 // Name returns the kind's name, such as VirtualMachine.

@@ -15,6 +15,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
 
 	"github.com/nodevirt/nodevirt/controller/pod"
+	"github.com/nodevirt/nodevirt/tracing"
 )
 
 // maker creates the pods of instances.
@@ -33,11 +34,24 @@ type maker struct {
 		read(ctx context.Context, vmi *kubevirt.VirtualMachineInstance) (pod.Surroundings, error)
 	}
 	reports statuses
+	tracing *tracing.Tracing // nil for none
 }
 
-// create creates the instance's pod, after the finalizer that keeps the instance
-// until the pod is gone.
+// create is createPod with a span, which is linked to the instance's admission: whoever may
+// change the instance may have written that trace context.
 func (m *maker) create(ctx context.Context, vmi *kubevirt.VirtualMachineInstance) (ctrl.Result, error) {
+	ctx, end := m.tracing.Start(ctx, tracing.Call{
+		Name: "reconcile VirtualMachineInstance", Link: vmi.Annotations[tracing.Annotation],
+		Attributes: tracing.Object("VirtualMachineInstance", vmi.Namespace, vmi.Name),
+	})
+	result, err := m.createPod(ctx, vmi)
+	end(err)
+	return result, err
+}
+
+// createPod creates the instance's pod, after the finalizer that keeps the instance
+// until the pod is gone.
+func (m *maker) createPod(ctx context.Context, vmi *kubevirt.VirtualMachineInstance) (ctrl.Result, error) {
 	before := vmi.DeepCopy()
 	if controllerutil.AddFinalizer(vmi, kubevirt.VirtualMachineInstanceFinalizer) {
 		patch := client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{})
@@ -83,6 +97,9 @@ func (m *maker) createWith(ctx context.Context, vmi *kubevirt.VirtualMachineInst
 	wanted, err := pod.New(vmi, objects, network, options)
 	if err != nil { // a retry would fail in the same way: a change of the VMI or a PVC triggers the next attempt
 		return ctrl.Result{}, m.reports.report(ctx, vmi, view{trouble: failedCreate(err)})
+	}
+	if text := tracing.Format(ctx); text != "" && wanted.Annotations[tracing.Annotation] == "" {
+		wanted.Annotations[tracing.Annotation] = text // of an instance that was admitted without a trace
 	}
 	switch err := m.client.Create(ctx, wanted); {
 	case apierrors.IsAlreadyExists(err):

@@ -11,6 +11,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/nodevirt/nodevirt/controller/pod"
+	"github.com/nodevirt/nodevirt/tracing"
 )
 
 // Options are what the instances' reconciler works with.
@@ -27,6 +28,8 @@ type Options struct {
 	NetworkDisks bool
 	// Pods are the options of the pods that are made.
 	Pods pod.Options
+	// Tracing traces the creation of pods; nil for none.
+	Tracing *tracing.Tracing
 	// Now is the time; a test may have its own.
 	Now func() time.Time
 }
@@ -43,7 +46,7 @@ func NewReconciler(o Options) *Reconciler {
 	turns := new(turns)
 	maker := &maker{
 		client: o.Client, live: o.Live, events: o.Events, options: o.Pods, turns: turns,
-		claims: claims, disks: disks, cluster: cluster, reports: reports,
+		claims: claims, disks: disks, cluster: cluster, reports: reports, tracing: o.Tracing,
 	}
 	return &Reconciler{
 		Guests: &Guests{client: o.Client, turns: turns, views: looks, claims: claims, disks: disks},

@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"time"
 
+	"go.opentelemetry.io/otel/trace"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
@@ -75,7 +76,7 @@ func (s *sandboxCalls) run(c *call, r *runtimeapi.RunPodSandboxRequest, f frame)
 	}
 	pod := r.GetConfig().GetMetadata()
 	ctx, end := s.tracing.Start(c.ctx, tracing.Call{
-		Name: "RunPodSandbox", Link: r.GetConfig().GetAnnotations()[tracing.Annotation],
+		Name: "RunPodSandbox", Kind: trace.SpanKindServer, Link: r.GetConfig().GetAnnotations()[tracing.Annotation],
 		Attributes: tracing.Pod(pod.GetNamespace(), pod.GetName(), pod.GetUid()),
 	})
 	c.ctx = ctx

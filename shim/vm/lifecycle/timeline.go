@@ -8,6 +8,7 @@ import (
 	"sync"
 	"time"
 
+	"go.opentelemetry.io/otel/trace"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/nodevirt/nodevirt/shim/record"
@@ -52,7 +53,7 @@ func beginPhase(ctx context.Context, name string) (_ context.Context, ended func
 func tracedCall(name string, sandbox record.Sandbox, config *runtimeapi.ContainerConfig, id string) tracing.Call {
 	pod := sandbox.Config.Value
 	return tracing.Call{
-		Name: name, Parent: sandbox.Trace, Link: pod.GetAnnotations()[tracing.Annotation],
+		Name: name, Kind: trace.SpanKindServer, Parent: sandbox.Trace, Link: pod.GetAnnotations()[tracing.Annotation],
 		Attributes: append(tracing.Pod(pod.GetMetadata().GetNamespace(), pod.GetMetadata().GetName(), pod.GetMetadata().GetUid()),
 			tracing.Container(config.GetMetadata().GetName(), id)...),
 	}
