@@ -34,6 +34,8 @@ type Options struct {
 	// AttachmentImage is the image of pods that hold the volumes of VMs which got them while they
 	// run, and whose program waits; the controller's own where it is empty.
 	AttachmentImage string
+	// ExportImage is the image of the pods that serve exports; the controller's own where it is empty.
+	ExportImage string
 	// Gates are what instances may have in this cluster.
 	Gates manifest.Gates
 	// NetworkDisks has nodes' QEMU open PVCs on iSCSI and RBD over the network.
@@ -153,7 +155,14 @@ func setUp(ctx context.Context, m manager.Manager, o Options, traces *tracing.Tr
 	if err != nil {
 		return err
 	}
-	in := kind.Cluster{Manager: m, Uncached: uncached, RuntimeClass: o.RuntimeClass, StubImage: stub, Holder: held, Gates: o.Gates, NetworkDisks: o.NetworkDisks, Tracing: traces, Now: time.Now}
+	exporter, err := exportImage(ctx, uncached, o)
+	if err != nil {
+		return err
+	}
+	in := kind.Cluster{
+		Manager: m, Uncached: uncached, RuntimeClass: o.RuntimeClass, StubImage: stub, Holder: held, ExportImage: exporter,
+		Gates: o.Gates, NetworkDisks: o.NetworkDisks, Tracing: traces, Now: time.Now,
+	}
 	for _, k := range kinds.All() {
 		if k.SetUp == nil {
 			continue

@@ -46,6 +46,14 @@ func holder(ctx context.Context, live client.Reader, o Options) (pod.Holder, err
 	return pod.Holder{Image: image, Args: []string{HoldVolumes}}, err
 }
 
+// exportImage returns the image of the pods that serve exports.
+func exportImage(ctx context.Context, live client.Reader, o Options) (string, error) {
+	if o.ExportImage != "" {
+		return o.ExportImage, nil
+	}
+	return ownImage(ctx, live, o, "-export-image")
+}
+
 // ownImage returns the controller's own image, and names the flag to set if it can't be
 // found; "" if the controller runs in no pod.
 func ownImage(ctx context.Context, live client.Reader, o Options, flag string) (string, error) {

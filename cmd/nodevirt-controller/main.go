@@ -20,6 +20,7 @@ import (
 
 	"github.com/nodevirt/nodevirt/cmd/internal/program"
 	"github.com/nodevirt/nodevirt/controller"
+	"github.com/nodevirt/nodevirt/controller/export/server"
 )
 
 // version is set at link time; without that it is the module's, from build info.
@@ -63,6 +64,9 @@ func run(ctx context.Context, args []string) error {
 		"`image` of the pods that mount volumes for VMs that run; its program must wait, as that of registry.k8s.io/pause does "+
 			"(default: the controller's own)")
 	hold := flags.Bool(strings.TrimPrefix(controller.HoldVolumes, "-"), false, "wait for a signal and do nothing else: attachment pods run this")
+	flags.StringVar(&o.ExportImage, "export-image", "",
+		"`image` of the pods that serve VirtualMachineExports, with nodevirt-controller as its program (default: the controller's own)")
+	serve := flags.String(strings.TrimPrefix(server.Flag, "-"), "", "serve the VirtualMachineExport below a `folder` and do nothing else: exports' pods run this")
 	flags.BoolVar(&o.Gates.HostDisks, "host-disks", false,
 		"let VMs have hostDisk volumes, as KubeVirt's feature gate HostDisk does; Pod Security must let their pods have hostPath volumes")
 	flags.BoolVar(&o.Gates.DownwardMetrics, "downward-metrics", false,
@@ -101,6 +105,9 @@ func run(ctx context.Context, args []string) error {
 		return nil
 	}
 	log := program.Log(level)
+	if *serve != "" {
+		return server.Run(ctx, *serve, log)
+	}
 	config, err := clientConfig(*kubeconfig, o.Version)
 	if err != nil {
 		return err

@@ -7,6 +7,7 @@ import (
 	"testing/synctest"
 
 	"github.com/nodevirt/nodevirt/controller"
+	"github.com/nodevirt/nodevirt/controller/export/server"
 )
 
 // TestRun: wrong arguments are reported, and nothing starts.
@@ -22,6 +23,7 @@ func TestRun(t *testing.T) {
 		{[]string{"serve"}, `unexpected argument "serve"`},
 		{[]string{"-log-level", "loud"}, "log-level"},
 		{[]string{"-kubeconfig", "/nowhere/config"}, "find the API server"},
+		{[]string{server.Flag, "/nowhere"}, "read the export's config: open /nowhere/server/config.json"},
 		{nil, "run nodevirt-shim on its node"},
 	} {
 		err := run(t.Context(), tt.args)

@@ -54,6 +54,40 @@ func newServing(name string, now time.Time, authority pair) (pair, error) {
 	}, now, &authority)
 }
 
+// ForServer makes the certificate of a server with DNS names, valid until a time, and that of the
+// authority which signs it alone: nobody keeps the authority's key. All are in PEM.
+func ForServer(names []string, now, until time.Time) (authority, cert, key []byte, err error) {
+	a, err := issue(&x509.Certificate{
+		Subject:               pkix.Name{CommonName: "nodevirt-ca of " + clip(names[0])},
+		NotAfter:              until,
+		KeyUsage:              x509.KeyUsageCertSign | x509.KeyUsageDigitalSignature,
+		BasicConstraintsValid: true,
+		IsCA:                  true,
+		MaxPathLenZero:        true,
+	}, now, nil)
+	if err != nil {
+		return nil, nil, nil, err
+	}
+	p, err := issue(&x509.Certificate{
+		Subject:     pkix.Name{CommonName: clip(names[0])},
+		DNSNames:    names,
+		NotAfter:    until,
+		KeyUsage:    x509.KeyUsageDigitalSignature,
+		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth},
+	}, now, &a)
+	if err != nil {
+		return nil, nil, nil, err
+	}
+	key, err = p.keyPEM()
+	return a.certPEM(), p.certPEM(), key, err
+}
+
+// clip shortens a name to what a certificate's common name may have, with what is before it.
+func clip(name string) string {
+	const limit = 64 - len("nodevirt-ca of ")
+	return name[:min(len(name), limit)]
+}
+
 // issue signs a certificate with a new key; without an authority by that key itself.
 func issue(template *x509.Certificate, now time.Time, authority *pair) (pair, error) {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)

@@ -81,6 +81,8 @@ type Cluster struct {
 	StubImage string
 	// Holder is the image of attachment pods.
 	Holder pod.Holder
+	// ExportImage is the image of the pods that serve exports; "" if the controller knows none.
+	ExportImage string
 	// Gates are what instances may have in this cluster.
 	Gates manifest.Gates
 	// NetworkDisks has nodes' QEMU open PVCs on iSCSI and RBD over the network.

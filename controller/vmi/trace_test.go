@@ -15,8 +15,7 @@ func TestTrace(t *testing.T) {
 	const admitted = "00-aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa-bbbbbbbbbbbbbbbb-01"
 	for _, annotation := range []string{admitted, ""} {
 		g, to := newRig(t), tracetest.NewInMemoryExporter()
-		g.options.Tracing = tracing.ForTest(to, 1)
-		g.r = NewReconciler(g.options)
+		g.wire(func(o *Options) { o.Tracing = tracing.ForTest(to, 1) })
 		g.add(func(vmi *kubevirt.VirtualMachineInstance) {
 			if annotation != "" {
 				vmi.Annotations = map[string]string{tracing.Annotation: annotation}

@@ -51,7 +51,7 @@ func layers() [][]string {
 		},
 		{"imageunpack/confine/confinetest", "imageunpack/expand", "shim/migrate/compat"},
 		{
-			"controller/aggregated", "controller/certs", "controller/datavolume", "controller/index", "controller/replicas", "controller/setup", "controller/volumesnapshot", "deploy", "deploy/image", "deploy/release", "imageunpack", "imageunpack/confine",
+			"controller/aggregated", "controller/certs", "controller/datavolume", "controller/export/server", "controller/index", "controller/replicas", "controller/setup", "controller/volumesnapshot", "deploy", "deploy/image", "deploy/release", "imageunpack", "imageunpack/confine",
 			"imageunpack/iscsi/outage", "netsetup/reach", "shim/agent", "shim/cgroup", "shim/console/...", "shim/domain/accel",
 			"shim/domain/landlock",
 			"shim/fields/...", "shim/hooks/domainxml", "shim/hooks/wire", "shim/hostcpu", "shim/iso", "shim/kubelet", "shim/migrate/handover", "shim/migrate/link", "shim/migrate/order", "shim/migrate/rpc",

@@ -1,0 +1,80 @@
+package server
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"os"
+)
+
+// Names of the files that the server reads. The first four are in [ServerFolder].
+const (
+	FileConfig      = "config.json"
+	FileManifests   = "manifests.json"
+	FileCertificate = "tls.crt"
+	FileKey         = "tls.key"
+	// FileToken is in [TokenFolder]. It has the name that KubeVirt's clients give the Secret's key.
+	FileToken = "token"
+)
+
+// The folders of these files, below the folder that [Run] gets.
+const (
+	ServerFolder = "server"
+	TokenFolder  = "token"
+)
+
+// Flag is the argument by which nodevirt-controller serves an export; the folder follows.
+const Flag = "-export-server"
+
+// Port is the port on which the server listens in its pod.
+const Port = 8443
+
+// Config is what a server serves.
+type Config struct {
+	// Name is the export's.
+	Name string `json:"name"`
+	// Volumes have different names.
+	Volumes []Volume `json:"volumes"`
+	// Manifests says that the export is of a VM, whose manifests are in [FileManifests].
+	Manifests bool `json:"manifests,omitempty"`
+}
+
+// Volume is a claim in the server's pod.
+type Volume struct {
+	// Name is the claim's.
+	Name string `json:"name"`
+	// Path is that of the block device or of the folder.
+	Path string `json:"path"`
+	// Block says that the claim is a block device.
+	Block bool `json:"block,omitempty"`
+	// Disk says that the folder has a guest's disk in the file disk.img.
+	Disk bool `json:"disk,omitempty"`
+}
+
+// maxFile bounds what the server reads of its own files, in bytes: more than a Secret holds.
+const maxFile = 2 << 20
+
+// readFile returns a file's content.
+func readFile(path string) ([]byte, error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	content, err := io.ReadAll(io.LimitReader(f, maxFile+1))
+	if err == nil && len(content) > maxFile {
+		err = fmt.Errorf("%s: more than %d bytes", path, maxFile)
+	}
+	return content, err
+}
+
+func readJSON(path string, into any) error {
+	content, err := readFile(path)
+	if err != nil {
+		return err
+	}
+	if err := json.Unmarshal(content, into); err != nil {
+		return fmt.Errorf("decode %s: %w", path, err)
+	}
+	return nil
+}
