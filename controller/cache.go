@@ -6,9 +6,11 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/selection"
 	kubevirt "kubevirt.io/api/core/v1"
+	exportapi "kubevirt.io/api/export/v1"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/nodevirt/nodevirt/controller/export"
 	"github.com/nodevirt/nodevirt/controller/kinds"
 	"github.com/nodevirt/nodevirt/controller/pod"
 	"github.com/nodevirt/nodevirt/controller/pool"
@@ -41,9 +43,9 @@ func caches() cache.Options {
 	}
 }
 
-// podSelector selects the pods of instances and their attachment pods.
+// podSelector selects the pods of instances, their attachment pods, and those of exports.
 func podSelector() labels.Selector {
-	r, err := labels.NewRequirement(kubevirt.AppLabel, selection.In, []string{pod.LabelValue, pod.AttachmentLabelValue})
+	r, err := labels.NewRequirement(kubevirt.AppLabel, selection.In, []string{pod.LabelValue, pod.AttachmentLabelValue, exportapi.App})
 	if err != nil {
 		return labels.Nothing() // only a bad constant makes that
 	}
@@ -79,6 +81,10 @@ func trimPod(p *corev1.Pod) {
 	p.ManagedFields = nil
 	if _, _, is := pod.AttachedTo(p); is {
 		p.Spec = corev1.PodSpec{NodeName: p.Spec.NodeName, Volumes: pvcs(p.Spec.Volumes)}
+		return
+	}
+	if export.Serves(p) {
+		export.Trim(p)
 		return
 	}
 	annotations, labels := p.Annotations, p.Labels

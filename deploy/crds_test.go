@@ -68,7 +68,8 @@ func TestCRDDescriptions(t *testing.T) {
 		}
 		with, without := crd.Spec.Versions[0].Schema.OpenAPIV3Schema.count()
 		few := name == "migrationpolicies.yaml" || strings.HasPrefix(name, "virtualmachinesnapshots") ||
-			strings.HasPrefix(name, "virtualmachinerestores") || strings.HasPrefix(name, "virtualmachineclones")
+			strings.HasPrefix(name, "virtualmachinerestores") || strings.HasPrefix(name, "virtualmachineclones") ||
+			strings.HasPrefix(name, "virtualmachineexports")
 		if few && 2*with >= without { // KubeVirt describes a part
 			continue
 		}
@@ -102,7 +103,7 @@ func (d described) count() (with, without int) {
 	return with, without
 }
 
-// TestCRDVersions: of machines v1 is stored, v1alpha3 served; clones, pools and snapshots have their own
+// TestCRDVersions: of machines v1 is stored, v1alpha3 served; clones, exports, pools and snapshots have their own
 // versions. And a plain kubectl apply, which keeps an object in an annotation, has room for it there.
 func TestCRDVersions(t *testing.T) {
 	for name, text := range generated(t, "crds") {
@@ -128,6 +129,8 @@ func TestCRDVersions(t *testing.T) {
 			want = []version{{Name: "v1beta1", Served: true, Storage: true}}
 		case "migrations.kubevirt.io":
 			want = []version{{Name: "v1alpha1", Served: true, Storage: true}}
+		case "export.kubevirt.io":
+			want = []version{{Name: "v1", Served: true, Storage: true}, {Name: "v1beta1", Served: true}}
 		case "clone.kubevirt.io", "pool.kubevirt.io", "snapshot.kubevirt.io":
 			want = []version{{Name: "v1beta1", Served: true, Storage: true}, {Name: "v1alpha1", Served: true}}
 		}

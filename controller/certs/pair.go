@@ -55,7 +55,7 @@ func newServing(name string, now time.Time, authority pair) (pair, error) {
 }
 
 // ForServer makes the certificate of a server with DNS names, valid until a time, and that of the
-// authority which signs it alone: nobody keeps the authority's key. All are in PEM.
+// authority which signs it alone: the authority's key is dropped. All are in PEM.
 func ForServer(names []string, now, until time.Time) (authority, cert, key []byte, err error) {
 	a, err := issue(&x509.Certificate{
 		Subject:               pkix.Name{CommonName: "nodevirt-ca of " + clip(names[0])},

@@ -7,6 +7,7 @@ package kinds
 import (
 	"github.com/nodevirt/nodevirt/controller/admission"
 	"github.com/nodevirt/nodevirt/controller/clone"
+	"github.com/nodevirt/nodevirt/controller/export"
 	"github.com/nodevirt/nodevirt/controller/instancetype"
 	"github.com/nodevirt/nodevirt/controller/kind"
 	"github.com/nodevirt/nodevirt/controller/migration"
@@ -32,6 +33,7 @@ func All() []kind.Kind {
 		snapshot.ContentKind(),
 		restore.Kind(),
 		clone.Kind(),
+		export.Kind(),
 		instancetype.TypeKind(),
 		instancetype.ClusterTypeKind(),
 		instancetype.PreferenceKind(),

@@ -49,7 +49,7 @@ func Attachment(
 	no, grace := false, int64(attachmentGrace)
 	c := corev1.Container{
 		Name: AttachmentLabelValue, Image: from.Image, Args: from.Args, ImagePullPolicy: corev1.PullIfNotPresent,
-		Resources: attachmentResources(), SecurityContext: containerSecurity(),
+		Resources: attachmentResources(), SecurityContext: RestrictedContainer(),
 	}
 	if v.block {
 		c.VolumeDevices = []corev1.VolumeDevice{{Name: volume, DevicePath: path.Join(deviceRoot, volume)}}
@@ -80,7 +80,7 @@ func Attachment(
 			TerminationGracePeriodSeconds: &grace,
 			AutomountServiceAccountToken:  &no,
 			EnableServiceLinks:            &no,
-			SecurityContext:               podSecurity(),
+			SecurityContext:               Restricted(),
 		},
 	}, nil
 }

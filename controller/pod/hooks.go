@@ -51,7 +51,7 @@ func hookSidecar(s *corev1.PodSpec, name string, h vmspec.HookSidecar) corev1.Co
 		RestartPolicy:   &always,
 		Env:             []corev1.EnvVar{{Name: "CONTAINER_NAME", Value: name}},
 		Resources:       corev1.ResourceRequirements{Requests: few, Limits: few},
-		SecurityContext: containerSecurity(),
+		SecurityContext: RestrictedContainer(),
 		// A sidecar sees its own folder alone.
 		VolumeMounts: []corev1.VolumeMount{{Name: hookSockets, MountPath: vmspec.HooksPath, SubPath: name}},
 	}

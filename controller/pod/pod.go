@@ -117,7 +117,7 @@ func podSpec(vmi *kubevirt.VirtualMachineInstance, from bootImage, around Surrou
 		// A guest sees neither a token, but that of a volume, nor environment variables of Services.
 		AutomountServiceAccountToken: &no,
 		EnableServiceLinks:           &no,
-		SecurityContext:              podSecurity(),
+		SecurityContext:              Restricted(),
 	}
 }
 
@@ -130,7 +130,7 @@ func container(s *kubevirt.VirtualMachineInstanceSpec, from bootImage, around Su
 		Ports:           ports(s),
 		LivenessProbe:   probe(s.LivenessProbe),
 		ReadinessProbe:  probe(s.ReadinessProbe),
-		SecurityContext: containerSecurity(),
+		SecurityContext: RestrictedContainer(),
 		// The serial console, which kubectl attach -it reaches.
 		Stdin: true,
 		TTY:   true,

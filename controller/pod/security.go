@@ -2,15 +2,15 @@ package pod
 
 import corev1 "k8s.io/api/core/v1"
 
-// user is QEMU's user ID in KubeVirt's images. The node gives each VM a separate
+// User is QEMU's user ID in KubeVirt's images. The node gives each VM a separate
 // user ID; this one is for the kubelet, which considers the user of an image that is
 // made FROM scratch to be root.
-const user = 107
+const User = 107
 
-// podSecurity and containerSecurity are what Pod Security's level "restricted"
-// wants. Nothing of it is the guest's.
-func podSecurity() *corev1.PodSecurityContext {
-	yes, uid := true, int64(user)
+// Restricted and [RestrictedContainer] return what Pod Security's level "restricted" wants of a
+// pod and of its containers. Nothing of it is a guest's.
+func Restricted() *corev1.PodSecurityContext {
+	yes, uid := true, int64(User)
 	return &corev1.PodSecurityContext{
 		RunAsNonRoot:   &yes,
 		RunAsUser:      &uid,
@@ -19,7 +19,8 @@ func podSecurity() *corev1.PodSecurityContext {
 	}
 }
 
-func containerSecurity() *corev1.SecurityContext {
+// RestrictedContainer returns the part of containers; see [Restricted].
+func RestrictedContainer() *corev1.SecurityContext {
 	no := false
 	return &corev1.SecurityContext{
 		AllowPrivilegeEscalation: &no,

@@ -10,13 +10,10 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	kubevirt "kubevirt.io/api/core/v1"
 	api "kubevirt.io/api/snapshot/v1beta1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-
-	"github.com/nodevirt/nodevirt/controller/volumesnapshot"
 )
 
 // foreign begin the annotations of a PVC that are not its author's.
@@ -228,16 +225,11 @@ func (r *Reconciler) pvc(
 		return nil, fmt.Errorf("VolumeSnapshot %s is missing", one.VolumeSnapshotName)
 	}
 	was := b.PersistentVolumeClaim.DeepCopy()
-	group := volumesnapshot.Group
-	from := &corev1.TypedLocalObjectReference{APIGroup: &group, Kind: volumesnapshot.Kind, Name: snapshot.Name}
 	made := &corev1.PersistentVolumeClaim{
 		ObjectMeta: metav1.ObjectMeta{
 			Namespace: w.rs.Namespace, Name: one.PersistentVolumeClaimName, Labels: was.Labels, Annotations: was.Annotations,
 		},
-		Spec: corev1.PersistentVolumeClaimSpec{
-			AccessModes: was.Spec.AccessModes, Resources: was.Spec.Resources, StorageClassName: was.Spec.StorageClassName,
-			VolumeMode: was.Spec.VolumeMode, DataSource: from,
-		},
+		Spec: snapshot.PVCSpec(was.Spec),
 	}
 	maps.DeleteFunc(made.Annotations, func(key, _ string) bool {
 		return slices.ContainsFunc(foreign(), func(prefix string) bool { return strings.HasPrefix(key, prefix) })
@@ -252,9 +244,6 @@ func (r *Reconciler) pvc(
 	metav1.SetMetaDataLabel(&made.ObjectMeta, "restore.kubevirt.io/source-vm-namespace", source.Namespace)
 	metav1.SetMetaDataAnnotation(&made.ObjectMeta, annotationName, w.rs.Name)
 	metav1.SetMetaDataAnnotation(&made.ObjectMeta, annotationLast, mark(w.rs))
-	if least, err := resource.ParseQuantity(snapshot.RestoreSize); err == nil && made.Spec.Resources.Requests.Storage().Cmp(least) < 0 {
-		made.Spec.Resources.Requests = corev1.ResourceList{corev1.ResourceStorage: least}
-	}
 	return made, nil
 }
 

@@ -6,7 +6,6 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	"k8s.io/apimachinery/pkg/fields"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
@@ -44,21 +43,5 @@ func (s *views) look(ctx context.Context, p *corev1.Pod) (view, error) {
 // troubleInEvents returns the last failure of a pod's sandbox or volumes; nil for
 // none. Only events report such failures.
 func (s *views) troubleInEvents(ctx context.Context, p *corev1.Pod) (*trouble, error) {
-	var list corev1.EventList
-	err := s.live.List(ctx, &list, client.InNamespace(p.Namespace), client.Limit(maxEvents),
-		client.MatchingFieldsSelector{Selector: fields.OneTermEqualSelector("involvedObject.uid", string(p.UID))})
-	if err != nil {
-		return nil, fmt.Errorf("list events of pod %s: %w", p.Name, err)
-	}
-	var last *corev1.Event
-	for i := range list.Items {
-		e := &list.Items[i]
-		if e.Type == corev1.EventTypeWarning && troubles[e.Reason] && (last == nil || when(e).After(when(last))) {
-			last = e
-		}
-	}
-	if last == nil {
-		return nil, nil
-	}
-	return &trouble{reason: last.Reason, message: last.Message}, nil
+	return lastFailure(ctx, s.live, p)
 }

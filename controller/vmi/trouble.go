@@ -1,9 +1,13 @@
 package vmi
 
 import (
+	"context"
+	"fmt"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/fields"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/nodevirt/nodevirt/shim/podstatus/condition"
 )
@@ -81,6 +85,36 @@ var troubles = map[string]bool{
 
 // maxEvents bounds what is read of a pod's events.
 const maxEvents = 100
+
+// LastFailure returns what an event says of the last failure of a pod's sandbox or volumes; "" for
+// none.
+func LastFailure(ctx context.Context, live client.Reader, p *corev1.Pod) (string, error) {
+	t, err := lastFailure(ctx, live, p)
+	if t == nil {
+		return "", err
+	}
+	return t.reason + ": " + t.message, nil
+}
+
+func lastFailure(ctx context.Context, live client.Reader, p *corev1.Pod) (*trouble, error) {
+	var list corev1.EventList
+	err := live.List(ctx, &list, client.InNamespace(p.Namespace), client.Limit(maxEvents),
+		client.MatchingFieldsSelector{Selector: fields.OneTermEqualSelector("involvedObject.uid", string(p.UID))})
+	if err != nil {
+		return nil, fmt.Errorf("list events of pod %s: %w", p.Name, err)
+	}
+	var last *corev1.Event
+	for i := range list.Items {
+		e := &list.Items[i]
+		if e.Type == corev1.EventTypeWarning && troubles[e.Reason] && (last == nil || when(e).After(when(last))) {
+			last = e
+		}
+	}
+	if last == nil {
+		return nil, nil
+	}
+	return &trouble{reason: last.Reason, message: last.Message}, nil
+}
 
 // when returns when an event was last seen. Several fields can have that time.
 func when(e *corev1.Event) time.Time {

@@ -8,8 +8,10 @@ import (
 	"fmt"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/labels"
@@ -45,6 +47,20 @@ type Snapshot struct {
 	ErrorTime *metav1.Time
 	// RestoreSize is the least size of a PVC that is restored from it; "" if unknown.
 	RestoreSize string
+}
+
+// PVCSpec returns the spec of a PVC with the VolumeSnapshot's content, which that of another PVC has
+// been. The PVC is at least as large as the content needs.
+func (s Snapshot) PVCSpec(was corev1.PersistentVolumeClaimSpec) corev1.PersistentVolumeClaimSpec {
+	group := Group
+	made := corev1.PersistentVolumeClaimSpec{
+		AccessModes: was.AccessModes, Resources: *was.Resources.DeepCopy(), StorageClassName: was.StorageClassName,
+		VolumeMode: was.VolumeMode, DataSource: &corev1.TypedLocalObjectReference{APIGroup: &group, Kind: Kind, Name: s.Name},
+	}
+	if least, err := resource.ParseQuantity(s.RestoreSize); err == nil && made.Resources.Requests.Storage().Cmp(least) < 0 {
+		made.Resources.Requests = corev1.ResourceList{corev1.ResourceStorage: least}
+	}
+	return made
 }
 
 // Class is a VolumeSnapshotClass.

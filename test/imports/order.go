@@ -16,7 +16,7 @@ func layers() [][]string {
 		{"controller/api"},
 		{"controller/kinds"},
 		{"controller/clone"},
-		{"controller/pool", "controller/restore"},
+		{"controller/export", "controller/pool", "controller/restore"},
 		{"controller/migration", "controller/preset", "controller/replicaset", "controller/snapshot", "controller/vm"},
 		{"controller/backoff", "controller/instancetype", "controller/migrationpolicy"},
 		{"controller/vmi"},

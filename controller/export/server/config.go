@@ -39,19 +39,19 @@ type Config struct {
 	Manifests bool `json:"manifests,omitempty"`
 }
 
-// Volume is a claim in the server's pod.
+// Volume is a PVC in the server's pod.
 type Volume struct {
-	// Name is the claim's.
+	// Name is the PVC's.
 	Name string `json:"name"`
 	// Path is that of the block device or of the folder.
 	Path string `json:"path"`
-	// Block says that the claim is a block device.
+	// Block says that the PVC is a block device.
 	Block bool `json:"block,omitempty"`
 	// Disk says that the folder has a guest's disk in the file disk.img.
 	Disk bool `json:"disk,omitempty"`
 }
 
-// maxFile bounds what the server reads of its own files, in bytes: more than a Secret holds.
+// maxFile bounds what the server reads of a file, in bytes: more than a Secret holds.
 const maxFile = 2 << 20
 
 // readFile returns a file's content.

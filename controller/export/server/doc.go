@@ -1,4 +1,4 @@
-// Package server serves the claims of a VirtualMachineExport over HTTPS, in the export's pod. It
+// Package server serves the PVCs of a VirtualMachineExport over HTTPS, in the export's pod. It
 // owns the paths and the formats, the check of the token, and the bounds on clients.
 //
 // It leaves the pod, its certificate, its token and the links to package export. It knows no API
@@ -6,7 +6,7 @@
 //
 // # Rules
 //
-//   - What a claim holds is hostile: a guest wrote it. Files are opened below the claim's folder
+//   - What a PVC holds is hostile: a guest wrote it. Files are opened below the PVC's folder
 //     alone, and only regular files and folders are.
 //   - Each request has the token, but those of the kubelet's probe.
 //   - A transfer that fails ends its connection, so that no client takes a part for the whole.

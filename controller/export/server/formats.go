@@ -7,7 +7,7 @@ import (
 	api "kubevirt.io/api/export/v1"
 )
 
-// format is a form in which the server serves some claims. Its path is KubeVirt's.
+// format is a form in which the server serves some PVCs. Its path is KubeVirt's.
 type format struct {
 	name api.ExportVolumeFormat
 	// file is the last part of its path.

@@ -27,7 +27,7 @@ const (
 	headerTimeout = 10 * time.Second
 	idleTimeout   = 30 * time.Second
 	stall         = time.Minute
-	// stopTimeout is how long transfers may go on after the server was told to end.
+	// stopTimeout is how long transfers may go on after the server has got a signal to end.
 	stopTimeout = 3 * time.Second
 	maxHeader   = 16 << 10
 )

@@ -30,7 +30,7 @@ import (
 
 const token = "correct horse"
 
-// rig is a server of claims that are folders of the test.
+// rig is a server of PVCs that are folders of the test.
 type rig struct {
 	t      *testing.T
 	dir    string
@@ -170,7 +170,7 @@ func (g *rig) expectDisk(name string, want []byte) {
 	}
 }
 
-// TestDisk serves the disk of a file system; what else is in the claim has no path.
+// TestDisk serves the disk of a file system; what else is in the PVC has no path.
 func TestDisk(t *testing.T) {
 	dir, want := t.TempDir(), diskOf(1<<20)
 	write(t, want, dir, "disk.img")
@@ -200,7 +200,7 @@ func TestBlock(t *testing.T) {
 	serve(t, server.Volume{Name: "data", Path: device, Block: true}).expectDisk("data", want)
 }
 
-// TestMissingDisk: a claim that no VM has used yet does not keep others from being served.
+// TestMissingDisk: a PVC that no VM has used yet does not keep others from being served.
 func TestMissingDisk(t *testing.T) {
 	used := t.TempDir()
 	write(t, diskOf(8), used, "disk.img")
@@ -211,7 +211,7 @@ func TestMissingDisk(t *testing.T) {
 	g.get("/volumes/used/disk.img", http.StatusOK)
 }
 
-// TestNoDisk: a guest's disk is a file of its claim, and nothing else.
+// TestNoDisk: a guest's disk is a file of its PVC, and nothing else.
 func TestNoDisk(t *testing.T) {
 	secret := filepath.Join(t.TempDir(), "secret")
 	write(t, []byte("secret"), secret)

@@ -19,14 +19,14 @@ const readOnly = os.O_RDONLY | syscall.O_NONBLOCK | syscall.O_NOCTTY
 // errKind refuses what no client can read, such as a pipe.
 var errKind = errors.New("neither a file nor a folder")
 
-// volume is a claim that the server has open.
+// volume is a PVC that the server has open.
 type volume struct {
 	Volume
 	// root is the folder; nil for a block device.
 	root *os.Root
 }
 
-// openVolume opens a claim and tries to read it: the server must not start if it cannot serve.
+// openVolume opens a PVC and tries to read it: the server must not start if it cannot serve.
 func openVolume(v Volume) (*volume, error) {
 	opened := &volume{Volume: v}
 	if !v.Block {

@@ -1,0 +1,251 @@
+package export
+
+import (
+	"context"
+	"fmt"
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	kubevirt "kubevirt.io/api/core/v1"
+	api "kubevirt.io/api/export/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/nodevirt/nodevirt/controller/datavolume"
+	"github.com/nodevirt/nodevirt/controller/index"
+	"github.com/nodevirt/nodevirt/controller/pod"
+)
+
+// source is what an export serves.
+type source struct {
+	volumes []volume
+	// vm is the VM's name; "" for none. Its spec is that of the manifests; nil for none.
+	vm   string
+	spec *kubevirt.VirtualMachine
+	// why says why the source is not available now; nil if it is.
+	why *reason
+	// empty says that the source has no volumes.
+	empty bool
+	// conditions are those of the source's kind.
+	conditions []api.Condition
+}
+
+// volume is a PVC of an export.
+type volume struct {
+	// name is the PVC's. In an export of a snapshot it is that of the PVC in the snapshot.
+	name string
+	pvc  *corev1.PersistentVolumeClaim
+	// disk says that the PVC has a guest's disk.
+	disk bool
+}
+
+// reason is a condition's reason, in KubeVirt's words.
+type reason struct{ reason, message string }
+
+func because(word, format string, args ...any) *reason {
+	return &reason{word, fmt.Sprintf(format, args...)}
+}
+
+func (r *Reconciler) source(ctx context.Context, w *work) (*source, error) {
+	switch w.e.Spec.Source.Kind {
+	case kindPVC:
+		return r.ofPVC(ctx, w)
+	case kindVM:
+		return r.ofVM(ctx, w)
+	case kindSnapshot:
+		return r.ofSnapshot(ctx, w)
+	}
+	return nil, fmt.Errorf("source of kind %q cannot be exported", w.e.Spec.Source.Kind) // admission refuses it
+}
+
+func (r *Reconciler) ofPVC(ctx context.Context, w *work) (*source, error) {
+	pvc, err := r.read(ctx, w, w.e.Spec.Source.Name)
+	if err != nil {
+		return nil, err
+	}
+	s := new(source)
+	if pvc == nil {
+		s.why = because(reasonInitializing, "")
+		s.conditions = []api.Condition{{
+			Type: api.ConditionPVC, Status: corev1.ConditionFalse, Reason: reasonPVCNotFound,
+			Message: fmt.Sprintf("PersistentVolumeClaim %s not found", w.key(w.e.Spec.Source.Name)),
+		}}
+		return s, nil
+	}
+	disk, err := r.isDisk(ctx, pvc)
+	if err != nil {
+		return nil, err
+	}
+	s.volumes = []volume{{name: pvc.Name, pvc: pvc, disk: disk}}
+	s.conditions = []api.Condition{bound(pvc)}
+	filled, err := r.filled(ctx, pvc)
+	switch {
+	case err != nil:
+		return nil, err
+	case !filled:
+		s.why = because(reasonPVCPending, "PersistentVolumeClaim %s is not populated", w.key(pvc.Name))
+		return s, nil
+	}
+	s.why, err = r.inUse(ctx, w, s.volumes)
+	return s, err
+}
+
+// ofVM exports the PVCs of a VM that does not run.
+func (r *Reconciler) ofVM(ctx context.Context, w *work) (*source, error) {
+	vm, key := new(kubevirt.VirtualMachine), w.key(w.e.Spec.Source.Name)
+	s := &source{vm: key.Name}
+	err := r.Client.Get(ctx, key, vm)
+	if apierrors.IsNotFound(err) {
+		s.why = because(reasonNoVM, "Virtual Machine %s not found", key)
+		return s, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("read VM %s: %w", key, err)
+	}
+	s.spec = vm
+	missing := ""
+	for _, use := range disksOf(vm.Spec.Template) {
+		pvc, err := r.read(ctx, w, use.Name)
+		if err != nil {
+			return nil, err
+		}
+		filled := false
+		if pvc != nil {
+			s.volumes = append(s.volumes, volume{name: pvc.Name, pvc: pvc, disk: !use.Filesystem || isBlock(pvc)})
+			if filled, err = r.filled(ctx, pvc); err != nil {
+				return nil, err
+			}
+		}
+		if !filled {
+			missing = use.Name
+		}
+	}
+	vmi := new(kubevirt.VirtualMachineInstance)
+	err = r.Client.Get(ctx, key, vmi)
+	switch {
+	case client.IgnoreNotFound(err) != nil:
+		return nil, fmt.Errorf("read VMI %s: %w", key, err)
+	case missing != "":
+		s.why = because(reasonUnfilled, "Not all volumes in the Virtual Machine %s are populated: PersistentVolumeClaim %s", key, missing)
+	case len(s.volumes) == 0:
+		s.empty, s.why = true, because(reasonNoVolumes, "Virtual Machine %s has no volumes", key)
+	case err == nil && !vmi.IsFinal():
+		s.why = because(reasonInUse, "Virtual Machine %s is running", key)
+	default:
+		s.why, err = r.inUse(ctx, w, s.volumes)
+		return s, err
+	}
+	return s, nil
+}
+
+// disksOf returns the PVCs of a template with contents of the VM's own, each once.
+func disksOf(template *kubevirt.VirtualMachineInstanceTemplateSpec) []pod.PVC {
+	if template == nil {
+		return nil
+	}
+	var all []pod.PVC
+	for _, use := range pod.PVCs(&template.Spec) {
+		if !use.Ephemeral && !slices.ContainsFunc(all, func(other pod.PVC) bool { return other.Name == use.Name }) {
+			all = append(all, use)
+		}
+	}
+	return all
+}
+
+// read returns a PVC; nil if it does not exist, or is being deleted. The cache has no annotations.
+func (r *Reconciler) read(ctx context.Context, w *work, name string) (*corev1.PersistentVolumeClaim, error) {
+	pvc := new(corev1.PersistentVolumeClaim)
+	err := r.Live.Get(ctx, w.key(name), pvc)
+	if apierrors.IsNotFound(err) || err == nil && pvc.DeletionTimestamp != nil {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("read PVC %s: %w", w.key(name), err)
+	}
+	return pvc, nil
+}
+
+// bound returns the condition of a PVC. One that waits for its first consumer gets that: the
+// export's pod.
+func bound(pvc *corev1.PersistentVolumeClaim) api.Condition {
+	c := api.Condition{Type: api.ConditionPVC, Status: corev1.ConditionFalse, Reason: reasonUnknown}
+	switch pvc.Status.Phase {
+	case corev1.ClaimBound:
+		c.Status, c.Reason = corev1.ConditionTrue, reasonPVCBound
+	case corev1.ClaimPending, "":
+		c.Reason = reasonPVCPending
+	default:
+		c.Message = fmt.Sprintf("PersistentVolumeClaim %s/%s is in phase %s", pvc.Namespace, pvc.Name, pvc.Status.Phase)
+	}
+	return c
+}
+
+func isBlock(pvc *corev1.PersistentVolumeClaim) bool {
+	return pvc.Spec.VolumeMode != nil && *pvc.Spec.VolumeMode == corev1.PersistentVolumeBlock
+}
+
+// filled reports whether the content of a PVC is complete.
+func (r *Reconciler) filled(ctx context.Context, pvc *corev1.PersistentVolumeClaim) (bool, error) {
+	if pod.Unfilled(pvc) != "" || pvc.Status.Phase == corev1.ClaimLost {
+		return false, nil
+	}
+	if owner := metav1.GetControllerOf(pvc); owner == nil || owner.Kind != datavolume.Kind {
+		return true, nil
+	}
+	state, err := r.DataVolumes.Get(ctx, pvc.Namespace, pvc.Name)
+	return err == nil && (!state.Found || state.Filled()), err
+}
+
+// contentType is CDI's annotation of a PVC: kubevirt, or empty, for a guest's disk.
+const contentType = "cdi.kubevirt.io/storage.contentType"
+
+// isDisk reports whether a PVC has a guest's disk: it is a block device, CDI or a node has filled
+// it as a disk, or a VM uses it as one.
+func (r *Reconciler) isDisk(ctx context.Context, pvc *corev1.PersistentVolumeClaim) (bool, error) {
+	kind, given := pvc.Annotations[contentType]
+	switch {
+	case isBlock(pvc) || pvc.Annotations[pod.AnnotationFilled] != "" || pvc.Annotations[pod.AnnotationOrigin] != "":
+		return true, nil
+	case given:
+		return kind == "" || kind == "kubevirt", nil
+	}
+	using := []client.ListOption{client.InNamespace(pvc.Namespace), client.MatchingFields{index.PVC: pvc.Name}}
+	var vms kubevirt.VirtualMachineList
+	if err := r.Client.List(ctx, &vms, using...); err != nil {
+		return false, fmt.Errorf("list VMs with PVC %s: %w", pvc.Name, err)
+	}
+	var vmis kubevirt.VirtualMachineInstanceList
+	if err := r.Client.List(ctx, &vmis, using...); err != nil {
+		return false, fmt.Errorf("list VMIs with PVC %s: %w", pvc.Name, err)
+	}
+	var uses []pod.PVC
+	for i := range vms.Items {
+		uses = append(uses, disksOf(vms.Items[i].Spec.Template)...)
+	}
+	for i := range vmis.Items {
+		uses = append(uses, pod.PVCs(&vmis.Items[i].Spec)...)
+	}
+	return slices.ContainsFunc(uses, func(use pod.PVC) bool { return use.Name == pvc.Name && !use.Filesystem }), nil
+}
+
+// inUse returns which pod has a PVC that it may write; nil for none. Other exports only read.
+func (r *Reconciler) inUse(ctx context.Context, w *work, volumes []volume) (*reason, error) {
+	var list corev1.PodList
+	if err := r.Live.List(ctx, &list, client.InNamespace(w.e.Namespace)); err != nil {
+		return nil, fmt.Errorf("list pods in %s: %w", w.e.Namespace, err)
+	}
+	for i := range list.Items {
+		p := &list.Items[i]
+		if p.Status.Phase == corev1.PodSucceeded || p.Status.Phase == corev1.PodFailed || Serves(p) {
+			continue
+		}
+		for _, v := range p.Spec.Volumes {
+			c := v.PersistentVolumeClaim
+			if c != nil && slices.ContainsFunc(volumes, func(one volume) bool { return one.pvc.Name == c.ClaimName }) {
+				return because(reasonInUse, "PersistentVolumeClaim %s is in use by pod %s", w.key(c.ClaimName), p.Name), nil
+			}
+		}
+	}
+	return nil, nil
+}
