@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"net"
 	"net/netip"
+	"strconv"
 )
 
 // Binding is the way in which a guest's card is connected to the pod's interface.
@@ -17,11 +18,21 @@ const (
 	Masquerade Binding = "masquerade"
 )
 
-// Port is a port of the pod that is forwarded to a masqueraded guest.
+// Port is a port, or a range of ports, of the pod that is forwarded to a masqueraded guest.
 type Port struct {
 	// Protocol is tcp or udp.
 	Protocol string `json:"protocol"`
 	Number   uint16 `json:"number"`
+	// End is the last port of a range that begins with Number; 0 for one port.
+	End uint16 `json:"end,omitempty"`
+}
+
+// String returns the port or the range in nft's syntax.
+func (p Port) String() string {
+	if p.End <= p.Number {
+		return strconv.Itoa(int(p.Number))
+	}
+	return fmt.Sprintf("%d-%d", p.Number, p.End)
 }
 
 // The default private networks of masqueraded guests, the same as KubeVirt's.
@@ -61,8 +72,8 @@ func (i Interface) checkBinding() error {
 		return fmt.Errorf("interface %s: unknown binding %q", i.Name, i.Binding)
 	}
 	for _, p := range i.Ports {
-		if p.Protocol != "tcp" && p.Protocol != "udp" || p.Number == 0 {
-			return fmt.Errorf("interface %s: unsupported port %s %d", i.Name, p.Protocol, p.Number)
+		if p.Protocol != "tcp" && p.Protocol != "udp" || p.Number == 0 || p.End != 0 && p.End < p.Number {
+			return fmt.Errorf("interface %s: unsupported port %s %d-%d", i.Name, p.Protocol, p.Number, p.End)
 		}
 	}
 	return nil

@@ -23,7 +23,7 @@ func TestRules(t *testing.T) {
 		{Address: netip.MustParsePrefix("10.88.1.2/24")}, {Address: netip.MustParsePrefix("fd00:88::2/64")},
 	}
 	listed := private
-	listed.Ports = []Port{{"tcp", 80}, {"udp", 53}, {"tcp", 443}, {"tcp", 80}}
+	listed.Ports = []Port{{"tcp", 80, 0}, {"udp", 53, 0}, {"tcp", 443, 443}, {"tcp", 80, 0}, {"tcp", 30000, 31000}}
 	bare := plain
 	bare.Interface, bare.Bridge, bare.Tap, bare.IPv4 = "net1", "nvbr1", "nv0.1", Addressing{}
 	was := []Sysctl{{Key: "ipv4/conf/eth0/forwarding"}, {Key: allForwarding}}

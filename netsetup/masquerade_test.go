@@ -57,7 +57,7 @@ func TestMasqueradedGuestHasAPrivateAddress(t *testing.T) {
 func TestOtherPortsStayWithSidecars(t *testing.T) {
 	n := newNode(t)
 	pod := n.addPod(t)
-	m := n.start(t, idA, masqueraded(pod, Port{"tcp", 80}, Port{"udp", 80}))
+	m := n.start(t, idA, masqueraded(pod, Port{"tcp", 70, 80}, Port{"udp", 80, 0}, Port{"tcp", 443, 0}))
 	m.configure(t, m.dhcp(t, "system"))
 	m.serve(t, "guest")
 	serveIn(t, pod, "0.0.0.0:80", "sidecar") // not to be reached from outside
@@ -95,9 +95,10 @@ func TestPrivateNetworkOfOnesChoice(t *testing.T) {
 		"overlaps":                    {Binding: Masquerade, IPv4: netip.MustParsePrefix("10.88.0.0/16")},
 		"one like":                    {Binding: Masquerade, IPv4: netip.MustParsePrefix("10.0.3.0/31")},
 		"10.0.2.0":                    {Binding: Masquerade, IPv4: netip.MustParsePrefix("fd00::/120")},
-		"need the binding masquerade": {Ports: []Port{{"tcp", 80}}},
+		"need the binding masquerade": {Ports: []Port{{"tcp", 80, 0}}},
 		"passt":                       {Binding: "passt"},
-		"port icmp":                   {Binding: Masquerade, Ports: []Port{{"icmp", 1}}},
+		"port icmp":                   {Binding: Masquerade, Ports: []Port{{"icmp", 1, 0}}},
+		"port tcp 9-8":                {Binding: Masquerade, Ports: []Port{{"tcp", 9, 8}}},
 	} {
 		_, err := n.setup.Plan(t.Context(), idB, Pod{Netns: n.addPod(t), Interfaces: []Interface{wanted}})
 		if err == nil || !strings.Contains(err.Error(), name) {

@@ -131,7 +131,7 @@ func (n NIC) portMatches(icmp string) []string {
 	for _, protocol := range []string{"tcp", "udp"} {
 		var numbers []string
 		for _, p := range n.Ports {
-			number := strconv.Itoa(int(p.Number))
+			number := p.String()
 			if p.Protocol == protocol && !slices.Contains(numbers, number) {
 				numbers = append(numbers, number)
 			}

@@ -119,6 +119,16 @@ spec.domain.devices.disks[0].name: Required value
 spec.domain.devices.disks[1].name: Invalid value: "b": no volume has this name
 spec.networks[0].name: Required value
 spec.domain.devices.interfaces[0].name: Required value`},
+	{"ranges of ports", networks(`{"name": "a", "masquerade": {}, "ports": [{"port": 80}], "portRanges": [{"protocol": "TCP", "start": 9, "end": 8}, {"start": 1, "end": 2},
+		{"protocol": "TCP", "start": 10, "end": 20}, {"protocol": "UDP", "start": 20, "end": 30}, {"protocol": "TCP", "start": 20, "end": 20}]},
+		{"name": "b", "bridge": {}, "portRanges": [{"protocol": "TCP", "start": 1, "end": 2}]}, {"name": "c", "sriov": {}, "portRanges": [{"protocol": "TCP", "start": 1, "end": 2}]}`,
+		`{"name": "a", "pod": {}}, {"name": "b", "multus": {"networkName": "x"}}, {"name": "c", "multus": {"networkName": "x"}}`),
+		`spec.domain.devices.interfaces[0].portRanges: goes without ports: use one of them
+spec.domain.devices.interfaces[0].portRanges[0].end: Invalid value: 8: less than start, 9
+spec.domain.devices.interfaces[0].portRanges[1]: Required value: protocol, start and end
+spec.domain.devices.interfaces[0].portRanges[4]: overlaps another range
+spec.domain.devices.interfaces[1].portRanges: goes with masquerade: a bridged guest has all ports
+spec.domain.devices.interfaces[2].portRanges: goes with masquerade: the device has all ports`},
 	{"options of DHCP", networks(`{"name": "a", "bridge": {}, "dhcpOptions": {"privateOptions": [{"option": 224, "value": "a"}, {"option": 224, "value": "b"}, {}, {"option": 254}]}},
 		{"name": "b", "sriov": {}, "dhcpOptions": {"bootFileName": "a"}}`,
 		`{"name": "a", "pod": {}}, {"name": "b", "multus": {"networkName": "x"}}`), `spec.domain.devices.interfaces[0].dhcpOptions.privateOptions[1].option: Duplicate value: 224

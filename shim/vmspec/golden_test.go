@@ -215,6 +215,12 @@ func TestFromCRI(t *testing.T) {
 				"volumes": [{"name": "root", "containerDisk": {"image": ""}}]}`),
 		},
 		{
+			name: "vmi-port-ranges",
+			annotations: vmi(`{"domain": {"memory": {"guest": "64Mi"}, "devices": {"interfaces": [{"name": "a", "masquerade": {},
+				"portRanges": [{"protocol": "TCP", "start": 30000, "end": 31000}, {"protocol": "UDP", "start": 53, "end": 53}]}]}},
+				"networks": [{"name": "a", "pod": {}}]}`),
+		},
+		{
 			name:      "vmi-resources",
 			resources: &runtimeapi.LinuxContainerResources{CpuQuota: 250_000, CpuPeriod: 100_000, MemoryLimitInBytes: 1 << 30},
 			annotations: vmi(least(`"resources": {"requests": {"cpu": 1, "memory": "512Mi"},

@@ -3,6 +3,7 @@ package vmspec
 import (
 	"cmp"
 	"net"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -180,6 +181,8 @@ func readInterface(at *field.Path, given kubevirt.Interface, n network) (Interfa
 		}
 		result.Ports = append(result.Ports, Port{Protocol: protocol, Number: uint16(p.Port)})
 	}
+	ranges, p := portRanges(at.Child("portRanges"), given)
+	result.Ports, problems = append(result.Ports, ranges...), append(problems, p...)
 	if n.pod != nil {
 		result.NetworkCIDR, result.NetworkCIDR6 = n.pod.VMNetworkCIDR, n.pod.VMIPv6NetworkCIDR
 		if p, err := parseCIDR(result.NetworkCIDR); err == nil {
@@ -187,6 +190,32 @@ func readInterface(at *field.Path, given kubevirt.Interface, n network) (Interfa
 		}
 	}
 	return result, problems
+}
+
+// portRanges reads ranges of ports, which replace the list of ports. As with KubeVirt they don't overlap.
+func portRanges(at *field.Path, given kubevirt.Interface) ([]Port, field.ErrorList) {
+	var problems field.ErrorList
+	var ranges []Port
+	if len(given.PortRanges) > 0 && len(given.Ports) > 0 {
+		problems = append(problems, refused(at, "goes without ports: use one of them"))
+	}
+	for i, r := range given.PortRanges {
+		at := at.Index(i)
+		one := Port{Protocol: strings.ToLower(r.Protocol), Number: uint16(r.Start), End: uint16(r.End)}
+		overlaps := func(o Port) bool {
+			return o.Protocol == one.Protocol && o.Number <= one.End && one.Number <= o.End
+		}
+		switch {
+		case r.Protocol == "" || r.Start == 0 || r.End == 0:
+			problems = append(problems, field.Required(at, "protocol, start and end"))
+		case one.End < one.Number:
+			problems = append(problems, invalid(at.Child("end"), r.End, "less than start, %d", r.Start))
+		case slices.ContainsFunc(ranges, overlaps):
+			problems = append(problems, refused(at, "overlaps another range"))
+		}
+		ranges = append(ranges, one)
+	}
+	return ranges, problems
 }
 
 // dhcpOptions reads the options that the pod's DHCP server gives to the guest.
@@ -221,6 +250,9 @@ func bridgeOnly(at *field.Path, given kubevirt.Interface, n network) field.Error
 	if len(given.Ports) > 0 {
 		problems = append(problems, refused(at.Child("ports"), "goes with masquerade: a bridged guest has all ports"))
 	}
+	if len(given.PortRanges) > 0 {
+		problems = append(problems, refused(at.Child("portRanges"), "goes with masquerade: a bridged guest has all ports"))
+	}
 	if n.pod != nil && n.pod.VMNetworkCIDR+n.pod.VMIPv6NetworkCIDR != "" {
 		problems = append(problems, refused(at, "the network's vmNetworkCIDR goes with masquerade: "+
 			"a bridged guest has the pod's address"))
@@ -240,6 +272,9 @@ func checkSRIOV(at *field.Path, given kubevirt.Interface, n network, known bool)
 	}
 	if len(given.Ports) > 0 {
 		problems = append(problems, refused(at.Child("ports"), "goes with masquerade: the device has all ports"))
+	}
+	if len(given.PortRanges) > 0 {
+		problems = append(problems, refused(at.Child("portRanges"), "goes with masquerade: the device has all ports"))
 	}
 	if given.DHCPOptions != nil {
 		problems = append(problems, refused(at.Child("dhcpOptions"), "the device's network has its own DHCP server"))

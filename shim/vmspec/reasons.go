@@ -17,7 +17,6 @@ func reasons() map[string]string {
 		"only s390x has it; use i6300esb":                     {"domain.devices.watchdog.diag288"},
 		"QEMU's BIOS writes to the display alone":             {"domain.firmware.bootloader.bios.useSerial"},
 		"the RuntimeClass sets the overhead":                  {"domain.memory.reservedOverhead", "domain.resources.overcommitGuestOverhead"},
-		"use ports, or no list to forward all ports":          {"domain.devices.interfaces[].portRanges"},
 		"virtio devices follow version 1.0 alone":             {"domain.devices.useVirtioTransitional"},
 	} {
 		for _, path := range paths {

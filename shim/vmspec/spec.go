@@ -179,11 +179,18 @@ const (
 	BindingMasquerade Binding = "masquerade"
 )
 
-// Port is forwarded to a masqueraded guest.
+// Port is a port, or a range of ports, that is forwarded to a masqueraded guest.
 type Port struct {
 	// Protocol is tcp or udp.
 	Protocol string `json:"protocol"`
 	Number   uint16 `json:"number"`
+	// End is the last port of a range that begins with Number; 0 for one port.
+	End uint16 `json:"end,omitempty"`
+}
+
+// Contains reports whether a port of a protocol is forwarded.
+func (p Port) Contains(protocol string, number uint16) bool {
+	return p.Protocol == protocol && p.Number <= number && number <= max(p.Number, p.End)
 }
 
 // DHCPOptions are options of DHCPv4 that only the author of the VM knows.

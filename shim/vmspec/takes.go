@@ -24,6 +24,8 @@ const (
 	maxSerial = 36
 	// maxKernelArgs is x86's COMMAND_LINE_SIZE, with its final NUL.
 	maxKernelArgs = 2047
+	// maxPortRanges is KubeVirt's.
+	maxPortRanges = 10
 	// maxDHCPText is the length of a DHCP option.
 	maxDHCPText = 255
 	// These are DHCP's options for private use (RFC 3942) that KubeVirt has.

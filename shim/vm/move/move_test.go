@@ -298,6 +298,8 @@ func TestPort(t *testing.T) {
 	tcp := func(n uint16) vmspec.Port { return vmspec.Port{Protocol: "tcp", Number: n} }
 	for want, interfaces := range map[uint16][]vmspec.Interface{
 		49152: {named(), named(vmspec.Port{Protocol: "udp", Number: 49152})},
+		50001: {named(vmspec.Port{Protocol: "tcp", Number: 1, End: 50000}, vmspec.Port{Protocol: "udp", Number: 1, End: 60000})},
+		0:     {named(vmspec.Port{Protocol: "tcp", Number: 1, End: 65535})},
 		49154: {named(tcp(49153)), named(tcp(80), tcp(49152))},
 	} {
 		if got := move.Port(vmspec.Spec{Interfaces: interfaces}); got != want {
