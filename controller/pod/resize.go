@@ -29,7 +29,7 @@ func SizeIn(s *kubevirt.VirtualMachineInstanceSpec, limits corev1.ResourceList) 
 		size.Sockets = uint32(max(1, min(sockets, int64(vm.CPU.MaxSockets))))
 	}
 	if memory, limited := limits[corev1.ResourceMemory]; limited && vm.MaxMemory > 0 {
-		size.Memory = min(memory.Value(), vm.MaxMemory)
+		size.Memory = min(memory.Value()-vm.AddedOverhead, vm.MaxMemory)
 	}
 	return size
 }
@@ -39,6 +39,7 @@ func Wanted(s *kubevirt.VirtualMachineInstanceSpec) Size {
 	var r corev1.ResourceRequirements
 	vm, _ := vmspec.Preview(field.NewPath("spec"), s)
 	limitToSize(&r, vm)
+	reserve(&r, vm)
 	return SizeIn(s, r.Limits)
 }
 

@@ -49,6 +49,26 @@ func TestResize(t *testing.T) {
 	}
 }
 
+// TestResizeWithReservedOverhead: what the instance reserves stays QEMU's.
+func TestResizeWithReservedOverhead(t *testing.T) {
+	of := func(memory string) *kubevirt.VirtualMachineInstanceSpec {
+		s := resizable(1, memory)
+		s.Domain.Memory.ReservedOverhead = &kubevirt.ReservedOverhead{AddedOverhead: new(resource.MustParse("256Mi"))}
+		return s
+	}
+	p := &corev1.Pod{Spec: corev1.PodSpec{Containers: []corev1.Container{{Name: Container, Resources: resources(of("1Gi"), Surroundings{})}}}}
+	if got := SizeIn(of("1Gi"), p.Spec.Containers[0].Resources.Limits); got != (Size{1, 1 << 30}) {
+		t.Errorf("its size is %+v", got)
+	}
+	if _, changed := Resize(p, of("1Gi")); changed {
+		t.Error("a pod of the right size is resized")
+	}
+	got, _ := Resize(p, of("2Gi"))
+	if diff := cmp.Diff(corev1.ResourceRequirements{Limits: list("2", "2304Mi"), Requests: list("200m", "2304Mi")}, got); diff != "" {
+		t.Error(diff)
+	}
+}
+
 func TestSizeIn(t *testing.T) {
 	for limits, want := range map[[2]string]Size{
 		{"2", "1Gi"}: {1, 1 << 30}, {"5", "1536Mi"}: {2, 1536 << 20}, {"100", "1Ti"}: {4, 4 << 30}, {"100m", "1Gi"}: {1, 1 << 30},

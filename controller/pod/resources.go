@@ -67,7 +67,18 @@ func resources(s *kubevirt.VirtualMachineInstanceSpec, around Surroundings) core
 		request := r.Requests.Memory().Value()
 		r.Requests[corev1.ResourceMemory] = *resource.NewQuantity(max(request-around.Overhead, leastMemory), resource.BinarySI)
 	}
+	reserve(&r, vm)
 	return r
+}
+
+// reserve adds the overhead that the instance reserves for QEMU.
+func reserve(r *corev1.ResourceRequirements, vm vmspec.Spec) {
+	if vm.AddedOverhead == 0 {
+		return
+	}
+	more := *resource.NewQuantity(vm.AddedOverhead, resource.BinarySI)
+	add(r.Requests, corev1.ResourceMemory, more)
+	add(r.Limits, corev1.ResourceMemory, more)
 }
 
 // dedicate requests whole CPUs, and as much memory as the limit is, so that the pod is Guaranteed

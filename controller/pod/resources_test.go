@@ -14,6 +14,11 @@ import (
 // TestSurroundings makes pods in namespaces with quotas, and without the overhead of their RuntimeClass.
 func TestSurroundings(t *testing.T) {
 	quota := pod.Surroundings{LimitCPU: true, MemoryRatio: 1.5}
+	reserved := func(added string) func(d *kubevirt.DomainSpec) {
+		return func(d *kubevirt.DomainSpec) {
+			d.Memory.ReservedOverhead = &kubevirt.ReservedOverhead{AddedOverhead: new(resource.MustParse(added))}
+		}
+	}
 	pages := func(d *kubevirt.DomainSpec) { d.Memory.Hugepages = &kubevirt.Hugepages{PageSize: "2Mi"} }
 	for name, tt := range map[string]struct {
 		around pod.Surroundings
@@ -33,6 +38,11 @@ func TestSurroundings(t *testing.T) {
 			`{"limits":{"cpu":"1","hugepages-2Mi":"128Mi","memory":"1536Ki"},"requests":{"cpu":"100m","hugepages-2Mi":"128Mi","memory":"1Mi"}}`},
 		"dedicated": {quota, func(d *kubevirt.DomainSpec) { d.CPU = &kubevirt.CPU{Cores: 2, DedicatedCPUPlacement: true} },
 			`{"limits":{"cpu":"2","memory":"128Mi"},"requests":{"cpu":"2","memory":"128Mi"}}`},
+		"reserved overhead": {quota, reserved("64Mi"), `{"limits":{"cpu":"1","memory":"256Mi"},"requests":{"cpu":"100m","memory":"192Mi"}}`},
+		"reserved overhead with own limits": {change: func(d *kubevirt.DomainSpec) {
+			reserved("64Mi")(d)
+			d.Resources.Limits = corev1.ResourceList{"cpu": resource.MustParse("2"), "memory": resource.MustParse("130Mi")}
+		}, want: `{"limits":{"cpu":"2","memory":"194Mi"}}`},
 		"no overhead": {pod.Surroundings{Overhead: 96 << 20}, func(d *kubevirt.DomainSpec) { d.Resources.OvercommitGuestOverhead = true },
 			`{"requests":{"cpu":"100m","memory":"32Mi"}}`},
 		"overhead above the guest's memory": {pod.Surroundings{Overhead: 1 << 30}, func(d *kubevirt.DomainSpec) { d.Resources.OvercommitGuestOverhead = true },

@@ -124,7 +124,7 @@ func guestMemory(
 	page := hugePage(d)
 	if page > 0 {
 		// The container's limit of memory is for QEMU alone.
-		r.limits.memory = r.limits.hugepages[hugePageName(page)]
+		r.limits.memory, r.limits.added = r.limits.hugepages[hugePageName(page)], 0
 	}
 	problems := agreeMemory(at, d.Resources, r, page)
 	limit := d.Resources.Limits[corev1.ResourceMemory]
@@ -162,10 +162,10 @@ func guestMemory(
 	case page > 0 && r.limits.memory > 0 && guest.Value() > r.limits.memory:
 		problems = append(problems, invalid(path, guest.String(), "larger than resources.limits.hugepages-%s of container %s, which is %s",
 			bytesText(page), r.container, bytesText(r.limits.memory)))
-	case r.limits.memory > 0 && guest.Value() > r.limits.memory:
+	case r.limits.memory > 0 && guest.Value() > r.limits.guestMemory():
 		problems = append(problems, invalid(path, guest.String(),
 			"larger than resources.limits.memory of container %s, which is %s",
-			r.container, bytesText(r.limits.memory)))
+			r.container, r.limits.memoryText()))
 	}
 	return memory, problems
 }
@@ -177,10 +177,10 @@ func agreeMemory(at *field.Path, res kubevirt.ResourceRequirements, r request, p
 		return field.ErrorList{invalid(at.Child("requests", "memory"), want.String(),
 			"larger than limits.memory, %s", limit.String())}
 	}
-	if limited && page == 0 && r.limits.memory > 0 && limit.Value() != r.limits.memory {
+	if limited && page == 0 && r.limits.memory > 0 && limit.Value() != r.limits.guestMemory() {
 		return field.ErrorList{invalid(at.Child("limits", "memory"), limit.String(),
 			"contradicts resources.limits.memory of container %s, which is %s",
-			r.container, bytesText(r.limits.memory))}
+			r.container, r.limits.memoryText())}
 	}
 	return nil
 }
@@ -195,6 +195,19 @@ func hugePage(d *kubevirt.DomainSpec) int64 {
 		return 0
 	}
 	return size.Value()
+}
+
+// reservedOverhead returns the memory in bytes that QEMU gets beside the guest's, and whether QEMU
+// may lock memory.
+func reservedOverhead(m *kubevirt.Memory) (added int64, locked bool) {
+	if m == nil || m.ReservedOverhead == nil {
+		return 0, false
+	}
+	o := m.ReservedOverhead
+	if o.AddedOverhead != nil {
+		added = o.AddedOverhead.Value()
+	}
+	return added, o.MemLock != nil && *o.MemLock == kubevirt.MemLockRequired
 }
 
 func bytesText(n int64) string {

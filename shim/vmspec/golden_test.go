@@ -215,6 +215,17 @@ func TestFromCRI(t *testing.T) {
 				"volumes": [{"name": "root", "containerDisk": {"image": ""}}]}`),
 		},
 		{
+			name:        "vmi-reserved-overhead",
+			resources:   &runtimeapi.LinuxContainerResources{MemoryLimitInBytes: 1280 << 20},
+			annotations: vmi(least(`"memory": {"reservedOverhead": {"addedOverhead": "256Mi", "memLock": "Required"}}`, ``)),
+		},
+		{
+			name:      "vmi-reserved-overhead-agrees",
+			resources: &runtimeapi.LinuxContainerResources{MemoryLimitInBytes: 1280 << 20},
+			annotations: vmi(least(`"memory": {"guest": "1Gi", "reservedOverhead": {"addedOverhead": "256Mi", "memLock": "NotRequired"}},
+				"resources": {"limits": {"memory": "1Gi"}}`, ``)),
+		},
+		{
 			name: "vmi-port-ranges",
 			annotations: vmi(`{"domain": {"memory": {"guest": "64Mi"}, "devices": {"interfaces": [{"name": "a", "masquerade": {},
 				"portRanges": [{"protocol": "TCP", "start": 30000, "end": 31000}, {"protocol": "UDP", "start": 53, "end": 53}]}]}},
@@ -377,7 +388,7 @@ const allVMI = `{
 		"cpu": {"cores": 2, "sockets": 3, "threads": 1, "model": "Skylake-Client-IBRS",
 			"features": [{"name": "vmx", "policy": "disable"}, {"name": "aes"}],
 			"dedicatedCpuPlacement": true, "isolateEmulatorThread": true, "numa": {"guestMappingPassthrough": {}}, "realtime": {"mask": "0-4,^1"}},
-		"memory": {"guest": "1.5Gi", "hugepages": {"pageSize": "2Mi"}},
+		"memory": {"guest": "1.5Gi", "hugepages": {"pageSize": "2Mi"}, "reservedOverhead": {"addedOverhead": "64Mi", "memLock": "Required"}},
 		"resources": {"requests": {"cpu": 6, "memory": "2Gi"}, "limits": {"cpu": 6, "memory": "2Gi"}, "overcommitGuestOverhead": true},
 		"machine": {"type": "pc-q35-7.2"},
 		"rebootPolicy": "Terminate",

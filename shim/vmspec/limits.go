@@ -22,6 +22,8 @@ const (
 type limits struct {
 	cpuQuota, cpuPeriod int64 // microseconds
 	memory              int64 // bytes
+	// added is the part of memory that is QEMU's.
+	added int64
 	// hugepages has bytes by the names of page sizes, see hugePageName.
 	hugepages map[string]int64
 }
@@ -45,6 +47,23 @@ func readLimits(r *runtimeapi.LinuxContainerResources) limits {
 	return l
 }
 
+// guestMemory returns the part of the memory limit that the guest can have; 0 for a container without
+// a limit. What is below 1 is refused as too little.
+func (l limits) guestMemory() int64 {
+	if l.memory == 0 {
+		return 0
+	}
+	return l.memory - l.added
+}
+
+// memoryText returns the memory limit for an error.
+func (l limits) memoryText() string {
+	if l.added == 0 {
+		return bytesText(l.memory)
+	}
+	return fmt.Sprintf("%s with an addedOverhead of %s", bytesText(l.memory), bytesText(l.added))
+}
+
 // vcpus returns the CPU limit in whole processors, rounded up; 1 without a limit.
 func (r request) vcpus() (uint32, error) {
 	l := r.limits
@@ -64,7 +83,7 @@ func (r request) memory() (int64, error) {
 	if r.limits.memory == 0 {
 		return 0, fmt.Errorf("container %s: a VM needs resources.limits.memory", r.container)
 	}
-	memory, err := ram(r.limits.memory)
+	memory, err := ram(r.limits.guestMemory())
 	if err != nil {
 		return 0, fmt.Errorf("container %s: resources.limits.memory: %w", r.container, err)
 	}

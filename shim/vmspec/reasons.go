@@ -16,7 +16,7 @@ func reasons() map[string]string {
 		"no part of nodevirt reads a guest's panic":           {"domain.devices.panicDevices"},
 		"only s390x has it; use i6300esb":                     {"domain.devices.watchdog.diag288"},
 		"QEMU's BIOS writes to the display alone":             {"domain.firmware.bootloader.bios.useSerial"},
-		"the RuntimeClass sets the overhead":                  {"domain.memory.reservedOverhead", "domain.resources.overcommitGuestOverhead"},
+		"the RuntimeClass sets the overhead":                  {"domain.resources.overcommitGuestOverhead"},
 		"virtio devices follow version 1.0 alone":             {"domain.devices.useVirtioTransitional"},
 	} {
 		for _, path := range paths {

@@ -17,6 +17,10 @@ type Spec struct {
 	MaxMemory int64 `json:"maxMemory,omitempty"`
 	// HugePage is the size in bytes of the pages that the RAM consists of; 0 for ordinary ones.
 	HugePage int64 `json:"hugePage,omitempty"`
+	// AddedOverhead is the part in bytes of the container's memory limit that is QEMU's, and not the guest's.
+	AddedOverhead int64 `json:"addedOverhead,omitempty"`
+	// LockMemory lets QEMU lock the guest's memory, as devices with DMA require.
+	LockMemory bool `json:"lockMemory,omitempty"`
 	// Machine is the QEMU machine type, such as "q35".
 	Machine string `json:"machine"`
 	// Firmware identifies the VM to its guest, and boots it.

@@ -37,6 +37,8 @@ func domainRows() []fields.Row {
 		fields.At("domain.cpu.features[].name", cpuFeature),
 		fields.At("domain.cpu.features[].policy", cpuPolicy),
 		fields.At("domain.memory.guest", fields.Quantity),
+		fields.At("domain.memory.reservedOverhead.addedOverhead", fields.Quantity),
+		fields.At("domain.memory.reservedOverhead.memLock", fields.OneOf(kubevirt.MemLockRequired, kubevirt.MemLockNotRequired)),
 		fields.At("domain.memory.hugepages.pageSize", fields.OneOf("2Mi", "1Gi")),
 		fields.At("domain.resources.requests.cpu", fields.Quantity),
 		fields.At("domain.resources.requests.memory", fields.Bytes),

@@ -42,6 +42,7 @@ func fromVMI(w wishes, r request) (Spec, error) {
 		return Spec{}, err
 	}
 	if t.Memory == 0 {
+		r.limits.added = t.AddedOverhead
 		if t.Memory, err = r.memory(); err != nil {
 			return Spec{}, err
 		}
@@ -114,6 +115,8 @@ func translate(
 ) (translation, field.ErrorList) {
 	domain := root.Child("domain")
 	cpu, problems := processor(domain, &vmi.Domain, r)
+	added, locked := reservedOverhead(vmi.Domain.Memory)
+	r.limits.added = added
 	memory, p := guestMemory(domain, &vmi.Domain, r)
 	problems = append(problems, p...)
 	firmware, p := readFirmware(domain.Child("firmware"), vmi, r)
@@ -144,9 +147,12 @@ func translate(
 		name = r.hostname
 	}
 	spec := Spec{
+		AddedOverhead: added,
+
 		CPU:         cpu,
 		Memory:      memory,
 		HugePage:    hugePage(&vmi.Domain),
+		LockMemory:  locked,
 		Machine:     machine,
 		Board:       readBoard(vmi.Domain.Features),
 		Clock:       readClock(vmi.Domain.Clock),

@@ -4,12 +4,14 @@ import (
 	"errors"
 	"net/netip"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
+	"golang.org/x/sys/unix"
 	"gotest.tools/v3/assert"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
@@ -134,6 +136,26 @@ func TestEnd(t *testing.T) {
 			t.Errorf("%q, OOM %t, panicked %t: %+v, want %+v", c.reason, c.oom, c.panicked, got, c.want)
 		}
 	}
+}
+
+// TestLetLockMemory gives a process the limit, and takes nothing from one with a higher limit.
+func TestLetLockMemory(t *testing.T) {
+	c := exec.CommandContext(t.Context(), "sleep", "1000")
+	assert.NilError(t, c.Start())
+	t.Cleanup(func() { c.Process.Kill(); c.Wait() })
+	pid := c.Process.Pid
+	var has unix.Rlimit
+	assert.NilError(t, unix.Prlimit(pid, unix.RLIMIT_MEMLOCK, nil, &has))
+	most := has.Max
+	assert.NilError(t, unix.Prlimit(pid, unix.RLIMIT_MEMLOCK, &unix.Rlimit{Max: most}, nil))
+	for _, bytes := range []uint64{most / 2, most / 4} {
+		assert.NilError(t, letLockMemory(pid, bytes))
+		assert.NilError(t, unix.Prlimit(pid, unix.RLIMIT_MEMLOCK, nil, &has))
+		assert.Equal(t, has, unix.Rlimit{Cur: most / 2, Max: most})
+	}
+	assert.ErrorContains(t, letLockMemory(1<<30, 0), "let QEMU lock memory: no such process")
+	got := lockable(vmspec.Spec{Memory: 1 << 30, MaxMemory: 2 << 30, AddedOverhead: 3 << 20})
+	assert.Equal(t, got, uint64(3<<30+3<<20))
 }
 
 func TestPodInterfaces(t *testing.T) {

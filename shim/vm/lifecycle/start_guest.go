@@ -11,11 +11,14 @@ import (
 	"strconv"
 	"syscall"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/nodevirt/nodevirt/shim/domain"
 	"github.com/nodevirt/nodevirt/shim/hostdevice"
 	"github.com/nodevirt/nodevirt/shim/record"
 	"github.com/nodevirt/nodevirt/shim/vm/layout"
 	"github.com/nodevirt/nodevirt/shim/vm/table"
+	"github.com/nodevirt/nodevirt/shim/vmspec"
 
 	"github.com/nodevirt/nodevirt/netsetup"
 )
@@ -145,10 +148,39 @@ func (s *start) placeQEMU(context.Context) error {
 	if err == nil {
 		err = s.adjustOOMScore(s.process)
 	}
+	if err == nil && s.rec.Spec.LockMemory {
+		err = letLockMemory(s.process, lockable(s.rec.Spec))
+	}
 	if errors.Is(err, syscall.ESRCH) {
 		return nil
 	}
 	return err
+}
+
+// roomForDevices is what devices lock beside the guest's memory: the memory of their own registers.
+// libvirt adds as much for host devices.
+const roomForDevices = 1 << 30
+
+// lockable returns how much memory, in bytes, the QEMU of a VM may lock: the guest's, and QEMU's own. The
+// VM's cgroup bounds what QEMU really has.
+func lockable(spec vmspec.Spec) uint64 {
+	return uint64(max(spec.Memory, spec.MaxMemory) + spec.AddedOverhead + roomForDevices)
+}
+
+// letLockMemory raises the limit of QEMU's locked memory, which is low for a VM without host devices.
+func letLockMemory(qemu int, bytes uint64) error {
+	var has unix.Rlimit
+	err := unix.Prlimit(qemu, unix.RLIMIT_MEMLOCK, nil, &has)
+	if err == nil {
+		err = unix.Prlimit(qemu, unix.RLIMIT_MEMLOCK, &unix.Rlimit{Cur: max(has.Cur, bytes), Max: max(has.Max, bytes)}, nil)
+	}
+	switch {
+	case errors.Is(err, os.ErrPermission):
+		return fmt.Errorf("let QEMU lock memory: %w; give the shim CAP_SYS_RESOURCE, or remove memLock from the VM", err)
+	case err != nil:
+		return fmt.Errorf("let QEMU lock memory: %w", err)
+	}
+	return nil
 }
 
 // adjustOOMScore makes QEMU as likely a victim of the OOM killer as the kubelet

@@ -26,13 +26,15 @@ type base struct {
 	memory  int64 // bytes
 	// cpus and limit are the container's limits of CPU and memory, in whole processors and in bytes; 0 for none.
 	cpus, limit int64
+	// added is the part of the memory limit that is QEMU's, which limit is without.
+	added int64
 }
 
 func baseOf(r record.Container) base {
 	given := r.Config.Value.GetLinux().GetResources()
 	return base{
-		sockets: r.Spec.CPU.Sockets, memory: r.Spec.Memory,
-		cpus: processors(given), limit: max(given.GetMemoryLimitInBytes(), 0),
+		sockets: r.Spec.CPU.Sockets, memory: r.Spec.Memory, added: r.Spec.AddedOverhead,
+		cpus: processors(given), limit: max(given.GetMemoryLimitInBytes()-r.Spec.AddedOverhead, 0),
 	}
 }
 
@@ -79,7 +81,7 @@ func MemoryOf(r record.Container) Memory {
 	if !r.Spec.Balloon {
 		b.least = b.memory
 		if now := Of(r).GetMemoryLimitInBytes(); b.Guest(now) > b.memory {
-			b.least = now
+			b.least = now - b.added
 		}
 	}
 	return b
@@ -87,22 +89,24 @@ func MemoryOf(r record.Container) Memory {
 
 // Check refuses a limit that the guest can't be given.
 func (b Memory) Check(limit int64) error {
-	if b.huge || limit >= b.least && limit <= b.most {
+	if b.huge || limit-b.added >= b.least && limit-b.added <= b.most {
 		return nil
 	}
 	most := "any more"
 	if b.most != math.MaxInt64 {
-		most = Text(b.most)
+		most = Text(b.most + b.added)
 	}
 	return fmt.Errorf("%w: memory limit %s: the guest booted with %s of RAM, and while it runs the limit can be %s to %s: "+
-		"for another limit, make a new VM", vmerrors.ErrRange, Text(limit), Text(b.memory), Text(b.least), most)
+		"for another limit, make a new VM", vmerrors.ErrRange, Text(limit), Text(b.memory), Text(b.least+b.added), most)
 }
 
 // Guest returns how much RAM, in bytes, the guest has under a limit.
 func (b Memory) Guest(limit int64) int64 {
-	switch {
-	case b.huge || limit <= 0:
+	if b.huge || limit <= 0 {
 		return b.memory
+	}
+	limit -= b.added
+	switch {
 	case limit < b.memory:
 		return limit / mebibyte * mebibyte
 	case b.limit == 0 || limit <= b.limit:

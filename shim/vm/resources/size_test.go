@@ -47,6 +47,24 @@ func TestGrowth(t *testing.T) {
 	}
 }
 
+// TestAddedOverhead: what is QEMU's of the limit never becomes the guest's.
+func TestAddedOverhead(t *testing.T) {
+	const mi = 1 << 20
+	r := resizable()
+	r.Spec.AddedOverhead = 256 * mi // as without it, with a limit of 1024 MiB
+	b := MemoryOf(r)
+	for limit, want := range map[int64]int64{0: 1024, 768: 512, 1279: 1023, 1280: 1024, 1300: 1024, 1408: 1152, 2304: 2048, 4096: 2048} {
+		if got := b.Guest(limit * mi); got != want*mi {
+			t.Errorf("under %d MiB the guest has %d MiB, want %d", limit, got/mi, want)
+		}
+	}
+	for limit, ok := range map[int64]bool{512 * mi: true, 512*mi - 1: false, 2304 * mi: true, 2304*mi + 1: false} {
+		if err := b.Check(limit); (err == nil) != ok || err != nil && !strings.Contains(err.Error(), "can be 512Mi to 2304Mi") {
+			t.Errorf("limit %d: %v", limit, err)
+		}
+	}
+}
+
 func TestVCPUs(t *testing.T) {
 	for name, c := range map[string]struct {
 		quota int64
