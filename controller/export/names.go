@@ -40,13 +40,13 @@ func serviceName(e *vmExport) string {
 }
 
 // given returns the labels or annotations that an export passes on to its pod. Those of
-// Kubernetes, KubeVirt and nodevirt have a meaning there.
+// Kubernetes, Multus, KubeVirt and nodevirt have a meaning there.
 func given(all map[string]string) map[string]string {
 	passed := map[string]string{}
 	for key, value := range all {
 		domain, _, qualified := strings.Cut(key, "/")
 		reserved := strings.HasPrefix(key, "kubevirt.io")
-		for _, of := range []string{"kubevirt.io", "nodevirt.io", "kubernetes.io", "k8s.io"} {
+		for _, of := range []string{"kubevirt.io", "nodevirt.io", "kubernetes.io", "k8s.io", "cncf.io"} {
 			reserved = reserved || qualified && (domain == of || strings.HasSuffix(domain, "."+of))
 		}
 		if !reserved {
