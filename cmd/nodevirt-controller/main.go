@@ -70,7 +70,7 @@ func run(ctx context.Context, args []string) error {
 	flags.BoolVar(&o.Gates.HostDisks, "host-disks", false,
 		"let VMs have hostDisk volumes, as KubeVirt's feature gate HostDisk does; Pod Security must let their pods have hostPath volumes")
 	flags.BoolVar(&o.Gates.DownwardMetrics, "downward-metrics", false,
-		"let VMs have downwardMetrics volumes, as KubeVirt's feature gate DownwardMetrics does, with the node's name, CPU time and memory")
+		"let VMs have downwardMetrics, as KubeVirt's feature gate DownwardMetrics does, with the node's name, CPU time and memory")
 	flags.BoolVar(&o.Gates.HookSidecars, "hook-sidecars", false,
 		"let VMs have hook sidecars, as KubeVirt's feature gate Sidecar does: containers that change the VM before its start; "+
 			"nodes need vm.hook_sidecars in the shim's config")

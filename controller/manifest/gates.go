@@ -32,11 +32,18 @@ func (g Gates) Check(at *field.Path, spec *kubevirt.VirtualMachineInstanceSpec) 
 				"HostDisk feature gate is not enabled; use a PVC, or set -host-disks of nodevirt-controller"))
 		}
 		if v.DownwardMetrics != nil && !g.DownwardMetrics {
-			problems = append(problems, fields.Refused(at.Child("downwardMetrics"),
-				"DownwardMetrics feature gate is not enabled; set -downward-metrics of nodevirt-controller"))
+			problems = append(problems, noDownwardMetrics(at))
 		}
 	}
+	if spec.Domain.Devices.DownwardMetrics != nil && !g.DownwardMetrics {
+		problems = append(problems, noDownwardMetrics(at.Child("domain", "devices")))
+	}
 	return problems
+}
+
+func noDownwardMetrics(at *field.Path) *field.Error {
+	return fields.Refused(at.Child("downwardMetrics"),
+		"DownwardMetrics feature gate is not enabled; set -downward-metrics of nodevirt-controller")
 }
 
 // CheckAnnotations does so for the annotations of an instance, and checks what is switched on as the

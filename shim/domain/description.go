@@ -50,6 +50,9 @@ type Description struct {
 	// AgentSocket is the path of the socket of the guest agent's port, in a folder
 	// like that of ConsoleSocket.
 	AgentSocket string
+	// MetricsSocket is the path of the socket of the port for metrics, if Spec.MetricsPort is
+	// set, in a folder like that of ConsoleSocket.
+	MetricsSocket string
 	// TerminalSockets are the paths of the sockets of further consoles, which are
 	// /dev/hvc0 and so on in a Linux guest.
 	TerminalSockets []string

@@ -7,6 +7,7 @@ import (
 	"libvirt.org/go/libvirtxml"
 
 	"github.com/nodevirt/nodevirt/shim/hostdevice"
+	"github.com/nodevirt/nodevirt/shim/vhostmd"
 	"github.com/nodevirt/nodevirt/shim/vmspec"
 )
 
@@ -39,7 +40,7 @@ func devices(desc Description) (*libvirtxml.DomainDeviceList, error) {
 		Hostdevs:    hostdevs,
 		Serials:     serials(desc),
 		Consoles:    consoles(desc),
-		Channels:    []libvirtxml.DomainChannel{agent(desc)},
+		Channels:    channels(desc),
 		Inputs:      inputs(desc.Spec.Inputs),
 		Graphics:    graphics(desc),
 		Videos:      videos(desc),
@@ -162,6 +163,22 @@ func consoles(desc Description) []libvirtxml.DomainConsole {
 				UNIX: &libvirtxml.DomainChardevSourceUNIX{Mode: "bind", Path: path},
 			},
 			Target: &libvirtxml.DomainConsoleTarget{Type: "virtio", Port: &port},
+		})
+	}
+	return all
+}
+
+// channels returns the ports of virtio-serial that are no consoles.
+func channels(desc Description) []libvirtxml.DomainChannel {
+	all := []libvirtxml.DomainChannel{agent(desc)}
+	if desc.Spec.MetricsPort {
+		all = append(all, libvirtxml.DomainChannel{
+			Source: &libvirtxml.DomainChardevSource{
+				UNIX: &libvirtxml.DomainChardevSourceUNIX{Mode: "bind", Path: desc.MetricsSocket},
+			},
+			Target: &libvirtxml.DomainChannelTarget{
+				VirtIO: &libvirtxml.DomainChannelTargetVirtIO{Name: vhostmd.PortName},
+			},
 		})
 	}
 	return all

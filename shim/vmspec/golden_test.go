@@ -440,6 +440,7 @@ const allVMI = `{
 			"networkInterfaceMultiqueue": true,
 			"blockMultiQueue": true,
 			"rng": {},
+			"downwardMetrics": {},
 			"useVirtioTransitional": true,
 			"tpm": {"enabled": true, "persistent": false},
 			"autoattachMemBalloon": false,

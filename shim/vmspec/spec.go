@@ -47,6 +47,8 @@ type Spec struct {
 	// RNG attaches a virtio entropy source, Balloon a virtio memory balloon.
 	RNG     bool `json:"rng"`
 	Balloon bool `json:"balloon"`
+	// MetricsPort attaches a port on which the guest asks for metrics of the node and of itself.
+	MetricsPort bool `json:"metricsPort,omitempty"`
 	// Display attaches a graphics card, whose picture VNC shows.
 	Display bool `json:"display,omitempty"`
 	// Video is the model of that card.

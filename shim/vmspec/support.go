@@ -116,6 +116,7 @@ func deviceRows() []fields.Row {
 		fields.At("domain.devices.interfaces[].dhcpOptions.privateOptions[].value", dhcpText),
 		fields.At("domain.devices.networkInterfaceMultiqueue", fields.Boolean),
 		fields.At("domain.devices.rng", fields.Object),
+		fields.At("domain.devices.downwardMetrics", fields.Object),
 		fields.At("domain.devices.tpm.enabled", fields.Boolean),
 		fields.At("domain.devices.tpm.persistent", ofInstance),
 		fields.At("domain.devices.useVirtioTransitional", fields.Boolean),
@@ -160,7 +161,6 @@ func hints() map[string]string {
 		ofPod   = "use the pod's imagePullSecrets"
 	)
 	return map[string]string{
-		"domain.devices.downwardMetrics":                       "use a volume downwardMetrics",
 		"domain.devices.disks[].floppy":                        "use disk or cdrom",
 		"domain.devices.interfaces[].binding":                  binding,
 		"domain.devices.interfaces[].macvtap":                  binding,

@@ -106,7 +106,7 @@ func (a *Agents) PowerOff(ctx context.Context, v *table.VM) error {
 // RemoveSockets removes the sockets of a guest that has ended.
 func (a *Agents) RemoveSockets(id string) error {
 	var errs []error
-	for _, path := range append(a.layout.TerminalSockets(id), a.layout.AgentSocket(id)) {
+	for _, path := range append(a.layout.TerminalSockets(id), a.layout.AgentSocket(id), a.layout.MetricsSocket(id)) {
 		errs = append(errs, layout.IgnoreAbsent(os.Remove(path)))
 	}
 	return errors.Join(errs...)

@@ -56,6 +56,9 @@ func (l Layout) ConsoleSocket(id string) string { return filepath.Join(l.Console
 // AgentSocket is the unix socket of the guest agent's port.
 func (l Layout) AgentSocket(id string) string { return filepath.Join(l.Agents, id+socket) }
 
+// MetricsSocket is the unix socket of the port on which the guest asks for metrics.
+func (l Layout) MetricsSocket(id string) string { return filepath.Join(l.Agents, id+".vmd") }
+
 // TerminalSockets are the unix sockets of the guest's virtio consoles. The first
 // is not for commands.
 func (l Layout) TerminalSockets(id string) []string {

@@ -1,7 +1,10 @@
 package report_test
 
 import (
+	"bufio"
 	"context"
+	"errors"
+	"net"
 	"os"
 	"path/filepath"
 	"strings"
@@ -15,6 +18,7 @@ import (
 	"github.com/nodevirt/nodevirt/shim/record"
 	"github.com/nodevirt/nodevirt/shim/vhostmd"
 	"github.com/nodevirt/nodevirt/shim/vm/report"
+	"github.com/nodevirt/nodevirt/shim/vm/table"
 )
 
 // TestDownward: the disks of running VMs get new metrics every five seconds, also while
@@ -60,6 +64,56 @@ func TestDownward(t *testing.T) {
 		cancel()
 		synctest.Wait()
 	})
+}
+
+// TestDownwardPort: a guest asks on its port, also after QEMU has closed the connection, and a VM without a
+// port is not connected to.
+func TestDownwardPort(t *testing.T) {
+	dir, err := os.MkdirTemp("", "vmd") // a socket's path is short
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { os.RemoveAll(dir) })
+	n := newNode(t)
+	n.options.Layout.Agents = dir
+	asking, other := n.add("a", record.Running), n.add("b", record.Running)
+	change(asking, func(r *record.Container) { r.Spec.MetricsPort = true })
+	listen := func(v *table.VM) net.Listener {
+		l, err := net.Listen("unix", n.options.Layout.MetricsSocket(v.Record().ID))
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { l.Close() })
+		return l
+	}
+	qemu, unasked := listen(asking), listen(other)
+	d := report.NewDownward(n.options, n.node, vhostmd.Node{Name: "node-1", Proc: dir, Sys: dir}, func(record.Container) []string { return nil })
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := make(chan struct{})
+	go func() { d.Run(ctx); close(ended) }()
+	for range 2 {
+		conn, err := qemu.Accept()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := conn.Write([]byte("GET /metrics/XML\n\n")); err != nil {
+			t.Fatal(err)
+		}
+		in := bufio.NewReader(conn)
+		for text := ""; !strings.HasSuffix(text, "\n\n"); {
+			line, err := in.ReadString('\n')
+			if text += line; err != nil || line == "</metrics>\n" && !strings.Contains(text, "<value>node-1</value>") {
+				t.Fatalf("%v after %s", err, text)
+			}
+		}
+		conn.Close()
+	}
+	cancel()
+	<-ended
+	_ = unasked.(*net.UnixListener).SetDeadline(time.Now())
+	if _, err := unasked.Accept(); !errors.Is(err, os.ErrDeadlineExceeded) {
+		t.Errorf("the VM without a port: %v", err)
+	}
 }
 
 func content(t *testing.T, path string) string {
