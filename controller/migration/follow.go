@@ -7,6 +7,7 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/client-go/tools/events"
 	kubevirt "kubevirt.io/api/core/v1"
 	ctrl "sigs.k8s.io/controller-runtime"
 
@@ -25,66 +26,84 @@ const (
 	silence = 2 * time.Minute
 )
 
+// follower follows a migration from what both nodes report, until it has ended.
+type follower struct {
+	events events.EventRecorder
+	now    func() time.Time
+	orders interface {
+		ask(ctx context.Context, m *migration, p *corev1.Pod, name string, argument any) (*order.Report, error)
+	}
+	statuses interface {
+		write(ctx context.Context, m *migration, change func()) error
+		begin(ctx context.Context, m *migration, vmi *instance) error
+		setCondition(m *migration, kind kubevirt.VirtualMachineInstanceMigrationConditionType, reason, text string)
+	}
+	outcomes interface {
+		succeed(ctx context.Context, w work) error
+		fail(ctx context.Context, m *migration, vmi *instance, reason string) error
+	}
+}
+
 // follow asks both ends for their reports, and acts on them.
-func (r *Reconciler) follow(ctx context.Context, w work) (ctrl.Result, error) {
-	if err := r.noteCancel(ctx, w); err != nil {
+func (f *follower) follow(ctx context.Context, w work) (ctrl.Result, error) {
+	if err := f.noteCancel(ctx, w); err != nil {
 		return ctrl.Result{}, err
 	}
 	undone := w.m.Status.MigrationState.FailureReason != "" || cancelled(w.m)
-	source, target := r.reports(ctx, w, undone)
+	source, target := f.reports(ctx, w, undone)
 	v := decide(source, target, undone)
 	if v == undo {
-		r.cancel(ctx, w, &source, &target)
+		f.cancel(ctx, w, &source, &target)
 		v = decide(source, target, true)
 		undone = true
 	}
 	if v == resume {
 		// The target's refusal, or the loss of its node, takes the place of its answer.
-		source.report, _ = r.ask(ctx, w.m, w.source, order.Decide, order.Decision{Migration: named(w.m), Run: true})
+		source.report, _ = f.orders.ask(ctx, w.m, w.source, order.Decide, order.Decision{Migration: named(w.m), Run: true})
 		v = decide(source, target, true)
 	}
-	if v == undo && undone && r.silent(w, source, target) {
+	if v == undo && undone && f.silent(w, source, target) {
 		v = failed
 	}
 	reason := cmp.Or(w.m.Status.MigrationState.FailureReason, reasonOf(w.m, source, target))
 	switch {
 	case v == succeed:
-		return ctrl.Result{}, r.succeed(ctx, w)
+		return ctrl.Result{}, f.outcomes.succeed(ctx, w)
 	case v == failed:
-		return ctrl.Result{}, r.fail(ctx, w.m, w.vmi, reason)
+		return ctrl.Result{}, f.outcomes.fail(ctx, w.m, w.vmi, reason)
 	case undone: // a controller that restarts undoes it too
-		if err := r.write(ctx, w.m, func() { w.m.Status.MigrationState.FailureReason = reason }); err != nil {
+		if err := f.statuses.write(ctx, w.m, func() { w.m.Status.MigrationState.FailureReason = reason }); err != nil {
 			return ctrl.Result{}, err
 		}
 	}
-	return ctrl.Result{RequeueAfter: r.nextPoll(w.m)}, r.noteUnsettled(ctx, w, v)
+	return ctrl.Result{RequeueAfter: f.nextPoll(w.m)}, f.noteUnsettled(ctx, w, v)
 }
 
 // reports asks the target, and the source if the target does not decide: while both
 // work, only one node is asked.
-func (r *Reconciler) reports(ctx context.Context, w work, undone bool) (source, target end) {
+func (f *follower) reports(ctx context.Context, w work, undone bool) (source, target end) {
 	source.State, target.State = w.sourceState, w.targetState
 	if !target.Ended {
-		target.report, _ = r.ask(ctx, w.m, w.target, order.Status, named(w.m))
+		target.report, _ = f.orders.ask(ctx, w.m, w.target, order.Status, named(w.m))
 	}
-	late := r.Now().Sub(since(w.m).Time).Abs() > patience
+	late := f.now().Sub(since(w.m).Time).Abs() > patience
 	if target.is(stateTaken) || target.is(stateIncoming) && !undone && !late && !source.Ended || source.Ended {
 		return source, target
 	}
-	source.report, _ = r.ask(ctx, w.m, w.source, order.Status, named(w.m))
+	source.report, _ = f.orders.ask(ctx, w.m, w.source, order.Status, named(w.m))
 	return source, target
 }
 
 // cancel has both ends give up, the source first: it may not have handed the guest over
 // yet. The answers replace the reports.
-func (r *Reconciler) cancel(ctx context.Context, w work, source, target *end) {
+func (f *follower) cancel(ctx context.Context, w work, source, target *end) {
 	if !source.Ended {
-		if report, err := r.ask(ctx, w.m, w.source, order.Cancel, named(w.m)); err == nil {
+		if report, err := f.orders.ask(ctx, w.m, w.source, order.Cancel, named(w.m)); err == nil {
 			source.report = report
 		}
 	}
 	if !target.Ended {
-		if report, err := r.ask(ctx, w.m, w.target, order.Cancel, named(w.m)); err == nil {
+		if report, err := f.orders.ask(ctx, w.m, w.target, order.Cancel, named(w.m)); err == nil {
 			target.report = report
 		}
 	}
@@ -92,31 +111,31 @@ func (r *Reconciler) cancel(ctx context.Context, w work, source, target *end) {
 
 // silent reports whether a source that never answers has nothing to settle: its node may
 // have no record of a migration that never began.
-func (r *Reconciler) silent(w work, source, target end) bool {
+func (f *follower) silent(w work, source, target end) bool {
 	if source.report != nil || source.Lost || target.report != nil && !target.is(stateRefused, stateUnknown) {
 		return false
 	}
 	if w.m.Status.Phase != kubevirt.MigrationTargetReady && w.m.Status.Phase != kubevirt.MigrationRunning {
 		return true // the source was never ordered to send
 	}
-	return r.Now().Sub(since(w.m).Time).Abs() > silence && (target.report != nil || target.Ended)
+	return f.now().Sub(since(w.m).Time).Abs() > silence && (target.report != nil || target.Ended)
 }
 
 // nextPoll grows with the time that the migration has run.
-func (r *Reconciler) nextPoll(m *migration) time.Duration {
-	return min(max(r.Now().Sub(since(m).Time).Abs()/2, firstPoll), lastPoll)
+func (f *follower) nextPoll(m *migration) time.Duration {
+	return min(max(f.now().Sub(since(m).Time).Abs()/2, firstPoll), lastPoll)
 }
 
 // reasonCancelled is KubeVirt's.
 const reasonCancelled = "Migration failed due to being canceled"
 
 // noteCancel writes that a user has cancelled the migration.
-func (r *Reconciler) noteCancel(ctx context.Context, w work) error {
+func (f *follower) noteCancel(ctx context.Context, w work) error {
 	if !cancelled(w.m) || w.m.Status.MigrationState.AbortRequested {
 		return nil
 	}
-	err := r.write(ctx, w.m, func() {
-		r.setCondition(w.m, kubevirt.VirtualMachineInstanceMigrationAbortRequested, "", "the migration's object was deleted")
+	err := f.statuses.write(ctx, w.m, func() {
+		f.statuses.setCondition(w.m, kubevirt.VirtualMachineInstanceMigrationAbortRequested, "", "the migration's object was deleted")
 		s := w.m.Status.MigrationState
 		s.AbortRequested, s.AbortStatus = true, kubevirt.MigrationAbortInProgress
 		s.FailureReason = cmp.Or(s.FailureReason, reasonCancelled)
@@ -124,7 +143,7 @@ func (r *Reconciler) noteCancel(ctx context.Context, w work) error {
 	if err != nil {
 		return err
 	}
-	return r.begin(ctx, w.m, w.vmi)
+	return f.statuses.begin(ctx, w.m, w.vmi)
 }
 
 // reasonOf returns why a migration must be undone, by what is known of both ends.
@@ -149,7 +168,7 @@ func reasonOf(m *migration, source, target end) string {
 }
 
 // noteUnsettled says what to do about a guest that no node runs.
-func (r *Reconciler) noteUnsettled(ctx context.Context, w work, v verdict) error {
+func (f *follower) noteUnsettled(ctx context.Context, w work, v verdict) error {
 	text := ""
 	if v == unsettled {
 		s := w.m.Status.MigrationState
@@ -158,9 +177,9 @@ func (r *Reconciler) noteUnsettled(ctx context.Context, w work, v verdict) error
 			s.SourceNode, s.TargetNode, s.TargetNode, corev1.TaintNodeOutOfService+"=nodeshutdown:NoExecute", s.SourceNode)
 	}
 	before := len(w.m.Status.Conditions)
-	err := r.write(ctx, w.m, func() { r.setCondition(w.m, conditionUnsettled, "TargetSilent", text) })
+	err := f.statuses.write(ctx, w.m, func() { f.statuses.setCondition(w.m, conditionUnsettled, "TargetSilent", text) })
 	if err == nil && text != "" && len(w.m.Status.Conditions) > before {
-		r.Events.Eventf(w.vmi, w.m, corev1.EventTypeWarning, "MigrationUnsettled", "Migrate", "%s", text)
+		f.events.Eventf(w.vmi, w.m, corev1.EventTypeWarning, "MigrationUnsettled", "Migrate", "%s", text)
 	}
 	return err
 }

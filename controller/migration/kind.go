@@ -56,16 +56,16 @@ func setUp(ctx context.Context, in kind.Cluster) error {
 	if err != nil {
 		return err
 	}
-	r := &Reconciler{
+	r := NewReconciler(Options{
 		Client: m.GetClient(), Live: m.GetAPIReader(), Events: m.GetEventRecorder("virtualmachineinstance-migration-controller"),
 		Pods: vmis.Pods, Nodes: nodes, Now: in.Now,
-	}
+	})
 	if err := r.SetUp(ctx, m); err != nil {
 		return err
 	}
-	if err := m.Add(newMeasures(r.Client, metrics.Registry)); err != nil {
+	if err := m.Add(newMeasures(r.client, metrics.Registry)); err != nil {
 		return fmt.Errorf("add the migrations' metrics: %w", err)
 	}
-	e := &Evacuations{Client: m.GetClient(), Events: r.Events, Now: in.Now}
+	e := &Evacuations{Client: m.GetClient(), Events: r.events, Now: in.Now}
 	return e.SetUp(m)
 }

@@ -39,8 +39,11 @@ const (
 	stateUnknown = ""
 )
 
+// orders gives nodes the orders of a migration.
+type orders struct{ nodes nodes }
+
 // give gives an order to the VM in a pod and decodes the answer.
-func (r *Reconciler) give(ctx context.Context, p *corev1.Pod, name string, argument, answer any) error {
+func (o *orders) give(ctx context.Context, p *corev1.Pod, name string, argument, answer any) error {
 	if p == nil {
 		return errors.New("the pod is gone")
 	}
@@ -50,7 +53,7 @@ func (r *Reconciler) give(ctx context.Context, p *corev1.Pod, name string, argum
 	}
 	ctx, cancel := context.WithTimeout(ctx, orderTime)
 	defer cancel()
-	text, err = r.Nodes.Control(ctx, p, maxReport, name, string(text))
+	text, err = o.nodes.Control(ctx, p, maxReport, name, string(text))
 	if err != nil {
 		return fmt.Errorf("%s in pod %s on node %s: %s", name, p.Name, p.Spec.NodeName, clip(err.Error()))
 	}
@@ -61,9 +64,9 @@ func (r *Reconciler) give(ctx context.Context, p *corev1.Pod, name string, argum
 }
 
 // ask gives an order that has a report as its answer.
-func (r *Reconciler) ask(ctx context.Context, m *migration, p *corev1.Pod, name string, argument any) (*order.Report, error) {
+func (o *orders) ask(ctx context.Context, m *migration, p *corev1.Pod, name string, argument any) (*order.Report, error) {
 	report := new(order.Report)
-	if err := r.give(ctx, p, name, argument, report); err != nil {
+	if err := o.give(ctx, p, name, argument, report); err != nil {
 		return nil, err
 	}
 	switch {
@@ -84,9 +87,9 @@ func named(m *migration) order.Migration { return order.Migration{Migration: str
 var fingerprint = regexp.MustCompile(`^[0-9a-f]{64}$`)
 
 // identify asks the source for its fingerprint.
-func (r *Reconciler) identify(ctx context.Context, w work) (order.Identity, error) {
+func (o *orders) identify(ctx context.Context, w work) (order.Identity, error) {
 	var i order.Identity
-	if err := r.give(ctx, w.source, order.Identify, named(w.m), &i); err != nil {
+	if err := o.give(ctx, w.source, order.Identify, named(w.m), &i); err != nil {
 		return i, err
 	}
 	if i.Guest == nil {
@@ -96,9 +99,9 @@ func (r *Reconciler) identify(ctx context.Context, w work) (order.Identity, erro
 }
 
 // receive has the target listen for the source.
-func (r *Reconciler) receive(ctx context.Context, w work, source order.Identity) (order.Identity, error) {
+func (o *orders) receive(ctx context.Context, w work, source order.Identity) (order.Identity, error) {
 	var i order.Identity
-	if err := r.give(ctx, w.target, order.Receive, order.Reception{
+	if err := o.give(ctx, w.target, order.Receive, order.Reception{
 		Migration: named(w.m), Source: source.Fingerprint, Guest: source.Guest,
 	}, &i); err != nil {
 		return i, err

@@ -27,10 +27,10 @@ type places struct{ mu sync.Mutex }
 // wait begins a migration once it has a place.
 func (r *Reconciler) wait(ctx context.Context, m *migration, vmi *instance) (ctrl.Result, error) {
 	if cancelled(m) {
-		return ctrl.Result{}, r.fail(ctx, m, nil, reasonCancelled)
+		return ctrl.Result{}, r.outcomes.fail(ctx, m, nil, reasonCancelled)
 	}
 	if why := ineligible(vmi); why != "" {
-		return ctrl.Result{}, r.fail(ctx, m, nil, why)
+		return ctrl.Result{}, r.outcomes.fail(ctx, m, nil, why)
 	}
 	took, err := r.take(ctx, m, vmi)
 	switch {
@@ -41,7 +41,7 @@ func (r *Reconciler) wait(ctx context.Context, m *migration, vmi *instance) (ctr
 	case m.Status.Phase == kubevirt.MigrationPending:
 		return ctrl.Result{RequeueAfter: waitAgain}, nil
 	}
-	return ctrl.Result{RequeueAfter: waitAgain}, r.write(ctx, m, func() { r.enter(m, kubevirt.MigrationPending) })
+	return ctrl.Result{RequeueAfter: waitAgain}, r.statuses.write(ctx, m, func() { r.statuses.enter(m, kubevirt.MigrationPending) })
 }
 
 // take reports whether the migration has a place, and writes that it has.
@@ -50,7 +50,7 @@ func (r *Reconciler) take(ctx context.Context, m *migration, vmi *instance) (boo
 	defer r.places.mu.Unlock()
 	var list kubevirt.VirtualMachineInstanceMigrationList
 	// The cache has the places that this process has given: the read waits for them.
-	if err := r.Client.List(ctx, &list, client.MatchingFields{indexUnfinished: unfinished}); err != nil {
+	if err := r.client.List(ctx, &list, client.MatchingFields{indexUnfinished: unfinished}); err != nil {
 		return false, fmt.Errorf("list migrations: %w", err)
 	}
 	nodeOf := func(other *migration) string {
@@ -58,7 +58,7 @@ func (r *Reconciler) take(ctx context.Context, m *migration, vmi *instance) (boo
 			return vmi.Status.NodeName
 		}
 		of := new(instance)
-		if err := r.Client.Get(ctx, client.ObjectKey{Namespace: other.Namespace, Name: other.Spec.VMIName}, of); err != nil {
+		if err := r.client.Get(ctx, client.ObjectKey{Namespace: other.Namespace, Name: other.Spec.VMIName}, of); err != nil {
 			return ""
 		}
 		return of.Status.NodeName
@@ -70,9 +70,9 @@ func (r *Reconciler) take(ctx context.Context, m *migration, vmi *instance) (boo
 	if err != nil {
 		return false, err
 	}
-	return true, r.write(ctx, m, func() {
-		r.enter(m, kubevirt.MigrationPending)
-		r.enter(m, kubevirt.MigrationScheduling)
+	return true, r.statuses.write(ctx, m, func() {
+		r.statuses.enter(m, kubevirt.MigrationPending)
+		r.statuses.enter(m, kubevirt.MigrationScheduling)
 		m.Status.MigrationState = &state{
 			MigrationUID: m.UID, Mode: kubevirt.MigrationPreCopy,
 			SourceNode: vmi.Status.NodeName, SourcePod: pod.Current(vmi), TargetPod: pod.TargetName(vmi, m),
@@ -87,14 +87,14 @@ func (r *Reconciler) take(ctx context.Context, m *migration, vmi *instance) (boo
 // policyOf returns the policy for an instance's migrations; nil for none.
 func (r *Reconciler) policyOf(ctx context.Context, vmi *instance) (*migrations.MigrationPolicy, error) {
 	var all migrations.MigrationPolicyList
-	if err := r.Client.List(ctx, &all); err != nil {
+	if err := r.client.List(ctx, &all); err != nil {
 		return nil, fmt.Errorf("list migration policies: %w", err)
 	}
 	if len(all.Items) == 0 {
 		return nil, nil
 	}
 	namespace := new(corev1.Namespace)
-	if err := r.Live.Get(ctx, client.ObjectKey{Name: vmi.Namespace}, namespace); err != nil {
+	if err := r.live.Get(ctx, client.ObjectKey{Name: vmi.Namespace}, namespace); err != nil {
 		return nil, fmt.Errorf("read namespace %s: %w", vmi.Namespace, err)
 	}
 	return migrationpolicy.Match(all.Items, vmi.Labels, namespace.Labels), nil

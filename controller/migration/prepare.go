@@ -23,23 +23,23 @@ func (r *Reconciler) prepare(ctx context.Context, w work) (ctrl.Result, error) {
 	sent := w.m.Status.Phase == kubevirt.MigrationTargetReady
 	switch {
 	case cancelled(w.m), w.m.Status.MigrationState.FailureReason != "", sent && (w.sourceState.Ended || w.targetState.Ended):
-		return r.follow(ctx, w)
+		return r.follower.follow(ctx, w)
 	case w.sourceState.Ended:
-		return ctrl.Result{}, r.fail(ctx, w.m, w.vmi, "Migration failed vmi shutdown during migration.")
+		return ctrl.Result{}, r.outcomes.fail(ctx, w.m, w.vmi, "Migration failed vmi shutdown during migration.")
 	case w.targetState.Ended || w.target.DeletionTimestamp != nil:
-		return ctrl.Result{}, r.fail(ctx, w.m, w.vmi, "Migration failed because target pod shutdown during migration")
+		return ctrl.Result{}, r.outcomes.fail(ctx, w.m, w.vmi, "Migration failed because target pod shutdown during migration")
 	}
-	source, err := r.identify(ctx, w)
+	source, err := r.orders.identify(ctx, w)
 	if err != nil {
 		return r.unprepared(ctx, w, err)
 	}
-	target, err := r.receive(ctx, w, source)
+	target, err := r.orders.receive(ctx, w, source)
 	if err != nil {
 		return r.unprepared(ctx, w, err)
 	}
-	now := metav1.NewTime(r.Now())
-	err = r.write(ctx, w.m, func() {
-		r.enter(w.m, kubevirt.MigrationTargetReady)
+	now := metav1.NewTime(r.now())
+	err = r.statuses.write(ctx, w.m, func() {
+		r.statuses.enter(w.m, kubevirt.MigrationTargetReady)
 		s := w.m.Status.MigrationState
 		s.TargetNode, s.TargetNodeAddress = w.target.Spec.NodeName, target.Address
 		s.StartTimestamp = cmp.Or(s.StartTimestamp, &now)
@@ -47,7 +47,7 @@ func (r *Reconciler) prepare(ctx context.Context, w work) (ctrl.Result, error) {
 	if err != nil {
 		return ctrl.Result{}, err
 	}
-	if err := r.begin(ctx, w.m, w.vmi); err != nil {
+	if err := r.statuses.begin(ctx, w.m, w.vmi); err != nil {
 		return ctrl.Result{}, err
 	}
 	return r.send(ctx, w, target)
@@ -55,24 +55,24 @@ func (r *Reconciler) prepare(ctx context.Context, w work) (ctrl.Result, error) {
 
 // unprepared tries again for a while: nothing has happened yet.
 func (r *Reconciler) unprepared(ctx context.Context, w work, why error) (ctrl.Result, error) {
-	if r.Now().Sub(since(w.m).Time).Abs() < prepareFor {
+	if r.now().Sub(since(w.m).Time).Abs() < prepareFor {
 		return ctrl.Result{RequeueAfter: 2 * time.Second}, nil
 	}
 	reason := "Failed to prepare the migration: " + why.Error()
 	if w.m.Status.Phase != kubevirt.MigrationTargetReady {
-		return ctrl.Result{}, r.fail(ctx, w.m, w.vmi, reason)
+		return ctrl.Result{}, r.outcomes.fail(ctx, w.m, w.vmi, reason)
 	}
-	if err := r.write(ctx, w.m, func() { w.m.Status.MigrationState.FailureReason = reason }); err != nil {
+	if err := r.statuses.write(ctx, w.m, func() { w.m.Status.MigrationState.FailureReason = reason }); err != nil {
 		return ctrl.Result{}, err
 	}
-	return r.follow(ctx, w)
+	return r.follower.follow(ctx, w)
 }
 
 // send has the source begin.
 func (r *Reconciler) send(ctx context.Context, w work, target order.Identity) (ctrl.Result, error) {
-	_, err := r.ask(ctx, w.m, w.source, order.Send, sending(w, target))
-	return ctrl.Result{RequeueAfter: firstPoll}, r.write(ctx, w.m, func() {
-		r.enter(w.m, kubevirt.MigrationRunning)
+	_, err := r.orders.ask(ctx, w.m, w.source, order.Send, sending(w, target))
+	return ctrl.Result{RequeueAfter: firstPoll}, r.statuses.write(ctx, w.m, func() {
+		r.statuses.enter(w.m, kubevirt.MigrationRunning)
 		if err != nil { // it may have begun all the same
 			w.m.Status.MigrationState.FailureReason = err.Error()
 		}

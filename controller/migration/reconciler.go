@@ -34,12 +34,8 @@ type nodes interface {
 	Control(ctx context.Context, p *corev1.Pod, most int, name string, arguments ...string) ([]byte, error)
 }
 
-// Reconciler takes migrations from phase to phase.
-//
-//	Pending ─▶ Scheduling ─▶ Scheduled ─▶ PreparingTarget ─▶ TargetReady ─▶ Running ─▶ Succeeded
-//	(a place)  (target pod)  (it runs)    (orders)           (Send)         (reports)
-//	   └───────────┴─────────────┴────────────┴──────────────────┴─────────────┴─────▶ Failed
-type Reconciler struct {
+// Options are what the migrations' reconciler works with.
+type Options struct {
 	// Client reads from the cache and must wait there for its own writes.
 	Client client.Client
 	// Live reads from the API server.
@@ -52,8 +48,37 @@ type Reconciler struct {
 	Nodes nodes
 	// Now is the time; a test may have its own.
 	Now func() time.Time
+}
+
+// Reconciler takes migrations from phase to phase.
+//
+//	Pending ─▶ Scheduling ─▶ Scheduled ─▶ PreparingTarget ─▶ TargetReady ─▶ Running ─▶ Succeeded
+//	(a place)  (target pod)  (it runs)    (orders)           (Send)         (reports)
+//	   └───────────┴─────────────┴────────────┴──────────────────┴─────────────┴─────▶ Failed
+type Reconciler struct {
+	client   client.Client
+	live     client.Reader
+	events   events.EventRecorder
+	pods     pods
+	now      func() time.Time
+	orders   *orders
+	statuses *statuses
+	outcomes *outcomes
+	follower *follower
 
 	places places
+}
+
+// NewReconciler makes the parts of a reconciler, and joins them.
+func NewReconciler(o Options) *Reconciler {
+	orders := &orders{nodes: o.Nodes}
+	statuses := &statuses{client: o.Client, now: o.Now}
+	outcomes := &outcomes{client: o.Client, events: o.Events, now: o.Now, statuses: statuses}
+	return &Reconciler{
+		client: o.Client, live: o.Live, events: o.Events, pods: o.Pods, now: o.Now,
+		orders: orders, statuses: statuses, outcomes: outcomes,
+		follower: &follower{events: o.Events, now: o.Now, orders: orders, statuses: statuses, outcomes: outcomes},
+	}
 }
 
 // Reconcile takes the next step for the migration of a name.
@@ -70,11 +95,11 @@ const conflictWait = 50 * time.Millisecond
 
 func (r *Reconciler) reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result, error) {
 	m := new(migration)
-	if err := r.Client.Get(ctx, req.NamespacedName, m); err != nil {
+	if err := r.client.Get(ctx, req.NamespacedName, m); err != nil {
 		return ctrl.Result{}, client.IgnoreNotFound(err)
 	}
 	if m.IsFinal() {
-		return ctrl.Result{}, r.leave(ctx, m)
+		return ctrl.Result{}, r.outcomes.leave(ctx, m)
 	}
 	vmi, err := r.instanceOf(ctx, m)
 	if err != nil {
@@ -86,13 +111,13 @@ func (r *Reconciler) reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resu
 		}
 	}
 	if vmi == nil {
-		return ctrl.Result{}, r.fail(ctx, m, nil, "Migration failed because vmi does not exist.")
+		return ctrl.Result{}, r.outcomes.fail(ctx, m, nil, "Migration failed because vmi does not exist.")
 	}
 	if s := vmi.Status.MigrationState; mine(m, vmi) && s.EndTimestamp != nil {
-		return ctrl.Result{}, r.conclude(ctx, m, vmi) // it ended before it could say so
+		return ctrl.Result{}, r.outcomes.conclude(ctx, m, vmi) // it ended before it could say so
 	}
 	if vmi.DeletionTimestamp != nil || vmi.IsFinal() { // the instance ends all its pods
-		return ctrl.Result{}, r.fail(ctx, m, vmi, "Migration failed vmi shutdown during migration.")
+		return ctrl.Result{}, r.outcomes.fail(ctx, m, vmi, "Migration failed vmi shutdown during migration.")
 	}
 	if isPending(m) {
 		return r.wait(ctx, m, vmi)
@@ -104,20 +129,20 @@ func (r *Reconciler) reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resu
 func (r *Reconciler) proceed(ctx context.Context, m *migration, vmi *instance) (ctrl.Result, error) {
 	if !mine(m, vmi) {
 		current := new(instance)
-		if err := r.Live.Get(ctx, client.ObjectKeyFromObject(vmi), current); err != nil {
+		if err := r.live.Get(ctx, client.ObjectKeyFromObject(vmi), current); err != nil {
 			return ctrl.Result{}, fmt.Errorf("read VMI %s/%s: %w", vmi.Namespace, vmi.Name, err)
 		}
 		if current.ResourceVersion != vmi.ResourceVersion {
 			return ctrl.Result{RequeueAfter: conflictWait}, nil // the cache is behind
 		}
 		if s := vmi.Status.MigrationState; s != nil && s.EndTimestamp == nil && s.MigrationUID != "" {
-			return ctrl.Result{}, r.fail(ctx, m, nil, fmt.Sprintf("VMI is not eligible for migration because another migration job "+
+			return ctrl.Result{}, r.outcomes.fail(ctx, m, nil, fmt.Sprintf("VMI is not eligible for migration because another migration job "+
 				"is in progress: the one with UID %s; if its object was removed, delete the VMI or restart its VM", s.MigrationUID))
 		}
 		if m.Status.Phase != kubevirt.MigrationScheduling {
-			return ctrl.Result{}, r.fail(ctx, m, nil, "VMI's migration state was taken over by another migration job during active migration.")
+			return ctrl.Result{}, r.outcomes.fail(ctx, m, nil, "VMI's migration state was taken over by another migration job during active migration.")
 		}
-		if err := r.begin(ctx, m, vmi); err != nil {
+		if err := r.statuses.begin(ctx, m, vmi); err != nil {
 			return ctrl.Result{}, err
 		}
 	}
@@ -131,7 +156,7 @@ func (r *Reconciler) proceed(ctx context.Context, m *migration, vmi *instance) (
 	case kubevirt.MigrationScheduled, kubevirt.MigrationPreparingTarget, kubevirt.MigrationTargetReady:
 		return r.prepare(ctx, w)
 	}
-	return r.follow(ctx, w)
+	return r.follower.follow(ctx, w)
 }
 
 // work is a migration that has begun, with what the cluster knows of both ends.
@@ -146,16 +171,16 @@ type work struct {
 func (r *Reconciler) look(ctx context.Context, m *migration, vmi *instance) (w work, err error) {
 	w = work{m: m, vmi: vmi}
 	s := vmi.Status.MigrationState
-	if w.source, err = r.Pods.PodOf(ctx, vmi, s.SourcePod); err != nil {
+	if w.source, err = r.pods.PodOf(ctx, vmi, s.SourcePod); err != nil {
 		return w, err
 	}
-	if w.target, err = r.Pods.PodOf(ctx, vmi, s.TargetPod); err != nil {
+	if w.target, err = r.pods.PodOf(ctx, vmi, s.TargetPod); err != nil {
 		return w, err
 	}
-	if w.sourceState, err = r.Pods.StateOf(ctx, w.source); err != nil {
+	if w.sourceState, err = r.pods.StateOf(ctx, w.source); err != nil {
 		return w, err
 	}
-	w.targetState, err = r.Pods.StateOf(ctx, w.target)
+	w.targetState, err = r.pods.StateOf(ctx, w.target)
 	return w, err
 }
 
@@ -163,9 +188,9 @@ func (r *Reconciler) look(ctx context.Context, m *migration, vmi *instance) (w w
 func (r *Reconciler) instanceOf(ctx context.Context, m *migration) (*instance, error) {
 	key := client.ObjectKey{Namespace: m.Namespace, Name: m.Spec.VMIName}
 	vmi := new(instance)
-	err := r.Client.Get(ctx, key, vmi)
+	err := r.client.Get(ctx, key, vmi)
 	if apierrors.IsNotFound(err) {
-		err = r.Live.Get(ctx, key, vmi)
+		err = r.live.Get(ctx, key, vmi)
 	}
 	if apierrors.IsNotFound(err) {
 		return nil, nil
@@ -192,7 +217,7 @@ func (r *Reconciler) adopt(ctx context.Context, m *migration) error {
 		return nil
 	}
 	patch := client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{})
-	if err := r.Client.Patch(ctx, m, patch); err != nil {
+	if err := r.client.Patch(ctx, m, patch); err != nil {
 		return fmt.Errorf("add finalizer to migration %s/%s: %w", m.Namespace, m.Name, err)
 	}
 	return nil

@@ -67,7 +67,7 @@ func (g *rig) restart() {
 	g.vmis = instances.NewReconciler(instances.Options{
 		Client: g.Cached(), Live: g.Client, Events: g.Recorder, Pods: pod.Options{RuntimeClass: "vm"}, Now: now,
 	})
-	g.r = &Reconciler{Client: g.Cached(), Live: g.Client, Events: g.Recorder, Pods: g.vmis.Pods, Nodes: g.nodes, Now: now}
+	g.r = NewReconciler(Options{Client: g.Cached(), Live: g.Client, Events: g.Recorder, Pods: g.vmis.Pods, Nodes: g.nodes, Now: now})
 }
 
 const (

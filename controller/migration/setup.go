@@ -47,7 +47,7 @@ func (r *Reconciler) SetUp(ctx context.Context, m manager.Manager) error {
 		}
 	}
 	of := func(value func(client.Object) string) handler.EventHandler {
-		return index.Handler(r.Client, new(kubevirt.VirtualMachineInstanceMigrationList), indexInstance, value)
+		return index.Handler(r.client, new(kubevirt.VirtualMachineInstanceMigrationList), indexInstance, value)
 	}
 	all := ctrl.NewControllerManagedBy(m).
 		For(new(migration)).
@@ -63,7 +63,7 @@ func (r *Reconciler) waiting(ctx context.Context, o client.Object) []reconcile.R
 		return nil
 	}
 	var list kubevirt.VirtualMachineInstanceMigrationList
-	err := r.Client.List(ctx, &list, client.MatchingFields{indexUnfinished: unfinished},
+	err := r.client.List(ctx, &list, client.MatchingFields{indexUnfinished: unfinished},
 		client.DisableReadYourWritesConsistency, client.UnsafeDisableDeepCopy)
 	if err != nil {
 		return nil // the cache is being stopped

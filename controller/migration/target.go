@@ -28,17 +28,17 @@ const (
 func (r *Reconciler) schedule(ctx context.Context, w work) (ctrl.Result, error) {
 	switch {
 	case cancelled(w.m):
-		return ctrl.Result{}, r.fail(ctx, w.m, w.vmi, reasonCancelled)
+		return ctrl.Result{}, r.outcomes.fail(ctx, w.m, w.vmi, reasonCancelled)
 	case w.sourceState.Ended:
-		return ctrl.Result{}, r.fail(ctx, w.m, w.vmi, "Migration failed vmi shutdown during migration.")
+		return ctrl.Result{}, r.outcomes.fail(ctx, w.m, w.vmi, "Migration failed vmi shutdown during migration.")
 	case w.target == nil:
 		return r.create(ctx, w)
 	case w.targetState.Ended || w.target.DeletionTimestamp != nil:
-		return ctrl.Result{}, r.fail(ctx, w.m, w.vmi, "Migration failed because target pod shutdown during migration")
+		return ctrl.Result{}, r.outcomes.fail(ctx, w.m, w.vmi, "Migration failed because target pod shutdown during migration")
 	case w.targetState.Running:
 		return r.scheduled(ctx, w)
 	}
-	age, limit := r.Now().Sub(w.target.CreationTimestamp.Time).Abs(), pendingFor
+	age, limit := r.now().Sub(w.target.CreationTimestamp.Time).Abs(), pendingFor
 	why := "is pending"
 	at := slices.IndexFunc(w.target.Status.Conditions, func(c corev1.PodCondition) bool {
 		return c.Type == corev1.PodScheduled && c.Status == corev1.ConditionFalse && c.Reason == corev1.PodReasonUnschedulable
@@ -51,51 +51,51 @@ func (r *Reconciler) schedule(ctx context.Context, w work) (ctrl.Result, error) 
 	if age < limit {
 		return ctrl.Result{RequeueAfter: limit - age}, nil // the pod's events trigger the next step
 	}
-	return ctrl.Result{}, r.fail(ctx, w.m, w.vmi, fmt.Sprintf("Target pod %s timed out after %s: it %s", w.target.Name, limit, clip(why)))
+	return ctrl.Result{}, r.outcomes.fail(ctx, w.m, w.vmi, fmt.Sprintf("Target pod %s timed out after %s: it %s", w.target.Name, limit, clip(why)))
 }
 
 // create makes the target's pod.
 func (r *Reconciler) create(ctx context.Context, w work) (ctrl.Result, error) {
-	p, err := r.Pods.Manifest(ctx, instances.WithMACs(w.vmi))
+	p, err := r.pods.Manifest(ctx, instances.WithMACs(w.vmi))
 	if err != nil {
-		return ctrl.Result{}, r.fail(ctx, w.m, w.vmi, "Failed to make the target pod: "+clip(err.Error()))
+		return ctrl.Result{}, r.outcomes.fail(ctx, w.m, w.vmi, "Failed to make the target pod: "+clip(err.Error()))
 	}
 	pod.Target(p, w.vmi, w.m, vmReady(w.source) != nil)
-	switch err := r.Client.Create(ctx, p); {
+	switch err := r.client.Create(ctx, p); {
 	case apierrors.IsAlreadyExists(err):
 		return r.existing(ctx, w, p.Name)
 	case apierrors.IsForbidden(err):
-		return ctrl.Result{RequeueAfter: waitAgain}, r.write(ctx, w.m, func() {
-			r.setCondition(w.m, kubevirt.VirtualMachineInstanceMigrationRejectedByResourceQuota, "FailedCreate", clip(err.Error()))
+		return ctrl.Result{RequeueAfter: waitAgain}, r.statuses.write(ctx, w.m, func() {
+			r.statuses.setCondition(w.m, kubevirt.VirtualMachineInstanceMigrationRejectedByResourceQuota, "FailedCreate", clip(err.Error()))
 		})
 	case err != nil:
-		r.Events.Eventf(w.m, w.vmi, corev1.EventTypeWarning, "FailedCreate", "Create", "Error creating pod: %.900s", err.Error())
+		r.events.Eventf(w.m, w.vmi, corev1.EventTypeWarning, "FailedCreate", "Create", "Error creating pod: %.900s", err.Error())
 		return ctrl.Result{}, fmt.Errorf("create pod %s: %w", p.Name, err)
 	}
-	r.Events.Eventf(w.m, p, corev1.EventTypeNormal, "SuccessfulCreate", "Create", "Created migration target pod %s", p.Name)
-	return ctrl.Result{}, r.write(ctx, w.m, func() {
-		r.setCondition(w.m, kubevirt.VirtualMachineInstanceMigrationRejectedByResourceQuota, "", "")
+	r.events.Eventf(w.m, p, corev1.EventTypeNormal, "SuccessfulCreate", "Create", "Created migration target pod %s", p.Name)
+	return ctrl.Result{}, r.statuses.write(ctx, w.m, func() {
+		r.statuses.setCondition(w.m, kubevirt.VirtualMachineInstanceMigrationRejectedByResourceQuota, "", "")
 	})
 }
 
 // existing waits for the cache if a pod of the target's name is the target's.
 func (r *Reconciler) existing(ctx context.Context, w work, name string) (ctrl.Result, error) {
 	p := new(corev1.Pod)
-	err := r.Live.Get(ctx, client.ObjectKey{Namespace: w.m.Namespace, Name: name}, p)
+	err := r.live.Get(ctx, client.ObjectKey{Namespace: w.m.Namespace, Name: name}, p)
 	if err != nil && !apierrors.IsNotFound(err) {
 		return ctrl.Result{}, fmt.Errorf("read pod %s: %w", name, err)
 	}
 	if err == nil && p.Annotations[order.Annotation] != string(w.m.UID) {
-		return ctrl.Result{}, r.fail(ctx, w.m, w.vmi, fmt.Sprintf("Pod %s is not of this migration: remove it", name))
+		return ctrl.Result{}, r.outcomes.fail(ctx, w.m, w.vmi, fmt.Sprintf("Pod %s is not of this migration: remove it", name))
 	}
 	return ctrl.Result{RequeueAfter: time.Second}, nil
 }
 
 // scheduled writes that the target's VM waits.
 func (r *Reconciler) scheduled(ctx context.Context, w work) (ctrl.Result, error) {
-	err := r.write(ctx, w.m, func() {
-		r.enter(w.m, kubevirt.MigrationScheduled)
-		r.enter(w.m, kubevirt.MigrationPreparingTarget)
+	err := r.statuses.write(ctx, w.m, func() {
+		r.statuses.enter(w.m, kubevirt.MigrationScheduled)
+		r.statuses.enter(w.m, kubevirt.MigrationPreparingTarget)
 		w.m.Status.MigrationState.TargetNode = w.target.Spec.NodeName
 	})
 	if err != nil {

@@ -137,7 +137,7 @@ func (r *Reconciler) replaceSick(ctx context.Context, w *work, m *member) error 
 		return err
 	}
 	r.heals.note(client.ObjectKeyFromObject(w.pool), m.vm.Name, w.now)
-	r.Events.Eventf(w.pool, m.vm, corev1.EventTypeWarning, "Autohealing", "Replace",
+	r.events.Eventf(w.pool, m.vm, corev1.EventTypeWarning, "Autohealing", "Replace",
 		"Replacing VM %s/%s, which cannot start: %s", m.vm.Namespace, m.vm.Name, m.vm.Status.PrintableStatus)
 	return nil
 }

@@ -28,7 +28,7 @@ type member struct {
 // pool adopts no VMs: a user detaches one by removing its owner.
 func (r *Reconciler) members(ctx context.Context, pool *vmPool) ([]*member, error) {
 	var list kubevirt.VirtualMachineList
-	err := r.Client.List(ctx, &list, client.InNamespace(pool.Namespace), client.MatchingFields{index.Owner: string(pool.UID)})
+	err := r.client.List(ctx, &list, client.InNamespace(pool.Namespace), client.MatchingFields{index.Owner: string(pool.UID)})
 	if err != nil {
 		return nil, fmt.Errorf("list VMs: %w", err)
 	}
@@ -37,7 +37,7 @@ func (r *Reconciler) members(ctx context.Context, pool *vmPool) ([]*member, erro
 		vm := &list.Items[i]
 		all[i] = &member{vm: vm, index: indexOf(pool, vm.Name)}
 		vmi := new(kubevirt.VirtualMachineInstance)
-		switch err := r.Client.Get(ctx, client.ObjectKeyFromObject(vm), vmi); {
+		switch err := r.client.Get(ctx, client.ObjectKeyFromObject(vm), vmi); {
 		case err == nil && metav1.IsControlledBy(vmi, vm):
 			all[i].vmi = vmi
 		case err != nil && !apierrors.IsNotFound(err):

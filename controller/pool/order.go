@@ -39,8 +39,11 @@ func order(all []*member, policy *api.VirtualMachinePoolSelectionPolicy) {
 	})
 }
 
+// selector selects VMs by their labels and their nodes.
+type selector struct{ live client.Reader }
+
 // selected returns the VMs that a policy's selectors select; all if it has none.
-func (r *Reconciler) selected(ctx context.Context, all []*member, policy *api.VirtualMachinePoolSelectionPolicy) ([]*member, error) {
+func (s *selector) selected(ctx context.Context, all []*member, policy *api.VirtualMachinePoolSelectionPolicy) ([]*member, error) {
 	if policy == nil || policy.Selectors == nil {
 		return all, nil
 	}
@@ -64,7 +67,7 @@ func (r *Reconciler) selected(ctx context.Context, all []*member, policy *api.Vi
 			continue
 		}
 		if onNode != nil {
-			of, err := r.nodeLabels(ctx, m, nodes)
+			of, err := s.nodeLabels(ctx, m, nodes)
 			if err != nil {
 				return nil, err
 			}
@@ -88,7 +91,7 @@ func (m *member) labels() labels.Set {
 
 // nodeLabels returns the labels of the node that runs a VM; nil if there is none. The
 // cache has nodes without them.
-func (r *Reconciler) nodeLabels(ctx context.Context, m *member, known map[string]labels.Set) (labels.Set, error) {
+func (s *selector) nodeLabels(ctx context.Context, m *member, known map[string]labels.Set) (labels.Set, error) {
 	if m.vmi == nil || m.vmi.Status.NodeName == "" {
 		return nil, nil
 	}
@@ -97,7 +100,7 @@ func (r *Reconciler) nodeLabels(ctx context.Context, m *member, known map[string
 		return of, nil
 	}
 	node := new(corev1.Node)
-	if err := r.Live.Get(ctx, client.ObjectKey{Name: name}, node); client.IgnoreNotFound(err) != nil {
+	if err := s.live.Get(ctx, client.ObjectKey{Name: name}, node); client.IgnoreNotFound(err) != nil {
 		return nil, fmt.Errorf("read node %s: %w", name, err)
 	}
 	known[name] = node.Labels

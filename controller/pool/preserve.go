@@ -20,28 +20,34 @@ const AnnotationPreserved = "vm.nodevirt.io/preserved-by-pool"
 
 type owners = []metav1.OwnerReference
 
+// disks keeps the PVCs of removed VMs for their successors.
+type disks struct {
+	client      client.Client
+	dataVolumes DataVolumes
+}
+
 // preserve releases the PVCs of a VM's templates, so that they outlive the VM. Each
 // step can be repeated: the mark is written first, and removed last. A PVC that the VM
 // does not own, since it was there before, gets no mark: the pool must never own it.
-func (r *Reconciler) preserve(ctx context.Context, pool *vmPool, vm *kubevirt.VirtualMachine) error {
+func (d *disks) preserve(ctx context.Context, pool *vmPool, vm *kubevirt.VirtualMachine) error {
 	isVM := func(o metav1.OwnerReference) bool { return o.UID == vm.UID }
 	release := func(all owners) owners { return slices.DeleteFunc(slices.Clone(all), isVM) }
 	for i := range vm.Spec.DataVolumeTemplates {
-		pvc, err := r.pvc(ctx, vm.Namespace, vm.Spec.DataVolumeTemplates[i].Name)
+		pvc, err := d.pvc(ctx, vm.Namespace, vm.Spec.DataVolumeTemplates[i].Name)
 		if err != nil {
 			return err
 		}
 		if pvc == nil { // there is no state yet
 			continue
 		}
-		all, err := r.owners(ctx, pvc)
+		all, err := d.owners(ctx, pvc)
 		if err != nil {
 			return err
 		}
 		if pvc.Annotations[AnnotationPreserved] != pool.Name && !slices.ContainsFunc(all, isVM) {
 			continue
 		}
-		err = r.changePVC(ctx, "preserve", pvc, func() {
+		err = d.changePVC(ctx, "preserve", pvc, func() {
 			metav1.SetMetaDataAnnotation(&pvc.ObjectMeta, AnnotationPreserved, pool.Name)
 			pvc.OwnerReferences = release(pvc.OwnerReferences)
 		})
@@ -49,7 +55,7 @@ func (r *Reconciler) preserve(ctx context.Context, pool *vmPool, vm *kubevirt.Vi
 			return err
 		}
 		if name := dataVolumeOf(pvc); name != "" {
-			if err := r.DataVolumes.ChangeOwners(ctx, vm.Namespace, name, release); err != nil {
+			if err := d.dataVolumes.ChangeOwners(ctx, vm.Namespace, name, release); err != nil {
 				return err
 			}
 		}
@@ -58,17 +64,17 @@ func (r *Reconciler) preserve(ctx context.Context, pool *vmPool, vm *kubevirt.Vi
 }
 
 // adoptPVCs makes VMs the owners of the PVCs that the pool preserved for them.
-func (r *Reconciler) adoptPVCs(ctx context.Context, w *work) error {
+func (d *disks) adoptPVCs(ctx context.Context, w *work) error {
 	for _, m := range w.active {
 		for i := range m.vm.Spec.DataVolumeTemplates {
-			pvc, err := r.pvc(ctx, m.vm.Namespace, m.vm.Spec.DataVolumeTemplates[i].Name)
+			pvc, err := d.pvc(ctx, m.vm.Namespace, m.vm.Spec.DataVolumeTemplates[i].Name)
 			if err != nil {
 				return err
 			}
 			if pvc == nil || pvc.Annotations[AnnotationPreserved] != w.pool.Name {
 				continue
 			}
-			if err := r.adopt(ctx, m.vm, pvc); err != nil {
+			if err := d.adopt(ctx, m.vm, pvc); err != nil {
 				return err
 			}
 		}
@@ -76,7 +82,7 @@ func (r *Reconciler) adoptPVCs(ctx context.Context, w *work) error {
 	return nil
 }
 
-func (r *Reconciler) adopt(ctx context.Context, vm *kubevirt.VirtualMachine, pvc *corev1.PersistentVolumeClaim) error {
+func (d *disks) adopt(ctx context.Context, vm *kubevirt.VirtualMachine, pvc *corev1.PersistentVolumeClaim) error {
 	add := func(all owners) owners {
 		if slices.ContainsFunc(all, func(o metav1.OwnerReference) bool { return o.UID == vm.UID }) {
 			return all
@@ -85,11 +91,11 @@ func (r *Reconciler) adopt(ctx context.Context, vm *kubevirt.VirtualMachine, pvc
 	}
 	name := dataVolumeOf(pvc)
 	if name != "" {
-		if err := r.DataVolumes.ChangeOwners(ctx, vm.Namespace, name, add); err != nil {
+		if err := d.dataVolumes.ChangeOwners(ctx, vm.Namespace, name, add); err != nil {
 			return err
 		}
 	}
-	return r.changePVC(ctx, "adopt", pvc, func() {
+	return d.changePVC(ctx, "adopt", pvc, func() {
 		delete(pvc.Annotations, AnnotationPreserved)
 		if name == "" && metav1.GetControllerOf(pvc) == nil {
 			pvc.OwnerReferences = add(pvc.OwnerReferences)
@@ -98,31 +104,31 @@ func (r *Reconciler) adopt(ctx context.Context, vm *kubevirt.VirtualMachine, pvc
 }
 
 // owners returns the owners of a PVC or, if it has one, of its DataVolume.
-func (r *Reconciler) owners(ctx context.Context, pvc *corev1.PersistentVolumeClaim) (owners, error) {
+func (d *disks) owners(ctx context.Context, pvc *corev1.PersistentVolumeClaim) (owners, error) {
 	name := dataVolumeOf(pvc)
 	if name == "" {
 		return pvc.OwnerReferences, nil
 	}
 	var all owners
-	err := r.DataVolumes.ChangeOwners(ctx, pvc.Namespace, name, func(have owners) owners {
+	err := d.dataVolumes.ChangeOwners(ctx, pvc.Namespace, name, func(have owners) owners {
 		all = have
 		return have
 	})
 	return all, err
 }
 
-// leftDisk reports whether a PVC for the VM of a number still belongs to a former VM of
+// left reports whether a PVC for the VM of a number still belongs to a former VM of
 // its name. The garbage collector is about to delete it: a new VM must not use it.
-func (r *Reconciler) leftDisk(ctx context.Context, pool *vmPool, index int) (bool, error) {
+func (d *disks) left(ctx context.Context, pool *vmPool, index int) (bool, error) {
 	for _, t := range specOf(pool, index).DataVolumeTemplates {
-		pvc, err := r.pvc(ctx, pool.Namespace, t.Name)
+		pvc, err := d.pvc(ctx, pool.Namespace, t.Name)
 		if err != nil {
 			return false, err
 		}
 		if pvc == nil {
 			continue
 		}
-		all, err := r.owners(ctx, pvc)
+		all, err := d.owners(ctx, pvc)
 		if err != nil {
 			return false, err
 		}
@@ -145,9 +151,9 @@ func dataVolumeOf(pvc *corev1.PersistentVolumeClaim) string {
 }
 
 // pvc reads a PVC; nil if there is none.
-func (r *Reconciler) pvc(ctx context.Context, namespace, name string) (*corev1.PersistentVolumeClaim, error) {
+func (d *disks) pvc(ctx context.Context, namespace, name string) (*corev1.PersistentVolumeClaim, error) {
 	pvc := new(corev1.PersistentVolumeClaim)
-	err := r.Client.Get(ctx, client.ObjectKey{Namespace: namespace, Name: name}, pvc)
+	err := d.client.Get(ctx, client.ObjectKey{Namespace: namespace, Name: name}, pvc)
 	if apierrors.IsNotFound(err) {
 		return nil, nil
 	}
@@ -157,11 +163,11 @@ func (r *Reconciler) pvc(ctx context.Context, namespace, name string) (*corev1.P
 	return pvc, nil
 }
 
-func (r *Reconciler) changePVC(ctx context.Context, verb string, pvc *corev1.PersistentVolumeClaim, change func()) error {
+func (d *disks) changePVC(ctx context.Context, verb string, pvc *corev1.PersistentVolumeClaim, change func()) error {
 	before := pvc.DeepCopy()
 	change()
 	patch := client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{})
-	if err := r.Client.Patch(ctx, pvc, patch); err != nil {
+	if err := d.client.Patch(ctx, pvc, patch); err != nil {
 		return client.IgnoreNotFound(fmt.Errorf("%s PVC %s: %w", verb, pvc.Name, err))
 	}
 	return nil

@@ -18,8 +18,8 @@ import (
 
 type vmPool = api.VirtualMachinePool
 
-// Reconciler brings one pool at a time nearer to its spec.
-type Reconciler struct {
+// Options are what the pools' reconciler works with.
+type Options struct {
 	// Client reads from the cache and must wait there for its own writes.
 	Client client.Client
 	// Live reads from the API server.
@@ -32,8 +32,31 @@ type Reconciler struct {
 	Events events.EventRecorder
 	// Now is the time; a test may have its own.
 	Now func() time.Time
+}
+
+// Reconciler brings one pool at a time nearer to its spec.
+type Reconciler struct {
+	client    client.Client
+	live      client.Reader
+	events    events.EventRecorder
+	now       func() time.Time
+	disks     *disks
+	templates *revisions
+	selection interface {
+		selected(ctx context.Context, all []*member, policy *api.VirtualMachinePoolSelectionPolicy) ([]*member, error)
+	}
 
 	heals heals
+}
+
+// NewReconciler makes the parts of a reconciler, and joins them.
+func NewReconciler(o Options) *Reconciler {
+	return &Reconciler{
+		client: o.Client, live: o.Live, events: o.Events, now: o.Now,
+		disks:     &disks{client: o.Client, dataVolumes: o.DataVolumes},
+		templates: &revisions{live: o.Live, revisions: o.Revisions},
+		selection: &selector{live: o.Live},
+	}
 }
 
 // DataVolumes changes the owners of DataVolumes, as [datavolume.Client] does.
@@ -74,11 +97,11 @@ type failure struct {
 // Reconcile takes the next steps for the pool of a name.
 func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result, error) {
 	pool := new(vmPool)
-	if err := r.Client.Get(ctx, req.NamespacedName, pool); err != nil {
+	if err := r.client.Get(ctx, req.NamespacedName, pool); err != nil {
 		r.heals.forget(req.NamespacedName)
 		return ctrl.Result{}, client.IgnoreNotFound(err)
 	}
-	w := &work{pool: pool, now: r.Now()}
+	w := &work{pool: pool, now: r.now()}
 	var err error
 	if w.selector, err = selectorOf(pool); err != nil { // only an edit can change that
 		w.failure = &failure{"FailedCreate", err}
@@ -114,9 +137,9 @@ func (r *Reconciler) advance(ctx context.Context, w *work) error {
 	}{
 		{"FailedDelete", r.shrink},
 		{"FailedCreate", r.grow},
-		{"FailedUpdate", r.adoptPVCs},
+		{"FailedUpdate", r.disks.adoptPVCs},
 		{"FailedUpdate", r.update},
-		{"FailedUpdate", r.prune},
+		{"FailedUpdate", r.templates.prune},
 	} {
 		err := step.do(ctx, w)
 		if err == nil {

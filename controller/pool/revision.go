@@ -64,8 +64,14 @@ func revisionName(pool *vmPool) string {
 	return strings.TrimRight(pool.Name[:min(len(pool.Name), maxRevision-1-len(digest))], "-.") + "-" + digest
 }
 
-// keepRevision creates the ControllerRevision of the pool's present revision.
-func (r *Reconciler) keepRevision(ctx context.Context, pool *vmPool) error {
+// revisions keeps the templates of pools' VMs, as ControllerRevisions.
+type revisions struct {
+	live      client.Reader
+	revisions client.Writer
+}
+
+// keep creates the ControllerRevision of the pool's present revision.
+func (t *revisions) keep(ctx context.Context, pool *vmPool) error {
 	data, err := pod.RevisionData(map[string]any{"spec": revisionOf(pool)})
 	if err != nil {
 		return fmt.Errorf("encode the template of pool %s: %w", pool.Name, err)
@@ -78,7 +84,7 @@ func (r *Reconciler) keepRevision(ctx context.Context, pool *vmPool) error {
 		Data:     data,
 		Revision: pool.Generation,
 	}
-	if err := r.Revisions.Create(ctx, made); err != nil && !apierrors.IsAlreadyExists(err) {
+	if err := t.revisions.Create(ctx, made); err != nil && !apierrors.IsAlreadyExists(err) {
 		return fmt.Errorf("create ControllerRevision %s: %w", made.Name, err)
 	}
 	return nil
@@ -86,12 +92,12 @@ func (r *Reconciler) keepRevision(ctx context.Context, pool *vmPool) error {
 
 // own reads the ControllerRevision of a name; nil if the pool has none of it. A VM's
 // label names it, and users can change labels.
-func (r *Reconciler) own(ctx context.Context, pool *vmPool, name string) (*appsv1.ControllerRevision, error) {
+func (t *revisions) own(ctx context.Context, pool *vmPool, name string) (*appsv1.ControllerRevision, error) {
 	if name == "" {
 		return nil, nil
 	}
 	have := new(appsv1.ControllerRevision)
-	err := r.Live.Get(ctx, client.ObjectKey{Namespace: pool.Namespace, Name: name}, have)
+	err := t.live.Get(ctx, client.ObjectKey{Namespace: pool.Namespace, Name: name}, have)
 	switch {
 	case apierrors.IsNotFound(err), err == nil && !metav1.IsControlledBy(have, pool):
 		return nil, nil
@@ -102,8 +108,8 @@ func (r *Reconciler) own(ctx context.Context, pool *vmPool, name string) (*appsv
 }
 
 // former returns the revision of a name; nil if it is gone.
-func (r *Reconciler) former(ctx context.Context, pool *vmPool, name string) (*revision, error) {
-	have, err := r.own(ctx, pool, name)
+func (t *revisions) former(ctx context.Context, pool *vmPool, name string) (*revision, error) {
+	have, err := t.own(ctx, pool, name)
 	if err != nil || have == nil {
 		return nil, err
 	}
@@ -128,7 +134,7 @@ func (m *member) revisions() []string {
 
 // prune deletes revisions that no VM is of any more. Those that a controller leaves
 // when it dies go with the pool.
-func (r *Reconciler) prune(ctx context.Context, w *work) error {
+func (t *revisions) prune(ctx context.Context, w *work) error {
 	used := []string{"", revisionName(w.pool)}
 	for _, m := range w.active {
 		used = append(used, m.revisions()...)
@@ -138,14 +144,14 @@ func (r *Reconciler) prune(ctx context.Context, w *work) error {
 		if slices.Contains(used, name) {
 			continue
 		}
-		old, err := r.own(ctx, w.pool, name)
+		old, err := t.own(ctx, w.pool, name)
 		if err != nil {
 			return err
 		}
 		if old == nil {
 			continue
 		}
-		if err := r.Revisions.Delete(ctx, old, client.Preconditions{UID: &old.UID}); client.IgnoreNotFound(err) != nil {
+		if err := t.revisions.Delete(ctx, old, client.Preconditions{UID: &old.UID}); client.IgnoreNotFound(err) != nil {
 			return fmt.Errorf("delete ControllerRevision %s: %w", name, err)
 		}
 	}

@@ -49,10 +49,10 @@ func newRig(t *testing.T) *rig {
 			return b.WithIndex(new(kubevirt.VirtualMachine), index.Owner, index.OwnerOf)
 		},
 	})
-	g.r = &Reconciler{
+	g.r = NewReconciler(Options{
 		Client: g.Cached(), Live: g.Client, Revisions: g.Cached(), DataVolumes: g, Events: g.Recorder,
 		Now: func() time.Time { return g.now },
-	}
+	})
 	return g
 }
 

@@ -30,7 +30,7 @@ func (r *Reconciler) shrink(ctx context.Context, w *work) error {
 	}
 	return replicas.Each(surplus, func(m *member) error {
 		if how.preserves {
-			if err := r.preserve(ctx, w.pool, m.vm); err != nil {
+			if err := r.disks.preserve(ctx, w.pool, m.vm); err != nil {
 				return err
 			}
 		}
@@ -57,7 +57,7 @@ func (r *Reconciler) surplus(ctx context.Context, w *work, how scaleIn) ([]*memb
 	if how.resting {
 		candidates = slices.DeleteFunc(candidates, func(m *member) bool { return !m.rests() })
 	}
-	candidates, err := r.selected(ctx, candidates, how.policy)
+	candidates, err := r.selection.selected(ctx, candidates, how.policy)
 	if err != nil {
 		return nil, err
 	}
@@ -67,15 +67,15 @@ func (r *Reconciler) surplus(ctx context.Context, w *work, how scaleIn) ([]*memb
 
 // remove deletes this VM, and no later one of its name.
 func (r *Reconciler) remove(ctx context.Context, pool *vmPool, vm *kubevirt.VirtualMachine) error {
-	err := r.Client.Delete(ctx, vm, client.Preconditions{UID: &vm.UID})
+	err := r.client.Delete(ctx, vm, client.Preconditions{UID: &vm.UID})
 	if apierrors.IsNotFound(err) {
 		return nil
 	}
 	if err != nil {
-		r.Events.Eventf(pool, vm, corev1.EventTypeWarning, "FailedDelete", "Delete", "Error deleting VM %s/%s: %v", vm.Namespace, vm.Name, err)
+		r.events.Eventf(pool, vm, corev1.EventTypeWarning, "FailedDelete", "Delete", "Error deleting VM %s/%s: %v", vm.Namespace, vm.Name, err)
 		return fmt.Errorf("delete VM %s: %w", vm.Name, err)
 	}
-	r.Events.Eventf(pool, vm, corev1.EventTypeNormal, "SuccessfulDelete", "Delete", "Deleted VM %s/%s with uid %s from pool", vm.Namespace, vm.Name, vm.UID)
+	r.events.Eventf(pool, vm, corev1.EventTypeNormal, "SuccessfulDelete", "Delete", "Deleted VM %s/%s with uid %s from pool", vm.Namespace, vm.Name, vm.UID)
 	return nil
 }
 
@@ -87,14 +87,14 @@ func (r *Reconciler) grow(ctx context.Context, w *work) error {
 		return nil
 	}
 	// A pool that is being deleted, which the cache may not know yet, replaces no VM.
-	if exists, err := replicas.Exists(ctx, r.Live, w.pool); err != nil || !exists {
+	if exists, err := replicas.Exists(ctx, r.live, w.pool); err != nil || !exists {
 		return err
 	}
 	indexes, err := r.freeIndexes(ctx, w, missing)
 	if err != nil || len(indexes) == 0 {
 		return err
 	}
-	if err := r.keepRevision(ctx, w.pool); err != nil {
+	if err := r.templates.keep(ctx, w.pool); err != nil {
 		return err
 	}
 	w.made, err = replicas.Create(indexes, func(index int) error { return r.create(ctx, w.pool, index) })
@@ -103,11 +103,11 @@ func (r *Reconciler) grow(ctx context.Context, w *work) error {
 
 func (r *Reconciler) create(ctx context.Context, pool *vmPool, index int) error {
 	vm := newVM(pool, index)
-	if err := r.Client.Create(ctx, vm); err != nil {
-		r.Events.Eventf(pool, nil, corev1.EventTypeWarning, "FailedCreate", "Create", "Error creating VM %s/%s: %v", vm.Namespace, vm.Name, err)
+	if err := r.client.Create(ctx, vm); err != nil {
+		r.events.Eventf(pool, nil, corev1.EventTypeWarning, "FailedCreate", "Create", "Error creating VM %s/%s: %v", vm.Namespace, vm.Name, err)
 		return fmt.Errorf("create VM %s: %w", vm.Name, err)
 	}
-	r.Events.Eventf(pool, vm, corev1.EventTypeNormal, "SuccessfulCreate", "Create", "Created VM %s/%s", vm.Namespace, vm.Name)
+	r.events.Eventf(pool, vm, corev1.EventTypeNormal, "SuccessfulCreate", "Create", "Created VM %s/%s", vm.Namespace, vm.Name)
 	return nil
 }
 
@@ -128,14 +128,14 @@ func (r *Reconciler) freeIndexes(ctx context.Context, w *work, n int) ([]int, er
 			continue
 		}
 		key := client.ObjectKey{Namespace: w.pool.Namespace, Name: nameOf(w.pool, index)}
-		err := r.Client.Get(ctx, key, new(kubevirt.VirtualMachine), client.DisableReadYourWritesConsistency) // the list has waited
+		err := r.client.Get(ctx, key, new(kubevirt.VirtualMachine), client.DisableReadYourWritesConsistency) // the list has waited
 		if err == nil {
 			continue
 		}
 		if !apierrors.IsNotFound(err) {
 			return nil, fmt.Errorf("look for a name: %w", err)
 		}
-		left, err := r.leftDisk(ctx, w.pool, index)
+		left, err := r.disks.left(ctx, w.pool, index)
 		if err != nil {
 			return nil, err
 		}

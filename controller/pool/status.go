@@ -18,17 +18,17 @@ import (
 // report writes the pool's status, if it has changed.
 func (r *Reconciler) report(ctx context.Context, w *work) error {
 	pool := w.pool
-	next := status(w, r.Now())
+	next := status(w, r.now())
 	if equality.Semantic.DeepEqual(next, pool.Status) {
 		return nil
 	}
 	before := pool.DeepCopy()
 	pool.Status = next
 	patch := client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{})
-	if err := r.Client.Status().Patch(ctx, pool, patch); err != nil {
+	if err := r.client.Status().Patch(ctx, pool, patch); err != nil {
 		return client.IgnoreNotFound(fmt.Errorf("write status of pool %s/%s: %w", pool.Namespace, pool.Name, err))
 	}
-	replicas.ReportPause(r.Events, pool, find(before.Status.Conditions, paused) != nil, find(next.Conditions, paused) != nil)
+	replicas.ReportPause(r.events, pool, find(before.Status.Conditions, paused) != nil, find(next.Conditions, paused) != nil)
 	return nil
 }
 

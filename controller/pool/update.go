@@ -29,7 +29,7 @@ func (r *Reconciler) update(ctx context.Context, w *work) error {
 			behind = append(behind, m)
 		}
 	}
-	chosen, err := r.selected(ctx, behind, policy)
+	chosen, err := r.selection.selected(ctx, behind, policy)
 	if err != nil {
 		return err
 	}
@@ -45,7 +45,7 @@ func (r *Reconciler) updateVMs(ctx context.Context, w *work, old []*member) erro
 	if len(old) == 0 {
 		return nil
 	}
-	if err := r.keepRevision(ctx, w.pool); err != nil {
+	if err := r.templates.keep(ctx, w.pool); err != nil {
 		return err
 	}
 	formers := map[string]*revision{}
@@ -55,7 +55,7 @@ func (r *Reconciler) updateVMs(ctx context.Context, w *work, old []*member) erro
 		if _, known := formers[name]; known {
 			continue
 		}
-		former, err := r.former(ctx, w.pool, name)
+		former, err := r.templates.former(ctx, w.pool, name)
 		if err != nil {
 			return err
 		}
@@ -65,10 +65,10 @@ func (r *Reconciler) updateVMs(ctx context.Context, w *work, old []*member) erro
 		before := m.vm.DeepCopy()
 		bringUpToDate(w.pool, m, formers[m.vm.Labels[kubevirt.VirtualMachinePoolRevisionName]])
 		patch := client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{})
-		if err := r.Client.Patch(ctx, m.vm, patch); err != nil {
+		if err := r.client.Patch(ctx, m.vm, patch); err != nil {
 			return client.IgnoreNotFound(fmt.Errorf("update VM %s: %w", m.vm.Name, err))
 		}
-		r.Events.Eventf(w.pool, m.vm, corev1.EventTypeNormal, "SuccessfulUpdate", "Update", "Updated VM %s/%s", m.vm.Namespace, m.vm.Name)
+		r.events.Eventf(w.pool, m.vm, corev1.EventTypeNormal, "SuccessfulUpdate", "Update", "Updated VM %s/%s", m.vm.Namespace, m.vm.Name)
 		return nil
 	})
 }
@@ -182,7 +182,7 @@ func (r *Reconciler) replaceInstance(ctx context.Context, pool *vmPool, m *membe
 	}
 	switch strategy {
 	case kubevirt.RunStrategyAlways:
-		err = r.Client.Delete(ctx, m.vmi, client.Preconditions{UID: &m.vmi.UID})
+		err = r.client.Delete(ctx, m.vmi, client.Preconditions{UID: &m.vmi.UID})
 	case kubevirt.RunStrategyManual, kubevirt.RunStrategyRerunOnFailure:
 		if len(m.vm.Status.StateChangeRequests) > 0 {
 			return nil // the VM's controller acts on another one
@@ -191,14 +191,14 @@ func (r *Reconciler) replaceInstance(ctx context.Context, pool *vmPool, m *membe
 		m.vm.Status.StateChangeRequests = []kubevirt.VirtualMachineStateChangeRequest{
 			{Action: kubevirt.StopRequest, UID: &m.vmi.UID}, {Action: kubevirt.StartRequest},
 		}
-		err = r.Client.Status().Patch(ctx, m.vm, client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{}))
+		err = r.client.Status().Patch(ctx, m.vm, client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{}))
 	default:
 		return nil
 	}
 	if err != nil {
 		return client.IgnoreNotFound(fmt.Errorf("replace VMI %s: %w", m.vmi.Name, err))
 	}
-	r.Events.Eventf(pool, m.vm, corev1.EventTypeNormal, "SuccessfulUpdate", "Restart",
+	r.events.Eventf(pool, m.vm, corev1.EventTypeNormal, "SuccessfulUpdate", "Restart",
 		"Restarting VM %s/%s: its instance is of a former revision of the pool", m.vm.Namespace, m.vm.Name)
 	return nil
 }

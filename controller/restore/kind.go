@@ -50,9 +50,9 @@ func setUp(ctx context.Context, in kind.Cluster) error {
 	if err != nil {
 		return err
 	}
-	r := &Reconciler{
+	r := NewReconciler(Options{
 		Client: m.GetClient(), Live: m.GetAPIReader(), Revisions: in.Uncached, Snapshots: snapshots, DataVolumes: dataVolumes,
 		Events: m.GetEventRecorder("virtualmachinerestore-controller"), Now: in.Now,
-	}
+	})
 	return r.SetUp(ctx, m)
 }

@@ -54,10 +54,10 @@ func newRig(t *testing.T) *rig {
 			return b.WithIndex(new(api.VirtualMachineRestore), indexTarget, targetName)
 		},
 	})
-	g.r = &Reconciler{
+	g.r = NewReconciler(Options{
 		Client: g.Cached(), Live: g.Client, Revisions: g.Client, Snapshots: driver{}, DataVolumes: g, Events: g.Recorder,
 		Now: func() time.Time { return g.now },
-	}
+	})
 	g.Add(t, &storagev1.StorageClass{ObjectMeta: metav1.ObjectMeta{Name: "csi"}, Provisioner: "csi"})
 	return g
 }
@@ -74,7 +74,7 @@ func (g *rig) DeleteOwned(_ context.Context, _, name string, _ metav1.Object) er
 	return nil
 }
 
-func volumes(root, data, dv string) []kubevirt.Volume {
+func volumesOf(root, data, dv string) []kubevirt.Volume {
 	made := kubevirt.Volume{Name: "made"}
 	made.DataVolume = &kubevirt.DataVolumeSource{Name: dv}
 	return []kubevirt.Volume{fakecluster.ClaimVolume("root", root), fakecluster.ClaimVolume("data", data), made}
@@ -87,7 +87,7 @@ func (g *rig) vm() *kubevirt.VirtualMachine {
 	now.Spec.RunStrategy = new(kubevirt.RunStrategyManual)
 	now.Spec.Template = new(kubevirt.VirtualMachineInstanceTemplateSpec)
 	now.Spec.Template.Spec.Hostname = "now"
-	now.Spec.Template.Spec.Volumes = volumes("claim-root", "claim-other", "dv")
+	now.Spec.Template.Spec.Volumes = volumesOf("claim-root", "claim-other", "dv")
 	now.Spec.DataVolumeTemplates = []kubevirt.DataVolumeTemplateSpec{{ObjectMeta: metav1.ObjectMeta{Name: "dv"}}}
 	g.Add(g.t, now)
 	before := api.VirtualMachine{ObjectMeta: metav1.ObjectMeta{Name: "web", Namespace: namespace, UID: now.UID, Labels: map[string]string{"app": "web"}}}

@@ -12,20 +12,28 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
+// owners has a restored VM own its disks, and deletes those that it has no more.
+type owners struct {
+	client      client.Client
+	live        client.Reader
+	revisions   client.Client
+	dataVolumes dataVolumes
+}
+
 // own makes the restored VM the owner of its PVCs, unless the restore's policy is another,
 // and of its revisions.
-func (r *Reconciler) own(ctx context.Context, w *work) error {
+func (o *owners) own(ctx context.Context, w *work) error {
 	if p := w.rs.Spec.VolumeOwnershipPolicy; p == nil || *p == api.VolumeOwnershipPolicyVm {
 		for _, one := range w.rs.Status.Restores {
 			pvc := new(corev1.PersistentVolumeClaim)
 			key := client.ObjectKey{Namespace: w.rs.Namespace, Name: one.PersistentVolumeClaimName}
-			if err := r.Live.Get(ctx, key, pvc); err != nil {
+			if err := o.live.Get(ctx, key, pvc); err != nil {
 				return fmt.Errorf("read PVC %s: %w", key, err)
 			}
 			if metav1.GetControllerOf(pvc) != nil {
 				continue
 			}
-			if err := r.setOwner(ctx, w, r.Client, pvc); err != nil {
+			if err := setOwner(ctx, w, o.client, pvc); err != nil {
 				return err
 			}
 		}
@@ -33,7 +41,7 @@ func (r *Reconciler) own(ctx context.Context, w *work) error {
 	for _, what := range []string{"instancetype", "preference"} {
 		revision := new(appsv1.ControllerRevision)
 		key := client.ObjectKey{Namespace: w.rs.Namespace, Name: revisionName(w.rs, what)}
-		err := r.Revisions.Get(ctx, key, revision)
+		err := o.revisions.Get(ctx, key, revision)
 		if apierrors.IsNotFound(err) {
 			continue
 		}
@@ -43,14 +51,14 @@ func (r *Reconciler) own(ctx context.Context, w *work) error {
 		if metav1.IsControlledBy(revision, w.vm) {
 			continue
 		}
-		if err := r.setOwner(ctx, w, r.Revisions, revision); err != nil {
+		if err := setOwner(ctx, w, o.revisions, revision); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-func (r *Reconciler) setOwner(ctx context.Context, w *work, by client.Writer, o client.Object) error {
+func setOwner(ctx context.Context, w *work, by client.Writer, o client.Object) error {
 	before := o.DeepCopyObject().(client.Object)
 	o.SetOwnerReferences([]metav1.OwnerReference{ownedBy(w.vm)})
 	p := client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{})
@@ -62,14 +70,14 @@ func (r *Reconciler) setOwner(ctx context.Context, w *work, by client.Writer, o 
 
 // deleteObsolete deletes the disks of templates that the restored VM does not have, if they
 // are the VM's.
-func (r *Reconciler) deleteObsolete(ctx context.Context, w *work) error {
+func (o *owners) deleteObsolete(ctx context.Context, w *work) error {
 	for _, name := range w.rs.Status.DeletedDataVolumes {
-		if err := r.DataVolumes.DeleteOwned(ctx, w.rs.Namespace, name, w.vm); err != nil {
+		if err := o.dataVolumes.DeleteOwned(ctx, w.rs.Namespace, name, w.vm); err != nil {
 			return err
 		}
 		pvc := new(corev1.PersistentVolumeClaim)
 		key := client.ObjectKey{Namespace: w.rs.Namespace, Name: name}
-		err := r.Live.Get(ctx, key, pvc)
+		err := o.live.Get(ctx, key, pvc)
 		switch {
 		case apierrors.IsNotFound(err):
 			continue
@@ -78,7 +86,7 @@ func (r *Reconciler) deleteObsolete(ctx context.Context, w *work) error {
 		case !metav1.IsControlledBy(pvc, w.vm) || pvc.DeletionTimestamp != nil:
 			continue
 		}
-		if err := r.Client.Delete(ctx, pvc, client.Preconditions{UID: &pvc.UID}); client.IgnoreNotFound(err) != nil {
+		if err := o.client.Delete(ctx, pvc, client.Preconditions{UID: &pvc.UID}); client.IgnoreNotFound(err) != nil {
 			return fmt.Errorf("delete PVC %s: %w", key, err)
 		}
 	}

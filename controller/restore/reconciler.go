@@ -42,10 +42,8 @@ type dataVolumes interface {
 	DeleteOwned(ctx context.Context, namespace, name string, owner metav1.Object) error
 }
 
-// Reconciler restores VMs.
-//
-//	target stopped ─▶ lock ─▶ names ─▶ PVCs ─▶ the VM's spec ─▶ owners, obsolete disks ─▶ complete
-type Reconciler struct {
+// Options are what the restores' reconciler works with.
+type Options struct {
 	// Client reads from the cache and must wait there for its own writes.
 	Client client.Client
 	// Live reads from the API server.
@@ -60,6 +58,35 @@ type Reconciler struct {
 	Events events.EventRecorder
 	// Now is the time; a test may have its own.
 	Now func() time.Time
+}
+
+// Reconciler restores VMs.
+//
+//	target stopped ─▶ lock ─▶ names ─▶ PVCs ─▶ the VM's spec ─▶ owners, obsolete disks ─▶ complete
+type Reconciler struct {
+	client   client.Client
+	live     client.Reader
+	events   events.EventRecorder
+	now      func() time.Time
+	statuses interface {
+		progress
+		fail(ctx context.Context, w *work, reason string) error
+	}
+	volumes *volumes
+	targets *targets
+	owners  *owners
+}
+
+// NewReconciler makes the parts of a reconciler, and joins them.
+func NewReconciler(o Options) *Reconciler {
+	statuses := &reporter{client: o.Client, now: o.Now}
+	return &Reconciler{
+		client: o.Client, live: o.Live, events: o.Events, now: o.Now,
+		statuses: statuses,
+		volumes:  &volumes{client: o.Client, live: o.Live, snapshots: o.Snapshots, statuses: statuses},
+		targets:  &targets{client: o.Client, revisions: o.Revisions},
+		owners:   &owners{client: o.Client, live: o.Live, revisions: o.Revisions, dataVolumes: o.DataVolumes},
+	}
 }
 
 // work is a restore with its target.
@@ -91,7 +118,7 @@ func waitFor(format string, args ...any) error { return &waitError{fmt.Sprintf(f
 // Reconcile takes the next step for the restore of a name.
 func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result, error) {
 	rs := new(api.VirtualMachineRestore)
-	if err := r.Client.Get(ctx, req.NamespacedName, rs); err != nil {
+	if err := r.client.Get(ctx, req.NamespacedName, rs); err != nil {
 		return ctrl.Result{}, client.IgnoreNotFound(err)
 	}
 	result, err := r.reconcile(ctx, rs)
@@ -129,9 +156,9 @@ func (r *Reconciler) reconcile(ctx context.Context, rs *api.VirtualMachineRestor
 	case apierrors.IsConflict(err):
 		return ctrl.Result{}, err
 	case asWait(err, &wait):
-		return ctrl.Result{RequeueAfter: retry}, r.report(ctx, w, corev1.ConditionTrue, wait.reason)
+		return ctrl.Result{RequeueAfter: retry}, r.statuses.report(ctx, w, corev1.ConditionTrue, wait.reason)
 	}
-	if failure := r.report(ctx, w, corev1.ConditionFalse, err.Error()); failure != nil {
+	if failure := r.statuses.report(ctx, w, corev1.ConditionFalse, err.Error()); failure != nil {
 		return ctrl.Result{}, failure
 	}
 	return ctrl.Result{}, err
@@ -140,12 +167,12 @@ func (r *Reconciler) reconcile(ctx context.Context, rs *api.VirtualMachineRestor
 func (r *Reconciler) look(ctx context.Context, w *work) error {
 	key := client.ObjectKey{Namespace: w.rs.Namespace, Name: w.rs.Spec.Target.Name}
 	vm, vmi := new(kubevirt.VirtualMachine), new(kubevirt.VirtualMachineInstance)
-	if err := r.Client.Get(ctx, key, vm); err == nil {
+	if err := r.client.Get(ctx, key, vm); err == nil {
 		w.vm = vm
 	} else if !apierrors.IsNotFound(err) {
 		return fmt.Errorf("read VM %s: %w", key, err)
 	}
-	if err := r.Client.Get(ctx, key, vmi); err == nil {
+	if err := r.client.Get(ctx, key, vmi); err == nil {
 		w.vmi = vmi
 	} else if !apierrors.IsNotFound(err) {
 		return fmt.Errorf("read VMI %s: %w", key, err)
@@ -164,7 +191,7 @@ func (r *Reconciler) adopt(ctx context.Context, w *work) error {
 	}
 	p := client.MergeFromWithOptions(w.was, client.MergeFromWithOptimisticLock{})
 	status := w.rs.Status
-	if err := r.Client.Patch(ctx, w.rs, p); err != nil {
+	if err := r.client.Patch(ctx, w.rs, p); err != nil {
 		return fmt.Errorf("write restore %s/%s: %w", w.rs.Namespace, w.rs.Name, err)
 	}
 	w.was, w.rs.Status = w.rs.DeepCopy(), status
@@ -185,19 +212,19 @@ func (r *Reconciler) unready(ctx context.Context, w *work) (ctrl.Result, error) 
 	again := time.Duration(0)
 	switch policy {
 	case api.VirtualMachineRestoreFailImmediate:
-		return ctrl.Result{}, r.fail(ctx, w, "Restore target not ready")
+		return ctrl.Result{}, r.statuses.fail(ctx, w, "Restore target not ready")
 	case api.VirtualMachineRestoreStopTarget:
 		if err := r.stop(ctx, w); err != nil {
 			return ctrl.Result{}, err
 		}
 	case api.VirtualMachineRestoreWaitGracePeriodAndFail:
-		again = w.rs.CreationTimestamp.Add(api.DefaultGracePeriod).Sub(r.Now())
+		again = w.rs.CreationTimestamp.Add(api.DefaultGracePeriod).Sub(r.now())
 		if again < 0 {
-			return ctrl.Result{}, r.fail(ctx, w, fmt.Sprintf("Restore target failed to be ready within %s", api.DefaultGracePeriod))
+			return ctrl.Result{}, r.statuses.fail(ctx, w, fmt.Sprintf("Restore target failed to be ready within %s", api.DefaultGracePeriod))
 		}
 		again += time.Millisecond
 	}
-	return ctrl.Result{RequeueAfter: again}, r.report(ctx, w, corev1.ConditionFalse, "Waiting for target to be ready")
+	return ctrl.Result{RequeueAfter: again}, r.statuses.report(ctx, w, corev1.ConditionFalse, "Waiting for target to be ready")
 }
 
 // stop stops the target, as virtctl stop does.
@@ -216,7 +243,7 @@ func (r *Reconciler) stop(ctx context.Context, w *work) error {
 			return nil
 		}
 		w.vm.Status.StateChangeRequests = []kubevirt.VirtualMachineStateChangeRequest{{Action: kubevirt.StopRequest, UID: &w.vmi.UID}}
-		err = r.Client.Status().Patch(ctx, w.vm, p)
+		err = r.client.Status().Patch(ctx, w.vm, p)
 	} else {
 		if w.vm.Spec.Running != nil {
 			w.vm.Spec.Running = new(bool)
@@ -224,7 +251,7 @@ func (r *Reconciler) stop(ctx context.Context, w *work) error {
 			halted := kubevirt.RunStrategyHalted
 			w.vm.Spec.RunStrategy = &halted
 		}
-		err = r.Client.Patch(ctx, w.vm, p)
+		err = r.client.Patch(ctx, w.vm, p)
 	}
 	if err != nil {
 		return fmt.Errorf("stop VM %s/%s: %w", w.vm.Namespace, w.vm.Name, err)
@@ -239,21 +266,21 @@ func (r *Reconciler) restore(ctx context.Context, w *work) error {
 			return err
 		}
 	}
-	if err := r.own(ctx, w); err != nil {
+	if err := r.owners.own(ctx, w); err != nil {
 		return err
 	}
-	if err := r.deleteObsolete(ctx, w); err != nil {
+	if err := r.owners.deleteObsolete(ctx, w); err != nil {
 		return err
 	}
 	if err := r.unlock(ctx, w); err != nil {
 		return err
 	}
-	now, yes := metav1.NewTime(r.Now()), true
+	now, yes := metav1.NewTime(r.now()), true
 	w.rs.Status.Complete, w.rs.Status.RestoreTime = &yes, &now
-	if err := r.report(ctx, w, corev1.ConditionFalse, "Operation complete"); err != nil {
+	if err := r.statuses.report(ctx, w, corev1.ConditionFalse, "Operation complete"); err != nil {
 		return err
 	}
-	r.Events.Eventf(w.rs, w.vm, corev1.EventTypeNormal, "VirtualMachineRestoreComplete", "Restore",
+	r.events.Eventf(w.rs, w.vm, corev1.EventTypeNormal, "VirtualMachineRestoreComplete", "Restore",
 		"Successfully completed VirtualMachineRestore %s", w.rs.Name)
 	return nil
 }
@@ -270,20 +297,20 @@ func (r *Reconciler) restoreSpec(ctx context.Context, w *work) error {
 	if err := r.lock(ctx, w); err != nil {
 		return err
 	}
-	if err := r.plan(ctx, w, content); err != nil {
+	if err := r.volumes.plan(ctx, w, content); err != nil {
 		return err
 	}
-	if err := r.createPVCs(ctx, w, content); err != nil {
+	if err := r.volumes.createPVCs(ctx, w, content); err != nil {
 		return err
 	}
-	return r.writeVM(ctx, w, content)
+	return r.targets.writeVM(ctx, w, content)
 }
 
 // source returns a snapshot that can be used, with its content.
 func (r *Reconciler) source(ctx context.Context, w *work) (*api.VirtualMachineSnapshot, *api.VirtualMachineSnapshotContent, error) {
 	key := client.ObjectKey{Namespace: w.rs.Namespace, Name: w.rs.Spec.VirtualMachineSnapshotName}
 	s := new(api.VirtualMachineSnapshot)
-	err := r.Client.Get(ctx, key, s)
+	err := r.client.Get(ctx, key, s)
 	switch {
 	case apierrors.IsNotFound(err):
 		return nil, nil, fmt.Errorf("VMSnapshot %s does not exist", key)
@@ -296,7 +323,7 @@ func (r *Reconciler) source(ctx context.Context, w *work) (*api.VirtualMachineSn
 	}
 	key.Name = *s.Status.VirtualMachineSnapshotContentName
 	content := new(api.VirtualMachineSnapshotContent)
-	if err := r.Client.Get(ctx, key, content); err != nil {
+	if err := r.client.Get(ctx, key, content); err != nil {
 		return nil, nil, fmt.Errorf("read snapshot content %s: %w", key, err)
 	}
 	if vm := content.Spec.Source.VirtualMachine; vm == nil || vm.Spec.Template == nil {
@@ -323,12 +350,12 @@ func (r *Reconciler) lock(ctx context.Context, w *work) error {
 	before := w.vm.DeepCopy()
 	w.vm.Status.RestoreInProgress = &w.rs.Name
 	p := client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{})
-	if err := r.Client.Status().Patch(ctx, w.vm, p); err != nil {
+	if err := r.client.Status().Patch(ctx, w.vm, p); err != nil {
 		return fmt.Errorf("lock VM %s: %w", w.vm.Name, err)
 	}
 	// The VM's controller may have started it just before it saw the lock.
 	vmi := new(kubevirt.VirtualMachineInstance)
-	if err := r.Live.Get(ctx, client.ObjectKeyFromObject(w.vm), vmi); !apierrors.IsNotFound(err) {
+	if err := r.live.Get(ctx, client.ObjectKeyFromObject(w.vm), vmi); !apierrors.IsNotFound(err) {
 		return waitFor("Waiting for target to be ready")
 	}
 	return nil
@@ -342,7 +369,7 @@ func (r *Reconciler) unlock(ctx context.Context, w *work) error {
 	before := w.vm.DeepCopy()
 	w.vm.Status.RestoreInProgress = nil
 	p := client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{})
-	if err := r.Client.Status().Patch(ctx, w.vm, p); err != nil {
+	if err := r.client.Status().Patch(ctx, w.vm, p); err != nil {
 		return client.IgnoreNotFound(fmt.Errorf("unlock VM %s: %w", w.vm.Name, err))
 	}
 	return nil
@@ -357,11 +384,11 @@ func (r *Reconciler) remove(ctx context.Context, w *work) error {
 	if !controllerutil.RemoveFinalizer(w.rs, finalizer) {
 		return nil
 	}
-	if err := r.discard(ctx, w); err != nil {
+	if err := r.volumes.discard(ctx, w); err != nil {
 		return err
 	}
 	p := client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{})
-	if err := r.Client.Patch(ctx, w.rs, p); err != nil {
+	if err := r.client.Patch(ctx, w.rs, p); err != nil {
 		return client.IgnoreNotFound(fmt.Errorf("remove finalizer from restore %s/%s: %w", w.rs.Namespace, w.rs.Name, err))
 	}
 	return nil

@@ -26,7 +26,7 @@ func (r *Reconciler) SetUp(ctx context.Context, m manager.Manager) error {
 	if err := index.Add(ctx, m, new(api.VirtualMachineRestore), indexTarget, targetName); err != nil {
 		return err
 	}
-	ofVM := index.Handler(r.Client, new(api.VirtualMachineRestoreList), indexTarget, client.Object.GetName)
+	ofVM := index.Handler(r.client, new(api.VirtualMachineRestoreList), indexTarget, client.Object.GetName)
 	all := ctrl.NewControllerManagedBy(m).
 		For(new(api.VirtualMachineRestore)).
 		Watches(new(kubevirt.VirtualMachine), ofVM).

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
@@ -33,8 +34,19 @@ func ended(rs *api.VirtualMachineRestore) bool {
 	return complete || failure != ""
 }
 
+// progress reports how far a restore is; [reporter].
+type progress interface {
+	report(ctx context.Context, w *work, progressing corev1.ConditionStatus, reason string) error
+}
+
+// reporter writes the statuses of restores.
+type reporter struct {
+	client client.Client
+	now    func() time.Time
+}
+
 // report writes the status, with what the restore does or waits for.
-func (r *Reconciler) report(ctx context.Context, w *work, progressing corev1.ConditionStatus, reason string) error {
+func (r *reporter) report(ctx context.Context, w *work, progressing corev1.ConditionStatus, reason string) error {
 	ready := corev1.ConditionFalse
 	if c := w.rs.Status.Complete; c == nil {
 		w.rs.Status.Complete = new(bool)
@@ -47,17 +59,17 @@ func (r *Reconciler) report(ctx context.Context, w *work, progressing corev1.Con
 }
 
 // fail gives up.
-func (r *Reconciler) fail(ctx context.Context, w *work, reason string) error {
+func (r *reporter) fail(ctx context.Context, w *work, reason string) error {
 	r.condition(w.rs, api.ConditionFailure, corev1.ConditionTrue, reason)
 	return r.report(ctx, w, corev1.ConditionFalse, "Operation failed")
 }
 
-func (r *Reconciler) write(ctx context.Context, w *work) error {
+func (r *reporter) write(ctx context.Context, w *work) error {
 	if equality.Semantic.DeepEqual(w.was.Status, w.rs.Status) {
 		return nil
 	}
 	p := client.MergeFromWithOptions(w.was, client.MergeFromWithOptimisticLock{})
-	if err := r.Client.Status().Patch(ctx, w.rs, p); err != nil {
+	if err := r.client.Status().Patch(ctx, w.rs, p); err != nil {
 		return client.IgnoreNotFound(fmt.Errorf("write status of restore %s/%s: %w", w.rs.Namespace, w.rs.Name, err))
 	}
 	w.was = w.rs.DeepCopy()
@@ -65,17 +77,17 @@ func (r *Reconciler) write(ctx context.Context, w *work) error {
 }
 
 // condition sets a condition; KubeVirt has its sentence as the reason.
-func (r *Reconciler) condition(rs *api.VirtualMachineRestore, kind api.ConditionType, status corev1.ConditionStatus, reason string) {
+func (r *reporter) condition(rs *api.VirtualMachineRestore, kind api.ConditionType, status corev1.ConditionStatus, reason string) {
 	for i := range rs.Status.Conditions {
 		if c := &rs.Status.Conditions[i]; c.Type == kind {
 			if c.Status != status {
-				c.LastTransitionTime = metav1.NewTime(r.Now())
+				c.LastTransitionTime = metav1.NewTime(r.now())
 			}
 			c.Status, c.Reason = status, reason
 			return
 		}
 	}
 	rs.Status.Conditions = append(rs.Status.Conditions, api.Condition{
-		Type: kind, Status: status, Reason: reason, LastTransitionTime: metav1.NewTime(r.Now()),
+		Type: kind, Status: status, Reason: reason, LastTransitionTime: metav1.NewTime(r.now()),
 	})
 }

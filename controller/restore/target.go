@@ -18,28 +18,34 @@ import (
 	"github.com/nodevirt/nodevirt/controller/vm"
 )
 
+// targets writes restored VMs.
+type targets struct {
+	client    client.Client
+	revisions client.Client
+}
+
 // writeVM replaces the target's spec by the snapshot's, or creates the target, halted.
-func (r *Reconciler) writeVM(ctx context.Context, w *work, content *api.VirtualMachineSnapshotContent) error {
+func (t *targets) writeVM(ctx context.Context, w *work, content *api.VirtualMachineSnapshotContent) error {
 	source := content.Spec.Source.VirtualMachine
-	spec, err := r.spec(ctx, w, source)
+	spec, err := t.spec(ctx, w, source)
 	if err != nil {
 		return err
 	}
 	if w.vm == nil {
-		return r.createVM(ctx, w, source, spec)
+		return t.createVM(ctx, w, source, spec)
 	}
 	before := w.vm.DeepCopy()
 	spec.Running, spec.RunStrategy = before.Spec.Running, before.Spec.RunStrategy
 	w.vm.Spec = *spec
 	metav1.SetMetaDataAnnotation(&w.vm.ObjectMeta, annotationLast, mark(w.rs))
 	p := client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{})
-	if err := r.Client.Patch(ctx, w.vm, p); err != nil {
+	if err := t.client.Patch(ctx, w.vm, p); err != nil {
 		return fmt.Errorf("restore VM %s: %w", w.vm.Name, err)
 	}
 	return nil
 }
 
-func (r *Reconciler) createVM(ctx context.Context, w *work, source *api.VirtualMachine, spec *kubevirt.VirtualMachineSpec) error {
+func (t *targets) createVM(ctx context.Context, w *work, source *api.VirtualMachine, spec *kubevirt.VirtualMachineSpec) error {
 	made := &kubevirt.VirtualMachine{
 		ObjectMeta: metav1.ObjectMeta{
 			Namespace: w.rs.Namespace, Name: w.rs.Spec.Target.Name, Labels: maps.Clone(source.Labels), Annotations: maps.Clone(source.Annotations),
@@ -61,7 +67,7 @@ func (r *Reconciler) createVM(ctx context.Context, w *work, source *api.VirtualM
 		return err
 	}
 	metav1.SetMetaDataAnnotation(&made.ObjectMeta, annotationLast, mark(w.rs))
-	if err := r.Client.Create(ctx, made); err != nil {
+	if err := t.client.Create(ctx, made); err != nil {
 		return fmt.Errorf("create VM %s: %w", made.Name, err)
 	}
 	w.vm = made
@@ -96,7 +102,7 @@ func Patched(of *kubevirt.VirtualMachine, patches []string) (*kubevirt.VirtualMa
 }
 
 // spec returns the snapshot's spec with the restored disks and revisions.
-func (r *Reconciler) spec(ctx context.Context, w *work, source *api.VirtualMachine) (*kubevirt.VirtualMachineSpec, error) {
+func (t *targets) spec(ctx context.Context, w *work, source *api.VirtualMachine) (*kubevirt.VirtualMachineSpec, error) {
 	spec := source.Spec.DeepCopy()
 	spec.DataVolumeTemplates = restoredTemplates(source, w.rs.Status.Restores)
 	volumes := spec.Template.Spec.Volumes
@@ -120,12 +126,12 @@ func (r *Reconciler) spec(ctx context.Context, w *work, source *api.VirtualMachi
 	}
 	var err error
 	if m := spec.Instancetype; m != nil && m.RevisionName != "" {
-		if m.RevisionName, err = r.copyRevision(ctx, w, "instancetype", m.RevisionName); err != nil {
+		if m.RevisionName, err = t.copyRevision(ctx, w, "instancetype", m.RevisionName); err != nil {
 			return nil, err
 		}
 	}
 	if m := spec.Preference; m != nil && m.RevisionName != "" {
-		if m.RevisionName, err = r.copyRevision(ctx, w, "preference", m.RevisionName); err != nil {
+		if m.RevisionName, err = t.copyRevision(ctx, w, "preference", m.RevisionName); err != nil {
 			return nil, err
 		}
 	}
@@ -145,10 +151,10 @@ func restoredTemplates(source *api.VirtualMachine, restores []api.VolumeRestore)
 }
 
 // copyRevision copies a revision of the snapshot's for the target, and returns the copy's name.
-func (r *Reconciler) copyRevision(ctx context.Context, w *work, what, name string) (string, error) {
+func (t *targets) copyRevision(ctx context.Context, w *work, what, name string) (string, error) {
 	of := new(appsv1.ControllerRevision)
 	key := client.ObjectKey{Namespace: w.rs.Namespace, Name: name}
-	if err := r.Revisions.Get(ctx, key, of); err != nil {
+	if err := t.revisions.Get(ctx, key, of); err != nil {
 		return "", fmt.Errorf("read ControllerRevision %s: %w", key, err)
 	}
 	made := &appsv1.ControllerRevision{
@@ -159,7 +165,7 @@ func (r *Reconciler) copyRevision(ctx context.Context, w *work, what, name strin
 		},
 		Data: of.Data, Revision: of.Revision,
 	}
-	if err := r.Revisions.Create(ctx, made); err != nil && !apierrors.IsAlreadyExists(err) {
+	if err := t.revisions.Create(ctx, made); err != nil && !apierrors.IsAlreadyExists(err) {
 		return "", fmt.Errorf("create ControllerRevision %s: %w", made.Name, err)
 	}
 	return made.Name, nil

@@ -24,9 +24,17 @@ func foreign() []string {
 	}
 }
 
+// volumes makes the PVCs of restored VMs.
+type volumes struct {
+	client    client.Client
+	live      client.Reader
+	snapshots snapshots
+	statuses  progress
+}
+
 // plan writes into the status which PVCs and DataVolumes there will be, and which
 // DataVolumes will not.
-func (r *Reconciler) plan(ctx context.Context, w *work, content *api.VirtualMachineSnapshotContent) error {
+func (v *volumes) plan(ctx context.Context, w *work, content *api.VirtualMachineSnapshotContent) error {
 	if w.rs.Status.Restores != nil {
 		return nil
 	}
@@ -37,7 +45,7 @@ func (r *Reconciler) plan(ctx context.Context, w *work, content *api.VirtualMach
 			return fmt.Errorf("volume %s has no VolumeSnapshot in the content", b.VolumeName)
 		}
 		one := api.VolumeRestore{
-			VolumeName: b.VolumeName, PersistentVolumeClaimName: r.nameOf(w, b), VolumeSnapshotName: *b.VolumeSnapshotName,
+			VolumeName: b.VolumeName, PersistentVolumeClaimName: v.nameOf(w, b), VolumeSnapshotName: *b.VolumeSnapshotName,
 		}
 		if dv := dataVolumeOf(vm, b.VolumeName); dv != "" && templateOf(vm.Spec.DataVolumeTemplates, dv) >= 0 {
 			name := one.PersistentVolumeClaimName
@@ -56,11 +64,11 @@ func (r *Reconciler) plan(ctx context.Context, w *work, content *api.VirtualMach
 			}
 		}
 	}
-	return r.report(ctx, w, corev1.ConditionTrue, "Creating new PVCs")
+	return v.statuses.report(ctx, w, corev1.ConditionTrue, "Creating new PVCs")
 }
 
 // nameOf returns the name of the PVC that a volume is restored to.
-func (r *Reconciler) nameOf(w *work, b api.VolumeBackup) string {
+func (v *volumes) nameOf(w *work, b api.VolumeBackup) string {
 	for _, o := range w.rs.Spec.VolumeRestoreOverrides {
 		if o.VolumeName == b.VolumeName && o.RestoreName != "" {
 			return o.RestoreName
@@ -99,14 +107,14 @@ func templateOf(all []kubevirt.DataVolumeTemplateSpec, name string) int {
 
 // createPVCs creates the PVCs that are missing, and waits for those that Kubernetes binds
 // before a pod uses them.
-func (r *Reconciler) createPVCs(ctx context.Context, w *work, content *api.VirtualMachineSnapshotContent) error {
+func (v *volumes) createPVCs(ctx context.Context, w *work, content *api.VirtualMachineSnapshotContent) error {
 	pending := ""
 	for _, one := range w.rs.Status.Restores {
 		i := slices.IndexFunc(content.Spec.VolumeBackups, func(b api.VolumeBackup) bool { return b.VolumeName == one.VolumeName })
 		if i < 0 {
 			return fmt.Errorf("volume %s is not in the snapshot any more", one.VolumeName)
 		}
-		waits, err := r.createPVC(ctx, w, content, &content.Spec.VolumeBackups[i], one)
+		waits, err := v.createPVC(ctx, w, content, &content.Spec.VolumeBackups[i], one)
 		if err != nil {
 			return err
 		}
@@ -121,38 +129,38 @@ func (r *Reconciler) createPVCs(ctx context.Context, w *work, content *api.Virtu
 }
 
 // createPVC creates one PVC, or finds it, and reports whether it must be waited for.
-func (r *Reconciler) createPVC(
+func (v *volumes) createPVC(
 	ctx context.Context, w *work, content *api.VirtualMachineSnapshotContent, b *api.VolumeBackup, one api.VolumeRestore,
 ) (waits bool, err error) {
 	key := client.ObjectKey{Namespace: w.rs.Namespace, Name: one.PersistentVolumeClaimName}
 	pvc := new(corev1.PersistentVolumeClaim)
-	err = r.Live.Get(ctx, key, pvc) // the cache has no annotations
+	err = v.live.Get(ctx, key, pvc) // the cache has no annotations
 	switch {
 	case apierrors.IsNotFound(err):
-		made, err := r.pvc(ctx, w, content, b, one)
+		made, err := v.pvc(ctx, w, content, b, one)
 		if err != nil {
 			return false, err
 		}
-		if err := r.Client.Create(ctx, made); err != nil {
+		if err := v.client.Create(ctx, made); err != nil {
 			return false, fmt.Errorf("create PVC %s: %w", key, err)
 		}
-		return r.binds(ctx, made)
+		return v.binds(ctx, made)
 	case err != nil:
 		return false, fmt.Errorf("read PVC %s: %w", key, err)
 	case pvc.DeletionTimestamp != nil:
 		return true, nil
 	case pvc.Annotations[annotationLast] != mark(w.rs):
-		return true, r.clear(ctx, w, pvc)
+		return true, v.clear(ctx, w, pvc)
 	case pvc.Status.Phase == corev1.ClaimLost:
 		return false, fmt.Errorf("PVC %s has lost its volume", key)
 	case pvc.Status.Phase != corev1.ClaimBound:
-		return r.binds(ctx, pvc)
+		return v.binds(ctx, pvc)
 	}
 	return false, nil
 }
 
 // clear deletes a PVC in whose place the restored one comes.
-func (r *Reconciler) clear(ctx context.Context, w *work, pvc *corev1.PersistentVolumeClaim) error {
+func (v *volumes) clear(ctx context.Context, w *work, pvc *corev1.PersistentVolumeClaim) error {
 	owner := metav1.GetControllerOf(pvc)
 	switch {
 	case policyOf(w.rs) != api.VolumeRestorePolicyInPlace:
@@ -161,7 +169,7 @@ func (r *Reconciler) clear(ctx context.Context, w *work, pvc *corev1.PersistentV
 		return fmt.Errorf("PVC %s belongs to DataVolume %s, which would fill it again: use another volumeRestorePolicy than InPlace",
 			pvc.Name, owner.Name)
 	}
-	err := r.Client.Delete(ctx, pvc, client.Preconditions{UID: &pvc.UID})
+	err := v.client.Delete(ctx, pvc, client.Preconditions{UID: &pvc.UID})
 	if client.IgnoreNotFound(err) != nil {
 		return fmt.Errorf("delete PVC %s: %w", pvc.Name, err)
 	}
@@ -170,12 +178,12 @@ func (r *Reconciler) clear(ctx context.Context, w *work, pvc *corev1.PersistentV
 
 // discard deletes the PVCs of a restore that is deleted before it has created its VM: nothing else
 // knows them. PVCs that took the place of others stay.
-func (r *Reconciler) discard(ctx context.Context, w *work) error {
+func (v *volumes) discard(ctx context.Context, w *work) error {
 	if complete, _ := Outcome(w.rs); complete || policyOf(w.rs) == api.VolumeRestorePolicyInPlace {
 		return nil
 	}
 	vm := new(kubevirt.VirtualMachine) // the cache may be behind
-	err := r.Live.Get(ctx, client.ObjectKey{Namespace: w.rs.Namespace, Name: w.rs.Spec.Target.Name}, vm)
+	err := v.live.Get(ctx, client.ObjectKey{Namespace: w.rs.Namespace, Name: w.rs.Spec.Target.Name}, vm)
 	if err == nil {
 		return nil
 	}
@@ -185,7 +193,7 @@ func (r *Reconciler) discard(ctx context.Context, w *work) error {
 	for _, one := range w.rs.Status.Restores {
 		pvc := new(corev1.PersistentVolumeClaim)
 		key := client.ObjectKey{Namespace: w.rs.Namespace, Name: one.PersistentVolumeClaimName}
-		err := r.Live.Get(ctx, key, pvc)
+		err := v.live.Get(ctx, key, pvc)
 		switch {
 		case apierrors.IsNotFound(err):
 			continue
@@ -194,7 +202,7 @@ func (r *Reconciler) discard(ctx context.Context, w *work) error {
 		case pvc.Annotations[annotationLast] != mark(w.rs) || pvc.DeletionTimestamp != nil:
 			continue
 		}
-		if err := r.Client.Delete(ctx, pvc, client.Preconditions{UID: &pvc.UID}); client.IgnoreNotFound(err) != nil {
+		if err := v.client.Delete(ctx, pvc, client.Preconditions{UID: &pvc.UID}); client.IgnoreNotFound(err) != nil {
 			return fmt.Errorf("delete PVC %s: %w", key, err)
 		}
 	}
@@ -202,22 +210,22 @@ func (r *Reconciler) discard(ctx context.Context, w *work) error {
 }
 
 // binds reports whether Kubernetes binds a PVC at once.
-func (r *Reconciler) binds(ctx context.Context, pvc *corev1.PersistentVolumeClaim) (bool, error) {
+func (v *volumes) binds(ctx context.Context, pvc *corev1.PersistentVolumeClaim) (bool, error) {
 	if pvc.Spec.StorageClassName == nil {
 		return true, nil
 	}
 	class := new(storagev1.StorageClass)
-	if err := r.Live.Get(ctx, client.ObjectKey{Name: *pvc.Spec.StorageClassName}, class); err != nil {
+	if err := v.live.Get(ctx, client.ObjectKey{Name: *pvc.Spec.StorageClassName}, class); err != nil {
 		return false, fmt.Errorf("read StorageClass %s: %w", *pvc.Spec.StorageClassName, err)
 	}
 	return class.VolumeBindingMode == nil || *class.VolumeBindingMode == storagev1.VolumeBindingImmediate, nil
 }
 
 // pvc returns a PVC with the content of a VolumeSnapshot, at least as large as it needs.
-func (r *Reconciler) pvc(
+func (v *volumes) pvc(
 	ctx context.Context, w *work, content *api.VirtualMachineSnapshotContent, b *api.VolumeBackup, one api.VolumeRestore,
 ) (*corev1.PersistentVolumeClaim, error) {
-	snapshot, err := r.Snapshots.Get(ctx, w.rs.Namespace, one.VolumeSnapshotName)
+	snapshot, err := v.snapshots.Get(ctx, w.rs.Namespace, one.VolumeSnapshotName)
 	if err != nil {
 		return nil, err
 	}

@@ -39,14 +39,14 @@ func (r *Reconciler) createDataVolumes(ctx context.Context, vm *kubevirt.Virtual
 	for i := range vm.Spec.DataVolumeTemplates {
 		t := &vm.Spec.DataVolumeTemplates[i]
 		key := client.ObjectKey{Namespace: vm.Namespace, Name: t.Name}
-		err := r.Client.Get(ctx, key, new(corev1.PersistentVolumeClaim))
+		err := r.client.Get(ctx, key, new(corev1.PersistentVolumeClaim))
 		if err == nil {
 			continue
 		}
 		if !apierrors.IsNotFound(err) {
 			return fmt.Errorf("read PVC %s: %w", key, err)
 		}
-		state, err := r.DataVolumes.Get(ctx, vm.Namespace, t.Name)
+		state, err := r.dataVolumes.Get(ctx, vm.Namespace, t.Name)
 		switch {
 		case err != nil:
 			return err
@@ -68,10 +68,10 @@ func (r *Reconciler) createDataVolume(ctx context.Context, vm *kubevirt.VirtualM
 	if err != nil {
 		return fmt.Errorf("encode the spec of DataVolume %s: %w", t.Name, err)
 	}
-	if err := r.DataVolumes.Create(ctx, ownedBy(vm, t), spec); err != nil {
+	if err := r.dataVolumes.Create(ctx, ownedBy(vm, t), spec); err != nil {
 		return templateError{err}
 	}
-	r.Events.Eventf(vm, nil, corev1.EventTypeNormal, "SuccessfulDataVolumeCreate", "Create", "Created DataVolume %s", t.Name)
+	r.events.Eventf(vm, nil, corev1.EventTypeNormal, "SuccessfulDataVolumeCreate", "Create", "Created DataVolume %s", t.Name)
 	return nil
 }
 
@@ -85,10 +85,10 @@ func (r *Reconciler) createPVC(ctx context.Context, vm *kubevirt.VirtualMachine,
 	if image := originOf(t); image != "" {
 		metav1.SetMetaDataAnnotation(&pvc.ObjectMeta, annotationOrigin, image)
 	}
-	if err := r.Client.Create(ctx, pvc); err != nil && !apierrors.IsAlreadyExists(err) {
+	if err := r.client.Create(ctx, pvc); err != nil && !apierrors.IsAlreadyExists(err) {
 		return templateError{fmt.Errorf("create PVC %s/%s: %w", vm.Namespace, t.Name, err)}
 	}
-	r.Events.Eventf(vm, pvc, corev1.EventTypeNormal, "SuccessfulDataVolumeCreate", "Create",
+	r.events.Eventf(vm, pvc, corev1.EventTypeNormal, "SuccessfulDataVolumeCreate", "Create",
 		"Created PVC %s, since the cluster has no DataVolumes", t.Name)
 	return nil
 }

@@ -60,7 +60,7 @@ func TestPVCOfTemplate(t *testing.T) {
 		{`{"storage": {}, "source": {"blank": {}}}`, "", "", "spec.storage.resources.requests.storage: required"},
 	} {
 		g := newRig(t)
-		g.r.DataVolumes = fakeDataVolumes(nil)
+		g.r.dataVolumes = fakeDataVolumes(nil)
 		g.add(kubevirt.RunStrategyAlways, ofTemplate(t, tt.spec))
 		if tt.want != "" {
 			result, err := g.try()
@@ -103,7 +103,7 @@ func TestPVCOfTemplate(t *testing.T) {
 func TestDataVolumeOfTemplate(t *testing.T) {
 	g := newRig(t)
 	cdi := fakeDataVolumes{}
-	g.r.DataVolumes = cdi
+	g.r.dataVolumes = cdi
 	g.add(kubevirt.RunStrategyHalted, ofTemplate(t, `{`+storage+`, "source": {"http": {"url": "https://example.com/x.qcow2"}}}`))
 	for range 2 {
 		g.reconcile()

@@ -33,7 +33,7 @@ func (r *Reconciler) plug(ctx context.Context, vm *kubevirt.VirtualMachine, vmi 
 		return nil
 	}
 	patch := client.MergeFromWithOptions(vmi.DeepCopy(), client.MergeFromWithOptimisticLock{})
-	if err := client.IgnoreNotFound(r.Client.Patch(ctx, next, patch)); err != nil {
+	if err := client.IgnoreNotFound(r.client.Patch(ctx, next, patch)); err != nil {
 		return hotplugError{fmt.Errorf("change the volumes of VMI %s: %w", vmi.Name, err)}
 	}
 	*vmi = *next

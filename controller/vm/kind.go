@@ -49,9 +49,9 @@ func setUp(ctx context.Context, in kind.Cluster) error {
 	if err != nil {
 		return err
 	}
-	r := &Reconciler{
+	r := NewReconciler(Options{
 		Client: m.GetClient(), Live: m.GetAPIReader(), Events: m.GetEventRecorder("virtualmachine-controller"),
 		Now: in.Now, Revisions: in.Uncached, DataVolumes: dataVolumes, Snapshots: snapshots,
-	}
+	})
 	return r.SetUp(ctx, m)
 }

@@ -37,7 +37,7 @@ func (r *Reconciler) unbound(ctx context.Context, vm *kubevirt.VirtualMachine) (
 	pod.Remove(starting, pod.Hotplugged(starting)...)
 	for _, use := range pod.PVCs(starting) {
 		pvc := new(corev1.PersistentVolumeClaim)
-		switch err := r.Client.Get(ctx, client.ObjectKey{Namespace: vm.Namespace, Name: use.Name}, pvc); {
+		switch err := r.client.Get(ctx, client.ObjectKey{Namespace: vm.Namespace, Name: use.Name}, pvc); {
 		case apierrors.IsNotFound(err):
 		case err != nil:
 			return false, fmt.Errorf("read PVC %s/%s: %w", vm.Namespace, use.Name, err)

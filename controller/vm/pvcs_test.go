@@ -56,7 +56,7 @@ func TestPVCStatus(t *testing.T) {
 	expect(kubevirt.VirtualMachineStatusWaitingForVolumeBinding)
 	fakecluster.Change(t, g.Cluster, pvc, func(pvc *corev1.PersistentVolumeClaim) { pvc.Status.Phase = corev1.ClaimBound })
 	expect(kubevirt.VirtualMachineStatusStarting)
-	if got := index.Requests(t.Context(), g.r.Client, new(kubevirt.VirtualMachineList), web.Namespace, index.PVC, pvc.Name); len(got) != 1 {
+	if got := index.Requests(t.Context(), g.r.client, new(kubevirt.VirtualMachineList), web.Namespace, index.PVC, pvc.Name); len(got) != 1 {
 		t.Errorf("VMs of the PVC: %v", got)
 	}
 }

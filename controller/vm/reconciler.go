@@ -16,8 +16,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
 )
 
-// Reconciler starts and stops VirtualMachines as their specs request.
-type Reconciler struct {
+// Options are what the VirtualMachines' reconciler works with.
+type Options struct {
 	// Client reads from the cache and must wait there for its own writes.
 	Client client.Client
 	// Live reads from the API server.
@@ -32,18 +32,37 @@ type Reconciler struct {
 	Events events.EventRecorder
 	// Now is the time; a test may have its own.
 	Now func() time.Time
+}
 
-	classes storageClasses
+// Reconciler starts and stops VirtualMachines as their specs request.
+type Reconciler struct {
+	client      client.Client
+	live        client.Reader
+	revisions   client.Writer
+	dataVolumes DataVolumes
+	events      events.EventRecorder
+	now         func() time.Time
+	volumes     interface {
+		statuses(ctx context.Context, vm *kubevirt.VirtualMachine) (all []kubevirt.VolumeSnapshotStatus, classless bool, err error)
+	}
+}
+
+// NewReconciler makes the parts of a reconciler, and joins them.
+func NewReconciler(o Options) *Reconciler {
+	return &Reconciler{
+		client: o.Client, live: o.Live, revisions: o.Revisions, dataVolumes: o.DataVolumes, events: o.Events, now: o.Now,
+		volumes: &snapshottables{client: o.Client, live: o.Live, snapshots: o.Snapshots, now: o.Now},
+	}
 }
 
 // Reconcile takes the next step for the VirtualMachine of a name.
 func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result, error) {
 	vm := new(kubevirt.VirtualMachine)
-	if err := r.Client.Get(ctx, req.NamespacedName, vm); err != nil {
+	if err := r.client.Get(ctx, req.NamespacedName, vm); err != nil {
 		return ctrl.Result{}, client.IgnoreNotFound(err)
 	}
 	vmi := new(kubevirt.VirtualMachineInstance)
-	if err := r.Client.Get(ctx, req.NamespacedName, vmi); apierrors.IsNotFound(err) {
+	if err := r.client.Get(ctx, req.NamespacedName, vmi); apierrors.IsNotFound(err) {
 		vmi = nil
 	} else if err != nil {
 		return ctrl.Result{}, fmt.Errorf("read VMI %s: %w", req, err)
@@ -80,7 +99,7 @@ func (r *Reconciler) run(
 	if strategy == kubevirt.RunStrategyHalted && vmi == nil && startsPaused(vm) {
 		return ctrl.Result{}, r.unhalt(ctx, vm) // the VM's event triggers the start
 	}
-	now := r.Now()
+	now := r.now()
 	o := outcome{vmi: vmi, strategy: strategy, startFailure: failureUnder(strategy, vm.Status.StartFailure, vmi, now)}
 	o.failure = errors.Join(r.keepTypes(ctx, vm), r.createDataVolumes(ctx, vm))
 	if err := r.plug(ctx, vm, vmi); apierrors.IsConflict(err) {
@@ -101,7 +120,7 @@ func (r *Reconciler) run(
 		}
 	}
 	var unknown error // which volumes snapshots have; the VM starts all the same
-	o.snapshots, o.lacksClass, unknown = r.snapshotStatuses(ctx, vm)
+	o.snapshots, o.lacksClass, unknown = r.volumes.statuses(ctx, vm)
 	switch {
 	case o.decision.stop:
 		// The status records what must outlast the instance before it is deleted.
@@ -135,7 +154,7 @@ func (r *Reconciler) unhalt(ctx context.Context, vm *kubevirt.VirtualMachine) er
 		vm.Spec.RunStrategy = &always
 	}
 	patch := client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{})
-	if err := r.Client.Patch(ctx, vm, patch); err != nil {
+	if err := r.client.Patch(ctx, vm, patch); err != nil {
 		return client.IgnoreNotFound(fmt.Errorf("start VM %s/%s: %w", vm.Namespace, vm.Name, err))
 	}
 	return nil
@@ -153,10 +172,10 @@ func (r *Reconciler) start(ctx context.Context, vm *kubevirt.VirtualMachine) (*k
 	if err := r.keepRevision(ctx, vm); err != nil {
 		return nil, err
 	}
-	if err := r.Client.Create(ctx, vmi); err != nil {
+	if err := r.client.Create(ctx, vmi); err != nil {
 		return nil, fmt.Errorf("create VMI %s: %w", vmi.Name, err)
 	}
-	r.Events.Eventf(vm, vmi, corev1.EventTypeNormal, "SuccessfulCreate", "Start",
+	r.events.Eventf(vm, vmi, corev1.EventTypeNormal, "SuccessfulCreate", "Start",
 		"Started the virtual machine by creating the new virtual machine instance %s", vmi.Name)
 	return vmi, nil
 }
@@ -173,14 +192,14 @@ func (r *Reconciler) deleteIf(
 	if vmi.DeletionTimestamp != nil {
 		return nil
 	}
-	err := r.Client.Delete(ctx, vmi, conditions)
+	err := r.client.Delete(ctx, vmi, conditions)
 	if apierrors.IsNotFound(err) {
 		return nil
 	}
 	if err != nil {
 		return fmt.Errorf("delete VMI %s: %w", vmi.Name, err)
 	}
-	r.Events.Eventf(vm, vmi, corev1.EventTypeNormal, "SuccessfulDelete", "Stop",
+	r.events.Eventf(vm, vmi, corev1.EventTypeNormal, "SuccessfulDelete", "Stop",
 		"Stopped the virtual machine by deleting the virtual machine instance %s with UID %s", vmi.Name, vmi.UID)
 	return nil
 }
@@ -200,7 +219,7 @@ func (r *Reconciler) adopt(
 		return fmt.Errorf("VMI %s, which has no owner, is being deleted", vmi.Name), nil
 	}
 	live := new(kubevirt.VirtualMachine) // the cache may be behind
-	if err := r.Live.Get(ctx, client.ObjectKeyFromObject(vm), live); err != nil {
+	if err := r.live.Get(ctx, client.ObjectKeyFromObject(vm), live); err != nil {
 		return nil, fmt.Errorf("read VM %s: %w", vm.Name, err)
 	}
 	if live.UID != vm.UID || live.DeletionTimestamp != nil {
@@ -209,7 +228,7 @@ func (r *Reconciler) adopt(
 	before := vmi.DeepCopy()
 	vmi.OwnerReferences = append(vmi.OwnerReferences, *metav1.NewControllerRef(vm, kubevirt.VirtualMachineGroupVersionKind))
 	patch := client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{})
-	if err := r.Client.Patch(ctx, vmi, patch); err != nil {
+	if err := r.client.Patch(ctx, vmi, patch); err != nil {
 		return nil, fmt.Errorf("adopt VMI %s: %w", vmi.Name, err)
 	}
 	return nil, nil
@@ -223,7 +242,7 @@ func (r *Reconciler) keep(ctx context.Context, vm *kubevirt.VirtualMachine) erro
 		return nil
 	}
 	patch := client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{})
-	if err := r.Client.Patch(ctx, vm, patch); err != nil {
+	if err := r.client.Patch(ctx, vm, patch); err != nil {
 		return fmt.Errorf("add finalizer to VM %s: %w", vm.Name, err)
 	}
 	return nil
@@ -243,7 +262,7 @@ func (r *Reconciler) remove(ctx context.Context, vm *kubevirt.VirtualMachine, vm
 	}
 	if vmi == nil { // the next step cannot be undone, and the cache may be behind
 		live := new(kubevirt.VirtualMachineInstance)
-		err := r.Live.Get(ctx, client.ObjectKeyFromObject(vm), live)
+		err := r.live.Get(ctx, client.ObjectKeyFromObject(vm), live)
 		if err == nil && metav1.IsControlledBy(live, vm) {
 			return fmt.Errorf("VMI %s is not in the cache yet", vm.Name)
 		}
@@ -256,7 +275,7 @@ func (r *Reconciler) remove(ctx context.Context, vm *kubevirt.VirtualMachine, vm
 		return nil
 	}
 	patch := client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{})
-	if err := r.Client.Patch(ctx, vm, patch); err != nil {
+	if err := r.client.Patch(ctx, vm, patch); err != nil {
 		return client.IgnoreNotFound(fmt.Errorf("remove finalizer from VM %s: %w", vm.Name, err))
 	}
 	return nil

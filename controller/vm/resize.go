@@ -83,9 +83,9 @@ func (r *Reconciler) resize(ctx context.Context, vm *kubevirt.VirtualMachine, vm
 	before := vmi.DeepCopy()
 	vmi.Spec, vmi.Annotations[pod.AnnotationTemplate] = *spec, now
 	patch := client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{})
-	if err := r.Client.Patch(ctx, vmi, patch); err != nil {
+	if err := r.client.Patch(ctx, vmi, patch); err != nil {
 		return client.IgnoreNotFound(fmt.Errorf("resize VMI %s: %w", vmi.Name, err))
 	}
-	r.Events.Eventf(vm, vmi, corev1.EventTypeNormal, "Resized", "Resize", "Gave the running virtual machine instance %s what the template says", vmi.Name)
+	r.events.Eventf(vm, vmi, corev1.EventTypeNormal, "Resized", "Resize", "Gave the running virtual machine instance %s what the template says", vmi.Name)
 	return nil
 }

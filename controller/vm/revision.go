@@ -31,14 +31,14 @@ func (r *Reconciler) keepRevision(ctx context.Context, vm *kubevirt.VirtualMachi
 	made := revision(vm, vm.Generation)
 	made.OwnerReferences = []metav1.OwnerReference{*metav1.NewControllerRef(vm, kubevirt.VirtualMachineGroupVersionKind)}
 	made.Data, made.Revision = data, vm.Generation
-	if err := r.Revisions.Create(ctx, made); err != nil && !apierrors.IsAlreadyExists(err) {
+	if err := r.revisions.Create(ctx, made); err != nil && !apierrors.IsAlreadyExists(err) {
 		return fmt.Errorf("create ControllerRevision %s: %w", made.Name, err)
 	}
 	former := vm.Status.ObservedGeneration // of the last instance
 	if former == 0 || former == vm.Generation {
 		return nil
 	}
-	if err := r.Revisions.Delete(ctx, revision(vm, former)); client.IgnoreNotFound(err) != nil {
+	if err := r.revisions.Delete(ctx, revision(vm, former)); client.IgnoreNotFound(err) != nil {
 		return fmt.Errorf("delete ControllerRevision %s: %w", pod.RevisionName(vm.UID, strconv.FormatInt(former, 10)), err)
 	}
 	return nil
@@ -55,7 +55,7 @@ func revision(vm *kubevirt.VirtualMachine, generation int64) *appsv1.ControllerR
 func (r *Reconciler) revisionSpec(ctx context.Context, vm *kubevirt.VirtualMachine) (map[string]any, error) {
 	written := new(unstructured.Unstructured)
 	written.SetGroupVersionKind(kubevirt.VirtualMachineGroupVersionKind)
-	if err := r.Live.Get(ctx, client.ObjectKeyFromObject(vm), written); err != nil {
+	if err := r.live.Get(ctx, client.ObjectKeyFromObject(vm), written); err != nil {
 		return nil, fmt.Errorf("read VM %s: %w", vm.Name, err)
 	}
 	spec, ok := written.Object["spec"].(map[string]any)

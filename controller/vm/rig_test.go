@@ -55,10 +55,10 @@ func newRig(t *testing.T) *rig {
 			return b.WithIndex(new(kubevirt.VirtualMachine), index.PVC, pvcNames)
 		},
 	})
-	g.r = &Reconciler{
+	g.r = NewReconciler(Options{
 		Client: g.Cached(), Live: g.Client, Revisions: g.Cached(), Events: g.Recorder,
 		Snapshots: g, Now: func() time.Time { return g.now },
-	}
+	})
 	return g
 }
 

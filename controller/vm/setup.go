@@ -25,7 +25,7 @@ func (r *Reconciler) SetUp(ctx context.Context, m manager.Manager) error {
 	all := ctrl.NewControllerManagedBy(m).
 		For(new(kubevirt.VirtualMachine)).
 		Watches(new(kubevirt.VirtualMachineInstance), handler.EnqueueRequestsFromMapFunc(sameName)).
-		Watches(new(corev1.PersistentVolumeClaim), index.Handler(r.Client, new(kubevirt.VirtualMachineList), index.PVC, client.Object.GetName))
+		Watches(new(corev1.PersistentVolumeClaim), index.Handler(r.client, new(kubevirt.VirtualMachineList), index.PVC, client.Object.GetName))
 	for _, kind := range instancetype.Kinds() {
 		all.WatchesMetadata(kind, handler.EnqueueRequestsFromMapFunc(r.whoWants))
 	}

@@ -60,25 +60,34 @@ func (c *storageClasses) keep(name string, problem error) {
 	c.problems[name] = problem
 }
 
+// snapshottables says which volumes of a VM can have snapshots.
+type snapshottables struct {
+	client    client.Client
+	live      client.Reader
+	snapshots SnapshotClasses
+	now       func() time.Time
+	classes   storageClasses
+}
+
 // unsnapshottable returns why the PVCs of a StorageClass can have no snapshots; nil if they can.
-func (r *Reconciler) unsnapshottable(ctx context.Context, storageClass string) (problem, err error) {
-	if known, problem := r.classes.find(storageClass, r.Now()); known {
+func (s *snapshottables) unsnapshottable(ctx context.Context, storageClass string) (problem, err error) {
+	if known, problem := s.classes.find(storageClass, s.now()); known {
 		return problem, nil
 	}
-	if problem, err = r.findClass(ctx, storageClass); err == nil {
-		r.classes.keep(storageClass, problem)
+	if problem, err = s.findClass(ctx, storageClass); err == nil {
+		s.classes.keep(storageClass, problem)
 	}
 	return problem, err
 }
 
-func (r *Reconciler) findClass(ctx context.Context, storageClass string) (problem, err error) {
+func (s *snapshottables) findClass(ctx context.Context, storageClass string) (problem, err error) {
 	of := new(storagev1.StorageClass)
-	if err := r.Live.Get(ctx, client.ObjectKey{Name: storageClass}, of); apierrors.IsNotFound(err) {
+	if err := s.live.Get(ctx, client.ObjectKey{Name: storageClass}, of); apierrors.IsNotFound(err) {
 		return errNoClass, nil
 	} else if err != nil {
 		return nil, fmt.Errorf("read StorageClass %s: %w", storageClass, err)
 	}
-	classes, _, err := r.Snapshots.Classes(ctx)
+	classes, _, err := s.snapshots.Classes(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -89,9 +98,9 @@ func (r *Reconciler) findClass(ctx context.Context, storageClass string) (proble
 	return problem, nil
 }
 
-// snapshotStatuses returns which volumes of a VM a VirtualMachineSnapshot has, and why not the
+// statuses returns which volumes of a VM a VirtualMachineSnapshot has, and why not the
 // others. Classless is true if a PVC has no VolumeSnapshotClass, whose creation is no event here.
-func (r *Reconciler) snapshotStatuses(
+func (s *snapshottables) statuses(
 	ctx context.Context, vm *kubevirt.VirtualMachine,
 ) (all []kubevirt.VolumeSnapshotStatus, classless bool, err error) {
 	all = []kubevirt.VolumeSnapshotStatus{}
@@ -112,7 +121,7 @@ func (r *Reconciler) snapshotStatuses(
 			all = append(all, one)
 			continue
 		}
-		why, err := r.snapshottable(ctx, client.ObjectKey{Namespace: vm.Namespace, Name: name}, v.Name)
+		why, err := s.snapshottable(ctx, client.ObjectKey{Namespace: vm.Namespace, Name: name}, v.Name)
 		if err != nil {
 			return nil, false, err
 		}
@@ -127,9 +136,9 @@ func (r *Reconciler) snapshotStatuses(
 
 // snapshottable returns why a PVC, which is a volume, can have no snapshots, in KubeVirt's words;
 // "" if it can.
-func (r *Reconciler) snapshottable(ctx context.Context, key client.ObjectKey, volume string) (why string, err error) {
+func (s *snapshottables) snapshottable(ctx context.Context, key client.ObjectKey, volume string) (why string, err error) {
 	pvc := new(corev1.PersistentVolumeClaim)
-	if err := r.Client.Get(ctx, key, pvc); apierrors.IsNotFound(err) {
+	if err := s.client.Get(ctx, key, pvc); apierrors.IsNotFound(err) {
 		return reasonNoPVC, nil
 	} else if err != nil {
 		return "", fmt.Errorf("read PVC %s: %w", key, err)
@@ -137,7 +146,7 @@ func (r *Reconciler) snapshottable(ctx context.Context, key client.ObjectKey, vo
 	class, problem := "", errNoClass
 	if pvc.Spec.StorageClassName != nil && *pvc.Spec.StorageClassName != "" {
 		class = *pvc.Spec.StorageClassName
-		if problem, err = r.unsnapshottable(ctx, class); err != nil {
+		if problem, err = s.unsnapshottable(ctx, class); err != nil {
 			return "", err
 		}
 	}

@@ -49,22 +49,22 @@ func (o outcome) again(now time.Time) time.Duration {
 
 // report writes the VirtualMachine's status, if it has changed.
 func (r *Reconciler) report(ctx context.Context, vm *kubevirt.VirtualMachine, o outcome) error {
-	next := status(vm, o, r.Now())
+	next := status(vm, o, r.now())
 	if equality.Semantic.DeepEqual(next, vm.Status) {
 		return nil
 	}
 	before := vm.DeepCopy()
 	vm.Status = next
 	patch := client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{})
-	if err := r.Client.Status().Patch(ctx, vm, patch); err != nil {
+	if err := r.client.Status().Patch(ctx, vm, patch); err != nil {
 		return client.IgnoreNotFound(fmt.Errorf("write status of VM %s/%s: %w", vm.Namespace, vm.Name, err))
 	}
 	if o.failure != nil {
-		r.Events.Eventf(vm, nil, corev1.EventTypeWarning, failureReason(o.failure), "Start", "%s", o.failure)
+		r.events.Eventf(vm, nil, corev1.EventTypeWarning, failureReason(o.failure), "Start", "%s", o.failure)
 	}
 	if was := before.Status.StartFailure; o.startFailure != nil && (was == nil || was.LastFailedVMIUID != o.startFailure.LastFailedVMIUID) {
 		if c := crashLoop(vm, o); c != nil {
-			r.Events.Eventf(vm, o.vmi, corev1.EventTypeWarning, c.Reason, "Start", "%s", c.Message)
+			r.events.Eventf(vm, o.vmi, corev1.EventTypeWarning, c.Reason, "Start", "%s", c.Message)
 		}
 	}
 	return nil

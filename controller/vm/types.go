@@ -19,22 +19,22 @@ func (r *Reconciler) keepTypes(ctx context.Context, vm *kubevirt.VirtualMachine)
 	if vm.Spec.Template == nil { // template reports it
 		return nil
 	}
-	status, err := instancetype.Keep(ctx, r.Live, r.Revisions, vm)
+	status, err := instancetype.Keep(ctx, r.live, r.revisions, vm)
 	if err != nil {
 		return err
 	}
-	old, err := instancetype.Upgrade(ctx, r.Live, r.Revisions, vm, status)
+	old, err := instancetype.Upgrade(ctx, r.live, r.revisions, vm, status)
 	if err != nil || equality.Semantic.DeepEqual(*status, vm.Status) {
 		return err
 	}
 	before := vm.DeepCopy()
 	vm.Status = *status
 	patch := client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{})
-	if err := r.Client.Status().Patch(ctx, vm, patch); err != nil {
+	if err := r.client.Status().Patch(ctx, vm, patch); err != nil {
 		return fmt.Errorf("write status of VM %s/%s: %w", vm.Namespace, vm.Name, err)
 	}
 	for _, o := range old {
-		if err := client.IgnoreNotFound(r.Revisions.Delete(ctx, o)); err != nil {
+		if err := client.IgnoreNotFound(r.revisions.Delete(ctx, o)); err != nil {
 			return fmt.Errorf("delete ControllerRevision %s: %w", o.Name, err)
 		}
 	}
@@ -49,7 +49,7 @@ func (r *Reconciler) template(
 	if vm.Spec.Template == nil {
 		return nil, fmt.Errorf("spec.template: required")
 	}
-	types, err := instancetype.Find(ctx, r.Live, vm)
+	types, err := instancetype.Find(ctx, r.live, vm)
 	if err != nil {
 		return nil, err
 	}
@@ -76,7 +76,7 @@ func missing(failure error) *instancetype.MissingError {
 // whoWants returns the VirtualMachines that wait for an instance type or a preference.
 func (r *Reconciler) whoWants(ctx context.Context, object client.Object) []reconcile.Request {
 	var all kubevirt.VirtualMachineList
-	err := r.Client.List(ctx, &all, client.InNamespace(object.GetNamespace()), client.UnsafeDisableDeepCopy)
+	err := r.client.List(ctx, &all, client.InNamespace(object.GetNamespace()), client.UnsafeDisableDeepCopy)
 	if err != nil { // from the cache: it is being stopped
 		return nil
 	}
