@@ -22,7 +22,8 @@ type Bounds struct {
 // CheckTypes parses the packages below a folder of a module, without their tests.
 // It returns a line for each type and each interface with more methods than its
 // bound. The methods of a type are those that it declares. Those of an interface
-// include the methods of the interfaces that it embeds. Elsewhere returns the
+// include the methods of the interfaces that it embeds. A constraint that names types
+// has no bound: no value is of it. Elsewhere returns the
 // folder of a package that is not below the checked folder.
 func CheckTypes(fsys fs.FS, folder, module string, b Bounds, elsewhere func(importPath string) (fs.FS, error)) ([]string, error) {
 	c := counter{packages: map[string]*source{}, module: module, elsewhere: elsewhere}
@@ -39,7 +40,7 @@ func CheckTypes(fsys fs.FS, folder, module string, b Bounds, elsewhere func(impo
 		}
 		for _, name := range slices.Sorted(maps.Keys(p.types)) {
 			i, ok := p.types[name].Type.(*ast.InterfaceType)
-			if !ok {
+			if !ok || constrains(i) {
 				continue
 			}
 			n, err := c.count(dir, i, p.types[name].imports)
@@ -125,6 +126,17 @@ func (s *source) parse(fsys fs.FS, file string) error {
 		return true
 	})
 	return nil
+}
+
+// constrains reports whether an interface names types that type arguments must have.
+func constrains(i *ast.InterfaceType) bool {
+	return slices.ContainsFunc(i.Methods.List, func(f *ast.Field) bool {
+		switch f.Type.(type) {
+		case *ast.StarExpr, *ast.UnaryExpr, *ast.BinaryExpr:
+			return len(f.Names) == 0
+		}
+		return false
+	})
 }
 
 // receiver returns the name of the type in T, *T or *T[P].

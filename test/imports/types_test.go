@@ -13,23 +13,25 @@ import (
 	"github.com/nodevirt/nodevirt/test/imports"
 )
 
-// TestTypes holds the types of the node's half against their bounds.
+// TestTypes holds the types of both halves against their bounds.
 func TestTypes(t *testing.T) {
 	foreign := func(path string) (fs.FS, error) {
 		p, err := build.Import(path, "../..", build.FindOnly)
 		return os.DirFS(p.Dir), err
 	}
-	problems, err := imports.CheckTypes(os.DirFS("../.."), "shim", module, imports.Bounds{Type: 25, Interface: 12}, foreign)
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, problem := range problems {
-		t.Error(problem)
+	for _, folder := range []string{"controller", "shim"} {
+		problems, err := imports.CheckTypes(os.DirFS("../.."), folder, module, imports.Bounds{Type: 25, Interface: 12}, foreign)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, problem := range problems {
+			t.Error(problem)
+		}
 	}
 }
 
 // TestCheckTypes: the check counts methods of pointers, of values and of generic
-// types, and those of embedded interfaces.
+// types, and those of embedded interfaces, and leaves out constraints.
 func TestCheckTypes(t *testing.T) {
 	files := fstest.MapFS{
 		"top/a/a.go": {Data: []byte(`package a
@@ -43,7 +45,8 @@ type small struct{}
 func (small) one() {}
 type Short interface { One(); error }
 type long interface { Short; Two() }
-type constraint[T any] interface { *T; Short }
+type constraint[T any] interface { *T; Short; Two() }
+type union interface { ~int | ~string; One(); Two() }
 `)},
 		"top/a/b.go":      {Data: []byte("package a\nfunc f() { type inner interface { one(); two() } }\n")},
 		"top/a/a_test.go": {Data: []byte("package a\nfunc (small) two() {}\n")},
