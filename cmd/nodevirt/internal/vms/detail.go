@@ -41,6 +41,9 @@ type Detail struct {
 	ConsoleSocket string       `json:"consoleSocket"`
 	LogPath       string       `json:"logPath"`
 	DomainXML     string       `json:"domainXML,omitempty"`
+	// Timeline has the phases of the start that have ended.
+	Timeline []PhaseDetail `json:"timeline,omitempty"`
+	TraceID  string        `json:"traceID,omitempty"`
 	// Error is why the shim could not report the VM's status; then only the fields
 	// of its list are set.
 	Error string `json:"error,omitempty"`
@@ -96,6 +99,7 @@ func detail(v VM, now time.Time) Detail {
 		Domain: v.Info.Domain.Name, UUID: v.Info.Domain.UUID, QEMUPID: v.PID, IP: v.IP(),
 		Disks: v.disks(), NICs: v.nics(), Agent: v.Info.Agent,
 		ConsoleSocket: v.Info.ConsoleSocket, LogPath: s.GetLogPath(), DomainXML: v.Info.DomainXML,
+		Timeline: v.timeline(), TraceID: v.Info.TraceID,
 		vm: v,
 	}
 	if up := v.Uptime(now); up > 0 {

@@ -2,6 +2,7 @@ package vms
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"slices"
@@ -19,6 +20,7 @@ func InspectCommand() *cobra.Command {
 	var (
 		endpoint string
 		format   cli.Format
+		timeline bool
 	)
 	cmd := &cobra.Command{
 		Use:   "inspect VM",
@@ -27,14 +29,22 @@ func InspectCommand() *cobra.Command {
 QEMU's process and uptime; with -o xml the domain as passed to libvirt, which
 contains no secrets.
 
+With --timeline, shows the phases of its start: when each began, counted from the
+first, and how long it took. "agent" is the time from the guest's first instruction
+until its guest agent was there. JSON has them too.
+
 VM is the pod's name, NAMESPACE/NAME, a prefix of the container's or the pod's ID,
 or libvirt's name of the domain.`,
 		Example: `  nodevirt inspect hello
   nodevirt inspect hello -o json | jq .qemuPID
+  nodevirt inspect hello --timeline
   nodevirt inspect hello -o xml`,
 		Args:              cobra.ExactArgs(1),
 		ValidArgsFunction: completeVM(&endpoint),
 		RunE: func(cmd *cobra.Command, args []string) error {
+			if timeline && format.String() == "xml" {
+				return errors.New("--timeline: not with -o xml; use -o table or -o json")
+			}
 			v, err := found(cmd.Context(), endpoint, args[0])
 			if err != nil {
 				return err
@@ -52,10 +62,14 @@ or libvirt's name of the domain.`,
 				_, err := fmt.Fprintln(w, v.Info.DomainXML)
 				return err
 			default:
+				if timeline {
+					return showTimeline(w, detail(v, time.Now()))
+				}
 				return describe(w, detail(v, time.Now()))
 			}
 		},
 	}
+	cmd.Flags().BoolVar(&timeline, "timeline", false, "show the phases of the VM's start")
 	cli.EndpointFlag(cmd, &endpoint)
 	cli.OutputFlag(cmd, &format, "table", "json", "xml")
 	return cmd

@@ -2,6 +2,7 @@ package vms
 
 import (
 	"bytes"
+	"errors"
 	"net/netip"
 	"os"
 	"path/filepath"
@@ -64,6 +65,13 @@ func running() VM {
 				OS: &agent.OS{Name: "Debian GNU/Linux", Version: "12 (bookworm)", Kernel: "6.1.0-30-cloud-amd64"},
 			},
 			ConsoleSocket: "/run/nodevirt/consoles/a.sock",
+			TraceID:       "0123456789abcdef0123456789abcdef",
+			Timeline: []record.Phase{
+				{Name: record.PhaseSandbox, Begun: now().Add(-91 * time.Minute), Took: 412*time.Millisecond + 345*time.Microsecond},
+				{Name: record.PhaseFiles, Begun: now().Add(-91*time.Minute + 2*time.Second), Took: 300 * time.Microsecond},
+				{Name: record.PhaseResume, Begun: now().Add(-90 * time.Minute), Took: 8 * time.Millisecond},
+				{Name: record.PhaseAgent, Begun: now().Add(-90*time.Minute + 8*time.Millisecond), Took: 12500 * time.Millisecond},
+			},
 		},
 	}
 }
@@ -80,17 +88,18 @@ func ended() VM {
 		CreatedAt: now().Add(-50 * time.Hour).UnixNano(), StartedAt: now().Add(-50 * time.Hour).UnixNano(),
 		FinishedAt: now().Add(-49 * time.Hour).UnixNano(), ExitCode: 137, Reason: "Error", Message: "the VM was powered off",
 	}
-	v.PID, v.Info.Network, v.Info.Agent, v.Info.DomainXML = 0, nil, nil, ""
+	v.PID, v.Info.Network, v.Info.Agent, v.Info.DomainXML, v.Info.Timeline, v.Info.TraceID = 0, nil, nil, "", nil, ""
 	return v
 }
 
 func TestOutput(t *testing.T) {
-	var ps, table, after, text bytes.Buffer
+	var ps, table, after, text, phases bytes.Buffer
 	for _, err := range []error{
 		cli.Table(&ps, rows([]VM{running(), ended()}, now())),
 		describe(&table, detail(running(), now())),
 		describe(&after, detail(ended(), now())),
 		cli.JSON(&text, details([]VM{running(), ended()}, now())),
+		showTimeline(&phases, detail(running(), now())),
 	} {
 		if err != nil {
 			t.Fatal(err)
@@ -103,6 +112,15 @@ func TestOutput(t *testing.T) {
 	golden.Assert(t, table.String(), "inspect.txt")
 	golden.Assert(t, after.String(), "inspect-ended.txt")
 	golden.Assert(t, text.String(), "ps.json")
+	golden.Assert(t, phases.String(), "timeline.txt")
+	if err := showTimeline(&phases, detail(ended(), now())); err == nil || !strings.Contains(err.Error(), "which recorded none") {
+		t.Errorf("the timeline of a VM without one: %v", err)
+	}
+	sick := running()
+	sick.Err = errors.New("no answer")
+	if err := showTimeline(&phases, detail(sick, now())); err == nil || !strings.Contains(err.Error(), "no answer") {
+		t.Errorf("the timeline of a VM without details: %v", err)
+	}
 }
 
 func TestChoose(t *testing.T) {
