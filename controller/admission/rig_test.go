@@ -50,7 +50,7 @@ func newRigIn(t *testing.T, cluster admission.Webhooks, presets ...unstructured.
 	}
 	web := httptest.NewServer(admission.Webhooks{
 		Gates: cluster.Gates, Tracing: cluster.Tracing,
-		Live:  cmp.Or(cluster.Live, client.Reader(fake.NewClientBuilder().WithScheme(scheme).Build())),
+		Live: cmp.Or(cluster.Live, client.Reader(fake.NewClientBuilder().WithScheme(scheme).Build())),
 
 		Kinds:   kinds.Rules(),
 		Presets: func(context.Context, string) ([]unstructured.Unstructured, error) { return presets, nil },

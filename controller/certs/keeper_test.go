@@ -11,20 +11,16 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/kubernetes/scheme"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"github.com/nodevirt/nodevirt/controller/api"
 	"github.com/nodevirt/nodevirt/test/apiserver"
 )
 
 // TestKeeper runs two replicas' keepers by hand, a look at a time, against a real API server.
 func TestKeeper(t *testing.T) {
-	scheme, err := api.NewScheme()
-	if err != nil {
-		t.Fatal(err)
-	}
 	server := apiserver.ForTest(t)
-	c, err := client.New(server.Config(), client.Options{Scheme: scheme})
+	c, err := client.New(server.Config(), client.Options{Scheme: scheme.Scheme})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -53,17 +53,9 @@ func (f fakeDataVolumes) Get(_ context.Context, _, name string) (datavolume.Stat
 
 func newRig(t *testing.T) *rig {
 	t.Helper()
-	scheme := runtime.NewScheme()
-	for _, add := range []func(*runtime.Scheme) error{
-		corev1.AddToScheme, kubevirt.AddToScheme, snapshotapi.AddToScheme, api.AddToScheme,
-	} {
-		if err := add(scheme); err != nil {
-			t.Fatal(err)
-		}
-	}
 	g := &rig{t: t, now: time.Now().Truncate(time.Second), filling: map[string]datavolume.State{}}
 	g.Cluster = fakecluster.New(t, fakecluster.Options{
-		Scheme: scheme,
+		Types: []func(*runtime.Scheme) error{corev1.AddToScheme, kubevirt.AddToScheme, snapshotapi.AddToScheme, api.AddToScheme},
 		Status: []client.Object{
 			new(vmExport), new(corev1.Pod), new(corev1.PersistentVolumeClaim), new(snapshotapi.VirtualMachineSnapshot),
 		},

@@ -26,6 +26,14 @@ var kept = []string{
 	AnnotationHotplugged,
 }
 
+// Annotations of Kubernetes' descheduler, as of KubeVirt's pods. Their values mean nothing.
+const (
+	// AnnotationEvictOnly says that an eviction of the pod may be refused, and begin its move.
+	AnnotationEvictOnly = "descheduler.alpha.kubernetes.io/request-evict-only"
+	// AnnotationEvictionInProgress says that the pod's guest moves.
+	AnnotationEvictionInProgress = "descheduler.alpha.kubernetes.io/eviction-in-progress"
+)
+
 // annotations returns the instance's annotations, KubeVirt's, and those that
 // describe the VM to the node.
 func annotations(vmi *kubevirt.VirtualMachineInstance) (map[string]string, error) {
@@ -50,6 +58,7 @@ func annotations(vmi *kubevirt.VirtualMachineInstance) (map[string]string, error
 	all["kubectl.kubernetes.io/default-container"] = Container
 	all[vmspec.AnnotationVMContainer] = Container
 	all[vmspec.AnnotationVMI] = string(text)
+	all[AnnotationEvictOnly] = ""
 	if err := addNetworks(all, &vmi.Spec); err != nil {
 		return nil, err
 	}

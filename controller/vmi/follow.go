@@ -73,6 +73,9 @@ func (f *follower) follow(
 	if err := f.label(ctx, vmi, p); err != nil {
 		return ctrl.Result{}, err
 	}
+	if err := f.annotate(ctx, vmi, p); err != nil {
+		return ctrl.Result{}, err
+	}
 	if wait, err := f.resizer.resize(ctx, vmi, &v); err != nil {
 		return ctrl.Result{}, err
 	} else if wait > 0 {

@@ -171,6 +171,23 @@ func TestForceDeletedOfLostNode(t *testing.T) {
 	}
 }
 
+// TestTellsTheDescheduler: a pod says that its eviction only begins a move, and that one is under way.
+func TestTellsTheDescheduler(t *testing.T) {
+	g := newRig(t)
+	p := g.started()
+	if _, says := p.Annotations[pod.AnnotationEvictOnly]; !says {
+		t.Errorf("annotations %v", p.Annotations)
+	}
+	for _, node := range []string{p.Spec.NodeName, "", "another"} {
+		fakecluster.Change(t, g.Cluster, g.vmi(), func(vmi *kubevirt.VirtualMachineInstance) { vmi.Status.EvacuationNodeName = node })
+		g.reconcile()
+		_, moves := g.onePod().Annotations[pod.AnnotationEvictionInProgress]
+		if moves != (node == p.Spec.NodeName) {
+			t.Errorf("leaving node %q: annotated: %t", node, moves)
+		}
+	}
+}
+
 // TestNeverTwo: a new instance gets no pod while the guest of an earlier one of its
 // name may run.
 func TestNeverTwo(t *testing.T) {

@@ -10,6 +10,8 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation"
 	kubevirt "kubevirt.io/api/core/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/nodevirt/nodevirt/controller/pod"
 )
 
 // schedulerTime is how long the reconciler waits for the scheduler's first condition, which mostly comes
@@ -59,6 +61,25 @@ func (f *follower) label(ctx context.Context, vmi *kubevirt.VirtualMachineInstan
 	patch := client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{})
 	if err := f.client.Patch(ctx, vmi, patch); err != nil {
 		return ignoreGone(fmt.Errorf("label VMI %s/%s with its node: %w", vmi.Namespace, vmi.Name, err))
+	}
+	return nil
+}
+
+// annotate tells the descheduler whether the guest moves away from its node.
+func (f *follower) annotate(ctx context.Context, vmi *kubevirt.VirtualMachineInstance, p *corev1.Pod) error {
+	_, says := p.Annotations[pod.AnnotationEvictionInProgress]
+	moves := vmi.Status.EvacuationNodeName != ""
+	if moves == says || (view{pod: p}).terminal() || moves && vmi.Status.EvacuationNodeName != p.Spec.NodeName {
+		return nil
+	}
+	before := p.DeepCopy()
+	if moves {
+		metav1.SetMetaDataAnnotation(&p.ObjectMeta, pod.AnnotationEvictionInProgress, "true")
+	} else {
+		delete(p.Annotations, pod.AnnotationEvictionInProgress)
+	}
+	if err := f.client.Patch(ctx, p, client.MergeFrom(before)); err != nil {
+		return ignoreGone(fmt.Errorf("annotate pod %s/%s: %w", p.Namespace, p.Name, err))
 	}
 	return nil
 }
