@@ -22,7 +22,6 @@ var fixtures string
 // kinds are KubeVirt's kinds that the suite lists when it cleans up, and that nodevirt does not have.
 var kinds = []struct{ group, version, kind, plural string }{
 	{"kubevirt.io", "v1", "KubeVirt", "kubevirts"},
-	{"export.kubevirt.io", "v1beta1", "VirtualMachineExport", "virtualmachineexports"},
 	{"backup.kubevirt.io", "v1alpha1", "VirtualMachineBackup", "virtualmachinebackups"},
 	{"backup.kubevirt.io", "v1alpha1", "VirtualMachineBackupTracker", "virtualmachinebackuptrackers"},
 }

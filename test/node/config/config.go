@@ -49,6 +49,8 @@ disabled_plugins = [
   config_path = '{{.Etc}}/certs.d'
 
 [plugins.'io.containerd.cri.v1.runtime']
+  # Pods without privileges, such as those of exports and of CDI, read block devices.
+  device_ownership_from_security_context = true
   # Root in a container may not have the capability to lower a process's score.
   restrict_oom_score_adj = true
 
