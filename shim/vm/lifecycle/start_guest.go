@@ -157,7 +157,7 @@ func (s *start) placeQEMU(context.Context) error {
 	return err
 }
 
-// roomForDevices is what devices lock beside the guest's memory: the memory of their own registers.
+// roomForDevices is what devices lock beside the guest's memory: the memory of their registers.
 // libvirt adds as much for host devices.
 const roomForDevices = 1 << 30
 
