@@ -156,6 +156,8 @@ func fields(prefix string, v reflect.Value) [][2]string {
 			all = append(all, [2]string{name, fmt.Sprintf("`%q`", x)})
 		case uint32:
 			all = append(all, [2]string{name, fmt.Sprintf("`%d`", x)})
+		case float64:
+			all = append(all, [2]string{name, fmt.Sprintf("`%.1f`", x)})
 		case []netip.Prefix:
 			all = append(all, [2]string{name, fmt.Sprintf("`%v`", x)})
 		case bool:

@@ -19,7 +19,7 @@ const header = "traceparent"
 // length is that of a traceparent of version 00, the only one that is parsed.
 const length = 55
 
-// Parse reads a traceparent, whose author may be anybody.
+// Parse reads a traceparent, which may be an attacker's.
 func Parse(text string) (trace.SpanContext, bool) {
 	if len(text) != length || text[:3] != "00-" {
 		return trace.SpanContext{}, false

@@ -20,7 +20,7 @@ type Call struct {
 	// Parent is a traceparent of ours, such as a record's. The span continues that trace if
 	// the context has no trace of the caller, and is linked to it otherwise.
 	Parent string
-	// Link is a traceparent that anybody may have written, such as an annotation's. The span
+	// Link is a traceparent that an attacker may have written, such as an annotation's. The span
 	// is linked to it and never continues it: an author could otherwise put spans into
 	// another's trace, or choose what is exported.
 	Link       string

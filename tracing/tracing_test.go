@@ -152,7 +152,7 @@ func TestNoCollector(t *testing.T) {
 		t.Errorf("50,000 spans took %s", took)
 	}
 	if err := tr.Close(t.Context()); err == nil {
-		t.Error("the last spans were exported to nobody")
+		t.Error("the last spans were exported without an answer")
 	}
 }
 
@@ -298,7 +298,7 @@ func TestLinkedSampling(t *testing.T) {
 		ctx, end := tr.Start(t.Context(), tracing.Call{Name: "admission"})
 		end(nil)
 		link := tracing.Format(ctx)
-		_, end = tr.Start(t.Context(), tracing.Call{Name: "start", Link: link[:len(link)-1] + "1"}) // it claims to be sampled
+		_, end = tr.Start(t.Context(), tracing.Call{Name: "start", Link: link[:len(link)-1] + "1"}) // its author wants it exported
 		end(nil)
 		if n := len(to.GetSpans()); n == 1 {
 			t.Fatalf("one of two was exported: %v", to.GetSpans())

@@ -37,8 +37,8 @@ type maker struct {
 	tracing *tracing.Tracing // nil for none
 }
 
-// create is createPod with a span, which is linked to the instance's admission: whoever may
-// change the instance may have written that trace context.
+// create is createPod with a span, which is linked to the instance's admission: an author
+// may have written that trace context.
 func (m *maker) create(ctx context.Context, vmi *kubevirt.VirtualMachineInstance) (ctrl.Result, error) {
 	ctx, end := m.tracing.Start(ctx, tracing.Call{
 		Name: "reconcile VirtualMachineInstance", Link: vmi.Annotations[tracing.Annotation],
