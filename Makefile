@@ -2,7 +2,7 @@
 
 SHELL := /bin/sh
 .DEFAULT_GOAL := help
-.PHONY: help build controller image man packages-deb release test-packages tools kubernetes storage packages run down shell status cluster cluster-down cluster-shell \
+.PHONY: help build controller image installer image-installer node-programs man packages-deb release test-packages tools kubernetes storage packages run down shell status cluster cluster-down cluster-shell \
 	unit test test-critest test-cluster test-kubevirt test-conformance test-faults test-fuzz-cri test-many test-soak fuzz bench bench-cluster generate lint clean
 
 BIN     := $(CURDIR)/bin
@@ -58,7 +58,7 @@ controller:
 		-ldflags '-s -w -buildid= -X main.version=$(VERSION)' -o $(BIN)/image/ ./cmd/nodevirt-controller
 
 image: controller ## Build the controller's image, without docker; FLAGS='-name HOST/NAME:TAG -push'
-	go run ./deploy/cmd/controller-image -program $(BIN)/image/nodevirt-controller -version '$(VERSION)' \
+	go run ./deploy/cmd/image -program $(BIN)/image/nodevirt-controller -version '$(VERSION)' \
 		-o $(BIN)/image/nodevirt-controller.tar $(FLAGS)
 
 man: build ## Write the nodevirt command's man pages into bin/man/
@@ -67,18 +67,32 @@ man: build ## Write the nodevirt command's man pages into bin/man/
 
 # Reproducible, like the controller. They link libvirt, so they run where its library and glibc are not older.
 PACKAGES = $(BIN)/packages
-packages-deb: packages ## Write the .deb and .rpm packages of this commit into bin/packages/
-	@test/tools/build nfpm
-	@rm -rf $(PACKAGES) && mkdir -p $(PACKAGES)/programs
+node-programs: packages
+	@rm -rf $(PACKAGES)/programs && mkdir -p $(PACKAGES)/programs
 	CGO_ENABLED=1 go build -tags $(TAGS) -trimpath -buildvcs=false -ldflags '-s -w -buildid= -X main.version=$(VERSION)' \
 		-o $(PACKAGES)/programs/ ./cmd/nodevirt ./cmd/nodevirt-shim ./cmd/nodevirt-qemu ./cmd/nodevirt-view
+
+installer: node-programs
+	@mkdir -p $(BIN)/image
+	CGO_ENABLED=0 GOOS=linux GOARCH=amd64 go build -tags $(TAGS) -trimpath -buildvcs=false \
+		-ldflags '-s -w -buildid= -X main.version=$(VERSION)' -o $(BIN)/image/ ./cmd/nodevirt-installer
+
+image-installer: installer ## Build the node installer's image, without docker; FLAGS='-name HOST/NAME:TAG -push'
+	go run ./deploy/cmd/image -program $(BIN)/image/nodevirt-installer -programs $(PACKAGES)/programs \
+		-version '$(VERSION)' -name registry.example.com/nodevirt/nodevirt-installer:latest \
+		-o $(BIN)/image/nodevirt-installer.tar $(FLAGS)
+
+packages-deb: node-programs ## Write the .deb and .rpm packages of this commit into bin/packages/
+	@test/tools/build nfpm
+	@rm -f $(PACKAGES)/*.deb $(PACKAGES)/*.rpm
 	VERSION='$(VERSION)' deploy/packages/build $(PACKAGES) $(PACKAGES)/programs
 
-# The name of the controller's image in a release's manifests and chart.
-IMAGE ?= registry.example.com/nodevirt/nodevirt-controller
-release: packages-deb controller ## Write all files of a release into bin/release/; VERSION=v1.2.3 IMAGE=HOST/NAME FLAGS=-push
+# The names of the images of the controller and the installer in a release's manifests and chart.
+IMAGE           ?= registry.example.com/nodevirt/nodevirt-controller
+INSTALLER_IMAGE ?= registry.example.com/nodevirt/nodevirt-installer
+release: packages-deb controller installer ## Write all files of a release into bin/release/; VERSION=v1.2.3 IMAGE=HOST/NAME INSTALLER_IMAGE=HOST/NAME FLAGS=-push
 	@test/tools/build render
-	VERSION='$(VERSION)' IMAGE='$(IMAGE)' FLAGS='$(FLAGS)' deploy/release/build $(BIN)/release $(PACKAGES)
+	VERSION='$(VERSION)' IMAGE='$(IMAGE)' INSTALLER_IMAGE='$(INSTALLER_IMAGE)' FLAGS='$(FLAGS)' deploy/release/build $(BIN)/release $(PACKAGES)
 
 tools: ## Build containerd, runc, crictl and Multus at their pinned versions into bin/
 	@test/tools/build

@@ -65,6 +65,46 @@ func TestChart(t *testing.T) {
 	}
 }
 
+// TestChartInstaller holds the chart's installer against its kustomization.
+func TestChartInstaller(t *testing.T) {
+	got := render(t, "helm", "helm/nodevirt", "-set", "node.install=true")
+	for name := range render(t, "helm", "helm/nodevirt") {
+		delete(got, name)
+	}
+	want := render(t, "kustomize", "installer")
+	if len(want) < 7 {
+		t.Fatalf("the kustomization makes %d objects", len(want))
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("the chart differs (-kustomization +chart):\n%s", diff)
+	}
+	all := render(t, "helm", "helm/nodevirt", "-set", "node.install=true", "-set", "node.namespace=elsewhere",
+		"-set", "node.image.repository=example.com/i", "-set", "node.image.digest=sha256:1234", "-set", "node.image.pullPolicy=Always",
+		"-set", "imagePullSecrets[0].name=pull", "-set", "node.resources.requests.memory=77Mi",
+		"-set", "node.priorityClassName=mine", "-set", "node.tolerations[0].key=t")
+	text, err := yaml.Marshal(all["DaemonSet elsewhere nodevirt-installer"])
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, v := range []string{
+		"image: example.com/i@sha256:1234", "imagePullPolicy: Always", "- name: pull", "memory: 77Mi", "priorityClassName: mine", "key: t",
+	} {
+		if !strings.Contains(string(text), v) {
+			t.Errorf("the DaemonSet has no %q:\n%s", v, text)
+		}
+	}
+	if all["Namespace <nil> elsewhere"] == nil {
+		t.Error("the namespace has another name")
+	}
+	for name, o := range all {
+		text, err := yaml.Marshal(o)
+		if err != nil || strings.Contains(string(text), "namespace: nodevirt-installer\n") ||
+			strings.Contains(string(text), "serviceaccount:nodevirt-installer:") {
+			t.Errorf("%s is, or points, to the default's namespace: %v\n%s", name, err, text)
+		}
+	}
+}
+
 // TestChartValues: each value reaches its object, and nothing stays in the namespace of the default.
 func TestChartValues(t *testing.T) {
 	all := render(t, "helm", "helm/nodevirt", "-namespace", "elsewhere",

@@ -15,11 +15,15 @@ import (
 	"go.yaml.in/yaml/v2"
 )
 
-// TestRoles compares the tables of install.md with the controller's roles.
+// TestRoles compares the tables of install.md with the roles of the controller and the installer.
 func TestRoles(t *testing.T) {
-	text, err := os.ReadFile("../deploy/kubernetes/rbac.yaml")
-	if err != nil {
-		t.Fatal(err)
+	var text []byte
+	for _, file := range []string{"../deploy/kubernetes/rbac.yaml", "../deploy/installer/rbac.yaml"} {
+		part, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		text = append(append(text, "---\n"...), part...)
 	}
 	var want []string
 	for d := yaml.NewDecoder(bytes.NewReader(text)); ; {

@@ -75,22 +75,94 @@ func TestContents(t *testing.T) {
 	}
 }
 
-// TestControllerNeedsNothing: the controller can be the only file of its image, as it links neither
-// libvirt nor anything else that is C.
-func TestControllerNeedsNothing(t *testing.T) {
-	cmd := exec.CommandContext(t.Context(), "go", "list", "-deps", "github.com/nodevirt/nodevirt/cmd/nodevirt-controller")
-	cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
-	out, err := cmd.Output()
-	if err != nil {
-		t.Fatalf("%s: %v", cmd, err)
+// TestInstaller: the image has the installer and the programs of a node, and depends on their bytes alone.
+func TestInstaller(t *testing.T) {
+	names := []string{"nodevirt", "nodevirt-qemu", "nodevirt-shim", "nodevirt-view"}
+	folder := func(text string) string {
+		dir := t.TempDir()
+		for _, name := range append(names, "other") {
+			if err := os.WriteFile(filepath.Join(dir, name), []byte(name+text), 0o700); err != nil {
+				t.Fatal(err)
+			}
+		}
+		return dir
 	}
-	packages := strings.Fields(string(out))
-	if !slices.Contains(packages, "github.com/nodevirt/nodevirt/controller") {
-		t.Errorf("the controller's own package is not among its %d", len(packages))
+	var digests []string
+	for _, text := range []string{"1", "1", "2"} {
+		dir := folder(text)
+		img, err := image.Installer(filepath.Join(dir, "other"), dir, "v1")
+		if err != nil {
+			t.Fatal(err)
+		}
+		digest, err := img.Digest()
+		if err != nil {
+			t.Fatal(err)
+		}
+		digests = append(digests, digest.String())
+		config, err := img.ConfigFile()
+		if err != nil || config.Config.User != "0:0" || !slices.Equal(config.Config.Entrypoint, []string{"/nodevirt-installer"}) {
+			t.Errorf("config %+v, %v", config, err)
+		}
+		var got []string
+		files := mutate.Extract(img)
+		defer files.Close()
+		for archive := tar.NewReader(files); ; {
+			h, err := archive.Next()
+			if errors.Is(err, io.EOF) {
+				break
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			if h.Mode != 0o755 || h.Uid != 0 {
+				t.Errorf("%s has mode %o and owner %d", h.Name, h.Mode, h.Uid)
+			}
+			got = append(got, h.Name)
+		}
+		want := []string{"nodevirt-installer", "programs", "programs/nodevirt", "programs/nodevirt-qemu", "programs/nodevirt-shim", "programs/nodevirt-view"}
+		for i := range got {
+			got[i] = strings.TrimSuffix(got[i], "/")
+		}
+		slices.Sort(got)
+		if !slices.Equal(got, want) {
+			t.Errorf("files %v, not %v", got, want)
+		}
 	}
-	for _, p := range []string{"libvirt.org/go/libvirt", "runtime/cgo", "github.com/nodevirt/nodevirt/shim"} {
-		if slices.Contains(packages, p) {
-			t.Errorf("the controller links %s", p)
+	if digests[0] != digests[1] || digests[0] == digests[2] {
+		t.Errorf("digests of two equal images and of another: %v", digests)
+	}
+	for _, name := range names {
+		dir := folder("1")
+		if err := os.Remove(filepath.Join(dir, name)); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := image.Installer(filepath.Join(dir, "other"), dir, "v1"); err == nil || !strings.Contains(err.Error(), name) {
+			t.Errorf("without %s: %v", name, err)
+		}
+	}
+}
+
+// TestNeedNothing: the controller and the installer run in images without libraries, as they link
+// neither libvirt nor anything else that is C.
+func TestNeedNothing(t *testing.T) {
+	for program, own := range map[string]string{
+		"nodevirt-controller": "github.com/nodevirt/nodevirt/controller",
+		"nodevirt-installer":  "github.com/nodevirt/nodevirt/cmd/nodevirt-installer/internal/agent",
+	} {
+		cmd := exec.CommandContext(t.Context(), "go", "list", "-deps", "github.com/nodevirt/nodevirt/cmd/"+program)
+		cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
+		out, err := cmd.Output()
+		if err != nil {
+			t.Fatalf("%s: %v", cmd, err)
+		}
+		packages := strings.Fields(string(out))
+		if !slices.Contains(packages, own) {
+			t.Errorf("%s is not among the %d packages of %s", own, len(packages), program)
+		}
+		for _, p := range []string{"libvirt.org/go/libvirt", "runtime/cgo", "github.com/nodevirt/nodevirt/shim"} {
+			if slices.Contains(packages, p) {
+				t.Errorf("%s links %s", program, p)
+			}
 		}
 	}
 }

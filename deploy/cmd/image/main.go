@@ -1,6 +1,6 @@
-// Command controller-image makes the controller's container image of its program, without docker,
-// and pushes it to a registry or writes it to a file that "ctr image import" and "docker load" read.
-// To push it uses the credentials of docker and podman.
+// Command image makes the container image of the controller or, with -programs, of the installer, of
+// their programs, without docker. It pushes the image to a registry, or writes it to a file that "ctr
+// image import" and "docker load" read. To push it uses the credentials of docker and podman.
 package main
 
 import (
@@ -22,7 +22,7 @@ import (
 
 func main() {
 	if err := run(context.Background(), os.Args[1:]); err != nil {
-		fmt.Fprintln(os.Stderr, "controller-image:", err)
+		fmt.Fprintln(os.Stderr, "image:", err)
 		os.Exit(1)
 	}
 }
@@ -30,13 +30,14 @@ func main() {
 func run(ctx context.Context, args []string) error {
 	ctx, stop := signal.NotifyContext(ctx, os.Interrupt)
 	defer stop()
-	flags := flag.NewFlagSet("controller-image", flag.ContinueOnError)
+	flags := flag.NewFlagSet("image", flag.ContinueOnError)
 	var (
-		program = flags.String("program", "bin/nodevirt-controller", "the controller's program, linked statically: `file`")
-		version = flags.String("version", "unknown", "`text` of the image's label")
-		ref     = flags.String("name", "registry.example.com/nodevirt/nodevirt-controller:latest", "the image's `name`")
-		out     = flags.String("o", "", "write the image to a `file`")
-		push    = flags.Bool("push", false, "push the image to its registry")
+		program  = flags.String("program", "bin/nodevirt-controller", "the image's program, linked statically: `file`")
+		programs = flags.String("programs", "", "make the installer's image, with the programs of a node in this `folder`")
+		version  = flags.String("version", "unknown", "`text` of the image's label")
+		ref      = flags.String("name", "registry.example.com/nodevirt/nodevirt-controller:latest", "the image's `name`")
+		out      = flags.String("o", "", "write the image to a `file`")
+		push     = flags.Bool("push", false, "push the image to its registry")
 	)
 	switch err := flags.Parse(args); {
 	case errors.Is(err, flag.ErrHelp):
@@ -52,7 +53,7 @@ func run(ctx context.Context, args []string) error {
 	if err != nil {
 		return fmt.Errorf("-name: %w", err)
 	}
-	img, err := image.Controller(*program, *version)
+	img, err := build(*program, *programs, *version)
 	if err != nil {
 		return err
 	}
@@ -67,6 +68,13 @@ func run(ctx context.Context, args []string) error {
 		}
 	}
 	return printNames(to, img)
+}
+
+func build(program, programs, version string) (v1.Image, error) {
+	if programs != "" {
+		return image.Installer(program, programs, version)
+	}
+	return image.Controller(program, version)
 }
 
 // printNames prints the names by which a manifest can refer to the image.
