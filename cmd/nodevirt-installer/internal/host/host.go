@@ -30,6 +30,8 @@ const (
 	shimUnit  = "nodevirt-shim.service"
 	// logFile has the command's output.
 	logFile = "setup.log"
+	// patience is how long systemd may be unreachable, such as while it is upgraded.
+	patience = time.Minute
 	// maxOutput bounds what is read of the command's output, in bytes.
 	maxOutput = 64 << 10
 )
@@ -112,15 +114,18 @@ func (h *Host) start(ctx context.Context, command []string) error {
 // wait returns when the unit does not run, and whether it failed. Each look has a new connection, as
 // systemd closes them when it is upgraded.
 func (h *Host) wait(ctx context.Context) (failed bool, err error) {
+	reached := time.Now()
 	for {
 		st, err := h.status(ctx)
-		if err == nil && st.JobId == 0 {
-			switch st.ActiveState {
-			case "inactive":
-				return false, nil
-			case "failed":
-				return true, nil
-			}
+		switch {
+		case err == nil && st.JobId == 0 && st.ActiveState == "inactive":
+			return false, nil
+		case err == nil && st.JobId == 0 && st.ActiveState == "failed":
+			return true, nil
+		case err == nil:
+			reached = time.Now()
+		case time.Since(reached) > patience:
+			return false, err
 		}
 		select {
 		case <-ctx.Done():

@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/coreos/go-systemd/v22/dbus"
@@ -159,6 +160,17 @@ func TestRunWaits(t *testing.T) {
 	if err := h.Run(ctx, "node", "install"); !errors.Is(err, context.Canceled) || len(f.started) != 1 {
 		t.Errorf("%v: started %v", err, f.started)
 	}
+}
+
+// TestRunWithoutSystemd reports a systemd that stays away.
+func TestRunWithoutSystemd(t *testing.T) {
+	h, f, _ := newHost(t)
+	f.drops = 1 << 30
+	synctest.Test(t, func(t *testing.T) {
+		if err := h.Run(t.Context(), "node", "install"); err == nil || !strings.Contains(err.Error(), "connect to systemd: connection refused") {
+			t.Error(err)
+		}
+	})
 }
 
 // TestOutputIsBounded: the end of a long output is read.
