@@ -2,7 +2,7 @@
 
 SHELL := /bin/sh
 .DEFAULT_GOAL := help
-.PHONY: help build controller image installer image-installer node-programs man packages-deb release test-packages tools kubernetes storage packages run down shell status cluster cluster-down cluster-shell \
+.PHONY: help build docs-site test-docs-site controller image installer image-installer node-programs man packages-deb release test-packages tools kubernetes storage packages run down shell status cluster cluster-down cluster-shell \
 	unit test test-critest test-cluster test-kubevirt test-conformance test-faults test-fuzz-cri test-many test-soak fuzz bench bench-cluster generate lint clean
 
 BIN     := $(CURDIR)/bin
@@ -93,6 +93,15 @@ INSTALLER_IMAGE ?= registry.example.com/nodevirt/nodevirt-installer
 release: packages-deb controller installer ## Write all files of a release into bin/release/; VERSION=v1.2.3 IMAGE=HOST/NAME INSTALLER_IMAGE=HOST/NAME FLAGS=-push
 	@test/tools/build render
 	VERSION='$(VERSION)' IMAGE='$(IMAGE)' INSTALLER_IMAGE='$(INSTALLER_IMAGE)' FLAGS='$(FLAGS)' deploy/release/build $(BIN)/release $(PACKAGES)
+
+# Hugo reads the pages, the theme and nothing of the network. Files of an earlier site are removed.
+docs-site: ## Write the documentation as static pages into bin/site/
+	@test/tools/build hugo
+	HUGO_PARAMS_VERSION='$(VERSION)' $(BIN)/hugo --source docs/site --destination $(BIN)/site --cleanDestinationDir --noBuildLock --quiet
+
+test-docs-site: docs-site ## Follow all links of the documentation's pages, and look for requests to other sites
+	go vet -tags $(TAGS),docsite ./test/docsite
+	$(GOTEST) -tags $(TAGS),docsite -count 1 $(FLAGS) ./test/docsite
 
 tools: ## Build containerd, runc, crictl and Multus at their pinned versions into bin/
 	@test/tools/build
