@@ -50,7 +50,7 @@ func podConfig(t *testing.T, s *apiserver.Server, admin client.Client, node stri
 func TestCluster(t *testing.T) {
 	s := apiserver.ForTest(t)
 	const manifests = "../../../../deploy/installer/"
-	for _, file := range []string{"namespace", "serviceaccount", "rbac", "policy"} {
+	for _, file := range []string{"namespace", "serviceaccount", "rbac", "policy", "daemonset"} {
 		if err := s.Apply(t.Context(), manifests+file+".yaml"); err != nil {
 			t.Fatal(err)
 		}
