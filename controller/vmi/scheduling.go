@@ -65,7 +65,7 @@ func (f *follower) label(ctx context.Context, vmi *kubevirt.VirtualMachineInstan
 	return nil
 }
 
-// annotate tells the descheduler whether the guest moves away from its node.
+// annotate writes for the descheduler whether the guest moves away from its node.
 func (f *follower) annotate(ctx context.Context, vmi *kubevirt.VirtualMachineInstance, p *corev1.Pod) error {
 	_, says := p.Annotations[pod.AnnotationEvictionInProgress]
 	moves := vmi.Status.EvacuationNodeName != ""
