@@ -25,7 +25,7 @@ type maker struct {
 	events  events.EventRecorder
 	options pod.Options
 	turns   *turns
-	claims  finder
+	pvcs    finder
 	disks   interface {
 		diskFinder
 		targetUser(ctx context.Context, vmi *kubevirt.VirtualMachineInstance, disks pod.NetworkDisks) (*trouble, error)
@@ -65,11 +65,11 @@ func (m *maker) createPod(ctx context.Context, vmi *kubevirt.VirtualMachineInsta
 		return ctrl.Result{RequeueAfter: turn}, nil
 	}
 	defer end()
-	objects, err := m.claims.pvcObjects(ctx, starting)
+	objects, err := m.pvcs.pvcObjects(ctx, starting)
 	if err != nil {
 		return ctrl.Result{}, err
 	}
-	if t, err := m.claims.unusable(ctx, starting, objects); err != nil || t != nil {
+	if t, err := m.pvcs.unusable(ctx, starting, objects); err != nil || t != nil {
 		return m.reports.wait(ctx, vmi, t, err)
 	}
 	return m.createWith(ctx, vmi, objects)

@@ -24,7 +24,7 @@ const pollDataVolume = 5 * time.Second
 
 // unfilled returns why CDI has not filled a PVC; nil if it has, or does not own the
 // PVC. A volume may name a DataVolume where only a PVC of that name is: CDI may be gone.
-func (c *claims) unfilled(
+func (c *pvcAccess) unfilled(
 	ctx context.Context, vmi *kubevirt.VirtualMachineInstance, use pod.PVC, pvc *corev1.PersistentVolumeClaim,
 ) (*trouble, error) {
 	name := use.Name
@@ -67,7 +67,7 @@ func orUnknown(word string) string {
 
 // markFilled records on the PVCs of a running instance that they are copies of their
 // images now.
-func (c *claims) markFilled(ctx context.Context, vmi *kubevirt.VirtualMachineInstance, pvcs pod.PVCObjects) error {
+func (c *pvcAccess) markFilled(ctx context.Context, vmi *kubevirt.VirtualMachineInstance, pvcs pod.PVCObjects) error {
 	for _, use := range pod.PVCs(&vmi.Spec) {
 		pvc := pvcs[use.Name]
 		if pvc == nil || !use.Fills() || pod.Unfilled(pvc) == "" {

@@ -25,7 +25,7 @@ type follower struct {
 		viewer
 		troubleInEvents(ctx context.Context, p *corev1.Pod) (*trouble, error)
 	}
-	claims interface {
+	pvcs interface {
 		pvcObjects(ctx context.Context, vmi *kubevirt.VirtualMachineInstance) (pod.PVCObjects, error)
 		markFilled(ctx context.Context, vmi *kubevirt.VirtualMachineInstance, pvcs pod.PVCObjects) error
 	}
@@ -63,10 +63,10 @@ func (f *follower) follow(
 		}
 	}
 	if v.running() {
-		if v.pvcs, err = f.claims.pvcObjects(ctx, vmi); err != nil {
+		if v.pvcs, err = f.pvcs.pvcObjects(ctx, vmi); err != nil {
 			return ctrl.Result{}, err
 		}
-		if err := f.claims.markFilled(ctx, pod.AsStarted(vmi, p), v.pvcs); err != nil {
+		if err := f.pvcs.markFilled(ctx, pod.AsStarted(vmi, p), v.pvcs); err != nil {
 			return ctrl.Result{}, err
 		}
 	}

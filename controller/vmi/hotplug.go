@@ -18,7 +18,7 @@ type Guests struct {
 	client client.Client
 	turns  *turns
 	views  viewer
-	claims finder
+	pvcs   finder
 	disks  diskFinder
 }
 
@@ -50,7 +50,7 @@ func (g *Guests) Reserve(
 			end()
 		}
 	}()
-	if pvcs, err = g.claims.pvcObjects(ctx, one); err != nil {
+	if pvcs, err = g.pvcs.pvcObjects(ctx, one); err != nil {
 		return nil, nil, nil, err
 	}
 	t, err := g.unpluggable(ctx, one, pvcs)
@@ -71,7 +71,7 @@ func (g *Guests) Reserve(
 func (g *Guests) unpluggable(
 	ctx context.Context, vmi *kubevirt.VirtualMachineInstance, pvcs pod.PVCObjects,
 ) (*trouble, error) {
-	t, err := g.claims.unusable(ctx, vmi, pvcs)
+	t, err := g.pvcs.unusable(ctx, vmi, pvcs)
 	if err != nil {
 		return nil, err
 	}
@@ -118,7 +118,7 @@ func holds(vmi *kubevirt.VirtualMachineInstance, claim string) (attachment strin
 
 // hotplugUser returns another instance whose VM has got a PVC while it runs, and its
 // attachment pod; "" for none.
-func (c *claims) hotplugUser(
+func (c *pvcAccess) hotplugUser(
 	ctx context.Context, vmi *kubevirt.VirtualMachineInstance, use pod.PVC, pods []corev1.Pod,
 ) (instance, attachment string, err error) {
 	var vmis kubevirt.VirtualMachineInstanceList

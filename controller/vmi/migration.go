@@ -23,7 +23,7 @@ type Pods struct {
 	client  client.Client
 	options pod.Options
 	views   viewer
-	claims  finder
+	pvcs    finder
 	disks   diskFinder
 	cluster interface {
 		read(ctx context.Context, vmi *kubevirt.VirtualMachineInstance) (pod.Surroundings, error)
@@ -34,7 +34,7 @@ type Pods struct {
 // Manifest returns the pod that the instance would get now, for the target of a migration.
 func (m *Pods) Manifest(ctx context.Context, vmi *kubevirt.VirtualMachineInstance) (*corev1.Pod, error) {
 	starting := pod.AtStart(vmi)
-	objects, err := m.claims.pvcObjects(ctx, starting)
+	objects, err := m.pvcs.pvcObjects(ctx, starting)
 	if err != nil {
 		return nil, err
 	}

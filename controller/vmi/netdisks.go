@@ -25,10 +25,10 @@ type networkDisks struct {
 	live   client.Reader
 	// enabled is [Options].NetworkDisks.
 	enabled bool
-	claims  holders
+	pvcs    holders
 }
 
-// holders returns who else uses storage; [claims].
+// holders returns who else uses storage; [pvcAccess].
 type holders interface {
 	holder(
 		ctx context.Context, vmi *kubevirt.VirtualMachineInstance, pods []corev1.Pod, shares func(*corev1.Pod) bool,
@@ -123,7 +123,7 @@ func (n *networkDisks) targetUser(ctx context.Context, vmi *kubevirt.VirtualMach
 			if err := n.client.List(ctx, &pods, client.MatchingFields{indexTarget: key}); err != nil {
 				return nil, fmt.Errorf("list pods with %s: %w", key, err)
 			}
-			user, err := n.claims.holder(ctx, vmi, pods.Items, func(p *corev1.Pod) bool { return sharesTarget(p, disk, key) })
+			user, err := n.pvcs.holder(ctx, vmi, pods.Items, func(p *corev1.Pod) bool { return sharesTarget(p, disk, key) })
 			if err != nil {
 				return nil, err
 			}

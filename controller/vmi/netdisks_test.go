@@ -156,7 +156,7 @@ func TestBadNetworkDisk(t *testing.T) {
 	vmi.Spec.Volumes[1].Name = "again"
 	pv := &corev1.PersistentVolume{ObjectMeta: metav1.ObjectMeta{Name: "pv1"}}
 	fakecluster.Change(t, g.Cluster, pv, func(pv *corev1.PersistentVolume) { pv.Spec.ISCSI.SecretRef.Namespace = "" })
-	objects, err := g.r.maker.claims.pvcObjects(t.Context(), vmi)
+	objects, err := g.r.maker.pvcs.pvcObjects(t.Context(), vmi)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -39,23 +39,23 @@ func NewReconciler(o Options) *Reconciler {
 	looks := &views{client: o.Client, live: o.Live}
 	ends := &endings{client: o.Client}
 	reports := &reporter{client: o.Client, events: o.Events, now: o.Now}
-	claims := &claims{client: o.Client, dataVolumes: o.DataVolumes, views: looks}
-	disks := &networkDisks{client: o.Client, live: o.Live, enabled: o.NetworkDisks, claims: claims}
+	pvcs := &pvcAccess{client: o.Client, dataVolumes: o.DataVolumes, views: looks}
+	disks := &networkDisks{client: o.Client, live: o.Live, enabled: o.NetworkDisks, pvcs: pvcs}
 	cluster := &surroundings{client: o.Client, live: o.Live, runtimeClass: o.Pods.RuntimeClass}
 	strays := &strays{client: o.Client, live: o.Live, now: o.Now, views: looks, ends: ends}
 	turns := new(turns)
 	maker := &maker{
 		client: o.Client, live: o.Live, events: o.Events, options: o.Pods, turns: turns,
-		claims: claims, disks: disks, cluster: cluster, reports: reports, tracing: o.Tracing,
+		pvcs: pvcs, disks: disks, cluster: cluster, reports: reports, tracing: o.Tracing,
 	}
 	return &Reconciler{
-		Guests: &Guests{client: o.Client, turns: turns, views: looks, claims: claims, disks: disks},
-		Pods:   &Pods{client: o.Client, options: o.Pods, views: looks, claims: claims, disks: disks, cluster: cluster},
+		Guests: &Guests{client: o.Client, turns: turns, views: looks, pvcs: pvcs, disks: disks},
+		Pods:   &Pods{client: o.Client, options: o.Pods, views: looks, pvcs: pvcs, disks: disks, cluster: cluster},
 		client: o.Client,
 		strays: strays,
 		maker:  maker,
 		follower: &follower{
-			client: o.Client, live: o.Live, events: o.Events, now: o.Now, views: looks, claims: claims, ends: ends,
+			client: o.Client, live: o.Live, events: o.Events, now: o.Now, views: looks, pvcs: pvcs, ends: ends,
 			maker: maker, strays: strays, resizer: &resizer{client: o.Client, events: o.Events}, reports: reports,
 		},
 		reports: reports,
@@ -75,7 +75,7 @@ type ender interface {
 	release(ctx context.Context, v view) error
 }
 
-// finder returns an instance's PVCs, and why the instance can't use them; [claims].
+// finder returns an instance's PVCs, and why the instance can't use them; [pvcAccess].
 type finder interface {
 	pvcObjects(ctx context.Context, vmi *kubevirt.VirtualMachineInstance) (pod.PVCObjects, error)
 	unusable(ctx context.Context, vmi *kubevirt.VirtualMachineInstance, pvcs pod.PVCObjects) (*trouble, error)

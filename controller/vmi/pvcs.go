@@ -27,15 +27,15 @@ const (
 	ReasonDataVolumeNotReady = "DataVolumeNotReady"
 )
 
-// claims are the PVCs of instances: whether they are filled, and who uses them.
-type claims struct {
+// pvcAccess reads the PVCs of instances: whether they are filled, and who uses them.
+type pvcAccess struct {
 	client      client.Client
 	dataVolumes DataVolumes
 	views       viewer
 }
 
 // pvcObjects returns the PVCs of an instance that exist.
-func (c *claims) pvcObjects(ctx context.Context, vmi *kubevirt.VirtualMachineInstance) (pod.PVCObjects, error) {
+func (c *pvcAccess) pvcObjects(ctx context.Context, vmi *kubevirt.VirtualMachineInstance) (pod.PVCObjects, error) {
 	all := pod.PVCObjects{}
 	for _, use := range pod.PVCs(&vmi.Spec) {
 		pvc := new(corev1.PersistentVolumeClaim)
@@ -51,7 +51,7 @@ func (c *claims) pvcObjects(ctx context.Context, vmi *kubevirt.VirtualMachineIns
 
 // unusable returns why an instance can't use its PVCs yet; nil if it can. A PVC that
 // is not bound is no reason: some are bound to a volume only when a pod uses them.
-func (c *claims) unusable(
+func (c *pvcAccess) unusable(
 	ctx context.Context, vmi *kubevirt.VirtualMachineInstance, pvcs pod.PVCObjects,
 ) (*trouble, error) {
 	for _, use := range pod.PVCs(&vmi.Spec) {
@@ -83,7 +83,7 @@ func (c *claims) unusable(
 // inUse returns that another instance uses a PVC and excludes this instance from it; nil
 // if none does. Instances share a PVC if its access mode allows it, or if none of them
 // writes it. ReadWriteOnce does not ensure that: it is about nodes.
-func (c *claims) inUse(
+func (c *pvcAccess) inUse(
 	ctx context.Context, vmi *kubevirt.VirtualMachineInstance, use pod.PVC, pvc *corev1.PersistentVolumeClaim,
 ) (*trouble, error) {
 	if slices.Contains(pvc.Spec.AccessModes, corev1.ReadWriteMany) {
@@ -119,7 +119,7 @@ func (c *claims) inUse(
 
 // holder returns the first of some pods that is another instance's, has not ended and does not share its storage with
 // this instance; nil if there is none.
-func (c *claims) holder(
+func (c *pvcAccess) holder(
 	ctx context.Context, vmi *kubevirt.VirtualMachineInstance, pods []corev1.Pod, shares func(*corev1.Pod) bool,
 ) (*corev1.Pod, error) {
 	for i := range pods {
