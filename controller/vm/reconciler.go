@@ -134,6 +134,9 @@ func (r *Reconciler) run(
 		if err := r.resize(ctx, vm, vmi); err != nil {
 			return ctrl.Result{}, err
 		}
+		if err := r.raiseGeneration(ctx, vm, vmi); err != nil {
+			return ctrl.Result{}, err
+		}
 	}
 	err = errors.Join(r.report(ctx, vm, o), unknown)
 	if !changes(o.failure) {

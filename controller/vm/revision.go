@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"strconv"
+	"strings"
 
 	appsv1 "k8s.io/api/apps/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -29,17 +30,50 @@ func (r *Reconciler) keepRevision(ctx context.Context, vm *kubevirt.VirtualMachi
 		return fmt.Errorf("encode the spec of VM %s: %w", vm.Name, err)
 	}
 	made := revision(vm, vm.Generation)
+	made.Labels = map[string]string{kubevirt.CreatedByLabel: string(vm.UID)}
 	made.OwnerReferences = []metav1.OwnerReference{*metav1.NewControllerRef(vm, kubevirt.VirtualMachineGroupVersionKind)}
 	made.Data, made.Revision = data, vm.Generation
-	if err := r.revisions.Create(ctx, made); err != nil && !apierrors.IsAlreadyExists(err) {
+	err = r.revisions.Create(ctx, made)
+	if err != nil && !apierrors.IsAlreadyExists(err) {
 		return fmt.Errorf("create ControllerRevision %s: %w", made.Name, err)
 	}
 	former := vm.Status.ObservedGeneration // of the last instance
-	if former == 0 || former == vm.Generation {
-		return nil
+	switch {
+	case former == 0, former == vm.Generation && err != nil:
+		return nil // there is no other
+	case former != vm.Generation:
+		err := r.revisions.Delete(ctx, revision(vm, former))
+		if err == nil {
+			return nil
+		}
+		if !apierrors.IsNotFound(err) {
+			return fmt.Errorf("delete ControllerRevision %s: %w", pod.RevisionName(vm.UID, strconv.FormatInt(former, 10)), err)
+		}
 	}
-	if err := r.revisions.Delete(ctx, revision(vm, former)); client.IgnoreNotFound(err) != nil {
-		return fmt.Errorf("delete ControllerRevision %s: %w", pod.RevisionName(vm.UID, strconv.FormatInt(former, 10)), err)
+	return r.deleteOthers(ctx, vm, made.Name)
+}
+
+// maxRevisions bounds the revisions that are read at once.
+const maxRevisions = 100
+
+// deleteOthers deletes the revisions of former starts. An edit that needed no restart has
+// raised the generation of the last instance since its start: the generation does not name
+// the revision then.
+func (r *Reconciler) deleteOthers(ctx context.Context, vm *kubevirt.VirtualMachine, keep string) error {
+	var all appsv1.ControllerRevisionList
+	err := r.live.List(ctx, &all, client.InNamespace(vm.Namespace),
+		client.MatchingLabels{kubevirt.CreatedByLabel: string(vm.UID)}, client.Limit(maxRevisions))
+	if err != nil {
+		return fmt.Errorf("list the ControllerRevisions of VM %s: %w", vm.Name, err)
+	}
+	for i := range all.Items {
+		one := &all.Items[i]
+		if one.Name == keep || !metav1.IsControlledBy(one, vm) || !strings.HasPrefix(one.Name, pod.RevisionName(vm.UID, "")) {
+			continue
+		}
+		if err := r.revisions.Delete(ctx, one); client.IgnoreNotFound(err) != nil {
+			return fmt.Errorf("delete ControllerRevision %s: %w", one.Name, err)
+		}
 	}
 	return nil
 }

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"strconv"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -78,7 +77,7 @@ func status(vm *kubevirt.VirtualMachine, o outcome, now time.Time) kubevirt.Virt
 	s.StartFailure = o.startFailure
 	s.DesiredGeneration = vm.Generation
 	if o.vmi != nil {
-		if g, err := strconv.ParseInt(o.vmi.Annotations[kubevirt.VirtualMachineGenerationAnnotation], 10, 64); err == nil {
+		if g := generationOf(o.vmi); g != 0 {
 			s.ObservedGeneration = g
 		}
 	}

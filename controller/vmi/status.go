@@ -3,6 +3,7 @@ package vmi
 import (
 	"maps"
 	"slices"
+	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -47,11 +48,15 @@ func status(vmi *kubevirt.VirtualMachineInstance, v view, now time.Time) kubevir
 }
 
 // revisionName returns the name of the ControllerRevision that its VirtualMachine has
-// made for this start; "" for an instance without one.
+// made for this start; "" for an instance without one. An edit of the VirtualMachine may
+// raise the generation later: the name stays.
 func revisionName(vmi *kubevirt.VirtualMachineInstance) string {
 	owner, generation := metav1.GetControllerOf(vmi), vmi.Annotations[kubevirt.VirtualMachineGenerationAnnotation]
 	if owner == nil || owner.Kind != kubevirt.VirtualMachineGroupVersionKind.Kind || generation == "" {
 		return ""
+	}
+	if was := vmi.Status.VirtualMachineRevisionName; strings.HasPrefix(was, pod.RevisionName(owner.UID, "")) {
+		return was
 	}
 	return pod.RevisionName(owner.UID, generation)
 }

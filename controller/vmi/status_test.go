@@ -8,6 +8,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	kubevirt "kubevirt.io/api/core/v1"
 	"sigs.k8s.io/controller-runtime/pkg/event"
 
@@ -254,4 +255,24 @@ func TestOrigin(t *testing.T) {
 	if _, ours := originOf(p); ours {
 		t.Error("a pod of a Job is not ours")
 	}
+}
+
+// TestRevisionName: the revision of an instance's start stays, though edits of its
+// VirtualMachine raise the generation; that of another VirtualMachine does not.
+func TestRevisionName(t *testing.T) {
+	vmi := new(kubevirt.VirtualMachineInstance)
+	owned := func(uid types.UID, generation, want string) {
+		t.Helper()
+		vm := &kubevirt.VirtualMachine{ObjectMeta: metav1.ObjectMeta{Name: "web", UID: uid}}
+		vmi.OwnerReferences = []metav1.OwnerReference{*metav1.NewControllerRef(vm, kubevirt.VirtualMachineGroupVersionKind)}
+		vmi.Annotations = map[string]string{kubevirt.VirtualMachineGenerationAnnotation: generation}
+		vmi.Status.VirtualMachineRevisionName = revisionName(vmi)
+		if got := vmi.Status.VirtualMachineRevisionName; got != want {
+			t.Errorf("revision %q, want %q", got, want)
+		}
+	}
+	owned("a", "3", "revision-start-vm-a-3")
+	owned("a", "4", "revision-start-vm-a-3")
+	owned("b", "1", "revision-start-vm-b-1")
+	owned("b", "", "")
 }
