@@ -81,7 +81,7 @@ func TestPVC(t *testing.T) {
 // needs.
 func TestPodSpec(t *testing.T) {
 	g := newRig(t)
-	g.pvc("boot")
+	g.pvc("boot", func(c *corev1.PersistentVolumeClaim) { c.Spec.AccessModes = []corev1.PersistentVolumeAccessMode{corev1.ReadOnlyMany} })
 	g.pvc("data", block)
 	g.vm("web", "boot", "data")
 	token := "mine"
@@ -115,6 +115,9 @@ func TestPodSpec(t *testing.T) {
 	mounted := map[string]corev1.VolumeSource{}
 	for _, v := range p.Spec.Volumes {
 		mounted[v.Name] = v.VolumeSource
+	}
+	if !mounted["volume-0"].PersistentVolumeClaim.ReadOnly || mounted["volume-1"].PersistentVolumeClaim.ReadOnly {
+		t.Errorf("volumes %+v", p.Spec.Volumes)
 	}
 	if mounted["volume-0"].PersistentVolumeClaim.ClaimName != "boot" || mounted["volume-1"].PersistentVolumeClaim.ClaimName != "data" ||
 		c.VolumeDevices[0].DevicePath != "/dev/export-volumes/volume-1" || mounted[server.TokenFolder].Secret.SecretName != token {

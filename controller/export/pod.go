@@ -134,13 +134,19 @@ func (r *Reconciler) render(w *work, s *source, secret string) *corev1.Pod {
 		}
 		// The mount is read-only, and the PVC is not: the kubelet gives its files to the pod's group.
 		p.Spec.Volumes = append(p.Spec.Volumes, corev1.Volume{Name: volumeName(i), VolumeSource: corev1.VolumeSource{
-			PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: s.volumes[i].pvc.Name},
+			PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: s.volumes[i].pvc.Name, ReadOnly: readsOnly(s.volumes[i].pvc)},
 		}})
 	}
 	mount(p, &c, server.ServerFolder, secret)
 	mount(p, &c, server.TokenFolder, *w.e.Status.TokenSecretRef, corev1.KeyToPath{Key: server.FileToken, Path: server.FileToken})
 	p.Spec.Containers = []corev1.Container{c}
 	return p
+}
+
+// readsOnly reports whether no pod can write a PVC.
+func readsOnly(pvc *corev1.PersistentVolumeClaim) bool {
+	modes := pvc.Spec.AccessModes
+	return len(modes) == 1 && modes[0] == corev1.ReadOnlyMany
 }
 
 // mount adds keys of a Secret below [filesRoot], or all.
