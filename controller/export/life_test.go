@@ -81,7 +81,9 @@ func TestPVC(t *testing.T) {
 // needs.
 func TestPodSpec(t *testing.T) {
 	g := newRig(t)
-	g.pvc("boot", func(c *corev1.PersistentVolumeClaim) { c.Spec.AccessModes = []corev1.PersistentVolumeAccessMode{corev1.ReadOnlyMany} })
+	g.pvc("boot", func(c *corev1.PersistentVolumeClaim) {
+		c.Spec.AccessModes = []corev1.PersistentVolumeAccessMode{corev1.ReadOnlyMany}
+	})
 	g.pvc("data", block)
 	g.vm("web", "boot", "data")
 	token := "mine"
