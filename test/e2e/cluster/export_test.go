@@ -70,7 +70,7 @@ func TestExport(t *testing.T) {
 	v.works("vmexport download folder --pvc=exported-folder --output="+archive+" --port-forward", "Download finished successfully")
 	content, err := suite.Nodes()[0].Output(t.Context(), "tar", "-xzOf", archive, "note")
 	assert.NilError(t, err)
-	assert.Equal(t, string(content), "kept")
+	assert.Equal(t, content, "kept")
 	wait.Until(t, "the download's export is gone", func() bool { return !strings.Contains(kubectl(t, "get", "vmexport", "-o", "name"), "/folder") })
 	kubectl(t, "delete", "vm", "exported") // before the PVCs
 }
