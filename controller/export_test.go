@@ -11,7 +11,6 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	kubevirt "kubevirt.io/api/core/v1"
 	exportapi "kubevirt.io/api/export/v1"
-	snapshotapi "kubevirt.io/api/snapshot/v1beta1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/nodevirt/nodevirt/controller"
@@ -146,27 +145,4 @@ func TestExportOfPVC(t *testing.T) {
 	p := w.exporter("export-pvc")
 	untilGone(w, e, "export-pvc")
 	untilGone(w, p, p.Name)
-}
-
-// TestExportOfSnapshot: copies of a snapshot's PVCs are exported.
-func TestExportOfSnapshot(t *testing.T) {
-	w := exporting(t)
-	w.volumeSnapshots()
-	w.boundPVC("export-shot", nil)
-	vm := w.vm("export-shot", kubevirt.RunStrategyHalted)
-	w.change(vm, false, func() { onPVC(&vm.Spec.Template.Spec, "export-shot") })
-	s := w.snapshotOf("export-shot", "export-shot")
-	w.export("copies", s, "snapshot.kubevirt.io", "VirtualMachineSnapshot")
-	until(w, s, "export-shot", "readiness", func(s *snapshotapi.VirtualMachineSnapshot) bool {
-		w.takeSnapshots()
-		return s.Status != nil && s.Status.ReadyToUse != nil && *s.Status.ReadyToUse
-	})
-	e := w.exported("copies")
-	if v := e.Status.Links.Internal.Volumes; len(v) != 1 || v[0].Name != "export-shot" || v[0].Formats[0].Format != exportapi.KubeVirtRaw {
-		t.Errorf("volumes %+v", v)
-	}
-	pvc := until(w, new(corev1.PersistentVolumeClaim), "copies-export-shot", "the copy", func(*corev1.PersistentVolumeClaim) bool { return true })
-	if !metav1.IsControlledBy(pvc, e) || pvc.Spec.DataSource == nil || pvc.Spec.DataSource.Kind != "VolumeSnapshot" {
-		t.Errorf("PVC %+v", pvc)
-	}
 }

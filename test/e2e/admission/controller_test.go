@@ -55,6 +55,22 @@ func TestControllersAccount(t *testing.T) {
 		change(p)
 		return us.Create(t.Context(), p)
 	}
+	exporter := attachment.DeepCopy()
+	exporter.Name = "virt-export-x"
+	exporter.Spec.Volumes = append(exporter.Spec.Volumes, corev1.Volume{
+		Name: "token", VolumeSource: corev1.VolumeSource{Secret: &corev1.SecretVolumeSource{SecretName: "x"}},
+	})
+	secret := func(name string, kind corev1.SecretType) error {
+		s := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: "default"}, Type: kind}
+		metav1.SetMetaDataAnnotation(&s.ObjectMeta, corev1.ServiceAccountNameKey, "default")
+		return us.Create(t.Context(), s)
+	}
+	service := func(name string, addresses ...string) error {
+		return us.Create(t.Context(), &corev1.Service{
+			ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: "default"},
+			Spec:       corev1.ServiceSpec{Ports: []corev1.ServicePort{{Port: 443}}, ExternalIPs: addresses},
+		})
+	}
 	label := client.RawPatch("application/merge-patch+json", []byte(`{"metadata": {"labels": {"kubevirt.io": "virt-launcher"}}}`))
 	const refusal = "ValidatingAdmissionPolicy 'nodevirt-controller'"
 	for name, err := range map[string]error{
@@ -72,10 +88,26 @@ func TestControllersAccount(t *testing.T) {
 		"a token":          other(func(p *corev1.Pod) { p.Spec.AutomountServiceAccountToken = nil }),
 		"escalation":       other(func(p *corev1.Pod) { p.Spec.Containers[0].SecurityContext = nil }),
 		"another name":     other(func(p *corev1.Pod) { p.Name = "x" }),
-		"make it a VM's":   us.Patch(t.Context(), ordinary.DeepCopy(), label),
-		"delete":           us.Delete(t.Context(), ordinary.DeepCopy()),
+		"a Secret":         other(func(p *corev1.Pod) { p.Spec.Volumes = exporter.Spec.Volumes }),
+		"another Secret": other(func(p *corev1.Pod) {
+			p.Name, p.Spec.Volumes = "virt-export-y", exporter.DeepCopy().Spec.Volumes
+			p.Spec.Volumes[1].Name = "other"
+		}),
+		"make it a VM's": us.Patch(t.Context(), ordinary.DeepCopy(), label),
+		"delete":         us.Delete(t.Context(), ordinary.DeepCopy()),
 	} {
 		if err == nil || !strings.Contains(err.Error(), refusal) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	const refusalOfExports = "ValidatingAdmissionPolicy 'nodevirt-exports'"
+	for name, err := range map[string]error{
+		"a Secret of another name":      secret("other", corev1.SecretTypeOpaque),
+		"a token of a service account":  secret("virt-export-x", corev1.SecretTypeServiceAccountToken),
+		"a Service of another name":     service("other"),
+		"a Service with more addresses": service("virt-export-x", "192.0.2.1"),
+	} {
+		if err == nil || !strings.Contains(err.Error(), refusalOfExports) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
@@ -83,6 +115,12 @@ func TestControllersAccount(t *testing.T) {
 	assert.NilError(t, alice.Get(t.Context(), client.ObjectKeyFromObject(ordinary), new(corev1.Pod)))
 	assert.NilError(t, us.Create(t.Context(), attachment))
 	assert.NilError(t, us.Delete(t.Context(), attachment, client.GracePeriodSeconds(0)))
+	assert.NilError(t, us.Create(t.Context(), exporter))
+	assert.NilError(t, us.Patch(t.Context(), exporter, client.RawPatch("application/merge-patch+json", []byte(`{"metadata": {"labels": {"x": "y"}}}`))))
+	assert.NilError(t, us.Delete(t.Context(), exporter, client.GracePeriodSeconds(0)))
+	assert.NilError(t, secret("virt-export-x", corev1.SecretTypeOpaque))
+	assert.NilError(t, secret("export-token-x", corev1.SecretTypeOpaque))
+	assert.NilError(t, service("virt-export-x"))
 	// Nothing runs here: what the policy allows fails later, for another reason.
 	for name, err := range map[string]error{
 		"a control": connect(vms.Name, "exec", command("nodevirt.io/pause")),
