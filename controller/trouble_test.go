@@ -106,11 +106,11 @@ func TestFailedCreate(t *testing.T) {
 	w.run(vmi, "refused")
 
 	bad := newVMI("unsupported")
-	bad.Spec.Domain.Devices.AutoattachVSOCK = new(true)
+	bad.Spec.Domain.Devices.Watchdog = &kubevirt.Watchdog{Name: "dog", WatchdogDevice: kubevirt.WatchdogDevice{Diag288: &kubevirt.Diag288Watchdog{}}}
 	if err := w.Create(t.Context(), bad); err != nil {
 		t.Fatal(err)
 	}
-	w.event("unsupported", "FailedCreate", "spec.domain.devices.autoattachVSOCK: not supported")
+	w.event("unsupported", "FailedCreate", "spec.domain.devices.watchdog.diag288: not supported")
 	w.delete(bad)
 	untilGone(w, bad, bad.Name)
 }

@@ -26,6 +26,11 @@ func requestHostDevices(r *corev1.ResourceRequirements, devices []vmspec.HostDev
 			r.Requests[corev1.ResourceName(name)] = one
 		}
 	}
+	if d := s.Domain.Devices.AutoattachVSOCK; d != nil && *d {
+		one := *resource.NewQuantity(1, resource.DecimalSI)
+		setLimit(r, vmspec.VSOCKResource, one)
+		r.Requests[vmspec.VSOCKResource] = one
+	}
 	add := func(c *kubevirt.ClaimRequest) {
 		if c == nil || c.ClaimName == "" {
 			return

@@ -38,6 +38,8 @@ func TestSurroundings(t *testing.T) {
 			`{"limits":{"cpu":"1","hugepages-2Mi":"128Mi","memory":"1536Ki"},"requests":{"cpu":"100m","hugepages-2Mi":"128Mi","memory":"1Mi"}}`},
 		"dedicated": {quota, func(d *kubevirt.DomainSpec) { d.CPU = &kubevirt.CPU{Cores: 2, DedicatedCPUPlacement: true} },
 			`{"limits":{"cpu":"2","memory":"128Mi"},"requests":{"cpu":"2","memory":"128Mi"}}`},
+		"VSOCK": {change: func(d *kubevirt.DomainSpec) { d.Devices.AutoattachVSOCK = new(true) },
+			want: `{"limits":{"devices.kubevirt.io/vhost-vsock":"1"},"requests":{"cpu":"100m","devices.kubevirt.io/vhost-vsock":"1","memory":"128Mi"}}`},
 		"reserved overhead": {quota, reserved("64Mi"), `{"limits":{"cpu":"1","memory":"256Mi"},"requests":{"cpu":"100m","memory":"192Mi"}}`},
 		"reserved overhead with own limits": {change: func(d *kubevirt.DomainSpec) {
 			reserved("64Mi")(d)

@@ -2,12 +2,14 @@ package vmi
 
 import (
 	"slices"
+	"strconv"
 
 	"k8s.io/apimachinery/pkg/api/resource"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	kubevirt "kubevirt.io/api/core/v1"
 
 	"github.com/nodevirt/nodevirt/controller/pod"
+	"github.com/nodevirt/nodevirt/shim/podstatus/condition"
 	"github.com/nodevirt/nodevirt/shim/vmspec"
 )
 
@@ -20,6 +22,20 @@ func setMachine(s *kubevirt.VirtualMachineInstanceStatus, vmi *kubevirt.VirtualM
 	plugged := slices.DeleteFunc(s.VolumeStatus, func(v kubevirt.VolumeStatus) bool { return v.HotplugVolume == nil })
 	s.VolumeStatus = append(volumes(&vmi.Spec, made.Disks, v.pvcs), plugged...)
 	plug(s.Interfaces, made.Interfaces)
+	if made.VSOCK {
+		setVSOCK(s, v)
+	}
+}
+
+// setVSOCK reports the CID that the node has given the VM.
+func setVSOCK(s *kubevirt.VirtualMachineInstanceStatus, v view) {
+	c := v.trueCondition(condition.VSOCK)
+	if c == nil {
+		return
+	}
+	if cid, err := strconv.ParseUint(c.Message, 10, 32); err == nil {
+		s.VSOCKCID = new(uint32(cid))
+	}
 }
 
 // plug adds to the cards what only the spec knows. No card of a running VM is unplugged.

@@ -276,3 +276,20 @@ func TestRevisionName(t *testing.T) {
 	owned("b", "1", "revision-start-vm-b-1")
 	owned("b", "", "")
 }
+
+// TestVSOCKCID: the CID is the node's.
+func TestVSOCKCID(t *testing.T) {
+	for message, want := range map[string]uint32{"64001": 64001, "": 0, "4294967296": 0, "x": 0} {
+		v := seen(readyNode, corev1.PodRunning, running)
+		v.pod.Status.Conditions = []corev1.PodCondition{{Type: condition.VSOCK, Status: corev1.ConditionTrue, Message: message}}
+		vmi := new(kubevirt.VirtualMachineInstance)
+		for _, wanted := range []bool{false, true} {
+			vmi.Spec.Domain.Devices.AutoattachVSOCK = &wanted
+			var s kubevirt.VirtualMachineInstanceStatus
+			setMachine(&s, vmi, v)
+			if got := s.VSOCKCID; (got != nil) != (wanted && want > 0) || got != nil && *got != want {
+				t.Errorf("%q, %t: %v", message, wanted, got)
+			}
+		}
+	}
+}

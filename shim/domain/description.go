@@ -50,6 +50,8 @@ type Description struct {
 	// AgentSocket is the path of the socket of the guest agent's port, in a folder
 	// like that of ConsoleSocket.
 	AgentSocket string
+	// VSOCKCID is the address of the VM's socket device; 0 for none.
+	VSOCKCID uint32
 	// MetricsSocket is the path of the socket of the port for metrics, if Spec.MetricsPort is
 	// set, in a folder like that of ConsoleSocket.
 	MetricsSocket string

@@ -174,6 +174,9 @@ func requests(p *corev1.Pod) (*runtimeapi.PodSandboxConfig, *runtimeapi.Containe
 		}
 		container.Mounts = append(container.Mounts, mount)
 	}
+	if _, given := c.Resources.Limits[vmspec.VSOCKResource]; given {
+		container.Devices = append(container.Devices, &runtimeapi.Device{ContainerPath: "/dev/vhost-vsock", HostPath: "/dev/vhost-vsock"})
+	}
 	for _, d := range c.VolumeDevices {
 		container.Devices = append(container.Devices, &runtimeapi.Device{
 			ContainerPath: d.DevicePath, HostPath: "/dev/null", Permissions: "rwm",
@@ -204,6 +207,10 @@ func randomDomain(spec vmspec.Spec, c *runtimeapi.ContainerConfig) Description {
 	for i, card := range spec.Interfaces {
 		desc.NICs = append(desc.NICs, NIC{Name: card.Name, Tap: fmt.Sprint("tap", i), MAC: net.HardwareAddr{2, 0, 0, 0, 1, byte(i)}})
 	}
+	if spec.VSOCK {
+		desc.VSOCKCID = 64001
+	}
+	desc.MetricsSocket = "/run/vm/metrics.sock"
 	for i := range spec.HostDevices {
 		desc.HostDevices = append(desc.HostDevices, hostdevice.Device{Kind: hostdevice.PCI, Address: fmt.Sprintf("0000:65:%02x.0", i), Node: "/dev/vfio/12"})
 	}

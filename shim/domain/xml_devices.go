@@ -3,6 +3,7 @@ package domain
 import (
 	"fmt"
 	"slices"
+	"strconv"
 
 	"libvirt.org/go/libvirtxml"
 
@@ -51,6 +52,7 @@ func devices(desc Description) (*libvirtxml.DomainDeviceList, error) {
 		Filesystems: filesystems,
 		Sounds:      sounds(desc.Spec.Sound),
 		Panics:      panics(desc),
+		VSock:       vsock(desc),
 	}, nil
 }
 
@@ -182,6 +184,17 @@ func channels(desc Description) []libvirtxml.DomainChannel {
 		})
 	}
 	return all
+}
+
+// vsock returns the device for sockets between the guest and the node.
+func vsock(desc Description) *libvirtxml.DomainVSock {
+	if desc.VSOCKCID == 0 {
+		return nil
+	}
+	return &libvirtxml.DomainVSock{
+		Model: virtioModel(desc.Spec),
+		CID:   &libvirtxml.DomainVSockCID{Auto: "no", Address: strconv.FormatUint(uint64(desc.VSOCKCID), 10)},
+	}
 }
 
 // serials returns the serial port of the console, unless the VM has none.

@@ -80,6 +80,7 @@ func richDomain() Description {
 		{Name: "aes", Policy: "require"}, {Name: "vmx", Policy: "disable"},
 	}}
 	m.Spec.Display, m.DisplaySocket = true, "/run/vm/display/vnc"
+	m.VSOCKCID = 64001
 	m.Spec.MetricsPort, m.MetricsSocket = true, "/run/vm/metrics.sock"
 	m.Spec.Inputs = []vmspec.Input{{Name: "pen", Bus: "virtio"}, {Name: "default-0", Bus: "usb"}}
 	m.Spec.Watchdog = vmspec.WatchdogPoweroff

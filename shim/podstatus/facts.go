@@ -3,6 +3,7 @@ package podstatus
 import (
 	"cmp"
 	"encoding/json"
+	"strconv"
 	"strings"
 	"time"
 	"unicode/utf8"
@@ -27,6 +28,8 @@ type Facts struct {
 	Since time.Time
 	// Credentials are nil for a VM whose agent sets no keys and passwords, and if not known.
 	Credentials *Credentials
+	// VSOCK is true for a VM with a VSOCK.
+	VSOCK bool
 	// Machine is nil unless the domain exists: before the start and after the end.
 	Machine *Machine
 }
@@ -41,6 +44,8 @@ type Machine struct {
 	Stays   string
 	// Agent says whether the guest agent is connected; nil if that is not known.
 	Agent *bool
+	// VSOCKCID is the address of the VM's VSOCK, 0 for none.
+	VSOCKCID uint32
 	// Guest is what the agent reported, nil if it did not.
 	Guest *condition.Guest
 }
@@ -86,6 +91,9 @@ func (f Facts) conditions(now time.Time) []Condition {
 		all = append(all, made(condition.AccessCredentialsSynchronized, c.Reason == condition.ReasonSynchronized,
 			c.Reason, clip(c.Message, maxMessage), now))
 	}
+	if f.VSOCK {
+		all = append(all, f.vsock(now))
+	}
 	if f.Machine == nil {
 		return append(all,
 			made(condition.Paused, false, condition.ReasonNotPaused, "", now),
@@ -117,6 +125,14 @@ func (f Facts) conditions(now time.Time) []Condition {
 			made(condition.GuestInfo, false, condition.ReasonAgentDisconnected, "", now))
 	}
 	return all
+}
+
+// vsock says which CID the VM has.
+func (f Facts) vsock(now time.Time) Condition {
+	if f.Machine == nil {
+		return made(condition.VSOCK, false, condition.ReasonCIDReleased, "", now)
+	}
+	return made(condition.VSOCK, true, condition.ReasonCIDAssigned, strconv.FormatUint(uint64(f.Machine.VSOCKCID), 10), now)
 }
 
 // pausedMessage says what to do about a paused guest, if its reason does not.

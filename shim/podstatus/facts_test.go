@@ -70,3 +70,24 @@ func TestCredentials(t *testing.T) {
 		}
 	}
 }
+
+// TestVSOCK: a VM with a VSOCK has the condition, with its CID while the VM exists.
+func TestVSOCK(t *testing.T) {
+	of := func(f Facts) (found Condition) {
+		for _, c := range f.conditions(time.Unix(0, 0)) {
+			if c.Type == condition.VSOCK {
+				found = c
+			}
+		}
+		return found
+	}
+	if c := of(Facts{Machine: &Machine{}}); c != (Condition{}) {
+		t.Errorf("without a VSOCK: %+v", c)
+	}
+	if c := of(Facts{VSOCK: true, Machine: &Machine{VSOCKCID: 4294967294}}); c.Status != "True" || c.Message != "4294967294" || c.Reason != condition.ReasonCIDAssigned {
+		t.Errorf("running: %+v", c)
+	}
+	if c := of(Facts{VSOCK: true}); c.Status != "False" || c.Message != "" || c.Reason != condition.ReasonCIDReleased {
+		t.Errorf("after the end: %+v", c)
+	}
+}

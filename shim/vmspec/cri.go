@@ -43,7 +43,7 @@ func FromCRI(
 		err = w.modes.apply(spec.Disks)
 	}
 	if err == nil {
-		err = checkDevices(container, spec.HostDevices)
+		err = errors.Join(checkDevices(container, spec), checkVSOCK(container, spec))
 	}
 	if err == nil {
 		err = checkUsed(w.network, spec.Disks)

@@ -10,6 +10,7 @@ import (
 // devices reads what a VMI has beside disks and network cards into s.
 func (s *Spec) devices(at *field.Path, d kubevirt.Devices) field.ErrorList {
 	s.RNG = d.Rng != nil
+	s.VSOCK = isOr(d.AutoattachVSOCK, false)
 	s.MetricsPort = d.DownwardMetrics != nil
 	s.Transitional = isOr(d.UseVirtioTransitional, false)
 	s.Balloon = isOr(d.AutoattachMemBalloon, true)

@@ -111,6 +111,7 @@ func TestFromCRI(t *testing.T) {
 		}, devices: []*runtimeapi.Device{
 			{ContainerPath: "/dev/san", HostPath: "/pods/1/san", Permissions: "mr"},
 			{ContainerPath: "/dev/golden", HostPath: "/pods/1/golden", Permissions: "mr"},
+			{ContainerPath: "/dev/vhost-vsock", HostPath: "/dev/vhost-vsock", Permissions: "mrw"},
 		}},
 		{
 			name: "vmi-files",
@@ -441,6 +442,7 @@ const allVMI = `{
 			"blockMultiQueue": true,
 			"rng": {},
 			"downwardMetrics": {},
+			"autoattachVSOCK": true,
 			"useVirtioTransitional": true,
 			"tpm": {"enabled": true, "persistent": false},
 			"autoattachMemBalloon": false,

@@ -6,7 +6,6 @@ func reasons() map[string]string {
 	all := map[string]string{}
 	for why, paths := range map[string][]string{
 		"a guest gets no USB device of a client":              {"domain.devices.clientPassthrough"},
-		"a guest has no VSOCK; use the pod network":           {"domain.devices.autoattachVSOCK"},
 		"a running VM gets no further volumes":                {"utilityVolumes", "volumes[].memoryDump"},
 		"autoattachGraphicsDevice has the only graphics card": {"domain.devices.video"},
 		"libvirt before 11.6 can't set it":                    {"domain.devices.disks[].blockSize.custom.discardGranularity"},

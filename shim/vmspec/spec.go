@@ -47,6 +47,8 @@ type Spec struct {
 	// RNG attaches a virtio entropy source, Balloon a virtio memory balloon.
 	RNG     bool `json:"rng"`
 	Balloon bool `json:"balloon"`
+	// VSOCK attaches a socket device, by which processes of the guest and of the node connect to each other.
+	VSOCK bool `json:"vsock,omitempty"`
 	// MetricsPort attaches a port on which the guest asks for metrics of the node and of itself.
 	MetricsPort bool `json:"metricsPort,omitempty"`
 	// Display attaches a graphics card, whose picture VNC shows.

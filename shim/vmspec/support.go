@@ -125,6 +125,7 @@ func deviceRows() []fields.Row {
 		fields.At("domain.devices.autoattachSerialConsole", fields.Boolean),
 		fields.At("domain.devices.autoattachInputDevice", fields.Boolean),
 		fields.At("domain.devices.autoattachPodInterface", fields.Boolean),
+		fields.At("domain.devices.autoattachVSOCK", fields.Boolean),
 		// The container's log always has the console's output.
 		fields.At("domain.devices.logSerialConsole", fields.Only(true)),
 		// The cluster's half honours it: a node attaches what it is ordered to.

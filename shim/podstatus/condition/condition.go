@@ -28,6 +28,9 @@ const (
 	// LiveMigratable is True if the VM can be migrated to another node while it runs. If it
 	// is False, the message says why not.
 	LiveMigratable = "nodevirt.io/LiveMigratable"
+	// VSOCK is True while a VM with a VSOCK exists. The message is its CID, a number. Other VMs
+	// don't have the condition.
+	VSOCK = "nodevirt.io/VSOCK"
 )
 
 // Reasons of VMReady. After the VM's end the reason is that of its container, such
@@ -68,6 +71,12 @@ const (
 	ReasonSynchronized     = "Synchronized"
 	ReasonSyncFailed       = "SyncFailed"
 	ReasonUnsupportedAgent = "UnsupportedAgent" // the agent does not support a needed command
+)
+
+// Reasons of VSOCK.
+const (
+	ReasonCIDAssigned = "CIDAssigned"
+	ReasonCIDReleased = "CIDReleased"
 )
 
 // Reasons of LiveMigratable.

@@ -47,6 +47,7 @@ func (d Describer) Describe(r record.Container) domain.Description {
 		ConsoleSocket: d.Layout.ConsoleSocket(r.ID),
 		ConsoleLog:    d.Layout.ConsoleFile(r.ID),
 		AgentSocket:   d.Layout.AgentSocket(r.ID),
+		VSOCKCID:      r.VSOCKCID(),
 		MetricsSocket: d.Layout.MetricsSocket(r.ID),
 		DisplaySocket: d.Layout.DisplaySocket(r.ID),
 

@@ -15,7 +15,7 @@ const ReasonStartError = "StartError"
 // facts are what the pod's status says of a VM.
 func (c *Conditions) facts(v *table.VM, r record.Container) podstatus.Facts {
 	if r.State == record.Exited {
-		f := podstatus.Facts{Reason: r.Reason, Message: r.Message, Since: r.FinishedAt}
+		f := podstatus.Facts{Reason: r.Reason, Message: r.Message, Since: r.FinishedAt, VSOCK: r.Spec.VSOCK}
 		if r.Reason == ReasonStartError {
 			f.Reason = condition.ReasonStartFailed
 		}
@@ -24,7 +24,7 @@ func (c *Conditions) facts(v *table.VM, r record.Container) podstatus.Facts {
 		}
 		return f
 	}
-	f := podstatus.Facts{Ready: true, Reason: condition.ReasonRunning, Since: r.StartedAt, Machine: &podstatus.Machine{}, Credentials: c.agents.Credentials(v)}
+	f := podstatus.Facts{Ready: true, Reason: condition.ReasonRunning, Since: r.StartedAt, VSOCK: r.Spec.VSOCK, Machine: &podstatus.Machine{VSOCKCID: r.VSOCKCID()}, Credentials: c.agents.Credentials(v)}
 	f.Machine.Stays = c.stays(r)
 	f.Machine.Movable = f.Machine.Stays == ""
 	if paused := pausedReason(*c.paused.Of(v).Load()); paused != "" {

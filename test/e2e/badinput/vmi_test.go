@@ -45,7 +45,7 @@ func vmiCases() []badCase {
 		refusedVMI("malformed JSON", `{"domain":`),
 		refusedVMI("empty", ``),
 		refusedVMI("unknown field", `{"domain":{"cpus":2,"devices":{}}}`),
-		refusedVMI("unsupported field", `{"nodeSelector":{"a":"b"},"domain":{"devices":{"autoattachVSOCK":true}}}`),
+		refusedVMI("unsupported field", `{"nodeSelector":{"a":"b"},"domain":{"devices":{"watchdog":{"name":"dog","diag288":{}}}}}`),
 		refusedDomain("bad MAC", "", `,"interfaces":[{"name":"n","bridge":{},"macAddress":"02:00:00:00:00"}]`),
 		refusedDomain("multicast MAC", "", `,"interfaces":[{"name":"n","bridge":{},"macAddress":"01:00:00:00:00:01"}]`),
 		refusedDomain("XML in the CPU's model", `"cpu":{"model":"qemu64</model><feature name='x'/>"}`, ""),

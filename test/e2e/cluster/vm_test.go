@@ -151,13 +151,13 @@ spec:
     memory: {guest: 128Mi}
     devices:
       disks: [{name: boot, disk: {bus: virtio}}]
-      autoattachVSOCK: true
+      watchdog: {name: dog, diag288: {action: reset}}
   volumes: [{name: other, containerDisk: {image: "some/disk:1"}}]
 `)
 	if err == nil {
 		t.Fatal("it was accepted")
 	}
-	for _, want := range []string{"spec.domain.devices.autoattachVSOCK", "spec.domain.devices.disks[0]"} {
+	for _, want := range []string{"spec.domain.devices.watchdog.diag288", "spec.domain.devices.disks[0]"} {
 		if !strings.Contains(err.Error(), want) {
 			t.Errorf("no %s in %v", want, err)
 		}
