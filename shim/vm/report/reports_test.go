@@ -7,6 +7,7 @@ import (
 	"strings"
 	"testing"
 	"testing/synctest"
+	"time"
 
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
@@ -28,6 +29,10 @@ func TestStatus(t *testing.T) {
 	}
 	n.conditions.SetState(v, domain.State{Status: domain.StatusPaused, Reason: domain.ReasonUser})
 	n.agents.Set(v.Record().ID, agent.State{Presence: agent.Present})
+	change(v, func(r *record.Container) {
+		r.Trace = "00-0123456789abcdef0123456789abcdef-0123456789abcdef-01"
+		r.Timeline = []record.Phase{{Name: record.PhaseResume, Begun: time.Unix(1, 0), Took: time.Second}}
+	})
 	reply, err = n.Status("a", true)
 	if err != nil {
 		t.Fatal(err)
@@ -39,6 +44,9 @@ func TestStatus(t *testing.T) {
 	if info.VM.Paused != "PausedByUser" || info.VM.Agent == nil || !strings.Contains(info.VM.DomainXML, "<name>ns_pod-a</name>") ||
 		info.VM.DisplaySocket != "" || len(info.VM.Disks) != 1 || info.VM.Disks[0].Mode != "file" {
 		t.Errorf("info %+v", info.VM)
+	}
+	if l := info.VM.Timeline; len(l) != 1 || l[0].Took != time.Second || info.VM.TraceID != "0123456789abcdef0123456789abcdef" {
+		t.Errorf("timeline %+v of trace %s", l, info.VM.TraceID)
 	}
 	change(v, func(r *record.Container) { r.Spec.Memory, r.Spec.Display = 0, true })
 	reply, err = n.Status("a", true)
