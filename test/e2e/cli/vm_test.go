@@ -70,6 +70,9 @@ func (u user) testLife(t *testing.T) {
 	}
 	v := decode[vm](t, u.do("inspect", "web", "-o", "json"))
 	u.checkVM(v, id)
+	if phases := u.do("inspect", "web", "--timeline"); !strings.HasPrefix(phases, "PHASE") || !strings.Contains(phases, "\nresume ") {
+		t.Errorf("inspect --timeline wrote\n%s", phases)
+	}
 	if xml := u.do("inspect", "default/web", "-o", "xml"); strings.TrimSpace(xml) != v.DomainXML || !strings.Contains(xml, v.Domain) {
 		t.Errorf("inspect -o xml wrote\n%s", xml)
 	}
