@@ -38,7 +38,7 @@ func (p Port) Serve(ctx context.Context, conn net.Conn) error {
 	for {
 		valid, err := readRequest(in)
 		if err != nil {
-			return ended(ctx, err)
+			return unlessEnded(ctx, err)
 		}
 		answer := []byte(invalidRequest)
 		if valid {
@@ -49,7 +49,7 @@ func (p Port) Serve(ctx context.Context, conn net.Conn) error {
 			answer = append(document, '\n')
 		}
 		if _, err := conn.Write(answer); err != nil {
-			return ended(ctx, err)
+			return unlessEnded(ctx, err)
 		}
 		select {
 		case <-ctx.Done():
@@ -75,10 +75,11 @@ func readRequest(in *bufio.Reader) (valid bool, err error) {
 	return true, nil
 }
 
-// ended returns the error of a connection that did not just end.
-func ended(ctx context.Context, err error) error {
-	if ctx.Err() != nil || errors.Is(err, io.EOF) {
-		return nil
+// unlessEnded returns the error of a connection that did not just end.
+func unlessEnded(ctx context.Context, err error) error {
+	ended := ctx.Err() != nil || errors.Is(err, io.EOF)
+	if !ended {
+		return fmt.Errorf("serve metrics on a port: %w", err)
 	}
-	return fmt.Errorf("serve metrics on a port: %w", err)
+	return nil
 }

@@ -142,7 +142,7 @@ func TestEnd(t *testing.T) {
 func TestLetLockMemory(t *testing.T) {
 	c := exec.CommandContext(t.Context(), "sleep", "1000")
 	assert.NilError(t, c.Start())
-	t.Cleanup(func() { c.Process.Kill(); c.Wait() })
+	t.Cleanup(func() { _ = c.Process.Kill(); _ = c.Wait() })
 	pid := c.Process.Pid
 	var has unix.Rlimit
 	assert.NilError(t, unix.Prlimit(pid, unix.RLIMIT_MEMLOCK, nil, &has))

@@ -73,7 +73,7 @@ func TestDownwardPort(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { os.RemoveAll(dir) })
+	t.Cleanup(func() { _ = os.RemoveAll(dir) })
 	n := newNode(t)
 	n.options.Layout.Agents = dir
 	asking, other := n.add("a", record.Running), n.add("b", record.Running)
