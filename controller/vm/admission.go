@@ -21,7 +21,10 @@ func rules() admission.Rules {
 		CheckUpdate: checkUpdate,
 		CheckTypes:  checkTypes,
 		Infer:       infer,
-		Default:     func(r *admission.Review, spec admission.Tree) { r.SetTemplateDefaults(spec) },
+		Default: func(r *admission.Review, spec admission.Tree) {
+			r.SetTemplateDefaults(spec)
+			setUUID(r, spec)
+		},
 		Presets: func(r *admission.Review) (admission.Subject, bool) {
 			return r.TemplateSubject(map[string]string{kubevirt.VirtualMachineLabel: r.Meta.Name})
 		},

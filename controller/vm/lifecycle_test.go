@@ -26,7 +26,7 @@ const (
 // while nothing changes nothing is written.
 func TestStart(t *testing.T) {
 	g := newRig(t)
-	g.add(always)
+	g.add(always, withUUID)
 	g.reconcile()
 	g.expect(makes)
 	if vmi := g.vmi(); !metav1.IsControlledBy(vmi, g.vm()) || vmi.Annotations[kubevirt.VirtualMachineGenerationAnnotation] != "3" {

@@ -85,6 +85,9 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resu
 	if err := r.keep(ctx, vm); err != nil {
 		return ctrl.Result{}, err
 	}
+	if err := r.storeUUID(ctx, vm, vmi); err != nil {
+		return ctrl.Result{}, err
+	}
 	return r.run(ctx, vm, vmi)
 }
 

@@ -71,5 +71,5 @@ func TestVolumeSnapshotStatuses(t *testing.T) {
 	if g.looks != 3 {
 		t.Errorf("classes were listed %d times", g.looks)
 	}
-	g.expect("patch VirtualMachine" + strings.Repeat(", patch status of VirtualMachine", 4))
+	g.expect("patch VirtualMachine, patch VirtualMachine" + strings.Repeat(", patch status of VirtualMachine", 4))
 }

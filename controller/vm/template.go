@@ -8,9 +8,7 @@ import (
 	"maps"
 	"strconv"
 
-	"github.com/google/uuid"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/types"
 	kubevirt "kubevirt.io/api/core/v1"
 
 	"github.com/nodevirt/nodevirt/controller/instancetype"
@@ -62,17 +60,12 @@ func instance(
 	return vmi, nil
 }
 
-// SystemUUID returns the UUID in the SMBIOS of the guests of a VirtualMachine with this UID,
-// the same at each start.
-func SystemUUID(vm types.UID) types.UID {
-	return types.UID(uuid.NewSHA1(uuid.NameSpaceOID, []byte(vm)).String())
-}
-
 // digest identifies the template's spec and the types that an instance was created
 // from. Labels and annotations do not change the VM.
 func digest(vm *kubevirt.VirtualMachine) (string, error) {
 	spec := vm.Spec.Template.Spec.DeepCopy()
 	pod.Remove(spec, pod.Hotplugged(spec)...) // which change while it runs
+	dropUUID(vm, spec)                        // which an instance has in any case
 	text, err := json.Marshal(spec)
 	if err == nil && (vm.Spec.Instancetype != nil || vm.Spec.Preference != nil) {
 		var types []byte
