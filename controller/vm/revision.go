@@ -34,12 +34,13 @@ func (r *Reconciler) keepRevision(ctx context.Context, vm *kubevirt.VirtualMachi
 	made.OwnerReferences = []metav1.OwnerReference{*metav1.NewControllerRef(vm, kubevirt.VirtualMachineGroupVersionKind)}
 	made.Data, made.Revision = data, vm.Generation
 	err = r.revisions.Create(ctx, made)
-	if err != nil && !apierrors.IsAlreadyExists(err) {
+	had := apierrors.IsAlreadyExists(err)
+	if err != nil && !had {
 		return fmt.Errorf("create ControllerRevision %s: %w", made.Name, err)
 	}
 	former := vm.Status.ObservedGeneration // of the last instance
 	switch {
-	case former == 0, former == vm.Generation && err != nil:
+	case former == 0, former == vm.Generation && had:
 		return nil // there is no other
 	case former != vm.Generation:
 		err := r.revisions.Delete(ctx, revision(vm, former))
