@@ -36,9 +36,9 @@ func Format(ctx context.Context) string {
 	return to[header]
 }
 
-// TraceID returns the ID of a traceparent's trace; empty if it has none.
+// TraceID returns the ID of a traceparent's trace; empty if it has none that is exported.
 func TraceID(traceparent string) string {
-	if c, ok := Parse(traceparent); ok {
+	if c, ok := Parse(traceparent); ok && c.IsSampled() {
 		return c.TraceID().String()
 	}
 	return ""

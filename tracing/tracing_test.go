@@ -212,6 +212,9 @@ func TestParse(t *testing.T) {
 	if c, ok := tracing.Parse(strangers); !ok || !c.IsSampled() || !c.IsRemote() || tracing.TraceID(strangers) != strangers[3:35] {
 		t.Errorf("%s: %v, %t", strangers, c, ok)
 	}
+	if id := tracing.TraceID(strings.TrimSuffix(strangers, "1") + "0"); id != "" {
+		t.Errorf("trace %s, which is not exported", id)
+	}
 	for _, text := range []string{
 		"", "00", strings.Repeat("0", 55), strings.Repeat("a", 1<<20), strangers + "-more", "01" + strangers[2:],
 		strings.ToUpper(strangers), strings.Replace(strangers, "-01", "-zz", 1),
