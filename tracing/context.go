@@ -24,7 +24,7 @@ func Parse(text string) (trace.SpanContext, bool) {
 	if len(text) != length || text[:3] != "00-" {
 		return trace.SpanContext{}, false
 	}
-	ctx := propagation.TraceContext{}.Extract(context.Background(), propagation.MapCarrier{header: text})
+	ctx := propagation.TraceContext{}.Extract(context.Background(), propagation.MapCarrier{header: text}) // it carries the result alone
 	found := trace.SpanContextFromContext(ctx)
 	return found, found.IsValid()
 }

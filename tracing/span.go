@@ -50,7 +50,7 @@ func (t *Tracing) Start(ctx context.Context, c Call) (context.Context, func(erro
 
 // Past exports a span of work that has ended, in the trace of a traceparent of ours.
 func (t *Tracing) Past(ctx context.Context, name, parent string, from, to time.Time, attributes ...attribute.KeyValue) {
-	of, ok := Parse(parent)
+	of, ok := Parse(parent) //nolint:contextcheck // it only reads a text
 	if t == nil || !ok {
 		return
 	}

@@ -98,7 +98,7 @@ func (c *creator) create(ctx context.Context, sandboxID string, config *runtimea
 		return "", err
 	}
 	if c.disks.TakeTime(n.rec) {
-		return c.begin(ctx, n).await(ctx, config) //nolint:contextcheck // the work may outlive the call
+		return c.begin(ctx, n).await(ctx, config)
 	}
 	defer n.unlock()
 	err = c.makeFiles(ctx, n, func(string, expand.Progress) {})

@@ -214,8 +214,8 @@ func TestTraceOfAFailure(t *testing.T) {
 		failed := 0
 		for _, s := range to.GetSpans() {
 			for _, a := range s.Attributes {
-				if strings.Contains(a.Value.Emit(), "hunter2") {
-					t.Errorf("span %s has %s", s.Name, a.Value.Emit())
+				if strings.Contains(a.Value.String(), "hunter2") {
+					t.Errorf("span %s has %s", s.Name, a.Value.String())
 				}
 			}
 			if s.Name == "phase start" || s.Name == "StartContainer" {
