@@ -73,7 +73,7 @@ func Run(ctx context.Context, cluster *rest.Config, o Options, log *slog.Logger)
 	if err != nil {
 		return err
 	}
-	defer closeTracing(traces, log)
+	defer closeTracing(ctx, traces, log)
 	m, err := New(cluster, o, logger)
 	if err != nil {
 		return err

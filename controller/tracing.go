@@ -24,8 +24,8 @@ func newTracing(ctx context.Context, o Options, log *slog.Logger) (*tracing.Trac
 }
 
 // closeTracing exports the last spans. A collector that is away is no error of the controller's.
-func closeTracing(t *tracing.Tracing, log *slog.Logger) {
-	if err := t.Close(context.Background()); err != nil {
+func closeTracing(ctx context.Context, t *tracing.Tracing, log *slog.Logger) {
+	if err := t.Close(ctx); err != nil {
 		log.Warn("closing tracing failed", "error", err)
 	}
 }

@@ -70,7 +70,7 @@ func Run(ctx context.Context, c config.Config, version string, log *slog.Logger)
 	if err != nil {
 		return err
 	}
-	defer closeTracing(traces, log)
+	defer closeTracing(ctx, traces, log)
 	backend, err := cri.Dial(c.Containerd.Address, traces.DialOptions()...)
 	if err != nil {
 		return fmt.Errorf("connect to containerd: %w", err)

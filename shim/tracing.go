@@ -21,8 +21,8 @@ func newTracing(ctx context.Context, c config.Config, version string, log *slog.
 }
 
 // closeTracing exports the last spans. A collector that is away is no error of the shim's.
-func closeTracing(t *tracing.Tracing, log *slog.Logger) {
-	if err := t.Close(context.Background()); err != nil {
+func closeTracing(ctx context.Context, t *tracing.Tracing, log *slog.Logger) {
+	if err := t.Close(ctx); err != nil {
 		log.Warn("closing tracing failed", "error", err)
 	}
 }

@@ -50,7 +50,7 @@ func (w Webhooks) Handler(caller func(*http.Request) (user.Info, error)) http.Ha
 				return
 			}
 			defer func() { <-slots }()
-			bounded(w, r.WithContext(tracer.FromRequest(r)), hook)
+			bounded(w, r.WithContext(tracer.FromRequest(r)), hook) //nolint:contextcheck // it is the request's, with a trace
 		})
 	}
 	mux := http.NewServeMux()
