@@ -49,9 +49,8 @@ func setUp(ctx context.Context, in kind.Cluster) error {
 	if err != nil {
 		return err
 	}
-	r := &Reconciler{
+	return NewReconciler(Options{
 		Client: m.GetClient(), Live: in.Uncached, DataVolumes: dataVolumes, Snapshots: snapshots,
 		Events: m.GetEventRecorder("export-controller"), Image: in.ExportImage, Now: in.Now,
-	}
-	return r.SetUp(ctx, m)
+	}).SetUp(ctx, m)
 }

@@ -21,7 +21,7 @@ import (
 // launch creates the export's pod and the Secret that it mounts. The pod is first, so that it owns
 // the Secret: Kubernetes removes both together. A gate keeps the pod from nodes until then.
 func (r *Reconciler) launch(ctx context.Context, w *work, s *source) (*corev1.Pod, error) {
-	if r.Image == "" {
+	if r.image == "" {
 		return nil, errors.New("the controller does not know its own image; " +
 			"have the cluster's administrator set -export-image of nodevirt-controller")
 	}
@@ -37,19 +37,19 @@ func (r *Reconciler) launch(ctx context.Context, w *work, s *source) (*corev1.Po
 	secret.Namespace, secret.Name = w.e.Namespace, podName(w.e)+"-"+utilrand.String(random)
 	p := r.render(w, s, secret.Name)
 	p.Annotations[annotationAuthority], p.Annotations[annotationConfig] = authority, string(files[server.FileConfig])
-	if err := r.Client.Create(ctx, p); err != nil {
+	if err := r.client.Create(ctx, p); err != nil {
 		return nil, fmt.Errorf("create pod %s: %w", p.Name, err)
 	}
 	r.event(w, corev1.EventTypeNormal, "ExporterPodCreated", "Created exporter pod %s/%s", p.Namespace, p.Name)
 	yes := true
 	// Without blockOwnerDeletion, which would need a right on the finalizers of pods.
 	secret.OwnerReferences = []metav1.OwnerReference{{APIVersion: "v1", Kind: "Pod", Name: p.Name, UID: p.UID, Controller: &yes}}
-	if err := r.Live.Create(ctx, secret); err != nil {
+	if err := r.live.Create(ctx, secret); err != nil {
 		return nil, fmt.Errorf("create secret %s: %w", secret.Name, err)
 	}
 	before := p.DeepCopy()
 	p.Spec.SchedulingGates = nil
-	if err := r.Client.Patch(ctx, p, client.MergeFrom(before)); err != nil {
+	if err := r.client.Patch(ctx, p, client.MergeFrom(before)); err != nil {
 		return nil, fmt.Errorf("release pod %s: %w", p.Name, err)
 	}
 	return p, nil
@@ -60,7 +60,7 @@ func (r *Reconciler) launch(ctx context.Context, w *work, s *source) (*corev1.Po
 func (r *Reconciler) files(ctx context.Context, w *work, s *source) (authority string, files map[string][]byte, err error) {
 	service := w.e.Status.ServiceName
 	host := service + "." + w.e.Namespace
-	ca, cert, key, err := certs.ForServer([]string{host + ".svc", host + ".svc.cluster.local", host, service}, r.Now(), w.expires)
+	ca, cert, key, err := certs.ForServer([]string{host + ".svc", host + ".svc.cluster.local", host, service}, r.now(), w.expires)
 	if err != nil {
 		return "", nil, err
 	}
@@ -86,7 +86,7 @@ func (r *Reconciler) token(ctx context.Context, w *work) error {
 	}
 	name := fit(prefixToken+w.e.Name, maxName)
 	secret := &corev1.Secret{ObjectMeta: w.meta(name), Data: map[string][]byte{server.FileToken: []byte(rand.Text())}}
-	err := r.Live.Create(ctx, secret)
+	err := r.live.Create(ctx, secret)
 	if err != nil && !apierrors.IsAlreadyExists(err) {
 		return fmt.Errorf("create secret %s: %w", name, err)
 	}

@@ -523,7 +523,7 @@ func TestTrouble(t *testing.T) {
 func TestRefused(t *testing.T) {
 	for want, prepare := range map[string]func(*rig){
 		"service virt-export-out exists and is not the export's": func(g *rig) { g.Add(g.t, &corev1.Service{ObjectMeta: meta("virt-export-out")}) },
-		"set -export-image": func(g *rig) { g.r.Image = "" },
+		"set -export-image": func(g *rig) { g.r.image = "" },
 		"exists and is not the export's: delete it": func(g *rig) {
 			g.Add(g.t, &corev1.Pod{ObjectMeta: meta(podName(&vmExport{ObjectMeta: metav1.ObjectMeta{Name: "out", UID: "uid-export"}}))})
 		},

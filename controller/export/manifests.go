@@ -58,7 +58,7 @@ func (r *Reconciler) manifests(ctx context.Context, w *work, s *source, authorit
 // expanded returns a VM with what its types stand for, as a new one.
 func (r *Reconciler) expanded(ctx context.Context, of *kubevirt.VirtualMachine) (*kubevirt.VirtualMachine, error) {
 	vm := of.DeepCopy()
-	types, err := instancetype.Find(ctx, r.Live, vm)
+	types, err := instancetype.Find(ctx, r.live, vm)
 	if err == nil && vm.Spec.Template != nil {
 		err = types.Expand(vm.Spec.Template)
 	}

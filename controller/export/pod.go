@@ -59,7 +59,7 @@ func Trim(p *corev1.Pod) {
 // was lost when the controller ended. It is deleted.
 func (r *Reconciler) pod(ctx context.Context, w *work) (*corev1.Pod, error) {
 	p := new(corev1.Pod)
-	err := r.Client.Get(ctx, w.key(podName(w.e)), p)
+	err := r.client.Get(ctx, w.key(podName(w.e)), p)
 	switch {
 	case apierrors.IsNotFound(err):
 		return nil, nil
@@ -97,11 +97,11 @@ func left(w *work, now time.Time) int64 {
 // render returns the export's pod.
 func (r *Reconciler) render(w *work, s *source, secret string) *corev1.Pod {
 	no, yes, end := false, true, int64(grace)
-	deadline := left(w, r.Now())
+	deadline := left(w, r.now())
 	security := pod.RestrictedContainer()
 	security.ReadOnlyRootFilesystem = &yes
 	c := corev1.Container{
-		Name: "exporter", Image: r.Image, Args: []string{server.Flag, filesRoot}, ImagePullPolicy: corev1.PullIfNotPresent,
+		Name: "exporter", Image: r.image, Args: []string{server.Flag, filesRoot}, ImagePullPolicy: corev1.PullIfNotPresent,
 		Ports: []corev1.ContainerPort{{Name: portName, ContainerPort: server.Port, Protocol: corev1.ProtocolTCP}},
 		ReadinessProbe: &corev1.Probe{
 			ProbeHandler: corev1.ProbeHandler{HTTPGet: &corev1.HTTPGetAction{

@@ -42,11 +42,8 @@ type dataVolumes interface {
 	Get(ctx context.Context, namespace, name string) (datavolume.State, error)
 }
 
-// Reconciler serves exports.
-//
-//	Pending ◀──▶ Ready ─▶ Terminated: deleted after its time
-//	   └─▶ Skipped, while the source has no volumes
-type Reconciler struct {
+// Options are what the reconciler of exports works with.
+type Options struct {
 	// Client reads from the cache and must wait there for its own writes.
 	Client client.Client
 	// Live reads from the API server, and writes what no cache has.
@@ -60,6 +57,27 @@ type Reconciler struct {
 	Image string
 	// Now is the time; a test may have its own.
 	Now func() time.Time
+}
+
+// Reconciler serves exports.
+//
+//	Pending ◀──▶ Ready ─▶ Terminated: deleted after its time
+//	   └─▶ Skipped, while the source has no volumes
+type Reconciler struct {
+	client  client.Client
+	live    client.Client
+	sources *sources
+	events  events.EventRecorder
+	image   string
+	now     func() time.Time
+}
+
+// NewReconciler joins a reconciler's parts.
+func NewReconciler(o Options) *Reconciler {
+	return &Reconciler{
+		client: o.Client, live: o.Live, events: o.Events, image: o.Image, now: o.Now,
+		sources: &sources{client: o.Client, live: o.Live, dataVolumes: o.DataVolumes, snapshots: o.Snapshots},
+	}
 }
 
 // work is an export.
@@ -87,14 +105,14 @@ func (w *work) meta(name string) metav1.ObjectMeta {
 // Reconcile takes the next step for the export of a name.
 func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result, error) {
 	e := new(vmExport)
-	if err := r.Client.Get(ctx, req.NamespacedName, e); err != nil {
+	if err := r.client.Get(ctx, req.NamespacedName, e); err != nil {
 		return ctrl.Result{}, client.IgnoreNotFound(err)
 	}
 	if e.DeletionTimestamp != nil { // Kubernetes removes what it owns
 		return ctrl.Result{}, nil
 	}
 	w := r.begin(e)
-	left := w.expires.Sub(r.Now())
+	left := w.expires.Sub(r.now())
 	if left <= 0 {
 		return ctrl.Result{}, r.end(ctx, w)
 	}
@@ -134,7 +152,7 @@ func (r *Reconciler) advance(ctx context.Context, w *work) (time.Duration, error
 		return 0, err
 	}
 	w.e.Status.ServiceName = service
-	s, err := r.source(ctx, w)
+	s, err := r.sources.find(ctx, w)
 	if err != nil {
 		return 0, err
 	}
@@ -219,7 +237,7 @@ func (r *Reconciler) end(ctx context.Context, w *work) error {
 	if err != nil {
 		return err
 	}
-	err = r.Client.Delete(ctx, w.e, client.Preconditions{UID: &w.e.UID})
+	err = r.client.Delete(ctx, w.e, client.Preconditions{UID: &w.e.UID})
 	if client.IgnoreNotFound(err) != nil {
 		return fmt.Errorf("delete export %s/%s after its time: %w", w.e.Namespace, w.e.Name, err)
 	}
@@ -228,7 +246,7 @@ func (r *Reconciler) end(ctx context.Context, w *work) error {
 
 // remove deletes a pod of an export.
 func (r *Reconciler) remove(ctx context.Context, p *corev1.Pod) error {
-	err := r.Client.Delete(ctx, p, client.Preconditions{UID: &p.UID})
+	err := r.client.Delete(ctx, p, client.Preconditions{UID: &p.UID})
 	if client.IgnoreNotFound(err) != nil {
 		return fmt.Errorf("delete pod %s/%s: %w", p.Namespace, p.Name, err)
 	}

@@ -69,10 +69,10 @@ func newRig(t *testing.T) *rig {
 			})
 		},
 	})
-	g.r = &Reconciler{
+	g.r = NewReconciler(Options{
 		Client: g.Cached(), Live: g.Cached(), Events: g.Recorder, Image: "registry.example.com/controller:1",
 		Snapshots: fakeSnapshots{}, DataVolumes: fakeDataVolumes(g.filling), Now: func() time.Time { return g.now },
-	}
+	})
 	return g
 }
 

@@ -22,7 +22,7 @@ const (
 func (r *Reconciler) service(ctx context.Context, w *work) (string, error) {
 	name := serviceName(w.e)
 	have := new(corev1.Service)
-	err := r.Live.Get(ctx, w.key(name), have)
+	err := r.live.Get(ctx, w.key(name), have)
 	switch {
 	case err == nil && !metav1.IsControlledBy(have, w.e):
 		return "", fmt.Errorf("service %s exists and is not the export's: delete it, or choose another name for the export", name)
@@ -36,7 +36,7 @@ func (r *Reconciler) service(ctx context.Context, w *work) (string, error) {
 		Ports:    []corev1.ServicePort{{Name: portName, Protocol: corev1.ProtocolTCP, Port: servicePort, TargetPort: intstr.FromInt32(server.Port)}},
 	}}
 	made.Labels, made.Annotations = labels(w.e), given(w.e.Annotations)
-	if err := r.Live.Create(ctx, made); err != nil {
+	if err := r.live.Create(ctx, made); err != nil {
 		return "", fmt.Errorf("create service %s: %w", name, err)
 	}
 	r.event(w, corev1.EventTypeNormal, "ServiceCreated", "Created service %s/%s", made.Namespace, name)

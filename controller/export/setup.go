@@ -42,5 +42,5 @@ func (r *Reconciler) SetUp(ctx context.Context, m manager.Manager) error {
 
 // of returns the exports of an object. An instance has the name of its VM.
 func (r *Reconciler) of(kind string) handler.EventHandler {
-	return index.Handler(r.Client, new(vmExportList), indexSource, func(o client.Object) string { return kind + "/" + o.GetName() })
+	return index.Handler(r.client, new(vmExportList), indexSource, func(o client.Object) string { return kind + "/" + o.GetName() })
 }

@@ -15,9 +15,9 @@ import (
 )
 
 // ofSnapshot exports copies of the PVCs in a snapshot, which are there as long as the export.
-func (r *Reconciler) ofSnapshot(ctx context.Context, w *work) (*source, error) {
+func (f *sources) ofSnapshot(ctx context.Context, w *work) (*source, error) {
 	snapshot, key := new(snapshotapi.VirtualMachineSnapshot), w.key(w.e.Spec.Source.Name)
-	err := r.Client.Get(ctx, key, snapshot)
+	err := f.client.Get(ctx, key, snapshot)
 	if apierrors.IsNotFound(err) {
 		return uncreated(&source{empty: true, why: because(reasonNoSnapshot, "VirtualMachineSnapshot %s not found", key)}), nil
 	}
@@ -31,7 +31,7 @@ func (r *Reconciler) ofSnapshot(ctx context.Context, w *work) (*source, error) {
 		return uncreated(s), nil
 	}
 	content := new(snapshotapi.VirtualMachineSnapshotContent)
-	if err := r.Client.Get(ctx, w.key(*st.VirtualMachineSnapshotContentName), content); err != nil {
+	if err := f.client.Get(ctx, w.key(*st.VirtualMachineSnapshotContentName), content); err != nil {
 		return nil, fmt.Errorf("read snapshot content %s: %w", *st.VirtualMachineSnapshotContentName, err)
 	}
 	if len(content.Spec.VolumeBackups) == 0 {
@@ -48,7 +48,7 @@ func (r *Reconciler) ofSnapshot(ctx context.Context, w *work) (*source, error) {
 	created := api.Condition{Type: api.ConditionVolumesCreated, Status: corev1.ConditionTrue, Reason: reasonAllPVCs}
 	for i := range content.Spec.VolumeBackups {
 		b := &content.Spec.VolumeBackups[i]
-		pvc, err := r.copied(ctx, w, b)
+		pvc, err := f.copied(ctx, w, b)
 		if err != nil {
 			return nil, err
 		}
@@ -74,10 +74,10 @@ func uncreated(s *source) *source {
 }
 
 // copied returns the copy of a PVC in a snapshot, and creates it if it does not exist.
-func (r *Reconciler) copied(ctx context.Context, w *work, b *snapshotapi.VolumeBackup) (*corev1.PersistentVolumeClaim, error) {
+func (f *sources) copied(ctx context.Context, w *work, b *snapshotapi.VolumeBackup) (*corev1.PersistentVolumeClaim, error) {
 	name := fit(w.e.Name+"-"+b.PersistentVolumeClaim.Name, maxName)
 	pvc := new(corev1.PersistentVolumeClaim)
-	err := r.Live.Get(ctx, w.key(name), pvc)
+	err := f.live.Get(ctx, w.key(name), pvc)
 	switch {
 	case err == nil && !metav1.IsControlledBy(pvc, w.e):
 		return nil, fmt.Errorf("PVC %s exists and is not the export's: delete it, or choose another name for the export", name)
@@ -90,7 +90,7 @@ func (r *Reconciler) copied(ctx context.Context, w *work, b *snapshotapi.VolumeB
 	case b.VolumeSnapshotName == nil:
 		return nil, fmt.Errorf("volume %s has no VolumeSnapshot in the content", b.VolumeName)
 	}
-	of, err := r.Snapshots.Get(ctx, w.e.Namespace, *b.VolumeSnapshotName)
+	of, err := f.snapshots.Get(ctx, w.e.Namespace, *b.VolumeSnapshotName)
 	if err != nil {
 		return nil, err
 	}
@@ -98,7 +98,7 @@ func (r *Reconciler) copied(ctx context.Context, w *work, b *snapshotapi.VolumeB
 		return nil, fmt.Errorf("VolumeSnapshot %s is missing", *b.VolumeSnapshotName)
 	}
 	pvc = &corev1.PersistentVolumeClaim{ObjectMeta: w.meta(name), Spec: of.PVCSpec(b.PersistentVolumeClaim.Spec)}
-	if err := r.Client.Create(ctx, pvc); err != nil {
+	if err := f.client.Create(ctx, pvc); err != nil {
 		return nil, fmt.Errorf("create PVC %s: %w", name, err)
 	}
 	return pvc, nil

@@ -47,20 +47,29 @@ func because(word, format string, args ...any) *reason {
 	return &reason{word, fmt.Sprintf(format, args...)}
 }
 
-func (r *Reconciler) source(ctx context.Context, w *work) (*source, error) {
+// sources finds what exports serve.
+type sources struct {
+	client      client.Client
+	live        client.Reader
+	dataVolumes dataVolumes
+	snapshots   snapshots
+}
+
+// find returns what an export's source has. It makes the PVCs of a snapshot.
+func (f *sources) find(ctx context.Context, w *work) (*source, error) {
 	switch w.e.Spec.Source.Kind {
 	case kindPVC:
-		return r.ofPVC(ctx, w)
+		return f.ofPVC(ctx, w)
 	case kindVM:
-		return r.ofVM(ctx, w)
+		return f.ofVM(ctx, w)
 	case kindSnapshot:
-		return r.ofSnapshot(ctx, w)
+		return f.ofSnapshot(ctx, w)
 	}
 	return nil, fmt.Errorf("source of kind %q cannot be exported", w.e.Spec.Source.Kind) // admission refuses it
 }
 
-func (r *Reconciler) ofPVC(ctx context.Context, w *work) (*source, error) {
-	pvc, err := r.read(ctx, w, w.e.Spec.Source.Name)
+func (f *sources) ofPVC(ctx context.Context, w *work) (*source, error) {
+	pvc, err := f.read(ctx, w, w.e.Spec.Source.Name)
 	if err != nil {
 		return nil, err
 	}
@@ -73,13 +82,13 @@ func (r *Reconciler) ofPVC(ctx context.Context, w *work) (*source, error) {
 		}}
 		return s, nil
 	}
-	disk, err := r.isDisk(ctx, pvc)
+	disk, err := f.isDisk(ctx, pvc)
 	if err != nil {
 		return nil, err
 	}
 	s.volumes = []volume{{name: pvc.Name, pvc: pvc, disk: disk}}
 	s.conditions = []api.Condition{bound(pvc)}
-	filled, err := r.filled(ctx, pvc)
+	filled, err := f.filled(ctx, pvc)
 	switch {
 	case err != nil:
 		return nil, err
@@ -87,15 +96,15 @@ func (r *Reconciler) ofPVC(ctx context.Context, w *work) (*source, error) {
 		s.why = because(reasonPVCPending, "PersistentVolumeClaim %s is not populated", w.key(pvc.Name))
 		return s, nil
 	}
-	s.why, err = r.inUse(ctx, w, s.volumes)
+	s.why, err = f.inUse(ctx, w, s.volumes)
 	return s, err
 }
 
 // ofVM exports the PVCs of a VM that does not run.
-func (r *Reconciler) ofVM(ctx context.Context, w *work) (*source, error) {
+func (f *sources) ofVM(ctx context.Context, w *work) (*source, error) {
 	vm, key := new(kubevirt.VirtualMachine), w.key(w.e.Spec.Source.Name)
 	s := &source{vm: key.Name}
-	err := r.Client.Get(ctx, key, vm)
+	err := f.client.Get(ctx, key, vm)
 	if apierrors.IsNotFound(err) {
 		s.why = because(reasonNoVM, "Virtual Machine %s not found", key)
 		return s, nil
@@ -106,14 +115,14 @@ func (r *Reconciler) ofVM(ctx context.Context, w *work) (*source, error) {
 	s.spec = vm
 	missing := ""
 	for _, use := range disksOf(vm.Spec.Template) {
-		pvc, err := r.read(ctx, w, use.Name)
+		pvc, err := f.read(ctx, w, use.Name)
 		if err != nil {
 			return nil, err
 		}
 		filled := false
 		if pvc != nil {
 			s.volumes = append(s.volumes, volume{name: pvc.Name, pvc: pvc, disk: !use.Filesystem || isBlock(pvc)})
-			if filled, err = r.filled(ctx, pvc); err != nil {
+			if filled, err = f.filled(ctx, pvc); err != nil {
 				return nil, err
 			}
 		}
@@ -122,7 +131,7 @@ func (r *Reconciler) ofVM(ctx context.Context, w *work) (*source, error) {
 		}
 	}
 	vmi := new(kubevirt.VirtualMachineInstance)
-	err = r.Client.Get(ctx, key, vmi)
+	err = f.client.Get(ctx, key, vmi)
 	switch {
 	case client.IgnoreNotFound(err) != nil:
 		return nil, fmt.Errorf("read VMI %s: %w", key, err)
@@ -133,7 +142,7 @@ func (r *Reconciler) ofVM(ctx context.Context, w *work) (*source, error) {
 	case err == nil && !vmi.IsFinal():
 		s.why = because(reasonInUse, "Virtual Machine %s is running", key)
 	default:
-		s.why, err = r.inUse(ctx, w, s.volumes)
+		s.why, err = f.inUse(ctx, w, s.volumes)
 		return s, err
 	}
 	return s, nil
@@ -154,9 +163,9 @@ func disksOf(template *kubevirt.VirtualMachineInstanceTemplateSpec) []pod.PVC {
 }
 
 // read returns a PVC; nil if it does not exist, or is being deleted. The cache has no annotations.
-func (r *Reconciler) read(ctx context.Context, w *work, name string) (*corev1.PersistentVolumeClaim, error) {
+func (f *sources) read(ctx context.Context, w *work, name string) (*corev1.PersistentVolumeClaim, error) {
 	pvc := new(corev1.PersistentVolumeClaim)
-	err := r.Live.Get(ctx, w.key(name), pvc)
+	err := f.live.Get(ctx, w.key(name), pvc)
 	if apierrors.IsNotFound(err) || err == nil && pvc.DeletionTimestamp != nil {
 		return nil, nil
 	}
@@ -186,14 +195,14 @@ func isBlock(pvc *corev1.PersistentVolumeClaim) bool {
 }
 
 // filled reports whether the content of a PVC is complete.
-func (r *Reconciler) filled(ctx context.Context, pvc *corev1.PersistentVolumeClaim) (bool, error) {
+func (f *sources) filled(ctx context.Context, pvc *corev1.PersistentVolumeClaim) (bool, error) {
 	if pod.Unfilled(pvc) != "" || pvc.Status.Phase == corev1.ClaimLost {
 		return false, nil
 	}
 	if owner := metav1.GetControllerOf(pvc); owner == nil || owner.Kind != datavolume.Kind {
 		return true, nil
 	}
-	state, err := r.DataVolumes.Get(ctx, pvc.Namespace, pvc.Name)
+	state, err := f.dataVolumes.Get(ctx, pvc.Namespace, pvc.Name)
 	return err == nil && (!state.Found || state.Filled()), err
 }
 
@@ -202,7 +211,7 @@ const contentType = "cdi.kubevirt.io/storage.contentType"
 
 // isDisk reports whether a PVC has a guest's disk: it is a block device, CDI or a node has filled
 // it as a disk, or a VM uses it as one.
-func (r *Reconciler) isDisk(ctx context.Context, pvc *corev1.PersistentVolumeClaim) (bool, error) {
+func (f *sources) isDisk(ctx context.Context, pvc *corev1.PersistentVolumeClaim) (bool, error) {
 	kind, given := pvc.Annotations[contentType]
 	switch {
 	case isBlock(pvc) || pvc.Annotations[pod.AnnotationFilled] != "" || pvc.Annotations[pod.AnnotationOrigin] != "":
@@ -212,11 +221,11 @@ func (r *Reconciler) isDisk(ctx context.Context, pvc *corev1.PersistentVolumeCla
 	}
 	using := []client.ListOption{client.InNamespace(pvc.Namespace), client.MatchingFields{index.PVC: pvc.Name}}
 	var vms kubevirt.VirtualMachineList
-	if err := r.Client.List(ctx, &vms, using...); err != nil {
+	if err := f.client.List(ctx, &vms, using...); err != nil {
 		return false, fmt.Errorf("list VMs with PVC %s: %w", pvc.Name, err)
 	}
 	var vmis kubevirt.VirtualMachineInstanceList
-	if err := r.Client.List(ctx, &vmis, using...); err != nil {
+	if err := f.client.List(ctx, &vmis, using...); err != nil {
 		return false, fmt.Errorf("list VMIs with PVC %s: %w", pvc.Name, err)
 	}
 	var uses []pod.PVC
@@ -230,9 +239,9 @@ func (r *Reconciler) isDisk(ctx context.Context, pvc *corev1.PersistentVolumeCla
 }
 
 // inUse returns which pod has a PVC that it may write; nil for none. Other exports only read.
-func (r *Reconciler) inUse(ctx context.Context, w *work, volumes []volume) (*reason, error) {
+func (f *sources) inUse(ctx context.Context, w *work, volumes []volume) (*reason, error) {
 	var list corev1.PodList
-	if err := r.Live.List(ctx, &list, client.InNamespace(w.e.Namespace)); err != nil {
+	if err := f.live.List(ctx, &list, client.InNamespace(w.e.Namespace)); err != nil {
 		return nil, fmt.Errorf("list pods in %s: %w", w.e.Namespace, err)
 	}
 	for i := range list.Items {

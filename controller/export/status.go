@@ -44,7 +44,7 @@ func (r *Reconciler) ready(w *work, status corev1.ConditionStatus, reason, messa
 
 // condition sets a condition.
 func (r *Reconciler) condition(e *vmExport, c api.Condition) {
-	c.LastTransitionTime = metav1.NewTime(r.Now())
+	c.LastTransitionTime = metav1.NewTime(r.now())
 	for i := range e.Status.Conditions {
 		have := &e.Status.Conditions[i]
 		if have.Type != c.Type {
@@ -60,7 +60,7 @@ func (r *Reconciler) condition(e *vmExport, c api.Condition) {
 }
 
 func (r *Reconciler) event(w *work, kind, reason, format string, args ...any) {
-	r.Events.Eventf(w.e, nil, kind, reason, "Export", "%s", fields.Clip(fmt.Sprintf(format, args...), maxMessage))
+	r.events.Eventf(w.e, nil, kind, reason, "Export", "%s", fields.Clip(fmt.Sprintf(format, args...), maxMessage))
 }
 
 // write writes the export's status, if it has changed.
@@ -69,7 +69,7 @@ func (r *Reconciler) write(ctx context.Context, w *work) error {
 		return nil
 	}
 	p := client.MergeFromWithOptions(w.was, client.MergeFromWithOptimisticLock{})
-	if err := r.Client.Status().Patch(ctx, w.e, p); err != nil {
+	if err := r.client.Status().Patch(ctx, w.e, p); err != nil {
 		return fmt.Errorf("write status of export %s/%s: %w", w.e.Namespace, w.e.Name, err)
 	}
 	w.was = w.e.DeepCopy()

@@ -38,5 +38,5 @@ func (r *Reconciler) trouble(ctx context.Context, p *corev1.Pod) (string, error)
 	if p.Spec.NodeName == "" {
 		return "", nil
 	}
-	return instances.LastFailure(ctx, r.Live, p) // such as a Secret that does not exist
+	return instances.LastFailure(ctx, r.live, p) // such as a Secret that does not exist
 }
