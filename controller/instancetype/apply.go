@@ -70,6 +70,9 @@ func conflicts(
 		conflict(cpu.NUMA != nil && typed.NUMA != nil, at.Child("numa"))
 		conflict(cpu.Realtime != nil && typed.Realtime != nil, at.Child("realtime"))
 	}
+	devices := &vmi.Domain.Devices
+	conflict(len(devices.GPUs) > 0 && len(of.GPUs) > 0, spec.Child("domain", "devices", "gpus"))
+	conflict(len(devices.HostDevices) > 0 && len(of.HostDevices) > 0, spec.Child("domain", "devices", "hostDevices"))
 	conflict(vmi.Domain.IOThreadsPolicy != nil && of.IOThreadsPolicy != nil, spec.Child("domain", "ioThreadsPolicy"))
 	conflict(vmi.NodeSelector != nil && of.NodeSelector != nil, spec.Child("nodeSelector"))
 	conflict(vmi.SchedulerName != "" && of.SchedulerName != "", spec.Child("schedulerName"))
@@ -93,6 +96,9 @@ func (t Types) setSize(vmi *kubevirt.VirtualMachineInstanceSpec) {
 	}
 	t.setPlacement(cpu)
 	setNil(&vmi.Domain.IOThreadsPolicy, of.IOThreadsPolicy)
+	devices, typed := &vmi.Domain.Devices, of.DeepCopy()
+	devices.GPUs = append(devices.GPUs, typed.GPUs...)
+	devices.HostDevices = append(devices.HostDevices, typed.HostDevices...)
 	guest := of.Memory.Guest.DeepCopy()
 	if !guest.IsZero() {
 		vmi.Domain.Memory = &kubevirt.Memory{Guest: &guest, Hugepages: of.Memory.Hugepages.DeepCopy()}

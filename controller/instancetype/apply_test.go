@@ -72,6 +72,12 @@ func TestApply(t *testing.T) {
 				resources: {requests: {memory: 750Mi}}}}}`,
 		},
 		{
+			"devices of the node", `{cpu: {guest: 1}, memory: {guest: 1Gi}, gpus: [{name: gpu, deviceName: example.com/gpu}],
+				hostDevices: [{name: card, deviceName: example.com/card, tag: a}]}`, "", `{}`,
+			`{spec: {domain: {cpu: {sockets: 1, cores: 1, threads: 1}, memory: {guest: 1Gi}, devices: {
+				gpus: [{name: gpu, deviceName: example.com/gpu}], hostDevices: [{name: card, deviceName: example.com/card, tag: a}]}}}}`,
+		},
+		{
 			"dedicated CPUs", `{cpu: {guest: 2, dedicatedCPUPlacement: true, isolateEmulatorThread: true, numa: {guestMappingPassthrough: {}}, realtime: {mask: "0"}},
 				memory: {guest: 1Gi, hugepages: {pageSize: 2Mi}}, ioThreadsPolicy: auto}`, `{firmware: {preferredUseBiosSerial: true},
 				devices: {preferredUseVirtioTransitional: true, preferredSoundModel: ac97, preferredAutoattachPodInterface: false}}`,
@@ -221,6 +227,13 @@ VM field(s) spec.template.spec.domain.cpu.model conflicts with selected instance
 VM field(s) spec.template.spec.nodeSelector conflicts with selected instance type
 VM field(s) spec.template.spec.schedulerName conflicts with selected instance type
 VM field(s) spec.template.metadata.annotations[x] conflicts with selected instance type`,
+		},
+		{
+			"devices of the node", `{cpu: {guest: 1}, memory: {guest: 1Gi}, gpus: [{name: gpu, deviceName: example.com/gpu}],
+				hostDevices: [{name: card, deviceName: example.com/card}]}`, "",
+			`{spec: {domain: {devices: {gpus: [{name: own, deviceName: example.com/gpu}], hostDevices: [{name: own, deviceName: example.com/card}]}}}}`,
+			`VM field(s) spec.template.spec.domain.devices.gpus conflicts with selected instance type
+VM field(s) spec.template.spec.domain.devices.hostDevices conflicts with selected instance type`,
 		},
 		{"what does not conflict", large, "", `{metadata: {annotations: {x: w}}, spec: {domain: {cpu: {features: [{name: a}]}}}}`, ""},
 		{

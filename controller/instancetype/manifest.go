@@ -2,6 +2,7 @@ package instancetype
 
 import (
 	"slices"
+	"strings"
 
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	instancetype "kubevirt.io/api/instancetype/v1beta1"
@@ -29,7 +30,7 @@ func guestMemory(at *field.Path, value any) *field.Error {
 func SupportedOfTypes() fields.Supported {
 	vmi := vmspec.Supported()
 	return fields.Supported{
-		Rows: []fields.Row{
+		Rows: append(hostDeviceRows(vmi), []fields.Row{
 			fields.At("cpu.guest", fields.Integer(0, vmspec.MaxVCPUs)),
 			fields.At("cpu.model", vmi.Takes("domain.cpu.model")),
 			fields.At("cpu.dedicatedCPUPlacement", fields.Boolean),
@@ -41,12 +42,25 @@ func SupportedOfTypes() fields.Supported {
 			fields.At("memory.hugepages.pageSize", vmi.Takes("domain.memory.hugepages.pageSize")),
 			fields.At("memory.overcommitPercent", fields.Integer(0, 99)),
 			fields.At("schedulerName", fields.Subdomain),
-		},
+		}...),
 		Wholes: []fields.Whole{
 			{Path: "nodeSelector", Is: "a map of labels", Check: manifest.LabelMap},
 			annotationsOfInstances(),
 		},
 	}
+}
+
+// hostDeviceRows are the node's devices of an instance type, which a VMI has below domain.devices.
+func hostDeviceRows(vmi fields.Supported) []fields.Row {
+	const parent = "domain.devices."
+	var rows []fields.Row
+	for _, list := range []string{"gpus", "hostDevices"} {
+		for _, row := range vmi.Below(parent + list).Rows {
+			row.Path = strings.TrimPrefix(row.Path, parent)
+			rows = append(rows, row)
+		}
+	}
+	return rows
 }
 
 // SupportedOfPreferences returns the fields of a preference's spec. Where a VMI has
