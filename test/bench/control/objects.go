@@ -3,12 +3,14 @@ package control
 import (
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/uuid"
 	kubevirt "kubevirt.io/api/core/v1"
 )
 
 // machine is a VirtualMachine of such an instance, which is to run.
 func machine(ns, name string) *kubevirt.VirtualMachine {
 	always, template := kubevirt.RunStrategyAlways, instance("", "")
+	template.Spec.Domain.Firmware = &kubevirt.Firmware{UUID: uuid.NewUUID()} // as admission gives it
 	return &kubevirt.VirtualMachine{
 		ObjectMeta: metav1.ObjectMeta{
 			Name: name, Namespace: ns, Finalizers: []string{kubevirt.VirtualMachineControllerFinalizer},
