@@ -101,7 +101,7 @@ func (ref *reference) add(to *domain, d libvirtxml.Domain) (err error) {
 func (ref *reference) rewrite(d *libvirtxml.Domain) {
 	d.Name, d.UUID, d.Metadata = "reference", "", nil
 	d.Devices.Emulator = "/usr/bin/qemu-system-x86_64" // the shim's own limits QEMU to the files of its VM
-	d.QEMUCommandline = nil // names the UUID
+	d.QEMUCommandline = nil                            // names the UUID
 	top := &d.Devices.Disks[0]
 	top.Source.File = &libvirtxml.DomainDiskSourceFile{File: ref.path("overlay.qcow2")}
 	top.BackingStore.Source.File = &libvirtxml.DomainDiskSourceFile{File: ref.path("base.qcow2")}
