@@ -63,11 +63,9 @@ func trimmed[T client.Object](trim func(T)) func(any) (any, error) {
 	}
 }
 
-const lastApplied = "kubectl.kubernetes.io/last-applied-configuration"
-
 func trimMeta(o client.Object) {
 	o.SetManagedFields(nil)
-	delete(o.GetAnnotations(), lastApplied)
+	delete(o.GetAnnotations(), corev1.LastAppliedConfigAnnotation)
 }
 
 // trimQuota keeps what the quota limits.
@@ -89,7 +87,7 @@ func trimPod(p *corev1.Pod) {
 	}
 	annotations, labels := p.Annotations, p.Labels
 	p.Annotations, p.Labels = nil, nil
-	for _, key := range []string{vmi.AnnotationNetworkStatus, vmspec.AnnotationNetworkDisks} {
+	for _, key := range []string{vmi.AnnotationNetworkStatus, vmspec.AnnotationNetworkDisks, pod.AnnotationEvictionInProgress} {
 		if value, ok := annotations[key]; ok {
 			metav1.SetMetaDataAnnotation(&p.ObjectMeta, key, value)
 		}
