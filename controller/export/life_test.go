@@ -167,7 +167,7 @@ func TestManifests(t *testing.T) {
 	vm := g.vm("web", "web-root", "data")
 	fakecluster.Change(t, g.Cluster, vm, func(vm *kubevirt.VirtualMachine) {
 		vm.Labels = map[string]string{"app": "web"}
-		vm.Annotations = map[string]string{lastApplied: "{}"}
+		vm.Annotations = map[string]string{corev1.LastAppliedConfigAnnotation: "{}"}
 		template := kubevirt.DataVolumeTemplateSpec{ObjectMeta: metav1.ObjectMeta{Name: "web-root"}}
 		vm.Spec.DataVolumeTemplates = []kubevirt.DataVolumeTemplateSpec{template}
 		vm.Spec.Template.Spec.Domain.Devices.Filesystems = []kubevirt.Filesystem{{Name: "of-data"}}

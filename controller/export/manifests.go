@@ -16,9 +16,6 @@ import (
 	"github.com/nodevirt/nodevirt/controller/instancetype"
 )
 
-// lastApplied is kubectl's annotation, which is as large as the object.
-const lastApplied = "kubectl.kubernetes.io/last-applied-configuration"
-
 // manifests returns the objects from which a cluster with CDI makes the VM, in JSON: a ConfigMap
 // with the authority, the VM without its types, and DataVolumes that download its PVCs.
 func (r *Reconciler) manifests(ctx context.Context, w *work, s *source, authority string) ([]byte, error) {
@@ -67,7 +64,7 @@ func (r *Reconciler) expanded(ctx context.Context, of *kubevirt.VirtualMachine) 
 	}
 	vm.Spec.Instancetype, vm.Spec.Preference = nil, nil
 	annotations := maps.Clone(vm.Annotations)
-	delete(annotations, lastApplied)
+	delete(annotations, corev1.LastAppliedConfigAnnotation) // as large as the object
 	return &kubevirt.VirtualMachine{
 		TypeMeta:   metav1.TypeMeta{APIVersion: kubevirt.GroupVersion.String(), Kind: kindVM},
 		ObjectMeta: metav1.ObjectMeta{Name: vm.Name, Namespace: vm.Namespace, Labels: vm.Labels, Annotations: annotations},

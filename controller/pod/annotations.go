@@ -7,6 +7,7 @@ import (
 	"maps"
 	"slices"
 
+	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	kubevirt "kubevirt.io/api/core/v1"
 
@@ -17,7 +18,7 @@ import (
 
 // kept are those of other parts that are about the instance's object, not the pod.
 var kept = []string{
-	"kubectl.kubernetes.io/last-applied-configuration",
+	corev1.LastAppliedConfigAnnotation,
 	kubevirt.ControllerAPILatestVersionObservedAnnotation,
 	kubevirt.ControllerAPIStorageVersionObservedAnnotation,
 	AnnotationTemplate,

@@ -20,9 +20,6 @@ import (
 	"github.com/nodevirt/nodevirt/controller/volumesnapshot"
 )
 
-// lastApplied is kubectl's annotation, which is as large as the object.
-const lastApplied = "kubectl.kubernetes.io/last-applied-configuration"
-
 // contentName returns KubeVirt's name of a snapshot's content.
 func contentName(s *vmSnapshot) string {
 	if s.Status != nil && s.Status.VirtualMachineSnapshotContentName != nil {
@@ -109,7 +106,7 @@ func (c *contents) sourceSpec(ctx context.Context, w *work) (*api.VirtualMachine
 // simplified returns what of an object's metadata its restored successor has too.
 func simplified(m metav1.ObjectMeta) metav1.ObjectMeta {
 	annotations := maps.Clone(m.Annotations)
-	delete(annotations, lastApplied)
+	delete(annotations, corev1.LastAppliedConfigAnnotation) // as large as the object
 	return metav1.ObjectMeta{
 		Name: m.Name, Namespace: m.Namespace, UID: m.UID, ResourceVersion: m.ResourceVersion, Generation: m.Generation,
 		Labels: maps.Clone(m.Labels), Annotations: annotations,

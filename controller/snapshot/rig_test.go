@@ -205,7 +205,7 @@ func (g *rig) vm(change ...func(*kubevirt.VirtualMachine)) *kubevirt.VirtualMach
 func (g *rig) claim(name, class string) {
 	g.t.Helper()
 	pvc := &corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{
-		Namespace: namespace, Name: name, Labels: map[string]string{"of": name}, Annotations: map[string]string{lastApplied: "long"},
+		Namespace: namespace, Name: name, Labels: map[string]string{"of": name}, Annotations: map[string]string{corev1.LastAppliedConfigAnnotation: "long"},
 	}}
 	pvc.Spec.StorageClassName = &class
 	pvc.Status.Phase = corev1.ClaimBound
