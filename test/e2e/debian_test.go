@@ -1,6 +1,8 @@
 package e2e
 
 import (
+	"bufio"
+	"net"
 	"strings"
 	"testing"
 	"time"
@@ -50,6 +52,8 @@ func TestDebianWithCloudInitAndAgent(t *testing.T) {
 	if want := "e2e host=" + p.config.Hostname + " ips=" + ips + " router=1 file=written key=1"; !strings.Contains(line, want) {
 		t.Errorf("cloud-init made %q; want %q", line, want)
 	}
+	c.sayingWithin(10*time.Minute, `Cloud-init v\. \S+ finished at .* DataSourceNoCloud`)
+	c.answersSSH()
 	c.agentIs(agent.Present)
 	c.wantExec(p.config.Hostname+"\n", "", 0, "hostname")
 	s := onTerminal(t, "stty rows 33 cols 101; crictl exec -it "+c.id+" bash -c 'tty; stty size; exit 7'")
@@ -66,4 +70,17 @@ func TestDebianWithCloudInitAndAgent(t *testing.T) {
 	})
 	c.stop(600)
 	c.wantEnd(c.status(), 0, "Completed")
+}
+
+// answersSSH wants the banner of an SSH server.
+func (c *container) answersSSH() {
+	c.t.Helper()
+	conn, err := suite.Dial(c.t.Context(), "tcp", net.JoinHostPort(c.ip(), "22"))
+	assert.NilError(c.t, err)
+	defer func() { _ = conn.Close() }()
+	assert.NilError(c.t, conn.SetDeadline(time.Now().Add(time.Minute)))
+	banner, err := bufio.NewReader(conn).ReadString('\n')
+	if err != nil || !strings.HasPrefix(banner, "SSH-2.0-") {
+		c.t.Errorf("the SSH server says %q, %v", banner, err)
+	}
 }

@@ -20,33 +20,6 @@ import (
 // patience is for a whole Debian under emulation on a machine that is busy with other tests.
 const patience = 10 * time.Minute
 
-func TestDebian(t *testing.T) {
-	needs.Parts(t, "root, QEMU, a Debian mirror")
-	disk, err := guest.Debian(t.Context(), guest.Options{Log: os.Stderr})
-	assert.NilError(t, err)
-	seedDisk := seed(t, map[string]string{
-		"meta-data": "instance-id: i-1\nlocal-hostname: seeded\n",
-		"user-data": "#cloud-config\nruncmd:\n  - echo runcmd on $(hostname) >/dev/console\n",
-	})
-	m := start(t, 256, append(drive(disk, "qcow2", "snapshot=on"), seedDisk...)...)
-	m.askAgent("guest-ping", nil)
-	m.waitFor(`Cloud-init v\. \S+ finished at .* DataSourceNoCloud`, patience)
-	if line := m.waitFor("runcmd on", patience); !strings.HasSuffix(line, "runcmd on seeded") {
-		t.Errorf("runcmd says %q", line)
-	}
-	var name struct {
-		HostName string `json:"host-name"`
-	}
-	if m.askAgent("guest-get-host-name", &name); name.HostName != "seeded" {
-		t.Errorf("the agent says that the host name is %q", name.HostName)
-	}
-	if banner := m.readLine("22"); !strings.HasPrefix(banner, "SSH-2.0-") {
-		t.Errorf("the SSH server says %q", banner)
-	}
-	m.execute("system_powerdown", nil, nil)
-	m.waitEnd()
-}
-
 // Without a seed cloud-init stays off, and the network comes up by itself.
 func TestDebianWithoutSeed(t *testing.T) {
 	needs.Parts(t, "root, QEMU, a Debian mirror")
@@ -109,18 +82,4 @@ func (m *machine) tryAgent(command string) (string, error) {
 		return "", err
 	}
 	return answers.ReadString('\n')
-}
-
-// readLine is the first line that a port of the guest sends.
-func (m *machine) readLine(port string) string {
-	m.t.Helper()
-	conn, err := net.Dial("tcp", m.ports[port])
-	assert.NilError(m.t, err)
-	defer func() { _ = conn.Close() }()
-	assert.NilError(m.t, conn.SetDeadline(time.Now().Add(patience)))
-	line, err := bufio.NewReader(conn).ReadString('\n')
-	if err != nil {
-		m.t.Errorf("port %s: %v", port, err)
-	}
-	return line
 }

@@ -27,7 +27,7 @@ const tinyRecipe = "3"
 // Cmdline is the kernel's command line of Tiny's disk, for those who boot its kernel directly. It
 // spends no time on what an emulated machine doesn't need, and restarts the guest after a panic.
 const Cmdline = "console=ttyS0 quiet loglevel=1 panic=1 tsc=reliable no_timer_check nokaslr mitigations=off " +
-	"i8042.noaux i8042.nokbd random.trust_cpu=on cryptomgr.notests rcupdate.rcu_expedited=1 " +
+	"noreplace-smp i8042.noaux i8042.nokbd random.trust_cpu=on cryptomgr.notests rcupdate.rcu_expedited=1 " +
 	"initcall_blacklist=init_kprobe_trace,load_system_certificate_list"
 
 // Kernel is a kernel to boot without a disk: qemu's -kernel and -initrd. Both files lie in the
