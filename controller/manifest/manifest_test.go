@@ -120,7 +120,7 @@ func TestCheckVMITogether(t *testing.T) {
 		"domain": {
 			"cpu": {"cores": 2, "bogus": 1},
 			"devices": {
-				"clientPassthrough": {},
+				"watchdog": {"name": "dog", "i6300esb": {}, "diag288": {"action": "reset"}},
 				"disks": [
 					{"name": "root", "bootOrder": 1},
 					{"name": "seed", "bootOrder": 1},
@@ -136,8 +136,8 @@ spec.domain.devices.disks[3].type: RegistryDisk:v1alpha is an old form; give the
 spec.domain.devices.disks[4].type: PersistentVolumeClaim is an old form; give the disk a name, and add a volume of that name with persistentVolumeClaim.claimName: data, or run nodevirt convert -f FILE
 spec.domain.cpu.bogus: unknown field
 spec.volumes[1].nfs: unknown field
-spec.domain.devices.clientPassthrough: not supported; a guest gets no USB device of a client
 spec.domain.devices.disks[2].lun.reservation: true: not supported; use false or leave it out: only root can reserve SCSI devices
+spec.domain.devices.watchdog.diag288: not supported; only s390x has it; use i6300esb
 spec.domain.devices.disks[1].name: Invalid value: "seed": no volume has this name
 spec.domain.devices.disks[1].bootOrder: Duplicate value: 1
 spec.domain.devices.disks[3].name: Required value

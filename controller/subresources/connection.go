@@ -58,6 +58,15 @@ func (d *dialer) dialConsole(ctx context.Context, p *corev1.Pod) (*connection, e
 	return c, nil
 }
 
+// dialUSB connects to a free slot of a machine for USB devices, until either ends.
+func (d *dialer) dialUSB(ctx context.Context, p *corev1.Pod) (*connection, error) {
+	c, err := d.connect(ctx, p, false, "nodevirt.io/usb")
+	if err != nil {
+		return nil, fmt.Errorf("connect to a slot for USB devices: %w", err)
+	}
+	return c, nil
+}
+
 // connect runs a command of the node that says when it is connected.
 func (d *dialer) connect(ctx context.Context, p *corev1.Pod, tty bool, command ...string) (*connection, error) {
 	ctx, cancel := context.WithCancel(ctx)

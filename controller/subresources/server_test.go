@@ -155,7 +155,7 @@ func TestServer(t *testing.T) {
 	w.may("admin", "update", "virtualmachines/start", "virtualmachines/stop", "virtualmachines/restart",
 		"virtualmachineinstances/pause", "virtualmachines/migrate", "expand-vm-spec", "virtualmachines/addvolume",
 		"virtualmachines/removevolume", "virtualmachineinstances/addvolume", "virtualmachineinstances/removevolume")
-	w.may("admin", "get", "virtualmachines/memorydump", "virtualmachineinstances/console", "virtualmachineinstances/vnc", "virtualmachineinstances/portforward",
+	w.may("admin", "get", "virtualmachines/memorydump", "virtualmachineinstances/console", "virtualmachineinstances/vnc", "virtualmachineinstances/portforward", "virtualmachineinstances/usbredir",
 		"virtualmachines/portforward", "virtualmachines/expand-spec")
 	t.Run("callers", func(t *testing.T) { testCallers(t, w, front) })
 	t.Run("lifecycle", func(t *testing.T) { testLifecycle(t, w, front) })
@@ -345,7 +345,7 @@ func testOthersPods(t *testing.T, w *world, front tls.Certificate) {
 	}))
 	w.vmi(t, "scheduled", nil, kubevirt.Scheduled)
 	for _, name := range []string{"podless", "scheduled"} {
-		for _, path := range []string{"console", "vnc", "vnc/screenshot", "portforward/22/tcp"} {
+		for _, path := range []string{"console", "vnc", "vnc/screenshot", "portforward/22/tcp", "usbredir"} {
 			code, message := w.ask(&front, "admin", "GET", "virtualmachineinstances/"+name+"/"+path, "")
 			want := 409
 			if path == "console" || path == "vnc" {
@@ -391,6 +391,7 @@ func testDisplay(t *testing.T, w *world, front tls.Certificate) {
 		{"forwarder", "virtualmachineinstances/dark/portforward/5900", noNode, 500},
 		{"forwarder", "virtualmachines/dark/portforward/22", "belongs to another owner", 409},
 		{"admin", "virtualmachines/display/portforward/5900", noNode, 500},
+		{"admin", "virtualmachineinstances/dark/usbredir", "Not configured with USB Redirection", 409},
 	} {
 		if code, message := w.ask(&front, c.user, "GET", c.path, ""); code != c.code || !strings.Contains(message, c.words) {
 			t.Errorf("%s, %s: status %d, %q; want %d and %q", c.user, c.path, code, message, c.code, c.words)

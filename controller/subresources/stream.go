@@ -25,6 +25,7 @@ type streams struct {
 	dialer interface {
 		dial(ctx context.Context, p *corev1.Pod, port uint16) (*connection, error)
 		dialConsole(ctx context.Context, p *corev1.Pod) (*connection, error)
+		dialUSB(ctx context.Context, p *corev1.Pod) (*connection, error)
 	}
 	found interface {
 		instances
@@ -64,6 +65,22 @@ func (s *streams) vnc(ctx context.Context, c *call) error {
 		return apierrors.NewBadRequest("No graphics devices are present. Set autoattachGraphicsDevice: true")
 	}
 	server, err := s.dialer.dial(ctx, found, vncPort)
+	if err != nil {
+		return apierrors.NewInternalError(err)
+	}
+	return c.join(ctx, server, nil)
+}
+
+// usbredir is a free slot of the machine for a USB device of the caller's.
+func (s *streams) usbredir(ctx context.Context, c *call) error {
+	vmi, found, err := s.found.running(ctx, c)
+	if err != nil {
+		return err
+	}
+	if vmi.Spec.Domain.Devices.ClientPassthrough == nil {
+		return c.conflict("Not configured with USB Redirection")
+	}
+	server, err := s.dialer.dialUSB(ctx, found)
 	if err != nil {
 		return apierrors.NewInternalError(err)
 	}

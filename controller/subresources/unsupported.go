@@ -6,7 +6,6 @@ func unsupported() map[string]string {
 		"memorydump":                 "nodevirt makes no memory dumps",
 		"removememorydump":           "nodevirt makes no memory dumps",
 		"backup":                     "nodevirt makes no backups",
-		"usbredir":                   "nodevirt's VMs have no USB to redirect devices to",
 		"vsock":                      "a VM's VSOCK is reached from its node only",
 		"objectgraph":                "nodevirt keeps no graph of a VM's objects: kubectl tree, or the owner references, show it",
 		"sev/fetchcertchain":         "nodevirt's VMs have no SEV",

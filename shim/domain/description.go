@@ -55,6 +55,9 @@ type Description struct {
 	// MetricsSocket is the path of the socket of the port for metrics, if Spec.MetricsPort is
 	// set, in a folder like that of ConsoleSocket.
 	MetricsSocket string
+	// USBSockets are the paths of the sockets of the slots for USB devices of clients, if
+	// Spec.USBRedirection is set, in a folder like that of ConsoleSocket.
+	USBSockets []string
 	// TerminalSockets are the paths of the sockets of further consoles, which are
 	// /dev/hvc0 and so on in a Linux guest.
 	TerminalSockets []string

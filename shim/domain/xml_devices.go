@@ -42,6 +42,7 @@ func devices(desc Description) (*libvirtxml.DomainDeviceList, error) {
 		Serials:     serials(desc),
 		Consoles:    consoles(desc),
 		Channels:    channels(desc),
+		RedirDevs:   usbSlots(desc),
 		Inputs:      inputs(desc.Spec.Inputs),
 		Graphics:    graphics(desc),
 		Videos:      videos(desc),
@@ -61,7 +62,7 @@ func devices(desc Description) (*libvirtxml.DomainDeviceList, error) {
 func controllers(desc Description) []libvirtxml.DomainController {
 	spec := desc.Spec
 	usb := libvirtxml.DomainController{Type: "usb", Model: "none"}
-	if slices.ContainsFunc(spec.Inputs, func(i vmspec.Input) bool { return i.Bus == "usb" }) ||
+	if spec.USBRedirection || slices.ContainsFunc(spec.Inputs, func(i vmspec.Input) bool { return i.Bus == "usb" }) ||
 		slices.ContainsFunc(desc.HostDevices, func(d hostdevice.Device) bool { return d.Kind == hostdevice.USB }) {
 		usb.Model = "qemu-xhci"
 	}
@@ -182,6 +183,20 @@ func channels(desc Description) []libvirtxml.DomainChannel {
 				VirtIO: &libvirtxml.DomainChannelTargetVirtIO{Name: vhostmd.PortName},
 			},
 		})
+	}
+	return all
+}
+
+// usbSlots returns what connects USB devices of clients, who speak the protocol usbredir.
+func usbSlots(desc Description) []libvirtxml.DomainRedirDev {
+	if !desc.Spec.USBRedirection {
+		return nil
+	}
+	var all []libvirtxml.DomainRedirDev
+	for _, path := range desc.USBSockets {
+		all = append(all, libvirtxml.DomainRedirDev{Bus: "usb", Source: &libvirtxml.DomainChardevSource{
+			UNIX: &libvirtxml.DomainChardevSourceUNIX{Mode: "bind", Path: path},
+		}})
 	}
 	return all
 }

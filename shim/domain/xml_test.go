@@ -82,6 +82,7 @@ func richDomain() Description {
 	m.Spec.Display, m.DisplaySocket = true, "/run/vm/display/vnc"
 	m.VSOCKCID = 64001
 	m.Spec.MetricsPort, m.MetricsSocket = true, "/run/vm/metrics.sock"
+	m.Spec.USBRedirection, m.USBSockets = true, []string{"/run/vm/a.usb0", "/run/vm/a.usb1"}
 	m.Spec.Inputs = []vmspec.Input{{Name: "pen", Bus: "virtio"}, {Name: "default-0", Bus: "usb"}}
 	m.Spec.Watchdog = vmspec.WatchdogPoweroff
 	m.Spec.Video, m.Spec.Sound, m.Spec.HypervPanic = "virtio", "ich9", true

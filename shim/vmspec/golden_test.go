@@ -442,6 +442,7 @@ const allVMI = `{
 			"blockMultiQueue": true,
 			"rng": {},
 			"downwardMetrics": {},
+			"clientPassthrough": {},
 			"autoattachVSOCK": true,
 			"useVirtioTransitional": true,
 			"tpm": {"enabled": true, "persistent": false},

@@ -5,7 +5,6 @@ package vmspec
 func reasons() map[string]string {
 	all := map[string]string{}
 	for why, paths := range map[string][]string{
-		"a guest gets no USB device of a client":              {"domain.devices.clientPassthrough"},
 		"a running VM gets no further volumes":                {"utilityVolumes", "volumes[].memoryDump"},
 		"autoattachGraphicsDevice has the only graphics card": {"domain.devices.video"},
 		"libvirt before 11.6 can't set it":                    {"domain.devices.disks[].blockSize.custom.discardGranularity"},

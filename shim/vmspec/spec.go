@@ -49,6 +49,8 @@ type Spec struct {
 	Balloon bool `json:"balloon"`
 	// VSOCK attaches a socket device, by which processes of the guest and of the node connect to each other.
 	VSOCK bool `json:"vsock,omitempty"`
+	// USBRedirection attaches slots for USB devices of clients, [USBSlots] of them.
+	USBRedirection bool `json:"usbRedirection,omitempty"`
 	// MetricsPort attaches a port on which the guest asks for metrics of the node and of itself.
 	MetricsPort bool `json:"metricsPort,omitempty"`
 	// Display attaches a graphics card, whose picture VNC shows.

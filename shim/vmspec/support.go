@@ -116,6 +116,7 @@ func deviceRows() []fields.Row {
 		fields.At("domain.devices.interfaces[].dhcpOptions.privateOptions[].value", dhcpText),
 		fields.At("domain.devices.networkInterfaceMultiqueue", fields.Boolean),
 		fields.At("domain.devices.rng", fields.Object),
+		fields.At("domain.devices.clientPassthrough", fields.Object),
 		fields.At("domain.devices.downwardMetrics", fields.Object),
 		fields.At("domain.devices.tpm.enabled", fields.Boolean),
 		fields.At("domain.devices.tpm.persistent", ofInstance),

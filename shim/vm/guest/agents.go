@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"os"
+	"slices"
 	"time"
 
 	"github.com/nodevirt/nodevirt/shim/agent"
@@ -106,7 +107,8 @@ func (a *Agents) PowerOff(ctx context.Context, v *table.VM) error {
 // RemoveSockets removes the sockets of a guest that has ended.
 func (a *Agents) RemoveSockets(id string) error {
 	var errs []error
-	for _, path := range append(a.layout.TerminalSockets(id), a.layout.AgentSocket(id), a.layout.MetricsSocket(id)) {
+	all := slices.Concat(a.layout.TerminalSockets(id), a.layout.USBSockets(id))
+	for _, path := range append(all, a.layout.AgentSocket(id), a.layout.MetricsSocket(id)) {
 		errs = append(errs, layout.IgnoreAbsent(os.Remove(path)))
 	}
 	return errors.Join(errs...)

@@ -31,6 +31,11 @@ func (g *Guests) connect(ctx context.Context, v *table.VM, s stream.Streams, num
 	if err != nil {
 		return err
 	}
+	return join(ctx, s, conn)
+}
+
+// join reports to a client that it is connected, and joins it and the connection until either has ended.
+func join(ctx context.Context, s stream.Streams, conn stream.Conn) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	if _, err := io.WriteString(s.Out, connected); err != nil {

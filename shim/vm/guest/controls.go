@@ -78,6 +78,7 @@ func newControls(p power, s screens, a *Agents, writes *freezes, m moves, disks 
 	return controls{with: with, plain: map[string]control{
 		"unfreeze":     writes.thaw,
 		controlConsole: consoleWithoutStream,
+		controlUSB:     usbWithoutStream,
 		"pause":        here(byLibvirt(p.Pause)),
 		"unpause":      resume(m, byLibvirt(p.Resume)),
 		"reset":        here(byLibvirt(p.Reset)),

@@ -74,6 +74,8 @@ func (g *Guests) streamed(command []string) func(ctx context.Context, v *table.V
 		return nil
 	case command[0] == controlPrefix+controlConsole:
 		return g.console
+	case command[0] == controlPrefix+controlUSB:
+		return g.usb
 	case command[0] == controlPrefix+controlConnect:
 		return func(ctx context.Context, v *table.VM, s stream.Streams) error {
 			return g.connect(ctx, v, s, command[1])

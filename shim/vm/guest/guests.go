@@ -55,6 +55,7 @@ type Guests struct {
 	log        *slog.Logger
 
 	consoleClients table.PerVM[*consoleClient]
+	usbSlots       table.PerVM[*usbSlots]
 }
 
 // New returns Guests.
@@ -66,6 +67,7 @@ func New(o Options) *Guests {
 		freezes:  writes, terminals: o.Terminals, namespaces: o.Namespaces, log: o.Logger,
 	}
 	g.consoleClients.New = func(*table.VM) *consoleClient { return &consoleClient{} }
+	g.usbSlots.New = func(*table.VM) *usbSlots { return &usbSlots{} }
 	return g
 }
 

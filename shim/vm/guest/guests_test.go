@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"net"
 	"os"
@@ -544,6 +545,75 @@ func TestConnect(t *testing.T) {
 	wantError(t, err, "needs streams")
 }
 
+// TestUSB: each client has its own slot until it leaves, and there are four.
+func TestUSB(t *testing.T) {
+	n := newNode(t)
+	v := n.add("a", record.Running)
+	r := v.Record()
+	usb := func(ctx context.Context, s stream.Streams) error {
+		return n.Exec(ctx, "a", []string{"nodevirt.io/usb"}, s)
+	}
+	open := func() stream.Streams { return stream.Streams{In: strings.NewReader(""), Out: io.Discard} }
+	wantError(t, usb(t.Context(), open()), "set devices.clientPassthrough")
+	r.Spec.USBRedirection = true
+	v.Publish(r)
+	wantError(t, usb(t.Context(), stream.Streams{}), "needs streams")
+	wantError(t, usb(t.Context(), open()), "connect to slot 0")
+	for slot, path := range n.layout.USBSockets(r.ID) {
+		l, err := net.Listen("unix", path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = l.Close() })
+		go func() {
+			for {
+				c, err := l.Accept()
+				if err != nil {
+					return
+				}
+				_, _ = fmt.Fprintf(c, "slot %d", slot)
+				go func() { _, _ = io.Copy(io.Discard, c); _ = c.Close() }()
+			}
+		}()
+	}
+	type client struct {
+		leave func() error
+		heard string
+	}
+	join := func() client {
+		in, leave := io.Pipe()
+		heard, out := io.Pipe()
+		done := make(chan error, 1)
+		go func() { done <- usb(t.Context(), stream.Streams{In: in, Out: out}) }()
+		got := make([]byte, len("connected\nslot 0"))
+		if _, err := io.ReadFull(heard, got); err != nil {
+			t.Fatal(err)
+		}
+		return client{heard: string(got), leave: func() error { return errors.Join(leave.Close(), heard.Close(), <-done) }}
+	}
+	var clients []client
+	for slot := range 4 {
+		c := join()
+		clients = append(clients, c)
+		if want := fmt.Sprintf("connected\nslot %d", slot); c.heard != want {
+			t.Errorf("%q, want %q", c.heard, want)
+		}
+	}
+	wantError(t, usb(t.Context(), open()), "each of the VM's 4 slots for USB devices is in use")
+	if err := clients[2].leave(); err != nil {
+		t.Error(err)
+	}
+	clients[2] = join()
+	if clients[2].heard != "connected\nslot 2" {
+		t.Errorf("after slot 2 is free: %q", clients[2].heard)
+	}
+	for _, c := range clients {
+		if err := c.leave(); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
 func TestAgentEvents(t *testing.T) {
 	n := newNode(t)
 	v := n.add("a", record.Running)
@@ -586,7 +656,7 @@ func TestAgentEvents(t *testing.T) {
 func TestRemoveSockets(t *testing.T) {
 	n := newNode(t)
 	r := n.add("a", record.Exited).Record()
-	all := append(n.layout.TerminalSockets(r.ID), n.layout.AgentSocket(r.ID))
+	all := append(n.layout.TerminalSockets(r.ID), n.layout.AgentSocket(r.ID), n.layout.USBSockets(r.ID)[3])
 	for _, path := range all[1:] {
 		if err := os.WriteFile(path, nil, 0o600); err != nil {
 			t.Fatal(err)

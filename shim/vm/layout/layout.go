@@ -12,6 +12,7 @@ import (
 	"path/filepath"
 
 	"github.com/nodevirt/nodevirt/shim/console"
+	"github.com/nodevirt/nodevirt/shim/vmspec"
 )
 
 // Layout holds the folders. Its methods are pure: they open nothing.
@@ -65,6 +66,15 @@ func (l Layout) TerminalSockets(id string) []string {
 	var all []string
 	for n := range terminals {
 		all = append(all, filepath.Join(l.Agents, fmt.Sprintf("%s.%d", id, n)))
+	}
+	return all
+}
+
+// USBSockets are the unix sockets of the slots for USB devices of clients.
+func (l Layout) USBSockets(id string) []string {
+	var all []string
+	for n := range vmspec.USBSlots {
+		all = append(all, filepath.Join(l.Agents, fmt.Sprintf("%s.usb%d", id, n)))
 	}
 	return all
 }

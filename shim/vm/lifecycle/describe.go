@@ -49,6 +49,7 @@ func (d Describer) Describe(r record.Container) domain.Description {
 		AgentSocket:   d.Layout.AgentSocket(r.ID),
 		VSOCKCID:      r.VSOCKCID(),
 		MetricsSocket: d.Layout.MetricsSocket(r.ID),
+		USBSockets:    d.Layout.USBSockets(r.ID),
 		DisplaySocket: d.Layout.DisplaySocket(r.ID),
 
 		TerminalSockets: d.Layout.TerminalSockets(r.ID),

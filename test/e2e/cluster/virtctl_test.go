@@ -140,6 +140,7 @@ spec:
         memory: {guest: 128Mi}
         devices:
           autoattachGraphicsDevice: true
+          clientPassthrough: {}
           disks: [{name: boot, disk: {bus: virtio}}]
           interfaces: [{name: default, masquerade: {}}]
       networks: [{name: default, pod: {}}]
@@ -255,6 +256,8 @@ func (v *virtctl) doors() {
 	}
 	v.used("vnc screenshot --file=- " + virtual)
 
+	v.usbredir()
+
 	v.works("guestosinfo "+virtual, `"hostname": "`+virtual+`"`)
 	v.works("userlist "+virtual, `"items"`)
 	v.works("fslist "+virtual, `"items"`)
@@ -321,6 +324,25 @@ func (v *virtctl) moves() {
 	v.state("Running")
 }
 
+// usbredir connects to a slot for USB devices. In the protocol usbredir a side begins with a hello: three numbers of
+// four bytes, and its program's name.
+func (v *virtctl) usbredir() {
+	v.t.Helper()
+	const command, said, numbers = "usbredir --no-launch " + virtual, "client at:", 12
+	client := startOn(v.t, suite.VirtctlCommand, strings.Fields(command)...)
+	_, address, _ := strings.Cut(client.until("", said), said)
+	conn, err := suite.Control().Dial(v.t.Context(), "tcp", strings.TrimSpace(address))
+	assert.NilError(v.t, err)
+	defer func() { _ = conn.Close() }()
+	assert.NilError(v.t, conn.SetDeadline(time.Now().Add(patience)))
+	const name = "qemu usb-redir guest"
+	hello := make([]byte, numbers+len(name))
+	if _, err := io.ReadFull(conn, hello); err != nil || string(hello[numbers:]) != name {
+		v.t.Errorf("the machine says %q, %v", hello, err)
+	}
+	v.used(command)
+}
+
 func (v *virtctl) unsupported() {
 	v.t.Helper()
 	assert.NilError(v.t, suite.Apply(v.t.Context(), `{"apiVersion": "v1", "kind": "PersistentVolumeClaim", "metadata": {"name": "more"},
@@ -330,7 +352,6 @@ func (v *virtctl) unsupported() {
 	v.refused("removevolume "+virtual+" --volume-name=boot", "is not hotpluggable")
 	v.refused("memory-dump get "+virtual+" --claim-name=claim", "no memory dumps")
 	v.refused("objectgraph "+virtual, "keeps no graph")
-	v.refused("usbredir 0 "+virtual, "")
 	v.refused("guestfs claim", "")
 	v.works("vmexport create "+virtual+" --vm="+virtual, "")
 	kubectl(v.t, "get", "vmexport", virtual)
