@@ -6,6 +6,7 @@ import (
 	"crypto/rsa"
 	"crypto/x509"
 	"encoding/pem"
+	"errors"
 	"fmt"
 	"net/http"
 	"os"
@@ -16,8 +17,12 @@ import (
 
 	"k8s.io/client-go/rest"
 
+	"github.com/nodevirt/nodevirt/test/daemon"
 	"github.com/nodevirt/nodevirt/test/needs"
 )
+
+// quota bounds etcd's file in bytes. Between two compactions, many VMs write more than etcd's default.
+const quota = 8 << 30
 
 // startTime bounds how long a daemon may take until it serves.
 const startTime = 3 * time.Minute
@@ -26,7 +31,7 @@ const startTime = 3 * time.Minute
 type Server struct {
 	dir, bin         string
 	etcdPort, port   int
-	etcd, kubernetes *daemon
+	etcd, kubernetes *daemon.Daemon
 	extra            []string
 }
 
@@ -39,7 +44,7 @@ func ForTest(t testing.TB, flags ...string) *Server {
 	t.Cleanup(func() {
 		s.Close()
 		if t.Failed() {
-			t.Logf("end of the API server's log:\n%s", s.kubernetes.tail())
+			t.Logf("end of the API server's log:\n%s", s.kubernetes.Tail())
 		}
 	})
 	if err != nil {
@@ -68,12 +73,20 @@ func Start(ctx context.Context, dir string, flags ...string) (*Server, error) {
 // Close ends the API server and etcd. Their files stay.
 func (s *Server) Close() {
 	if s != nil {
-		s.kubernetes.stop()
-		s.etcd.stop()
+		s.kubernetes.Stop()
+		s.etcd.Stop()
 	}
 }
 
 const token = "test-admin"
+
+// Daemons returns etcd and the API server by their names.
+func (s *Server) Daemons() map[string]*daemon.Daemon {
+	return map[string]*daemon.Daemon{"etcd": s.etcd, "kube-apiserver": s.kubernetes}
+}
+
+// Bin returns the folder with the checkout's programs.
+func (s *Server) Bin() string { return s.bin }
 
 // Config is of a member of system:masters.
 func (s *Server) Config() *rest.Config {
@@ -86,7 +99,7 @@ func (s *Server) Config() *rest.Config {
 }
 
 // Stop ends the API server; etcd, and so all objects, stay.
-func (s *Server) Stop() { s.kubernetes.stop() }
+func (s *Server) Stop() { s.kubernetes.Stop() }
 
 // Start starts the API server where it was before, and returns when it serves.
 func (s *Server) Start(ctx context.Context) error {
@@ -105,11 +118,11 @@ func (s *Server) Start(ctx context.Context) error {
 		// No controller makes service accounts here.
 		"--disable-admission-plugins=ServiceAccount",
 	}, s.extra...)
-	s.kubernetes = newDaemon(filepath.Join(s.bin, "kube-apiserver"), filepath.Join(s.dir, "apiserver.log"), args...)
-	if err := s.kubernetes.start(); err != nil {
-		return err
+	s.kubernetes = daemon.New(filepath.Join(s.bin, "kube-apiserver"), filepath.Join(s.dir, "apiserver.log"), args...)
+	if err := s.kubernetes.Start(); err != nil {
+		return fmt.Errorf("%w: build it by test/tools/build kubernetes", err)
 	}
-	return s.kubernetes.wait(ctx, startTime, s.ready)
+	return s.kubernetes.Wait(ctx, startTime, s.ready)
 }
 
 // ready asks with the certificate that the server has made for itself.
@@ -128,14 +141,30 @@ func (s *Server) startEtcd(ctx context.Context) error {
 	}
 	clients := "http://127.0.0.1:" + strconv.Itoa(s.etcdPort)
 	peers := "http://127.0.0.1:" + strconv.Itoa(peer)
-	s.etcd = newDaemon(filepath.Join(s.bin, "etcd"), filepath.Join(s.dir, "etcd.log"),
-		"--data-dir="+filepath.Join(s.dir, "etcd"), "--unsafe-no-fsync",
+	s.etcd = daemon.New(filepath.Join(s.bin, "etcd"), filepath.Join(s.dir, "etcd.log"),
+		"--data-dir="+filepath.Join(s.dir, "etcd"), "--unsafe-no-fsync", "--quota-backend-bytes="+strconv.Itoa(quota),
 		"--listen-client-urls="+clients, "--advertise-client-urls="+clients,
 		"--listen-peer-urls="+peers, "--initial-advertise-peer-urls="+peers, "--initial-cluster=default="+peers)
-	if err := s.etcd.start(); err != nil {
+	if err := s.etcd.Start(); err != nil {
+		return fmt.Errorf("%w: build it by test/tools/build etcd", err)
+	}
+	return s.etcd.Wait(ctx, startTime, func(ctx context.Context) error { return get(ctx, http.DefaultClient, clients+"/health") })
+}
+
+func get(ctx context.Context, client *http.Client, url string) error {
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
+	if err != nil {
 		return err
 	}
-	return s.etcd.wait(ctx, startTime, func(ctx context.Context) error { return get(ctx, http.DefaultClient, clients+"/health") })
+	response, err := client.Do(request)
+	if err != nil {
+		return err
+	}
+	defer response.Body.Close()
+	if response.StatusCode != http.StatusOK {
+		return errors.New(response.Status)
+	}
+	return nil
 }
 
 // prepare writes what the daemons read.
