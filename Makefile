@@ -3,7 +3,7 @@
 SHELL := /bin/sh
 .DEFAULT_GOAL := help
 .PHONY: help build docs-site test-docs-site controller image installer image-installer node-programs man packages-deb release test-packages tools kubernetes storage packages run down shell status cluster cluster-down cluster-shell \
-	unit test test-critest test-cluster test-kubevirt test-conformance test-faults test-fuzz-cri test-many test-soak fuzz bench bench-cluster generate lint clean
+	unit test test-critest test-cluster test-kubevirt test-conformance test-faults test-fuzz-cri test-many test-soak fuzz bench bench-cluster bench-scale generate lint clean
 
 BIN     := $(CURDIR)/bin
 # This tag removes gRPC's debug pages. Their template engine makes the linker keep every method of every
@@ -29,8 +29,9 @@ GOTEST = $(BIN)/gotest $(AGAIN:%=-again=%)
 LEAN = '-ldflags=-s -w'
 # How long make fuzz runs each target.
 TIME  ?= 30s
-# The number of nodes of make cluster.
+# The number of nodes of make cluster, and of VMs of make bench-scale.
 NODES ?= 2
+VMS   ?= 10000
 # Any value makes make test-cluster also run the tests that are too slow for .ci/run.
 SLOW ?=
 CLUSTER_TAGS = $(TAGS),cluster$(SLOW:%=,slow)
@@ -211,6 +212,11 @@ generate: ## Regenerate the CRDs and the lists of supported fields
 
 bench-cluster: packages kubernetes build controller ## Measure VMs in a cluster, beside ordinary pods; FLAGS='-help'
 	go run ./test/bench/cluster/cmd/bench-cluster -out $(BIN)/bench/cluster $(FLAGS)
+
+bench-scale: NODES = 1000
+bench-scale: kubernetes controller ## Measure the controller with many VMs on nodes that KWOK plays; NODES=1000 VMS=10000
+	@test/tools/build kwok
+	go run ./test/bench/control/cmd/bench-scale -nodes $(NODES) -vms $(VMS) -out $(BIN)/bench/scale $(FLAGS)
 
 lint: packages ## Run the linters, check the docs and the words, and that go.mod is tidy
 	@test/tools/build lint

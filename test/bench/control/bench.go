@@ -20,7 +20,9 @@ type Options struct {
 	Machines int
 	// Clients create objects at once.
 	Clients int
-	Log     io.Writer
+	// Nodes run the pods: KWOK plays them. Without nodes no pod is scheduled.
+	Nodes int
+	Log   io.Writer
 }
 
 // Default is what is measured where nothing else is said.
@@ -42,27 +44,32 @@ const (
 func Run(ctx context.Context, o Options) ([]report.Section, error) {
 	var sections []report.Section
 	for _, measure := range []func(context.Context, *rig) (report.Section, error){instances, machines} {
-		s, err := o.with(ctx, measure)
+		more, err := o.with(ctx, func(ctx context.Context, r *rig) ([]report.Section, error) {
+			s, err := measure(ctx, r)
+			return []report.Section{s}, err
+		})
 		if err != nil {
 			return sections, err
 		}
-		sections = append(sections, s)
+		sections = append(sections, more...)
 	}
 	return sections, nil
 }
 
 // with measures in a rig that is new.
 func (o Options) with(
-	ctx context.Context, measure func(context.Context, *rig) (report.Section, error),
-) (report.Section, error) {
+	ctx context.Context, measure func(context.Context, *rig) ([]report.Section, error),
+) ([]report.Section, error) {
 	dir, err := os.MkdirTemp("", "nodevirt-")
 	if err != nil {
-		return report.Section{}, err
+		return nil, err
 	}
 	defer func() { _ = os.RemoveAll(dir) }()
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
 	r, err := newRig(ctx, o, dir)
 	if err != nil {
-		return report.Section{}, err
+		return nil, err
 	}
 	defer r.stop()
 	s, err := measure(ctx, r)
@@ -99,7 +106,7 @@ func instances(ctx context.Context, r *rig) (report.Section, error) {
 		if n >= 1000 {
 			memory = fullGoal
 		}
-		s.Rows = append(s.Rows, b.rows("VMI", "virtualmachineinstances", memory, podGoal)...)
+		s.Rows = append(s.Rows, b.rows("VMI", vmis, memory, podGoal)...)
 		made = append(made, b.each())
 	}
 	if len(made) > 1 {
@@ -122,11 +129,14 @@ func machines(ctx context.Context, r *rig) (report.Section, error) {
 	if err != nil {
 		return s, err
 	}
-	s.Rows = b.rows("VM", "virtualmachines", fullGoal, 0)
+	s.Rows = b.rows("VM", vms, fullGoal, 0)
 	return s, nil
 }
 
-// program is the one that the controller's image has.
+// program is the controller's name.
+const program = "nodevirt-controller"
+
+// program returns the path of the one that the controller's image has.
 func (o Options) program() string {
-	return filepath.Join(o.Checkout, "bin", "image", "nodevirt-controller")
+	return filepath.Join(o.Checkout, "bin", "image", program)
 }

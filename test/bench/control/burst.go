@@ -19,7 +19,7 @@ type object = client.Object
 type burst struct {
 	n        int
 	made     time.Duration // from the first request until the last pod
-	requests map[string]int
+	requests requests
 	memory   weight // afterwards, with all objects so far
 }
 
@@ -50,19 +50,20 @@ func (r *rig) burst(ctx context.Context, n int, prefix string, wanted func(ns, n
 	if b.memory, err = r.weigh(ctx); err != nil {
 		return b, err
 	}
-	b.requests, err = countRequests(r.dir, ns.Name)
+	all, err := readAudit(r.dir)
+	b.requests = all.requests[ns.Name]
 	return b, err
 }
 
 // rows reports a burst of objects of that name and resource, with goals of memory and of time.
 func (b burst) rows(name, resource string, memory, made float64) []report.Row {
-	each := func(what string) float64 { return float64(b.requests[what]) / float64(b.n) }
+	each := func(count int) float64 { return float64(count) / float64(b.n) }
 	all := []report.Row{report.One(fmt.Sprintf("%d %ss: made, each", b.n, name), "ms", b.each(), made)}
 	add := func(what, unit string, v, goal float64) {
 		all = append(all, report.One(fmt.Sprintf("%d %ss: %s", b.n, name, what), unit, v, goal))
 	}
 	add("all replicas", "MiB", b.memory.pss, memory)
-	add("requests, each", "", each("all"), requestGoal)
-	add("writes of it, each", "", each(resource), writeGoal)
+	add("requests, each", "", each(b.requests.all()), requestGoal)
+	add("writes of it, each", "", each(b.requests.writes(resource)), writeGoal)
 	return all
 }

@@ -4,81 +4,54 @@ import (
 	"context"
 	"fmt"
 	"net"
-	"os"
-	"os/exec"
 	"path/filepath"
 	"strconv"
-	"syscall"
 	"time"
 
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 
 	"github.com/nodevirt/nodevirt/test/apiserver"
 	"github.com/nodevirt/nodevirt/test/bench/memory"
+	"github.com/nodevirt/nodevirt/test/daemon"
 )
 
 // userAgent begins the controller's, which identifies its requests.
-const userAgent = "nodevirt-controller/"
+const userAgent = program + "/"
 
 // replica is the program, as a pod of it would run.
 type replica struct {
-	cmd  *exec.Cmd
-	log  *os.File
-	done chan struct{}
+	*daemon.Daemon
+	metrics string // HOST:PORT
 }
 
-func (r *rig) start(ctx context.Context, i int) (*replica, error) {
-	kubeconfig := filepath.Join(r.dir, "kubeconfig")
-	if err := r.server.WriteKubeconfig(kubeconfig, clientcmdapi.AuthInfo{Token: r.server.Config().BearerToken}); err != nil {
-		return nil, err
-	}
-	log, err := os.Create(filepath.Join(r.dir, fmt.Sprintf("controller-%d.log", i)))
+func (r *rig) start(i int) (*replica, error) {
+	kubeconfig, err := r.kubeconfig()
 	if err != nil {
 		return nil, err
 	}
-	args := []string{"-kubeconfig", kubeconfig, "-leader-election-namespace", "nodevirt", "-namespace", "nodevirt"}
-	for _, flag := range []string{"-metrics-address", "-health-address", "-api-address"} {
+	args := []string{"-kubeconfig", kubeconfig, "-leader-election-namespace", controllerNamespace, "-namespace", controllerNamespace}
+	p := new(replica)
+	for flag, to := range map[string]*string{"-metrics-address": &p.metrics, "-health-address": nil, "-api-address": nil} {
 		port, err := apiserver.FreePort()
 		if err != nil {
 			return nil, err
 		}
-		args = append(args, flag, net.JoinHostPort("127.0.0.1", strconv.Itoa(port)))
+		address := net.JoinHostPort("127.0.0.1", strconv.Itoa(port))
+		if args = append(args, flag, address); to != nil {
+			*to = address
+		}
 	}
-	cmd := exec.CommandContext(ctx, r.program(), args...)
-	cmd.Stdout, cmd.Stderr = log, log
-	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
-	if err := cmd.Start(); err != nil {
-		return nil, fmt.Errorf("start the controller: %w: build it by `make controller`", err)
+	p.Daemon = daemon.New(r.program(), filepath.Join(r.dir, fmt.Sprintf("controller-%d.log", i)), args...)
+	if err := p.Start(); err != nil {
+		return nil, fmt.Errorf("%w: build it by `make controller`", err)
 	}
-	p := &replica{cmd, log, make(chan struct{})}
-	go func() {
-		_ = cmd.Wait() // how it ended is in its log
-		close(p.done)
-	}()
 	return p, nil
 }
 
-func (p *replica) stop() {
-	_ = p.cmd.Process.Kill()
-	<-p.done
-	p.log.Close()
-}
-
-func (p *replica) ended() bool {
-	select {
-	case <-p.done:
-		return true
-	default:
-		return false
-	}
-}
-
-func (p *replica) tail() string {
-	text, err := os.ReadFile(p.log.Name())
-	if err != nil {
-		return err.Error()
-	}
-	return string(text[max(0, len(text)-2000):])
+// kubeconfig writes the file of a cluster's administrator.
+func (r *rig) kubeconfig() (string, error) {
+	path := filepath.Join(r.dir, "kubeconfig")
+	return path, r.server.WriteKubeconfig(path, clientcmdapi.AuthInfo{Token: r.server.Config().BearerToken})
 }
 
 // weight is what processes have in memory, in MiB.
@@ -93,11 +66,11 @@ func (r *rig) weigh(ctx context.Context) (w weight, err error) {
 		return w, err
 	}
 	for _, p := range r.replicas {
-		pss, err := memory.PSS(p.cmd.Process.Pid)
+		pss, err := memory.PSS(p.PID())
 		if err != nil {
 			return w, err
 		}
-		rss, err := memory.Mebibytes(p.cmd.Process.Pid, "smaps_rollup", "Rss")
+		rss, err := memory.Mebibytes(p.PID(), "smaps_rollup", "Rss")
 		if err != nil {
 			return w, err
 		}

@@ -15,29 +15,33 @@ import (
 	"github.com/nodevirt/nodevirt/controller/api"
 	"github.com/nodevirt/nodevirt/test/apiserver"
 	"github.com/nodevirt/nodevirt/test/cluster/pki"
+	"github.com/nodevirt/nodevirt/test/daemon"
 )
 
-// rig is an API server with the controller's replicas.
+// rig is an API server with the controller's replicas, and with a scheduler and KWOK if there are nodes.
 type rig struct {
 	Options
 	dir      string
 	server   *apiserver.Server
 	client   client.Client
 	replicas []*replica
+	daemons  map[string]*daemon.Daemon // the others, by name
 }
 
 // replicas are as many as deploy/kubernetes/controller.yaml has.
 const replicas = 2
 
+const controllerNamespace = "nodevirt"
+
 // namespace is the controller's. There are no webhooks: without a network of pods the API server
 // could not reach them.
 const namespace = `apiVersion: v1
 kind: Namespace
-metadata: {name: nodevirt}
+metadata: {name: ` + controllerNamespace + `}
 `
 
 func newRig(ctx context.Context, o Options, dir string) (r *rig, err error) {
-	r = &rig{Options: o, dir: dir}
+	r = &rig{Options: o, dir: dir, daemons: map[string]*daemon.Daemon{}}
 	defer func() {
 		if err != nil {
 			r.stop()
@@ -48,7 +52,7 @@ func newRig(ctx context.Context, o Options, dir string) (r *rig, err error) {
 	if err != nil {
 		return r, err
 	}
-	if r.server, err = apiserver.Start(ctx, dir, append(proxy, auditFlags(dir)...)...); err != nil {
+	if r.server, err = apiserver.Start(ctx, dir, append(append(proxy, admitNodes), auditFlags(dir)...)...); err != nil {
 		return r, err
 	}
 	file := filepath.Join(dir, "namespace.yaml")
@@ -68,11 +72,16 @@ func newRig(ctx context.Context, o Options, dir string) (r *rig, err error) {
 		return r, fmt.Errorf("reach the API server: %w", err)
 	}
 	for i := range replicas {
-		p, err := r.start(ctx, i)
+		p, err := r.start(i)
 		if err != nil {
 			return r, err
 		}
 		r.replicas = append(r.replicas, p)
+	}
+	if r.Nodes > 0 {
+		if err := r.startNodes(ctx); err != nil {
+			return r, err
+		}
 	}
 	return r, r.working(ctx)
 }
@@ -98,16 +107,22 @@ func frontProxyFlags(dir string) ([]string, error) {
 
 func (r *rig) stop() {
 	for _, p := range r.replicas {
-		p.stop()
+		p.Stop()
+	}
+	for _, d := range r.daemons {
+		d.Stop()
 	}
 	r.server.Close()
 }
 
-// logs are the ends of the replicas' logs.
+// logs are the ends of the logs.
 func (r *rig) logs() string {
 	var b strings.Builder
+	for _, d := range r.daemons {
+		b.WriteString(d.Tail())
+	}
 	for _, p := range r.replicas {
-		b.WriteString(p.tail())
+		b.WriteString(p.Tail())
 	}
 	return b.String()
 }
@@ -131,8 +146,8 @@ func (r *rig) await(ctx context.Context, ns string, n int) error {
 			return nil
 		}
 		for _, p := range r.replicas {
-			if p.ended() {
-				return fmt.Errorf("a controller has ended:\n%s", p.tail())
+			if p.Ended() {
+				return fmt.Errorf("a controller has ended:\n%s", p.Tail())
 			}
 		}
 		if wait := sleep(ctx, 20*time.Millisecond); wait != nil {

@@ -1,0 +1,40 @@
+// Command bench-scale measures the controller with many VMs on many nodes; see package control.
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"os"
+	"time"
+
+	"github.com/go-logr/logr"
+	ctrl "sigs.k8s.io/controller-runtime"
+
+	"github.com/nodevirt/nodevirt/test/bench/control"
+	"github.com/nodevirt/nodevirt/test/bench/report"
+	"github.com/nodevirt/nodevirt/test/commands"
+)
+
+func main() { os.Exit(commands.Interruptible("bench-scale", run)) }
+
+func run(ctx context.Context) error {
+	ctrl.SetLogger(logr.Discard()) // of the API's clients
+	o := control.Options{Checkout: ".", Log: os.Stdout}
+	flag.IntVar(&o.Clients, "clients", 16, "`number` of clients that create objects at once")
+	flag.IntVar(&o.Nodes, "nodes", 1000, "`number` of nodes")
+	vms := flag.Int("vms", 10_000, "`number` of VirtualMachineInstances, and of VirtualMachines")
+	out := flag.String("out", "", "`folder` for bench.json with all samples (default: none)")
+	limit := flag.Duration("limit", 2*time.Hour, "`time` after which to give up")
+	flag.Parse()
+	if o.Nodes < 1 || *vms < 1 {
+		return errors.New("there must be a node and a VM")
+	}
+	ctx, cancel := context.WithTimeout(ctx, *limit)
+	defer cancel()
+	r := report.Report{Began: time.Now(), Machine: report.ThisMachine(ctx)}
+	var failed error
+	r.Sections, failed = control.Scale(ctx, o, control.Sizes(*vms))
+	r.Seconds = time.Since(r.Began).Seconds()
+	return errors.Join(failed, r.Publish(os.Stdout, *out))
+}
