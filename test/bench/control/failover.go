@@ -15,6 +15,7 @@ type failover struct {
 	elected    time.Duration // until another replica led
 	reconciled time.Duration // until a VMI that was created at once ran
 	repeated   int           // the new leader's requests for VMs that were there before
+	cpu        float64       // seconds that the new leader used
 	footprint  footprint     // of the new leader
 }
 
@@ -35,6 +36,10 @@ func (r *rig) failOver(ctx context.Context, t *transitions) (f failover, err err
 	}
 	old.Stop()
 	killed := time.Now()
+	used, err := r.cpu()
+	if err != nil {
+		return f, err
+	}
 	vmi := instance(ns, ns)
 	if err := t.create(ctx, r.client, vmi); err != nil {
 		return f, err
@@ -53,6 +58,11 @@ func (r *rig) failOver(ctx context.Context, t *transitions) (f failover, err err
 	if f.footprint, err = r.footprint(ctx); err != nil {
 		return f, err
 	}
+	now, err := r.cpu()
+	if err != nil {
+		return f, err
+	}
+	f.cpu = now[program] - used[program]
 	after, err := r.settled()
 	f.repeated = after - before
 	return f, err

@@ -39,16 +39,20 @@ func Sizes(vms int) []int {
 	return append(sizes, vms)
 }
 
-// Scale measures VMIs and then VMs that run on nodes which KWOK plays, each with a separate control plane.
-func Scale(ctx context.Context, o Options, sizes []int) ([]report.Section, error) {
+// Scale measures VMIs and then VMs, or only those of one name, that run on nodes which KWOK plays, each
+// with a separate control plane. With an error it returns what it has measured so far.
+func Scale(ctx context.Context, o Options, sizes []int, only string) ([]report.Section, error) {
 	var sections []report.Section
 	for _, k := range []struct {
-		name, resource string
-		wanted         func(ns, name string) object
+		name   string
+		wanted func(ns, name string) object
 	}{
-		{"VMI", vmis, func(ns, name string) object { return instance(ns, name) }},
-		{"VM", vms, func(ns, name string) object { return machine(ns, name) }},
+		{"VMI", func(ns, name string) object { return instance(ns, name) }},
+		{"VM", func(ns, name string) object { return machine(ns, name) }},
 	} {
+		if only != "" && only != k.name {
+			continue
+		}
 		more, err := o.with(ctx, func(ctx context.Context, r *rig) ([]report.Section, error) {
 			return r.scale(ctx, k.name, sizes, k.wanted)
 		})
@@ -112,10 +116,17 @@ func growthSection(name string, nodes int, idle footprint, steps []step) report.
 		{"the leader's RSS", "MiB", func(s step) float64 { return s.footprint.rss }, false, allGoal},
 		{"the leader's peak RSS", "MiB", func(s step) float64 { return s.footprint.peak }, false, 0},
 		{"RSS beyond none, each", "KiB", func(s step) float64 { return (s.footprint.rss - idle.rss) * 1024 / float64(s.size) }, false, eachGoal},
+		{"RSS beyond the number before, each", "KiB", func(s step) float64 {
+			i := slices.IndexFunc(steps, func(o step) bool { return o.size == s.size })
+			if i == 0 {
+				return math.NaN()
+			}
+			return (s.footprint.rss - steps[i-1].footprint.rss) * 1024 / float64(s.grown)
+		}, false, eachGoal},
 	} {
 		for i, at := range steps {
 			if math.IsNaN(f.value(at)) {
-				continue // so few that all were created at once
+				continue // all were created at once, or there is no number before
 			}
 			row := report.One(fmt.Sprintf("%d %ss: %s", at.size, name, f.what), f.unit, f.value(at), f.goal)
 			if f.flat || at.size < many {
@@ -228,6 +239,7 @@ func (r *rig) wholeSection(ctx context.Context, t *transitions, name string, siz
 	add("leader killed: another leads", "s", f.elected.Seconds())
 	add("leader killed: a new VMI runs", "s", f.reconciled.Seconds())
 	add("new leader: requests for VMs that were there", "", float64(f.repeated))
+	add("new leader: CPU until it rests", "s", f.cpu)
 	add("new leader: RSS", "MiB", f.footprint.rss)
 	add("new leader: peak RSS", "MiB", f.footprint.peak)
 	return s, nil

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"flag"
 	"os"
+	"slices"
 	"time"
 
 	"github.com/go-logr/logr"
@@ -24,17 +25,18 @@ func run(ctx context.Context) error {
 	flag.IntVar(&o.Clients, "clients", 16, "`number` of clients that create objects at once")
 	flag.IntVar(&o.Nodes, "nodes", 1000, "`number` of nodes")
 	vms := flag.Int("vms", 10_000, "`number` of VirtualMachineInstances, and of VirtualMachines")
+	only := flag.String("only", "", "measure `VMI` or VM (default: both)")
 	out := flag.String("out", "", "`folder` for bench.json with all samples (default: none)")
 	limit := flag.Duration("limit", 2*time.Hour, "`time` after which to give up")
 	flag.Parse()
-	if o.Nodes < 1 || *vms < 1 {
-		return errors.New("there must be a node and a VM")
+	if o.Nodes < 1 || *vms < 1 || !slices.Contains([]string{"", "VMI", "VM"}, *only) {
+		return errors.New("invalid flags: -nodes and -vms must be positive, -only VMI or VM")
 	}
 	ctx, cancel := context.WithTimeout(ctx, *limit)
 	defer cancel()
 	r := report.Report{Began: time.Now(), Machine: report.ThisMachine(ctx)}
 	var failed error
-	r.Sections, failed = control.Scale(ctx, o, control.Sizes(*vms))
+	r.Sections, failed = control.Scale(ctx, o, control.Sizes(*vms), *only)
 	r.Seconds = time.Since(r.Began).Seconds()
 	return errors.Join(failed, r.Publish(os.Stdout, *out))
 }
