@@ -158,7 +158,7 @@ func TestGrowth(t *testing.T) {
 func TestStages(t *testing.T) {
 	p := &corev1.Pod{Spec: corev1.PodSpec{NodeName: "n", Containers: []corev1.Container{{Name: pod.Container, Image: "i"}}}}
 	played := map[string]bool{}
-	for _, document := range strings.Split(stages(), "---\n") {
+	for document := range strings.SplitSeq(stages(), "---\n") {
 		var stage struct {
 			Metadata struct{ Name string }
 			Spec     struct {
