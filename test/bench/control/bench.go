@@ -65,18 +65,18 @@ func (o Options) with(
 		return nil, err
 	}
 	defer func() { _ = os.RemoveAll(dir) }()
-	ctx, cancel := context.WithCancel(ctx)
+	inside, cancel := context.WithCancel(ctx)
 	defer cancel()
-	r, err := newRig(ctx, o, dir)
+	r, err := newRig(inside, o, dir)
 	if err != nil {
 		return nil, err
 	}
 	defer r.stop()
-	s, err := measure(ctx, r)
-	if err != nil {
-		return s, fmt.Errorf("%w\n%s", err, r.logs())
+	s, err := measure(inside, r)
+	if err != nil && ctx.Err() == nil {
+		err = fmt.Errorf("%w\n%s", err, r.logs())
 	}
-	return s, nil
+	return s, err
 }
 
 // instances measures VirtualMachineInstances, and how what they take grows.
