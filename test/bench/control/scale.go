@@ -28,15 +28,10 @@ const (
 	many = 1000
 )
 
-// Sizes returns the numbers of VMs to measure on the way to a number of them.
+// Sizes returns the numbers of VMs to measure on the way to a number of them: a tenth, three tenths, all.
 func Sizes(vms int) []int {
-	var sizes []int
-	for _, n := range []int{1000, 3000, 10_000, 30_000} {
-		if n < vms {
-			sizes = append(sizes, n)
-		}
-	}
-	return append(sizes, vms)
+	sizes := slices.Compact([]int{vms / 10, 3 * vms / 10, vms})
+	return slices.DeleteFunc(sizes, func(n int) bool { return n == 0 })
 }
 
 // Scale measures VMIs and then VMs, or only those of one name, that run on nodes which KWOK plays, each

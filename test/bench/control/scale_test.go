@@ -66,8 +66,8 @@ func TestHistogram(t *testing.T) {
 }
 
 func TestSizes(t *testing.T) {
-	assert.DeepEqual(t, Sizes(100), []int{100})
-	assert.DeepEqual(t, Sizes(1000), []int{1000})
+	assert.DeepEqual(t, Sizes(1), []int{1})
+	assert.DeepEqual(t, Sizes(5), []int{1, 5})
 	assert.DeepEqual(t, Sizes(10_000), []int{1000, 3000, 10_000})
 }
 
