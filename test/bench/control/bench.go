@@ -22,7 +22,9 @@ type Options struct {
 	Clients int
 	// Nodes run the pods: KWOK plays them. Without nodes no pod is scheduled.
 	Nodes int
-	Log   io.Writer
+	// Rate is how many objects are created a second when not at once.
+	Rate int
+	Log  io.Writer
 }
 
 // Default is what is measured where nothing else is said.

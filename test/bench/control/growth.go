@@ -24,16 +24,16 @@ type step struct {
 	requests    requests
 }
 
-// rate is how many objects a second are created when not at once, as KubeVirt's density test does.
-const rate = 10
+// Rate is how many objects a second KubeVirt's density test creates.
+const Rate = 10
 
-// steadyShare returns how many of a step's objects are created at that rate.
-func steadyShare(grown int) int { return min(grown/10, 10*rate) }
+// maxSteady bounds the number of a step's objects that are created one by one.
+const maxSteady = 100
 
 // grow adds objects up to a number of them, and measures.
 func (r *rig) grow(ctx context.Context, t *transitions, prefix string, from, to int, wanted func(ns, name string) object) (s step, err error) {
 	s = step{size: to, grown: to - from}
-	s.atOnce = s.grown - steadyShare(s.grown)
+	s.atOnce = s.grown - min(s.grown/10, maxSteady)
 	ns := fmt.Sprintf("%s-%d", prefix, to)
 	fmt.Fprintf(r.Log, "%d of a %s\n", to, prefix)
 	if err := r.client.Create(ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: ns}}); err != nil {
@@ -73,7 +73,7 @@ func (r *rig) grow(ctx context.Context, t *transitions, prefix string, from, to 
 		if err := t.create(ctx, r.client, o); err != nil {
 			return s, err
 		}
-		if err := sleep(ctx, time.Second/rate); err != nil {
+		if err := sleep(ctx, time.Second/time.Duration(r.Rate)); err != nil {
 			return s, err
 		}
 	}

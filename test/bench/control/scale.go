@@ -80,19 +80,19 @@ func (r *rig) scale(ctx context.Context, name string, sizes []int, wanted func(n
 	}
 	last := steps[len(steps)-1]
 	sections := []report.Section{
-		growthSection(name, r.Nodes, idle, steps), transitionSection(name, last), requestSection(name, last), cpuSection(name, last),
+		growthSection(name, r.Options, idle, steps), transitionSection(name, last), requestSection(name, last), cpuSection(name, last),
 	}
 	whole, err := r.wholeSection(ctx, t, name, last.size)
 	return append(sections, whole), err
 }
 
 // growthSection holds each size against the first.
-func growthSection(name string, nodes int, idle footprint, steps []step) report.Section {
+func growthSection(name string, o Options, idle footprint, steps []step) report.Section {
 	s := report.Section{
-		Title: fmt.Sprintf("%ss that run on %d nodes, by their number", name, nodes),
+		Title: fmt.Sprintf("%ss that run on %d nodes, by their number", name, o.Nodes),
 		Notes: []string{
 			"Baseline: the first number. Each: of those that came after the number before.",
-			"At once: as fast as the API server takes them. One by one: " + fmt.Sprint(rate) + " a second.",
+			fmt.Sprintf("At once: as fast as the API server takes them. One by one: %d a second.", o.Rate),
 			"Without admission webhooks, kube-controller-manager and guest agents.",
 		},
 		Rows: []report.Row{report.One("none: the leader's RSS", "MiB", idle.rss, 0)},

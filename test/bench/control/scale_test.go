@@ -119,7 +119,7 @@ func TestGrowth(t *testing.T) {
 			cpu: map[string]float64{program: cpu}, footprint: footprint{rss: rss},
 		}
 	}
-	section := growthSection("VM", 10, footprint{rss: 50}, []step{at(1000, 1000, 5, 60), at(3000, 2000, 20, 200)})
+	section := growthSection("VM", Options{Nodes: 10, Rate: 10}, footprint{rss: 50}, []step{at(1000, 1000, 5, 60), at(3000, 2000, 20, 200)})
 	rows := map[string]report.Row{}
 	for _, row := range section.Rows {
 		rows[row.Name] = row

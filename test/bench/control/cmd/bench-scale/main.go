@@ -24,13 +24,14 @@ func run(ctx context.Context) error {
 	o := control.Options{Checkout: ".", Log: os.Stdout}
 	flag.IntVar(&o.Clients, "clients", 16, "`number` of clients that create objects at once")
 	flag.IntVar(&o.Nodes, "nodes", 1000, "`number` of nodes")
+	flag.IntVar(&o.Rate, "rate", control.Rate, "`number` of objects to create a second, one by one; a busy host needs fewer")
 	vms := flag.Int("vms", 10_000, "`number` of VirtualMachineInstances, and of VirtualMachines")
 	only := flag.String("only", "", "measure `VMI` or VM (default: both)")
 	out := flag.String("out", "", "`folder` for bench.json with all samples (default: none)")
 	limit := flag.Duration("limit", 2*time.Hour, "`time` after which to give up")
 	flag.Parse()
-	if o.Nodes < 1 || *vms < 1 || !slices.Contains([]string{"", "VMI", "VM"}, *only) {
-		return errors.New("invalid flags: -nodes and -vms must be positive, -only VMI or VM")
+	if min(o.Nodes, o.Clients, o.Rate, *vms) < 1 || !slices.Contains([]string{"", "VMI", "VM"}, *only) {
+		return errors.New("invalid flags: numbers must be positive, -only VMI or VM")
 	}
 	ctx, cancel := context.WithTimeout(ctx, *limit)
 	defer cancel()
