@@ -38,6 +38,9 @@ func run(ctx context.Context) error {
 	r := report.Report{Began: time.Now(), Machine: report.ThisMachine(ctx)}
 	var failed error
 	r.Sections, failed = control.Scale(ctx, o, control.Sizes(*vms), *only)
+	if len(r.Sections) == 0 {
+		return failed
+	}
 	r.Seconds = time.Since(r.Began).Seconds()
 	return errors.Join(failed, r.Publish(os.Stdout, *out))
 }
