@@ -14,13 +14,14 @@ func Hotpluggable(v *kubevirt.Volume) bool {
 		v.DataVolume != nil && v.DataVolume.Hotpluggable
 }
 
-// CheckHotplug returns why no running VM can get a disk; nil if one can.
+// CheckHotplug returns why no running VM can get a disk; nil if one can. A CD-ROM drive is
+// there from the start of its VM, and its medium comes and goes.
 func CheckHotplug(d *kubevirt.Disk) error {
 	switch {
 	case d.Disk == nil && d.LUN == nil:
 		return errors.New("requires diskDevice of type 'disk' or 'lun' to be used")
-	case d.Disk != nil && d.Disk.Bus != kubevirt.DiskBusSCSI:
-		return errors.New("requires bus to be 'scsi'. [" + string(d.Disk.Bus) + "] is not permitted")
+	case d.Disk != nil && d.Disk.Bus != kubevirt.DiskBusSCSI && d.Disk.Bus != kubevirt.DiskBusVirtio:
+		return errors.New("requires bus to be 'scsi' or 'virtio'. [" + string(d.Disk.Bus) + "] is not permitted")
 	case d.LUN != nil && d.LUN.Bus != "" && d.LUN.Bus != kubevirt.DiskBusSCSI:
 		return errors.New("requires bus to be 'scsi'. [" + string(d.LUN.Bus) + "] is not permitted")
 	case d.BootOrder != nil:
@@ -31,6 +32,17 @@ func CheckHotplug(d *kubevirt.Disk) error {
 		return errors.New("permits no blockSize.matchVolume; use custom")
 	}
 	return nil
+}
+
+// later reports whether a VM can start without the volume of a disk, and get it then.
+func later(d *kubevirt.Disk) bool {
+	return d.CDRom != nil && d.BootOrder == nil || CheckHotplug(d) == nil
+}
+
+// IsDrive reports whether a spec has a CD-ROM drive for a volume.
+func IsDrive(s *kubevirt.VirtualMachineInstanceSpec, volume string) bool {
+	d := DiskOf(s, volume)
+	return d != nil && d.CDRom != nil
 }
 
 // DiskOf returns the disk of a volume; nil if it has none.
@@ -70,7 +82,7 @@ func Hotplugged(s *kubevirt.VirtualMachineInstanceSpec) []string {
 	for i := range s.Volumes {
 		v := &s.Volumes[i]
 		d := DiskOf(s, v.Name)
-		if !Hotpluggable(v) || d == nil || CheckHotplug(d) != nil {
+		if !Hotpluggable(v) || d == nil || !later(d) {
 			continue
 		}
 		if d == &s.Domain.Devices.Disks[0] && !saysBoot(s) {
@@ -111,7 +123,7 @@ func AsStarted(vmi *kubevirt.VirtualMachineInstance, own *corev1.Pod) *kubevirt.
 	return without(vmi, Plugged(vmi, own))
 }
 
-// Only returns an instance with one volume and its disk alone.
+// Only returns an instance with one volume and its disk, and the empty drives.
 func Only(vmi *kubevirt.VirtualMachineInstance, volume string) *kubevirt.VirtualMachineInstance {
 	var others []string
 	for _, v := range vmi.Spec.Volumes {
@@ -131,9 +143,9 @@ func without(vmi *kubevirt.VirtualMachineInstance, volumes []string) *kubevirt.V
 	return vmi
 }
 
-// Remove removes volumes and their disks from an instance's spec.
+// Remove removes volumes and their disks from an instance's spec. CD-ROM drives stay, empty.
 func Remove(s *kubevirt.VirtualMachineInstanceSpec, volumes ...string) {
 	s.Volumes = slices.DeleteFunc(s.Volumes, func(v kubevirt.Volume) bool { return slices.Contains(volumes, v.Name) })
 	s.Domain.Devices.Disks = slices.DeleteFunc(s.Domain.Devices.Disks,
-		func(d kubevirt.Disk) bool { return slices.Contains(volumes, d.Name) })
+		func(d kubevirt.Disk) bool { return d.CDRom == nil && slices.Contains(volumes, d.Name) })
 }

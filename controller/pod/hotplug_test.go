@@ -68,8 +68,14 @@ func TestHotplugged(t *testing.T) {
 		"a lun": {func(s *kubevirt.VirtualMachineInstanceSpec) {
 			s.Domain.Devices.Disks[6] = kubevirt.Disk{Name: "late", DiskDevice: kubevirt.DiskDevice{LUN: &kubevirt.LunTarget{}}}
 		}, "late"},
+		"a disk on virtio": {func(s *kubevirt.VirtualMachineInstanceSpec) {
+			s.Domain.Devices.Disks[6].Disk.Bus = kubevirt.DiskBusVirtio
+		}, "late"},
 		"a drive": {func(s *kubevirt.VirtualMachineInstanceSpec) {
 			s.Domain.Devices.Disks[6] = kubevirt.Disk{Name: "late", DiskDevice: kubevirt.DiskDevice{CDRom: &kubevirt.CDRomTarget{}}}
+		}, "late"},
+		"a drive to boot from": {func(s *kubevirt.VirtualMachineInstanceSpec) {
+			s.Domain.Devices.Disks[6] = kubevirt.Disk{Name: "late", BootOrder: &one, DiskDevice: kubevirt.DiskDevice{CDRom: &kubevirt.CDRomTarget{}}}
 		}, ""},
 		"to boot from":          {func(s *kubevirt.VirtualMachineInstanceSpec) { s.Domain.Devices.Disks[6].BootOrder = &one }, ""},
 		"with its own iothread": {func(s *kubevirt.VirtualMachineInstanceSpec) { s.Domain.Devices.Disks[6].DedicatedIOThread = &yes }, ""},
@@ -92,7 +98,8 @@ func TestHotplugged(t *testing.T) {
 		assert.Equal(t, strings.Join(pod.Hotplugged(&vmi.Spec), ","), tt.want, name)
 		started := pod.AtStart(vmi)
 		assert.Equal(t, pod.VolumeOf(&started.Spec, "late") == nil, tt.want != "", name)
-		assert.Equal(t, pod.DiskOf(&started.Spec, "late") == nil, pod.DiskOf(&vmi.Spec, "late") == nil || tt.want != "", name)
+		gone := pod.DiskOf(&vmi.Spec, "late") == nil || tt.want != "" && !pod.IsDrive(&vmi.Spec, "late") // a drive stays, empty
+		assert.Equal(t, pod.DiskOf(&started.Spec, "late") == nil, gone, name)
 		assert.DeepEqual(t, vmi, before)
 	}
 }

@@ -53,6 +53,9 @@ func (s *volumes) add(ctx context.Context, c *call) error {
 				return c.conflict("Unable to add volume source [%s] because it already exists", source)
 			}
 		}
+		if pod.DiskOf(spec, v.Name) != nil {
+			return c.conflict("Unable to add volume [%s] because disk with that name already exists", v.Name)
+		}
 		spec.Volumes = append(spec.Volumes, v)
 		spec.Domain.Devices.Disks = append(spec.Domain.Devices.Disks, d)
 		return nil

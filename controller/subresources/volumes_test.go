@@ -83,7 +83,7 @@ func testVolumes(t *testing.T, w *world, front tls.Certificate) {
 		{halted, "removevolume", `{"name": "data", "dryRun": ["All"]}`, 202, "root, data=c true, more=d true, root:, data:scsi, more:virtio"},
 		{halted, "removevolume", `{"name": "data"}`, 202, "root, more=d true, root:, more:virtio"},
 		{halted, "removevolume", `{"name": "d"}`, 202, root},
-		{running, "addvolume", strings.Replace(pvc, "scsi", "virtio", 1), 400, "Hotplug configuration for disk [data] requires bus to be 'scsi'. [virtio] is not permitted."},
+		{running, "addvolume", strings.Replace(pvc, "scsi", "sata", 1), 400, "Hotplug configuration for disk [data] requires bus to be 'scsi' or 'virtio'. [sata] is not permitted."},
 		{running, "addvolume", wet, 202, "root, more=d true, root:, more:scsi"},
 		{vmi, "addvolume", `{"name": "x", "disk": {}, "volumeSource": {"dataVolume": {"name": "d"}}}`, 400, "diskDevice of type 'disk' or 'lun'"},
 		{vmi, "addvolume", pvc, 202, "root, data=c true, root:, data:scsi"},

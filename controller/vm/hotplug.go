@@ -59,9 +59,13 @@ func plugged(template *kubevirt.VirtualMachineInstanceSpec, vmi *kubevirt.Virtua
 			if slices.Contains(given, name) || sameVolume(template, &next.Spec, name) {
 				now = append(now, name)
 			}
-		case !hasStatus(vmi, name):
+		case hasStatus(vmi, name):
+		case pod.IsDrive(template, name) && !pod.IsDrive(&next.Spec, name): // the VM gets the drive at its next start
+		default:
 			next.Spec.Volumes = append(next.Spec.Volumes, *pod.VolumeOf(template, name).DeepCopy())
-			next.Spec.Domain.Devices.Disks = append(next.Spec.Domain.Devices.Disks, *pod.DiskOf(template, name).DeepCopy())
+			if !pod.IsDrive(template, name) {
+				next.Spec.Domain.Devices.Disks = append(next.Spec.Domain.Devices.Disks, *pod.DiskOf(template, name).DeepCopy())
+			}
 			now = append(now, name)
 		}
 	}

@@ -113,7 +113,7 @@ func TestHotplug(t *testing.T) {
 	// A disk that only a start brings needs one.
 	g.template(func(s *kubevirt.VirtualMachineInstanceSpec) {
 		plug(s, "fast", "e")
-		s.Domain.Devices.Disks[len(s.Domain.Devices.Disks)-1].Disk.Bus = kubevirt.DiskBusVirtio
+		s.Domain.Devices.Disks[len(s.Domain.Devices.Disks)-1].Disk.Bus = kubevirt.DiskBusSATA
 	})
 	g.reconcile()
 	g.has("root own kept")
@@ -121,6 +121,54 @@ func TestHotplug(t *testing.T) {
 	g.Writes()
 	g.reconcile()
 	g.expect("")
+}
+
+// TestMedium: the medium of a drive follows the template, and the drive itself needs a start.
+func TestMedium(t *testing.T) {
+	drive := func(name string) func(*kubevirt.VirtualMachineInstanceSpec) {
+		return func(s *kubevirt.VirtualMachineInstanceSpec) {
+			s.Domain.Devices.Disks = append(s.Domain.Devices.Disks,
+				kubevirt.Disk{Name: name, DiskDevice: kubevirt.DiskDevice{CDRom: &kubevirt.CDRomTarget{Bus: kubevirt.DiskBusSATA}}})
+		}
+	}
+	medium := func(name, claim string) func(*kubevirt.VirtualMachineInstanceSpec) {
+		return func(s *kubevirt.VirtualMachineInstanceSpec) {
+			c := new(kubevirt.PersistentVolumeClaimVolumeSource)
+			c.ClaimName, c.Hotpluggable = claim, true
+			s.Volumes = append(s.Volumes, kubevirt.Volume{Name: name, VolumeSource: kubevirt.VolumeSource{PersistentVolumeClaim: c}})
+		}
+	}
+	g := newRig(t)
+	g.add(kubevirt.RunStrategyAlways, root, func(vm *kubevirt.VirtualMachine) { drive("cd")(&vm.Spec.Template.Spec) })
+	g.reconcile()
+	started := func(vmi *kubevirt.VirtualMachineInstance) {
+		vmi.Status.VolumeStatus = []kubevirt.VolumeStatus{{Name: "root"}}
+	}
+	g.phase(kubevirt.Running, started)
+	has := func(want ...string) {
+		t.Helper()
+		g.reconcile()
+		var volumes []string
+		for _, v := range g.vmi().Spec.Volumes {
+			volumes = append(volumes, v.Name)
+		}
+		assert.DeepEqual(t, volumes, want)
+		assert.Equal(t, len(g.vmi().Spec.Domain.Devices.Disks), 2)
+		assert.Assert(t, pod.IsDrive(&g.vmi().Spec, "cd"))
+	}
+	has("root")
+	g.template(medium("cd", "iso"))
+	has("root", "cd")
+	assert.Assert(t, !g.restartRequired())
+	g.template(func(s *kubevirt.VirtualMachineInstanceSpec) { pod.Remove(s, "cd") })
+	has("root")
+	assert.Assert(t, !g.restartRequired())
+
+	// The VM has no second drive before its next start.
+	g.template(drive("second"))
+	g.template(medium("second", "other"))
+	has("root")
+	assert.Assert(t, g.restartRequired())
 }
 
 // TestHotplugRefused: what the instance does not take is the VM's failure, and no conflict is.

@@ -64,6 +64,7 @@ func checkPlugs(before, after *kubevirt.VirtualMachineInstanceSpec, had, has []s
 			}
 		case before.Domain.Devices.DisableHotplug:
 			problems = append(problems, field.Forbidden(volumes, fmt.Sprintf("volume %s: the instance has disableHotplug", name)))
+		case d.CDRom != nil: // its drive is compared with all else that the VM started with
 		default:
 			if err := pod.CheckHotplug(d); err != nil {
 				problems = append(problems, field.Forbidden(disks, fmt.Sprintf("Hotplug configuration for disk [%s] %s.", name, err)))

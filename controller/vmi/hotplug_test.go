@@ -189,6 +189,7 @@ func TestCheckVolumes(t *testing.T) {
 		disk   = `, {"name": "data", "disk": {"bus": "scsi"}}`
 		volume = `, {"name": "data", "persistentVolumeClaim": {"claimName": "c", "hotpluggable": true}}`
 		dv     = `, {"name": "data", "dataVolume": {"name": "c", "hotpluggable": true}}`
+		drive  = `, {"name": "data", "cdrom": {"bus": "sata"}}`
 		fixed  = ": an instance can't be changed"
 	)
 	made := func(disks, volumes string) string {
@@ -214,9 +215,17 @@ func TestCheckVolumes(t *testing.T) {
 		"without its volume": {
 			made(disk, volume), made(disk, ""), "", "spec.volumes" + fixed,
 		},
-		"on virtio": {
-			made("", ""), made(strings.Replace(disk, "scsi", "virtio", 1), volume), "",
-			"spec.domain.devices.disks: Hotplug configuration for disk [data] requires bus to be 'scsi'. [virtio] is not permitted.",
+		"on virtio":        {made("", ""), made(strings.Replace(disk, "scsi", "virtio", 1), volume), "", ""},
+		"a medium":         {made(drive, ""), made(drive, volume), "", ""},
+		"without a medium": {made(drive, volume), made(drive, ""), "", ""},
+		"a medium and another drive": {
+			made(drive, ""), made(strings.Replace(drive, "sata", "scsi", 1), volume), "", "spec.domain.devices.disks[1].cdrom.bus" + fixed,
+		},
+		"a drive":        {made("", ""), made(drive, volume), "", "spec.domain.devices.disks" + fixed},
+		"an empty drive": {made("", ""), made(drive, ""), "", "spec.domain.devices.disks" + fixed},
+		"on sata": {
+			made("", ""), made(strings.Replace(disk, "scsi", "sata", 1), volume), "",
+			"spec.domain.devices.disks: Hotplug configuration for disk [data] requires bus to be 'scsi' or 'virtio'. [sata] is not permitted.",
 		},
 		"another PVC": {made(disk, volume), made(disk, strings.Replace(volume, `"c"`, `"d"`, 1)), "", "spec.volumes: hotplug volume data, changed"},
 		"another disk": {

@@ -85,6 +85,7 @@ func newKinds(o Options, files folders, registry registry, imports *Imports, pvc
 		vmspec.SourceEmpty:  {nothing{}, always(empty{blank: o.Unpacker, files: files})},
 		vmspec.SourceImport: {importContent{imports: imports}, always(imported{imports: imports, reserved: pvc.block.reserved, secrets: o.ISCSI.Secrets})},
 		vmspec.SourcePVC:    {nothing{}, pvc.kind},
+		vmspec.SourceDrive:  {nothing{}, always(drive{})},
 		vmspec.SourceISCSI:  overNetwork,
 		vmspec.SourceRBD:    overNetwork,
 

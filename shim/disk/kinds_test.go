@@ -141,6 +141,9 @@ func TestLife(t *testing.T) {
 				}
 			}}
 		},
+		"empty drive": func(*testing.T, *node) kindCase {
+			return kindCase{disk: vmspec.Disk{Name: "d", Source: vmspec.SourceDrive, CDROM: true, ReadOnly: true}}
+		},
 		"PVC": func(t *testing.T, n *node) kindCase {
 			return kindCase{disk: n.volume(t, "d", false, "content"), groups: []string{"d-top"}}
 		},
@@ -246,11 +249,11 @@ func TestLife(t *testing.T) {
 				t.Errorf("the guest writes to %q", got)
 			}
 			described := n.Attachments.Describe(r)
-			if len(described) != 1 || len(described[0].Layers) == 0 {
+			if len(described) != 1 || len(described[0].Layers) == 0 && tt.disk.Source != vmspec.SourceDrive {
 				t.Fatalf("it is described as %+v", described)
 			}
 			// QEMU reaches the portals of its disks alone.
-			if want := reachable(described); !slices.Equal(n.reach[r.Domain.UID], want) || described[0].Layers[0].ISCSI != nil && len(want) != 1 {
+			if want := reachable(described); !slices.Equal(n.reach[r.Domain.UID], want) || byISCSI(described[0]) && len(want) != 1 {
 				t.Errorf("the VM reaches %v; want %v", n.reach, want)
 			}
 			if tt.check != nil {
@@ -285,6 +288,8 @@ func TestLife(t *testing.T) {
 		})
 	}
 }
+
+func byISCSI(d domain.Disk) bool { return len(d.Layers) > 0 && d.Layers[0].ISCSI != nil }
 
 func closeAll(files map[string][]*os.File) {
 	for _, group := range files {

@@ -23,6 +23,8 @@ var (
 	ErrRunning    = errdefs.ErrFailedPrecondition.WithMessage("domain is running")
 	// ErrPaused means that QEMU keeps a disk's file open until its guest runs.
 	ErrPaused = errdefs.ErrFailedPrecondition.WithMessage("the guest is paused")
+	// ErrNoPort means that devices have all of the domain's PCI ports.
+	ErrNoPort = errdefs.ErrResourceExhausted.WithMessage("the VM has no free PCI port; use bus scsi, whose disks share one")
 	// ErrUnavailable means that libvirtd does not run or did not answer in time. The
 	// domain may still run. Whether the call had an effect is unknown.
 	ErrUnavailable = errdefs.ErrUnavailable.WithMessage("libvirtd is not available")
@@ -75,6 +77,8 @@ func kindOf(err error, alive bool) error {
 		return ErrNotRunning
 	case errors.Is(err, ErrPaused):
 		return ErrPaused
+	case errors.Is(err, ErrNoPort):
+		return ErrNoPort
 	case !errors.As(err, &e):
 		return nil
 	}

@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"strconv"
+	"strings"
 
 	"libvirt.org/go/libvirt"
 	"libvirt.org/go/libvirtxml"
@@ -15,7 +16,8 @@ import (
 	"github.com/nodevirt/nodevirt/shim/vmspec"
 )
 
-// Hotplug attaches disks to running domains, and detaches them.
+// Hotplug attaches disks to running domains, and detaches them. The disk of a CD-ROM drive
+// is its medium.
 //
 // QEMU gets the file of a disk as a descriptor, as at a start: it adds the descriptor to
 // one of its sets, and opens the set by a name below /dev/fdset. libvirt passes no FD
@@ -32,6 +34,9 @@ const fdSets = "/dev/fdset"
 // firstSet is the number of a domain's first set for these disks. libvirt counts its own from 0.
 const firstSet = 1 << 20
 
+// noSlots is libvirt's text for [ErrNoPort], which has no code of its own.
+const noSlots = "No more available PCI slots"
+
 // PluggedDisk is a disk of a running domain.
 type PluggedDisk struct {
 	Spec vmspec.Disk
@@ -42,7 +47,7 @@ type PluggedDisk struct {
 }
 
 // Attach attaches a disk to a running domain. The file stays the caller's. After an
-// error, also [ErrUnavailable], [Hotplug.Targets] says whether the disk is attached, and
+// error, also [ErrUnavailable] and [ErrNoPort], [Hotplug.Targets] says whether the disk is attached, and
 // [Hotplug.Release] undoes the rest. The error is [ErrNotRunning] if the domain is shut off.
 func (h *Hotplug) Attach(ctx context.Context, uuid string, d PluggedDisk, file *os.File) error {
 	object := "domain " + uuid
@@ -60,13 +65,20 @@ func (h *Hotplug) Attach(ctx context.Context, uuid string, d PluggedDisk, file *
 	_, err = await(ctx, "attach a disk to", object, func() (struct{}, error) {
 		defer files.close()
 		return struct{}{}, do(context.WithoutCancel(ctx), h.conn, "attach a disk to", uuid, func(dom *libvirt.Domain) error {
+			if d.Spec.CDROM {
+				return d.insert(dom, files[""])
+			}
 			if err := prepare(dom, d.Spec); err != nil {
 				return err
 			}
 			if err := addFiles(dom, firstSet+d.Set, files[""]); err != nil {
 				return err
 			}
-			return dom.AttachDeviceFlags(text, libvirt.DOMAIN_DEVICE_MODIFY_LIVE)
+			err := dom.AttachDeviceFlags(text, libvirt.DOMAIN_DEVICE_MODIFY_LIVE)
+			if err != nil && strings.Contains(err.Error(), noSlots) {
+				err = fmt.Errorf("%w: %w", ErrNoPort, err)
+			}
+			return err
 		})
 	})
 	return err
@@ -84,17 +96,22 @@ func (h *Hotplug) name(set int) error {
 	return f.Close()
 }
 
-func (d PluggedDisk) xml() (string, error) {
+// layer returns the disk's file by the name of its set.
+func (d PluggedDisk) layer() Layer {
 	layer := d.Layer
 	layer.Path, layer.FDGroup = filepath.Join(fdSets, strconv.Itoa(firstSet+d.Set)), ""
-	one, err := placed(d.Spec, disk(d.Spec, []Layer{layer}))
+	return layer
+}
+
+func (d PluggedDisk) xml() (string, error) {
+	one, err := placed(d.Spec, disk(d.Spec, []Layer{d.layer()}))
 	if err != nil {
 		return "", err
 	}
 	return one.Marshal()
 }
 
-// Request asks the guest to release a disk, by its target. It returns before the guest
+// Request asks the guest to release a disk, or the medium of a CD-ROM drive, by its target. It returns before the guest
 // reacts, and the guest may ignore the request. A disk that is not attached is no error.
 func (h *Hotplug) Request(ctx context.Context, uuid, target string) error {
 	return do(ctx, h.conn, "detach a disk from", uuid, func(dom *libvirt.Domain) error {
@@ -105,6 +122,9 @@ func (h *Hotplug) Request(ctx context.Context, uuid, target string) error {
 		for _, d := range disks {
 			if d.Target == nil || d.Target.Dev != target {
 				continue
+			}
+			if isDrive(d) {
+				return change(dom, d, nil)
 			}
 			text, err := d.Marshal()
 			if err != nil {
@@ -120,7 +140,7 @@ func (h *Hotplug) Request(ctx context.Context, uuid, target string) error {
 	})
 }
 
-// Targets returns the targets of a running domain's disks.
+// Targets returns the targets of a running domain's disks, but for empty CD-ROM drives.
 func (h *Hotplug) Targets(ctx context.Context, uuid string) (map[string]bool, error) {
 	return onDomain(ctx, h.conn, "list the disks of", uuid, func(dom *libvirt.Domain) (map[string]bool, error) {
 		disks, err := disksOf(dom)
@@ -129,7 +149,7 @@ func (h *Hotplug) Targets(ctx context.Context, uuid string) (map[string]bool, er
 		}
 		all := map[string]bool{}
 		for _, d := range disks {
-			if d.Target != nil {
+			if d.Target != nil && !empty(d) {
 				all[d.Target.Dev] = true
 			}
 		}
@@ -168,7 +188,7 @@ func liveXML(dom *libvirt.Domain) (libvirtxml.Domain, error) {
 	return d, nil
 }
 
-// prepare adds the VM's one SCSI controller for a disk, unless the domain has it. libvirt
+// prepare adds the VM's one SCSI controller for a SCSI disk, unless the domain has it. libvirt
 // would add one of a model that few guests support. The disk's target must be free: the
 // descriptors that its set has would be closed.
 func prepare(dom *libvirt.Domain, spec vmspec.Disk) error {
@@ -180,6 +200,9 @@ func prepare(dom *libvirt.Domain, spec vmspec.Disk) error {
 		if other.Target != nil && other.Target.Dev == spec.Target {
 			return fmt.Errorf("target %s already exists", spec.Target)
 		}
+	}
+	if spec.Bus != vmspec.BusSCSI {
+		return nil
 	}
 	for _, c := range d.Devices.Controllers {
 		if c.Type == "scsi" {

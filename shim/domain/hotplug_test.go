@@ -41,6 +41,81 @@ func opened(t *testing.T, pid int, path string) int {
 	return n
 }
 
+// TestPorts: a running QEMU gets as many disks on virtio as a VM has free ports.
+func TestPorts(t *testing.T) {
+	startLibvirtd(t)
+	d := startDriver(t)
+	g := newGuest(t)
+	define(t, d, g)
+	_, err := d.Lifecycle.Start(t.Context(), g.UUID, g.files)
+	assert.NilError(t, err)
+	attach := func(n int, bus vmspec.Bus, target string) error {
+		one, file := plugged(t, target, n)
+		one.Spec.Bus = bus
+		return d.Hotplug.Attach(t.Context(), g.UUID, one, file)
+	}
+	for n := range freePorts {
+		assert.NilError(t, attach(n, vmspec.BusVirtio, fmt.Sprintf("vd%c", 'b'+n)))
+	}
+	assert.NilError(t, attach(30, vmspec.BusSCSI, "sda"))
+	for n := freePorts; err == nil && n < 20; n++ {
+		err = attach(n, vmspec.BusVirtio, fmt.Sprintf("vd%c", 'b'+n))
+	}
+	if !errors.Is(err, ErrNoPort) {
+		t.Errorf("without a free port: %v", err)
+	}
+	assert.NilError(t, attach(31, vmspec.BusSCSI, "sdb"))
+}
+
+// TestMedium: a drive without a medium gets one, loses it, and gets another.
+func TestMedium(t *testing.T) {
+	l := startLibvirtd(t)
+	d := startDriver(t)
+	g := newGuest(t)
+	g.Spec.Disks = append(g.Spec.Disks,
+		vmspec.Disk{Name: "cd", Source: vmspec.SourceDrive, Bus: vmspec.BusSATA, Target: "sda", CDROM: true, ErrorPolicy: "stop"},
+		vmspec.Disk{Name: "second", Source: vmspec.SourceDrive, Bus: vmspec.BusSCSI, Target: "sdb", CDROM: true})
+	g.Disks = append(g.Disks, Disk{}, Disk{})
+	define(t, d, g)
+	pid, err := d.Lifecycle.Start(t.Context(), g.UUID, g.files)
+	assert.NilError(t, err)
+	assert.NilError(t, d.Lifecycle.Resume(t.Context(), g.UUID))
+	for set, target := range []string{"sda", "sdb", "sda"} {
+		medium, file := plugged(t, target, set)
+		medium.Spec.CDROM, medium.Spec.ReadOnly, medium.Spec.Bus = true, true, vmspec.BusSATA
+		assert.NilError(t, d.Hotplug.Attach(t.Context(), g.UUID, medium, file))
+		if err := d.Hotplug.Attach(t.Context(), g.UUID, medium, file); !errors.Is(err, errNoDrive) {
+			t.Errorf("a second medium: %v", err)
+		}
+		targets, err := d.Hotplug.Targets(t.Context(), g.UUID)
+		assert.NilError(t, err)
+		assert.DeepEqual(t, targets, map[string]bool{"vda": true, target: true})
+		if opened(t, pid, medium.Layer.Path) == 0 {
+			t.Error("QEMU does not have the medium open")
+		}
+		if set == 1 { // a restarted libvirtd finds the medium again
+			l.kill(t)
+			l.start(t)
+			events, unsubscribe := d.Connection.Subscribe()
+			eventually(t, events, "of a new connection", func(e Event) bool { return e.Kind == EventResync })
+			unsubscribe()
+		}
+		for range 2 {
+			assert.NilError(t, d.Hotplug.Request(t.Context(), g.UUID, target))
+			assert.NilError(t, d.Hotplug.Release(t.Context(), g.UUID, set))
+		}
+		targets, err = d.Hotplug.Targets(t.Context(), g.UUID)
+		assert.NilError(t, err)
+		assert.DeepEqual(t, targets, map[string]bool{"vda": true})
+		assert.Equal(t, opened(t, pid, medium.Layer.Path), 0)
+	}
+	medium, file := plugged(t, "sdc", 0)
+	medium.Spec.CDROM = true
+	if err := d.Hotplug.Attach(t.Context(), g.UUID, medium, file); !errors.Is(err, errNoDrive) {
+		t.Errorf("no drive: %v", err)
+	}
+}
+
 // TestHotplug: a running QEMU gets disks whose files it can't open by itself, and lets
 // go of them. No guest is needed to release a SCSI disk.
 func TestHotplug(t *testing.T) {

@@ -33,7 +33,7 @@ func devices(desc Description) (*libvirtxml.DomainDeviceList, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &libvirtxml.DomainDeviceList{
+	all := &libvirtxml.DomainDeviceList{
 		Emulator:    desc.Emulator,
 		Disks:       disks,
 		Controllers: controllers(desc),
@@ -54,7 +54,9 @@ func devices(desc Description) (*libvirtxml.DomainDeviceList, error) {
 		Sounds:      sounds(desc.Spec.Sound),
 		Panics:      panics(desc),
 		VSock:       vsock(desc),
-	}, nil
+	}
+	addPorts(all, desc.Spec)
+	return all, nil
 }
 
 // controllers returns the controllers for which libvirt's default is not wanted:

@@ -14,7 +14,7 @@ func disks(desc Description) ([]libvirtxml.DomainDisk, error) {
 	}
 	var all []libvirtxml.DomainDisk
 	for i, spec := range desc.Spec.Disks {
-		if len(desc.Disks[i].Layers) == 0 {
+		if len(desc.Disks[i].Layers) == 0 && spec.Source != vmspec.SourceDrive {
 			return nil, fmt.Errorf("disk %s has no content", spec.Name)
 		}
 		d, err := placed(spec, disk(spec, desc.Disks[i].Layers))
@@ -47,18 +47,23 @@ func placed(spec vmspec.Disk, d libvirtxml.DomainDisk) (libvirtxml.DomainDisk, e
 	return d, nil
 }
 
+// disk describes a disk by its layers; an empty drive has none.
 func disk(spec vmspec.Disk, layers []Layer) libvirtxml.DomainDisk {
-	top := layers[0]
+	var top Layer
+	if len(layers) > 0 {
+		top = layers[0]
+	}
 	d := libvirtxml.DomainDisk{
 		Device: "disk",
 		Driver: &libvirtxml.DomainDiskDriver{
 			Name: "qemu", Type: top.Format, Cache: spec.Cache, IO: spec.IO, ErrorPolicy: spec.ErrorPolicy,
 		},
-		Source:       source(top),
-		BackingStore: backing(layers[1:]),
-		Target:       &libvirtxml.DomainDiskTarget{Dev: spec.Target, Bus: string(spec.Bus)},
-		Serial:       spec.Serial,
-		Alias:        &libvirtxml.DomainAlias{Name: "ua-" + spec.Name},
+		Target: &libvirtxml.DomainDiskTarget{Dev: spec.Target, Bus: string(spec.Bus)},
+		Serial: spec.Serial,
+		Alias:  &libvirtxml.DomainAlias{Name: "ua-" + spec.Name},
+	}
+	if len(layers) > 0 {
+		d.Source, d.BackingStore = source(top), backing(layers[1:])
 	}
 	switch {
 	case spec.CDROM:

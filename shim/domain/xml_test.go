@@ -58,7 +58,7 @@ func tcgDomain() Description {
 // maximumsDomain can get vCPUs and RAM while it runs.
 func maximumsDomain() Description {
 	m := plainDomain()
-	m.Spec.CPU.MaxSockets, m.Spec.MaxMemory = 4, 4<<30
+	m.Spec.CPU.MaxSockets, m.Spec.Memory, m.Spec.MaxMemory = 4, 3<<30, 4<<30
 	return m
 }
 
@@ -95,6 +95,7 @@ func richDomain() Description {
 	m.Kernel, m.Initrd = "/run/vm/kernel", "/run/vm/initrd"
 	m.Spec.Disks = append(m.Spec.Disks,
 		vmspec.Disk{Name: "seed", Bus: vmspec.BusSATA, CDROM: true, Tray: "open", BootOrder: 2},
+		vmspec.Disk{Name: "drive", Source: vmspec.SourceDrive, Bus: vmspec.BusSATA, CDROM: true},
 		vmspec.Disk{Name: "data", Bus: vmspec.BusSCSI, Serial: "D-1", Cache: "none", IO: "native", ErrorPolicy: "enospace"},
 		vmspec.Disk{Name: "fixed", Bus: vmspec.BusVirtio, ReadOnly: true},
 		vmspec.Disk{Name: "claim", Bus: vmspec.BusVirtio},
@@ -111,6 +112,7 @@ func richDomain() Description {
 	}
 	m.Disks = append(m.Disks,
 		raw("/run/vm/seed.iso", "seed-0", true),
+		Disk{},
 		raw("/run/vm/data.raw", "data-0", false),
 		raw("/run/vm/fixed.raw", "", false),
 		Disk{Layers: []Layer{{Format: "raw", Path: "/run/vm/claim", Block: true}}},
@@ -156,7 +158,7 @@ func strangeDomain() Description {
 // bareDomain has neither a console nor a power button.
 func bareDomain() Description {
 	m := plainDomain()
-	m.Spec.NoSerial, m.Spec.NoACPI = true, true
+	m.Spec.NoSerial, m.Spec.NoACPI, m.Spec.NoHotplug = true, true, true
 	m.TerminalSockets = []string{"/run/vm/hvc0", "/run/vm/hvc1"}
 	m.Spec.Memory = 1 << 20
 	return m

@@ -17,6 +17,7 @@ func (s *Spec) devices(at *field.Path, d kubevirt.Devices) field.ErrorList {
 	s.USBRedirection = d.ClientPassthrough != nil
 	s.MetricsPort = d.DownwardMetrics != nil
 	s.Transitional = isOr(d.UseVirtioTransitional, false)
+	s.NoHotplug = d.DisableHotplug
 	s.Balloon = isOr(d.AutoattachMemBalloon, true)
 	s.NoSerial = !isOr(d.AutoattachSerialConsole, true)
 	s.TPM = d.TPM != nil && isOr(d.TPM.Enabled, true)

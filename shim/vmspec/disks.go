@@ -10,8 +10,8 @@ import (
 const maxShortSerial = 20
 
 // disks reads the drives of a VMI, in its order. As with KubeVirt every disk
-// has the volume of its name, a volume that no disk has gets one behind the
-// others, and the bus is SATA where none is given.
+// has the volume of its name, but for a CD-ROM drive, which may be empty; a volume that no
+// disk has gets one behind the others, and the bus is SATA where none is given.
 func disks(at *field.Path, given []kubevirt.Disk, v volumes, boot bootOrder) ([]Disk, field.ErrorList) {
 	var result []Disk
 	var problems field.ErrorList
@@ -19,17 +19,22 @@ func disks(at *field.Path, given []kubevirt.Disk, v volumes, boot bootOrder) ([]
 	for i, d := range given {
 		at := at.Index(i)
 		volume := v.find(d.Name)
+		drive := volume == nil && d.CDRom != nil
 		switch {
 		case d.Name == "":
 			problems = append(problems, field.Required(at.Child("name"), ""))
 		case names[d.Name]:
 			problems = append(problems, field.Duplicate(at.Child("name"), d.Name))
+		case drive: // empty, as with KubeVirt
 		case volume == nil:
 			problems = append(problems, invalid(at.Child("name"), d.Name, "no volume has this name"))
 		case volume.filesystem:
 			problems = append(problems, invalid(at.Child("name"), d.Name, "its volume is in filesystems, too; remove one of them"))
 		}
 		var content Disk
+		if drive {
+			content.Source = SourceDrive
+		}
 		if volume != nil {
 			content = volume.Disk
 		}

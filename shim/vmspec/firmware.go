@@ -130,13 +130,12 @@ func (v *volumes) acpiTables(at *field.Path, f *kubevirt.Firmware) ([]ACPITable,
 // checkFirmware returns the combinations that QEMU has no machine for.
 func (s *Spec) checkFirmware(domain *field.Path) field.ErrorList {
 	var problems field.ErrorList
-	q35 := s.Machine == defaultMachine || strings.HasPrefix(s.Machine, "pc-q35-")
 	efi := s.Firmware.UEFI
 	if efi != nil && efi.SecureBoot && !s.SMM {
 		problems = append(problems, refused(domain, "has EFI SecureBoot enabled. SecureBoot requires SMM, which is currently disabled; "+
 			"enable features.smm, or set secureBoot to false"))
 	}
-	if s.SMM && !q35 {
+	if s.SMM && !s.PCIExpress() {
 		problems = append(problems, invalid(domain.Child("machine", "type"), s.Machine, "features.smm requires a machine of type q35"))
 	}
 	if efi != nil && s.NoACPI {

@@ -15,8 +15,8 @@ import (
 
 // Hotplug returns the disk that a running VM gets: a disk of KubeVirt's, as JSON, on the
 // volume of its name that a container of another pod mounts, or has as a device. As with
-// KubeVirt its bus is scsi, and its serial number its name, if it says nothing else. The
-// disk has no target yet. Size is that of the disk in bytes that the node makes in a file
+// KubeVirt its bus is scsi, and its serial number its name, if it says nothing else and the
+// name fits. A CD-ROM is a medium for the drive of its name. The disk has no target yet. Size is that of the disk in bytes that the node makes in a file
 // system without one; 0 makes none.
 func Hotplug(disk []byte, size int64, container *runtimeapi.ContainerConfig) (Disk, error) {
 	mounts, err := readMounts(container)
@@ -48,7 +48,7 @@ func Hotplug(disk []byte, size int64, container *runtimeapi.ContainerConfig) (Di
 		return Disk{}, err
 	}
 	d := disks[0]
-	if !d.LUN {
+	if !d.LUN && !d.CDROM && (d.Bus == BusSCSI || len(d.Name) <= maxShortSerial) {
 		d.Serial = cmp.Or(d.Serial, d.Name)
 	}
 	return d, nil
@@ -91,8 +91,8 @@ func checkHotplug(at *field.Path, d kubevirt.Disk) field.ErrorList {
 			problems = append(problems, refused(at.Child(child), "%s", why))
 		}
 	}
-	add(d.CDRom != nil, "cdrom", "a drive can't be added while the VM runs; use disk")
-	add(d.Disk != nil && d.Disk.Bus != kubevirt.DiskBusSCSI, "disk", "a disk that is added while the VM runs needs bus scsi")
+	add(d.Disk != nil && d.Disk.Bus != kubevirt.DiskBusSCSI && d.Disk.Bus != kubevirt.DiskBusVirtio, "disk",
+		"a disk that is added while the VM runs needs bus scsi or virtio")
 	add(d.BootOrder != nil, "bootOrder", "goes with a disk that the VM starts with")
 	add(d.DedicatedIOThread != nil && *d.DedicatedIOThread, "dedicatedIOThread", "goes with a disk that the VM starts with")
 	add(d.BlockSize != nil && d.BlockSize.MatchVolume != nil, "blockSize", "use custom for a disk that is added while the VM runs")

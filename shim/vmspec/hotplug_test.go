@@ -1,6 +1,7 @@
 package vmspec
 
 import (
+	"cmp"
 	"strings"
 	"testing"
 
@@ -17,7 +18,10 @@ func attachment() *runtimeapi.ContainerConfig {
 			{ContainerPath: "/volumes/files", HostPath: "/pods/a/files"},
 			{ContainerPath: "/volumes/fixed", HostPath: "/pods/a/fixed", Readonly: true},
 		},
-		Devices: []*runtimeapi.Device{{ContainerPath: "/volumes/raw", HostPath: "/dev/pod-raw", Permissions: "mrw"}},
+		Devices: []*runtimeapi.Device{
+			{ContainerPath: "/volumes/raw", HostPath: "/dev/pod-raw", Permissions: "mrw"},
+			{ContainerPath: "/volumes/longer-than-the-serial", HostPath: "/dev/pod-long", Permissions: "mrw"},
+		},
 	}
 }
 
@@ -31,9 +35,14 @@ func TestHotplug(t *testing.T) {
 		},
 		`{"name": "raw", "serial": "a-serial-number-of-scsi"}`: {Name: "raw", Host: "/dev/pod-raw", Block: true, Serial: "a-serial-number-of-scsi"},
 		`{"name": "raw", "lun": {"bus": "scsi"}}`:              {Name: "raw", Host: "/dev/pod-raw", Block: true, LUN: true},
-		`{"name": "raw", "shareable": true}`:                   {Name: "raw", Host: "/dev/pod-raw", Block: true, Serial: "raw", Shareable: true, Cache: "none"},
+		`{"name": "raw", "disk": {"bus": "virtio"}}`:           {Name: "raw", Host: "/dev/pod-raw", Block: true, Serial: "raw", Bus: BusVirtio},
+		`{"name": "files", "cdrom": {"bus": "sata"}}`:          {Name: "files", Host: "/pods/a/files", Bus: BusSATA, CDROM: true, ReadOnly: true},
+		`{"name": "longer-than-the-serial", "disk": {"bus": "virtio"}}`: {
+			Name: "longer-than-the-serial", Host: "/dev/pod-long", Block: true, Bus: BusVirtio,
+		},
+		`{"name": "raw", "shareable": true}`: {Name: "raw", Host: "/dev/pod-raw", Block: true, Serial: "raw", Shareable: true, Cache: "none"},
 	} {
-		want.Source, want.Bus, want.ErrorPolicy = SourcePVC, BusSCSI, stop
+		want.Source, want.Bus, want.ErrorPolicy = SourcePVC, cmp.Or(want.Bus, BusSCSI), stop
 		got, err := Hotplug([]byte(text), 0, attachment())
 		assert.NilError(t, err, text)
 		assert.DeepEqual(t, got, want)
@@ -43,8 +52,7 @@ func TestHotplug(t *testing.T) {
 func TestHotplugRefuses(t *testing.T) {
 	for text, want := range map[string]string{
 		`{"name": "other"}`:                                                  `disk "other": container attachment has no volume of this name; mount it at a path that ends in /other`,
-		`{"name": "files", "disk": {"bus": "virtio"}}`:                       "spec.domain.devices.disks[0].disk: a disk that is added while the VM runs needs bus scsi",
-		`{"name": "files", "cdrom": {"bus": "sata"}}`:                        "a drive can't be added while the VM runs",
+		`{"name": "files", "disk": {"bus": "sata"}}`:                         "spec.domain.devices.disks[0].disk: a disk that is added while the VM runs needs bus scsi or virtio",
 		`{"name": "files", "bootOrder": 1}`:                                  "bootOrder: goes with a disk that the VM starts with",
 		`{"name": "files", "dedicatedIOThread": true}`:                       "dedicatedIOThread: goes with",
 		`{"name": "files", "blockSize": {"matchVolume": {"enabled": true}}}`: "use custom",

@@ -69,6 +69,8 @@ type Spec struct {
 	Watchdog WatchdogAction `json:"watchdog,omitempty"`
 	// Transitional makes virtio devices also work with drivers of virtio before 1.0.
 	Transitional bool `json:"transitional,omitempty"`
+	// NoHotplug leaves out the ports for devices that the running VM gets.
+	NoHotplug bool `json:"noHotplug,omitempty"`
 	// NoACPI hides ACPI from the guest, which then has no power button.
 	NoACPI bool `json:"noACPI,omitempty"`
 	// Board are further features of the guest's board, and Clock is its clock.
@@ -88,6 +90,11 @@ type Spec struct {
 	Credentials []Credential `json:"credentials,omitempty"`
 	// Hooks are the VM's hook sidecars; nil for none.
 	Hooks *Hooks `json:"hooks,omitempty"`
+}
+
+// PCIExpress reports whether the VM's board has PCI Express.
+func (s Spec) PCIExpress() bool {
+	return s.Machine == defaultMachine || strings.HasPrefix(s.Machine, "pc-q35-")
 }
 
 // CPU is a guest's processor. Sockets, Cores and Threads are at least 1;

@@ -129,7 +129,6 @@ func deviceRows() []fields.Row {
 		fields.At("domain.devices.autoattachVSOCK", fields.Boolean),
 		// The container's log always has the console's output.
 		fields.At("domain.devices.logSerialConsole", fields.Only(true)),
-		// The cluster's half honours it: a node attaches what it is ordered to.
 		fields.At("domain.devices.disableHotplug", fields.Boolean),
 		fields.At("domain.devices.inputs", fields.List(maxInputs)),
 		fields.At("domain.devices.inputs[].name", deviceName),

@@ -157,6 +157,7 @@ func VolumeKinds() []VolumeKind {
 				fields.At("shared", fields.Boolean),
 			},
 		},
+		{Source: SourceDrive, Transfer: TransferRemade},
 		{Source: SourceImport},
 		{Source: SourceISCSI, Transfer: TransferShared},
 		{Source: SourceRBD, Transfer: TransferShared},

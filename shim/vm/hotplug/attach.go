@@ -37,7 +37,10 @@ func (h *Hotplugs) attach(ctx context.Context, v *table.VM, a order.Attachment) 
 	if err := h.check(v, r, d); err != nil {
 		return order.Disk{}, err
 	}
-	p := record.PluggedDisk{State: record.Attaching, Disk: placed(r, d), Container: a.Container, Set: freeSet(r)}
+	if d, err = placed(r, d); err != nil {
+		return order.Disk{}, err
+	}
+	p := record.PluggedDisk{State: record.Attaching, Disk: d, Container: a.Container, Set: freeSet(r)}
 	r = r.WithPlugged(p)
 	if err := h.o.Table.Put(v, r); err != nil {
 		return order.Disk{}, err
@@ -77,7 +80,13 @@ func (h *Hotplugs) check(v *table.VM, r record.Container, d vmspec.Disk) error {
 	if len(r.Plugged) >= maxPlugged {
 		return fmt.Errorf("%w: a running VM gets at most %d disks", vmerrors.ErrRange, maxPlugged)
 	}
+	if d.Bus == vmspec.BusVirtio && r.Spec.Transitional {
+		return fmt.Errorf("%w: the VM has useVirtioTransitional, and gets disks on bus scsi alone", vmerrors.ErrState)
+	}
 	for _, other := range disksOf(r) {
+		if other.Source == vmspec.SourceDrive && d.CDROM {
+			continue
+		}
 		if other.Name == d.Name {
 			return fmt.Errorf("disk %q: %w", d.Name, vmerrors.ErrExists)
 		}
@@ -97,11 +106,19 @@ func disksOf(r record.Container) []vmspec.Disk {
 	return all
 }
 
-// placed returns a disk with its target.
-func placed(r record.Container, d vmspec.Disk) vmspec.Disk {
-	all := append(disksOf(r), d)
-	d.Target = vmspec.Targets(all)[len(all)-1]
-	return d
+// placed returns a disk with its target. That of a medium is its drive's.
+func placed(r record.Container, d vmspec.Disk) (vmspec.Disk, error) {
+	if !d.CDROM {
+		all := append(disksOf(r), d)
+		d.Target = vmspec.Targets(all)[len(all)-1]
+		return d, nil
+	}
+	i := slices.IndexFunc(r.Spec.Disks, func(other vmspec.Disk) bool { return other.Name == d.Name })
+	if i < 0 || r.Spec.Disks[i].Source != vmspec.SourceDrive {
+		return d, fmt.Errorf("%w: the VM has not started with an empty CD-ROM drive %q; restart it", vmerrors.ErrState, d.Name)
+	}
+	d.Target, d.Bus, d.Serial = r.Spec.Disks[i].Target, r.Spec.Disks[i].Bus, ""
+	return d, nil
 }
 
 // freeSet returns the first number that no disk has.

@@ -10,6 +10,7 @@ import (
 	"github.com/nodevirt/nodevirt/shim/vm/hotplug/order"
 	"github.com/nodevirt/nodevirt/shim/vm/table"
 	"github.com/nodevirt/nodevirt/shim/vm/vmerrors"
+	"github.com/nodevirt/nodevirt/shim/vmspec"
 )
 
 // releasePoll is the time between two looks at a disk that the guest is to release.
@@ -51,7 +52,7 @@ func (h *Hotplugs) beginDetach(ctx context.Context, v *table.VM, name string) er
 	i := r.FindPlugged(name)
 	if i < 0 || r.State != record.Running {
 		for _, d := range r.Spec.Disks {
-			if d.Name == name {
+			if d.Name == name && d.Source != vmspec.SourceDrive {
 				return fmt.Errorf("%w: the VM started with disk %q, and keeps it until it ends", vmerrors.ErrState, name)
 			}
 		}

@@ -288,6 +288,44 @@ func TestAttachAndDetach(t *testing.T) {
 	})
 }
 
+// TestBuses: a disk gets the next target of its bus, and a medium that of its drive, which it
+// can get again.
+func TestBuses(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t)
+		c := r.vm.Record()
+		c.Spec.Disks = append(c.Spec.Disks, vmspec.Disk{Name: "v0", Source: vmspec.SourceDrive, Bus: vmspec.BusSATA, CDROM: true, Target: "sdb"})
+		r.vm.Publish(c)
+		plug := func(name, device string) (order.Disk, error) {
+			return r.order(t, order.Attach, fmt.Sprintf(`{"disk": {"name": %q, %s}, "container": %q}`, name, device, id))
+		}
+		for range 2 {
+			d, err := plug("v0", `"cdrom": {"bus": "scsi"}`)
+			assert.NilError(t, err)
+			assert.Equal(t, d.Target, "sdb")
+			assert.Equal(t, r.vm.Record().Plugged[0].Disk.Bus, vmspec.BusSATA)
+			for range 2 {
+				d, err = r.detach(t, "v0")
+				assert.NilError(t, err)
+				assert.Equal(t, d.State, order.None)
+			}
+			r.has(t, "", 0)
+		}
+		d, err := plug("v1", `"disk": {"bus": "virtio"}`)
+		assert.NilError(t, err)
+		assert.Equal(t, d.Target, "vda")
+		c = r.vm.Record()
+		c.Spec.Transitional = true
+		r.vm.Publish(c)
+		if _, err := plug("v2", `"disk": {"bus": "virtio"}`); !errors.Is(err, vmerrors.ErrState) {
+			t.Errorf("a disk on virtio for old drivers: %v", err)
+		}
+		if _, err := plug("v0", `"disk": {"bus": "scsi"}`); !errors.Is(err, vmerrors.ErrExists) {
+			t.Errorf("a disk of a drive's name: %v", err)
+		}
+	})
+}
+
 // TestManyDisks: a VM gets more disks than KubeVirt's users ask for, and not without a bound.
 func TestManyDisks(t *testing.T) {
 	r := newRig(t)
@@ -467,7 +505,8 @@ func TestBadOrders(t *testing.T) {
 		{order.Attach, `x`, "the argument is not JSON as expected"},
 		{order.Attach, `{"disk": {"name": "v0"}, "container": "../x"}`, `"../x" is not a container's id`},
 		{order.Attach, fmt.Sprintf(`{"disk": {"name": "v0"}, "container": %q}`, strings.Repeat("b", 64)), "ask containerd"},
-		{order.Attach, fmt.Sprintf(`{"disk": {"name": "v0", "disk": {"bus": "virtio"}}, "container": %q}`, id), "needs bus scsi"},
+		{order.Attach, fmt.Sprintf(`{"disk": {"name": "v0", "disk": {"bus": "sata"}}, "container": %q}`, id), "needs bus scsi"},
+		{order.Attach, fmt.Sprintf(`{"disk": {"name": "v0", "cdrom": {"bus": "sata"}}, "container": %q}`, id), "not started with an empty CD-ROM drive"},
 		{order.Attach, fmt.Sprintf(`{"container": %q}`, id), "invalid VM"},
 		{order.Attach, fmt.Sprintf(`{"disk": {"name": "missing"}, "container": %q}`, id), "has no volume of this name"},
 		{order.Detach, `{"name": "../x"}`, "is not the name of a disk"},
