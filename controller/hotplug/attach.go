@@ -16,13 +16,14 @@ import (
 	"github.com/nodevirt/nodevirt/shim/vm/hotplug/order"
 )
 
-// Reasons in the status of volumes. All but the last two are KubeVirt's.
+// Reasons in the status of volumes and of events. All but the last two are KubeVirt's.
 const (
 	reasonCreated      = "SuccessfulCreate"
 	reasonNotReady     = "PVCNotReady"
 	reasonMounted      = "VolumeMountedToPod"
 	reasonReady        = "VolumeReady"
 	reasonUnMounted    = "VolumeUnMountedFromPod"
+	reasonUnplugged    = "VolumeUnplugged"
 	reasonFailedCreate = "FailedCreate"
 	reasonFailedAttach = "FailedAttachVolume"
 	reasonDetaching    = "DetachingVolume"

@@ -64,7 +64,7 @@ func TestLife(t *testing.T) {
 	events := fmt.Sprint(g.Events())
 	for _, want := range []string{
 		"Normal SuccessfulCreate Created attachment pod " + p.Name, "Normal VolumeMountedToPod", "Normal VolumeReady Successfully attach",
-		"Normal DetachingVolume", "Normal VolumeUnMountedFromPod", "Normal SuccessfulDelete Deleted attachment pod " + p.Name,
+		"Normal DetachingVolume", "Normal VolumeUnMountedFromPod", "Normal VolumeUnplugged Volume data has been unplugged", "Normal SuccessfulDelete Deleted attachment pod " + p.Name,
 	} {
 		if !strings.Contains(events, want) {
 			t.Errorf("no event %q in %s", want, events)

@@ -38,7 +38,7 @@ func (w *work) give(ctx context.Context, v *volume, name string, argument any) (
 		return d, fmt.Errorf("%s in pod %s on node %s: %s", name, w.own.Name, w.own.Spec.NodeName, clip(err.Error()))
 	}
 	err = json.Unmarshal(text, &d)
-	if err != nil || d.Name != v.name || d.Target != "" && !target.MatchString(d.Target) {
+	if err != nil || d.Name != v.name || d.Size < 0 || d.Target != "" && !target.MatchString(d.Target) {
 		return order.Disk{}, fmt.Errorf("%s in pod %s on node %s: the answer is not about disk %s", name, w.own.Name, w.own.Spec.NodeName, v.name)
 	}
 	switch d.State {

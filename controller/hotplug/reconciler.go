@@ -83,13 +83,27 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resu
 		return ctrl.Result{}, nil // an event of the instance or its pod triggers the next step
 	}
 	again, err := w.all(ctx)
-	return ctrl.Result{RequeueAfter: again}, err
+	if err != nil {
+		return ctrl.Result{}, err
+	}
+	later, err := w.grow(ctx)
+	return ctrl.Result{RequeueAfter: sooner(again, later)}, err
 }
 
-// concerned reports whether an instance may have hot-plugged volumes.
+// sooner returns the shorter of two waits; 0 is none.
+func sooner(a, b time.Duration) time.Duration {
+	if a == 0 || b > 0 && b < a {
+		return b
+	}
+	return a
+}
+
+// concerned reports whether an instance may have hot-plugged volumes, or volumes that grow.
 func concerned(vmi *kubevirt.VirtualMachineInstance) bool {
 	return slices.ContainsFunc(vmi.Spec.Volumes, func(v kubevirt.Volume) bool { return pod.Hotpluggable(&v) }) ||
-		slices.ContainsFunc(vmi.Status.VolumeStatus, func(s kubevirt.VolumeStatus) bool { return s.HotplugVolume != nil })
+		slices.ContainsFunc(vmi.Status.VolumeStatus, func(s kubevirt.VolumeStatus) bool {
+			return s.HotplugVolume != nil || s.PersistentVolumeClaimInfo != nil
+		})
 }
 
 // attachments returns the attachment pods of a VM.
@@ -139,9 +153,7 @@ func (w *work) all(ctx context.Context) (time.Duration, error) {
 		if err != nil {
 			return 0, err
 		}
-		if wait > 0 && (again == 0 || wait < again) {
-			again = wait
-		}
+		again = sooner(again, wait)
 	}
 	return again, nil
 }

@@ -129,6 +129,13 @@ func (g *rig) Control(_ context.Context, p *corev1.Pod, _ int, name string, argu
 		g.disks[d.Name] = order.Disk{Name: d.Name, State: order.Attached, Target: "sda", Container: a.Container}
 		return json.Marshal(g.disks[d.Name])
 	}
+	if name == order.Grow {
+		var of order.Growth
+		if err := json.Unmarshal([]byte(arguments[0]), &of); err != nil {
+			return nil, err
+		}
+		return json.Marshal(order.Disk{Name: of.Name, State: order.Attached, Target: "sda", Size: of.Size})
+	}
 	var n order.Name
 	if err := json.Unmarshal([]byte(arguments[0]), &n); err != nil {
 		return nil, err

@@ -57,9 +57,14 @@ func (w *work) drop(ctx context.Context, v *volume) error {
 	if at < 0 {
 		return nil
 	}
-	return w.patch(ctx, func(s *kubevirt.VirtualMachineInstanceStatus) {
+	err := w.patch(ctx, func(s *kubevirt.VirtualMachineInstanceStatus) {
 		s.VolumeStatus = slices.Delete(s.VolumeStatus, at, at+1)
 	})
+	if err != nil {
+		return err
+	}
+	w.Events.Eventf(w.vmi, nil, corev1.EventTypeNormal, reasonUnplugged, "Hotplug", "Volume %s has been unplugged", v.name)
+	return nil
 }
 
 // patch changes the instance's status, unless another writer has changed the instance.

@@ -4,6 +4,7 @@ import (
 	"slices"
 	"strconv"
 
+	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	kubevirt "kubevirt.io/api/core/v1"
@@ -19,8 +20,10 @@ func setMachine(s *kubevirt.VirtualMachineInstanceStatus, vmi *kubevirt.VirtualM
 	made, _ := vmspec.Preview(field.NewPath("spec"), &vmi.Spec)
 	s.Machine = &kubevirt.Machine{Type: made.Machine}
 	setSize(s, made, pod.SizeIn(&vmi.Spec, v.limits()))
+	now := volumes(&vmi.Spec, made.Disks, v.pvcs)
+	keepCapacities(now, s.VolumeStatus)
 	plugged := slices.DeleteFunc(s.VolumeStatus, func(v kubevirt.VolumeStatus) bool { return v.HotplugVolume == nil })
-	s.VolumeStatus = append(volumes(&vmi.Spec, made.Disks, v.pvcs), plugged...)
+	s.VolumeStatus = append(now, plugged...)
 	plug(s.Interfaces, made.Interfaces)
 	if made.VSOCK {
 		setVSOCK(s, v)
@@ -79,6 +82,25 @@ func quantity(bytes int64) *resource.Quantity {
 	q := resource.NewQuantity(bytes, resource.BinarySI)
 	_ = q.String() // as it comes back from the API server, or it would be written again
 	return q
+}
+
+// keepCapacities keeps the capacities of PVCs that have been expanded since: package hotplug
+// reports a larger one when the disk has grown.
+func keepCapacities(now, before []kubevirt.VolumeStatus) {
+	for _, was := range before {
+		i := slices.IndexFunc(now, func(s kubevirt.VolumeStatus) bool { return s.Name == was.Name })
+		if i < 0 || was.HotplugVolume != nil || was.PersistentVolumeClaimInfo == nil {
+			continue
+		}
+		info, had := now[i].PersistentVolumeClaimInfo, was.PersistentVolumeClaimInfo
+		size, has := had.Capacity[corev1.ResourceStorage]
+		if info == nil || !has || info.ClaimName != had.ClaimName {
+			continue
+		}
+		if larger := info.Capacity[corev1.ResourceStorage]; larger.Cmp(size) > 0 {
+			info.Capacity = had.Capacity
+		}
+	}
 }
 
 // volumes returns the volumes with a disk, under the disk's name in libvirt, and what

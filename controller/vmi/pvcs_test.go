@@ -4,12 +4,14 @@ import (
 	"strings"
 	"testing"
 
+	"gotest.tools/v3/assert"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	kubevirt "kubevirt.io/api/core/v1"
 	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/nodevirt/nodevirt/test/fakecluster"
 )
@@ -115,6 +117,18 @@ func TestPVC(t *testing.T) {
 	g.Writes()
 	g.reconcile()
 	g.expect("")
+
+	// A larger capacity is that of the disk once it has grown.
+	for _, c := range []struct{ now, want string }{{"1Gi", "1Gi"}, {"2Gi", "1Gi"}, {"1Gi", "1Gi"}} {
+		pvc := new(corev1.PersistentVolumeClaim)
+		assert.NilError(t, g.Get(t.Context(), client.ObjectKey{Namespace: "default", Name: "data"}, pvc))
+		fakecluster.Change(t, g.Cluster, pvc, func(pvc *corev1.PersistentVolumeClaim) {
+			pvc.Status.Capacity = corev1.ResourceList{corev1.ResourceStorage: resource.MustParse(c.now)}
+		})
+		g.reconcile()
+		size := g.vmi().Status.VolumeStatus[0].PersistentVolumeClaimInfo.Capacity[corev1.ResourceStorage]
+		assert.Equal(t, size.String(), c.want)
+	}
 }
 
 // TestDeletedPVC: a PVC that is being deleted gets no new user.

@@ -1,6 +1,7 @@
 package disk
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -46,6 +47,40 @@ func bind(t *testing.T, from string) string {
 }
 
 // TestGrow: only a disk that was made here grows, and only in the root of a file system.
+func TestRoom(t *testing.T) {
+	n := newNode(t)
+	top := fileSystem(t)
+	if err := os.WriteFile(filepath.Join(top, imageFile), make([]byte, testMiB), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	below := filepath.Join(top, "below")
+	if err := errors.Join(os.Mkdir(below, 0o700), os.WriteFile(filepath.Join(below, imageFile), []byte("12345678"), 0o600)); err != nil {
+		t.Fatal(err)
+	}
+	device := n.volume(t, "device", true, "12345678")
+	for _, c := range []struct {
+		d              vmspec.Disk
+		capacity, want int64
+	}{
+		{vmspec.Disk{Source: vmspec.SourcePVC, Host: top}, 1000 * testMiB, 94 * testMiB}, // the other file has a page
+		{vmspec.Disk{Source: vmspec.SourcePVC, Host: top}, 50 * testMiB, 47 * testMiB},
+		{vmspec.Disk{Source: vmspec.SourcePVC, Host: top}, 0, testMiB},
+		{vmspec.Disk{Source: vmspec.SourcePVC, Host: below}, 50 * testMiB, 8},
+		{device, 1000 * testMiB, 8},
+	} {
+		f, got, err := n.Attachments.Room(n.container(t, "c", device), c.d, c.capacity)
+		if err != nil || got != c.want {
+			t.Errorf("%+v with %d: %d, %v; want %d", c.d, c.capacity, got, err, c.want)
+		}
+		f.Close()
+	}
+	for _, d := range []vmspec.Disk{{Name: "d", Source: vmspec.SourceSeed}, {Name: "d", Source: vmspec.SourcePVC, Host: t.TempDir()}} {
+		if _, got, err := n.Attachments.Room(n.container(t, "c", device), d, 1); !errors.Is(err, ErrVolume) {
+			t.Errorf("%+v: %d, %v", d, got, err)
+		}
+	}
+}
+
 func TestGrow(t *testing.T) {
 	n := newNode(t)
 	n.addImage(t, "big", []byte("a larger raw disk"))

@@ -47,7 +47,7 @@ func (p filePVC) create(ctx context.Context, k Disk) error {
 	if k.comes() {
 		return p.present(k)
 	}
-	if err := p.room(k); err != nil {
+	if err := p.fits(k); err != nil {
 		return err
 	}
 	f, err := p.open(k, k.Content.Image != nil || k.Size > 0)
@@ -156,9 +156,9 @@ func (filePVC) open(k Disk, create bool) (*os.File, error) {
 	return f, nil
 }
 
-// room refuses an origin that the folder's file system can't hold, before anything is
+// fits refuses an origin that the folder's file system can't hold, before anything is
 // written. Package persist knows the size of a device.
-func (p filePVC) room(k Disk) error {
+func (p filePVC) fits(k Disk) error {
 	if k.Content.Image == nil {
 		return nil
 	}

@@ -34,7 +34,7 @@ const fdSets = "/dev/fdset"
 // firstSet is the number of a domain's first set for these disks. libvirt counts its own from 0.
 const firstSet = 1 << 20
 
-// noSlots is libvirt's text for [ErrNoPort], which has no code of its own.
+// noSlots is libvirt's text for [ErrNoPort], without a code.
 const noSlots = "No more available PCI slots"
 
 // PluggedDisk is a disk of a running domain.
@@ -235,13 +235,18 @@ func modes(spec vmspec.Disk, file *os.File) (fdGroups, error) {
 	return duplicate(map[string][]*os.File{"": all})
 }
 
-// addFiles adds files to a set of QEMU's descriptors, in place of all that the set has.
+// addFiles adds files to a set of QEMU's descriptors, in place of all that the set has. The
+// first is for reading.
 func addFiles(dom *libvirt.Domain, set int, files []*os.File) error {
 	if err := removeSet(dom, set); err != nil {
 		return err
 	}
-	for _, f := range files {
-		if _, err := command(dom, "add-fd", map[string]any{"fdset-id": set}, *f); err != nil {
+	for i, f := range files {
+		arguments := map[string]any{"fdset-id": set}
+		if i == 0 {
+			arguments["opaque"] = forReading
+		}
+		if _, err := command(dom, "add-fd", arguments, *f); err != nil {
 			return err
 		}
 	}
@@ -251,35 +256,48 @@ func addFiles(dom *libvirt.Domain, set int, files []*os.File) error {
 // removeSet closes a set of QEMU's descriptors, if QEMU has it.
 func removeSet(dom *libvirt.Domain, set int) error {
 	sets, err := setsOf(dom)
-	if err != nil || !sets[set] {
+	if _, has := sets[set]; err != nil || !has {
 		return err
 	}
 	if _, err = command(dom, "remove-fd", map[string]any{"fdset-id": set}); err != nil {
 		return err
 	}
-	if sets, err = setsOf(dom); err == nil && sets[set] {
-		err = ErrPaused
+	if sets, err = setsOf(dom); err != nil {
+		return err
 	}
-	return err
+	if _, has := sets[set]; has {
+		return ErrPaused
+	}
+	return nil
 }
 
-// setsOf returns the numbers of QEMU's sets of descriptors.
-func setsOf(dom *libvirt.Domain) (map[int]bool, error) {
+// setFile is a descriptor in one of QEMU's sets.
+type setFile struct {
+	FD     int    `json:"fd"`
+	Opaque string `json:"opaque"`
+}
+
+// forReading marks the descriptor of a set by which QEMU reads.
+const forReading = "reading"
+
+// setsOf returns QEMU's sets of descriptors by their numbers.
+func setsOf(dom *libvirt.Domain) (map[int][]setFile, error) {
 	text, err := command(dom, "query-fdsets", nil)
 	if err != nil {
 		return nil, err
 	}
 	var reply struct {
 		Return []struct {
-			ID int `json:"fdset-id"`
+			ID  int       `json:"fdset-id"`
+			FDs []setFile `json:"fds"`
 		} `json:"return"`
 	}
 	if err := json.Unmarshal([]byte(text), &reply); err != nil {
 		return nil, fmt.Errorf("decode QEMU's sets of descriptors: %w", err)
 	}
-	all := map[int]bool{}
+	all := map[int][]setFile{}
 	for _, s := range reply.Return {
-		all[s.ID] = true
+		all[s.ID] = s.FDs
 	}
 	return all, nil
 }

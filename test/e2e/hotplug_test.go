@@ -114,7 +114,7 @@ func TestHotplugBuses(t *testing.T) {
 	for _, name := range []string{"fast", "media"} {
 		host := filepath.Join(folder, name)
 		assert.NilError(t, os.MkdirAll(host, 0o700))
-		contents[name] = bytes.Repeat([]byte(name+"----------")[:8], 2*mebibyte/8)
+		contents[name] = bytes.Repeat([]byte(name + "----------")[:8], 2*mebibyte/8)
 		assert.NilError(t, os.WriteFile(filepath.Join(host, "disk.img"), contents[name], 0o600))
 		config.Mounts = append(config.Mounts, &runtimeapi.Mount{ContainerPath: "/volumes/" + name, HostPath: host})
 	}

@@ -117,6 +117,26 @@ func Device(t testing.TB, size int64) (path string) {
 	return loop.Name()
 }
 
+// Grow makes a device of [Device] larger, to a size in bytes.
+func Grow(t testing.TB, device string, size int64) {
+	t.Helper()
+	file, err := os.ReadFile(filepath.Join("/sys/block", filepath.Base(device), "loop", "backing_file"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Truncate(string(bytes.TrimSpace(file)), size); err != nil {
+		t.Fatal(err)
+	}
+	loop, err := os.Open(device)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer loop.Close()
+	if err := unix.IoctlSetInt(int(loop.Fd()), unix.LOOP_SET_CAPACITY, 0); err != nil {
+		t.Fatal(err)
+	}
+}
+
 // mount mounts a device nowhere, and returns the mount's descriptor.
 func mount(kind, device string) (int, error) {
 	fs, err := unix.Fsopen(kind, unix.FSOPEN_CLOEXEC)

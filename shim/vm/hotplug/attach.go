@@ -106,7 +106,7 @@ func disksOf(r record.Container) []vmspec.Disk {
 	return all
 }
 
-// placed returns a disk with its target. That of a medium is its drive's.
+// placed returns a disk with its target. A medium has the target of its drive.
 func placed(r record.Container, d vmspec.Disk) (vmspec.Disk, error) {
 	if !d.CDROM {
 		all := append(disksOf(r), d)

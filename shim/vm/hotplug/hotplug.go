@@ -1,5 +1,5 @@
-// Package hotplug gives running VMs disks, and takes them away again: it carries out the
-// orders of package order.
+// Package hotplug gives running VMs disks, takes them away again, and grows them: it carries
+// out the orders of package order.
 //
 // A pod's volumes cannot change. So another pod, the attachment pod, has the kubelet mount
 // the volume on the VM's node. It names the VM's pod in the annotation of package order,
@@ -40,12 +40,14 @@ type Domains interface {
 	Request(ctx context.Context, uuid, target string) error
 	Targets(ctx context.Context, uuid string) (map[string]bool, error)
 	Release(ctx context.Context, uuid string, set int) error
+	Grow(ctx context.Context, uuid string, g domain.Growth, file *os.File) error
 }
 
 // Volumes opens volumes for VMs; [disk.Attachments].
 type Volumes interface {
 	Plug(ctx context.Context, r record.Container, p record.PluggedDisk) (domain.PluggedDisk, *os.File, error)
 	Unplug(ctx context.Context, r record.Container, d vmspec.Disk) error
+	Room(r record.Container, d vmspec.Disk, capacity int64) (*os.File, int64, error)
 }
 
 // Moves are the migrations of VMs; package move's Moves.

@@ -51,7 +51,9 @@ type rig struct {
 	failing  string
 	requests int
 	moving   bool
-	updates  int
+	// sizes are those of the disks, by their targets.
+	sizes   map[string]int64
+	updates int
 
 	container *runtimeapi.ContainerStatusResponse
 	pod       *runtimeapi.PodSandboxStatus
@@ -60,7 +62,7 @@ type rig struct {
 func newRig(t *testing.T) *rig {
 	t.Helper()
 	s := &vmtest.Script{}
-	r := &rig{store: vmtest.NewStore(s, t.TempDir()), attached: map[int]string{}, reserved: map[string]bool{}}
+	r := &rig{store: vmtest.NewStore(s, t.TempDir()), attached: map[int]string{}, reserved: map[string]bool{}, sizes: map[string]int64{}}
 	c := record.Container{ID: "c", SandboxID: "s", State: record.Running}
 	c.Sandbox.Value = &runtimeapi.PodSandboxConfig{Metadata: &runtimeapi.PodSandboxMetadata{Name: "pod", Namespace: "shop", Uid: podUID}}
 	c.Config.Value = &runtimeapi.ContainerConfig{Metadata: &runtimeapi.ContainerMetadata{Name: "vm"}}
@@ -193,8 +195,32 @@ func (d *domains) Release(_ context.Context, _ string, set int) error {
 	return nil
 }
 
-// volumes are those of the node.
+func (d *domains) Grow(_ context.Context, _ string, g domain.Growth, f *os.File) error {
+	if _, err := f.Stat(); err != nil {
+		return err
+	}
+	if _, has := d.attached[0]; has && d.attached[0] == g.Target != (g.Set != nil) {
+		return errors.New("not the set of the disk")
+	}
+	done, err := d.enter()
+	if err != nil {
+		return err
+	}
+	defer done()
+	d.sizes[g.Target] = g.Size
+	return nil
+}
+
+// volumes are those of the node. One has a MiB less than its PVC.
 type volumes rig
+
+func (d *volumes) Room(_ record.Container, _ vmspec.Disk, capacity int64) (*os.File, int64, error) {
+	if d.failing == "volume" {
+		return nil, 0, errRefused
+	}
+	f, err := os.Open(os.DevNull)
+	return f, capacity - 1<<20, err
+}
 
 func (d *volumes) Plug(_ context.Context, _ record.Container, p record.PluggedDisk) (domain.PluggedDisk, *os.File, error) {
 	d.mu.Lock()
@@ -322,6 +348,49 @@ func TestBuses(t *testing.T) {
 		}
 		if _, err := plug("v0", `"disk": {"bus": "scsi"}`); !errors.Is(err, vmerrors.ErrExists) {
 			t.Errorf("a disk of a drive's name: %v", err)
+		}
+	})
+}
+
+// TestGrow: disks on PVCs grow, those that the VM started with and those that it got.
+func TestGrow(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t)
+		c := r.vm.Record()
+		c.Spec.Disks = append(c.Spec.Disks,
+			vmspec.Disk{Name: "data", Source: vmspec.SourcePVC, Target: "vda"},
+			vmspec.Disk{Name: "fixed", Source: vmspec.SourcePVC, Target: "vdb", ReadOnly: true})
+		r.vm.Publish(c)
+		_, err := r.attach(t, "v0")
+		assert.NilError(t, err)
+		grow := func(name string) (order.Disk, error) {
+			return r.order(t, order.Grow, fmt.Sprintf(`{"name": %q, "size": %d}`, name, 3<<20))
+		}
+		for name, want := range map[string]order.Disk{
+			"data": {Target: "vda", Size: 2 << 20}, "v0": {Target: "sdb", Size: 2 << 20}, "fixed": {Target: "vdb"}, "boot": {Target: "sda"},
+		} {
+			want.Name, want.State = name, order.Attached
+			d, err := grow(name)
+			assert.NilError(t, err, name)
+			assert.Equal(t, d, want)
+		}
+		assert.DeepEqual(t, r.sizes, map[string]int64{"vda": 2 << 20, "sdb": 2 << 20})
+		r.failing = "volume"
+		if _, err := grow("data"); !errors.Is(err, errRefused) {
+			t.Errorf("a volume that can't be measured: %v", err)
+		}
+		r.stubborn = true
+		_, err = r.detach(t, "v0")
+		assert.NilError(t, err)
+		if _, err := grow("v0"); !errors.Is(err, vmerrors.ErrState) {
+			t.Errorf("a disk that goes: %v", err)
+		}
+		if _, err := grow("none"); !errors.Is(err, vmerrors.ErrInvalid) {
+			t.Errorf("no disk: %v", err)
+		}
+		r.moving = true
+		if _, err := grow("data"); !errors.Is(err, vmerrors.ErrState) {
+			t.Errorf("a guest that moves: %v", err)
 		}
 	})
 }

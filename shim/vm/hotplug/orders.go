@@ -14,7 +14,7 @@ import (
 )
 
 // Controls returns the names of the machine controls of disks.
-func Controls() []string { return []string{order.Attach, order.Detach, order.Status} }
+func Controls() []string { return []string{order.Attach, order.Detach, order.Status, order.Grow} }
 
 // Do carries out a machine control with its argument, and returns its answer.
 func (h *Hotplugs) Do(ctx context.Context, v *table.VM, control, argument string) ([]byte, error) {
@@ -23,6 +23,8 @@ func (h *Hotplugs) Do(ctx context.Context, v *table.VM, control, argument string
 		return answer(ctx, v, argument, h.attach)
 	case order.Detach:
 		return answer(ctx, v, argument, h.detach)
+	case order.Grow:
+		return answer(ctx, v, argument, h.grow)
 	case order.Status:
 		return answer(ctx, v, argument, func(_ context.Context, v *table.VM, a order.Name) (order.Disk, error) {
 			return about(v.Record(), a.Name), nil

@@ -10,6 +10,7 @@ const (
 	Attach = "disk-attach" // Attachment
 	Detach = "disk-detach" // Name
 	Status = "disk-status" // Name
+	Grow   = "disk-grow"   // Growth
 )
 
 // Annotation of a pod has the UID of the VM's pod that may have the pod's volumes.
@@ -28,6 +29,13 @@ type Attachment struct {
 // Name names a disk.
 type Name struct {
 	Name string `json:"name"`
+}
+
+// Growth is an order to make a disk as large as its PVC.
+type Growth struct {
+	Name string `json:"name"`
+	// Size is the capacity of the PVC in bytes.
+	Size int64 `json:"size"`
 }
 
 // State is the state of a disk.
@@ -49,6 +57,8 @@ type Disk struct {
 	State State  `json:"state"`
 	// Target is libvirt's name of the disk.
 	Target string `json:"target,omitempty"`
+	// Size is that of a disk which was ordered to grow, in bytes; 0 for a disk that a node does not grow.
+	Size int64 `json:"size,omitempty"`
 	// Container is the one whose volume the disk is.
 	Container string `json:"container,omitempty"`
 }

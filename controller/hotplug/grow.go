@@ -1,0 +1,72 @@
+package hotplug
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	kubevirt "kubevirt.io/api/core/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/nodevirt/nodevirt/shim/vm/hotplug/order"
+)
+
+// reasonFailedGrow is the reason of the event of a disk that a node could not grow.
+const reasonFailedGrow = "FailedExpandVolume"
+
+// grow has the node grow the disks whose PVCs have been expanded, and returns when to look
+// again. The instance's status has the capacity that a disk has been grown to.
+func (w *work) grow(ctx context.Context) (time.Duration, error) {
+	var again time.Duration
+	for i := range w.vmi.Status.VolumeStatus {
+		s := w.vmi.Status.VolumeStatus[i].DeepCopy()
+		if s.Target == "" || s.HotplugVolume != nil && s.Phase != kubevirt.VolumeReady {
+			continue
+		}
+		to, err := w.expanded(ctx, s.PersistentVolumeClaimInfo)
+		if err != nil {
+			return 0, err
+		}
+		if to == nil {
+			continue
+		}
+		v := &volume{name: s.Name, status: *s}
+		size := to[corev1.ResourceStorage]
+		if _, err := w.give(ctx, v, order.Grow, order.Growth{Name: s.Name, Size: size.Value()}); err != nil {
+			w.Events.Eventf(w.vmi, nil, corev1.EventTypeWarning, reasonFailedGrow, "Hotplug", "Volume %s: %.900s", s.Name, err.Error())
+			again = retry
+			continue
+		}
+		v.status.PersistentVolumeClaimInfo.Capacity = to
+		if err := w.write(ctx, v); err != nil {
+			return 0, err
+		}
+	}
+	return again, nil
+}
+
+// expanded returns the capacity of a PVC that is larger than the one which its disk has been
+// grown to; nil for another one.
+func (w *work) expanded(ctx context.Context, info *kubevirt.PersistentVolumeClaimInfo) (corev1.ResourceList, error) {
+	if info == nil {
+		return nil, nil
+	}
+	was, has := info.Capacity[corev1.ResourceStorage]
+	if !has {
+		return nil, nil
+	}
+	pvc := new(corev1.PersistentVolumeClaim)
+	err := w.Client.Get(ctx, client.ObjectKey{Namespace: w.vmi.Namespace, Name: info.ClaimName}, pvc)
+	if apierrors.IsNotFound(err) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("read PVC %s/%s: %w", w.vmi.Namespace, info.ClaimName, err)
+	}
+	if now := pvc.Status.Capacity[corev1.ResourceStorage]; now.Cmp(was) <= 0 {
+		return nil, nil
+	}
+	return pvc.Status.Capacity, nil
+}
