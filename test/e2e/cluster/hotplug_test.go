@@ -82,7 +82,7 @@ func TestHotplug(t *testing.T) {
 	lost("plugged-block")
 
 	// By its template, and back.
-	disks := `[{"op": "add", "path": "/spec/template/spec/domain/devices/disks/-", "value": {"name": "declared", "serial": "declared", "disk": {"bus": "scsi"}}},
+	disks := `[{"op": "add", "path": "/spec/template/spec/domain/devices/disks/-", "value": {"name": "declared", "serial": "declared", "disk": {"bus": "virtio"}}},
 		{"op": "add", "path": "/spec/template/spec/volumes/-", "value": {"name": "declared", "persistentVolumeClaim": {"claimName": "plugged-block", "hotpluggable": true}}}]`
 	kubectl(t, "patch", "vm", name, "--type=json", "--patch="+disks)
 	phase("declared", "Ready")
