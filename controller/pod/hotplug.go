@@ -71,7 +71,7 @@ func StartedWith(vmi *kubevirt.VirtualMachineInstance, volume string) bool {
 	})
 }
 
-// Hotplugged returns the volumes that an instance's VM gets once it runs: the hotpluggable
+// Hotplugged returns the volumes that an instance's VM can get once it runs: the hotpluggable
 // ones with a disk that a running VM can get. The VM starts with the first disk, unless the
 // instance says what it boots from.
 func Hotplugged(s *kubevirt.VirtualMachineInstanceSpec) []string {
@@ -100,9 +100,26 @@ func saysBoot(s *kubevirt.VirtualMachineInstanceSpec) bool {
 		slices.ContainsFunc(s.Domain.Devices.Interfaces, func(i kubevirt.Interface) bool { return i.BootOrder != nil })
 }
 
+// maxLater is the number of disks on virtio that a VM gets once it runs: each VM has ports for
+// so many. It starts with more of them.
+const maxLater = 3
+
+// AfterStart returns the volumes that an instance's VM, if it starts now, gets once it runs.
+func AfterStart(s *kubevirt.VirtualMachineInstanceSpec) []string {
+	onPorts := 0
+	return slices.DeleteFunc(Hotplugged(s), func(name string) bool {
+		d := DiskOf(s, name)
+		if d.Disk == nil || d.Disk.Bus != kubevirt.DiskBusVirtio {
+			return false
+		}
+		onPorts++
+		return onPorts > maxLater
+	})
+}
+
 // AtStart returns an instance without the volumes that its VM gets once it runs.
 func AtStart(vmi *kubevirt.VirtualMachineInstance) *kubevirt.VirtualMachineInstance {
-	return without(vmi, Hotplugged(&vmi.Spec))
+	return without(vmi, AfterStart(&vmi.Spec))
 }
 
 // Plugged returns the volumes that an instance's VM has not started with: the hotpluggable

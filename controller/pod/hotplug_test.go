@@ -104,6 +104,24 @@ func TestHotplugged(t *testing.T) {
 	}
 }
 
+// TestAfterStart: a VM starts with the disks on virtio for which it has no ports once it runs.
+func TestAfterStart(t *testing.T) {
+	vmi := read(t, "pvcs")
+	for _, d := range []struct {
+		name string
+		bus  kubevirt.DiskBus
+	}{{"a", "virtio"}, {"b", "scsi"}, {"c", "virtio"}, {"d", "virtio"}, {"e", "virtio"}, {"f", "scsi"}} {
+		c := new(kubevirt.PersistentVolumeClaimVolumeSource)
+		c.ClaimName, c.Hotpluggable = d.name, true
+		vmi.Spec.Volumes = append(vmi.Spec.Volumes, kubevirt.Volume{Name: d.name, VolumeSource: kubevirt.VolumeSource{PersistentVolumeClaim: c}})
+		vmi.Spec.Domain.Devices.Disks = append(vmi.Spec.Domain.Devices.Disks,
+			kubevirt.Disk{Name: d.name, DiskDevice: kubevirt.DiskDevice{Disk: &kubevirt.DiskTarget{Bus: d.bus}}})
+	}
+	assert.Equal(t, strings.Join(pod.AfterStart(&vmi.Spec), ","), "late,a,b,c,d,f")
+	assert.Equal(t, strings.Join(pod.Hotplugged(&vmi.Spec), ","), "late,a,b,c,d,e,f")
+	assert.Assert(t, pod.VolumeOf(&pod.AtStart(vmi).Spec, "e") != nil)
+}
+
 // TestPlugged: a VM got what its pod does not have.
 func TestPlugged(t *testing.T) {
 	vmi, own := read(t, "pvcs"), launcher()

@@ -34,7 +34,7 @@ func (r *Reconciler) unbound(ctx context.Context, vm *kubevirt.VirtualMachine) (
 		return false, nil
 	}
 	starting := vm.Spec.Template.Spec.DeepCopy()
-	pod.Remove(starting, pod.Hotplugged(starting)...)
+	pod.Remove(starting, pod.AfterStart(starting)...)
 	for _, use := range pod.PVCs(starting) {
 		pvc := new(corev1.PersistentVolumeClaim)
 		switch err := r.client.Get(ctx, client.ObjectKey{Namespace: vm.Namespace, Name: use.Name}, pvc); {

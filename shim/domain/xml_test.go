@@ -232,6 +232,18 @@ func nodeCPUs() []hostcpu.CPU {
 	}
 }
 
+// TestNoPorts: a board without PCI Express has no ports.
+func TestNoPorts(t *testing.T) {
+	for machine, want := range map[string]bool{"pc": false, "pc-i440fx-7.2": false, "q35": true, "pc-q35-7.2": true} {
+		m := plainDomain()
+		m.Spec.Machine = machine
+		text, err := XML(m)
+		if err != nil || strings.Contains(text, "pcie-root-port") != want {
+			t.Errorf("%s: %v\n%s", machine, err, text)
+		}
+	}
+}
+
 func TestPins(t *testing.T) {
 	for name, tt := range map[string]struct {
 		cpuset                  string
