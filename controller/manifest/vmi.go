@@ -1,6 +1,8 @@
 package manifest
 
 import (
+	"sync"
+
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	kubevirt "kubevirt.io/api/core/v1"
 
@@ -11,6 +13,11 @@ import (
 // plainSpec is the API's type without its own decoder, which is neither strict nor
 // case sensitive.
 type plainSpec kubevirt.VirtualMachineInstanceSpec
+
+// table makes the table of a VMI's spec at the first call.
+var table = sync.OnceValue(func() fields.Table {
+	return vmspec.Supported().And(PodFields()).Table(func() any { return new(plainSpec) })
+})
 
 // CheckVMI decodes a VMI's spec out of a manifest. Beside the fields that a node
 // reads it may have those of [PodFields]. CheckVMI returns every problem with its
@@ -23,8 +30,7 @@ func CheckVMI(at *field.Path, tree any) (*kubevirt.VirtualMachineInstanceSpec, f
 // checkSpec is CheckVMI with another check of the size.
 func checkSpec(at *field.Path, tree any, size sizeCheck) (*kubevirt.VirtualMachineInstanceSpec, field.ErrorList) {
 	tree, problems := oldDisks(at, tree)
-	table := vmspec.Supported().And(PodFields()).Table(func() any { return new(plainSpec) })
-	spec, p := fields.CheckAs[plainSpec](table, at, tree)
+	spec, p := fields.CheckAs[plainSpec](table(), at, tree)
 	problems = append(problems, p...)
 	if spec == nil {
 		return nil, problems

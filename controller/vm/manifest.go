@@ -2,6 +2,7 @@ package vm
 
 import (
 	"strings"
+	"sync"
 
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	kubevirt "kubevirt.io/api/core/v1"
@@ -32,12 +33,16 @@ func Supported() fields.Supported {
 	}.And(dataVolumeFields()).And(manifest.TemplateFields("template"))
 }
 
+// table makes the table of a VirtualMachine's spec at the first call.
+var table = sync.OnceValue(func() fields.Table {
+	return Supported().Table(func() any { return new(kubevirt.VirtualMachineSpec) })
+})
+
 // CheckManifest decodes a VirtualMachine's spec out of a manifest, as
 // [manifest.CheckVMI] decodes a VMI's. The spec is nil if there is a problem.
 func CheckManifest(at *field.Path, tree any) (*kubevirt.VirtualMachineSpec, field.ErrorList) {
 	vm := new(kubevirt.VirtualMachineSpec)
-	table := Supported().Table(func() any { return new(kubevirt.VirtualMachineSpec) })
-	vmi, problems := manifest.CheckTemplate(at, tree, table, vm)
+	vmi, problems := manifest.CheckTemplate(at, tree, table(), vm)
 	problems = append(problems, fields.Unrelated(append(checkMatchers(at, vm), checkTemplates(at, vm, vmi)...), problems)...)
 	if len(problems) > 0 {
 		return nil, problems

@@ -62,7 +62,7 @@ func (v *volume) shows() bool { return v.Source.Kind().Shows }
 // shown returns the fields of volumes whose files a guest can mount, sorted.
 func shown() []string {
 	var names []string
-	for _, k := range fieldKinds() {
+	for _, k := range kindTables().fields {
 		if k.Shows {
 			names = append(names, k.Field)
 		}

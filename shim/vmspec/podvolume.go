@@ -34,7 +34,7 @@ func PodVolumes(given []kubevirt.Volume) []PodVolume {
 			v = kinds[0].pod(node)
 		}
 		if len(kinds) > 0 {
-			v.Kind = kinds[0]
+			v.Kind = *kinds[0]
 		}
 		v.Name, v.Node = g.Name, *node
 		all = append(all, v)

@@ -2,6 +2,7 @@ package vmspec
 
 import (
 	"slices"
+	"sync"
 
 	kubevirt "kubevirt.io/api/core/v1"
 
@@ -175,5 +176,5 @@ func hints() map[string]string {
 	}
 }
 
-// table returns the table of what a node supports of a VMI's spec.
-func table() fields.Table { return Supported().Table(func() any { return new(plainSpec) }) }
+// table makes the table of what a node supports of a VMI's spec at the first call.
+var table = sync.OnceValue(func() fields.Table { return Supported().Table(func() any { return new(plainSpec) }) })

@@ -3,6 +3,7 @@ package vmspec
 import (
 	"slices"
 	"strings"
+	"sync"
 
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	kubevirt "kubevirt.io/api/core/v1"
@@ -85,8 +86,37 @@ type VolumeKind struct {
 }
 
 // VolumeKinds returns the table of volume kinds. Kinds with the same field are
-// read by the same function, which chooses the source.
-func VolumeKinds() []VolumeKind {
+// read by the same function, which chooses the source. All callers share the slice: do not
+// change it.
+func VolumeKinds() []VolumeKind { return kindTables().all }
+
+// kindTables makes the tables of volume kinds at the first call.
+var kindTables = sync.OnceValue(newVolumeTables)
+
+// volumeTables are the volume kinds in the orders that readers want.
+type volumeTables struct {
+	all []VolumeKind
+	// fields are the kinds that a VMI's volume can have, one for each field, and sorted those
+	// by their fields, whose names are names.
+	fields, sorted []VolumeKind
+	names          []string
+}
+
+func newVolumeTables() volumeTables {
+	t := volumeTables{all: volumeKinds()}
+	for _, k := range t.all {
+		if k.Field != "" && !slices.ContainsFunc(t.fields, func(o VolumeKind) bool { return o.Field == k.Field }) {
+			t.fields = append(t.fields, k)
+		}
+	}
+	t.sorted = slices.SortedFunc(slices.Values(t.fields), func(a, b VolumeKind) int { return strings.Compare(a.Field, b.Field) })
+	for _, k := range t.sorted {
+		t.names = append(t.names, k.Field)
+	}
+	return t
+}
+
+func volumeKinds() []VolumeKind {
 	containerDisk := VolumeKind{
 		Field: "containerDisk", Registry: true, Transfer: TransferCopied,
 		given: func(g kubevirt.Volume) bool { return g.ContainerDisk != nil },
@@ -194,35 +224,22 @@ func (s Source) Kind() VolumeKind {
 	return all[i]
 }
 
-// fieldKinds returns the kinds that a VMI's volume can have, one for each field.
-func fieldKinds() []VolumeKind {
-	var kinds []VolumeKind
-	for _, k := range VolumeKinds() {
-		if k.Field != "" && !slices.ContainsFunc(kinds, func(o VolumeKind) bool { return o.Field == k.Field }) {
-			kinds = append(kinds, k)
-		}
-	}
-	return kinds
-}
-
 // volumeFields returns the fields that a volume of a VMI can have, sorted, and the
 // kinds of those that one has.
-func volumeFields(g kubevirt.Volume) (known []string, given []VolumeKind) {
-	for _, k := range fieldKinds() {
-		known = append(known, k.Field)
-		if k.given(g) {
-			given = append(given, k)
+func volumeFields(g kubevirt.Volume) (known []string, given []*VolumeKind) {
+	t := kindTables()
+	for i := range t.sorted {
+		if t.sorted[i].given(g) {
+			given = append(given, &t.sorted[i])
 		}
 	}
-	slices.Sort(known)
-	slices.SortFunc(given, func(a, b VolumeKind) int { return strings.Compare(a.Field, b.Field) })
-	return known, given
+	return t.names, given
 }
 
 // volumeRows returns the supported fields of volumes[] that rows selects from a kind.
 func volumeRows(rows func(VolumeKind) []fields.Row) []fields.Row {
 	var all []fields.Row
-	for _, k := range fieldKinds() {
+	for _, k := range kindTables().fields {
 		for _, r := range rows(k) {
 			path := strings.TrimSuffix("volumes[]."+k.Field+"."+r.Path, ".")
 			all = append(all, fields.Row{Path: path, Takes: r.Takes})

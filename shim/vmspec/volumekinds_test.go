@@ -8,7 +8,7 @@ import (
 // TestVolumeKindsAreWhole checks that each kind a VMI can name says all that its
 // readers ask for.
 func TestVolumeKindsAreWhole(t *testing.T) {
-	for _, k := range fieldKinds() {
+	for _, k := range kindTables().fields {
 		if k.given == nil || k.read == nil || len(k.rows)+len(k.podRows) == 0 {
 			t.Errorf("%s: given, read or rows is missing", k.Field)
 		}
