@@ -38,7 +38,8 @@ func (r *Reconciler) setsOf(ctx context.Context, o client.Object) []reconcile.Re
 		return []reconcile.Request{{NamespacedName: client.ObjectKey{Namespace: o.GetNamespace(), Name: owner.Name}}}
 	}
 	var sets kubevirt.VirtualMachineInstanceReplicaSetList
-	err := r.Client.List(ctx, &sets, client.InNamespace(o.GetNamespace()), client.DisableReadYourWritesConsistency)
+	err := r.Client.List(ctx, &sets, client.InNamespace(o.GetNamespace()),
+		client.DisableReadYourWritesConsistency, client.UnsafeDisableDeepCopy)
 	if err != nil {
 		return nil
 	}

@@ -4,6 +4,8 @@ import (
 	"context"
 	"fmt"
 	"strconv"
+	"sync"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	nodev1 "k8s.io/api/node/v1"
@@ -21,7 +23,21 @@ type surroundings struct {
 	client       client.Client
 	live         client.Reader
 	runtimeClass string
+	now          func() time.Time
+	kinds        labelKinds
 }
+
+// labelKinds are the kinds of nodes' labels, for a moment: to look for one takes the longer the
+// more nodes have it.
+type labelKinds struct {
+	mu    sync.Mutex
+	known []string
+	until time.Time
+}
+
+// labelKindsAge is how long the kinds of nodes' labels are kept. A pod that is created within that
+// time after the first node with labels of a kind does not require them, as one created before.
+const labelKindsAge = time.Second
 
 // read reads what the cluster says of an instance's resources and nodes.
 func (c *surroundings) read(ctx context.Context, vmi *kubevirt.VirtualMachineInstance) (pod.Surroundings, error) {
@@ -35,7 +51,7 @@ func (c *surroundings) read(ctx context.Context, vmi *kubevirt.VirtualMachineIns
 			s.Overhead = class.Overhead.PodFixed.Memory().Value()
 		}
 	}
-	kinds, err := c.labelKinds(ctx)
+	kinds, err := c.knownLabelKinds(ctx)
 	if err != nil {
 		return s, err
 	}
@@ -71,6 +87,21 @@ func (c *surroundings) read(ctx context.Context, vmi *kubevirt.VirtualMachineIns
 	}
 	s.MemoryRatio = memoryRatio(namespace.Labels[kubevirt.AutoMemoryLimitsRatioLabel])
 	return s, nil
+}
+
+// knownLabelKinds is [surroundings.labelKinds] as of less than a moment ago.
+func (c *surroundings) knownLabelKinds(ctx context.Context) ([]string, error) {
+	c.kinds.mu.Lock()
+	defer c.kinds.mu.Unlock()
+	now := c.now()
+	if left := c.kinds.until.Sub(now); left > 0 && left <= labelKindsAge { // the clock may have been set back
+		return c.kinds.known, nil
+	}
+	known, err := c.labelKinds(ctx)
+	if err == nil {
+		c.kinds.known, c.kinds.until = known, now.Add(labelKindsAge)
+	}
+	return known, err
 }
 
 // labelKinds returns the kinds of labels by which nodes say what they can give VMs.

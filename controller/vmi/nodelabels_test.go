@@ -1,13 +1,18 @@
 package vmi
 
 import (
+	"context"
 	"maps"
 	"slices"
 	"testing"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	kubevirt "kubevirt.io/api/core/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/nodevirt/nodevirt/controller/pod"
 )
 
 // TestNodeLabels: pods require the labels that nodes have, and none in a cluster without them.
@@ -49,5 +54,51 @@ func TestTargetOfHostModel(t *testing.T) {
 	}
 	if got := slices.Collect(maps.Keys(p.Spec.NodeSelector)); !slices.Equal(got, []string{"cpu-model-migration.node.kubevirt.io/EPYC"}) {
 		t.Errorf("%v", got)
+	}
+}
+
+// listing counts lists of nodes.
+type listing struct {
+	client.Client
+	nodes int
+}
+
+func (l *listing) List(ctx context.Context, list client.ObjectList, how ...client.ListOption) error {
+	if _, is := list.(*corev1.NodeList); is {
+		l.nodes++
+	}
+	return l.Client.List(ctx, list, how...)
+}
+
+// TestLabelKindsKept: pods that are created within a moment look once for the labels that nodes
+// have, so that the time per VM does not grow with the nodes; later pods look again.
+func TestLabelKindsKept(t *testing.T) {
+	g := newRig(t)
+	nodes := &listing{Client: g.Cached()}
+	cluster := &surroundings{client: nodes, live: g.Client, now: func() time.Time { return g.now }}
+	kinds := func() []string {
+		s, err := cluster.read(t.Context(), &kubevirt.VirtualMachineInstance{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return s.LabelKinds
+	}
+	for range 3 {
+		if got := kinds(); len(got) > 0 {
+			t.Errorf("without nodes: %v", got)
+		}
+	}
+	if want := len(pod.LabelKinds()); nodes.nodes != want {
+		t.Errorf("%d lists of nodes, want %d", nodes.nodes, want)
+	}
+	g.Add(t, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "node1", Labels: map[string]string{kubevirt.NodeSchedulable: "true"}}})
+	g.now = g.now.Add(labelKindsAge)
+	if got := kinds(); !slices.Equal(got, []string{kubevirt.NodeSchedulable}) {
+		t.Errorf("a moment later: %v", got)
+	}
+	g.now = g.now.Add(-time.Hour) // the clock was set back
+	before := nodes.nodes
+	if kinds(); nodes.nodes == before {
+		t.Error("with a clock that was set back: no look")
 	}
 }

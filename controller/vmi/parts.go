@@ -41,7 +41,7 @@ func NewReconciler(o Options) *Reconciler {
 	reports := &reporter{client: o.Client, events: o.Events, now: o.Now}
 	pvcs := &pvcAccess{client: o.Client, dataVolumes: o.DataVolumes, views: looks}
 	disks := &networkDisks{client: o.Client, live: o.Live, enabled: o.NetworkDisks, pvcs: pvcs}
-	cluster := &surroundings{client: o.Client, live: o.Live, runtimeClass: o.Pods.RuntimeClass}
+	cluster := &surroundings{client: o.Client, live: o.Live, runtimeClass: o.Pods.RuntimeClass, now: o.Now}
 	strays := &strays{client: o.Client, live: o.Live, now: o.Now, views: looks, ends: ends}
 	turns := new(turns)
 	maker := &maker{
