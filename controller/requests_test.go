@@ -5,6 +5,11 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"testing"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	kubevirt "kubevirt.io/api/core/v1"
 )
 
 // requests are those that a controller has sent, "METHOD /path".
@@ -39,3 +44,34 @@ func with(all []string, text string) []string {
 type roundTripper func(*http.Request) (*http.Response, error)
 
 func (f roundTripper) RoundTrip(q *http.Request) (*http.Response, error) { return f(q) }
+
+// TestMachineRequests: a VM that admission has completed takes seven requests until its pod is
+// not scheduled: its instance, the revision of its spec, the pod, two events and two statuses.
+func TestMachineRequests(t *testing.T) {
+	w := newWorld(t)
+	w.settles()
+	strategy := kubevirt.RunStrategyAlways
+	vm := &kubevirt.VirtualMachine{
+		ObjectMeta: metav1.ObjectMeta{
+			Name: "requests", Namespace: namespace, Finalizers: []string{kubevirt.VirtualMachineControllerFinalizer},
+		},
+		Spec: kubevirt.VirtualMachineSpec{
+			RunStrategy: &strategy,
+			Template:    &kubevirt.VirtualMachineInstanceTemplateSpec{Spec: newVMI("requests").Spec},
+		},
+	}
+	vm.Spec.Template.Spec.Domain.Firmware = &kubevirt.Firmware{UUID: "5d307ca9-b3ef-428c-8861-06e72d69f223"}
+	w.requests.take()
+	if err := w.Create(t.Context(), vm); err != nil {
+		t.Fatal(err)
+	}
+	w.phase("requests", kubevirt.Scheduling)
+	time.Sleep(time.Second)                                                                       // for more than these
+	all := slices.DeleteFunc(with(w.requests.take(), "/namespaces/"), func(request string) bool { // of earlier tests' objects
+		return strings.Contains(request, "/virtualmachine") && !strings.HasPrefix(request, http.MethodPost) && !strings.Contains(request, "/requests")
+	})
+	if len(all) > 7 {
+		t.Errorf("%d requests:\n%s", len(all), strings.Join(all, "\n"))
+	}
+	w.delete(vm)
+}

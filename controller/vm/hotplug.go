@@ -28,6 +28,9 @@ func (r *Reconciler) plug(ctx context.Context, vm *kubevirt.VirtualMachine, vmi 
 	if vmi == nil || vmi.DeletionTimestamp != nil || vmi.Status.Phase != kubevirt.Running || vm.Spec.Template == nil {
 		return nil
 	}
+	if vmi.Annotations[pod.AnnotationHotplugged] == "" && len(pod.Hotplugged(&vm.Spec.Template.Spec)) == 0 {
+		return nil
+	}
 	next := plugged(&vm.Spec.Template.Spec, vmi)
 	if equality.Semantic.DeepEqual(next, vmi) {
 		return nil

@@ -33,9 +33,8 @@ func (r *Reconciler) unbound(ctx context.Context, vm *kubevirt.VirtualMachine) (
 	if vm.Spec.Template == nil {
 		return false, nil
 	}
-	starting := vm.Spec.Template.Spec.DeepCopy()
-	pod.Remove(starting, pod.AfterStart(starting)...)
-	for _, use := range pod.PVCs(starting) {
+	starting := without(&vm.Spec.Template.Spec, pod.AfterStart(&vm.Spec.Template.Spec))
+	for _, use := range pod.PVCs(&starting) {
 		pvc := new(corev1.PersistentVolumeClaim)
 		switch err := r.client.Get(ctx, client.ObjectKey{Namespace: vm.Namespace, Name: use.Name}, pvc); {
 		case apierrors.IsNotFound(err):

@@ -110,10 +110,10 @@ func (r *Reconciler) run(
 	} else if err != nil {
 		o.failure = errors.Join(o.failure, err)
 	}
-	considered := vm.DeepCopy()
+	considered := *vm
 	considered.Status.StartFailure = o.startFailure
-	o.decision = decide(considered, strategy, vmi, now)
-	o.wanted = wantsStart(considered, strategy)
+	o.decision = decide(&considered, strategy, vmi, now)
+	o.wanted = wantsStart(&considered, strategy)
 	if vm.Status.RestoreInProgress != nil { // its disks are not the guest's yet
 		o.decision.start = false
 	}
@@ -243,10 +243,11 @@ func (r *Reconciler) adopt(
 // keep adds the finalizer, so that the VirtualMachine stays until its instance is
 // gone.
 func (r *Reconciler) keep(ctx context.Context, vm *kubevirt.VirtualMachine) error {
-	before := vm.DeepCopy()
-	if !controllerutil.AddFinalizer(vm, kubevirt.VirtualMachineControllerFinalizer) {
+	if controllerutil.ContainsFinalizer(vm, kubevirt.VirtualMachineControllerFinalizer) {
 		return nil
 	}
+	before := vm.DeepCopy()
+	controllerutil.AddFinalizer(vm, kubevirt.VirtualMachineControllerFinalizer)
 	patch := client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{})
 	if err := r.client.Patch(ctx, vm, patch); err != nil {
 		return fmt.Errorf("add finalizer to VM %s: %w", vm.Name, err)

@@ -11,17 +11,21 @@ import (
 	"github.com/nodevirt/nodevirt/controller/pod"
 )
 
-// withoutSize returns a VirtualMachine without what a running instance can get more of.
+// withoutSize returns a VirtualMachine without what a running instance can get more of. The result
+// shares the rest with the VirtualMachine: read it only.
 func withoutSize(vm *kubevirt.VirtualMachine) *kubevirt.VirtualMachine {
-	vm = vm.DeepCopy()
-	d := &vm.Spec.Template.Spec.Domain
+	sizeless, template := *vm, *vm.Spec.Template
+	sizeless.Spec.Template = &template
+	d := &template.Spec.Domain
 	if d.CPU != nil {
-		d.CPU.Sockets = 0
+		cpu := *d.CPU
+		cpu.Sockets, d.CPU = 0, &cpu
 	}
 	if d.Memory != nil {
-		d.Memory.Guest = nil
+		memory := *d.Memory
+		memory.Guest, d.Memory = nil, &memory
 	}
-	return vm
+	return &sizeless
 }
 
 // grown returns the spec of a running instance with the vCPUs and the memory of the VirtualMachine's

@@ -2,6 +2,7 @@ package vm
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"strconv"
 	"strings"
@@ -9,7 +10,6 @@ import (
 	appsv1 "k8s.io/api/apps/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	kubevirt "kubevirt.io/api/core/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -21,18 +21,14 @@ import (
 // created from, with KubeVirt's name and content, and deletes that of the instance
 // before.
 func (r *Reconciler) keepRevision(ctx context.Context, vm *kubevirt.VirtualMachine) error {
-	spec, err := r.revisionSpec(ctx, vm)
+	data, err := revisionData(vm)
 	if err != nil {
 		return err
-	}
-	data, err := pod.RevisionData(map[string]any{"spec": spec})
-	if err != nil {
-		return fmt.Errorf("encode the spec of VM %s: %w", vm.Name, err)
 	}
 	made := revision(vm, vm.Generation)
 	made.Labels = map[string]string{kubevirt.CreatedByLabel: string(vm.UID)}
 	made.OwnerReferences = []metav1.OwnerReference{*metav1.NewControllerRef(vm, kubevirt.VirtualMachineGroupVersionKind)}
-	made.Data, made.Revision = data, vm.Generation
+	made.Data.Raw, made.Revision = data, vm.Generation
 	err = r.revisions.Create(ctx, made)
 	had := apierrors.IsAlreadyExists(err)
 	if err != nil && !had {
@@ -85,20 +81,13 @@ func revision(vm *kubevirt.VirtualMachine, generation int64) *appsv1.ControllerR
 	}}
 }
 
-// revisionSpec returns the spec as its author has written it, with the revisions of its instance type
-// and preference. If the spec has changed meanwhile, it is the one that the instance will have.
-func (r *Reconciler) revisionSpec(ctx context.Context, vm *kubevirt.VirtualMachine) (map[string]any, error) {
-	written := new(unstructured.Unstructured)
-	written.SetGroupVersionKind(kubevirt.VirtualMachineGroupVersionKind)
-	if err := r.live.Get(ctx, client.ObjectKeyFromObject(vm), written); err != nil {
-		return nil, fmt.Errorf("read VM %s: %w", vm.Name, err)
-	}
-	spec, ok := written.Object["spec"].(map[string]any)
-	if !ok || written.GetGeneration() != vm.Generation {
-		var err error
-		if spec, err = runtime.DefaultUnstructuredConverter.ToUnstructured(&vm.Spec); err != nil {
-			return nil, fmt.Errorf("encode the spec of VM %s: %w", vm.Name, err)
-		}
+// revisionData encodes a VirtualMachine's spec, with the revisions of its instance type and
+// preference, as [pod.RevisionData] does: the keys of a map are sorted. The spec is the one that
+// the instance will have, and as with KubeVirt in the form of the API's types.
+func revisionData(vm *kubevirt.VirtualMachine) ([]byte, error) {
+	spec, err := runtime.DefaultUnstructuredConverter.ToUnstructured(&vm.Spec)
+	if err != nil {
+		return nil, fmt.Errorf("encode the spec of VM %s: %w", vm.Name, err)
 	}
 	name := func(matcher string, of *kubevirt.InstancetypeStatusRef) {
 		if given, ok := spec[matcher].(map[string]any); ok && of != nil && of.ControllerRevisionRef != nil {
@@ -107,5 +96,9 @@ func (r *Reconciler) revisionSpec(ctx context.Context, vm *kubevirt.VirtualMachi
 	}
 	name("instancetype", vm.Status.InstancetypeRef)
 	name("preference", vm.Status.PreferenceRef)
-	return spec, nil
+	data, err := json.Marshal(map[string]any{"spec": spec})
+	if err != nil {
+		return nil, fmt.Errorf("encode the spec of VM %s: %w", vm.Name, err)
+	}
+	return data, nil
 }

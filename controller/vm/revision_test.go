@@ -1,7 +1,9 @@
 package vm
 
 import (
+	"context"
 	"encoding/json"
+	"errors"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -11,6 +13,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/nodevirt/nodevirt/controller/pod"
+	"github.com/nodevirt/nodevirt/test/fakecluster"
 )
 
 // TestRevision: the spec of a start is kept under KubeVirt's name, and that of the start
@@ -77,5 +80,78 @@ func TestStartPaused(t *testing.T) {
 	g.reconcile()
 	if left := g.vm().Status.StateChangeRequests; len(left) > 0 {
 		t.Errorf("requests left: %v", left)
+	}
+}
+
+// noReader fails each read from the API server.
+type noReader struct{}
+
+func (noReader) Get(context.Context, client.ObjectKey, client.Object, ...client.GetOption) error {
+	return errors.New("a read from the API server")
+}
+
+func (noReader) List(context.Context, client.ObjectList, ...client.ListOption) error {
+	return errors.New("a read from the API server")
+}
+
+// TestStartRequests: a first start of a VM that admission has completed takes three writes and
+// no read from the API server.
+func TestStartRequests(t *testing.T) {
+	g := newRig(t)
+	g.r.live = noReader{}
+	g.add(always, admitted)
+	g.reconcile()
+	g.reconcile()
+	if got := g.Writes(); got != "create ControllerRevision, create VirtualMachineInstance, patch status of VirtualMachine" {
+		t.Errorf("writes: %s", got)
+	}
+}
+
+// admitted gives a VM what admission does.
+func admitted(vm *kubevirt.VirtualMachine) {
+	vm.Finalizers = []string{kubevirt.VirtualMachineControllerFinalizer}
+	vm.Spec.Template.Spec.Domain.Firmware = &kubevirt.Firmware{UUID: "5d307ca9-b3ef-428c-8861-06e72d69f223"}
+}
+
+// TestStartRestarts crashes the controller before each write of a start after an edit: another
+// controller completes the start, with one revision, that of the edit.
+func TestStartRestarts(t *testing.T) {
+	for crash, reached := 0, true; reached; crash++ {
+		reached = false
+		g := newRig(t)
+		g.add(always, admitted)
+		g.reconcile()
+		fakecluster.Change(t, g.Cluster, g.vm(), func(vm *kubevirt.VirtualMachine) {
+			vm.Generation, vm.Spec.Template.Spec.Hostname = 4, "other"
+		})
+		if err := g.Client.Delete(t.Context(), g.vmi()); err != nil {
+			t.Fatal(err)
+		}
+		g.ended()
+		n := 0
+		g.Fail = func(string, client.Object) error {
+			n++
+			if n-1 == crash {
+				reached = true
+				return errors.New("crash")
+			}
+			return nil
+		}
+		for range 4 {
+			_, _ = g.try()
+		}
+		var all appsv1.ControllerRevisionList
+		if err := g.List(t.Context(), &all); err != nil {
+			t.Fatal(err)
+		}
+		vm, vmi := g.vm(), g.vmi()
+		switch {
+		case vmi == nil || vmi.Spec.Hostname != "other" || generationOf(vmi) != 4:
+			t.Errorf("crash %d: instance %+v", crash, vmi)
+		case len(all.Items) != 1 || all.Items[0].Name != pod.RevisionName(vm.UID, "4"):
+			t.Errorf("crash %d: revisions %+v", crash, all.Items)
+		case !vm.Status.Created || vm.Status.ObservedGeneration != 4:
+			t.Errorf("crash %d: status %+v", crash, vm.Status)
+		}
 	}
 }

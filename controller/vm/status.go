@@ -52,20 +52,31 @@ func (r *Reconciler) report(ctx context.Context, vm *kubevirt.VirtualMachine, o 
 	if equality.Semantic.DeepEqual(next, vm.Status) {
 		return nil
 	}
-	before := vm.DeepCopy()
-	vm.Status = next
-	patch := client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{})
-	if err := r.client.Status().Patch(ctx, vm, patch); err != nil {
-		return client.IgnoreNotFound(fmt.Errorf("write status of VM %s/%s: %w", vm.Namespace, vm.Name, err))
+	before := vm.Status
+	if err := r.writeStatus(ctx, vm, next); err != nil {
+		return client.IgnoreNotFound(err)
 	}
 	if o.failure != nil {
 		r.events.Eventf(vm, nil, corev1.EventTypeWarning, failureReason(o.failure), "Start", "%s", o.failure)
 	}
-	if was := before.Status.StartFailure; o.startFailure != nil && (was == nil || was.LastFailedVMIUID != o.startFailure.LastFailedVMIUID) {
+	if was := before.StartFailure; o.startFailure != nil && (was == nil || was.LastFailedVMIUID != o.startFailure.LastFailedVMIUID) {
 		if c := crashLoop(vm, o); c != nil {
 			r.events.Eventf(vm, o.vmi, corev1.EventTypeWarning, c.Reason, "Start", "%s", c.Message)
 		}
 	}
+	return nil
+}
+
+// writeStatus writes a status, if the VirtualMachine is still the one that was read, and reads
+// the VirtualMachine as it is then. The patch is made of the statuses alone.
+func (r *Reconciler) writeStatus(ctx context.Context, vm *kubevirt.VirtualMachine, next kubevirt.VirtualMachineStatus) error {
+	key := metav1.ObjectMeta{Namespace: vm.Namespace, Name: vm.Name, ResourceVersion: vm.ResourceVersion}
+	before, after := &kubevirt.VirtualMachine{ObjectMeta: key, Status: vm.Status}, &kubevirt.VirtualMachine{ObjectMeta: key, Status: next}
+	patch := client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{})
+	if err := r.client.Status().Patch(ctx, after, patch); err != nil {
+		return fmt.Errorf("write status of VM %s/%s: %w", vm.Namespace, vm.Name, err)
+	}
+	*vm = *after
 	return nil
 }
 

@@ -63,10 +63,9 @@ func instance(
 // digest identifies the template's spec and the types that an instance was created
 // from. Labels and annotations do not change the VM.
 func digest(vm *kubevirt.VirtualMachine) (string, error) {
-	spec := vm.Spec.Template.Spec.DeepCopy()
-	pod.Remove(spec, pod.Hotplugged(spec)...) // which change while it runs
-	dropUUID(vm, spec)                        // which an instance has in any case
-	text, err := json.Marshal(spec)
+	spec := without(&vm.Spec.Template.Spec, pod.Hotplugged(&vm.Spec.Template.Spec)) // others change while it runs
+	dropUUID(vm, &spec)                         // which an instance has in any case
+	text, err := json.Marshal(&spec)
 	if err == nil && (vm.Spec.Instancetype != nil || vm.Spec.Preference != nil) {
 		var types []byte
 		types, err = json.Marshal([]any{vm.Spec.Instancetype, vm.Spec.Preference})
@@ -77,6 +76,16 @@ func digest(vm *kubevirt.VirtualMachine) (string, error) {
 	}
 	sum := sha256.Sum256(text)
 	return hex.EncodeToString(sum[:8]), nil
+}
+
+// without returns a spec without some volumes. The result shares the rest with the spec: read it only.
+func without(spec *kubevirt.VirtualMachineInstanceSpec, volumes []string) kubevirt.VirtualMachineInstanceSpec {
+	if len(volumes) == 0 {
+		return *spec
+	}
+	fewer := spec.DeepCopy()
+	pod.Remove(fewer, volumes...)
+	return *fewer
 }
 
 // outdated reports whether the VirtualMachine's template has changed since the

@@ -27,11 +27,8 @@ func (r *Reconciler) keepTypes(ctx context.Context, vm *kubevirt.VirtualMachine)
 	if err != nil || equality.Semantic.DeepEqual(*status, vm.Status) {
 		return err
 	}
-	before := vm.DeepCopy()
-	vm.Status = *status
-	patch := client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{})
-	if err := r.client.Status().Patch(ctx, vm, patch); err != nil {
-		return fmt.Errorf("write status of VM %s/%s: %w", vm.Namespace, vm.Name, err)
+	if err := r.writeStatus(ctx, vm, *status); err != nil {
+		return err
 	}
 	for _, o := range old {
 		if err := client.IgnoreNotFound(r.revisions.Delete(ctx, o)); err != nil {

@@ -75,8 +75,9 @@ func dropUUID(vm *kubevirt.VirtualMachine, spec *kubevirt.VirtualMachineInstance
 	if f == nil || f.UUID != SystemUUID(vm.UID) {
 		return
 	}
-	f.UUID = ""
-	if *f == (kubevirt.Firmware{}) {
+	left := *f // the spec may share it
+	left.UUID, spec.Domain.Firmware = "", &left
+	if left == (kubevirt.Firmware{}) {
 		spec.Domain.Firmware = nil
 	}
 }

@@ -52,8 +52,9 @@ func (m *maker) create(ctx context.Context, vmi *kubevirt.VirtualMachineInstance
 // createPod creates the instance's pod, after the finalizer that keeps the instance
 // until the pod is gone.
 func (m *maker) createPod(ctx context.Context, vmi *kubevirt.VirtualMachineInstance) (ctrl.Result, error) {
-	before := vmi.DeepCopy()
-	if controllerutil.AddFinalizer(vmi, kubevirt.VirtualMachineInstanceFinalizer) {
+	if !controllerutil.ContainsFinalizer(vmi, kubevirt.VirtualMachineInstanceFinalizer) {
+		before := vmi.DeepCopy()
+		controllerutil.AddFinalizer(vmi, kubevirt.VirtualMachineInstanceFinalizer)
 		patch := client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{})
 		if err := m.client.Patch(ctx, vmi, patch); err != nil {
 			return ctrl.Result{}, ignoreGone(fmt.Errorf("add finalizer to VMI %s: %w", vmi.Name, err))

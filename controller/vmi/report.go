@@ -7,6 +7,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/tools/events"
 	kubevirt "kubevirt.io/api/core/v1"
 	ctrl "sigs.k8s.io/controller-runtime"
@@ -29,15 +30,27 @@ func (w *reporter) report(ctx context.Context, vmi *kubevirt.VirtualMachineInsta
 	if equality.Semantic.DeepEqual(next, vmi.Status) {
 		return nil
 	}
-	before := vmi.DeepCopy()
-	vmi.Status = next
-	patch := client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{})
-	if err := w.client.Status().Patch(ctx, vmi, patch); err != nil {
-		return ignoreGone(fmt.Errorf("write status of VMI %s/%s: %w", vmi.Namespace, vmi.Name, err))
+	before := vmi.Status
+	if err := w.write(ctx, vmi, next); err != nil {
+		return ignoreGone(err)
 	}
-	for _, n := range news(&before.Status, &next, v) {
+	for _, n := range news(&before, &next, v) {
 		w.events.Eventf(vmi, nil, n.kind, n.reason, n.action, "%s", n.text)
 	}
+	return nil
+}
+
+// write writes a status, if the instance is still the one that was read, and reads the instance
+// as it is then. The patch is made of the statuses alone.
+func (w *reporter) write(ctx context.Context, vmi *kubevirt.VirtualMachineInstance, next kubevirt.VirtualMachineInstanceStatus) error {
+	key := metav1.ObjectMeta{Namespace: vmi.Namespace, Name: vmi.Name, ResourceVersion: vmi.ResourceVersion}
+	before := &kubevirt.VirtualMachineInstance{ObjectMeta: key, Status: vmi.Status}
+	after := &kubevirt.VirtualMachineInstance{ObjectMeta: key, Status: next}
+	patch := client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{})
+	if err := w.client.Status().Patch(ctx, after, patch); err != nil {
+		return fmt.Errorf("write status of VMI %s/%s: %w", vmi.Namespace, vmi.Name, err)
+	}
+	*vmi = *after
 	return nil
 }
 
