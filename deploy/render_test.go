@@ -112,7 +112,7 @@ func TestChartValues(t *testing.T) {
 		"-set", "imagePullSecrets[0].name=pull", "-set", "replicas=3", "-set", "resources.requests.memory=77Mi",
 		"-set", "priorityClassName=mine", "-set", "nodeSelector.a=b", "-set", "tolerations[0].key=t",
 		"-set", "affinity.nodeAffinity.x=y", "-set", "args[0]=--verbose", "-set", "env[0].name=E",
-		"-set", "runtimeClass.handler=qemu", "-set", "runtimeClass.overhead.memory=123Mi",
+		"-set", "vms=10000", "-set", "runtimeClass.handler=qemu", "-set", "runtimeClass.overhead.memory=123Mi",
 		"-set", "runtimeClass.nodeSelector.c=d", "-set", "runtimeClass.tolerations[0].key=u")
 	for _, v := range []struct{ object, want string }{
 		{"Deployment elsewhere nodevirt-controller", "image: example.com/c@sha256:1234"},
@@ -121,6 +121,7 @@ func TestChartValues(t *testing.T) {
 		{"Deployment elsewhere nodevirt-controller", "replicas: 3"},
 		{"Deployment elsewhere nodevirt-controller", "memory: 77Mi"},
 		{"Deployment elsewhere nodevirt-controller", "priorityClassName: mine"},
+		{"Deployment elsewhere nodevirt-controller", "memory: 512Mi"},
 		{"Deployment elsewhere nodevirt-controller", "a: b"},
 		{"Deployment elsewhere nodevirt-controller", "key: t"},
 		{"Deployment elsewhere nodevirt-controller", "x: \"y\""},
@@ -142,5 +143,14 @@ func TestChartValues(t *testing.T) {
 			strings.Contains(string(text), "serviceaccount:nodevirt:") {
 			t.Errorf("%s is, or points, to the default's namespace: %v\n%s", name, err, text)
 		}
+	}
+}
+
+// TestChartLimit: a memory limit of the values replaces that by the number of VMs.
+func TestChartLimit(t *testing.T) {
+	all := render(t, "helm", "helm/nodevirt", "-set", "vms=10000", "-set", "resources.limits.memory=1Gi", "-set", "resources.limits.cpu=2")
+	text, err := yaml.Marshal(all["Deployment nodevirt nodevirt-controller"])
+	if err != nil || strings.Contains(string(text), "512Mi") || !strings.Contains(string(text), "memory: 1Gi") || !strings.Contains(string(text), "cpu: 2") {
+		t.Errorf("%v\n%s", err, text)
 	}
 }
