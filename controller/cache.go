@@ -52,12 +52,14 @@ func podSelector() labels.Selector {
 	return labels.NewSelector().Add(*r)
 }
 
-// trimmed makes a cache's transformation of a function that changes its object.
-// Other objects (a tombstone of one that was deleted) stay as they are.
+// trimmed makes a cache's transformation of a function that changes its object. The cache keeps a
+// copy, whose slices have no spare capacity: decoders leave some. Other objects (a tombstone of one
+// that was deleted) stay as they are.
 func trimmed[T client.Object](trim func(T)) func(any) (any, error) {
 	return func(object any) (any, error) {
 		if o, ok := object.(T); ok {
 			trim(o)
+			return o.DeepCopyObject(), nil
 		}
 		return object, nil
 	}
