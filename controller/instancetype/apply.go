@@ -67,6 +67,7 @@ func conflicts(
 		at := spec.Child("domain", "cpu")
 		conflict(cpu.DedicatedCPUPlacement && typed.DedicatedCPUPlacement != nil, at.Child("dedicatedCpuPlacement"))
 		conflict(cpu.IsolateEmulatorThread && typed.IsolateEmulatorThread != nil, at.Child("isolateEmulatorThread"))
+		conflict(cpu.MaxSockets > 0 && typed.MaxSockets != nil, at.Child("maxSockets"))
 		conflict(cpu.NUMA != nil && typed.NUMA != nil, at.Child("numa"))
 		conflict(cpu.Realtime != nil && typed.Realtime != nil, at.Child("realtime"))
 	}
@@ -91,6 +92,9 @@ func (t Types) setSize(vmi *kubevirt.VirtualMachineInstanceSpec) {
 	}
 	cpu := vmi.Domain.CPU
 	cpu.Sockets, cpu.Cores, cpu.Threads = t.topology()
+	if of.CPU.MaxSockets != nil {
+		cpu.MaxSockets = *of.CPU.MaxSockets
+	}
 	if of.CPU.Model != nil {
 		cpu.Model = *of.CPU.Model
 	}
@@ -101,7 +105,7 @@ func (t Types) setSize(vmi *kubevirt.VirtualMachineInstanceSpec) {
 	devices.HostDevices = append(devices.HostDevices, typed.HostDevices...)
 	guest := of.Memory.Guest.DeepCopy()
 	if !guest.IsZero() {
-		vmi.Domain.Memory = &kubevirt.Memory{Guest: &guest, Hugepages: of.Memory.Hugepages.DeepCopy()}
+		vmi.Domain.Memory = &kubevirt.Memory{Guest: &guest, Hugepages: typed.Memory.Hugepages, MaxGuest: typed.Memory.MaxGuest}
 	}
 	if percent := int64(of.Memory.OvercommitPercent); percent > 0 {
 		if vmi.Domain.Resources.Requests == nil {

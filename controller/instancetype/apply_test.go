@@ -72,6 +72,10 @@ func TestApply(t *testing.T) {
 				resources: {requests: {memory: 750Mi}}}}}`,
 		},
 		{
+			"maximums", `{cpu: {guest: 2, maxSockets: 8}, memory: {guest: 1Gi, maxGuest: 4Gi}}`, "", `{}`,
+			`{spec: {domain: {cpu: {sockets: 2, cores: 1, threads: 1, maxSockets: 8}, memory: {guest: 1Gi, maxGuest: 4Gi}}}}`,
+		},
+		{
 			"devices of the node", `{cpu: {guest: 1}, memory: {guest: 1Gi}, gpus: [{name: gpu, deviceName: example.com/gpu}],
 				hostDevices: [{name: card, deviceName: example.com/card, tag: a}]}`, "", `{}`,
 			`{spec: {domain: {cpu: {sockets: 1, cores: 1, threads: 1}, memory: {guest: 1Gi}, devices: {

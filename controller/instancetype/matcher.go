@@ -108,15 +108,15 @@ func Wants(vm *kubevirt.VirtualMachine, object client.Object) bool {
 	return false
 }
 
-// Annotations returns the annotations of an instance that name its VM's types.
-func Annotations(vm *kubevirt.VirtualMachine) map[string]string {
-	all := map[string]string{}
+// SetAnnotations changes the annotations of an instance to those that name its VM's types.
+func SetAnnotations(all map[string]string, vm *kubevirt.VirtualMachine) {
 	for _, m := range matchers(vm) {
+		delete(all, m.annotation)
+		delete(all, m.clusterAnnotation)
 		if m.inCluster() {
 			all[m.clusterAnnotation] = m.GetName()
 		} else {
 			all[m.annotation] = m.GetName()
 		}
 	}
-	return all
 }

@@ -236,20 +236,20 @@ func TestTemplate(t *testing.T) {
 	if err != nil || first.Spec.Domain.Firmware.UUID == "" || first.Spec.Domain.Firmware.UUID != second.Spec.Domain.Firmware.UUID {
 		t.Errorf("system UUIDs %q and %q, %v", first.Spec.Domain.Firmware.UUID, second.Spec.Domain.Firmware.UUID, err)
 	}
-	if outdated(vm, first) {
+	if outdated(vm, nil, first) {
 		t.Error("outdated at once")
 	}
 	vm.Spec.Template.ObjectMeta.Labels["app"] = "other"
-	if outdated(vm, first) {
+	if outdated(vm, nil, first) {
 		t.Error("outdated by a label")
 	}
 	vm.Spec.Template.Spec.Hostname = "other"
-	if !outdated(vm, first) {
+	if !outdated(vm, nil, first) {
 		t.Error("not outdated by another host name")
 	}
 	vm.Spec.Template.Spec.Hostname = ""
 	vm.Spec.Instancetype = &kubevirt.InstancetypeMatcher{Name: "large"}
-	if !outdated(vm, first) {
+	if !outdated(vm, nil, first) {
 		t.Error("not outdated by an instance type")
 	}
 }

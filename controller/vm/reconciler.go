@@ -134,7 +134,10 @@ func (r *Reconciler) run(
 	case o.decision.start && o.failure == nil:
 		o.vmi, o.failure = r.start(ctx, vm)
 	default:
-		if err := r.resize(ctx, vm, vmi); err != nil {
+		if o.failure == nil {
+			o.template, o.failure = r.templateOf(ctx, vm, vmi)
+		}
+		if err := r.resize(ctx, vm, o.template, vmi); err != nil {
 			return ctrl.Result{}, err
 		}
 		if err := r.raiseGeneration(ctx, vm, vmi); err != nil {

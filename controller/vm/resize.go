@@ -3,19 +3,22 @@ package vm
 import (
 	"context"
 	"fmt"
+	"maps"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
 	kubevirt "kubevirt.io/api/core/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/nodevirt/nodevirt/controller/instancetype"
 	"github.com/nodevirt/nodevirt/controller/pod"
 )
 
-// withoutSize returns a VirtualMachine without what a running instance can get more of. The result
-// shares the rest with the VirtualMachine: read it only.
-func withoutSize(vm *kubevirt.VirtualMachine) *kubevirt.VirtualMachine {
-	sizeless, template := *vm, *vm.Spec.Template
-	sizeless.Spec.Template = &template
+// fixedDigest identifies what of a VirtualMachine a running instance cannot take over. T is the
+// template with what the types add: another type of the same VM may differ in the size alone.
+func fixedDigest(vm *kubevirt.VirtualMachine, t *kubevirt.VirtualMachineInstanceTemplateSpec) (string, error) {
+	sizeless, template := *vm, *t
+	sizeless.Spec.Template, sizeless.Spec.Instancetype, sizeless.Spec.Preference = &template, nil, nil
 	d := &template.Spec.Domain
 	if d.CPU != nil {
 		cpu := *d.CPU
@@ -25,17 +28,30 @@ func withoutSize(vm *kubevirt.VirtualMachine) *kubevirt.VirtualMachine {
 		memory := *d.Memory
 		memory.Guest, d.Memory = nil, &memory
 	}
-	return &sizeless
+	if _, requested := d.Resources.Requests[corev1.ResourceMemory]; requested && vm.Spec.Instancetype != nil { // a part of the guest's
+		d.Resources.Requests = maps.Clone(d.Resources.Requests)
+		d.Resources.Requests[corev1.ResourceMemory] = resource.Quantity{}
+	}
+	return digest(&sizeless)
 }
 
 // grown returns the spec of a running instance with the vCPUs and the memory of the VirtualMachine's
-// template. Live is false if the template differs from the instance in more, has less, or has more
-// than the instance's maximums.
-func grown(vm *kubevirt.VirtualMachine, vmi *kubevirt.VirtualMachineInstance) (spec *kubevirt.VirtualMachineInstanceSpec, live bool) {
-	if fixed, err := digest(withoutSize(vm)); err != nil || fixed != vmi.Annotations[pod.AnnotationFixed] {
+// template. T is the template with what the types add; nil stands for the template of a
+// VirtualMachine without types. Live is false if the template differs from the instance in more,
+// has less, or has more than the instance's maximums.
+func grown(
+	vm *kubevirt.VirtualMachine, t *kubevirt.VirtualMachineInstanceTemplateSpec, vmi *kubevirt.VirtualMachineInstance,
+) (spec *kubevirt.VirtualMachineInstanceSpec, live bool) {
+	if t == nil {
+		if vm.Spec.Instancetype != nil || vm.Spec.Preference != nil {
+			return nil, false
+		}
+		t = vm.Spec.Template
+	}
+	if fixed, err := fixedDigest(vm, t); err != nil || fixed != vmi.Annotations[pod.AnnotationFixed] {
 		return nil, false
 	}
-	wants, spec := vm.Spec.Template.Spec.Domain, vmi.Spec.DeepCopy()
+	wants, spec := t.Spec.Domain, vmi.Spec.DeepCopy()
 	if wants.CPU != nil {
 		if spec.Domain.CPU == nil {
 			return nil, false
@@ -57,10 +73,18 @@ func grown(vm *kubevirt.VirtualMachine, vmi *kubevirt.VirtualMachineInstance) (s
 	if c := guest.Cmp(before); c != 0 && (c < 0 || has.MaxGuest == nil || guest.Cmp(*has.MaxGuest) > 0) {
 		return nil, false
 	}
-	if request, requested := spec.Domain.Resources.Requests[corev1.ResourceMemory]; requested && guest.Cmp(before) > 0 {
-		request.Add(guest)
-		request.Sub(before)
-		spec.Domain.Resources.Requests[corev1.ResourceMemory] = request
+	if request, requested := spec.Domain.Resources.Requests[corev1.ResourceMemory]; requested {
+		most := request.DeepCopy()
+		most.Add(guest)
+		most.Sub(before)
+		of, said := wants.Resources.Requests[corev1.ResourceMemory]
+		switch {
+		case vm.Spec.Instancetype == nil || !said:
+			of = most
+		case of.Cmp(request) < 0 || of.Cmp(most) > 0: // another part of the guest's memory
+			return nil, false
+		}
+		spec.Domain.Resources.Requests[corev1.ResourceMemory] = of
 	}
 	if guest.Cmp(before) > 0 {
 		has.Guest = &guest
@@ -69,7 +93,10 @@ func grown(vm *kubevirt.VirtualMachine, vmi *kubevirt.VirtualMachineInstance) (s
 }
 
 // resize gives a running instance the vCPUs and the memory of the template, if it can get them.
-func (r *Reconciler) resize(ctx context.Context, vm *kubevirt.VirtualMachine, vmi *kubevirt.VirtualMachineInstance) error {
+// T is as of [grown].
+func (r *Reconciler) resize(
+	ctx context.Context, vm *kubevirt.VirtualMachine, t *kubevirt.VirtualMachineInstanceTemplateSpec, vmi *kubevirt.VirtualMachineInstance,
+) error {
 	if vmi == nil || vm.Spec.Template == nil || vmi.DeletionTimestamp != nil || vmi.Status.Phase != kubevirt.Running {
 		return nil
 	}
@@ -80,12 +107,13 @@ func (r *Reconciler) resize(ctx context.Context, vm *kubevirt.VirtualMachine, vm
 	if now == vmi.Annotations[pod.AnnotationTemplate] {
 		return nil
 	}
-	spec, live := grown(vm, vmi)
+	spec, live := grown(vm, t, vmi)
 	if !live {
 		return nil
 	}
 	before := vmi.DeepCopy()
 	vmi.Spec, vmi.Annotations[pod.AnnotationTemplate] = *spec, now
+	instancetype.SetAnnotations(vmi.Annotations, vm)
 	patch := client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{})
 	if err := r.client.Patch(ctx, vmi, patch); err != nil {
 		return client.IgnoreNotFound(fmt.Errorf("resize VMI %s: %w", vmi.Name, err))

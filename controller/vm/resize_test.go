@@ -5,7 +5,11 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
+	"k8s.io/apimachinery/pkg/types"
 	kubevirt "kubevirt.io/api/core/v1"
+	typesapi "kubevirt.io/api/instancetype/v1beta1"
+
+	"github.com/nodevirt/nodevirt/test/fakecluster"
 )
 
 // resizable is a running instance of 1 socket and 64 MiB that can get 3 and 256 MiB.
@@ -75,4 +79,65 @@ func TestResize(t *testing.T) {
 	g.wantSize(3, "256Mi", "224Mi", false)
 	g.domain(func(d *kubevirt.DomainSpec) { d.CPU.Cores, d.CPU.Sockets = 2, 3 })
 	g.wantSize(3, "256Mi", "224Mi", true)
+}
+
+// resizableType returns an instance type of a running VM that can get 8 sockets and 4 GiB.
+func resizableType(name string, change func(*typesapi.VirtualMachineInstancetypeSpec)) *typesapi.VirtualMachineInstancetype {
+	of := large()
+	of.Name, of.UID = name, types.UID(name)
+	of.Spec.CPU.MaxSockets = new(uint32(8))
+	of.Spec.Memory.MaxGuest = new(resource.MustParse("4Gi"))
+	of.Spec.Memory.OvercommitPercent = 50
+	change(&of.Spec)
+	return of
+}
+
+// TestResizeByType: a running instance gets what another instance type has more, if the types
+// differ in nothing else. All else waits for a restart.
+func TestResizeByType(t *testing.T) {
+	g := newRig(t)
+	g.Add(t, resizableType("large", func(*typesapi.VirtualMachineInstancetypeSpec) {}))
+	g.Add(t, resizableType("huge", func(s *typesapi.VirtualMachineInstancetypeSpec) {
+		s.CPU.Guest, s.Memory.Guest = 8, resource.MustParse("2Gi")
+	}))
+	g.Add(t, resizableType("beyond", func(s *typesapi.VirtualMachineInstancetypeSpec) { s.Memory.Guest = resource.MustParse("8Gi") }))
+	g.Add(t, resizableType("other", func(s *typesapi.VirtualMachineInstancetypeSpec) {
+		s.CPU.Guest, s.Memory.Guest, s.SchedulerName = 8, resource.MustParse("4Gi"), "mine"
+	}))
+	g.Add(t, resizableType("whole", func(s *typesapi.VirtualMachineInstancetypeSpec) {
+		s.CPU.Guest, s.Memory.Guest, s.Memory.OvercommitPercent = 8, resource.MustParse("4Gi"), 0
+	}))
+	g.Add(t, resizableType("denser", func(s *typesapi.VirtualMachineInstancetypeSpec) { s.Memory.OvercommitPercent = 90 }))
+	g.Add(t, resizableType("rarer", func(s *typesapi.VirtualMachineInstancetypeSpec) { s.Memory.OvercommitPercent = 10 }))
+	g.add(always, typed)
+	g.reconcile()
+	g.phase(kubevirt.Running)
+	g.reconcile()
+	g.wantSize(4, "1Gi", "512Mi", false)
+	for _, tt := range []struct {
+		name           string
+		sockets        uint32
+		guest, request string
+		restart        bool
+	}{
+		{"beyond", 4, "1Gi", "512Mi", true},
+		{"denser", 4, "1Gi", "512Mi", true},
+		{"rarer", 4, "1Gi", "512Mi", true},
+		{"huge", 8, "2Gi", "1Gi", false},
+		{"other", 8, "2Gi", "1Gi", true},
+		{"whole", 8, "2Gi", "1Gi", true},
+		{"missing", 8, "2Gi", "1Gi", true},
+		{"huge", 8, "2Gi", "1Gi", false},
+		{"large", 8, "2Gi", "1Gi", true},
+	} {
+		fakecluster.Change(t, g.Cluster, g.vm(), func(vm *kubevirt.VirtualMachine) { vm.Spec.Instancetype.Name = tt.name })
+		for range 3 {
+			_, _ = g.try()
+		}
+		t.Log(tt.name)
+		g.wantSize(tt.sockets, tt.guest, tt.request, tt.restart)
+		if got := g.vmi().Annotations[kubevirt.InstancetypeAnnotation]; (got == tt.name) == tt.restart {
+			t.Errorf("type %s: the instance says %s", tt.name, got)
+		}
+	}
 }

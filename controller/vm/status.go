@@ -18,8 +18,11 @@ import (
 
 // outcome is the input of a VirtualMachine's status.
 type outcome struct {
-	vmi          *kubevirt.VirtualMachineInstance // nil if there is none
-	strategy     kubevirt.VirtualMachineRunStrategy
+	vmi      *kubevirt.VirtualMachineInstance // nil if there is none
+	strategy kubevirt.VirtualMachineRunStrategy
+	// template is the VirtualMachine's with what its types add, if the instance is of another; nil
+	// if that is unknown.
+	template     *kubevirt.VirtualMachineInstanceTemplateSpec
 	decision     decision
 	wanted       bool // an instance, where there is none
 	startFailure *kubevirt.VirtualMachineStartFailure
@@ -134,7 +137,7 @@ func conditions(vm *kubevirt.VirtualMachine, o outcome, now time.Time) []cond {
 	if c := crashLoop(vm, o); c != nil {
 		wanted = append(wanted, *c)
 	}
-	if o.vmi != nil && !o.vmi.IsFinal() && outdated(vm, o.vmi) {
+	if o.vmi != nil && !o.vmi.IsFinal() && outdated(vm, o.template, o.vmi) {
 		wanted = append(wanted, cond{
 			Type: kubevirt.VirtualMachineRestartRequired, Status: corev1.ConditionTrue,
 			Reason: "RestartRequired", Message: "the template has changed since the start; restart the VM to apply it",

@@ -24,7 +24,7 @@ func instance(
 	if err != nil {
 		return nil, err
 	}
-	fixed, err := digest(withoutSize(vm))
+	fixed, err := fixedDigest(vm, t)
 	if err != nil {
 		return nil, err
 	}
@@ -45,7 +45,7 @@ func instance(
 	}
 	vmi.Annotations[kubevirt.VirtualMachineGenerationAnnotation] = strconv.FormatInt(vm.Generation, 10)
 	vmi.Annotations[pod.AnnotationTemplate], vmi.Annotations[pod.AnnotationFixed] = whole, fixed
-	maps.Copy(vmi.Annotations, instancetype.Annotations(vm))
+	instancetype.SetAnnotations(vmi.Annotations, vm)
 	setHotplugged(&vmi.ObjectMeta, pod.Hotplugged(&vmi.Spec))
 	if startsPaused(vm) {
 		paused := kubevirt.StartStrategyPaused
@@ -88,17 +88,25 @@ func without(spec *kubevirt.VirtualMachineInstanceSpec, volumes []string) kubevi
 	return *fewer
 }
 
-// outdated reports whether the VirtualMachine's template has changed since the
-// instance was created, beyond what the running instance has or can get.
-func outdated(vm *kubevirt.VirtualMachine, vmi *kubevirt.VirtualMachineInstance) bool {
+// changed reports whether the VirtualMachine differs from what the instance was created from, or
+// has got since.
+func changed(vm *kubevirt.VirtualMachine, vmi *kubevirt.VirtualMachineInstance) bool {
 	made := vmi.Annotations[pod.AnnotationTemplate]
 	if vm.Spec.Template == nil || made == "" {
 		return false // an adopted one
 	}
 	now, err := digest(vm)
-	if err != nil || now == made {
+	return err == nil && now != made
+}
+
+// outdated reports whether the VirtualMachine's template has changed since the
+// instance was created, beyond what the running instance has or can get. T is as of [grown].
+func outdated(
+	vm *kubevirt.VirtualMachine, t *kubevirt.VirtualMachineInstanceTemplateSpec, vmi *kubevirt.VirtualMachineInstance,
+) bool {
+	if !changed(vm, vmi) {
 		return false
 	}
-	_, live := grown(vm, vmi)
+	_, live := grown(vm, t, vmi)
 	return !live
 }

@@ -54,6 +54,17 @@ func (r *Reconciler) template(
 	return template, types.Expand(template)
 }
 
+// templateOf is [Reconciler.template] for an instance that differs from its VirtualMachine; nil for
+// another one.
+func (r *Reconciler) templateOf(
+	ctx context.Context, vm *kubevirt.VirtualMachine, vmi *kubevirt.VirtualMachineInstance,
+) (*kubevirt.VirtualMachineInstanceTemplateSpec, error) {
+	if vmi == nil || vmi.IsFinal() || vmi.DeletionTimestamp != nil || !changed(vm, vmi) {
+		return nil, nil
+	}
+	return r.template(ctx, vm)
+}
+
 // changes reports whether only the change of a watched object can end a failure, so
 // that a retry is useless.
 func changes(failure error) bool {

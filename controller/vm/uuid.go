@@ -55,7 +55,7 @@ func (r *Reconciler) storeUUID(ctx context.Context, vm *kubevirt.VirtualMachine,
 		next.Spec.Template.Spec.Domain.Firmware = new(kubevirt.Firmware)
 	}
 	next.Spec.Template.Spec.Domain.Firmware.UUID = SystemUUID(vm.UID)
-	if vmi != nil && !vmi.IsFinal() && outdated(next, vmi) && !outdated(vm, vmi) {
+	if vmi != nil && !vmi.IsFinal() && outdated(next, nil, vmi) && !outdated(vm, nil, vmi) {
 		return nil // a restart would be asked for
 	}
 	patch := client.MergeFromWithOptions(vm, client.MergeFromWithOptimisticLock{})

@@ -102,11 +102,12 @@ func growing(before, after any) []string {
 		return paths
 	}
 	paths = append(paths, "spec.domain.memory.guest")
-	// The request grows by as much.
+	// The request grows by as much, or by the part that an instance type overcommits to.
 	request := old.Domain.Resources.Requests[corev1.ResourceMemory]
-	request.Add(*b.Guest)
-	request.Sub(*a.Guest)
-	if q, has := now.Domain.Resources.Requests[corev1.ResourceMemory]; has && q.Cmp(request) == 0 {
+	most := request.DeepCopy()
+	most.Add(*b.Guest)
+	most.Sub(*a.Guest)
+	if q, has := now.Domain.Resources.Requests[corev1.ResourceMemory]; has && q.Cmp(request) >= 0 && q.Cmp(most) <= 0 {
 		paths = append(paths, "spec.domain.resources.requests.memory")
 	}
 	return paths

@@ -85,9 +85,11 @@ func TestCheckGrowth(t *testing.T) {
 			t.Errorf("%s: %q, want %q", name, got, tt.want)
 		}
 	}
-	both := strings.NewReplacer(`"guest": "1Gi"`, `"guest": "2Gi"`, `"memory": "512Mi"`, `"memory": "1536Mi"`).Replace(before)
-	if p := checkUpdate(review(t, both, before)); len(p) > 0 {
-		t.Errorf("memory with its request: %v", p)
+	for request, sound := range map[string]bool{"1536Mi": true, "1Gi": true, "1537Mi": false, "256Mi": false} {
+		both := strings.NewReplacer(`"guest": "1Gi"`, `"guest": "2Gi"`, `"memory": "512Mi"`, `"memory": "`+request+`"`).Replace(before)
+		if p := checkUpdate(review(t, both, before)); len(p) == 0 != sound {
+			t.Errorf("memory with a request of %s: %v", request, p)
+		}
 	}
 	without := strings.Replace(before, `, "maxSockets": 4`, "", 1)
 	if p := checkUpdate(review(t, strings.Replace(without, `"sockets": 2`, `"sockets": 3`, 1), without)); len(p) != 1 {
