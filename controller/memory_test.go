@@ -100,7 +100,7 @@ func running(t *testing.T, i int) []client.Object {
 			ResourceVersion: fmt.Sprint(100000 + i), Generation: 1, CreationTimestamp: metav1.Now(),
 			Labels:        map[string]string{"app": "web", "kubevirt.io/domain": fmt.Sprintf("web-%d", i)},
 			Annotations:   map[string]string{corev1.LastAppliedConfigAnnotation: strings.Repeat("x", 2000)},
-			ManagedFields: []metav1.ManagedFieldsEntry{{Manager: "kubectl", FieldsV1: &metav1.FieldsV1{Raw: []byte(`{"f:spec":{}}`)}}},
+			ManagedFields: []metav1.ManagedFieldsEntry{{Manager: "kubectl", FieldsV1: metav1.NewFieldsV1(`{"f:spec":{}}`)}},
 		}
 	}
 	memory, always := resource.MustParse("1Gi"), kubevirt.RunStrategyAlways

@@ -124,7 +124,7 @@ func TestStartRestarts(t *testing.T) {
 		fakecluster.Change(t, g.Cluster, g.vm(), func(vm *kubevirt.VirtualMachine) {
 			vm.Generation, vm.Spec.Template.Spec.Hostname = 4, "other"
 		})
-		if err := g.Client.Delete(t.Context(), g.vmi()); err != nil {
+		if err := g.Delete(t.Context(), g.vmi()); err != nil {
 			t.Fatal(err)
 		}
 		g.ended()
