@@ -56,7 +56,7 @@ func (r *Reconciler) report(ctx context.Context, vm *kubevirt.VirtualMachine, o 
 		return nil
 	}
 	before := vm.Status
-	if err := r.writeStatus(ctx, vm, next); err != nil {
+	if err := writeStatus(ctx, r.client, vm, next); err != nil {
 		return client.IgnoreNotFound(err)
 	}
 	if o.failure != nil {
@@ -72,11 +72,11 @@ func (r *Reconciler) report(ctx context.Context, vm *kubevirt.VirtualMachine, o 
 
 // writeStatus writes a status, if the VirtualMachine is still the one that was read, and reads
 // the VirtualMachine as it is then. The patch is made of the statuses alone.
-func (r *Reconciler) writeStatus(ctx context.Context, vm *kubevirt.VirtualMachine, next kubevirt.VirtualMachineStatus) error {
+func writeStatus(ctx context.Context, w client.StatusClient, vm *kubevirt.VirtualMachine, next kubevirt.VirtualMachineStatus) error {
 	key := metav1.ObjectMeta{Namespace: vm.Namespace, Name: vm.Name, ResourceVersion: vm.ResourceVersion}
 	before, after := &kubevirt.VirtualMachine{ObjectMeta: key, Status: vm.Status}, &kubevirt.VirtualMachine{ObjectMeta: key, Status: next}
 	patch := client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{})
-	if err := r.client.Status().Patch(ctx, after, patch); err != nil {
+	if err := w.Status().Patch(ctx, after, patch); err != nil {
 		return fmt.Errorf("write status of VM %s/%s: %w", vm.Namespace, vm.Name, err)
 	}
 	*vm = *after

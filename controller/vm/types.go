@@ -27,7 +27,7 @@ func (r *Reconciler) keepTypes(ctx context.Context, vm *kubevirt.VirtualMachine)
 	if err != nil || equality.Semantic.DeepEqual(*status, vm.Status) {
 		return err
 	}
-	if err := r.writeStatus(ctx, vm, *status); err != nil {
+	if err := writeStatus(ctx, r.client, vm, *status); err != nil {
 		return err
 	}
 	for _, o := range old {
