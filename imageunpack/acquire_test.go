@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -16,6 +17,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/nodevirt/nodevirt/imageunpack"
+	"github.com/nodevirt/nodevirt/imageunpack/registrydisk"
 )
 
 const mib = 1 << 20
@@ -67,6 +69,33 @@ func TestAcquire(t *testing.T) {
 			n.wantNothing("after Release")
 		})
 	}
+}
+
+// TestAcquireLazy: to a snapshotter that knows nothing of chunks, a lazy image is like any other.
+func TestAcquireLazy(t *testing.T) {
+	content := qcow2File(t, pattern(3*mib))
+	path := filepath.Join(t.TempDir(), "disk")
+	if err := os.WriteFile(path, content, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	disk, err := registrydisk.Check(path, maxDisk)
+	if err != nil {
+		t.Fatal(err)
+	}
+	img, err := disk.Image(t.Context(), registrydisk.Options{Architecture: "amd64", Lazy: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	n := newNode(t)
+	const ref = "registry.test/lazy:v1"
+	n.loadImage(ref, img)
+	d := n.acquire("owner", ref, "")
+	if d.Path != "/disk/disk.qcow2" || d.Format != imageunpack.QCOW2 || d.Size != int64(len(content)) {
+		t.Errorf("got %+v", d)
+	}
+	n.wantContent(d, d.Path, content)
+	n.check(n.Release(n.ctx, "owner"))
+	n.wantNothing("after Release")
 }
 
 func TestCDs(t *testing.T) {

@@ -97,6 +97,12 @@ func (n *node) loadWith(ref string, config v1.ConfigFile, layers ...layer) (id s
 		img, err = mutate.AppendLayers(img, packed)
 		n.check(err)
 	}
+	return n.loadImage(ref, img)
+}
+
+// loadImage loads an image that is complete.
+func (n *node) loadImage(ref string, img v1.Image) (id string) {
+	n.t.Helper()
 	tag, err := name.NewTag(ref)
 	n.check(err)
 	var b bytes.Buffer

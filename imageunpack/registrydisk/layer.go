@@ -11,6 +11,7 @@ import (
 	"time"
 
 	v1 "github.com/google/go-containerregistry/pkg/v1"
+	"github.com/google/go-containerregistry/pkg/v1/mutate"
 	"github.com/google/go-containerregistry/pkg/v1/types"
 )
 
@@ -43,12 +44,18 @@ func (l *plain) Size() (int64, error)                 { return l.size, nil }
 func (l *plain) MediaType() (types.MediaType, error)  { return types.OCIUncompressedLayer, nil }
 
 // layer returns the disk's layer. Progress gets the bytes of the first read.
-func (d Disk) layer(ctx context.Context, progress io.Writer) (v1.Layer, error) {
-	return Plain(func() io.ReadCloser {
+func (d Disk) layer(ctx context.Context, o Options) (mutate.Addendum, error) {
+	progress := o.Progress
+	open := func() io.ReadCloser {
 		w := progress
 		progress = nil
 		return d.archive(ctx, w)
-	})
+	}
+	if o.Lazy {
+		return Lazy(open)
+	}
+	l, err := Plain(open)
+	return mutate.Addendum{Layer: l}, err
 }
 
 // archive returns a reader of the archive, which is written while it is read.

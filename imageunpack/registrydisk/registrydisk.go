@@ -6,8 +6,9 @@
 // times are the epoch, the owner is root, the format determines the file's
 // name, and the config is fixed. The layer is not compressed: disk formats
 // have their own compression, and a node can use the disk without inflating
-// it. Package imageunpack checks the disk first. The disk is streamed each time
-// that the image is read. Storing the image is left to the caller.
+// it. A lazy layer is compressed in chunks. Package imageunpack checks the disk
+// first. The disk is streamed each time that the image is read. Storing the
+// image is left to the caller.
 package registrydisk
 
 import (
@@ -65,19 +66,19 @@ type Options struct {
 	Architecture string
 	// Progress, if not nil, gets the disk's bytes as they are read for the digest.
 	Progress io.Writer
+	// Lazy makes a layer as [Lazy] does, which nodes with a remote snapshotter fetch as it is read.
+	Lazy bool
 }
 
 // Image reads the disk once, for its digest, and returns its image.
 func (d Disk) Image(ctx context.Context, o Options) (v1.Image, error) {
-	layer, err := d.layer(ctx, o.Progress)
+	layer, err := d.layer(ctx, o)
 	if err != nil {
 		return nil, err
 	}
+	layer.History = v1.History{CreatedBy: "nodevirt image build", Created: epoch()}
 	img := mutate.ConfigMediaType(mutate.MediaType(empty.Image, types.OCIManifestSchema1), types.OCIConfigJSON)
-	img, err = mutate.Append(img, mutate.Addendum{
-		Layer:   layer,
-		History: v1.History{CreatedBy: "nodevirt image build", Created: epoch()},
-	})
+	img, err = mutate.Append(img, layer)
 	if err != nil {
 		return nil, fmt.Errorf("build the image of disk %s: %w", d.Path, err)
 	}

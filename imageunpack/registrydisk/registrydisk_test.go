@@ -12,9 +12,12 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/containerd/stargz-snapshotter/estargz"
 	"github.com/google/go-cmp/cmp"
 	v1 "github.com/google/go-containerregistry/pkg/v1"
+	"github.com/google/go-containerregistry/pkg/v1/types"
 	"github.com/google/go-containerregistry/pkg/v1/validate"
+	"github.com/opencontainers/go-digest"
 
 	"github.com/nodevirt/nodevirt/imageunpack"
 	"github.com/nodevirt/nodevirt/imageunpack/registrydisk"
@@ -79,14 +82,107 @@ func TestTheDigestDependsOnTheDiskAlone(t *testing.T) {
 	// What a release has promised: this digest changes only with a note in the change log.
 	const want = "sha256:7624de60f9700a0769a1d8e0f5aa0be77afd8b0024b9a5e2c022fb532d4aa5c0"
 	for _, path := range []string{one, two} {
-		if _, img := build(t, path); digest(t, img) != want {
-			t.Errorf("%s has the digest %s, not %s", path, digest(t, img), want)
+		if _, img := build(t, path); hash(t, img) != want {
+			t.Errorf("%s has the digest %s, not %s", path, hash(t, img), want)
 		}
 	}
 	_, img := build(t, write(t, "other.img", bytes.Repeat([]byte{8}, 4096)))
-	if digest(t, img) == want {
+	if hash(t, img) == want {
 		t.Error("another disk has the same digest")
 	}
+}
+
+// TestALazyImage reads it as those do that know nothing of chunks, and as a remote snapshotter does.
+func TestALazyImage(t *testing.T) {
+	content := make([]byte, 5<<19) // not a multiple of a chunk
+	for i := range content {
+		content[i] = byte(i >> 8 * i)
+	}
+	disk, img := buildWith(t, write(t, "some.raw", content), registrydisk.Options{Lazy: true})
+	if err := validate.Image(img); err != nil {
+		t.Errorf("the image is not sound: %v", err)
+	}
+	m, err := img.Manifest()
+	if err != nil || len(m.Layers) != 1 {
+		t.Fatalf("%+v, %v", m, err)
+	}
+	if m.Layers[0].MediaType != types.OCILayer {
+		t.Errorf("the layer's type is %s", m.Layers[0].MediaType)
+	}
+	toc, err := digest.Parse(m.Layers[0].Annotations[estargz.TOCJSONDigestAnnotation])
+	if err != nil {
+		t.Fatalf("annotations %v: %v", m.Layers[0].Annotations, err)
+	}
+	r := open(t, img)
+	verifier, err := r.VerifyTOC(toc)
+	if err != nil {
+		t.Fatal(err)
+	}
+	file, err := r.OpenFile(disk.Name())
+	if err != nil {
+		t.Fatal(err)
+	}
+	var chunks []int64
+	for at := int64(0); at < disk.Size; {
+		c, ok := r.ChunkEntryForOffset(disk.Name(), at)
+		if !ok {
+			t.Fatalf("no chunk at %d", at)
+		}
+		got := make([]byte, c.ChunkSize)
+		if _, err := file.ReadAt(got, at); err != nil {
+			t.Fatal(err)
+		}
+		if !bytes.Equal(got, content[at:at+c.ChunkSize]) {
+			t.Errorf("the chunk at %d has another content", at)
+		}
+		v, err := verifier.Verifier(c)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := v.Write(got); err != nil || !v.Verified() {
+			t.Errorf("the chunk at %d is not verified: %v", at, err)
+		}
+		chunks = append(chunks, c.ChunkSize)
+		at += c.ChunkSize
+	}
+	if diff := cmp.Diff([]int64{1 << 20, 1 << 20, 1 << 19}, chunks); diff != "" {
+		t.Error(diff)
+	}
+}
+
+func TestALazyImageOfADiskIsOneImage(t *testing.T) {
+	content := bytes.Repeat([]byte{7}, 4096)
+	_, one := buildWith(t, write(t, "one.img", content), registrydisk.Options{Lazy: true})
+	_, two := buildWith(t, write(t, "two.raw", content), registrydisk.Options{Lazy: true})
+	if hash(t, one) != hash(t, two) {
+		t.Errorf("equal disks have the digests %s and %s", hash(t, one), hash(t, two))
+	}
+	if _, plain := build(t, write(t, "plain", content)); hash(t, plain) == hash(t, one) {
+		t.Error("an image that is not lazy has the same digest")
+	}
+}
+
+// open opens the layer as eStargz.
+func open(t *testing.T, img v1.Image) *estargz.Reader {
+	t.Helper()
+	layers, err := img.Layers()
+	if err != nil {
+		t.Fatal(err)
+	}
+	blob, err := layers[0].Compressed()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer blob.Close()
+	all, err := io.ReadAll(blob)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r, err := estargz.Open(io.NewSectionReader(bytes.NewReader(all), 0, int64(len(all))))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return r
 }
 
 func TestADiskOfQCOW2KeepsItsFormatInItsName(t *testing.T) {
@@ -159,12 +255,18 @@ func write(t *testing.T, name string, content []byte) string {
 
 func build(t *testing.T, path string) (registrydisk.Disk, v1.Image) {
 	t.Helper()
+	return buildWith(t, path, registrydisk.Options{})
+}
+
+func buildWith(t *testing.T, path string, o registrydisk.Options) (registrydisk.Disk, v1.Image) {
+	t.Helper()
 	disk, err := registrydisk.Check(path, 1<<40)
 	if err != nil {
 		t.Fatal(err)
 	}
 	var seen bytes.Buffer
-	img, err := disk.Image(t.Context(), registrydisk.Options{Architecture: "amd64", Progress: &seen})
+	o.Architecture, o.Progress = "amd64", &seen
+	img, err := disk.Image(t.Context(), o)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -174,7 +276,7 @@ func build(t *testing.T, path string) (registrydisk.Disk, v1.Image) {
 	return disk, img
 }
 
-func digest(t *testing.T, img v1.Image) string {
+func hash(t *testing.T, img v1.Image) string {
 	t.Helper()
 	h, err := img.Digest()
 	if err != nil {

@@ -18,7 +18,8 @@ import (
 type build struct {
 	tag, file, containerd, arch, config string
 
-	push, insecure bool
+	push, insecure, lazy bool
+
 	out, errOut    io.Writer
 }
 
@@ -37,7 +38,11 @@ config file and credential helpers.
 
 The image contains the disk as /disk/disk.qcow2 or /disk/disk.img, in one layer that
 is not compressed: to make the disk smaller, use qemu-img convert -c. Equal disks
-result in equal digests.`,
+result in equal digests.
+
+With --lazy the layer is eStargz: nodes with the stargz snapshotter fetch from the
+registry what the guest reads, and boot it before the rest is there. Other nodes pull
+it as any image. The layer is compressed, so that the disk should not be.`,
 		Example: `  # into this node's containerd
   nodevirt image build debian-12.qcow2 -t example.com/disks/debian:12
 
@@ -57,6 +62,7 @@ result in equal digests.`,
 	cmd.Flags().BoolVar(&b.push, "push", false, "push the image to its registry")
 	cmd.Flags().StringVarP(&b.file, "output", "o", "", "write the image into an OCI archive `file`")
 	cmd.MarkFlagsMutuallyExclusive("push", "output")
+	cmd.Flags().BoolVar(&b.lazy, "lazy", false, "write a layer that nodes can fetch while the guest runs")
 	cmd.Flags().BoolVar(&b.insecure, "insecure", false,
 		"let the registry speak plain HTTP or have a certificate that is not trusted; needless for loopback")
 	cmd.Flags().StringVar(&b.arch, "arch", runtime.GOARCH, "the guest's `architecture`")
@@ -85,16 +91,16 @@ func (b build) run(ctx context.Context, path string) error {
 	}
 	defer to.close()
 	bar := cli.NewBar(b.errOut, disk.Size, "checksum")
-	img, err := disk.Image(ctx, registrydisk.Options{Architecture: b.arch, Progress: bar})
+	img, err := disk.Image(ctx, registrydisk.Options{Architecture: b.arch, Progress: bar, Lazy: b.lazy})
 	bar.Done()
 	if err != nil {
 		return err
 	}
-	digest, err := img.Digest()
+	digest, wire, err := measure(img)
 	if err != nil {
 		return fmt.Errorf("image %s: %w", full, err)
 	}
-	bar = cli.NewBar(b.errOut, disk.Size, to.doing())
+	bar = cli.NewBar(b.errOut, wire, to.doing())
 	err = to.write(ctx, target{name: full, img: img}, bar)
 	bar.Done()
 	if err != nil {
@@ -102,15 +108,28 @@ func (b build) run(ctx context.Context, path string) error {
 	}
 	fmt.Fprintf(b.out, "%s\n%s\n", full, digest)
 	fmt.Fprintf(b.errOut, "%s: %s disk of %s, %s on the wire, %s\n",
-		full, disk.Format, cli.Bytes(disk.VirtualSize), cli.Bytes(disk.Size), to.done())
+		full, disk.Format, cli.Bytes(disk.VirtualSize), cli.Bytes(wire), to.done())
 	return nil
 }
 
-// hint returns advice for a disk that is mostly holes: in a layer they are
-// zeros.
+// measure returns an image's digest, and the size of its layers in bytes.
+func measure(img v1.Image) (digest v1.Hash, size int64, err error) {
+	m, err := img.Manifest()
+	if err != nil {
+		return digest, 0, err
+	}
+	for _, l := range m.Layers {
+		size += l.Size
+	}
+	digest, err = img.Digest()
+	return digest, size, err
+}
+
+// hint returns advice for a disk that is mostly holes: in a layer that is not
+// compressed they are zeros.
 func (b build) hint(d registrydisk.Disk) {
 	const worthSaying = 256 << 20
-	if d.Size > 4*d.Allocated && d.Size-d.Allocated > worthSaying {
+	if !b.lazy && d.Size > 4*d.Allocated && d.Size-d.Allocated > worthSaying {
 		fmt.Fprintf(b.errOut, "hint: %s has %s, of which %s are data; the image carries all of it. Smaller: "+
 			"qemu-img convert -O qcow2 %s disk.qcow2\n", d.Path, cli.Bytes(d.Size), cli.Bytes(d.Allocated), d.Path)
 	}

@@ -10,6 +10,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/containerd/stargz-snapshotter/estargz"
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 	"github.com/google/go-containerregistry/pkg/v1/layout"
 	"github.com/google/go-containerregistry/pkg/v1/validate"
@@ -19,13 +20,20 @@ import (
 )
 
 func TestAnArchiveIsAnImageLayout(t *testing.T) {
+	for name, lazy := range map[string]bool{"plain": false, "lazy": true} {
+		t.Run(name, func(t *testing.T) { testArchive(t, lazy) })
+	}
+}
+
+func testArchive(t *testing.T, lazy bool) {
+	t.Helper()
 	disk, file := filepath.Join(t.TempDir(), "disk"), filepath.Join(t.TempDir(), "image.tar")
 	if err := os.WriteFile(disk, make([]byte, 1<<20), 0o644); err != nil {
 		t.Fatal(err)
 	}
 	var files [2][]byte
 	for i := range files {
-		b := build{tag: "example.com/d:1", file: file, arch: "amd64", out: io.Discard, errOut: io.Discard}
+		b := build{tag: "example.com/d:1", file: file, arch: "amd64", lazy: lazy, out: io.Discard, errOut: io.Discard}
 		if err := b.run(t.Context(), disk); err != nil {
 			t.Fatal(err)
 		}
@@ -58,6 +66,13 @@ func TestAnArchiveIsAnImageLayout(t *testing.T) {
 	}
 	if err := validate.Image(img, validate.Fast); err != nil {
 		t.Error(err)
+	}
+	manifest, err := img.Manifest()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if toc := manifest.Layers[0].Annotations[estargz.TOCJSONDigestAnnotation]; (toc != "") != lazy {
+		t.Errorf("the layer's table of contents is %q", toc)
 	}
 }
 
