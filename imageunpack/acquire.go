@@ -10,6 +10,7 @@ import (
 	containerd "github.com/containerd/containerd/v2/client"
 	"github.com/containerd/containerd/v2/core/leases"
 	"github.com/containerd/containerd/v2/core/mount"
+	"github.com/containerd/errdefs"
 	"github.com/opencontainers/go-digest"
 	"github.com/opencontainers/image-spec/identity"
 )
@@ -102,6 +103,10 @@ func (u *Unpacker) unpack(ctx context.Context, img containerd.Image, layers []di
 	}
 	if err != nil && strings.Contains(err.Error(), syscall.ENOSPC.Error()) {
 		err = fmt.Errorf("%w: %w", syscall.ENOSPC, err) // containerd's answer has it as text
+	}
+	if errdefs.IsNotFound(err) {
+		err = fmt.Errorf("its layers are not on this node: pull it again, with the snapshotter that "+
+			"containerd.snapshotter of the shim's config names: %w", err)
 	}
 	if err != nil {
 		return "", fmt.Errorf("unpack image %q with snapshotter %s: %w",

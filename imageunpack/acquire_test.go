@@ -98,6 +98,22 @@ func TestAcquireLazy(t *testing.T) {
 	n.wantNothing("after Release")
 }
 
+// TestAcquireWithoutLayers: another snapshotter fetches the layers while they are read.
+func TestAcquireWithoutLayers(t *testing.T) {
+	n := newNode(t)
+	ref, _ := n.load(layer{file("disk", pattern(mib))})
+	img, err := n.client.GetImage(n.ctx, ref)
+	n.check(err)
+	manifest, err := images.Manifest(n.ctx, img.ContentStore(), img.Target(), img.Platform())
+	n.check(err)
+	n.check(n.client.ContentStore().Delete(n.ctx, manifest.Layers[0].Digest))
+	_, err = n.Acquire(n.ctx, "owner", ref, "")
+	if !errdefs.IsNotFound(err) || !strings.Contains(err.Error(), "pull it again") || !strings.Contains(err.Error(), ref) {
+		t.Errorf("got error %v", err)
+	}
+	n.wantNothing("after a refusal")
+}
+
 func TestCDs(t *testing.T) {
 	iso := pattern(mib)
 	copy(iso[32768:], "\x01CD001\x01")

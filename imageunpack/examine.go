@@ -6,6 +6,7 @@ import (
 	"io"
 	"os"
 	"syscall"
+	"time"
 
 	"github.com/containerd/containerd/v2/core/mount"
 )
@@ -17,12 +18,24 @@ func (u *Unpacker) examine(ctx context.Context, mounts []mount.Mount, want strin
 		return Disk{}, fmt.Errorf("wait for the checks of other disks: %w", err)
 	}
 	defer u.checks.Release(1)
+	ctx, cancel := limited(ctx)
+	defer cancel()
 	root, err := mountRoot(mounts, u.opts.MountDir)
 	if err != nil {
 		return Disk{}, err
 	}
 	defer root.Close()
 	return Examine(ctx, root, want, u.opts.MaxDiskSize)
+}
+
+// checkTime is how long a check may keep others waiting. The worst disk takes a sixth of it. A disk
+// that is fetched from a slow registry while it is read can take longer; the next try finds what
+// this one has fetched.
+const checkTime = time.Minute
+
+func limited(ctx context.Context) (context.Context, context.CancelFunc) {
+	return context.WithTimeoutCause(ctx, checkTime,
+		fmt.Errorf("the check did not end within %v: is the image's registry slow? The next try continues", checkTime))
 }
 
 // Examine finds the disk among an image's files, checks it and describes it: its path, format and
@@ -68,8 +81,8 @@ type cancelable struct {
 }
 
 func (c cancelable) ReadAt(p []byte, off int64) (int, error) {
-	if err := c.ctx.Err(); err != nil {
-		return 0, err
+	if c.ctx.Err() != nil {
+		return 0, context.Cause(c.ctx)
 	}
 	return c.r.ReadAt(p, off)
 }

@@ -1,6 +1,11 @@
 package imageunpack
 
-import "github.com/opencontainers/go-digest"
+import (
+	"context"
+	"io"
+
+	"github.com/opencontainers/go-digest"
+)
 
 // Inspect is Check.
 var Inspect = Check
@@ -10,6 +15,14 @@ func DecodeConfig(blob []byte) (os, arch string, layers []digest.Digest, err err
 	c, err := decodeConfig(blob)
 	return c.os, c.arch, c.layers, err
 }
+
+// Cancelable is what a check reads through.
+func Cancelable(ctx context.Context, r io.ReaderAt) io.ReaderAt { return cancelable{ctx, r} }
+
+// Limited and CheckTime are limited and checkTime.
+var Limited = limited
+
+const CheckTime = checkTime
 
 // Settled is settled.
 var Settled = settled

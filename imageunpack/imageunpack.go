@@ -25,7 +25,8 @@ type Options struct {
 	// Namespace is containerd's namespace of the images; the kubelet's is "k8s.io".
 	Namespace string
 	// Snapshotter holds the unpacked images, such as "overlayfs". Its mounts must be ones that
-	// the kernel supports as they are (overlayfs, native, btrfs; not erofs).
+	// the kernel supports as they are (overlayfs, native, btrfs, stargz; not erofs). If it fetches
+	// files while they are read, it must verify what it fetches: their content never changes.
 	Snapshotter string
 	// MountDir is an existing folder, 0700 and the caller's own, in which a snapshot is mounted
 	// for less than a millisecond at a time. See [Unpacker.Sweep].
