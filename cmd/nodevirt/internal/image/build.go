@@ -20,7 +20,7 @@ type build struct {
 
 	push, insecure, lazy bool
 
-	out, errOut    io.Writer
+	out, errOut io.Writer
 }
 
 func buildCommand() *cobra.Command {
@@ -76,7 +76,7 @@ func (b build) run(ctx context.Context, path string) error {
 	if err != nil {
 		return err
 	}
-	maxSize, err := maxDiskSize(b.config)
+	maxSize, _, err := shimConfig(b.config)
 	if err != nil {
 		return err
 	}

@@ -29,10 +29,11 @@ func Command() *cobra.Command {
 	return cmd
 }
 
-// maxDiskSize returns the largest disk that the shim's config allows, in bytes.
-func maxDiskSize(file string) (int64, error) {
+// shimConfig returns what the shim's config says of images: the largest disk in bytes, and the
+// snapshotter that has them.
+func shimConfig(file string) (maxDisk int64, snapshotter string, err error) {
 	c, err := config.Load(file, func(*config.Config) error { return nil })
-	return int64(c.VM.MaxDiskSize), err
+	return int64(c.VM.MaxDiskSize), c.Containerd.Snapshotter, err
 }
 
 // parse parses a reference as docker does: "debian" is docker.io/library/debian:latest.

@@ -15,7 +15,7 @@ import (
 
 // inspect is the command nodevirt image inspect.
 type inspect struct {
-	path, containerd, config string
+	path, containerd, config, snapshotter string
 
 	maxSize          int64 // of a disk, in bytes
 	insecure, remote bool
@@ -77,7 +77,7 @@ type layer struct {
 }
 
 func (i inspect) run(ctx context.Context, ref string) (err error) {
-	if i.maxSize, err = maxDiskSize(i.config); err != nil {
+	if i.maxSize, i.snapshotter, err = shimConfig(i.config); err != nil {
 		return err
 	}
 	r, err := i.look(ctx, ref)

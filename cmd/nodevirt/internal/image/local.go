@@ -48,7 +48,7 @@ func (i inspect) local(ctx context.Context, ref string) (report, error) {
 		return report{}, fmt.Errorf("make a mount point: %w", err)
 	}
 	unpacker := imageunpack.New(client, imageunpack.Options{
-		Namespace: cli.Namespace, Snapshotter: snapshotter, MountDir: dir, MaxDiskSize: i.maxSize,
+		Namespace: cli.Namespace, Snapshotter: i.snapshotter, MountDir: dir, MaxDiskSize: i.maxSize,
 	})
 	owner := "inspect-" + uuid.NewString()
 	disk, diskErr := unpacker.Acquire(ctx, owner, ref, i.path)
@@ -64,10 +64,7 @@ func (i inspect) local(ctx context.Context, ref string) (report, error) {
 	return r, errors.Join(r.findings(disk, diskErr), cleanup)
 }
 
-const (
-	snapshotter = "overlayfs"
-	undoTime    = 10 * time.Second
-)
+const undoTime = 10 * time.Second
 
 // release releases the disk, even if ctx has ended.
 func release(ctx context.Context, u *imageunpack.Unpacker, owner string) error {
