@@ -8,6 +8,8 @@ import (
 	containerd "github.com/containerd/containerd/v2/client"
 	"github.com/containerd/containerd/v2/core/snapshots"
 	"github.com/containerd/containerd/v2/pkg/namespaces"
+
+	"github.com/nodevirt/nodevirt/test/node/config"
 )
 
 func (n *Node) leases(ctx context.Context) (all []string, err error) {
@@ -24,7 +26,7 @@ func (n *Node) leases(ctx context.Context) (all []string, err error) {
 // snapshots are those that run or are viewed; what images were unpacked to stays with them.
 func (n *Node) snapshots(ctx context.Context) (all []string, err error) {
 	err = n.withContainerd(ctx, func(ctx context.Context, c *containerd.Client) error {
-		return c.SnapshotService("overlayfs").Walk(ctx, func(_ context.Context, s snapshots.Info) error {
+		return c.SnapshotService(n.snapshotter()).Walk(ctx, func(_ context.Context, s snapshots.Info) error {
 			if s.Kind != snapshots.KindCommitted {
 				all = append(all, s.Name)
 			}
@@ -33,6 +35,9 @@ func (n *Node) snapshots(ctx context.Context) (all []string, err error) {
 	})
 	return all, err
 }
+
+// snapshotter has the node's images.
+func (n *Node) snapshotter() string { return config.Node{Lazy: n.o.Lazy != Whole}.Snapshotter() }
 
 // withContainerd calls do with a client and the namespace of the CRI's images and containers.
 func (n *Node) withContainerd(ctx context.Context, do func(context.Context, *containerd.Client) error) (err error) {

@@ -40,6 +40,13 @@ func (o Options) components(values config.Node) ([]Component, error) {
 	if o.Registry == "" {
 		all = append(all, o.registry())
 	}
+	if o.Lazy != Whole {
+		c, err := o.stargz(values)
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, c)
+	}
 	for _, make := range []func(config.Node) (Component, error){o.containerd, o.libvirtd, o.tgtd, o.shim} {
 		c, err := make(values)
 		if err != nil {
@@ -62,6 +69,22 @@ func (o Options) registry() Component {
 		Args:  []string{o.devnode(), "registry", o.path("registry"), address, "/run/registry.sock"},
 		Ready: func(ctx context.Context, n *Node) error { return n.pingRegistry(ctx) },
 	}
+}
+
+// stargz is the snapshotter that fetches lazy images as they are read.
+func (o Options) stargz(v config.Node) (Component, error) {
+	text, err := config.Snapshotter(v)
+	if err != nil {
+		return Component{}, err
+	}
+	file := o.etc("stargz.toml")
+	return Component{
+		Name: Stargz,
+		Args: []string{filepath.Join(o.Bin, "containerd-stargz-grpc"), "--config", file,
+			"--root", o.path("stargz"), "--address", config.StargzSocket},
+		Files: map[string]string{file: text},
+		Ready: func(ctx context.Context, n *Node) error { return n.pingStargz(ctx) },
+	}, nil
 }
 
 func (o Options) containerd(v config.Node) (Component, error) {
@@ -161,5 +184,6 @@ func (o Options) values() (config.Node, error) {
 	return config.Node{
 		Bin: o.Bin, State: o.Dir, Etc: o.etc(), Registry: o.mirror(), Pause: pauseImage,
 		Subnet: o.Subnet, Subnet6: o.Subnet6, HostUUID: id,
+		Lazy: o.Lazy != Whole, Fetch: o.Lazy == InBackground,
 	}, nil
 }

@@ -24,6 +24,7 @@ import (
 // The components of a node, in the order in which they start.
 const (
 	Registry   = "registry"
+	Stargz     = "stargz" // with Options.Lazy
 	Containerd = "containerd"
 	Libvirtd   = "libvirtd"
 	Tgtd       = "tgtd"

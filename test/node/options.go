@@ -30,12 +30,24 @@ type Options struct {
 	CNI        func(map[string]any) // changes the pods' network before it is written
 	Components []string             // default: all; registry and containerd go with each but the registry
 	Registry   string               // host and port of another node's; default: a new one
+	Lazy       Lazy                 // whether images are fetched as they are read; default: whole, before
 	Binds      []supervisor.Bind    // the node's further folders and files
 	Expose     string               // a TCP address that a port of the machine's loopback leads to; see Exposed
 	ShimConfig func(map[string]any) // changes the shim's configuration before it is written
 	Bound      bool                 // the node ends with this process, however that ends
 	Log        io.Writer            // a line for each step of a start; default: none
 }
+
+// Lazy is how much of an image a node has before a VM starts.
+type Lazy int
+
+// The node fetches whole images, or lazy ones as they are read: with the rest in the background, or
+// without.
+const (
+	Whole Lazy = iota
+	InBackground
+	OnDemand
+)
 
 // The longest path of a Unix socket; see unix(7). The longest one that is used in a node's run
 // folder is of about this length.

@@ -30,7 +30,7 @@ import (
 // Images that can't be read, as a test took away their content or their snapshots, and files that are
 // elsewhere than their layer says, by a link, are left out. It returns how many files it compared.
 func (n *Node) Pristine(ctx context.Context) (files int, err error) {
-	p := pristine{disks: map[string]string{}}
+	p := pristine{snapshotter: n.snapshotter(), disks: map[string]string{}}
 	err = n.withContainerd(ctx, func(ctx context.Context, c *containerd.Client) error {
 		p.client = c
 		all, err := c.ListImages(ctx)
@@ -55,10 +55,11 @@ func (n *Node) Pristine(ctx context.Context) (files int, err error) {
 
 // pristine is a comparison under way.
 type pristine struct {
-	client  *containerd.Client
-	files   int
-	changed []error
-	disks   map[string]string // the files below /disk, by the names of bases
+	client      *containerd.Client
+	snapshotter string
+	files       int
+	changed     []error
+	disks       map[string]string // the files below /disk, by the names of bases
 }
 
 func (p *pristine) image(ctx context.Context, image containerd.Image, seen map[digest.Digest]bool) error {
@@ -91,7 +92,7 @@ func (p *pristine) image(ctx context.Context, image containerd.Image, seen map[d
 
 // snapshot is the folder of a layer's own files. They are below the paths of a view of it.
 func (p *pristine) snapshot(ctx context.Context, chain digest.Digest) (string, error) {
-	s := p.client.SnapshotService("overlayfs")
+	s := p.client.SnapshotService(p.snapshotter)
 	key := "pristine-" + chain.Encoded()
 	mounts, err := s.View(ctx, key, chain.String())
 	if err != nil {

@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
+	"path/filepath"
 	"time"
 
 	"google.golang.org/grpc"
@@ -14,6 +15,7 @@ import (
 	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/nodevirt/nodevirt/imageunpack/iscsi"
+	"github.com/nodevirt/nodevirt/test/node/config"
 )
 
 // RegistryTransport reaches the node's registry from outside, whatever the address asked for.
@@ -61,6 +63,14 @@ func (n *Node) pingCRI(ctx context.Context, socket string) (err error) {
 		return fmt.Errorf("ask %s for its status: %w", socket, err)
 	}
 	return nil
+}
+
+func (n *Node) pingStargz(ctx context.Context) error {
+	conn, err := (&net.Dialer{}).DialContext(ctx, "unix", n.o.run(filepath.Base(config.StargzSocket)))
+	if err != nil {
+		return fmt.Errorf("reach the snapshotter: %w", err)
+	}
+	return conn.Close()
 }
 
 // pingLibvirt asks by virsh, for libvirtd takes connections some time before it answers.

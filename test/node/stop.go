@@ -52,7 +52,7 @@ func (n *Node) Stop(ctx context.Context) error {
 }
 
 // own are the components that a node has by itself, in the order in which they stop.
-var own = []string{Shim, Tgtd, Libvirtd, Containerd, Registry}
+var own = []string{Shim, Tgtd, Libvirtd, Containerd, Stargz, Registry}
 
 // killAdded kills what was added: a kubelet would start again the pods that must be removed.
 func (n *Node) killAdded(ctx context.Context) error {

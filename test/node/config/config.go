@@ -24,7 +24,23 @@ type Node struct {
 	Subnet   netip.Prefix // of the pods
 	Subnet6  netip.Prefix // of the pods, where they have IPv6
 	HostUUID string       // identifies this node's libvirt among others on the host
+	Lazy     bool         // the stargz snapshotter has the images
+	Fetch    bool         // it fetches the rest of them in the background
 }
+
+// Snapshotter is the name of the snapshotter that has the images.
+func (n Node) Snapshotter() string {
+	if n.Lazy {
+		return Stargz
+	}
+	return "overlayfs"
+}
+
+// Stargz is containerd's name of the stargz snapshotter, and StargzSocket is where it serves.
+const (
+	Stargz       = "stargz"
+	StargzSocket = "/run/containerd-stargz-grpc.sock"
+)
 
 const containerd = `version = 3
 root = '{{.State}}/containerd'
@@ -42,6 +58,19 @@ disabled_plugins = [
 [plugins.'io.containerd.nri.v1.nri']
   disable = true
 
+{{if .Lazy -}}
+[proxy_plugins.stargz]
+  type = 'snapshot'
+  address = '/run/containerd-stargz-grpc.sock'
+  [proxy_plugins.stargz.exports]
+    root = '{{.State}}/stargz'
+
+[plugins.'io.containerd.cri.v1.images']
+  snapshotter = 'stargz'
+  # The snapshotter learns from them which layer to fetch, and the digest of its table of contents.
+  disable_snapshot_annotations = false
+
+{{end -}}
 [plugins.'io.containerd.cri.v1.images'.pinned_images]
   sandbox = '{{.Pause}}'
 
@@ -67,14 +96,17 @@ disabled_plugins = [
 `
 
 // Containerd is containerd's configuration file.
-func Containerd(n Node) (string, error) {
+func Containerd(n Node) (string, error) { return write("containerd", containerd, n) }
+
+// write fills in the configuration of a daemon.
+func write(daemon, text string, n Node) (string, error) {
 	var b strings.Builder
-	t, err := template.New("containerd").Parse(containerd)
+	t, err := template.New("").Parse(text)
 	if err != nil {
-		return "", fmt.Errorf("parse containerd's configuration: %w", err)
+		return "", fmt.Errorf("parse the configuration of %s: %w", daemon, err)
 	}
 	if err := t.Execute(&b, n); err != nil {
-		return "", fmt.Errorf("write containerd's configuration: %w", err)
+		return "", fmt.Errorf("write the configuration of %s: %w", daemon, err)
 	}
 	return b.String(), nil
 }
@@ -86,6 +118,30 @@ func Mirror(n Node) string {
 }
 
 type object = map[string]any
+
+const snapshotter = `# Each chunk is verified against its layer's table of contents, and that against the manifest.
+disable_verification = false
+allow_no_verification = false
+no_background_fetch = {{not .Fetch}}
+# A guest's reads of a disk have no order, so that bytes which are not asked for would only delay it.
+noprefetch = true
+
+[blob]
+  # A guest's read, and so the end of its VM, waits for at most this long, and each of two retries.
+  fetching_timeout_sec = 5
+  max_retries = 2
+  max_wait_msec = 1000
+  # The node's registry answers the first range of several.
+  force_single_range_mode = true
+
+[[resolver.host.'{{.Registry}}'.mirrors]]
+  host = '{{.Registry}}'
+  insecure = true
+  request_timeout_sec = 5
+`
+
+// Snapshotter is the configuration of the stargz snapshotter.
+func Snapshotter(n Node) (string, error) { return write("the stargz snapshotter", snapshotter, n) }
 
 // CNI is the list of network plugins that containerd calls for a pod. The MTU is unlike Ethernet's,
 // so that a guest which does not take it from the pod shows. If it is not nil, change may change
@@ -147,7 +203,7 @@ func Shim(n Node, change func(map[string]any)) (string, error) {
 		"containerd": object{
 			"address":     "/run/containerd/containerd.sock",
 			"namespace":   "k8s.io",
-			"snapshotter": "overlayfs",
+			"snapshotter": n.Snapshotter(),
 		},
 		"libvirt": object{
 			"uri": "qemu+unix:///system?socket=/run/libvirt/libvirt-sock",
