@@ -127,9 +127,11 @@ no_background_fetch = {{not .Fetch}}
 noprefetch = true
 
 [blob]
-  # A guest's read, and so the end of its VM, waits for at most this long, and each of two retries.
+  # A guest's read, and so the end of its VM, waits for at most this long, with all retries.
   fetching_timeout_sec = 5
-  max_retries = 2
+  # The background fetch ends for good at an error, so it should survive a registry's restart. It has
+  # a limit of two minutes for each request.
+  max_retries = 100
   max_wait_msec = 1000
   # The node's registry answers the first range of several.
   force_single_range_mode = true
