@@ -71,13 +71,13 @@ func startShared() {
 
 // startContainerd starts a containerd below dir, in a separate mount namespace.
 func startContainerd(dir string) (stop func() error, err error) {
-	binary, err := findContainerd()
+	binary, err := findProgram("containerd")
 	if err != nil {
 		return nil, err
 	}
 	config := filepath.Join(dir, "config.toml")
 	socket := filepath.Join(dir, "containerd.sock")
-	content := fmt.Appendf(nil, containerdConfig, dir, dir, socket, socket)
+	content := fmt.Appendf(nil, containerdConfig, dir, dir, socket, socket, dir)
 	if err := os.WriteFile(config, content, 0o600); err != nil {
 		return nil, err
 	}
@@ -128,17 +128,20 @@ disabled_plugins = [
   address = '%s'
 [ttrpc]
   address = '%s.ttrpc'
+[proxy_plugins.stargz]
+  type = 'snapshot'
+  address = '%s/stargz.sock'
 `
 
-// findContainerd returns the path of bin/containerd at the module's top.
-func findContainerd() (string, error) {
+// findProgram returns the path of a program in bin/ at the module's top.
+func findProgram(name string) (string, error) {
 	dir, err := os.Getwd()
 	if err != nil {
 		return "", err
 	}
 	for ; dir != "/"; dir = filepath.Dir(dir) {
 		if _, err := os.Stat(filepath.Join(dir, "go.mod")); err == nil {
-			binary := filepath.Join(dir, "bin", "containerd")
+			binary := filepath.Join(dir, "bin", name)
 			if _, err := os.Stat(binary); err != nil {
 				return "", fmt.Errorf("%w: run make tools", err)
 			}
