@@ -1,0 +1,2 @@
+// Package lazy holds the end-to-end tests of registry disks that a node fetches while their guests run.
+package lazy
