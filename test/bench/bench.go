@@ -35,30 +35,32 @@ type bench struct {
 	run         func(*rig, context.Context) (report.Section, error)
 	shim        func(map[string]any) // changes the shim's configuration; none if nil
 	fs          string               // a separate file system for the node; the host's if empty
+	lazy        node.Lazy            // how much of an image the node fetches before a VM starts
 }
 
 // benches are in the order of the report.
 func benches() []bench {
 	return []bench{
-		{"start", "a VM's start, against the same domain through libvirt alone", (*rig).start, debug, ""},
-		{"size", "a VM's start, by the size of its disk", (*rig).size, nil, ""},
-		{"disk", "an image's disk made ready, against qemu-img alone", (*rig).disk, nil, ""},
-		{"clone", "the same with reflinks, for an image's first VM and its second", (*rig).clone, nil, loopfs.XFS},
-		{"second", "the disk of an image's second VM", (*rig).second, debug, ""},
-		{"again", "the same with reflinks", (*rig).second, debug, loopfs.XFS},
-		{"blockio", "reads of a VM's disk by QEMU's block layer, against a plain file", (*rig).blockIO, nil, ""},
-		{"iscsi", "the same over iSCSI, against a plain tgtd", (*rig).blockISCSI, nil, ""},
-		{"iscsiclone", "the same with reflinks", (*rig).blockISCSI, nil, loopfs.XFS},
-		{"iofile", "a guest's disk of mode file, against QEMU alone", (*rig).ioFile, nil, ""},
-		{"ioraw", "a guest's disk of mode raw, against QEMU alone", (*rig).ioRaw, nil, ""},
-		{"ioiscsi", "a guest's disk over iSCSI, against QEMU alone with a plain tgtd", (*rig).ioISCSI, nil, ""},
-		{"ioclone", "the same with reflinks", (*rig).ioISCSI, nil, loopfs.XFS},
-		{"cold", "from the registry to a running guest, by phase", (*rig).cold, nil, ""},
-		{"stored", "bytes stored for VMs of one image, against copies", (*rig).stored, nil, loopfs.XFS},
-		{"calls", "calls that are passed on, against containerd", (*rig).calls, nil, ""},
-		{"pod", "an ordinary pod's start, against containerd", (*rig).pod, nil, ""},
-		{"memory", "memory beside QEMU", (*rig).memory, nil, ""},
-		{"burst", "guests that boot at once, and what the shim costs when they idle", (*rig).burst, nil, ""},
+		{"start", "a VM's start, against the same domain through libvirt alone", (*rig).start, debug, "", node.Whole},
+		{"size", "a VM's start, by the size of its disk", (*rig).size, nil, "", node.Whole},
+		{"disk", "an image's disk made ready, against qemu-img alone", (*rig).disk, nil, "", node.Whole},
+		{"clone", "the same with reflinks, for an image's first VM and its second", (*rig).clone, nil, loopfs.XFS, node.Whole},
+		{"second", "the disk of an image's second VM", (*rig).second, debug, "", node.Whole},
+		{"again", "the same with reflinks", (*rig).second, debug, loopfs.XFS, node.Whole},
+		{"blockio", "reads of a VM's disk by QEMU's block layer, against a plain file", (*rig).blockIO, nil, "", node.Whole},
+		{"iscsi", "the same over iSCSI, against a plain tgtd", (*rig).blockISCSI, nil, "", node.Whole},
+		{"iscsiclone", "the same with reflinks", (*rig).blockISCSI, nil, loopfs.XFS, node.Whole},
+		{"iofile", "a guest's disk of mode file, against QEMU alone", (*rig).ioFile, nil, "", node.Whole},
+		{"ioraw", "a guest's disk of mode raw, against QEMU alone", (*rig).ioRaw, nil, "", node.Whole},
+		{"ioiscsi", "a guest's disk over iSCSI, against QEMU alone with a plain tgtd", (*rig).ioISCSI, nil, "", node.Whole},
+		{"ioclone", "the same with reflinks", (*rig).ioISCSI, nil, loopfs.XFS, node.Whole},
+		{"cold", "from the registry to a running guest, by phase", (*rig).cold, nil, "", node.Whole},
+		{"lazy", "the same of an image that is fetched while its guest boots, against a warm node", (*rig).lazy, nil, "", node.InBackground},
+		{"stored", "bytes stored for VMs of one image, against copies", (*rig).stored, nil, loopfs.XFS, node.Whole},
+		{"calls", "calls that are passed on, against containerd", (*rig).calls, nil, "", node.Whole},
+		{"pod", "an ordinary pod's start, against containerd", (*rig).pod, nil, "", node.Whole},
+		{"memory", "memory beside QEMU", (*rig).memory, nil, "", node.Whole},
+		{"burst", "guests that boot at once, and what the shim costs when they idle", (*rig).burst, nil, "", node.Whole},
 	}
 }
 
@@ -126,7 +128,7 @@ func (o Options) runOne(ctx context.Context, b bench) (s report.Section, err err
 	}
 	n, err := node.Start(ctx, node.Options{
 		Dir: dir, Bound: true,
-		ShimConfig: b.shim,
+		ShimConfig: b.shim, Lazy: b.lazy,
 	})
 	if n != nil {
 		defer func() { err = errors.Join(err, n.Stop(end)) }()

@@ -74,6 +74,12 @@ func (r *rig) coldRound(ctx context.Context, path, name string) (times []float64
 	if err != nil {
 		return nil, err
 	}
+	times, err = r.phasesFrom(ctx, ref, name)
+	return times, errors.Join(err, os.Remove(path))
+}
+
+// phasesFrom takes the times of the phases from the pull of an image to its guest's answer, in ms.
+func (r *rig) phasesFrom(ctx context.Context, ref, name string) (times []float64, err error) {
 	var p *pod
 	var id string
 	for _, do := range []func() error{
@@ -89,7 +95,7 @@ func (r *rig) coldRound(ctx context.Context, path, name string) (times []float64
 		}
 		times = append(times, milliseconds(time.Since(begun)))
 	}
-	return times, errors.Join(p.end(ctx, id), p.remove(ctx), os.Remove(path))
+	return times, errors.Join(p.end(ctx, id), p.remove(ctx))
 }
 
 // largeGuest is the tiny guest's disk with size bytes of data behind its partition that nothing
