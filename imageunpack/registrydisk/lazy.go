@@ -19,11 +19,11 @@ import (
 // verified by itself. The stargz snapshotter fetches 2 MiB for a chunk that it does not have, so
 // that smaller chunks save no traffic; it then inflates and verifies the chunk before the guest
 // gets its first byte, which takes milliseconds with 1 MiB. Each chunk is an entry of the table of
-// contents, which is read first: some 3 MiB for a disk of 10 GiB.
+// contents, which is read first: some 0.7 MiB for a disk of 10 GiB.
 const lazyChunk = 1 << 20
 
-// lazyLevel is the quickest compression. A better one saves a tenth of the traffic, and takes
-// several times as long to build.
+// lazyLevel is the quickest compression. It leaves 44 % of Debian's cloud image; the next better
+// ones leave 40 %, and take more than three times as long to build.
 const lazyLevel = gzip.BestSpeed
 
 // Lazy returns an archive as a layer in the format eStargz, with the annotation that a remote
