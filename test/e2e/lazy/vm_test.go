@@ -1,9 +1,11 @@
 package lazy
 
 import (
+	"encoding/json"
 	"fmt"
 	"strings"
 
+	"google.golang.org/protobuf/encoding/protojson"
 	"gotest.tools/v3/assert"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
@@ -36,10 +38,24 @@ func (d *disk) boot(name string) *vm {
 	v.pod, err = d.n.RunPod(d.t.Context(), v.cfg, "vm")
 	assert.NilError(d.t, err)
 	d.t.Cleanup(v.remove)
-	c := node.NewContainer("guest", d.ref)
-	c["linux"] = map[string]any{"resources": map[string]any{"memory_limit_in_bytes": 256 * mebibyte}}
-	v.id, err = d.n.CreateContainer(d.t.Context(), v.pod, v.cfg, c)
+	text, err := json.Marshal(v.cfg)
 	assert.NilError(d.t, err)
+	sandbox := &runtimeapi.PodSandboxConfig{}
+	assert.NilError(d.t, protojson.Unmarshal(text, sandbox))
+	// Not through crictl, which would ask the registry for the image.
+	made, err := d.cri.CreateContainer(d.t.Context(), &runtimeapi.CreateContainerRequest{
+		PodSandboxId: v.pod, SandboxConfig: sandbox,
+		Config: &runtimeapi.ContainerConfig{
+			Metadata: &runtimeapi.ContainerMetadata{Name: "guest"},
+			Image:    &runtimeapi.ImageSpec{Image: d.ref},
+			LogPath:  "guest_0.log",
+			Linux: &runtimeapi.LinuxContainerConfig{
+				Resources: &runtimeapi.LinuxContainerResources{MemoryLimitInBytes: 256 * mebibyte},
+			},
+		},
+	})
+	assert.NilError(d.t, err)
+	v.id = made.ContainerId
 	_, err = d.cri.StartContainer(d.t.Context(), &runtimeapi.StartContainerRequest{ContainerId: v.id})
 	assert.NilError(d.t, err)
 	v.sh("true")
