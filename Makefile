@@ -3,7 +3,7 @@
 SHELL := /bin/sh
 .DEFAULT_GOAL := help
 .PHONY: help build docs-site test-docs-site controller image installer image-installer node-programs man packages-deb release test-packages tools kubernetes storage packages run down shell status cluster cluster-down cluster-shell \
-	unit test test-critest test-cluster test-kubevirt test-conformance test-faults test-fuzz-cri test-many test-soak fuzz bench bench-cluster bench-scale generate lint clean
+	unit test test-critest test-cluster test-kubevirt test-conformance test-faults test-fuzz-cri test-many test-soak test-ceph fuzz bench bench-cluster bench-scale generate lint clean
 
 BIN     := $(CURDIR)/bin
 # This tag removes gRPC's debug pages. Their template engine makes the linker keep every method of every
@@ -168,6 +168,12 @@ test-soak: packages tools build ## Run VMs one after the other, and look for gro
 test-packages: packages-deb ## Check the packages, and install, upgrade and purge them in a folder; needs lintian and rpm
 	go vet -tags $(TAGS),packages ./test/packages
 	$(GOTEST) -tags $(TAGS),packages -count 1 -timeout $(TIMEOUT) $(FLAGS) ./test/packages
+
+# Not for .ci/run: Ceph's packages take 200 MB.
+test-ceph: packages tools build ## Run VMs on RBD images of a small Ceph, whose packages it installs
+	@test/setup/packages ceph
+	go vet -tags $(TAGS),ceph ./test/ceph ./test/e2e
+	$(GOTEST) -tags $(TAGS),ceph -count 1 -p 1 -timeout $(TIMEOUT) ./test/ceph ./test/e2e -run 'TestCluster$$|TestRBD$$' $(FLAGS)
 
 # -v prints the table.
 test-critest: packages tools kubernetes build ## Run cri-tools' critest without and with the shim, and compare
