@@ -10,11 +10,15 @@ import (
 
 // cephConfig has time limits: without them a start waits for minutes for monitors that
 // are away, and a write without an end for OSDs. A guest that was stopped at an error
-// goes on when the cluster answers.
+// goes on when the cluster answers. With these limits, no cache may confirm a write
+// before the cluster does: librbd reports that such a write failed to one flush only, and
+// the flush that QEMU then repeats succeeds without the data. QEMU turns the cache on for
+// cache modes other than none.
 const cephConfig = `[global]
 client_mount_timeout = 5
 rados_mon_op_timeout = 5
 rados_osd_op_timeout = 20
+rbd_cache_policy = writethrough
 `
 
 // writeCephConfig writes librados' configuration, which all VMs read.

@@ -161,9 +161,13 @@ func (disk *Disk) readLUN(at *field.Path, l *kubevirt.LunTarget) field.ErrorList
 }
 
 // readIO reads how the node reads and writes a disk. As with KubeVirt, an error
-// stops the guest where nothing else is said.
+// stops the guest where nothing else is said. librbd's cache confirms writes before the
+// cluster does, and takes memory, so an RBD image has none where nothing else is said.
 func (disk *Disk) readIO(at *field.Path, d kubevirt.Disk) field.ErrorList {
 	disk.Cache, disk.ErrorPolicy = string(d.Cache), string(kubevirt.DiskErrorPolicyStop)
+	if disk.Cache == "" && disk.Source == SourceRBD {
+		disk.Cache = string(kubevirt.CacheNone)
+	}
 	if d.ErrorPolicy != nil && *d.ErrorPolicy != "" {
 		disk.ErrorPolicy = string(*d.ErrorPolicy)
 	}

@@ -41,7 +41,7 @@ func (d *diskErrors) resume(v *table.VM) {
 	}
 	log := table.Logger(d.log, v.Record())
 	log.Error("the guest is stopped, since its disk fails: check whether the node's disk is full, or an iSCSI target " +
-		"is away; the guest goes on as soon as its disk works")
+		"or Ceph is away; the guest goes on as soon as its disk works")
 	d.tasks.Run(func(ctx context.Context) {
 		if d.try(ctx, v) {
 			return
