@@ -57,6 +57,8 @@ func NetworkDisk(use PVC, pvc *corev1.PersistentVolumeClaim, pv *corev1.Persiste
 			Monitors: withPorts(portCeph, s.CephMonitors), Pool: s.RBDPool, Image: s.RBDImage, User: s.RadosUser,
 		}
 		ref = s.SecretRef
+	// Not ceph-csi's: the driver's configuration has the monitors of a clusterID, and its
+	// Secret, a key to the whole pool, must not get to namespaces of VMs.
 	default:
 		return disk, false, nil
 	}

@@ -86,7 +86,9 @@ func TestNetworkDisk(t *testing.T) {
 		"Secret of discovery alone": {use, "ReadWriteOnce", iscsi(`, "chapAuthDiscovery": true, "secretRef": {"name": "chap"}`), new(of(func(*vmspec.NetworkDisk) {})), ""},
 		"ephemeral":                 {ephemeral, "ReadWriteOnce", iscsi(``), nil, ""},
 		"another type":              {use, "ReadWriteOnce", `{"nfs": {"server": "a", "path": "/b"}}`, nil, ""},
-		"no Secret":                 {use, "ReadWriteOnce", iscsi(`, "chapAuthSession": true`), nil, "PVC data: PersistentVolume pv1: chapAuthSession needs a secretRef"},
+		"ceph-csi's": {use, "ReadWriteOnce", `{"csi": {"driver": "rbd.csi.ceph.com", "volumeHandle": "0001-0009-rook-ceph-0000000000000002-1", "volumeAttributes":
+			{"clusterID": "rook-ceph", "pool": "vms", "imageName": "csi-vol-1"}, "nodeStageSecretRef": {"name": "csi-rbd-node", "namespace": "rook-ceph"}}}`, nil, ""},
+		"no Secret": {use, "ReadWriteOnce", iscsi(`, "chapAuthSession": true`), nil, "PVC data: PersistentVolume pv1: chapAuthSession needs a secretRef"},
 		"another namespace's Secret": {use, "ReadWriteOnce", iscsi(`, "chapAuthSession": true, "secretRef": {"name": "chap", "namespace": "storage"}`), nil,
 			"its Secret chap is in namespace storage, and pods mount only Secrets of their namespace; create the Secret in namespace default"},
 		"bad name": {use, "ReadWriteOnce", strings.Replace(iscsi(``), "example:disk", "example:disk/", 1), nil, "is no iSCSI name of a target"},
