@@ -12,6 +12,7 @@ import (
 	"google.golang.org/grpc"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
+	"github.com/nodevirt/nodevirt/test/ceph"
 	"github.com/nodevirt/nodevirt/test/guest"
 	"github.com/nodevirt/nodevirt/test/images"
 	"github.com/nodevirt/nodevirt/test/node"
@@ -36,7 +37,8 @@ func TestMain(m *testing.M) {
 		Subnet6: netip.MustParsePrefix("fd00:10:244:1::/64"),
 		// Long enough for a tgtd that is only restarted.
 		ShimConfig: func(c map[string]any) {
-			c["iscsi"], c["disks"] = map[string]any{"timeout": "5s"}, map[string]any{"network": true}
+			c["iscsi"] = map[string]any{"timeout": "5s"}
+			c["disks"] = map[string]any{"network": true, "ceph_networks": []string{ceph.Network}}
 		},
 	}, prepare))
 }

@@ -47,8 +47,8 @@ func TestISCSITargetAway(t *testing.T) {
 			func(ctx context.Context) error { return suite.Kill(ctx, node.Tgtd, syscall.SIGKILL) },
 			func(ctx context.Context) error { return suite.Resume(ctx, node.Tgtd) }},
 		{"it hangs",
-			func(ctx context.Context) error { return signalTgtd(ctx, syscall.SIGSTOP) },
-			func(ctx context.Context) error { return signalTgtd(ctx, syscall.SIGCONT) }},
+			func(ctx context.Context) error { return signalDaemon(ctx, node.Tgtd, syscall.SIGSTOP) },
+			func(ctx context.Context) error { return signalDaemon(ctx, node.Tgtd, syscall.SIGCONT) }},
 	} {
 		t.Run(cut.name, func(t *testing.T) {
 			assert.NilError(t, cut.cut(t.Context()))
@@ -90,10 +90,11 @@ func TestISCSITargetAway(t *testing.T) {
 	}
 }
 
-func signalTgtd(ctx context.Context, sig syscall.Signal) error {
+// signalDaemon sends a signal, which does not end it, to a daemon of the node.
+func signalDaemon(ctx context.Context, name string, sig syscall.Signal) error {
 	all, err := suite.Components()
 	for _, s := range all {
-		if s.Name == node.Tgtd && !s.Ended {
+		if s.Name == name && !s.Ended {
 			_, err = suite.Output(ctx, "kill", "-"+strconv.Itoa(int(sig)), strconv.Itoa(s.PID))
 		}
 	}
