@@ -3,7 +3,7 @@
 SHELL := /bin/sh
 .DEFAULT_GOAL := help
 .PHONY: help build docs-site test-docs-site controller image installer image-installer node-programs man packages-deb release test-packages tools kubernetes storage packages run down shell status cluster cluster-down cluster-shell \
-	unit test test-critest test-cluster test-kubevirt test-conformance test-faults test-fuzz-cri test-many test-soak test-ceph fuzz bench bench-cluster bench-scale generate lint clean
+	unit test test-critest test-cluster test-kubevirt test-conformance test-faults test-fuzz-cri test-many test-soak test-ceph fuzz bench bench-ceph bench-cluster bench-scale generate lint clean
 
 BIN     := $(CURDIR)/bin
 # This tag removes gRPC's debug pages. Their template engine makes the linker keep every method of every
@@ -209,6 +209,10 @@ fuzz: packages ## Run each fuzz target for a while; TIME=30s
 
 bench: packages tools build ## Measure what the shim costs; FLAGS='-help' lists the choices
 	go run ./test/bench/cmd/bench -out $(BIN)/bench $(FLAGS)
+
+bench-ceph: packages tools build ## Measure guests' disks on RBD, on a small Ceph, whose packages it installs
+	@test/setup/packages ceph
+	go run ./test/bench/cmd/bench -only iorbd -out $(BIN)/bench/ceph $(FLAGS)
 
 generate: ## Regenerate the CRDs and the lists of supported fields
 	@test/tools/build crds

@@ -16,7 +16,7 @@ import (
 
 // Options say what to measure, and how much of it.
 type Options struct {
-	Only   []string  // names of benches, see Names; all if empty
+	Only   []string  // names of benches, see Names; those of make bench if empty
 	Rounds int       // of each comparison of starts
 	Calls  int       // of each kind that is passed on
 	VMs    int       // of the memory bench
@@ -64,23 +64,30 @@ func benches() []bench {
 	}
 }
 
+// named are benches that run only if they are chosen: make bench does not install what they need.
+func named() []bench {
+	return []bench{
+		{"iorbd", "a guest's disk on RBD, against QEMU alone; run make bench-ceph", (*rig).ioRBD, onCeph, ""},
+	}
+}
+
 // debug makes the shim log a start's phases.
 func debug(c map[string]any) { c["log_level"] = "debug" }
 
 // Names are the benches' names, each with what it measures.
 func Names() [][2]string {
 	var all [][2]string
-	for _, b := range benches() {
+	for _, b := range append(benches(), named()...) {
 		all = append(all, [2]string{b.name, b.about})
 	}
 	return all
 }
 
 func (o Options) chosen() ([]bench, error) {
-	all := benches()
 	if len(o.Only) == 0 {
-		return all, nil
+		return benches(), nil
 	}
+	all := append(benches(), named()...)
 	for _, name := range o.Only {
 		if !slices.ContainsFunc(all, func(b bench) bool { return b.name == name }) {
 			return nil, fmt.Errorf("there is no bench %q: see -help", name)

@@ -52,8 +52,11 @@ func TestChosenBenches(t *testing.T) {
 	if err != nil || len(some) != 2 || some[0].name != "start" || some[1].name != "burst" {
 		t.Errorf("chosen: %v, %v", some, err)
 	}
-	if all, err := (Options{}).chosen(); err != nil || len(all) != len(Names()) {
+	if all, err := (Options{}).chosen(); err != nil || len(all) != len(Names())-len(named()) {
 		t.Errorf("without a choice: %v, %v", all, err)
+	}
+	if one, err := (Options{Only: []string{"iorbd"}}).chosen(); err != nil || len(one) != 1 {
+		t.Errorf("a bench that must be named: %v, %v", one, err)
 	}
 	if _, err := (Options{Only: []string{"stars"}}).chosen(); err == nil {
 		t.Error("a bench that there is not was chosen")

@@ -86,10 +86,15 @@ func (r *rig) guestIO(ctx context.Context, s *report.Section, mode vmspec.Mode, 
 	if err != nil {
 		return err
 	}
-	p.memory = loadMemory
 	s.Rows = loadRows("QEMU alone", "mode "+string(mode), goal)
+	return r.pairs(ctx, s.Rows, p, image, disk, other)
+}
+
+// pairs boots guests of a pod, and guests of QEMU alone on a disk, and adds to the rows what they do.
+func (r *rig) pairs(ctx context.Context, rows []report.Row, p *pod, image, disk string, other alone) error {
+	p.memory = loadMemory
 	for boot := range boots {
-		if err := r.onePair(ctx, s.Rows, boot, p, image, disk, other); err != nil {
+		if err := r.onePair(ctx, rows, boot, p, image, disk, other); err != nil {
 			return err
 		}
 	}

@@ -22,7 +22,8 @@ type pod struct {
 	id     string
 	config *cri.PodSandboxConfig
 	by     cri.RuntimeServiceClient
-	memory int64 // of its guests, in bytes
+	memory int64        // of its guests, in bytes
+	mounts []*cri.Mount // of its containers
 }
 
 // podConfig is a pod as a kubelet asks for it.
@@ -65,6 +66,7 @@ func (p *pod) create(ctx context.Context, name, image string, command ...string)
 			Image:    &cri.ImageSpec{Image: image},
 			Command:  command,
 			LogPath:  name + "_0.log",
+			Mounts:   p.mounts,
 			Linux: &cri.LinuxContainerConfig{
 				Resources: &cri.LinuxContainerResources{MemoryLimitInBytes: p.memory},
 			},
