@@ -130,9 +130,11 @@ func pvcs(volumes []corev1.Volume) []corev1.Volume {
 
 // trimPVC keeps what decides whether and how instances and pools use a PVC.
 func trimPVC(c *corev1.PersistentVolumeClaim) {
-	c.ManagedFields, c.Labels = nil, nil
-	annotations := c.Annotations
-	c.Annotations = nil
+	annotations, labels := c.Annotations, c.Labels
+	c.ManagedFields, c.Annotations, c.Labels = nil, nil, nil
+	if of, is := labels[pod.StateLabel]; is {
+		metav1.SetMetaDataLabel(&c.ObjectMeta, pod.StateLabel, of)
+	}
 	for _, key := range []string{pod.AnnotationOrigin, pod.AnnotationFilled, pool.AnnotationPreserved} {
 		if value, ok := annotations[key]; ok {
 			metav1.SetMetaDataAnnotation(&c.ObjectMeta, key, value)

@@ -22,3 +22,12 @@ func TestTrimPod(t *testing.T) {
 		t.Error("the cache has a foreign annotation")
 	}
 }
+
+// TestTrimPVC: the cache keeps the label by which the reconciler finds a VM's persistent state.
+func TestTrimPVC(t *testing.T) {
+	c := &corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Labels: map[string]string{pod.StateLabel: "vm", "other": "long"}}}
+	trimPVC(c)
+	if len(c.Labels) != 1 || c.Labels[pod.StateLabel] != "vm" {
+		t.Errorf("the cache has the labels %v", c.Labels)
+	}
+}

@@ -40,6 +40,9 @@ type Options struct {
 	Gates manifest.Gates
 	// NetworkDisks has nodes' QEMU open PVCs on iSCSI and RBD over the network.
 	NetworkDisks bool
+	// StateClass is the storage class of PVCs with VMs' persistent state; the cluster's default where it
+	// is empty.
+	StateClass string
 	// Pod is the name of the controller's own pod, if it runs in one.
 	Pod string
 	// MetricsAddress and HealthAddress are where to listen, HOST:PORT; "0" for not at all.
@@ -161,7 +164,7 @@ func setUp(ctx context.Context, m manager.Manager, o Options, traces *tracing.Tr
 	}
 	in := kind.Cluster{
 		Manager: m, Uncached: uncached, RuntimeClass: o.RuntimeClass, StubImage: stub, Holder: held, ExportImage: exporter,
-		Gates: o.Gates, NetworkDisks: o.NetworkDisks, Tracing: traces, Now: time.Now,
+		Gates: o.Gates, NetworkDisks: o.NetworkDisks, StateClass: o.StateClass, Tracing: traces, Now: time.Now,
 	}
 	for _, k := range kinds.All() {
 		if k.SetUp == nil {

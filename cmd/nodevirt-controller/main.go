@@ -76,6 +76,8 @@ func run(ctx context.Context, args []string) error {
 			"nodes need vm.hook_sidecars in the shim's config")
 	flags.BoolVar(&o.NetworkDisks, "network-disks", false,
 		"have QEMU open PVCs on iSCSI and RBD over the network, in place of the node's kernel; nodes need disks.network in the shim's config")
+	flags.StringVar(&o.StateClass, "vm-state-storage-class", "",
+		"`name` of the storage class for persistent firmware and TPMs of VMs (default: the cluster's default class)")
 	flags.StringVar(&o.GuestfsImage, "guestfs-image", "",
 		"`image` of libguestfs-tools, such as KubeVirt's, for the pods of virtctl guestfs (default: none)")
 	flags.StringVar(&o.MetricsAddress, "metrics-address", ":8080", "`address` to serve Prometheus' metrics on; 0 for none")

@@ -87,6 +87,8 @@ type Cluster struct {
 	Gates manifest.Gates
 	// NetworkDisks has nodes' QEMU open PVCs on iSCSI and RBD over the network.
 	NetworkDisks bool
+	// StateClass is the storage class of PVCs with VMs' persistent state; empty for the cluster's default.
+	StateClass string
 	// Tracing traces reconciles; nil for none.
 	Tracing *tracing.Tracing
 	Now     func() time.Time

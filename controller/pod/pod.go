@@ -75,6 +75,9 @@ func New(vmi *kubevirt.VirtualMachineInstance, objects PVCObjects, network Netwo
 	spec := podSpec(vmi, from, o.Surroundings)
 	spec.RuntimeClassName = &o.RuntimeClass
 	mountVolumes(&spec, &vmi.Spec, from.volume, pvcs)
+	if err := addState(&spec, vmi, o.Surroundings.StatePVC); err != nil {
+		return nil, err
+	}
 	if err := addHooks(&spec, vmi); err != nil {
 		return nil, err
 	}

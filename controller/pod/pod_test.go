@@ -27,6 +27,7 @@ func TestNew(t *testing.T) {
 		name := strings.TrimSuffix(filepath.Base(file), ".vmi.yaml")
 		t.Run(name, func(t *testing.T) {
 			p, err := pod.New(read(t, name), pvcObjects(t), networkDisks(t, name), pod.Options{
+				Surroundings: pod.Surroundings{StatePVC: "persistent-state-for-state-abcde"},
 				RuntimeClass: "vm", StubImage: "registry.example.com/stub:1", Gates: manifest.Gates{HostDisks: true, DownwardMetrics: true, HookSidecars: true},
 			})
 			if err != nil {

@@ -31,6 +31,8 @@ type Surroundings struct {
 	NetworkResources map[string]string
 	// Source are the labels of the node from which the guest comes by a migration.
 	Source map[string]string
+	// StatePVC is the name of the PVC with the instance's persistent state; empty for none.
+	StatePVC string
 }
 
 // resources are what the instance says, and where it doesn't, requests for the

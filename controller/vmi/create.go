@@ -26,7 +26,10 @@ type maker struct {
 	options pod.Options
 	turns   *turns
 	pvcs    finder
-	disks   interface {
+	states  interface {
+		pvc(ctx context.Context, vmi *kubevirt.VirtualMachineInstance) (*corev1.PersistentVolumeClaim, error)
+	}
+	disks interface {
 		diskFinder
 		targetUser(ctx context.Context, vmi *kubevirt.VirtualMachineInstance, disks pod.NetworkDisks) (*trouble, error)
 	}
@@ -61,7 +64,15 @@ func (m *maker) createPod(ctx context.Context, vmi *kubevirt.VirtualMachineInsta
 		}
 	}
 	starting := pod.AtStart(vmi)
-	end := m.turns.take(pvcKeys(starting))
+	state, err := m.states.pvc(ctx, vmi)
+	if err != nil {
+		return ctrl.Result{}, errors.Join(err, m.reports.report(ctx, vmi, view{trouble: failedCreate(err)}))
+	}
+	keys := pvcKeys(starting)
+	if state != nil {
+		keys = append(keys, state.Namespace+"/"+state.Name)
+	}
+	end := m.turns.take(keys)
 	if end == nil {
 		return ctrl.Result{RequeueAfter: turn}, nil
 	}
@@ -73,12 +84,23 @@ func (m *maker) createPod(ctx context.Context, vmi *kubevirt.VirtualMachineInsta
 	if t, err := m.pvcs.unusable(ctx, starting, objects); err != nil || t != nil {
 		return m.reports.wait(ctx, vmi, t, err)
 	}
-	return m.createWith(ctx, vmi, objects)
+	if state == nil {
+		return m.createWith(ctx, vmi, objects, "")
+	}
+	if t, err := m.pvcs.inUse(ctx, vmi, pod.StatePVC(state.Name), state); err != nil || t != nil {
+		if t != nil {
+			t.poll = true // no index has this PVC
+		}
+		return m.reports.wait(ctx, vmi, t, err)
+	}
+	return m.createWith(ctx, vmi, objects, state.Name)
 }
 
 // createWith creates the pod of an instance that can use its PVCs, and has a turn with
-// them.
-func (m *maker) createWith(ctx context.Context, vmi *kubevirt.VirtualMachineInstance, objects pod.PVCObjects) (ctrl.Result, error) {
+// them. State is the name of the PVC with its persistent state, if it has any.
+func (m *maker) createWith(
+	ctx context.Context, vmi *kubevirt.VirtualMachineInstance, objects pod.PVCObjects, state string,
+) (ctrl.Result, error) {
 	network, t, err := m.disks.find(ctx, pod.AtStart(vmi), objects)
 	if err != nil || t != nil {
 		return m.reports.wait(ctx, vmi, t, err)
@@ -95,6 +117,7 @@ func (m *maker) createWith(ctx context.Context, vmi *kubevirt.VirtualMachineInst
 	if options.Surroundings, err = m.cluster.read(ctx, vmi); err != nil { // such as of a network that is missing
 		return ctrl.Result{}, errors.Join(err, m.reports.report(ctx, vmi, view{trouble: failedCreate(err)}))
 	}
+	options.Surroundings.StatePVC = state
 	wanted, err := pod.New(vmi, objects, network, options)
 	if err != nil { // a retry would fail in the same way: a change of the VMI or a PVC triggers the next attempt
 		return ctrl.Result{}, m.reports.report(ctx, vmi, view{trouble: failedCreate(err)})

@@ -24,6 +24,9 @@ func setMachine(s *kubevirt.VirtualMachineInstanceStatus, vmi *kubevirt.VirtualM
 	keepCapacities(now, s.VolumeStatus)
 	plugged := slices.DeleteFunc(s.VolumeStatus, func(v kubevirt.VolumeStatus) bool { return v.HotplugVolume == nil })
 	s.VolumeStatus = append(now, plugged...)
+	if state := stateVolume(v.pod); state != nil {
+		s.VolumeStatus = append(s.VolumeStatus, *state)
+	}
 	plug(s.Interfaces, made.Interfaces)
 	if made.VSOCK {
 		setVSOCK(s, v)

@@ -24,6 +24,9 @@ func migratable(vmi *kubevirt.VirtualMachineInstance, v view) cond {
 		c.Message = "VMI uses a PCI host devices"
 	case len(vmi.Spec.Domain.Devices.Filesystems) > 0:
 		c.Reason, c.Message = kubevirt.VirtualMachineInstanceReasonVirtIOFSNotMigratable, "VMI uses virtiofs"
+	case pod.KeepsState(vmi):
+		c.Reason = kubevirt.VirtualMachineInstanceReasonDisksNotMigratable
+		c.Message = "cannot migrate VMI with persistent EFI or TPM: the volume with its state stays on its node"
 	case hypervPassthrough(&vmi.Spec):
 		c.Reason, c.Message = kubevirt.VirtualMachineInstanceReasonHypervPassthroughNotMigratable, "VMI uses hyperv passthrough"
 	case pluggedFirst(vmi) != "":

@@ -67,6 +67,12 @@ func TestMigratable(t *testing.T) {
 			},
 			want: kubevirt.VirtualMachineInstanceReasonDisksNotMigratable, method: kubevirt.LiveMigration,
 		},
+		"a persistent TPM": {
+			change: func(s *kubevirt.VirtualMachineInstanceSpec) {
+				s.Domain.Devices.TPM = &kubevirt.TPMDevice{Persistent: new(true)}
+			},
+			want: kubevirt.VirtualMachineInstanceReasonDisksNotMigratable, method: kubevirt.BlockMigration,
+		},
 		"a device of a plug-in": {
 			change: func(s *kubevirt.VirtualMachineInstanceSpec) {
 				s.Domain.Devices.HostDevices = []kubevirt.HostDevice{{Name: "qat"}}

@@ -26,6 +26,8 @@ type Options struct {
 	DataVolumes DataVolumes
 	// NetworkDisks has nodes' QEMU open PVCs on iSCSI and RBD over the network.
 	NetworkDisks bool
+	// StateClass is the storage class of PVCs with persistent state; empty for the cluster's default.
+	StateClass string
 	// Pods are the options of the pods that are made.
 	Pods pod.Options
 	// Tracing traces the creation of pods; nil for none.
@@ -46,7 +48,7 @@ func NewReconciler(o Options) *Reconciler {
 	turns := new(turns)
 	maker := &maker{
 		client: o.Client, live: o.Live, events: o.Events, options: o.Pods, turns: turns,
-		pvcs: pvcs, disks: disks, cluster: cluster, reports: reports, tracing: o.Tracing,
+		pvcs: pvcs, states: &states{client: o.Client, class: o.StateClass}, disks: disks, cluster: cluster, reports: reports, tracing: o.Tracing,
 	}
 	return &Reconciler{
 		Guests: &Guests{client: o.Client, turns: turns, views: looks, pvcs: pvcs, disks: disks},
@@ -79,6 +81,7 @@ type ender interface {
 type finder interface {
 	pvcObjects(ctx context.Context, vmi *kubevirt.VirtualMachineInstance) (pod.PVCObjects, error)
 	unusable(ctx context.Context, vmi *kubevirt.VirtualMachineInstance, pvcs pod.PVCObjects) (*trouble, error)
+	inUse(ctx context.Context, vmi *kubevirt.VirtualMachineInstance, use pod.PVC, pvc *corev1.PersistentVolumeClaim) (*trouble, error)
 }
 
 // diskFinder returns an instance's network disks; [networkDisks].

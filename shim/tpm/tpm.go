@@ -1,7 +1,7 @@
 // Package tpm runs the TPMs of VMs: a swtpm for each, which emulates a TPM 2.0.
 //
 // It owns the processes, their sockets and their state, which is in a folder that a
-// reboot empties and which ends with the VM. QEMU is a TPM's only client. It carries the
+// reboot empties and which ends with the VM, or in a folder of the caller's, which stays. QEMU is a TPM's only client. It carries the
 // state to a new TPM on another node within the stream of a live migration. When TPMs
 // start and end is package vm's.
 package tpm
@@ -33,6 +33,9 @@ type Owner struct {
 	UID uint32
 	// Client is the user of QEMU, which may connect.
 	Client uint32
+	// State is a folder of UID's for the state, which outlives the TPM; nil for none. It stays the
+	// caller's.
+	State *os.File
 }
 
 // TPMs are the TPMs of one node. Its methods may be called at the same time for
@@ -62,7 +65,7 @@ const killAfter = 2 * time.Second
 const maxFile = 1 << 20
 
 // The descriptors of swtpm: those of [supervise.Process] from 3 on.
-const socketFD, pidFD = 3, 4
+const socketFD, pidFD, stateFD = 3, 4, 5
 
 // emulator describes an owner's swtpm. No other process has the path of its state on the
 // command line. It has no network, its files are bounded, and core dumps would have the
@@ -118,6 +121,9 @@ func (t *TPMs) Start(ctx context.Context, o Owner, started func(pid int) error) 
 	}
 	defer pidFile.Close()
 	p.Files = []*os.File{socket, pidFile}
+	if o.State != nil {
+		p.Files = append(p.Files, o.State)
+	}
 	p.Started = started
 	if pid, err = p.Start(ctx); err != nil {
 		return 0, fmt.Errorf("start swtpm: %w", err)
@@ -125,7 +131,8 @@ func (t *TPMs) Start(ctx context.Context, o Owner, started func(pid int) error) 
 	return pid, nil
 }
 
-// makeFolders makes an empty folder for an owner's TPM, and one in it for the state.
+// makeFolders makes an empty folder for an owner's TPM, and one in it for the state. The name of an
+// owner's state leads swtpm to its own descriptor: it may enter no folder above that state.
 func (t *TPMs) makeFolders(o Owner) error {
 	dir := t.folder(o.ID)
 	state := filepath.Join(dir, "state")
@@ -133,11 +140,14 @@ func (t *TPMs) makeFolders(o Owner) error {
 	if err == nil {
 		err = os.Mkdir(dir, 0o711)
 	}
-	if err == nil {
-		err = os.Mkdir(state, 0o700)
-	}
-	if err == nil {
-		err = os.Lchown(state, int(o.UID), int(o.UID))
+	switch {
+	case err != nil:
+	case o.State != nil:
+		err = os.Symlink(fmt.Sprintf("/proc/self/fd/%d", stateFD), state)
+	default:
+		if err = os.Mkdir(state, 0o700); err == nil {
+			err = os.Lchown(state, int(o.UID), int(o.UID))
+		}
 	}
 	if err != nil {
 		return fmt.Errorf("make folder of a TPM: %w", err)
@@ -172,7 +182,7 @@ func (t *TPMs) Watch(ctx context.Context, id string) error {
 	return p.Wait(ctx, pid)
 }
 
-// Remove ends a TPM and removes its state. A missing TPM is no error.
+// Remove ends a TPM and removes its state, unless that is its owner's. A missing TPM is no error.
 func (t *TPMs) Remove(ctx context.Context, id string) error {
 	if err := t.emulator(Owner{ID: id}).End(ctx); err != nil {
 		return err

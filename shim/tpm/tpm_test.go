@@ -1,6 +1,7 @@
 package tpm_test
 
 import (
+	"bytes"
 	"context"
 	"encoding/binary"
 	"errors"
@@ -18,6 +19,7 @@ import (
 
 	"github.com/nodevirt/nodevirt/shim/tpm"
 	"github.com/nodevirt/nodevirt/shim/vm/vmtest"
+	"github.com/nodevirt/nodevirt/shim/vmstate"
 	"github.com/nodevirt/nodevirt/test/needs"
 	"github.com/nodevirt/nodevirt/test/wait"
 )
@@ -107,6 +109,64 @@ func TestLife(t *testing.T) {
 	}
 	if left, err := os.ReadDir(dir); err != nil || len(left) > 0 {
 		t.Errorf("left %v, %v", left, err)
+	}
+}
+
+// TestState: state in a folder of the owner's, which swtpm can't reach by its path, outlives the TPM.
+func TestState(t *testing.T) {
+	needs.Parts(t, "swtpm, and root")
+	all, _ := tpms(t)
+	volume := filepath.Join(t.TempDir(), "volume")
+	if err := os.Mkdir(volume, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	var was []byte
+	for range 2 {
+		o := owner()
+		var err error
+		if o.State, err = vmstate.TPM(volume, uid); err != nil {
+			t.Fatal(err)
+		}
+		pid, err := all.Start(t.Context(), o, ignore)
+		if err != nil {
+			t.Fatal(err)
+		}
+		o.State.Close()
+		confined(t, pid)
+		begins(t, all.Socket(id))
+		if _, err := vmstate.TPM(volume, uid); !errors.Is(err, vmstate.ErrInUse) {
+			t.Errorf("the state of a TPM that runs: %v", err)
+		}
+		now, err := os.ReadFile(filepath.Join(volume, "tpm", "tpm2-00.permall"))
+		if err != nil || len(now) == 0 || was != nil && !bytes.Equal(now, was) {
+			t.Errorf("%d bytes of state, %v, after %d", len(now), err, len(was))
+		}
+		if err := all.Remove(t.Context(), id); err != nil {
+			t.Fatal(err)
+		}
+		if was, err = os.ReadFile(filepath.Join(volume, "tpm", "tpm2-00.permall")); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// begins initialises a TPM, as QEMU does (CMD_INIT), which then reads or makes its state.
+func begins(t *testing.T, socket string) {
+	t.Helper()
+	conn, err := net.Dial("unix", socket)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	if err := conn.SetDeadline(time.Now().Add(time.Minute)); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := conn.Write([]byte{0, 0, 0, 2, 0, 0, 0, 0}); err != nil {
+		t.Fatal(err)
+	}
+	answer := make([]byte, 4)
+	if _, err := io.ReadFull(conn, answer); err != nil || binary.BigEndian.Uint32(answer) != 0 {
+		t.Errorf("its start: %v, %v", answer, err)
 	}
 }
 

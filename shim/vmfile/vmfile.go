@@ -23,6 +23,7 @@ import (
 	"github.com/nodevirt/nodevirt/shim/domain"
 	"github.com/nodevirt/nodevirt/shim/record"
 	"github.com/nodevirt/nodevirt/shim/vmspec"
+	"github.com/nodevirt/nodevirt/shim/vmstate"
 )
 
 // ErrInvalid says that the pod asks for a file that can't be used.
@@ -42,10 +43,12 @@ type file struct {
 	describe func(*domain.Description, string)
 }
 
-// source is where a file comes from. One of its fields is set if the VM needs the file.
+// source is where a file comes from. One of its fields, and node beside state, is set if the VM needs
+// the file.
 type source struct {
 	image string            // path in the container's image
 	node  string            // path of a file of the node's own packages
+	state string            // folder of the VM's persistent state, whose first content is that of node
 	table *vmspec.ACPITable // key of a Secret
 }
 
@@ -78,10 +81,13 @@ func table() []file {
 			describe: func(m *domain.Description, path string) { m.Initrd = path },
 		},
 		{
-			name: "uefi-variables", field: "spec.domain.firmware.bootloader.efi", mode: 0o600, limit: 64 * mebibyte,
+			name: variablesName, field: "spec.domain.firmware.bootloader.efi", mode: 0o600, limit: maxVariables,
 			source: func(r record.Container) source {
-				if r.Firmware == nil {
+				switch {
+				case r.Firmware == nil:
 					return source{}
+				case r.Spec.State != nil && r.Spec.State.Variables:
+					return source{node: r.Firmware.Variables, state: r.Spec.State.Folder}
 				}
 				return source{node: r.Firmware.Variables}
 			},
@@ -154,6 +160,16 @@ func (f *Files) make(ctx context.Context, row file, r record.Container, image *i
 			return err
 		}
 		return f.write(row, r, strings.NewReader(text), "the table")
+	case from.state != "":
+		src, err := vmstate.Variables(from.state, from.node)
+		if errors.Is(err, vmstate.ErrUnusable) {
+			err = fmt.Errorf("%w: %w", ErrInvalid, err)
+		}
+		if err != nil {
+			return err
+		}
+		defer src.Close()
+		return f.write(row, r, src, "the persistent UEFI variables")
 	case from.node != "":
 		src, err := os.Open(from.node)
 		if err != nil {

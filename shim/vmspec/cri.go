@@ -46,6 +46,9 @@ func FromCRI(
 		err = errors.Join(checkDevices(container, spec), checkVSOCK(container, spec))
 	}
 	if err == nil {
+		spec.State, err = readState(container, spec.State)
+	}
+	if err == nil {
 		err = checkUsed(w.network, spec.Disks)
 	}
 	if err == nil {

@@ -38,11 +38,11 @@ spec.domain.resources: must be an object, not []`},
 	{"control characters in a key", `{"a\u001b[2J": 1}`, `spec.a�[2J: unknown field`},
 	{"long key", `{"` + strings.Repeat("k", 10_000) + `": 1}`, "spec." + strings.Repeat("k", 251) + "…: unknown field"},
 	{"unsupported", `{"nodeSelector": {"a": "b"}, "livenessProbe": {},
-		"domain": {"launchSecurity": {}, "firmware": {"bootloader": {"efi": {"secureBoot": false, "persistent": true}}},
+		"domain": {"launchSecurity": {}, "firmware": {"bootloader": {"efi": {"secureBoot": false, "persistent": 1}}},
 			"resources": {"limits": {"nvidia.com/gpu": 1}}, "memory": {"hugepages": {"pageSize": "64Ki"}},
 			"devices": {"disks": [{"name": "a", "disk": {}}, {"name": "b", "lun": {"reservation": true}, "blockSize": {"custom": {"discardGranularity": 512}}}],
 				"interfaces": [{"name": "default", "slirp": {}, "state": "absent"}],
-				"tpm": {"persistent": true}}},
+				"tpm": {"persistent": 1}}},
 		"networks": [{"name": "default", "multus": {"networkName": "x", "default": true}}],
 		"volumes": [{"name": "a", "cloudInitConfigDrive": {"userData": "x"}}, {"name": "b", "downwardMetrics": {}},
 			{"name": "c", "dataVolume": {"name": "x"}}, {"name": "d", "cloudInitNoCloud": {"secretRef": {"name": "x"}}}]}`,
@@ -50,8 +50,8 @@ spec.domain.resources: must be an object, not []`},
 spec.domain.devices.disks[1].lun.reservation: true: not supported; use false or leave it out: only root can reserve SCSI devices
 spec.domain.devices.interfaces[0].slirp: not supported; use bridge or masquerade
 spec.domain.devices.interfaces[0].state: Unsupported value: "absent": supported values: "up", "down"
-spec.domain.devices.tpm.persistent: true: not supported; use false or leave it out: it lasts only as long as the instance
-spec.domain.firmware.bootloader.efi.persistent: true: not supported; use false or leave it out: it lasts only as long as the instance
+spec.domain.devices.tpm.persistent: must be true or false, not 1
+spec.domain.firmware.bootloader.efi.persistent: must be true or false, not 1
 spec.domain.launchSecurity: not supported; no node encrypts a guest's memory
 spec.domain.memory.hugepages.pageSize: Unsupported value: "64Ki": supported values: "2Mi", "1Gi"
 spec.domain.resources.limits.nvidia.com/gpu: not supported

@@ -17,7 +17,7 @@ func firmwareRows() []fields.Row {
 		fields.At("domain.firmware.acpi.msdmNameRef", fields.Label),
 		fields.At("domain.firmware.bootloader.bios.useSerial", fields.Boolean),
 		fields.At("domain.firmware.bootloader.efi.secureBoot", fields.Boolean),
-		fields.At("domain.firmware.bootloader.efi.persistent", ofInstance),
+		fields.At("domain.firmware.bootloader.efi.persistent", fields.Boolean),
 		fields.At("domain.firmware.kernelBoot.kernelArgs", kernelArgs),
 		fields.At("domain.firmware.kernelBoot.container.image", fields.Text(1024)),
 		fields.At("domain.firmware.kernelBoot.container.kernelPath", imagePath),
@@ -28,14 +28,6 @@ func firmwareRows() []fields.Row {
 		fields.At("domain.chassis.asset", smbiosText),
 		fields.At("domain.chassis.sku", smbiosText),
 	}
-}
-
-// ofInstance takes false for the persistence of state, which ends with the instance.
-func ofInstance(at *field.Path, value any) *field.Error {
-	if value == true {
-		return refused(at, "true: not supported; use false or leave it out: it lasts only as long as the instance")
-	}
-	return fields.Boolean(at, value)
 }
 
 // readFirmware reads the boot loader, the kernel, and what identifies the VM.

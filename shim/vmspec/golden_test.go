@@ -107,6 +107,7 @@ func TestFromCRI(t *testing.T) {
 			filesAt("config", "configmap"), filesAt("secret", "secret"), filesAt("slic", "secret"), filesAt("pod", "downward-api"),
 			filesAt("account", "projected"), filesAt("answers", "secret"),
 			{ContainerPath: "/var/run/secrets/cloud/token", HostPath: "/pods/1/volumes/kubernetes.io~projected/token"}, {ContainerPath: "/volumes/host", HostPath: "/var/data"},
+			{ContainerPath: vmspec.StatePath, HostPath: "/pods/1/state"},
 			filesAt("access-credential-0", "secret"), filesAt("access-credential-1", "secret"), filesAt("access-credential-2", "secret"),
 		}, devices: []*runtimeapi.Device{
 			{ContainerPath: "/dev/san", HostPath: "/pods/1/san", Permissions: "mr"},
@@ -411,7 +412,7 @@ const allVMI = `{
 			"uuid": "5D307CA9-B3EF-428C-8861-06E72D69F223",
 			"serial": "e4686d2c-6e8d-4335-b8fd-81bee22f4815",
 			"acpi": {"slicNameRef": "slic", "msdmNameRef": "secret"},
-			"bootloader": {"efi": {"secureBoot": true, "persistent": false}},
+			"bootloader": {"efi": {"secureBoot": true, "persistent": true}},
 			"kernelBoot": {"kernelArgs": "console=ttyS0 root=/dev/vda", "container": {
 				"image": "example.com/guest:1", "kernelPath": "/boot/vmlinuz", "initrdPath": "/boot/initrd.img"}}
 		},
@@ -445,7 +446,7 @@ const allVMI = `{
 			"clientPassthrough": {},
 			"autoattachVSOCK": true,
 			"useVirtioTransitional": true,
-			"tpm": {"enabled": true, "persistent": false},
+			"tpm": {"enabled": true, "persistent": true},
 			"autoattachMemBalloon": false,
 			"autoattachGraphicsDevice": true,
 			"autoattachSerialConsole": false,

@@ -53,7 +53,7 @@ func readMounts(c *runtimeapi.ContainerConfig) (mountsOf, error) {
 	var all mountsOf
 	var errs []error
 	for _, m := range c.GetMounts() {
-		if housekeeping[m.GetContainerPath()] || m.GetContainerPath() == HooksPath {
+		if housekeeping[m.GetContainerPath()] || m.GetContainerPath() == HooksPath || m.GetContainerPath() == StatePath {
 			continue
 		}
 		volume, err := readMount(m)

@@ -29,8 +29,10 @@ type Spec struct {
 	Chassis Chassis `json:"chassis,omitzero"`
 	// SMM lets the firmware use system management mode, which secure boot requires.
 	SMM bool `json:"smm,omitempty"`
-	// TPM attaches a TPM 2.0, whose state ends with the VM.
+	// TPM attaches a TPM 2.0, whose state ends with the VM unless State has it.
 	TPM bool `json:"tpm,omitempty"`
+	// State is what outlives the VM's container; nil for nothing.
+	State *State `json:"state,omitempty"`
 	// Disks are attached in this order. A VM may have none.
 	Disks []Disk `json:"disks"`
 	// Filesystems are folders that the guest can mount.
@@ -151,7 +153,7 @@ type BoardText struct {
 	Family       string `json:"family"`
 }
 
-// UEFI is a firmware whose variables last as long as the VM.
+// UEFI is a firmware whose variables last as long as the VM, unless its [State] has them.
 type UEFI struct {
 	// SecureBoot has the firmware start only what Microsoft's keys have signed.
 	SecureBoot bool `json:"secureBoot,omitempty"`

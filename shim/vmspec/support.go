@@ -120,7 +120,7 @@ func deviceRows() []fields.Row {
 		fields.At("domain.devices.clientPassthrough", fields.Object),
 		fields.At("domain.devices.downwardMetrics", fields.Object),
 		fields.At("domain.devices.tpm.enabled", fields.Boolean),
-		fields.At("domain.devices.tpm.persistent", ofInstance),
+		fields.At("domain.devices.tpm.persistent", fields.Boolean),
 		fields.At("domain.devices.useVirtioTransitional", fields.Boolean),
 		fields.At("domain.devices.autoattachMemBalloon", fields.Boolean),
 		fields.At("domain.devices.autoattachGraphicsDevice", fields.Boolean),

@@ -165,6 +165,7 @@ func translate(
 		Subdomain:   vmi.Subdomain,
 		Credentials: access.byAgent,
 		EndOnReboot: vmi.Domain.RebootPolicy != nil && *vmi.Domain.RebootPolicy == kubevirt.RebootPolicyTerminate,
+		State:       PersistentState(vmi),
 		StartPaused: vmi.StartStrategy != nil && *vmi.StartStrategy == kubevirt.StartStrategyPaused,
 	}
 	if f := vmi.Domain.Features; f != nil {

@@ -56,7 +56,7 @@ func layers() [][]string {
 			"shim/domain/landlock",
 			"shim/fields/...", "shim/hooks/domainxml", "shim/hooks/wire", "shim/hostcpu", "shim/iso", "shim/kubelet", "shim/migrate/handover", "shim/migrate/link", "shim/migrate/order", "shim/migrate/rpc",
 			"shim/podstatus/condition", "shim/stream", "shim/vm/background", "shim/vm/hotplug/order", "shim/vm/vmerrors",
-			"shim/supervise", "shim/uefi", "shim/vhostmd", "tracing",
+			"shim/supervise", "shim/uefi", "shim/vhostmd", "shim/vmstate", "tracing",
 		},
 	}
 }

@@ -14,7 +14,7 @@ import (
 // later are the phases of a guest that boots. For one that comes from another node,
 // package move does the same when the guest's source has connected.
 func later() []string {
-	return []string{"domain", "start", "process", "placement", "connect", "resume"}
+	return []string{"domain", "start", "firmware", "process", "placement", "connect", "resume"}
 }
 
 // phasesOf returns the phases of a container's start.

@@ -28,6 +28,8 @@ type starter interface {
 	// Start starts the domain paused, and returns QEMU's process id. files are
 	// the descriptors of its FD groups.
 	Start(ctx context.Context, uuid string, files map[string][]*os.File) (pid int, err error)
+	// KeepVariables makes the firmware of a domain that has not run yet write its variables to file.
+	KeepVariables(ctx context.Context, uuid string, file *os.File) error
 	// Pin places the threads of a running domain.
 	Pin(ctx context.Context, uuid string, p domain.Pins) error
 	Resume(ctx context.Context, uuid string) error

@@ -42,16 +42,18 @@ func phases() []phase {
 		{"console", []string{"cgroup"}, (*start).followConsole, (*teardown).finishConsole, 10 * time.Second},
 		{"display", []string{"cgroup"}, (*start).makeDisplay, (*teardown).removeDisplay, 5 * time.Second},
 		{"disks", []string{"cgroup"}, (*start).attachDisks, (*teardown).detachDisks, 10 * time.Second},
+		{"variables", []string{"cgroup"}, (*start).openVariables, nil, 0},
 		{"tpm", []string{"cgroup"}, (*start).startTPM, (*teardown).removeTPM, 10 * time.Second},
 		{"filesystems", []string{"cgroup"}, (*start).startFilesystems, (*teardown).removeFilesystems, 10 * time.Second},
 		{"hooks", nil, (*start).awaitHooks, (*teardown).shutDownHooks, 10 * time.Second},
 		{"devices", []string{"cgroup"}, (*start).lendDevices, (*teardown).takeBackDevices, 5 * time.Second},
-		{"domain", []string{"taps", "console", "display", "disks", "tpm", "filesystems", "hooks", "devices"}, (*start).defineDomain, (*teardown).removeDomain, 20 * time.Second},
+		{"domain", []string{"taps", "console", "display", "disks", "variables", "tpm", "filesystems", "hooks", "devices"}, (*start).defineDomain, (*teardown).removeDomain, 20 * time.Second},
 		{"start", []string{"domain"}, (*start).startDomain, nil, 0},
+		{"firmware", []string{"start"}, (*start).keepVariables, nil, 0},
 		{"process", []string{"domain"}, (*start).awaitProcess, nil, 0},
 		{"placement", []string{"process"}, (*start).placeQEMU, nil, 0},
 		{"connect", []string{"process", "bridge"}, (*start).connect, nil, 0},
-		{record.PhaseResume, []string{"start", "placement", "connect", "dhcp"}, (*start).resume, nil, 0},
+		{record.PhaseResume, []string{"firmware", "placement", "connect", "dhcp"}, (*start).resume, nil, 0},
 	}
 }
 

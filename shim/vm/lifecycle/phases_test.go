@@ -22,7 +22,7 @@ import (
 func callOf(phase string) string {
 	return map[string]string{
 		"cgroup": "Groups.Create", "taps": "Network.Taps", "bridge": "Network.Apply", "dhcp": "Network.Serve",
-		"console": "Consoles.Follow", "tpm": "TPMs.Start", "filesystems": "Filesystems.Start", "hooks": "Hooks.Await", "disks": "Disks.Attach", "domain": "Libvirt.Define", "start": "Libvirt.Start",
+		"console": "Consoles.Follow", "tpm": "TPMs.Start", "filesystems": "Filesystems.Start", "hooks": "Hooks.Await", "disks": "Disks.Attach", "domain": "Libvirt.Define", "start": "Libvirt.Start", "firmware": "Libvirt.KeepVariables",
 		"process": "Libvirt.AwaitProcess", "placement": "Groups.Add", "connect": "Network.Connect", "resume": "Libvirt.Resume",
 	}[phase]
 }
@@ -61,6 +61,10 @@ func failPhase(t *testing.T, n *node, phase string) (words string) {
 		must(t, os.Remove(filepath.Join(n.dir, "dev/vfio/12")))
 		return "let QEMU open pci device 0000:65:00.0"
 	}
+	if phase == "variables" { // another VM had them
+		must(t, os.WriteFile(filepath.Join(n.dir, "state", "uefi-variables"), []byte("variablez"), 0o600))
+		return "the persistent UEFI variables have changed since the container was created"
+	}
 	call := callOf(phase)
 	if call == "" {
 		t.Fatalf("this test does not know phase %s", phase)
@@ -82,6 +86,9 @@ func TestEachPhaseFails(t *testing.T) {
 				annotations, c := withHelpers()
 				if p.Name == "display" { // which only root can give to another group
 					annotations, c = map[string]string{vmspec.AnnotationVMI: displayVMI}, request(0)
+				}
+				if p.Name == "variables" || p.Name == "firmware" {
+					annotations, c = n.withVariables(t)
 				}
 				if p.Name == "devices" {
 					annotations, c = map[string]string{vmspec.AnnotationVMI: withGPU}, n.addGPU(t)
@@ -118,7 +125,7 @@ func TestPhasesFollowEachOther(t *testing.T) {
 		}
 	}
 	for _, held := range all {
-		if callOf(held.Name) == "" || held.Name == "placement" { // which dhcp calls too
+		if callOf(held.Name) == "" || held.Name == "firmware" || held.Name == "placement" { // this VM keeps no variables, and dhcp adds to groups too
 			continue
 		}
 		t.Run(held.Name, func(t *testing.T) {
@@ -134,7 +141,7 @@ func TestPhasesFollowEachOther(t *testing.T) {
 				calls := n.script.Calls()
 				for _, p := range all {
 					call := callOf(p.Name)
-					if call == "" || call == "Groups.Add" {
+					if call == "" || call == "Groups.Add" || call == "Libvirt.KeepVariables" {
 						continue
 					}
 					waits := slices.Contains(needs[p.Name], held.Name) ||

@@ -52,10 +52,11 @@ type start struct {
 	rec   record.Container
 	netns string // the pod's network namespace
 
-	plan    *netsetup.Plan        // taps; nil for a VM without cards
-	files   map[string][]*os.File // disks: by FD group
-	process int                   // process: QEMU's id, from its pid file
-	qemu    int                   // start: QEMU's id, from libvirt
+	plan      *netsetup.Plan        // taps; nil for a VM without cards
+	files     map[string][]*os.File // disks: by FD group
+	variables *os.File              // variables: those of the firmware that are persistent; nil without any
+	process   int                   // process: QEMU's id, from its pid file
+	qemu      int                   // start: QEMU's id, from libvirt
 
 	timeline []record.Phase // the phases, once none runs
 }
@@ -68,8 +69,11 @@ func (s *start) record() record.Container {
 	return r
 }
 
-// closeFiles closes the disks' files: QEMU has its own descriptors.
+// closeFiles closes the disks' files and the variables': QEMU has its own descriptors.
 func (s *start) closeFiles() {
+	if s.variables != nil {
+		s.variables.Close()
+	}
 	for _, group := range s.files {
 		for _, f := range group {
 			f.Close()

@@ -82,12 +82,7 @@ func TestUEFI(t *testing.T) {
 		if !errors.Is(err, uefi.ErrMissing) {
 			t.Error(err)
 		}
-		dir := filepath.Join(n.dir, "firmware")
-		variables := filepath.Join(n.dir, "vars.fd")
-		must(t, errors.Join(os.Mkdir(dir, 0o755), os.WriteFile(variables, []byte("variables"), 0o644),
-			os.WriteFile(filepath.Join(dir, "60.json"), []byte(strings.ReplaceAll(`{"interface-types": ["uefi"], "mapping": {"device": "flash",
-				"executable": {"filename": "/code.fd", "format": "raw"}, "nvram-template": {"filename": "VARS", "format": "raw"}},
-				"targets": [{"architecture": "x86_64", "machines": ["pc-q35-*"]}]}`, "VARS", variables)), 0o644)))
+		variables := n.addFirmware(t)
 		id, err := n.Create(t.Context(), pod, request(1))
 		must(t, err)
 		if f := n.rec(t, id).Firmware; f == nil || f.Code != "/code.fd" || f.Variables != variables {
@@ -100,4 +95,16 @@ func TestUEFI(t *testing.T) {
 		must(t, n.Remove(t.Context(), id))
 		n.wantNothing(t)
 	})
+}
+
+// addFirmware gives the node a UEFI firmware, and returns the path of its variables.
+func (n *node) addFirmware(t *testing.T) string {
+	t.Helper()
+	dir := filepath.Join(n.dir, "firmware")
+	variables := filepath.Join(n.dir, "vars.fd")
+	must(t, errors.Join(os.Mkdir(dir, 0o755), os.WriteFile(variables, []byte("variables"), 0o644),
+		os.WriteFile(filepath.Join(dir, "60.json"), []byte(strings.ReplaceAll(`{"interface-types": ["uefi"], "mapping": {"device": "flash",
+			"executable": {"filename": "/code.fd", "format": "raw"}, "nvram-template": {"filename": "VARS", "format": "raw"}},
+			"targets": [{"architecture": "x86_64", "machines": ["pc-q35-*"]}]}`, "VARS", variables)), 0o644)))
+	return variables
 }

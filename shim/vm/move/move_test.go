@@ -270,6 +270,7 @@ func TestCheck(t *testing.T) {
 			}
 		},
 		"file systems":           func(s *vmspec.Spec) { s.Filesystems = []vmspec.Filesystem{{}} },
+		"persistent state":       func(s *vmspec.Spec) { s.State = &vmspec.State{TPM: true} },
 		"hook sidecars":          func(s *vmspec.Spec) { s.Hooks = &vmspec.Hooks{} },
 		"all Hyper-V features":   func(s *vmspec.Spec) { s.Board.Hyperv = &vmspec.Hyperv{Passthrough: true} },
 		`disk "d" has the mode`:  func(s *vmspec.Spec) { s.Disks = disk(vmspec.SourceImage, vmspec.ModeISCSI) },

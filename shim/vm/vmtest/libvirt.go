@@ -42,6 +42,8 @@ type fakeDomain struct {
 	balloon bool
 	agent   bool
 	pins    domain.Pins
+	// variables is the path of the file to which the firmware writes; empty for the one of the XML.
+	variables string
 	// obeys is the number of the power button's press that the guest acts on; 0 for none.
 	obeys, presses int
 	// keep is false for a domain that was undefined while it ran.

@@ -92,6 +92,13 @@ func (l *Libvirt) Pins(uuid string) domain.Pins {
 	return l.domains[uuid].pins
 }
 
+// Variables returns the path of the file that a domain's firmware was made to write to.
+func (l *Libvirt) Variables(uuid string) string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.domains[uuid].variables
+}
+
 // Left returns the domains that there are.
 func (l *Libvirt) Left() []string {
 	l.mu.Lock()

@@ -79,6 +79,21 @@ func (c *Lifecycle) Start(ctx context.Context, uuid string, _ map[string][]*os.F
 	return d.state.PID, nil
 }
 
+// KeepVariables implements domain's.
+func (c *Lifecycle) KeepVariables(ctx context.Context, uuid string, file *os.File) error {
+	l := c.libvirt
+	d, err := l.on(ctx, "KeepVariables", uuid)
+	if err != nil {
+		return err
+	}
+	defer l.mu.Unlock()
+	if d.state.Status != domain.StatusPaused {
+		return fmt.Errorf("keep the UEFI variables of domain %s: %w", d.info.Name, domain.ErrNotRunning)
+	}
+	d.variables = file.Name()
+	return nil
+}
+
 // Pin implements domain's.
 func (c *Lifecycle) Pin(ctx context.Context, uuid string, p domain.Pins) error {
 	l := c.libvirt

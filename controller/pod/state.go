@@ -1,0 +1,101 @@
+package pod
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	kubevirt "kubevirt.io/api/core/v1"
+
+	"github.com/nodevirt/nodevirt/shim/vmspec"
+)
+
+const (
+	// StateLabel is on the PVC with a VM's persistent state, and has the VM's name. It and the names are
+	// KubeVirt's.
+	StateLabel = "persistent-state-for"
+	// StateVolume is the pod's volume, and the volume in the instance's status, of that PVC.
+	StateVolume = StateLabel + "-this-vm"
+	// stateSize has room for the largest UEFI variables and a TPM.
+	stateSize = "10Mi"
+)
+
+// KeepsState reports whether an instance needs a PVC for persistent state.
+func KeepsState(vmi *kubevirt.VirtualMachineInstance) bool {
+	return vmspec.PersistentState(&vmi.Spec) != nil
+}
+
+// stateOwner returns the object with which the state of an instance ends: its VirtualMachine, or else
+// the instance.
+func stateOwner(vmi *kubevirt.VirtualMachineInstance) metav1.OwnerReference {
+	if o := metav1.GetControllerOf(vmi); o != nil && o.Kind == kubevirt.VirtualMachineGroupVersionKind.Kind {
+		return *o
+	}
+	return *metav1.NewControllerRef(vmi, kubevirt.VirtualMachineInstanceGroupVersionKind)
+}
+
+// NewState returns the PVC for the persistent state of an instance, in a storage class; empty for the
+// cluster's default. All instances of a VirtualMachine have the same, and another VirtualMachine of its
+// name has another.
+func NewState(vmi *kubevirt.VirtualMachineInstance, class string) *corev1.PersistentVolumeClaim {
+	owner, mode := stateOwner(vmi), corev1.PersistentVolumeFilesystem
+	pvc := &corev1.PersistentVolumeClaim{
+		ObjectMeta: metav1.ObjectMeta{
+			Namespace: vmi.Namespace, Name: UniqueName(StateLabel+"-"+vmi.Name, maxName, string(owner.UID)),
+			Labels: map[string]string{StateLabel: clip(vmi.Name, maxLabel)}, OwnerReferences: []metav1.OwnerReference{owner},
+		},
+		Spec: corev1.PersistentVolumeClaimSpec{
+			AccessModes: []corev1.PersistentVolumeAccessMode{corev1.ReadWriteOnce}, VolumeMode: &mode,
+			Resources: corev1.VolumeResourceRequirements{Requests: corev1.ResourceList{corev1.ResourceStorage: resource.MustParse(stateSize)}},
+		},
+	}
+	if class != "" {
+		pvc.Spec.StorageClassName = &class
+	}
+	return pvc
+}
+
+// FindState returns the PVC among some that has the persistent state of an instance; nil if none has. A
+// PVC without an owner is one that a user has kept of an earlier VirtualMachine.
+func FindState(vmi *kubevirt.VirtualMachineInstance, pvcs []corev1.PersistentVolumeClaim) *corev1.PersistentVolumeClaim {
+	owner := stateOwner(vmi).UID
+	var kept *corev1.PersistentVolumeClaim
+	for i := range pvcs {
+		c := &pvcs[i]
+		if c.DeletionTimestamp != nil || c.Labels[StateLabel] != clip(vmi.Name, maxLabel) {
+			continue
+		}
+		switch of := metav1.GetControllerOf(c); {
+		case of != nil && of.UID == owner:
+			return c
+		case of == nil && (kept == nil || c.Name < kept.Name):
+			kept = c
+		}
+	}
+	return kept
+}
+
+// StatePVC is how an instance uses the PVC of a name for its persistent state.
+func StatePVC(name string) PVC { return PVC{Volume: StateVolume, Name: name, Filesystem: true} }
+
+// addState has the VM's container mount the PVC with the instance's persistent state.
+func addState(s *corev1.PodSpec, vmi *kubevirt.VirtualMachineInstance, pvc string) error {
+	if !KeepsState(vmi) {
+		return nil
+	}
+	if i := slices.IndexFunc(vmi.Spec.Volumes, func(v kubevirt.Volume) bool { return v.Name == StateVolume }); i >= 0 {
+		return fmt.Errorf("spec.volumes[%d].name: %s is the name of the volume with persistent state; use another name", i, StateVolume)
+	}
+	if pvc == "" {
+		return errors.New("the instance has no PVC for its persistent state")
+	}
+	s.Volumes = append(s.Volumes, corev1.Volume{Name: StateVolume, VolumeSource: corev1.VolumeSource{
+		PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: pvc},
+	}})
+	c := &s.Containers[0]
+	c.VolumeMounts = append(c.VolumeMounts, corev1.VolumeMount{Name: StateVolume, MountPath: vmspec.StatePath})
+	return nil
+}

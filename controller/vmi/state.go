@@ -1,0 +1,55 @@
+package vmi
+
+import (
+	"context"
+	"fmt"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	kubevirt "kubevirt.io/api/core/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/nodevirt/nodevirt/controller/pod"
+)
+
+// states finds and makes the PVCs with the persistent state of instances.
+type states struct {
+	client client.Client
+	// class is the storage class of those that it makes; empty for the cluster's default.
+	class string
+}
+
+// pvc returns the PVC of an instance, which it makes if there is none; nil for an instance without
+// persistent state. The cache has what this process has made: the read waits for it.
+func (s *states) pvc(ctx context.Context, vmi *kubevirt.VirtualMachineInstance) (*corev1.PersistentVolumeClaim, error) {
+	if !pod.KeepsState(vmi) {
+		return nil, nil
+	}
+	made := pod.NewState(vmi, s.class)
+	var all corev1.PersistentVolumeClaimList
+	if err := s.client.List(ctx, &all, client.InNamespace(vmi.Namespace), client.MatchingLabels{pod.StateLabel: made.Labels[pod.StateLabel]}); err != nil {
+		return nil, fmt.Errorf("list the PVCs with persistent state of VMI %s/%s: %w", vmi.Namespace, vmi.Name, err)
+	}
+	if found := pod.FindState(vmi, all.Items); found != nil {
+		return found, nil
+	}
+	switch err := s.client.Create(ctx, made); {
+	case apierrors.IsAlreadyExists(err):
+		return nil, fmt.Errorf("PVC %s/%s, for the persistent state, exists, and is being deleted, or does not have label %s and the VM as its owner: "+
+			"remove it", vmi.Namespace, made.Name, pod.StateLabel)
+	case err != nil:
+		return nil, fmt.Errorf("create PVC %s/%s for the persistent state: %w", vmi.Namespace, made.Name, err)
+	}
+	return made, nil
+}
+
+// stateVolume is the volume with the persistent state of an instance, as its pod has it; nil if it has
+// none.
+func stateVolume(p *corev1.Pod) *kubevirt.VolumeStatus {
+	for _, v := range p.Spec.Volumes {
+		if c := v.PersistentVolumeClaim; v.Name == pod.StateVolume && c != nil {
+			return &kubevirt.VolumeStatus{Name: v.Name, PersistentVolumeClaimInfo: &kubevirt.PersistentVolumeClaimInfo{ClaimName: c.ClaimName}}
+		}
+	}
+	return nil
+}

@@ -1,0 +1,33 @@
+package lifecycle
+
+import (
+	"context"
+	"os"
+
+	"github.com/nodevirt/nodevirt/shim/record"
+	"github.com/nodevirt/nodevirt/shim/vmstate"
+)
+
+// openVariables opens the persistent variables of the VM's firmware, if it has any. QEMU has its own
+// descriptor after the start, and so no other VM has the variables until QEMU ends.
+func (s *start) openVariables(context.Context) (err error) {
+	s.variables, err = s.parts.describer.Files.Variables(s.rec)
+	return err
+}
+
+// keepVariables makes QEMU write to them, and not to the copy that it has started with.
+func (s *start) keepVariables(ctx context.Context) error {
+	if s.variables == nil {
+		return nil
+	}
+	uuid := s.rec.Domain.UUID
+	return s.parts.late.note(uuid, s.parts.domains.KeepVariables(ctx, uuid, s.variables))
+}
+
+// openTPMState opens the persistent state of the VM's TPM; nil if it has none.
+func openTPMState(r record.Container) (*os.File, error) {
+	if r.Spec.State == nil || !r.Spec.State.TPM {
+		return nil, nil
+	}
+	return vmstate.TPM(r.Spec.State.Folder, r.Domain.TPMUID)
+}
