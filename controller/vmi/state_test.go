@@ -30,7 +30,7 @@ func keeping(vm types.UID) func(*kubevirt.VirtualMachineInstance) {
 func (g *rig) statePVCs() []corev1.PersistentVolumeClaim {
 	g.t.Helper()
 	var all corev1.PersistentVolumeClaimList
-	if err := g.Client.List(g.t.Context(), &all); err != nil {
+	if err := g.List(g.t.Context(), &all); err != nil {
 		g.t.Fatal(err)
 	}
 	return slices.DeleteFunc(all.Items, func(c corev1.PersistentVolumeClaim) bool { return c.Labels[pod.StateLabel] == "" })
@@ -60,7 +60,7 @@ func (g *rig) mounted() string {
 func (g *rig) drop(o client.Object) {
 	g.t.Helper()
 	o.SetFinalizers(nil)
-	if err := errors.Join(g.Client.Update(g.t.Context(), o), g.Client.Delete(g.t.Context(), o)); err != nil {
+	if err := errors.Join(g.Update(g.t.Context(), o), g.Delete(g.t.Context(), o)); err != nil {
 		g.t.Fatal(err)
 	}
 }

@@ -48,6 +48,14 @@ func Variables(folder, template string) (*os.File, error) {
 		return nil, fmt.Errorf("%w: %w", ErrUnusable, err)
 	}
 	defer root.Close()
+	whole, err := root.Open(".")
+	if err != nil {
+		return nil, fmt.Errorf("%w: %w", ErrUnusable, err)
+	}
+	defer whole.Close()
+	if err := lock(whole); err != nil { // so that two VMs do not both make the variables
+		return nil, err
+	}
 	from, err := os.Open(template)
 	if err != nil {
 		return nil, fmt.Errorf("read the node's firmware: %w", err)

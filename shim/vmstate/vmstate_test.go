@@ -57,6 +57,22 @@ func TestVariables(t *testing.T) {
 	}
 }
 
+// TestBeginning: while one VM's variables are made, no other VM makes them.
+func TestBeginning(t *testing.T) {
+	folder := t.TempDir()
+	dir, err := os.Open(folder)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer dir.Close()
+	if err := unix.Flock(int(dir.Fd()), unix.LOCK_EX); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := vmstate.Variables(folder, template(t, "as new")); !errors.Is(err, vmstate.ErrInUse) {
+		t.Errorf("error %v", err)
+	}
+}
+
 // TestInterrupted: a copy of the template that was cut off is made again.
 func TestInterrupted(t *testing.T) {
 	folder := t.TempDir()
