@@ -1,6 +1,10 @@
 package e2e
 
 import (
+	"bytes"
+	"fmt"
+	"os"
+	"path/filepath"
 	"strconv"
 	"strings"
 	"syscall"
@@ -10,6 +14,8 @@ import (
 	"gotest.tools/v3/assert"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
+	"github.com/nodevirt/nodevirt/shim/vmspec"
+	"github.com/nodevirt/nodevirt/shim/vmstate"
 	"github.com/nodevirt/nodevirt/test/guest"
 	"github.com/nodevirt/nodevirt/test/images"
 	"github.com/nodevirt/nodevirt/test/node"
@@ -82,6 +88,61 @@ func TestFirmware(t *testing.T) {
 	assert.NilError(t, suite.Resume(t.Context(), node.Shim))
 	wait.Until(t, "the TPM ends with the VM", func() bool { return len(emulator()) == 0 })
 	c.removeIt()
+}
+
+// TestPersistentState: a VM's firmware and TPM go on where those of its predecessor ended, and while it runs no
+// other VM can use their volume. The TPM counts its starts, and OVMF adds a counter to its variables at each boot.
+func TestPersistentState(t *testing.T) {
+	t.Parallel()
+	k, err := guest.TinyKernel(t.Context(), suite.GuestOptions())
+	assert.NilError(t, err)
+	img, err := images.FromFiles(v1.Config{}, images.Layer{Files: []images.File{
+		{Name: "boot/"}, {Name: "boot/vmlinuz", From: k.Image}, {Name: "boot/initrd", From: k.Initrd},
+	}})
+	assert.NilError(t, err)
+	ref, err := suite.Push(t.Context(), "state:1", img)
+	assert.NilError(t, err)
+	assert.NilError(t, pull(t.Context(), ref))
+	folder := filepath.Join(suite.Dir(), "state") // which only root may enter
+	assert.NilError(t, os.Mkdir(folder, 0o700))
+	t.Cleanup(func() { assert.NilError(t, os.RemoveAll(folder)) })
+	p := withoutDisk(t, `{
+		"domain": {
+			"firmware": {"bootloader": {"efi": {"secureBoot": false, "persistent": true}},
+				"kernelBoot": {"kernelArgs": "`+guest.Cmdline+`", "container": {
+				"image": "`+ref+`", "kernelPath": "/boot/vmlinuz", "initrdPath": "/boot/initrd"}}},
+			"devices": {"tpm": {"persistent": true}, "interfaces": [{"name": "default", "bridge": {}}]}
+		},
+		"networks": [{"name": "default", "pod": {}}]
+	}`)
+	with := func(attempt uint32) func(c *runtimeapi.ContainerConfig) {
+		return func(c *runtimeapi.ContainerConfig) {
+			c.Metadata.Attempt, c.LogPath = attempt, fmt.Sprintf("guest_%d.log", attempt)
+			c.Linux.Resources.MemoryLimitInBytes = 256 * mebibyte
+			c.Mounts = append(c.Mounts, &runtimeapi.Mount{ContainerPath: vmspec.StatePath, HostPath: folder})
+		}
+	}
+	counters := 0
+	for attempt, starts := range []string{"0001", "0002"} {
+		c := p.vm(ref, with(uint32(attempt))).start()
+		c.saying("nodevirt guest: up host=")
+		shell := c.attach("-i")
+		// TPM2_ReadClock, whose answer has the number of starts at offset 26 (TPM 2.0 library, part 3).
+		shell.types("exec 3<>/dev/tpm0; printf '\\200\\001\\000\\000\\000\\012\\000\\000\\001\\201' >&3; " +
+			"echo starts $(dd bs=64 count=1 <&3 2>/dev/null | dd bs=1 skip=26 count=4 2>/dev/null | tr '\\000\\001\\002' 012) $((40 + 2))\r")
+		shell.sees("starts " + starts + " 42")
+		_, err := vmstate.TPM(folder, 1)
+		assert.ErrorIs(t, err, vmstate.ErrInUse)
+		text, err := os.ReadFile(filepath.Join(folder, "uefi-variables"))
+		assert.NilError(t, err)
+		if now := bytes.Count(text, []byte("M\x00T\x00C\x00")); now <= counters {
+			t.Errorf("the variables have %d counters after start %d, and had %d", now, attempt, counters)
+		} else {
+			counters = now
+		}
+		c.stop(0)
+		c.removeIt()
+	}
 }
 
 // TestSecureBoot has firmware with Microsoft's keys, for which Debian's kernel has no signature, and
