@@ -67,7 +67,7 @@ func benches() []bench {
 // named are benches that run only if they are chosen: make bench does not install what they need.
 func named() []bench {
 	return []bench{
-		{"iorbd", "a guest's disk on RBD, against QEMU alone; run make bench-ceph", (*rig).ioRBD, onCeph, ""},
+		{"iorbd", "a guest's disk on RBD, against QEMU alone; run make bench-ceph", (*rig).ioRBD, onCeph, "", node.Whole},
 	}
 }
 
