@@ -64,7 +64,7 @@ func instance(
 // from. Labels and annotations do not change the VM.
 func digest(vm *kubevirt.VirtualMachine) (string, error) {
 	spec := without(&vm.Spec.Template.Spec, pod.Hotplugged(&vm.Spec.Template.Spec)) // others change while it runs
-	dropUUID(vm, &spec)                         // which an instance has in any case
+	dropUUID(vm, &spec)                                                             // which an instance has in any case
 	text, err := json.Marshal(&spec)
 	if err == nil && (vm.Spec.Instancetype != nil || vm.Spec.Preference != nil) {
 		var types []byte

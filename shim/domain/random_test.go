@@ -103,6 +103,7 @@ func defines(conn *libvirt.Connect, spec *kubevirt.VirtualMachineInstanceSpec) e
 	}
 	p, err := pod.New(vmi, pvcs, nil, pod.Options{
 		RuntimeClass: "vm", StubImage: "example.com/stub:1", Gates: manifest.Gates{HostDisks: true, DownwardMetrics: true},
+		Surroundings: pod.Surroundings{StatePVC: "persistent-state-for-random"},
 	})
 	if err != nil {
 		return fmt.Errorf("pod: %w", err)
@@ -202,6 +203,10 @@ func randomDomain(spec vmspec.Spec, c *runtimeapi.ContainerConfig) Description {
 			layer = Layer{Format: "raw", Path: disk.Host, Block: true}
 		}
 		layer.ReadOnly = disk.ReadOnly
+		if disk.Source == vmspec.SourceDrive {
+			desc.Disks = append(desc.Disks, Disk{})
+			continue
+		}
 		desc.Disks = append(desc.Disks, Disk{Layers: []Layer{layer}})
 	}
 	for i, card := range spec.Interfaces {

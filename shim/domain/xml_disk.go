@@ -58,6 +58,7 @@ func disk(spec vmspec.Disk, layers []Layer) libvirtxml.DomainDisk {
 		Driver: &libvirtxml.DomainDiskDriver{
 			Name: "qemu", Type: top.Format, Cache: spec.Cache, IO: spec.IO, ErrorPolicy: spec.ErrorPolicy,
 		},
+		Source: &libvirtxml.DomainDiskSource{File: &libvirtxml.DomainDiskSourceFile{}}, // only the disk's type
 		Target: &libvirtxml.DomainDiskTarget{Dev: spec.Target, Bus: string(spec.Bus)},
 		Serial: spec.Serial,
 		Alias:  &libvirtxml.DomainAlias{Name: "ua-" + spec.Name},

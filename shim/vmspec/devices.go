@@ -7,9 +7,6 @@ import (
 	kubevirt "kubevirt.io/api/core/v1"
 )
 
-// USBSlots is the number of clients' USB devices that a guest can have at once.
-const USBSlots = kubevirt.UsbClientPassthroughMaxNumberOf
-
 // devices reads what a VMI has beside disks and network cards into s.
 func (s *Spec) devices(at *field.Path, d kubevirt.Devices) field.ErrorList {
 	s.RNG = d.Rng != nil

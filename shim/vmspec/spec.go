@@ -51,7 +51,7 @@ type Spec struct {
 	Balloon bool `json:"balloon"`
 	// VSOCK attaches a socket device, by which processes of the guest and of the node connect to each other.
 	VSOCK bool `json:"vsock,omitempty"`
-	// USBRedirection attaches slots for USB devices of clients, [USBSlots] of them.
+	// USBRedirection attaches slots for USB devices of clients.
 	USBRedirection bool `json:"usbRedirection,omitempty"`
 	// MetricsPort attaches a port on which the guest asks for metrics of the node and of itself.
 	MetricsPort bool `json:"metricsPort,omitempty"`

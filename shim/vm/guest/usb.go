@@ -9,7 +9,6 @@ import (
 	"github.com/nodevirt/nodevirt/shim/stream"
 	"github.com/nodevirt/nodevirt/shim/vm/table"
 	"github.com/nodevirt/nodevirt/shim/vm/vmerrors"
-	"github.com/nodevirt/nodevirt/shim/vmspec"
 )
 
 // controlUSB joins a client's USB device, in the protocol usbredir, and a free slot of the VM. It writes the
@@ -20,7 +19,7 @@ const controlUSB = "usb"
 // others wait.
 type usbSlots struct {
 	mu   sync.Mutex
-	used [vmspec.USBSlots]bool
+	used []bool
 }
 
 // take returns a slot that is free, and gives it to the caller until release.
@@ -38,7 +37,7 @@ func (u *usbSlots) take() (slot int, release func(), err error) {
 			u.used[n] = false
 		}, nil
 	}
-	return 0, nil, fmt.Errorf("%w: each of the VM's %d slots for USB devices is in use", vmerrors.ErrState, vmspec.USBSlots)
+	return 0, nil, fmt.Errorf("%w: each of the VM's %d slots for USB devices is in use", vmerrors.ErrState, len(u.used))
 }
 
 // usb joins a client and a slot until either has ended.

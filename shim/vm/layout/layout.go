@@ -12,7 +12,6 @@ import (
 	"path/filepath"
 
 	"github.com/nodevirt/nodevirt/shim/console"
-	"github.com/nodevirt/nodevirt/shim/vmspec"
 )
 
 // Layout holds the folders. Its methods are pure: they open nothing.
@@ -70,10 +69,13 @@ func (l Layout) TerminalSockets(id string) []string {
 	return all
 }
 
+// usbSlots is the number of clients' USB devices that a guest can have at once, as with KubeVirt.
+const usbSlots = 4
+
 // USBSockets are the unix sockets of the slots for USB devices of clients.
 func (l Layout) USBSockets(id string) []string {
 	var all []string
-	for n := range vmspec.USBSlots {
+	for n := range usbSlots {
 		all = append(all, filepath.Join(l.Agents, fmt.Sprintf("%s.usb%d", id, n)))
 	}
 	return all
