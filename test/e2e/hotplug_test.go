@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"fmt"
+	"net/http"
 	"os"
 	"path/filepath"
 	"slices"
@@ -13,6 +14,8 @@ import (
 	"gotest.tools/v3/assert"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
+	"github.com/nodevirt/nodevirt/test/guest"
+	"github.com/nodevirt/nodevirt/test/images"
 	"github.com/nodevirt/nodevirt/test/loopfs"
 	"github.com/nodevirt/nodevirt/test/wait"
 )
@@ -105,9 +108,15 @@ func TestHotplugBuses(t *testing.T) {
 	folder := filepath.Join(suite.Dir(), "hotplug-buses")
 	t.Cleanup(func() { assert.NilError(t, os.RemoveAll(folder)) })
 	contents := map[string][]byte{}
+	boot, err := guest.TinyWithSATA(t.Context(), suite.GuestOptions())
+	assert.NilError(t, err)
 	vm := vmPod(t, annotated(map[string]string{"nodevirt.io/vmi": `{
 		"domain": {"devices": {"disks": [{"name": "root", "disk": {"bus": "virtio"}}, {"name": "media", "cdrom": {"bus": "sata"}}]}},
-		"volumes": [{"name": "root", "containerDisk": {"image": "r"}}]}`})).vm(suite.tiny).start().up()
+		"volumes": [{"name": "root", "containerDisk": {"image": "r"}}]}`})).vm(pushed(t, "tiny-sata:2", boot, images.DiskOptions{})).start().up()
+	inserted := func() bool {
+		digest, err := suite.Fetch(t.Context(), http.MethodGet, vm.url("/cgi-bin/block?sr0"), "") // fails for an empty drive
+		return err == nil && strings.TrimSpace(digest) == digestOf(contents["media"])
+	}
 	attachment := runPod(t, "", annotated(map[string]string{"nodevirt.io/attachment": vm.pod.config.Metadata.Uid}))
 	config := attachment.newContainer("volumes", suite.busybox)
 	config.Command = []string{"sleep", "1000000"}
@@ -129,12 +138,12 @@ func TestHotplugBuses(t *testing.T) {
 		})
 		assert.Equal(t, vm.disk("vdb"), digestOf(contents["fast"]))
 		assert.Equal(t, vm.plug("disk-attach", order("media", `"cdrom": {"bus": "sata"}`)), plugged{Name: "media", State: "attached", Target: "sda"})
-		wait.Until(t, "the guest has the medium", func() bool { return vm.disk("sr0") == digestOf(contents["media"]) })
+		wait.Until(t, "the guest has the medium", inserted)
 		for _, name := range []string{"fast", "media"} {
 			assert.Equal(t, vm.plug("disk-detach", fmt.Sprintf(`{"name": %q}`, name)), plugged{Name: name, State: "none"})
 		}
 		wait.Until(t, "the guest has lost both", func() bool {
-			return vm.disk("sr0") != digestOf(contents["media"]) &&
+			return !inserted() &&
 				!slices.ContainsFunc(vm.guest().Disks, func(d guestDisk) bool { return d.Name == "vdb" })
 		})
 	}
