@@ -67,7 +67,9 @@ func New(o Options) *Guests {
 		freezes:  writes, terminals: o.Terminals, namespaces: o.Namespaces, log: o.Logger,
 	}
 	g.consoleClients.New = func(*table.VM) *consoleClient { return &consoleClient{} }
-	g.usbSlots.New = func(v *table.VM) *usbSlots { return &usbSlots{used: make([]bool, len(g.layout.USBSockets(v.Record().ID)))} }
+	g.usbSlots.New = func(v *table.VM) *usbSlots {
+		return &usbSlots{used: make([]bool, len(g.layout.USBSockets(v.Record().ID)))}
+	}
 	return g
 }
 
