@@ -101,6 +101,13 @@ func (r *rig) start(t *testing.T) {
 	r.Recover()
 }
 
+// locked changes the rig while its domain may be in use.
+func (r *rig) locked(change func()) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	change()
+}
+
 func (r *rig) Moving(*table.VM) bool { return r.moving }
 func (r *rig) Update(*table.VM)      { r.updates++ }
 
@@ -379,7 +386,7 @@ func TestGrow(t *testing.T) {
 		if _, err := grow("data"); !errors.Is(err, errRefused) {
 			t.Errorf("a volume that can't be measured: %v", err)
 		}
-		r.stubborn = true
+		r.locked(func() { r.stubborn = true })
 		_, err = r.detach(t, "v0")
 		assert.NilError(t, err)
 		if _, err := grow("v0"); !errors.Is(err, vmerrors.ErrState) {
@@ -435,7 +442,7 @@ func TestUnknownAttachment(t *testing.T) {
 		d, err := r.attach(t, "v0")
 		assert.NilError(t, err)
 		assert.Equal(t, d.State, order.Attaching)
-		r.away = false
+		r.locked(func() { r.away = false })
 		time.Sleep(time.Minute)
 		r.has(t, record.Attached, 1)
 	})
@@ -448,7 +455,7 @@ func TestStubbornGuest(t *testing.T) {
 		r := newRig(t)
 		_, err := r.attach(t, "v0")
 		assert.NilError(t, err)
-		r.stubborn = true
+		r.locked(func() { r.stubborn = true })
 		d, err := r.detach(t, "v0")
 		assert.NilError(t, err)
 		assert.Equal(t, d.State, order.Detaching)
@@ -456,12 +463,16 @@ func TestStubbornGuest(t *testing.T) {
 		if _, err := r.attach(t, "v0"); !errors.Is(err, vmerrors.ErrState) {
 			t.Errorf("attach it meanwhile: %v", err)
 		}
-		before := r.requests
+		asked := func() (n int) {
+			r.locked(func() { n = r.requests })
+			return n
+		}
+		before := asked()
 		time.Sleep(10 * time.Minute)
-		if r.requests <= before {
+		if asked() <= before {
 			t.Error("the guest is not asked again")
 		}
-		r.stubborn = false
+		r.locked(func() { r.stubborn = false })
 		time.Sleep(time.Minute)
 		r.has(t, "", 0)
 	})
@@ -493,10 +504,10 @@ func TestRestart(t *testing.T) {
 				if !c.attached {
 					r.attached[p.Set] = ""
 				}
-				r.away = true
+				r.locked(func() { r.away = true })
 				r.start(t)
 				time.Sleep(time.Minute)
-				r.away = false
+				r.locked(func() { r.away = false })
 				time.Sleep(time.Minute)
 				r.has(t, record.Attached, c.want)
 			})
@@ -510,7 +521,7 @@ func TestEndedVM(t *testing.T) {
 		r := newRig(t)
 		_, err := r.attach(t, "v0")
 		assert.NilError(t, err)
-		r.stubborn = true
+		r.locked(func() { r.stubborn = true })
 		go func() {
 			time.Sleep(time.Second)
 			c := r.vm.Record()

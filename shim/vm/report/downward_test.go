@@ -56,7 +56,7 @@ func TestDownward(t *testing.T) {
 		if _, err := os.Stat(file(gone.Record().ID)); !os.IsNotExist(err) {
 			t.Errorf("the disk of another VM: %v", err)
 		}
-		n.libvirtHangs = 2
+		n.libvirtHangs.Store(2)
 		time.Sleep(10 * time.Second)
 		if text := content(t, file(running.Record().ID)); !strings.Contains(text, "node-1") {
 			t.Errorf("without libvirtd:\n%s", text)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"log/slog"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -37,7 +38,7 @@ type node struct {
 	node       *report.Node
 	domains    map[string]domain.Stats
 	// libvirtHangs is the number of questions that libvirtd does not answer.
-	libvirtHangs int
+	libvirtHangs atomic.Int32
 }
 
 func newNode(t *testing.T) *node {
@@ -60,10 +61,10 @@ func newNode(t *testing.T) *node {
 	n.Reports = report.New(o, stats)
 	n.node = report.NewNode(o, stats, report.Sources{
 		Domains: func(ctx context.Context) (map[string]domain.Stats, error) {
-			if n.libvirtHangs == 0 {
+			if n.libvirtHangs.Load() == 0 {
 				return n.domains, nil
 			}
-			n.libvirtHangs--
+			n.libvirtHangs.Add(-1)
 			<-ctx.Done()
 			return nil, ctx.Err()
 		},

@@ -193,7 +193,7 @@ func TestSnapshot(t *testing.T) {
 		n.groups.SetUse(r.ID, usage(), 0)
 		n.agents.Set(r.ID, agent.State{Presence: agent.Absent})
 		n.domains[r.Domain.UUID] = domain.Stats{}
-		n.libvirtHangs = 1
+		n.libvirtHangs.Store(1)
 		s := n.node.Snapshot(t.Context())
 		if !s.Libvirt || !s.Containerd || s.States["running"] != 1 || s.States["exited"] != 1 || s.States["created"] != 0 || len(s.VMs) != 1 ||
 			s.ImageFSUsed != 4096 || s.ImageFSSize == 0 || s.Expanded != 2 || len(s.Expanding) != 1 {
@@ -211,7 +211,7 @@ func TestSnapshotWithLibvirtdAway(t *testing.T) {
 		n := newNode(t)
 		v := n.add("a", record.Running)
 		change(v, func(r *record.Container) { r.Network.NICs = nil })
-		n.libvirtHangs = 2
+		n.libvirtHangs.Store(2)
 		n.script.Hang("Images.ImageFsInfo")
 		s := n.node.Snapshot(t.Context())
 		if s.Libvirt || s.Containerd || len(s.VMs) != 1 || s.VMs[0].Domain != nil || s.VMs[0].Group != nil || s.VMs[0].Agent != nil || s.VMs[0].Cards != nil {
