@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -17,7 +16,6 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/nodevirt/nodevirt/imageunpack"
-	"github.com/nodevirt/nodevirt/imageunpack/registrydisk"
 )
 
 const mib = 1 << 20
@@ -74,18 +72,7 @@ func TestAcquire(t *testing.T) {
 // TestAcquireLazy: to a snapshotter that knows nothing of chunks, a lazy image is like any other.
 func TestAcquireLazy(t *testing.T) {
 	content := qcow2File(t, pattern(3*mib))
-	path := filepath.Join(t.TempDir(), "disk")
-	if err := os.WriteFile(path, content, 0o600); err != nil {
-		t.Fatal(err)
-	}
-	disk, err := registrydisk.Check(path, maxDisk)
-	if err != nil {
-		t.Fatal(err)
-	}
-	img, err := disk.Image(t.Context(), registrydisk.Options{Architecture: "amd64", Lazy: true})
-	if err != nil {
-		t.Fatal(err)
-	}
+	img := lazyImage(t, content)
 	n := newNode(t)
 	const ref = "registry.test/lazy:v1"
 	n.loadImage(ref, img)

@@ -173,8 +173,8 @@ func (c *counted) Write(p []byte) (int, error) {
 	return c.ResponseWriter.Write(p)
 }
 
-// push makes a lazy image of a disk.
-func (r *lazyRegistry) push(t *testing.T, content []byte) (ref string, layer v1.Descriptor) {
+// lazyImage is a lazy image of a disk.
+func lazyImage(t *testing.T, content []byte) v1.Image {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "disk")
 	if err := os.WriteFile(path, content, 0o600); err != nil {
@@ -188,6 +188,13 @@ func (r *lazyRegistry) push(t *testing.T, content []byte) (ref string, layer v1.
 	if err != nil {
 		t.Fatal(err)
 	}
+	return img
+}
+
+// push makes a lazy image of a disk, and pushes it.
+func (r *lazyRegistry) push(t *testing.T, content []byte) (ref string, layer v1.Descriptor) {
+	t.Helper()
+	img := lazyImage(t, content)
 	ref = r.address + "/lazy:1"
 	if _, err := testimages.Push(t.Context(), ref, img, testimages.PushOptions{}); err != nil {
 		t.Fatal(err)

@@ -21,7 +21,7 @@ const reasonFailedGrow = "FailedExpandVolume"
 func (w *work) grow(ctx context.Context) (time.Duration, error) {
 	var again time.Duration
 	for i := range w.vmi.Status.VolumeStatus {
-		s := w.vmi.Status.VolumeStatus[i].DeepCopy()
+		s := &w.vmi.Status.VolumeStatus[i]
 		if s.Target == "" || s.HotplugVolume != nil && s.Phase != kubevirt.VolumeReady {
 			continue
 		}
@@ -32,7 +32,7 @@ func (w *work) grow(ctx context.Context) (time.Duration, error) {
 		if to == nil {
 			continue
 		}
-		v := &volume{name: s.Name, status: *s}
+		v := &volume{name: s.Name, status: *s.DeepCopy()}
 		size := to[corev1.ResourceStorage]
 		if _, err := w.give(ctx, v, order.Grow, order.Growth{Name: s.Name, Size: size.Value()}); err != nil {
 			w.Events.Eventf(w.vmi, nil, corev1.EventTypeWarning, reasonFailedGrow, "Hotplug", "Volume %s: %.900s", s.Name, err.Error())

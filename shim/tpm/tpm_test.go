@@ -153,6 +153,14 @@ func TestState(t *testing.T) {
 // begins initialises a TPM, as QEMU does (CMD_INIT), which then reads or makes its state.
 func begins(t *testing.T, socket string) {
 	t.Helper()
+	if answer := control(t, socket, []byte{0, 0, 0, 2, 0, 0, 0, 0}, 4); binary.BigEndian.Uint32(answer) != 0 {
+		t.Errorf("its start: %v", answer)
+	}
+}
+
+// control sends a command to the control socket of a TPM, and returns its answer of a size.
+func control(t *testing.T, socket string, command []byte, size int) []byte {
+	t.Helper()
 	conn, err := net.Dial("unix", socket)
 	if err != nil {
 		t.Fatal(err)
@@ -161,13 +169,14 @@ func begins(t *testing.T, socket string) {
 	if err := conn.SetDeadline(time.Now().Add(time.Minute)); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := conn.Write([]byte{0, 0, 0, 2, 0, 0, 0, 0}); err != nil {
+	if _, err := conn.Write(command); err != nil {
 		t.Fatal(err)
 	}
-	answer := make([]byte, 4)
-	if _, err := io.ReadFull(conn, answer); err != nil || binary.BigEndian.Uint32(answer) != 0 {
-		t.Errorf("its start: %v, %v", answer, err)
+	answer := make([]byte, size)
+	if _, err := io.ReadFull(conn, answer); err != nil {
+		t.Fatalf("command %v: %v, %v", command, answer, err)
 	}
+	return answer
 }
 
 // TestSuite is the suite that the fake of TPMs passes, too.
@@ -212,20 +221,8 @@ func confined(t *testing.T, pid int) {
 // swtpm_ioctls, CMD_GET_CAPABILITY).
 func answers(t *testing.T, socket string) {
 	t.Helper()
-	conn, err := net.Dial("unix", socket)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer conn.Close()
-	if err := conn.SetDeadline(time.Now().Add(time.Minute)); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := conn.Write([]byte{0, 0, 0, 1}); err != nil {
-		t.Fatal(err)
-	}
-	answer := make([]byte, 8)
-	if _, err := io.ReadFull(conn, answer); err != nil || binary.BigEndian.Uint64(answer) == 0 {
-		t.Errorf("its capabilities: %v, %v", answer, err)
+	if answer := control(t, socket, []byte{0, 0, 0, 1}, 8); binary.BigEndian.Uint64(answer) == 0 {
+		t.Errorf("its capabilities: %v", answer)
 	}
 }
 

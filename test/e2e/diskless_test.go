@@ -65,18 +65,25 @@ func screen(t *testing.T, domain string) string {
 	return string(text)
 }
 
-// TestOnlyAKernel boots a kernel and an initial RAM disk from an image without a disk.
-func TestOnlyAKernel(t *testing.T) {
-	t.Parallel()
+// tinyKernel pulls an image of a name that has the tiny guest's /boot/vmlinuz and /boot/initrd, and no disk.
+func tinyKernel(t *testing.T, name string) (ref string) {
+	t.Helper()
 	k, err := guest.TinyKernel(t.Context(), suite.GuestOptions())
 	assert.NilError(t, err)
 	img, err := images.FromFiles(v1.Config{}, images.Layer{Files: []images.File{
 		{Name: "boot/"}, {Name: "boot/vmlinuz", From: k.Image}, {Name: "boot/initrd", From: k.Initrd},
 	}})
 	assert.NilError(t, err)
-	ref, err := suite.Push(t.Context(), "only-kernel:1", img)
+	ref, err = suite.Push(t.Context(), name, img)
 	assert.NilError(t, err)
 	assert.NilError(t, pull(t.Context(), ref))
+	return ref
+}
+
+// TestOnlyAKernel boots a kernel and an initial RAM disk from an image without a disk.
+func TestOnlyAKernel(t *testing.T) {
+	t.Parallel()
+	ref := tinyKernel(t, "only-kernel:1")
 
 	c := withoutDisk(t, `{
 		"domain": {

@@ -11,7 +11,6 @@ import (
 	"syscall"
 	"testing"
 
-	v1 "github.com/google/go-containerregistry/pkg/v1"
 	"gotest.tools/v3/assert"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
@@ -26,15 +25,7 @@ import (
 // TestFirmware boots by UEFI, which measures into a TPM, and restarts the shim meanwhile: it is not
 // parallel. The kernel comes from the firmware's own loader.
 func TestFirmware(t *testing.T) {
-	k, err := guest.TinyKernel(t.Context(), suite.GuestOptions())
-	assert.NilError(t, err)
-	img, err := images.FromFiles(v1.Config{}, images.Layer{Files: []images.File{
-		{Name: "boot/"}, {Name: "boot/vmlinuz", From: k.Image}, {Name: "boot/initrd", From: k.Initrd},
-	}})
-	assert.NilError(t, err)
-	ref, err := suite.Push(t.Context(), "firmware:1", img)
-	assert.NilError(t, err)
-	assert.NilError(t, pull(t.Context(), ref))
+	ref := tinyKernel(t, "firmware:1")
 
 	c := withoutDisk(t, `{
 		"domain": {
@@ -95,15 +86,7 @@ func TestFirmware(t *testing.T) {
 // other VM can use their volume. The TPM counts its starts, and OVMF adds a counter to its variables at each boot.
 func TestPersistentState(t *testing.T) {
 	t.Parallel()
-	k, err := guest.TinyKernel(t.Context(), suite.GuestOptions())
-	assert.NilError(t, err)
-	img, err := images.FromFiles(v1.Config{}, images.Layer{Files: []images.File{
-		{Name: "boot/"}, {Name: "boot/vmlinuz", From: k.Image}, {Name: "boot/initrd", From: k.Initrd},
-	}})
-	assert.NilError(t, err)
-	ref, err := suite.Push(t.Context(), "state:1", img)
-	assert.NilError(t, err)
-	assert.NilError(t, pull(t.Context(), ref))
+	ref := tinyKernel(t, "state:1")
 	folder := filepath.Join(suite.Dir(), "state") // which only root may enter
 	assert.NilError(t, os.Mkdir(folder, 0o700))
 	t.Cleanup(func() { assert.NilError(t, os.RemoveAll(folder)) })
