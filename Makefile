@@ -3,7 +3,7 @@
 SHELL := /bin/sh
 .DEFAULT_GOAL := help
 .PHONY: help build docs-site test-docs-site controller image installer image-installer node-programs man packages-deb release test-packages tools kubernetes storage packages run down shell status cluster cluster-down cluster-shell \
-	unit test test-critest test-cluster test-kubevirt test-conformance test-faults test-fuzz-cri test-many test-soak test-ceph fuzz bench bench-ceph bench-cluster bench-scale generate lint clean
+	unit test test-critest test-cluster test-kubevirt test-conformance test-faults test-fuzz-cri test-many test-soak test-ceph test-upgrade fuzz bench bench-ceph bench-cluster bench-scale generate lint clean
 
 BIN     := $(CURDIR)/bin
 # This tag removes gRPC's debug pages. Their template engine makes the linker keep every method of every
@@ -43,6 +43,9 @@ CALLS  ?= 10000
 MANY   ?= 1000
 # The duration of make test-soak.
 MINUTES ?= 10
+
+# The version that make test-upgrade starts from.
+FROM ?= $(shell git describe --tags --abbrev=0 2>/dev/null)
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -186,6 +189,12 @@ test-cluster: packages kubernetes $(SLOW:%=storage) build controller ## Run the 
 	$(SLOW:%=test/tools/build metrics_server)
 	go vet -tags $(TAGS),cluster,slow,examples,away ./test/e2e/cluster ./test/e2e/nodes
 	$(GOTEST) -tags $(CLUSTER_TAGS) -count 1 -p 1 -timeout $(TIMEOUT) ./test/e2e/cluster $(SLOW:%=./test/e2e/nodes) $(FLAGS)
+
+# FROM is a revision of this repository, by default the newest tag.
+test-upgrade: packages kubernetes build controller ## Upgrade a cluster with running VMs from version FROM to this one, and back; FROM=v0.1.0
+	@test/e2e/upgrade/older '$(FROM)' $(BIN)/older
+	go vet -tags $(TAGS),upgrade ./test/e2e/upgrade
+	UPGRADE_FROM=$(abspath $(BIN))/older $(GOTEST) -tags $(TAGS),upgrade -count 1 -timeout $(TIMEOUT) ./test/e2e/upgrade $(FLAGS)
 
 # Which specs run and how many at once: FOCUS and FILES, regular expressions of words and of files;
 # LABELS, ginkgo's filter; PROCS. FAST=1 runs some that pass in a few minutes.

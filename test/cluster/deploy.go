@@ -1,6 +1,7 @@
 package cluster
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -10,21 +11,36 @@ import (
 	"github.com/nodevirt/nodevirt/deploy/image"
 )
 
-// Deploy installs nodevirt in the cluster as docs/install.md describes, and waits until its controller is
-// available. The controller's image is of the program that `make image` built.
+// Release is a version of nodevirt for clusters.
+type Release struct {
+	Controller string // the program's path
+	Manifests  string // a folder like deploy/
+	Tag        string // of the image; default latest
+}
+
+// Deploy installs this checkout's nodevirt, as docs/install.md describes, and waits until its controller is
+// available. The controller's program is the one that `make image` builds.
 func (c *Cluster) Deploy(ctx context.Context) error {
-	img, err := image.Controller(c.o.bin("image/nodevirt-controller"), "test")
+	return c.DeployRelease(ctx, Release{
+		Controller: c.o.bin("image/nodevirt-controller"), Manifests: filepath.Join(filepath.Dir(c.o.Bin), "deploy"),
+	})
+}
+
+// DeployRelease is Deploy for any version; the manifests replace those of a version that is installed.
+func (c *Cluster) DeployRelease(ctx context.Context, r Release) error {
+	img, err := image.Controller(r.Controller, "test")
 	if err != nil {
 		return fmt.Errorf("make the controller's image; was it built? %w", err)
 	}
 	// As the manifests name it: all registries are the cluster's own.
-	if _, err := c.Push(ctx, "nodevirt/nodevirt-controller:latest", img); err != nil {
+	if _, err := c.Push(ctx, "nodevirt/nodevirt-controller:"+cmp.Or(r.Tag, "latest"), img); err != nil {
 		return err
 	}
-	folder, err := c.o.manifests()
+	folder, err := c.o.manifests(r)
 	if err != nil {
 		return err
 	}
+	// The manager of fields is the same for all versions.
 	if _, err := c.Kubectl(ctx, "apply", "--server-side", "-k", folder); err != nil {
 		return err
 	}
@@ -33,26 +49,33 @@ func (c *Cluster) Deploy(ctx context.Context) error {
 	return err
 }
 
-// manifests returns the folder of what Deploy applies: that of the checkout, or an overlay that adds the
-// controller's flags. A later change would replace the controller's pods while the tests begin.
-func (o Options) manifests() (string, error) {
-	folder := filepath.Join(filepath.Dir(o.Bin), "deploy")
-	if len(o.Controller) == 0 {
-		return folder, nil
+// manifests returns the folder of what to apply: the release's, or an overlay that adds the controller's flags
+// and the image's tag. A later change of the flags would replace the controller's pods while the tests begin.
+func (o Options) manifests(r Release) (string, error) {
+	if len(o.Controller) == 0 && r.Tag == "" {
+		return r.Manifests, nil
 	}
 	overlay := o.path("deploy")
-	base, err := filepath.Rel(overlay, folder)
+	base, err := filepath.Rel(overlay, r.Manifests)
 	if err != nil {
 		return "", fmt.Errorf("find the manifests: %w", err)
 	}
-	patch, err := json.Marshal([]object{{"op": "add", "path": "/spec/template/spec/containers/0/args", "value": o.Controller}})
-	if err != nil {
-		return "", fmt.Errorf("encode the controller's flags: %w", err)
-	}
-	text, err := json.Marshal(object{
+	kustomization := object{
 		"apiVersion": "kustomize.config.k8s.io/v1beta1", "kind": "Kustomization", "resources": []string{base},
-		"patches": []object{{"target": object{"kind": "Deployment", "name": "nodevirt-controller"}, "patch": string(patch)}},
-	})
+	}
+	if r.Tag != "" {
+		kustomization["images"] = []object{{"name": "registry.example.com/nodevirt/nodevirt-controller", "newTag": r.Tag}}
+	}
+	if len(o.Controller) > 0 {
+		patch, err := json.Marshal([]object{{"op": "add", "path": "/spec/template/spec/containers/0/args", "value": o.Controller}})
+		if err != nil {
+			return "", fmt.Errorf("encode the controller's flags: %w", err)
+		}
+		kustomization["patches"] = []object{{
+			"target": object{"kind": "Deployment", "name": "nodevirt-controller"}, "patch": string(patch),
+		}}
+	}
+	text, err := json.Marshal(kustomization)
 	if err != nil {
 		return "", fmt.Errorf("encode the overlay: %w", err)
 	}

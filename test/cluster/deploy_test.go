@@ -3,22 +3,27 @@ package cluster
 import (
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 )
 
-// TestManifests: without flags of the controller, the manifests are the checkout's; with flags, an overlay
-// is in the cluster's folder.
+// TestManifests: without flags of the controller, the manifests are the checkout's; with flags
+// or a tag, an overlay is in the cluster's folder.
 func TestManifests(t *testing.T) {
 	o := Options{Dir: t.TempDir(), Bin: "/checkout/bin"}
-	if got, err := o.manifests(); got != "/checkout/deploy" || err != nil {
+	r := Release{Manifests: "/checkout/deploy"}
+	if got, err := o.manifests(r); got != "/checkout/deploy" || err != nil {
 		t.Errorf("%s, %v", got, err)
 	}
-	o.Controller = []string{"-network-disks"}
-	got, err := o.manifests()
+	o.Controller, r.Tag = []string{"-network-disks"}, "older"
+	got, err := o.manifests(r)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := os.Stat(filepath.Join(got, "kustomization.yaml")); err != nil {
-		t.Error(err)
+	text, err := os.ReadFile(filepath.Join(got, "kustomization.yaml"))
+	for _, want := range []string{"-network-disks", `"newTag":"older"`} {
+		if err != nil || !strings.Contains(string(text), want) {
+			t.Errorf("no %s in %s, %v", want, text, err)
+		}
 	}
 }
