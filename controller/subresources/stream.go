@@ -138,10 +138,12 @@ func (c *call) join(ctx context.Context, server *connection, next func(context.C
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	go client.keep(ctx)
-	callers, nodes := make(chan error, 1), make(chan error, 1)
+	callers, nodes, left := make(chan error, 1), make(chan error, 1), make(chan struct{})
 	go func() {
+		defer close(left)
 		_, err := io.CopyBuffer(struct{ io.Writer }{node}, struct{ io.Reader }{client}, make([]byte, chunk))
 		callers <- err
+		client.drain()
 	}()
 	go func() {
 		nodes <- node.copyTo(ctx, client)
@@ -161,7 +163,7 @@ func (c *call) join(ctx context.Context, server *connection, next func(context.C
 	if errors.Is(err, io.EOF) { // of a write: the node has ended
 		err = nil
 	}
-	client.end(err)
+	client.end(err, left)
 	return nil
 }
 

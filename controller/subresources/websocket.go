@@ -92,8 +92,13 @@ func (s *socket) keep(ctx context.Context) {
 	}
 }
 
-// end closes the socket: normally, or with the reason why not.
-func (s *socket) end(err error) {
+// drain reads what the caller still sends, to the end.
+func (s *socket) drain() { _, _ = io.Copy(io.Discard, struct{ io.Reader }{s}) }
+
+// end closes the socket: normally, or with the reason why not. Before, it waits until the caller has read
+// all and left, for which seen is closed: to close a connection with unread data is to reset it, and
+// a reset discards what the caller has not read.
+func (s *socket) end(err error, seen <-chan struct{}) {
 	code, text := websocket.CloseNormalClosure, ""
 	if err != nil {
 		const most = 123 // bytes that a control frame has for it
@@ -101,5 +106,7 @@ func (s *socket) end(err error) {
 		text = text[:min(len(text), most)]
 	}
 	_ = s.WriteControl(websocket.CloseMessage, websocket.FormatCloseMessage(code, text), time.Now().Add(controlTime))
+	_ = s.SetReadDeadline(time.Now().Add(controlTime))
+	<-seen
 	_ = s.Close()
 }

@@ -8,9 +8,20 @@ import (
 	"net/http/httptest"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/gorilla/websocket"
 )
+
+// ends ends a socket that nothing reads any more.
+func ends(s *socket, err error) {
+	left := make(chan struct{})
+	go func() {
+		defer close(left)
+		s.drain()
+	}()
+	s.end(err, left)
+}
 
 // pair is a socket, and the client at its other end.
 func pair(t *testing.T, serve func(*socket)) *websocket.Conn {
@@ -40,7 +51,7 @@ func pair(t *testing.T, serve func(*socket)) *websocket.Conn {
 func TestSocket(t *testing.T) {
 	client := pair(t, func(s *socket) {
 		_, err := io.Copy(struct{ io.Writer }{s}, struct{ io.Reader }{io.LimitReader(s, 100_003)})
-		s.end(err)
+		ends(s, err)
 	})
 	want := bytes.Repeat([]byte("nodevirt\x00\xff\n"), 10_000)[:100_003]
 	for rest := want; len(rest) > 0; {
@@ -66,8 +77,30 @@ func TestSocket(t *testing.T) {
 	}
 }
 
+// A caller gets all that was sent to it, and a normal end, also if it has sent what was not read.
+func TestSocketEndsAfterItsCaller(t *testing.T) {
+	const size = 8 << 20
+	sent := make(chan struct{})
+	client := pair(t, func(s *socket) {
+		<-sent
+		go func() { _, _ = s.Write(make([]byte, size)); ends(s, nil) }()
+	})
+	if err := client.WriteMessage(websocket.BinaryMessage, make([]byte, 100_000)); err != nil {
+		t.Fatal(err)
+	}
+	close(sent)
+	time.Sleep(100 * time.Millisecond) // the server has closed meanwhile, if it does not wait
+	_, data, err := client.ReadMessage()
+	if err != nil || len(data) != size {
+		t.Fatalf("%d bytes, %v", len(data), err)
+	}
+	if _, _, err := client.ReadMessage(); !websocket.IsCloseError(err, websocket.CloseNormalClosure) {
+		t.Errorf("the socket ends with %v", err)
+	}
+}
+
 func TestSocketEndsWithAReason(t *testing.T) {
-	client := pair(t, func(s *socket) { s.end(errors.New(strings.Repeat("no such port ", 20))) })
+	client := pair(t, func(s *socket) { ends(s, errors.New(strings.Repeat("no such port ", 20))) })
 	_, _, err := client.ReadMessage()
 	closed, ok := errors.AsType[*websocket.CloseError](err)
 	if !ok || closed.Code != websocket.CloseInternalServerErr || !strings.HasPrefix(closed.Text, "no such port") {
@@ -80,7 +113,7 @@ func TestAClientThatLeavesIsTheEnd(t *testing.T) {
 	client := pair(t, func(s *socket) {
 		_, err := s.Read(make([]byte, 10))
 		read <- err
-		s.end(nil)
+		ends(s, nil)
 	})
 	message := websocket.FormatCloseMessage(websocket.CloseNormalClosure, "")
 	if err := client.WriteMessage(websocket.CloseMessage, message); err != nil {
