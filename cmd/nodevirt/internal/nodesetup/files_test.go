@@ -13,10 +13,14 @@ import (
 
 // TestMerge: settings of the same name become comments, lists of several lines included.
 func TestMerge(t *testing.T) {
-	text := merge(qemuConf, "user = \"+65534\"\ncgroup_controllers = [ ]\n")
+	const ours = "user = \"+65534\"\ncgroup_controllers = [ ]\n"
+	text := merge(qemuConf, ours)
 	golden.Assert(t, text, "merged.conf.golden")
-	if again := merge(text, deploy.QEMUConf); again != text {
+	if again := merge(text, ours); again != text {
 		t.Error("a second merge changed the text")
+	}
+	if next := merge(text, deploy.QEMUConf); next != merge(qemuConf, deploy.QEMUConf) {
+		t.Errorf("another version's settings are not those of a first merge:\n%s", next)
 	}
 }
 

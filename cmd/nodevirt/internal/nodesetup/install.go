@@ -4,15 +4,14 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"strings"
 	"time"
 
 	"github.com/nodevirt/nodevirt/cmd/nodevirt/internal/nodesetup/journal"
 )
 
 // Install makes the node run VMs. If that fails, it restores the node and returns the cause. A second
-// Install changes nothing. An Install after one that was killed restores the node first. With dryRun,
-// it only prints the changes.
+// Install changes nothing, unless it is another version's: it upgrades the files. An Install after one
+// that was killed restores the node first. With dryRun, it only prints the changes.
 func (s *Setup) Install(ctx context.Context, dryRun bool) error {
 	unlock, err := s.lock()
 	if err != nil {
@@ -24,8 +23,8 @@ func (s *Setup) Install(ctx context.Context, dryRun bool) error {
 		return err
 	}
 	switch {
-	case j != nil && j.State == journal.Installed:
-		return s.confirm(ctx, j)
+	case j != nil && (j.State == journal.Installed || j.State == journal.Upgrading):
+		return s.upgrade(ctx, j, dryRun)
 	case j != nil && dryRun:
 		return errors.New("an earlier installation was interrupted: run \"nodevirt node uninstall\" first")
 	case j != nil:
@@ -38,7 +37,7 @@ func (s *Setup) Install(ctx context.Context, dryRun bool) error {
 	if err != nil {
 		return err
 	}
-	files, err := p.files(s.Root)
+	files, err := records(s.Root, p.all())
 	if err != nil {
 		return err
 	}
@@ -71,23 +70,6 @@ func (s *Setup) Install(ctx context.Context, dryRun bool) error {
 		return s.rollBack(ctx, j, err)
 	}
 	fmt.Fprintln(s.Out, "\nThis node runs VMs.")
-	return nil
-}
-
-// confirm reports that a node is installed, or what of the installation was changed since.
-func (s *Setup) confirm(ctx context.Context, j *journal.Journal) error {
-	changed, err := j.Changed(s.Root)
-	if err != nil {
-		return err
-	}
-	if len(changed) > 0 {
-		return fmt.Errorf("nodevirt is installed, but these files have changed since: %s; "+
-			"run \"nodevirt node uninstall --force\", then install again", strings.Join(changed, ", "))
-	}
-	if !s.Node.Enabled(ctx, shimUnit) {
-		return fmt.Errorf("nodevirt is installed, but %s is disabled: run systemctl enable --now %s", shimUnit, shimUnit)
-	}
-	fmt.Fprintln(s.Out, "nodevirt is installed on this node.")
 	return nil
 }
 

@@ -65,11 +65,12 @@ const (
 	off = "# nodevirt: "
 )
 
-// merge returns a config file of libvirt with our settings at its end. The file's own settings of the
-// same name become comments, since libvirt's parser does not say which one wins.
+// merge returns a config file of libvirt with our settings at its end, in place of those of another
+// version. The file's own settings of the same name become comments, since libvirt's parser does not
+// say which one wins.
 func merge(text, ours string) string {
-	if strings.Contains(text, begin) {
-		return text
+	if own, _, merged := strings.Cut(text, "\n"+begin); merged {
+		text = uncommented(own)
 	}
 	names := map[string]bool{}
 	for line := range strings.Lines(ours) {
@@ -95,6 +96,15 @@ func merge(text, ours string) string {
 		b.WriteString("\n")
 	}
 	return b.String() + "\n" + begin + ours
+}
+
+// uncommented returns a file's text with the settings that merge made comments.
+func uncommented(text string) string {
+	var b strings.Builder
+	for line := range strings.Lines(text) {
+		b.WriteString(strings.TrimPrefix(line, off))
+	}
+	return b.String()
 }
 
 // setting returns the name that a line sets.

@@ -6,6 +6,7 @@ import (
 	"io"
 	"io/fs"
 	"os"
+	"slices"
 	"strings"
 
 	"github.com/nodevirt/nodevirt/cmd/nodevirt/internal/nodesetup/journal"
@@ -25,6 +26,8 @@ type plan struct {
 	daemon daemon
 	config config.Config
 	edits  []edit
+	// kubelet is the last file: a kubelet that restarts meanwhile uses containerd. An upgrade leaves it.
+	kubelet edit
 }
 
 // newPlan reads the node's files. programs is the folder of the shim for a node without the package
@@ -42,7 +45,9 @@ func newPlan(root *os.Root, programs string) (p plan, err error) {
 		if _, err := root.Stat(strings.TrimPrefix(programs, "/") + "/nodevirt-shim"); err != nil {
 			return p, fmt.Errorf("find nodevirt-shim: %w; install the package nodevirt-node, or put the programs into one folder", err)
 		}
-		p.edits = append(p.edits, edit{"etc/systemd/system/" + shimUnit, placed(deploy.ShimUnit, programs), "the shim's unit"})
+		p.edits = append(p.edits,
+			edit{"etc/systemd/system/" + shimUnit, placed(deploy.ShimUnit, programs), "the shim's unit"},
+			edit{"etc/systemd/system/nodevirt-tgtd.service", deploy.TgtdUnit, "disks over iSCSI, if tgtd is installed"})
 	}
 	shim, c, err := shimConfig(root, p.layout)
 	if err != nil {
@@ -58,15 +63,17 @@ func newPlan(root *os.Root, programs string) (p plan, err error) {
 		return p, err
 	}
 	p.edits = append(append(p.edits, shim), files...)
-	// The kubelet's file is the last one: a kubelet that restarts meanwhile uses containerd.
-	p.edits = append(p.edits, edit{kubelet.Path, kubelet.Text, "the kubelet calls the shim"})
+	p.kubelet = edit{kubelet.Path, kubelet.Text, "the kubelet calls the shim"}
 	return p, nil
 }
 
-// files returns the journal's records of the files that the plan changes.
-func (p plan) files(root *os.Root) ([]journal.File, error) {
+// all returns the edits of a first installation, in their order.
+func (p plan) all() []edit { return append(slices.Clone(p.edits), p.kubelet) }
+
+// records returns the journal's records of edits that change a file.
+func records(root *os.Root, edits []edit) ([]journal.File, error) {
 	var all []journal.File
-	for _, e := range p.edits {
+	for _, e := range edits {
 		f, err := journal.Plan(root, e.path, []byte(e.text))
 		if err != nil {
 			return nil, err
@@ -78,11 +85,18 @@ func (p plan) files(root *os.Root) ([]journal.File, error) {
 	return all, nil
 }
 
-// print lists the changes.
+// print lists the changes of a first installation.
 func (p plan) print(w io.Writer, files []journal.File) {
-	fmt.Fprintf(w, "This node runs %s, in the unit %s.\n\nFiles:\n", p.layout.Name, p.layout.Unit)
+	fmt.Fprintf(w, "This node runs %s, in the unit %s.\n\n", p.layout.Name, p.layout.Unit)
+	p.printFiles(w, files)
+	fmt.Fprintf(w, "Services:\n  restart %s, enable and start %s, restart %s\n", p.daemon, shimUnit, p.layout.Unit)
+	fmt.Fprintf(w, "Node:\n  label %s=%s\n\n", Label, labelValue)
+}
+
+func (p plan) printFiles(w io.Writer, files []journal.File) {
+	fmt.Fprintln(w, "Files:")
 	why := map[string]string{}
-	for _, e := range p.edits {
+	for _, e := range p.all() {
 		why[e.path] = e.why
 	}
 	for _, f := range files {
@@ -92,8 +106,6 @@ func (p plan) print(w io.Writer, files []journal.File) {
 		}
 		fmt.Fprintf(w, "  %s /%s: %s\n", verb, f.Path, why[f.Path])
 	}
-	fmt.Fprintf(w, "Services:\n  restart %s, enable and start %s, restart %s\n", p.daemon, shimUnit, p.layout.Unit)
-	fmt.Fprintf(w, "Node:\n  label %s=%s\n\n", Label, labelValue)
 }
 
 // read returns a file's text, empty if there is no file.

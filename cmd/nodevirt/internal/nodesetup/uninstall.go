@@ -66,7 +66,7 @@ func (s *Setup) mayUninstall(ctx context.Context, j *journal.Journal, c config.C
 	if err != nil {
 		return err
 	}
-	if len(edited) > 0 {
+	if len(edited) > 0 && j.State != journal.Upgrading { // then files may be of two versions
 		return fmt.Errorf("uninstall: these files have changed since the installation: %s; save your changes, then use --force",
 			strings.Join(edited, ", "))
 	}

@@ -30,12 +30,15 @@ type State string
 //
 //	(no journal) ──▶ changing ──▶ installed
 //	      ▲             │ restore     │ uninstall
-//	      └─────────────┴── changing ◀┘
+//	      └─────────────┴── changing ◀┤
+//	                                  └──▶ upgrading ──▶ installed
 const (
 	// Changing: files may be original or changed.
 	Changing State = "changing"
 	// Installed: all files are changed, and the node was ready afterwards.
 	Installed State = "installed"
+	// Upgrading: as installed, but files may be of the version before.
+	Upgrading State = "upgrading"
 )
 
 // Journal is what a node was before the installation.
@@ -98,6 +101,21 @@ func Plan(root *os.Root, name string, text []byte) (File, error) {
 		f.Made = append([]string{dir}, f.Made...)
 	}
 	return f, nil
+}
+
+// Adopt takes over files that another version writes. The originals stay those of before the first
+// installation; new files come before the last one, which is the kubelet's.
+func (j *Journal) Adopt(files []File) {
+	all := slices.Clone(j.Files)
+	for _, f := range files {
+		i := slices.IndexFunc(all, func(known File) bool { return known.Path == f.Path })
+		if i >= 0 {
+			all[i].After = f.After
+			continue
+		}
+		all = slices.Insert(all, max(len(all)-1, 0), f)
+	}
+	j.Files = all
 }
 
 // Changes reports whether the file will differ.
