@@ -208,6 +208,35 @@ func TestFailures(t *testing.T) {
 	}
 }
 
+// TestUnschedulable: an event says why a migration waits, and the migration continues once
+// there is room.
+func TestUnschedulable(t *testing.T) {
+	g := newRig(t)
+	g.running()
+	g.to(kubevirt.MigrationScheduling)
+	g.Events()
+	fakecluster.Change(t, g.Cluster, g.target(), func(p *corev1.Pod) {
+		p.CreationTimestamp = metav1.NewTime(g.now)
+		p.Status.Conditions = []corev1.PodCondition{{
+			Type: corev1.PodScheduled, Status: corev1.ConditionFalse, Reason: corev1.PodReasonUnschedulable, Message: "0/2 nodes are available",
+		}}
+	})
+	if wait := g.reconcile().RequeueAfter; wait <= 0 || wait > unschedulableFor {
+		t.Errorf("it looks again after %s", wait)
+	}
+	if events := g.Events(); !strings.Contains(events, "migrationTargetPodUnschedulable") || !strings.Contains(events, "0/2 nodes are available") {
+		t.Errorf("events: %s", events)
+	}
+	if m := g.migration(); m.Status.Phase != kubevirt.MigrationScheduling {
+		t.Errorf("status: %+v", m.Status)
+	}
+	g.boot(g.target(), "node2", "10.0.0.2")
+	g.reconcile()
+	if m := g.migration(); m.Status.Phase != kubevirt.MigrationRunning {
+		t.Errorf("with room: %+v", m.Status)
+	}
+}
+
 // stays checks that the instance runs on in its first pod, alone.
 func (g *rig) stays() {
 	g.t.Helper()

@@ -45,6 +45,7 @@ func (r *Reconciler) schedule(ctx context.Context, w work) (ctrl.Result, error) 
 	})
 	if at >= 0 {
 		limit, why = unschedulableFor, "is unschedulable: "+w.target.Status.Conditions[at].Message
+		r.events.Eventf(w.m, w.vmi, corev1.EventTypeWarning, "migrationTargetPodUnschedulable", "Schedule", "Target pod %s %.900s", w.target.Name, why)
 	} else if c := vmReady(w.target); c != nil && c.Status == corev1.ConditionFalse && c.Message != "" {
 		why = "does not start: " + c.Message
 	}

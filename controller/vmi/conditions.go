@@ -69,6 +69,15 @@ func conditions(vmi *kubevirt.VirtualMachineInstance, v view, now time.Time) []c
 	if v.pod != nil {
 		set(migratable(vmi, v))
 	}
+	if vmi.IsMarkedForEviction() {
+		set(cond{
+			Type: kubevirt.VirtualMachineInstanceEvictionRequested, Status: corev1.ConditionTrue,
+			Reason:  kubevirt.VirtualMachineInstanceReasonEvictionRequested,
+			Message: "The VMI was asked to leave node " + vmi.Status.EvacuationNodeName,
+		})
+	} else {
+		drop(kubevirt.VirtualMachineInstanceEvictionRequested)
+	}
 	if c := scheduled(v); c != nil {
 		set(*c)
 	} else if !v.gone { // what was said before there was a pod

@@ -69,6 +69,22 @@ func TestTransitionTimes(t *testing.T) {
 	}
 }
 
+// TestEvictionRequested: an instance says that it should leave its node, until it has left.
+func TestEvictionRequested(t *testing.T) {
+	vmi := new(kubevirt.VirtualMachineInstance)
+	vmi.Status.EvacuationNodeName = "node1"
+	vmi.Status.Conditions = conditions(vmi, seen(readyNode, corev1.PodRunning, running), time.Now())
+	c := find(vmi.Status.Conditions, kubevirt.VirtualMachineInstanceEvictionRequested)
+	if c == nil || c.Status != corev1.ConditionTrue || c.Reason != kubevirt.VirtualMachineInstanceReasonEvictionRequested || !strings.Contains(c.Message, "node1") {
+		t.Errorf("it should leave: %+v", c)
+	}
+	vmi.Status.EvacuationNodeName = ""
+	vmi.Status.Conditions = conditions(vmi, seen(readyNode, corev1.PodRunning, running), time.Now())
+	if c := find(vmi.Status.Conditions, kubevirt.VirtualMachineInstanceEvictionRequested); c != nil {
+		t.Errorf("it has left: %+v", c)
+	}
+}
+
 // TestWhy: what an event says of an instance's failure names the cause.
 func TestWhy(t *testing.T) {
 	drained := deleted(seen(readyNode, corev1.PodFailed, crashed))
