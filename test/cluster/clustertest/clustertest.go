@@ -1,14 +1,17 @@
 // Package clustertest holds what the test suites of clusters share: pushing a guest's disk, a kubectl
-// that ends the test when it fails, and waiting for events. It starts no cluster; package cluster does.
+// that ends the test when it fails, waiting for events, and the memory that nodes have left. It starts no cluster; package cluster does.
 package clustertest
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"strings"
 	"testing"
 
 	"gotest.tools/v3/assert"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
 
 	"github.com/nodevirt/nodevirt/test/cluster"
 	"github.com/nodevirt/nodevirt/test/guest"
@@ -51,4 +54,25 @@ func Event(t *testing.T, c *cluster.Cluster, kind, name, text string) {
 		}
 		return err
 	})
+}
+
+// Free returns the memory that no pod requests on a node, less a bit.
+func Free(t *testing.T, c *cluster.Cluster, node string) *resource.Quantity {
+	t.Helper()
+	left, err := resource.ParseQuantity(Kubectl(t, c, "get", "node", node, "-o", "jsonpath={.status.allocatable.memory}"))
+	assert.NilError(t, err)
+	var pods corev1.PodList
+	text := Kubectl(t, c, "get", "pods", "--all-namespaces", "--field-selector=spec.nodeName="+node, "-o", "json")
+	assert.NilError(t, json.Unmarshal([]byte(text), &pods))
+	for _, p := range pods.Items {
+		if p.Status.Phase == corev1.PodSucceeded || p.Status.Phase == corev1.PodFailed {
+			continue // the scheduler counts it no more
+		}
+		left.Sub(p.Spec.Overhead[corev1.ResourceMemory])
+		for _, c := range p.Spec.Containers {
+			left.Sub(c.Resources.Requests[corev1.ResourceMemory])
+		}
+	}
+	left.Sub(resource.MustParse("32Mi"))
+	return resource.NewQuantity(left.Value()>>20<<20, resource.BinarySI)
 }

@@ -4,13 +4,10 @@ package cluster
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"testing"
 
 	"gotest.tools/v3/assert"
-	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/api/resource"
 
 	"github.com/nodevirt/nodevirt/test/cluster/clustertest"
 	"github.com/nodevirt/nodevirt/test/wait"
@@ -33,7 +30,7 @@ func TestAVMThatFitsNowhereSaysWhy(t *testing.T) {
 	})
 	t.Run("full", func(t *testing.T) {
 		// As much as fits without QEMU's own part, which a plain pod does not have.
-		memory := free(t).String()
+		memory := clustertest.Free(t, suite.Cluster, harmed).String()
 		fits := plainPod("fits", suite.busybox, "sleep", "1000000")
 		fits["spec"].(object)["nodeSelector"] = hostname(harmed)
 		container(fits)["resources"] = object{"requests": object{"memory": memory}}
@@ -113,26 +110,6 @@ func unschedulable(t *testing.T, o object, why string) {
 	assert.NilError(t, suite.WaitFor(t.Context(), "vmi/"+name, "condition=PodScheduled=False"))
 	clustertest.Event(t, suite.Cluster, "VirtualMachineInstance", name, why)
 	kubectl(t, "delete", "vm", name)
-}
-
-// free is the memory that is not asked for on the node that is harmed, less a bit.
-func free(t *testing.T) *resource.Quantity {
-	t.Helper()
-	left, err := resource.ParseQuantity(kubectl(t, "get", "node", harmed, "-o", "jsonpath={.status.allocatable.memory}"))
-	assert.NilError(t, err)
-	var pods corev1.PodList
-	assert.NilError(t, json.Unmarshal([]byte(kubectl(t, "get", "pods", "--all-namespaces", "--field-selector=spec.nodeName="+harmed, "-o", "json")), &pods))
-	for _, p := range pods.Items {
-		if p.Status.Phase == corev1.PodSucceeded || p.Status.Phase == corev1.PodFailed {
-			continue // the scheduler counts it no more
-		}
-		left.Sub(p.Spec.Overhead[corev1.ResourceMemory])
-		for _, c := range p.Spec.Containers {
-			left.Sub(c.Resources.Requests[corev1.ResourceMemory])
-		}
-	}
-	left.Sub(resource.MustParse("32Mi"))
-	return resource.NewQuantity(left.Value()>>20<<20, resource.BinarySI)
 }
 
 func hostname(node string) object { return object{"kubernetes.io/hostname": node} }

@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -17,28 +18,61 @@ import (
 // guests counts the QEMU processes of VMs, by their names, on all nodes of the cluster: what really runs,
 // whatever the API says.
 func guests() (map[string]int, error) {
-	lines, err := filepath.Glob("/proc/[0-9]*/cmdline")
+	all, err := processes("qemu-system-x86_64")
 	if err != nil {
 		return nil, err
 	}
 	count := map[string]int{}
-	for _, path := range lines {
-		text, err := os.ReadFile(path)
-		if err != nil || !strings.HasPrefix(filepath.Base(strings.SplitN(string(text), "\x00", 2)[0]), "qemu-system") {
-			continue // it has ended, or is another program
-		}
-		groups, err := os.ReadFile(filepath.Join(filepath.Dir(path), "cgroup"))
-		if err != nil || !ours(string(groups)) {
-			continue
-		}
-		// guest=default_virt-launcher-NAME-abcde_compute…
-		_, after, found := strings.Cut(string(text), "guest=default_virt-launcher-")
-		pod, _, _ := strings.Cut(after, "_")
-		if at := strings.LastIndexByte(pod, '-'); found && at > 0 {
-			count[pod[:at]]++
+	for _, p := range all {
+		_, domain, _ := strings.Cut(p.command, "guest=")
+		if name := vmOf(domain); name != "" && ours(p.groups) {
+			count[name]++
 		}
 	}
 	return count, nil
+}
+
+// process is one of the machine.
+type process struct {
+	pid             int
+	command, groups string // as in /proc
+}
+
+// processes returns those of a program.
+func processes(program string) (all []process, err error) {
+	lines, err := filepath.Glob("/proc/[0-9]*/cmdline")
+	if err != nil {
+		return nil, err
+	}
+	for _, path := range lines {
+		text, err := os.ReadFile(path)
+		if err != nil || filepath.Base(strings.SplitN(string(text), "\x00", 2)[0]) != program {
+			continue // it has ended, or is another program
+		}
+		folder := filepath.Dir(path)
+		groups, err := os.ReadFile(filepath.Join(folder, "cgroup"))
+		if err != nil {
+			continue
+		}
+		pid, err := strconv.Atoi(filepath.Base(folder))
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, process{pid, string(text), string(groups)})
+	}
+	return all, nil
+}
+
+// vmOf returns the name of the VM that a domain's name begins with, like
+// default_virt-launcher-NAME-abcde_compute; empty if it is of no VM.
+func vmOf(domain string) string {
+	after, found := strings.CutPrefix(domain, "default_virt-launcher-")
+	pod, _, _ := strings.Cut(after, "_")
+	at := strings.LastIndexByte(pod, '-')
+	if !found || at < 0 {
+		return ""
+	}
+	return pod[:at]
 }
 
 // ours reports whether cgroups are those of a node of the cluster.

@@ -32,9 +32,11 @@ var harms = map[string]harm{
 	"vmi-orphan": {do: func(t *testing.T, name, _ string) {
 		kubectl(t, "delete", "vmi", name, "--cascade=orphan", "--wait=false")
 	}},
-	"vm-restart":  {do: restart},
-	"vm-again":    {do: again},
-	"evict":       {do: func(t *testing.T, _, pod string) { evict(t, strings.TrimPrefix(pod, "pod/")) }},
+	"vm-restart": {do: restart},
+	"vm-again":   {do: again},
+	"evict": {do: func(t *testing.T, _, pod string) {
+		assert.NilError(t, evict(t.Context(), strings.TrimPrefix(pod, "pod/")))
+	}},
 	"unreachable": {do: func(*testing.T, string, string) {}, spec: leaveAtOnce},
 	"vmi-force": {do: func(t *testing.T, name, _ string) {
 		force(t, "vmi/"+name)
@@ -138,12 +140,13 @@ func again(t *testing.T, name, _ string) {
 }
 
 // evict asks for a pod's eviction, as a drain does.
-func evict(t *testing.T, pod string) {
-	cmd := suite.KubectlCommand(t.Context(), "create", "--raw", "/api/v1/namespaces/default/pods/"+pod+"/eviction", "-f", "-")
+func evict(ctx context.Context, pod string) error {
+	cmd := suite.KubectlCommand(ctx, "create", "--raw", "/api/v1/namespaces/default/pods/"+pod+"/eviction", "-f", "-")
 	cmd.Stdin = strings.NewReader(`{"apiVersion":"policy/v1","kind":"Eviction","metadata":{"name":"` + pod + `","namespace":"default"}}`)
 	if out, err := cmd.CombinedOutput(); err != nil {
-		t.Errorf("evict: %v: %s", err, out)
+		return fmt.Errorf("evict %s: %w: %s", pod, err, out)
 	}
+	return nil
 }
 
 // leaveAtOnce has Kubernetes delete the pod as soon as its node is lost.

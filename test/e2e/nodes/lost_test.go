@@ -96,7 +96,13 @@ func stays(t *testing.T, name, pod string) {
 // clean waits until nothing of any VM is left on the node that was harmed.
 func clean(t *testing.T) {
 	t.Helper()
-	n := suite.Node(harmed)
+	cleanNode(t, harmed)
+}
+
+// cleanNode waits until nothing of any VM is left on a node.
+func cleanNode(t *testing.T, name string) {
+	t.Helper()
+	n := suite.Node(name)
 	wait.Success(t, "a node without VMs", func(ctx context.Context) error {
 		containers, err := n.Crictl(ctx, "ps", "--all", "--quiet", "--label=io.kubernetes.container.name=compute")
 		if err != nil {
