@@ -21,6 +21,8 @@ type Pod struct {
 	Searches    []string
 	// Interfaces are those for which the guest gets a card, in this order; none means eth0.
 	Interfaces []Interface
+	// Silent says that another pod may have the same address: see [Setup.Silence].
+	Silent bool
 }
 
 // Interface is one of the pod's interfaces, and the settings of the guest's card for it.
@@ -60,6 +62,9 @@ type Plan struct {
 	// NICs are the guest's cards, in the order of Pod.Interfaces.
 	NICs []NIC `json:"nics,omitempty"`
 
+	// Silent keeps the pod's own network stack silent if the guest takes its address.
+	Silent bool `json:"silent,omitempty"`
+
 	// Sysctls are settings of the pod that change while the VM exists.
 	Sysctls []Sysctl `json:"sysctls,omitempty"`
 }
@@ -68,7 +73,7 @@ type Plan struct {
 // container's id in hex digits. It changes nothing. The error is ErrNoAddress for a pod without
 // an address, and ErrInUse if another VM has the interface.
 func (s *Setup) Plan(ctx context.Context, id string, pod Pod) (Plan, error) {
-	p := Plan{ID: id, Netns: pod.Netns}
+	p := Plan{ID: id, Netns: pod.Netns, Silent: pod.Silent}
 	interfaces := pod.Interfaces
 	if len(interfaces) == 0 {
 		interfaces = []Interface{{}}

@@ -73,13 +73,17 @@ type step struct {
 
 func (s *Setup) steps() []step {
 	return []step{
-		{"bridge", each(addBridge), eachBack(removeBridge)}, // marks the owner: first to be done, last to be undone
+		{"silence", s.silence, stays},
+		{"bridge", each(addBridge), eachBack(removeBridge)}, // marks the owner: done before, undone after all that follows
 		{"filter", s.addFilter, s.removeFilter},
 		{"sysctls", setSysctls, restoreSysctls},
 		{"interface", each(takeInterface), eachBack(restoreInterface)},
 		{"tap", each(addTap), eachBack(removeTap)},
 	}
 }
+
+// stays undoes nothing.
+func stays(context.Context, Plan) error { return nil }
 
 // each returns a function that calls do for each card in order and stops at an error.
 func each(do func(Plan, NIC) error) func(context.Context, Plan) error {
