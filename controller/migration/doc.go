@@ -15,5 +15,5 @@
 //   - Each step is written to the migration's status before the next one, and can be
 //     repeated: a controller that restarts continues.
 //   - A node's report is a stranger's text: it is bounded, and an address in it must be the
-//     target pod's.
+//     target pod's, or that of its node.
 package migration

@@ -117,6 +117,24 @@ func TestBackAndForth(t *testing.T) {
 	}
 }
 
+// TestNodeAddress: a target may be reached at its node's address, which the order names.
+func TestNodeAddress(t *testing.T) {
+	g := newRig(t)
+	g.running()
+	g.nodes.answer = map[string]string{order.Receive: `{"fingerprint": "` + strings.Repeat("ab", 32) + `", "address": "192.0.2.7:49152"}`}
+	g.migrate()
+	g.reconcile()
+	g.boot(g.target(), "node2", "10.0.0.2")
+	fakecluster.Change(g.t, g.Cluster, g.target(), func(p *corev1.Pod) { p.Status.HostIP = "192.0.2.7" })
+	g.reconcile()
+	if s := g.migration().Status; s.Phase != kubevirt.MigrationRunning || s.MigrationState.TargetNodeAddress != "192.0.2.7:49152" {
+		t.Errorf("status: %+v", s)
+	}
+	if got := g.nodes.received.Node.String(); got != "192.0.2.7" {
+		t.Errorf("the order names the node's address %s", got)
+	}
+}
+
 // TestFailures: whatever fails before the target has the guest, the instance runs on in
 // its pod, the target's pod goes, and the migration says why.
 func TestFailures(t *testing.T) {
@@ -140,7 +158,7 @@ func TestFailures(t *testing.T) {
 			g.migrate()
 			g.reconcile()
 			g.boot(g.target(), "node2", "10.0.0.2")
-		}, "not one of the pod"},
+		}, "neither the pod's nor its node's"},
 		"no fingerprint": {func(g *rig) {
 			g.nodes.answer = map[string]string{order.Identify: `{"fingerprint": "x", "guest": {}}`}
 			g.migrate()

@@ -101,8 +101,9 @@ func (o *orders) identify(ctx context.Context, w work) (order.Identity, error) {
 // receive has the target listen for the source.
 func (o *orders) receive(ctx context.Context, w work, source order.Identity) (order.Identity, error) {
 	var i order.Identity
+	node, _ := netip.ParseAddr(w.target.Status.HostIP)
 	if err := o.give(ctx, w.target, order.Receive, order.Reception{
-		Migration: named(w.m), Source: source.Fingerprint, Guest: source.Guest,
+		Migration: named(w.m), Source: source.Fingerprint, Guest: source.Guest, Node: node,
 	}, &i); err != nil {
 		return i, err
 	}
@@ -111,12 +112,12 @@ func (o *orders) receive(ctx context.Context, w work, source order.Identity) (or
 	}
 	// A target must not direct the source's node to another place of the network.
 	at, err := netip.ParseAddrPort(i.Address)
-	own := slices.ContainsFunc(w.target.Status.PodIPs, func(ip corev1.PodIP) bool {
+	own := at.Addr() == node || slices.ContainsFunc(w.target.Status.PodIPs, func(ip corev1.PodIP) bool {
 		a, err := netip.ParseAddr(ip.IP)
 		return err == nil && a == at.Addr()
 	})
 	if err != nil || !own {
-		return i, fmt.Errorf("%s in pod %s on node %s: the answer's address is not one of the pod", order.Receive, w.target.Name, w.target.Spec.NodeName)
+		return i, fmt.Errorf("%s in pod %s on node %s: the answer's address is neither the pod's nor its node's", order.Receive, w.target.Name, w.target.Spec.NodeName)
 	}
 	return i, nil
 }

@@ -262,7 +262,8 @@ type fakeNodes struct {
 	fail                 map[string]error // by order
 	answer               map[string]string
 	orders               []string
-	sent                 order.Sending // the last such order
+	received             order.Reception // the last such order
+	sent                 order.Sending   // the last such order
 	unsettled            bool
 	reason               string
 	deaf                 string // the pod whose node does not answer
@@ -271,6 +272,11 @@ type fakeNodes struct {
 // Control implements nodes.
 func (f *fakeNodes) Control(_ context.Context, p *corev1.Pod, most int, name string, arguments ...string) ([]byte, error) {
 	f.orders = append(f.orders, name)
+	if name == order.Receive && len(arguments) == 1 {
+		if err := json.Unmarshal([]byte(arguments[0]), &f.received); err != nil {
+			return nil, err
+		}
+	}
 	if f.fail[name] != nil {
 		return nil, f.fail[name]
 	}

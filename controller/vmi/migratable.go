@@ -9,6 +9,7 @@ import (
 
 	"github.com/nodevirt/nodevirt/controller/pod"
 	"github.com/nodevirt/nodevirt/shim/podstatus/condition"
+	"github.com/nodevirt/nodevirt/shim/vmspec"
 )
 
 // migratable returns the condition that says whether the instance can be migrated, and
@@ -16,7 +17,7 @@ import (
 func migratable(vmi *kubevirt.VirtualMachineInstance, v view) cond {
 	c := cond{Type: kubevirt.VirtualMachineInstanceIsMigratable, Status: corev1.ConditionFalse}
 	switch {
-	case bridged(&vmi.Spec):
+	case bridged(&vmi.Spec) && !vmspec.AddressMoves(vmi.Annotations):
 		c.Reason = kubevirt.VirtualMachineInstanceReasonInterfaceNotMigratable
 		c.Message = "cannot migrate VMI which does not use masquerade to connect to the pod network"
 	case usesHostDevices(&vmi.Spec):
@@ -64,7 +65,7 @@ func hypervPassthrough(s *kubevirt.VirtualMachineInstanceSpec) bool {
 	return enabled == nil || *enabled
 }
 
-// bridged reports whether the guest has the address of its pod, which does not move.
+// bridged reports whether the guest has the address of its pod, which moves only by an annotation.
 func bridged(s *kubevirt.VirtualMachineInstanceSpec) bool {
 	if len(s.Networks) == 0 && len(s.Domain.Devices.Interfaces) == 0 {
 		auto := s.Domain.Devices.AutoattachPodInterface

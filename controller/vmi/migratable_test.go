@@ -22,6 +22,7 @@ func TestMigratable(t *testing.T) {
 	}
 	for name, tt := range map[string]struct {
 		change func(*kubevirt.VirtualMachineInstanceSpec)
+		moves  bool // the pod's address does
 		pvcs   pod.PVCObjects
 		node   string // why not, by the node
 		want   string // the reason; empty if it can be migrated
@@ -33,6 +34,12 @@ func TestMigratable(t *testing.T) {
 				s.Domain.Devices.Interfaces[0].InterfaceBindingMethod = kubevirt.InterfaceBindingMethod{Bridge: new(kubevirt.InterfaceBridge)}
 			},
 			want: kubevirt.VirtualMachineInstanceReasonInterfaceNotMigratable, method: kubevirt.BlockMigration,
+		},
+		"bridge, with an address that moves": {
+			change: func(s *kubevirt.VirtualMachineInstanceSpec) {
+				s.Domain.Devices.Interfaces[0].InterfaceBindingMethod = kubevirt.InterfaceBindingMethod{Bridge: new(kubevirt.InterfaceBridge)}
+			},
+			moves: true, method: kubevirt.BlockMigration,
 		},
 		"the default network": {
 			change: func(s *kubevirt.VirtualMachineInstanceSpec) { s.Networks, s.Domain.Devices.Interfaces = nil, nil },
@@ -109,6 +116,9 @@ func TestMigratable(t *testing.T) {
 		vmi.Spec.Domain.Devices.Interfaces = []kubevirt.Interface{{
 			Name: "default", InterfaceBindingMethod: kubevirt.InterfaceBindingMethod{Masquerade: new(kubevirt.InterfaceMasquerade)},
 		}}
+		if tt.moves {
+			vmi.Annotations = map[string]string{"kubevirt.io/allow-pod-bridge-network-live-migration": ""}
+		}
 		if tt.change != nil {
 			tt.change(&vmi.Spec)
 		}

@@ -25,6 +25,8 @@ type sandboxRecords interface {
 	Intend(handler string, config *runtimeapi.PodSandboxConfig) (key string, err error)
 	Drop(key string) error
 	Resolve(key string)
+	// Prepare changes a new sandbox before a guest is in it.
+	Prepare(ctx context.Context, id string, config *runtimeapi.PodSandboxConfig) error
 	Add(key string, made record.Sandbox) error
 	Forget(id string) error
 }
@@ -113,7 +115,11 @@ func (s *sandboxCalls) runVM(c *call, r *runtimeapi.RunPodSandboxRequest) error 
 		Timeline: []record.Phase{{Name: record.PhaseSandbox, Begun: begun, Took: time.Since(begun)}},
 	}
 	sandbox.Config.Value = r.GetConfig()
-	if err := s.sandboxes.Add(key, sandbox); err != nil {
+	err = s.sandboxes.Prepare(c.ctx, sandbox.ID, r.GetConfig())
+	if err == nil {
+		err = s.sandboxes.Add(key, sandbox)
+	}
+	if err != nil {
 		err = errors.Join(err, s.removeAgain(c.ctx, made.GetPodSandboxId()))
 		s.sandboxes.Resolve(key)
 		return err

@@ -162,14 +162,14 @@ func join(o Options, paths layout.Layout) *VMs {
 	var moves *move.Moves
 	conditions = report.NewConditions(vms, o.PodStatus, agents, func(r record.Container) string { return moves.Stays(r) })
 	sandboxes := sandbox.New(sandbox.Options{
-		Table: vms, Intents: o.Records, Pods: o.Pods, Conditions: conditions, Tasks: tasks, Logger: o.Logger,
+		Table: vms, Intents: o.Records, Pods: o.Pods, Conditions: conditions, Tasks: tasks, Silence: o.Network.Silence, Logger: o.Logger,
 	})
 	events := &event.Broker{}
 	var life *lifecycle.Lifecycle
 	moves = move.New(move.Options{
 		Table: vms, Tasks: tasks, Disks: o.Disks.Attachments, Sandboxes: sandboxes, Conditions: conditions,
 		Domains: libvirtd{o.Driver.Lifecycle, o.Driver.Observer}, Life: func() move.Life { return life }, Describe: describer.Describe,
-		Listen: netsetup.Listen, Dial: netsetup.DialFrom, Libvirtd: o.Libvirtd, Accelerator: o.Accelerator, CPU: o.NodeCPU, Layout: paths,
+		Listen: netsetup.Listen, Dial: netsetup.DialFrom, ListenNode: netsetup.ListenNode, DialNode: netsetup.DialNode, Libvirtd: o.Libvirtd, Accelerator: o.Accelerator, CPU: o.NodeCPU, Layout: paths,
 		Limits: handover.DefaultLimits(), Logger: o.Logger,
 	})
 	life = lifecycle.New(lifecycle.Options{

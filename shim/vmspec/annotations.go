@@ -81,6 +81,23 @@ func VMContainer(annotations map[string]string) string {
 // whose VM boots.
 func Migration(annotations map[string]string) string { return annotations[AnnotationMigration] }
 
+// AddressMoves reports whether a pod's author says that its network gives the pod's address to the
+// target of a migration too. As in KubeVirt, any value of the annotation says so.
+func AddressMoves(annotations map[string]string) bool {
+	_, moves := annotations[kubevirt.AllowPodBridgeNetworkLiveMigrationAnnotation]
+	return moves
+}
+
+// TakesPodAddress reports whether the guest of a pod with these annotations has the pod's address.
+func TakesPodAddress(annotations map[string]string) bool {
+	w, err := readAnnotations(annotations)
+	if err != nil || w.vmi == nil {
+		return err == nil
+	}
+	all, _ := interfaces(nil, w.vmi, 1, bootOrder{})
+	return Spec{Interfaces: all}.TakesPodAddress()
+}
+
 // migrationUID reports whether a text can be the UID of an object.
 func migrationUID(text string) bool {
 	return len(text) <= 64 && len(validation.IsDNS1123Label(text)) == 0

@@ -4,7 +4,10 @@
 // file, uses no network and knows no hypervisor.
 package vmspec
 
-import "strings"
+import (
+	"slices"
+	"strings"
+)
 
 // Spec is a virtual machine, checked and with every default filled in, see
 // [Unresolved.Resolve]. It is a value: later steps read it and never write it.
@@ -257,6 +260,11 @@ type Interface struct {
 
 // OnPodNetwork reports whether the card is on the pod's own network, not on a secondary one.
 func (i Interface) OnPodNetwork() bool { return i.Device == "" || i.Device == podDevice }
+
+// TakesPodAddress reports whether the guest has the address of its pod.
+func (s Spec) TakesPodAddress() bool {
+	return slices.ContainsFunc(s.Interfaces, func(i Interface) bool { return i.Binding != BindingMasquerade && i.OnPodNetwork() })
+}
 
 // Input is an input device. The only type is a tablet.
 type Input struct {

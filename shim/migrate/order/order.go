@@ -14,6 +14,7 @@ package order
 
 import (
 	"fmt"
+	"net/netip"
 	"time"
 )
 
@@ -89,6 +90,9 @@ type Reception struct {
 	Source string `json:"source"`
 	// Guest is the source's VM, from its [Identity].
 	Guest *Guest `json:"guest"`
+	// Node is an address of the target's node. The target listens there for a guest that has its
+	// pod's address, which leaves the pod none.
+	Node netip.Addr `json:"node,omitzero"`
 }
 
 // Sending is an order to a source.

@@ -39,6 +39,7 @@ func (s *start) makeTaps(ctx context.Context) error {
 		Nameservers: dns.servers,
 		Searches:    withSubdomain(dns.searches, s.rec.Spec.Subdomain, s.rec.Sandbox.Value.GetMetadata().GetNamespace()),
 		Interfaces:  interfaces,
+		Silent:      vmspec.AddressMoves(s.rec.Sandbox.Value.GetAnnotations()),
 	})
 	if refused, ok := errors.AsType[*netsetup.MACError](err); ok {
 		return fmt.Errorf("%s: spec.domain.devices.interfaces[%d].macAddress: %w; leave it out, use masquerade or a secondary network, "+

@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"strings"
 
+	kubevirt "kubevirt.io/api/core/v1"
+
 	"github.com/nodevirt/nodevirt/shim/record"
 	"github.com/nodevirt/nodevirt/shim/vm/vmerrors"
 	"github.com/nodevirt/nodevirt/shim/vmspec"
@@ -26,10 +28,9 @@ func (m *node) stays(r record.Container) string {
 		}
 	}
 	s := r.Spec
-	for _, n := range s.Interfaces {
-		add(n.Binding != vmspec.BindingMasquerade && n.OnPodNetwork(),
-			"network card %q has the binding bridge: the pod's address stays on its node; use masquerade", n.Name)
-	}
+	add(s.TakesPodAddress() && !vmspec.AddressMoves(r.Sandbox.Value.GetAnnotations()),
+		"its card on the pod network has the binding bridge: the pod's address stays on its node; use masquerade, or the annotation %s if "+
+			"the network can give the address to another pod", kubevirt.AllowPodBridgeNetworkLiveMigrationAnnotation)
 	add(Port(s) == 0, "its network cards forward all TCP ports from %d on, of which migrations use one", firstPort)
 	for _, d := range s.Disks {
 		_, reason := d.Transfer()

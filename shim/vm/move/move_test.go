@@ -15,10 +15,13 @@ import (
 	"testing"
 
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+	kubevirt "kubevirt.io/api/core/v1"
 
 	"github.com/nodevirt/nodevirt/imageunpack"
+	"github.com/nodevirt/nodevirt/netsetup"
 	"github.com/nodevirt/nodevirt/shim/domain"
 	"github.com/nodevirt/nodevirt/shim/migrate/handover"
+	"github.com/nodevirt/nodevirt/shim/migrate/order"
 	"github.com/nodevirt/nodevirt/shim/record"
 	"github.com/nodevirt/nodevirt/shim/vm/background"
 	"github.com/nodevirt/nodevirt/shim/vm/layout"
@@ -95,10 +98,19 @@ func newRigOn(t *testing.T, on domain.Accelerator) *rig {
 		Table: r.table, Tasks: r.tasks, Domains: domains{r.libvirt.Lifecycle, r.libvirt.Observer}, Disks: r, Sandboxes: r, Conditions: r,
 		Life: func() move.Life { return r },
 		Describe: func(c record.Container) domain.Description {
+			c.Spec.Interfaces = nil // a card needs a network
 			return domain.Description{Name: c.Domain.Name, UUID: c.Domain.UUID, Spec: c.Spec, Accelerator: domain.TCG, Emulator: "/qemu"}
 		},
 		Listen: func(context.Context, string, uint16) (net.Listener, error) { return net.Listen("tcp", "127.0.0.1:0") },
 		Dial: func(ctx context.Context, _ string, to netip.AddrPort) (net.Conn, error) {
+			return (&net.Dialer{}).DialContext(ctx, "tcp", to.String())
+		},
+		ListenNode: func(_ context.Context, a netip.Addr) (net.Listener, error) {
+			_ = r.note("listen on node " + a.String())
+			return net.Listen("tcp", "127.0.0.1:0")
+		},
+		DialNode: func(ctx context.Context, to netip.AddrPort) (net.Conn, error) {
+			_ = r.note("dial a node")
 			return (&net.Dialer{}).DialContext(ctx, "tcp", to.String())
 		},
 		Libvirtd: filepath.Join(dir, "none"), Accelerator: on, CPU: "Intel 6/85/7", Layout: r.layout, Limits: handover.DefaultLimits(),
@@ -291,6 +303,56 @@ func TestCheck(t *testing.T) {
 			t.Error(err)
 		}
 	}
+}
+
+// bridged gives a VM's guest the address of its pod, which moves with it.
+func bridged(c *record.Container) {
+	c.Spec.Interfaces = []vmspec.Interface{{Name: "default", Binding: vmspec.BindingBridge, Device: "eth0"}}
+	c.Sandbox.Value.Annotations = map[string]string{kubevirt.AllowPodBridgeNetworkLiveMigrationAnnotation: ""}
+	c.Network = &netsetup.Plan{NICs: []netsetup.NIC{{
+		Card: "default", Binding: netsetup.Bridge, GuestMAC: netsetup.MAC{2, 0, 0, 0, 0, 2},
+		IPv4: netsetup.Addressing{Address: netip.MustParsePrefix("10.0.0.2/24")},
+	}}}
+}
+
+// TestPodAddress: a guest with its pod's address moves between the nodes' addresses, to a pod with the
+// same address alone.
+func TestPodAddress(t *testing.T) {
+	from, to := newRig(t), newRig(t)
+	source, target := from.vm(t, "a", ""), to.vm(t, "b", uid)
+	from.guest(t, source, domain.ReasonNone)
+	if err := errors.Join(from.change(t.Context(), source, bridged), to.change(t.Context(), target, bridged)); err != nil {
+		t.Fatal(err)
+	}
+	moved := order.Migration{Migration: uid}
+	id, err := do[order.Identity](t, from, source, order.Identify, moved)
+	if err != nil {
+		t.Fatal(err)
+	}
+	reception := order.Reception{Migration: moved, Source: id.Fingerprint, Guest: id.Guest}
+	_, err = do[order.Identity](t, to, target, order.Receive, reception)
+	wantError(t, err, "names no address of the node")
+	reception.Node = netip.MustParseAddr("192.0.2.7")
+	elsewhere := func(c *record.Container) {
+		c.Network.NICs[0].IPv4.Address = netip.MustParsePrefix("10.0.0.3/24")
+	}
+	if err := to.change(t.Context(), target, elsewhere); err != nil {
+		t.Fatal(err)
+	}
+	_, err = do[order.Identity](t, to, target, order.Receive, reception)
+	wantError(t, err, "its network must give the same MAC and IP addresses to both pods")
+	if err := to.change(t.Context(), target, bridged); err != nil {
+		t.Fatal(err)
+	}
+	to.said()
+	reached, err := do[order.Identity](t, to, target, order.Receive, reception)
+	if err != nil || to.said() != "attach, listen on node 192.0.2.7" {
+		t.Fatalf("%+v, %v", reached, err)
+	}
+	if _, err := do[order.Report](t, from, source, order.Send, order.Sending{Migration: moved, Target: reached}); err != nil {
+		t.Fatal(err)
+	}
+	until(t, func() bool { return strings.Contains(from.said(), "dial a node") })
 }
 
 // TestPort gives the port to the guest if a card forwards it by name, whatever its order.

@@ -71,6 +71,9 @@ type Options struct {
 	// Listen and Dial are netsetup's, inside a pod's network namespace.
 	Listen func(ctx context.Context, netns string, port uint16) (net.Listener, error)
 	Dial   func(ctx context.Context, netns string, to netip.AddrPort) (net.Conn, error)
+	// ListenNode and DialNode are netsetup's, from node to node: for guests with their pod's address.
+	ListenNode func(ctx context.Context, address netip.Addr) (net.Listener, error)
+	DialNode   func(ctx context.Context, to netip.AddrPort) (net.Conn, error)
 	// Libvirtd is the path of libvirtd's socket.
 	Libvirtd    string
 	Accelerator domain.Accelerator

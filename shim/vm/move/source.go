@@ -148,7 +148,7 @@ func (m *sources) send(ctx context.Context, v *table.VM, a order.Sending) (order
 	return one.report(), nil
 }
 
-// dialer reaches the target from the VM's pod.
+// dialer reaches the target from the VM's pod, or from the node if the guest has the pod's address.
 func (m *sources) dialer(ctx context.Context, r record.Container, one *migration, target order.Identity) (*link.Dialer, error) {
 	peer, err := link.ParseFingerprint(target.Fingerprint)
 	if err != nil {
@@ -158,12 +158,16 @@ func (m *sources) dialer(ctx context.Context, r record.Container, one *migration
 	if err != nil {
 		return nil, fmt.Errorf("%w: target: %w", vmerrors.ErrInvalid, err)
 	}
-	netns, err := m.o.Sandboxes.NetworkNamespace(ctx, r.SandboxID)
-	if err != nil {
-		return nil, err
+	dial := m.o.DialNode
+	if !r.Spec.TakesPodAddress() {
+		netns, err := m.o.Sandboxes.NetworkNamespace(ctx, r.SandboxID)
+		if err != nil {
+			return nil, err
+		}
+		dial = func(ctx context.Context, to netip.AddrPort) (net.Conn, error) { return m.o.Dial(ctx, netns, to) }
 	}
 	return link.NewDialer(one.identity, peer, func(ctx context.Context) (net.Conn, error) {
-		conn, err := m.o.Dial(ctx, netns, address)
+		conn, err := dial(ctx, address)
 		if err != nil {
 			return nil, err
 		}

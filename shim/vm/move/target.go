@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net"
+	"net/netip"
 	"os"
 	"sync"
 	"time"
@@ -81,7 +83,7 @@ func (m *targets) receive(ctx context.Context, v *table.VM, a order.Reception) (
 	if one.identity, err = link.NewIdentity(); err != nil {
 		return order.Identity{}, err
 	}
-	if err := m.listen(ctx, v, one, peer); err != nil {
+	if err := m.listen(ctx, v, one, peer, a.Node); err != nil {
 		return order.Identity{}, err
 	}
 	s.set(one)
@@ -131,18 +133,29 @@ func (m *targets) adopt(ctx context.Context, v *table.VM, uid string, guest *ord
 	return m.o.Table.Put(v, r)
 }
 
+// listener listens for the source in the VM's pod, or on the node's address if the guest has the pod's.
+func (m *targets) listener(ctx context.Context, r record.Container, node netip.Addr) (net.Listener, error) {
+	if r.Spec.TakesPodAddress() {
+		if !node.IsValid() {
+			return nil, fmt.Errorf("%w: the order names no address of the node, and the guest has the pod's: update nodevirt-controller", vmerrors.ErrInvalid)
+		}
+		return m.o.ListenNode(ctx, node)
+	}
+	netns, err := m.o.Sandboxes.NetworkNamespace(ctx, r.SandboxID)
+	if err != nil {
+		return nil, err
+	}
+	return m.o.Listen(ctx, netns, Port(r.Spec))
+}
+
 // listen makes what the target needs, and serves the source in the background.
-func (m *targets) listen(ctx context.Context, v *table.VM, one *migration, peer link.Fingerprint) (err error) {
+func (m *targets) listen(ctx context.Context, v *table.VM, one *migration, peer link.Fingerprint, node netip.Addr) (err error) {
 	r := v.Record()
 	machine, err := m.machine(r)
 	if err != nil {
 		return err
 	}
 	text, err := domain.XML(m.o.Describe(r))
-	if err != nil {
-		return err
-	}
-	netns, err := m.o.Sandboxes.NetworkNamespace(ctx, r.SandboxID)
 	if err != nil {
 		return err
 	}
@@ -162,7 +175,7 @@ func (m *targets) listen(ctx context.Context, v *table.VM, one *migration, peer 
 	if err := machine.Sockets.MakeTarget(r.Domain.UID, r.Domain.GID); err != nil {
 		return err
 	}
-	listener, err := m.o.Listen(ctx, netns, Port(r.Spec))
+	listener, err := m.listener(ctx, r, node)
 	if err != nil {
 		return err
 	}

@@ -44,6 +44,7 @@ type Sandboxes struct {
 	pods       pods
 	conditions conditions
 	tasks      *background.Tasks
+	silence    func(ctx context.Context, netns string) error
 	log        *slog.Logger
 }
 
@@ -54,12 +55,14 @@ type Options struct {
 	Pods       pods
 	Conditions conditions
 	Tasks      *background.Tasks
-	Logger     *slog.Logger
+	// Silence is netsetup's: it silences the network stack of a pod.
+	Silence func(ctx context.Context, netns string) error
+	Logger  *slog.Logger
 }
 
 // New returns Sandboxes.
 func New(o Options) *Sandboxes {
-	return &Sandboxes{table: o.Table, intents: o.Intents, pods: o.Pods, conditions: o.Conditions, tasks: o.Tasks, log: o.Logger}
+	return &Sandboxes{table: o.Table, intents: o.Intents, pods: o.Pods, conditions: o.Conditions, tasks: o.Tasks, silence: o.Silence, log: o.Logger}
 }
 
 // Check refuses a pod that can't hold a VM.
@@ -84,6 +87,20 @@ func (s *Sandboxes) Intend(handler string, config *runtimeapi.PodSandboxConfig) 
 
 // Drop removes an intent: containerd reported that it made no sandbox.
 func (s *Sandboxes) Drop(key string) error { return s.intents.RemoveIntent(key) }
+
+// Prepare silences the network of a new sandbox that waits for a guest which has the pod's address: until
+// the guest comes, its source's pod alone answers at that address.
+func (s *Sandboxes) Prepare(ctx context.Context, id string, config *runtimeapi.PodSandboxConfig) error {
+	given := config.GetAnnotations()
+	if vmspec.Migration(given) == "" || !vmspec.AddressMoves(given) || !vmspec.TakesPodAddress(given) {
+		return nil
+	}
+	netns, err := s.NetworkNamespace(ctx, id)
+	if err != nil {
+		return err
+	}
+	return s.silence(ctx, netns)
+}
 
 // Add records that a sandbox, which containerd made as it was intended, is a VM's. It
 // sets the time of its creation.

@@ -27,6 +27,7 @@ type node struct {
 	store      *vmtest.Store
 	pods       *vmtest.Pods
 	conditions *vmtest.Conditions
+	silenced   []string // network namespaces
 }
 
 func onNode(t *testing.T, do func(t *testing.T, n *node)) {
@@ -38,6 +39,10 @@ func onNode(t *testing.T, do func(t *testing.T, n *node)) {
 		t.Cleanup(tasks.Stop)
 		n.Sandboxes = New(Options{
 			Table: table.New(n.store, 0, 0), Intents: n.store, Pods: n.pods, Conditions: n.conditions, Tasks: tasks,
+			Silence: func(_ context.Context, netns string) error {
+				n.silenced = append(n.silenced, netns)
+				return nil
+			},
 			Logger: slog.New(slog.NewTextHandler(t.Output(), nil)),
 		})
 		do(t, n)
@@ -273,6 +278,33 @@ func TestNetworkNamespaceOfASandbox(t *testing.T) {
 		}
 		if _, err := n.NetworkNamespace(t.Context(), id("b")); err == nil || !strings.Contains(err.Error(), "ask containerd for sandbox") {
 			t.Errorf("no sandbox: %v", err)
+		}
+	})
+}
+
+// TestPrepare: the pod that waits for a guest with the pod's address is silent from the beginning.
+func TestPrepare(t *testing.T) {
+	onNode(t, func(t *testing.T, n *node) {
+		const masquerade = `{"domain": {"devices": {"interfaces": [{"name": "default", "masquerade": {}}]}}, "networks": [{"name": "default", "pod": {}}]}`
+		const moves, migration = "kubevirt.io/allow-pod-bridge-network-live-migration", "m1"
+		for name, annotations := range map[string]map[string]string{
+			"boots":   {moves: ""},
+			"stays":   {vmspec.AnnotationMigration: migration},
+			"private": {vmspec.AnnotationMigration: migration, moves: "", vmspec.AnnotationVMI: masquerade},
+			"waits":   {vmspec.AnnotationMigration: migration, moves: "", vmspec.AnnotationVMI: `{"domain": {"devices": {}}}`},
+		} {
+			config := pod(name)
+			config.Annotations = annotations
+			n.pods.Add(name, config.Metadata)
+			must(t, n.Prepare(t.Context(), name, config))
+		}
+		if !slices.Equal(n.silenced, []string{"/run/netns/waits"}) {
+			t.Errorf("silenced %v", n.silenced)
+		}
+		config := pod("gone")
+		config.Annotations = map[string]string{vmspec.AnnotationMigration: migration, moves: ""}
+		if err := n.Prepare(t.Context(), "gone", config); err == nil {
+			t.Error("a pod that could not be silenced is ready")
 		}
 	})
 }

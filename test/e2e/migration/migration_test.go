@@ -115,17 +115,31 @@ func TestMigration(t *testing.T) {
 // newNodes starts two nodes that reach each other's pods, and have the image of a guest.
 func newNodes(t *testing.T) (a, b *machine) {
 	t.Helper()
-	a, b = newNode(t, "10.96.0.0/16"), newNode(t, "10.97.0.0/16")
+	a = newNode(t, node.Options{Subnet: netip.MustParsePrefix("10.96.0.0/16")})
+	b = newNode(t, node.Options{Subnet: netip.MustParsePrefix("10.97.0.0/16")})
 	cable(t, a, b)
-	path, err := guest.TinyWithAgent(t.Context(), a.GuestOptions())
+	for _, end := range []struct {
+		own, other   *machine
+		address, via string
+	}{{a, b, "10.78.0.1", "10.78.0.2"}, {b, a, "10.78.0.2", "10.78.0.1"}} {
+		inNode(t, end.own, "ip", "addr", "add", end.address+"/24", "dev", "cable")
+		inNode(t, end.own, "ip", "link", "set", "cable", "up")
+		inNode(t, end.own, "ip", "route", "add", end.other.subnet.String(), "via", end.via)
+	}
+	a.push(t)
+	b.push(t)
+	return a, b
+}
+
+// push gives a node the image of a guest.
+func (m *machine) push(t *testing.T) {
+	t.Helper()
+	path, err := guest.TinyWithAgent(t.Context(), m.GuestOptions())
 	assert.NilError(t, err)
 	image, err := images.RegistryDisk(path, images.DiskOptions{})
 	assert.NilError(t, err)
-	for _, m := range []*machine{a, b} {
-		m.image, err = m.Push(t.Context(), "guest:1", image)
-		assert.NilError(t, err)
-	}
-	return a, b
+	m.image, err = m.Push(t.Context(), "guest:1", image)
+	assert.NilError(t, err)
 }
 
 // begin begins to move a guest to another node, with a bandwidth in bytes a second unless it is 0.
@@ -136,7 +150,7 @@ func begin(t *testing.T, from *vm, to *machine, name string, bandwidth int64) (o
 	from.control(order.Identify, migration, &source)
 	v := to.pod(t, name, migration.Migration)
 	v.start()
-	v.control(order.Receive, order.Reception{Migration: migration, Source: source.Fingerprint, Guest: source.Guest}, &target)
+	v.control(order.Receive, order.Reception{Migration: migration, Source: source.Fingerprint, Guest: source.Guest, Node: to.address}, &target)
 	from.control(order.Send, order.Sending{Migration: migration, Target: target, Timeout: 3 * time.Minute, Bandwidth: bandwidth}, nil)
 	return migration, v
 }
@@ -177,18 +191,21 @@ func check(t *testing.T, v *vm, boot, content, read string) {
 // machine is a node.
 type machine struct {
 	*node.Node
-	subnet string
+	subnet netip.Prefix
 	image  string
 	cri    runtimeapi.RuntimeServiceClient
 	before node.Census
-	// vmi is that of its pods, and devices are their containers'.
-	vmi     string
-	devices []any
+	// vmi and annotations are those of its pods, and devices are their containers'.
+	vmi         string
+	devices     []any
+	annotations map[string]string
+	// address is the node's, for guests with their pod's address.
+	address netip.Addr
 }
 
-func newNode(t *testing.T, subnet string) *machine {
+func newNode(t *testing.T, o node.Options) *machine {
 	t.Helper()
-	m := &machine{Node: node.ForTest(t, node.Options{Subnet: netip.MustParsePrefix(subnet)}), subnet: subnet, vmi: vmi}
+	m := &machine{Node: node.ForTest(t, o), subnet: o.Subnet, vmi: vmi}
 	conn, err := node.DialCRI(m.ShimSocket())
 	assert.NilError(t, err)
 	t.Cleanup(func() { _ = conn.Close() })
@@ -219,6 +236,9 @@ func (m *machine) pod(t *testing.T, name, migration string) *vm {
 	t.Helper()
 	p := m.NewPod(name)
 	annotations := map[string]any{"nodevirt.io/vmi": m.vmi}
+	for key, value := range m.annotations {
+		annotations[key] = value
+	}
 	if migration != "" {
 		annotations[order.Annotation] = migration
 	}
@@ -326,21 +346,13 @@ func (v *vm) ended() *runtimeapi.ContainerStatus {
 	return s
 }
 
-// cable joins two nodes, and routes their pods' networks over it.
+// cable joins two nodes by a link.
 func cable(t *testing.T, a, b *machine) {
 	t.Helper()
 	out, err := exec.CommandContext(t.Context(), "ip", "link", "add", "cable", "netns", strconv.Itoa(a.PID()),
 		"type", "veth", "peer", "name", "cable", "netns", strconv.Itoa(b.PID())).CombinedOutput()
 	if err != nil {
 		t.Fatalf("join two nodes: %v: %s", err, out)
-	}
-	for _, end := range []struct {
-		own, other   *machine
-		address, via string
-	}{{a, b, "10.78.0.1", "10.78.0.2"}, {b, a, "10.78.0.2", "10.78.0.1"}} {
-		inNode(t, end.own, "ip", "addr", "add", end.address+"/24", "dev", "cable")
-		inNode(t, end.own, "ip", "link", "set", "cable", "up")
-		inNode(t, end.own, "ip", "route", "add", end.other.subnet, "via", end.via)
 	}
 }
 
