@@ -120,6 +120,7 @@ var copied = []kubevirt.VirtualMachineInstanceConditionType{
 	kubevirt.VirtualMachineInstancePaused,
 	kubevirt.VirtualMachineInstanceAgentConnected,
 	kubevirt.VirtualMachineInstanceIsMigratable,
+	kubevirt.VirtualMachineInstanceIsStorageLiveMigratable,
 	kubevirt.VirtualMachineInstanceSynchronized,
 	kubevirt.VirtualMachineInstanceVCPUChange,
 	kubevirt.VirtualMachineInstanceMemoryChange,

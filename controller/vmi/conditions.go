@@ -68,6 +68,7 @@ func conditions(vmi *kubevirt.VirtualMachineInstance, v view, now time.Time) []c
 	}
 	if v.pod != nil {
 		set(migratable(vmi, v))
+		set(storageMigratable(vmi))
 	}
 	if vmi.IsMarkedForEviction() {
 		set(cond{

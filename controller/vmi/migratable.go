@@ -3,6 +3,7 @@ package vmi
 import (
 	"fmt"
 	"slices"
+	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 	kubevirt "kubevirt.io/api/core/v1"
@@ -16,20 +17,15 @@ import (
 // the first reason why not, as KubeVirt words it.
 func migratable(vmi *kubevirt.VirtualMachineInstance, v view) cond {
 	c := cond{Type: kubevirt.VirtualMachineInstanceIsMigratable, Status: corev1.ConditionFalse}
+	fixed := fixedDevices(vmi)
 	switch {
-	case bridged(&vmi.Spec) && !vmspec.AddressMoves(vmi.Annotations):
-		c.Reason = kubevirt.VirtualMachineInstanceReasonInterfaceNotMigratable
-		c.Message = "cannot migrate VMI which does not use masquerade to connect to the pod network"
-	case usesHostDevices(&vmi.Spec):
-		c.Reason = kubevirt.VirtualMachineInstanceReasonHostDeviceNotMigratable
-		c.Message = "VMI uses a PCI host devices"
+	case len(fixed) > 0:
+		c.Reason, c.Message = fixed[0].reason, fixed[0].message
 	case len(vmi.Spec.Domain.Devices.Filesystems) > 0:
 		c.Reason, c.Message = kubevirt.VirtualMachineInstanceReasonVirtIOFSNotMigratable, "VMI uses virtiofs"
 	case pod.KeepsState(vmi):
 		c.Reason = kubevirt.VirtualMachineInstanceReasonDisksNotMigratable
 		c.Message = "cannot migrate VMI with persistent EFI or TPM: the volume with its state stays on its node"
-	case hypervPassthrough(&vmi.Spec):
-		c.Reason, c.Message = kubevirt.VirtualMachineInstanceReasonHypervPassthroughNotMigratable, "VMI uses hyperv passthrough"
 	case pluggedFirst(vmi) != "":
 		c.Reason = kubevirt.VirtualMachineInstanceReasonDisksNotMigratable
 		c.Message = fmt.Sprintf("cannot migrate VMI with hotplugged volumes; remove volume %s first", pluggedFirst(vmi))
@@ -44,6 +40,42 @@ func migratable(vmi *kubevirt.VirtualMachineInstance, v view) cond {
 			return c
 		}
 		c.Status = corev1.ConditionTrue
+	}
+	return c
+}
+
+// obstacle is why an instance stays on its node, in KubeVirt's words.
+type obstacle struct{ reason, message string }
+
+// fixedDevices returns what of an instance stays on its node, whatever its disks are.
+func fixedDevices(vmi *kubevirt.VirtualMachineInstance) []obstacle {
+	var all []obstacle
+	if bridged(&vmi.Spec) && !vmspec.AddressMoves(vmi.Annotations) {
+		all = append(all, obstacle{
+			kubevirt.VirtualMachineInstanceReasonInterfaceNotMigratable,
+			"cannot migrate VMI which does not use masquerade to connect to the pod network",
+		})
+	}
+	if usesHostDevices(&vmi.Spec) {
+		all = append(all, obstacle{kubevirt.VirtualMachineInstanceReasonHostDeviceNotMigratable, "VMI uses a PCI host devices"})
+	}
+	if hypervPassthrough(&vmi.Spec) {
+		all = append(all, obstacle{kubevirt.VirtualMachineInstanceReasonHypervPassthroughNotMigratable, "VMI uses hyperv passthrough"})
+	}
+	return all
+}
+
+// storageMigratable returns the condition that says whether the instance could be migrated if
+// all of its disks could. Its message has all reasons, as in KubeVirt.
+func storageMigratable(vmi *kubevirt.VirtualMachineInstance) cond {
+	c := cond{Type: kubevirt.VirtualMachineInstanceIsStorageLiveMigratable, Status: corev1.ConditionTrue}
+	var why []string
+	for _, o := range fixedDevices(vmi) {
+		why = append(why, o.reason+": "+o.message)
+	}
+	if len(why) > 0 {
+		c.Status, c.Reason = corev1.ConditionFalse, kubevirt.VirtualMachineInstanceReasonNotMigratable
+		c.Message = strings.Join(why, ", ")
 	}
 	return c
 }

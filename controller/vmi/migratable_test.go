@@ -2,6 +2,7 @@ package vmi
 
 import (
 	"testing"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	kubevirt "kubevirt.io/api/core/v1"
@@ -136,5 +137,35 @@ func TestMigratable(t *testing.T) {
 		if got := migrationMethod(&vmi.Spec); got != tt.method {
 			t.Errorf("%s: %s, want %s", name, got, tt.method)
 		}
+	}
+}
+
+// TestStorageMigratable: disks do not matter, and the message has each reason.
+func TestStorageMigratable(t *testing.T) {
+	vmi := &kubevirt.VirtualMachineInstance{Spec: kubevirt.VirtualMachineInstanceSpec{
+		Networks: []kubevirt.Network{*kubevirt.DefaultPodNetwork()},
+		Volumes:  []kubevirt.Volume{{Name: "root", VolumeSource: kubevirt.VolumeSource{HostDisk: &kubevirt.HostDisk{}}}},
+	}}
+	vmi.Spec.Domain.Devices.Interfaces = []kubevirt.Interface{{
+		Name: "default", InterfaceBindingMethod: kubevirt.InterfaceBindingMethod{Masquerade: new(kubevirt.InterfaceMasquerade)},
+	}}
+	storage := func() cond {
+		v := seen(readyNode, corev1.PodRunning, running)
+		all := conditions(vmi, v, time.Now())
+		c := find(all, kubevirt.VirtualMachineInstanceIsStorageLiveMigratable)
+		if c == nil {
+			t.Fatalf("no condition among %+v", all)
+		}
+		return *c
+	}
+	if c := storage(); c.Status != corev1.ConditionTrue || c.Reason != "" {
+		t.Errorf("with a hostDisk: %+v", c)
+	}
+	vmi.Spec.Domain.Devices.GPUs = []kubevirt.GPU{{Name: "gpu"}}
+	vmi.Spec.Domain.Features = &kubevirt.Features{HypervPassthrough: &kubevirt.HyperVPassthrough{}}
+	c := storage()
+	const message = "HostDeviceNotLiveMigratable: VMI uses a PCI host devices, HypervPassthroughNotLiveMigratable: VMI uses hyperv passthrough"
+	if c.Status != corev1.ConditionFalse || c.Reason != "NotMigratable" || c.Message != message {
+		t.Errorf("with devices: %+v", c)
 	}
 }
