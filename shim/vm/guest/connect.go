@@ -31,6 +31,8 @@ func (g *Guests) connect(ctx context.Context, v *table.VM, s stream.Streams, num
 	if err != nil {
 		return err
 	}
+	ctx, cancel := during(ctx, v, conn)
+	defer cancel()
 	return join(ctx, s, conn)
 }
 

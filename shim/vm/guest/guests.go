@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"net"
 	"net/netip"
 
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
@@ -148,8 +149,28 @@ func (g *Guests) Forward(ctx context.Context, sandboxID string, port uint16, cli
 	if err != nil {
 		return err
 	}
+	ctx, cancel := during(ctx, v, conn)
+	defer cancel()
 	stream.Join(ctx, client, conn)
 	return nil
+}
+
+// during returns a context that also ends with the VM. A guest that has left for another node
+// answers no more on a connection, and closes none. Connections to the pod's other containers
+// outlive the VM.
+func during(ctx context.Context, v *table.VM, conn stream.Conn) (context.Context, context.CancelFunc) {
+	ctx, cancel := context.WithCancel(ctx)
+	if tcp, ok := conn.(*net.TCPConn); ok && tcp.RemoteAddr().(*net.TCPAddr).IP.IsLoopback() {
+		return ctx, cancel
+	}
+	go func() {
+		select {
+		case <-v.Exited():
+			cancel()
+		case <-ctx.Done():
+		}
+	}()
+	return ctx, cancel
 }
 
 // dial connects to a TCP port of a VM's pod, or to its display.

@@ -513,6 +513,78 @@ func (n *node) serveDisplay(t *testing.T, id string) {
 	}()
 }
 
+// TestStreamsEndWithTheVM: a guest that has left for another node closes no connection, and neither
+// does a display that hangs.
+func TestStreamsEndWithTheVM(t *testing.T) {
+	n := newNode(t)
+	v := n.add("a", record.Running)
+	r := v.Record()
+	r.Spec.Display = true
+	v.Publish(r)
+	if err := os.MkdirAll(n.layout.DisplayDir(r.ID), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	silent, err := net.Listen("unix", n.layout.DisplaySocket(r.ID)) // it keeps its clients
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer silent.Close()
+	client, other := net.Pipe()
+	defer other.Close()
+	in, typed := io.Pipe()
+	defer typed.Close()
+	done := make(chan error, 2)
+	go func() { done <- n.Forward(t.Context(), "pod-a", 5900, client) }()
+	go func() {
+		done <- n.Exec(t.Context(), "a", []string{"nodevirt.io/connect", "5900"}, stream.Streams{In: in, Out: io.Discard})
+	}()
+	for range 2 {
+		conn, err := silent.Accept()
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer conn.Close()
+	}
+	select {
+	case err := <-done:
+		t.Fatalf("a stream ended before its VM: %v", err)
+	default:
+	}
+	r.State = record.Exited
+	v.Publish(r)
+	for range 2 {
+		if err := <-done; err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+// TestStreamsOfOtherContainers: they outlive the VM.
+func TestStreamsOfOtherContainers(t *testing.T) {
+	n := newNode(t)
+	v := n.add("a", record.Running)
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	conn, err := net.Dial("tcp", l.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	ctx, cancel := during(t.Context(), v, conn.(*net.TCPConn))
+	defer cancel()
+	r := v.Record()
+	r.State = record.Exited
+	v.Publish(r)
+	select {
+	case <-ctx.Done():
+		t.Error(ctx.Err())
+	case <-time.After(50 * time.Millisecond):
+	}
+}
+
 // TestConnect: a client hears that it is connected, and gets what the port says until the port closes.
 func TestConnect(t *testing.T) {
 	n := newNode(t)
