@@ -135,6 +135,30 @@ func TestNodeAddress(t *testing.T) {
 	}
 }
 
+// TestAddressMoves: the pod that has the guest says so to plug-ins of CNI that move its address.
+func TestAddressMoves(t *testing.T) {
+	for _, moves := range []bool{true, false} {
+		g := newRig(t)
+		vmi := g.running()
+		if moves {
+			fakecluster.Change(g.t, g.Cluster, vmi, func(vmi *instance) {
+				metav1.SetMetaDataAnnotation(&vmi.ObjectMeta, kubevirt.AllowPodBridgeNetworkLiveMigrationAnnotation, "")
+			})
+		}
+		g.to(kubevirt.MigrationRunning)
+		target := g.target()
+		if _, early := target.Annotations[kubevirt.MigrationTargetReadyTimestamp]; early {
+			t.Error("the target's pod is announced before it has the guest")
+		}
+		g.nodes.take()
+		g.end(g.source(), 0, "Migrated")
+		g.settle()
+		if got := g.pod(target.Name).Annotations[kubevirt.MigrationTargetReadyTimestamp]; (got != "") != moves {
+			t.Errorf("with an address that moves %t, the target's pod has the time %q", moves, got)
+		}
+	}
+}
+
 // TestFailures: whatever fails before the target has the guest, the instance runs on in
 // its pod, the target's pod goes, and the migration says why.
 func TestFailures(t *testing.T) {

@@ -12,6 +12,8 @@ import (
 	kubevirt "kubevirt.io/api/core/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
+
+	"github.com/nodevirt/nodevirt/shim/vmspec"
 )
 
 // outcomes ends migrations.
@@ -31,6 +33,9 @@ type outcomes struct {
 // it says which pod has the guest.
 func (o *outcomes) succeed(ctx context.Context, w work) error {
 	now := metav1.NewTime(o.now())
+	if err := o.announce(ctx, w, now); err != nil {
+		return err
+	}
 	err := o.statuses.report(ctx, w.vmi, func(s *kubevirt.VirtualMachineInstanceStatus) {
 		s.MigrationState = w.m.Status.MigrationState.DeepCopy()
 		m := s.MigrationState
@@ -49,6 +54,20 @@ func (o *outcomes) succeed(ctx context.Context, w work) error {
 		return err
 	}
 	return o.conclude(ctx, w.m, w.vmi)
+}
+
+// announce writes on the target's pod when it had the guest, as KubeVirt does: plug-ins of CNI that
+// move a pod's address with its guest then lead it there.
+func (o *outcomes) announce(ctx context.Context, w work, now metav1.Time) error {
+	if w.target == nil || !vmspec.AddressMoves(w.vmi.Annotations) || w.target.Annotations[kubevirt.MigrationTargetReadyTimestamp] != "" {
+		return nil
+	}
+	before := w.target.DeepCopy()
+	metav1.SetMetaDataAnnotation(&w.target.ObjectMeta, kubevirt.MigrationTargetReadyTimestamp, now.String())
+	if err := o.client.Patch(ctx, w.target, client.MergeFrom(before)); err != nil {
+		return ignoreGone(fmt.Errorf("annotate pod %s/%s: %w", w.target.Namespace, w.target.Name, err))
+	}
+	return nil
 }
 
 // fail ends a migration whose instance, if any, keeps its pod.
