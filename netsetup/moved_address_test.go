@@ -16,7 +16,7 @@ import (
 
 // twins makes two pods with the same address on one network, as a CNI plug-in does that moves a
 // pod's address, and a client. The second pod is silent from its creation.
-func twins(t *testing.T, n *node) (source, target, client string) {
+func twins(t *testing.T) (source, target, client string) {
 	t.Helper()
 	conf := func(address string) map[string]any {
 		all := map[string]any{
@@ -63,7 +63,7 @@ func echo(t *testing.T, ns, address string) {
 // with the same address. Neither pod answers in the guest's place.
 func TestMoveOfAPodsAddress(t *testing.T) {
 	n := newNode(t)
-	source, target, client := twins(t, n)
+	source, target, client := twins(t)
 	on := func(pod string) Pod { return Pod{Netns: pod, Silent: true} }
 	m := n.start(t, idA, on(source))
 	run(t, m.ns, "ip", "addr", "add", "10.77.4.1/24", "dev", card)

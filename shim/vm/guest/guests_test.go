@@ -532,7 +532,7 @@ func TestStreamsEndWithTheVM(t *testing.T) {
 	client, other := net.Pipe()
 	defer other.Close()
 	in, typed := io.Pipe()
-	defer typed.Close()
+	defer func() { _ = typed.Close() }()
 	done := make(chan error, 2)
 	go func() { done <- n.Forward(t.Context(), "pod-a", 5900, client) }()
 	go func() {
