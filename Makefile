@@ -3,7 +3,7 @@
 SHELL := /bin/sh
 .DEFAULT_GOAL := help
 .PHONY: help build docs-site test-docs-site controller image installer image-installer node-programs man packages-deb release test-packages tools kubernetes storage packages run down shell status cluster cluster-down cluster-shell \
-	unit test test-critest test-cluster test-kubevirt test-conformance test-faults test-fuzz-cri test-many test-soak test-ceph test-upgrade fuzz bench bench-ceph bench-cluster bench-scale generate lint clean
+	unit test test-critest test-cluster test-migrations test-kubevirt test-conformance test-faults test-fuzz-cri test-many test-soak test-ceph test-upgrade fuzz bench bench-ceph bench-cluster bench-scale generate lint clean
 
 BIN     := $(CURDIR)/bin
 # This tag removes gRPC's debug pages. Their template engine makes the linker keep every method of every
@@ -41,6 +41,9 @@ SEED   ?= $(shell od -An -N4 -tu4 /dev/urandom | tr -d ' ')
 # The number of calls of make test-fuzz-cri, and of ordinary containers of make test-many.
 CALLS  ?= 10000
 MANY   ?= 1000
+# The number of moves of one guest, and of migrations with a fault, of make test-migrations.
+MOVES      ?= 50
+MIGRATIONS ?= 30
 # The duration of make test-soak.
 MINUTES ?= 10
 
@@ -195,6 +198,12 @@ test-upgrade: packages kubernetes build controller ## Upgrade a cluster with run
 	@test/e2e/upgrade/older '$(FROM)' $(BIN)/older
 	go vet -tags $(TAGS),upgrade ./test/e2e/upgrade
 	UPGRADE_FROM=$(abspath $(BIN))/older $(GOTEST) -tags $(TAGS),upgrade -count 1 -timeout $(TIMEOUT) ./test/e2e/upgrade $(FLAGS)
+
+test-migrations: VMS = 20
+test-migrations: packages kubernetes build controller ## Drain a node with VMs, move one again and again, and break migrations; VMS=20 MOVES=50 MIGRATIONS=30 SEED=1
+	go vet -tags $(TAGS),cluster,slow ./test/e2e/nodes
+	$(GOTEST) -tags $(TAGS),cluster,slow -count 1 -timeout 4h -v ./test/e2e/nodes -run 'TestDrainedNode$$|TestManyMoves$$|TestBrokenMigrations$$' \
+		-vms $(VMS) -moves $(MOVES) -migrations $(MIGRATIONS) -seed $(SEED) $(FLAGS)
 
 # Which specs run and how many at once: FOCUS and FILES, regular expressions of words and of files;
 # LABELS, ginkgo's filter; PROCS. FAST=1 runs some that pass in a few minutes.
