@@ -201,3 +201,24 @@ func TestBusybox(t *testing.T) {
 		t.Errorf("busybox says %q, %v", out, err)
 	}
 }
+
+func TestDebian(t *testing.T) {
+	needs.Parts(t, "root, a Debian mirror")
+	img := newNode(t).roundTrip("debian:dev", func() (v1.Image, error) {
+		layer, err := images.Debian(t.Context(), guest.Options{}, "xz-utils")
+		if err != nil {
+			return nil, err
+		}
+		return images.FromFiles(v1.Config{}, layer)
+	})
+	root := unpack(t, img)
+	cmd := exec.CommandContext(t.Context(), "chroot", root, "/bin/xz", "--stdout")
+	cmd.Stdin = strings.NewReader("text")
+	compressed, err := cmd.Output()
+	if err != nil || !bytes.HasPrefix(compressed, []byte("\xfd7zXZ")) {
+		t.Errorf("xz writes %q, %v", compressed, err)
+	}
+	if _, err := os.Stat(filepath.Join(root, "usr/share/doc")); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("documentation is in the image: %v", err)
+	}
+}
