@@ -4,6 +4,7 @@
 package datavolume
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -33,6 +34,8 @@ type State struct {
 	Served, Found bool
 	// Phase and Progress are CDI's words.
 	Phase, Progress string
+	// Error says why CDI cannot fill the PVC at the moment, if that is so. CDI tries again.
+	Error string
 }
 
 // Filled reports whether a VM's pod can use the PVC of the DataVolume. CDI fills a PVC
@@ -72,7 +75,24 @@ func (c *Client) Get(ctx context.Context, namespace, name string) (State, error)
 	s := State{Served: true, Found: true}
 	s.Phase, _, _ = unstructured.NestedString(object.Object, "status", "phase")
 	s.Progress, _, _ = unstructured.NestedString(object.Object, "status", "progress")
+	s.Error = currentError(object)
 	return s, nil
+}
+
+// currentError returns the message of the condition that reports an error, as KubeVirt does: CDI's pod ended
+// with one or has no image, or a quota forbids the PVC.
+func currentError(object *unstructured.Unstructured) string {
+	conditions, _, _ := unstructured.NestedSlice(object.Object, "status", "conditions")
+	for _, c := range conditions {
+		fields, _ := c.(map[string]any)
+		message, _ := fields["message"].(string)
+		switch {
+		case fields["type"] == "Running" && fields["status"] == "False" && (fields["reason"] == "Error" || fields["reason"] == "ImagePullFailed"),
+			fields["type"] == "Bound" && fields["status"] != "True" && fields["reason"] == "ErrExceededQuota":
+			return cmp.Or(message, "unknown")
+		}
+	}
+	return ""
 }
 
 // Create creates a DataVolume with a spec, unless it exists.

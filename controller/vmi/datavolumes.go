@@ -51,6 +51,9 @@ func (c *pvcAccess) unfilled(
 	case dv.Failed():
 		return &trouble{reason: ReasonDataVolumeFailed, poll: true,
 			message: fmt.Sprintf("DataVolume %s has failed; see its events, and create it again.", at)}, nil
+	case !dv.Filled() && dv.Error != "":
+		return &trouble{reason: ReasonDataVolumeFailed, poll: true,
+			message: fmt.Sprintf("CDI cannot fill DataVolume %s, and tries again: %s", at, dv.Error)}, nil
 	case !dv.Filled() || pvc == nil:
 		return &trouble{reason: ReasonDataVolumeNotReady, poll: true,
 			message: fmt.Sprintf("DataVolume %s is in phase %s, progress %s.", at, orUnknown(dv.Phase), orUnknown(dv.Progress))}, nil

@@ -40,6 +40,11 @@ func TestDataVolume(t *testing.T) {
 	if got := g.Events(); strings.Contains(got, "progress 20%") {
 		t.Errorf("events of the progress:\n%s", got)
 	}
+	g.cdi.Error = "got 404"
+	g.waits("web", "FailedDataVolumeImport", "CDI cannot fill DataVolume default/data, and tries again: got 404")
+	if got := g.reconcile(); got.RequeueAfter != pollDataVolume {
+		t.Errorf("asked again: %+v", got)
+	}
 	g.cdi.Phase = "Failed"
 	g.waits("web", "FailedDataVolumeImport", "DataVolume default/data has failed")
 	if got := g.reconcile(); got.RequeueAfter != pollDataVolume {
