@@ -3,7 +3,7 @@
 SHELL := /bin/sh
 .DEFAULT_GOAL := help
 .PHONY: help build docs-site test-docs-site controller image installer image-installer node-programs man packages-deb release test-packages tools kubernetes storage packages run down shell status cluster cluster-down cluster-shell \
-	unit test test-critest test-cluster test-migrations test-kubevirt test-conformance test-faults test-fuzz-cri test-many test-soak test-ceph test-upgrade fuzz bench bench-ceph bench-cluster bench-scale generate lint clean
+	unit test test-critest test-cluster test-migrations test-cdi test-kubevirt test-conformance test-faults test-fuzz-cri test-many test-soak test-ceph test-upgrade fuzz bench bench-ceph bench-cluster bench-scale generate lint clean
 
 BIN     := $(CURDIR)/bin
 # This tag removes gRPC's debug pages. Their template engine makes the linker keep every method of every
@@ -204,6 +204,12 @@ test-migrations: packages kubernetes build controller ## Drain a node with VMs, 
 	go vet -tags $(TAGS),cluster,slow ./test/e2e/nodes
 	$(GOTEST) -tags $(TAGS),cluster,slow -count 1 -timeout 4h -v ./test/e2e/nodes -run 'TestDrainedNode$$|TestManyMoves$$|TestBrokenMigrations$$' \
 		-vms $(VMS) -moves $(MOVES) -migrations $(MIGRATIONS) -seed $(SEED) $(FLAGS)
+
+# Not for .ci/run: CDI takes minutes to build.
+test-cdi: packages kubernetes storage build controller ## Run VMs on DataVolumes that CDI fills
+	@test/tools/build cdi
+	go vet -tags $(TAGS),cdi ./test/e2e/cdi
+	$(GOTEST) -tags $(TAGS),cdi -count 1 -parallel $(PARALLEL) -timeout $(TIMEOUT) $(FLAGS) ./test/e2e/cdi
 
 # Which specs run and how many at once: FOCUS and FILES, regular expressions of words and of files;
 # LABELS, ginkgo's filter; PROCS. FAST=1 runs some that pass in a few minutes.

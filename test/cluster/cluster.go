@@ -141,6 +141,12 @@ func Attach(dir string) (*Cluster, error) {
 // kube-scheduler are its components. From its network nodes, pods and Services can be reached.
 func (c *Cluster) Control() *node.Node { return c.control }
 
+// ControlAddress is the IP address of the control plane's node. Pods reach what listens there.
+func (c *Cluster) ControlAddress() string { return controlAddress }
+
+// RegistryAddress is the host and port of the cluster's registry for pods, which speaks plain HTTP.
+func (c *Cluster) RegistryAddress() string { return registryAddress }
+
 // Nodes are those that run pods, as node-1 and so on. Kubelet and Proxy are components of theirs.
 func (c *Cluster) Nodes() []*node.Node { return c.nodes }
 

@@ -15,13 +15,14 @@ import (
 
 // The cluster's networks.
 const (
-	controlAddress = "10.200.0.1"
-	apiAddress     = controlAddress + ":6443"
-	nodesBits      = 24
-	podsRange      = "10.244.0.0/16"
-	servicesRange  = "10.96.0.0/16"
-	apiService     = "10.96.0.1"
-	dnsService     = "10.96.0.10"
+	controlAddress  = "10.200.0.1"
+	apiAddress      = controlAddress + ":6443"
+	registryAddress = controlAddress + ":5000"
+	nodesBits       = 24
+	podsRange       = "10.244.0.0/16"
+	servicesRange   = "10.96.0.0/16"
+	apiService      = "10.96.0.1"
+	dnsService      = "10.96.0.10"
 )
 
 // bridge joins the nodes, in the control plane's network namespace.

@@ -35,7 +35,7 @@ func (o Options) worker(ctx context.Context, control *node.Node, i int) (*node.N
 		Dir: o.path(name), Bin: o.Bin, Cache: o.Cache, Hostname: name, Subnet: nodePods(i), Bound: o.Bound,
 		Log:        progress.Of(name, o.Log),
 		Components: components,
-		Registry:   controlAddress + ":5000",
+		Registry:   registryAddress,
 		ShimConfig: o.shimConfig(i),
 		CNI:        o.cni(i), Subnet6: o.nodePods6(i),
 		Binds: []supervisor.Bind{

@@ -28,8 +28,9 @@ var undocumented = []string{
 	"usr/share/doc/", "usr/share/info/", "usr/share/lintian/", "usr/share/locale/", "usr/share/man/", "var/lib/dpkg/",
 }
 
-// Debian is a layer with Debian packages and what they depend on, without documentation. No script of a
-// package runs, so there are no users but root, and no alternatives. It keeps the files in the cache.
+// Debian is a layer with Debian packages and what they depend on, without documentation. Pre-dependencies, which
+// essential packages have, are the caller's to name. No script of a package runs, so there are no alternatives.
+// The files stay in the cache.
 func Debian(ctx context.Context, o guest.Options, packages ...string) (Layer, error) {
 	found, err := deb.Closure(ctx, packages...)
 	if err != nil {

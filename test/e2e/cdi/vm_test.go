@@ -1,0 +1,71 @@
+//go:build cdi
+
+package cdi
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"testing"
+
+	"gotest.tools/v3/assert"
+
+	"github.com/nodevirt/nodevirt/test/wait"
+)
+
+// printable waits until a VM has a printable status.
+func printable(t *testing.T, vm, status string) {
+	t.Helper()
+	assert.NilError(t, suite.WaitFor(t.Context(), "vm/"+vm, "jsonpath={.status.printableStatus}="+status))
+}
+
+// says waits until a condition of a VM has a text in its message.
+func says(t *testing.T, vm, condition, text string) {
+	t.Helper()
+	wait.Success(t, fmt.Sprintf("%q in %s of %s", text, condition, vm), func(ctx context.Context) error {
+		got, err := suite.Kubectl(ctx, "get", "vm", vm, "-o", `jsonpath={.status.conditions[?(@.type=="`+condition+`")].message}`)
+		if err == nil && !strings.Contains(got, text) {
+			err = fmt.Errorf("it says %q", got)
+		}
+		return err
+	})
+}
+
+// TestAVMImportsItsDisk: a VM waits while CDI imports its disk, reports that, and then boots from it.
+func TestAVMImportsItsDisk(t *testing.T) {
+	t.Parallel()
+	t.Cleanup(suite.web.release)
+	const name = "importing"
+	made(t, vm(name, "local", "Block", object{"http": object{"url": suite.web.url + heldPath}}))
+	select {
+	case <-suite.web.reached:
+	case <-t.Context().Done():
+	}
+	printable(t, name, "Provisioning")
+	says(t, name, "Synchronized", "DataVolume default/importing-disk is in phase ImportInProgress")
+	if pods := kubectl(t, "get", "pods", "--selector=app="+name, "-o", "name"); pods != "" {
+		t.Errorf("the VM has pods before its disk: %s", pods)
+	}
+	suite.web.release()
+	answers(t, name)
+	printable(t, name, "Running")
+}
+
+// TestAVMIsTheFirstConsumer: where volumes are made for the node of their pod, CDI fills the disk once the
+// VM's pod is scheduled.
+func TestAVMIsTheFirstConsumer(t *testing.T) {
+	t.Parallel()
+	const name = "consuming"
+	made(t, vm(name, "local-wait", "Filesystem", object{"registry": object{"url": "docker://" + suite.image}}))
+	answers(t, name)
+	filled(t, name+"-disk")
+}
+
+// TestAVMReportsAFailedImport: the VM says why CDI cannot import its disk.
+func TestAVMReportsAFailedImport(t *testing.T) {
+	t.Parallel()
+	const name = "failing"
+	made(t, vm(name, "local", "Block", object{"http": object{"url": suite.web.url + noPath}}))
+	printable(t, name, "DataVolumeError")
+	says(t, name, "Synchronized", "404")
+}
