@@ -13,6 +13,7 @@ type Driver struct {
 	Secrets    *Secrets
 	Host       *Host
 	Hotplug    *Hotplug
+	Dumps      *Dumps
 }
 
 // NewDriver returns a driver for the libvirtd at uri, such as "qemu:///system".
@@ -30,5 +31,6 @@ func NewDriver(uri, runDir string, log *slog.Logger) *Driver {
 		Secrets:   &Secrets{conn: conn},
 		Host:      &Host{conn: conn},
 		Hotplug:   &Hotplug{conn: conn, names: fdSets},
+		Dumps:     &Dumps{conn: conn},
 	}
 }

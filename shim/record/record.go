@@ -112,6 +112,8 @@ type Container struct {
 
 	// Plugged are the disks that the VM has got since it runs. They end with its guest.
 	Plugged []PluggedDisk `json:"plugged,omitempty"`
+	// MemoryDump is the last dump of the guest's memory since it runs; nil for none.
+	MemoryDump *MemoryDump `json:"memoryDump,omitempty"`
 
 	// Domain identifies the VM's domain and process.
 	Domain Domain `json:"domain"`

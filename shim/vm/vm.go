@@ -8,6 +8,7 @@
 //	lifecycle  create, start, end, remove, resize, recover
 //	move       live migrations
 //	hotplug    disks that running VMs get
+//	memorydump dumps of guests' memory
 //	guest      the ways into a running guest: agent, exec, console, display
 //	report     statuses, stats, metrics, pod conditions
 //	resources  CRI's resources in terms of cgroups and guest memory
@@ -52,6 +53,7 @@ import (
 	"github.com/nodevirt/nodevirt/shim/vm/event"
 	"github.com/nodevirt/nodevirt/shim/vm/guest"
 	"github.com/nodevirt/nodevirt/shim/vm/hotplug"
+	"github.com/nodevirt/nodevirt/shim/vm/memorydump"
 	"github.com/nodevirt/nodevirt/shim/vm/layout"
 	"github.com/nodevirt/nodevirt/shim/vm/lifecycle"
 	"github.com/nodevirt/nodevirt/shim/vm/move"
@@ -124,6 +126,7 @@ type VMs struct {
 	Events    *event.Broker
 
 	hotplugs  *hotplug.Hotplugs
+	dumps     *memorydump.Dumps
 	downward  *report.Downward
 	podStatus *podstatus.Writer
 	tasks     *background.Tasks
@@ -148,6 +151,7 @@ func New(ctx context.Context, o Options) (*VMs, error) {
 	}
 	v.Guests.Recover()
 	v.hotplugs.Recover()
+	v.dumps.Recover()
 	return v, nil
 }
 
@@ -185,6 +189,9 @@ func join(o Options, paths layout.Layout) *VMs {
 	hotplugs := hotplug.New(hotplug.Options{
 		Table: vms, Tasks: tasks, Domains: o.Driver.Hotplug, Volumes: o.Disks.Attachments, Moves: moves, Pods: o.Pods, Conditions: conditions, Logger: o.Logger,
 	})
+	dumps := memorydump.New(memorydump.Options{
+		Table: vms, Tasks: tasks, Domains: o.Driver.Dumps, Files: disk.Dumps{}, Moves: moves, Pods: o.Pods, Conditions: conditions, Logger: o.Logger,
+	})
 	reporting := report.Options{
 		Table: vms, Conditions: conditions, Agents: agents, Groups: groups, Disks: o.Disks.Attachments, Domains: describer,
 		Progress: life, Layout: paths, ImageFS: o.ImageFS, Logger: o.Logger,
@@ -199,12 +206,13 @@ func join(o Options, paths layout.Layout) *VMs {
 	return &VMs{
 		Sandboxes: sandboxes, Lifecycle: life, Events: events,
 		Guests: guest.New(guest.Options{
-			Table: vms, Agents: agents, Layout: paths, Power: o.Driver.Lifecycle, Screens: o.Driver.Observer, Moves: moves, Hotplugs: hotplugs, Terminals: o.Terminals,
+			Table: vms, Agents: agents, Layout: paths, Power: o.Driver.Lifecycle, Screens: o.Driver.Observer, Moves: moves, Hotplugs: hotplugs, Dumps: dumps, Terminals: o.Terminals,
 			Namespaces: sandboxes, Logger: o.Logger,
 		}),
 		Reports:   report.New(reporting, stats),
 		Node:      node,
 		hotplugs:  hotplugs,
+		dumps:     dumps,
 		downward:  report.NewDownward(reporting, node, host, o.Disks.Attachments.MetricsFiles),
 		podStatus: o.PodStatus, tasks: tasks, expander: o.Expander, consoles: o.Consoles,
 	}

@@ -9,6 +9,7 @@ import (
 
 	"github.com/nodevirt/nodevirt/shim/vm/background"
 	"github.com/nodevirt/nodevirt/shim/vm/hotplug"
+	"github.com/nodevirt/nodevirt/shim/vm/memorydump"
 	"github.com/nodevirt/nodevirt/shim/vm/move"
 	"github.com/nodevirt/nodevirt/shim/vm/table"
 	"github.com/nodevirt/nodevirt/shim/vm/vmerrors"
@@ -64,7 +65,7 @@ type controls struct {
 	with  map[string]argued
 }
 
-func newControls(p power, s screens, a *Agents, writes *freezes, m moves, disks orders) controls {
+func newControls(p power, s screens, a *Agents, writes *freezes, m moves, disks, dumps orders) controls {
 	asked := queries{a}
 	with := map[string]argued{
 		"freeze": writes.freeze, controlKeepFrozen: writes.keep, controlConnect: connectWithoutStream,
@@ -74,6 +75,9 @@ func newControls(p power, s screens, a *Agents, writes *freezes, m moves, disks 
 	}
 	for _, name := range hotplug.Controls() {
 		with[name] = ordered(disks, name)
+	}
+	for _, name := range memorydump.Controls() {
+		with[name] = ordered(dumps, name)
 	}
 	return controls{with: with, plain: map[string]control{
 		"unfreeze":     writes.thaw,

@@ -39,6 +39,7 @@ type Options struct {
 	Screens    screens
 	Moves      moves
 	Hotplugs   orders
+	Dumps      orders
 	Terminals  terminals
 	Namespaces namespaces
 	Logger     *slog.Logger
@@ -64,7 +65,7 @@ func New(o Options) *Guests {
 	writes := newFreezes(o.Table, o.Agents)
 	g := &Guests{
 		table: o.Table, agents: o.Agents, layout: o.Layout,
-		controls: newControls(o.Power, o.Screens, o.Agents, writes, o.Moves, o.Hotplugs),
+		controls: newControls(o.Power, o.Screens, o.Agents, writes, o.Moves, o.Hotplugs, o.Dumps),
 		freezes:  writes, terminals: o.Terminals, namespaces: o.Namespaces, log: o.Logger,
 	}
 	g.consoleClients.New = func(*table.VM) *consoleClient { return &consoleClient{} }

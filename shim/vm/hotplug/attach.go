@@ -7,6 +7,7 @@ import (
 	"slices"
 
 	"github.com/nodevirt/nodevirt/shim/record"
+	"github.com/nodevirt/nodevirt/shim/vm/attachment"
 	"github.com/nodevirt/nodevirt/shim/vm/background"
 	"github.com/nodevirt/nodevirt/shim/vm/hotplug/order"
 	"github.com/nodevirt/nodevirt/shim/vm/table"
@@ -17,7 +18,7 @@ import (
 // attach attaches a disk. If it fails, the VM has no such disk, or the node goes on to
 // find that out.
 func (h *Hotplugs) attach(ctx context.Context, v *table.VM, a order.Attachment) (order.Disk, error) {
-	config, err := h.finders.find(ctx, v.Record(), a.Container)
+	config, err := attachment.Find(ctx, h.o.Pods, v.Record(), a.Container)
 	if err != nil {
 		return order.Disk{}, err
 	}

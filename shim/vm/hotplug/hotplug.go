@@ -29,6 +29,7 @@ import (
 
 	"github.com/nodevirt/nodevirt/shim/domain"
 	"github.com/nodevirt/nodevirt/shim/record"
+	"github.com/nodevirt/nodevirt/shim/vm/attachment"
 	"github.com/nodevirt/nodevirt/shim/vm/background"
 	"github.com/nodevirt/nodevirt/shim/vm/table"
 	"github.com/nodevirt/nodevirt/shim/vmspec"
@@ -69,21 +70,20 @@ type Options struct {
 	Domains    Domains
 	Volumes    Volumes
 	Moves      Moves
-	Pods       Pods
+	Pods       attachment.Pods
 	Conditions Conditions
 	Logger     *slog.Logger
 }
 
 // Hotplugs are the disks that a node's running VMs get.
 type Hotplugs struct {
-	o       Options
-	finders finder
-	waits   table.PerVM[*waits]
+	o     Options
+	waits table.PerVM[*waits]
 }
 
 // New returns Hotplugs.
 func New(o Options) *Hotplugs {
-	h := &Hotplugs{o: o, finders: finder{o.Pods}}
+	h := &Hotplugs{o: o}
 	h.waits.New = func(*table.VM) *waits { return &waits{} }
 	return h
 }

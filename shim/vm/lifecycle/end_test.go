@@ -54,17 +54,19 @@ func TestGuestEnds(t *testing.T) {
 	}
 }
 
-// TestEndWithPluggedDisks: the disks that a VM got while it ran end with its guest.
+// TestEndWithPluggedDisks: the disks that a VM got while it ran, and the dump of its memory, end
+// with its guest.
 func TestEndWithPluggedDisks(t *testing.T) {
 	onNode(t, func(t *testing.T, n *node) {
 		n.run(t)
 		id := n.started(t, "pod")
 		v, err := n.table.Find(id)
 		must(t, err)
-		must(t, n.table.Put(v, v.Record().WithPlugged(record.PluggedDisk{State: record.Attached})))
+		must(t, n.table.Put(v, v.Record().WithPlugged(record.PluggedDisk{State: record.Attached}).
+			WithMemoryDump(record.MemoryDump{State: record.DumpWriting})))
 		n.libvirt.End(v.Record().Domain.UUID, domain.ReasonShutdown)
 		time.Sleep(time.Millisecond)
-		if r := n.wantEnd(t, id, 0, "Completed", ""); r.Unclean || len(r.Plugged) > 0 {
+		if r := n.wantEnd(t, id, 0, "Completed", ""); r.Unclean || len(r.Plugged) > 0 || r.MemoryDump != nil {
 			t.Errorf("record %+v", r)
 		}
 	})

@@ -37,6 +37,7 @@ func (m *node) stays(r record.Container) string {
 		add(reason != "", "disk %q %s", d.Name, reason)
 	}
 	add(len(r.Plugged) > 0, "it has got disks since it runs, which migrations do not support yet")
+	add(r.Dumping(), "its memory is being dumped")
 	add(s.Hooks != nil, "it has hook sidecars: those of its next pod could make another VM of it")
 	add(len(s.Filesystems) > 0, "it has file systems, which are on its node")
 	add(len(s.HostDevices) > 0, "it has devices of its node")

@@ -1,8 +1,11 @@
-// Package order has the machine controls by which a running VM gets and loses disks, and
-// their arguments and answers, all JSON.
+// Package order has the machine controls by which a running VM gets and loses disks, and dumps
+// its memory, and their arguments and answers, all JSON.
 package order
 
-import "encoding/json"
+import (
+	"encoding/json"
+	"time"
+)
 
 // The machine controls. Each takes one argument, the JSON of the type beside it, and
 // answers with the [Disk] as it is then. Each may be repeated.
@@ -61,4 +64,47 @@ type Disk struct {
 	Size int64 `json:"size,omitempty"`
 	// Container is the one whose volume the disk is.
 	Container string `json:"container,omitempty"`
+}
+
+// The machine controls of memory dumps. Each takes one argument, the JSON of the type beside it,
+// and answers with the [Dump] as it is then. Each may be repeated.
+const (
+	MemoryDump       = "memory-dump"        // DumpFile
+	MemoryDumpStatus = "memory-dump-status" // Name, of the volume
+)
+
+// DumpFile is an order to write the guest's memory to a new file, in place of the volume's
+// former dumps.
+type DumpFile struct {
+	// Volume is the name of the volume, which Container mounts.
+	Volume    string `json:"volume"`
+	Container string `json:"container"`
+	// File is the name of the file in the volume, which ends in [DumpSuffix].
+	File string `json:"file"`
+}
+
+// DumpSuffix is the end of the names of dumps, as with KubeVirt.
+const DumpSuffix = ".memory.dump"
+
+// DumpState is the state of a memory dump.
+type DumpState string
+
+// The states of a memory dump. QEMU has the volume open only while it writes.
+const (
+	DumpNone      DumpState = "none"
+	DumpWriting   DumpState = "writing"
+	DumpCompleted DumpState = "completed"
+	DumpFailed    DumpState = "failed"
+)
+
+// Dump is what the node knows of the last dump of a guest's memory.
+type Dump struct {
+	Volume string    `json:"volume"`
+	State  DumpState `json:"state"`
+	File   string    `json:"file,omitempty"`
+	// Start and End are when the dump began and ended.
+	Start time.Time `json:"start,omitzero"`
+	End   time.Time `json:"end,omitzero"`
+	// Message is why the dump failed.
+	Message string `json:"message,omitempty"`
 }

@@ -1,4 +1,7 @@
-package hotplug
+// Package attachment finds the containers of attachment pods, which hold the volumes that
+// running VMs get. It owns the check that such a pod is for the VM. What a VM does with a
+// volume is its callers'.
+package attachment
 
 import (
 	"context"
@@ -20,19 +23,16 @@ type Pods interface {
 	PodSandboxStatus(ctx context.Context, in *runtimeapi.PodSandboxStatusRequest, opts ...grpc.CallOption) (*runtimeapi.PodSandboxStatusResponse, error)
 }
 
-// finder finds the containers of attachment pods.
-type finder struct{ pods Pods }
-
 var containerID = regexp.MustCompile(`^[0-9a-f]{64}$`)
 
-// find returns the config of a container that runs in an attachment pod of a VM. A user who
+// Find returns the config of a container that runs in an attachment pod of a VM. A user who
 // may give orders to a VM may name any container of the node: so its pod must be in the
 // VM's namespace, and must name the VM's pod.
-func (f finder) find(ctx context.Context, r record.Container, id string) (*runtimeapi.ContainerConfig, error) {
+func Find(ctx context.Context, pods Pods, r record.Container, id string) (*runtimeapi.ContainerConfig, error) {
 	if !containerID.MatchString(id) {
 		return nil, fmt.Errorf("%w: %.80q is not a container's id", vmerrors.ErrInvalid, id)
 	}
-	reply, err := f.pods.ContainerStatus(ctx, &runtimeapi.ContainerStatusRequest{ContainerId: id, Verbose: true})
+	reply, err := pods.ContainerStatus(ctx, &runtimeapi.ContainerStatusRequest{ContainerId: id, Verbose: true})
 	if err != nil {
 		return nil, fmt.Errorf("ask containerd for container %s: %w", id, err)
 	}
@@ -43,7 +43,7 @@ func (f finder) find(ctx context.Context, r record.Container, id string) (*runti
 	if err := json.Unmarshal([]byte(reply.GetInfo()["info"]), &info); err != nil {
 		return nil, fmt.Errorf("read containerd's verbose status of container %s: %w", id, err)
 	}
-	pod, err := f.pods.PodSandboxStatus(ctx, &runtimeapi.PodSandboxStatusRequest{PodSandboxId: info.SandboxID})
+	pod, err := pods.PodSandboxStatus(ctx, &runtimeapi.PodSandboxStatusRequest{PodSandboxId: info.SandboxID})
 	if err != nil {
 		return nil, fmt.Errorf("ask containerd for the pod of container %s: %w", id, err)
 	}

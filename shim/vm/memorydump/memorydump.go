@@ -1,0 +1,84 @@
+// Package memorydump dumps the memory of guests to files of PVCs: it carries out the orders of
+// package order.
+//
+// An attachment pod has the kubelet mount the PVC, as for a disk of a running VM. The shim
+// creates the file, and passes its descriptor to QEMU, which writes the guest's memory to it:
+// neither QEMU nor libvirtd opens a path. The guest's vCPUs stop meanwhile.
+//
+//	order ──▶ containerd: mounts ──▶ record ──▶ file ──▶ QEMU's descriptor ──▶ QEMU writes
+//
+// QEMU writes by itself, also while the shim and libvirtd are away, and says afterwards whether
+// it succeeded. It can't cancel a dump: the end of the guest ends it. The volume must stay
+// mounted while QEMU writes.
+//
+// The package owns the orders and the records of dumps. It leaves files to package disk, and
+// QEMU's commands to package domain.
+package memorydump
+
+import (
+	"context"
+	"log/slog"
+	"os"
+	"time"
+
+	"github.com/nodevirt/nodevirt/shim/domain"
+	"github.com/nodevirt/nodevirt/shim/vm/attachment"
+	"github.com/nodevirt/nodevirt/shim/vm/background"
+	"github.com/nodevirt/nodevirt/shim/vm/table"
+)
+
+// Domains dumps the memory of running domains; [domain.Dumps].
+type Domains interface {
+	Start(ctx context.Context, uuid string, file *os.File) error
+	Status(ctx context.Context, uuid string) (domain.DumpStatus, error)
+}
+
+// Files are the dumps in volumes; package disk's Dumps.
+type Files interface {
+	Create(folder, name string) (*os.File, error)
+	Remove(folder, name string) error
+}
+
+// Moves are the migrations of VMs; package move's Moves.
+type Moves interface {
+	// Moving reports whether the VM's guest is moving between nodes.
+	Moving(v *table.VM) bool
+}
+
+// Conditions reports VMs to the API server; package report's Conditions.
+type Conditions interface {
+	// Update reports what a VM's record says, such as whether the VM can move.
+	Update(v *table.VM)
+}
+
+// Options are the parts that Dumps works with. All are needed.
+type Options struct {
+	Table      *table.Table
+	Tasks      *background.Tasks
+	Domains    Domains
+	Files      Files
+	Moves      Moves
+	Pods       attachment.Pods
+	Conditions Conditions
+	Logger     *slog.Logger
+}
+
+// Dumps are the dumps of the memory of a node's guests.
+type Dumps struct{ o Options }
+
+// New returns Dumps.
+func New(o Options) *Dumps { return &Dumps{o} }
+
+const (
+	// patience bounds a call to libvirtd.
+	patience = 30 * time.Second
+	// answerTime is how long an order waits for the end of a dump, and answerPoll the time
+	// between two looks.
+	answerTime = 10 * time.Second
+	answerPoll = 100 * time.Millisecond
+	// maxMessage bounds the text of an error in a record, in bytes.
+	maxMessage = 1 << 10
+)
+
+// askPause is the time between two questions to QEMU about a dump.
+var askPause = background.Pause{First: 200 * time.Millisecond, Limit: 5 * time.Second}

@@ -1,0 +1,315 @@
+package memorydump_test
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"google.golang.org/grpc"
+	"gotest.tools/v3/assert"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/nodevirt/nodevirt/shim/disk"
+	"github.com/nodevirt/nodevirt/shim/domain"
+	"github.com/nodevirt/nodevirt/shim/record"
+	"github.com/nodevirt/nodevirt/shim/vm/background"
+	"github.com/nodevirt/nodevirt/shim/vm/hotplug/order"
+	"github.com/nodevirt/nodevirt/shim/vm/memorydump"
+	"github.com/nodevirt/nodevirt/shim/vm/table"
+	"github.com/nodevirt/nodevirt/shim/vm/vmerrors"
+	"github.com/nodevirt/nodevirt/shim/vm/vmtest"
+)
+
+const podUID = "0d2c5a5e-0000-4000-8000-000000000001"
+
+var id = strings.Repeat("a", 64)
+
+// rig is Dumps on a QEMU of its own. The files are real.
+type rig struct {
+	*memorydump.Dumps
+	store  *vmtest.Store
+	vm     *table.VM
+	folder string
+	owner  string // the pod that the attachment pod names
+
+	mu sync.Mutex
+	// status is QEMU's, failing what a call of Start returns, after QEMU has begun if late.
+	status        domain.DumpStatus
+	failing       error
+	late, away    bool
+	moving        bool
+	starts, tells int
+}
+
+func newRig(t *testing.T) *rig {
+	t.Helper()
+	r := &rig{store: vmtest.NewStore(&vmtest.Script{}, t.TempDir()), folder: t.TempDir(), owner: podUID, status: domain.DumpNone}
+	c := record.Container{ID: "c", SandboxID: "s", State: record.Running, Domain: record.Domain{Name: "d", UUID: "u"}}
+	c.Sandbox.Value = &runtimeapi.PodSandboxConfig{Metadata: &runtimeapi.PodSandboxMetadata{Name: "pod", Namespace: "shop", Uid: podUID}}
+	c.Config.Value = &runtimeapi.ContainerConfig{Metadata: &runtimeapi.ContainerMetadata{Name: "vm"}}
+	assert.NilError(t, r.store.PutContainer(c))
+	r.start(t)
+	return r
+}
+
+// start starts a shim, which reads the record.
+func (r *rig) start(t *testing.T) {
+	t.Helper()
+	tasks := background.New()
+	t.Cleanup(tasks.Stop)
+	vms := table.New(r.store, 1000, 4)
+	on, _ := r.store.Container("c")
+	r.vm = vms.Recover(on)
+	r.Dumps = memorydump.New(memorydump.Options{
+		Table: vms, Tasks: tasks, Domains: r, Files: disk.Dumps{}, Moves: r, Pods: r, Conditions: r,
+		Logger: slog.New(slog.NewTextHandler(t.Output(), nil)),
+	})
+	r.Recover()
+}
+
+func (r *rig) Moving(*table.VM) bool { return r.moving }
+func (r *rig) Update(*table.VM)      { r.tells++ }
+
+func (r *rig) Start(_ context.Context, _ string, f *os.File) error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if on, _ := r.store.Container("c"); !on.Dumping() {
+		return errors.New("it is not recorded")
+	}
+	r.starts++
+	if r.failing == nil || r.late {
+		r.status = domain.DumpActive
+		if _, err := f.WriteString("memory"); err != nil {
+			return err
+		}
+	}
+	return r.failing
+}
+
+func (r *rig) Status(context.Context, string) (domain.DumpStatus, error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.away {
+		return "", domain.ErrUnavailable
+	}
+	return r.status, nil
+}
+
+func (r *rig) ContainerStatus(context.Context, *runtimeapi.ContainerStatusRequest, ...grpc.CallOption) (*runtimeapi.ContainerStatusResponse, error) {
+	info, err := json.Marshal(map[string]any{"sandboxID": "hp", "config": &runtimeapi.ContainerConfig{
+		Metadata: &runtimeapi.ContainerMetadata{Name: "volumes"},
+		Mounts:   []*runtimeapi.Mount{{ContainerPath: "/volumes/claim", HostPath: r.folder}},
+	}})
+	return &runtimeapi.ContainerStatusResponse{
+		Status: &runtimeapi.ContainerStatus{State: runtimeapi.ContainerState_CONTAINER_RUNNING}, Info: map[string]string{"info": string(info)},
+	}, err
+}
+
+func (r *rig) PodSandboxStatus(context.Context, *runtimeapi.PodSandboxStatusRequest, ...grpc.CallOption) (*runtimeapi.PodSandboxStatusResponse, error) {
+	return &runtimeapi.PodSandboxStatusResponse{Status: &runtimeapi.PodSandboxStatus{
+		Metadata: &runtimeapi.PodSandboxMetadata{Name: "hp", Namespace: "shop"}, State: runtimeapi.PodSandboxState_SANDBOX_READY,
+		Annotations: map[string]string{order.Annotation: r.owner},
+	}}, nil
+}
+
+func (r *rig) set(s domain.DumpStatus) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.status, r.away = s, false
+}
+
+func (r *rig) order(t *testing.T, control, argument string) (order.Dump, error) {
+	t.Helper()
+	text, err := r.Do(t.Context(), r.vm, control, argument)
+	var d order.Dump
+	if err == nil {
+		assert.NilError(t, json.Unmarshal(text, &d))
+	}
+	return d, err
+}
+
+func (r *rig) dump(t *testing.T, file string) (order.Dump, error) {
+	t.Helper()
+	return r.order(t, order.MemoryDump, fmt.Sprintf(`{"volume": "claim", "container": %q, "file": %q}`, id, file))
+}
+
+func (r *rig) state(t *testing.T) order.Dump {
+	t.Helper()
+	d, err := r.order(t, order.MemoryDumpStatus, `{"name": "claim"}`)
+	assert.NilError(t, err)
+	return d
+}
+
+// files returns the names in the volume.
+func (r *rig) files(t *testing.T) string {
+	t.Helper()
+	entries, err := os.ReadDir(r.folder)
+	assert.NilError(t, err)
+	var names []string
+	for _, e := range entries {
+		names = append(names, e.Name())
+	}
+	return strings.Join(names, " ")
+}
+
+// TestDump: an order answers while QEMU writes, and its repetition when QEMU has ended.
+func TestDump(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t)
+		assert.Equal(t, r.state(t).State, order.DumpNone)
+		for range 2 {
+			d, err := r.dump(t, "vm-1.memory.dump")
+			assert.NilError(t, err)
+			assert.Equal(t, d.State, order.DumpWriting)
+		}
+		assert.Equal(t, r.starts, 1)
+		assert.Assert(t, r.vm.Record().Dumping())
+		if _, err := r.dump(t, "vm-2.memory.dump"); !errors.Is(err, vmerrors.ErrState) {
+			t.Errorf("another dump meanwhile: %v", err)
+		}
+		began := time.Now()
+		r.set(domain.DumpCompleted)
+		time.Sleep(time.Minute)
+		d, err := r.dump(t, "vm-1.memory.dump")
+		assert.NilError(t, err)
+		assert.Equal(t, d.State, order.DumpCompleted)
+		assert.Equal(t, d.File, "vm-1.memory.dump")
+		assert.Assert(t, !d.Start.IsZero() && d.End.After(began.Add(-time.Second)))
+		assert.Equal(t, r.starts, 1)
+		assert.Equal(t, r.files(t), "vm-1.memory.dump")
+		assert.Assert(t, r.tells >= 2)
+
+		_, err = r.dump(t, "vm-2.memory.dump")
+		assert.NilError(t, err)
+		assert.Equal(t, r.files(t), "vm-2.memory.dump")
+		r.set(domain.DumpFailed)
+		time.Sleep(time.Minute)
+		d = r.state(t)
+		assert.Equal(t, d.State, order.DumpFailed)
+		assert.Assert(t, strings.Contains(d.Message, "QEMU could not write"))
+		assert.Equal(t, r.files(t), "")
+	})
+}
+
+// TestRefusals: what is not this VM's, or no dump's name, is refused before anything is written.
+func TestRefusals(t *testing.T) {
+	r := newRig(t)
+	for _, file := range []string{"../vm.memory.dump", "vm.dump", ".memory.dump", "a/b.memory.dump", strings.Repeat("a", 250) + ".memory.dump"} {
+		if _, err := r.dump(t, file); !errors.Is(err, vmerrors.ErrInvalid) {
+			t.Errorf("%s: %v", file, err)
+		}
+	}
+	for _, argument := range []string{`{`, `{"volume": "other", "container": "` + id + `", "file": "a.memory.dump"}`, `{"volume": "../x"}`} {
+		if _, err := r.order(t, order.MemoryDump, argument); !errors.Is(err, vmerrors.ErrInvalid) {
+			t.Errorf("%s: %v", argument, err)
+		}
+	}
+	r.owner = "another"
+	if _, err := r.dump(t, "vm.memory.dump"); !errors.Is(err, vmerrors.ErrInvalid) {
+		t.Errorf("a stranger's pod: %v", err)
+	}
+	r.owner, r.moving = podUID, true
+	if _, err := r.dump(t, "vm.memory.dump"); !errors.Is(err, vmerrors.ErrState) {
+		t.Errorf("a guest that moves: %v", err)
+	}
+	assert.Equal(t, r.starts, 0)
+	assert.Equal(t, r.files(t), "")
+}
+
+// TestFailures: what fails at the start is the dump's result, and the guest's memory can be
+// dumped again.
+func TestFailures(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t)
+		r.failing = errors.New("refused")
+		d, err := r.dump(t, "vm-1.memory.dump")
+		assert.NilError(t, err)
+		assert.Equal(t, d.State, order.DumpFailed)
+		assert.Equal(t, d.Message, "refused")
+		assert.Equal(t, r.files(t), "")
+		r.failing = nil
+		folder := r.folder
+		r.folder = filepath.Join(folder, "gone")
+		d, err = r.dump(t, "vm-2.memory.dump")
+		assert.NilError(t, err)
+		assert.Equal(t, d.State, order.DumpFailed)
+		r.folder = folder
+		d, err = r.dump(t, "vm-3.memory.dump")
+		assert.NilError(t, err)
+		assert.Equal(t, d.State, order.DumpWriting)
+	})
+}
+
+// TestLostAnswer: QEMU began a dump, and libvirtd's answer was lost.
+func TestLostAnswer(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t)
+		r.failing, r.late, r.away = domain.ErrUnavailable, true, true
+		d, err := r.dump(t, "vm.memory.dump")
+		assert.NilError(t, err)
+		assert.Equal(t, d.State, order.DumpWriting)
+		r.set(domain.DumpActive)
+		time.Sleep(time.Minute)
+		assert.Equal(t, r.vm.Record().MemoryDump.State, record.DumpWriting)
+		r.set(domain.DumpCompleted)
+		time.Sleep(time.Minute)
+		assert.Equal(t, r.state(t).State, order.DumpCompleted)
+	})
+}
+
+// TestRestart: a new shim finds each state of QEMU, and ends the dump as QEMU says.
+func TestRestart(t *testing.T) {
+	for _, c := range []struct {
+		recorded record.DumpState
+		status   domain.DumpStatus
+		want     order.DumpState
+	}{
+		{record.DumpBegun, domain.DumpNone, order.DumpFailed},
+		{record.DumpBegun, domain.DumpActive, order.DumpWriting},
+		{record.DumpBegun, domain.DumpCompleted, order.DumpFailed}, // perhaps a former one
+		{record.DumpWriting, domain.DumpActive, order.DumpWriting},
+		{record.DumpWriting, domain.DumpCompleted, order.DumpCompleted},
+		{record.DumpWriting, domain.DumpFailed, order.DumpFailed},
+	} {
+		t.Run(fmt.Sprint(c.recorded, c.status), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				r := newRig(t)
+				on, _ := r.store.Container("c")
+				assert.NilError(t, r.store.PutContainer(on.WithMemoryDump(record.MemoryDump{
+					State: c.recorded, Volume: "claim", Folder: r.folder, File: "vm.memory.dump"})))
+				r.status = c.status
+				r.start(t)
+				time.Sleep(time.Minute)
+				assert.Equal(t, r.state(t).State, c.want)
+				assert.Equal(t, r.starts, 0)
+			})
+		})
+	}
+}
+
+// TestEnd: the end of the VM is the end of its dump.
+func TestEnd(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t)
+		_, err := r.dump(t, "vm.memory.dump")
+		assert.NilError(t, err)
+		ended := r.vm.Record()
+		ended.State = record.Exited
+		r.vm.Publish(ended)
+		d, err := r.dump(t, "vm.memory.dump")
+		assert.NilError(t, err)
+		assert.Equal(t, d.State, order.DumpNone)
+		if _, err := r.dump(t, "again.memory.dump"); !errors.Is(err, vmerrors.ErrState) {
+			t.Errorf("a VM that has ended: %v", err)
+		}
+	})
+}

@@ -1,0 +1,33 @@
+package vmspec
+
+import (
+	"fmt"
+
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+)
+
+// Folder returns the path on the node of a volume that a container mounts at a path which ends
+// in a name, and may write. The volume is no block device, no image, and none with files of
+// Kubernetes objects.
+func Folder(name string, container *runtimeapi.ContainerConfig) (string, error) {
+	mounts, err := readMounts(container)
+	if err != nil {
+		return "", err
+	}
+	m, found := mounts.find(name)
+	problem := ""
+	switch {
+	case !found:
+		return "", fmt.Errorf("container %s has no volume %q; mount it at a path that ends in /%s",
+			excerpt(container.GetMetadata().GetName()), excerpt(name), excerpt(name))
+	case m.block:
+		problem = "a block device; use a PVC with volumeMode Filesystem"
+	case m.host == "":
+		problem = "no PVC"
+	case m.readOnly:
+		problem = "read-only"
+	default:
+		return m.host, nil
+	}
+	return "", fmt.Errorf("volume %q of container %s is %s", name, excerpt(container.GetMetadata().GetName()), problem)
+}
