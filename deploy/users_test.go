@@ -65,7 +65,7 @@ func expected() map[string]grants {
 			table["subresources.kubevirt.io virtualmachineinstances/"+name] = of
 		}
 	}
-	for name := range strings.FieldsSeq("start stop restart addvolume removevolume memorydump evacuate evacuate/cancel") {
+	for name := range strings.FieldsSeq("start stop restart addvolume removevolume memorydump removememorydump evacuate evacuate/cancel") {
 		table["subresources.kubevirt.io virtualmachines/"+name] = grants{admin: "update", edit: "update"}
 	}
 	table["subresources.kubevirt.io virtualmachines/portforward"] = grants{admin: "get", edit: "get"}

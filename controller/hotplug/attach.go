@@ -34,10 +34,11 @@ const retry = 5 * time.Second
 
 // attach takes the next step for a volume that the VM should have.
 func (w *work) attach(ctx context.Context, v *volume) (time.Duration, error) {
-	ready := v.status.Phase == kubevirt.VolumeReady
+	ready := v.ready()
+	held := ready || v.status.Phase == kubevirt.MemoryDumpVolumeInProgress // the node has the volume
 	switch {
 	case v.live == nil:
-		return w.create(ctx, v, ready)
+		return w.create(ctx, v, held)
 	case len(v.former) > 0: // those that ended have no one else to delete them
 		if err := w.deletePods(ctx, v.former); err != nil {
 			return 0, err
@@ -46,7 +47,7 @@ func (w *work) attach(ctx context.Context, v *volume) (time.Duration, error) {
 	v.status.HotplugVolume.AttachPodName = v.live.Name
 	container := containerOf(v.live)
 	switch {
-	case container == "" && (ready || v.status.Phase == kubevirt.HotplugVolumeMounted): // the node may have the volume open
+	case container == "" && (held || v.status.Phase == kubevirt.HotplugVolumeMounted): // the node may have the volume open
 		return 0, w.write(ctx, v)
 	case container == "":
 		v.status.HotplugVolume.AttachPodUID = ""
@@ -61,24 +62,28 @@ func (w *work) attach(ctx context.Context, v *volume) (time.Duration, error) {
 	if ready {
 		return 0, w.write(ctx, v)
 	}
-	if v.status.Phase != kubevirt.HotplugVolumeMounted {
+	if !held && v.status.Phase != kubevirt.HotplugVolumeMounted {
 		v.status.Phase, v.status.Reason = kubevirt.HotplugVolumeMounted, reasonMounted
 		v.status.Message = fmt.Sprintf("Volume %s has been mounted by pod %s", v.name, v.live.Name)
 		if err := w.write(ctx, v); err != nil {
 			return 0, err
 		}
 	}
+	if v.dumps() {
+		return w.dump(ctx, v, container)
+	}
 	return w.order(ctx, v, container)
 }
 
-// create creates the attachment pod of a volume. The status names the pod before.
-func (w *work) create(ctx context.Context, v *volume, ready bool) (time.Duration, error) {
+// create creates the attachment pod of a volume. The status names the pod before. Held says that
+// the VM has the volume.
+func (w *work) create(ctx context.Context, v *volume, held bool) (time.Duration, error) {
 	pvcs, release, why, err := w.Guests.Reserve(ctx, w.vmi, v.name)
 	if err != nil {
 		return 0, err
 	}
 	if why != nil {
-		if ready { // the VM has the disk
+		if held {
 			return max(why.Again, retry), nil
 		}
 		v.status.Phase, v.status.Reason, v.status.Message = kubevirt.VolumePending, why.Reason, why.Message
@@ -96,7 +101,7 @@ func (w *work) create(ctx context.Context, v *volume, ready bool) (time.Duration
 	}
 	v.status.HotplugVolume.AttachPodName = p.Name
 	v.status.PersistentVolumeClaimInfo = pvcs.Info(volumeOf(p).PersistentVolumeClaim.ClaimName)
-	if !ready {
+	if !held {
 		v.status.HotplugVolume.AttachPodUID, v.status.Target = "", ""
 		v.status.Phase, v.status.Reason, v.status.Message = kubevirt.VolumePending, reasonNotReady, "PVC is in phase ClaimPending"
 		if bound(pvcs, p) {

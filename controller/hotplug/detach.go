@@ -46,6 +46,9 @@ func (w *work) detach(ctx context.Context, v *volume) (time.Duration, error) {
 // close has the node take a disk from the VM, and reports whether it has closed the volume.
 // The node goes on to ask a guest that does not release the disk.
 func (w *work) close(ctx context.Context, v *volume) (bool, error) {
+	if v.dumps() {
+		return w.dumped(ctx, v)
+	}
 	d, err := w.give(ctx, v, order.Status, order.Name{Name: v.name})
 	if err != nil || d.State == order.None {
 		return err == nil, err

@@ -24,18 +24,27 @@ const (
 // target is libvirt's name of a disk.
 var target = regexp.MustCompile(`^[a-z]{2,8}$`)
 
-// give gives an order about a volume to the VM, and returns the node's answer.
-func (w *work) give(ctx context.Context, v *volume, name string, argument any) (order.Disk, error) {
-	var d order.Disk
+// ask gives an order to the VM, and returns the node's answer.
+func (w *work) ask(ctx context.Context, name string, argument any) ([]byte, error) {
 	text, err := json.Marshal(argument)
 	if err != nil {
-		return d, fmt.Errorf("encode %s: %w", name, err)
+		return nil, fmt.Errorf("encode %s: %w", name, err)
 	}
 	ctx, cancel := context.WithTimeout(ctx, orderTime)
 	defer cancel()
 	text, err = w.Nodes.Control(ctx, w.own, maxAnswer, name, string(text))
 	if err != nil {
-		return d, fmt.Errorf("%s in pod %s on node %s: %s", name, w.own.Name, w.own.Spec.NodeName, clip(err.Error()))
+		return nil, fmt.Errorf("%s in pod %s on node %s: %s", name, w.own.Name, w.own.Spec.NodeName, clip(err.Error()))
+	}
+	return text, nil
+}
+
+// give gives an order about a volume to the VM, and returns the node's answer.
+func (w *work) give(ctx context.Context, v *volume, name string, argument any) (order.Disk, error) {
+	var d order.Disk
+	text, err := w.ask(ctx, name, argument)
+	if err != nil {
+		return d, err
 	}
 	err = json.Unmarshal(text, &d)
 	if err != nil || d.Name != v.name || d.Size < 0 || d.Target != "" && !target.MatchString(d.Target) {

@@ -56,6 +56,8 @@ type Reconciler struct {
 	Events events.EventRecorder
 	// Holder is the image of attachment pods.
 	Holder pod.Holder
+	// Now is the time; a test may have its own.
+	Now func() time.Time
 }
 
 // Reconcile takes the next step for the volumes of an instance.
@@ -175,6 +177,9 @@ func (w *work) volume(name string) *volume {
 	}
 	if v.status.HotplugVolume == nil {
 		v.status.HotplugVolume = new(kubevirt.HotplugVolumeStatus)
+	}
+	if spec := pod.VolumeOf(&w.vmi.Spec, name); spec != nil && spec.MemoryDump != nil && !v.dumps() {
+		v.status.MemoryDumpVolume = &kubevirt.DomainMemoryDumpInfo{ClaimName: spec.MemoryDump.ClaimName}
 	}
 	for i := range w.pods {
 		p := &w.pods[i]

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
@@ -46,6 +47,8 @@ type rig struct {
 	disks            map[string]order.Disk
 	orders           []string
 	broken, stubborn bool
+	// dump is the last one of the guest's memory.
+	dump order.Dump
 }
 
 func newRig(t *testing.T) *rig {
@@ -64,6 +67,7 @@ func newRig(t *testing.T) *rig {
 	g.r = &Reconciler{
 		Client: g.Cached(), Guests: g, Nodes: g, Events: g.Recorder,
 		Holder: pod.Holder{Image: "registry.example.com/holder:1", Args: []string{"-hold-volumes"}},
+		Now:    func() time.Time { return time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC) },
 	}
 	g.own = &corev1.Pod{
 		ObjectMeta: metav1.ObjectMeta{Namespace: web.Namespace, Name: "virt-launcher-web-abcde"},
@@ -129,6 +133,16 @@ func (g *rig) Control(_ context.Context, p *corev1.Pod, _ int, name string, argu
 		g.disks[d.Name] = order.Disk{Name: d.Name, State: order.Attached, Target: "sda", Container: a.Container}
 		return json.Marshal(g.disks[d.Name])
 	}
+	if name == order.MemoryDump {
+		var f order.DumpFile
+		if err := json.Unmarshal([]byte(arguments[0]), &f); err != nil {
+			return nil, err
+		}
+		if g.dump.File != f.File {
+			g.dump = order.Dump{Volume: f.Volume, File: f.File, State: order.DumpWriting, Start: g.r.Now()}
+		}
+		return json.Marshal(g.dump)
+	}
 	if name == order.Grow {
 		var of order.Growth
 		if err := json.Unmarshal([]byte(arguments[0]), &of); err != nil {
@@ -139,6 +153,13 @@ func (g *rig) Control(_ context.Context, p *corev1.Pod, _ int, name string, argu
 	var n order.Name
 	if err := json.Unmarshal([]byte(arguments[0]), &n); err != nil {
 		return nil, err
+	}
+	if name == order.MemoryDumpStatus {
+		d := order.Dump{Volume: n.Name, State: order.DumpNone}
+		if g.dump.Volume == n.Name {
+			d = g.dump
+		}
+		return json.Marshal(d)
 	}
 	d, is := g.disks[n.Name]
 	switch {

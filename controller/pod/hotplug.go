@@ -8,9 +8,10 @@ import (
 	kubevirt "kubevirt.io/api/core/v1"
 )
 
-// Hotpluggable reports whether a volume says that running VMs may get and lose it.
+// Hotpluggable reports whether a volume says that running VMs may get and lose it, as they
+// always do with those of memory dumps.
 func Hotpluggable(v *kubevirt.Volume) bool {
-	return v.PersistentVolumeClaim != nil && v.PersistentVolumeClaim.Hotpluggable ||
+	return v.MemoryDump != nil || v.PersistentVolumeClaim != nil && v.PersistentVolumeClaim.Hotpluggable ||
 		v.DataVolume != nil && v.DataVolume.Hotpluggable
 }
 
@@ -93,6 +94,17 @@ func Hotplugged(s *kubevirt.VirtualMachineInstanceSpec) []string {
 	return all
 }
 
+// Dumps returns the volumes for memory dumps, which no VM starts with.
+func Dumps(s *kubevirt.VirtualMachineInstanceSpec) []string {
+	var all []string
+	for _, v := range s.Volumes {
+		if v.MemoryDump != nil {
+			all = append(all, v.Name)
+		}
+	}
+	return all
+}
+
 // saysBoot reports whether an instance says what its VM boots from.
 func saysBoot(s *kubevirt.VirtualMachineInstanceSpec) bool {
 	return s.Domain.Firmware != nil && s.Domain.Firmware.KernelBoot != nil ||
@@ -107,8 +119,11 @@ const maxLater = 3
 // AfterStart returns the volumes that an instance's VM, if it starts now, gets once it runs.
 func AfterStart(s *kubevirt.VirtualMachineInstanceSpec) []string {
 	onPorts := 0
-	return slices.DeleteFunc(Hotplugged(s), func(name string) bool {
+	return slices.DeleteFunc(append(Hotplugged(s), Dumps(s)...), func(name string) bool {
 		d := DiskOf(s, name)
+		if d == nil {
+			return false
+		}
 		if d.Disk == nil || d.Disk.Bus != kubevirt.DiskBusVirtio {
 			return false
 		}

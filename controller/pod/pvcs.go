@@ -24,8 +24,11 @@ type PVC struct {
 	Shareable bool
 	// Ephemeral says that the guest's writes do not reach the PVC.
 	Ephemeral bool
-	// Filesystem says that the guest mounts the PVC, which is no disk then.
+	// Filesystem says that the guest mounts the PVC, or that its memory is dumped to it: it is
+	// no disk then.
 	Filesystem bool
+	// Dump says that the guest's memory is dumped to the PVC.
+	Dump bool
 	// DataVolume says that the volume names a DataVolume, whose PVC has its name.
 	DataVolume bool
 }
@@ -42,7 +45,7 @@ func PVCs(s *kubevirt.VirtualMachineInstanceSpec) []PVC {
 		}
 		c := v.Source.PersistentVolumeClaim
 		use := PVC{Volume: v.Name, Name: c.ClaimName, ReadOnly: c.ReadOnly, DataVolume: v.Kind.Field == vmspec.FieldDataVolume,
-			Ephemeral: v.Kind.Source == vmspec.SourceEphemeral}
+			Ephemeral: v.Kind.Source == vmspec.SourceEphemeral, Dump: v.Kind.Source == vmspec.SourceMemoryDump}
 		for _, d := range s.Domain.Devices.Disks {
 			if d.Name != v.Name {
 				continue
@@ -51,7 +54,7 @@ func PVCs(s *kubevirt.VirtualMachineInstanceSpec) []PVC {
 			use.Shareable = d.Shareable != nil && *d.Shareable
 			use.ReadOnly = use.ReadOnly || d.CDRom != nil || d.Disk != nil && d.Disk.ReadOnly || d.LUN != nil && d.LUN.ReadOnly
 		}
-		use.Filesystem = slices.ContainsFunc(s.Domain.Devices.Filesystems, func(f kubevirt.Filesystem) bool { return f.Name == v.Name })
+		use.Filesystem = use.Dump || slices.ContainsFunc(s.Domain.Devices.Filesystems, func(f kubevirt.Filesystem) bool { return f.Name == v.Name })
 		all = append(all, use)
 	}
 	return all
@@ -92,7 +95,7 @@ func (c PVCObjects) volumes(s *kubevirt.VirtualMachineInstanceSpec, network Netw
 			}
 		}
 		if use.Filesystem && v.block {
-			return nil, fmt.Errorf("volume %s: PVC %s has volumeMode Block, and filesystems need Filesystem; use disk", use.Volume, use.Name)
+			return nil, fmt.Errorf("volume %s: PVC %s has volumeMode Block, and filesystems and memory dumps need Filesystem", use.Volume, use.Name)
 		}
 		if use.LUN && !v.block && v.network == nil {
 			return nil, fmt.Errorf("volume %s: PVC %s has volumeMode Filesystem, and a lun needs Block; use disk", use.Volume, use.Name)

@@ -44,6 +44,8 @@ func (s *Server) table() []route {
 		{"virtualmachines", "stop", http.MethodPut, s.lifecycle.stop},
 		{"virtualmachines", "restart", http.MethodPut, s.lifecycle.restart},
 		{"virtualmachines", "migrate", http.MethodPut, s.migrations.migrate},
+		{"virtualmachines", "memorydump", http.MethodPut, s.dumps.request},
+		{"virtualmachines", "removememorydump", http.MethodPut, s.dumps.remove},
 		{"virtualmachines", "expand-spec", http.MethodGet, s.expander.expand},
 		{"virtualmachineinstances", "console", http.MethodGet, s.streams.console},
 		{"virtualmachineinstances", "vnc", http.MethodGet, s.streams.vnc},

@@ -42,6 +42,7 @@ type Server struct {
 	lifecycle  *lifecycle
 	migrations *migrations
 	volumes    *volumes
+	dumps      *dumps
 	controls   *controls
 	streams    *streams
 	expander   *expander
@@ -71,6 +72,7 @@ func New(o Options) (*Server, error) {
 		lifecycle:  &lifecycle{objects: objects, found: found},
 		migrations: &migrations{objects: objects, found: found},
 		volumes:    &volumes{objects: objects, found: found},
+		dumps:      &dumps{objects: objects, found: found},
 		controls:   &controls{nodes: nodes, found: found},
 		streams:    &streams{authorizer: authorizer, dialer: &dialer{nodes: nodes}, found: found},
 		expander:   &expander{objects: objects, found: found},

@@ -154,13 +154,14 @@ func TestServer(t *testing.T) {
 	w.may("viewer", "get", "virtualmachineinstances/console")
 	w.may("admin", "update", "virtualmachines/start", "virtualmachines/stop", "virtualmachines/restart",
 		"virtualmachineinstances/pause", "virtualmachines/migrate", "expand-vm-spec", "virtualmachines/addvolume",
-		"virtualmachines/removevolume", "virtualmachineinstances/addvolume", "virtualmachineinstances/removevolume")
-	w.may("admin", "get", "virtualmachines/memorydump", "virtualmachineinstances/console", "virtualmachineinstances/vnc", "virtualmachineinstances/portforward", "virtualmachineinstances/usbredir",
+		"virtualmachines/removevolume", "virtualmachines/memorydump", "virtualmachines/removememorydump", "virtualmachineinstances/addvolume", "virtualmachineinstances/removevolume")
+	w.may("admin", "get", "virtualmachines/backup", "virtualmachineinstances/console", "virtualmachineinstances/vnc", "virtualmachineinstances/portforward", "virtualmachineinstances/usbredir",
 		"virtualmachines/portforward", "virtualmachines/expand-spec")
 	t.Run("callers", func(t *testing.T) { testCallers(t, w, front) })
 	t.Run("lifecycle", func(t *testing.T) { testLifecycle(t, w, front) })
 	t.Run("meanwhile", func(t *testing.T) { testMeanwhile(t, w, front) })
 	t.Run("volumes", func(t *testing.T) { testVolumes(t, w, front) })
+	t.Run("memory dumps", func(t *testing.T) { testMemoryDumps(t, w, front) })
 	t.Run("pods", func(t *testing.T) { testOthersPods(t, w, front) })
 	w.may("forwarder", "get", "virtualmachineinstances/portforward", "virtualmachines/portforward")
 	t.Run("display", func(t *testing.T) { testDisplay(t, w, front) })
@@ -187,7 +188,7 @@ func testCallers(t *testing.T, w *world, front tls.Certificate) {
 		{"another namespace", &front, "starter", "PUT", "../kube-system/virtualmachines/callers/start", 403, ""},
 		{"the right", &front, "starter", "PUT", "virtualmachines/callers/start", 202, ""},
 		{"no such VM", &front, "starter", "PUT", "virtualmachines/nothing/start", 404, `virtualmachines.kubevirt.io "nothing" not found`},
-		{"what nobody has", &front, "admin", "GET", "virtualmachines/callers/memorydump", 501, "no memory dumps"},
+		{"what nobody has", &front, "admin", "GET", "virtualmachines/callers/backup", 501, "no backups"},
 		{"a migration without an instance", &front, "admin", "PUT", "virtualmachines/callers/migrate", 404, "not found"},
 		{"a port that is none", &front, "admin", "GET", "virtualmachineinstances/callers/portforward/70000/tcp", 400, "1 to 65535"},
 		{"a protocol that is none", &front, "admin", "GET", "virtualmachineinstances/callers/portforward/7/icmp", 400, "neither tcp nor udp"},

@@ -3,8 +3,6 @@ package subresources
 // unsupported returns KubeVirt's other subresources, with the answer to their callers.
 func unsupported() map[string]string {
 	return map[string]string{ //nolint:gosec // names of subresources, and no credentials
-		"memorydump":                 "nodevirt makes no memory dumps",
-		"removememorydump":           "nodevirt makes no memory dumps",
 		"backup":                     "nodevirt makes no backups",
 		"vsock":                      "a VM's VSOCK is reached from its node only",
 		"objectgraph":                "nodevirt keeps no graph of a VM's objects: kubectl tree, or the owner references, show it",

@@ -110,6 +110,11 @@ func (r *Reconciler) run(
 	} else if err != nil {
 		o.failure = errors.Join(o.failure, err)
 	}
+	if err := r.dump(ctx, vm, vmi); apierrors.IsConflict(err) {
+		return ctrl.Result{}, err
+	} else if err != nil {
+		o.failure = errors.Join(o.failure, err)
+	}
 	considered := *vm
 	considered.Status.StartFailure = o.startFailure
 	o.decision = decide(&considered, strategy, vmi, now)

@@ -107,6 +107,7 @@ func status(vm *kubevirt.VirtualMachine, o outcome, now time.Time) kubevirt.Virt
 	if o.snapshots != nil {
 		s.VolumeSnapshotStatuses = o.snapshots
 	}
+	s.MemoryDumpRequest = nextDump(vm, o.vmi, metav1.NewTime(now))
 	s.PrintableStatus = printable(vm, o)
 	s.Conditions = conditions(vm, o, now)
 	return s
@@ -164,6 +165,9 @@ func failureReason(failure error) string {
 	}
 	if _, is := errors.AsType[hotplugError](failure); is {
 		return reasonHotplug
+	}
+	if _, is := errors.AsType[dumpError](failure); is {
+		return reasonMemoryDump
 	}
 	return "FailedCreate"
 }

@@ -37,7 +37,7 @@ func instance(
 			Finalizers:      []string{kubevirt.VirtualMachineInstanceFinalizer},
 			OwnerReferences: []metav1.OwnerReference{*metav1.NewControllerRef(vm, kubevirt.VirtualMachineGroupVersionKind)},
 		},
-		Spec: t.Spec,
+		Spec: without(&t.Spec, pod.Dumps(&t.Spec)),
 	}
 	maps.Copy(vmi.Labels, t.ObjectMeta.Labels)
 	if vmi.Annotations == nil {
@@ -63,8 +63,9 @@ func instance(
 // digest identifies the template's spec and the types that an instance was created
 // from. Labels and annotations do not change the VM.
 func digest(vm *kubevirt.VirtualMachine) (string, error) {
-	spec := without(&vm.Spec.Template.Spec, pod.Hotplugged(&vm.Spec.Template.Spec)) // others change while it runs
-	dropUUID(vm, &spec)                                                             // which an instance has in any case
+	template := &vm.Spec.Template.Spec
+	spec := without(template, append(pod.Hotplugged(template), pod.Dumps(template)...)) // others change while it runs
+	dropUUID(vm, &spec)                                                                 // which an instance has in any case
 	text, err := json.Marshal(&spec)
 	if err == nil && (vm.Spec.Instancetype != nil || vm.Spec.Preference != nil) {
 		var types []byte

@@ -53,6 +53,10 @@ func checkPlugs(before, after *kubevirt.VirtualMachineInstanceSpec, had, has []s
 	for _, name := range has {
 		d := pod.DiskOf(after, name)
 		switch {
+		case pod.VolumeOf(after, name).MemoryDump != nil:
+			if slices.Contains(had, name) && !equality.Semantic.DeepEqual(pod.VolumeOf(before, name), pod.VolumeOf(after, name)) {
+				problems = append(problems, field.Forbidden(volumes, fmt.Sprintf("hotplug volume %s, changed", name)))
+			}
 		case d == nil:
 			problems = append(problems, field.Required(disks, fmt.Sprintf("disk %s does not exist", name)))
 		case slices.Contains(had, name):

@@ -63,7 +63,7 @@ func setUp(ctx context.Context, in kind.Cluster) error {
 		return err
 	}
 	h := &hotplug.Reconciler{
-		Client: in.Manager.GetClient(), Events: in.Manager.GetEventRecorder(eventSource), Guests: r.Guests, Nodes: nodes, Holder: in.Holder,
+		Client: in.Manager.GetClient(), Events: in.Manager.GetEventRecorder(eventSource), Guests: r.Guests, Nodes: nodes, Holder: in.Holder, Now: in.Now,
 	}
 	return h.SetUp(ctx, in.Manager)
 }

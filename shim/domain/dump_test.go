@@ -3,18 +3,20 @@ package domain
 import (
 	"context"
 	"debug/elf"
+	"errors"
 	"os"
 	"path/filepath"
 	"testing"
 	"time"
 
+	"golang.org/x/sys/unix"
 	"gotest.tools/v3/assert"
 
 	"github.com/nodevirt/nodevirt/test/loopfs"
 )
 
-// TestDump: QEMU writes the guest's memory to a file that only its opener may write, and the guest
-// goes on, also after a dump to a volume that is full.
+// TestDump: the guest's memory is written to a file, and the guest goes on, also after a dump to a
+// volume that is full, one that is too long, and one that is cancelled.
 func TestDump(t *testing.T) {
 	startLibvirtd(t)
 	d := startDriver(t)
@@ -23,48 +25,57 @@ func TestDump(t *testing.T) {
 	_, err := d.Lifecycle.Start(t.Context(), g.UUID, g.files)
 	assert.NilError(t, err)
 	assert.NilError(t, d.Lifecycle.Resume(t.Context(), g.UUID))
-	status, err := d.Dumps.Status(t.Context(), g.UUID)
-	assert.NilError(t, err)
-	assert.Equal(t, status, DumpNone)
-
 	small, err := loopfs.New(t.TempDir(), loopfs.Ext4, 8<<20)
 	assert.NilError(t, err)
 	t.Cleanup(func() { _ = small.Close() })
-	for _, c := range []struct {
-		dir  string
-		want DumpStatus
-	}{{t.TempDir(), DumpCompleted}, {small.Path, DumpFailed}, {t.TempDir(), DumpCompleted}} {
-		path := filepath.Join(c.dir, "vm.memory.dump")
-		f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
+	pipe := filepath.Join(t.TempDir(), "pipe")
+	write := func(ctx context.Context, path string, limit int64) error {
+		f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600)
 		assert.NilError(t, err)
-		assert.NilError(t, d.Dumps.Start(t.Context(), g.UUID, f))
-		assert.NilError(t, f.Close())
-		assert.Equal(t, dumped(t, d, g.UUID), c.want)
-		if c.want == DumpCompleted {
-			core, err := elf.Open(path)
-			assert.NilError(t, err)
-			assert.Equal(t, core.Type, elf.ET_CORE)
-			assert.NilError(t, core.Close())
-			info, err := os.Stat(path)
-			assert.NilError(t, err)
-			assert.Assert(t, info.Size() >= g.Spec.Memory, info.Size())
-		}
+		err = d.Dumps.Write(ctx, g.UUID, Dump{Pipe: pipe, Limit: limit, Stall: time.Minute}, f)
+		_, gone := os.Lstat(pipe)
+		assert.Assert(t, errors.Is(gone, os.ErrNotExist))
 		running(t, d, g.UUID)
+		return err
 	}
+	path := filepath.Join(t.TempDir(), "vm.memory.dump")
+	assert.Assert(t, errors.Is(write(t.Context(), filepath.Join(small.Path, "dump"), 1<<30), unix.ENOSPC))
+	assert.Assert(t, errors.Is(write(t.Context(), path, 1<<20), errTooLong))
+	ended, end := context.WithCancel(t.Context())
+	end()
+	assert.Assert(t, write(ended, path, 1<<30) != nil)
+	assert.NilError(t, write(t.Context(), path, 1<<30))
+	core, err := elf.Open(path)
+	assert.NilError(t, err)
+	assert.Equal(t, core.Type, elf.ET_CORE)
+	assert.NilError(t, core.Close())
+	info, err := os.Stat(path)
+	assert.NilError(t, err)
+	assert.Assert(t, info.Size() >= g.Spec.Memory, info.Size())
 }
 
-// dumped returns the status of a dump that has ended.
-func dumped(t *testing.T, d *Driver, uuid string) DumpStatus {
-	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
-	defer cancel()
-	for {
-		s, err := d.Dumps.Status(ctx, uuid)
-		assert.NilError(t, err)
-		if s != DumpActive {
-			return s
+// TestClear: whoever waits for a reader of a pipe that a former process made goes on.
+func TestClear(t *testing.T) {
+	pipe := filepath.Join(t.TempDir(), "pipe")
+	assert.NilError(t, unix.Mkfifo(pipe, 0o600))
+	opened := make(chan error, 1)
+	go func() {
+		fd, err := unix.Open(pipe, unix.O_WRONLY, 0)
+		if err == nil {
+			err = unix.Close(fd)
 		}
-		time.Sleep(10 * time.Millisecond)
+		opened <- err
+	}()
+	time.Sleep(50 * time.Millisecond)
+	var d Dumps
+	for range 2 {
+		assert.NilError(t, d.Clear(pipe))
+	}
+	select {
+	case err := <-opened:
+		assert.Assert(t, err == nil || errors.Is(err, unix.ENOENT), err) // it was late
+	case <-time.After(time.Minute):
+		t.Fatal("the pipe is not opened")
 	}
 }
 

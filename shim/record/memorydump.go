@@ -4,17 +4,16 @@ import "time"
 
 // DumpState is the phase of a dump of a guest's memory.
 //
-//	begun ──▶ writing ──▶ completed
-//	  │          │
-//	  └──────────┴──▶ failed
+//	writing ──▶ completed
+//	   │
+//	   └──▶ failed
 //
-// The state is on disk before QEMU is asked: a shim that finds a dump begun or writing asks
-// QEMU how far that came.
+// The state is on disk before the file is created: a shim that finds a dump writing removes the
+// file.
 type DumpState string
 
 // The states of a dump.
 const (
-	DumpBegun     DumpState = "begun"
 	DumpWriting   DumpState = "writing"
 	DumpCompleted DumpState = "completed"
 	DumpFailed    DumpState = "failed"
@@ -34,9 +33,9 @@ type MemoryDump struct {
 	Message string `json:"message,omitempty"`
 }
 
-// Dumping reports whether QEMU writes the guest's memory, or may do so.
+// Dumping reports whether the guest's memory is being written.
 func (r Container) Dumping() bool {
-	return r.MemoryDump != nil && (r.MemoryDump.State == DumpBegun || r.MemoryDump.State == DumpWriting)
+	return r.MemoryDump != nil && r.MemoryDump.State == DumpWriting
 }
 
 // WithMemoryDump returns the record with a dump. The record that others read stays as it is.

@@ -53,9 +53,9 @@ import (
 	"github.com/nodevirt/nodevirt/shim/vm/event"
 	"github.com/nodevirt/nodevirt/shim/vm/guest"
 	"github.com/nodevirt/nodevirt/shim/vm/hotplug"
-	"github.com/nodevirt/nodevirt/shim/vm/memorydump"
 	"github.com/nodevirt/nodevirt/shim/vm/layout"
 	"github.com/nodevirt/nodevirt/shim/vm/lifecycle"
+	"github.com/nodevirt/nodevirt/shim/vm/memorydump"
 	"github.com/nodevirt/nodevirt/shim/vm/move"
 	"github.com/nodevirt/nodevirt/shim/vm/report"
 	"github.com/nodevirt/nodevirt/shim/vm/resources"
@@ -190,7 +190,7 @@ func join(o Options, paths layout.Layout) *VMs {
 		Table: vms, Tasks: tasks, Domains: o.Driver.Hotplug, Volumes: o.Disks.Attachments, Moves: moves, Pods: o.Pods, Conditions: conditions, Logger: o.Logger,
 	})
 	dumps := memorydump.New(memorydump.Options{
-		Table: vms, Tasks: tasks, Domains: o.Driver.Dumps, Files: disk.Dumps{}, Moves: moves, Pods: o.Pods, Conditions: conditions, Logger: o.Logger,
+		Table: vms, Tasks: tasks, Domains: o.Driver.Dumps, Files: disk.Dumps{}, Moves: moves, Pods: o.Pods, Conditions: conditions, Layout: paths, Logger: o.Logger,
 	})
 	reporting := report.Options{
 		Table: vms, Conditions: conditions, Agents: agents, Groups: groups, Disks: o.Disks.Attachments, Domains: describer,

@@ -44,6 +44,8 @@ const (
 	// SourceContainerPath is a folder that the container mounts for another reason. It is
 	// never a disk.
 	SourceContainerPath Source = "containerPath"
+	// SourceMemoryDump is a PVC that the guest's memory is dumped to. It is no disk.
+	SourceMemoryDump Source = "memoryDump"
 	// SourceDrive is a CD-ROM drive without a medium, which the running VM can get.
 	SourceDrive Source = "drive"
 	// SourceHostDisk is a file in a folder of the node, which outlives the pod.

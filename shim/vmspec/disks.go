@@ -48,7 +48,7 @@ func disks(at *field.Path, given []kubevirt.Disk, v volumes, boot bootOrder) ([]
 		result = append(result, disk)
 	}
 	for _, volume := range v.all {
-		if volume.name != "" && !names[volume.name] && !volume.table && !volume.filesystem {
+		if volume.name != "" && !names[volume.name] && !volume.table && !volume.filesystem && !volume.Source.Kind().hidden() {
 			disk, p := readDisk(at, kubevirt.Disk{Name: volume.name}, volume.Disk)
 			problems = append(problems, p...)
 			result = append(result, disk)
@@ -74,7 +74,10 @@ func readDisk(at *field.Path, d kubevirt.Disk, disk Disk) (Disk, field.ErrorList
 	disk.Name, disk.Bus, disk.Serial, disk.Tag = d.Name, BusSATA, d.Serial, d.Tag
 	bus := kubevirt.DiskBus("")
 	contradiction := CheckDevice(at, d)
-	if disk.Source.Kind().FilesOnly {
+	switch k := disk.Source.Kind(); {
+	case k.hidden():
+		contradiction = refused(at, "volume %q can't be a disk", d.Name)
+	case k.FilesOnly:
 		contradiction = refused(at, "volume %q can't be a disk; name it in filesystems", d.Name)
 	}
 	switch {

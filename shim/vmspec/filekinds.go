@@ -99,6 +99,22 @@ func fileKinds() []VolumeKind {
 			read:  (*volumes).containerPath,
 			rows:  []fields.Row{fields.At("path", imagePath), fields.At("readOnly", fields.Only(true))},
 		},
+		{
+			// The VM's node writes to the PVC, which the VM's pod does not have.
+			Source: SourceMemoryDump, Field: "memoryDump", Needs: NeedVolume, FilesOnly: true,
+			given: func(g kubevirt.Volume) bool { return g.MemoryDump != nil },
+			read: func(_ *volumes, at *field.Path, g kubevirt.Volume) (Disk, field.ErrorList) {
+				return Disk{Source: SourceMemoryDump}, required(at.Child("claimName"), g.MemoryDump.ClaimName)
+			},
+			pod: func(g *kubevirt.Volume) PodVolume {
+				return PodVolume{Source: &corev1.VolumeSource{PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: g.MemoryDump.ClaimName}}}
+			},
+			podRows: []fields.Row{
+				fields.At("claimName", fields.Subdomain),
+				fields.At("hotpluggable", fields.Boolean),
+				fields.At("readOnly", fields.Only(false)),
+			},
+		},
 	}
 }
 

@@ -5,17 +5,17 @@ package vmspec
 func reasons() map[string]string {
 	all := map[string]string{}
 	for why, paths := range map[string][]string{
-		"a running VM gets no further volumes":                {"utilityVolumes", "volumes[].memoryDump"},
-		"autoattachGraphicsDevice has the only graphics card": {"domain.devices.video"},
-		"libvirt before 11.6 can't set it":                    {"domain.devices.disks[].blockSize.custom.discardGranularity"},
-		"no backup reads changed blocks":                      {"domain.devices.disks[].changedBlockTracking"},
-		"no client plays a guest's sound":                     {"domain.devices.sound"},
-		"no node encrypts a guest's memory":                   {"domain.launchSecurity"},
-		"no part of nodevirt reads a guest's panic":           {"domain.devices.panicDevices"},
-		"only s390x has it; use i6300esb":                     {"domain.devices.watchdog.diag288"},
-		"QEMU's BIOS writes to the display alone":             {"domain.firmware.bootloader.bios.useSerial"},
-		"the RuntimeClass sets the overhead":                  {"domain.resources.overcommitGuestOverhead"},
-		"virtio devices follow version 1.0 alone":             {"domain.devices.useVirtioTransitional"},
+		"memory dumps use volumes[].memoryDump, and there are no backups": {"utilityVolumes"},
+		"autoattachGraphicsDevice has the only graphics card":             {"domain.devices.video"},
+		"libvirt before 11.6 can't set it":                                {"domain.devices.disks[].blockSize.custom.discardGranularity"},
+		"no backup reads changed blocks":                                  {"domain.devices.disks[].changedBlockTracking"},
+		"no client plays a guest's sound":                                 {"domain.devices.sound"},
+		"no node encrypts a guest's memory":                               {"domain.launchSecurity"},
+		"no part of nodevirt reads a guest's panic":                       {"domain.devices.panicDevices"},
+		"only s390x has it; use i6300esb":                                 {"domain.devices.watchdog.diag288"},
+		"QEMU's BIOS writes to the display alone":                         {"domain.firmware.bootloader.bios.useSerial"},
+		"the RuntimeClass sets the overhead":                              {"domain.resources.overcommitGuestOverhead"},
+		"virtio devices follow version 1.0 alone":                         {"domain.devices.useVirtioTransitional"},
 	} {
 		for _, path := range paths {
 			all[path] = why

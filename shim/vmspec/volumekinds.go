@@ -70,7 +70,8 @@ type VolumeKind struct {
 	// Fixed says that a guest can't write the disk, nor boot from it.
 	Fixed bool
 	// Shows says that a guest can mount the volume's files, in place of a disk, and
-	// FilesOnly that no disk can have them.
+	// FilesOnly that no disk can have them. The guest does not see a volume with FilesOnly
+	// alone.
 	Shows, FilesOnly bool
 	// Transfer is what a live migration does with the disk; see [Disk.Transfer].
 	Transfer Transfer
@@ -213,6 +214,9 @@ func cloudInitKind(source Source, name string, given func(kubevirt.Volume) bool)
 		},
 	}
 }
+
+// hidden reports whether the guest sees nothing of the volume.
+func (k VolumeKind) hidden() bool { return k.FilesOnly && !k.Shows }
 
 // Kind returns the kind of the source.
 func (s Source) Kind() VolumeKind {

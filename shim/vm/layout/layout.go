@@ -87,6 +87,9 @@ func (l Layout) DisplayDir(id string) string { return filepath.Join(l.Displays, 
 // DisplaySocket is the unix socket on which QEMU serves VNC.
 func (l Layout) DisplaySocket(id string) string { return filepath.Join(l.DisplayDir(id), "vnc") }
 
+// DumpPipe is the pipe through which QEMU writes a dump of its guest's memory.
+func (l Layout) DumpPipe(id string) string { return l.path(id, "memory-dump") }
+
 // MigrationDir is the folder of the sockets of a migration to or from the node.
 func (l Layout) MigrationDir(id string) string { return filepath.Join(l.Migrations, id) }
 

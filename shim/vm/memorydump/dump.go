@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
 	"strings"
 	"time"
 
@@ -46,7 +47,8 @@ func has(r record.Container, a order.DumpFile) bool {
 	return m != nil && m.Volume == a.Volume && m.File == a.File
 }
 
-// begin has QEMU begin a dump. What fails is the result of the dump, in the record.
+// begin begins a dump, which goes on beside the order. What fails is the result of the dump, in
+// the record.
 func (d *Dumps) begin(ctx context.Context, v *table.VM, a order.DumpFile, folder string) error {
 	unlock, err := v.Lock(ctx)
 	if err != nil {
@@ -64,35 +66,41 @@ func (d *Dumps) begin(ctx context.Context, v *table.VM, a order.DumpFile, folder
 	case d.o.Moves.Moving(v):
 		return fmt.Errorf("%w: the guest is moving to another node", vmerrors.ErrState)
 	}
-	m := record.MemoryDump{State: record.DumpBegun, Volume: a.Volume, Folder: folder, File: a.File, Start: time.Now().UTC()}
+	m := record.MemoryDump{State: record.DumpWriting, Volume: a.Volume, Folder: folder, File: a.File, Start: time.Now().UTC()}
 	if err := d.put(v, m); err != nil {
 		return err
 	}
-	ctx, cancel := background.AtMost(context.WithoutCancel(ctx), patience)
-	defer cancel()
-	err = d.write(ctx, r.Domain.UUID, m)
-	switch {
-	case err == nil:
-		m.State = record.DumpWriting
-		err = d.put(v, m)
-	case !errors.Is(err, domain.ErrUnavailable):
+	file, err := d.o.Files.Create(folder, a.File)
+	if err != nil {
 		return d.end(v, m, err)
 	}
-	if err != nil { // QEMU may have begun
-		table.Logger(d.o.Logger, r).Warn("finding out about a memory dump", "volume", m.Volume, "error", err)
-	}
-	d.follow(v)
+	to := domain.Dump{Pipe: d.o.Layout.DumpPipe(r.ID), Limit: 2*max(r.Spec.Memory, r.Spec.MaxMemory) + slack, Stall: stall}
+	d.o.Tasks.Run(func(ctx context.Context) { d.write(ctx, v, m, to, file) })
 	return nil
 }
 
-// write creates the file of a dump, and passes it to QEMU.
-func (d *Dumps) write(ctx context.Context, uuid string, m record.MemoryDump) error {
-	file, err := d.o.Files.Create(m.Folder, m.File)
-	if err != nil {
-		return err
+// write writes a dump, and records how it ended.
+func (d *Dumps) write(ctx context.Context, v *table.VM, m record.MemoryDump, to domain.Dump, file *os.File) {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	d.o.Tasks.Run(func(context.Context) {
+		select {
+		case <-v.Exited():
+			cancel()
+		case <-ctx.Done():
+		}
+	})
+	failed := d.o.Domains.Write(ctx, v.Record().Domain.UUID, to, file)
+	locked, cancelLock := background.AtMost(context.WithoutCancel(ctx), endTime)
+	defer cancelLock()
+	unlock, err := v.Lock(locked)
+	if err == nil {
+		defer unlock()
+		err = d.end(v, m, failed)
 	}
-	defer file.Close()
-	return d.o.Domains.Start(ctx, uuid, file)
+	if err != nil && !errors.Is(err, vmerrors.ErrNotFound) {
+		table.Logger(d.o.Logger, v.Record()).Warn("recording the end of a memory dump failed", "volume", m.Volume, "error", err)
+	}
 }
 
 // put records a dump, and reports whether the VM can move.
@@ -104,7 +112,8 @@ func (d *Dumps) put(v *table.VM, m record.MemoryDump) error {
 	return nil
 }
 
-// end records the end of a dump, and removes a file that is incomplete.
+// end records the end of a dump, and removes a file that is incomplete. The caller has the VM's
+// turn. A VM that has ended has no dump.
 func (d *Dumps) end(v *table.VM, m record.MemoryDump, failed error) error {
 	m.State, m.End = record.DumpCompleted, time.Now().UTC()
 	log := table.Logger(d.o.Logger, v.Record()).With("volume", m.Volume, "file", m.File)
@@ -114,9 +123,9 @@ func (d *Dumps) end(v *table.VM, m record.MemoryDump, failed error) error {
 			log.Warn("a failed memory dump stays in its volume", "error", err)
 		}
 	}
-	if err := d.put(v, m); err != nil {
-		return err
-	}
 	log.Info("a dump of the guest's memory has ended", "state", m.State, "message", m.Message)
-	return nil
+	if r := v.Record(); r.State != record.Running || !r.Dumping() {
+		return nil
+	}
+	return d.put(v, m)
 }

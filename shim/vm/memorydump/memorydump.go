@@ -2,14 +2,13 @@
 // package order.
 //
 // An attachment pod has the kubelet mount the PVC, as for a disk of a running VM. The shim
-// creates the file, and passes its descriptor to QEMU, which writes the guest's memory to it:
-// neither QEMU nor libvirtd opens a path. The guest's vCPUs stop meanwhile.
+// creates the file, and copies to it what QEMU writes to a pipe: neither QEMU nor libvirtd
+// reaches the volume. The guest's vCPUs stop meanwhile.
 //
-//	order ──▶ containerd: mounts ──▶ record ──▶ file ──▶ QEMU's descriptor ──▶ QEMU writes
+//	order ──▶ containerd: mounts ──▶ record ──▶ file ◀── pipe ◀── QEMU
 //
-// QEMU writes by itself, also while the shim and libvirtd are away, and says afterwards whether
-// it succeeded. It can't cancel a dump: the end of the guest ends it. The volume must stay
-// mounted while QEMU writes.
+// The end of the guest, or of the shim, is the end of a dump, which fails then. The guest goes on
+// in any case. The volume must stay mounted while the dump is written.
 //
 // The package owns the orders and the records of dumps. It leaves files to package disk, and
 // QEMU's commands to package domain.
@@ -24,13 +23,14 @@ import (
 	"github.com/nodevirt/nodevirt/shim/domain"
 	"github.com/nodevirt/nodevirt/shim/vm/attachment"
 	"github.com/nodevirt/nodevirt/shim/vm/background"
+	"github.com/nodevirt/nodevirt/shim/vm/layout"
 	"github.com/nodevirt/nodevirt/shim/vm/table"
 )
 
 // Domains dumps the memory of running domains; [domain.Dumps].
 type Domains interface {
-	Start(ctx context.Context, uuid string, file *os.File) error
-	Status(ctx context.Context, uuid string) (domain.DumpStatus, error)
+	Write(ctx context.Context, uuid string, to domain.Dump, file *os.File) error
+	Clear(pipe string) error
 }
 
 // Files are the dumps in volumes; package disk's Dumps.
@@ -60,6 +60,7 @@ type Options struct {
 	Moves      Moves
 	Pods       attachment.Pods
 	Conditions Conditions
+	Layout     layout.Layout
 	Logger     *slog.Logger
 }
 
@@ -70,8 +71,12 @@ type Dumps struct{ o Options }
 func New(o Options) *Dumps { return &Dumps{o} }
 
 const (
-	// patience bounds a call to libvirtd.
-	patience = 30 * time.Second
+	// stall bounds a write to a volume, for whose end the guest waits.
+	stall = time.Minute
+	// endTime bounds the wait for the VM's turn when a dump has ended.
+	endTime = 30 * time.Second
+	// slack is what a dump has at most beside the guest's memory, such as that of devices.
+	slack = 1 << 30
 	// answerTime is how long an order waits for the end of a dump, and answerPoll the time
 	// between two looks.
 	answerTime = 10 * time.Second
@@ -79,6 +84,3 @@ const (
 	// maxMessage bounds the text of an error in a record, in bytes.
 	maxMessage = 1 << 10
 )
-
-// askPause is the time between two questions to QEMU about a dump.
-var askPause = background.Pause{First: 200 * time.Millisecond, Limit: 5 * time.Second}

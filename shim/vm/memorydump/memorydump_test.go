@@ -12,7 +12,6 @@ import (
 	"sync"
 	"testing"
 	"testing/synctest"
-	"time"
 
 	"google.golang.org/grpc"
 	"gotest.tools/v3/assert"
@@ -23,6 +22,7 @@ import (
 	"github.com/nodevirt/nodevirt/shim/record"
 	"github.com/nodevirt/nodevirt/shim/vm/background"
 	"github.com/nodevirt/nodevirt/shim/vm/hotplug/order"
+	"github.com/nodevirt/nodevirt/shim/vm/layout"
 	"github.com/nodevirt/nodevirt/shim/vm/memorydump"
 	"github.com/nodevirt/nodevirt/shim/vm/table"
 	"github.com/nodevirt/nodevirt/shim/vm/vmerrors"
@@ -41,18 +41,17 @@ type rig struct {
 	folder string
 	owner  string // the pod that the attachment pod names
 
-	mu sync.Mutex
-	// status is QEMU's, failing what a call of Start returns, after QEMU has begun if late.
-	status        domain.DumpStatus
-	failing       error
-	late, away    bool
-	moving        bool
-	starts, tells int
+	mu     sync.Mutex
+	moving bool
+	// ends has the result of the dump that is under way, failing that of one that ends at once.
+	ends                   chan error
+	failing                error
+	starts, tells, cleared int
 }
 
 func newRig(t *testing.T) *rig {
 	t.Helper()
-	r := &rig{store: vmtest.NewStore(&vmtest.Script{}, t.TempDir()), folder: t.TempDir(), owner: podUID, status: domain.DumpNone}
+	r := &rig{store: vmtest.NewStore(&vmtest.Script{}, t.TempDir()), folder: t.TempDir(), owner: podUID, ends: make(chan error)}
 	c := record.Container{ID: "c", SandboxID: "s", State: record.Running, Domain: record.Domain{Name: "d", UUID: "u"}}
 	c.Sandbox.Value = &runtimeapi.PodSandboxConfig{Metadata: &runtimeapi.PodSandboxMetadata{Name: "pod", Namespace: "shop", Uid: podUID}}
 	c.Config.Value = &runtimeapi.ContainerConfig{Metadata: &runtimeapi.ContainerMetadata{Name: "vm"}}
@@ -70,7 +69,7 @@ func (r *rig) start(t *testing.T) {
 	on, _ := r.store.Container("c")
 	r.vm = vms.Recover(on)
 	r.Dumps = memorydump.New(memorydump.Options{
-		Table: vms, Tasks: tasks, Domains: r, Files: disk.Dumps{}, Moves: r, Pods: r, Conditions: r,
+		Table: vms, Tasks: tasks, Domains: r, Files: disk.Dumps{}, Moves: r, Pods: r, Conditions: r, Layout: layout.Layout{Folder: func(id string) string { return "/run/" + id }},
 		Logger: slog.New(slog.NewTextHandler(t.Output(), nil)),
 	})
 	r.Recover()
@@ -79,29 +78,29 @@ func (r *rig) start(t *testing.T) {
 func (r *rig) Moving(*table.VM) bool { return r.moving }
 func (r *rig) Update(*table.VM)      { r.tells++ }
 
-func (r *rig) Start(_ context.Context, _ string, f *os.File) error {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if on, _ := r.store.Container("c"); !on.Dumping() {
+func (r *rig) Write(ctx context.Context, _ string, to domain.Dump, f *os.File) error {
+	defer f.Close()
+	if on, _ := r.store.Container("c"); !on.Dumping() || to.Limit < 1<<30 || !strings.HasSuffix(to.Pipe, "/c/memory-dump") {
 		return errors.New("it is not recorded")
 	}
+	r.mu.Lock()
 	r.starts++
-	if r.failing == nil || r.late {
-		r.status = domain.DumpActive
-		if _, err := f.WriteString("memory"); err != nil {
-			return err
-		}
+	failing := r.failing
+	r.mu.Unlock()
+	if _, err := f.WriteString("memory"); err != nil || failing != nil {
+		return errors.Join(err, failing)
 	}
-	return r.failing
+	select {
+	case <-ctx.Done():
+		return ctx.Err()
+	case err := <-r.ends:
+		return err
+	}
 }
 
-func (r *rig) Status(context.Context, string) (domain.DumpStatus, error) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if r.away {
-		return "", domain.ErrUnavailable
-	}
-	return r.status, nil
+func (r *rig) Clear(string) error {
+	r.cleared++
+	return nil
 }
 
 func (r *rig) ContainerStatus(context.Context, *runtimeapi.ContainerStatusRequest, ...grpc.CallOption) (*runtimeapi.ContainerStatusResponse, error) {
@@ -119,12 +118,6 @@ func (r *rig) PodSandboxStatus(context.Context, *runtimeapi.PodSandboxStatusRequ
 		Metadata: &runtimeapi.PodSandboxMetadata{Name: "hp", Namespace: "shop"}, State: runtimeapi.PodSandboxState_SANDBOX_READY,
 		Annotations: map[string]string{order.Annotation: r.owner},
 	}}, nil
-}
-
-func (r *rig) set(s domain.DumpStatus) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.status, r.away = s, false
 }
 
 func (r *rig) order(t *testing.T, control, argument string) (order.Dump, error) {
@@ -176,14 +169,13 @@ func TestDump(t *testing.T) {
 		if _, err := r.dump(t, "vm-2.memory.dump"); !errors.Is(err, vmerrors.ErrState) {
 			t.Errorf("another dump meanwhile: %v", err)
 		}
-		began := time.Now()
-		r.set(domain.DumpCompleted)
-		time.Sleep(time.Minute)
+		r.ends <- nil
+		synctest.Wait()
 		d, err := r.dump(t, "vm-1.memory.dump")
 		assert.NilError(t, err)
 		assert.Equal(t, d.State, order.DumpCompleted)
 		assert.Equal(t, d.File, "vm-1.memory.dump")
-		assert.Assert(t, !d.Start.IsZero() && d.End.After(began.Add(-time.Second)))
+		assert.Assert(t, !d.Start.IsZero() && d.End.After(d.Start))
 		assert.Equal(t, r.starts, 1)
 		assert.Equal(t, r.files(t), "vm-1.memory.dump")
 		assert.Assert(t, r.tells >= 2)
@@ -191,11 +183,11 @@ func TestDump(t *testing.T) {
 		_, err = r.dump(t, "vm-2.memory.dump")
 		assert.NilError(t, err)
 		assert.Equal(t, r.files(t), "vm-2.memory.dump")
-		r.set(domain.DumpFailed)
-		time.Sleep(time.Minute)
+		r.ends <- errors.New("no space")
+		synctest.Wait()
 		d = r.state(t)
 		assert.Equal(t, d.State, order.DumpFailed)
-		assert.Assert(t, strings.Contains(d.Message, "QEMU could not write"))
+		assert.Equal(t, d.Message, "no space")
 		assert.Equal(t, r.files(t), "")
 	})
 }
@@ -249,65 +241,42 @@ func TestFailures(t *testing.T) {
 	})
 }
 
-// TestLostAnswer: QEMU began a dump, and libvirtd's answer was lost.
-func TestLostAnswer(t *testing.T) {
+// TestRestart: a new shim ends the dump of a former one.
+func TestRestart(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t)
-		r.failing, r.late, r.away = domain.ErrUnavailable, true, true
-		d, err := r.dump(t, "vm.memory.dump")
+		assert.NilError(t, os.WriteFile(filepath.Join(r.folder, "vm.memory.dump"), []byte("mem"), 0o600))
+		on, _ := r.store.Container("c")
+		assert.NilError(t, r.store.PutContainer(on.WithMemoryDump(record.MemoryDump{
+			State: record.DumpWriting, Volume: "claim", Folder: r.folder, File: "vm.memory.dump"})))
+		r.start(t)
+		synctest.Wait()
+		d := r.state(t)
+		assert.Equal(t, d.State, order.DumpFailed)
+		assert.Assert(t, strings.Contains(d.Message, "the shim restarted"))
+		assert.Equal(t, r.files(t), "")
+		assert.Equal(t, r.cleared, 1)
+		r.start(t)
+		synctest.Wait()
+		assert.Equal(t, r.cleared, 1)
+		_, err := r.dump(t, "again.memory.dump")
 		assert.NilError(t, err)
-		assert.Equal(t, d.State, order.DumpWriting)
-		r.set(domain.DumpActive)
-		time.Sleep(time.Minute)
-		assert.Equal(t, r.vm.Record().MemoryDump.State, record.DumpWriting)
-		r.set(domain.DumpCompleted)
-		time.Sleep(time.Minute)
-		assert.Equal(t, r.state(t).State, order.DumpCompleted)
+		assert.Equal(t, r.state(t).State, order.DumpWriting)
 	})
 }
 
-// TestRestart: a new shim finds each state of QEMU, and ends the dump as QEMU says.
-func TestRestart(t *testing.T) {
-	for _, c := range []struct {
-		recorded record.DumpState
-		status   domain.DumpStatus
-		want     order.DumpState
-	}{
-		{record.DumpBegun, domain.DumpNone, order.DumpFailed},
-		{record.DumpBegun, domain.DumpActive, order.DumpWriting},
-		{record.DumpBegun, domain.DumpCompleted, order.DumpFailed}, // perhaps a former one
-		{record.DumpWriting, domain.DumpActive, order.DumpWriting},
-		{record.DumpWriting, domain.DumpCompleted, order.DumpCompleted},
-		{record.DumpWriting, domain.DumpFailed, order.DumpFailed},
-	} {
-		t.Run(fmt.Sprint(c.recorded, c.status), func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				r := newRig(t)
-				on, _ := r.store.Container("c")
-				assert.NilError(t, r.store.PutContainer(on.WithMemoryDump(record.MemoryDump{
-					State: c.recorded, Volume: "claim", Folder: r.folder, File: "vm.memory.dump"})))
-				r.status = c.status
-				r.start(t)
-				time.Sleep(time.Minute)
-				assert.Equal(t, r.state(t).State, c.want)
-				assert.Equal(t, r.starts, 0)
-			})
-		})
-	}
-}
-
-// TestEnd: the end of the VM is the end of its dump.
+// TestEnd: the end of the VM cancels its dump.
 func TestEnd(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t)
 		_, err := r.dump(t, "vm.memory.dump")
 		assert.NilError(t, err)
 		ended := r.vm.Record()
-		ended.State = record.Exited
+		ended.State, ended.MemoryDump = record.Exited, nil
 		r.vm.Publish(ended)
-		d, err := r.dump(t, "vm.memory.dump")
-		assert.NilError(t, err)
-		assert.Equal(t, d.State, order.DumpNone)
+		synctest.Wait()
+		assert.Equal(t, r.files(t), "")
+		assert.Equal(t, r.state(t).State, order.DumpNone)
 		if _, err := r.dump(t, "again.memory.dump"); !errors.Is(err, vmerrors.ErrState) {
 			t.Errorf("a VM that has ended: %v", err)
 		}

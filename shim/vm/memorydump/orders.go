@@ -65,11 +65,7 @@ func about(r record.Container, volume string) order.Dump {
 	if m == nil || m.Volume != volume || r.State != record.Running {
 		return order.Dump{Volume: volume, State: order.DumpNone}
 	}
-	state := order.DumpState(m.State)
-	if r.Dumping() {
-		state = order.DumpWriting
-	}
-	return order.Dump{Volume: volume, State: state, File: m.File, Start: m.Start, End: m.End, Message: m.Message}
+	return order.Dump{Volume: volume, State: order.DumpState(m.State), File: m.File, Start: m.Start, End: m.End, Message: m.Message}
 }
 
 // wait returns what is known of a dump when it has ended, or after a while.

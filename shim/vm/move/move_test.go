@@ -267,7 +267,7 @@ func TestCheck(t *testing.T) {
 	r := newRig(t)
 	got := record.Container{Plugged: []record.PluggedDisk{{State: record.Attached}}}
 	wantError(t, r.Check(got), "it has got disks since it runs")
-	wantError(t, r.Check(record.Container{}.WithMemoryDump(record.MemoryDump{State: record.DumpBegun})), "its memory is being dumped")
+	wantError(t, r.Check(record.Container{}.WithMemoryDump(record.MemoryDump{State: record.DumpWriting})), "its memory is being dumped")
 	for words, change := range map[string]func(*vmspec.Spec){
 		"": func(s *vmspec.Spec) {
 			s.Interfaces = append(s.Interfaces, vmspec.Interface{Name: "lan", Binding: vmspec.BindingBridge, Device: "net1"})

@@ -111,7 +111,7 @@ func TestAStrangersVMIsStayInTheirPods(t *testing.T) {
 			"spec.volumes[1].ephemeral.persistentVolumeClaim.claimName"},
 		"sysprep":  {volume(object{"sysprep": object{"secret": object{"name": "../treasure"}}}), "spec.volumes[1].sysprep.secret.name"},
 		"downward": {volume(object{"downwardMetrics": object{}}), "spec.volumes[1].downwardMetrics"},
-		"memory":   {volume(object{"memoryDump": object{"claimName": "others"}}), "spec.volumes[1].memoryDump"},
+		"memory":   {volume(object{"memoryDump": object{"claimName": "../others"}}), "spec.volumes[1].memoryDump.claimName"},
 		"seed": {volume(object{"cloudInitNoCloud": object{"secretRef": object{"name": "../default/treasure"}, "userData": "x"}}),
 			"spec.volumes[1].cloudInitNoCloud"},
 		"climbing-disk": {func(spec, _, _ object) {

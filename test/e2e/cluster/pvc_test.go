@@ -19,6 +19,12 @@ import (
 // localPVC makes a PVC whose volume is a folder or a device of the first node.
 func localPVC(t *testing.T, name, mode, path string) {
 	t.Helper()
+	sizedPVC(t, name, mode, path, "96Mi")
+}
+
+// sizedPVC is localPVC with a size.
+func sizedPVC(t *testing.T, name, mode, path, size string) {
+	t.Helper()
 	class := "local-" + name
 	spec := func(kind, name string, spec object) {
 		version := "v1"
@@ -32,14 +38,14 @@ func localPVC(t *testing.T, name, mode, path string) {
 	spec("StorageClass", class, object{"provisioner": "kubernetes.io/no-provisioner", "volumeBindingMode": "WaitForFirstConsumer"})
 	spec("PersistentVolume", "local-"+name, object{"spec": object{
 		"storageClassName": class, "volumeMode": mode, "accessModes": []string{"ReadWriteOnce"},
-		"capacity": object{"storage": "96Mi"}, "local": object{"path": path},
+		"capacity": object{"storage": size}, "local": object{"path": path},
 		"nodeAffinity": object{"required": object{"nodeSelectorTerms": []object{{"matchExpressions": []object{
 			{"key": "kubernetes.io/hostname", "operator": "In", "values": []string{"node-1"}},
 		}}}}},
 	}})
 	spec("PersistentVolumeClaim", name, object{"spec": object{
 		"storageClassName": class, "volumeMode": mode, "accessModes": []string{"ReadWriteOnce"},
-		"resources": object{"requests": object{"storage": "96Mi"}},
+		"resources": object{"requests": object{"storage": size}},
 	}})
 }
 

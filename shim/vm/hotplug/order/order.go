@@ -89,7 +89,7 @@ const DumpSuffix = ".memory.dump"
 // DumpState is the state of a memory dump.
 type DumpState string
 
-// The states of a memory dump. QEMU has the volume open only while it writes.
+// The states of a memory dump. The node has the volume open only while it writes.
 const (
 	DumpNone      DumpState = "none"
 	DumpWriting   DumpState = "writing"
