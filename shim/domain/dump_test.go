@@ -1,11 +1,13 @@
 package domain
 
 import (
+	"bytes"
 	"context"
 	"debug/elf"
 	"errors"
 	"os"
 	"path/filepath"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -52,6 +54,38 @@ func TestDump(t *testing.T) {
 	info, err := os.Stat(path)
 	assert.NilError(t, err)
 	assert.Assert(t, info.Size() >= g.Spec.Memory, info.Size())
+}
+
+// TestDumpPipe: what another process writes to the pipe is copied, up to the limit, and its writes
+// fail without a reader.
+func TestDumpPipe(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "pipe")
+	content := bytes.Repeat([]byte("memory"), 1<<20)
+	for _, limit := range []int64{int64(len(content)), int64(len(content)) - 1} {
+		p, err := newDumpPipe(path)
+		assert.NilError(t, err)
+		wrote := make(chan error, 1)
+		go func() {
+			err := os.WriteFile(path, content, 0) // as libvirtd opens it
+			p.end()
+			wrote <- err
+		}()
+		var got bytes.Buffer
+		var since atomic.Pointer[time.Time]
+		err = copyDump(&got, p.reader, limit, &since)
+		if limit == int64(len(content)) {
+			assert.NilError(t, err)
+			assert.NilError(t, <-wrote)
+			assert.Assert(t, bytes.Equal(got.Bytes(), content))
+		} else {
+			assert.Assert(t, errors.Is(err, errTooLong))
+			p.close()
+			<-wrote
+		}
+		p.remove()
+		_, err = os.Lstat(path)
+		assert.Assert(t, errors.Is(err, os.ErrNotExist))
+	}
 }
 
 // TestClear: whoever waits for a reader of a pipe that a former process made goes on.
