@@ -17,7 +17,7 @@ import (
 
 const dumpName = "web-claim-20260102-030405.memory.dump"
 
-// dumping returns a rig whose guest's memory is being dumped to the PVC claim.
+// dumping returns a rig whose guest's memory is being dumped.
 func dumping(t *testing.T) *rig {
 	t.Helper()
 	g := newRig(t)

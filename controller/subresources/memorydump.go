@@ -33,7 +33,7 @@ func (d *dumps) request(ctx context.Context, c *call) error {
 		claim, before := given.ClaimName, vm.Status.MemoryDumpRequest
 		switch {
 		case claim == "" && before == nil:
-			return apierrors.NewBadRequest("Memory dump requires claim name to be set")
+			return apierrors.NewBadRequest("Memory dump requires claimName to be set")
 		case before != nil && claim != "" && claim != before.ClaimName:
 			return c.conflict("can't request memory dump for pvc [%s] while pvc [%s] is still associated as the memory dump pvc",
 				claim, before.ClaimName)

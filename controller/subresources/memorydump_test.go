@@ -49,7 +49,7 @@ func testMemoryDumps(t *testing.T, w *world, front tls.Certificate) {
 		{"none", "memorydump", `{"claimName": "dump"}`, "", 404, "not found"},
 		{halted.Name, "memorydump", `{"claimName": "dump"}`, "", 404, "not found"},
 		{halted.Name, "removememorydump", ``, "", 409, "can't remove memory dump association for vm dump-halted, no association found"},
-		{running.Name, "memorydump", `{}`, "", 400, "Memory dump requires claim name to be set"},
+		{running.Name, "memorydump", `{}`, "", 400, "Memory dump requires claimName to be set"},
 		{running.Name, "memorydump", `{"claimName": "none"}`, "", 404, `"none" not found`},
 		{running.Name, "memorydump", `{"claimName": "dump-block"}`, "", 409, "pvc should be filesystem pvc"},
 		{running.Name, "memorydump", `{"claimName": "dump-fixed"}`, "", 409, "pvc access mode can't be read only"},

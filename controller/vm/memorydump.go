@@ -25,6 +25,12 @@ import (
 // reasonMemoryDump is KubeVirt's reason for a request that could not be carried out.
 const reasonMemoryDump = "MemoryDumpError"
 
+// dumps carries out the requests for memory dumps.
+type dumps struct {
+	client client.Client
+	live   client.Reader
+}
+
 // dumpError says that a request for a memory dump could not be carried out.
 type dumpError struct{ error }
 
@@ -33,9 +39,9 @@ func (e dumpError) Unwrap() error { return e.error }
 // dumpFailed is KubeVirt's annotation of the PVC of a dump that failed.
 const dumpFailed = "Memory dump failed"
 
-// dump gives the template and the running instance the volume that the request for a memory dump
+// follow gives the template and the running instance the volume that the request for a memory dump
 // is about, or takes it away.
-func (r *Reconciler) dump(ctx context.Context, vm *kubevirt.VirtualMachine, vmi *kubevirt.VirtualMachineInstance) error {
+func (r *dumps) follow(ctx context.Context, vm *kubevirt.VirtualMachine, vmi *kubevirt.VirtualMachineInstance) error {
 	request := vm.Status.MemoryDumpRequest
 	if request == nil || vm.Spec.Template == nil {
 		return nil
@@ -70,7 +76,7 @@ func (r *Reconciler) dump(ctx context.Context, vm *kubevirt.VirtualMachine, vmi 
 }
 
 // setDump adds the volume of a memory dump to an object's spec, or removes it.
-func (r *Reconciler) setDump(ctx context.Context, o client.Object, s *kubevirt.VirtualMachineInstanceSpec, claim string, add bool) error {
+func (r *dumps) setDump(ctx context.Context, o client.Object, s *kubevirt.VirtualMachineInstanceSpec, claim string, add bool) error {
 	has := pod.VolumeOf(s, claim)
 	if has != nil && has.MemoryDump == nil {
 		if add {
@@ -93,7 +99,7 @@ func (r *Reconciler) setDump(ctx context.Context, o client.Object, s *kubevirt.V
 }
 
 // annotateDump writes the name of the dump's file to its PVC, or that the dump failed.
-func (r *Reconciler) annotateDump(ctx context.Context, vm *kubevirt.VirtualMachine, request *kubevirt.VirtualMachineMemoryDumpRequest) error {
+func (r *dumps) annotateDump(ctx context.Context, vm *kubevirt.VirtualMachine, request *kubevirt.VirtualMachineMemoryDumpRequest) error {
 	value := dumpFailed
 	if request.Phase == kubevirt.MemoryDumpUnmounting {
 		if request.FileName == nil {
@@ -113,7 +119,7 @@ func (r *Reconciler) annotateDump(ctx context.Context, vm *kubevirt.VirtualMachi
 	return client.IgnoreNotFound(r.client.Patch(ctx, pvc, patch))
 }
 
-// nextDump returns the request for a memory dump after what [Reconciler.dump] and the instance's
+// nextDump returns the request for a memory dump after what [dumps.follow] and the instance's
 // controller have done. It is pure.
 func nextDump(vm *kubevirt.VirtualMachine, vmi *kubevirt.VirtualMachineInstance, now metav1.Time) *kubevirt.VirtualMachineMemoryDumpRequest {
 	next := vm.Status.MemoryDumpRequest.DeepCopy()

@@ -42,6 +42,7 @@ type Reconciler struct {
 	dataVolumes DataVolumes
 	events      events.EventRecorder
 	now         func() time.Time
+	dumps       *dumps
 	volumes     interface {
 		statuses(ctx context.Context, vm *kubevirt.VirtualMachine) (all []kubevirt.VolumeSnapshotStatus, classless bool, err error)
 	}
@@ -51,6 +52,7 @@ type Reconciler struct {
 func NewReconciler(o Options) *Reconciler {
 	return &Reconciler{
 		client: o.Client, live: o.Live, revisions: o.Revisions, dataVolumes: o.DataVolumes, events: o.Events, now: o.Now,
+		dumps:   &dumps{client: o.Client, live: o.Live},
 		volumes: &snapshottables{client: o.Client, live: o.Live, snapshots: o.Snapshots, now: o.Now},
 	}
 }
@@ -110,7 +112,7 @@ func (r *Reconciler) run(
 	} else if err != nil {
 		o.failure = errors.Join(o.failure, err)
 	}
-	if err := r.dump(ctx, vm, vmi); apierrors.IsConflict(err) {
+	if err := r.dumps.follow(ctx, vm, vmi); apierrors.IsConflict(err) {
 		return ctrl.Result{}, err
 	} else if err != nil {
 		o.failure = errors.Join(o.failure, err)

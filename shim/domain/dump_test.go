@@ -88,7 +88,7 @@ func TestDumpPipe(t *testing.T) {
 	}
 }
 
-// TestClear: whoever waits for a reader of a pipe that a former process made goes on.
+// TestClear: a process that waits for a reader of a pipe that a former process made goes on.
 func TestClear(t *testing.T) {
 	pipe := filepath.Join(t.TempDir(), "pipe")
 	assert.NilError(t, unix.Mkfifo(pipe, 0o600))

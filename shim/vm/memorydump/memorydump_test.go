@@ -33,7 +33,7 @@ const podUID = "0d2c5a5e-0000-4000-8000-000000000001"
 
 var id = strings.Repeat("a", 64)
 
-// rig is Dumps on a QEMU of its own. The files are real.
+// rig is Dumps on a fake QEMU. The files are real.
 type rig struct {
 	*memorydump.Dumps
 	store  *vmtest.Store

@@ -350,7 +350,7 @@ func (v *virtctl) unsupported() {
 	defer func() { kubectl(v.t, "delete", "pvc", "more") }()
 	v.works("addvolume "+virtual+" --volume-name=more --dry-run", "Successfully submitted add volume request")
 	v.refused("removevolume "+virtual+" --volume-name=boot", "is not hotpluggable")
-	v.refused("memory-dump get "+virtual+" --claim-name=claim", `"claim" not found`)
+	v.refused("memory-dump get "+virtual+" --claim-name=none", `"none" not found`)
 	v.refused("objectgraph "+virtual, "keeps no graph")
 	v.refused("guestfs claim", "")
 	v.works("vmexport create "+virtual+" --vm="+virtual, "")
