@@ -42,6 +42,9 @@ func nodeSelector(s *kubevirt.VirtualMachineInstanceSpec, around Surroundings) m
 			all[kubevirt.RealtimeLabel] = "true"
 		}
 	}
+	for _, key := range encryption(s.Domain.LaunchSecurity) {
+		all[key] = "true"
+	}
 	for kind, keys := range requirements(s, around) {
 		if !slices.Contains(around.LabelKinds, kind) {
 			continue
@@ -57,6 +60,24 @@ func nodeSelector(s *kubevirt.VirtualMachineInstanceSpec, around Surroundings) m
 		return nil
 	}
 	return all
+}
+
+// encryption returns the labels of nodes that can encrypt a guest's memory so. As with KubeVirt, SEV-SNP
+// requires SEV too.
+func encryption(l *kubevirt.LaunchSecurity) []string {
+	switch {
+	case l == nil:
+		return nil
+	case l.SNP != nil:
+		return []string{kubevirt.SEVLabel, kubevirt.SEVSNPLabel}
+	case l.TDX != nil:
+		return []string{kubevirt.TDXLabel}
+	case l.SEV != nil && l.SEV.Policy != nil && l.SEV.Policy.EncryptedState != nil && *l.SEV.Policy.EncryptedState:
+		return []string{kubevirt.SEVLabel, kubevirt.SEVESLabel}
+	case l.SEV != nil:
+		return []string{kubevirt.SEVLabel}
+	}
+	return nil
 }
 
 // requirements returns the labels that an instance requires, by their kinds. A cluster whose

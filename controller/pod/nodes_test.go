@@ -23,6 +23,12 @@ func TestNodeSelector(t *testing.T) {
 		}}
 		s.NodeSelector = map[string]string{"zone": "a"}
 	}
+	encrypted := func(l kubevirt.LaunchSecurity) func(s *kubevirt.VirtualMachineInstanceSpec) {
+		return func(s *kubevirt.VirtualMachineInstanceSpec) {
+			s.Domain.LaunchSecurity = &l
+			s.Domain.Firmware = &kubevirt.Firmware{Bootloader: &kubevirt.Bootloader{EFI: &kubevirt.EFI{SecureBoot: new(false)}}}
+		}
+	}
 	hostModel := func(s *kubevirt.VirtualMachineInstanceSpec) {
 		s.Domain.CPU = &kubevirt.CPU{Model: kubevirt.CPUModeHostModel}
 	}
@@ -54,6 +60,11 @@ func TestNodeSelector(t *testing.T) {
 			"cpu-feature.node.kubevirt.io/umip=true", "cpu-model-migration.node.kubevirt.io/EPYC=true",
 			"kubevirt.io/schedulable=true", "machine-type.node.kubevirt.io/q35=true",
 		}},
+		"SEV": {pod.Surroundings{}, encrypted(kubevirt.LaunchSecurity{SEV: new(kubevirt.SEV)}), []string{"kubevirt.io/sev=true"}},
+		"SEV-ES": {pod.Surroundings{}, encrypted(kubevirt.LaunchSecurity{SEV: &kubevirt.SEV{Policy: &kubevirt.SEVPolicy{EncryptedState: new(true)}}}),
+			[]string{"kubevirt.io/sev=true", "kubevirt.io/sev-es=true"}},
+		"SEV-SNP": {pod.Surroundings{}, encrypted(kubevirt.LaunchSecurity{SNP: new(kubevirt.SEVSNP)}), []string{"kubevirt.io/sev=true", "kubevirt.io/sev-snp=true"}},
+		"TDX":     {pod.Surroundings{}, encrypted(kubevirt.LaunchSecurity{TDX: new(kubevirt.TDX)}), []string{"kubevirt.io/tdx=true"}},
 		"an instance that says otherwise": {pod.Surroundings{LabelKinds: pod.LabelKinds()}, func(s *kubevirt.VirtualMachineInstanceSpec) {
 			s.NodeSelector = map[string]string{"kubevirt.io/schedulable": "false"}
 		}, []string{"kubevirt.io/schedulable=false", "machine-type.node.kubevirt.io/q35=true"}},

@@ -6,9 +6,9 @@ func unsupported() map[string]string {
 		"backup":                     "nodevirt makes no backups",
 		"vsock":                      "a VM's VSOCK is reached from its node only",
 		"objectgraph":                "nodevirt keeps no graph of a VM's objects: kubectl tree, or the owner references, show it",
-		"sev/fetchcertchain":         "nodevirt's VMs have no SEV",
-		"sev/querylaunchmeasurement": "nodevirt's VMs have no SEV",
-		"sev/setupsession":           "nodevirt's VMs have no SEV",
-		"sev/injectlaunchsecret":     "nodevirt's VMs have no SEV",
+		"sev/fetchcertchain":         "nodevirt does not attest guests: a VM's start waits for no session",
+		"sev/querylaunchmeasurement": "nodevirt does not attest guests: a VM's start waits for no session",
+		"sev/setupsession":           "nodevirt does not attest guests: a VM's start waits for no session",
+		"sev/injectlaunchsecret":     "nodevirt does not attest guests: a VM's start waits for no session",
 	}
 }

@@ -59,6 +59,11 @@ func fixedDevices(vmi *kubevirt.VirtualMachineInstance) []obstacle {
 	if usesHostDevices(&vmi.Spec) {
 		all = append(all, obstacle{kubevirt.VirtualMachineInstanceReasonHostDeviceNotMigratable, "VMI uses a PCI host devices"})
 	}
+	if s := vmi.Spec.Domain.LaunchSecurity; s != nil && s.TDX != nil {
+		all = append(all, obstacle{kubevirt.VirtualMachineInstanceReasonTDXNotMigratable, "VMI uses TDX"})
+	} else if s != nil {
+		all = append(all, obstacle{kubevirt.VirtualMachineInstanceReasonSEVNotMigratable, "VMI uses SEV"})
+	}
 	if hypervPassthrough(&vmi.Spec) {
 		all = append(all, obstacle{kubevirt.VirtualMachineInstanceReasonHypervPassthroughNotMigratable, "VMI uses hyperv passthrough"})
 	}

@@ -69,6 +69,18 @@ func TestMigratable(t *testing.T) {
 			},
 			pvcs: pvc(corev1.ReadOnlyMany), method: kubevirt.BlockMigration,
 		},
+		"SEV": {
+			change: func(s *kubevirt.VirtualMachineInstanceSpec) {
+				s.Domain.LaunchSecurity = &kubevirt.LaunchSecurity{SNP: new(kubevirt.SEVSNP)}
+			},
+			want: kubevirt.VirtualMachineInstanceReasonSEVNotMigratable, method: kubevirt.BlockMigration,
+		},
+		"TDX": {
+			change: func(s *kubevirt.VirtualMachineInstanceSpec) {
+				s.Domain.LaunchSecurity = &kubevirt.LaunchSecurity{TDX: new(kubevirt.TDX)}
+			},
+			want: kubevirt.VirtualMachineInstanceReasonTDXNotMigratable, method: kubevirt.BlockMigration,
+		},
 		"a hostDisk": {
 			change: func(s *kubevirt.VirtualMachineInstanceSpec) {
 				s.Volumes = []kubevirt.Volume{{Name: "root", VolumeSource: kubevirt.VolumeSource{HostDisk: &kubevirt.HostDisk{}}}}

@@ -70,8 +70,10 @@ type Description struct {
 	// Kernel and Initrd are the VM's private copies of Spec.Firmware.Kernel's
 	// files. QEMU opens them by path, as UID.
 	Kernel, Initrd string
+	// Encryption is the node's, if Spec.LaunchSecurity is set.
+	Encryption Encryption
 	// UEFI is the node's firmware, nil for a VM with a BIOS. UEFIVariables is the path of
-	// the VM's copy of its variables, which QEMU writes as UID.
+	// the VM's copy of its variables, which QEMU writes as UID; empty for firmware without any.
 	UEFI          *uefi.Firmware
 	UEFIVariables string
 	// MigrationDir is the folder in which QEMU makes sockets to receive its guest; empty

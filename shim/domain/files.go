@@ -4,6 +4,8 @@ import (
 	"path/filepath"
 
 	"github.com/nodevirt/nodevirt/shim/domain/landlock"
+	"github.com/nodevirt/nodevirt/shim/hostdevice"
+	"github.com/nodevirt/nodevirt/shim/vmspec"
 )
 
 // filesOf returns the files that the domain's QEMU opens by path. It inherits all others, opened, from
@@ -20,7 +22,9 @@ func filesOf(desc Description) landlock.Files {
 	}
 	if desc.UEFI != nil {
 		f.Read = append(f.Read, desc.UEFI.Code)
-		f.Write = append(f.Write, desc.UEFIVariables)
+		if desc.UEFIVariables != "" {
+			f.Write = append(f.Write, desc.UEFIVariables)
+		}
 	}
 	for n, d := range desc.Disks {
 		fixed := desc.Spec.Disks[n].ReadOnly || desc.Spec.Disks[n].CDROM
@@ -35,6 +39,9 @@ func filesOf(desc Description) landlock.Files {
 				f.Write = append(f.Write, layer.Path)
 			}
 		}
+	}
+	if desc.Spec.Encrypts(vmspec.EncryptionSEV, vmspec.EncryptionSNP) {
+		f.Write = append(f.Write, hostdevice.SEV)
 	}
 	read, write := hostdevFiles(desc)
 	f.Read, f.Write = append(f.Read, read...), append(f.Write, write...)

@@ -10,6 +10,8 @@ import (
 
 	"libvirt.org/go/libvirt"
 	"libvirt.org/go/libvirtxml"
+
+	"github.com/nodevirt/nodevirt/shim/vmspec"
 )
 
 // Host reads what libvirt offers the node's VMs.
@@ -34,6 +36,35 @@ type Capabilities struct {
 	// TSCScaling says whether a guest can have another one.
 	TSC        uint64
 	TSCScaling bool
+	// Encryption is how the node can encrypt a guest's memory.
+	Encryption Encryption
+}
+
+// Encryption is how a node can encrypt a guest's memory.
+type Encryption struct {
+	// SEV, SEVES, SNP and TDX are what processor, firmware, kernel, QEMU and libvirt can do.
+	SEV, SEVES, SNP, TDX bool
+	// CBitPos is the bit of an address that marks encrypted memory of AMD's ways, and ReducedPhysBits is
+	// the number of bits that addresses lose.
+	CBitPos, ReducedPhysBits uint
+}
+
+// Offers returns nil if the node can encrypt a guest's memory so, else [ErrUnsupported].
+func (e Encryption) Offers(l vmspec.LaunchSecurity) error {
+	name, can := "SEV", e.SEV
+	switch {
+	case l.Encryption == vmspec.EncryptionSNP:
+		name, can = "SEV-SNP", e.SNP
+	case l.Encryption == vmspec.EncryptionTDX:
+		name, can = "TDX", e.TDX
+	case l.EncryptedState:
+		name, can = "SEV-ES", e.SEVES
+	}
+	if can {
+		return nil
+	}
+	return fmt.Errorf("%w: spec.domain.launchSecurity: virsh domcapabilities lists no %s; "+
+		"enable it in the node's firmware and kernel, or run the VM on another node", ErrUnsupported, name)
 }
 
 const (
@@ -67,6 +98,45 @@ func (h *Host) Capabilities(ctx context.Context, a Accelerator, emulator string)
 	return texts.read(a)
 }
 
+// Encryption asks libvirt how the node can encrypt a guest's memory.
+func (h *Host) Encryption(ctx context.Context, a Accelerator, emulator string) (Encryption, error) {
+	text, err := call(ctx, h.conn, "read the capabilities of", "libvirt", func(c *libvirt.Connect) (string, error) {
+		return c.GetDomainCapabilities(emulator, arch, machine, kinds()[a], 0)
+	})
+	if err != nil {
+		return Encryption{}, err
+	}
+	var domain libvirtxml.DomainCaps
+	if err := xml.Unmarshal([]byte(text), &domain); err != nil {
+		return Encryption{}, fmt.Errorf("decode the capabilities of domains: %w", err)
+	}
+	return encryption(a, domain.Features), nil
+}
+
+// encryption reads what libvirt lists: libvirt 9.0 knows SEV alone, later ones the other ways.
+func encryption(a Accelerator, f *libvirtxml.DomainCapsFeatures) Encryption {
+	const yes = "yes"
+	var e Encryption
+	if a != KVM || f == nil {
+		return e
+	}
+	var listed []string
+	if l := f.LaunchSecurity; l != nil && l.Supported == yes {
+		for _, enum := range l.Enums {
+			if enum.Name == "sectype" {
+				listed = append(listed, enum.Values...)
+			}
+		}
+	}
+	if sev := f.SEV; sev != nil && sev.Supported == yes {
+		e.SEV, e.SEVES = true, sev.MaxESGuests > 0
+		e.SNP = e.SEVES && slices.Contains(listed, string(vmspec.EncryptionSNP))
+		e.CBitPos, e.ReducedPhysBits = sev.CBitPos, sev.ReducedPhysBits
+	}
+	e.TDX = f.TDX != nil && f.TDX.Supported == yes || slices.Contains(listed, string(vmspec.EncryptionTDX))
+	return e
+}
+
 // capabilityXML is what libvirt describes: the node, domains on it, and the CPU of
 // host-model with all of its features, if there is one.
 type capabilityXML struct{ host, domain, cpu string }
@@ -91,6 +161,7 @@ func (t capabilityXML) read(a Accelerator) (Capabilities, error) {
 	if counter := host.Host.CPU.Counter; a == KVM && counter != nil && counter.Name == "tsc" {
 		caps.TSC, caps.TSCScaling = uint64(counter.Frequency), counter.Scaling == "yes"
 	}
+	caps.Encryption = encryption(a, domain.Features)
 	caps.models(domain.CPU)
 	for _, f := range cpu.Features {
 		if f.Policy == "require" {

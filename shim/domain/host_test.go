@@ -2,11 +2,15 @@ package domain
 
 import (
 	"context"
+	"errors"
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"testing"
 	"time"
+
+	"github.com/nodevirt/nodevirt/shim/vmspec"
 )
 
 // hostXML is what libvirt 9.0 said of a node, shortened.
@@ -84,5 +88,55 @@ func TestHost(t *testing.T) {
 	if !slices.Contains(caps.Machines, "q35") || !slices.Contains(caps.Models, "qemu64") ||
 		!slices.Contains(caps.Features, "sse2") || caps.HostModel == "" || len(caps.KnownModels) <= len(caps.Models) {
 		t.Errorf("%+v", caps)
+	}
+}
+
+// TestEncryption reads what libvirt lists of ways to encrypt memory, as libvirt 9.0 and newer ones write it.
+func TestEncryption(t *testing.T) {
+	const (
+		sev   = `<sev supported='yes'><cbitpos>51</cbitpos><reducedPhysBits>1</reducedPhysBits><maxGuests>10</maxGuests><maxESGuests>0</maxESGuests></sev>`
+		es    = `<sev supported='yes'><cbitpos>47</cbitpos><reducedPhysBits>5</reducedPhysBits><maxGuests>10</maxGuests><maxESGuests>499</maxESGuests></sev>`
+		kinds = `<launchSecurity supported='yes'><enum name='sectype'><value>sev</value><value>sev-snp</value></enum></launchSecurity>`
+		tdx   = `<launchSecurity supported='yes'><enum name='sectype'><value>tdx</value></enum></launchSecurity>`
+	)
+	for features, want := range map[string]Encryption{
+		"":                              {},
+		`<sev supported='no'/>`:         {},
+		`<tdx supported='yes'/>`:        {TDX: true},
+		tdx:                             {TDX: true},
+		sev:                             {SEV: true, CBitPos: 51, ReducedPhysBits: 1},
+		es:                              {SEV: true, SEVES: true, CBitPos: 47, ReducedPhysBits: 5},
+		es + kinds:                      {SEV: true, SEVES: true, SNP: true, CBitPos: 47, ReducedPhysBits: 5},
+		sev + kinds:                     {SEV: true, CBitPos: 51, ReducedPhysBits: 1},
+		`<sev supported='no'/>` + kinds: {},
+	} {
+		text := capabilityXML{host: "<capabilities><host><cpu/></host></capabilities>", domain: "<domainCapabilities><features>" + features + "</features></domainCapabilities>"}
+		caps, err := text.read(KVM)
+		if err != nil || caps.Encryption != want {
+			t.Errorf("%s: %+v, %v, want %+v", features, caps.Encryption, err, want)
+		}
+		if caps, err = text.read(TCG); err != nil || caps.Encryption != (Encryption{}) {
+			t.Errorf("TCG with %s: %+v, %v", features, caps.Encryption, err)
+		}
+	}
+}
+
+func TestOffers(t *testing.T) {
+	for name, tt := range map[string]struct {
+		asked vmspec.LaunchSecurity
+		has   Encryption
+	}{
+		"SEV":     {vmspec.LaunchSecurity{Encryption: vmspec.EncryptionSEV}, Encryption{SEV: true}},
+		"SEV-ES":  {vmspec.LaunchSecurity{Encryption: vmspec.EncryptionSEV, EncryptedState: true}, Encryption{SEVES: true}},
+		"SEV-SNP": {vmspec.LaunchSecurity{Encryption: vmspec.EncryptionSNP}, Encryption{SNP: true}},
+		"TDX":     {vmspec.LaunchSecurity{Encryption: vmspec.EncryptionTDX}, Encryption{TDX: true}},
+	} {
+		if err := tt.has.Offers(tt.asked); err != nil {
+			t.Errorf("%s: %v", name, err)
+		}
+		rest := Encryption{SEV: !tt.has.SEV, SEVES: !tt.has.SEVES, SNP: !tt.has.SNP, TDX: !tt.has.TDX}
+		if err := rest.Offers(tt.asked); !errors.Is(err, ErrUnsupported) || !strings.Contains(err.Error(), "lists no "+name+";") {
+			t.Errorf("%s: %v", name, err)
+		}
 	}
 }

@@ -19,7 +19,7 @@ import (
 func TestKeepVariables(t *testing.T) {
 	startLibvirtd(t)
 	d := startDriver(t)
-	firmware, err := uefi.Find(uefi.Dirs(), "q35", false)
+	firmware, err := uefi.Find(uefi.Dirs(), uefi.Wanted{Machine: "q35"})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -66,12 +66,14 @@ func domainOf(desc Description) (*libvirtxml.Domain, error) {
 		OnPoweroff:      "destroy",
 		OnReboot:        onReboot(desc),
 		OnCrash:         "destroy",
+		LaunchSecurity:  launchSecurity(desc),
 		Devices:         devices,
 		SecLabel:        []libvirtxml.DomainSecLabel{owner(desc)},
 		QEMUCommandline: args,
 		QEMUOverride:    agentOverride(),
 	}
 	d.QEMUCapabilities = capabilities(d.CPU)
+	encrypt(d, desc)
 	roomForMemory(d, desc.Spec)
 	if err := placement(d, desc); err != nil {
 		return nil, err

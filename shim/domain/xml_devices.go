@@ -80,14 +80,19 @@ func controllers(desc Description) []libvirtxml.DomainController {
 		}
 		all = append(all, c)
 	}
-	if spec.Transitional { // that of the guest agent's port and of virtio consoles
-		all = append(all, libvirtxml.DomainController{Type: "virtio-serial", Model: transitional})
+	switch serial := (libvirtxml.DomainController{Type: virtioSerial}); { // of the guest agent's port and of virtio consoles
+	case spec.Transitional:
+		serial.Model = transitional
+		all = append(all, serial)
+	case spec.Encrypts():
+		all = append(all, serial)
 	}
 	return all
 }
 
 const (
 	virtio       = "virtio"
+	virtioSerial = "virtio-serial"
 	transitional = "virtio-transitional"
 )
 

@@ -35,6 +35,9 @@ func loader(desc Description) (*libvirtxml.DomainLoader, *libvirtxml.DomainNVRam
 	if desc.UEFI == nil {
 		return nil, nil
 	}
+	if desc.UEFI.Variables == "" {
+		return &libvirtxml.DomainLoader{Path: desc.UEFI.Code, Readonly: "yes", Type: "rom"}, nil
+	}
 	code := &libvirtxml.DomainLoader{Path: desc.UEFI.Code, Readonly: "yes", Type: "pflash"}
 	if desc.UEFI.SMM {
 		code.Secure = "yes"

@@ -26,7 +26,7 @@ import (
 // withFirmware gives an end UEFI firmware, a TPM and a block device that the other end has, too.
 func (e *end) withFirmware(t *testing.T, device string) (variables, state string) {
 	t.Helper()
-	firmware, err := uefi.Find(uefi.Dirs(), "q35", false)
+	firmware, err := uefi.Find(uefi.Dirs(), uefi.Wanted{Machine: "q35"})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -27,7 +27,17 @@ func prefixes() []string {
 	}
 }
 
+// encryption returns the labels of the ways in which a node can encrypt guests' memory.
+func encryption(e domain.Encryption) map[string]bool {
+	return map[string]bool{
+		kubevirt.SEVLabel: e.SEV, kubevirt.SEVESLabel: e.SEVES, kubevirt.SEVSNPLabel: e.SNP, kubevirt.TDXLabel: e.TDX,
+	}
+}
+
 func owned(key string) bool {
+	if _, is := encryption(domain.Encryption{})[key]; is {
+		return true
+	}
 	return slices.ContainsFunc(prefixes(), func(p string) bool { return strings.HasPrefix(key, p) })
 }
 
@@ -70,6 +80,11 @@ func Of(c domain.Capabilities) map[string]string {
 	for _, e := range c.Hyperv {
 		if name, ok := enlightenments()[e]; ok {
 			add(kubevirt.HypervLabel, name)
+		}
+	}
+	for key, can := range encryption(c.Encryption) {
+		if can {
+			add(key, "")
 		}
 	}
 	if c.TSC > 0 {

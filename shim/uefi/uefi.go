@@ -26,7 +26,7 @@ var ErrMissing = errdefs.ErrFailedPrecondition.WithMessage("this node has no suc
 // Firmware is a UEFI firmware in two files of the node.
 type Firmware struct {
 	// Code is the path of the program, which guests share and can't write. Variables is
-	// the path of the template of a guest's variables.
+	// the path of the template of a guest's variables; empty for firmware that keeps none.
 	Code      string `json:"code"`
 	Variables string `json:"variables"`
 	// SMM says that the program requires system management mode.
@@ -56,6 +56,7 @@ type descriptor struct {
 	Mapping    struct {
 		Device     string `json:"device"`
 		Mode       string `json:"mode"`
+		Filename   string `json:"filename"` // of the device memory
 		Executable image  `json:"executable"`
 		Template   image  `json:"nvram-template"`
 	} `json:"mapping"`
@@ -71,10 +72,22 @@ type image struct {
 	Format string `json:"format"`
 }
 
-// Find returns the first firmware in the descriptors' order that fits a machine type.
-// Secure asks for one that enforces secure boot, with keys enrolled; otherwise the
-// firmware has no secure boot. The error is ErrMissing if none fits.
-func Find(dirs []string, machine string, secure bool) (Firmware, error) {
+// Wanted is what a VM requires of its firmware.
+type Wanted struct {
+	// Machine is the machine type.
+	Machine string
+	// Secure asks for firmware that enforces secure boot, with keys enrolled; otherwise the
+	// firmware has no secure boot.
+	Secure bool
+	// Feature is one of the descriptors' features, such as amd-sev; empty for none.
+	Feature string
+	// Stateless asks for firmware without variables, which QEMU loads into the guest's memory.
+	Stateless bool
+}
+
+// Find returns the first firmware in the descriptors' order that a VM can have. The error is
+// ErrMissing if none fits.
+func Find(dirs []string, w Wanted) (Firmware, error) {
 	paths, err := descriptors(dirs)
 	if err != nil {
 		return Firmware{}, err
@@ -84,16 +97,22 @@ func Find(dirs []string, machine string, secure bool) (Firmware, error) {
 		if err != nil {
 			return Firmware{}, err
 		}
-		if d.fits(machine) && d.enforces() == secure && (secure || !d.has("secure-boot")) {
-			return Firmware{Code: d.Mapping.Executable.Name, Variables: d.Mapping.Template.Name, SMM: d.has("requires-smm")}, nil
+		if w.Feature != "" && !d.has(w.Feature) || d.enforces() != w.Secure || !w.Secure && d.has("secure-boot") || !d.runs(w.Machine) {
+			continue
+		}
+		if f, fits := d.firmware(w.Stateless); fits {
+			return f, nil
 		}
 	}
 	kind := "without secure boot"
-	if secure {
+	if w.Secure {
 		kind = "with secure boot and enrolled keys"
 	}
+	if w.Feature != "" {
+		kind += " and with the feature " + w.Feature
+	}
 	return Firmware{}, fmt.Errorf("%w: none for machine type %s %s in %s; install ovmf (Debian) or edk2-ovmf (Fedora) on it",
-		ErrMissing, machine, kind, strings.Join(dirs, " and "))
+		ErrMissing, w.Machine, kind, strings.Join(dirs, " and "))
 }
 
 // descriptors returns the paths of the descriptors, in their order.
@@ -133,14 +152,28 @@ func read(path string) (descriptor, error) {
 	return d, nil
 }
 
-// fits reports whether the shim can give the firmware to machines of this type: flash of
-// two raw files, of which the guest's is a copy.
-func (d descriptor) fits(machine string) bool {
+// firmware returns the firmware, if the shim can give it to guests: flash of two raw files, of which the
+// guest's is a copy, or if it keeps no variables, one raw file.
+func (d descriptor) firmware(stateless bool) (Firmware, bool) {
 	m := d.Mapping
-	if m.Device != "flash" || m.Mode != "" && m.Mode != "split" || m.Executable.Format != "raw" || m.Template.Format != "raw" ||
-		!filepath.IsAbs(m.Executable.Name) || !filepath.IsAbs(m.Template.Name) || !slices.Contains(d.Interfaces, "uefi") {
-		return false
+	f := Firmware{Code: m.Executable.Name, SMM: d.has("requires-smm")}
+	raw := m.Executable.Format == "raw"
+	switch {
+	case !slices.Contains(d.Interfaces, "uefi"):
+		return f, false
+	case !stateless:
+		f.Variables = m.Template.Name
+		return f, m.Device == "flash" && (m.Mode == "" || m.Mode == "split") && raw && m.Template.Format == "raw" &&
+			filepath.IsAbs(f.Code) && filepath.IsAbs(f.Variables)
+	case m.Device == "memory":
+		f.Code = m.Filename
+		return f, filepath.IsAbs(f.Code)
 	}
+	return f, m.Device == "flash" && m.Mode == "stateless" && raw && filepath.IsAbs(f.Code)
+}
+
+// runs reports whether the firmware is for machines of this type.
+func (d descriptor) runs(machine string) bool {
 	for _, t := range d.Targets {
 		if t.Architecture == "x86_64" && slices.ContainsFunc(t.Machines, func(pattern string) bool {
 			matches, err := path.Match(pattern, versioned(machine))

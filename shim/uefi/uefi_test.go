@@ -59,7 +59,7 @@ func TestFind(t *testing.T) {
 		{"hidden", []string{write(t, map[string]string{"60-plain.json": ""}), usual}, "q35", false, "/ovmf/late.code"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			got, err := uefi.Find(tt.dirs, tt.machine, tt.secure)
+			got, err := uefi.Find(tt.dirs, uefi.Wanted{Machine: tt.machine, Secure: tt.secure})
 			if err != nil || got.Code != tt.want || got.SMM != tt.secure || got.Variables != strings.Replace(tt.want, ".code", ".vars", 1) {
 				t.Errorf("got %+v, %v, want %s", got, err, tt.want)
 			}
@@ -80,11 +80,45 @@ func TestMissing(t *testing.T) {
 		"secure boot of i440fx":   {write(t, debian()), "pc", true},
 		"no memory for variables": {write(t, map[string]string{"1.json": flat}), "q35", false},
 	} {
-		if got, err := uefi.Find([]string{tt.dir}, tt.machine, tt.secure); !errors.Is(err, uefi.ErrMissing) || !strings.Contains(err.Error(), "install ovmf") {
+		if got, err := uefi.Find([]string{tt.dir}, uefi.Wanted{Machine: tt.machine, Secure: tt.secure}); !errors.Is(err, uefi.ErrMissing) || !strings.Contains(err.Error(), "install ovmf") {
 			t.Errorf("%s: %+v, %v", name, got, err)
 		}
 	}
-	if _, err := uefi.Find([]string{write(t, map[string]string{"1.json": "{"})}, "q35", false); err == nil || errors.Is(err, uefi.ErrMissing) {
+	if _, err := uefi.Find([]string{write(t, map[string]string{"1.json": "{"})}, uefi.Wanted{Machine: "q35"}); err == nil || errors.Is(err, uefi.ErrMissing) {
 		t.Errorf("a broken descriptor: %v", err)
+	}
+}
+
+// TestEncrypted: firmware for encrypted guests is listed by what it can do, and may keep no variables.
+func TestEncrypted(t *testing.T) {
+	stateless := func(name, features string) string {
+		return strings.Replace(describe(name, q35, features), `"device": "flash"`, `"device": "flash", "mode": "stateless"`, 1)
+	}
+	memory := strings.Replace(describe("", q35, `"intel-tdx", "secure-boot", "enrolled-keys"`), `"device": "flash"`,
+		`"device": "memory", "filename": "/ovmf/tdx.fd"`, 1)
+	dirs := []string{write(t, map[string]string{
+		"50-plain.json": describe("plain", both, ""), "60-sev.json": describe("sev", both, `"amd-sev"`),
+		"61-snp.json": stateless("snp", `"amd-sev", "amd-sev-es", "amd-sev-snp"`), "62-tdx.json": memory,
+	})}
+	for _, tt := range []struct {
+		wanted uefi.Wanted
+		want   uefi.Firmware
+	}{
+		{uefi.Wanted{Machine: "q35", Feature: "amd-sev"}, uefi.Firmware{Code: "/ovmf/sev.code", Variables: "/ovmf/sev.vars"}},
+		{uefi.Wanted{Machine: "q35", Feature: "amd-sev-snp", Stateless: true}, uefi.Firmware{Code: "/ovmf/snp.code"}},
+		{uefi.Wanted{Machine: "q35", Feature: "intel-tdx", Stateless: true, Secure: true}, uefi.Firmware{Code: "/ovmf/tdx.fd"}},
+	} {
+		if got, err := uefi.Find(dirs, tt.wanted); err != nil || got != tt.want {
+			t.Errorf("%+v: %+v, %v, want %+v", tt.wanted, got, err, tt.want)
+		}
+	}
+	for _, wanted := range []uefi.Wanted{
+		{Machine: "q35", Feature: "amd-sev-es"},                  // whose firmware keeps no variables
+		{Machine: "q35", Feature: "intel-tdx", Stateless: true},  // whose firmware enforces secure boot
+		{Machine: "pc", Feature: "amd-sev-snp", Stateless: true}, // for which there is no such machine
+	} {
+		if _, err := uefi.Find(dirs, wanted); !errors.Is(err, uefi.ErrMissing) || !strings.Contains(err.Error(), "with the feature "+wanted.Feature) {
+			t.Errorf("%+v: %v", wanted, err)
+		}
 	}
 }

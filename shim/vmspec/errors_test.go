@@ -37,8 +37,26 @@ spec.domain.memory.guest: must be a quantity, not true
 spec.domain.resources: must be an object, not []`},
 	{"control characters in a key", `{"a\u001b[2J": 1}`, `spec.a�[2J: unknown field`},
 	{"long key", `{"` + strings.Repeat("k", 10_000) + `": 1}`, "spec." + strings.Repeat("k", 251) + "…: unknown field"},
+	{"two encryptions", least(`"launchSecurity": {"snp": {}, "tdx": {}}`, ``), `spec.domain.launchSecurity: One and only one launchSecurity type can be set`},
+	{"no encryption", least(`"launchSecurity": {}`, ``), `spec.domain.launchSecurity: One and only one launchSecurity type can be set`},
+	{"SEV without UEFI", least(`"launchSecurity": {"sev": {}}`, ``), `spec.domain.launchSecurity: SEV requires OVMF (UEFI)`},
+	{"SEV's session", least(`"launchSecurity": {"sev": {"session": "no base64!"}}`, ``),
+		`spec.domain.launchSecurity.sev.session: Invalid value: "no base64!": must match [A-Za-z0-9+/]+={0,2} and have at most 8192 characters`},
+	{"SEV's contradictions", least(`"launchSecurity": {"sev": {}}, "firmware": {"bootloader": {"efi": {}}}, "cpu": {"maxSockets": 4},
+		"memory": {"guest": "1Gi", "maxGuest": "2Gi"}`, `"useVirtioTransitional": true, "interfaces": [{"name": "default", "bridge": {}, "bootOrder": 2}]`),
+		`spec.domain.devices.interfaces[0].name: Invalid value: "default": no network has this name
+spec.domain.launchSecurity: SEV does not work along with SecureBoot; set firmware.bootloader.efi.secureBoot to false
+spec.domain.devices.interfaces[0].bootOrder: SEV does not work with bootable NICs: default
+spec.domain.devices.useVirtioTransitional: SEV requires virtio 1.0, which keeps devices off encrypted memory
+spec.domain.memory.maxGuest: a guest with SEV gets its memory when it starts
+spec.domain.cpu.maxSockets: a guest with SEV gets its vCPUs when it starts`},
+	{"TDX's contradictions", least(`"launchSecurity": {"tdx": {}}, "firmware": {"bootloader": {"efi": {"persistent": true}}}, "features": {"smm": {}}`, ``),
+		`spec.domain.launchSecurity: TDX does not work along with Persistent EFI variables
+spec.domain.launchSecurity: TDX does not work along with SMM`},
+	{"attestation", least(`"launchSecurity": {"sev": {"attestation": {}}}, "firmware": {"bootloader": {"efi": {"secureBoot": false}}}`, ``),
+		`spec.domain.launchSecurity.sev.attestation: not supported; a VM's start waits for no session; set sev.session`},
 	{"unsupported", `{"nodeSelector": {"a": "b"}, "livenessProbe": {},
-		"domain": {"launchSecurity": {}, "firmware": {"bootloader": {"efi": {"secureBoot": false, "persistent": 1}}},
+		"domain": {"firmware": {"bootloader": {"efi": {"secureBoot": false, "persistent": 1}}},
 			"resources": {"limits": {"nvidia.com/gpu": 1}}, "memory": {"hugepages": {"pageSize": "64Ki"}},
 			"devices": {"disks": [{"name": "a", "disk": {}}, {"name": "b", "lun": {"reservation": true}, "blockSize": {"custom": {"discardGranularity": 512}}}],
 				"interfaces": [{"name": "default", "slirp": {}, "state": "absent"}],
@@ -52,7 +70,6 @@ spec.domain.devices.interfaces[0].slirp: not supported; use bridge or masquerade
 spec.domain.devices.interfaces[0].state: Unsupported value: "absent": supported values: "up", "down"
 spec.domain.devices.tpm.persistent: must be true or false, not 1
 spec.domain.firmware.bootloader.efi.persistent: must be true or false, not 1
-spec.domain.launchSecurity: not supported; no node encrypts a guest's memory
 spec.domain.memory.hugepages.pageSize: Unsupported value: "64Ki": supported values: "2Mi", "1Gi"
 spec.domain.resources.limits.nvidia.com/gpu: not supported
 spec.livenessProbe: not supported

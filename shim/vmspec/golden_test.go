@@ -240,6 +240,15 @@ func TestFromCRI(t *testing.T) {
 				"limits": {"cpu": "2500m", "memory": "1Gi"}}`, ``)),
 		},
 		{
+			name: "vmi-sev",
+			annotations: vmi(least(`"launchSecurity": {"sev": {"policy": {"encryptedState": true}, "dhCert": "ZGg=", "session": "cw=="}},
+				"firmware": {"bootloader": {"efi": {"secureBoot": false}}}`, ``)),
+		},
+		{
+			name:        "vmi-tdx", // whose firmware needs no SMM for secure boot
+			annotations: vmi(least(`"launchSecurity": {"tdx": {}}, "firmware": {"bootloader": {"efi": {}}}`, ``)),
+		},
+		{
 			name:        "vmi-maximums",
 			resources:   &runtimeapi.LinuxContainerResources{MemoryLimitInBytes: 1 << 30},
 			annotations: vmi(least(`"cpu": {"sockets": 2, "cores": 3, "maxSockets": 4}, "memory": {"maxGuest": "4Gi"}`, ``)),

@@ -10,7 +10,7 @@ func reasons() map[string]string {
 		"libvirt before 11.6 can't set it":                                {"domain.devices.disks[].blockSize.custom.discardGranularity"},
 		"no backup reads changed blocks":                                  {"domain.devices.disks[].changedBlockTracking"},
 		"no client plays a guest's sound":                                 {"domain.devices.sound"},
-		"no node encrypts a guest's memory":                               {"domain.launchSecurity"},
+		"a VM's start waits for no session; set sev.session":              {"domain.launchSecurity.sev.attestation"},
 		"no part of nodevirt reads a guest's panic":                       {"domain.devices.panicDevices"},
 		"only s390x has it; use i6300esb":                                 {"domain.devices.watchdog.diag288"},
 		"QEMU's BIOS writes to the display alone":                         {"domain.firmware.bootloader.bios.useSerial"},

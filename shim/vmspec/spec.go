@@ -30,6 +30,8 @@ type Spec struct {
 	Firmware Firmware `json:"firmware"`
 	// Chassis is that of SMBIOS.
 	Chassis Chassis `json:"chassis,omitzero"`
+	// LaunchSecurity encrypts the guest's memory; nil leaves it readable for the node.
+	LaunchSecurity *LaunchSecurity `json:"launchSecurity,omitempty"`
 	// SMM lets the firmware use system management mode, which secure boot requires.
 	SMM bool `json:"smm,omitempty"`
 	// TPM attaches a TPM 2.0, whose state ends with the VM unless State has it.

@@ -18,7 +18,7 @@ func Supported() fields.Supported {
 }
 
 func rows() []fields.Row {
-	return slices.Concat(domainRows(), dedicatedRows(), maximumRows(), firmwareRows(), deviceRows(), hostDeviceRows(), boardRows(), clockRows(), []fields.Row{fields.At("volumes[].name", fields.Label)},
+	return slices.Concat(domainRows(), dedicatedRows(), maximumRows(), firmwareRows(), launchSecurityRows(), deviceRows(), hostDeviceRows(), boardRows(), clockRows(), []fields.Row{fields.At("volumes[].name", fields.Label)},
 		volumeRows(func(k VolumeKind) []fields.Row { return k.rows }), networkRows(), credentialRows())
 }
 

@@ -149,24 +149,25 @@ func translate(
 	spec := Spec{
 		AddedOverhead: added,
 
-		CPU:         cpu,
-		Memory:      memory,
-		HugePage:    hugePage(&vmi.Domain),
-		LockMemory:  locked,
-		Machine:     machine,
-		Board:       readBoard(vmi.Domain.Features),
-		Clock:       readClock(vmi.Domain.Clock),
-		Firmware:    firmware,
-		Disks:       disks,
-		Filesystems: filesystems,
-		Interfaces:  interfaces,
-		HostDevices: hosts,
-		Hostname:    name,
-		Subdomain:   vmi.Subdomain,
-		Credentials: access.byAgent,
-		EndOnReboot: vmi.Domain.RebootPolicy != nil && *vmi.Domain.RebootPolicy == kubevirt.RebootPolicyTerminate,
-		State:       PersistentState(vmi),
-		StartPaused: vmi.StartStrategy != nil && *vmi.StartStrategy == kubevirt.StartStrategyPaused,
+		CPU:            cpu,
+		Memory:         memory,
+		HugePage:       hugePage(&vmi.Domain),
+		LockMemory:     locked,
+		Machine:        machine,
+		Board:          readBoard(vmi.Domain.Features),
+		Clock:          readClock(vmi.Domain.Clock),
+		Firmware:       firmware,
+		Disks:          disks,
+		Filesystems:    filesystems,
+		Interfaces:     interfaces,
+		HostDevices:    hosts,
+		Hostname:       name,
+		Subdomain:      vmi.Subdomain,
+		Credentials:    access.byAgent,
+		EndOnReboot:    vmi.Domain.RebootPolicy != nil && *vmi.Domain.RebootPolicy == kubevirt.RebootPolicyTerminate,
+		State:          PersistentState(vmi),
+		LaunchSecurity: launchSecurity(vmi.Domain.LaunchSecurity),
+		StartPaused:    vmi.StartStrategy != nil && *vmi.StartStrategy == kubevirt.StartStrategyPaused,
 	}
 	if f := vmi.Domain.Features; f != nil {
 		spec.NoACPI = !isOr(f.ACPI.Enabled, true)
@@ -181,5 +182,6 @@ func translate(
 		spec.queueDisks()
 	}
 	problems = append(problems, spec.devices(domain.Child("devices"), vmi.Domain.Devices)...)
+	problems = append(problems, spec.checkLaunchSecurity(domain, &vmi.Domain)...)
 	return translation{Spec: spec, cloudInit: volumes.cloudInit, keys: access.seeded}, problems
 }

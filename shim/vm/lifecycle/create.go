@@ -145,7 +145,7 @@ func (c *creator) prepare(ctx context.Context, sandbox record.Sandbox, config *r
 	}
 	name := config.GetMetadata().GetName()
 	if efi := n.rec.Spec.Firmware.UEFI; efi != nil {
-		found, err := uefi.Find(c.firmware, n.rec.Spec.Machine, efi.SecureBoot)
+		found, err := uefi.Find(c.firmware, wantedFirmware(n.rec.Spec))
 		if err != nil {
 			return nil, fmt.Errorf("container %q: %s: spec.domain.firmware.bootloader.efi: %w", name, vmspec.AnnotationVMI, err)
 		}
@@ -172,6 +172,26 @@ func (c *creator) prepare(ctx context.Context, sandbox record.Sandbox, config *r
 		return nil, fmt.Errorf("container %q: %w", name, err)
 	}
 	return n, nil
+}
+
+// wantedFirmware returns what a VM with UEFI requires of it, by the features of QEMU's descriptors.
+func wantedFirmware(s vmspec.Spec) uefi.Wanted {
+	w := uefi.Wanted{Machine: s.Machine, Secure: s.Firmware.UEFI.SecureBoot}
+	if s.LaunchSecurity == nil {
+		return w
+	}
+	switch s.LaunchSecurity.Encryption {
+	case vmspec.EncryptionSEV:
+		w.Feature = "amd-sev"
+		if s.LaunchSecurity.EncryptedState {
+			w.Feature = "amd-sev-es"
+		}
+	case vmspec.EncryptionSNP:
+		w.Feature, w.Stateless = "amd-sev-snp", true
+	case vmspec.EncryptionTDX:
+		w.Feature, w.Stateless = "intel-tdx", true
+	}
+	return w
 }
 
 // makeFiles makes the disks and what else the start opens. It calls progress with

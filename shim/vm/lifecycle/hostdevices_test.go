@@ -9,6 +9,7 @@ import (
 
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
+	"github.com/nodevirt/nodevirt/shim/domain"
 	"github.com/nodevirt/nodevirt/shim/hostdevice"
 	"github.com/nodevirt/nodevirt/shim/vm/vmerrors"
 	"github.com/nodevirt/nodevirt/shim/vmspec"
@@ -59,4 +60,57 @@ func TestHostDevices(t *testing.T) {
 		must(t, n.Remove(t.Context(), id))
 		n.wantNothing(t)
 	})
+}
+
+// withSEV has an encrypted guest.
+const withSEV = `{"domain": {"launchSecurity": {"sev": {}}, "firmware": {"bootloader": {"efi": {"secureBoot": false}}}, "devices": {}}, ` + restOfVMI
+
+// TestLaunchSecurity: a VM starts only where libvirt can encrypt its memory, and opens the processor's device
+// while it runs.
+func TestLaunchSecurity(t *testing.T) {
+	onNode(t, func(t *testing.T, n *node) {
+		variables := n.addFirmware(t)
+		pod := n.addPod(t, "pod", map[string]string{vmspec.AnnotationVMI: withSEV})
+		_, err := n.Create(t.Context(), pod, request(0))
+		if err == nil || !strings.Contains(err.Error(), "with the feature amd-sev") {
+			t.Fatalf("with firmware for other guests: %v", err)
+		}
+		n.wantNothing(t)
+
+		descriptor := filepath.Join(filepath.Dir(variables), "firmware", "60.json")
+		text, err := os.ReadFile(descriptor)
+		must(t, errors.Join(err, os.WriteFile(descriptor, []byte(strings.Replace(string(text), "{", `{"features": ["amd-sev"], `, 1)), 0o600)))
+		device := filepath.Join(n.dir, hostdevice.SEV)
+		must(t, errors.Join(os.MkdirAll(filepath.Dir(device), 0o700), os.WriteFile(device, nil, 0o600)))
+		id, err := n.Create(t.Context(), pod, request(0))
+		must(t, err)
+		err = n.Start(t.Context(), id)
+		if !errors.Is(err, domain.ErrUnsupported) || !strings.Contains(err.Error(), "virsh domcapabilities lists no SEV") {
+			t.Fatalf("on a node without SEV: %v", err)
+		}
+		must(t, n.Remove(t.Context(), id))
+
+		n.libvirt.Host.Offered = domain.Encryption{SEV: true, CBitPos: 51, ReducedPhysBits: 1}
+		id, err = n.Create(t.Context(), pod, request(1))
+		must(t, err)
+		must(t, n.Start(t.Context(), id))
+		if mode := modeOf(t, device); mode != 0o660 { // the mask of its list
+			t.Errorf("%s has mode %o", hostdevice.SEV, mode)
+		}
+		if x := n.libvirt.XML(n.rec(t, id).Domain.UUID); !strings.Contains(x, "<cbitpos>51</cbitpos>") {
+			t.Errorf("libvirt got %s", x)
+		}
+		must(t, n.Stop(t.Context(), id, 0))
+		must(t, n.Remove(t.Context(), id))
+		n.wantNothing(t)
+	})
+}
+
+func modeOf(t *testing.T, path string) os.FileMode {
+	t.Helper()
+	info, err := os.Stat(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return info.Mode().Perm()
 }

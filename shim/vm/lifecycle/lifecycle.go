@@ -48,6 +48,7 @@ type Options struct {
 	Memory       Memory
 	Sizes        Sizes
 	Connection   Connection
+	Host         Host
 
 	Describer Describer
 	Files     *vmfile.Files

@@ -54,6 +54,11 @@ type Observer interface {
 	Domains(ctx context.Context) ([]domain.Info, error)
 }
 
+// Host reports what libvirt offers the node's VMs; [domain.Host].
+type Host interface {
+	Encryption(ctx context.Context, a domain.Accelerator, emulator string) (domain.Encryption, error)
+}
+
 // Processes waits for QEMU processes; [domain.Processes].
 type Processes interface {
 	// AwaitProcess waits for QEMU's process, which is there before Start returns.

@@ -40,6 +40,7 @@ type parts struct {
 	layout      layout.Layout
 	resolvConf  string
 	hostDevices hostdevice.Node
+	host        Host
 	late        *unanswered
 	log         *slog.Logger
 }
@@ -120,7 +121,17 @@ func (s *start) attachDisks(ctx context.Context) (err error) {
 func (s *start) awaitHooks(ctx context.Context) error { return s.parts.hooks.Await(ctx, s.rec) }
 
 func (s *start) defineDomain(ctx context.Context) error {
-	text, err := domain.XML(s.parts.describer.Describe(s.record()))
+	desc := s.parts.describer.Describe(s.record())
+	if l := desc.Spec.LaunchSecurity; l != nil {
+		var err error
+		if desc.Encryption, err = s.parts.host.Encryption(ctx, desc.Accelerator, desc.Emulator); err == nil {
+			err = desc.Encryption.Offers(*l)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	text, err := domain.XML(desc)
 	if err != nil {
 		return err
 	}

@@ -282,9 +282,12 @@ func TestCheck(t *testing.T) {
 				s.Interfaces[0].Ports = append(s.Interfaces[0].Ports, vmspec.Port{Protocol: "tcp", Number: uint16(n)})
 			}
 		},
-		"file systems":           func(s *vmspec.Spec) { s.Filesystems = []vmspec.Filesystem{{}} },
-		"persistent state":       func(s *vmspec.Spec) { s.State = &vmspec.State{TPM: true} },
-		"hook sidecars":          func(s *vmspec.Spec) { s.Hooks = &vmspec.Hooks{} },
+		"file systems":     func(s *vmspec.Spec) { s.Filesystems = []vmspec.Filesystem{{}} },
+		"persistent state": func(s *vmspec.Spec) { s.State = &vmspec.State{TPM: true} },
+		"hook sidecars":    func(s *vmspec.Spec) { s.Hooks = &vmspec.Hooks{} },
+		"encrypted for its node": func(s *vmspec.Spec) {
+			s.LaunchSecurity = &vmspec.LaunchSecurity{Encryption: vmspec.EncryptionSEV}
+		},
 		"all Hyper-V features":   func(s *vmspec.Spec) { s.Board.Hyperv = &vmspec.Hyperv{Passthrough: true} },
 		`disk "d" has the mode`:  func(s *vmspec.Spec) { s.Disks = disk(vmspec.SourceImage, vmspec.ModeISCSI) },
 		`disk "d" is a hostDisk`: func(s *vmspec.Spec) { s.Disks = disk(vmspec.SourceHostDisk, "") },

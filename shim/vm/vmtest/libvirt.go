@@ -18,6 +18,7 @@ type Libvirt struct {
 	Processes  *Processes
 	Balloon    *Balloon
 	Sizes      *Sizes
+	Host       *Host
 
 	script *Script
 
@@ -57,7 +58,7 @@ func NewLibvirt(s *Script) *Libvirt {
 		listeners: map[chan domain.Event]struct{}{},
 	}
 	l.Connection, l.Lifecycle, l.Observer = &Connection{l}, &Lifecycle{l}, &Observer{l}
-	l.Processes, l.Balloon, l.Sizes = &Processes{l}, &Balloon{l}, &Sizes{l}
+	l.Processes, l.Balloon, l.Sizes, l.Host = &Processes{l}, &Balloon{l}, &Sizes{l}, &Host{libvirt: l}
 	return l
 }
 
