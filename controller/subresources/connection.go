@@ -67,6 +67,15 @@ func (d *dialer) dialUSB(ctx context.Context, p *corev1.Pod) (*connection, error
 	return c, nil
 }
 
+// dialVSOCK connects to a port of a machine's VSOCK, until either ends.
+func (d *dialer) dialVSOCK(ctx context.Context, p *corev1.Pod, port uint32) (*connection, error) {
+	c, err := d.connect(ctx, p, false, "nodevirt.io/vsock", strconv.FormatUint(uint64(port), 10))
+	if err != nil {
+		return nil, fmt.Errorf("connect to port %d of the VSOCK: %w", port, err)
+	}
+	return c, nil
+}
+
 // connect runs a command of the node that says when it is connected.
 func (d *dialer) connect(ctx context.Context, p *corev1.Pod, tty bool, command ...string) (*connection, error) {
 	ctx, cancel := context.WithCancel(ctx)

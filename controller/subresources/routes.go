@@ -50,6 +50,7 @@ func (s *Server) table() []route {
 		{"virtualmachineinstances", "console", http.MethodGet, s.streams.console},
 		{"virtualmachineinstances", "vnc", http.MethodGet, s.streams.vnc},
 		{"virtualmachineinstances", "usbredir", http.MethodGet, s.streams.usbredir},
+		{"virtualmachineinstances", "vsock", http.MethodGet, s.streams.vsock},
 		{"virtualmachineinstances", "vnc/screenshot", http.MethodGet, s.controls.screenshot},
 		{"virtualmachineinstances", "pause", http.MethodPut, s.controls.pause},
 		{"virtualmachineinstances", "unpause", http.MethodPut, s.controls.unpause},

@@ -155,7 +155,7 @@ func TestServer(t *testing.T) {
 	w.may("admin", "update", "virtualmachines/start", "virtualmachines/stop", "virtualmachines/restart",
 		"virtualmachineinstances/pause", "virtualmachines/migrate", "expand-vm-spec", "virtualmachines/addvolume",
 		"virtualmachines/removevolume", "virtualmachines/memorydump", "virtualmachines/removememorydump", "virtualmachineinstances/addvolume", "virtualmachineinstances/removevolume")
-	w.may("admin", "get", "virtualmachines/backup", "virtualmachineinstances/console", "virtualmachineinstances/vnc", "virtualmachineinstances/portforward", "virtualmachineinstances/usbredir",
+	w.may("admin", "get", "virtualmachines/backup", "virtualmachineinstances/console", "virtualmachineinstances/vnc", "virtualmachineinstances/portforward", "virtualmachineinstances/usbredir", "virtualmachineinstances/vsock",
 		"virtualmachines/portforward", "virtualmachines/expand-spec")
 	t.Run("callers", func(t *testing.T) { testCallers(t, w, front) })
 	t.Run("lifecycle", func(t *testing.T) { testLifecycle(t, w, front) })
@@ -368,7 +368,7 @@ func testDisplay(t *testing.T, w *world, front tls.Certificate) {
 	vm := w.vm(t, "display", kubevirt.RunStrategyManual)
 	withPod := func(name string, owner *kubevirt.VirtualMachine, display bool) {
 		vmi := w.vmi(t, name, owner, kubevirt.Running)
-		vmi.Spec.Domain.Devices.AutoattachGraphicsDevice = &display
+		vmi.Spec.Domain.Devices.AutoattachGraphicsDevice, vmi.Spec.Domain.Devices.AutoattachVSOCK = &display, &display
 		assert.NilError(t, w.Update(t.Context(), vmi))
 		assert.NilError(t, w.Create(t.Context(), &corev1.Pod{
 			ObjectMeta: metav1.ObjectMeta{
@@ -393,6 +393,12 @@ func testDisplay(t *testing.T, w *world, front tls.Certificate) {
 		{"forwarder", "virtualmachines/dark/portforward/22", "belongs to another owner", 409},
 		{"admin", "virtualmachines/display/portforward/5900", noNode, 500},
 		{"admin", "virtualmachineinstances/dark/usbredir", "Not configured with USB Redirection", 409},
+		{"admin", "virtualmachineinstances/dark/vsock?port=22", "set tls=false", 400},
+		{"admin", "virtualmachineinstances/dark/vsock?port=22&tls=true", "set tls=false", 400},
+		{"admin", "virtualmachineinstances/dark/vsock?tls=false", `port "" is no number`, 400},
+		{"admin", "virtualmachineinstances/dark/vsock?port=22&tls=false", "VSOCK is not attached", 400},
+		{"admin", "virtualmachineinstances/display/vsock?port=22&tls=false", "connect to port 22 of the VSOCK", 500},
+		{"forwarder", "virtualmachineinstances/display/vsock?port=22&tls=false", `cannot get resource "virtualmachineinstances/vsock"`, 403},
 	} {
 		if code, message := w.ask(&front, c.user, "GET", c.path, ""); code != c.code || !strings.Contains(message, c.words) {
 			t.Errorf("%s, %s: status %d, %q; want %d and %q", c.user, c.path, code, message, c.code, c.words)

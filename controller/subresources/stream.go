@@ -1,6 +1,7 @@
 package subresources
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -26,6 +27,7 @@ type streams struct {
 		dial(ctx context.Context, p *corev1.Pod, port uint16) (*connection, error)
 		dialConsole(ctx context.Context, p *corev1.Pod) (*connection, error)
 		dialUSB(ctx context.Context, p *corev1.Pod) (*connection, error)
+		dialVSOCK(ctx context.Context, p *corev1.Pod, port uint32) (*connection, error)
 	}
 	found interface {
 		instances
@@ -81,6 +83,31 @@ func (s *streams) usbredir(ctx context.Context, c *call) error {
 		return c.conflict("Not configured with USB Redirection")
 	}
 	server, err := s.dialer.dialUSB(ctx, found)
+	if err != nil {
+		return apierrors.NewInternalError(err)
+	}
+	return c.join(ctx, server, nil)
+}
+
+// vsock is a port of the machine's VSOCK. KubeVirt's default is TLS between its node and the guest, which asks
+// the node for the authority of its clients' certificates. nodevirt has none, so callers must turn TLS off.
+func (s *streams) vsock(ctx context.Context, c *call) error {
+	query := c.URL.Query()
+	port, err := strconv.ParseUint(query.Get("port"), 10, 32)
+	if err != nil {
+		return apierrors.NewBadRequest(fmt.Sprintf("port %.20q is no number from 0 to 4294967294", query.Get("port")))
+	}
+	if encrypted, err := strconv.ParseBool(cmp.Or(query.Get("tls"), "true")); err != nil || encrypted {
+		return apierrors.NewBadRequest("nodevirt has no certificates for guests' VSOCK: set tls=false")
+	}
+	vmi, found, err := s.found.running(ctx, c)
+	if err != nil {
+		return err
+	}
+	if on := vmi.Spec.Domain.Devices.AutoattachVSOCK; on == nil || !*on {
+		return apierrors.NewBadRequest("VSOCK is not attached.")
+	}
+	server, err := s.dialer.dialVSOCK(ctx, found, uint32(port))
 	if err != nil {
 		return apierrors.NewInternalError(err)
 	}

@@ -4,7 +4,6 @@ package subresources
 func unsupported() map[string]string {
 	return map[string]string{ //nolint:gosec // names of subresources, and no credentials
 		"backup":                     "nodevirt makes no backups",
-		"vsock":                      "a VM's VSOCK is reached from its node only",
 		"objectgraph":                "nodevirt keeps no graph of a VM's objects: kubectl tree, or the owner references, show it",
 		"sev/fetchcertchain":         "nodevirt does not attest guests: a VM's start waits for no session",
 		"sev/querylaunchmeasurement": "nodevirt does not attest guests: a VM's start waits for no session",

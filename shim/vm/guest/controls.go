@@ -69,6 +69,7 @@ func newControls(p power, s screens, a *Agents, writes *freezes, m moves, disks,
 	asked := queries{a}
 	with := map[string]argued{
 		"freeze": writes.freeze, controlKeepFrozen: writes.keep, controlConnect: connectWithoutStream,
+		controlVSOCK: vsockWithoutStream,
 	}
 	for _, name := range move.Controls() {
 		with[name] = ordered(m, name)

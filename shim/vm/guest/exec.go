@@ -76,6 +76,10 @@ func (g *Guests) streamed(command []string) func(ctx context.Context, v *table.V
 		return g.console
 	case command[0] == controlPrefix+controlUSB:
 		return g.usb
+	case command[0] == controlPrefix+controlVSOCK:
+		return func(ctx context.Context, v *table.VM, s stream.Streams) error {
+			return g.vsock(ctx, v, s, command[1])
+		}
 	case command[0] == controlPrefix+controlConnect:
 		return func(ctx context.Context, v *table.VM, s stream.Streams) error {
 			return g.connect(ctx, v, s, command[1])

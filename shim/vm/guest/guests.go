@@ -58,6 +58,8 @@ type Guests struct {
 
 	consoleClients table.PerVM[*consoleClient]
 	usbSlots       table.PerVM[*usbSlots]
+	// vsocks connects to a port of the guest with a CID.
+	vsocks func(cid, port uint32) (stream.Conn, error)
 }
 
 // New returns Guests.
@@ -66,7 +68,7 @@ func New(o Options) *Guests {
 	g := &Guests{
 		table: o.Table, agents: o.Agents, layout: o.Layout,
 		controls: newControls(o.Power, o.Screens, o.Agents, writes, o.Moves, o.Hotplugs, o.Dumps),
-		freezes:  writes, terminals: o.Terminals, namespaces: o.Namespaces, log: o.Logger,
+		freezes:  writes, terminals: o.Terminals, namespaces: o.Namespaces, log: o.Logger, vsocks: dialVSOCK,
 	}
 	g.consoleClients.New = func(*table.VM) *consoleClient { return &consoleClient{} }
 	g.usbSlots.New = func(v *table.VM) *usbSlots {

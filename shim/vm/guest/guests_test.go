@@ -1,6 +1,7 @@
 package guest
 
 import (
+	"bufio"
 	"bytes"
 	"context"
 	"errors"
@@ -14,6 +15,7 @@ import (
 	"testing"
 	"time"
 
+	"golang.org/x/sys/unix"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/nodevirt/nodevirt/netsetup"
@@ -684,6 +686,82 @@ func TestUSB(t *testing.T) {
 			t.Error(err)
 		}
 	}
+}
+
+// TestVSOCK joins a client and the guest's end of a real pair of sockets.
+func TestVSOCK(t *testing.T) {
+	n := newNode(t)
+	v := n.add("a", record.Running)
+	r := v.Record()
+	call := func(port string, s stream.Streams) error {
+		return n.Exec(t.Context(), "a", []string{"nodevirt.io/vsock", port}, s)
+	}
+	open := func() stream.Streams { return stream.Streams{In: strings.NewReader(""), Out: io.Discard} }
+	wantError(t, call("22", open()), "set devices.autoattachVSOCK")
+	r.Spec.VSOCK, r.Domain.UID = true, 64001
+	v.Publish(r)
+	wantError(t, call("22", stream.Streams{}), "needs streams")
+	for _, bad := range []string{"", "-1", "ssh", "4294967295", "4294967296"} {
+		wantError(t, call(bad, open()), "is no port from 0 to 4294967294")
+	}
+	var dialled [2]uint32
+	guest := make(chan *net.UnixConn, 1)
+	n.vsocks = func(cid, port uint32) (stream.Conn, error) {
+		dialled = [2]uint32{cid, port}
+		if port == 1 {
+			return nil, unix.ECONNRESET
+		}
+		ours, theirs := socketPair(t)
+		guest <- theirs
+		return ours, nil
+	}
+	wantError(t, call("1", open()), "connect to port 1 of the VM's VSOCK: connection reset by peer")
+	in, toGuest := io.Pipe()
+	fromGuest, out := io.Pipe()
+	done := make(chan error, 1)
+	go func() { done <- call("4294967294", stream.Streams{In: in, Out: out}) }()
+	var inside *net.UnixConn
+	select {
+	case inside = <-guest:
+	case err := <-done:
+		t.Fatal(err)
+	}
+	go func() {
+		line, _ := bufio.NewReader(inside).ReadString('\n')
+		_, _ = io.WriteString(inside, strings.ToUpper(line))
+		_ = inside.Close()
+	}()
+	got := make([]byte, len("connected\nHELLO\n"))
+	go func() { _, _ = io.WriteString(toGuest, "hello\n") }()
+	if _, err := io.ReadFull(fromGuest, got); err != nil || string(got) != "connected\nHELLO\n" {
+		t.Errorf("%q, %v", got, err)
+	}
+	if err := errors.Join(toGuest.Close(), <-done); err != nil {
+		t.Error(err)
+	}
+	if dialled != [2]uint32{64001, 4294967294} {
+		t.Errorf("dialled CID and port %v", dialled)
+	}
+}
+
+// socketPair returns two connected sockets.
+func socketPair(t *testing.T) (a, b *net.UnixConn) {
+	t.Helper()
+	fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var conns [2]*net.UnixConn
+	for i, fd := range fds {
+		f := os.NewFile(uintptr(fd), "pair")
+		c, err := net.FileConn(f)
+		if err != nil {
+			t.Fatal(err)
+		}
+		_ = f.Close()
+		conns[i] = c.(*net.UnixConn)
+	}
+	return conns[0], conns[1]
 }
 
 func TestAgentEvents(t *testing.T) {
