@@ -1,6 +1,8 @@
 package vmspec
 
 import (
+	"slices"
+
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	kubevirt "kubevirt.io/api/core/v1"
 
@@ -27,17 +29,10 @@ type LaunchSecurity struct {
 	Session string `json:"session,omitempty"`
 }
 
-// Encrypts reports whether the processor encrypts the guest's memory in one of these ways.
+// Encrypts reports whether the processor encrypts the guest's memory in one of these ways; without ways, in any.
 func (s Spec) Encrypts(ways ...Encryption) bool {
-	if s.LaunchSecurity == nil {
-		return false
-	}
-	for _, e := range ways {
-		if s.LaunchSecurity.Encryption == e {
-			return true
-		}
-	}
-	return len(ways) == 0
+	l := s.LaunchSecurity
+	return l != nil && (len(ways) == 0 || slices.Contains(ways, l.Encryption))
 }
 
 // launchSecurityRows are the fields of [LaunchSecurity]. The certificate has 2,084 bytes, the session 128.
