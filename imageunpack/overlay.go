@@ -65,12 +65,16 @@ func create(path string, n newQCOW2) (err error) {
 	return errors.Join(f.Chmod(0o600), f.Truncate(n.length()), n.writeTo(f))
 }
 
-// volumeName is an overlay's name for a volume, see [backingName].
-const volumeName = "nodevirt-volume:"
+const (
+	// volumeName is an overlay's name for a volume, and imageName the beginning of its name for an
+	// image, see [backingName].
+	volumeName = "nodevirt-volume:"
+	imageName  = "nodevirt-image:"
+)
 
 // backingName is an overlay's name for its backing file, for a person who inspects the overlay. QEMU
 // and libvirt take the text before the colon for a protocol. Neither has one of that name, so an
 // attempt to open the name fails. The path in the image is untrusted and not part of the name.
 func backingName(d Disk) string {
-	return "nodevirt-image:" + d.ImageID
+	return imageName + d.ImageID
 }

@@ -76,6 +76,8 @@ type qcow2Header struct {
 	features                    uint64
 	refcountOrder, length       uint32
 	compression                 uint8
+	// overlay is set for an overlay of ours, of which the fields about the backing file are not set.
+	overlay bool
 }
 
 // isQCOW2 reports whether a file begins as a qcow2 file does.
@@ -100,6 +102,11 @@ func checkQCOW2(r io.ReaderAt, size, maxSize int64) (layout, error) {
 	if err != nil {
 		return layout{}, err
 	}
+	return h.check(r, size, maxSize)
+}
+
+// check checks the file that h is the header of.
+func (h qcow2Header) check(r io.ReaderAt, size, maxSize int64) (layout, error) {
 	if err := h.checkSupported(); err != nil {
 		return layout{}, err
 	}
@@ -113,7 +120,7 @@ func checkQCOW2(r io.ReaderAt, size, maxSize int64) (layout, error) {
 		return layout{}, err
 	}
 	t := tables{qcow2Header: h, r: r, fileSize: size}
-	err = t.check()
+	err := t.check()
 	return layout{QCOW2, int64(h.size), int64(t.content)}, err
 }
 
@@ -268,6 +275,9 @@ func (h *qcow2Header) checkExtensions(r io.ReaderAt, size int64) error {
 		case extensionEnd:
 			return nil
 		case extensionBackingFormat:
+			if h.overlay {
+				break
+			}
 			return fmt.Errorf("%w, or had one: %s", ErrBackingFile, flatten)
 		case extensionDataFile:
 			return fmt.Errorf("%w, which is not in the image: %s", ErrExternalData, flatten)
