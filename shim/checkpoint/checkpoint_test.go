@@ -1,0 +1,193 @@
+package checkpoint_test
+
+import (
+	"archive/tar"
+	"bytes"
+	"encoding/json"
+	"errors"
+	"io"
+	"io/fs"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"gotest.tools/v3/assert"
+
+	"github.com/nodevirt/nodevirt/shim/checkpoint"
+)
+
+// content is a disk's: data, zeros and data.
+func content() []byte {
+	return append(append(bytes.Repeat([]byte("written "), 9000), make([]byte, 256<<10)...), "end"...)
+}
+
+// write writes an archive with memory and one disk.
+func write(t *testing.T) (path string, m checkpoint.Manifest) {
+	t.Helper()
+	path = filepath.Join(t.TempDir(), "checkpoint.tar")
+	f, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR, 0o600)
+	assert.NilError(t, err)
+	defer f.Close()
+	w := checkpoint.NewWriter(f)
+	m.Image, m.Shape = "sha256:1", json.RawMessage(`{}`)
+	m.Memory, err = w.AddMemory(strings.NewReader("memory"))
+	assert.NilError(t, err)
+	d, err := w.AddDisk("root", bytes.NewReader(content()))
+	assert.NilError(t, err)
+	m.Disks = []checkpoint.Disk{d}
+	assert.NilError(t, w.Close(m))
+	return path, m
+}
+
+// read reads all of an archive as a node does.
+func read(t *testing.T, path string) (memory, disk string, err error) {
+	t.Helper()
+	a, err := checkpoint.OpenArchive(path)
+	if err != nil {
+		return "", "", err
+	}
+	defer a.Close()
+	m, err := checkpoint.Read(a)
+	if err != nil {
+		return "", "", err
+	}
+	dir := t.TempDir()
+	kept, err := os.Create(filepath.Join(dir, "memory"))
+	assert.NilError(t, err)
+	defer kept.Close()
+	if err := checkpoint.CopyMemory(t.Context(), a, m, kept); err != nil {
+		return "", "", err
+	}
+	_, err = kept.Seek(0, io.SeekStart)
+	assert.NilError(t, err)
+	stream, err := checkpoint.OpenMemory(kept, m)
+	assert.NilError(t, err)
+	defer stream.Close()
+	text, err := io.ReadAll(stream)
+	if err != nil {
+		return "", "", err
+	}
+	d, _ := m.Disk("root")
+	to, err := os.Create(filepath.Join(dir, "disk"))
+	assert.NilError(t, err)
+	defer to.Close()
+	if err := checkpoint.UnpackDisk(t.Context(), a, d, to); err != nil {
+		return "", "", err
+	}
+	data, err := os.ReadFile(to.Name())
+	assert.NilError(t, err)
+	return string(text), string(data), nil
+}
+
+func TestRoundTrip(t *testing.T) {
+	path, _ := write(t)
+	memory, disk, err := read(t, path)
+	assert.NilError(t, err)
+	assert.Equal(t, memory, "memory")
+	assert.Assert(t, disk == string(content()))
+	// Other programs read it, too.
+	out, err := exec.CommandContext(t.Context(), "tar", "-tf", path).CombinedOutput()
+	assert.NilError(t, err, string(out))
+	assert.Equal(t, string(out), "nodevirt-memory.zst\nnodevirt-disk-root.zst\nnodevirt-checkpoint.json\n")
+}
+
+// TestDamage: no archive that was cut off or changed is read to its end.
+func TestDamage(t *testing.T) {
+	path, _ := write(t)
+	whole, err := os.ReadFile(path)
+	assert.NilError(t, err)
+	end := bytes.LastIndexByte(whole, '}')
+	damaged := filepath.Join(t.TempDir(), "damaged.tar")
+	for n := 0; n < end; n += 7 { // no power of two, which would be the same place of each block
+		assert.NilError(t, os.WriteFile(damaged, whole[:n], 0o600))
+		if _, _, err := read(t, damaged); err == nil {
+			t.Fatalf("an archive of %d bytes, of which %d are left", len(whole), n)
+		}
+		changed := bytes.Clone(whole)
+		changed[n] ^= 0x20
+		assert.NilError(t, os.WriteFile(damaged, changed, 0o600))
+		memory, disk, err := read(t, damaged)
+		if err == nil && (memory != "memory" || disk != string(content())) {
+			t.Fatalf("byte %d changed, and the content is another", n)
+		}
+		if n > 3*512 && n < 3*512+16 && !errors.Is(err, checkpoint.ErrUnusable) {
+			t.Errorf("byte %d of a disk changed: %v", n, err)
+		}
+	}
+}
+
+// TestHostile: an archive can't name other files than its own, nor have what is no file.
+func TestHostile(t *testing.T) {
+	for name, h := range map[string]tar.Header{
+		"link":   {Typeflag: tar.TypeSymlink, Name: checkpoint.ManifestName, Linkname: "/etc/passwd"},
+		"folder": {Typeflag: tar.TypeDir, Name: "nodevirt-folder"},
+		"device": {Typeflag: tar.TypeChar, Name: "nodevirt-memory.zst"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			path := filepath.Join(t.TempDir(), "a.tar")
+			var b bytes.Buffer
+			w := tar.NewWriter(&b)
+			assert.NilError(t, w.WriteHeader(&h))
+			assert.NilError(t, w.Close())
+			assert.NilError(t, os.WriteFile(path, b.Bytes(), 0o600))
+			_, err := checkpoint.OpenArchive(path)
+			assert.ErrorIs(t, err, checkpoint.ErrUnusable)
+		})
+	}
+	_, err := checkpoint.OpenArchive("/dev/zero")
+	assert.ErrorIs(t, err, checkpoint.ErrUnusable)
+}
+
+func TestManifests(t *testing.T) {
+	_, good := write(t)
+	good.Version = checkpoint.Version
+	for name, change := range map[string]func(*checkpoint.Manifest){
+		"version":   func(m *checkpoint.Manifest) { m.Version = 2 },
+		"size":      func(m *checkpoint.Manifest) { m.Memory.Size = 1 << 50 },
+		"negative":  func(m *checkpoint.Manifest) { m.Memory.Stored = -1 },
+		"checksum":  func(m *checkpoint.Manifest) { m.Memory.SHA256 = "x" },
+		"path":      func(m *checkpoint.Manifest) { m.Disks[0].Name = "../../etc" },
+		"twice":     func(m *checkpoint.Manifest) { m.Disks = append(m.Disks, m.Disks[0]) },
+		"base":      func(m *checkpoint.Manifest) { m.Bases = map[string]checkpoint.Base{"root": {Image: "x"}} },
+		"many":      func(m *checkpoint.Manifest) { m.Disks = make([]checkpoint.Disk, 1000) },
+		"too large": func(m *checkpoint.Manifest) { m.CPU = strings.Repeat("x", 1<<20) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			m := good
+			m.Disks = append([]checkpoint.Disk(nil), good.Disks...)
+			change(&m)
+			data, err := json.Marshal(m)
+			assert.NilError(t, err)
+			_, err = checkpoint.Read(checkpoint.Folder(fs.ErrInvalid, func(string) (io.ReadCloser, error) {
+				return io.NopCloser(bytes.NewReader(data)), nil
+			}))
+			assert.ErrorIs(t, err, checkpoint.ErrUnusable)
+		})
+	}
+	_, err := checkpoint.Read(checkpoint.Folder(fs.ErrInvalid, func(string) (io.ReadCloser, error) { return nil, fs.ErrInvalid }))
+	assert.ErrorIs(t, err, fs.ErrNotExist)
+}
+
+// TestBomb: little data that expands to much more than the manifest says is not expanded.
+func TestBomb(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "bomb.tar")
+	f, err := os.Create(path)
+	assert.NilError(t, err)
+	defer f.Close()
+	w := checkpoint.NewWriter(f)
+	d, err := w.AddDisk("root", io.LimitReader(zeros{}, 1<<30))
+	assert.NilError(t, err)
+	memory, err := w.AddMemory(strings.NewReader("m"))
+	assert.NilError(t, err)
+	d.Size = 4096
+	assert.NilError(t, w.Close(checkpoint.Manifest{Shape: json.RawMessage(`{}`), Memory: memory, Disks: []checkpoint.Disk{d}}))
+	_, _, err = read(t, path)
+	assert.ErrorIs(t, err, checkpoint.ErrUnusable)
+	assert.ErrorContains(t, err, "longer than")
+}
+
+type zeros struct{}
+
+func (zeros) Read(p []byte) (int, error) { clear(p); return len(p), nil }

@@ -1,0 +1,229 @@
+package checkpoint
+
+import (
+	"archive/tar"
+	"bytes"
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"hash"
+	"io"
+	"io/fs"
+	"os"
+	"strings"
+
+	"github.com/klauspost/compress/zstd"
+)
+
+const (
+	// window is the largest distance, in bytes, of what zstd repeats. A reader needs memory for it.
+	window = 4 << 20
+	// maxEntries bounds the files of an archive that are looked at.
+	maxEntries = maxDisks + 8
+)
+
+// Archive is an archive to read.
+type Archive struct {
+	file    *os.File
+	entries map[string]*io.SectionReader
+}
+
+// OpenArchive opens an archive. [Archive.Close] closes it.
+func OpenArchive(path string) (*Archive, error) {
+	info, err := os.Stat(path)
+	if err != nil {
+		return nil, err
+	}
+	if !info.Mode().IsRegular() {
+		return nil, fmt.Errorf("%w: %s is not a regular file", ErrUnusable, path)
+	}
+	f, err := os.Open(path)
+	if err != nil {
+		return nil, err
+	}
+	a := &Archive{file: f, entries: map[string]*io.SectionReader{}}
+	if err := a.scan(); err != nil {
+		return nil, errors.Join(fmt.Errorf("%w: %s: %w", ErrUnusable, path, err), f.Close())
+	}
+	return a, nil
+}
+
+// scan finds the entries of a checkpoint. It reads headers alone, and skips what is not of this
+// format: the archive can be of another program.
+func (a *Archive) scan() error {
+	info, err := a.file.Stat()
+	if err != nil {
+		return err
+	}
+	r := tar.NewReader(a.file)
+	for range maxEntries {
+		h, err := r.Next()
+		if errors.Is(err, io.EOF) {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		at, err := a.file.Seek(0, io.SeekCurrent) // a tar.Reader reads no byte ahead
+		if err != nil {
+			return err
+		}
+		if h.Size > info.Size()-at {
+			return fmt.Errorf("entry %.80q ends behind the archive's end", h.Name)
+		}
+		if !strings.HasPrefix(h.Name, prefix) {
+			continue
+		}
+		if h.Typeflag != tar.TypeReg || a.entries[h.Name] != nil {
+			return fmt.Errorf("entry %.80q is no file, or comes twice", h.Name)
+		}
+		a.entries[h.Name] = io.NewSectionReader(a.file, at, h.Size)
+	}
+	return nil
+}
+
+// Open implements Files.
+func (a *Archive) Open(name string) (io.ReadCloser, error) {
+	e := a.entries[name]
+	if e == nil {
+		return nil, fmt.Errorf("%s in %s: %w", name, a.file.Name(), fs.ErrNotExist)
+	}
+	return io.NopCloser(io.NewSectionReader(e, 0, e.Size())), nil
+}
+
+// Close closes the archive.
+func (a *Archive) Close() error { return a.file.Close() }
+
+// CopyMemory writes the guest's memory, compressed, to a file, and compares its checksum.
+// [OpenMemory] reads the result.
+func CopyMemory(ctx context.Context, files Files, m Manifest, to io.Writer) error {
+	return stored(ctx, files, memoryName, m.Memory, func(r io.Reader) error {
+		_, err := io.Copy(to, r)
+		return err
+	})
+}
+
+// UnpackDisk writes a disk's file to an empty file, with holes in place of zeros, and compares
+// its checksum.
+func UnpackDisk(ctx context.Context, files Files, d Disk, to *os.File) error {
+	return stored(ctx, files, diskName(d.Name), d.File, func(r io.Reader) error {
+		content, err := unpack(r, d.Size)
+		if err != nil {
+			return err
+		}
+		defer content.Close()
+		return sparse(to, content)
+	})
+}
+
+// stored has use read a file of a checkpoint, whose checksum it compares then.
+func stored(ctx context.Context, files Files, name string, f File, use func(io.Reader) error) error {
+	src, err := files.Open(name)
+	if errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("%w: %s is missing", ErrUnusable, name)
+	}
+	if err != nil {
+		return err
+	}
+	defer src.Close()
+	r := &summed{ctx: ctx, from: io.LimitReader(src, f.Stored+1), sum: sha256.New()}
+	if err := use(r); err != nil && r.err != nil {
+		return fmt.Errorf("read %s: %w", name, r.err)
+	} else if err != nil {
+		return fmt.Errorf("%s: %w", name, err)
+	}
+	if _, err := io.Copy(io.Discard, r); err != nil {
+		return fmt.Errorf("read %s: %w", name, err)
+	}
+	if r.n != f.Stored || hex.EncodeToString(r.sum.Sum(nil)) != f.SHA256 {
+		return fmt.Errorf("%w: the checksum of %s differs from the one in %s: copy the checkpoint again", ErrUnusable, name, ManifestName)
+	}
+	return nil
+}
+
+// summed is a reader that makes the checksum of what is read.
+type summed struct {
+	ctx  context.Context //nolint:containedctx // of the one call that reads
+	from io.Reader
+	sum  hash.Hash
+	n    int64
+	err  error // of from
+}
+
+func (s *summed) Read(p []byte) (int, error) {
+	err := context.Cause(s.ctx)
+	n := 0
+	if err == nil {
+		n, err = s.from.Read(p)
+	}
+	s.sum.Write(p[:n])
+	s.n += int64(n)
+	if err != nil && !errors.Is(err, io.EOF) {
+		s.err = err
+	}
+	return n, err
+}
+
+// OpenMemory returns QEMU's stream of a file that [CopyMemory] wrote. Reading fails with
+// [ErrUnusable] if the stream is not as long as the manifest says.
+func OpenMemory(f *os.File, m Manifest) (io.ReadCloser, error) { return unpack(f, m.Memory.Size) }
+
+// unpack decompresses size bytes.
+func unpack(r io.Reader, size int64) (io.ReadCloser, error) {
+	d, err := zstd.NewReader(r, zstd.WithDecoderMaxWindow(window), zstd.WithDecoderConcurrency(1), zstd.WithDecoderLowmem(true))
+	if err != nil {
+		return nil, err
+	}
+	return &exact{d, size}, nil
+}
+
+// exact is a reader of a known number of bytes.
+type exact struct {
+	from *zstd.Decoder
+	left int64
+}
+
+func (e *exact) Read(p []byte) (int, error) {
+	if int64(len(p)) > e.left+1 {
+		p = p[:e.left+1]
+	}
+	n, err := e.from.Read(p)
+	e.left -= int64(n)
+	switch {
+	case e.left < 0:
+		return n + int(e.left), fmt.Errorf("%w: its content is longer than %s says", ErrUnusable, ManifestName)
+	case errors.Is(err, io.EOF) && e.left > 0:
+		return n, fmt.Errorf("%w: its content is %d bytes shorter than %s says", ErrUnusable, e.left, ManifestName)
+	case err != nil && !errors.Is(err, io.EOF):
+		return n, fmt.Errorf("%w: %w", ErrUnusable, err)
+	}
+	return n, err
+}
+
+func (e *exact) Close() error {
+	e.from.Close()
+	return nil
+}
+
+// sparse copies to an empty file, and leaves holes in place of zeros.
+func sparse(to *os.File, from io.Reader) error {
+	b, zeros := make([]byte, 64<<10), make([]byte, 64<<10)
+	at := int64(0)
+	for {
+		n, err := io.ReadFull(from, b)
+		if n > 0 && !bytes.Equal(b[:n], zeros[:n]) {
+			if _, err := to.WriteAt(b[:n], at); err != nil {
+				return err
+			}
+		}
+		at += int64(n)
+		if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
+			return to.Truncate(at)
+		}
+		if err != nil {
+			return err
+		}
+	}
+}
