@@ -99,7 +99,7 @@ func Run(ctx context.Context, c config.Config, version string, log *slog.Logger)
 	}
 	front := cri.New(cri.Options{ //nolint:contextcheck // each call uses its client's context
 		Backend: backend, Streams: streams,
-		Sandboxes: vms.Sandboxes, Containers: vms.Lifecycle, Reports: vms.Reports, Guests: vms.Guests, Events: vms.Events,
+		Sandboxes: vms.Sandboxes, Containers: vms.Lifecycle, Reports: vms.Reports, Guests: vms.Guests, Events: vms.Events, Checkpoints: vms.Saves,
 		Handler: c.Handler, SandboxHandler: c.Containerd.SandboxHandler, Logger: log, Metrics: measures, Tracing: traces,
 	})
 	server := front.GRPC()

@@ -26,10 +26,17 @@ type containerLife interface {
 	ReopenLog(id string) error
 }
 
+// checkpoints saves VMs; package save's Saves.
+type checkpoints interface {
+	// Checkpoint writes a checkpoint to a new file. The guest pauses for limit at most; 0 is the default.
+	Checkpoint(ctx context.Context, id, location string, limit time.Duration) error
+}
+
 // containerCalls are the calls that change containers.
 type containerCalls struct {
-	find       finder
-	containers containerLife
+	find        finder
+	containers  containerLife
+	checkpoints checkpoints
 }
 
 func (s *containerCalls) routes() map[string]route {
@@ -40,8 +47,7 @@ func (s *containerCalls) routes() map[string]route {
 		runtimeapi.RuntimeService_RemoveContainer_FullMethodName:          ofVM(s.containers, s.remove),
 		runtimeapi.RuntimeService_ReopenContainerLog_FullMethodName:       ofVM(s.containers, s.reopenLog),
 		runtimeapi.RuntimeService_UpdateContainerResources_FullMethodName: ofVM(s.containers, s.update),
-		runtimeapi.RuntimeService_CheckpointContainer_FullMethodName: refused[runtimeapi.CheckpointContainerRequest](s.containers,
-			"a machine has no checkpoint of a container's kind"),
+		runtimeapi.RuntimeService_CheckpointContainer_FullMethodName:      ofVM(s.containers, s.checkpoint),
 	}
 }
 
@@ -94,6 +100,10 @@ func (s *containerCalls) reopenLog(_ context.Context, r *runtimeapi.ReopenContai
 
 func (s *containerCalls) update(ctx context.Context, r *runtimeapi.UpdateContainerResourcesRequest) (proto.Message, error) {
 	return &runtimeapi.UpdateContainerResourcesResponse{}, s.containers.Update(ctx, r.GetContainerId(), r.GetLinux())
+}
+
+func (s *containerCalls) checkpoint(ctx context.Context, r *runtimeapi.CheckpointContainerRequest) (proto.Message, error) {
+	return &runtimeapi.CheckpointContainerResponse{}, s.checkpoints.Checkpoint(ctx, r.GetContainerId(), r.GetLocation(), seconds(r.GetTimeout()))
 }
 
 // seconds converts a timeout of CRI. Values over the range of a Duration become the

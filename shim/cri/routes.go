@@ -2,7 +2,6 @@ package cri
 
 import (
 	"context"
-	"fmt"
 	"strings"
 
 	"github.com/vishvananda/netlink"
@@ -56,13 +55,6 @@ func ofVM[T any, M ofContainer[T]](vms vmContainers, answer func(context.Context
 			return err
 		}
 		return c.send(reply)
-	})
-}
-
-// refused rejects calls for VM containers with a reason, and forwards calls for other containers.
-func refused[T any, M ofContainer[T]](vms vmContainers, why string) route {
-	return ofVM(vms, func(_ context.Context, request M) (proto.Message, error) {
-		return nil, status.Error(codes.Unimplemented, fmt.Sprintf("container %q is a virtual machine: %s", request.GetContainerId(), why))
 	})
 }
 

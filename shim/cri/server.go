@@ -53,6 +53,8 @@ type Options struct {
 	Reports    reports
 	Guests     guests
 	Events     eventSource
+	// Checkpoints saves VMs.
+	Checkpoints checkpoints
 	// Streams creates URLs for streams into guests.
 	Streams streams
 	// Handler is the runtime handler of VMs' sandboxes. SandboxHandler is the one
@@ -90,7 +92,7 @@ func New(o Options) *Server {
 			find: find, sandboxes: o.Sandboxes, vms: o.Containers, reports: o.Reports,
 			pods: runtimeapi.NewRuntimeServiceClient(Native(o.Backend)), handler: o.Handler, sandboxHandler: o.SandboxHandler, tracing: o.Tracing, log: o.Logger,
 		}).routes(),
-		(&containerCalls{find: find, containers: o.Containers}).routes(),
+		(&containerCalls{find: find, containers: o.Containers, checkpoints: o.Checkpoints}).routes(),
 		(&containerReportCalls{containers: o.Containers, reports: o.Reports}).routes(),
 		(&podReportCalls{sandboxes: o.Sandboxes, reports: o.Reports}).routes(),
 		(&streamCalls{find: find, containers: o.Containers, guests: o.Guests, streams: o.Streams}).routes(),

@@ -77,3 +77,14 @@ func (a *Attachments) Writable(r record.Container) []string {
 	}
 	return all
 }
+
+// Written returns the container's own files that take its guest's writes, by the disks' names.
+func (a *Attachments) Written(r record.Container) map[string]string {
+	all := map[string]string{}
+	for _, k := range of(r) {
+		if path := a.kinds.of(k).writable(k); path != "" && !k.ReadOnly && !k.CDROM {
+			all[k.Name] = path
+		}
+	}
+	return all
+}

@@ -15,6 +15,7 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/nodevirt/nodevirt/netsetup"
+	"github.com/nodevirt/nodevirt/shim/checkpoint"
 	"github.com/nodevirt/nodevirt/shim/hostdevice"
 	"github.com/nodevirt/nodevirt/shim/uefi"
 	"github.com/nodevirt/nodevirt/shim/vmspec"
@@ -122,6 +123,10 @@ type Container struct {
 	// Incoming is the UID of the migration whose guest the container waits for. Its state
 	// is running, as CRI has it, and nothing boots.
 	Incoming string `json:"incoming,omitempty"`
+	// Saving is set while the guest's memory is saved; nil otherwise.
+	Saving *Saving `json:"saving,omitempty"`
+	// Restored is the checkpoint that the guest goes on from; nil for one that boots.
+	Restored *checkpoint.Manifest `json:"restored,omitempty"`
 	// Freeze is when the node ends the freeze of the guest's file systems; nil for no end.
 	Freeze *Freeze `json:"freeze,omitempty"`
 	// Unclean is true if a start has begun and its work is not fully undone.
@@ -143,6 +148,12 @@ type Freeze struct {
 	Until time.Time `json:"until"`
 	// Limit is the time that the freeze lasts at most, in nanoseconds.
 	Limit time.Duration `json:"limit"`
+}
+
+// Saving is what the end of saving a guest's memory has to undo. The guest ran before.
+type Saving struct {
+	// Partial is the path of the unfinished archive.
+	Partial string `json:"partial"`
 }
 
 // Image is the container's image as ContainerStatus reports it.

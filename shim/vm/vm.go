@@ -9,6 +9,7 @@
 //	move       live migrations
 //	hotplug    disks that running VMs get
 //	memorydump dumps of guests' memory
+//	save       checkpoints of running VMs
 //	guest      the ways into a running guest: agent, exec, console, display
 //	report     statuses, stats, metrics, pod conditions
 //	resources  CRI's resources in terms of cgroups and guest memory
@@ -60,6 +61,7 @@ import (
 	"github.com/nodevirt/nodevirt/shim/vm/report"
 	"github.com/nodevirt/nodevirt/shim/vm/resources"
 	"github.com/nodevirt/nodevirt/shim/vm/sandbox"
+	"github.com/nodevirt/nodevirt/shim/vm/save"
 	"github.com/nodevirt/nodevirt/shim/vm/table"
 	"github.com/nodevirt/nodevirt/shim/vmfile"
 	"github.com/nodevirt/nodevirt/shim/vmspec"
@@ -124,6 +126,7 @@ type VMs struct {
 	Reports   *report.Reports
 	Node      *report.Node
 	Events    *event.Broker
+	Saves     *save.Saves
 
 	hotplugs  *hotplug.Hotplugs
 	dumps     *memorydump.Dumps
@@ -152,6 +155,7 @@ func New(ctx context.Context, o Options) (*VMs, error) {
 	v.Guests.Recover()
 	v.hotplugs.Recover()
 	v.dumps.Recover()
+	v.Saves.Recover()
 	return v, nil
 }
 
@@ -201,10 +205,14 @@ func join(o Options, paths layout.Layout) *VMs {
 		Domains: o.Driver.Observer.Stats, Cards: o.Network.Counters, Expanded: o.Expander.Usage,
 		Expanding: life.Expanding, Images: o.Images, Progress: moves.Progress,
 	})
+	saves := save.New(save.Options{
+		Table: vms, Tasks: tasks, Domains: libvirtd{o.Driver.Lifecycle, o.Driver.Observer}, Disks: o.Disks.Attachments, Images: o.Unpacker, Moves: moves,
+		Describe: describer.Describe, Accelerator: o.Accelerator, Logger: o.Logger,
+	})
 	name, _ := os.Hostname() // the kubelet's default name of the node
 	host := vhostmd.Node{Name: strings.ToLower(name), Proc: "/proc", Sys: "/sys"}
 	return &VMs{
-		Sandboxes: sandboxes, Lifecycle: life, Events: events,
+		Sandboxes: sandboxes, Lifecycle: life, Events: events, Saves: saves,
 		Guests: guest.New(guest.Options{
 			Table: vms, Agents: agents, Layout: paths, Power: o.Driver.Lifecycle, Screens: o.Driver.Observer, Moves: moves, Hotplugs: hotplugs, Dumps: dumps, Terminals: o.Terminals,
 			Namespaces: sandboxes, Logger: o.Logger,
@@ -218,7 +226,7 @@ func join(o Options, paths layout.Layout) *VMs {
 	}
 }
 
-// libvirtd are the parts of the driver that a migration needs.
+// libvirtd are the parts of the driver that migrations and checkpoints need.
 type libvirtd struct {
 	*domain.Lifecycle
 	*domain.Observer

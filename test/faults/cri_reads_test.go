@@ -72,8 +72,8 @@ func vmCalls() []operation {
 				_, err := suite.cri.Attach(ctx, &runtimeapi.AttachRequest{ContainerId: id, Stdout: true})
 				return err
 			}),
-		plain("CheckpointContainer", ofVM, always(codes.Unimplemented), codes.Unknown, func(ctx context.Context, id string) error {
-			_, err := suite.cri.CheckpointContainer(ctx, &runtimeapi.CheckpointContainerRequest{ContainerId: id, Location: "/nowhere"})
+		plain("CheckpointContainer", ofVM, byState(codes.FailedPrecondition, codes.InvalidArgument, codes.FailedPrecondition), codes.Unknown, func(ctx context.Context, id string) error {
+			_, err := suite.cri.CheckpointContainer(ctx, &runtimeapi.CheckpointContainerRequest{ContainerId: id, Location: "/nowhere/checkpoint.tar"})
 			return err
 		}),
 	}

@@ -33,6 +33,7 @@ func layers() [][]string {
 		{"shim/vm"},
 		{"shim/vm/vmtest"},
 		{"shim/vm/guest", "shim/vm/lifecycle", "shim/vm/sandbox"},
+		{"shim/vm/save"},
 		{"shim/vm/hotplug", "shim/vm/memorydump", "shim/vm/move"},
 		{"shim/vm/attachment"},
 		{"shim/vm/report"},
@@ -53,7 +54,7 @@ func layers() [][]string {
 		{"imageunpack/confine/confinetest", "imageunpack/expand", "shim/migrate/compat"},
 		{
 			"controller/aggregated", "controller/certs", "controller/datavolume", "controller/export/server", "controller/index", "controller/replicas", "controller/setup", "controller/volumesnapshot", "deploy", "deploy/image", "deploy/release", "imageunpack", "imageunpack/confine",
-			"imageunpack/iscsi/outage", "netsetup/reach", "shim/agent", "shim/cgroup", "shim/console/...", "shim/domain/accel",
+			"imageunpack/iscsi/outage", "netsetup/reach", "shim/agent", "shim/cgroup", "shim/checkpoint", "shim/console/...", "shim/domain/accel",
 			"shim/domain/landlock",
 			"shim/fields/...", "shim/hooks/domainxml", "shim/hooks/wire", "shim/hostcpu", "shim/iso", "shim/kubelet", "shim/migrate/handover", "shim/migrate/link", "shim/migrate/order", "shim/migrate/rpc",
 			"shim/podstatus/condition", "shim/stream", "shim/vm/background", "shim/vm/hotplug/order", "shim/vm/vmerrors",

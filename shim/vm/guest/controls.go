@@ -134,11 +134,14 @@ func ordered(o orders, name string) argued {
 	}
 }
 
-// here is a control that needs a guest, and not one that is still to come.
+// here is a control that needs a guest, and not one that is still to come, or is being saved.
 func here(do control) control {
 	return func(ctx context.Context, v *table.VM) ([]byte, error) {
 		if migration := v.Record().Incoming; migration != "" {
 			return nil, fmt.Errorf("%w: the VM waits for its guest, in migration %s", vmerrors.ErrState, migration)
+		}
+		if v.Record().Saving != nil {
+			return nil, fmt.Errorf("%w: the guest is paused while its memory is saved", vmerrors.ErrState)
 		}
 		return do(ctx, v)
 	}

@@ -78,6 +78,9 @@ func (h *Hotplugs) check(v *table.VM, r record.Container, d vmspec.Disk) error {
 	if h.o.Moves.Moving(v) {
 		return fmt.Errorf("%w: the guest is moving to another node", vmerrors.ErrState)
 	}
+	if r.Saving != nil {
+		return fmt.Errorf("%w: the guest is paused while its memory is saved", vmerrors.ErrState)
+	}
 	if len(r.Plugged) >= maxPlugged {
 		return fmt.Errorf("%w: a running VM gets at most %d disks", vmerrors.ErrRange, maxPlugged)
 	}

@@ -44,6 +44,13 @@ func (l Layout) ConsoleFile(id string) string { return l.path(id, "console") }
 // Log is the CRI log of a container for which the caller of CreateContainer names none.
 func (l Layout) Log(id string) string { return l.path(id, "console.log") }
 
+// MemoryFile is the memory of a guest that has not started yet, from a checkpoint. MemoryPipe is
+// the pipe by which libvirtd reads it.
+func (l Layout) MemoryFile(id string) string { return l.path(id, "memory.zst") }
+
+// MemoryPipe is explained at [Layout.MemoryFile].
+func (l Layout) MemoryPipe(id string) string { return l.path(id, "memory.pipe") }
+
 // Console describes the serial console to the console's follower. log is the
 // absolute path of the CRI log.
 func (l Layout) Console(id, log string) console.Console {

@@ -20,11 +20,22 @@ import (
 func (c *creator) hold(ctx context.Context, n *draft, config *runtimeapi.ContainerConfig) (err error) {
 	ctx, ended := beginPhase(ctx, record.PhaseAcquire)
 	defer func() { n.rec.Timeline = append(n.rec.Timeline, ended(unlessOrdinary(err))) }()
-	if n.asked, n.own, err = c.acquire(ctx, n.rec.ID, n.rec.Sandbox.Value, config); err != nil {
+	if n.from, err = c.archive(n.rec, config); err != nil {
+		return err
+	}
+	image := config.GetImage().GetImage()
+	if n.from != nil {
+		n.undo = append(n.undo, n.from.release)
+		image = n.from.manifest.Image
+	}
+	if n.asked, n.own, err = c.acquire(ctx, n.rec.ID, n.rec.Sandbox.Value, config, image); err != nil {
 		return err
 	}
 	n.undo = append(n.undo, func(ctx context.Context) error { c.release(ctx, n.rec.ID, n.asked.Disks()); return nil })
-	if n.rec.Image, err = c.imageOf(ctx, config.GetImage().GetImage(), n.own); err != nil {
+	if err = c.inImage(ctx, n); err != nil {
+		return fmt.Errorf("container %q: %w", config.GetMetadata().GetName(), err)
+	}
+	if n.rec.Image, err = c.imageOf(ctx, image, n.own); err != nil {
 		return err
 	}
 	if err = c.acquireDisks(ctx, n); err != nil {
@@ -37,7 +48,7 @@ func (c *creator) hold(ctx context.Context, n *draft, config *runtimeapi.Contain
 // image: a disk, other files, or nothing. A container that the pod's annotation
 // does not name is a VM only if its image has a disk.
 func (c *creator) acquire(
-	ctx context.Context, id string, pod *runtimeapi.PodSandboxConfig, config *runtimeapi.ContainerConfig,
+	ctx context.Context, id string, pod *runtimeapi.PodSandboxConfig, config *runtimeapi.ContainerConfig, image string,
 ) (vmspec.Unresolved, *imageunpack.Disk, error) {
 	asked, specErr := vmspec.FromCRI(pod, config)
 	if specErr != nil {
@@ -50,7 +61,7 @@ func (c *creator) acquire(
 		return asked, nil, specErr
 	}
 	begun := time.Now()
-	own, err := c.acquireImage(ctx, id, config.GetImage().GetImage(), path, disk || !named)
+	own, err := c.acquireImage(ctx, id, image, path, disk || !named)
 	c.metrics.Acquired(time.Since(begun), err)
 	what := subject(config)
 	switch {

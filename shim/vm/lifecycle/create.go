@@ -36,6 +36,8 @@ type creator struct {
 	images     Images
 	store      ImageStore
 	disks      DiskMaker
+	written    diskFiles
+	moves      Moves
 	files      *vmfile.Files
 	conditions Conditions
 	events     Publisher
@@ -58,7 +60,7 @@ type creator struct {
 
 func newCreator(o Options, e *ends, p *pending) *creator {
 	return &creator{
-		table: o.Table, images: o.Images, store: o.ImageStore, disks: o.DiskMaker, files: o.Files, conditions: o.Conditions,
+		table: o.Table, images: o.Images, store: o.ImageStore, disks: o.DiskMaker, written: o.DiskAttacher, moves: o.Moves, files: o.Files, conditions: o.Conditions,
 		events: o.Events, tasks: o.Tasks, metrics: o.Metrics, tracing: o.Tracing, layout: o.Layout, groups: o.Groups, hooks: o.Hooks, log: o.Logger,
 		ends: e, pending: p, accelerator: o.Describer.Accelerator, mode: o.DiskMode, firmware: o.Firmware, hostDevices: o.HostDevices, timeout: o.CreateTimeout,
 	}
@@ -97,7 +99,7 @@ func (c *creator) create(ctx context.Context, sandboxID string, config *runtimea
 	if err != nil {
 		return "", err
 	}
-	if c.disks.TakeTime(n.rec) {
+	if c.disks.TakeTime(n.rec) || n.from != nil {
 		return c.begin(ctx, n).await(ctx, config)
 	}
 	defer n.unlock()
@@ -118,6 +120,7 @@ type draft struct {
 	rec    record.Container
 	asked  vmspec.Unresolved // the request, before the disks' content was known
 	own    *imageunpack.Disk // the container's image, nil if the VM uses nothing of it
+	from   *resumption       // the checkpoint; nil for a guest that boots
 	files  record.Phase      // the making of the files
 	undo   []func(context.Context) error
 	unlock func()
@@ -153,6 +156,9 @@ func (c *creator) prepare(ctx context.Context, sandbox record.Sandbox, config *r
 	}
 	if n.rec.HostDevices, err = c.hostDevices.Find(n.rec.SandboxID, n.rec.Spec.HostDevices, config); err != nil {
 		return nil, fmt.Errorf("container %q: %w: %s: %w", name, vmerrors.ErrInvalid, vmspec.AnnotationVMI, err)
+	}
+	if err := c.accept(ctx, n); err != nil {
+		return nil, fmt.Errorf("container %q: %w", name, err)
 	}
 	if err := c.ends.supersede(ctx, n.rec); err != nil {
 		return nil, fmt.Errorf("container %q: %w", name, err)
@@ -206,6 +212,9 @@ func (c *creator) makeFiles(ctx context.Context, n *draft, progress func(disk st
 	}
 	if err == nil {
 		err = c.files.Create(ctx, n.rec, n.own)
+	}
+	if err == nil {
+		err = c.unpack(ctx, n)
 	}
 	if errors.Is(err, disk.ErrVolume) || errors.Is(err, vmfile.ErrInvalid) || errors.Is(err, hooks.ErrOff) {
 		err = fmt.Errorf("%w: %w", vmerrors.ErrInvalid, err)

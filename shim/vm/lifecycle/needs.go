@@ -2,6 +2,7 @@ package lifecycle
 
 import (
 	"context"
+	"io"
 	"os"
 
 	"google.golang.org/grpc"
@@ -12,6 +13,7 @@ import (
 	"github.com/nodevirt/nodevirt/netsetup"
 	"github.com/nodevirt/nodevirt/shim/console"
 	"github.com/nodevirt/nodevirt/shim/domain"
+	"github.com/nodevirt/nodevirt/shim/migrate/order"
 	"github.com/nodevirt/nodevirt/shim/record"
 	"github.com/nodevirt/nodevirt/shim/tpm"
 	"github.com/nodevirt/nodevirt/shim/virtiofs"
@@ -28,6 +30,8 @@ type starter interface {
 	// Start starts the domain paused, and returns QEMU's process id. files are
 	// the descriptors of its FD groups.
 	Start(ctx context.Context, uuid string, files map[string][]*os.File) (pid int, err error)
+	// Restore starts the domain paused with a guest's memory, by a pipe at a path.
+	Restore(ctx context.Context, uuid string, files map[string][]*os.File, memory io.Reader, pipe string) (pid int, err error)
 	// KeepVariables makes the firmware of a domain that has not run yet write its variables to file.
 	KeepVariables(ctx context.Context, uuid string, file *os.File) error
 	// Pin places the threads of a running domain.
@@ -113,6 +117,12 @@ type DiskAttacher interface {
 	Describe(r record.Container) []domain.Disk
 	// Restore puts back what a running VM's disks have lost.
 	Restore(ctx context.Context, r record.Container) error
+	diskFiles
+}
+
+// diskFiles finds the container's files that take its guest's writes, by the disks' names.
+type diskFiles interface {
+	Written(r record.Container) map[string]string
 }
 
 // DiskKeeper reports what running VMs' disks lose, removes what no VM needs, and keeps VMs'
@@ -237,6 +247,8 @@ type Conditions interface {
 type Moves interface {
 	// Check returns why a VM cannot move between nodes, nil if it can.
 	Check(r record.Container) error
+	// Guest returns what another node must have in common with this one for the VM's guest.
+	Guest(r record.Container) (order.Guest, error)
 	// Recover goes on with a VM's migration after a restart of the shim. It does not wait.
 	Recover(v *table.VM)
 	// MayResume reports whether the VM's guest is this node's to resume.

@@ -138,6 +138,11 @@ func (s *start) defineDomain(ctx context.Context) error {
 	if text, err = s.parts.hooks.OnDefineDomain(ctx, s.rec, text); err != nil {
 		return err
 	}
+	if s.rec.Restored != nil {
+		if text, err = resumed(text, *s.rec.Restored); err != nil {
+			return err
+		}
+	}
 	uuid := s.rec.Domain.UUID
 	return s.parts.late.note(uuid, s.parts.domains.Define(ctx, text))
 }
@@ -145,6 +150,10 @@ func (s *start) defineDomain(ctx context.Context) error {
 func (s *start) startDomain(ctx context.Context) (err error) {
 	s.parts.agents.Absent(s.vm) // until an event reports that it came
 	uuid := s.rec.Domain.UUID
+	if s.rec.Restored != nil {
+		s.qemu, err = s.resumeDomain(ctx)
+		return s.parts.late.note(uuid, err)
+	}
 	s.qemu, err = s.parts.domains.Start(ctx, uuid, s.files)
 	return s.parts.late.note(uuid, err)
 }

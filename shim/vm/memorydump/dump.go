@@ -63,6 +63,8 @@ func (d *Dumps) begin(ctx context.Context, v *table.VM, a order.DumpFile, folder
 		return nil
 	case r.Dumping():
 		return fmt.Errorf("%w: the guest's memory is being dumped to volume %s", vmerrors.ErrState, r.MemoryDump.Volume)
+	case r.Saving != nil:
+		return fmt.Errorf("%w: the guest is being saved", vmerrors.ErrState)
 	case d.o.Moves.Moving(v):
 		return fmt.Errorf("%w: the guest is moving to another node", vmerrors.ErrState)
 	}

@@ -21,6 +21,29 @@ func (m *node) check(r record.Container) error {
 
 // stays says why a VM stays on its node; empty if it can move.
 func (m *node) stays(r record.Container) string {
+	why := Bound(r)
+	if Port(r.Spec) == 0 {
+		why = append(why, fmt.Sprintf("its network cards forward all TCP ports from %d on, of which migrations use one", firstPort))
+	}
+	for _, d := range r.Spec.Disks {
+		if _, reason := d.Transfer(); reason != "" {
+			why = append(why, fmt.Sprintf("disk %q %s", d.Name, reason))
+		}
+	}
+	if r.Spec.TakesPodAddress() && !vmspec.AddressMoves(r.Sandbox.Value.GetAnnotations()) {
+		why = append(why, fmt.Sprintf("its card on the pod network has the binding bridge: the pod's address stays on its node; "+
+			"use masquerade, or the annotation %s if the network can give the address to another pod",
+			kubevirt.AllowPodBridgeNetworkLiveMigrationAnnotation))
+	}
+	if r.Saving != nil {
+		why = append(why, "its memory is being saved")
+	}
+	return strings.Join(why, "; ")
+}
+
+// Bound says what, beside its disks, binds a VM to its node and its pod, so that its guest can't go
+// on elsewhere.
+func Bound(r record.Container) []string {
 	var why []string
 	add := func(is bool, format string, args ...any) {
 		if is {
@@ -28,15 +51,7 @@ func (m *node) stays(r record.Container) string {
 		}
 	}
 	s := r.Spec
-	add(s.TakesPodAddress() && !vmspec.AddressMoves(r.Sandbox.Value.GetAnnotations()),
-		"its card on the pod network has the binding bridge: the pod's address stays on its node; use masquerade, or the annotation %s if "+
-			"the network can give the address to another pod", kubevirt.AllowPodBridgeNetworkLiveMigrationAnnotation)
-	add(Port(s) == 0, "its network cards forward all TCP ports from %d on, of which migrations use one", firstPort)
-	for _, d := range s.Disks {
-		_, reason := d.Transfer()
-		add(reason != "", "disk %q %s", d.Name, reason)
-	}
-	add(len(r.Plugged) > 0, "it has got disks since it runs, which migrations do not support yet")
+	add(len(r.Plugged) > 0, "it has got disks since it runs, which neither migrations nor checkpoints support yet")
 	add(r.Dumping(), "its memory is being dumped")
 	add(s.Hooks != nil, "it has hook sidecars: those of its next pod could make another VM of it")
 	add(len(s.Filesystems) > 0, "it has file systems, which are on its node")
@@ -45,7 +60,7 @@ func (m *node) stays(r record.Container) string {
 	add(s.Encrypts(), "its memory is encrypted for its node")
 	add(s.VSOCK, "it has a VSOCK, whose CID is its node's")
 	add(s.Board.Hyperv != nil && s.Board.Hyperv.Passthrough, "it has all Hyper-V features of its node: name them in spec.domain.features.hyperv")
-	return strings.Join(why, "; ")
+	return why
 }
 
 // copied returns the names in the guest of the disks whose content is copied.

@@ -14,6 +14,7 @@ import (
 	"github.com/nodevirt/nodevirt/shim/domain"
 	"github.com/nodevirt/nodevirt/shim/migrate"
 	"github.com/nodevirt/nodevirt/shim/migrate/handover"
+	"github.com/nodevirt/nodevirt/shim/migrate/order"
 	"github.com/nodevirt/nodevirt/shim/record"
 	"github.com/nodevirt/nodevirt/shim/vm/background"
 	"github.com/nodevirt/nodevirt/shim/vm/layout"
@@ -118,6 +119,9 @@ func (m *Moves) Check(r record.Container) error { return m.node.check(r) }
 
 // Stays says why a VM stays on its node; empty if it can move.
 func (m *Moves) Stays(r record.Container) string { return m.node.stays(r) }
+
+// Guest returns what another node must have in common with this one for the VM's guest.
+func (m *Moves) Guest(r record.Container) (order.Guest, error) { return m.node.guest(r) }
 
 // End refuses the guest that a VM waits for. If the guest came meanwhile, that is no error.
 func (m *Moves) End(ctx context.Context, v *table.VM, reason string) error {

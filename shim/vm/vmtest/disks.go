@@ -3,6 +3,7 @@ package vmtest
 import (
 	"context"
 	"fmt"
+	"maps"
 	"os"
 	"sync"
 
@@ -23,6 +24,9 @@ type Disks struct {
 	Progress []expand.Progress
 	// CD is set for images that are CDs.
 	CD bool
+
+	// Files are the files that take guests' writes, by the disks' names.
+	Files map[string]string
 
 	mu       sync.Mutex
 	made     map[string]bool
@@ -126,6 +130,9 @@ func (d *Disks) Describe(r record.Container) []domain.Disk {
 	}
 	return all
 }
+
+// Written implements disk's.
+func (d *Disks) Written(record.Container) map[string]string { return maps.Clone(d.Files) }
 
 func (d *Disks) set(in map[string]bool, id string, to bool) {
 	d.mu.Lock()

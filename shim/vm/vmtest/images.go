@@ -14,6 +14,7 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/nodevirt/nodevirt/imageunpack"
+	"github.com/nodevirt/nodevirt/shim/checkpoint"
 )
 
 // Images is a fake of [imageunpack.Unpacker], and of containerd's CRI for images.
@@ -71,9 +72,13 @@ func (i *Images) AcquireImage(ctx context.Context, owner, image string) (imageun
 	return found, err
 }
 
-// Open implements imageunpack's.
+// Open implements imageunpack's. Opening the manifest of a checkpoint is the call Images.OpenManifest.
 func (i *Images) Open(ctx context.Context, _ imageunpack.Disk, name string) (*os.File, error) {
-	if err := i.script.enter(ctx, "Images.Open"); err != nil {
+	call := "Images.Open"
+	if filepath.Base(name) == checkpoint.ManifestName {
+		call += "Manifest"
+	}
+	if err := i.script.enter(ctx, call); err != nil {
 		return nil, err
 	}
 	return os.Open(filepath.Join(i.Folder, filepath.Base(name)))

@@ -43,6 +43,8 @@ type fakeDomain struct {
 	balloon bool
 	agent   bool
 	pins    domain.Pins
+	// restored is the memory with which the domain started; empty for one that booted.
+	restored string
 	// variables is the path of the file to which the firmware writes; empty for the one of the XML.
 	variables string
 	// obeys is the number of the power button's press that the guest acts on; 0 for none.

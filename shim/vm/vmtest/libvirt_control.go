@@ -85,6 +85,13 @@ func (l *Libvirt) XML(uuid string) string {
 	return l.domains[uuid].xml
 }
 
+// Restored returns the memory with which a domain started; empty for one that booted.
+func (l *Libvirt) Restored(uuid string) string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.domains[uuid].restored
+}
+
 // Pins returns where a domain's threads were placed last.
 func (l *Libvirt) Pins(uuid string) domain.Pins {
 	l.mu.Lock()

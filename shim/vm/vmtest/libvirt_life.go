@@ -6,6 +6,7 @@ import (
 	"encoding/xml"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 
 	"github.com/nodevirt/nodevirt/shim/domain"
@@ -77,6 +78,21 @@ func (c *Lifecycle) Start(ctx context.Context, uuid string, _ map[string][]*os.F
 	l.send(domain.Event{UUID: uuid, Kind: domain.EventStarted})
 	l.notify()
 	return d.state.PID, nil
+}
+
+// Restore implements domain's.
+func (c *Lifecycle) Restore(ctx context.Context, uuid string, files map[string][]*os.File, memory io.Reader, _ string) (int, error) {
+	data, err := io.ReadAll(memory)
+	if err != nil {
+		return 0, fmt.Errorf("restore domain %s: %w", uuid, err)
+	}
+	pid, err := c.Start(ctx, uuid, files)
+	if err == nil {
+		c.libvirt.mu.Lock()
+		defer c.libvirt.mu.Unlock()
+		c.libvirt.domains[uuid].restored = string(data)
+	}
+	return pid, err
 }
 
 // KeepVariables implements domain's.

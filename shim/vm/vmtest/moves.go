@@ -4,6 +4,7 @@ import (
 	"context"
 	"sync"
 
+	"github.com/nodevirt/nodevirt/shim/migrate/order"
 	"github.com/nodevirt/nodevirt/shim/record"
 	"github.com/nodevirt/nodevirt/shim/vm/table"
 )
@@ -13,6 +14,9 @@ type Moves struct {
 	script *Script
 	// Refuse ends a container that waits, as the lifecycle does.
 	Refuse func(ctx context.Context, v *table.VM, reason string) error
+
+	// CPU is the node's, which guests have.
+	CPU string
 
 	mu      sync.Mutex
 	others  map[string]bool // VMs whose guests other nodes may run
@@ -27,6 +31,11 @@ func NewMoves(s *Script) *Moves {
 
 // Check implements move's.
 func (m *Moves) Check(record.Container) error { return m.script.note("Moves.Check") }
+
+// Guest implements move's.
+func (m *Moves) Guest(r record.Container) (order.Guest, error) {
+	return order.Guest{UUID: r.Domain.UUID, CPU: m.CPU}, m.script.note("Moves.Guest")
+}
 
 // Recover implements move's.
 func (m *Moves) Recover(v *table.VM) {

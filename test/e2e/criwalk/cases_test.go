@@ -127,7 +127,7 @@ func containerCases() map[string]rpc {
 			ask: one(func(_ *subject, id string) proto.Message {
 				return &runtimeapi.CheckpointContainerRequest{ContainerId: id, Location: "/nowhere/checkpoint.tar"}
 			}),
-			differs: []state{created, running, exited}, because: "a machine has none; the ordinary one lacks criu",
+			differs: []state{created, running, exited}, because: "the ordinary one lacks criu",
 		},
 	}
 }

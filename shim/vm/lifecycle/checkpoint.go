@@ -1,0 +1,291 @@
+package lifecycle
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/nodevirt/nodevirt/imageunpack"
+	"github.com/nodevirt/nodevirt/shim/checkpoint"
+	"github.com/nodevirt/nodevirt/shim/migrate/compat"
+	"github.com/nodevirt/nodevirt/shim/record"
+	"github.com/nodevirt/nodevirt/shim/vm/save"
+	"github.com/nodevirt/nodevirt/shim/vm/vmerrors"
+	"github.com/nodevirt/nodevirt/shim/vmspec"
+)
+
+// resumption is a checkpoint from which a container's guest goes on. It is in the container's
+// image, or an archive of the node that takes the place of the image's name.
+type resumption struct {
+	files    checkpoint.Files
+	manifest checkpoint.Manifest
+	// close closes the archive; nil for an image.
+	close func() error
+}
+
+// release closes what the checkpoint is read from. It is a step of an undo.
+func (f *resumption) release(context.Context) error {
+	if f.close == nil {
+		return nil
+	}
+	err := f.close()
+	f.close = nil
+	return err
+}
+
+// unusable gives an error of a checkpoint the kind of an invalid request.
+func unusable(err error) error {
+	if errors.Is(err, checkpoint.ErrUnusable) || errors.Is(err, compat.ErrShape) {
+		return fmt.Errorf("%w: %w", vmerrors.ErrInvalid, err)
+	}
+	return err
+}
+
+// archive returns the checkpoint that a path in place of the image's name means; nil for an image's
+// name. The kubelet accepts no path there: only a program with root's rights on the node sends one. The
+// guest of a migration comes from its source alone.
+func (c *creator) archive(r record.Container, config *runtimeapi.ContainerConfig) (*resumption, error) {
+	path := config.GetImage().GetImage()
+	if !filepath.IsAbs(path) || r.Incoming != "" {
+		return nil, nil
+	}
+	a, err := checkpoint.OpenArchive(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil // containerd says that there is no such image
+	}
+	if err != nil {
+		return nil, fmt.Errorf("container %q: %w", config.GetMetadata().GetName(), unusable(err))
+	}
+	m, err := checkpoint.Read(a)
+	if err == nil {
+		return &resumption{files: a, manifest: m, close: a.Close}, nil
+	}
+	if errors.Is(err, fs.ErrNotExist) && vmspec.VMContainer(r.Sandbox.Value.GetAnnotations()) == "" {
+		err = fmt.Errorf("%w: %w", vmerrors.ErrNotVM, err)
+	} else if errors.Is(err, fs.ErrNotExist) {
+		err = fmt.Errorf("%w: %w: it is no checkpoint of a VM", vmerrors.ErrInvalid, err)
+	}
+	return nil, errors.Join(fmt.Errorf("container %q: %w", config.GetMetadata().GetName(), unusable(err)), a.Close())
+}
+
+// inImage finds the checkpoint in the container's image, if there is one.
+func (c *creator) inImage(ctx context.Context, n *draft) error {
+	if n.from != nil || n.own == nil || n.rec.Incoming != "" {
+		return nil
+	}
+	files := checkpoint.Folder(imageunpack.ErrNotFound, func(name string) (io.ReadCloser, error) {
+		return c.images.Open(ctx, *n.own, "/"+name)
+	})
+	m, err := checkpoint.Read(files)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return unusable(err)
+	}
+	n.from = &resumption{files: files, manifest: m}
+	return nil
+}
+
+// accept checks that the guest of a checkpoint can go on in the VM that the pod asks for, and records
+// the checkpoint. What the devices are is checked when they have their names, at the start.
+func (c *creator) accept(ctx context.Context, n *draft) error {
+	if n.from == nil {
+		return nil
+	}
+	m := n.from.manifest
+	if err := save.Fits(n.rec); err != nil {
+		return err
+	}
+	if m.Accelerator != string(c.accelerator) {
+		return fmt.Errorf("%w: checkpoint: its guest ran on %.20q, and guests of this node run on %q", vmerrors.ErrInvalid, m.Accelerator, c.accelerator)
+	}
+	own, err := c.moves.Guest(n.rec)
+	if err != nil {
+		return err
+	}
+	if own.CPU != m.CPU {
+		return fmt.Errorf("%w: checkpoint: its guest has its node's own CPU, and the nodes' differ: %q here and %.200q there: "+
+			"name a model in spec.domain.cpu.model", vmerrors.ErrInvalid, own.CPU, m.CPU)
+	}
+	f, g := own.Firmware, m.Firmware
+	if (f == nil) != (g == nil) || f != nil && (f.Code != g.Code || f.Variables != g.Variables || f.SMM != g.SMM) {
+		return fmt.Errorf("%w: checkpoint: the UEFI firmware is another one: %s here", vmerrors.ErrInvalid, f)
+	}
+	if err := c.sameBases(ctx, n.rec, m); err != nil {
+		return err
+	}
+	if err := c.sameDisks(n.rec, m); err != nil {
+		return err
+	}
+	if most := lockable(n.rec.Spec); uint64(m.Memory.Size) > most+most/256 {
+		return fmt.Errorf("%w: checkpoint: %d bytes of memory are more than the VM can have", vmerrors.ErrInvalid, m.Memory.Size)
+	}
+	n.rec.Restored = &m
+	return nil
+}
+
+// sameBases returns an error for a disk in an image that is not the one above which the guest
+// wrote. An image that was built from the VM's has the same disk in another image.
+func (c *creator) sameBases(ctx context.Context, r record.Container, m checkpoint.Manifest) error {
+	found := 0
+	for name, d := range r.Disks {
+		if d.Image == nil {
+			continue
+		}
+		base, ok := m.Bases[name]
+		if !ok {
+			return fmt.Errorf("%w: checkpoint: it has no disk %q of an image", vmerrors.ErrInvalid, name)
+		}
+		found++
+		if base.Image == d.Image.ImageID && base.Path == d.Image.Path {
+			continue
+		}
+		f, err := c.images.Open(ctx, *d.Image, d.Image.Path)
+		if err != nil {
+			return fmt.Errorf("disk %q: %w", name, err)
+		}
+		sum, err := save.Checksum(ctx, f)
+		if err != nil {
+			return fmt.Errorf("disk %q: read its image: %w", name, err)
+		}
+		if sum != base.SHA256 {
+			return fmt.Errorf("%w: checkpoint: disk %q was that of image %.80q, and %q has another one: build the checkpoint's image from the VM's",
+				vmerrors.ErrInvalid, name, base.Image, d.Image.Image)
+		}
+	}
+	if found != len(m.Bases) {
+		return fmt.Errorf("%w: checkpoint: its VM has %d disks of images, and this one has %d", vmerrors.ErrInvalid, len(m.Bases), found)
+	}
+	return nil
+}
+
+// sameDisks returns an error if the guest wrote to other disks than those that the VM can write.
+func (c *creator) sameDisks(r record.Container, m checkpoint.Manifest) error {
+	files := c.written.Written(r)
+	for _, d := range m.Disks {
+		if files[d.Name] == "" {
+			return fmt.Errorf("%w: checkpoint: the VM has no disk %q to write", vmerrors.ErrInvalid, d.Name)
+		}
+		if most := room(r, d.Name); d.Size > most {
+			return fmt.Errorf("%w: checkpoint: disk %q: %d bytes are more than it can have: %d", vmerrors.ErrInvalid, d.Name, d.Size, most)
+		}
+	}
+	if len(files) != len(m.Disks) {
+		return fmt.Errorf("%w: checkpoint: it has %d disks that its guest can write, and the VM has %d", vmerrors.ErrInvalid, len(m.Disks), len(files))
+	}
+	return nil
+}
+
+// size returns the virtual size of a disk that the guest writes to a file of the container's.
+func size(r record.Container, name string) (bytes int64, raw bool) {
+	for _, d := range r.Spec.Disks {
+		if d.Name != name {
+			continue
+		}
+		if image := r.Disks[name].Image; image != nil {
+			return image.VirtualSize, d.Mode == vmspec.ModeRaw
+		}
+		return d.Size, false
+	}
+	return 0, false
+}
+
+// room returns how large a disk's file can be: qcow2 needs a little more than the disk has.
+func room(r record.Container, name string) int64 {
+	n, _ := size(r, name)
+	return n + n/64 + 64<<20
+}
+
+// unpack writes the checkpoint's memory and disks to the container's folder, in place of the new
+// disks. It compares all checksums, so that the start reads only what was saved.
+func (c *creator) unpack(ctx context.Context, n *draft) (err error) {
+	if n.from == nil {
+		return nil
+	}
+	defer func() { err = errors.Join(err, n.from.release(ctx)) }()
+	m, files := n.from.manifest, c.written.Written(n.rec)
+	for _, d := range m.Disks {
+		if err := unpackDisk(ctx, n, d, files[d.Name]); err != nil {
+			return fmt.Errorf("checkpoint: disk %q: %w", d.Name, unusable(err))
+		}
+	}
+	f, err := os.OpenFile(c.layout.MemoryFile(n.rec.ID), os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o600)
+	if err != nil {
+		return err
+	}
+	err = checkpoint.CopyMemory(ctx, n.from.files, m, f)
+	if err := errors.Join(err, f.Close()); err != nil {
+		return fmt.Errorf("checkpoint: %w", unusable(err))
+	}
+	return nil
+}
+
+// unpackDisk replaces the content of a disk's new file, whose owner and mode stay.
+func unpackDisk(ctx context.Context, n *draft, d checkpoint.Disk, path string) (err error) {
+	f, err := os.OpenFile(path, os.O_RDWR|os.O_TRUNC, 0)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, f.Close()) }()
+	if err := checkpoint.UnpackDisk(ctx, n.from.files, d, f); err != nil {
+		return err
+	}
+	want, raw := size(n.rec, d.Name)
+	got := d.Size
+	if !raw {
+		if got, err = imageunpack.CheckOverlay(f, d.Size, room(n.rec, d.Name)); err != nil {
+			return fmt.Errorf("%w: %w", checkpoint.ErrUnusable, err)
+		}
+	}
+	if got != want {
+		return fmt.Errorf("%w: the guest saw a disk of %d bytes, and this one has %d", checkpoint.ErrUnusable, got, want)
+	}
+	return nil
+}
+
+// resumed returns the domain of a guest that goes on from a checkpoint: the node's own description,
+// which must have the same devices, with the shape of the domain that was saved.
+func resumed(text string, m checkpoint.Manifest) (string, error) {
+	outline, err := compat.Outline(text)
+	if err == nil {
+		err = compat.SameOutline(outline, m.Devices)
+	}
+	var shape compat.Shape
+	if err == nil {
+		shape, err = compat.Decode(m.Shape)
+	}
+	if err == nil {
+		text, err = compat.Apply(text, shape)
+	}
+	if err != nil {
+		return "", fmt.Errorf("the guest cannot go on from its checkpoint: %w", unusable(err))
+	}
+	return text, nil
+}
+
+// resumeDomain starts QEMU with the checkpoint's memory, which nothing needs any more then.
+func (s *start) resumeDomain(ctx context.Context) (int, error) {
+	path := s.parts.layout.MemoryFile(s.rec.ID)
+	f, err := os.Open(path)
+	if err != nil {
+		return 0, fmt.Errorf("open the memory of the checkpoint: %w", err)
+	}
+	defer f.Close()
+	stream, err := checkpoint.OpenMemory(f, *s.rec.Restored)
+	if err != nil {
+		return 0, err
+	}
+	defer stream.Close()
+	pid, err := s.parts.domains.Restore(ctx, s.rec.Domain.UUID, s.files, stream, s.parts.layout.MemoryPipe(s.rec.ID))
+	if err != nil {
+		return 0, err
+	}
+	return pid, os.Remove(path)
+}

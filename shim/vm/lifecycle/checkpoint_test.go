@@ -1,0 +1,235 @@
+package lifecycle_test
+
+import (
+	"encoding/json"
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"gotest.tools/v3/assert"
+
+	"github.com/nodevirt/nodevirt/imageunpack"
+	"github.com/nodevirt/nodevirt/shim/checkpoint"
+	"github.com/nodevirt/nodevirt/shim/migrate/compat"
+	"github.com/nodevirt/nodevirt/shim/vm/vmerrors"
+	"github.com/nodevirt/nodevirt/shim/vmspec"
+)
+
+// saved is a checkpoint of a VM of a node.
+type saved struct {
+	manifest checkpoint.Manifest
+	disk     string // the file of its disk
+}
+
+// masqueradeVMI is a VM with an address of its own behind its pod's.
+const masqueradeVMI = `{"domain": {"devices": {
+	"disks": [{"name": "disk", "disk": {"bus": "virtio"}}], "interfaces": [{"name": "default", "masquerade": {}}]}},
+	"networks": [{"name": "default", "pod": {}}], "volumes": [{"name": "disk", "containerDisk": {"image": "example.com/vm:1"}}]}`
+
+func (n *node) masqueraded(t *testing.T, pod string) (id string) {
+	t.Helper()
+	return n.addPod(t, pod, map[string]string{vmspec.AnnotationVMI: masqueradeVMI})
+}
+
+// saved makes a checkpoint of a VM that runs, as package save does.
+func (n *node) saved(t *testing.T) saved {
+	t.Helper()
+	n.disks.Files = map[string]string{"disk": filepath.Join(n.dir, "written.qcow2")}
+	u := imageunpack.New(nil, imageunpack.Options{MaxDiskSize: 1 << 40})
+	assert.NilError(t, u.Overlay(imageunpack.Disk{ImageID: "sha256:1", VirtualSize: 1 << 30, Format: imageunpack.QCOW2}, n.disks.Files["disk"]))
+	id, err := n.Create(t.Context(), n.masqueraded(t, "saved"), request(0))
+	assert.NilError(t, err)
+	assert.NilError(t, n.Start(t.Context(), id))
+	r := n.rec(t, id)
+	devices, err := compat.Outline(n.libvirt.XML(r.Domain.UUID))
+	assert.NilError(t, err)
+	shape, err := json.Marshal(compat.Shape{Machine: "pc-q35-7.2", CPU: compat.CPU{Mode: "maximum"}})
+	assert.NilError(t, err)
+	image := r.Disks["disk"].Image
+	return saved{disk: n.disks.Files["disk"], manifest: checkpoint.Manifest{
+		CreatedAt: time.Now(), Image: "1", Accelerator: "tcg", Shape: shape, Devices: devices,
+		Bases: map[string]checkpoint.Base{"disk": {Image: image.ImageID, Path: image.Path, SHA256: strings.Repeat("0", 64)}},
+	}}
+}
+
+// archive writes the checkpoint.
+func (s saved) archive(t *testing.T) (path string) {
+	t.Helper()
+	path = filepath.Join(t.TempDir(), "checkpoint.tar")
+	f, err := os.Create(path)
+	assert.NilError(t, err)
+	defer f.Close()
+	w := checkpoint.NewWriter(f)
+	m := s.manifest
+	m.Memory, err = w.AddMemory(strings.NewReader("the guest's memory"))
+	assert.NilError(t, err)
+	from, err := os.Open(s.disk)
+	assert.NilError(t, err)
+	defer from.Close()
+	d, err := w.AddDisk("disk", from)
+	assert.NilError(t, err)
+	m.Disks = []checkpoint.Disk{d}
+	assert.NilError(t, w.Close(m))
+	return path
+}
+
+// resumes creates a container of a checkpoint.
+func (n *node) resumes(t *testing.T, image string) (id string, err error) {
+	t.Helper()
+	config := request(0)
+	config.Image.Image = image
+	return n.Create(t.Context(), n.masqueraded(t, "resumed"), config)
+}
+
+func TestResume(t *testing.T) {
+	onNode(t, func(t *testing.T, n *node) {
+		path := n.saved(t).archive(t)
+		want, err := os.ReadFile(n.disks.Files["disk"])
+		must(t, err)
+		n.disks.Files["disk"] = filepath.Join(n.dir, "new.qcow2")
+		must(t, os.WriteFile(n.disks.Files["disk"], []byte("a new disk"), 0o600))
+		id, err := n.resumes(t, path)
+		must(t, err)
+		r := n.rec(t, id)
+		if r.Restored == nil || r.Image.ID != "sha256:1" {
+			t.Errorf("record of image %+v, checkpoint %+v", r.Image, r.Restored)
+		}
+		got, err := os.ReadFile(n.disks.Files["disk"])
+		must(t, err)
+		if string(got) != string(want) {
+			t.Errorf("the disk has %d bytes, and had %d", len(got), len(want))
+		}
+		info, err := os.Stat(n.layout.MemoryFile(id))
+		must(t, err)
+		if info.Mode() != 0o600 {
+			t.Errorf("memory's mode is %v", info.Mode())
+		}
+		must(t, os.Remove(path)) // nothing needs it any more
+		n.restart(t)
+		must(t, n.Start(t.Context(), id))
+		if got := n.libvirt.Restored(r.Domain.UUID); got != "the guest's memory" {
+			t.Errorf("the guest has %q", got)
+		}
+		if text := n.libvirt.XML(r.Domain.UUID); !strings.Contains(text, "pc-q35-7.2") {
+			t.Errorf("the domain has not the machine of the saved one:\n%s", text)
+		}
+		if _, err := os.Stat(n.layout.MemoryFile(id)); !errors.Is(err, os.ErrNotExist) {
+			t.Errorf("the memory is still there: %v", err)
+		}
+		if got := n.libvirt.Status(r.Domain.UUID); got != "running" {
+			t.Errorf("the guest is %s", got)
+		}
+	})
+}
+
+// TestResumeFromImage: an image with the files of a checkpoint is one.
+func TestResumeFromImage(t *testing.T) {
+	onNode(t, func(t *testing.T, n *node) {
+		a, err := checkpoint.OpenArchive(n.saved(t).archive(t))
+		must(t, err)
+		defer a.Close()
+		for _, name := range []string{checkpoint.ManifestName, "nodevirt-memory.zst", "nodevirt-disk-disk.zst"} {
+			f, err := a.Open(name)
+			must(t, err)
+			to, err := os.Create(filepath.Join(n.images.Folder, name))
+			must(t, err)
+			_, err = to.ReadFrom(f)
+			must(t, errors.Join(err, to.Close()))
+		}
+		id, err := n.resumes(t, "1")
+		must(t, err)
+		must(t, n.Start(t.Context(), id))
+		if got := n.libvirt.Restored(n.rec(t, id).Domain.UUID); got != "the guest's memory" {
+			t.Errorf("the guest has %q", got)
+		}
+		// The guest of a migration comes from its source.
+		coming := n.addPod(t, "coming", map[string]string{"nodevirt.io/migration": "0d2c5a5e-0000-4000-8000-000000000001"})
+		id, err = n.Create(t.Context(), coming, request(0))
+		must(t, err)
+		if r := n.rec(t, id); r.Restored != nil {
+			t.Error("the guest of a migration goes on from a checkpoint")
+		}
+	})
+}
+
+// TestResumeRefused: what was not saved from a VM like this one is refused, and nothing is left of it.
+func TestResumeRefused(t *testing.T) {
+	for words, change := range map[string]func(s *saved){
+		"its guest ran on": func(s *saved) { s.manifest.Accelerator = "kvm" },
+		"own CPU":          func(s *saved) { s.manifest.CPU = "AMD" },
+		"UEFI firmware":    func(s *saved) { s.manifest.Firmware = &checkpoint.Firmware{Code: 1} },
+		"of images":        func(s *saved) { s.manifest.Bases["more"] = s.manifest.Bases["disk"] },
+		"has another one": func(s *saved) {
+			s.manifest.Bases["disk"] = checkpoint.Base{Image: "sha256:2", Path: "/disk", SHA256: strings.Repeat("1", 64)}
+		},
+		"backing file": func(s *saved) {
+			data, _ := os.ReadFile(s.disk)
+			_ = os.WriteFile(s.disk, []byte(strings.Replace(string(data), "nodevirt-image:", "/etc/passwd\x00\x00\x00\x00", 1)), 0o600)
+		},
+		"not qcow2":             func(s *saved) { _ = os.WriteFile(s.disk, []byte("raw"), 0o600) },
+		"more than it can have": func(s *saved) { _ = os.Truncate(s.disk, 2<<30) },
+	} {
+		onNode(t, func(t *testing.T, n *node) {
+			s := n.saved(t)
+			must(t, os.WriteFile(filepath.Join(n.images.Folder, "disk.qcow2"), nil, 0o600))
+			change(&s)
+			path := s.archive(t)
+			must(t, n.RemoveIn(t.Context(), n.table.All("")[0].Record().SandboxID))
+			_, err := n.resumes(t, path)
+			wantError(t, err, words)
+			if !errors.Is(err, vmerrors.ErrInvalid) {
+				t.Errorf("%v is no invalid request", err)
+			}
+			n.wantNothing(t)
+		})
+	}
+}
+
+// TestResumeOtherMachine: the start fails if the VM's devices are others.
+func TestResumeOtherMachine(t *testing.T) {
+	for words, change := range map[string]func(s *saved){
+		"disk/vda is": func(s *saved) { s.manifest.Devices["disk/vda"] = "<disk/>" },
+		"sound/0 is":  func(s *saved) { s.manifest.Devices["sound/0"] = "<sound/>" },
+		"machine \"pc": func(s *saved) {
+			s.manifest.Shape = json.RawMessage(`{"machine": "pc-i440fx-7.2", "cpu": {"mode": "maximum"}}`)
+		},
+		"unknown field": func(s *saved) {
+			s.manifest.Shape = json.RawMessage(`{"machine": "pc-q35-7.2", "cpu": {"mode": "maximum"}, "emulator": "/bin/sh"}`)
+		},
+	} {
+		onNode(t, func(t *testing.T, n *node) {
+			s := n.saved(t)
+			change(&s)
+			id, err := n.resumes(t, s.archive(t))
+			must(t, err)
+			err = n.Start(t.Context(), id)
+			wantError(t, err, words, "cannot go on from its checkpoint")
+			n.wantEnd(t, id, 128, "StartError", words)
+		})
+	}
+}
+
+// TestOtherArchives: an archive without a checkpoint of a VM may be one of another container.
+func TestOtherArchives(t *testing.T) {
+	onNode(t, func(t *testing.T, n *node) {
+		path := filepath.Join(t.TempDir(), "criu.tar")
+		must(t, os.WriteFile(path, make([]byte, 1024), 0o600)) // an empty one
+		if _, err := n.resumes(t, path); !errors.Is(err, vmerrors.ErrNotVM) {
+			t.Errorf("a foreign archive: %v", err)
+		}
+		config := request(0)
+		config.Image.Image = path
+		_, err := n.Create(t.Context(), n.addPod(t, "named", map[string]string{vmspec.AnnotationVMContainer: "vm"}), config)
+		if !errors.Is(err, vmerrors.ErrInvalid) {
+			t.Errorf("a foreign archive for a VM: %v", err)
+		}
+		must(t, os.WriteFile(path, []byte(strings.Repeat("x", 2048)), 0o600))
+		if _, err := n.resumes(t, path); !errors.Is(err, vmerrors.ErrInvalid) || !errors.Is(err, checkpoint.ErrUnusable) {
+			t.Errorf("no archive: %v", err)
+		}
+		n.wantNothing(t)
+	})
+}
