@@ -14,7 +14,7 @@ func Check(r io.ReaderAt, size, maxSize int64) (Format, int64, error) {
 	return f.format, f.size, err
 }
 
-// CheckOverlay checks a file that claims to be what a VM made of an overlay or an empty disk of
+// CheckOverlay checks a file that should be what a VM made of an overlay or an empty disk of
 // this package, and returns its virtual size in bytes. Another program may have written it: so the
 // checks are those of [Check], but that the backing file may be named as [Unpacker.Overlay] and
 // [Unpacker.VolumeOverlay] do. No program can open these names.

@@ -48,7 +48,7 @@ func read(t *testing.T, path string) (memory, disk string, err error) {
 	if err != nil {
 		return "", "", err
 	}
-	defer a.Close()
+	defer func() { _ = a.Close() }()
 	m, err := checkpoint.Read(a)
 	if err != nil {
 		return "", "", err

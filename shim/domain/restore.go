@@ -52,7 +52,7 @@ func (l *Lifecycle) Restore(ctx context.Context, uuid string, files map[string][
 	if err != nil {
 		return 0, &failure{op: "restore", object: object, detail: err}
 	}
-	defer feed.close()
+	defer func() { _ = feed.close() }() // also when the pipe was not used
 	groups, err := duplicate(files)
 	if err != nil {
 		return 0, &failure{op: "restore", object: object, detail: err}

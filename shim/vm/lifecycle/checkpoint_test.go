@@ -24,7 +24,7 @@ type saved struct {
 	disk     string // the file of its disk
 }
 
-// masqueradeVMI is a VM with an address of its own behind its pod's.
+// masqueradeVMI is a VM with a separate address behind its pod's.
 const masqueradeVMI = `{"domain": {"devices": {
 	"disks": [{"name": "disk", "disk": {"bus": "virtio"}}], "interfaces": [{"name": "default", "masquerade": {}}]}},
 	"networks": [{"name": "default", "pod": {}}], "volumes": [{"name": "disk", "containerDisk": {"image": "example.com/vm:1"}}]}`
@@ -130,7 +130,7 @@ func TestResumeFromImage(t *testing.T) {
 	onNode(t, func(t *testing.T, n *node) {
 		a, err := checkpoint.OpenArchive(n.saved(t).archive(t))
 		must(t, err)
-		defer a.Close()
+		defer func() { _ = a.Close() }()
 		for _, name := range []string{checkpoint.ManifestName, "nodevirt-memory.zst", "nodevirt-disk-disk.zst"} {
 			f, err := a.Open(name)
 			must(t, err)

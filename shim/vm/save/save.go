@@ -242,7 +242,7 @@ func (s *Saves) resume(ctx context.Context, r record.Container) error {
 
 // end undoes what begin recorded: the guest goes on, and no part of an archive stays. If libvirtd
 // does not answer, end goes on in the background.
-func (s *Saves) end(ctx context.Context, v *table.VM) error { //nolint:contextcheck // the task outlives the call
+func (s *Saves) end(ctx context.Context, v *table.VM) error {
 	err := s.undo(context.WithoutCancel(ctx), v)
 	if err != nil {
 		s.retry(v)

@@ -171,7 +171,7 @@ func TestCheckpoint(t *testing.T) {
 
 	a, err := checkpoint.OpenArchive(r.location())
 	assert.NilError(t, err)
-	defer a.Close()
+	defer func() { _ = a.Close() }()
 	m, err := checkpoint.Read(a)
 	assert.NilError(t, err)
 	assert.Equal(t, m.Image, "sha256:1")
