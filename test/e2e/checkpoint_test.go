@@ -72,7 +72,7 @@ func TestCheckpoint(t *testing.T) {
 	p := savedPod(t, "saved")
 	c := p.create(savedConfig(p, suite.agent)).start().up()
 	c.agentIs(agent.Present)
-	boot, address := c.sh("cat /proc/sys/kernel/random/boot_id"), c.sh("ip -4 -o addr show eth0")
+	boot, address := c.sh("cat /proc/sys/kernel/random/boot_id"), c.sh("ip -4 -o addr show eth0 | sed 's:/.*::'")
 	c.sh("dd if=/dev/urandom of=/tmp/r bs=64k count=64 2>/dev/null; dd if=/tmp/r of=/dev/vdb bs=64k seek=100 conv=fsync 2>/dev/null; " +
 		"dd if=/tmp/r of=/dev/vda bs=512 seek=1500 count=100 conv=fsync 2>/dev/null")
 	c.sh("(i=0; while :; do echo $((i += 1)) >/tmp/count; sleep 0.1; done) >/dev/null 2>&1 &")
@@ -107,7 +107,7 @@ func TestCheckpoint(t *testing.T) {
 			t.Errorf("the guest has counted to %d, from %d when it was saved; the saved one has come to %d", n, before, now)
 		}
 		assert.Equal(t, r.sh("cat /proc/sys/kernel/random/boot_id"), boot)
-		assert.Equal(t, r.sh("ip -4 -o addr show eth0"), address)
+		assert.Equal(t, r.sh("ip -4 -o addr show eth0 | sed 's:/.*::'"), address)
 		assert.Equal(t, r.sh(read), content)
 		n := r.count()
 		wait.Until(t, "its processes run", func() bool { return r.count() > n })

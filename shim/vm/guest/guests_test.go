@@ -190,6 +190,12 @@ func TestControlsOfMigrations(t *testing.T) {
 		_, err := n.ExecSync(t.Context(), "a", []string{"nodevirt.io/" + name}, 0)
 		wantError(t, err, "the VM waits for its guest, in migration 0d2c5a5e")
 	}
+	waits.Incoming, waits.Saving = "", &record.Saving{}
+	v.Publish(waits)
+	for _, name := range []string{"pause", "unpause", "reset", "reboot"} {
+		_, err := n.ExecSync(t.Context(), "a", []string{"nodevirt.io/" + name}, 0)
+		wantError(t, err, "while its memory is saved")
+	}
 	if len(n.domains.done) > 0 {
 		t.Errorf("done: %v", n.domains.done)
 	}

@@ -568,6 +568,7 @@ func TestForeignVolumes(t *testing.T) {
 		"no config":                func(r *rig) { r.container.Info["info"] = `{"sandboxID": "hp"}` },
 		"a pod that is gone":       func(r *rig) { r.container.Info["info"] = `{"sandboxID": "x"}` },
 		"a guest that is moving":   func(r *rig) { r.moving = true },
+		"a guest that is saved":    func(r *rig) { c := r.vm.Record(); c.Saving = &record.Saving{}; r.vm.Publish(c) },
 		"a VM without a UID's pod": func(r *rig) { r.vm.Record().Sandbox.Value.Metadata.Uid = ""; r.pod.Annotations = nil },
 	} {
 		r := newRig(t)

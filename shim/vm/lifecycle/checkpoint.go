@@ -197,6 +197,9 @@ func size(r record.Container, name string) (bytes int64, raw bool) {
 	return 0, false
 }
 
+// cluster is the size of the clusters of new qcow2 files, in bytes.
+const cluster = 64 << 10
+
 // room returns how large a disk's file can be: qcow2 needs a little more than the disk has.
 func room(r record.Container, name string) int64 {
 	n, _ := size(r, name)
@@ -240,7 +243,12 @@ func unpackDisk(ctx context.Context, n *draft, d checkpoint.Disk, path string) (
 	want, raw := size(n.rec, d.Name)
 	got := d.Size
 	if !raw {
-		if got, err = imageunpack.CheckOverlay(f, d.Size, room(n.rec, d.Name)); err != nil {
+		// QEMU reads zeros behind the end of a file that ends within a cluster.
+		whole := (d.Size + cluster - 1) / cluster * cluster
+		if err := f.Truncate(whole); err != nil {
+			return err
+		}
+		if got, err = imageunpack.CheckOverlay(f, whole, room(n.rec, d.Name)); err != nil {
 			return fmt.Errorf("%w: %w", checkpoint.ErrUnusable, err)
 		}
 	}

@@ -13,6 +13,9 @@ import (
 
 // check returns why a VM cannot move between nodes, nil if it can.
 func (m *node) check(r record.Container) error {
+	if r.Saving != nil {
+		return fmt.Errorf("%w: the guest is paused while its memory is saved", vmerrors.ErrState)
+	}
 	if why := m.stays(r); why != "" {
 		return fmt.Errorf("the VM cannot move between nodes: %w: %s", vmerrors.ErrInvalid, why)
 	}
@@ -34,9 +37,6 @@ func (m *node) stays(r record.Container) string {
 		why = append(why, fmt.Sprintf("its card on the pod network has the binding bridge: the pod's address stays on its node; "+
 			"use masquerade, or the annotation %s if the network can give the address to another pod",
 			kubevirt.AllowPodBridgeNetworkLiveMigrationAnnotation))
-	}
-	if r.Saving != nil {
-		why = append(why, "its memory is being saved")
 	}
 	return strings.Join(why, "; ")
 }

@@ -268,6 +268,10 @@ func TestCheck(t *testing.T) {
 	got := record.Container{Plugged: []record.PluggedDisk{{State: record.Attached}}}
 	wantError(t, r.Check(got), "it has got disks since it runs")
 	wantError(t, r.Check(record.Container{}.WithMemoryDump(record.MemoryDump{State: record.DumpWriting})), "its memory is being dumped")
+	wantError(t, r.Check(record.Container{Saving: &record.Saving{}}), "while its memory is saved")
+	if why := r.Stays(record.Container{Saving: &record.Saving{}}); strings.Contains(why, "saved") {
+		t.Errorf("a VM that is saved for a moment stays on its node: %s", why)
+	}
 	for words, change := range map[string]func(*vmspec.Spec){
 		"": func(s *vmspec.Spec) {
 			s.Interfaces = append(s.Interfaces, vmspec.Interface{Name: "lan", Binding: vmspec.BindingBridge, Device: "net1"})

@@ -163,6 +163,9 @@ func check(r record.Container) error {
 	if r.State != record.Running || r.Incoming != "" {
 		return fmt.Errorf("%w: the VM does not run", vmerrors.ErrState)
 	}
+	if r.Freeze != nil {
+		return fmt.Errorf("%w: the guest's file systems are frozen, and nothing would thaw them elsewhere: thaw them first", vmerrors.ErrState)
+	}
 	return Fits(r)
 }
 

@@ -245,6 +245,7 @@ func TestRefused(t *testing.T) {
 		"does not run":        change(func(c *record.Container) { c.State = record.Exited }),
 		"is on a volume":      change(func(c *record.Container) { c.Spec.Disks[1].Source = vmspec.SourcePVC }),
 		"mode iscsi":          change(func(c *record.Container) { c.Spec.Disks[0].Mode = vmspec.ModeISCSI }),
+		"are frozen":          change(func(c *record.Container) { c.Freeze = &record.Freeze{} }),
 		"VSOCK":               change(func(c *record.Container) { c.Spec.VSOCK = true }),
 		"the guest is paused": func(r *rig) { r.status = domain.StatusPaused },
 		"is moving":           func(r *rig) { r.moving = true },
