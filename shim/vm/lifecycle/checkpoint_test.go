@@ -22,6 +22,7 @@ import (
 type saved struct {
 	manifest checkpoint.Manifest
 	disk     string // the file of its disk
+	grown    int64  // added to the file's size in the manifest
 }
 
 // masqueradeVMI is a VM with a separate address behind its pod's.
@@ -71,6 +72,7 @@ func (s saved) archive(t *testing.T) (path string) {
 	defer from.Close()
 	d, err := w.AddDisk("disk", from)
 	assert.NilError(t, err)
+	d.Size += s.grown
 	m.Disks = []checkpoint.Disk{d}
 	assert.NilError(t, w.Close(m))
 	return path
@@ -170,7 +172,8 @@ func TestResumeRefused(t *testing.T) {
 			_ = os.WriteFile(s.disk, []byte(strings.Replace(string(data), "nodevirt-image:", "/etc/passwd\x00\x00\x00\x00", 1)), 0o600)
 		},
 		"not qcow2":             func(s *saved) { _ = os.WriteFile(s.disk, []byte("raw"), 0o600) },
-		"more than it can have": func(s *saved) { _ = os.Truncate(s.disk, 2<<30) },
+		"shorter than":          func(s *saved) { s.grown = 1 },
+		"more than it can have": func(s *saved) { s.grown = 2 << 30 },
 	} {
 		onNode(t, func(t *testing.T, n *node) {
 			s := n.saved(t)
