@@ -27,7 +27,7 @@ func Outline(text string) (map[string]string, error) {
 	o.add("maxMemory", d.MaximumMemory)
 	o.add("vcpu", vcpusOf(d.VCPU))
 	o.add("cpu", d.CPU)
-	o.add("features", d.Features)
+	o.add("features", featuresOf(d.Features))
 	o.add("clock", d.Clock)
 	if d.OS.Loader != nil {
 		o["firmware"] = "secure: " + d.OS.Loader.Secure
@@ -56,6 +56,16 @@ func vcpusOf(v *libvirtxml.DomainVCPU) *libvirtxml.DomainVCPU {
 		return nil
 	}
 	return &libvirtxml.DomainVCPU{Current: v.Current, Value: v.Value}
+}
+
+// featuresOf returns the features without those of the emulator, whose cache depends on the memory.
+func featuresOf(f *libvirtxml.DomainFeatureList) *libvirtxml.DomainFeatureList {
+	if f == nil {
+		return nil
+	}
+	all := *f
+	all.TCG = nil
+	return &all
 }
 
 // devices adds the devices. A disk's name is that in the guest, a network card's is its MAC, and

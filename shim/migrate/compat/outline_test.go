@@ -20,6 +20,13 @@ func TestOutline(t *testing.T) {
 		assert.NilError(t, err)
 		return SameOutline(got, was)
 	}
+	emulated := func(cache string) map[string]string {
+		t.Helper()
+		o, err := Outline(strings.Replace(own, "<os>", `<features><acpi/><tcg><tb-cache unit="MiB">`+cache+"</tb-cache></tcg></features><os>", 1))
+		assert.NilError(t, err)
+		return o
+	}
+	assert.NilError(t, SameOutline(emulated("96"), emulated("128")))
 	for old, with := range map[string]string{
 		"/target/disk": "/other", "tap-target": "tap-2", "<name>vm": "<name>other", "/dev/urandom": "/dev/hwrng",
 	} {
