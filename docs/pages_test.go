@@ -4,12 +4,14 @@ package docs_test
 import (
 	"fmt"
 	"io/fs"
+	"maps"
 	"net/netip"
 	"net/url"
 	"os"
 	"path/filepath"
 	"reflect"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 	"unicode/utf8"
@@ -158,6 +160,12 @@ func fields(prefix string, v reflect.Value) [][2]string {
 			all = append(all, [2]string{name, fmt.Sprintf("`%d`", x)})
 		case float64:
 			all = append(all, [2]string{name, fmt.Sprintf("`%.1f`", x)})
+		case map[string]string:
+			var pairs []string
+			for _, key := range slices.Sorted(maps.Keys(x)) {
+				pairs = append(pairs, fmt.Sprintf("%s = %q", key, x[key]))
+			}
+			all = append(all, [2]string{name, "`{ " + strings.Join(pairs, ", ") + " }`"})
 		case []netip.Prefix:
 			all = append(all, [2]string{name, fmt.Sprintf("`%v`", x)})
 		case bool:

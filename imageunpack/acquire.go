@@ -11,8 +11,10 @@ import (
 	"github.com/containerd/containerd/v2/core/leases"
 	"github.com/containerd/containerd/v2/core/mount"
 	"github.com/containerd/errdefs"
+	"github.com/containerd/platforms"
 	"github.com/opencontainers/go-digest"
 	"github.com/opencontainers/image-spec/identity"
+	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
 )
 
 // Acquire finds and checks the disk of an image, and holds it for owner until [Unpacker.Release].
@@ -29,7 +31,8 @@ func (u *Unpacker) Acquire(ctx context.Context, owner, image, path string) (Disk
 	held, err := u.hold(ctx, owner, image, func(mounts []mount.Mount, c config) (err error) {
 		found, err = u.examine(ctx, mounts, path)
 		if err == nil { // not earlier: an image without a disk is a sidecar's, and for containerd to check
-			err = CheckPlatform(c.os, c.arch)
+			err = CheckPlatform(c.os, c.arch, u.opts.Architectures...)
+			found.Architecture = platforms.Normalize(ocispec.Platform{OS: c.os, Architecture: c.arch}).Architecture
 		}
 		return err
 	})

@@ -54,7 +54,7 @@ func TestAcquire(t *testing.T) {
 			}
 			want := imageunpack.Disk{
 				Owner: "owner", Image: ref, ImageID: id, Path: test.want,
-				Format: test.format, VirtualSize: mib, Content: mib, Size: int64(test.size),
+				Architecture: "amd64", Format: test.format, VirtualSize: mib, Content: mib, Size: int64(test.size),
 				Snapshotter: snapshotter, Snapshot: "nodevirt-owner", Lease: "nodevirt-owner",
 			}
 			if diff := cmp.Diff(want, got); diff != "" {

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"runtime"
+	"slices"
 
 	containerd "github.com/containerd/containerd/v2/client"
 	"github.com/containerd/containerd/v2/core/content"
@@ -71,15 +72,25 @@ func unreadable(where string, err error) error {
 }
 
 // CheckPlatform returns an error for an image of another platform than this node's. System and
-// architecture are those of its config; an empty one matches every node.
-func CheckPlatform(system, architecture string) error {
+// architecture are those of its config; an empty one matches every node. Others are architectures whose
+// guests the node runs, too.
+func CheckPlatform(system, architecture string, others ...string) error {
 	got := platforms.Normalize(ocispec.Platform{OS: system, Architecture: architecture})
-	if (system == "" || got.OS == "linux") && (architecture == "" || got.Architecture == runtime.GOARCH) {
+	if (system == "" || got.OS == "linux") && (architecture == "" || got.Architecture == runtime.GOARCH || slices.Contains(others, got.Architecture)) {
 		return nil
 	}
 	return fmt.Errorf("%w: it is for %.40q, but this node is linux/%s: pull an image for this platform; "+
 		"if only its label is wrong, build it again (nodevirt image build --arch %[3]s, "+
 		"docker build --platform linux/%[3]s)", ErrPlatform, system+"/"+architecture, runtime.GOARCH)
+}
+
+// CheckGuest returns an error for a disk that was made for another architecture than a guest's.
+func (d Disk) CheckGuest(architecture string) error {
+	if d.Architecture == "" || d.Architecture == architecture {
+		return nil
+	}
+	return fmt.Errorf("image %q: %w: it is for %.40q, and the VM is of architecture %s: name the image for %[4]s by its digest; "+
+		"if only its label is wrong, build it again (nodevirt image build --arch %[4]s)", d.Image, ErrPlatform, d.Architecture, architecture)
 }
 
 // bounded provides an image's metadata and refuses blobs that are too large.

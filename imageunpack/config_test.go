@@ -68,3 +68,19 @@ func TestAcquireWithoutContent(t *testing.T) {
 	}
 	n.wantNothing("after a refusal")
 }
+
+// TestCheckGuest: a disk that is labelled for another architecture than the guest's is refused.
+func TestCheckGuest(t *testing.T) {
+	for _, tt := range []struct {
+		label, guest string
+		want         bool
+	}{{"", "arm64", true}, {"arm64", "arm64", true}, {"amd64", "arm64", false}, {"arm64", "amd64", false}} {
+		err := imageunpack.Disk{Image: "guest:1", Architecture: tt.label}.CheckGuest(tt.guest)
+		if (err == nil) != tt.want || err != nil && !errors.Is(err, imageunpack.ErrPlatform) {
+			t.Errorf("%q for %s: %v", tt.label, tt.guest, err)
+		}
+	}
+	if err := imageunpack.CheckPlatform("linux", "arm64", "arm64"); err != nil {
+		t.Error(err)
+	}
+}

@@ -33,6 +33,8 @@ type Options struct {
 	MountDir string
 	// MaxDiskSize is the maximum of a disk's virtual size and of its file's size, in bytes.
 	MaxDiskSize int64
+	// Architectures are those, beside the node's, whose images are also taken.
+	Architectures []string
 }
 
 // Unpacker finds and holds the disks of images. Its methods may be called at the same time for
@@ -69,9 +71,11 @@ type Disk struct {
 	Size        int64  `json:"size"`         // bytes of the file in the image
 	Content     int64  `json:"content"`      // the most bytes that it takes as a raw file, without holes
 	CD          bool   `json:"cd,omitempty"` // it is a raw ISO 9660 image, the format of CDs
-	Snapshotter string `json:"snapshotter"`  // the snapshotter of the view
-	Snapshot    string `json:"snapshot"`     // key of the read-only view
-	Lease       string `json:"lease"`        // id of the lease that keeps the view
+	// Architecture is that which the image is labelled for, by Go's name; empty if it has no such label.
+	Architecture string `json:"architecture,omitempty"`
+	Snapshotter  string `json:"snapshotter"` // the snapshotter of the view
+	Snapshot     string `json:"snapshot"`    // key of the read-only view
+	Lease        string `json:"lease"`       // id of the lease that keeps the view
 }
 
 // inNamespace returns a context for calls to containerd.

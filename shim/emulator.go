@@ -10,18 +10,35 @@ import (
 	"github.com/nodevirt/nodevirt/shim/domain/landlock"
 )
 
+// foreignEmulators returns the paths that libvirt starts as QEMU for guests of other architectures.
+func foreignEmulators(c config.Config, log *slog.Logger) (map[string]string, error) {
+	all := map[string]string{}
+	for arch, qemu := range c.VM.Foreign {
+		if _, err := os.Stat(qemu); err != nil {
+			log.Info("no guests of this architecture", "architecture", arch, "reason", err)
+			continue
+		}
+		path, err := emulatorOf(c, qemu, log)
+		if err != nil {
+			return nil, err
+		}
+		all[arch] = path
+	}
+	return all, nil
+}
+
 // emulatorOf returns the path that libvirt starts as QEMU: QEMU itself, or a link to the program that
 // limits QEMU to its VM's files.
-func emulatorOf(c config.Config, log *slog.Logger) (string, error) {
+func emulatorOf(c config.Config, qemu string, log *slog.Logger) (string, error) {
 	if c.VM.Landlock == config.LandlockOff {
-		return c.VM.Emulator, nil
+		return qemu, nil
 	}
 	self, err := os.Executable()
 	if err != nil {
 		return "", fmt.Errorf("find this program: %w", err)
 	}
 	program := filepath.Join(filepath.Dir(self), landlock.Name)
-	link, err := landlock.Link(filepath.Join(c.Run, "emulators"), program, c.VM.Emulator)
+	link, err := landlock.Link(filepath.Join(c.Run, "emulators"), program, qemu)
 	switch {
 	case err == nil:
 		log.Info("QEMU is limited to its VM's files", "emulator", link)
@@ -30,5 +47,5 @@ func emulatorOf(c config.Config, log *slog.Logger) (string, error) {
 		return "", fmt.Errorf("vm.landlock is require: %w", err)
 	}
 	log.Warn("QEMU is not limited to its VM's files", "error", err)
-	return c.VM.Emulator, nil
+	return qemu, nil
 }

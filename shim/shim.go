@@ -10,11 +10,13 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"net"
 	"net/url"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"time"
 
 	containerd "github.com/containerd/containerd/v2/client"
@@ -157,7 +159,11 @@ func newVMs(ctx context.Context, c config.Config, log *slog.Logger, backend *grp
 		return nil, nil, nil, err
 	}
 	log.Info("accelerator", "setting", c.VM.Accelerator, "used", accelerator, "why", why)
-	emulator, err := emulatorOf(c, log)
+	emulator, err := emulatorOf(c, c.VM.Emulator, log)
+	if err != nil {
+		return nil, nil, nil, err
+	}
+	foreign, err := foreignEmulators(c, log)
 	if err != nil {
 		return nil, nil, nil, err
 	}
@@ -180,6 +186,8 @@ func newVMs(ctx context.Context, c config.Config, log *slog.Logger, backend *grp
 		Snapshotter: c.Containerd.Snapshotter,
 		MountDir:    filepath.Join(c.Run, "mounts"),
 		MaxDiskSize: int64(c.VM.MaxDiskSize),
+
+		Architectures: slices.Sorted(maps.Keys(foreign)),
 	})
 	expander, err := expand.New(expand.Options{
 		Tool:    converter,
@@ -229,6 +237,9 @@ func newVMs(ctx context.Context, c config.Config, log *slog.Logger, backend *grp
 		NodeCPU:        nodeCPU,
 		Accelerator:    accelerator,
 		Emulator:       emulator,
+
+		ForeignEmulators: foreign,
+
 		DomainLogs:     c.Libvirt.Log,
 		ConsoleDir:     filepath.Join(c.Run, "consoles"),
 		AgentDir:       filepath.Join(c.Run, "agents"),
@@ -245,7 +256,7 @@ func newVMs(ctx context.Context, c config.Config, log *slog.Logger, backend *grp
 		if err := driver.Connection.Connected(ctx); err != nil {
 			return domain.Capabilities{}, err
 		}
-		return driver.Host.Capabilities(ctx, accelerator, emulator)
+		return driver.Host.Capabilities(ctx, accelerator, emulator, slices.Sorted(maps.Keys(foreign)))
 	}, log)
 	return vms, disks, labels, err
 }

@@ -39,6 +39,10 @@ func (t Types) check(at *field.Path, vmi *kubevirt.VirtualMachineInstanceSpec) f
 		problems = append(problems, field.Forbidden(memoryPath, fmt.Sprintf(of+
 			"insufficient Memory resources of %s provided by %s, preference requires %s", memory, by, &m.Guest)))
 	}
+	if want := needs.Architecture; want != nil && *want != machine.Arch() {
+		problems = append(problems, field.Forbidden(at.Child("spec", "architecture"), fmt.Sprintf(of+
+			"preference requires architecture %s but %s is being requested", *want, machine.Arch())))
+	}
 	return problems
 }
 

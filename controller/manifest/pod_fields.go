@@ -40,7 +40,6 @@ func podRows() []fields.Row {
 		fields.At("priorityClassName", fields.Subdomain),
 		fields.At("schedulerName", fields.Subdomain),
 		fields.At("serviceAccountName", fields.Subdomain),
-		fields.At("architecture", fields.OneOf("amd64")),
 		fields.At("evictionStrategy", fields.OneOf(
 			kubevirt.EvictionStrategyNone, kubevirt.EvictionStrategyLiveMigrate,
 			kubevirt.EvictionStrategyLiveMigrateIfPossible, kubevirt.EvictionStrategyExternal)),

@@ -70,6 +70,7 @@ func annotations(vmi *kubevirt.VirtualMachineInstance) (map[string]string, error
 // as JSON. What concerns the pod alone stays out.
 func machine(s *kubevirt.VirtualMachineInstanceSpec) ([]byte, error) {
 	part := kubevirt.VirtualMachineInstanceSpec{
+		Architecture:                  s.Architecture,
 		Domain:                        s.Domain,
 		Hostname:                      s.Hostname,
 		Subdomain:                     s.Subdomain,

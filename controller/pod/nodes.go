@@ -12,12 +12,12 @@ import (
 	"github.com/nodevirt/nodevirt/shim/vmspec"
 )
 
-// LabelKinds returns the prefixes of KubeVirt's node labels that a node writes about what it
+// LabelKinds returns the prefixes of the node labels that a node writes about what it
 // can give a VM. A pod requires labels of a kind only if some node has labels of that kind.
 func LabelKinds() []string {
 	return []string{
 		kubevirt.NodeSchedulable, kubevirt.CPUModelLabel, kubevirt.CPUFeatureLabel, kubevirt.SupportedMachineTypeLabel,
-		kubevirt.HypervLabel, kubevirt.SupportedHostModelMigrationCPU,
+		kubevirt.HypervLabel, kubevirt.SupportedHostModelMigrationCPU, vmspec.ArchitectureLabel,
 	}
 }
 
@@ -98,6 +98,7 @@ func requirements(s *kubevirt.VirtualMachineInstanceSpec, around Surroundings) m
 		}
 	}
 	all[kubevirt.SupportedMachineTypeLabel] = []string{kubevirt.SupportedMachineTypeLabel + vm.Machine}
+	all[vmspec.ArchitectureLabel] = []string{vmspec.ArchitectureLabel + vm.Arch()}
 	all[kubevirt.HypervLabel] = enlightenments(vm.Board.Hyperv)
 	return all
 }

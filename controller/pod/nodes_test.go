@@ -42,6 +42,7 @@ func TestNodeSelector(t *testing.T) {
 	}{
 		"no labels": {pod.Surroundings{}, rich, []string{"zone=a"}},
 		"all labels": {pod.Surroundings{LabelKinds: pod.LabelKinds()}, rich, []string{
+			"architecture.node.nodevirt.io/amd64=true",
 			"cpu-feature.node.kubevirt.io/aes=true", "cpu-feature.node.kubevirt.io/avx2=true", "cpu-model.node.kubevirt.io/Nehalem=true",
 			"cpu-vendor.node.kubevirt.io/Intel=true",
 			"hyperv.node.kubevirt.io/synic=true", "hyperv.node.kubevirt.io/synictimer=true", "hyperv.node.kubevirt.io/vpindex=true",
@@ -51,12 +52,16 @@ func TestNodeSelector(t *testing.T) {
 			"cpu-model.node.kubevirt.io/Nehalem=true", "kubevirt.io/schedulable=true", "zone=a",
 		}},
 		"a plain instance": {pod.Surroundings{LabelKinds: pod.LabelKinds()}, func(*kubevirt.VirtualMachineInstanceSpec) {}, []string{
-			"kubevirt.io/schedulable=true", "machine-type.node.kubevirt.io/q35=true",
+			"architecture.node.nodevirt.io/amd64=true", "kubevirt.io/schedulable=true", "machine-type.node.kubevirt.io/q35=true",
+		}},
+		"another architecture": {pod.Surroundings{LabelKinds: pod.LabelKinds()}, func(s *kubevirt.VirtualMachineInstanceSpec) { s.Architecture = "arm64" }, []string{
+			"architecture.node.nodevirt.io/arm64=true", "kubevirt.io/schedulable=true", "machine-type.node.kubevirt.io/virt=true",
 		}},
 		"host-model": {pod.Surroundings{LabelKinds: pod.LabelKinds()}, hostModel, []string{
-			"kubevirt.io/schedulable=true", "machine-type.node.kubevirt.io/q35=true",
+			"architecture.node.nodevirt.io/amd64=true", "kubevirt.io/schedulable=true", "machine-type.node.kubevirt.io/q35=true",
 		}},
 		"host-model that migrates": {pod.Surroundings{LabelKinds: pod.LabelKinds(), Source: source}, hostModel, []string{
+			"architecture.node.nodevirt.io/amd64=true",
 			"cpu-feature.node.kubevirt.io/umip=true", "cpu-model-migration.node.kubevirt.io/EPYC=true",
 			"kubevirt.io/schedulable=true", "machine-type.node.kubevirt.io/q35=true",
 		}},
@@ -67,7 +72,7 @@ func TestNodeSelector(t *testing.T) {
 		"TDX":     {pod.Surroundings{}, encrypted(kubevirt.LaunchSecurity{TDX: new(kubevirt.TDX)}), []string{"kubevirt.io/tdx=true"}},
 		"an instance that says otherwise": {pod.Surroundings{LabelKinds: pod.LabelKinds()}, func(s *kubevirt.VirtualMachineInstanceSpec) {
 			s.NodeSelector = map[string]string{"kubevirt.io/schedulable": "false"}
-		}, []string{"kubevirt.io/schedulable=false", "machine-type.node.kubevirt.io/q35=true"}},
+		}, []string{"architecture.node.nodevirt.io/amd64=true", "kubevirt.io/schedulable=false", "machine-type.node.kubevirt.io/q35=true"}},
 	} {
 		vmi := read(t, "least")
 		tt.change(&vmi.Spec)

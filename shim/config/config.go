@@ -8,9 +8,13 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"net/netip"
 	"os"
 	"path/filepath"
+	"runtime"
+	"slices"
+	"strings"
 	"time"
 
 	"github.com/pelletier/go-toml/v2"
@@ -70,6 +74,9 @@ type VM struct {
 	Accelerator string `toml:"accelerator"`
 	// Emulator is the path of QEMU.
 	Emulator string `toml:"emulator"`
+	// Foreign are the paths of QEMU for guests of other architectures than the node's, by their names.
+	// The node runs no guests of an architecture whose QEMU is missing.
+	Foreign map[string]string `toml:"foreign_emulators"`
 	// Landlock is auto, require or off: whether the kernel limits QEMU to its VM's files.
 	Landlock string `toml:"landlock"`
 	// OverheadMemory is the memory that QEMU may use beside the guest's RAM if the
@@ -208,7 +215,8 @@ func Default() Config {
 		Libvirt: Libvirt{URI: "qemu:///system", Run: "/run/libvirt", Log: "/var/log/libvirt/qemu"},
 		VM: VM{
 			Accelerator:    "auto",
-			Emulator:       "/usr/bin/qemu-system-x86_64",
+			Emulator:       emulators()[runtime.GOARCH],
+			Foreign:        foreign(),
 			Landlock:       LandlockAuto,
 			OverheadMemory: 256 << 20,
 			LogLimit:       128 << 20,
@@ -226,6 +234,17 @@ func Default() Config {
 		Metrics: Metrics{Address: "/run/nodevirt/metrics.sock"},
 		Tracing: Tracing{Ratio: 1},
 	}
+}
+
+// emulators returns Debian's paths of QEMU, by guests' architectures.
+func emulators() map[string]string {
+	return map[string]string{vmspec.AMD64: "/usr/bin/qemu-system-x86_64", vmspec.ARM64: "/usr/bin/qemu-system-aarch64"}
+}
+
+func foreign() map[string]string {
+	all := emulators()
+	delete(all, runtime.GOARCH)
+	return all
 }
 
 // Load reads a config file over the defaults, or only the defaults if path is
@@ -279,6 +298,14 @@ func (c Config) check() error {
 	} {
 		if !filepath.IsAbs(f.value) {
 			errs = append(errs, fmt.Errorf("%s: %q is not an absolute path", f.name, f.value))
+		}
+	}
+	for arch, path := range c.VM.Foreign {
+		if _, known := foreign()[arch]; !known {
+			errs = append(errs, fmt.Errorf("vm.foreign_emulators: %q is none of %s", arch, strings.Join(slices.Sorted(maps.Keys(foreign())), ", ")))
+		}
+		if !filepath.IsAbs(path) {
+			errs = append(errs, fmt.Errorf("vm.foreign_emulators.%s: %q is not an absolute path", arch, path))
 		}
 	}
 	for _, f := range []field{

@@ -5,6 +5,7 @@ import (
 	"encoding/xml"
 	"errors"
 	"fmt"
+	"runtime"
 	"slices"
 	"strings"
 
@@ -19,7 +20,9 @@ type Host struct{ conn *Connection }
 
 // Capabilities are what the node can give a VM. The names are libvirt's.
 type Capabilities struct {
-	// Machines are types of boards, aliases such as q35 included.
+	// Architectures are those of guests, by Go's names.
+	Architectures []string
+	// Machines are types of boards of these, aliases such as q35 included.
 	Machines []string
 	// Models are the CPU models that a guest can have here. KnownModels are all that
 	// this libvirt knows.
@@ -67,14 +70,10 @@ func (e Encryption) Offers(l vmspec.LaunchSecurity) error {
 		"enable it in the node's firmware and kernel, or run the VM on another node", ErrUnsupported, name)
 }
 
-const (
-	arch    = "x86_64"
-	machine = "q35"
-)
-
-// Capabilities asks libvirt what VMs can have with an accelerator and an emulator.
-func (h *Host) Capabilities(ctx context.Context, a Accelerator, emulator string) (Capabilities, error) {
-	kind := kinds()[a]
+// Capabilities asks libvirt what VMs can have with an accelerator and an emulator. Foreign are the other
+// architectures whose guests the node can run, if libvirt can.
+func (h *Host) Capabilities(ctx context.Context, a Accelerator, emulator string, foreign []string) (Capabilities, error) {
+	kind, arch, machine := kinds()[a], archOf(runtime.GOARCH), vmspec.MachineOf(runtime.GOARCH)
 	texts, err := call(ctx, h.conn, "read the capabilities of", "libvirt", func(c *libvirt.Connect) (capabilityXML, error) {
 		var texts capabilityXML
 		var err error
@@ -95,11 +94,12 @@ func (h *Host) Capabilities(ctx context.Context, a Accelerator, emulator string)
 	if err != nil {
 		return Capabilities{}, err
 	}
-	return texts.read(a)
+	return texts.read(a, foreign)
 }
 
 // Encryption asks libvirt how the node can encrypt a guest's memory.
 func (h *Host) Encryption(ctx context.Context, a Accelerator, emulator string) (Encryption, error) {
+	arch, machine := archOf(runtime.GOARCH), vmspec.MachineOf(runtime.GOARCH)
 	text, err := call(ctx, h.conn, "read the capabilities of", "libvirt", func(c *libvirt.Connect) (string, error) {
 		return c.GetDomainCapabilities(emulator, arch, machine, kinds()[a], 0)
 	})
@@ -141,7 +141,7 @@ func encryption(a Accelerator, f *libvirtxml.DomainCapsFeatures) Encryption {
 // host-model with all of its features, if there is one.
 type capabilityXML struct{ host, domain, cpu string }
 
-func (t capabilityXML) read(a Accelerator) (Capabilities, error) {
+func (t capabilityXML) read(a Accelerator, foreign []string) (Capabilities, error) {
 	var caps Capabilities
 	var host libvirtxml.Caps
 	var domain libvirtxml.DomainCaps
@@ -154,9 +154,18 @@ func (t capabilityXML) read(a Accelerator) (Capabilities, error) {
 		return caps, fmt.Errorf("decode the capabilities of libvirt: %w", err)
 	}
 	for _, guest := range host.Guests {
-		if guest.OSType == "hvm" && guest.Arch.Name == arch {
-			caps.machines(guest.Arch, kinds()[a])
+		if guest.OSType != "hvm" {
+			continue
 		}
+		switch name := goArch(guest.Arch.Name); {
+		case name == runtime.GOARCH:
+			caps.machines(guest.Arch, kinds()[a])
+		case slices.Contains(foreign, name):
+			caps.machines(guest.Arch, kinds()[TCG])
+		default:
+			continue
+		}
+		caps.Architectures = append(caps.Architectures, goArch(guest.Arch.Name))
 	}
 	if counter := host.Host.CPU.Counter; a == KVM && counter != nil && counter.Name == "tsc" {
 		caps.TSC, caps.TSCScaling = uint64(counter.Frequency), counter.Scaling == "yes"
@@ -175,7 +184,7 @@ func (t capabilityXML) read(a Accelerator) (Capabilities, error) {
 			}
 		}
 	}
-	for _, names := range []*[]string{&caps.Machines, &caps.Models, &caps.KnownModels, &caps.HostFeatures, &caps.Features, &caps.Hyperv} {
+	for _, names := range []*[]string{&caps.Architectures, &caps.Machines, &caps.Models, &caps.KnownModels, &caps.HostFeatures, &caps.Features, &caps.Hyperv} {
 		slices.Sort(*names)
 		*names = slices.Compact(*names)
 	}

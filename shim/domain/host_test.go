@@ -27,12 +27,15 @@ func hostXML(t *testing.T, a string) capabilityXML {
 }
 
 func TestHostCapabilities(t *testing.T) {
-	tcg, err := hostXML(t, "tcg").read(TCG)
+	tcg, err := hostXML(t, "tcg").read(TCG, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
 	if want := []string{"microvm", "pc", "pc-i440fx-7.2", "pc-q35-5.2", "pc-q35-7.2", "q35"}; !slices.Equal(tcg.Machines, want) {
 		t.Errorf("machines: %v", tcg.Machines)
+	}
+	if want := []string{"amd64"}; !slices.Equal(tcg.Architectures, want) {
+		t.Errorf("architectures: %v", tcg.Architectures)
 	}
 	if tcg.HostModel != "EPYC" || tcg.Vendor != "AMD" || !slices.Contains(tcg.HostFeatures, "umip") || slices.Contains(tcg.HostFeatures, "misalignsse") {
 		t.Errorf("host-model: %s of %s with %v", tcg.HostModel, tcg.Vendor, tcg.HostFeatures)
@@ -47,7 +50,7 @@ func TestHostCapabilities(t *testing.T) {
 	if len(tcg.Hyperv) > 0 || tcg.TSC != 0 {
 		t.Errorf("with TCG: %v, %d Hz", tcg.Hyperv, tcg.TSC)
 	}
-	kvm, err := hostXML(t, "kvm").read(KVM)
+	kvm, err := hostXML(t, "kvm").read(KVM, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -57,7 +60,7 @@ func TestHostCapabilities(t *testing.T) {
 	if kvm.TSC != 2_300_000_000 || kvm.TSCScaling {
 		t.Errorf("TSC: %d Hz, scaling %v", kvm.TSC, kvm.TSCScaling)
 	}
-	if _, err := (capabilityXML{host: "<capabilities/>", domain: "<"}).read(KVM); err == nil {
+	if _, err := (capabilityXML{host: "<capabilities/>", domain: "<"}).read(KVM, nil); err == nil {
 		t.Error("half an element was read")
 	}
 }
@@ -81,7 +84,7 @@ func TestHost(t *testing.T) {
 	d := startDriver(t)
 	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
 	defer cancel()
-	caps, err := d.Host.Capabilities(ctx, TCG, "/usr/bin/qemu-system-x86_64")
+	caps, err := d.Host.Capabilities(ctx, TCG, "/usr/bin/qemu-system-x86_64", nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -111,11 +114,11 @@ func TestEncryption(t *testing.T) {
 		`<sev supported='no'/>` + kinds: {},
 	} {
 		text := capabilityXML{host: "<capabilities><host><cpu/></host></capabilities>", domain: "<domainCapabilities><features>" + features + "</features></domainCapabilities>"}
-		caps, err := text.read(KVM)
+		caps, err := text.read(KVM, nil)
 		if err != nil || caps.Encryption != want {
 			t.Errorf("%s: %+v, %v, want %+v", features, caps.Encryption, err, want)
 		}
-		if caps, err = text.read(TCG); err != nil || caps.Encryption != (Encryption{}) {
+		if caps, err = text.read(TCG, nil); err != nil || caps.Encryption != (Encryption{}) {
 			t.Errorf("TCG with %s: %+v, %v", features, caps.Encryption, err)
 		}
 	}

@@ -46,23 +46,20 @@ func domainOf(desc Description) (*libvirtxml.Domain, error) {
 		return nil, err
 	}
 	d := &libvirtxml.Domain{
-		Type:          kind,
-		Name:          desc.Name,
-		UUID:          desc.UUID,
-		Metadata:      meta,
-		Memory:        &libvirtxml.DomainMemory{Value: uint(desc.Spec.Memory / mib), Unit: "MiB"},
-		MemoryBacking: memoryBacking(desc.Spec),
-		IOThreads:     uint(desc.Spec.IOThreads),
-		VCPU:          vcpus(desc.Spec.CPU),
-		SysInfo:       sysinfo(desc.Spec),
-		OS:            boot(desc),
-		Features:      features(desc),
-		CPU:           cpu(desc),
-		Clock:         clock(desc),
-		PM: &libvirtxml.DomainPM{
-			SuspendToMem:  &libvirtxml.DomainPMPolicy{Enabled: "no"},
-			SuspendToDisk: &libvirtxml.DomainPMPolicy{Enabled: "no"},
-		},
+		Type:            kind,
+		Name:            desc.Name,
+		UUID:            desc.UUID,
+		Metadata:        meta,
+		Memory:          &libvirtxml.DomainMemory{Value: uint(desc.Spec.Memory / mib), Unit: "MiB"},
+		MemoryBacking:   memoryBacking(desc.Spec),
+		IOThreads:       uint(desc.Spec.IOThreads),
+		VCPU:            vcpus(desc.Spec.CPU),
+		SysInfo:         sysinfo(desc.Spec),
+		OS:              boot(desc),
+		Features:        features(desc),
+		CPU:             cpu(desc),
+		Clock:           clock(desc),
+		PM:              noSleep(desc),
 		OnPoweroff:      "destroy",
 		OnReboot:        onReboot(desc),
 		OnCrash:         "destroy",
@@ -87,6 +84,17 @@ func onReboot(desc Description) string {
 		return "destroy"
 	}
 	return "restart"
+}
+
+// noSleep keeps the guest from suspending itself: nothing would resume it. A board of arm64 can't suspend.
+func noSleep(desc Description) *libvirtxml.DomainPM {
+	if isARM(desc) {
+		return nil
+	}
+	return &libvirtxml.DomainPM{
+		SuspendToMem:  &libvirtxml.DomainPMPolicy{Enabled: "no"},
+		SuspendToDisk: &libvirtxml.DomainPMPolicy{Enabled: "no"},
+	}
 }
 
 // owner makes QEMU run as the VM's own user. libvirt must not relabel files: they

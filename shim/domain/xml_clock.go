@@ -18,6 +18,9 @@ func clock(desc Description) *libvirtxml.DomainClock {
 		{Name: vmspec.TimerPIT, TickPolicy: "delay"},
 		{Name: vmspec.TimerHPET, Present: "no"},
 	}}
+	if isARM(desc) { // it has none of these
+		c.Timer = nil
+	}
 	given := desc.Spec.Clock
 	switch {
 	case given.Timezone != "":

@@ -6,6 +6,9 @@ import (
 
 func cpu(desc Description) *libvirtxml.DomainCPU {
 	c := cpuModel(desc.Accelerator, desc.Spec.CPU.Model)
+	if isARM(desc) {
+		c.Migratable = "" // libvirt has the attribute for x86 alone
+	}
 	c.Topology = &libvirtxml.DomainCPUTopology{
 		Sockets: int(max(desc.Spec.CPU.MaxSockets, desc.Spec.CPU.Sockets)),
 		Dies:    1,
@@ -19,7 +22,7 @@ func cpu(desc Description) *libvirtxml.DomainCPU {
 	}
 	// TCG walks the guest's page tables in software. A fifth level costs a guest
 	// 7 % of its speed and 1 MiB, and is of no use below 64 TiB of RAM.
-	if desc.Accelerator == TCG && c.Mode == "maximum" && !named["la57"] {
+	if desc.Accelerator == TCG && c.Mode == "maximum" && !named["la57"] && !isARM(desc) {
 		la57 := libvirtxml.DomainCPUFeature{Policy: "disable", Name: "la57"}
 		c.Features = append(c.Features, la57)
 	}
@@ -69,6 +72,9 @@ func features(desc Description) *libvirtxml.DomainFeatureList {
 		VMPort: &libvirtxml.DomainFeatureState{State: "off"},
 
 		HyperV: hyperv(desc), PVSpinlock: pvSpinlock(desc), KVM: hiddenKVM(desc),
+	}
+	if isARM(desc) {
+		f = &libvirtxml.DomainFeatureList{GIC: gic(desc.Accelerator)}
 	}
 	if !desc.Spec.NoACPI {
 		f.ACPI = &libvirtxml.DomainFeature{}

@@ -43,7 +43,7 @@ func devices(desc Description) (*libvirtxml.DomainDeviceList, error) {
 		Consoles:    consoles(desc),
 		Channels:    channels(desc),
 		RedirDevs:   usbSlots(desc),
-		Inputs:      inputs(desc.Spec.Inputs),
+		Inputs:      inputs(desc),
 		Graphics:    graphics(desc),
 		Videos:      videos(desc),
 		MemBalloon:  balloon(desc),
@@ -64,7 +64,7 @@ func devices(desc Description) (*libvirtxml.DomainDeviceList, error) {
 func controllers(desc Description) []libvirtxml.DomainController {
 	spec := desc.Spec
 	usb := libvirtxml.DomainController{Type: "usb", Model: "none"}
-	if spec.USBRedirection || slices.ContainsFunc(spec.Inputs, func(i vmspec.Input) bool { return i.Bus == "usb" }) ||
+	if spec.USBRedirection || slices.ContainsFunc(inputs(desc), func(i libvirtxml.DomainInput) bool { return i.Bus == "usb" }) ||
 		slices.ContainsFunc(desc.HostDevices, func(d hostdevice.Device) bool { return d.Kind == hostdevice.USB }) {
 		usb.Model = "qemu-xhci"
 	}

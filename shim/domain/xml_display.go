@@ -24,13 +24,21 @@ func graphics(desc Description) []libvirtxml.DomainGraphic {
 	}}
 }
 
+// usualVideo returns the model of a card that has no other.
+func usualVideo(desc Description) string {
+	if isARM(desc) {
+		return virtio
+	}
+	return "vga"
+}
+
 // videos returns the graphics card, by default one for which firmware and every operating
 // system have a driver. libvirt adds a PS/2 keyboard and mouse: there is no USB.
 func videos(desc Description) []libvirtxml.DomainVideo {
 	if !desc.Spec.Display {
 		return nil
 	}
-	model := libvirtxml.DomainVideoModel{Type: cmp.Or(desc.Spec.Video, "vga"), Heads: 1, Primary: "yes"}
+	model := libvirtxml.DomainVideoModel{Type: cmp.Or(desc.Spec.Video, usualVideo(desc)), Heads: 1, Primary: "yes"}
 	if model.Type != "virtio" && model.Type != "ramfb" { // which have the guest's memory
 		model.VRam = videoMemory
 	}

@@ -10,10 +10,13 @@ import (
 )
 
 // inputs returns the VM's tablets. Their aliases can't be those of disks or network
-// cards.
-func inputs(wanted []vmspec.Input) []libvirtxml.DomainInput {
+// cards. With a display, a board of arm64 has a keyboard too: libvirt adds none.
+func inputs(desc Description) []libvirtxml.DomainInput {
 	var all []libvirtxml.DomainInput
-	for _, i := range wanted {
+	if isARM(desc) && desc.Spec.Display {
+		all = append(all, libvirtxml.DomainInput{Type: "keyboard", Bus: "usb"})
+	}
+	for _, i := range desc.Spec.Inputs {
 		all = append(all, libvirtxml.DomainInput{
 			Type: "tablet", Bus: i.Bus, Alias: &libvirtxml.DomainAlias{Name: "ua-input_" + i.Name},
 		})
@@ -31,6 +34,9 @@ func watchdogs(action vmspec.WatchdogAction) []libvirtxml.DomainWatchdog {
 // panics returns the devices with which a guest reports a panic, so that its domain ends as
 // crashed. TCG does not have Microsoft's.
 func panics(desc Description) []libvirtxml.DomainPanic {
+	if isARM(desc) { // libvirt 9.0 knows none for its board
+		return nil
+	}
 	all := []libvirtxml.DomainPanic{{Model: "isa"}}
 	if desc.Spec.HypervPanic && desc.Accelerator != TCG {
 		all = append(all, libvirtxml.DomainPanic{Model: "hyperv"})

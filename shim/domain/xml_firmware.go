@@ -14,7 +14,7 @@ import (
 
 func boot(desc Description) *libvirtxml.DomainOS {
 	os := &libvirtxml.DomainOS{
-		Type: &libvirtxml.DomainOSType{Arch: "x86_64", Machine: desc.Spec.Machine, Type: "hvm"},
+		Type: &libvirtxml.DomainOSType{Arch: archOf(desc.Spec.Arch()), Machine: desc.Spec.Machine, Type: "hvm"},
 	}
 	if k := desc.Spec.Firmware.Kernel; k != nil {
 		os.Kernel, os.Initrd, os.Cmdline = desc.Kernel, desc.Initrd, k.Args

@@ -228,6 +228,19 @@ func TestLaunchSecurity(t *testing.T) {
 	}
 }
 
+// armDomain is a guest of arm64, with a display.
+func armDomain(a Accelerator) Description {
+	m := uefiDomain(false)
+	m.Spec.Architecture, m.Spec.Machine, m.Accelerator = vmspec.ARM64, "virt", a
+	m.Emulator = "/usr/bin/qemu-system-aarch64"
+	m.UEFI = &uefi.Firmware{Code: "/usr/share/AAVMF/AAVMF_CODE.fd", Variables: "/usr/share/AAVMF/AAVMF_VARS.fd"}
+	m.Spec.Firmware.Board = &vmspec.BoardText{Manufacturer: "KubeVirt", Product: "None", Family: "KubeVirt"}
+	m.Spec.Display, m.DisplaySocket = true, "/run/vm/display/vnc"
+	m.Spec.Disks = append(m.Spec.Disks, vmspec.Disk{Name: "seed", Bus: vmspec.BusSCSI, CDROM: true, Target: "sda"})
+	m.Disks = append(m.Disks, Disk{Layers: []Layer{{Format: "raw", Path: "/run/vm/seed.iso", FDGroup: "seed-0", ReadOnly: true}}})
+	return m
+}
+
 // licensedDomain has ACPI tables, a chassis, and no UEFI.
 func licensedDomain() Description {
 	m := plainDomain()
@@ -428,6 +441,8 @@ func TestXML(t *testing.T) {
 	for name, m := range map[string]Description{
 		"uefi":        uefiDomain(false),
 		"secure-boot": uefiDomain(true),
+		"arm64":       armDomain(TCG),
+		"arm64-kvm":   armDomain(KVM),
 		"licensed":    licensedDomain(),
 		"plain":       plainDomain(),
 		"tcg":         tcgDomain(),
@@ -466,7 +481,7 @@ func TestXMLIsValid(t *testing.T) {
 	d := startDriver(t)
 	for name, m := range map[string]Description{
 		"plain": plainDomain(), "tcg": tcgDomain(), "rich": richDomain(), "network": networkDomain(), "bare": bareDomain(),
-		"uefi": uefiDomain(false), "secure-boot": uefiDomain(true), "licensed": licensedDomain(),
+		"arm64": armDomain(TCG), "uefi": uefiDomain(false), "secure-boot": uefiDomain(true), "licensed": licensedDomain(),
 		"netdisk": netdiskDomain(), "filesystems": filesystemsDomain(), "transitional": transitionalDomain(),
 		"huge-2Mi": hugeDomain(2<<20, false), "huge-1Gi": hugeDomain(1<<30, true),
 		"dedicated": dedicatedDomain(), "realtime": realtimeDomain(), "maximums": maximumsDomain(), "hostdev": hostdevDomain(), "sev": sevDomain(),

@@ -16,6 +16,7 @@ import (
 	kubevirt "kubevirt.io/api/core/v1"
 
 	"github.com/nodevirt/nodevirt/shim/domain"
+	"github.com/nodevirt/nodevirt/shim/vmspec"
 )
 
 // prefixes are those of the labels that the shim owns on its node.
@@ -23,7 +24,7 @@ func prefixes() []string {
 	return []string{
 		kubevirt.CPUModelLabel, kubevirt.SupportedHostModelMigrationCPU, kubevirt.CPUFeatureLabel, kubevirt.CPUModelVendorLabel,
 		kubevirt.HostModelCPULabel, kubevirt.HostModelRequiredFeaturesLabel,
-		kubevirt.SupportedMachineTypeLabel, kubevirt.HypervLabel, kubevirt.CPUTimerLabel,
+		kubevirt.SupportedMachineTypeLabel, kubevirt.HypervLabel, kubevirt.CPUTimerLabel, vmspec.ArchitectureLabel,
 	}
 }
 
@@ -73,10 +74,11 @@ func Of(c domain.Capabilities) map[string]string {
 	}
 	for _, m := range c.Machines {
 		// A VM has one of these boards, or none.
-		if m == "q35" || m == "pc" || strings.HasPrefix(m, "pc-q35-") || strings.HasPrefix(m, "pc-i440fx-") {
+		if m == "q35" || m == "pc" || vmspec.IsARMMachine(m) || strings.HasPrefix(m, "pc-q35-") || strings.HasPrefix(m, "pc-i440fx-") {
 			add(kubevirt.SupportedMachineTypeLabel, m)
 		}
 	}
+	add(vmspec.ArchitectureLabel, c.Architectures...)
 	for _, e := range c.Hyperv {
 		if name, ok := enlightenments()[e]; ok {
 			add(kubevirt.HypervLabel, name)

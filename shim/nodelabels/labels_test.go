@@ -10,8 +10,9 @@ import (
 
 func TestOf(t *testing.T) {
 	got := Of(domain.Capabilities{
-		Machines: []string{"microvm", "pc", "pc-q35-7.2", "x-remote"},
-		Models:   []string{"Nehalem"}, KnownModels: []string{"EPYC", "Nehalem"},
+		Architectures: []string{"amd64", "arm64"},
+		Machines:      []string{"microvm", "pc", "pc-q35-7.2", "virt", "x-remote"},
+		Models:        []string{"Nehalem"}, KnownModels: []string{"EPYC", "Nehalem"},
 		HostModel: "EPYC", Vendor: "AMD", HostFeatures: []string{"umip"},
 		Features: []string{"avx2", "not a name"},
 		Hyperv:   []string{"relaxed", "stimer", "vendor_id", "vpindex"},
@@ -20,7 +21,8 @@ func TestOf(t *testing.T) {
 		Encryption: domain.Encryption{SEV: true, SEVES: true, SNP: true, TDX: true},
 	})
 	want := map[string]string{
-		"machine-type.node.kubevirt.io/pc": "true", "machine-type.node.kubevirt.io/pc-q35-7.2": "true",
+		"architecture.node.nodevirt.io/amd64": "true", "architecture.node.nodevirt.io/arm64": "true",
+		"machine-type.node.kubevirt.io/virt": "true", "machine-type.node.kubevirt.io/pc": "true", "machine-type.node.kubevirt.io/pc-q35-7.2": "true",
 		"cpu-model.node.kubevirt.io/Nehalem":           "true",
 		"cpu-model-migration.node.kubevirt.io/EPYC":    "true",
 		"cpu-model-migration.node.kubevirt.io/Nehalem": "true",

@@ -6,6 +6,7 @@
 package uefi
 
 import (
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -72,8 +73,15 @@ type image struct {
 	Format string `json:"format"`
 }
 
+// architectures returns the descriptors' names of guests' architectures by Go's.
+func architectures() map[string]string {
+	return map[string]string{"amd64": "x86_64", "arm64": "aarch64"}
+}
+
 // Wanted is what a VM requires of its firmware.
 type Wanted struct {
+	// Architecture is the guest's, by Go's name; empty for amd64.
+	Architecture string
 	// Machine is the machine type.
 	Machine string
 	// Secure asks for firmware that enforces secure boot, with keys enrolled; otherwise the
@@ -97,7 +105,7 @@ func Find(dirs []string, w Wanted) (Firmware, error) {
 		if err != nil {
 			return Firmware{}, err
 		}
-		if w.Feature != "" && !d.has(w.Feature) || d.enforces() != w.Secure || !w.Secure && d.has("secure-boot") || !d.runs(w.Machine) {
+		if w.Feature != "" && !d.has(w.Feature) || d.enforces() != w.Secure || !w.Secure && d.has("secure-boot") || !d.runs(architectures()[cmp.Or(w.Architecture, "amd64")], w.Machine) {
 			continue
 		}
 		if f, fits := d.firmware(w.Stateless); fits {
@@ -111,8 +119,16 @@ func Find(dirs []string, w Wanted) (Firmware, error) {
 	if w.Feature != "" {
 		kind += " and with the feature " + w.Feature
 	}
-	return Firmware{}, fmt.Errorf("%w: none for machine type %s %s in %s; install ovmf (Debian) or edk2-ovmf (Fedora) on it",
-		ErrMissing, w.Machine, kind, strings.Join(dirs, " and "))
+	return Firmware{}, fmt.Errorf("%w: none for machine type %s %s in %s; install %s on it",
+		ErrMissing, w.Machine, kind, strings.Join(dirs, " and "), packages(w.Architecture))
+}
+
+// packages returns the names of the packages that have the firmware.
+func packages(architecture string) string {
+	if architecture == "arm64" {
+		return "qemu-efi-aarch64 (Debian) or edk2-aarch64 (Fedora)"
+	}
+	return "ovmf (Debian) or edk2-ovmf (Fedora)"
 }
 
 // descriptors returns the paths of the descriptors, in their order.
@@ -172,10 +188,10 @@ func (d descriptor) firmware(stateless bool) (Firmware, bool) {
 	return f, m.Device == "flash" && m.Mode == "stateless" && raw && filepath.IsAbs(f.Code)
 }
 
-// runs reports whether the firmware is for machines of this type.
-func (d descriptor) runs(machine string) bool {
+// runs reports whether the firmware is for machines of this type and architecture, by the descriptors' name.
+func (d descriptor) runs(architecture, machine string) bool {
 	for _, t := range d.Targets {
-		if t.Architecture == "x86_64" && slices.ContainsFunc(t.Machines, func(pattern string) bool {
+		if t.Architecture == architecture && slices.ContainsFunc(t.Machines, func(pattern string) bool {
 			matches, err := path.Match(pattern, versioned(machine))
 			return matches && err == nil
 		}) {
@@ -191,6 +207,8 @@ func versioned(machine string) string {
 	switch machine {
 	case "q35":
 		return "pc-q35-latest"
+	case "virt":
+		return "virt-latest"
 	case "pc":
 		return "pc-i440fx-latest"
 	}

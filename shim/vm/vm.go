@@ -100,6 +100,8 @@ type Options struct {
 	// Accelerator is what guests run on; Emulator is QEMU's path.
 	Accelerator domain.Accelerator
 	Emulator    string
+	// ForeignEmulators are the paths of QEMU for guests of other architectures.
+	ForeignEmulators map[string]string
 	// DomainLogs is libvirt's folder of logs, which has one file for each domain.
 	DomainLogs string
 	// ConsoleDir, AgentDir and DisplayDir are the folders of the sockets of serial
@@ -164,7 +166,7 @@ func join(o Options, paths layout.Layout) *VMs {
 	tasks := background.New()
 	groups := resources.Groups{Overhead: o.OverheadMemory}
 	files := vmfile.New(o.Unpacker, paths.Folder)
-	describer := lifecycle.Describer{Disks: o.Disks.Attachments, Files: files, TPMs: o.TPMs, Filesystems: o.Filesystems, Layout: paths, Accelerator: o.Accelerator, Emulator: o.Emulator, NodeCPUs: o.NodeCPUs}
+	describer := lifecycle.Describer{Disks: o.Disks.Attachments, Files: files, TPMs: o.TPMs, Filesystems: o.Filesystems, Layout: paths, Accelerator: o.Accelerator, Emulator: o.Emulator, Foreign: o.ForeignEmulators, NodeCPUs: o.NodeCPUs}
 	var conditions *report.Conditions
 	agents := guest.NewAgents(paths, o.Driver.Observer, tasks, o.Logger, func(v *table.VM) { conditions.Update(v) })
 	var moves *move.Moves

@@ -3,6 +3,7 @@ package vmspec
 import (
 	"errors"
 	"fmt"
+	"runtime"
 
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
@@ -111,12 +112,15 @@ func plain(w wishes, r request) (Spec, error) {
 	spec := Spec{
 		CPU:        CPU{Sockets: vcpus, Cores: 1, Threads: 1},
 		Memory:     memory,
-		Machine:    defaultMachine,
+		Machine:    MachineOf(runtime.GOARCH),
+		Firmware:   nativeFirmware(),
 		Disks:      []Disk{{Name: ownDisk, Source: SourceImage, Bus: BusVirtio, BootOrder: 1}},
 		Interfaces: []Interface{plainInterface(0)},
 		RNG:        true,
 		Balloon:    true,
 		Hostname:   r.hostname,
+
+		Architecture: architecture(runtime.GOARCH),
 	}
 	taken := map[string]bool{ownDisk: true, seedDisk().Name: w.seeded}
 	for _, m := range *r.mounts {

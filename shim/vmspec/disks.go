@@ -11,8 +11,8 @@ const maxShortSerial = 20
 
 // disks reads the drives of a VMI, in its order. As with KubeVirt every disk
 // has the volume of its name, but for a CD-ROM drive, which may be empty; a volume that no
-// disk has gets one behind the others, and the bus is SATA where none is given.
-func disks(at *field.Path, given []kubevirt.Disk, v volumes, boot bootOrder) ([]Disk, field.ErrorList) {
+// disk has gets one behind the others.
+func disks(at *field.Path, given []kubevirt.Disk, v volumes, boot bootOrder, architecture string) ([]Disk, field.ErrorList) {
 	var result []Disk
 	var problems field.ErrorList
 	names, serials := map[string]bool{}, map[string]bool{}
@@ -38,7 +38,7 @@ func disks(at *field.Path, given []kubevirt.Disk, v volumes, boot bootOrder) ([]
 		if volume != nil {
 			content = volume.Disk
 		}
-		disk, p := readDisk(at, d, content)
+		disk, p := readDisk(at, d, content, architecture)
 		problems = append(problems, p...)
 		problems = append(problems, boot.take(at, disk.BootOrder)...)
 		if disk.Serial != "" && serials[disk.Serial] {
@@ -49,7 +49,7 @@ func disks(at *field.Path, given []kubevirt.Disk, v volumes, boot bootOrder) ([]
 	}
 	for _, volume := range v.all {
 		if volume.name != "" && !names[volume.name] && !volume.table && !volume.filesystem && !volume.Source.Kind().hidden() {
-			disk, p := readDisk(at, kubevirt.Disk{Name: volume.name}, volume.Disk)
+			disk, p := readDisk(at, kubevirt.Disk{Name: volume.name}, volume.Disk, architecture)
 			problems = append(problems, p...)
 			result = append(result, disk)
 		}
@@ -69,9 +69,9 @@ func CheckDevice(at *field.Path, d kubevirt.Disk) *field.Error {
 }
 
 // readDisk adds to the content of a disk how it is attached.
-func readDisk(at *field.Path, d kubevirt.Disk, disk Disk) (Disk, field.ErrorList) {
+func readDisk(at *field.Path, d kubevirt.Disk, disk Disk, architecture string) (Disk, field.ErrorList) {
 	var problems field.ErrorList
-	disk.Name, disk.Bus, disk.Serial, disk.Tag = d.Name, BusSATA, d.Serial, d.Tag
+	disk.Name, disk.Bus, disk.Serial, disk.Tag = d.Name, defaultBus(architecture), d.Serial, d.Tag
 	bus := kubevirt.DiskBus("")
 	contradiction := CheckDevice(at, d)
 	switch k := disk.Source.Kind(); {
@@ -84,7 +84,7 @@ func readDisk(at *field.Path, d kubevirt.Disk, disk Disk) (Disk, field.ErrorList
 	case contradiction != nil:
 		problems = append(problems, contradiction)
 	case d.CDRom != nil:
-		disk.CDROM, disk.ReadOnly, bus = true, true, d.CDRom.Bus
+		disk.CDROM, disk.ReadOnly, disk.Bus, bus = true, true, driveBus(architecture), d.CDRom.Bus
 		disk.Tray = string(d.CDRom.Tray)
 	case d.LUN != nil:
 		problems = append(problems, disk.readLUN(at.Child("lun"), d.LUN)...)

@@ -121,7 +121,7 @@ spec.domain.firmware.kernelBoot.container.kernelPath: Invalid value: "/boot/../.
 spec.domain.firmware.kernelBoot.kernelArgs: Invalid value: "a b": must be one line of at most 2047 bytes
 spec.domain.firmware.serial: Invalid value: " a": must match [!-~]([ -~]*[!-~])? and have at most 64 characters
 spec.domain.firmware.uuid: Invalid value: "1": must match [0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12} and have at most 36 characters
-spec.domain.machine.type: Invalid value: "pc-q35-7.2,accel=kvm": must match q35|pc|pc-(q35|i440fx)-[0-9]{1,2}\.[0-9]{1,2} and have at most 32 characters
+spec.domain.machine.type: Invalid value: "pc-q35-7.2,accel=kvm": must match q35|pc|virt|(pc-q35|pc-i440fx|virt)-[0-9]{1,2}\.[0-9]{1,2} and have at most 32 characters
 spec.domain.memory.guest: Invalid value: "1e999999999": must be a quantity such as 500m, 2, 512Mi or 1.5Gi
 spec.domain.resources.limits.memory: Invalid value: "0": must be a quantity greater than 0
 … and 6 more problems`},
@@ -271,6 +271,26 @@ spec.domain.resources.requests.memory: Invalid value: "2Gi": larger than limits.
 	{"secure boot without SMM", least(`"firmware": {"bootloader": {"efi": {}}}`, ``), `spec.domain: has EFI SecureBoot enabled. SecureBoot requires SMM, which is currently disabled; enable features.smm, or set secureBoot to false`},
 	{"SMM disabled", least(`"features": {"smm": {"enabled": false}}, "firmware": {"bootloader": {"efi": {"secureBoot": true}}}`, ``), `spec.domain: has EFI SecureBoot enabled. SecureBoot requires SMM, which is currently disabled; enable features.smm, or set secureBoot to false`},
 	{"SMM of another machine", least(`"machine": {"type": "pc-i440fx-7.2"}, "features": {"smm": {}}, "firmware": {"bootloader": {"efi": {}}}`, ``), `spec.domain.machine.type: Invalid value: "pc-i440fx-7.2": features.smm requires a machine of type q35`},
+	{"a machine of another architecture", least(`"machine": {"type": "virt"}`, ``), `spec.domain.machine.type: Invalid value: "virt": is no machine of architecture amd64`},
+	{"what guests of arm64 do not have", `{"architecture": "arm64", "domain": {
+		"firmware": {"bootloader": {"efi": {"secureBoot": true}}}, "features": {"smm": {}, "hyperv": {"vpindex": {}}},
+		"cpu": {"model": "Nehalem", "maxSockets": 2}, "clock": {"utc": {}, "timer": {"hpet": {}}},
+		"devices": {"disks": [{"name": "root", "disk": {"bus": "sata"}}, {"name": "cd", "cdrom": {"bus": "sata"}}],
+			"watchdog": {"name": "dog", "i6300esb": {}}, "sound": {"name": "s"}, "video": {"type": "vga"}, "panicDevices": [{"model": "isa"}]}},
+		"volumes": [{"name": "root", "containerDisk": {"image": "example.com/guest:1"}}]}`, `spec.domain.firmware.bootloader.efi.secureBoot: architecture arm64 does not support it; use false
+spec.domain.cpu.model: architecture arm64 does not support it; use host-passthrough
+spec.domain.cpu.maxSockets: architecture arm64 does not support it; leave it out
+spec.domain.devices.disks[0]: architecture arm64 does not support it; use bus virtio or scsi
+spec.domain.devices.disks[1]: architecture arm64 does not support it; use bus virtio or scsi
+spec.domain.devices.watchdog: architecture arm64 does not support it; leave it out
+spec.domain.devices.sound: architecture arm64 does not support it; leave it out
+spec.domain.devices.video.type: architecture arm64 does not support it; use virtio or ramfb
+spec.domain.devices.panicDevices: architecture arm64 does not support it; leave it out
+spec.domain.features.smm: architecture arm64 does not support it; leave it out
+spec.domain.features: architecture arm64 does not support it; leave out hyperv, hypervPassthrough, kvm, pvspinlock and apic.endOfInterrupt
+spec.domain.clock.timer: architecture arm64 does not support it; leave it out`},
+	{"a BIOS of arm64", `{"architecture": "arm64", "domain": {"machine": {"type": "virt-7.2"}, "firmware": {"bootloader": {"bios": {}}}}}`,
+		`spec.domain.firmware.bootloader.bios: architecture arm64 does not support it; use efi`},
 	{"serial BIOS, video and sound", least(`"firmware": {"bootloader": {"bios": {"useSerial": true}}}`, `"autoattachSerialConsole": false, "autoattachGraphicsDevice": false,
 		"video": {}, "sound": {}, "interfaces": [{"name": "a", "acpiIndex": 1}, {"name": "b", "acpiIndex": 1}]`), `spec.domain.firmware.bootloader.bios.useSerial: requires autoattachSerialConsole
 spec.domain.devices.interfaces[0].name: Invalid value: "a": no network has this name

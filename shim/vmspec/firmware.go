@@ -36,8 +36,9 @@ func readFirmware(
 ) (Firmware, field.ErrorList) {
 	f := vmi.Domain.Firmware
 	if f == nil {
-		return Firmware{}, nil
+		f = &kubevirt.Firmware{}
 	}
+	arm := vmi.Architecture == ARM64
 	result := Firmware{UUID: strings.ToLower(string(f.UUID)), Serial: f.Serial}
 	var problems field.ErrorList
 	if b := f.Bootloader; b != nil && b.BIOS != nil && isOr(b.BIOS.UseSerial, false) {
@@ -47,12 +48,15 @@ func readFirmware(
 		}
 	}
 	if b := f.Bootloader; b != nil && b.EFI != nil {
-		result.UEFI = &UEFI{SecureBoot: isOr(b.EFI.SecureBoot, true)}
+		result.UEFI = &UEFI{SecureBoot: isOr(b.EFI.SecureBoot, !arm)}
 		if b.BIOS != nil {
 			problems = append(problems, refused(at.Child("bootloader"), "has both EFI and BIOS configured, but they are mutually exclusive"))
 		}
 	}
-	kernel, p := readKernel(at.Child("kernelBoot"), vmi, r)
+	if arm && result.UEFI == nil { // it has no BIOS
+		result.UEFI = &UEFI{}
+	}
+	kernel, p := readKernel(at.Child("kernelBoot"), f.KernelBoot, vmi, r)
 	result.Kernel = kernel
 	return result, append(problems, p...)
 }
@@ -62,8 +66,7 @@ func kubevirtBoard() *BoardText {
 	return &BoardText{Manufacturer: "KubeVirt", Product: "None", Family: "KubeVirt"}
 }
 
-func readKernel(at *field.Path, vmi *kubevirt.VirtualMachineInstanceSpec, r request) (*Kernel, field.ErrorList) {
-	boot := vmi.Domain.Firmware.KernelBoot
+func readKernel(at *field.Path, boot *kubevirt.KernelBoot, vmi *kubevirt.VirtualMachineInstanceSpec, r request) (*Kernel, field.ErrorList) {
 	if boot == nil {
 		return nil, nil
 	}

@@ -93,6 +93,11 @@ func TestFromCRI(t *testing.T) {
 			},
 		},
 		{
+			name: "vmi-arm64",
+			annotations: vmi(`{"architecture": "arm64", "domain": {"devices": {"autoattachGraphicsDevice": true, "disks": [{"name": "root"}, {"name": "cd", "cdrom": {}}]}},
+				"volumes": [{"name": "root", "containerDisk": {"image": "example.com/guest:1"}}, {"name": "more", "emptyDisk": {"capacity": "1Gi"}}]}`),
+		},
+		{
 			name: "vmi-least",
 			annotations: vmi(`{"domain": {"devices": {"disks": [{"name": "root"}]}},
 				"volumes": [{"name": "root", "containerDisk": {"image": "example.com/guest:1"}}]}`),
@@ -391,6 +396,7 @@ func least(domain, devices string) string {
 
 // allVMI uses each supported path.
 const allVMI = `{
+	"architecture": "amd64",
 	"hostname": "db",
 	"subdomain": "web",
 	"terminationGracePeriodSeconds": 30,

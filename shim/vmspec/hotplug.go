@@ -36,7 +36,7 @@ func Hotplug(disk []byte, size int64, container *runtimeapi.ContainerConfig) (Di
 	root := field.NewPath("spec")
 	all, problems := readVolumes(root, spec, request{mounts: &mountsOf{m}, container: container.GetMetadata().GetName()})
 	at := root.Child("domain", "devices", "disks")
-	disks, p := disks(at, spec.Domain.Devices.Disks, all, bootOrder{})
+	disks, p := disks(at, spec.Domain.Devices.Disks, all, bootOrder{}, AMD64)
 	problems = append(problems, p...)
 	if len(problems) == 0 {
 		problems = checkHotplug(at.Index(0), one)

@@ -52,7 +52,7 @@ func (u Unresolved) Resolve(f Facts) Spec {
 		}
 		d.Mode = cmp.Or(d.Mode, known.Mode, f.Mode)
 		if u.plain && known.CD {
-			d.CDROM, d.ReadOnly, d.Bus = true, true, BusSATA
+			d.CDROM, d.ReadOnly, d.Bus = true, true, driveBus(s.Arch())
 		}
 	}
 	for i, target := range Targets(s.Disks) {

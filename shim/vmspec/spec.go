@@ -24,6 +24,8 @@ type Spec struct {
 	AddedOverhead int64 `json:"addedOverhead,omitempty"`
 	// LockMemory lets QEMU lock the guest's memory, as devices with DMA require.
 	LockMemory bool `json:"lockMemory,omitempty"`
+	// Architecture is that of the guest's processor, by Go's name; empty is amd64.
+	Architecture string `json:"architecture,omitempty"`
 	// Machine is the QEMU machine type, such as "q35".
 	Machine string `json:"machine"`
 	// Firmware identifies the VM to its guest, and boots it.
@@ -101,7 +103,7 @@ type Spec struct {
 
 // PCIExpress reports whether the VM's board has PCI Express.
 func (s Spec) PCIExpress() bool {
-	return s.Machine == defaultMachine || strings.HasPrefix(s.Machine, "pc-q35-")
+	return s.Machine == defaultMachine || strings.HasPrefix(s.Machine, "pc-q35-") || IsARMMachine(s.Machine)
 }
 
 // CPU is a guest's processor. Sockets, Cores and Threads are at least 1;

@@ -28,6 +28,7 @@ func domainRows() []fields.Row {
 		fields.At("hostname", fields.Label),
 		fields.At("subdomain", fields.Label),
 		fields.At("terminationGracePeriodSeconds", fields.Integer(0, 1<<31-1)),
+		fields.At("architecture", Architectures),
 		fields.At("startStrategy", fields.OneOf(kubevirt.StartStrategyPaused)),
 
 		fields.At("domain.cpu.cores", fields.Integer(0, MaxVCPUs)),

@@ -11,6 +11,7 @@ import (
 
 const (
 	defaultMachine   = "q35"
+	armMachine       = "virt"
 	defaultInterface = "default"
 	podDevice        = "eth0"
 	defaultModel     = "virtio"
@@ -131,14 +132,14 @@ func translate(
 	access, p := readCredentials(root.Child("accessCredentials"), vmi.AccessCredentials, &volumes)
 	problems = append(problems, p...)
 	boot := bootOrder{}
-	disks, p := disks(domain.Child("devices", "disks"), vmi.Domain.Devices.Disks, volumes, boot)
+	disks, p := disks(domain.Child("devices", "disks"), vmi.Domain.Devices.Disks, volumes, boot, vmi.Architecture)
 	problems = append(problems, p...)
 	interfaces, p := interfaces(root, vmi, cpu.Sockets*cpu.Cores*cpu.Threads, boot)
 	problems = append(problems, p...)
 	boot.setDisk(disks)
 	hosts, p := hostDevices(root, vmi)
 	problems = append(problems, p...)
-	machine := defaultMachine
+	machine := MachineOf(vmi.Architecture)
 	if m := vmi.Domain.Machine; m != nil && m.Type != "" {
 		machine = m.Type
 	}
@@ -154,6 +155,7 @@ func translate(
 		HugePage:       hugePage(&vmi.Domain),
 		LockMemory:     locked,
 		Machine:        machine,
+		Architecture:   architecture(vmi.Architecture),
 		Board:          readBoard(vmi.Domain.Features),
 		Clock:          readClock(vmi.Domain.Clock),
 		Firmware:       firmware,
@@ -183,5 +185,6 @@ func translate(
 	}
 	problems = append(problems, spec.devices(domain.Child("devices"), vmi.Domain.Devices)...)
 	problems = append(problems, spec.checkLaunchSecurity(domain, &vmi.Domain)...)
+	problems = append(problems, spec.checkArchitecture(domain, &vmi.Domain)...)
 	return translation{Spec: spec, cloudInit: volumes.cloudInit, keys: access.seeded}, problems
 }

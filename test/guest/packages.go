@@ -56,26 +56,30 @@ type busyboxFiles struct {
 }
 
 func readBusybox(ctx context.Context, o Options, p deb.Package) (busyboxFiles, error) {
-	path, err := p.Download(ctx, o.Packages())
+	binary, err := busyboxBinary(ctx, o, p)
 	if err != nil {
 		return busyboxFiles{}, err
 	}
-	var b busyboxFiles
+	applets, err := Applets(ctx, binary)
+	return busyboxFiles{binary, applets}, err
+}
+
+func busyboxBinary(ctx context.Context, o Options, p deb.Package) (binary []byte, err error) {
+	path, err := p.Download(ctx, o.Packages())
+	if err != nil {
+		return nil, err
+	}
 	err = deb.Read(ctx, path, func(name string, _ *tar.Header, r io.Reader) error {
 		var err error
 		if name == "bin/busybox" || name == "usr/bin/busybox" {
-			b.binary, err = io.ReadAll(r)
+			binary, err = io.ReadAll(r)
 		}
 		return err
 	})
-	if err != nil {
-		return busyboxFiles{}, err
+	if err == nil && binary == nil {
+		err = fmt.Errorf("package %s %s holds no busybox", p.Name, p.Version)
 	}
-	if b.binary == nil {
-		return busyboxFiles{}, fmt.Errorf("package %s %s holds no busybox", p.Name, p.Version)
-	}
-	b.applets, err = Applets(ctx, b.binary)
-	return b, err
+	return binary, err
 }
 
 // Applets asks a busybox for the names of its applets, by running it.

@@ -147,12 +147,17 @@ func todaysKernel(ctx context.Context, meta string) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	for _, name := range found[0].Depends {
+	return kernelOf(found[0])
+}
+
+// kernelOf returns the name of the package with the kernel that p depends on.
+func kernelOf(p deb.Package) (string, error) {
+	for _, name := range p.Depends {
 		if strings.HasPrefix(name, "linux-image-") {
 			return name, nil
 		}
 	}
-	return "", fmt.Errorf("package %s %s depends on no kernel", meta, found[0].Version)
+	return "", fmt.Errorf("package %s %s depends on no kernel", p.Name, p.Version)
 }
 
 // buildTiny takes the packages of the kernel, of busybox and, if there are more, of the programs.

@@ -13,6 +13,7 @@ import (
 
 	"github.com/nodevirt/nodevirt/imageunpack"
 	"github.com/nodevirt/nodevirt/shim/checkpoint"
+	"github.com/nodevirt/nodevirt/shim/domain"
 	"github.com/nodevirt/nodevirt/shim/migrate/compat"
 	"github.com/nodevirt/nodevirt/shim/record"
 	"github.com/nodevirt/nodevirt/shim/vm/save"
@@ -93,9 +94,9 @@ func (c *creator) inImage(ctx context.Context, n *draft) error {
 	return nil
 }
 
-// accept checks that the guest of a checkpoint can go on in the VM that the pod asks for, and records
-// the checkpoint. What the devices are is checked when they have their names, at the start.
-func (c *creator) accept(ctx context.Context, n *draft) error {
+// accept checks that the guest of a checkpoint can go on in the VM that the pod asks for, on an
+// accelerator, and records the checkpoint. What the devices are is checked when they have their names, at the start.
+func (c *creator) accept(ctx context.Context, n *draft, accelerator domain.Accelerator) error {
 	if n.from == nil {
 		return nil
 	}
@@ -103,8 +104,8 @@ func (c *creator) accept(ctx context.Context, n *draft) error {
 	if err := save.Fits(n.rec); err != nil {
 		return err
 	}
-	if m.Accelerator != string(c.accelerator) {
-		return fmt.Errorf("%w: checkpoint: its guest ran on %.20q, and guests of this node run on %q", vmerrors.ErrInvalid, m.Accelerator, c.accelerator)
+	if m.Accelerator != string(accelerator) {
+		return fmt.Errorf("%w: checkpoint: its guest ran on %.20q, and guests of this node run on %q", vmerrors.ErrInvalid, m.Accelerator, accelerator)
 	}
 	own, err := c.moves.Guest(n.rec)
 	if err != nil {

@@ -51,7 +51,7 @@ type creator struct {
 
 	ends        *ends
 	pending     *pending
-	accelerator domain.Accelerator
+	describer   Describer
 	mode        vmspec.Mode
 	firmware    []string
 	hostDevices hostdevice.Node
@@ -62,7 +62,7 @@ func newCreator(o Options, e *ends, p *pending) *creator {
 	return &creator{
 		table: o.Table, images: o.Images, store: o.ImageStore, disks: o.DiskMaker, written: o.DiskAttacher, moves: o.Moves, files: o.Files, conditions: o.Conditions,
 		events: o.Events, tasks: o.Tasks, metrics: o.Metrics, tracing: o.Tracing, layout: o.Layout, groups: o.Groups, hooks: o.Hooks, log: o.Logger,
-		ends: e, pending: p, accelerator: o.Describer.Accelerator, mode: o.DiskMode, firmware: o.Firmware, hostDevices: o.HostDevices, timeout: o.CreateTimeout,
+		ends: e, pending: p, describer: o.Describer, mode: o.DiskMode, firmware: o.Firmware, hostDevices: o.HostDevices, timeout: o.CreateTimeout,
 	}
 }
 
@@ -147,6 +147,10 @@ func (c *creator) prepare(ctx context.Context, sandbox record.Sandbox, config *r
 		return nil, err
 	}
 	name := config.GetMetadata().GetName()
+	accelerator, err := c.accelerator(n)
+	if err != nil {
+		return nil, fmt.Errorf("container %q: %w: %w", name, vmerrors.ErrInvalid, err)
+	}
 	if efi := n.rec.Spec.Firmware.UEFI; efi != nil {
 		found, err := uefi.Find(c.firmware, wantedFirmware(n.rec.Spec))
 		if err != nil {
@@ -157,7 +161,7 @@ func (c *creator) prepare(ctx context.Context, sandbox record.Sandbox, config *r
 	if n.rec.HostDevices, err = c.hostDevices.Find(n.rec.SandboxID, n.rec.Spec.HostDevices, config); err != nil {
 		return nil, fmt.Errorf("container %q: %w: %s: %w", name, vmerrors.ErrInvalid, vmspec.AnnotationVMI, err)
 	}
-	if err := c.accept(ctx, n); err != nil {
+	if err := c.accept(ctx, n, accelerator); err != nil {
 		return nil, fmt.Errorf("container %q: %w", name, err)
 	}
 	if err := c.ends.supersede(ctx, n.rec); err != nil {
@@ -168,7 +172,7 @@ func (c *creator) prepare(ctx context.Context, sandbox record.Sandbox, config *r
 		return nil, err
 	}
 	n.rec = n.vm.Record()
-	if gid, needed := accel.DeviceGroup(); needed && c.accelerator == domain.KVM {
+	if gid, needed := accel.DeviceGroup(); needed && accelerator == domain.KVM {
 		n.rec.Domain.GID = gid
 	}
 	n.undo = append(n.undo, func(ctx context.Context) error {
@@ -182,7 +186,7 @@ func (c *creator) prepare(ctx context.Context, sandbox record.Sandbox, config *r
 
 // wantedFirmware returns what a VM with UEFI requires of it, by the features of QEMU's descriptors.
 func wantedFirmware(s vmspec.Spec) uefi.Wanted {
-	w := uefi.Wanted{Machine: s.Machine, Secure: s.Firmware.UEFI.SecureBoot}
+	w := uefi.Wanted{Architecture: s.Arch(), Machine: s.Machine, Secure: s.Firmware.UEFI.SecureBoot}
 	if s.LaunchSecurity == nil {
 		return w
 	}
@@ -198,6 +202,25 @@ func wantedFirmware(s vmspec.Spec) uefi.Wanted {
 		w.Feature, w.Stateless = "intel-tdx", true
 	}
 	return w
+}
+
+// accelerator returns what the guest runs on. It refuses guests of an architecture that the node does not
+// run, and disks for another one.
+func (c *creator) accelerator(n *draft) (domain.Accelerator, error) {
+	arch := n.rec.Spec.Arch()
+	emulator, accelerator := c.describer.emulator(arch)
+	if emulator == "" {
+		return "", fmt.Errorf("%s: spec.architecture: this node runs no guests of %s; install QEMU for it, or have vm.foreign_emulators name it",
+			vmspec.AnnotationVMI, arch)
+	}
+	for _, d := range n.rec.Disks {
+		if d.Image != nil {
+			if err := d.Image.CheckGuest(arch); err != nil {
+				return "", err
+			}
+		}
+	}
+	return accelerator, nil
 }
 
 // makeFiles makes the disks and what else the start opens. It calls progress with

@@ -2,6 +2,7 @@ package lifecycle
 
 import (
 	"net"
+	"runtime"
 
 	"github.com/nodevirt/nodevirt/shim/domain"
 	"github.com/nodevirt/nodevirt/shim/hostcpu"
@@ -24,16 +25,28 @@ type Describer struct {
 		Socket(id string, n int) string
 	}
 	Layout layout.Layout
-	// Accelerator is what guests run on; Emulator is QEMU's path.
+	// Accelerator is what guests run on; Emulator is QEMU's path. Foreign are the paths of QEMU for
+	// guests of other architectures, which it translates.
 	Accelerator domain.Accelerator
 	Emulator    string
+	Foreign     map[string]string
 	// NodeCPUs are the node's processors.
 	NodeCPUs []hostcpu.CPU
+}
+
+// emulator returns the path of the QEMU for guests of an architecture, empty if there is none, and what
+// they run on.
+func (d Describer) emulator(architecture string) (string, domain.Accelerator) {
+	if architecture == runtime.GOARCH {
+		return d.Emulator, d.Accelerator
+	}
+	return d.Foreign[architecture], domain.TCG
 }
 
 // Describe returns the domain. It opens nothing.
 func (d Describer) Describe(r record.Container) domain.Description {
 	pod := r.Sandbox.Value.GetMetadata()
+	emulator, accelerator := d.emulator(r.Spec.Arch())
 	m := domain.Description{
 		Name: r.Domain.Name, UUID: r.Domain.UUID,
 		ContainerID:   r.ID,
@@ -41,8 +54,8 @@ func (d Describer) Describe(r record.Container) domain.Description {
 		PodName:       pod.GetName(),
 		ContainerName: r.Config.Value.GetMetadata().GetName(),
 		Spec:          r.Spec,
-		Accelerator:   d.Accelerator,
-		Emulator:      d.Emulator,
+		Accelerator:   accelerator,
+		Emulator:      emulator,
 		UID:           r.Domain.UID, GID: r.Domain.GID,
 		ConsoleSocket: d.Layout.ConsoleSocket(r.ID),
 		ConsoleLog:    d.Layout.ConsoleFile(r.ID),

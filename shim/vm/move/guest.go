@@ -3,6 +3,7 @@ package move
 import (
 	"fmt"
 	"maps"
+	"runtime"
 	"slices"
 	"strings"
 
@@ -32,7 +33,7 @@ func (m *node) guest(r record.Container) (order.Guest, error) {
 // others.
 func (m *node) ownCPU(r record.Container) bool {
 	model := r.Spec.CPU.Model
-	return m.o.Accelerator == domain.KVM && (model == "" || model == "host-passthrough")
+	return m.o.Accelerator == domain.KVM && r.Spec.Arch() == runtime.GOARCH && (model == "" || model == "host-passthrough")
 }
 
 // contents identifies the registry disks that a VM's disks begin as.

@@ -16,6 +16,7 @@ import (
 	"os"
 	"path"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"github.com/nodevirt/nodevirt/test/guest/cache"
@@ -25,6 +26,7 @@ import (
 type Package struct {
 	Name, Version, SHA256 string
 	Depends               []string // names of the first alternatives, without versions
+	options               []string // apt's, for a package of another architecture
 }
 
 // Key identifies this package's content.
@@ -33,14 +35,14 @@ func (p Package) Key() string { return p.Name + "=" + p.Version + " " + p.SHA256
 // Resolve finds the candidates of names, in their order. Where apt knows none of them, it
 // refreshes the package lists once, for which it has to be root.
 func Resolve(ctx context.Context, names ...string) ([]Package, error) {
-	found, err := show(ctx, names)
+	found, err := show(ctx, nil, names)
 	if err == nil {
 		return found, nil
 	}
 	if updateErr := update(ctx); updateErr != nil {
 		return nil, errors.Join(err, updateErr)
 	}
-	return show(ctx, names)
+	return show(ctx, nil, names)
 }
 
 func update(ctx context.Context) error {
@@ -50,8 +52,8 @@ func update(ctx context.Context) error {
 	return nil
 }
 
-func show(ctx context.Context, names []string) ([]Package, error) {
-	args := append([]string{"show", "--no-all-versions"}, names...)
+func show(ctx context.Context, options, names []string) ([]Package, error) {
+	args := slices.Concat(options, []string{"show", "--no-all-versions"}, names)
 	out, err := Run(Command(ctx, "apt-cache", args...))
 	if err != nil {
 		return nil, fmt.Errorf("resolve Debian packages: %w", err)
@@ -113,7 +115,8 @@ func dependencies(value string) []string {
 func (p Package) Download(ctx context.Context, root string) (string, error) {
 	dir, err := cache.Dir(ctx, root, p.Name, cache.Key(p.Key()), func(tmp string) error {
 		// apt drops its rights for downloads and then warns that it can't write to our folder.
-		cmd := Command(ctx, "apt-get", "-q", "-o", "APT::Sandbox::User=root", "download", p.Name+"="+p.Version)
+		args := append(slices.Clone(p.options), "-q", "-o", "APT::Sandbox::User=root", "download", p.Name+"="+p.Version)
+		cmd := Command(ctx, "apt-get", args...)
 		cmd.Dir = tmp
 		_, err := Run(cmd)
 		if err == nil {
