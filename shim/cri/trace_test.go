@@ -38,6 +38,9 @@ func (*oneSandbox) Intend(string, *runtimeapi.PodSandboxConfig) (string, error) 
 	return "key", nil
 }
 func (*oneSandbox) Drop(string) error { return nil }
+func (*oneSandbox) Prepare(context.Context, string, *runtimeapi.PodSandboxConfig) error {
+	return nil
+}
 func (o *oneSandbox) Add(_ string, r record.Sandbox) error {
 	o.made = r
 	return nil
