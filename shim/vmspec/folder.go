@@ -15,7 +15,7 @@ func Folder(name string, container *runtimeapi.ContainerConfig) (string, error) 
 		return "", err
 	}
 	m, found := mounts.find(name)
-	problem := ""
+	var problem string
 	switch {
 	case !found:
 		return "", fmt.Errorf("container %s has no volume %q; mount it at a path that ends in /%s",
