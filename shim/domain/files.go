@@ -40,7 +40,7 @@ func filesOf(desc Description) landlock.Files {
 			}
 		}
 	}
-	if desc.Spec.Encrypts(vmspec.EncryptionSEV, vmspec.EncryptionSNP) {
+	if desc.Spec.LaunchSecurity.Encrypts(vmspec.EncryptionSEV, vmspec.EncryptionSNP) {
 		f.Write = append(f.Write, hostdevice.SEV)
 	}
 	read, write := hostdevFiles(desc)

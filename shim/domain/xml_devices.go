@@ -84,7 +84,7 @@ func controllers(desc Description) []libvirtxml.DomainController {
 	case spec.Transitional:
 		serial.Model = transitional
 		all = append(all, serial)
-	case spec.Encrypts():
+	case spec.LaunchSecurity.Encrypts():
 		all = append(all, serial)
 	}
 	return all

@@ -44,17 +44,17 @@ func launchSecurity(desc Description) *libvirtxml.DomainLaunchSecurity {
 // encrypt changes a domain whose guest's memory is encrypted. Virtio devices only reach the memory that
 // the guest shares, by the DMA of its kernel. The memory of SEV has fixed addresses: QEMU locks it when it starts.
 func encrypt(d *libvirtxml.Domain, desc Description) {
-	if !desc.Spec.Encrypts() {
+	if !desc.Spec.LaunchSecurity.Encrypts() {
 		return
 	}
 	shareDMA(d.Devices)
-	if desc.Spec.Encrypts(vmspec.EncryptionSEV) {
+	if desc.Spec.LaunchSecurity.Encrypts(vmspec.EncryptionSEV) {
 		if d.MemoryBacking == nil {
 			d.MemoryBacking = new(libvirtxml.DomainMemoryBacking)
 		}
 		d.MemoryBacking.MemoryLocked = new(libvirtxml.DomainMemoryLocked)
 	}
-	if desc.Spec.Encrypts(vmspec.EncryptionTDX) { // which has no performance counters
+	if desc.Spec.LaunchSecurity.Encrypts(vmspec.EncryptionTDX) { // which has no performance counters
 		d.Features.PMU = &libvirtxml.DomainFeatureState{State: "off"}
 	}
 }

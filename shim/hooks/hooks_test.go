@@ -13,6 +13,8 @@ import (
 	"testing"
 	"time"
 
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 	kubevirt "kubevirt.io/api/core/v1"
 
@@ -254,8 +256,10 @@ func TestHanging(t *testing.T) {
 			return nil, hang(ctx)
 		},
 	})
-	_, err = h.OnDefineDomain(t.Context(), vm(deaf, 1), domain)
-	wantError(t, err, "deadline")
+	// Either end may be the first to see that the time is over, in its own words.
+	if _, err = h.OnDefineDomain(t.Context(), vm(deaf, 1), domain); !errors.Is(err, context.DeadlineExceeded) && status.Code(err) != codes.DeadlineExceeded {
+		t.Errorf("error %v, want one of the deadline", err)
+	}
 	h.Shutdown(t.Context(), vm(deaf, 1))
 	wantError(t, h.Await(t.Context(), vm(folder(t, 1), 1)), "no socket is there")
 	wantError(t, h.Await(t.Context(), vm(folder(t, 0), 1)), "no such file")

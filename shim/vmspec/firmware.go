@@ -126,7 +126,7 @@ func (v *volumes) acpiTables(at *field.Path, f *kubevirt.Firmware) ([]ACPITable,
 func (s *Spec) checkFirmware(domain *field.Path) field.ErrorList {
 	var problems field.ErrorList
 	efi := s.Firmware.UEFI
-	if efi != nil && efi.SecureBoot && !s.SMM && !s.Encrypts() {
+	if efi != nil && efi.SecureBoot && !s.SMM && !s.LaunchSecurity.Encrypts() {
 		problems = append(problems, refused(domain, "has EFI SecureBoot enabled. SecureBoot requires SMM, which is currently disabled; "+
 			"enable features.smm, or set secureBoot to false"))
 	}

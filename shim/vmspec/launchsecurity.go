@@ -30,8 +30,7 @@ type LaunchSecurity struct {
 }
 
 // Encrypts reports whether the processor encrypts the guest's memory in one of these ways; without ways, in any.
-func (s Spec) Encrypts(ways ...Encryption) bool {
-	l := s.LaunchSecurity
+func (l *LaunchSecurity) Encrypts(ways ...Encryption) bool {
 	return l != nil && (len(ways) == 0 || slices.Contains(ways, l.Encryption))
 }
 
@@ -89,11 +88,11 @@ func (s *Spec) checkLaunchSecurity(domain *field.Path, d *kubevirt.DomainSpec) f
 	}
 	efi := s.Firmware.UEFI
 	refuse(efi == nil, at, "%s requires OVMF (UEFI)", name)
-	refuse(efi != nil && efi.SecureBoot && !s.Encrypts(EncryptionTDX), at,
+	refuse(efi != nil && efi.SecureBoot && !s.LaunchSecurity.Encrypts(EncryptionTDX), at,
 		"%s does not work along with SecureBoot; set firmware.bootloader.efi.secureBoot to false", name)
-	refuse(s.State != nil && s.State.Variables && !s.Encrypts(EncryptionSEV), at,
+	refuse(s.State != nil && s.State.Variables && !s.LaunchSecurity.Encrypts(EncryptionSEV), at,
 		"%s does not work along with Persistent EFI variables", name)
-	refuse(s.SMM && s.Encrypts(EncryptionTDX), at, "TDX does not work along with SMM")
+	refuse(s.SMM && s.LaunchSecurity.Encrypts(EncryptionTDX), at, "TDX does not work along with SMM")
 	for i, card := range d.Devices.Interfaces {
 		refuse(card.BootOrder != nil, domain.Child("devices", "interfaces").Index(i).Child("bootOrder"),
 			"%s does not work with bootable NICs: %s", name, card.Name)

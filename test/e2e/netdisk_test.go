@@ -20,8 +20,6 @@ import (
 
 // The target of another server, and the account for one of its disks.
 const (
-	sanTarget   = "iqn.2026-11.com.example:san"
-	sanCHAP     = sanTarget + ".chap"
 	sanUser     = "guests"
 	sanPassword = "p%w@rd-never-seen"
 )
@@ -31,14 +29,17 @@ type san struct {
 	t      *testing.T
 	socket string
 	portal string
-	end    func()
+	// open and chap are targets. The node takes targets of the same name for one, whatever their portal.
+	open, chap string
+	end        func()
 }
 
-// newSAN starts a server at a portal. It serves a copy of the guest's disk on two targets: sanTarget
-// to all initiators, and sanCHAP to those with the account.
+// newSAN starts a server at a portal. It serves a copy of the guest's disk on two targets: open
+// to all initiators, and chap to those with the account.
 func newSAN(t *testing.T, name, portal string) *san {
 	t.Helper()
-	s := &san{t: t, socket: "TGT_IPC_SOCKET=/run/nodevirt-tgtd/" + name, portal: portal}
+	target := "iqn.2026-11.com.example:" + name
+	s := &san{t: t, socket: "TGT_IPC_SOCKET=/run/nodevirt-tgtd/" + name, portal: portal, open: target, chap: target + ".chap"}
 	from, err := guest.Tiny(t.Context(), suite.GuestOptions())
 	assert.NilError(t, err)
 	ctx, cancel := context.WithCancel(context.WithoutCancel(t.Context()))
@@ -54,7 +55,7 @@ func newSAN(t *testing.T, name, portal string) *san {
 		return err == nil
 	})
 	s.adm("account", "new", "--user", sanUser, "--password", sanPassword)
-	for i, target := range []string{sanTarget, sanCHAP} {
+	for i, target := range []string{s.open, s.chap} {
 		disk := filepath.Join(t.TempDir(), "disk.raw")
 		inNode(t, "qemu-img", "convert", "-O", "raw", from, disk)
 		tid := string(rune('1' + i))
@@ -76,7 +77,7 @@ func (s *san) disk(pvc, target string, portals ...string) vmspec.NetworkDisk {
 	d := vmspec.NetworkDisk{PVC: pvc, Volume: "pv-" + pvc, ISCSI: &vmspec.ISCSIVolume{
 		Portals: append(portals, s.portal), Target: target, LUN: 2,
 	}}
-	if target == sanCHAP {
+	if target == s.chap {
 		d.SecretName, d.SecretMount = "chap", "root-chap"
 	}
 	return d
@@ -122,13 +123,13 @@ func TestPVCsOnISCSI(t *testing.T) {
 	t.Parallel()
 	s := newSAN(t, "san", "127.0.0.1:3270")
 	for name, tt := range map[string]struct{ target, device string }{
-		"open": {sanTarget, virtioDisk},
-		"lun":  {sanTarget, `"lun": {}`},
-		"chap": {sanCHAP, virtioDisk},
+		"open": {s.open, virtioDisk},
+		"lun":  {s.open, `"lun": {}`},
+		"chap": {s.chap, virtioDisk},
 	} {
 		t.Run(name, func(t *testing.T) { // the first two have one disk
 			secret := chapSecret(t, sanPassword)
-			if tt.target != sanCHAP {
+			if tt.target != s.chap {
 				secret = func(*runtimeapi.ContainerConfig) {}
 			}
 			first := onNetwork(t, "first", tt.device, s.disk("data", tt.target, "127.0.0.1:3279")).vm(suite.tiny, secret).start()
@@ -141,7 +142,7 @@ func TestPVCsOnISCSI(t *testing.T) {
 					t.Errorf("the XML has no %s:\n%s", want, xml)
 				}
 			}
-			if tt.target == sanCHAP {
+			if tt.target == s.chap {
 				first.keepsSecret(sanPassword)
 				if has := inNode(t, "virsh", "secret-list"); !strings.Contains(has, first.id) {
 					t.Errorf("libvirtd has no secret of the disk:\n%s", has)
@@ -177,14 +178,14 @@ func TestBadPVCsOnISCSI(t *testing.T) {
 	t.Parallel()
 	s := newSAN(t, "bad", "127.0.0.1:3271")
 	const wrong = "another-password"
-	gone := s.disk("gone", sanTarget)
+	gone := s.disk("gone", s.open)
 	gone.ISCSI.LUN = 7
 	for name, tt := range map[string]struct {
 		disk   vmspec.NetworkDisk
 		change func(*runtimeapi.ContainerConfig)
 		want   []string
 	}{
-		"password": {s.disk("locked", sanCHAP), chapSecret(t, wrong), []string{"PVC locked", sanCHAP, "Secret chap", "accepts these credentials"}},
+		"password": {s.disk("locked", s.chap), chapSecret(t, wrong), []string{"PVC locked", s.chap, "Secret chap", "accepts these credentials"}},
 		"no disk":  {gone, func(*runtimeapi.ContainerConfig) {}, []string{"PVC gone", "LUN 7", "check that the disk exists"}},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -201,7 +202,7 @@ func TestBadPVCsOnISCSI(t *testing.T) {
 		})
 	}
 	s.end()
-	p := onNetwork(t, "away", virtioDisk, s.disk("away", sanTarget))
+	p := onNetwork(t, "away", virtioDisk, s.disk("away", s.open))
 	_, err := suite.cri.CreateContainer(t.Context(), p.createRequest(p.vmConfig(suite.tiny)))
 	if status.Code(err) != codes.Unavailable || !strings.Contains(err.Error(), "PVC away") || !strings.Contains(err.Error(), "no portal answers") {
 		t.Errorf("without its server: %v", err)

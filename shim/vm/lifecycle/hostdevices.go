@@ -20,7 +20,7 @@ func (s *start) lendDevices(context.Context) error {
 
 // usesSEV reports whether QEMU opens the processor's device that encrypts guests' memory.
 func usesSEV(r record.Container) bool {
-	return r.Spec.Encrypts(vmspec.EncryptionSEV, vmspec.EncryptionSNP)
+	return r.Spec.LaunchSecurity.Encrypts(vmspec.EncryptionSEV, vmspec.EncryptionSNP)
 }
 
 func (t *teardown) takeBackDevices(_ context.Context, r *record.Container) error {

@@ -57,7 +57,7 @@ func Bound(r record.Container) []string {
 	add(len(s.Filesystems) > 0, "it has file systems, which are on its node")
 	add(len(s.HostDevices) > 0, "it has devices of its node")
 	add(s.State != nil, "it has persistent state, whose volume is on its node")
-	add(s.Encrypts(), "its memory is encrypted for its node")
+	add(s.LaunchSecurity.Encrypts(), "its memory is encrypted for its node")
 	add(s.VSOCK, "it has a VSOCK, whose CID is its node's")
 	add(s.Board.Hyperv != nil && s.Board.Hyperv.Passthrough, "it has all Hyper-V features of its node: name them in spec.domain.features.hyperv")
 	return why
