@@ -2,7 +2,7 @@
 
 SHELL := /bin/sh
 .DEFAULT_GOAL := help
-.PHONY: help build docs-site test-docs-site controller image installer image-installer node-programs man packages-deb release test-packages tools kubernetes storage packages run down shell status cluster cluster-down cluster-shell \
+.PHONY: help build docs-site test-docs-site controller controller-arm64 test-arm image installer image-installer node-programs man packages-deb release test-packages tools kubernetes storage packages run down shell status cluster cluster-down cluster-shell \
 	unit test test-critest test-cluster test-migrations test-cdi test-kubevirt test-conformance test-faults test-fuzz-cri test-many test-soak test-ceph test-upgrade fuzz bench bench-ceph bench-cluster bench-scale generate lint clean
 
 BIN     := $(CURDIR)/bin
@@ -64,6 +64,16 @@ controller:
 	CGO_ENABLED=0 GOOS=linux GOARCH=amd64 go build -tags $(TAGS) -trimpath -buildvcs=false \
 		-ldflags '-s -w -buildid= -X main.version=$(VERSION)' -o $(BIN)/image/ ./cmd/nodevirt-controller
 
+controller-arm64:
+	@mkdir -p $(BIN)/image/arm64
+	CGO_ENABLED=0 GOOS=linux GOARCH=arm64 go build -tags $(TAGS) -trimpath -buildvcs=false \
+		-ldflags '-s -w -buildid= -X main.version=$(VERSION)' -o $(BIN)/image/arm64/ ./cmd/nodevirt-controller
+
+test-arm: controller controller-arm64 ## Run the controller's program for arm64 by emulation
+	@test/setup/packages arm64
+	go run ./deploy/cmd/image -program $(BIN)/image/nodevirt-controller -arm64 $(BIN)/image/arm64/nodevirt-controller -o $(BIN)/image/index.tar
+	qemu-aarch64 $(BIN)/image/arm64/nodevirt-controller -help
+
 image: controller ## Build the controller's image, without docker; FLAGS='-name HOST/NAME:TAG -push'
 	go run ./deploy/cmd/image -program $(BIN)/image/nodevirt-controller -version '$(VERSION)' \
 		-o $(BIN)/image/nodevirt-controller.tar $(FLAGS)
@@ -97,7 +107,7 @@ packages-deb: node-programs ## Write the .deb and .rpm packages of this commit i
 # The names of the images of the controller and the installer in a release's manifests and chart.
 IMAGE           ?= registry.example.com/nodevirt/nodevirt-controller
 INSTALLER_IMAGE ?= registry.example.com/nodevirt/nodevirt-installer
-release: packages-deb controller installer ## Write all files of a release into bin/release/; VERSION=v1.2.3 IMAGE=HOST/NAME INSTALLER_IMAGE=HOST/NAME FLAGS=-push
+release: packages-deb controller controller-arm64 installer ## Write all files of a release into bin/release/; VERSION=v1.2.3 IMAGE=HOST/NAME INSTALLER_IMAGE=HOST/NAME FLAGS=-push
 	@test/tools/build render
 	VERSION='$(VERSION)' IMAGE='$(IMAGE)' INSTALLER_IMAGE='$(INSTALLER_IMAGE)' FLAGS='$(FLAGS)' deploy/release/build $(BIN)/release $(PACKAGES)
 

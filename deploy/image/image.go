@@ -9,9 +9,11 @@ import (
 	"bytes"
 	"fmt"
 	"io"
+	"maps"
 	"os"
 	"path"
 	"path/filepath"
+	"slices"
 
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 	"github.com/google/go-containerregistry/pkg/v1/empty"
@@ -41,7 +43,26 @@ func nodePrograms() []string {
 // The image holds nothing else: the program is linked statically, and what it has to trust, Kubernetes
 // mounts.
 func Controller(program, version string) (v1.Image, error) {
-	return build("nodevirt-controller", unprivileged, version, file{"nodevirt-controller", program})
+	return controller(program, "amd64", version)
+}
+
+// Controllers is an index of images of the controller's programs, by their architectures in Go's names.
+func Controllers(programs map[string]string, version string) (v1.ImageIndex, error) {
+	index := mutate.IndexMediaType(empty.Index, types.OCIImageIndex)
+	for _, arch := range slices.Sorted(maps.Keys(programs)) {
+		img, err := controller(programs[arch], arch, version)
+		if err != nil {
+			return nil, err
+		}
+		index = mutate.AppendManifests(index, mutate.IndexAddendum{
+			Add: img, Descriptor: v1.Descriptor{Platform: &v1.Platform{OS: "linux", Architecture: arch}},
+		})
+	}
+	return index, nil
+}
+
+func controller(program, arch, version string) (v1.Image, error) {
+	return build("nodevirt-controller", unprivileged, arch, version, file{"nodevirt-controller", program})
 }
 
 // Installer is an image of the installer's program, which is linked statically, and of the
@@ -52,14 +73,14 @@ func Installer(program, dir, version string) (v1.Image, error) {
 	for _, p := range nodePrograms() {
 		files = append(files, file{path.Join(programsFolder, p), filepath.Join(dir, p)})
 	}
-	return build(name, root, version, files...)
+	return build(name, root, "amd64", version, files...)
 }
 
 // file is a program: its path in an image, and where it is read.
 type file struct{ path, source string }
 
 // build makes an image of files whose program and title are name.
-func build(name, user, version string, files ...file) (v1.Image, error) {
+func build(name, user, arch, version string, files ...file) (v1.Image, error) {
 	archive, err := archived(files)
 	if err != nil {
 		return nil, fmt.Errorf("image of %s: %w", name, err)
@@ -79,7 +100,7 @@ func build(name, user, version string, files ...file) (v1.Image, error) {
 		return nil, fmt.Errorf("image of %s: %w", name, err)
 	}
 	config = config.DeepCopy()
-	config.OS, config.Architecture = "linux", "amd64"
+	config.OS, config.Architecture = "linux", arch
 	config.Config = v1.Config{
 		Entrypoint: []string{"/" + name},
 		User:       user,

@@ -75,6 +75,52 @@ func TestContents(t *testing.T) {
 	}
 }
 
+// TestControllers: the index has an image of each program, for its architecture.
+func TestControllers(t *testing.T) {
+	programs := map[string]string{}
+	for _, arch := range []string{"amd64", "arm64"} {
+		programs[arch] = filepath.Join(t.TempDir(), "built")
+		if err := os.WriteFile(programs[arch], []byte("program of "+arch), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	index, err := image.Controllers(programs, "v1")
+	if err != nil {
+		t.Fatal(err)
+	}
+	manifest, err := index.IndexManifest()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var got []string
+	for _, d := range manifest.Manifests {
+		img, err := index.Image(d.Digest)
+		if err != nil {
+			t.Fatal(err)
+		}
+		config, err := img.ConfigFile()
+		if err != nil || config.Architecture != d.Platform.Architecture {
+			t.Errorf("the image of %s is for %s, %v", d.Platform, config.Architecture, err)
+		}
+		files := mutate.Extract(img)
+		archive := tar.NewReader(files)
+		if _, err := archive.Next(); err != nil {
+			t.Fatal(err)
+		}
+		text, err := io.ReadAll(archive)
+		if err := errors.Join(err, files.Close()); err != nil {
+			t.Fatal(err)
+		}
+		got = append(got, d.Platform.String()+": "+string(text))
+	}
+	if want := []string{"linux/amd64: program of amd64", "linux/arm64: program of arm64"}; !slices.Equal(got, want) {
+		t.Errorf("images %q, not %q", got, want)
+	}
+	if _, err := image.Controllers(map[string]string{"arm64": "none"}, "v1"); err == nil {
+		t.Error("no program is no error")
+	}
+}
+
 // TestInstaller: the image has the installer and the programs of a node, and depends on their bytes alone.
 func TestInstaller(t *testing.T) {
 	names := []string{"nodevirt", "nodevirt-qemu", "nodevirt-shim", "nodevirt-view"}

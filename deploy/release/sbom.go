@@ -73,9 +73,19 @@ func read(file, version string) (cyclonedx.Component, *debug.BuildInfo, error) {
 	sum := sha256.Sum256(text)
 	name := filepath.Base(file)
 	return cyclonedx.Component{
-		BOMRef: "program:" + name, Type: cyclonedx.ComponentTypeApplication, Name: name, Version: version,
+		BOMRef: "program:" + name + "/" + architecture(info), Type: cyclonedx.ComponentTypeApplication, Name: name, Version: version,
 		Hashes: &[]cyclonedx.Hash{{Algorithm: cyclonedx.HashAlgoSHA256, Value: hex.EncodeToString(sum[:])}},
 	}, info, nil
+}
+
+// architecture is what a program was built for, by Go's name.
+func architecture(info *debug.BuildInfo) string {
+	for _, s := range info.Settings {
+		if s.Key == "GOARCH" {
+			return s.Value
+		}
+	}
+	return "unknown"
 }
 
 // modules returns the modules that a program contains, and Go's standard library.
