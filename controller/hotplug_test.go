@@ -5,7 +5,6 @@ import (
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	kubevirt "kubevirt.io/api/core/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -22,20 +21,7 @@ func TestHotplug(t *testing.T) {
 	const name = "plugged"
 	w.node("plugged-node")
 	w.pvc("plugged", corev1.PersistentVolumeBlock)
-	vm := &kubevirt.VirtualMachine{
-		ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: namespace},
-		Spec: kubevirt.VirtualMachineSpec{
-			RunStrategy: new(kubevirt.RunStrategyOnce),
-			Template:    &kubevirt.VirtualMachineInstanceTemplateSpec{Spec: newVMI(name).Spec},
-		},
-	}
-	if err := w.Create(t.Context(), vm); err != nil {
-		t.Fatal(err)
-	}
-	p := w.podOf(w.instanceOf(name, nil))
-	w.bind(p, "plugged-node")
-	w.running(p)
-	w.phase(name, kubevirt.Running)
+	vm, p := w.runningOnce(name, "plugged-node")
 	w.change(vm, false, func() {
 		s := &vm.Spec.Template.Spec
 		c := new(kubevirt.PersistentVolumeClaimVolumeSource)

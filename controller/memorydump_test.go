@@ -4,7 +4,6 @@ import (
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	kubevirt "kubevirt.io/api/core/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -21,20 +20,7 @@ func TestMemoryDump(t *testing.T) {
 	const name = "dumped"
 	w.node("dumped-node")
 	w.pvc("dump", corev1.PersistentVolumeFilesystem)
-	vm := &kubevirt.VirtualMachine{
-		ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: namespace},
-		Spec: kubevirt.VirtualMachineSpec{
-			RunStrategy: new(kubevirt.RunStrategyOnce),
-			Template:    &kubevirt.VirtualMachineInstanceTemplateSpec{Spec: newVMI(name).Spec},
-		},
-	}
-	if err := w.Create(t.Context(), vm); err != nil {
-		t.Fatal(err)
-	}
-	p := w.podOf(w.instanceOf(name, nil))
-	w.bind(p, "dumped-node")
-	w.running(p)
-	w.phase(name, kubevirt.Running)
+	vm, p := w.runningOnce(name, "dumped-node")
 	w.change(vm, true, func() {
 		vm.Status.MemoryDumpRequest = &kubevirt.VirtualMachineMemoryDumpRequest{ClaimName: "dump", Phase: kubevirt.MemoryDumpAssociating}
 	})

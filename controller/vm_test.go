@@ -5,6 +5,7 @@ import (
 	"strings"
 	"testing"
 
+	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	kubevirt "kubevirt.io/api/core/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -30,6 +31,26 @@ func (w *world) printable(name string, want kubevirt.VirtualMachinePrintableStat
 	w.Helper()
 	return until(w, new(kubevirt.VirtualMachine), name, "status "+string(want),
 		func(vm *kubevirt.VirtualMachine) bool { return vm.Status.PrintableStatus == want })
+}
+
+// runningOnce creates a VM with runStrategy Once, and has its pod run on a node.
+func (w *world) runningOnce(name, node string) (*kubevirt.VirtualMachine, *corev1.Pod) {
+	w.Helper()
+	vm := &kubevirt.VirtualMachine{
+		ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: namespace},
+		Spec: kubevirt.VirtualMachineSpec{
+			RunStrategy: new(kubevirt.RunStrategyOnce),
+			Template:    &kubevirt.VirtualMachineInstanceTemplateSpec{Spec: newVMI(name).Spec},
+		},
+	}
+	if err := w.Create(w.Context(), vm); err != nil {
+		w.Fatal(err)
+	}
+	p := w.podOf(w.instanceOf(name, nil))
+	w.bind(p, node)
+	w.running(p)
+	w.phase(name, kubevirt.Running)
+	return vm, p
 }
 
 // instanceOf waits for an instance of a name that is another than one before.

@@ -188,7 +188,7 @@ func testCallers(t *testing.T, w *world, front tls.Certificate) {
 		{"another namespace", &front, "starter", "PUT", "../kube-system/virtualmachines/callers/start", 403, ""},
 		{"the right", &front, "starter", "PUT", "virtualmachines/callers/start", 202, ""},
 		{"no such VM", &front, "starter", "PUT", "virtualmachines/nothing/start", 404, `virtualmachines.kubevirt.io "nothing" not found`},
-		{"what nobody has", &front, "admin", "GET", "virtualmachines/callers/backup", 501, "no backups"},
+		{"a subresource without a handler", &front, "admin", "GET", "virtualmachines/callers/backup", 501, "no backups"},
 		{"a migration without an instance", &front, "admin", "PUT", "virtualmachines/callers/migrate", 404, "not found"},
 		{"a port that is none", &front, "admin", "GET", "virtualmachineinstances/callers/portforward/70000/tcp", 400, "1 to 65535"},
 		{"a protocol that is none", &front, "admin", "GET", "virtualmachineinstances/callers/portforward/7/icmp", 400, "neither tcp nor udp"},

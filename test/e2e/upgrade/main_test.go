@@ -92,14 +92,11 @@ func link(from, to string) error {
 			if err != nil {
 				return fmt.Errorf("make the nodes' programs: %w", err)
 			}
-			switch target := filepath.Join(to, name); {
-			case info.Mode().IsRegular():
-				err = os.MkdirAll(filepath.Dir(target), 0o755)
-				if err == nil {
-					err = os.Link(path, target)
-				}
+			if !info.Mode().IsRegular() {
+				continue
 			}
-			if err != nil {
+			target := filepath.Join(to, name)
+			if err := errors.Join(os.MkdirAll(filepath.Dir(target), 0o755), os.Link(path, target)); err != nil {
 				return fmt.Errorf("make the nodes' programs: %w", err)
 			}
 		}
