@@ -60,6 +60,9 @@ func annotations(vmi *kubevirt.VirtualMachineInstance) (map[string]string, error
 	all[vmspec.AnnotationVMContainer] = Container
 	all[vmspec.AnnotationVMI] = string(text)
 	all[AnnotationEvictOnly] = ""
+	if vmspec.ReadsNode(&vmi.Spec) { // and the cluster's gates let it
+		all[vmspec.AnnotationDownwardMetrics] = ""
+	}
 	if err := addNetworks(all, &vmi.Spec); err != nil {
 		return nil, err
 	}

@@ -31,6 +31,8 @@ const (
 	// AnnotationNetworkDisks says which PVCs QEMU opens over the network, and where they
 	// are: a JSON object of [NetworkDisk] by the names of volumes.
 	AnnotationNetworkDisks = AnnotationPrefix + "network-disks"
+	// AnnotationDownwardMetrics lets the guest read metrics of its node.
+	AnnotationDownwardMetrics = AnnotationPrefix + "downward-metrics"
 	// AnnotationUserData is cloud-init's user data, word for word.
 	AnnotationUserData = AnnotationPrefix + "cloud-init-user-data"
 	// AnnotationMetaData is cloud-init's meta data, a YAML or JSON mapping.
@@ -62,6 +64,7 @@ func Annotations() []string {
 		AnnotationBlankDisks,
 		AnnotationDiskMode,
 		AnnotationDiskOrigin,
+		AnnotationDownwardMetrics,
 		AnnotationImports,
 		AnnotationMigration,
 		AnnotationNetworkDisks,
@@ -127,6 +130,7 @@ type wishes struct {
 	origins       map[string]string // names of registry disks, by PVC
 	blanks        blanks
 	network       map[string]NetworkDisk
+	metrics       bool
 }
 
 // readAnnotations decodes a pod's annotations. Its error names every problem.
@@ -160,6 +164,8 @@ func readAnnotations(annotations map[string]string) (wishes, error) {
 		case AnnotationNetworkDisks:
 			all, err := ParseNetworkDisks(value)
 			w.network, errs = all, append(errs, err)
+		case AnnotationDownwardMetrics:
+			w.metrics = true
 		case AnnotationDiskOrigin:
 			o, err := parseOrigins(value)
 			w.origins, errs = o, append(errs, err)

@@ -41,7 +41,7 @@ func FromCRI(
 		spec, err = fromVMI(w, r)
 	}
 	if err == nil {
-		err = w.modes.apply(spec.Disks)
+		err = errors.Join(w.modes.apply(spec.Disks), w.checkMetrics())
 	}
 	if err == nil {
 		err = errors.Join(checkDevices(container, spec), checkVSOCK(container, spec))

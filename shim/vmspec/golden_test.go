@@ -108,7 +108,7 @@ func TestFromCRI(t *testing.T) {
 			name:        "vmi-disk-mode",
 			annotations: with(vmi(least(``, ``)), vmspec.AnnotationDiskMode, " file , root = raw"),
 		},
-		{name: "vmi-all", annotations: vmi(allVMI), resources: &runtimeapi.LinuxContainerResources{CpusetCpus: "0-9", CpuQuota: 1_000_000, CpuPeriod: 100_000}, mounts: []*runtimeapi.Mount{
+		{name: "vmi-all", annotations: with(vmi(allVMI), vmspec.AnnotationDownwardMetrics, ""), resources: &runtimeapi.LinuxContainerResources{CpusetCpus: "0-9", CpuQuota: 1_000_000, CpuPeriod: 100_000}, mounts: []*runtimeapi.Mount{
 			filesAt("config", "configmap"), filesAt("secret", "secret"), filesAt("slic", "secret"), filesAt("pod", "downward-api"),
 			filesAt("account", "projected"), filesAt("answers", "secret"),
 			{ContainerPath: "/var/run/secrets/cloud/token", HostPath: "/pods/1/volumes/kubernetes.io~projected/token"}, {ContainerPath: "/volumes/host", HostPath: "/var/data"},

@@ -11,7 +11,7 @@ import (
 // TestDownwardMetrics: a guest reads the node's metrics, which get newer, on a disk that it can't write.
 func TestDownwardMetrics(t *testing.T) {
 	t.Parallel()
-	vm := vmPod(t, annotated(map[string]string{"nodevirt.io/vmi": `{
+	vm := vmPod(t, annotated(map[string]string{"nodevirt.io/downward-metrics": "", "nodevirt.io/vmi": `{
 		"domain": {"devices": {"disks": [{"name": "root", "disk": {"bus": "virtio"}}, {"name": "metrics", "disk": {"bus": "virtio"}}]}},
 		"volumes": [{"name": "root", "containerDisk": {"image": "r"}}, {"name": "metrics", "downwardMetrics": {}}]}`,
 	})).vm(suite.tiny).start().up()

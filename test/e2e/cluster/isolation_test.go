@@ -188,7 +188,7 @@ func TestAStrangersPodsStayInTheirPods(t *testing.T) {
 // so is what reaches the node without nodevirt.
 func TestAStrangerSetsNoAnnotationThatReachesFurther(t *testing.T) {
 	t.Parallel()
-	for _, key := range []string{"nodevirt.io/imported-disks", "nodevirt.io/network-disks", "nodevirt.io/iscsi", "nodevirt.io/anything"} {
+	for _, key := range []string{"nodevirt.io/imported-disks", "nodevirt.io/network-disks", "nodevirt.io/downward-metrics", "nodevirt.io/iscsi", "nodevirt.io/anything"} {
 		vmi := strangersVMI("refused", func(_, _, _ object) {})
 		vmi["metadata"].(object)["annotations"] = object{key: "others"}
 		if err := asStranger(t, vmi); err == nil || !strings.Contains(err.Error(), key) {
