@@ -16,6 +16,7 @@ import (
 const (
 	ownQEMU       = "QEMU"
 	ownDnsmasq    = "dnsmasq"
+	ownVirtiofsd  = "virtiofsd"
 	steadyDnsmasq = "dnsmasq of a steady guest"
 	ownView       = "what shows the disk"
 	steadyView    = "what shows the disk of a steady guest"

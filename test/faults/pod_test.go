@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -77,12 +78,16 @@ func (p *pod) pid(ctx context.Context) (int, error) {
 func (p *pod) domain() string { return "guest=default_" + p.name + "_" }
 func (p *pod) dhcp() string   { return "/networks/" + p.container + "/dnsmasq.conf" }
 
-// processes are those of the machine with a text on their command line.
-func processes(text string) (all []int) {
+// virtiofsd is on the command line of the pod's first virtiofsd alone.
+func (p *pod) virtiofsd() []string { return []string{"virtiofsd\x00", "/" + p.container + "/0\x00"} }
+
+// processes are those of the machine with texts on their command line.
+func processes(texts ...string) (all []int) {
 	lines, _ := filepath.Glob("/proc/[0-9]*/cmdline")
 	for _, path := range lines {
 		line, err := os.ReadFile(path)
-		if err != nil || !strings.Contains(string(line), text) {
+		other := func(text string) bool { return !strings.Contains(string(line), text) }
+		if err != nil || slices.ContainsFunc(texts, other) {
 			continue
 		}
 		if pid, err := strconv.Atoi(filepath.Base(filepath.Dir(path))); err == nil && pid != os.Getpid() {
@@ -94,10 +99,10 @@ func processes(text string) (all []int) {
 
 func runs(text string) bool { return len(processes(text)) > 0 }
 
-// killAll kills what has a text on its command line, and reports whether there was any.
-func killAll(text string) bool {
+// killAll kills what has texts on its command line, and reports whether there was any.
+func killAll(texts ...string) bool {
 	hit := false
-	for _, pid := range processes(text) {
+	for _, pid := range processes(texts...) {
 		hit = syscall.Kill(pid, syscall.SIGKILL) == nil || hit
 	}
 	return hit

@@ -135,6 +135,8 @@ func (r *round) kill(ctx context.Context, victim string, own pod) (down bool, er
 		if own.container != "" {
 			killAll(own.dhcp())
 		}
+	case ownVirtiofsd:
+		killAll(own.virtiofsd()...)
 	case ownView:
 		if own.container != "" {
 			return false, own.killView(ctx)
