@@ -7,6 +7,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/util/sets"
 
+	"github.com/nodevirt/nodevirt/controller/instancetype"
 	"github.com/nodevirt/nodevirt/controller/kinds"
 )
 
@@ -25,7 +26,8 @@ func clusterScoped() sets.Set[string] {
 	return all
 }
 
-// NewMapper returns the resources of a scheme's kinds. It does not ask the API
+// NewMapper returns the resources of a scheme's kinds, and of those that the
+// controller reads without their types. It does not ask the API
 // server, which does not know every kind yet when it has just started: the
 // controller would exit.
 func NewMapper(scheme *runtime.Scheme) meta.RESTMapper {
@@ -40,6 +42,9 @@ func NewMapper(scheme *runtime.Scheme) meta.RESTMapper {
 			scope = meta.RESTScopeRoot
 		}
 		mapper.Add(kind, scope)
+	}
+	for _, kind := range instancetype.Foreign() {
+		mapper.Add(kind, meta.RESTScopeNamespace)
 	}
 	return mapper
 }

@@ -7,6 +7,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	nodev1 "k8s.io/api/node/v1"
 	storagev1 "k8s.io/api/storage/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	kubevirt "kubevirt.io/api/core/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/apiutil"
@@ -52,6 +53,24 @@ func TestMapper(t *testing.T) {
 			t.Fatal(err)
 		}
 		m, err := mapper.RESTMapping(kind.GroupKind(), kind.Version)
+		if err != nil || m.Resource.String()+" "+string(m.Scope.Name()) != want {
+			t.Errorf("%v, %v; want %s", m, err, want)
+		}
+	}
+}
+
+// TestMapperOfForeignKinds: the API server has these kinds only in clusters with CDI.
+func TestMapperOfForeignKinds(t *testing.T) {
+	scheme, err := api.NewScheme()
+	if err != nil {
+		t.Fatal(err)
+	}
+	mapper := api.NewMapper(scheme)
+	for kind, want := range map[string]string{
+		"DataSource": "cdi.kubevirt.io/v1beta1, Resource=datasources namespace",
+		"DataVolume": "cdi.kubevirt.io/v1beta1, Resource=datavolumes namespace",
+	} {
+		m, err := mapper.RESTMapping(schema.GroupKind{Group: "cdi.kubevirt.io", Kind: kind}, "v1beta1")
 		if err != nil || m.Resource.String()+" "+string(m.Scope.Name()) != want {
 			t.Errorf("%v, %v; want %s", m, err, want)
 		}

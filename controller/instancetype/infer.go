@@ -79,6 +79,13 @@ const (
 	kindDataVolume = "DataVolume"
 )
 
+// Foreign returns the kinds of other projects' that Infer reads, all of them in namespaces.
+func Foreign() []schema.GroupVersionKind {
+	return []schema.GroupVersionKind{
+		cdi.SchemeGroupVersion.WithKind(kindDataVolume), cdi.SchemeGroupVersion.WithKind(cdi.DataVolumeDataSource),
+	}
+}
+
 func (s source) String() string { return fmt.Sprintf("%s %s/%s", s.kind, s.namespace, s.name) }
 
 // maxSources bounds how many objects lead from a volume to the labels.
@@ -153,7 +160,7 @@ func in(otherwise, kind, namespace, name string) *source {
 // exist is as one without labels: the VM's author need not know.
 func (s source) read(ctx context.Context, live client.Reader, own string) (map[string]string, *source, error) {
 	object := &unstructured.Unstructured{}
-	object.SetGroupVersionKind(schema.GroupVersionKind{Group: cdi.SchemeGroupVersion.Group, Version: cdi.SchemeGroupVersion.Version, Kind: s.kind})
+	object.SetGroupVersionKind(cdi.SchemeGroupVersion.WithKind(s.kind))
 	if s.kind == kindPVC {
 		object.SetGroupVersionKind(corev1.SchemeGroupVersion.WithKind(s.kind))
 	}
