@@ -14,6 +14,14 @@ import (
 //go:embed manifests/cdi.yaml
 var cdiManifests string
 
+// cdiRegistries has CDI's importer find the images of quay.io in the cluster's registry, as the nodes do. They
+// are in test/kubevirt's specs. It is a format of registries.conf(5).
+const cdiRegistries = `[[registry]]
+prefix = "quay.io"
+location = "` + registryAddress + `"
+insecure = true
+`
+
 // cdiUser is the user of CDI's images. CDI overrides it for most pods.
 const cdiUser = "1001"
 
@@ -77,6 +85,7 @@ func (c *Cluster) pushCDI(ctx context.Context) error {
 		if command == nil {
 			command = []string{"/usr/bin/" + part.name, "-alsologtostderr"}
 		}
+		files = append(files, images.File{Name: "etc/containers/registries.conf", Data: []byte(cdiRegistries)})
 		img, err := images.FromFiles(v1.Config{
 			Entrypoint: command, User: cdiUser, Env: []string{"PATH=/usr/sbin:/usr/bin"},
 		}, tools, images.Layer{Files: files})

@@ -46,14 +46,17 @@ var shared *cluster.Cluster
 
 func TestMain(m *testing.M) {
 	options := cluster.Options{
-		DualStack: true, Policies: true, Storage: os.Getenv(fastVariable) == "",
+		DualStack: true, Policies: true, Storage: withStorage(),
 		// The cluster does not have the image; a spec asks for its name.
 		Controller: []string{"-hook-sidecars", "-guestfs-image=quay.io/kubevirt/libguestfs-tools:" + version},
 		ShimConfig: func(all map[string]any) { all["vm"] = map[string]any{"hook_sidecars": true} },
 	}
 	os.Exit(cluster.Main(m, options, func(ctx context.Context, c *cluster.Cluster) error {
 		shared = c
-		return prepare(ctx, c)
+		if err := prepare(ctx, c); err != nil || !withStorage() {
+			return err
+		}
+		return startCDI(ctx, c)
 	}))
 }
 

@@ -1,0 +1,32 @@
+//go:build kubevirt
+
+package kubevirt
+
+import (
+	"context"
+	"os"
+
+	"github.com/nodevirt/nodevirt/test/cluster"
+)
+
+// storageProfile says what the cluster's StorageClass can do, for DataVolumes that do not: CDI knows nothing of
+// the driver. The first set is the default.
+const storageProfile = `{"spec": {"claimPropertySets": [
+	{"accessModes": ["ReadWriteOnce"], "volumeMode": "Block"},
+	{"accessModes": ["ReadWriteOnce"], "volumeMode": "Filesystem"}
+]}}`
+
+// withStorage reports whether the cluster has a StorageClass and CDI. The fast specs need neither.
+func withStorage() bool { return os.Getenv(fastVariable) == "" }
+
+// startCDI gives a cluster CDI, for the specs of DataVolumes.
+func startCDI(ctx context.Context, c *cluster.Cluster) error {
+	if err := c.StartCDI(ctx); err != nil {
+		return err
+	}
+	if err := c.WaitFor(ctx, "storageprofile/local", "jsonpath={.status.storageClass}=local"); err != nil {
+		return err
+	}
+	_, err := c.Kubectl(ctx, "patch", "storageprofile", "local", "--type=merge", "--patch", storageProfile)
+	return err
+}
