@@ -36,9 +36,9 @@ const (
 	volumeBytes = recordBytes * mostRecords
 )
 
-// claims are a VM's PVCs, as the kubelet gives them to the shim, and what guests wrote to all of them: the records
+// pvcs are a VM's PVCs, as the kubelet gives them to the shim, and what guests wrote to all of them: the records
 // from 0 on, each flushed before its request was answered.
-type claims struct {
+type pvcs struct {
 	image  string // with guest.TinyWithVirtiofs
 	device string // a block volume
 	files  string // a file system for a disk
@@ -46,8 +46,8 @@ type claims struct {
 	acked  atomic.Int64
 }
 
-// claimsVMI boots from its image, and has the three volumes.
-const claimsVMI = `{
+// pvcsVMI boots from its image, and has the three volumes.
+const pvcsVMI = `{
 	"domain": {"devices": {
 		"disks": [{"name": "root", "disk": {"bus": "virtio"}}, {"name": "block", "disk": {"bus": "virtio"}},
 			{"name": "files", "disk": {"bus": "virtio"}}, {"name": "seed", "cdrom": {"bus": "scsi"}}],
@@ -76,11 +76,11 @@ digest)
 esac
 `
 
-func newClaims(t *testing.T) *claims {
+func newPVCs(t *testing.T) *pvcs {
 	t.Helper()
 	disk, err := guest.TinyWithVirtiofs(t.Context(), suite.GuestOptions())
 	assert.NilError(t, err)
-	c := &claims{device: loopfs.Device(t, volumeBytes), files: t.TempDir(), share: t.TempDir()}
+	c := &pvcs{device: loopfs.Device(t, volumeBytes), files: t.TempDir(), share: t.TempDir()}
 	c.image, err = pushDisk(t.Context(), "tiny-virtiofs:1", disk)
 	assert.NilError(t, err)
 	return c
@@ -91,14 +91,14 @@ func record(n int64) string {
 	return strings.Repeat(fmt.Sprintf("record %8d\n", n), recordBytes/16)
 }
 
-// pod is a new pod with a VM on the claims.
-func (c *claims) pod(name string, iscsi bool) (*pod, error) {
+// pod is a new pod with a VM on the PVCs.
+func (c *pvcs) pod(name string, iscsi bool) (*pod, error) {
 	p, err := newPod(name, c.image, 128<<20)
 	if err != nil {
 		return nil, err
 	}
 	p.config.Annotations = map[string]string{
-		vmspec.AnnotationVMI: claimsVMI, vmspec.AnnotationBlankDisks: "files=" + strconv.Itoa(volumeBytes),
+		vmspec.AnnotationVMI: pvcsVMI, vmspec.AnnotationBlankDisks: "files=" + strconv.Itoa(volumeBytes),
 	}
 	if iscsi {
 		p.overISCSI()
@@ -111,7 +111,7 @@ func (c *claims) pod(name string, iscsi bool) (*pod, error) {
 }
 
 // boots starts a pod's VM, and returns the URL of its guest's program once the guest has mounted the share.
-func (c *claims) boots(t *testing.T, r *round) (url string) {
+func (c *pvcs) boots(t *testing.T, r *round) (url string) {
 	t.Helper()
 	r.does(t, life[:started]...)
 	ip, err := r.address(t.Context())
@@ -127,13 +127,13 @@ func (c *claims) boots(t *testing.T, r *round) (url string) {
 }
 
 // write has a guest write records until there are as many as wanted, or ctx ends.
-func (c *claims) write(ctx context.Context, url string, upTo int64) error {
+func (c *pvcs) write(ctx context.Context, url string, upTo int64) error {
 	for n := c.acked.Load(); n < upTo; n++ {
 		_, err := suite.Fetch(ctx, http.MethodPost, url, fmt.Sprintf("write %d\n%s", n, record(n)))
-		if ctx.Err() != nil {
+		switch {
+		case ctx.Err() != nil:
 			return nil
-		}
-		if err != nil {
+		case err != nil:
 			return fmt.Errorf("write record %d: %w", n, err)
 		}
 		c.acked.Store(n + 1)
@@ -142,7 +142,7 @@ func (c *claims) write(ctx context.Context, url string, upTo int64) error {
 }
 
 // wanted are all records that guests flushed.
-func (c *claims) wanted() []byte {
+func (c *pvcs) wanted() []byte {
 	var all bytes.Buffer
 	for n := range c.acked.Load() {
 		all.WriteString(record(n))
@@ -151,7 +151,7 @@ func (c *claims) wanted() []byte {
 }
 
 // kept returns an error if a volume does not hold what guests flushed.
-func (c *claims) kept() error {
+func (c *pvcs) kept() error {
 	want := c.wanted()
 	var errs []error
 	for _, path := range []string{c.device, filepath.Join(c.files, "disk.img")} {
@@ -178,7 +178,7 @@ func (c *claims) kept() error {
 }
 
 // readBack has a guest read what those before it flushed.
-func (c *claims) readBack(t *testing.T, url string) {
+func (c *pvcs) readBack(t *testing.T, url string) {
 	t.Helper()
 	got, err := suite.Fetch(t.Context(), http.MethodPost, url, fmt.Sprintf("digest %d\n", c.acked.Load()))
 	assert.NilError(t, err)
@@ -188,16 +188,16 @@ func (c *claims) readBack(t *testing.T, url string) {
 	}
 }
 
-// claimVictims are killed while a guest writes to its volumes.
-var claimVictims = []string{
+// pvcVictims are killed while a guest writes to its volumes.
+var pvcVictims = []string{
 	node.Shim, node.Shim, node.Shim, node.Libvirtd, node.Libvirtd, node.Containerd, ownQEMU, ownVirtiofsd,
 }
 
-func newClaimsPlan(seed uint64) plan {
+func newPVCsPlan(seed uint64) plan {
 	r := rand.New(rand.NewPCG(seed, 1))
 	p := plan{seed: seed, calls: life, iscsi: r.IntN(2) == 0}
 	for n := 1 + r.IntN(3); len(p.kills) < n; {
-		if v := claimVictims[r.IntN(len(claimVictims))]; !p.hasVictim(v) {
+		if v := pvcVictims[r.IntN(len(pvcVictims))]; !p.hasVictim(v) {
 			p.kills = append(p.kills, kill{v, time.Duration(r.IntN(1500)) * time.Millisecond})
 		}
 	}
@@ -205,17 +205,17 @@ func newClaimsPlan(seed uint64) plan {
 	return p
 }
 
-// TestClaims kills what a VM on PVCs depends on while its guest writes. What the guest flushed is on the volumes,
+// TestPVCs kills what a VM on PVCs depends on while its guest writes. What the guest flushed is on the volumes,
 // and the next VM can use them. Each of its rounds takes as long as several of TestRounds.
-func TestClaims(t *testing.T) {
+func TestPVCs(t *testing.T) {
 	assert.NilError(t, converge(t.Context(), sameSecrets(suite.secrets)))
-	c := newClaims(t)
+	c := newPVCs(t)
 	before, err := suite.Leftovers(t.Context())
 	assert.NilError(t, err)
 	size, err := shimSize(t.Context())
 	assert.NilError(t, err)
 	for i := range uint64(*rounds+3) / 4 {
-		p := newClaimsPlan(*seed + i)
+		p := newPVCsPlan(*seed + i)
 		t.Run(fmt.Sprint(p.seed), func(t *testing.T) {
 			c.round(t, &round{plan: p, before: before, size: size})
 			for _, ask := range []func(context.Context) error{asBefore(before), sameSecrets(suite.secrets), noGrowth(size), discreet} {
@@ -224,18 +224,18 @@ func TestClaims(t *testing.T) {
 				}
 			}
 			if t.Failed() {
-				t.Logf("%v\nagain: make test-faults FLAGS=-run=TestClaims ROUNDS=1 SEED=%d\n%s", p.kills, p.seed, suite.LogTail(node.Shim, 25))
+				t.Logf("%v\nagain: make test-faults FLAGS=-run=TestPVCs ROUNDS=1 SEED=%d\n%s", p.kills, p.seed, suite.LogTail(node.Shim, 25))
 			}
 		})
 	}
 }
 
 // round writes, breaks the plan's parts meanwhile, and has the next VM read.
-func (c *claims) round(t *testing.T, r *round) {
+func (c *pvcs) round(t *testing.T, r *round) {
 	c.acked.Store(0)
 	var err error
 	r.begun = time.Now()
-	r.pod, err = c.pod(fmt.Sprintf("claims-%d", r.seed), r.iscsi)
+	r.pod, err = c.pod(fmt.Sprintf("pvcs-%d", r.seed), r.iscsi)
 	assert.NilError(t, err)
 	defer removed(t, r)
 	url := c.boots(t, r)
@@ -251,9 +251,9 @@ func (c *claims) round(t *testing.T, r *round) {
 }
 
 // next starts another VM on the volumes, which reads what is there and writes more.
-func (c *claims) next(t *testing.T, r *round) {
+func (c *pvcs) next(t *testing.T, r *round) {
 	t.Helper()
-	p, err := c.pod(fmt.Sprintf("claims-next-%d", r.seed), r.iscsi)
+	p, err := c.pod(fmt.Sprintf("pvcs-next-%d", r.seed), r.iscsi)
 	assert.NilError(t, err)
 	next := &round{plan: r.plan, pod: p, begun: time.Now()}
 	defer removed(t, next)
@@ -274,7 +274,7 @@ func removed(t *testing.T, r *round) {
 
 // breaksWhileWriting kills the plan's victims while the guest writes, and returns when it writes again or, if it
 // lost its QEMU or its virtiofsd, has ended and is reported so.
-func (c *claims) breaksWhileWriting(t *testing.T, r *round, url string) {
+func (c *pvcs) breaksWhileWriting(t *testing.T, r *round, url string) {
 	t.Helper()
 	ctx, stop := context.WithCancel(t.Context())
 	defer stop()
@@ -316,7 +316,7 @@ func (c *claims) breaksWhileWriting(t *testing.T, r *round, url string) {
 }
 
 // ended waits until a VM that lost QEMU or virtiofsd has ended, and looks at the reason.
-func (c *claims) ended(t *testing.T, r *round) {
+func (c *pvcs) ended(t *testing.T, r *round) {
 	t.Helper()
 	var s *runtimeapi.ContainerStatus
 	wait.Success(t, "the VM's end", func(ctx context.Context) error {
