@@ -132,7 +132,7 @@ func (c *pvcs) write(ctx context.Context, url string, upTo int64) error {
 		_, err := suite.Fetch(ctx, http.MethodPost, url, fmt.Sprintf("write %d\n%s", n, record(n)))
 		switch {
 		case ctx.Err() != nil:
-			return nil
+			return nil //nolint:nilerr // the request was cut off
 		case err != nil:
 			return fmt.Errorf("write record %d: %w", n, err)
 		}
