@@ -8,6 +8,7 @@ import (
 
 	"github.com/nodevirt/nodevirt/shim/config"
 	"github.com/nodevirt/nodevirt/shim/domain/landlock"
+	"github.com/nodevirt/nodevirt/shim/forks"
 )
 
 // foreignEmulators returns the paths that libvirt starts as QEMU for guests of other architectures.
@@ -48,4 +49,15 @@ func emulatorOf(c config.Config, qemu string, log *slog.Logger) (string, error) 
 	}
 	log.Warn("QEMU is not limited to its VM's files", "error", err)
 	return qemu, nil
+}
+
+// newForks returns the memory that VMs from the same checkpoint share. They can if libvirt starts the
+// program that limits QEMU, since it also gives QEMU the RAM.
+func newForks(c config.Config, emulator string) (*forks.Store, error) {
+	dir := filepath.Join(c.Root, "checkpoints")
+	if emulator == c.VM.Emulator {
+		return forks.New(dir, 0), nil
+	}
+	limit, err := forks.Limit()
+	return forks.New(dir, limit), err
 }

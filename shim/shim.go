@@ -212,6 +212,10 @@ func newVMs(ctx context.Context, c config.Config, log *slog.Logger, backend *grp
 	if err != nil {
 		return nil, nil, nil, err
 	}
+	shared, err := newForks(c, emulator)
+	if err != nil {
+		return nil, nil, nil, err
+	}
 	vms, err := vm.New(ctx, vm.Options{
 		Records:        records,
 		Pods:           runtimeapi.NewRuntimeServiceClient(cri.Native(backend)),
@@ -228,6 +232,7 @@ func newVMs(ctx context.Context, c config.Config, log *slog.Logger, backend *grp
 		Consoles:       consoles,
 		Terminals:      terminal.New(log),
 		Driver:         driver,
+		Forks:          shared,
 		PodStatus:      podstatus.New(c.Kubernetes.Kubeconfig, log),
 		Metrics:        measures,
 		Tracing:        traces,

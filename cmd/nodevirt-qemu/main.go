@@ -1,5 +1,5 @@
-// Command nodevirt-qemu limits its own process to the files of a VM, and then executes QEMU. libvirt starts
-// it in QEMU's place, by a link that the shim makes. It is a separate small program, since each start of a
+// Command nodevirt-qemu limits its own process to the files of a VM, and then executes QEMU, with RAM
+// that other VMs share if the shim has it. libvirt starts it in QEMU's place, by a link that the shim makes. It is a separate small program, since each start of a
 // VM waits for it.
 package main
 
@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 
 	"github.com/nodevirt/nodevirt/shim/domain/landlock"
+	"github.com/nodevirt/nodevirt/shim/domain/ramfd"
 )
 
 var errUsage = errors.New("usage: libvirtd runs nodevirt-qemu by the link that nodevirt-shim makes")
@@ -23,6 +24,10 @@ func main() {
 func run(args, env []string) error {
 	if !filepath.IsAbs(args[0]) {
 		return errUsage
+	}
+	args, err := ramfd.Take(args, env)
+	if err != nil {
+		return err
 	}
 	return landlock.Enter(args, env)
 }

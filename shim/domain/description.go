@@ -88,6 +88,9 @@ type Description struct {
 	// TPMSocket is the path of the socket of the VM's TPM, if Spec.TPM is set. QEMU
 	// connects to it as UID.
 	TPMSocket string
+	// RAMSocket is the path of the socket by which QEMU gets the RAM that it shares with others, as UID;
+	// empty for a QEMU with its own.
+	RAMSocket string
 }
 
 // ACPITable is the path of a file with an ACPI table.

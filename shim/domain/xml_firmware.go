@@ -9,6 +9,7 @@ import (
 	"libvirt.org/go/libvirtxml"
 
 	"github.com/nodevirt/nodevirt/shim/domain/landlock"
+	"github.com/nodevirt/nodevirt/shim/domain/ramfd"
 	"github.com/nodevirt/nodevirt/shim/vmspec"
 )
 
@@ -111,6 +112,9 @@ func arguments(desc Description) (*libvirtxml.DomainQEMUCommandline, error) {
 	}
 	line := &libvirtxml.DomainQEMUCommandline{
 		Envs: []libvirtxml.DomainQEMUCommandlineEnv{{Name: landlock.Variable, Value: files}},
+	}
+	if desc.RAMSocket != "" {
+		line.Envs = append(line.Envs, libvirtxml.DomainQEMUCommandlineEnv{Name: ramfd.Variable, Value: desc.RAMSocket})
 	}
 	for _, a := range args {
 		line.Args = append(line.Args, libvirtxml.DomainQEMUCommandlineArg{Value: a})

@@ -39,6 +39,7 @@ import (
 	"github.com/nodevirt/nodevirt/shim/console/terminal"
 	"github.com/nodevirt/nodevirt/shim/disk"
 	"github.com/nodevirt/nodevirt/shim/domain"
+	"github.com/nodevirt/nodevirt/shim/forks"
 	"github.com/nodevirt/nodevirt/shim/hooks"
 	"github.com/nodevirt/nodevirt/shim/hostcpu"
 	"github.com/nodevirt/nodevirt/shim/hostdevice"
@@ -83,6 +84,7 @@ type Options struct {
 	Consoles    *console.Logs
 	Terminals   *terminal.Terminals
 	Driver      *domain.Driver
+	Forks       *forks.Store
 	PodStatus   *podstatus.Writer
 	Metrics     *metrics.Metrics
 	Tracing     *tracing.Tracing // nil for none
@@ -189,7 +191,7 @@ func join(o Options, paths layout.Layout) *VMs {
 		Network: o.Network, TPMs: o.TPMs, Filesystems: o.Filesystems, Hooks: o.Hooks, Firmware: uefi.Dirs(), HostDevices: hostdevice.Node{Root: "/"}, Groups: groups, Consoles: o.Consoles,
 		Domains: o.Driver.Lifecycle, Observer: o.Driver.Observer, Processes: o.Driver.Processes,
 		Memory: o.Driver.Balloon, Sizes: o.Driver.Sizes, Connection: o.Driver.Connection, Host: o.Driver.Host,
-		Describer: describer, Files: files, Layout: paths, Metrics: o.Metrics, Tracing: o.Tracing, Logger: o.Logger,
+		Describer: describer, Files: files, Forks: o.Forks, Layout: paths, Metrics: o.Metrics, Tracing: o.Tracing, Logger: o.Logger,
 		RuntimeHandler: o.RuntimeHandler, DiskMode: o.DiskMode, CreateTimeout: o.CreateTimeout, ResolvConf: o.ResolvConf,
 	})
 	hotplugs := hotplug.New(hotplug.Options{

@@ -51,13 +51,13 @@ func layers() [][]string {
 			"imageunpack/iscsi", "imageunpack/persist", "imageunpack/rawview", "imageunpack/registrydisk", "netsetup", "shim/podstatus",
 			"shim/stream/client", "shim/tpm", "shim/virtiofs", "shim/vm/layout",
 		},
-		{"imageunpack/confine/confinetest", "imageunpack/expand", "shim/migrate/compat"},
+		{"imageunpack/confine/confinetest", "imageunpack/expand", "shim/forks", "shim/migrate/compat"},
 		{
 			"controller/aggregated", "controller/certs", "controller/datavolume", "controller/export/server", "controller/index", "controller/replicas", "controller/setup", "controller/volumesnapshot", "deploy", "deploy/image", "deploy/release", "imageunpack", "imageunpack/confine",
 			"imageunpack/iscsi/outage", "netsetup/reach", "shim/agent", "shim/cgroup", "shim/checkpoint", "shim/console/...", "shim/domain/accel",
-			"shim/domain/landlock",
+			"shim/domain/landlock", "shim/domain/ramfd",
 			"shim/fields/...", "shim/hooks/domainxml", "shim/hooks/wire", "shim/hostcpu", "shim/iso", "shim/kubelet", "shim/migrate/handover", "shim/migrate/link", "shim/migrate/order", "shim/migrate/rpc",
-			"shim/podstatus/condition", "shim/stream", "shim/vm/background", "shim/vm/hotplug/order", "shim/vm/vmerrors",
+			"shim/podstatus/condition", "shim/ramstream", "shim/stream", "shim/vm/background", "shim/vm/hotplug/order", "shim/vm/vmerrors",
 			"shim/supervise", "shim/uefi", "shim/vhostmd", "shim/vmstate", "tracing",
 		},
 	}

@@ -51,6 +51,9 @@ func (l Layout) MemoryFile(id string) string { return l.path(id, "memory.zst") }
 // MemoryPipe is explained at [Layout.MemoryFile].
 func (l Layout) MemoryPipe(id string) string { return l.path(id, "memory.pipe") }
 
+// RAMSocket is the unix socket by which a QEMU that starts gets the RAM of a checkpoint.
+func (l Layout) RAMSocket(id string) string { return filepath.Join(l.Agents, id+".ram") }
+
 // Console describes the serial console to the console's follower. log is the
 // absolute path of the CRI log.
 func (l Layout) Console(id, log string) console.Console {

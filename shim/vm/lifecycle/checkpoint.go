@@ -14,9 +14,11 @@ import (
 	"github.com/nodevirt/nodevirt/imageunpack"
 	"github.com/nodevirt/nodevirt/shim/checkpoint"
 	"github.com/nodevirt/nodevirt/shim/domain"
+	"github.com/nodevirt/nodevirt/shim/forks"
 	"github.com/nodevirt/nodevirt/shim/migrate/compat"
 	"github.com/nodevirt/nodevirt/shim/record"
 	"github.com/nodevirt/nodevirt/shim/vm/save"
+	"github.com/nodevirt/nodevirt/shim/vm/table"
 	"github.com/nodevirt/nodevirt/shim/vm/vmerrors"
 	"github.com/nodevirt/nodevirt/shim/vmspec"
 )
@@ -207,8 +209,8 @@ func room(r record.Container, name string) int64 {
 	return n + n/64 + 64<<20
 }
 
-// unpack writes the checkpoint's memory and disks to the container's folder, in place of the new
-// disks. It compares all checksums, so that the start reads only what was saved.
+// unpack puts the checkpoint's memory and disks into the container's folder, the disks in place of the
+// new ones. It compares all checksums, so that the start reads only what was saved.
 func (c *creator) unpack(ctx context.Context, n *draft) (err error) {
 	if n.from == nil {
 		return nil
@@ -220,12 +222,7 @@ func (c *creator) unpack(ctx context.Context, n *draft) (err error) {
 			return fmt.Errorf("checkpoint: disk %q: %w", d.Name, unusable(err))
 		}
 	}
-	f, err := os.OpenFile(c.layout.MemoryFile(n.rec.ID), os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o600)
-	if err != nil {
-		return err
-	}
-	err = checkpoint.CopyMemory(ctx, n.from.files, m, f)
-	if err := errors.Join(err, f.Close()); err != nil {
+	if err := c.forks.Link(ctx, n.from.files, m, c.layout.MemoryFile(n.rec.ID)); err != nil {
 		return fmt.Errorf("checkpoint: %w", unusable(err))
 	}
 	return nil
@@ -279,22 +276,69 @@ func resumed(text string, m checkpoint.Manifest) (string, error) {
 	return text, nil
 }
 
-// resumeDomain starts QEMU with the checkpoint's memory, which nothing needs any more then.
-func (s *start) resumeDomain(ctx context.Context) (int, error) {
-	path := s.parts.layout.MemoryFile(s.rec.ID)
-	f, err := os.Open(path)
-	if err != nil {
-		return 0, fmt.Errorf("open the memory of the checkpoint: %w", err)
+// openMemory finds the memory of the checkpoint, with RAM that VMs from the same one share if QEMU can
+// map it.
+func (s *start) openMemory(ctx context.Context) (err error) {
+	if s.memory, err = os.Open(s.parts.layout.MemoryFile(s.rec.ID)); err != nil {
+		return fmt.Errorf("open the memory of the checkpoint: %w", err)
 	}
-	defer f.Close()
-	stream, err := checkpoint.OpenMemory(f, *s.rec.Restored)
+	if why := ownMemory(s.rec.Spec); why != "" {
+		table.Logger(s.parts.log, s.rec).Info("the guest's memory is not shared with others from its checkpoint", "reason", why)
+		return nil
+	}
+	s.fork, err = s.parts.forks.Open(ctx, *s.rec.Restored, s.rec.Spec.Memory, s.memory)
+	if errors.Is(err, forks.ErrNotShared) {
+		table.Logger(s.parts.log, s.rec).Info("the guest's memory is not shared with others from its checkpoint", "reason", err)
+		_, err = s.memory.Seek(0, io.SeekStart)
+	}
+	if err != nil {
+		return fmt.Errorf("checkpoint: %w", unusable(err))
+	}
+	return nil
+}
+
+// ownMemory returns why a VM cannot share RAM, empty if it can.
+func ownMemory(spec vmspec.Spec) string {
+	switch {
+	case spec.Arch() != vmspec.AMD64:
+		return "it is no PC's"
+	case spec.HugePage > 0:
+		return "it has huge pages"
+	case len(spec.Filesystems) > 0:
+		return "virtiofsd reads it"
+	case spec.LockMemory:
+		return "it is locked"
+	case spec.LaunchSecurity != nil:
+		return "it is encrypted"
+	}
+	return ""
+}
+
+// resumeDomain starts QEMU with the checkpoint's memory, whose file nothing needs any more then.
+func (s *start) resumeDomain(ctx context.Context) (pid int, err error) {
+	stream, err := s.stream()
 	if err != nil {
 		return 0, err
 	}
-	defer stream.Close()
-	pid, err := s.parts.domains.Restore(ctx, s.rec.Domain.UUID, s.files, stream, s.parts.layout.MemoryPipe(s.rec.ID))
+	defer func() { err = errors.Join(err, stream.Close()) }()
+	pid, err = s.parts.domains.Restore(ctx, s.rec.Domain.UUID, s.files, stream, s.parts.layout.MemoryPipe(s.rec.ID))
 	if err != nil {
 		return 0, err
 	}
-	return pid, os.Remove(path)
+	return pid, os.Remove(s.memory.Name())
+}
+
+// stream returns what QEMU reads of the guest's memory. Closed, it serves no RAM any more.
+func (s *start) stream() (io.ReadCloser, error) {
+	if s.fork == nil {
+		return checkpoint.OpenMemory(s.memory, *s.rec.Restored)
+	}
+	server, err := forks.Serve(s.parts.layout.RAMSocket(s.rec.ID), s.rec.Domain.UID, s.rec.Domain.GID, s.fork.RAM)
+	if err != nil {
+		return nil, err
+	}
+	return struct {
+		io.Reader
+		io.Closer
+	}{s.fork.Rest, server}, nil
 }

@@ -1,6 +1,8 @@
 package lifecycle_test
 
 import (
+	"bytes"
+	"encoding/binary"
 	"encoding/json"
 	"errors"
 	"os"
@@ -23,6 +25,7 @@ type saved struct {
 	manifest checkpoint.Manifest
 	disk     string // the file of its disk
 	grown    int64  // added to the file's size in the manifest
+	memory   []byte // QEMU's stream; nil for one whose RAM is not shared
 }
 
 // masqueradeVMI is a VM with a separate address behind its pod's.
@@ -65,7 +68,10 @@ func (s saved) archive(t *testing.T) (path string) {
 	defer f.Close()
 	w := checkpoint.NewWriter(f)
 	m := s.manifest
-	m.Memory, err = w.AddMemory(strings.NewReader("the guest's memory"))
+	if s.memory == nil {
+		s.memory = []byte("the guest's memory")
+	}
+	m.Memory, err = w.AddMemory(bytes.NewReader(s.memory))
 	assert.NilError(t, err)
 	from, err := os.Open(s.disk)
 	assert.NilError(t, err)
@@ -123,6 +129,56 @@ func TestResume(t *testing.T) {
 		}
 		if got := n.libvirt.Status(r.Domain.UUID); got != "running" {
 			t.Errorf("the guest is %s", got)
+		}
+	})
+}
+
+// pcStream is QEMU's stream of a guest with RAM of so many bytes, of which it wrote a page.
+func pcStream(ram int64) []byte {
+	var b bytes.Buffer
+	for _, one := range []any{
+		[]byte("QEVM"), uint32(3), byte(1), uint32(2), []byte("\x03ram"), uint32(0), uint32(4),
+		ram | 4, []byte("\x06pc.ram"), ram, uint64(0x10),
+		byte(3), uint32(2), uint64(0x08), []byte("\x06pc.ram"), bytes.Repeat([]byte("p"), 4096), uint64(0x10),
+		byte(4), []byte("devices"),
+	} {
+		_ = binary.Write(&b, binary.BigEndian, one)
+	}
+	return b.Bytes()
+}
+
+// TestFork: VMs from the same checkpoint have one file of memory, and get its RAM by a socket. A VM whose RAM must
+// be its own gets the whole stream.
+func TestFork(t *testing.T) {
+	onNode(t, func(t *testing.T, n *node) {
+		s := n.saved(t)
+		ram := n.table.All("")[0].Record().Spec.Memory
+		s.memory = pcStream(ram)
+		path := s.archive(t)
+		var infos []os.FileInfo
+		for range 2 {
+			n.disks.Files["disk"] = filepath.Join(n.dir, "new.qcow2")
+			must(t, os.WriteFile(n.disks.Files["disk"], nil, 0o600))
+			id, err := n.resumes(t, path)
+			must(t, err)
+			info, err := os.Stat(n.layout.MemoryFile(id))
+			must(t, err)
+			infos = append(infos, info)
+			must(t, n.Start(t.Context(), id))
+			uuid := n.rec(t, id).Domain.UUID
+			if got := n.libvirt.Restored(uuid); !strings.HasSuffix(got, "\x04devices") || strings.Contains(got, "pp") {
+				t.Errorf("QEMU reads %q", got)
+			}
+			if text := n.libvirt.XML(uuid); !strings.Contains(text, n.layout.RAMSocket(id)) {
+				t.Errorf("QEMU does not know where its RAM is:\n%s", text)
+			}
+			if _, err := os.Stat(n.layout.RAMSocket(id)); !errors.Is(err, os.ErrNotExist) {
+				t.Errorf("the socket is still there: %v", err)
+			}
+			must(t, n.RemoveIn(t.Context(), n.rec(t, id).SandboxID))
+		}
+		if !os.SameFile(infos[0], infos[1]) {
+			t.Error("each has its own file of memory")
 		}
 	})
 }

@@ -15,6 +15,7 @@ import (
 	"github.com/nodevirt/nodevirt/shim/disk"
 	"github.com/nodevirt/nodevirt/shim/domain"
 	"github.com/nodevirt/nodevirt/shim/domain/accel"
+	"github.com/nodevirt/nodevirt/shim/forks"
 	"github.com/nodevirt/nodevirt/shim/hooks"
 	"github.com/nodevirt/nodevirt/shim/hostdevice"
 	"github.com/nodevirt/nodevirt/shim/metrics"
@@ -46,6 +47,7 @@ type creator struct {
 	tracing    *tracing.Tracing
 	layout     layout.Layout
 	groups     Groups
+	forks      *forks.Store
 	hooks      Hooks
 	log        *slog.Logger
 
@@ -61,7 +63,7 @@ type creator struct {
 func newCreator(o Options, e *ends, p *pending) *creator {
 	return &creator{
 		table: o.Table, images: o.Images, store: o.ImageStore, disks: o.DiskMaker, written: o.DiskAttacher, moves: o.Moves, files: o.Files, conditions: o.Conditions,
-		events: o.Events, tasks: o.Tasks, metrics: o.Metrics, tracing: o.Tracing, layout: o.Layout, groups: o.Groups, hooks: o.Hooks, log: o.Logger,
+		events: o.Events, tasks: o.Tasks, metrics: o.Metrics, tracing: o.Tracing, layout: o.Layout, groups: o.Groups, forks: o.Forks, hooks: o.Hooks, log: o.Logger,
 		ends: e, pending: p, describer: o.Describer, mode: o.DiskMode, firmware: o.Firmware, hostDevices: o.HostDevices, timeout: o.CreateTimeout,
 	}
 }

@@ -8,6 +8,7 @@ import (
 
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
+	"github.com/nodevirt/nodevirt/shim/forks"
 	"github.com/nodevirt/nodevirt/shim/hostdevice"
 	"github.com/nodevirt/nodevirt/shim/metrics"
 	"github.com/nodevirt/nodevirt/shim/vm/background"
@@ -52,6 +53,7 @@ type Options struct {
 
 	Describer Describer
 	Files     *vmfile.Files
+	Forks     *forks.Store
 	Layout    layout.Layout
 	Metrics   *metrics.Metrics
 	// Tracing traces starts; nil for none.
@@ -87,6 +89,7 @@ type Lifecycle struct {
 	disks    *diskKeeper
 	images   *imageCollector
 	logs     *domainLogs
+	forks    *forkCollector
 }
 
 // New joins the parts. [Lifecycle.Recover] must be called next.
@@ -108,6 +111,7 @@ func New(o Options) *Lifecycle {
 		starts:  newStarts(o, down, ends, dhcp, helpers, late),
 		images:  &imageCollector{images: o.Images, store: o.ImageStore, expanded: o.Expanded, log: o.Logger},
 	}
+	l.forks = &forkCollector{table: o.Table, forks: o.Forks, log: o.Logger}
 	l.logs = &domainLogs{table: o.Table, layout: o.Layout, log: o.Logger}
 	l.recovery = newRecovery(o, l.starts, ends, dhcp, helpers)
 	l.watcher = newWatcher(o, ends, resizer, disks, dhcp, late, l.recovery)
@@ -121,7 +125,7 @@ func (l *Lifecycle) Recover(ctx context.Context) error { return l.recovery.run(c
 
 // Run watches the VMs until ctx ends. While libvirtd is away it waits.
 func (l *Lifecycle) Run(ctx context.Context) error {
-	return l.watcher.run(ctx, l.images.run, l.disks.watch, l.disks.watchPortals, l.disks.disks.WatchReach, l.logs.run)
+	return l.watcher.run(ctx, l.images.run, l.disks.watch, l.disks.watchPortals, l.disks.disks.WatchReach, l.logs.run, l.forks.run)
 }
 
 // Create makes a VM container in a VM's sandbox, whose id is whole, and returns

@@ -17,6 +17,7 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/nodevirt/nodevirt/shim/domain"
+	"github.com/nodevirt/nodevirt/shim/forks"
 	"github.com/nodevirt/nodevirt/shim/hostcpu"
 	"github.com/nodevirt/nodevirt/shim/hostdevice"
 	"github.com/nodevirt/nodevirt/shim/metrics"
@@ -133,6 +134,7 @@ func (n *node) join() {
 		Network: n.network, TPMs: n.tpms, Filesystems: n.filesystems, Hooks: n.hooks, Firmware: []string{filepath.Join(n.dir, "firmware")}, HostDevices: hostdevice.Node{Root: n.dir}, Groups: n.groups, Consoles: n.consoles,
 		Domains: n.libvirt.Lifecycle, Observer: n.libvirt.Observer, Processes: n.libvirt.Processes, Memory: n.libvirt.Balloon, Sizes: n.libvirt.Sizes, Connection: n.libvirt.Connection, Host: n.libvirt.Host,
 		Files:     files,
+		Forks:     forks.New(filepath.Join(n.dir, "checkpoints"), 1<<30),
 		Describer: lifecycle.Describer{Disks: n.disks, Files: files, TPMs: n.tpms, Filesystems: n.filesystems, Layout: n.layout, Accelerator: domain.TCG, Emulator: "/usr/bin/qemu-system-x86_64", NodeCPUs: []hostcpu.CPU{{ID: 0}, {ID: 1, Core: 1}, {ID: 2, Core: 2}}},
 		Layout:    n.layout, Metrics: metrics.New(), Tracing: n.tracing, Logger: log,
 		RuntimeHandler: "vm", DiskMode: n.mode, CreateTimeout: 5 * time.Minute, ResolvConf: filepath.Join(n.dir, "resolv.conf"),

@@ -14,6 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/nodevirt/nodevirt/shim/domain"
+	"github.com/nodevirt/nodevirt/shim/forks"
 	"github.com/nodevirt/nodevirt/shim/hostdevice"
 	"github.com/nodevirt/nodevirt/shim/record"
 	"github.com/nodevirt/nodevirt/shim/vm/layout"
@@ -40,6 +41,7 @@ type parts struct {
 	layout      layout.Layout
 	resolvConf  string
 	hostDevices hostdevice.Node
+	forks       *forks.Store
 	host        Host
 	late        *unanswered
 	log         *slog.Logger
@@ -55,6 +57,8 @@ type start struct {
 
 	plan      *netsetup.Plan        // taps; nil for a VM without cards
 	files     map[string][]*os.File // disks: by FD group
+	memory    *os.File              // domain: that of the checkpoint; nil for a guest that boots
+	fork      *forks.Memory         // domain: memory with shared RAM; nil if the RAM is not shared
 	variables *os.File              // variables: those of the firmware that are persistent; nil without any
 	process   int                   // process: QEMU's id, from its pid file
 	qemu      int                   // start: QEMU's id, from libvirt
@@ -70,10 +74,16 @@ func (s *start) record() record.Container {
 	return r
 }
 
-// closeFiles closes the disks' files and the variables': QEMU has its own descriptors.
+// closeFiles closes the files of the disks, the variables and the memory: QEMU has its own descriptors.
 func (s *start) closeFiles() {
 	if s.variables != nil {
 		s.variables.Close()
+	}
+	if s.memory != nil {
+		s.memory.Close()
+	}
+	if s.fork != nil {
+		_ = s.fork.Close() // it was only read
 	}
 	for _, group := range s.files {
 		for _, f := range group {
@@ -130,6 +140,14 @@ func (s *start) defineDomain(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
+	}
+	if s.rec.Restored != nil {
+		if err := s.openMemory(ctx); err != nil {
+			return err
+		}
+	}
+	if s.fork != nil {
+		desc.RAMSocket = s.parts.layout.RAMSocket(s.rec.ID)
 	}
 	text, err := domain.XML(desc)
 	if err != nil {

@@ -1,0 +1,310 @@
+// Package forks shares the memory of checkpoints between the VMs that go on from them.
+//
+// It owns the files and the RAM that these VMs have in common: a copy of each checkpoint's memory on
+// disk, from which a start takes it, and the RAM that the running ones map. QEMU maps it privately, so
+// that a VM costs what it writes. When a VM needs a checkpoint is package lifecycle's. How QEMU gets the
+// RAM is package ramfd's.
+//
+//	checkpoint ──▶ DIR/SHA256 ──▶ links of containers that have not started
+//	                   └──▶ RAM, a sealed memfd ──▶ QEMU, QEMU, …
+//
+// The RAM is the shim's, and does not outlive it. VMs that run keep theirs; the first start of the next
+// shim makes it again. It belongs to no pod, so its sum has a limit.
+package forks
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/nodevirt/nodevirt/shim/checkpoint"
+	"github.com/nodevirt/nodevirt/shim/domain/ramfd"
+	"github.com/nodevirt/nodevirt/shim/ramstream"
+)
+
+// ErrNotShared says that VMs can't share the memory of a checkpoint. Each can have its own.
+var ErrNotShared = errors.New("memory that is not shared")
+
+const (
+	// keep is how long what no VM uses is kept for the next one.
+	keep = 5 * time.Minute
+	// maxDevices bounds what is kept of a stream beside the RAM, in bytes.
+	maxDevices = 64 << 20
+	// share is the part of the node's memory that all RAM together may have: a fourth.
+	share = 4
+)
+
+// Limit returns how much RAM, in bytes, a node's VMs may share.
+func Limit() (int64, error) {
+	var info unix.Sysinfo_t
+	if err := unix.Sysinfo(&info); err != nil {
+		return 0, fmt.Errorf("read the size of the node's memory: %w", err)
+	}
+	return int64(info.Totalram) * int64(info.Unit) / share, nil
+}
+
+// Store has the memory of checkpoints. Its methods may be called from any goroutine.
+type Store struct {
+	dir   string
+	limit int64
+	used  atomic.Int64 // bytes of all RAM
+
+	mu     sync.Mutex
+	shared map[key]*entry
+}
+
+// key identifies RAM.
+type key struct {
+	sum  string // of the checkpoint's memory
+	size int64
+}
+
+// entry is RAM, or its making.
+type entry struct {
+	made   chan struct{} // closed once the fields below are set
+	ram    *os.File      // nil if the making failed
+	rest   []byte
+	bytes  int64
+	last   time.Time // under the store's mutex: when it was used
+	failed error
+}
+
+// New returns a Store with files in a folder and at most limit bytes of RAM, with 0 none.
+func New(dir string, limit int64) *Store {
+	return &Store{dir: dir, limit: limit, shared: map[key]*entry{}}
+}
+
+// Link makes a file with the compressed memory of a checkpoint, whose checksum it compares.
+// Containers of the same checkpoint have the same file, which nothing may write.
+func (s *Store) Link(ctx context.Context, files checkpoint.Files, m checkpoint.Manifest, to string) error {
+	path := filepath.Join(s.dir, m.Memory.SHA256)
+	now := time.Now()
+	err := os.Chtimes(path, now, now) // so that it is kept
+	if err == nil {
+		err = os.Link(path, to)
+	}
+	if !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	if err := os.MkdirAll(s.dir, 0o700); err != nil {
+		return err
+	}
+	f, err := os.CreateTemp(s.dir, "*"+partial)
+	if err != nil {
+		return err
+	}
+	err = checkpoint.CopyMemory(ctx, files, m, f)
+	if err := errors.Join(err, f.Close()); err != nil {
+		return errors.Join(err, os.Remove(f.Name()))
+	}
+	if err := os.Rename(f.Name(), to); err != nil {
+		return errors.Join(err, os.Remove(f.Name()))
+	}
+	if err := os.Link(to, path); err != nil && !errors.Is(err, fs.ErrExist) { // another call was faster
+		return errors.Join(err, os.Remove(to))
+	}
+	return nil
+}
+
+// partial ends the names of files that are not complete.
+const partial = ".partial"
+
+// Memory is the memory of a VM that shares its RAM.
+type Memory struct {
+	// RAM is a sealed memfd with all pages of the block [ramfd.Block].
+	RAM *os.File
+	// Rest is QEMU's stream without that block's pages.
+	Rest io.Reader
+}
+
+// Close closes the RAM. A QEMU that has it keeps it.
+func (m *Memory) Close() error { return m.RAM.Close() }
+
+// Open returns the memory of a checkpoint for a VM with so many bytes of RAM. It reads a file of [Store.Link]
+// unless the RAM is there already. The error is [ErrNotShared] if the VM must read the file itself.
+func (s *Store) Open(ctx context.Context, m checkpoint.Manifest, size int64, from *os.File) (*Memory, error) {
+	if s.limit == 0 {
+		return nil, fmt.Errorf("%w: the node does not share any", ErrNotShared)
+	}
+	k := key{m.Memory.SHA256, size}
+	for {
+		s.mu.Lock()
+		e, found := s.shared[k]
+		if !found {
+			e = &entry{made: make(chan struct{})}
+			s.shared[k] = e
+		}
+		s.mu.Unlock()
+		if !found {
+			s.make(k, e, ctx, m, from)
+		}
+		select {
+		case <-e.made:
+		case <-ctx.Done():
+			return nil, context.Cause(ctx)
+		}
+		if e.failed == nil {
+			memory, err := s.reopen(e)
+			if !errors.Is(err, os.ErrClosed) {
+				return memory, err
+			}
+			continue // it was not used for long
+		}
+		if !found || errors.Is(e.failed, ErrNotShared) {
+			return nil, e.failed
+		}
+	}
+}
+
+// reopen returns the memory of an entry.
+func (s *Store) reopen(e *entry) (*Memory, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if e.ram == nil {
+		return nil, os.ErrClosed
+	}
+	fd, err := unix.FcntlInt(e.ram.Fd(), unix.F_DUPFD_CLOEXEC, 0)
+	if err != nil {
+		return nil, fmt.Errorf("duplicate the descriptor of shared RAM: %w", err)
+	}
+	e.last = time.Now()
+	return &Memory{RAM: os.NewFile(uintptr(fd), e.ram.Name()), Rest: bytes.NewReader(e.rest)}, nil
+}
+
+// make makes an entry's RAM.
+func (s *Store) make(k key, e *entry, ctx context.Context, m checkpoint.Manifest, from *os.File) { //nolint:revive // the context is of one user
+	ram, rest, n, err := s.split(ctx, m, k.size, from)
+	if err != nil {
+		s.used.Add(-n)
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	e.ram, e.rest, e.bytes, e.failed, e.last = ram, rest, n, err, time.Now()
+	if err != nil {
+		delete(s.shared, k)
+	}
+	close(e.made)
+}
+
+// split makes RAM of a checkpoint's stream, and returns how many bytes of the limit it has taken.
+func (s *Store) split(ctx context.Context, m checkpoint.Manifest, size int64, from *os.File) (_ *os.File, rest []byte, n int64, err error) {
+	fd, err := unix.MemfdCreate("nodevirt-ram", unix.MFD_CLOEXEC|unix.MFD_ALLOW_SEALING)
+	if err != nil {
+		return nil, nil, 0, fmt.Errorf("make shared RAM: %w", err)
+	}
+	ram := os.NewFile(uintptr(fd), "nodevirt-ram")
+	defer func() {
+		if err != nil {
+			ram.Close()
+		}
+	}()
+	if err := ram.Truncate(size); err != nil {
+		return nil, nil, 0, fmt.Errorf("make shared RAM: %w", err)
+	}
+	stream, err := checkpoint.OpenMemory(from, m)
+	if err != nil {
+		return nil, nil, 0, err
+	}
+	defer stream.Close()
+	pages, devices := &bounded{store: s, to: ram}, &devices{}
+	if err := ramstream.Split(within{ctx, stream}, ramfd.Block, size, pages, devices); err != nil {
+		if errors.Is(err, ramstream.ErrFormat) {
+			err = fmt.Errorf("%w: %w", ErrNotShared, err)
+		}
+		return nil, nil, pages.n, err
+	}
+	const seals = unix.F_SEAL_SEAL | unix.F_SEAL_SHRINK | unix.F_SEAL_GROW | unix.F_SEAL_WRITE
+	if _, err := unix.FcntlInt(ram.Fd(), unix.F_ADD_SEALS, seals); err != nil {
+		return nil, nil, pages.n, fmt.Errorf("seal shared RAM: %w", err)
+	}
+	return ram, devices.b, pages.n, nil
+}
+
+// Collect removes what no VM has used for five minutes. used reports whether a VM goes on, or went on,
+// from memory with a checksum.
+func (s *Store) Collect(used func(sum string) bool) error {
+	s.mu.Lock()
+	for k, e := range s.shared {
+		switch {
+		case e.ram == nil: // being made
+		case used(k.sum):
+			e.last = time.Now()
+		case time.Since(e.last) > keep:
+			delete(s.shared, k)
+			e.ram.Close()
+			e.ram = nil
+			s.used.Add(-e.bytes)
+		}
+	}
+	s.mu.Unlock()
+	all, err := os.ReadDir(s.dir)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	var errs []error
+	for _, f := range all {
+		info, err := f.Info()
+		if err != nil || used(f.Name()) || time.Since(info.ModTime()) < keep {
+			continue
+		}
+		// The link of a container that has not started keeps the file for a restart of the shim.
+		if stat, ok := info.Sys().(*syscall.Stat_t); ok && stat.Nlink > 1 {
+			continue
+		}
+		errs = append(errs, os.Remove(filepath.Join(s.dir, f.Name())))
+	}
+	return errors.Join(errs...)
+}
+
+// bounded writes RAM within the store's limit.
+type bounded struct {
+	store *Store
+	to    io.WriterAt
+	n     int64
+}
+
+func (b *bounded) WriteAt(p []byte, at int64) (int, error) {
+	b.n += int64(len(p))
+	if b.store.used.Add(int64(len(p))) > b.store.limit {
+		return 0, fmt.Errorf("%w: all VMs together may share %d bytes", ErrNotShared, b.store.limit)
+	}
+	return b.to.WriteAt(p, at)
+}
+
+// devices keeps what is not RAM.
+type devices struct{ b []byte }
+
+func (d *devices) Write(p []byte) (int, error) {
+	if len(d.b)+len(p) > maxDevices {
+		return 0, fmt.Errorf("%w: the devices have more than %d bytes", ErrNotShared, maxDevices)
+	}
+	d.b = append(d.b, p...)
+	return len(p), nil
+}
+
+// within is a reader until a context ends.
+type within struct {
+	ctx  context.Context //nolint:containedctx // of the one call that reads
+	from io.Reader
+}
+
+func (w within) Read(p []byte) (int, error) {
+	if err := context.Cause(w.ctx); err != nil {
+		return 0, err
+	}
+	return w.from.Read(p)
+}
