@@ -40,8 +40,8 @@ func ramOf(t *testing.T, pid int) (own, shared int) {
 		n, err := strconv.Atoi(fields[1])
 		assert.NilError(t, err, line)
 		switch fields[0] {
-		case "Private_Dirty:", "Anonymous:":
-			own = max(own, n)
+		case "Anonymous:": // Private_Dirty has pages of the memfd that no other process has mapped yet
+			own += n
 		case "Rss:":
 			shared += n
 		}
