@@ -8,6 +8,7 @@ import (
 	"io"
 	"io/fs"
 	"regexp"
+	"slices"
 	"time"
 )
 
@@ -55,6 +56,8 @@ type Manifest struct {
 	Disks  []Disk `json:"disks,omitempty"`
 	// Bases identify the disks in images, written to or not, by the disks' names.
 	Bases map[string]Base `json:"bases,omitempty"`
+	// Volumes are the names of the disks on volumes. Snapshots of these volumes have their content.
+	Volumes []string `json:"volumes,omitempty"`
 }
 
 // Firmware is what the UEFI firmware of both nodes must have in common.
@@ -158,6 +161,9 @@ func (m Manifest) check() error {
 		if err := d.check(); err != nil {
 			return fmt.Errorf("disk %q: %w", d.Name, err)
 		}
+	}
+	if len(m.Volumes) > maxDisks || slices.ContainsFunc(m.Volumes, func(name string) bool { return !namePattern.MatchString(name) }) {
+		return fmt.Errorf("volumes %.80q: more than %d, or not disks' names", m.Volumes, maxDisks)
 	}
 	for name, b := range m.Bases {
 		if !namePattern.MatchString(name) || !sumPattern.MatchString(b.SHA256) {

@@ -43,9 +43,22 @@ func OpenArchive(path string) (*Archive, error) {
 	if err != nil {
 		return nil, err
 	}
+	return ReadArchive(f)
+}
+
+// ReadArchive reads an archive from a file, which [Archive.Close] closes. If it fails, it closes
+// the file.
+func ReadArchive(f *os.File) (*Archive, error) {
 	a := &Archive{file: f, entries: map[string]*io.SectionReader{}}
-	if err := a.scan(); err != nil {
-		return nil, errors.Join(fmt.Errorf("%w: %s: %w", ErrUnusable, path, err), f.Close())
+	info, err := f.Stat()
+	if err == nil && !info.Mode().IsRegular() {
+		err = errors.New("it is not a regular file")
+	}
+	if err == nil {
+		err = a.scan()
+	}
+	if err != nil {
+		return nil, errors.Join(fmt.Errorf("%w: %s: %w", ErrUnusable, f.Name(), err), f.Close())
 	}
 	return a, nil
 }

@@ -152,8 +152,10 @@ type Freeze struct {
 
 // Saving is what the end of saving a guest's memory has to undo. The guest ran before.
 type Saving struct {
-	// Partial is the path of the unfinished archive.
+	// Partial is the path of the unfinished archive, or its name in Folder.
 	Partial string `json:"partial"`
+	// Folder is the path on the node of the volume with the archive; empty for none.
+	Folder string `json:"folder,omitempty"`
 }
 
 // Image is the container's image as ContainerStatus reports it.

@@ -210,7 +210,7 @@ func join(o Options, paths layout.Layout) *VMs {
 		Expanding: life.Expanding, Images: o.Images, Progress: moves.Progress,
 	})
 	saves := save.New(save.Options{
-		Table: vms, Tasks: tasks, Domains: libvirtd{o.Driver.Lifecycle, o.Driver.Observer}, Disks: o.Disks.Attachments, Images: o.Unpacker, Moves: moves,
+		Table: vms, Tasks: tasks, Domains: libvirtd{o.Driver.Lifecycle, o.Driver.Observer}, Disks: o.Disks.Attachments, Images: o.Unpacker, Moves: moves, Files: disk.Archives{}, Pods: o.Pods,
 		Describe: describer.Describe, Accelerator: o.Accelerator, Logger: o.Logger,
 	})
 	name, _ := os.Hostname() // the kubelet's default name of the node
@@ -218,7 +218,7 @@ func join(o Options, paths layout.Layout) *VMs {
 	return &VMs{
 		Sandboxes: sandboxes, Lifecycle: life, Events: events, Saves: saves,
 		Guests: guest.New(guest.Options{
-			Table: vms, Agents: agents, Layout: paths, Power: o.Driver.Lifecycle, Screens: o.Driver.Observer, Moves: moves, Hotplugs: hotplugs, Dumps: dumps, Terminals: o.Terminals,
+			Table: vms, Agents: agents, Layout: paths, Power: o.Driver.Lifecycle, Screens: o.Driver.Observer, Moves: moves, Hotplugs: hotplugs, Dumps: dumps, Saves: saves, Terminals: o.Terminals,
 			Namespaces: sandboxes, Logger: o.Logger,
 		}),
 		Reports:   report.New(reporting, stats),

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"path"
 	"regexp"
+	"slices"
 	"strings"
 	"unicode"
 	"unicode/utf8"
@@ -53,7 +54,7 @@ func readMounts(c *runtimeapi.ContainerConfig) (mountsOf, error) {
 	var all mountsOf
 	var errs []error
 	for _, m := range c.GetMounts() {
-		if housekeeping[m.GetContainerPath()] || m.GetContainerPath() == HooksPath || m.GetContainerPath() == StatePath {
+		if housekeeping[m.GetContainerPath()] || slices.Contains([]string{HooksPath, StatePath, CheckpointPath}, m.GetContainerPath()) {
 			continue
 		}
 		volume, err := readMount(m)

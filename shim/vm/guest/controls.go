@@ -11,6 +11,7 @@ import (
 	"github.com/nodevirt/nodevirt/shim/vm/hotplug"
 	"github.com/nodevirt/nodevirt/shim/vm/memorydump"
 	"github.com/nodevirt/nodevirt/shim/vm/move"
+	"github.com/nodevirt/nodevirt/shim/vm/save"
 	"github.com/nodevirt/nodevirt/shim/vm/table"
 	"github.com/nodevirt/nodevirt/shim/vm/vmerrors"
 )
@@ -65,7 +66,7 @@ type controls struct {
 	with  map[string]argued
 }
 
-func newControls(p power, s screens, a *Agents, writes *freezes, m moves, disks, dumps orders) controls {
+func newControls(p power, s screens, a *Agents, writes *freezes, m moves, disks, dumps, saves orders) controls {
 	asked := queries{a}
 	with := map[string]argued{
 		"freeze": writes.freeze, controlKeepFrozen: writes.keep, controlConnect: connectWithoutStream,
@@ -79,6 +80,9 @@ func newControls(p power, s screens, a *Agents, writes *freezes, m moves, disks,
 	}
 	for _, name := range memorydump.Controls() {
 		with[name] = ordered(dumps, name)
+	}
+	for _, name := range save.Controls() {
+		with[name] = ordered(saves, name)
 	}
 	return controls{with: with, plain: map[string]control{
 		"unfreeze":     writes.thaw,

@@ -40,6 +40,7 @@ type Options struct {
 	Moves      moves
 	Hotplugs   orders
 	Dumps      orders
+	Saves      orders
 	Terminals  terminals
 	Namespaces namespaces
 	Logger     *slog.Logger
@@ -67,7 +68,7 @@ func New(o Options) *Guests {
 	writes := newFreezes(o.Table, o.Agents)
 	g := &Guests{
 		table: o.Table, agents: o.Agents, layout: o.Layout,
-		controls: newControls(o.Power, o.Screens, o.Agents, writes, o.Moves, o.Hotplugs, o.Dumps),
+		controls: newControls(o.Power, o.Screens, o.Agents, writes, o.Moves, o.Hotplugs, o.Dumps, o.Saves),
 		freezes:  writes, terminals: o.Terminals, namespaces: o.Namespaces, log: o.Logger, vsocks: dialVSOCK,
 	}
 	g.consoleClients.New = func(*table.VM) *consoleClient { return &consoleClient{} }

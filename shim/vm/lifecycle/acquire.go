@@ -32,7 +32,10 @@ func (c *creator) hold(ctx context.Context, n *draft, config *runtimeapi.Contain
 		return err
 	}
 	n.undo = append(n.undo, func(ctx context.Context) error { c.release(ctx, n.rec.ID, n.asked.Disks()); return nil })
-	if err = c.inImage(ctx, n); err != nil {
+	if err = c.inVolume(n, config); err == nil {
+		err = c.inImage(ctx, n)
+	}
+	if err != nil {
 		return fmt.Errorf("container %q: %w", config.GetMetadata().GetName(), err)
 	}
 	if n.rec.Image, err = c.imageOf(ctx, image, n.own); err != nil {

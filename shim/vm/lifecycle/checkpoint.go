@@ -8,11 +8,13 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/nodevirt/nodevirt/imageunpack"
 	"github.com/nodevirt/nodevirt/shim/checkpoint"
+	"github.com/nodevirt/nodevirt/shim/disk"
 	"github.com/nodevirt/nodevirt/shim/domain"
 	"github.com/nodevirt/nodevirt/shim/forks"
 	"github.com/nodevirt/nodevirt/shim/migrate/compat"
@@ -30,6 +32,8 @@ type resumption struct {
 	manifest checkpoint.Manifest
 	// close closes the archive; nil for an image.
 	close func() error
+	// once says that the guest goes on from it once: the disks on volumes can be those of its moment.
+	once bool
 }
 
 // release closes what the checkpoint is read from. It is a step of an undo.
@@ -77,6 +81,33 @@ func (c *creator) archive(r record.Container, config *runtimeapi.ContainerConfig
 	return nil, errors.Join(fmt.Errorf("container %q: %w", config.GetMetadata().GetName(), unusable(err)), a.Close())
 }
 
+// inVolume finds the checkpoint in the volume that the container mounts for it, if there is one. The
+// guest of a migration comes from its source alone.
+func (c *creator) inVolume(n *draft, config *runtimeapi.ContainerConfig) error {
+	folder, err := vmspec.Checkpoint(config)
+	if err != nil {
+		return fmt.Errorf("%w: %w", vmerrors.ErrInvalid, err)
+	}
+	if folder == "" || n.from != nil || n.rec.Incoming != "" {
+		return nil
+	}
+	f, err := disk.Archives{}.Open(folder, vmspec.CheckpointFile)
+	if err != nil {
+		return fmt.Errorf("%w: %w", vmerrors.ErrInvalid, err)
+	}
+	a, err := checkpoint.ReadArchive(f)
+	if err != nil {
+		return unusable(err)
+	}
+	m, err := checkpoint.Read(a)
+	if err != nil {
+		return errors.Join(fmt.Errorf("%w: %w", vmerrors.ErrInvalid, err), a.Close())
+	}
+	n.from = &resumption{files: a, manifest: m, close: a.Close, once: true}
+	n.undo = append(n.undo, n.from.release)
+	return nil
+}
+
 // inImage finds the checkpoint in the container's image, if there is one.
 func (c *creator) inImage(ctx context.Context, n *draft) error {
 	if n.from != nil || n.own == nil || n.rec.Incoming != "" {
@@ -103,7 +134,10 @@ func (c *creator) accept(ctx context.Context, n *draft, accelerator domain.Accel
 		return nil
 	}
 	m := n.from.manifest
-	if err := save.Fits(n.rec); err != nil {
+	if err := save.Fits(n.rec, m.Volumes); err != nil {
+		return err
+	}
+	if err := sameVolumes(n); err != nil {
 		return err
 	}
 	if m.Accelerator != string(accelerator) {
@@ -131,6 +165,25 @@ func (c *creator) accept(ctx context.Context, n *draft, accelerator domain.Accel
 		return fmt.Errorf("%w: checkpoint: %d bytes of memory are more than the VM can have", vmerrors.ErrInvalid, m.Memory.Size)
 	}
 	n.rec.Restored = &m
+	return nil
+}
+
+// sameVolumes returns an error if the disks on volumes are not those that were saved with the
+// memory, or if a later start would go on from it again.
+func sameVolumes(n *draft) error {
+	var own []string
+	for _, d := range n.rec.Spec.Disks {
+		if m, _ := d.Transfer(); m == vmspec.TransferShared {
+			own = append(own, d.Name)
+		}
+	}
+	was := slices.Sorted(slices.Values(n.from.manifest.Volumes))
+	if slices.Sort(own); !slices.Equal(own, was) {
+		return fmt.Errorf("%w: checkpoint: its disks on volumes are %.300q, and those of the VM are %.300q", vmerrors.ErrInvalid, was, own)
+	}
+	if len(own) > 0 && !n.from.once {
+		return fmt.Errorf("%w: checkpoint: its guest has disks on volumes: restore a VirtualMachineSnapshot", vmerrors.ErrInvalid)
+	}
 	return nil
 }
 

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"gotest.tools/v3/assert"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/nodevirt/nodevirt/imageunpack"
 	"github.com/nodevirt/nodevirt/shim/checkpoint"
@@ -218,6 +219,7 @@ func TestResumeRefused(t *testing.T) {
 	for words, change := range map[string]func(s *saved){
 		"its guest ran on": func(s *saved) { s.manifest.Accelerator = "kvm" },
 		"own CPU":          func(s *saved) { s.manifest.CPU = "AMD" },
+		"on volumes are":   func(s *saved) { s.manifest.Volumes = []string{"claim"} },
 		"UEFI firmware":    func(s *saved) { s.manifest.Firmware = &checkpoint.Firmware{Code: 1} },
 		"of images":        func(s *saved) { s.manifest.Bases["more"] = s.manifest.Bases["disk"] },
 		"has another one": func(s *saved) {
@@ -290,5 +292,26 @@ func TestOtherArchives(t *testing.T) {
 			t.Errorf("no archive: %v", err)
 		}
 		n.wantNothing(t)
+	})
+}
+
+// TestResumeFromVolume: a guest goes on from the checkpoint in the volume that its container mounts for
+// it, and a folder without one is refused.
+func TestResumeFromVolume(t *testing.T) {
+	onNode(t, func(t *testing.T, n *node) {
+		path := n.saved(t).archive(t)
+		config := request(0)
+		config.Mounts = []*runtimeapi.Mount{{ContainerPath: vmspec.CheckpointPath, HostPath: filepath.Dir(path), Readonly: true}}
+		id, err := n.Create(t.Context(), n.masqueraded(t, "resumed"), config)
+		must(t, err)
+		must(t, n.Start(t.Context(), id))
+		if got := n.libvirt.Restored(n.rec(t, id).Domain.UUID); got != "the guest's memory" {
+			t.Errorf("the guest has %q", got)
+		}
+		must(t, os.Remove(path))
+		_, err = n.Create(t.Context(), n.masqueraded(t, "empty"), config)
+		if err == nil || !strings.Contains(err.Error(), "open the archive") {
+			t.Errorf("without an archive: %v", err)
+		}
 	})
 }

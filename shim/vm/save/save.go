@@ -10,7 +10,8 @@
 //
 // A VM whose guest could not go on elsewhere is refused: one with devices or folders of its
 // node, or with a volume that outlives its pod. The guest goes on to write to such a volume,
-// and its memory of that moment would not fit what is there later.
+// and its memory of that moment would not fit what is there later. An order of package order saves
+// to a PVC, and holds the guest while its caller takes snapshots of the VM's PVCs.
 package save
 
 import (
@@ -21,6 +22,7 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
@@ -29,6 +31,7 @@ import (
 	"github.com/nodevirt/nodevirt/shim/domain"
 	"github.com/nodevirt/nodevirt/shim/migrate/order"
 	"github.com/nodevirt/nodevirt/shim/record"
+	"github.com/nodevirt/nodevirt/shim/vm/attachment"
 	"github.com/nodevirt/nodevirt/shim/vm/background"
 	"github.com/nodevirt/nodevirt/shim/vm/move"
 	"github.com/nodevirt/nodevirt/shim/vm/table"
@@ -63,6 +66,13 @@ type Moves interface {
 	Guest(r record.Container) (order.Guest, error)
 }
 
+// Files are the archives in volumes; package disk's Archives.
+type Files interface {
+	Create(folder, name string) (*os.File, error)
+	Rename(folder, from, to string) error
+	Remove(folder, name string) error
+}
+
 // Options are the parts that Saves works with. All are needed.
 type Options struct {
 	Table   *table.Table
@@ -71,6 +81,8 @@ type Options struct {
 	Disks   Disks
 	Images  Images
 	Moves   Moves
+	Files   Files
+	Pods    attachment.Pods
 	// Describe returns a VM's domain.
 	Describe    func(r record.Container) domain.Description
 	Accelerator domain.Accelerator
@@ -78,10 +90,17 @@ type Options struct {
 }
 
 // Saves writes checkpoints of a node's VMs.
-type Saves struct{ o Options }
+type Saves struct {
+	o    Options
+	jobs table.PerVM[*job]
+}
 
 // New returns Saves.
-func New(o Options) *Saves { return &Saves{o} }
+func New(o Options) *Saves {
+	s := &Saves{o: o}
+	s.jobs.New = func(*table.VM) *job { return new(job) }
+	return s
+}
 
 const (
 	// pauseTime is how long a guest is paused at most, for a caller that does not say.
@@ -113,7 +132,7 @@ func (s *Saves) checkpoint(ctx context.Context, v *table.VM, location string, li
 	if !filepath.IsAbs(location) || filepath.Clean(location) != location {
 		return fmt.Errorf("%w: location %q is not the absolute path of a file", vmerrors.ErrInvalid, location)
 	}
-	if err := check(v.Record()); err != nil {
+	if err := check(v.Record(), nil); err != nil {
 		return err
 	}
 	if info, err := os.Stat(filepath.Dir(location)); err != nil || !info.IsDir() {
@@ -126,7 +145,7 @@ func (s *Saves) checkpoint(ctx context.Context, v *table.VM, location string, li
 	if err != nil {
 		return err
 	}
-	r, err := s.begin(ctx, v, location+partial)
+	r, err := s.begin(ctx, v, record.Saving{Partial: location + partial}, nil)
 	if err != nil {
 		return err
 	}
@@ -158,19 +177,20 @@ func (s *Saves) checkpoint(ctx context.Context, v *table.VM, location string, li
 	return nil
 }
 
-// check returns why a VM cannot be saved now.
-func check(r record.Container) error {
+// check returns why a VM cannot be saved now. Held are its disks as of [Fits].
+func check(r record.Container, held []string) error {
 	if r.State != record.Running || r.Incoming != "" {
 		return fmt.Errorf("%w: the VM does not run", vmerrors.ErrState)
 	}
 	if r.Freeze != nil {
 		return fmt.Errorf("%w: the guest's file systems are frozen, and nothing would thaw them elsewhere: thaw them first", vmerrors.ErrState)
 	}
-	return Fits(r)
+	return Fits(r, held)
 }
 
-// Fits returns why a VM has no checkpoints: what its guest would miss elsewhere, or later.
-func Fits(r record.Container) error {
+// Fits returns why a VM has no checkpoints: what its guest would miss elsewhere, or later. Held are
+// the disks on PVCs whose content is saved together with the memory.
+func Fits(r record.Container, held []string) error {
 	why := move.Bound(r)
 	if r.Spec.TakesPodAddress() {
 		why = append(why, "its card on the pod network has the binding bridge: the next pod has another address; use masquerade")
@@ -181,6 +201,7 @@ func Fits(r record.Container) error {
 		case reason != "":
 			why = append(why, fmt.Sprintf("disk %q %s", d.Name, reason))
 		case transfer == vmspec.TransferRemade, transfer == vmspec.TransferCopied && !d.OnVolume():
+		case transfer == vmspec.TransferShared && d.Source != vmspec.SourceHostDisk && slices.Contains(held, d.Name):
 		default:
 			why = append(why, fmt.Sprintf("disk %q is on a volume, whose content can change after the checkpoint", d.Name))
 		}
@@ -192,14 +213,14 @@ func Fits(r record.Container) error {
 }
 
 // begin records that the VM is being saved, if nothing else keeps it busy.
-func (s *Saves) begin(ctx context.Context, v *table.VM, path string) (record.Container, error) {
+func (s *Saves) begin(ctx context.Context, v *table.VM, as record.Saving, held []string) (record.Container, error) {
 	unlock, err := v.Lock(ctx)
 	if err != nil {
 		return record.Container{}, err
 	}
 	defer unlock()
 	r := v.Record()
-	if err := check(r); err != nil {
+	if err := check(r, held); err != nil {
 		return r, err
 	}
 	if r.Saving != nil {
@@ -214,7 +235,7 @@ func (s *Saves) begin(ctx context.Context, v *table.VM, path string) (record.Con
 	if state.Status != domain.StatusRunning {
 		return r, fmt.Errorf("%w: the guest is %s: it must run to be saved", vmerrors.ErrState, state.Status)
 	}
-	r.Saving = &record.Saving{Partial: path}
+	r.Saving = &as
 	return r, s.o.Table.Put(v, r)
 }
 
@@ -270,11 +291,22 @@ func (s *Saves) undo(ctx context.Context, v *table.VM) error {
 			return fmt.Errorf("resume the guest: %w", err)
 		}
 	}
-	if err := os.Remove(r.Saving.Partial); err != nil && !errors.Is(err, fs.ErrNotExist) {
+	if err := s.discard(*r.Saving); err != nil {
 		return err
 	}
 	r.Saving = nil
 	return s.o.Table.Put(v, r)
+}
+
+// discard removes an unfinished archive.
+func (s *Saves) discard(as record.Saving) error {
+	if as.Folder != "" {
+		return s.o.Files.Remove(as.Folder, as.Partial)
+	}
+	if err := os.Remove(as.Partial); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	return nil
 }
 
 // retry goes on with undo in the background.

@@ -19,6 +19,7 @@ import (
 
 	"github.com/nodevirt/nodevirt/imageunpack"
 	"github.com/nodevirt/nodevirt/shim/checkpoint"
+	"github.com/nodevirt/nodevirt/shim/disk"
 	"github.com/nodevirt/nodevirt/shim/domain"
 	"github.com/nodevirt/nodevirt/shim/migrate/order"
 	"github.com/nodevirt/nodevirt/shim/record"
@@ -48,6 +49,8 @@ type rig struct {
 	fail map[string]error
 	// during is called while the guest is saved.
 	during func(context.Context) error
+	// stuck keeps the guest's disks from being written until it is closed; nil for a volume that answers.
+	stuck chan struct{}
 }
 
 func newRig(t *testing.T) *rig {
@@ -79,11 +82,11 @@ func newRig(t *testing.T) *rig {
 		assert.NilError(t, os.WriteFile(filepath.Join(r.dir, name), []byte("writes to "+name), 0o600))
 	}
 	r.Saves = save.New(save.Options{
-		Table: r.table, Tasks: r.tasks, Domains: r, Disks: r, Images: r, Moves: r, Accelerator: domain.TCG,
+		Table: r.table, Tasks: r.tasks, Domains: r, Disks: r, Images: r, Moves: r, Files: disk.Archives{}, Pods: r, Accelerator: domain.TCG,
 		Describe: func(c record.Container) domain.Description {
 			layer := []domain.Layer{{Format: "qcow2", Path: "/x"}}
 			return domain.Description{
-				Name: "vm", UUID: vmID, Spec: c.Spec, Accelerator: domain.TCG, Emulator: "/qemu", Disks: []domain.Disk{{Layers: layer}, {Layers: layer}},
+				Name: "vm", UUID: vmID, Spec: c.Spec, Accelerator: domain.TCG, Emulator: "/qemu", Disks: slices.Repeat([]domain.Disk{{Layers: layer}}, len(c.Spec.Disks)),
 			}
 		},
 		Logger: slog.New(slog.NewTextHandler(t.Output(), nil)),
@@ -128,6 +131,9 @@ func (r *rig) SaveMemory(ctx context.Context, _ string, to *os.File) error {
 }
 
 func (r *rig) Written(record.Container) map[string]string {
+	if r.stuck != nil {
+		<-r.stuck
+	}
 	return map[string]string{"root": filepath.Join(r.dir, "root"), "data": filepath.Join(r.dir, "data")}
 }
 

@@ -1,0 +1,81 @@
+package save
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+
+	"k8s.io/apimachinery/pkg/util/validation"
+
+	"github.com/nodevirt/nodevirt/shim/vm/attachment"
+	"github.com/nodevirt/nodevirt/shim/vm/hotplug/order"
+	"github.com/nodevirt/nodevirt/shim/vm/table"
+	"github.com/nodevirt/nodevirt/shim/vm/vmerrors"
+	"github.com/nodevirt/nodevirt/shim/vmspec"
+)
+
+// maxDisks bounds the disks that an order names.
+const maxDisks = 256
+
+// Controls returns the names of the machine controls that save memory to volumes.
+func Controls() []string { return []string{order.MemorySave, order.MemorySaveEnd} }
+
+// Do carries out a machine control with its argument, and returns its answer.
+func (s *Saves) Do(ctx context.Context, v *table.VM, control, argument string) ([]byte, error) {
+	var answer order.Saved
+	var err error
+	switch control {
+	case order.MemorySave:
+		var a order.Save
+		if err = decode(argument, &a); err == nil {
+			answer, err = s.save(ctx, v, a)
+		}
+	case order.MemorySaveEnd:
+		var a order.Name
+		if err = decode(argument, &a); err == nil {
+			answer, err = s.jobs.Of(v).release(ctx, a.Name)
+		}
+	default:
+		err = fmt.Errorf("%w: there is no control %q of saves", vmerrors.ErrInvalid, control)
+	}
+	if err != nil {
+		return nil, err
+	}
+	text, err := json.Marshal(answer)
+	return append(text, '\n'), err
+}
+
+func decode(argument string, into any) error {
+	if err := json.Unmarshal([]byte(argument), into); err != nil {
+		return fmt.Errorf("%w: the argument is not JSON as expected: %w", vmerrors.ErrInvalid, err)
+	}
+	return nil
+}
+
+// save begins a save, or holds the guest of one that is under way, and waits a little for the next
+// state.
+func (s *Saves) save(ctx context.Context, v *table.VM, a order.Save) (order.Saved, error) {
+	if len(validation.IsDNS1123Label(a.Volume)) > 0 || len(a.Disks) > maxDisks {
+		return order.Saved{}, fmt.Errorf("%w: %.80q is not the name of a volume, or there are more than %d disks", vmerrors.ErrInvalid, a.Volume, maxDisks)
+	}
+	j := s.jobs.Of(v)
+	if j.renew(a.Volume) || !a.Begin {
+		return j.await(ctx, a.Volume, order.SaveWriting)
+	}
+	if err := check(v.Record(), a.Disks); err != nil {
+		return order.Saved{}, err
+	}
+	config, err := attachment.Find(ctx, s.o.Pods, v.Record(), a.Container)
+	if err != nil {
+		return order.Saved{}, err
+	}
+	folder, err := vmspec.Folder(a.Volume, config)
+	if err != nil {
+		return order.Saved{}, fmt.Errorf("%w: %w", vmerrors.ErrInvalid, err)
+	}
+	if err := j.begin(s.o.Tasks.Context(), a); err != nil {
+		return order.Saved{}, err
+	}
+	s.o.Tasks.Run(func(context.Context) { s.toVolume(v, j, folder) })
+	return j.await(ctx, a.Volume, order.SaveWriting)
+}
