@@ -25,6 +25,7 @@ var kept = []string{
 	AnnotationFixed,
 	AnnotationOverridden,
 	AnnotationHotplugged,
+	AnnotationResume,
 }
 
 // Annotations of Kubernetes' descheduler, as of KubeVirt's pods. Their values mean nothing.

@@ -78,6 +78,7 @@ func New(vmi *kubevirt.VirtualMachineInstance, objects PVCObjects, network Netwo
 	if err := addState(&spec, vmi, o.Surroundings.StatePVC); err != nil {
 		return nil, err
 	}
+	addResume(&spec, o.Surroundings.ResumePVC)
 	if err := addHooks(&spec, vmi); err != nil {
 		return nil, err
 	}

@@ -33,6 +33,9 @@ type Surroundings struct {
 	Source map[string]string
 	// StatePVC is the name of the PVC with the instance's persistent state; empty for none.
 	StatePVC string
+	// ResumePVC is the name of the PVC with the memory from which the guest goes on; empty for a guest
+	// that boots or migrates.
+	ResumePVC string
 }
 
 // resources are what the instance says, and where it doesn't, requests for the

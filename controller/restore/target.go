@@ -15,6 +15,8 @@ import (
 	api "kubevirt.io/api/snapshot/v1beta1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/nodevirt/nodevirt/controller/pod"
+	"github.com/nodevirt/nodevirt/controller/snapshot"
 	"github.com/nodevirt/nodevirt/controller/vm"
 )
 
@@ -32,11 +34,12 @@ func (t *targets) writeVM(ctx context.Context, w *work, content *api.VirtualMach
 		return err
 	}
 	if w.vm == nil {
-		return t.createVM(ctx, w, source, spec)
+		return t.createVM(ctx, w, content, spec)
 	}
 	before := w.vm.DeepCopy()
 	spec.Running, spec.RunStrategy = before.Spec.Running, before.Spec.RunStrategy
 	w.vm.Spec = *spec
+	setResume(w.vm, content)
 	metav1.SetMetaDataAnnotation(&w.vm.ObjectMeta, annotationLast, mark(w.rs))
 	p := client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{})
 	if err := t.client.Patch(ctx, w.vm, p); err != nil {
@@ -45,7 +48,8 @@ func (t *targets) writeVM(ctx context.Context, w *work, content *api.VirtualMach
 	return nil
 }
 
-func (t *targets) createVM(ctx context.Context, w *work, source *api.VirtualMachine, spec *kubevirt.VirtualMachineSpec) error {
+func (t *targets) createVM(ctx context.Context, w *work, content *api.VirtualMachineSnapshotContent, spec *kubevirt.VirtualMachineSpec) error {
+	source := content.Spec.Source.VirtualMachine
 	made := &kubevirt.VirtualMachine{
 		ObjectMeta: metav1.ObjectMeta{
 			Namespace: w.rs.Namespace, Name: w.rs.Spec.Target.Name, Labels: maps.Clone(source.Labels), Annotations: maps.Clone(source.Annotations),
@@ -66,12 +70,22 @@ func (t *targets) createVM(ctx context.Context, w *work, source *api.VirtualMach
 	if err != nil {
 		return err
 	}
+	setResume(made, content)
 	metav1.SetMetaDataAnnotation(&made.ObjectMeta, annotationLast, mark(w.rs))
 	if err := t.client.Create(ctx, made); err != nil {
 		return fmt.Errorf("create VM %s: %w", made.Name, err)
 	}
 	w.vm = made
 	return nil
+}
+
+// setResume has the VM's next start go on from the memory in a snapshot, or boot if it has none.
+func setResume(vm *kubevirt.VirtualMachine, content *api.VirtualMachineSnapshotContent) {
+	if claim := snapshot.MemoryPVC(content); claim != "" {
+		metav1.SetMetaDataAnnotation(&vm.ObjectMeta, pod.AnnotationResume, claim)
+		return
+	}
+	delete(vm.Annotations, pod.AnnotationResume)
 }
 
 // Patched returns a VM with the patches of the restore that creates it.

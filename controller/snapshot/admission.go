@@ -20,8 +20,10 @@ const immutable = "spec is immutable after creation"
 
 func rules() admission.Rules {
 	return admission.Rules{
-		Finalizer:   finalizer,
-		Check:       admission.CheckSpec("name the VM in source", CheckManifest),
+		Finalizer: finalizer,
+		Check: func(r *admission.Review) field.ErrorList {
+			return append(admission.CheckSpec("name the VM in source", CheckManifest)(r), checkMemory(r.Meta.Annotations)...)
+		},
 		CheckUpdate: admission.SameSpec(immutable),
 	}
 }

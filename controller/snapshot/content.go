@@ -17,6 +17,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
 
+	"github.com/nodevirt/nodevirt/controller/pod"
 	"github.com/nodevirt/nodevirt/controller/volumesnapshot"
 )
 
@@ -70,6 +71,9 @@ func (c *contents) create(ctx context.Context, w *work) error {
 			VolumeBackups:              backups,
 		},
 	}
+	if wantsMemory(w.s) {
+		content.Annotations = map[string]string{AnnotationMemoryPVC: fmt.Sprintf("vmsnapshot-%s-memory", w.s.UID)}
+	}
 	if err := c.client.Create(ctx, content); err != nil {
 		return fmt.Errorf("create snapshot content %s/%s: %w", content.Namespace, content.Name, err)
 	}
@@ -107,6 +111,7 @@ func (c *contents) sourceSpec(ctx context.Context, w *work) (*api.VirtualMachine
 func simplified(m metav1.ObjectMeta) metav1.ObjectMeta {
 	annotations := maps.Clone(m.Annotations)
 	delete(annotations, corev1.LastAppliedConfigAnnotation) // as large as the object
+	delete(annotations, pod.AnnotationResume)
 	return metav1.ObjectMeta{
 		Name: m.Name, Namespace: m.Namespace, UID: m.UID, ResourceVersion: m.ResourceVersion, Generation: m.Generation,
 		Labels: maps.Clone(m.Labels), Annotations: annotations,

@@ -23,6 +23,7 @@ type driver struct {
 	volumes  volumes
 	events   events.EventRecorder
 	now      func() time.Time
+	memories *memories
 	captures interface {
 		own(ctx context.Context, w *work) error
 	}
@@ -60,6 +61,9 @@ func (d *driver) drive(ctx context.Context, w *work) (time.Duration, error) {
 		if s.Deleted {
 			return time.Second, nil // then they are taken again
 		}
+	}
+	if MemoryPVC(w.content) != "" {
+		return d.driveMemory(ctx, w, have)
 	}
 	freezes := len(w.content.Spec.VolumeBackups) > 0 && w.writes() && !indicated(w.s, api.VMSnapshotQuiesceTimeoutIndication)
 	taken := w.taken(have)

@@ -15,6 +15,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
 
 	"github.com/nodevirt/nodevirt/controller/datavolume"
+	"github.com/nodevirt/nodevirt/controller/pod"
 	"github.com/nodevirt/nodevirt/controller/volumesnapshot"
 )
 
@@ -74,6 +75,8 @@ type Options struct {
 	Pods pods
 	// Nodes reaches the nodes of pods.
 	Nodes nodes
+	// Holder is the image of the pods that have PVCs for memory mounted.
+	Holder pod.Holder
 	// Events reach the users of snapshots.
 	Events events.EventRecorder
 	// Now is the time; a test may have its own.
@@ -110,12 +113,14 @@ func NewReconciler(o Options) *Reconciler {
 	contents := &contents{
 		client: o.Client, live: o.Live, revisions: o.Revisions, volumes: o.Volumes, events: o.Events, writer: w, captures: captures,
 	}
+	memories := &memories{live: o.Live, uncached: o.Revisions, pods: o.Pods, holder: o.Holder, guests: guests}
 	return &Reconciler{
 		client: o.Client, now: o.Now, writer: w,
 		sources:  &sources{client: o.Client, live: o.Live, volumes: o.Volumes, dataVolumes: o.DataVolumes, writer: w},
 		contents: contents,
 		driver: &driver{
 			volumes: o.Volumes, events: o.Events, now: o.Now, captures: captures, contents: contents, guests: guests, statuses: statuses,
+			memories: memories,
 		},
 		guests:   guests,
 		statuses: statuses,
@@ -247,7 +252,12 @@ func (r *Reconciler) remove(ctx context.Context, w *work) error {
 // release lets go of all that a snapshot holds: the guest, the content, the VM.
 func (r *Reconciler) release(ctx context.Context, w *work) error {
 	r.guests.forget(w.s)
-	if w.content != nil && !created(w.content) && w.locked && w.writes() {
+	switch {
+	case w.content == nil || created(w.content) || !w.locked:
+	case MemoryPVC(w.content) != "" && w.vmi != nil:
+		// If this fails, the guest goes on by itself.
+		_, _ = r.driver.memories.end(ctx, w)
+	case w.writes():
 		// If this fails, the node thaws the guest by itself.
 		_, _ = r.guests.order(ctx, w, controlUnfreeze)
 	}

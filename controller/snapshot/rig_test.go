@@ -24,6 +24,7 @@ import (
 	"github.com/nodevirt/nodevirt/controller/datavolume"
 	"github.com/nodevirt/nodevirt/controller/pod"
 	"github.com/nodevirt/nodevirt/controller/volumesnapshot"
+	"github.com/nodevirt/nodevirt/shim/vm/hotplug/order"
 	"github.com/nodevirt/nodevirt/test/fakecluster"
 )
 
@@ -65,7 +66,7 @@ func newRig(t *testing.T) *rig {
 func (g *rig) restart() {
 	g.r = NewReconciler(Options{
 		Client: g.Cached(), Live: g.Client, Revisions: g.Client, Volumes: g.driver, DataVolumes: g, Pods: g.node, Nodes: g.node,
-		Events: g.Recorder, Now: func() time.Time { return g.now },
+		Holder: pod.Holder{Image: "holder"}, Events: g.Recorder, Now: func() time.Time { return g.now },
 	})
 }
 
@@ -140,6 +141,9 @@ type fakeNode struct {
 	until  time.Time
 	orders []string
 	fail   error
+	// saved is the state of the last save of the guest's memory, disks those that it holds.
+	saved order.SaveState
+	disks []string
 }
 
 func (n *fakeNode) PodOf(_ context.Context, _ *instance, name string) (*corev1.Pod, error) {
@@ -152,6 +156,9 @@ func (n *fakeNode) Control(_ context.Context, _ *corev1.Pod, _ int, name string,
 	n.orders = append(n.orders, strings.Join(append([]string{name}, arguments...), " "))
 	if n.fail != nil {
 		return nil, n.fail
+	}
+	if name == order.MemorySave || name == order.MemorySaveEnd {
+		return n.control(name, arguments[0])
 	}
 	limit := time.Duration(0)
 	if len(arguments) == 1 {

@@ -122,6 +122,9 @@ func (l *sources) unlockable(ctx context.Context, w *work) (string, error) {
 	case w.vmi != nil && instances.Migrating(w.vmi):
 		return "source is being migrated", nil
 	}
+	if wantsMemory(w.s) && (w.vmi == nil || w.vmi.Status.Phase != kubevirt.Running) {
+		return "source does not run, and the snapshot must have its memory", nil
+	}
 	uses := ownPVCs(&w.vm.Spec.Template.Spec)
 	for _, use := range uses {
 		if why, err := l.unfit(ctx, w, use); err != nil || why != "" {

@@ -135,6 +135,7 @@ func (w *work) indicateSource() {
 	switch {
 	case w.vmi == nil:
 		return
+	case wantsMemory(w.s): // the file systems are as the memory has them
 	case has(w.vmi, kubevirt.VirtualMachineInstancePaused):
 		indicate(w.s, api.VMSnapshotPausedIndication)
 	case has(w.vmi, kubevirt.VirtualMachineInstanceAgentConnected):
@@ -218,7 +219,7 @@ func (r *reporter) contentStatus(w *work, have map[string]volumesnapshot.Snapsho
 		next = w.content.Status.DeepCopy()
 	}
 	next.VolumeSnapshotStatus = nil
-	usable := problem == ""
+	usable := problem == "" && (MemoryPVC(w.content) == "" || next.CreationTime != nil)
 	for _, b := range w.content.Spec.VolumeBackups {
 		if b.VolumeSnapshotName == nil {
 			continue

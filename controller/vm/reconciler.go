@@ -90,6 +90,9 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resu
 	if err := r.storeUUID(ctx, vm, vmi); err != nil {
 		return ctrl.Result{}, err
 	}
+	if err := resumed(ctx, r.client, vm, vmi); err != nil {
+		return ctrl.Result{}, err
+	}
 	return r.run(ctx, vm, vmi)
 }
 

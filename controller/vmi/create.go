@@ -63,6 +63,9 @@ func (m *maker) createPod(ctx context.Context, vmi *kubevirt.VirtualMachineInsta
 			return ctrl.Result{}, ignoreGone(fmt.Errorf("add finalizer to VMI %s: %w", vmi.Name, err))
 		}
 	}
+	if may, err := mayResume(ctx, m.live, vmi); err != nil || !may {
+		return ctrl.Result{RequeueAfter: turn}, err
+	}
 	starting := pod.AtStart(vmi)
 	state, err := m.states.pvc(ctx, vmi)
 	if err != nil {
@@ -117,7 +120,7 @@ func (m *maker) createWith(
 	if options.Surroundings, err = m.cluster.read(ctx, vmi); err != nil { // such as of a network that is missing
 		return ctrl.Result{}, errors.Join(err, m.reports.report(ctx, vmi, view{trouble: failedCreate(err)}))
 	}
-	options.Surroundings.StatePVC = state
+	options.Surroundings.StatePVC, options.Surroundings.ResumePVC = state, vmi.Annotations[pod.AnnotationResume]
 	wanted, err := pod.New(vmi, objects, network, options)
 	if err != nil { // a retry would fail in the same way: a change of the VMI or a PVC triggers the next attempt
 		return ctrl.Result{}, m.reports.report(ctx, vmi, view{trouble: failedCreate(err)})
