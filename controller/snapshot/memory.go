@@ -27,9 +27,10 @@ const (
 	// AnnotationMemory on a snapshot, with the value true, requests the guest's memory, too.
 	AnnotationMemory = "nodevirt.io/memory"
 	// AnnotationMemoryClass is the storage class of the PVC for the memory; the cluster's default
-	// without it. AnnotationMemorySize is the PVC's size.
+	// without it.
 	AnnotationMemoryClass = "nodevirt.io/memory-storage-class"
-	AnnotationMemorySize  = "nodevirt.io/memory-size"
+	// AnnotationMemorySize is the PVC's size.
+	AnnotationMemorySize = "nodevirt.io/memory-size"
 	// AnnotationMemoryPVC is on a content with memory, and is the name of the PVC.
 	AnnotationMemoryPVC = "nodevirt.io/memory-pvc"
 )

@@ -73,9 +73,9 @@ func (s *Saves) save(ctx context.Context, v *table.VM, a order.Save) (order.Save
 	if err != nil {
 		return order.Saved{}, fmt.Errorf("%w: %w", vmerrors.ErrInvalid, err)
 	}
-	if err := j.begin(s.o.Tasks.Context(), a); err != nil {
+	if err := j.begin(s.o.Tasks.Context(), a); err != nil { //nolint:contextcheck // the save outlasts the order
 		return order.Saved{}, err
 	}
-	s.o.Tasks.Run(func(context.Context) { s.toVolume(v, j, folder) })
+	s.o.Tasks.Run(func(context.Context) { s.toVolume(v, j, folder) }) //nolint:contextcheck // its context is the job's
 	return j.await(ctx, a.Volume, order.SaveWriting)
 }

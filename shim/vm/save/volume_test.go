@@ -186,7 +186,7 @@ func TestVolumeFailures(t *testing.T) {
 	}
 }
 
-// TestVolumeRefused: a disk on a volume of which nobody takes a snapshot, and orders that are none.
+// TestVolumeRefused: a disk on a volume of which the caller takes no snapshot, and orders that are none.
 func TestVolumeRefused(t *testing.T) {
 	inVolume(t, func(t *testing.T, r *rig) {
 		for argument, words := range map[string]string{
