@@ -102,6 +102,46 @@ func TestASnapshotOfAVM(t *testing.T) {
 	asked(t, addressOf(t, name), "/cgi-bin/disk", "kept")
 }
 
+// TestASnapshotWithMemory: a guest goes on after a restore where it was when its snapshot was taken,
+// and its processes with it.
+func TestASnapshotWithMemory(t *testing.T) {
+	t.Parallel()
+	const name = "remembering"
+	made(t, object{
+		"apiVersion": "kubevirt.io/v1", "kind": "VirtualMachine", "metadata": object{"name": name},
+		"spec": object{"runStrategy": "Always", "template": object{"spec": object{
+			"terminationGracePeriodSeconds": 60,
+			"domain": object{
+				"memory": object{"guest": "128Mi"},
+				"devices": object{
+					"disks":      []object{{"name": "boot", "disk": object{"bus": "virtio"}}},
+					"interfaces": []object{{"name": "default", "masquerade": object{}}},
+				},
+			},
+			"networks": []object{{"name": "default", "pod": object{}}},
+			"volumes":  []object{{"name": "boot", "containerDisk": object{"image": suite.tiny}}},
+		}}},
+	})
+	addressOf(t, name)
+	before := answerOf(t, name, "") // has the boot's id
+	source := object{"apiGroup": "kubevirt.io", "kind": "VirtualMachine", "name": name}
+	snapshot := made(t, object{
+		"apiVersion": "snapshot.kubevirt.io/v1beta1", "kind": "VirtualMachineSnapshot",
+		"metadata": object{"name": name, "annotations": object{"nodevirt.io/memory": "true", "nodevirt.io/memory-storage-class": "local", "nodevirt.io/memory-size": "512Mi"}},
+		"spec":     object{"source": source},
+	})
+	assert.NilError(t, suite.WaitFor(t.Context(), "vmsnapshot/"+snapshot, "jsonpath={.status.readyToUse}=true"))
+	restore := made(t, object{
+		"apiVersion": "snapshot.kubevirt.io/v1beta1", "kind": "VirtualMachineRestore", "metadata": object{"name": name},
+		"spec": object{"target": source, "virtualMachineSnapshotName": snapshot, "targetReadinessPolicy": "StopTarget"},
+	})
+	assert.NilError(t, suite.WaitFor(t.Context(), "vmrestore/"+restore, "jsonpath={.status.complete}=true"))
+	kubectl(t, "patch", "vm", name, "--type=merge", "--patch", `{"spec":{"runStrategy":"Always"}}`)
+	assert.NilError(t, suite.WaitFor(t.Context(), "vm/"+name, "condition=Ready"))
+	assert.Equal(t, answerOf(t, name, ""), before, "the guest booted again")
+	kubectl(t, "delete", "vm", name) // before the PVC
+}
+
 // TestACloneOfAVM: a clone of a running VM starts with a disk that has the content of that time.
 func TestACloneOfAVM(t *testing.T) {
 	t.Parallel()
