@@ -30,14 +30,19 @@ func run(ctx context.Context, args []string) error {
 	flags := flag.NewFlagSet("bench-cluster", flag.ContinueOnError)
 	out := flags.String("out", "", "`folder` for bench.json with all samples (default: none)")
 	bursts := flags.String("bursts", "10,20", "`numbers` of VMs at once, in turn")
+	only := flags.String("only", "", "`names` of the parts to measure, without the controller alone (default: all of "+strings.Join(cluster.Names(), ",")+")")
 	alone := flags.Bool("controller", true, "measure the controller alone, too, with many VMs that are not scheduled")
 	flags.IntVar(&o.Rounds, "rounds", o.Rounds, "`number` of rounds, of one VM at a time")
 	flags.IntVar(&o.Replicas, "replicas", o.Replicas, "`number` of VMs that a replica set is scaled to")
+	flags.IntVar(&o.Drained, "drained", o.Drained, "`number` of VMs that migrate off a node at once")
 	if err := flags.Parse(args); err != nil {
 		if errors.Is(err, flag.ErrHelp) {
 			return nil
 		}
 		return errors.New("see -help")
+	}
+	if *only != "" {
+		o.Only, *alone = strings.Split(*only, ","), false
 	}
 	o.Bursts = nil
 	for n := range strings.SplitSeq(*bursts, ",") {
