@@ -86,11 +86,15 @@ func New(dir string, limit int64) *Store {
 }
 
 // Link makes a file with the compressed memory of a checkpoint, whose checksum it compares.
-// Containers of the same checkpoint have the same file, which nothing may write.
+// Containers of the same checkpoint have the same file, which nothing may write. Each must bring the whole
+// memory: who knows only its checksum gets nothing.
 func (s *Store) Link(ctx context.Context, files checkpoint.Files, m checkpoint.Manifest, to string) error {
 	path := filepath.Join(s.dir, m.Memory.SHA256)
 	now := time.Now()
 	err := os.Chtimes(path, now, now) // so that it is kept
+	if err == nil {
+		err = checkpoint.CopyMemory(ctx, files, m, io.Discard)
+	}
 	if err == nil {
 		err = os.Link(path, to)
 	}

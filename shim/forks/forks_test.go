@@ -213,3 +213,15 @@ func TestServe(t *testing.T) {
 	_, err = os.Stat(path)
 	assert.ErrorIs(t, err, os.ErrNotExist)
 }
+
+// TestChecksumAlone: who brings other memory than a checksum's gets nothing, also when the store has that memory.
+func TestChecksumAlone(t *testing.T) {
+	s := New(t.TempDir(), size)
+	files, m := archive(t, stream(1))
+	assert.NilError(t, s.Link(t.Context(), files, m, filepath.Join(t.TempDir(), "memory")))
+	others, _ := archive(t, stream(2))
+	to := filepath.Join(t.TempDir(), "memory")
+	assert.ErrorIs(t, s.Link(t.Context(), others, m, to), checkpoint.ErrUnusable)
+	_, err := os.Stat(to)
+	assert.ErrorIs(t, err, os.ErrNotExist)
+}

@@ -92,7 +92,7 @@ func TestForks(t *testing.T) {
 		assert.Equal(t, f.sh("sha256sum </tmp/common"), common)
 		own, shared := ramOf(t, f.info().PID)
 		t.Logf("%s has %d KiB of RAM, and %d KiB beside others", f.name, own, shared)
-		if ram := guestMemory >> 10; shared < 32<<10 || own > int(ram)/2 {
+		if ram := guestMemory >> 10; shared < 32<<10 || own > ram/2 {
 			t.Errorf("%s: %d KiB of RAM are its own, and %d KiB are shared", f.name, own, shared)
 		}
 	}
