@@ -9,6 +9,7 @@ import (
 	"maps"
 	"os"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"time"
@@ -147,10 +148,14 @@ func (n *Node) mounts(context.Context) ([]string, error) {
 	return all, lines.Err()
 }
 
-// files are those of the shim's folders.
+// files are those of the shim's folders, but for the checkpoints' memory that is kept for the next VM.
 func (n *Node) files(context.Context) ([]string, error) {
-	return n.walk(n.o.path("nodevirt"), n.o.run("nodevirt"))
+	all, err := n.walk(n.o.path("nodevirt"), n.o.run("nodevirt"))
+	return slices.DeleteFunc(all, keptMemory.MatchString), err
 }
+
+// keptMemory matches what the shim keeps of checkpoints for minutes after its last VM.
+var keptMemory = regexp.MustCompile(`^nodevirt/checkpoints(/[0-9a-f]{64})?$`)
 
 // domains are the files that libvirtd has of domains, so that it need not be up: their
 // definitions, and what it holds of those that run. Its logs stay, as on any node.
