@@ -272,7 +272,7 @@ func TestLinks(t *testing.T) {
 	s := titled("x", 0)
 	s.Info = func(context.Context) error { called.Add(1); return nil }
 	listen(t, outside, s)
-	h := on(hooks.Limits{Appear: 500 * time.Millisecond, Call: time.Second, Shutdown: time.Second})
+	h := on(hooks.Limits{Appear: 500 * time.Millisecond, Call: time.Minute, Shutdown: time.Second})
 
 	link := folder(t, 1)
 	must(t, os.Symlink(outside, filepath.Join(link, vmspec.HookName(0), "a.sock")))
