@@ -45,7 +45,7 @@ func (w *work) attach(ctx context.Context, v *volume) (time.Duration, error) {
 		}
 	}
 	v.status.HotplugVolume.AttachPodName = v.live.Name
-	container := containerOf(v.live)
+	container := pod.HolderOf(v.live)
 	switch {
 	case container == "" && (held || v.status.Phase == kubevirt.HotplugVolumeMounted): // the node may have the volume open
 		return 0, w.write(ctx, v)
@@ -53,7 +53,7 @@ func (w *work) attach(ctx context.Context, v *volume) (time.Duration, error) {
 		v.status.HotplugVolume.AttachPodUID = ""
 		v.status.Phase, v.status.Reason = kubevirt.HotplugVolumeAttachedToNode, reasonCreated
 		v.status.Message = fmt.Sprintf("Created hotplug attachment pod %s, for volume %s", v.live.Name, v.name)
-		if why := unscheduled(v.live); why != nil {
+		if why := pod.Unscheduled(v.live); why != nil {
 			v.status.Phase, v.status.Reason, v.status.Message = kubevirt.VolumePending, why.Reason, clip(why.Message)
 		}
 		return 0, w.write(ctx, v)
@@ -172,25 +172,4 @@ func (w *work) blankSize(ctx context.Context, v *volume) (int64, error) {
 func bound(pvcs pod.PVCObjects, p *corev1.Pod) bool {
 	pvc := pvcs[volumeOf(p).PersistentVolumeClaim.ClaimName]
 	return pvc != nil && pvc.Status.Phase == corev1.ClaimBound
-}
-
-// containerOf returns the ID of the container that has the volume; "" if it does not run.
-func containerOf(p *corev1.Pod) string {
-	for _, c := range p.Status.ContainerStatuses {
-		if c.State.Running != nil {
-			return bareID(c.ContainerID)
-		}
-	}
-	return ""
-}
-
-// unscheduled returns why no node has an attachment pod; nil if one has it.
-func unscheduled(p *corev1.Pod) *corev1.PodCondition {
-	for i := range p.Status.Conditions {
-		c := &p.Status.Conditions[i]
-		if c.Type == corev1.PodScheduled && c.Status == corev1.ConditionFalse {
-			return c
-		}
-	}
-	return nil
 }

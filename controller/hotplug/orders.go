@@ -57,11 +57,5 @@ func (w *work) give(ctx context.Context, v *volume, name string, argument any) (
 	return order.Disk{}, fmt.Errorf("%s in pod %s on node %s: the answer has an unknown state", name, w.own.Name, w.own.Spec.NodeName)
 }
 
-// bareID returns a container's ID without the name of its runtime.
-func bareID(id string) string {
-	_, bare, _ := strings.Cut(id, "://")
-	return bare
-}
-
 // clip bounds a stranger's text and makes it valid UTF-8.
 func clip(text string) string { return strings.ToValidUTF8(fields.Clip(text, maxMessage), "?") }

@@ -143,3 +143,26 @@ func attachmentResources() corev1.ResourceRequirements {
 		Limits:   corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("100m"), corev1.ResourceMemory: resource.MustParse("80Mi")},
 	}
 }
+
+// HolderOf returns the ID of the container that holds an attachment pod's volume, without the name of
+// its runtime; empty if it does not run.
+func HolderOf(p *corev1.Pod) string {
+	for _, c := range p.Status.ContainerStatuses {
+		if c.State.Running != nil {
+			_, id, _ := strings.Cut(c.ContainerID, "://")
+			return id
+		}
+	}
+	return ""
+}
+
+// Unscheduled returns why no node has a pod; nil if one has it.
+func Unscheduled(p *corev1.Pod) *corev1.PodCondition {
+	for i := range p.Status.Conditions {
+		c := &p.Status.Conditions[i]
+		if c.Type == corev1.PodScheduled && c.Status == corev1.ConditionFalse {
+			return c
+		}
+	}
+	return nil
+}

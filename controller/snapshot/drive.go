@@ -110,12 +110,17 @@ func (d *driver) hold(ctx context.Context, w *work, have map[string]volumesnapsh
 		indicate(w.s, api.VMSnapshotQuiesceTimeoutIndication)
 		return 0, nil
 	}
+	return time.Second, d.discard(ctx, w, have, thawedEarly)
+}
+
+// discard deletes VolumeSnapshots that are of different moments, or not of the memory's, and reports why.
+func (d *driver) discard(ctx context.Context, w *work, have map[string]volumesnapshot.Snapshot, why string) error {
 	for _, s := range have {
 		if err := d.volumes.Delete(ctx, w.content.Namespace, s); err != nil {
-			return 0, err
+			return err
 		}
 	}
-	return time.Second, d.statuses.reportContent(ctx, w, nil, thawedEarly)
+	return d.statuses.reportContent(ctx, w, nil, why)
 }
 
 func (w *work) contentError() *api.Error {

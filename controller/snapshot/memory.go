@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -179,15 +178,11 @@ func (m *memories) mount(ctx context.Context, w *work) (container, why string, e
 	case p.Status.Phase == corev1.PodFailed || p.Status.Phase == corev1.PodSucceeded:
 		return "", "attachment pod " + p.Name + " has ended", m.remove(ctx, p)
 	}
-	for _, c := range p.Status.ContainerStatuses {
-		if _, id, ok := strings.Cut(c.ContainerID, "://"); ok && c.State.Running != nil {
-			return id, "", nil
-		}
+	if id := pod.HolderOf(p); id != "" {
+		return id, "", nil
 	}
-	for _, c := range p.Status.Conditions {
-		if c.Type == corev1.PodScheduled && c.Status == corev1.ConditionFalse {
-			return "", "PVC " + pvc.Name + " for the memory: " + clip(c.Message), nil
-		}
+	if c := pod.Unscheduled(p); c != nil {
+		return "", "PVC " + pvc.Name + " for the memory: " + clip(c.Message), nil
 	}
 	return "", "", nil
 }
@@ -242,14 +237,14 @@ func (m *memories) save(ctx context.Context, w *work, container string, begin bo
 // another save begins.
 func (d *driver) driveMemory(ctx context.Context, w *work, have map[string]volumesnapshot.Snapshot) (time.Duration, error) {
 	if w.vmi == nil || w.vmi.Status.Phase != kubevirt.Running {
-		return d.failMemory(ctx, w, have, "the VM does not run, and the snapshot must have its memory")
+		return retry, d.discard(ctx, w, have, "the VM does not run, and the snapshot must have its memory")
 	}
 	container, why, err := d.memories.mount(ctx, w)
 	switch {
 	case err != nil:
 		return 0, err
 	case container == "" && len(have) > 0:
-		return d.failMemory(ctx, w, have, "the PVC for the memory is not mounted any more")
+		return retry, d.discard(ctx, w, have, "the PVC for the memory is not mounted any more")
 	case container == "":
 		return memoryPoll, d.statuses.reportContent(ctx, w, have, why)
 	}
@@ -275,15 +270,5 @@ func (d *driver) driveMemory(ctx context.Context, w *work, have map[string]volum
 	case saved.Message == "":
 		saved.Message = "the node knows no such save: its shim has restarted"
 	}
-	return d.failMemory(ctx, w, have, "saving the guest's memory failed: "+clip(saved.Message))
-}
-
-// failMemory deletes VolumeSnapshots without the memory of their moment.
-func (d *driver) failMemory(ctx context.Context, w *work, have map[string]volumesnapshot.Snapshot, why string) (time.Duration, error) {
-	for _, s := range have {
-		if err := d.volumes.Delete(ctx, w.content.Namespace, s); err != nil {
-			return 0, err
-		}
-	}
-	return retry, d.statuses.reportContent(ctx, w, nil, why)
+	return retry, d.discard(ctx, w, have, "saving the guest's memory failed: "+clip(saved.Message))
 }

@@ -55,7 +55,7 @@ func ReadArchive(f *os.File) (*Archive, error) {
 		err = errors.New("it is not a regular file")
 	}
 	if err == nil {
-		err = a.scan()
+		err = a.scan(info.Size())
 	}
 	if err != nil {
 		return nil, errors.Join(fmt.Errorf("%w: %s: %w", ErrUnusable, f.Name(), err), f.Close())
@@ -63,13 +63,9 @@ func ReadArchive(f *os.File) (*Archive, error) {
 	return a, nil
 }
 
-// scan finds the entries of a checkpoint. It reads headers alone, and skips what is not of this
+// scan finds the entries of a checkpoint in a file of so many bytes. It reads headers alone, and skips what is not of this
 // format: the archive can be of another program.
-func (a *Archive) scan() error {
-	info, err := a.file.Stat()
-	if err != nil {
-		return err
-	}
+func (a *Archive) scan(size int64) error {
 	r := tar.NewReader(a.file)
 	for range maxEntries {
 		h, err := r.Next()
@@ -83,7 +79,7 @@ func (a *Archive) scan() error {
 		if err != nil {
 			return err
 		}
-		if h.Size > info.Size()-at {
+		if h.Size > size-at {
 			return fmt.Errorf("entry %.80q ends behind the archive's end", h.Name)
 		}
 		if !strings.HasPrefix(h.Name, prefix) {
@@ -141,7 +137,7 @@ func stored(ctx context.Context, files Files, name string, f File, use func(io.R
 		return err
 	}
 	defer src.Close()
-	r := &summed{ctx: ctx, from: io.LimitReader(src, f.Stored+1), sum: sha256.New()}
+	r := &summed{from: Within(ctx, io.LimitReader(src, f.Stored+1)), sum: sha256.New()}
 	if err := use(r); err != nil && r.err != nil {
 		return fmt.Errorf("read %s: %w", name, r.err)
 	} else if err != nil {
@@ -158,7 +154,6 @@ func stored(ctx context.Context, files Files, name string, f File, use func(io.R
 
 // summed is a reader that makes the checksum of what is read.
 type summed struct {
-	ctx  context.Context //nolint:containedctx // of the one call that reads
 	from io.Reader
 	sum  hash.Hash
 	n    int64
@@ -166,17 +161,28 @@ type summed struct {
 }
 
 func (s *summed) Read(p []byte) (int, error) {
-	err := context.Cause(s.ctx)
-	n := 0
-	if err == nil {
-		n, err = s.from.Read(p)
-	}
+	n, err := s.from.Read(p)
 	s.sum.Write(p[:n])
 	s.n += int64(n)
 	if err != nil && !errors.Is(err, io.EOF) {
 		s.err = err
 	}
 	return n, err
+}
+
+// Within returns a reader until a context ends.
+func Within(ctx context.Context, from io.Reader) io.Reader { return within{ctx, from} }
+
+type within struct {
+	ctx  context.Context //nolint:containedctx // of the one call that reads
+	from io.Reader
+}
+
+func (w within) Read(p []byte) (int, error) {
+	if err := context.Cause(w.ctx); err != nil {
+		return 0, err
+	}
+	return w.from.Read(p)
 }
 
 // OpenMemory returns QEMU's stream of a file that [CopyMemory] wrote. Reading fails with

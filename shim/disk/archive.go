@@ -20,7 +20,7 @@ func (Archives) Create(folder, name string) (*os.File, error) {
 		if err := root.Remove(name); err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return err
 		}
-		f, err = root.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_EXCL|syscall.O_NOFOLLOW, 0o600)
+		f, err = createIn(root, name)
 		return err
 	})
 	if err != nil {
@@ -59,6 +59,12 @@ func (Archives) Open(folder, name string) (*os.File, error) {
 	return f, nil
 }
 
+// createIn creates a file, and never opens one that exists.
+func createIn(root *os.Root, name string) (*os.File, error) {
+	return root.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_EXCL|syscall.O_NOFOLLOW, 0o600)
+}
+
+// inFolder does something in the folder of a volume that a VM may have.
 func inFolder(folder string, do func(root *os.Root) error) error {
 	if err := checkSubPath(folder); err != nil {
 		return err

@@ -7,7 +7,6 @@ import (
 	"io/fs"
 	"os"
 	"strings"
-	"syscall"
 
 	"github.com/nodevirt/nodevirt/shim/vm/hotplug/order"
 )
@@ -36,7 +35,7 @@ func (Dumps) Create(folder, name string) (*os.File, error) {
 	if err := removeDumps(root); err != nil {
 		return nil, fmt.Errorf("%w: remove its former memory dumps: %w", ErrVolume, err)
 	}
-	f, err := root.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_EXCL|syscall.O_NOFOLLOW, 0o600)
+	f, err := createIn(root, name)
 	if err != nil {
 		return nil, fmt.Errorf("%w: create the memory dump: %w", ErrVolume, err)
 	}
@@ -45,11 +44,7 @@ func (Dumps) Create(folder, name string) (*os.File, error) {
 
 // Remove removes the file of a dump that failed. A file, or a folder, that is missing is no error.
 func (Dumps) Remove(folder, name string) error {
-	root, err := os.OpenRoot(folder)
-	if err == nil {
-		defer root.Close()
-		err = root.Remove(name)
-	}
+	err := inFolder(folder, func(root *os.Root) error { return root.Remove(name) })
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return fmt.Errorf("%w: remove an incomplete memory dump: %w", ErrVolume, err)
 	}

@@ -222,7 +222,7 @@ func (s *Store) split(ctx context.Context, m checkpoint.Manifest, size int64, fr
 	}
 	defer stream.Close()
 	pages, devices := &bounded{store: s, to: ram}, &devices{}
-	if err := ramstream.Split(within{ctx, stream}, ramfd.Block, size, pages, devices); err != nil {
+	if err := ramstream.Split(checkpoint.Within(ctx, stream), ramfd.Block, size, pages, devices); err != nil {
 		if errors.Is(err, ramstream.ErrFormat) {
 			err = fmt.Errorf("%w: %w", ErrNotShared, err)
 		}
@@ -298,17 +298,4 @@ func (d *devices) Write(p []byte) (int, error) {
 	}
 	d.b = append(d.b, p...)
 	return len(p), nil
-}
-
-// within is a reader until a context ends.
-type within struct {
-	ctx  context.Context //nolint:containedctx // of the one call that reads
-	from io.Reader
-}
-
-func (w within) Read(p []byte) (int, error) {
-	if err := context.Cause(w.ctx); err != nil {
-		return 0, err
-	}
-	return w.from.Read(p)
 }

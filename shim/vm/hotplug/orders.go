@@ -2,12 +2,12 @@ package hotplug
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 
 	"k8s.io/apimachinery/pkg/util/validation"
 
 	"github.com/nodevirt/nodevirt/shim/record"
+	"github.com/nodevirt/nodevirt/shim/vm/control"
 	"github.com/nodevirt/nodevirt/shim/vm/hotplug/order"
 	"github.com/nodevirt/nodevirt/shim/vm/table"
 	"github.com/nodevirt/nodevirt/shim/vm/vmerrors"
@@ -17,8 +17,8 @@ import (
 func Controls() []string { return []string{order.Attach, order.Detach, order.Status, order.Grow} }
 
 // Do carries out a machine control with its argument, and returns its answer.
-func (h *Hotplugs) Do(ctx context.Context, v *table.VM, control, argument string) ([]byte, error) {
-	switch control {
+func (h *Hotplugs) Do(ctx context.Context, v *table.VM, name, argument string) ([]byte, error) {
+	switch name {
 	case order.Attach:
 		return answer(ctx, v, argument, h.attach)
 	case order.Detach:
@@ -30,24 +30,17 @@ func (h *Hotplugs) Do(ctx context.Context, v *table.VM, control, argument string
 			return about(v.Record(), a.Name), nil
 		})
 	}
-	return nil, fmt.Errorf("%w: there is no control %q of disks", vmerrors.ErrInvalid, control)
+	return nil, fmt.Errorf("%w: there is no control %q of disks", vmerrors.ErrInvalid, name)
 }
 
-// answer decodes an order's argument, carries the order out, and encodes its answer.
+// answer is [control.Answer] for an order about a disk, whose name it checks.
 func answer[A any](ctx context.Context, v *table.VM, argument string, do func(context.Context, *table.VM, A) (order.Disk, error)) ([]byte, error) {
-	var a A
-	if err := json.Unmarshal([]byte(argument), &a); err != nil {
-		return nil, fmt.Errorf("%w: the argument is not JSON as expected: %w", vmerrors.ErrInvalid, err)
-	}
-	if n, ok := any(a).(order.Name); ok && len(validation.IsDNS1123Label(n.Name)) > 0 {
-		return nil, fmt.Errorf("%w: %.80q is not the name of a disk", vmerrors.ErrInvalid, n.Name)
-	}
-	d, err := do(ctx, v, a)
-	if err != nil {
-		return nil, err
-	}
-	text, err := json.Marshal(d)
-	return append(text, '\n'), err
+	return control.Answer(ctx, v, argument, func(ctx context.Context, v *table.VM, a A) (order.Disk, error) {
+		if n, ok := any(a).(order.Name); ok && len(validation.IsDNS1123Label(n.Name)) > 0 {
+			return order.Disk{}, fmt.Errorf("%w: %.80q is not the name of a disk", vmerrors.ErrInvalid, n.Name)
+		}
+		return do(ctx, v, a)
+	})
 }
 
 // about returns what a record says of a disk.

@@ -2,7 +2,6 @@ package memorydump
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"regexp"
 	"time"
@@ -10,6 +9,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation"
 
 	"github.com/nodevirt/nodevirt/shim/record"
+	"github.com/nodevirt/nodevirt/shim/vm/control"
 	"github.com/nodevirt/nodevirt/shim/vm/hotplug/order"
 	"github.com/nodevirt/nodevirt/shim/vm/table"
 	"github.com/nodevirt/nodevirt/shim/vm/vmerrors"
@@ -19,30 +19,16 @@ import (
 func Controls() []string { return []string{order.MemoryDump, order.MemoryDumpStatus} }
 
 // Do carries out a machine control with its argument, and returns its answer.
-func (d *Dumps) Do(ctx context.Context, v *table.VM, control, argument string) ([]byte, error) {
-	switch control {
+func (d *Dumps) Do(ctx context.Context, v *table.VM, name, argument string) ([]byte, error) {
+	switch name {
 	case order.MemoryDump:
-		return answer(ctx, v, argument, d.dump)
+		return control.Answer(ctx, v, argument, d.dump)
 	case order.MemoryDumpStatus:
-		return answer(ctx, v, argument, func(_ context.Context, v *table.VM, a order.Name) (order.Dump, error) {
+		return control.Answer(ctx, v, argument, func(_ context.Context, v *table.VM, a order.Name) (order.Dump, error) {
 			return about(v.Record(), a.Name), nil
 		})
 	}
-	return nil, fmt.Errorf("%w: there is no control %q of memory dumps", vmerrors.ErrInvalid, control)
-}
-
-// answer decodes an order's argument, carries the order out, and encodes its answer.
-func answer[A any](ctx context.Context, v *table.VM, argument string, do func(context.Context, *table.VM, A) (order.Dump, error)) ([]byte, error) {
-	var a A
-	if err := json.Unmarshal([]byte(argument), &a); err != nil {
-		return nil, fmt.Errorf("%w: the argument is not JSON as expected: %w", vmerrors.ErrInvalid, err)
-	}
-	reply, err := do(ctx, v, a)
-	if err != nil {
-		return nil, err
-	}
-	text, err := json.Marshal(reply)
-	return append(text, '\n'), err
+	return nil, fmt.Errorf("%w: there is no control %q of memory dumps", vmerrors.ErrInvalid, name)
 }
 
 // fileName is a name of a dump. The file system bounds its length, too.

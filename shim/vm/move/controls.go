@@ -2,7 +2,6 @@ package move
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 
@@ -12,6 +11,7 @@ import (
 	"github.com/nodevirt/nodevirt/shim/migrate/order"
 	"github.com/nodevirt/nodevirt/shim/record"
 	"github.com/nodevirt/nodevirt/shim/vm/background"
+	"github.com/nodevirt/nodevirt/shim/vm/control"
 	"github.com/nodevirt/nodevirt/shim/vm/table"
 	"github.com/nodevirt/nodevirt/shim/vm/vmerrors"
 )
@@ -22,8 +22,8 @@ func Controls() []string {
 }
 
 // Do carries out a machine control with its argument, and returns its answer.
-func (m *Moves) Do(ctx context.Context, v *table.VM, control, argument string) ([]byte, error) {
-	switch control {
+func (m *Moves) Do(ctx context.Context, v *table.VM, name, argument string) ([]byte, error) {
+	switch name {
 	case order.Identify:
 		return answer(ctx, v, argument, m.sources.identify)
 	case order.Receive:
@@ -37,25 +37,19 @@ func (m *Moves) Do(ctx context.Context, v *table.VM, control, argument string) (
 	case order.Decide:
 		return answer(ctx, v, argument, m.sources.decide)
 	}
-	return nil, fmt.Errorf("%w: there is no control %q of migrations", vmerrors.ErrInvalid, control)
+	return nil, fmt.Errorf("%w: there is no control %q of migrations", vmerrors.ErrInvalid, name)
 }
 
-// answer decodes an order's argument, carries the order out, and encodes its answer.
+// answer is [control.Answer] for an order about a migration, whose UID it checks.
 func answer[A, R any](ctx context.Context, v *table.VM, argument string, do func(context.Context, *table.VM, A) (R, error)) ([]byte, error) {
-	var about order.Migration
-	var a A
-	if err := errors.Join(json.Unmarshal([]byte(argument), &about), json.Unmarshal([]byte(argument), &a)); err != nil {
-		return nil, fmt.Errorf("%w: the argument is not JSON as expected: %w", vmerrors.ErrInvalid, err)
+	about, err := control.Read[order.Migration](argument)
+	if err != nil {
+		return nil, err
 	}
 	if len(validation.IsDNS1123Label(about.Migration)) > 0 {
 		return nil, fmt.Errorf("%w: %.80q is not a migration's UID", vmerrors.ErrInvalid, about.Migration)
 	}
-	r, err := do(ctx, v, a)
-	if err != nil {
-		return nil, err
-	}
-	text, err := json.Marshal(r)
-	return append(text, '\n'), err
+	return control.Answer(ctx, v, argument, do)
 }
 
 // known returns the migration of a UID.

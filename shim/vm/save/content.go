@@ -56,7 +56,7 @@ func (s *Saves) describe(ctx context.Context, r record.Container) (checkpoint.Ma
 func Checksum(ctx context.Context, f *os.File) (string, error) {
 	defer f.Close()
 	sum := sha256.New()
-	if _, err := io.Copy(sum, within{ctx, f}); err != nil {
+	if _, err := io.Copy(sum, checkpoint.Within(ctx, f)); err != nil {
 		return "", err
 	}
 	return hex.EncodeToString(sum.Sum(nil)), nil
@@ -86,7 +86,7 @@ func (s *Saves) content(ctx context.Context, r record.Container, w *checkpoint.W
 		if err != nil {
 			return fmt.Errorf("disk %q: %w", d.Name, err)
 		}
-		one, err := w.AddDisk(d.Name, within{ctx, f})
+		one, err := w.AddDisk(d.Name, checkpoint.Within(ctx, f))
 		if err := errors.Join(err, f.Close()); err != nil {
 			return fmt.Errorf("disk %q: %w", d.Name, err)
 		}
@@ -118,17 +118,4 @@ func (s *Saves) memory(ctx context.Context, r record.Container, w *checkpoint.Wr
 	}
 	all := <-done
 	return all.file, errors.Join(all.err, err)
-}
-
-// within is a reader until a context ends.
-type within struct {
-	ctx  context.Context //nolint:containedctx // of the one call that reads
-	from io.Reader
-}
-
-func (w within) Read(p []byte) (int, error) {
-	if err := context.Cause(w.ctx); err != nil {
-		return 0, err
-	}
-	return w.from.Read(p)
 }

@@ -2,12 +2,12 @@ package save
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 
 	"k8s.io/apimachinery/pkg/util/validation"
 
 	"github.com/nodevirt/nodevirt/shim/vm/attachment"
+	"github.com/nodevirt/nodevirt/shim/vm/control"
 	"github.com/nodevirt/nodevirt/shim/vm/hotplug/order"
 	"github.com/nodevirt/nodevirt/shim/vm/table"
 	"github.com/nodevirt/nodevirt/shim/vm/vmerrors"
@@ -21,35 +21,16 @@ const maxDisks = 256
 func Controls() []string { return []string{order.MemorySave, order.MemorySaveEnd} }
 
 // Do carries out a machine control with its argument, and returns its answer.
-func (s *Saves) Do(ctx context.Context, v *table.VM, control, argument string) ([]byte, error) {
-	var answer order.Saved
-	var err error
-	switch control {
+func (s *Saves) Do(ctx context.Context, v *table.VM, name, argument string) ([]byte, error) {
+	switch name {
 	case order.MemorySave:
-		var a order.Save
-		if err = decode(argument, &a); err == nil {
-			answer, err = s.save(ctx, v, a)
-		}
+		return control.Answer(ctx, v, argument, s.save)
 	case order.MemorySaveEnd:
-		var a order.Name
-		if err = decode(argument, &a); err == nil {
-			answer, err = s.jobs.Of(v).release(ctx, a.Name)
-		}
-	default:
-		err = fmt.Errorf("%w: there is no control %q of saves", vmerrors.ErrInvalid, control)
+		return control.Answer(ctx, v, argument, func(ctx context.Context, v *table.VM, a order.Name) (order.Saved, error) {
+			return s.jobs.Of(v).release(ctx, a.Name)
+		})
 	}
-	if err != nil {
-		return nil, err
-	}
-	text, err := json.Marshal(answer)
-	return append(text, '\n'), err
-}
-
-func decode(argument string, into any) error {
-	if err := json.Unmarshal([]byte(argument), into); err != nil {
-		return fmt.Errorf("%w: the argument is not JSON as expected: %w", vmerrors.ErrInvalid, err)
-	}
-	return nil
+	return nil, fmt.Errorf("%w: there is no control %q of saves", vmerrors.ErrInvalid, name)
 }
 
 // save begins a save, or holds the guest of one that is under way, and waits a little for the next

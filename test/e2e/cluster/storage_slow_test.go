@@ -84,22 +84,38 @@ func TestASnapshotOfAVM(t *testing.T) {
 	})
 	ip := addressOf(t, name)
 	write(t, ip, "kept")
-	source := object{"apiGroup": "kubevirt.io", "kind": "VirtualMachine", "name": name}
-	snapshot := made(t, object{
-		"apiVersion": "snapshot.kubevirt.io/v1beta1", "kind": "VirtualMachineSnapshot", "metadata": object{"name": name},
-		"spec": object{"source": source},
-	})
-	assert.NilError(t, suite.WaitFor(t.Context(), "vmsnapshot/"+snapshot, "jsonpath={.status.readyToUse}=true"))
+	snapshot := snapshotted(t, name, nil)
 	write(t, ip, "changed")
 
+	restored(t, name, snapshot)
+	asked(t, addressOf(t, name), "/cgi-bin/disk", "kept")
+}
+
+func sourceOf(vm string) object {
+	return object{"apiGroup": "kubevirt.io", "kind": "VirtualMachine", "name": vm}
+}
+
+// snapshotted takes a snapshot with annotations of a VM, waits until it is ready, and returns its name.
+func snapshotted(t *testing.T, vm string, annotations object) string {
+	t.Helper()
+	snapshot := made(t, object{
+		"apiVersion": "snapshot.kubevirt.io/v1beta1", "kind": "VirtualMachineSnapshot", "metadata": object{"name": vm, "annotations": annotations},
+		"spec": object{"source": sourceOf(vm)},
+	})
+	assert.NilError(t, suite.WaitFor(t.Context(), "vmsnapshot/"+snapshot, "jsonpath={.status.readyToUse}=true"))
+	return snapshot
+}
+
+// restored returns a VM to a snapshot, and starts it.
+func restored(t *testing.T, vm, snapshot string) {
+	t.Helper()
 	restore := made(t, object{
-		"apiVersion": "snapshot.kubevirt.io/v1beta1", "kind": "VirtualMachineRestore", "metadata": object{"name": name},
-		"spec": object{"target": source, "virtualMachineSnapshotName": snapshot, "targetReadinessPolicy": "StopTarget"},
+		"apiVersion": "snapshot.kubevirt.io/v1beta1", "kind": "VirtualMachineRestore", "metadata": object{"name": vm},
+		"spec": object{"target": sourceOf(vm), "virtualMachineSnapshotName": snapshot, "targetReadinessPolicy": "StopTarget"},
 	})
 	assert.NilError(t, suite.WaitFor(t.Context(), "vmrestore/"+restore, "jsonpath={.status.complete}=true"))
-	kubectl(t, "patch", "vm", name, "--type=merge", "--patch", `{"spec":{"runStrategy":"Always"}}`)
-	assert.NilError(t, suite.WaitFor(t.Context(), "vm/"+name, "condition=Ready"))
-	asked(t, addressOf(t, name), "/cgi-bin/disk", "kept")
+	kubectl(t, "patch", "vm", vm, "--type=merge", "--patch", `{"spec":{"runStrategy":"Always"}}`)
+	assert.NilError(t, suite.WaitFor(t.Context(), "vm/"+vm, "condition=Ready"))
 }
 
 // TestASnapshotWithMemory: a guest goes on after a restore where it was when its snapshot was taken,
@@ -124,20 +140,8 @@ func TestASnapshotWithMemory(t *testing.T) {
 	})
 	addressOf(t, name)
 	before := answerOf(t, name, "") // has the boot's id
-	source := object{"apiGroup": "kubevirt.io", "kind": "VirtualMachine", "name": name}
-	snapshot := made(t, object{
-		"apiVersion": "snapshot.kubevirt.io/v1beta1", "kind": "VirtualMachineSnapshot",
-		"metadata": object{"name": name, "annotations": object{"nodevirt.io/memory": "true", "nodevirt.io/memory-storage-class": "local", "nodevirt.io/memory-size": "512Mi"}},
-		"spec":     object{"source": source},
-	})
-	assert.NilError(t, suite.WaitFor(t.Context(), "vmsnapshot/"+snapshot, "jsonpath={.status.readyToUse}=true"))
-	restore := made(t, object{
-		"apiVersion": "snapshot.kubevirt.io/v1beta1", "kind": "VirtualMachineRestore", "metadata": object{"name": name},
-		"spec": object{"target": source, "virtualMachineSnapshotName": snapshot, "targetReadinessPolicy": "StopTarget"},
-	})
-	assert.NilError(t, suite.WaitFor(t.Context(), "vmrestore/"+restore, "jsonpath={.status.complete}=true"))
-	kubectl(t, "patch", "vm", name, "--type=merge", "--patch", `{"spec":{"runStrategy":"Always"}}`)
-	assert.NilError(t, suite.WaitFor(t.Context(), "vm/"+name, "condition=Ready"))
+	snapshot := snapshotted(t, name, object{"nodevirt.io/memory": "true", "nodevirt.io/memory-storage-class": "local", "nodevirt.io/memory-size": "512Mi"})
+	restored(t, name, snapshot)
 	assert.Equal(t, answerOf(t, name, ""), before, "the guest booted again")
 	kubectl(t, "delete", "vm", name) // before the PVC
 }
