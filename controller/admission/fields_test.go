@@ -36,8 +36,16 @@ func switches() map[string]admission.Webhooks {
 
 // states are the leaf fields of an instance's spec, by what admission does with them.
 type states struct {
-	works             []string
+	works, ignored    []string
 	switched, refused map[string][]string // by the flag, and by the reason
+}
+
+// withoutEffect are the fields that admission accepts with a warning, since nothing reads them.
+func withoutEffect() []string {
+	return []string{
+		"domain.devices.disks[].tag", "domain.devices.gpus[].tag",
+		"domain.devices.hostDevices[].tag", "domain.devices.interfaces[].tag",
+	}
 }
 
 // TestFields sets every leaf field of KubeVirt's type. The webhooks must take it in a
@@ -72,6 +80,8 @@ func TestFields(t *testing.T) {
 	s := states{switched: map[string][]string{}, refused: map[string][]string{}}
 	for path, of := range leaves("", reflect.TypeFor[kubevirt.VirtualMachineInstanceSpec]()) {
 		switch flag := behind[path]; {
+		case set[path] && slices.Contains(withoutEffect(), path):
+			s.ignored = append(s.ignored, path)
 		case set[path]:
 			s.works = append(s.works, path)
 		case flag != "":
@@ -193,12 +203,13 @@ func (s states) page() string {
 	}
 	behind, refused := count(s.switched), count(s.refused)
 	var b strings.Builder
-	fmt.Fprintf(&b, "\nOf %d fields, %d work, %d need a flag of the controller, and admission refuses %d.\n\n## Works\n",
-		len(s.works)+behind+refused, len(s.works), behind, refused)
+	fmt.Fprintf(&b, "\nOf %d fields, %d work, %d need a flag of the controller, %d have no effect, and admission\nrefuses %d.\n\n## Works\n",
+		len(s.works)+len(s.ignored)+behind+refused, len(s.works), behind, len(s.ignored), refused)
 	b.WriteString("\n```text\n" + block("", s.works) + "```\n\n## Needs a flag\n\n```text\n")
 	for _, flag := range slices.Sorted(maps.Keys(s.switched)) {
 		b.WriteString(flag + "\n" + block("  ", s.switched[flag]))
 	}
+	b.WriteString("```\n\n## No effect\n\nNo guest can read them:\n\n```text\n" + block("", s.ignored))
 	b.WriteString("```\n\n## Refused\n\n```text\n")
 	for _, why := range slices.Sorted(maps.Keys(s.refused)) {
 		b.WriteString(cmp.Or(why, "not implemented") + "\n" + block("  ", s.refused[why]))

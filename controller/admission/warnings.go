@@ -13,7 +13,9 @@ import (
 
 // warnings returns what has no effect, and what may keep a sound VM from starting on
 // some nodes. kubectl prints it.
-func (r *Review) warnings() []string { return append(r.ignored(), r.obstacles()...) }
+func (r *Review) warnings() []string {
+	return slices.Concat(r.ignored(), r.tags(), r.obstacles())
+}
 
 // ignored returns warnings of names in a template.
 func (r *Review) ignored() []string {
@@ -35,14 +37,48 @@ func (r *Review) ignored() []string {
 	return all
 }
 
-func (r *Review) obstacles() []string {
-	at := r.template().Child("spec")
+// spec returns the path of the instance's spec.
+func (r *Review) spec() *field.Path {
 	if r.rules.Instance {
-		at = field.NewPath("spec")
+		return field.NewPath("spec")
 	}
+	return r.template().Child("spec")
+}
+
+// tags returns warnings of devices' tags. KubeVirt writes them to cloud-init's config drive, with the
+// devices' addresses.
+func (r *Review) tags() []string {
 	if r.VMI == nil {
 		return nil
 	}
+	var all []string
+	at, devices := r.spec().Child("domain", "devices"), r.VMI.Domain.Devices
+	warn := func(list string, i int, tag string) {
+		if tag != "" {
+			all = append(all, fmt.Sprintf("%s: has no effect: guests can't read tags; use the serial number of a disk "+
+				"or the MAC address of an interface", at.Child(list).Index(i).Child("tag")))
+		}
+	}
+	for i, d := range devices.Disks {
+		warn("disks", i, d.Tag)
+	}
+	for i, d := range devices.Interfaces {
+		warn("interfaces", i, d.Tag)
+	}
+	for i, d := range devices.GPUs {
+		warn("gpus", i, d.Tag)
+	}
+	for i, d := range devices.HostDevices {
+		warn("hostDevices", i, d.Tag)
+	}
+	return all
+}
+
+func (r *Review) obstacles() []string {
+	if r.VMI == nil {
+		return nil
+	}
+	at := r.spec()
 	var all []string
 	if !r.rules.Instance && !r.sized() && !manifest.HasMemory(r.VMI) {
 		all = append(all, fmt.Sprintf("%s: not set; a VM without memory does not start", at.Child("domain", "memory", "guest")))

@@ -85,3 +85,42 @@ spec:
 		}
 	}
 }
+
+// TestWarnsOfTags: admission accepts the tags of devices, as KubeVirt does, and says that no guest reads them.
+func TestWarnsOfTags(t *testing.T) {
+	const devices = `
+    devices:
+      disks:
+      - {name: root, disk: {bus: virtio}}
+      - {name: data, disk: {bus: virtio}, tag: scratch}
+      interfaces:
+      - {name: default, masquerade: {}, tag: lan}
+      gpus:
+      - {name: gpu, deviceName: example.com/gpu, tag: compute}
+      hostDevices:
+      - {name: nic, deviceName: example.com/nic, tag: fast}
+`
+	const spec = `
+  domain:
+    memory: {guest: 1Gi}
+DEVICES
+  networks:
+  - {name: default, pod: {}}
+  volumes:
+  - {name: root, containerDisk: {image: example.com/guest:1}}
+  - {name: data, emptyDisk: {capacity: 1Gi}}
+`
+	vmi := strings.Replace("apiVersion: kubevirt.io/v1\nkind: VirtualMachineInstance\nmetadata: {name: guest, namespace: shop}\nspec:"+spec, "DEVICES", devices, 1)
+	answer := newRig(t).ask(t, admission.PathValidate, manifest(t, vmi, "v1"), nil)
+	if !answer.Allowed {
+		t.Fatal(answer.Result)
+	}
+	var paths []string
+	for _, warning := range answer.Warnings {
+		path, _, _ := strings.Cut(warning, ": has no effect: guests can't read tags; ")
+		paths = append(paths, strings.TrimPrefix(path, "spec.domain.devices."))
+	}
+	if got, want := strings.Join(paths, " "), "disks[1].tag interfaces[0].tag gpus[0].tag hostDevices[0].tag"; got != want {
+		t.Errorf("got warnings of %s, want %s", got, want)
+	}
+}
