@@ -88,7 +88,13 @@ spec:
 
 // TestWarnsOfTags: admission accepts the tags of devices, as KubeVirt does, and says that no guest reads them.
 func TestWarnsOfTags(t *testing.T) {
-	const devices = `
+	const vmi = `
+apiVersion: kubevirt.io/v1
+kind: VirtualMachineInstance
+metadata: {name: guest, namespace: shop}
+spec:
+  domain:
+    memory: {guest: 1Gi}
     devices:
       disks:
       - {name: root, disk: {bus: virtio}}
@@ -99,18 +105,12 @@ func TestWarnsOfTags(t *testing.T) {
       - {name: gpu, deviceName: example.com/gpu, tag: compute}
       hostDevices:
       - {name: nic, deviceName: example.com/nic, tag: fast}
-`
-	const spec = `
-  domain:
-    memory: {guest: 1Gi}
-DEVICES
   networks:
   - {name: default, pod: {}}
   volumes:
   - {name: root, containerDisk: {image: example.com/guest:1}}
   - {name: data, emptyDisk: {capacity: 1Gi}}
 `
-	vmi := strings.Replace("apiVersion: kubevirt.io/v1\nkind: VirtualMachineInstance\nmetadata: {name: guest, namespace: shop}\nspec:"+spec, "DEVICES", devices, 1)
 	answer := newRig(t).ask(t, admission.PathValidate, manifest(t, vmi, "v1"), nil)
 	if !answer.Allowed {
 		t.Fatal(answer.Result)
