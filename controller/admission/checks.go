@@ -23,8 +23,11 @@ func CheckName(meta *field.Path, name string) field.ErrorList {
 	return nil
 }
 
-// networks is the annotation by which a pod requests networks of Multus.
-const networks = "k8s.v1.cni.cncf.io/networks"
+// The annotations by which a pod requests networks of Multus, and one in its place.
+const (
+	networks       = "k8s.v1.cni.cncf.io/networks"
+	defaultNetwork = "v1.multus-cni.io/default-network"
+)
 
 // meaningless returns annotations that change a VM of KubeVirt and have no effect
 // here.
@@ -47,15 +50,16 @@ func CheckAnnotations(
 			problems = append(problems, field.Forbidden(at.Key(key), "not supported"))
 		}
 	}
-	if _, ok := all[networks]; !ok || vmi == nil {
+	if vmi == nil {
 		return problems
 	}
-	for _, n := range vmi.Networks {
-		if n.Multus != nil {
-			return append(problems, field.Forbidden(at.Key(networks),
-				"the networks of the spec say it; use one of them"))
+	refuse := func(key string, says func(kubevirt.Network) bool) {
+		if _, ok := all[key]; ok && slices.ContainsFunc(vmi.Networks, says) {
+			problems = append(problems, field.Forbidden(at.Key(key), "the networks of the spec say it; use one of them"))
 		}
 	}
+	refuse(networks, vmspec.IsSecondary)
+	refuse(defaultNetwork, vmspec.IsDefault)
 	return problems
 }
 

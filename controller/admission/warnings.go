@@ -9,6 +9,7 @@ import (
 	kubevirt "kubevirt.io/api/core/v1"
 
 	"github.com/nodevirt/nodevirt/controller/manifest"
+	"github.com/nodevirt/nodevirt/shim/vmspec"
 )
 
 // warnings returns what has no effect, and what may keep a sound VM from starting on
@@ -84,7 +85,7 @@ func (r *Review) obstacles() []string {
 		all = append(all, fmt.Sprintf("%s: not set; a VM without memory does not start", at.Child("domain", "memory", "guest")))
 	}
 	for i, card := range r.VMI.Domain.Devices.Interfaces {
-		pod := slices.ContainsFunc(r.VMI.Networks, func(n kubevirt.Network) bool { return n.Name == card.Name && n.Pod != nil })
+		pod := slices.ContainsFunc(r.VMI.Networks, func(n kubevirt.Network) bool { return n.Name == card.Name && vmspec.IsPods(n) })
 		if pod && card.Masquerade == nil && card.MacAddress != "" {
 			all = append(all, fmt.Sprintf("%s: on the pod network with bridge, a node starts the VM only if this is the pod's "+
 				"own address, or if the node's administrator permits others (vm.pod_network_mac); leave it out, or use masquerade",

@@ -64,7 +64,7 @@ func annotations(vmi *kubevirt.VirtualMachineInstance) (map[string]string, error
 	if vmspec.ReadsNode(&vmi.Spec) { // and the cluster's gates let it
 		all[vmspec.AnnotationDownwardMetrics] = ""
 	}
-	if err := addNetworks(all, &vmi.Spec); err != nil {
+	if err := addNetworks(all, vmi); err != nil {
 		return nil, err
 	}
 	return all, addMetaData(all, vmi)

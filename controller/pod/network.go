@@ -8,10 +8,15 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	kubevirt "kubevirt.io/api/core/v1"
+
+	"github.com/nodevirt/nodevirt/shim/vmspec"
 )
 
 // annotationNetworks asks Multus for further interfaces of the pod.
 const annotationNetworks = "k8s.v1.cni.cncf.io/networks"
+
+// annotationDefaultNetwork has Multus make the pod's own network, eth0, from another definition.
+const annotationDefaultNetwork = "v1.multus-cni.io/default-network"
 
 // network is one selection of that annotation (the Network Plumbing Working
 // Group's "Kubernetes Network Custom Resource Definition De-facto Standard").
@@ -23,12 +28,18 @@ type network struct {
 	MAC string `json:"mac,omitempty"`
 }
 
-// addNetworks asks for the networks that aren't the pod's own, under the
-// interface names by which the node finds them again: net1, net2 and so on.
-func addNetworks(annotations map[string]string, s *kubevirt.VirtualMachineInstanceSpec) error {
+// addNetworks asks for an instance's default network, and for the networks that aren't the pod's own,
+// under the interface names by which the node finds them again: net1, net2 and so on.
+func addNetworks(annotations map[string]string, vmi *kubevirt.VirtualMachineInstance) error {
 	var all []network
-	for _, n := range s.Networks {
-		if n.Multus == nil {
+	s := &vmi.Spec
+	for i, n := range s.Networks {
+		if vmspec.IsDefault(n) {
+			if err := addDefaultNetwork(annotations, vmi.Namespace, i, n.Multus.NetworkName); err != nil {
+				return err
+			}
+		}
+		if !vmspec.IsSecondary(n) {
 			continue
 		}
 		one := network{Name: n.Multus.NetworkName, Interface: "net" + strconv.Itoa(len(all)+1)}
@@ -53,6 +64,19 @@ func addNetworks(annotations map[string]string, s *kubevirt.VirtualMachineInstan
 		return fmt.Errorf("spec.networks: %w", err)
 	}
 	annotations[annotationNetworks] = string(text)
+	return nil
+}
+
+// addDefaultNetwork asks for a definition of the instance's namespace, unless the name has another:
+// Multus would look for a bare name in the namespace that it runs in.
+func addDefaultNetwork(annotations map[string]string, namespace string, at int, name string) error {
+	if _, given := annotations[annotationDefaultNetwork]; given {
+		return fmt.Errorf("metadata.annotations[%s]: spec.networks[%d] says it; remove one of them", annotationDefaultNetwork, at)
+	}
+	if !strings.Contains(name, "/") {
+		name = namespace + "/" + name
+	}
+	annotations[annotationDefaultNetwork] = name
 	return nil
 }
 

@@ -108,6 +108,15 @@ func TestRefused(t *testing.T) {
 			},
 			"metadata.annotations[k8s.v1.cni.cncf.io/networks]: spec.networks says it",
 		},
+		"default network twice": {
+			func(vmi *kubevirt.VirtualMachineInstance) {
+				vmi.Annotations = map[string]string{"v1.multus-cni.io/default-network": "other"}
+				vmi.Spec.Networks = []kubevirt.Network{{Name: "a", NetworkSource: kubevirt.NetworkSource{
+					Multus: &kubevirt.MultusNetwork{NetworkName: "a", Default: true}}}}
+				vmi.Spec.Domain.Devices.Interfaces = []kubevirt.Interface{{Name: "a"}}
+			},
+			"metadata.annotations[v1.multus-cni.io/default-network]: spec.networks[0] says it",
+		},
 		"no disk": {
 			func(vmi *kubevirt.VirtualMachineInstance) {
 				vmi.Spec.Volumes, vmi.Spec.Domain.Devices.Disks = nil, nil

@@ -17,7 +17,7 @@ func WithMACs(vmi *kubevirt.VirtualMachineInstance) *kubevirt.VirtualMachineInst
 	with := vmi.DeepCopy()
 	for i := range with.Spec.Domain.Devices.Interfaces {
 		one := &with.Spec.Domain.Devices.Interfaces[i]
-		secondary := slices.ContainsFunc(vmi.Spec.Networks, func(n kubevirt.Network) bool { return n.Name == one.Name && n.Multus != nil })
+		secondary := slices.ContainsFunc(vmi.Spec.Networks, func(n kubevirt.Network) bool { return n.Name == one.Name && vmspec.IsSecondary(n) })
 		if !secondary || one.MacAddress != "" || one.Masquerade != nil {
 			continue
 		}

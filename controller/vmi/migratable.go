@@ -108,7 +108,7 @@ func bridged(s *kubevirt.VirtualMachineInstanceSpec) bool {
 		auto := s.Domain.Devices.AutoattachPodInterface
 		return auto == nil || *auto
 	}
-	at := slices.IndexFunc(s.Networks, func(n kubevirt.Network) bool { return n.Pod != nil })
+	at := slices.IndexFunc(s.Networks, vmspec.IsPods)
 	if at < 0 {
 		return false
 	}

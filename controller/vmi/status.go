@@ -12,6 +12,7 @@ import (
 	kubevirt "kubevirt.io/api/core/v1"
 
 	"github.com/nodevirt/nodevirt/controller/pod"
+	"github.com/nodevirt/nodevirt/shim/vmspec"
 )
 
 // status returns the instance's status for a view. It is pure and idempotent, so
@@ -125,7 +126,7 @@ func interfaces(vmi *kubevirt.VirtualMachineInstance, p *corev1.Pod) []kubevirt.
 	var all []kubevirt.VirtualMachineInstanceNetworkInterface
 	for _, n := range vmi.Spec.Networks {
 		one := own
-		if n.Pod == nil {
+		if !vmspec.IsPods(n) {
 			secondary++
 			one = attached[secondary]
 		}

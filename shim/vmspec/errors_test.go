@@ -73,7 +73,6 @@ spec.domain.firmware.bootloader.efi.persistent: must be true or false, not 1
 spec.domain.memory.hugepages.pageSize: Unsupported value: "64Ki": supported values: "2Mi", "1Gi"
 spec.domain.resources.limits.nvidia.com/gpu: not supported
 spec.livenessProbe: not supported
-spec.networks[0].multus.default: not supported; use pod, and let Multus make that network the pod's
 spec.nodeSelector: not supported
 spec.volumes[2].dataVolume: not supported`},
 	{"slow quantity", `{"domain": {"devices": {}, "memory": {"maxGuest": "1.11111111111111111111e999999999"}}}`,
@@ -171,6 +170,11 @@ spec.volumes[4].name: Duplicate value: "a"
 spec.volumes[4]: cloudInitNoCloud and containerDisk: use one of them
 spec.domain.devices.disks[0]: disk and cdrom: use one of them`},
 	{"nine interfaces", least(``, `"interfaces": [{}`+strings.Repeat(`,{}`, 8)+`]`), `spec.domain.devices.interfaces: Too many: 9: must have at most 8 items`},
+	{"default networks", networks(`{"name": "a", "bridge": {}}, {"name": "b", "sriov": {}}, {"name": "c", "bridge": {}}`,
+		`{"name": "a", "pod": {}}, {"name": "b", "multus": {"networkName": "x", "default": true}}, {"name": "c", "multus": {"default": true}}`),
+		`spec.networks[1].multus.default: networks[0] is the pod's network already
+spec.networks[2].multus.networkName: Required value
+spec.domain.devices.interfaces[1].sriov: goes with a network of multus or of a resourceClaim`},
 	{"networks", networks(`{"name": "a", "bridge": {}, "ports": [{"port": 80}]}, {"name": "b", "masquerade": {}, "ports": [{"name": "x"}]},
 			{"name": "c", "bridge": {}, "masquerade": {}}, {"name": "d", "bridge": {}}`,
 		`{"name": "a", "pod": {"vmNetworkCIDR": "10.1.0.0/24"}}, {"name": "b", "multus": {"networkName": "x"}},

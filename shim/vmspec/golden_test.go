@@ -497,7 +497,7 @@ const allVMI = `{
 	],
 	"networks": [
 		{"name": "pods_1", "pod": {"vmNetworkCIDR": "10.009.0.0/24", "vmIPv6NetworkCIDR": "fd09::/120"}},
-		{"name": "backup", "multus": {"networkName": "default/backup-net"}},
+		{"name": "backup", "multus": {"networkName": "default/backup-net", "default": false}},
 		{"name": "vf", "multus": {"networkName": "sriov"}}, {"name": "claimed", "resourceClaim": {"claimName": "pool", "requestName": "vf"}}],
 	"resourceClaims": [{"name": "pool", "resourceClaimTemplateName": "gpus"}, {"name": "own", "resourceClaimName": "qat.7"}],
 	"accessCredentials": [

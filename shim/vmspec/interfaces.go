@@ -102,6 +102,24 @@ type network struct {
 	at     *field.Path // of the ResourceClaim
 }
 
+// IsPods reports whether a network is the pod's, from its CNI plug-in or from a definition of Multus.
+func IsPods(n kubevirt.Network) bool { return podNetwork(n) != nil }
+
+// IsSecondary reports whether a network is one of Multus beside the pod's own.
+func IsSecondary(n kubevirt.Network) bool { return n.Multus != nil && !n.Multus.Default }
+
+// IsDefault reports whether a network is one of Multus in place of the pod's.
+func IsDefault(n kubevirt.Network) bool { return n.Multus != nil && n.Multus.Default }
+
+// podNetwork returns what a VMI says of the pod's own network, which Multus makes from the VMI's default
+// one; nil if the network is another.
+func podNetwork(n kubevirt.Network) *kubevirt.PodNetwork {
+	if IsDefault(n) {
+		return new(kubevirt.PodNetwork)
+	}
+	return n.Pod
+}
+
 // readNetworks finds each network's interface in the pod: eth0 for the pod's own, and for
 // those of Multus net1, net2 …, in their order, as Multus names them.
 func readNetworks(at *field.Path, given []kubevirt.Network) (map[string]network, field.ErrorList) {
@@ -109,7 +127,7 @@ func readNetworks(at *field.Path, given []kubevirt.Network) (map[string]network,
 	all := map[string]network{}
 	secondary, podAt := 0, -1
 	for i, n := range given {
-		one := network{pod: n.Pod, device: podDevice}
+		one := network{pod: podNetwork(n), device: podDevice}
 		switch {
 		case n.Name == "":
 			problems = append(problems, field.Required(at.Index(i).Child("name"), ""))
@@ -122,15 +140,17 @@ func readNetworks(at *field.Path, given []kubevirt.Network) (map[string]network,
 			problems = append(problems, refused(at.Index(i), "a network of a resourceClaim has no other kind"))
 		case n.ResourceClaim != nil:
 			one.device, one.claim, one.at = "", n.ResourceClaim, at.Index(i).Child("resourceClaim")
-		case n.Multus != nil:
+		case n.Multus != nil && n.Multus.NetworkName == "":
+			problems = append(problems, field.Required(at.Index(i).Child("multus", "networkName"), ""))
+		case IsSecondary(n):
 			secondary++
 			one.device = "net" + strconv.Itoa(secondary)
-			if n.Multus.NetworkName == "" {
-				problems = append(problems, field.Required(at.Index(i).Child("multus", "networkName"), ""))
-			}
 		case podAt >= 0:
-			problems = append(problems, refused(at.Index(i).Child("pod"),
-				"networks[%d] is the pod's network already", podAt))
+			kind := at.Index(i).Child("pod")
+			if IsDefault(n) {
+				kind = at.Index(i).Child("multus", "default")
+			}
+			problems = append(problems, refused(kind, "networks[%d] is the pod's network already", podAt))
 		default:
 			podAt = i
 		}

@@ -153,6 +153,7 @@ func networkRows() []fields.Row {
 		fields.At("networks[].pod", fields.Object),
 		fields.At("networks[].pod.vmNetworkCIDR", network4),
 		fields.At("networks[].pod.vmIPv6NetworkCIDR", network6),
+		fields.At("networks[].multus.default", fields.Boolean),
 		fields.At("networks[].multus.networkName", fields.Match(`([a-z0-9][a-z0-9-]*/)?[a-z0-9][a-z0-9.-]*`, 317)),
 	}
 }
@@ -171,7 +172,6 @@ func hints() map[string]string {
 		"domain.devices.interfaces[].passtBinding":             binding,
 		"domain.devices.interfaces[].slirp":                    binding,
 		"domain.firmware.kernelBoot.container.imagePullSecret": ofPod,
-		"networks[].multus.default":                            "use pod, and let Multus make that network the pod's",
 		"volumes[].containerDisk.imagePullSecret":              ofPod,
 		"volumes[].registryDisk":                               "use containerDisk",
 	}

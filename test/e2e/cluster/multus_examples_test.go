@@ -4,6 +4,7 @@ package cluster
 
 import (
 	"maps"
+	"strings"
 	"testing"
 
 	"gotest.tools/v3/assert"
@@ -70,4 +71,19 @@ func withNetworks(t *testing.T) {
 	assert.NilError(t, suite.Apply(t.Context(), networks))
 	assert.NilError(t, suite.WaitFor(t.Context(), "crd/network-attachment-definitions.k8s.cni.cncf.io", "condition=Established"))
 	assert.NilError(t, suite.Apply(t.Context(), ptp))
+}
+
+// A VMI's default network of Multus takes the place of the pod's own: the guest has its address. The name
+// is one of the VMI's namespace.
+func TestADefaultNetworkIsThePods(t *testing.T) {
+	withNetworks(t)
+	name := made(t, strangersVMI("on-default-network", func(spec, _, devices object) {
+		devices["interfaces"] = []object{{"name": "default", "bridge": object{}}}
+		spec["networks"] = []object{{"name": "default", "multus": object{"networkName": "ptp-conf", "default": true}}}
+	}))
+	assert.NilError(t, suite.WaitFor(t.Context(), "vmi/"+name, "jsonpath={.status.phase}=Running"))
+	assert.NilError(t, says(t.Context(), name, "ip=10.250.0."))
+	address := vmiField(t, name, ".status.interfaces[0].ipAddress")
+	assert.Assert(t, strings.HasPrefix(address, "10.250.0."), address)
+	assert.Equal(t, vmiField(t, name, ".status.interfaces[*].name"), "default")
 }
