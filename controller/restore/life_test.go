@@ -95,13 +95,14 @@ func (g *rig) vm() *kubevirt.VirtualMachine {
 	before.Spec.RunStrategy = new(kubevirt.RunStrategyAlways)
 	before.Spec.Template.Spec.Hostname = "before"
 	before.Spec.Template.Spec.Volumes[1].PersistentVolumeClaim.ClaimName = "claim-data"
+	before.Spec.Template.Spec.Volumes = append(before.Spec.Template.Spec.Volumes, fakecluster.DumpVolume("dump", "claim-dump"))
 	before.Spec.Instancetype = &kubevirt.InstancetypeMatcher{Name: "large", RevisionName: "captured"}
 	revision := &appsv1.ControllerRevision{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "captured"}}
 	revision.Data.Raw = []byte(`{"kind":"large"}`)
 	content := &api.VirtualMachineSnapshotContent{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "content"}}
 	content.Spec.Source.VirtualMachine = &before
 	class := "csi"
-	for volume, claim := range map[string]string{"root": "claim-root", "data": "claim-data", "made": "dv"} {
+	for volume, claim := range map[string]string{"root": "claim-root", "data": "claim-data", "made": "dv", "dump": "claim-dump"} {
 		name := "vs-" + volume
 		b := api.VolumeBackup{VolumeName: volume, VolumeSnapshotName: &name}
 		b.PersistentVolumeClaim.ObjectMeta = metav1.ObjectMeta{Name: claim, Labels: map[string]string{"of": claim},
@@ -243,7 +244,7 @@ func TestSameVM(t *testing.T) {
 	}
 }
 
-// TestNewVM: a missing target is created, halted and patched.
+// TestNewVM: a missing target is created, halted and patched. It has no dump of the source's memory.
 func TestNewVM(t *testing.T) {
 	g := newRig(t)
 	old := g.vm()
@@ -256,6 +257,9 @@ func TestNewVM(t *testing.T) {
 	if !g.Exists(t, made) || *made.Spec.RunStrategy != kubevirt.RunStrategyHalted || made.Spec.Template.Spec.Hostname != "copy" ||
 		made.Labels["app"] != "web" || claims(made) != "copy-root mine dv:copy-made" || made.Spec.Template.Spec.Domain.Firmware != nil {
 		t.Errorf("VM %+v, PVCs %s", made, claims(made))
+	}
+	if slices.ContainsFunc(rs.Status.Restores, func(one api.VolumeRestore) bool { return one.VolumeName == "dump" }) {
+		t.Errorf("restores %+v", rs.Status.Restores)
 	}
 	if pvc := g.claim("mine"); pvc.Labels["a"] != "b" || !metav1.IsControlledBy(pvc, made) {
 		t.Errorf("PVC %+v", pvc)

@@ -119,7 +119,8 @@ func Patched(of *kubevirt.VirtualMachine, patches []string) (*kubevirt.VirtualMa
 func (t *targets) spec(ctx context.Context, w *work, source *api.VirtualMachine) (*kubevirt.VirtualMachineSpec, error) {
 	spec := source.Spec.DeepCopy()
 	spec.DataVolumeTemplates = restoredTemplates(source, w.rs.Status.Restores)
-	volumes := spec.Template.Spec.Volumes
+	volumes := slices.DeleteFunc(spec.Template.Spec.Volumes, func(v kubevirt.Volume) bool { return v.MemoryDump != nil })
+	spec.Template.Spec.Volumes = volumes
 	for i := range volumes {
 		v := &volumes[i]
 		at := slices.IndexFunc(w.rs.Status.Restores, func(one api.VolumeRestore) bool { return one.VolumeName == v.Name })

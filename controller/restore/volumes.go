@@ -41,6 +41,9 @@ func (v *volumes) plan(ctx context.Context, w *work, content *api.VirtualMachine
 	vm := content.Spec.Source.VirtualMachine
 	w.rs.Status.DeletedDataVolumes = nil
 	for _, b := range content.Spec.VolumeBackups {
+		if isDump(vm, b.VolumeName) {
+			continue
+		}
 		if b.VolumeSnapshotName == nil {
 			return fmt.Errorf("volume %s has no VolumeSnapshot in the content", b.VolumeName)
 		}
@@ -98,6 +101,11 @@ func dataVolumeOf(vm *api.VirtualMachine, volume string) string {
 		}
 	}
 	return ""
+}
+
+// isDump reports whether a volume of a VM is for dumps of its memory, which no restored VM has.
+func isDump(vm *api.VirtualMachine, volume string) bool {
+	return slices.ContainsFunc(vm.Spec.Template.Spec.Volumes, func(v kubevirt.Volume) bool { return v.Name == volume && v.MemoryDump != nil })
 }
 
 // templateOf returns the index of the template of a DataVolume; -1 for none.

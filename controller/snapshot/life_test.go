@@ -20,19 +20,21 @@ import (
 
 const agent = kubevirt.VirtualMachineInstanceAgentConnected
 
-// TestOffline: a halted VM's snapshot needs no freeze, and has the VM's spec of now.
+// TestOffline: a halted VM's snapshot needs no freeze, and has the VM's spec of now, and the dump of
+// its memory.
 func TestOffline(t *testing.T) {
 	g := newRig(t)
 	g.vm(func(vm *kubevirt.VirtualMachine) {
 		v := vm.Spec.Template.Spec.Volumes[0].DeepCopy()
 		v.Name, v.PersistentVolumeClaim.ClaimName = "slow", "claim-slow"
-		vm.Spec.Template.Spec.Volumes = append(vm.Spec.Template.Spec.Volumes, *v)
+		vm.Spec.Template.Spec.Volumes = append(vm.Spec.Template.Spec.Volumes, *v, fakecluster.DumpVolume("dump", "claim-dump"))
 	})
+	g.claim("claim-dump", "csi")
 	g.claim("claim-slow", "local") // no driver of snapshots
 	g.snapshot("one")
 	g.reconcile("one")
 	g.is("one", api.InProgress, "Source locked and operation in progress")
-	if g.lockedBy() != "one" || len(g.driver.all) != 2 {
+	if g.lockedBy() != "one" || len(g.driver.all) != 3 {
 		t.Errorf("locked by %q, %d VolumeSnapshots", g.lockedBy(), len(g.driver.all))
 	}
 	g.driver.take(false)
@@ -49,7 +51,7 @@ func TestOffline(t *testing.T) {
 	}
 	s = g.is("one", api.Succeeded, "Operation complete")
 	volumes := s.Status.SnapshotVolumes
-	if !*s.Status.ReadyToUse || fmt.Sprint(volumes.IncludedVolumes, volumes.ExcludedVolumes) != "[root data] [disk slow]" ||
+	if !*s.Status.ReadyToUse || fmt.Sprint(volumes.IncludedVolumes, volumes.ExcludedVolumes) != "[root data dump] [disk slow]" ||
 		fmt.Sprint(indicationsOf(s)) != "[PartialSnapshot]" {
 		t.Errorf("status %+v, volumes %+v", s.Status, volumes)
 	}

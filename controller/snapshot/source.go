@@ -143,11 +143,11 @@ func (l *sources) unlockable(ctx context.Context, w *work) (string, error) {
 	return l.inUse(ctx, w, uses)
 }
 
-// ownPVCs returns the PVCs of an instance whose contents are the guest's disks and files.
+// ownPVCs returns the PVCs of an instance whose contents are the guest's disks, files, and memory dump.
 func ownPVCs(spec *kubevirt.VirtualMachineInstanceSpec) []pod.PVC {
 	var all []pod.PVC
 	for _, use := range pod.PVCs(spec) {
-		if !use.Ephemeral && !use.Dump {
+		if !use.Ephemeral {
 			all = append(all, use)
 		}
 	}

@@ -275,3 +275,11 @@ func ClaimVolume(name, pvc string) kubevirt.Volume {
 	}
 	return v
 }
+
+// DumpVolume returns a volume for dumps of an instance's memory to a PVC.
+func DumpVolume(name, pvc string) kubevirt.Volume {
+	v := kubevirt.Volume{Name: name}
+	v.MemoryDump = new(kubevirt.MemoryDumpVolumeSource)
+	v.MemoryDump.ClaimName = pvc
+	return v
+}
