@@ -3,7 +3,7 @@
 SHELL := /bin/sh
 .DEFAULT_GOAL := help
 .PHONY: help build docs-site test-docs-site controller controller-arm64 test-arm image installer image-installer node-programs man packages-deb release test-packages tools kubernetes storage packages run down shell status cluster cluster-down cluster-shell \
-	unit test test-critest test-cluster test-migrations test-cdi test-kubevirt test-conformance test-faults test-fuzz-cri test-many test-soak test-ceph test-upgrade fuzz bench bench-ceph bench-cluster bench-scale generate lint clean
+	unit test test-critest test-cluster test-migrations test-cdi test-kubevirt test-ui test-conformance test-faults test-fuzz-cri test-many test-soak test-ceph test-upgrade fuzz bench bench-ceph bench-cluster bench-scale generate lint clean
 
 BIN     := $(CURDIR)/bin
 # This tag removes gRPC's debug pages. Their template engine makes the linker keep every method of every
@@ -119,6 +119,14 @@ docs-site: ## Write the documentation as static pages into bin/site/
 test-docs-site: docs-site ## Follow all links of the documentation's pages, and look for requests to other sites
 	go vet -tags $(TAGS),docsite ./test/docsite
 	$(GOTEST) -tags $(TAGS),docsite -count 1 $(FLAGS) ./test/docsite
+
+# UI is a folder with the source of kubevirt-manager, which docs/ui.md describes.
+test-ui: packages kubernetes storage build controller ## Drive the web UI in the folder UI in a browser, in front of a cluster; UI=FOLDER
+	@test/setup/packages ui
+	@test/tools/build cdi
+	@test/ui/build '$(UI)'
+	go vet -tags $(TAGS),ui ./test/ui
+	$(GOTEST) -tags $(TAGS),ui -count 1 -timeout $(TIMEOUT) ./test/ui -ui '$(abspath $(UI))' $(FLAGS)
 
 tools: ## Build containerd, runc, crictl and Multus at their pinned versions into bin/
 	@test/tools/build
