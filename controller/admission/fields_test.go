@@ -36,35 +36,19 @@ func switches() map[string]admission.Webhooks {
 
 // states are the leaf fields of an instance's spec, by what admission does with them.
 type states struct {
-	works, ignored    []string
+	works             []string
 	switched, refused map[string][]string // by the flag, and by the reason
 }
-
-// withoutEffect is the warning that admission gives of a field that it accepts, though nothing reads it.
-var withoutEffect = regexp.MustCompile(`^spec\.(\S+): has no effect: `)
-
-// index is an element's place in a list, in the path of a field.
-var index = regexp.MustCompile(`\[\d+\]`)
 
 // TestFields sets every leaf field of KubeVirt's type. The webhooks must take it in a
 // manifest of testdata, or refuse it by its path. With -update the test writes the page.
 func TestFields(t *testing.T) {
 	r := newRig(t)
-	set, ignored := map[string]bool{}, map[string]bool{}
+	set := map[string]bool{}
 	for path, text := range files(t, "testdata/taken") {
 		object := manifest(t, text, "")
-		if !strings.Contains(text, "kind: VirtualMachineInstance\n") {
-			continue
-		}
-		answer := r.ask(t, admission.PathValidate, object, nil)
-		if !answer.Allowed {
-			continue
-		}
-		maps.Copy(set, fieldsSet(t, path, object))
-		for _, warning := range answer.Warnings {
-			if m := withoutEffect.FindStringSubmatch(warning); m != nil {
-				ignored[index.ReplaceAllString(m[1], "[]")] = true
-			}
+		if strings.Contains(text, "kind: VirtualMachineInstance\n") && r.ask(t, admission.PathValidate, object, nil).Allowed {
+			maps.Copy(set, fieldsSet(t, path, object))
 		}
 	}
 	behind := map[string]string{} // the switches of fields
@@ -88,8 +72,6 @@ func TestFields(t *testing.T) {
 	s := states{switched: map[string][]string{}, refused: map[string][]string{}}
 	for path, of := range leaves("", reflect.TypeFor[kubevirt.VirtualMachineInstanceSpec]()) {
 		switch flag := behind[path]; {
-		case ignored[path]:
-			s.ignored = append(s.ignored, path)
 		case set[path]:
 			s.works = append(s.works, path)
 		case flag != "":
@@ -211,13 +193,12 @@ func (s states) page() string {
 	}
 	behind, refused := count(s.switched), count(s.refused)
 	var b strings.Builder
-	fmt.Fprintf(&b, "\nOf %d fields, %d work, %d need a flag of the controller, %d have no effect, and admission\nrefuses %d.\n\n## Works\n",
-		len(s.works)+len(s.ignored)+behind+refused, len(s.works), behind, len(s.ignored), refused)
+	fmt.Fprintf(&b, "\nOf %d fields, %d work, %d need a flag of the controller, and admission refuses %d.\n\n## Works\n",
+		len(s.works)+behind+refused, len(s.works), behind, refused)
 	b.WriteString("\n```text\n" + block("", s.works) + "```\n\n## Needs a flag\n\n```text\n")
 	for _, flag := range slices.Sorted(maps.Keys(s.switched)) {
 		b.WriteString(flag + "\n" + block("  ", s.switched[flag]))
 	}
-	b.WriteString("```\n\n## No effect\n\nNo guest can read them:\n\n```text\n" + block("", s.ignored))
 	b.WriteString("```\n\n## Refused\n\n```text\n")
 	for _, why := range slices.Sorted(maps.Keys(s.refused)) {
 		b.WriteString(cmp.Or(why, "not implemented") + "\n" + block("  ", s.refused[why]))

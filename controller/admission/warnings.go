@@ -46,18 +46,17 @@ func (r *Review) spec() *field.Path {
 	return r.template().Child("spec")
 }
 
-// tags returns warnings of devices' tags. KubeVirt writes them to cloud-init's config drive, with the
-// devices' addresses.
+// tags returns warnings of devices' tags without a config drive, on which guests read them.
 func (r *Review) tags() []string {
-	if r.VMI == nil {
+	if r.VMI == nil || slices.ContainsFunc(r.VMI.Volumes, func(v kubevirt.Volume) bool { return v.CloudInitConfigDrive != nil }) {
 		return nil
 	}
 	var all []string
 	at, devices := r.spec().Child("domain", "devices"), r.VMI.Domain.Devices
 	warn := func(list string, i int, tag string) {
 		if tag != "" {
-			all = append(all, fmt.Sprintf("%s: has no effect: guests can't read tags; use the serial number of a disk "+
-				"or the MAC address of an interface", at.Child(list).Index(i).Child("tag")))
+			all = append(all, fmt.Sprintf("%s: has no effect: guests read tags on a volume of kind cloudInitConfigDrive; add one",
+				at.Child(list).Index(i).Child("tag")))
 		}
 	}
 	for i, d := range devices.Disks {

@@ -86,7 +86,8 @@ spec:
 	}
 }
 
-// TestWarnsOfTags: admission accepts the tags of devices, as KubeVirt does, and says that no guest reads them.
+// TestWarnsOfTags: admission accepts the tags of devices, as KubeVirt does, and says that no guest reads them
+// without a config drive.
 func TestWarnsOfTags(t *testing.T) {
 	const vmi = `
 apiVersion: kubevirt.io/v1
@@ -117,10 +118,17 @@ spec:
 	}
 	var paths []string
 	for _, warning := range answer.Warnings {
-		path, _, _ := strings.Cut(warning, ": has no effect: guests can't read tags; ")
+		path, _, _ := strings.Cut(warning, ": has no effect: guests read tags on a volume of kind cloudInitConfigDrive; ")
 		paths = append(paths, strings.TrimPrefix(path, "spec.domain.devices."))
 	}
 	if got, want := strings.Join(paths, " "), "disks[1].tag interfaces[0].tag gpus[0].tag hostDevices[0].tag"; got != want {
 		t.Errorf("got warnings of %s, want %s", got, want)
+	}
+
+	drive := vmi + "  - {name: drive, cloudInitConfigDrive: {userData: x}}\n"
+	drive = strings.Replace(drive, "disks:\n", "disks:\n      - {name: drive, disk: {bus: virtio}}\n", 1)
+	answer = newRig(t).ask(t, admission.PathValidate, manifest(t, drive, "v1"), nil)
+	if !answer.Allowed || len(answer.Warnings) > 0 {
+		t.Errorf("with a config drive: %+v, warnings %q", answer.Result, answer.Warnings)
 	}
 }

@@ -14,6 +14,7 @@ import (
 // Attachments gives VMs their disks while they run.
 type Attachments struct {
 	kinds kinds
+	files folders
 	reach limiter
 }
 

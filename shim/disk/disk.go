@@ -102,7 +102,7 @@ func New(o Options) *Disks {
 	}
 	volumes := newPVC(o, &reservations{})
 	kinds := newKinds(o, files, registry, imports, volumes)
-	attachments := &Attachments{kinds: kinds, reach: o.Reach}
+	attachments := &Attachments{kinds: kinds, files: files, reach: o.Reach}
 	return &Disks{
 		Maker: &Maker{kinds: kinds, images: o.Unpacker, volumes: volumes}, Attachments: attachments, Exports: exports, Imports: imports,
 		Keeper: &Keeper{

@@ -136,7 +136,7 @@ func nic(spec vmspec.Interface, n NIC) libvirtxml.DomainInterface {
 		Source: &libvirtxml.DomainInterfaceSource{Ethernet: &libvirtxml.DomainInterfaceSourceEthernet{}},
 		Target: &libvirtxml.DomainInterfaceTarget{Dev: n.Tap, Managed: "no"},
 		Model:  &libvirtxml.DomainInterfaceModel{Type: spec.Model},
-		Alias:  &libvirtxml.DomainAlias{Name: "ua-nic_" + spec.Name},
+		Alias:  &libvirtxml.DomainAlias{Name: nicAlias(spec)},
 	}
 	if spec.ACPIIndex > 0 {
 		i.ACPI = &libvirtxml.DomainDeviceACPI{Index: spec.ACPIIndex}

@@ -61,7 +61,7 @@ func disk(spec vmspec.Disk, layers []Layer) libvirtxml.DomainDisk {
 		Source: &libvirtxml.DomainDiskSource{File: &libvirtxml.DomainDiskSourceFile{}}, // only the disk's type
 		Target: &libvirtxml.DomainDiskTarget{Dev: spec.Target, Bus: string(spec.Bus)},
 		Serial: spec.Serial,
-		Alias:  &libvirtxml.DomainAlias{Name: "ua-" + spec.Name},
+		Alias:  &libvirtxml.DomainAlias{Name: diskAlias(spec)},
 	}
 	if len(layers) > 0 {
 		d.Source, d.BackingStore = source(top), backing(layers[1:])

@@ -27,7 +27,7 @@ func hostdevs(desc Description) ([]libvirtxml.DomainHostdev, error) {
 		if h.Address, err = pciAddress(spec.PCI); err != nil {
 			return nil, fmt.Errorf("host device %s: %w", spec.Name, err)
 		}
-		h.Alias = &libvirtxml.DomainAlias{Name: "ua-" + string(spec.Kind) + "_" + spec.Name}
+		h.Alias = &libvirtxml.DomainAlias{Name: hostdevAlias(spec)}
 		if spec.BootOrder > 0 {
 			h.Boot = &libvirtxml.DomainDeviceBoot{Order: spec.BootOrder}
 		}

@@ -41,6 +41,15 @@ func ConfigDrive() Layout {
 	}
 }
 
+// WriteDevices writes the devices with tags to the config drive at path, in place, so that a QEMU that has
+// it open reads them. Its meta data must have room for them, see [vmspec.WithRoom].
+func WriteDevices(config string, devices []vmspec.TaggedDevice) error {
+	l := ConfigDrive()
+	return iso.Edit(config, path.Join(l.folder, l.metaData), func(content []byte) ([]byte, error) {
+		return vmspec.WithDevices(content, devices)
+	})
+}
+
 // Write creates the image of s at path, see [iso.Write].
 func Write(ctx context.Context, to string, l Layout, s vmspec.Seed) error {
 	// cloud-init ignores a volume without user-data or meta-data, even if they would be empty.

@@ -14,7 +14,7 @@ import (
 // later are the phases of a guest that boots. For one that comes from another node,
 // package move does the same when the guest's source has connected.
 func later() []string {
-	return []string{"domain", "start", "firmware", "process", "placement", "connect", "resume"}
+	return []string{"domain", "tags", "start", "firmware", "process", "placement", "connect", "resume"}
 }
 
 // phasesOf returns the phases of a container's start.
@@ -66,6 +66,9 @@ func (s *starts) admit(ctx context.Context, v *table.VM) error {
 	s.helpers.keep(v)
 	if r.Domain.PID != 0 {
 		s.placeThreads(ctx, r)
+		if err := newTagger(s.parts).write(ctx, r); err != nil {
+			table.Logger(s.log, r).Error("the guest's config drive has no tags of devices", "error", err)
+		}
 		s.ends.watch(v)
 	}
 	s.ends.tasks.Run(func(ctx context.Context) { s.ends.settleLogged(ctx, v) }) // also reports the state

@@ -37,8 +37,14 @@ func (n *node) waiting(t *testing.T) (id string) {
 // arrive has the guest come, as a migration does, and stop before its CPUs run.
 func (n *node) arrive(t *testing.T, id string) {
 	t.Helper()
+	n.arriveWith(t, id, "")
+}
+
+// arriveWith is arrive of a guest whose domain has these devices.
+func (n *node) arriveWith(t *testing.T, id, devices string) {
+	t.Helper()
 	r := n.rec(t, id)
-	must(t, n.libvirt.Lifecycle.Define(t.Context(), "<domain><name>"+r.Domain.Name+"</name><uuid>"+r.Domain.UUID+"</uuid></domain>"))
+	must(t, n.libvirt.Lifecycle.Define(t.Context(), "<domain><name>"+r.Domain.Name+"</name><uuid>"+r.Domain.UUID+"</uuid>"+devices+"</domain>"))
 	_, err := n.libvirt.Lifecycle.Start(t.Context(), r.Domain.UUID, nil)
 	must(t, err)
 	v, err := n.table.Find(id)

@@ -34,6 +34,8 @@ type starter interface {
 	Restore(ctx context.Context, uuid string, files map[string][]*os.File, memory io.Reader, pipe string) (pid int, err error)
 	// KeepVariables makes the firmware of a domain that has not run yet write its variables to file.
 	KeepVariables(ctx context.Context, uuid string, file *os.File) error
+	// Tagged returns the devices with tags of a defined domain, and their addresses.
+	Tagged(ctx context.Context, uuid string, spec vmspec.Spec) ([]vmspec.TaggedDevice, error)
 	// Pin places the threads of a running domain.
 	Pin(ctx context.Context, uuid string, p domain.Pins) error
 	Resume(ctx context.Context, uuid string) error
@@ -115,6 +117,8 @@ type DiskAttacher interface {
 	Attach(ctx context.Context, r record.Container) (map[string][]*os.File, error)
 	Detach(ctx context.Context, r record.Container) error
 	Describe(r record.Container) []domain.Disk
+	// WriteDevices writes the devices with tags to the VM's config drive.
+	WriteDevices(r record.Container, devices []vmspec.TaggedDevice) error
 	// Restore puts back what a running VM's disks have lost.
 	Restore(ctx context.Context, r record.Container) error
 	diskFiles

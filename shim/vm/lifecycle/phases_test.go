@@ -22,7 +22,7 @@ import (
 func callOf(phase string) string {
 	return map[string]string{
 		"cgroup": "Groups.Create", "taps": "Network.Taps", "bridge": "Network.Apply", "dhcp": "Network.Serve",
-		"console": "Consoles.Follow", "tpm": "TPMs.Start", "filesystems": "Filesystems.Start", "hooks": "Hooks.Await", "disks": "Disks.Attach", "domain": "Libvirt.Define", "start": "Libvirt.Start", "firmware": "Libvirt.KeepVariables",
+		"console": "Consoles.Follow", "tpm": "TPMs.Start", "filesystems": "Filesystems.Start", "hooks": "Hooks.Await", "disks": "Disks.Attach", "domain": "Libvirt.Define", "tags": "Libvirt.Tagged", "start": "Libvirt.Start", "firmware": "Libvirt.KeepVariables",
 		"process": "Libvirt.AwaitProcess", "placement": "Groups.Add", "connect": "Network.Connect", "resume": "Libvirt.Resume",
 	}[phase]
 }
@@ -36,8 +36,8 @@ func withTPM() map[string]string {
 		"volumes": [{"name": "root", "containerDisk": {"image": "example.com/vm:1"}}]}`}
 }
 
-// withHelpers are the annotations of a VM with a TPM, a file system and a hook sidecar, and its
-// container.
+// withHelpers are the annotations of a VM with a TPM, a file system, a hook sidecar and a tag on its config
+// drive, and its container.
 func withHelpers() (map[string]string, *runtimeapi.ContainerConfig) {
 	c := request(0)
 	c.Mounts = []*runtimeapi.Mount{
@@ -45,8 +45,9 @@ func withHelpers() (map[string]string, *runtimeapi.ContainerConfig) {
 		{ContainerPath: vmspec.HooksPath, HostPath: "/pods/1/volumes/kubernetes.io~empty-dir/sockets"},
 	}
 	return map[string]string{vmspec.AnnotationHooks: `[{"image": "a"}]`, vmspec.AnnotationVMI: `{"domain": {"devices": {"tpm": {}, "filesystems": [{"name": "config", "virtiofs": {}}],
-			"disks": [{"name": "root", "disk": {"bus": "virtio"}}]}},
-		"volumes": [{"name": "root", "containerDisk": {"image": "example.com/vm:1"}}, {"name": "config", "configMap": {"name": "a"}}]}`}, c
+			"disks": [{"name": "root", "disk": {"bus": "virtio"}, "tag": "system"}, {"name": "drive", "disk": {"bus": "virtio"}}]}},
+		"volumes": [{"name": "root", "containerDisk": {"image": "example.com/vm:1"}}, {"name": "config", "configMap": {"name": "a"}},
+			{"name": "drive", "cloudInitConfigDrive": {"userData": "#cloud-config"}}]}`}, c
 }
 
 // failPhase makes a phase fail.
@@ -145,7 +146,7 @@ func TestPhasesFollowEachOther(t *testing.T) {
 						continue
 					}
 					waits := slices.Contains(needs[p.Name], held.Name) ||
-						held.Name == "start" && slices.Contains(needs[p.Name], "process") // there is no process before
+						(held.Name == "tags" || held.Name == "start") && slices.Contains(needs[p.Name], "process") // there is no process before
 					if slices.Contains(calls, call) == waits {
 						t.Errorf("while %s is held, %s has begun: %t", held.Name, p.Name, !waits)
 					}

@@ -31,12 +31,13 @@ type Disks struct {
 	mu       sync.Mutex
 	made     map[string]bool
 	attached map[string]bool
+	devices  map[string][]vmspec.TaggedDevice
 	restore  chan string // what Watch reports
 }
 
 // NewDisks returns a node without disks of VMs. images holds what they are made of.
 func NewDisks(s *Script, images *Images) *Disks {
-	return &Disks{script: s, images: images, made: map[string]bool{}, attached: map[string]bool{}, restore: make(chan string)}
+	return &Disks{script: s, images: images, made: map[string]bool{}, attached: map[string]bool{}, devices: map[string][]vmspec.TaggedDevice{}, restore: make(chan string)}
 }
 
 // Acquire implements disk's.
@@ -109,6 +110,24 @@ func (d *Disks) Attach(ctx context.Context, r record.Container) (map[string][]*o
 	}
 	f, err := os.Open(os.DevNull)
 	return map[string][]*os.File{"disk-0": {f}}, err
+}
+
+// WriteDevices implements disk's.
+func (d *Disks) WriteDevices(r record.Container, devices []vmspec.TaggedDevice) error {
+	if err := d.script.note("Disks.WriteDevices"); err != nil {
+		return err
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.devices[r.ID] = devices
+	return nil
+}
+
+// Devices returns the devices with tags on a container's config drive.
+func (d *Disks) Devices(id string) []vmspec.TaggedDevice {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.devices[id]
 }
 
 // Detach implements disk's.

@@ -10,6 +10,7 @@ import (
 	"os"
 
 	"github.com/nodevirt/nodevirt/shim/domain"
+	"github.com/nodevirt/nodevirt/shim/vmspec"
 )
 
 // Lifecycle is a fake of [domain.Lifecycle].
@@ -59,6 +60,17 @@ func (c *Lifecycle) Define(ctx context.Context, text string) error {
 	}
 	l.send(domain.Event{UUID: x.UUID, Kind: domain.EventDefined})
 	return nil
+}
+
+// Tagged implements domain's. Devices have the addresses of the XML that Define got.
+func (c *Lifecycle) Tagged(ctx context.Context, uuid string, spec vmspec.Spec) ([]vmspec.TaggedDevice, error) {
+	l := c.libvirt
+	d, err := l.on(ctx, "Tagged", uuid)
+	if err != nil {
+		return nil, err
+	}
+	defer l.mu.Unlock()
+	return domain.TaggedIn(d.xml, spec)
 }
 
 // Start implements domain's.
