@@ -18,17 +18,23 @@ import (
 
 const stateful = `{
 	"domain": {"devices": {
-		"disks": [{"name": "root", "disk": {"bus": "virtio"}}, {"name": "data", "disk": {"bus": "virtio"}}],
-		"interfaces": [{"name": "default", "masquerade": {}}],
+		"disks": [{"name": "root", "disk": {"bus": "virtio"}}, {"name": "data", "disk": {"bus": "virtio"}, "tag": "data"},
+			{"name": "drive", "disk": {"bus": "virtio"}}],
+		"interfaces": [{"name": "default", "masquerade": {}, "tag": "lan"}],
 		"tpm": {}
 	}},
 	"networks": [{"name": "default", "pod": {}}],
-	"volumes": [{"name": "root", "containerDisk": {"image": "r"}}, {"name": "data", "persistentVolumeClaim": {"claimName": "data"}}]
+	"volumes": [{"name": "root", "containerDisk": {"image": "r"}}, {"name": "data", "persistentVolumeClaim": {"claimName": "data"}},
+		{"name": "drive", "cloudInitConfigDrive": {"userData": "#cloud-config\n"}}]
 }`
 
+// tags is a line that shows the devices with tags on the guest's config drive.
+const tags = "echo 3 >/proc/sys/vm/drop_caches; mkdir -p /tmp/drive && mount -o ro -t iso9660 /dev/vdc /tmp/drive && " +
+	"grep -o '\"devices\":[^]]*].*}]' /tmp/drive/openstack/latest/meta_data.json; umount /tmp/drive"
+
 // TestState moves a guest with a device that both nodes have, and with a TPM. What it wrote to the
-// device before and after is there, the TPM is the same, and the logs of both pods have every line of
-// its console once.
+// device before and after is there, the TPM is the same, its config drive has the same
+// devices with tags, and the logs of both pods have every line of its console once.
 func TestState(t *testing.T) {
 	a, b := newNodes(t)
 	device := loopfs.Device(t, 64<<20)
@@ -41,6 +47,10 @@ func TestState(t *testing.T) {
 	first.answers()
 	const measured = "cat /sys/class/tpm/tpm0/pcr-sha256/0"
 	pcr := first.sh(measured)
+	tagged := first.sh(tags)
+	if !strings.Contains(tagged, `"tags":["data"]`) || !strings.Contains(tagged, `"tags":["lan"]`) {
+		t.Errorf("the config drive has the devices %q", tagged)
+	}
 	first.sh("dd if=/dev/urandom of=/tmp/r bs=64k count=64 2>/dev/null; dd if=/tmp/r of=/dev/vdb bs=64k seek=100 conv=fsync 2>/dev/null")
 	first.sh("(i=0; while :; do echo tick $((i += 1)) tock; sleep 0.05; done) >/dev/ttyS0 2>&1 &")
 
@@ -54,6 +64,9 @@ func TestState(t *testing.T) {
 	second.answers()
 	if got := second.sh(measured); got != pcr || got == "" {
 		t.Errorf("the TPM has measured %q, and had %q", got, pcr)
+	}
+	if got := second.sh(tags); got != tagged {
+		t.Errorf("the config drive has the devices %q, and had %q", got, tagged)
 	}
 	const read = "echo 3 >/proc/sys/vm/drop_caches; dd if=/dev/vdb bs=64k skip=100 count=64 2>/dev/null | sha256sum"
 	if got, want := second.sh(read), second.sh("sha256sum </tmp/r"); got != want {
