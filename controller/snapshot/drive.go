@@ -2,6 +2,7 @@ package snapshot
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -74,7 +75,7 @@ func (d *driver) drive(ctx context.Context, w *work) (time.Duration, error) {
 	}
 	if !taken {
 		if err := d.createMissing(ctx, w, have); err != nil {
-			return 0, err
+			return 0, errors.Join(err, d.statuses.reportContent(ctx, w, have, err.Error()))
 		}
 		if have, err = d.contents.have(ctx, w.content); err != nil {
 			return 0, err
@@ -95,6 +96,7 @@ func (d *driver) drive(ctx context.Context, w *work) (time.Duration, error) {
 func (d *driver) hold(ctx context.Context, w *work, have map[string]volumesnapshot.Snapshot, taken bool) (time.Duration, error) {
 	if len(have) == 0 {
 		if err := d.guests.freeze(ctx, w); err != nil {
+			d.events.Eventf(w.vmi, w.s, corev1.EventTypeWarning, "FreezeError", "Freeze", "Failed freezing vmi: %s", err)
 			return retry, d.statuses.reportContent(ctx, w, have, err.Error())
 		}
 		return 0, nil

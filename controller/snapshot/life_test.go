@@ -70,6 +70,20 @@ func TestOffline(t *testing.T) {
 	}
 }
 
+// TestNoPVCs: a running VM without PVCs is not frozen, and its snapshot is one of a running VM.
+func TestNoPVCs(t *testing.T) {
+	g := newRig(t)
+	g.runs(g.vm(func(vm *kubevirt.VirtualMachine) { vm.Spec.Template.Spec.Volumes = nil }), agent)
+	g.snapshot("one")
+	for range 3 {
+		g.reconcile("one")
+	}
+	s := g.is("one", api.Succeeded, "Operation complete")
+	if fmt.Sprint(indicationsOf(s)) != "[GuestAgent Online]" || !*s.Status.ReadyToUse || g.node.said() != "" {
+		t.Errorf("status %+v, orders %s", s.Status, g.node.said())
+	}
+}
+
 // TestFreeze: one freeze holds for all PVCs, is extended while drivers need it, and ends at once
 // when the last of them is done.
 func TestFreeze(t *testing.T) {
@@ -190,7 +204,32 @@ func TestFreezeFails(t *testing.T) {
 	if len(g.driver.all) > 0 || !strings.Contains(*s.Status.Error.Message, "no route to host") {
 		t.Errorf("%d VolumeSnapshots, error %+v", len(g.driver.all), s.Status.Error)
 	}
+	if said := g.Events(); !strings.Contains(said, "FreezeError Failed freezing vmi: ") {
+		t.Errorf("events: %s", said)
+	}
 	g.node.fail = nil
+	g.reconcile("one")
+	g.driver.take(true)
+	g.reconcile("one")
+	g.is("one", api.Succeeded, "")
+}
+
+// TestDenied: a snapshot whose VolumeSnapshots are refused is in progress, and says why.
+func TestDenied(t *testing.T) {
+	g := newRig(t)
+	g.runs(g.vm(), agent)
+	g.snapshot("one")
+	g.driver.fail = errors.New("denied the request")
+	for range 2 {
+		if _, err := g.r.Reconcile(t.Context(), request("one")); !errors.Is(err, g.driver.fail) {
+			t.Fatalf("error %v, want that of the driver", err)
+		}
+	}
+	s := g.is("one", api.InProgress, "In error state")
+	if !strings.Contains(*s.Status.Error.Message, "denied the request") || fmt.Sprint(indicationsOf(s)) != "[GuestAgent Online]" {
+		t.Errorf("status %+v", s.Status)
+	}
+	g.driver.fail = nil
 	g.reconcile("one")
 	g.driver.take(true)
 	g.reconcile("one")

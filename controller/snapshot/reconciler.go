@@ -2,6 +2,7 @@ package snapshot
 
 import (
 	"context"
+	"errors"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -179,6 +180,9 @@ func (r *Reconciler) take(ctx context.Context, w *work) (ctrl.Result, error) {
 		}
 	}
 	again, err := r.driver.drive(ctx, w)
+	if err != nil && !created(w.content) {
+		return ctrl.Result{}, errors.Join(err, r.statuses.report(ctx, w, inProgress))
+	}
 	if err != nil {
 		return ctrl.Result{}, err
 	}
@@ -189,8 +193,10 @@ func (r *Reconciler) take(ctx context.Context, w *work) (ctrl.Result, error) {
 		}
 		return r.tend(ctx, w)
 	}
-	return r.wait(ctx, w, again, "Source locked and operation in progress")
+	return r.wait(ctx, w, again, inProgress)
 }
+
+const inProgress = "Source locked and operation in progress"
 
 // wait reports what a snapshot in progress waits for, and returns when to look again: at
 // the deadline at the latest.

@@ -55,6 +55,9 @@ func (r *reporter) report(ctx context.Context, w *work, why string) error {
 	st := s.Status
 	switch {
 	case st.Phase == api.Succeeded || st.CreationTime != nil:
+		if st.Phase != api.Succeeded && st.Phase != api.InProgress { // nothing had to be waited for
+			w.indicateSource()
+		}
 		st.Phase = api.Succeeded
 		r.condition(s, api.ConditionProgressing, corev1.ConditionFalse, "Operation complete", "")
 		w.listVolumes()
