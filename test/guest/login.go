@@ -58,13 +58,16 @@ func TinyWithLogin(ctx context.Context, o Options, flavour Flavour, agent bool) 
 		passwd += name + ":x:0:0:" + name + ":/home/" + name + ":/bin/sh\n"
 		v.files = append(v.files, entry{name: "home/" + name, mode: typeDir | 0o755})
 	}
-	v.files = append(v.files, entry{name: "etc/sysconfig", mode: typeDir | 0o755})
+	for _, dir := range []string{"etc/sysconfig", "var/log"} {
+		v.files = append(v.files, entry{name: dir, mode: typeDir | 0o755})
+	}
 	title := strings.ToUpper(name[:1]) + name[1:]
 	for path, text := range map[string]string{
-		"etc/flavour":    "FLAVOUR=" + name + "\n",
-		"etc/hostname":   host + "\n",
-		"etc/os-release": "ID=" + name + "\nNAME=" + title + "\nVERSION_ID=1\nPRETTY_NAME=" + title + "\n",
-		"etc/passwd":     passwd,
+		"etc/flavour":      "FLAVOUR=" + name + "\n",
+		"etc/hostname":     host + "\n",
+		"etc/os-release":   "ID=" + name + "\nNAME=" + title + "\nVERSION_ID=1\nPRETTY_NAME=" + title + "\n",
+		"etc/passwd":       passwd,
+		"var/log/messages": "",
 	} {
 		v.files = append(v.files, fileEntry(path, []byte(text)))
 	}

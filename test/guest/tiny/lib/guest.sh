@@ -51,7 +51,7 @@ afterwards() {
 mount_disk() {
 	[ -e /disk/syslinux.cfg ] && return 0
 	for device in /dev/vd?1 /dev/sd?1; do
-		[ -b "$device" ] && mount -t vfat "$device" /disk 2>/dev/null || continue
+		[ -b "$device" ] && mount -t vfat -o umask=0 "$device" /disk 2>/dev/null || continue
 		[ -e /disk/syslinux.cfg ] && return 0
 		umount /disk
 	done
