@@ -424,3 +424,19 @@ func TestPatchedName(t *testing.T) {
 		t.Errorf("%v", err)
 	}
 }
+
+// TestPatches: replace sets what is missing, an index beyond a list is an error, and so is a missing object.
+func TestPatches(t *testing.T) {
+	vm := &kubevirt.VirtualMachine{Spec: kubevirt.VirtualMachineSpec{Template: new(kubevirt.VirtualMachineInstanceTemplateSpec)}}
+	vm.Spec.Template.Spec.Domain.Devices.Interfaces = []kubevirt.Interface{{Name: "default"}}
+	const devices = "/spec/template/spec/domain/devices/"
+	made, err := Patched(vm, []string{`{"op": "replace", "path": "` + devices + `interfaces/0/macAddress", "value": "DE-AD-00-00-BE-AF"}`})
+	if err != nil || made.Spec.Template.Spec.Domain.Devices.Interfaces[0].MacAddress != "DE-AD-00-00-BE-AF" {
+		t.Errorf("%+v, %v", made, err)
+	}
+	for _, path := range []string{devices + "interfaces/1", devices + "tpm/persistent"} {
+		if made, err := Patched(vm, []string{`{"op": "replace", "path": "` + path + `", "value": {}}`}); err == nil {
+			t.Errorf("%s: %+v", path, made.Spec.Template.Spec.Domain.Devices)
+		}
+	}
+}

@@ -3,10 +3,14 @@ package restore
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"maps"
+	"path"
 	"slices"
+	"strconv"
 
+	jsonpatch "github.com/evanphx/json-patch/v5"
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -101,9 +105,10 @@ func Patched(of *kubevirt.VirtualMachine, patches []string) (*kubevirt.VirtualMa
 	if err != nil {
 		return nil, fmt.Errorf("encode VM %s: %w", of.Name, err)
 	}
-	text, err = patch.Apply(text)
-	if err != nil {
-		return nil, fmt.Errorf("spec.patches: %w", err)
+	for _, one := range patch {
+		if text, err = apply(one, text); err != nil {
+			return nil, fmt.Errorf("spec.patches: %w", err)
+		}
 	}
 	changed := new(kubevirt.VirtualMachine)
 	if err := json.Unmarshal(text, changed); err != nil {
@@ -188,4 +193,20 @@ func (t *targets) copyRevision(ctx context.Context, w *work, what, name string) 
 
 func revisionName(rs *api.VirtualMachineRestore, what string) string {
 	return "restore-" + string(rs.UID) + "-" + what
+}
+
+// apply applies one operation. As with KubeVirt, replace also sets a field that an object does not have.
+func apply(one jsonpatch.Operation, text []byte) ([]byte, error) {
+	changed, err := jsonpatch.Patch{one}.Apply(text)
+	if one.Kind() != "replace" || !errors.Is(err, jsonpatch.ErrMissing) {
+		return changed, err
+	}
+	at, _ := one.Path() // it has been applied
+	if _, notIndex := strconv.Atoi(path.Base(at)); notIndex == nil {
+		return nil, err // of a list
+	}
+	set := maps.Clone(one)
+	kind := json.RawMessage(`"add"`)
+	set["op"] = &kind
+	return jsonpatch.Patch{set}.Apply(text)
 }
