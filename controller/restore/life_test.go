@@ -261,6 +261,9 @@ func TestNewVM(t *testing.T) {
 	if slices.ContainsFunc(rs.Status.Restores, func(one api.VolumeRestore) bool { return one.VolumeName == "dump" }) {
 		t.Errorf("restores %+v", rs.Status.Restores)
 	}
+	if !metav1.IsControlledBy(rs, made) {
+		t.Errorf("the restore's owners: %+v", rs.OwnerReferences)
+	}
 	if pvc := g.claim("mine"); pvc.Labels["a"] != "b" || !metav1.IsControlledBy(pvc, made) {
 		t.Errorf("PVC %+v", pvc)
 	}

@@ -266,6 +266,9 @@ func (r *Reconciler) restore(ctx context.Context, w *work) error {
 			return err
 		}
 	}
+	if err := r.adopt(ctx, w); err != nil { // the target may be new
+		return err
+	}
 	if err := r.owners.own(ctx, w); err != nil {
 		return err
 	}

@@ -127,9 +127,15 @@ func TestConsoles(t *testing.T) {
 	list.do(chromedp.Navigate("about:blank")) // a console has one user
 
 	console := open(t, serial)
-	console.until("document.querySelector('.xterm-helper-textarea') != null")
-	console.do(chromedp.SendKeys(".xterm-helper-textarea", "hello\r", chromedp.ByQuery))
-	console.until(`[...Array(terminal.buffer.active.length).keys()].map(i => terminal.buffer.active.getLine(i)?.translateToString()).join("\n").includes('nodevirt guest')`)
+	shows := func(line string) {
+		console.until(fmt.Sprintf(`[...Array(terminal.buffer.active.length).keys()].some(
+			i => terminal.buffer.active.getLine(i).translateToString().trim() == %q)`, line))
+	}
+	console.until("typeof socket != 'undefined' && socket.readyState == WebSocket.OPEN")
+	console.do(chromedp.Evaluate(`terminal.paste("\r")`, nil))
+	shows(name + ":/#") // the prompt
+	console.do(chromedp.Evaluate(`terminal.paste("echo $((6*7))\r")`, nil))
+	shows("42")
 	console.shot("serial")
 
 	display := open(t, screen)
@@ -140,6 +146,7 @@ func TestConsoles(t *testing.T) {
 		return new Set(new Uint32Array(pixels.buffer)).size > 1;
 	})()`)
 	display.until("!document.documentElement.classList.contains('noVNC_connecting')")
+	display.do(chromedp.Sleep(time.Second)) // until its message has faded
 	display.shot("screen")
 }
 
@@ -165,8 +172,9 @@ func TestPages(t *testing.T) {
 // optional explains requests by which the UI finds out what a cluster has: Prometheus, and the Cluster API.
 // The API server answers 429 while it learns of a new kind.
 func optional(a answer) bool {
-	return a.status == http.StatusTooManyRequests || a.status == http.StatusNotFound &&
-		(strings.HasPrefix(a.path, "/api/v1/query?") || strings.HasPrefix(a.path, "/k8s/apis/cluster.x-k8s.io/"))
+	return a.status == http.StatusTooManyRequests && strings.HasPrefix(a.path, "/k8s/apis/kubevirt-manager.io/") ||
+		a.status == http.StatusNotFound &&
+			(strings.HasPrefix(a.path, "/api/v1/query?") || strings.HasPrefix(a.path, "/k8s/apis/cluster.x-k8s.io/"))
 }
 
 // TestCreate: the form creates a VM from an image, which CDI imports, and the VM runs.
