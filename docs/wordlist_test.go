@@ -126,8 +126,8 @@ func prose(t *testing.T) []piece {
 	return all
 }
 
-// limits finds pages that are too long, alone and together. The changelog's words do not count: it grows
-// with each release.
+// limits finds pages that are too long, alone and together. Only what is written by hand counts: generated
+// tables grow with the product. Nor do the changelog's words: it grows with each release.
 func (l wordList) limits(t *testing.T) []string {
 	t.Helper()
 	var found []string
@@ -137,15 +137,16 @@ func (l wordList) limits(t *testing.T) []string {
 		if err != nil {
 			t.Fatal(err)
 		}
+		text = generated.ReplaceAll(text, nil)
 		if filepath.Base(page) != "CHANGELOG.md" {
 			words += len(inWord.FindAll(text, -1))
 		}
-		if n := strings.Count(string(generated.ReplaceAll(text, nil)), "\n"); n > l.MaxLines {
+		if n := strings.Count(string(text), "\n"); n > l.MaxLines {
 			found = append(found, fmt.Sprintf("%s: %d lines by hand; at most %d", page, n, l.MaxLines))
 		}
 	}
 	if words > l.MaxWords {
-		found = append(found, fmt.Sprintf("%d words in all pages; at most %d", words, l.MaxWords))
+		found = append(found, fmt.Sprintf("%d words by hand in all pages; at most %d", words, l.MaxWords))
 	}
 	return found
 }
