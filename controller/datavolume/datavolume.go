@@ -17,6 +17,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/dynamic"
+	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 )
 
@@ -47,7 +48,10 @@ func (s State) Failed() bool { return s.Phase == "Failed" }
 
 // Client reads, creates and releases DataVolumes. It asks the API server each time: few VMs wait
 // for one, and the kind may not be there to be watched.
-type Client struct{ dynamic dynamic.Interface }
+type Client struct {
+	dynamic dynamic.Interface
+	cluster kubernetes.Interface
+}
 
 // New returns a client of a cluster.
 func New(cluster *rest.Config) (*Client, error) {
@@ -55,7 +59,11 @@ func New(cluster *rest.Config) (*Client, error) {
 	if err != nil {
 		return nil, fmt.Errorf("set up the client of DataVolumes: %w", err)
 	}
-	return &Client{d}, nil
+	k, err := kubernetes.NewForConfig(cluster)
+	if err != nil {
+		return nil, fmt.Errorf("set up the client of access reviews: %w", err)
+	}
+	return &Client{dynamic: d, cluster: k}, nil
 }
 
 func (c *Client) in(namespace string) dynamic.ResourceInterface {
@@ -93,22 +101,6 @@ func currentError(object *unstructured.Unstructured) string {
 		}
 	}
 	return ""
-}
-
-// Create creates a DataVolume with a spec, unless it exists.
-func (c *Client) Create(ctx context.Context, meta metav1.ObjectMeta, spec map[string]any) error {
-	object := &unstructured.Unstructured{Object: map[string]any{"spec": spec}}
-	object.SetGroupVersionKind(version().WithKind(Kind))
-	object.SetName(meta.Name)
-	object.SetNamespace(meta.Namespace)
-	object.SetLabels(meta.Labels)
-	object.SetAnnotations(meta.Annotations)
-	object.SetOwnerReferences(meta.OwnerReferences)
-	_, err := c.in(meta.Namespace).Create(ctx, object, metav1.CreateOptions{})
-	if err != nil && !apierrors.IsAlreadyExists(err) {
-		return fmt.Errorf("create DataVolume %s/%s: %w", meta.Namespace, meta.Name, err)
-	}
-	return nil
 }
 
 // ChangeOwners changes the owners of a DataVolume, unless it is gone.

@@ -8,20 +8,21 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/dynamic/fake"
+	cdi "kubevirt.io/containerized-data-importer-api/pkg/apis/core/v1beta1"
 )
 
 // TestClient: in a cluster with CDI, DataVolumes are created once, and read. The
 // controller's tests have a cluster without CDI.
 func TestClient(t *testing.T) {
 	resource := version().WithResource("datavolumes")
-	c := &Client{fake.NewSimpleDynamicClientWithCustomListKinds(runtime.NewScheme(), map[schema.GroupVersionResource]string{resource: "DataVolumeList"})}
+	c := &Client{dynamic: fake.NewSimpleDynamicClientWithCustomListKinds(runtime.NewScheme(), map[schema.GroupVersionResource]string{resource: "DataVolumeList"})}
 	s, err := c.Get(t.Context(), "default", "data")
 	if err != nil || s != (State{Served: true}) {
 		t.Errorf("%+v, %v", s, err)
 	}
 	meta := metav1.ObjectMeta{Namespace: "default", Name: "data", Labels: map[string]string{"a": "b"}}
 	for range 2 {
-		if err := c.Create(t.Context(), meta, map[string]any{"source": map[string]any{"blank": map[string]any{}}}); err != nil {
+		if _, err := c.Create(t.Context(), meta, cdi.DataVolumeSpec{Source: &cdi.DataVolumeSource{Blank: new(cdi.DataVolumeBlankImage)}}, "default"); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -69,7 +70,7 @@ func TestClient(t *testing.T) {
 // TestChangeOwners: owners of a DataVolume change, and a DataVolume that is gone has none.
 func TestChangeOwners(t *testing.T) {
 	resource := version().WithResource("datavolumes")
-	c := &Client{fake.NewSimpleDynamicClientWithCustomListKinds(runtime.NewScheme(), map[schema.GroupVersionResource]string{resource: "DataVolumeList"})}
+	c := &Client{dynamic: fake.NewSimpleDynamicClientWithCustomListKinds(runtime.NewScheme(), map[schema.GroupVersionResource]string{resource: "DataVolumeList"})}
 	owner := metav1.OwnerReference{APIVersion: "kubevirt.io/v1", Kind: "VirtualMachine", Name: "web-0", UID: "1"}
 	set := func(all []metav1.OwnerReference) func([]metav1.OwnerReference) []metav1.OwnerReference {
 		return func([]metav1.OwnerReference) []metav1.OwnerReference { return all }
@@ -78,7 +79,7 @@ func TestChangeOwners(t *testing.T) {
 		t.Errorf("of none: %v", err)
 	}
 	meta := metav1.ObjectMeta{Namespace: "default", Name: "data", OwnerReferences: []metav1.OwnerReference{owner}}
-	if err := c.Create(t.Context(), meta, map[string]any{}); err != nil {
+	if _, err := c.Create(t.Context(), meta, cdi.DataVolumeSpec{}, "default"); err != nil {
 		t.Fatal(err)
 	}
 	for _, want := range [][]metav1.OwnerReference{nil, nil, {owner}} {

@@ -188,10 +188,16 @@ func (c *contents) release(ctx context.Context, w *work) error {
 	return nil
 }
 
+// kindContent is the kind of what owns VolumeSnapshots.
+const kindContent = "VirtualMachineSnapshotContent"
+
+// labelSource is a label of each content's VolumeSnapshots.
+const labelSource = "snapshot.kubevirt.io/source-vm-name"
+
 // labels returns KubeVirt's labels of a content's VolumeSnapshots.
 func labels(c *vmContent) map[string]string {
 	return map[string]string{
-		"snapshot.kubevirt.io/source-vm-name":      c.Spec.Source.VirtualMachine.Name,
+		labelSource: c.Spec.Source.VirtualMachine.Name,
 		"snapshot.kubevirt.io/source-vm-namespace": c.Spec.Source.VirtualMachine.Namespace,
 	}
 }

@@ -154,7 +154,7 @@ func (d *driver) createMissing(ctx context.Context, w *work, have map[string]vol
 		meta := metav1.ObjectMeta{
 			Name: *b.VolumeSnapshotName, Namespace: w.content.Namespace, Labels: labels(w.content),
 			OwnerReferences: []metav1.OwnerReference{
-				*metav1.NewControllerRef(w.content, api.SchemeGroupVersion.WithKind("VirtualMachineSnapshotContent")),
+				*metav1.NewControllerRef(w.content, api.SchemeGroupVersion.WithKind(kindContent)),
 			},
 		}
 		if err := d.volumes.Create(ctx, meta, b.PersistentVolumeClaim.Name, class); err != nil {

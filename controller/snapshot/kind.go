@@ -92,5 +92,5 @@ func setUp(ctx context.Context, in kind.Cluster) error {
 		Client: m.GetClient(), Live: m.GetAPIReader(), Revisions: in.Uncached, Volumes: volumes, DataVolumes: dataVolumes, Pods: vmis.Pods, Holder: in.Holder,
 		Nodes: nodes, Events: m.GetEventRecorder("virtualmachinesnapshot-controller"), Now: in.Now,
 	})
-	return r.SetUp(ctx, m)
+	return r.SetUp(ctx, m, volumes.Watch)
 }

@@ -111,7 +111,7 @@ func (m *memories) pvc(ctx context.Context, w *work) (*corev1.PersistentVolumeCl
 }
 
 func (w *work) ownedByContent() metav1.OwnerReference {
-	return *metav1.NewControllerRef(w.content, api.SchemeGroupVersion.WithKind("VirtualMachineSnapshotContent"))
+	return *metav1.NewControllerRef(w.content, api.SchemeGroupVersion.WithKind(kindContent))
 }
 
 // memorySize returns the size of the PVC: what the user requests, or else what the guest's memory

@@ -84,7 +84,7 @@ func (r *revisions) own(ctx context.Context, w *work) error {
 			continue
 		}
 		before := revision.DeepCopy()
-		owner := metav1.NewControllerRef(w.content, api.SchemeGroupVersion.WithKind("VirtualMachineSnapshotContent"))
+		owner := metav1.NewControllerRef(w.content, api.SchemeGroupVersion.WithKind(kindContent))
 		owner.Controller = nil
 		revision.OwnerReferences = append(revision.OwnerReferences, *owner)
 		patch := client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{})

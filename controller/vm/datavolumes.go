@@ -1,6 +1,7 @@
 package vm
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -9,8 +10,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime"
 	kubevirt "kubevirt.io/api/core/v1"
+	cdi "kubevirt.io/containerized-data-importer-api/pkg/apis/core/v1beta1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/nodevirt/nodevirt/controller/datavolume"
@@ -19,11 +20,16 @@ import (
 // DataVolumes reads and creates CDI's objects, as [datavolume.Client] does.
 type DataVolumes interface {
 	Get(ctx context.Context, namespace, name string) (datavolume.State, error)
-	Create(ctx context.Context, meta metav1.ObjectMeta, spec map[string]any) error
+	Create(ctx context.Context, meta metav1.ObjectMeta, spec cdi.DataVolumeSpec, account string) (cdi.DataVolumeSpec, error)
 }
 
-// reasonDataVolume is KubeVirt's reason for a DataVolume that cannot be created.
-const reasonDataVolume = "FailedDataVolumeCreate"
+// KubeVirt's reasons: a DataVolume that cannot be created, one whose source the VM may not copy, and one whose source
+// does not exist yet.
+const (
+	reasonDataVolume = "FailedDataVolumeCreate"
+	reasonDenied     = "UnauthorizedDataVolumeCreate"
+	reasonNoSource   = "SourcePVCNotAvailabe"
+)
 
 // lookForCDI is the time between two looks whether the cluster has CDI.
 const lookForCDI = time.Minute
@@ -64,15 +70,34 @@ func (r *Reconciler) createDataVolumes(ctx context.Context, vm *kubevirt.Virtual
 }
 
 func (r *Reconciler) createDataVolume(ctx context.Context, vm *kubevirt.VirtualMachine, t *kubevirt.DataVolumeTemplateSpec) error {
-	spec, err := runtime.DefaultUnstructuredConverter.ToUnstructured(&t.Spec)
-	if err != nil {
-		return fmt.Errorf("encode the spec of DataVolume %s: %w", t.Name, err)
+	made, err := r.dataVolumes.Create(ctx, ownedBy(vm, t), t.Spec, accountOf(vm))
+	if _, denied := errors.AsType[*datavolume.DeniedError](err); denied {
+		r.events.Eventf(vm, nil, corev1.EventTypeWarning, reasonDenied, "Create", "Not authorized to create DataVolume %s: %s", t.Name, err)
+		return templateError{fmt.Errorf("create DataVolume %s/%s: %w", vm.Namespace, t.Name, err)}
 	}
-	if err := r.dataVolumes.Create(ctx, ownedBy(vm, t), spec); err != nil {
+	if err != nil {
 		return templateError{err}
 	}
 	r.events.Eventf(vm, nil, corev1.EventTypeNormal, "SuccessfulDataVolumeCreate", "Create", "Created DataVolume %s", t.Name)
+	if made.Source == nil || made.Source.PVC == nil {
+		return nil
+	}
+	from := client.ObjectKey{Namespace: cmp.Or(made.Source.PVC.Namespace, vm.Namespace), Name: made.Source.PVC.Name}
+	if err := r.client.Get(ctx, from, new(corev1.PersistentVolumeClaim)); apierrors.IsNotFound(err) {
+		r.events.Eventf(vm, nil, corev1.EventTypeWarning, reasonNoSource, "Create", "DataVolume %s waits for PVC %s, which it copies", t.Name, from)
+	}
 	return nil
+}
+
+// accountOf returns the service account by whose permissions a VM's DataVolumes copy: KubeVirt takes that of a volume.
+func accountOf(vm *kubevirt.VirtualMachine) string {
+	account := "default"
+	for _, v := range vm.Spec.Template.Spec.Volumes {
+		if v.ServiceAccount != nil {
+			account = v.ServiceAccount.ServiceAccountName
+		}
+	}
+	return account
 }
 
 func (r *Reconciler) createPVC(ctx context.Context, vm *kubevirt.VirtualMachine, i int) error {

@@ -8,22 +8,28 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	kubevirt "kubevirt.io/api/core/v1"
+	cdi "kubevirt.io/containerized-data-importer-api/pkg/apis/core/v1beta1"
 	"sigs.k8s.io/yaml"
 
 	"github.com/nodevirt/nodevirt/controller/datavolume"
 	"github.com/nodevirt/nodevirt/controller/pod"
+	"github.com/nodevirt/nodevirt/test/fakecluster"
 )
 
-// fakeDataVolumes are CDI's objects; nil stands for a cluster without CDI.
-type fakeDataVolumes map[string]map[string]any
+// fakeDataVolumes are CDI's objects; nil stands for a cluster without CDI. The service account stranger may copy
+// nothing.
+type fakeDataVolumes map[string]*cdi.DataVolumeSpec
 
 func (f fakeDataVolumes) Get(_ context.Context, _, name string) (datavolume.State, error) {
 	return datavolume.State{Served: f != nil, Found: f[name] != nil}, nil
 }
 
-func (f fakeDataVolumes) Create(_ context.Context, meta metav1.ObjectMeta, spec map[string]any) error {
-	f[meta.Name] = spec
-	return nil
+func (f fakeDataVolumes) Create(_ context.Context, meta metav1.ObjectMeta, spec cdi.DataVolumeSpec, account string) (cdi.DataVolumeSpec, error) {
+	if account == "stranger" {
+		return spec, &datavolume.DeniedError{Account: meta.Namespace + "/" + account, Reason: "insufficient permissions"}
+	}
+	f[meta.Name] = &spec
+	return spec, nil
 }
 
 // ofTemplate gives a VM a volume with a template of that spec.
@@ -102,17 +108,49 @@ func TestPVCOfTemplate(t *testing.T) {
 // TestDataVolumeOfTemplate: in a cluster with CDI a template becomes a DataVolume.
 func TestDataVolumeOfTemplate(t *testing.T) {
 	g := newRig(t)
-	cdi := fakeDataVolumes{}
-	g.r.dataVolumes = cdi
+	made := fakeDataVolumes{}
+	g.r.dataVolumes = made
 	g.add(kubevirt.RunStrategyHalted, ofTemplate(t, `{`+storage+`, "source": {"http": {"url": "https://example.com/x.qcow2"}}}`))
 	for range 2 {
 		g.reconcile()
-		source, _ := cdi["data"]["source"].(map[string]any)
-		if len(cdi) != 1 || source["http"] == nil {
-			t.Errorf("DataVolumes: %v", cdi)
+		if len(made) != 1 || made["data"].Source.HTTP == nil {
+			t.Errorf("DataVolumes: %v", made)
 		}
 	}
 	if events := g.Events(); !strings.Contains(events, "SuccessfulDataVolumeCreate Created DataVolume data") {
 		t.Errorf("events: %s", events)
+	}
+}
+
+// TestDataVolumeOfOtherNamespace: the VM's service account decides whether a template may copy, and the VM says that
+// the source is missing.
+func TestDataVolumeOfOtherNamespace(t *testing.T) {
+	g := newRig(t)
+	made := fakeDataVolumes{}
+	g.r.dataVolumes = made
+	account := func(name string) func(*kubevirt.VirtualMachine) {
+		return func(vm *kubevirt.VirtualMachine) {
+			vm.Spec.Template.Spec.Volumes = append(vm.Spec.Template.Spec.Volumes, kubevirt.Volume{Name: name, VolumeSource: kubevirt.VolumeSource{
+				ServiceAccount: &kubevirt.ServiceAccountVolumeSource{ServiceAccountName: name},
+			}})
+		}
+	}
+	g.add(kubevirt.RunStrategyHalted, ofTemplate(t, `{`+storage+`, "source": {"pvc": {"namespace": "other", "name": "golden"}}}`), account("stranger"))
+	if _, err := g.try(); err == nil {
+		t.Error("the failure is not retried")
+	}
+	if c := g.failure(); c == nil || c.Reason != reasonDataVolume || !strings.Contains(c.Message, "insufficient permissions: let the service account default/stranger create") {
+		t.Errorf("%+v", c)
+	}
+	if events := g.Events(); !strings.Contains(events, reasonDenied) || len(made) != 0 {
+		t.Errorf("%v, events: %s", made, events)
+	}
+	fakecluster.Change(t, g.Cluster, g.vm(), account("friend"))
+	g.reconcile()
+	if events := g.Events(); made["data"] == nil || !strings.Contains(events, reasonNoSource) {
+		t.Errorf("%v, events: %s", made, events)
+	}
+	if c := g.failure(); c != nil {
+		t.Errorf("%+v", c)
 	}
 }

@@ -38,7 +38,7 @@ func (o Options) cdiParts() []cdiPart {
 		{name: "cdi-controller"},
 		{name: "cdi-apiserver"},
 		{name: "cdi-uploadproxy"},
-		{name: "cdi-importer", programs: []string{"cdi-image-size-detection"}},
+		{name: "cdi-importer", programs: []string{"cdi-containerimage-server", "cdi-image-size-detection"}},
 		{name: "cdi-uploadserver"},
 		{name: "cdi-cloner", programs: []string{"cdi-cloner-startup"}, command: []string{"/usr/bin/cdi-cloner-startup"}},
 	}
@@ -85,7 +85,10 @@ func (c *Cluster) pushCDI(ctx context.Context) error {
 		if command == nil {
 			command = []string{"/usr/bin/" + part.name, "-alsologtostderr"}
 		}
-		files = append(files, images.File{Name: "etc/containers/registries.conf", Data: []byte(cdiRegistries)})
+		files = append(files,
+			images.File{Name: "etc/containers/registries.conf", Data: []byte(cdiRegistries)},
+			images.File{Name: "usr/bin/sh", Link: "bash"}, // a script of the package makes Debian's
+		)
 		img, err := images.FromFiles(v1.Config{
 			Entrypoint: command, User: cdiUser, Env: []string{"PATH=/usr/sbin:/usr/bin"},
 		}, tools, images.Layer{Files: files})

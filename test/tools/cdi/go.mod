@@ -10,6 +10,7 @@ tool (
 	kubevirt.io/containerized-data-importer/cmd/cdi-operator
 	kubevirt.io/containerized-data-importer/cmd/cdi-uploadproxy
 	kubevirt.io/containerized-data-importer/cmd/cdi-uploadserver
+	kubevirt.io/containerized-data-importer/tools/cdi-containerimage-server
 	kubevirt.io/containerized-data-importer/tools/cdi-image-size-detection
 )
 

@@ -1,0 +1,84 @@
+package datavolume
+
+import (
+	"context"
+	"fmt"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	cdi "kubevirt.io/containerized-data-importer-api/pkg/apis/core/v1beta1"
+)
+
+// Create creates a DataVolume, unless it exists. It may copy a PVC or a VolumeSnapshot of another
+// namespace only if the service account of the name, of the DataVolume's own namespace, may: else the
+// error is a [DeniedError]. CDI itself asks what the creator may, which is the controller.
+//
+// A sourceRef is replaced by what its DataSource names now, so that CDI copies what was asked for. The
+// returned spec has this source.
+func (c *Client) Create(ctx context.Context, meta metav1.ObjectMeta, spec cdi.DataVolumeSpec, account string) (cdi.DataVolumeSpec, error) {
+	dv := &cdi.DataVolume{ObjectMeta: meta, Spec: *spec.DeepCopy()}
+	if err := c.resolve(ctx, dv); err != nil {
+		return spec, err
+	}
+	if err := c.authorize(ctx, dv, account); err != nil {
+		return spec, err
+	}
+	encoded, err := runtime.DefaultUnstructuredConverter.ToUnstructured(&dv.Spec)
+	if err != nil {
+		return spec, fmt.Errorf("encode the spec of DataVolume %s/%s: %w", meta.Namespace, meta.Name, err)
+	}
+	object := &unstructured.Unstructured{Object: map[string]any{"spec": encoded}}
+	object.SetGroupVersionKind(version().WithKind(Kind))
+	object.SetName(meta.Name)
+	object.SetNamespace(meta.Namespace)
+	object.SetLabels(meta.Labels)
+	object.SetAnnotations(meta.Annotations)
+	object.SetOwnerReferences(meta.OwnerReferences)
+	_, err = c.in(meta.Namespace).Create(ctx, object, metav1.CreateOptions{})
+	if err != nil && !apierrors.IsAlreadyExists(err) {
+		return spec, fmt.Errorf("create DataVolume %s/%s: %w", meta.Namespace, meta.Name, err)
+	}
+	return dv.Spec, nil
+}
+
+// resolve replaces a reference to a DataSource by the source that it has.
+func (c *Client) resolve(ctx context.Context, dv *cdi.DataVolume) error {
+	ref := dv.Spec.SourceRef
+	if ref == nil || ref.Kind != cdi.DataVolumeDataSource {
+		return nil
+	}
+	namespace := dv.Namespace
+	if ref.Namespace != nil && *ref.Namespace != "" {
+		namespace = *ref.Namespace
+	}
+	ds, err := c.dataSource(ctx, namespace, ref.Name)
+	if err != nil {
+		return err
+	}
+	from := ds.Spec.Source
+	if from.DataSource != nil { // CDI follows a chain of them
+		from = ds.Status.Source
+	}
+	if from.PVC == nil && from.Snapshot == nil {
+		return fmt.Errorf("create DataVolume %s/%s: DataSource %s/%s has no PVC and no VolumeSnapshot yet",
+			dv.Namespace, dv.Name, namespace, ref.Name)
+	}
+	dv.Spec.SourceRef = nil
+	dv.Spec.Source = &cdi.DataVolumeSource{PVC: from.PVC, Snapshot: from.Snapshot}
+	return nil
+}
+
+// dataSource reads a DataSource.
+func (c *Client) dataSource(ctx context.Context, namespace, name string) (*cdi.DataSource, error) {
+	object, err := c.dynamic.Resource(version().WithResource("datasources")).Namespace(namespace).Get(ctx, name, metav1.GetOptions{})
+	if err != nil {
+		return nil, fmt.Errorf("read DataSource %s/%s: %w", namespace, name, err)
+	}
+	ds := new(cdi.DataSource)
+	if err := runtime.DefaultUnstructuredConverter.FromUnstructured(object.Object, ds); err != nil {
+		return nil, fmt.Errorf("read DataSource %s/%s: %w", namespace, name, err)
+	}
+	return ds, nil
+}
