@@ -55,7 +55,12 @@ func prepare(ctx context.Context, c *cluster.Cluster) error {
 	if err := pushTools(ctx, c); err != nil {
 		return err
 	}
-	if err := pushSidecar(ctx, c); err != nil {
+	for name, image := range map[string]string{"cloudinit-hook-sidecar": "example-cloudinit-hook-sidecar", "virt-handler": "virt-handler"} {
+		if err := pushProgram(ctx, c, name, image); err != nil {
+			return err
+		}
+	}
+	if err := pushKernel(ctx, c); err != nil {
 		return err
 	}
 	if err := c.Deploy(ctx); err != nil {
@@ -83,8 +88,12 @@ func prepare(ctx context.Context, c *cluster.Cluster) error {
 	if err := deployed(ctx, c); err != nil {
 		return err
 	}
-	_, err := c.Kubectl(ctx, "--namespace", installed, "rollout", "status", "deployment/virt-operator", "--timeout=2m")
-	return err
+	for _, workload := range []string{"deployment/virt-operator", "daemonset/virt-handler"} {
+		if _, err := c.Kubectl(ctx, "--namespace", installed, "rollout", "status", workload, "--timeout=2m"); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // deployed marks the KubeVirt object as deployed at the generation that it has, as KubeVirt's operator

@@ -66,19 +66,34 @@ func pushTools(ctx context.Context, c *cluster.Cluster) error {
 	return err
 }
 
-// pushSidecar pushes the hook sidecar that specs name.
-func pushSidecar(ctx context.Context, c *cluster.Cluster) error {
+// pushProgram pushes an image with a program of cmd, which make test-kubevirt builds.
+func pushProgram(ctx context.Context, c *cluster.Cluster, name, image string) error {
 	bin, err := node.CheckoutBin()
 	if err != nil {
 		return err
 	}
-	const name = "cloudinit-hook-sidecar"
 	img, err := images.FromFiles(v1.Config{Entrypoint: []string{"/" + name}, User: "1001"},
 		images.Layer{Files: []images.File{{Name: name, Mode: 0o755, From: filepath.Join(bin, "image", name)}}})
 	if err != nil {
 		return err
 	}
-	_, err = c.Push(ctx, "kubevirt/example-"+name+":"+version, img)
+	_, err = c.Push(ctx, "kubevirt/"+image+":"+version, img)
+	return err
+}
+
+// pushKernel pushes the image whose kernel specs boot beside a VM's disks.
+func pushKernel(ctx context.Context, c *cluster.Cluster) error {
+	kernel, err := guest.TinyKernel(ctx, c.Control().GuestOptions())
+	if err != nil {
+		return err
+	}
+	img, err := images.FromFiles(v1.Config{}, images.Layer{Files: []images.File{
+		{Name: "boot/"}, {Name: "boot/vmlinuz-virt", From: kernel.Image}, {Name: "boot/initramfs-virt", From: kernel.Initrd},
+	}})
+	if err != nil {
+		return err
+	}
+	_, err = c.Push(ctx, "kubevirt/alpine-ext-kernel-boot-demo:"+version, img)
 	return err
 }
 
