@@ -279,6 +279,37 @@ func TestUnschedulable(t *testing.T) {
 	}
 }
 
+// TestPodLimits: annotations of a migration replace the limits of its target's pod.
+func TestPodLimits(t *testing.T) {
+	const usual = time.Minute
+	for text, want := range map[string]time.Duration{
+		"": usual, "0": usual, "-5": usual, "1h": usual, "130": 130 * time.Second, "2000000000": longestLimit, "99999999999999999999": usual,
+	} {
+		m := new(kubevirt.VirtualMachineInstanceMigration)
+		m.Annotations = map[string]string{kubevirt.MigrationPendingPodTimeoutSecondsAnnotation: text}
+		if got := limitOf(m, kubevirt.MigrationPendingPodTimeoutSecondsAnnotation, usual); got != want {
+			t.Errorf("%q: %s, want %s", text, got, want)
+		}
+	}
+	g := newRig(t)
+	g.running()
+	g.to(kubevirt.MigrationScheduling)
+	fakecluster.Change(t, g.Cluster, g.target(), func(p *corev1.Pod) { p.CreationTimestamp = metav1.NewTime(g.now) })
+	fakecluster.Change(t, g.Cluster, g.migration(), func(m *kubevirt.VirtualMachineInstanceMigration) {
+		m.Annotations = map[string]string{kubevirt.MigrationPendingPodTimeoutSecondsAnnotation: "130"}
+	})
+	g.now = g.now.Add(129 * time.Second)
+	if wait := g.reconcile().RequeueAfter; wait != time.Second || g.migration().Status.Phase != kubevirt.MigrationScheduling {
+		t.Errorf("it looks again after %s: %+v", wait, g.migration().Status)
+	}
+	g.now = g.now.Add(time.Second)
+	g.reconcile()
+	if m := g.migration(); m.Status.Phase != kubevirt.MigrationFailed {
+		t.Errorf("after the limit: %+v", m.Status)
+	}
+	g.stays()
+}
+
 // stays checks that the instance runs on in its first pod, alone.
 func (g *rig) stays() {
 	g.t.Helper()

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"strconv"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -18,11 +19,21 @@ import (
 	"github.com/nodevirt/nodevirt/shim/podstatus/condition"
 )
 
-// How long a target's pod may take, as in KubeVirt.
+// How long a target's pod may take, as in KubeVirt, unless the migration's annotations say otherwise.
 const (
 	unschedulableFor = 5 * time.Minute
 	pendingFor       = 15 * time.Minute
+	longestLimit     = 24 * time.Hour
 )
+
+// limitOf returns a limit from an annotation with seconds, or the usual one if there is none that is usable.
+func limitOf(m *kubevirt.VirtualMachineInstanceMigration, annotation string, usual time.Duration) time.Duration {
+	seconds, err := strconv.ParseUint(m.Annotations[annotation], 10, 31)
+	if err != nil || seconds == 0 {
+		return usual
+	}
+	return min(time.Duration(seconds)*time.Second, longestLimit)
+}
 
 // schedule makes the target's pod, and waits until its VM waits for the guest.
 func (r *Reconciler) schedule(ctx context.Context, w work) (ctrl.Result, error) {
@@ -38,13 +49,14 @@ func (r *Reconciler) schedule(ctx context.Context, w work) (ctrl.Result, error) 
 	case w.targetState.Running:
 		return r.scheduled(ctx, w)
 	}
-	age, limit := r.now().Sub(w.target.CreationTimestamp.Time).Abs(), pendingFor
+	age, limit := r.now().Sub(w.target.CreationTimestamp.Time).Abs(), limitOf(w.m, kubevirt.MigrationPendingPodTimeoutSecondsAnnotation, pendingFor)
 	why := "is pending"
 	at := slices.IndexFunc(w.target.Status.Conditions, func(c corev1.PodCondition) bool {
 		return c.Type == corev1.PodScheduled && c.Status == corev1.ConditionFalse && c.Reason == corev1.PodReasonUnschedulable
 	})
 	if at >= 0 {
-		limit, why = unschedulableFor, "is unschedulable: "+w.target.Status.Conditions[at].Message
+		limit = limitOf(w.m, kubevirt.MigrationUnschedulablePodTimeoutSecondsAnnotation, unschedulableFor)
+		why = "is unschedulable: " + w.target.Status.Conditions[at].Message
 		r.events.Eventf(w.m, w.vmi, corev1.EventTypeWarning, "migrationTargetPodUnschedulable", "Schedule", "Target pod %s %.900s", w.target.Name, why)
 	} else if c := vmReady(w.target); c != nil && c.Status == corev1.ConditionFalse && c.Message != "" {
 		why = "does not start: " + c.Message
