@@ -19,6 +19,7 @@ import (
 func fixedDigest(vm *kubevirt.VirtualMachine, t *kubevirt.VirtualMachineInstanceTemplateSpec) (string, error) {
 	sizeless, template := *vm, *t
 	sizeless.Spec.Template, sizeless.Spec.Instancetype, sizeless.Spec.Preference = &template, nil, nil
+	template.Spec.NodeSelector, template.Spec.Affinity, template.Spec.Tolerations = nil, nil, nil
 	d := &template.Spec.Domain
 	if d.CPU != nil {
 		cpu := *d.CPU
@@ -35,8 +36,8 @@ func fixedDigest(vm *kubevirt.VirtualMachine, t *kubevirt.VirtualMachineInstance
 	return digest(&sizeless)
 }
 
-// grown returns the spec of a running instance with the vCPUs and the memory of the VirtualMachine's
-// template. T is the template with what the types add; nil stands for the template of a
+// grown returns the spec of a running instance with the vCPUs, the memory and the placement of the
+// VirtualMachine's template: the next migration goes by the placement. T is the template with what the types add; nil stands for the template of a
 // VirtualMachine without types. Live is false if the template differs from the instance in more,
 // has less, or has more than the instance's maximums.
 func grown(
@@ -52,6 +53,8 @@ func grown(
 		return nil, false
 	}
 	wants, spec := t.Spec.Domain, vmi.Spec.DeepCopy()
+	placed := t.Spec.DeepCopy()
+	spec.NodeSelector, spec.Affinity, spec.Tolerations = placed.NodeSelector, placed.Affinity, placed.Tolerations
 	if wants.CPU != nil {
 		if spec.Domain.CPU == nil {
 			return nil, false
@@ -92,7 +95,7 @@ func grown(
 	return spec, true
 }
 
-// resize gives a running instance the vCPUs and the memory of the template, if it can get them.
+// resize gives a running instance the vCPUs, the memory and the placement of the template, if it can get them.
 // T is as of [grown].
 func (r *Reconciler) resize(
 	ctx context.Context, vm *kubevirt.VirtualMachine, t *kubevirt.VirtualMachineInstanceTemplateSpec, vmi *kubevirt.VirtualMachineInstance,

@@ -4,6 +4,7 @@ import (
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/apimachinery/pkg/api/resource"
 	"k8s.io/apimachinery/pkg/types"
 	kubevirt "kubevirt.io/api/core/v1"
@@ -90,6 +91,34 @@ func resizableType(name string, change func(*typesapi.VirtualMachineInstancetype
 	of.Spec.Memory.OvercommitPercent = 50
 	change(&of.Spec)
 	return of
+}
+
+// TestPlacement: the running instance gets the placement of the template without a restart.
+func TestPlacement(t *testing.T) {
+	g := resizable(t)
+	place := func(change func(*kubevirt.VirtualMachineInstanceSpec)) {
+		t.Helper()
+		g.template(change)
+		g.reconcile()
+		g.reconcile()
+		want, got := g.vm().Spec.Template.Spec, g.vmi().Spec
+		if !equality.Semantic.DeepEqual(want.NodeSelector, got.NodeSelector) || !equality.Semantic.DeepEqual(want.Affinity, got.Affinity) ||
+			!equality.Semantic.DeepEqual(want.Tolerations, got.Tolerations) {
+			t.Errorf("the instance has %v, %v, %v", got.NodeSelector, got.Affinity, got.Tolerations)
+		}
+		g.wantSize(1, "64Mi", "32Mi", false)
+	}
+	place(func(s *kubevirt.VirtualMachineInstanceSpec) { s.NodeSelector = map[string]string{"disk": "fast"} })
+	place(func(s *kubevirt.VirtualMachineInstanceSpec) {
+		s.Affinity = &corev1.Affinity{NodeAffinity: new(corev1.NodeAffinity)}
+		s.Tolerations = []corev1.Toleration{{Key: "maintenance", Operator: corev1.TolerationOpExists}}
+	})
+	place(func(s *kubevirt.VirtualMachineInstanceSpec) {
+		s.NodeSelector, s.Affinity, s.Tolerations = nil, nil, nil
+	})
+	g.Writes()
+	g.reconcile()
+	g.expect("")
 }
 
 // TestResizeByType: a running instance gets what another instance type has more, if the types

@@ -39,11 +39,12 @@ func check(r *admission.Review) field.ErrorList {
 }
 
 // checkUpdate refuses changes of an instance's spec, since its pod and its guest
-// exist already, except for the volumes that a VM which runs can get and lose, and for
-// more vCPUs and memory up to its maximums. The spec of a VirtualMachine may change: the
+// exist already, except for the volumes that a VM which runs can get and lose, for more vCPUs
+// and memory up to its maximums, and for its placement, by which migrations go. The spec of a VirtualMachine may change: the
 // next instance has it.
 func checkUpdate(r *admission.Review) field.ErrorList {
 	old, now, problems := withoutPlugged(r)
+	old, now = withoutPlacement(old), withoutPlacement(now)
 	grows := growing(r.Old["spec"], r.Object["spec"])
 	for _, at := range differences(field.NewPath("spec"), old, now) {
 		if slices.Contains(grows, at.String()) {
@@ -53,6 +54,19 @@ func checkUpdate(r *admission.Review) field.ErrorList {
 			"an instance can't be changed; delete and recreate it, or change its VirtualMachine and restart that"))
 	}
 	return problems
+}
+
+// withoutPlacement returns a decoded spec without what says on which nodes the VM may run.
+func withoutPlacement(spec any) any {
+	fields, is := spec.(map[string]any)
+	if !is {
+		return spec
+	}
+	fields = maps.Clone(fields)
+	for _, key := range []string{"nodeSelector", "affinity", "tolerations"} {
+		delete(fields, key)
+	}
+	return fields
 }
 
 // differences returns the paths at which two decoded JSON values differ.

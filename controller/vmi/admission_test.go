@@ -44,13 +44,14 @@ func TestCheck(t *testing.T) {
 	}
 }
 
-// TestCheckUpdate: an instance's spec never changes.
+// TestCheckUpdate: an instance's spec never changes, but for its placement.
 func TestCheckUpdate(t *testing.T) {
 	for _, tt := range []struct{ now, want string }{
 		{spec, ""},
 		{strings.Replace(spec, "64Mi", "128Mi", 1), "spec.domain.memory.guest"},
 		{strings.Replace(spec, `"volumes": [`, `"volumes": [{"name": "more"}, `, 1), "spec.volumes"},
 		{strings.Replace(spec, `"disk": {}`, `"cdrom": {}`, 1), "spec.domain.devices.disks[0].cdrom, spec.domain.devices.disks[0].disk"},
+		{strings.Replace(spec, `"volumes": [`, `"nodeSelector": {"a": "b"}, "tolerations": [{"key": "c"}], "affinity": {}, "volumes": [`, 1), ""},
 		{`7`, "spec"},
 	} {
 		var paths []string
