@@ -40,10 +40,16 @@ func public(program string) error {
 	return nil
 }
 
+// Profile returns the path, without a leading slash, of an administrator's lines in AppArmor's profile of
+// libvirt's daemon.
+func Profile(daemon string) string { return "etc/apparmor.d/local/usr.sbin." + daemon }
+
+// Rule returns the line of AppArmor's profile that permits libvirt's daemon to execute a program.
+func Rule(program string) string { return program + " PUx," }
+
 // permitted returns an error if AppArmor keeps libvirtd from executing a program. Debian's profile has
 // the folders of the system's own programs, and a file for an administrator's lines.
 func permitted(root fs.FS, program string) error {
-	const local = "etc/apparmor.d/local/usr.sbin."
 	if slices.Contains([]string{"/bin", "/sbin", "/usr/bin", "/usr/sbin"}, filepath.Dir(program)) {
 		return nil
 	}
@@ -52,11 +58,11 @@ func permitted(root fs.FS, program string) error {
 		return nil //nolint:nilerr // there is no AppArmor
 	}
 	for _, m := range regexp.MustCompile(`(?m)^(?:/usr/sbin/)?(libvirtd|virtqemud) \(enforce\)$`).FindAllSubmatch(active, -1) {
-		file := local + string(m[1])
+		file := Profile(string(m[1]))
 		lines, err := fs.ReadFile(root, file)
 		if err != nil || !strings.Contains(string(lines), program) {
 			return fmt.Errorf("AppArmor keeps %s from executing %s: add the line %q to /%s, and reload AppArmor",
-				m[1], program, program+" PUx,", file)
+				m[1], program, Rule(program), file)
 		}
 	}
 	return nil

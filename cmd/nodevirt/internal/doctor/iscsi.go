@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"net"
+	"net/netip"
 	"os"
 	"os/exec"
 	"strings"
@@ -33,7 +35,23 @@ func checkTgtd(ctx context.Context, c config.Config) Finding {
 	if err != nil {
 		return withoutISCSI(c, remedy, "no answer", err)
 	}
+	if len(targets) == 0 {
+		if err := canListen(ctx, portal); err != nil {
+			return withoutISCSI(c, "stop the other program, such as Debian's own tgtd: systemctl disable --now tgt; or set iscsi.port in the shim's config",
+				"the portal is taken", err)
+		}
+	}
 	return ok("answers, and serves %d disks at %s", len(targets), portal)
+}
+
+// canListen tries to listen where tgtd will with the first disk. Debian starts another tgtd, on all
+// addresses, when the package tgt is installed.
+func canListen(ctx context.Context, portal netip.AddrPort) error {
+	l, err := (&net.ListenConfig{}).Listen(ctx, "tcp", portal.String())
+	if err != nil {
+		return err
+	}
+	return l.Close()
 }
 
 // checkInitiator has QEMU's block layer open a disk at a port where nothing listens. Without the iSCSI

@@ -30,7 +30,7 @@ func checkLandlock(_ context.Context, c config.Config) Finding {
 	}
 	self, err := os.Executable()
 	if err == nil {
-		err = landlock.Check(filepath.Join(filepath.Dir(self), landlock.Name))
+		err = landlock.Check(confiner(filepath.Dir(self), packaged))
 	}
 	switch {
 	case err == nil:
@@ -39,4 +39,23 @@ func checkLandlock(_ context.Context, c config.Config) Finding {
 		return fail(remedy, "the shim does not start: %v", err)
 	}
 	return warn(remedy, risk+"%v", err)
+}
+
+// packaged is where the package nodevirt-node has the shim's programs. The package nodevirt has this one
+// in /usr/bin.
+const packaged = "/usr/libexec/nodevirt"
+
+// confiner returns the path of the program that limits QEMU: in the first of the folders that has it.
+func confiner(dirs ...string) string {
+	for _, dir := range dirs {
+		if path := filepath.Join(dir, landlock.Name); exists(path) {
+			return path
+		}
+	}
+	return filepath.Join(dirs[0], landlock.Name)
+}
+
+func exists(path string) bool {
+	_, err := os.Stat(path)
+	return err == nil
 }

@@ -79,7 +79,7 @@ func (s *Setup) change(ctx context.Context, p plan, j *journal.Journal, running 
 	value := labelValue
 	return s.run(ctx, []step{
 		{"Write the files", func(context.Context) error { return j.Apply(s.Root) }},
-		{"Reload systemd", func(ctx context.Context) error { return s.Node.Systemctl(ctx, "daemon-reload") }},
+		{"Reload systemd", s.reload},
 		{"Restart " + string(p.daemon), func(ctx context.Context) error { return s.restartLibvirt(ctx, p.daemon) }},
 		{"Start " + shimUnit, func(ctx context.Context) error {
 			ctx, cancel := context.WithTimeout(ctx, s.Wait) // the unit itself waits for containerd forever

@@ -49,9 +49,11 @@ func (d daemon) files(root *os.Root, programs string) ([]edit, error) {
 		}
 		all = append(all, edit{"etc/" + unit, placed(deploy.LibvirtdDropIn, programs), "removes what a killed " + string(d) + " leaves"})
 	}
-	return append(all, edit{
+	all = append(all, edit{
 		"etc/systemd/system/" + string(d) + "-ro.socket.d/nodevirt.conf", deploy.SocketDropIn, "only root reads VMs' definitions",
-	}), nil
+	})
+	profile, err := d.appArmor(root, programs)
+	return append(all, profile...), err
 }
 
 // placed returns a unit that runs the shim from another folder.

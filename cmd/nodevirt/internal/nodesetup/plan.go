@@ -41,7 +41,9 @@ func newPlan(root *os.Root, programs string) (p plan, err error) {
 	if err != nil {
 		return p, err
 	}
-	if unit == "" {
+	if unit != "" {
+		programs = programsOf(unit)
+	} else {
 		if _, err := root.Stat(strings.TrimPrefix(programs, "/") + "/nodevirt-shim"); err != nil {
 			return p, fmt.Errorf("find nodevirt-shim: %w; install the package nodevirt-node, or put the programs into one folder", err)
 		}

@@ -118,7 +118,7 @@ func (s *Setup) restore(ctx context.Context, j *journal.Journal) error {
 			return s.Node.Systemctl(ctx, "disable", shimUnit)
 		}},
 		{"Restore the files", func(context.Context) error { return j.Restore(s.Root) }},
-		{"Reload systemd", func(ctx context.Context) error { return s.Node.Systemctl(ctx, "daemon-reload") }},
+		{"Reload systemd", s.reload},
 		{"Restart " + l.Unit, func(ctx context.Context) error {
 			restarted = time.Now()
 			return s.Node.Systemctl(ctx, "restart", l.Unit)

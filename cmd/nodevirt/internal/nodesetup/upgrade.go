@@ -84,7 +84,7 @@ func (s *Setup) mayUpgrade(ctx context.Context, j *journal.Journal) error {
 func (s *Setup) replace(ctx context.Context, p plan, files func() error, running map[string]string) error {
 	return s.run(ctx, []step{
 		{"Write the files", func(context.Context) error { return files() }},
-		{"Reload systemd", func(ctx context.Context) error { return s.Node.Systemctl(ctx, "daemon-reload") }},
+		{"Reload systemd", s.reload},
 		{"Restart " + string(p.daemon), func(ctx context.Context) error { return s.restartLibvirt(ctx, p.daemon) }},
 		{"Restart " + shimUnit, func(ctx context.Context) error {
 			ctx, cancel := context.WithTimeout(ctx, s.Wait)
