@@ -119,6 +119,18 @@ func (f *Filter) Watch(ctx context.Context) {
 	}
 }
 
+// Remove removes the table; one that does not exist is no error. No VM may run.
+func Remove(ctx context.Context) error {
+	err := New(Options{}).change(ctx, func(tx *knftables.Transaction) {
+		tx.Add(&knftables.Table{}) // older versions of nft have no "destroy"
+		tx.Delete(&knftables.Table{})
+	})
+	if err != nil {
+		return fmt.Errorf("remove the limit of VMs' network reach: %w", err)
+	}
+	return nil
+}
+
 // repair loads the table unless it exists.
 func (f *Filter) repair(ctx context.Context) error {
 	f.mu.Lock()

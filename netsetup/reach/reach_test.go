@@ -315,3 +315,17 @@ func TestNetworks(t *testing.T) {
 		t.Error("the user reaches the network without a portal")
 	}
 }
+
+// TestRemove: nothing is left of the table, and there may be none.
+func TestRemove(t *testing.T) {
+	if !alone(t) {
+		return
+	}
+	must(t, reach.Remove(t.Context()))
+	must(t, newFilter(t).Restore(t.Context(), nil, func(uint32) bool { return false }))
+	must(t, reach.Check(t.Context(), first, last))
+	must(t, reach.Remove(t.Context()))
+	if out, err := exec.CommandContext(t.Context(), "nft", "list", "tables").CombinedOutput(); err != nil || len(out) > 0 {
+		t.Errorf("%v; the tables are %s", err, out)
+	}
+}

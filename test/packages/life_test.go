@@ -128,6 +128,7 @@ func TestInstallUpgradeRemovePurge(t *testing.T) {
 	}
 
 	h.write(t, "var/lib/nodevirt/containers/a/record.json", "{}")
+	h.write(t, "run/nodevirt-node.lock", "")
 	h.must(t, "--remove", "nodevirt-node", "nodevirt")
 	if !h.has(config) || !h.has("var/lib/nodevirt/containers/a/record.json") || h.has("usr/bin/nodevirt") {
 		t.Errorf("after the removal there are %v", h.left(t))

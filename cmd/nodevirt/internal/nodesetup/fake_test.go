@@ -30,6 +30,8 @@ type fake struct {
 	log                   []string
 
 	shimEnabled, shimRuns, kubeletRuns bool
+	// tgtdRuns and limited are what a shim that starts brings along.
+	tgtdRuns, limited bool
 	// kubeletReads is the kubelet's file as of its last start.
 	kubeletReads string
 	labels       map[string]string
@@ -65,9 +67,11 @@ func (f *fake) Systemctl(_ context.Context, args ...string) error {
 	case "disable " + shimUnit:
 		f.shimEnabled = false
 	case "restart " + shimUnit:
-		f.shimRuns = true
+		f.shimRuns, f.tgtdRuns, f.limited = true, true, true
 	case "stop " + shimUnit:
 		f.shimRuns = false
+	case "stop " + tgtdUnit:
+		f.tgtdRuns = false
 	case "stop " + f.kubeletUnit:
 		f.kubeletRuns = false
 	case "restart " + f.kubeletUnit:
@@ -80,6 +84,19 @@ func (f *fake) Systemctl(_ context.Context, args ...string) error {
 			delete(f.running, "c1")
 		}
 	}
+	return nil
+}
+
+func (f *fake) Stop(ctx context.Context, unit string) error { return f.Systemctl(ctx, "stop", unit) }
+
+func (f *fake) Unlimit(context.Context) error {
+	if f.shimRuns {
+		return errors.New("the shim would restore the table")
+	}
+	if err := f.change("remove the table"); err != nil {
+		return err
+	}
+	f.limited = false
 	return nil
 }
 

@@ -15,7 +15,11 @@ import (
 	"github.com/nodevirt/nodevirt/shim/config"
 )
 
-const shimUnit = "nodevirt-shim.service"
+const (
+	shimUnit = "nodevirt-shim.service"
+	// tgtdUnit serves disks over iSCSI. The shim's unit starts it.
+	tgtdUnit = "nodevirt-tgtd.service"
+)
 
 // edit is a file with new text, and what that is for.
 type edit struct{ path, text, why string }
@@ -49,7 +53,7 @@ func newPlan(root *os.Root, programs string) (p plan, err error) {
 		}
 		p.edits = append(p.edits,
 			edit{"etc/systemd/system/" + shimUnit, placed(deploy.ShimUnit, programs), "the shim's unit"},
-			edit{"etc/systemd/system/nodevirt-tgtd.service", deploy.TgtdUnit, "disks over iSCSI, if tgtd is installed"})
+			edit{"etc/systemd/system/" + tgtdUnit, deploy.TgtdUnit, "disks over iSCSI, if tgtd is installed"})
 	}
 	shim, c, err := shimConfig(root, p.layout)
 	if err != nil {

@@ -39,6 +39,8 @@ type node interface {
 	Check(ctx context.Context, c config.Config) error
 	// Systemctl runs systemctl.
 	Systemctl(ctx context.Context, args ...string) error
+	// Stop stops a unit. One that does not run, or does not exist, is no error.
+	Stop(ctx context.Context, unit string) error
 	// Enabled reports whether systemd starts a unit at boot.
 	Enabled(ctx context.Context, unit string) bool
 	// Status returns the Node object's state.
@@ -51,6 +53,8 @@ type node interface {
 	Failed(ctx context.Context, socket, id string) (bool, error)
 	// VMs returns the names of the running VMs.
 	VMs(ctx context.Context, socket string) ([]string, error)
+	// Unlimit removes the table of nftables that keeps VMs from the node's network.
+	Unlimit(ctx context.Context) error
 	// RemoveVMs shuts all VMs down and removes their pods from the node.
 	RemoveVMs(ctx context.Context, socket string) error
 }

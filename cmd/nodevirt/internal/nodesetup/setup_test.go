@@ -91,6 +91,9 @@ func original(t *testing.T, f *fake, before map[string]string) {
 	if f.usesShim() || !f.kubeletRuns || f.shimRuns || f.shimEnabled {
 		t.Errorf("the kubelet runs: %t, with the shim: %t; the shim runs: %t, enabled: %t", f.kubeletRuns, f.usesShim(), f.shimRuns, f.shimEnabled)
 	}
+	if f.tgtdRuns || f.limited {
+		t.Errorf("tgtd runs: %t; nftables limits VMs: %t", f.tgtdRuns, f.limited)
+	}
 	if diff := cmp.Diff(map[string]string{"zone": "a"}, f.labels); diff != "" {
 		t.Errorf("labels differ:\n%s", diff)
 	}

@@ -131,10 +131,20 @@ func (s *Setup) restore(ctx context.Context, j *journal.Journal) error {
 			if j.ShimEnabled {
 				return nil
 			}
-			return s.Node.Systemctl(ctx, "stop", shimUnit)
+			return s.stop(ctx)
 		}},
 		{"Restart " + string(d), func(ctx context.Context) error { return s.restartLibvirt(ctx, d) }},
 		{"Restore the label", func(ctx context.Context) error { return s.Node.SetLabel(ctx, l.Kubeconfig, Label, j.Label) }},
 		{"Remove the journal", func(context.Context) error { return journal.Remove(s.Root) }},
 	})
+}
+
+// stop stops the shim and what it has started on the node. No VM runs.
+func (s *Setup) stop(ctx context.Context) error {
+	for _, unit := range []string{shimUnit, tgtdUnit} {
+		if err := s.Node.Stop(ctx, unit); err != nil {
+			return err
+		}
+	}
+	return s.Node.Unlimit(ctx)
 }

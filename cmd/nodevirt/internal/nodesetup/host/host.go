@@ -12,6 +12,7 @@ import (
 	"strings"
 
 	"github.com/nodevirt/nodevirt/cmd/nodevirt/internal/doctor"
+	"github.com/nodevirt/nodevirt/netsetup/reach"
 	"github.com/nodevirt/nodevirt/shim/config"
 )
 
@@ -47,6 +48,19 @@ func (h Host) Systemctl(ctx context.Context, args ...string) error {
 	}
 	return nil
 }
+
+// Stop stops a unit. One that does not run, or does not exist, is no error.
+func (h Host) Stop(ctx context.Context, unit string) error {
+	err := h.Systemctl(ctx, "stop", unit)
+	// systemctl refuses to stop a unit that does not exist.
+	if err != nil && h.Systemctl(ctx, "is-active", "--quiet", unit) != nil && ctx.Err() == nil {
+		return nil
+	}
+	return err
+}
+
+// Unlimit removes the table of nftables that keeps VMs from the node's network.
+func (h Host) Unlimit(ctx context.Context) error { return reach.Remove(ctx) }
 
 // Enabled reports whether systemd starts a unit at boot.
 func (h Host) Enabled(ctx context.Context, unit string) bool {
