@@ -18,7 +18,7 @@ func FromCRI(
 	w, err := readAnnotations(sandbox.GetAnnotations())
 	mounts, mountsErr := readMounts(container)
 	hooks, hooksErr := readHooks(sandbox, container)
-	if err := errors.Join(checkNetwork(sandbox), err, mountsErr, hooksErr, checkContainer(container)); err != nil {
+	if err := errors.Join(checkNetwork(sandbox), err, mountsErr, hooksErr, checkPodFields(sandbox, container)); err != nil {
 		return Unresolved{}, err
 	}
 	r := request{
@@ -53,6 +53,9 @@ func FromCRI(
 		err = checkUsed(w.network, spec.Disks)
 	}
 	if err == nil {
+		err = protectRoot(container, spec.Disks)
+	}
+	if err == nil {
 		spec.Disks, err = addImports(spec.Disks, w.imports)
 	}
 	if err != nil {
@@ -75,8 +78,7 @@ func ValidateSandbox(sandbox *runtimeapi.PodSandboxConfig) error {
 
 // checkNetwork refuses a pod that uses the node's network.
 func checkNetwork(sandbox *runtimeapi.PodSandboxConfig) error {
-	options := sandbox.GetLinux().GetSecurityContext().GetNamespaceOptions()
-	if options.GetNetwork() == runtimeapi.NamespaceMode_NODE {
+	if namespaces(sandbox).GetNetwork() == runtimeapi.NamespaceMode_NODE {
 		return errors.New("a VM needs a separate pod network; remove hostNetwork or runtimeClassName vm")
 	}
 	return nil

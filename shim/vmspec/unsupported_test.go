@@ -7,17 +7,6 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-func TestCheckContainer(t *testing.T) {
-	asked := &runtimeapi.ContainerConfig{
-		Metadata: &runtimeapi.ContainerMetadata{Name: "vm"},
-		Args:     []string{"sleep"},
-	}
-	const want = `container vm: command and args: a VM runs what its disk boots; remove them`
-	if err := checkContainer(asked); err == nil || err.Error() != want {
-		t.Errorf("got %v\nwant %s", err, want)
-	}
-}
-
 // TestCheckDevices: no device is given to a container for nothing, and none becomes a disk.
 func TestCheckDevices(t *testing.T) {
 	const want = `container vm: devices: a guest gets only those that spec.domain.devices of annotation nodevirt.io/vmi names; ` +

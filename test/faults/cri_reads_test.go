@@ -59,7 +59,8 @@ func vmCalls() []operation {
 			}),
 		plain("ExecSync", ofVM, byState(codes.Unknown, codes.FailedPrecondition, codes.Unknown), codes.NotFound,
 			func(ctx context.Context, id string) error {
-				_, err := suite.cri.ExecSync(ctx, &runtimeapi.ExecSyncRequest{ContainerId: id, Cmd: []string{"true"}})
+				// Without a timeout it would wait for a guest that has just started.
+				_, err := suite.cri.ExecSync(ctx, &runtimeapi.ExecSyncRequest{ContainerId: id, Cmd: []string{"true"}, Timeout: 60})
 				return err
 			}),
 		plain("Exec", ofVM, byState(codes.Unknown, codes.FailedPrecondition, codes.Unknown), codes.NotFound,

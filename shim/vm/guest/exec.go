@@ -119,7 +119,7 @@ func (g *Guests) interact(ctx context.Context, v *table.VM, command []string, s 
 const maxReply = 16<<20 - 4096
 
 // ExecSync runs a command in a guest and returns its output and its code. A
-// timeout of 0 means no timeout.
+// timeout of 0 means no timeout; right after the VM's start, such a command waits for the agent.
 func (g *Guests) ExecSync(ctx context.Context, id string, command []string, timeout time.Duration) (*runtimeapi.ExecSyncResponse, error) {
 	v, err := g.table.Find(id)
 	if err != nil {
@@ -131,7 +131,7 @@ func (g *Guests) ExecSync(ctx context.Context, id string, command []string, time
 			fmt.Errorf("timeout %s exceeded: %w", timeout, context.DeadlineExceeded))
 		defer cancel()
 	}
-	r, err := g.execNow(ctx, v, command)
+	r, err := g.execNow(ctx, v, command, timeout <= 0)
 	if err != nil {
 		return nil, execFailed(v, err)
 	}
@@ -141,12 +141,15 @@ func (g *Guests) ExecSync(ctx context.Context, id string, command []string, time
 	return &runtimeapi.ExecSyncResponse{Stdout: stdout, Stderr: stderr, ExitCode: r.Code}, nil
 }
 
-func (g *Guests) execNow(ctx context.Context, v *table.VM, command []string) (agent.Result, error) {
+func (g *Guests) execNow(ctx context.Context, v *table.VM, command []string, patient bool) (agent.Result, error) {
 	control, err := g.controls.find(command)
 	if err != nil {
 		return agent.Result{}, err
 	}
 	if control == nil {
+		if patient {
+			g.awaitBoot(ctx, v)
+		}
 		return g.agents.Of(v).Commands.Exec(ctx, agent.Command{Args: command})
 	}
 	out, err := control(ctx, v)

@@ -119,6 +119,49 @@ func TestExecWithoutAnAgent(t *testing.T) {
 	wantError(t, err, "the VM ended")
 }
 
+// TestPostStart: a command without a timeout, right after the start, is run once the guest's agent is there, and
+// not at all if the guest ends before.
+func TestPostStart(t *testing.T) {
+	n := newNode(t)
+	begin := func(letter string) (v *table.VM, done <-chan error) {
+		v = n.add(letter, record.Running)
+		r := v.Record()
+		r.StartedAt = time.Now()
+		v.Publish(r)
+		n.agents.Absent(v)
+		result := make(chan error, 1)
+		go func() {
+			reply, err := n.ExecSync(t.Context(), letter, []string{"true"}, 0)
+			if err == nil && reply.GetExitCode() != 3 {
+				err = fmt.Errorf("reply %v", reply)
+			}
+			result <- err
+		}()
+		select {
+		case err := <-result:
+			t.Errorf("did not wait: %v", err)
+		case <-time.After(2 * agentPause):
+		}
+		return v, result
+	}
+	v, done := begin("a")
+	n.serve(t, v, map[string]string{"guest-exec": `{"pid": 7}`, "guest-exec-status": `{"exited": true, "exitcode": 3}`})
+	n.agents.Of(v).Port.Report(agent.Present)
+	if err := <-done; err != nil {
+		t.Error(err)
+	}
+	_, err := n.ExecSync(t.Context(), "a", []string{"true"}, time.Minute) // a probe's, which has no reason to wait
+	if err != nil {
+		t.Error(err)
+	}
+
+	v, done = begin("b")
+	r := v.Record()
+	r.State = record.Exited
+	v.Publish(r)
+	wantError(t, <-done, agent.ErrAbsent.Error())
+}
+
 func TestSizes(t *testing.T) {
 	from := make(chan stream.Size, 1)
 	from <- stream.Size{Width: 80, Height: 25}
