@@ -19,6 +19,8 @@ const (
 	// shortest one between two; lastPoll is the longest.
 	firstPoll = time.Second
 	lastPoll  = 15 * time.Second
+	// reportedPoll is firstPoll for a target whose node reports its VM.
+	reportedPoll = 3 * time.Second
 	// patience is how long the target alone is asked.
 	patience = 10 * time.Second
 	// silence is how long a source whose node does not answer is taken for one that may
@@ -76,7 +78,7 @@ func (f *follower) follow(ctx context.Context, w work) (ctrl.Result, error) {
 			return ctrl.Result{}, err
 		}
 	}
-	return ctrl.Result{RequeueAfter: f.nextPoll(w.m)}, f.noteUnsettled(ctx, w, v)
+	return ctrl.Result{RequeueAfter: f.nextPoll(w)}, f.noteUnsettled(ctx, w, v)
 }
 
 // reports asks the target, and the source if the target does not decide: while both
@@ -121,9 +123,14 @@ func (f *follower) silent(w work, source, target end) bool {
 	return f.now().Sub(since(w.m).Time).Abs() > silence && (target.report != nil || target.Ended)
 }
 
-// nextPoll grows with the time that the migration has run.
-func (f *follower) nextPoll(m *migration) time.Duration {
-	return min(max(f.now().Sub(since(m).Time).Abs()/2, firstPoll), lastPoll)
+// nextPoll grows with the time that the migration has run. It may be longer if the target's node reports
+// when the guest runs there, which is a reason to ask at once.
+func (f *follower) nextPoll(w work) time.Duration {
+	least := firstPoll
+	if vmReady(w.target) != nil && w.m.Status.MigrationState.FailureReason == "" && !cancelled(w.m) {
+		least = reportedPoll
+	}
+	return min(max(f.now().Sub(since(w.m).Time).Abs()/2, least), lastPoll)
 }
 
 // reasonCancelled is KubeVirt's.

@@ -16,11 +16,12 @@ import (
 	"github.com/nodevirt/nodevirt/controller/pod"
 	instances "github.com/nodevirt/nodevirt/controller/vmi"
 	"github.com/nodevirt/nodevirt/shim/migrate/order"
+	"github.com/nodevirt/nodevirt/shim/podstatus/condition"
 	"github.com/nodevirt/nodevirt/test/fakecluster"
 )
 
 // maxRequests is how many requests a migration of a few seconds may need.
-const maxRequests = 25
+const maxRequests = 22
 
 // TestSuccess follows a migration from its creation to the removal of the source's pod,
 // and counts what it costs.
@@ -85,9 +86,51 @@ func TestSuccess(t *testing.T) {
 	}
 	writes := g.Writes()
 	requests := len(strings.Split(writes, ", ")) + len(g.nodes.orders) + len(strings.Split(events, "\n"))
+	t.Logf("%d requests", requests)
 	if requests > maxRequests {
 		t.Errorf("%d requests: %s; %v;\n%s", requests, writes, g.nodes.orders, events)
 	}
+}
+
+// TestAsksAtReasons: events that say nothing of the guest are no reason to ask nodes, and a target's report of
+// its VM is one.
+func TestAsksAtReasons(t *testing.T) {
+	g := newRig(t)
+	g.running()
+	g.to(kubevirt.MigrationRunning)
+	g.nodes.orders = nil
+	asked := func(want int) {
+		t.Helper()
+		if len(g.nodes.orders) != want {
+			t.Errorf("orders %v; want %d", g.nodes.orders, want)
+		}
+	}
+	wait := g.reconcile().RequeueAfter
+	if wait < firstPoll || wait > lastPoll {
+		t.Errorf("asks after %s", wait)
+	}
+	g.now = g.now.Add(wait / 2)
+	if rest := g.reconcile().RequeueAfter; rest > wait/2 {
+		t.Errorf("asks after %s more", rest)
+	}
+	asked(0)
+	fakecluster.Change(t, g.Cluster, g.target(), func(p *corev1.Pod) {
+		for i := range p.Status.Conditions {
+			if p.Status.Conditions[i].Type == condition.VMReady {
+				p.Status.Conditions[i].Status = corev1.ConditionFalse
+			}
+		}
+	})
+	g.reconcile()
+	g.reconcile()
+	asked(1)
+	g.now = g.now.Add(lastPoll)
+	g.reconcile()
+	if len(g.nodes.orders) < 2 {
+		t.Errorf("orders %v", g.nodes.orders)
+	}
+	g.nodes.take()
+	g.settle()
 }
 
 // TestBackAndForth: the next migration starts from where the last one ended.

@@ -18,8 +18,9 @@ const prepareFor = 20 * time.Second
 
 // prepare connects both ends. No guest is at stake before the order [order.Send]: the phase
 // TargetReady, which says that it may have been given, is written first. Nodes give the
-// same answers again, so a controller that restarts in that phase repeats all of it.
-func (r *Reconciler) prepare(ctx context.Context, w work) (ctrl.Result, error) {
+// same answers again, so a controller that restarts in that phase repeats all of it. Reached changes the
+// status to what is reached and not written yet.
+func (r *Reconciler) prepare(ctx context.Context, w work, reached func()) (ctrl.Result, error) {
 	sent := w.m.Status.Phase == kubevirt.MigrationTargetReady
 	switch {
 	case cancelled(w.m), w.m.Status.MigrationState.FailureReason != "", sent && (w.sourceState.Ended || w.targetState.Ended):
@@ -31,14 +32,15 @@ func (r *Reconciler) prepare(ctx context.Context, w work) (ctrl.Result, error) {
 	}
 	source, err := r.orders.identify(ctx, w)
 	if err != nil {
-		return r.unprepared(ctx, w, err)
+		return r.unprepared(ctx, w, reached, err)
 	}
 	target, err := r.orders.receive(ctx, w, source)
 	if err != nil {
-		return r.unprepared(ctx, w, err)
+		return r.unprepared(ctx, w, reached, err)
 	}
 	now := metav1.NewTime(r.now())
 	err = r.statuses.write(ctx, w.m, func() {
+		reached()
 		r.statuses.enter(w.m, kubevirt.MigrationTargetReady)
 		s := w.m.Status.MigrationState
 		s.TargetNode, s.TargetNodeAddress = w.target.Spec.NodeName, target.Address
@@ -54,7 +56,10 @@ func (r *Reconciler) prepare(ctx context.Context, w work) (ctrl.Result, error) {
 }
 
 // unprepared tries again for a while: nothing has happened yet.
-func (r *Reconciler) unprepared(ctx context.Context, w work, why error) (ctrl.Result, error) {
+func (r *Reconciler) unprepared(ctx context.Context, w work, reached func(), why error) (ctrl.Result, error) {
+	if err := r.statuses.write(ctx, w.m, reached); err != nil {
+		return ctrl.Result{}, err
+	}
 	if r.now().Sub(since(w.m).Time).Abs() < prepareFor {
 		return ctrl.Result{RequeueAfter: 2 * time.Second}, nil
 	}
@@ -70,13 +75,20 @@ func (r *Reconciler) unprepared(ctx context.Context, w work, why error) (ctrl.Re
 
 // send has the source begin.
 func (r *Reconciler) send(ctx context.Context, w work, target order.Identity) (ctrl.Result, error) {
-	_, err := r.orders.ask(ctx, w.m, w.source, order.Send, sending(w, target))
-	return ctrl.Result{RequeueAfter: firstPoll}, r.statuses.write(ctx, w.m, func() {
+	_, sent := r.orders.ask(ctx, w.m, w.source, order.Send, sending(w, target))
+	err := r.statuses.write(ctx, w.m, func() {
 		r.statuses.enter(w.m, kubevirt.MigrationRunning)
-		if err != nil { // it may have begun all the same
-			w.m.Status.MigrationState.FailureReason = err.Error()
+		if sent != nil { // it may have begun all the same
+			w.m.Status.MigrationState.FailureReason = sent.Error()
 		}
 	})
+	if err != nil {
+		return ctrl.Result{}, err
+	}
+	if sent == nil { // which the event of that write is not a reason to ask about
+		r.asked.note(w, r.now())
+	}
+	return ctrl.Result{RequeueAfter: r.follower.nextPoll(w)}, nil
 }
 
 // sending returns the order to the source, with what the migration's policy says.

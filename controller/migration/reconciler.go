@@ -65,6 +65,7 @@ type Reconciler struct {
 	statuses *statuses
 	outcomes *outcomes
 	follower *follower
+	asked    *asked
 
 	places places
 }
@@ -76,7 +77,7 @@ func NewReconciler(o Options) *Reconciler {
 	outcomes := &outcomes{client: o.Client, events: o.Events, now: o.Now, statuses: statuses}
 	return &Reconciler{
 		client: o.Client, live: o.Live, events: o.Events, pods: o.Pods, now: o.Now,
-		orders: orders, statuses: statuses, outcomes: outcomes,
+		orders: orders, statuses: statuses, outcomes: outcomes, asked: newAsked(),
 		follower: &follower{events: o.Events, now: o.Now, orders: orders, statuses: statuses, outcomes: outcomes},
 	}
 }
@@ -96,9 +97,11 @@ const conflictWait = 50 * time.Millisecond
 func (r *Reconciler) reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result, error) {
 	m := new(migration)
 	if err := r.client.Get(ctx, req.NamespacedName, m); err != nil {
+		r.asked.forget(req.NamespacedName)
 		return ctrl.Result{}, client.IgnoreNotFound(err)
 	}
 	if m.IsFinal() {
+		r.asked.forget(req.NamespacedName)
 		return ctrl.Result{}, r.outcomes.leave(ctx, m)
 	}
 	vmi, err := r.instanceOf(ctx, m)
@@ -128,20 +131,10 @@ func (r *Reconciler) reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resu
 // proceed takes the next step for a migration that has begun.
 func (r *Reconciler) proceed(ctx context.Context, m *migration, vmi *instance) (ctrl.Result, error) {
 	if !mine(m, vmi) {
-		current := new(instance)
-		if err := r.live.Get(ctx, client.ObjectKeyFromObject(vmi), current); err != nil {
-			return ctrl.Result{}, fmt.Errorf("read VMI %s/%s: %w", vmi.Namespace, vmi.Name, err)
+		if why := foreign(m, vmi); why != "" {
+			return r.failUnlessStale(ctx, m, vmi, why)
 		}
-		if current.ResourceVersion != vmi.ResourceVersion {
-			return ctrl.Result{RequeueAfter: conflictWait}, nil // the cache is behind
-		}
-		if s := vmi.Status.MigrationState; s != nil && s.EndTimestamp == nil && s.MigrationUID != "" {
-			return ctrl.Result{}, r.outcomes.fail(ctx, m, nil, fmt.Sprintf("VMI is not eligible for migration because another migration job "+
-				"is in progress: the one with UID %s; if its object was removed, delete the VMI or restart its VM", s.MigrationUID))
-		}
-		if m.Status.Phase != kubevirt.MigrationScheduling {
-			return ctrl.Result{}, r.outcomes.fail(ctx, m, nil, "VMI's migration state was taken over by another migration job during active migration.")
-		}
+		// The API server refuses this if the cache is behind.
 		if err := r.statuses.begin(ctx, m, vmi); err != nil {
 			return ctrl.Result{}, err
 		}
@@ -154,9 +147,36 @@ func (r *Reconciler) proceed(ctx context.Context, m *migration, vmi *instance) (
 	case kubevirt.MigrationScheduling:
 		return r.schedule(ctx, w)
 	case kubevirt.MigrationScheduled, kubevirt.MigrationPreparingTarget, kubevirt.MigrationTargetReady:
-		return r.prepare(ctx, w)
+		return r.prepare(ctx, w, func() {})
+	}
+	if wait := r.asked.wait(w, r.now(), r.follower.nextPoll(w)); wait > 0 {
+		return ctrl.Result{RequeueAfter: wait}, nil
 	}
 	return r.follower.follow(ctx, w)
+}
+
+// foreign returns why a migration can't have an instance whose state is not the migration's; empty if it can.
+func foreign(m *migration, vmi *instance) string {
+	if s := vmi.Status.MigrationState; s != nil && s.EndTimestamp == nil && s.MigrationUID != "" {
+		return fmt.Sprintf("VMI is not eligible for migration because another migration job "+
+			"is in progress: the one with UID %s; if its object was removed, delete the VMI or restart its VM", s.MigrationUID)
+	}
+	if m.Status.Phase != kubevirt.MigrationScheduling {
+		return "VMI's migration state was taken over by another migration job during active migration."
+	}
+	return ""
+}
+
+// failUnlessStale fails a migration for what an instance's status says, unless the cache is behind.
+func (r *Reconciler) failUnlessStale(ctx context.Context, m *migration, vmi *instance, why string) (ctrl.Result, error) {
+	current := new(instance)
+	if err := r.live.Get(ctx, client.ObjectKeyFromObject(vmi), current); err != nil {
+		return ctrl.Result{}, fmt.Errorf("read VMI %s/%s: %w", vmi.Namespace, vmi.Name, err)
+	}
+	if current.ResourceVersion != vmi.ResourceVersion {
+		return ctrl.Result{RequeueAfter: conflictWait}, nil
+	}
+	return ctrl.Result{}, r.outcomes.fail(ctx, m, nil, why)
 }
 
 // work is a migration that has begun, with what the cluster knows of both ends.

@@ -104,17 +104,13 @@ func (r *Reconciler) existing(ctx context.Context, w work, name string) (ctrl.Re
 	return ctrl.Result{RequeueAfter: time.Second}, nil
 }
 
-// scheduled writes that the target's VM waits.
+// scheduled goes on with a target whose VM waits. The next write says so, too.
 func (r *Reconciler) scheduled(ctx context.Context, w work) (ctrl.Result, error) {
-	err := r.statuses.write(ctx, w.m, func() {
+	return r.prepare(ctx, w, func() {
 		r.statuses.enter(w.m, kubevirt.MigrationScheduled)
 		r.statuses.enter(w.m, kubevirt.MigrationPreparingTarget)
 		w.m.Status.MigrationState.TargetNode = w.target.Spec.NodeName
 	})
-	if err != nil {
-		return ctrl.Result{}, err
-	}
-	return r.prepare(ctx, w)
 }
 
 // vmReady is what a pod's node reports of its VM; nil if it reports nothing.
