@@ -1,8 +1,11 @@
 package handover
 
 import (
+	"encoding/json"
 	"os"
 	"path/filepath"
+	"strings"
+	"syscall"
 	"testing"
 )
 
@@ -28,6 +31,58 @@ func TestFile(t *testing.T) {
 	}
 	if err := f.Put(want); err == nil {
 		t.Error("a record is written without its folder")
+	}
+}
+
+// TestReplacements: short and long records replace each other, and a file of an older version.
+func TestReplacements(t *testing.T) {
+	dir := t.TempDir()
+	path := filepath.Join(dir, "migration.json")
+	old := `{"version": 1, "migration": "` + testMigration + `", "vm": "` + testVM + `", "state": "sending"}`
+	if err := os.WriteFile(path, []byte(old), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	f := NewFile(dir)
+	var inode uint64
+	for i, reason := range []string{"", "", "why", strings.Repeat("\x01", maxReason), strings.Repeat("x", 3868), "", ""} {
+		want := NewSending(testMigration, testVM)
+		want.State, want.Reason = Kept, reason
+		if err := f.Put(want); err != nil {
+			t.Fatal(err)
+		}
+		// A former version reads the whole file as JSON.
+		var got Record
+		text, err := os.ReadFile(path)
+		if err == nil {
+			err = json.Unmarshal(text, &got)
+		}
+		if err != nil || got != want {
+			t.Errorf("%d: %+v, %v", i, got, err)
+		}
+		if got, found, err := f.Get(); !found || err != nil || got != want {
+			t.Errorf("%d: %+v, %v, %v", i, got, found, err)
+		}
+		info, err := os.Stat(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		was := inode
+		inode = info.Sys().(*syscall.Stat_t).Ino
+		if inPlace := i == 1 || i == 2 || i == 6; inPlace && inode != was {
+			t.Errorf("%d: a short record after a short one is a new file", i)
+		} else if !inPlace && inode == was {
+			t.Errorf("%d: the file is written in place", i)
+		}
+	}
+}
+
+// BenchmarkPut is what a guest waits for at its hand-over.
+func BenchmarkPut(b *testing.B) {
+	f, r := NewFile(b.TempDir()), NewSending(testMigration, testVM)
+	for b.Loop() {
+		if err := f.Put(r); err != nil {
+			b.Fatal(err)
+		}
 	}
 }
 
