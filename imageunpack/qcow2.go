@@ -7,13 +7,15 @@ import (
 	"fmt"
 	"io"
 	"slices"
+
+	"github.com/nodevirt/nodevirt/imageunpack/qcow2"
 )
 
 // QEMU's docs/interop/qcow2.txt specifies the format; the limits are QEMU's own, in block/qcow2.h. QEMU
 // would refuse such a file too, but only after the VM's network and devices exist; or worse, the guest
 // would run until it accessed a missing part.
 const (
-	qcow2Magic = "QFI\xfb"
+	qcow2Magic = qcow2.Magic
 
 	headerV2 = 72  // bytes of a version 2 header
 	headerV3 = 104 // bytes of the shortest version 3 header
@@ -45,8 +47,8 @@ const (
 )
 
 const (
-	extensionEnd           = 0x00000000
-	extensionBackingFormat = 0xe2792aca
+	extensionEnd           = qcow2.ExtensionEnd
+	extensionBackingFormat = qcow2.ExtensionBackingFormat
 	extensionDataFile      = 0x44415441
 	extensionLUKS          = 0x0537be77
 )

@@ -3,6 +3,8 @@ package imageunpack
 import (
 	"encoding/binary"
 	"io"
+
+	"github.com/nodevirt/nodevirt/imageunpack/qcow2"
 )
 
 // A new qcow2 file consists of four tables, each in its own clusters: the header, the reference table,
@@ -10,16 +12,13 @@ import (
 // default options, without the table of feature names. A run of qemu-img takes longer than all other
 // steps of making an overlay.
 const (
-	newClusterBits = 16
-	newCluster     = 1 << newClusterBits
+	newCluster = qcow2.Cluster
 
 	newRefTableOffset = 1 * newCluster
 	newRefcountOffset = 2 * newCluster
 	newL1Offset       = 3 * newCluster
 
-	newRefcountOrder = 4                                // counts of 16 bits
-	l2Covers         = newCluster / 8 << newClusterBits // bytes of the disk for each L1 entry
-	headerNew        = headerV3 + 8                     // with the compression type
+	l2Covers = qcow2.L2Covers
 )
 
 // newQCOW2 is a qcow2 file without data.
@@ -64,41 +63,9 @@ func (n newQCOW2) refcounts() (b []byte) {
 
 // header returns the header with its extensions, followed by the backing file's name.
 func (n newQCOW2) header() []byte {
-	var extensions []byte
-	if n.backing != "" {
-		extensions = appendExtension(extensions, extensionBackingFormat, string(n.backingFormat))
-	}
-	extensions = appendExtension(extensions, extensionEnd, "")
-	backingOffset := uint64(headerNew + len(extensions))
-	if n.backing == "" {
-		backingOffset = 0
-	}
-	b := append(make([]byte, 0, newCluster), qcow2Magic...)
-	for _, field := range []any{
-		uint32(3), // version
-		backingOffset, uint32(len(n.backing)),
-		uint32(newClusterBits), uint64(n.size),
-		uint32(0), // encryption
-		uint32(n.l1Entries()), uint64(newL1Offset),
-		uint64(newRefTableOffset), uint32(1), // clusters of the reference table
-		uint32(0), uint64(0), // snapshots
-		uint64(0), uint64(0), uint64(0), // features: incompatible, compatible, autoclear
-		uint32(newRefcountOrder), uint32(headerNew), uint64(0), // compression, padded
-	} {
-		switch v := field.(type) {
-		case uint32:
-			b = binary.BigEndian.AppendUint32(b, v)
-		case uint64:
-			b = binary.BigEndian.AppendUint64(b, v)
-		}
-	}
-	return append(append(b, extensions...), n.backing...)
-}
-
-// appendExtension appends a header extension, padded to eight bytes.
-func appendExtension(b []byte, kind uint32, data string) []byte {
-	b = binary.BigEndian.AppendUint32(b, kind)
-	b = binary.BigEndian.AppendUint32(b, uint32(len(data)))
-	b = append(b, data...)
-	return append(b, make([]byte, (8-len(data)%8)%8)...)
+	return qcow2.Header{
+		Size: n.size, L1Entries: n.l1Entries(), L1Offset: newL1Offset,
+		RefTableOffset: newRefTableOffset, RefTableClusters: 1,
+		Backing: n.backing, BackingFormat: string(n.backingFormat),
+	}.Bytes()
 }

@@ -2,13 +2,12 @@
 // layer holds the disk in the folder /disk, where nodevirt and KubeVirt look
 // for it.
 //
-// It owns the image's layout and ensures that equal disks have equal digests:
-// times are the epoch, the owner is root, the format determines the file's
-// name, and the config is fixed. The layer is not compressed: disk formats
-// have their own compression, and a node can use the disk without inflating
-// it. A lazy layer is compressed in chunks. Package imageunpack checks the disk
-// first. The disk is streamed each time that the image is read. Storing the
-// image is left to the caller.
+// It ensures that equal disks have equal digests: the owner is root, the format
+// determines the file's name, and package layout fixes the rest. The layer is not
+// compressed: disk formats have their own compression, and a node can use the disk
+// without inflating it. A lazy layer is compressed in chunks. Package imageunpack
+// checks the disk first. The disk is streamed each time that the image is read.
+// Storing the image is left to the caller.
 package registrydisk
 
 import (
@@ -16,14 +15,11 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"time"
 
 	v1 "github.com/google/go-containerregistry/pkg/v1"
-	"github.com/google/go-containerregistry/pkg/v1/empty"
-	"github.com/google/go-containerregistry/pkg/v1/mutate"
-	"github.com/google/go-containerregistry/pkg/v1/types"
 
 	"github.com/nodevirt/nodevirt/imageunpack"
+	"github.com/nodevirt/nodevirt/imageunpack/registrydisk/layout"
 )
 
 // Disk is a disk file that has passed the checks.
@@ -55,9 +51,9 @@ func Check(path string, maxSize int64) (Disk, error) {
 // Name returns the disk's path in its image.
 func (d Disk) Name() string {
 	if d.Format == imageunpack.QCOW2 {
-		return folder + "disk.qcow2"
+		return layout.QCOW2
 	}
-	return folder + "disk.img"
+	return layout.Raw
 }
 
 // Options are the settings of an image.
@@ -76,25 +72,12 @@ func (d Disk) Image(ctx context.Context, o Options) (v1.Image, error) {
 	if err != nil {
 		return nil, err
 	}
-	layer.History = v1.History{CreatedBy: "nodevirt image build", Created: epoch()}
-	img := mutate.ConfigMediaType(mutate.MediaType(empty.Image, types.OCIManifestSchema1), types.OCIConfigJSON)
-	img, err = mutate.Append(img, layer)
+	img, err := layout.Image(layer, o.Architecture, "nodevirt image build")
 	if err != nil {
-		return nil, fmt.Errorf("build the image of disk %s: %w", d.Path, err)
-	}
-	config, err := img.ConfigFile()
-	if err != nil {
-		return nil, fmt.Errorf("build the image of disk %s: %w", d.Path, err)
-	}
-	config = config.DeepCopy()
-	config.Architecture, config.OS, config.Created = o.Architecture, "linux", epoch()
-	if img, err = mutate.ConfigFile(img, config); err != nil {
 		return nil, fmt.Errorf("build the image of disk %s: %w", d.Path, err)
 	}
 	return img, nil
 }
-
-func epoch() v1.Time { return v1.Time{Time: time.Unix(0, 0).UTC()} }
 
 // open opens a regular file. It refuses others before opening them, which could
 // block.

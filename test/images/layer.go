@@ -8,7 +8,7 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/tarball"
 	"github.com/google/go-containerregistry/pkg/v1/types"
 
-	"github.com/nodevirt/nodevirt/imageunpack/registrydisk"
+	"github.com/nodevirt/nodevirt/imageunpack/registrydisk/layout"
 )
 
 // Layer is a layer of an image, from the lowest up.
@@ -27,7 +27,7 @@ func (l Layer) build() (v1.Layer, error) {
 		}
 		return layer, nil
 	}
-	return registrydisk.Plain(func() io.ReadCloser { return Archive(l.Files) })
+	return layout.Plain(func() io.ReadCloser { return Archive(l.Files) })
 }
 
 // Archive reads the archive of files while it is written.

@@ -52,8 +52,9 @@ func layers() [][]string {
 			"shim/stream/client", "shim/tpm", "shim/virtiofs", "shim/vm/layout",
 		},
 		{"imageunpack/confine/confinetest", "imageunpack/expand", "shim/forks", "shim/migrate/compat"},
+		{"imageunpack"},
 		{
-			"controller/aggregated", "controller/certs", "controller/datavolume", "controller/export/server", "controller/index", "controller/replicas", "controller/setup", "controller/volumesnapshot", "deploy", "deploy/image", "deploy/release", "imageunpack", "imageunpack/confine",
+			"controller/aggregated", "controller/certs", "controller/datavolume", "controller/export/server", "controller/index", "controller/replicas", "controller/setup", "controller/volumesnapshot", "deploy", "deploy/image", "deploy/release", "imageunpack/confine", "imageunpack/qcow2", "imageunpack/registrydisk/layout",
 			"imageunpack/iscsi/outage", "netsetup/reach", "shim/agent", "shim/cgroup", "shim/checkpoint", "shim/console/...", "shim/domain/accel",
 			"shim/domain/landlock", "shim/domain/ramfd",
 			"shim/fields/...", "shim/hooks/domainxml", "shim/hooks/wire", "shim/hostcpu", "shim/iso", "shim/kubelet", "shim/migrate/handover", "shim/migrate/link", "shim/migrate/order", "shim/migrate/rpc",

@@ -16,7 +16,7 @@ import (
 	"google.golang.org/grpc/status"
 	"gotest.tools/v3/assert"
 
-	"github.com/nodevirt/nodevirt/imageunpack/registrydisk"
+	"github.com/nodevirt/nodevirt/imageunpack/registrydisk/layout"
 	"github.com/nodevirt/nodevirt/shim/vmspec"
 	"github.com/nodevirt/nodevirt/test/guest"
 	"github.com/nodevirt/nodevirt/test/images"
@@ -57,7 +57,7 @@ func bombCases() []badCase {
 // plain is a layer that is not compressed.
 func plain(content func() []byte) func() (v1.Layer, error) {
 	return func() (v1.Layer, error) {
-		return registrydisk.Plain(func() io.ReadCloser { return io.NopCloser(bytes.NewReader(content())) })
+		return layout.Plain(func() io.ReadCloser { return io.NopCloser(bytes.NewReader(content())) })
 	}
 }
 
