@@ -156,3 +156,17 @@ func TestADisabledCommand(t *testing.T) {
 		t.Errorf("state %+v", s)
 	}
 }
+
+func TestTime(t *testing.T) {
+	a := realAgent(t, "--blacklist=guest-set-time") // it would set this machine's clock
+	ahead, margin, err := a.Queries.Time(t.Context())
+	if err != nil || ahead.Abs() > margin {
+		t.Errorf("ahead by %s within %s, %v", ahead, margin, err)
+	}
+	if wrong, err := a.FollowTime(t.Context(), 0); err != nil || wrong != 0 {
+		t.Errorf("wrong by %s, %v", wrong, err)
+	}
+	if _, err := a.FollowTime(t.Context(), time.Hour); !errors.Is(err, ErrDisabled) {
+		t.Errorf("a clock that cannot be set: %v", err)
+	}
+}

@@ -24,3 +24,12 @@ func (l *Lifecycle) Reboot(ctx context.Context, uuid string) error {
 		return dom.Reboot(libvirt.DOMAIN_REBOOT_ACPI_POWER_BTN)
 	})
 }
+
+// ForgetTicks drops the interrupts of the hardware clock that a domain has missed while it was paused. QEMU
+// would catch up on them, and the clock of a guest that counts them would run ahead.
+func (l *Lifecycle) ForgetTicks(ctx context.Context, uuid string) error {
+	return do(ctx, l.conn, "reset the clock's interrupts of", uuid, func(dom *libvirt.Domain) error {
+		_, err := command(dom, "rtc-reset-reinjection", nil)
+		return err
+	})
+}

@@ -170,7 +170,7 @@ func join(o Options, paths layout.Layout) *VMs {
 	files := vmfile.New(o.Unpacker, paths.Folder)
 	describer := lifecycle.Describer{Disks: o.Disks.Attachments, Files: files, TPMs: o.TPMs, Filesystems: o.Filesystems, Layout: paths, Accelerator: o.Accelerator, Emulator: o.Emulator, Foreign: o.ForeignEmulators, NodeCPUs: o.NodeCPUs}
 	var conditions *report.Conditions
-	agents := guest.NewAgents(paths, o.Driver.Observer, tasks, o.Logger, func(v *table.VM) { conditions.Update(v) })
+	agents := guest.NewAgents(paths, libvirtd{o.Driver.Lifecycle, o.Driver.Observer}, tasks, o.Logger, func(v *table.VM) { conditions.Update(v) })
 	var moves *move.Moves
 	conditions = report.NewConditions(vms, o.PodStatus, agents, func(r record.Container) string { return moves.Stays(r) })
 	sandboxes := sandbox.New(sandbox.Options{

@@ -24,9 +24,12 @@ const largeAnswers = 2
 // patience bounds a call to libvirtd for a caller that sets no deadline.
 const patience = 30 * time.Second
 
-// ports asks libvirtd whether the guest has its agent's port open; [domain.Observer] does.
+// ports asks libvirtd about a guest; parts of [domain.Driver] do.
 type ports interface {
+	// AgentConnected reports whether the guest has its agent's port open.
 	AgentConnected(ctx context.Context, uuid string) (bool, error)
+	// ForgetTicks drops the interrupts of the hardware clock that the guest has missed.
+	ForgetTicks(ctx context.Context, uuid string) error
 }
 
 // Agents holds the clients of the guests' agents.
@@ -39,6 +42,7 @@ type Agents struct {
 	changed func(*table.VM)
 	of      table.PerVM[*agent.Agent]
 	access  table.PerVM[*access]
+	clocks  *clocks
 	// accessPause is the time between two looks at the Secrets of credentials.
 	accessPause time.Duration
 }
@@ -53,6 +57,7 @@ func NewAgents(l layout.Layout, p ports, tasks *background.Tasks, log *slog.Logg
 			changed(v)
 		}
 	}
+	a.clocks = newClocks(a)
 	a.access.New = func(*table.VM) *access { return &access{end: func() {}} }
 	a.of.New = func(v *table.VM) *agent.Agent {
 		id := v.Record().ID
@@ -122,6 +127,8 @@ func (a *Agents) Handle(v *table.VM, e domain.Event) {
 		resolve := a.Of(v).Port.Doubt()
 		a.tasks.Run(func(ctx context.Context) { a.find(ctx, v, resolve) })
 	case e.UUID != r.Domain.UUID:
+	case e.Kind == domain.EventResumed:
+		a.clocks.resumed(v)
 	case e.Kind == domain.EventAgentConnected:
 		a.Of(v).Port.Report(agent.Present)
 		a.watch(v)
@@ -148,8 +155,9 @@ func (a *Agents) find(ctx context.Context, v *table.VM, resolve func(agent.Prese
 }
 
 // watch asks an agent that came for what a status reports, and sets the guest's
-// credentials.
+// credentials and, after a pause, its clock.
 func (a *Agents) watch(v *table.VM) {
 	a.keepAccess(v)
+	a.clocks.pay(v)
 	a.tasks.Run(func(ctx context.Context) { a.Of(v).Facts.Watch(ctx, v.Exited()) })
 }

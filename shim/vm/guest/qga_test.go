@@ -61,7 +61,7 @@ func newNode(t *testing.T) *node {
 		Folder: func(id string) string { return filepath.Join(dir, id) }, Consoles: dir, Agents: dir, Displays: filepath.Join(dir, "d"),
 	}
 	log := slog.New(slog.DiscardHandler)
-	agents := NewAgents(l, n.libvirt.Observer, n.tasks, log, func(*table.VM) {
+	agents := NewAgents(l, fakePorts{n.libvirt.Lifecycle, n.libvirt.Observer}, n.tasks, log, func(*table.VM) {
 		n.mu.Lock()
 		defer n.mu.Unlock()
 		n.changed++
@@ -176,6 +176,12 @@ func (f *fakeDomains) Reboot(_ context.Context, uuid string) error { return f.do
 
 func (f *fakeDomains) Screenshot(_ context.Context, uuid string) ([]byte, error) {
 	return f.picture, f.do("screenshot", uuid)
+}
+
+// fakePorts are the parts of libvirt that agents need.
+type fakePorts struct {
+	*vmtest.Lifecycle
+	*vmtest.Observer
 }
 
 // fakeTerminals echoes what a client types, or holds clients until their contexts end.

@@ -149,6 +149,16 @@ func (c *Lifecycle) Resume(ctx context.Context, uuid string) error {
 	return nil
 }
 
+// ForgetTicks implements domain's.
+func (c *Lifecycle) ForgetTicks(ctx context.Context, uuid string) error {
+	l := c.libvirt
+	if _, err := l.onRunning(ctx, "ForgetTicks", uuid); err != nil {
+		return err
+	}
+	l.mu.Unlock()
+	return nil
+}
+
 // Shutdown implements domain's.
 func (c *Lifecycle) Shutdown(ctx context.Context, uuid string) error {
 	l := c.libvirt
