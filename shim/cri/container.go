@@ -19,6 +19,8 @@ import (
 type containerLife interface {
 	vmContainers
 	Create(ctx context.Context, sandboxID string, config *runtimeapi.ContainerConfig) (string, error)
+	// Restore is Create for a VM that goes on from the checkpoint in an archive.
+	Restore(ctx context.Context, sandboxID string, config *runtimeapi.ContainerConfig, archive string) (string, error)
 	Start(ctx context.Context, id string) error
 	Stop(ctx context.Context, id string, timeout time.Duration) error
 	Remove(ctx context.Context, id string) error

@@ -13,8 +13,6 @@ import (
 var passed = map[string]string{
 	"PullImage":                 "the pod is named for credentials only; images are containerd's",
 	"UpdatePodSandboxResources": "it concerns the sandbox, which is containerd's, and not what runs in it",
-	"CheckpointPod":             "containerd refuses what it can't checkpoint; VMs are not in its sight",
-	"RestorePod":                "a pod that was checkpointed had no VM",
 }
 
 // TestRoutes walks all of CRI, so that a method which a new version brings can't slip by: one whose

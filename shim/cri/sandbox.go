@@ -82,33 +82,38 @@ func (s *sandboxCalls) run(c *call, r *runtimeapi.RunPodSandboxRequest, f frame)
 		Attributes: tracing.Pod(pod.GetNamespace(), pod.GetName(), pod.GetUid()),
 	})
 	c.ctx = ctx
-	err := s.runVM(c, r)
+	_, reply, err := s.makeVM(c, r)
 	end(err)
-	return err
+	if err != nil {
+		return err
+	}
+	return c.reply(reply)
 }
 
-func (s *sandboxCalls) runVM(c *call, r *runtimeapi.RunPodSandboxRequest) error {
+// makeVM has containerd create a VM's sandbox, and records it. It returns the sandbox's ID and
+// containerd's reply.
+func (s *sandboxCalls) makeVM(c *call, r *runtimeapi.RunPodSandboxRequest) (id string, reply frame, err error) {
 	begun := time.Now()
 	if err := s.sandboxes.Check(r.GetConfig()); err != nil {
-		return err
+		return "", nil, err
 	}
 	r.RuntimeHandler = s.sandboxHandler
 	request, err := encode(r)
 	if err != nil {
-		return err
+		return "", nil, err
 	}
 	key, err := s.sandboxes.Intend(s.handler, r.GetConfig())
 	if err != nil {
-		return err
+		return "", nil, err
 	}
-	reply, err := c.forward(request)
+	reply, err = c.forward(request)
 	if err != nil {
 		s.notMade(key, err)
-		return err
+		return "", nil, err
 	}
 	var made runtimeapi.RunPodSandboxResponse
 	if err := decode(reply, &made); err != nil {
-		return err
+		return "", nil, err
 	}
 	sandbox := record.Sandbox{
 		ID: made.GetPodSandboxId(), Handler: s.handler, Trace: tracing.Format(c.ctx),
@@ -122,9 +127,9 @@ func (s *sandboxCalls) runVM(c *call, r *runtimeapi.RunPodSandboxRequest) error 
 	if err != nil {
 		err = errors.Join(err, s.removeAgain(c.ctx, made.GetPodSandboxId()))
 		s.sandboxes.Resolve(key)
-		return err
+		return "", nil, err
 	}
-	return c.reply(reply)
+	return sandbox.ID, reply, nil
 }
 
 // notMade records that containerd answered with an error, or did not answer, in

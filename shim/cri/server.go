@@ -86,12 +86,14 @@ type route func(*call) error
 func New(o Options) *Server {
 	s := &Server{backend: o.Backend, metrics: o.Metrics, tracing: o.Tracing, log: o.Logger, routes: map[string]route{}, ending: make(chan struct{})}
 	find := finder{sandboxes: o.Sandboxes, pods: runtimeapi.NewRuntimeServiceClient(o.Backend)}
+	pods := &sandboxCalls{
+		find: find, sandboxes: o.Sandboxes, vms: o.Containers, reports: o.Reports,
+		pods: runtimeapi.NewRuntimeServiceClient(Native(o.Backend)), handler: o.Handler, sandboxHandler: o.SandboxHandler, tracing: o.Tracing, log: o.Logger,
+	}
 	for _, calls := range []map[string]route{
 		(&statusCalls{handler: o.Handler, sandboxHandler: o.SandboxHandler}).routes(),
-		(&sandboxCalls{
-			find: find, sandboxes: o.Sandboxes, vms: o.Containers, reports: o.Reports,
-			pods: runtimeapi.NewRuntimeServiceClient(Native(o.Backend)), handler: o.Handler, sandboxHandler: o.SandboxHandler, tracing: o.Tracing, log: o.Logger,
-		}).routes(),
+		pods.routes(),
+		(&podCheckpointCalls{find: find, pods: pods, containers: o.Containers, reports: o.Reports, checkpoints: o.Checkpoints}).routes(),
 		(&containerCalls{find: find, containers: o.Containers, checkpoints: o.Checkpoints}).routes(),
 		(&containerReportCalls{containers: o.Containers, reports: o.Reports}).routes(),
 		(&podReportCalls{sandboxes: o.Sandboxes, reports: o.Reports}).routes(),

@@ -3,6 +3,7 @@ package e2e
 import (
 	"archive/tar"
 	"bytes"
+	"context"
 	"errors"
 	"io"
 	"os"
@@ -100,7 +101,7 @@ func TestCheckpoint(t *testing.T) {
 	changed := c.sh(read)
 	assert.Assert(t, changed != content)
 
-	check := func(t *testing.T, r *container) {
+	check := func(t *testing.T, r *container, content string) {
 		t.Helper()
 		r.agentIs(agent.Present)
 		if n, now := r.count(), c.count(); n < before || n >= now {
@@ -116,7 +117,7 @@ func TestCheckpoint(t *testing.T) {
 	t.Run("archive", func(t *testing.T) {
 		p := savedPod(t, "r")
 		r := p.create(savedConfig(p, location)).start()
-		check(t, r)
+		check(t, r, content)
 		// It is a VM like others: it can be saved itself.
 		again := filepath.Join(folder, "again.tar")
 		assert.NilError(t, r.save(again))
@@ -130,8 +131,9 @@ func TestCheckpoint(t *testing.T) {
 		assert.NilError(t, err)
 		assert.NilError(t, pull(t.Context(), ref))
 		p := savedPod(t, "r")
-		check(t, p.create(savedConfig(p, ref)).start())
+		check(t, p.create(savedConfig(p, ref)).start(), content)
 	})
+	t.Run("pod", func(t *testing.T) { check(t, c.savedAsPod(t), changed) })
 	t.Run("refused", func(t *testing.T) {
 		whole, err := os.ReadFile(location)
 		assert.NilError(t, err)
@@ -161,6 +163,50 @@ func TestCheckpoint(t *testing.T) {
 		}
 	})
 	assert.NilError(t, os.Remove(location))
+}
+
+// savedAsPod checkpoints the guest's whole pod, and restores it as another one.
+func (c *container) savedAsPod(t *testing.T) *container {
+	folder := filepath.Join(c.pod.config.LogDirectory, "pod")
+	assert.NilError(t, os.Mkdir(folder, 0o700))
+	ctx, cancel := context.WithTimeout(t.Context(), wait.Patience)
+	defer cancel()
+	p := podOf(t, "vm", sized, named("r"), annotated(map[string]string{"nodevirt.io/vmi": savedVMI}))
+	config := savedConfig(p, suite.agent)
+	restore := &runtimeapi.RestorePodRequest{
+		CheckpointPath: folder, Config: p.config, RuntimeHandler: "vm", ContainerConfigs: []*runtimeapi.ContainerConfig{config},
+	}
+	_, err := suite.cri.RestorePod(ctx, restore)
+	assert.Equal(t, status.Code(err), codes.InvalidArgument, "%v", err)
+
+	save := &runtimeapi.CheckpointPodRequest{PodSandboxId: c.pod.id, OutputPath: folder, ContainerIds: []string{c.id, "side"}}
+	_, err = suite.cri.CheckpointPod(ctx, save)
+	assert.Equal(t, status.Code(err), codes.Unimplemented, "%v", err)
+	save.ContainerIds = []string{c.id}
+	_, err = suite.cri.CheckpointPod(ctx, save)
+	assert.NilError(t, err)
+	_, err = suite.cri.CheckpointPod(ctx, save)
+	assert.Equal(t, status.Code(err), codes.InvalidArgument, "%v", err)
+
+	config.Linux.Resources.MemoryLimitInBytes = -1 // then nothing of the pod remains
+	_, err = suite.cri.RestorePod(ctx, restore)
+	assert.Assert(t, err != nil)
+	pods, err := suite.cri.ListPodSandbox(ctx, &runtimeapi.ListPodSandboxRequest{})
+	assert.NilError(t, err)
+	for _, one := range pods.Items {
+		assert.Assert(t, one.Metadata.Name != p.config.Metadata.Name, "pod %s remains", one.Id)
+	}
+	config.Linux.Resources.MemoryLimitInBytes = 384 * mebibyte
+	made, err := suite.cri.RestorePod(ctx, restore)
+	assert.NilError(t, err)
+	p.id = made.PodSandboxId
+	t.Cleanup(p.remove)
+	assert.Equal(t, len(made.RestoredContainers), 1)
+	assert.Equal(t, made.RestoredContainers[0].Name, config.Metadata.Name)
+	r := &container{pod: p, id: made.RestoredContainers[0].ContainerId, config: config}
+	assert.Equal(t, r.status().State, runtimeapi.ContainerState_CONTAINER_CREATED)
+	assert.NilError(t, os.RemoveAll(folder))
+	return r.start()
 }
 
 // extract returns the files of an archive.

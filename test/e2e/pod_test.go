@@ -38,14 +38,27 @@ type pod struct {
 // vmPod runs a pod of the handler vm.
 func vmPod(t *testing.T, change ...func(*runtimeapi.PodSandboxConfig)) *pod {
 	t.Helper()
-	sized := func(c *runtimeapi.PodSandboxConfig) {
-		c.Linux.Overhead = &runtimeapi.LinuxContainerResources{MemoryLimitInBytes: overhead}
-	}
 	return runPod(t, "vm", append([]func(*runtimeapi.PodSandboxConfig){sized}, change...)...)
+}
+
+// sized gives a pod the overhead of a VM.
+func sized(c *runtimeapi.PodSandboxConfig) {
+	c.Linux.Overhead = &runtimeapi.LinuxContainerResources{MemoryLimitInBytes: overhead}
 }
 
 // runPod runs a pod that is named after the test.
 func runPod(t *testing.T, handler string, change ...func(*runtimeapi.PodSandboxConfig)) *pod {
+	t.Helper()
+	p := podOf(t, handler, change...)
+	reply, err := suite.cri.RunPodSandbox(t.Context(), &runtimeapi.RunPodSandboxRequest{Config: p.config, RuntimeHandler: handler})
+	assert.NilError(t, err)
+	p.id = reply.PodSandboxId
+	t.Cleanup(p.remove)
+	return p
+}
+
+// podOf returns a pod that is named after the test, and does not run yet.
+func podOf(t *testing.T, handler string, change ...func(*runtimeapi.PodSandboxConfig)) *pod {
 	t.Helper()
 	name := strings.ToLower(strings.ReplaceAll(strings.TrimPrefix(t.Name(), "Test"), "/", "-"))
 	if handler == "" {
@@ -58,10 +71,6 @@ func runPod(t *testing.T, handler string, change ...func(*runtimeapi.PodSandboxC
 	for _, c := range change {
 		c(p.config)
 	}
-	reply, err := suite.cri.RunPodSandbox(t.Context(), &runtimeapi.RunPodSandboxRequest{Config: p.config, RuntimeHandler: handler})
-	assert.NilError(t, err)
-	p.id = reply.PodSandboxId
-	t.Cleanup(p.remove)
 	return p
 }
 

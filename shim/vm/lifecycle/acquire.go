@@ -16,17 +16,19 @@ import (
 	"github.com/nodevirt/nodevirt/shim/vmspec"
 )
 
-// hold acquires what the container's disks are made of, and resolves its spec.
-func (c *creator) hold(ctx context.Context, n *draft, config *runtimeapi.ContainerConfig) (err error) {
+// hold acquires what the container's disks are made of, and resolves its spec. For archive see create.
+func (c *creator) hold(ctx context.Context, n *draft, config *runtimeapi.ContainerConfig, archive string) (err error) {
 	ctx, ended := beginPhase(ctx, record.PhaseAcquire)
 	defer func() { n.rec.Timeline = append(n.rec.Timeline, ended(unlessOrdinary(err))) }()
-	if n.from, err = c.archive(n.rec, config); err != nil {
+	image := config.GetImage().GetImage()
+	if n.from, err = c.archive(n.rec, config, cmp.Or(archive, image)); err != nil {
 		return err
 	}
-	image := config.GetImage().GetImage()
 	if n.from != nil {
 		n.undo = append(n.undo, n.from.release)
-		image = n.from.manifest.Image
+		if archive == "" {
+			image = n.from.manifest.Image
+		}
 	}
 	if n.asked, n.own, err = c.acquire(ctx, n.rec.ID, n.rec.Sandbox.Value, config, image); err != nil {
 		return err
@@ -40,6 +42,10 @@ func (c *creator) hold(ctx context.Context, n *draft, config *runtimeapi.Contain
 	}
 	if n.rec.Image, err = c.imageOf(ctx, image, n.own); err != nil {
 		return err
+	}
+	if archive != "" && n.rec.Image.ID != n.from.manifest.Image {
+		return fmt.Errorf("container %q: %w: its checkpoint is of a VM of image %.100q, and image %q is requested: request the same one",
+			config.GetMetadata().GetName(), vmerrors.ErrInvalid, n.from.manifest.Image, n.rec.Image.ID)
 	}
 	if err = c.acquireDisks(ctx, n); err != nil {
 		return fmt.Errorf("container %q: %w", config.GetMetadata().GetName(), err)

@@ -54,16 +54,15 @@ func unusable(err error) error {
 	return err
 }
 
-// archive returns the checkpoint that a path in place of the image's name means; nil for an image's
-// name. The kubelet accepts no path there: only a program with root's rights on the node sends one. The
-// guest of a migration comes from its source alone.
-func (c *creator) archive(r record.Container, config *runtimeapi.ContainerConfig) (*resumption, error) {
-	path := config.GetImage().GetImage()
+// archive returns the checkpoint at a path, which a call names, or has in place of the image's name;
+// nil for an image's name. The kubelet accepts no path there: only a program with root's rights on the
+// node sends one. The guest of a migration comes from its source alone.
+func (c *creator) archive(r record.Container, config *runtimeapi.ContainerConfig, path string) (*resumption, error) {
 	if !filepath.IsAbs(path) || r.Incoming != "" {
 		return nil, nil
 	}
 	a, err := checkpoint.OpenArchive(path)
-	if errors.Is(err, fs.ErrNotExist) {
+	if errors.Is(err, fs.ErrNotExist) && path == config.GetImage().GetImage() {
 		return nil, nil // containerd says that there is no such image
 	}
 	if err != nil {

@@ -68,7 +68,9 @@ func newCreator(o Options, e *ends, p *pending) *creator {
 	}
 }
 
-func (c *creator) create(ctx context.Context, sandboxID string, config *runtimeapi.ContainerConfig) (id string, err error) {
+// create makes a container. Archive is the path of the checkpoint from which its guest goes on; empty
+// unless the call names one.
+func (c *creator) create(ctx context.Context, sandboxID string, config *runtimeapi.ContainerConfig, archive string) (id string, err error) {
 	sandbox, ok := c.table.Sandbox(sandboxID)
 	if !ok {
 		return "", fmt.Errorf("sandbox %q: %w", sandboxID, vmerrors.ErrNotVM)
@@ -97,7 +99,7 @@ func (c *creator) create(ctx context.Context, sandboxID string, config *runtimea
 	if earlier != nil {
 		return earlier.await(ctx, config)
 	}
-	n, err := c.prepare(ctx, sandbox, config)
+	n, err := c.prepare(ctx, sandbox, config, archive)
 	if err != nil {
 		return "", err
 	}
@@ -130,7 +132,7 @@ type draft struct {
 
 // prepare finds the container's disk, and enters the container into the table and
 // the records, as creating.
-func (c *creator) prepare(ctx context.Context, sandbox record.Sandbox, config *runtimeapi.ContainerConfig) (_ *draft, err error) {
+func (c *creator) prepare(ctx context.Context, sandbox record.Sandbox, config *runtimeapi.ContainerConfig, archive string) (_ *draft, err error) {
 	n := &draft{rec: newRecord(sandbox, config)}
 	n.rec.LogPath = logPath(c.layout, n.rec)
 	n.vm = table.NewVM(n.rec)
@@ -145,7 +147,7 @@ func (c *creator) prepare(ctx context.Context, sandbox record.Sandbox, config *r
 			n.unlock()
 		}
 	}()
-	if err = c.hold(ctx, n, config); err != nil {
+	if err = c.hold(ctx, n, config, archive); err != nil {
 		return nil, err
 	}
 	name := config.GetMetadata().GetName()

@@ -133,7 +133,13 @@ func (l *Lifecycle) Run(ctx context.Context) error {
 // which is containerd's. ErrUnfinished reports that the work goes on: the same
 // call again finds it.
 func (l *Lifecycle) Create(ctx context.Context, sandboxID string, config *runtimeapi.ContainerConfig) (string, error) {
-	return l.creator.create(ctx, sandboxID, config)
+	return l.creator.create(ctx, sandboxID, config, "")
+}
+
+// Restore is Create for a VM that goes on from the checkpoint in an archive, whose image must be the
+// container's.
+func (l *Lifecycle) Restore(ctx context.Context, sandboxID string, config *runtimeapi.ContainerConfig, archive string) (string, error) {
+	return l.creator.create(ctx, sandboxID, config, archive)
 }
 
 // Unfinished returns the container that is made in a sandbox, nil if there is none.
