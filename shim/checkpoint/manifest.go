@@ -51,6 +51,8 @@ type Manifest struct {
 	// Shape and Devices are the domain's, as package compat reads them.
 	Shape   json.RawMessage   `json:"shape"`
 	Devices map[string]string `json:"devices"`
+	// Agent says that the guest's agent had its port open.
+	Agent bool `json:"agent,omitempty"`
 	// Memory is QEMU's stream. Disks are those that the guest can write.
 	Memory File   `json:"memory"`
 	Disks  []Disk `json:"disks,omitempty"`

@@ -49,6 +49,7 @@ func domainOf(desc Description) (*libvirtxml.Domain, error) {
 		Type:            kind,
 		Name:            desc.Name,
 		UUID:            desc.UUID,
+		GenID:           generation(desc),
 		Metadata:        meta,
 		Memory:          &libvirtxml.DomainMemory{Value: uint(desc.Spec.Memory / mib), Unit: "MiB"},
 		MemoryBacking:   memoryBacking(desc.Spec),

@@ -28,6 +28,8 @@ type Facts struct {
 	Since time.Time
 	// Credentials are nil for a VM whose agent sets no keys and passwords, and if not known.
 	Credentials *Credentials
+	// Identity is nil for a VM whose guest is no fork.
+	Identity *Identity
 	// VSOCK is true for a VM with a VSOCK.
 	VSOCK bool
 	// Machine is nil unless the domain exists: before the start and after the end.
@@ -53,6 +55,12 @@ type Machine struct {
 // Credentials say whether the guest has the keys and passwords that its agent sets.
 type Credentials struct {
 	// Reason is one of AccessCredentialsSynchronized, Message what failed.
+	Reason, Message string
+}
+
+// Identity says whether a fork's guest has renewed its identity.
+type Identity struct {
+	// Reason is one of IdentityRenewed, Message why the guest has not renewed it.
 	Reason, Message string
 }
 
@@ -90,6 +98,9 @@ func (f Facts) conditions(now time.Time) []Condition {
 	if c := f.Credentials; c != nil {
 		all = append(all, made(condition.AccessCredentialsSynchronized, c.Reason == condition.ReasonSynchronized,
 			c.Reason, clip(c.Message, maxMessage), now))
+	}
+	if i := f.Identity; i != nil {
+		all = append(all, made(condition.IdentityRenewed, i.Reason == condition.ReasonRenewed, i.Reason, clip(i.Message, maxMessage), since))
 	}
 	if f.VSOCK {
 		all = append(all, f.vsock(now))

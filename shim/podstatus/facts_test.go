@@ -91,3 +91,25 @@ func TestVSOCK(t *testing.T) {
 		t.Errorf("after the end: %+v", c)
 	}
 }
+
+// TestIdentity: a fork has the condition, also after its end, and True only if its guest renewed its identity.
+func TestIdentity(t *testing.T) {
+	for reason, want := range map[string]string{"": "", condition.ReasonRenewed: "True", condition.ReasonNoAgent: "False", condition.ReasonNoHook: "False"} {
+		var f Facts
+		if reason != "" {
+			f.Identity = &Identity{Reason: reason, Message: strings.Repeat("x", maxMessage+1)}
+		}
+		got := ""
+		for _, c := range f.conditions(time.Unix(0, 0)) {
+			if c.Type == condition.IdentityRenewed {
+				got = c.Status
+				if c.Reason != reason || len(c.Message) > maxMessage {
+					t.Errorf("%s: %d bytes of message, reason %s", reason, len(c.Message), c.Reason)
+				}
+			}
+		}
+		if got != want {
+			t.Errorf("%s: status %q, want %q", reason, got, want)
+		}
+	}
+}

@@ -55,8 +55,10 @@ const (
 	// PhaseAcquire finds and holds the images of the disks, PhaseFiles makes the VM's files.
 	PhaseAcquire = "acquire"
 	PhaseFiles   = "files"
-	// PhaseResume is the last one of StartContainer: the guest runs.
+	// PhaseResume is the last one of StartContainer but for a fork: the guest runs.
 	PhaseResume = "resume"
+	// PhaseIdentity lasts until a fork's guest has renewed its identity.
+	PhaseIdentity = "identity"
 	// PhaseAgent lasts from there until the guest's agent is there. It is the first that the
 	// shim learns from a guest.
 	PhaseAgent = "agent"
@@ -127,6 +129,8 @@ type Container struct {
 	Saving *Saving `json:"saving,omitempty"`
 	// Restored is the checkpoint that the guest goes on from; nil for one that boots.
 	Restored *checkpoint.Manifest `json:"restored,omitempty"`
+	// Fork is set for a guest that goes on from a checkpoint from which others can go on, too; nil for others.
+	Fork *Fork `json:"fork,omitempty"`
 	// Freeze is when the node ends the freeze of the guest's file systems; nil for no end.
 	Freeze *Freeze `json:"freeze,omitempty"`
 	// Unclean is true if a start has begun and its work is not fully undone.
@@ -141,6 +145,13 @@ type Container struct {
 	Timeline []Phase `json:"timeline,omitempty"`
 	// Trace is the traceparent of the call that started the VM; empty without tracing.
 	Trace string `json:"trace,omitempty"`
+}
+
+// Fork says whether a guest from a checkpoint has renewed its identity.
+type Fork struct {
+	// Reason is that of condition IdentityRenewed, and empty until the guest has started. Message explains it.
+	Reason  string `json:"reason,omitempty"`
+	Message string `json:"message,omitempty"`
 }
 
 // Freeze is the end of a freeze of a guest's file systems.

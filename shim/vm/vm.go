@@ -210,7 +210,7 @@ func join(o Options, paths layout.Layout) *VMs {
 		Expanding: life.Expanding, Images: o.Images, Progress: moves.Progress,
 	})
 	saves := save.New(save.Options{
-		Table: vms, Tasks: tasks, Domains: libvirtd{o.Driver.Lifecycle, o.Driver.Observer}, Disks: o.Disks.Attachments, Images: o.Unpacker, Moves: moves, Files: disk.Archives{}, Pods: o.Pods,
+		Table: vms, Tasks: tasks, Domains: libvirtd{o.Driver.Lifecycle, o.Driver.Observer}, Disks: o.Disks.Attachments, Images: o.Unpacker, Moves: moves, Agents: agents, Files: disk.Archives{}, Pods: o.Pods,
 		Describe: describer.Describe, Accelerator: o.Accelerator, Logger: o.Logger,
 	})
 	name, _ := os.Hostname() // the kubelet's default name of the node

@@ -53,6 +53,8 @@ type VM struct {
 	DisplaySocket string `json:"displaySocket,omitempty"`
 	// Folder holds the VM's own files.
 	Folder string `json:"folder"`
+	// Fork says whether a guest from a checkpoint has renewed its identity; nil for others.
+	Fork *record.Fork `json:"fork,omitempty"`
 	// Timeline has the phases of the VM's start that have ended.
 	Timeline []record.Phase `json:"timeline,omitempty"`
 	// TraceID is the ID of the start's trace, empty without tracing.

@@ -25,7 +25,7 @@ func FromCRI(
 		container: container.GetMetadata().GetName(),
 		image:     container.GetImage().GetUserSpecifiedImage(),
 		hostname:  hostname(sandbox),
-		instance:  instanceID(sandbox.GetMetadata()),
+		instance:  InstanceID(sandbox.GetMetadata()),
 		limits:    readLimits(container.GetLinux().GetResources()),
 		cpuset:    container.GetLinux().GetResources().GetCpusetCpus(),
 		mounts:    &mounts,

@@ -27,10 +27,10 @@ func hostname(sandbox *runtimeapi.PodSandboxConfig) string {
 	return "vm"
 }
 
-// instanceID returns cloud-init's instance ID, by which cloud-init recognizes an
+// InstanceID returns cloud-init's instance ID, by which cloud-init recognizes an
 // instance that it has set up before. As in KubeVirt it is the pod's name, so that
 // cloud-init does not set up a disk again that outlives its pod.
-func instanceID(m *runtimeapi.PodSandboxMetadata) string {
+func InstanceID(m *runtimeapi.PodSandboxMetadata) string {
 	if m.GetName() == "" {
 		return m.GetUid()
 	}

@@ -21,12 +21,13 @@ type Options struct {
 	Calls  int       // of each kind that is passed on
 	VMs    int       // of the memory bench
 	Burst  int       // guests that boot at once
+	Forks  int       // guests from each checkpoint, after the first
 	Log    io.Writer // a line for each step
 }
 
 // Default is what `make bench` measures.
 func Default() Options {
-	return Options{Rounds: 15, Calls: 500, VMs: 20, Burst: 20, Log: io.Discard}
+	return Options{Rounds: 15, Calls: 500, VMs: 20, Burst: 20, Forks: 4, Log: io.Discard}
 }
 
 // bench measures one section of the report.
@@ -60,6 +61,7 @@ func benches() []bench {
 		{"calls", "calls that are passed on, against containerd", (*rig).calls, nil, "", node.Whole},
 		{"pod", "an ordinary pod's start, against containerd", (*rig).pod, nil, "", node.Whole},
 		{"memory", "memory beside QEMU", (*rig).memory, nil, "", node.Whole},
+		{"fork", "guests from the checkpoint of one that has booted, against its boot", (*rig).fork, nil, "", node.Whole},
 		{"burst", "guests that boot at once, and what the shim costs when they idle", (*rig).burst, nil, "", node.Whole},
 	}
 }

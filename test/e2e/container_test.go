@@ -134,6 +134,7 @@ type processInfo struct {
 		}
 		Agent         agent.State
 		DisplaySocket string
+		Fork          struct{ Reason string }
 	}
 }
 

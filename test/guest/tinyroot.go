@@ -40,7 +40,7 @@ var (
 func tinyRoot(v tinyVariant, k kernelFiles, bb busyboxFiles) ([]entry, error) {
 	root := []entry{}
 	for _, dir := range []string{
-		"bin", "data", "dev", "disk", "etc", "etc/acpi", "etc/acpi/PWRF", "home", "lib", "lib/modules", "mem", "mnt", "proc",
+		"bin", "data", "dev", "disk", "etc", "etc/acpi", "etc/acpi/PWRF", "etc/nodevirt", "home", "lib", "lib/modules", "mem", "mnt", "proc",
 		"root", "run", "sbin", "seed", "sys", "tmp", "var", "www", "www/cgi-bin",
 	} {
 		root = append(root, entry{name: dir, mode: typeDir | 0o755})

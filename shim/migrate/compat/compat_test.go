@@ -137,6 +137,46 @@ func TestHostileShapes(t *testing.T) {
 	}
 }
 
+// TestGeneration: a guest keeps its VM generation ID, and one from an older version gets none.
+func TestGeneration(t *testing.T) {
+	const id, targets = "7d1c0f5a-6d5e-4d0e-8a4c-2f9d1b6a0001", "7d1c0f5a-6d5e-4d0e-8a4c-2f9d1b6a0002"
+	with := func(text, id string) string {
+		return strings.Replace(text, "<name>vm</name>", "<name>vm</name>\n  <genid>"+id+"</genid>", 1)
+	}
+	for name, tt := range map[string]struct{ source, target, want string }{
+		"both":          {with(live, id), with(own, targets), id},
+		"an old source": {live, with(own, targets), ""},
+		"neither":       {live, own, ""},
+	} {
+		data, err := Encode(tt.source)
+		if err != nil {
+			t.Fatal(err)
+		}
+		s, err := Decode(data)
+		if err != nil {
+			t.Fatal(err)
+		}
+		got, err := Apply(tt.target, s)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if strings.Contains(got, "<genid") != (tt.want != "") || !strings.Contains(got, tt.want) {
+			t.Errorf("%s:\n%s", name, got)
+		}
+	}
+	s, err := shapeOf(with(live, id))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := Apply(own, s); !errors.Is(err, ErrShape) {
+		t.Errorf("a target without: %v", err)
+	}
+	s.Generation = "x"
+	if err := s.check(); !errors.Is(err, ErrShape) {
+		t.Errorf("no ID: %v", err)
+	}
+}
+
 // TestNUMA: the guest's NUMA nodes must be the same, however they are written, and the
 // target's keep what is of its node.
 func TestNUMA(t *testing.T) {

@@ -35,6 +35,9 @@ func shapeOf(text string) (Shape, error) {
 		return Shape{}, err
 	}
 	s := Shape{Machine: d.OS.Type.Machine, CPU: cpuOf(d.CPU), NUMA: cells, Size: size, Addresses: map[string]Address{}}
+	if d.GenID != nil {
+		s.Generation = d.GenID.Value
+	}
 	for _, c := range d.Devices.Controllers {
 		one := Controller{Type: c.Type, Model: c.Model, Index: value(c.Index), Address: addressOf(c.Address)}
 		if c.PCI != nil && c.PCI.Target != nil {
@@ -83,6 +86,9 @@ func Apply(text string, s Shape) (string, error) {
 	if err := sameCells(d.CPU, s); err != nil {
 		return "", err
 	}
+	if err := applyGeneration(&d, s.Generation); err != nil {
+		return "", err
+	}
 	d.OS.Type.Machine = s.Machine
 	applyCPU(d.CPU, s.CPU)
 	applyControllers(d.Devices, s.Controllers)
@@ -108,6 +114,19 @@ func sameBoard(own, machine string) bool {
 	default:
 		return machine == own
 	}
+}
+
+// applyGeneration gives the target the guest's VM generation ID. A guest from an older version has none.
+func applyGeneration(d *libvirtxml.Domain, id string) error {
+	switch {
+	case id == "":
+		d.GenID = nil
+	case d.GenID == nil:
+		return fmt.Errorf("%w: it has a VM generation ID, the target's has not", ErrShape)
+	default:
+		d.GenID.Value = id
+	}
+	return nil
 }
 
 func applyCPU(to *libvirtxml.DomainCPU, c CPU) {

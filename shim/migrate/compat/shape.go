@@ -9,6 +9,7 @@ import (
 	"regexp"
 	"slices"
 
+	"github.com/google/uuid"
 	"libvirt.org/go/libvirtxml"
 )
 
@@ -26,9 +27,11 @@ const (
 // Shape is the part of the source's domain that the target must repeat.
 type Shape struct {
 	// Machine is the board with its version, such as pc-q35-7.2.
-	Machine     string       `json:"machine"`
-	CPU         CPU          `json:"cpu"`
-	NUMA        []Cell       `json:"numa,omitempty"`
+	Machine string `json:"machine"`
+	CPU     CPU    `json:"cpu"`
+	NUMA    []Cell `json:"numa,omitempty"`
+	// Generation is the VM generation ID, which a guest that moves keeps; empty for a guest that has none.
+	Generation  string       `json:"generation,omitempty"`
 	Size        *Size        `json:"size,omitempty"`
 	Controllers []Controller `json:"controllers"`
 	// Addresses are those of the other devices, by their [key].
@@ -116,6 +119,9 @@ func (s Shape) check() error {
 	}
 	if err := s.CPU.check(); err != nil {
 		return err
+	}
+	if id, err := uuid.Parse(s.Generation); s.Generation != "" && (err != nil || id.String() != s.Generation) {
+		return fmt.Errorf("%w: VM generation ID %.80q", ErrShape, s.Generation)
 	}
 	if err := s.Size.check(); err != nil {
 		return err

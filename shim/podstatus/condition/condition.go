@@ -31,6 +31,9 @@ const (
 	// VSOCK is True while a VM with a VSOCK exists. The message is its CID, a number. Other VMs
 	// don't have the condition.
 	VSOCK = "nodevirt.io/VSOCK"
+	// IdentityRenewed is True if a guest has renewed the identity that it had in its checkpoint, from which others
+	// can go on, too. If it is False, the message says why not. Other VMs don't have the condition.
+	IdentityRenewed = "nodevirt.io/IdentityRenewed"
 )
 
 // Reasons of VMReady. After the VM's end the reason is that of its container, such
@@ -77,6 +80,14 @@ const (
 const (
 	ReasonCIDAssigned = "CIDAssigned"
 	ReasonCIDReleased = "CIDReleased"
+)
+
+// Reasons of IdentityRenewed, beside ReasonUnsupportedAgent.
+const (
+	ReasonRenewed       = "Renewed"
+	ReasonNoAgent       = "NoAgent"       // the guest had none when it was saved
+	ReasonNoHook        = "NoHook"        // the guest's agent could not run it
+	ReasonStartedPaused = "StartedPaused" // the guest runs nothing yet
 )
 
 // Reasons of LiveMigratable.

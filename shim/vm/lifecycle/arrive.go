@@ -14,13 +14,13 @@ import (
 // later are the phases of a guest that boots. For one that comes from another node,
 // package move does the same when the guest's source has connected.
 func later() []string {
-	return []string{"domain", "tags", "start", "firmware", "process", "placement", "connect", "resume"}
+	return []string{"domain", "tags", "start", "firmware", "process", "placement", "connect", record.PhaseResume, record.PhaseIdentity}
 }
 
 // phasesOf returns the phases of a container's start.
 func (s *starts) phasesOf(r record.Container) ([]phase, error) {
 	if r.Incoming == "" {
-		return phases(), nil
+		return slices.DeleteFunc(phases(), func(p phase) bool { return p.name == record.PhaseIdentity && r.Fork == nil }), nil
 	}
 	if err := s.moves.Check(r); err != nil {
 		return nil, err

@@ -164,6 +164,9 @@ func (c *creator) accept(ctx context.Context, n *draft, accelerator domain.Accel
 		return fmt.Errorf("%w: checkpoint: %d bytes of memory are more than the VM can have", vmerrors.ErrInvalid, m.Memory.Size)
 	}
 	n.rec.Restored = &m
+	if !n.from.once {
+		n.rec.Fork = &record.Fork{}
+	}
 	return nil
 }
 
@@ -309,8 +312,9 @@ func unpackDisk(ctx context.Context, n *draft, d checkpoint.Disk, path string) (
 }
 
 // resumed returns the domain of a guest that goes on from a checkpoint: the node's own description,
-// which must have the same devices, with the shape of the domain that was saved.
-func resumed(text string, m checkpoint.Manifest) (string, error) {
+// which must have the same devices, with the shape of the domain that was saved. A guest with a VM generation
+// ID sees another one, and renews its kernel's random numbers.
+func resumed(text, generation string, m checkpoint.Manifest) (string, error) {
 	outline, err := compat.Outline(text)
 	if err == nil {
 		err = compat.SameOutline(outline, m.Devices)
@@ -320,6 +324,9 @@ func resumed(text string, m checkpoint.Manifest) (string, error) {
 		shape, err = compat.Decode(m.Shape)
 	}
 	if err == nil {
+		if shape.Generation != "" {
+			shape.Generation = generation
+		}
 		text, err = compat.Apply(text, shape)
 	}
 	if err != nil {

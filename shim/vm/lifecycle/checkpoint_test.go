@@ -5,18 +5,23 @@ import (
 	"encoding/binary"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
 	"gotest.tools/v3/assert"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/nodevirt/nodevirt/imageunpack"
+	"github.com/nodevirt/nodevirt/shim/agent"
 	"github.com/nodevirt/nodevirt/shim/checkpoint"
 	"github.com/nodevirt/nodevirt/shim/migrate/compat"
+	"github.com/nodevirt/nodevirt/shim/podstatus/condition"
+	"github.com/nodevirt/nodevirt/shim/record"
 	"github.com/nodevirt/nodevirt/shim/vm/vmerrors"
 	"github.com/nodevirt/nodevirt/shim/vmspec"
 )
@@ -184,6 +189,79 @@ func TestFork(t *testing.T) {
 	})
 }
 
+// TestIdentity: a fork's guest with an agent renews its identity before the start returns. Without an agent or a
+// program it keeps that of the checkpoint; if the program fails the fork does not start.
+func TestIdentity(t *testing.T) {
+	for name, tt := range map[string]struct {
+		agent  bool
+		set    func(n *node)
+		reason string // empty if the start fails
+		words  string
+	}{
+		"renewed":  {true, func(*node) {}, condition.ReasonRenewed, ""},
+		"no agent": {false, func(*node) {}, condition.ReasonNoAgent, "save it once the agent runs"},
+		"no hook": {true, func(n *node) { n.script.Fail("Agents.Run", fmt.Errorf("%w: not found", agent.ErrNoProgram)) },
+			condition.ReasonNoHook, "add an executable /etc/nodevirt/fork"},
+		"exec is off": {true, func(n *node) { n.script.Fail("Agents.Run", agent.ErrDisabled) }, condition.ReasonUnsupportedAgent, "does not allow"},
+		"code 1": {true, func(n *node) { n.agents.SetResult(agent.Result{Code: 1, Stderr: []byte("no\x01 keys\n")}) },
+			"", `ended with code 1: "no\x01 keys"`},
+		"silent":   {true, func(n *node) { n.script.Fail("Agents.Run", agent.ErrSilent) }, "", "does not answer"},
+		"too slow": {true, func(n *node) { n.script.Hang("Agents.Run") }, "", "/etc/nodevirt/fork"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			onNode(t, func(t *testing.T, n *node) {
+				s := n.saved(t)
+				s.manifest.Agent = tt.agent
+				id, err := n.resumes(t, s.archive(t))
+				must(t, err)
+				tt.set(n)
+				err = n.Start(t.Context(), id)
+				r := n.rec(t, id)
+				if tt.reason == "" {
+					wantError(t, err, "identity", tt.words)
+					n.wantEnd(t, id, 128, "StartError", tt.words)
+					return
+				}
+				must(t, err)
+				if r.Fork == nil || r.Fork.Reason != tt.reason || !strings.Contains(r.Fork.Message, tt.words) {
+					t.Errorf("record has %+v", r.Fork)
+				}
+				if got := len(n.agents.Ran()) > 0; got != tt.agent {
+					t.Errorf("the program ran: %t", got)
+				}
+			})
+		})
+	}
+	onNode(t, func(t *testing.T, n *node) {
+		s := n.saved(t)
+		s.manifest.Agent = true
+		id, err := n.resumes(t, s.archive(t))
+		must(t, err)
+		must(t, n.Start(t.Context(), id))
+		r := n.rec(t, id)
+		c := n.agents.Ran()[0]
+		want := []string{"/etc/nodevirt/fork", "HOSTNAME=resumed", "INSTANCE_ID=resumed.default", "MACHINE_ID=" + strings.ReplaceAll(r.Domain.UUID, "-", "")}
+		if diff := cmp.Diff(want, c.Args[:4]); diff != "" || len(c.Input) != 64 {
+			t.Errorf("%d bytes of input, %s", len(c.Input), diff)
+		}
+		if last := r.Timeline[len(r.Timeline)-1]; last.Name != record.PhaseIdentity {
+			t.Errorf("the timeline ends with %s", last.Name)
+		}
+		if text := n.libvirt.XML(r.Domain.UUID); strings.Contains(text, "<genid") {
+			t.Error("a guest whose checkpoint has no VM generation ID got one")
+		}
+		must(t, n.RemoveIn(t.Context(), r.SandboxID))
+		s.manifest.Shape = json.RawMessage(`{"machine": "pc-q35-7.2", "cpu": {"mode": "maximum"}, "generation": "7d1c0f5a-6d5e-4d0e-8a4c-2f9d1b6a0001"}`)
+		id, err = n.resumes(t, s.archive(t))
+		must(t, err)
+		must(t, n.Start(t.Context(), id))
+		uuid := n.rec(t, id).Domain.UUID
+		if text := n.libvirt.XML(uuid); !strings.Contains(text, "<genid>"+uuid+"</genid>") {
+			t.Errorf("the guest has not its own VM generation ID:\n%s", text)
+		}
+	})
+}
+
 // TestResumeFromImage: an image with the files of a checkpoint is one.
 func TestResumeFromImage(t *testing.T) {
 	onNode(t, func(t *testing.T, n *node) {
@@ -309,6 +387,9 @@ func TestResumeFromVolume(t *testing.T) {
 			t.Errorf("the guest has %q", got)
 		}
 		must(t, os.Remove(path))
+		if n.rec(t, id).Fork != nil || len(n.agents.Ran()) > 0 {
+			t.Error("a restored VM is no fork, and keeps its identity")
+		}
 		_, err = n.Create(t.Context(), n.masqueraded(t, "empty"), config)
 		if err == nil || !strings.Contains(err.Error(), "open the archive") {
 			t.Errorf("without an archive: %v", err)

@@ -11,6 +11,7 @@ import (
 	"github.com/nodevirt/nodevirt/imageunpack"
 	"github.com/nodevirt/nodevirt/imageunpack/expand"
 	"github.com/nodevirt/nodevirt/netsetup"
+	"github.com/nodevirt/nodevirt/shim/agent"
 	"github.com/nodevirt/nodevirt/shim/console"
 	"github.com/nodevirt/nodevirt/shim/domain"
 	"github.com/nodevirt/nodevirt/shim/migrate/order"
@@ -237,6 +238,8 @@ type Agents interface {
 	RemoveSockets(id string) error
 	// PowerOff asks the agent to power the guest off.
 	PowerOff(ctx context.Context, v *table.VM) error
+	// Run runs a command in the guest once its agent is there.
+	Run(ctx context.Context, v *table.VM, c agent.Command) (agent.Result, error)
 }
 
 // Conditions reports VMs to the API server; package report's Conditions.

@@ -55,6 +55,10 @@ func phases() []phase {
 		{"placement", []string{"process"}, (*start).placeQEMU, nil, 0},
 		{"connect", []string{"process", "bridge"}, (*start).connect, nil, 0},
 		{record.PhaseResume, []string{"firmware", "placement", "connect", "dhcp"}, (*start).resume, nil, 0},
+		{record.PhaseIdentity, []string{record.PhaseResume}, func(s *start, ctx context.Context) (err error) {
+			s.identity, err = renewer{s.parts.agents, s.parts.log}.renew(ctx, s.vm, s.rec)
+			return err
+		}, nil, 0},
 	}
 }
 

@@ -62,6 +62,7 @@ type start struct {
 	variables *os.File              // variables: those of the firmware that are persistent; nil without any
 	process   int                   // process: QEMU's id, from its pid file
 	qemu      int                   // start: QEMU's id, from libvirt
+	identity  *record.Fork          // identity: nil for a guest that is no fork
 
 	timeline []record.Phase // the phases, once none runs
 }
@@ -70,6 +71,9 @@ type start struct {
 func (s *start) record() record.Container {
 	r := s.rec
 	r.Network = s.plan
+	if s.identity != nil {
+		r.Fork = s.identity
+	}
 	r.Timeline = append(slices.Clone(r.Timeline), s.timeline...)
 	return r
 }
@@ -157,7 +161,7 @@ func (s *start) defineDomain(ctx context.Context) error {
 		return err
 	}
 	if s.rec.Restored != nil {
-		if text, err = resumed(text, *s.rec.Restored); err != nil {
+		if text, err = resumed(text, s.rec.Domain.UUID, *s.rec.Restored); err != nil {
 			return err
 		}
 	}

@@ -14,6 +14,15 @@ const ReasonStartError = "StartError"
 
 // facts are what the pod's status says of a VM.
 func (c *Conditions) facts(v *table.VM, r record.Container) podstatus.Facts {
+	f := c.state(v, r)
+	if r.Fork != nil && r.Fork.Reason != "" {
+		f.Identity = &podstatus.Identity{Reason: r.Fork.Reason, Message: r.Fork.Message}
+	}
+	return f
+}
+
+// state returns the facts of all VMs, forks or not.
+func (c *Conditions) state(v *table.VM, r record.Container) podstatus.Facts {
 	if r.State == record.Exited {
 		f := podstatus.Facts{Reason: r.Reason, Message: r.Message, Since: r.FinishedAt, VSOCK: r.Spec.VSOCK}
 		if r.Reason == ReasonStartError {

@@ -63,6 +63,7 @@ func (i *info) of(v *table.VM) (map[string]string, error) {
 			ConsoleSocket: d.ConsoleSocket,
 			DisplaySocket: display,
 			Folder:        i.layout.Folder(r.ID),
+			Fork:          r.Fork,
 			Timeline:      r.Timeline,
 			TraceID:       tracing.TraceID(r.Trace),
 		},

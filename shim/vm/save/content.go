@@ -10,16 +10,22 @@ import (
 	"os"
 	"time"
 
+	"github.com/nodevirt/nodevirt/shim/agent"
 	"github.com/nodevirt/nodevirt/shim/checkpoint"
 	"github.com/nodevirt/nodevirt/shim/domain"
 	"github.com/nodevirt/nodevirt/shim/migrate/compat"
 	"github.com/nodevirt/nodevirt/shim/record"
 	"github.com/nodevirt/nodevirt/shim/vm/background"
+	"github.com/nodevirt/nodevirt/shim/vm/table"
 )
 
 // describe returns what a checkpoint says of the VM, but for its shape, its memory and its disks.
-func (s *Saves) describe(ctx context.Context, r record.Container) (checkpoint.Manifest, error) {
-	m := checkpoint.Manifest{CreatedAt: time.Now(), Image: r.Image.ID, Accelerator: string(s.o.Accelerator), Bases: map[string]checkpoint.Base{}}
+func (s *Saves) describe(ctx context.Context, v *table.VM) (checkpoint.Manifest, error) {
+	r := v.Record()
+	m := checkpoint.Manifest{
+		CreatedAt: time.Now(), Image: r.Image.ID, Accelerator: string(s.o.Accelerator), Bases: map[string]checkpoint.Base{},
+		Agent: s.o.Agents.State(v).Presence == agent.Present,
+	}
 	guest, err := s.o.Moves.Guest(r)
 	if err != nil {
 		return m, err

@@ -27,6 +27,7 @@ import (
 	"time"
 
 	"github.com/nodevirt/nodevirt/imageunpack"
+	"github.com/nodevirt/nodevirt/shim/agent"
 	"github.com/nodevirt/nodevirt/shim/checkpoint"
 	"github.com/nodevirt/nodevirt/shim/domain"
 	"github.com/nodevirt/nodevirt/shim/migrate/order"
@@ -66,6 +67,12 @@ type Moves interface {
 	Guest(r record.Container) (order.Guest, error)
 }
 
+// Agents are the clients of guests' agents; package guest's Agents.
+type Agents interface {
+	// State returns what is known of a guest, and asks nothing.
+	State(v *table.VM) agent.State
+}
+
 // Files are the archives in volumes; package disk's Archives.
 type Files interface {
 	Create(folder, name string) (*os.File, error)
@@ -81,6 +88,7 @@ type Options struct {
 	Disks   Disks
 	Images  Images
 	Moves   Moves
+	Agents  Agents
 	Files   Files
 	Pods    attachment.Pods
 	// Describe returns a VM's domain.
@@ -141,7 +149,7 @@ func (s *Saves) checkpoint(ctx context.Context, v *table.VM, location string, li
 	if _, err := os.Lstat(location); err == nil {
 		return fmt.Errorf("%w: %s exists: name another file", vmerrors.ErrInvalid, location)
 	}
-	m, err := s.describe(ctx, v.Record())
+	m, err := s.describe(ctx, v)
 	if err != nil {
 		return err
 	}

@@ -82,7 +82,7 @@ func newRig(t *testing.T) *rig {
 		assert.NilError(t, os.WriteFile(filepath.Join(r.dir, name), []byte("writes to "+name), 0o600))
 	}
 	r.Saves = save.New(save.Options{
-		Table: r.table, Tasks: r.tasks, Domains: r, Disks: r, Images: r, Moves: r, Files: disk.Archives{}, Pods: r, Accelerator: domain.TCG,
+		Table: r.table, Tasks: r.tasks, Domains: r, Disks: r, Images: r, Moves: r, Agents: vmtest.NewAgents(s), Files: disk.Archives{}, Pods: r, Accelerator: domain.TCG,
 		Describe: func(c record.Container) domain.Description {
 			layer := []domain.Layer{{Format: "qcow2", Path: "/x"}}
 			return domain.Description{

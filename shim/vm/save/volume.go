@@ -39,7 +39,7 @@ func (s *Saves) toVolume(v *table.VM, j *job, folder string) {
 }
 
 func (s *Saves) writeVolume(ctx context.Context, v *table.VM, j *job, folder string) (err error) {
-	m, err := s.describe(ctx, v.Record())
+	m, err := s.describe(ctx, v)
 	if err != nil {
 		return err
 	}

@@ -2,6 +2,7 @@ package vmtest
 
 import (
 	"context"
+	"slices"
 	"sync"
 
 	"github.com/nodevirt/nodevirt/shim/agent"
@@ -18,6 +19,9 @@ type Agents struct {
 	mu     sync.Mutex
 	states map[string]agent.State
 	access map[string]podstatus.Credentials
+
+	commands []agent.Command
+	result   agent.Result
 }
 
 // NewAgents returns Agents that know nothing.
@@ -67,6 +71,29 @@ func (a *Agents) RemoveSockets(string) error { return a.script.note("Agents.Remo
 
 // PowerOff implements guest's.
 func (a *Agents) PowerOff(context.Context, *table.VM) error { return a.script.note("Agents.PowerOff") }
+
+// Run implements guest's. It notes the program and its arguments; the test sets what the guest answers.
+func (a *Agents) Run(ctx context.Context, _ *table.VM, c agent.Command) (agent.Result, error) {
+	err := a.script.enter(ctx, "Agents.Run")
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.commands = append(a.commands, c)
+	return a.result, err
+}
+
+// Ran returns the commands that have run.
+func (a *Agents) Ran() []agent.Command {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return slices.Clone(a.commands)
+}
+
+// SetResult sets what commands return.
+func (a *Agents) SetResult(r agent.Result) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.result = r
+}
 
 // State implements guest's.
 func (a *Agents) State(v *table.VM) agent.State {

@@ -30,6 +30,7 @@ func run(ctx context.Context, args []string) error {
 	flags.IntVar(&o.Calls, "calls", o.Calls, "`number` of calls of each kind that is passed on")
 	flags.IntVar(&o.VMs, "vms", o.VMs, "`number` of VMs whose memory is weighed")
 	flags.IntVar(&o.Burst, "burst", o.Burst, "`number` of guests that boot at once")
+	flags.IntVar(&o.Forks, "forks", o.Forks, "`number` of guests from each checkpoint, after the first")
 	flags.Usage = func() {
 		fmt.Fprint(flags.Output(), "bench measures what the shim costs, on a new node.\n\n")
 		flags.PrintDefaults()
