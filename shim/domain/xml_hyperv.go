@@ -19,7 +19,9 @@ func hyperv(desc Description) *libvirtxml.DomainFeatureHyperV {
 		f.STimer = &libvirtxml.DomainFeatureHyperVSTimer{DomainFeatureState: *on(true), Direct: on(h.DirectTimer)}
 	}
 	if h.TLBFlush {
-		f.TLBFlush = &libvirtxml.DomainFeatureHyperVTLBFlush{DomainFeatureState: *on(true)}
+		f.TLBFlush = &libvirtxml.DomainFeatureHyperVTLBFlush{
+			DomainFeatureState: *on(true), Direct: on(h.DirectFlush), Extended: on(h.ExtendedFlush),
+		}
 	}
 	if h.Retries > 0 {
 		f.Spinlocks = &libvirtxml.DomainFeatureHyperVSpinlocks{DomainFeatureState: *on(true), Retries: uint(h.Retries)}

@@ -134,7 +134,7 @@ func richDomain() Description {
 	m.Spec.RNG, m.Spec.Balloon, m.Spec.EndOnReboot = false, false, true
 	m.Spec.Board = vmspec.Board{HideKVM: true, EndOfInterrupt: true, PVSpinlock: new(false), Hyperv: &vmspec.Hyperv{
 		Relaxed: true, VAPIC: true, VPIndex: true, Runtime: true, SyNIC: true, SyNICTimer: true, DirectTimer: true, Reset: true,
-		Frequencies: true, Reenlightenment: true, TLBFlush: true, IPI: true, EVMCS: true, Retries: 8191, VendorID: "Contoso 1",
+		Frequencies: true, Reenlightenment: true, TLBFlush: true, DirectFlush: true, ExtendedFlush: true, IPI: true, EVMCS: true, Retries: 8191, VendorID: "Contoso 1",
 	}}
 	m.Spec.Clock = vmspec.Clock{Timezone: "Europe/Berlin", Timers: []vmspec.Timer{
 		{Name: vmspec.TimerRTC, TickPolicy: "delay", Track: "guest"}, {Name: vmspec.TimerPIT, Absent: true},

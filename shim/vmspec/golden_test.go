@@ -418,7 +418,7 @@ const allVMI = `{
 				"vpindex": {"enabled": false}, "runtime": {"enabled": true}, "synic": {"enabled": false},
 				"synictimer": {"enabled": true, "direct": {"enabled": true}}, "reset": {"enabled": true},
 				"vendorid": {"enabled": true, "vendorid": "Contoso 1"}, "frequencies": {"enabled": true},
-				"reenlightenment": {"enabled": true}, "tlbflush": {"enabled": true, "direct": {"enabled": false}, "extended": {"enabled": false}},
+				"reenlightenment": {"enabled": true}, "tlbflush": {"enabled": true, "direct": {"enabled": true}, "extended": {"enabled": true}},
 				"ipi": {"enabled": true}, "evmcs": {"enabled": true}}},
 		"clock": {"utc": {"offsetSeconds": -60}, "timezone": "Europe/Berlin", "timer": {"hpet": {"present": true, "tickPolicy": "delay"},
 			"pit": {"present": true, "tickPolicy": "discard"}, "rtc": {"present": true, "tickPolicy": "catchup", "track": "wall"},

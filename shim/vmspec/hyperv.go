@@ -35,8 +35,12 @@ type Hyperv struct {
 	Frequencies     bool `json:"frequencies,omitempty"`
 	Reenlightenment bool `json:"reenlightenment,omitempty"`
 	TLBFlush        bool `json:"tlbFlush,omitempty"`
-	IPI             bool `json:"ipi,omitempty"`
-	EVMCS           bool `json:"evmcs,omitempty"`
+	// DirectFlush and ExtendedFlush are variants of TLBFlush. A guest does without them where libvirt
+	// does not have them: before 11.0.
+	DirectFlush   bool `json:"directFlush,omitempty"`
+	ExtendedFlush bool `json:"extendedFlush,omitempty"`
+	IPI           bool `json:"ipi,omitempty"`
+	EVMCS         bool `json:"evmcs,omitempty"`
 	// Retries are those of a spinlock before the guest reports it; 0 turns this off.
 	Retries uint32 `json:"retries,omitempty"`
 	// VendorID is the hypervisor's name for the guest; empty means QEMU's.
@@ -53,9 +57,8 @@ func boardRows() []fields.Row {
 		fields.At("domain.features.hyperv.spinlocks.spinlocks", fields.Integer(leastRetries, 1<<31-1)),
 		fields.At("domain.features.hyperv.synictimer.direct.enabled", fields.Boolean),
 		fields.At("domain.features.hyperv.vendorid.vendorid", fields.Match(`[A-Za-z0-9 ._-]{1,12}`, 12)),
-		// QEMU 7.2 has neither.
-		fields.At("domain.features.hyperv.tlbflush.direct.enabled", fields.Only(false)),
-		fields.At("domain.features.hyperv.tlbflush.extended.enabled", fields.Only(false)),
+		fields.At("domain.features.hyperv.tlbflush.direct.enabled", fields.Boolean),
+		fields.At("domain.features.hyperv.tlbflush.extended.enabled", fields.Boolean),
 		fields.At("domain.features.kvm.hidden", fields.Boolean),
 		fields.At("domain.features.pvspinlock.enabled", fields.Boolean),
 	}
@@ -97,8 +100,8 @@ func readHyperv(f kubevirt.FeatureHyperv) *Hyperv {
 	if t := f.SyNICTimer; t != nil && isOn(&t.FeatureState) {
 		h.SyNICTimer, h.DirectTimer = true, isOn(t.Direct)
 	}
-	if t := f.TLBFlush; t != nil {
-		h.TLBFlush = isOn(&t.FeatureState)
+	if t := f.TLBFlush; t != nil && isOn(&t.FeatureState) {
+		h.TLBFlush, h.DirectFlush, h.ExtendedFlush = true, isOn(t.Direct), isOn(t.Extended)
 	}
 	if s := f.Spinlocks; s != nil && isOn(&s.FeatureState) {
 		h.Retries = leastRetries
