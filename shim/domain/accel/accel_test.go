@@ -5,6 +5,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -44,6 +45,26 @@ func fakeEmulator(t *testing.T, script string) string {
 func TestProbeTCG(t *testing.T) {
 	if err := Probe(t.Context(), TCG, emulator(t)); err != nil {
 		t.Fatal(err)
+	}
+}
+
+// TestProbeARM64 shows that QEMU's translator runs the guest of nodes with arm64, and that a board which
+// never runs it does not pass.
+func TestProbeARM64(t *testing.T) {
+	needs.Parts(t, "QEMU")
+	const emulator = "qemu-system-aarch64"
+	path, err := exec.LookPath(emulator)
+	if err != nil {
+		t.Fatal(err)
+	}
+	g := guestOf("arm64", TCG)
+	if err := probe(t.Context(), TCG, path, g); err != nil {
+		t.Fatal(err)
+	}
+	silent := g
+	silent.image = append(slices.Clone(g.image[:16]), g.image[20:]...) // without the write
+	if err := probe(t.Context(), TCG, path, silent); err == nil || !strings.Contains(err.Error(), "ended before the probe guest did") {
+		t.Errorf("a guest without a mark: %v", err)
 	}
 }
 
