@@ -12,15 +12,15 @@ import (
 	"k8s.io/client-go/rest"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	"sigs.k8s.io/controller-runtime/pkg/config"
+	managerconfig "sigs.k8s.io/controller-runtime/pkg/config"
 	"sigs.k8s.io/controller-runtime/pkg/healthz"
 	"sigs.k8s.io/controller-runtime/pkg/manager"
 	"sigs.k8s.io/controller-runtime/pkg/metrics/server"
 
 	"github.com/nodevirt/nodevirt/controller/api"
+	"github.com/nodevirt/nodevirt/controller/config"
 	"github.com/nodevirt/nodevirt/controller/kind"
 	"github.com/nodevirt/nodevirt/controller/kinds"
-	"github.com/nodevirt/nodevirt/controller/manifest"
 	"github.com/nodevirt/nodevirt/tracing"
 )
 
@@ -36,13 +36,10 @@ type Options struct {
 	AttachmentImage string
 	// ExportImage is the image of the pods that serve exports; the controller's own where it is empty.
 	ExportImage string
-	// Gates are what instances may have in this cluster.
-	Gates manifest.Gates
+	// Flags are the defaults of what the KubeVirt object may say.
+	Flags config.Flags
 	// NetworkDisks has nodes' QEMU open PVCs on iSCSI and RBD over the network.
 	NetworkDisks bool
-	// StateClass is the storage class of PVCs with VMs' persistent state; the cluster's default where it
-	// is empty.
-	StateClass string
 	// Pod is the name of the controller's own pod, if it runs in one.
 	Pod string
 	// MetricsAddress and HealthAddress are where to listen, HOST:PORT; "0" for not at all.
@@ -118,7 +115,7 @@ func New(cluster *rest.Config, o Options, log logr.Logger) (manager.Manager, err
 			EnableReadYourWritesConsistency: &yes,
 		}},
 		// Names are unique here, and a program, of tests, may hold a second manager.
-		Controller:                    config.Controller{SkipNameValidation: &yes},
+		Controller:                    managerconfig.Controller{SkipNameValidation: &yes},
 		Metrics:                       server.Options{BindAddress: o.MetricsAddress},
 		HealthProbeBindAddress:        o.HealthAddress,
 		LeaderElection:                o.LeaderElection,
@@ -162,9 +159,13 @@ func setUp(ctx context.Context, m manager.Manager, o Options, traces *tracing.Tr
 	if err != nil {
 		return err
 	}
+	configuration, err := o.configuration(m.GetClient())
+	if err != nil {
+		return err
+	}
 	in := kind.Cluster{
 		Manager: m, Uncached: uncached, RuntimeClass: o.RuntimeClass, StubImage: stub, Holder: held, ExportImage: exporter,
-		Gates: o.Gates, NetworkDisks: o.NetworkDisks, StateClass: o.StateClass, Tracing: traces, Now: time.Now,
+		Config: configuration, NetworkDisks: o.NetworkDisks, Version: o.Version, Tracing: traces, Now: time.Now,
 	}
 	for _, k := range kinds.All() {
 		if k.SetUp == nil {
@@ -175,6 +176,15 @@ func setUp(ctx context.Context, m manager.Manager, o Options, traces *tracing.Tr
 		}
 	}
 	return nil
+}
+
+// configuration returns the source of the configuration, with a reader of the KubeVirt object.
+func (o Options) configuration(r client.Reader) (config.Source, error) {
+	namespace, err := o.namespace()
+	if err != nil {
+		return config.Source{}, err
+	}
+	return config.Source{Flags: o.Flags, Namespace: namespace, Reader: r}, nil
 }
 
 func addChecks(m manager.Manager) error {

@@ -65,9 +65,13 @@ func addServers(m manager.Manager, cluster *rest.Config, o Options, traces *trac
 	if err != nil {
 		return fmt.Errorf("set up the webhooks' client: %w", err)
 	}
+	configuration, err := o.configuration(m.GetAPIReader()) // a change counts for what is written right after it
+	if err != nil {
+		return err
+	}
 	webhooks := admission.Webhooks{
-		Kinds: kinds.Rules(), Presets: presets(m.GetAPIReader()), Live: m.GetAPIReader(), Evictions: vmi.Evictions{Live: live}.Refuse,
-		Gates: o.Gates, Tracing: traces,
+		Kinds: kinds.Rules(), Presets: presets(m.GetAPIReader()), Live: m.GetAPIReader(),
+		Evictions: vmi.Evictions{Live: live, Config: configuration}.Refuse, Config: configuration, Tracing: traces,
 	}
 	server.Add(subresources.Group, users.Handler(), subresources.Versions...)
 	server.Describe(users.Paths())

@@ -67,16 +67,16 @@ func run(ctx context.Context, args []string) error {
 	flags.StringVar(&o.ExportImage, "export-image", "",
 		"`image` of the pods that serve VirtualMachineExports, with nodevirt-controller as its program (default: the controller's own)")
 	serve := flags.String(strings.TrimPrefix(server.Flag, "-"), "", "serve the VirtualMachineExport below a `folder` and do nothing else: exports' pods run this")
-	flags.BoolVar(&o.Gates.HostDisks, "host-disks", false,
+	flags.BoolVar(&o.Flags.Gates.HostDisks, "host-disks", false,
 		"let VMs have hostDisk volumes, as KubeVirt's feature gate HostDisk does; Pod Security must let their pods have hostPath volumes")
-	flags.BoolVar(&o.Gates.DownwardMetrics, "downward-metrics", false,
+	flags.BoolVar(&o.Flags.Gates.DownwardMetrics, "downward-metrics", false,
 		"let VMs have downwardMetrics, as KubeVirt's feature gate DownwardMetrics does, with the node's name, CPU time and memory")
-	flags.BoolVar(&o.Gates.HookSidecars, "hook-sidecars", false,
+	flags.BoolVar(&o.Flags.Gates.HookSidecars, "hook-sidecars", false,
 		"let VMs have hook sidecars, as KubeVirt's feature gate Sidecar does: containers that change the VM before its start; "+
 			"nodes need vm.hook_sidecars in the shim's config")
 	flags.BoolVar(&o.NetworkDisks, "network-disks", false,
 		"have QEMU open PVCs on iSCSI and RBD over the network, in place of the node's kernel; nodes need disks.network in the shim's config")
-	flags.StringVar(&o.StateClass, "vm-state-storage-class", "",
+	flags.StringVar(&o.Flags.StateClass, "vm-state-storage-class", "",
 		"`name` of the storage class for persistent firmware and TPMs of VMs (default: the cluster's default class)")
 	flags.StringVar(&o.GuestfsImage, "guestfs-image", "",
 		"`image` of libguestfs-tools, such as KubeVirt's, for the pods of virtctl guestfs (default: none)")

@@ -10,7 +10,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/webhook/admission"
 
-	"github.com/nodevirt/nodevirt/controller/manifest"
+	"github.com/nodevirt/nodevirt/controller/config"
 	"github.com/nodevirt/nodevirt/shim/fields"
 	"github.com/nodevirt/nodevirt/tracing"
 )
@@ -66,8 +66,8 @@ type Webhooks struct {
 	Live client.Reader
 	// Evictions decides on the pods of instances.
 	Evictions Evictions
-	// Gates are what instances may have in this cluster.
-	Gates manifest.Gates
+	// Config is the cluster's configuration; it must not be behind.
+	Config config.Source
 	// Tracing traces reviews; nil for none.
 	Tracing *tracing.Tracing
 }
@@ -83,7 +83,7 @@ func (w Webhooks) fillIn(ctx context.Context, request admission.Request) admissi
 	if r.untouched() {
 		return admission.Allowed("")
 	}
-	problems, err := r.infer(ctx, w.Live)
+	problems, err := w.prepare(ctx, r)
 	if err == nil && len(problems) == 0 {
 		problems, err = r.applyPresets(ctx, w.Presets)
 	}
@@ -112,7 +112,7 @@ func (w Webhooks) validate(ctx context.Context, request admission.Request) admis
 	if r.untouched() {
 		return admission.Allowed("")
 	}
-	problems, err := r.infer(ctx, w.Live)                      // nothing, after the first webhook
+	problems, err := w.prepare(ctx, r)
 	if err == nil && len(problems) == 0 && !r.rules.Instance { // the first webhook has applied them to an instance
 		problems, err = r.applyPresets(ctx, w.Presets)
 	}
@@ -156,6 +156,15 @@ func (w Webhooks) read(request admission.Request) (*Review, *admission.Response)
 	return r, nil
 }
 
+// prepare reads the configuration, and changes the object as its kind's rules say: not at all, after the first webhook.
+func (w Webhooks) prepare(ctx context.Context, r *Review) (field.ErrorList, error) {
+	var err error
+	if r.Config, err = w.Config.Read(ctx); err != nil {
+		return nil, err
+	}
+	return r.infer(ctx, w.Live)
+}
+
 // check returns what is wrong with the object by itself, and in this cluster.
 func (w Webhooks) check(r *Review) field.ErrorList {
 	problems := append(r.checkTop(), r.rules.Check(r)...)
@@ -164,8 +173,8 @@ func (w Webhooks) check(r *Review) field.ErrorList {
 		if !r.rules.Instance {
 			at = r.template()
 		}
-		problems = append(problems, w.Gates.Check(at.Child("spec"), r.VMI)...)
-		problems = append(problems, w.Gates.CheckAnnotations(at.Child("metadata", "annotations"), r.Annotations)...)
+		problems = append(problems, r.Config.Check(at.Child("spec"), r.VMI)...)
+		problems = append(problems, r.Config.Gates().CheckAnnotations(at.Child("metadata", "annotations"), r.Annotations)...)
 	}
 	return problems[:min(len(problems), fields.MaxFound)]
 }

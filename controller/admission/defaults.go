@@ -1,6 +1,7 @@
 package admission
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -71,9 +72,13 @@ func (r *Review) patch() admission.Response {
 	return admission.PatchResponseFromRaw(r.request.Object.Raw, text)
 }
 
-// SetMachine sets the machine type of a VMI's spec.
-func SetMachine(spec Tree, vm vmspec.Spec) {
-	SetDefault(Child(Child(spec, "domain"), "machine"), "type", vm.Machine)
+// SetMachine sets the machine type of a VMI's spec: the cluster's, or else nodevirt's default.
+func SetMachine(r *Review, spec Tree, vm vmspec.Spec) {
+	given := ""
+	if r.Old == nil || !r.rules.Instance { // an instance cannot change
+		given = r.Config.Machine(vm.Arch())
+	}
+	SetDefault(Child(Child(spec, "domain"), "machine"), "type", cmp.Or(given, vm.Machine))
 }
 
 // SetDevices sets an empty domain.devices, which the schema requires.

@@ -29,8 +29,8 @@ const fieldsPage = "../../docs/fields.md"
 // testdata/switched has a flag's name.
 func switches() map[string]admission.Webhooks {
 	return map[string]admission.Webhooks{
-		"-host-disks":       {Gates: manifests.Gates{HostDisks: true}},
-		"-downward-metrics": {Gates: manifests.Gates{DownwardMetrics: true}},
+		"-host-disks":       gated(manifests.Gates{HostDisks: true}),
+		"-downward-metrics": gated(manifests.Gates{DownwardMetrics: true}),
 	}
 }
 
@@ -70,7 +70,7 @@ func TestFields(t *testing.T) {
 		}
 	}
 	s := states{switched: map[string][]string{}, refused: map[string][]string{}}
-	for path, of := range leaves("", reflect.TypeFor[kubevirt.VirtualMachineInstanceSpec]()) {
+	for path, of := range fieldstest.Leaves(reflect.TypeFor[kubevirt.VirtualMachineInstanceSpec]()) {
 		switch flag := behind[path]; {
 		case set[path]:
 			s.works = append(s.works, path)
@@ -85,21 +85,6 @@ func TestFields(t *testing.T) {
 		}
 	}
 	s.compare(t)
-}
-
-// leaves returns the fields of a type of KubeVirt's that have no fields of KubeVirt's
-// below them. A type of Kubernetes, a map and an empty object count as one field.
-func leaves(at string, of reflect.Type) map[string]reflect.Type {
-	of, at = fieldstest.Element(of, at)
-	below := fieldstest.FieldsOf(of)
-	if len(below) == 0 || of.PkgPath() != reflect.TypeFor[kubevirt.Disk]().PkgPath() {
-		return map[string]reflect.Type{at: of}
-	}
-	all := map[string]reflect.Type{}
-	for name, field := range below {
-		maps.Copy(all, leaves(strings.TrimPrefix(at+"."+name, "."), field))
-	}
-	return all
 }
 
 // fieldsSet returns the paths that have a value other than Go's zero.
@@ -195,44 +180,13 @@ func (s states) page() string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "\nOf %d fields, %d work, %d need a flag of the controller, and admission refuses %d.\n\n## Works\n",
 		len(s.works)+behind+refused, len(s.works), behind, refused)
-	b.WriteString("\n```text\n" + block("", s.works) + "```\n\n## Needs a flag\n\n```text\n")
+	b.WriteString("\n```text\n" + fieldstest.Block("", s.works) + "```\n\n## Needs a flag\n\n```text\n")
 	for _, flag := range slices.Sorted(maps.Keys(s.switched)) {
-		b.WriteString(flag + "\n" + block("  ", s.switched[flag]))
+		b.WriteString(flag + "\n" + fieldstest.Block("  ", s.switched[flag]))
 	}
 	b.WriteString("```\n\n## Refused\n\n```text\n")
 	for _, why := range slices.Sorted(maps.Keys(s.refused)) {
-		b.WriteString(cmp.Or(why, "not implemented") + "\n" + block("  ", s.refused[why]))
+		b.WriteString(cmp.Or(why, "not implemented") + "\n" + fieldstest.Block("  ", s.refused[why]))
 	}
 	return b.String() + "```\n\n"
-}
-
-// object is the first part of a field's path, which the page's lines begin with.
-var object = regexp.MustCompile(`^(domain\.(devices\.)?)?[^.]+\.`)
-
-// block lists fields in a line for each object, with the names in braces.
-func block(indent string, paths []string) string {
-	byObject := map[string][]string{}
-	for _, path := range slices.Sorted(slices.Values(paths)) {
-		i := len(object.FindString(path))
-		byObject[path[:i]] = append(byObject[path[:i]], path[i:])
-	}
-	var b strings.Builder
-	for _, prefix := range slices.Sorted(maps.Keys(byObject)) {
-		names := byObject[prefix]
-		if len(names) == 1 {
-			b.WriteString(indent + prefix + names[0] + "\n")
-			continue
-		}
-		line := indent + prefix + "{"
-		for i, name := range names {
-			end := map[bool]string{true: "}\n", false: ","}[i == len(names)-1]
-			if len(line)+len(name)+len(end) > 100 {
-				b.WriteString(line + "\n")
-				line = indent + "  "
-			}
-			line += name + end
-		}
-		b.WriteString(line)
-	}
-	return b.String()
 }

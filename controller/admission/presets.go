@@ -145,7 +145,7 @@ func (r *Review) SetTemplateDefaults(spec Tree) {
 	SetDevices(of)
 	if spec["preference"] == nil {
 		made, _ := vmspec.Preview(field.NewPath("spec"), r.VMI)
-		SetMachine(of, made)
+		SetMachine(r, of, made)
 	}
 }
 

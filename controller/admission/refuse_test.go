@@ -89,7 +89,7 @@ func refusal(t *testing.T, answer *admissionv1.AdmissionResponse) string {
 
 // TestHookSidecars: a cluster that allows hook sidecars takes them, and checks what they are.
 func TestHookSidecars(t *testing.T) {
-	r := newRigIn(t, admission.Webhooks{Gates: manifests.Gates{HookSidecars: true}})
+	r := newRigIn(t, gated(manifests.Gates{HookSidecars: true}))
 	text, err := os.ReadFile("testdata/refused/annotation-hook-sidecar.yaml")
 	if err != nil {
 		t.Fatal(err)
@@ -107,7 +107,7 @@ func TestHookSidecars(t *testing.T) {
 
 // TestHostDisks: a cluster that allows host disks takes what others refuse.
 func TestHostDisks(t *testing.T) {
-	r := newRigIn(t, admission.Webhooks{Gates: manifests.Gates{HostDisks: true}})
+	r := newRigIn(t, gated(manifests.Gates{HostDisks: true}))
 	for _, name := range []string{"host-disk", "vm-host-disk", "pool-host-disk"} {
 		text, err := os.ReadFile("testdata/refused/" + name + ".yaml")
 		if err != nil {

@@ -14,6 +14,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/webhook/admission"
 	kjson "sigs.k8s.io/json"
 
+	"github.com/nodevirt/nodevirt/controller/config"
 	"github.com/nodevirt/nodevirt/shim/fields"
 )
 
@@ -27,6 +28,8 @@ type Review struct {
 	VMI *kubevirt.VirtualMachineInstanceSpec
 	// Annotations are those of the instance or of the template that has VMI.
 	Annotations map[string]string
+	// Config is the cluster's configuration.
+	Config config.Config
 
 	request admission.Request
 	rules   Rules

@@ -27,7 +27,9 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 
 	"github.com/nodevirt/nodevirt/controller/admission"
+	"github.com/nodevirt/nodevirt/controller/config"
 	"github.com/nodevirt/nodevirt/controller/kinds"
+	manifests "github.com/nodevirt/nodevirt/controller/manifest"
 )
 
 // rig are the webhooks as an API server reaches them, but for TLS.
@@ -36,6 +38,11 @@ type rig struct{ url string }
 func newRig(t *testing.T, presets ...unstructured.Unstructured) rig {
 	t.Helper()
 	return newRigIn(t, admission.Webhooks{}, presets...)
+}
+
+// gated is a cluster whose flags let instances have more.
+func gated(g manifests.Gates) admission.Webhooks {
+	return admission.Webhooks{Config: config.Source{Flags: config.Flags{Gates: g}}}
 }
 
 // newRigIn is newRig in a cluster with settings.
@@ -49,7 +56,7 @@ func newRigIn(t *testing.T, cluster admission.Webhooks, presets ...unstructured.
 		scheme.AddKnownTypes(k.Version, k.Object(), k.List())
 	}
 	web := httptest.NewServer(admission.Webhooks{
-		Gates: cluster.Gates, Tracing: cluster.Tracing,
+		Config: cluster.Config, Tracing: cluster.Tracing,
 		Live: cmp.Or(cluster.Live, client.Reader(fake.NewClientBuilder().WithScheme(scheme).Build())),
 
 		Kinds:   kinds.Rules(),

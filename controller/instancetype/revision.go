@@ -34,6 +34,17 @@ func (m matcher) revisionOf(vm *kubevirt.VirtualMachine) string {
 	return have.ControllerRevisionRef.Name
 }
 
+// Revisions returns the names of a VM's revisions.
+func Revisions(vm *kubevirt.VirtualMachine) []string {
+	var all []string
+	for _, m := range matchers(vm) {
+		if name := m.revisionOf(vm); name != "" {
+			all = append(all, name)
+		}
+	}
+	return all
+}
+
 // Keep creates the missing revisions of a VM's types, so that its next instances are
 // like its first. It returns the VM's status with their names, which the caller must
 // write before it creates an instance. Errors are those of [Find], and a

@@ -15,7 +15,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/manager"
 
 	"github.com/nodevirt/nodevirt/controller/admission"
-	"github.com/nodevirt/nodevirt/controller/manifest"
+	"github.com/nodevirt/nodevirt/controller/config"
 	"github.com/nodevirt/nodevirt/controller/pod"
 	"github.com/nodevirt/nodevirt/shim/fields"
 	"github.com/nodevirt/nodevirt/tracing"
@@ -83,12 +83,12 @@ type Cluster struct {
 	Holder pod.Holder
 	// ExportImage is the image of the pods that serve exports; "" if the controller knows none.
 	ExportImage string
-	// Gates are what instances may have in this cluster.
-	Gates manifest.Gates
+	// Config is the cluster's configuration, read from the manager's cache.
+	Config config.Source
+	// Version is what the controller says of itself.
+	Version string
 	// NetworkDisks has nodes' QEMU open PVCs on iSCSI and RBD over the network.
 	NetworkDisks bool
-	// StateClass is the storage class of PVCs with VMs' persistent state; empty for the cluster's default.
-	StateClass string
 	// Tracing traces reconciles; nil for none.
 	Tracing *tracing.Tracing
 	Now     func() time.Time

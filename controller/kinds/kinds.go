@@ -8,6 +8,7 @@ import (
 	"github.com/nodevirt/nodevirt/controller/admission"
 	"github.com/nodevirt/nodevirt/controller/clone"
 	"github.com/nodevirt/nodevirt/controller/export"
+	"github.com/nodevirt/nodevirt/controller/installation"
 	"github.com/nodevirt/nodevirt/controller/instancetype"
 	"github.com/nodevirt/nodevirt/controller/kind"
 	"github.com/nodevirt/nodevirt/controller/migration"
@@ -40,6 +41,7 @@ func All() []kind.Kind {
 		instancetype.ClusterPreferenceKind(),
 		preset.Kind(),
 		migrationpolicy.Kind(),
+		installation.Kind(),
 	}
 }
 

@@ -29,7 +29,7 @@ func (g Gates) Check(at *field.Path, spec *kubevirt.VirtualMachineInstanceSpec) 
 		at := at.Child("volumes").Index(i)
 		if v.HostDisk != nil && !g.HostDisks {
 			problems = append(problems, fields.Refused(at.Child("hostDisk"),
-				"HostDisk feature gate is not enabled; use a PVC, or set -host-disks of nodevirt-controller"))
+				"HostDisk feature gate is not enabled; use a PVC, or enable it in the KubeVirt object, or set -host-disks of nodevirt-controller"))
 		}
 		if v.DownwardMetrics != nil && !g.DownwardMetrics {
 			problems = append(problems, noDownwardMetrics(at))
@@ -43,7 +43,7 @@ func (g Gates) Check(at *field.Path, spec *kubevirt.VirtualMachineInstanceSpec) 
 
 func noDownwardMetrics(at *field.Path) *field.Error {
 	return fields.Refused(at.Child("downwardMetrics"),
-		"DownwardMetrics feature gate is not enabled; set -downward-metrics of nodevirt-controller")
+		"DownwardMetrics feature gate is not enabled; enable it in the KubeVirt object, or set -downward-metrics of nodevirt-controller")
 }
 
 // CheckAnnotations does so for the annotations of an instance, and checks what is switched on as the
@@ -51,7 +51,7 @@ func noDownwardMetrics(at *field.Path) *field.Error {
 func (g Gates) CheckAnnotations(at *field.Path, annotations map[string]string) field.ErrorList {
 	if _, given := annotations[vmspec.AnnotationHooks]; given && !g.HookSidecars {
 		return field.ErrorList{fields.Refused(at.Key(vmspec.AnnotationHooks),
-			"Sidecar feature gate is not enabled; set -hook-sidecars of nodevirt-controller")}
+			"Sidecar feature gate is not enabled; enable it in the KubeVirt object, or set -hook-sidecars of nodevirt-controller")}
 	}
 	if _, err := vmspec.HookSidecars(annotations); err != nil {
 		return field.ErrorList{fields.Refused(at.Key(vmspec.AnnotationHooks), "%s",

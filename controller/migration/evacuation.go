@@ -17,6 +17,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/predicate"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
+	"github.com/nodevirt/nodevirt/controller/config"
 	"github.com/nodevirt/nodevirt/controller/setup"
 	instances "github.com/nodevirt/nodevirt/controller/vmi"
 )
@@ -26,6 +27,8 @@ import (
 type Evacuations struct {
 	// Client reads from the cache and must wait there for its own writes.
 	Client client.Client
+	// Config is the cluster's configuration.
+	Config config.Source
 	// Events reach the users of instances.
 	Events events.EventRecorder
 	// Now is the time; a test may have its own.
@@ -63,12 +66,16 @@ func (e *Evacuations) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Res
 	if err := e.Client.Get(ctx, req.NamespacedName, vmi); err != nil {
 		return ctrl.Result{}, client.IgnoreNotFound(err)
 	}
-	if !leaves(vmi) {
+	c, err := e.Config.Read(ctx)
+	if err != nil {
+		return ctrl.Result{}, err
+	}
+	if !leaves(vmi, c.EvictionStrategy(vmi)) {
 		return ctrl.Result{}, nil
 	}
 	var list kubevirt.VirtualMachineInstanceMigrationList
 	// The cache has the migrations that this process has made: the read waits for them.
-	err := e.Client.List(ctx, &list, client.InNamespace(vmi.Namespace), client.MatchingFields{indexInstance: vmi.Name})
+	err = e.Client.List(ctx, &list, client.InNamespace(vmi.Namespace), client.MatchingFields{indexInstance: vmi.Name})
 	if err != nil {
 		return ctrl.Result{}, fmt.Errorf("list migrations of VMI %s: %w", req, err)
 	}
@@ -93,10 +100,9 @@ func (e *Evacuations) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Res
 }
 
 // leaves reports whether an instance should leave its node by a migration.
-func leaves(vmi *instance) bool {
-	external := vmi.Spec.EvictionStrategy != nil && *vmi.Spec.EvictionStrategy == kubevirt.EvictionStrategyExternal
+func leaves(vmi *instance, strategy kubevirt.EvictionStrategy) bool {
 	return vmi.Status.EvacuationNodeName != "" && vmi.Status.EvacuationNodeName == vmi.Status.NodeName &&
-		!external && ineligible(vmi) == "" && !instances.Migrating(vmi)
+		strategy != kubevirt.EvictionStrategyExternal && ineligible(vmi) == "" && !instances.Migrating(vmi)
 }
 
 // backlog reports whether a migration of an instance is under way, and how long the next

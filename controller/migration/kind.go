@@ -58,7 +58,7 @@ func setUp(ctx context.Context, in kind.Cluster) error {
 	}
 	r := NewReconciler(Options{
 		Client: m.GetClient(), Live: m.GetAPIReader(), Events: m.GetEventRecorder("virtualmachineinstance-migration-controller"),
-		Pods: vmis.Pods, Nodes: nodes, Now: in.Now,
+		Pods: vmis.Pods, Config: in.Config, Nodes: nodes, Now: in.Now,
 	})
 	if err := r.SetUp(ctx, m); err != nil {
 		return err
@@ -66,6 +66,6 @@ func setUp(ctx context.Context, in kind.Cluster) error {
 	if err := m.Add(newMeasures(r.client, metrics.Registry)); err != nil {
 		return fmt.Errorf("add the migrations' metrics: %w", err)
 	}
-	e := &Evacuations{Client: m.GetClient(), Events: r.events, Now: in.Now}
+	e := &Evacuations{Client: m.GetClient(), Config: in.Config, Events: r.events, Now: in.Now}
 	return e.SetUp(m)
 }

@@ -63,7 +63,12 @@ func (r *Reconciler) take(ctx context.Context, m *migration, vmi *instance) (boo
 		}
 		return of.Status.NodeName
 	}
-	if !hasPlace(m, list.Items, nodeOf) {
+	c, err := r.config.Read(ctx)
+	if err != nil {
+		return false, err
+	}
+	cluster := c.Migrations()
+	if !hasPlace(m, list.Items, limits{int(*cluster.ParallelMigrationsPerCluster), int(*cluster.ParallelOutboundMigrationsPerNode)}, nodeOf) {
 		return false, nil
 	}
 	policy, err := r.policyOf(ctx, vmi)
@@ -76,7 +81,7 @@ func (r *Reconciler) take(ctx context.Context, m *migration, vmi *instance) (boo
 		m.Status.MigrationState = &state{
 			MigrationUID: m.UID, Mode: kubevirt.MigrationPreCopy,
 			SourceNode: vmi.Status.NodeName, SourcePod: pod.Current(vmi), TargetPod: pod.TargetName(vmi, m),
-			VMIMConfigurationOptions: migrationpolicy.Configure(policy),
+			VMIMConfigurationOptions: migrationpolicy.Configure(policy, cluster),
 		}
 		if policy != nil {
 			m.Status.MigrationState.MigrationPolicyName = &policy.Name
@@ -100,10 +105,13 @@ func (r *Reconciler) policyOf(ctx context.Context, vmi *instance) (*migrations.M
 	return migrationpolicy.Match(all.Items, vmi.Labels, namespace.Labels), nil
 }
 
+// limits are how many migrations run at once.
+type limits struct{ inCluster, fromNode int }
+
 // hasPlace reports whether a pending migration may begin: those with a higher priority,
 // and among equals the older ones, come first. NodeOf returns the node of a pending
 // one's instance; "" if it is not known.
-func hasPlace(m *migration, all []migration, nodeOf func(*migration) string) bool {
+func hasPlace(m *migration, all []migration, most limits, nodeOf func(*migration) string) bool {
 	cluster, from := 0, map[string]int{}
 	var pending []*migration
 	for i := range all {
@@ -128,7 +136,7 @@ func hasPlace(m *migration, all []migration, nodeOf func(*migration) string) boo
 	})
 	for _, other := range pending {
 		node := nodeOf(other)
-		room := cluster < migrationpolicy.MaxInCluster && from[node] < migrationpolicy.MaxFromNode
+		room := cluster < most.inCluster && from[node] < most.fromNode
 		if other.UID == m.UID {
 			return room
 		}

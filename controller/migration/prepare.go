@@ -9,6 +9,7 @@ import (
 	kubevirt "kubevirt.io/api/core/v1"
 	ctrl "sigs.k8s.io/controller-runtime"
 
+	"github.com/nodevirt/nodevirt/controller/config"
 	"github.com/nodevirt/nodevirt/controller/migrationpolicy"
 	"github.com/nodevirt/nodevirt/shim/migrate/order"
 )
@@ -95,7 +96,7 @@ func (r *Reconciler) send(ctx context.Context, w work, target order.Identity) (c
 func sending(w work, target order.Identity) order.Sending {
 	c := w.m.Status.MigrationState.VMIMConfigurationOptions
 	if c == nil { // a former version began the migration
-		c = migrationpolicy.Configure(nil)
+		c = migrationpolicy.Configure(nil, config.Config{}.Migrations())
 	}
 	return order.Sending{
 		Migration: named(w.m), Target: target, Bandwidth: c.BandwidthPerMigration.Value(), AutoConverge: *c.AllowAutoConverge,

@@ -13,6 +13,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
 
+	"github.com/nodevirt/nodevirt/controller/config"
 	instances "github.com/nodevirt/nodevirt/controller/vmi"
 )
 
@@ -44,6 +45,8 @@ type Options struct {
 	Events events.EventRecorder
 	// Pods makes and reads the pods of instances.
 	Pods pods
+	// Config is the cluster's configuration.
+	Config config.Source
 	// Nodes reaches the nodes of pods.
 	Nodes nodes
 	// Now is the time; a test may have its own.
@@ -60,6 +63,7 @@ type Reconciler struct {
 	live     client.Reader
 	events   events.EventRecorder
 	pods     pods
+	config   config.Source
 	now      func() time.Time
 	orders   *orders
 	statuses *statuses
@@ -76,7 +80,7 @@ func NewReconciler(o Options) *Reconciler {
 	statuses := &statuses{client: o.Client, now: o.Now}
 	outcomes := &outcomes{client: o.Client, events: o.Events, now: o.Now, statuses: statuses}
 	return &Reconciler{
-		client: o.Client, live: o.Live, events: o.Events, pods: o.Pods, now: o.Now,
+		client: o.Client, live: o.Live, events: o.Events, pods: o.Pods, config: o.Config, now: o.Now,
 		orders: orders, statuses: statuses, outcomes: outcomes, asked: newAsked(),
 		follower: &follower{events: o.Events, now: o.Now, orders: orders, statuses: statuses, outcomes: outcomes},
 	}

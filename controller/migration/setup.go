@@ -52,6 +52,7 @@ func (r *Reconciler) SetUp(ctx context.Context, m manager.Manager) error {
 	all := ctrl.NewControllerManagedBy(m).
 		For(new(migration)).
 		Watches(new(migration), handler.EnqueueRequestsFromMapFunc(r.waiting)).
+		Watches(new(kubevirt.KubeVirt), handler.EnqueueRequestsFromMapFunc(r.pending)). // there may be more places
 		Watches(new(kubevirt.VirtualMachineInstance), of(client.Object.GetName)).
 		Watches(new(corev1.Pod), of(instanceOf))
 	return setup.Complete(all, "migration", r, setup.Options{Workers: 16, Timeout: 90 * time.Second})
@@ -62,6 +63,11 @@ func (r *Reconciler) waiting(ctx context.Context, o client.Object) []reconcile.R
 	if m := o.(*migration); !m.IsFinal() && m.DeletionTimestamp == nil {
 		return nil
 	}
+	return r.pending(ctx, o)
+}
+
+// pending returns the migrations that wait for a place.
+func (r *Reconciler) pending(ctx context.Context, _ client.Object) []reconcile.Request {
 	var list kubevirt.VirtualMachineInstanceMigrationList
 	err := r.client.List(ctx, &list, client.MatchingFields{indexUnfinished: unfinished},
 		client.DisableReadYourWritesConsistency, client.UnsafeDisableDeepCopy)

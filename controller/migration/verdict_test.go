@@ -79,7 +79,7 @@ func TestPlaces(t *testing.T) {
 		all, nodeOf := queue(tt.running, tt.pending)
 		var got []int
 		for i := range tt.pending {
-			if hasPlace(&all[len(tt.running)+i], all, nodeOf) {
+			if hasPlace(&all[len(tt.running)+i], all, limits{5, 2}, nodeOf) {
 				got = append(got, i)
 			}
 		}

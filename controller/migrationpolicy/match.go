@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"slices"
 
-	"k8s.io/apimachinery/pkg/api/resource"
 	"k8s.io/apimachinery/pkg/labels"
 	kubevirt "kubevirt.io/api/core/v1"
 	migrations "kubevirt.io/api/migrations/v1alpha1"
@@ -42,26 +41,21 @@ func count(s *migrations.Selectors) int {
 	return len(s.VirtualMachineInstanceSelector) + len(s.NamespaceSelector)
 }
 
-// The defaults are KubeVirt's.
-const (
-	// MaxInCluster and MaxFromNode are how many migrations run at once.
-	MaxInCluster = 5
-	MaxFromNode  = 2
-
-	defaultPerGiB   = 150 // seconds
-	defaultProgress = 150 // seconds
-)
-
-// Configure returns the configuration of a migration with a policy; nil for none.
-func Configure(p *migrations.MigrationPolicy) *kubevirt.VMIMConfigurationOptions {
+// Configure returns the configuration of a migration with a policy, nil for none, in a cluster with this
+// configuration, which has all that a migration reads.
+func Configure(p *migrations.MigrationPolicy, cluster kubevirt.MigrationConfiguration) *kubevirt.VMIMConfigurationOptions {
 	c := &kubevirt.VMIMConfigurationOptions{
-		ParallelMigrationsPerCluster: new(uint32(MaxInCluster)), ParallelOutboundMigrationsPerNode: new(uint32(MaxFromNode)),
-		AllowAutoConverge: new(false), AllowPostCopy: new(false), AllowWorkloadDisruption: new(false),
-		BandwidthPerMigration:   new(resource.Quantity),
-		CompletionTimeoutPerGiB: new(int64(defaultPerGiB)), ProgressTimeout: new(int64(defaultProgress)),
+		ParallelMigrationsPerCluster:      cluster.ParallelMigrationsPerCluster,
+		ParallelOutboundMigrationsPerNode: cluster.ParallelOutboundMigrationsPerNode,
+		AllowAutoConverge:                 cluster.AllowAutoConverge,
+		AllowPostCopy:                     new(false),
+		AllowWorkloadDisruption:           new(false),
+		BandwidthPerMigration:             cluster.BandwidthPerMigration,
+		CompletionTimeoutPerGiB:           cluster.CompletionTimeoutPerGiB,
+		ProgressTimeout:                   cluster.ProgressTimeout,
 	}
 	if p == nil {
-		return c
+		return c.DeepCopy()
 	}
 	if v := p.Spec.AllowAutoConverge; v != nil {
 		c.AllowAutoConverge = v

@@ -7,6 +7,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
 	migrations "kubevirt.io/api/migrations/v1alpha1"
+
+	"github.com/nodevirt/nodevirt/controller/config"
 )
 
 // TestMatch: the most detailed policy wins.
@@ -53,14 +55,14 @@ func TestMatch(t *testing.T) {
 }
 
 func TestConfigure(t *testing.T) {
-	c := Configure(nil)
+	c := Configure(nil, config.Config{}.Migrations())
 	if *c.AllowAutoConverge || !c.BandwidthPerMigration.IsZero() || *c.CompletionTimeoutPerGiB != 150 {
 		t.Errorf("defaults: %+v", c)
 	}
 	p := new(migrations.MigrationPolicy)
 	p.Spec.AllowAutoConverge, p.Spec.CompletionTimeoutPerGiB = new(true), new(int64(7))
 	p.Spec.BandwidthPerMigration = new(resource.MustParse("64Mi"))
-	c = Configure(p)
+	c = Configure(p, config.Config{}.Migrations())
 	if !*c.AllowAutoConverge || c.BandwidthPerMigration.Value() != 64<<20 || *c.CompletionTimeoutPerGiB != 7 || *c.ProgressTimeout != 150 {
 		t.Errorf("a policy's: %+v", c)
 	}

@@ -36,6 +36,7 @@ func LabelKindsOf(labels map[string]string) []string {
 // nodeSelector is the instance's, with KubeVirt's labels of nodes that can start it.
 func nodeSelector(s *kubevirt.VirtualMachineInstanceSpec, around Surroundings) map[string]string {
 	all := map[string]string{}
+	maps.Copy(all, around.Config.NodeSelector())
 	if cpu := s.Domain.CPU; cpu != nil && cpu.DedicatedCPUPlacement {
 		all[kubevirt.CPUManager] = "true"
 		if cpu.Realtime != nil {

@@ -5,8 +5,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	kubevirt "kubevirt.io/api/core/v1"
-
-	"github.com/nodevirt/nodevirt/controller/manifest"
 )
 
 const (
@@ -39,8 +37,6 @@ type Options struct {
 	// StubImage is the image of the VM's container where no volume has one. Empty
 	// means that each VM needs a containerDisk or a kernel's image.
 	StubImage string
-	// Gates are what instances may have in this cluster.
-	Gates manifest.Gates
 	// Surroundings are those of one instance.
 	Surroundings Surroundings
 }
@@ -50,8 +46,9 @@ type Options struct {
 // that no pod can be made of.
 func New(vmi *kubevirt.VirtualMachineInstance, objects PVCObjects, network NetworkDisks, o Options) (*corev1.Pod, error) {
 	vmi = AtStart(vmi)
-	problems := append(o.Gates.Check(field.NewPath("spec"), &vmi.Spec),
-		o.Gates.CheckAnnotations(field.NewPath("metadata", "annotations"), vmi.Annotations)...)
+	gates := o.Surroundings.Config.Gates()
+	problems := append(gates.Check(field.NewPath("spec"), &vmi.Spec),
+		gates.CheckAnnotations(field.NewPath("metadata", "annotations"), vmi.Annotations)...)
 	if len(problems) > 0 {
 		return nil, sentences(problems)
 	}

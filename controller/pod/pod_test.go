@@ -11,6 +11,7 @@ import (
 	kubevirt "kubevirt.io/api/core/v1"
 	"sigs.k8s.io/yaml"
 
+	"github.com/nodevirt/nodevirt/controller/config"
 	"github.com/nodevirt/nodevirt/controller/manifest"
 	"github.com/nodevirt/nodevirt/controller/pod"
 	"github.com/nodevirt/nodevirt/shim/vmspec"
@@ -27,8 +28,11 @@ func TestNew(t *testing.T) {
 		name := strings.TrimSuffix(filepath.Base(file), ".vmi.yaml")
 		t.Run(name, func(t *testing.T) {
 			p, err := pod.New(read(t, name), pvcObjects(t), networkDisks(t, name), pod.Options{
-				Surroundings: pod.Surroundings{StatePVC: "persistent-state-for-state-abcde"},
-				RuntimeClass: "vm", StubImage: "registry.example.com/stub:1", Gates: manifest.Gates{HostDisks: true, DownwardMetrics: true, HookSidecars: true},
+				Surroundings: pod.Surroundings{
+					StatePVC: "persistent-state-for-state-abcde",
+					Config:   config.Config{Flags: config.Flags{Gates: manifest.Gates{HostDisks: true, DownwardMetrics: true, HookSidecars: true}}},
+				},
+				RuntimeClass: "vm", StubImage: "registry.example.com/stub:1",
 			})
 			if err != nil {
 				t.Fatal(err)
@@ -178,7 +182,9 @@ func TestRefused(t *testing.T) {
 func TestHookVolumes(t *testing.T) {
 	vmi := read(t, "hooks")
 	vmi.Spec.Domain.Devices.Disks[0].Name, vmi.Spec.Volumes[0].Name = "hook-sidecar-sockets", "hook-sidecar-sockets"
-	_, err := pod.New(vmi, nil, nil, pod.Options{RuntimeClass: "vm", Gates: manifest.Gates{HookSidecars: true}})
+	_, err := pod.New(vmi, nil, nil, pod.Options{RuntimeClass: "vm", Surroundings: pod.Surroundings{
+		Config: config.Config{Flags: config.Flags{Gates: manifest.Gates{HookSidecars: true}}},
+	}})
 	if want := "spec.volumes[0].name: hook-sidecar- begins"; err == nil || !strings.Contains(err.Error(), want) {
 		t.Errorf("%v, want %s", err, want)
 	}

@@ -8,6 +8,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	kubevirt "kubevirt.io/api/core/v1"
 
+	"github.com/nodevirt/nodevirt/controller/config"
 	"github.com/nodevirt/nodevirt/shim/vmspec"
 )
 
@@ -78,7 +79,7 @@ func perSocket(s *kubevirt.VirtualMachineInstanceSpec) int64 {
 func requestOf(r corev1.ResourceRequirements, more int64) int64 {
 	limit, request := r.Limits.Cpu().Value()-more, r.Requests.Cpu().MilliValue()
 	if limit <= 0 {
-		return more * milliPerVCPU
+		return more * config.Config{}.MilliPerVCPU()
 	}
 	return int64(math.Ceil(float64(request) * float64(more) / float64(limit)))
 }

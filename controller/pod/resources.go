@@ -8,18 +8,18 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	kubevirt "kubevirt.io/api/core/v1"
 
+	"github.com/nodevirt/nodevirt/controller/config"
 	"github.com/nodevirt/nodevirt/shim/vmspec"
 )
 
-// milliPerVCPU is what a vCPU requests where the instance doesn't say: a tenth of
-// a processor, as KubeVirt's default cpuAllocationRatio has it.
-const milliPerVCPU = 100
-
 // Surroundings are what the cluster says of an instance's resources and nodes.
 type Surroundings struct {
+	// Config is what the administrator chose.
+	Config config.Config
 	// Overhead is that of the RuntimeClass, in bytes, for an instance that overcommits it.
 	Overhead int64
-	// LimitCPU says that a quota counts limits of CPU, and that the instance has none.
+	// LimitCPU says that a quota counts limits of CPU, or that the configuration limits the namespace, and that the
+	// instance has no limit.
 	LimitCPU bool
 	// MemoryRatio is that of the memory limit to the request, if a quota counts limits of
 	// memory and the instance has none; 0 otherwise.
@@ -53,10 +53,10 @@ func resources(s *kubevirt.VirtualMachineInstanceSpec, around Surroundings) core
 		r.Requests = corev1.ResourceList{}
 	}
 	if d.Memory != nil && d.Memory.Guest != nil && !given(r, corev1.ResourceMemory) {
-		r.Requests[corev1.ResourceMemory] = *d.Memory.Guest
+		r.Requests[corev1.ResourceMemory] = around.Config.MemoryRequest(d)
 	}
 	if !given(r, corev1.ResourceCPU) {
-		r.Requests[corev1.ResourceCPU] = *resource.NewMilliQuantity(milliPerVCPU*vcpus(d), resource.DecimalSI)
+		r.Requests[corev1.ResourceCPU] = *resource.NewMilliQuantity(around.Config.MilliPerVCPU()*vcpus(d), resource.DecimalSI)
 	}
 	vm, _ := vmspec.Preview(field.NewPath("spec"), s)
 	if vm.CPU.Dedicated {

@@ -15,6 +15,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	apimachineryversion "k8s.io/apimachinery/pkg/version"
 	"k8s.io/client-go/discovery"
+
+	"github.com/nodevirt/nodevirt/controller/config"
 )
 
 // resources lists what a version offers, without the subresources that are always refused.
@@ -37,9 +39,6 @@ func (s *Server) resources(version string) handler {
 	return func(_ context.Context, c *call) error { return c.reply(list) }
 }
 
-// kubevirtVersion is the version of KubeVirt whose API this is: clients compare it with their own.
-const kubevirtVersion = "v1.6.0"
-
 // version has ours as build metadata of KubeVirt's (semver.org, 10).
 func (s *Server) version(_ context.Context, c *call) error {
 	ours := strings.Map(func(r rune) rune {
@@ -49,7 +48,7 @@ func (s *Server) version(_ context.Context, c *call) error {
 		return '-'
 	}, s.Version)
 	return c.reply(apimachineryversion.Info{
-		GitVersion: kubevirtVersion + "+nodevirt." + ours, GoVersion: runtime.Version(), Compiler: runtime.Compiler,
+		GitVersion: config.APIVersion + "+nodevirt." + ours, GoVersion: runtime.Version(), Compiler: runtime.Compiler,
 		Platform: runtime.GOOS + "/" + runtime.GOARCH,
 	})
 }

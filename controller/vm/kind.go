@@ -51,7 +51,7 @@ func setUp(ctx context.Context, in kind.Cluster) error {
 	}
 	r := NewReconciler(Options{
 		Client: m.GetClient(), Live: m.GetAPIReader(), Events: m.GetEventRecorder("virtualmachine-controller"),
-		Now: in.Now, Revisions: in.Uncached, DataVolumes: dataVolumes, Snapshots: snapshots,
+		Config: in.Config, Now: in.Now, Revisions: in.Uncached, DataVolumes: dataVolumes, Snapshots: snapshots,
 	})
 	return r.SetUp(ctx, m)
 }

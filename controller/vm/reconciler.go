@@ -14,6 +14,8 @@ import (
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
+
+	"github.com/nodevirt/nodevirt/controller/config"
 )
 
 // Options are what the VirtualMachines' reconciler works with.
@@ -28,6 +30,8 @@ type Options struct {
 	DataVolumes DataVolumes
 	// Snapshots lists the classes of PVCs' snapshots.
 	Snapshots SnapshotClasses
+	// Config is the cluster's configuration.
+	Config config.Source
 	// Events reach the users of VirtualMachines.
 	Events events.EventRecorder
 	// Now is the time; a test may have its own.
@@ -40,8 +44,10 @@ type Reconciler struct {
 	live        client.Reader
 	revisions   client.Writer
 	dataVolumes DataVolumes
+	config      config.Source
 	events      events.EventRecorder
 	now         func() time.Time
+	expander    *expander
 	dumps       *dumps
 	volumes     interface {
 		statuses(ctx context.Context, vm *kubevirt.VirtualMachine) (all []kubevirt.VolumeSnapshotStatus, classless bool, err error)
@@ -51,9 +57,10 @@ type Reconciler struct {
 // NewReconciler makes the parts of a reconciler, and joins them.
 func NewReconciler(o Options) *Reconciler {
 	return &Reconciler{
-		client: o.Client, live: o.Live, revisions: o.Revisions, dataVolumes: o.DataVolumes, events: o.Events, now: o.Now,
-		dumps:   &dumps{client: o.Client, live: o.Live},
-		volumes: &snapshottables{client: o.Client, live: o.Live, snapshots: o.Snapshots, now: o.Now},
+		client: o.Client, live: o.Live, revisions: o.Revisions, dataVolumes: o.DataVolumes, config: o.Config, events: o.Events, now: o.Now,
+		expander: &expander{client: o.Client, live: o.Live, revisions: o.Revisions},
+		dumps:    &dumps{client: o.Client, live: o.Live},
+		volumes:  &snapshottables{client: o.Client, live: o.Live, snapshots: o.Snapshots, now: o.Now},
 	}
 }
 
@@ -100,6 +107,10 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resu
 func (r *Reconciler) run(
 	ctx context.Context, vm *kubevirt.VirtualMachine, vmi *kubevirt.VirtualMachineInstance,
 ) (ctrl.Result, error) {
+	c, err := r.config.Read(ctx)
+	if err != nil {
+		return ctrl.Result{}, err
+	}
 	strategy, err := vm.RunStrategy()
 	if err != nil {
 		return ctrl.Result{}, r.report(ctx, vm, outcome{vmi: vmi, failure: err})
@@ -108,8 +119,8 @@ func (r *Reconciler) run(
 		return ctrl.Result{}, r.unhalt(ctx, vm) // the VM's event triggers the start
 	}
 	now := r.now()
-	o := outcome{vmi: vmi, strategy: strategy, startFailure: failureUnder(strategy, vm.Status.StartFailure, vmi, now)}
-	o.failure = errors.Join(r.keepTypes(ctx, vm), r.createDataVolumes(ctx, vm))
+	o := outcome{vmi: vmi, strategy: strategy, staged: c.Staged(), startFailure: failureUnder(strategy, vm.Status.StartFailure, vmi, now)}
+	o.failure = errors.Join(r.keepTypes(ctx, vm, vmi, c.ReferencePolicy()), r.createDataVolumes(ctx, vm))
 	if err := r.plug(ctx, vm, vmi); apierrors.IsConflict(err) {
 		return ctrl.Result{}, err // the cache was behind
 	} else if err != nil {
@@ -142,13 +153,15 @@ func (r *Reconciler) run(
 		}
 		return ctrl.Result{}, r.stop(ctx, vm, vmi)
 	case o.decision.start && o.failure == nil:
-		o.vmi, o.failure = r.start(ctx, vm)
+		o.vmi, o.failure = r.start(ctx, vm, c)
 	default:
 		if o.failure == nil {
 			o.template, o.failure = r.templateOf(ctx, vm, vmi)
 		}
-		if err := r.resize(ctx, vm, o.template, vmi); err != nil {
-			return ctrl.Result{}, err
+		if !o.staged {
+			if err := r.resize(ctx, vm, o.template, vmi); err != nil {
+				return ctrl.Result{}, err
+			}
 		}
 		if err := r.raiseGeneration(ctx, vm, vmi); err != nil {
 			return ctrl.Result{}, err
@@ -179,7 +192,7 @@ func (r *Reconciler) unhalt(ctx context.Context, vm *kubevirt.VirtualMachine) er
 	return nil
 }
 
-func (r *Reconciler) start(ctx context.Context, vm *kubevirt.VirtualMachine) (*kubevirt.VirtualMachineInstance, error) {
+func (r *Reconciler) start(ctx context.Context, vm *kubevirt.VirtualMachine, c config.Config) (*kubevirt.VirtualMachineInstance, error) {
 	template, err := r.template(ctx, vm)
 	if err != nil {
 		return nil, err
@@ -188,6 +201,7 @@ func (r *Reconciler) start(ctx context.Context, vm *kubevirt.VirtualMachine) (*k
 	if err != nil {
 		return nil, err
 	}
+	addRoom(c, &vmi.Spec)
 	if err := r.keepRevision(ctx, vm); err != nil {
 		return nil, err
 	}

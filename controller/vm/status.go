@@ -23,6 +23,7 @@ type outcome struct {
 	// template is the VirtualMachine's with what its types add, if the instance is of another; nil
 	// if that is unknown.
 	template     *kubevirt.VirtualMachineInstanceTemplateSpec
+	staged       bool // a running instance takes over nothing of the template
 	decision     decision
 	wanted       bool // an instance, where there is none
 	startFailure *kubevirt.VirtualMachineStartFailure
@@ -139,7 +140,7 @@ func conditions(vm *kubevirt.VirtualMachine, o outcome, now time.Time) []cond {
 	if c := crashLoop(vm, o); c != nil {
 		wanted = append(wanted, *c)
 	}
-	if o.vmi != nil && !o.vmi.IsFinal() && outdated(vm, o.template, o.vmi) {
+	if o.vmi != nil && !o.vmi.IsFinal() && (outdated(vm, o.template, o.vmi) || o.staged && changed(vm, o.vmi)) {
 		wanted = append(wanted, cond{
 			Type: kubevirt.VirtualMachineRestartRequired, Status: corev1.ConditionTrue,
 			Reason: "RestartRequired", Message: "the template has changed since the start; restart the VM to apply it",

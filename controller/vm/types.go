@@ -14,10 +14,17 @@ import (
 )
 
 // keepTypes creates revisions of a VirtualMachine's instance type and preference, and
-// records their names before an instance is created.
-func (r *Reconciler) keepTypes(ctx context.Context, vm *kubevirt.VirtualMachine) error {
+// records their names before an instance is created. With another policy it writes into the
+// VirtualMachine what they say, and revisions are not needed.
+func (r *Reconciler) keepTypes(
+	ctx context.Context, vm *kubevirt.VirtualMachine, vmi *kubevirt.VirtualMachineInstance, policy kubevirt.InstancetypeReferencePolicy,
+) error {
 	if vm.Spec.Template == nil { // template reports it
 		return nil
+	}
+	revisions := instancetype.Revisions(vm)
+	if policy == kubevirt.ExpandAll || policy == kubevirt.Expand && len(revisions) == 0 {
+		return r.expander.expand(ctx, vm, vmi, revisions)
 	}
 	status, err := instancetype.Keep(ctx, r.live, r.revisions, vm)
 	if err != nil {

@@ -7,19 +7,23 @@ import (
 	kubevirt "kubevirt.io/api/core/v1"
 
 	"github.com/nodevirt/nodevirt/controller/admission"
+	"github.com/nodevirt/nodevirt/controller/config"
 	"github.com/nodevirt/nodevirt/shim/vmspec"
 )
 
 // setDefaults fills in KubeVirt's defaults, so that an instance shows which VM it is.
 func setDefaults(r *admission.Review, spec admission.Tree) {
 	made, _ := vmspec.Preview(field.NewPath("spec"), r.VMI)
-	admission.SetMachine(spec, made)
+	admission.SetMachine(r, spec, made)
 	setCPU(spec, made)
+	if r.Old == nil {
+		setModel(spec, made, r.Config)
+	}
 	setMemory(spec, r.VMI)
-	setRequests(spec, r.VMI)
+	setRequests(spec, r.VMI, r.Config)
 	setInputs(spec, made)
 	setBuses(spec, made)
-	setNetwork(spec, r.VMI)
+	setNetwork(spec, r.VMI, r.Config)
 }
 
 func setCPU(spec admission.Tree, made vmspec.Spec) {
@@ -27,6 +31,13 @@ func setCPU(spec admission.Tree, made vmspec.Spec) {
 	admission.SetDefault(cpu, "sockets", int64(made.CPU.Sockets))
 	admission.SetDefault(cpu, "cores", int64(made.CPU.Cores))
 	admission.SetDefault(cpu, "threads", int64(made.CPU.Threads))
+}
+
+// setModel sets the cluster's CPU model, which is one of x86.
+func setModel(spec admission.Tree, made vmspec.Spec, c config.Config) {
+	if model := c.Given.CPUModel; model != "" && made.Arch() == vmspec.AMD64 {
+		admission.SetDefault(admission.Child(admission.Child(spec, "domain"), "cpu"), "model", model)
+	}
 }
 
 // setMemory: the request, or else the limit, stands for the guest's memory.
@@ -40,9 +51,9 @@ func setMemory(spec admission.Tree, vmi *kubevirt.VirtualMachineInstanceSpec) {
 	}
 }
 
-// setRequests shows what the pod requests: a limit, or else the guest's memory, stands
-// for a request.
-func setRequests(spec admission.Tree, vmi *kubevirt.VirtualMachineInstanceSpec) {
+// setRequests shows what the pod requests: a limit, or else the guest's memory or the cluster's request for a
+// processor, stands for a request.
+func setRequests(spec admission.Tree, vmi *kubevirt.VirtualMachineInstanceSpec, c config.Config) {
 	d := vmi.Domain
 	request := func(name corev1.ResourceName, q resource.Quantity) {
 		if requested := d.Resources.Requests[name]; !q.IsZero() && requested.IsZero() {
@@ -50,10 +61,15 @@ func setRequests(spec admission.Tree, vmi *kubevirt.VirtualMachineInstanceSpec) 
 			admission.SetDefault(admission.Child(resources, "requests"), string(name), q.String())
 		}
 	}
-	request(corev1.ResourceCPU, d.Resources.Limits[corev1.ResourceCPU])
+	cpu := d.Resources.Limits[corev1.ResourceCPU]
+	dedicated := d.CPU != nil && d.CPU.DedicatedCPUPlacement
+	if given := c.Given.CPURequest; cpu.IsZero() && given != nil && !dedicated {
+		cpu = *given
+	}
+	request(corev1.ResourceCPU, cpu)
 	memory := d.Resources.Limits[corev1.ResourceMemory]
 	if memory.IsZero() && d.Memory != nil && d.Memory.Guest != nil {
-		memory = *d.Memory.Guest
+		memory = c.MemoryRequest(&d)
 	}
 	request(corev1.ResourceMemory, memory)
 }
@@ -101,15 +117,19 @@ func addDisks(spec admission.Tree, more []vmspec.Disk) {
 	devices["disks"] = disks
 }
 
-// setNetwork: without a network there is the pod's, and without a binding a bridge.
-func setNetwork(spec admission.Tree, vmi *kubevirt.VirtualMachineInstanceSpec) {
+// setNetwork: without a network there is the pod's, with the cluster's binding. A card without a binding is a bridge.
+func setNetwork(spec admission.Tree, vmi *kubevirt.VirtualMachineInstanceSpec, c config.Config) {
 	devices := admission.Child(admission.Child(spec, "domain"), "devices")
 	if len(vmi.Networks)+len(vmi.Domain.Devices.Interfaces) == 0 {
 		if auto := vmi.Domain.Devices.AutoattachPodInterface; auto != nil && !*auto {
 			return
 		}
 		spec["networks"] = []any{admission.Tree{"name": "default", "pod": admission.Tree{}}}
-		devices["interfaces"] = []any{admission.Tree{"name": "default"}}
+		card := admission.Tree{"name": "default"}
+		if c.Interface() == kubevirt.MasqueradeInterface {
+			card["masquerade"] = admission.Tree{}
+		}
+		devices["interfaces"] = []any{card}
 	}
 	interfaces, _ := devices["interfaces"].([]any)
 	for _, i := range interfaces {

@@ -10,12 +10,17 @@ import (
 	kubevirt "kubevirt.io/api/core/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/nodevirt/nodevirt/controller/config"
 	"github.com/nodevirt/nodevirt/controller/pod"
 )
 
 // Evictions decides whether pods of instances may be evicted. It reads and writes at the
 // API server: any replica decides.
-type Evictions struct{ Live client.Client }
+type Evictions struct {
+	Live client.Client
+	// Config is the cluster's configuration; it must not be behind.
+	Config config.Source
+}
 
 // Refuse returns why a pod must not be evicted; "" if it may be. An instance that should
 // leave its node has the node's name in its status, as with KubeVirt: a migration follows,
@@ -36,7 +41,11 @@ func (e Evictions) Refuse(ctx context.Context, key types.NamespacedName, dryRun 
 	if vmi.UID != owner.UID {
 		return "", nil
 	}
-	stays, refusal := evacuated(vmi)
+	c, err := e.Config.Read(ctx)
+	if err != nil {
+		return "", err
+	}
+	stays, refusal := evacuated(vmi, c.EvictionStrategy(vmi))
 	if !stays || refusal != "" {
 		return refusal, nil
 	}
@@ -54,12 +63,9 @@ func (e Evictions) Refuse(ctx context.Context, key types.NamespacedName, dryRun 
 
 // evacuated reports whether an eviction leaves the instance's pod and has the instance
 // leave its node. A refusal says why it can do neither.
-func evacuated(vmi *kubevirt.VirtualMachineInstance) (evacuate bool, refusal string) {
-	if vmi.Spec.EvictionStrategy == nil {
-		return false, ""
-	}
+func evacuated(vmi *kubevirt.VirtualMachineInstance, strategy kubevirt.EvictionStrategy) (evacuate bool, refusal string) {
 	able, _ := IsMigratable(vmi)
-	switch *vmi.Spec.EvictionStrategy {
+	switch strategy {
 	case kubevirt.EvictionStrategyExternal:
 		return true, ""
 	case kubevirt.EvictionStrategyLiveMigrateIfPossible:

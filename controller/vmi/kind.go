@@ -79,7 +79,7 @@ func New(in kind.Cluster) (*Reconciler, error) {
 		Client: m.GetClient(), Live: m.GetAPIReader(), Events: m.GetEventRecorder(eventSource),
 		DataVolumes:  dataVolumes,
 		NetworkDisks: in.NetworkDisks,
-		StateClass:   in.StateClass,
-		Pods:         pod.Options{RuntimeClass: in.RuntimeClass, StubImage: in.StubImage, Gates: in.Gates}, Tracing: in.Tracing, Now: in.Now,
+		Config:       in.Config,
+		Pods:         pod.Options{RuntimeClass: in.RuntimeClass, StubImage: in.StubImage}, Tracing: in.Tracing, Now: in.Now,
 	}), nil
 }

@@ -9,9 +9,11 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	nodev1 "k8s.io/api/node/v1"
+	"k8s.io/apimachinery/pkg/labels"
 	kubevirt "kubevirt.io/api/core/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/nodevirt/nodevirt/controller/config"
 	"github.com/nodevirt/nodevirt/controller/pod"
 )
 
@@ -22,6 +24,7 @@ const defaultMemoryRatio = 2
 type surroundings struct {
 	client       client.Client
 	live         client.Reader
+	config       config.Source
 	runtimeClass string
 	now          func() time.Time
 	kinds        labelKinds
@@ -42,6 +45,10 @@ const labelKindsAge = time.Second
 // read reads what the cluster says of an instance's resources and nodes.
 func (c *surroundings) read(ctx context.Context, vmi *kubevirt.VirtualMachineInstance) (pod.Surroundings, error) {
 	var s pod.Surroundings
+	var err error
+	if s.Config, err = c.config.Read(ctx); err != nil {
+		return s, err
+	}
 	if vmi.Spec.Domain.Resources.OvercommitGuestOverhead {
 		class := new(nodev1.RuntimeClass)
 		if err := c.live.Get(ctx, client.ObjectKey{Name: c.runtimeClass}, class); err != nil {
@@ -51,11 +58,9 @@ func (c *surroundings) read(ctx context.Context, vmi *kubevirt.VirtualMachineIns
 			s.Overhead = class.Overhead.PodFixed.Memory().Value()
 		}
 	}
-	kinds, err := c.knownLabelKinds(ctx)
-	if err != nil {
+	if s.LabelKinds, err = c.knownLabelKinds(ctx); err != nil {
 		return s, err
 	}
-	s.LabelKinds = kinds
 	if s.NetworkResources, err = c.networkResources(ctx, vmi); err != nil {
 		return s, err
 	}
@@ -78,14 +83,20 @@ func (c *surroundings) read(ctx context.Context, vmi *kubevirt.VirtualMachineIns
 			limitsMemory = true
 		}
 	}
-	if !limitsMemory {
+	limited := s.Config.LimitsCPU()
+	if !limitsMemory && (limited == nil || cpu) {
 		return s, nil
 	}
 	namespace := new(corev1.Namespace)
 	if err := c.live.Get(ctx, client.ObjectKey{Name: vmi.Namespace}, namespace); err != nil {
-		return s, fmt.Errorf("read the memory ratio of namespace %s: %w", vmi.Namespace, err)
+		return s, fmt.Errorf("read the labels of namespace %s: %w", vmi.Namespace, err)
 	}
-	s.MemoryRatio = memoryRatio(namespace.Labels[kubevirt.AutoMemoryLimitsRatioLabel])
+	if limited != nil && !cpu && limited.Matches(labels.Set(namespace.Labels)) {
+		s.LimitCPU = true
+	}
+	if limitsMemory {
+		s.MemoryRatio = memoryRatio(namespace.Labels[kubevirt.AutoMemoryLimitsRatioLabel])
+	}
 	return s, nil
 }
 

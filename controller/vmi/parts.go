@@ -10,6 +10,7 @@ import (
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/nodevirt/nodevirt/controller/config"
 	"github.com/nodevirt/nodevirt/controller/pod"
 	"github.com/nodevirt/nodevirt/tracing"
 )
@@ -26,8 +27,8 @@ type Options struct {
 	DataVolumes DataVolumes
 	// NetworkDisks has nodes' QEMU open PVCs on iSCSI and RBD over the network.
 	NetworkDisks bool
-	// StateClass is the storage class of PVCs with persistent state; empty for the cluster's default.
-	StateClass string
+	// Config is the cluster's configuration.
+	Config config.Source
 	// Pods are the options of the pods that are made.
 	Pods pod.Options
 	// Tracing traces the creation of pods; nil for none.
@@ -43,12 +44,12 @@ func NewReconciler(o Options) *Reconciler {
 	reports := &reporter{client: o.Client, events: o.Events, now: o.Now}
 	pvcs := &pvcAccess{client: o.Client, dataVolumes: o.DataVolumes, views: looks}
 	disks := &networkDisks{client: o.Client, live: o.Live, enabled: o.NetworkDisks, pvcs: pvcs}
-	cluster := &surroundings{client: o.Client, live: o.Live, runtimeClass: o.Pods.RuntimeClass, now: o.Now}
+	cluster := &surroundings{client: o.Client, live: o.Live, config: o.Config, runtimeClass: o.Pods.RuntimeClass, now: o.Now}
 	strays := &strays{client: o.Client, live: o.Live, now: o.Now, views: looks, ends: ends}
 	turns := new(turns)
 	maker := &maker{
 		client: o.Client, live: o.Live, events: o.Events, options: o.Pods, turns: turns,
-		pvcs: pvcs, states: &states{client: o.Client, class: o.StateClass}, disks: disks, cluster: cluster, reports: reports, tracing: o.Tracing,
+		pvcs: pvcs, states: &states{client: o.Client, config: o.Config}, disks: disks, cluster: cluster, reports: reports, tracing: o.Tracing,
 	}
 	return &Reconciler{
 		Guests: &Guests{client: o.Client, turns: turns, views: looks, pvcs: pvcs, disks: disks},

@@ -9,14 +9,14 @@ import (
 	kubevirt "kubevirt.io/api/core/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/nodevirt/nodevirt/controller/config"
 	"github.com/nodevirt/nodevirt/controller/pod"
 )
 
 // states finds and makes the PVCs with the persistent state of instances.
 type states struct {
 	client client.Client
-	// class is the storage class of those that it makes; empty for the cluster's default.
-	class string
+	config config.Source // has the storage class of those that it makes
 }
 
 // pvc returns the PVC of an instance, which it makes if there is none; nil for an instance without
@@ -25,7 +25,11 @@ func (s *states) pvc(ctx context.Context, vmi *kubevirt.VirtualMachineInstance) 
 	if !pod.KeepsState(vmi) {
 		return nil, nil
 	}
-	made := pod.NewState(vmi, s.class)
+	c, err := s.config.Read(ctx)
+	if err != nil {
+		return nil, err
+	}
+	made := pod.NewState(vmi, c.StateClass())
 	var all corev1.PersistentVolumeClaimList
 	if err := s.client.List(ctx, &all, client.InNamespace(vmi.Namespace), client.MatchingLabels{pod.StateLabel: made.Labels[pod.StateLabel]}); err != nil {
 		return nil, fmt.Errorf("list the PVCs with persistent state of VMI %s/%s: %w", vmi.Namespace, vmi.Name, err)

@@ -69,7 +69,7 @@ func (g *rig) drop(o client.Object) {
 // VirtualMachine of its name has another.
 func TestState(t *testing.T) {
 	g := newRig(t)
-	g.wire(func(o *Options) { o.StateClass = "fast" })
+	g.wire(func(o *Options) { o.Config.Flags.StateClass = "fast" })
 	names := map[types.UID]string{}
 	for _, owner := range []types.UID{"one", "one", "two"} {
 		g.add(keeping(owner))

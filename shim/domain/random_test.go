@@ -20,6 +20,7 @@ import (
 	kjson "sigs.k8s.io/json"
 	"sigs.k8s.io/yaml"
 
+	"github.com/nodevirt/nodevirt/controller/config"
 	"github.com/nodevirt/nodevirt/controller/manifest"
 	"github.com/nodevirt/nodevirt/controller/pod"
 	"github.com/nodevirt/nodevirt/shim/fields"
@@ -102,7 +103,8 @@ func defines(conn *libvirt.Connect, spec *kubevirt.VirtualMachineInstanceSpec) e
 		}}
 	}
 	p, err := pod.New(vmi, pvcs, nil, pod.Options{
-		RuntimeClass: "vm", StubImage: "example.com/stub:1", Gates: manifest.Gates{HostDisks: true, DownwardMetrics: true},
+		RuntimeClass: "vm", StubImage: "example.com/stub:1",
+		Surroundings: pod.Surroundings{Config: config.Config{Flags: config.Flags{Gates: manifest.Gates{HostDisks: true, DownwardMetrics: true}}}},
 		Surroundings: pod.Surroundings{StatePVC: "persistent-state-for-random"},
 	})
 	if err != nil {

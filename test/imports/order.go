@@ -18,13 +18,14 @@ func layers() [][]string {
 		{"controller/clone"},
 		{"controller/export", "controller/pool", "controller/restore"},
 		{"controller/migration", "controller/preset", "controller/replicaset", "controller/snapshot", "controller/vm"},
-		{"controller/backoff", "controller/instancetype", "controller/migrationpolicy"},
+		{"controller/backoff", "controller/installation", "controller/instancetype", "controller/migrationpolicy"},
 		{"controller/vmi"},
 		{"controller/hotplug"},
 		{"controller/kind"},
 		{"controller/admission"},
 		{"controller/control"},
 		{"controller/pod"},
+		{"controller/config"},
 		{"controller/manifest"},
 
 		// The node's half.
