@@ -10,7 +10,9 @@ import (
 	"github.com/go-logr/logr"
 	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/client-go/rest"
+	kubevirt "kubevirt.io/api/core/v1"
 	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	managerconfig "sigs.k8s.io/controller-runtime/pkg/config"
 	"sigs.k8s.io/controller-runtime/pkg/healthz"
@@ -162,6 +164,10 @@ func setUp(ctx context.Context, m manager.Manager, o Options, traces *tracing.Tr
 	configuration, err := o.configuration(m.GetClient())
 	if err != nil {
 		return err
+	}
+	// Each reconciler reads it, and may start before the one that watches it.
+	if _, err := m.GetCache().GetInformer(ctx, new(kubevirt.KubeVirt), cache.BlockUntilSynced(false)); err != nil {
+		return fmt.Errorf("watch the configuration: %w", err)
 	}
 	in := kind.Cluster{
 		Manager: m, Uncached: uncached, RuntimeClass: o.RuntimeClass, StubImage: stub, Holder: held, ExportImage: exporter,

@@ -170,3 +170,18 @@ func TestResizeByType(t *testing.T) {
 		}
 	}
 }
+
+// TestStaged: with the cluster's vmRolloutStrategy Stage a running instance stays as it is, until it is LiveUpdate.
+func TestStaged(t *testing.T) {
+	g := resizable(t)
+	rollout := func(s kubevirt.VMRolloutStrategy) {
+		g.configure(func(c *kubevirt.KubeVirtConfiguration) { c.VMRolloutStrategy = &s })
+	}
+	rollout(kubevirt.VMRolloutStrategyStage)
+	g.domain(func(d *kubevirt.DomainSpec) { d.CPU.Sockets = 2 })
+	g.wantSize(1, "64Mi", "32Mi", true)
+	rollout(kubevirt.VMRolloutStrategyLiveUpdate)
+	g.reconcile()
+	g.reconcile()
+	g.wantSize(2, "64Mi", "32Mi", false)
+}
