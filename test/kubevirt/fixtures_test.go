@@ -5,10 +5,8 @@ package kubevirt
 import (
 	"context"
 	_ "embed"
-	"encoding/json"
 	"fmt"
 	"strings"
-	"time"
 
 	"github.com/nodevirt/nodevirt/test/cluster"
 )
@@ -21,7 +19,6 @@ var fixtures string
 
 // kinds are KubeVirt's kinds that the suite lists when it cleans up, and that nodevirt does not have.
 var kinds = []struct{ group, version, kind, plural string }{
-	{"kubevirt.io", "v1", "KubeVirt", "kubevirts"},
 	{"backup.kubevirt.io", "v1alpha1", "VirtualMachineBackup", "virtualmachinebackups"},
 	{"backup.kubevirt.io", "v1alpha1", "VirtualMachineBackupTracker", "virtualmachinebackuptrackers"},
 }
@@ -85,7 +82,8 @@ func prepare(ctx context.Context, c *cluster.Cluster) error {
 	if _, err := c.Kubectl(ctx, "label", "--overwrite", "node", "--all", "kubevirt.io/schedulable=true"); err != nil {
 		return err
 	}
-	if err := deployed(ctx, c); err != nil {
+	// The object exists once the controller leads; the suite waits for its status.
+	if err := c.WaitFor(ctx, "kubevirt/kubevirt", "jsonpath={.status.phase}=Deployed", "--namespace=nodevirt"); err != nil {
 		return err
 	}
 	for _, workload := range []string{"deployment/virt-operator", "daemonset/virt-handler"} {
@@ -94,53 +92,4 @@ func prepare(ctx context.Context, c *cluster.Cluster) error {
 		}
 	}
 	return nil
-}
-
-// deployed marks the KubeVirt object as deployed at the generation that it has, as KubeVirt's operator
-// does. The suite waits for that before and after each spec.
-func deployed(ctx context.Context, c *cluster.Cluster) error {
-	out, err := c.Kubectl(ctx, "--namespace", installed, "get", "kubevirt", "kubevirt", "-o", "json")
-	if err != nil {
-		return err
-	}
-	var object struct {
-		Metadata struct{ Generation int64 }
-		Status   struct{ ObservedGeneration int64 }
-	}
-	if err := json.Unmarshal([]byte(out), &object); err != nil {
-		return fmt.Errorf("read the KubeVirt object: %w", err)
-	}
-	if object.Metadata.Generation == object.Status.ObservedGeneration {
-		return nil
-	}
-	conditions := []map[string]string{}
-	for kind, status := range map[string]string{"Available": "True", "Created": "True", "Progressing": "False", "Degraded": "False"} {
-		conditions = append(conditions, map[string]string{
-			"type": kind, "status": status, "reason": "AllComponentsReady", "message": "-",
-		})
-	}
-	patch, err := json.Marshal(map[string]any{"status": map[string]any{
-		"phase": "Deployed", "observedGeneration": object.Metadata.Generation, "conditions": conditions,
-		"observedKubeVirtVersion": version, "targetKubeVirtVersion": version, "operatorVersion": version,
-	}})
-	if err != nil {
-		return err
-	}
-	_, err = c.Kubectl(ctx, "--namespace", installed, "patch", "kubevirt", "kubevirt",
-		"--subresource=status", "--type=merge", "--patch", string(patch))
-	return err
-}
-
-// keepDeployed repeats deployed until ctx ends.
-func keepDeployed(ctx context.Context, c *cluster.Cluster) error {
-	for {
-		select {
-		case <-ctx.Done():
-			return nil
-		case <-time.After(2 * time.Second):
-		}
-		if err := deployed(ctx, c); err != nil && ctx.Err() == nil {
-			return err
-		}
-	}
 }

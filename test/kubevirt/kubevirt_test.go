@@ -10,7 +10,6 @@ import (
 	"strings"
 	"testing"
 
-	"golang.org/x/sync/errgroup"
 	"gotest.tools/v3/assert"
 	"gotest.tools/v3/golden"
 
@@ -48,7 +47,7 @@ func TestMain(m *testing.M) {
 	options := cluster.Options{
 		DualStack: true, Policies: true, Storage: withStorage(),
 		// The cluster does not have the image; a spec asks for its name.
-		Controller: []string{"-hook-sidecars", "-guestfs-image=quay.io/kubevirt/libguestfs-tools:" + version},
+		Controller: []string{"-guestfs-image=quay.io/kubevirt/libguestfs-tools:" + version},
 		ShimConfig: func(all map[string]any) { all["vm"] = map[string]any{"hook_sidecars": true} },
 	}
 	os.Exit(cluster.Main(m, options, func(ctx context.Context, c *cluster.Cluster) error {
@@ -63,12 +62,7 @@ func TestMain(m *testing.M) {
 // TestSuite runs the suite, or a part of it, and compares each spec's end with the file's.
 func TestSuite(t *testing.T) {
 	report := filepath.Join(t.ArtifactDir(), "report.json")
-	ctx, stop := context.WithCancel(t.Context())
-	var keeper errgroup.Group
-	keeper.Go(func() error { return keepDeployed(ctx, shared) })
 	run(t, report)
-	stop()
-	assert.NilError(t, keeper.Wait())
 	got, err := specs.ReadReport(report, "/tests/", conformance)
 	assert.NilError(t, err)
 	assert.Assert(t, len(got) > 0, "no spec ran")

@@ -80,7 +80,7 @@ func run(ctx context.Context) error {
 // observed, and 0 before.
 func knownVersion(ctx context.Context, client dynamic.Interface) (string, error) {
 	resource := schema.GroupVersionResource{Group: "kubevirt.io", Version: "v1", Resource: "kubevirts"}
-	object, err := client.Resource(resource).Namespace("kubevirt").Get(ctx, "kubevirt", metav1.GetOptions{})
+	object, err := client.Resource(resource).Namespace("nodevirt").Get(ctx, "kubevirt", metav1.GetOptions{})
 	if err != nil {
 		return "", fmt.Errorf("read the KubeVirt object: %w", err)
 	}
