@@ -93,3 +93,14 @@ func infoFor(ctx context.Context, pod, host string) (i info, err error) {
 	}
 	return i, nil
 }
+
+// sent runs kubectl with an object as its input, and returns all that it writes.
+func sent(t *testing.T, o object, args ...string) (string, error) {
+	t.Helper()
+	text, err := json.Marshal(o)
+	assert.NilError(t, err)
+	cmd := suite.KubectlCommand(t.Context(), args...)
+	cmd.Stdin = strings.NewReader(string(text))
+	out, err := cmd.CombinedOutput()
+	return string(out), err
+}
