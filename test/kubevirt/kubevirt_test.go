@@ -30,6 +30,7 @@ const (
 	filesVariable  = "KUBEVIRT_FILES"  // a regular expression of the files of specs
 	labelsVariable = "KUBEVIRT_LABELS" // a filter of ginkgo's labels
 	procsVariable  = "KUBEVIRT_PROCS"  // how many specs run at once
+	timeVariable   = "KUBEVIRT_TIME"   // how long they may take; specs that have not begun then do not run
 )
 
 // usual are the labels of the specs that run if no other are asked for.
@@ -91,7 +92,7 @@ func run(t *testing.T, report string) {
 	config := filepath.Join(dir, "config.json")
 	assert.NilError(t, os.WriteFile(config, []byte(storageClasses), 0o644))
 	ginkgo := []string{
-		"--procs=" + specs.Setting(procsVariable, "2"), "--no-color", "-v", "--timeout=3h",
+		"--procs=" + specs.Setting(procsVariable, "2"), "--no-color", "-v", "--timeout=" + specs.Setting(timeVariable, "3h"),
 		"--output-dir=" + dir, "--json-report=" + filepath.Base(report),
 		"--label-filter=" + specs.Setting(labelsVariable, usual), "--focus=" + focus(t),
 	}
