@@ -1,11 +1,8 @@
 package e2e
 
 import (
-	"archive/tar"
 	"bytes"
 	"context"
-	"errors"
-	"io"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -210,23 +207,9 @@ func (c *container) savedAsPod(t *testing.T) *container {
 }
 
 // extract returns the files of an archive.
-func extract(t *testing.T, path string) (all []images.File) {
+func extract(t *testing.T, path string) []images.File {
 	t.Helper()
-	dir := t.TempDir()
-	f, err := os.Open(path)
+	all, err := images.Extract(path, t.TempDir())
 	assert.NilError(t, err)
-	defer f.Close()
-	r := tar.NewReader(f)
-	for {
-		h, err := r.Next()
-		if errors.Is(err, io.EOF) {
-			return all
-		}
-		assert.NilError(t, err)
-		data, err := io.ReadAll(r)
-		assert.NilError(t, err)
-		to := filepath.Join(dir, filepath.Base(h.Name))
-		assert.NilError(t, os.WriteFile(to, data, 0o600))
-		all = append(all, images.File{Name: h.Name, From: to})
-	}
+	return all
 }
