@@ -14,6 +14,11 @@ var QEMUConf string
 //go:embed libvirt/libvirtd.conf
 var LibvirtdConf string
 
+// LibvirtGuests are the settings of libvirt-guests.service. Its comments explain each setting.
+//
+//go:embed libvirt/libvirt-guests
+var LibvirtGuests string
+
 // TgtdUnit is the systemd unit of tgtd. Its comments explain each setting.
 //
 //go:embed systemd/nodevirt-tgtd.service

@@ -24,6 +24,29 @@ func TestMerge(t *testing.T) {
 	}
 }
 
+// TestLibvirtGuests: Debian's service waits five minutes for each guest, one after the other.
+func TestLibvirtGuests(t *testing.T) {
+	s, f, _ := newNode(t, "kubeadm-debian")
+	put(t, f.dir, map[string]string{
+		"usr/lib/systemd/system/libvirt-guests.service": "[Service]\nEnvironmentFile=-/etc/default/libvirt-guests\n",
+		"etc/default/libvirt-guests":                    "#ON_BOOT=ignore\nSHUTDOWN_TIMEOUT=300\nURIS=default\n",
+	})
+	before := tree(t, f.dir)
+	if err := s.Install(t.Context(), false); err != nil {
+		t.Fatal(err)
+	}
+	text := tree(t, f.dir)["etc/default/libvirt-guests"]
+	for _, want := range []string{"\n# nodevirt: SHUTDOWN_TIMEOUT=300\nURIS=default\n", "\nSHUTDOWN_TIMEOUT=60\n", "\nPARALLEL_SHUTDOWN="} {
+		if !strings.Contains(text, want) {
+			t.Errorf("no %q in %s", want, text)
+		}
+	}
+	if err := s.Uninstall(t.Context(), false); err != nil {
+		t.Fatal(err)
+	}
+	original(t, f, before)
+}
+
 // TestShimConfig: the installation sets defaults alone.
 func TestShimConfig(t *testing.T) {
 	s, _, _ := newNode(t, "k3s-server")

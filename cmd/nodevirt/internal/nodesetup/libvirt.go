@@ -2,6 +2,7 @@ package nodesetup
 
 import (
 	"os"
+	"slices"
 	"strings"
 
 	"github.com/nodevirt/nodevirt/deploy"
@@ -52,8 +53,27 @@ func (d daemon) files(root *os.Root, programs string) ([]edit, error) {
 	all = append(all, edit{
 		"etc/systemd/system/" + string(d) + "-ro.socket.d/nodevirt.conf", deploy.SocketDropIn, "only root reads VMs' definitions",
 	})
+	guests, err := libvirtGuests(root)
+	if err != nil {
+		return nil, err
+	}
 	profile, err := d.appArmor(root, programs)
-	return append(all, profile...), err
+	return slices.Concat(all, guests, profile), err
+}
+
+// libvirtGuests returns the edit for the service that shuts guests down before the node; none if the node
+// has no such service. The service reads its file when it stops.
+func libvirtGuests(root *os.Root) ([]edit, error) {
+	unit, err := read(root, "usr/lib/systemd/system/libvirt-guests.service")
+	if err != nil || unit == "" {
+		return nil, err
+	}
+	const file = "etc/default/libvirt-guests"
+	if !strings.Contains(unit, "/"+file) {
+		return nil, nil // another distribution's, which does not enable it
+	}
+	text, err := read(root, file)
+	return []edit{{file, merge(text, deploy.LibvirtGuests), "VMs that do not shut down do not delay a reboot"}}, err
 }
 
 // placed returns a unit that runs the shim from another folder.
