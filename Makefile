@@ -2,7 +2,7 @@
 
 SHELL := /bin/sh
 .DEFAULT_GOAL := help
-.PHONY: help build docs-site test-docs-site controller controller-arm64 test-arm image installer image-installer node-programs man packages-deb release test-packages tools kubernetes storage packages run down shell status cluster cluster-down cluster-shell \
+.PHONY: help build docs-site test-docs-site controller controller-arm64 test-arm image installer image-installer node-programs man packages-deb release test-packages test-machine tools kubernetes storage packages run down shell status cluster cluster-down cluster-shell \
 	unit test test-critest test-cluster test-migrations test-cdi test-kubevirt test-ui test-conformance test-faults test-fuzz-cri test-many test-soak test-ceph test-upgrade fuzz bench bench-ceph bench-cluster bench-scale generate lint clean
 
 BIN     := $(CURDIR)/bin
@@ -192,6 +192,12 @@ test-soak: packages tools build ## Run VMs one after the other, and look for gro
 test-packages: packages-deb ## Check the packages, and install, upgrade and purge them in a folder; needs lintian and rpm
 	go vet -tags $(TAGS),packages ./test/packages
 	$(GOTEST) -tags $(TAGS),packages -count 1 -timeout $(TIMEOUT) $(FLAGS) ./test/packages
+
+# By default the machine is one of namespaces. With VM=1 it is a VM of nodevirt's with a separate kernel, whose
+# guests an emulated QEMU emulates.
+test-machine: packages-deb kubernetes build ## Install, upgrade and purge the packages on a Debian with systemd, and run VMs there; VM=1
+	go vet -tags $(TAGS),machine ./test/e2e/machine
+	$(GOTEST) -tags $(TAGS),machine -count 1 -timeout 3h -v ./test/e2e/machine $(VM:%=-vm) $(FLAGS)
 
 # Not for .ci/run: Ceph's packages take 200 MB.
 test-ceph: packages tools build ## Run VMs on RBD images of a small Ceph, whose packages it installs

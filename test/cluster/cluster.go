@@ -163,6 +163,9 @@ func (c *Cluster) Node(name string) *node.Node {
 // AuditLog is the file in which the API server notes each request, as a line of JSON.
 func (c *Cluster) AuditLog() string { return c.o.auditLog() }
 
+// PKI is the folder of the cluster's certificates, with a kubeconfig for each client, such as node-1.kubeconfig.
+func (c *Cluster) PKI() string { return c.o.path("pki") }
+
 // Kubeconfig is an administrator's file for clients on the machine, in its own network.
 func (c *Cluster) Kubeconfig() string { return c.o.path("kubeconfig") }
 

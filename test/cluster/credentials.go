@@ -107,6 +107,9 @@ func (o Options) identities() map[string]pki.Identity {
 		"csi":                {Name: "csi-sidecars", Group: admins},
 		"policy":             {Name: "network-policy", Group: admins},
 	}
+	for _, name := range o.Joining {
+		all[name] = pki.Identity{Name: "system:node:" + name, Group: nodes}
+	}
 	for i := 1; i <= o.Nodes; i++ {
 		name := nodeName(i)
 		all[name] = pki.Identity{Name: "system:node:" + name, Group: nodes}

@@ -25,6 +25,7 @@ type Options struct {
 	Kubelet    func(map[string]any) // changes the kubelets' configuration before it is written
 	ShimConfig func(map[string]any) // changes the shims' configuration before it is written
 	Controller []string             // the controller's flags
+	Joining    []string             // further nodes, which the caller starts with credentials of the folder PKI
 	LostAfter  time.Duration        // how long a node is silent until it counts as lost; default Kubernetes' own
 	Log        io.Writer            // a line for each step of a start; default: none
 

@@ -72,26 +72,44 @@ func (l layout) commands(raw string) []command {
 func makeDisk(ctx context.Context, l layout, qcow2 string, options ...string) error {
 	raw := strings.TrimSuffix(qcow2, filepath.Ext(qcow2)) + ".raw"
 	defer func() { _ = os.Remove(raw) }()
+	if err := makeRawDisk(ctx, l, raw); err != nil {
+		return err
+	}
+	return convert(ctx, raw, qcow2, options...)
+}
+
+// makeRawDisk makes a raw disk, which is sparse.
+func makeRawDisk(ctx context.Context, l layout, raw string) error {
 	if err := os.WriteFile(raw, nil, 0o644); err != nil {
 		return fmt.Errorf("make the disk: %w", err)
 	}
 	if err := os.Truncate(raw, fatStart+l.fatSize+l.rootSize); err != nil {
 		return fmt.Errorf("make the disk: %w", err)
 	}
-	for _, c := range l.commands(raw) {
+	if err := runAll(ctx, l.commands(raw)); err != nil {
+		return err
+	}
+	if err := writeMBR(raw); err != nil {
+		return fmt.Errorf("make the disk: %w", err)
+	}
+	return nil
+}
+
+// convert makes a qcow2 disk of a raw one.
+func convert(ctx context.Context, raw, qcow2 string, options ...string) error {
+	args := append(append([]string{"convert", "-O", "qcow2"}, options...), raw, qcow2)
+	return runAll(ctx, []command{{args: append([]string{"qemu-img"}, args...)}})
+}
+
+// runAll runs the commands that make a disk.
+func runAll(ctx context.Context, commands []command) error {
+	for _, c := range commands {
 		cmd := deb.Command(ctx, c.args[0], c.args[1:]...)
 		cmd.Stdin = strings.NewReader(c.input)
 		cmd.Env = append(cmd.Env, "MTOOLS_SKIP_CHECK=1", "SOURCE_DATE_EPOCH=0", "TZ=UTC")
 		if _, err := deb.Run(cmd); err != nil {
 			return fmt.Errorf("make the disk: %w", err)
 		}
-	}
-	if err := writeMBR(raw); err != nil {
-		return fmt.Errorf("make the disk: %w", err)
-	}
-	args := append(append([]string{"convert", "-O", "qcow2"}, options...), raw, qcow2)
-	if _, err := deb.Run(deb.Command(ctx, "qemu-img", args...)); err != nil {
-		return fmt.Errorf("make the disk: %w", err)
 	}
 	return nil
 }

@@ -1,0 +1,341 @@
+//go:build machine
+
+package machine
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+)
+
+// TestMachine takes a machine through a node's life. Each step needs those before it.
+func TestMachine(t *testing.T) {
+	for _, step := range []struct {
+		name string
+		do   func(*testing.T)
+	}{
+		{"boot", boot},
+		{"join the cluster", join},
+		{"install the packages", installPackages},
+		{"install the node", installNode},
+		{"run a VM", runVM},
+		{"cgroups", cgroups},
+		{"restart the shim", restartShim},
+		{"upgrade", upgrade},
+		{"run out of memory", outOfMemory},
+		{"reboot", reboot},
+		{"uninstall", uninstall},
+		{"purge", purge},
+	} {
+		if !t.Run(step.name, step.do) {
+			t.FailNow()
+		}
+	}
+}
+
+func boot(t *testing.T) {
+	suite.machine.boot(t)
+	booted(t)
+}
+
+// booted waits until all of the machine's services have started.
+func booted(t *testing.T) {
+	t.Helper()
+	until(t, "the end of the machine's boot", func(ctx context.Context) error {
+		state, err := run(ctx, "systemctl is-system-running || true")
+		switch state = strings.TrimSpace(state); {
+		case err != nil:
+			return err
+		case state == "degraded":
+			failed, err := run(ctx, "systemctl --failed --no-legend --plain")
+			t.Fatalf("units have failed: %s, %v", failed, err)
+		case state != "running":
+			return fmt.Errorf("the machine is %s", state)
+		}
+		return nil
+	})
+}
+
+// join makes the machine a node of the cluster, as kubeadm would.
+func join(t *testing.T) {
+	must(t, `cp -rT /opt/payload/root /
+ln -s /opt/payload/bin/* /usr/local/bin/
+ln -s kube /usr/local/bin/kubelet
+systemctl daemon-reload
+systemctl is-enabled systemd-sysctl | grep -q masked || systemctl restart systemd-modules-load systemd-sysctl
+systemctl enable --now containerd
+for image in /opt/payload/images/*.tar; do ctr -n k8s.io images import "$image"; done
+systemctl enable --now kubelet`)
+	nodeReady(t)
+	logged(t, "uname -r; stat -fc %T /sys/fs/cgroup; containerd --version")
+	must(t, snapshot+"snapshot >/root/before")
+}
+
+func nodeReady(t *testing.T) {
+	t.Helper()
+	until(t, "the node to be Ready", func(ctx context.Context) error {
+		state, err := suite.Kubectl(ctx, "get", "node", name, "-o", `jsonpath={.status.conditions[?(@.type=="Ready")].status}`)
+		if err == nil && state != "True" {
+			err = fmt.Errorf("Ready is %q", state)
+		}
+		return err
+	})
+}
+
+// snapshot is a function of the shell that prints what an installation may change.
+const snapshot = `snapshot() {
+	find /etc /usr/bin /usr/libexec /usr/lib/systemd /usr/share /var/lib/nodevirt* /var/lib/kubelet/config.yaml -xdev \
+		! -path /etc/resolv.conf ! -path '/etc/libvirt/qemu*' ! -path /etc/systemd/system/multi-user.target.wants \
+		! -path /usr/share/man/index.db -printf '%M %U:%G %p %l\n' -type f -exec sha256sum {} + 2>/dev/null | sort
+	systemctl list-unit-files --no-legend | sort
+	systemctl is-active libvirtd.socket libvirtd-ro.socket libvirtd-admin.socket kubelet containerd
+	stat -c '%a %n' /run/libvirt/libvirt-sock-ro
+	ls /run | grep nodevirt || true
+	nft list tables | grep -v ip || true
+}
+`
+
+func installPackages(t *testing.T) {
+	must(t, "dpkg --install /opt/payload/packages/*.deb")
+	if out := must(t, "systemctl is-enabled nodevirt-shim nodevirt-tgtd || true; systemctl is-active nodevirt-shim nodevirt-tgtd || true"); out !=
+		"disabled\ndisabled\ninactive\ninactive" {
+		t.Errorf("the packages' units are %q", out)
+	}
+	must(t, "systemd-analyze --man=no verify nodevirt-shim.service nodevirt-tgtd.service libvirtd.service")
+	logged(t, "nodevirt doctor || true")
+}
+
+func installNode(t *testing.T) {
+	logged(t, "nodevirt node install --dry-run")
+	logged(t, "nodevirt node install --timeout 20m")
+	logged(t, "nodevirt doctor --config /etc/nodevirt/nodevirt-shim.toml")
+	// The machine has no KVM, and Debian's own tgtd has the port.
+	wantFindings(t, "accelerator", "tgtd")
+	must(t, "systemctl disable --now tgt")
+	wantFindings(t, "accelerator")
+	if out := must(t, "systemctl is-enabled nodevirt-shim; systemctl is-active nodevirt-shim libvirtd kubelet"); out !=
+		"enabled\nactive\nactive\nactive" {
+		t.Errorf("the units are %q", out)
+	}
+	if out := must(t, "nodevirt node install"); !strings.Contains(out, "nodevirt is installed on this node.") {
+		t.Errorf("a second installation: %s", out)
+	}
+}
+
+// wantFindings fails the test unless nodevirt doctor is content but for the given checks.
+func wantFindings(t *testing.T, names ...string) {
+	t.Helper()
+	var found []struct{ Check, Level, Detail string }
+	if err := json.Unmarshal([]byte(must(t, "nodevirt doctor -o json")), &found); err != nil {
+		t.Fatal(err)
+	}
+	var got []string
+	for _, f := range found {
+		if f.Level != "ok" {
+			got = append(got, f.Check)
+			t.Logf("%s: %s: %s", f.Check, f.Level, f.Detail)
+		}
+	}
+	if !slices.Equal(got, names) {
+		t.Errorf("nodevirt doctor is not content with %q; want %q", got, names)
+	}
+}
+
+// vmPod has a guest that counts seconds on its console.
+const vmPod = `apiVersion: v1
+kind: Pod
+metadata:
+  name: small
+  annotations:
+    nodevirt.io/cloud-init-user-data: |
+      #!/bin/sh
+      i=0
+      while :; do i=$((i + 1)); echo "count $i" >/dev/console; sleep 1; done &
+spec:
+  nodeName: machine
+  runtimeClassName: vm
+  terminationGracePeriodSeconds: 120
+  containers:
+  - name: guest
+    image: registry.example.com/tiny:1
+    imagePullPolicy: Never
+    resources: {limits: {cpu: "1", memory: 160Mi}}
+`
+
+// container prints the ID of the VM container that runs.
+const container = "crictl ps --state running --name guest -q"
+
+// qemu prints the process ID of the small guest's QEMU. The pattern does not match the script itself.
+const qemu = "pgrep -f 'guest=[d]efault_small_'"
+
+// group sets the variables pod, to the cgroup of the small guest's QEMU, and dir, to the folder with its
+// limit of memory, on cgroup v1 or v2.
+const group = `pod=$(sed -n 's/^[0-9]*:memory://p; s/^0:://p' /proc/$(` + qemu + `)/cgroup | head -n 1)
+dir=/sys/fs/cgroup$pod limit=memory.max usage=memory.current
+[ -e /sys/fs/cgroup/cgroup.controllers ] || dir=/sys/fs/cgroup/memory$pod limit=memory.limit_in_bytes usage=memory.usage_in_bytes
+`
+
+func runVM(t *testing.T) {
+	if err := suite.Apply(t.Context(), vmPod); err != nil {
+		t.Fatal(err)
+	}
+	guestUp(t)
+	logged(t, "crictl stats; nodevirt ps; tr '\\0' ' ' </proc/$("+qemu+")/cmdline")
+}
+
+// guestUp waits until the small guest counts.
+func guestUp(t *testing.T) {
+	t.Helper()
+	untilOutput(t, "crictl logs $("+container+") 2>&1", "count 3")
+}
+
+// cgroups looks for the VM below its pod's slice, with its limits, after systemd has written to cgroups
+// again.
+func cgroups(t *testing.T) {
+	if pod := must(t, group+"echo $pod"); !strings.HasPrefix(pod, "/kubepods.slice/kubepods-pod") || !strings.HasSuffix(pod, ".scope") {
+		t.Errorf("QEMU is in %s", pod)
+	}
+	limits := group + "cat $dir/$limit; [ $limit != memory.max ] || cat $dir/cpu.max $dir/cgroup.controllers"
+	before := must(t, limits)
+	t.Log(before)
+	if strings.HasPrefix(before, "max") || strings.HasPrefix(before, "9223372036854771712") {
+		t.Errorf("no limit of memory: %s", before)
+	}
+	must(t, "systemctl daemon-reload; systemctl daemon-reexec; sleep 5")
+	if after := must(t, limits); after != before {
+		t.Errorf("after systemd read its units again, limits are %q; before %q", after, before)
+	}
+	var stats struct {
+		Stats []struct {
+			CPU    struct{ UsageCoreNanoSeconds struct{ Value string } }
+			Memory struct{ WorkingSetBytes struct{ Value string } }
+		}
+	}
+	text := must(t, "crictl stats -o json $("+container+")")
+	if err := json.Unmarshal([]byte(text), &stats); err != nil || len(stats.Stats) != 1 {
+		t.Fatalf("%v: %s", err, text)
+	}
+	for _, value := range []string{stats.Stats[0].CPU.UsageCoreNanoSeconds.Value, stats.Stats[0].Memory.WorkingSetBytes.Value} {
+		if n, err := strconv.ParseInt(value, 10, 64); err != nil || n < 1_000_000 {
+			t.Errorf("stats have %q: %s", value, text)
+		}
+	}
+}
+
+// sameGuest fails the test unless QEMU's process is the one of before, and the console has each line of
+// what the guest counts.
+func sameGuest(t *testing.T, before string) {
+	t.Helper()
+	if now := must(t, qemu); now != before {
+		t.Errorf("QEMU's process is %s; it was %s", now, before)
+	}
+	log := must(t, "crictl logs $("+container+") 2>&1 | grep -a ^count")
+	last := 0
+	for line := range strings.Lines(log) {
+		n, err := strconv.Atoi(strings.TrimSpace(strings.TrimPrefix(line, "count ")))
+		if err != nil || n != last+1 {
+			t.Fatalf("the console has %q after count %d", line, last)
+		}
+		last = n
+	}
+	// It goes on.
+	untilOutput(t, "crictl logs $("+container+") 2>&1", fmt.Sprintf("count %d", last+2))
+}
+
+func restartShim(t *testing.T) {
+	before := must(t, qemu)
+	must(t, "systemctl restart nodevirt-shim; sleep 3; systemctl is-active nodevirt-shim")
+	sameGuest(t, before)
+	must(t, "systemctl restart libvirtd; sleep 3; systemctl is-active libvirtd")
+	sameGuest(t, before)
+	nodeReady(t)
+}
+
+// upgrade installs packages of a later version while the guest runs.
+func upgrade(t *testing.T) {
+	before, shim := must(t, qemu), must(t, "systemctl show -P MainPID nodevirt-shim")
+	must(t, "dpkg --install /opt/payload/later/*.deb")
+	if version := must(t, "dpkg-query -W -f '${Version}' nodevirt-node"); !strings.HasPrefix(version, "99.0.0") {
+		t.Errorf("after the upgrade the version is %s", version)
+	}
+	until(t, "another shim", func(ctx context.Context) error {
+		now, err := run(ctx, "systemctl is-active nodevirt-shim && systemctl show -P MainPID nodevirt-shim")
+		if err == nil && strings.Contains(now, shim) {
+			err = errors.New("the shim of before runs")
+		}
+		return err
+	})
+	logged(t, "nodevirt node install")
+	sameGuest(t, before)
+	nodeReady(t)
+}
+
+// outOfMemory lowers the limit of the VM's group, and has the guest take memory: the kernel kills QEMU, and
+// the kubelet starts the guest again.
+func outOfMemory(t *testing.T) {
+	ip, err := suite.Kubectl(t.Context(), "get", "pod", "small", "-o", "jsonpath={.status.podIP}")
+	if err != nil {
+		t.Fatal(err)
+	}
+	must(t, group+"echo $(($(cat $dir/$usage) + 1048576)) >$dir/$limit")
+	must(t, "bash -c 'exec 3<>/dev/tcp/"+ip+"/80; printf \"GET /cgi-bin/memory?100 HTTP/1.0\\r\\n\\r\\n\" >&3; timeout 300 cat <&3' || true")
+	until(t, "the container's end", func(ctx context.Context) error {
+		reason, err := suite.Kubectl(ctx, "get", "pod", "small", "-o", "jsonpath={.status.containerStatuses[0].lastState.terminated.reason}")
+		if err == nil && reason != "OOMKilled" {
+			err = fmt.Errorf("the reason is %q", reason)
+		}
+		return err
+	})
+	guestUp(t)
+}
+
+// reboot restarts the machine with a running guest, which the kubelet starts again.
+func reboot(t *testing.T) {
+	old := must(t, container)
+	_, _ = run(t.Context(), "touch /run/booted-before; systemctl reboot") // its answer may be lost
+	suite.machine.rebooted(t)
+	booted(t)
+	nodeReady(t)
+	until(t, "another container", func(ctx context.Context) error {
+		now, err := run(ctx, container)
+		if now = strings.TrimSpace(now); err == nil && (now == "" || now == old) {
+			err = fmt.Errorf("the container is %q", now)
+		}
+		return err
+	})
+	guestUp(t)
+	logged(t, "virsh list --all; journalctl -b -u nodevirt-shim --no-pager | tail -n 20")
+	if out := must(t, "virsh list --all --name | grep -c default_small_"); out != "1" {
+		t.Errorf("libvirt has %s domains of the pod", out)
+	}
+}
+
+func uninstall(t *testing.T) {
+	if out, err := run(t.Context(), "nodevirt node uninstall"); err == nil || !strings.Contains(err.Error(), "VMs run on this node") {
+		t.Errorf("uninstall with a running VM: %s, %v", out, err)
+	}
+	if out, err := run(t.Context(), "dpkg --remove nodevirt-node"); err == nil || !strings.Contains(err.Error(), "nodevirt node uninstall") {
+		t.Errorf("remove the package of an installed node: %s, %v", out, err)
+	}
+	if _, err := suite.Kubectl(t.Context(), "delete", "pod", "small", "--timeout=20m"); err != nil {
+		t.Fatal(err)
+	}
+	logged(t, "nodevirt node uninstall --timeout 20m")
+	nodeReady(t)
+}
+
+// purge removes the packages. Nothing is left of them.
+func purge(t *testing.T) {
+	must(t, "dpkg --purge nodevirt-node nodevirt; systemctl enable --now tgt")
+	if out := must(t, snapshot+"snapshot >/root/after; diff /root/before /root/after || true"); out != "" {
+		t.Errorf("what the purge left:\n%s", out)
+	}
+	if out := must(t, "pgrep -a 'qemu-system|dnsmasq|nodevirt' || true; virsh list --all --name; systemctl --failed --no-legend"); out != "" {
+		t.Errorf("what runs, or has failed, after the purge:\n%s", out)
+	}
+}
