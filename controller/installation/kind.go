@@ -13,6 +13,7 @@ import (
 func Kind() kind.Kind {
 	return kind.Kind{
 		Version: kubevirt.SchemeGroupVersion,
+		Older:   "v1alpha3",
 		Object:  func() client.Object { return new(kubevirt.KubeVirt) },
 		List:    func() client.ObjectList { return new(kubevirt.KubeVirtList) },
 		Cached:  true,

@@ -11,6 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/yaml"
 	kjson "sigs.k8s.io/json"
 
+	"github.com/nodevirt/nodevirt/controller/installation"
 	"github.com/nodevirt/nodevirt/controller/manifest"
 	"github.com/nodevirt/nodevirt/controller/pool"
 	"github.com/nodevirt/nodevirt/controller/preset"
@@ -28,6 +29,7 @@ func FuzzManifest(f *testing.F) {
 	f.Add(`{"domain": {"devices": {"disks": [{"type": "RegistryDisk:v1alpha", "source": {"name": "x"}}, {"type": 7}, null]}}}`)
 	f.Add(`{"replicas": 2, "paused": true, "selector": {"matchLabels": {"a": "b"}, "matchExpressions": [{"key": "a", "operator": "In"}]}}`)
 	f.Add(`{"selector": {}, "domain": {"cpu": {"cores": 2}, "devices": {"disks": [{"name": "a"}]}}}`)
+	f.Add(`{"configuration": {"migrations": {"bandwidthPerMigration": 0}, "developerConfiguration": {"featureGates": ["A", 1]}, "emulatedMachines": ["pc-[q"]}}`)
 	for _, spec := range specsOfAdmission(f) {
 		f.Add(spec)
 	}
@@ -44,6 +46,8 @@ func FuzzManifest(f *testing.F) {
 		_, problems = pool.CheckManifest(root, tree)
 		checkSentences(t, problems)
 		checkSentences(t, preset.CheckManifest(root, tree))
+		_, problems = installation.CheckManifest(root, tree)
+		checkSentences(t, problems)
 		vmi, problems := manifest.CheckVMI(root, tree)
 		checkSentences(t, problems)
 		if len(problems) > 0 {

@@ -36,7 +36,6 @@ func LabelKindsOf(labels map[string]string) []string {
 // nodeSelector is the instance's, with KubeVirt's labels of nodes that can start it.
 func nodeSelector(s *kubevirt.VirtualMachineInstanceSpec, around Surroundings) map[string]string {
 	all := map[string]string{}
-	maps.Copy(all, around.Config.NodeSelector())
 	if cpu := s.Domain.CPU; cpu != nil && cpu.DedicatedCPUPlacement {
 		all[kubevirt.CPUManager] = "true"
 		if cpu.Realtime != nil {
@@ -57,6 +56,7 @@ func nodeSelector(s *kubevirt.VirtualMachineInstanceSpec, around Surroundings) m
 		}
 	}
 	maps.Copy(all, s.NodeSelector)
+	maps.Copy(all, around.Config.NodeSelector()) // an author must not escape them
 	if len(all) == 0 {
 		return nil
 	}

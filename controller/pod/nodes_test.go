@@ -7,6 +7,7 @@ import (
 
 	kubevirt "kubevirt.io/api/core/v1"
 
+	"github.com/nodevirt/nodevirt/controller/config"
 	"github.com/nodevirt/nodevirt/controller/pod"
 )
 
@@ -88,5 +89,21 @@ func TestNodeSelector(t *testing.T) {
 		if !slices.Equal(got, tt.want) {
 			t.Errorf("%s: %q, want %q", name, got, tt.want)
 		}
+	}
+}
+
+// TestClustersNodes: an instance cannot choose other nodes than those that run VMs.
+func TestClustersNodes(t *testing.T) {
+	around := pod.Surroundings{Config: config.Config{Given: kubevirt.KubeVirtConfiguration{
+		DeveloperConfiguration: &kubevirt.DeveloperConfiguration{NodeSelectors: map[string]string{"vms": "yes"}},
+	}}}
+	vmi := read(t, "least")
+	vmi.Spec.NodeSelector = map[string]string{"vms": "no", "zone": "a"}
+	p, err := pod.New(vmi, nil, nil, pod.Options{RuntimeClass: "vm", StubImage: "registry.example.com/stub:1", Surroundings: around})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := p.Spec.NodeSelector; !maps.Equal(got, map[string]string{"vms": "yes", "zone": "a"}) {
+		t.Errorf("node selector %v", got)
 	}
 }

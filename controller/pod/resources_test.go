@@ -8,12 +8,16 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 	kubevirt "kubevirt.io/api/core/v1"
 
+	"github.com/nodevirt/nodevirt/controller/config"
 	"github.com/nodevirt/nodevirt/controller/pod"
 )
 
 // TestSurroundings makes pods in namespaces with quotas, and without the overhead of their RuntimeClass.
 func TestSurroundings(t *testing.T) {
 	quota := pod.Surroundings{LimitCPU: true, MemoryRatio: 1.5}
+	configured := pod.Surroundings{Config: config.Config{Given: kubevirt.KubeVirtConfiguration{
+		DeveloperConfiguration: &kubevirt.DeveloperConfiguration{CPUAllocationRatio: 2, MemoryOvercommit: 200},
+	}}}
 	reserved := func(added string) func(d *kubevirt.DomainSpec) {
 		return func(d *kubevirt.DomainSpec) {
 			d.Memory.ReservedOverhead = &kubevirt.ReservedOverhead{AddedOverhead: new(resource.MustParse(added))}
@@ -26,6 +30,7 @@ func TestSurroundings(t *testing.T) {
 		want   string
 	}{
 		"no quota":   {want: `{"requests":{"cpu":"100m","memory":"128Mi"}}`},
+		"configured": {configured, nil, `{"requests":{"cpu":"500m","memory":"64Mi"}}`},
 		"quota":      {quota, nil, `{"limits":{"cpu":"1","memory":"192Mi"},"requests":{"cpu":"100m","memory":"128Mi"}}`},
 		"CPU's only": {pod.Surroundings{LimitCPU: true}, nil, `{"limits":{"cpu":"1"},"requests":{"cpu":"100m","memory":"128Mi"}}`},
 		"own limits": {quota, func(d *kubevirt.DomainSpec) {
