@@ -68,11 +68,12 @@ func (r *Review) template() *field.Path {
 	return field.NewPath("spec", r.rules.Within...).Child("template")
 }
 
-// CheckMisplaced refuses the annotations of instances on an object that creates them.
-func (r *Review) CheckMisplaced(meta *field.Path, annotations map[string]string) field.ErrorList {
+// CheckMisplaced refuses the annotations of instances on an object that creates them. Own are the
+// object's.
+func (r *Review) CheckMisplaced(meta *field.Path, annotations map[string]string, own ...string) field.ErrorList {
 	var problems field.ErrorList
 	for _, key := range slices.Sorted(maps.Keys(annotations)) {
-		if strings.HasPrefix(key, vmspec.AnnotationPrefix) {
+		if strings.HasPrefix(key, vmspec.AnnotationPrefix) && !slices.Contains(own, key) {
 			problems = append(problems, field.Forbidden(meta.Child("annotations").Key(key),
 				"belongs to the instance; put it into "+r.template().Child("metadata", "annotations").String()))
 		}
@@ -81,9 +82,9 @@ func (r *Review) CheckMisplaced(meta *field.Path, annotations map[string]string)
 }
 
 // CheckTemplated checks an object with a template, except for its spec, which it
-// returns.
-func (r *Review) CheckTemplated() (any, field.ErrorList) {
-	problems := r.CheckMisplaced(field.NewPath("metadata"), r.Meta.Annotations)
+// returns. Own are the object's own annotations.
+func (r *Review) CheckTemplated(own ...string) (any, field.ErrorList) {
+	problems := r.CheckMisplaced(field.NewPath("metadata"), r.Meta.Annotations, own...)
 	tree := r.Spec()
 	if tree == nil {
 		problems = append(problems, field.Required(field.NewPath("spec"), "describe the VM here"))

@@ -10,6 +10,10 @@ import (
 // on that instance. It is the name of the PVC with the memory. Pods don't have it.
 const AnnotationResume = "vm.nodevirt.io/resume-from"
 
+// AnnotationSuspend on a VirtualMachine, with the value true, has the running guest's memory saved, and
+// the guest end. It stays until an instance goes on from the memory.
+const AnnotationSuspend = "nodevirt.io/suspend"
+
 // resumeVolume is the pod's volume of that PVC.
 const resumeVolume = "nodevirt-checkpoint"
 

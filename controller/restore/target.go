@@ -85,6 +85,7 @@ func (t *targets) createVM(ctx context.Context, w *work, content *api.VirtualMac
 
 // setResume has the VM's next start go on from the memory in a snapshot, or boot if it has none.
 func setResume(vm *kubevirt.VirtualMachine, content *api.VirtualMachineSnapshotContent) {
+	delete(vm.Annotations, pod.AnnotationSuspend)
 	if claim := snapshot.MemoryPVC(content); claim != "" {
 		metav1.SetMetaDataAnnotation(&vm.ObjectMeta, pod.AnnotationResume, claim)
 		return

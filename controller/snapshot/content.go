@@ -112,6 +112,7 @@ func simplified(m metav1.ObjectMeta) metav1.ObjectMeta {
 	annotations := maps.Clone(m.Annotations)
 	delete(annotations, corev1.LastAppliedConfigAnnotation) // as large as the object
 	delete(annotations, pod.AnnotationResume)
+	delete(annotations, pod.AnnotationSuspend)
 	return metav1.ObjectMeta{
 		Name: m.Name, Namespace: m.Namespace, UID: m.UID, ResourceVersion: m.ResourceVersion, Generation: m.Generation,
 		Labels: maps.Clone(m.Labels), Annotations: annotations,

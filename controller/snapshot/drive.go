@@ -24,7 +24,7 @@ type driver struct {
 	volumes  volumes
 	events   events.EventRecorder
 	now      func() time.Time
-	memories *memories
+	memories memories
 	captures interface {
 		own(ctx context.Context, w *work) error
 	}

@@ -11,6 +11,7 @@ import (
 	kubevirt "kubevirt.io/api/core/v1"
 	api "kubevirt.io/api/snapshot/v1beta1"
 
+	"github.com/nodevirt/nodevirt/controller/memory"
 	"github.com/nodevirt/nodevirt/shim/vm/hotplug/order"
 )
 
@@ -44,7 +45,7 @@ func (n *fakeNode) control(name, argument string) ([]byte, error) {
 }
 
 func withMemory(s *vmSnapshot) {
-	s.UID, s.Annotations = "0d2c5a5e-0000-4000-8000-000000000001", map[string]string{AnnotationMemory: "true", AnnotationMemoryClass: "local"}
+	s.UID, s.Annotations = "0d2c5a5e-0000-4000-8000-000000000001", map[string]string{AnnotationMemory: "true", memory.AnnotationClass: "local"}
 }
 
 // mounted has the attachment pod's container run, as the kubelet does.
@@ -75,11 +76,11 @@ func TestMemory(t *testing.T) {
 	content := g.content(s)
 	pvc := &corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: MemoryPVC(content)}}
 	if !g.Exists(t, pvc) || !metav1.IsControlledBy(pvc, content) || *pvc.Spec.StorageClassName != "local" ||
-		pvc.Spec.Resources.Requests.Storage().Value() < memorySlack {
+		pvc.Spec.Resources.Requests.Storage().Value() < memory.Slack {
 		t.Errorf("PVC %+v", pvc)
 	}
 	p := g.mounted()
-	if !metav1.IsControlledBy(p, content) || p.Labels[kubevirt.AppLabel] != memoryLabel || !strings.HasPrefix(p.Name, "hp-volume-memory-") {
+	if !metav1.IsControlledBy(p, content) || p.Labels[kubevirt.AppLabel] != memory.Label || !strings.HasPrefix(p.Name, "hp-volume-memory-") {
 		t.Errorf("attachment pod %+v", p.ObjectMeta)
 	}
 	g.reconcile("one")
@@ -157,7 +158,7 @@ func TestMemoryOfHaltedVM(t *testing.T) {
 	g.snapshot("one", withMemory)
 	g.reconcile("one")
 	g.is("one", api.InProgress, "Source not locked source does not run")
-	for annotation, value := range map[string]string{AnnotationMemory: "yes", AnnotationMemorySize: "-1Gi"} {
+	for annotation, value := range map[string]string{AnnotationMemory: "yes", memory.AnnotationSize: "-1Gi"} {
 		if len(checkMemory(map[string]string{annotation: value})) == 0 {
 			t.Errorf("%s=%s is accepted", annotation, value)
 		}

@@ -16,6 +16,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
 
 	"github.com/nodevirt/nodevirt/controller/datavolume"
+	"github.com/nodevirt/nodevirt/controller/memory"
 	"github.com/nodevirt/nodevirt/controller/pod"
 	"github.com/nodevirt/nodevirt/controller/volumesnapshot"
 )
@@ -114,7 +115,7 @@ func NewReconciler(o Options) *Reconciler {
 	contents := &contents{
 		client: o.Client, live: o.Live, revisions: o.Revisions, volumes: o.Volumes, events: o.Events, writer: w, captures: captures,
 	}
-	memories := &memories{live: o.Live, uncached: o.Revisions, pods: o.Pods, holder: o.Holder, guests: guests}
+	memories := memories{&memory.Saves{Live: o.Live, Uncached: o.Revisions, Pods: o.Pods, Nodes: o.Nodes, Holder: o.Holder}}
 	return &Reconciler{
 		client: o.Client, now: o.Now, writer: w,
 		sources:  &sources{client: o.Client, live: o.Live, volumes: o.Volumes, dataVolumes: o.DataVolumes, writer: w},

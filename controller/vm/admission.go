@@ -12,6 +12,8 @@ import (
 
 	"github.com/nodevirt/nodevirt/controller/admission"
 	"github.com/nodevirt/nodevirt/controller/instancetype"
+	"github.com/nodevirt/nodevirt/controller/memory"
+	"github.com/nodevirt/nodevirt/controller/pod"
 )
 
 func rules() admission.Rules {
@@ -33,8 +35,9 @@ func rules() admission.Rules {
 
 func check(r *admission.Review) field.ErrorList {
 	spec := field.NewPath("spec")
-	tree, problems := r.CheckTemplated()
+	tree, problems := r.CheckTemplated(pod.AnnotationSuspend, memory.AnnotationClass, memory.AnnotationSize)
 	problems = append(admission.CheckName(field.NewPath("metadata"), r.Meta.Name), problems...)
+	problems = append(problems, checkSuspend(r.Meta.Annotations)...)
 	if tree == nil {
 		return problems
 	}

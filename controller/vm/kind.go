@@ -6,8 +6,11 @@ import (
 	kubevirt "kubevirt.io/api/core/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/nodevirt/nodevirt/controller/control"
 	"github.com/nodevirt/nodevirt/controller/datavolume"
 	"github.com/nodevirt/nodevirt/controller/kind"
+	"github.com/nodevirt/nodevirt/controller/memory"
+	instances "github.com/nodevirt/nodevirt/controller/vmi"
 	"github.com/nodevirt/nodevirt/controller/volumesnapshot"
 )
 
@@ -49,9 +52,18 @@ func setUp(ctx context.Context, in kind.Cluster) error {
 	if err != nil {
 		return err
 	}
+	nodes, err := control.ForConfig(m.GetConfig())
+	if err != nil {
+		return err
+	}
+	vmis, err := instances.New(in)
+	if err != nil {
+		return err
+	}
+	saves := &memory.Saves{Live: m.GetAPIReader(), Uncached: in.Uncached, Pods: vmis.Pods, Nodes: nodes, Holder: in.Holder}
 	r := NewReconciler(Options{
 		Client: m.GetClient(), Live: m.GetAPIReader(), Events: m.GetEventRecorder("virtualmachine-controller"),
-		Config: in.Config, Now: in.Now, Revisions: in.Uncached, DataVolumes: dataVolumes, Snapshots: snapshots,
+		Config: in.Config, Now: in.Now, Revisions: in.Uncached, DataVolumes: dataVolumes, Snapshots: snapshots, Memory: saves,
 	})
 	return r.SetUp(ctx, m)
 }

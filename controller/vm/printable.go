@@ -12,6 +12,8 @@ func printable(vm *kubevirt.VirtualMachine, o outcome) kubevirt.VirtualMachinePr
 	switch {
 	case vm.DeletionTimestamp != nil:
 		return kubevirt.VirtualMachineStatusTerminating
+	case o.vmi == nil && !o.wanted && suspended(vm):
+		return statusSuspended
 	case o.vmi == nil:
 		return withoutInstance(o)
 	case o.vmi.DeletionTimestamp != nil:
@@ -25,6 +27,8 @@ func printable(vm *kubevirt.VirtualMachine, o outcome) kubevirt.VirtualMachinePr
 		return kubevirt.VirtualMachineStatusStopping
 	case o.vmi.Status.Phase == kubevirt.Unknown:
 		return kubevirt.VirtualMachineStatusUnknown
+	case o.vmi.Status.Phase == kubevirt.Running && wantsSuspend(vm):
+		return statusSuspending
 	case isTrue(o.vmi, kubevirt.VirtualMachineInstancePaused):
 		return kubevirt.VirtualMachineStatusPaused
 	case o.vmi.Status.Phase == kubevirt.Running && vmi.Migrating(o.vmi):

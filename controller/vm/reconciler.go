@@ -16,6 +16,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
 
 	"github.com/nodevirt/nodevirt/controller/config"
+	"github.com/nodevirt/nodevirt/controller/memory"
+	instances "github.com/nodevirt/nodevirt/controller/vmi"
 )
 
 // Options are what the VirtualMachines' reconciler works with.
@@ -32,6 +34,8 @@ type Options struct {
 	Snapshots SnapshotClasses
 	// Config is the cluster's configuration.
 	Config config.Source
+	// Memory saves the memory of guests that are suspended.
+	Memory *memory.Saves
 	// Events reach the users of VirtualMachines.
 	Events events.EventRecorder
 	// Now is the time; a test may have its own.
@@ -49,6 +53,7 @@ type Reconciler struct {
 	now         func() time.Time
 	expander    *expander
 	dumps       *dumps
+	suspends    *suspends
 	volumes     interface {
 		statuses(ctx context.Context, vm *kubevirt.VirtualMachine) (all []kubevirt.VolumeSnapshotStatus, classless bool, err error)
 	}
@@ -60,6 +65,7 @@ func NewReconciler(o Options) *Reconciler {
 		client: o.Client, live: o.Live, revisions: o.Revisions, dataVolumes: o.DataVolumes, config: o.Config, events: o.Events, now: o.Now,
 		expander: &expander{client: o.Client, live: o.Live, revisions: o.Revisions},
 		dumps:    &dumps{client: o.Client, live: o.Live},
+		suspends: &suspends{client: o.Client, live: o.Live, saves: o.Memory, events: o.Events},
 		volumes:  &snapshottables{client: o.Client, live: o.Live, snapshots: o.Snapshots, now: o.Now},
 	}
 }
@@ -100,6 +106,12 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resu
 	if err := resumed(ctx, r.client, vm, vmi); err != nil {
 		return ctrl.Result{}, err
 	}
+	if vmi != nil && vmi.IsFinal() && vmi.Status.Reason == instances.ReasonSuspended {
+		if err := r.suspends.note(ctx, vm, vmi); err != nil {
+			return ctrl.Result{}, err
+		}
+		return ctrl.Result{}, r.stop(ctx, vm, vmi)
+	}
 	return r.run(ctx, vm, vmi)
 }
 
@@ -127,6 +139,11 @@ func (r *Reconciler) run(
 		o.failure = errors.Join(o.failure, err)
 	}
 	if err := r.dumps.follow(ctx, vm, vmi); apierrors.IsConflict(err) {
+		return ctrl.Result{}, err
+	} else if err != nil {
+		o.failure = errors.Join(o.failure, err)
+	}
+	if o.suspending, err = r.suspends.follow(ctx, vm, vmi, strategy); apierrors.IsConflict(err) {
 		return ctrl.Result{}, err
 	} else if err != nil {
 		o.failure = errors.Join(o.failure, err)
@@ -168,7 +185,7 @@ func (r *Reconciler) run(
 		}
 	}
 	err = errors.Join(r.report(ctx, vm, o), unknown)
-	if !changes(o.failure) {
+	if o.suspending == 0 && !changes(o.failure) {
 		err = errors.Join(err, o.failure)
 	}
 	return ctrl.Result{RequeueAfter: o.again(now)}, err

@@ -19,6 +19,7 @@ func resumed(ctx context.Context, by client.Writer, vm *kubevirt.VirtualMachine,
 	}
 	before := vm.DeepCopy()
 	delete(vm.Annotations, pod.AnnotationResume)
+	delete(vm.Annotations, pod.AnnotationSuspend)
 	patch := client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{})
 	if err := by.Patch(ctx, vm, patch); err != nil {
 		return client.IgnoreNotFound(fmt.Errorf("note that VM %s/%s goes on from PVC %s: %w", vm.Namespace, vm.Name, from, err))

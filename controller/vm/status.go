@@ -32,11 +32,15 @@ type outcome struct {
 	// snapshots say which volumes snapshots have; nil if that is unknown.
 	snapshots  []kubevirt.VolumeSnapshotStatus
 	lacksClass bool // a PVC has no VolumeSnapshotClass
+	// suspending is when to look again at a guest that is being saved; 0 for none.
+	suspending time.Duration
 }
 
 // again returns when to reconcile without an event; 0 for never.
 func (o outcome) again(now time.Time) time.Duration {
 	switch {
+	case o.suspending > 0:
+		return o.suspending
 	case errors.Is(o.failure, errNeedsCDI):
 		return lookForCDI
 	case o.decision.wait > 0:
@@ -166,6 +170,9 @@ func failureReason(failure error) string {
 	}
 	if _, is := errors.AsType[hotplugError](failure); is {
 		return reasonHotplug
+	}
+	if _, is := errors.AsType[suspendError](failure); is {
+		return reasonSuspend
 	}
 	if _, is := errors.AsType[dumpError](failure); is {
 		return reasonMemoryDump

@@ -9,6 +9,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/nodevirt/nodevirt/controller/pod"
+	"github.com/nodevirt/nodevirt/shim/podstatus/condition"
 )
 
 // Migrating reports whether a migration of the instance has begun and not ended: its
@@ -72,6 +73,10 @@ type State struct {
 // reasonMigrated is the reason with which a node ends the container of a guest that has
 // gone to another node.
 const reasonMigrated = "Migrated"
+
+// ReasonSuspended is the reason of an instance whose guest's memory is on a PVC, and whose container
+// ended with it.
+const ReasonSuspended = condition.ReasonSuspended
 
 // StateOf returns the state of an instance's pod; nil is a pod that is gone.
 func (m *Pods) StateOf(ctx context.Context, p *corev1.Pod) (State, error) {

@@ -87,6 +87,8 @@ func reason(v view) string {
 		return "PodLost"
 	case v.pod == nil:
 		return ""
+	case c != nil && c.Terminated != nil && c.Terminated.Reason == ReasonSuspended:
+		return ReasonSuspended
 	case v.ended() && v.node.gone:
 		return ReasonNodeGone
 	case v.disrupted():

@@ -29,9 +29,19 @@ func (Archives) Create(folder, name string) (*os.File, error) {
 	return f, nil
 }
 
-// Rename gives a complete archive its name.
+// Rename gives a complete archive its name, which a crash of the node does not undo.
 func (Archives) Rename(folder, from, to string) error {
-	if err := inFolder(folder, func(root *os.Root) error { return root.Rename(from, to) }); err != nil {
+	err := inFolder(folder, func(root *os.Root) error {
+		if err := root.Rename(from, to); err != nil {
+			return err
+		}
+		f, err := root.Open(".")
+		if err != nil {
+			return err
+		}
+		return errors.Join(f.Sync(), f.Close())
+	})
+	if err != nil {
 		return fmt.Errorf("%w: rename the archive: %w", ErrVolume, err)
 	}
 	return nil

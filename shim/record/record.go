@@ -161,12 +161,17 @@ type Freeze struct {
 	Limit time.Duration `json:"limit"`
 }
 
-// Saving is what the end of saving a guest's memory has to undo. The guest ran before.
+// Saving is what the end of saving a guest's memory has to undo. The guest ran before. It stays if the
+// guest has ended by it.
 type Saving struct {
 	// Partial is the path of the unfinished archive, or its name in Folder.
 	Partial string `json:"partial"`
 	// Folder is the path on the node of the volume with the archive; empty for none.
 	Folder string `json:"folder,omitempty"`
+	// Suspend says that the guest ends once its memory is saved. Complete says that it is saved: the guest
+	// never runs here again.
+	Suspend  bool `json:"suspend,omitempty"`
+	Complete bool `json:"complete,omitempty"`
 }
 
 // Image is the container's image as ContainerStatus reports it.

@@ -18,7 +18,7 @@ func layers() [][]string {
 		{"controller/clone"},
 		{"controller/export", "controller/pool", "controller/restore"},
 		{"controller/migration", "controller/preset", "controller/replicaset", "controller/snapshot", "controller/vm"},
-		{"controller/backoff", "controller/installation", "controller/instancetype", "controller/migrationpolicy"},
+		{"controller/backoff", "controller/installation", "controller/instancetype", "controller/memory", "controller/migrationpolicy"},
 		{"controller/vmi"},
 		{"controller/hotplug"},
 		{"controller/kind"},

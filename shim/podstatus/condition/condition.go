@@ -47,6 +47,8 @@ const (
 	ReasonCompleted = "Completed"
 	// ReasonMigrated: the guest runs on another node.
 	ReasonMigrated = "Migrated"
+	// ReasonSuspended: the guest's memory is on a PVC, from which another pod goes on.
+	ReasonSuspended = "Suspended"
 	// ReasonMigrationRefused: the container waited for a guest that did not come.
 	ReasonMigrationRefused = "MigrationRefused"
 	// ReasonStartFailed: the VM could not be started.

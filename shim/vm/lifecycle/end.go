@@ -118,6 +118,9 @@ func (e *ends) settle(ctx context.Context, v *table.VM) error {
 // finish records an end. The caller has the VM's turn.
 func (e *ends) finish(ctx context.Context, v *table.VM, r record.Container, reason domain.Reason) error {
 	state := e.of.Of(v)
+	if s := r.Saving; s != nil && s.Complete {
+		return e.finishAs(ctx, v, r, ending{0, reasonSuspended, "the guest's memory is saved, and another pod can go on from it"})
+	}
 	if e.moves.Left(v) {
 		return e.finishAs(ctx, v, r, ending{0, reasonMigrated, "the guest runs on another node"})
 	}

@@ -72,6 +72,29 @@ func TestEndWithPluggedDisks(t *testing.T) {
 	})
 }
 
+// TestSuspended: a guest that its node ended because its memory is saved has not failed. One whose save
+// was not complete has.
+func TestSuspended(t *testing.T) {
+	for _, complete := range []bool{true, false} {
+		onNode(t, func(t *testing.T, n *node) {
+			n.run(t)
+			id := n.started(t, "pod")
+			v, err := n.table.Find(id)
+			must(t, err)
+			r := v.Record()
+			r.Saving = &record.Saving{Suspend: true, Complete: complete}
+			must(t, n.table.Put(v, r))
+			n.libvirt.End(r.Domain.UUID, domain.ReasonDestroyed)
+			time.Sleep(time.Millisecond)
+			if complete {
+				n.wantEnd(t, id, 0, "Suspended", "the guest's memory is saved")
+			} else {
+				n.wantEnd(t, id, 137, "Error", "the VM was powered off")
+			}
+		})
+	}
+}
+
 // TestEndWithoutAnEvent: libvirtd sends none for a QEMU that ended before a new
 // libvirtd had found it again.
 func TestEndWithoutAnEvent(t *testing.T) {

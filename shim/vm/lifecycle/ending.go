@@ -16,6 +16,7 @@ const (
 	reasonError     = "Error"
 	reasonOOMKilled = "OOMKilled"
 	reasonMigrated  = condition.ReasonMigrated
+	reasonSuspended = condition.ReasonSuspended
 	reasonRefused   = condition.ReasonMigrationRefused
 
 	codeKilled  = 128 + 9 // of a process that SIGKILL ended

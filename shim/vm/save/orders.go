@@ -43,6 +43,9 @@ func (s *Saves) save(ctx context.Context, v *table.VM, a order.Save) (order.Save
 	if j.renew(a.Volume) || !a.Begin {
 		return j.await(ctx, a.Volume, order.SaveWriting)
 	}
+	if a.Suspend {
+		a.Disks = onVolumes(v.Record())
+	}
 	if err := check(v.Record(), a.Disks); err != nil {
 		return order.Saved{}, err
 	}

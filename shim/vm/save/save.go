@@ -11,7 +11,7 @@
 // A VM whose guest could not go on elsewhere is refused: one with devices or folders of its
 // node, or with a volume that outlives its pod. The guest goes on to write to such a volume,
 // and its memory of that moment would not fit what is there later. An order of package order saves
-// to a PVC, and holds the guest while its caller takes snapshots of the VM's PVCs.
+// to a PVC, and holds the guest while its caller takes snapshots of the VM's PVCs, or ends it.
 package save
 
 import (
@@ -44,6 +44,7 @@ import (
 type Domains interface {
 	Pause(ctx context.Context, uuid string) error
 	Resume(ctx context.Context, uuid string) error
+	Destroy(ctx context.Context, uuid string) error
 	SaveMemory(ctx context.Context, uuid string, to *os.File) error
 	State(ctx context.Context, uuid string) (domain.State, error)
 	MigratableXML(ctx context.Context, uuid string) (string, error)
@@ -247,7 +248,7 @@ func (s *Saves) begin(ctx context.Context, v *table.VM, as record.Saving, held [
 	return r, s.o.Table.Put(v, r)
 }
 
-// paused pauses the guest while do works, and resumes it.
+// paused pauses the guest while do works, and resumes it unless it is suspended.
 func (s *Saves) paused(ctx context.Context, r record.Container, limit time.Duration, do func(context.Context) error) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, limit, fmt.Errorf("the guest may be paused for %s only", limit))
 	defer cancel()
@@ -255,8 +256,8 @@ func (s *Saves) paused(ctx context.Context, r record.Container, limit time.Durat
 	if err == nil {
 		err = do(ctx)
 	}
-	if err != nil {
-		return err // the end resumes it
+	if err != nil || r.Saving.Suspend {
+		return err // the end resumes the guest, or ends it
 	}
 	return s.resume(context.WithoutCancel(ctx), r)
 }
@@ -294,6 +295,9 @@ func (s *Saves) undo(ctx context.Context, v *table.VM) error {
 	if r.Saving == nil {
 		return nil
 	}
+	if r.Saving.Complete {
+		return s.finish(ctx, r)
+	}
 	if r.State == record.Running {
 		if err := s.resume(ctx, r); err != nil {
 			return fmt.Errorf("resume the guest: %w", err)
@@ -309,7 +313,11 @@ func (s *Saves) undo(ctx context.Context, v *table.VM) error {
 // discard removes an unfinished archive.
 func (s *Saves) discard(as record.Saving) error {
 	if as.Folder != "" {
-		return s.o.Files.Remove(as.Folder, as.Partial)
+		err := s.o.Files.Remove(as.Folder, as.Partial)
+		if as.Suspend {
+			err = errors.Join(err, s.o.Files.Remove(as.Folder, vmspec.CheckpointFile))
+		}
+		return err
 	}
 	if err := os.Remove(as.Partial); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err

@@ -112,6 +112,8 @@ func (r *rig) said() []string {
 func (r *rig) Pause(context.Context, string) error  { return r.note("pause") }
 func (r *rig) Resume(context.Context, string) error { return r.note("resume") }
 
+func (r *rig) Destroy(context.Context, string) error { return r.note("destroy") }
+
 func (r *rig) State(context.Context, string) (domain.State, error) {
 	return domain.State{Status: r.status}, nil
 }

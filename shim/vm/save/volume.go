@@ -44,12 +44,16 @@ func (s *Saves) writeVolume(ctx context.Context, v *table.VM, j *job, folder str
 		return err
 	}
 	m.Volumes = j.order.Disks
-	as := record.Saving{Folder: folder, Partial: vmspec.CheckpointFile + partial}
+	as := record.Saving{Folder: folder, Partial: vmspec.CheckpointFile + partial, Suspend: j.order.Suspend}
 	r, err := s.begin(ctx, v, as, j.order.Disks)
 	if err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, s.end(ctx, v)) }()
+	defer func() {
+		if ended := s.end(ctx, v); !suspended(v.Record()) { // else it goes on in the background
+			err = errors.Join(err, ended)
+		}
+	}()
 	if s.o.Moves.Moving(v) {
 		return fmt.Errorf("%w: the guest is moving to another node", vmerrors.ErrState)
 	}
@@ -64,15 +68,23 @@ func (s *Saves) writeVolume(ctx context.Context, v *table.VM, j *job, folder str
 		if err != nil {
 			return err
 		}
+		if as.Suspend {
+			return s.suspend(ctx, v, func() error { return s.complete(as, w, m) })
+		}
 		return j.hold(ctx)
 	})
-	if err != nil {
+	if err != nil || as.Suspend {
 		return err
 	}
+	return s.complete(as, w, m)
+}
+
+// complete gives an archive its end and its name.
+func (s *Saves) complete(as record.Saving, w *checkpoint.Writer, m checkpoint.Manifest) error {
 	if err := w.Close(m); err != nil {
 		return err
 	}
-	return s.o.Files.Rename(folder, as.Partial, vmspec.CheckpointFile)
+	return s.o.Files.Rename(as.Folder, as.Partial, vmspec.CheckpointFile)
 }
 
 // bounded calls do, and returns soon after ctx has ended even if do does not: a volume may keep a

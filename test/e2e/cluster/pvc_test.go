@@ -25,7 +25,18 @@ func localPVC(t *testing.T, name, mode, path string) {
 // sizedPVC is localPVC with a size.
 func sizedPVC(t *testing.T, name, mode, path, size string) {
 	t.Helper()
-	class := "local-" + name
+	class := localVolume(t, name, mode, path, size)
+	made(t, object{"apiVersion": "v1", "kind": "PersistentVolumeClaim", "metadata": object{"name": name}, "spec": object{
+		"storageClassName": class, "volumeMode": mode, "accessModes": []string{"ReadWriteOnce"},
+		"resources": object{"requests": object{"storage": size}},
+	}})
+}
+
+// localVolume makes a volume that is a folder or a device of the first node, and returns its storage
+// class, which has no other.
+func localVolume(t *testing.T, name, mode, path, size string) (class string) {
+	t.Helper()
+	class = "local-" + name
 	spec := func(kind, name string, spec object) {
 		version := "v1"
 		if kind == "StorageClass" {
@@ -43,10 +54,7 @@ func sizedPVC(t *testing.T, name, mode, path, size string) {
 			{"key": "kubernetes.io/hostname", "operator": "In", "values": []string{"node-1"}},
 		}}}}},
 	}})
-	spec("PersistentVolumeClaim", name, object{"spec": object{
-		"storageClassName": class, "volumeMode": mode, "accessModes": []string{"ReadWriteOnce"},
-		"resources": object{"requests": object{"storage": size}},
-	}})
+	return class
 }
 
 // onPVC is an instance that boots from a PVC.

@@ -9,7 +9,8 @@ package order
 //
 // The guest is paused while the node writes and holds. It goes on when [MemorySaveEnd] ends the
 // hold, and by itself if no order comes for [SaveLease]: the save has failed then. A save without
-// disks is never held.
+// disks is never held, nor is one that suspends the guest: its disks are all on volumes, and it ends
+// the guest, whose container has the reason Suspended then.
 const (
 	MemorySave    = "memory-save"     // Save
 	MemorySaveEnd = "memory-save-end" // Name, of the volume
@@ -25,6 +26,8 @@ type Save struct {
 	Disks []string `json:"disks,omitempty"`
 	// Begin begins a save if the node knows none to the volume.
 	Begin bool `json:"begin,omitempty"`
+	// Suspend ends the guest once its memory is saved. If that fails, the guest goes on.
+	Suspend bool `json:"suspend,omitempty"`
 }
 
 // SaveState is the state of a save.
