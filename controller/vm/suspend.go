@@ -165,7 +165,7 @@ func (s *suspends) drop(ctx context.Context, vm *kubevirt.VirtualMachine, reason
 // the node has suspended. Until it is noted, no other instance starts.
 func (s *suspends) note(ctx context.Context, vm *kubevirt.VirtualMachine, vmi *kubevirt.VirtualMachineInstance) error {
 	own := s.of(vm, vmi)
-	if vmi.DeletionTimestamp != nil || vm.Annotations[pod.AnnotationResume] == own.PVC {
+	if vm.Annotations[pod.AnnotationResume] == own.PVC {
 		return nil
 	}
 	before := vm.DeepCopy()

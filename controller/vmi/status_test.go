@@ -309,3 +309,14 @@ func TestVSOCKCID(t *testing.T) {
 		}
 	}
 }
+
+// TestSuspended: the reason of an instance says that its guest can go on elsewhere.
+func TestSuspended(t *testing.T) {
+	if got := reason(seen(readyNode, corev1.PodSucceeded, completed)); got != "" {
+		t.Errorf("a guest that powered off has the reason %q", got)
+	}
+	v := seen(readyNode, corev1.PodSucceeded, corev1.ContainerState{Terminated: &corev1.ContainerStateTerminated{Reason: ReasonSuspended}})
+	if got := reason(v); got != ReasonSuspended || v.phase() != kubevirt.Succeeded {
+		t.Errorf("reason %q, phase %s", got, v.phase())
+	}
+}

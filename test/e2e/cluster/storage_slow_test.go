@@ -9,6 +9,7 @@ import (
 	"gotest.tools/v3/assert"
 
 	"github.com/nodevirt/nodevirt/shim/vmspec"
+	"github.com/nodevirt/nodevirt/test/wait"
 )
 
 // provisioned makes a PVC, whose volume the cluster makes: blank, or from a VolumeSnapshot.
@@ -143,6 +144,27 @@ func TestASnapshotWithMemory(t *testing.T) {
 	snapshot := snapshotted(t, name, object{"nodevirt.io/memory": "true", "nodevirt.io/memory-storage-class": "local", "nodevirt.io/memory-size": "512Mi"})
 	restored(t, name, snapshot)
 	assert.Equal(t, answerOf(t, name, ""), before, "the guest booted again")
+	kubectl(t, "delete", "vm", name) // before the PVC
+}
+
+// TestASnapshotWithMemoryAndADisk: the disk and the memory of a restored guest are of one moment, though
+// the guest wrote to both before and after its snapshot.
+func TestASnapshotWithMemoryAndADisk(t *testing.T) {
+	t.Parallel()
+	const name = "moment"
+	provisioned(t, name, "Block", "128Mi", "")
+	made(t, counting(name, name))
+	counts(t, name)
+	const bootID = "cat /proc/sys/kernel/random/boot_id"
+	boot, before := inGuest(t, name, bootID), counted(t, name)
+	snapshot := snapshotted(t, name, object{"nodevirt.io/memory": "true", "nodevirt.io/memory-storage-class": "local", "nodevirt.io/memory-size": "512Mi"})
+	taken := counted(t, name)
+	wait.Until(t, "the guest goes on", func() bool { return counted(t, name) > taken+20 })
+	restored(t, name, snapshot)
+	assert.Equal(t, inGuest(t, name, bootID), boot, "the guest booted again")
+	if n := together(t, name); n < before {
+		t.Errorf("the guest counted to %d before its snapshot, and goes on from %d or less", before, n)
+	}
 	kubectl(t, "delete", "vm", name) // before the PVC
 }
 

@@ -4,6 +4,7 @@ package cluster
 
 import (
 	"fmt"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -50,23 +51,30 @@ func counts(t *testing.T, vm string) {
 	t.Helper()
 	inGuest(t, vm, `(i=0; while :; do i=$((i + 1)); echo $i | dd of=/dev/vdb bs=512 seek=$i conv=sync,fsync 2>/dev/null; `+
 		`echo $i >/tmp/count; sleep 0.1; done) >/dev/null 2>&1 & echo $! >/tmp/counts`)
-	wait.Until(t, "the guest counts", func() bool { return inGuest(t, vm, "cat /tmp/count") >= "10" })
+	wait.Until(t, "the guest counts", func() bool { return counted(t, vm) >= 10 })
+}
+
+// counted returns how far the guest has come; 0 while it writes that.
+func counted(t *testing.T, vm string) int {
+	t.Helper()
+	n, _ := strconv.Atoi(inGuest(t, vm, "cat /tmp/count || true"))
+	return n
 }
 
 // together ends the count, and compares the guest's disk with its memory: the disk has the number of the
-// memory, and no later one but the next.
-func together(t *testing.T, vm string) {
+// memory, and no later one but the next. It returns the number.
+func together(t *testing.T, vm string) int {
 	t.Helper()
 	got := strings.Fields(inGuest(t, vm, `kill $(cat /tmp/counts); sleep 1; echo 3 >/proc/sys/vm/drop_caches; n=$(cat /tmp/count); echo $n; `+
 		`for i in 0 1 2; do echo "$i:$(dd if=/dev/vdb bs=512 skip=$((n + i)) count=1 2>/dev/null | tr -d '\000\n')"; done`))
 	t.Logf("%s: %s", vm, got)
 	assert.Equal(t, len(got), 4)
-	n := 0
-	_, err := fmt.Sscan(got[0], &n)
+	n, err := strconv.Atoi(got[0])
 	assert.NilError(t, err)
 	assert.Equal(t, got[1], fmt.Sprintf("0:%d", n))
 	assert.Assert(t, got[2] == "1:" || got[2] == fmt.Sprintf("1:%d", n+1))
 	assert.Equal(t, got[3], "2:", "the disk is of a later moment than the memory")
+	return n
 }
 
 // TestSuspend: a VM that its user suspends has no pod, and its next start goes on where the guest was,
