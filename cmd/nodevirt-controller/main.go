@@ -20,6 +20,7 @@ import (
 
 	"github.com/nodevirt/nodevirt/cmd/internal/program"
 	"github.com/nodevirt/nodevirt/controller"
+	"github.com/nodevirt/nodevirt/controller/export/push"
 	"github.com/nodevirt/nodevirt/controller/export/server"
 )
 
@@ -67,6 +68,7 @@ func run(ctx context.Context, args []string) error {
 	flags.StringVar(&o.ExportImage, "export-image", "",
 		"`image` of the pods that serve VirtualMachineExports, with nodevirt-controller as its program (default: the controller's own)")
 	serve := flags.String(strings.TrimPrefix(server.Flag, "-"), "", "serve the VirtualMachineExport below a `folder` and do nothing else: exports' pods run this")
+	pushes := flags.String(strings.TrimPrefix(push.Flag, "-"), "", "push the disk of the VirtualMachineExport below a `folder` and do nothing else: exports' pods run this")
 	flags.BoolVar(&o.Flags.Gates.HostDisks, "host-disks", false,
 		"let VMs have hostDisk volumes, as KubeVirt's feature gate HostDisk does; Pod Security must let their pods have hostPath volumes")
 	flags.BoolVar(&o.Flags.Gates.DownwardMetrics, "downward-metrics", false,
@@ -109,6 +111,9 @@ func run(ctx context.Context, args []string) error {
 	log := program.Log(level)
 	if *serve != "" {
 		return server.Run(ctx, *serve, log)
+	}
+	if *pushes != "" {
+		return push.Run(ctx, *pushes, push.ResultFile, log)
 	}
 	config, err := clientConfig(*kubeconfig, o.Version)
 	if err != nil {

@@ -64,6 +64,11 @@ func TestUpdate(t *testing.T) {
 			"an instance's annotation", "vmi-least", set("x", "metadata", "annotations", "nodevirt.io/vmi"),
 			"metadata.annotations[nodevirt.io/vmi]: not among those",
 		},
+		{
+			"an export's image", "export", set("registry.example.com/disks/web:2", "metadata", "annotations", "nodevirt.io/push-image"),
+			"metadata.annotations[nodevirt.io/push-image]: immutable after creation",
+		},
+		{"an export's other annotation", "export", set("x", "metadata", "annotations", "note"), ""},
 		{"a VM's cores", "vm-halted", set(int64(2), "spec", "template", "spec", "domain", "cpu", "cores"), ""},
 		{"a pool's template", "pool", set("Manual", "spec", "virtualMachineTemplate", "spec", "runStrategy"), ""},
 		{

@@ -26,8 +26,12 @@ func groups() map[string]string {
 
 func rules() admission.Rules {
 	return admission.Rules{
-		Check:       admission.CheckSpec("name the source", CheckManifest),
-		CheckUpdate: admission.SameSpec("spec is immutable after creation"),
+		Check: func(r *admission.Review) field.ErrorList {
+			return append(admission.CheckSpec("name the source", CheckManifest)(r), checkPush(r)...)
+		},
+		CheckUpdate: func(r *admission.Review) field.ErrorList {
+			return append(admission.SameSpec("spec is immutable after creation")(r), samePush(r)...)
+		},
 	}
 }
 

@@ -17,6 +17,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/intstr"
 	api "kubevirt.io/api/export/v1"
 
+	"github.com/nodevirt/nodevirt/controller/export/push"
 	"github.com/nodevirt/nodevirt/controller/export/server"
 	"github.com/nodevirt/nodevirt/controller/pod"
 )
@@ -76,6 +77,7 @@ func (r *Reconciler) pod(ctx context.Context, w *work) (*corev1.Pod, error) {
 // config returns what the pod's server serves.
 func config(w *work, s *source) server.Config {
 	c := server.Config{Name: w.e.Name, Manifests: s.spec != nil}
+	c.Push, _ = image(w, s)
 	for i, one := range s.volumes {
 		v := server.Volume{Name: one.name, Block: isBlock(one.pvc), Disk: one.disk}
 		v.Path = path.Join(foldersRoot, volumeName(i))
@@ -140,7 +142,30 @@ func (r *Reconciler) render(w *work, s *source, secret string) *corev1.Pod {
 	mount(p, &c, server.ServerFolder, secret)
 	mount(p, &c, server.TokenFolder, *w.e.Status.TokenSecretRef, corev1.KeyToPath{Key: server.FileToken, Path: server.FileToken})
 	p.Spec.Containers = []corev1.Container{c}
+	if config(w, s).Push != nil {
+		p.Spec.InitContainers = []corev1.Container{pusher(p, c, w.e.Annotations[AnnotationSecret])}
+	}
 	return p
+}
+
+// pusher returns the init container that pushes a disk. It has the server's PVCs and config, and
+// alone the Secret of the registry.
+func pusher(p *corev1.Pod, serves corev1.Container, secret string) corev1.Container {
+	c := corev1.Container{
+		Name: containerPush, Image: serves.Image, Args: []string{push.Flag, filesRoot}, ImagePullPolicy: serves.ImagePullPolicy,
+		VolumeDevices: serves.VolumeDevices, Resources: *serves.Resources.DeepCopy(), SecurityContext: serves.SecurityContext.DeepCopy(),
+		// Its result, for the export's status.
+		TerminationMessagePath: push.ResultFile, TerminationMessagePolicy: corev1.TerminationMessageReadFile,
+	}
+	for _, m := range serves.VolumeMounts {
+		if m.Name != server.TokenFolder {
+			c.VolumeMounts = append(c.VolumeMounts, m)
+		}
+	}
+	if secret != "" {
+		mount(p, &c, server.PushFolder, secret)
+	}
+	return c
 }
 
 // readsOnly reports whether no pod can write a PVC.

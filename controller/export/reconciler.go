@@ -166,6 +166,9 @@ func (r *Reconciler) advance(ctx context.Context, w *work) (time.Duration, error
 	if err != nil {
 		return 0, err
 	}
+	if _, why := image(w, s); why != nil && s.why == nil {
+		s.why = why
+	}
 	if s.why != nil {
 		return pendingPoll, r.pause(ctx, w, s, p)
 	}
@@ -184,6 +187,9 @@ func (r *Reconciler) pause(ctx context.Context, w *work, s *source, p *corev1.Po
 		w.e.Status.Phase = api.Skipped
 	}
 	r.ready(w, corev1.ConditionFalse, s.why.reason, s.why.message)
+	if wantsImage(w.e) {
+		r.pushed(w, corev1.ConditionFalse, s.why.reason, s.why.message)
+	}
 	if p == nil || p.DeletionTimestamp != nil {
 		return nil
 	}
@@ -194,6 +200,7 @@ func (r *Reconciler) pause(ctx context.Context, w *work, s *source, p *corev1.Po
 // follow reports what the pod does.
 func (r *Reconciler) follow(ctx context.Context, w *work, p *corev1.Pod) (time.Duration, error) {
 	w.e.Status.Phase, w.e.Status.Links = api.Pending, nil
+	r.watch(w, p)
 	switch phase := p.Status.Phase; {
 	case p.DeletionTimestamp != nil:
 		r.ready(w, corev1.ConditionFalse, reasonPodPending, "the former pod ends")

@@ -1,10 +1,13 @@
 package export
 
 import (
+	"cmp"
 	"context"
+	"slices"
 
 	corev1 "k8s.io/api/core/v1"
 
+	"github.com/nodevirt/nodevirt/controller/export/push"
 	instances "github.com/nodevirt/nodevirt/controller/vmi"
 )
 
@@ -24,9 +27,12 @@ func (r *Reconciler) trouble(ctx context.Context, p *corev1.Pod) (string, error)
 			return c.Reason + ": " + c.Message, nil
 		}
 	}
-	for _, c := range p.Status.ContainerStatuses {
+	for _, c := range slices.Concat(p.Status.InitContainerStatuses, p.Status.ContainerStatuses) {
+		if ended := c.State.Terminated; ended != nil && ended.ExitCode == 0 { // an init container
+			continue
+		}
 		if last := c.LastTerminationState.Terminated; last != nil && last.Message != "" {
-			return last.Message, nil
+			return complaint(c.Name, last.Message), nil
 		}
 		if waits := c.State.Waiting; waits != nil && waits.Reason != "ContainerCreating" {
 			return waits.Reason + ": " + waits.Message, nil
@@ -39,4 +45,12 @@ func (r *Reconciler) trouble(ctx context.Context, p *corev1.Pod) (string, error)
 		return "", nil
 	}
 	return instances.LastFailure(ctx, r.live, p) // such as a Secret that does not exist
+}
+
+// complaint returns what a container's message says of its failure.
+func complaint(container, message string) string {
+	if container == containerPush {
+		return cmp.Or(push.ReadResult(message).Error, message)
+	}
+	return message
 }

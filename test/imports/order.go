@@ -52,7 +52,7 @@ func layers() [][]string {
 			"imageunpack/iscsi", "imageunpack/persist", "imageunpack/rawview", "imageunpack/registrydisk", "netsetup", "shim/podstatus",
 			"shim/stream/client", "shim/tpm", "shim/virtiofs", "shim/vm/layout",
 		},
-		{"imageunpack/confine/confinetest", "imageunpack/expand", "shim/forks", "shim/migrate/compat"},
+		{"controller/export/push", "imageunpack/confine/confinetest", "imageunpack/expand", "shim/forks", "shim/migrate/compat"},
 		{"imageunpack"},
 		{
 			"controller/aggregated", "controller/certs", "controller/datavolume", "controller/export/server", "controller/index", "controller/replicas", "controller/setup", "controller/volumesnapshot", "deploy", "deploy/image", "deploy/release", "imageunpack/confine", "imageunpack/qcow2", "imageunpack/registrydisk/layout",

@@ -25,7 +25,7 @@ func (s *Server) authorized(r *http.Request) bool {
 
 // token returns the token, which may be empty.
 func (s *Server) token() ([]byte, error) {
-	token, err := readFile(s.tokenFile)
+	token, err := ReadFile(s.tokenFile)
 	if err != nil {
 		return nil, err
 	}

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"path/filepath"
 )
 
 // Names of the files that the server reads. The first four are in [ServerFolder].
@@ -21,6 +22,9 @@ const (
 const (
 	ServerFolder = "server"
 	TokenFolder  = "token"
+	// PushFolder has the Secret for the registry, if there is one. Only the init container that
+	// pushes a disk has it.
+	PushFolder = "push"
 )
 
 // Flag is the argument by which nodevirt-controller serves an export; the folder follows.
@@ -37,6 +41,27 @@ type Config struct {
 	Volumes []Volume `json:"volumes"`
 	// Manifests says that the export is of a VM, whose manifests are in [FileManifests].
 	Manifests bool `json:"manifests,omitempty"`
+	// Push says what the init container pushes; nil for nothing.
+	Push *Push `json:"push,omitempty"`
+}
+
+// Push is a disk that becomes a registry disk.
+type Push struct {
+	// Image is the reference: REGISTRY/NAME:TAG.
+	Image string `json:"image"`
+	// Volume is the name of one of the volumes.
+	Volume string `json:"volume"`
+	// Architecture is that of the guest's code, by Go's name; "" for the node's.
+	Architecture string `json:"architecture,omitempty"`
+}
+
+// ReadConfig reads the config below the folder that [Run] gets.
+func ReadConfig(dir string) (Config, error) {
+	var c Config
+	if err := readJSON(filepath.Join(dir, ServerFolder, FileConfig), &c); err != nil {
+		return c, fmt.Errorf("read the export's config: %w", err)
+	}
+	return c, nil
 }
 
 // Volume is a PVC in the server's pod.
@@ -54,8 +79,8 @@ type Volume struct {
 // maxFile bounds what the server reads of a file, in bytes: more than a Secret holds.
 const maxFile = 2 << 20
 
-// readFile returns a file's content.
-func readFile(path string) ([]byte, error) {
+// ReadFile returns the content of a file that Kubernetes has mounted.
+func ReadFile(path string) ([]byte, error) {
 	f, err := os.Open(path)
 	if err != nil {
 		return nil, err
@@ -69,7 +94,7 @@ func readFile(path string) ([]byte, error) {
 }
 
 func readJSON(path string, into any) error {
-	content, err := readFile(path)
+	content, err := ReadFile(path)
 	if err != nil {
 		return err
 	}

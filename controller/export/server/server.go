@@ -51,8 +51,9 @@ func New(dir string, log *slog.Logger) (*Server, error) {
 	s := &Server{
 		tokenFile: filepath.Join(dir, TokenFolder, FileToken), transfers: make(chan struct{}, maxTransfers), log: log,
 	}
-	if err := readJSON(filepath.Join(dir, ServerFolder, FileConfig), &s.config); err != nil {
-		return nil, fmt.Errorf("read the export's config: %w", err)
+	var err error
+	if s.config, err = ReadConfig(dir); err != nil {
+		return nil, err
 	}
 	if s.config.Manifests {
 		if err := readJSON(filepath.Join(dir, ServerFolder, FileManifests), &s.manifests); err != nil {

@@ -43,6 +43,23 @@ func openVolume(v Volume) (*volume, error) {
 	return opened, nil
 }
 
+// OpenDisk opens the disk in a volume. The caller closes the file.
+func OpenDisk(v Volume) (*os.File, error) {
+	opened, err := openVolume(v)
+	if err != nil {
+		return nil, err
+	}
+	defer opened.close()
+	f, err := opened.disk()
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return nil, fmt.Errorf("volume %s has no %s: start its VM once", v.Name, diskFile)
+	case err != nil:
+		return nil, fmt.Errorf("volume %s: %w", v.Name, err)
+	}
+	return f, nil
+}
+
 // unreadable names the remedy for a volume that belongs to another user.
 func unreadable(v Volume, err error) error {
 	if !errors.Is(err, fs.ErrPermission) {

@@ -93,6 +93,14 @@ func TestControllersAccount(t *testing.T) {
 			p.Name, p.Spec.Volumes = "virt-export-y", exporter.DeepCopy().Spec.Volumes
 			p.Spec.Volumes[1].Name = "other"
 		}),
+		"an init container": other(func(p *corev1.Pod) {
+			p.Spec.InitContainers = p.DeepCopy().Spec.Containers
+			p.Spec.InitContainers[0].Name = "init"
+		}),
+		"an init container's escalation": other(func(p *corev1.Pod) {
+			p.Name, p.Spec.Volumes, p.Spec.InitContainers = "virt-export-y", exporter.DeepCopy().Spec.Volumes, p.DeepCopy().Spec.Containers
+			p.Spec.InitContainers[0].Name, p.Spec.InitContainers[0].SecurityContext = "push", nil
+		}),
 		"make it a VM's": us.Patch(t.Context(), ordinary.DeepCopy(), label),
 		"delete":         us.Delete(t.Context(), ordinary.DeepCopy()),
 	} {
@@ -115,6 +123,11 @@ func TestControllersAccount(t *testing.T) {
 	assert.NilError(t, alice.Get(t.Context(), client.ObjectKeyFromObject(ordinary), new(corev1.Pod)))
 	assert.NilError(t, us.Create(t.Context(), attachment))
 	assert.NilError(t, us.Delete(t.Context(), attachment, client.GracePeriodSeconds(0)))
+	exporter.Spec.InitContainers = exporter.DeepCopy().Spec.Containers
+	exporter.Spec.InitContainers[0].Name = "push"
+	exporter.Spec.Volumes = append(exporter.Spec.Volumes, corev1.Volume{
+		Name: "push", VolumeSource: corev1.VolumeSource{Secret: &corev1.SecretVolumeSource{SecretName: "registry"}},
+	})
 	assert.NilError(t, us.Create(t.Context(), exporter))
 	assert.NilError(t, us.Patch(t.Context(), exporter, client.RawPatch("application/merge-patch+json", []byte(`{"metadata": {"labels": {"x": "y"}}}`))))
 	assert.NilError(t, us.Delete(t.Context(), exporter, client.GracePeriodSeconds(0)))
