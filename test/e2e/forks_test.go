@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"gotest.tools/v3/assert"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/nodevirt/nodevirt/shim/agent"
 	"github.com/nodevirt/nodevirt/test/guest"
@@ -132,7 +133,10 @@ func TestForkIdentity(t *testing.T) {
 	image, err := pushDisk(t.Context(), "to-fork:1", disk, images.DiskOptions{})
 	assert.NilError(t, err)
 	assert.NilError(t, pull(t.Context(), image))
-	p := savedPod(t, "identity")
+	pod := func(name string) *pod {
+		return vmPod(t, named(name), annotated(map[string]string{"nodevirt.io/vmi": savedVMI}), func(c *runtimeapi.PodSandboxConfig) { c.Hostname = name })
+	}
+	p := pod("identity")
 	c := p.create(savedConfig(p, image)).start().up()
 	c.agentIs(agent.Present)
 	wait.Until(t, "the guest has its SSH key", func() bool { return c.sh("cat /run/sshd/key.pub 2>/dev/null") != "" })
@@ -144,11 +148,11 @@ func TestForkIdentity(t *testing.T) {
 	all := []identity{before}
 	for n := range 2 {
 		name := fmt.Sprintf("identity-%d", n)
-		p := savedPod(t, name)
+		p := pod(name)
 		f := p.create(savedConfig(p, location)).start()
 		id := identityOf(t, f)
 		assert.Equal(t, id.Host, name)
-		assert.Equal(t, id.Instance, name+"."+p.config.Metadata.Namespace)
+		assert.Equal(t, id.Instance, p.config.Metadata.Name+"."+p.config.Metadata.Namespace)
 		assert.Equal(t, len(id.Machine), 32, id.Machine)
 		wait.Until(t, "the lease is of its own pod", func() bool {
 			return f.sh("grep ^hostname= /run/dhcp.eth0") == "hostname="+name
