@@ -12,7 +12,9 @@ import (
 	"fmt"
 	"io/fs"
 	"maps"
+	"strings"
 	"sync"
+	"time"
 
 	"github.com/opencontainers/cgroups"
 	"github.com/opencontainers/cgroups/manager"
@@ -120,10 +122,30 @@ func (g *Group) startScope(pid int) error {
 	if !ok {
 		return fmt.Errorf("add process %d to cgroup %s: the cgroup does not exist: create it first", pid, g.Path())
 	}
-	if err := g.apply(pid); err != nil {
+	err := g.apply(pid)
+	if err != nil && strings.Contains(err.Error(), unitExists) && g.join(pid) == nil {
+		return nil
+	}
+	if err != nil {
 		return fmt.Errorf("start the systemd scope of cgroup %s with process %d: %w", g.Path(), pid, err)
 	}
 	return g.set(limits)
+}
+
+// unitExists is in systemd's error if a unit that should start has been started.
+const unitExists = "was already loaded"
+
+// join adds a process to the scope that another Add starts at the same time: QEMU and dnsmasq start side by
+// side. The scope's groups may not be complete yet.
+func (g *Group) join(pid int) error {
+	deadline := time.Now().Add(emptyWait)
+	for pause := emptyPoll; ; pause *= 2 {
+		err := g.man.AddPid("", pid)
+		if err == nil || time.Now().After(deadline) {
+			return err
+		}
+		time.Sleep(pause)
+	}
 }
 
 // PIDs returns the processes of the group. A group that does not exist has none.

@@ -70,6 +70,8 @@ fi
 
 pivot_root . mnt
 umount -l /mnt
+# As systemd has it where it is not in a container: mounts arrive in services' mount namespaces.
+mount --make-rshared /
 # On v1, systemd would use v2 for itself, where a kubelet does not look for slices.
 exec env -i container=other /lib/systemd/systemd --log-target=console --show-status=1 \
 	systemd.unified_cgroup_hierarchy="$unified" systemd.legacy_systemd_cgroup_controller=1
