@@ -85,3 +85,11 @@ func TestReadOnlySocketIsRoots(t *testing.T) {
 		t.Errorf("the settings are %v", s)
 	}
 }
+
+// TestVMsEnterLibvirtsFolder: on Debian it is closed to others, so no VM would start without KVM.
+func TestVMsEnterLibvirtsFolder(t *testing.T) {
+	want := setting{"[Service]", "ExecStartPre", "-/usr/bin/chmod o+x /var/lib/libvirt/qemu"}
+	if !slices.Contains(unit(t, "libvirtd.service.d/nodevirt.conf"), want) {
+		t.Errorf("%s=%s is missing", want.key, want.value)
+	}
+}
