@@ -234,7 +234,7 @@ func sameGuest(t *testing.T, before string) {
 	if now := must(t, qemu); now != before {
 		t.Errorf("QEMU's process is %s; it was %s", now, before)
 	}
-	log := must(t, "crictl logs $("+container+") 2>&1 | grep -a ^count")
+	log := must(t, "crictl logs $("+container+") 2>&1 | grep -ao 'count [0-9]*'")
 	last := 0
 	for line := range strings.Lines(log) {
 		n, err := strconv.Atoi(strings.TrimSpace(strings.TrimPrefix(line, "count ")))
