@@ -26,6 +26,8 @@ type Flags struct {
 	Gates manifest.Gates
 	// StateClass is the storage class of PVCs with VMs' persistent state; empty for the cluster's default.
 	StateClass string
+	// StateShared has several nodes mount these PVCs, which migrations need.
+	StateShared bool
 }
 
 // Config is the configuration at one moment. The zero value has KubeVirt's defaults.

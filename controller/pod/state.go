@@ -37,23 +37,33 @@ func stateOwner(vmi *kubevirt.VirtualMachineInstance) metav1.OwnerReference {
 	return *metav1.NewControllerRef(vmi, kubevirt.VirtualMachineInstanceGroupVersionKind)
 }
 
-// NewState returns the PVC for the persistent state of an instance, in a storage class; empty for the
-// cluster's default. All instances of a VirtualMachine have the same, and another VirtualMachine of its
-// name has another.
-func NewState(vmi *kubevirt.VirtualMachineInstance, class string) *corev1.PersistentVolumeClaim {
-	owner, mode := stateOwner(vmi), corev1.PersistentVolumeFilesystem
+// StateOptions are of the PVCs with the persistent state of instances.
+type StateOptions struct {
+	// Class is the storage class; empty for the cluster's default.
+	Class string
+	// Shared has several nodes mount the PVC, which migrations need.
+	Shared bool
+}
+
+// NewState returns the PVC for the persistent state of an instance. All instances of a VirtualMachine have
+// the same, and another VirtualMachine of its name has another.
+func NewState(vmi *kubevirt.VirtualMachineInstance, o StateOptions) *corev1.PersistentVolumeClaim {
+	owner, mode, access := stateOwner(vmi), corev1.PersistentVolumeFilesystem, corev1.ReadWriteOnce
+	if o.Shared {
+		access = corev1.ReadWriteMany
+	}
 	pvc := &corev1.PersistentVolumeClaim{
 		ObjectMeta: metav1.ObjectMeta{
 			Namespace: vmi.Namespace, Name: UniqueName(StateLabel+"-"+vmi.Name, maxName, string(owner.UID)),
 			Labels: map[string]string{StateLabel: clip(vmi.Name, maxLabel)}, OwnerReferences: []metav1.OwnerReference{owner},
 		},
 		Spec: corev1.PersistentVolumeClaimSpec{
-			AccessModes: []corev1.PersistentVolumeAccessMode{corev1.ReadWriteOnce}, VolumeMode: &mode,
+			AccessModes: []corev1.PersistentVolumeAccessMode{access}, VolumeMode: &mode,
 			Resources: corev1.VolumeResourceRequirements{Requests: corev1.ResourceList{corev1.ResourceStorage: resource.MustParse(stateSize)}},
 		},
 	}
-	if class != "" {
-		pvc.Spec.StorageClassName = &class
+	if o.Class != "" {
+		pvc.Spec.StorageClassName = &o.Class
 	}
 	return pvc
 }

@@ -27,6 +27,7 @@ type follower struct {
 	}
 	pvcs interface {
 		pvcObjects(ctx context.Context, vmi *kubevirt.VirtualMachineInstance) (pod.PVCObjects, error)
+		addState(ctx context.Context, p *corev1.Pod, all pod.PVCObjects) error
 		markFilled(ctx context.Context, vmi *kubevirt.VirtualMachineInstance, pvcs pod.PVCObjects) error
 	}
 	ends  ender
@@ -64,6 +65,9 @@ func (f *follower) follow(
 	}
 	if v.running() {
 		if v.pvcs, err = f.pvcs.pvcObjects(ctx, vmi); err != nil {
+			return ctrl.Result{}, err
+		}
+		if err := f.pvcs.addState(ctx, p, v.pvcs); err != nil {
 			return ctrl.Result{}, err
 		}
 		if err := f.pvcs.markFilled(ctx, pod.AsStarted(vmi, p), v.pvcs); err != nil {

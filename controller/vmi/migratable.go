@@ -1,6 +1,7 @@
 package vmi
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strings"
@@ -23,14 +24,11 @@ func migratable(vmi *kubevirt.VirtualMachineInstance, v view) cond {
 		c.Reason, c.Message = fixed[0].reason, fixed[0].message
 	case len(vmi.Spec.Domain.Devices.Filesystems) > 0:
 		c.Reason, c.Message = kubevirt.VirtualMachineInstanceReasonVirtIOFSNotMigratable, "VMI uses virtiofs"
-	case pod.KeepsState(vmi):
-		c.Reason = kubevirt.VirtualMachineInstanceReasonDisksNotMigratable
-		c.Message = "cannot migrate VMI with persistent EFI or TPM: the volume with its state stays on its node"
 	case pluggedFirst(vmi) != "":
 		c.Reason = kubevirt.VirtualMachineInstanceReasonDisksNotMigratable
 		c.Message = fmt.Sprintf("cannot migrate VMI with hotplugged volumes; remove volume %s first", pluggedFirst(vmi))
 	default:
-		if why := unshared(vmi, v.pvcs); why != "" {
+		if why := cmp.Or(unshared(vmi, v.pvcs), stateUnshared(v)); why != "" {
 			c.Reason, c.Message = kubevirt.VirtualMachineInstanceReasonDisksNotMigratable, why
 			return c
 		}
@@ -137,6 +135,20 @@ func unshared(vmi *kubevirt.VirtualMachineInstance, pvcs pod.PVCObjects) string 
 		return "cannot migrate VMI with non-shared HostDisk"
 	}
 	return ""
+}
+
+// stateUnshared returns why the target of a migration could not use the instance's persistent state.
+func stateUnshared(v view) string {
+	volume := stateVolume(v.pod)
+	if volume == nil {
+		return ""
+	}
+	name := volume.PersistentVolumeClaimInfo.ClaimName
+	pvc := v.pvcs[name]
+	if pvc != nil && slices.Contains(pvc.Spec.AccessModes, corev1.ReadWriteMany) {
+		return ""
+	}
+	return fmt.Sprintf("cannot migrate VMI with persistent EFI or TPM: PVC %s, which has the state, is not shared (using ReadWriteMany access mode)", name)
 }
 
 // migrationMethod says whether a migration copies disks, as KubeVirt names it: all but

@@ -25,6 +25,7 @@ func TestMigratable(t *testing.T) {
 		change func(*kubevirt.VirtualMachineInstanceSpec)
 		moves  bool // the pod's address does
 		pvcs   pod.PVCObjects
+		state  string // the PVC with persistent state
 		node   string // why not, by the node
 		want   string // the reason; empty if it can be migrated
 		method kubevirt.VirtualMachineInstanceMigrationMethod
@@ -87,12 +88,13 @@ func TestMigratable(t *testing.T) {
 			},
 			want: kubevirt.VirtualMachineInstanceReasonDisksNotMigratable, method: kubevirt.LiveMigration,
 		},
-		"a persistent TPM": {
-			change: func(s *kubevirt.VirtualMachineInstanceSpec) {
-				s.Domain.Devices.TPM = &kubevirt.TPMDevice{Persistent: new(true)}
-			},
-			want: kubevirt.VirtualMachineInstanceReasonDisksNotMigratable, method: kubevirt.BlockMigration,
+		"a persistent TPM on a PVC of one node": {
+			state: "claim", pvcs: pvc(corev1.ReadWriteOnce), want: kubevirt.VirtualMachineInstanceReasonDisksNotMigratable, method: kubevirt.BlockMigration,
 		},
+		"a persistent TPM on a PVC that is gone": {
+			state: "claim", want: kubevirt.VirtualMachineInstanceReasonDisksNotMigratable, method: kubevirt.BlockMigration,
+		},
+		"a persistent TPM on a shared PVC": {state: "claim", pvcs: pvc(corev1.ReadWriteMany), method: kubevirt.BlockMigration},
 		"a device of a plug-in": {
 			change: func(s *kubevirt.VirtualMachineInstanceSpec) {
 				s.Domain.Devices.HostDevices = []kubevirt.HostDevice{{Name: "qat"}}
@@ -137,6 +139,11 @@ func TestMigratable(t *testing.T) {
 		}
 		v := seen(readyNode, corev1.PodRunning, running)
 		v.pvcs = tt.pvcs
+		if tt.state != "" {
+			v.pod.Spec.Volumes = []corev1.Volume{{Name: pod.StateVolume, VolumeSource: corev1.VolumeSource{
+				PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: tt.state},
+			}}}
+		}
 		if tt.node != "" {
 			v.pod.Status.Conditions = append(v.pod.Status.Conditions, corev1.PodCondition{
 				Type: condition.LiveMigratable, Status: corev1.ConditionFalse, Message: tt.node,

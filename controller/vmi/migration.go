@@ -53,6 +53,15 @@ func (m *Pods) Manifest(ctx context.Context, vmi *kubevirt.VirtualMachineInstanc
 	if options.Surroundings.Source, err = m.cluster.sourceLabels(ctx, vmi); err != nil {
 		return nil, err
 	}
+	if pod.KeepsState(vmi) {
+		source, err := m.PodOf(ctx, vmi, pod.Current(vmi))
+		if err != nil {
+			return nil, err
+		}
+		if state := stateVolume(source); state != nil {
+			options.Surroundings.StatePVC = state.PersistentVolumeClaimInfo.ClaimName
+		}
+	}
 	return pod.New(vmi, objects, network, options)
 }
 

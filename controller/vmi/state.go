@@ -29,7 +29,7 @@ func (s *states) pvc(ctx context.Context, vmi *kubevirt.VirtualMachineInstance) 
 	if err != nil {
 		return nil, err
 	}
-	made := pod.NewState(vmi, c.StateClass())
+	made := pod.NewState(vmi, pod.StateOptions{Class: c.StateClass(), Shared: c.Flags.StateShared})
 	var all corev1.PersistentVolumeClaimList
 	if err := s.client.List(ctx, &all, client.InNamespace(vmi.Namespace), client.MatchingLabels{pod.StateLabel: made.Labels[pod.StateLabel]}); err != nil {
 		return nil, fmt.Errorf("list the PVCs with persistent state of VMI %s/%s: %w", vmi.Namespace, vmi.Name, err)
@@ -47,9 +47,28 @@ func (s *states) pvc(ctx context.Context, vmi *kubevirt.VirtualMachineInstance) 
 	return made, nil
 }
 
+// addState adds the PVC with an instance's persistent state, as its pod has it, to its PVCs that exist.
+func (c *pvcAccess) addState(ctx context.Context, p *corev1.Pod, all pod.PVCObjects) error {
+	volume := stateVolume(p)
+	if volume == nil {
+		return nil
+	}
+	name, pvc := volume.PersistentVolumeClaimInfo.ClaimName, new(corev1.PersistentVolumeClaim)
+	switch err := c.client.Get(ctx, client.ObjectKey{Namespace: p.Namespace, Name: name}, pvc); {
+	case err == nil:
+		all[name] = pvc
+	case !apierrors.IsNotFound(err):
+		return fmt.Errorf("read PVC %s/%s: %w", p.Namespace, name, err)
+	}
+	return nil
+}
+
 // stateVolume is the volume with the persistent state of an instance, as its pod has it; nil if it has
 // none.
 func stateVolume(p *corev1.Pod) *kubevirt.VolumeStatus {
+	if p == nil {
+		return nil
+	}
 	for _, v := range p.Spec.Volumes {
 		if c := v.PersistentVolumeClaim; v.Name == pod.StateVolume && c != nil {
 			return &kubevirt.VolumeStatus{Name: v.Name, PersistentVolumeClaimInfo: &kubevirt.PersistentVolumeClaimInfo{ClaimName: c.ClaimName}}

@@ -114,6 +114,25 @@ func TestStateWithoutVM(t *testing.T) {
 	}
 }
 
+// TestSharedState: migrations need a PVC that several nodes mount, and the target's pod has the source's.
+func TestSharedState(t *testing.T) {
+	g := newRig(t)
+	g.wire(func(o *Options) { o.Config.Flags.StateShared = true })
+	vmi := g.add(keeping("one"))
+	g.reconcile()
+	name := g.mounted()
+	if all := g.statePVCs(); len(all) != 1 || !slices.Equal(all[0].Spec.AccessModes, []corev1.PersistentVolumeAccessMode{corev1.ReadWriteMany}) {
+		t.Errorf("PVCs %+v", all)
+	}
+	target, err := g.r.Pods.Manifest(t.Context(), vmi)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if state := stateVolume(target); state == nil || state.PersistentVolumeClaimInfo.ClaimName != name {
+		t.Errorf("the target's volumes are %+v", target.Spec.Volumes)
+	}
+}
+
 // TestKeptState: a PVC that a user has kept of an earlier VirtualMachine is used, and one of another
 // VirtualMachine is not.
 func TestKeptState(t *testing.T) {

@@ -70,7 +70,7 @@ func newMigration(t *testing.T, from, to *end, at func(handover.Step)) *migratio
 		return (&net.Dialer{}).DialContext(ctx, "tcp", listener.Addr().String())
 	})
 	m.dial = func(ctx context.Context) (net.Conn, error) { return dialer.Dial(ctx, link.Control) }
-	m.source = handover.NewSource(handover.NewSending(name, from.id.String()), migrate.NewSource(from.vm(), dialer),
+	m.source = handover.NewSource(handover.NewSending(name, from.id.String()), stateless{migrate.NewSource(from.vm(), dialer)},
 		handover.NewFile(from.records), handover.DefaultLimits(), at)
 	text, err := from.MigratableXML(t.Context(), from.id.String())
 	if err != nil {
@@ -211,3 +211,8 @@ func (e *end) remake(t *testing.T) {
 	}
 	e.makeFiles(t)
 }
+
+// stateless is a source without persistent state.
+type stateless struct{ *migrate.Source }
+
+func (stateless) Release(context.Context) error { return nil }

@@ -10,6 +10,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"net"
 	"os"
 	"os/exec"
@@ -33,9 +34,12 @@ type Owner struct {
 	UID uint32
 	// Client is the user of QEMU, which may connect.
 	Client uint32
-	// State is a folder of UID's for the state, which outlives the TPM; nil for none. It stays the
-	// caller's.
-	State *os.File
+	// State is a folder of UID's for the state, which outlives the TPM; nil for none. Lock is a file that
+	// the TPM has open as long as it runs. Both stay the caller's.
+	State, Lock *os.File
+	// Arrives says that the state comes in QEMU's stream. Until [TPMs.Keep], the TPM has it in a folder
+	// that ends with the TPM.
+	Arrives bool
 }
 
 // TPMs are the TPMs of one node. Its methods may be called at the same time for
@@ -58,6 +62,10 @@ func (t *TPMs) Socket(id string) string { return filepath.Join(t.folder(id), "so
 
 func (t *TPMs) folder(id string) string { return filepath.Join(t.dir, id) }
 
+// stateName is the name in a TPM's folder of its state, and arrivedName that of a state which came and whose
+// owner's folder does not have it yet.
+const stateName, arrivedName = "state", "arrived"
+
 // killAfter is how long swtpm has to end by itself: it has nothing to save.
 const killAfter = 2 * time.Second
 
@@ -65,14 +73,18 @@ const killAfter = 2 * time.Second
 const maxFile = 1 << 20
 
 // The descriptors of swtpm: those of [supervise.Process] from 3 on.
-const socketFD, pidFD, stateFD = 3, 4, 5
+const socketFD, pidFD, stateFD, lockFD = 3, 4, 5, 6
+
+// kept is where the path of a persistent state leads: to the descriptor of its folder. The name of an
+// owner's state leads swtpm to its own descriptor, since it may enter no folder above that state.
+const kept = "/proc/self/fd/5" // stateFD
 
 // emulator describes an owner's swtpm. No other process has the path of its state on the
 // command line. It has no network, its files are bounded, and core dumps would have the
 // guest's keys. Its log is off: a guest could make it grow.
 func (t *TPMs) emulator(o Owner) supervise.Process {
 	dir := t.folder(o.ID)
-	state := "dir=" + filepath.Join(dir, "state") + ",mode=0600"
+	state := "dir=" + filepath.Join(dir, stateName) + ",mode=0600"
 	p := supervise.Process{
 		Name: "swtpm", Program: "prlimit", // which becomes swtpm
 		Args: []string{
@@ -122,7 +134,7 @@ func (t *TPMs) Start(ctx context.Context, o Owner, started func(pid int) error) 
 	defer pidFile.Close()
 	p.Files = []*os.File{socket, pidFile}
 	if o.State != nil {
-		p.Files = append(p.Files, o.State)
+		p.Files = append(p.Files, o.State, o.Lock) // by the order of their descriptors
 	}
 	p.Started = started
 	if pid, err = p.Start(ctx); err != nil {
@@ -131,29 +143,72 @@ func (t *TPMs) Start(ctx context.Context, o Owner, started func(pid int) error) 
 	return pid, nil
 }
 
-// makeFolders makes an empty folder for an owner's TPM, and one in it for the state. The name of an
-// owner's state leads swtpm to its own descriptor: it may enter no folder above that state.
+// makeFolders makes an empty folder for an owner's TPM, and the state in it.
 func (t *TPMs) makeFolders(o Owner) error {
 	dir := t.folder(o.ID)
-	state := filepath.Join(dir, "state")
+	state := filepath.Join(dir, stateName)
 	err := os.RemoveAll(dir)
 	if err == nil {
 		err = os.Mkdir(dir, 0o711)
 	}
 	switch {
 	case err != nil:
-	case o.State != nil:
-		err = os.Symlink(fmt.Sprintf("/proc/self/fd/%d", stateFD), state)
+	case o.State == nil:
+		err = makeOwned(state, o.UID)
+	case !o.Arrives:
+		err = os.Symlink(kept, state)
 	default:
-		if err = os.Mkdir(state, 0o700); err == nil {
-			err = os.Lchown(state, int(o.UID), int(o.UID))
-		}
+		err = errors.Join(makeOwned(filepath.Join(dir, arrivedName), o.UID), os.Symlink(arrivedName, state))
 	}
 	if err != nil {
 		return fmt.Errorf("make folder of a TPM: %w", err)
 	}
 	return nil
 }
+
+func makeOwned(dir string, uid uint32) error {
+	if err := os.Mkdir(dir, 0o700); err != nil {
+		return err
+	}
+	return os.Lchown(dir, int(uid), int(uid))
+}
+
+// Keep has a TPM whose state arrived keep it in its owner's folder from now on. It calls adopt first, with the
+// folder that has the state: nothing uses the TPM meanwhile. It does nothing for a TPM that does so, or
+// that has no owner's folder.
+func (t *TPMs) Keep(id string, adopt func(from string) error) error {
+	dir := t.folder(id)
+	state := filepath.Join(dir, stateName)
+	if to, err := os.Readlink(state); err != nil || to != arrivedName {
+		return ignoreAbsent(err)
+	}
+	if err := adopt(filepath.Join(dir, arrivedName)); err != nil {
+		return err
+	}
+	next := state + ".new"
+	err := ignoreAbsent(os.Remove(next))
+	if err == nil {
+		err = os.Symlink(kept, next)
+	}
+	if err == nil {
+		err = os.Rename(next, state)
+	}
+	if err != nil {
+		return fmt.Errorf("keep the state of a TPM: %w", err)
+	}
+	return os.RemoveAll(filepath.Join(dir, arrivedName))
+}
+
+// ignoreAbsent drops the errors of a path that does not exist, or is no link.
+func ignoreAbsent(err error) error {
+	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, unix.EINVAL) {
+		return nil
+	}
+	return err
+}
+
+// PID returns the process id of a TPM; 0 if it does not run.
+func (t *TPMs) PID(id string) (int, error) { return t.emulator(Owner{ID: id}).Find() }
 
 // listen makes the socket of a TPM, to which its client alone can connect.
 func (t *TPMs) listen(ctx context.Context, o Owner) (*os.File, error) {

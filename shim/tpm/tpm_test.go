@@ -123,15 +123,16 @@ func TestState(t *testing.T) {
 	var was []byte
 	for range 2 {
 		o := owner()
-		var err error
-		if o.State, err = vmstate.TPM(volume, uid); err != nil {
+		state, err := vmstate.TPM(volume, uid)
+		if err != nil {
 			t.Fatal(err)
 		}
+		o.State, o.Lock = state.Folder, state.Lock
 		pid, err := all.Start(t.Context(), o, ignore)
 		if err != nil {
 			t.Fatal(err)
 		}
-		o.State.Close()
+		state.Close()
 		confined(t, pid)
 		begins(t, all.Socket(id))
 		if _, err := vmstate.TPM(volume, uid); !errors.Is(err, vmstate.ErrInUse) {
@@ -147,6 +148,58 @@ func TestState(t *testing.T) {
 		if was, err = os.ReadFile(filepath.Join(volume, "tpm", "tpm2-00.permall")); err != nil {
 			t.Fatal(err)
 		}
+	}
+}
+
+// TestKeep: the state of a TPM that arrives reaches its owner's folder when the owner wants that, and later
+// changes do so at once.
+func TestKeep(t *testing.T) {
+	needs.Parts(t, "swtpm, and root")
+	all, dir := tpms(t)
+	volume := t.TempDir()
+	state, err := vmstate.ArrivingTPM(volume)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer state.Close()
+	o := owner()
+	o.State, o.Lock, o.Arrives = state.Folder, state.Lock, true
+	pid, err := all.Start(t.Context(), o, ignore)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if found, err := all.PID(id); err != nil || found != pid {
+		t.Errorf("process %d, %v; want %d", found, err, pid)
+	}
+	begins(t, all.Socket(id))
+	kept := filepath.Join(volume, "tpm", "tpm2-00.permall")
+	if _, err := os.Stat(kept); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("the volume has the state before its owner wants it: %v", err)
+	}
+	adoptions := 0
+	for range 2 {
+		if err := all.Keep(id, func(from string) error { adoptions++; return state.Adopt(from, uid) }); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if adoptions != 1 {
+		t.Errorf("adopted %d times", adoptions)
+	}
+	if _, err := os.Stat(filepath.Join(dir, id, "arrived")); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("the state that came is left: %v", err)
+	}
+	if text, err := os.ReadFile(kept); err != nil || len(text) == 0 {
+		t.Errorf("%d bytes of state, %v", len(text), err)
+	}
+	if err := os.Remove(kept); err != nil {
+		t.Fatal(err)
+	}
+	begins(t, all.Socket(id)) // as a reset does
+	if text, err := os.ReadFile(kept); err != nil || len(text) == 0 {
+		t.Errorf("after a reset: %d bytes of state, %v", len(text), err)
+	}
+	if err := all.Keep("unknown", nil); err != nil {
+		t.Errorf("an unknown TPM: %v", err)
 	}
 }
 

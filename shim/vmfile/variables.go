@@ -17,15 +17,26 @@ const variablesName = "uefi-variables"
 // maxVariables bounds that file, in bytes.
 const maxVariables = 64 * mebibyte
 
+// persistent reports whether a VM has persistent UEFI variables.
+func persistent(r record.Container) bool {
+	return r.Firmware != nil && r.Spec.State != nil && r.Spec.State.Variables
+}
+
+// Persistent opens the persistent UEFI variables of a container, whatever the firmware starts with; nil for
+// a VM without any. No other VM has them until all processes have closed the file.
+func (f *Files) Persistent(r record.Container) (*os.File, error) {
+	if !persistent(r) {
+		return nil, nil
+	}
+	return vmstate.Variables(r.Spec.State.Folder, r.Firmware.Variables)
+}
+
 // Variables opens the persistent UEFI variables of a container, from which [Files.Create] has made
 // the file that the firmware starts with; nil for a VM without any. No other VM has them until all
 // processes have closed the file.
 func (f *Files) Variables(r record.Container) (_ *os.File, err error) {
-	if r.Firmware == nil || r.Spec.State == nil || !r.Spec.State.Variables {
-		return nil, nil
-	}
-	kept, err := vmstate.Variables(r.Spec.State.Folder, r.Firmware.Variables)
-	if err != nil {
+	kept, err := f.Persistent(r)
+	if err != nil || kept == nil {
 		return nil, err
 	}
 	defer func() {

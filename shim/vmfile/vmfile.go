@@ -86,7 +86,7 @@ func table() []file {
 				switch {
 				case r.Firmware == nil:
 					return source{}
-				case r.Spec.State != nil && r.Spec.State.Variables:
+				case persistent(r) && r.Incoming == "": // those of a guest that comes, come with it
 					return source{node: r.Firmware.Variables, state: r.Spec.State.Folder}
 				}
 				return source{node: r.Firmware.Variables}

@@ -4,6 +4,10 @@
 // It owns the layout of the volume, the first copy of the variables, and the locks that keep a
 // second VM out. Other pods may have written to the volume, so it opens only regular files of a
 // bounded size below the volume's folder. It leaves the content to packages domain and tpm.
+//
+// QEMU and swtpm hold the locks, since they outlive the shim. The locks are on regular files: a network
+// file system does not lock folders for other nodes. When a guest moves between two nodes that have
+// the volume, the source's are released while both guests are stopped, and the target's are taken.
 package vmstate
 
 import (
@@ -15,7 +19,6 @@ import (
 	"syscall"
 
 	"github.com/containerd/errdefs"
-	"golang.org/x/sys/unix"
 )
 
 var (
@@ -29,6 +32,7 @@ const (
 	variables    = "uefi-variables"
 	newVariables = variables + ".new"
 	tpm          = "tpm"
+	tpmLock      = tpm + ".lock"
 )
 
 // The bounds, in bytes and in number, of what is read from a volume. OVMF's variables have 528 KiB,
@@ -107,63 +111,6 @@ func makeVariables(root *os.Root, from io.Reader) error {
 	return nil
 }
 
-// TPM opens the folder of a TPM's state in a volume's folder, which it creates, and gives the state
-// to a user. The folder is locked as long as some process has the descriptor, or one that it passed
-// on. A process that has it needs no right to enter the volume's folder.
-func TPM(folder string, uid uint32) (*os.File, error) {
-	root, err := os.OpenRoot(folder)
-	if err != nil {
-		return nil, fmt.Errorf("%w: %w", ErrUnusable, err)
-	}
-	defer root.Close()
-	if err := root.Mkdir(tpm, 0o700); err != nil && !errors.Is(err, fs.ErrExist) {
-		return nil, fmt.Errorf("make folder of a TPM: %w", err)
-	}
-	if info, err := root.Lstat(tpm); err != nil || !info.IsDir() {
-		return nil, errors.Join(fmt.Errorf("%w: %s in it is not a folder", ErrUnusable, tpm), err)
-	}
-	state, err := root.OpenRoot(tpm)
-	if err != nil {
-		return nil, fmt.Errorf("%w: %w", ErrUnusable, err)
-	}
-	defer state.Close()
-	dir, err := state.Open(".")
-	if err != nil {
-		return nil, fmt.Errorf("%w: %w", ErrUnusable, err)
-	}
-	if err = lock(dir); err == nil {
-		err = give(state, dir, int(uid))
-	}
-	if err != nil {
-		return nil, errors.Join(err, dir.Close())
-	}
-	return dir, nil
-}
-
-// give gives a folder and its files to a user.
-func give(state *os.Root, dir *os.File, uid int) error {
-	entries, err := dir.ReadDir(maxTPMFiles + 1)
-	if err != nil && !errors.Is(err, io.EOF) {
-		return fmt.Errorf("read the state of a TPM: %w", err)
-	}
-	if len(entries) > maxTPMFiles {
-		return fmt.Errorf("%w: folder %s in it has more than %d files", ErrUnusable, tpm, maxTPMFiles)
-	}
-	for _, e := range entries {
-		f, err := open(state, e.Name(), os.O_RDONLY, maxTPMFile)
-		if err == nil {
-			err = errors.Join(f.Chown(uid, uid), f.Close())
-		}
-		if err != nil {
-			return fmt.Errorf("give the state to the TPM: %w", err)
-		}
-	}
-	if err := errors.Join(dir.Chmod(0o700), dir.Chown(uid, uid)); err != nil {
-		return fmt.Errorf("give the state to the TPM: %w", err)
-	}
-	return nil
-}
-
 // open opens a regular file of at most limit bytes.
 func open(root *os.Root, name string, mode int, limit int64) (*os.File, error) {
 	info, err := root.Lstat(name)
@@ -189,16 +136,4 @@ func open(root *os.Root, name string, mode int, limit int64) (*os.File, error) {
 		return nil, errors.Join(err, f.Close())
 	}
 	return f, nil
-}
-
-// lock locks what f is, until the last descriptor that came of f is closed.
-func lock(f *os.File) error {
-	err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB)
-	if errors.Is(err, unix.EWOULDBLOCK) {
-		return ErrInUse
-	}
-	if err != nil {
-		return fmt.Errorf("lock persistent state: %w", err)
-	}
-	return nil
 }

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
 	"syscall"
@@ -106,6 +107,8 @@ func TestHostileVolumes(t *testing.T) {
 		"state that is a folder":       {func(d string) error { return inTPM(d, func(t string) error { return os.Mkdir(t+"/a", 0o700) }) }, "not a regular file"},
 		"state without an end":         {func(d string) error { return inTPM(d, func(t string) error { return sparse(t+"/a", 2<<20) }) }, "more than 1048576 bytes"},
 		"a TPM with very many files":   {func(d string) error { return inTPM(d, many) }, "more than 16 files"},
+		"a lock that is a link":        {func(d string) error { return os.Symlink(secret, filepath.Join(d, "tpm.lock")) }, "unusable volume"},
+		"a lock that is a pipe":        {func(d string) error { return syscall.Mkfifo(filepath.Join(d, "tpm.lock"), 0o600) }, "not a regular file"},
 		"a volume that does not exist": {os.Remove, "no such file"},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -178,5 +181,129 @@ func TestTPM(t *testing.T) {
 				t.Errorf("%s: %v, %v", path, info, err)
 			}
 		}
+	}
+}
+
+// TestFormerLock: a former version of the shim locked the folder of a TPM's state.
+func TestFormerLock(t *testing.T) {
+	needs.Parts(t, "root")
+	folder := t.TempDir()
+	if err := os.Mkdir(filepath.Join(folder, "tpm"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	dir, err := os.Open(filepath.Join(folder, "tpm"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer dir.Close()
+	if err := unix.Flock(int(dir.Fd()), unix.LOCK_EX); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := vmstate.TPM(folder, 1_900_060_001); !errors.Is(err, vmstate.ErrInUse) {
+		t.Errorf("error %v", err)
+	}
+}
+
+// TestLocksOfProcess: the shim releases and takes the locks of another process, which has them as long as it runs.
+func TestLocksOfProcess(t *testing.T) {
+	needs.Parts(t, "root")
+	folder, from := t.TempDir(), template(t, "as new")
+	v, err := vmstate.Variables(folder, from)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s, err := vmstate.TPM(folder, 1_900_060_001)
+	if err != nil {
+		t.Fatal(err)
+	}
+	keeper := exec.CommandContext(t.Context(), "sleep", "600")
+	keeper.ExtraFiles = []*os.File{v, s.Folder, s.Lock}
+	if err := errors.Join(keeper.Start(), v.Close(), s.Close()); err != nil {
+		t.Fatal(err)
+	}
+	taken := func() bool {
+		t.Helper()
+		v, err := vmstate.Variables(folder, from)
+		s, err2 := vmstate.TPM(folder, 1_900_060_001)
+		if err == nil && err2 == nil {
+			v.Close()
+			s.Close()
+			return false
+		}
+		if !errors.Is(err, vmstate.ErrInUse) || !errors.Is(err2, vmstate.ErrInUse) {
+			t.Errorf("one of both is locked: %v, %v", err, err2)
+		}
+		return true
+	}
+	pid := keeper.Process.Pid
+	for _, step := range []struct {
+		do   func(string, int) error
+		want bool
+	}{{vmstate.Lock, true}, {vmstate.Unlock, false}, {vmstate.Unlock, false}, {vmstate.Lock, true}} {
+		if err := step.do(folder, pid); err != nil {
+			t.Fatal(err)
+		}
+		if taken() != step.want {
+			t.Errorf("locked: %t", !step.want)
+		}
+	}
+	if err := vmstate.Unlock(folder, pid); err != nil {
+		t.Fatal(err)
+	}
+	other, err := vmstate.TPM(folder, 1_900_060_002)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := vmstate.Lock(folder, pid); !errors.Is(err, vmstate.ErrInUse) {
+		t.Errorf("while another VM has it: %v", err)
+	}
+	other.Close()
+	_ = keeper.Process.Kill()
+	_ = keeper.Wait()
+	if err := errors.Join(vmstate.Lock(folder, pid), vmstate.Unlock(folder, pid)); err != nil || taken() {
+		t.Errorf("of a process that has ended: %v", err)
+	}
+}
+
+// TestAdopt: the state that came replaces the one in the volume, and is its new user's.
+func TestAdopt(t *testing.T) {
+	needs.Parts(t, "root")
+	folder, came := t.TempDir(), t.TempDir()
+	const uid = 1_900_060_002
+	write := func(dir, name, text string) {
+		t.Helper()
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	s, err := vmstate.TPM(folder, 1_900_060_001)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	write(filepath.Join(folder, "tpm"), "tpm2-00.permall", "old")
+	write(filepath.Join(folder, "tpm"), "tpm2-00.volatilestate", "old")
+	write(filepath.Join(folder, "tpm"), ".lock", "")
+	write(came, "tpm2-00.permall", "new")
+	write(came, ".lock", "its own")
+	for range 2 { // it was interrupted
+		if err := s.Adopt(came, uid); err != nil {
+			t.Fatal(err)
+		}
+	}
+	entries, err := os.ReadDir(filepath.Join(folder, "tpm"))
+	if err != nil || len(entries) != 2 {
+		t.Errorf("files %v, %v", entries, err)
+	}
+	file := filepath.Join(folder, "tpm", "tpm2-00.permall")
+	info, err := os.Stat(file)
+	if text, _ := os.ReadFile(file); string(text) != "new" || err != nil || info.Sys().(*syscall.Stat_t).Uid != uid {
+		t.Errorf("state %q, %v, %v", text, info, err)
+	}
+	if err := os.Symlink(file, filepath.Join(came, "link")); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.Adopt(came, uid); !errors.Is(err, vmstate.ErrUnusable) {
+		t.Errorf("a link: %v", err)
 	}
 }

@@ -21,6 +21,9 @@ type sourceVM interface {
 	// Perform copies the guest. The guest is stopped when Perform returns without an
 	// error. After an error it may run, be stopped, or stop later: Keep ends this.
 	Perform(ctx context.Context, cookie []byte) ([]byte, error)
+	// Release lets the target lock what one node at a time may use. The guest is stopped. Keep locks it
+	// again.
+	Release(ctx context.Context) error
 	// Keep ends libvirt's job, if any, and resumes the guest if the job stopped it. A
 	// guest that ended meanwhile is no error.
 	Keep(ctx context.Context) error
@@ -92,7 +95,7 @@ func (s *Source) Run(ctx context.Context, dial func(context.Context) (net.Conn, 
 	return s.obey(ctx, answer)
 }
 
-// handOver writes handed-over. A guest that runs after Perform was resumed from
+// handOver writes handed-over, and releases what the target needs. A guest that runs after Perform was resumed from
 // outside: it has a future that the target does not know.
 func (s *Source) handOver(ctx context.Context) error {
 	within, cancel := context.WithTimeout(ctx, s.limits.Local)
@@ -106,7 +109,7 @@ func (s *Source) handOver(ctx context.Context) error {
 		return err
 	}
 	s.observe(StepHandedOver)
-	return nil
+	return s.vm.Release(within)
 }
 
 // copy lets the target prepare and libvirt copy the guest. The connection is not nil

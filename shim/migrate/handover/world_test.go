@@ -34,8 +34,10 @@ type world struct {
 	ran            bool
 	// lockedBy is the node whose QEMU has the lock of the guest's PVC, which both nodes see.
 	// locked counts the calls that found it with the other's.
-	lockedBy   *node
-	locked     int
+	lockedBy *node
+	locked   int
+	// stateBy is the node that has the lock of the guest's persistent state.
+	stateBy    *node
 	violations []string
 	trace      []string
 
@@ -49,7 +51,7 @@ func newWorld() *world {
 	w := &world{link: &link{}, fault: func(*process, string) {}}
 	w.source = &node{w: w, name: "source", qemu: running}
 	w.target = &node{w: w, name: "target", qemu: absent}
-	w.lockedBy = w.source
+	w.lockedBy, w.stateBy = w.source, w.source
 	return w
 }
 
@@ -74,13 +76,20 @@ func (n *node) set(s status) {
 	w.trace = append(w.trace, n.name+" is "+string(s))
 	bad := func(text string) { w.violations = append(w.violations, text) }
 	switch {
-	case s == absent && w.lockedBy == n:
-		w.lockedBy = nil
+	case s == absent:
+		if w.lockedBy == n {
+			w.lockedBy = nil
+		}
+		if w.stateBy == n {
+			w.stateBy = nil
+		}
 		return
 	case s != running:
 		return
 	case w.lockedBy != n:
 		bad("a guest runs without the lock of its PVC")
+	case w.stateBy != n:
+		bad("a guest runs without the lock of its persistent state")
 	case w.source.qemu == running && w.target.qemu == running:
 		bad("two guests run")
 	case n == w.source && w.ran:
@@ -259,12 +268,22 @@ func (v fakeSource) Perform(ctx context.Context, cookie []byte) ([]byte, error) 
 	})
 }
 
+func (v fakeSource) Release(context.Context) error {
+	return v.call("Release", func() error {
+		if v.disk.State != HandedOver {
+			v.w.violations = append(v.w.violations, "the source releases its state before it hands the guest over")
+		}
+		v.w.stateBy = nil
+		return nil
+	})
+}
+
 func (v fakeSource) Keep(context.Context) error {
 	return v.call("Keep", func() error {
 		if v.qemu != paused {
 			return nil
 		}
-		if err := v.lock(); err != nil {
+		if err := errors.Join(v.lock(), v.lockState()); err != nil {
 			return err
 		}
 		v.set(running)
@@ -292,6 +311,15 @@ func (p *process) lock() error {
 	return nil
 }
 
+// lockState gives the node the lock of the persistent state, unless the other has it.
+func (p *process) lockState() error {
+	if p.w.stateBy != nil && p.w.stateBy != p.node {
+		return errLocked
+	}
+	p.w.stateBy = p.node
+	return nil
+}
+
 func (p *process) need(s ...status) error {
 	if !slices.Contains(s, p.qemu) {
 		return fmt.Errorf("%w: it is %s", errGone, p.qemu)
@@ -315,7 +343,7 @@ func (v fakeTarget) Finish(_ context.Context, cookie []byte) ([]byte, error) {
 		if err := v.need(waiting); err != nil {
 			return err
 		}
-		if err := v.lock(); err != nil {
+		if err := errors.Join(v.lock(), v.lockState()); err != nil {
 			return err
 		}
 		v.set(paused)

@@ -187,6 +187,10 @@ type TPMs interface {
 	Remove(ctx context.Context, id string) error
 	Sweep(ctx context.Context, known func(id string) bool) error
 	Socket(id string) string
+	// PID returns the process id; 0 if the TPM does not run.
+	PID(id string) (int, error)
+	// Keep has a TPM whose state arrived keep it in its owner's folder, once adopt has put it there.
+	Keep(id string, adopt func(from string) error) error
 }
 
 // Filesystems serves folders to guests; [virtiofs.Servers].

@@ -2,15 +2,18 @@ package lifecycle
 
 import (
 	"context"
-	"os"
 
 	"github.com/nodevirt/nodevirt/shim/record"
 	"github.com/nodevirt/nodevirt/shim/vmstate"
 )
 
 // openVariables opens the persistent variables of the VM's firmware, if it has any. QEMU has its own
-// descriptor after the start, and so no other VM has the variables until QEMU ends.
+// descriptor after the start, and so no other VM has the variables until QEMU ends. Those of a guest
+// that comes from another node are its source's until it is handed over.
 func (s *start) openVariables(context.Context) (err error) {
+	if s.rec.Incoming != "" {
+		return nil
+	}
 	s.variables, err = s.parts.describer.Files.Variables(s.rec)
 	return err
 }
@@ -25,9 +28,12 @@ func (s *start) keepVariables(ctx context.Context) error {
 }
 
 // openTPMState opens the persistent state of the VM's TPM; nil if it has none.
-func openTPMState(r record.Container) (*os.File, error) {
-	if r.Spec.State == nil || !r.Spec.State.TPM {
+func openTPMState(r record.Container) (*vmstate.TPMState, error) {
+	switch {
+	case r.Spec.State == nil || !r.Spec.State.TPM:
 		return nil, nil
+	case r.Incoming != "":
+		return vmstate.ArrivingTPM(r.Spec.State.Folder)
 	}
 	return vmstate.TPM(r.Spec.State.Folder, r.Domain.TPMUID)
 }

@@ -1,6 +1,7 @@
 package lifecycle_test
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -9,7 +10,9 @@ import (
 
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
+	"github.com/nodevirt/nodevirt/shim/migrate/order"
 	"github.com/nodevirt/nodevirt/shim/vmspec"
+	"github.com/nodevirt/nodevirt/shim/vmstate"
 	"github.com/nodevirt/nodevirt/test/needs"
 )
 
@@ -51,6 +54,45 @@ func TestPersistentVariables(t *testing.T) {
 			if text, err := os.ReadFile(kept); err != nil || string(text) != want {
 				t.Errorf("the volume has %q, %v", text, err)
 			}
+		}
+		n.wantNothing(t)
+	})
+}
+
+// TestArrivingVariables: a VM that waits for its guest leaves the variables to the guest's source. The guest
+// that came has them once the source has released them.
+func TestArrivingVariables(t *testing.T) {
+	onNode(t, func(t *testing.T, n *node) {
+		annotations, c := n.withVariables(t)
+		folder := filepath.Join(n.dir, "state")
+		kept := filepath.Join(folder, "uefi-variables")
+		must(t, os.WriteFile(kept, []byte("VARIABLES"), 0o600))
+		source, err := vmstate.Variables(folder, kept)
+		must(t, err)
+		annotations[order.Annotation] = migration
+		id, err := n.Create(t.Context(), n.addPod(t, "pod", annotations), c)
+		must(t, err)
+		must(t, n.Start(t.Context(), id))
+		n.arrive(t, id)
+		v, err := n.table.Find(id)
+		must(t, err)
+		if err := n.Reserve(t.Context(), v); !errors.Is(err, vmstate.ErrInUse) {
+			t.Errorf("while the source has them: %v", err)
+		}
+		must(t, source.Close())
+		must(t, n.Reserve(t.Context(), v))
+		if got := n.libvirt.Variables(n.rec(t, id).Domain.UUID); filepath.Base(got) != filepath.Base(kept) {
+			t.Errorf("the firmware writes to %q", got)
+		}
+		must(t, n.Inherit(v))
+		must(t, n.Yield(v))
+		must(t, n.Reclaim(v))
+		must(t, n.libvirt.Lifecycle.Resume(t.Context(), n.rec(t, id).Domain.UUID))
+		must(t, n.Admit(t.Context(), v))
+		must(t, n.Stop(t.Context(), id, 0))
+		must(t, n.Remove(t.Context(), id))
+		if text, err := os.ReadFile(kept); err != nil || string(text) != "VARIABLES" {
+			t.Errorf("the volume has %q, %v", text, err)
 		}
 		n.wantNothing(t)
 	})

@@ -13,15 +13,16 @@ func (s *start) startTPM(ctx context.Context) error {
 		return nil
 	}
 	d := s.rec.Domain
+	owner := tpm.Owner{ID: s.rec.ID, UID: d.TPMUID, Client: d.UID}
 	state, err := openTPMState(s.rec)
 	if err != nil {
 		return err
 	}
 	if state != nil {
 		defer state.Close()
+		owner.State, owner.Lock, owner.Arrives = state.Folder, state.Lock, s.rec.Incoming != ""
 	}
-	_, err = s.parts.tpms.Start(ctx, tpm.Owner{ID: s.rec.ID, UID: d.TPMUID, Client: d.UID, State: state},
-		func(pid int) error { return s.parts.groups.Add(s.rec, pid) })
+	_, err = s.parts.tpms.Start(ctx, owner, func(pid int) error { return s.parts.groups.Add(s.rec, pid) })
 	return err
 }
 

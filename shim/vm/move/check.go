@@ -56,7 +56,6 @@ func Bound(r record.Container) []string {
 	add(s.Hooks != nil, "it has hook sidecars: those of its next pod could make another VM of it")
 	add(len(s.Filesystems) > 0, "it has file systems, which are on its node")
 	add(len(s.HostDevices) > 0, "it has devices of its node")
-	add(s.State != nil, "it has persistent state, whose volume is on its node")
 	add(s.LaunchSecurity.Encrypts(), "its memory is encrypted for its node")
 	add(s.VSOCK, "it has a VSOCK, whose CID is its node's")
 	add(s.Board.Hyperv != nil && s.Board.Hyperv.Passthrough, "it has all Hyper-V features of its node: name them in spec.domain.features.hyperv")

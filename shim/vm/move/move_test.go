@@ -151,7 +151,11 @@ func (r *rig) Refuse(ctx context.Context, v *table.VM, reason string) error {
 	return errors.Join(r.note("refuse: "+reason), r.change(ctx, v, func(c *record.Container) { c.State = record.Exited }))
 }
 
-func (r *rig) Settle(context.Context, *table.VM) error { return r.note("settle") }
+func (r *rig) Yield(*table.VM) error                    { return r.note("yield") }
+func (r *rig) Reclaim(*table.VM) error                  { return r.note("reclaim") }
+func (r *rig) Reserve(context.Context, *table.VM) error { return r.note("reserve") }
+func (r *rig) Inherit(*table.VM) error                  { return r.note("inherit") }
+func (r *rig) Settle(context.Context, *table.VM) error  { return r.note("settle") }
 
 func (r *rig) change(ctx context.Context, v *table.VM, do func(*record.Container)) error {
 	unlock, err := v.Lock(ctx)
@@ -286,9 +290,8 @@ func TestCheck(t *testing.T) {
 				s.Interfaces[0].Ports = append(s.Interfaces[0].Ports, vmspec.Port{Protocol: "tcp", Number: uint16(n)})
 			}
 		},
-		"file systems":     func(s *vmspec.Spec) { s.Filesystems = []vmspec.Filesystem{{}} },
-		"persistent state": func(s *vmspec.Spec) { s.State = &vmspec.State{TPM: true} },
-		"hook sidecars":    func(s *vmspec.Spec) { s.Hooks = &vmspec.Hooks{} },
+		"file systems":  func(s *vmspec.Spec) { s.Filesystems = []vmspec.Filesystem{{}} },
+		"hook sidecars": func(s *vmspec.Spec) { s.Hooks = &vmspec.Hooks{} },
 		"encrypted for its node": func(s *vmspec.Spec) {
 			s.LaunchSecurity = &vmspec.LaunchSecurity{Encryption: vmspec.EncryptionSEV}
 		},
@@ -300,6 +303,7 @@ func TestCheck(t *testing.T) {
 		var c record.Container
 		c.Spec.Interfaces = []vmspec.Interface{{Name: "n", Binding: vmspec.BindingMasquerade}}
 		c.Spec.TPM = true // its state is in QEMU's stream
+		c.Spec.State = &vmspec.State{TPM: true, Variables: true}
 		c.Spec.Firmware.UEFI, c.Spec.Board.Hyperv = &vmspec.UEFI{}, &vmspec.Hyperv{}
 		c.Spec.Disks = slices.Concat(disk(vmspec.SourceImage, vmspec.ModeFile), disk(vmspec.SourceEmpty, ""), disk(vmspec.SourceSeed, ""),
 			disk(vmspec.SourcePVC, ""), disk(vmspec.SourceISCSI, ""), disk(vmspec.SourceRBD, ""), disk(vmspec.SourceEphemeral, ""),

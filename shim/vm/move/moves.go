@@ -37,6 +37,12 @@ type Life interface {
 	Admit(ctx context.Context, v *table.VM) error
 	// Refuse ends the container of a guest that does not come.
 	Refuse(ctx context.Context, v *table.VM, reason string) error
+	// Yield and Reclaim unlock and lock the persistent state of a guest on its source, Reserve locks it on
+	// the target, and Inherit has it kept there.
+	Yield(v *table.VM) error
+	Reclaim(v *table.VM) error
+	Reserve(ctx context.Context, v *table.VM) error
+	Inherit(v *table.VM) error
 	// Settle records the end of a guest that has ended.
 	Settle(ctx context.Context, v *table.VM) error
 }

@@ -80,7 +80,7 @@ func (m *node) recovered(v *table.VM, r record.Container, rec handover.Record) (
 		inner := migrate.NewTarget(machine, m.o.Domains, migrate.Incoming{})
 		one.target = handover.NewTarget(rec, &arriving{inner, m, v, one, func() {}}, m.file(r), m.o.Limits, observe)
 	default:
-		one.source = handover.NewSource(rec, migrate.NewSource(machine, nil), m.file(r), m.o.Limits, observe)
+		one.source = handover.NewSource(rec, leaving{migrate.NewSource(machine, nil), m, v}, m.file(r), m.o.Limits, observe)
 	}
 	return one, nil
 }

@@ -101,11 +101,11 @@ func TestRecoverTarget(t *testing.T) {
 	}{
 		"no order":         {calls: "refuse: the shim of the target restarted"},
 		"incoming":         {state: handover.Incoming, paused: domain.ReasonMigrated, calls: "refuse: the shim of the target restarted"},
-		"taken":            {state: handover.Taken, paused: domain.ReasonMigrated, calls: "admit", status: domain.StatusRunning},
-		"taken, runs":      {state: handover.Taken, calls: "admit", status: domain.StatusRunning},
+		"taken":            {state: handover.Taken, paused: domain.ReasonMigrated, calls: "inherit, admit", status: domain.StatusRunning},
+		"taken, runs":      {state: handover.Taken, calls: "inherit, admit", status: domain.StatusRunning},
 		"refused":          {state: handover.Refused, paused: domain.ReasonMigrated, calls: "refuse: "},
 		"refused, ended":   {state: handover.Refused, ended: true, calls: "refuse: the shim of the target restarted", status: domain.StatusRunning},
-		"taken, then lost": {state: handover.Taken, paused: "gone", calls: "admit"},
+		"taken, then lost": {state: handover.Taken, paused: "gone", calls: "inherit, admit"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {

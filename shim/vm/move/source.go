@@ -23,6 +23,25 @@ import (
 // patience bounds an order's calls to libvirtd.
 const patience = 30 * time.Second
 
+// leaving is the VM on the source, with its persistent state.
+type leaving struct {
+	*migrate.Source
+
+	node *node
+	vm   *table.VM
+}
+
+// Release implements handover's. The target locks the persistent state before it takes the guest.
+func (l leaving) Release(context.Context) error { return l.node.o.Life().Yield(l.vm) }
+
+// Keep implements handover's. The guest runs only with its persistent state locked.
+func (l leaving) Keep(ctx context.Context) error {
+	if err := l.node.o.Life().Reclaim(l.vm); err != nil {
+		return err
+	}
+	return l.Source.Keep(ctx)
+}
+
 // identify makes the source's identity for a migration.
 func (m *sources) identify(ctx context.Context, v *table.VM, a order.Migration) (order.Identity, error) {
 	s := m.of(v)
@@ -131,7 +150,7 @@ func (m *sources) send(ctx context.Context, v *table.VM, a order.Sending) (order
 	if err := m.file(r).Put(rec); err != nil {
 		return order.Report{}, errors.Join(err, machine.Sockets.Remove())
 	}
-	source := handover.NewSource(rec, migrate.NewSource(machine, dialer), m.file(r), m.o.Limits, m.observe(v, one.uid, func(handover.Step) {}))
+	source := handover.NewSource(rec, leaving{migrate.NewSource(machine, dialer), m.node, v}, m.file(r), m.o.Limits, m.observe(v, one.uid, func(handover.Step) {}))
 	running, stop := context.WithCancelCause(m.o.Tasks.Context())
 	one.mu.Lock()
 	one.source, one.cancel, one.begun = source, stop, time.Now()

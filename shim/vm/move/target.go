@@ -33,8 +33,20 @@ type arriving struct {
 	close func() // closes the disks' files
 }
 
+// Finish implements handover's. It locks the persistent state, which the source has released.
+func (a *arriving) Finish(ctx context.Context, cookie []byte) ([]byte, error) {
+	cookie, err := a.Target.Finish(ctx, cookie)
+	if err != nil {
+		return nil, err
+	}
+	return cookie, a.node.o.Life().Reserve(ctx, a.vm)
+}
+
 // Resume implements handover's. It records that the guest is here, also if it has ended.
 func (a *arriving) Resume(ctx context.Context) error {
+	if err := a.node.o.Life().Inherit(a.vm); err != nil {
+		return err
+	}
 	err := a.Target.Resume(ctx)
 	if err != nil && !errors.Is(err, handover.ErrLost) {
 		return err

@@ -201,6 +201,9 @@ func check(r record.Container, held []string) error {
 // the disks on PVCs whose content is saved together with the memory.
 func Fits(r record.Container, held []string) error {
 	why := move.Bound(r)
+	if r.Spec.State != nil {
+		why = append(why, "it has persistent state, which its guest changes after the checkpoint")
+	}
 	if r.Spec.TakesPodAddress() {
 		why = append(why, "its card on the pod network has the binding bridge: the next pod has another address; use masquerade")
 	}

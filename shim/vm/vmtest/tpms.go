@@ -2,6 +2,7 @@ package vmtest
 
 import (
 	"context"
+	"os"
 	"path/filepath"
 
 	"github.com/nodevirt/nodevirt/shim/tpm"
@@ -35,6 +36,20 @@ func (t *TPMs) Start(ctx context.Context, o tpm.Owner, started func(pid int) err
 	}
 	t.started(o.ID, fakeTPM{o, pid})
 	return pid, nil
+}
+
+// PID implements tpm's.
+func (t *TPMs) PID(id string) (int, error) {
+	known, _, _ := t.of(id)
+	return known.pid, nil
+}
+
+// Keep implements tpm's. Its TPMs have no state.
+func (t *TPMs) Keep(id string, adopt func(from string) error) error {
+	if known, runs, _ := t.of(id); !runs || !known.owner.Arrives {
+		return nil
+	}
+	return adopt(os.TempDir())
 }
 
 // Owner returns the owner of a TPM that runs, and a channel that is closed when one ends.

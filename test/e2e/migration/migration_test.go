@@ -195,12 +195,18 @@ type machine struct {
 	image  string
 	cri    runtimeapi.RuntimeServiceClient
 	before node.Census
-	// vmi and annotations are those of its pods, and devices are their containers'.
+	// vmi and annotations are those of its pods, devices and mounts are their containers'.
 	vmi         string
 	devices     []any
+	mounts      []any
 	annotations map[string]string
 	// address is the node's, for guests with their pod's address.
 	address netip.Addr
+}
+
+// mount has the containers of its pods mount a folder of the host.
+func (m *machine) mount(at, folder string) {
+	m.mounts = []any{map[string]any{"container_path": at, "host_path": folder}}
 }
 
 func newNode(t *testing.T, o node.Options) *machine {
@@ -250,6 +256,9 @@ func (m *machine) pod(t *testing.T, name, migration string) *vm {
 	c := node.NewContainer("guest", m.image)
 	if m.devices != nil {
 		c["devices"] = m.devices
+	}
+	if m.mounts != nil {
+		c["mounts"] = m.mounts
 	}
 	c["linux"] = map[string]any{"resources": map[string]any{"memory_limit_in_bytes": 256 << 20}}
 	v.id, err = m.CreateContainer(t.Context(), sandbox, p, c)
