@@ -3,6 +3,7 @@ package domain
 import (
 	"context"
 	"os"
+	"time"
 
 	"libvirt.org/go/libvirt"
 )
@@ -68,6 +69,14 @@ func associated(uri, uuid string, groups fdGroups) (*libvirt.Connect, error) {
 func (o *Observer) MigratableXML(ctx context.Context, uuid string) (string, error) {
 	return onDomain(ctx, o.conn, "describe", uuid, func(dom *libvirt.Domain) (string, error) {
 		return dom.GetXMLDesc(libvirt.DOMAIN_XML_SECURE | libvirt.DOMAIN_XML_MIGRATABLE)
+	})
+}
+
+// LimitDowntime sets how long QEMU expects to stop a domain's guest for at the end of its migration: it copies
+// memory while the guest runs until the rest takes no longer.
+func (l *Lifecycle) LimitDowntime(ctx context.Context, uuid string, to time.Duration) error {
+	return do(ctx, l.conn, "limit the downtime of", uuid, func(dom *libvirt.Domain) error {
+		return dom.MigrateSetMaxDowntime(uint64(to.Milliseconds()), 0)
 	})
 }
 

@@ -8,6 +8,8 @@ import (
 	"net"
 	"strings"
 	"time"
+
+	"golang.org/x/sync/errgroup"
 )
 
 // ErrUnsettled is returned by a source that handed its guest over and has no answer.
@@ -100,12 +102,16 @@ func (s *Source) Run(ctx context.Context, dial func(context.Context) (net.Conn, 
 func (s *Source) handOver(ctx context.Context) error {
 	within, cancel := context.WithTimeout(ctx, s.limits.Local)
 	defer cancel()
-	if running, err := s.vm.Running(within); err != nil {
+	var group errgroup.Group // the guest waits for both
+	group.Go(func() error {
+		running, err := s.vm.Running(within)
+		if err == nil && running {
+			err = errors.New("the guest was resumed during its hand-over")
+		}
 		return err
-	} else if running {
-		return errors.New("the guest was resumed during its hand-over")
-	}
-	if err := s.put(HandedOver, ""); err != nil {
+	})
+	group.Go(func() error { return s.put(HandedOver, "") })
+	if err := group.Wait(); err != nil {
 		return err
 	}
 	s.observe(StepHandedOver)

@@ -13,6 +13,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 	kubevirt "kubevirt.io/api/core/v1"
@@ -50,6 +51,8 @@ func (domains) Associate(context.Context, string, map[string][]*os.File) (func()
 func (domains) MigratableXML(context.Context, string) (string, error) {
 	return `<domain><os><type machine="pc-q35-7.2">hvm</type></os><cpu mode="maximum"/><devices/></domain>`, nil
 }
+
+func (domains) LimitDowntime(context.Context, string, time.Duration) error { return nil }
 
 func (domains) Job(context.Context, string) (*domain.Job, error) {
 	return &domain.Job{Total: 30, Processed: 20, Remaining: 10}, nil

@@ -27,6 +27,7 @@ type Domains interface {
 	migrate.Files
 	MigratableXML(ctx context.Context, uuid string) (string, error)
 	Job(ctx context.Context, uuid string) (*domain.Job, error)
+	LimitDowntime(ctx context.Context, uuid string, to time.Duration) error
 }
 
 // Life changes what VMs are; package lifecycle's Lifecycle.
