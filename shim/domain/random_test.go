@@ -104,8 +104,10 @@ func defines(conn *libvirt.Connect, spec *kubevirt.VirtualMachineInstanceSpec) e
 	}
 	p, err := pod.New(vmi, pvcs, nil, pod.Options{
 		RuntimeClass: "vm", StubImage: "example.com/stub:1",
-		Surroundings: pod.Surroundings{Config: config.Config{Flags: config.Flags{Gates: manifest.Gates{HostDisks: true, DownwardMetrics: true}}}},
-		Surroundings: pod.Surroundings{StatePVC: "persistent-state-for-random"},
+		Surroundings: pod.Surroundings{
+			StatePVC: "persistent-state-for-random",
+			Config:   config.Config{Flags: config.Flags{Gates: manifest.Gates{HostDisks: true, DownwardMetrics: true}}},
+		},
 	})
 	if err != nil {
 		return fmt.Errorf("pod: %w", err)

@@ -14,7 +14,7 @@ import (
 	"gotest.tools/v3/assert"
 	kubevirt "kubevirt.io/api/core/v1"
 
-	"github.com/nodevirt/nodevirt/controller/migrationpolicy"
+	"github.com/nodevirt/nodevirt/controller/config"
 	"github.com/nodevirt/nodevirt/test/wait"
 )
 
@@ -101,11 +101,12 @@ func (m *moves) take(event string, one kubevirt.VirtualMachineInstanceMigration)
 		}
 	}
 	m.most = max(m.most, cluster)
-	if cluster > migrationpolicy.MaxInCluster {
+	limits := config.Config{}.Migrations()
+	if cluster > int(*limits.ParallelMigrationsPerCluster) {
 		m.t.Errorf("%d migrations are under way", cluster)
 	}
 	for node, n := range from {
-		if n > migrationpolicy.MaxFromNode {
+		if n > int(*limits.ParallelOutboundMigrationsPerNode) {
 			m.t.Errorf("%d migrations from %s are under way", n, node)
 		}
 	}
