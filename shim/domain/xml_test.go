@@ -134,7 +134,7 @@ func richDomain() Description {
 	m.Spec.RNG, m.Spec.Balloon, m.Spec.EndOnReboot = false, false, true
 	m.Spec.Board = vmspec.Board{HideKVM: true, EndOfInterrupt: true, PVSpinlock: new(false), Hyperv: &vmspec.Hyperv{
 		Relaxed: true, VAPIC: true, VPIndex: true, Runtime: true, SyNIC: true, SyNICTimer: true, DirectTimer: true, Reset: true,
-		Frequencies: true, Reenlightenment: true, TLBFlush: true, DirectFlush: true, ExtendedFlush: true, IPI: true, EVMCS: true, Retries: 8191, VendorID: "Contoso 1",
+		Frequencies: true, Reenlightenment: true, TLBFlush: true, IPI: true, EVMCS: true, Retries: 8191, VendorID: "Contoso 1",
 	}}
 	m.Spec.Clock = vmspec.Clock{Timezone: "Europe/Berlin", Timers: []vmspec.Timer{
 		{Name: vmspec.TimerRTC, TickPolicy: "delay", Track: "guest"}, {Name: vmspec.TimerPIT, Absent: true},
@@ -221,12 +221,14 @@ func TestLaunchSecurity(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		flat := regexp.MustCompile(`>\s+<`).ReplaceAllString(text, "><")
-		if want = "<launchSecurity " + want + "</launchSecurity>"; !strings.Contains(flat, want) {
+		if want = "<launchSecurity " + want + "</launchSecurity>"; !strings.Contains(flat(text), want) {
 			t.Errorf("no %s in\n%s", want, text)
 		}
 	}
 }
+
+// flat removes the space between elements.
+func flat(text string) string { return regexp.MustCompile(`>\s+<`).ReplaceAllString(text, "><") }
 
 // armDomain is a guest of arm64, with a display.
 func armDomain(a Accelerator) Description {
@@ -471,6 +473,21 @@ func TestXML(t *testing.T) {
 			}
 			golden.Assert(t, got+"\n", name+".xml")
 		})
+	}
+}
+
+// TestFlushes: the elements as libvirt documents them from version 11.0 on. The schema of former ones does
+// not have them.
+func TestFlushes(t *testing.T) {
+	m := plainDomain()
+	m.Spec.Board.Hyperv = &vmspec.Hyperv{TLBFlush: true, DirectFlush: true, ExtendedFlush: true}
+	text, err := XML(m)
+	if err != nil {
+		t.Fatal(err)
+	}
+	const want = `<tlbflush state="on"><direct state="on"></direct><extended state="on"></extended></tlbflush>`
+	if !strings.Contains(flat(text), want) {
+		t.Errorf("no %s in\n%s", want, text)
 	}
 }
 
