@@ -22,7 +22,7 @@ const (
 	// REGISTRY/NAME:TAG.
 	AnnotationImage = "nodevirt.io/push-image"
 	// AnnotationSecret is the name of the Secret with the registry's credentials.
-	AnnotationSecret = "nodevirt.io/push-secret"
+	AnnotationSecret = "nodevirt.io/push-secret" //nolint:gosec // the annotation's name
 	// AnnotationVolume is the name of the PVC that is pushed, where there are several.
 	AnnotationVolume = "nodevirt.io/push-volume"
 )

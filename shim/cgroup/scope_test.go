@@ -27,7 +27,7 @@ func (r *race) AddPid(_ string, pid int) error {
 
 // TestStartScopeTwice: QEMU and dnsmasq start side by side, and each can be the scope's first process.
 func TestStartScopeTwice(t *testing.T) {
-	exists := errors.New("Unit nodevirt-1.scope was already loaded or has a fragment file.")
+	exists := errors.New("Unit nodevirt-1.scope was already loaded or has a fragment file.") //nolint:revive // systemd's words
 	r := &race{applied: exists, late: 3}
 	g := &Group{config: &cgroups.Cgroup{Systemd: true}, man: r, paths: map[string]string{"": t.TempDir() + "/none"}, limits: &Limits{}}
 	if err := g.Add(7); err != nil || r.added != 7 {

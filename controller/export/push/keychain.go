@@ -16,7 +16,7 @@ import (
 // The keys of the Secret: credentials as Kubernetes' type kubernetes.io/dockerconfigjson has them, and
 // certificates in PEM that registries are trusted by.
 const (
-	fileCredentials = ".dockerconfigjson"
+	fileCredentials = ".dockerconfigjson" //nolint:gosec // the key's name
 	fileAuthority   = "ca.crt"
 )
 

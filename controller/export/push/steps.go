@@ -19,6 +19,6 @@ func (s *steps) set(done int64) {
 	s.done = min(done, s.total)
 	if percent := s.done * 100 / s.total; percent >= s.logged+stepPercent {
 		s.logged = percent - percent%stepPercent
-		s.log.Info(s.doing, "percent", s.logged)
+		s.log.Info("pushing a disk", "step", s.doing, "percent", s.logged)
 	}
 }
