@@ -17,7 +17,7 @@ import (
 // Name is the name of the KubeVirt object that the controller honours, in the controller's namespace.
 const Name = "kubevirt"
 
-// APIVersion is the version of KubeVirt whose API this is: clients compare it with their own.
+// APIVersion is the version of KubeVirt whose API this is.
 const APIVersion = "v1.9.0"
 
 // Flags are what the controller's flags say. A field of the KubeVirt object wins.

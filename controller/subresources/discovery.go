@@ -15,8 +15,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	apimachineryversion "k8s.io/apimachinery/pkg/version"
 	"k8s.io/client-go/discovery"
-
-	"github.com/nodevirt/nodevirt/controller/config"
 )
 
 // resources lists what a version offers, without the subresources that are always refused.
@@ -39,6 +37,10 @@ func (s *Server) resources(version string) handler {
 	return func(_ context.Context, c *call) error { return c.reply(list) }
 }
 
+// virtctlVersion is that of the virtctl with which each command is tested. Another one warns of the difference
+// at each command.
+const virtctlVersion = "v1.6.0"
+
 // version has ours as build metadata of KubeVirt's (semver.org, 10).
 func (s *Server) version(_ context.Context, c *call) error {
 	ours := strings.Map(func(r rune) rune {
@@ -48,7 +50,7 @@ func (s *Server) version(_ context.Context, c *call) error {
 		return '-'
 	}, s.Version)
 	return c.reply(apimachineryversion.Info{
-		GitVersion: config.APIVersion + "+nodevirt." + ours, GoVersion: runtime.Version(), Compiler: runtime.Compiler,
+		GitVersion: virtctlVersion + "+nodevirt." + ours, GoVersion: runtime.Version(), Compiler: runtime.Compiler,
 		Platform: runtime.GOOS + "/" + runtime.GOARCH,
 	})
 }

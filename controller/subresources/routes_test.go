@@ -18,7 +18,6 @@ import (
 	"k8s.io/client-go/rest"
 
 	"github.com/nodevirt/nodevirt/controller/api"
-	"github.com/nodevirt/nodevirt/controller/config"
 )
 
 // newServer returns an API to which the front proxy names no user.
@@ -79,7 +78,7 @@ func TestDiscovery(t *testing.T) {
 		}
 	}
 	var version struct{ GitVersion string }
-	if code := ask(t, h, http.MethodGet, "/apis/subresources.kubevirt.io/v1/version", &version); code != http.StatusOK || version.GitVersion != config.APIVersion+"+nodevirt.v0.0.1" {
+	if code := ask(t, h, http.MethodGet, "/apis/subresources.kubevirt.io/v1/version", &version); code != http.StatusOK || version.GitVersion != virtctlVersion+"+nodevirt.v0.0.1" {
 		t.Errorf("the version is %+v, status %d", version, code)
 	}
 }

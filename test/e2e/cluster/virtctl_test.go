@@ -357,7 +357,7 @@ func (v *virtctl) unsupported() {
 	kubectl(v.t, "get", "vmexport", virtual)
 	v.works("vmexport delete "+virtual, "")
 	v.refused("image-upload dv disk --size=1Gi --image-path=/etc/hostname", "")
-	v.refused("adm log-verbosity --all", "")
+	v.works("adm log-verbosity --all", "virt-controller=")
 	v.refused("permitted-devices", "")
 }
 
