@@ -213,9 +213,9 @@ test-critest: packages tools kubernetes build ## Run cri-tools' critest without 
 
 # -p 1: each package starts its own cluster.
 test-cluster: packages kubernetes $(SLOW:%=storage) build controller ## Run the tests that need a cluster; SLOW=1 for the slow ones, too
-	$(SLOW:%=test/tools/build metrics_server)
-	go vet -tags $(TAGS),cluster,slow,examples,away ./test/e2e/cluster ./test/e2e/nodes ./test/e2e/dedicated
-	$(GOTEST) -tags $(CLUSTER_TAGS) -count 1 -p 1 -timeout $(TIMEOUT) ./test/e2e/cluster $(SLOW:%=./test/e2e/nodes ./test/e2e/dedicated) $(FLAGS)
+	$(SLOW:%=test/tools/build metrics_server otelcol)
+	go vet -tags $(TAGS),cluster,slow,examples,away ./test/e2e/cluster ./test/e2e/nodes ./test/e2e/dedicated ./test/e2e/traces
+	$(GOTEST) -tags $(CLUSTER_TAGS) -count 1 -p 1 -timeout $(TIMEOUT) ./test/e2e/cluster $(SLOW:%=./test/e2e/nodes ./test/e2e/dedicated ./test/e2e/traces) $(FLAGS)
 
 # FROM is a revision of this repository, by default the newest tag.
 test-upgrade: packages kubernetes build controller ## Upgrade a cluster with running VMs from version FROM to this one, and back; FROM=v0.1.0

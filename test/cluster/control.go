@@ -7,7 +7,11 @@ import (
 // control lists the daemons of the control plane, in the order in which they start. Flags are those of
 // kubeadm's clusters, where nothing is said.
 func (o Options) control() []node.Component {
-	return []node.Component{o.etcd(), o.apiserver(), o.controllerManager(), o.scheduler()}
+	all := []node.Component{o.etcd(), o.apiserver(), o.controllerManager(), o.scheduler()}
+	if o.Traces {
+		all = append([]node.Component{o.collector()}, all...)
+	}
+	return all
 }
 
 func (o Options) etcd() node.Component {
@@ -35,9 +39,15 @@ rules:
 func (o Options) apiserver() node.Component {
 	pki := func(name string) string { return o.path("pki", name) }
 	policy := o.path("etc", "audit-policy.yaml")
+	files := map[string]string{policy: auditPolicy}
+	var traces []string
+	if o.Traces {
+		traces = []string{"--tracing-config-file=" + o.path("etc", "tracing.yaml")}
+		files[o.path("etc", "tracing.yaml")] = tracingConfig
+	}
 	return node.Component{
 		Name: "kube-apiserver",
-		Args: []string{
+		Args: append([]string{
 			o.bin("kube-apiserver"), "--etcd-servers=http://127.0.0.1:2379",
 			"--advertise-address=" + controlAddress, "--secure-port=6443", "--allow-privileged=true",
 			"--service-cluster-ip-range=" + o.ranges(servicesRange, servicesRange6),
@@ -58,8 +68,8 @@ func (o Options) apiserver() node.Component {
 			// No kube-proxy runs beside it: webhooks and aggregated APIs are reached at their pods.
 			"--enable-aggregator-routing=true",
 			"--audit-policy-file=" + policy, "--audit-log-path=" + o.auditLog(),
-		},
-		Files: map[string]string{policy: auditPolicy},
+		}, traces...),
+		Files: files,
 		Ready: healthy("https://" + apiAddress + "/readyz"),
 	}
 }

@@ -72,6 +72,7 @@ func (o Options) kubeletConfig(i int, cgroup string) object {
 		"enforceNodeAllocatable":      []string{},
 	}
 	o.renewOften(c)
+	o.traceKubelet(c)
 	if o.Kubelet != nil {
 		o.Kubelet(c)
 	}

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"path/filepath"
+	"slices"
 	"time"
 
 	"github.com/nodevirt/nodevirt/test/guest"
@@ -26,6 +27,7 @@ type Options struct {
 	ShimConfig func(map[string]any) // changes the shims' configuration before it is written
 	Controller []string             // the controller's flags
 	Joining    []string             // further nodes, which the caller starts with credentials of the folder PKI
+	Traces     bool                 // all parts export traces to a collector; see Cluster.Traces
 	LostAfter  time.Duration        // how long a node is silent until it counts as lost; default Kubernetes' own
 	Log        io.Writer            // a line for each step of a start; default: none
 
@@ -60,6 +62,7 @@ func (o Options) complete() (Options, error) {
 	if o.Log == nil {
 		o.Log = io.Discard
 	}
+	o.Controller = append(slices.Clone(o.Controller), o.traceController()...)
 	return o, nil
 }
 

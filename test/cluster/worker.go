@@ -37,6 +37,7 @@ func (o Options) worker(ctx context.Context, control *node.Node, i int) (*node.N
 		Components: components,
 		Registry:   registryAddress,
 		ShimConfig: o.shimConfig(i),
+		Traces:     o.traceContainerd(),
 		CNI:        o.cni(i), Subnet6: o.nodePods6(i),
 		Binds: []supervisor.Bind{
 			{From: hosts, To: "/etc/hosts"},
@@ -77,6 +78,7 @@ func (o Options) worker(ctx context.Context, control *node.Node, i int) (*node.N
 func (o Options) shimConfig(i int) func(map[string]any) {
 	return func(c map[string]any) {
 		c["kubernetes"] = object{"kubeconfig": o.kubeconfig(i)}
+		o.traceShim(c)
 		if o.ShimConfig != nil {
 			o.ShimConfig(c)
 		}

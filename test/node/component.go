@@ -96,8 +96,12 @@ func (o Options) containerd(v config.Node) (Component, error) {
 	if err != nil {
 		return Component{}, err
 	}
+	var env []string
+	if o.Traces != "" {
+		env = []string{"OTEL_EXPORTER_OTLP_ENDPOINT=http://" + o.Traces, "OTEL_EXPORTER_OTLP_PROTOCOL=grpc"}
+	}
 	return Component{
-		Name: Containerd,
+		Name: Containerd, Env: env,
 		Args: []string{filepath.Join(o.Bin, "containerd"), "--config", o.etc("containerd.toml")},
 		Files: map[string]string{
 			o.etc("containerd.toml"):                   main,
@@ -184,6 +188,6 @@ func (o Options) values() (config.Node, error) {
 	return config.Node{
 		Bin: o.Bin, State: o.Dir, Etc: o.etc(), Registry: o.mirror(), Pause: pauseImage,
 		Subnet: o.Subnet, Subnet6: o.Subnet6, HostUUID: id,
-		Lazy: o.Lazy != Whole, Fetch: o.Lazy == InBackground,
+		Lazy: o.Lazy != Whole, Fetch: o.Lazy == InBackground, Traces: o.Traces != "",
 	}, nil
 }

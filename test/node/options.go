@@ -34,6 +34,7 @@ type Options struct {
 	Binds      []supervisor.Bind    // the node's further folders and files
 	Expose     string               // a TCP address that a port of the machine's loopback leads to; see Exposed
 	ShimConfig func(map[string]any) // changes the shim's configuration before it is written
+	Traces     string               // where a collector receives containerd's traces, HOST:PORT; default: none
 	Bound      bool                 // the node ends with this process, however that ends
 	Log        io.Writer            // a line for each step of a start; default: none
 }

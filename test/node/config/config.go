@@ -26,6 +26,7 @@ type Node struct {
 	HostUUID string       // identifies this node's libvirt among others on the host
 	Lazy     bool         // the stargz snapshotter has the images
 	Fetch    bool         // it fetches the rest of them in the background
+	Traces   bool         // containerd exports traces
 }
 
 // Snapshotter is the name of the snapshotter that has the images.
@@ -48,8 +49,10 @@ state = '/run/containerd'
 # opt would install into /opt; the tracing plugins would look for a collector.
 disabled_plugins = [
   'io.containerd.internal.v1.opt',
+{{- if not .Traces}}
   'io.containerd.tracing.processor.v1.otlp',
   'io.containerd.internal.v1.tracing',
+{{- end}}
 ]
 
 [grpc]
