@@ -11,6 +11,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -208,8 +209,8 @@ func removeGroup(group string) error {
 			}
 			return nil
 		})
-		for i := len(all) - 1; i >= 0; i-- {
-			if e := os.Remove(all[i]); e != nil {
+		for _, dir := range slices.Backward(all) {
+			if e := os.Remove(dir); e != nil {
 				err = e
 			}
 		}
