@@ -108,6 +108,16 @@ func bySandbox(ofReady, ofStopped codes.Code) func(*model, target) codes.Code {
 	}
 }
 
+// byVM is the answer about a pod whose VM runs, and about one in which none does.
+func byVM(ofRunning, ofOthers codes.Code) func(*model, target) codes.Code {
+	return func(m *model, _ target) codes.Code {
+		if m.now() == running {
+			return ofRunning
+		}
+		return ofOthers
+	}
+}
+
 // always is the answer in each state.
 func always(code codes.Code) func(*model, target) codes.Code {
 	return func(*model, target) codes.Code { return code }

@@ -119,7 +119,7 @@ func podCalls() []operation {
 			_, err := suite.cri.PortForward(ctx, &runtimeapi.PortForwardRequest{PodSandboxId: id, Port: []int32{80}})
 			return err
 		}),
-		plain("CheckpointPod", ofPod, always(codes.Unimplemented), codes.Unimplemented, func(ctx context.Context, id string) error {
+		plain("CheckpointPod", ofPod, byVM(codes.InvalidArgument, codes.FailedPrecondition), codes.Unimplemented, func(ctx context.Context, id string) error {
 			_, err := suite.cri.CheckpointPod(ctx, &runtimeapi.CheckpointPodRequest{PodSandboxId: id})
 			return err
 		}),
