@@ -2,7 +2,7 @@
 
 SHELL := /bin/sh
 .DEFAULT_GOAL := help
-.PHONY: help build docs-site test-docs-site controller controller-arm64 test-arm image installer image-installer node-programs man packages-deb release test-packages test-machine tools kubernetes storage packages run down shell status cluster cluster-down cluster-shell \
+.PHONY: help build docs-site test-docs-site controller controller-arm64 test-arm image installer image-installer node-programs node-programs-arm64 man packages-deb packages-deb-arm64 release test-packages test-machine tools kubernetes storage packages run down shell status cluster cluster-down cluster-shell \
 	unit test test-critest test-cluster test-migrations test-cdi test-kubevirt test-ui test-conformance test-faults test-fuzz-cri test-many test-soak test-ceph test-upgrade fuzz bench bench-ceph bench-cluster bench-scale generate lint clean
 
 BIN     := $(CURDIR)/bin
@@ -69,10 +69,12 @@ controller-arm64:
 	CGO_ENABLED=0 GOOS=linux GOARCH=arm64 go build -tags $(TAGS) -trimpath -buildvcs=false \
 		-ldflags '-s -w -buildid= -X main.version=$(VERSION)' -o $(BIN)/image/arm64/ ./cmd/nodevirt-controller
 
-test-arm: controller controller-arm64 ## Run the controller's program for arm64 by emulation
-	@test/setup/packages arm64
+test-arm: controller controller-arm64 packages-deb-arm64 ## Run the programs for arm64 by emulation
 	go run ./deploy/cmd/image -program $(BIN)/image/nodevirt-controller -arm64 $(BIN)/image/arm64/nodevirt-controller -o $(BIN)/image/index.tar
 	qemu-aarch64 $(BIN)/image/arm64/nodevirt-controller -help
+	qemu-aarch64 -L $(SYSROOT) $(PACKAGES)/arm64/nodevirt --version
+	qemu-aarch64 -L $(SYSROOT) $(PACKAGES)/arm64/nodevirt-shim -version
+	qemu-aarch64 -L $(SYSROOT) $(PACKAGES)/arm64/nodevirt-view 2>&1 | grep usage
 
 image: controller ## Build the controller's image, without docker; FLAGS='-name HOST/NAME:TAG -push'
 	go run ./deploy/cmd/image -program $(BIN)/image/nodevirt-controller -version '$(VERSION)' \
@@ -89,6 +91,17 @@ node-programs: packages
 	CGO_ENABLED=1 go build -tags $(TAGS) -trimpath -buildvcs=false -ldflags '-s -w -buildid= -X main.version=$(VERSION)' \
 		-o $(PACKAGES)/programs/ ./cmd/nodevirt ./cmd/nodevirt-shim ./cmd/nodevirt-qemu ./cmd/nodevirt-view
 
+# The libraries of libvirt for arm64 are unpacked into a folder: the host's architectures stay as they are.
+SYSROOT = $(BIN)/sysroot/arm64
+node-programs-arm64: packages
+	@test/setup/packages arm64
+	@deploy/packages/sysroot arm64 $(SYSROOT)
+	@rm -rf $(PACKAGES)/arm64 && mkdir -p $(PACKAGES)/arm64
+	CGO_ENABLED=1 GOOS=linux GOARCH=arm64 CC='aarch64-linux-gnu-gcc --sysroot=$(SYSROOT)' \
+		PKG_CONFIG_SYSROOT_DIR=$(SYSROOT) PKG_CONFIG_LIBDIR=$(SYSROOT)/usr/lib/aarch64-linux-gnu/pkgconfig \
+		go build -tags $(TAGS) -trimpath -buildvcs=false -ldflags '-s -w -buildid= -X main.version=$(VERSION)' \
+		-o $(PACKAGES)/arm64/ ./cmd/nodevirt ./cmd/nodevirt-shim ./cmd/nodevirt-qemu ./cmd/nodevirt-view
+
 installer: node-programs
 	@mkdir -p $(BIN)/image
 	CGO_ENABLED=0 GOOS=linux GOARCH=amd64 go build -tags $(TAGS) -trimpath -buildvcs=false \
@@ -101,13 +114,16 @@ image-installer: installer ## Build the node installer's image, without docker; 
 
 packages-deb: node-programs ## Write the .deb and .rpm packages of this commit into bin/packages/
 	@test/tools/build nfpm
-	@rm -f $(PACKAGES)/*.deb $(PACKAGES)/*.rpm
 	VERSION='$(VERSION)' deploy/packages/build $(PACKAGES) $(PACKAGES)/programs
+
+packages-deb-arm64: node-programs-arm64 node-programs
+	@test/tools/build nfpm
+	ARCH=arm64 VERSION='$(VERSION)' deploy/packages/build $(PACKAGES) $(PACKAGES)/arm64 $(PACKAGES)/programs
 
 # The names of the images of the controller and the installer in a release's manifests and chart.
 IMAGE           ?= registry.example.com/nodevirt/nodevirt-controller
 INSTALLER_IMAGE ?= registry.example.com/nodevirt/nodevirt-installer
-release: packages-deb controller controller-arm64 installer ## Write all files of a release into bin/release/; VERSION=v1.2.3 IMAGE=HOST/NAME INSTALLER_IMAGE=HOST/NAME FLAGS=-push
+release: packages-deb packages-deb-arm64 controller controller-arm64 installer ## Write all files of a release into bin/release/; VERSION=v1.2.3 IMAGE=HOST/NAME INSTALLER_IMAGE=HOST/NAME FLAGS=-push
 	@test/tools/build render
 	VERSION='$(VERSION)' IMAGE='$(IMAGE)' INSTALLER_IMAGE='$(INSTALLER_IMAGE)' FLAGS='$(FLAGS)' deploy/release/build $(BIN)/release $(PACKAGES)
 

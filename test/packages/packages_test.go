@@ -49,8 +49,8 @@ func file(t *testing.T, dir, pattern string) string {
 }
 
 var (
-	debs = map[string]string{"nodevirt": "nodevirt_*.deb", "nodevirt-node": "nodevirt-node_*.deb"}
-	rpms = map[string]string{"nodevirt": "nodevirt-[0-9]*.rpm", "nodevirt-node": "nodevirt-node-[0-9]*.rpm"}
+	debs = map[string]string{"nodevirt": "nodevirt_*_amd64.deb", "nodevirt-node": "nodevirt-node_*_amd64.deb"}
+	rpms = map[string]string{"nodevirt": "nodevirt-[0-9]*.x86_64.rpm", "nodevirt-node": "nodevirt-node-[0-9]*.x86_64.rpm"}
 	// changing are the parts of a list of files that differ between commits.
 	changing = regexp.MustCompile(`^(\S+) +(root/root) +\d+ \S+ \S+ \.`)
 	version  = regexp.MustCompile(`= [^ ,)]+-1\b`)
