@@ -47,6 +47,23 @@ func TestClip(t *testing.T) {
 	}
 }
 
+// wantCondition checks one condition of a pod: its status, empty for none, its reason and its message's bound.
+func wantCondition(t *testing.T, f Facts, kind, reason, want string) {
+	t.Helper()
+	got := ""
+	for _, c := range f.conditions(time.Unix(0, 0)) {
+		if c.Type == kind {
+			got = c.Status
+			if c.Reason != reason || len(c.Message) > maxMessage {
+				t.Errorf("%s: %d bytes of message, reason %s", reason, len(c.Message), c.Reason)
+			}
+		}
+	}
+	if got != want {
+		t.Errorf("%s: status %q, want %q", reason, got, want)
+	}
+}
+
 // TestCredentials: the condition is there for VMs with credentials, and True only once these are set.
 func TestCredentials(t *testing.T) {
 	for reason, want := range map[string]string{
@@ -56,18 +73,7 @@ func TestCredentials(t *testing.T) {
 		if reason != "" {
 			f.Credentials = &Credentials{Reason: reason, Message: strings.Repeat("x", maxMessage+1)}
 		}
-		got := ""
-		for _, c := range f.conditions(time.Unix(0, 0)) {
-			if c.Type == condition.AccessCredentialsSynchronized {
-				got = c.Status
-				if c.Reason != reason || len(c.Message) > maxMessage {
-					t.Errorf("%s: %d bytes of message, reason %s", reason, len(c.Message), c.Reason)
-				}
-			}
-		}
-		if got != want {
-			t.Errorf("%s: status %q, want %q", reason, got, want)
-		}
+		wantCondition(t, f, condition.AccessCredentialsSynchronized, reason, want)
 	}
 }
 
@@ -99,17 +105,6 @@ func TestIdentity(t *testing.T) {
 		if reason != "" {
 			f.Identity = &Identity{Reason: reason, Message: strings.Repeat("x", maxMessage+1)}
 		}
-		got := ""
-		for _, c := range f.conditions(time.Unix(0, 0)) {
-			if c.Type == condition.IdentityRenewed {
-				got = c.Status
-				if c.Reason != reason || len(c.Message) > maxMessage {
-					t.Errorf("%s: %d bytes of message, reason %s", reason, len(c.Message), c.Reason)
-				}
-			}
-		}
-		if got != want {
-			t.Errorf("%s: status %q, want %q", reason, got, want)
-		}
+		wantCondition(t, f, condition.IdentityRenewed, reason, want)
 	}
 }
