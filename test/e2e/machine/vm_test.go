@@ -29,7 +29,7 @@ spec:
   containers:
   - name: guest
     image: %s
-    resources: {limits: {cpu: "2", memory: 2560Mi}}
+    resources: {requests: {cpu: 100m}, limits: {cpu: "2", memory: 2560Mi}}
 `
 
 // newVM makes the machine's disk, and pushes it.

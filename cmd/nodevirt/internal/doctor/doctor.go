@@ -65,7 +65,7 @@ func checks() []check {
 		{name: "QEMU", do: checkQEMU},
 		{name: "qemu-img", do: checkQemuImg},
 		{name: "accelerator", do: checkAccelerator, limit: accelerationTime},
-		{name: "libvirtd", do: checkLibvirtd},
+		{name: "libvirtd", do: checkLibvirtd, limit: activationTime},
 		{name: "qemu.conf", do: checkQEMUConf, installed: true},
 		{name: "libvirtd's restart", do: checkRestart, optional: true, installed: true},
 		{name: "libvirtd's sockets", do: checkReadOnlySocket, optional: true, installed: true},
@@ -90,6 +90,10 @@ func checks() []check {
 
 // checkTime bounds a check, so that a component that hangs is a finding too.
 const checkTime = 5 * time.Second
+
+// activationTime is more than libvirtd's first answer takes where a socket of systemd starts it: first it
+// looks at what each QEMU can do.
+const activationTime = 60 * time.Second
 
 func ok(format string, args ...any) Finding {
 	return Finding{Level: OK, Detail: fmt.Sprintf(format, args...)}
