@@ -32,7 +32,9 @@ func TestDataVolume(t *testing.T) {
 	fakecluster.Change(t, g.Cluster, pvc, func(pvc *corev1.PersistentVolumeClaim) {
 		pvc.OwnerReferences = []metav1.OwnerReference{{Kind: "DataVolume", Name: "data", UID: "1", Controller: new(true)}}
 	})
-	g.Events()
+	if got := g.Events(); !strings.Contains(got, "Normal DataVolumeNotReady") || strings.Contains(got, "Warning DataVolumeNotReady") {
+		t.Errorf("to wait for a DataVolume is not a normal event:\n%s", got)
+	}
 	for _, progress := range []string{"10%", "20%"} {
 		g.cdi.State = datavolume.State{Served: true, Found: true, Phase: "ImportInProgress", Progress: progress}
 		g.waits("web", "DataVolumeNotReady", "phase ImportInProgress, progress "+progress)

@@ -96,6 +96,10 @@ func news(before, after *kubevirt.VirtualMachineInstanceStatus, v view) []item {
 		if now.Type != kubevirt.VirtualMachineInstanceSynchronized {
 			reason = "FailedScheduling"
 		}
+		if reason == ReasonDataVolumeNotReady { // nothing is wrong
+			all = append(all, item{corev1.EventTypeNormal, reason, "Run", now.Message})
+			continue
+		}
 		warn(reason, now.Message)
 	}
 	return all

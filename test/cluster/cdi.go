@@ -47,7 +47,7 @@ func (o Options) cdiParts() []cdiPart {
 // cdiTools are the Debian packages whose programs CDI's parts and their probes run: qemu-img, nbdkit, tar, cat,
 // and in the cloner's script, du and blockdev. The libraries are what essential packages depend on before they
 // can be unpacked, which images.Debian does not follow.
-var cdiTools = []string{"bash", "coreutils", "libacl1", "libtinfo6", "nbdkit", "qemu-utils", "tar", "util-linux"}
+var cdiTools = []string{"bash", "coreutils", "libacl1", "libattr1", "libselinux1", "libpcre2-8-0", "libtinfo6", "nbdkit", "qemu-utils", "tar", "util-linux"}
 
 // StartCDI installs the Containerized Data Importer by its operator, and waits until it is available. Few
 // need it: `test/tools/build cdi` makes its programs. The cluster must provide volumes.
