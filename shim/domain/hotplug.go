@@ -157,11 +157,14 @@ func (h *Hotplug) Targets(ctx context.Context, uuid string) (map[string]bool, er
 	})
 }
 
-// Release makes QEMU close the descriptors of a disk that is not attached. A set that
-// QEMU does not have is no error. The error is [ErrPaused] while the guest is paused.
+// Release makes QEMU close the descriptors of a disk that is not attached, also of one that the domain
+// started with. A set that QEMU does not have is no error. The error is [ErrPaused] while the guest is paused.
 func (h *Hotplug) Release(ctx context.Context, uuid string, set int) error {
 	return do(ctx, h.conn, "close the file of a disk of", uuid, func(dom *libvirt.Domain) error {
-		return removeSet(dom, firstSet+set)
+		if err := removeSet(dom, firstSet+set); err != nil {
+			return err
+		}
+		return removeUnused(dom)
 	})
 }
 
@@ -233,73 +236,6 @@ func modes(spec vmspec.Disk, file *os.File) (fdGroups, error) {
 		all = append(all, file)
 	}
 	return duplicate(map[string][]*os.File{"": all})
-}
-
-// addFiles adds files to a set of QEMU's descriptors, in place of all that the set has. The
-// first is for reading.
-func addFiles(dom *libvirt.Domain, set int, files []*os.File) error {
-	if err := removeSet(dom, set); err != nil {
-		return err
-	}
-	for i, f := range files {
-		arguments := map[string]any{"fdset-id": set}
-		if i == 0 {
-			arguments["opaque"] = forReading
-		}
-		if _, err := command(dom, "add-fd", arguments, *f); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-// removeSet closes a set of QEMU's descriptors, if QEMU has it.
-func removeSet(dom *libvirt.Domain, set int) error {
-	sets, err := setsOf(dom)
-	if _, has := sets[set]; err != nil || !has {
-		return err
-	}
-	if _, err = command(dom, "remove-fd", map[string]any{"fdset-id": set}); err != nil {
-		return err
-	}
-	if sets, err = setsOf(dom); err != nil {
-		return err
-	}
-	if _, has := sets[set]; has {
-		return ErrPaused
-	}
-	return nil
-}
-
-// setFile is a descriptor in one of QEMU's sets.
-type setFile struct {
-	FD     int    `json:"fd"`
-	Opaque string `json:"opaque"`
-}
-
-// forReading marks the descriptor of a set by which QEMU reads.
-const forReading = "reading"
-
-// setsOf returns QEMU's sets of descriptors by their numbers.
-func setsOf(dom *libvirt.Domain) (map[int][]setFile, error) {
-	text, err := command(dom, "query-fdsets", nil)
-	if err != nil {
-		return nil, err
-	}
-	var reply struct {
-		Return []struct {
-			ID  int       `json:"fdset-id"`
-			FDs []setFile `json:"fds"`
-		} `json:"return"`
-	}
-	if err := json.Unmarshal([]byte(text), &reply); err != nil {
-		return nil, fmt.Errorf("decode QEMU's sets of descriptors: %w", err)
-	}
-	all := map[int][]setFile{}
-	for _, s := range reply.Return {
-		all[s.ID] = s.FDs
-	}
-	return all, nil
 }
 
 // command runs a command of QEMU's monitor with files, and returns QEMU's reply.

@@ -182,3 +182,52 @@ func TestHotplug(t *testing.T) {
 		t.Errorf("attach a disk twice: %v", err)
 	}
 }
+
+// TestReleaseOfStart: QEMU also closes the file of a disk with which it started, and keeps those of others. So it is
+// with a guest that came with its disks.
+func TestReleaseOfStart(t *testing.T) {
+	l := startLibvirtd(t)
+	d := startDriver(t)
+	g := newGuest(t)
+	data, file := plugged(t, "sda", 0)
+	data.Layer.FDGroup = "data-top"
+	g.Spec.Disks, g.Disks = append(g.Spec.Disks, data.Spec), append(g.Disks, Disk{Layers: []Layer{data.Layer}})
+	g.files[data.Layer.FDGroup] = []*os.File{file}
+	define(t, d, g)
+	pid, err := d.Lifecycle.Start(t.Context(), g.UUID, g.files)
+	assert.NilError(t, err)
+	others := func() (n int) {
+		for _, files := range g.files {
+			n += opened(t, pid, files[0].Name())
+		}
+		return n - opened(t, pid, file.Name())
+	}
+	before := others()
+	assert.Assert(t, before > 0)
+	assert.NilError(t, d.Lifecycle.Resume(t.Context(), g.UUID))
+	assert.NilError(t, d.Hotplug.Release(t.Context(), g.UUID, 0))
+	assert.Assert(t, opened(t, pid, file.Name()) > 0, "the disk is attached")
+	l.kill(t)
+	l.start(t)
+	events, unsubscribe := d.Connection.Subscribe()
+	defer unsubscribe()
+	eventually(t, events, "of a new connection", func(e Event) bool { return e.Kind == EventResync })
+	assert.NilError(t, d.Hotplug.Request(t.Context(), g.UUID, "sda"))
+	for range 2 {
+		assert.NilError(t, d.Hotplug.Release(t.Context(), g.UUID, 0))
+	}
+	assert.Equal(t, opened(t, pid, file.Name()), 0)
+	assert.Equal(t, others(), before)
+}
+
+// TestUnused: only sets of FD groups whose nodes are gone are unused.
+func TestUnused(t *testing.T) {
+	nodes := map[string]bool{"libvirt-1-storage": true, "libvirt-2-format": true}
+	for opaque, want := range map[string]bool{
+		"libvirt-1-storage0": false, "libvirt-2-storage0": true, "libvirt-11-storage1": true, "serial0-log": false, forReading: false, "": false,
+	} {
+		assert.Equal(t, unused([]setFile{{FD: 3, Opaque: opaque}}, nodes), want, opaque)
+	}
+	assert.Assert(t, !unused(nil, nodes))
+	assert.Assert(t, !unused([]setFile{{Opaque: "libvirt-2-storage0"}, {Opaque: forReading}}, nodes))
+}
