@@ -41,6 +41,16 @@ func CheckWriter(volume *os.File) error {
 	return nil
 }
 
+// InUse reports whether a process has a lock of a file, as QEMU has of each that it has opened. It knows
+// the locks of other nodes where the file system has them.
+func InUse(file *os.File) (bool, error) {
+	lock := unix.Flock_t{Type: unix.F_WRLCK, Whence: io.SeekStart}
+	if err := unix.FcntlFlock(file.Fd(), unix.F_OFD_GETLK, &lock); err != nil {
+		return false, fmt.Errorf("find the file's locks: %w", err)
+	}
+	return lock.Type != unix.F_UNLCK, nil
+}
+
 // lock is Lock, and also returns the file to write the volume with.
 func lock(volume *os.File) (locked *os.File, unlock func() error, err error) {
 	device, err := isDevice(volume)

@@ -120,3 +120,33 @@ func emptyFile(t *testing.T, d vmspec.Disk) vmspec.Disk {
 	}
 	return d
 }
+
+// TestSame: a file is the guest's if the guest's use of it is seen here, or if its file system is that of several nodes.
+func TestSame(t *testing.T) {
+	n := newNode(t)
+	file, block := n.volume(t, "file", false, "content"), n.volume(t, "block", true, "content")
+	r := n.container(t, "c1")
+	if err := n.Attachments.Same(r, file); !errors.Is(err, ErrVolume) {
+		t.Errorf("a file that nothing uses: %v", err)
+	}
+	lockedByQEMU(t, filepath.Join(file.Host, imageFile))
+	for _, d := range []vmspec.Disk{file, block} {
+		for _, d.ReadOnly = range []bool{false, true} {
+			if err := n.Attachments.Same(r, d); err != nil {
+				t.Errorf("%s, read-only %t: %v", d.Name, d.ReadOnly, err)
+			}
+		}
+	}
+	missing := n.volume(t, "missing", false, "")
+	if err := os.RemoveAll(filepath.Join(missing.Host, imageFile)); err != nil {
+		t.Fatal(err)
+	}
+	if err := n.Attachments.Same(r, missing); !errors.Is(err, ErrVolume) {
+		t.Errorf("no file: %v", err)
+	}
+	for kind, want := range map[int64]bool{unix.NFS_SUPER_MAGIC: true, unix.CEPH_SUPER_MAGIC: true, unix.EXT4_SUPER_MAGIC: false, unix.FUSE_SUPER_MAGIC: false} {
+		if ofNetwork(kind) != want {
+			t.Errorf("file system %x: %t", kind, !want)
+		}
+	}
+}

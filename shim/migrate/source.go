@@ -32,6 +32,9 @@ type VM struct {
 	// vda. Both ends must agree.
 	CopyDisks bool
 	Disks     []string
+	// OtherFiles says that the source's domain names files by descriptors of QEMU, whose file system
+	// libvirt can't check.
+	OtherFiles bool
 
 	Domains Domains
 }
@@ -67,6 +70,9 @@ func (s *Source) flags() rpc.Flags {
 	}
 	if s.vm.Converge {
 		f |= rpc.Converge
+	}
+	if s.vm.OtherFiles {
+		f |= rpc.Unsafe
 	}
 	return f
 }

@@ -1,6 +1,7 @@
 package record
 
 import (
+	"encoding/json"
 	"slices"
 
 	"github.com/nodevirt/nodevirt/shim/vmspec"
@@ -31,6 +32,30 @@ type PluggedDisk struct {
 	Container string `json:"container"`
 	// Set numbers the disk's descriptors in QEMU.
 	Set int `json:"set"`
+	// Order is the disk as KubeVirt describes it, for the target of a migration; empty for one that
+	// an older version attached.
+	Order json.RawMessage `json:"order,omitempty"`
+	// Came says that the disk came with its guest from another node: this node's QEMU started
+	// with it.
+	Came bool `json:"came,omitempty"`
+}
+
+// AsStarted returns the record of a VM that starts with the disks which this one has got, and with
+// media in its drives.
+func (r Container) AsStarted() Container {
+	r.Spec.Disks = slices.Clone(r.Spec.Disks)
+	for _, p := range r.Plugged {
+		i := slices.IndexFunc(r.Spec.Disks, func(d vmspec.Disk) bool { return d.Name == p.Disk.Name })
+		if i < 0 {
+			r.Spec.Disks = append(r.Spec.Disks, p.Disk)
+			continue
+		}
+		drive := r.Spec.Disks[i]
+		r.Spec.Disks[i] = p.Disk
+		r.Spec.Disks[i].Serial, r.Spec.Disks[i].Tray = drive.Serial, drive.Tray
+	}
+	r.Plugged = nil
+	return r
 }
 
 // FindPlugged returns the position of a disk in Plugged by its name, -1 if there is none.

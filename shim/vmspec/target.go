@@ -39,6 +39,12 @@ func (d Disk) targetPrefix() string {
 	return otherPrefix
 }
 
+// OnBus reports whether a target is the name of a disk on a bus.
+func OnBus(target string, bus Bus) bool {
+	_, err := TargetUnit(target)
+	return err == nil && strings.HasPrefix(target, Disk{Bus: bus}.targetPrefix())
+}
+
 // TargetUnit returns the number of a target among those with its prefix, from 0.
 func TargetUnit(target string) (int, error) {
 	text, ok := strings.CutPrefix(target, virtioPrefix)

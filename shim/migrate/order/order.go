@@ -4,8 +4,8 @@
 // The controller gives these orders by exec in the VM's container, in this order:
 //
 //  1. source: [Identify], which returns the source's fingerprint
-//  2. target: [Receive] with it and the source's guest, which returns the target's address
-//     and fingerprint
+//  2. target: [Receive] with it, the source's guest and the volumes of its disks, which returns
+//     the target's address and fingerprint
 //  3. source: [Send] with these; the migration goes on in the background
 //  4. both:   [Status], as often as it likes
 //
@@ -13,6 +13,7 @@
 package order
 
 import (
+	"encoding/json"
 	"fmt"
 	"net/netip"
 	"time"
@@ -63,6 +64,21 @@ type Guest struct {
 	Firmware *Firmware `json:"firmware,omitempty"`
 	// CPU identifies the node's CPU for a guest that has all of it; empty for a named model.
 	CPU string `json:"cpu,omitempty"`
+	// Plugged are the disks and media that the guest has got since it runs: a target that ignores
+	// them refuses the guest.
+	Plugged []Plugged `json:"plugged,omitempty"`
+}
+
+// MaxPlugged bounds the disks that a guest has got since it runs.
+const MaxPlugged = 64
+
+// Plugged is a disk that a guest has got since it runs.
+type Plugged struct {
+	// Disk is the disk as KubeVirt describes it.
+	Disk json.RawMessage `json:"disk"`
+	// Name is the disk's, Target libvirt's name of it.
+	Name   string `json:"name"`
+	Target string `json:"target"`
 }
 
 // Firmware is what both nodes' UEFI firmware must have in common. QEMU carries the program
@@ -90,6 +106,9 @@ type Reception struct {
 	Source string `json:"source"`
 	// Guest is the source's VM, from its [Identity].
 	Guest *Guest `json:"guest"`
+	// Volumes are the containers of the target's attachment pods, by the names of the disks in
+	// Guest.Plugged.
+	Volumes map[string]string `json:"volumes,omitempty"`
 	// Node is an address of the target's node. The target listens there for a guest that has its
 	// pod's address, which leaves the pod none.
 	Node netip.Addr `json:"node,omitzero"`

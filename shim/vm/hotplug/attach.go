@@ -18,6 +18,9 @@ import (
 // attach attaches a disk. If it fails, the VM has no such disk, or the node goes on to
 // find that out.
 func (h *Hotplugs) attach(ctx context.Context, v *table.VM, a order.Attachment) (order.Disk, error) {
+	if len(a.Disk) > maxOrder {
+		return order.Disk{}, fmt.Errorf("%w: the disk's description has %d bytes, the limit is %d", vmerrors.ErrInvalid, len(a.Disk), maxOrder)
+	}
 	config, err := attachment.Find(ctx, h.o.Pods, v.Record(), a.Container)
 	if err != nil {
 		return order.Disk{}, err
@@ -41,7 +44,7 @@ func (h *Hotplugs) attach(ctx context.Context, v *table.VM, a order.Attachment) 
 	if d, err = placed(r, d); err != nil {
 		return order.Disk{}, err
 	}
-	p := record.PluggedDisk{State: record.Attaching, Disk: d, Container: a.Container, Set: freeSet(r)}
+	p := record.PluggedDisk{State: record.Attaching, Disk: d, Container: a.Container, Set: freeSet(r), Order: a.Disk}
 	r = r.WithPlugged(p)
 	if err := h.o.Table.Put(v, r); err != nil {
 		return order.Disk{}, err

@@ -58,6 +58,9 @@ func (h *Hotplugs) beginDetach(ctx context.Context, v *table.VM, name string) er
 		}
 		return nil
 	}
+	if r.Incoming != "" || h.o.Moves.Moving(v) {
+		return fmt.Errorf("%w: the guest is moving to another node", vmerrors.ErrState)
+	}
 	p := r.Plugged[i]
 	if p.State != record.Detaching {
 		p.State = record.Detaching

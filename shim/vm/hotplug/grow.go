@@ -51,7 +51,10 @@ func (h *Hotplugs) grow(ctx context.Context, v *table.VM, a order.Growth) (order
 // growing returns the disk of a name that the VM has, and the set of one that it got.
 func growing(r record.Container, name string) (vmspec.Disk, *int, error) {
 	if i := r.FindPlugged(name); i >= 0 {
-		if p := r.Plugged[i]; p.State == record.Attached {
+		switch p := r.Plugged[i]; {
+		case p.State == record.Attached && p.Came:
+			return p.Disk, nil, nil
+		case p.State == record.Attached:
 			return p.Disk, &p.Set, nil
 		}
 		return vmspec.Disk{}, nil, fmt.Errorf("%w: disk %q is being attached or detached", vmerrors.ErrState, name)

@@ -96,6 +96,8 @@ const (
 	releaseTime = 10 * time.Second
 	// maxPlugged bounds the disks that a VM gets.
 	maxPlugged = 64
+	// maxOrder bounds the description of one, in bytes: the nodes of a migration pass all of a VM's on.
+	maxOrder = 2 << 10
 )
 
 // retryPause is the time between two requests to a guest, or to libvirtd while it is away.

@@ -51,6 +51,8 @@ type rig struct {
 	failing  string
 	requests int
 	moving   bool
+	// came says that the disks came with their guest.
+	came bool
 	// sizes are those of the disks, by their targets.
 	sizes   map[string]int64
 	updates int
@@ -206,7 +208,7 @@ func (d *domains) Grow(_ context.Context, _ string, g domain.Growth, f *os.File)
 	if _, err := f.Stat(); err != nil {
 		return err
 	}
-	if _, has := d.attached[0]; has && d.attached[0] == g.Target != (g.Set != nil) {
+	if _, has := d.attached[0]; has && d.attached[0] == g.Target != (g.Set != nil) && !d.came {
 		return errors.New("not the set of the disk")
 	}
 	done, err := d.enter()
@@ -214,6 +216,9 @@ func (d *domains) Grow(_ context.Context, _ string, g domain.Growth, f *os.File)
 		return err
 	}
 	defer done()
+	if d.came && g.Set != nil {
+		return errors.New("it came without a set")
+	}
 	d.sizes[g.Target] = g.Size
 	return nil
 }
@@ -399,6 +404,9 @@ func TestGrow(t *testing.T) {
 		if _, err := grow("data"); !errors.Is(err, vmerrors.ErrState) {
 			t.Errorf("a guest that moves: %v", err)
 		}
+		if _, err := r.detach(t, "v0"); !errors.Is(err, vmerrors.ErrState) {
+			t.Errorf("a guest that moves: %v", err)
+		}
 	})
 }
 
@@ -513,6 +521,43 @@ func TestRestart(t *testing.T) {
 			})
 		})
 	}
+}
+
+// TestArrivedDisks: a guest's disks come with it, are grown as those of the start are, and can be detached.
+func TestArrivedDisks(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t)
+		_, err := r.attach(t, "v0")
+		assert.NilError(t, err)
+		on, _ := r.store.Container("c")
+		assert.Assert(t, strings.Contains(string(on.Plugged[0].Order), "v0"))
+		p := on.Plugged[0]
+		p.Came = true
+		on = on.WithPlugged(p)
+		on.Incoming = "m"
+		assert.NilError(t, r.store.PutContainer(on))
+		target := r.attached[p.Set]
+		r.attached[p.Set] = "" // the guest is still on its source
+		r.start(t)
+		time.Sleep(time.Minute)
+		assert.Equal(t, len(r.vm.Record().Plugged), 1)
+		if _, err := r.detach(t, "v0"); !errors.Is(err, vmerrors.ErrState) {
+			t.Errorf("a guest that comes: %v", err)
+		}
+		r.attached[p.Set], r.came = target, true
+		on.Incoming = ""
+		r.vm.Publish(on)
+		assert.NilError(t, r.store.PutContainer(on))
+		d, err := r.order(t, order.Grow, `{"name": "v0", "size": 3145728}`)
+		assert.NilError(t, err)
+		assert.Equal(t, d.Size, int64(2<<20))
+		_, err = r.detach(t, "v0")
+		assert.NilError(t, err)
+		r.has(t, record.Attached, 0)
+		if _, err := r.order(t, order.Attach, fmt.Sprintf(`{"disk": {"name": "v1", "serial": %q}, "container": %q}`, strings.Repeat("x", 3<<10), id)); !errors.Is(err, vmerrors.ErrInvalid) {
+			t.Errorf("a long description: %v", err)
+		}
+	})
 }
 
 // TestEndedVM: the end of a VM ends its orders.

@@ -75,8 +75,8 @@ func (h *Hotplugs) settle(ctx context.Context, v *table.VM) (done bool) {
 // not on its way any more. The caller has the VM's turn.
 func (h *Hotplugs) settleOne(ctx context.Context, v *table.VM, p record.PluggedDisk) (settled bool, err error) {
 	r := v.Record()
-	if r.State != record.Running {
-		return true, nil // the end of the VM is the end of its disks
+	if r.State != record.Running || r.Incoming != "" {
+		return true, nil // the end of the VM is the end of its disks, and a guest that comes brings its own
 	}
 	targets, err := h.o.Domains.Targets(ctx, r.Domain.UUID)
 	if err != nil {

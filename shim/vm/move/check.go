@@ -16,6 +16,11 @@ func (m *node) check(r record.Container) error {
 	if r.Saving != nil {
 		return fmt.Errorf("%w: the guest is paused while its memory is saved", vmerrors.ErrState)
 	}
+	for _, p := range r.Plugged {
+		if p.State != record.Attached {
+			return fmt.Errorf("%w: disk %q is being attached or detached: wait until that has ended", vmerrors.ErrState, p.Disk.Name)
+		}
+	}
 	if why := m.stays(r); why != "" {
 		return fmt.Errorf("the VM cannot move between nodes: %w: %s", vmerrors.ErrInvalid, why)
 	}
@@ -28,9 +33,15 @@ func (m *node) stays(r record.Container) string {
 	if Port(r.Spec) == 0 {
 		why = append(why, fmt.Sprintf("its network cards forward all TCP ports from %d on, of which migrations use one", firstPort))
 	}
-	for _, d := range r.Spec.Disks {
+	for _, d := range r.AsStarted().Spec.Disks {
 		if _, reason := d.Transfer(); reason != "" {
 			why = append(why, fmt.Sprintf("disk %q %s", d.Name, reason))
+		}
+	}
+	for _, p := range r.Plugged {
+		if len(p.Order) == 0 {
+			why = append(why, fmt.Sprintf("disk %q was attached by an older version of nodevirt, which did not record what a migration needs: "+
+				"detach it, and attach it again", p.Disk.Name))
 		}
 	}
 	if r.Spec.TakesPodAddress() && !vmspec.AddressMoves(r.Sandbox.Value.GetAnnotations()) {
@@ -51,7 +62,6 @@ func Bound(r record.Container) []string {
 		}
 	}
 	s := r.Spec
-	add(len(r.Plugged) > 0, "it has got disks since it runs, which neither migrations nor checkpoints support yet")
 	add(r.Dumping(), "its memory is being dumped")
 	add(s.Hooks != nil, "it has hook sidecars: those of its next pod could make another VM of it")
 	add(len(s.Filesystems) > 0, "it has file systems, which are on its node")

@@ -14,6 +14,10 @@
 //	            │           │
 //	            └───────────┴──────▶ refused: the container exits
 //
+// Disks that the guest has got since it runs come with it: the source describes them, and the
+// target has the attachment pod's volumes. The target's QEMU starts with them. From then on, they
+// are detached as on the source.
+//
 // # Locks
 //
 // An order takes the VM's orders, and then possibly the VM's turn in package table. A step

@@ -73,6 +73,16 @@ type rig struct {
 	mu       sync.Mutex
 	calls    []string
 	messages []string
+	// disks are those of the last domain that was described.
+	disks []vmspec.Disk
+	// volumes are those of the attachment pods, by their containers.
+	volumes map[string]*runtimeapi.ContainerConfig
+}
+
+func (r *rig) described(all []vmspec.Disk) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.disks = all
 }
 
 func newRig(t *testing.T) *rig {
@@ -98,10 +108,11 @@ func newRigOn(t *testing.T, on domain.Accelerator) *rig {
 		t.Fatal(err)
 	}
 	r.Moves = move.New(move.Options{
-		Table: r.table, Tasks: r.tasks, Domains: domains{r.libvirt.Lifecycle, r.libvirt.Observer}, Disks: r, Sandboxes: r, Conditions: r,
+		Table: r.table, Tasks: r.tasks, Domains: domains{r.libvirt.Lifecycle, r.libvirt.Observer}, Disks: r, Sandboxes: r, Conditions: r, Pods: r,
 		Life: func() move.Life { return r },
 		Describe: func(c record.Container) domain.Description {
-			c.Spec.Interfaces = nil // a card needs a network
+			r.described(c.Spec.Disks)
+			c.Spec.Interfaces, c.Spec.Disks = nil, nil // a card needs a network, and a disk content
 			return domain.Description{Name: c.Domain.Name, UUID: c.Domain.UUID, Spec: c.Spec, Accelerator: domain.TCG, Emulator: "/qemu"}
 		},
 		Listen: func(context.Context, string, uint16) (net.Listener, error) { return net.Listen("tcp", "127.0.0.1:0") },
@@ -174,6 +185,12 @@ func (r *rig) change(ctx context.Context, v *table.VM, do func(*record.Container
 func (r *rig) Attach(context.Context, record.Container) (map[string][]*os.File, error) {
 	return nil, r.note("attach")
 }
+
+func (r *rig) Unplug(_ context.Context, _ record.Container, d vmspec.Disk) error {
+	return r.note("unplug " + d.Name)
+}
+
+func (r *rig) Same(_ record.Container, d vmspec.Disk) error { return r.note("look at " + d.Name) }
 
 func (r *rig) NetworkNamespace(context.Context, string) (string, error) { return "/run/netns/x", nil }
 
@@ -272,8 +289,8 @@ func wantError(t *testing.T, err error, words string) {
 // TestCheck has each reason for which a VM stays on its node.
 func TestCheck(t *testing.T) {
 	r := newRig(t)
-	got := record.Container{Plugged: []record.PluggedDisk{{State: record.Attached}}}
-	wantError(t, r.Check(got), "it has got disks since it runs")
+	got := record.Container{Plugged: []record.PluggedDisk{{State: record.Attached, Disk: vmspec.Disk{Source: vmspec.SourceImport}, Order: scsi("data")}}}
+	wantError(t, r.Check(got), "is imported from another node")
 	wantError(t, r.Check(record.Container{}.WithMemoryDump(record.MemoryDump{State: record.DumpWriting})), "its memory is being dumped")
 	wantError(t, r.Check(record.Container{Saving: &record.Saving{}}), "while its memory is saved")
 	if why := r.Stays(record.Container{Saving: &record.Saving{}}); strings.Contains(why, "saved") {

@@ -16,9 +16,11 @@ import (
 	"github.com/nodevirt/nodevirt/shim/migrate/handover"
 	"github.com/nodevirt/nodevirt/shim/migrate/order"
 	"github.com/nodevirt/nodevirt/shim/record"
+	"github.com/nodevirt/nodevirt/shim/vm/attachment"
 	"github.com/nodevirt/nodevirt/shim/vm/background"
 	"github.com/nodevirt/nodevirt/shim/vm/layout"
 	"github.com/nodevirt/nodevirt/shim/vm/table"
+	"github.com/nodevirt/nodevirt/shim/vmspec"
 )
 
 // Domains is the node's libvirtd; [domain.Driver]'s parts.
@@ -51,6 +53,9 @@ type Life interface {
 // Disks opens the files of a VM's disks; [disk.Attachments].
 type Disks interface {
 	Attach(ctx context.Context, r record.Container) (map[string][]*os.File, error)
+	Unplug(ctx context.Context, r record.Container, d vmspec.Disk) error
+	// Same returns an error if this node may have another file than the guest's node.
+	Same(r record.Container, d vmspec.Disk) error
 }
 
 // Sandboxes finds pods' network namespaces; package sandbox's Sandboxes.
@@ -66,11 +71,13 @@ type Conditions interface {
 
 // Options are the parts that Moves works with. All are needed.
 type Options struct {
-	Table      *table.Table
-	Tasks      *background.Tasks
-	Domains    Domains
-	Disks      Disks
-	Sandboxes  Sandboxes
+	Table     *table.Table
+	Tasks     *background.Tasks
+	Domains   Domains
+	Disks     Disks
+	Sandboxes Sandboxes
+	// Pods finds the volumes of disks that guests have got since they run.
+	Pods       attachment.Pods
 	Conditions Conditions
 	// Life returns the lifecycle, which is made later.
 	Life func() Life
@@ -169,7 +176,7 @@ func (m *node) machine(r record.Container) (migrate.VM, error) {
 	disks := copied(r)
 	return migrate.VM{
 		Libvirtd: m.o.Libvirtd, Name: r.Domain.Name, UUID: id, UID: r.Domain.UID, GID: r.Domain.GID,
-		Sockets: migrate.Sockets{Dir: m.o.Layout.MigrationDir(r.ID)}, CopyDisks: len(disks) > 0, Disks: disks, Domains: m.o.Domains,
+		Sockets: migrate.Sockets{Dir: m.o.Layout.MigrationDir(r.ID)}, CopyDisks: len(disks) > 0, Disks: disks, OtherFiles: withFiles(r), Domains: m.o.Domains,
 	}, err
 }
 

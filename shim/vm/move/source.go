@@ -62,6 +62,7 @@ func (m *sources) identify(ctx context.Context, v *table.VM, a order.Migration) 
 	if err != nil {
 		return order.Identity{}, err
 	}
+	own.Plugged = departing(r)
 	if one == nil {
 		if err := m.runs(ctx, r); err != nil {
 			return order.Identity{}, err

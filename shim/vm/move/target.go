@@ -88,7 +88,14 @@ func (m *targets) receive(ctx context.Context, v *table.VM, a order.Reception) (
 	if err != nil {
 		return order.Identity{}, fmt.Errorf("%w: source: %w", vmerrors.ErrInvalid, err)
 	}
-	if err := m.adopt(ctx, v, uid, a.Guest); err != nil {
+	if a.Guest == nil {
+		return order.Identity{}, fmt.Errorf("%w: the order names no guest", vmerrors.ErrInvalid)
+	}
+	plugged, err := m.arriving(ctx, v.Record(), a.Guest.Plugged, a.Volumes)
+	if err != nil {
+		return order.Identity{}, err
+	}
+	if err := m.adopt(ctx, v, uid, *a.Guest, plugged); err != nil {
 		return order.Identity{}, err
 	}
 	one = &migration{uid: uid, peer: a.Source, begun: time.Now()}
@@ -102,11 +109,9 @@ func (m *targets) receive(ctx context.Context, v *table.VM, a order.Reception) (
 	return order.Identity{Fingerprint: one.identity.Fingerprint().String(), Address: one.address}, nil
 }
 
-// adopt gives a container that waits the identity of the source's domain.
-func (m *targets) adopt(ctx context.Context, v *table.VM, uid string, guest *order.Guest) error {
-	if guest == nil {
-		return fmt.Errorf("%w: the order names no guest", vmerrors.ErrInvalid)
-	}
+// adopt gives a container that waits the identity of the source's domain, and the disks that its guest
+// has got.
+func (m *targets) adopt(ctx context.Context, v *table.VM, uid string, guest order.Guest, plugged []record.PluggedDisk) error {
 	id, err := uuid.Parse(guest.UUID)
 	if err != nil {
 		return fmt.Errorf("%w: guest: %w", vmerrors.ErrInvalid, err)
@@ -129,7 +134,7 @@ func (m *targets) adopt(ctx context.Context, v *table.VM, uid string, guest *ord
 	if err != nil {
 		return err
 	}
-	if err := same(own, *guest); err != nil {
+	if err := same(own, guest); err != nil {
 		return err
 	}
 	for _, other := range m.o.Table.All("") {
@@ -140,6 +145,9 @@ func (m *targets) adopt(ctx context.Context, v *table.VM, uid string, guest *ord
 		// Each undo of that container would end this one's domain.
 		return fmt.Errorf("%w: container %s on this node has the same VM: a VM moves to another node, and comes back "+
 			"when its former container is cleaned up", vmerrors.ErrExists, o.ID)
+	}
+	if r, err = m.replace(ctx, r, plugged); err != nil {
+		return err
 	}
 	r.Domain.UUID = id.String()
 	return m.o.Table.Put(v, r)
@@ -167,13 +175,14 @@ func (m *targets) listen(ctx context.Context, v *table.VM, one *migration, peer 
 	if err != nil {
 		return err
 	}
-	text, err := domain.XML(m.o.Describe(r))
+	whole := r.AsStarted()
+	text, err := domain.XML(m.o.Describe(whole))
 	if err != nil {
 		return err
 	}
 	within, cancel := background.AtMost(ctx, patience)
 	defer cancel()
-	files, err := m.o.Disks.Attach(within, r)
+	files, err := m.o.Disks.Attach(within, whole)
 	closeAll := sync.OnceFunc(func() { closeFiles(files) })
 	defer func() {
 		if err != nil {

@@ -201,6 +201,9 @@ func check(r record.Container, held []string) error {
 // the disks on PVCs whose content is saved together with the memory.
 func Fits(r record.Container, held []string) error {
 	why := move.Bound(r)
+	if len(r.Plugged) > 0 {
+		why = append(why, "it has got disks since it runs, which checkpoints do not support")
+	}
 	if r.Spec.State != nil {
 		why = append(why, "it has persistent state, which its guest changes after the checkpoint")
 	}

@@ -150,7 +150,11 @@ func begin(t *testing.T, from *vm, to *machine, name string, bandwidth int64) (o
 	from.control(order.Identify, migration, &source)
 	v := to.pod(t, name, migration.Migration)
 	v.start()
-	v.control(order.Receive, order.Reception{Migration: migration, Source: source.Fingerprint, Guest: source.Guest, Node: to.address}, &target)
+	reception := order.Reception{Migration: migration, Source: source.Fingerprint, Guest: source.Guest, Node: to.address}
+	if to.attach != nil {
+		reception.Volumes = to.attach(t, v)
+	}
+	v.control(order.Receive, reception, &target)
 	from.control(order.Send, order.Sending{Migration: migration, Target: target, Timeout: 3 * time.Minute, Bandwidth: bandwidth}, nil)
 	return migration, v
 }
@@ -200,6 +204,9 @@ type machine struct {
 	devices     []any
 	mounts      []any
 	annotations map[string]string
+	// attach makes the attachment pod of a VM whose guest comes, and returns the containers of its volumes; nil
+	// for a guest that got no disks.
+	attach func(t *testing.T, v *vm) map[string]string
 	// address is the node's, for guests with their pod's address.
 	address netip.Addr
 }
@@ -226,6 +233,8 @@ type vm struct {
 	sandbox string
 	config  node.Pod
 	id      string
+	// attached is the VM's attachment pod, if it has one.
+	attached *vm
 }
 
 const vmi = `{
@@ -288,6 +297,9 @@ func (v *vm) remove() {
 		v.t.Error(err)
 	}
 	v.sandbox = ""
+	if v.attached != nil {
+		v.attached.remove()
+	}
 }
 
 func (v *vm) exec(command ...string) (*runtimeapi.ExecSyncResponse, error) {

@@ -1,0 +1,101 @@
+package move
+
+import (
+	"context"
+	"fmt"
+	"slices"
+
+	"github.com/nodevirt/nodevirt/shim/migrate/order"
+	"github.com/nodevirt/nodevirt/shim/record"
+	"github.com/nodevirt/nodevirt/shim/vm/attachment"
+	"github.com/nodevirt/nodevirt/shim/vm/vmerrors"
+	"github.com/nodevirt/nodevirt/shim/vmspec"
+)
+
+// departing describes the disks that a guest has got since it runs to the target's node.
+func departing(r record.Container) []order.Plugged {
+	var all []order.Plugged
+	for _, p := range r.Plugged {
+		all = append(all, order.Plugged{Disk: p.Order, Name: p.Disk.Name, Target: p.Disk.Target})
+	}
+	return all
+}
+
+// arriving returns these disks as this node attaches them to the VM of the guest that comes. Volumes
+// are the containers that have them, by the disks' names.
+func (m *targets) arriving(ctx context.Context, r record.Container, all []order.Plugged, volumes map[string]string) ([]record.PluggedDisk, error) {
+	if len(all) > order.MaxPlugged {
+		return nil, fmt.Errorf("%w: the guest has got %d disks since it runs, the limit is %d", vmerrors.ErrInvalid, len(all), order.MaxPlugged)
+	}
+	var plugged []record.PluggedDisk
+	for i, one := range all {
+		container, has := volumes[one.Name]
+		if !has {
+			return nil, fmt.Errorf("%w: the order names no volume for disk %.80q, which the guest has got since it runs: update nodevirt-controller",
+				vmerrors.ErrInvalid, one.Name)
+		}
+		config, err := attachment.Find(ctx, m.o.Pods, r, container)
+		if err != nil {
+			return nil, err
+		}
+		d, err := vmspec.Hotplug(one.Disk, 0, config)
+		if err != nil {
+			return nil, fmt.Errorf("%w: %w", vmerrors.ErrInvalid, err)
+		}
+		d.Target = one.Target
+		if err := fits(r, plugged, d, one.Name); err != nil {
+			return nil, err
+		}
+		if err := m.o.Disks.Same(r, d); err != nil {
+			return nil, err
+		}
+		plugged = append(plugged, record.PluggedDisk{
+			State: record.Attached, Disk: d, Container: container, Set: i, Order: one.Disk, Came: true,
+		})
+	}
+	return plugged, nil
+}
+
+// fits returns an error if a VM with some disks can't have another one. The name is what the source
+// calls it.
+func fits(r record.Container, plugged []record.PluggedDisk, d vmspec.Disk, name string) error {
+	for _, other := range r.Spec.Disks {
+		drive := d.CDROM && other.Source == vmspec.SourceDrive && other.Name == d.Name
+		if drive && d.Target == other.Target && d.Bus == other.Bus {
+			return distinct(plugged, d, name)
+		}
+		if other.Name == d.Name || other.Target == d.Target {
+			return fmt.Errorf("%w: disk %q on %.20q: the VM starts with disk %q on %s here", vmerrors.ErrInvalid, d.Name, d.Target, other.Name, other.Target)
+		}
+	}
+	if d.CDROM {
+		return fmt.Errorf("%w: the VM has no empty CD-ROM drive %q here", vmerrors.ErrInvalid, d.Name)
+	}
+	return distinct(plugged, d, name)
+}
+
+func distinct(plugged []record.PluggedDisk, d vmspec.Disk, name string) error {
+	twice := slices.ContainsFunc(plugged, func(p record.PluggedDisk) bool { return p.Disk.Name == d.Name || p.Disk.Target == d.Target })
+	if d.Name != name || twice || !vmspec.OnBus(d.Target, d.Bus) {
+		return fmt.Errorf("%w: the source names disk %.80q %.80q, on %.20q", vmerrors.ErrInvalid, d.Name, name, d.Target)
+	}
+	return nil
+}
+
+// replace records the disks that come with the guest, and undoes what an order before attached of others.
+func (m *targets) replace(ctx context.Context, r record.Container, plugged []record.PluggedDisk) (record.Container, error) {
+	for _, p := range r.Plugged {
+		if err := m.o.Disks.Unplug(ctx, r, p.Disk); err != nil {
+			return r, err
+		}
+	}
+	r.Plugged = plugged
+	return r, nil
+}
+
+// withFiles reports whether a guest has got a file. Such a domain names a descriptor of QEMU, of which
+// libvirt does not find the file system. The target's node has checked the file, and its QEMU drops what
+// the node has cached of it.
+func withFiles(r record.Container) bool {
+	return slices.ContainsFunc(r.Plugged, func(p record.PluggedDisk) bool { return !p.Disk.Block })
+}
