@@ -24,11 +24,21 @@ type Evictions struct {
 
 // Refuse returns why a pod must not be evicted; "" if it may be. An instance that should
 // leave its node has the node's name in its status, as with KubeVirt: a migration follows,
-// or another controller acts if the strategy is External.
+// or another controller acts if the strategy is External. An attachment pod stays as long as its VM's pod.
 func (e Evictions) Refuse(ctx context.Context, key types.NamespacedName, dryRun bool) (string, error) {
 	p := new(corev1.Pod)
 	if err := e.Live.Get(ctx, key, p); err != nil {
 		return "", ignoreGone(fmt.Errorf("read pod %s: %w", key, err))
+	}
+	if _, own, is := pod.AttachedTo(p); is { // the VM uses its volume
+		of := metav1.GetControllerOf(p)
+		if of == nil {
+			return "", nil
+		}
+		p = new(corev1.Pod)
+		if err := e.Live.Get(ctx, client.ObjectKey{Namespace: key.Namespace, Name: of.Name}, p); err != nil || p.UID != own {
+			return "", ignoreGone(err)
+		}
 	}
 	owner := metav1.GetControllerOf(p)
 	if owner == nil || owner.Kind != kubevirt.VirtualMachineInstanceGroupVersionKind.Kind || (view{pod: p}).terminal() {

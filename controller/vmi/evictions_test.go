@@ -4,8 +4,14 @@ import (
 	"strings"
 	"testing"
 
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	kubevirt "kubevirt.io/api/core/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/nodevirt/nodevirt/controller/pod"
+	"github.com/nodevirt/nodevirt/shim/vm/hotplug/order"
 )
 
 // TestEvictions: with the strategy External an eviction changes the instance's status
@@ -76,6 +82,22 @@ func TestEvictionsByMigration(t *testing.T) {
 		e, key := Evictions{Live: g.Client}, types.NamespacedName{Namespace: p.Namespace, Name: p.Name}
 		if got, err := e.Refuse(t.Context(), key, false); err != nil || got != tt.want {
 			t.Errorf("%s, migratable %t: %q, %v; want %q", tt.strategy, tt.able, got, err, tt.want)
+		}
+		attachment := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{
+			Namespace: p.Namespace, Name: "hp-volume-data", Labels: map[string]string{kubevirt.AppLabel: pod.AttachmentLabelValue},
+			Annotations:     map[string]string{order.Annotation: string(p.UID), kubevirt.DomainAnnotation: "web"},
+			OwnerReferences: []metav1.OwnerReference{{Kind: "Pod", Name: p.Name, UID: p.UID, Controller: new(true)}},
+		}}
+		g.Add(t, attachment)
+		again := strings.Replace(tt.want, "Eviction t", "Evacuation in progress: Eviction t", 1)
+		if got, err := e.Refuse(t.Context(), client.ObjectKeyFromObject(attachment), true); err != nil || got != again {
+			t.Errorf("%s, migratable %t, an attachment pod: %q, %v; want %q", tt.strategy, tt.able, got, err, again)
+		}
+		former := attachment.DeepCopy()
+		former.Name, former.ResourceVersion, former.Annotations[order.Annotation] = "hp-volume-former", "", "former"
+		g.Add(t, former)
+		if got, err := e.Refuse(t.Context(), client.ObjectKeyFromObject(former), true); err != nil || got != "" {
+			t.Errorf("an attachment pod of a former pod: %q, %v", got, err)
 		}
 		if got := g.vmi().Status.EvacuationNodeName; (got == "node1") != (tt.want == evacuates) {
 			t.Errorf("%s, migratable %t: it should leave node %q", tt.strategy, tt.able, got)
