@@ -100,7 +100,7 @@ func (w *work) create(ctx context.Context, v *volume, held bool) (time.Duration,
 		return 0, w.write(ctx, v)
 	}
 	v.status.HotplugVolume.AttachPodName = p.Name
-	v.status.PersistentVolumeClaimInfo = pvcs.Info(volumeOf(p).PersistentVolumeClaim.ClaimName)
+	v.status.PersistentVolumeClaimInfo = pvcs.Info(pod.Held(p).PersistentVolumeClaim.ClaimName)
 	if !held {
 		v.status.HotplugVolume.AttachPodUID, v.status.Target = "", ""
 		v.status.Phase, v.status.Reason, v.status.Message = kubevirt.VolumePending, reasonNotReady, "PVC is in phase ClaimPending"
@@ -156,7 +156,7 @@ func (w *work) order(ctx context.Context, v *volume, container string) (time.Dur
 
 // blankSize returns the size in bytes of the disk that the node makes if the volume has none.
 func (w *work) blankSize(ctx context.Context, v *volume) (int64, error) {
-	claim := volumeOf(v.live).PersistentVolumeClaim.ClaimName
+	claim := pod.Held(v.live).PersistentVolumeClaim.ClaimName
 	pvc := new(corev1.PersistentVolumeClaim)
 	err := w.Client.Get(ctx, client.ObjectKey{Namespace: w.vmi.Namespace, Name: claim}, pvc)
 	if apierrors.IsNotFound(err) {
@@ -170,6 +170,6 @@ func (w *work) blankSize(ctx context.Context, v *volume) (int64, error) {
 
 // bound reports whether the PVC of an attachment pod is bound to a volume.
 func bound(pvcs pod.PVCObjects, p *corev1.Pod) bool {
-	pvc := pvcs[volumeOf(p).PersistentVolumeClaim.ClaimName]
+	pvc := pvcs[pod.Held(p).PersistentVolumeClaim.ClaimName]
 	return pvc != nil && pvc.Status.Phase == corev1.ClaimBound
 }

@@ -15,6 +15,11 @@
 // The instance's status names the attachment pod before the pod exists. From then on, until
 // the status is gone, the instance is a user of the PVC.
 //
+// While the guest moves to another node, what users add or remove waits. The target's pod has
+// attachment pods, too ([Moves]), and its node mounts the volumes before the guest comes. Then the
+// instance names the target's attachment pods, and the source's are deleted once the source's VM has
+// ended. If the guest stays, the target's are deleted.
+//
 // The package owns attachment pods and the status of hot-plugged volumes. It leaves the
 // pods' content to controller/pod, the choice of volumes to users and to controller/vm, and
 // the use of PVCs by other instances to controller/vmi.

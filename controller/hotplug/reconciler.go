@@ -20,6 +20,8 @@ import (
 type Guests interface {
 	// Guest returns an instance's VM.
 	Guest(ctx context.Context, vmi *kubevirt.VirtualMachineInstance) (Guest, error)
+	// Ended reports whether the VM of an instance's pod has ended; nil is a pod that is gone.
+	Ended(ctx context.Context, p *corev1.Pod) (bool, error)
 	// Reserve returns the PVC of an instance's volume that no other instance uses, and a
 	// function that ends the instance's turn with it. In place of both it returns why the
 	// instance can't use the PVC.
@@ -73,11 +75,14 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resu
 	if err != nil || guest.Pod == nil {
 		return ctrl.Result{}, err
 	}
-	pods, err := r.attachments(ctx, guest.Pod)
+	pods, err := attachments(ctx, r.Client, guest.Pod)
 	if err != nil {
 		return ctrl.Result{}, err
 	}
 	w := &work{Reconciler: r, vmi: vmi, own: guest.Pod, pods: pods}
+	if err := w.leave(ctx); err != nil {
+		return ctrl.Result{}, err
+	}
 	switch {
 	case guest.Ended:
 		return ctrl.Result{}, w.deletePods(ctx, pods)
@@ -108,10 +113,10 @@ func concerned(vmi *kubevirt.VirtualMachineInstance) bool {
 		})
 }
 
-// attachments returns the attachment pods of a VM.
-func (r *Reconciler) attachments(ctx context.Context, own *corev1.Pod) ([]corev1.Pod, error) {
+// attachments returns the attachment pods of a VM's pod.
+func attachments(ctx context.Context, from client.Reader, own *corev1.Pod) ([]corev1.Pod, error) {
 	var pods corev1.PodList
-	err := r.Client.List(ctx, &pods, client.InNamespace(own.Namespace), client.MatchingFields{indexAttachment: string(own.UID)})
+	err := from.List(ctx, &pods, client.InNamespace(own.Namespace), client.MatchingFields{indexAttachment: string(own.UID)})
 	if err != nil {
 		return nil, fmt.Errorf("list attachment pods of pod %s/%s: %w", own.Namespace, own.Name, err)
 	}
@@ -142,7 +147,7 @@ func (w *work) all(ctx context.Context) (time.Duration, error) {
 		}
 	}
 	for i := range w.pods {
-		add(volumeOf(&w.pods[i]).Name)
+		add(pod.Held(&w.pods[i]).Name)
 	}
 	var again time.Duration
 	for _, name := range names {
@@ -184,7 +189,7 @@ func (w *work) volume(name string) *volume {
 	for i := range w.pods {
 		p := &w.pods[i]
 		switch {
-		case volumeOf(p).Name != name:
+		case pod.Held(p).Name != name:
 		case p.DeletionTimestamp != nil || ended(p):
 			v.former = append(v.former, *p)
 		default:
@@ -208,20 +213,10 @@ func (w *work) replaced(v *volume) bool {
 		}
 	}
 	if v.live != nil {
-		return volumeOf(v.live).PersistentVolumeClaim.ClaimName != claim
+		return pod.Held(v.live).PersistentVolumeClaim.ClaimName != claim
 	}
 	info := v.status.PersistentVolumeClaimInfo
 	return v.status.HotplugVolume.AttachPodName != "" && info != nil && info.ClaimName != claim
-}
-
-// volumeOf returns the one volume of an attachment pod.
-func volumeOf(p *corev1.Pod) corev1.Volume {
-	for _, v := range p.Spec.Volumes {
-		if v.PersistentVolumeClaim != nil {
-			return v
-		}
-	}
-	return corev1.Volume{VolumeSource: corev1.VolumeSource{PersistentVolumeClaim: new(corev1.PersistentVolumeClaimVolumeSource)}}
 }
 
 // ended reports whether an attachment pod never will hold its volume again.

@@ -93,6 +93,10 @@ func (g *rig) Guest(context.Context, *kubevirt.VirtualMachineInstance) (Guest, e
 	return g.guest, nil
 }
 
+func (g *rig) Ended(_ context.Context, p *corev1.Pod) (bool, error) {
+	return p == nil || ended(p), nil
+}
+
 func (g *rig) Reserve(ctx context.Context, vmi *kubevirt.VirtualMachineInstance, volume string) (pod.PVCObjects, func(), *Refusal, error) {
 	if g.refusal != nil {
 		return nil, nil, g.refusal, nil

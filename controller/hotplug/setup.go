@@ -22,6 +22,8 @@ import (
 const (
 	// indexAttachment finds attachment pods by the UID of the VM's pod.
 	indexAttachment = "nodevirt.io/attachment"
+	// indexAttached finds them by the name of their instance.
+	indexAttached = "nodevirt.io/attached-instance"
 )
 
 // Indexes returns the indexes of pods by their names.
@@ -30,6 +32,12 @@ func Indexes() map[string]client.IndexerFunc {
 		indexAttachment: func(o client.Object) []string {
 			if _, own, is := pod.AttachedTo(o.(*corev1.Pod)); is {
 				return []string{string(own)}
+			}
+			return nil
+		},
+		indexAttached: func(o client.Object) []string {
+			if name, _, is := pod.AttachedTo(o.(*corev1.Pod)); is {
+				return []string{name}
 			}
 			return nil
 		},

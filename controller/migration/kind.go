@@ -9,6 +9,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/metrics"
 
 	"github.com/nodevirt/nodevirt/controller/control"
+	"github.com/nodevirt/nodevirt/controller/hotplug"
 	"github.com/nodevirt/nodevirt/controller/kind"
 	instances "github.com/nodevirt/nodevirt/controller/vmi"
 )
@@ -59,6 +60,7 @@ func setUp(ctx context.Context, in kind.Cluster) error {
 	r := NewReconciler(Options{
 		Client: m.GetClient(), Live: m.GetAPIReader(), Events: m.GetEventRecorder("virtualmachineinstance-migration-controller"),
 		Pods: vmis.Pods, Config: in.Config, Nodes: nodes, Now: in.Now,
+		Volumes: &hotplug.Moves{Client: m.GetClient(), Events: m.GetEventRecorder("virtualmachine-controller"), Holder: in.Holder},
 	})
 	if err := r.SetUp(ctx, m); err != nil {
 		return err

@@ -21,7 +21,7 @@ const (
 	// orderTime bounds one order to a node.
 	orderTime = 15 * time.Second
 	// maxReport bounds a node's answer, in bytes.
-	maxReport = 64 << 10
+	maxReport = 256 << 10
 	// maxReason bounds a node's text in a status, in bytes.
 	maxReason = 1024
 )
@@ -95,15 +95,19 @@ func (o *orders) identify(ctx context.Context, w work) (order.Identity, error) {
 	if i.Guest == nil {
 		return i, fmt.Errorf("pod %s on node %s: the answer does not name the guest", w.source.Name, w.source.Spec.NodeName)
 	}
+	if len(i.Guest.Plugged) > order.MaxPlugged {
+		return i, fmt.Errorf("pod %s on node %s: the answer names %d disks that the guest has got, the limit is %d",
+			w.source.Name, w.source.Spec.NodeName, len(i.Guest.Plugged), order.MaxPlugged)
+	}
 	return i, checkFingerprint(i, w.source)
 }
 
-// receive has the target listen for the source.
-func (o *orders) receive(ctx context.Context, w work, source order.Identity) (order.Identity, error) {
+// receive has the target listen for the source. Containers hold the volumes that the guest has got.
+func (o *orders) receive(ctx context.Context, w work, source order.Identity, containers map[string]string) (order.Identity, error) {
 	var i order.Identity
 	node, _ := netip.ParseAddr(w.target.Status.HostIP)
 	if err := o.give(ctx, w.target, order.Receive, order.Reception{
-		Migration: named(w.m), Source: source.Fingerprint, Guest: source.Guest, Node: node,
+		Migration: named(w.m), Source: source.Fingerprint, Guest: source.Guest, Volumes: containers, Node: node,
 	}, &i); err != nil {
 		return i, err
 	}

@@ -3,6 +3,7 @@ package migration
 import (
 	"cmp"
 	"context"
+	"errors"
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -35,7 +36,14 @@ func (r *Reconciler) prepare(ctx context.Context, w work, reached func()) (ctrl.
 	if err != nil {
 		return r.unprepared(ctx, w, reached, err)
 	}
-	target, err := r.orders.receive(ctx, w, source)
+	containers, waits, err := r.volumes.Attach(ctx, w.vmi, w.source, w.target, plugged(source.Guest)...)
+	if err != nil {
+		return ctrl.Result{}, err
+	}
+	if waits != "" {
+		return r.unprepared(ctx, w, reached, errors.New(waits))
+	}
+	target, err := r.orders.receive(ctx, w, source, containers)
 	if err != nil {
 		return r.unprepared(ctx, w, reached, err)
 	}
@@ -54,6 +62,15 @@ func (r *Reconciler) prepare(ctx context.Context, w work, reached func()) (ctrl.
 		return ctrl.Result{}, err
 	}
 	return r.send(ctx, w, target)
+}
+
+// plugged returns the names of the disks that a guest has got since it runs.
+func plugged(g *order.Guest) []string {
+	var all []string
+	for _, d := range g.Plugged {
+		all = append(all, d.Name)
+	}
+	return all
 }
 
 // unprepared tries again for a while: nothing has happened yet.

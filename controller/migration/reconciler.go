@@ -35,6 +35,11 @@ type nodes interface {
 	Control(ctx context.Context, p *corev1.Pod, most int, name string, arguments ...string) ([]byte, error)
 }
 
+// volumes has a target's node mount the volumes that an instance's VM has got; [hotplug.Moves].
+type volumes interface {
+	Attach(ctx context.Context, vmi *instance, source, target *corev1.Pod, named ...string) (containers map[string]string, waits string, err error)
+}
+
 // Options are what the migrations' reconciler works with.
 type Options struct {
 	// Client reads from the cache and must wait there for its own writes.
@@ -45,6 +50,8 @@ type Options struct {
 	Events events.EventRecorder
 	// Pods makes and reads the pods of instances.
 	Pods pods
+	// Volumes are those that instances have got since they run.
+	Volumes volumes
 	// Config is the cluster's configuration.
 	Config config.Source
 	// Nodes reaches the nodes of pods.
@@ -63,6 +70,7 @@ type Reconciler struct {
 	live     client.Reader
 	events   events.EventRecorder
 	pods     pods
+	volumes  volumes
 	config   config.Source
 	now      func() time.Time
 	orders   *orders
@@ -80,7 +88,7 @@ func NewReconciler(o Options) *Reconciler {
 	statuses := &statuses{client: o.Client, now: o.Now}
 	outcomes := &outcomes{client: o.Client, events: o.Events, now: o.Now, statuses: statuses}
 	return &Reconciler{
-		client: o.Client, live: o.Live, events: o.Events, pods: o.Pods, config: o.Config, now: o.Now,
+		client: o.Client, live: o.Live, events: o.Events, pods: o.Pods, volumes: o.Volumes, config: o.Config, now: o.Now,
 		orders: orders, statuses: statuses, outcomes: outcomes, asked: newAsked(),
 		follower: &follower{events: o.Events, now: o.Now, orders: orders, statuses: statuses, outcomes: outcomes},
 	}

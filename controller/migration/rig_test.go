@@ -20,6 +20,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 
+	"github.com/nodevirt/nodevirt/controller/hotplug"
 	"github.com/nodevirt/nodevirt/controller/pod"
 	instances "github.com/nodevirt/nodevirt/controller/vmi"
 	"github.com/nodevirt/nodevirt/shim/migrate/order"
@@ -51,6 +52,9 @@ func newRig(t *testing.T) *rig {
 			for name, key := range instances.Indexes() {
 				b = b.WithIndex(new(corev1.Pod), name, key)
 			}
+			for name, key := range hotplug.Indexes() {
+				b = b.WithIndex(new(corev1.Pod), name, key)
+			}
 			for name, key := range indexes() {
 				b = b.WithIndex(new(migration), name, key)
 			}
@@ -67,7 +71,8 @@ func (g *rig) restart() {
 	g.vmis = instances.NewReconciler(instances.Options{
 		Client: g.Cached(), Live: g.Client, Events: g.Recorder, Pods: pod.Options{RuntimeClass: "vm"}, Now: now,
 	})
-	g.r = NewReconciler(Options{Client: g.Cached(), Live: g.Client, Events: g.Recorder, Pods: g.vmis.Pods, Nodes: g.nodes, Now: now})
+	g.r = NewReconciler(Options{Client: g.Cached(), Live: g.Client, Events: g.Recorder, Pods: g.vmis.Pods, Nodes: g.nodes, Now: now,
+		Volumes: &hotplug.Moves{Client: g.Cached(), Events: g.Recorder, Holder: pod.Holder{Image: "holder"}}})
 }
 
 const (
@@ -262,6 +267,7 @@ type fakeNodes struct {
 	fail                 map[string]error // by order
 	answer               map[string]string
 	orders               []string
+	plugged              []order.Plugged // the disks that the guest has got
 	received             order.Reception // the last such order
 	sent                 order.Sending   // the last such order
 	unsettled            bool
@@ -302,10 +308,13 @@ func (f *fakeNodes) Control(_ context.Context, p *corev1.Pod, most int, name str
 	case order.Identify:
 		f.sourcePod = p.Name
 		identity.Guest = guest()
+		identity.Guest.Plugged = f.plugged
 		return json.Marshal(identity)
 	case order.Receive:
 		f.targetPod = p.Name
-		if !reflect.DeepEqual(o.Guest, guest()) {
+		want := guest()
+		want.Plugged = f.plugged
+		if !reflect.DeepEqual(o.Guest, want) {
 			return nil, fmt.Errorf("the guest is %+v", o.Guest)
 		}
 		if f.states[p.Name] == "" {

@@ -14,6 +14,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"github.com/nodevirt/nodevirt/controller/index"
+	"github.com/nodevirt/nodevirt/controller/pod"
 	"github.com/nodevirt/nodevirt/controller/setup"
 )
 
@@ -83,9 +84,14 @@ func (r *Reconciler) pending(ctx context.Context, _ client.Object) []reconcile.R
 	return all
 }
 
-// instanceOf returns the name of the instance that owns a pod; "" for none.
-func instanceOf(pod client.Object) string {
-	owner := metav1.GetControllerOf(pod)
+// instanceOf returns the name of the instance that owns a pod, or that an attachment pod is for; "" for none.
+func instanceOf(o client.Object) string {
+	if p, is := o.(*corev1.Pod); is {
+		if name, _, is := pod.AttachedTo(p); is {
+			return name
+		}
+	}
+	owner := metav1.GetControllerOf(o)
 	if owner == nil || owner.Kind != kubevirt.VirtualMachineInstanceGroupVersionKind.Kind {
 		return ""
 	}

@@ -46,7 +46,12 @@ func (r *Reconciler) schedule(ctx context.Context, w work) (ctrl.Result, error) 
 		return r.create(ctx, w)
 	case w.targetState.Ended || w.target.DeletionTimestamp != nil:
 		return ctrl.Result{}, r.outcomes.fail(ctx, w.m, w.vmi, "Migration failed because target pod shutdown during migration")
-	case w.targetState.Running:
+	}
+	waits, err := r.mount(ctx, w)
+	if err != nil {
+		return ctrl.Result{}, err
+	}
+	if w.targetState.Running && waits == "" {
 		return r.scheduled(ctx, w)
 	}
 	age, limit := r.now().Sub(w.target.CreationTimestamp.Time).Abs(), limitOf(w.m, kubevirt.MigrationPendingPodTimeoutSecondsAnnotation, pendingFor)
@@ -58,6 +63,8 @@ func (r *Reconciler) schedule(ctx context.Context, w work) (ctrl.Result, error) 
 		limit = limitOf(w.m, kubevirt.MigrationUnschedulablePodTimeoutSecondsAnnotation, unschedulableFor)
 		why = "is unschedulable: " + w.target.Status.Conditions[at].Message
 		r.events.Eventf(w.m, w.vmi, corev1.EventTypeWarning, "migrationTargetPodUnschedulable", "Schedule", "Target pod %s %.900s", w.target.Name, why)
+	} else if w.targetState.Running {
+		why = "waits for " + waits
 	} else if c := vmReady(w.target); c != nil && c.Status == corev1.ConditionFalse && c.Message != "" {
 		why = "does not start: " + c.Message
 	}
@@ -67,9 +74,19 @@ func (r *Reconciler) schedule(ctx context.Context, w work) (ctrl.Result, error) 
 	return ctrl.Result{}, r.outcomes.fail(ctx, w.m, w.vmi, fmt.Sprintf("Target pod %s timed out after %s: it %s", w.target.Name, limit, clip(why)))
 }
 
+// mount has the target's node, as soon as there is one, mount the volumes that the VM has got. It returns
+// what is not mounted yet; "" for nothing.
+func (r *Reconciler) mount(ctx context.Context, w work) (waits string, err error) {
+	if w.target.Spec.NodeName == "" {
+		return "", nil
+	}
+	_, waits, err = r.volumes.Attach(ctx, w.vmi, w.source, w.target)
+	return waits, err
+}
+
 // create makes the target's pod.
 func (r *Reconciler) create(ctx context.Context, w work) (ctrl.Result, error) {
-	p, err := r.pods.Manifest(ctx, instances.WithMACs(w.vmi))
+	p, err := r.pods.Manifest(ctx, instances.WithMACs(pod.AsMoved(w.vmi, w.source)))
 	if err != nil {
 		return ctrl.Result{}, r.outcomes.fail(ctx, w.m, w.vmi, "Failed to make the target pod: "+clip(err.Error()))
 	}

@@ -3,6 +3,7 @@ package pod
 import (
 	"fmt"
 	"path"
+	"slices"
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
@@ -38,28 +39,62 @@ type Holder struct {
 func Attachment(
 	vmi *kubevirt.VirtualMachineInstance, own *corev1.Pod, volume string, objects PVCObjects, from Holder, former ...types.UID,
 ) (*corev1.Pod, error) {
-	if from.Image == "" {
-		return nil, fmt.Errorf("volume %s: the controller does not know its own image; "+
-			"have the cluster's administrator set -attachment-image of nodevirt-controller", volume)
-	}
 	v, err := objects.one(vmi, volume)
 	if err != nil {
 		return nil, err
+	}
+	return attachment(vmi, own, held{volume: volume, claim: v.Name, readOnly: v.ReadOnly, block: v.block}, from, former)
+}
+
+// MovedAttachment returns the attachment pod of the target of a migration, for a volume that the VM has
+// got by the attachment pod from, or, if that is gone, by one that its instance's spec describes.
+func MovedAttachment(
+	vmi *kubevirt.VirtualMachineInstance, target *corev1.Pod, volume string, pvc *corev1.PersistentVolumeClaim, source *corev1.Pod, from Holder,
+) (*corev1.Pod, error) {
+	h := held{volume: volume, claim: pvc.Name, block: pvc.Spec.VolumeMode != nil && *pvc.Spec.VolumeMode == corev1.PersistentVolumeBlock}
+	if source != nil {
+		h.readOnly = Held(source).PersistentVolumeClaim.ReadOnly
+	} else {
+		h.readOnly = slices.ContainsFunc(PVCs(&vmi.Spec), func(use PVC) bool { return use.Volume == volume && use.ReadOnly })
+	}
+	return attachment(vmi, target, h, from, nil)
+}
+
+// Held returns the one volume of an attachment pod.
+func Held(p *corev1.Pod) corev1.Volume {
+	for _, v := range p.Spec.Volumes {
+		if v.PersistentVolumeClaim != nil {
+			return v
+		}
+	}
+	return corev1.Volume{VolumeSource: corev1.VolumeSource{PersistentVolumeClaim: new(corev1.PersistentVolumeClaimVolumeSource)}}
+}
+
+// held is the volume of an attachment pod.
+type held struct {
+	volume, claim   string
+	readOnly, block bool
+}
+
+func attachment(vmi *kubevirt.VirtualMachineInstance, own *corev1.Pod, h held, from Holder, former []types.UID) (*corev1.Pod, error) {
+	if from.Image == "" {
+		return nil, fmt.Errorf("volume %s: the controller does not know its own image; "+
+			"have the cluster's administrator set -attachment-image of nodevirt-controller", h.volume)
 	}
 	no, grace := false, int64(attachmentGrace)
 	c := corev1.Container{
 		Name: AttachmentLabelValue, Image: from.Image, Args: from.Args, ImagePullPolicy: corev1.PullIfNotPresent,
 		Resources: attachmentResources(), SecurityContext: RestrictedContainer(),
 	}
-	if v.block {
-		c.VolumeDevices = []corev1.VolumeDevice{{Name: volume, DevicePath: path.Join(deviceRoot, volume)}}
+	if h.block {
+		c.VolumeDevices = []corev1.VolumeDevice{{Name: h.volume, DevicePath: path.Join(deviceRoot, h.volume)}}
 	} else {
-		c.VolumeMounts = []corev1.VolumeMount{{Name: volume, MountPath: path.Join(mountRoot, volume), ReadOnly: v.ReadOnly}}
+		c.VolumeMounts = []corev1.VolumeMount{{Name: h.volume, MountPath: path.Join(mountRoot, h.volume), ReadOnly: h.readOnly}}
 	}
 	yes := true
 	return &corev1.Pod{
 		ObjectMeta: metav1.ObjectMeta{
-			Name: AttachmentName(own, volume, former...), Namespace: vmi.Namespace,
+			Name: AttachmentName(own, h.volume, former...), Namespace: vmi.Namespace,
 			Labels: map[string]string{kubevirt.AppLabel: AttachmentLabelValue},
 			Annotations: map[string]string{
 				order.Annotation:          string(own.UID),
@@ -70,8 +105,8 @@ func Attachment(
 		},
 		Spec: corev1.PodSpec{
 			Containers: []corev1.Container{c},
-			Volumes: []corev1.Volume{{Name: volume, VolumeSource: corev1.VolumeSource{
-				PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: v.Name, ReadOnly: v.ReadOnly},
+			Volumes: []corev1.Volume{{Name: h.volume, VolumeSource: corev1.VolumeSource{
+				PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: h.claim, ReadOnly: h.readOnly},
 			}}},
 			// The scheduler binds the PVC to a volume that the node reaches.
 			Affinity:                      onNode(own.Spec.NodeName),

@@ -155,6 +155,22 @@ func AsStarted(vmi *kubevirt.VirtualMachineInstance, own *corev1.Pod) *kubevirt.
 	return without(vmi, Plugged(vmi, own))
 }
 
+// AsMoved returns an instance whose next pod has just the volumes with which its VM has started in a
+// pod: the others move with the guest.
+func AsMoved(vmi *kubevirt.VirtualMachineInstance, own *corev1.Pod) *kubevirt.VirtualMachineInstance {
+	vmi = AsStarted(vmi, own).DeepCopy()
+	for i := range vmi.Spec.Volumes {
+		v := &vmi.Spec.Volumes[i]
+		if v.PersistentVolumeClaim != nil {
+			v.PersistentVolumeClaim.Hotpluggable = false
+		}
+		if v.DataVolume != nil {
+			v.DataVolume.Hotpluggable = false
+		}
+	}
+	return vmi
+}
+
 // Only returns an instance with one volume and its disk, and the empty drives.
 func Only(vmi *kubevirt.VirtualMachineInstance, volume string) *kubevirt.VirtualMachineInstance {
 	var others []string

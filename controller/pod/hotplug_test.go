@@ -130,3 +130,49 @@ func TestPlugged(t *testing.T) {
 	assert.Assert(t, pod.VolumeOf(&pod.AsStarted(vmi, own).Spec, "late") == nil)
 	assert.Assert(t, pod.VolumeOf(&pod.AsStarted(vmi, own).Spec, "early") != nil)
 }
+
+// TestMovedAttachment: the target's attachment pod differs from the source's only in its node and its VM's pod.
+func TestMovedAttachment(t *testing.T) {
+	vmi, objects := read(t, "pvcs"), pvcObjects(t)
+	vmi.Spec.Domain.Devices.Disks[3].Disk.ReadOnly = true
+	target := launcher()
+	target.Name, target.UID, target.Spec.NodeName = "virt-launcher-pvcs-fghij", "2c1f8c0e-0000-4000-8000-00000000000b", "node2"
+	for _, volume := range []string{"late", "early", "library"} {
+		source, err := pod.Attachment(vmi, launcher(), volume, objects, holder)
+		assert.NilError(t, err)
+		name := pod.Held(source).PersistentVolumeClaim.ClaimName
+		pvc := objects[name].DeepCopy()
+		pvc.Name = name
+		want, err := pod.Attachment(vmi, target, volume, objects, holder)
+		assert.NilError(t, err)
+		for _, from := range []*corev1.Pod{source, nil} {
+			got, err := pod.MovedAttachment(vmi, target, volume, pvc, from, holder)
+			assert.NilError(t, err)
+			assert.DeepEqual(t, got, want)
+		}
+		_, err = pod.MovedAttachment(vmi, target, volume, pvc, source, pod.Holder{})
+		assert.ErrorContains(t, err, "does not know its own image")
+	}
+}
+
+// TestAsMoved: the next pod of a VM has the volumes of its present one, hotpluggable or not.
+func TestAsMoved(t *testing.T) {
+	vmi := read(t, "pvcs")
+	own, plugged := launcher(), ""
+	for i := range vmi.Spec.Volumes {
+		v := &vmi.Spec.Volumes[i]
+		if v.PersistentVolumeClaim != nil {
+			v.PersistentVolumeClaim.Hotpluggable = true
+			if plugged == "" {
+				plugged = v.Name
+				continue
+			}
+		}
+		own.Spec.Volumes = append(own.Spec.Volumes, corev1.Volume{Name: v.Name})
+	}
+	moved := pod.AsMoved(vmi, own)
+	assert.Equal(t, len(pod.AfterStart(&moved.Spec)), 0)
+	assert.Equal(t, len(moved.Spec.Volumes), len(vmi.Spec.Volumes)-1)
+	assert.Assert(t, pod.VolumeOf(&moved.Spec, plugged) == nil)
+	assert.Assert(t, len(pod.AfterStart(&vmi.Spec)) > 0, "the instance stays as it is")
+}

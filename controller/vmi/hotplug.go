@@ -3,6 +3,7 @@ package vmi
 import (
 	"context"
 	"fmt"
+	"slices"
 
 	corev1 "k8s.io/api/core/v1"
 	kubevirt "kubevirt.io/api/core/v1"
@@ -153,12 +154,26 @@ func onlyReads(vmi *kubevirt.VirtualMachineInstance, claim string) bool {
 	return false // it is being detached
 }
 
-// pluggedFirst returns a volume that the instance's VM has got since it runs; "" for none.
-func pluggedFirst(vmi *kubevirt.VirtualMachineInstance) string {
+// detaching returns a PVC that is not shared and that the instance's VM has still got, though its spec
+// does not name it any more; "" for none.
+func detaching(vmi *kubevirt.VirtualMachineInstance) string {
 	for _, s := range vmi.Status.VolumeStatus {
-		if s.HotplugVolume != nil && s.HotplugVolume.AttachPodName != "" {
-			return s.Name
+		gone := s.HotplugVolume == nil || s.HotplugVolume.AttachPodName == "" || s.Phase == kubevirt.HotplugVolumeUnMounted
+		if gone || s.MemoryDumpVolume != nil || s.PersistentVolumeClaimInfo == nil || pod.VolumeOf(&vmi.Spec, s.Name) != nil {
+			continue
+		}
+		if !slices.Contains(s.PersistentVolumeClaimInfo.AccessModes, corev1.ReadWriteMany) {
+			return s.PersistentVolumeClaimInfo.ClaimName
 		}
 	}
 	return ""
+}
+
+// Ended reports whether the VM of an instance's pod has ended; nil is a pod that is gone.
+func (g *Guests) Ended(ctx context.Context, p *corev1.Pod) (bool, error) {
+	if p == nil {
+		return true, nil
+	}
+	v, err := g.views.look(ctx, p)
+	return v.ended(), err
 }

@@ -68,7 +68,7 @@ func TestHotplugStart(t *testing.T) {
 	assert.Assert(t, guest.Running)
 	assert.Equal(t, len(g.vmi().Status.VolumeStatus), 1)
 
-	// What package hotplug reports stays, and such a VM stays on its node.
+	// What package hotplug reports stays. Such a VM moves with a volume that all nodes can have.
 	fakecluster.Change(t, g.Cluster, g.vmi(), plugged("data", "missing", kubevirt.VolumeReady))
 	g.reconcile()
 	all := g.vmi().Status.VolumeStatus
@@ -84,7 +84,27 @@ func TestHotplugStart(t *testing.T) {
 	g.reconcile()
 	c = g.condition(kubevirt.VirtualMachineInstanceIsMigratable)
 	assert.Equal(t, c.Reason, kubevirt.VirtualMachineInstanceReasonDisksNotMigratable)
-	assert.Equal(t, c.Message, "cannot migrate VMI with hotplugged volumes; remove volume data first")
+	assert.Equal(t, c.Message, "cannot migrate VMI: Unable to determine if PVC missing is shared, "+
+		"live migration requires that all PVCs must be shared (using ReadWriteMany access mode)")
+	shared := &corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "missing"}}
+	shared.Spec.AccessModes = []corev1.PersistentVolumeAccessMode{corev1.ReadWriteMany}
+	g.Add(t, shared)
+	g.reconcile()
+	assert.Equal(t, g.condition(kubevirt.VirtualMachineInstanceIsMigratable).Status, corev1.ConditionTrue)
+	// A disk that the guest does not release is not in the spec any more.
+	modes := func(mode corev1.PersistentVolumeAccessMode) func(*kubevirt.VirtualMachineInstance) {
+		return func(vmi *kubevirt.VirtualMachineInstance) {
+			pod.Remove(&vmi.Spec, "data")
+			vmi.Status.VolumeStatus[1].PersistentVolumeClaimInfo.AccessModes = []corev1.PersistentVolumeAccessMode{mode}
+		}
+	}
+	fakecluster.Change(t, g.Cluster, g.vmi(), modes(corev1.ReadWriteOnce))
+	g.reconcile()
+	assert.Equal(t, g.condition(kubevirt.VirtualMachineInstanceIsMigratable).Message, "cannot migrate VMI: PVC missing is not shared, "+
+		"live migration requires that all PVCs must be shared (using ReadWriteMany access mode)")
+	fakecluster.Change(t, g.Cluster, g.vmi(), modes(corev1.ReadWriteMany))
+	g.reconcile()
+	assert.Equal(t, g.condition(kubevirt.VirtualMachineInstanceIsMigratable).Status, corev1.ConditionTrue)
 
 	g.state(g.onePod(), completed)
 	guest, err = g.r.Guests.Guest(t.Context(), g.vmi())

@@ -24,9 +24,6 @@ func migratable(vmi *kubevirt.VirtualMachineInstance, v view) cond {
 		c.Reason, c.Message = fixed[0].reason, fixed[0].message
 	case len(vmi.Spec.Domain.Devices.Filesystems) > 0:
 		c.Reason, c.Message = kubevirt.VirtualMachineInstanceReasonVirtIOFSNotMigratable, "VMI uses virtiofs"
-	case pluggedFirst(vmi) != "":
-		c.Reason = kubevirt.VirtualMachineInstanceReasonDisksNotMigratable
-		c.Message = fmt.Sprintf("cannot migrate VMI with hotplugged volumes; remove volume %s first", pluggedFirst(vmi))
 	default:
 		if why := cmp.Or(unshared(vmi, v.pvcs), stateUnshared(v)); why != "" {
 			c.Reason, c.Message = kubevirt.VirtualMachineInstanceReasonDisksNotMigratable, why
@@ -117,8 +114,11 @@ func bridged(s *kubevirt.VirtualMachineInstanceSpec) bool {
 
 // unshared returns why the target of a migration could not use the instance's disks.
 func unshared(vmi *kubevirt.VirtualMachineInstance, pvcs pod.PVCObjects) string {
+	const rule = "live migration requires that all PVCs must be shared (using ReadWriteMany access mode)"
 	for _, use := range pod.PVCs(&vmi.Spec) {
-		const rule = "live migration requires that all PVCs must be shared (using ReadWriteMany access mode)"
+		if use.Dump { // the target's node gets it after the guest
+			continue
+		}
 		pvc := pvcs[use.Name]
 		if pvc == nil {
 			return fmt.Sprintf("cannot migrate VMI: Unable to determine if PVC %s is shared, %s", use.Name, rule)
@@ -128,6 +128,9 @@ func unshared(vmi *kubevirt.VirtualMachineInstance, pvcs pod.PVCObjects) string 
 		if !shared {
 			return fmt.Sprintf("cannot migrate VMI: PVC %s is not shared, %s", use.Name, rule)
 		}
+	}
+	if claim := detaching(vmi); claim != "" {
+		return fmt.Sprintf("cannot migrate VMI: PVC %s is not shared, %s", claim, rule)
 	}
 	if slices.ContainsFunc(vmi.Spec.Volumes, func(v kubevirt.Volume) bool {
 		return v.HostDisk != nil && (v.HostDisk.Shared == nil || !*v.HostDisk.Shared)
