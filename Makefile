@@ -218,9 +218,9 @@ test-machine: packages-deb kubernetes build ## Install, upgrade and purge the pa
 # Programs in bin/ stay those that were built for Debian 12, as in the packages.
 test-debian13: packages tools kubernetes build ## Run the node's tests, critest and the faults with Debian 13's libvirt and QEMU; FLAGS=
 	@test/tools/build promtool critest
-	test/setup/debian13 $(BIN)/debian13 $(GOTEST) -tags $(TAGS) $(LEAN) -count 1 -parallel $(PARALLEL) -timeout $(TIMEOUT) ./test/e2e ./test/e2e/migration $(FLAGS)
-	test/setup/debian13 $(BIN)/debian13 $(GOTEST) -tags $(TAGS),critest -count 1 -timeout $(TIMEOUT) ./test/critest $(FLAGS)
-	test/setup/debian13 $(BIN)/debian13 $(GOTEST) -tags $(TAGS),faults -count 1 -timeout 1h $(FLAGS) ./test/faults -rounds $(ROUNDS) -seed $(SEED)
+	test/setup/debian13 $(GOTEST) -tags $(TAGS) $(LEAN) -count 1 -parallel $(PARALLEL) -timeout $(TIMEOUT) ./test/e2e ./test/e2e/migration $(FLAGS)
+	test/setup/debian13 $(GOTEST) -tags $(TAGS),critest -count 1 -timeout $(TIMEOUT) ./test/critest $(FLAGS)
+	test/setup/debian13 $(GOTEST) -tags $(TAGS),faults -count 1 -timeout 1h $(FLAGS) ./test/faults -rounds $(ROUNDS) -seed $(SEED)
 
 # Not for .ci/run: Ceph's packages take 200 MB.
 test-ceph: packages tools build ## Run VMs on RBD images of a small Ceph, whose packages it installs
