@@ -31,7 +31,7 @@ func (a *Attachments) Attach(ctx context.Context, r record.Container) (map[strin
 		opened, err := a.kinds.of(k).attach(ctx, k)
 		maps.Copy(files, opened)
 		if err == nil {
-			err = checkDirect(k, opened)
+			err = setDirect(k, opened)
 		}
 		if err != nil {
 			return files, k.wrap("open", err)

@@ -7,9 +7,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// checkDirect refuses files that can't be read past the node's cache, if the disk asks
-// for that: QEMU would say so later, and not as clearly.
-func checkDirect(k Disk, groups map[string][]*os.File) error {
+// setDirect has files read and written past the node's cache, if the disk asks for that. QEMU from 9.1 on
+// takes no other descriptor then, and older ones set the flag themselves. It refuses files that can't be read
+// so: QEMU would say that later, and not as clearly.
+func setDirect(k Disk, groups map[string][]*os.File) error {
 	if k.Cache != "none" {
 		return nil
 	}
@@ -22,9 +23,6 @@ func checkDirect(k Disk, groups map[string][]*os.File) error {
 			if _, err := unix.FcntlInt(f.Fd(), unix.F_SETFL, flags|unix.O_DIRECT); err != nil {
 				return fmt.Errorf("%w: cache none: the file system of %s does not support direct I/O (%w); use writethrough or writeback",
 					ErrVolume, f.Name(), err)
-			}
-			if _, err := unix.FcntlInt(f.Fd(), unix.F_SETFL, flags); err != nil {
-				return fmt.Errorf("restore the flags of the disk's file: %w", err)
 			}
 		}
 	}

@@ -27,7 +27,7 @@ func (a *Attachments) Plug(ctx context.Context, r record.Container, p record.Plu
 	}
 	f, err := kind.plug(ctx, k)
 	if err == nil {
-		err = checkDirect(k, map[string][]*os.File{"": {f}})
+		err = setDirect(k, map[string][]*os.File{"": {f}})
 	}
 	if err != nil {
 		if f != nil {

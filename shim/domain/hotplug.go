@@ -10,6 +10,7 @@ import (
 	"strconv"
 	"strings"
 
+	"golang.org/x/sys/unix"
 	"libvirt.org/go/libvirt"
 	"libvirt.org/go/libvirtxml"
 
@@ -226,7 +227,11 @@ func prepare(dom *libvirt.Domain, spec vmspec.Disk) error {
 // modes returns descriptors of a file for a set: QEMU opens a disk for reading first, and
 // for writing when the guest's device is there, and takes the descriptor of that mode.
 func modes(spec vmspec.Disk, file *os.File) (fdGroups, error) {
-	reads, err := os.Open(fmt.Sprintf("/proc/self/fd/%d", file.Fd()))
+	flags, err := unix.FcntlInt(file.Fd(), unix.F_GETFL, 0)
+	if err != nil {
+		return nil, fmt.Errorf("read the flags of the disk's file: %w", err)
+	}
+	reads, err := os.OpenFile(fmt.Sprintf("/proc/self/fd/%d", file.Fd()), os.O_RDONLY|flags&unix.O_DIRECT, 0)
 	if err != nil {
 		return nil, fmt.Errorf("open the disk for reading: %w", err)
 	}

@@ -133,7 +133,7 @@ func TestHotplug(t *testing.T) {
 	second, _ := plugged(t, "sdb", 1)
 	device := loopfs.Device(t, 1<<20)
 	second.Layer, second.Spec.Cache = Layer{Format: "raw", Path: device, Block: true}, "none"
-	file2 := openFile(t, device, unix.O_RDWR)
+	file2 := openFile(t, device, unix.O_RDWR|unix.O_DIRECT)
 	assert.NilError(t, d.Hotplug.Attach(t.Context(), g.UUID, second, file2))
 	targets, err := d.Hotplug.Targets(t.Context(), g.UUID)
 	assert.NilError(t, err)
