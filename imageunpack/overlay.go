@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+
+	"github.com/nodevirt/nodevirt/imageunpack/qcow2"
 )
 
 // Overlay makes a new qcow2 file at path, with mode 0600, that is backed by d and takes the writes of
@@ -13,7 +15,7 @@ import (
 // The overlay's name for its backing file can't be opened. The caller must pass the file of
 // [Unpacker.Open] to QEMU as the backing node, by descriptor, with the format of d.
 func (u *Unpacker) Overlay(d Disk, path string) error {
-	err := create(path, newQCOW2{size: d.VirtualSize, backing: backingName(d), backingFormat: d.Format})
+	err := create(path, qcow2.New{Size: d.VirtualSize, Backing: backingName(d), BackingFormat: string(d.Format)})
 	if err != nil {
 		return fmt.Errorf("make overlay %s of image %q: %w", path, d.Image, err)
 	}
@@ -26,7 +28,7 @@ func (u *Unpacker) VolumeOverlay(size int64, path string) error {
 	err := CheckSize("volume", size, u.opts.MaxDiskSize)
 	if err == nil {
 		size = (size + sector - 1) / sector * sector
-		err = create(path, newQCOW2{size: size, backing: volumeName, backingFormat: Raw})
+		err = create(path, qcow2.New{Size: size, Backing: volumeName, BackingFormat: string(Raw)})
 	}
 	if err != nil {
 		return fmt.Errorf("make overlay %s of a volume: %w", path, err)
@@ -39,7 +41,7 @@ func (u *Unpacker) VolumeOverlay(size int64, path string) error {
 func (u *Unpacker) Blank(size int64, path string) error {
 	err := CheckSize("disk", size, u.opts.MaxDiskSize)
 	if err == nil {
-		err = create(path, newQCOW2{size: size})
+		err = create(path, qcow2.New{Size: size})
 	}
 	if err != nil {
 		return fmt.Errorf("make empty disk %s: %w", path, err)
@@ -48,7 +50,7 @@ func (u *Unpacker) Blank(size int64, path string) error {
 }
 
 // create makes a qcow2 file at path.
-func create(path string, n newQCOW2) (err error) {
+func create(path string, n qcow2.New) (err error) {
 	if !filepath.IsAbs(path) {
 		return errors.New("the path is not absolute")
 	}
@@ -62,7 +64,7 @@ func create(path string, n newQCOW2) (err error) {
 			err = errors.Join(err, os.Remove(path))
 		}
 	}()
-	return errors.Join(f.Chmod(0o600), f.Truncate(n.length()), n.writeTo(f))
+	return errors.Join(f.Chmod(0o600), f.Truncate(n.Length()), n.Fill(f))
 }
 
 const (

@@ -14,6 +14,7 @@ type Driver struct {
 	Host       *Host
 	Hotplug    *Hotplug
 	Dumps      *Dumps
+	Backups    *Backups
 }
 
 // NewDriver returns a driver for the libvirtd at uri, such as "qemu:///system".
@@ -32,5 +33,6 @@ func NewDriver(uri, runDir string, log *slog.Logger) *Driver {
 		Host:      &Host{conn: conn},
 		Hotplug:   &Hotplug{conn: conn, names: fdSets},
 		Dumps:     &Dumps{conn: conn},
+		Backups:   &Backups{conn: conn},
 	}
 }
