@@ -117,6 +117,8 @@ type Container struct {
 	Plugged []PluggedDisk `json:"plugged,omitempty"`
 	// MemoryDump is the last dump of the guest's memory since it runs; nil for none.
 	MemoryDump *MemoryDump `json:"memoryDump,omitempty"`
+	// Backup is the last backup of the VM's disks since it runs; nil for none.
+	Backup *Backup `json:"backup,omitempty"`
 
 	// Domain identifies the VM's domain and process.
 	Domain Domain `json:"domain"`

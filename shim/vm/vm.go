@@ -9,6 +9,7 @@
 //	move       live migrations
 //	hotplug    disks that running VMs get
 //	memorydump dumps of guests' memory
+//	backup     backups of running VMs' disks
 //	save       checkpoints of running VMs
 //	guest      the ways into a running guest: agent, exec, console, display
 //	report     statuses, stats, metrics, pod conditions
@@ -52,6 +53,7 @@ import (
 	"github.com/nodevirt/nodevirt/shim/vhostmd"
 	"github.com/nodevirt/nodevirt/shim/virtiofs"
 	"github.com/nodevirt/nodevirt/shim/vm/background"
+	"github.com/nodevirt/nodevirt/shim/vm/backup"
 	"github.com/nodevirt/nodevirt/shim/vm/event"
 	"github.com/nodevirt/nodevirt/shim/vm/guest"
 	"github.com/nodevirt/nodevirt/shim/vm/hotplug"
@@ -134,6 +136,7 @@ type VMs struct {
 
 	hotplugs  *hotplug.Hotplugs
 	dumps     *memorydump.Dumps
+	backups   *backup.Backups
 	downward  *report.Downward
 	podStatus *podstatus.Writer
 	tasks     *background.Tasks
@@ -159,6 +162,7 @@ func New(ctx context.Context, o Options) (*VMs, error) {
 	v.Guests.Recover()
 	v.hotplugs.Recover()
 	v.dumps.Recover()
+	v.backups.Recover()
 	v.Saves.Recover()
 	return v, nil
 }
@@ -200,6 +204,10 @@ func join(o Options, paths layout.Layout) *VMs {
 	dumps := memorydump.New(memorydump.Options{
 		Table: vms, Tasks: tasks, Domains: o.Driver.Dumps, Files: disk.Dumps{}, Moves: moves, Pods: o.Pods, Conditions: conditions, Layout: paths, Logger: o.Logger,
 	})
+	freezes := guest.NewFreezes(vms, agents)
+	backups := backup.New(backup.Options{
+		Table: vms, Tasks: tasks, Domains: o.Driver.Backups, Files: disk.Backups{}, Freezes: freezes, Moves: moves, Pods: o.Pods, Conditions: conditions, Logger: o.Logger,
+	})
 	reporting := report.Options{
 		Table: vms, Conditions: conditions, Agents: agents, Groups: groups, Disks: o.Disks.Attachments, Domains: describer,
 		Progress: life, Layout: paths, ImageFS: o.ImageFS, Logger: o.Logger,
@@ -218,13 +226,14 @@ func join(o Options, paths layout.Layout) *VMs {
 	return &VMs{
 		Sandboxes: sandboxes, Lifecycle: life, Events: events, Saves: saves,
 		Guests: guest.New(guest.Options{
-			Table: vms, Agents: agents, Layout: paths, Power: o.Driver.Lifecycle, Screens: o.Driver.Observer, Moves: moves, Hotplugs: hotplugs, Dumps: dumps, Saves: saves, Terminals: o.Terminals,
+			Table: vms, Agents: agents, Layout: paths, Power: o.Driver.Lifecycle, Screens: o.Driver.Observer, Moves: moves, Hotplugs: hotplugs, Dumps: dumps, Backups: backups, Freezes: freezes, Saves: saves, Terminals: o.Terminals,
 			Namespaces: sandboxes, Logger: o.Logger,
 		}),
 		Reports:   report.New(reporting, stats),
 		Node:      node,
 		hotplugs:  hotplugs,
 		dumps:     dumps,
+		backups:   backups,
 		downward:  report.NewDownward(reporting, node, host, o.Disks.Attachments.MetricsFiles),
 		podStatus: o.PodStatus, tasks: tasks, expander: o.Expander, consoles: o.Consoles,
 	}

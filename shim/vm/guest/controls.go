@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/nodevirt/nodevirt/shim/vm/background"
+	"github.com/nodevirt/nodevirt/shim/vm/backup"
 	"github.com/nodevirt/nodevirt/shim/vm/hotplug"
 	"github.com/nodevirt/nodevirt/shim/vm/memorydump"
 	"github.com/nodevirt/nodevirt/shim/vm/move"
@@ -66,33 +67,35 @@ type controls struct {
 	with  map[string]argued
 }
 
-func newControls(p power, s screens, a *Agents, writes *freezes, m moves, disks, dumps, saves orders) controls {
-	asked := queries{a}
+func newControls(o Options) controls {
+	p, writes, asked := o.Power, o.Freezes, queries{o.Agents}
 	with := map[string]argued{
 		"freeze": writes.freeze, controlKeepFrozen: writes.keep, controlConnect: connectWithoutStream,
 		controlVSOCK: vsockWithoutStream,
 	}
-	for _, name := range move.Controls() {
-		with[name] = ordered(m, name)
-	}
-	for _, name := range hotplug.Controls() {
-		with[name] = ordered(disks, name)
-	}
-	for _, name := range memorydump.Controls() {
-		with[name] = ordered(dumps, name)
-	}
-	for _, name := range save.Controls() {
-		with[name] = ordered(saves, name)
+	for _, part := range []struct {
+		orders
+		controls []string
+	}{
+		{o.Moves, move.Controls()},
+		{o.Hotplugs, hotplug.Controls()},
+		{o.Dumps, memorydump.Controls()},
+		{o.Backups, backup.Controls()},
+		{o.Saves, save.Controls()},
+	} {
+		for _, name := range part.controls {
+			with[name] = ordered(part.orders, name)
+		}
 	}
 	return controls{with: with, plain: map[string]control{
 		"unfreeze":     writes.thaw,
 		controlConsole: consoleWithoutStream,
 		controlUSB:     usbWithoutStream,
 		"pause":        here(byLibvirt(p.Pause)),
-		"unpause":      resume(m, byLibvirt(p.Resume)),
+		"unpause":      resume(o.Moves, byLibvirt(p.Resume)),
 		"reset":        here(byLibvirt(p.Reset)),
-		"reboot":       here(reboot(p, a)),
-		"screenshot":   screenshot(s),
+		"reboot":       here(reboot(p, o.Agents)),
+		"screenshot":   screenshot(o.Screens),
 		controlPing:    asked.ping,
 		"guest-info":   asked.info,
 		"users":        asked.users,

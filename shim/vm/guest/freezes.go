@@ -20,17 +20,18 @@ const (
 	answerThawed = "thawed"
 )
 
-// freezes are the controls of guests' writes to their file systems. A freeze may have
+// Freezes are the controls of guests' writes to their file systems. A freeze may have
 // an end, which is in the VM's record before the guest freezes: a shim that starts
 // thaws the guest in time.
-type freezes struct {
+type Freezes struct {
 	table  *table.Table
 	agents *Agents
 	ends   table.PerVM[*freezeEnd]
 }
 
-func newFreezes(t *table.Table, a *Agents) *freezes {
-	f := &freezes{table: t, agents: a}
+// NewFreezes returns Freezes.
+func NewFreezes(t *table.Table, a *Agents) *Freezes {
+	f := &Freezes{table: t, agents: a}
 	f.ends.New = func(*table.VM) *freezeEnd { return &freezeEnd{cancel: func() {}} }
 	return f
 }
@@ -52,31 +53,39 @@ func parseLimit(control, limit string) (time.Duration, error) {
 	return longest, nil
 }
 
-// freeze stops the writes, and lets them continue after a time unless that is 0.
-func (f *freezes) freeze(limit string) (control, error) {
+// freeze is [Freezes.Freeze] for a time in words.
+func (f *Freezes) freeze(limit string) (control, error) {
 	longest, err := parseLimit("freeze", limit)
 	if err != nil {
 		return nil, err
 	}
-	return func(ctx context.Context, v *table.VM) ([]byte, error) {
-		was := f.isPending(v)
-		if err := f.endAfter(ctx, v, longest); err != nil {
-			return nil, err
-		}
-		err := f.agents.Of(v).Actions.Freeze(ctx)
-		if unable := errors.Is(err, agent.ErrAbsent) || errors.Is(err, agent.ErrDisabled); unable && !was {
-			return nil, errors.Join(err, f.endAfter(ctx, v, 0))
-		}
-		if longest > 0 && !f.isPending(v) { // the end came before the freeze did
-			return nil, errors.Join(err, f.endAfter(ctx, v, time.Nanosecond))
-		}
-		return nil, err // the guest may be frozen nevertheless: the end remains
-	}, nil
+	return func(ctx context.Context, v *table.VM) ([]byte, error) { return nil, f.Freeze(ctx, v, longest) }, nil
+}
+
+// Freeze stops a guest's writes, and lets them continue after a time unless that is 0.
+func (f *Freezes) Freeze(ctx context.Context, v *table.VM, longest time.Duration) error {
+	was := f.isPending(v)
+	if err := f.endAfter(ctx, v, longest); err != nil {
+		return err
+	}
+	err := f.agents.Of(v).Actions.Freeze(ctx)
+	if unable := errors.Is(err, agent.ErrAbsent) || errors.Is(err, agent.ErrDisabled); unable && !was {
+		return errors.Join(err, f.endAfter(ctx, v, 0))
+	}
+	if longest > 0 && !f.isPending(v) { // the end came before the freeze did
+		return errors.Join(err, f.endAfter(ctx, v, time.Nanosecond))
+	}
+	return err // the guest may be frozen nevertheless: the end remains
+}
+
+// Frozen reports whether a guest is frozen, also by others.
+func (f *Freezes) Frozen(ctx context.Context, v *table.VM) (bool, error) {
+	return f.agents.Of(v).Actions.Frozen(ctx)
 }
 
 // keep extends a freeze that has an end. It answers whether the guest has been frozen
 // since the freeze began: a guest that may write again is not frozen by it.
-func (f *freezes) keep(limit string) (control, error) {
+func (f *Freezes) keep(limit string) (control, error) {
 	longest, err := parseLimit(controlKeepFrozen, limit)
 	if err != nil {
 		return nil, err
@@ -99,15 +108,18 @@ func (f *freezes) keep(limit string) (control, error) {
 	}, nil
 }
 
-func (f *freezes) thaw(ctx context.Context, v *table.VM) ([]byte, error) {
+func (f *Freezes) thaw(ctx context.Context, v *table.VM) ([]byte, error) { return nil, f.Thaw(ctx, v) }
+
+// Thaw lets a guest write again. After an error, the end of its freeze, if any, retries.
+func (f *Freezes) Thaw(ctx context.Context, v *table.VM) error {
 	if err := f.agents.Of(v).Actions.Thaw(ctx); err != nil {
-		return nil, err // the end, if any, retries
+		return err
 	}
-	return nil, f.endAfter(ctx, v, 0)
+	return f.endAfter(ctx, v, 0)
 }
 
 // endAfter replaces the end of a guest's freeze, on disk first; 0 is none.
-func (f *freezes) endAfter(ctx context.Context, v *table.VM, longest time.Duration) error {
+func (f *Freezes) endAfter(ctx context.Context, v *table.VM, longest time.Duration) error {
 	unlock, err := v.Lock(ctx)
 	if err != nil {
 		return err
@@ -131,7 +143,7 @@ func (f *freezes) endAfter(ctx context.Context, v *table.VM, longest time.Durati
 }
 
 // recover schedules the ends of the freezes that an earlier shim process has recorded.
-func (f *freezes) recover() {
+func (f *Freezes) recover() {
 	for _, v := range f.table.All("") {
 		if r := v.Record(); r.State == record.Running && r.Freeze != nil {
 			// If the clock was set back, the guest waits for its limit at most.
@@ -140,7 +152,7 @@ func (f *freezes) recover() {
 	}
 }
 
-func (f *freezes) isPending(v *table.VM) bool {
+func (f *Freezes) isPending(v *table.VM) bool {
 	end := f.ends.Of(v)
 	end.mu.Lock()
 	defer end.mu.Unlock()
@@ -148,7 +160,7 @@ func (f *freezes) isPending(v *table.VM) bool {
 }
 
 // schedule replaces the timer of the end of a guest's freeze.
-func (f *freezes) schedule(v *table.VM, after time.Duration, pending bool) {
+func (f *Freezes) schedule(v *table.VM, after time.Duration, pending bool) {
 	end := f.ends.Of(v)
 	end.mu.Lock()
 	defer end.mu.Unlock()
@@ -189,7 +201,7 @@ func (e *freezeEnd) due(stop <-chan struct{}) bool {
 const retryThaw = 5 * time.Second
 
 // thawAt tries until the guest writes again, or its freeze has another end.
-func (f *freezes) thawAt(ctx context.Context, v *table.VM, stop <-chan struct{}) {
+func (f *Freezes) thawAt(ctx context.Context, v *table.VM, stop <-chan struct{}) {
 	for {
 		err := f.agents.Of(v).Actions.Thaw(ctx)
 		if err == nil {
@@ -214,7 +226,7 @@ func (f *freezes) thawAt(ctx context.Context, v *table.VM, stop <-chan struct{})
 
 // forget removes an end that has come from the VM's record, unless another one has
 // replaced it. If that fails, the next shim thaws a guest that is not frozen.
-func (f *freezes) forget(ctx context.Context, v *table.VM, stop <-chan struct{}) {
+func (f *Freezes) forget(ctx context.Context, v *table.VM, stop <-chan struct{}) {
 	ctx, cancel := background.AtMost(ctx, patience)
 	defer cancel()
 	unlock, err := v.Lock(ctx)

@@ -40,6 +40,8 @@ type Options struct {
 	Moves      moves
 	Hotplugs   orders
 	Dumps      orders
+	Backups    orders
+	Freezes    *Freezes
 	Saves      orders
 	Terminals  terminals
 	Namespaces namespaces
@@ -51,7 +53,7 @@ type Guests struct {
 	table      *table.Table
 	agents     *Agents
 	controls   controls
-	freezes    *freezes
+	freezes    *Freezes
 	layout     layout.Layout
 	terminals  terminals
 	namespaces namespaces
@@ -65,11 +67,10 @@ type Guests struct {
 
 // New returns Guests.
 func New(o Options) *Guests {
-	writes := newFreezes(o.Table, o.Agents)
 	g := &Guests{
 		table: o.Table, agents: o.Agents, layout: o.Layout,
-		controls: newControls(o.Power, o.Screens, o.Agents, writes, o.Moves, o.Hotplugs, o.Dumps, o.Saves),
-		freezes:  writes, terminals: o.Terminals, namespaces: o.Namespaces, log: o.Logger, vsocks: dialVSOCK,
+		controls: newControls(o),
+		freezes:  o.Freezes, terminals: o.Terminals, namespaces: o.Namespaces, log: o.Logger, vsocks: dialVSOCK,
 	}
 	g.consoleClients.New = func(*table.VM) *consoleClient { return &consoleClient{} }
 	g.usbSlots.New = func(v *table.VM) *usbSlots {

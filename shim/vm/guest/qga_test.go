@@ -68,7 +68,7 @@ func newNode(t *testing.T) *node {
 	})
 	n.moves = vmtest.NewMoves(s)
 	n.Guests = New(Options{
-		Table: vms, Agents: agents, Layout: l, Power: n.domains, Screens: n.domains, Moves: n.moves, Hotplugs: n.moves, Dumps: n.moves, Saves: n.moves, Terminals: n.consoles,
+		Table: vms, Agents: agents, Layout: l, Power: n.domains, Screens: n.domains, Moves: n.moves, Hotplugs: n.moves, Dumps: n.moves, Backups: n.moves, Freezes: NewFreezes(vms, agents), Saves: n.moves, Terminals: n.consoles,
 		Namespaces: vmtest.NewSandboxes(s, vms), Logger: log,
 	})
 	return n

@@ -61,6 +61,9 @@ func (h *Hotplugs) beginDetach(ctx context.Context, v *table.VM, name string) er
 	if r.Incoming != "" || h.o.Moves.Moving(v) {
 		return fmt.Errorf("%w: the guest is moving to another node", vmerrors.ErrState)
 	}
+	if r.BackingUp() {
+		return fmt.Errorf("%w: disk %q is kept until the backup %s has ended", vmerrors.ErrState, name, r.Backup.Name)
+	}
 	p := r.Plugged[i]
 	if p.State != record.Detaching {
 		p.State = record.Detaching

@@ -70,7 +70,7 @@ func (t *teardown) detachDisks(ctx context.Context, r *record.Container) error {
 	if err := t.disks.Detach(ctx, *r); err != nil {
 		return err
 	}
-	r.Plugged, r.MemoryDump = nil, nil
+	r.Plugged, r.MemoryDump, r.Backup = nil, nil, nil
 	return nil
 }
 

@@ -63,6 +63,8 @@ func (d *Dumps) begin(ctx context.Context, v *table.VM, a order.DumpFile, folder
 		return nil
 	case r.Dumping():
 		return fmt.Errorf("%w: the guest's memory is being dumped to volume %s", vmerrors.ErrState, r.MemoryDump.Volume)
+	case r.BackingUp():
+		return fmt.Errorf("%w: the VM's disks are being backed up", vmerrors.ErrState)
 	case r.Saving != nil:
 		return fmt.Errorf("%w: the guest is being saved", vmerrors.ErrState)
 	case d.o.Moves.Moving(v):
