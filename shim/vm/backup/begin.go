@@ -171,11 +171,7 @@ func (b *Backups) frozen(ctx context.Context, v *table.VM, do func() error) (qui
 	limited, cancel := background.AtMost(ctx, freezeTime)
 	defer cancel()
 	if quiesced = b.o.Freezes.Freeze(limited, v, freezeTime); quiesced == nil {
-		defer func() {
-			if thaw := b.o.Freezes.Thaw(limited, v); thaw != nil {
-				table.Logger(b.o.Logger, v.Record()).Warn("thawing the guest's file systems failed, their freeze ends in time", "error", thaw)
-			}
-		}()
+		defer b.thaw(ctx, v)
 	}
 	if err := do(); err != nil || quiesced != nil {
 		return quiesced, err
@@ -185,6 +181,15 @@ func (b *Backups) frozen(ctx context.Context, v *table.VM, do func() error) (qui
 		quiesced = errThawed
 	}
 	return quiesced, nil
+}
+
+// thaw ends the freeze for a backup. If that fails, the freeze ends in time.
+func (b *Backups) thaw(ctx context.Context, v *table.VM) {
+	limited, cancel := background.AtMost(ctx, patience)
+	defer cancel()
+	if err := b.o.Freezes.Thaw(limited, v); err != nil {
+		table.Logger(b.o.Logger, v.Record()).Warn("thawing the guest's file systems failed, their freeze ends in time", "error", err)
+	}
 }
 
 // prepare finds out what QEMU can do, and forgets the checkpoints that no later backup follows. The

@@ -216,7 +216,12 @@ func clip(text string) string {
 func (b *Backups) Recover() {
 	for _, v := range b.o.Table.All("") {
 		if r := v.Record(); r.State == record.Running && r.BackingUp() {
-			b.o.Tasks.Run(func(ctx context.Context) { b.follow(ctx, v, *r.Backup) })
+			b.o.Tasks.Run(func(ctx context.Context) {
+				if r.Freeze != nil && r.Backup.Quiesce != string(order.QuiesceSkipped) {
+					b.thaw(ctx, v)
+				}
+				b.follow(ctx, v, *r.Backup)
+			})
 		}
 	}
 }
