@@ -69,7 +69,7 @@ func TestCRDDescriptions(t *testing.T) {
 		with, without := crd.Spec.Versions[0].Schema.OpenAPIV3Schema.count()
 		few := name == "migrationpolicies.yaml" || strings.HasPrefix(name, "virtualmachinesnapshots") ||
 			strings.HasPrefix(name, "virtualmachinerestores") || strings.HasPrefix(name, "virtualmachineclones") ||
-			strings.HasPrefix(name, "virtualmachineexports") || name == "kubevirts.yaml"
+			strings.HasPrefix(name, "virtualmachineexports") || strings.HasPrefix(name, "virtualmachinebackup") || name == "kubevirts.yaml"
 		if few && 2*with >= without { // KubeVirt describes a part
 			continue
 		}
@@ -127,7 +127,7 @@ func TestCRDVersions(t *testing.T) {
 		switch crd.Spec.Group {
 		case "instancetype.kubevirt.io":
 			want = []version{{Name: "v1beta1", Served: true, Storage: true}}
-		case "migrations.kubevirt.io":
+		case "backup.kubevirt.io", "migrations.kubevirt.io":
 			want = []version{{Name: "v1alpha1", Served: true, Storage: true}}
 		case "export.kubevirt.io":
 			want = []version{{Name: "v1", Served: true, Storage: true}, {Name: "v1beta1", Served: true}}

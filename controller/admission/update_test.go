@@ -133,7 +133,7 @@ func TestUpdateOfUnsupported(t *testing.T) {
 func TestStrangeRequests(t *testing.T) {
 	r := newRig(t)
 	for body, want := range map[string]string{
-		`{"apiVersion": "kubevirt.io/v1", "kind": "VirtualMachineBackup", "metadata": {"name": "x"}}`:      "not one of those that this webhook decides on",
+		`{"apiVersion": "kubevirt.io/v1", "kind": "VirtualMachineTemplate", "metadata": {"name": "x"}}`:    "not one of those that this webhook decides on",
 		`{"apiVersion": "kubevirt.io/v1", "kind": "VirtualMachine", "metadata": {"name": "x"}, "spec": 7}`: "spec: must be an object, not 7",
 		`{"apiVersion": "kubevirt.io/v1", "kind": "VirtualMachine", "metadata": {"name": "x"},
 			"spec": {"running": true, "template": {"spec": []}}}`: "spec.template.spec: must be an object, not []",

@@ -167,3 +167,20 @@ func (c Config) Interface() kubevirt.NetworkInterfaceType {
 	}
 	return kubevirt.BridgeInterface
 }
+
+// BlockTracking returns the selectors of the VMs whose changed blocks are tracked: by the labels of the VM, or of
+// its namespace; each nil for none.
+func (c Config) BlockTracking() (vm, namespace labels.Selector) {
+	given := c.Given.ChangedBlockTrackingLabelSelectors
+	if given == nil {
+		return nil, nil
+	}
+	of := func(s *metav1.LabelSelector) labels.Selector {
+		selector, err := metav1.LabelSelectorAsSelector(s)
+		if s == nil || err != nil { // admission has checked it
+			return nil
+		}
+		return selector
+	}
+	return of(given.VirtualMachineLabelSelector), of(given.NamespaceLabelSelector)
+}

@@ -85,6 +85,8 @@ func Works() fields.Supported {
 	)
 	return fields.Supported{Rows: rows, Wholes: []fields.Whole{
 		{Path: "configuration.autoCPULimitNamespaceLabelSelector", Is: "a label selector", Check: manifest.LabelSelector},
+		{Path: "configuration.changedBlockTrackingLabelSelectors.namespaceLabelSelector", Is: "a label selector", Check: manifest.LabelSelector},
+		{Path: "configuration.changedBlockTrackingLabelSelectors.virtualMachineLabelSelector", Is: "a label selector", Check: manifest.LabelSelector},
 		{Path: "configuration.developerConfiguration.nodeSelectors", Is: "a map of labels", Check: manifest.LabelMap},
 	}}
 }

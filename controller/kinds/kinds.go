@@ -6,6 +6,7 @@ package kinds
 
 import (
 	"github.com/nodevirt/nodevirt/controller/admission"
+	"github.com/nodevirt/nodevirt/controller/backup"
 	"github.com/nodevirt/nodevirt/controller/clone"
 	"github.com/nodevirt/nodevirt/controller/export"
 	"github.com/nodevirt/nodevirt/controller/installation"
@@ -34,6 +35,8 @@ func All() []kind.Kind {
 		snapshot.ContentKind(),
 		restore.Kind(),
 		clone.Kind(),
+		backup.Kind(),
+		backup.TrackerKind(),
 		export.Kind(),
 		instancetype.TypeKind(),
 		instancetype.ClusterTypeKind(),

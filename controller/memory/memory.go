@@ -21,6 +21,7 @@ import (
 	kubevirt "kubevirt.io/api/core/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/nodevirt/nodevirt/controller/mount"
 	"github.com/nodevirt/nodevirt/controller/pod"
 	"github.com/nodevirt/nodevirt/shim/fields"
 	"github.com/nodevirt/nodevirt/shim/vm/hotplug/order"
@@ -58,11 +59,6 @@ func CheckSize(annotations map[string]string) *field.Error {
 		return fields.Invalid(field.NewPath("metadata", "annotations").Key(AnnotationSize), v, "must be a size such as 4Gi")
 	}
 	return nil
-}
-
-// Pods reads the pods of instances; package vmi's Pods.
-type Pods interface {
-	PodOf(ctx context.Context, vmi *kubevirt.VirtualMachineInstance, name string) (*corev1.Pod, error)
 }
 
 // Nodes gives an order to the VM in a pod; package control's Client.
@@ -106,7 +102,7 @@ type Saves struct {
 	// Live reads from the API server, and Uncached writes there what no cache has.
 	Live     client.Reader
 	Uncached client.Client
-	Pods     Pods
+	Pods     mount.Pods
 	Nodes    Nodes
 	// Holder is the image of the pods that have PVCs mounted.
 	Holder pod.Holder
@@ -139,26 +135,9 @@ func (m *Saves) pvc(ctx context.Context, s *Save) (*corev1.PersistentVolumeClaim
 	return pvc, nil
 }
 
-// attachment returns the pod that has the kubelet of the guest's node mount the PVC.
-func (m *Saves) attachment(ctx context.Context, s *Save, pvc *corev1.PersistentVolumeClaim) (*corev1.Pod, error) {
-	own, err := m.Pods.PodOf(ctx, s.VMI, pod.Current(s.VMI))
-	if err != nil || own == nil {
-		return nil, err
-	}
-	vmi, source := s.VMI.DeepCopy(), new(kubevirt.MemoryDumpVolumeSource)
-	source.ClaimName = pvc.Name
-	vmi.Spec.Volumes = append(vmi.Spec.Volumes, kubevirt.Volume{Name: s.Volume, VolumeSource: kubevirt.VolumeSource{MemoryDump: source}})
-	p, err := pod.Attachment(vmi, own, s.Volume, pod.PVCObjects{pvc.Name: pvc}, m.Holder)
-	if err != nil {
-		return nil, err
-	}
-	p.Labels[kubevirt.AppLabel] = Label
-	if s.HolderOwner != nil {
-		owner := *s.HolderOwner
-		owner.BlockOwnerDeletion = nil
-		p.OwnerReferences = []metav1.OwnerReference{owner}
-	}
-	return p, nil
+// mounts has the PVC mounted.
+func (m *Saves) mounts() mount.Mounts {
+	return mount.Mounts{Live: m.Live, Uncached: m.Uncached, Pods: m.Pods, Holder: m.Holder}
 }
 
 // Mount has the PVC mounted, and returns the ID of the container that has it. Without one, it
@@ -168,49 +147,13 @@ func (m *Saves) Mount(ctx context.Context, s *Save) (container, why string, err 
 	if err != nil {
 		return "", "", err
 	}
-	wanted, err := m.attachment(ctx, s, pvc)
-	if err != nil || wanted == nil {
-		return "", "the VM has no pod", err
-	}
-	p := new(corev1.Pod)
-	err = m.Live.Get(ctx, client.ObjectKeyFromObject(wanted), p)
-	switch {
-	case apierrors.IsNotFound(err):
-		if err := m.Uncached.Create(ctx, wanted); err != nil {
-			return "", "", fmt.Errorf("create attachment pod %s: %w", wanted.Name, err)
-		}
-		return "", "", nil
-	case err != nil:
-		return "", "", fmt.Errorf("read attachment pod %s: %w", wanted.Name, err)
-	case p.DeletionTimestamp != nil:
-		return "", "attachment pod " + p.Name + " is being deleted", nil
-	case p.Status.Phase == corev1.PodFailed || p.Status.Phase == corev1.PodSucceeded:
-		return "", "attachment pod " + p.Name + " has ended", m.remove(ctx, p)
-	}
-	if id := pod.HolderOf(p); id != "" {
-		return id, "", nil
-	}
-	if c := pod.Unscheduled(p); c != nil {
-		return "", "PVC " + pvc.Name + " for the memory: " + clip(c.Message), nil
-	}
-	return "", "", nil
+	container, why, err = m.mounts().Mount(ctx, mount.Volume{VMI: s.VMI, Name: s.Volume, PVC: pvc, Label: Label, Owner: s.HolderOwner})
+	return container, clip(why), err
 }
 
 // Unmount deletes the attachment pod of a save that has ended. One that stays goes with its owner.
 func (m *Saves) Unmount(ctx context.Context, s *Save) error {
-	own, err := m.Pods.PodOf(ctx, s.VMI, pod.Current(s.VMI))
-	if err != nil || own == nil {
-		return err
-	}
-	p := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: own.Namespace, Name: pod.AttachmentName(own, s.Volume)}}
-	return m.remove(ctx, p)
-}
-
-func (m *Saves) remove(ctx context.Context, p *corev1.Pod) error {
-	if err := m.Uncached.Delete(ctx, p); client.IgnoreNotFound(err) != nil {
-		return fmt.Errorf("delete attachment pod %s: %w", p.Name, err)
-	}
-	return nil
+	return m.mounts().Unmount(ctx, s.VMI, s.Volume)
 }
 
 // Order begins a save, or holds the guest, as an order says. It names the save's volume.

@@ -72,8 +72,8 @@ func (b *backedUp) again(t *testing.T, suffix string) {
 	b.volumes = attachment.create(config).start()
 }
 
-// tell gives an order about a backup.
-func (b *backedUp) tell(control string, argument any) (answer order.Backup, err error) {
+// order gives an order about a backup.
+func (b *backedUp) order(control string, argument any) (answer order.Backup, err error) {
 	text, err := json.Marshal(argument)
 	if err != nil {
 		return answer, err
@@ -107,7 +107,7 @@ func (b *backedUp) request(name, since string) order.BackupFiles {
 func (b *backedUp) ended(name string) (answer order.Backup) {
 	b.t.Helper()
 	wait.Success(b.t, "the end of backup "+name, func(context.Context) (err error) {
-		if answer, err = b.tell(order.BackupStatus, order.Name{Name: name}); err == nil && answer.State == order.BackupWriting {
+		if answer, err = b.order(order.BackupStatus, order.Name{Name: name}); err == nil && answer.State == order.BackupWriting {
 			err = fmt.Errorf("%+v", answer)
 		}
 		return err
@@ -118,7 +118,7 @@ func (b *backedUp) ended(name string) (answer order.Backup) {
 // backUp makes a backup, and returns the paths of its files.
 func (b *backedUp) backUp(name, since string) ([2]string, order.Backup) {
 	b.t.Helper()
-	_, err := b.tell(order.BackUp, b.request(name, since))
+	_, err := b.order(order.BackUp, b.request(name, since))
 	assert.NilError(b.t, err)
 	answer := b.ended(name)
 	assert.Equal(b.t, answer.State, order.BackupCompleted, answer.Message)
@@ -212,7 +212,7 @@ func TestBackupFaults(t *testing.T) {
 		request.Keep, request.Quiesce = []string{"full"}, false
 		go func() {
 			for t.Context().Err() == nil { // an order may be repeated, and is refused while the guest is frozen
-				if _, err := b.tell(order.BackUp, request); err == nil {
+				if _, err := b.order(order.BackUp, request); err == nil {
 					return
 				}
 				time.Sleep(100 * time.Millisecond)
@@ -245,7 +245,7 @@ func TestBackupFaults(t *testing.T) {
 	}
 
 	begin("cancelled")
-	answer, err := b.tell(order.BackupCancel, order.Name{Name: "cancelled"})
+	answer, err := b.order(order.BackupCancel, order.Name{Name: "cancelled"})
 	assert.NilError(t, err)
 	assert.Equal(t, answer.State, order.BackupFailed, "%+v", answer)
 	nothing("cancelled")

@@ -5,8 +5,6 @@ package kubevirt
 import (
 	"context"
 	_ "embed"
-	"fmt"
-	"strings"
 
 	"github.com/nodevirt/nodevirt/test/cluster"
 )
@@ -16,30 +14,6 @@ const installed = "kubevirt"
 
 //go:embed testdata/fixtures.yaml
 var fixtures string
-
-// kinds are KubeVirt's kinds that the suite lists when it cleans up, and that nodevirt does not have.
-var kinds = []struct{ group, version, kind, plural string }{
-	{"backup.kubevirt.io", "v1alpha1", "VirtualMachineBackup", "virtualmachinebackups"},
-	{"backup.kubevirt.io", "v1alpha1", "VirtualMachineBackupTracker", "virtualmachinebackuptrackers"},
-}
-
-// definition is a CRD that accepts whatever the suite writes.
-const definition = `
-apiVersion: apiextensions.k8s.io/v1
-kind: CustomResourceDefinition
-metadata: {name: %[4]s.%[1]s}
-spec:
-  group: %[1]s
-  scope: Namespaced
-  names: {kind: %[3]s, plural: %[4]s, singular: %[5]s, listKind: %[3]sList}
-  versions:
-    - name: %[2]s
-      served: true
-      storage: true
-      subresources: {status: {}}
-      schema: {openAPIV3Schema: {type: object, x-kubernetes-preserve-unknown-fields: true}}
----
-`
 
 // prepare makes of a cluster one in which the suite finds what it expects of KubeVirt.
 func prepare(ctx context.Context, c *cluster.Cluster) error {
@@ -62,19 +36,6 @@ func prepare(ctx context.Context, c *cluster.Cluster) error {
 	}
 	if err := c.Deploy(ctx); err != nil {
 		return err
-	}
-	for _, k := range kinds {
-		name := k.plural + "." + k.group
-		if _, err := c.Kubectl(ctx, "get", "crd", name); err == nil {
-			continue // nodevirt has it
-		}
-		text := fmt.Sprintf(definition, k.group, k.version, k.kind, k.plural, strings.ToLower(k.kind))
-		if err := c.Apply(ctx, text); err != nil {
-			return err
-		}
-		if err := c.WaitFor(ctx, "crd/"+name, "condition=Established"); err != nil {
-			return err
-		}
 	}
 	if err := c.Apply(ctx, fixtures); err != nil {
 		return err

@@ -134,7 +134,7 @@ func about(name, since string) order.BackupFiles {
 	}
 }
 
-// ended orders a backup that QEMU can end, and returns what became of it.
+// ended orders a backup that QEMU can end, and returns its result.
 func (r *rig) ended(t *testing.T, a order.BackupFiles) order.Backup {
 	t.Helper()
 	b, err := r.order(order.BackUp, a)

@@ -63,7 +63,7 @@ func check(a order.BackupFiles) error {
 	seen := map[string]bool{}
 	for _, d := range a.Disks {
 		if !strings.HasSuffix(d.File, order.BackupSuffix) || seen[d.File] || seen[d.Disk] {
-			return invalid("%.80q is not a file's name of its own that ends in %s, or disk %.80q is repeated", d.File, order.BackupSuffix, d.Disk)
+			return invalid("file %.80q is repeated or does not end in %s, or disk %.80q is repeated", d.File, order.BackupSuffix, d.Disk)
 		}
 		seen[d.File], seen[d.Disk] = true, true
 		names = append(names, d.Disk, d.File)
