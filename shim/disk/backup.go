@@ -118,10 +118,7 @@ func (Backups) Remove(b record.Backup) error {
 				}
 			}
 		}
-		for dir := b.Dir; dir != "." && dir != "/"; dir = path.Dir(dir) {
-			if err := root.Remove(dir); err != nil {
-				break // of another backup, too
-			}
+		for dir := b.Dir; dir != "." && dir != "/" && root.Remove(dir) == nil; dir = path.Dir(dir) { // a folder of other backups stays
 		}
 		return nil
 	})

@@ -54,6 +54,13 @@ const firstBackupSet = firstSet << 1
 // a backup's file.
 const backupGranularity = 64 << 10
 
+// backupWorkers and backupChunk bound what a job holds in QEMU's memory, in pieces and in bytes a piece. QEMU's
+// defaults are up to 128 MiB for each disk, for which the VM's cgroup has no room.
+const (
+	backupWorkers = 8
+	backupChunk   = 256 << 10
+)
+
 // backupNode is the name of QEMU's node for a backup's file, and of the backup's job.
 func backupNode(target string) string { return "nodevirt-backup-" + target }
 
@@ -112,6 +119,7 @@ func (backup Backup) job(d BackupDisk, from drive) map[string]any {
 	job := map[string]any{
 		"job-id": backupNode(d.Target), "device": from.node, "target": backupNode(d.Target),
 		"sync": "full", "auto-dismiss": false,
+		"x-perf": map[string]any{"max-workers": backupWorkers, "max-chunk": backupChunk},
 	}
 	if backup.Since != "" {
 		job["sync"], job["bitmap"], job["bitmap-mode"] = "bitmap", bitmapName(backup.Since, d.Size), "never"
@@ -135,6 +143,24 @@ func addBackupFile(dom *libvirt.Domain, d BackupDisk, file *os.File) error {
 	_, err := command(dom, "blockdev-add", map[string]any{
 		"driver": "qcow2", "node-name": backupNode(d.Target), "discard": "unmap",
 		"file": map[string]any{"driver": "file", "filename": filepath.Join(fdSets, strconv.Itoa(set)), "discard": "unmap"},
+	})
+	return err
+}
+
+// Renew prepares a disk that the domain has got since it runs, with its set, for a backup. QEMU opened
+// the disk for reading first, and the locks of that would keep a job off. The file, opened for
+// reading, stays the caller's. The error is [ErrPaused] while the guest is paused.
+func (b *Backups) Renew(ctx context.Context, uuid string, set int, file *os.File) error {
+	const op = "prepare a disk for a backup of"
+	copies, err := duplicate(map[string][]*os.File{"": {file}})
+	if err != nil {
+		return &failure{op: op, object: "domain " + uuid, detail: err}
+	}
+	_, err = await(ctx, op, "domain "+uuid, func() (struct{}, error) {
+		defer copies.close()
+		return struct{}{}, do(context.WithoutCancel(ctx), b.conn, op, uuid, func(dom *libvirt.Domain) error {
+			return renew(dom, firstSet+set, copies[""][0])
+		})
 	})
 	return err
 }
@@ -209,11 +235,13 @@ func (b *Backups) End(ctx context.Context, uuid string, disks []BackupDisk) (end
 			if !has {
 				continue
 			}
-			how := "job-dismiss"
+			id := map[string]any{"id": backupNode(d.Target)}
 			if job.Status != jobConcluded {
-				how, left = "job-cancel", true
+				left = true
+				_, _ = command(dom, "job-cancel", id) // fails for a job that has just ended
+				continue
 			}
-			if _, err := command(dom, how, map[string]any{"id": backupNode(d.Target)}); err != nil {
+			if _, err := command(dom, "job-dismiss", id); err != nil {
 				return false, err
 			}
 		}

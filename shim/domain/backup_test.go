@@ -232,3 +232,45 @@ func TestBackupFails(t *testing.T) {
 	second := b.backUp(t, "second", "first")
 	b.equal(t, full, second)
 }
+
+// TestCheckpointsEnd: a guest with checkpoints can be saved, and a disk that is detached takes its checkpoints along.
+func TestCheckpointsEnd(t *testing.T) {
+	b := newBackedUp(t)
+	b.backUp(t, "first", "")
+	hot, file := plugged(t, "sda", 0)
+	assert.NilError(t, b.Hotplug.Attach(t.Context(), b.uuid, hot, file))
+	disks := []BackupDisk{{Target: "sda", Size: 1 << 20, Set: 1}}
+	f := b.file(t, filepath.Join(b.dir, "hot.qcow2"), 1<<20)
+	assert.NilError(t, b.Backups.Renew(t.Context(), b.uuid, 0, openFile(t, hot.Layer.Path, unix.O_RDONLY)))
+	assert.NilError(t, b.Backups.Begin(t.Context(), b.uuid, Backup{Disks: disks, Checkpoint: "hot"}, []*os.File{f}))
+	for ended := false; !ended; {
+		var err error
+		ended, err = b.Backups.End(t.Context(), b.uuid, disks)
+		assert.NilError(t, err)
+	}
+	assert.NilError(t, b.Backups.Close(t.Context(), b.uuid, disks))
+	has := func(want bool) {
+		t.Helper()
+		all, err := b.Backups.Sources(t.Context(), b.uuid)
+		assert.NilError(t, err)
+		assert.Equal(t, len(all["sda"].Checkpoints) == 1, want)
+		assert.DeepEqual(t, all["vdb"].Checkpoints, []string{"first"})
+	}
+	has(true)
+	assert.NilError(t, b.Hotplug.Request(t.Context(), b.uuid, "sda"))
+	assert.NilError(t, b.Hotplug.Release(t.Context(), b.uuid, 0))
+	has(false)
+	assert.NilError(t, file.Close()) // and its locks
+	assert.NilError(t, b.Hotplug.Attach(t.Context(), b.uuid, hot, openFile(t, hot.Layer.Path, unix.O_RDWR)))
+	has(false)
+
+	assert.NilError(t, b.Hotplug.Request(t.Context(), b.uuid, "sda")) // a VM with such disks is not saved
+	assert.NilError(t, b.Hotplug.Release(t.Context(), b.uuid, 0))
+	assert.NilError(t, b.Lifecycle.Pause(t.Context(), b.uuid))
+	memory, err := os.Create(filepath.Join(b.dir, "memory"))
+	assert.NilError(t, err)
+	defer memory.Close()
+	assert.NilError(t, b.Lifecycle.SaveMemory(t.Context(), b.uuid, memory))
+	assert.NilError(t, b.Lifecycle.Resume(t.Context(), b.uuid))
+	has(false)
+}

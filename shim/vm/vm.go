@@ -206,7 +206,7 @@ func join(o Options, paths layout.Layout) *VMs {
 	})
 	freezes := guest.NewFreezes(vms, agents)
 	backups := backup.New(backup.Options{
-		Table: vms, Tasks: tasks, Domains: o.Driver.Backups, Files: disk.Backups{}, Freezes: freezes, Moves: moves, Pods: o.Pods, Conditions: conditions, Logger: o.Logger,
+		Table: vms, Tasks: tasks, Domains: o.Driver.Backups, Files: disk.Backups{}, Volumes: o.Disks.Attachments, Freezes: freezes, Moves: moves, Pods: o.Pods, Conditions: conditions, Logger: o.Logger,
 	})
 	reporting := report.Options{
 		Table: vms, Conditions: conditions, Agents: agents, Groups: groups, Disks: o.Disks.Attachments, Domains: describer,

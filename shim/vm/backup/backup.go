@@ -30,6 +30,7 @@ import (
 	"github.com/nodevirt/nodevirt/shim/vm/attachment"
 	"github.com/nodevirt/nodevirt/shim/vm/background"
 	"github.com/nodevirt/nodevirt/shim/vm/table"
+	"github.com/nodevirt/nodevirt/shim/vmspec"
 )
 
 // Domains copies disks of running domains; [domain.Backups].
@@ -40,6 +41,12 @@ type Domains interface {
 	Jobs(ctx context.Context, uuid string, disks []domain.BackupDisk) (domain.BackupJobs, error)
 	End(ctx context.Context, uuid string, disks []domain.BackupDisk) (ended bool, err error)
 	Close(ctx context.Context, uuid string, disks []domain.BackupDisk) error
+	Renew(ctx context.Context, uuid string, set int, file *os.File) error
+}
+
+// Volumes opens the volumes of disks, as for their growth; [disk.Attachments].
+type Volumes interface {
+	Room(r record.Container, d vmspec.Disk, capacity int64) (*os.File, int64, error)
 }
 
 // Files are the backups in volumes; package disk's Backups.
@@ -75,6 +82,7 @@ type Options struct {
 	Tasks      *background.Tasks
 	Domains    Domains
 	Files      Files
+	Volumes    Volumes
 	Freezes    Freezes
 	Moves      Moves
 	Pods       attachment.Pods

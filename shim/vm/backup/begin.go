@@ -209,6 +209,9 @@ func (b *Backups) prepare(ctx context.Context, v *table.VM, one record.Backup) (
 	one.Disks = slices.Clone(one.Disks)
 	for i := range one.Disks {
 		d := &one.Disks[i]
+		if err := b.renew(ctx, v.Record(), d.Name); err != nil {
+			return one, err
+		}
 		from, has := sources[d.Target]
 		if !has {
 			return one, fmt.Errorf("QEMU has no disk %s", d.Target)
@@ -229,6 +232,20 @@ func (b *Backups) prepare(ctx context.Context, v *table.VM, one record.Backup) (
 		}
 	}
 	return one, b.update(ctx, v, one)
+}
+
+// renew prepares a disk that the VM has got since it runs.
+func (b *Backups) renew(ctx context.Context, r record.Container, name string) error {
+	i := r.FindPlugged(name)
+	if i < 0 || r.Plugged[i].Disk.ReadOnly {
+		return nil
+	}
+	file, _, err := b.o.Volumes.Room(r, r.Plugged[i].Disk, 0)
+	if err != nil {
+		return err
+	}
+	defer file.Close()
+	return b.o.Domains.Renew(ctx, r.Domain.UUID, r.Plugged[i].Set, file)
 }
 
 // clear has QEMU end what an earlier backup of the disks has left, if it could not be undone.

@@ -16,6 +16,8 @@ type qemu struct {
 	jobs   map[string]*qemuJob
 	open   int // files
 	begins int
+	// renewed are the sets of disks that were prepared.
+	renewed []int
 	// begun is called when a backup has begun, refuse why QEMU begins none.
 	begun  func()
 	refuse error
@@ -79,6 +81,11 @@ func (q *qemu) Begin(_ context.Context, _ string, b domain.Backup, files []*os.F
 		q.disks[d.Target].checkpoints = append(q.disks[d.Target].checkpoints, b.Checkpoint)
 	}
 	q.begun()
+	return nil
+}
+
+func (q *qemu) Renew(_ context.Context, _ string, set int, _ *os.File) error {
+	q.renewed = append(q.renewed, set)
 	return nil
 }
 
