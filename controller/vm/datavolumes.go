@@ -120,10 +120,12 @@ func (r *Reconciler) createPVC(ctx context.Context, vm *kubevirt.VirtualMachine,
 
 // ownedBy returns the metadata of what is created from a template.
 func ownedBy(vm *kubevirt.VirtualMachine, t *kubevirt.DataVolumeTemplateSpec) metav1.ObjectMeta {
-	return *(&metav1.ObjectMeta{
+	made := (&metav1.ObjectMeta{
 		Name: t.Name, Namespace: vm.Namespace, Labels: t.Labels, Annotations: t.Annotations,
 		OwnerReferences: []metav1.OwnerReference{*metav1.NewControllerRef(vm, kubevirt.VirtualMachineGroupVersionKind)},
 	}).DeepCopy()
+	metav1.SetMetaDataLabel(made, kubevirt.CreatedByLabel, string(vm.UID)) // by which KubeVirt's clients find them
+	return *made
 }
 
 // isTemplateError reports whether a failure is about one of the templates.

@@ -87,7 +87,7 @@ func TestPVCOfTemplate(t *testing.T) {
 		if !g.Exists(t, pvc) {
 			t.Fatalf("%s: no PVC", tt.spec)
 		}
-		if !metav1.IsControlledBy(pvc, g.vm()) || pvc.Annotations[pod.AnnotationOrigin] != tt.origin ||
+		if !metav1.IsControlledBy(pvc, g.vm()) || pvc.Labels[kubevirt.CreatedByLabel] != string(g.vm().UID) || pvc.Annotations[pod.AnnotationOrigin] != tt.origin ||
 			len(pvc.Spec.AccessModes) != 1 || pvc.Spec.Resources.Requests.Storage().String() != "2Gi" {
 			t.Errorf("%s: %+v", tt.spec, pvc)
 		}
