@@ -2,7 +2,7 @@
 
 SHELL := /bin/sh
 .DEFAULT_GOAL := help
-.PHONY: help build docs-site test-docs-site controller controller-arm64 test-arm image installer image-installer node-programs node-programs-arm64 man packages-deb packages-deb-arm64 release test-packages test-machine test-debian13 tools kubernetes storage packages run down shell status cluster cluster-down cluster-shell \
+.PHONY: help build docs-site test-docs-site controller controller-arm64 test-arm image installer image-installer node-programs node-programs-arm64 man packages-deb packages-deb-arm64 release test-packages test-machine test-next-debian tools kubernetes storage packages run down shell status cluster cluster-down cluster-shell \
 	unit test test-critest test-cluster test-migrations test-cdi test-kubevirt test-ui test-conformance test-faults test-fuzz-cri test-many test-soak test-ceph test-upgrade fuzz bench bench-ceph bench-cluster bench-scale generate lint clean
 
 BIN     := $(CURDIR)/bin
@@ -216,7 +216,7 @@ test-machine: packages-deb kubernetes build ## Install, upgrade and purge the pa
 	$(GOTEST) -tags $(TAGS),machine -count 1 -timeout 3h -v ./test/e2e/machine $(VM:%=-vm) $(FLAGS)
 
 # Programs in bin/ stay those that were built for Debian 12, as in the packages.
-test-debian13: packages tools kubernetes build ## Run the node's tests, critest and the faults with Debian 13's libvirt and QEMU; FLAGS=
+test-next-debian: packages tools kubernetes build ## Run the node's tests, critest and the faults with Debian 13's libvirt and QEMU; FLAGS=
 	@test/tools/build promtool critest
 	test/setup/debian13 $(GOTEST) -tags $(TAGS) $(LEAN) -count 1 -parallel $(PARALLEL) -timeout $(TIMEOUT) ./test/e2e ./test/e2e/migration $(FLAGS)
 	test/setup/debian13 $(GOTEST) -tags $(TAGS),critest -count 1 -timeout $(TIMEOUT) ./test/critest $(FLAGS)
