@@ -92,7 +92,8 @@ const snapshot = `snapshot() {
 	find /etc /usr/bin /usr/libexec /usr/lib/systemd /usr/share /var/lib/nodevirt* /var/lib/kubelet/config.yaml -xdev \
 		! -path /etc/resolv.conf ! -path '/etc/libvirt/qemu*' ! -path /etc/systemd/system/multi-user.target.wants \
 		! -path /usr/share/man/index.db -printf '%M %U:%G %p %l\n' -type f -exec sha256sum {} + 2>/dev/null | sort
-	systemctl list-unit-files --no-legend | grep -v ' transient ' | sort
+	SYSTEMD_BUS_TIMEOUT=10min systemctl list-unit-files --no-legend >/run/units
+	grep -v ' transient ' /run/units | sort
 	systemctl is-active libvirtd.socket libvirtd-ro.socket libvirtd-admin.socket kubelet containerd
 	stat -c '%a %n' /run/libvirt/libvirt-sock-ro
 	ls /run | grep nodevirt || true
