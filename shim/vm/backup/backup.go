@@ -101,10 +101,6 @@ const (
 	patience = 30 * time.Second
 	// freezeTime bounds a freeze, which lasts as long as QEMU takes to begin.
 	freezeTime = time.Minute
-	// answerTime is how long an order waits for the end of a backup, and answerPoll the time
-	// between two looks.
-	answerTime = 10 * time.Second
-	answerPoll = 100 * time.Millisecond
 	// jobPoll is the time between two looks at QEMU's jobs.
 	jobPoll = 500 * time.Millisecond
 	// maxErrors bounds QEMU's errors in a row.

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"regexp"
 	"strings"
-	"time"
 
 	"k8s.io/apimachinery/pkg/util/validation"
 
@@ -94,19 +93,8 @@ func about(r record.Container, name string) order.Backup {
 
 // wait returns what is known of a backup when it has ended, or after a while.
 func wait(ctx context.Context, v *table.VM, name string) (order.Backup, error) {
-	deadline := time.After(answerTime)
-	for {
-		if now := about(v.Record(), name); now.State != order.BackupWriting {
-			return now, nil
-		}
-		select {
-		case <-ctx.Done():
-			return order.Backup{}, ctx.Err()
-		case <-deadline:
-			return about(v.Record(), name), nil
-		case <-v.Exited():
-			return order.Backup{Name: name, State: order.BackupNone}, nil
-		case <-time.After(answerPoll):
-		}
-	}
+	return control.Settled(ctx, v, func() (now order.Backup, settled bool) {
+		now = about(v.Record(), name)
+		return now, now.State != order.BackupWriting
+	}, order.Backup{Name: name, State: order.BackupNone})
 }

@@ -1,6 +1,6 @@
 // Package control reads and answers machine controls whose argument is JSON.
 //
-// It owns the encoding alone. What a control does is the part's whose control it is, and the types of
+// It owns the encoding, and the wait for what a control has begun. What a control does is the part's whose control it is, and the types of
 // arguments and answers are those of packages hotplug/order and migrate/order.
 package control
 
@@ -8,6 +8,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"time"
 
 	"github.com/nodevirt/nodevirt/shim/vm/table"
 	"github.com/nodevirt/nodevirt/shim/vm/vmerrors"
@@ -34,4 +35,32 @@ func Answer[A, R any](ctx context.Context, v *table.VM, argument string, do func
 	}
 	text, err := json.Marshal(r)
 	return append(text, '\n'), err
+}
+
+const (
+	// settleTime is how long a control waits for the end of what it has begun, and settlePoll the
+	// time between two looks.
+	settleTime = 10 * time.Second
+	settlePoll = 100 * time.Millisecond
+)
+
+// Settled returns the answer of look when that is settled, or after a while; gone if the VM ends before.
+func Settled[R any](ctx context.Context, v *table.VM, look func() (answer R, settled bool), gone R) (R, error) {
+	deadline := time.After(settleTime)
+	for {
+		if now, settled := look(); settled {
+			return now, nil
+		}
+		select {
+		case <-ctx.Done():
+			var none R
+			return none, ctx.Err()
+		case <-deadline:
+			now, _ := look()
+			return now, nil
+		case <-v.Exited():
+			return gone, nil
+		case <-time.After(settlePoll):
+		}
+	}
 }

@@ -77,10 +77,6 @@ const (
 	endTime = 30 * time.Second
 	// slack is what a dump has at most beside the guest's memory, such as that of devices.
 	slack = 1 << 30
-	// answerTime is how long an order waits for the end of a dump, and answerPoll the time
-	// between two looks.
-	answerTime = 10 * time.Second
-	answerPoll = 100 * time.Millisecond
 	// maxMessage bounds the text of an error in a record, in bytes.
 	maxMessage = 1 << 10
 )

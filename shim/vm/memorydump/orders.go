@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"regexp"
-	"time"
 
 	"k8s.io/apimachinery/pkg/util/validation"
 
@@ -56,19 +55,8 @@ func about(r record.Container, volume string) order.Dump {
 
 // wait returns what is known of a dump when it has ended, or after a while.
 func wait(ctx context.Context, v *table.VM, volume string) (order.Dump, error) {
-	deadline := time.After(answerTime)
-	for {
-		if now := about(v.Record(), volume); now.State != order.DumpWriting {
-			return now, nil
-		}
-		select {
-		case <-ctx.Done():
-			return order.Dump{}, ctx.Err()
-		case <-deadline:
-			return about(v.Record(), volume), nil
-		case <-v.Exited():
-			return order.Dump{Volume: volume, State: order.DumpNone}, nil
-		case <-time.After(answerPoll):
-		}
-	}
+	return control.Settled(ctx, v, func() (now order.Dump, settled bool) {
+		now = about(v.Record(), volume)
+		return now, now.State != order.DumpWriting
+	}, order.Dump{Volume: volume, State: order.DumpNone})
 }
