@@ -92,6 +92,19 @@ func TestSuccess(t *testing.T) {
 	}
 }
 
+// TestMode: a migration's mode says whether the guest stands while it is copied.
+func TestMode(t *testing.T) {
+	for paused, want := range map[bool]kubevirt.MigrationMode{false: kubevirt.MigrationPreCopy, true: kubevirt.MigrationPaused} {
+		g := newRig(t)
+		g.nodes.paused = paused
+		g.running()
+		g.to(kubevirt.MigrationRunning)
+		if got := g.migration().Status.MigrationState.Mode; got != want {
+			t.Errorf("paused %t: mode %s", paused, got)
+		}
+	}
+}
+
 // TestAsksAtReasons: events that say nothing of the guest are no reason to ask nodes, and a target's report of
 // its VM is one.
 func TestAsksAtReasons(t *testing.T) {

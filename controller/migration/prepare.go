@@ -93,9 +93,12 @@ func (r *Reconciler) unprepared(ctx context.Context, w work, reached func(), why
 
 // send has the source begin.
 func (r *Reconciler) send(ctx context.Context, w work, target order.Identity) (ctrl.Result, error) {
-	_, sent := r.orders.ask(ctx, w.m, w.source, order.Send, sending(w, target))
+	report, sent := r.orders.ask(ctx, w.m, w.source, order.Send, sending(w, target))
 	err := r.statuses.write(ctx, w.m, func() {
 		r.statuses.enter(w.m, kubevirt.MigrationRunning)
+		if report != nil && report.Paused {
+			w.m.Status.MigrationState.Mode = kubevirt.MigrationPaused
+		}
 		if sent != nil { // it may have begun all the same
 			w.m.Status.MigrationState.FailureReason = sent.Error()
 		}

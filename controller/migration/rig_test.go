@@ -271,6 +271,7 @@ type fakeNodes struct {
 	received             order.Reception // the last such order
 	sent                 order.Sending   // the last such order
 	unsettled            bool
+	paused               bool // the source's guest stands while it is copied
 	reason               string
 	deaf                 string // the pod whose node does not answer
 }
@@ -340,7 +341,7 @@ func (f *fakeNodes) Control(_ context.Context, p *corev1.Pod, most int, name str
 		f.states[p.Name] = stateKept
 	}
 	return json.Marshal(order.Report{
-		Migration: o.Migration, State: f.states[p.Name], Reason: f.reason, Unsettled: f.unsettled && f.states[p.Name] == stateHandedOver,
+		Migration: o.Migration, State: f.states[p.Name], Reason: f.reason, Paused: f.paused && p.Name == f.sourcePod, Unsettled: f.unsettled && f.states[p.Name] == stateHandedOver,
 	})
 }
 

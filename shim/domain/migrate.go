@@ -72,6 +72,34 @@ func (o *Observer) MigratableXML(ctx context.Context, uuid string) (string, erro
 	})
 }
 
+// MigratesLive reports whether QEMU can copy the memory of a running domain while its guest writes to it.
+//
+// Without KVM, a QEMU before 9.0 forgets some of the writes, and the guest that arrives crashes: when it has read
+// which pages were written, it does not watch them again. That is told by a capability which the release with
+// the mend brought.
+func (o *Observer) MigratesLive(ctx context.Context, uuid string) (bool, error) {
+	return onDomain(ctx, o.conn, "ask how to migrate", uuid, func(dom *libvirt.Domain) (bool, error) {
+		kvm, err := query[struct {
+			Enabled bool `json:"enabled"`
+		}](dom, "query-kvm", nil)
+		if err != nil || kvm.Enabled {
+			return kvm.Enabled, err
+		}
+		all, err := query[[]struct {
+			Capability string `json:"capability"`
+		}](dom, "query-migrate-capabilities", nil)
+		for _, c := range all {
+			if c.Capability == mappedRAM {
+				return true, nil
+			}
+		}
+		return false, err
+	})
+}
+
+// mappedRAM is a capability of QEMU's from 9.0 on.
+const mappedRAM = "mapped-ram"
+
 // LimitDowntime sets how long QEMU expects to stop a domain's guest for at the end of its migration: it copies
 // memory while the guest runs until the rest takes no longer.
 func (l *Lifecycle) LimitDowntime(ctx context.Context, uuid string, to time.Duration) error {

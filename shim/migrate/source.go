@@ -24,9 +24,11 @@ type VM struct {
 	// UID and GID are QEMU's.
 	UID, GID uint32
 	Sockets  Sockets
-	// Bandwidth bounds the copy, in MiB a second; 0 is no bound. Converge allows QEMU to
-	// slow a guest down that writes faster than is copied. Both are the source's.
+	// Bandwidth bounds the copy, in MiB a second; 0 is no bound. Live lets the guest run while its
+	// memory is copied, and Converge allows QEMU to slow a guest down then that writes faster than
+	// is copied. All are the source's.
 	Bandwidth uint64
+	Live      bool
 	Converge  bool
 	// CopyDisks says that disks are copied, and Disks which: names in the guest, such as
 	// vda. Both ends must agree.
@@ -64,11 +66,14 @@ func NewSource(vm VM, dialer *link.Dialer) *Source { return &Source{vm: vm, dial
 func (s *Source) domain() rpc.Domain { return rpc.Domain{Name: s.vm.Name, UUID: s.vm.UUID} }
 
 func (s *Source) flags() rpc.Flags {
-	f := rpc.Live | rpc.Protected
+	f := rpc.Protected
+	if s.vm.Live {
+		f |= rpc.Live
+	}
 	if s.vm.CopyDisks {
 		f |= rpc.CopyDisks
 	}
-	if s.vm.Converge {
+	if s.vm.Live && s.vm.Converge {
 		f |= rpc.Converge
 	}
 	if s.vm.OtherFiles {

@@ -32,6 +32,7 @@ type migration struct {
 	address   string                  // the target's
 	begun     time.Time
 	done      time.Time
+	paused    bool // the guest stands while its memory is copied
 	unsettled bool
 }
 
@@ -93,7 +94,7 @@ func (g *migration) report() order.Report {
 	}
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	r.Begun, r.Done, r.Unsettled = g.begun, g.done, g.unsettled
+	r.Begun, r.Done, r.Paused, r.Unsettled = g.begun, g.done, g.paused, g.unsettled
 	return r
 }
 

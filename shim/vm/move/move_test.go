@@ -52,6 +52,8 @@ func (domains) MigratableXML(context.Context, string) (string, error) {
 	return `<domain><os><type machine="pc-q35-7.2">hvm</type></os><cpu mode="maximum"/><devices/></domain>`, nil
 }
 
+func (domains) MigratesLive(context.Context, string) (bool, error) { return false, nil }
+
 func (domains) LimitDowntime(context.Context, string, time.Duration) error { return nil }
 
 func (domains) Job(context.Context, string) (*domain.Job, error) {

@@ -28,6 +28,7 @@ type Domains interface {
 	migrate.Domains
 	migrate.Files
 	MigratableXML(ctx context.Context, uuid string) (string, error)
+	MigratesLive(ctx context.Context, uuid string) (bool, error)
 	Job(ctx context.Context, uuid string) (*domain.Job, error)
 	LimitDowntime(ctx context.Context, uuid string, to time.Duration) error
 }

@@ -144,6 +144,9 @@ func (m *sources) send(ctx context.Context, v *table.VM, a order.Sending) (order
 		return order.Report{}, err
 	}
 	machine.Bandwidth, machine.Converge = uint64(max(0, a.Bandwidth)+1<<20-1)>>20, a.AutoConverge
+	if machine.Live, err = m.o.Domains.MigratesLive(within, r.Domain.UUID); err != nil {
+		return order.Report{}, err
+	}
 	if err := machine.Sockets.MakeSource(); err != nil {
 		return order.Report{}, err
 	}
@@ -154,7 +157,7 @@ func (m *sources) send(ctx context.Context, v *table.VM, a order.Sending) (order
 	source := handover.NewSource(rec, leaving{migrate.NewSource(machine, dialer), m.node, v}, m.file(r), m.o.Limits, m.observe(v, one.uid, func(handover.Step) {}))
 	running, stop := context.WithCancelCause(m.o.Tasks.Context())
 	one.mu.Lock()
-	one.source, one.cancel, one.begun = source, stop, time.Now()
+	one.source, one.cancel, one.begun, one.paused = source, stop, time.Now(), !machine.Live
 	one.mu.Unlock()
 	dial := func(ctx context.Context) (net.Conn, error) { return dialer.Dial(ctx, link.Control) }
 	m.o.Tasks.Run(func(ctx context.Context) {
