@@ -61,7 +61,7 @@ func benches() []bench {
 		{"calls", "calls that are passed on, against containerd", (*rig).calls, nil, "", node.Whole},
 		{"pod", "an ordinary pod's start, against containerd", (*rig).pod, nil, "", node.Whole},
 		{"memory", "memory beside QEMU", (*rig).memory, nil, "", node.Whole},
-		{"fork", "guests from the checkpoint of one that has booted, against its boot", (*rig).fork, nil, "", node.Whole},
+		{"fork", "guests from the checkpoint of one that has booted, against its boot", (*rig).fork, debug, "", node.Whole},
 		{"burst", "guests that boot at once, and what the shim costs when they idle", (*rig).burst, nil, "", node.Whole},
 	}
 }

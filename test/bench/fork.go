@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"strings"
 	"time"
 
 	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
@@ -69,12 +70,23 @@ func (r *rig) fork(ctx context.Context) (s report.Section, err error) {
 		s.Rows = append(s.Rows,
 			report.Row{Name: name + ": own RAM", Unit: "MiB", Kind: report.Value, Goal: forkMemoryGoal, Measured: f.own},
 			report.Row{Name: name + ": QEMU (PSS)", Unit: "MiB", Kind: report.Value, Measured: f.pss})
+		for _, p := range f.phases {
+			if p.Median() >= phaseFloor {
+				s.Rows = append(s.Rows, value(name+": next, phase "+p.Of, p))
+			}
+		}
 	}
 	return s, nil
 }
 
 // forked are the figures of one checkpoint.
-type forked struct{ boot, first, next, own, pss report.Series }
+type forked struct {
+	boot, first, next, own, pss report.Series
+	phases                      []report.Series // of the shim's work for the next forks
+}
+
+// phaseFloor is how many milliseconds a phase takes at least that the report names.
+const phaseFloor = 5
 
 // forksOf boots a guest, saves it, and starts others from there, which stay until all are measured.
 func (r *rig) forksOf(ctx context.Context, image string, size int64) (f forked, err error) {
@@ -106,7 +118,8 @@ func (r *rig) forksOf(ctx context.Context, image string, size int64) (f forked, 
 	if err != nil {
 		return f, err
 	}
-	fill := fmt.Sprintf("yes nodevirt | head -c %d >/tmp/filled", size<<20/filled)
+	// In a file system of its own: the guest's own may hold less.
+	fill := fmt.Sprintf("mkdir /filled && mount -t tmpfs -o size=100%% filled /filled && yes nodevirt | head -c %d >/filled/file", size<<20/filled)
 	if err := pods[0].sh(ctx, template, fill); err != nil {
 		return f, err
 	}
@@ -134,7 +147,8 @@ func (r *rig) forksOf(ctx context.Context, image string, size int64) (f forked, 
 			return f, err
 		}
 	}
-	return f, nil
+	f.phases, err = readPhases(filepath.Join(r.Dir(), "log", "shim.log"), r.Forks)
+	return f, err
 }
 
 // weigh adds the memory of a fork.
@@ -153,7 +167,7 @@ func (f *forked) weigh(ctx context.Context, r *rig, id string) error {
 	return err
 }
 
-// qemu returns the process of a VM's QEMU.
+// qemu returns the process of a VM's QEMU, as the machine sees it.
 func (r *rig) qemu(ctx context.Context, id string) (int, error) {
 	reply, err := r.shim.ContainerStatus(ctx, &cri.ContainerStatusRequest{ContainerId: id, Verbose: true})
 	if err != nil {
@@ -165,7 +179,16 @@ func (r *rig) qemu(ctx context.Context, id string) (int, error) {
 	if err := json.Unmarshal([]byte(reply.Info["info"]), &info); err != nil || info.PID == 0 {
 		return 0, fmt.Errorf("find QEMU of container %s: process %d: %w", id, info.PID, err)
 	}
-	return info.PID, nil
+	list, err := processes(r.PID())
+	if err != nil {
+		return 0, err
+	}
+	for _, p := range list {
+		if innermost(p.pid) == info.PID && strings.HasPrefix(p.name, "qemu-") {
+			return p.pid, nil
+		}
+	}
+	return 0, fmt.Errorf("find QEMU of container %s: the node has no process %d of QEMU", id, info.PID)
 }
 
 // forkPod runs a pod whose guest has its own address behind the pod's, and so can be saved.

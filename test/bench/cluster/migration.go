@@ -46,11 +46,15 @@ func (r *rig) migrations(ctx context.Context, rounds, drained int) (report.Secti
 	if err := r.spare(ctx, false); err != nil {
 		return section, err
 	}
-	idle, err := r.moves(ctx, "idle", rounds, "")
+	idle, err := r.moves(ctx, moving{name: "idle", memory: guestMemory}, rounds)
 	if err != nil {
 		return section, err
 	}
-	busy, err := r.moves(ctx, "busy", rounds, dirties)
+	busy, err := r.moves(ctx, moving{name: "busy", memory: guestMemory, program: dirties}, rounds)
+	if err != nil {
+		return section, err
+	}
+	large, err := r.moves(ctx, moving{name: "large", memory: "1Gi", program: fills}, rounds)
 	if err != nil {
 		return section, err
 	}
@@ -84,7 +88,9 @@ func (r *rig) migrations(ctx context.Context, rounds, drained int) (report.Secti
 	row("guest that writes to memory: to Succeeded", "ms", busy, request)
 	row("guest that writes to memory: on the nodes", "ms", busy, nodes)
 	row("guest that writes to memory: silent", "ms", busy, down)
-	row("the stream of the guest that writes", "MiB/s", busy, func(m moved) float64 { return m.rate })
+	row("guest of 1 GiB, 640 MiB written: on the nodes", "ms", large, nodes)
+	row("guest of 1 GiB, 640 MiB written: silent", "ms", large, down)
+	row("its stream", "MiB/s", large, func(m moved) float64 { return m.rate })
 	section.Rows = append(section.Rows, report.One("one TLS connection between the nodes", "MiB/s", hop, 0))
 	row("what both shims grow by", "MiB", busy, func(m moved) float64 { return m.shims })
 	section.Rows = append(section.Rows,
@@ -109,6 +115,17 @@ for i in 0 1 2 3 4 5 6 7 8; do dd if=/mem/part of=/mem/all bs=4M seek=$i conv=no
 done >/dev/null 2>&1 </dev/null &
 `
 
+// fills is a program that writes most of 1 GiB of memory once.
+const fills = `#!/bin/sh
+mount -t tmpfs -o size=700m mem /mem
+dd if=/dev/urandom of=/mem/part bs=1M count=16 2>/dev/null
+i=0
+while [ $i -lt 39 ]; do dd if=/mem/part of=/mem/all bs=16M seek=$i conv=notrunc 2>/dev/null; i=$((i+1)); done
+`
+
+// moving is a guest that moves, and the program that it runs, if any.
+type moving struct{ name, memory, program string }
+
 // policy lets QEMU slow guests down.
 const policy = `apiVersion: migrations.kubevirt.io/v1alpha1
 kind: MigrationPolicy
@@ -118,8 +135,9 @@ spec:
   selectors: {virtualMachineInstanceSelector: {bench: busy}}
 `
 
-// moves moves a VMI back and forth, while its guest runs a program if there is one.
-func (r *rig) moves(ctx context.Context, name string, rounds int, program string) (all []moved, err error) {
+// moves moves a VMI back and forth.
+func (r *rig) moves(ctx context.Context, guest moving, rounds int) (all []moved, err error) {
+	name := guest.name
 	ctx, cancel := context.WithTimeout(ctx, time.Duration(rounds+1)*limit)
 	defer cancel()
 	if err := r.Apply(ctx, policy); err != nil {
@@ -129,6 +147,7 @@ func (r *rig) moves(ctx context.Context, name string, rounds int, program string
 	s.object = func(r *rig, name string) object {
 		o := movable.object(r, name)
 		o["metadata"].(object)["labels"] = object{"bench": name}
+		o["spec"].(object)["domain"].(object)["memory"] = object{"guest": guest.memory}
 		return o
 	}
 	if _, err := r.create(ctx, s, name); err != nil {
@@ -140,8 +159,8 @@ func (r *rig) moves(ctx context.Context, name string, rounds int, program string
 	if err := r.WaitFor(ctx, "vmi/"+name, "condition=LiveMigratable=True", "--namespace="+namespace); err != nil {
 		return nil, err
 	}
-	if program != "" {
-		for _, ask := range [][2]string{{"program", program}, {"run", "\n"}} {
+	if guest.program != "" {
+		for _, ask := range [][2]string{{"program", guest.program}, {"run", "\n"}} {
 			if _, err := r.Control().Fetch(ctx, "POST", "http://"+r.seen.ip(name)+"/cgi-bin/"+ask[0], ask[1]); err != nil {
 				return nil, err
 			}

@@ -58,7 +58,8 @@ func (r *rig) look(ctx context.Context) string {
 	ctx = context.WithoutCancel(ctx)
 	objects, _ := r.Kubectl(ctx, "get", "vmi,pods", "-o", "wide", "--namespace="+namespace)
 	events, _ := r.Kubectl(ctx, "get", "events", "--field-selector=type!=Normal", "--namespace="+namespace)
-	return objects + events + r.LogTail("shim", 30)
+	consoles, _ := r.Kubectl(ctx, "logs", "--selector=kubevirt.io=virt-launcher", "--tail=40", "--prefix", "--namespace="+namespace)
+	return objects + events + consoles + r.LogTail("shim", 30)
 }
 
 // spare keeps everything off the second node, or lets it in: figures are those of one node.

@@ -47,7 +47,7 @@ func (r *rig) spent(ctx context.Context) (s spent, err error) {
 			s.create += seconds * 1000
 		case `method="StartContainer",side="shim"`:
 			s.start += seconds * 1000
-		case `phase="domain"`, `phase="resume"`:
+		case `phase="domain"`, `phase="start"`, `phase="resume"`:
 			s.libvirt += seconds * 1000
 		}
 	}
