@@ -92,7 +92,7 @@ func TestSuccess(t *testing.T) {
 	}
 }
 
-// TestMode: a migration's mode says whether the guest stands while it is copied.
+// TestMode: a migration's mode says whether the guest is paused while it is copied.
 func TestMode(t *testing.T) {
 	for paused, want := range map[bool]kubevirt.MigrationMode{false: kubevirt.MigrationPreCopy, true: kubevirt.MigrationPaused} {
 		g := newRig(t)

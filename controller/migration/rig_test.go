@@ -271,7 +271,7 @@ type fakeNodes struct {
 	received             order.Reception // the last such order
 	sent                 order.Sending   // the last such order
 	unsettled            bool
-	paused               bool // the source's guest stands while it is copied
+	paused               bool // the source's guest is paused while it is copied
 	reason               string
 	deaf                 string // the pod whose node does not answer
 }

@@ -74,9 +74,8 @@ func (o *Observer) MigratableXML(ctx context.Context, uuid string) (string, erro
 
 // MigratesLive reports whether QEMU can copy the memory of a running domain while its guest writes to it.
 //
-// Without KVM, a QEMU before 9.0 forgets some of the writes, and the guest that arrives crashes: when it has read
-// which pages were written, it does not watch them again. That is told by a capability which the release with
-// the mend brought.
+// Without KVM, a QEMU before 9.0 forgets some of the writes, and the guest that arrives crashes. A capability that
+// came with 9.0 shows which QEMU it is.
 func (o *Observer) MigratesLive(ctx context.Context, uuid string) (bool, error) {
 	return onDomain(ctx, o.conn, "ask how to migrate", uuid, func(dom *libvirt.Domain) (bool, error) {
 		kvm, err := query[struct {

@@ -118,7 +118,7 @@ func (r *rig) forksOf(ctx context.Context, image string, size int64) (f forked, 
 	if err != nil {
 		return f, err
 	}
-	// In a file system of its own: the guest's own may hold less.
+	// In a separate file system: the guest's may hold less.
 	fill := fmt.Sprintf("mkdir /filled && mount -t tmpfs -o size=100%% filled /filled && yes nodevirt | head -c %d >/filled/file", size<<20/filled)
 	if err := pods[0].sh(ctx, template, fill); err != nil {
 		return f, err

@@ -144,7 +144,7 @@ type Report struct {
 	Reason string `json:"reason,omitempty"`
 	// Ended means that the node has carried out its decision.
 	Ended bool `json:"ended,omitempty"`
-	// Paused means that the source's guest stands while its memory is copied.
+	// Paused means that the source's guest is paused while its memory is copied.
 	Paused bool `json:"paused,omitempty"`
 	// Unsettled means that the source has no answer: its guest is paused until it has one.
 	Unsettled bool `json:"unsettled,omitempty"`

@@ -32,7 +32,7 @@ type migration struct {
 	address   string                  // the target's
 	begun     time.Time
 	done      time.Time
-	paused    bool // the guest stands while its memory is copied
+	paused    bool // the guest is paused while its memory is copied
 	unsettled bool
 }
 
