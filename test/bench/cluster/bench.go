@@ -74,6 +74,7 @@ func (r *rig) parts(o Options, idle []float64) []part {
 		section("idle", func(ctx context.Context) (report.Section, error) { return r.idle(ctx, several) }),
 		section("drains", func(ctx context.Context) (report.Section, error) { return r.drains(ctx, o.Rounds) }),
 		section("migrations", func(ctx context.Context) (report.Section, error) { return r.migrations(ctx, o.Rounds, o.Drained) }),
+		section("changes", func(ctx context.Context) (report.Section, error) { return r.changes(ctx, o.Rounds) }),
 		section("memory", func(ctx context.Context) (report.Section, error) { return r.memory(ctx, idle) }),
 		section("echo", r.echo),
 	}

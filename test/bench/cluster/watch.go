@@ -20,7 +20,7 @@ var (
 )
 
 // event is something that happens once to an object, known by a name that it shares with what it is for: a
-// VM's pod has its instance's.
+// VM's pod has its instance's, but an attachment pod its own.
 type event struct{ name, what string }
 
 // What happens to objects.
@@ -34,16 +34,21 @@ const (
 	vmiGone      = "VMI gone"
 )
 
+// volumeReady and volumeGone are events of an instance with a volume that it has got.
+func volumeReady(volume string) string { return "volume " + volume + " Ready" }
+func volumeGone(volume string) string  { return "volume " + volume + " gone" }
+
 // watcher notes when events were first seen.
 type watcher struct {
 	mu      sync.Mutex
 	seen    map[event]time.Time
 	address map[string]string // of pods
+	volumes map[string]bool   // those that the one instance with plugged volumes had; only its watch uses it
 	changed chan struct{}     // closed and replaced at each change
 }
 
 func newWatcher() *watcher {
-	return &watcher{seen: map[event]time.Time{}, address: map[string]string{}, changed: make(chan struct{})}
+	return &watcher{seen: map[event]time.Time{}, address: map[string]string{}, volumes: map[string]bool{}, changed: make(chan struct{})}
 }
 
 // follow takes a watch's events until it ends.
@@ -72,6 +77,9 @@ func (w *watcher) note(of schema.GroupVersionResource, kind watch.EventType, o *
 		what = append(what, vmiGone)
 	case of == vmis && phase == "Running":
 		what = append(what, vmiRunning)
+		what = append(what, w.volumeEvents(o)...)
+	case of == pods && o.GetLabels()["kubevirt.io"] == "hotplug-disk": // known by its own name
+		what = podEvents(kind, phase, o)
 	case of == pods:
 		if vm := o.GetLabels()["vm.kubevirt.io/name"]; vm != "" {
 			name = vm
@@ -90,6 +98,28 @@ func (w *watcher) note(of schema.GroupVersionResource, kind watch.EventType, o *
 	}
 	close(w.changed)
 	w.changed = make(chan struct{})
+}
+
+// volumeEvents are those of an instance's volumes.
+func (w *watcher) volumeEvents(o *unstructured.Unstructured) (what []string) {
+	volumes, _, _ := unstructured.NestedSlice(o.Object, "status", "volumeStatus")
+	has := map[string]bool{}
+	for _, v := range volumes {
+		if v, ok := v.(map[string]any); ok {
+			name := fmt.Sprint(v["name"])
+			has[name] = true
+			if v["phase"] == "Ready" {
+				what = append(what, volumeReady(name))
+				w.volumes[name] = true
+			}
+		}
+	}
+	for name := range w.volumes {
+		if !has[name] {
+			what = append(what, volumeGone(name))
+		}
+	}
+	return what
 }
 
 func podEvents(kind watch.EventType, phase string, o *unstructured.Unstructured) []string {
