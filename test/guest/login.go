@@ -50,8 +50,8 @@ func TinyWithLogin(ctx context.Context, o Options, flavour Flavour, agent bool) 
 	if flavour == Alpine {
 		host = "localhost"
 	}
-	if flavour == Alpine && !agent { // the cloud's kernel knows no watchdog, and no USB
-		v.kernel, v.modules = fullKernel, append([]string{"watchdog", "i6300esb"}, inputModules...)
+	if !agent && flavour != Fedora { // the cloud's kernel knows no watchdog, no USB and no SATA
+		v.kernel, v.modules = fullKernel, slices.Concat([]string{"watchdog", "i6300esb"}, inputModules, sataModules)
 	}
 	passwd := "root:x:0:0:root:/root:/bin/sh\n" + "sshd:x:74:74:sshd:/var/empty:/bin/false\n"
 	if flavour != Alpine {

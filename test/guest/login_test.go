@@ -29,7 +29,11 @@ func TestTinyWithLogin(t *testing.T) {
 		UserData: "#!/bin/bash\nwhile [ ! -e /run/go-on ]; do sleep 1; done\n" +
 			"echo -e '\\n\\nBLACKLIST_RPC=guest-exec,guest-ssh-add-authorized-keys' | sudo tee -a /etc/sysconfig/qemu-ga\n",
 	}))
-	m := start(t, 256, append(drive(overlay(t, disk), "qcow2"), drive(drivePath, "raw", "readonly=on")...)...)
+	more := filepath.Join(t.TempDir(), "more")
+	assert.NilError(t, os.WriteFile(more, nil, 0o600))
+	assert.NilError(t, os.Truncate(more, 8<<20))
+	m := start(t, 256, append(append(drive(overlay(t, disk), "qcow2"), drive(drivePath, "raw", "readonly=on")...),
+		"-drive", "if=none,id=more,format=raw,file="+more, "-device", "virtio-blk-pci,drive=more,serial=more")...)
 	m.waitFor(`^nodevirt guest: up host=drive`, 5*time.Minute)
 
 	a := agent.New(agent.Options{Socket: m.agent, Large: make(chan struct{}, 1)})
@@ -61,6 +65,15 @@ func TestTinyWithLogin(t *testing.T) {
 	}
 	if got := inGuest("/bin/nc -klp 80 -e echo free >/dev/null 2>&1 & for i in 1 2 3 4 5; do sleep 1 | nc 127.0.0.1 80 && break; sleep 1; done"); got != "free\n" {
 		t.Errorf("answer of a server on port 80: %q", got)
+	}
+	wait.Until(t, "a link to a disk", func() bool { return inGuest("ls /dev/disk/by-id") == "virtio-more\n" })
+	const write = "mkfs.ext4 -F $(find /dev/disk/by-id -name '*more') >/dev/null && mkdir -p /test/more && " +
+		"mount /dev/disk/by-id/virtio-more /test/more && echo kept >/test/more/file && cat /test/more/file"
+	if got := inGuest(write); got != "kept\n" {
+		t.Errorf("a file system on a disk: %q", got)
+	}
+	if got := inGuest("lspci"); !strings.Contains(got, "00:00.0 0600: 8086:29c0\n") {
+		t.Errorf("PCI devices: %q", got)
 	}
 	inGuest("touch /run/go-on")
 	wait.Until(t, "the user data's end", func() bool {
