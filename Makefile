@@ -223,10 +223,11 @@ test-next-debian: packages tools kubernetes build ## Run the node's tests, crite
 	test/setup/debian13 $(GOTEST) -tags $(TAGS),faults -count 1 -timeout 1h $(FLAGS) ./test/faults -rounds $(ROUNDS) -seed $(SEED)
 
 # Not for .ci/run: Ceph's packages take 200 MB.
-test-ceph: packages tools build ## Run VMs on RBD images of a small Ceph, whose packages it installs
+test-ceph: packages kubernetes build controller ## Run VMs on RBD images of a small Ceph, whose packages it installs
 	@test/setup/packages ceph
-	go vet -tags $(TAGS),ceph ./test/ceph ./test/e2e
+	go vet -tags $(TAGS),cluster,ceph ./test/ceph ./test/e2e ./test/e2e/cluster
 	$(GOTEST) -tags $(TAGS),ceph -count 1 -p 1 -timeout $(TIMEOUT) ./test/ceph ./test/e2e -run 'TestCluster$$|TestRBD$$' $(FLAGS)
+	$(GOTEST) -tags $(TAGS),cluster,ceph -count 1 -timeout $(TIMEOUT) ./test/e2e/cluster -run 'TestTheExampleOfRBD$$' $(FLAGS)
 
 # -v prints the table.
 test-critest: packages tools kubernetes build ## Run cri-tools' critest without and with the shim, and compare

@@ -25,22 +25,43 @@ func (c *Client) Create(ctx context.Context, meta metav1.ObjectMeta, spec cdi.Da
 	if err := c.authorize(ctx, dv, account); err != nil {
 		return spec, err
 	}
+	if err := c.create(ctx, dv); err != nil {
+		return spec, err
+	}
+	return dv.Spec, nil
+}
+
+// CreateFilled creates a DataVolume, unless it exists, for a PVC of its name that has its content: CDI fills nothing,
+// and makes the DataVolume the PVC's owner. The PVC has the annotation [AnnotationFilledFor].
+func (c *Client) CreateFilled(ctx context.Context, meta metav1.ObjectMeta, spec cdi.DataVolumeSpec) error {
+	dv := &cdi.DataVolume{ObjectMeta: *meta.DeepCopy(), Spec: *spec.DeepCopy()}
+	metav1.SetMetaDataAnnotation(&dv.ObjectMeta, annotationFilled, meta.Name)
+	return c.create(ctx, dv)
+}
+
+// CDI's annotations: of a PVC, for which DataVolume it has its content, and of a DataVolume, which PVC has it.
+const (
+	AnnotationFilledFor = "cdi.kubevirt.io/storage.populatedFor"
+	annotationFilled    = "cdi.kubevirt.io/storage.prePopulated"
+)
+
+func (c *Client) create(ctx context.Context, dv *cdi.DataVolume) error {
 	encoded, err := runtime.DefaultUnstructuredConverter.ToUnstructured(&dv.Spec)
 	if err != nil {
-		return spec, fmt.Errorf("encode the spec of DataVolume %s/%s: %w", meta.Namespace, meta.Name, err)
+		return fmt.Errorf("encode the spec of DataVolume %s/%s: %w", dv.Namespace, dv.Name, err)
 	}
 	object := &unstructured.Unstructured{Object: map[string]any{"spec": encoded}}
 	object.SetGroupVersionKind(version().WithKind(Kind))
-	object.SetName(meta.Name)
-	object.SetNamespace(meta.Namespace)
-	object.SetLabels(meta.Labels)
-	object.SetAnnotations(meta.Annotations)
-	object.SetOwnerReferences(meta.OwnerReferences)
-	_, err = c.in(meta.Namespace).Create(ctx, object, metav1.CreateOptions{})
+	object.SetName(dv.Name)
+	object.SetNamespace(dv.Namespace)
+	object.SetLabels(dv.Labels)
+	object.SetAnnotations(dv.Annotations)
+	object.SetOwnerReferences(dv.OwnerReferences)
+	_, err = c.in(dv.Namespace).Create(ctx, object, metav1.CreateOptions{})
 	if err != nil && !apierrors.IsAlreadyExists(err) {
-		return spec, fmt.Errorf("create DataVolume %s/%s: %w", meta.Namespace, meta.Name, err)
+		return fmt.Errorf("create DataVolume %s/%s: %w", dv.Namespace, dv.Name, err)
 	}
-	return dv.Spec, nil
+	return nil
 }
 
 // resolve replaces a reference to a DataSource by the source that it has.

@@ -35,8 +35,10 @@ type rig struct {
 	t   *testing.T
 	now time.Time
 	r   *Reconciler
-	// deleted are CDI's objects that were deleted.
+	// deleted are CDI's objects that were deleted, filled those for PVCs with content, if the cluster has CDI.
 	deleted []string
+	filled  []metav1.ObjectMeta
+	cdi     bool
 }
 
 func newRig(t *testing.T) *rig {

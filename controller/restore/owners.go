@@ -8,8 +8,11 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	kubevirt "kubevirt.io/api/core/v1"
 	api "kubevirt.io/api/snapshot/v1beta1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/nodevirt/nodevirt/controller/datavolume"
 )
 
 // owners has a restored VM own its disks, and deletes those that it has no more.
@@ -33,7 +36,7 @@ func (o *owners) own(ctx context.Context, w *work) error {
 			if metav1.GetControllerOf(pvc) != nil {
 				continue
 			}
-			if err := setOwner(ctx, w, o.client, pvc); err != nil {
+			if err := o.ownPVC(ctx, w, one, pvc); err != nil {
 				return err
 			}
 		}
@@ -56,6 +59,38 @@ func (o *owners) own(ctx context.Context, w *work) error {
 		}
 	}
 	return nil
+}
+
+// ownPVC makes the restored VM the owner of a PVC: in a cluster with CDI that of the DataVolume which the template of
+// the PVC's volume stands for.
+func (o *owners) ownPVC(ctx context.Context, w *work, one api.VolumeRestore, pvc *corev1.PersistentVolumeClaim) error {
+	// CDI takes a PVC only once it is bound, which with some StorageClasses is when the VM starts.
+	if one.DataVolumeName == nil || pvc.Status.Phase != corev1.ClaimBound {
+		return setOwner(ctx, w, o.client, pvc)
+	}
+	name := *one.DataVolumeName
+	i := templateOf(w.vm.Spec.DataVolumeTemplates, name)
+	state, err := o.dataVolumes.Get(ctx, w.rs.Namespace, name)
+	switch {
+	case err != nil:
+		return err
+	case i < 0 || !state.Served:
+		return setOwner(ctx, w, o.client, pvc)
+	}
+	if pvc.Annotations[datavolume.AnnotationFilledFor] != name {
+		before := pvc.DeepCopy()
+		metav1.SetMetaDataAnnotation(&pvc.ObjectMeta, datavolume.AnnotationFilledFor, name)
+		p := client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{})
+		if err := o.client.Patch(ctx, pvc, p); err != nil {
+			return fmt.Errorf("write PVC %s: %w", pvc.Name, err)
+		}
+	}
+	t := w.vm.Spec.DataVolumeTemplates[i]
+	meta := t.ObjectMeta.DeepCopy()
+	meta.Namespace, meta.OwnerReferences = w.rs.Namespace, []metav1.OwnerReference{ownedBy(w.vm)}
+	metav1.SetMetaDataAnnotation(meta, annotationName, w.rs.Name)
+	metav1.SetMetaDataLabel(meta, kubevirt.CreatedByLabel, string(w.vm.UID))
+	return o.dataVolumes.CreateFilled(ctx, *meta, t.Spec)
 }
 
 func setOwner(ctx context.Context, w *work, by client.Writer, o client.Object) error {

@@ -12,10 +12,12 @@ import (
 	"k8s.io/client-go/tools/events"
 	kubevirt "kubevirt.io/api/core/v1"
 	api "kubevirt.io/api/snapshot/v1beta1"
+	cdi "kubevirt.io/containerized-data-importer-api/pkg/apis/core/v1beta1"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
 
+	"github.com/nodevirt/nodevirt/controller/datavolume"
 	"github.com/nodevirt/nodevirt/controller/volumesnapshot"
 )
 
@@ -37,8 +39,10 @@ type snapshots interface {
 	Get(ctx context.Context, namespace, name string) (*volumesnapshot.Snapshot, error)
 }
 
-// dataVolumes deletes CDI's objects; package datavolume's Client.
+// dataVolumes creates and deletes CDI's objects; package datavolume's Client.
 type dataVolumes interface {
+	Get(ctx context.Context, namespace, name string) (datavolume.State, error)
+	CreateFilled(ctx context.Context, meta metav1.ObjectMeta, spec cdi.DataVolumeSpec) error
 	DeleteOwned(ctx context.Context, namespace, name string, owner metav1.Object) error
 }
 
@@ -52,7 +56,7 @@ type Options struct {
 	Revisions client.Client
 	// Snapshots reads VolumeSnapshots.
 	Snapshots snapshots
-	// DataVolumes deletes those that a restored VM does not have any more.
+	// DataVolumes creates those of a restored VM, and deletes those that it does not have any more.
 	DataVolumes dataVolumes
 	// Events reach the users of restores.
 	Events events.EventRecorder
@@ -158,6 +162,9 @@ func (r *Reconciler) reconcile(ctx context.Context, rs *api.VirtualMachineRestor
 	case asWait(err, &wait):
 		return ctrl.Result{RequeueAfter: retry}, r.statuses.report(ctx, w, corev1.ConditionTrue, wait.reason)
 	}
+	if !says(w.was, err.Error()) {
+		r.events.Eventf(w.rs, nil, corev1.EventTypeWarning, "VirtualMachineRestoreError", "Restore", "VirtualMachineRestore encountered error %s", err)
+	}
 	if failure := r.statuses.report(ctx, w, corev1.ConditionFalse, err.Error()); failure != nil {
 		return ctrl.Result{}, failure
 	}
@@ -224,7 +231,12 @@ func (r *Reconciler) unready(ctx context.Context, w *work) (ctrl.Result, error) 
 		}
 		again += time.Millisecond
 	}
-	return ctrl.Result{RequeueAfter: again}, r.statuses.report(ctx, w, corev1.ConditionFalse, "Waiting for target to be ready")
+	const waits = "Waiting for target to be ready"
+	if !says(w.was, waits) {
+		r.events.Eventf(w.rs, nil, corev1.EventTypeWarning, "RestoreTargetNotReady", "Restore",
+			"VM %s must be powered off before it can be restored", w.rs.Spec.Target.Name)
+	}
+	return ctrl.Result{RequeueAfter: again}, r.statuses.report(ctx, w, corev1.ConditionFalse, waits)
 }
 
 // stop stops the target, as virtctl stop does.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -32,6 +33,11 @@ func Outcome(rs *api.VirtualMachineRestore) (complete bool, failure string) {
 func ended(rs *api.VirtualMachineRestore) bool {
 	complete, failure := Outcome(rs)
 	return complete || failure != ""
+}
+
+// says reports whether a restore's status has a reason.
+func says(rs *api.VirtualMachineRestore, reason string) bool {
+	return rs.Status != nil && slices.ContainsFunc(rs.Status.Conditions, func(c api.Condition) bool { return c.Reason == reason })
 }
 
 // progress reports how far a restore is; [reporter].

@@ -171,12 +171,16 @@ func restoredTemplates(source *api.VirtualMachine, restores []api.VolumeRestore)
 	return all
 }
 
-// copyRevision copies a revision of the snapshot's for the target, and returns the copy's name.
+// copyRevision copies a revision of the snapshot's for the target, and returns the copy's name. The target keeps a
+// revision that it has.
 func (t *targets) copyRevision(ctx context.Context, w *work, what, name string) (string, error) {
 	of := new(appsv1.ControllerRevision)
 	key := client.ObjectKey{Namespace: w.rs.Namespace, Name: name}
 	if err := t.revisions.Get(ctx, key, of); err != nil {
 		return "", fmt.Errorf("read ControllerRevision %s: %w", key, err)
+	}
+	if w.vm != nil && metav1.IsControlledBy(of, w.vm) {
+		return name, nil
 	}
 	made := &appsv1.ControllerRevision{
 		ObjectMeta: metav1.ObjectMeta{

@@ -35,7 +35,7 @@ type volumes struct {
 // plan writes into the status which PVCs and DataVolumes there will be, and which
 // DataVolumes will not.
 func (v *volumes) plan(ctx context.Context, w *work, content *api.VirtualMachineSnapshotContent) error {
-	if w.rs.Status.Restores != nil {
+	if w.rs.Status.Restores != nil || len(content.Spec.VolumeBackups) == 0 {
 		return nil
 	}
 	vm := content.Spec.Source.VirtualMachine

@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/nodevirt/nodevirt/test/ceph"
 	"github.com/nodevirt/nodevirt/test/cluster"
 	"github.com/nodevirt/nodevirt/test/cluster/clustertest"
 	"github.com/nodevirt/nodevirt/test/guest"
@@ -35,7 +36,7 @@ const logSize = 64 << 10
 
 func TestMain(m *testing.M) {
 	o := cluster.Options{Storage: storage, Policies: true, CNI: cni(), Controller: []string{"-network-disks"}, ShimConfig: func(c map[string]any) {
-		c["disks"] = map[string]any{"network": true}
+		c["disks"] = map[string]any{"network": true, "ceph_networks": []string{ceph.Network}}
 	}, Kubelet: func(c map[string]any) {
 		c["containerLogMaxSize"] = fmt.Sprint(logSize)
 		c["containerLogMonitorInterval"] = "3s" // the shortest that it takes
