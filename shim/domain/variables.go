@@ -13,12 +13,15 @@ const (
 	// variablesSet is the number of the set of descriptors with the firmware's variables, before
 	// those of hotplugged disks.
 	variablesSet = firstSet - 1
-	// variablesNode is QEMU's name of the file with the variables, firstVariables the name of the
-	// file that libvirt has QEMU open, and flashNode that of the flash above it.
-	variablesNode  = "nodevirt-variables"
-	firstVariables = "libvirt-pflash1-storage"
-	flashNode      = "libvirt-pflash1-format"
+	// variablesNode is QEMU's name of the file with the variables, flashProperty the machine's
+	// property with the name of the node that the second flash, that of the variables, is on.
+	variablesNode = "nodevirt-variables"
+	flashProperty = "pflash1"
 )
+
+// firstVariables are QEMU's names of the nodes that libvirt has it open for the second flash, the upper
+// one first. libvirt 11 makes no node of the format for raw files.
+var firstVariables = []string{"libvirt-pflash1-format", "libvirt-pflash1-storage"}
 
 // KeepVariables makes QEMU write the UEFI variables of a domain that has not run yet to file,
 // which must have the content of [Description.UEFIVariables]. The file stays the caller's, who can close
@@ -52,12 +55,21 @@ func writeVariables(dom *libvirt.Domain, files []*os.File) error {
 	if err != nil {
 		return err
 	}
-	_, err = command(dom, "blockdev-reopen", map[string]any{"options": []any{map[string]any{
-		"driver": "raw", "node-name": flashNode, "read-only": false, "file": variablesNode,
-	}}})
+	_, err = command(dom, "qom-set", map[string]any{"path": "/machine", "property": flashProperty, "value": variablesNode})
 	if err != nil {
 		return err
 	}
-	_, err = command(dom, "blockdev-del", map[string]any{"node-name": firstVariables})
-	return err
+	nodes, err := nodesOf(dom)
+	if err != nil {
+		return err
+	}
+	for _, name := range firstVariables {
+		if !nodes[name] {
+			continue
+		}
+		if _, err := command(dom, "blockdev-del", map[string]any{"node-name": name}); err != nil {
+			return err
+		}
+	}
+	return nil
 }
