@@ -50,7 +50,7 @@ func TestUpdate(t *testing.T) {
 		t.Errorf("CPU shares %s", got)
 	}
 
-	const less = 96 * mebibyte
+	const less = 112 * mebibyte // QEMU 10 has a Linux kernel keep more for its consoles: it cannot release much more
 	assert.NilError(t, c.update(&runtimeapi.LinuxContainerResources{MemoryLimitInBytes: less}))
 	c.wantSettings(50000, less)
 	if got := full - c.guest().Memory; got != guestMemory-less {
