@@ -96,7 +96,7 @@ func (r *rig) ask(ctx context.Context, name, page, body string) (string, error) 
 	return r.Control().Fetch(ctx, "POST", "http://"+r.seen.ip(name)+"/cgi-bin/"+page, body)
 }
 
-// plug gives a VM a disk, and takes it back.
+// plug gives a VM a disk, and removes it.
 func (r *rig) plug(ctx context.Context, name, volume string) (mounted, ready, gone time.Duration, err error) {
 	if err := r.volume(ctx, volume); err != nil {
 		return 0, 0, 0, err
