@@ -12,6 +12,8 @@ import (
 	"k8s.io/client-go/util/retry"
 	kubevirt "kubevirt.io/api/core/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/nodevirt/nodevirt/controller/pod"
 )
 
 // lifecycle starts, stops and restarts virtual machines.
@@ -216,6 +218,18 @@ func (l *lifecycle) request(
 
 // hurry shortens what is left of a guest's time to shut down. Without a pod there is no guest yet.
 func (l *lifecycle) hurry(ctx context.Context, c *call, vmi *kubevirt.VirtualMachineInstance, seconds int64, dryRun []string) error {
+	has := int64(pod.DefaultGracePeriod)
+	if t := vmi.Spec.TerminationGracePeriodSeconds; t != nil {
+		has = *t
+	}
+	if seconds < has {
+		text := fmt.Sprintf(`{"spec": {"terminationGracePeriodSeconds": %d}}`, seconds)
+		err := l.objects.Patch(ctx, vmi, client.RawPatch(types.MergePatchType, []byte(text)),
+			&client.PatchOptions{DryRun: dryRun})
+		if client.IgnoreNotFound(err) != nil {
+			return c.failed(err)
+		}
+	}
 	found, err := l.found.podOf(ctx, vmi)
 	if apierrors.IsNotFound(err) {
 		return nil

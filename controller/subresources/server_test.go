@@ -290,6 +290,12 @@ func testLifecycle(t *testing.T, w *world, front tls.Certificate) {
 		if got := fmt.Sprint(*vm.Spec.RunStrategy, " ", requests); code != c.code || got != c.want {
 			t.Errorf("%s of %s with phase %q: status %d, then %s; want %d and %s", c.verb, c.strategy, c.phase, code, got, c.code, c.want)
 		}
+		if vmi := new(kubevirt.VirtualMachineInstance); strings.Contains(strings.ToLower(c.body), `graceperiod`) {
+			assert.NilError(t, w.Get(t.Context(), client.ObjectKeyFromObject(vm), vmi))
+			if g := vmi.Spec.TerminationGracePeriodSeconds; g == nil || *g != 0 {
+				t.Errorf("%s with %s: the instance has %v to shut down", c.verb, c.body, g)
+			}
+		}
 	}
 	// One request at a time.
 	code, message := w.ask(&front, "admin", "PUT", "virtualmachines/life-16/restart", "")

@@ -40,14 +40,14 @@ func check(r *admission.Review) field.ErrorList {
 
 // checkUpdate refuses changes of an instance's spec, since its pod and its guest
 // exist already, except for the volumes that a VM which runs can get and lose, for more vCPUs
-// and memory up to its maximums, and for its placement, by which migrations go. The spec of a VirtualMachine may change: the
-// next instance has it.
+// and memory up to its maximums, for its placement, by which migrations go, and for less time to shut
+// down. The spec of a VirtualMachine may change: the next instance has it.
 func checkUpdate(r *admission.Review) field.ErrorList {
 	old, now, problems := withoutPlugged(r)
 	old, now = withoutPlacement(old), withoutPlacement(now)
-	grows := growing(r.Old["spec"], r.Object["spec"])
+	may := changing(r.Old["spec"], r.Object["spec"])
 	for _, at := range differences(field.NewPath("spec"), old, now) {
-		if slices.Contains(grows, at.String()) {
+		if slices.Contains(may, at.String()) {
 			continue
 		}
 		problems = append(problems, field.Forbidden(at,
@@ -100,14 +100,17 @@ func differences(at *field.Path, a, b any) []*field.Path {
 	return []*field.Path{at}
 }
 
-// growing returns the paths at which a running instance may get more, and does. The check of the whole
-// spec compares them with the maximums.
-func growing(before, after any) []string {
+// changing returns the paths at which a running instance may get more, or less time to shut down, and does.
+// The check of the whole spec compares them with the maximums.
+func changing(before, after any) []string {
 	var old, now kubevirt.VirtualMachineInstanceSpec
 	if decode(before, &old) != nil || decode(after, &now) != nil {
 		return nil
 	}
 	var paths []string
+	if t := now.TerminationGracePeriodSeconds; t != nil && *t < grace(old.TerminationGracePeriodSeconds) {
+		paths = append(paths, "spec.terminationGracePeriodSeconds")
+	}
 	if a, b := old.Domain.CPU, now.Domain.CPU; a != nil && b != nil && a.MaxSockets > 0 && b.Sockets >= a.Sockets {
 		paths = append(paths, "spec.domain.cpu.sockets")
 	}

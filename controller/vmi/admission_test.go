@@ -44,7 +44,8 @@ func TestCheck(t *testing.T) {
 	}
 }
 
-// TestCheckUpdate: an instance's spec never changes, but for its placement.
+// TestCheckUpdate: an instance's spec never changes, but for its placement, and for less time to
+// shut down.
 func TestCheckUpdate(t *testing.T) {
 	for _, tt := range []struct{ now, want string }{
 		{spec, ""},
@@ -52,6 +53,8 @@ func TestCheckUpdate(t *testing.T) {
 		{strings.Replace(spec, `"volumes": [`, `"volumes": [{"name": "more"}, `, 1), "spec.volumes"},
 		{strings.Replace(spec, `"disk": {}`, `"cdrom": {}`, 1), "spec.domain.devices.disks[0].cdrom, spec.domain.devices.disks[0].disk"},
 		{strings.Replace(spec, `"volumes": [`, `"nodeSelector": {"a": "b"}, "tolerations": [{"key": "c"}], "affinity": {}, "volumes": [`, 1), ""},
+		{strings.Replace(spec, `"volumes": [`, `"terminationGracePeriodSeconds": 0, "volumes": [`, 1), ""},
+		{strings.Replace(spec, `"volumes": [`, `"terminationGracePeriodSeconds": 31, "volumes": [`, 1), "spec.terminationGracePeriodSeconds"},
 		{`7`, "spec"},
 	} {
 		var paths []string

@@ -105,12 +105,13 @@ func (f *follower) remove(
 		return f.forget(ctx, vmi)
 	}
 	if p.DeletionTimestamp == nil {
-		if err := f.ends.deletePod(ctx, p); err != nil {
+		time := grace(vmi.Spec.TerminationGracePeriodSeconds)
+		if err := f.ends.deletePod(ctx, p, client.GracePeriodSeconds(time)); err != nil {
 			return ctrl.Result{}, err
 		}
 		f.events.Eventf(vmi, p, corev1.EventTypeNormal, "SuccessfulDelete", "Delete",
 			"Deleted virtual machine pod %s", p.Name)
-		if v := (view{pod: p}); v.running() && !v.completed() && grace(vmi) > 0 {
+		if v := (view{pod: p}); v.running() && !v.completed() && time > 0 {
 			f.events.Eventf(vmi, p, corev1.EventTypeNormal, kubevirt.ShuttingDown.String(), "Delete", "Signaled Graceful Shutdown")
 		}
 		return ctrl.Result{}, nil // the pod's event triggers the next step
@@ -118,10 +119,10 @@ func (f *follower) remove(
 	return f.follow(ctx, vmi, p)
 }
 
-// grace returns the seconds that the guest has to shut down.
-func grace(vmi *kubevirt.VirtualMachineInstance) int64 {
-	if g := vmi.Spec.TerminationGracePeriodSeconds; g != nil {
-		return *g
+// grace returns the seconds that a guest has to shut down.
+func grace(set *int64) int64 {
+	if set != nil {
+		return *set
 	}
 	return pod.DefaultGracePeriod
 }
