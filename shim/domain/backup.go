@@ -41,6 +41,9 @@ type Backup struct {
 	Checkpoint string
 	// Since is the checkpoint whose later changes the backup has; empty for all content.
 	Since string
+	// Pull keeps in the files only what the guest overwrites, until [Backups.End]: a client reads the
+	// disks as they were when the backup began; see [Backups.Serve].
+	Pull bool
 }
 
 // ErrChanged means that a disk is not what the backup was prepared for: it has another size, is
@@ -100,13 +103,20 @@ func (backup Backup) begin(dom *libvirt.Domain, files []*os.File) error {
 		case backup.Since != "" && !drive.has(backup.Since):
 			return fmt.Errorf("disk %s: %w: checkpoint %s is missing", d.Target, ErrChanged, backup.Since)
 		}
-		if err := addBackupFile(dom, d, files[i]); err != nil {
+		below := ""
+		if backup.Pull {
+			below = drive.node
+		}
+		if err := addBackupFile(dom, d, files[i], below); err != nil {
 			return err
 		}
 		if backup.Checkpoint != "" {
 			actions = append(actions, action("block-dirty-bitmap-add", map[string]any{
 				"node": drive.node, "name": bitmapName(backup.Checkpoint, d.Size), "granularity": backupGranularity, "persistent": false,
 			}))
+		}
+		if backup.Pull && backup.Since != "" {
+			actions = append(actions, frozenChanges(drive.node, bitmapName(backup.Since, d.Size))...)
 		}
 		actions = append(actions, action("blockdev-backup", backup.job(d, drive)))
 	}
@@ -121,7 +131,10 @@ func (backup Backup) job(d BackupDisk, from drive) map[string]any {
 		"sync": "full", "auto-dismiss": false,
 		"x-perf": map[string]any{"max-workers": backupWorkers, "max-chunk": backupChunk},
 	}
-	if backup.Since != "" {
+	switch {
+	case backup.Pull:
+		job["sync"] = "none"
+	case backup.Since != "":
 		job["sync"], job["bitmap"], job["bitmap-mode"] = "bitmap", bitmapName(backup.Since, d.Size), "never"
 	}
 	return job
@@ -131,8 +144,9 @@ func action(kind string, data map[string]any) map[string]any {
 	return map[string]any{"type": kind, "data": data}
 }
 
-// addBackupFile opens a backup's file in QEMU.
-func addBackupFile(dom *libvirt.Domain, d BackupDisk, file *os.File) error {
+// addBackupFile opens a backup's file in QEMU. What the file does not have is read from the node
+// below, if there is one.
+func addBackupFile(dom *libvirt.Domain, d BackupDisk, file *os.File, below string) error {
 	set := firstBackupSet + d.Set
 	if err := removeSet(dom, set); err != nil {
 		return err
@@ -140,10 +154,14 @@ func addBackupFile(dom *libvirt.Domain, d BackupDisk, file *os.File) error {
 	if _, err := command(dom, "add-fd", map[string]any{"fdset-id": set}, *file); err != nil {
 		return err
 	}
-	_, err := command(dom, "blockdev-add", map[string]any{
+	node := map[string]any{
 		"driver": "qcow2", "node-name": backupNode(d.Target), "discard": "unmap",
 		"file": map[string]any{"driver": "file", "filename": filepath.Join(fdSets, strconv.Itoa(set)), "discard": "unmap"},
-	})
+	}
+	if below != "" {
+		node["backing"] = below
+	}
+	_, err := command(dom, "blockdev-add", node)
 	return err
 }
 
@@ -171,6 +189,8 @@ type BackupJobs struct {
 	Found, Ended int
 	// Failed is why a job failed; nil if none has.
 	Failed error
+	// Stalled says that an error of a disk, or of a backup's file, has stopped the guest.
+	Stalled bool
 }
 
 // Jobs returns how far a backup is.
@@ -179,6 +199,9 @@ func (b *Backups) Jobs(ctx context.Context, uuid string, disks []BackupDisk) (Ba
 		var jobs BackupJobs
 		all, err := jobsOf(dom)
 		if err != nil {
+			return jobs, err
+		}
+		if jobs.Stalled, err = stalled(dom); err != nil {
 			return jobs, err
 		}
 		for _, d := range disks {
@@ -217,14 +240,18 @@ func (b *Backups) Close(ctx context.Context, uuid string, disks []BackupDisk) er
 				return err
 			}
 		}
-		return nil
+		return removeChanges(dom)
 	})
 }
 
 // End cancels a backup's jobs that have not ended, and forgets the ones that have. It reports
 // whether QEMU has none of them any more: a cancelled job takes a while to end. It may be repeated.
+// QEMU stops serving the disks first: without the jobs, the disks would change under their readers.
 func (b *Backups) End(ctx context.Context, uuid string, disks []BackupDisk) (ended bool, err error) {
 	return onDomain(ctx, b.conn, "end a backup of", uuid, func(dom *libvirt.Domain) (bool, error) {
+		if err := stopServing(dom); err != nil {
+			return false, err
+		}
 		all, err := jobsOf(dom)
 		if err != nil {
 			return false, err
@@ -249,8 +276,11 @@ func (b *Backups) End(ctx context.Context, uuid string, disks []BackupDisk) (end
 	})
 }
 
-// jobConcluded is QEMU's status of a job that has ended.
-const jobConcluded = "concluded"
+// jobRunning and jobConcluded are QEMU's statuses of a job that goes on, and of one that has ended.
+const (
+	jobRunning   = "running"
+	jobConcluded = "concluded"
+)
 
 // job is one of QEMU's jobs.
 type job struct {

@@ -35,10 +35,21 @@ type Backup struct {
 	Keep       []string `json:"keep,omitempty"`
 	// Quiesce is whether the guest's file systems were frozen, in the words of package order.
 	Quiesce string `json:"quiesce,omitempty"`
+	// Pull says that clients read the disks, and the files keep what the guest overwrites meanwhile.
+	// Begun says that QEMU has begun then, Finished that the readers are done, and Pulled that all they
+	// got is good.
+	Pull     bool `json:"pull,omitempty"`
+	Begun    bool `json:"begun,omitempty"`
+	Finished bool `json:"finished,omitempty"`
+	Pulled   bool `json:"pulled,omitempty"`
+	// Readers is the container that reads, Socket the folder of its socket on the node.
+	Readers string `json:"readers,omitempty"`
+	Socket  string `json:"socket,omitempty"`
 	// Renaming says that the files are complete, and get their names.
 	Renaming bool `json:"renaming,omitempty"`
-	// Cancelled says that the backup is to fail.
+	// Cancelled says that the backup is to fail. Ending says that a pull backup gets no more readers.
 	Cancelled bool `json:"cancelled,omitempty"`
+	Ending    bool `json:"ending,omitempty"`
 
 	Start time.Time `json:"start"`
 	End   time.Time `json:"end,omitzero"`

@@ -2,6 +2,7 @@ package vmspec
 
 import (
 	"fmt"
+	"path"
 
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
@@ -30,4 +31,21 @@ func Folder(name string, container *runtimeapi.ContainerConfig) (string, error) 
 		return m.host, nil
 	}
 	return "", fmt.Errorf("volume %q of container %s is %s", name, excerpt(container.GetMetadata().GetName()), problem)
+}
+
+// EmptyDir returns the path on the node of the emptyDir that a container mounts at a path which ends
+// in a name.
+func EmptyDir(name string, container *runtimeapi.ContainerConfig) (string, error) {
+	for _, m := range container.GetMounts() {
+		if path.Base(m.GetContainerPath()) != name {
+			continue
+		}
+		host := m.GetHostPath()
+		if !path.IsAbs(host) || path.Clean(host) != host || !printable(host) || path.Base(path.Dir(host)) != "kubernetes.io~empty-dir" {
+			return "", fmt.Errorf("volume %q of container %s is no emptyDir", name, excerpt(container.GetMetadata().GetName()))
+		}
+		return host, nil
+	}
+	return "", fmt.Errorf("container %s has no volume %q; mount an emptyDir at a path that ends in /%s",
+		excerpt(container.GetMetadata().GetName()), excerpt(name), excerpt(name))
 }

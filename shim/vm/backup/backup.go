@@ -15,6 +15,17 @@
 // once all of them are complete. QEMU's jobs go on while the shim restarts. The end of the guest is
 // the end of a backup, which fails then. The volume must stay mounted while the files are written.
 //
+// # Pull
+//
+// A pull backup keeps in its files what the guest overwrites, and QEMU serves the disks as they were
+// when the backup began, by NBD, to a container of another attachment pod. QEMU listens on a socket
+// in an emptyDir of that pod: nothing listens on a network, and the bytes do not pass through the
+// shim, which may restart meanwhile. The order to finish the backup completes it. It fails while the
+// guest can still write everything that it wants to: when the volume is nearly full, and when an
+// error of a disk has stopped the guest for a while.
+//
+//	begun ──▶ readers, again for each container ──▶ no readers ──▶ jobs end ──▶ files removed
+//
 // The package owns the orders and the records of backups. It leaves files to package disk, and
 // QEMU's commands to package domain.
 package backup
@@ -42,6 +53,7 @@ type Domains interface {
 	End(ctx context.Context, uuid string, disks []domain.BackupDisk) (ended bool, err error)
 	Close(ctx context.Context, uuid string, disks []domain.BackupDisk) error
 	Renew(ctx context.Context, uuid string, set int, file *os.File) error
+	Serve(ctx context.Context, uuid string, disks []domain.ServedDisk, listener *os.File) error
 }
 
 // Volumes opens the volumes of disks, as for their growth; [disk.Attachments].
@@ -54,6 +66,11 @@ type Files interface {
 	Create(b record.Backup) ([]*os.File, error)
 	Complete(b record.Backup) error
 	Remove(b record.Backup) error
+	// Room returns the free bytes of the backup's volume, and its size.
+	Room(b record.Backup) (free, size int64, err error)
+	// Listen creates a socket in a folder, and Unlisten removes it.
+	Listen(folder, name string) (*os.File, error)
+	Unlisten(folder, name string) error
 }
 
 // Freezes freeze guests' file systems; package guest's Freezes.

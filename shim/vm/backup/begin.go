@@ -70,6 +70,7 @@ func (b *Backups) begin(ctx context.Context, v *table.VM, a order.BackupFiles, f
 	one := record.Backup{
 		State: record.BackupWriting, Name: a.Name, Volume: a.Volume, Folder: folder, Dir: a.Folder,
 		Checkpoint: a.Checkpoint, Since: a.Since, Keep: a.Keep, Quiesce: string(order.QuiesceSkipped), Start: time.Now().UTC(),
+		Pull: a.Pull,
 	}
 	if a.Quiesce { // until it is known
 		one.Quiesce = string(order.QuiesceFailed)
@@ -121,7 +122,16 @@ func (b *Backups) run(ctx context.Context, v *table.VM, one record.Backup) {
 		b.fail(ctx, v, one, err)
 		return
 	}
-	b.follow(ctx, v, one)
+	b.attend(ctx, v, one)
+}
+
+// attend follows a backup that QEMU has begun.
+func (b *Backups) attend(ctx context.Context, v *table.VM, one record.Backup) {
+	if one.Pull {
+		pulls{b}.followPull(ctx, v, one)
+	} else {
+		b.follow(ctx, v, one)
+	}
 }
 
 // start prepares a backup, and has QEMU begin.
@@ -141,7 +151,7 @@ func (b *Backups) start(ctx context.Context, v *table.VM, one record.Backup) (re
 			_ = f.Close()
 		}
 	}()
-	job := domain.Backup{Disks: disksOf(one), Checkpoint: one.Checkpoint, Since: one.Since}
+	job := domain.Backup{Disks: disksOf(one), Checkpoint: one.Checkpoint, Since: one.Since, Pull: one.Pull}
 	begin := func() error {
 		limited, cancel := background.AtMost(ctx, patience)
 		defer cancel()

@@ -153,6 +153,12 @@ func (b *Backups) fail(ctx context.Context, v *table.VM, one record.Backup, fail
 	if ctx.Err() != nil {
 		return
 	}
+	if one.Pull {
+		one.Ending = true
+		if err := (pulls{b}).dismiss(ctx, v, one); err != nil && !errors.Is(err, errEnded) {
+			log.Warn("removing the readers of a backup failed", "error", err)
+		}
+	}
 	if !errors.Is(failed, errEnded) {
 		err := b.endJobs(ctx, v, disksOf(one))
 		if err == nil {
@@ -194,7 +200,7 @@ func (b *Backups) update(ctx context.Context, v *table.VM, one record.Backup) er
 	case r.Backup.Cancelled && one.State == record.BackupCompleted:
 		return errCancelled
 	}
-	one.Cancelled = r.Backup.Cancelled
+	one.Cancelled, one.Finished, one.Readers, one.Socket = r.Backup.Cancelled, r.Backup.Finished, r.Backup.Readers, r.Backup.Socket
 	return b.put(v, one)
 }
 
@@ -220,7 +226,7 @@ func (b *Backups) Recover() {
 				if r.Freeze != nil && r.Backup.Quiesce != string(order.QuiesceSkipped) {
 					b.thaw(ctx, v)
 				}
-				b.follow(ctx, v, *r.Backup)
+				b.attend(ctx, v, *r.Backup)
 			})
 		}
 	}

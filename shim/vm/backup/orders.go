@@ -16,7 +16,9 @@ import (
 )
 
 // Controls returns the names of the machine controls of backups.
-func Controls() []string { return []string{order.BackUp, order.BackupStatus, order.BackupCancel} }
+func Controls() []string {
+	return []string{order.BackUp, order.BackupStatus, order.BackupCancel, order.BackupServe, order.BackupFinish}
+}
 
 // Do carries out a machine control with its argument, and returns its answer.
 func (b *Backups) Do(ctx context.Context, v *table.VM, name, argument string) ([]byte, error) {
@@ -29,6 +31,10 @@ func (b *Backups) Do(ctx context.Context, v *table.VM, name, argument string) ([
 		})
 	case order.BackupCancel:
 		return control.Answer(ctx, v, argument, b.cancel)
+	case order.BackupServe:
+		return control.Answer(ctx, v, argument, pulls{b}.serve)
+	case order.BackupFinish:
+		return control.Answer(ctx, v, argument, pulls{b}.finish)
 	}
 	return nil, fmt.Errorf("%w: there is no control %q of backups", vmerrors.ErrInvalid, name)
 }
@@ -82,11 +88,14 @@ func about(r record.Container, name string) order.Backup {
 		return order.Backup{Name: name, State: order.BackupNone}
 	}
 	now := order.Backup{
-		Name: name, State: order.BackupState(b.State), Incremental: b.Since != "", Quiesce: order.Quiesce(b.Quiesce),
+		Name: name, State: order.BackupState(b.State), Readers: b.Readers, Incremental: b.Since != "", Quiesce: order.Quiesce(b.Quiesce),
 		Start: b.Start, End: b.End, Message: b.Message, Warning: b.Warning,
 	}
 	for _, d := range b.Disks {
 		now.Disks = append(now.Disks, order.BackedUp{Disk: d.Name, Target: d.Target})
+	}
+	if isReady(*b) {
+		now.State = order.BackupReady
 	}
 	return now
 }

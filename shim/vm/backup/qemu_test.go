@@ -18,6 +18,11 @@ type qemu struct {
 	begins int
 	// renewed are the sets of disks that were prepared.
 	renewed []int
+	// served are the disks that QEMU serves, listening on a socket. deaf is why it does not.
+	served []domain.ServedDisk
+	deaf   error
+	// stalled says that the guest is stopped.
+	stalled bool
 	// begun is called when a backup has begun, refuse why QEMU begins none.
 	begun  func()
 	refuse error
@@ -89,8 +94,20 @@ func (q *qemu) Renew(_ context.Context, _ string, set int, _ *os.File) error {
 	return nil
 }
 
+func (q *qemu) Serve(_ context.Context, _ string, disks []domain.ServedDisk, _ *os.File) error {
+	for _, d := range disks {
+		if j := q.jobs[d.Target]; j == nil || j.ended {
+			return fmt.Errorf("disk %s: %w", d.Target, domain.ErrChanged)
+		}
+	}
+	if q.deaf == nil {
+		q.served = disks
+	}
+	return q.deaf
+}
+
 func (q *qemu) Jobs(_ context.Context, _ string, disks []domain.BackupDisk) (domain.BackupJobs, error) {
-	var jobs domain.BackupJobs
+	jobs := domain.BackupJobs{Stalled: q.stalled}
 	for _, d := range disks {
 		j := q.jobs[d.Target]
 		if j == nil {
@@ -107,6 +124,7 @@ func (q *qemu) Jobs(_ context.Context, _ string, disks []domain.BackupDisk) (dom
 
 func (q *qemu) End(_ context.Context, _ string, disks []domain.BackupDisk) (bool, error) {
 	ended := true
+	q.served = nil
 	for _, d := range disks {
 		j := q.jobs[d.Target]
 		switch {

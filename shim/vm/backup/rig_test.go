@@ -37,8 +37,11 @@ type rig struct {
 	store  *vmtest.Store
 	vm     *table.VM
 	folder string
-	owner  string // the pod that the attachment pod names
-	moving bool
+	// sockets is the emptyDir of the pods of readers. full says that the volume is full.
+	sockets string
+	full    bool
+	owner   string // the pod that the attachment pod names
+	moving  bool
 
 	// frozen is the guest's state. unable has why it cannot be frozen, thaws says that it thaws itself.
 	frozen bool
@@ -50,6 +53,8 @@ type rig struct {
 func newRig(t *testing.T) *rig {
 	t.Helper()
 	r := &rig{store: vmtest.NewStore(&vmtest.Script{}, t.TempDir()), folder: t.TempDir(), owner: podUID}
+	r.sockets = filepath.Join(t.TempDir(), "kubernetes.io~empty-dir", "socket")
+	assert.NilError(t, os.MkdirAll(r.sockets, 0o755))
 	r.qemu = newQEMU("vda", "vdb", "sda")
 	c := record.Container{ID: "c", SandboxID: "s", State: record.Running, Domain: record.Domain{Name: "d", UUID: "u"}}
 	c.Spec.Disks = []vmspec.Disk{
@@ -73,10 +78,32 @@ func (r *rig) start(t *testing.T) {
 	on, _ := r.store.Container("c")
 	r.vm = vms.Recover(on)
 	r.Backups = backup.New(backup.Options{
-		Table: vms, Tasks: r.tasks, Domains: &r.qemu, Files: disk.Backups{}, Volumes: r, Freezes: r, Moves: r, Pods: r, Conditions: r,
+		Table: vms, Tasks: r.tasks, Domains: &r.qemu, Files: volume{r}, Volumes: r, Freezes: r, Moves: r, Pods: r, Conditions: r,
 		Logger: slog.New(slog.NewTextHandler(t.Output(), nil)),
 	})
 	r.Recover()
+}
+
+// volume is the real volume, which may be full.
+type volume struct{ *rig }
+
+func (volume) Create(b record.Backup) ([]*os.File, error) { return disk.Backups{}.Create(b) }
+func (volume) Complete(b record.Backup) error             { return disk.Backups{}.Complete(b) }
+func (volume) Remove(b record.Backup) error               { return disk.Backups{}.Remove(b) }
+func (volume) Unlisten(folder, name string) error         { return disk.Backups{}.Unlisten(folder, name) }
+
+func (volume) Listen(folder, name string) (*os.File, error) {
+	return disk.Backups{}.Listen(folder, name)
+}
+
+func (v volume) Room(b record.Backup) (free, size int64, err error) {
+	free, size, err = disk.Backups{}.Room(b)
+	if v.full {
+		free = 0
+	} else {
+		free = max(free, size) // the machine's own disk is no part of the test
+	}
+	return free, size, err
 }
 
 func (r *rig) Moving(*table.VM) bool { return r.moving }
@@ -103,7 +130,9 @@ func (r *rig) Thaw(context.Context, *table.VM) error {
 func (r *rig) ContainerStatus(context.Context, *runtimeapi.ContainerStatusRequest, ...grpc.CallOption) (*runtimeapi.ContainerStatusResponse, error) {
 	info, err := json.Marshal(map[string]any{"sandboxID": "hp", "config": &runtimeapi.ContainerConfig{
 		Metadata: &runtimeapi.ContainerMetadata{Name: "volumes"},
-		Mounts:   []*runtimeapi.Mount{{ContainerPath: "/volumes/claim", HostPath: r.folder}},
+		Mounts: []*runtimeapi.Mount{
+			{ContainerPath: "/volumes/claim", HostPath: r.folder}, {ContainerPath: "/run/" + order.SocketVolume, HostPath: r.sockets, Readonly: true},
+		},
 	}})
 	return &runtimeapi.ContainerStatusResponse{
 		Status: &runtimeapi.ContainerStatus{State: runtimeapi.ContainerState_CONTAINER_RUNNING}, Info: map[string]string{"info": string(info)},

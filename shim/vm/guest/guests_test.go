@@ -193,10 +193,10 @@ func TestControls(t *testing.T) {
 		t.Error(err)
 	}
 	for words, command := range map[string][]string{
-		`there is no machine control "nodevirt.io/x": after nodevirt.io/ comes one of backup, backup-cancel, backup-status, connect, console`: {"nodevirt.io/x"},
-		"the machine control nodevirt.io/pause takes no arguments":                                                                            {"nodevirt.io/pause", "now"},
-		"the machine control nodevirt.io/freeze takes one argument":                                                                           {"nodevirt.io/freeze"},
-		`freeze: "soon" is not a duration such as 10s`:                                                                                        {"nodevirt.io/freeze", "soon"},
+		`there is no machine control "nodevirt.io/x": after nodevirt.io/ comes one of backup, backup-cancel, backup-finish, backup-serve, backup-status, connect, console`: {"nodevirt.io/x"},
+		"the machine control nodevirt.io/pause takes no arguments":  {"nodevirt.io/pause", "now"},
+		"the machine control nodevirt.io/freeze takes one argument": {"nodevirt.io/freeze"},
+		`freeze: "soon" is not a duration such as 10s`:              {"nodevirt.io/freeze", "soon"},
 	} {
 		_, err := n.ExecSync(t.Context(), "a", command, 0)
 		wantError(t, err, words)

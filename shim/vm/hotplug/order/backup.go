@@ -8,6 +8,8 @@ const (
 	BackUp       = "backup"        // BackupFiles
 	BackupStatus = "backup-status" // Name, of the backup
 	BackupCancel = "backup-cancel" // Name, of the backup
+	BackupServe  = "backup-serve"  // BackupReaders
+	BackupFinish = "backup-finish" // Name, of a pull backup, which is then complete
 )
 
 // BackupFiles is an order to copy disks of a running VM to new qcow2 files.
@@ -29,7 +31,27 @@ type BackupFiles struct {
 	Keep []string `json:"keep,omitempty"`
 	// Quiesce has the guest's agent freeze the file systems when the backup begins.
 	Quiesce bool `json:"quiesce,omitempty"`
+	// Pull has the files keep only what the guest overwrites, until the backup is finished: readers get
+	// the disks as they were when the backup began. No file stays.
+	Pull bool `json:"pull,omitempty"`
 }
+
+// BackupReaders is an order to let a container read the disks of a pull backup, by NBD: the container
+// mounts an emptyDir at a path that ends in [SocketVolume], where the node creates [SocketFile]. NBD
+// names the disks as the order for the backup did. A former container loses its connections.
+type BackupReaders struct {
+	// Name is the backup's.
+	Name      string `json:"name"`
+	Container string `json:"container"`
+}
+
+// The volume and the file of the socket of a pull backup's readers, and the NBD context of what has
+// changed since the checkpoint that the backup follows.
+const (
+	SocketVolume   = "backup-socket"
+	SocketFile     = "nbd.sock"
+	ChangesContext = "qemu:dirty-bitmap:nodevirt-changes"
+)
 
 // BackupFile is a disk with the name of its file, which ends in [BackupSuffix].
 type BackupFile struct {
@@ -48,11 +70,12 @@ const (
 // BackupState is the state of a backup.
 type BackupState string
 
-// The states of a backup. The node has the volume open only while it writes, and files have their
-// names only once all are complete.
+// The states of a backup. The node has the volume open only while it writes, or while a pull backup is
+// ready for readers, and files have their names only once all are complete.
 const (
 	BackupNone      BackupState = "none"
 	BackupWriting   BackupState = "writing"
+	BackupReady     BackupState = "ready"
 	BackupCompleted BackupState = "completed"
 	BackupFailed    BackupState = "failed"
 )
@@ -84,6 +107,8 @@ type Backup struct {
 	// Start and End are when the backup began and ended.
 	Start time.Time `json:"start,omitzero"`
 	End   time.Time `json:"end,omitzero"`
+	// Readers is the container that can read a pull backup.
+	Readers string `json:"readers,omitempty"`
 	// Message is why the backup failed; Warning what is not as ordered with one that has not.
 	Message string `json:"message,omitempty"`
 	Warning string `json:"warning,omitempty"`
