@@ -1,5 +1,6 @@
 // Package export lets users download the disks of VMs, as VirtualMachineExports request it: it runs
-// a pod per export that has the PVCs and serves them over HTTPS.
+// a pod per export that has the PVCs and serves them over HTTPS. The pod of a backup in mode Pull has
+// no PVC: the VM's node serves it.
 //
 // It leaves the serving to package server, snapshots to package snapshot, and the binding of PVCs
 // to Kubernetes.

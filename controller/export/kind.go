@@ -8,6 +8,7 @@ import (
 
 	"github.com/nodevirt/nodevirt/controller/datavolume"
 	"github.com/nodevirt/nodevirt/controller/kind"
+	instances "github.com/nodevirt/nodevirt/controller/vmi"
 	"github.com/nodevirt/nodevirt/controller/volumesnapshot"
 )
 
@@ -29,7 +30,7 @@ func Kind() kind.Kind {
 			Status: true,
 		},
 		Access: kind.Access{
-			Object:     []string{"get", "list", "watch", "delete"},
+			Object:     []string{"get", "list", "watch", "create", "delete"},
 			Status:     []string{"patch"},
 			Finalizers: []string{"update"},
 		},
@@ -49,8 +50,12 @@ func setUp(ctx context.Context, in kind.Cluster) error {
 	if err != nil {
 		return err
 	}
+	vmis, err := instances.New(in)
+	if err != nil {
+		return err
+	}
 	return NewReconciler(Options{
-		Client: m.GetClient(), Live: in.Uncached, DataVolumes: dataVolumes, Snapshots: snapshots,
+		Client: m.GetClient(), Live: in.Uncached, DataVolumes: dataVolumes, Snapshots: snapshots, Pods: vmis.Pods,
 		Events: m.GetEventRecorder("export-controller"), Image: in.ExportImage, Now: in.Now,
 	}).SetUp(ctx, m)
 }

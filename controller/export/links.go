@@ -27,6 +27,7 @@ func links(w *work, p *corev1.Pod) (*api.VirtualMachineExportLinks, error) {
 		}
 		all.Volumes = append(all.Volumes, volume)
 	}
+	all.Backups = backupLinks(w, c.Backup)
 	paths := c.Paths()
 	for _, kind := range slices.Sorted(maps.Keys(paths)) {
 		all.Manifests = append(all.Manifests, api.VirtualMachineExportManifest{Type: kind, Url: url(w, paths[kind])})

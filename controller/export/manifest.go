@@ -4,6 +4,7 @@ import (
 	"time"
 
 	"k8s.io/apimachinery/pkg/util/validation/field"
+	backupapi "kubevirt.io/api/backup/v1alpha1"
 	kubevirt "kubevirt.io/api/core/v1"
 	api "kubevirt.io/api/export/v1"
 	snapshotapi "kubevirt.io/api/snapshot/v1beta1"
@@ -17,11 +18,13 @@ const (
 	kindPVC      = "PersistentVolumeClaim"
 	kindVM       = "VirtualMachine"
 	kindSnapshot = "VirtualMachineSnapshot"
+	// kindBackup is that of exports that backups create.
+	kindBackup = "VirtualMachineBackup"
 )
 
 // groups are the API groups of the kinds.
 func groups() map[string]string {
-	return map[string]string{kindPVC: "", kindVM: kubevirt.GroupVersion.Group, kindSnapshot: snapshotapi.SchemeGroupVersion.Group}
+	return map[string]string{kindPVC: "", kindVM: kubevirt.GroupVersion.Group, kindSnapshot: snapshotapi.SchemeGroupVersion.Group, kindBackup: backupapi.SchemeGroupVersion.Group}
 }
 
 func rules() admission.Rules {
@@ -39,17 +42,17 @@ func rules() admission.Rules {
 func Supported() fields.Supported {
 	return fields.Supported{
 		Rows: []fields.Row{
-			fields.At("source.apiGroup", fields.OneOf("", kubevirt.GroupVersion.Group, snapshotapi.SchemeGroupVersion.Group)),
-			fields.At("source.kind", fields.OneOf(kindPVC, kindVM, kindSnapshot)),
+			fields.At("source.apiGroup", fields.OneOf("", kubevirt.GroupVersion.Group, snapshotapi.SchemeGroupVersion.Group, backupapi.SchemeGroupVersion.Group)),
+			fields.At("source.kind", fields.OneOf(kindPVC, kindVM, kindSnapshot, kindBackup)),
 			fields.At("source.name", fields.Subdomain),
 			fields.At("tokenSecretRef", fields.Subdomain),
-			fields.At("ttlDuration", duration),
+			fields.At("ttlDuration", Duration),
 		},
 	}
 }
 
-// duration takes a duration of Go.
-func duration(at *field.Path, value any) *field.Error {
+// Duration takes a duration of Go.
+func Duration(at *field.Path, value any) *field.Error {
 	return fields.String(func(at *field.Path, s string) *field.Error {
 		if d, err := time.ParseDuration(s); err != nil || d <= 0 {
 			return fields.Invalid(at, s, "must be a duration such as 30m or 2h")

@@ -86,6 +86,9 @@ func config(w *work, s *source) server.Config {
 		}
 		c.Volumes = append(c.Volumes, v)
 	}
+	if s.backup != nil {
+		c.Backup = s.backup.serves()
+	}
 	return c
 }
 
@@ -103,7 +106,7 @@ func (r *Reconciler) render(w *work, s *source, secret string) *corev1.Pod {
 	security := pod.RestrictedContainer()
 	security.ReadOnlyRootFilesystem = &yes
 	c := corev1.Container{
-		Name: "exporter", Image: r.image, Args: []string{server.Flag, filesRoot}, ImagePullPolicy: corev1.PullIfNotPresent,
+		Name: Container, Image: r.image, Args: []string{server.Flag, filesRoot}, ImagePullPolicy: corev1.PullIfNotPresent,
 		Ports: []corev1.ContainerPort{{Name: portName, ContainerPort: server.Port, Protocol: corev1.ProtocolTCP}},
 		ReadinessProbe: &corev1.Probe{
 			ProbeHandler: corev1.ProbeHandler{HTTPGet: &corev1.HTTPGetAction{
@@ -141,6 +144,9 @@ func (r *Reconciler) render(w *work, s *source, secret string) *corev1.Pod {
 	}
 	mount(p, &c, server.ServerFolder, secret)
 	mount(p, &c, server.TokenFolder, *w.e.Status.TokenSecretRef, corev1.KeyToPath{Key: server.FileToken, Path: server.FileToken})
+	if s.backup != nil {
+		s.backup.place(p, &c)
+	}
 	p.Spec.Containers = []corev1.Container{c}
 	if config(w, s).Push != nil {
 		p.Spec.InitContainers = []corev1.Container{pusher(p, c, w.e.Annotations[AnnotationSecret])}

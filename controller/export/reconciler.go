@@ -51,6 +51,8 @@ type Options struct {
 	// DataVolumes and Snapshots are read where a source has some.
 	DataVolumes dataVolumes
 	Snapshots   snapshots
+	// Pods are read for backups.
+	Pods pods
 	// Events reach the users of exports.
 	Events events.EventRecorder
 	// Image is that of the exports' pods; "" if the controller knows none.
@@ -76,7 +78,7 @@ type Reconciler struct {
 func NewReconciler(o Options) *Reconciler {
 	return &Reconciler{
 		client: o.Client, live: o.Live, events: o.Events, image: o.Image, now: o.Now,
-		sources: &sources{client: o.Client, live: o.Live, dataVolumes: o.DataVolumes, snapshots: o.Snapshots},
+		sources: &sources{client: o.Client, live: o.Live, dataVolumes: o.DataVolumes, snapshots: o.Snapshots, pods: o.Pods},
 	}
 }
 

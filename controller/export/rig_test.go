@@ -10,6 +10,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
+	backupapi "kubevirt.io/api/backup/v1alpha1"
 	kubevirt "kubevirt.io/api/core/v1"
 	api "kubevirt.io/api/export/v1"
 	snapshotapi "kubevirt.io/api/snapshot/v1beta1"
@@ -51,13 +52,20 @@ func (f fakeDataVolumes) Get(_ context.Context, _, name string) (datavolume.Stat
 	return f[name], nil
 }
 
+// fakePods has the pod of each instance.
+type fakePods struct{}
+
+func (fakePods) PodOf(context.Context, *kubevirt.VirtualMachineInstance, string) (*corev1.Pod, error) {
+	return &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "guest", UID: "uid-guest"}, Spec: corev1.PodSpec{NodeName: "node-1"}}, nil
+}
+
 func newRig(t *testing.T) *rig {
 	t.Helper()
 	g := &rig{t: t, now: time.Now().Truncate(time.Second), filling: map[string]datavolume.State{}}
 	g.Cluster = fakecluster.New(t, fakecluster.Options{
-		Types: []func(*runtime.Scheme) error{corev1.AddToScheme, kubevirt.AddToScheme, snapshotapi.AddToScheme, api.AddToScheme},
+		Types: []func(*runtime.Scheme) error{corev1.AddToScheme, kubevirt.AddToScheme, snapshotapi.AddToScheme, api.AddToScheme, backupapi.AddToScheme},
 		Status: []client.Object{
-			new(vmExport), new(corev1.Pod), new(corev1.PersistentVolumeClaim), new(snapshotapi.VirtualMachineSnapshot),
+			new(vmExport), new(backupapi.VirtualMachineBackup), new(corev1.Pod), new(corev1.PersistentVolumeClaim), new(snapshotapi.VirtualMachineSnapshot),
 		},
 		Index: func(b *fake.ClientBuilder) *fake.ClientBuilder {
 			return b.WithIndex(new(kubevirt.VirtualMachine), index.PVC, func(o client.Object) []string {
@@ -71,7 +79,7 @@ func newRig(t *testing.T) *rig {
 	})
 	g.r = NewReconciler(Options{
 		Client: g.Cached(), Live: g.Cached(), Events: g.Recorder, Image: "registry.example.com/controller:1",
-		Snapshots: fakeSnapshots{}, DataVolumes: fakeDataVolumes(g.filling), Now: func() time.Time { return g.now },
+		Snapshots: fakeSnapshots{}, DataVolumes: fakeDataVolumes(g.filling), Pods: fakePods{}, Now: func() time.Time { return g.now },
 	})
 	return g
 }
@@ -195,6 +203,11 @@ func (g *rig) urls() string {
 	for _, v := range g.e.Status.Links.Internal.Volumes {
 		for _, f := range v.Formats {
 			all = append(all, v.Name+" "+string(f.Format)+" "+f.Url)
+		}
+	}
+	for _, b := range g.e.Status.Links.Internal.Backups {
+		for _, one := range b.Endpoints {
+			all = append(all, b.Name+" "+string(one.Endpoint)+" "+one.Url)
 		}
 	}
 	for _, m := range g.e.Status.Links.Internal.Manifests {

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	backupapi "kubevirt.io/api/backup/v1alpha1"
 	kubevirt "kubevirt.io/api/core/v1"
 	snapshotapi "kubevirt.io/api/snapshot/v1beta1"
 	ctrl "sigs.k8s.io/controller-runtime"
@@ -36,7 +37,8 @@ func (r *Reconciler) SetUp(ctx context.Context, m manager.Manager) error {
 		Watches(new(corev1.PersistentVolumeClaim), r.of(kindPVC)).
 		Watches(new(kubevirt.VirtualMachine), r.of(kindVM)).
 		Watches(new(kubevirt.VirtualMachineInstance), r.of(kindVM)).
-		Watches(new(snapshotapi.VirtualMachineSnapshot), r.of(kindSnapshot))
+		Watches(new(snapshotapi.VirtualMachineSnapshot), r.of(kindSnapshot)).
+		Watches(new(backupapi.VirtualMachineBackup), r.of(kindBackup))
 	return setup.Complete(all, "export", r, setup.Options{Workers: 8, Timeout: time.Minute})
 }
 

@@ -23,6 +23,8 @@ type source struct {
 	// vm is the VM's name; "" for none. Its spec is that of the manifests; nil for none.
 	vm   string
 	spec *kubevirt.VirtualMachine
+	// backup is the backup that the export serves; nil for none.
+	backup *backup
 	// why says why the source is not available now; nil if it is.
 	why *reason
 	// empty says that the source has no volumes.
@@ -53,6 +55,7 @@ type sources struct {
 	live        client.Reader
 	dataVolumes dataVolumes
 	snapshots   snapshots
+	pods        pods
 }
 
 // find returns what an export's source has. It makes the PVCs of a snapshot.
@@ -64,6 +67,8 @@ func (f *sources) find(ctx context.Context, w *work) (*source, error) {
 		return f.ofVM(ctx, w)
 	case kindSnapshot:
 		return f.ofSnapshot(ctx, w)
+	case kindBackup:
+		return f.ofBackup(ctx, w)
 	}
 	return nil, fmt.Errorf("source of kind %q cannot be exported", w.e.Spec.Source.Kind) // admission refuses it
 }

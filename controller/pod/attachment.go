@@ -109,7 +109,7 @@ func attachment(vmi *kubevirt.VirtualMachineInstance, own *corev1.Pod, h held, f
 				PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: h.claim, ReadOnly: h.readOnly},
 			}}},
 			// The scheduler binds the PVC to a volume that the node reaches.
-			Affinity:                      onNode(own.Spec.NodeName),
+			Affinity:                      OnNode(own.Spec.NodeName),
 			Tolerations:                   []corev1.Toleration{{Operator: corev1.TolerationOpExists}},
 			PriorityClassName:             vmi.Spec.PriorityClassName,
 			TerminationGracePeriodSeconds: &grace,
@@ -162,8 +162,8 @@ func (c PVCObjects) one(vmi *kubevirt.VirtualMachineInstance, volume string) (pv
 	return v, nil
 }
 
-// onNode requires a node by its name.
-func onNode(name string) *corev1.Affinity {
+// OnNode requires a node by its name.
+func OnNode(name string) *corev1.Affinity {
 	return &corev1.Affinity{NodeAffinity: &corev1.NodeAffinity{
 		RequiredDuringSchedulingIgnoredDuringExecution: &corev1.NodeSelector{NodeSelectorTerms: []corev1.NodeSelectorTerm{{
 			MatchFields: []corev1.NodeSelectorRequirement{{Key: metav1.ObjectNameField, Operator: corev1.NodeSelectorOpIn, Values: []string{name}}},

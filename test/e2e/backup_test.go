@@ -28,6 +28,7 @@ import (
 type backedUp struct {
 	*container
 	volumes       *container
+	volume        string // the folder's name in the pod
 	folder        string
 	files, device string // the disks on the node
 }
@@ -47,7 +48,7 @@ func backUpPods(t *testing.T, suffix string, size int64) *backedUp {
 	for _, path := range []string{disk, backups} {
 		assert.NilError(t, os.MkdirAll(path, 0o755))
 	}
-	b := &backedUp{folder: backups, files: filepath.Join(disk, "disk.img"), device: loopfs.Device(t, 32*mebibyte)}
+	b := &backedUp{volume: "backups", folder: backups, files: filepath.Join(disk, "disk.img"), device: loopfs.Device(t, 32*mebibyte)}
 	content := make([]byte, size)
 	_, err := rand.Read(content)
 	assert.NilError(t, err)
@@ -98,7 +99,7 @@ func (b *backedUp) paths(name string) (all [2]string) {
 
 func (b *backedUp) request(name, since string) order.BackupFiles {
 	return order.BackupFiles{
-		Name: name, Volume: "backups", Container: b.volumes.id, Folder: "vm/" + name, Checkpoint: name, Since: since, Quiesce: true,
+		Name: name, Volume: b.volume, Container: b.volumes.id, Folder: "vm/" + name, Checkpoint: name, Since: since, Quiesce: true,
 		Disks: []order.BackupFile{{Disk: "files", File: "files.qcow2"}, {Disk: "raw", File: "raw.qcow2"}},
 	}
 }

@@ -41,6 +41,8 @@ type Config struct {
 	Volumes []Volume `json:"volumes"`
 	// Manifests says that the export is of a VM, whose manifests are in [FileManifests].
 	Manifests bool `json:"manifests,omitempty"`
+	// Backup is what the VM's node serves; nil for nothing.
+	Backup *Backup `json:"backup,omitempty"`
 	// Push says what the init container pushes; nil for nothing.
 	Push *Push `json:"push,omitempty"`
 }

@@ -137,6 +137,9 @@ func (s *Server) Handler() http.Handler {
 			}
 		}
 	}
+	for path, serve := range s.backupHandlers() {
+		mux.Handle("GET "+path, s.guarded(s.transfer(serve)))
+	}
 	handlers := map[api.ExportManifestType]handler{api.AllManifests: s.serveManifests, api.AuthHeader: s.serveSecret}
 	for kind, path := range s.config.Paths() {
 		mux.Handle("GET "+path, s.guarded(handlers[kind]))

@@ -60,8 +60,13 @@ func write(t *testing.T, content any, path ...string) {
 // configured returns the folder of a server's files.
 func configured(t *testing.T, volumes ...server.Volume) string {
 	t.Helper()
+	return configuredAs(t, server.Config{Name: "out", Volumes: volumes, Manifests: true})
+}
+
+func configuredAs(t *testing.T, c server.Config) string {
+	t.Helper()
 	dir := t.TempDir()
-	write(t, server.Config{Name: "out", Volumes: volumes, Manifests: true}, dir, server.ServerFolder, server.FileConfig)
+	write(t, c, dir, server.ServerFolder, server.FileConfig)
 	write(t, []any{map[string]any{"kind": "ConfigMap"}, map[string]any{"kind": "VirtualMachine"}}, dir, server.ServerFolder, server.FileManifests)
 	write(t, []byte(token), dir, server.TokenFolder, server.FileToken)
 	return dir
@@ -69,6 +74,11 @@ func configured(t *testing.T, volumes ...server.Volume) string {
 
 // serve serves volumes over HTTPS, to a client that trusts their authority alone.
 func serve(t *testing.T, volumes ...server.Volume) *rig {
+	t.Helper()
+	return serveConfig(t, server.Config{Name: "out", Volumes: volumes, Manifests: true})
+}
+
+func serveConfig(t *testing.T, c server.Config) *rig {
 	t.Helper()
 	const name = "virt-export-out.default.svc"
 	now := time.Now()
@@ -80,7 +90,7 @@ func serve(t *testing.T, volumes ...server.Volume) *rig {
 	if err != nil {
 		t.Fatal(err)
 	}
-	dir := configured(t, volumes...)
+	dir := configuredAs(t, c)
 	s, err := server.New(dir, slog.New(slog.DiscardHandler))
 	if err != nil {
 		t.Fatal(err)

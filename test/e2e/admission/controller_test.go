@@ -60,6 +60,9 @@ func TestControllersAccount(t *testing.T) {
 	exporter.Spec.Volumes = append(exporter.Spec.Volumes, corev1.Volume{
 		Name: "token", VolumeSource: corev1.VolumeSource{Secret: &corev1.SecretVolumeSource{SecretName: "x"}},
 	})
+	exporter.Spec.Volumes = append(exporter.Spec.Volumes, corev1.Volume{
+		Name: "backup-socket", VolumeSource: corev1.VolumeSource{EmptyDir: new(corev1.EmptyDirVolumeSource)},
+	})
 	secret := func(name string, kind corev1.SecretType) error {
 		s := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: "default"}, Type: kind}
 		metav1.SetMetaDataAnnotation(&s.ObjectMeta, corev1.ServiceAccountNameKey, "default")
@@ -92,6 +95,11 @@ func TestControllersAccount(t *testing.T) {
 		"another Secret": other(func(p *corev1.Pod) {
 			p.Name, p.Spec.Volumes = "virt-export-y", exporter.DeepCopy().Spec.Volumes
 			p.Spec.Volumes[1].Name = "other"
+		}),
+		"an emptyDir": other(func(p *corev1.Pod) { p.Spec.Volumes = exporter.DeepCopy().Spec.Volumes[2:] }),
+		"another emptyDir": other(func(p *corev1.Pod) {
+			p.Name, p.Spec.Volumes = "virt-export-y", exporter.DeepCopy().Spec.Volumes
+			p.Spec.Volumes[2].Name = "other"
 		}),
 		"an init container": other(func(p *corev1.Pod) {
 			p.Spec.InitContainers = p.DeepCopy().Spec.Containers
