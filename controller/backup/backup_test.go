@@ -45,8 +45,11 @@ func TestBackups(t *testing.T) {
 	assert.Equal(t, a.Checkpoint, "monday-2026-11-25_12-00-00")
 	assert.Assert(t, a.Since == "" && a.Quiesce && a.Container == strings.Repeat("a", 64) && a.Name == string(g.get("monday").UID))
 	assert.DeepEqual(t, a.Disks, []order.BackupFile{{Disk: "root", File: "monday-root.qcow2"}, {Disk: "data", File: "monday-data.qcow2"}})
+	running := g.vmi().Status.ChangedBlockTracking.BackupStatus
+	assert.Assert(t, running.BackupName == "monday" && !running.Completed && running.QuiesceStatus == "" && len(running.Volumes) == 2)
 	g.node.ends(order.BackupCompleted)
 	g.reconcile("monday")
+	assert.Assert(t, g.vmi().Status.ChangedBlockTracking.BackupStatus == nil)
 	assert.Equal(t, g.condition("monday", api.ConditionComplete), "True Completed: Successfully completed VirtualMachineBackup")
 	assert.Equal(t, g.condition("monday", api.ConditionProgressing), "False Completed: Successfully completed VirtualMachineBackup")
 	assert.Equal(t, g.condition("monday", api.ConditionQuiesced), "True QuiesceSucceeded: Guest filesystem was successfully quiesced")
@@ -256,8 +259,12 @@ func TestTracking(t *testing.T) {
 			states(kubevirt.ChangedBlockTrackingInitializing, kubevirt.ChangedBlockTrackingInitializing)
 			fakecluster.Change(t, g.Cluster, vmi, func(v *instance) { v.Status.Phase = kubevirt.Running })
 			states(kubevirt.ChangedBlockTrackingEnabled, kubevirt.ChangedBlockTrackingEnabled)
+			fakecluster.Change(t, g.Cluster, vmi, func(v *instance) {
+				v.Status.ChangedBlockTracking.BackupStatus = &kubevirt.VirtualMachineInstanceBackupStatus{BackupName: "monday"}
+			})
 			fakecluster.Change(t, g.Cluster, kv, func(k *kubevirt.KubeVirt) { k.Spec.Configuration.ChangedBlockTrackingLabelSelectors = nil })
 			states(kubevirt.ChangedBlockTrackingDisabled, kubevirt.ChangedBlockTrackingDisabled)
+			assert.Equal(t, vmi.Status.ChangedBlockTracking.BackupStatus.BackupName, "monday")
 			g.Writes()
 			states(kubevirt.ChangedBlockTrackingDisabled, kubevirt.ChangedBlockTrackingDisabled)
 			assert.Equal(t, g.Writes(), "")

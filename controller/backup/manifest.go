@@ -6,6 +6,7 @@ import (
 	kubevirt "kubevirt.io/api/core/v1"
 
 	"github.com/nodevirt/nodevirt/controller/admission"
+	"github.com/nodevirt/nodevirt/controller/export"
 	"github.com/nodevirt/nodevirt/shim/fields"
 )
 
@@ -33,27 +34,14 @@ func Supported() fields.Supported {
 			fields.At("source.apiGroup", fields.OneOf(kubevirt.GroupVersion.Group, api.SchemeGroupVersion.Group)),
 			fields.At("source.kind", fields.OneOf(kindVM, kindTracker)),
 			fields.At("source.name", fields.Subdomain),
-			fields.At("mode", push),
+			fields.At("mode", fields.OneOf(api.PushMode, api.PullMode)),
 			fields.At("pvcName", fields.Subdomain),
 			fields.At("skipQuiesce", fields.Boolean),
 			fields.At("forceFullBackup", fields.Boolean),
+			fields.At("tokenSecretRef", fields.Subdomain),
+			fields.At("ttlDuration", export.Duration),
 		},
-		Hints: hints(),
 	}
-}
-
-// push takes the one mode, and says why it does not take the other.
-func push(at *field.Path, value any) *field.Error {
-	if value == string(api.PullMode) {
-		return fields.Refused(at, "nodevirt does not serve backups; use mode Push, and read the files from the PVC")
-	}
-	return fields.OneOf(api.PushMode)(at, value)
-}
-
-// hints say why fields are refused.
-func hints() map[string]string {
-	const pull = "it belongs to mode Pull, which nodevirt does not support"
-	return map[string]string{"tokenSecretRef": pull, "ttlDuration": pull}
 }
 
 // CheckManifest decodes a backup's spec out of a manifest. The spec is nil if there is a problem.
@@ -76,10 +64,30 @@ func CheckManifest(at *field.Path, tree any) (*api.VirtualMachineBackupSpec, fie
 	if spec.PvcName == nil || *spec.PvcName == "" {
 		problems = append(problems, field.Required(at.Child("pvcName"), "the name of the PVC for the files"))
 	}
+	problems = append(problems, checkMode(at, spec)...)
 	if len(problems) > 0 {
 		return nil, problems
 	}
 	return spec, nil
+}
+
+// checkMode returns what is wrong with the fields of mode Pull.
+func checkMode(at *field.Path, spec *api.VirtualMachineBackupSpec) (problems field.ErrorList) {
+	switch {
+	case pulls(spec) && spec.TokenSecretRef == "":
+		problems = append(problems, field.Required(at.Child("tokenSecretRef"), "the name of the Secret whose key token the readers send"))
+	case !pulls(spec) && spec.TokenSecretRef != "":
+		problems = append(problems, field.Forbidden(at.Child("tokenSecretRef"), "it belongs to mode Pull"))
+	}
+	if !pulls(spec) && spec.TTLDuration != nil {
+		problems = append(problems, field.Forbidden(at.Child("ttlDuration"), "it belongs to mode Pull"))
+	}
+	return problems
+}
+
+// pulls reports whether a backup is in mode Pull.
+func pulls(spec *api.VirtualMachineBackupSpec) bool {
+	return spec.Mode != nil && *spec.Mode == api.PullMode
 }
 
 // SupportedTracker returns the fields of a tracker's spec that a manifest may have.

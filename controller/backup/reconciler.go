@@ -50,6 +50,10 @@ type nodes interface {
 //
 //	Initializing: what it waits for, the PVC mounted ─▶ Initiated: the node copies ─▶ Complete
 //	                                                            └─▶ Failed
+//
+// In mode Pull:
+//
+//	Initiated ─▶ PreparingExport ◀─▶ ExportReady: clients read ─▶ Aborting: finished ─▶ Complete
 type Reconciler struct {
 	// Client reads from the cache and must wait there for its own writes.
 	Client client.Client
@@ -57,6 +61,8 @@ type Reconciler struct {
 	Live   client.Reader
 	Mounts mount.Mounts
 	Nodes  nodes
+	// Now is the time; a test may have its own.
+	Now func() time.Time
 	// Events reach the users of backups.
 	Events events.EventRecorder
 }
@@ -94,6 +100,9 @@ func (r *Reconciler) reconcile(ctx context.Context, b *vmBackup) (time.Duration,
 
 // prepare waits for what a backup needs, and says from then on that it is in progress.
 func (r *Reconciler) prepare(ctx context.Context, w *work) (time.Duration, error) {
+	if pulls(&w.backup.Spec) && w.left(r.Now()) <= 0 {
+		return 0, r.fail(ctx, w, api.ReasonFailed, expired)
+	}
 	why, err := r.missing(ctx, w)
 	if err != nil {
 		return 0, err
@@ -133,6 +142,9 @@ func (r *Reconciler) prepare(ctx context.Context, w *work) (time.Duration, error
 // follow has the node make the backup, and records how it ended. The order is repeated: the node
 // makes a backup of a name once.
 func (r *Reconciler) follow(ctx context.Context, w *work) (time.Duration, error) {
+	if pulls(&w.backup.Spec) && w.left(r.Now()) <= 0 {
+		return r.finish(ctx, w, "pull mode backup TTL has expired")
+	}
 	container, why, err := r.mount(ctx, w)
 	if err != nil {
 		return 0, err
@@ -152,23 +164,31 @@ func (r *Reconciler) follow(ctx context.Context, w *work) (time.Duration, error)
 		return retry, r.report(ctx, w, progressing(api.ReasonInitiated, clip(err.Error())))
 	}
 	w.take(answer)
+	if err := r.announce(ctx, w, answer); err != nil {
+		return 0, err
+	}
 	switch answer.State {
 	case order.BackupCompleted:
 		return 0, r.complete(ctx, w, answer)
 	case order.BackupFailed:
 		return 0, r.fail(ctx, w, api.ReasonFailed, answer.Message)
+	case order.BackupReady:
+		return r.pull(ctx, w)
 	}
 	return poll, r.report(ctx, w, progressing(api.ReasonInitiated, inProgress))
 }
 
 // complete records a backup that the node has completed: in the tracker first.
 func (r *Reconciler) complete(ctx context.Context, w *work, answer order.Backup) error {
+	if pulls(&w.backup.Spec) && !w.offered() {
+		return r.fail(ctx, w, api.ReasonFailed, "the VM's node does not support mode Pull; update its shim")
+	}
 	if t := w.tracker; t != nil && latest(t) != w.checkpoint() {
 		before, at := t.DeepCopy(), metav1.NewTime(answer.Start)
 		if t.Status == nil {
 			t.Status = new(api.VirtualMachineBackupTrackerStatus)
 		}
-		t.Status.LatestCheckpoint = &api.BackupCheckpoint{Name: w.checkpoint(), CreationTime: &at, Volumes: w.backup.Status.IncludedVolumes}
+		t.Status.LatestCheckpoint = &api.BackupCheckpoint{Name: w.checkpoint(), CreationTime: &at, Volumes: volumes(answer)}
 		if err := r.Client.Status().Patch(ctx, t, client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{})); client.IgnoreNotFound(err) != nil {
 			return fmt.Errorf("write the checkpoint to backup tracker %s: %w", t.Name, err)
 		}
@@ -204,6 +224,9 @@ func (r *Reconciler) abort(ctx context.Context, w *work) (time.Duration, error) 
 		return 0, nil
 	}
 	if isInitiated(w.backup) && !ended(w.backup) && !w.lost() {
+		if w.offered() {
+			return r.finish(ctx, w, "")
+		}
 		answer, err := r.give(ctx, w, order.BackupCancel, order.Name{Name: w.name()})
 		if err != nil {
 			return retry, r.report(ctx, w, progressing(api.ReasonAborting, clip(err.Error())))
@@ -215,13 +238,19 @@ func (r *Reconciler) abort(ctx context.Context, w *work) (time.Duration, error) 
 	return 0, r.release(ctx, w)
 }
 
-// release unmounts the PVC of a backup that has ended, and then needs its finalizer no more.
+// release removes the export and unmounts the PVC of a backup that has ended, and then needs its finalizer no more.
 func (r *Reconciler) release(ctx context.Context, w *work) error {
 	if !controllerutil.ContainsFinalizer(w.backup, finalizer) {
 		return nil
 	}
+	if err := (exports{r.Client}).remove(ctx, w); err != nil {
+		return err
+	}
 	if w.vmi != nil {
 		if err := r.Mounts.Unmount(ctx, w.vmi, w.volume()); err != nil {
+			return err
+		}
+		if err := r.announce(ctx, w, order.Backup{}); err != nil {
 			return err
 		}
 	}
@@ -240,5 +269,5 @@ func isInitiated(b *vmBackup) bool {
 		return false
 	}
 	c := meta.FindStatusCondition(b.Status.Conditions, string(api.ConditionProgressing))
-	return c != nil && (c.Reason == api.ReasonInitiated || c.Reason == api.ReasonAborting)
+	return c != nil && c.Reason != api.ReasonInitializing
 }

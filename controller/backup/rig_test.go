@@ -16,6 +16,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	api "kubevirt.io/api/backup/v1alpha1"
 	kubevirt "kubevirt.io/api/core/v1"
+	exportapi "kubevirt.io/api/export/v1"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
@@ -29,6 +30,9 @@ import (
 
 const namespace = "default"
 
+// created is when backups are created.
+var created = time.Date(2026, 11, 25, 12, 0, 0, 0, time.UTC)
+
 // rig is the reconcilers with a cluster in memory and the node of the VM web. The test is the kubelet.
 type rig struct {
 	*fakecluster.Cluster
@@ -36,22 +40,23 @@ type rig struct {
 	node     *fakeNode
 	r        *Reconciler
 	tracking *Tracking
+	now      time.Time
 }
 
 func newRig(t *testing.T) *rig {
 	t.Helper()
-	g := &rig{t: t, node: &fakeNode{backups: map[string]*order.Backup{}}}
+	g := &rig{t: t, node: &fakeNode{backups: map[string]*order.Backup{}}, now: created.Add(time.Minute)}
 	g.node.own = &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "own", UID: "own"}}
 	g.node.own.Spec.NodeName = "node-1"
 	g.Cluster = fakecluster.New(t, fakecluster.Options{
-		Types:  []func(*runtime.Scheme) error{corev1.AddToScheme, kubevirt.AddToScheme, api.AddToScheme},
-		Status: []client.Object{new(vmBackup), new(tracker), new(kubevirt.VirtualMachine), new(instance)},
+		Types:  []func(*runtime.Scheme) error{corev1.AddToScheme, kubevirt.AddToScheme, api.AddToScheme, exportapi.AddToScheme},
+		Status: []client.Object{new(exportapi.VirtualMachineExport), new(corev1.Pod), new(vmBackup), new(tracker), new(kubevirt.VirtualMachine), new(instance)},
 		Index: func(b *fake.ClientBuilder) *fake.ClientBuilder {
 			return b.WithIndex(new(vmBackup), indexSource, sourceOf)
 		},
 	})
 	g.r = &Reconciler{
-		Client: g.Cached(), Live: g.Client, Nodes: g.node, Events: g.Recorder,
+		Client: g.Cached(), Live: g.Client, Nodes: g.node, Events: g.Recorder, Now: func() time.Time { return g.now },
 		Mounts: mount.Mounts{Live: g.Client, Uncached: g.Client, Pods: g.node, Holder: pod.Holder{Image: "holder"}},
 	}
 	g.tracking = &Tracking{Client: g.Cached(), Live: g.Client, Config: config.Source{Namespace: "nodevirt", Reader: g.Client}}
@@ -102,7 +107,7 @@ func (g *rig) tracker(name string) {
 func (g *rig) backup(name string, change ...func(*vmBackup)) {
 	g.t.Helper()
 	b := &vmBackup{ObjectMeta: metav1.ObjectMeta{
-		Namespace: namespace, Name: name, CreationTimestamp: metav1.NewTime(time.Date(2026, 11, 25, 12, 0, 0, 0, time.UTC)),
+		Namespace: namespace, Name: name, CreationTimestamp: metav1.NewTime(created),
 	}}
 	b.Spec.Source = corev1.TypedLocalObjectReference{APIGroup: new(api.SchemeGroupVersion.Group), Kind: kindTracker, Name: "nightly"}
 	b.Spec.PvcName = new("backups")
@@ -175,7 +180,11 @@ type fakeNode struct {
 	// ordered is the last order for a backup, cancelled those that were cancelled.
 	ordered   order.BackupFiles
 	cancelled []string
-	fail      error
+	// finished are those that were finished.
+	finished []string
+	// old says that the node knows no mode Pull.
+	old  bool
+	fail error
 }
 
 func (n *fakeNode) PodOf(context.Context, *instance, string) (*corev1.Pod, error) { return n.own, nil }
@@ -193,7 +202,10 @@ func (n *fakeNode) Control(_ context.Context, _ *corev1.Pod, _ int, name string,
 		n.ordered = a
 		b := n.backups[a.Name]
 		if b == nil {
-			b = &order.Backup{Name: a.Name, State: order.BackupWriting, Incremental: a.Since != "", Start: time.Now()}
+			b = &order.Backup{Name: a.Name, State: order.BackupWriting, Incremental: a.Since != "", Start: time.Now(), Quiesce: order.QuiesceSucceeded}
+			if a.Pull && !n.old {
+				b.State = order.BackupReady
+			}
 			for _, d := range a.Disks {
 				b.Disks = append(b.Disks, order.BackedUp{Disk: d.Disk, Target: "vd" + d.Disk[:1]})
 			}
@@ -211,6 +223,20 @@ func (n *fakeNode) Control(_ context.Context, _ *corev1.Pod, _ int, name string,
 			b = &order.Backup{Name: a.Name, State: order.BackupNone}
 		}
 		return json.Marshal(b)
+	case order.BackupServe:
+		var a order.BackupReaders
+		if err := json.Unmarshal([]byte(arguments[0]), &a); err != nil {
+			return nil, err
+		}
+		n.backups[a.Name].Readers = a.Container
+		return json.Marshal(n.backups[a.Name])
+	case order.BackupFinish:
+		var a order.Name
+		if err := json.Unmarshal([]byte(arguments[0]), &a); err != nil {
+			return nil, err
+		}
+		n.finished = append(n.finished, a.Name)
+		return json.Marshal(n.backups[a.Name])
 	}
 	return nil, errors.New("no such control")
 }

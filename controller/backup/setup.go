@@ -5,6 +5,7 @@ import (
 	"time"
 
 	kubevirt "kubevirt.io/api/core/v1"
+	exportapi "kubevirt.io/api/export/v1"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/handler"
@@ -34,6 +35,7 @@ func (r *Reconciler) SetUp(ctx context.Context, m manager.Manager) error {
 	}
 	all := ctrl.NewControllerManagedBy(m).
 		For(new(vmBackup)).
+		Owns(new(exportapi.VirtualMachineExport)).
 		Watches(new(tracker), of(kindTracker)).
 		Watches(new(instance), of(kindVM))
 	return setup.Complete(all, "backup", r, setup.Options{Workers: 8, Timeout: time.Minute})

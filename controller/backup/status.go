@@ -25,10 +25,7 @@ func progressing(reason, message string) metav1.Condition {
 func (w *work) take(answer order.Backup) {
 	s := w.status()
 	s.Type = typeOf(answer)
-	s.IncludedVolumes = nil
-	for _, d := range answer.Disks {
-		s.IncludedVolumes = append(s.IncludedVolumes, api.BackupVolumeInfo{VolumeName: d.Disk, DiskTarget: d.Target})
-	}
+	s.IncludedVolumes = w.offers(volumes(answer))
 	if w.tracker != nil {
 		s.CheckpointName = new(w.checkpoint())
 	}
@@ -46,6 +43,14 @@ func (w *work) take(answer order.Backup) {
 	meta.SetStatusCondition(&s.Conditions, c)
 }
 
+// volumes returns the disks in a backup.
+func volumes(answer order.Backup) (all []api.BackupVolumeInfo) {
+	for _, d := range answer.Disks {
+		all = append(all, api.BackupVolumeInfo{VolumeName: d.Disk, DiskTarget: d.Target})
+	}
+	return all
+}
+
 func (w *work) status() *api.VirtualMachineBackupStatus {
 	if w.backup.Status == nil {
 		w.backup.Status = new(api.VirtualMachineBackupStatus)
@@ -59,6 +64,7 @@ func (r *Reconciler) end(ctx context.Context, w *work, how api.ConditionType, re
 	if how == api.ConditionFailed {
 		s.CheckpointName = nil
 	}
+	w.withdraw()
 	meta.SetStatusCondition(&s.Conditions, metav1.Condition{Type: string(how), Status: metav1.ConditionTrue, Reason: reason, Message: message})
 	return r.report(ctx, w, metav1.Condition{Type: string(api.ConditionProgressing), Status: metav1.ConditionFalse, Reason: reason, Message: message})
 }

@@ -96,7 +96,10 @@ func (t *Tracking) write(
 		return nil
 	}
 	patch := client.MergeFrom(o.DeepCopyObject().(client.Object))
-	*status = &kubevirt.ChangedBlockTrackingStatus{State: now}
+	if *status == nil {
+		*status = new(kubevirt.ChangedBlockTrackingStatus)
+	}
+	(*status).State = now
 	if err := t.Client.Status().Patch(ctx, o, patch); err != nil {
 		return client.IgnoreNotFound(fmt.Errorf("write the state of block tracking of %s/%s: %w", o.GetNamespace(), o.GetName(), err))
 	}

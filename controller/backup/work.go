@@ -215,6 +215,7 @@ func (r *Reconciler) mount(ctx context.Context, w *work) (container, why string,
 func (r *Reconciler) order(ctx context.Context, w *work, container string) (order.BackupFiles, error) {
 	a := order.BackupFiles{
 		Name: w.name(), Volume: w.volume(), Container: container, Folder: w.vmName + "/" + w.checkpoint(), Quiesce: !w.backup.Spec.SkipQuiesce,
+		Pull: pulls(&w.backup.Spec),
 	}
 	disks, _ := disksOf(w.vmi)
 	for _, name := range disks {
