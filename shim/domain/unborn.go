@@ -7,6 +7,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"time"
@@ -92,10 +93,12 @@ func readUnborn(file string) (u Unborn, found bool, err error) {
 	}, true, nil
 }
 
-// isDomainFolder reports whether a path is that of a folder which libvirtd makes for
-// a running domain: domain-ID-NAME.
+// domainFolder is how libvirtd names a folder for a running domain: domain-ID-NAME, and a folder of sockets
+// from libvirt 11 on ID-NAME.
+var domainFolder = regexp.MustCompile(`^(domain-)?[0-9]+-.`)
+
 func isDomainFolder(path string) bool {
-	return filepath.IsAbs(path) && strings.HasPrefix(filepath.Base(path), "domain-")
+	return filepath.IsAbs(path) && domainFolder.MatchString(filepath.Base(path))
 }
 
 // Remove removes the state of the start for the next libvirtd. No libvirtd may run

@@ -7,11 +7,12 @@ import (
 	"testing"
 )
 
-// statusFile is libvirtd's file of an active domain, as far as it matters.
-func statusFile(t *testing.T, run, name, reason, pid, mark string) (file, lib string) {
+// statusFile is libvirtd's file of an active domain, as far as it matters. The paths are those that libvirtd
+// has made: the file, a folder and one of libvirt 11's for sockets.
+func statusFile(t *testing.T, run, name, reason, pid, mark string) (paths []string) {
 	t.Helper()
-	lib = filepath.Join(t.TempDir(), "domain-1-"+name)
-	for _, dir := range []string{filepath.Join(run, "qemu"), lib} {
+	lib, sockets := filepath.Join(t.TempDir(), "domain-1-"+name), filepath.Join(t.TempDir(), "1-"+name)
+	for _, dir := range []string{filepath.Join(run, "qemu"), lib, sockets} {
 		if err := os.MkdirAll(dir, 0o755); err != nil {
 			t.Fatal(err)
 		}
@@ -22,33 +23,32 @@ WARNING: THIS IS AN AUTO-GENERATED FILE.
 
 <domstatus state='running' reason='%s' pid='%s'>
   <libDir path='%s'/>
-  <channelTargetDir path='/'/>
+  <channelTargetDir path='%s'/>
   <domain type='qemu' id='1'>
     <name>%s</name>
     <metadata>%s</metadata>
   </domain>
 </domstatus>
-`, reason, pid, lib, name, mark)
-	file = filepath.Join(run, "qemu", name+".xml")
+`, reason, pid, lib, sockets, name, mark)
+	file := filepath.Join(run, "qemu", name+".xml")
 	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	return file, lib
+	return []string{file, lib, sockets}
 }
 
 func TestUnborn(t *testing.T) {
 	const ours = `<nv:vm xmlns:nv="https://nodevirt.io/domain/1"><nv:container id="1"/></nv:vm>`
 	const starting = "starting up"
 	run := t.TempDir()
-	unborn, unbornLib := statusFile(t, run, "unborn", starting, "0", ours)
+	unborn := statusFile(t, run, "unborn", starting, "0", ours)
 	var others []string
 	for _, d := range []struct{ name, reason, pid, mark string }{
 		{"runs", "booted", "17", ours},
 		{"starts", starting, "17", ours},
 		{"foreign", starting, "0", `<vm xmlns="https://example.com/">1</vm>`},
 	} {
-		file, lib := statusFile(t, run, d.name, d.reason, d.pid, d.mark)
-		others = append(others, file, lib)
+		others = append(others, statusFile(t, run, d.name, d.reason, d.pid, d.mark)...)
 	}
 	garbage := filepath.Join(run, "qemu", "garbage.xml")
 	if err := os.WriteFile(garbage, []byte("<domstatus reason='starting up' pid='0'"), 0o600); err != nil {
@@ -66,7 +66,7 @@ func TestUnborn(t *testing.T) {
 	if err := found[0].Remove(); err != nil {
 		t.Fatal(err)
 	}
-	for _, path := range []string{unborn, unbornLib} {
+	for _, path := range unborn {
 		if _, err := os.Lstat(path); err == nil {
 			t.Errorf("%s is still there", path)
 		}
@@ -74,6 +74,14 @@ func TestUnborn(t *testing.T) {
 	for _, path := range others {
 		if _, err := os.Lstat(path); err != nil {
 			t.Errorf("it is gone: %v", err)
+		}
+	}
+	for path, is := range map[string]bool{
+		"/": false, "/run": false, "1-name": false, "/x/1-": false, "/x/name-1-x": false, "/x/domain-name": false,
+		"/x/1-name": true, "/x/domain-1-name": true,
+	} {
+		if isDomainFolder(path) != is {
+			t.Errorf("the folder %s is a domain's: %v", path, !is)
 		}
 	}
 	if found, err := FindUnborn(filepath.Join(run, "none")); err != nil || len(found) > 0 {

@@ -26,6 +26,7 @@ func (r *round) tidy(ctx context.Context) error {
 	for _, pattern := range []string{
 		"etc/libvirt/qemu/default_" + r.name + "_*.xml.new", "run/libvirt/qemu/default_" + r.name + "_*.xml.new",
 		"libvirt/qemu/domain-*-" + short, "libvirt/qemu/channel/target/domain-*-" + short,
+		"run/libvirt/qemu/channel/*-" + short, // libvirt 11's
 	} {
 		left, _ := filepath.Glob(filepath.Join(suite.Dir(), pattern))
 		for _, path := range left {
