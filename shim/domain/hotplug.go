@@ -159,7 +159,8 @@ func (h *Hotplug) Targets(ctx context.Context, uuid string) (map[string]bool, er
 }
 
 // Release makes QEMU close the descriptors of a disk that is not attached, also of one that the domain
-// started with. A set that QEMU does not have is no error. The error is [ErrPaused] while the guest is paused.
+// started with. A set that QEMU does not have is no error. The error is [ErrPaused] where QEMU keeps them while
+// the guest is paused, as before 9.1.
 func (h *Hotplug) Release(ctx context.Context, uuid string, set int) error {
 	return do(ctx, h.conn, "close the file of a disk of", uuid, func(dom *libvirt.Domain) error {
 		if err := removeSet(dom, firstSet+set); err != nil {
