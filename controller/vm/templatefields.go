@@ -7,6 +7,7 @@ import (
 	"github.com/nodevirt/nodevirt/controller/manifest"
 	"github.com/nodevirt/nodevirt/controller/pod"
 	"github.com/nodevirt/nodevirt/shim/fields"
+	"github.com/nodevirt/nodevirt/shim/vmspec"
 )
 
 // dataVolumeFields are those of templates of DataVolumes. CDI, where it is, checks the
@@ -15,6 +16,7 @@ func dataVolumeFields() fields.Supported {
 	const at = "dataVolumeTemplates[]."
 	return fields.Supported{
 		Rows: []fields.Row{
+			fields.At("dataVolumeTemplates", fields.List(vmspec.MaxDisks)),
 			fields.At(at+"apiVersion", fields.Text(fields.MaxLabel)),
 			fields.At(at+"kind", fields.OneOf("DataVolume")),
 			fields.At(at+"metadata.name", fields.Subdomain),

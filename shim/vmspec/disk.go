@@ -74,6 +74,9 @@ const (
 	BusSCSI   Bus = "scsi"
 )
 
+// MaxDisks is how many disks a VM can have.
+const MaxDisks = 64
+
 // Disk is one drive of the guest.
 type Disk struct {
 	// Name is unique in the VM; it becomes the libvirt alias "ua-NAME".

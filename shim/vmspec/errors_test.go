@@ -196,7 +196,7 @@ spec.domain.devices.interfaces[0].ports[1].port: Invalid value: 65536: must be f
 spec.networks[0].pod.vmIPv6NetworkCIDR: Invalid value: "fd00::/127": must be an IPv6 network with a length from 64 to 126
 spec.networks[0].pod.vmNetworkCIDR: Invalid value: "fd00::/64": must be an IPv4 network with a length from 8 to 30
 spec.networks[1].multus.networkName: Invalid value: "../x": must match ([a-z0-9][a-z0-9-]*/)?[a-z0-9][a-z0-9.-]* and have at most 317 characters`},
-	{"seventeen disks", `{"domain": {"devices": {"disks": [{}` + strings.Repeat(`,{}`, 16) + `]}}}`, `spec.domain.devices.disks: Too many: 17: must have at most 16 items`},
+	{"too many disks", `{"domain": {"devices": {"disks": [{}` + strings.Repeat(`,{}`, vmspec.MaxDisks) + `]}}}`, `spec.domain.devices.disks: Too many: 65: must have at most 64 items`},
 	{"path outside of /disk", `{"domain": {"devices": {"disks": [{"name": "a"}]}},
 		"volumes": [{"name": "a", "containerDisk": {"image": "a", "path": "/etc/shadow"}}]}`, `spec.volumes[0].containerDisk.path: Invalid value: "/etc/shadow": must be below /disk/`},
 	{"base64", `{"domain": {"devices": {"disks": [{"name": "a"}, {"name": "b"}]}}, "volumes": [

@@ -18,7 +18,7 @@ func Supported() fields.Supported {
 }
 
 func rows() []fields.Row {
-	return slices.Concat(domainRows(), dedicatedRows(), maximumRows(), firmwareRows(), launchSecurityRows(), deviceRows(), hostDeviceRows(), boardRows(), clockRows(), []fields.Row{fields.At("volumes[].name", fields.Label)},
+	return slices.Concat(domainRows(), dedicatedRows(), maximumRows(), firmwareRows(), launchSecurityRows(), deviceRows(), hostDeviceRows(), boardRows(), clockRows(), []fields.Row{fields.At("volumes", fields.List(MaxDisks+MaxFilesystems)), fields.At("volumes[].name", fields.Label)},
 		volumeRows(func(k VolumeKind) []fields.Row { return k.rows }), networkRows(), credentialRows())
 }
 
@@ -65,6 +65,7 @@ func domainRows() []fields.Row {
 // deviceRows are the fields of the VM's devices.
 func deviceRows() []fields.Row {
 	return []fields.Row{
+		fields.At("domain.devices.disks", fields.List(MaxDisks)),
 		fields.At("domain.devices.disks[].name", fields.Label),
 		fields.At("domain.devices.disks[].disk.bus", diskBus),
 		fields.At("domain.devices.disks[].disk.readonly", fields.Boolean),
