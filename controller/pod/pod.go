@@ -41,6 +41,14 @@ type Options struct {
 	Surroundings Surroundings
 }
 
+// GracePeriod returns the time in seconds that a guest has to shut down, by what its instance says, if anything.
+func GracePeriod(set *int64) int64 {
+	if set != nil {
+		return *set
+	}
+	return DefaultGracePeriod
+}
+
 // New returns the pod of an instance that uses these PVCs, some of which are network
 // disks. It has no volume that the VM gets once it runs. An error names the fields of the instance
 // that no pod can be made of.
@@ -93,10 +101,7 @@ func New(vmi *kubevirt.VirtualMachineInstance, objects PVCObjects, network Netwo
 }
 
 func podSpec(vmi *kubevirt.VirtualMachineInstance, from bootImage, around Surroundings) corev1.PodSpec {
-	no, grace := false, int64(DefaultGracePeriod)
-	if g := vmi.Spec.TerminationGracePeriodSeconds; g != nil {
-		grace = *g
-	}
+	no, grace := false, GracePeriod(vmi.Spec.TerminationGracePeriodSeconds)
 	s := vmi.Spec.DeepCopy()
 	return corev1.PodSpec{
 		Containers:                    []corev1.Container{container(s, from, around)},

@@ -218,11 +218,7 @@ func (l *lifecycle) request(
 
 // hurry shortens what is left of a guest's time to shut down. Without a pod there is no guest yet.
 func (l *lifecycle) hurry(ctx context.Context, c *call, vmi *kubevirt.VirtualMachineInstance, seconds int64, dryRun []string) error {
-	has := int64(pod.DefaultGracePeriod)
-	if t := vmi.Spec.TerminationGracePeriodSeconds; t != nil {
-		has = *t
-	}
-	if seconds < has {
+	if seconds < pod.GracePeriod(vmi.Spec.TerminationGracePeriodSeconds) {
 		text := fmt.Sprintf(`{"spec": {"terminationGracePeriodSeconds": %d}}`, seconds)
 		err := l.objects.Patch(ctx, vmi, client.RawPatch(types.MergePatchType, []byte(text)),
 			&client.PatchOptions{DryRun: dryRun})

@@ -12,6 +12,7 @@ import (
 
 	"github.com/nodevirt/nodevirt/controller/admission"
 	"github.com/nodevirt/nodevirt/controller/manifest"
+	"github.com/nodevirt/nodevirt/controller/pod"
 )
 
 func rules() admission.Rules {
@@ -108,7 +109,7 @@ func changing(before, after any) []string {
 		return nil
 	}
 	var paths []string
-	if t := now.TerminationGracePeriodSeconds; t != nil && *t < grace(old.TerminationGracePeriodSeconds) {
+	if t := now.TerminationGracePeriodSeconds; t != nil && *t < pod.GracePeriod(old.TerminationGracePeriodSeconds) {
 		paths = append(paths, "spec.terminationGracePeriodSeconds")
 	}
 	if a, b := old.Domain.CPU, now.Domain.CPU; a != nil && b != nil && a.MaxSockets > 0 && b.Sockets >= a.Sockets {

@@ -105,7 +105,7 @@ func (f *follower) remove(
 		return f.forget(ctx, vmi)
 	}
 	if p.DeletionTimestamp == nil {
-		time := grace(vmi.Spec.TerminationGracePeriodSeconds)
+		time := pod.GracePeriod(vmi.Spec.TerminationGracePeriodSeconds)
 		if err := f.ends.deletePod(ctx, p, client.GracePeriodSeconds(time)); err != nil {
 			return ctrl.Result{}, err
 		}
@@ -117,14 +117,6 @@ func (f *follower) remove(
 		return ctrl.Result{}, nil // the pod's event triggers the next step
 	}
 	return f.follow(ctx, vmi, p)
-}
-
-// grace returns the seconds that a guest has to shut down.
-func grace(set *int64) int64 {
-	if set != nil {
-		return *set
-	}
-	return pod.DefaultGracePeriod
 }
 
 // forget removes the finalizer of an instance whose pod is really gone.
