@@ -1,6 +1,8 @@
 package pod
 
 import (
+	"crypto/sha1" //nolint:gosec // KubeVirt's, of no secret
+	"encoding/hex"
 	"maps"
 
 	kubevirt "kubevirt.io/api/core/v1"
@@ -17,6 +19,16 @@ func labels(vmi *kubevirt.VirtualMachineInstance) map[string]string {
 	all[kubevirt.AppLabel] = LabelValue
 	all[kubevirt.CreatedByLabel] = string(vmi.UID)
 	all[kubevirt.DeprecatedVirtualMachineNameLabel] = clip(vmi.Name, maxLabel)
-	all[kubevirt.VirtualMachineInstanceIDLabel] = clip(vmi.Name, maxLabel)
+	all[kubevirt.VirtualMachineInstanceIDLabel] = LabelOf(vmi.Name)
 	return all
+}
+
+// LabelOf returns the value by which a label names an instance or a VirtualMachine, as KubeVirt computes it: the
+// name, or, where that is too long, its beginning and a hash.
+func LabelOf(name string) string {
+	if len(name) <= maxLabel {
+		return name
+	}
+	sum := sha1.Sum([]byte(name)) //nolint:gosec // as above
+	return name[:maxLabel-9] + "-" + hex.EncodeToString(sum[:])[:8]
 }

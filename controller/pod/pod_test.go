@@ -238,6 +238,18 @@ func TestImages(t *testing.T) {
 	}
 }
 
+// TestLabelOf: a label's value is KubeVirt's.
+func TestLabelOf(t *testing.T) {
+	for name, want := range map[string]string{
+		strings.Repeat("a", 63): strings.Repeat("a", 63),
+		strings.Repeat("a", 64): strings.Repeat("a", 54) + "-0098ba82",
+	} {
+		if got := pod.LabelOf(name); got != want {
+			t.Errorf("%s: %s; want %s", name, got, want)
+		}
+	}
+}
+
 func TestName(t *testing.T) {
 	vmi := read(t, "least")
 	first := pod.Name(vmi)

@@ -55,7 +55,7 @@ func NewState(vmi *kubevirt.VirtualMachineInstance, o StateOptions) *corev1.Pers
 	pvc := &corev1.PersistentVolumeClaim{
 		ObjectMeta: metav1.ObjectMeta{
 			Namespace: vmi.Namespace, Name: UniqueName(StateLabel+"-"+vmi.Name, maxName, string(owner.UID)),
-			Labels: map[string]string{StateLabel: clip(vmi.Name, maxLabel)}, OwnerReferences: []metav1.OwnerReference{owner},
+			Labels: map[string]string{StateLabel: LabelOf(vmi.Name)}, OwnerReferences: []metav1.OwnerReference{owner},
 		},
 		Spec: corev1.PersistentVolumeClaimSpec{
 			AccessModes: []corev1.PersistentVolumeAccessMode{access}, VolumeMode: &mode,
@@ -75,7 +75,7 @@ func FindState(vmi *kubevirt.VirtualMachineInstance, pvcs []corev1.PersistentVol
 	var kept *corev1.PersistentVolumeClaim
 	for i := range pvcs {
 		c := &pvcs[i]
-		if c.DeletionTimestamp != nil || c.Labels[StateLabel] != clip(vmi.Name, maxLabel) {
+		if c.DeletionTimestamp != nil || c.Labels[StateLabel] != LabelOf(vmi.Name) {
 			continue
 		}
 		switch of := metav1.GetControllerOf(c); {

@@ -28,7 +28,7 @@ func rules() admission.Rules {
 			setUUID(r, spec)
 		},
 		Presets: func(r *admission.Review) (admission.Subject, bool) {
-			return r.TemplateSubject(map[string]string{kubevirt.VirtualMachineLabel: r.Meta.Name})
+			return r.TemplateSubject(map[string]string{kubevirt.VirtualMachineLabel: pod.LabelOf(r.Meta.Name)})
 		},
 	}
 }
@@ -36,7 +36,6 @@ func rules() admission.Rules {
 func check(r *admission.Review) field.ErrorList {
 	spec := field.NewPath("spec")
 	tree, problems := r.CheckTemplated(pod.AnnotationSuspend, memory.AnnotationClass, memory.AnnotationSize)
-	problems = append(admission.CheckName(field.NewPath("metadata"), r.Meta.Name), problems...)
 	problems = append(problems, checkSuspend(r.Meta.Annotations)...)
 	if tree == nil {
 		return problems

@@ -84,7 +84,7 @@ type suspends struct {
 func (*suspends) of(vm *kubevirt.VirtualMachine, vmi *kubevirt.VirtualMachineInstance) *memory.Save {
 	return &memory.Save{
 		VMI: vmi, Volume: suspendVolume, PVC: pod.UniqueName(suspendPrefix+vmi.Name, maxPVCName, string(vmi.UID)),
-		Labels:      map[string]string{kubevirt.VirtualMachineLabel: vm.Name},
+		Labels:      map[string]string{kubevirt.VirtualMachineLabel: pod.LabelOf(vm.Name)},
 		Owner:       *metav1.NewControllerRef(vm, kubevirt.VirtualMachineGroupVersionKind),
 		Annotations: vm.Annotations,
 	}

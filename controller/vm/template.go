@@ -32,7 +32,7 @@ func instance(
 		ObjectMeta: metav1.ObjectMeta{
 			Name:            vm.Name,
 			Namespace:       vm.Namespace,
-			Labels:          map[string]string{kubevirt.VirtualMachineLabel: vm.Name},
+			Labels:          map[string]string{kubevirt.VirtualMachineLabel: pod.LabelOf(vm.Name)},
 			Annotations:     maps.Clone(t.ObjectMeta.Annotations),
 			Finalizers:      []string{kubevirt.VirtualMachineInstanceFinalizer},
 			OwnerReferences: []metav1.OwnerReference{*metav1.NewControllerRef(vm, kubevirt.VirtualMachineGroupVersionKind)},

@@ -28,13 +28,11 @@ func rules() admission.Rules {
 
 func check(r *admission.Review) field.ErrorList {
 	meta, spec := field.NewPath("metadata"), field.NewPath("spec")
-	problems := admission.CheckName(meta, r.Meta.Name)
 	tree, ok := r.Object["spec"]
 	if !ok || tree == nil {
-		return append(problems, field.Required(spec, "describe the VM here"))
+		return field.ErrorList{field.Required(spec, "describe the VM here")}
 	}
-	vmi, p := manifest.CheckVMI(spec, tree)
-	problems = append(problems, p...)
+	vmi, problems := manifest.CheckVMI(spec, tree)
 	r.VMI, r.Annotations = vmi, r.Meta.Annotations
 	return append(problems, admission.CheckAnnotations(meta.Child("annotations"), r.Meta.Annotations, vmi)...)
 }
