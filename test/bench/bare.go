@@ -13,9 +13,9 @@ type bare struct {
 }
 
 // bareGuest boots a guest on a tap with an address of the node's, as a pod's guest has it otherwise: the same
-// card, MTU and processor, and the limit of the pod's memory. The memory is in bytes, and drive the value of
-// QEMU's -drive. The number distinguishes guests of one bench. Its stop ends it.
-func (r *rig) bareGuest(ctx context.Context, number int, memory int64, drive string) (*bare, error) {
+// card, MTU and processor, and the limit of the pod's memory. The memory is in bytes, and disk the
+// arguments of QEMU for it. The number distinguishes guests of one bench. Its stop ends it.
+func (r *rig) bareGuest(ctx context.Context, number int, memory int64, disk []string) (*bare, error) {
 	tap, net := fmt.Sprintf("bare%d", number), fmt.Sprintf("10.200.%d.", number)
 	for _, args := range [][]string{
 		{"tuntap", "add", "dev", tap, "mode", "tap", "vnet_hdr"},
@@ -31,10 +31,10 @@ func (r *rig) bareGuest(ctx context.Context, number int, memory int64, drive str
 		{"dnsmasq", "--keep-in-foreground", "--port=0", "--conf-file=/dev/null", "--interface=" + tap, "--bind-interfaces",
 			"--leasefile-ro", "--dhcp-range=" + b.ip + "," + b.ip, "--dhcp-option-force=option:mtu,1400",
 			"--log-facility=" + filepath.Join(r.Dir(), "log", tap+"-dnsmasq.log"), "--pid-file="},
-		{"qemu-system-x86_64", "-machine", "q35", "-accel", "tcg,tb-size=32", "-cpu", "max,la57=off", "-m", fmt.Sprint(memory >> 20),
-			"-nodefaults", "-display", "none", "-drive", drive,
+		append([]string{"qemu-system-x86_64", "-machine", "q35", "-accel", "tcg,tb-size=32", "-cpu", "max,la57=off", "-m", fmt.Sprint(memory >> 20),
+			"-nodefaults", "-display", "none",
 			"-netdev", "tap,id=n,ifname=" + tap + ",script=no,downscript=no",
-			"-device", "virtio-net-pci,netdev=n,host_mtu=1400,romfile="},
+			"-device", "virtio-net-pci,netdev=n,host_mtu=1400,romfile="}, disk...),
 	} {
 		g, err := r.prepare(ctx, place{tap, memory + overhead}, line[0], line[1:]...)
 		if err != nil {

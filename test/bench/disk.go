@@ -125,14 +125,15 @@ func (r *rig) awaitBases(ctx context.Context, want int) error {
 	}
 }
 
-// convertSide is qemu-img alone.
-func (r *rig) convertSide(path string) side {
+// convertSide is qemu-img alone, with more flags.
+func (r *rig) convertSide(path string, flags ...string) side {
 	to := filepath.Join(r.Dir(), "alone.raw")
 	var next *grouped
 	return side{
 		of: "qemu-img alone",
 		prepare: func(ctx context.Context) (err error) {
-			next, err = r.prepare(ctx, place{name: "qemu-img"}, "qemu-img", "convert", "-f", "qcow2", "-O", "raw", "-W", "-m", "16", path, to)
+			args := append([]string{"convert", "-f", "qcow2", "-O", "raw", "-W", "-m", "16"}, flags...)
+			next, err = r.prepare(ctx, place{name: "qemu-img"}, "qemu-img", append(args, path, to)...)
 			return err
 		},
 		do:   func(context.Context) error { return next.run() },

@@ -26,10 +26,10 @@ func ioNotes(alone ...string) []string {
 func (r *rig) ioFile(ctx context.Context) (s report.Section, err error) {
 	s.Title = "A guest's disk of mode file, against QEMU alone"
 	s.Notes = ioNotes("QEMU alone: -drive if=virtio of an overlay, as qemu-img create makes it, on a copy of the file.")
-	return s, r.guestIO(ctx, &s, vmspec.ModeFile, ioGoal, func(ctx context.Context, disk string) (string, func(), error) {
+	return s, r.guestIO(ctx, &s, vmspec.ModeFile, ioGoal, func(ctx context.Context, disk string) ([]string, func(), error) {
 		overlay := filepath.Join(r.Dir(), "alone-overlay.qcow2")
 		err := qemuImg(ctx, "create", "-q", "-f", "qcow2", "-b", disk, "-F", "qcow2", overlay)
-		return "if=virtio,format=qcow2,file=" + overlay, func() {}, err
+		return drive("if=virtio,format=qcow2,file=" + overlay), func() {}, err
 	})
 }
 
@@ -37,16 +37,17 @@ func (r *rig) ioFile(ctx context.Context) (s report.Section, err error) {
 func (r *rig) ioRaw(ctx context.Context) (s report.Section, err error) {
 	s.Title = "A guest's disk of mode raw, against QEMU alone"
 	s.Notes = ioNotes("QEMU alone: -drive if=virtio of a raw file, as qemu-img convert makes it.")
-	return s, r.guestIO(ctx, &s, vmspec.ModeRaw, ioGoal, func(ctx context.Context, disk string) (string, func(), error) {
+	return s, r.guestIO(ctx, &s, vmspec.ModeRaw, ioGoal, func(ctx context.Context, disk string) ([]string, func(), error) {
 		raw, err := r.rawAlone(ctx, disk)
-		return "if=virtio,format=raw,file=" + raw, func() {}, err
+		return drive("if=virtio,format=raw,file=" + raw), func() {}, err
 	})
 }
 
-// rawAlone is a raw file of a disk for QEMU alone, replacing the last one.
+// rawAlone is a raw file of a disk for QEMU alone, replacing the last one. Nothing of it is in the page cache: what
+// a guest reads fills the memory of its own group, as it does for a VM.
 func (r *rig) rawAlone(ctx context.Context, disk string) (path string, err error) {
 	path = filepath.Join(r.Dir(), "alone.raw")
-	return path, qemuImg(ctx, "convert", "-f", "qcow2", "-O", "raw", disk, path)
+	return path, qemuImg(ctx, "convert", "-f", "qcow2", "-O", "raw", "-t", "none", disk, path)
 }
 
 // ioISCSI compares a guest's disk over iSCSI with that of QEMU alone over a plain tgtd, both on the
@@ -54,13 +55,13 @@ func (r *rig) rawAlone(ctx context.Context, disk string) (path string, err error
 func (r *rig) ioISCSI(ctx context.Context) (s report.Section, err error) {
 	s.Title = "A guest's disk of mode iscsi, against QEMU alone with a plain tgtd, on " + r.fileSystem()
 	s.Notes = ioNotes("QEMU alone: -drive if=virtio of iscsi://…, a raw file that a tgtd with its defaults serves.")
-	return s, r.guestIO(ctx, &s, vmspec.ModeISCSI, 0, func(ctx context.Context, disk string) (string, func(), error) {
+	return s, r.guestIO(ctx, &s, vmspec.ModeISCSI, 0, func(ctx context.Context, disk string) ([]string, func(), error) {
 		raw, err := r.rawAlone(ctx, disk)
 		if err != nil {
-			return "", nil, err
+			return nil, nil, err
 		}
 		stop, err := r.tgtdAlone(ctx, raw)
-		return "if=virtio,format=raw,file=iscsi://" + alonePortal + "/" + aloneTarget + "/1", stop, err
+		return drive("if=virtio,format=raw,file=iscsi://" + alonePortal + "/" + aloneTarget + "/1"), stop, err
 	})
 }
 
@@ -68,8 +69,11 @@ func (r *rig) ioISCSI(ctx context.Context) (s report.Section, err error) {
 // by up to a tenth for as long as they run.
 const boots = 3
 
-// alone makes of a disk's file what QEMU alone has of it: the value of -drive, and what ends it.
-type alone func(ctx context.Context, disk string) (drive string, stop func(), err error)
+// alone makes of a disk's file what QEMU alone has of it: its arguments for the disk, and what ends it.
+type alone func(ctx context.Context, disk string) (args []string, stop func(), err error)
+
+// drive is a disk by the value of -drive.
+func drive(value string) []string { return []string{"-drive", value} }
 
 // guestIO boots guests on a disk of a mode, and guests of QEMU alone, and compares what they read and
 // write.
@@ -103,12 +107,12 @@ func (r *rig) pairs(ctx context.Context, rows []report.Row, p *pod, image, disk 
 
 // onePair boots a guest of each side, and adds to the rows what they do.
 func (r *rig) onePair(ctx context.Context, rows []report.Row, boot int, p *pod, image, disk string, other alone) (err error) {
-	drive, stop, err := other(ctx, disk)
+	args, stop, err := other(ctx, disk)
 	if err != nil {
 		return fmt.Errorf("make a disk for QEMU alone: %w", err)
 	}
 	defer stop()
-	bare, err := r.bareGuest(ctx, boot, loadMemory, drive)
+	bare, err := r.bareGuest(ctx, boot, loadMemory, args)
 	if err != nil {
 		return err
 	}

@@ -22,8 +22,11 @@ type pod struct {
 	id     string
 	config *cri.PodSandboxConfig
 	by     cri.RuntimeServiceClient
-	memory int64        // of its guests, in bytes
-	mounts []*cri.Mount // of its containers
+	memory int64 // of its guests, in bytes
+
+	// Of its containers.
+	mounts  []*cri.Mount
+	devices []*cri.Device
 }
 
 // podConfig is a pod as a kubelet asks for it.
@@ -67,6 +70,7 @@ func (p *pod) create(ctx context.Context, name, image string, command ...string)
 			Command:  command,
 			LogPath:  name + "_0.log",
 			Mounts:   p.mounts,
+			Devices:  p.devices,
 			Linux: &cri.LinuxContainerConfig{
 				Resources: &cri.LinuxContainerResources{MemoryLimitInBytes: p.memory},
 			},

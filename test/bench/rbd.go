@@ -60,8 +60,8 @@ func (r *rig) ioRBD(ctx context.Context) (s report.Section, err error) {
 		return s, err
 	}
 	s.Rows = loadRows("QEMU alone", "RBD", ioGoal)
-	return s, r.pairs(ctx, s.Rows, p, image, disk, func(context.Context, string) (string, func(), error) {
-		return "if=virtio,format=raw,cache=none,file=" + c.Drive(rbdAlone), func() {}, nil
+	return s, r.pairs(ctx, s.Rows, p, image, disk, func(context.Context, string) ([]string, func(), error) {
+		return drive("if=virtio,format=raw,cache=none,file=" + c.Drive(rbdAlone)), func() {}, nil
 	})
 }
 

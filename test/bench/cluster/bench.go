@@ -68,6 +68,7 @@ func (r *rig) parts(o Options, idle []float64) []part {
 	}
 	return []part{
 		{"one", func(ctx context.Context) (_ []report.Section, err error) { return r.one(ctx, o.Rounds) }},
+		section("pvcs", func(ctx context.Context) (report.Section, error) { return r.pvcs(ctx, o.Rounds) }),
 		section("bursts", func(ctx context.Context) (report.Section, error) { return r.bursts(ctx, o.Bursts) }),
 		section("replicas", func(ctx context.Context) (report.Section, error) { return r.replicas(ctx, o.Replicas) }),
 		section("requests", func(ctx context.Context) (report.Section, error) { return r.requests(ctx, several) }),
