@@ -269,12 +269,12 @@ test-kubevirt: packages kubernetes $(if $(FAST),,storage) build controller ## Ru
 	KUBEVIRT_LABELS='$(LABELS)' KUBEVIRT_FOCUS='$(FOCUS)' KUBEVIRT_FILES='$(FILES)' KUBEVIRT_PROCS='$(PROCS)' KUBEVIRT_FAST='$(FAST)' \
 		$(GOTEST) -tags $(TAGS),kubevirt -count 1 -timeout 4h ./test/kubevirt $(FLAGS)
 
-# SIDE=shim or SIDE=containerd runs one cluster alone. FOCUS and SKIP are regular expressions of specs' words.
-test-conformance: packages kubernetes build ## Run Kubernetes' conformance with and without the shim, and compare; FOCUS=, SKIP=, SIDE=, PROCS=10, FLAGS=-update
+# SIDE=shim or SIDE=containerd runs one cluster alone; VM=1 one where the suite's pods are VMs. FOCUS and SKIP are regular expressions of specs' words.
+test-conformance: packages kubernetes build $(VM:%=controller) ## Run Kubernetes' conformance with and without the shim, and compare; FOCUS=, SKIP=, SIDE=, VM=, PROCS=10, FLAGS=-update
 	@test/tools/build e2e
 	go vet -tags $(TAGS),conformance ./test/conformance
 	CONFORMANCE_FOCUS='$(FOCUS)' CONFORMANCE_SKIP='$(SKIP)' CONFORMANCE_SIDE='$(SIDE)' CONFORMANCE_PROCS='$(PROCS)' \
-		$(GOTEST) -tags $(TAGS),conformance -count 1 -timeout 12h ./test/conformance $(FLAGS)
+		$(GOTEST) -tags $(TAGS),conformance -count 1 -timeout 12h -run '$(if $(VM),TestVMs,TestSuite)$$' ./test/conformance $(FLAGS)
 
 fuzz: packages ## Run each fuzz target for a while; TIME=30s
 	@test/tools/fuzz $(TIME) $(shell nproc)

@@ -47,7 +47,7 @@ func TestSuite(t *testing.T) {
 	}
 	got := map[string]specs.Outcomes{}
 	for _, side := range sides {
-		assert.Assert(t, t.Run(side, func(t *testing.T) { got[side] = runOn(t, side) }))
+		assert.Assert(t, t.Run(side, func(t *testing.T) { got[side] = runOn(t, side, usual, nothing, specs.All) }))
 		fmt.Printf("%s:\n\n%s\n", side, got[side].Lists())
 	}
 	if len(sides) == 2 {
@@ -56,21 +56,32 @@ func TestSuite(t *testing.T) {
 		}
 	}
 
-	file := golden.Path(outcomesFile)
+	compare(t, outcomesFile, got[sides[len(sides)-1]])
+}
+
+// nothing is what a cluster needs beside the suite's images.
+func nothing(context.Context, *cluster.Cluster) error { return nil }
+
+// compare holds a run against a file of outcomes. With -update it writes the file.
+func compare(t *testing.T, name string, run specs.Outcomes) {
+	t.Helper()
+	file := golden.Path(name)
 	want, _ := specs.FromFile(t, file)
-	run := got[sides[len(sides)-1]]
 	if golden.FlagUpdate() {
 		assert.NilError(t, os.WriteFile(file, []byte(want.Update(run).Text()), 0o644))
 		return
 	}
 	if unlike := want.Unlike(run); len(unlike) > 0 {
 		t.Errorf("these specs ended in another way than testdata/%s says; -update takes them in:\n%s",
-			outcomesFile, strings.Join(unlike, "\n"))
+			name, strings.Join(unlike, "\n"))
 	}
 }
 
-// runOn runs the suite on a separate cluster.
-func runOn(t *testing.T, side string) specs.Outcomes {
+// runOn runs the suite on a separate cluster, when prepare has made it ready. Focus are the words of the specs
+// that run if no other are asked for; those count whose output does.
+func runOn(t *testing.T, side, focus string, prepare func(context.Context, *cluster.Cluster) error,
+	counts func(output string) bool,
+) specs.Outcomes {
 	t.Helper()
 	ctx := t.Context()
 	dir, err := os.MkdirTemp("", "nodevirt-") // t.TempDir's paths are too long for sockets
@@ -84,16 +95,17 @@ func runOn(t *testing.T, side string) specs.Outcomes {
 	})
 	assert.NilError(t, err)
 	assert.NilError(t, pushImages(ctx, c))
+	assert.NilError(t, prepare(ctx, c))
 	report := filepath.Join(t.ArtifactDir(), side+".json")
-	runSuite(t, c, report)
-	got, err := specs.ReadReport(report, "/test/e2e/", set)
+	runSuite(t, c, focus, report)
+	got, err := specs.ReadReport(report, "/test/e2e/", set, counts)
 	assert.NilError(t, err)
 	assert.Assert(t, len(got) > 0, "no spec ran")
 	return got
 }
 
 // runSuite runs the suite. Specs that fail are no error; a suite that does not come to its end is.
-func runSuite(t *testing.T, c *cluster.Cluster, report string) {
+func runSuite(t *testing.T, c *cluster.Cluster, focus, report string) {
 	t.Helper()
 	dir := filepath.Dir(report)
 	bin, err := node.CheckoutBin()
@@ -103,7 +115,7 @@ func runSuite(t *testing.T, c *cluster.Cluster, report string) {
 		"-C", dir, filepath.Join(bin, "e2e-ginkgo"),
 		"--procs=" + specs.Setting(procsVariable, "10"), "--no-color", "--timeout=6h", "--poll-progress-after=5m",
 		"--output-dir=" + dir, "--json-report=" + filepath.Base(report),
-		"--focus=" + specs.Setting(focusVariable, usual), "--skip=" + os.Getenv(skipVariable),
+		"--focus=" + specs.Setting(focusVariable, focus), "--skip=" + os.Getenv(skipVariable),
 		filepath.Join(bin, "e2e.test"), "--",
 		"--kubeconfig=" + kubeconfig, "--kubectl-path=" + filepath.Join(bin, "kubectl"), "--provider=skeleton",
 		"--report-dir=" + dir, "--dump-logs-on-failure=false", "--disable-log-dump",

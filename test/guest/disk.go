@@ -3,8 +3,10 @@ package guest
 import (
 	"context"
 	"fmt"
+	"maps"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"github.com/nodevirt/nodevirt/test/guest/deb"
@@ -24,8 +26,9 @@ type layout struct {
 	fatSize        int64  // bytes, a multiple of mebibytes
 	config         string // text of syslinux.cfg
 	kernel, initrd string
-	root           string // folder with the content of an ext4 file system; none if empty
-	rootSize       int64  // bytes, a multiple of mebibytes
+	files          map[string]string // beside them, by their names there
+	root           string            // folder with the content of an ext4 file system; none if empty
+	rootSize       int64             // bytes, a multiple of mebibytes
 }
 
 // rootPartition is how the kernel finds the root file system; see the kernel's name_to_dev_t.
@@ -60,6 +63,9 @@ func (l layout) commands(raw string) []command {
 		{[]string{"mcopy", "-i", fat, l.kernel, "::vmlinuz"}, ""},
 		{[]string{"mcopy", "-i", fat, l.initrd, "::initrd"}, ""},
 		{[]string{"syslinux", "--install", "--offset", fmt.Sprint(fatStart), raw}, ""},
+	}
+	for _, name := range slices.Sorted(maps.Keys(l.files)) {
+		list = append(list, command{[]string{"mcopy", "-i", fat, l.files[name], "::" + name}, ""})
 	}
 	if l.root != "" {
 		list = append(list, command{[]string{"mke2fs", "-q", "-t", "ext4", "-L", "root", "-d", l.root,

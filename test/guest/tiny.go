@@ -100,12 +100,13 @@ const (
 
 // tinyVariant is what Tiny and its like differ in.
 type tinyVariant struct {
-	name     string   // in the cache
-	kernel   string   // the package that depends on today's kernel
-	modules  []string // late ones, after those that all have
-	packages []string // of the programs, with their libraries
-	programs []string // of Debian's, such as the guest agent
-	files    []entry  // more files, or those that replace some of tiny/
+	name     string            // in the cache
+	kernel   string            // the package that depends on today's kernel
+	modules  []string          // late ones, after those that all have
+	packages []string          // of the programs, with their libraries
+	programs []string          // of Debian's, such as the guest agent
+	files    []entry           // more files, or those that replace some of tiny/
+	onDisk   map[string]string // files of the host that lie beside the kernel, by their names there
 }
 
 var plainTiny = tinyVariant{name: "tiny", kernel: cloud}
@@ -136,6 +137,11 @@ func tiny(ctx context.Context, o Options, v tinyVariant) (string, error) {
 	if err != nil {
 		return "", err
 	}
+	content, err := contentOf(v.onDisk)
+	if err != nil {
+		return "", err
+	}
+	key = append(key, content...)
 	return cache.Dir(ctx, o.CacheDir(), v.name, cache.Key(key...), func(tmp string) error {
 		return buildTiny(ctx, o, v, found, tmp)
 	})
@@ -195,10 +201,18 @@ func buildTiny(ctx context.Context, o Options, v tinyVariant, packages []deb.Pac
 		return fmt.Errorf("make the disk: %w", err)
 	}
 	return makeDisk(ctx, layout{
-		fatSize: 63 * mebibyte,
-		config:  string(config) + " APPEND " + Cmdline + "\n",
-		kernel:  filepath.Join(dir, "vmlinuz"), initrd: filepath.Join(dir, "initrd"),
+		fatSize: fatSizeOf(v), files: v.onDisk,
+		config: string(config) + " APPEND " + Cmdline + "\n",
+		kernel: filepath.Join(dir, "vmlinuz"), initrd: filepath.Join(dir, "initrd"),
 	}, filepath.Join(dir, "disk.qcow2"))
+}
+
+// fatSizeOf is the size of the file system that the guest boots from.
+func fatSizeOf(v tinyVariant) int64 {
+	if len(v.onDisk) > 0 {
+		return 255 * mebibyte
+	}
+	return 63 * mebibyte
 }
 
 // writeInitrd writes a compressed archive: it starts no slower than a plain one, and a pull of the

@@ -111,6 +111,23 @@ func (o Outcomes) Unlike(run Outcomes) (differences []string) {
 	return differences
 }
 
+// Files is a table in Markdown of how many specs of each file pass.
+func (o Outcomes) Files() string {
+	passes, specs := map[string]int{}, map[string]int{}
+	for s, got := range o {
+		specs[s.File]++
+		if got.State == Passed {
+			passes[s.File]++
+		}
+	}
+	var b strings.Builder
+	b.WriteString("| file | passed | of |\n|---|---|---|\n")
+	for _, file := range slices.Sorted(maps.Keys(specs)) {
+		fmt.Fprintf(&b, "| `%s` | %d | %d |\n", file, passes[file], specs[file])
+	}
+	return b.String()
+}
+
 // Lists are the numbers, and the reasons of specs that do not pass, in Markdown.
 func (o Outcomes) Lists() string {
 	passes, specs, reasons := map[string]int{}, map[string]int{}, map[string]int{}

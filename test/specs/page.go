@@ -10,14 +10,14 @@ import (
 	"gotest.tools/v3/golden"
 )
 
-// InPage holds the part of a page between the marks of a name against outcomes. With -update it writes that part.
-func InPage(t testing.TB, page, name string, all Outcomes) {
+// InPage holds the part of a page between the marks of a name against a text. With -update it writes that part.
+func InPage(t testing.TB, page, name, part string) {
 	t.Helper()
 	marks := regexp.MustCompile(fmt.Sprintf(`(?s)(<!-- %[1]s: begin[^>]*-->\n).*(<!-- %[1]s: end -->\n)`, name))
 	text, err := os.ReadFile(page)
 	assert.NilError(t, err)
 	assert.Assert(t, marks.Match(text), "%s has no marks of %s", page, name)
-	want := marks.ReplaceAllString(string(text), "${1}\n"+all.Lists()+"\n${2}")
+	want := marks.ReplaceAllString(string(text), "${1}\n"+part+"\n${2}")
 	if golden.FlagUpdate() {
 		assert.NilError(t, os.WriteFile(page, []byte(want), 0o644))
 		return

@@ -15,8 +15,8 @@ const maxOutput = 8 << 10
 
 // ReadReport reads ginkgo's report in JSON. Specs that the filters left out are not in the result. Their
 // files are named without folder, a part of their paths such as "/tests/", and what is before it. A spec
-// with the label set is in that set.
-func ReadReport(file, folder, set string) (Outcomes, error) {
+// with the label set is in that set. Specs for whose output counts is false are left out.
+func ReadReport(file, folder, set string, counts func(output string) bool) (Outcomes, error) {
 	text, err := os.ReadFile(file)
 	if err != nil {
 		return nil, err
@@ -40,7 +40,8 @@ func ReadReport(file, folder, set string) (Outcomes, error) {
 	all := Outcomes{}
 	for _, suite := range suites {
 		for _, r := range suite.SpecReports {
-			if r.LeafNodeType != "It" || r.State == "pending" || r.State == Skipped && r.Failure.Message == "" {
+			if r.LeafNodeType != "It" || r.State == "pending" || r.State == Skipped && r.Failure.Message == "" ||
+				!counts(r.CapturedGinkgoWriterOutput) {
 				continue
 			}
 			if r.State == Passed && r.NumAttempts > 1 {
@@ -72,6 +73,9 @@ var (
 	space  = regexp.MustCompile(`\s+`)
 	unique = regexp.MustCompile(`0x[0-9a-f]+|[0-9a-f]{8}-[0-9a-f-]{27}`)
 )
+
+// All is what counts if each spec does.
+func All(string) bool { return true }
 
 // words are a text on one line, without what differs in each run.
 func words(text string) string {
