@@ -27,6 +27,10 @@ func newConverter(c config.Config) (expand.Tool, error) {
 	if err != nil {
 		return expand.Tool{}, fmt.Errorf("tools.qemu_img: %w; install qemu-utils", err)
 	}
+	qemuNBD, err := exec.LookPath(filepath.Join(filepath.Dir(qemuImg), "qemu-nbd"))
+	if err != nil {
+		return expand.Tool{}, fmt.Errorf("find qemu-nbd beside qemu-img: %w; install qemu-utils", err)
+	}
 	self, err := os.Executable()
 	if err != nil {
 		return expand.Tool{}, fmt.Errorf("find this program: %w", err)
@@ -35,7 +39,7 @@ func newConverter(c config.Config) (expand.Tool, error) {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return expand.Tool{}, fmt.Errorf("create a folder for conversions: %w", err)
 	}
-	return expand.Tool{QemuImg: qemuImg, Stage: []string{filepath.Join(filepath.Dir(self), viewProgram), "convert"}, Dir: dir}, nil
+	return expand.Tool{QemuImg: qemuImg, QemuNBD: qemuNBD, Stage: []string{filepath.Join(filepath.Dir(self), viewProgram), "convert"}, Dir: dir}, nil
 }
 
 // viewProgram is the program nodevirt-view, which is in the folder of this one.

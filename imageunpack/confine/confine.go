@@ -29,9 +29,14 @@ type Program struct {
 	ReadAll bool
 	// Descriptors are those that it inherits beside the first three.
 	Descriptors []int
+	// Listens has it take connections at ListenerFD, as systemd hands over a socket (sd_listen_fds(3)).
+	Listens bool
 	// EndsWithParent makes the kernel end it with the thread that started the calling process.
 	EndsWithParent bool
 }
+
+// ListenerFD is the descriptor of a program that listens.
+const ListenerFD = 3
 
 // Enter executes the program that stdin describes in JSON. It returns only if that fails.
 func Enter(root string) error {
@@ -74,5 +79,13 @@ func (p Program) Execute(root string, more func(root string) error) error {
 	if err := forbidCalls(); err != nil {
 		return fmt.Errorf("limit the system calls: %w", err)
 	}
-	return fmt.Errorf("start %s: %w", p.Path, syscall.Exec(path, p.Args, []string{"LC_ALL=C"}))
+	return fmt.Errorf("start %s: %w", p.Path, syscall.Exec(path, p.Args, p.environment()))
+}
+
+func (p Program) environment() []string {
+	all := []string{"LC_ALL=C"}
+	if p.Listens {
+		all = append(all, fmt.Sprintf("LISTEN_PID=%d", os.Getpid()), "LISTEN_FDS=1")
+	}
+	return all
 }

@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"os/exec"
 	"runtime"
@@ -16,14 +17,35 @@ import (
 	"github.com/nodevirt/nodevirt/imageunpack/confine"
 )
 
-// Tool is qemu-img, and what confines it.
+// Tool are qemu-img and qemu-nbd, and what confines them.
 type Tool struct {
-	// QemuImg is the path of qemu-img.
-	QemuImg string
-	// Stage is a command that calls [confine.Enter] with its last argument, Dir, which Run adds.
+	// QemuImg and QemuNBD are the paths of the programs.
+	QemuImg, QemuNBD string
+	// Stage is a command that calls [confine.Enter] with its last argument, Dir, which a run adds.
 	Stage []string
-	// Dir is a folder on which the process mounts a file tree that only it sees.
+	// Dir is a folder on which each process mounts a file tree that only it sees.
 	Dir string
+}
+
+// run runs a program with the files that it inherits, and calls started, if not nil, before it reads one.
+func (t Tool) run(
+	ctx context.Context, p confine.Program, files []*os.File, stdout, stderr io.Writer, started func(pid int) error,
+) error {
+	path, err := exec.LookPath(p.Path)
+	if err != nil {
+		return err
+	}
+	p.Path = path
+	work, err := json.Marshal(p)
+	if err != nil {
+		return err
+	}
+	cmd := exec.CommandContext(ctx, t.Stage[0], append(slices.Clone(t.Stage[1:]), t.Dir)...)
+	cmd.Env = []string{"LC_ALL=C"}
+	cmd.ExtraFiles = files
+	cmd.Stdout, cmd.Stderr = stdout, stderr
+	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL, Cloneflags: syscall.CLONE_NEWNS}
+	return runLocked(cmd, work, started)
 }
 
 // Conversion is a run of qemu-img convert that makes a raw disk. qemu-img runs as package confine
@@ -38,9 +60,6 @@ type Conversion struct {
 	From, To *os.File
 	// Format is the format of From, by QEMU's name.
 	Format string
-	// Offset and Length, in bytes, limit the conversion to a part of From, which goes to the
-	// beginning of To. A Length of 0 means all of From.
-	Offset, Length int64
 	// Zeroed means that To reads as zeros, so that zeros need not be written.
 	Zeroed bool
 	// Offload lets the file system share or copy data if it can.
@@ -63,26 +82,12 @@ func (c Conversion) Run(ctx context.Context, progress func(done float64)) error 
 	if err != nil {
 		return fmt.Errorf("convert to raw: %w", err)
 	}
-	path, err := exec.LookPath(c.Tool.QemuImg)
-	if err != nil {
-		return fmt.Errorf("convert to raw: %w", err)
-	}
-	work, err := json.Marshal(confine.Program{
-		Path: path, Args: append([]string{"qemu-img"}, c.args()...),
+	stderr := &head{}
+	err = c.Tool.run(ctx, confine.Program{
+		Path: c.Tool.QemuImg, Args: append([]string{"qemu-img"}, c.args()...),
 		UID: c.UID, GID: c.UID, ReadAll: private,
 		Descriptors: []int{fromFD, toFD}, EndsWithParent: true,
-	})
-	if err != nil {
-		return fmt.Errorf("convert to raw: %w", err)
-	}
-	cmd := exec.CommandContext(ctx, c.Tool.Stage[0], append(slices.Clone(c.Tool.Stage[1:]), c.Tool.Dir)...)
-	cmd.Env = []string{"LC_ALL=C"}
-	cmd.ExtraFiles = []*os.File{c.From, c.To}
-	cmd.Stdout = &percent{progress: progress}
-	stderr := &head{}
-	cmd.Stderr = stderr
-	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL, Cloneflags: syscall.CLONE_NEWNS}
-	err = c.runLocked(cmd, work)
+	}, []*os.File{c.From, c.To}, &percent{progress: progress}, stderr, c.Started)
 	switch {
 	case err == nil:
 		return nil
@@ -109,17 +114,12 @@ func (c Conversion) args() []string {
 		// take seconds.
 		args = append(args, "-S", "64k")
 	}
-	if c.Length == 0 {
-		return append(args, "-f", c.Format, from, to)
-	}
-	part := fmt.Sprintf("driver=raw,offset=%d,size=%d,file.driver=%s,file.file.driver=file,file.file.filename=%s",
-		c.Offset, c.Length, c.Format, from)
-	return append(args, "--image-opts", part, to)
+	return append(args, "-f", c.Format, from, to)
 }
 
 // runLocked runs a command on a thread that lives as long as the command: for the kernel the
-// parent of Pdeathsig is a thread. The process gets its work when Started has returned.
-func (c Conversion) runLocked(cmd *exec.Cmd, work []byte) error {
+// parent of Pdeathsig is a thread. The process gets its work when started has returned.
+func runLocked(cmd *exec.Cmd, work []byte, started func(pid int) error) error {
 	stdin, err := cmd.StdinPipe()
 	if err != nil {
 		return err
@@ -133,8 +133,8 @@ func (c Conversion) runLocked(cmd *exec.Cmd, work []byte) error {
 			return
 		}
 		var refused error
-		if c.Started != nil {
-			refused = c.Started(cmd.Process.Pid)
+		if started != nil {
+			refused = started(cmd.Process.Pid)
 		}
 		if refused == nil {
 			_, refused = stdin.Write(work)

@@ -5,48 +5,17 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"os"
 
 	"golang.org/x/sys/unix"
 )
 
+// block is the least run of zeros that is not written, in bytes: that of a qcow2 cluster.
+const block = 64 << 10
+
 // part writes length bytes of the disk from offset on and syncs them.
-func (w *writer) part(ctx context.Context, offset, length int64) error {
-	endTurn, err := w.Turn(ctx)
-	if err != nil {
+func (w *writer) part(ctx context.Context, from *source, offset, length int64) error {
+	if err := from.read(ctx, offset, length, w.zero, w.data); err != nil {
 		return err
-	}
-	defer endTurn()
-	scratch, err := w.convert(ctx, offset, length)
-	if err != nil {
-		return err
-	}
-	defer scratch.Close()
-	for at := int64(0); at < length; {
-		if err := ctx.Err(); err != nil {
-			return context.Cause(ctx)
-		}
-		data, err := scratch.Seek(at, unix.SEEK_DATA)
-		if errors.Is(err, unix.ENXIO) {
-			data, err = length, nil // only a hole
-		}
-		if err != nil {
-			return fmt.Errorf("find the data in a part of the disk: %w", err)
-		}
-		if err := w.zero(offset+at, data-at); err != nil {
-			return err
-		}
-		if data == length {
-			break
-		}
-		end, err := scratch.Seek(data, unix.SEEK_HOLE)
-		if err != nil {
-			return fmt.Errorf("find the data in a part of the disk: %w", err)
-		}
-		if err := w.copy(scratch, data, offset+data, end-data); err != nil {
-			return err
-		}
-		at = end
 	}
 	if err := unix.Fdatasync(int(w.volume.Fd())); err != nil {
 		return fmt.Errorf("write the volume: %w", err)
@@ -54,9 +23,24 @@ func (w *writer) part(ctx context.Context, offset, length int64) error {
 	return nil
 }
 
-func (w *writer) copy(scratch *os.File, from, to, length int64) error {
-	if _, err := io.CopyBuffer(io.NewOffsetWriter(w.volume, to), io.NewSectionReader(scratch, from, length), make([]byte, 1<<20)); err != nil {
-		return fmt.Errorf("write the volume: %w", err)
+// data writes bytes to offset, and zeros in them as such.
+func (w *writer) data(p []byte, offset int64) error {
+	for len(p) > 0 {
+		zeros := isZero(p[:min(block, len(p))])
+		n := min(block, len(p))
+		for n < len(p) && isZero(p[n:min(n+block, len(p))]) == zeros {
+			n = min(n+block, len(p))
+		}
+		var err error
+		if zeros {
+			err = w.zero(offset, int64(n))
+		} else if _, err = w.volume.WriteAt(p[:n], offset); err != nil {
+			err = fmt.Errorf("write the volume: %w", err)
+		}
+		if err != nil {
+			return err
+		}
+		p, offset = p[n:], offset+int64(n)
 	}
 	return nil
 }

@@ -13,7 +13,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
+	"net"
 	"os"
 
 	"github.com/containerd/errdefs"
@@ -25,8 +25,8 @@ const (
 	sector = 512
 	// headSize is the part of a disk that is written last.
 	headSize = 1 << 20
-	// chunkSize is how many bytes are written between two notes.
-	chunkSize = 256 << 20
+	// partSize is how many bytes are written between two notes.
+	partSize = 256 << 20
 )
 
 // ErrUnfit means that the volume can't hold the disk, and that another attempt fails too.
@@ -35,7 +35,7 @@ var ErrUnfit = errdefs.ErrInvalidArgument.WithMessage("the volume does not fit t
 // Source is a registry disk that has been checked.
 type Source struct {
 	Tool expand.Tool
-	// UID is the user that qemu-img runs as, which owns no other files. Started is
+	// UID is the user that qemu-nbd runs as, which owns no other files. Started is
 	// [expand.Conversion.Started].
 	UID     uint32
 	Started func(pid int) error
@@ -46,9 +46,9 @@ type Source struct {
 	Size   int64
 	// Key identifies the content. A volume in progress with another key is written from the start.
 	Key string
-	// Scratch is a folder for a temporary file with one part of the disk.
+	// Scratch is a folder for a temporary socket.
 	Scratch string
-	// Turn waits until a part of the disk may be converted and written, and returns a function
+	// Turn waits until a part of the disk may be read and written, and returns a function
 	// that ends the turn. Write takes a turn for each part.
 	Turn func(context.Context) (end func(), err error)
 }
@@ -91,9 +91,36 @@ type writer struct {
 	progress func(float64)
 }
 
-// write writes all parts after the head, and then the head.
+// write writes all parts after the head, and then the head. It has a turn for each part.
 func (w *writer) write(ctx context.Context, s state) error {
-	head, err := w.head(ctx)
+	end, err := w.Turn(ctx)
+	if err != nil {
+		return err
+	}
+	defer func() { end() }()
+	next := func() (err error) {
+		end()
+		end = func() {}
+		turn, err := w.Turn(ctx)
+		if err == nil {
+			end = turn
+		}
+		return err
+	}
+	return expand.Service{
+		Tool: w.Tool, UID: w.UID, From: w.File, Format: w.Format, Folder: w.Scratch, Started: w.Started,
+	}.Run(ctx, readers+1, func(conns []net.Conn) error {
+		from, err := newSource(conns, w.Size)
+		if err != nil {
+			return err
+		}
+		return w.fill(ctx, s, from, next)
+	})
+}
+
+// fill writes the disk, and calls next before each part but the first.
+func (w *writer) fill(ctx context.Context, s state, from *source, next func() error) error {
+	head, err := from.head()
 	if err != nil {
 		return err
 	}
@@ -106,13 +133,18 @@ func (w *writer) write(ctx context.Context, s state) error {
 	}
 	for done = max(done, int64(len(head))); done < w.Size; {
 		w.progress(float64(done) / float64(w.Size))
-		n := min(chunkSize, w.Size-done)
-		if err := w.part(ctx, done, n); err != nil {
+		n := min(partSize, w.Size-done)
+		if err := w.part(ctx, from, done, n); err != nil {
 			return err
 		}
 		done += n
 		if err := w.note(done); err != nil {
 			return err
+		}
+		if done < w.Size {
+			if err := next(); err != nil {
+				return err
+			}
 		}
 	}
 	// The first sector is written last and alone: a sector is written completely or not at all.
@@ -136,48 +168,4 @@ func (w *writer) begin() error {
 		}
 	}
 	return w.note(0)
-}
-
-// head returns the beginning of the disk. It must not be zeros: such a volume would be taken for empty.
-func (w *writer) head(ctx context.Context) ([]byte, error) {
-	end, err := w.Turn(ctx)
-	if err != nil {
-		return nil, err
-	}
-	defer end()
-	scratch, err := w.convert(ctx, 0, min(headSize, w.Size))
-	if err != nil {
-		return nil, err
-	}
-	defer scratch.Close()
-	head, err := io.ReadAll(scratch)
-	if err != nil {
-		return nil, fmt.Errorf("read the disk's beginning: %w", err)
-	}
-	if isZero(head) {
-		return nil, fmt.Errorf("%w: the disk begins with zeros, so a volume with it would look empty: "+
-			"partition it, or attach it without a volume", ErrUnfit)
-	}
-	return head, nil
-}
-
-// convert converts a part of the disk into a raw file without a name.
-func (w *writer) convert(ctx context.Context, offset, length int64) (_ *os.File, err error) {
-	scratch, err := os.CreateTemp(w.Scratch, ".part-")
-	if err != nil {
-		return nil, fmt.Errorf("create a file for a part of the disk: %w", err)
-	}
-	defer func() {
-		if err != nil {
-			err = errors.Join(err, scratch.Close())
-		}
-	}()
-	if err := errors.Join(os.Remove(scratch.Name()), scratch.Truncate(length), scratch.Chown(int(w.UID), -1)); err != nil {
-		return nil, fmt.Errorf("create a file for a part of the disk: %w", err)
-	}
-	err = expand.Conversion{
-		Tool: w.Tool, UID: w.UID, Started: w.Started, From: w.File, Format: w.Format, To: scratch, Zeroed: true,
-		Offset: offset, Length: length,
-	}.Run(ctx, func(float64) {})
-	return scratch, err
 }

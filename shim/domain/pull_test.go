@@ -12,7 +12,7 @@ import (
 
 	"gotest.tools/v3/assert"
 
-	"github.com/nodevirt/nodevirt/controller/export/nbd"
+	"github.com/nodevirt/nodevirt/imageunpack/nbd"
 )
 
 // pulled is a copy of a disk that a reader makes.

@@ -56,7 +56,7 @@ func layers() [][]string {
 		{"controller/export/push", "imageunpack/confine/confinetest", "imageunpack/expand", "shim/forks", "shim/migrate/compat"},
 		{"controller/export/server", "imageunpack"},
 		{
-			"controller/aggregated", "controller/certs", "controller/datavolume", "controller/export/nbd", "controller/index", "controller/replicas", "controller/setup", "controller/volumesnapshot", "deploy", "deploy/image", "deploy/release", "imageunpack/confine", "imageunpack/qcow2", "imageunpack/registrydisk/layout",
+			"controller/aggregated", "controller/certs", "controller/datavolume", "controller/index", "controller/replicas", "controller/setup", "controller/volumesnapshot", "deploy", "deploy/image", "deploy/release", "imageunpack/confine", "imageunpack/nbd", "imageunpack/qcow2", "imageunpack/registrydisk/layout",
 			"imageunpack/iscsi/outage", "netsetup/reach", "shim/agent", "shim/cgroup", "shim/checkpoint", "shim/console/...", "shim/domain/accel",
 			"shim/domain/landlock", "shim/domain/ramfd",
 			"shim/fields/...", "shim/hooks/domainxml", "shim/hooks/wire", "shim/hostcpu", "shim/iso", "shim/kubelet", "shim/migrate/handover", "shim/migrate/link", "shim/migrate/order", "shim/migrate/rpc",

@@ -14,7 +14,7 @@ import (
 
 	api "kubevirt.io/api/export/v1"
 
-	"github.com/nodevirt/nodevirt/controller/export/nbd"
+	"github.com/nodevirt/nodevirt/imageunpack/nbd"
 )
 
 // Backup is a backup of a running VM, whose disks the VM's node serves by NBD.

@@ -10,7 +10,7 @@ import (
 
 	"gotest.tools/v3/assert"
 
-	"github.com/nodevirt/nodevirt/controller/export/nbd"
+	"github.com/nodevirt/nodevirt/imageunpack/nbd"
 	"github.com/nodevirt/nodevirt/test/qemunbd"
 )
 
