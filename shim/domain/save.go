@@ -2,7 +2,6 @@ package domain
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"os"
@@ -76,19 +75,13 @@ func beginSave(dom *libvirt.Domain, to *os.File) (rate int64, err error) {
 	} else if state != libvirt.DOMAIN_PAUSED {
 		return 0, errors.New("the domain is not paused")
 	}
-	reply, err := command(dom, "query-migrate-parameters", nil)
+	parameters, err := query[struct {
+		Rate int64 `json:"max-bandwidth"`
+	}](dom, "query-migrate-parameters", nil)
 	if err != nil {
 		return 0, err
 	}
-	var parameters struct {
-		Return struct {
-			Rate int64 `json:"max-bandwidth"`
-		} `json:"return"`
-	}
-	if err := json.Unmarshal([]byte(reply), &parameters); err != nil {
-		return 0, fmt.Errorf("decode QEMU's parameters of migrations: %w", err)
-	}
-	rate = parameters.Return.Rate
+	rate = parameters.Rate
 	if _, err := command(dom, "migrate-set-parameters", map[string]any{"max-bandwidth": saveRate}); err != nil {
 		return 0, err
 	}
@@ -115,24 +108,18 @@ func (l *Lifecycle) awaitSave(ctx context.Context, uuid, op string) error {
 
 // saved reports whether QEMU has written all.
 func saved(dom *libvirt.Domain) (bool, error) {
-	reply, err := command(dom, "query-migrate", nil)
+	progress, err := query[struct {
+		Status string `json:"status"`
+		Error  string `json:"error-desc"`
+	}](dom, "query-migrate", nil)
 	if err != nil {
 		return false, err
 	}
-	var progress struct {
-		Return struct {
-			Status string `json:"status"`
-			Error  string `json:"error-desc"`
-		} `json:"return"`
-	}
-	if err := json.Unmarshal([]byte(reply), &progress); err != nil {
-		return false, fmt.Errorf("decode QEMU's progress: %w", err)
-	}
-	switch p := progress.Return; p.Status {
+	switch progress.Status {
 	case "completed":
 		return true, nil
 	case "failed", "cancelled", "cancelling", "none", "":
-		return false, fmt.Errorf("QEMU did not complete it: %s %s", p.Status, p.Error)
+		return false, fmt.Errorf("QEMU did not complete it: %s %s", progress.Status, progress.Error)
 	}
 	return false, nil
 }
