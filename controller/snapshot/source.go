@@ -134,8 +134,14 @@ func (l *sources) unlockable(ctx context.Context, w *work) (string, error) {
 	if len(uses) == 0 {
 		return "", nil
 	}
-	if _, served, err := l.volumes.Classes(ctx); err != nil || !served {
-		return "source has PVCs, and the cluster does not serve snapshot.storage.k8s.io/v1: install external-snapshotter", err
+	classes, served, err := l.volumes.Classes(ctx)
+	switch {
+	case err != nil:
+		return "", err
+	case !served:
+		return "source has PVCs, and the cluster does not serve snapshot.storage.k8s.io/v1: install external-snapshotter", nil
+	case len(classes) == 0: // it is being installed: without a class, the snapshot would leave out all PVCs
+		return "source has PVCs, and the cluster has no VolumeSnapshotClass: create one for their CSI driver", nil
 	}
 	if w.vmi != nil {
 		return "", nil
