@@ -116,8 +116,10 @@ func New(o Options) *Backups { return &Backups{o} }
 const (
 	// patience bounds a call to libvirtd, and the wait for a VM's turn.
 	patience = 30 * time.Second
-	// freezeTime bounds a freeze, which lasts as long as QEMU takes to begin.
-	freezeTime = time.Minute
+	// freezeTime bounds a freeze, which lasts as long as QEMU takes to begin: a guest is not frozen for
+	// longer because libvirtd does not answer, or the shim is killed. quiesceTime bounds the agent's calls.
+	freezeTime  = 10 * time.Second
+	quiesceTime = time.Minute
 	// jobPoll is the time between two looks at QEMU's jobs.
 	jobPoll = 500 * time.Millisecond
 	// maxErrors bounds QEMU's errors in a row.

@@ -176,9 +176,9 @@ func (b *Backups) start(ctx context.Context, v *table.VM, one record.Backup) (re
 var errThawed = errors.New("the guest thawed them before the backup began")
 
 // frozen does something while the guest's file systems are frozen. It returns why they were not, if
-// so, and whether that failed. A guest that cannot be thawed is thawed when its freeze ends.
+// so, and whether that failed.
 func (b *Backups) frozen(ctx context.Context, v *table.VM, do func() error) (quiesced, err error) {
-	limited, cancel := background.AtMost(ctx, freezeTime)
+	limited, cancel := background.AtMost(ctx, quiesceTime)
 	defer cancel()
 	if quiesced = b.o.Freezes.Freeze(limited, v, freezeTime); quiesced == nil {
 		defer b.thaw(ctx, v)
@@ -193,12 +193,12 @@ func (b *Backups) frozen(ctx context.Context, v *table.VM, do func() error) (qui
 	return quiesced, nil
 }
 
-// thaw ends the freeze for a backup. If that fails, the freeze ends in time.
+// thaw ends the freeze for a backup. If that fails, its end retries.
 func (b *Backups) thaw(ctx context.Context, v *table.VM) {
 	limited, cancel := background.AtMost(ctx, patience)
 	defer cancel()
 	if err := b.o.Freezes.Thaw(limited, v); err != nil {
-		table.Logger(b.o.Logger, v.Record()).Warn("thawing the guest's file systems failed, their freeze ends in time", "error", err)
+		table.Logger(b.o.Logger, v.Record()).Warn("thawing the guest's file systems failed, retrying", "error", err)
 	}
 }
 

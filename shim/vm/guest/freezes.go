@@ -110,12 +110,19 @@ func (f *Freezes) keep(limit string) (control, error) {
 
 func (f *Freezes) thaw(ctx context.Context, v *table.VM) ([]byte, error) { return nil, f.Thaw(ctx, v) }
 
-// Thaw lets a guest write again. After an error, the end of its freeze, if any, retries.
+// Thaw lets a guest write again. If that fails, the end of its freeze, if any, comes now, and goes on
+// trying: nothing needs the freeze any longer.
 func (f *Freezes) Thaw(ctx context.Context, v *table.VM) error {
-	if err := f.agents.Of(v).Actions.Thaw(ctx); err != nil {
+	err := f.agents.Of(v).Actions.Thaw(ctx)
+	if err == nil {
+		return f.endAfter(ctx, v, 0)
+	}
+	if !f.isPending(v) {
 		return err
 	}
-	return f.endAfter(ctx, v, 0)
+	ctx, cancel := background.AtMost(context.WithoutCancel(ctx), patience)
+	defer cancel()
+	return errors.Join(err, f.endAfter(ctx, v, time.Nanosecond))
 }
 
 // endAfter replaces the end of a guest's freeze, on disk first; 0 is none.

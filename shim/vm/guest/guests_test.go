@@ -311,6 +311,10 @@ func fileSystems(n *node, t *testing.T, v *table.VM) *freezable {
 		case "guest-fsfreeze-freeze":
 			f.frozen = "frozen"
 		case "guest-fsfreeze-thaw":
+			if f.stuck {
+				f.stuck = false
+				return "", false
+			}
 			f.frozen = "thawed"
 		case "guest-shutdown":
 			return "{}", true
@@ -326,6 +330,7 @@ type freezable struct {
 	mu     sync.Mutex
 	frozen string
 	slow   time.Duration // how long it takes to answer whether it is frozen
+	stuck  bool          // it refuses to thaw, once
 }
 
 func (f *freezable) set(state string) {
@@ -397,6 +402,26 @@ func TestSlowFreeze(t *testing.T) {
 	guest := fileSystems(n, t, v)
 	guest.slow = 50 * time.Millisecond
 	n.press(t, "nodevirt.io/freeze", "1ms")
+	guest.waitFor(t, "thawed")
+	for deadline := time.Now().Add(time.Minute); v.Record().Freeze != nil; time.Sleep(time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatal("the end of the freeze is still on disk")
+		}
+	}
+}
+
+// TestStuckFreeze: a guest that could not be thawed is thawed soon, and not only when its freeze ends.
+func TestStuckFreeze(t *testing.T) {
+	n := newNode(t)
+	v := n.add("a", record.Running)
+	guest := fileSystems(n, t, v)
+	n.press(t, "nodevirt.io/freeze", "1h")
+	guest.mu.Lock()
+	guest.stuck = true
+	guest.mu.Unlock()
+	if _, err := n.ExecSync(t.Context(), "a", []string{"nodevirt.io/unfreeze"}, 0); err == nil {
+		t.Error("the guest refused to thaw, and unfreeze succeeded")
+	}
 	guest.waitFor(t, "thawed")
 	for deadline := time.Now().Add(time.Minute); v.Record().Freeze != nil; time.Sleep(time.Millisecond) {
 		if time.Now().After(deadline) {
