@@ -3,19 +3,15 @@
 package faults
 
 import (
-	"bytes"
 	"context"
-	"crypto/sha256"
 	"errors"
 	"fmt"
 	"math/rand/v2"
 	"net/http"
-	"os"
 	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -26,24 +22,17 @@ import (
 	"github.com/nodevirt/nodevirt/test/guest"
 	"github.com/nodevirt/nodevirt/test/loopfs"
 	"github.com/nodevirt/nodevirt/test/node"
+	"github.com/nodevirt/nodevirt/test/records"
 	"github.com/nodevirt/nodevirt/test/wait"
 )
 
-// Records are what guests write. Disks have room for mostRecords.
-const (
-	recordBytes = 4 << 10
-	mostRecords = 2 << 10
-	volumeBytes = recordBytes * mostRecords
-)
-
-// pvcs are a VM's PVCs, as the kubelet gives them to the shim, and what guests wrote to all of them: the records
-// from 0 on, each flushed before its request was answered.
+// pvcs are a VM's PVCs, as the kubelet gives them to the shim, and what guests flushed to all of them.
 type pvcs struct {
 	image  string // with guest.TinyWithVirtiofs
 	device string // a block volume
 	files  string // a file system for a disk
 	share  string // a file system for virtiofs
-	acked  atomic.Int64
+	records.Flushed
 }
 
 // pvcsVMI boots from its image, and has the three volumes.
@@ -56,39 +45,14 @@ const pvcsVMI = `{
 		{"name": "files", "persistentVolumeClaim": {"claimName": "b"}}, {"name": "share", "persistentVolumeClaim": {"claimName": "c"}},
 		{"name": "seed", "cloudInitNoCloud": {"userData": "password: ` + password + `"}}]}`
 
-// keeper is the guest's program. Its input begins with a line that says what to do up to which record.
-const keeper = `#!/bin/sh
-export PATH=/bin
-set -e
-read -r action n
-case $action in
-mount) mkdir -p /share; mount -t virtiofs share /share ;;
-write)
-	cat >/run/record
-	for disk in vdb vdc; do dd if=/run/record of=/dev/$disk bs=4k seek=$n conv=notrunc,fsync 2>/dev/null; done
-	dd if=/run/record of=/share/$n bs=4k conv=fsync 2>/dev/null
-	;;
-digest)
-	for disk in vdb vdc; do dd if=/dev/$disk bs=4k count=$n 2>/dev/null | sha256sum; done
-	i=0
-	while [ $i -lt $n ]; do cat /share/$i; i=$((i + 1)); done | sha256sum
-	;;
-esac
-`
-
 func newPVCs(t *testing.T) *pvcs {
 	t.Helper()
 	disk, err := guest.TinyWithVirtiofs(t.Context(), suite.GuestOptions())
 	assert.NilError(t, err)
-	c := &pvcs{device: loopfs.Device(t, volumeBytes), files: t.TempDir(), share: t.TempDir()}
+	c := &pvcs{device: loopfs.Device(t, records.DiskBytes), files: t.TempDir(), share: t.TempDir()}
 	c.image, err = pushDisk(t.Context(), "tiny-virtiofs:1", disk)
 	assert.NilError(t, err)
 	return c
-}
-
-// record is the nth.
-func record(n int64) string {
-	return strings.Repeat(fmt.Sprintf("record %8d\n", n), recordBytes/16)
 }
 
 // pod is a new pod with a VM on the PVCs.
@@ -98,7 +62,7 @@ func (c *pvcs) pod(name string, iscsi bool) (*pod, error) {
 		return nil, err
 	}
 	p.config.Annotations = map[string]string{
-		vmspec.AnnotationVMI: pvcsVMI, vmspec.AnnotationBlankDisks: "files=" + strconv.Itoa(volumeBytes),
+		vmspec.AnnotationVMI: pvcsVMI, vmspec.AnnotationBlankDisks: "files=" + strconv.Itoa(records.DiskBytes),
 	}
 	if iscsi {
 		p.overISCSI()
@@ -110,82 +74,27 @@ func (c *pvcs) pod(name string, iscsi bool) (*pod, error) {
 	return p, nil
 }
 
-// boots starts a pod's VM, and returns the URL of its guest's program once the guest has mounted the share.
-func (c *pvcs) boots(t *testing.T, r *round) (url string) {
+// boots starts a pod's VM, and returns what asks its guest once the guest has mounted the share.
+func (c *pvcs) boots(t *testing.T, r *round) records.Ask {
 	t.Helper()
 	r.does(t, life[:started]...)
 	ip, err := r.address(t.Context())
 	assert.NilError(t, err)
 	wait.Success(t, "the guest has its program", func(ctx context.Context) error {
-		_, err := suite.Fetch(ctx, http.MethodPost, "http://"+ip+"/cgi-bin/program", keeper)
+		_, err := suite.Fetch(ctx, http.MethodPost, "http://"+ip+"/cgi-bin/program", records.Program)
 		return err
 	})
-	url = "http://" + ip + "/cgi-bin/run"
-	_, err = suite.Fetch(t.Context(), http.MethodPost, url, "mount\n")
+	ask := func(ctx context.Context, input string) (string, error) {
+		return suite.Fetch(ctx, http.MethodPost, "http://"+ip+"/cgi-bin/run", input)
+	}
+	_, err = ask(t.Context(), records.Mount)
 	assert.NilError(t, err)
-	return url
-}
-
-// write has a guest write records until there are as many as wanted, or ctx ends.
-func (c *pvcs) write(ctx context.Context, url string, upTo int64) error {
-	for n := c.acked.Load(); n < upTo; n++ {
-		_, err := suite.Fetch(ctx, http.MethodPost, url, fmt.Sprintf("write %d\n%s", n, record(n)))
-		switch {
-		case ctx.Err() != nil:
-			return nil //nolint:nilerr // the request was cut off
-		case err != nil:
-			return fmt.Errorf("write record %d: %w", n, err)
-		}
-		c.acked.Store(n + 1)
-	}
-	return nil
-}
-
-// wanted are all records that guests flushed.
-func (c *pvcs) wanted() []byte {
-	var all bytes.Buffer
-	for n := range c.acked.Load() {
-		all.WriteString(record(n))
-	}
-	return all.Bytes()
+	return ask
 }
 
 // kept returns an error if a volume does not hold what guests flushed.
 func (c *pvcs) kept() error {
-	want := c.wanted()
-	var errs []error
-	for _, path := range []string{c.device, filepath.Join(c.files, "disk.img")} {
-		got := make([]byte, len(want))
-		f, err := os.Open(path)
-		if err != nil {
-			return err
-		}
-		_, err = f.ReadAt(got, 0)
-		_ = f.Close() // it was only read
-		if err == nil && !bytes.Equal(got, want) {
-			err = fmt.Errorf("%s lost some of %d records", path, c.acked.Load())
-		}
-		errs = append(errs, err)
-	}
-	for n := range c.acked.Load() {
-		got, err := os.ReadFile(filepath.Join(c.share, strconv.FormatInt(n, 10)))
-		if err == nil && string(got) != record(n) {
-			err = fmt.Errorf("the share's record %d is %d bytes long, or another", n, len(got))
-		}
-		errs = append(errs, err)
-	}
-	return errors.Join(errs...)
-}
-
-// readBack has a guest read what those before it flushed.
-func (c *pvcs) readBack(t *testing.T, url string) {
-	t.Helper()
-	got, err := suite.Fetch(t.Context(), http.MethodPost, url, fmt.Sprintf("digest %d\n", c.acked.Load()))
-	assert.NilError(t, err)
-	want := fmt.Sprintf("%x  -\n", sha256.Sum256(c.wanted()))
-	if got != strings.Repeat(want, 3) {
-		t.Errorf("the digests of %d records on vdb, vdc and the share are\n%swant %s", c.acked.Load(), got, want)
-	}
+	return errors.Join(c.On(c.device), c.On(filepath.Join(c.files, "disk.img")), c.InShare(c.share))
 }
 
 // pvcVictims are killed while a guest writes to its volumes.
@@ -232,21 +141,21 @@ func TestPVCs(t *testing.T) {
 
 // round writes, breaks the plan's parts meanwhile, and has the next VM read.
 func (c *pvcs) round(t *testing.T, r *round) {
-	c.acked.Store(0)
+	c.Reset()
 	var err error
 	r.begun = time.Now()
 	r.pod, err = c.pod(fmt.Sprintf("pvcs-%d", r.seed), r.iscsi)
 	assert.NilError(t, err)
 	defer removed(t, r)
-	url := c.boots(t, r)
-	c.breaksWhileWriting(t, r, url)
+	ask := c.boots(t, r)
+	c.breaksWhileWriting(t, r, ask)
 	for _, g := range suite.steady {
 		assert.NilError(t, converge(t.Context(), g.lives))
 	}
 	assert.NilError(t, converge(t.Context(), suite.served.keeps))
 	assert.NilError(t, r.remove(t.Context()))
 	assert.NilError(t, c.kept())
-	t.Logf("%v: %d records", r.kills, c.acked.Load())
+	t.Logf("%v: %d records", r.kills, c.Count())
 	c.next(t, r)
 }
 
@@ -257,9 +166,9 @@ func (c *pvcs) next(t *testing.T, r *round) {
 	assert.NilError(t, err)
 	next := &round{plan: r.plan, pod: p, begun: time.Now()}
 	defer removed(t, next)
-	url := c.boots(t, next)
-	c.readBack(t, url)
-	assert.NilError(t, c.write(t.Context(), url, min(c.acked.Load()+3, mostRecords)))
+	ask := c.boots(t, next)
+	assert.NilError(t, c.ReadBack(t.Context(), ask))
+	assert.NilError(t, c.Write(t.Context(), ask, c.Count()+3))
 	assert.NilError(t, next.remove(t.Context()))
 	assert.NilError(t, c.kept())
 }
@@ -274,12 +183,12 @@ func removed(t *testing.T, r *round) {
 
 // breaksWhileWriting kills the plan's victims while the guest writes, and returns when it writes again or, if it
 // lost its QEMU or its virtiofsd, has ended and is reported so.
-func (c *pvcs) breaksWhileWriting(t *testing.T, r *round, url string) {
+func (c *pvcs) breaksWhileWriting(t *testing.T, r *round, ask records.Ask) {
 	t.Helper()
 	ctx, stop := context.WithCancel(t.Context())
 	defer stop()
 	written := make(chan error, 1)
-	go func() { written <- c.write(ctx, url, mostRecords) }()
+	go func() { written <- c.Write(ctx, ask, records.Most) }()
 	begun := time.Now()
 	var down []string
 	var errs []error
@@ -297,15 +206,15 @@ func (c *pvcs) breaksWhileWriting(t *testing.T, r *round, url string) {
 		stop()
 		<-written // the request that the VM's end cut off has failed
 	} else {
-		from := c.acked.Load()
+		from := c.Count()
 		wait.Success(t, "the guest writes on", func(context.Context) error {
 			select {
 			case err := <-written:
 				written <- err
-				t.Fatalf("the guest wrote %d records: %v", c.acked.Load(), err)
+				t.Fatalf("the guest wrote %d records: %v", c.Count(), err)
 			default:
 			}
-			if c.acked.Load() < from+3 {
+			if c.Count() < from+3 {
 				return errors.New("no more records")
 			}
 			return nil
