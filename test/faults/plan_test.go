@@ -36,6 +36,8 @@ type kill struct {
 	after  time.Duration
 }
 
+func (k kill) String() string { return fmt.Sprintf("%s killed after %s", k.victim, k.after) }
+
 // plan is a round. It depends on nothing but its seed.
 type plan struct {
 	seed  uint64
@@ -93,7 +95,7 @@ func (p plan) String() string {
 		parts = append(parts, fmt.Sprintf("disk out of %s but for %d", p.full, p.room))
 	}
 	for _, k := range p.kills {
-		parts = append(parts, fmt.Sprintf("%s killed after %s", k.victim, k.after))
+		parts = append(parts, k.String())
 	}
 	end := "the container removed first"
 	if len(p.calls) < len(life) {

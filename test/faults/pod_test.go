@@ -12,6 +12,7 @@ import (
 	"strconv"
 	"strings"
 	"syscall"
+	"time"
 
 	"google.golang.org/protobuf/encoding/protojson"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
@@ -72,6 +73,21 @@ func (p *pod) pid(ctx context.Context) (int, error) {
 		return 0, fmt.Errorf("read the verbose status: %w", err)
 	}
 	return info.PID, nil
+}
+
+// runsCommand waits for the guest's agent, and runs a command.
+func (p *pod) runsCommand(ctx context.Context) (err error) {
+	ctx, cancel := context.WithTimeout(ctx, 3*time.Minute)
+	defer cancel()
+	for ctx.Err() == nil {
+		reply, execErr := suite.cri.ExecSync(ctx, &runtimeapi.ExecSyncRequest{ContainerId: p.container, Cmd: []string{"echo", "soaked"}})
+		if execErr == nil && string(reply.Stdout) == "soaked\n" {
+			return nil
+		}
+		err = fmt.Errorf("a command in the guest: %v, %w", reply, execErr)
+		time.Sleep(200 * time.Millisecond)
+	}
+	return err
 }
 
 // domain is on the command line of the pod's QEMU alone, dhcp on that of its dnsmasq.

@@ -16,7 +16,6 @@ import (
 	"time"
 
 	"gotest.tools/v3/assert"
-	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/nodevirt/nodevirt/test/guest"
 	"github.com/nodevirt/nodevirt/test/node"
@@ -90,21 +89,6 @@ func (r *round) cycle(t *testing.T, n int, withAgent string) error {
 		}
 	}
 	return removeCgroups(ctx, p.config.Linux.CgroupParent, p.container)
-}
-
-// runsCommand waits for the guest's agent, and runs a command.
-func (p *pod) runsCommand(ctx context.Context) (err error) {
-	ctx, cancel := context.WithTimeout(ctx, 3*time.Minute)
-	defer cancel()
-	for ctx.Err() == nil {
-		reply, execErr := suite.cri.ExecSync(ctx, &runtimeapi.ExecSyncRequest{ContainerId: p.container, Cmd: []string{"echo", "soaked"}})
-		if execErr == nil && string(reply.Stdout) == "soaked\n" {
-			return nil
-		}
-		err = fmt.Errorf("a command in the guest: %v, %w", reply, execErr)
-		time.Sleep(200 * time.Millisecond)
-	}
-	return err
 }
 
 // series are what is measured, in the order of the table.
