@@ -1,6 +1,7 @@
 package supervisor
 
 import (
+	"errors"
 	"fmt"
 	"io/fs"
 	"os"
@@ -12,10 +13,19 @@ import (
 	"golang.org/x/sys/unix"
 )
 
+// The namespace of Shadow is kept at a file of a mount that no other namespace has.
+const (
+	keptFolder = "/run/shadow"
+	keptFile   = keptFolder + "/mnt"
+)
+
 // Shadow becomes the program that args name, which sees the files below dir in place of those of the
 // same names below /proc/sys: what it sets there, the machine keeps as it was. The mounts for that are in
-// a mount namespace of the program's own, which takes part in all other mounts of the node; in the
-// node's own, what covers a part of /proc would keep pods with a user namespace from mounting theirs.
+// a separate mount namespace, which takes part in all other mounts of the node; in the node's own, what
+// covers a part of /proc would keep pods with a user namespace from mounting theirs.
+//
+// The next call enters the same namespace: a kubelet finds the loop devices of its predecessor by paths,
+// which end with the namespace.
 func Shadow(dir string, args []string) error {
 	program, err := exec.LookPath(args[0])
 	if err != nil {
@@ -23,13 +33,65 @@ func Shadow(dir string, args []string) error {
 	}
 	// The namespace is this thread's, and the only thread left after exec is this one.
 	runtime.LockOSThread()
+	kept, err := os.Open(keptFile)
+	switch {
+	case err == nil:
+		err = errors.Join(enterNamespace(kept), kept.Close())
+	case errors.Is(err, fs.ErrNotExist):
+		err = keepNamespace(dir)
+	}
+	if err != nil {
+		return err
+	}
+	return fmt.Errorf("run %s: %w", program, syscall.Exec(program, args, os.Environ()))
+}
+
+// enterNamespace has the thread enter a mount namespace.
+func enterNamespace(namespace *os.File) error {
+	if err := unix.Unshare(unix.CLONE_FS); err != nil {
+		return fmt.Errorf("leave the other threads' root: %w", err)
+	}
+	if err := unix.Setns(int(namespace.Fd()), unix.CLONE_NEWNS); err != nil {
+		return fmt.Errorf("enter the mount namespace %s: %w", namespace.Name(), err)
+	}
+	return nil
+}
+
+// keepNamespace makes a mount namespace for the thread that shows the files below dir, and keeps it.
+func keepNamespace(dir string) error {
+	if err := os.Mkdir(keptFolder, 0o700); err != nil {
+		return fmt.Errorf("keep a mount namespace: %w", err)
+	}
+	if err := mount(keptFolder, keptFolder, "", unix.MS_BIND); err != nil {
+		return err
+	}
+	if err := unix.Mount("", keptFolder, "", unix.MS_PRIVATE, ""); err != nil {
+		return fmt.Errorf("keep mounts in %s apart: %w", keptFolder, err)
+	}
 	if err := unix.Unshare(unix.CLONE_NEWNS); err != nil {
 		return fmt.Errorf("make a mount namespace: %w", err)
 	}
+	if err := cover(dir); err != nil {
+		return err
+	}
+	own := fmt.Sprintf("/proc/self/task/%d/ns/mnt", unix.Gettid())
+	kept := make(chan error)
+	go func() { // another thread, which has the node's namespace
+		f, err := os.Create(keptFile)
+		if err == nil {
+			err = errors.Join(f.Close(), mount(own, keptFile, "", unix.MS_BIND))
+		}
+		kept <- err
+	}()
+	return <-kept
+}
+
+// cover shows the files below dir in place of sysctls, to the thread's namespace alone.
+func cover(dir string) error {
 	if err := unix.Mount("", "/proc", "", unix.MS_PRIVATE, ""); err != nil {
 		return fmt.Errorf("keep mounts below /proc apart: %w", err)
 	}
-	err = filepath.WalkDir(dir, func(path string, e fs.DirEntry, err error) error {
+	err := filepath.WalkDir(dir, func(path string, e fs.DirEntry, err error) error {
 		if err != nil || e.IsDir() {
 			return err
 		}
@@ -42,5 +104,5 @@ func Shadow(dir string, args []string) error {
 	if err != nil {
 		return fmt.Errorf("cover sysctls: %w", err)
 	}
-	return fmt.Errorf("run %s: %w", program, syscall.Exec(program, args, os.Environ()))
+	return nil
 }
