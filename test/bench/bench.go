@@ -67,6 +67,7 @@ func benches() []bench {
 		{"pod", "an ordinary pod's start, against containerd", (*rig).pod, nil, "", node.Whole},
 		{"memory", "memory beside QEMU", (*rig).memory, nil, "", node.Whole},
 		{"fork", "guests from the checkpoint of one that has booted, against its boot", (*rig).fork, debug, "", node.Whole},
+		{"freeze", "how long a guest's file system is frozen for a copy of a disk", (*rig).freeze, nil, loopfs.XFS, node.Whole},
 		{"burst", "guests that boot at once, and what the shim costs when they idle", (*rig).burst, nil, "", node.Whole},
 	}
 }

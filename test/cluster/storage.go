@@ -111,6 +111,19 @@ func (c *Cluster) awaitStorage(ctx context.Context, name string) error {
 	return c.WaitFor(ctx, "csinode/"+name, "jsonpath={.spec.drivers[0].name}="+csi.Name)
 }
 
+// VolumeFile returns the file, on the machine, that has the bytes of the volume of a PVC that the cluster provides.
+func (c *Cluster) VolumeFile(ctx context.Context, pvc string) (string, error) {
+	volume, err := c.Kubectl(ctx, "get", "pvc", pvc, "-o", "jsonpath={.spec.volumeName}")
+	if err != nil {
+		return "", err
+	}
+	id, err := c.Kubectl(ctx, "get", "pv", strings.TrimSpace(volume), "-o", "jsonpath={.spec.csi.volumeHandle}")
+	if err != nil {
+		return "", err
+	}
+	return csi.File(c.o.storage(), strings.TrimSpace(id)), nil
+}
+
 // held are the loop devices by which a node's kubelet holds the block devices of pods. They would outlive
 // its machine.
 func (o Options) held(name string) ([]loopdev.Device, error) {

@@ -42,7 +42,7 @@ type Options struct {
 // Serve runs the driver until ctx ends.
 func Serve(ctx context.Context, o Options) error {
 	s := state{
-		volumes:   store[volume]{filepath.Join(o.Dir, "volumes")},
+		volumes:   volumesIn(o.Dir),
 		snapshots: store[snapshot]{filepath.Join(o.Dir, "snapshots")},
 		nodes:     filepath.Join(o.Dir, "nodes"),
 	}
@@ -75,6 +75,11 @@ func Serve(ctx context.Context, o Options) error {
 	}
 	return <-stopped
 }
+
+func volumesIn(dir string) store[volume] { return store[volume]{filepath.Join(dir, "volumes")} }
+
+// File returns the file with the bytes of a volume, in the driver's folder.
+func File(dir, volume string) string { return volumesIn(dir).data(volume) }
 
 // serve starts a server on a Unix socket, which a driver that was killed may have left.
 func serve(ctx context.Context, server *grpc.Server, path string, stopped chan<- error) error {

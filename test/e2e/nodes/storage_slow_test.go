@@ -75,37 +75,6 @@ func isAttached(t *testing.T, pvc, node string) {
 	}
 }
 
-// A volume that was written on a node whose power is cut stays attached to it, and its VM runs nowhere else, until
-// the administrator declares the node out of service. Then one other node has it, with all that the guest flushed.
-func TestTheVolumeOfALostNode(t *testing.T) {
-	whole(t)
-	name, first := answering(t, onPVC(t, "stranded", func(spec object) {
-		rather(harmed)(spec)
-		stayOn(spec)
-	}))
-	write(t, name, "flushed")
-	pod := kubectl(t, "get", "pods", "--selector=app="+name, "-o", "name")
-	watchTwo(t)
-	cut(t)
-	waitFor(t, "vmi/"+name, "jsonpath={.status.phase}=Unknown")
-	stays(t, name, pod)
-	isAttached(t, name, harmed)
-
-	kubectl(t, "taint", "node", harmed, "node.kubernetes.io/out-of-service=nodeshutdown:NoExecute")
-	answer(t, name, first)
-	isAttached(t, name, steady)
-	holds(t, name, "flushed")
-	write(t, name, "again")
-
-	assert.NilError(t, suite.Boot(t.Context(), harmed))
-	waitFor(t, "node/"+harmed, "condition=Ready")
-	kubectl(t, "taint", "node", harmed, "node.kubernetes.io/out-of-service-")
-	clean(t)
-	assert.NilError(t, guestRuns(name))
-	isAttached(t, name, steady)
-	holds(t, name, "again")
-}
-
 // While the CSI driver or the kubelet is away a guest keeps its volume. A VM that is deleted meanwhile releases it
 // when they are back.
 func TestAVolumeWhileItsDaemonsAreAway(t *testing.T) {
