@@ -2,13 +2,14 @@ package server
 
 import (
 	"bytes"
+	"cmp"
 	"crypto/sha256"
 	"crypto/subtle"
 	"net/http"
 )
 
-// exportHeader is the header in which KubeVirt's clients send the token.
-const exportHeader = "x-kubevirt-export-token"
+// TokenHeader is the header, or the parameter of the URL, in which KubeVirt's clients send the token.
+const TokenHeader = "x-kubevirt-export-token"
 
 // authorized reports whether a request has the token. The token is read each time: its owner can
 // change it.
@@ -19,7 +20,7 @@ func (s *Server) authorized(r *http.Request) bool {
 		return false
 	}
 	// Sums have one length, and a comparison of them takes one time.
-	given, want := sha256.Sum256([]byte(r.Header.Get(exportHeader))), sha256.Sum256(token)
+	given, want := sha256.Sum256([]byte(cmp.Or(r.Header.Get(TokenHeader), r.URL.Query().Get(TokenHeader)))), sha256.Sum256(token)
 	return len(token) > 0 && subtle.ConstantTimeCompare(given[:], want[:]) == 1
 }
 

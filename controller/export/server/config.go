@@ -8,10 +8,13 @@ import (
 	"path/filepath"
 )
 
-// Names of the files that the server reads. The first four are in [ServerFolder].
+// Names of the files that the server reads. All but the last are in [ServerFolder].
 const (
-	FileConfig      = "config.json"
-	FileManifests   = "manifests.json"
+	FileConfig    = "config.json"
+	FileManifests = "manifests.json"
+	// FileExternalManifests has the same objects as FileManifests, for clients outside of the cluster.
+	FileExternalManifests = "manifests-external.json"
+
 	FileCertificate = "tls.crt"
 	FileKey         = "tls.key"
 	// FileToken is in [TokenFolder]. It has the name that KubeVirt's clients give the Secret's key.
@@ -41,6 +44,9 @@ type Config struct {
 	Volumes []Volume `json:"volumes"`
 	// Manifests says that the export is of a VM, whose manifests are in [FileManifests].
 	Manifests bool `json:"manifests,omitempty"`
+	// External is the export's URL at the export proxy that the manifests for clients outside of the
+	// cluster have; "" for no such manifests.
+	External string `json:"external,omitempty"`
 	// Backup is what the VM's node serves; nil for nothing.
 	Backup *Backup `json:"backup,omitempty"`
 	// Push says what the init container pushes; nil for nothing.

@@ -50,12 +50,34 @@ func (v Volume) Formats() []Format {
 	return all
 }
 
-// Paths returns the paths of an export's manifests. Their first part says from where the
-// URLs in them can be reached.
-func (c Config) Paths() map[api.ExportManifestType]string {
-	all := map[api.ExportManifestType]string{api.AuthHeader: "/internal/manifests/secret"}
+// From is where the clients are that reach the URLs in manifests. It is the first part of the
+// manifests' paths.
+type From string
+
+// The places of clients: in the cluster, and outside, from where the export proxy is reached.
+const (
+	Internal From = "internal"
+	External From = "external"
+)
+
+// Paths returns the paths of an export's manifests.
+func (c Config) Paths(from From) map[api.ExportManifestType]string {
+	root := "/" + string(from) + "/manifests/"
+	all := map[api.ExportManifestType]string{api.AuthHeader: root + "secret"}
+	if c.Manifests && (from == Internal || c.External != "") {
+		all[api.AllManifests] = root + "all"
+	}
+	return all
+}
+
+// manifestFiles returns the names of the files with the manifests that the server serves.
+func (c Config) manifestFiles() map[From]string {
+	all := map[From]string{}
 	if c.Manifests {
-		all[api.AllManifests] = "/internal/manifests/all"
+		all[Internal] = FileManifests
+	}
+	if c.Manifests && c.External != "" {
+		all[External] = FileExternalManifests
 	}
 	return all
 }

@@ -11,10 +11,10 @@ import (
 
 const typeYAML = "application/yaml"
 
-// serveManifests serves the objects from which another cluster makes the VM, with URLs of its
-// volumes.
-func (s *Server) serveManifests(w http.ResponseWriter, r *http.Request) error {
-	return reply(w, r, s.manifests)
+// serveManifests returns a handler that serves the objects from which another cluster makes the VM, with
+// URLs of its volumes.
+func serveManifests(objects []json.RawMessage) handler {
+	return func(w http.ResponseWriter, r *http.Request) error { return reply(w, r, objects) }
 }
 
 // serveSecret serves a Secret with the token's header, as CDI reads it.
@@ -25,7 +25,7 @@ func (s *Server) serveSecret(w http.ResponseWriter, r *http.Request) error {
 	}
 	secret, err := json.Marshal(map[string]any{
 		"apiVersion": "v1", "kind": "Secret", "metadata": map[string]any{"name": SecretName(s.config.Name)},
-		"stringData": map[string]any{"token": exportHeader + ":" + string(token)},
+		"stringData": map[string]any{"token": TokenHeader + ":" + string(token)},
 	})
 	if err != nil {
 		return fmt.Errorf("encode the Secret: %w", err)

@@ -39,7 +39,7 @@ const PathReady = "/readyz"
 type Server struct {
 	config    Config
 	volumes   []*volume
-	manifests []json.RawMessage
+	manifests map[From][]json.RawMessage
 	tokenFile string
 	// transfers has an entry for each transfer that is under way.
 	transfers chan struct{}
@@ -50,15 +50,18 @@ type Server struct {
 func New(dir string, log *slog.Logger) (*Server, error) {
 	s := &Server{
 		tokenFile: filepath.Join(dir, TokenFolder, FileToken), transfers: make(chan struct{}, maxTransfers), log: log,
+		manifests: map[From][]json.RawMessage{},
 	}
 	var err error
 	if s.config, err = ReadConfig(dir); err != nil {
 		return nil, err
 	}
-	if s.config.Manifests {
-		if err := readJSON(filepath.Join(dir, ServerFolder, FileManifests), &s.manifests); err != nil {
+	for from, file := range s.config.manifestFiles() {
+		var objects []json.RawMessage
+		if err := readJSON(filepath.Join(dir, ServerFolder, file), &objects); err != nil {
 			return nil, fmt.Errorf("read the export's manifests: %w", err)
 		}
+		s.manifests[from] = objects
 	}
 	for _, v := range s.config.Volumes {
 		opened, err := openVolume(v)
@@ -140,9 +143,11 @@ func (s *Server) Handler() http.Handler {
 	for path, serve := range s.backupHandlers() {
 		mux.Handle("GET "+path, s.guarded(s.transfer(serve)))
 	}
-	handlers := map[api.ExportManifestType]handler{api.AllManifests: s.serveManifests, api.AuthHeader: s.serveSecret}
-	for kind, path := range s.config.Paths() {
-		mux.Handle("GET "+path, s.guarded(handlers[kind]))
+	for _, from := range []From{Internal, External} {
+		handlers := map[api.ExportManifestType]handler{api.AllManifests: serveManifests(s.manifests[from]), api.AuthHeader: s.serveSecret}
+		for kind, path := range s.config.Paths(from) {
+			mux.Handle("GET "+path, s.guarded(handlers[kind]))
+		}
 	}
 	return mux
 }

@@ -17,6 +17,9 @@ type steady struct {
 	began bool
 }
 
+// Steady returns an answer whose client must keep reading, as the server's own must.
+func Steady(w http.ResponseWriter) http.ResponseWriter { return newSteady(w) }
+
 func newSteady(w http.ResponseWriter) *steady {
 	return &steady{ResponseWriter: w, control: http.NewResponseController(w)}
 }
@@ -28,6 +31,9 @@ func (s *steady) Write(p []byte) (int, error) {
 	}
 	return s.ResponseWriter.Write(p)
 }
+
+// Unwrap lets an [http.ResponseController] flush what was written.
+func (s *steady) Unwrap() http.ResponseWriter { return s.ResponseWriter }
 
 func (s *steady) WriteHeader(status int) {
 	s.began = true
