@@ -23,8 +23,10 @@ type Keeper struct {
 	Client client.Client
 	// Secret keeps certificate and authority; it is made if there is none.
 	Secret types.NamespacedName
-	// DNSName is what the API server calls the controller by.
+	// DNSName is the name by which clients, such as the API server, call the server.
 	DNSName string
+	// Needed reports whether the certificate is needed now; nil for always.
+	Needed func(ctx context.Context) (bool, error)
 	// Trust are the configurations that name the trusted authorities.
 	Trust []Trust
 	// Now is the time; a test may have its own.
@@ -42,6 +44,8 @@ const (
 	// often is the time between two checks. Renewals need fewer checks, but a user
 	// who applies the manifests again may remove the bundle from them.
 	often = time.Minute
+	// unneeded is the time between two checks while the certificate is not needed.
+	unneeded = 15 * time.Second
 	// soon is the time after a look that failed.
 	soon = 2 * time.Second
 	// lookTimeout bounds one look.
@@ -52,17 +56,34 @@ const (
 // what failed is tried again.
 func (k *Keeper) Start(ctx context.Context) error {
 	for {
-		wait := often
-		if err := k.look(ctx); err != nil && ctx.Err() == nil {
-			k.Log.Warn("can't renew the certificate; trying again", "err", err)
-			wait = soon
-		}
+		wait := k.step(ctx)
 		select {
 		case <-ctx.Done():
 			return nil
 		case <-time.After(wait):
 		}
 	}
+}
+
+// step looks once, if the certificate is needed, and returns when to look again.
+func (k *Keeper) step(ctx context.Context) time.Duration {
+	needed, err := true, error(nil)
+	if k.Needed != nil {
+		bounded, cancel := context.WithTimeout(ctx, lookTimeout)
+		needed, err = k.Needed(bounded)
+		cancel()
+	}
+	if err == nil && needed {
+		err = k.look(ctx)
+	}
+	switch {
+	case err != nil && ctx.Err() == nil:
+		k.Log.Warn("can't renew the certificate; trying again", "name", k.DNSName, "err", err)
+		return soon
+	case !needed:
+		return unneeded
+	}
+	return often
 }
 
 // NeedLeaderElection makes controller-runtime run the keeper on each replica.
@@ -98,7 +119,7 @@ func (k *Keeper) look(ctx context.Context) error {
 		return errors.Join(append(errs, err)...)
 	}
 	if before == nil || !before.Leaf.Equal(cert.Leaf) {
-		k.Log.Info("serving with a new certificate", "name", k.DNSName, "until", cert.Leaf.NotAfter)
+		k.Log.Info("new certificate", "name", k.DNSName, "until", cert.Leaf.NotAfter)
 	}
 	k.serving.Store(cert)
 	return errors.Join(errs...)

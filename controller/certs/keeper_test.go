@@ -2,12 +2,14 @@ package certs
 
 import (
 	"bytes"
+	"context"
 	"encoding/base64"
 	"log/slog"
 	"testing"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/types"
@@ -16,6 +18,59 @@ import (
 
 	"github.com/nodevirt/nodevirt/test/apiserver"
 )
+
+// TestConfigMap: the authorities are in a ConfigMap, whose other keys stay, as long as a certificate is
+// needed.
+func TestConfigMap(t *testing.T) {
+	server := apiserver.ForTest(t)
+	c, err := client.New(server.Config(), client.Options{Scheme: scheme.Scheme})
+	if err != nil {
+		t.Fatal(err)
+	}
+	key := types.NamespacedName{Namespace: "default", Name: "authorities"}
+	needed := false
+	k := &Keeper{
+		Client: c, Secret: types.NamespacedName{Namespace: "default", Name: "tls"}, DNSName: "x.default.svc",
+		Needed: func(context.Context) (bool, error) { return needed, nil },
+		Trust:  []Trust{ConfigMap(key, "bundle")}, Now: time.Now, Log: slog.New(slog.DiscardHandler),
+	}
+	if wait := k.step(t.Context()); wait != unneeded {
+		t.Errorf("looks again after %s", wait)
+	}
+	if err := c.Get(t.Context(), k.Secret, new(corev1.Secret)); !apierrors.IsNotFound(err) {
+		t.Errorf("made a certificate that is not needed: %v", err)
+	}
+	needed = true
+	m := new(corev1.ConfigMap)
+	published := func() {
+		t.Helper()
+		if wait := k.step(t.Context()); wait != often {
+			t.Fatalf("looks again after %s", wait)
+		}
+		cert, err := k.GetCertificate(nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := c.Get(t.Context(), key, m); err != nil {
+			t.Fatal(err)
+		}
+		verify(t, cert.Leaf, content{keyAuthorities: []byte(m.Data["bundle"])}, k.DNSName, time.Now())
+	}
+	published()
+	m.Data = map[string]string{"other": "kept"}
+	if err := c.Update(t.Context(), m); err != nil {
+		t.Fatal(err)
+	}
+	published()
+	if m.Data["other"] != "kept" {
+		t.Errorf("data %v", m.Data)
+	}
+	version := m.ResourceVersion
+	published()
+	if m.ResourceVersion != version {
+		t.Error("changed the ConfigMap without a reason")
+	}
+}
 
 // TestKeeper runs two replicas' keepers by hand, a look at a time, against a real API server.
 func TestKeeper(t *testing.T) {

@@ -6,7 +6,11 @@ import (
 	"errors"
 	"fmt"
 
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
@@ -42,4 +46,37 @@ func trustAPIService(ctx context.Context, c client.Client, name string, bundle [
 		return fmt.Errorf("update APIService %s: %w", name, err)
 	}
 	return nil
+}
+
+// ConfigMap publishes the authorities under a key of a ConfigMap, which is made if there is none. Clients
+// that can read it trust the server.
+func ConfigMap(name types.NamespacedName, key string) Trust {
+	return func(ctx context.Context, c client.Client, bundle []byte) error {
+		m := new(corev1.ConfigMap)
+		err := c.Get(ctx, name, m)
+		if apierrors.IsNotFound(err) {
+			m.ObjectMeta = metav1.ObjectMeta{
+				Namespace: name.Namespace, Name: name.Name, Labels: map[string]string{"app.kubernetes.io/name": "nodevirt"},
+			}
+			m.Data = map[string]string{key: string(bundle)}
+			if err := c.Create(ctx, m); err != nil {
+				return fmt.Errorf("create ConfigMap %s: %w", name, err)
+			}
+			return nil
+		}
+		if err != nil {
+			return fmt.Errorf("read ConfigMap %s: %w", name, err)
+		}
+		if m.Data[key] == string(bundle) {
+			return nil
+		}
+		if m.Data == nil {
+			m.Data = map[string]string{}
+		}
+		m.Data[key] = string(bundle)
+		if err := c.Update(ctx, m); err != nil {
+			return fmt.Errorf("update ConfigMap %s: %w", name, err)
+		}
+		return nil
+	}
 }
