@@ -38,6 +38,9 @@ type Options struct {
 	AttachmentImage string
 	// ExportImage is the image of the pods that serve exports; the controller's own where it is empty.
 	ExportImage string
+	// ExportProxyNamespace is the namespace of the export proxy, if there is one; the controller's own
+	// where it is empty.
+	ExportProxyNamespace string
 	// Flags are the defaults of what the KubeVirt object may say.
 	Flags config.Flags
 	// NetworkDisks has nodes' QEMU open PVCs on iSCSI and RBD over the network.
@@ -87,6 +90,9 @@ func Run(ctx context.Context, cluster *rest.Config, o Options, log *slog.Logger)
 		return err
 	}
 	if err := addServers(m, cluster, o, traces, log); err != nil {
+		return err
+	}
+	if err := addExportProxy(m, cluster, o, log); err != nil {
 		return err
 	}
 	if err := m.Start(ctx); err != nil {
@@ -161,6 +167,10 @@ func setUp(ctx context.Context, m manager.Manager, o Options, traces *tracing.Tr
 	if err != nil {
 		return err
 	}
+	proxyNamespace, err := o.exportProxyNamespace()
+	if err != nil {
+		return err
+	}
 	configuration, err := o.configuration(m.GetClient())
 	if err != nil {
 		return err
@@ -171,7 +181,7 @@ func setUp(ctx context.Context, m manager.Manager, o Options, traces *tracing.Tr
 	}
 	in := kind.Cluster{
 		Manager: m, Uncached: uncached, RuntimeClass: o.RuntimeClass, StubImage: stub, Holder: held, ExportImage: exporter,
-		Config: configuration, NetworkDisks: o.NetworkDisks, Version: o.Version, Tracing: traces, Now: time.Now,
+		ExportProxyNamespace: proxyNamespace, Config: configuration, NetworkDisks: o.NetworkDisks, Version: o.Version, Tracing: traces, Now: time.Now,
 	}
 	for _, k := range kinds.All() {
 		if k.SetUp == nil {

@@ -20,6 +20,7 @@ import (
 
 	"github.com/nodevirt/nodevirt/cmd/internal/program"
 	"github.com/nodevirt/nodevirt/controller"
+	"github.com/nodevirt/nodevirt/controller/export/proxy"
 	"github.com/nodevirt/nodevirt/controller/export/push"
 	"github.com/nodevirt/nodevirt/controller/export/server"
 )
@@ -69,6 +70,10 @@ func run(ctx context.Context, args []string) error {
 		"`image` of the pods that serve VirtualMachineExports, with nodevirt-controller as its program (default: the controller's own)")
 	serve := flags.String(strings.TrimPrefix(server.Flag, "-"), "", "serve the VirtualMachineExport below a `folder` and do nothing else: exports' pods run this")
 	pushes := flags.String(strings.TrimPrefix(push.Flag, "-"), "", "push the disk of the VirtualMachineExport below a `folder` and do nothing else: exports' pods run this")
+	forward := flags.String(strings.TrimPrefix(proxy.Flag, "-"), "",
+		"be the export proxy, with the certificate in a `folder`, and do nothing else: the pods of Deployment virt-exportproxy run this")
+	flags.StringVar(&o.ExportProxyNamespace, "export-proxy-namespace", "",
+		"`namespace` of the export proxy and its Ingresses, if there is one (default: the pod's own)")
 	flags.BoolVar(&o.Flags.Gates.HostDisks, "host-disks", false,
 		"let VMs have hostDisk volumes, as KubeVirt's feature gate HostDisk does; Pod Security must let their pods have hostPath volumes")
 	flags.BoolVar(&o.Flags.Gates.DownwardMetrics, "downward-metrics", false,
@@ -128,6 +133,9 @@ func run(ctx context.Context, args []string) error {
 	// Without a limit of the cgroup this changes nothing; $GOMEMLIMIT wins.
 	if _, err := memlimit.SetGoMemLimitWithOpts(memlimit.WithRatio(memoryShare)); err != nil {
 		log.Debug("no memory limit set from the cgroup", "err", err)
+	}
+	if *forward != "" {
+		return proxy.Run(ctx, config, *forward, o.HealthAddress, log)
 	}
 	return controller.Run(ctx, config, o, log)
 }

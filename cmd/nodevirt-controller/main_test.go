@@ -7,6 +7,7 @@ import (
 	"testing/synctest"
 
 	"github.com/nodevirt/nodevirt/controller"
+	"github.com/nodevirt/nodevirt/controller/export/proxy"
 	"github.com/nodevirt/nodevirt/controller/export/server"
 )
 
@@ -24,6 +25,7 @@ func TestRun(t *testing.T) {
 		{[]string{"-log-level", "loud"}, "log-level"},
 		{[]string{"-kubeconfig", "/nowhere/config"}, "find the API server"},
 		{[]string{server.Flag, "/nowhere"}, "read the export's config: open /nowhere/server/config.json"},
+		{[]string{proxy.Flag, "/nowhere"}, "find the API server"},
 		{nil, "run nodevirt-shim on its node"},
 	} {
 		err := run(t.Context(), tt.args)

@@ -11,6 +11,7 @@ import (
 	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	eventsv1 "k8s.io/api/events/v1"
+	networkingv1 "k8s.io/api/networking/v1"
 	nodev1 "k8s.io/api/node/v1"
 	policyv1 "k8s.io/api/policy/v1"
 	storagev1 "k8s.io/api/storage/v1"
@@ -38,6 +39,7 @@ func NewScheme() (*runtime.Scheme, error) {
 		policyv1.AddToScheme,
 		storagev1.AddToScheme,
 		addRevisions,
+		addIngresses,
 		addKinds,
 	} {
 		if err := add(scheme); err != nil {
@@ -60,5 +62,12 @@ func addKinds(scheme *runtime.Scheme) error {
 func addRevisions(scheme *runtime.Scheme) error {
 	scheme.AddKnownTypes(appsv1.SchemeGroupVersion, new(appsv1.ControllerRevision), new(appsv1.ControllerRevisionList))
 	metav1.AddToGroupVersion(scheme, appsv1.SchemeGroupVersion)
+	return nil
+}
+
+// addIngresses adds the one kind of Kubernetes' group networking.k8s.io that the controller reads.
+func addIngresses(scheme *runtime.Scheme) error {
+	scheme.AddKnownTypes(networkingv1.SchemeGroupVersion, new(networkingv1.Ingress), new(networkingv1.IngressList))
+	metav1.AddToGroupVersion(scheme, networkingv1.SchemeGroupVersion)
 	return nil
 }

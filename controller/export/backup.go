@@ -129,8 +129,8 @@ func (b *backup) place(p *corev1.Pod, c *corev1.Container) {
 	})
 }
 
-// backupLinks returns the links of a backup's disks.
-func backupLinks(w *work, b *server.Backup) []api.VirtualMachineExportBackup {
+// backupLinks returns the links of a backup's disks, below a base.
+func backupLinks(b *server.Backup, base string) []api.VirtualMachineExportBackup {
 	if b == nil {
 		return nil
 	}
@@ -139,7 +139,7 @@ func backupLinks(w *work, b *server.Backup) []api.VirtualMachineExportBackup {
 		paths := server.Endpoints(name)
 		one := api.VirtualMachineExportBackup{Name: name}
 		for _, kind := range []api.ExportBackupEndpoint{api.Data, api.Map} {
-			one.Endpoints = append(one.Endpoints, api.VirtualMachineExportBackupEndpoint{Endpoint: kind, Url: url(w, paths[kind])})
+			one.Endpoints = append(one.Endpoints, api.VirtualMachineExportBackupEndpoint{Endpoint: kind, Url: base + paths[kind]})
 		}
 		all = append(all, one)
 	}

@@ -25,6 +25,9 @@ func (r *Reconciler) launch(ctx context.Context, w *work, s *source) (*corev1.Po
 		return nil, errors.New("the controller does not know its own image; " +
 			"have the cluster's administrator set -export-image of nodevirt-controller")
 	}
+	if s.spec != nil {
+		w.outside, _ = r.ingresses.outside(ctx, w) // without, there are no manifests for clients outside
+	}
 	authority, files, err := r.files(ctx, w, s)
 	if err != nil {
 		return nil, err
@@ -70,8 +73,13 @@ func (r *Reconciler) files(ctx context.Context, w *work, s *source) (authority s
 		return "", nil, fmt.Errorf("encode the server's config: %w", err)
 	}
 	if s.spec != nil {
-		if files[server.FileManifests], err = r.manifests(ctx, w, s, authority); err != nil {
+		if files[server.FileManifests], err = r.manifests(ctx, w, s, internalBase(w), authority); err != nil {
 			return "", nil, err
+		}
+		if x := w.outside; x != nil {
+			if files[server.FileExternalManifests], err = r.manifests(ctx, w, s, x.base(w.e), x.authority); err != nil {
+				return "", nil, err
+			}
 		}
 	}
 	return authority, files, nil

@@ -17,21 +17,27 @@ import (
 )
 
 // manifests returns the objects from which a cluster with CDI makes the VM, in JSON: a ConfigMap
-// with the authority, the VM without its types, and DataVolumes that download its PVCs.
-func (r *Reconciler) manifests(ctx context.Context, w *work, s *source, authority string) ([]byte, error) {
-	trust := &corev1.ConfigMap{
-		TypeMeta:   metav1.TypeMeta{APIVersion: "v1", Kind: "ConfigMap"},
-		ObjectMeta: metav1.ObjectMeta{Name: fit(prefixCA+w.e.Name, maxName)},
-		Data:       map[string]string{"ca.pem": authority},
+// with the authority, if there is one, the VM without its types, and DataVolumes that download its PVCs
+// from below a base.
+func (r *Reconciler) manifests(ctx context.Context, w *work, s *source, base, authority string) ([]byte, error) {
+	var all []any
+	trust := ""
+	if authority != "" {
+		trust = fit(prefixCA+w.e.Name, maxName)
+		all = append(all, &corev1.ConfigMap{
+			TypeMeta:   metav1.TypeMeta{APIVersion: "v1", Kind: "ConfigMap"},
+			ObjectMeta: metav1.ObjectMeta{Name: trust},
+			Data:       map[string]string{"ca.pem": authority},
+		})
 	}
 	vm, err := r.expanded(ctx, s.spec)
 	if err != nil {
 		return nil, err
 	}
-	all := []any{trust, vm}
+	all = append(all, vm)
 	for i, v := range config(w, s).Volumes {
 		of := s.volumes[i].pvc.Spec
-		from, kind := download(w, v, trust.Name)
+		from, kind := download(w, v, base, trust)
 		if t := templateOf(vm, v.Name); t != nil {
 			t.Spec.Source, t.Spec.SourceRef, t.Spec.ContentType = from, nil, kind
 			continue
@@ -73,7 +79,7 @@ func (r *Reconciler) expanded(ctx context.Context, of *kubevirt.VirtualMachine) 
 }
 
 // download returns how CDI gets a PVC: a disk, or an archive of a folder.
-func download(w *work, v server.Volume, trust string) (*cdi.DataVolumeSource, cdi.DataVolumeContentType) {
+func download(w *work, v server.Volume, base, trust string) (*cdi.DataVolumeSource, cdi.DataVolumeContentType) {
 	want, kind := api.KubeVirtGz, cdi.DataVolumeKubeVirt
 	if !v.Block && !v.Disk {
 		want, kind = api.ArchiveGz, cdi.DataVolumeArchive
@@ -81,7 +87,7 @@ func download(w *work, v server.Volume, trust string) (*cdi.DataVolumeSource, cd
 	from := &cdi.DataVolumeSourceHTTP{CertConfigMap: trust, SecretExtraHeaders: []string{server.SecretName(w.e.Name)}}
 	for _, f := range v.Formats() {
 		if f.Name == want {
-			from.URL = url(w, f.Path)
+			from.URL = base + f.Path
 		}
 	}
 	return &cdi.DataVolumeSource{HTTP: from}, kind

@@ -78,6 +78,9 @@ func (r *Reconciler) pod(ctx context.Context, w *work) (*corev1.Pod, error) {
 func config(w *work, s *source) server.Config {
 	c := server.Config{Name: w.e.Name, Manifests: s.spec != nil}
 	c.Push, _ = image(w, s)
+	if x := w.outside; x != nil && s.spec != nil {
+		c.External = x.base(w.e)
+	}
 	for i, one := range s.volumes {
 		v := server.Volume{Name: one.name, Block: isBlock(one.pvc), Disk: one.disk}
 		v.Path = path.Join(foldersRoot, volumeName(i))

@@ -57,6 +57,8 @@ type Options struct {
 	Events events.EventRecorder
 	// Image is that of the exports' pods; "" if the controller knows none.
 	Image string
+	// ProxyNamespace is the namespace of the export proxy and its Ingresses; "" if the controller knows none.
+	ProxyNamespace string
 	// Now is the time; a test may have its own.
 	Now func() time.Time
 }
@@ -69,16 +71,19 @@ type Reconciler struct {
 	client  client.Client
 	live    client.Client
 	sources *sources
-	events  events.EventRecorder
-	image   string
-	now     func() time.Time
+	// ingresses finds the host of the export proxy.
+	ingresses *ingresses
+	events    events.EventRecorder
+	image     string
+	now       func() time.Time
 }
 
 // NewReconciler joins a reconciler's parts.
 func NewReconciler(o Options) *Reconciler {
 	return &Reconciler{
 		client: o.Client, live: o.Live, events: o.Events, image: o.Image, now: o.Now,
-		sources: &sources{client: o.Client, live: o.Live, dataVolumes: o.DataVolumes, snapshots: o.Snapshots, pods: o.Pods},
+		ingresses: &ingresses{live: o.Live, namespace: o.ProxyNamespace, events: o.Events, now: o.Now},
+		sources:   &sources{client: o.Client, live: o.Live, dataVolumes: o.DataVolumes, snapshots: o.Snapshots, pods: o.Pods},
 	}
 }
 
@@ -89,6 +94,8 @@ type work struct {
 	was *vmExport
 	// expires is the end of the export's time.
 	expires time.Time
+	// outside is where the export proxy was reached when the pod was made; nil for nowhere.
+	outside *external
 }
 
 // key returns the key of an object in the export's namespace.
@@ -221,7 +228,8 @@ func (r *Reconciler) follow(ctx context.Context, w *work, p *corev1.Pod) (time.D
 		}
 		r.ready(w, corev1.ConditionFalse, reasonPodPending, why)
 	default:
-		all, err := links(w, p)
+		x, known := r.ingresses.outside(ctx, w)
+		all, err := links(w, p, x, known)
 		if err != nil {
 			return 0, err
 		}

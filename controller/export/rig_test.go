@@ -7,6 +7,7 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	networkingv1 "k8s.io/api/networking/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
@@ -63,7 +64,7 @@ func newRig(t *testing.T) *rig {
 	t.Helper()
 	g := &rig{t: t, now: time.Now().Truncate(time.Second), filling: map[string]datavolume.State{}}
 	g.Cluster = fakecluster.New(t, fakecluster.Options{
-		Types: []func(*runtime.Scheme) error{corev1.AddToScheme, kubevirt.AddToScheme, snapshotapi.AddToScheme, api.AddToScheme, backupapi.AddToScheme},
+		Types: []func(*runtime.Scheme) error{corev1.AddToScheme, networkingv1.AddToScheme, kubevirt.AddToScheme, snapshotapi.AddToScheme, api.AddToScheme, backupapi.AddToScheme},
 		Status: []client.Object{
 			new(vmExport), new(backupapi.VirtualMachineBackup), new(corev1.Pod), new(corev1.PersistentVolumeClaim), new(snapshotapi.VirtualMachineSnapshot),
 		},
@@ -79,7 +80,8 @@ func newRig(t *testing.T) *rig {
 	})
 	g.r = NewReconciler(Options{
 		Client: g.Cached(), Live: g.Cached(), Events: g.Recorder, Image: "registry.example.com/controller:1",
-		Snapshots: fakeSnapshots{}, DataVolumes: fakeDataVolumes(g.filling), Pods: fakePods{}, Now: func() time.Time { return g.now },
+		Snapshots: fakeSnapshots{}, DataVolumes: fakeDataVolumes(g.filling), Pods: fakePods{},
+		ProxyNamespace: proxyNamespace, Now: func() time.Time { return g.now },
 	})
 	return g
 }
@@ -193,24 +195,29 @@ func (g *rig) serves() {
 	g.expect(api.Ready, "True PodReady")
 }
 
-// urls returns the links, one a line: volume or manifest, format and URL.
+// urls returns the links of clients in the cluster, if there are no others.
 func (g *rig) urls() string {
 	g.t.Helper()
 	if g.e.Status.Links == nil || g.e.Status.Links.Internal == nil || g.e.Status.Links.External != nil {
 		g.t.Fatalf("links %+v", g.e.Status.Links)
 	}
+	return urls(g.e.Status.Links.Internal)
+}
+
+// urls returns links, one a line: volume or manifest, format and URL.
+func urls(link *api.VirtualMachineExportLink) string {
 	var all []string
-	for _, v := range g.e.Status.Links.Internal.Volumes {
+	for _, v := range link.Volumes {
 		for _, f := range v.Formats {
 			all = append(all, v.Name+" "+string(f.Format)+" "+f.Url)
 		}
 	}
-	for _, b := range g.e.Status.Links.Internal.Backups {
+	for _, b := range link.Backups {
 		for _, one := range b.Endpoints {
 			all = append(all, b.Name+" "+string(one.Endpoint)+" "+one.Url)
 		}
 	}
-	for _, m := range g.e.Status.Links.Internal.Manifests {
+	for _, m := range link.Manifests {
 		all = append(all, string(m.Type)+" "+m.Url)
 	}
 	return strings.Join(all, "\n")

@@ -83,6 +83,8 @@ type Cluster struct {
 	Holder pod.Holder
 	// ExportImage is the image of the pods that serve exports; "" if the controller knows none.
 	ExportImage string
+	// ExportProxyNamespace is the namespace of the export proxy; "" if the controller knows none.
+	ExportProxyNamespace string
 	// Config is the cluster's configuration, read from the manager's cache.
 	Config config.Source
 	// Version is what the controller says of itself.
