@@ -105,6 +105,41 @@ func TestChartInstaller(t *testing.T) {
 	}
 }
 
+// TestChartExportProxy holds the chart's export proxy against its kustomization.
+func TestChartExportProxy(t *testing.T) {
+	got := render(t, "helm", "helm/nodevirt", "-set", "exportProxy.enabled=true")
+	for name := range render(t, "helm", "helm/nodevirt") {
+		delete(got, name)
+	}
+	want := render(t, "kustomize", "export-proxy")
+	if len(want) < 11 {
+		t.Fatalf("the kustomization makes %d objects", len(want))
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("the chart differs (-kustomization +chart):\n%s", diff)
+	}
+	all := render(t, "helm", "helm/nodevirt", "-namespace", "elsewhere", "-set", "exportProxy.enabled=true",
+		"-set", "exportProxy.replicas=1", "-set", "exportProxy.resources.requests.memory=77Mi",
+		"-set", "image.repository=example.com/c", "-set", "image.digest=sha256:1234", "-set", "image.pullPolicy=Always",
+		"-set", "imagePullSecrets[0].name=pull", "-set", "nodeSelector.a=b", "-set", "tolerations[0].key=t")
+	text, err := yaml.Marshal(all["Deployment elsewhere virt-exportproxy"])
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, v := range []string{
+		"image: example.com/c@sha256:1234", "imagePullPolicy: Always", "- name: pull", "replicas: 1", "memory: 77Mi", "a: b", "key: t",
+	} {
+		if !strings.Contains(string(text), v) {
+			t.Errorf("the Deployment has no %q:\n%s", v, text)
+		}
+	}
+	for name, o := range all {
+		if text, err := yaml.Marshal(o); err != nil || strings.Contains(string(text), "namespace: nodevirt\n") {
+			t.Errorf("%s is, or points, to the default's namespace: %v\n%s", name, err, text)
+		}
+	}
+}
+
 // TestChartValues: each value reaches its object, and nothing stays in the namespace of the default.
 func TestChartValues(t *testing.T) {
 	all := render(t, "helm", "helm/nodevirt", "-namespace", "elsewhere",
