@@ -49,6 +49,41 @@ func (c *Cluster) DeployRelease(ctx context.Context, r Release) error {
 	return err
 }
 
+// DeployExportProxy installs this checkout's export proxy in a namespace, which exists, and waits until it
+// is available. A controller in another namespace needs its name: -export-proxy-namespace.
+func (c *Cluster) DeployExportProxy(ctx context.Context, namespace string) error {
+	overlay := c.o.path("export-proxy")
+	base, err := filepath.Rel(overlay, filepath.Join(filepath.Dir(c.o.Bin), "deploy", "export-proxy"))
+	if err != nil {
+		return fmt.Errorf("find the export proxy's manifests: %w", err)
+	}
+	if err := writeKustomization(overlay, object{"resources": []string{base}, "namespace": namespace}); err != nil {
+		return err
+	}
+	if _, err := c.Kubectl(ctx, "apply", "--server-side", "-k", overlay); err != nil {
+		return err
+	}
+	_, err = c.Kubectl(ctx, "--namespace", namespace, "rollout", "status", "deployment/virt-exportproxy",
+		fmt.Sprintf("--timeout=%s", startLimit))
+	return err
+}
+
+// writeKustomization writes a kustomization into a folder.
+func writeKustomization(folder string, k object) error {
+	k["apiVersion"], k["kind"] = "kustomize.config.k8s.io/v1beta1", "Kustomization"
+	text, err := json.Marshal(k)
+	if err != nil {
+		return fmt.Errorf("encode the overlay: %w", err)
+	}
+	if err := os.MkdirAll(folder, 0o755); err != nil {
+		return fmt.Errorf("write the overlay: %w", err)
+	}
+	if err := os.WriteFile(filepath.Join(folder, "kustomization.yaml"), text, 0o644); err != nil {
+		return fmt.Errorf("write the overlay: %w", err)
+	}
+	return nil
+}
+
 // manifests returns the folder of what to apply: the release's, or an overlay that adds the controller's flags
 // and the image's tag. A later change of the flags would replace the controller's pods while the tests begin.
 func (o Options) manifests(r Release) (string, error) {
@@ -60,9 +95,7 @@ func (o Options) manifests(r Release) (string, error) {
 	if err != nil {
 		return "", fmt.Errorf("find the manifests: %w", err)
 	}
-	kustomization := object{
-		"apiVersion": "kustomize.config.k8s.io/v1beta1", "kind": "Kustomization", "resources": []string{base},
-	}
+	kustomization := object{"resources": []string{base}}
 	if r.Tag != "" {
 		kustomization["images"] = []object{{"name": "registry.example.com/nodevirt/nodevirt-controller", "newTag": r.Tag}}
 	}
@@ -75,15 +108,5 @@ func (o Options) manifests(r Release) (string, error) {
 			"target": object{"kind": "Deployment", "name": "nodevirt-controller"}, "patch": string(patch),
 		}}
 	}
-	text, err := json.Marshal(kustomization)
-	if err != nil {
-		return "", fmt.Errorf("encode the overlay: %w", err)
-	}
-	if err := os.MkdirAll(overlay, 0o755); err != nil {
-		return "", fmt.Errorf("write the overlay: %w", err)
-	}
-	if err := os.WriteFile(filepath.Join(overlay, "kustomization.yaml"), text, 0o644); err != nil {
-		return "", fmt.Errorf("write the overlay: %w", err)
-	}
-	return overlay, nil
+	return overlay, writeKustomization(overlay, kustomization)
 }

@@ -43,6 +43,9 @@ func prepare(ctx context.Context, c *cluster.Cluster) error {
 	if _, err := c.Kubectl(ctx, "label", "--overwrite", "node", "--all", "kubevirt.io/schedulable=true"); err != nil {
 		return err
 	}
+	if err := c.DeployExportProxy(ctx, installed); err != nil {
+		return err
+	}
 	// The object exists once the controller leads; the suite waits for its status.
 	if err := c.WaitFor(ctx, "kubevirt/kubevirt", "jsonpath={.status.phase}=Deployed", "--namespace=nodevirt"); err != nil {
 		return err

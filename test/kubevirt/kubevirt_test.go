@@ -48,7 +48,9 @@ func TestMain(m *testing.M) {
 	options := cluster.Options{
 		DualStack: true, Policies: true, Storage: withStorage(),
 		// The cluster does not have the image; a spec asks for its name.
-		Controller: []string{"-guestfs-image=quay.io/kubevirt/libguestfs-tools:" + version},
+		Controller: []string{
+			"-guestfs-image=quay.io/kubevirt/libguestfs-tools:" + version, "-export-proxy-namespace=" + installed,
+		},
 		ShimConfig: func(all map[string]any) { all["vm"] = map[string]any{"hook_sidecars": true} },
 	}
 	os.Exit(cluster.Main(m, options, func(ctx context.Context, c *cluster.Cluster) error {
