@@ -191,10 +191,11 @@ func mount(p *corev1.Pod, c *corev1.Container, folder, secret string, keys ...co
 	c.VolumeMounts = append(c.VolumeMounts, corev1.VolumeMount{Name: folder, MountPath: path.Join(filesRoot, folder), ReadOnly: true})
 }
 
-// resources has limits for quotas. The memory is for the compression of several downloads.
+// resources returns those of KubeVirt's exporters, for which quotas may be made. The memory is for the
+// compression of several downloads.
 func resources() corev1.ResourceRequirements {
 	return corev1.ResourceRequirements{
-		Requests: corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("100m"), corev1.ResourceMemory: resource.MustParse("64Mi")},
-		Limits:   corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("1"), corev1.ResourceMemory: resource.MustParse("256Mi")},
+		Requests: corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("100m"), corev1.ResourceMemory: resource.MustParse("200Mi")},
+		Limits:   corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("1"), corev1.ResourceMemory: resource.MustParse("1Gi")},
 	}
 }
