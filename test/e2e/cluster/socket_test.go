@@ -24,8 +24,8 @@ import (
 )
 
 // dial asks for a subresource of an instance as virtctl does, by a WebSocket; as another user than the
-// administrator if one is named.
-func dial(t *testing.T, subresource, user string) (*websocket.Conn, *http.Response, error) {
+// administrator if one is named. Further protocols are offered before virtctl's.
+func dial(t *testing.T, subresource, user string, further ...string) (*websocket.Conn, *http.Response, error) {
 	t.Helper()
 	config, err := clientcmd.BuildConfigFromFlags("", suite.Kubeconfig())
 	assert.NilError(t, err)
@@ -37,7 +37,7 @@ func dial(t *testing.T, subresource, user string) (*websocket.Conn, *http.Respon
 	}
 	url := "wss" + strings.TrimPrefix(config.Host, "https") +
 		"/apis/subresources.kubevirt.io/v1/namespaces/default/virtualmachineinstances/" + subresource
-	dialer := websocket.Dialer{TLSClientConfig: tls, Subprotocols: []string{"plain.kubevirt.io"}}
+	dialer := websocket.Dialer{TLSClientConfig: tls, Subprotocols: append(further, "plain.kubevirt.io")}
 	return dialer.DialContext(t.Context(), url, header)
 }
 
@@ -53,9 +53,9 @@ type socket struct {
 	err   error // how it ended
 }
 
-func connect(t *testing.T, subresource string) *socket {
+func connect(t *testing.T, subresource string, further ...string) *socket {
 	t.Helper()
-	conn, _, err := dial(t, subresource, "")
+	conn, _, err := dial(t, subresource, "", further...)
 	assert.NilError(t, err)
 	s := &socket{t: t, Conn: conn, ended: make(chan struct{})}
 	pong := conn.PingHandler()
