@@ -2,7 +2,7 @@
 
 SHELL := /bin/sh
 .DEFAULT_GOAL := help
-.PHONY: help build docs-site test-docs-site controller controller-arm64 test-arm image installer image-installer node-programs node-programs-arm64 man packages-deb packages-deb-arm64 release test-packages test-machine test-next-debian next-debian-e2e next-debian-critest next-debian-faults tools kubernetes storage packages run down shell status cluster cluster-down cluster-shell \
+.PHONY: help build docs-site test-docs-site controller controller-arm64 test-arm image installer image-installer node-programs node-programs-arm64 man packages-deb packages-deb-arm64 release test-packages test-machine test-nested test-next-debian next-debian-e2e next-debian-critest next-debian-faults tools kubernetes storage packages run down shell status cluster cluster-down cluster-shell \
 	unit test test-critest test-cluster test-migrations test-cdi test-kubevirt test-ui test-conformance test-faults test-fuzz-cri test-many test-soak test-ceph test-upgrade fuzz bench bench-ceph bench-cluster bench-scale generate lint clean
 
 BIN     := $(CURDIR)/bin
@@ -214,6 +214,12 @@ test-packages: packages-deb ## Check the packages, and install, upgrade and purg
 test-machine: packages-deb kubernetes build ## Install, upgrade and purge the packages on a Debian with systemd, and run VMs there; VM=1
 	go vet -tags $(TAGS),machine ./test/e2e/machine
 	$(GOTEST) -tags $(TAGS),machine -count 1 -timeout 3h -v ./test/e2e/machine $(VM:%=-vm) $(FLAGS)
+
+# By emulation, that takes half an hour.
+test-nested: packages kubernetes build controller ## Run the example of a Kubernetes cluster whose nodes are VMs
+	@test/tools/build kubeadm
+	go vet -tags $(TAGS),nested ./test/e2e/nested
+	$(GOTEST) -tags $(TAGS),nested -count 1 -timeout 3h -v ./test/e2e/nested $(FLAGS)
 
 # Programs in bin/ stay those that were built for Debian 12, as in the packages. A suite that fails keeps no other
 # from running.

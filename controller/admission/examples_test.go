@@ -32,9 +32,13 @@ func TestExamples(t *testing.T) {
 		}}},
 	}
 	r := newRigIn(t, admission.Webhooks{Live: fake.NewClientBuilder().WithScheme(scheme).WithObjects(movable).Build()})
-	paths, err := filepath.Glob("../../examples/*.yaml")
-	if err != nil {
-		t.Fatal(err)
+	var paths []string
+	for _, pattern := range []string{"../../examples/*.yaml", "../../examples/*/*.yaml"} {
+		found, err := filepath.Glob(pattern)
+		if err != nil {
+			t.Fatal(err)
+		}
+		paths = append(paths, found...)
 	}
 	seen := 0
 	for _, path := range paths {

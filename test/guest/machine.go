@@ -13,7 +13,7 @@ import (
 //go:embed all:machine
 var machineFiles embed.FS
 
-// payloadSize is the size of Machine's second file system.
+// payloadSize is the size of the file system of a payload.
 const payloadSize = 1024 * mebibyte
 
 // machine returns the path of a raw disk with Debian 12 as it is on a node: systemd, libvirt, QEMU and
@@ -46,11 +46,17 @@ func MachineRoot(ctx context.Context, o Options, root string) error {
 //
 // The guest needs virtio for its disk, and has its address from DHCP. A root shell without a password
 // is on the serial console.
-func Machine(ctx context.Context, o Options, payload, path string) (err error) {
+func Machine(ctx context.Context, o Options, payload, path string) error {
 	from, err := machine(ctx, o)
 	if err != nil {
 		return err
 	}
+	return withPayload(ctx, from, payload, path)
+}
+
+// withPayload makes a qcow2 disk at path of the raw disk from, and of a further file system, labelled payload,
+// with the files of a folder.
+func withPayload(ctx context.Context, from, payload, path string) error {
 	raw := path + ".raw"
 	defer func() { _ = os.Remove(raw) }()
 	if err := runAll(ctx, []command{{args: []string{"cp", "--sparse=always", "--reflink=auto", from, raw}}}); err != nil {
