@@ -342,7 +342,7 @@ func (g generator) disk(name string) (disk, volume object) {
 	device := object{}
 	if g.IntN(2) == 0 && kind != "downwardMetrics" {
 		device["bus"] = pick(g, map[string][]string{
-			"disk": {"virtio", "sata", "scsi"}, "cdrom": {"sata", "scsi"}, "lun": {"scsi"},
+			"disk": {"virtio", "sata", "scsi", "usb"}, "cdrom": {"sata", "scsi"}, "lun": {"scsi"},
 		}[as])
 	}
 	return object{"name": name, as: device}, volume

@@ -99,7 +99,7 @@ func place(bus string, a *libvirtxml.DomainAddress) (of, address string) {
 		d := a.Drive
 		return bus, fmt.Sprintf("%d:%d:%d:%d", number(d.Controller), number(d.Bus), number(d.Target), number(d.Unit))
 	case a.USB != nil:
-		return "usb", fmt.Sprintf("%d:%s", number(a.USB.Bus), a.USB.Port)
+		return usb, fmt.Sprintf("%d:%s", number(a.USB.Bus), a.USB.Port)
 	}
 	return "", ""
 }

@@ -63,12 +63,7 @@ func devices(desc Description) (*libvirtxml.DomainDeviceList, error) {
 // no USB without a device on it, and virtio for SCSI disks.
 func controllers(desc Description) []libvirtxml.DomainController {
 	spec := desc.Spec
-	usb := libvirtxml.DomainController{Type: "usb", Model: "none"}
-	if spec.USBRedirection || slices.ContainsFunc(inputs(desc), func(i libvirtxml.DomainInput) bool { return i.Bus == "usb" }) ||
-		slices.ContainsFunc(desc.HostDevices, func(d hostdevice.Device) bool { return d.Kind == hostdevice.USB }) {
-		usb.Model = "qemu-xhci"
-	}
-	all := []libvirtxml.DomainController{usb}
+	all := []libvirtxml.DomainController{usbController(desc)}
 	scsi := func(d vmspec.Disk) bool { return d.Bus == vmspec.BusSCSI }
 	if slices.ContainsFunc(spec.Disks, scsi) {
 		c := libvirtxml.DomainController{Type: "scsi", Model: "virtio-scsi"}
@@ -190,20 +185,6 @@ func channels(desc Description) []libvirtxml.DomainChannel {
 				VirtIO: &libvirtxml.DomainChannelTargetVirtIO{Name: vhostmd.PortName},
 			},
 		})
-	}
-	return all
-}
-
-// usbSlots returns what connects USB devices of clients, who speak the protocol usbredir.
-func usbSlots(desc Description) []libvirtxml.DomainRedirDev {
-	if !desc.Spec.USBRedirection {
-		return nil
-	}
-	var all []libvirtxml.DomainRedirDev
-	for _, path := range desc.USBSockets {
-		all = append(all, libvirtxml.DomainRedirDev{Bus: "usb", Source: &libvirtxml.DomainChardevSource{
-			UNIX: &libvirtxml.DomainChardevSourceUNIX{Mode: "bind", Path: path},
-		}})
 	}
 	return all
 }

@@ -21,8 +21,11 @@ func disks(desc Description) ([]libvirtxml.DomainDisk, error) {
 		if err != nil {
 			return nil, err
 		}
-		if spec.Bus == vmspec.BusVirtio && desc.Spec.Transitional {
+		switch {
+		case spec.Bus == vmspec.BusVirtio && desc.Spec.Transitional:
 			d.Model = transitional
+		case spec.Bus == vmspec.BusUSB:
+			d.Address = usbDiskAddress(desc, spec)
 		}
 		if d.Driver.ErrorPolicy == "" {
 			d.Driver.ErrorPolicy = desc.Disks[i].ErrorPolicy

@@ -2,7 +2,6 @@ package domain
 
 import (
 	"fmt"
-	"strconv"
 	"strings"
 
 	"libvirt.org/go/libvirtxml"
@@ -15,33 +14,21 @@ import (
 func inputs(desc Description) []libvirtxml.DomainInput {
 	var all []libvirtxml.DomainInput
 	if isARM(desc) && desc.Spec.Display {
-		all = append(all, libvirtxml.DomainInput{Type: "keyboard", Bus: "usb"})
+		all = append(all, libvirtxml.DomainInput{Type: "keyboard", Bus: usb})
 	}
 	for _, i := range desc.Spec.Inputs {
 		all = append(all, libvirtxml.DomainInput{
 			Type: "tablet", Bus: i.Bus, Alias: &libvirtxml.DomainAlias{Name: "ua-input_" + i.Name},
 		})
 	}
-	port := 0
+	port, ports := 0, usbPorts(desc)
 	for i := range all {
-		if all[i].Bus == "usb" {
+		if all[i].Bus == usb {
 			port++
-			all[i].Address = usbAddress(port)
+			all[i].Address = usbAddress(port, ports)
 		}
 	}
 	return all
-}
-
-// usbPorts is the number of ports of the USB controller. Further devices get a hub from libvirt.
-const usbPorts = 4
-
-// usbAddress returns the address of a port of the USB controller, from 1 on; nil for one that it does not have.
-// libvirt gives the same ports by itself, but not before it compares the domains of a migration.
-func usbAddress(port int) *libvirtxml.DomainAddress {
-	if port > usbPorts {
-		return nil
-	}
-	return &libvirtxml.DomainAddress{USB: &libvirtxml.DomainAddressUSB{Bus: new(uint(0)), Port: strconv.Itoa(port)}}
 }
 
 func watchdogs(action vmspec.WatchdogAction) []libvirtxml.DomainWatchdog {

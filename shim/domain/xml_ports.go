@@ -52,7 +52,7 @@ func onPorts(d *libvirtxml.DomainDeviceList) int {
 	}
 	for _, c := range d.Controllers {
 		switch {
-		case c.Type == "usb" && c.Model != "none":
+		case c.Type == usb && c.Model != "none":
 			n++
 		case c.Type == "virtio-serial":
 			serial = true

@@ -462,6 +462,7 @@ func TestXML(t *testing.T) {
 		"realtime":     realtimeDomain(),
 		"maximums":     maximumsDomain(),
 		"hostdev":      hostdevDomain(),
+		"usb":          usbDomain(),
 		"sev":          sevDomain(),
 		"sev-snp":      encryptedDomain(vmspec.LaunchSecurity{Encryption: vmspec.EncryptionSNP}),
 		"tdx":          encryptedDomain(vmspec.LaunchSecurity{Encryption: vmspec.EncryptionTDX}),
@@ -501,7 +502,7 @@ func TestXMLIsValid(t *testing.T) {
 		"arm64": armDomain(TCG), "uefi": uefiDomain(false), "secure-boot": uefiDomain(true), "licensed": licensedDomain(),
 		"netdisk": netdiskDomain(), "filesystems": filesystemsDomain(), "transitional": transitionalDomain(),
 		"huge-2Mi": hugeDomain(2<<20, false), "huge-1Gi": hugeDomain(1<<30, true),
-		"dedicated": dedicatedDomain(), "realtime": realtimeDomain(), "maximums": maximumsDomain(), "hostdev": hostdevDomain(), "sev": sevDomain(),
+		"dedicated": dedicatedDomain(), "realtime": realtimeDomain(), "maximums": maximumsDomain(), "hostdev": hostdevDomain(), "sev": sevDomain(), "usb": usbDomain(),
 	} {
 		// Each has its own name and UUID here.
 		m.Name, m.UUID = name, uuid.NewString()

@@ -38,13 +38,15 @@ func (disk *Disk) readBlockSize(at *field.Path, given *kubevirt.BlockSize) field
 		return field.ErrorList{refused(at.Child("matchVolume"), "the node does not know the block size of a network disk; use custom")}
 	case match && disk.Source != "" && !disk.OnVolume():
 		return field.ErrorList{refused(at.Child("matchVolume"), "needs a PVC or a hostDisk; use custom")}
-	case match && disk.Bus == BusSATA:
+	case match && (disk.Bus == BusSATA || disk.Bus == BusUSB):
 		return field.ErrorList{refused(at.Child("matchVolume"), "goes with bus virtio or scsi")}
 	case match:
 		disk.BlockSize = BlockSize{MatchVolume: true}
 		return nil
 	case custom == nil:
 		return nil
+	case disk.Bus == BusUSB:
+		return field.ErrorList{refused(at.Child("custom"), "goes with bus virtio, scsi or sata: a disk on bus usb has blocks of %d bytes", leastBlockSize)}
 	}
 	at = at.Child("custom")
 	problems := requiredSize(at.Child("logical"), custom.Logical)

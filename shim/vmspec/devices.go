@@ -23,6 +23,7 @@ func (s *Spec) devices(at *field.Path, d kubevirt.Devices) field.ErrorList {
 	for _, p := range d.PanicDevices {
 		s.HypervPanic = s.HypervPanic || p.Model != nil && *p.Model == kubevirt.Hyperv
 	}
+	problems = append(problems, checkUSB(at, s)...)
 	return append(problems, s.watchdog(at.Child("watchdog"), d.Watchdog)...)
 }
 

@@ -64,7 +64,7 @@ const (
 	OriginVolume = Origin(SourceVolume)
 )
 
-// Bus is a disk's bus: virtio, sata or scsi.
+// Bus is a disk's bus: virtio, sata, scsi or usb.
 type Bus string
 
 // The buses a disk can be on.
@@ -72,6 +72,7 @@ const (
 	BusVirtio Bus = "virtio"
 	BusSATA   Bus = "sata"
 	BusSCSI   Bus = "scsi"
+	BusUSB    Bus = "usb"
 )
 
 // MaxDisks is how many disks a VM can have.

@@ -114,7 +114,7 @@ func readDisk(at *field.Path, d kubevirt.Disk, disk Disk, architecture string) (
 	if disk.LUN && d.Serial != "" {
 		problems = append(problems, refused(at.Child("serial"), "a lun has the serial number of its device; leave it out"))
 	}
-	if disk.Bus != BusSCSI && len(d.Serial) > maxShortSerial {
+	if disk.Bus != BusSCSI && disk.Bus != BusUSB && len(d.Serial) > maxShortSerial {
 		problems = append(problems, invalid(at.Child("serial"), d.Serial,
 			"a disk on bus %s has at most %d characters of it", disk.Bus, maxShortSerial))
 	}

@@ -109,7 +109,7 @@ spec.domain.cpu.features[0].policy: Unsupported value: "maybe": supported values
 spec.domain.cpu.model: Invalid value: "a b": must match [A-Za-z0-9][A-Za-z0-9_.-]* and have at most 64 characters
 spec.domain.devices.disks[0].bootOrder: Invalid value: 0: must be from 1 to 65536
 spec.domain.devices.disks[0].cache: Unsupported value: "unsafe": supported values: "none", "writethrough", "writeback"
-spec.domain.devices.disks[0].disk.bus: Unsupported value: "ide": supported values: "virtio", "sata", "scsi"
+spec.domain.devices.disks[0].disk.bus: Unsupported value: "ide": supported values: "virtio", "sata", "scsi", "usb"
 spec.domain.devices.disks[0].name: Invalid value: "A_b": must be a DNS label: a-z, 0-9 and - inside, at most 63 characters
 spec.domain.devices.disks[0].serial: Invalid value: "ü": must match [A-Za-z0-9_.+-]+ and have at most 36 characters
 spec.domain.devices.interfaces[0].macAddress: Invalid value: "01:00:00:00:00:01": must be a unicast MAC address such as 02:00:00:00:00:01
@@ -151,6 +151,16 @@ spec.domain.devices.interfaces[2].portRanges: goes with masquerade: the device h
 spec.domain.devices.interfaces[0].dhcpOptions.privateOptions[2].option: Required value
 spec.domain.devices.interfaces[0].dhcpOptions.privateOptions[3].value: Required value
 spec.domain.devices.interfaces[1].dhcpOptions: the device's network has its own DHCP server`},
+	{"disks on USB", `{"domain": {"devices": {"clientPassthrough": {}, "inputs": [{"name": "mouse"}], "disks": [
+			{"name": "a", "disk": {"bus": "usb"}, "serial": "0123456789-0123456789-0123456789", "blockSize": {"custom": {"logical": 512, "physical": 512}}}, {"name": "b", "disk": {"bus": "usb"}, "dedicatedIOThread": true},
+			{"name": "c", "disk": {"bus": "usb"}}, {"name": "d", "disk": {"bus": "usb"}}, {"name": "e", "disk": {"bus": "usb"}},
+			{"name": "f", "disk": {"bus": "usb"}}, {"name": "g", "disk": {"bus": "usb"}}, {"name": "h", "disk": {"bus": "usb"}}]}},
+		"volumes": [{"name": "a", "containerDisk": {"image": "a"}}, {"name": "b", "emptyDisk": {"capacity": 1}}, {"name": "c", "emptyDisk": {"capacity": 1}},
+			{"name": "d", "emptyDisk": {"capacity": 1}}, {"name": "e", "emptyDisk": {"capacity": 1}}, {"name": "f", "emptyDisk": {"capacity": 1}},
+			{"name": "g", "emptyDisk": {"capacity": 1}}, {"name": "h", "emptyDisk": {"capacity": 1}}]}`,
+		`spec.domain.devices.disks[0].blockSize.custom: goes with bus virtio, scsi or sata: a disk on bus usb has blocks of 512 bytes
+spec.domain.devices.disks[1].dedicatedIOThread: goes with bus virtio
+spec.domain.devices.disks: its disks, inputs and clientPassthrough are 13 USB devices; a VM with disks on bus usb has at most 12`},
 	{"a disk and a card first", networks(`{"name": "a", "bootOrder": 1}, {"name": "b", "bootOrder": 1}`,
 		`{"name": "a", "pod": {}}, {"name": "b", "multus": {"networkName": "x"}}`), `spec.domain.devices.interfaces[1].bootOrder: Duplicate value: 1`},
 	{"names that don't meet", `{"domain": {"devices": {

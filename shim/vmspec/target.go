@@ -5,14 +5,14 @@ import (
 	"strings"
 )
 
-// The prefixes of targets. SATA and SCSI disks share one.
+// The prefixes of targets. SATA, SCSI and USB disks share one.
 const (
 	virtioPrefix = "vd"
 	otherPrefix  = "sd"
 )
 
 // Targets returns libvirt's name of each disk: the one that the disk has, or the
-// next free one of vda, vdb, … on virtio, and of sda, sdb, … on SATA and SCSI
+// next free one of vda, vdb, … on virtio, and of sda, sdb, … on the other buses
 // together. Guests mostly use the same names.
 func Targets(disks []Disk) []string {
 	taken := map[string]bool{}

@@ -84,6 +84,15 @@ func TinyWithSATA(ctx context.Context, o Options) (path string, err error) {
 	return filepath.Join(dir, "disk.qcow2"), nil
 }
 
+// TinyWithUSB returns the path of a disk as [TinyWithSATA]'s whose guest sees disks on USB too.
+func TinyWithUSB(ctx context.Context, o Options) (path string, err error) {
+	dir, err := tiny(ctx, o, tinyVariant{name: "tiny-usb", kernel: fullKernel, modules: slices.Concat(sataModules, usbModules)})
+	if err != nil {
+		return "", err
+	}
+	return filepath.Join(dir, "disk.qcow2"), nil
+}
+
 // TinyWithVirtiofs returns the path of a disk as Tiny's whose guest can mount file systems of type virtiofs.
 func TinyWithVirtiofs(ctx context.Context, o Options) (path string, err error) {
 	dir, err := tiny(ctx, o, tinyVariant{name: "tiny-virtiofs", kernel: cloud, modules: virtiofsModules})

@@ -34,6 +34,8 @@ var (
 		"crct10dif_common", "crct10dif_generic", "crc-t10dif", "crc64", "crc64_rocksoft_generic", "crc64-rocksoft", "t10-pi",
 		"sd_mod", "libata", "libahci", "ahci",
 	}
+	// usbModules are late ones of Debian's full kernel, after [sataModules], for disks on USB.
+	usbModules = []string{"usb-common", "usbcore", "xhci-hcd", "xhci-pci", "usb-storage"}
 )
 
 // tinyRoot is the content of Tiny's initial RAM disk, which is its root file system.

@@ -76,7 +76,7 @@ func TestWithoutPresentForm(t *testing.T) {
 	for text, want := range map[string]string{
 		"{type: network}": `document 1: spec.domain.devices.disks[0].type: "network" has no present form`,
 		"{type: PersistentVolumeClaim}, {type: 'RegistryDisk:v1alpha'}":                                        "disks[0].source.name: missing; name the image or the PVC\nspec.domain.devices.disks[1].source.name: missing",
-		"{type: PersistentVolumeClaim, source: {name: a}, target: {bus: usb}}":                                 `disks[0].target.bus: "usb" has no present form; use virtio, scsi or sata`,
+		"{type: PersistentVolumeClaim, source: {name: a}, target: {bus: xen}}":                                 `disks[0].target.bus: "xen" has no present form; use virtio, scsi, sata or usb`,
 		"{type: PersistentVolumeClaim, source: {name: a}, device: floppy}":                                     `disks[0].device: "floppy" has no present form; use disk, cdrom or lun`,
 		"{type: PersistentVolumeClaim, source: {name: a}}]}}}\n---\n" + disk("{type: file}") + "#{a: [{a: {a:": `document 2: spec.domain`,
 	} {

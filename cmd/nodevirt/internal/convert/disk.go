@@ -55,13 +55,13 @@ func (c *conversion) disk(old map[string]any, at string) (disk, volume map[strin
 // manifest does not say it; "" is the API's default.
 func busOf(bus, dev string) (string, error) {
 	switch bus {
-	case "virtio", "scsi", "sata":
+	case "virtio", "scsi", "sata", "usb":
 		return bus, nil
 	case "ide":
 		return "sata", nil
 	case "":
 	default:
-		return "", fmt.Errorf(".target.bus: %q has no present form; use virtio, scsi or sata", bus)
+		return "", fmt.Errorf(".target.bus: %q has no present form; use virtio, scsi, sata or usb", bus)
 	}
 	for prefix, bus := range map[string]string{"vd": "virtio", "sd": "scsi", "hd": "sata"} {
 		if strings.HasPrefix(dev, prefix) {

@@ -48,7 +48,7 @@ The VM is an ordinary pod of this node: crictl, nodevirt ps and nodevirt inspect
 it; nodevirt rm removes it.
 
 --disk adds a disk: from another image, or an empty one. Options are name=,
-path= (in the image), bus= (virtio, scsi, sata), serial=, boot= (an order), cache=,
+path= (in the image), bus= (virtio, scsi, sata, usb), serial=, boot= (an order), cache=,
 io=, errors= (stop, report, ignore, enospace), readonly and cdrom. Without options an
 ISO image is a CD.
 
