@@ -112,7 +112,8 @@ func fileKinds() []VolumeKind {
 			podRows: []fields.Row{
 				fields.At("claimName", fields.Subdomain),
 				fields.At("hotpluggable", fields.Boolean),
-				fields.At("readOnly", fields.Only(false)),
+				// As with KubeVirt it changes nothing: a dump is written.
+				fields.At("readOnly", fields.Boolean),
 			},
 		},
 	}

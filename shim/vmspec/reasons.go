@@ -12,7 +12,6 @@ func reasons() map[string]string {
 		"no client plays a guest's sound":                                             {"domain.devices.sound"},
 		"a VM's start waits for no session; set sev.session":                          {"domain.launchSecurity.sev.attestation"},
 		"no part of nodevirt reads a guest's panic":                                   {"domain.devices.panicDevices"},
-		"the node writes the dump to it":                                              {"volumes[].memoryDump.readOnly"},
 		"only s390x has it; use i6300esb":                                             {"domain.devices.watchdog.diag288"},
 		"QEMU's BIOS writes to the display alone":                                     {"domain.firmware.bootloader.bios.useSerial"},
 		"the RuntimeClass sets the overhead":                                          {"domain.resources.overcommitGuestOverhead"},
