@@ -16,6 +16,7 @@ import (
 	"gotest.tools/v3/assert"
 
 	"github.com/nodevirt/nodevirt/shim/checkpoint"
+	"github.com/nodevirt/nodevirt/shim/domain/fdpass/server"
 	"github.com/nodevirt/nodevirt/shim/domain/ramfd"
 )
 
@@ -195,7 +196,7 @@ func TestServe(t *testing.T) {
 	m, err := open(t, s, stream('x'))
 	assert.NilError(t, err)
 	path := filepath.Join(t.TempDir(), "ram")
-	server, err := Serve(path, uint32(os.Getuid()), uint32(os.Getgid()), m.RAM)
+	passed, err := server.Serve(path, uint32(os.Getuid()), uint32(os.Getgid()), "ram", m.RAM)
 	assert.NilError(t, err)
 	info, err := os.Stat(path)
 	assert.NilError(t, err)
@@ -209,7 +210,7 @@ func TestServe(t *testing.T) {
 	assert.NilError(t, err)
 	defer f.Close()
 	assert.Equal(t, inode(t, f), inode(t, m.RAM))
-	assert.NilError(t, server.Close())
+	assert.NilError(t, passed.Close())
 	_, err = os.Stat(path)
 	assert.ErrorIs(t, err, os.ErrNotExist)
 }

@@ -1,7 +1,7 @@
 // Package ramfd gives QEMU a guest's RAM that exists before QEMU starts.
 //
-// It owns what the program does that libvirt starts in QEMU's place: it gets the RAM's descriptor by a
-// socket, and changes QEMU's arguments. Package forks has the RAM and the socket's other end.
+// It owns what the program does that libvirt starts in QEMU's place: it gets the RAM's descriptor by package
+// fdpass, and changes QEMU's arguments. Package forks has the RAM.
 //
 // QEMU maps the RAM privately, so that many guests share the pages that they do not write. QEMU 7.2
 // opens such a file to write, though it never does. Therefore the shim passes a sealed memfd, which
@@ -11,13 +11,10 @@ package ramfd
 import (
 	"bytes"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"slices"
-	"strings"
-	"time"
 
-	"golang.org/x/sys/unix"
+	"github.com/nodevirt/nodevirt/shim/domain/fdpass"
 )
 
 // Variable is the variable of QEMU's environment that holds the socket's path.
@@ -26,61 +23,18 @@ const Variable = "NODEVIRT_RAM"
 // Block is QEMU's name of the RAM of a PC. Its parts before and behind 4 GiB are one block.
 const Block = "pc.ram"
 
-// patience bounds the wait for the other end.
-const patience = 10 * time.Second
-
-var errNone = errors.New("no descriptor came")
-
 // Take returns QEMU's arguments, with the RAM of the environment's socket if there is one. The
 // descriptor stays open when the process executes QEMU.
 func Take(args, env []string) ([]string, error) {
-	path := ""
-	for _, e := range env {
-		if value, found := strings.CutPrefix(e, Variable+"="); found {
-			path = value
-		}
-	}
+	path := fdpass.Variable(env, Variable)
 	if path == "" {
 		return args, nil
 	}
-	fd, err := receive(path)
+	_, fds, err := fdpass.Receive(path)
 	if err != nil {
 		return nil, fmt.Errorf("get the guest's RAM from %s: %w", path, err)
 	}
-	return withRAM(args, fmt.Sprintf("/proc/self/fd/%d", fd))
-}
-
-// receive returns a descriptor that the next program inherits. It works without package net, so that
-// the program stays small.
-func receive(path string) (fd int, err error) {
-	s, err := unix.Socket(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
-	if err != nil {
-		return 0, err
-	}
-	defer unix.Close(s)
-	limit := unix.NsecToTimeval(patience.Nanoseconds())
-	for _, option := range []int{unix.SO_RCVTIMEO, unix.SO_SNDTIMEO} {
-		if err := unix.SetsockoptTimeval(s, unix.SOL_SOCKET, option, &limit); err != nil {
-			return 0, err
-		}
-	}
-	if err := unix.Connect(s, &unix.SockaddrUnix{Name: path}); err != nil {
-		return 0, err
-	}
-	rights := make([]byte, unix.CmsgSpace(4))
-	_, n, _, _, err := unix.Recvmsg(s, make([]byte, 1), rights, 0)
-	if err != nil {
-		return 0, err
-	}
-	messages, err := unix.ParseSocketControlMessage(rights[:n])
-	if err != nil || len(messages) != 1 {
-		return 0, errors.Join(errNone, err)
-	}
-	fds, err := unix.ParseUnixRights(&messages[0])
-	if err != nil || len(fds) != 1 {
-		return 0, errors.Join(errNone, err)
-	}
-	return fds[0], nil
+	return withRAM(args, fmt.Sprintf("/proc/self/fd/%d", fds[0]))
 }
 
 // withRAM returns QEMU's arguments with a private map of a file as the PC's RAM.

@@ -8,6 +8,7 @@ import (
 	"os"
 
 	"github.com/nodevirt/nodevirt/shim/checkpoint"
+	"github.com/nodevirt/nodevirt/shim/domain/fdpass/server"
 	"github.com/nodevirt/nodevirt/shim/forks"
 	"github.com/nodevirt/nodevirt/shim/migrate/compat"
 	"github.com/nodevirt/nodevirt/shim/vm/table"
@@ -95,12 +96,12 @@ func (s *start) stream() (io.ReadCloser, error) {
 	if s.fork == nil {
 		return checkpoint.OpenMemory(s.memory, *s.rec.Restored)
 	}
-	server, err := forks.Serve(s.parts.layout.RAMSocket(s.rec.ID), s.rec.Domain.UID, s.rec.Domain.GID, s.fork.RAM)
+	ram, err := server.Serve(s.parts.layout.RAMSocket(s.rec.ID), s.rec.Domain.UID, s.rec.Domain.GID, "ram", s.fork.RAM)
 	if err != nil {
 		return nil, err
 	}
 	return struct {
 		io.Reader
 		io.Closer
-	}{s.fork.Rest, server}, nil
+	}{s.fork.Rest, ram}, nil
 }
