@@ -29,7 +29,7 @@ func (p Plan) PodIPs() []netip.Addr {
 		return nil
 	}
 	n := p.NICs[0]
-	if n.bridged() {
+	if n.bridged() && !n.unserved() {
 		return Plan{NICs: []NIC{n}}.GuestAddresses()
 	}
 	var all []netip.Addr

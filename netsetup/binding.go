@@ -16,6 +16,13 @@ const (
 	// Masquerade leaves the addresses to the pod, which forwards connections to the guest. The
 	// guest has a private address, the same in all pods.
 	Masquerade Binding = "masquerade"
+	// ManagedTap is like Bridge on a network without address management: the interface becomes a
+	// port of the guest's bridge, and the network's own DHCP server, or one in the pod, gives the
+	// guest its addresses.
+	ManagedTap Binding = "managedTap"
+	// Tap gives the guest a tap or macvtap that a CNI plug-in made in the pod. Nothing else of the
+	// pod changes, and the guest's frames pass no filter.
+	Tap Binding = "tap"
 )
 
 // Port is a port, or a range of ports, of the pod that is forwarded to a masqueraded guest.
@@ -51,8 +58,15 @@ var gatewayMAC = MAC{0x0a, 0x58, 10, 0, 2, 1}
 // masqueraded reports whether the card has the binding Masquerade.
 func (n NIC) masqueraded() bool { return n.Binding == Masquerade }
 
+// plugged reports whether the card is on a device that a CNI plug-in made. It has no bridge.
+func (n NIC) plugged() bool { return n.Binding == Tap }
+
 // bridged reports whether the pod's interface is a port of the card's bridge.
-func (n NIC) bridged() bool { return !n.masqueraded() }
+func (n NIC) bridged() bool { return !n.masqueraded() && !n.plugged() }
+
+// unserved reports whether the guest gets its addresses from a network binding plug-in, and not from
+// the card's own DHCP server.
+func (n NIC) unserved() bool { return n.plugged() || n.Binding == ManagedTap }
 
 // managed reports whether the guest's addresses are known. A network without address management
 // leaves them to its guests.
@@ -66,6 +80,10 @@ func (i Interface) checkBinding() error {
 	case "", Bridge:
 		if len(i.Ports) > 0 || i.IPv4.IsValid() || i.IPv6.IsValid() {
 			return fmt.Errorf("interface %s: ports and private networks need the binding masquerade", i.Name)
+		}
+	case ManagedTap, Tap:
+		if len(i.Ports) > 0 || i.IPv4.IsValid() || i.IPv6.IsValid() || i.DHCP.given() {
+			return fmt.Errorf("interface %s: ports, private networks and DHCP options do not go with the binding %s", i.Name, i.Binding)
 		}
 	case Masquerade:
 	default:

@@ -178,6 +178,15 @@ func (p Plan) ownBridge(h *netlink.Handle, n NIC) (netlink.Link, error) {
 	return link, nil
 }
 
+// withinFirst is withinOwn for the first card with a bridge, which stands for what the cards share.
+func withinFirst(p Plan, fn func(h *netlink.Handle, bridge netlink.Link) error) error {
+	wired := p.wired()
+	if len(wired) == 0 {
+		return nil
+	}
+	return withinOwn(p, wired[0], fn)
+}
+
 // withinOwn runs fn in the pod's namespace if this Plan's bridge exists there. If not,
 // there is nothing of this card to undo.
 func withinOwn(p Plan, n NIC, fn func(h *netlink.Handle, bridge netlink.Link) error) error {

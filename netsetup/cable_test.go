@@ -69,7 +69,12 @@ func powerOn(t *testing.T, plan Plan) []*testGuest {
 func powerOnCard(t *testing.T, plan Plan) *testGuest {
 	t.Helper()
 	m := &testGuest{ns: newNamespace(t), plan: plan}
-	host := openTap(t, plan.NICs[0].Tap)
+	var host *os.File
+	if plan.NICs[0].plugged() {
+		host = openPlugged(t, plan)
+	} else {
+		host = openTap(t, plan.NICs[0].Tap)
+	}
 	inPod(t, m.ns, func(h *netlink.Handle) error {
 		m.card = openTap(t, card)
 		link, err := h.LinkByName(card)

@@ -1,6 +1,7 @@
 package netsetup
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 
@@ -20,12 +21,12 @@ func (s *Setup) Counters(p Plan) ([]Counters, error) {
 	all := make([]Counters, len(p.NICs))
 	err := withinLink(p.Netns, func(h *netlink.Handle) error {
 		for i, n := range p.NICs {
-			link, err := h.LinkByName(n.Tap)
+			link, err := h.LinkByName(cmp.Or(n.Device, n.Tap))
 			if errors.As(err, new(netlink.LinkNotFoundError)) {
 				continue
 			}
 			if err != nil {
-				return fmt.Errorf("find tap %s: %w", n.Tap, err)
+				return fmt.Errorf("find tap %s: %w", cmp.Or(n.Device, n.Tap), err)
 			}
 			if c := link.Attrs().Statistics; c != nil {
 				all[i] = Counters{

@@ -20,6 +20,11 @@ type DHCPOptions struct {
 	Private map[uint8]string `json:"private,omitempty"`
 }
 
+// given reports whether there is an option.
+func (o DHCPOptions) given() bool {
+	return o.BootFile != "" || o.TFTPServer != "" || len(o.NTPServers)+len(o.Private) > 0
+}
+
 // The numbers of DHCP's options (RFC 2132, RFC 3942).
 const (
 	optionNTP        = 42

@@ -17,6 +17,9 @@ var families = []knftables.Family{knftables.BridgeFamily, knftables.InetFamily}
 // addFilter creates the tables, or replaces them. A removal makes nft wait for the kernel, 5 to
 // 25 ms even if there is nothing to remove. So addFilter removes the tables only if they exist.
 func (s *Setup) addFilter(ctx context.Context, p Plan) error {
+	if len(p.wired()) == 0 {
+		return nil
+	}
 	return within(p.Netns, func() error {
 		nft, err := s.nftables()
 		if err != nil {
@@ -39,7 +42,7 @@ func (s *Setup) addFilter(ctx context.Context, p Plan) error {
 }
 
 func (s *Setup) removeFilter(ctx context.Context, p Plan) error {
-	return withinOwn(p, p.NICs[0], func(*netlink.Handle, netlink.Link) error {
+	return withinFirst(p, func(*netlink.Handle, netlink.Link) error {
 		nft, err := s.nftables()
 		if err != nil {
 			return err

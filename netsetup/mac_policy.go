@@ -22,7 +22,7 @@ func (e *MACError) Error() string {
 func (e *MACError) Unwrap() error { return ErrUnsuited }
 
 func (n NIC) checkMAC(card int) error {
-	if n.masqueraded() || n.Interface != podInterface || n.GuestMAC.equal([]byte(n.OriginalMAC)) {
+	if !n.bridged() || n.Interface != podInterface || n.GuestMAC.equal([]byte(n.OriginalMAC)) {
 		return nil
 	}
 	return &MACError{Card: card, Interface: n.Interface, Own: n.OriginalMAC, Wanted: n.GuestMAC}

@@ -21,10 +21,13 @@ type NIC struct {
 	Card string `json:"card,omitempty"`
 	// Binding is Bridge if empty.
 	Binding Binding `json:"binding,omitempty"`
-	// Interface is the pod's. Bridge and Tap are created for the VM.
+	// Interface is the pod's. Bridge and Tap are created for the VM. A card with the binding Tap has
+	// no bridge, and its Tap only has the name that libvirt opens: QEMU gets Device in its place.
 	Interface string `json:"interface"`
 	Bridge    string `json:"bridge"`
 	Tap       string `json:"tap"`
+	// Device is the tap or macvtap of a CNI plug-in in the pod.
+	Device string `json:"device,omitempty"`
 
 	// GuestMAC is the address of the guest's card. PodMAC is the interface's while the VM exists,
 	// OriginalMAC the one that CNI gave it. BridgeMAC is the bridge's, which is the guest's router.
@@ -86,11 +89,17 @@ func newNIC(id string, i int, wanted Interface) NIC {
 	if n.Binding == "" {
 		n.Binding = Bridge
 	}
+	if n.plugged() {
+		n.Bridge = ""
+	}
 	return n
 }
 
 // read sets the addresses, the MTU and the snapshot from the pod's namespace.
 func (n *NIC) read(h *netlink.Handle, id string, wanted Interface) error {
+	if n.plugged() {
+		return n.readPlugged(h, wanted)
+	}
 	if bridge, err := findLink(h, n.Bridge); err != nil {
 		return err
 	} else if bridge != nil {
@@ -121,7 +130,7 @@ func (n *NIC) read(h *netlink.Handle, id string, wanted Interface) error {
 	if err := n.setAddresses(wanted); err != nil {
 		return err
 	}
-	if !n.managed() && (n.masqueraded() || n.Interface == podInterface) {
+	if !n.managed() && !n.unserved() && (n.masqueraded() || n.Interface == podInterface) {
 		return fmt.Errorf("interface %s: %w, but its guest needs one: add ipam to the CNI config",
 			n.Interface, ErrNoAddress)
 	}
@@ -175,7 +184,10 @@ func (n *NIC) routerMAC() MAC {
 
 // setAddresses decides which of the interface's addresses and routes the guest gets.
 func (n *NIC) setAddresses(wanted Interface) error {
-	if n.masqueraded() {
+	switch {
+	case n.unserved():
+		return nil
+	case n.masqueraded():
 		return n.setPrivate(wanted)
 	}
 	if address, ok := n.Original.first(netip.Addr.Is4); ok {

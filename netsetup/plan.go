@@ -121,7 +121,7 @@ func (p *Plan) check() error {
 	}
 	taken := map[string]bool{}
 	for _, n := range p.NICs {
-		errs = append(errs, checkInterface(n.Interface), checkBridge(n.Bridge), checkTap(n.Tap, p.ID))
+		errs = append(errs, checkInterface(n.Interface), n.checkDevices(), checkTap(n.Tap, p.ID))
 		if taken[n.Interface] {
 			errs = append(errs, fmt.Errorf("interface %s is named twice", n.Interface))
 		}

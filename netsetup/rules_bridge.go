@@ -24,7 +24,7 @@ func bridgeChains(p Plan) []chain {
 	input, output := base(knftables.InputHook), base(knftables.OutputHook)
 	forward := base(knftables.ForwardHook)
 	var guests []chain
-	for i, n := range p.NICs {
+	for i, n := range p.wired() {
 		if n.bridged() {
 			fromNetwork(prerouting, n)
 			toNetwork(postrouting, n)

@@ -21,7 +21,7 @@ func inetChains(p Plan) []chain {
 	toGuest := base("to-guest", knftables.NATType, knftables.PreroutingHook, knftables.DNATPriority)
 	fromPod := base("from-pod", knftables.NATType, knftables.OutputHook, "-100") // dstnat's
 	masquerade := base("from-guest", knftables.NATType, knftables.PostroutingHook, knftables.SNATPriority)
-	for _, n := range p.NICs {
+	for _, n := range p.wired() {
 		podServices(input, n)
 		passOn(forward, n)
 		if n.masqueraded() {
@@ -47,6 +47,9 @@ func podServices(c *chain, n NIC) {
 		c.add(in, "icmpv6 type { nd-router-solicit, echo-request } accept")
 		c.add(in, neighborTypes, "accept")
 		c.add(in, multicastTypes, "accept")
+	}
+	if n.unserved() { // a plug-in's sidecar may be the guest's DHCP server
+		c.add(in, "udp dport { 67, 547 } accept")
 	}
 	if n.masqueraded() {
 		c.add(in, "reject") // with "drop" a guest would wait for its gateway's answer

@@ -74,10 +74,10 @@ type step struct {
 func (s *Setup) steps() []step {
 	return []step{
 		{"silence", s.silence, stays},
-		{"bridge", each(addBridge), eachBack(removeBridge)}, // marks the owner: done before, undone after all that follows
+		{"bridge", eachWired(addBridge), eachWiredBack(removeBridge)}, // marks the owner: done before, undone after all that follows
 		{"filter", s.addFilter, s.removeFilter},
 		{"sysctls", setSysctls, restoreSysctls},
-		{"interface", each(takeInterface), eachBack(restoreInterface)},
+		{"interface", eachWired(takeInterface), eachWiredBack(restoreInterface)},
 		{"tap", each(addTap), eachBack(removeTap)},
 	}
 }
@@ -92,14 +92,30 @@ func each(do func(Plan, NIC) error) func(context.Context, Plan) error {
 
 // eachBack is each in reverse order.
 func eachBack(undo func(Plan, NIC) error) func(context.Context, Plan) error {
-	return func(ctx context.Context, p Plan) error {
-		return inTurn(ctx, p, func(yield func(NIC) bool) {
-			for _, n := range slices.Backward(p.NICs) {
-				if !yield(n) {
-					return
-				}
+	return func(ctx context.Context, p Plan) error { return inTurn(ctx, p, backward(p.NICs), undo) }
+}
+
+// eachWired is each for the cards with a bridge, and eachWiredBack the same in reverse order.
+func eachWired(do func(Plan, NIC) error) func(context.Context, Plan) error {
+	return func(ctx context.Context, p Plan) error { return inTurn(ctx, p, slices.Values(p.wired()), do) }
+}
+
+func eachWiredBack(undo func(Plan, NIC) error) func(context.Context, Plan) error {
+	return func(ctx context.Context, p Plan) error { return inTurn(ctx, p, backward(p.wired()), undo) }
+}
+
+// wired returns the cards with a bridge.
+func (p Plan) wired() []NIC {
+	return slices.DeleteFunc(slices.Clone(p.NICs), NIC.plugged)
+}
+
+func backward(nics []NIC) iter.Seq[NIC] {
+	return func(yield func(NIC) bool) {
+		for _, n := range slices.Backward(nics) {
+			if !yield(n) {
+				return
 			}
-		}, undo)
+		}
 	}
 }
 

@@ -59,7 +59,7 @@ func silentChains() []chain {
 // silence silences a pod whose address moves with its guest. Undo keeps it silent: the address
 // that it restores may be that of a guest that has left.
 func (s *Setup) silence(ctx context.Context, p Plan) error {
-	bridged := slices.ContainsFunc(p.NICs, func(n NIC) bool { return n.bridged() && n.Interface == podInterface })
+	bridged := slices.ContainsFunc(p.NICs, func(n NIC) bool { return !n.masqueraded() && n.Interface == podInterface })
 	if !p.Silent || !bridged {
 		return nil
 	}

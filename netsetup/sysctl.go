@@ -44,6 +44,9 @@ func (p *Plan) readSysctls(h *netlink.Handle) error {
 
 // wantedSysctls returns the settings in the order in which they must be set.
 func (p *Plan) wantedSysctls(h *netlink.Handle) ([]Sysctl, error) {
+	if len(p.wired()) == 0 {
+		return nil, nil
+	}
 	// The pod's IP filters and connection tracking must not see frames that the bridge forwards;
 	// by the kernel's default they do.
 	wanted := []Sysctl{
@@ -98,7 +101,7 @@ func setSysctls(_ context.Context, p Plan) error {
 
 // restoreSysctls passes over interfaces that no longer exist.
 func restoreSysctls(_ context.Context, p Plan) error {
-	return withinOwn(p, p.NICs[0], func(*netlink.Handle, netlink.Link) error {
+	return withinFirst(p, func(*netlink.Handle, netlink.Link) error {
 		for _, s := range slices.Backward(p.Sysctls) {
 			err := writeSysctl(s.Key, s.Original)
 			if err != nil && !errors.Is(err, fs.ErrNotExist) {

@@ -82,6 +82,12 @@ func (s *Setup) Connect(ctx context.Context, p Plan) error {
 		return err
 	}
 	for _, n := range p.NICs {
+		if n.plugged() { // QEMU has its device
+			if err := removeTap(p, n); err != nil {
+				return err
+			}
+			continue
+		}
 		if err := connect(p, n); err != nil {
 			return fmt.Errorf("connect tap %s to pod network %s: %w", n.Tap, p.Netns, err)
 		}
