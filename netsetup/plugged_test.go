@@ -61,7 +61,7 @@ func redirect(t *testing.T, pod string) {
 		done`)
 }
 
-// static is what a guest is told that no DHCP server serves.
+// static is the configuration of a guest that no DHCP server serves.
 func static(address string, mtu int) lease {
 	return lease{address: netip.MustParsePrefix(address), mtu: mtu}
 }

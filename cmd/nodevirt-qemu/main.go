@@ -1,5 +1,5 @@
 // Command nodevirt-qemu limits its own process to the files of a VM, and then executes QEMU, with RAM
-// that other VMs share if the shim has it. libvirt starts it in QEMU's place, by a link that the shim makes. It is a separate small program, since each start of a
+// that other VMs share and with taps of the pod if the shim has them. libvirt starts it in QEMU's place, by a link that the shim makes. It is a separate small program, since each start of a
 // VM waits for it.
 package main
 
@@ -11,6 +11,7 @@ import (
 
 	"github.com/nodevirt/nodevirt/shim/domain/landlock"
 	"github.com/nodevirt/nodevirt/shim/domain/ramfd"
+	"github.com/nodevirt/nodevirt/shim/domain/tapfd"
 )
 
 var errUsage = errors.New("usage: libvirtd runs nodevirt-qemu by the link that nodevirt-shim makes")
@@ -27,6 +28,9 @@ func run(args, env []string) error {
 	}
 	args, err := ramfd.Take(args, env)
 	if err != nil {
+		return err
+	}
+	if err := tapfd.Take(args, env); err != nil {
 		return err
 	}
 	return landlock.Enter(args, env)

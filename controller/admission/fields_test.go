@@ -25,13 +25,27 @@ import (
 // fieldsPage is the page that lists the state of each field.
 const fieldsPage = "../../docs/fields.md"
 
-// switches are the controller's flags that let instances have more fields. A manifest in
-// testdata/switched has a flag's name.
-func switches() map[string]admission.Webhooks {
+// switches are the controller's flags, and the fields of the KubeVirt object, that let instances have more
+// fields. A manifest in testdata/switched has a switch's name.
+func switches(t *testing.T) map[string]admission.Webhooks {
+	t.Helper()
 	return map[string]admission.Webhooks{
 		"-host-disks":       gated(manifests.Gates{HostDisks: true}),
 		"-downward-metrics": gated(manifests.Gates{DownwardMetrics: true}),
+		"configuration.network.binding": configured(t, kubevirt.KubeVirtConfiguration{
+			NetworkConfiguration: &kubevirt.NetworkConfiguration{Binding: map[string]kubevirt.InterfaceBindingPlugin{
+				"macvtap": {DomainAttachmentType: kubevirt.Tap},
+			}},
+		}),
 	}
+}
+
+// remedy is what a refusal says of a switch.
+func remedy(of string) string {
+	if strings.HasPrefix(of, "-") {
+		return "set " + of + " of nodevirt-controller"
+	}
+	return of + " of the object KubeVirt"
 }
 
 // states are the leaf fields of an instance's spec, by what admission does with them.
@@ -52,15 +66,15 @@ func TestFields(t *testing.T) {
 		}
 	}
 	behind := map[string]string{} // the switches of fields
-	for flag, cluster := range switches() {
+	for flag, cluster := range switches(t) {
 		path := "testdata/switched/" + strings.TrimPrefix(flag, "-") + ".yaml"
 		text, err := os.ReadFile(path)
 		if err != nil {
 			t.Fatal(err)
 		}
 		object := manifest(t, string(text), "")
-		if said := refusal(t, r.ask(t, admission.PathValidate, object, nil)); !strings.Contains(said, "set "+flag+" of nodevirt-controller") {
-			t.Errorf("%s: the refusal does not name the flag: %s", path, said)
+		if said := refusal(t, r.ask(t, admission.PathValidate, object, nil)); !strings.Contains(said, remedy(flag)) {
+			t.Errorf("%s: the refusal does not name the switch: %s", path, said)
 		}
 		if answer := newRigIn(t, cluster).ask(t, admission.PathValidate, object, nil); !answer.Allowed {
 			t.Errorf("%s: %s", path, answer.Result.Message)
@@ -178,9 +192,9 @@ func (s states) page() string {
 	}
 	behind, refused := count(s.switched), count(s.refused)
 	var b strings.Builder
-	fmt.Fprintf(&b, "\nOf %d fields, %d work, %d need a flag of the controller, and admission refuses %d.\n\n## Works\n",
+	fmt.Fprintf(&b, "\nOf %d fields, %d work, %d need a switch of the cluster, and admission refuses %d.\n\n## Works\n",
 		len(s.works)+behind+refused, len(s.works), behind, refused)
-	b.WriteString("\n```text\n" + fieldstest.Block("", s.works) + "```\n\n## Needs a flag\n\n```text\n")
+	b.WriteString("\n```text\n" + fieldstest.Block("", s.works) + "```\n\n## Needs a flag of the controller, or the KubeVirt object\n\n```text\n")
 	for _, flag := range slices.Sorted(maps.Keys(s.switched)) {
 		b.WriteString(flag + "\n" + fieldstest.Block("  ", s.switched[flag]))
 	}

@@ -1,8 +1,10 @@
 package config
 
 import (
+	"maps"
 	"path"
 	"slices"
+	"strings"
 
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	kubevirt "kubevirt.io/api/core/v1"
@@ -44,6 +46,7 @@ func (c Config) Check(at *field.Path, spec *kubevirt.VirtualMachineInstanceSpec)
 	problems := c.Gates().Check(at, spec)
 	problems = append(problems, c.checkMachine(at.Child("domain", "machine", "type"), spec)...)
 	problems = append(problems, c.checkBridge(at.Child("domain", "devices", "interfaces"), spec)...)
+	problems = append(problems, c.checkBindings(at.Child("domain", "devices", "interfaces"), spec)...)
 	return append(problems, c.checkDevices(at.Child("domain", "devices"), spec)...)
 }
 
@@ -72,13 +75,39 @@ func (c Config) checkBridge(at *field.Path, spec *kubevirt.VirtualMachineInstanc
 	var problems field.ErrorList
 	for i, card := range spec.Domain.Devices.Interfaces {
 		pods := slices.ContainsFunc(spec.Networks, func(n kubevirt.Network) bool { return n.Name == card.Name && vmspec.IsPods(n) })
-		if pods && card.Masquerade == nil && card.SRIOV == nil {
+		if pods && card.Masquerade == nil && card.SRIOV == nil && card.Binding == nil {
 			problems = append(problems, fields.Refused(at.Index(i), refusal))
 		}
 	}
 	auto := spec.Domain.Devices.AutoattachPodInterface
 	if none := len(spec.Networks)+len(spec.Domain.Devices.Interfaces) == 0; none && (auto == nil || *auto) && c.Interface() == kubevirt.BridgeInterface {
 		problems = append(problems, fields.Refused(at, refusal))
+	}
+	return problems
+}
+
+// checkBindings refuses network binding plug-ins that the configuration does not have, or whose sidecars are
+// switched off.
+func (c Config) checkBindings(at *field.Path, spec *kubevirt.VirtualMachineInstanceSpec) field.ErrorList {
+	var problems field.ErrorList
+	all := c.Bindings()
+	for i, card := range spec.Domain.Devices.Interfaces {
+		if card.Binding == nil {
+			continue
+		}
+		at := at.Index(i).Child("binding", "name")
+		plugin, registered := all[card.Binding.Name]
+		switch {
+		case len(all) == 0:
+			problems = append(problems, fields.Invalid(at, card.Binding.Name,
+				"no network binding plug-in is registered in configuration.network.binding of the object KubeVirt; use bridge or masquerade"))
+		case !registered:
+			problems = append(problems, fields.Invalid(at, card.Binding.Name,
+				"is not registered in configuration.network.binding of the object KubeVirt, which has %s", strings.Join(slices.Sorted(maps.Keys(all)), ", ")))
+		case plugin.SidecarImage != "" && !c.Gates().HookSidecars:
+			problems = append(problems, fields.Refused(at,
+				"the plug-in has a sidecar, and the Sidecar feature gate is not enabled; enable it in the KubeVirt object, or set -hook-sidecars of nodevirt-controller"))
+		}
 	}
 	return problems
 }

@@ -168,6 +168,14 @@ func (c Config) Interface() kubevirt.NetworkInterfaceType {
 	return kubevirt.BridgeInterface
 }
 
+// Bindings returns the network binding plug-ins that are registered, by their names.
+func (c Config) Bindings() map[string]kubevirt.InterfaceBindingPlugin {
+	if n := c.Given.NetworkConfiguration; n != nil {
+		return n.Binding
+	}
+	return nil
+}
+
 // BlockTracking returns the selectors of the VMs whose changed blocks are tracked: by the labels of the VM, or of
 // its namespace; each nil for none.
 func (c Config) BlockTracking() (vm, namespace labels.Selector) {

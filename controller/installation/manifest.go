@@ -88,6 +88,7 @@ func Works() fields.Supported {
 		{Path: "configuration.changedBlockTrackingLabelSelectors.namespaceLabelSelector", Is: "a label selector", Check: manifest.LabelSelector},
 		{Path: "configuration.changedBlockTrackingLabelSelectors.virtualMachineLabelSelector", Is: "a label selector", Check: manifest.LabelSelector},
 		{Path: "configuration.developerConfiguration.nodeSelectors", Is: "a map of labels", Check: manifest.LabelMap},
+		{Path: "configuration.network.binding", Is: "a map of network binding plug-ins", Check: bindings},
 	}}
 }
 

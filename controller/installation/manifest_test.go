@@ -80,6 +80,29 @@ func TestCheckManifest(t *testing.T) {
 				"spec.imageTag: not supported; the Deployment of nodevirt-controller says it",
 			},
 		},
+		"network binding plug-ins": {spec: `
+			configuration:
+				network:
+					binding:
+						macvtap: {domainAttachmentType: tap, migration: {}}
+						l2: {domainAttachmentType: managedTap, networkAttachmentDefinition: plugins/l2, sidecarImage: "example.com/l2:1", computeResourceOverhead: {requests: {memory: 10Mi}}}`},
+		"plug-ins that would not work": {
+			spec: `
+			configuration:
+				network:
+					binding:
+						"a b": {domainAttachmentType: tap}
+						passt: {sidecarImage: "example.com/passt:1", networkAttachmentDefinition: passt}
+						slirp: {domainAttachmentType: user, downwardAPI: device-info, migration: {method: link-refresh}, computeResourceOverhead: {limits: {cpu: 1}}}`,
+			want: []string{
+				`spec.configuration.network.binding[a b]: Invalid value: "a b": must match [A-Za-z0-9]([A-Za-z0-9_.-]*[A-Za-z0-9])? and have at most 63 characters`,
+				`spec.configuration.network.binding[passt].domainAttachmentType: Required value: tap or managedTap: libvirt is the node's, and a sidecar can't add a network card`,
+				"spec.configuration.network.binding[slirp].computeResourceOverhead.limits: not supported; use requests.memory",
+				`spec.configuration.network.binding[slirp].domainAttachmentType: Unsupported value: "user": supported values: "tap", "managedTap"`,
+				"spec.configuration.network.binding[slirp].downwardAPI: not supported; sidecars get no information of devices",
+				"spec.configuration.network.binding[slirp].migration.method: not supported; use migration: {}: a guest that migrates announces its address itself",
+			},
+		},
 		"contradictions": {
 			spec: `
 			configuration:

@@ -27,7 +27,6 @@ func hints() map[string]string {
 		"a node's administrator decides, in the shim's config":                              "configuration.ovmfPath configuration.architectureConfiguration.amd64.ovmfPath configuration.architectureConfiguration.arm64.ovmfPath configuration.ksmConfiguration configuration.memBalloonStatsPeriod configuration.obsoleteCPUModels configuration.developerConfiguration.diskVerification configuration.developerConfiguration.minimumClusterTSCFrequency configuration.developerConfiguration.logVerbosity.nodeVerbosity",
 		"disk.img is as large as its file system allows":                                    "configuration.developerConfiguration.pvcTolerateLessSpaceUpToPercent configuration.developerConfiguration.minimumReservePVCBytes",
 		"nothing attests guests":                                                            "configuration.confidentialCompute",
-		"use bridge or masquerade":                                                          "configuration.network.binding",
 		"use a NetworkPolicy and the nodes' network":                                        "configuration.migrations.network",
 		"drain nodes with kubectl drain":                                                    "configuration.migrations.nodeDrainTaintKey",
 		"nodevirt chooses it":                                                               "configuration.migrations.maxDowntimeMs configuration.tlsConfiguration.ciphers",

@@ -17,7 +17,7 @@ import (
 // deploy/, which has the same list, reserves the others for the controller.
 func PodAnnotations() []string {
 	return slices.DeleteFunc(vmspec.Annotations(), func(key string) bool {
-		return key == vmspec.AnnotationImports || key == vmspec.AnnotationNetworkDisks || key == vmspec.AnnotationMigration ||
+		return key == vmspec.AnnotationImports || key == vmspec.AnnotationNetworkBindings || key == vmspec.AnnotationNetworkDisks || key == vmspec.AnnotationMigration ||
 			key == vmspec.AnnotationDownwardMetrics
 	})
 }

@@ -38,7 +38,7 @@ const (
 
 // annotations returns the instance's annotations, KubeVirt's, and those that
 // describe the VM to the node.
-func annotations(vmi *kubevirt.VirtualMachineInstance) (map[string]string, error) {
+func annotations(vmi *kubevirt.VirtualMachineInstance, registered map[string]kubevirt.InterfaceBindingPlugin) (map[string]string, error) {
 	text, err := machine(&vmi.Spec)
 	if err != nil {
 		return nil, err
@@ -64,7 +64,10 @@ func annotations(vmi *kubevirt.VirtualMachineInstance) (map[string]string, error
 	if vmspec.ReadsNode(&vmi.Spec) { // and the cluster's gates let it
 		all[vmspec.AnnotationDownwardMetrics] = ""
 	}
-	if err := addNetworks(all, vmi); err != nil {
+	if err := addNetworks(all, vmi, registered); err != nil {
+		return nil, err
+	}
+	if err := addBindings(all, vmi, registered); err != nil {
 		return nil, err
 	}
 	return all, addMetaData(all, vmi)

@@ -19,11 +19,11 @@ func requestHostDevices(r *corev1.ResourceRequirements, devices []vmspec.HostDev
 		if d.Kind == vmspec.HostDeviceSRIOV {
 			name = around.NetworkResources[networkOf(s, d.Name)]
 		}
-		if name != "" {
-			one := r.Limits[corev1.ResourceName(name)]
-			one.Add(*resource.NewQuantity(1, resource.DecimalSI))
-			setLimit(r, corev1.ResourceName(name), one)
-			r.Requests[corev1.ResourceName(name)] = one
+		requestOne(r, name)
+	}
+	for _, card := range s.Domain.Devices.Interfaces {
+		if card.Binding != nil { // such as a macvtap, which a device plug-in hands out
+			requestOne(r, around.NetworkResources[networkOf(s, card.Name)])
 		}
 	}
 	if d := s.Domain.Devices.AutoattachVSOCK; d != nil && *d {
@@ -50,6 +50,17 @@ func requestHostDevices(r *corev1.ResourceRequirements, devices []vmspec.HostDev
 	}
 }
 
+// requestOne requests one more of an extended resource; none if the name is empty.
+func requestOne(r *corev1.ResourceRequirements, name string) {
+	if name == "" {
+		return
+	}
+	one := r.Limits[corev1.ResourceName(name)]
+	one.Add(*resource.NewQuantity(1, resource.DecimalSI))
+	setLimit(r, corev1.ResourceName(name), one)
+	r.Requests[corev1.ResourceName(name)] = one
+}
+
 // networkOf returns the name of the network of Multus that an interface is on.
 func networkOf(s *kubevirt.VirtualMachineInstanceSpec, name string) string {
 	for _, n := range s.Networks {
@@ -60,12 +71,12 @@ func networkOf(s *kubevirt.VirtualMachineInstanceSpec, name string) string {
 	return ""
 }
 
-// SRIOVNetworks returns the networks of Multus whose interfaces are devices of the node, as
-// the instance names them.
-func SRIOVNetworks(s *kubevirt.VirtualMachineInstanceSpec) []string {
+// DeviceNetworks returns the networks of Multus whose interfaces are devices of the node, or have network binding
+// plug-ins, as the instance names them.
+func DeviceNetworks(s *kubevirt.VirtualMachineInstanceSpec) []string {
 	var all []string
 	for _, card := range s.Domain.Devices.Interfaces {
-		if name := networkOf(s, card.Name); card.SRIOV != nil && name != "" && !slices.Contains(all, name) {
+		if name := networkOf(s, card.Name); (card.SRIOV != nil || card.Binding != nil) && name != "" && !slices.Contains(all, name) {
 			all = append(all, name)
 		}
 	}

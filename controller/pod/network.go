@@ -23,15 +23,21 @@ const annotationDefaultNetwork = "v1.multus-cni.io/default-network"
 type network struct {
 	Name      string `json:"name"`
 	Namespace string `json:"namespace,omitempty"`
-	Interface string `json:"interface"`
-	// MAC is set on a device of the node, which no bridge hides.
+	Interface string `json:"interface,omitempty"`
+	// MAC is set on a device of the node, or of a network binding plug-in, which no bridge hides.
 	MAC string `json:"mac,omitempty"`
+	// Arguments are for a network binding plug-in.
+	Arguments map[string]string `json:"cni-args,omitempty"`
 }
 
+// argumentNetwork is the argument with the name that the instance has for a network.
+const argumentNetwork = "logicNetworkName"
+
 // addNetworks asks for an instance's default network, and for the networks that aren't the pod's own,
-// under the interface names by which the node finds them again: net1, net2 and so on.
-func addNetworks(annotations map[string]string, vmi *kubevirt.VirtualMachineInstance) error {
-	var all []network
+// under the interface names by which the node finds them again: net1, net2 and so on, or KubeVirt's names for
+// those with network binding plug-ins. The definitions of the plug-ins follow.
+func addNetworks(annotations map[string]string, vmi *kubevirt.VirtualMachineInstance, registered map[string]kubevirt.InterfaceBindingPlugin) error {
+	var all, plugins []network
 	s := &vmi.Spec
 	for i, n := range s.Networks {
 		if vmspec.IsDefault(n) {
@@ -39,21 +45,27 @@ func addNetworks(annotations map[string]string, vmi *kubevirt.VirtualMachineInst
 				return err
 			}
 		}
+		card := cardOf(s, n.Name)
+		if card.Binding != nil {
+			if definition := registered[card.Binding.Name].NetworkAttachmentDefinition; definition != "" {
+				plugins = append(plugins, selection(definition))
+				plugins[len(plugins)-1].Arguments = map[string]string{argumentNetwork: n.Name}
+			}
+		}
 		if !vmspec.IsSecondary(n) {
 			continue
 		}
-		one := network{Name: n.Multus.NetworkName, Interface: "net" + strconv.Itoa(len(all)+1)}
-		if namespace, name, found := strings.Cut(one.Name, "/"); found {
-			one.Namespace, one.Name = namespace, name
+		one := selection(n.Multus.NetworkName)
+		one.Interface = "net" + strconv.Itoa(len(all)+1)
+		if card.Binding != nil {
+			one.Interface = vmspec.PluginInterface(n.Name)
 		}
-		for _, card := range s.Domain.Devices.Interfaces {
-			if card.Name == n.Name && card.SRIOV != nil {
-				one.MAC = strings.ReplaceAll(card.MacAddress, "-", ":")
-			}
+		if card.SRIOV != nil || card.Binding != nil {
+			one.MAC = strings.ReplaceAll(card.MacAddress, "-", ":")
 		}
 		all = append(all, one)
 	}
-	if len(all) == 0 {
+	if all = append(all, plugins...); len(all) == 0 {
 		return nil
 	}
 	if _, given := annotations[annotationNetworks]; given {
@@ -65,6 +77,24 @@ func addNetworks(annotations map[string]string, vmi *kubevirt.VirtualMachineInst
 	}
 	annotations[annotationNetworks] = string(text)
 	return nil
+}
+
+// selection selects a definition of Multus's by its name, with or without a namespace.
+func selection(definition string) network {
+	if namespace, name, found := strings.Cut(definition, "/"); found {
+		return network{Namespace: namespace, Name: name}
+	}
+	return network{Name: definition}
+}
+
+// cardOf returns the interface of a network; empty if there is none.
+func cardOf(s *kubevirt.VirtualMachineInstanceSpec, network string) kubevirt.Interface {
+	for _, card := range s.Domain.Devices.Interfaces {
+		if card.Name == network {
+			return card
+		}
+	}
+	return kubevirt.Interface{}
 }
 
 // addDefaultNetwork asks for a definition of the instance's namespace, unless the name has another:

@@ -65,7 +65,11 @@ func New(vmi *kubevirt.VirtualMachineInstance, objects PVCObjects, network Netwo
 		return nil, err
 	}
 	vmi = withOrigins(vmi, objects)
-	annotations, err := annotations(vmi)
+	registered := o.Surroundings.Config.Bindings()
+	if vmi, err = withPluginSidecars(vmi, registered, gates.HookSidecars); err != nil {
+		return nil, err
+	}
+	annotations, err := annotations(vmi, registered)
 	if err != nil {
 		return nil, err
 	}

@@ -7,6 +7,7 @@ import (
 
 	"gotest.tools/v3/golden"
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 	kubevirt "kubevirt.io/api/core/v1"
 	"sigs.k8s.io/yaml"
@@ -30,7 +31,10 @@ func TestNew(t *testing.T) {
 			p, err := pod.New(read(t, name), pvcObjects(t), networkDisks(t, name), pod.Options{
 				Surroundings: pod.Surroundings{
 					StatePVC: "persistent-state-for-state-abcde",
-					Config:   config.Config{Flags: config.Flags{Gates: manifest.Gates{HostDisks: true, DownwardMetrics: true, HookSidecars: true}}},
+					Config: config.Config{
+						Flags: config.Flags{Gates: manifest.Gates{HostDisks: true, DownwardMetrics: true, HookSidecars: true}}, Given: registrations(),
+					},
+					NetworkResources: map[string]string{"lan": "macvtap.network.kubevirt.io/lan"},
 				},
 				RuntimeClass: "vm", StubImage: "registry.example.com/stub:1",
 			})
@@ -51,6 +55,19 @@ func TestNew(t *testing.T) {
 			}
 		})
 	}
+}
+
+// registrations are network binding plug-ins in the configuration of the object KubeVirt.
+func registrations() kubevirt.KubeVirtConfiguration {
+	return kubevirt.KubeVirtConfiguration{NetworkConfiguration: &kubevirt.NetworkConfiguration{Binding: map[string]kubevirt.InterfaceBindingPlugin{
+		"macvtap": {DomainAttachmentType: kubevirt.Tap, Migration: &kubevirt.InterfaceBindingMigration{}},
+		"l2": {
+			DomainAttachmentType: kubevirt.ManagedTap, NetworkAttachmentDefinition: "plugins/l2", SidecarImage: "example.com/l2:1",
+			ComputeResourceOverhead: &kubevirt.ResourceRequirementsWithoutClaims{
+				Requests: corev1.ResourceList{corev1.ResourceMemory: resource.MustParse("10Mi")},
+			},
+		},
+	}}}
 }
 
 // pvcObjects are the PVCs of the instances in testdata.
@@ -102,6 +119,13 @@ func TestRefused(t *testing.T) {
 				vmi.Annotations = map[string]string{vmspec.AnnotationVMI: "{}"}
 			},
 			"metadata.annotations[nodevirt.io/vmi]: not among those",
+		},
+		"an unregistered plug-in": {
+			func(vmi *kubevirt.VirtualMachineInstance) {
+				vmi.Spec.Networks = []kubevirt.Network{*kubevirt.DefaultPodNetwork()}
+				vmi.Spec.Domain.Devices.Interfaces = []kubevirt.Interface{{Name: "default", Binding: &kubevirt.PluginBinding{Name: "passt"}}}
+			},
+			`network binding plug-in "passt" is not registered`,
 		},
 		"networks twice": {
 			func(vmi *kubevirt.VirtualMachineInstance) {

@@ -73,6 +73,7 @@ func resources(s *kubevirt.VirtualMachineInstanceSpec, around Surroundings) core
 		r.Requests[corev1.ResourceMemory] = *resource.NewQuantity(max(request-around.Overhead, leastMemory), resource.BinarySI)
 	}
 	reserve(&r, vm)
+	reservePlugins(&r, s, around.Config.Bindings())
 	return r
 }
 

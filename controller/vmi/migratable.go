@@ -108,7 +108,8 @@ func bridged(s *kubevirt.VirtualMachineInstanceSpec) bool {
 		return false
 	}
 	return !slices.ContainsFunc(s.Domain.Devices.Interfaces, func(i kubevirt.Interface) bool {
-		return i.Name == s.Networks[at].Name && i.Masquerade != nil
+		// The node knows the registration of a network binding plug-in.
+		return i.Name == s.Networks[at].Name && (i.Masquerade != nil || i.Binding != nil)
 	})
 }
 

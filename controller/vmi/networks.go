@@ -22,7 +22,7 @@ const annotationResource = "k8s.v1.cni.cncf.io/resourceName"
 // devices of the node. A network without one gets its device in another way.
 func (c *surroundings) networkResources(ctx context.Context, vmi *kubevirt.VirtualMachineInstance) (map[string]string, error) {
 	var all map[string]string
-	for _, network := range pod.SRIOVNetworks(&vmi.Spec) {
+	for _, network := range pod.DeviceNetworks(&vmi.Spec) {
 		key := client.ObjectKey{Namespace: vmi.Namespace, Name: network}
 		if namespace, name, found := strings.Cut(network, "/"); found {
 			key = client.ObjectKey{Namespace: namespace, Name: name}

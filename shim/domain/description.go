@@ -91,6 +91,9 @@ type Description struct {
 	// RAMSocket is the path of the socket by which QEMU gets the RAM that it shares with others, as UID;
 	// empty for a QEMU with its own.
 	RAMSocket string
+	// TapSocket is the path of the socket by which QEMU gets the taps of network binding plug-ins, as UID;
+	// empty for a VM without any.
+	TapSocket string
 }
 
 // ACPITable is the path of a file with an ACPI table.

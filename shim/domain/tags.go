@@ -115,6 +115,9 @@ func number(n *uint) uint {
 
 func diskAlias(d vmspec.Disk) string { return "ua-" + d.Name }
 
-func nicAlias(i vmspec.Interface) string { return "ua-nic_" + i.Name }
+func nicAlias(i vmspec.Interface) string { return NICAlias(i.Name) }
+
+// NICAlias returns the name by which libvirt knows a network card of the spec.
+func NICAlias(name string) string { return "ua-nic_" + name }
 
 func hostdevAlias(h vmspec.HostDevice) string { return "ua-" + string(h.Kind) + "_" + h.Name }

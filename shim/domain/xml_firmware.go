@@ -2,6 +2,7 @@ package domain
 
 import (
 	"fmt"
+	"path/filepath"
 	"slices"
 	"strings"
 
@@ -10,6 +11,7 @@ import (
 
 	"github.com/nodevirt/nodevirt/shim/domain/landlock"
 	"github.com/nodevirt/nodevirt/shim/domain/ramfd"
+	"github.com/nodevirt/nodevirt/shim/domain/tapfd"
 	"github.com/nodevirt/nodevirt/shim/vmspec"
 )
 
@@ -115,6 +117,13 @@ func arguments(desc Description) (*libvirtxml.DomainQEMUCommandline, error) {
 	}
 	if desc.RAMSocket != "" {
 		line.Envs = append(line.Envs, libvirtxml.DomainQEMUCommandlineEnv{Name: ramfd.Variable, Value: desc.RAMSocket})
+	}
+	if desc.TapSocket != "" {
+		if filepath.Base(desc.Emulator) != landlock.Name {
+			return nil, fmt.Errorf("%w: a network card is a tap of a network binding plug-in, which only %s can give to QEMU: "+
+				"have the node's administrator set vm.landlock in the shim's config to auto or require", ErrUnsupported, landlock.Name)
+		}
+		line.Envs = append(line.Envs, libvirtxml.DomainQEMUCommandlineEnv{Name: tapfd.Variable, Value: desc.TapSocket})
 	}
 	for _, a := range args {
 		line.Args = append(line.Args, libvirtxml.DomainQEMUCommandlineArg{Value: a})

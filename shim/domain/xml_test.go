@@ -463,6 +463,7 @@ func TestXML(t *testing.T) {
 		"maximums":     maximumsDomain(),
 		"hostdev":      hostdevDomain(),
 		"usb":          usbDomain(),
+		"plugged":      pluggedDomain(),
 		"sev":          sevDomain(),
 		"sev-snp":      encryptedDomain(vmspec.LaunchSecurity{Encryption: vmspec.EncryptionSNP}),
 		"tdx":          encryptedDomain(vmspec.LaunchSecurity{Encryption: vmspec.EncryptionTDX}),

@@ -31,6 +31,9 @@ const (
 	// AnnotationNetworkDisks says which PVCs QEMU opens over the network, and where they
 	// are: a JSON object of [NetworkDisk] by the names of volumes.
 	AnnotationNetworkDisks = AnnotationPrefix + "network-disks"
+	// AnnotationNetworkBindings has the network binding plug-ins of the VM's cards: a JSON object of
+	// [NetworkBinding] by the plug-ins' names.
+	AnnotationNetworkBindings = AnnotationPrefix + "network-bindings"
 	// AnnotationDownwardMetrics lets the guest read metrics of its node.
 	AnnotationDownwardMetrics = AnnotationPrefix + "downward-metrics"
 	// AnnotationUserData is cloud-init's user data, word for word.
@@ -67,6 +70,7 @@ func Annotations() []string {
 		AnnotationDownwardMetrics,
 		AnnotationImports,
 		AnnotationMigration,
+		AnnotationNetworkBindings,
 		AnnotationNetworkDisks,
 		AnnotationSSHKeys,
 		AnnotationVMContainer,
@@ -85,10 +89,16 @@ func VMContainer(annotations map[string]string) string {
 func Migration(annotations map[string]string) string { return annotations[AnnotationMigration] }
 
 // AddressMoves reports whether a pod's author says that its network gives the pod's address to the
-// target of a migration too. As in KubeVirt, any value of the annotation says so.
+// target of a migration too. As in KubeVirt, any value of the annotation says so, or the registration of the
+// network binding plug-in of the pod network's card.
 func AddressMoves(annotations map[string]string) bool {
-	_, moves := annotations[kubevirt.AllowPodBridgeNetworkLiveMigrationAnnotation]
-	return moves
+	if _, moves := annotations[kubevirt.AllowPodBridgeNetworkLiveMigrationAnnotation]; moves {
+		return true
+	}
+	if annotations[AnnotationNetworkBindings] == "" {
+		return false
+	}
+	return slices.ContainsFunc(cardsOf(annotations), func(i Interface) bool { return i.Moves && i.OnPodNetwork() })
 }
 
 // TakesPodAddress reports whether the guest of a pod with these annotations has the pod's address.
@@ -97,8 +107,18 @@ func TakesPodAddress(annotations map[string]string) bool {
 	if err != nil || w.vmi == nil {
 		return err == nil
 	}
+	return Spec{Interfaces: cardsOf(annotations)}.TakesPodAddress()
+}
+
+// cardsOf returns the network cards of a pod with these annotations; none if they are wrong, or of a plain pod.
+func cardsOf(annotations map[string]string) []Interface {
+	w, err := readAnnotations(annotations)
+	if err != nil || w.vmi == nil {
+		return nil
+	}
 	all, _ := interfaces(nil, w.vmi, 1, bootOrder{})
-	return Spec{Interfaces: all}.TakesPodAddress()
+	all, _ = w.bindings.apply(all) // a card of an unknown plug-in has no binding
+	return all
 }
 
 // migrationUID reports whether a text can be the UID of an object.
@@ -131,6 +151,7 @@ type wishes struct {
 	blanks        blanks
 	network       map[string]NetworkDisk
 	metrics       bool
+	bindings      bindings
 }
 
 // readAnnotations decodes a pod's annotations. Its error names every problem.
@@ -166,6 +187,9 @@ func readAnnotations(annotations map[string]string) (wishes, error) {
 			w.network, errs = all, append(errs, err)
 		case AnnotationDownwardMetrics:
 			w.metrics = true
+		case AnnotationNetworkBindings:
+			b, err := parseBindings(value)
+			w.bindings, errs = b, append(errs, err)
 		case AnnotationDiskOrigin:
 			o, err := parseOrigins(value)
 			w.origins, errs = o, append(errs, err)

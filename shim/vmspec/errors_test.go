@@ -66,7 +66,7 @@ spec.domain.launchSecurity: TDX does not work along with SMM`},
 			{"name": "c", "dataVolume": {"name": "x"}}, {"name": "d", "cloudInitNoCloud": {"secretRef": {"name": "x"}}}]}`,
 		`spec.domain.devices.disks[1].blockSize.custom.discardGranularity: not supported; libvirt before 11.6 can't set it
 spec.domain.devices.disks[1].lun.reservation: true: not supported; use false or leave it out: only root can reserve SCSI devices
-spec.domain.devices.interfaces[0].slirp: not supported; use bridge or masquerade
+spec.domain.devices.interfaces[0].slirp: not supported; KubeVirt has removed it; use masquerade
 spec.domain.devices.interfaces[0].state: Unsupported value: "absent": supported values: "up", "down"
 spec.domain.devices.tpm.persistent: must be true or false, not 1
 spec.domain.firmware.bootloader.efi.persistent: must be true or false, not 1
@@ -151,6 +151,19 @@ spec.domain.devices.interfaces[2].portRanges: goes with masquerade: the device h
 spec.domain.devices.interfaces[0].dhcpOptions.privateOptions[2].option: Required value
 spec.domain.devices.interfaces[0].dhcpOptions.privateOptions[3].value: Required value
 spec.domain.devices.interfaces[1].dhcpOptions: the device's network has its own DHCP server`},
+	{"plug-ins", networks(`{"name": "a", "binding": {}}, {"name": "b", "binding": {"name": "x"}, "bridge": {}, "portRanges": [{"protocol": "TCP", "start": 1, "end": 2}],
+			"dhcpOptions": {"bootFileName": "a"}}, {"name": "c", "binding": {"name": "x"}, "sriov": {}}, {"name": "d", "binding": {"name": "a b"}}`,
+		`{"name": "a", "pod": {"vmNetworkCIDR": "10.1.0.0/24"}}, {"name": "b", "multus": {"networkName": "x"}}, {"name": "c", "multus": {"networkName": "x"}},
+			{"name": "d", "multus": {"networkName": "x"}}`),
+		`spec.domain.devices.interfaces[3].binding.name: Invalid value: "a b": must match [A-Za-z0-9]([A-Za-z0-9_.-]*[A-Za-z0-9])? and have at most 63 characters`},
+	{"plug-ins beside other things", networks(`{"name": "a", "binding": {"name": "x"}}, {"name": "b", "binding": {"name": "x"}, "bridge": {},
+			"portRanges": [{"protocol": "TCP", "start": 1, "end": 2}], "dhcpOptions": {"bootFileName": "a"}}, {"name": "c", "binding": {"name": "x"}, "sriov": {}}`,
+		`{"name": "a", "pod": {"vmNetworkCIDR": "10.1.0.0/24"}}, {"name": "b", "multus": {"networkName": "x"}}, {"name": "c", "multus": {"networkName": "x"}}`),
+		`spec.domain.devices.interfaces[0]: the network's vmNetworkCIDR goes with masquerade
+spec.domain.devices.interfaces[1]: an interface has one binding, not that of a plug-in and another
+spec.domain.devices.interfaces[1].portRanges: goes with masquerade: the guest has all ports
+spec.domain.devices.interfaces[1].dhcpOptions: the plug-in gives the guest its addresses
+spec.domain.devices.interfaces[2]: an interface has one binding, not sriov and another`},
 	{"disks on USB", `{"domain": {"devices": {"clientPassthrough": {}, "inputs": [{"name": "mouse"}], "disks": [
 			{"name": "a", "disk": {"bus": "usb"}, "serial": "0123456789-0123456789-0123456789", "blockSize": {"custom": {"logical": 512, "physical": 512}}}, {"name": "b", "disk": {"bus": "usb"}, "dedicatedIOThread": true},
 			{"name": "c", "disk": {"bus": "usb"}}, {"name": "d", "disk": {"bus": "usb"}}, {"name": "e", "disk": {"bus": "usb"}},
@@ -443,8 +456,8 @@ func TestBadAnnotations(t *testing.T) {
 		annotations map[string]string
 		want        string
 	}{
-		{"unknown", map[string]string{"nodevirt.io/vmis": "", "nodevirt.io/": ""}, `annotation nodevirt.io/: unknown; known are nodevirt.io/cloud-init-meta-data, nodevirt.io/cloud-init-network-config, nodevirt.io/cloud-init-user-data, nodevirt.io/blank-disks, nodevirt.io/disk-mode, nodevirt.io/disk-origin, nodevirt.io/downward-metrics, nodevirt.io/imported-disks, nodevirt.io/migration, nodevirt.io/network-disks, nodevirt.io/ssh-authorized-keys, nodevirt.io/vm-container, nodevirt.io/vmi
-annotation nodevirt.io/vmis: unknown; known are nodevirt.io/cloud-init-meta-data, nodevirt.io/cloud-init-network-config, nodevirt.io/cloud-init-user-data, nodevirt.io/blank-disks, nodevirt.io/disk-mode, nodevirt.io/disk-origin, nodevirt.io/downward-metrics, nodevirt.io/imported-disks, nodevirt.io/migration, nodevirt.io/network-disks, nodevirt.io/ssh-authorized-keys, nodevirt.io/vm-container, nodevirt.io/vmi`},
+		{"unknown", map[string]string{"nodevirt.io/vmis": "", "nodevirt.io/": ""}, `annotation nodevirt.io/: unknown; known are nodevirt.io/cloud-init-meta-data, nodevirt.io/cloud-init-network-config, nodevirt.io/cloud-init-user-data, nodevirt.io/blank-disks, nodevirt.io/disk-mode, nodevirt.io/disk-origin, nodevirt.io/downward-metrics, nodevirt.io/imported-disks, nodevirt.io/migration, nodevirt.io/network-bindings, nodevirt.io/network-disks, nodevirt.io/ssh-authorized-keys, nodevirt.io/vm-container, nodevirt.io/vmi
+annotation nodevirt.io/vmis: unknown; known are nodevirt.io/cloud-init-meta-data, nodevirt.io/cloud-init-network-config, nodevirt.io/cloud-init-user-data, nodevirt.io/blank-disks, nodevirt.io/disk-mode, nodevirt.io/disk-origin, nodevirt.io/downward-metrics, nodevirt.io/imported-disks, nodevirt.io/migration, nodevirt.io/network-bindings, nodevirt.io/network-disks, nodevirt.io/ssh-authorized-keys, nodevirt.io/vm-container, nodevirt.io/vmi`},
 		{"not text", map[string]string{vmspec.AnnotationUserData: "\xff"}, `nodevirt.io/cloud-init-user-data: not UTF-8 text`},
 		{"container", map[string]string{vmspec.AnnotationVMContainer: "A b"}, `nodevirt.io/vm-container: "A b" is not a container's name`},
 		{"size", map[string]string{vmspec.AnnotationUserData: strings.Repeat("a", 256<<10)}, `annotations under nodevirt.io/: 262176 bytes; at most 262144 are allowed`},
@@ -524,7 +537,7 @@ func TestValidateSandbox(t *testing.T) {
 		NamespaceOptions: &runtimeapi.NamespaceOption{Network: runtimeapi.NamespaceMode_NODE},
 	}}
 	checkError(t, vmspec.ValidateSandbox(p), `a VM needs a separate pod network; remove hostNetwork or runtimeClassName vm
-annotation nodevirt.io/x: unknown; known are nodevirt.io/cloud-init-meta-data, nodevirt.io/cloud-init-network-config, nodevirt.io/cloud-init-user-data, nodevirt.io/blank-disks, nodevirt.io/disk-mode, nodevirt.io/disk-origin, nodevirt.io/downward-metrics, nodevirt.io/imported-disks, nodevirt.io/migration, nodevirt.io/network-disks, nodevirt.io/ssh-authorized-keys, nodevirt.io/vm-container, nodevirt.io/vmi`)
+annotation nodevirt.io/x: unknown; known are nodevirt.io/cloud-init-meta-data, nodevirt.io/cloud-init-network-config, nodevirt.io/cloud-init-user-data, nodevirt.io/blank-disks, nodevirt.io/disk-mode, nodevirt.io/disk-origin, nodevirt.io/downward-metrics, nodevirt.io/imported-disks, nodevirt.io/migration, nodevirt.io/network-bindings, nodevirt.io/network-disks, nodevirt.io/ssh-authorized-keys, nodevirt.io/vm-container, nodevirt.io/vmi`)
 	// One that says nothing of machines may hold ordinary containers alone.
 	p.Annotations = nil
 	if err := vmspec.ValidateSandbox(p); err != nil {

@@ -108,7 +108,8 @@ func TestFromCRI(t *testing.T) {
 			name:        "vmi-disk-mode",
 			annotations: with(vmi(least(``, ``)), vmspec.AnnotationDiskMode, " file , root = raw"),
 		},
-		{name: "vmi-all", annotations: with(vmi(allVMI), vmspec.AnnotationDownwardMetrics, ""), resources: &runtimeapi.LinuxContainerResources{CpusetCpus: "0-9", CpuQuota: 1_000_000, CpuPeriod: 100_000}, mounts: []*runtimeapi.Mount{
+		{name: "vmi-all", annotations: with(with(vmi(allVMI), vmspec.AnnotationDownwardMetrics, ""),
+			vmspec.AnnotationNetworkBindings, `{"macvtap": {"domainAttachmentType": "tap"}}`), resources: &runtimeapi.LinuxContainerResources{CpusetCpus: "0-9", CpuQuota: 1_000_000, CpuPeriod: 100_000}, mounts: []*runtimeapi.Mount{
 			filesAt("config", "configmap"), filesAt("secret", "secret"), filesAt("slic", "secret"), filesAt("pod", "downward-api"),
 			filesAt("account", "projected"), filesAt("answers", "secret"),
 			{ContainerPath: "/var/run/secrets/cloud/token", HostPath: "/pods/1/volumes/kubernetes.io~projected/token"}, {ContainerPath: "/volumes/host", HostPath: "/var/data"},
@@ -450,7 +451,7 @@ const allVMI = `{
 				{"name": "backup", "model": "virtio", "bridge": {}, "bootOrder": 3, "pciAddress": "0000:01:00.0", "tag": "backups",
 				"acpiIndex": 101, "state": "down"},
 				{"name": "vf", "sriov": {}, "macAddress": "02:00:00:aa:bb:02", "bootOrder": 4, "pciAddress": "0000:03:00.0", "tag": "fast"},
-				{"name": "claimed", "sriov": {}}],
+				{"name": "claimed", "sriov": {}}, {"name": "plugged", "binding": {"name": "macvtap"}, "ports": [{"port": 1}]}],
 			"gpus": [{"name": "gpu", "deviceName": "nvidia.com/TU104_GL", "tag": "cuda"},
 				{"name": "vgpu", "claimName": "pool", "requestName": "vgpu", "virtualGPUOptions": {"display": {"enabled": true, "ramFB": {"enabled": false}}}}],
 			"hostDevices": [{"name": "stick", "deviceName": "kubevirt.io/storage", "tag": "backup"}, {"name": "qat", "claimName": "own", "requestName": "qat"}],
@@ -498,7 +499,8 @@ const allVMI = `{
 	"networks": [
 		{"name": "pods_1", "pod": {"vmNetworkCIDR": "10.009.0.0/24", "vmIPv6NetworkCIDR": "fd09::/120"}},
 		{"name": "backup", "multus": {"networkName": "default/backup-net", "default": false}},
-		{"name": "vf", "multus": {"networkName": "sriov"}}, {"name": "claimed", "resourceClaim": {"claimName": "pool", "requestName": "vf"}}],
+		{"name": "vf", "multus": {"networkName": "sriov"}}, {"name": "claimed", "resourceClaim": {"claimName": "pool", "requestName": "vf"}},
+		{"name": "plugged", "multus": {"networkName": "lan"}}],
 	"resourceClaims": [{"name": "pool", "resourceClaimTemplateName": "gpus"}, {"name": "own", "resourceClaimName": "qat.7"}],
 	"accessCredentials": [
 		{"sshPublicKey": {"source": {"secret": {"secretName": "team"}}, "propagationMethod": {"noCloud": {}}}},

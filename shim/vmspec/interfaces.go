@@ -181,7 +181,11 @@ func readInterface(at *field.Path, given kubevirt.Interface, n network) (Interfa
 	}
 	options, p := dhcpOptions(at.Child("dhcpOptions"), given.DHCPOptions)
 	result.DHCP, problems = options, append(problems, p...)
-	if given.Masquerade == nil {
+	switch {
+	case given.Binding != nil:
+		problems = append(problems, result.readPlugin(at, given, n)...)
+		return result, problems
+	case given.Masquerade == nil:
 		return result, append(problems, bridgeOnly(at, given, n)...)
 	}
 	result.Binding = BindingMasquerade
@@ -284,7 +288,7 @@ func bridgeOnly(at *field.Path, given kubevirt.Interface, n network) field.Error
 // decides its model.
 func checkSRIOV(at *field.Path, given kubevirt.Interface, n network, known bool) field.ErrorList {
 	var problems field.ErrorList
-	if given.Bridge != nil || given.Masquerade != nil {
+	if given.Bridge != nil || given.Masquerade != nil || given.Binding != nil {
 		problems = append(problems, refused(at, "an interface has one binding, not sriov and another"))
 	}
 	if known && n.claim == nil && (n.pod != nil || n.device == podDevice) {

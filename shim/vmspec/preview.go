@@ -1,6 +1,8 @@
 package vmspec
 
 import (
+	"errors"
+
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	kubevirt "kubevirt.io/api/core/v1"
 )
@@ -21,10 +23,11 @@ func CheckAnnotations(annotations map[string]string, vmi *kubevirt.VirtualMachin
 	if err != nil {
 		return err
 	}
-	if vmi != nil {
+	if vmi != nil { // its pod will have the annotations that its author can't write
 		w.vmi = vmi
+		return checkSeed(w)
 	}
-	return checkSeed(w)
+	return errors.Join(checkSeed(w), w.checkBindings())
 }
 
 // CheckMemory returns why a VM cannot have this many bytes of memory; nil if it can.

@@ -203,6 +203,11 @@ const (
 	BindingBridge Binding = "bridge"
 	// BindingMasquerade leaves the address to the pod, which forwards ports to the guest.
 	BindingMasquerade Binding = "masquerade"
+	// BindingTap gives a tap or macvtap to the guest that a network binding plug-in made in the pod.
+	BindingTap Binding = "tap"
+	// BindingManagedTap connects the pod's interface to the guest, which has its addresses from a network
+	// binding plug-in.
+	BindingManagedTap Binding = "managedTap"
 )
 
 // Port is a port, or a range of ports, that is forwarded to a masqueraded guest.
@@ -235,8 +240,12 @@ type Interface struct {
 	Model string `json:"model"`
 	// MAC is the guest's hardware address; empty means the one that the pod's CNI gave.
 	MAC string `json:"mac,omitempty"`
-	// Binding is bridge or masquerade; empty is bridge.
+	// Binding is bridge, masquerade, tap or managedTap; empty is bridge.
 	Binding Binding `json:"binding,omitempty"`
+	// Plugin is the name of the network binding plug-in that the binding is of; empty for none. Moves says
+	// that the VM can migrate with it.
+	Plugin string `json:"plugin,omitempty"`
+	Moves  bool   `json:"moves,omitempty"`
 	// Device is the interface in the pod's network namespace; empty is eth0.
 	Device string `json:"device,omitempty"`
 	// Ports are forwarded to a masqueraded guest; none means all.

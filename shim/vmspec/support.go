@@ -102,6 +102,7 @@ func deviceRows() []fields.Row {
 		fields.At("domain.devices.interfaces[].state", fields.OneOf(kubevirt.InterfaceStateLinkUp, kubevirt.InterfaceStateLinkDown)),
 		fields.At("domain.devices.interfaces[].bridge", fields.Object),
 		fields.At("domain.devices.interfaces[].masquerade", fields.Object),
+		fields.At("domain.devices.interfaces[].binding.name", BindingName),
 		fields.At("domain.devices.interfaces[].ports", fields.List(256)),
 		fields.At("domain.devices.interfaces[].ports[].name", fields.Text(63)),
 		fields.At("domain.devices.interfaces[].ports[].protocol", fields.OneOf("TCP", "UDP")),
@@ -162,16 +163,15 @@ func networkRows() []fields.Row {
 // hints help users whose VMI has more fields: they name what to use instead.
 func hints() map[string]string {
 	const (
-		binding = "use bridge or masquerade"
-		ofPod   = "use the pod's imagePullSecrets"
+		ofPod = "use the pod's imagePullSecrets"
+		passt = "libvirt would run it in the node's network; use masquerade"
 	)
 	return map[string]string{
 		"domain.devices.disks[].floppy":                        "use disk or cdrom",
-		"domain.devices.interfaces[].binding":                  binding,
-		"domain.devices.interfaces[].macvtap":                  binding,
-		"domain.devices.interfaces[].passt":                    binding,
-		"domain.devices.interfaces[].passtBinding":             binding,
-		"domain.devices.interfaces[].slirp":                    binding,
+		"domain.devices.interfaces[].macvtap":                  "use binding: {name: macvtap}, and register this plug-in in the KubeVirt object",
+		"domain.devices.interfaces[].passt":                    passt,
+		"domain.devices.interfaces[].passtBinding":             passt,
+		"domain.devices.interfaces[].slirp":                    "KubeVirt has removed it; use masquerade",
 		"domain.firmware.kernelBoot.container.imagePullSecret": ofPod,
 		"volumes[].containerDisk.imagePullSecret":              ofPod,
 		"volumes[].registryDisk":                               "use containerDisk",

@@ -2,6 +2,7 @@ package vmspec
 
 import (
 	"fmt"
+	"regexp"
 	"slices"
 	"strings"
 
@@ -11,9 +12,11 @@ import (
 // checkDevices refuses devices of the node that no field of the VM's spec asks for: the
 // guest would not have them.
 func checkDevices(c *runtimeapi.ContainerConfig, spec Spec) error {
+	plugged := slices.ContainsFunc(spec.Interfaces, func(i Interface) bool { return i.Plugin != "" })
 	given := len(c.GetCDIDevices()) > 0 ||
 		slices.ContainsFunc(c.GetDevices(), func(d *runtimeapi.Device) bool {
-			return ofDevicePlugin(d.GetHostPath()) && d.GetHostPath() != vsockDevice
+			host := d.GetHostPath()
+			return ofDevicePlugin(host) && host != vsockDevice && !(plugged && macvtapDevice.MatchString(host))
 		})
 	if !given || len(spec.HostDevices) > 0 {
 		return nil
@@ -48,5 +51,9 @@ const VSOCKResource = "devices.kubevirt.io/vhost-vsock"
 // to containers, and not that of a volume.
 func ofDevicePlugin(host string) bool {
 	return slices.ContainsFunc([]string{"/dev/vfio/", "/dev/bus/usb/", "/dev/infiniband/"}, func(folder string) bool { return strings.HasPrefix(host, folder) }) ||
-		slices.Contains([]string{"/dev/iommu", "/dev/net/tun", "/dev/vhost-net", vsockDevice}, host)
+		slices.Contains([]string{"/dev/iommu", "/dev/net/tun", "/dev/vhost-net", vsockDevice}, host) || macvtapDevice.MatchString(host)
 }
+
+// macvtapDevice matches the node of a macvtap. The device plug-in of a network binding plug-in hands it out, and the
+// shim finds it in the pod.
+var macvtapDevice = regexp.MustCompile(`^/dev/tap[0-9]{1,10}$`)

@@ -42,6 +42,9 @@ func fromVMI(w wishes, r request) (Spec, error) {
 	if err := w.blanks.apply(t.Disks); err != nil {
 		return Spec{}, err
 	}
+	if t.Interfaces, err = w.bindings.apply(t.Interfaces); err != nil {
+		return Spec{}, err
+	}
 	if t.Memory == 0 {
 		r.limits.added = t.AddedOverhead
 		if t.Memory, err = r.memory(); err != nil {

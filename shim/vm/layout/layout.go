@@ -54,6 +54,9 @@ func (l Layout) MemoryPipe(id string) string { return l.path(id, "memory.pipe") 
 // RAMSocket is the unix socket by which a QEMU that starts gets the RAM of a checkpoint.
 func (l Layout) RAMSocket(id string) string { return filepath.Join(l.Agents, id+".ram") }
 
+// TapSocket is the unix socket by which a QEMU that starts gets the taps of network binding plug-ins.
+func (l Layout) TapSocket(id string) string { return filepath.Join(l.Agents, id+".taps") }
+
 // Console describes the serial console to the console's follower. log is the
 // absolute path of the CRI log.
 func (l Layout) Console(id, log string) console.Console {

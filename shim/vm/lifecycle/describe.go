@@ -4,6 +4,7 @@ import (
 	"net"
 	"runtime"
 
+	"github.com/nodevirt/nodevirt/netsetup"
 	"github.com/nodevirt/nodevirt/shim/domain"
 	"github.com/nodevirt/nodevirt/shim/hostcpu"
 	"github.com/nodevirt/nodevirt/shim/record"
@@ -75,6 +76,9 @@ func (d Describer) Describe(r record.Container) domain.Description {
 	if r.Network != nil {
 		for _, n := range r.Network.NICs {
 			m.NICs = append(m.NICs, domain.NIC{Name: n.Card, Tap: n.Tap, MAC: net.HardwareAddr(n.GuestMAC), MTU: n.MTU})
+			if n.Binding == netsetup.Tap {
+				m.TapSocket = d.Layout.TapSocket(r.ID)
+			}
 		}
 	}
 	if r.Incoming != "" {

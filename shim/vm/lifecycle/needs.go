@@ -166,6 +166,7 @@ type Expanded interface {
 type Network interface {
 	Plan(ctx context.Context, id string, pod netsetup.Pod) (netsetup.Plan, error)
 	Taps(ctx context.Context, p netsetup.Plan) error
+	OpenPlugged(ctx context.Context, p netsetup.Plan) ([]netsetup.PluggedDevice, error)
 	Apply(ctx context.Context, p netsetup.Plan) error
 	Connect(ctx context.Context, p netsetup.Plan) error
 	Undo(ctx context.Context, p netsetup.Plan) error

@@ -55,14 +55,15 @@ type start struct {
 	rec   record.Container
 	netns string // the pod's network namespace
 
-	plan      *netsetup.Plan        // taps; nil for a VM without cards
-	files     map[string][]*os.File // disks: by FD group
-	memory    *os.File              // domain: that of the checkpoint; nil for a guest that boots
-	fork      *forks.Memory         // domain: memory with shared RAM; nil if the RAM is not shared
-	variables *os.File              // variables: those of the firmware that are persistent; nil without any
-	process   int                   // process: QEMU's id, from its pid file
-	qemu      int                   // start: QEMU's id, from libvirt
-	identity  *record.Fork          // identity: nil for a guest that is no fork
+	plan      *netsetup.Plan           // taps; nil for a VM without cards
+	plugged   []netsetup.PluggedDevice // taps: those that network binding plug-ins made
+	files     map[string][]*os.File    // disks: by FD group
+	memory    *os.File                 // domain: that of the checkpoint; nil for a guest that boots
+	fork      *forks.Memory            // domain: memory with shared RAM; nil if the RAM is not shared
+	variables *os.File                 // variables: those of the firmware that are persistent; nil without any
+	process   int                      // process: QEMU's id, from its pid file
+	qemu      int                      // start: QEMU's id, from libvirt
+	identity  *record.Fork             // identity: nil for a guest that is no fork
 
 	timeline []record.Phase // the phases, once none runs
 }
@@ -78,8 +79,9 @@ func (s *start) record() record.Container {
 	return r
 }
 
-// closeFiles closes the files of the disks, the variables and the memory: QEMU has its own descriptors.
+// closeFiles closes the files of the taps, the disks, the variables and the memory: QEMU has its own descriptors.
 func (s *start) closeFiles() {
+	closePlugged(s.plugged)
 	if s.variables != nil {
 		s.variables.Close()
 	}
@@ -172,6 +174,11 @@ func (s *start) defineDomain(ctx context.Context) error {
 func (s *start) startDomain(ctx context.Context) (err error) {
 	s.parts.agents.Absent(s.vm) // until an event reports that it came
 	uuid := s.rec.Domain.UUID
+	taps, err := passTaps(s.parts.layout, s.rec, s.plugged)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, taps.Close()) }()
 	if s.rec.Restored != nil {
 		s.qemu, err = s.resumeDomain(ctx)
 		return s.parts.late.note(uuid, err)

@@ -13,8 +13,8 @@ import (
 	"github.com/nodevirt/nodevirt/shim/vmspec"
 )
 
-// makeTaps plans the network, records the plan, and makes the taps, which are all
-// that libvirtd needs of it.
+// makeTaps plans the network, records the plan, makes the taps, which are all that libvirtd
+// needs of it, and opens those that plug-ins made.
 func (s *start) makeTaps(ctx context.Context) error {
 	if len(s.rec.Spec.Interfaces) == 0 {
 		return nil
@@ -52,7 +52,11 @@ func (s *start) makeTaps(ctx context.Context) error {
 	if err := s.parts.table.Put(s.vm, s.record()); err != nil {
 		return err
 	}
-	return s.parts.network.Taps(ctx, plan)
+	if err := s.parts.network.Taps(ctx, plan); err != nil {
+		return err
+	}
+	s.plugged, err = s.parts.network.OpenPlugged(ctx, plan)
+	return err
 }
 
 // makeBridge makes the pod's side of the network.

@@ -45,11 +45,21 @@ func (m *node) stays(r record.Container) string {
 		}
 	}
 	if r.Spec.TakesPodAddress() && !vmspec.AddressMoves(r.Sandbox.Value.GetAnnotations()) {
-		why = append(why, fmt.Sprintf("its card on the pod network has the binding bridge: the pod's address stays on its node; "+
-			"use masquerade, or the annotation %s if the network can give the address to another pod",
-			kubevirt.AllowPodBridgeNetworkLiveMigrationAnnotation))
+		why = append(why, addressStays(r.Spec))
 	}
 	return strings.Join(why, "; ")
+}
+
+// addressStays says why the pod's address, which the guest has, stays on its node.
+func addressStays(s vmspec.Spec) string {
+	for _, i := range s.Interfaces {
+		if i.Plugin != "" && i.OnPodNetwork() {
+			return fmt.Sprintf("its card on the pod network has network binding plug-in %q, whose registration in the KubeVirt object has no migration", i.Plugin)
+		}
+	}
+	return fmt.Sprintf("its card on the pod network has the binding bridge: the pod's address stays on its node; "+
+		"use masquerade, or the annotation %s if the network can give the address to another pod",
+		kubevirt.AllowPodBridgeNetworkLiveMigrationAnnotation)
 }
 
 // Bound says what, beside its disks, binds a VM to its node and its pod, so that its guest can't go

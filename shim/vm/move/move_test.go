@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"io"
 	"log/slog"
 	"net"
 	"net/netip"
@@ -152,6 +153,8 @@ func (r *rig) said() string {
 }
 
 func (r *rig) Place(context.Context, *table.VM) error { return r.note("place") }
+
+func (r *rig) PassTaps(context.Context, *table.VM) (io.Closer, error) { return io.NopCloser(nil), nil }
 
 func (r *rig) Admit(ctx context.Context, v *table.VM) error {
 	if v.Record().Incoming == "" {

@@ -2,6 +2,7 @@ package move
 
 import (
 	"context"
+	"io"
 	"log/slog"
 	"net"
 	"net/netip"
@@ -37,6 +38,8 @@ type Domains interface {
 type Life interface {
 	// Place moves the QEMU that waits for a guest into its cgroup and its pod's network.
 	Place(ctx context.Context, v *table.VM) error
+	// PassTaps passes the taps of network binding plug-ins to that QEMU, until the result is closed.
+	PassTaps(ctx context.Context, v *table.VM) (io.Closer, error)
 	// Admit records that the guest runs here.
 	Admit(ctx context.Context, v *table.VM) error
 	// Refuse ends the container of a guest that does not come.

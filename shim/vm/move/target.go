@@ -182,8 +182,17 @@ func (m *targets) listen(ctx context.Context, v *table.VM, one *migration, peer 
 	}
 	within, cancel := background.AtMost(ctx, patience)
 	defer cancel()
+	taps, err := m.o.Life().PassTaps(within, v)
+	if err != nil {
+		return err
+	}
 	files, err := m.o.Disks.Attach(within, whole)
-	closeAll := sync.OnceFunc(func() { closeFiles(files) })
+	closeAll := sync.OnceFunc(func() {
+		closeFiles(files)
+		if err := taps.Close(); err != nil {
+			table.Logger(m.o.Logger, r).Warn("closing the socket for the VM's taps failed", "error", err)
+		}
+	})
 	defer func() {
 		if err != nil {
 			closeAll()

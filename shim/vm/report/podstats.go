@@ -43,7 +43,7 @@ func leaveOut(n *runtimeapi.NetworkUsage, r record.Container) {
 	}
 	own := func(i *runtimeapi.NetworkInterfaceUsage) bool {
 		for _, card := range r.Network.NICs {
-			if i.GetName() == card.Bridge || i.GetName() == card.Tap {
+			if i.GetName() == card.Bridge || i.GetName() == card.Tap || i.GetName() == card.Device && card.Device != card.Interface {
 				return true
 			}
 		}

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net"
 	"net/netip"
+	"os"
 	"sync"
 
 	"github.com/nodevirt/nodevirt/netsetup"
@@ -76,6 +77,25 @@ func (n *Network) make(ctx context.Context, call string, p netsetup.Plan, parts 
 // Taps implements netsetup's.
 func (n *Network) Taps(ctx context.Context, p netsetup.Plan) error {
 	return n.make(ctx, "Taps", p, "taps")
+}
+
+// OpenPlugged implements netsetup's. The device of a card with the binding Tap is a file.
+func (n *Network) OpenPlugged(ctx context.Context, p netsetup.Plan) ([]netsetup.PluggedDevice, error) {
+	if err := n.script.enter(ctx, "Network.OpenPlugged"); err != nil {
+		return nil, err
+	}
+	var all []netsetup.PluggedDevice
+	for _, nic := range p.NICs {
+		if nic.Binding != netsetup.Tap {
+			continue
+		}
+		f, err := os.Open(os.DevNull)
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, netsetup.PluggedDevice{Card: nic.Card, Files: []*os.File{f}})
+	}
+	return all, nil
 }
 
 // Apply implements netsetup's.

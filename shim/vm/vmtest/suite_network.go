@@ -35,6 +35,9 @@ func TestNetwork(t *testing.T, n lifecycle.Network, netns string) {
 		t.Fatal(err)
 	}
 	undo("with taps alone")
+	if devices, err := n.OpenPlugged(ctx, p); err != nil || len(devices) > 0 {
+		t.Errorf("devices of network binding plug-ins of a VM without any: %v, %v", devices, err)
+	}
 	if err := errors.Join(n.Taps(ctx, p), n.Apply(ctx, p), n.Apply(ctx, p)); err != nil {
 		t.Fatal(err)
 	}
