@@ -20,9 +20,10 @@ cat >/usr/local/sbin/pod-network <<'END'
 # in DNS; this node's is IP.
 set -eu
 all=$1 ip=$2 name=$3 own='' peers=''
+kubelet=/etc/kubernetes/kubelet.conf
 until [ "$own" ]; do
-	sleep 3
-	own=$(kubectl --kubeconfig=/etc/kubernetes/kubelet.conf get node "$(hostname)" -o 'jsonpath={.spec.podCIDR}') || true
+	sleep 10
+	[ ! -e $kubelet ] || own=$(kubectl --kubeconfig=$kubelet get node "$(hostname)" -o 'jsonpath={.spec.podCIDR}') || true
 done
 prefix=${own%.*}
 device=$(ip -4 route get 192.0.2.1 | sed -n 's/.* dev \([^ ]*\).*/\1/p')
@@ -75,7 +76,7 @@ apiVersion: kubeadm.k8s.io/v1beta4
 kind: InitConfiguration
 bootstrapTokens: [{token: $token, ttl: 0s}]
 nodeRegistration: {kubeletExtraArgs: [{name: node-ip, value: $ip}]}
-timeouts: {controlPlaneComponentHealthCheck: 30m, kubeletHealthCheck: 30m, kubernetesAPICall: 5m}
+timeouts: {controlPlaneComponentHealthCheck: 30m, kubeletHealthCheck: 30m, kubernetesAPICall: 30m}
 ---
 apiVersion: kubeadm.k8s.io/v1beta4
 kind: ClusterConfiguration
@@ -93,7 +94,7 @@ apiVersion: kubeadm.k8s.io/v1beta4
 kind: JoinConfiguration
 discovery: {bootstrapToken: {apiServerEndpoint: "$api:6443", token: $token, caCertHashes: ["sha256:$ca_hash"]}}
 nodeRegistration: {kubeletExtraArgs: [{name: node-ip, value: $ip}]}
-timeouts: {discovery: 2h, tlsBootstrap: 30m, kubeletHealthCheck: 30m, kubernetesAPICall: 5m}
+timeouts: {discovery: 2h, tlsBootstrap: 30m, kubeletHealthCheck: 30m, kubernetesAPICall: 30m}
 END
 chmod 600 /run/kubeadm.yaml
 case $role in
