@@ -215,7 +215,7 @@ test-machine: packages-deb kubernetes build ## Install, upgrade and purge the pa
 	go vet -tags $(TAGS),machine ./test/e2e/machine
 	$(GOTEST) -tags $(TAGS),machine -count 1 -timeout 3h -v ./test/e2e/machine $(VM:%=-vm) $(FLAGS)
 
-# By emulation, that takes half an hour.
+# By emulation, that takes long: run nothing beside it.
 test-nested: packages kubernetes build controller ## Run the example of a Kubernetes cluster whose nodes are VMs
 	@test/tools/build kubeadm
 	go vet -tags $(TAGS),nested ./test/e2e/nested

@@ -2,5 +2,5 @@
 // its manifests, and the commands of its page. The nodes' image has real programs of Kubernetes, which kubeadm
 // starts from images in the outer cluster's registry.
 //
-// `make test-nested` runs it. Without KVM it takes half an hour.
+// `make test-nested` runs it. Without KVM it takes long, and needs the machine for itself.
 package nested
