@@ -220,18 +220,26 @@ func (w *writing) nothingLeft(t *testing.T) {
 	})
 }
 
-// noTraces returns an error if a node has something of the VM: a mount, a file of the shim's, or a secret of
-// libvirtd's.
+// noTraces returns an error if a node has something of the VM: a mount, a device, a file of the shim's, or a
+// definition or a secret of libvirtd's.
 func (w *writing) noTraces(ctx context.Context, n *node.Node) error {
 	now, err := n.Leftovers(ctx)
 	if err != nil {
 		return err
 	}
+	its := map[string]func(item string) bool{
+		"mount": func(item string) bool {
+			return strings.Contains(item, "/csi/") || strings.Contains(item, "kubernetes.io~csi")
+		},
+		"file":   func(item string) bool { return strings.Contains(item, "/containers/") },
+		"secret": func(item string) bool { return filepath.Ext(item) == ".xml" || filepath.Ext(item) == ".base64" },
+		// At a power cut libvirtd forgets its folders domain-ID-NAME and ram/ID-NAME.
+		"domain": func(item string) bool { return strings.Contains(item, "virt-launcher") },
+	}
 	var left []string
-	for _, kind := range []string{"mount", "file", "secret", "domain"} {
+	for kind, is := range its {
 		for _, item := range now[kind] {
-			if kind == "secret" || kind == "domain" || strings.Contains(item, w.name) || strings.Contains(item, "/csi/") ||
-				strings.Contains(item, "kubernetes.io~csi") || strings.Contains(item, "/containers/") && kind == "file" {
+			if is(item) {
 				left = append(left, kind+" "+item)
 			}
 		}
