@@ -39,7 +39,7 @@ while [ -e /run/probing ]; do
 	read -r from _ </proc/uptime
 	echo >/data/probe
 	read -r to _ </proc/uptime
-	took=$((${to%.*}${to#*.} - ${from%.*}${from#*.}))
+	took=$((${to%%.*}${to#*.} - ${from%%.*}${from#*.}))
 	[ $took -gt $slowest ] && slowest=$took
 done
 echo $slowest >/run/slowest
@@ -125,16 +125,16 @@ func (r *rig) frozenGuest(ctx context.Context) (*frozen, error) {
 	if err := f.vm.answers(ctx, f.guest); err != nil {
 		return f, err
 	}
-	return f, f.vm.sh(ctx, f.guest, fill)
+	return f, f.vm.sh(ctx, f.guest, fmt.Sprintf(fill, frozenSize>>26))
 }
 
-// fill writes 10 GiB behind the guest's partition, of bytes that no disk takes for zeros, and its probe.
+// fill writes so many times 64 MiB behind the guest's partition, of bytes that no disk takes for zeros, and its probe.
 const fill = `set -e
 mkdir /filled
-mount -t tmpfs -o size=100% filled /filled
+mount -t tmpfs -o size=100%% filled /filled
 yes nodevirt | head -c 67108864 >/filled/file
 n=0
-while [ $n -lt 160 ]; do
+while [ $n -lt %d ]; do
 	dd if=/filled/file of=/dev/vda bs=1M seek=$((1024 + 64 * n)) conv=notrunc 2>/dev/null
 	n=$((n + 1))
 done
