@@ -12,7 +12,7 @@ import (
 // secrets of the host for which the proxy answers.
 func asked() []string {
 	return []string{
-		server.TokenHeader, "Accept", "Accept-Encoding", "If-Match", "If-Modified-Since", "If-None-Match", "If-Range",
+		server.ExportHeader, "Accept", "Accept-Encoding", "If-Match", "If-Modified-Since", "If-None-Match", "If-Range",
 		"If-Unmodified-Since", "Range",
 	}
 }

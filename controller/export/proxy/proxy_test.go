@@ -33,7 +33,7 @@ func TestForward(t *testing.T) {
 	})
 	for _, version := range []string{"v1alpha1", "v1beta1", "v1"} {
 		to := strings.Replace(path, "v1beta1", version, 1) + "/volumes//a%20b/disk.img?x-kubevirt-export-token=query&offset=1"
-		answer := g.ask(http.MethodGet, to, server.TokenHeader, token, "Range", "bytes=0-3", "Cookie", "session=1", "Authorization", "Bearer x",
+		answer := g.ask(http.MethodGet, to, server.ExportHeader, token, "Range", "bytes=0-3", "Cookie", "session=1", "Authorization", "Bearer x",
 			"X-Forwarded-For", "10.0.0.1", "Connection", "upgrade", "Upgrade", "websocket")
 		body, err := io.ReadAll(answer.Body)
 		if err != nil || answer.StatusCode != http.StatusOK || string(body) != "content" {
@@ -42,8 +42,8 @@ func TestForward(t *testing.T) {
 		if got.RequestURI != "/volumes/a%20b/disk.img?x-kubevirt-export-token=query&offset=1" || got.Host != service {
 			t.Errorf("%s at %s", got.RequestURI, got.Host)
 		}
-		want := []string{"Connection", "Range", "User-Agent", http.CanonicalHeaderKey(server.TokenHeader)}
-		if have := names(got.Header); !slices.Equal(have, want) || got.Header.Get(server.TokenHeader) != token || got.Header.Get("Connection") != "close" {
+		want := []string{"Connection", "Range", "User-Agent", http.CanonicalHeaderKey(server.ExportHeader)}
+		if have := names(got.Header); !slices.Equal(have, want) || got.Header.Get(server.ExportHeader) != token || got.Header.Get("Connection") != "close" {
 			t.Errorf("headers of the request %v; want %v", have, want)
 		}
 		want = []string{"Content-Length", "Content-Security-Policy", "Content-Type", "Date", "Etag", "X-Content-Type-Options"}
@@ -145,7 +145,7 @@ func TestCertificate(t *testing.T) {
 		"another authority": newPair(t, service).authority,
 	} {
 		fakecluster.Change(t, g.Cluster, g.e, func(e *api.VirtualMachineExport) { e.Status.Links.Internal.Cert = string(authority) })
-		if got := g.expect(http.StatusBadGateway, path+"/volumes/a/disk.img?"+server.TokenHeader+"=secret-token"); !strings.Contains(got, "does not answer") {
+		if got := g.expect(http.StatusBadGateway, path+"/volumes/a/disk.img?"+server.ExportHeader+"=secret-token"); !strings.Contains(got, "does not answer") {
 			t.Errorf("%s: %s", name, got)
 		}
 	}
@@ -300,19 +300,19 @@ func TestServer(t *testing.T) {
 	}()
 	g := newRigOf(t, l.Addr().String(), p.authority)
 	const file = path + "/volumes/files/dir//a%20note/disk.img"
-	if got := g.expect(http.StatusOK, file, server.TokenHeader, token); got != "kept" {
+	if got := g.expect(http.StatusOK, file, server.ExportHeader, token); got != "kept" {
 		t.Errorf("%q", got)
 	}
-	if got := g.expect(http.StatusOK, file+"?"+server.TokenHeader+"="+strings.ReplaceAll(token, " ", "+")); got != "kept" {
+	if got := g.expect(http.StatusOK, file+"?"+server.ExportHeader+"="+strings.ReplaceAll(token, " ", "+")); got != "kept" {
 		t.Errorf("with the token in the URL: %q", got)
 	}
 	g.expect(http.StatusUnauthorized, file)
-	g.expect(http.StatusUnauthorized, file, server.TokenHeader, "wrong")
+	g.expect(http.StatusUnauthorized, file, server.ExportHeader, "wrong")
 	for from, want := range map[string]string{"internal": "Internal", "external": "External"} {
-		if got := g.expect(http.StatusOK, path+"/"+from+"/manifests/all", server.TokenHeader, token); !strings.Contains(got, want) {
+		if got := g.expect(http.StatusOK, path+"/"+from+"/manifests/all", server.ExportHeader, token); !strings.Contains(got, want) {
 			t.Errorf("%s: %s", from, got)
 		}
-		if got := g.expect(http.StatusOK, path+"/"+from+"/manifests/secret", server.TokenHeader, token); !strings.Contains(got, "header-secret-out") {
+		if got := g.expect(http.StatusOK, path+"/"+from+"/manifests/secret", server.ExportHeader, token); !strings.Contains(got, "header-secret-out") {
 			t.Errorf("%s: %s", from, got)
 		}
 	}

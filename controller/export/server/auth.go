@@ -8,8 +8,8 @@ import (
 	"net/http"
 )
 
-// TokenHeader is the header, or the parameter of the URL, in which KubeVirt's clients send the token.
-const TokenHeader = "x-kubevirt-export-token"
+// ExportHeader is the header, or the parameter of the URL, in which KubeVirt's clients send the token.
+const ExportHeader = "x-kubevirt-export-token"
 
 // authorized reports whether a request has the token. The token is read each time: its owner can
 // change it.
@@ -20,7 +20,7 @@ func (s *Server) authorized(r *http.Request) bool {
 		return false
 	}
 	// Sums have one length, and a comparison of them takes one time.
-	given, want := sha256.Sum256([]byte(cmp.Or(r.Header.Get(TokenHeader), r.URL.Query().Get(TokenHeader)))), sha256.Sum256(token)
+	given, want := sha256.Sum256([]byte(cmp.Or(r.Header.Get(ExportHeader), r.URL.Query().Get(ExportHeader)))), sha256.Sum256(token)
 	return len(token) > 0 && subtle.ConstantTimeCompare(given[:], want[:]) == 1
 }
 

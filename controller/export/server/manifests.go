@@ -25,7 +25,7 @@ func (s *Server) serveSecret(w http.ResponseWriter, r *http.Request) error {
 	}
 	secret, err := json.Marshal(map[string]any{
 		"apiVersion": "v1", "kind": "Secret", "metadata": map[string]any{"name": SecretName(s.config.Name)},
-		"stringData": map[string]any{"token": TokenHeader + ":" + string(token)},
+		"stringData": map[string]any{"token": ExportHeader + ":" + string(token)},
 	})
 	if err != nil {
 		return fmt.Errorf("encode the Secret: %w", err)
