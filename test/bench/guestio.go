@@ -44,7 +44,7 @@ func (r *rig) ioRaw(ctx context.Context) (s report.Section, err error) {
 }
 
 // rawAlone is a raw file of a disk for QEMU alone, replacing the last one. Nothing of it is in the page cache: what
-// a guest reads fills the memory of its own group, as it does for a VM.
+// a guest reads fills the memory of the guest's group, as it does for a VM.
 func (r *rig) rawAlone(ctx context.Context, disk string) (path string, err error) {
 	path = filepath.Join(r.Dir(), "alone.raw")
 	return path, qemuImg(ctx, "convert", "-f", "qcow2", "-O", "raw", "-t", "none", disk, path)
