@@ -28,7 +28,7 @@ func openQueue(link netlink.Link) (*os.File, error) {
 	if err != nil {
 		return nil, fmt.Errorf("make the device's node: %w", err)
 	}
-	defer os.RemoveAll(folder)
+	defer func() { _ = os.RemoveAll(folder) }() // the node of an open device is of no use
 	node := filepath.Join(folder, "tap")
 	if err := unix.Mknod(node, unix.S_IFCHR|0o600, int(number)); err != nil {
 		return nil, fmt.Errorf("make the device's node: %w", err)

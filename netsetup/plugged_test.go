@@ -240,7 +240,7 @@ func TestCardsBesidePlugged(t *testing.T) {
 	plan.NICs = append([]NIC{cards[0].plan.NICs[0]}, plan.NICs...)
 	n.undo(t, plan)
 	_ = cards[0].card.Close()
-	for _, line := range strings.Split(before, "\n") {
+	for line := range strings.SplitSeq(before, "\n") {
 		if after := state(t, pod); strings.Contains(line, "eth0") && !strings.Contains(after, line) {
 			t.Errorf("the pod had %s, and is\n%s", line, after)
 		}

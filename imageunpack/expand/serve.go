@@ -46,7 +46,7 @@ func (s Service) Run(ctx context.Context, connections int, use func(all []net.Co
 	if err != nil {
 		return fmt.Errorf("serve a disk: %w", err)
 	}
-	defer listener.Close()
+	defer func() { _ = listener.Close() }() // serve closes it, too
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	ended := make(chan error, 1)

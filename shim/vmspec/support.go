@@ -163,14 +163,14 @@ func networkRows() []fields.Row {
 // hints help users whose VMI has more fields: they name what to use instead.
 func hints() map[string]string {
 	const (
-		ofPod = "use the pod's imagePullSecrets"
-		passt = "libvirt would run it in the node's network; use masquerade"
+		ofPod  = "use the pod's imagePullSecrets"
+		inNode = "libvirt would run it in the node's network; use masquerade"
 	)
 	return map[string]string{
 		"domain.devices.disks[].floppy":                        "use disk or cdrom",
 		"domain.devices.interfaces[].macvtap":                  "use binding: {name: macvtap}, and register this plug-in in the KubeVirt object",
-		"domain.devices.interfaces[].passt":                    passt,
-		"domain.devices.interfaces[].passtBinding":             passt,
+		"domain.devices.interfaces[].passt":                    inNode,
+		"domain.devices.interfaces[].passtBinding":             inNode,
 		"domain.devices.interfaces[].slirp":                    "KubeVirt has removed it; use masquerade",
 		"domain.firmware.kernelBoot.container.imagePullSecret": ofPod,
 		"volumes[].containerDisk.imagePullSecret":              ofPod,

@@ -16,7 +16,7 @@ func checkDevices(c *runtimeapi.ContainerConfig, spec Spec) error {
 	given := len(c.GetCDIDevices()) > 0 ||
 		slices.ContainsFunc(c.GetDevices(), func(d *runtimeapi.Device) bool {
 			host := d.GetHostPath()
-			return ofDevicePlugin(host) && host != vsockDevice && !(plugged && macvtapDevice.MatchString(host))
+			return ofDevicePlugin(host) && host != vsockDevice && (!plugged || !macvtapDevice.MatchString(host))
 		})
 	if !given || len(spec.HostDevices) > 0 {
 		return nil
