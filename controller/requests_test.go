@@ -68,7 +68,8 @@ func TestMachineRequests(t *testing.T) {
 	w.phase("requests", kubevirt.Scheduling)
 	time.Sleep(time.Second)                                                                       // for more than these
 	all := slices.DeleteFunc(with(w.requests.take(), "/namespaces/"), func(request string) bool { // of earlier tests' objects
-		return strings.Contains(request, "/virtualmachine") && !strings.HasPrefix(request, http.MethodPost) && !strings.Contains(request, "/requests")
+		other := !strings.HasPrefix(request, http.MethodPost) && !strings.Contains(request, "/requests")
+		return other && (strings.Contains(request, "/virtualmachine") || strings.Contains(request, "/datavolumes/"))
 	})
 	if len(all) > 7 {
 		t.Errorf("%d requests:\n%s", len(all), strings.Join(all, "\n"))
