@@ -9,6 +9,7 @@ import (
 	"net"
 	"os"
 	"strconv"
+	"time"
 
 	"github.com/nodevirt/nodevirt/imageunpack/confine"
 )
@@ -34,6 +35,9 @@ const (
 	servedFD   = listenerFD + 1
 )
 
+// endTime is how long qemu-nbd may take to end without connections.
+const endTime = 5 * time.Second
+
 // Run calls use with connections to the NBD server, whose disk has no name. The connections end when use
 // returns, and qemu-nbd has ended when Run returns. It ends with this process.
 func (s Service) Run(ctx context.Context, connections int, use func(all []net.Conn) error) (err error) {
@@ -47,29 +51,29 @@ func (s Service) Run(ctx context.Context, connections int, use func(all []net.Co
 		return fmt.Errorf("serve a disk: %w", err)
 	}
 	defer func() { _ = listener.Close() }() // serve closes it, too
-	ctx, cancel := context.WithCancel(ctx)
-	defer cancel()
+	running, kill := context.WithCancel(ctx)
+	defer kill()
 	ended := make(chan error, 1)
 	go func() {
-		err := s.serve(ctx, listener, connections)
+		err := s.serve(running, listener, connections)
 		_ = listener.Close() // ends connections that were not taken
 		ended <- err
 	}()
 	err = use(all)
-	if context.Cause(ctx) != nil {
-		err = context.Cause(ctx)
-	}
 	for _, c := range all {
 		_ = c.Close()
 	}
-	if err != nil {
-		cancel()
-		if why := <-ended; why != nil && !errors.Is(why, context.Canceled) {
-			err = errors.Join(why, err)
-		}
-		return err
+	var end error
+	select {
+	case end = <-ended: // as it does without connections
+	case <-time.After(endTime):
+		kill()
+		<-ended
 	}
-	return <-ended
+	if ctx.Err() != nil {
+		return context.Cause(ctx)
+	}
+	return errors.Join(end, err)
 }
 
 // connect returns a socket that listens, and connections to it, which the kernel holds until a program takes them.
