@@ -19,6 +19,9 @@ const (
 	keptFile   = keptFolder + "/mnt"
 )
 
+// maxCPUs is how many processors a unix.CPUSet has room for.
+const maxCPUs = 1024
+
 // Shadow becomes the program that args name, which sees the files below dir in place of those of the
 // same names below /proc/sys: what it sets there, the machine keeps as it was. The mounts for that are in
 // a separate mount namespace, which takes part in all other mounts of the node; in the node's own, what
@@ -68,18 +71,49 @@ func keepNamespace(dir string) error {
 	if err := unix.Mount("", keptFolder, "", unix.MS_PRIVATE, ""); err != nil {
 		return fmt.Errorf("keep mounts in %s apart: %w", keptFolder, err)
 	}
-	if err := unix.Unshare(unix.CLONE_NEWNS); err != nil {
-		return fmt.Errorf("make a mount namespace: %w", err)
-	}
-	if err := cover(dir); err != nil {
+	if err := newNamespace(); err != nil {
 		return err
 	}
-	own := fmt.Sprintf("/proc/self/task/%d/ns/mnt", unix.Gettid())
+	return cover(dir)
+}
+
+// newNamespace has the thread enter a new mount namespace, and keeps that. The kernel lets a namespace be kept in
+// an older one alone, and numbers them on each processor apart: on one of them the new one is the younger.
+func newNamespace() error {
+	node, err := os.Open("/proc/thread-self/ns/mnt")
+	if err != nil {
+		return fmt.Errorf("find the node's mount namespace: %w", err)
+	}
+	defer node.Close()
+	var all unix.CPUSet
+	if err := unix.SchedGetaffinity(0, &all); err != nil {
+		return fmt.Errorf("find the processors: %w", err)
+	}
+	kept := fmt.Errorf("no processor: %w", unix.EINVAL)
+	for cpu := 0; errors.Is(kept, unix.EINVAL) && cpu < maxCPUs; cpu++ {
+		if !all.IsSet(cpu) {
+			continue
+		}
+		var one unix.CPUSet
+		one.Set(cpu)
+		if err := errors.Join(unix.SchedSetaffinity(0, &one), enterNamespace(node), unix.Unshare(unix.CLONE_NEWNS)); err != nil {
+			return fmt.Errorf("make a mount namespace: %w", err)
+		}
+		kept = keep(fmt.Sprintf("/proc/self/task/%d/ns/mnt", unix.Gettid()))
+	}
+	return errors.Join(kept, unix.SchedSetaffinity(0, &all))
+}
+
+// keep mounts a namespace on the file of those to come.
+func keep(namespace string) error {
 	kept := make(chan error)
 	go func() { // another thread, which has the node's namespace
-		f, err := os.Create(keptFile)
+		f, err := os.OpenFile(keptFile, os.O_CREATE, 0o600)
 		if err == nil {
-			err = errors.Join(f.Close(), mount(own, keptFile, "", unix.MS_BIND))
+			err = errors.Join(f.Close(), mount(namespace, keptFile, "", unix.MS_BIND))
+		}
+		if err != nil {
+			err = errors.Join(err, os.Remove(keptFile))
 		}
 		kept <- err
 	}()
