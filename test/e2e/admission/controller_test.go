@@ -119,6 +119,7 @@ func TestControllersAccount(t *testing.T) {
 	const refusalOfExports = "ValidatingAdmissionPolicy 'nodevirt-exports'"
 	for name, err := range map[string]error{
 		"a Secret of another name":      secret("other", corev1.SecretTypeOpaque),
+		"another type of certificate":   secret("virt-exportproxy-tls", corev1.SecretTypeOpaque),
 		"a token of a service account":  secret("virt-export-x", corev1.SecretTypeServiceAccountToken),
 		"a Service of another name":     service("other"),
 		"a Service with more addresses": service("virt-export-x", "192.0.2.1"),
