@@ -47,7 +47,12 @@ func (r *rig) ioRaw(ctx context.Context) (s report.Section, err error) {
 // a guest reads fills the memory of the guest's group, as it does for a VM.
 func (r *rig) rawAlone(ctx context.Context, disk string) (path string, err error) {
 	path = filepath.Join(r.Dir(), "alone.raw")
-	return path, qemuImg(ctx, "convert", "-f", "qcow2", "-O", "raw", "-t", "none", disk, path)
+	return path, uncached(ctx, disk, path)
+}
+
+// uncached writes a disk to a raw file, past the page cache.
+func uncached(ctx context.Context, disk, path string) error {
+	return qemuImg(ctx, "convert", "-f", "qcow2", "-O", "raw", "-t", "none", disk, path)
 }
 
 // ioISCSI compares a guest's disk over iSCSI with that of QEMU alone over a plain tgtd, both on the

@@ -72,7 +72,7 @@ func (r *rig) volumes(ctx context.Context, p *pod, disk string, block bool) (alo
 		return "", nil, fmt.Errorf("make a volume: %w", err)
 	}
 	own := filepath.Join(folder, "disk.img")
-	if err := qemuImg(ctx, "convert", "-f", "qcow2", "-O", "raw", "-t", "none", disk, own); err != nil {
+	if err := uncached(ctx, disk, own); err != nil {
 		return "", nil, err
 	}
 	if alone, err = r.rawAlone(ctx, disk); err != nil {

@@ -56,26 +56,11 @@ func TestSuite(t *testing.T) {
 		}
 	}
 
-	compare(t, outcomesFile, got[sides[len(sides)-1]])
+	specs.Compare(t, golden.Path(outcomesFile), got[sides[len(sides)-1]])
 }
 
 // nothing is what a cluster needs beside the suite's images.
 func nothing(context.Context, *cluster.Cluster) error { return nil }
-
-// compare holds a run against a file of outcomes. With -update it writes the file.
-func compare(t *testing.T, name string, run specs.Outcomes) {
-	t.Helper()
-	file := golden.Path(name)
-	want, _ := specs.FromFile(t, file)
-	if golden.FlagUpdate() {
-		assert.NilError(t, os.WriteFile(file, []byte(want.Update(run).Text()), 0o644))
-		return
-	}
-	if unlike := want.Unlike(run); len(unlike) > 0 {
-		t.Errorf("these specs ended in another way than testdata/%s says; -update takes them in:\n%s",
-			name, strings.Join(unlike, "\n"))
-	}
-}
 
 // runOn runs the suite on a separate cluster, when prepare has made it ready. Focus are the words of the specs
 // that run if no other are asked for; those count whose output does.

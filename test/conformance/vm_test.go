@@ -12,10 +12,13 @@ import (
 	"sync"
 	"testing"
 
+	"gotest.tools/v3/golden"
+
 	"github.com/nodevirt/nodevirt/test/cluster"
 	"github.com/nodevirt/nodevirt/test/guest"
 	"github.com/nodevirt/nodevirt/test/images"
 	"github.com/nodevirt/nodevirt/test/node"
+	"github.com/nodevirt/nodevirt/test/specs"
 )
 
 // machines is the cluster where the suite's pods of one container are VMs, and those pods' RuntimeClass.
@@ -47,7 +50,7 @@ func TestVMs(t *testing.T) {
 		}
 		return with.follow(ctx, c)
 	}, with.hadVM)
-	compare(t, vmOutcomesFile, run)
+	specs.Compare(t, golden.Path(vmOutcomesFile), run)
 }
 
 // namespaces are those that had VMs.

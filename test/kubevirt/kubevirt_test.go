@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"strings"
 	"testing"
 
 	"gotest.tools/v3/assert"
@@ -71,17 +70,7 @@ func TestSuite(t *testing.T) {
 	assert.Assert(t, len(got) > 0, "no spec ran")
 	fmt.Print(got.Lists())
 	checkFast(t, got)
-
-	file := golden.Path(outcomesFile)
-	want, _ := specs.FromFile(t, file)
-	if golden.FlagUpdate() {
-		assert.NilError(t, os.WriteFile(file, []byte(want.Update(got).Text()), 0o644))
-		return
-	}
-	if unlike := want.Unlike(got); len(unlike) > 0 {
-		t.Errorf("these specs ended in another way than testdata/%s says; -update takes them in:\n%s",
-			outcomesFile, strings.Join(unlike, "\n"))
-	}
+	specs.Compare(t, golden.Path(outcomesFile), got)
 }
 
 // run runs the suite. Specs that fail are no error; a suite that does not come to its end is.

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"os"
 	"regexp"
+	"strings"
 	"testing"
 
 	"gotest.tools/v3/assert"
@@ -23,6 +24,19 @@ func InPage(t testing.TB, page, name, part string) {
 		return
 	}
 	assert.Equal(t, string(text), want, "run again with -update")
+}
+
+// Compare holds a run against a file of outcomes. With -update it takes the run into the file.
+func Compare(t testing.TB, file string, run Outcomes) {
+	t.Helper()
+	want, _ := FromFile(t, file)
+	if golden.FlagUpdate() {
+		assert.NilError(t, os.WriteFile(file, []byte(want.Update(run).Text()), 0o644))
+		return
+	}
+	if unlike := want.Unlike(run); len(unlike) > 0 {
+		t.Errorf("these specs ended in another way than %s says; -update takes them in:\n%s", file, strings.Join(unlike, "\n"))
+	}
 }
 
 // FromFile reads a file of outcomes.
