@@ -83,6 +83,9 @@ kind: ClusterConfiguration
 kubernetesVersion: $(kubeadm version -o short)
 controlPlaneEndpoint: $api:6443
 apiServer: {certSANs: [localhost]}
+# They are alone, and would end whenever a busy machine keeps them from renewing a lease in time.
+controllerManager: {extraArgs: [{name: leader-elect, value: "false"}]}
+scheduler: {extraArgs: [{name: leader-elect, value: "false"}]}
 networking: {podSubnet: $pods, serviceSubnet: $services}
 encryptionAlgorithm: ECDSA-P256
 ---

@@ -12,15 +12,16 @@ import (
 // block is the least run of zeros that is not written, in bytes: that of a qcow2 cluster.
 const block = 64 << 10
 
-// part writes length bytes of the disk from offset on and syncs them.
-func (w *writer) part(ctx context.Context, from *source, offset, length int64) error {
-	if err := from.read(ctx, offset, length, w.zero, w.data); err != nil {
-		return err
+// part writes a part of the disk from offset on, syncs it, and returns where the next part begins.
+func (w *writer) part(ctx context.Context, from *source, offset int64) (next int64, err error) {
+	next, err = from.read(ctx, offset, min(offset+partSize, w.Size), w.zero, w.data)
+	if err != nil {
+		return 0, err
 	}
 	if err := unix.Fdatasync(int(w.volume.Fd())); err != nil {
-		return fmt.Errorf("write the volume: %w", err)
+		return 0, fmt.Errorf("write the volume: %w", err)
 	}
-	return nil
+	return next, nil
 }
 
 // data writes bytes to offset, and zeros in them as such.

@@ -25,9 +25,10 @@ const (
 	sector = 512
 	// headSize is the part of a disk that is written last.
 	headSize = 1 << 20
-	// partSize is how many bytes are written between two notes.
-	partSize = 256 << 20
 )
+
+// A part of a disk, which is written between two notes, ends after partData bytes that are not zeros, or partSize.
+var partData, partSize int64 = 256 << 20, 4 << 30
 
 // ErrUnfit means that the volume can't hold the disk, and that another attempt fails too.
 var ErrUnfit = errdefs.ErrInvalidArgument.WithMessage("the volume does not fit the disk")
@@ -133,11 +134,10 @@ func (w *writer) fill(ctx context.Context, s state, from *source, next func() er
 	}
 	for done = max(done, int64(len(head))); done < w.Size; {
 		w.progress(float64(done) / float64(w.Size))
-		n := min(partSize, w.Size-done)
-		if err := w.part(ctx, from, done, n); err != nil {
+		if done, err = w.part(ctx, from, done); err != nil {
 			return err
 		}
-		done += n
+		// The next sync is this note's, too: without it, that part is written again.
 		if err := w.note(done); err != nil {
 			return err
 		}
@@ -167,5 +167,11 @@ func (w *writer) begin() error {
 			return fmt.Errorf("create the volume's file: %w", err)
 		}
 	}
-	return w.note(0)
+	if err := w.note(0); err != nil {
+		return err
+	}
+	if err := w.volume.Sync(); err != nil {
+		return fmt.Errorf("write the volume: %w", err)
+	}
+	return nil
 }

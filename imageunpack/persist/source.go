@@ -57,11 +57,11 @@ func (s *source) head() ([]byte, error) {
 // piece is a part of a disk.
 type piece struct{ offset, length int64 }
 
-// read calls zeros for the parts of a range that are zeros, one after the other, and data for all others, several
-// at a time. The bytes are data's until it returns.
+// read calls zeros for the ranges that are zeros, one after the other, and data for all others, several at a time.
+// The bytes are data's until it returns. read ends at end, or after partData bytes of data, and returns where.
 func (s *source) read(
-	ctx context.Context, offset, length int64, zeros func(offset, length int64) error, data func(p []byte, offset int64) error,
-) error {
+	ctx context.Context, at, end int64, zeros func(offset, length int64) error, data func(p []byte, offset int64) error,
+) (next int64, err error) {
 	group, ctx := errgroup.WithContext(ctx)
 	pieces := make(chan piece)
 	for _, client := range s.data {
@@ -79,38 +79,47 @@ func (s *source) read(
 			return nil
 		})
 	}
-	group.Go(func() error {
+	group.Go(func() (err error) {
 		defer close(pieces)
-		return s.split(ctx, offset, offset+length, zeros, pieces)
+		next, err = s.split(ctx, at, end, zeros, pieces)
+		return err
 	})
-	return group.Wait()
+	if err := group.Wait(); err != nil {
+		return 0, err
+	}
+	return next, nil
 }
 
-// split sends what is not zeros in pieces.
-func (s *source) split(ctx context.Context, at, end int64, zeros func(offset, length int64) error, pieces chan<- piece) error {
-	for at < end {
+// split sends what is not zeros in pieces, and returns where read ends.
+func (s *source) split(ctx context.Context, at, end int64, zeros func(offset, length int64) error, pieces chan<- piece) (int64, error) {
+	var sent int64
+	for at < end && sent < partData {
 		statuses, err := s.status.Status(at, end-at)
 		if err != nil {
-			return err
+			return 0, err
 		}
 		for _, e := range statuses[nbd.ContextAllocation] {
 			if e.Flags&nbd.Zero != 0 {
 				if err := zeros(at, e.Length); err != nil {
-					return err
+					return 0, err
 				}
 				at += e.Length
 				continue
 			}
-			for to := at + e.Length; at < to; {
+			for to := at + e.Length; at < to && sent < partData; {
 				p := piece{at, min(pieceSize, to-at)}
 				select {
 				case pieces <- p:
 				case <-ctx.Done():
-					return context.Cause(ctx)
+					return 0, context.Cause(ctx)
 				}
 				at += p.length
+				sent += p.length
+			}
+			if sent >= partData {
+				break
 			}
 		}
 	}
-	return nil
+	return at, nil
 }

@@ -56,7 +56,7 @@ func (w *writer) look() (state, error) {
 	return state{disk: !isZero(head) || !isZero(tail), volume: size}, nil
 }
 
-// note records, in one sector, how much of the disk is written.
+// note records, in one sector, how much of the disk is written. It does not sync it.
 func (w *writer) note(done int64) error {
 	text, err := json.Marshal(noted{Key: w.Key, Size: w.Size, Done: done})
 	if err != nil {
@@ -67,9 +67,6 @@ func (w *writer) note(done int64) error {
 		return fmt.Errorf("the key of %d bytes is too long", len(w.Key))
 	}
 	if _, err := w.volume.WriteAt(b, 0); err != nil {
-		return fmt.Errorf("write the volume: %w", err)
-	}
-	if err := w.volume.Sync(); err != nil {
 		return fmt.Errorf("write the volume: %w", err)
 	}
 	return nil

@@ -64,7 +64,7 @@ func (v volume) look(t *testing.T) (disk bool, done int64) {
 	return disk, done
 }
 
-// bigDisk pushes a disk that is written in three parts, and returns its raw twin.
+// bigDisk pushes a disk whose data are written in three parts, and returns its raw twin.
 func bigDisk(t *testing.T) (image, raw string, size int64) {
 	t.Helper()
 	size = 600 * mebibyte
@@ -74,8 +74,8 @@ func bigDisk(t *testing.T) (image, raw string, size int64) {
 	assert.NilError(t, f.Truncate(size))
 	_, err = f.WriteAt(guest.BootSector("from the volume", guest.Halt), 0)
 	assert.NilError(t, err)
-	for _, at := range []int64{1, 256, 257, 400, 599} {
-		_, err := f.WriteAt(bytes.Repeat(fmt.Appendf(nil, "%d MiB ", at), 10000), at*mebibyte)
+	for at := int64(mebibyte); at < size; at += mebibyte {
+		_, err := f.WriteAt(bytes.Repeat(fmt.Appendf(nil, "%16d", at), mebibyte/16), at)
 		assert.NilError(t, err)
 	}
 	assert.NilError(t, f.Close())
