@@ -10,6 +10,8 @@ pods=10.50.0.0/16 services=10.60.0.0/16
 printf '%s\n' overlay br_netfilter vxlan >/etc/modules-load.d/kubernetes.conf
 printf '%s\n' net.ipv4.ip_forward=1 net.bridge.bridge-nf-call-iptables=1 >/etc/sysctl.d/99-kubernetes.conf
 systemctl restart systemd-modules-load systemd-sysctl
+# systemd-resolved asks no DNS server for names in .local, such as the Services'.
+[ ! -e /run/systemd/resolve/resolv.conf ] || ln -sf /run/systemd/resolve/resolv.conf /etc/resolv.conf
 until ip=$(ip -4 route get 192.0.2.1 | sed -n 's/.* src \([0-9.]*\).*/\1/p') && [ "$ip" ]; do sleep 1; done
 
 # The network of the inner pods, which the outer cluster does not see: a bridge on each node, and a VXLAN
@@ -70,12 +72,21 @@ mkdir -p /etc/cni/net.d
 systemctl daemon-reload
 systemctl enable --now --no-block pod-network
 
-# The timeouts are for nodes without KVM.
+# The timeouts, and probes that are patient and rare, are for nodes without KVM.
+mkdir -p /etc/kubernetes/patches
+for component in etcd kube-apiserver kube-scheduler kube-controller-manager; do
+	{
+		printf 'spec:\n  containers:\n    - name: %s\n' $component
+		printf '      livenessProbe: {periodSeconds: 30, timeoutSeconds: 60, failureThreshold: 20}\n'
+		[ $component = kube-controller-manager ] || printf '      readinessProbe: {periodSeconds: 30, timeoutSeconds: 60}\n'
+	} >/etc/kubernetes/patches/$component.yaml
+done
 cat >/run/kubeadm.yaml <<END
 apiVersion: kubeadm.k8s.io/v1beta4
 kind: InitConfiguration
 bootstrapTokens: [{token: $token, ttl: 0s}]
 nodeRegistration: {kubeletExtraArgs: [{name: node-ip, value: $ip}]}
+patches: {directory: /etc/kubernetes/patches}
 timeouts: {controlPlaneComponentHealthCheck: 30m, kubeletHealthCheck: 30m, kubernetesAPICall: 30m}
 ---
 apiVersion: kubeadm.k8s.io/v1beta4
