@@ -51,7 +51,7 @@ func TinyWithLogin(ctx context.Context, o Options, flavour Flavour, agent bool) 
 		host = "localhost"
 	}
 	if !agent && flavour != Fedora { // the cloud's kernel knows no watchdog, no USB and no SATA
-		v.kernel, v.modules = fullKernel, slices.Concat([]string{"watchdog", "i6300esb"}, inputModules, sataModules)
+		v.kernel, v.modules = fullKernel, slices.Concat([]string{"watchdog", "i6300esb"}, inputModules, sataModules, []string{"usb-storage"})
 	}
 	passwd := "root:x:0:0:root:/root:/bin/sh\n" + "sshd:x:74:74:sshd:/var/empty:/bin/false\n"
 	if flavour != Alpine {
