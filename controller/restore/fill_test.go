@@ -59,6 +59,28 @@ func TestKeptRevision(t *testing.T) {
 	}
 }
 
+// TestOwnRevision: a VM keeps its revision if the snapshot's has the same content, and gets another otherwise.
+func TestOwnRevision(t *testing.T) {
+	for content, kept := range map[string]bool{`{"kind":"large"}`: true, `{"kind":"small"}`: false} {
+		g := newRig(t)
+		now := g.vm()
+		own := &appsv1.ControllerRevision{ObjectMeta: metav1.ObjectMeta{
+			Namespace: namespace, Name: "own", OwnerReferences: []metav1.OwnerReference{ownedBy(now)},
+		}}
+		own.Data.Raw = []byte(content)
+		g.Add(t, own)
+		fakecluster.Change(t, g.Cluster, now, func(vm *kubevirt.VirtualMachine) {
+			vm.Status.InstancetypeRef = &kubevirt.InstancetypeStatusRef{
+				Name: "large", ControllerRevisionRef: &kubevirt.ControllerRevisionRef{Name: "own"},
+			}
+		})
+		g.finish(g.restore("web"))
+		if g.Exists(t, now); (now.Spec.Instancetype.RevisionName == "own") != kept {
+			t.Errorf("own content %s: revision %s", content, now.Spec.Instancetype.RevisionName)
+		}
+	}
+}
+
 // TestEvents: what a restore waits for, and what is wrong, is one event each, and one status.
 func TestEvents(t *testing.T) {
 	for want, prepare := range map[string]func(g *rig, now *kubevirt.VirtualMachine){

@@ -1,6 +1,7 @@
 package restore
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -145,14 +146,18 @@ func (t *targets) spec(ctx context.Context, w *work, source *api.VirtualMachine)
 			}}
 		}
 	}
+	var has kubevirt.VirtualMachineStatus
+	if w.vm != nil {
+		has = w.vm.Status
+	}
 	var err error
 	if m := spec.Instancetype; m != nil && m.RevisionName != "" {
-		if m.RevisionName, err = t.copyRevision(ctx, w, "instancetype", m.RevisionName); err != nil {
+		if m.RevisionName, err = t.revision(ctx, w, "instancetype", m.RevisionName, has.InstancetypeRef); err != nil {
 			return nil, err
 		}
 	}
 	if m := spec.Preference; m != nil && m.RevisionName != "" {
-		if m.RevisionName, err = t.copyRevision(ctx, w, "preference", m.RevisionName); err != nil {
+		if m.RevisionName, err = t.revision(ctx, w, "preference", m.RevisionName, has.PreferenceRef); err != nil {
 			return nil, err
 		}
 	}
@@ -171,20 +176,28 @@ func restoredTemplates(source *api.VirtualMachine, restores []api.VolumeRestore)
 	return all
 }
 
-// copyRevision copies a revision of the snapshot's for the target, and returns the copy's name. The target keeps a
-// revision that it has.
-func (t *targets) copyRevision(ctx context.Context, w *work, what, name string) (string, error) {
-	of := new(appsv1.ControllerRevision)
-	key := client.ObjectKey{Namespace: w.rs.Namespace, Name: name}
-	if err := t.revisions.Get(ctx, key, of); err != nil {
-		return "", fmt.Errorf("read ControllerRevision %s: %w", key, err)
+// revision returns the name of the target's revision with the content of the snapshot's. It copies this one, unless
+// the target has it already.
+func (t *targets) revision(ctx context.Context, w *work, what, name string, has *kubevirt.InstancetypeStatusRef) (string, error) {
+	of, err := t.readRevision(ctx, w, name)
+	if err != nil {
+		return "", err
 	}
 	if w.vm != nil && metav1.IsControlledBy(of, w.vm) {
 		return name, nil
 	}
+	if has != nil && has.ControllerRevisionRef != nil {
+		own, err := t.readRevision(ctx, w, has.ControllerRevisionRef.Name)
+		if client.IgnoreNotFound(err) != nil {
+			return "", err
+		}
+		if err == nil && metav1.IsControlledBy(own, w.vm) && bytes.Equal(own.Data.Raw, of.Data.Raw) {
+			return own.Name, nil
+		}
+	}
 	made := &appsv1.ControllerRevision{
 		ObjectMeta: metav1.ObjectMeta{
-			Namespace: key.Namespace, Name: revisionName(w.rs, what), Labels: maps.Clone(of.Labels),
+			Namespace: of.Namespace, Name: revisionName(w.rs, what), Labels: maps.Clone(of.Labels),
 			// Until the target owns it.
 			OwnerReferences: []metav1.OwnerReference{*metav1.NewControllerRef(w.rs, api.SchemeGroupVersion.WithKind("VirtualMachineRestore"))},
 		},
@@ -194,6 +207,15 @@ func (t *targets) copyRevision(ctx context.Context, w *work, what, name string) 
 		return "", fmt.Errorf("create ControllerRevision %s: %w", made.Name, err)
 	}
 	return made.Name, nil
+}
+
+func (t *targets) readRevision(ctx context.Context, w *work, name string) (*appsv1.ControllerRevision, error) {
+	of := new(appsv1.ControllerRevision)
+	key := client.ObjectKey{Namespace: w.rs.Namespace, Name: name}
+	if err := t.revisions.Get(ctx, key, of); err != nil {
+		return nil, fmt.Errorf("read ControllerRevision %s: %w", key, err)
+	}
+	return of, nil
 }
 
 func revisionName(rs *api.VirtualMachineRestore, what string) string {
