@@ -163,7 +163,7 @@ func TestUpdateInProgress(t *testing.T) {
 		{"snapshotInProgress", "Always", []string{"runStrategy"}, `Cannot update VM running state until snapshot "x" completes`},
 		{"snapshotInProgress", other, []string{"template", "spec", "volumes"}, `Cannot update VM disks or volumes until snapshot "x" completes`},
 		{"snapshotInProgress", "web", []string{"template", "spec", "hostname"}, ""},
-		{"restoreInProgress", "Always", []string{"runStrategy"}, `Cannot start VM until restore "x" completes`},
+		{"restoreInProgress", "Always", []string{"runStrategy"}, `Cannot update VM runStrategy until restore "x" completes`},
 		{"restoreInProgress", "web", []string{"template", "spec", "hostname"}, ""},
 	} {
 		old := r.taken(t, "vm-halted")

@@ -250,6 +250,11 @@ func TestSameVM(t *testing.T) {
 func TestNewVM(t *testing.T) {
 	g := newRig(t)
 	old := g.vm()
+	content := &api.VirtualMachineSnapshotContent{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "content"}}
+	fakecluster.Change(t, g.Cluster, content, func(c *api.VirtualMachineSnapshotContent) {
+		at := slices.IndexFunc(c.Spec.VolumeBackups, func(b api.VolumeBackup) bool { return b.VolumeName == "data" })
+		c.Spec.VolumeBackups[at].PersistentVolumeClaim.OwnerReferences = []metav1.OwnerReference{ownedBy(old)}
+	})
 	rs := g.finish(g.restore("copy", func(s *api.VirtualMachineRestoreSpec) {
 		s.Patches = []string{`{"op": "replace", "path": "/spec/template/spec/hostname", "value": "copy"}`}
 		s.VolumeRestorePolicy = new(api.VolumeRestorePolicyPrefixTargetName)
@@ -266,7 +271,11 @@ func TestNewVM(t *testing.T) {
 	if !metav1.IsControlledBy(rs, made) {
 		t.Errorf("the restore's owners: %+v", rs.OwnerReferences)
 	}
-	if pvc := g.claim("mine"); pvc.Labels["a"] != "b" || !metav1.IsControlledBy(pvc, made) {
+	pvc := g.claim("mine")
+	if _, marked := pvc.Annotations["restore.kubevirt.io/owned-by-vm"]; pvc.Labels["a"] != "b" || !metav1.IsControlledBy(pvc, made) || marked {
+		t.Errorf("PVC %+v", pvc)
+	}
+	if pvc := g.claim("copy-root"); len(pvc.OwnerReferences) > 0 { // nobody owned the source's
 		t.Errorf("PVC %+v", pvc)
 	}
 	if g.Exists(t, old); old.Spec.Template.Spec.Hostname != "now" || g.claim("dv") == nil || len(rs.Status.DeletedDataVolumes) > 0 {

@@ -3,6 +3,7 @@ package restore
 import (
 	"context"
 	"fmt"
+	"maps"
 
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
@@ -33,7 +34,7 @@ func (o *owners) own(ctx context.Context, w *work) error {
 			if err := o.live.Get(ctx, key, pvc); err != nil {
 				return fmt.Errorf("read PVC %s: %w", key, err)
 			}
-			if metav1.GetControllerOf(pvc) != nil {
+			if owned := one.DataVolumeName != nil || pvc.Annotations[annotationOwned] == w.rs.Name; !owned || metav1.GetControllerOf(pvc) != nil {
 				continue
 			}
 			if err := o.ownPVC(ctx, w, one, pvc); err != nil {
@@ -80,6 +81,7 @@ func (o *owners) ownPVC(ctx context.Context, w *work, one api.VolumeRestore, pvc
 	if pvc.Annotations[datavolume.AnnotationFilledFor] != name {
 		before := pvc.DeepCopy()
 		metav1.SetMetaDataAnnotation(&pvc.ObjectMeta, datavolume.AnnotationFilledFor, name)
+		delete(pvc.Annotations, annotationOwned)
 		p := client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{})
 		if err := o.client.Patch(ctx, pvc, p); err != nil {
 			return fmt.Errorf("write PVC %s: %w", pvc.Name, err)
@@ -96,6 +98,9 @@ func (o *owners) ownPVC(ctx context.Context, w *work, one api.VolumeRestore, pvc
 func setOwner(ctx context.Context, w *work, by client.Writer, o client.Object) error {
 	before := o.DeepCopyObject().(client.Object)
 	o.SetOwnerReferences([]metav1.OwnerReference{ownedBy(w.vm)})
+	annotations := maps.Clone(o.GetAnnotations())
+	delete(annotations, annotationOwned)
+	o.SetAnnotations(annotations)
 	p := client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{})
 	if err := by.Patch(ctx, o, p); err != nil {
 		return fmt.Errorf("own %s: %w", o.GetName(), err)

@@ -21,10 +21,12 @@ import (
 	"github.com/nodevirt/nodevirt/controller/volumesnapshot"
 )
 
-// KubeVirt's annotations: of a VM and a PVC, which restore it comes from, and of a PVC its name.
+// KubeVirt's annotations: of a VM and a PVC, which restore it comes from, of a PVC its name, and of one that the
+// restored VM is to own the restore's name.
 const (
-	annotationLast = "restore.kubevirt.io/lastRestoreUID"
-	annotationName = "restore.kubevirt.io/name"
+	annotationLast  = "restore.kubevirt.io/lastRestoreUID"
+	annotationName  = "restore.kubevirt.io/name"
+	annotationOwned = "restore.kubevirt.io/owned-by-vm"
 )
 
 const (

@@ -260,7 +260,15 @@ func (v *volumes) pvc(
 	metav1.SetMetaDataLabel(&made.ObjectMeta, "restore.kubevirt.io/source-vm-namespace", source.Namespace)
 	metav1.SetMetaDataAnnotation(&made.ObjectMeta, annotationName, w.rs.Name)
 	metav1.SetMetaDataAnnotation(&made.ObjectMeta, annotationLast, mark(w.rs))
+	// As with KubeVirt, a new VM owns what the source owned.
+	if w.vm != nil || ownedBySource(was, source) {
+		metav1.SetMetaDataAnnotation(&made.ObjectMeta, annotationOwned, w.rs.Name)
+	}
 	return made, nil
+}
+
+func ownedBySource(pvc *api.PersistentVolumeClaim, source *api.VirtualMachine) bool {
+	return slices.ContainsFunc(pvc.OwnerReferences, func(o metav1.OwnerReference) bool { return o.UID == source.UID })
 }
 
 func merged(into, more map[string]string) map[string]string {

@@ -137,9 +137,11 @@ func (c *contents) backups(ctx context.Context, w *work) ([]api.VolumeBackup, er
 			continue
 		}
 		name := fmt.Sprintf("vmsnapshot-%s-volume-%s", w.s.UID, use.Volume)
+		meta := simplified(pvc.ObjectMeta)
+		meta.OwnerReferences = pvc.OwnerReferences // for restores to new VMs
 		all = append(all, api.VolumeBackup{
 			VolumeName:            use.Volume,
-			PersistentVolumeClaim: api.PersistentVolumeClaim{ObjectMeta: simplified(pvc.ObjectMeta), Spec: *pvc.Spec.DeepCopy()},
+			PersistentVolumeClaim: api.PersistentVolumeClaim{ObjectMeta: meta, Spec: *pvc.Spec.DeepCopy()},
 			VolumeSnapshotName:    &name,
 		})
 	}

@@ -112,7 +112,7 @@ func checkInProgress(r *admission.Review) field.ErrorList {
 		}
 		now, _, _ := unstructured.NestedFieldNoCopy(r.Object, "spec", name)
 		if restore != "" && now != nil && now != false && now != string(kubevirt.RunStrategyHalted) {
-			refuse(at.Child(name), "Cannot start VM until restore %q completes", restore)
+			refuse(at.Child(name), "Cannot update VM runStrategy until restore %q completes", restore)
 		}
 	}
 	return problems
