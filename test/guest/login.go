@@ -50,8 +50,9 @@ func TinyWithLogin(ctx context.Context, o Options, flavour Flavour, agent bool) 
 	if flavour == Alpine {
 		host = "localhost"
 	}
-	if !agent && flavour != Fedora { // the cloud's kernel knows no watchdog, no USB and no SATA
-		v.kernel, v.modules = fullKernel, slices.Concat([]string{"watchdog", "i6300esb"}, inputModules, sataModules, []string{"usb-storage"})
+	if !agent && flavour != Fedora { // the cloud's kernel knows no watchdog, no USB and no SATA, and has ext4 built in
+		v.kernel, v.modules = fullKernel, slices.Concat([]string{"watchdog", "i6300esb"}, inputModules, sataModules,
+			[]string{"usb-storage", "crc32c_generic", "crc16", "mbcache", "jbd2", "ext4"})
 	}
 	passwd := "root:x:0:0:root:/root:/bin/sh\n" + "sshd:x:74:74:sshd:/var/empty:/bin/false\n"
 	if flavour != Alpine {
