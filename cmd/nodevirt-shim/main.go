@@ -48,7 +48,7 @@ func run(ctx context.Context, args []string) error {
 		backend     = flags.String("containerd", "", "`path` of containerd's unix socket")
 		accelerator = flags.String("accelerator", "", "auto, kvm or tcg")
 		level       = flags.String("log-level", "", "debug, info, warn or error")
-		mend        = flags.Bool("before-libvirtd", false, "remove the domains that libvirtd was starting when it was killed, and exit;\nfor libvirtd's unit, while libvirtd does not run")
+		mend        = flags.Bool("before-libvirtd", false, "remove the domains that libvirtd was starting when it was killed, and the folders\nthat a power cut left, and exit; for libvirtd's unit, while libvirtd does not run")
 	)
 	if done, err := program.Parse(flags, usage, program.Version(version), args); done || err != nil {
 		return err
@@ -70,7 +70,7 @@ func run(ctx context.Context, args []string) error {
 	}
 	log := program.Log(c.LogLevel)
 	if *mend {
-		return removeUnborn(c.Libvirt.Run, log)
+		return errors.Join(removeUnborn(c.Libvirt.Run, log), removeAbandoned(c, log))
 	}
 	log.Info("nodevirt-shim", "version", program.Version(version))
 	ctx, stop := signal.NotifyContext(ctx, syscall.SIGINT, syscall.SIGTERM)
@@ -94,6 +94,20 @@ func removeUnborn(libvirtRun string, log *slog.Logger) error {
 		log.Info("removed the state of a domain that libvirtd was starting when it was killed", "domain", u.Name)
 	}
 	return errors.Join(errs...)
+}
+
+// libvirtState is set when libvirt is built, like the folder in libvirtd's drop-in.
+const libvirtState = "/var/lib/libvirt/qemu"
+
+// removeAbandoned removes the folders of domains that ended with the node's power.
+func removeAbandoned(c config.Config, log *slog.Logger) error {
+	removed, err := domain.Abandoned{
+		State: libvirtState, Run: c.Libvirt.Run, UIDBase: c.VM.UIDBase, UIDCount: c.VM.UIDCount,
+	}.Remove()
+	for _, folder := range removed {
+		log.Info("removed a folder of a domain that is gone", "folder", folder)
+	}
+	return err
 }
 
 func set(field *string, value string) {

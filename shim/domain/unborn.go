@@ -71,16 +71,9 @@ func FindUnborn(runDir string) ([]Unborn, error) {
 }
 
 func readUnborn(file string) (u Unborn, found bool, err error) {
-	text, err := os.ReadFile(file)
-	if err != nil {
+	s, ok, err := readStatus(file)
+	if err != nil || !ok || s.Domain.Metadata.VM == nil || s.Reason != "starting up" || s.PID != "0" {
 		return u, false, err
-	}
-	var s domainStatus
-	if err := xml.Unmarshal(text, &s); err != nil {
-		return u, false, nil //nolint:nilerr // libvirtd would ignore the file too
-	}
-	if s.Domain.Metadata.VM == nil || s.Reason != "starting up" || s.PID != "0" {
-		return u, false, nil
 	}
 	info, err := os.Stat(file)
 	if err != nil {
@@ -91,6 +84,18 @@ func readUnborn(file string) (u Unborn, found bool, err error) {
 		Name: s.Domain.Name, Since: info.ModTime(), file: file,
 		folders: slices.DeleteFunc(folders, func(dir string) bool { return !isDomainFolder(dir) }),
 	}, true, nil
+}
+
+// readStatus reads libvirtd's file of an active domain. It returns false if libvirtd would ignore the file.
+func readStatus(file string) (s domainStatus, ok bool, err error) {
+	text, err := os.ReadFile(file)
+	if err != nil {
+		return s, false, err
+	}
+	if err := xml.Unmarshal(text, &s); err != nil {
+		return s, false, nil //nolint:nilerr // libvirtd would ignore it too
+	}
+	return s, true, nil
 }
 
 // domainFolder is how libvirtd names a folder for a running domain: domain-ID-NAME, and a folder of sockets

@@ -93,10 +93,19 @@ func stays(t *testing.T, name, pod string) {
 	}
 }
 
-// clean waits until nothing of any VM is left on the node that was harmed.
+// clean waits until nothing of any VM is left on the node that was harmed, and wants libvirtd to have none of its
+// folders.
 func clean(t *testing.T) {
 	t.Helper()
 	cleanNode(t, harmed)
+	state := filepath.Join(suite.Node(harmed).Dir(), "libvirt", "qemu")
+	for _, parent := range []string{"", "channel/target", "ram"} {
+		left, err := filepath.Glob(filepath.Join(state, parent, "*virt-launche*")) // libvirtd cuts names
+		assert.NilError(t, err)
+		if len(left) > 0 {
+			t.Errorf("%s has %q", harmed, left)
+		}
+	}
 }
 
 // cleanNode waits until nothing of any VM is left on a node.

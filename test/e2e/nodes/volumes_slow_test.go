@@ -221,7 +221,7 @@ func (w *writing) nothingLeft(t *testing.T) {
 }
 
 // noTraces returns an error if a node has something of the VM: a mount, a device, a file of the shim's, or a
-// definition or a secret of libvirtd's.
+// definition, a folder or a secret of libvirtd's.
 func (w *writing) noTraces(ctx context.Context, n *node.Node) error {
 	now, err := n.Leftovers(ctx)
 	if err != nil {
@@ -233,8 +233,7 @@ func (w *writing) noTraces(ctx context.Context, n *node.Node) error {
 		},
 		"file":   func(item string) bool { return strings.Contains(item, "/containers/") },
 		"secret": func(item string) bool { return filepath.Ext(item) == ".xml" || filepath.Ext(item) == ".base64" },
-		// At a power cut libvirtd forgets its folders domain-ID-NAME and ram/ID-NAME.
-		"domain": func(item string) bool { return strings.Contains(item, "virt-launcher") },
+		"domain": func(item string) bool { return strings.Contains(item, "virt-launche") }, // libvirtd cuts names
 	}
 	var left []string
 	for kind, is := range its {
