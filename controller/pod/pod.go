@@ -64,6 +64,7 @@ func New(vmi *kubevirt.VirtualMachineInstance, objects PVCObjects, network Netwo
 	if err != nil {
 		return nil, err
 	}
+	vmi, spare := withoutFilled(vmi, objects)
 	vmi = withOrigins(vmi, objects)
 	registered := o.Surroundings.Config.Bindings()
 	if vmi, err = withPluginSidecars(vmi, registered, gates.HookSidecars); err != nil {
@@ -77,11 +78,18 @@ func New(vmi *kubevirt.VirtualMachineInstance, objects PVCObjects, network Netwo
 	if err := addNetworkDisks(annotations, network); err != nil {
 		return nil, err
 	}
-	from, err := boot(&vmi.Spec, o.StubImage)
+	stub, secret := o.StubImage, ""
+	if stub == "" && spare != nil {
+		stub, secret = spare.Image, spare.ImagePullSecret
+	}
+	from, err := boot(&vmi.Spec, stub)
 	if err != nil {
 		return nil, err
 	}
 	spec := podSpec(vmi, from, o.Surroundings)
+	if secret != "" {
+		spec.ImagePullSecrets = append(spec.ImagePullSecrets, corev1.LocalObjectReference{Name: secret})
+	}
 	spec.RuntimeClassName = &o.RuntimeClass
 	mountVolumes(&spec, &vmi.Spec, from.volume, pvcs)
 	if err := addState(&spec, vmi, o.Surroundings.StatePVC); err != nil {

@@ -73,7 +73,7 @@ func orUnknown(word string) string {
 func (c *pvcAccess) markFilled(ctx context.Context, vmi *kubevirt.VirtualMachineInstance, pvcs pod.PVCObjects) error {
 	for _, use := range pod.PVCs(&vmi.Spec) {
 		pvc := pvcs[use.Name]
-		if pvc == nil || !use.Fills() || pod.Unfilled(pvc) == "" {
+		if pvc == nil || !pod.Unmarked(vmi, use, pvc) {
 			continue
 		}
 		before := pvc.DeepCopy()

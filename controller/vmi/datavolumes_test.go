@@ -90,3 +90,48 @@ func TestFilledPVC(t *testing.T) {
 	g.reconcile()
 	g.expect("")
 }
+
+// TestFilledByOwnAnnotation: a PVC that becomes a copy by the instance's own annotation is marked too. The next pod
+// does not need the image.
+func TestFilledByOwnAnnotation(t *testing.T) {
+	g := newRig(t)
+	pvc := g.addPVC(corev1.ReadWriteOnce)
+	fromImage := func(vmi *kubevirt.VirtualMachineInstance) {
+		vmi.Annotations = map[string]string{pod.AnnotationOrigin: "root=image"}
+		vmi.Spec.Volumes = append(vmi.Spec.Volumes, kubevirt.Volume{Name: "image", VolumeSource: kubevirt.VolumeSource{
+			ContainerDisk: &kubevirt.ContainerDiskSource{Image: "registry.example.com/guest:1"},
+		}})
+	}
+	g.add(onPVC(), fromImage)
+	g.reconcile()
+	p := g.onePod()
+	if got := p.Annotations[pod.AnnotationOrigin]; got != "root=image" || p.Spec.Containers[0].Image != "registry.example.com/guest:1" {
+		t.Errorf("origin %q, image %s", got, p.Spec.Containers[0].Image)
+	}
+	if !g.Exists(t, pvc) || pvc.Annotations[pod.AnnotationFilled] != "" {
+		t.Errorf("annotations before the start: %v", pvc.Annotations)
+	}
+	g.bind(p, "node1")
+	g.Writes()
+	g.state(p, running)
+	g.reconcile()
+	g.expect("patch PersistentVolumeClaim, patch VirtualMachineInstance, patch status of VirtualMachineInstance")
+	if !g.Exists(t, pvc) || pvc.Annotations[pod.AnnotationFilled] != "true" {
+		t.Errorf("annotations: %v", pvc.Annotations)
+	}
+	g.reconcile()
+	g.expect("")
+	g.add(call("next"), onPVC(), fromImage)
+	g.state(p, corev1.ContainerState{Terminated: &corev1.ContainerStateTerminated{}})
+	g.reconcileOf("next")
+	for _, p := range g.pods() {
+		if p.Annotations[kubevirt.DomainAnnotation] != "next" {
+			continue
+		}
+		if got := p.Annotations[pod.AnnotationOrigin]; got != "" || p.Spec.Containers[0].Image != "registry.example.com/stub:1" {
+			t.Errorf("the next pod: origin %q, image %s", got, p.Spec.Containers[0].Image)
+		}
+		return
+	}
+	t.Error("the next instance has no pod")
+}
