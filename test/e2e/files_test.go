@@ -69,6 +69,7 @@ func TestFilesAsDisks(t *testing.T) {
 	t.Parallel()
 	const long = "a-name-that-is-longer-than-ISO-9660-allows.conf"
 	configured := map[string]string{"key": "value\n", "binary.bin": "\x00\xff", "large": strings.Repeat("0123456789abcdef", 1<<15), "empty": ""}
+	account := map[string]string{"token": strings.Repeat("ey.", 300), "ca.crt": "-----BEGIN CERTIFICATE-----\n", "namespace": "default"}
 	config := volumeOf(t, "configmap", "config", configured)
 	with := func(c *runtimeapi.ContainerConfig) {
 		for name, folder := range map[string]string{
@@ -77,6 +78,7 @@ func TestFilesAsDisks(t *testing.T) {
 			"pod":     volumeOf(t, "downward-api", "pod", map[string]string{"about/labels": "a=\"b\"\n"}),
 			"answers": volumeOf(t, "secret", "answers", map[string]string{"Autounattend.xml": "<a/>"}),
 			"drive":   volumeOf(t, "projected", "drive", map[string]string{"userdata": "#cloud-config\n"}),
+			"account": volumeOf(t, "projected", "account", account),
 		} {
 			c.Mounts = append(c.Mounts, &runtimeapi.Mount{ContainerPath: "/volumes/" + name, HostPath: folder, Readonly: true})
 		}
@@ -90,7 +92,8 @@ func TestFilesAsDisks(t *testing.T) {
 			{"name": "secret", "disk": {"bus": "virtio"}},
 			{"name": "pod", "disk": {"bus": "scsi"}},
 			{"name": "answers", "cdrom": {"bus": "scsi"}},
-			{"name": "drive", "disk": {"bus": "virtio"}}
+			{"name": "drive", "disk": {"bus": "virtio"}},
+			{"name": "account", "disk": {"bus": "virtio"}}
 		]}},
 		"volumes": [
 			{"name": "root", "containerDisk": {"image": "r"}},
@@ -98,6 +101,7 @@ func TestFilesAsDisks(t *testing.T) {
 			{"name": "secret", "secret": {"secretName": "a", "volumeLabel": "OEMDRV"}},
 			{"name": "pod", "downwardAPI": {"fields": [{"path": "about/labels", "fieldRef": {"fieldPath": "metadata.labels"}}]}},
 			{"name": "answers", "sysprep": {"secret": {"name": "a"}}},
+			{"name": "account", "serviceAccount": {"serviceAccountName": "a"}},
 			{"name": "drive", "cloudInitConfigDrive": {"secretRef": {"name": "a"}, "networkData": "{}"}}
 		]}`,
 	})).vm(suite.tiny, with).start().up()
@@ -107,6 +111,7 @@ func TestFilesAsDisks(t *testing.T) {
 		"vdb": shown("cfgdata", configured),
 		"vdc": shown("OEMDRV", map[string]string{long: "s"}),
 		"sda": shown("cfgdata", map[string]string{"about/labels": "a=\"b\"\n"}),
+		"vde": shown("cfgdata", account),
 		"sr0": shown("unattendCD", map[string]string{"Autounattend.xml": "<a/>"}),
 		"vdd": shown("config-2", map[string]string{
 			"openstack/latest/user_data": "#cloud-config\n", "openstack/latest/network_data.json": "{}",

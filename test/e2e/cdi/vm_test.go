@@ -5,6 +5,7 @@ package cdi
 import (
 	"context"
 	"fmt"
+	"os"
 	"strings"
 	"testing"
 
@@ -68,4 +69,17 @@ func TestAVMReportsAFailedImport(t *testing.T) {
 	made(t, vm(name, "local", "Block", object{"http": object{"url": suite.web.url + noPath}}))
 	printable(t, name, "DataVolumeError")
 	says(t, name, "Synchronized", "404")
+}
+
+// TestTheExampleOfADataVolume: the VM boots from the disk that CDI has downloaded.
+func TestTheExampleOfADataVolume(t *testing.T) {
+	t.Parallel()
+	const name = "downloaded"
+	text, err := os.ReadFile("../../../examples/datavolume.yaml")
+	assert.NilError(t, err)
+	removed(t, "vm", name)
+	assert.NilError(t, suite.Apply(t.Context(), strings.NewReplacer("https://images.example.com/debian-12.qcow2", suite.web.url+diskPath,
+		"storage: 10Gi", "storage: "+size, "guest: 1Gi", "guest: 96Mi").Replace(string(text))))
+	answers(t, name)
+	printable(t, name, "Running")
 }
