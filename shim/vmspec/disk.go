@@ -1,6 +1,9 @@
 package vmspec
 
-import "cmp"
+import (
+	"cmp"
+	"slices"
+)
 
 // Source says where a disk's content comes from. [VolumeKinds] is the table of
 // sources.
@@ -151,6 +154,12 @@ type Disk struct {
 // OnVolume reports whether the disk is on a volume that the container mounts, or has as
 // a device.
 func (d Disk) OnVolume() bool { return d.Source.Kind().Needs == NeedVolume }
+
+// OnVolume reports whether the disk of a name is on a volume. Such a disk is the same whatever image it began as: the
+// guest's next pod need not have that image.
+func (s Spec) OnVolume(disk string) bool {
+	return slices.ContainsFunc(s.Disks, func(d Disk) bool { return d.Name == disk && d.OnVolume() })
+}
 
 // Registry reports whether the disk is one in an image.
 func (d Disk) Registry() bool { return d.Source.Kind().Registry }

@@ -188,11 +188,12 @@ func sameVolumes(n *draft) error {
 }
 
 // sameBases returns an error for a disk in an image that is not the one above which the guest
-// wrote. An image that was built from the VM's has the same disk in another image.
+// wrote. An image that was built from the VM's has the same disk in another image. A disk on a
+// volume is that of the guest, whatever image it began as.
 func (c *creator) sameBases(ctx context.Context, r record.Container, m checkpoint.Manifest) error {
 	found := 0
 	for name, d := range r.Disks {
-		if d.Image == nil {
+		if d.Image == nil || r.Spec.OnVolume(name) {
 			continue
 		}
 		base, ok := m.Bases[name]
@@ -216,8 +217,14 @@ func (c *creator) sameBases(ctx context.Context, r record.Container, m checkpoin
 				vmerrors.ErrInvalid, name, base.Image, d.Image.Image)
 		}
 	}
-	if found != len(m.Bases) {
-		return fmt.Errorf("%w: checkpoint: its VM has %d disks of images, and this one has %d", vmerrors.ErrInvalid, len(m.Bases), found)
+	bases := 0
+	for name := range m.Bases {
+		if !r.Spec.OnVolume(name) {
+			bases++
+		}
+	}
+	if found != bases {
+		return fmt.Errorf("%w: checkpoint: its VM has %d disks of images, and this one has %d", vmerrors.ErrInvalid, bases, found)
 	}
 	return nil
 }

@@ -36,7 +36,7 @@ func (m *node) ownCPU(r record.Container) bool {
 	return m.o.Accelerator == domain.KVM && r.Spec.Arch() == runtime.GOARCH && (model == "" || model == "host-passthrough")
 }
 
-// contents identifies the registry disks that a VM's disks begin as.
+// contents identifies the registry disks that a VM's disks begin as, or began as at the VM's start.
 func contents(r record.Container) map[string]string {
 	all := map[string]string{}
 	for name, d := range r.Disks {
@@ -69,8 +69,13 @@ func cards(r record.Container) map[string]string {
 	return all
 }
 
-// same returns an error if the source's guest needs what this node does not have.
-func same(own, theirs order.Guest) error {
+// same returns an error if the source's guest needs what this node does not have. The guest's disks on volumes move
+// with it, and volume reports which these are.
+func same(own, theirs order.Guest, volume func(disk string) bool) error {
+	own.Disks, theirs.Disks = maps.Clone(own.Disks), maps.Clone(theirs.Disks)
+	for _, disks := range []map[string]string{own.Disks, theirs.Disks} {
+		maps.DeleteFunc(disks, func(name, _ string) bool { return volume(name) })
+	}
 	for _, name := range slices.Sorted(maps.Keys(own.Disks)) {
 		if own.Disks[name] != theirs.Disks[name] {
 			return fmt.Errorf("%w: disk %q is %s here and %q on the source: the image's tag has changed",

@@ -18,6 +18,7 @@ import (
 	"github.com/nodevirt/nodevirt/shim/record"
 	"github.com/nodevirt/nodevirt/shim/uefi"
 	"github.com/nodevirt/nodevirt/shim/vm/table"
+	"github.com/nodevirt/nodevirt/shim/vmspec"
 )
 
 // TestIdentify: the answer is the same again, and one migration follows another.
@@ -55,6 +56,26 @@ func TestIdentify(t *testing.T) {
 	}
 	_, err = do[order.Identity](t, r, r.vm(t, "b", uid), order.Identify, order.Migration{Migration: uid})
 	wantError(t, err, "the VM does not run")
+}
+
+// TestReceiveOnVolume: a guest's disk on a volume began as an image, which its next pod does not need.
+func TestReceiveOnVolume(t *testing.T) {
+	r := newRig(t)
+	v := r.vm(t, "b", uid)
+	wanted := order.Reception{
+		Migration: order.Migration{Migration: uid}, Source: strings.Repeat("ab", 32),
+		Guest: &order.Guest{UUID: vmID, Disks: map[string]string{"root": "sha256:1 /disk", "data": "sha256:2 /disk"}},
+	}
+	_, err := do[order.Identity](t, r, v, order.Receive, wanted)
+	wantError(t, err, "the VM has 1 disks of images here and 2 on the source")
+	if err := r.change(t.Context(), v, func(c *record.Container) {
+		c.Spec.Disks = []vmspec.Disk{{Name: "data", Source: vmspec.SourcePVC}}
+	}); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := do[order.Identity](t, r, v, order.Receive, wanted); err != nil {
+		t.Error(err)
+	}
 }
 
 // TestReceive: a container that waits takes the identity of its guest, and listens until it is stopped.

@@ -134,7 +134,7 @@ func (m *targets) adopt(ctx context.Context, v *table.VM, uid string, guest orde
 	if err != nil {
 		return err
 	}
-	if err := same(own, guest); err != nil {
+	if err := same(own, guest, r.Spec.OnVolume); err != nil {
 		return err
 	}
 	for _, other := range m.o.Table.All("") {
