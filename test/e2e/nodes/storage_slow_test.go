@@ -22,10 +22,16 @@ const storage = true
 // onPVC is a VM that boots from a provisioned PVC, which its image fills first.
 func onPVC(t *testing.T, name string, change func(spec object)) object {
 	t.Helper()
+	return onPVCOf(t, name, "ReadWriteOnce", change)
+}
+
+// onPVCOf is such a VM whose PVC has an access mode.
+func onPVCOf(t *testing.T, name, mode string, change func(spec object)) object {
+	t.Helper()
 	create(t, object{
 		"apiVersion": "v1", "kind": "PersistentVolumeClaim", "metadata": object{"name": name},
 		"spec": object{
-			"storageClassName": "local", "volumeMode": "Block", "accessModes": []string{"ReadWriteOnce"},
+			"storageClassName": "local", "volumeMode": "Block", "accessModes": []string{mode},
 			"resources": object{"requests": object{"storage": "96Mi"}},
 		},
 	})
@@ -111,4 +117,24 @@ func TestAVolumeWhileItsDaemonsAreAway(t *testing.T) {
 		return err
 	})
 	clean(t)
+}
+
+// TestAFilledVolumeMoves: a guest moves whose first pod has made the PVC a copy of an image. Its next pods have neither
+// the image nor the annotation.
+func TestAFilledVolumeMoves(t *testing.T) {
+	whole(t)
+	name, first := answering(t, onPVCOf(t, "filled-mover", "ReadWriteMany", func(spec object) {
+		rather(harmed)(spec)
+		spec["domain"].(object)["devices"].(object)["interfaces"] = []object{{"name": "default", "masquerade": object{}}}
+	}))
+	write(t, name, "kept")
+	waitFor(t, "pvc/"+name, `jsonpath={.metadata.annotations.nodevirt\.io/disk-filled}=true`)
+	m := &mover{name: name}
+	for _, to := range []string{steady, harmed} {
+		migratable(t, name)
+		m.begin(t)
+		waitFor(t, "vmi/"+name, "jsonpath={.status.nodeName}="+to)
+		settledAt(t, name, first, to)
+		holds(t, name, "kept")
+	}
 }
