@@ -275,7 +275,7 @@ func TestNewVM(t *testing.T) {
 	if _, marked := pvc.Annotations["restore.kubevirt.io/owned-by-vm"]; pvc.Labels["a"] != "b" || !metav1.IsControlledBy(pvc, made) || marked {
 		t.Errorf("PVC %+v", pvc)
 	}
-	if pvc := g.claim("copy-root"); len(pvc.OwnerReferences) > 0 { // nobody owned the source's
+	if pvc := g.claim("copy-root"); len(pvc.OwnerReferences) > 0 { // the source's had no owner
 		t.Errorf("PVC %+v", pvc)
 	}
 	if g.Exists(t, old); old.Spec.Template.Spec.Hostname != "now" || g.claim("dv") == nil || len(rs.Status.DeletedDataVolumes) > 0 {
