@@ -53,7 +53,7 @@ func TestPodAddress(t *testing.T) {
 		return m
 	}
 	a, b, other := newFlat(address, "10.78.1.1"), newFlat(address, "10.78.1.2"), newFlat("10.78.1.6", "10.78.1.3")
-	cable(t, a, b)
+	cable(t, a, b, "cable")
 	for _, m := range []*machine{a, b} {
 		inNode(t, m, "ip", "link", "set", "cable", "master", "cni0", "up")
 	}

@@ -115,9 +115,15 @@ func TestMigration(t *testing.T) {
 // newNodes starts two nodes that reach each other's pods, and have the image of a guest.
 func newNodes(t *testing.T) (a, b *machine) {
 	t.Helper()
-	a = newNode(t, node.Options{Subnet: netip.MustParsePrefix("10.96.0.0/16")})
-	b = newNode(t, node.Options{Subnet: netip.MustParsePrefix("10.97.0.0/16")})
-	cable(t, a, b)
+	return newNodesWith(t, nil)
+}
+
+// newNodesWith starts nodes as [newNodes] does, whose pods' network is changed unless cni is nil.
+func newNodesWith(t *testing.T, cni func(list map[string]any)) (a, b *machine) {
+	t.Helper()
+	a = newNode(t, node.Options{Subnet: netip.MustParsePrefix("10.96.0.0/16"), CNI: cni})
+	b = newNode(t, node.Options{Subnet: netip.MustParsePrefix("10.97.0.0/16"), CNI: cni})
+	cable(t, a, b, "cable")
 	for _, end := range []struct {
 		own, other   *machine
 		address, via string
@@ -367,11 +373,11 @@ func (v *vm) ended() *runtimeapi.ContainerStatus {
 	return s
 }
 
-// cable joins two nodes by a link.
-func cable(t *testing.T, a, b *machine) {
+// cable joins two nodes by a link, which has the same name on both.
+func cable(t *testing.T, a, b *machine, name string) {
 	t.Helper()
-	out, err := exec.CommandContext(t.Context(), "ip", "link", "add", "cable", "netns", strconv.Itoa(a.PID()),
-		"type", "veth", "peer", "name", "cable", "netns", strconv.Itoa(b.PID())).CombinedOutput()
+	out, err := exec.CommandContext(t.Context(), "ip", "link", "add", name, "netns", strconv.Itoa(a.PID()),
+		"type", "veth", "peer", "name", name, "netns", strconv.Itoa(b.PID())).CombinedOutput()
 	if err != nil {
 		t.Fatalf("join two nodes: %v: %s", err, out)
 	}

@@ -3,7 +3,6 @@ package networks
 import (
 	"context"
 	"encoding/json"
-	"maps"
 	"net/http"
 	"slices"
 	"strings"
@@ -11,7 +10,7 @@ import (
 
 	"gotest.tools/v3/assert"
 
-	"github.com/nodevirt/nodevirt/shim/vmspec"
+	"github.com/nodevirt/nodevirt/test/bindingplugin"
 	"github.com/nodevirt/nodevirt/test/guest"
 	"github.com/nodevirt/nodevirt/test/images"
 	"github.com/nodevirt/nodevirt/test/node"
@@ -20,36 +19,23 @@ import (
 
 const mebibyte = 1 << 20
 
-// withMultus has the real Multus make the pod's networks: eth0 as before, but with jumbo frames,
-// net1 by CNI's bridge, net2 by its macvlan, and net3 by a bridge that assigns no addresses. Those for network
-// binding plug-ins are the tests' own plug-in's. It reads them from its own configuration, where a cluster has it ask the API server.
+// withMultus has Multus make the pod's networks: eth0 as before, but with jumbo frames, net1 by CNI's bridge,
+// net2 by its macvlan, and net3 by a bridge that assigns no addresses. Those for network binding plug-ins are
+// the tests' own plug-in's.
 func withMultus(list map[string]any) {
-	first := list["plugins"].([]map[string]any)[0]
-	first["mtu"] = 9000
-	delegates := []map[string]any{
-		first,
-		{"name": "net1", "type": "bridge", "bridge": "cni1", "mtu": 1280, "isGateway": true, "ipam": hostLocal("10.98.1.0/24")},
-		{"name": "net2", "type": "macvlan", "master": "cni1", "mtu": 1280, "ipam": hostLocal("10.98.2.0/24")},
-		{"name": "net3", "type": "bridge", "bridge": bootBridge, "ipam": map[string]any{}},
-	}
-	for i, mode := range []string{"tap", "macvtap", "veth"} {
-		delegates = append(delegates, map[string]any{
-			"name": mode, "type": pluginName, "mode": mode, "bridge": pluginBridge(i), "interface": vmspec.PluginInterface(mode),
-		})
+	list["plugins"].([]map[string]any)[0]["mtu"] = 9000
+	delegates := []any{
+		map[string]any{"name": "net1", "type": "bridge", "bridge": "cni1", "mtu": 1280, "isGateway": true, "ipam": hostLocal("10.98.1.0/24")},
+		map[string]any{"name": "net2", "type": "macvlan", "master": "cni1", "mtu": 1280, "ipam": hostLocal("10.98.2.0/24")},
+		map[string]any{"name": "net3", "type": "bridge", "bridge": bootBridge, "ipam": map[string]any{}},
 	}
 	for _, d := range delegates {
-		d["cniVersion"] = "0.4.0"
-		if d["name"] == nil {
-			d["name"] = "eth0"
-		}
+		d.(map[string]any)["cniVersion"] = "0.4.0"
 	}
-	clear(list)
-	maps.Copy(list, map[string]any{
-		"cniVersion": "0.4.0", "name": "pods",
-		"plugins": []map[string]any{{
-			"type": "multus", "binDir": pluginDir, "cniDir": "/run/multus", "delegates": delegates,
-		}},
-	})
+	for i, mode := range []string{"tap", "macvtap", "veth"} {
+		delegates = append(delegates, bindingplugin.Network(mode, mode, pluginBridge(i)))
+	}
+	bindingplugin.Multus(list, pluginDir, delegates...)
 }
 
 func hostLocal(subnet string) map[string]any {

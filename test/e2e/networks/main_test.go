@@ -5,9 +5,9 @@ import (
 	"fmt"
 	"net/netip"
 	"os"
-	"path/filepath"
 	"testing"
 
+	"github.com/nodevirt/nodevirt/test/bindingplugin"
 	"github.com/nodevirt/nodevirt/test/node"
 )
 
@@ -15,11 +15,9 @@ import (
 var shared *node.Node
 
 func TestMain(m *testing.M) {
-	if os.Getenv("CNI_COMMAND") != "" {
-		os.Exit(plugin())
-	}
+	bindingplugin.Main()
 	if err := linkPlugin(); err != nil {
-		fmt.Fprintln(os.Stderr, "make the tests' CNI plug-in:", err)
+		fmt.Fprintln(os.Stderr, err)
 		os.Exit(1)
 	}
 	o := node.Options{Subnet: netip.MustParsePrefix("10.98.0.0/24"), CNI: withMultus}
@@ -35,13 +33,9 @@ func TestMain(m *testing.M) {
 var pluginDir string
 
 // linkPlugin makes the program of the tests a CNI plug-in.
-func linkPlugin() error {
-	self, err := os.Executable()
-	if err != nil {
-		return err
-	}
+func linkPlugin() (err error) {
 	if pluginDir, err = os.MkdirTemp("", "nodevirt-cni-"); err != nil {
 		return err
 	}
-	return os.Symlink(self, filepath.Join(pluginDir, pluginName))
+	return bindingplugin.Link(pluginDir)
 }

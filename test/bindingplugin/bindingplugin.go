@@ -1,9 +1,15 @@
-package networks
+// Package bindingplugin is a CNI plug-in that makes in a pod what the network binding plug-ins of a cluster
+// make: an interface, and by its mode a tap beside it, or in its place a macvtap.
+//
+// A test's own program is the plug-in: its TestMain calls [Main] first. The real Multus runs the plug-in for
+// each network of a pod.
+package bindingplugin
 
 import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"net"
 	"os"
 	"runtime"
 
@@ -11,24 +17,33 @@ import (
 	"github.com/vishvananda/netns"
 )
 
-// pluginName is the name of this package's CNI plug-in, which is the program of the tests itself.
-const pluginName = "e2e-plugged"
-
-// plugged is the configuration of the plug-in. It makes in a pod what the network binding plug-ins of a cluster
-// make: an interface, and by its mode a tap beside it, or in its place a macvtap.
-type plugged struct {
+// Config is the configuration of the plug-in for one network.
+type Config struct {
 	CNIVersion string `json:"cniVersion"`
+	// Name is the network's.
+	Name string `json:"name"`
+	// Type is the plug-in's name.
+	Type string `json:"type"`
 	// Bridge is the node's, which the plug-in makes if it is missing.
 	Bridge string `json:"bridge"`
 	// Mode is tap, macvtap or veth.
 	Mode string `json:"mode"`
 	// Interface is the name in the pod, which Multus takes from the pod's annotation in a cluster.
 	Interface string `json:"interface"`
+	// MAC is the address of a macvtap, which the pod's annotation has, too; by default the kernel's choice.
+	MAC string `json:"mac,omitempty"`
 }
 
-// plugin is the CNI plug-in. It returns the program's exit code.
-func plugin() int {
-	var p plugged
+// Main runs the plug-in and ends the process if CNI started it. Otherwise it returns.
+func Main() {
+	if os.Getenv("CNI_COMMAND") != "" {
+		os.Exit(run())
+	}
+}
+
+// run returns the exit code of the process.
+func run() int {
+	var p Config
 	err := json.NewDecoder(os.Stdin).Decode(&p)
 	result := map[string]any{"cniVersion": p.CNIVersion}
 	switch command := os.Getenv("CNI_COMMAND"); {
@@ -51,12 +66,12 @@ func plugin() int {
 }
 
 // outer is the name of the node's end of the pod's wire.
-func (p plugged) outer() string { return "pl" + p.Interface[3:9] + os.Getenv("CNI_CONTAINERID")[:6] }
+func (p Config) outer() string { return "pl" + p.Interface[3:9] + os.Getenv("CNI_CONTAINERID")[:6] }
 
 // inner is the other end's before it is in the pod, or the parent of a macvtap.
-func (p plugged) inner() string { return "pi" + p.Interface[3:9] + os.Getenv("CNI_CONTAINERID")[:6] }
+func (p Config) inner() string { return "pi" + p.Interface[3:9] + os.Getenv("CNI_CONTAINERID")[:6] }
 
-func (p plugged) add(sandbox string) error {
+func (p Config) add(sandbox string) error {
 	bridge, err := p.nodesBridge()
 	if err != nil {
 		return err
@@ -83,6 +98,11 @@ func (p plugged) add(sandbox string) error {
 		}
 		attrs := netlink.NewLinkAttrs()
 		attrs.Name, attrs.ParentIndex = "pm"+p.inner()[2:], device.Attrs().Index
+		if p.MAC != "" {
+			if attrs.HardwareAddr, err = net.ParseMAC(p.MAC); err != nil {
+				return err
+			}
+		}
 		tap := &netlink.Macvtap{Macvlan: netlink.Macvlan{LinkAttrs: attrs, Mode: netlink.MACVLAN_MODE_BRIDGE}}
 		if err := netlink.LinkAdd(tap); err != nil {
 			return fmt.Errorf("make a macvtap: %w", err)
@@ -106,7 +126,7 @@ func (p plugged) add(sandbox string) error {
 	return p.inPod(device.Attrs().Name)
 }
 
-func (p plugged) nodesBridge() (netlink.Link, error) {
+func (p Config) nodesBridge() (netlink.Link, error) {
 	attrs := netlink.NewLinkAttrs()
 	attrs.Name = p.Bridge
 	if err := netlink.LinkAdd(&netlink.Bridge{LinkAttrs: attrs}); err != nil && !os.IsExist(err) {
@@ -120,7 +140,7 @@ func (p plugged) nodesBridge() (netlink.Link, error) {
 }
 
 // inPod names the device in the pod, and joins it with a tap if the mode has one.
-func (p plugged) inPod(device string) error {
+func (p Config) inPod(device string) error {
 	link, err := netlink.LinkByName(device)
 	if err != nil {
 		return err
@@ -152,7 +172,7 @@ func (p plugged) inPod(device string) error {
 }
 
 // remove removes what is outside the pod, whose namespace may be gone.
-func (p plugged) remove() error {
+func (p Config) remove() error {
 	link, err := netlink.LinkByName(p.outer())
 	if errors.As(err, new(netlink.LinkNotFoundError)) {
 		return nil
