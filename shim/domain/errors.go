@@ -135,11 +135,15 @@ func plain(err error) error {
 		message = strings.TrimPrefix(message, class)
 	}
 	message = emulatorLink.ReplaceAllString(message, "$1")
+	message = unknownFeature.ReplaceAllString(message, `spec.domain.cpu.features: this node's libvirt does not know the CPU feature "$1"`)
 	return errors.New(strings.Replace(err.Error(), e.Error(), message, 1))
 }
 
 // emulatorLink finds the path by which libvirt starts QEMU, whose folder differs on each node.
 var emulatorLink = regexp.MustCompile(`/[^' ]*/emulators/[0-9a-f]+/([a-z-]+)`)
+
+// unknownFeature finds the name of a CPU feature that libvirt does not know.
+var unknownFeature = regexp.MustCompile(`^unknown CPU feature: (\S+)$`)
 
 // expired returns the error of a call whose context has ended. A deadline means
 // that libvirtd hangs; a cancellation does not.

@@ -2,6 +2,7 @@ package domain
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"net"
@@ -31,11 +32,10 @@ import (
 )
 
 const (
-	// randomSpecs is how many of each seed the test makes.
-	randomSpecs = 200
+	// randomSpecs is how many of each seed the tests make, and leastTaken how many of them admission must take.
+	randomSpecs = 500
 	randomSeed  = 1
-	// leastTaken keeps the generator from specs that admission refuses.
-	leastTaken = randomSpecs / 4
+	leastTaken  = 200
 )
 
 // TestRandomSpecs makes random specs of the fields that a VM may have. Admission refuses each
@@ -93,6 +93,25 @@ func decodedSpec(t *testing.T, tree any) any {
 
 // defines takes a spec through its pod, the node's translation and libvirt.
 func defines(conn *libvirt.Connect, spec *kubevirt.VirtualMachineInstanceSpec) error {
+	desc, err := describes(spec)
+	if err != nil || desc == nil {
+		return err
+	}
+	text, err := XML(*desc)
+	if err != nil {
+		return err
+	}
+	dom, err := conn.DomainDefineXMLFlags(text, libvirt.DOMAIN_DEFINE_VALIDATE)
+	if err != nil {
+		return fmt.Errorf("%w\n%s", err, text)
+	}
+	defer dom.Free()
+	return dom.Undefine()
+}
+
+// describes takes a spec through its pod and the node's translation; nil for one that no node has room for, or that
+// the node refuses.
+func describes(spec *kubevirt.VirtualMachineInstanceSpec) (*Description, error) {
 	vmi := &kubevirt.VirtualMachineInstance{Spec: *spec}
 	vmi.Name, vmi.Namespace, vmi.UID = "random", "default", types.UID(uuid.NewString())
 	block, file := corev1.PersistentVolumeBlock, corev1.PersistentVolumeFilesystem
@@ -110,29 +129,32 @@ func defines(conn *libvirt.Connect, spec *kubevirt.VirtualMachineInstanceSpec) e
 		},
 	})
 	if err != nil {
-		return fmt.Errorf("pod: %w", err)
+		return nil, fmt.Errorf("pod: %w", err)
 	}
 	if r := p.Spec.Containers[0].Resources.Requests; r.Cpu().Value() > vmspec.MaxVCPUs {
-		return nil // no node has so many CPUs: the scheduler says so
+		return nil, nil // no node has so many CPUs: the scheduler says so
 	}
 	sandbox, container := requests(p)
 	if err := vmspec.ValidateSandbox(sandbox); err != nil {
-		return fmt.Errorf("the node refuses the sandbox: %w", err)
+		return nil, fmt.Errorf("the node refuses the sandbox: %w", err)
 	}
 	unresolved, err := vmspec.FromCRI(sandbox, container)
 	if err != nil {
-		return fmt.Errorf("the node refuses the container: %w", err)
+		return nil, fmt.Errorf("the node refuses the container: %w", err)
 	}
-	text, err := XML(randomDomain(unresolved.Resolve(vmspec.Facts{Mode: vmspec.ModeFile}), container))
-	if err != nil {
-		return err
+	desc := randomDomain(unresolved.Resolve(vmspec.Facts{Mode: vmspec.ModeFile}), container)
+	if l := desc.Spec.LaunchSecurity; l != nil {
+		if err := (Encryption{}).Offers(*l); !refusal(err) {
+			return nil, fmt.Errorf("a node without encryption: %w", err)
+		}
+		return nil, nil
 	}
-	dom, err := conn.DomainDefineXMLFlags(text, libvirt.DOMAIN_DEFINE_VALIDATE)
-	if err != nil {
-		return fmt.Errorf("%w\n%s", err, text)
-	}
-	defer dom.Free()
-	return dom.Undefine()
+	return &desc, nil
+}
+
+// refusal reports whether an error says by the path of a field that the node can't run a VM.
+func refusal(err error) bool {
+	return errors.Is(err, ErrUnsupported) && strings.Contains(err.Error(), "spec.")
 }
 
 // requests are what a kubelet sends of a pod.
@@ -234,6 +256,10 @@ func randomDomain(spec vmspec.Spec, c *runtimeapi.ContainerConfig) Description {
 			Code: "/usr/share/OVMF/OVMF_CODE_4M.fd", Variables: "/usr/share/OVMF/OVMF_VARS_4M.fd", SMM: f.SecureBoot,
 		}
 		desc.UEFIVariables = "/run/vm/uefi-variables"
+	}
+	if spec.Arch() == vmspec.ARM64 {
+		arm := armDomain(TCG)
+		desc.Emulator, desc.UEFI = arm.Emulator, arm.UEFI
 	}
 	for _, table := range spec.Firmware.Tables {
 		desc.ACPITables = append(desc.ACPITables, ACPITable{Signature: table.Signature, Path: "/run/vm/" + table.Key()})
