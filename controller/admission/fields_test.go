@@ -76,7 +76,8 @@ func TestFields(t *testing.T) {
 		if said := refusal(t, r.ask(t, admission.PathValidate, object, nil)); !strings.Contains(said, remedy(flag)) {
 			t.Errorf("%s: the refusal does not name the switch: %s", path, said)
 		}
-		if answer := newRigIn(t, cluster).ask(t, admission.PathValidate, object, nil); !answer.Allowed {
+		r := newRigIn(t, cluster)
+		if answer := r.ask(t, admission.PathValidate, r.defaulted(t, object, nil), nil); !answer.Allowed {
 			t.Errorf("%s: %s", path, answer.Result.Message)
 		}
 		for path := range fieldsSet(t, path, object) {

@@ -134,6 +134,11 @@ func TestApply(t *testing.T) {
 			`{spec: {domain: {devices: {interfaces: [{name: default, bridge: {}, model: e1000}]}}, networks: [{name: default, pod: {}}]}}`,
 		},
 		{
+			"a card of a network binding plug-in", "", `{devices: {preferredInterfaceMasquerade: {}}}`,
+			`{spec: {domain: {devices: {interfaces: [{name: pod, binding: {name: l2}}]}}, networks: [{name: pod, pod: {}}]}}`,
+			`{spec: {domain: {devices: {interfaces: [{name: pod, binding: {name: l2}}]}}, networks: [{name: pod, pod: {}}]}}`,
+		},
+		{
 			"no card", "", `{devices: {preferredAutoattachPodInterface: false}}`, `{}`,
 			`{spec: {domain: {devices: {autoattachPodInterface: false}}}}`,
 		},

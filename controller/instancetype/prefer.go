@@ -124,7 +124,7 @@ func preferInterfaces(p *api.DevicePreferences, vmi *kubevirt.VirtualMachineInst
 		card := &vmi.Domain.Devices.Interfaces[i]
 		setUnset(&card.Model, p.PreferredInterfaceModel)
 		ofPod := slices.ContainsFunc(vmi.Networks, func(n kubevirt.Network) bool { return n.Name == card.Name && n.Pod != nil })
-		if ofPod && card.InterfaceBindingMethod == (kubevirt.InterfaceBindingMethod{}) {
+		if ofPod && card.InterfaceBindingMethod == (kubevirt.InterfaceBindingMethod{}) && card.Binding == nil {
 			setNil(&card.Masquerade, p.PreferredInterfaceMasquerade)
 		}
 	}

@@ -133,7 +133,7 @@ func setNetwork(spec admission.Tree, vmi *kubevirt.VirtualMachineInstanceSpec, c
 	}
 	interfaces, _ := devices["interfaces"].([]any)
 	for _, i := range interfaces {
-		if card, ok := i.(admission.Tree); ok && card["masquerade"] == nil && card["sriov"] == nil {
+		if card, ok := i.(admission.Tree); ok && card["masquerade"] == nil && card["sriov"] == nil && card["binding"] == nil {
 			admission.Child(card, "bridge")
 		}
 	}
