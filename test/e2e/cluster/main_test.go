@@ -37,6 +37,7 @@ const logSize = 64 << 10
 func TestMain(m *testing.M) {
 	o := cluster.Options{Storage: storage, Policies: true, CNI: cni(), Controller: []string{"-network-disks"}, ShimConfig: func(c map[string]any) {
 		c["disks"] = map[string]any{"network": true, "ceph_networks": []string{ceph.Network}}
+		c["vm"].(map[string]any)["hook_sidecars"] = true
 	}, Kubelet: func(c map[string]any) {
 		c["containerLogMaxSize"] = fmt.Sprint(logSize)
 		c["containerLogMonitorInterval"] = "3s" // the shortest that it takes
