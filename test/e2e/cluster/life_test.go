@@ -159,3 +159,27 @@ func answering(t *testing.T, pod object) (name string) {
 	})
 	return name
 }
+
+// A guest whose liveness probe fails is shut down, and its VM starts another instance.
+func TestALivenessProbeRestartsAVM(t *testing.T) {
+	t.Parallel()
+	const name = "alive"
+	machine := machineOf(name)
+	spec := machine["spec"].(object)["template"].(object)["spec"].(object)
+	spec["domain"].(object)["memory"] = object{"guest": "128Mi"}
+	spec["volumes"] = []object{{"name": "boot", "containerDisk": object{"image": suite.agent}}}
+	spec["livenessProbe"] = object{
+		"exec": object{"command": []string{"test", "!", "-e", "/tmp/sick"}}, "timeoutSeconds": 10, "periodSeconds": 2, "initialDelaySeconds": 20,
+	}
+	made(t, machine)
+	inGuest(t, name, "touch /tmp/sick")
+	first := vmiField(t, name, ".metadata.uid")
+	wait.Success(t, "another instance", func(ctx context.Context) error {
+		uid, err := suite.Kubectl(ctx, "get", "vmi", name, "-o", "jsonpath={.metadata.uid}")
+		if err == nil && uid == first {
+			err = errors.New("it is the first one")
+		}
+		return err
+	})
+	assert.Equal(t, inGuest(t, name, "[ -e /tmp/sick ] || echo well"), "well")
+}
