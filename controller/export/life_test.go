@@ -541,6 +541,22 @@ func TestRefused(t *testing.T) {
 	}
 }
 
+// TestFormerPod: the pod of an earlier export of the same name ends first.
+func TestFormerPod(t *testing.T) {
+	g := newRig(t)
+	g.pvc("data")
+	old := &corev1.Pod{ObjectMeta: meta("virt-export-out")}
+	old.OwnerReferences = []metav1.OwnerReference{*metav1.NewControllerRef(
+		&vmExport{ObjectMeta: metav1.ObjectMeta{Name: "out", UID: "earlier"}}, api.SchemeGroupVersion.WithKind("VirtualMachineExport"))}
+	g.Add(t, old)
+	g.export(kindPVC, "data")
+	g.expect(api.Pending, "PodPending: the former pod ends")
+	g.expect(api.Pending, "PodPending")
+	if p := g.server(); p == nil || !metav1.IsControlledBy(p, g.e) || p.Name != old.Name {
+		t.Errorf("pod %+v", p)
+	}
+}
+
 // TestNames: long names stay apart, and names of Services have no dots.
 func TestNames(t *testing.T) {
 	long := &vmExport{ObjectMeta: metav1.ObjectMeta{Name: strings.Repeat("a", 200) + ".b", UID: "u"}}

@@ -29,10 +29,8 @@ func fit(name string, limit int) string {
 	return pod.UniqueName(name, limit, name)
 }
 
-// podName returns the name of the export's one pod.
-func podName(e *vmExport) string {
-	return pod.UniqueName(prefix+e.Name, fields.MaxLabel, string(e.UID))
-}
+// podName returns KubeVirt's name of the export's one pod.
+func podName(e *vmExport) string { return fit(prefix+e.Name, fields.MaxLabel) }
 
 // serviceName returns KubeVirt's name of an export's Service, which has no dots.
 func serviceName(e *vmExport) string {

@@ -66,12 +66,23 @@ func (r *Reconciler) pod(ctx context.Context, w *work) (*corev1.Pod, error) {
 		return nil, nil
 	case err != nil:
 		return nil, fmt.Errorf("read pod %s: %w", podName(w.e), err)
+	case former(p, w.e):
+		// Its export is gone, and the next pod has its name.
+		now := metav1.NewTime(r.now())
+		p.DeletionTimestamp = &now
+		return p, r.remove(ctx, p)
 	case !metav1.IsControlledBy(p, w.e):
 		return nil, fmt.Errorf("pod %s exists and is not the export's: delete it", p.Name)
 	case p.DeletionTimestamp == nil && len(p.Spec.SchedulingGates) > 0:
 		return nil, r.remove(ctx, p)
 	}
 	return p, nil
+}
+
+// former reports whether a pod is that of an earlier export of the same name.
+func former(p *corev1.Pod, e *vmExport) bool {
+	owner := metav1.GetControllerOf(p)
+	return Serves(p) && owner.Name == e.Name && owner.UID != e.UID
 }
 
 // config returns what the pod's server serves.

@@ -155,10 +155,12 @@ type Disk struct {
 // a device.
 func (d Disk) OnVolume() bool { return d.Source.Kind().Needs == NeedVolume }
 
-// OnVolume reports whether the disk of a name is on a volume. Such a disk is the same whatever image it began as: the
-// guest's next pod need not have that image.
-func (s Spec) OnVolume(disk string) bool {
-	return slices.ContainsFunc(s.Disks, func(d Disk) bool { return d.Name == disk && d.OnVolume() })
+// OnVolumes returns a function that reports whether the disk of a name is on a volume. Such a disk is the same
+// whatever image it began as: the guest's next pod need not have that image.
+func OnVolumes(disks []Disk) func(name string) bool {
+	return func(name string) bool {
+		return slices.ContainsFunc(disks, func(d Disk) bool { return d.Name == name && d.OnVolume() })
+	}
 }
 
 // Registry reports whether the disk is one in an image.

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
+	"slices"
 	"strings"
 
 	spec "github.com/container-storage-interface/spec/lib/go/csi"
@@ -17,6 +18,8 @@ import (
 const (
 	unit        = 1 << 20 // sizes are multiples of it
 	defaultSize = 1 << 30
+	// leastFileSystem is the least size in bytes that mkfs.xfs takes.
+	leastFileSystem = 16 << 20
 	maxName     = 1024 // longer than any that a caller makes
 )
 
@@ -46,7 +49,11 @@ func (c *controller) CreateVolume(_ context.Context, r *spec.CreateVolumeRequest
 	if err != nil {
 		return nil, err
 	}
-	bytes, err := c.size(r.GetCapacityRange(), least)
+	capacity := r.GetCapacityRange()
+	if slices.ContainsFunc(r.GetVolumeCapabilities(), func(way *spec.VolumeCapability) bool { return way.GetMount() != nil }) {
+		capacity = forFileSystem(capacity)
+	}
+	bytes, err := c.size(capacity, least)
 	if err != nil {
 		return nil, err
 	}
@@ -130,6 +137,14 @@ func (c *controller) size(r *spec.CapacityRange, least int64) (int64, error) {
 		return 0, status.Errorf(codes.OutOfRange, "%d bytes are more than the %d that are free", bytes, free)
 	}
 	return bytes, nil
+}
+
+// forFileSystem is a range without what is too small for a file system, unless nothing else is in it.
+func forFileSystem(r *spec.CapacityRange) *spec.CapacityRange {
+	if want := r.GetRequiredBytes(); want > 0 && want < leastFileSystem && (r.GetLimitBytes() == 0 || r.GetLimitBytes() >= leastFileSystem) {
+		return &spec.CapacityRange{RequiredBytes: leastFileSystem, LimitBytes: r.GetLimitBytes()}
+	}
+	return r
 }
 
 func roundUp(bytes int64) int64 { return (bytes + unit - 1) / unit * unit }

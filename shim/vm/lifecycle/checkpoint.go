@@ -191,9 +191,9 @@ func sameVolumes(n *draft) error {
 // wrote. An image that was built from the VM's has the same disk in another image. A disk on a
 // volume is that of the guest, whatever image it began as.
 func (c *creator) sameBases(ctx context.Context, r record.Container, m checkpoint.Manifest) error {
-	found := 0
+	found, onVolume := 0, vmspec.OnVolumes(r.Spec.Disks)
 	for name, d := range r.Disks {
-		if d.Image == nil || r.Spec.OnVolume(name) {
+		if d.Image == nil || onVolume(name) {
 			continue
 		}
 		base, ok := m.Bases[name]
@@ -219,7 +219,7 @@ func (c *creator) sameBases(ctx context.Context, r record.Container, m checkpoin
 	}
 	bases := 0
 	for name := range m.Bases {
-		if !r.Spec.OnVolume(name) {
+		if !onVolume(name) {
 			bases++
 		}
 	}

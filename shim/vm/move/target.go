@@ -21,6 +21,7 @@ import (
 	"github.com/nodevirt/nodevirt/shim/vm/background"
 	"github.com/nodevirt/nodevirt/shim/vm/table"
 	"github.com/nodevirt/nodevirt/shim/vm/vmerrors"
+	"github.com/nodevirt/nodevirt/shim/vmspec"
 )
 
 // arriving is the VM on the target, with what its container becomes.
@@ -134,7 +135,7 @@ func (m *targets) adopt(ctx context.Context, v *table.VM, uid string, guest orde
 	if err != nil {
 		return err
 	}
-	if err := same(own, guest, r.Spec.OnVolume); err != nil {
+	if err := same(own, guest, vmspec.OnVolumes(r.Spec.Disks)); err != nil {
 		return err
 	}
 	for _, other := range m.o.Table.All("") {
