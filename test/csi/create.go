@@ -20,7 +20,7 @@ const (
 	defaultSize = 1 << 30
 	// leastFileSystem is the least size in bytes that mkfs.xfs takes.
 	leastFileSystem = 16 << 20
-	maxName     = 1024 // longer than any that a caller makes
+	maxName         = 1024 // longer than any that a caller makes
 )
 
 // CreateVolume makes a volume: blank, or a copy of a volume or a snapshot.
