@@ -149,6 +149,9 @@ func (r *Reconciler) begin(e *vmExport) *work {
 	if e.Status == nil {
 		expires := metav1.NewTime(w.expires)
 		e.Status = &api.VirtualMachineExportStatus{Phase: api.Pending, TTLExpirationTime: &expires}
+		if ref := e.Spec.TokenSecretRef; ref != nil && *ref != "" {
+			e.Status.TokenSecretRef = ref
+		}
 		r.ready(w, corev1.ConditionFalse, reasonInitializing, "")
 	}
 	return w

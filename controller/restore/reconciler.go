@@ -29,6 +29,9 @@ const (
 	annotationOwned = "restore.kubevirt.io/owned-by-vm"
 )
 
+// annotationContent is CDI's: a PVC's files are a VM's disk.
+const annotationContent = "cdi.kubevirt.io/storage.contentType"
+
 const (
 	// retry is the time between two looks at what a restore waits for.
 	retry = 2 * time.Second

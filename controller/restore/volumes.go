@@ -248,7 +248,7 @@ func (v *volumes) pvc(
 		Spec: snapshot.PVCSpec(was.Spec),
 	}
 	maps.DeleteFunc(made.Annotations, func(key, _ string) bool {
-		return slices.ContainsFunc(foreign(), func(prefix string) bool { return strings.HasPrefix(key, prefix) })
+		return key != annotationContent && slices.ContainsFunc(foreign(), func(prefix string) bool { return strings.HasPrefix(key, prefix) })
 	})
 	for _, o := range w.rs.Spec.VolumeRestoreOverrides {
 		if o.VolumeName == b.VolumeName {
