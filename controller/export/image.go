@@ -113,9 +113,11 @@ func image(w *work, s *source) (*server.Push, *reason) {
 		return nil, nil
 	}
 	var disks []string
+	served := map[string]string{}
 	for _, v := range s.volumes {
 		if v.disk || isBlock(v.pvc) {
-			disks = append(disks, v.name)
+			disks = append(disks, v.source)
+			served[v.source] = v.pvc.Name
 		}
 	}
 	volume := w.e.Annotations[AnnotationVolume]
@@ -127,7 +129,7 @@ func image(w *work, s *source) (*server.Push, *reason) {
 	case volume == "":
 		return nil, because(reasonNoDisk, "create an export whose annotation %s is the PVC of one of the disks: %s", AnnotationVolume, listed(disks))
 	}
-	p := &server.Push{Image: w.e.Annotations[AnnotationImage], Volume: volume}
+	p := &server.Push{Image: w.e.Annotations[AnnotationImage], Volume: served[volume]}
 	if s.spec != nil && s.spec.Spec.Template != nil {
 		p.Architecture = s.spec.Spec.Template.Spec.Architecture
 	}

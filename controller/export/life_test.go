@@ -424,7 +424,7 @@ func TestSnapshot(t *testing.T) {
 	if got := g.condition(api.ConditionVolumesCreated); got != "True AllPVCsReady: " || *g.e.Status.VirtualMachineName != "web" {
 		t.Errorf("condition %s, status %+v", got, g.e.Status)
 	}
-	if got := g.urls(); !strings.HasPrefix(got, "web-root raw https://virt-export-out.default.svc/volumes/web-root/disk.img\n") || !strings.Contains(got, "\nall https") {
+	if got := g.urls(); !strings.HasPrefix(got, "out-web-root raw https://virt-export-out.default.svc/volumes/out-web-root/disk.img\n") || !strings.Contains(got, "\nall https") {
 		t.Errorf("links %s", got)
 	}
 }

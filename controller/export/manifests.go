@@ -36,15 +36,15 @@ func (r *Reconciler) manifests(ctx context.Context, w *work, s *source, base, au
 	}
 	all = append(all, vm)
 	for i, v := range config(w, s).Volumes {
-		of := s.volumes[i].pvc.Spec
+		of, source := s.volumes[i].pvc.Spec, s.volumes[i].source
 		from, kind := download(w, v, base, trust)
-		if t := templateOf(vm, v.Name); t != nil {
+		if t := templateOf(vm, source); t != nil {
 			t.Spec.Source, t.Spec.SourceRef, t.Spec.ContentType = from, nil, kind
 			continue
 		}
 		all = append(all, &cdi.DataVolume{
 			TypeMeta:   metav1.TypeMeta{APIVersion: cdi.SchemeGroupVersion.String(), Kind: "DataVolume"},
-			ObjectMeta: metav1.ObjectMeta{Name: v.Name, Namespace: w.e.Namespace},
+			ObjectMeta: metav1.ObjectMeta{Name: source, Namespace: w.e.Namespace},
 			Spec: cdi.DataVolumeSpec{
 				Source: from, ContentType: kind,
 				Storage: &cdi.StorageSpec{AccessModes: of.AccessModes, VolumeMode: of.VolumeMode, Resources: of.Resources},

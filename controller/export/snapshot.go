@@ -58,7 +58,7 @@ func (f *sources) ofSnapshot(ctx context.Context, w *work) (*source, error) {
 			}
 		}
 		s.volumes = append(s.volumes, volume{
-			name: b.PersistentVolumeClaim.Name, pvc: pvc, disk: !uses[b.VolumeName].Filesystem || isBlock(pvc),
+			pvc: pvc, source: b.PersistentVolumeClaim.Name, disk: !uses[b.VolumeName].Filesystem || isBlock(pvc),
 		})
 	}
 	s.conditions = []api.Condition{created}

@@ -35,9 +35,9 @@ type source struct {
 
 // volume is a PVC of an export.
 type volume struct {
-	// name is the PVC's. In an export of a snapshot it is that of the PVC in the snapshot.
-	name string
-	pvc  *corev1.PersistentVolumeClaim
+	pvc *corev1.PersistentVolumeClaim
+	// source is the name of the PVC that the VM has: in an export of a snapshot, pvc is a copy.
+	source string
 	// disk says that the PVC has a guest's disk.
 	disk bool
 }
@@ -91,7 +91,7 @@ func (f *sources) ofPVC(ctx context.Context, w *work) (*source, error) {
 	if err != nil {
 		return nil, err
 	}
-	s.volumes = []volume{{name: pvc.Name, pvc: pvc, disk: disk}}
+	s.volumes = []volume{{pvc: pvc, source: pvc.Name, disk: disk}}
 	s.conditions = []api.Condition{bound(pvc)}
 	filled, err := f.filled(ctx, pvc)
 	switch {
@@ -126,7 +126,7 @@ func (f *sources) ofVM(ctx context.Context, w *work) (*source, error) {
 		}
 		filled := false
 		if pvc != nil {
-			s.volumes = append(s.volumes, volume{name: pvc.Name, pvc: pvc, disk: !use.Filesystem || isBlock(pvc)})
+			s.volumes = append(s.volumes, volume{pvc: pvc, source: pvc.Name, disk: !use.Filesystem || isBlock(pvc)})
 			if filled, err = f.filled(ctx, pvc); err != nil {
 				return nil, err
 			}
