@@ -49,6 +49,7 @@ func start(t *testing.T, memory int, args ...string) *machine {
 	m := &machine{t: t, console: newConsole(t), agent: filepath.Join(dir, "agent"), ended: make(chan error, 1)}
 	qmp := filepath.Join(dir, "qmp")
 	args = append([]string{
+		"-S", // a guest may end at once
 		"-accel", "tcg", "-machine", "q35", "-m", fmt.Sprint(memory), "-nodefaults", "-display", "none",
 		"-serial", "stdio", "-qmp", "unix:" + qmp + ",server=on,wait=off",
 		"-netdev", "user,id=net,hostfwd=tcp:127.0.0.1:0-:80,hostfwd=tcp:127.0.0.1:0-:7,hostfwd=tcp:127.0.0.1:0-:22",
@@ -66,6 +67,7 @@ func start(t *testing.T, memory int, args ...string) *machine {
 	m.qmp = json.NewDecoder(m.qmpConn)
 	m.execute("qmp_capabilities", nil, nil)
 	m.findPorts()
+	m.execute("cont", nil, nil)
 	return m
 }
 
