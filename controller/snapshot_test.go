@@ -273,7 +273,7 @@ func TestExportOfSnapshot(t *testing.T) {
 		return s.Status != nil && s.Status.ReadyToUse != nil && *s.Status.ReadyToUse
 	})
 	e := w.exported("copies")
-	if v := e.Status.Links.Internal.Volumes; len(v) != 1 || v[0].Name != "export-shot" || v[0].Formats[0].Format != exportapi.KubeVirtRaw {
+	if v := e.Status.Links.Internal.Volumes; len(v) != 1 || v[0].Name != "copies-export-shot" || v[0].Formats[0].Format != exportapi.KubeVirtRaw {
 		t.Errorf("volumes %+v", v)
 	}
 	pvc := until(w, new(corev1.PersistentVolumeClaim), "copies-export-shot", "the copy", func(*corev1.PersistentVolumeClaim) bool { return true })
