@@ -70,8 +70,9 @@ func TestTheExampleOfKubernetes(t *testing.T) {
 // other nodes, too.
 func (c inner) asksFromOutside(t *testing.T) {
 	until(t, "answers of both workers", func(ctx context.Context) error {
+		// Not wget -T: in Debian's busybox it crashes.
 		out, err := suite.Kubectl(ctx, "run", "ask", "--rm", "-i", "--image=busybox:1", "--restart=Never", "--",
-			"sh", "-c", "for i in $(seq 20); do wget -T 20 -qO- http://inner-web; done")
+			"sh", "-c", "for i in $(seq 20); do timeout 20 wget -qO- http://inner-web; done")
 		return answered(out, err)
 	})
 }
@@ -79,7 +80,7 @@ func (c inner) asksFromOutside(t *testing.T) {
 // asksFromInside has a pod of the inner cluster ask the Service by the inner cluster's DNS.
 func (c inner) asksFromInside(t *testing.T) {
 	until(t, "answers of both workers", func(ctx context.Context) error {
-		out, err := c.kubectl(ctx, "exec", "daemonset/web", "--", "sh", "-c", "for i in $(seq 20); do wget -T 20 -qO- http://web; done")
+		out, err := c.kubectl(ctx, "exec", "daemonset/web", "--", "sh", "-c", "for i in $(seq 20); do timeout 20 wget -qO- http://web; done")
 		return answered(out, err)
 	})
 }
