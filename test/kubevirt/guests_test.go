@@ -5,6 +5,7 @@ package kubevirt
 import (
 	"context"
 	"path/filepath"
+	"slices"
 
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 
@@ -30,15 +31,15 @@ var guests = []struct {
 	{"virtio-container-disk", guest.Alpine, false, "disk"},
 }
 
-// pushTools pushes the image of the pods that specs start beside VMs, as a user who is not root: busybox
-// and bash under its name vm-killer.
+// pushTools pushes the image of the pods that specs start beside VMs, as a user who is not root: busybox,
+// bash and curl under its name vm-killer.
 func pushTools(ctx context.Context, c *cluster.Cluster) error {
 	o := c.Control().GuestOptions()
 	img, err := images.Busybox(ctx, o)
 	if err != nil {
 		return err
 	}
-	bash, err := guest.Programs(ctx, o, []string{"bash", "libtinfo6", "libc6"}, "bash")
+	debian, err := guest.ProgramsOf(ctx, o, []string{"bash", "curl"}, "bash", "curl")
 	if err != nil {
 		return err
 	}
@@ -49,10 +50,11 @@ func pushTools(ctx context.Context, c *cluster.Cluster) error {
 	files := []images.File{
 		{Name: "usr/local/", Mode: 0o755}, {Name: "usr/local/bin/", Mode: 0o755},
 		{Name: "usr/local/bin/nc", Mode: 0o755, Data: netcat}, // the busybox's own is a link
-		{Name: "bin/bash", Mode: 0o755, Data: bash.Programs["bash"]},
+		{Name: "bin/bash", Mode: 0o755, Data: debian.Programs["bash"]},
+		{Name: "usr/bin/curl", Mode: 0o755, Data: debian.Programs["curl"]},
 	}
-	for name, data := range bash.Libraries {
-		if name == "libtinfo.so.6" { // busybox has the others
+	for name, data := range debian.Libraries {
+		if !slices.Contains([]string{"libc.so.6", "libresolv.so.2", "ld-linux-x86-64.so.2"}, name) { // the busybox has these
 			files = append(files, images.File{Name: "lib/x86_64-linux-gnu/" + name, Mode: 0o755, Data: data})
 		}
 	}

@@ -14,3 +14,23 @@ succeeded() {
 	echo "the TPM refuses: $1" >&2
 	return 1
 }
+
+# The owner of the TPM, and a session that needs no password.
+owner=40000001
+session="00000009 40000009 0000 00 0000"
+
+# index prints the handle of an index of the TPM's own storage, by its number.
+index() { printf '0100%04x' "$1"; }
+
+# options takes tpm2-tools' options: -s SIZE, -i FILE, -c FILE and -C HIERARCHY, and the index.
+options() {
+	while getopts s:i:c:C: option; do
+		case $option in
+		s) size=$OPTARG ;;
+		i) input=$OPTARG ;;
+		C) [ "$OPTARG" = o ] || return 1 ;;
+		esac
+	done
+	shift $((OPTIND - 1))
+	number=$1
+}
